@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# For people; meson does the building. `make help` lists what there is.
+#
+# Each command first installs what the machine lacks (scripts/setup.sh; does nothing when all is there).
+
+WERROR ?= false
+FUZZ_SECONDS ?= 60
+TESTS := --suite unit --suite sim --suite io --suite cli
+OPTIONS := -Dwerror=$(WERROR)
+# Sanitized programs run several times slower, and stop at the first finding.
+SANITIZED := $(TESTS) --no-suite style --timeout-multiplier 5
+export UBSAN_OPTIONS ?= halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
+# ThreadSanitizer of clang 14 cannot place its shadow where the kernel randomises addresses widely.
+SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: help setup build demo test bench asan tsan clang lint fuzz soak install clean
+.NOTPARALLEL:
+
+help:
+	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (90 s)"
+	@echo "make test      all tests: unit, simulation, real I/O"
+	@echo "make bench     the store against fio, and look-ups"
+	@echo "make lint      style rules, shellcheck, clang with -Werror"
+	@echo "make asan      tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make tsan      tests under ThreadSanitizer"
+	@echo "make clang     tests of a build by clang"
+	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
+	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (half an hour)"
+	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
+	@echo "make clean     remove the build directories"
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@scripts/build.sh build $(OPTIONS)
+
+demo: build
+	@build/cli/tenuto demo
+
+test: build
+	@scripts/run_tests.py build $(TESTS)
+
+bench: build
+	build/cli/tenuto bench store --vs-fio
+	build/cli/tenuto bench match
+
+asan: setup
+	@CC=clang scripts/build.sh build-asan -Db_sanitize=address,undefined $(OPTIONS)
+	@scripts/run_tests.py build-asan $(SANITIZED)
+
+tsan: setup
+	@CC=clang scripts/build.sh build-tsan -Db_sanitize=thread $(OPTIONS)
+	@$(SETARCH) scripts/run_tests.py build-tsan $(SANITIZED)
+
+clang: setup
+	@CC=clang scripts/build.sh build-clang -Dwerror=true
+	@scripts/run_tests.py build-clang $(TESTS) --no-suite style
+
+lint: setup
+	@shellcheck scripts/*.sh .ci/run
+	@CC=clang scripts/build.sh build-clang -Dwerror=true
+	@scripts/run_tests.py build-clang --suite style
+
+fuzz: setup
+	@CC=clang scripts/build.sh build-fuzz -Dfuzz=true -Db_sanitize=address,undefined
+	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+soak: build
+	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite sim --suite io --timeout-multiplier 0
+
+install: build
+	@meson configure build -Dprefix=$(or $(PREFIX),/usr/local)
+	@DESTDIR=$(DESTDIR) meson install -C build
+
+clean:
+	rm -rf build build-asan build-tsan build-clang build-fuzz

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto bench`: what its parts share - runs in child processes, and the statistics of pairs.
+ *
+ * Every measured run is a process of its own, so that wait4 accounts for all CPU it caused, threads and
+ * io_uring workers included, for the store and for fio alike.
+ */
+#ifndef TENUTO_BENCH_H
+#define TENUTO_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../cli/cli.h"
+
+/* One run. */
+struct bench_run {
+	uint64_t bytes;
+	double seconds;	  /* of the I/O phase alone, with the final sync of writes */
+	double phase_cpu; /* CPU seconds of that phase, 0 if not known */
+	double cpu;	  /* CPU seconds of the whole process, from wait4 */
+	int rc;		  /* exit code */
+	char why[256];
+};
+
+enum bench_op { BENCH_READ, BENCH_WRITE };
+
+/* What both sides are asked to do. */
+struct bench_job {
+	const char *dir;
+	enum bench_op op;
+	uint64_t object_bytes;
+	uint64_t total_bytes;
+	uint32_t depth;
+	uint64_t seed;	/* differs from run to run */
+	bool verify;	/* the store's checksums */
+	const char *io_engine;
+};
+
+#define BENCH_OBJECTS 16u /* objects a block */
+
+/* Runs fn in a child; the result comes back through shared memory. CLI_OK, or the exit code, said on stderr. */
+int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), const struct bench_job *job,
+		struct bench_run *run);
+
+/* The store's side, in dir/store: fill all slots once; forget everything; save; load what was saved last. */
+void store_fill(const struct bench_job *job, struct bench_run *run);
+void store_forget(const struct bench_job *job, struct bench_run *run);
+void store_transfer(const struct bench_job *job, struct bench_run *run);
+
+/* fio's side, with one file dir/fio.dat. */
+bool fio_exists(void);
+int fio_run(const struct bench_job *job, struct bench_run *run);
+
+/* Median; n > 0, v is sorted afterwards. */
+double bench_median(double *v, size_t n);
+/*
+ * Distribution-free interval of the median from order statistics (binomial), the narrowest symmetric one that
+ * covers at least 95 %; for fewer than 6 values the whole range. v sorted.
+ */
+void bench_median_interval(const double *v, size_t n, double *low, double *high);
+
+int cmd_bench_store(int argc, char **argv);
+int cmd_bench_match(int argc, char **argv);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs in child processes with their whole CPU time, and medians with their intervals. */
+#include "bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), const struct bench_job *job,
+		struct bench_run *run)
+{
+	struct bench_run *shared =
+		mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct rusage u;
+	int status;
+	pid_t pid;
+
+	if (shared == MAP_FAILED)
+		return cli_error(CLI_ENVIRONMENT, "bench: out of memory");
+	shared->rc = -1;
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		fn(job, shared);
+		_exit(0);
+	}
+	if (pid < 0 || wait4(pid, &status, 0, &u) < 0) {
+		munmap(shared, sizeof(*shared));
+		return cli_error(CLI_ENVIRONMENT, "bench: fork: %s", strerror(errno));
+	}
+	*run = *shared;
+	munmap(shared, sizeof(*shared));
+	run->cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+		   1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+	if (run->rc < 0)
+		return cli_error(CLI_PROBLEM, "bench: the run died (status %#x)", (unsigned)status);
+	if (run->rc)
+		return cli_error((enum cli_exit)run->rc, "bench: %s", run->why);
+	return CLI_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double bench_median(double *v, size_t n)
+{
+	qsort(v, n, sizeof(*v), compare);
+	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+void bench_median_interval(const double *v, size_t n, double *low, double *high)
+{
+	double outside = 0, p = pow(0.5, (double)n); /* P(exactly k of n lie below the median) */
+	size_t k = 0;
+
+	/* Leaving out k values at either end loses 2 * P(at most k - 1 lie below). */
+	while (k < n / 2) {
+		outside += 2 * p;
+		if (outside > 0.05)
+			break;
+		p = p * (double)(n - k) / (double)(k + 1);
+		k++;
+	}
+	k = k ? k - 1 : 0;
+	*low = v[k];
+	*high = v[n - 1 - k];
+}

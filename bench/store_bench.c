@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto bench store`: how fast the store is, and how that compares with fio on the same disk.
+ *
+ * fio (A) and the store (B) run in turns A B B A, so that a drifting disk harms both alike; the ratio of each
+ * neighbouring pair is taken, and of these the median with its interval. Only the I/O phase is timed on either
+ * side, the final sync of writes included; all extents were written before.
+ */
+#include "bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define PAIRS_MAX 100u
+#define TMPFS_MAGIC 0x01021994
+
+struct store_args {
+	const char *dir;
+	const char *io_engine;
+	struct cli_strings objects;
+	uint64_t total;
+	uint64_t pairs;
+	uint64_t depth;
+	bool vs_fio;
+	bool no_tmpfs;
+	bool json;
+};
+
+static const struct cli_opt options[] = {
+	{"vs-fio", NULL, NULL, "compare with fio, in turns", CLI_FLAG, offsetof(struct store_args, vs_fio), 0, 0},
+	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
+	 offsetof(struct store_args, dir), 0, 0},
+	{"object", "SIZE", "32KiB, 128KiB, 512KiB, 1MiB", "object size; may be repeated", CLI_STRINGS,
+	 offsetof(struct store_args, objects), 0, 0},
+	{"total", "SIZE", "1GiB", "bytes of one run", CLI_SIZE, offsetof(struct store_args, total), 1u << 20, 1ull << 40},
+	{"pairs", "N", "12", "runs of each side a row", CLI_COUNT, offsetof(struct store_args, pairs), 1, PAIRS_MAX},
+	{"depth", "N", "32", "queue depth", CLI_COUNT, offsetof(struct store_args, depth), 1, 1024},
+	{"io-engine", "NAME", "auto", "auto, io_uring or posix (fio then uses libaio)", CLI_STRING,
+	 offsetof(struct store_args, io_engine), 0, 0},
+	{"no-tmpfs", NULL, NULL, "leave out the throughput per core on tmpfs", CLI_FLAG,
+	 offsetof(struct store_args, no_tmpfs), 0, 0},
+	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct store_args, json), 0, 0},
+	{0},
+};
+
+static const struct cli_verb verb = {
+	.name = "bench store",
+	.about = "Measures saving and loading of whole blocks of 16 objects, checksums on, through the public API; with\n"
+		 "--vs-fio beside fio at the same object size, queue depth, total and final sync, on written extents.\n"
+		 "CPU is that of the whole process (wait4). Beside it: throughput per core on tmpfs, checksums on and off.",
+	.opts = options,
+};
+
+struct row {
+	uint64_t object_bytes;
+	enum bench_op op;
+	double gbps, fio_gbps, ratio, low, high;
+	double cpu_per_gb, fio_cpu_per_gb;
+};
+
+struct tmpfs_row {
+	uint64_t object_bytes;
+	enum bench_op op;
+	bool verify;
+	double gbps, per_core;
+};
+
+#define ROWS_MAX (2 * CLI_STRINGS_MAX)
+
+struct bench {
+	const struct store_args *args;
+	char dir[4096];
+	struct row row[ROWS_MAX];
+	size_t rows;
+	struct tmpfs_row tmpfs[8];
+	size_t tmpfs_rows;
+	const char *tmpfs_note;
+	struct cli_progress progress;
+	uint64_t steps;
+	uint64_t seed;
+};
+
+static void step(struct bench *b)
+{
+	cli_progress_step(&b->progress, ++b->steps);
+}
+
+static double rate(const struct bench_run *r)
+{
+	return r->seconds > 0 ? (double)r->bytes * 1e-9 / r->seconds : 0;
+}
+
+static double cpu_per_gb(const struct bench_run *r)
+{
+	return r->bytes ? r->cpu / ((double)r->bytes * 1e-9) : 0;
+}
+
+/* One run of the store. Before a write everything is forgotten, so that the slots (written before) are free. */
+static int run_store(struct bench *b, struct bench_job *job, struct bench_run *run)
+{
+	int rc = CLI_OK;
+
+	if (job->op == BENCH_WRITE) {
+		rc = bench_child(store_forget, job, run);
+		job->seed = ++b->seed;
+	}
+	return rc ? rc : bench_child(store_transfer, job, run);
+}
+
+/* The pairs of one row: A B, B A, A B ... */
+static int measure_row(struct bench *b, struct bench_job *job)
+{
+	double ours[PAIRS_MAX], fio[PAIRS_MAX], ratio[PAIRS_MAX], cpu[PAIRS_MAX], fio_cpu[PAIRS_MAX];
+	size_t n = (size_t)b->args->pairs;
+	struct row *r = &b->row[b->rows];
+	struct bench_run mine, theirs;
+	int rc = CLI_OK;
+
+	for (size_t i = 0; !rc && i < n && !cli_interrupted(); i++) {
+		bool fio_first = i % 2 == 0;
+
+		if (b->args->vs_fio && fio_first)
+			rc = fio_run(job, &theirs);
+		if (!rc)
+			rc = run_store(b, job, &mine);
+		if (!rc && b->args->vs_fio && !fio_first)
+			rc = fio_run(job, &theirs);
+		if (rc)
+			return rc;
+		ours[i] = rate(&mine);
+		cpu[i] = cpu_per_gb(&mine);
+		if (b->args->vs_fio) {
+			fio[i] = rate(&theirs);
+			fio_cpu[i] = cpu_per_gb(&theirs);
+			ratio[i] = ours[i] / fio[i];
+		}
+		step(b);
+	}
+	if (rc || cli_interrupted())
+		return rc ? rc : cli_error(CLI_ENVIRONMENT, "bench store: interrupted");
+	*r = (struct row){.object_bytes = job->object_bytes, .op = job->op};
+	r->gbps = bench_median(ours, n);
+	r->cpu_per_gb = bench_median(cpu, n);
+	if (b->args->vs_fio) {
+		r->fio_gbps = bench_median(fio, n);
+		r->fio_cpu_per_gb = bench_median(fio_cpu, n);
+		r->ratio = bench_median(ratio, n);
+		bench_median_interval(ratio, n, &r->low, &r->high);
+	}
+	b->rows++;
+	return CLI_OK;
+}
+
+/* Writes every extent of both sides once, untimed; leaves the store empty. */
+static int prepare(struct bench *b, struct bench_job *job)
+{
+	struct bench_run run;
+	int rc = CLI_OK;
+
+	job->op = BENCH_WRITE;
+	job->seed = ++b->seed;
+	if (b->args->vs_fio)
+		rc = fio_run(job, &run);
+	if (!rc)
+		rc = bench_child(store_fill, job, &run);
+	step(b);
+	return rc;
+}
+
+static int measure_size(struct bench *b, uint64_t object_bytes)
+{
+	char sub[4200];
+	struct bench_job job = {
+		.dir = sub,
+		.object_bytes = object_bytes,
+		.total_bytes = b->args->total / (object_bytes * BENCH_OBJECTS) * (object_bytes * BENCH_OBJECTS),
+		.depth = (uint32_t)b->args->depth,
+		.verify = true,
+		.io_engine = b->args->io_engine,
+	};
+	int rc;
+
+	snprintf(sub, sizeof(sub), "%s/%" PRIu64, b->dir, object_bytes);
+	if (mkdir(sub, 0700))
+		return cli_error(CLI_ENVIRONMENT, "bench store: %s: %s", sub, strerror(errno));
+	rc = prepare(b, &job);
+	if (!rc)
+		rc = measure_row(b, &job);
+	job.op = BENCH_READ; /* what the last write left */
+	if (!rc)
+		rc = measure_row(b, &job);
+	cli_remove_tree(sub);
+	return rc;
+}
+
+/* ---- tmpfs ------------------------------------------------------------------------------------- */
+
+static bool tmpfs_direct(const char *dir)
+{
+	char path[4200];
+	struct statfs fs;
+	int fd;
+
+	if (statfs(dir, &fs) || fs.f_type != TMPFS_MAGIC)
+		return false;
+	snprintf(path, sizeof(path), "%s/probe", dir);
+	fd = open(path, O_CREAT | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return false;
+	close(fd);
+	unlink(path);
+	return true;
+}
+
+static int measure_tmpfs_row(struct bench *b, struct bench_job *job, enum bench_op op, bool verify)
+{
+	double gbps[3], core[3];
+	struct bench_run run;
+	int rc = CLI_OK;
+
+	job->op = op;
+	job->verify = verify;
+	for (size_t i = 0; !rc && i < 3; i++) {
+		rc = run_store(b, job, &run);
+		gbps[i] = rate(&run);
+		core[i] = run.phase_cpu > 0 ? (double)run.bytes * 1e-9 / run.phase_cpu : 0;
+		step(b);
+	}
+	if (!rc)
+		b->tmpfs[b->tmpfs_rows++] = (struct tmpfs_row){job->object_bytes, op, verify, bench_median(gbps, 3),
+							       bench_median(core, 3)};
+	return rc;
+}
+
+static int measure_tmpfs(struct bench *b)
+{
+	char dir[4096];
+	struct bench_job job = {
+		.dir = dir,
+		.object_bytes = 128u << 10,
+		.total_bytes = 256u << 20,
+		.depth = (uint32_t)b->args->depth,
+		.verify = true,
+		.io_engine = b->args->io_engine,
+	};
+	struct bench_run run;
+	int rc;
+
+	if (cli_temp_dir("/dev/shm", dir, sizeof(dir))) {
+		b->tmpfs_note = "no tmpfs at /dev/shm";
+		return CLI_OK;
+	}
+	if (!tmpfs_direct(dir)) {
+		b->tmpfs_note = "tmpfs of this kernel has no O_DIRECT (Linux 6.6 and later do)";
+		cli_remove_tree(dir);
+		return CLI_OK;
+	}
+	job.seed = ++b->seed;
+	rc = bench_child(store_fill, &job, &run);
+	for (int verify = 1; !rc && verify >= 0; verify--) {
+		rc = measure_tmpfs_row(b, &job, BENCH_WRITE, verify);
+		if (!rc)
+			rc = measure_tmpfs_row(b, &job, BENCH_READ, verify);
+	}
+	cli_remove_tree(dir);
+	return rc;
+}
+
+/* ---- the result -------------------------------------------------------------------------------- */
+
+static const char *op_name(enum bench_op op)
+{
+	return op == BENCH_READ ? "read" : "write";
+}
+
+static json_t *as_json(const struct bench *b)
+{
+	json_t *o = json_object(), *rows = json_array(), *tmpfs = json_array();
+	struct utsname u;
+
+	for (size_t i = 0; i < b->rows; i++) {
+		const struct row *r = &b->row[i];
+		json_t *j = json_pack("{s:I, s:s, s:f, s:f}", "object_bytes", (json_int_t)r->object_bytes, "op",
+				      op_name(r->op), "gbps", r->gbps, "cpu_s_per_gb", r->cpu_per_gb);
+
+		if (b->args->vs_fio) {
+			json_object_set_new(j, "fio_gbps", json_real(r->fio_gbps));
+			json_object_set_new(j, "ratio", json_real(r->ratio));
+			json_object_set_new(j, "ratio_ci", json_pack("[f, f]", r->low, r->high));
+			json_object_set_new(j, "fio_cpu_s_per_gb", json_real(r->fio_cpu_per_gb));
+		}
+		json_array_append_new(rows, j);
+	}
+	for (size_t i = 0; i < b->tmpfs_rows; i++) {
+		const struct tmpfs_row *r = &b->tmpfs[i];
+
+		json_array_append_new(tmpfs, json_pack("{s:I, s:s, s:b, s:f, s:f}", "object_bytes",
+						       (json_int_t)r->object_bytes, "op", op_name(r->op), "checksums",
+						       (int)r->verify, "gbps", r->gbps, "gbps_per_core", r->per_core));
+	}
+	uname(&u);
+	json_object_set_new(o, "rows", rows);
+	json_object_set_new(o, "tmpfs", tmpfs);
+	if (b->tmpfs_note)
+		json_object_set_new(o, "tmpfs_note", json_string(b->tmpfs_note));
+	json_object_set_new(o, "queue_depth", json_integer((json_int_t)b->args->depth));
+	json_object_set_new(o, "total_bytes", json_integer((json_int_t)b->args->total));
+	json_object_set_new(o, "objects_per_block", json_integer(BENCH_OBJECTS));
+	json_object_set_new(o, "pairs", json_integer((json_int_t)b->args->pairs));
+	json_object_set_new(o, "kernel", json_string(u.release));
+	return o;
+}
+
+static void print_rows(const struct bench *b)
+{
+	const bool left[] = {false, true, false, false, false, false, false, false};
+	const char *const heads[] = {"object", "op", "GB/s", "CPU s/GB", "fio GB/s", "fio CPU s/GB", "ratio", "95 % interval"};
+	size_t columns = b->args->vs_fio ? 8 : 4;
+	struct cli_table t;
+	char s[32];
+
+	cli_table_init(&t, columns, left);
+	for (size_t i = 0; i < columns; i++)
+		cli_table_cell(&t, "%s", heads[i]);
+	for (size_t i = 0; i < b->rows; i++) {
+		const struct row *r = &b->row[i];
+
+		cli_table_cell(&t, "%s", cli_bytes(s, (double)r->object_bytes));
+		cli_table_cell(&t, "%s", op_name(r->op));
+		cli_table_cell(&t, "%.3f", r->gbps);
+		cli_table_cell(&t, "%.3f", r->cpu_per_gb);
+		if (!b->args->vs_fio)
+			continue;
+		cli_table_cell(&t, "%.3f", r->fio_gbps);
+		cli_table_cell(&t, "%.3f", r->fio_cpu_per_gb);
+		cli_table_cell(&t, "%.3f", r->ratio);
+		cli_table_cell(&t, "%.3f - %.3f", r->low, r->high);
+	}
+	cli_table_print(&t, stdout, true);
+}
+
+static int print(const struct bench *b)
+{
+	const bool left[] = {false, true, true, false, false};
+	struct cli_table t;
+	char s[32];
+
+	print_rows(b);
+	if (b->tmpfs_note)
+		printf("\nper core on tmpfs: %s\n", b->tmpfs_note);
+	if (!b->tmpfs_rows)
+		return cli_finish(CLI_OK);
+	puts("\non tmpfs:");
+	cli_table_init(&t, 5, left);
+	cli_table_cell(&t, "object");
+	cli_table_cell(&t, "op");
+	cli_table_cell(&t, "checksums");
+	cli_table_cell(&t, "GB/s");
+	cli_table_cell(&t, "GB/s a core");
+	for (size_t i = 0; i < b->tmpfs_rows; i++) {
+		const struct tmpfs_row *r = &b->tmpfs[i];
+
+		cli_table_cell(&t, "%s", cli_bytes(s, (double)r->object_bytes));
+		cli_table_cell(&t, "%s", op_name(r->op));
+		cli_table_cell(&t, "%s", r->verify ? "on" : "off");
+		cli_table_cell(&t, "%.2f", r->gbps);
+		cli_table_cell(&t, "%.2f", r->per_core);
+	}
+	cli_table_print(&t, stdout, true);
+	return cli_finish(CLI_OK);
+}
+
+static int parse_sizes(const struct store_args *a, uint64_t *size, size_t *n)
+{
+	static const uint64_t usual[] = {32u << 10, 128u << 10, 512u << 10, 1u << 20};
+	char why[CLI_WHY];
+
+	*n = a->objects.n;
+	if (!*n) {
+		memcpy(size, usual, sizeof(usual));
+		*n = sizeof(usual) / sizeof(usual[0]);
+	}
+	for (size_t i = 0; i < a->objects.n; i++) {
+		if (cli_size(a->objects.item[i], 4096, 64u << 20, &size[i], why))
+			return cli_error(CLI_USAGE, "bench store: --object: %s", why);
+		if (size[i] % 4096)
+			return cli_error(CLI_USAGE, "bench store: --object %s: must be a multiple of 4 KiB",
+					 a->objects.item[i]);
+	}
+	for (size_t i = 0; i < *n; i++)
+		if (a->total < size[i] * BENCH_OBJECTS)
+			return cli_error(CLI_USAGE, "bench store: --total must be at least 16 objects of %" PRIu64 " bytes",
+					 size[i]);
+	return CLI_OK;
+}
+
+static int measure(struct bench *b, const uint64_t *size, size_t n)
+{
+	int rc = cli_temp_dir(b->args->dir, b->dir, sizeof(b->dir));
+
+	if (rc)
+		return cli_error(CLI_ENVIRONMENT, "bench store: no directory in %s: %s",
+				 b->args->dir ? b->args->dir : "the temporary one", strerror(-rc));
+	cli_progress_begin(&b->progress, "bench store",
+			   n * (1 + 2 * b->args->pairs) + (b->args->no_tmpfs ? 0 : 12));
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = measure_size(b, size[i]);
+	if (!rc && !b->args->no_tmpfs)
+		rc = measure_tmpfs(b);
+	cli_progress_end(&b->progress);
+	cli_remove_tree(b->dir);
+	return rc;
+}
+
+int cmd_bench_store(int argc, char **argv)
+{
+	struct store_args a = {.total = 1u << 30, .pairs = 12, .depth = 32, .io_engine = "auto"};
+	struct bench *b;
+	uint64_t size[CLI_STRINGS_MAX];
+	size_t n;
+	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = parse_sizes(&a, size, &n);
+	if (rc)
+		return rc;
+	if (a.vs_fio && !fio_exists())
+		return cli_error(CLI_ENVIRONMENT, "bench store: --vs-fio: there is no fio; on Debian: apt-get install fio");
+	b = calloc(1, sizeof(*b));
+	if (!b)
+		return cli_error(CLI_ENVIRONMENT, "bench store: out of memory");
+	b->args = &a;
+	b->seed = 1;
+	cli_catch_interrupts();
+	rc = measure(b, size, n);
+	if (!rc)
+		rc = a.json ? cli_json(as_json(b)) : print(b);
+	free(b);
+	return rc;
+}

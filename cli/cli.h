@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the verbs of the command line share: option tables, exact number parsing, tables,
+ * progress bars, errors and exit codes.
+ *
+ * A verb is a function cmd_x(argc, argv) with argv[0] its own name. It describes itself in one
+ * struct cli_verb, from which both the parsing and its --help come. It prints results to stdout
+ * (a table, or JSON with --json) and everything else to stderr.
+ *
+ * Nothing here knows the library beyond its error record.
+ */
+#ifndef TENUTO_CLI_H
+#define TENUTO_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+/* Exit codes of the program. */
+enum cli_exit {
+	CLI_OK = 0,
+	CLI_PROBLEM = 1,     /* it ran, and found something wrong (corruption, a failed check) */
+	CLI_USAGE = 2,	     /* the command line or an input file is wrong */
+	CLI_ENVIRONMENT = 3, /* the machine is: no space, no permission, busy, missing */
+};
+
+/* cli_parse: go on and run the verb. */
+#define CLI_GO (-1)
+
+enum cli_type {
+	CLI_FLAG,     /* bool, no argument */
+	CLI_STRING,   /* const char *, not empty */
+	CLI_STRINGS,  /* struct cli_strings, may be repeated */
+	CLI_COUNT,    /* uint64_t within min..max: digits, then nothing, k, M or G (powers of 1000) */
+	CLI_SIZE,     /* uint64_t bytes within min..max: digits, then nothing, B, kB..TB or KiB..TiB */
+	CLI_RATE,     /* double, finite and > 0 */
+	CLI_GEOMETRY, /* struct cli_geometry: LAYERSxSIZE */
+};
+
+#define CLI_STRINGS_MAX 16
+
+struct cli_strings {
+	const char *item[CLI_STRINGS_MAX];
+	size_t n;
+};
+
+struct cli_geometry {
+	uint64_t layers;
+	uint64_t object_bytes;
+};
+
+/**
+ * struct cli_opt - one option of a verb; a table of them ends with name NULL
+ * @name:   without the dashes
+ * @arg:    what to call the argument in the help, NULL for a flag
+ * @dflt:   the default as the help shows it, NULL for none
+ * @help:   one line
+ * @offset: of the value within the verb's argument struct, which holds the defaults before parsing
+ */
+struct cli_opt {
+	const char *name;
+	const char *arg;
+	const char *dflt;
+	const char *help;
+	enum cli_type type;
+	size_t offset;
+	uint64_t min, max;
+};
+
+/**
+ * struct cli_verb - how a verb is called
+ * @name:     as typed after "tenuto", e.g. "store info"
+ * @operands: as shown in the help, e.g. "TRACE.jsonl"
+ * @about:    what it does; lines are printed as they are
+ * @opts:     options, ends with name NULL; --help is added
+ */
+struct cli_verb {
+	const char *name;
+	const char *operands;
+	const char *about;
+	const struct cli_opt *opts;
+	int min_operands, max_operands;
+};
+
+/**
+ * cli_parse - parse argv[1..argc) of a verb
+ * @args:      the verb's argument struct, filled with defaults
+ * @noperands: out: how many operands there are; they are moved to argv[1..]
+ *
+ * Return: CLI_GO, or the exit code (--help was printed, or a usage error was).
+ */
+int cli_parse(const struct cli_verb *verb, int argc, char **argv, void *args, int *noperands);
+
+/* An entry of a table of verbs (main's, or the second level of `store` and `bench`); ends with name NULL. */
+struct cli_command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary;
+};
+
+/* Runs the entry that argv[1] names; prints the list for --help, the nearest name for an unknown one. */
+int cli_dispatch(const char *program, const char *about, const struct cli_command *commands, int argc, char **argv);
+
+/* The verbs. */
+int cmd_replay(int argc, char **argv);
+int cmd_workload(int argc, char **argv);
+int cmd_demo(int argc, char **argv);
+int cmd_store(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
+
+/* ---- exact parsing: 0, or -1 with the reason in why (which holds CLI_WHY bytes) ---------------- */
+
+#define CLI_WHY 160
+int cli_count(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why);
+int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why);
+int cli_rate(const char *s, double *out, char *why);
+int cli_parse_geometry(const char *s, struct cli_geometry *out, char *why);
+
+/* The name nearest to s among n, or NULL if none is near. */
+const char *cli_nearest(const char *s, const char *const *names, size_t n);
+
+/* ---- errors ------------------------------------------------------------------------------------ */
+
+/* "tenuto: ..." on stderr; returns code. */
+int cli_error(enum cli_exit code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same with the library's detail of the failure rc behind it; the exit code follows from rc. */
+int cli_fail(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Exit code for a negative errno of the library. */
+enum cli_exit cli_exit_of(int rc);
+
+/* ---- output ------------------------------------------------------------------------------------ */
+
+/* Prints and releases a JSON value; CLI_OK, or CLI_ENVIRONMENT if stdout cannot be written. */
+int cli_json(json_t *value);
+/* Flushes stdout; CLI_OK, or CLI_ENVIRONMENT (said on stderr) if something could not be written. */
+int cli_finish(int code);
+
+/* Text with units, into buf (at least 32 bytes), which is returned. */
+char *cli_bytes(char *buf, double bytes);     /* 1.50 GiB */
+char *cli_number(char *buf, uint64_t n);      /* 1,234,567 */
+char *cli_duration(char *buf, double seconds); /* 350 ms, 12.3 s, 4 min 05 s */
+
+#define CLI_COLUMNS_MAX 12
+
+/* A table with aligned columns; the first row is its head. Begin the format of a cell with '<' for left. */
+struct cli_table {
+	size_t columns, rows, room;
+	char **cell;
+	bool left[CLI_COLUMNS_MAX];
+};
+
+void cli_table_init(struct cli_table *t, size_t columns, const bool *left);
+/* Appends the next cell, row by row. */
+void cli_table_cell(struct cli_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Prints with a rule below the head (if heads), and releases. */
+void cli_table_print(struct cli_table *t, FILE *out, bool head);
+
+/*
+ * A progress bar on stderr, only if that is a terminal and only after a second.
+ * @total: 0 if unknown.
+ */
+struct cli_progress {
+	const char *what;
+	uint64_t total;
+	uint64_t start_ns, shown_ns;
+	bool tty, shown;
+};
+
+void cli_progress_begin(struct cli_progress *p, const char *what, uint64_t total);
+void cli_progress_step(struct cli_progress *p, uint64_t done);
+void cli_progress_end(struct cli_progress *p);
+
+/* ---- small things that several verbs need ------------------------------------------------------ */
+
+uint64_t cli_now_ns(void); /* CLOCK_MONOTONIC */
+double cli_cpu_seconds(void); /* user and system, whole process with its kernel workers */
+/* After cli_catch_interrupts: whether SIGINT, SIGTERM or SIGHUP came. A second one ends the program. */
+bool cli_interrupted(void);
+void cli_catch_interrupts(void);
+/* A new private directory in base, if NULL: $TMPDIR, else /var/tmp (on a disk, which /tmp may not be); -errno. */
+int cli_temp_dir(const char *base, char *path, size_t room);
+/* Removes a directory with everything in it; does not cross file systems or follow links. 0 or -errno. */
+int cli_remove_tree(const char *path);
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tenuto bench`: the table of benchmarks (bench/). */
+#include "../bench/bench.h"
+
+static const struct cli_command commands[] = {
+	{"store", cmd_bench_store, "saving and loading through the store, beside fio if asked"},
+	{"match", cmd_bench_match, "look-ups of long prefixes among millions of blocks"},
+	{NULL, NULL, NULL},
+};
+
+int cmd_bench(int argc, char **argv)
+{
+	return cli_dispatch("tenuto bench", "Measures this machine with Tenuto.", commands, argc, argv);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto store info|verify|check DIR...`: what stores hold, whether every byte of them is good, whether
+ * their index is sound - and its repair from the block headers.
+ *
+ * Works on stores that no process has open (info: on any).
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tenuto/admin.h>
+#include <tenuto/cache.h>
+
+struct store_args {
+	const char *instance;
+	bool rebuild;
+	bool json;
+};
+
+#define COMMON                                                                                             \
+	{"instance", "NAME", "default", "which part of the directories: DIR/NAME", CLI_STRING,             \
+	 offsetof(struct store_args, instance), 0, 0},                                                     \
+		{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct store_args, json), 0, 0}
+
+static const struct cli_opt plain_options[] = {COMMON, {0}};
+static const struct cli_opt check_options[] = {
+	{"rebuild", NULL, NULL, "restore superblocks, make the index anew from the block headers", CLI_FLAG,
+	 offsetof(struct store_args, rebuild), 0, 0},
+	COMMON,
+	{0},
+};
+
+static const struct cli_verb info_verb = {
+	.name = "store info",
+	.operands = "DIR...",
+	.about = "Prints what the devices of a store are and hold. Changes nothing; works beside the process that has it open.",
+	.opts = plain_options,
+	.min_operands = 1,
+	.max_operands = TN_DEVICES_MAX,
+};
+
+static const struct cli_verb verify_verb = {
+	.name = "store verify",
+	.operands = "DIR...",
+	.about = "Reads every block of a store and checks every object against its checksum. Changes nothing.",
+	.opts = plain_options,
+	.min_operands = 1,
+	.max_operands = TN_DEVICES_MAX,
+};
+
+static const struct cli_verb check_verb = {
+	.name = "store check",
+	.operands = "DIR...",
+	.about = "Checks superblocks, log and checkpoints of a store and compares its index with the block headers. Changes\n"
+		 "nothing unless --rebuild is given.",
+	.opts = check_options,
+	.min_operands = 1,
+	.max_operands = TN_DEVICES_MAX,
+};
+
+/* What is told while the library works. */
+struct told {
+	json_t *lines; /* with --json */
+	struct cli_progress progress;
+	bool begun;
+	bool problem; /* a warning was among it */
+};
+
+static void on_log(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	struct told *t = arg;
+
+	if (level > TN_LOG_INFO)
+		return;
+	cli_progress_end(&t->progress);
+	t->problem |= level <= TN_LOG_WARN;
+	if (t->lines)
+		json_array_append_new(t->lines, json_string(text));
+	else
+		fprintf(stderr, "%s%s\n", level <= TN_LOG_WARN ? "problem: " : "", text);
+}
+
+static bool on_progress(void *arg, uint64_t done, uint64_t total)
+{
+	struct told *t = arg;
+
+	if (!t->begun) {
+		cli_progress_begin(&t->progress, "reading", total);
+		t->begun = true;
+	}
+	t->progress.total = total;
+	cli_progress_step(&t->progress, done);
+	return !cli_interrupted();
+}
+
+/*
+ * What people give instead of the directory: the file, or the directory of the instance. The library could only
+ * say what it did not find below.
+ */
+static int check_dir(const char *verb, const char *dir, const char *instance)
+{
+	char path[4096];
+	struct stat st;
+
+	if (stat(dir, &st))
+		return cli_error(cli_exit_of(-errno), "%s: %s: %s", verb, dir, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cli_error(cli_exit_of(-ENOTDIR), "%s: %s: is not a directory; give the one that the cache was opened "
+				 "with", verb, dir);
+	snprintf(path, sizeof(path), "%s/%s/tenuto.store", dir, instance);
+	if (!access(path, F_OK) || errno != ENOENT)
+		return CLI_GO;
+	snprintf(path, sizeof(path), "%s/tenuto.store", dir);
+	if (!access(path, F_OK))
+		return cli_error(CLI_USAGE, "%s: %s is an instance of a store: give the directory above it, and --instance "
+				 "if it is not called default", verb, dir);
+	return cli_error(CLI_USAGE, "%s: no store in %s: there is no %s/tenuto.store", verb, dir, instance);
+}
+
+/* Parses and fills *store; the directories are argv[1..]. */
+static int begin(const struct cli_verb *v, int argc, char **argv, struct store_args *a, struct tn_admin_store *store,
+		 struct told *told)
+{
+	int n, rc;
+
+	memset(told, 0, sizeof(*told));
+	memset(a, 0, sizeof(*a));
+	a->instance = "default";
+	rc = cli_parse(v, argc, argv, a, &n);
+	for (int i = 0; rc == CLI_GO && i < n; i++)
+		rc = check_dir(v->name, argv[1 + i], a->instance);
+	if (rc != CLI_GO)
+		return rc;
+	tn_admin_store_init(store);
+	store->dirs = (const char *const *)(argv + 1);
+	store->ndirs = (size_t)n;
+	store->instance = a->instance;
+	store->log = on_log;
+	store->log_arg = told;
+	store->progress = on_progress;
+	store->progress_arg = told;
+	told->lines = a->json ? json_array() : NULL;
+	cli_catch_interrupts();
+	return CLI_GO;
+}
+
+static int failed(struct told *told, const char *verb, int rc)
+{
+	cli_progress_end(&told->progress);
+	json_decref(told->lines);
+	return cli_fail(rc, "%s", verb);
+}
+
+/* ---- info -------------------------------------------------------------------------------------- */
+
+static void uuid_text(char *to, const uint64_t uuid[2])
+{
+	snprintf(to, 40, "%08x-%04x-%04x-%04x-%012" PRIx64, (unsigned)(uuid[0] >> 32), (unsigned)(uuid[0] >> 16) & 0xffffu,
+		 (unsigned)uuid[0] & 0xffffu, (unsigned)(uuid[1] >> 48), uuid[1] & 0xffffffffffffu);
+}
+
+static json_t *device_json(const struct tn_admin_device *d)
+{
+	const struct {
+		const char *name;
+		uint64_t value;
+	} counts[] = {
+		{"device_index", d->device_index},
+		{"device_count", d->device_count},
+		{"format_version", d->format_version},
+		{"owner_pid", d->owner_pid},
+		{"created_wall_ns", d->created_wall_ns},
+		{"opened_wall_ns", d->opened_wall_ns},
+		{"file_bytes", d->file_bytes},
+		{"index_bytes", d->index_bytes},
+		{"segment_bytes", d->segment_bytes},
+		{"segments", d->segments},
+		{"segments_allocated", d->segments_allocated},
+		{"segments_assigned", d->segments_assigned},
+		{"slots", d->slots},
+		{"blocks", d->blocks},
+		{"quarantined_slots", d->quarantined},
+		{"log_bytes", d->log_bytes},
+		{"log_used_bytes", d->log_used_bytes},
+		{"checkpoints", d->checkpoints},
+		{"spaces", d->spaces},
+	};
+	json_t *o = json_object();
+	char uuid[40];
+
+	json_object_set_new(o, "path", json_string(d->path));
+	uuid_text(uuid, d->store_uuid);
+	json_object_set_new(o, "store_uuid", json_string(uuid));
+	uuid_text(uuid, d->device_uuid);
+	json_object_set_new(o, "device_uuid", json_string(uuid));
+	json_object_set_new(o, "clean", json_boolean(d->clean));
+	json_object_set_new(o, "in_use", json_boolean(d->in_use));
+	json_object_set_new(o, "superblock_damaged", json_boolean(d->superblock_damaged));
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		json_object_set_new(o, counts[i].name, json_integer((json_int_t)counts[i].value));
+	return o;
+}
+
+static void row(struct cli_table *t, const char *name, const char *value)
+{
+	cli_table_cell(t, "%s", name);
+	cli_table_cell(t, "%s", value);
+}
+
+static void row_sizes(struct cli_table *t, const struct tn_admin_device *d)
+{
+	char a[32], b[32], line[128];
+
+	row(t, "file", cli_bytes(a, (double)d->file_bytes));
+	row(t, "index", cli_bytes(a, (double)d->index_bytes));
+	snprintf(line, sizeof(line), "%s of %s in use", cli_bytes(a, (double)d->log_used_bytes),
+		 cli_bytes(b, (double)d->log_bytes));
+	row(t, "log", line);
+	snprintf(line, sizeof(line), "%u of %s; %u allocated, %u in use", d->segments,
+		 cli_bytes(a, (double)d->segment_bytes), d->segments_allocated, d->segments_assigned);
+	row(t, "segments", line);
+	snprintf(line, sizeof(line), "%s in %s slots; %" PRIu64 " quarantined", cli_number(a, d->blocks),
+		 cli_number(b, d->slots), d->quarantined);
+	row(t, "blocks", line);
+}
+
+static void print_device(const struct tn_admin_device *d)
+{
+	const bool left[] = {true, true};
+	struct cli_table t;
+	char line[128], uuid[40];
+	time_t opened = (time_t)(d->opened_wall_ns / 1000000000u);
+	struct tm tm;
+
+	cli_table_init(&t, 2, left);
+	row(&t, "device", d->path);
+	snprintf(line, sizeof(line), "%u of %u, format version %u", d->device_index + 1, d->device_count, d->format_version);
+	row(&t, "number", line);
+	uuid_text(uuid, d->store_uuid);
+	row(&t, "store", uuid);
+	uuid_text(uuid, d->device_uuid);
+	row(&t, "identity", uuid);
+	if (d->in_use)
+		snprintf(line, sizeof(line), "in use by process %u", d->owner_pid);
+	else
+		snprintf(line, sizeof(line), "%s", d->clean ? "closed in order" : "not closed in order: opening recovers it");
+	row(&t, "state", line);
+	if (d->superblock_damaged)
+		row(&t, "problem", "one copy of the superblock is damaged; opening or check --rebuild repairs it");
+	gmtime_r(&opened, &tm);
+	strftime(line, sizeof(line), "%Y-%m-%d %H:%M:%S UTC", &tm);
+	row(&t, "last opened", line);
+	row_sizes(&t, d);
+	cli_table_print(&t, stdout, false);
+}
+
+static int store_info(int argc, char **argv)
+{
+	struct tn_admin_device device[TN_DEVICES_MAX];
+	struct tn_admin_store store;
+	struct store_args a;
+	struct told told;
+	json_t *list;
+	bool bad;
+	int rc = begin(&info_verb, argc, argv, &a, &store, &told);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = tn_admin_store_info(&store, device);
+	if (rc)
+		return failed(&told, "store info", rc);
+	bad = told.problem;
+	list = json_array();
+	for (size_t i = 0; i < store.ndirs; i++) {
+		bad |= device[i].superblock_damaged;
+		if (a.json) {
+			json_array_append_new(list, device_json(&device[i]));
+			continue;
+		}
+		if (i)
+			putchar('\n');
+		print_device(&device[i]);
+	}
+	if (a.json) {
+		rc = cli_json(json_pack("{s:o, s:o}", "devices", list, "notes", told.lines));
+		return rc ? rc : bad ? CLI_PROBLEM : CLI_OK;
+	}
+	json_decref(list);
+	return cli_finish(bad ? CLI_PROBLEM : CLI_OK);
+}
+
+/* ---- verify and check -------------------------------------------------------------------------- */
+
+static int store_verify(int argc, char **argv)
+{
+	struct tn_admin_verify r = {0};
+	struct tn_admin_store store;
+	struct store_args a;
+	struct told told;
+	char n[32], b[32];
+	uint64_t start = cli_now_ns();
+	double s;
+	bool bad;
+	int rc = begin(&verify_verb, argc, argv, &a, &store, &told);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = tn_admin_store_verify(&store, &r);
+	if (rc)
+		return failed(&told, "store verify", rc);
+	cli_progress_end(&told.progress);
+	s = (double)(cli_now_ns() - start) * 1e-9;
+	bad = told.problem || r.corrupt_blocks + r.corrupt_objects + r.io_errors + r.lost_segments > 0;
+	if (a.json) {
+		rc = cli_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o}", "blocks", (json_int_t)r.blocks,
+					"objects", (json_int_t)r.objects, "bytes", (json_int_t)r.bytes, "corrupt_blocks",
+					(json_int_t)r.corrupt_blocks, "corrupt_objects", (json_int_t)r.corrupt_objects,
+					"io_errors", (json_int_t)r.io_errors, "lost_segments",
+					(json_int_t)r.lost_segments, "wall_seconds", s, "notes", told.lines));
+		return rc ? rc : bad ? CLI_PROBLEM : CLI_OK;
+	}
+	printf("%s blocks", cli_number(n, r.blocks));
+	printf(", %s objects, %s read at %.2f GB/s\n", cli_number(n, r.objects), cli_bytes(b, (double)r.bytes),
+	       s > 0 ? (double)r.bytes * 1e-9 / s : 0);
+	if (bad)
+		printf("%" PRIu64 " corrupt blocks, %" PRIu64 " corrupt objects, %" PRIu64
+		       " I/O errors, %" PRIu64 " segments lost (such blocks are misses when asked for)\n",
+		       r.corrupt_blocks, r.corrupt_objects, r.io_errors, r.lost_segments);
+	else
+		puts("all good");
+	return cli_finish(bad ? CLI_PROBLEM : CLI_OK);
+}
+
+static int store_check(int argc, char **argv)
+{
+	struct tn_admin_check r = {0};
+	struct tn_admin_store store;
+	struct store_args a;
+	struct told told;
+	char n[32], s[32];
+	bool bad;
+	int rc = begin(&check_verb, argc, argv, &a, &store, &told);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = tn_admin_store_check(&store, a.rebuild ? TN_ADMIN_REBUILD : 0, &r);
+	if (rc)
+		return failed(&told, "store check", rc);
+	cli_progress_end(&told.progress);
+	bad = r.problems > r.repaired; /* what was repaired was told, too */
+	if (a.json) {
+		rc = cli_json(json_pack("{s:I, s:I, s:I, s:I, s:o}", "problems", (json_int_t)r.problems, "repaired",
+					(json_int_t)r.repaired, "blocks", (json_int_t)r.blocks, "stale",
+					(json_int_t)r.stale, "notes", told.lines));
+		return rc ? rc : bad ? CLI_PROBLEM : CLI_OK;
+	}
+	printf("%s blocks in the index, %s of them stale; %" PRIu64 " problem%s, %" PRIu64 " repaired\n",
+	       cli_number(n, r.blocks), cli_number(s, r.stale), r.problems, r.problems == 1 ? "" : "s", r.repaired);
+	if (bad && !a.rebuild)
+		puts("--rebuild restores what can be restored; nothing that is not good is ever given back, with or without it");
+	return cli_finish(bad ? CLI_PROBLEM : CLI_OK);
+}
+
+static const struct cli_command commands[] = {
+	{"info", store_info, "what a store is and holds"},
+	{"verify", store_verify, "read every block and check every checksum"},
+	{"check", store_check, "is the index sound; --rebuild repairs it"},
+	{NULL, NULL, NULL},
+};
+
+int cmd_store(int argc, char **argv)
+{
+	return cli_dispatch("tenuto store", "Looks into the stores on disk.", commands, argc, argv);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor: IOMMU, VFIO, CUDA, GPUDirect Storage, UCX. Libraries are opened by name, as plugins would
+ * find them; the program itself depends on none.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "doctor.h"
+
+static unsigned count_entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *e;
+	unsigned n = 0;
+
+	while (dir && (e = readdir(dir)))
+		n += e->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static void probe_iommu(struct doctor *d)
+{
+	unsigned groups = count_entries("/sys/kernel/iommu_groups");
+	bool vfio = access("/dev/vfio/vfio", F_OK) == 0, allowed = access("/dev/vfio/vfio", R_OK | W_OK) == 0;
+	bool module = access("/sys/module/vfio_pci", F_OK) == 0;
+
+	doctor_add(d, "IOMMU", groups ? DOCTOR_YES : DOCTOR_NO, "safe access to a drive from user space",
+		   "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (Intel); in a VM: a virtual IOMMU",
+		   "%u groups", groups);
+	doctor_add(d, "VFIO", vfio && allowed ? DOCTOR_YES : vfio ? DOCTOR_PARTLY : DOCTOR_NO,
+		   "NVMe queues of our own, also on a GPU",
+		   vfio ? "access to /dev/vfio/vfio and the group of the device" : "modprobe vfio-pci, and an IOMMU", "/dev/vfio/vfio %s%s",
+		   !vfio ? "is missing" : allowed ? "is usable" : "is there, no permission", module ? ", vfio-pci loaded" : "");
+}
+
+static void probe_cuda(struct doctor *d)
+{
+	static const char gives[] = "blocks to and from GPU memory (plugin)";
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	int (*init)(unsigned), (*version)(int *), (*count)(int *);
+	int v = 0, n = 0;
+
+	if (!lib) {
+		doctor_add(d, "CUDA", DOCTOR_NO, gives, "an NVIDIA GPU with its driver; in a container: --gpus all",
+			   "libcuda.so.1 not found%s", access("/proc/driver/nvidia/version", F_OK) ? "" : ", but the kernel driver is");
+		return;
+	}
+	*(void **)&init = dlsym(lib, "cuInit");
+	*(void **)&version = dlsym(lib, "cuDriverGetVersion");
+	*(void **)&count = dlsym(lib, "cuDeviceGetCount");
+	if (init && version && count && init(0) == 0) {
+		version(&v);
+		count(&n);
+	}
+	doctor_add(d, "CUDA", n > 0 ? DOCTOR_YES : DOCTOR_PARTLY, gives, "a GPU visible to this process (nvidia-smi, --gpus all)",
+		   n > 0 ? "driver for CUDA %d.%d, %d device(s)" : "libcuda.so.1 is there (CUDA %d.%d), %d devices", v / 1000,
+		   v % 1000 / 10, n);
+	dlclose(lib);
+}
+
+static void probe_gds(struct doctor *d)
+{
+	void *lib = dlopen("libcufile.so.0", RTLD_LAZY | RTLD_LOCAL);
+	bool module = access("/sys/module/nvidia_fs", F_OK) == 0;
+
+	doctor_add(d, "GPUDirect Storage", lib && module ? DOCTOR_YES : lib ? DOCTOR_PARTLY : DOCTOR_NO,
+		   "DMA between drive and GPU (plugin)",
+		   "the packages libcufile and nvidia-fs of the CUDA distribution", "libcufile %s, module nvidia_fs %s",
+		   lib ? "found" : "not found", module ? "loaded" : "not loaded");
+	if (lib)
+		dlclose(lib);
+}
+
+static void probe_ucx(struct doctor *d)
+{
+	static const char gives[] = "blocks from and to other machines (plugin)";
+	void *lib = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
+	const char *(*version)(void) = NULL;
+
+	if (lib)
+		*(void **)&version = dlsym(lib, "ucp_get_version_string");
+	if (lib)
+		doctor_add(d, "UCX", DOCTOR_YES, gives, "", "version %.40s", version ? version() : "unknown");
+	else
+		doctor_add(d, "UCX", DOCTOR_NO, gives, "apt-get install libucx0", "libucp.so.0 not found");
+	if (lib)
+		dlclose(lib);
+}
+
+void doctor_probe_devices(struct doctor *d)
+{
+	probe_iommu(d);
+	probe_cuda(d);
+	probe_gds(d);
+	probe_ucx(d);
+}

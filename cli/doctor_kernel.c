@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doctor: the kernel, what its io_uring can do for us, and memory (locked, huge). */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include <liburing.h>
+
+#include "cli.h"
+#include "doctor.h"
+
+#define OP_READV_FIXED 60 /* Linux 6.15 */
+
+static void probe_version(struct doctor *d)
+{
+	struct utsname u;
+	unsigned major = 0, minor = 0;
+	bool new;
+
+	if (uname(&u) || sscanf(u.release, "%u.%u", &major, &minor) != 2) {
+		doctor_add(d, "kernel", DOCTOR_NO, "everything else", "run Linux", "unknown");
+		return;
+	}
+	new = major > 6 || (major == 6 && minor >= 1);
+	doctor_add(d, "kernel", new ? DOCTOR_YES : DOCTOR_PARTLY, "all of io_uring that matters, from 6.1 on",
+		   "a kernel of 6.1 or later (Debian 12's own); older ones work, with more system calls", "%s %s", u.sysname,
+		   u.release);
+}
+
+static bool setup_works(unsigned flags)
+{
+	struct io_uring_params p;
+	struct io_uring ring;
+
+	memset(&p, 0, sizeof(p));
+	p.flags = flags;
+	if (io_uring_queue_init_params(8, &ring, &p))
+		return false;
+	io_uring_queue_exit(&ring);
+	return true;
+}
+
+/* Whether 16 MiB can be registered: what counts is the limit, and the right to exceed it. */
+static bool can_register(struct io_uring *ring)
+{
+	struct iovec iov = {NULL, (size_t)16 << 20};
+	bool ok;
+
+	iov.iov_base = mmap(NULL, iov.iov_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (iov.iov_base == MAP_FAILED)
+		return false;
+	ok = io_uring_register_buffers(ring, &iov, 1) == 0;
+	if (ok)
+		io_uring_unregister_buffers(ring);
+	munmap(iov.iov_base, iov.iov_len);
+	return ok;
+}
+
+static void probe_uring_features(struct doctor *d, struct io_uring *ring)
+{
+	bool defer = setup_works(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
+	bool coop = setup_works(IORING_SETUP_COOP_TASKRUN);
+	struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+	bool vec = probe && io_uring_opcode_supported(probe, OP_READV_FIXED);
+	bool files = io_uring_register_files_sparse(ring, 4) == 0;
+
+	io_uring_free_probe(probe);
+	doctor_add(d, "io_uring features", defer && files && vec ? DOCTOR_YES : DOCTOR_PARTLY, "less CPU per GB",
+		   "a newer kernel: DEFER_TASKRUN needs 6.1, READV_FIXED 6.15",
+		   "completions %s, registered files %s, READV_FIXED %s",
+		   defer ? "deferred" : coop ? "cooperative" : "by interrupt", files ? "yes" : "no", vec ? "yes" : "no");
+}
+
+static void probe_memlock(struct doctor *d, struct io_uring *ring)
+{
+	struct rlimit lim = {0, 0};
+	char text[32] = "unlimited";
+	bool ok = ring && can_register(ring);
+
+	getrlimit(RLIMIT_MEMLOCK, &lim);
+	if (lim.rlim_cur != RLIM_INFINITY)
+		cli_bytes(text, (double)lim.rlim_cur);
+	doctor_add(d, "locked memory", ok ? DOCTOR_YES : DOCTOR_PARTLY,
+		   "registered buffers: less CPU a read",
+		   "raise it: `ulimit -l unlimited`, LimitMEMLOCK=infinity (systemd), --ulimit memlock=-1 (docker)",
+		   "limit %s; registering 16 MiB %s", text, ok ? "works" : ring ? "fails" : "not tried");
+}
+
+static void probe_uring(struct doctor *d)
+{
+	static const char gives[] = "many transfers a system call, not threads";
+	uint64_t disabled = doctor_read_number("/proc/sys/kernel/io_uring_disabled", 0);
+	struct io_uring ring;
+	int err = io_uring_queue_init(8, &ring, 0);
+
+	if (err) {
+		doctor_add(d, "io_uring", DOCTOR_NO, gives,
+			   disabled ? "sysctl kernel.io_uring_disabled=0" :
+				      "allow io_uring in the container's seccomp profile, or a kernel with CONFIG_IO_URING",
+			   "%s%s", strerror(-err), disabled ? " (kernel.io_uring_disabled is set)" : "");
+		probe_memlock(d, NULL);
+		return;
+	}
+	doctor_add(d, "io_uring", DOCTOR_YES, gives, "", "works");
+	probe_uring_features(d, &ring);
+	probe_memlock(d, &ring);
+	io_uring_queue_exit(&ring);
+}
+
+static void probe_hugepages(struct doctor *d)
+{
+	static const char gives[] = "contiguous host memory: faster transfers";
+	uint64_t reserved = doctor_read_number("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", 0);
+	char line[64], *mode;
+
+	doctor_read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line));
+	mode = strchr(line, '[');
+	if (mode && strchr(mode, ']'))
+		*strchr(++mode, ']') = '\0';
+	doctor_add(d, "hugepages", mode && strcmp(mode, "never") ? DOCTOR_YES : reserved ? DOCTOR_PARTLY : DOCTOR_NO, gives,
+		   "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "transparent %s, reserved 2 MiB pages %llu",
+		   mode ? mode : "not available", (unsigned long long)reserved);
+}
+
+void doctor_probe_kernel(struct doctor *d)
+{
+	probe_version(d);
+	probe_uring(d);
+	probe_hugepages(d);
+}

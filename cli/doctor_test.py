@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tenuto doctor` reports on any machine and never fails: without /sys and /proc, where io_uring is
+forbidden, in a directory that cannot be written to. Arguments: the program, the library's directory."""
+import ctypes
+import json
+import os
+import struct
+import subprocess
+import sys
+
+TENUTO, LIBDIR = sys.argv[1:3]
+# LeakSanitizer needs /proc, which one of the cases takes away.
+ENV = dict(os.environ, LD_LIBRARY_PATH=LIBDIR, ASAN_OPTIONS="detect_leaks=0")
+count = failed = 0
+
+
+def doctor(*args, wrap=(), **kw):
+    return subprocess.run([*wrap, TENUTO, "doctor", *args], capture_output=True, text=True, env=ENV, timeout=60, **kw)
+
+
+def check(name, ok, detail=""):
+    global count, failed
+    count += 1
+    failed += not ok
+    print(f"{'ok' if ok else 'not ok'} {count} - {name}")
+    if not ok:
+        print("# " + str(detail).replace("\n", "\n# "))
+
+
+def forbid_io_uring():
+    """A seccomp filter as containers have it: io_uring_setup (425 everywhere) gives EPERM."""
+    code = [(0x20, 0, 0, 0), (0x15, 0, 1, 425), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+    filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *c) for c in code))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(filters)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    word = ctypes.c_ulong
+    assert libc.prctl(38, word(1), word(0), word(0), word(0)) == 0  # no new privileges
+    assert libc.prctl(22, word(2), program, word(0), word(0)) == 0
+
+
+def findings(run):
+    return {f["name"]: f for f in json.loads(run.stdout)["findings"]}
+
+
+run = doctor("--json")
+found = findings(run)
+check("json_has_every_topic_with_its_remedy", run.returncode == 0 and all(
+    n in found for n in ("kernel", "io_uring", "O_DIRECT", "atomic writes", "hugepages", "locked memory", "NVMe", "IOMMU", "VFIO",
+                         "CUDA", "GPUDirect Storage", "UCX")) and
+    all(f["todo"] or f["state"] == "yes" for f in found.values()), run.stdout + run.stderr)
+run = doctor()
+check("the_table_is_printed", run.returncode == 0 and "io_uring" in run.stdout and not run.stderr, run.stdout + run.stderr)
+run = doctor("--json", preexec_fn=forbid_io_uring)
+check("where_io_uring_is_forbidden_it_says_so", run.returncode == 0 and findings(run)["io_uring"]["state"] == "no",
+      run.stdout + run.stderr)
+hide = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys && mount -t tmpfs none /proc || exit 77; exec "$@"', "sh")
+run = doctor("--json", wrap=hide) if os.geteuid() == 0 else None
+if run is None or run.returncode == 77:
+    print("# SKIP no right to mount: not tried without /sys and /proc")
+else:
+    check("without_sys_and_proc_it_still_reports", run.returncode == 0 and "kernel" in findings(run), run.stdout + run.stderr)
+run = doctor("--json", "/proc")
+check("a_directory_that_cannot_be_written_to_is_a_finding",
+      run.returncode == 0 and findings(run)["O_DIRECT"]["state"] == "no", run.stdout + run.stderr)
+check("a_missing_directory_is_a_usage_error", doctor("/nonexistent").returncode == 2)
+check("a_file_is_no_directory", doctor("/etc/passwd").returncode == 2)
+print(f"1..{count}")
+sys.exit(failed > 0)

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A stand-in for an inference engine: it owns a paged KV pool and does with a request what an engine does -
+ * match, load the hits, "compute" the rest, save it - with made-up bytes that can be checked (content.h).
+ *
+ * Saves run on while the next requests are served, as many as there is pool memory for.
+ * One thread.
+ */
+#ifndef TENUTO_CLI_ENGINE_H
+#define TENUTO_CLI_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tenuto/cache.h>
+
+struct engine;
+
+struct engine_opts {
+	const char *const *dirs;
+	size_t ndirs;
+	const char *model; /* names the space */
+	struct tn_geometry geometry;
+	uint64_t capacity_blocks; /* on disk */
+	uint64_t host_blocks;
+	uint32_t longest; /* blocks of the longest request */
+	const char *policy;
+	const char *io_engine;
+	uint64_t seed;
+	bool verify; /* compare every restored byte */
+};
+
+struct engine_totals {
+	uint64_t requests, blocks, hit_blocks, host_hit_blocks;
+	uint64_t stored_blocks, rejected_blocks, failed_blocks;
+	uint64_t verified_objects; /* compared here; 0 without verify */
+	uint64_t wrong_objects;	   /* given back as good, but not what was saved */
+	uint64_t read_ns, write_ns; /* a load, a save was under way */
+	int error; /* of the first failed save */
+};
+
+/* 0 or -errno with the library's error detail set (tn_error_last), or plain -ENOMEM. */
+int engine_open(const struct engine_opts *opts, struct engine **out);
+/* ids: the prompt's blocks. 0, or -errno: it makes no sense to go on. *hits may be NULL. */
+int engine_request(struct engine *e, const uint64_t *ids, uint32_t n, bool partial_last, uint32_t *hits);
+/* Waits for the saves under way, then makes them durable. */
+int engine_flush(struct engine *e);
+const struct engine_totals *engine_totals(const struct engine *e);
+int engine_stats(struct engine *e, struct tn_stats *stats);
+/* Ends what is under way and closes; the error of the last flush. */
+int engine_close(struct engine *e);
+
+/* Bytes on disk that capacity_blocks blocks of this geometry need, with room for slots that wait to be reused. */
+uint64_t engine_disk_bytes(const struct tn_geometry *g, uint64_t capacity_blocks);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Exact parsing of numbers from the command line: what is not wholly understood is refused.
+ *
+ * strtoull and strtod are too forgiving (signs, blanks, "0x", "nan", silent wrap-around), so digits
+ * are read here; only the fraction of a rate is left to strtod, once its characters are known.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Leading digits of *s; -1 if there are none or they exceed 64 bits. */
+static int digits(const char **s, uint64_t *out, char *why, const char *whole)
+{
+	const char *p = *s;
+	uint64_t v = 0;
+
+	if (*p < '0' || *p > '9') {
+		snprintf(why, CLI_WHY, "'%.60s' is not a non-negative whole number", whole);
+		return -1;
+	}
+	for (; *p >= '0' && *p <= '9'; p++)
+		if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v)) {
+			snprintf(why, CLI_WHY, "'%.60s' is too large", whole);
+			return -1;
+		}
+	*s = p;
+	*out = v;
+	return 0;
+}
+
+static int bounded(const char *s, uint64_t v, uint64_t unit, uint64_t min, uint64_t max, uint64_t *out, char *why)
+{
+	if (__builtin_mul_overflow(v, unit, &v) || v < min || v > max) {
+		snprintf(why, CLI_WHY, "'%.60s' is out of range (%" PRIu64 " to %" PRIu64 ")", s, min, max);
+		return -1;
+	}
+	*out = v;
+	return 0;
+}
+
+int cli_count(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
+{
+	static const struct {
+		const char *name;
+		uint64_t factor;
+	} units[] = {{"", 1}, {"k", 1000}, {"M", 1000000}, {"G", 1000000000}};
+	const char *p = s;
+	uint64_t v;
+
+	if (digits(&p, &v, why, s))
+		return -1;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (!strcmp(p, units[i].name))
+			return bounded(s, v, units[i].factor, min, max, out, why);
+	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a count (k, M or G)", s, p);
+	return -1;
+}
+
+int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
+{
+	static const struct {
+		const char *name;
+		uint64_t factor;
+	} units[] = {
+		{"", 1},	      {"B", 1},
+		{"kB", 1000},	      {"MB", 1000000},
+		{"GB", 1000000000},   {"TB", 1000000000000},
+		{"KiB", 1024},	      {"MiB", 1ull << 20},
+		{"GiB", 1ull << 30},  {"TiB", 1ull << 40},
+	};
+	const char *p = s;
+	uint64_t v;
+
+	if (digits(&p, &v, why, s))
+		return -1;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (!strcmp(p, units[i].name))
+			return bounded(s, v, units[i].factor, min, max, out, why);
+	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a size (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)", s, p);
+	return -1;
+}
+
+int cli_rate(const char *s, double *out, char *why)
+{
+	char *end;
+	double v;
+
+	if (!*s || strspn(s, "0123456789.") != strlen(s)) {
+		snprintf(why, CLI_WHY, "'%.60s' is not a positive number", s);
+		return -1;
+	}
+	v = strtod(s, &end);
+	if (*end || !isfinite(v) || v < 1e-9 || v > 1e9) {
+		snprintf(why, CLI_WHY, "'%.60s' is not a number from 1e-9 to 1e9", s);
+		return -1;
+	}
+	*out = v;
+	return 0;
+}
+
+int cli_parse_geometry(const char *s, struct cli_geometry *out, char *why)
+{
+	const char *p = s;
+	struct cli_geometry g;
+
+	if (digits(&p, &g.layers, why, s))
+		return -1;
+	if (*p != 'x') {
+		snprintf(why, CLI_WHY, "'%.60s' is not LAYERSxBYTES, e.g. 8x16KiB", s);
+		return -1;
+	}
+	if (cli_size(p + 1, 1, 1u << 30, &g.object_bytes, why))
+		return -1;
+	if (g.layers < 1 || g.layers > 4096) {
+		snprintf(why, CLI_WHY, "'%.60s': the layers must be 1 to 4096", s);
+		return -1;
+	}
+	*out = g;
+	return 0;
+}

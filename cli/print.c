@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the user sees: errors, numbers with units, aligned tables, progress bars, JSON.
+ *
+ * Results go to stdout, everything else to stderr. A full disk under stdout is an error too.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <tenuto/error.h>
+
+int cli_error(enum cli_exit code, const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("tenuto: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return code;
+}
+
+enum cli_exit cli_exit_of(int rc)
+{
+	switch (-rc) {
+	case 0:
+		return CLI_OK;
+	case EINVAL:
+	case ENOENT:
+	case EOVERFLOW:
+	case ERANGE:
+		return CLI_USAGE;
+	case EUCLEAN:
+	case EBADMSG:
+	case EPROTONOSUPPORT:
+	case EXDEV:
+		return CLI_PROBLEM;
+	default:
+		return CLI_ENVIRONMENT;
+	}
+}
+
+int cli_fail(int rc, const char *fmt, ...)
+{
+	const struct tn_error *e = tn_error_last();
+	va_list ap;
+
+	fputs("tenuto: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	if (e->code == rc)
+		fprintf(stderr, ": %s (%s)\n", e->text, strerrorname_np(-rc));
+	else
+		fprintf(stderr, ": %s\n", strerror(-rc));
+	return (int)cli_exit_of(rc);
+}
+
+int cli_finish(int code)
+{
+	if (fflush(stdout) || ferror(stdout)) {
+		if (errno != EPIPE) /* `tenuto ... | head` has seen what it wanted */
+			cli_error(CLI_ENVIRONMENT, "cannot write the result: %s", strerror(errno));
+		return code ? code : CLI_ENVIRONMENT;
+	}
+	return code;
+}
+
+int cli_json(json_t *value)
+{
+	if (!value)
+		return cli_error(CLI_ENVIRONMENT, "out of memory for the result");
+	json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+	json_decref(value);
+	putchar('\n');
+	return cli_finish(CLI_OK);
+}
+
+char *cli_bytes(char *buf, double bytes)
+{
+	static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+	size_t i = 0;
+
+	while (bytes >= 1024 && i + 1 < sizeof(unit) / sizeof(unit[0])) {
+		bytes /= 1024;
+		i++;
+	}
+	snprintf(buf, 32, i && bytes < 100 ? "%.2f %s" : "%.0f %s", bytes, unit[i]);
+	return buf;
+}
+
+char *cli_number(char *buf, uint64_t n)
+{
+	char plain[24];
+	int len = snprintf(plain, sizeof(plain), "%" PRIu64, n);
+	char *to = buf;
+
+	for (int i = 0; i < len; i++) {
+		if (i && (len - i) % 3 == 0)
+			*to++ = ',';
+		*to++ = plain[i];
+	}
+	*to = 0;
+	return buf;
+}
+
+char *cli_duration(char *buf, double s)
+{
+	if (s < 1e-3)
+		snprintf(buf, 32, "%.1f us", s * 1e6);
+	else if (s < 1)
+		snprintf(buf, 32, "%.1f ms", s * 1e3);
+	else if (s < 120)
+		snprintf(buf, 32, "%.1f s", s);
+	else if (s < 7200)
+		snprintf(buf, 32, "%d min %02d s", (int)(s / 60), (int)s % 60);
+	else
+		snprintf(buf, 32, "%d h %02d min", (int)(s / 3600), (int)(s / 60) % 60);
+	return buf;
+}
+
+/* ---- tables ------------------------------------------------------------------------------------ */
+
+void cli_table_init(struct cli_table *t, size_t columns, const bool *left)
+{
+	memset(t, 0, sizeof(*t));
+	t->columns = columns;
+	for (size_t i = 0; left && i < columns; i++)
+		t->left[i] = left[i];
+}
+
+void cli_table_cell(struct cli_table *t, const char *fmt, ...)
+{
+	va_list ap;
+	char *text = NULL;
+
+	if (t->rows == t->room) { /* rows counts cells */
+		size_t room = t->room ? t->room * 2 : 64;
+		char **grown = realloc(t->cell, room * sizeof(*grown));
+
+		if (!grown)
+			return;
+		t->cell = grown;
+		t->room = room;
+	}
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	t->cell[t->rows++] = text;
+}
+
+/* Columns on the screen: code points, not bytes. */
+static int width_of(const char *s)
+{
+	int n = 0;
+
+	for (; s && *s; s++)
+		n += ((unsigned char)*s & 0xc0) != 0x80;
+	return n;
+}
+
+void cli_table_print(struct cli_table *t, FILE *out, bool head)
+{
+	int width[CLI_COLUMNS_MAX] = {0};
+
+	for (size_t i = 0; i < t->rows; i++) {
+		int w = width_of(t->cell[i]);
+
+		if (w > width[i % t->columns])
+			width[i % t->columns] = w;
+	}
+	for (size_t i = 0; i < t->rows; i++) {
+		size_t c = i % t->columns;
+		const char *s = t->cell[i] ? t->cell[i] : "";
+		int pad = width[c] - width_of(s);
+		bool last = c + 1 == t->columns || i + 1 == t->rows;
+
+		fprintf(out, "%s%*s%s", c ? "  " : "", t->left[c] ? 0 : pad, "", s);
+		if (!last)
+			fprintf(out, "%*s", t->left[c] ? pad : 0, "");
+		else
+			fputc('\n', out);
+		if (last && head && i + 1 == t->columns)
+			for (size_t k = 0; k < t->columns; k++) {
+				fputs(k ? "  " : "", out);
+				for (int j = 0; j < width[k]; j++)
+					fputc('-', out);
+				if (k + 1 == t->columns)
+					fputc('\n', out);
+			}
+	}
+	for (size_t i = 0; i < t->rows; i++)
+		free(t->cell[i]);
+	free(t->cell);
+	memset(t, 0, sizeof(*t));
+}
+
+/* ---- progress ---------------------------------------------------------------------------------- */
+
+#define PROGRESS_AFTER_NS 1000000000ull
+#define PROGRESS_EVERY_NS 100000000ull
+#define PROGRESS_WIDTH 30
+
+void cli_progress_begin(struct cli_progress *p, const char *what, uint64_t total)
+{
+	*p = (struct cli_progress){.what = what, .total = total, .start_ns = cli_now_ns(), .tty = isatty(2)};
+}
+
+void cli_progress_step(struct cli_progress *p, uint64_t done)
+{
+	uint64_t now;
+	double part, spent;
+	char left[32], bar[PROGRESS_WIDTH + 1];
+
+	if (!p->tty)
+		return;
+	now = cli_now_ns();
+	if (now - p->start_ns < PROGRESS_AFTER_NS || now - p->shown_ns < PROGRESS_EVERY_NS)
+		return;
+	p->shown_ns = now;
+	p->shown = true;
+	spent = (double)(now - p->start_ns) * 1e-9;
+	if (!p->total) {
+		fprintf(stderr, "\r\033[K%s  %s", p->what, cli_duration(left, spent));
+		return;
+	}
+	part = done >= p->total ? 1 : (double)done / (double)p->total;
+	for (int i = 0; i < PROGRESS_WIDTH; i++)
+		bar[i] = i < (int)(part * PROGRESS_WIDTH) ? '#' : '.';
+	bar[PROGRESS_WIDTH] = 0;
+	fprintf(stderr, "\r\033[K%s [%s] %3.0f %%", p->what, bar, part * 100);
+	if (part > 0.01)
+		fprintf(stderr, "  %s left", cli_duration(left, spent / part - spent));
+}
+
+void cli_progress_end(struct cli_progress *p)
+{
+	if (p->shown)
+		fputs("\r\033[K", stderr);
+	p->shown = false;
+}

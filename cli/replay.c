@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto replay TRACE`: options, what they mean together, and the result as a table or JSON.
+ *
+ * The run itself is in replay_index.c (no bytes) and replay_bytes.c (real ones).
+ */
+#include "replay.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tenuto/admin.h>
+#include <tenuto/layout.h>
+
+#define CAPACITY_MAX (1ull << 31)
+
+#define OPT(name, arg, dflt, type, field, min, max, help) \
+	{name, arg, dflt, help, type, offsetof(struct replay_args, field), min, max}
+
+static const struct cli_opt options[] = {
+	OPT("capacity-blocks", "N", "all distinct blocks", CLI_COUNT, capacity_blocks, 1, CAPACITY_MAX,
+	    "most blocks on disk"),
+	OPT("host-blocks", "N", "0", CLI_COUNT, host_blocks, 0, CAPACITY_MAX, "most blocks in host memory"),
+	OPT("policy", "NAME", "default", CLI_STRING, policy, 0, 0,
+	    "default, lru, fifo, s3fifo, or belady (only with --no-io)"),
+	OPT("no-io", NULL, NULL, CLI_FLAG, no_io, 0, 0, "index only: no bytes are moved"),
+	OPT("geometry", "LxBYTES", "8x16KiB", CLI_GEOMETRY, geometry, 0, 0, "layers of a block and bytes of each"),
+	OPT("model", "NAME", NULL, CLI_STRING, model, 0, 0, "a model's geometry instead, 512 tokens a block"),
+	OPT("dir", "DIR", "a temporary one", CLI_STRINGS, dirs, 0, 0,
+	    "where to store; repeat for several devices; kept afterwards"),
+	OPT("limit", "N", "all", CLI_COUNT, limit, 1, UINT64_MAX, "only the first N requests"),
+	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0, "arrival times of the trace, times FACTOR"),
+	OPT("verify", NULL, NULL, CLI_FLAG, verify, 0, 0, "compare every restored byte with what was saved"),
+	OPT("report", "FILE.html", NULL, CLI_STRING, report, 0, 0, "write a page with the curves"),
+	OPT("seed", "N", "1", CLI_COUNT, seed, 1, UINT64_MAX, "of sampling policies"),
+	OPT("io-engine", "NAME", "auto", CLI_STRING, io_engine, 0, 0, "auto, io_uring or posix"),
+	OPT("json", NULL, NULL, CLI_FLAG, json, 0, 0, "print the result as JSON"),
+	{0},
+};
+
+static const struct cli_verb verb = {
+	.name = "replay",
+	.operands = "TRACE.jsonl",
+	.about = "Runs a trace of requests against the cache. Each hash id is one block of 512 tokens: the longest run of\n"
+		 "cached blocks from the start of a prompt is loaded (these are the hits), the rest is saved. TRACE.jsonl\n"
+		 "has one JSON object a line: timestamp (ms), input_length, output_length, hash_ids; '-' is standard input.",
+	.opts = options,
+	.min_operands = 1,
+	.max_operands = 1,
+};
+
+void replay_sample(struct replay_result *r, const struct trace *t, size_t done, double wall_s)
+{
+	size_t k = r->samples;
+
+	if (k > REPLAY_SAMPLES || (done < t->requests && done * REPLAY_SAMPLES < (k + 1) * t->requests))
+		return;
+	r->sample[k] = (struct replay_sample){
+		.trace_s = t->arrival_ms[done - 1] * 1e-3,
+		.wall_s = wall_s,
+		.read_s = r->read_seconds,
+		.write_s = r->write_seconds,
+		.blocks = r->blocks,
+		.hit_blocks = r->hit_blocks,
+		.bytes_read = r->bytes_read,
+		.bytes_written = r->bytes_written,
+	};
+	r->samples++;
+}
+
+static double gbps(uint64_t bytes, double seconds)
+{
+	return seconds > 0 ? (double)bytes * 1e-9 / seconds : 0;
+}
+
+static json_t *as_json(const struct replay_args *a, const struct replay_result *r)
+{
+	json_t *o = json_object();
+	struct {
+		const char *name;
+		uint64_t value;
+	} counts[] = {
+		{"requests", r->requests},
+		{"blocks", r->blocks},
+		{"hit_blocks", r->hit_blocks},
+		{"host_hit_blocks", r->host_hit_blocks},
+		{"distinct_blocks", r->distinct_blocks},
+		{"blocks_written", r->blocks_written},
+		{"blocks_admission_rejected", r->blocks_rejected},
+		{"blocks_never_read_back", r->blocks_unread},
+		{"blocks_failed", r->blocks_failed},
+		{"blocks_held", r->blocks_held},
+		{"blocks_recovered", r->recovered_blocks},
+		{"block_bytes", r->block_bytes},
+		{"bytes_read", r->bytes_read},
+		{"bytes_written", r->bytes_written},
+		{"verified_objects", r->verified_objects},
+		{"corrupt_objects", r->wrong_objects + r->corrupt_detected},
+		{"wrong_objects", r->wrong_objects},
+		{"io_errors", r->io_errors},
+		{"late_requests", r->late_requests},
+	};
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		json_object_set_new(o, counts[i].name, json_integer((json_int_t)counts[i].value));
+	json_object_set_new(o, "hit_rate", json_real(r->blocks ? (double)r->hit_blocks / (double)r->blocks : 0));
+	json_object_set_new(o, "read_gbps", json_real(gbps(r->bytes_read, r->read_seconds)));
+	json_object_set_new(o, "write_gbps", json_real(gbps(r->bytes_written, r->write_seconds)));
+	json_object_set_new(o, "cpu_seconds", json_real(r->cpu_seconds));
+	json_object_set_new(o, "wall_seconds", json_real(r->wall_seconds));
+	json_object_set_new(o, "policy", json_string(a->policy));
+	json_object_set_new(o, "capacity_blocks",
+			    r->capacity_blocks ? json_integer((json_int_t)r->capacity_blocks) : json_null());
+	json_object_set_new(o, "host_blocks", json_integer((json_int_t)a->host_blocks));
+	json_object_set_new(o, "io", json_boolean(!a->no_io));
+	json_object_set_new(o, "interrupted", json_boolean(r->interrupted));
+	return o;
+}
+
+static void row(struct cli_table *t, const char *name, uint64_t n, const char *note)
+{
+	char num[32];
+
+	cli_table_cell(t, "%s", name);
+	cli_table_cell(t, "%s", cli_number(num, n));
+	cli_table_cell(t, "%s", note);
+}
+
+static void print_io(struct cli_table *t, const struct replay_args *a, const struct replay_result *r)
+{
+	char b[32], d[32];
+
+	cli_table_cell(t, "read");
+	cli_table_cell(t, "%s", cli_bytes(b, (double)r->bytes_read));
+	cli_table_cell(t, "%.2f GB/s over %s of loading", gbps(r->bytes_read, r->read_seconds),
+		       cli_duration(d, r->read_seconds));
+	cli_table_cell(t, "written");
+	cli_table_cell(t, "%s", cli_bytes(b, (double)r->bytes_written));
+	cli_table_cell(t, "%.2f GB/s over %s of saving", gbps(r->bytes_written, r->write_seconds),
+		       cli_duration(d, r->write_seconds));
+	row(t, "objects verified", r->verified_objects,
+	    a->verify ? "every restored byte compared" : "checksums; --verify compares every byte");
+	row(t, "objects corrupt", r->wrong_objects + r->corrupt_detected,
+	    r->wrong_objects ? "WRONG BYTES WERE GIVEN BACK" : "");
+	if (r->recovered_blocks)
+		row(t, "blocks recovered", r->recovered_blocks, "were in the store already");
+	if (r->blocks_failed || r->io_errors)
+		row(t, "blocks not stored", r->blocks_failed, "I/O errors or no room");
+	if (a->speed > 0)
+		row(t, "requests late", r->late_requests, "began after their time");
+}
+
+static int print(const struct replay_args *a, const struct replay_result *r)
+{
+	const bool left[] = {true, false, true};
+	struct cli_table t;
+	char d[32], note[96];
+
+	cli_table_init(&t, 3, left);
+	row(&t, "requests", r->requests, r->interrupted ? "interrupted" : "");
+	row(&t, "blocks", r->blocks, "of 512 tokens");
+	row(&t, "distinct blocks", r->distinct_blocks, "");
+	snprintf(note, sizeof(note), "%.2f %% of the blocks", r->blocks ? 100.0 * (double)r->hit_blocks / (double)r->blocks : 0);
+	row(&t, "hits", r->hit_blocks, note);
+	if (a->host_blocks)
+		row(&t, "  from host memory", r->host_hit_blocks, "");
+	row(&t, "blocks written", r->blocks_written, "");
+	snprintf(note, sizeof(note), "%.1f %% of those written",
+		 r->blocks_written ? 100.0 * (double)r->blocks_unread / (double)r->blocks_written : 0);
+	row(&t, "  never read back", r->blocks_unread, note);
+	row(&t, "blocks not admitted", r->blocks_rejected, "");
+	if (!a->no_io)
+		print_io(&t, a, r);
+	if (r->capacity_blocks)
+		row(&t, "capacity", r->capacity_blocks, "blocks");
+	cli_table_cell(&t, "policy");
+	cli_table_cell(&t, "%s", a->policy);
+	cli_table_cell(&t, "%s", a->no_io ? "index only, no bytes moved" : "");
+	cli_table_cell(&t, "time");
+	cli_table_cell(&t, "%s", cli_duration(d, r->wall_seconds));
+	cli_table_cell(&t, "%.2f s of CPU", r->cpu_seconds);
+	cli_table_print(&t, stdout, false);
+	return cli_finish(CLI_OK);
+}
+
+/* What the options mean together. */
+static int check_args(const struct replay_args *a)
+{
+	bool known = false;
+
+	for (size_t i = 0; tn_policy_name(i); i++)
+		known |= !strcmp(a->policy, tn_policy_name(i));
+	if (!strcmp(a->policy, "belady") && !a->no_io)
+		return cli_error(CLI_USAGE, "replay: belady knows the future, so it works only with --no-io");
+	if (!known && strcmp(a->policy, "belady")) {
+		fprintf(stderr, "tenuto replay: --policy: no policy '%s'; there are belady", a->policy);
+		for (size_t i = 0; tn_policy_name(i); i++)
+			fprintf(stderr, ", %s", tn_policy_name(i));
+		fputc('\n', stderr);
+		return CLI_USAGE;
+	}
+	if (a->no_io && (a->dirs.n || a->verify || a->speed > 0))
+		return cli_error(CLI_USAGE, "replay: --%s has no meaning with --no-io",
+				 a->dirs.n ? "dir" : a->verify ? "verify" : "speed");
+	if (a->model && a->geometry.layers)
+		return cli_error(CLI_USAGE, "replay: give either --geometry or --model, not both");
+	return CLI_OK;
+}
+
+static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
+{
+	int rc;
+
+	if (!a->model) {
+		rc = tn_geometry_raw(a->geometry.layers ? (uint32_t)a->geometry.layers : 8,
+				     a->geometry.layers ? a->geometry.object_bytes : 16384, g);
+		return rc ? cli_fail(rc, "replay: --geometry") : CLI_OK;
+	}
+	rc = tn_model_find(a->model, g);
+	if (rc)
+		return cli_fail(rc, "replay: --model");
+	/* A hash id of the trace names 512 tokens: one page, one block. */
+	g->page_tokens = TRACE_BLOCK_TOKENS;
+	g->pages_per_block = 1;
+	rc = tn_geometry_check(g);
+	return rc ? cli_fail(rc, "replay: --model %s", a->model) : CLI_OK;
+}
+
+static int run(const struct replay_args *a, const char *name, const struct trace *t)
+{
+	struct replay_result *r = calloc(1, sizeof(*r));
+	struct tn_geometry g;
+	uint64_t start_ns = cli_now_ns();
+	double cpu = cli_cpu_seconds();
+	int rc;
+
+	if (!r)
+		return cli_error(CLI_ENVIRONMENT, "replay: out of memory");
+	r->capacity_blocks = a->capacity_blocks;
+	rc = geometry_of(a, &g);
+	if (!rc)
+		r->block_bytes = tn_geometry_block_bytes(&g);
+	if (!rc)
+		rc = a->no_io ? replay_index(a, t, r) : replay_bytes(a, t, &g, r);
+	if (rc) {
+		free(r);
+		return rc;
+	}
+	r->wall_seconds = (double)(cli_now_ns() - start_ns) * 1e-9;
+	r->cpu_seconds = cli_cpu_seconds() - cpu;
+	rc = a->json ? cli_json(as_json(a, r)) : print(a, r);
+	if (!rc && a->report)
+		rc = report_write(a, name, t, r);
+	if (!rc && (r->wrong_objects || r->corrupt_detected || r->io_errors))
+		rc = CLI_PROBLEM;
+	free(r);
+	return rc;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+	struct replay_args a = {.policy = "default", .io_engine = "auto", .seed = 1};
+	struct trace t;
+	FILE *report = NULL;
+	char error[320];
+	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = check_args(&a);
+	if (rc)
+		return rc;
+	if (a.report && !(report = fopen(a.report, "ae"))) /* told now, not after an hour */
+		return cli_error(CLI_ENVIRONMENT, "replay: --report %s: %s", a.report, strerror(errno));
+	if (report)
+		fclose(report);
+	rc = trace_load(&t, argv[1], a.limit, error, sizeof(error));
+	if (rc)
+		return cli_error(cli_exit_of(rc), "%s", error);
+	if (t.backwards)
+		fprintf(stderr, "tenuto: note: %" PRIu64 " requests arrive before the one above them, first at %s:%" PRIu64 "\n",
+			t.backwards, argv[1], t.backwards_line);
+	cli_catch_interrupts();
+	rc = run(&a, argv[1], &t);
+	trace_free(&t);
+	return rc;
+}

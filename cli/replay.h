@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto replay`: what its parts (index only, real bytes, report) hand to each other.
+ */
+#ifndef TENUTO_CLI_REPLAY_H
+#define TENUTO_CLI_REPLAY_H
+
+#include "cli.h"
+#include "trace.h"
+
+#include <tenuto/types.h>
+
+struct replay_args {
+	uint64_t capacity_blocks; /* 0: not given */
+	uint64_t host_blocks;
+	uint64_t limit;
+	uint64_t seed;
+	const char *policy;
+	const char *model;
+	const char *report;
+	const char *io_engine;
+	struct cli_geometry geometry;
+	struct cli_strings dirs;
+	double speed; /* 0: as fast as possible */
+	bool no_io;
+	bool verify;
+	bool json;
+};
+
+/* A moment of the run: totals so far. */
+struct replay_sample {
+	double trace_s;
+	double wall_s;
+	double read_s, write_s;
+	uint64_t blocks, hit_blocks;
+	uint64_t bytes_read, bytes_written;
+};
+
+#define REPLAY_SAMPLES 96
+
+struct replay_result {
+	uint64_t requests, blocks, hit_blocks, host_hit_blocks, distinct_blocks;
+	uint64_t blocks_written, blocks_rejected, blocks_unread, blocks_failed, blocks_held;
+	uint64_t bytes_read, bytes_written, block_bytes;
+	uint64_t verified_objects, wrong_objects, corrupt_detected, io_errors;
+	uint64_t recovered_blocks;
+	double read_seconds, write_seconds; /* a load, a save was under way */
+	double cpu_seconds, wall_seconds;
+	uint64_t capacity_blocks; /* 0: unlimited */
+	uint64_t late_requests; /* with --speed: began after their time */
+	bool interrupted;
+	struct replay_sample sample[REPLAY_SAMPLES + 1];
+	size_t samples;
+};
+
+/* Adds a sample every REPLAY_SAMPLES-th of the requests, and at the end. */
+void replay_sample(struct replay_result *r, const struct trace *t, size_t done, double wall_s);
+
+/* An exit code each: CLI_OK and *r, or what was wrong (said on stderr). */
+int replay_index(const struct replay_args *a, const struct trace *t, struct replay_result *r);
+int replay_bytes(const struct replay_args *a, const struct trace *t, const struct tn_geometry *g,
+		 struct replay_result *r);
+int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
+		 const struct replay_result *r);
+
+#endif

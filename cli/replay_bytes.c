@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto replay` with real bytes: a stand-in engine serves request after request from the real cache.
+ */
+#include "replay.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include <tenuto/cache.h>
+
+#include "engine.h"
+
+/* Without --capacity-blocks everything is kept, if the disk has room for it. */
+static int default_capacity(const struct trace *t, const struct tn_geometry *g, const char *const *dirs, size_t ndirs,
+			    uint64_t *capacity)
+{
+	uint64_t need = engine_disk_bytes(g, t->distinct), room = 0;
+	char a[32], b[32];
+
+	for (size_t i = 0; i < ndirs; i++) {
+		struct statvfs v;
+
+		if (statvfs(dirs[i], &v))
+			return cli_error(CLI_ENVIRONMENT, "replay: %s: %s", dirs[i], strerror(errno));
+		room += (uint64_t)v.f_bavail * v.f_frsize;
+	}
+	if (need > room / 10 * 9)
+		return cli_error(CLI_USAGE, "replay: all %llu distinct blocks need %s, %s are free; give --capacity-blocks",
+				 (unsigned long long)t->distinct, cli_bytes(a, (double)need), cli_bytes(b, (double)room));
+	*capacity = t->distinct;
+	return CLI_OK;
+}
+
+/* Until the request's arrival; counts it if it is already past by 10 ms. */
+static void wait_arrival(const struct trace *t, size_t i, double speed, uint64_t start_ns, struct replay_result *r)
+{
+	double due_s = (t->arrival_ms[i] - t->arrival_ms[0]) * 1e-3 / speed;
+	int64_t left;
+
+	while ((left = (int64_t)(start_ns + (uint64_t)(due_s > 0 ? due_s * 1e9 : 0)) - (int64_t)cli_now_ns()) > 0 &&
+	       !cli_interrupted()) {
+		struct timespec ts = {.tv_nsec = left < 100000000 ? left : 100000000};
+
+		nanosleep(&ts, NULL);
+	}
+	r->late_requests += left < -10000000;
+}
+
+static void take(struct replay_result *r, struct engine *e)
+{
+	const struct engine_totals *s = engine_totals(e);
+	struct tn_stats st;
+
+	r->requests = s->requests;
+	r->blocks = s->blocks;
+	r->hit_blocks = s->hit_blocks;
+	r->host_hit_blocks = s->host_hit_blocks;
+	r->wrong_objects = s->wrong_objects;
+	r->read_seconds = (double)s->read_ns * 1e-9;
+	r->write_seconds = (double)s->write_ns * 1e-9;
+	if (engine_stats(e, &st))
+		return;
+	r->blocks_written = st.saved_blocks;
+	r->blocks_rejected = st.admission_rejected_blocks;
+	r->blocks_held = st.disk_blocks;
+	r->blocks_failed = st.save_failed_blocks;
+	r->blocks_unread = st.saved_blocks > st.blocks_read_back ? st.saved_blocks - st.blocks_read_back : 0;
+	r->bytes_read = st.bytes_read;
+	r->bytes_written = st.bytes_written;
+	r->verified_objects = s->verified_objects ? s->verified_objects : st.verified_objects;
+	r->corrupt_detected = st.corrupt_objects;
+	r->io_errors = st.io_errors;
+	r->recovered_blocks = st.recovered_blocks;
+}
+
+static int serve(const struct replay_args *a, const struct trace *t, struct engine *e, struct replay_result *r)
+{
+	uint64_t start_ns = cli_now_ns();
+	struct cli_progress p;
+	int rc = 0;
+
+	cli_progress_begin(&p, "replay", t->blocks);
+	for (size_t i = 0; !rc && i < t->requests && !cli_interrupted(); i++) {
+		if (a->speed > 0)
+			wait_arrival(t, i, a->speed, start_ns, r);
+		rc = engine_request(e, t->ids + t->first[i], t->length[i], trace_partial(t, i), NULL);
+		if ((i + 1) * REPLAY_SAMPLES >= (r->samples + 1) * t->requests) {
+			take(r, e);
+			replay_sample(r, t, i + 1, (double)(cli_now_ns() - start_ns) * 1e-9);
+		}
+		cli_progress_step(&p, t->first[i]);
+	}
+	cli_progress_end(&p);
+	r->interrupted = cli_interrupted();
+	if (!rc)
+		rc = engine_flush(e);
+	take(r, e);
+	return rc;
+}
+
+static int run(const struct replay_args *a, const struct trace *t, const struct tn_geometry *g,
+	       const char *const *dirs, size_t ndirs, struct replay_result *r)
+{
+	struct engine_opts o = {
+		.dirs = dirs,
+		.ndirs = ndirs,
+		.model = a->model ? a->model : "raw",
+		.geometry = *g,
+		.capacity_blocks = a->capacity_blocks,
+		.host_blocks = a->host_blocks,
+		.longest = t->longest,
+		.policy = a->policy,
+		.io_engine = a->io_engine,
+		.seed = a->seed,
+		.verify = a->verify,
+	};
+	struct engine *e;
+	int rc = a->capacity_blocks ? 0 : default_capacity(t, g, dirs, ndirs, &o.capacity_blocks);
+	int closed;
+
+	if (rc)
+		return rc;
+	rc = engine_open(&o, &e);
+	if (rc)
+		return cli_fail(rc, "replay: cannot open the cache");
+	r->distinct_blocks = t->distinct;
+	r->capacity_blocks = o.capacity_blocks;
+	r->block_bytes = tn_geometry_block_bytes(g);
+	rc = serve(a, t, e, r);
+	if (rc)
+		rc = cli_fail(rc, "replay");
+	closed = engine_close(e);
+	if (closed && !rc)
+		rc = cli_fail(closed, "replay: closing");
+	return rc;
+}
+
+int replay_bytes(const struct replay_args *a, const struct trace *t, const struct tn_geometry *g,
+		 struct replay_result *r)
+{
+	char temp[4096];
+	const char *one = temp;
+	int rc;
+
+	for (size_t i = 0; i < a->dirs.n; i++) {
+		struct stat st;
+
+		if (stat(a->dirs.item[i], &st))
+			return cli_error(cli_exit_of(-errno), "replay: --dir %s: %s", a->dirs.item[i], strerror(errno));
+		if (!S_ISDIR(st.st_mode))
+			return cli_error(cli_exit_of(-ENOTDIR), "replay: --dir %s: is not a directory", a->dirs.item[i]);
+	}
+	if (a->dirs.n)
+		return run(a, t, g, a->dirs.item, a->dirs.n, r);
+	rc = cli_temp_dir(NULL, temp, sizeof(temp));
+	if (rc)
+		return cli_error(CLI_ENVIRONMENT, "replay: cannot make a directory in %s: %s", temp, strerror(-rc));
+	rc = run(a, t, g, &one, 1, r);
+	cli_remove_tree(temp);
+	return rc;
+}

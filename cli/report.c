@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto replay --report`: one self-contained HTML page about a run.
+ *
+ * Beside what the run measured it shows what other policies and capacities would have done with the same
+ * trace, by simulation of the index.
+ */
+#include "replay.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tenuto/admin.h>
+#include <tenuto/error.h>
+
+#include "svg.h"
+
+#define CAPACITIES_MAX 24
+#define POLICIES 4
+
+static const struct {
+	const char *name;  /* the simulation's */
+	const char *shown;
+	int color;
+} policies[POLICIES] = {{"belady", "Belady (knows the future)", 4},
+			{"default", "Tenuto default", 1},
+			{"s3fifo", "S3-FIFO", 3},
+			{"lru", "LRU", 2}};
+
+static const char style[] =
+	":root{color-scheme:light dark;--bg:#fff;--card:#f6f7f9;--fg:#1c2128;--dim:#5c6673;--line:#dfe3e8;"
+	"--s1:#0067b0;--s2:#d1570a;--s3:#00845c;--s4:#7a7f87;--s5:#9c4f96;--s6:#b58900}\n"
+	"@media(prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1d2126;--fg:#e6e9ed;--dim:#98a2ae;"
+	"--line:#333a43;--s1:#58a9f0;--s2:#f0914e;--s3:#3ecf9d;--s4:#a7afb9;--s5:#d592cf;--s6:#e3c04a}}\n"
+	"body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1180px;"
+	"padding:28px 20px}\n"
+	"h1{font-size:24px;margin:0}h2{font-size:16px;margin:0}p{margin:2px 0}.note,.sub,footer{color:var(--dim);"
+	"font-size:13px}\n"
+	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:12px;margin:22px 0}\n"
+	".tile{background:var(--card);border-radius:8px;padding:12px 14px}.tile b{display:block;font-size:22px;"
+	"font-weight:600;font-variant-numeric:tabular-nums}.tile span{color:var(--dim);font-size:13px}\n"
+	".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:16px}\n"
+	"figure{background:var(--card);border-radius:8px;margin:0;padding:16px}figure>svg{width:100%;height:auto;"
+	"display:block}\n"
+	".legend{font-size:13px;margin:6px 0}.legend span{margin-right:16px;white-space:nowrap}"
+	".legend svg{margin-right:6px}\n"
+	"svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .label{fill:var(--fg)}\n"
+	".grid{stroke:var(--line)}.axis{stroke:var(--dim)}polyline{fill:none;stroke-width:2.2;stroke-linejoin:round}\n"
+	"footer{margin-top:22px}\n";
+
+static void tile(FILE *f, const char *value, const char *what)
+{
+	fputs("<div class=\"tile\"><b>", f);
+	svg_text(f, value);
+	fputs("</b><span>", f);
+	svg_text(f, what);
+	fputs("</span></div>\n", f);
+}
+
+static void tiles(FILE *f, const struct replay_args *a, const struct replay_result *r)
+{
+	char b[96], n[32], d[32];
+
+	fputs("<div class=\"tiles\">\n", f);
+	snprintf(b, sizeof(b), "%.2f %%", r->blocks ? 100.0 * (double)r->hit_blocks / (double)r->blocks : 0);
+	tile(f, b, "hit rate");
+	snprintf(b, sizeof(b), "of %s blocks hit", cli_number(d, r->blocks));
+	tile(f, cli_number(n, r->hit_blocks), b);
+	tile(f, cli_number(n, r->requests), "requests");
+	tile(f, cli_number(n, r->blocks_written), "blocks written");
+	tile(f, cli_number(n, r->blocks_unread), "of them never read back");
+	if (!a->no_io) {
+		snprintf(b, sizeof(b), "%.2f GB/s",
+			 r->read_seconds > 0 ? (double)r->bytes_read * 1e-9 / r->read_seconds : 0);
+		tile(f, b, "read, while loading");
+		snprintf(b, sizeof(b), "%.2f GB/s",
+			 r->write_seconds > 0 ? (double)r->bytes_written * 1e-9 / r->write_seconds : 0);
+		tile(f, b, "written, while saving");
+		tile(f, cli_number(n, r->verified_objects), "objects verified");
+		tile(f, cli_number(n, r->wrong_objects + r->corrupt_detected), "objects corrupt");
+	}
+	snprintf(b, sizeof(b), "%.1f s", r->cpu_seconds);
+	snprintf(n, sizeof(n), "of CPU in %s", cli_duration(d, r->wall_seconds));
+	tile(f, b, n);
+	fputs("</div>\n", f);
+}
+
+/* ---- over time --------------------------------------------------------------------------------- */
+
+static void hits_over_time(FILE *f, const struct replay_result *r)
+{
+	double x[REPLAY_SAMPLES + 1], each[REPLAY_SAMPLES + 1], sum[REPLAY_SAMPLES + 1];
+	struct replay_sample last = {0};
+	const struct svg_series s[] = {
+		{.name = "in this interval", .color = 3, .x = x, .y = each, .n = r->samples},
+		{.name = "since the start", .color = 1, .x = x, .y = sum, .n = r->samples},
+	};
+	const struct svg_chart c = {
+		.title = "Hit rate over time",
+		.x_label = "arrival time in the trace (min)",
+		.y_label = "hit rate",
+		.y_percent = true,
+		.series = s,
+		.nseries = 2,
+	};
+
+	for (size_t i = 0; i < r->samples; i++) {
+		const struct replay_sample *p = &r->sample[i];
+		uint64_t blocks = p->blocks - last.blocks;
+
+		x[i] = p->trace_s / 60;
+		each[i] = blocks ? (double)(p->hit_blocks - last.hit_blocks) / (double)blocks : 0;
+		sum[i] = p->blocks ? (double)p->hit_blocks / (double)p->blocks : 0;
+		last = *p;
+	}
+	svg_lines(f, &c);
+}
+
+static void bandwidth_over_time(FILE *f, const struct replay_result *r)
+{
+	double x[REPLAY_SAMPLES + 1], in[REPLAY_SAMPLES + 1], out[REPLAY_SAMPLES + 1];
+	struct replay_sample last = {0};
+	size_t n = 0;
+	struct svg_series s[] = {
+		{.name = "read", .color = 1, .x = x, .y = in},
+		{.name = "written", .color = 2, .x = x, .y = out},
+	};
+	const struct svg_chart c = {
+		.title = "Bandwidth over time",
+		.note = "Bytes moved in each interval, over its whole length",
+		.x_label = "time of the run (s)",
+		.y_label = "GB/s",
+		.series = s,
+		.nseries = 2,
+	};
+
+	for (size_t i = 0; i < r->samples; i++) {
+		const struct replay_sample *p = &r->sample[i];
+		double dt = p->wall_s - last.wall_s;
+
+		if (dt <= 0)
+			continue;
+		x[n] = p->wall_s;
+		in[n] = (double)(p->bytes_read - last.bytes_read) * 1e-9 / dt;
+		out[n++] = (double)(p->bytes_written - last.bytes_written) * 1e-9 / dt;
+		last = *p;
+	}
+	s[0].n = s[1].n = n;
+	svg_lines(f, &c);
+}
+
+/* ---- what others would have done --------------------------------------------------------------- */
+
+static int simulate(const struct trace *t, const char *policy, uint64_t capacity, uint64_t seed,
+		    struct tn_policy_sim_stats *stats)
+{
+	struct tn_policy_sim_opts o;
+	struct tn_policy_sim *sim;
+	int rc;
+
+	if (!strcmp(policy, "belady"))
+		return tn_policy_sim_belady(t->ids, t->length, t->requests, capacity, NULL, stats);
+	tn_policy_sim_opts_init(&o);
+	o.policy = policy;
+	o.capacity_blocks = capacity;
+	o.max_request_blocks = t->longest;
+	o.seed = seed;
+	rc = tn_policy_sim_create(&o, &sim);
+	for (size_t i = 0; !rc && i < t->requests; i++)
+		rc = tn_policy_sim_request(sim, t->ids + t->first[i], t->length[i], trace_partial(t, i), NULL);
+	if (!rc)
+		tn_policy_sim_stats(sim, stats);
+	tn_policy_sim_destroy(rc ? NULL : sim);
+	return rc;
+}
+
+/* 1, 2, 5 times powers of ten, from a two-hundredth of the distinct blocks to all of them, and the run's own. */
+static size_t choose_capacities(const struct trace *t, uint64_t own, uint64_t *out)
+{
+	static const uint64_t factor[] = {1, 2, 5};
+	size_t n = 0;
+
+	for (uint64_t p = 1; p < t->distinct && n < CAPACITIES_MAX - 2; p *= 10)
+		for (size_t i = 0; i < 3; i++) {
+			uint64_t v = factor[i] * p;
+
+			if (v < t->distinct && v >= (t->distinct + 199) / 200 && v >= 2) {
+				if (own && own < v && (!n || own > out[n - 1]))
+					out[n++] = own;
+				out[n++] = v;
+			}
+		}
+	if (own && own < t->distinct && (!n || own > out[n - 1]))
+		out[n++] = own;
+	out[n++] = t->distinct;
+	return n;
+}
+
+static int hits_by_capacity(FILE *f, const struct trace *t, const struct replay_args *a)
+{
+	uint64_t capacity[CAPACITIES_MAX];
+	double x[CAPACITIES_MAX], y[POLICIES][CAPACITIES_MAX];
+	struct svg_series s[POLICIES];
+	struct svg_chart c = {
+		.title = "Hit rate against capacity",
+		.note = "The whole trace, simulated on the index; point at a dot for its value",
+		.x_label = "capacity (blocks of 512 tokens)",
+		.y_label = "hit rate",
+		.x_log = true,
+		.y_percent = true,
+		.series = s,
+		.nseries = POLICIES,
+	};
+	size_t n = choose_capacities(t, a->capacity_blocks, capacity);
+	struct cli_progress p;
+	int rc = 0;
+
+	cli_progress_begin(&p, "report", n * POLICIES);
+	for (size_t k = 0; k < POLICIES; k++) {
+		for (size_t i = 0; !rc && i < n; i++) {
+			struct tn_policy_sim_stats st;
+
+			rc = simulate(t, policies[k].name, capacity[i], a->seed, &st);
+			x[i] = (double)capacity[i];
+			y[k][i] = rc ? 0 : (double)st.hits / (double)st.blocks;
+			cli_progress_step(&p, k * n + i + 1);
+		}
+		s[k] = (struct svg_series){.name = policies[k].shown, .color = policies[k].color,
+					   .dashed = k == 0, .dots = true, .x = x, .y = y[k], .n = n};
+	}
+	cli_progress_end(&p);
+	if (!rc)
+		svg_lines(f, &c);
+	return rc;
+}
+
+static void bar(struct svg_bar *b, const char *name, uint64_t written, uint64_t unread, uint64_t block_bytes)
+{
+	char w[32];
+
+	b->name = name;
+	b->part[0] = (double)(written - unread) * (double)block_bytes;
+	b->part[1] = (double)unread * (double)block_bytes;
+	snprintf(b->text, sizeof(b->text), "%s, %.0f %% of it in vain", cli_bytes(w, (double)written * (double)block_bytes),
+		 written ? 100.0 * (double)unread / (double)written : 0);
+}
+
+static int waste(FILE *f, const struct trace *t, const struct replay_args *a, const struct replay_result *r)
+{
+	static const char *const parts[2] = {"read back at least once", "never read back"};
+	struct svg_bar bars[POLICIES];
+	char note[128], b[32];
+	size_t n = 0;
+	int rc = 0;
+
+	bar(&bars[n++], "this run", r->blocks_written, r->blocks_unread, r->block_bytes);
+	for (size_t k = 1; !rc && k < POLICIES; k++) {
+		struct tn_policy_sim_stats st;
+
+		rc = simulate(t, policies[k].name, a->capacity_blocks, a->seed, &st);
+		if (!rc)
+			bar(&bars[n++], policies[k].shown, st.inserted, st.unread, r->block_bytes);
+	}
+	if (rc)
+		return rc;
+	snprintf(note, sizeof(note), "Blocks of %s; policies simulated at the run's capacity",
+		 cli_bytes(b, (double)r->block_bytes));
+	svg_bars(f, "Bytes written that were never read back", note, parts, bars, n);
+	return 0;
+}
+
+static int page(FILE *f, const struct replay_args *a, const char *trace_name, const struct trace *t,
+		const struct replay_result *r)
+{
+	const char *slash = strrchr(trace_name, '/');
+	char n[32], b[32];
+	int rc;
+
+	fprintf(f,
+		"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+		"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Tenuto replay</title>\n"
+		"<style>\n%s</style></head><body>\n<h1>Tenuto replay</h1>\n<p class=\"sub\">",
+		style);
+	svg_text(f, slash ? slash + 1 : trace_name);
+	fputs(" &middot; policy ", f);
+	svg_text(f, a->policy);
+	fprintf(f, " &middot; capacity %s &middot; blocks of %s &middot; %s%s</p>\n",
+		r->capacity_blocks ? cli_number(n, r->capacity_blocks) : "unlimited", cli_bytes(b, (double)r->block_bytes),
+		a->no_io ? "index only" : "real bytes",
+		r->interrupted ? " &middot; interrupted" : "");
+	tiles(f, a, r);
+	fputs("<div class=\"charts\">\n", f);
+	hits_over_time(f, r);
+	if (!a->no_io)
+		bandwidth_over_time(f, r);
+	rc = hits_by_capacity(f, t, a);
+	if (!rc)
+		rc = waste(f, t, a, r);
+	fprintf(f, "</div>\n<footer>tenuto %s</footer>\n</body></html>\n", tn_version());
+	return rc;
+}
+
+int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
+		 const struct replay_result *r)
+{
+	FILE *f = fopen(a->report, "we");
+	int rc;
+
+	if (!f)
+		return cli_error(CLI_ENVIRONMENT, "replay: --report %s: %s", a->report, strerror(errno));
+	rc = page(f, a, trace_name, t, r);
+	if (rc) {
+		fclose(f);
+		return cli_fail(rc, "replay: report");
+	}
+	if (ferror(f) | fclose(f))
+		return cli_error(CLI_ENVIRONMENT, "replay: --report %s: cannot be written", a->report);
+	return CLI_OK;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The charts: fixed size in user units, scaled by the page. Nothing is loaded from elsewhere.
+ */
+#include "svg.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WIDTH 600.0
+#define HEIGHT 290.0
+#define LEFT 62.0
+#define RIGHT 16.0
+#define TOP 12.0
+#define BOTTOM 46.0
+#define BAR_LEFT 110.0
+#define BAR_RIGHT 190.0
+#define BAR_STEP 34.0
+
+void svg_text(FILE *out, const char *s)
+{
+	for (; *s; s++) {
+		if (*s == '<')
+			fputs("&lt;", out);
+		else if (*s == '>')
+			fputs("&gt;", out);
+		else if (*s == '&')
+			fputs("&amp;", out);
+		else if (*s == '"')
+			fputs("&quot;", out);
+		else if ((unsigned char)*s >= 0x20)
+			fputc(*s, out);
+	}
+}
+
+static void head(FILE *out, const char *title, const char *note)
+{
+	fputs("<figure>\n<h2>", out);
+	svg_text(out, title);
+	fputs("</h2>\n", out);
+	if (note) {
+		fputs("<p class=\"note\">", out);
+		svg_text(out, note);
+		fputs("</p>\n", out);
+	}
+	fputs("<p class=\"legend\">", out);
+}
+
+static void legend(FILE *out, const char *name, int color, bool dashed)
+{
+	fprintf(out,
+		"<span><svg width=\"22\" height=\"10\" aria-hidden=\"true\"><line x1=\"1\" x2=\"21\" y1=\"5\" y2=\"5\" "
+		"style=\"stroke:var(--s%d)\" stroke-width=\"3\"%s/></svg>",
+		color, dashed ? " stroke-dasharray=\"5 3\"" : "");
+	svg_text(out, name);
+	fputs("</span>", out);
+}
+
+/* A step of 1, 2 or 5 times a power of ten that cuts the range into at most n parts. */
+static double round_step(double range, int n)
+{
+	double raw = range / n, base = pow(10, floor(log10(raw)));
+
+	for (int i = 0; i < 4; i++) {
+		const double f[] = {1, 2, 5, 10};
+
+		if (f[i] * base >= raw * 0.999)
+			return f[i] * base;
+	}
+	return 10 * base;
+}
+
+struct scale {
+	double x0, x1, y1;
+	double step_x, step_y;
+	bool log;
+};
+
+static double to_x(const struct scale *s, double x)
+{
+	double t = s->log ? (log(x) - log(s->x0)) / (log(s->x1) - log(s->x0)) : (x - s->x0) / (s->x1 - s->x0);
+
+	return LEFT + t * (WIDTH - LEFT - RIGHT);
+}
+
+static double to_y(const struct scale *s, double y)
+{
+	return HEIGHT - BOTTOM - (y > s->y1 ? 1 : y / s->y1) * (HEIGHT - TOP - BOTTOM);
+}
+
+static struct scale scale_of(const struct svg_chart *c)
+{
+	struct scale s = {.x0 = INFINITY, .x1 = -INFINITY, .log = c->x_log};
+
+	for (size_t k = 0; k < c->nseries; k++)
+		for (size_t i = 0; i < c->series[k].n; i++) {
+			s.x0 = fmin(s.x0, c->series[k].x[i]);
+			s.x1 = fmax(s.x1, c->series[k].x[i]);
+			s.y1 = fmax(s.y1, c->series[k].y[i]);
+		}
+	if (!(s.x1 > s.x0)) {
+		s.x0 = isfinite(s.x0) ? s.x0 : 0;
+		s.x1 = s.x0 + 1;
+	}
+	if (c->y_max > 0)
+		s.y1 = c->y_max;
+	else if (!(s.y1 > 0))
+		s.y1 = 1;
+	s.step_y = round_step(s.y1, 5);
+	s.y1 = c->y_max > 0 ? s.y1 : ceil(s.y1 / s.step_y - 1e-9) * s.step_y;
+	s.step_x = round_step(s.x1 - s.x0, 8);
+	return s;
+}
+
+static void number(FILE *out, double v)
+{
+	if (fabs(v) >= 1e6)
+		fprintf(out, "%gM", v / 1e6);
+	else if (fabs(v) >= 1e4)
+		fprintf(out, "%gk", v / 1e3);
+	else
+		fprintf(out, "%g", fabs(v) < 1e-12 ? 0 : v);
+}
+
+static void x_tick(FILE *out, const struct scale *s, double v)
+{
+	fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", to_x(s, v), to_x(s, v), TOP,
+		HEIGHT - BOTTOM);
+	fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">", to_x(s, v), HEIGHT - BOTTOM + 16);
+	number(out, v);
+	fputs("</text>\n", out);
+}
+
+static void axes(FILE *out, const struct svg_chart *c, const struct scale *s)
+{
+	for (double v = 0; v <= s->y1 * 1.0001; v += s->step_y) {
+		fprintf(out, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, WIDTH - RIGHT,
+			to_y(s, v), to_y(s, v));
+		fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 6, to_y(s, v) + 4);
+		if (c->y_percent)
+			fprintf(out, "%g %%", round(v * 1e4) / 100);
+		else
+			number(out, v);
+		fputs("</text>\n", out);
+	}
+	if (s->log) {
+		for (double p = pow(10, floor(log10(s->x0))); p <= s->x1 * 1.001; p *= 10)
+			for (int i = 0; i < 3; i++) {
+				const double f[] = {1, 2, 5};
+
+				if (f[i] * p >= s->x0 * 0.999 && f[i] * p <= s->x1 * 1.001)
+					x_tick(out, s, f[i] * p);
+			}
+	} else {
+		for (double v = ceil(s->x0 / s->step_x) * s->step_x; v <= s->x1 * 1.0001; v += s->step_x)
+			x_tick(out, s, v);
+	}
+	fprintf(out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, WIDTH - RIGHT,
+		HEIGHT - BOTTOM, HEIGHT - BOTTOM);
+	fprintf(out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">",
+		(LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8);
+	svg_text(out, c->x_label);
+	fprintf(out, "</text>\n<text class=\"label\" transform=\"translate(14 %.1f) rotate(-90)\" text-anchor=\"middle\">",
+		(TOP + HEIGHT - BOTTOM) / 2);
+	svg_text(out, c->y_label);
+	fputs("</text>\n", out);
+}
+
+static void line(FILE *out, const struct svg_chart *c, const struct scale *s, const struct svg_series *l)
+{
+	fprintf(out, "<polyline style=\"stroke:var(--s%d)\"%s points=\"", l->color,
+		l->dashed ? " stroke-dasharray=\"6 4\"" : "");
+	for (size_t i = 0; i < l->n; i++)
+		fprintf(out, "%.1f,%.1f ", to_x(s, l->x[i]), to_y(s, l->y[i]));
+	fputs("\"/>\n", out);
+	for (size_t i = 0; l->dots && i < l->n; i++) {
+		fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" style=\"fill:var(--s%d)\"><title>", to_x(s, l->x[i]),
+			to_y(s, l->y[i]), l->color);
+		svg_text(out, l->name);
+		if (c->y_percent)
+			fprintf(out, ", %g: %.2f %%</title></circle>\n", l->x[i], l->y[i] * 100);
+		else
+			fprintf(out, ", %g: %g</title></circle>\n", l->x[i], l->y[i]);
+	}
+}
+
+void svg_lines(FILE *out, const struct svg_chart *c)
+{
+	struct scale s = scale_of(c);
+
+	head(out, c->title, c->note);
+	for (size_t k = 0; k < c->nseries; k++)
+		legend(out, c->series[k].name, c->series[k].color, c->series[k].dashed);
+	fprintf(out, "</p>\n<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
+	svg_text(out, c->title);
+	fputs("\">\n", out);
+	axes(out, c, &s);
+	for (size_t k = 0; k < c->nseries; k++)
+		line(out, c, &s, &c->series[k]);
+	fputs("</svg>\n</figure>\n", out);
+}
+
+void svg_bars(FILE *out, const char *title, const char *note, const char *const part_names[2],
+	      const struct svg_bar *bars, size_t n)
+{
+	double max = 0, unit;
+
+	for (size_t i = 0; i < n; i++)
+		max = fmax(max, bars[i].part[0] + bars[i].part[1]);
+	unit = (WIDTH - BAR_LEFT - BAR_RIGHT) / (max > 0 ? max : 1);
+	head(out, title, note);
+	legend(out, part_names[0], 1, false);
+	legend(out, part_names[1], 2, false);
+	fprintf(out, "</p>\n<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"", WIDTH, BAR_STEP * (double)n + 8);
+	svg_text(out, title);
+	fputs("\">\n", out);
+	for (size_t i = 0; i < n; i++) {
+		const struct svg_bar *b = &bars[i];
+		double y = BAR_STEP * (double)i + 6, w0 = b->part[0] * unit, w1 = b->part[1] * unit;
+
+		fprintf(out, "<text x=\"%g\" y=\"%g\" text-anchor=\"end\">", BAR_LEFT - 8, y + 17);
+		svg_text(out, b->name);
+		fprintf(out, "</text>\n<rect x=\"%g\" y=\"%g\" width=\"%.1f\" height=\"24\" style=\"fill:var(--s1)\"/>", BAR_LEFT,
+			y, w0);
+		fprintf(out, "<rect x=\"%.1f\" y=\"%g\" width=\"%.1f\" height=\"24\" style=\"fill:var(--s2)\"/>\n",
+			BAR_LEFT + w0, y, w1);
+		fprintf(out, "<text x=\"%.1f\" y=\"%g\">", BAR_LEFT + w0 + w1 + 8, y + 17);
+		svg_text(out, b->text);
+		fputs("</text>\n", out);
+	}
+	fputs("</svg>\n</figure>\n", out);
+}

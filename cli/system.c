@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the verbs ask of the operating system: time, CPU used, temporary directories. */
+#include "cli.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t cli_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+double cli_cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int sig)
+{
+	interrupted = 1;
+	signal(sig, SIG_DFL);
+}
+
+void cli_catch_interrupts(void)
+{
+	const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		sigaction(signals[i], &sa, NULL);
+}
+
+bool cli_interrupted(void)
+{
+	return interrupted;
+}
+
+int cli_temp_dir(const char *base, char *path, size_t room)
+{
+	int n;
+
+	if (!base)
+		base = getenv("TMPDIR");
+	if (!base || !*base)
+		base = access("/var/tmp", W_OK) ? "/tmp" : "/var/tmp";
+	n = snprintf(path, room, "%s/tenuto-XXXXXX", base);
+	if (n < 0 || (size_t)n >= room)
+		return -ENAMETOOLONG;
+	if (mkdtemp(path))
+		return 0;
+	n = -errno;
+	snprintf(path, room, "%s", base);
+	return n;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+int cli_remove_tree(const char *path)
+{
+	return nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) ? -errno : 0;
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parser of request traces: one pass, line by line, jansson for the JSON of a line.
+ *
+ * Strict, because a trace that is silently misread gives figures that are silently wrong: wrong types,
+ * missing fields, negative or absurd values, a number of ids that does not fit the length, an id twice in one
+ * prompt are errors. Unknown fields are ignored. Arrivals that go backwards are accepted and counted.
+ */
+#include "trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+/* A million 20-digit ids with separators fit; a file without line ends does not fill the memory. */
+#define LINE_MAX_BYTES (32u << 20)
+#define TIMESTAMP_MAX_MS 1e15
+
+static int fail(struct trace_reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int fail(struct trace_reader *r, int code, const char *fmt, ...)
+{
+	va_list ap;
+	int n = r->line ? snprintf(r->error, sizeof(r->error), "%.160s:%" PRIu64 ": ", r->name, r->line)
+			: snprintf(r->error, sizeof(r->error), "%.160s: ", r->name);
+
+	va_start(ap, fmt);
+	vsnprintf(r->error + n, sizeof(r->error) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int trace_open(struct trace_reader *r, const char *name, FILE *file)
+{
+	memset(r, 0, sizeof(*r));
+	r->name = name;
+	r->file = file ? file : !strcmp(name, "-") ? stdin : fopen(name, "re");
+	if (!r->file)
+		return fail(r, -errno, "cannot be opened: %s", strerror(errno));
+	return 0;
+}
+
+void trace_close(struct trace_reader *r)
+{
+	if (r->file && r->file != stdin)
+		fclose(r->file);
+	free(r->text);
+	free(r->ids);
+	free(r->seen);
+	memset(r, 0, sizeof(*r));
+}
+
+/* The next line without its end: 1, 0 at the end of the file. */
+static int read_line(struct trace_reader *r, size_t *len)
+{
+	size_t n = 0;
+	int c;
+
+	r->line++;
+	flockfile(r->file);
+	while ((c = getc_unlocked(r->file)) != EOF && c != '\n') {
+		if (n == r->text_room) {
+			size_t room = r->text_room ? r->text_room * 2 : 4096;
+			char *grown = room <= LINE_MAX_BYTES ? realloc(r->text, room) : NULL;
+
+			if (!grown) {
+				funlockfile(r->file);
+				return room > LINE_MAX_BYTES
+					       ? fail(r, -EINVAL, "line is longer than %u bytes", LINE_MAX_BYTES)
+					       : fail(r, -ENOMEM, "out of memory");
+			}
+			r->text = grown;
+			r->text_room = room;
+		}
+		r->text[n++] = (char)c;
+	}
+	funlockfile(r->file);
+	r->bytes += n + (c == '\n');
+	if (c == EOF && ferror(r->file))
+		return fail(r, -EIO, "cannot be read: %s", strerror(errno));
+	*len = n;
+	return c != EOF || n > 0;
+}
+
+static bool blank(const char *s, size_t n)
+{
+	while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t' || s[n - 1] == '\r'))
+		n--;
+	return n == 0;
+}
+
+static int get_tokens(struct trace_reader *r, const json_t *o, const char *name, uint64_t min, uint64_t *out)
+{
+	const json_t *v = json_object_get(o, name);
+
+	if (!v)
+		return fail(r, -EINVAL, "no %s", name);
+	if (!json_is_integer(v))
+		return fail(r, -EINVAL, "%s must be a whole number", name);
+	if (json_integer_value(v) < (json_int_t)min || json_integer_value(v) > (json_int_t)TRACE_TOKENS_MAX)
+		return fail(r, -EINVAL, "%s %lld is out of range (%" PRIu64 " to %u)", name,
+			    (long long)json_integer_value(v), min, TRACE_TOKENS_MAX);
+	*out = (uint64_t)json_integer_value(v);
+	return 0;
+}
+
+static int get_timestamp(struct trace_reader *r, const json_t *o, double *out)
+{
+	const json_t *v = json_object_get(o, "timestamp");
+	double t;
+
+	if (!v)
+		return fail(r, -EINVAL, "no timestamp");
+	if (!json_is_number(v))
+		return fail(r, -EINVAL, "timestamp must be a number");
+	t = json_number_value(v);
+	if (!isfinite(t) || t < 0 || t > TIMESTAMP_MAX_MS)
+		return fail(r, -EINVAL, "timestamp %g ms is out of range (0 to %g)", t, TIMESTAMP_MAX_MS);
+	*out = t;
+	return 0;
+}
+
+static int reserve_ids(struct trace_reader *r, uint32_t n)
+{
+	uint32_t room = r->ids_room ? r->ids_room : 256;
+	uint64_t *ids, *seen;
+
+	while (room < n)
+		room *= 2;
+	if (room == r->ids_room)
+		return 0;
+	ids = realloc(r->ids, room * sizeof(*ids));
+	if (ids)
+		r->ids = ids;
+	seen = realloc(r->seen, 2 * (size_t)room * sizeof(*seen));
+	if (seen)
+		r->seen = seen;
+	if (!ids || !seen)
+		return fail(r, -ENOMEM, "out of memory");
+	r->ids_room = room;
+	return 0;
+}
+
+/* Equal ids mean equal prefixes, so an id cannot occur twice in one prompt. */
+static int check_distinct(struct trace_reader *r, uint32_t n)
+{
+	uint64_t mask = 4;
+
+	while (mask < 2 * (uint64_t)n)
+		mask *= 2;
+	memset(r->seen, 0xff, mask * sizeof(*r->seen));
+	mask--;
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t at = (r->ids[i] * 0x9e3779b97f4a7c15u >> 20) & mask;
+
+		while (r->seen[at] != UINT64_MAX && r->seen[at] != r->ids[i])
+			at = (at + 1) & mask;
+		if (r->seen[at] == r->ids[i])
+			return fail(r, -EINVAL, "hash_ids[%u]: %" PRIu64 " is in this prompt twice", i, r->ids[i]);
+		r->seen[at] = r->ids[i];
+	}
+	return 0;
+}
+
+static int get_ids(struct trace_reader *r, const json_t *o, uint64_t input_length, uint32_t *out)
+{
+	const json_t *list = json_object_get(o, "hash_ids");
+	uint64_t expect = (input_length + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
+	uint32_t n;
+	int rc;
+
+	if (!list)
+		return fail(r, -EINVAL, "no hash_ids");
+	if (!json_is_array(list))
+		return fail(r, -EINVAL, "hash_ids must be an array");
+	if (json_array_size(list) != expect)
+		return fail(r, -EINVAL, "%zu hash_ids, but input_length %" PRIu64 " makes %" PRIu64 " blocks of %u",
+			    json_array_size(list), input_length, expect, TRACE_BLOCK_TOKENS);
+	n = (uint32_t)expect;
+	rc = reserve_ids(r, n);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < n; i++) {
+		const json_t *v = json_array_get(list, i);
+
+		if (!json_is_integer(v) || json_integer_value(v) < 0)
+			return fail(r, -EINVAL, "hash_ids[%u] must be a whole number >= 0", i);
+		r->ids[i] = (uint64_t)json_integer_value(v);
+	}
+	*out = n;
+	return check_distinct(r, n);
+}
+
+static int parse_object(struct trace_reader *r, const json_t *o, struct trace_request *req)
+{
+	int rc;
+
+	if (!json_is_object(o))
+		return fail(r, -EINVAL, "not a JSON object");
+	rc = get_timestamp(r, o, &req->timestamp_ms);
+	if (!rc)
+		rc = get_tokens(r, o, "input_length", 1, &req->input_length);
+	if (!rc)
+		rc = get_tokens(r, o, "output_length", 0, &req->output_length);
+	if (!rc)
+		rc = get_ids(r, o, req->input_length, &req->n);
+	if (rc)
+		return rc;
+	req->ids = r->ids;
+	req->line = r->line;
+	if (req->timestamp_ms < r->last_ms && !r->backwards++)
+		r->backwards_line = r->line;
+	r->last_ms = req->timestamp_ms;
+	return 1;
+}
+
+int trace_next(struct trace_reader *r, struct trace_request *req)
+{
+	json_error_t e;
+	json_t *o;
+	size_t len;
+	uint64_t line;
+	int rc = read_line(r, &len);
+
+	if (rc <= 0)
+		return rc;
+	if (blank(r->text, len)) { /* fine at the end, and only there */
+		line = r->line;
+		while ((rc = read_line(r, &len)) > 0)
+			if (!blank(r->text, len)) {
+				r->line = line;
+				return fail(r, -EINVAL, "empty line");
+			}
+		return rc;
+	}
+	if (memchr(r->text, 0, len)) /* jansson skips these */
+		return fail(r, -EINVAL, "not valid JSON: a NUL byte");
+	o = json_loadb(r->text, len, JSON_REJECT_DUPLICATES, &e);
+	if (!o)
+		return fail(r, -EINVAL, "not valid JSON at column %d: %.120s", e.column, e.text);
+	rc = parse_object(r, o, req);
+	json_decref(o);
+	return rc;
+}
+
+/* ---- whole traces ------------------------------------------------------------------------------ */
+
+/* *p becomes room for n elements, or stays as it is. */
+static bool grow(void *p, size_t n, size_t each)
+{
+	void *old, *grown;
+
+	memcpy(&old, p, sizeof(old));
+	grown = reallocarray(old, n, each);
+	if (grown)
+		memcpy(p, &grown, sizeof(grown));
+	return grown;
+}
+
+static int reserve(struct trace *t, uint32_t n)
+{
+	if (t->requests == t->requests_room) {
+		size_t room = t->requests_room ? t->requests_room * 2 : 1024;
+
+		if (!grow(&t->length, room, sizeof(*t->length)) || !grow(&t->first, room, sizeof(*t->first)) ||
+		    !grow(&t->arrival_ms, room, sizeof(*t->arrival_ms)) ||
+		    !grow(&t->input_tokens, room, sizeof(*t->input_tokens)) ||
+		    !grow(&t->output_tokens, room, sizeof(*t->output_tokens)))
+			return -ENOMEM;
+		t->requests_room = room;
+	}
+	if (t->blocks + n > t->ids_room) {
+		uint64_t room = t->ids_room ? t->ids_room : 16384;
+
+		while (room < t->blocks + n)
+			room *= 2;
+		if (!grow(&t->ids, room, sizeof(*t->ids)))
+			return -ENOMEM;
+		t->ids_room = room;
+	}
+	return 0;
+}
+
+int trace_append(struct trace *t, const struct trace_request *req)
+{
+	size_t i = t->requests;
+
+	if (reserve(t, req->n))
+		return -ENOMEM;
+	t->length[i] = req->n;
+	t->first[i] = t->blocks;
+	t->arrival_ms[i] = req->timestamp_ms;
+	t->input_tokens[i] = req->input_length;
+	t->output_tokens[i] = (uint32_t)req->output_length;
+	memcpy(t->ids + t->blocks, req->ids, req->n * sizeof(*req->ids));
+	t->blocks += req->n;
+	if (req->n > t->longest)
+		t->longest = req->n;
+	t->requests++;
+	return 0;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+int trace_finish(struct trace *t)
+{
+	uint64_t *sorted = t->blocks ? reallocarray(NULL, t->blocks, sizeof(*sorted)) : NULL;
+
+	t->distinct = 0;
+	if (!sorted)
+		return t->blocks ? -ENOMEM : 0;
+	memcpy(sorted, t->ids, t->blocks * sizeof(*sorted));
+	qsort(sorted, t->blocks, sizeof(*sorted), compare_ids);
+	for (uint64_t i = 0; i < t->blocks; i++)
+		t->distinct += !i || sorted[i] != sorted[i - 1];
+	free(sorted);
+	return 0;
+}
+
+int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, size_t room)
+{
+	struct trace_reader r;
+	struct trace_request req;
+	int rc = trace_open(&r, name, NULL);
+
+	memset(t, 0, sizeof(*t));
+	while (!rc && (!limit || t->requests < limit)) {
+		rc = trace_next(&r, &req);
+		if (rc <= 0)
+			break;
+		rc = trace_append(t, &req);
+		if (rc)
+			fail(&r, rc, "out of memory");
+	}
+	t->backwards = r.backwards;
+	t->backwards_line = r.backwards_line;
+	if (!rc && !t->requests) {
+		r.line = 0;
+		rc = fail(&r, -EINVAL, "holds no request");
+	}
+	if (!rc && trace_finish(t))
+		rc = fail(&r, -ENOMEM, "out of memory");
+	snprintf(error, room, "%s", r.error);
+	trace_close(&r);
+	if (rc)
+		trace_free(t);
+	return rc;
+}
+
+void trace_free(struct trace *t)
+{
+	free(t->length);
+	free(t->first);
+	free(t->arrival_ms);
+	free(t->input_tokens);
+	free(t->output_tokens);
+	free(t->ids);
+	memset(t, 0, sizeof(*t));
+}

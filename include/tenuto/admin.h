@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For tools: simulate eviction and admission policies over a trace of block ids, without any bytes;
+ * measure look-ups; look into stores that no cache has open, also broken ones.
+ *
+ * A simulation does what the cache does with a request, on the index only: look up the longest run of
+ * cached blocks from the start of the prompt, then touch or insert every block of it. It answers what a
+ * policy would have hit and written at a capacity; it does not measure speed.
+ *
+ * Threads: one simulation is for one thread at a time. Unlike the cache a simulation of a trace of unknown
+ * length grows its memory as it goes.
+ */
+#ifndef TENUTO_ADMIN_H
+#define TENUTO_ADMIN_H
+
+#include <stdbool.h>
+
+#include <tenuto/cache.h>
+#include <tenuto/error.h>
+#include <tenuto/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tn_policy_sim;
+
+/** When a simulation makes room. */
+enum tn_sim_evict {
+	TN_SIM_EVICT_AUTO,   /**< as the policy's published form: AFTER for lru and fifo; BEFORE, with no block protected,
+			          for s3fifo; for all others as a real store does (BEFORE, protect_request) */
+	TN_SIM_EVICT_AFTER,  /**< after the request: what is beyond the capacity goes */
+	TN_SIM_EVICT_BEFORE, /**< before each insertion, so that the capacity is never exceeded */
+};
+
+/**
+ * struct tn_policy_sim_opts - begin with tn_policy_sim_opts_init, then set what differs
+ * @size:               sizeof(struct tn_policy_sim_opts), set by init
+ * @policy:             a name of tn_policy_name; "default" if not set
+ * @capacity_blocks:    most blocks held; 0: unlimited, the policy is not asked then
+ * @max_request_blocks: longest request that will come; 65536 if not set
+ * @evict:              enum tn_sim_evict
+ * @protect_request:    with TN_SIM_EVICT_BEFORE: a request's own blocks are no victims while it is under way (in a
+ *                      real store they are pinned)
+ * @seed:               of sampling policies
+ */
+struct tn_policy_sim_opts {
+	size_t size;
+	const char *policy;
+	uint64_t capacity_blocks;
+	uint32_t max_request_blocks;
+	uint32_t evict;
+	bool protect_request;
+	uint64_t seed;
+};
+
+/** struct tn_policy_sim_result - one request
+ * @hits:     blocks of the longest run of cached blocks from the first on
+ * @inserted: blocks that came in (would be written)
+ * @rejected: missing blocks that the policy did not admit, or for which no room could be made
+ * @evicted:  blocks that went
+ */
+struct tn_policy_sim_result {
+	uint32_t hits;
+	uint32_t inserted;
+	uint32_t rejected;
+	uint32_t evicted;
+};
+
+/** struct tn_policy_sim_stats - totals
+ * @requests, @blocks: seen
+ * @hits, @inserted, @rejected, @evicted: sums of struct tn_policy_sim_result
+ * @distinct: different block ids seen
+ * @held:     blocks in the simulated tier now
+ * @unread:   inserted blocks that were never hit while they were held (so far)
+ */
+struct tn_policy_sim_stats {
+	uint64_t requests;
+	uint64_t blocks;
+	uint64_t hits;
+	uint64_t distinct;
+	uint64_t inserted;
+	uint64_t rejected;
+	uint64_t evicted;
+	uint64_t held;
+	uint64_t unread;
+};
+
+/** tn_policy_name - the i-th policy's name, NULL past the last. Any thread. */
+TN_API const char *tn_policy_name(size_t i);
+
+/** tn_policy_sim_opts_init - defaults. Any thread. */
+TN_API void tn_policy_sim_opts_init(struct tn_policy_sim_opts *opts);
+
+/**
+ * tn_policy_sim_create - an empty simulated tier
+ *
+ * Any thread. Return: 0 and *out, -EINVAL (option; the detail names the known policies), -ENOMEM.
+ */
+TN_API int tn_policy_sim_create(const struct tn_policy_sim_opts *opts, struct tn_policy_sim **out);
+
+/** tn_policy_sim_destroy - NULL is fine */
+TN_API void tn_policy_sim_destroy(struct tn_policy_sim *sim);
+
+/**
+ * tn_policy_sim_request - one prompt: look up, then touch and insert
+ * @ids:          block ids, first block of the prompt first; equal ids mean equal prefixes
+ * @n:            number of blocks
+ * @partial_last: the last block is not full (a hint for admission)
+ * @result:       or NULL
+ *
+ * Return: 0, -EINVAL (n beyond max_request_blocks), -ENOMEM.
+ */
+TN_API int tn_policy_sim_request(struct tn_policy_sim *sim, const uint64_t *ids, size_t n, bool partial_last,
+				 struct tn_policy_sim_result *result);
+
+/** tn_policy_sim_stats - totals so far */
+TN_API void tn_policy_sim_stats(const struct tn_policy_sim *sim, struct tn_policy_sim_stats *stats);
+
+/**
+ * tn_policy_sim_belady - what a policy that knows the future would have hit
+ * @ids:             block ids of all requests, one request behind the other
+ * @lengths:         blocks of each request
+ * @requests:        number of requests
+ * @capacity_blocks: most blocks held after each request; 0: unlimited
+ * @results:         one per request, or NULL
+ *
+ * Farthest next use (Belady, 1966), prefix-aware: after each request the block whose next reference is farthest
+ * away goes first, the deepest first among those never referenced again.
+ *
+ * Any thread. Return: 0 and *stats, -EINVAL, -ENOMEM.
+ */
+TN_API int tn_policy_sim_belady(const uint64_t *ids, const uint32_t *lengths, size_t requests,
+				uint64_t capacity_blocks, struct tn_policy_sim_result *results,
+				struct tn_policy_sim_stats *stats);
+
+/** struct tn_match_bench - what tn_admin_match_bench does
+ * @entries: blocks in the registry, at least 1
+ * @keys:    keys of a look-up, all of them found
+ * @rounds:  look-ups
+ * @seed:    of the made-up keys
+ */
+struct tn_match_bench {
+	uint32_t entries;
+	uint32_t keys;
+	uint32_t rounds;
+	uint64_t seed;
+};
+
+/**
+ * tn_admin_match_bench - time look-ups, pins included, of random blocks among many
+ * @ns_per_key:  out: one mean a round; room for bench->rounds
+ * @index_bytes: out: memory of the registry
+ *
+ * Any thread; blocks while it fills a registry of its own (about 0.2 s a million entries).
+ *
+ * Return: 0, -EINVAL, -ENOMEM.
+ */
+TN_API int tn_admin_match_bench(const struct tn_match_bench *bench, double *ns_per_key, uint64_t *index_bytes);
+
+/* ---- stores ------------------------------------------------------------------------------------ */
+
+/**
+ * struct tn_admin_store - which store, and whom to tell; begin with tn_admin_store_init
+ * @size:     sizeof(struct tn_admin_store), set by init
+ * @dirs:     its directories, one a device, in any order
+ * @ndirs:    1 .. TN_DEVICES_MAX
+ * @instance: DIR/<instance> is looked into; default "default"
+ * @log:      gets a line for each thing found (TN_LOG_WARN: a problem, TN_LOG_INFO: repaired, or just so)
+ * @log_arg:  its argument
+ * @progress: called now and then with bytes done and in all; false from it ends the work with -ECANCELED; or NULL
+ * @progress_arg: its argument
+ */
+struct tn_admin_store {
+	size_t size;
+	const char *const *dirs;
+	size_t ndirs;
+	const char *instance;
+	tn_log_fn log;
+	void *log_arg;
+	bool (*progress)(void *arg, uint64_t done, uint64_t total);
+	void *progress_arg;
+};
+
+/**
+ * struct tn_admin_device - one device of a store, as its file says
+ * @path:               of the store's file
+ * @store_uuid, @device_uuid: who it is
+ * @device_index, @device_count: its place in the store
+ * @format_version:     of the file
+ * @clean:              it was closed in order
+ * @owner_pid:          process that opened it last
+ * @in_use:             it is open right now; the counts below are then of its last checkpoint and log
+ * @superblock_damaged: one of the two copies needs repair
+ * @created_wall_ns, @opened_wall_ns: ns since 1970
+ * @file_bytes:         length of the file
+ * @index_bytes:        superblocks, log, checkpoints
+ * @segment_bytes:      of each segment
+ * @segments, @segments_allocated, @segments_assigned: in all, with room in the file, in use by a slot size
+ * @slots, @blocks, @quarantined: in the assigned segments
+ * @log_bytes, @log_used_bytes: size of the log, and what a recovery would read of it
+ * @checkpoints:        written so far
+ * @spaces:             known fingerprints
+ */
+struct tn_admin_device {
+	char path[512];
+	uint64_t store_uuid[2], device_uuid[2];
+	uint32_t device_index, device_count;
+	uint32_t format_version;
+	bool clean, in_use, superblock_damaged;
+	uint32_t owner_pid;
+	uint64_t created_wall_ns, opened_wall_ns;
+	uint64_t file_bytes, index_bytes, segment_bytes;
+	uint32_t segments, segments_allocated, segments_assigned;
+	uint64_t slots, blocks, quarantined;
+	uint64_t log_bytes, log_used_bytes;
+	uint64_t checkpoints;
+	uint32_t spaces;
+};
+
+/** struct tn_admin_verify - what tn_admin_store_verify read
+ * @blocks, @objects, @bytes: read
+ * @corrupt_blocks:  whose header does not fit the index or does not decode
+ * @corrupt_objects: whose checksum is wrong
+ * @io_errors:       blocks of which a transfer failed
+ * @lost_segments:   damaged or cut off: the index is not believed about their blocks, which are not read
+ */
+struct tn_admin_verify {
+	uint64_t blocks, objects, bytes;
+	uint64_t corrupt_blocks, corrupt_objects, io_errors;
+	uint64_t lost_segments;
+};
+
+#define TN_ADMIN_REBUILD 1u /**< make the index anew from block headers, restore superblocks */
+
+/** struct tn_admin_check - what tn_admin_store_check found
+ * @problems: structures that are damaged (each is a line of the log)
+ * @repaired: of them made good
+ * @blocks:   in the index, after the repair if there was one
+ * @stale:    index entries whose header says something else (misses when read)
+ */
+struct tn_admin_check {
+	uint64_t problems, repaired, blocks, stale;
+};
+
+/** tn_admin_store_init - defaults: no directories, instance "default", silent. Any thread. */
+TN_API void tn_admin_store_init(struct tn_admin_store *store);
+
+/**
+ * tn_admin_store_info - what the devices of a store are and hold
+ * @device: room for store->ndirs entries, in the order of the directories
+ *
+ * Any thread. Changes nothing and takes no ownership: works beside the process that has the store open.
+ *
+ * Return: 0, or of the first directory that cannot be told: -ENOENT, -EACCES, -EUCLEAN, -EPROTONOSUPPORT, -EIO,
+ * -EINVAL, -ENOMEM.
+ */
+TN_API int tn_admin_store_info(const struct tn_admin_store *store, struct tn_admin_device *device);
+
+/**
+ * tn_admin_store_verify - read every block and check every object's checksum
+ *
+ * Any thread; blocks. Takes the store's locks, changes nothing.
+ *
+ * Return: 0 and *result (also when corruption was found), -EBUSY (in use), -ECANCELED, or as tn_cache_open.
+ */
+TN_API int tn_admin_store_verify(const struct tn_admin_store *store, struct tn_admin_verify *result);
+
+/**
+ * tn_admin_store_check - is the index sound and does it agree with the block headers
+ * @flags: 0: change nothing; TN_ADMIN_REBUILD: also restore superblocks and make the index anew from headers
+ *
+ * Any thread; blocks. Takes the store's locks.
+ *
+ * Return: 0 and *result (also when problems were found), -EBUSY (in use), -ECANCELED, -EUCLEAN (both superblocks
+ * damaged and no TN_ADMIN_REBUILD, or no copy of them anywhere), or as tn_cache_open.
+ */
+TN_API int tn_admin_store_check(const struct tn_admin_store *store, unsigned flags, struct tn_admin_check *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cache: KV blocks kept in host memory and on disk, found by key, given back verified.
+ *
+ * An engine registers its paged KV memory once (tn_pool_register) and from then on speaks of keys
+ * and page indices. All operations that move bytes are asynchronous: begin, wait or poll, end.
+ *
+ * Threads: every function may be called from any thread. One load or save handle is for one thread at a
+ * time. Nothing here but open, close, wait and flush blocks. Deadlines are absolute CLOCK_MONOTONIC ns.
+ */
+#ifndef TENUTO_CACHE_H
+#define TENUTO_CACHE_H
+
+#include <stdbool.h>
+
+#include <tenuto/error.h>
+#include <tenuto/layout.h>
+#include <tenuto/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tn_cache;
+struct tn_space;
+struct tn_pool;
+struct tn_load;
+struct tn_save;
+
+#define TN_DEVICES_MAX 16
+
+/**
+ * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
+ * @size:            sizeof(struct tn_cache_opts), set by init
+ * @dirs:            directories, one a device; none: host memory only
+ * @instance:        name of this process's part of them (DIR/<instance>/), default "default"
+ * @disk_bytes:      capacity on disk over all directories; 0 with dirs: what the stores already have, or
+ *                   for new ones a tenth of the free space
+ * @disk_blocks:     likewise, counted in blocks of the first space opened: the store never holds more
+ *                   (0: as many as @disk_bytes holds). With @geometry and without @disk_bytes, new stores get the
+ *                   bytes that so many blocks need
+ * @geometry:        of the largest blocks that will be stored, so that new stores can be laid out for them; NULL:
+ *                   unknown (then blocks larger than 1/64 of the capacity may not fit a segment, and of blocks
+ *                   smaller than 64 KiB there can be no more than the capacity holds of that size)
+ * @host_bytes:      host tier, 0: none
+ * @max_blocks:      most blocks known at once, all tiers; 0: derived from the capacities
+ * @max_ops:         most loads, saves and prefetches at once; 0: 64
+ * @max_op_blocks:   most blocks of one load or save; 0: 8192
+ * @io_depth:        most I/O requests in flight, 0: 128
+ * @io_engine:       "auto", "io_uring" or "posix"
+ * @workers:         checksum and copy threads; 0: one for each second CPU, at most 4
+ * @policy:          "default", "lru", "fifo", "s3fifo"
+ * @verify:          check every object read (default true; false is for benchmarks)
+ * @read_only:       never write to the directories
+ * @write_bytes_per_day: SSD write budget, 0: none
+ * @header_cache_bytes: memory for block headers (checksums), 0: 32 MiB
+ * @lock_timeout_ns: how long open waits for another owner to go away, default 5 s
+ * @seed:            of eviction sampling; 0: from the kernel
+ * @log, @log_arg, @log_level: log lines, default none
+ */
+struct tn_cache_opts {
+	size_t size;
+	const char *const *dirs;
+	size_t ndirs;
+	const char *instance;
+	uint64_t disk_bytes;
+	uint64_t disk_blocks;
+	const struct tn_geometry *geometry;
+	uint64_t host_bytes;
+	uint64_t max_blocks;
+	uint32_t max_ops;
+	uint32_t max_op_blocks;
+	uint32_t io_depth;
+	const char *io_engine;
+	uint32_t workers;
+	const char *policy;
+	bool verify;
+	bool read_only;
+	uint64_t write_bytes_per_day;
+	uint64_t header_cache_bytes;
+	uint64_t lock_timeout_ns;
+	uint64_t seed;
+	tn_log_fn log;
+	void *log_arg;
+	enum tn_log_level log_level;
+};
+
+/** tn_cache_opts_init - defaults. Any thread. */
+TN_API void tn_cache_opts_init(struct tn_cache_opts *opts);
+
+/**
+ * tn_cache_open - open or create the stores, recover what they hold, start the threads
+ *
+ * Any thread; blocks for the recovery (about 1 s a million blocks).
+ *
+ * Return: 0 and *out, or -EINVAL (option), -EBUSY (another process owns an instance; the detail has its pid),
+ * -EACCES, -ENOSPC, -ENOMEM, -EPROTONOSUPPORT (format version), -EUCLEAN (not a store, or broken beyond repair).
+ */
+TN_API int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out);
+
+/**
+ * tn_cache_close - wait for what is in flight, flush, write a checkpoint, close; NULL is fine
+ *
+ * All loads and saves must have ended and all pools be unregistered (asserted).
+ *
+ * Return: 0, or the error of the last flush; the cache is gone either way.
+ */
+TN_API int tn_cache_close(struct tn_cache *cache);
+
+/** tn_cache_eventfd - readable whenever an operation completed since it was last read; owned by the cache */
+TN_API int tn_cache_eventfd(struct tn_cache *cache);
+
+/** How blocks of a group match (DESIGN: group). */
+enum tn_match_rule {
+	TN_MATCH_PREFIX, /**< full attention: longest run from the first block */
+	TN_MATCH_WINDOW, /**< sliding window: the last window_tokens before the end must be there */
+	TN_MATCH_EXACT,  /**< recurrent state: the last block alone */
+};
+
+/**
+ * struct tn_identity - what makes KV bytes reusable; two spaces that differ in any of it never match
+ * @tenant:         who owns the blocks ("" for one tenant)
+ * @model:          model id, required
+ * @revision:       model revision
+ * @kv_dtype:       "bf16", "fp8_e4m3", ...
+ * @rotary:         rotary settings as the engine prints them
+ * @hash_algorithm: of the engine's block hashes, or "" for tn_keys_from_tokens
+ * @hash_seed:      of those hashes
+ */
+struct tn_identity {
+	size_t size;
+	const char *tenant;
+	const char *model;
+	const char *revision;
+	const char *kv_dtype;
+	const char *rotary;
+	const char *hash_algorithm;
+	uint64_t hash_seed;
+};
+
+/**
+ * struct tn_shard - the physical share: TP and PP rank and size, and the group
+ * MLA (only latent planes) is stored as TP 0/1 whatever is given here.
+ */
+struct tn_shard {
+	size_t size;
+	uint32_t tp_rank, tp_size;
+	uint32_t pp_rank, pp_size;
+	uint32_t group;
+	uint32_t match_rule;
+	uint32_t window_tokens;
+};
+
+/**
+ * struct tn_quota - limits of a space
+ * @disk_bytes: most bytes on disk; UINT64_MAX: no limit; 0: nothing is ever stored on disk
+ * @host_bytes: likewise in host memory
+ */
+struct tn_quota {
+	size_t size;
+	uint64_t disk_bytes;
+	uint64_t host_bytes;
+};
+
+/** tn_identity_init - defaults: size set, all strings empty. Any thread. */
+TN_API void tn_identity_init(struct tn_identity *id);
+
+/** tn_shard_init - defaults: size set, TP 0/1, PP 0/1, longest prefix. Any thread. */
+TN_API void tn_shard_init(struct tn_shard *shard);
+
+/** tn_quota_init - defaults: size set, no limits. Any thread. */
+TN_API void tn_quota_init(struct tn_quota *quota);
+
+/**
+ * tn_space_open - the blocks of one tenant, model and shard
+ * @quota: NULL for no limits, or - if the space is open already - for those it has
+ *
+ * Return: 0 and *out (close with tn_space_close; opening one identity twice gives the same blocks), -EINVAL,
+ * -ENOSPC (no more spaces), -ENOMEM.
+ */
+TN_API int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
+			 const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out);
+
+/** tn_space_close - the handle goes, the blocks stay; NULL is fine */
+TN_API void tn_space_close(struct tn_space *space);
+
+/**
+ * tn_space_drop - forget all blocks of a space, durably
+ *
+ * Blocks until the space's new epoch is on disk: afterwards no crash brings a block back.
+ *
+ * Return: 0, -EBUSY (loads or saves still under way at the deadline), -EROFS, or the I/O error.
+ */
+TN_API int tn_space_drop(struct tn_space *space, uint64_t deadline_ns);
+
+/**
+ * tn_keys_from_tokens - block keys of a prompt: chained XXH3-128 seeded with the space's secret
+ * @tokens: token ids
+ * @n:      number of tokens; only whole blocks (page_tokens * pages_per_block) get keys
+ * @extra:  what else the KV depends on (LoRA id, image hashes, cache salt); NULL if nothing
+ * @keys:   room for @max keys
+ *
+ * Return: keys written, or -EINVAL.
+ */
+TN_API long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *tokens, size_t n, const void *extra,
+				size_t extra_bytes, struct tn_key *keys, size_t max);
+
+/**
+ * tn_keys_from_hashes - block keys from an engine's own chained page hashes
+ * @hashes:     npages hashes of hash_bytes (16..32) each, in prompt order
+ *
+ * The last page's hash names the block; it is rehashed with the space's secret. A trailing part of a block
+ * gets no key.
+ *
+ * Return: keys written, or -EINVAL.
+ */
+TN_API long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_t hash_bytes, size_t npages,
+				struct tn_key *keys, size_t max);
+
+/**
+ * tn_pool_register - the engine's paged KV memory
+ * @bases: the regions' addresses (tn_layout_regions says how many); they stay the caller's
+ *
+ * Return: 0 and *out, -EINVAL, -EOVERFLOW, -ENOMEM.
+ */
+TN_API int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout, void *const *bases,
+			    enum tn_mem mem, struct tn_pool **out);
+
+/** tn_pool_unregister - -EBUSY while loads or saves use it; NULL is fine */
+TN_API int tn_pool_unregister(struct tn_pool *pool);
+
+#define TN_MATCH_PIN 1u
+
+/**
+ * struct tn_match - what a look-up found
+ * @blocks:       matched blocks, from the start of the prompt
+ * @first:        first block that must be loaded (> 0 only under TN_MATCH_WINDOW and TN_MATCH_EXACT)
+ * @host_blocks:  of them in host memory
+ * @disk_blocks:  of them on disk only
+ * @load_ns:      estimated time to load them all
+ * @pin:          the lease: pass it to tn_unpin; 0 if none was asked for
+ */
+struct tn_match {
+	uint32_t blocks;
+	uint32_t first;
+	uint32_t host_blocks;
+	uint32_t disk_blocks;
+	uint64_t load_ns;
+	uint64_t pin;
+};
+
+/**
+ * tn_match - longest prefix of a prompt that can be loaded
+ * @keys:  block keys, first block of the prompt first
+ * @n:     number of keys
+ * @tiers: room for n bytes (enum tn_tier of each matched block), or NULL
+ * @match: set only on success
+ * @flags: TN_MATCH_PIN takes a lease, so that the blocks are still there to load
+ *
+ * Allocates nothing and takes no lock that a completion holds. A lease ends by tn_unpin.
+ *
+ * Return: number of matched blocks (0..n), -EINVAL, or -EAGAIN when all leases are taken (max_ops * 4).
+ */
+TN_API int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers,
+		    struct tn_match *match, unsigned flags);
+
+/** tn_unpin - end a lease of tn_match; -EINVAL if there is no such lease */
+TN_API int tn_unpin(struct tn_space *space, uint64_t pin);
+
+/**
+ * tn_prefetch - bring blocks to host memory before they are asked for
+ *
+ * Best effort: ends quietly at the deadline or when there is no host tier or no room.
+ *
+ * Return: blocks that will be looked for (n, or 0 without host tier or disk), -EINVAL, -EAGAIN.
+ */
+TN_API int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uint64_t deadline_ns);
+
+/**
+ * struct tn_load_opts
+ * @first_page, @npages: sub-range of the pages of keys[0..n) to write; npages 0: all. Pages outside it are
+ *               not touched; the page index array still has n * pages_per_block entries
+ * @deadline_ns: give up then: what has not arrived is a miss
+ * @priority:    higher first
+ */
+struct tn_load_opts {
+	size_t size;
+	uint64_t first_page;
+	uint64_t npages;
+	uint64_t deadline_ns;
+	int32_t priority;
+};
+
+/** tn_load_opts_init - defaults: size set, all pages, no deadline. Any thread. */
+TN_API void tn_load_opts_init(struct tn_load_opts *opts);
+
+/**
+ * tn_load_begin - start bringing blocks into the pool's pages
+ * @pages: n * pages_per_block page indices, block-major; copied
+ * @opts:  NULL for defaults
+ *
+ * The pages belong to Tenuto until tn_load_end returned 0.
+ *
+ * Return: 0 and *out; -EINVAL (a page out of range or given twice, with the value), -EAGAIN (max_ops or
+ * max_op_blocks). Blocks that are not there are no error: they shorten the good prefix.
+ */
+TN_API int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
+			 const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out);
+
+/**
+ * tn_load_wait - wait until @layer of every block of the good prefix is in place and verified
+ *
+ * Return: length of the good prefix in blocks (0..n; never grows), -ETIMEDOUT, -EINVAL (no such layer).
+ */
+TN_API int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns);
+
+/** tn_load_poll - as tn_load_wait, but -EAGAIN instead of waiting */
+TN_API int tn_load_poll(struct tn_load *load, uint32_t layer);
+
+/**
+ * tn_load_cancel - stop caring: what is not yet issued will not be
+ *
+ * Waits return the prefix that is good. Return: 0.
+ */
+TN_API int tn_load_cancel(struct tn_load *load);
+
+/**
+ * tn_load_end - give the handle back
+ * @busy: with -EBUSY: bitmap over the n blocks ((n + 7) / 8 bytes) of those whose pages are still written to, or NULL
+ *
+ * Return: 0: the pages are the caller's again and the handle is gone; -EBUSY: transfers are still in flight, the
+ * handle lives on, call again later (the eventfd says when).
+ */
+TN_API int tn_load_end(struct tn_load *load, uint8_t *busy);
+
+/**
+ * struct tn_save_opts
+ * @parent:   key of the block before keys[0]; NULL if keys[0] begins the prompt
+ * @partial_last: the last block is known to hold a prompt's unfinished tail (a hint for admission)
+ * @priority: -128..127, for eviction; 0 is normal
+ * @ttl_ns:   not found any more after that time (to the second), nor after reopening; 0: never forgotten for its age
+ */
+struct tn_save_opts {
+	size_t size;
+	const struct tn_key *parent;
+	bool partial_last;
+	int32_t priority;
+	uint64_t ttl_ns;
+};
+
+/** tn_save_opts_init - defaults: size set, a prompt's beginning, no hints. Any thread. */
+TN_API void tn_save_opts_init(struct tn_save_opts *opts);
+
+/**
+ * tn_save_begin - announce blocks that compute is about to produce
+ * @keys:  n block keys, consecutive blocks of one prompt
+ * @pages: n * pages_per_block page indices; copied. The bytes are Tenuto's to read from each
+ *         tn_save_layer until tn_save_end returned 0
+ *
+ * Blocks that are already there, or that admission rejects, cost nothing further.
+ *
+ * Return: 0 and *out; -EINVAL, -EAGAIN (max_ops, or write backlog).
+ */
+TN_API int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
+			 const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out);
+
+/** Tells when a layer's bytes are final: called until it returns true. NULL: they are final now. */
+struct tn_event {
+	bool (*ready)(void *arg);
+	void *arg;
+};
+
+/**
+ * tn_save_layer - the bytes of @layer of all blocks are final (once @ready says so)
+ *
+ * Return: 0, -EINVAL (no such layer, or given before).
+ */
+TN_API int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *ready);
+
+/**
+ * tn_save_commit - all layers were given: let the blocks become visible when their bytes are stored
+ *
+ * Return: 0, -EINVAL if a layer is missing (the save stays open).
+ */
+TN_API int tn_save_commit(struct tn_save *save);
+
+/** tn_save_abort - forget the save; nothing of it becomes visible. Return: 0. */
+TN_API int tn_save_abort(struct tn_save *save);
+
+/**
+ * struct tn_save_result - what became of the blocks
+ * @stored:   written (host or disk), now visible
+ * @existing: were there already
+ * @rejected: not admitted
+ * @failed:   no room, an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
+ *            held); the first one's code in @error
+ */
+struct tn_save_result {
+	uint32_t stored;
+	uint32_t existing;
+	uint32_t rejected;
+	uint32_t failed;
+	int error;
+};
+
+/**
+ * tn_save_end - after commit or abort: wait, then give the handle back
+ * @result: or NULL
+ *
+ * Return: 0: the pages are the caller's and the handle is gone; -ETIMEDOUT: still under way, call again;
+ * -EINVAL: neither committed nor aborted.
+ */
+TN_API int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_result *result);
+
+/**
+ * tn_drop - forget single blocks (and thereby what follows them in their chains)
+ *
+ * Asynchronous; a block under load goes when its load ends. Return: blocks found, or -EINVAL.
+ */
+TN_API int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
+
+/**
+ * tn_flush - make durable every block whose save ended before
+ *
+ * Includes blocks that so far only lie in host memory. Return: 0, -ETIMEDOUT, or the I/O error.
+ */
+TN_API int tn_flush(struct tn_cache *cache, uint64_t deadline_ns);
+
+enum tn_health { TN_HEALTHY, TN_SLOW, TN_READ_ONLY, TN_OFFLINE };
+
+/** struct tn_device_stats - one directory */
+struct tn_device_stats {
+	char path[256];
+	uint32_t health;
+	uint64_t capacity_bytes, used_bytes;
+	uint64_t blocks, quarantined_slots;
+	uint64_t bytes_read, bytes_written, meta_bytes_written;
+	uint64_t read_errors, write_errors;
+	uint64_t lost_blocks; /**< given up because a sync failed before they were durable */
+};
+
+/** struct tn_stats - counters since open, and the present state */
+struct tn_stats {
+	size_t size;
+	uint64_t blocks, host_blocks, disk_blocks;
+	uint64_t capacity_blocks;
+	uint64_t lookups, lookup_blocks, hit_blocks;
+	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
+	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
+	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
+	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;
+	uint64_t bytes_read, bytes_written, blocks_read_back;
+	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
+	uint64_t recovered_blocks, recovery_ns;
+	uint64_t header_cache_hits, header_reads;
+	uint64_t index_bytes;
+	uint32_t ndevices;
+	struct tn_device_stats devices[TN_DEVICES_MAX];
+};
+
+/** tn_cache_stats - a snapshot; @stats->size must be set. Return: 0, -EINVAL. */
+TN_API int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs what building and testing Tenuto needs and this machine lacks: the one list of Debian 12 packages.
+# Quiet, and does nothing when all is there. `scripts/setup.sh --list` prints the list.
+# shellcheck disable=SC2086 # the lists are words
+set -eu
+
+PACKAGES="
+	gcc g++ clang libc6-dev make meson ninja-build pkg-config python3 git binutils
+	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev libck-dev systemtap-sdt-dev
+	fio libclang-rt-14-dev shellcheck
+"
+
+die() {
+	echo "setup: $*" >&2
+	exit 1
+}
+
+missing() {
+	for p in $PACKAGES; do
+		# The trailing blank keeps "not-installed" apart from "installed".
+		case "$(dpkg-query -W -f '${Status} ' "$p" 2>/dev/null || true)" in
+		*" installed "*) ;;
+		*) printf '%s ' "$p" ;;
+		esac
+	done
+}
+
+# Runs a command silently; its output is shown only if it fails.
+quietly() {
+	log=$(mktemp)
+	if ! "$@" >"$log" 2>&1 </dev/null; then
+		tail -n 20 "$log" >&2
+		rm -f "$log"
+		die "failed: $*"
+	fi
+	rm -f "$log"
+}
+
+if [ "${1:-}" = --list ]; then
+	printf '%s\n' $PACKAGES
+	exit 0
+fi
+command -v dpkg-query >/dev/null ||
+	die "no dpkg-query: this is no Debian. Install what these packages hold, then use meson:" $PACKAGES
+WANTED=$(missing)
+[ -n "$WANTED" ] || exit 0
+command -v apt-get >/dev/null || die "no apt-get here, and these packages are missing: $WANTED"
+SUDO=
+if [ "$(id -u)" -ne 0 ]; then
+	command -v sudo >/dev/null || die "not root, and there is no sudo. As root: apt-get install $WANTED"
+	SUDO=sudo
+	[ -t 0 ] || SUDO="sudo -n" # nobody is there to type a password
+fi
+echo "setup: installing $WANTED"
+quietly $SUDO apt-get -q -o DPkg::Lock::Timeout=120 update
+quietly $SUDO env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
+	-o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 install $WANTED
+WANTED=$(missing)
+[ -z "$WANTED" ] || die "still missing after the installation: $WANTED"

@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cache_script.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define BLOCKS (CSCRIPT_CHAINS * CSCRIPT_CHAIN_BLOCKS)
+
+static uint32_t below(struct cscript *s, uint32_t n)
+{
+	return tn_rng_below(&s->rng, n);
+}
+
+static uint32_t per_block(const struct cscript *s)
+{
+	return s->r->g.pages_per_block;
+}
+
+/* Block numbers begin with 1: key 0 means no block. */
+static struct tn_key key_of(uint64_t id)
+{
+	return crig_key(id + 1);
+}
+
+static void fill_keys(uint64_t first, uint32_t n, struct tn_key *keys)
+{
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = key_of(first + i);
+}
+
+/* ---- pages -------------------------------------------------------------------------------------------- */
+
+static bool take_pages(struct cscript *s, struct cact *a)
+{
+	uint32_t n = a->n * per_block(s);
+
+	assert(n <= CSCRIPT_ACT_PAGES);
+	if (s->nfree[a->space] < n)
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t at = below(s, s->nfree[a->space]);
+
+		a->pages[i] = s->free_pages[a->space][at];
+		s->free_pages[a->space][at] = s->free_pages[a->space][--s->nfree[a->space]];
+		crig_poison(s->r, a->space, a->pages[i]);
+	}
+	return true;
+}
+
+static void give_pages(struct cscript *s, struct cact *a)
+{
+	for (uint32_t i = 0; i < a->n * per_block(s); i++)
+		s->free_pages[a->space][s->nfree[a->space]++] = a->pages[i];
+}
+
+static struct cact *free_act(struct cscript *s)
+{
+	for (uint32_t i = 0; i < CSCRIPT_ACTS; i++)
+		if (s->act[i].kind == CACT_NONE)
+			return &s->act[i];
+	return NULL;
+}
+
+static struct cact *new_act(struct cscript *s, struct cact *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->script = s;
+	a->space = below(s, CRIG_SPACES);
+	a->begin_ns = crig_now(s->r);
+	a->deadline_ns = TN_FOREVER;
+	return a;
+}
+
+static void end_act(struct cscript *s, struct cact *a)
+{
+	if (a->kind == CACT_LOAD || a->kind == CACT_SAVE)
+		give_pages(s, a);
+	a->kind = CACT_NONE;
+}
+
+/* ---- saves -------------------------------------------------------------------------------------------- */
+
+static void compute_layer(struct cact *a, uint32_t layer)
+{
+	struct cscript *s = a->script;
+
+	for (uint32_t i = 0; i < a->n * per_block(s); i++)
+		crig_fill(s->r, a->space, a->id + i / per_block(s), layer, i % per_block(s), a->pages[i]);
+}
+
+/* The layer's bytes are only there from now on. */
+static bool event_ready(void *arg)
+{
+	struct cact_event *e = arg;
+	struct crig *r = e->act->script->r;
+
+	if (e->act->kind != CACT_SAVE) {
+		crig_fail(r, "an event of a save that has ended is asked");
+		return false;
+	}
+	if (crig_now(r) < e->ready_ns)
+		return false;
+	compute_layer(e->act, e->layer);
+	return true;
+}
+
+static void begin_save(struct cscript *s)
+{
+	struct cact *a = free_act(s);
+	struct tn_key keys[CSCRIPT_ACT_BLOCKS], parent;
+	struct tn_save_opts o;
+	uint32_t chain = below(s, CSCRIPT_CHAINS), from;
+	int rc;
+
+	if (!a)
+		return;
+	new_act(s, a);
+	a->n = 1 + below(s, CSCRIPT_ACT_BLOCKS < CSCRIPT_ACT_PAGES / per_block(s) ? CSCRIPT_ACT_BLOCKS
+										  : CSCRIPT_ACT_PAGES / per_block(s));
+	from = below(s, 3) ? 0 : below(s, CSCRIPT_CHAIN_BLOCKS);
+	if (from + a->n > CSCRIPT_CHAIN_BLOCKS)
+		from = CSCRIPT_CHAIN_BLOCKS - a->n;
+	a->id = chain * CSCRIPT_CHAIN_BLOCKS + from;
+	if (!take_pages(s, a))
+		return;
+	fill_keys(a->id, a->n, keys);
+	tn_save_opts_init(&o);
+	parent = key_of(a->id - 1);
+	o.parent = from ? &parent : NULL;
+	o.partial_last = below(s, 4) == 0;
+	rc = tn_save_begin(s->r->space[a->space], s->r->pool[a->space], keys, a->n, a->pages, &o, &a->save);
+	crig_note(s->r, (uint64_t)rc);
+	if (rc) {
+		if (rc != -EAGAIN)
+			crig_fail(s->r, "save_begin: %d: %s", rc, tn_error_last()->text);
+		give_pages(s, a);
+		return;
+	}
+	a->kind = CACT_SAVE;
+	a->tick = ++s->tick;
+	s->n.saves++;
+	for (uint32_t i = 0; i < a->n; i++) {
+		s->block[a->space][a->id + i].saving++;
+		s->block[a->space][a->id + i].gone = false;
+	}
+}
+
+static void give_layer(struct cscript *s, struct cact *a)
+{
+	struct cact_event *e = &a->event[a->layer];
+	struct tn_event ev = {event_ready, e};
+	bool later = below(s, 3) == 0;
+	int rc;
+
+	*e = (struct cact_event){a, a->layer, crig_now(s->r) + below(s, 2000) * CRIG_US};
+	if (!later)
+		compute_layer(a, a->layer);
+	rc = tn_save_layer(a->save, a->layer, later ? &ev : NULL);
+	if (rc)
+		crig_fail(s->r, "save_layer %u: %d: %s", a->layer, rc, tn_error_last()->text);
+	a->layer++;
+}
+
+static void save_ended(struct cscript *s, struct cact *a, const struct tn_save_result *res)
+{
+	uint32_t there = res->stored + res->existing;
+
+	crig_note(s->r, (uint64_t)res->stored << 48 | (uint64_t)res->existing << 32 | res->rejected << 16 | res->failed);
+	if (!a->aborted && there + res->rejected + res->failed != a->n)
+		crig_fail(s->r, "save of %u blocks: %u stored, %u existing, %u rejected, %u failed", a->n, res->stored,
+			  res->existing, res->rejected, res->failed);
+	if (!a->aborted && s->roomy && s->healthy && !tn_simdisk_is_off(s->r->disk) && there != a->n &&
+	    res->error != -EBUSY) /* dropped before, and still held by somebody */
+		crig_fail(s->r, "a save in a roomy cache: %u rejected, %u failed (%d)", res->rejected, res->failed,
+			  res->error);
+	s->n.stored += res->stored;
+	s->n.failed += res->failed;
+	s->tick++;
+	for (uint32_t i = 0; i < a->n; i++) {
+		struct cblock *b = &s->block[a->space][a->id + i];
+
+		b->saving--;
+		if (!a->aborted && there == a->n && b->dropped < a->tick && !b->saved)
+			b->saved = s->tick;
+	}
+}
+
+static void go_on_save(struct cscript *s, struct cact *a, bool hurry)
+{
+	struct tn_save_result res = {0};
+	int rc;
+
+	if (!a->over && !hurry && below(s, 80) == 0) {
+		tn_save_abort(a->save);
+		a->over = a->aborted = true;
+	}
+	while (!a->over && a->layer < s->r->g.layers && (hurry || below(s, 2)))
+		give_layer(s, a);
+	if (!a->over && a->layer == s->r->g.layers && (hurry || below(s, 2))) {
+		rc = tn_save_commit(a->save);
+		if (rc)
+			crig_fail(s->r, "save_commit: %d: %s", rc, tn_error_last()->text);
+		a->over = true;
+		a->end_ns = crig_now(s->r);
+	}
+	if (!a->over)
+		return;
+	rc = tn_save_end(a->save, 1, &res);
+	if (rc == -ETIMEDOUT)
+		return;
+	if (rc)
+		crig_fail(s->r, "save_end: %d: %s", rc, tn_error_last()->text);
+	if (!a->aborted && crig_now(s->r) - a->end_ns > s->save_most_ns)
+		s->save_most_ns = crig_now(s->r) - a->end_ns;
+	save_ended(s, a, &res);
+	end_act(s, a);
+}
+
+/* ---- loads -------------------------------------------------------------------------------------------- */
+
+static void begin_load(struct cscript *s, uint32_t chain, uint32_t n)
+{
+	struct cact *a = free_act(s);
+	struct tn_key keys[CSCRIPT_ACT_BLOCKS];
+	struct tn_load_opts o;
+	uint32_t most = CSCRIPT_ACT_PAGES / per_block(s) < CSCRIPT_ACT_BLOCKS ? CSCRIPT_ACT_PAGES / per_block(s)
+									      : CSCRIPT_ACT_BLOCKS;
+	int rc;
+
+	if (!a)
+		return;
+	new_act(s, a);
+	a->n = n < most ? n : most;
+	a->id = chain * CSCRIPT_CHAIN_BLOCKS;
+	if (!take_pages(s, a))
+		return;
+	a->end_page = a->n * per_block(s);
+	tn_load_opts_init(&o);
+	if (below(s, 3) == 0) {
+		a->first_page = below(s, a->end_page);
+		o.first_page = a->first_page;
+		o.npages = 1 + below(s, a->end_page - a->first_page);
+		a->end_page = a->first_page + (uint32_t)o.npages;
+	}
+	if (below(s, 4) == 0)
+		o.deadline_ns = a->deadline_ns = crig_now(s->r) + below(s, 3000) * CRIG_US;
+	o.priority = (int32_t)below(s, 5) - 2;
+	fill_keys(a->id, a->n, keys);
+	rc = tn_load_begin(s->r->space[a->space], s->r->pool[a->space], keys, a->n, a->pages, &o, &a->load);
+	crig_note(s->r, (uint64_t)rc);
+	if (rc) {
+		if (rc != -EAGAIN)
+			crig_fail(s->r, "load_begin: %d: %s", rc, tn_error_last()->text);
+		give_pages(s, a);
+		return;
+	}
+	a->kind = CACT_LOAD;
+	a->good = a->n;
+	s->n.loads++;
+}
+
+/* Layer a->layer is there for the first `good` blocks: every wanted byte of it must be right. */
+static void check_layer(struct cscript *s, struct cact *a)
+{
+	for (uint32_t i = a->first_page; i < a->end_page && i / per_block(s) < a->good; i++) {
+		crig_check(s->r, a->space, a->id + i / per_block(s), a->layer, i % per_block(s), a->pages[i]);
+		s->n.checked_pages++;
+	}
+}
+
+static void poll_layers(struct cscript *s, struct cact *a)
+{
+	while (a->layer < s->r->g.layers) {
+		int rc = tn_load_poll(a->load, a->layer);
+
+		if (rc == -EAGAIN) {
+			if (crig_now(s->r) > CRIG_MS && crig_now(s->r) - CRIG_MS > a->deadline_ns)
+				crig_fail(s->r, "a load says nothing of layer %u %llu us after its deadline", a->layer,
+					  (unsigned long long)((crig_now(s->r) - a->deadline_ns) / CRIG_US));
+			return;
+		}
+		crig_note(s->r, (uint64_t)rc);
+		if (rc < 0 || (uint32_t)rc > a->good)
+			crig_fail(s->r, "load_poll: %d after a prefix of %u", rc, a->good);
+		a->good = (uint32_t)rc;
+		check_layer(s, a);
+		a->layer++;
+	}
+}
+
+/* Pages that nobody may write to: outside the sub-range, and of blocks given back while others drained. */
+static void check_untouched(struct cscript *s, struct cact *a)
+{
+	for (uint32_t i = 0; i < a->n * per_block(s); i++) {
+		bool outside = i < a->first_page || i >= a->end_page, back = a->back >> (i / per_block(s)) & 1;
+
+		if ((outside || back) && !crig_poisoned(s->r, a->space, a->pages[i]))
+			crig_fail(s->r, "page %u of a load of pages %u..%u was written to, %s", i, a->first_page,
+				  a->end_page, outside ? "outside the range" : "after it was given back");
+	}
+}
+
+static void go_on_load(struct cscript *s, struct cact *a, bool hurry)
+{
+	uint8_t busy[(CSCRIPT_ACT_BLOCKS + 7) / 8];
+	int rc;
+
+	if (!a->back) /* pages given back have other bytes now */
+		poll_layers(s, a);
+	if (!a->over && (a->layer == s->r->g.layers || (!hurry && below(s, 60) == 0))) {
+		if (a->layer < s->r->g.layers)
+			tn_load_cancel(a->load);
+		a->over = true;
+	}
+	if (!a->over)
+		return;
+	rc = tn_load_end(a->load, busy);
+	if (rc == -EBUSY) {
+		for (uint32_t b = 0; b < a->n; b++) {
+			if ((busy[b / 8] >> (b % 8) & 1) || (a->back >> b & 1))
+				continue;
+			a->back |= (uint16_t)(1u << b);
+			for (uint32_t k = 0; k < per_block(s); k++)
+				crig_poison(s->r, a->space, a->pages[b * per_block(s) + k]);
+		}
+		return;
+	}
+	if (rc)
+		crig_fail(s->r, "load_end: %d: %s", rc, tn_error_last()->text);
+	check_untouched(s, a);
+	s->n.hits += a->layer == s->r->g.layers ? a->good : 0;
+	end_act(s, a);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------ */
+
+static void begin_flush(struct cscript *s)
+{
+	struct cact *a = free_act(s);
+
+	if (!a)
+		return;
+	new_act(s, a);
+	a->tick = s->tick;
+	a->flush = tn_flush_begin(s->r->cache);
+	assert(a->flush);
+	a->kind = CACT_FLUSH;
+	s->n.flushes++;
+}
+
+static void go_on_flush(struct cscript *s, struct cact *a)
+{
+	int rc = tn_flush_poll(a->flush);
+
+	if (rc == -EAGAIN)
+		return;
+	crig_note(s->r, (uint64_t)rc);
+	if (rc == 0 && a->tick > s->durable_tick)
+		s->durable_tick = a->tick;
+	if (rc && s->healthy && !(rc == -ENOSPC && !s->roomy) && !tn_simdisk_is_off(s->r->disk))
+		crig_fail(s->r, "flush: %d: %s", rc, tn_error_last()->text);
+	end_act(s, a);
+}
+
+static void begin_lease(struct cscript *s)
+{
+	struct cact *a = free_act(s);
+	struct tn_key keys[CSCRIPT_ACT_BLOCKS];
+	struct tn_match m;
+	uint32_t n = 1 + below(s, CSCRIPT_ACT_BLOCKS);
+	int rc;
+
+	if (!a)
+		return;
+	new_act(s, a);
+	a->id = below(s, CSCRIPT_CHAINS) * CSCRIPT_CHAIN_BLOCKS;
+	fill_keys(a->id, n, keys);
+	rc = tn_match(s->r->space[a->space], keys, n, NULL, &m, TN_MATCH_PIN);
+	crig_note(s->r, (uint64_t)rc);
+	for (uint32_t i = 0; rc > 0 && i < m.blocks; i++)
+		if (s->block[a->space][a->id + i].gone)
+			crig_fail(s->r, "block %u is found although its space was dropped", (unsigned)a->id + i);
+	if (rc <= 0 || !m.pin)
+		return;
+	a->kind = CACT_LEASE;
+	a->pin = m.pin;
+	a->end_ns = crig_now(s->r) + below(s, 5000) * CRIG_US;
+}
+
+static void go_on_lease(struct cscript *s, struct cact *a, bool hurry)
+{
+	if (!hurry && crig_now(s->r) < a->end_ns)
+		return;
+	if (tn_unpin(s->r->space[a->space], a->pin))
+		crig_fail(s->r, "unpin: %s", tn_error_last()->text);
+	a->kind = CACT_NONE;
+}
+
+static void prefetch(struct cscript *s)
+{
+	struct tn_key keys[CSCRIPT_ACT_BLOCKS];
+	uint32_t n = 1 + below(s, CSCRIPT_ACT_BLOCKS), space = below(s, CRIG_SPACES);
+	int rc;
+
+	fill_keys(below(s, CSCRIPT_CHAINS) * CSCRIPT_CHAIN_BLOCKS, n, keys);
+	rc = tn_prefetch(s->r->space[space], keys, n, crig_now(s->r) + below(s, 4000) * CRIG_US);
+	crig_note(s->r, (uint64_t)rc);
+	if (rc < 0 && rc != -EAGAIN)
+		crig_fail(s->r, "prefetch: %d: %s", rc, tn_error_last()->text);
+}
+
+static void dropped(struct cscript *s, struct cblock *b)
+{
+	b->saved = 0;
+	b->dropped = ++s->tick;
+}
+
+static void drop(struct cscript *s)
+{
+	struct tn_key keys[4];
+	uint32_t n = 1 + below(s, 4), space = below(s, CRIG_SPACES), first = below(s, BLOCKS - n);
+	int rc;
+
+	fill_keys(first, n, keys);
+	rc = tn_drop(s->r->space[space], keys, n);
+	crig_note(s->r, (uint64_t)rc);
+	if (rc < 0)
+		crig_fail(s->r, "drop: %d: %s", rc, tn_error_last()->text);
+	for (uint32_t i = 0; i < n; i++)
+		dropped(s, &s->block[space][first + i]);
+}
+
+static void drop_space(struct cscript *s)
+{
+	uint32_t space = below(s, CRIG_SPACES);
+	int rc = tn_space_drop(s->r->space[space], 1);
+
+	crig_note(s->r, (uint64_t)rc);
+	if (rc && rc != -EBUSY && s->healthy)
+		crig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
+	if (rc == -EBUSY)
+		return;
+	for (uint32_t i = 0; i < BLOCKS; i++) {
+		dropped(s, &s->block[space][i]);
+		s->block[space][i].gone = rc == 0;
+	}
+}
+
+/* ---- stepping ------------------------------------------------------------------------------------------- */
+
+static uint32_t go_on(struct cscript *s, bool hurry)
+{
+	uint32_t active = 0;
+
+	for (uint32_t i = 0; i < CSCRIPT_ACTS; i++) {
+		struct cact *a = &s->act[i];
+
+		if (a->kind == CACT_SAVE)
+			go_on_save(s, a, hurry);
+		else if (a->kind == CACT_LOAD)
+			go_on_load(s, a, hurry);
+		else if (a->kind == CACT_FLUSH)
+			go_on_flush(s, a);
+		else if (a->kind == CACT_LEASE)
+			go_on_lease(s, a, hurry);
+		active += a->kind != CACT_NONE;
+	}
+	return active;
+}
+
+static bool check_quotas(struct cscript *s)
+{
+	for (uint32_t i = 0; i < CRIG_SPACES; i++) {
+		uint64_t have = s->r->cache->space_disk_blocks[s->r->space[i]->index];
+
+		if (s->r->o.quota_blocks[i] && have > s->r->o.quota_blocks[i])
+			return crig_fail(s->r, "space %u has %llu blocks on disk, its quota is %u", i,
+					 (unsigned long long)have, s->r->o.quota_blocks[i]);
+	}
+	return true;
+}
+
+bool cscript_step(struct cscript *s)
+{
+	uint32_t what = below(s, s->only_saves ? 25 : 100), chain = below(s, CSCRIPT_CHAINS), n = 1 + below(s, CSCRIPT_ACT_BLOCKS);
+
+	if (what < 25)
+		begin_save(s);
+	else if (what < 50)
+		begin_load(s, chain, n);
+	else if (what < 53)
+		for (uint32_t i = 0; i < 3; i++) /* a popular prefix */
+			begin_load(s, chain, n);
+	else if (what < 57)
+		prefetch(s);
+	else if (what < 61)
+		begin_lease(s);
+	else if (what < 63)
+		begin_flush(s);
+	else if (what < 65 && s->drops)
+		drop(s);
+	else if (what == 65 && s->drops && below(s, 8) == 0)
+		drop_space(s);
+	go_on(s, false);
+	crig_turn(s->r, below(s, 300) * CRIG_US);
+	crig_note(s->r, crig_now(s->r));
+	return check_quotas(s) && !s->r->error[0];
+}
+
+static bool crig_hang(struct crig *r, const struct cact *a)
+{
+	const struct tn_op *op = (const struct tn_op *)a->save;
+	uint64_t free_now, freeing;
+
+	tn_store_free_slots(r->cache->store, r->space[a->space]->disk_class, &free_now, &freeing);
+	if (a->kind == CACT_LOAD)
+		op = (const struct tn_op *)a->load;
+	if (a->kind != CACT_LOAD && a->kind != CACT_SAVE)
+		return crig_fail(r, "HANG: a flush or lease has not ended; %llu slots are freeing, device is %d",
+				 (unsigned long long)freeing, tn_store_health(r->cache->store, 0));
+	return crig_fail(r, "HANG: a %s of %u blocks has not ended: %u without a place, %u unwritten, %u transfers, header "
+			    "%u, power %d; %llu slots are free, %llu freeing, device is %d, committed %llu reserved %llu",
+			 a->kind == CACT_LOAD ? "load" : "save", op->n, op->unplaced, op->unwritten, op->inflight, op->hdr_i,
+			 !tn_simdisk_is_off(r->disk), (unsigned long long)free_now, (unsigned long long)freeing,
+			 tn_store_health(r->cache->store, 0), (unsigned long long)r->cache->c.disk_blocks,
+			 (unsigned long long)r->cache->disk_entries);
+}
+
+bool cscript_drain(struct cscript *s, uint64_t limit_ns)
+{
+	uint64_t end = crig_now(s->r) + limit_ns;
+
+	while (!s->r->error[0] && (go_on(s, true) || !tn_core_idle(s->r->cache) || s->r->cache->doomed_count)) {
+		crig_turn(s->r, CRIG_MS);
+		if (crig_now(s->r) > end) {
+			for (uint32_t i = 0; i < CSCRIPT_ACTS; i++)
+				if (s->act[i].kind != CACT_NONE)
+					return crig_hang(s->r, &s->act[i]);
+			return crig_check_quiet(s->r) && crig_fail(s->r, "HANG: the core is not idle after %llu s",
+								   (unsigned long long)(limit_ns / CRIG_SECOND));
+		}
+	}
+	return !s->r->error[0];
+}
+
+bool cscript_settle(struct cscript *s)
+{
+	uint64_t limit = 60 * CRIG_SECOND;
+
+	if (!cscript_drain(s, limit))
+		return false;
+	begin_flush(s);
+	return cscript_drain(s, limit) && crig_check_quiet(s->r);
+}
+
+/* ---- verification ----------------------------------------------------------------------------------------- */
+
+static bool found(struct cscript *s, uint32_t space, uint64_t id)
+{
+	struct tn_key key = key_of(id);
+	struct tn_match m;
+
+	return tn_match(s->r->space[space], &key, 1, NULL, &m, 0) == 1;
+}
+
+static bool verify_loads(struct cscript *s)
+{
+	for (uint32_t space = 0; space < CRIG_SPACES; space++)
+		for (uint32_t id = 0; id < BLOCKS; id++) {
+			struct cact *a;
+			struct tn_key key = key_of(id);
+			bool there = found(s, space, id);
+			uint64_t before = s->n.hits;
+
+			if (!there)
+				continue;
+			a = new_act(s, free_act(s));
+			a->space = space;
+			a->n = 1;
+			a->id = id;
+			a->end_page = per_block(s);
+			a->good = 1;
+			if (!take_pages(s, a) || tn_load_begin(s->r->space[space], s->r->pool[space], &key, 1, a->pages,
+							       NULL, &a->load))
+				return crig_fail(s->r, "verification: no load: %s", tn_error_last()->text);
+			a->kind = CACT_LOAD;
+			if (!cscript_drain(s, 20 * CRIG_SECOND))
+				return false;
+			if (s->healthy && s->n.hits != before + 1)
+				return crig_fail(s->r, "space %u block %u was found and could not be loaded", space, id);
+		}
+	return true;
+}
+
+bool cscript_verify(struct cscript *s)
+{
+	for (uint32_t space = 0; space < CRIG_SPACES; space++)
+		for (uint32_t id = 0; id < BLOCKS; id++) {
+			const struct cblock *b = &s->block[space][id];
+			bool there = found(s, space, id);
+
+			crig_note(s->r, there);
+			if (there && b->gone)
+				return crig_fail(s->r, "space %u block %u came back after its space was dropped", space, id);
+			if (s->roomy && b->saved && b->saved <= s->durable_tick && !there)
+				return crig_fail(s->r, "space %u block %u: durable, and not found (saved at %llu, durable "
+						       "up to %llu, now %llu, %llu crashes)", space, id,
+						 (unsigned long long)b->saved, (unsigned long long)s->durable_tick,
+						 (unsigned long long)s->tick, (unsigned long long)s->n.crashes);
+		}
+	return verify_loads(s);
+}
+
+/* What was found is what is true from now on. */
+static bool adopt(struct cscript *s)
+{
+	if (!cscript_verify(s))
+		return false;
+	s->durable_tick = ++s->tick;
+	for (uint32_t space = 0; space < CRIG_SPACES; space++)
+		for (uint32_t id = 0; id < BLOCKS; id++)
+			s->block[space][id].saved = found(s, space, id) ? s->tick : 0;
+	return true;
+}
+
+bool cscript_reopen(struct cscript *s)
+{
+	if (!cscript_settle(s))
+		return false;
+	s->durable_tick = s->tick;
+	return crig_close(s->r) && crig_open(s->r) && adopt(s);
+}
+
+bool cscript_crash(struct cscript *s, enum tn_simdisk_crash mode)
+{
+	s->n.crashes++;
+	crig_power_off(s->r);
+	if (!cscript_drain(s, 60 * CRIG_SECOND))
+		return false;
+	return crig_crashed(s->r, mode, tn_rng_next(&s->rng)) && adopt(s);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------- */
+
+struct cscript *cscript_create(struct crig *r, uint64_t seed)
+{
+	struct cscript *s = calloc(1, sizeof(*s));
+
+	assert(s);
+	s->r = r;
+	tn_rng_seed(&s->rng, seed);
+	for (uint32_t i = 0; i < CRIG_SPACES; i++) {
+		s->free_pages[i] = calloc(r->o.npages, sizeof(uint32_t));
+		assert(s->free_pages[i]);
+		for (uint32_t p = 0; p < r->o.npages; p++)
+			s->free_pages[i][s->nfree[i]++] = p;
+	}
+	return s;
+}
+
+void cscript_destroy(struct cscript *s)
+{
+	if (!s)
+		return;
+	for (uint32_t i = 0; i < CRIG_SPACES; i++)
+		free(s->free_pages[i]);
+	free(s);
+}

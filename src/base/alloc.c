@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MMAP_FROM (2u << 20)
+
+static void *system_get(void *arg, size_t bytes)
+{
+	void *p;
+
+	if (bytes > SIZE_MAX / 2)
+		return NULL;
+	if (bytes >= MMAP_FROM) {
+		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p == MAP_FAILED)
+			return NULL;
+		madvise(p, bytes, MADV_HUGEPAGE); /* only a hint; refusal costs speed, nothing else */
+		return p;
+	}
+	if (posix_memalign(&p, 64, bytes ? bytes : 1))
+		return NULL;
+	memset(p, 0, bytes);
+	return p;
+}
+
+static void system_put(void *arg, void *p, size_t bytes)
+{
+	if (!p)
+		return;
+	if (bytes >= MMAP_FROM)
+		munmap(p, bytes);
+	else
+		free(p);
+}
+
+const struct tn_alloc tn_alloc_system = {system_get, system_put, NULL};
+
+static void *counter_get(void *arg, size_t bytes)
+{
+	struct tn_alloc_counter *c = arg;
+	void *p;
+
+	if (c->fail_after == 0)
+		return NULL;
+	if (c->fail_after != SIZE_MAX)
+		c->fail_after--;
+	p = system_get(NULL, bytes);
+	if (p)
+		c->live_bytes += bytes;
+	return p;
+}
+
+static void counter_put(void *arg, void *p, size_t bytes)
+{
+	struct tn_alloc_counter *c = arg;
+
+	if (p)
+		c->live_bytes -= bytes;
+	system_put(NULL, p, bytes);
+}
+
+void tn_alloc_counter_init(struct tn_alloc_counter *c)
+{
+	c->alloc = (struct tn_alloc){counter_get, counter_put, c};
+	c->live_bytes = 0;
+	c->fail_after = SIZE_MAX;
+}

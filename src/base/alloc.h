@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory seam. Memory is taken in create functions and given back in destroy; a counting
+ * allocator (tn_alloc_counter) lets tests measure what an index holds and fail the n-th request.
+ *
+ * All allocations are zeroed and aligned to 64 bytes. From 2 MiB up they come from mmap, with
+ * transparent hugepages asked for, so that 10-million-entry tables do not live on 4 KiB pages.
+ */
+#ifndef TN_BASE_ALLOC_H
+#define TN_BASE_ALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tn_alloc {
+	void *(*get)(void *arg, size_t bytes); /* NULL when there is none */
+	void (*put)(void *arg, void *p, size_t bytes); /* NULL-safe; bytes as given to get */
+	void *arg;
+};
+
+extern const struct tn_alloc tn_alloc_system;
+
+/* A counting allocator on top of tn_alloc_system. */
+struct tn_alloc_counter {
+	struct tn_alloc alloc; /* hand out this one */
+	size_t live_bytes; /* requested and not given back */
+	size_t fail_after; /* requests that still succeed; SIZE_MAX for all */
+};
+
+void tn_alloc_counter_init(struct tn_alloc_counter *c);
+
+static inline void *tn_get(const struct tn_alloc *a, size_t bytes)
+{
+	return a->get(a->arg, bytes);
+}
+
+static inline void tn_put(const struct tn_alloc *a, void *p, size_t bytes)
+{
+	a->put(a->arg, p, bytes);
+}
+
+/* n * size, or SIZE_MAX (which no allocator grants) on overflow. */
+static inline size_t tn_array_bytes(size_t n, size_t size)
+{
+	size_t bytes;
+
+	return __builtin_mul_overflow(n, size, &bytes) ? SIZE_MAX : bytes;
+}
+
+#endif

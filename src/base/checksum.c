@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/checksum.h"
+
+#define XXH_STATIC_LINKING_ONLY /* the streaming state lives on the stack */
+#include <xxhash.h>
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h> /* redefines the XXH3 calls to pick AVX2 or AVX-512 at run time */
+#endif
+
+/* Leaf hashes go into the root through a streaming state, so objects of any length need no memory. */
+#define ROOT_BATCH 64
+
+struct root {
+	XXH3_state_t st;
+	uint64_t batch[ROOT_BATCH];
+	unsigned n;
+};
+
+static void root_init(struct root *r, size_t len)
+{
+	XXH3_INITSTATE(&r->st); /* else reset trusts a stale seed on the stack */
+	XXH3_64bits_reset_withSeed(&r->st, len);
+	r->n = 0;
+}
+
+static void root_add(struct root *r, uint64_t leaf)
+{
+	r->batch[r->n++] = leaf;
+	if (r->n == ROOT_BATCH) {
+		XXH3_64bits_update(&r->st, r->batch, sizeof(r->batch));
+		r->n = 0;
+	}
+}
+
+static uint64_t root_end(struct root *r)
+{
+	XXH3_64bits_update(&r->st, r->batch, r->n * sizeof(r->batch[0]));
+	return XXH3_64bits_digest(&r->st);
+}
+
+uint64_t tn_checksum(const void *data, size_t len)
+{
+	const unsigned char *p = data;
+	struct root root;
+
+	root_init(&root, len);
+	for (size_t off = 0; off < len; off += TN_CHECKSUM_LEAF) {
+		size_t n = len - off < TN_CHECKSUM_LEAF ? len - off : TN_CHECKSUM_LEAF;
+
+		root_add(&root, XXH3_64bits(p + off, n));
+	}
+	return root_end(&root);
+}
+
+/* One leaf that lies in several iovecs, starting at byte off of iov[*i]. */
+static uint64_t scattered_leaf(const struct iovec *iov, size_t *i, size_t *off, size_t len)
+{
+	XXH3_state_t st;
+
+	XXH3_64bits_reset(&st);
+	while (len > 0) {
+		size_t n = iov[*i].iov_len - *off;
+
+		if (n > len)
+			n = len;
+		XXH3_64bits_update(&st, (const unsigned char *)iov[*i].iov_base + *off, n);
+		len -= n;
+		*off += n;
+		if (*off == iov[*i].iov_len && len > 0) {
+			++*i;
+			*off = 0;
+		}
+	}
+	return XXH3_64bits_digest(&st);
+}
+
+uint64_t tn_checksum_iov(const struct iovec *iov, size_t iov_count, size_t skip, size_t len)
+{
+	struct root root;
+	size_t i = 0;
+
+	root_init(&root, len);
+	while (i < iov_count && skip >= iov[i].iov_len)
+		skip -= iov[i++].iov_len;
+	while (len > 0) {
+		size_t n = len < TN_CHECKSUM_LEAF ? len : TN_CHECKSUM_LEAF;
+
+		while (skip == iov[i].iov_len) {
+			i++;
+			skip = 0;
+		}
+		if (iov[i].iov_len - skip >= n) {
+			root_add(&root, XXH3_64bits((const unsigned char *)iov[i].iov_base + skip, n));
+			skip += n;
+		} else {
+			root_add(&root, scattered_leaf(iov, &i, &skip, n));
+		}
+		len -= n;
+	}
+	return root_end(&root);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread-local detail of the last failure. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static __thread struct tn_error last;
+
+const struct tn_error *tn_error_last(void)
+{
+	return &last;
+}
+
+static void set_where(const char *file, const char *func, int code)
+{
+	const char *slash = strrchr(file, '/');
+
+	last.code = code;
+	snprintf(last.where, sizeof(last.where), "%s:%s", slash ? slash + 1 : file, func);
+}
+
+int tn_fail_at(const char *file, const char *func, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	set_where(file, func, code);
+	va_start(ap, fmt);
+	vsnprintf(last.text, sizeof(last.text), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int tn_fail_cause_at(const char *file, const char *func, int code, const char *fmt, ...)
+{
+	char cause[sizeof(last.text)];
+	va_list ap;
+	int n;
+
+	memcpy(cause, last.text, sizeof(cause));
+	set_where(file, func, code);
+	va_start(ap, fmt);
+	n = vsnprintf(last.text, sizeof(last.text), fmt, ap);
+	va_end(ap);
+	if (n >= 0 && (size_t)n < sizeof(last.text) && cause[0] != '\0')
+		snprintf(last.text + n, sizeof(last.text) - (size_t)n, ": %s", cause);
+	return code;
+}

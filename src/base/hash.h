@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hashes of keys: XXH3-128 with a 16-byte secret mixed in as seed and prefix.
+ *
+ * The secret keeps tenants from probing for each other's keys; it is not a cryptographic MAC.
+ */
+#ifndef TN_BASE_HASH_H
+#define TN_BASE_HASH_H
+
+#include <tenuto/types.h>
+
+struct tn_secret {
+	uint64_t word[2];
+};
+
+/* XXH3-128 of [secret, prev, data]; prev names what came before (all zero at the start of a chain). */
+struct tn_key tn_hash_chain(const struct tn_secret *secret, const struct tn_key *prev, const void *data, size_t len);
+
+/* XXH3-64, for checksums of metadata pages. */
+uint64_t tn_hash64(const void *data, size_t len);
+
+static inline int tn_key_eq(const struct tn_key *a, const struct tn_key *b)
+{
+	return a->word[0] == b->word[0] && a->word[1] == b->word[1];
+}
+
+static inline int tn_key_is_zero(const struct tn_key *k)
+{
+	return (k->word[0] | k->word[1]) == 0;
+}
+
+#endif

@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life cycle of blocks, their chains, and what a record holds. Owner thread only; the table and
+ * the look-ups that other threads make are in registry.c.
+ */
+#include "block/block.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "base/error.h"
+#include "block/keys.h"
+#include "block/registry.h"
+
+/* ---- the state machine ----------------------------------------------------------------------- */
+
+enum operation { INIT_SEQUENCE, ADD_TOKENS, COMMIT, COMPLETE, REGISTER, RESET, FORGET, OPERATIONS };
+
+#define ILLEGAL (-1)
+
+/* [state][operation] -> next state. Adopting a block is COMPLETE and REGISTER in one. */
+static const signed char transitions[4][OPERATIONS] = {
+	[TN_BLOCK_RESET] = {[INIT_SEQUENCE] = TN_BLOCK_PARTIAL, [ADD_TOKENS] = ILLEGAL, [COMMIT] = ILLEGAL,
+			    [COMPLETE] = TN_BLOCK_COMPLETE, [REGISTER] = ILLEGAL, [RESET] = ILLEGAL,
+			    [FORGET] = ILLEGAL},
+	[TN_BLOCK_PARTIAL] = {[INIT_SEQUENCE] = ILLEGAL, [ADD_TOKENS] = TN_BLOCK_PARTIAL, [COMMIT] = TN_BLOCK_COMPLETE,
+			      [COMPLETE] = ILLEGAL, [REGISTER] = ILLEGAL, [RESET] = TN_BLOCK_RESET,
+			      [FORGET] = ILLEGAL},
+	[TN_BLOCK_COMPLETE] = {[INIT_SEQUENCE] = ILLEGAL, [ADD_TOKENS] = ILLEGAL, [COMMIT] = ILLEGAL,
+			       [COMPLETE] = ILLEGAL, [REGISTER] = TN_BLOCK_REGISTERED, [RESET] = TN_BLOCK_RESET,
+			       [FORGET] = ILLEGAL},
+	[TN_BLOCK_REGISTERED] = {[INIT_SEQUENCE] = ILLEGAL, [ADD_TOKENS] = ILLEGAL, [COMMIT] = ILLEGAL,
+				 [COMPLETE] = ILLEGAL, [REGISTER] = ILLEGAL, [RESET] = ILLEGAL,
+				 [FORGET] = TN_BLOCK_RESET},
+};
+
+static const char *const state_names[] = {"Reset", "Partial", "Complete", "Registered"};
+static const char *const operation_names[] = {"init_sequence", "add_tokens", "commit", "complete",
+					      "register",      "reset",	     "forget"};
+
+static void meta_set(struct tn_registry *reg, tn_block b, uint32_t meta)
+{
+	__atomic_store_n(&reg->records[b].meta, meta, __ATOMIC_RELAXED);
+}
+
+static uint32_t meta_of(enum tn_block_state state, uint16_t space)
+{
+	return (uint32_t)state << META_STATE_SHIFT | space;
+}
+
+enum tn_block_state tn_block_state(const struct tn_registry *reg, tn_block b)
+{
+	assert(b < reg->max_blocks);
+	return (enum tn_block_state)((tn_registry_meta(reg, b) & META_STATE_MASK) >> META_STATE_SHIFT);
+}
+
+/* 0, or -EINVAL if the operation is not allowed in the block's present state. */
+static int check(const struct tn_registry *reg, tn_block b, enum operation op)
+{
+	enum tn_block_state state;
+
+	if (b >= reg->unused)
+		return tn_fail(-EINVAL, "block %u: was never taken", b);
+	state = tn_block_state(reg, b);
+	if (transitions[state][op] == ILLEGAL)
+		return tn_fail(-EINVAL, "block %u: %s is not possible while it is %s", b, operation_names[op],
+			       state_names[state]);
+	if (state == TN_BLOCK_RESET && !(tn_registry_meta(reg, b) & META_TAKEN))
+		return tn_fail(-EINVAL, "block %u: lies in the pool, take one first", b);
+	return 0;
+}
+
+/* ---- the pool -------------------------------------------------------------------------------- */
+
+int tn_block_take(struct tn_registry *reg, tn_block *out)
+{
+	tn_block b = reg->free;
+
+	if (b != TN_BLOCK_NONE)
+		reg->free = reg->records[b].slot[0];
+	else if (reg->unused < reg->max_blocks)
+		b = reg->unused++;
+	else
+		return tn_fail(-ENOSPC, "all %u blocks are in use: evict, or raise max_blocks", reg->max_blocks);
+	__atomic_store_n(&reg->records[b].refs, REFS_DEAD, __ATOMIC_RELAXED);
+	meta_set(reg, b, META_TAKEN);
+	*out = b;
+	return 0;
+}
+
+static void give_back(struct tn_registry *reg, tn_block b)
+{
+	meta_set(reg, b, 0);
+	reg->records[b].slot[0] = reg->free;
+	reg->free = b;
+}
+
+/* ---- chains ---------------------------------------------------------------------------------- */
+
+static void depth_from_parent(struct tn_registry *reg, tn_block b)
+{
+	struct tn_chain *c = &reg->chains[b];
+	const struct tn_chain *p = &reg->chains[c->parent];
+
+	c->depth = p->depth < UINT16_MAX ? p->depth + 1u : UINT16_MAX;
+}
+
+static void link_to(struct tn_registry *reg, tn_block b, tn_block parent)
+{
+	struct tn_chain *c = &reg->chains[b], *p = &reg->chains[parent];
+
+	c->wanted = 0;
+	c->parent = parent;
+	c->parent_generation = p->generation & GENERATION_MASK;
+	if (p->children < CHILDREN_MAX)
+		p->children++;
+	meta_set(reg, b, (tn_registry_meta(reg, b) & ~META_WANTED) | META_LINKED);
+	depth_from_parent(reg, b);
+}
+
+tn_block tn_block_parent(const struct tn_registry *reg, tn_block b)
+{
+	const struct tn_chain *c = &reg->chains[b];
+
+	if (!(tn_registry_meta(reg, b) & META_LINKED) || reg->chains[c->parent].generation != c->parent_generation)
+		return TN_BLOCK_NONE;
+	return c->parent;
+}
+
+static void unlink_from_parent(struct tn_registry *reg, tn_block b)
+{
+	tn_block parent = tn_block_parent(reg, b);
+	struct tn_chain *p;
+
+	meta_set(reg, b, tn_registry_meta(reg, b) & ~(META_LINKED | META_WANTED));
+	if (parent == TN_BLOCK_NONE)
+		return;
+	p = &reg->chains[parent];
+	/* A count that reached its maximum is no longer exact. */
+	if (p->children > 0 && p->children < CHILDREN_MAX)
+		p->children--;
+}
+
+static bool is_ancestor(const struct tn_registry *reg, tn_block b, tn_block of)
+{
+	for (; of != TN_BLOCK_NONE; of = tn_block_parent(reg, of))
+		if (of == b)
+			return true;
+	return false;
+}
+
+/* Link b, whose parent is known by hash; whether that was possible. */
+static bool link_by_hash(struct tn_registry *reg, tn_block b, uint64_t hash)
+{
+	tn_block parent = tn_registry_by_hash(reg, hash);
+
+	if (parent == TN_BLOCK_NONE)
+		return false;
+	/* Keys given by an engine might form a circle. A block without children is nobody's ancestor. */
+	if (parent == b || (reg->chains[b].children && is_ancestor(reg, b, parent)))
+		return false;
+	link_to(reg, b, parent);
+	return true;
+}
+
+static uint64_t parent_hash(uint16_t space, const struct tn_key *parent)
+{
+	return tn_registry_hash(space, parent->word[0], parent->word[1]);
+}
+
+int tn_block_link(struct tn_registry *reg, tn_block b, const struct tn_key *parent)
+{
+	assert(tn_block_state(reg, b) == TN_BLOCK_REGISTERED);
+	if (tn_key_is_zero(parent) || tn_block_parent(reg, b) != TN_BLOCK_NONE)
+		return 0;
+	return link_by_hash(reg, b, parent_hash(tn_block_space(reg, b), parent));
+}
+
+/*
+ * Settles the depths on the way from b up to the first ancestor that is settled, or has no parent. Links made in
+ * any order may have closed a circle: Brent's algorithm notices, and one link of the circle is cut.
+ */
+static void settle_depth(struct tn_registry *reg, tn_block b)
+{
+	tn_block top = b, turtle = b, parent;
+	uint32_t above = 0, lap = 0, limit = 2;
+	uint32_t depth;
+
+	while (reg->chains[top].unsettled && (parent = tn_block_parent(reg, top)) != TN_BLOCK_NONE) {
+		if (parent == turtle) { /* cut here and start again: no circle is left above b */
+			unlink_from_parent(reg, top);
+			reg->chains[top].depth = 0;
+			reg->chains[top].unsettled = 0;
+			top = turtle = b;
+			above = lap = 0;
+			limit = 2;
+			continue;
+		}
+		if (++lap == limit) {
+			turtle = parent;
+			lap = 0;
+			limit *= 2;
+		}
+		top = parent;
+		above++;
+	}
+	depth = reg->chains[top].depth + above;
+	for (tn_block i = b; i != top; i = tn_block_parent(reg, i), depth--) {
+		reg->chains[i].depth = depth < UINT16_MAX ? depth : UINT16_MAX;
+		reg->chains[i].unsettled = 0;
+	}
+}
+
+/* A parent that b is waiting for by hash, if it is registered now. */
+static tn_block wanted_parent(const struct tn_registry *reg, tn_block b)
+{
+	tn_block parent;
+
+	if (!(tn_registry_meta(reg, b) & META_WANTED) || tn_block_state(reg, b) != TN_BLOCK_REGISTERED)
+		return TN_BLOCK_NONE;
+	parent = tn_registry_by_hash(reg, reg->chains[b].wanted);
+	return parent == b ? TN_BLOCK_NONE : parent;
+}
+
+/* The bucket of a parent that b waits for; later, the record that the bucket has for it. */
+static void prefetch_wanted(const struct tn_registry *reg, uint64_t b, bool record)
+{
+	if (b >= reg->unused || !(tn_registry_meta(reg, (tn_block)b) & META_WANTED))
+		return;
+	if (record)
+		tn_registry_prefetch_record(reg, reg->chains[b].wanted);
+	else
+		tn_registry_prefetch(reg, reg->chains[b].wanted);
+}
+
+uint32_t tn_registry_relink(struct tn_registry *reg)
+{
+	uint32_t linked = 0;
+
+	for (tn_block b = 0; b < reg->unused; b++) {
+		tn_block parent;
+
+		prefetch_wanted(reg, (uint64_t)b + 24, false);
+		prefetch_wanted(reg, (uint64_t)b + 12, true);
+		parent = wanted_parent(reg, b);
+		if (parent != TN_BLOCK_NONE) {
+			link_to(reg, b, parent);
+			linked++;
+		}
+		if (tn_registry_meta(reg, b) & META_LINKED)
+			reg->chains[b].unsettled = 1;
+	}
+	for (tn_block b = 0; b < reg->unused; b++)
+		if (tn_registry_meta(reg, b) & META_LINKED)
+			settle_depth(reg, b);
+	return linked;
+}
+
+/* ---- life cycle ------------------------------------------------------------------------------ */
+
+int tn_block_init_sequence(struct tn_registry *reg, struct tn_draft *draft)
+{
+	int rc = check(reg, draft->block, INIT_SEQUENCE);
+
+	if (rc)
+		return rc;
+	if (draft->capacity_tokens == 0 || draft->capacity_tokens > TN_DRAFT_TOKENS_MAX)
+		return tn_fail(-EINVAL, "capacity_tokens %u: must be 1 to %u", draft->capacity_tokens,
+			       TN_DRAFT_TOKENS_MAX);
+	if (!draft->tokens)
+		return tn_fail(-EINVAL, "tokens NULL: a draft needs room for %u", draft->capacity_tokens);
+	draft->ntokens = 0;
+	meta_set(reg, draft->block, meta_of(TN_BLOCK_PARTIAL, draft->space));
+	return 0;
+}
+
+int tn_block_add_tokens(struct tn_registry *reg, struct tn_draft *draft, const uint32_t *tokens, uint32_t n)
+{
+	int rc = check(reg, draft->block, ADD_TOKENS);
+
+	if (rc)
+		return rc;
+	if (n > draft->capacity_tokens - draft->ntokens)
+		return tn_fail(-ENOSPC, "%u tokens: the block has room for %u more", n,
+			       draft->capacity_tokens - draft->ntokens);
+	for (uint32_t i = 0; i < n; i++)
+		draft->tokens[draft->ntokens++] = tokens[i];
+	return 0;
+}
+
+static void complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
+		     const struct tn_key *parent)
+{
+	struct tn_record *r = &reg->records[b];
+	struct tn_chain *c = &reg->chains[b];
+	uint32_t meta = meta_of(TN_BLOCK_COMPLETE, space);
+
+	__atomic_store_n(&r->key[0], key->word[0], __ATOMIC_RELAXED);
+	__atomic_store_n(&r->key[1], key->word[1], __ATOMIC_RELAXED);
+	r->slot[0] = r->slot[1] = TN_SLOT_NONE;
+	c->wanted = 0;
+	c->children = 0;
+	c->depth = 0;
+	if (parent && !tn_key_is_zero(parent) && !tn_key_eq(parent, key)) {
+		c->wanted = parent_hash(space, parent);
+		meta |= META_WANTED;
+	}
+	meta_set(reg, b, meta);
+}
+
+int tn_block_commit(struct tn_registry *reg, struct tn_draft *draft, struct tn_key *key)
+{
+	int rc = check(reg, draft->block, COMMIT);
+
+	if (rc)
+		return rc;
+	if (draft->ntokens != draft->capacity_tokens)
+		return tn_fail(-EINVAL, "block %u: has %u of %u tokens, only a full one can be committed", draft->block,
+			       draft->ntokens, draft->capacity_tokens);
+	*key = tn_keys_chain(&draft->secret, &draft->parent, &draft->salt,
+			     tn_key_is_zero(&draft->salt) ? 0 : sizeof(draft->salt), draft->tokens, draft->ntokens);
+	complete(reg, draft->block, draft->space, key, &draft->parent);
+	return 0;
+}
+
+int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
+		      const struct tn_key *parent)
+{
+	int rc = check(reg, b, COMPLETE);
+
+	if (rc)
+		return rc;
+	if (tn_key_is_zero(key))
+		return tn_fail(-EINVAL, "key 0: means no block");
+	complete(reg, b, space, key, parent);
+	return 0;
+}
+
+/* The key is taken: give its block a parent if it has lost its own. */
+static void duplicate(struct tn_registry *reg, tn_block existing, uint64_t wanted)
+{
+	if (wanted && tn_block_parent(reg, existing) == TN_BLOCK_NONE)
+		link_by_hash(reg, existing, wanted);
+	__atomic_store_n(&reg->duplicates, reg->duplicates + 1, __ATOMIC_RELAXED);
+}
+
+static void publish(struct tn_registry *reg, tn_block b)
+{
+	uint32_t meta = tn_registry_meta(reg, b);
+	struct tn_chain *c = &reg->chains[b];
+
+	meta_set(reg, b, (meta & ~META_STATE_MASK) | (uint32_t)TN_BLOCK_REGISTERED << META_STATE_SHIFT);
+	if (meta & META_WANTED)
+		link_by_hash(reg, b, c->wanted);
+	__atomic_store_n(&reg->records[b].refs, 0, __ATOMIC_RELEASE);
+	tn_registry_insert(reg, b);
+}
+
+int tn_block_register(struct tn_registry *reg, tn_block b, tn_block *out)
+{
+	struct tn_key key;
+	tn_block existing;
+	int rc = check(reg, b, REGISTER);
+
+	if (rc)
+		return rc;
+	key = tn_block_key(reg, b);
+	existing = tn_registry_find_one(reg, tn_block_space(reg, b), &key, false);
+	if (existing != TN_BLOCK_NONE) {
+		duplicate(reg, existing, tn_registry_meta(reg, b) & META_WANTED ? reg->chains[b].wanted : 0);
+		give_back(reg, b);
+		*out = existing;
+		return 1;
+	}
+	publish(reg, b);
+	*out = b;
+	return 0;
+}
+
+int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key *key, const struct tn_key *parent,
+		   tn_block *out)
+{
+	tn_block b;
+	int rc;
+
+	if (tn_key_is_zero(key))
+		return tn_fail(-EINVAL, "key 0: means no block");
+	if (parent)
+		tn_registry_prefetch(reg, parent_hash(space, parent)); /* two misses at once */
+	b = tn_registry_find_one(reg, space, key, false);
+	if (b != TN_BLOCK_NONE) {
+		duplicate(reg, b, parent && !tn_key_is_zero(parent) ? parent_hash(space, parent) : 0);
+		*out = b;
+		return 1;
+	}
+	rc = tn_block_take(reg, &b);
+	if (rc)
+		return rc;
+	complete(reg, b, space, key, parent);
+	publish(reg, b);
+	*out = b;
+	return 0;
+}
+
+int tn_block_reset(struct tn_registry *reg, tn_block b)
+{
+	int rc = check(reg, b, RESET);
+
+	if (rc)
+		return rc;
+	give_back(reg, b);
+	return 0;
+}
+
+int tn_block_forget(struct tn_registry *reg, tn_block b)
+{
+	uint32_t refs = 0;
+	int rc = check(reg, b, FORGET);
+
+	if (rc)
+		return rc;
+	if (!__atomic_compare_exchange_n(&reg->records[b].refs, &refs, REFS_DEAD, false, __ATOMIC_ACQUIRE,
+					 __ATOMIC_RELAXED))
+		return tn_fail(-EBUSY, "block %u: has %u references, forget it when they are gone", b, refs);
+	tn_registry_remove(reg, b);
+	unlink_from_parent(reg, b);
+	reg->chains[b].generation = (reg->chains[b].generation + 1) & GENERATION_MASK;
+	give_back(reg, b);
+	return 0;
+}
+
+/* ---- what a record holds --------------------------------------------------------------------- */
+
+uint32_t tn_block_refs(const struct tn_registry *reg, tn_block b)
+{
+	uint32_t refs = __atomic_load_n(&reg->records[b].refs, __ATOMIC_ACQUIRE);
+
+	return refs == REFS_DEAD ? 0 : refs;
+}
+
+void tn_block_ref(struct tn_registry *reg, tn_block b)
+{
+	uint32_t before = __atomic_fetch_add(&reg->records[b].refs, 1, __ATOMIC_RELAXED);
+
+	assert(before < REFS_DEAD - 1); /* Registered */
+}
+
+struct tn_key tn_block_key(const struct tn_registry *reg, tn_block b)
+{
+	return (struct tn_key){{reg->records[b].key[0], reg->records[b].key[1]}};
+}
+
+uint16_t tn_block_space(const struct tn_registry *reg, tn_block b)
+{
+	return (uint16_t)tn_registry_meta(reg, b);
+}
+
+uint32_t tn_block_children(const struct tn_registry *reg, tn_block b)
+{
+	return reg->chains[b].children;
+}
+
+uint32_t tn_block_depth(const struct tn_registry *reg, tn_block b)
+{
+	return reg->chains[b].depth;
+}
+
+static uint32_t residency_shift(enum tn_tier tier)
+{
+	assert(tier >= TN_TIER_DEVICE && tier <= TN_TIER_REMOTE);
+	return META_RESIDENCY_SHIFT + 2 * ((uint32_t)tier - 1);
+}
+
+enum tn_residency tn_block_residency(const struct tn_registry *reg, tn_block b, enum tn_tier tier)
+{
+	return (enum tn_residency)(tn_registry_meta(reg, b) >> residency_shift(tier) & 3);
+}
+
+void tn_block_set_residency(struct tn_registry *reg, tn_block b, enum tn_tier tier, enum tn_residency r)
+{
+	uint32_t shift = residency_shift(tier);
+
+	/* Release: who sees a tier present sees what was written before. The owner is the only writer. */
+	__atomic_store_n(&reg->records[b].meta, (tn_registry_meta(reg, b) & ~(3u << shift)) | (uint32_t)r << shift,
+			 __ATOMIC_RELEASE);
+}
+
+uint32_t tn_block_slot(const struct tn_registry *reg, tn_block b, enum tn_tier tier)
+{
+	assert(tier == TN_TIER_HOST || tier == TN_TIER_DISK);
+	return reg->records[b].slot[tier - TN_TIER_HOST];
+}
+
+void tn_block_set_slot(struct tn_registry *reg, tn_block b, enum tn_tier tier, uint32_t slot)
+{
+	assert(tier == TN_TIER_HOST || tier == TN_TIER_DISK);
+	reg->records[b].slot[tier - TN_TIER_HOST] = slot;
+}
+
+tn_block tn_registry_next(const struct tn_registry *reg, tn_block b)
+{
+	for (b = b == TN_BLOCK_NONE ? 0 : b + 1; b < reg->unused; b++)
+		if (tn_block_state(reg, b) == TN_BLOCK_REGISTERED)
+			return b;
+	return TN_BLOCK_NONE;
+}
+
+bool tn_block_withdraw(struct tn_registry *reg, tn_block b, enum tn_tier tier)
+{
+	tn_block_set_residency(reg, b, tier, TN_DRAINING);
+	/* Store of meta, load of refs here; store of refs, load of meta in a look-up: one of the two sees the other. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&reg->records[b].refs, __ATOMIC_SEQ_CST) == 0)
+		return true;
+	tn_block_set_residency(reg, b, tier, TN_PRESENT);
+	return false;
+}

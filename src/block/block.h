@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks: identity life cycle, the registry that finds them by key, residency, pins.
+ *
+ * One record a block in arrays sized at create; one open-addressing table of (tag, index) that
+ * never rehashes and never moves an entry. The owner thread changes things; tn_registry_find,
+ * tn_registry_find_one and tn_block_unpin may come from any thread at any time: they take no lock,
+ * pin by compare-and-swap on the reference count and check key and space again after the pin. As no entry
+ * ever moves, a reader cannot miss one that stays in the table.
+ *
+ * A record remembers its parent by index and generation, so that a parent may go, and its record be used
+ * again, in any order. A parent that is not there yet when the child is registered (recovery finds blocks
+ * in any order) is remembered by a 64-bit hash instead, and linked by tn_registry_relink or
+ * tn_block_link.
+ *
+ * Life cycle (after KVBM): Reset -> Partial -> Complete -> Registered -> Reset, Partial -> Reset and
+ * Complete -> Reset on abort, Reset -> Registered for onboarded and recovered blocks. Every other
+ * transition returns -EINVAL and leaves the block as it was.
+ */
+#ifndef TN_BLOCK_BLOCK_H
+#define TN_BLOCK_BLOCK_H
+
+#include <stdbool.h>
+#include <tenuto/types.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+
+typedef uint32_t tn_block; /* index of a record */
+#define TN_BLOCK_NONE UINT32_MAX
+#define TN_SLOT_NONE UINT32_MAX
+
+#define TN_DRAFT_TOKENS_MAX (1u << 20)
+
+enum tn_block_state { TN_BLOCK_RESET, TN_BLOCK_PARTIAL, TN_BLOCK_COMPLETE, TN_BLOCK_REGISTERED };
+
+/* Residency in one tier. */
+enum tn_residency { TN_ABSENT, TN_FILLING, TN_PRESENT, TN_DRAINING };
+
+struct tn_registry;
+
+struct tn_registry_opts {
+	uint32_t max_blocks; /* 1 .. 2^31 */
+	const struct tn_alloc *alloc;
+};
+
+int tn_registry_create(const struct tn_registry_opts *opts, struct tn_registry **out);
+void tn_registry_destroy(struct tn_registry *reg);
+uint32_t tn_registry_count(const struct tn_registry *reg); /* registered blocks */
+uint64_t tn_registry_duplicates(const struct tn_registry *reg); /* registrations that found the key taken */
+uint64_t tn_registry_bytes(const struct tn_registry *reg); /* memory it holds */
+/* The first registered block after b (TN_BLOCK_NONE: from the start), or TN_BLOCK_NONE. For snapshots. */
+tn_block tn_registry_next(const struct tn_registry *reg, tn_block b);
+/*
+ * After recovery: links every block whose parent was registered later than itself, and sets the depths that
+ * follow. One pass over all records; links that would close a circle are dropped. Returns how many were linked.
+ */
+uint32_t tn_registry_relink(struct tn_registry *reg);
+
+/* ---- identity; owner thread ------------------------------------------------------------------ */
+
+/* A Reset block out of the pool of free records; -ENOSPC if there is none. */
+int tn_block_take(struct tn_registry *reg, tn_block *out);
+
+/*
+ * Tokens of a block that is being filled, kept by its creator. The key of a full block is that of
+ * tn_keys_chain (keys.h) with the salt as extra: tn_hash_chain(secret, parent, tokens), the parent changed by
+ * the salt if that is not zero. Only the first block of a chain needs a salt: its key is in all that follow.
+ */
+struct tn_draft {
+	tn_block block;
+	uint16_t space;
+	uint32_t capacity_tokens; /* 1 .. TN_DRAFT_TOKENS_MAX */
+	uint32_t ntokens;
+	uint32_t *tokens; /* room for capacity_tokens, the caller's */
+	struct tn_secret secret;
+	struct tn_key parent;
+	struct tn_key salt;
+};
+
+int tn_block_init_sequence(struct tn_registry *reg, struct tn_draft *draft); /* Reset -> Partial */
+/* Appends; -ENOSPC (nothing appended) beyond the capacity. Partial only. */
+int tn_block_add_tokens(struct tn_registry *reg, struct tn_draft *draft, const uint32_t *tokens, uint32_t n);
+/* Partial -> Complete; -EINVAL unless it is full. */
+int tn_block_commit(struct tn_registry *reg, struct tn_draft *draft, struct tn_key *key);
+/* Reset -> Complete for a block whose key the engine gave. */
+int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
+		      const struct tn_key *parent);
+/*
+ * Complete -> Registered, referenced by nobody and absent from all tiers. If the key is taken, *out is the block that has it, b returns to the
+ * pool and the duplicate is counted; returns 1 then, 0 otherwise. The caller gets no reference. A block
+ * that has lost its parent is linked again when it is registered once more as a duplicate.
+ */
+int tn_block_register(struct tn_registry *reg, tn_block b, tn_block *out);
+/*
+ * Reset -> Registered at once: onboarded and recovered blocks. parent NULL or zero: the first of its chain.
+ * Same return as tn_block_register; -ENOSPC if no record is free.
+ */
+int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key *key, const struct tn_key *parent,
+		   tn_block *out);
+/* Partial or Complete -> Reset (abort); the record goes back to the pool. */
+int tn_block_reset(struct tn_registry *reg, tn_block b);
+/*
+ * Registered -> Reset: unfindable, record free. -EBUSY while referenced; then nothing changed. (A look-up on
+ * another thread may hold a reference for a moment that it gives back by itself.)
+ */
+int tn_block_forget(struct tn_registry *reg, tn_block b);
+
+/* ---- look-up; any thread --------------------------------------------------------------------- */
+
+/*
+ * Blocks of keys[0..n) from the first on, up to the first that is not registered in `space` or has
+ * no tier PRESENT; pins each found one if asked. Memory is prefetched ahead: <= 100 ns a key.
+ * Returns how many were found; out[i] and tiers[i] (enum tn_tier: the best one) are set for these.
+ */
+uint32_t tn_registry_find(struct tn_registry *reg, uint16_t space, const struct tn_key *keys, uint32_t n, bool pin,
+			  tn_block *out, uint8_t *tiers);
+/* One key, wherever it may lie, whatever its residency. TN_BLOCK_NONE if not registered. */
+tn_block tn_registry_find_one(struct tn_registry *reg, uint16_t space, const struct tn_key *key, bool pin);
+void tn_block_unpin(struct tn_registry *reg, tn_block b);
+
+/* ---- what a record holds; owner thread ------------------------------------------------------- */
+
+enum tn_block_state tn_block_state(const struct tn_registry *reg, tn_block b);
+uint32_t tn_block_refs(const struct tn_registry *reg, tn_block b);
+/* Whether it still is that key's block; for indices kept without a reference. */
+bool tn_block_is(const struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key);
+void tn_block_ref(struct tn_registry *reg, tn_block b); /* one more reference on a Registered block */
+struct tn_key tn_block_key(const struct tn_registry *reg, tn_block b);
+uint16_t tn_block_space(const struct tn_registry *reg, tn_block b);
+/* The parent if it is still registered under the same key, else TN_BLOCK_NONE. */
+tn_block tn_block_parent(const struct tn_registry *reg, tn_block b);
+/*
+ * Links b to its parent if it has none registered now (the parent came later, or came back). Returns 1 if
+ * it was linked, else 0.
+ */
+int tn_block_link(struct tn_registry *reg, tn_block b, const struct tn_key *parent);
+/* Registered ones that are linked; from 2^24 - 1 on the count stays there until b is forgotten. */
+uint32_t tn_block_children(const struct tn_registry *reg, tn_block b);
+uint32_t tn_block_depth(const struct tn_registry *reg, tn_block b); /* blocks before it, saturating at 65535 */
+enum tn_residency tn_block_residency(const struct tn_registry *reg, tn_block b, enum tn_tier tier);
+void tn_block_set_residency(struct tn_registry *reg, tn_block b, enum tn_tier tier, enum tn_residency r);
+/*
+ * PRESENT -> DRAINING, unless somebody holds the block: a look-up that pins it from then on does not see it in this tier
+ * any more, and one that pinned it before is seen here. False (and still PRESENT) if it is held.
+ */
+bool tn_block_withdraw(struct tn_registry *reg, tn_block b, enum tn_tier tier);
+uint32_t tn_block_slot(const struct tn_registry *reg, tn_block b, enum tn_tier tier); /* HOST or DISK */
+void tn_block_set_slot(struct tn_registry *reg, tn_block b, enum tn_tier tier, uint32_t slot);
+
+#endif

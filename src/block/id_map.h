@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A growing map from 64-bit ids to 32-bit values, for simulations. Values stay where they are until ids are reserved.
+ */
+#ifndef TN_BLOCK_ID_MAP_H
+#define TN_BLOCK_ID_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/alloc.h"
+
+struct tn_id_slot {
+	uint64_t id;
+	uint32_t value;
+	bool used;
+};
+
+struct tn_id_map {
+	const struct tn_alloc *alloc;
+	struct tn_id_slot *slots;
+	uint64_t capacity; /* power of two, or 0 */
+	uint64_t count;
+};
+
+/* Room for n more ids; -ENOMEM. */
+int tn_id_map_reserve(struct tn_id_map *m, uint64_t n);
+/* The id's slot, made with `value` if it is new; there must be room. */
+struct tn_id_slot *tn_id_map_at(struct tn_id_map *m, uint64_t id, uint32_t value);
+void tn_id_map_fini(struct tn_id_map *m);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "block/keys.h"
+
+#include <errno.h>
+#include <limits.h>
+
+#include "base/error.h"
+
+/* What is hashed here is no block's tokens: chains start at these instead of at zero or at a key. */
+static const struct tn_key domain_extra = {{0x6172747865206e74u, 1}};
+static const struct tn_key domain_hashes = {{0x736568736168746eu, 2}};
+
+struct tn_key tn_keys_chain(const struct tn_secret *secret, const struct tn_key *parent, const void *extra,
+			    size_t extra_bytes, const uint32_t *tokens, size_t n)
+{
+	struct tn_key prev = *parent;
+
+	if (extra && extra_bytes) {
+		struct tn_key e = tn_hash_chain(secret, &domain_extra, extra, extra_bytes);
+
+		prev.word[0] ^= e.word[0];
+		prev.word[1] ^= e.word[1];
+	}
+	return tn_hash_chain(secret, &prev, tokens, n * sizeof(*tokens));
+}
+
+long tn_block_keys_tokens(const struct tn_secret *secret, uint32_t block_tokens, const uint32_t *tokens, size_t n,
+			  const void *extra, size_t extra_bytes, struct tn_key *keys, size_t max)
+{
+	struct tn_key prev = {{0, 0}};
+	size_t blocks;
+
+	if (block_tokens == 0)
+		return tn_fail(-EINVAL, "block_tokens 0: a block must have tokens");
+	if (!tokens && n)
+		return tn_fail(-EINVAL, "tokens NULL: %zu were announced", n);
+	if (!extra && extra_bytes)
+		return tn_fail(-EINVAL, "extra NULL: %zu bytes were announced", extra_bytes);
+	blocks = n / block_tokens;
+	if (blocks > max)
+		blocks = max;
+	if (!keys && blocks)
+		return tn_fail(-EINVAL, "keys NULL: there are %zu to write", blocks);
+	if (blocks > LONG_MAX)
+		return tn_fail(-EINVAL, "%zu blocks: more than can be counted", blocks);
+	for (size_t i = 0; i < blocks; i++) {
+		keys[i] = tn_keys_chain(secret, &prev, i ? NULL : extra, i ? 0 : extra_bytes,
+					tokens + i * block_tokens, block_tokens);
+		prev = keys[i];
+	}
+	return (long)blocks;
+}
+
+long tn_block_keys_hashes(const struct tn_secret *secret, uint32_t pages_per_block, const void *hashes,
+			  size_t hash_bytes, size_t npages, struct tn_key *keys, size_t max)
+{
+	const unsigned char *bytes = hashes;
+	size_t blocks;
+
+	if (pages_per_block == 0)
+		return tn_fail(-EINVAL, "pages_per_block 0: a block must have pages");
+	if (hash_bytes < TN_HASH_BYTES_MIN || hash_bytes > TN_HASH_BYTES_MAX)
+		return tn_fail(-EINVAL, "hash_bytes %zu: must be %u to %u", hash_bytes, TN_HASH_BYTES_MIN,
+			       TN_HASH_BYTES_MAX);
+	if (!hashes && npages)
+		return tn_fail(-EINVAL, "hashes NULL: %zu were announced", npages);
+	blocks = npages / pages_per_block;
+	if (blocks > max)
+		blocks = max;
+	if (!keys && blocks)
+		return tn_fail(-EINVAL, "keys NULL: there are %zu to write", blocks);
+	if (blocks > LONG_MAX / hash_bytes)
+		return tn_fail(-EINVAL, "%zu blocks: more than can be counted", blocks);
+	for (size_t i = 0; i < blocks; i++)
+		keys[i] = tn_hash_chain(secret, &domain_hashes,
+					bytes + ((i + 1) * pages_per_block - 1) * hash_bytes, hash_bytes);
+	return (long)blocks;
+}

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The default policy: keep what is worth most, take from the ends of chains.
+ *
+ * Only leaves go (blocks without children in the tier), as a block whose parent is gone cannot be found. Of 64
+ * random leaves the one goes whose value - hits per tick, by a life table of blocks like it (policy_life.h) - is
+ * lowest. A block comes in only if it is likely enough to be read to be worth a write, and worth more than the leaf
+ * that it would displace. Blocks that are not in the tier are remembered as ghosts: how often they were referenced,
+ * and when last.
+ *
+ * Memory: 20 bytes an entry, and 5.3 bytes a ghost. docs/policy.md has the reasons and the figures.
+ */
+#include <assert.h>
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "block/policies.h"
+#include "block/policy_life.h"
+
+#define CANDIDATES 64u
+#define SCAN_MAX 4096u /* leaves tried one by one where no candidate was usable */
+#define MIN_READS_PER_WRITE (1.f / 32)
+#define ZONES 3u /* leaves of negative, zero and positive priority */
+#define ENTRIES_MAX (UINT32_C(1) << 31)
+#define GENERATIONS 31u /* mask */
+
+#define GHOST_WAYS 12u
+#define GHOSTS_MIN 65536u
+#define GHOSTS_FULL (UINT32_C(1) << 20) /* up to here one a block; a tier of more blocks has two for three blocks */
+#define GHOST_SPAN 128u /* their 16-bit clock goes around in this many capacities */
+
+struct entry {
+	uint32_t last; /* tick of the last reference */
+	uint32_t parent; /* linked to while parent_generation is the parent's generation */
+	uint32_t link; /* leaf: place in leaves; else linked children. Not in the tier: children that wait for it */
+	unsigned int count : 6; /* references, 0: not in the tier */
+	unsigned int class : 6;
+	unsigned int partial : 1;
+	unsigned int leaf : 1;
+	unsigned int generation : 5; /* goes up when a block with children goes: their links end so, all at once */
+	unsigned int parent_generation : 5;
+	int priority : 8;
+};
+_Static_assert(sizeof(struct entry) == 16, "four entries a cache line");
+_Static_assert(TN_LIFE_CLASSES <= 64 && TN_LIFE_COUNT_MAX < 64, "they have 6 bits");
+
+/* One cache line of ghosts. tag 0: none. */
+struct ghosts {
+	uint16_t tag[GHOST_WAYS];
+	uint16_t last[GHOST_WAYS]; /* in units of 2^ghost_shift ticks */
+	uint8_t count[GHOST_WAYS];
+};
+
+/* What a block's class depends on besides itself: the block before it in the present request. */
+struct context {
+	uint32_t count; /* its references, 0 if there is none */
+	bool continued; /* within a new chain that grows out of the end of one seen once */
+};
+
+/* What admit found out, for the insert that follows. */
+struct pending {
+	uint64_t hash;
+	struct entry entry;
+	bool valid;
+};
+
+struct policy {
+	struct tn_policy base;
+	const struct tn_alloc *alloc;
+	uint32_t nentries;
+	uint32_t zone[ZONES + 1]; /* where each begins in leaves, and the last one ends */
+	uint32_t nghosts; /* lines */
+	uint32_t ghost_shift;
+	uint32_t chosen; /* the victim that admit compared with */
+	uint32_t spared; /* the parent of the block that is to come in: not a victim */
+	bool open; /* the first request has come: no more recovered blocks */
+	struct context context;
+	struct pending pending;
+	struct tn_rng rng;
+	struct entry *entries;
+	uint32_t *leaves;
+	struct ghosts *ghosts;
+	struct tn_life life;
+};
+
+static struct policy *policy_of(struct tn_policy *p)
+{
+	return (struct policy *)(void *)p;
+}
+
+/* key_hash need not be well mixed; splitmix64's finaliser. */
+static uint64_t mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15u;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
+/* ---- ghosts --------------------------------------------------------------------------------------------- */
+
+static uint16_t ghost_tag(uint64_t hash)
+{
+	return (uint16_t)(hash >> 48) | 1;
+}
+
+static struct ghosts *ghost_line(struct policy *p, uint64_t hash)
+{
+	return &p->ghosts[(hash >> 8) % p->nghosts];
+}
+
+/* Its place in the line, GHOST_WAYS if it has none. */
+static uint32_t ghost_find(const struct ghosts *g, uint64_t hash)
+{
+	uint32_t i = 0;
+
+	while (i < GHOST_WAYS && g->tag[i] != ghost_tag(hash))
+		i++;
+	return i;
+}
+
+/* Takes its own place, or a free one, or that of the oldest in the line. */
+static void ghost_put(struct policy *p, uint64_t hash, uint32_t count, uint32_t last)
+{
+	struct ghosts *g = ghost_line(p, hash);
+	uint32_t at = ghost_find(g, hash);
+	uint16_t now = (uint16_t)(p->life.now >> p->ghost_shift);
+
+	if (at == GHOST_WAYS) {
+		at = 0;
+		for (uint32_t i = 0; i < GHOST_WAYS; i++) {
+			if (!g->tag[i]) {
+				at = i;
+				break;
+			}
+			if ((uint16_t)(now - g->last[i]) > (uint16_t)(now - g->last[at]))
+				at = i;
+		}
+	}
+	g->tag[at] = ghost_tag(hash);
+	g->last[at] = (uint16_t)(last >> p->ghost_shift);
+	g->count[at] = (uint8_t)count;
+}
+
+static void ghost_forget(struct policy *p, uint64_t hash)
+{
+	struct ghosts *g = ghost_line(p, hash);
+	uint32_t at = ghost_find(g, hash);
+
+	if (at < GHOST_WAYS)
+		g->tag[at] = 0;
+}
+
+/* ---- leaves --------------------------------------------------------------------------------------------- */
+
+static uint32_t zone_of(const struct entry *e)
+{
+	return e->priority < 0 ? 0 : e->priority == 0 ? 1 : 2;
+}
+
+static void leaf_put(struct policy *p, uint32_t place, uint32_t id)
+{
+	p->leaves[place] = id;
+	p->entries[id].link = place;
+}
+
+/* Zones lie one behind the other; each later one makes room by moving its first leaf behind its last. */
+static void leaf_add(struct policy *p, uint32_t id)
+{
+	uint32_t hole = p->zone[ZONES]++, zone = zone_of(&p->entries[id]);
+
+	for (uint32_t z = ZONES - 1; z > zone; z--) {
+		if (p->zone[z] != hole)
+			leaf_put(p, hole, p->leaves[p->zone[z]]);
+		hole = p->zone[z]++;
+	}
+	leaf_put(p, hole, id);
+	p->entries[id].leaf = 1;
+}
+
+/* Leaves the entry as one with no children. */
+static void leaf_take(struct policy *p, uint32_t id)
+{
+	struct entry *e = &p->entries[id];
+	uint32_t hole = e->link;
+
+	for (uint32_t z = zone_of(e); z < ZONES; z++) {
+		uint32_t end = --p->zone[z + 1];
+
+		if (end != hole)
+			leaf_put(p, hole, p->leaves[end]);
+		hole = end;
+	}
+	e->leaf = 0;
+	e->link = 0;
+}
+
+/* ---- chains --------------------------------------------------------------------------------------------- */
+
+static uint32_t parent_of(const struct policy *p, uint32_t id)
+{
+	const struct entry *e = &p->entries[id];
+
+	if (e->parent == TN_ENTRY_NONE || p->entries[e->parent].generation != e->parent_generation)
+		return TN_ENTRY_NONE;
+	return e->parent;
+}
+
+static void link_to(struct policy *p, uint32_t id, uint32_t parent)
+{
+	struct entry *e = &p->entries[id], *up = &p->entries[parent];
+
+	if (up->leaf)
+		leaf_take(p, parent);
+	up->link++;
+	e->parent = parent;
+	e->parent_generation = up->generation;
+}
+
+/* The guard is for a parent whose generation came around while a child of an old one was still here. */
+static void unlink_from(struct policy *p, uint32_t id)
+{
+	uint32_t parent = parent_of(p, id);
+	struct entry *up;
+
+	p->entries[id].parent = TN_ENTRY_NONE;
+	if (parent == TN_ENTRY_NONE)
+		return;
+	up = &p->entries[parent];
+	if (up->leaf || !up->link)
+		return;
+	if (--up->link == 0 && up->count)
+		leaf_add(p, parent);
+}
+
+/*
+ * The parent as the caller gives it is what counts: it may have gone and come back, under another id perhaps. Only
+ * during recovery may it be one that is not in yet.
+ */
+static void relink(struct policy *p, uint32_t id, uint32_t parent)
+{
+	if (parent == TN_ENTRY_NONE || parent == id)
+		return;
+	assert(parent < p->nentries);
+	if (parent_of(p, id) == parent || (p->open && !p->entries[parent].count))
+		return;
+	unlink_from(p, id);
+	link_to(p, id, parent);
+}
+
+/* ---- classes -------------------------------------------------------------------------------------------- */
+
+static float value_of(const struct policy *p, const struct entry *e)
+{
+	return tn_life_value(&p->life, e->class, e->last);
+}
+
+/* The present reference makes e what it is from now on; it is what the next block of the request follows. */
+static void classify(struct policy *p, struct entry *e, uint32_t interval, uint32_t depth)
+{
+	struct context *c = &p->context;
+	uint32_t kind, level;
+
+	if (e->count > 1) {
+		c->continued = false;
+		kind = tn_life_count_kind(e->count);
+		level = tn_life_interval_level(interval);
+	} else {
+		if (c->count > 1)
+			c->continued = c->count == 2;
+		kind = e->partial ? TN_LIFE_PARTIAL : c->continued ? TN_LIFE_CONTINUED : 0;
+		level = tn_life_depth_level(depth);
+	}
+	e->class = (kind * TN_LIFE_LEVELS + level) & 63;
+	e->last = p->life.now;
+	c->count = e->count;
+}
+
+static void request(struct tn_policy *base, const struct tn_policy_request *req)
+{
+	struct policy *p = policy_of(base);
+
+	p->open = true;
+	p->context = (struct context){0};
+	p->pending.valid = false;
+	p->chosen = p->spared = TN_ENTRY_NONE;
+	if (req->parent != TN_ENTRY_NONE) {
+		const struct entry *e = &p->entries[req->parent];
+
+		assert(req->parent < p->nentries);
+		p->context = (struct context){e->count, e->class / TN_LIFE_LEVELS == TN_LIFE_CONTINUED};
+	}
+}
+
+static void touch(struct tn_policy *base, uint32_t id, const struct tn_policy_block *b)
+{
+	struct policy *p = policy_of(base);
+	struct entry *e = &p->entries[id];
+
+	assert(id < p->nentries && e->count);
+	if (e->count < TN_LIFE_COUNT_MAX)
+		e->count++;
+	classify(p, e, p->life.now - e->last, b->depth);
+	tn_life_observe(&p->life, mix(b->key_hash), e->class);
+	relink(p, id, b->parent);
+}
+
+/* A reference of a block that is not in the tier. */
+static void reference(struct policy *p, const struct tn_policy_block *b, uint64_t hash, struct entry *e)
+{
+	const struct ghosts *g = ghost_line(p, hash);
+	uint32_t at = ghost_find(g, hash), count = 1, interval = 0;
+
+	if (at < GHOST_WAYS) {
+		count = g->count[at] < TN_LIFE_COUNT_MAX ? g->count[at] + 1u : TN_LIFE_COUNT_MAX;
+		interval = (uint32_t)(uint16_t)((p->life.now >> p->ghost_shift) - g->last[at]) << p->ghost_shift;
+	}
+	*e = (struct entry){.parent = TN_ENTRY_NONE, .count = count & 63, .partial = b->partial};
+	e->priority = b->priority;
+	classify(p, e, interval, b->depth);
+	tn_life_observe(&p->life, hash, e->class);
+}
+
+/* ---- victims -------------------------------------------------------------------------------------------- */
+
+typedef bool (*usable_fn)(void *arg, uint32_t id);
+
+/* Whether a is to go before b. */
+static bool goes_before(const struct policy *p, const struct entry *a, float value, const struct entry *b, float than)
+{
+	if (a->priority != b->priority)
+		return a->priority < b->priority;
+	if (value < than || value > than)
+		return value < than;
+	return p->life.now - a->last > p->life.now - b->last;
+}
+
+static bool may_go(const struct policy *p, uint32_t id, usable_fn usable, void *arg)
+{
+	return id != p->spared && (!usable || usable(arg, id));
+}
+
+/* The one to go of the n leaves from `first` on. All picks are made before the first is read: misses overlap. */
+static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, usable_fn usable, void *arg)
+{
+	uint32_t picks[CANDIDATES], npicks = n < CANDIDATES ? n : CANDIDATES, best = TN_ENTRY_NONE;
+	uint64_t random = 0;
+	float best_value = 0;
+
+	for (uint32_t i = 0; i < npicks; i++) {
+		/* One number is good for two picks. */
+		random = i % 2 ? random << 32 : n > CANDIDATES ? tn_rng_next(&p->rng) : 0;
+		picks[i] = p->leaves[first + (n > CANDIDATES ? (uint32_t)((random >> 32) * n >> 32) : i)];
+		__builtin_prefetch(&p->entries[picks[i]]);
+	}
+	for (uint32_t i = 0; i < npicks; i++) {
+		const struct entry *e = &p->entries[picks[i]];
+		float value = value_of(p, e);
+
+		if (best != TN_ENTRY_NONE && !goes_before(p, e, value, &p->entries[best], best_value))
+			continue;
+		if (!may_go(p, picks[i], usable, arg))
+			continue;
+		best = picks[i];
+		best_value = value;
+	}
+	if (best != TN_ENTRY_NONE || n <= CANDIDATES)
+		return best;
+	/* Hardly any is usable: any that is. */
+	first += tn_rng_below(&p->rng, n - (n < SCAN_MAX ? n : SCAN_MAX) + 1);
+	for (uint32_t i = 0; i < n && i < SCAN_MAX; i++)
+		if (may_go(p, p->leaves[first + i], usable, arg))
+			return p->leaves[first + i];
+	return TN_ENTRY_NONE;
+}
+
+static uint32_t choose(struct policy *p, usable_fn usable, void *arg)
+{
+	uint32_t id = TN_ENTRY_NONE;
+
+	for (uint32_t z = 0; z < ZONES && id == TN_ENTRY_NONE; z++)
+		if (p->zone[z + 1] > p->zone[z])
+			id = pick(p, p->zone[z], p->zone[z + 1] - p->zone[z], usable, arg);
+	return id;
+}
+
+static uint32_t victim(struct tn_policy *base, usable_fn usable, void *arg)
+{
+	struct policy *p = policy_of(base);
+
+	if (p->chosen == TN_ENTRY_NONE || !p->entries[p->chosen].leaf ||
+	    !may_go(p, p->chosen, usable, arg))
+		p->chosen = choose(p, usable, arg);
+	return p->chosen;
+}
+
+/* ---- in and out ----------------------------------------------------------------------------------------- */
+
+/* Whether the block displaces a leaf; sets which. */
+static bool displaces(struct policy *p, const struct entry *e, usable_fn usable, void *arg)
+{
+	const struct entry *out;
+	float value;
+
+	p->chosen = choose(p, usable, arg);
+	if (p->chosen == TN_ENTRY_NONE)
+		return false;
+	out = &p->entries[p->chosen];
+	value = value_of(p, out);
+	if (e->priority != out->priority ? e->priority < out->priority :
+					   value >= p->life.value[e->class][0]) {
+		p->chosen = TN_ENTRY_NONE;
+		return false;
+	}
+	tn_life_note_evicted(&p->life, value);
+	return true;
+}
+
+static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool full, usable_fn usable, void *arg)
+{
+	struct policy *p = policy_of(base);
+	struct entry e;
+	uint64_t hash = mix(b->key_hash);
+	bool orphan = b->depth > 0 && b->parent == TN_ENTRY_NONE, worth;
+
+	p->chosen = TN_ENTRY_NONE;
+	p->spared = b->parent;
+	reference(p, b, hash, &e);
+	worth = b->priority > 0 || p->life.reads_per_write[e.class] >= MIN_READS_PER_WRITE;
+	if (orphan || !worth || (full && !displaces(p, &e, usable, arg))) {
+		ghost_put(p, hash, e.count, e.last);
+		p->pending.valid = false;
+		p->spared = TN_ENTRY_NONE;
+		return false;
+	}
+	p->pending = (struct pending){hash, e, true};
+	return true;
+}
+
+/*
+ * A recovered block: its history is not known, and no reference is counted, or the life table would believe that
+ * all these blocks were not read for that long. The tick keeps the order in which they were used.
+ */
+static void recover(struct policy *p, const struct tn_policy_block *b, struct entry *e)
+{
+	*e = (struct entry){.last = p->life.now++, .parent = TN_ENTRY_NONE, .count = 1, .partial = b->partial};
+	e->class = ((b->partial ? TN_LIFE_PARTIAL : 0) * TN_LIFE_LEVELS + tn_life_depth_level(b->depth)) & 63;
+	e->priority = b->priority;
+}
+
+static void insert(struct tn_policy *base, uint32_t id, const struct tn_policy_block *b)
+{
+	struct policy *p = policy_of(base);
+	struct entry *e = &p->entries[id], in;
+	uint64_t hash = mix(b->key_hash);
+	uint32_t waiting = e->link;
+
+	assert(id < p->nentries && !e->count);
+	if (!p->open)
+		recover(p, b, &in);
+	else if (p->pending.valid && p->pending.hash == hash)
+		in = p->pending.entry;
+	else
+		reference(p, b, hash, &in);
+	p->pending.valid = false;
+	p->spared = TN_ENTRY_NONE;
+	ghost_forget(p, hash);
+	in.generation = e->generation;
+	if (p->open && waiting) { /* for a block that recovery did not find: this is another one */
+		in.generation = (in.generation + 1u) & GENERATIONS;
+		waiting = 0;
+	}
+	*e = in;
+	e->link = waiting;
+	if (!waiting)
+		leaf_add(p, id);
+	relink(p, id, b->parent);
+}
+
+static void remove_entry(struct tn_policy *base, uint32_t id, uint64_t key_hash, enum tn_policy_why why)
+{
+	struct policy *p = policy_of(base);
+	struct entry *e = &p->entries[id];
+
+	assert(id < p->nentries && e->count);
+	if (p->chosen == id)
+		p->chosen = TN_ENTRY_NONE;
+	ghost_put(p, mix(key_hash), e->count, e->last);
+	unlink_from(p, id);
+	if (e->leaf)
+		leaf_take(p, id);
+	else
+		e->generation = (e->generation + 1u) & GENERATIONS;
+	e->link = 0;
+	e->count = 0;
+}
+
+/* ---- create --------------------------------------------------------------------------------------------- */
+
+static void size_ghosts(struct policy *p, uint32_t capacity)
+{
+	uint64_t ghosts = capacity < GHOSTS_FULL ? capacity : GHOSTS_FULL, span;
+
+	if (ghosts < (uint64_t)capacity * 2 / 3)
+		ghosts = (uint64_t)capacity * 2 / 3;
+	if (ghosts < GHOSTS_MIN)
+		ghosts = GHOSTS_MIN;
+	p->nghosts = (uint32_t)((ghosts + GHOST_WAYS - 1) / GHOST_WAYS);
+	span = (uint64_t)GHOST_SPAN * (capacity < GHOSTS_MIN ? GHOSTS_MIN : capacity);
+	while (UINT64_C(65536) << p->ghost_shift < span && p->ghost_shift < 16)
+		p->ghost_shift++;
+}
+
+static void destroy(struct tn_policy *base)
+{
+	struct policy *p = policy_of(base);
+
+	if (!p)
+		return;
+	tn_life_fini(&p->life);
+	tn_put(p->alloc, p->entries, tn_array_bytes(p->nentries, sizeof(*p->entries)));
+	tn_put(p->alloc, p->leaves, tn_array_bytes(p->nentries, sizeof(*p->leaves)));
+	tn_put(p->alloc, p->ghosts, tn_array_bytes(p->nghosts, sizeof(*p->ghosts)));
+	tn_put(p->alloc, p, sizeof(*p));
+}
+
+static int create(const struct tn_policy_opts *opts, struct tn_policy **out)
+{
+	uint32_t capacity = opts->target && opts->target < opts->capacity ? opts->target : opts->capacity;
+	struct policy *p;
+	int rc;
+
+	if (!opts->capacity || opts->capacity > ENTRIES_MAX)
+		return tn_fail(-EINVAL, "policy default: %u entries: must be 1 to %u", opts->capacity, ENTRIES_MAX);
+	p = tn_get(opts->alloc, sizeof(*p));
+	if (!p)
+		return tn_fail(-ENOMEM, "policy default: no memory for its tables");
+	p->base.ops = &tn_policy_default;
+	p->alloc = opts->alloc;
+	p->nentries = opts->capacity;
+	p->chosen = p->spared = TN_ENTRY_NONE;
+	tn_rng_seed(&p->rng, opts->seed);
+	size_ghosts(p, capacity);
+	rc = tn_life_init(&p->life, opts->alloc, capacity);
+	p->entries = tn_get(opts->alloc, tn_array_bytes(p->nentries, sizeof(*p->entries)));
+	p->leaves = tn_get(opts->alloc, tn_array_bytes(p->nentries, sizeof(*p->leaves)));
+	p->ghosts = tn_get(opts->alloc, tn_array_bytes(p->nghosts, sizeof(*p->ghosts)));
+	if (rc == 0 && !(p->entries && p->leaves && p->ghosts))
+		rc = tn_fail(-ENOMEM, "policy default: no memory for %u entries", opts->capacity);
+	if (rc) {
+		destroy(&p->base);
+		return rc;
+	}
+	*out = &p->base;
+	return 0;
+}
+
+const struct tn_policy_ops tn_policy_default = {
+	.size = sizeof(tn_policy_default),
+	.abi = TN_POLICY_ABI,
+	.name = "default",
+	.forward = true,
+	.create = create,
+	.destroy = destroy,
+	.request = request,
+	.admit = admit,
+	.insert = insert,
+	.touch = touch,
+	.victim = victim,
+	.remove = remove_entry,
+};

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ghosts: a first-in, first-out memory of the hashes of blocks that went, without the blocks.
+ *
+ * A ghost lies in one of two bins of 16, in the emptier one when it was put (so that a full bin is next to
+ * impossible; then the oldest there would make room), 8 bytes each. Order is kept by sequence numbers and one bit a
+ * number (still remembered?), so that a ghost taken from the middle needs no list. About 14 bytes a ghost. Hashes must be
+ * mixed.
+ */
+#ifndef TN_BLOCK_POLICY_GHOST_H
+#define TN_BLOCK_POLICY_GHOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/alloc.h"
+
+struct tn_ghost;
+
+struct tn_ghosts {
+	const struct tn_alloc *alloc;
+	struct tn_ghost *ghosts;
+	uint64_t *live; /* bitmap over the last `window` sequence numbers */
+	uint32_t nbins;
+	uint32_t window; /* power of two */
+	uint32_t limit, count;
+	uint32_t oldest, next; /* sequence numbers, modulo 2^32 */
+};
+
+/* Remembers the last `limit` hashes put; -ENOMEM. */
+int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *alloc);
+void tn_ghosts_fini(struct tn_ghosts *g);
+void tn_ghosts_put(struct tn_ghosts *g, uint64_t hash);
+/* Whether the hash is remembered; it no longer is then. */
+bool tn_ghosts_take(struct tn_ghosts *g, uint64_t hash);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lists of entry ids, for policies: one doubly linked list a priority. The links of all entries lie in one array, which
+ * several of these may share as long as an entry is in one list at a time.
+ */
+#ifndef TN_BLOCK_POLICY_LIST_H
+#define TN_BLOCK_POLICY_LIST_H
+
+#include "block/policy.h"
+
+struct tn_policy_link {
+	uint32_t newer, older; /* TN_ENTRY_NONE at the ends */
+};
+
+struct tn_policy_list {
+	uint32_t newest, oldest;
+	uint32_t count;
+};
+
+#define TN_POLICY_LEVELS 256u
+
+struct tn_policy_lists {
+	struct tn_policy_link *links;
+	uint32_t count; /* entries in all lists */
+	uint64_t used[TN_POLICY_LEVELS / 64]; /* levels that have entries */
+	struct tn_policy_list level[TN_POLICY_LEVELS];
+};
+
+/* The level of a priority: 0 is the first to go. */
+static inline uint32_t tn_policy_level(int8_t priority)
+{
+	return (uint32_t)((int)priority + 128);
+}
+
+void tn_policy_lists_init(struct tn_policy_lists *l, struct tn_policy_link *links);
+/* As the newest of its level. */
+void tn_policy_list_add(struct tn_policy_lists *l, uint32_t level, uint32_t id);
+void tn_policy_list_del(struct tn_policy_lists *l, uint32_t level, uint32_t id);
+/* The first level from `from` on that has entries, TN_POLICY_LEVELS if none. */
+uint32_t tn_policy_level_next(const struct tn_policy_lists *l, uint32_t from);
+/* The oldest usable entry of the lowest level that has one, or TN_ENTRY_NONE. */
+uint32_t tn_policy_lists_oldest(const struct tn_policy_lists *l, bool (*usable)(void *arg, uint32_t id), void *arg);
+
+#endif

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The callers' side of loads, saves, matches and leases: checks, hands over, waits. Any thread.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+
+struct tn_load {
+	struct tn_op op;
+};
+
+struct tn_save {
+	struct tn_op op;
+};
+
+void tn_load_opts_init(struct tn_load_opts *opts)
+{
+	*opts = (struct tn_load_opts){.size = sizeof(*opts), .deadline_ns = TN_FOREVER};
+}
+
+void tn_save_opts_init(struct tn_save_opts *opts)
+{
+	*opts = (struct tn_save_opts){.size = sizeof(*opts)};
+}
+
+/* Waits until ready(op, arg) or the deadline. */
+static int wait_op(struct tn_op *op, bool (*ready)(struct tn_op *op, uint32_t arg), uint32_t arg, uint64_t deadline_ns)
+{
+	int rc = 0;
+
+	if (ready(op, arg))
+		return 0;
+	__atomic_add_fetch(&op->waiters, 1, __ATOMIC_SEQ_CST);
+	for (;;) {
+		uint32_t seq = __atomic_load_n(&op->seq, __ATOMIC_SEQ_CST);
+
+		if (ready(op, arg))
+			break;
+		rc = tn_futex_wait(&op->seq, seq, deadline_ns);
+		if (rc == -ETIMEDOUT) {
+			rc = ready(op, arg) ? 0 : -ETIMEDOUT;
+			break;
+		}
+	}
+	__atomic_sub_fetch(&op->waiters, 1, __ATOMIC_RELAXED);
+	return rc;
+}
+
+/* A kick that is still queued would reach whoever has the operation next. */
+static bool is_drained(struct tn_op *op, uint32_t arg)
+{
+	return __atomic_load_n(&op->drained, __ATOMIC_ACQUIRE) && !__atomic_load_n(&op->kicked, __ATOMIC_ACQUIRE);
+}
+
+/* ---- match ------------------------------------------------------------------------------------------------ */
+
+static uint32_t next_free_lease(void *arg, uint32_t i)
+{
+	struct tn_cache *cache = arg;
+
+	return __atomic_load_n(&cache->leases[i].next, __ATOMIC_RELAXED);
+}
+
+static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
+{
+	for (uint32_t i = 0; i < lease->n; i++)
+		tn_block_unpin(cache->registry, lease->blocks[i]);
+	lease->n = 0;
+	tn_stack_push(&cache->free_leases, (uint32_t)(lease - cache->leases), &lease->next);
+}
+
+/* tn_registry_find, but for blocks whose time is over. */
+static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, uint32_t n, bool pin, tn_block *blocks,
+			   uint8_t *tiers)
+{
+	struct tn_cache *cache = space->cache;
+	uint32_t found = tn_registry_find(cache->registry, space->index, keys, n, pin, blocks, tiers), alive = 0;
+
+	while (alive < found && !tn_watch_expired(cache, blocks[alive]))
+		alive++;
+	for (uint32_t i = alive; pin && i < found; i++)
+		tn_block_unpin(cache->registry, blocks[i]);
+	return alive;
+}
+
+/* Applies the group's rule to what was found: keys[first..found) are pinned. Returns the matched length. */
+static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, uint32_t n, bool pin, tn_block *blocks,
+			     uint8_t *tiers, uint32_t *first)
+{
+	struct tn_registry *reg = space->cache->registry;
+	uint32_t window = space->match_rule == TN_MATCH_EXACT ? 1 : space->window_blocks;
+
+	*first = 0;
+	if (space->match_rule == TN_MATCH_PREFIX)
+		return find_alive(space, keys, n, pin, blocks, tiers);
+	/* The longest prefix whose last `window` blocks are all there. */
+	for (uint32_t end = n; end > 0; end--) {
+		uint32_t from = end > window ? end - window : 0, got;
+
+		got = find_alive(space, keys + from, end - from, pin, blocks, tiers + from);
+		if (got == end - from) {
+			*first = from;
+			return end;
+		}
+		for (uint32_t i = 0; pin && i < got; i++)
+			tn_block_unpin(reg, blocks[i]);
+		end = from + got + 1; /* a window that reaches the gap cannot match */
+	}
+	return 0;
+}
+
+int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
+	     unsigned flags)
+{
+	struct tn_match m = {0};
+	struct tn_cache *cache;
+	struct tn_lease *lease;
+	uint64_t i;
+	uint64_t disk, host;
+
+	if (!space || (n && !keys) || !match || (flags & ~TN_MATCH_PIN))
+		return tn_fail(-EINVAL, "tn_match: space, keys or match is missing, or unknown flags %#x", flags);
+	cache = space->cache;
+	if (n > cache->o.max_op_blocks)
+		n = cache->o.max_op_blocks;
+	i = tn_stack_pop(&cache->free_leases, next_free_lease, cache);
+	if (!i)
+		return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", cache->nleases);
+	lease = &cache->leases[i - 1];
+	m.blocks = find_by_rule(space, keys, (uint32_t)n, flags & TN_MATCH_PIN, lease->blocks, lease->tiers, &m.first);
+	for (uint32_t k = m.first; k < m.blocks; k++) {
+		m.host_blocks += lease->tiers[k] == TN_TIER_HOST;
+		m.disk_blocks += lease->tiers[k] == TN_TIER_DISK;
+	}
+	if (tiers) {
+		memset(tiers, TN_TIER_NONE, m.first);
+		memcpy(tiers + m.first, lease->tiers + m.first, m.blocks - m.first);
+	}
+	disk = m.disk_blocks * space->shape.slot_bytes >> 20;
+	host = m.host_blocks * space->shape.slot_bytes >> 20;
+	m.load_ns = disk * __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED) +
+		    host * __atomic_load_n(&cache->host_ns_per_mib, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&cache->lookups, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&cache->lookup_blocks, n, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&cache->hit_blocks, m.blocks, __ATOMIC_RELAXED);
+	if ((flags & TN_MATCH_PIN) && m.blocks > m.first) {
+		lease->n = m.blocks - m.first;
+		m.pin = (uint64_t)__atomic_add_fetch(&lease->generation, 1, __ATOMIC_ACQ_REL) << 32 | i;
+	} else {
+		lease_give(cache, lease);
+	}
+	*match = m;
+	return (int)m.blocks;
+}
+
+int tn_unpin(struct tn_space *space, uint64_t pin)
+{
+	uint32_t generation = (uint32_t)(pin >> 32), i = (uint32_t)pin;
+	struct tn_cache *cache;
+
+	if (!space)
+		return tn_fail(-EINVAL, "tn_unpin: no space");
+	cache = space->cache;
+	/* Odd generations are taken; the exchange to even lets only one caller end the lease. */
+	if (i == 0 || i > cache->nleases || !(generation & 1) ||
+	    !__atomic_compare_exchange_n(&cache->leases[i - 1].generation, &generation, generation + 1, false,
+					 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return tn_fail(-EINVAL, "tn_unpin: no lease %#llx (ended before?)", (unsigned long long)pin);
+	lease_give(cache, &cache->leases[i - 1]);
+	return 0;
+}
+
+/* ---- loads ------------------------------------------------------------------------------------------------ */
+
+/* Marks the wanted pages as being loaded; undoes it and names the page if one is out of range or taken. */
+static int claim_pages(struct tn_op *op, bool claim, uint64_t end)
+{
+	struct tn_pool *pool = op->pool;
+
+	for (uint64_t i = op->first_page; i < end; i++) {
+		uint32_t page = op->pages[i];
+		uint64_t bit = 1ull << (page % 64);
+
+		if (!claim) {
+			__atomic_fetch_and(&pool->loading[page / 64], ~bit, __ATOMIC_RELAXED);
+			continue;
+		}
+		if (page >= pool->layout.pool.npages) {
+			claim_pages(op, false, i);
+			return tn_fail(-EINVAL, "pages[%llu] = %u: the pool has %llu pages", (unsigned long long)i, page,
+				       (unsigned long long)pool->layout.pool.npages);
+		}
+		if (__atomic_fetch_or(&pool->loading[page / 64], bit, __ATOMIC_RELAXED) & bit) {
+			claim_pages(op, false, i);
+			return tn_fail(-EINVAL, "pages[%llu] = %u: given twice, or still part of another load",
+				       (unsigned long long)i, page);
+		}
+	}
+	return 0;
+}
+
+static int check_op(const struct tn_space *space, const struct tn_pool *pool, const struct tn_key *keys, size_t n,
+		    const uint32_t *pages, void *out)
+{
+	if (!space || !pool || !keys || !pages || !out)
+		return tn_fail(-EINVAL, "space, pool, keys, pages or out is missing");
+	if (pool->space != space)
+		return tn_fail(-EINVAL, "the pool is registered with another space");
+	if (n == 0)
+		return tn_fail(-EINVAL, "no blocks (n = 0)");
+	for (size_t i = 0; i < n; i++)
+		if (tn_key_is_zero(&keys[i]))
+			return tn_fail(-EINVAL, "keys[%zu] is zero: that means no block", i);
+	return tn_forked(space->cache) ? tn_error_last()->code : 0;
+}
+
+static void hand_over(struct tn_op *op, void (*run)(struct tn_cmd *cmd))
+{
+	op->kick.run = run;
+	tn_op_kick(op);
+}
+
+int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
+		  const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out)
+{
+	struct tn_op *op;
+	uint64_t all;
+	int rc = check_op(space, pool, keys, n, pages, out);
+
+	if (rc)
+		return rc;
+	if (opts && opts->size != sizeof(*opts))
+		return tn_fail(-EINVAL, "tn_load_begin: options not initialised with tn_load_opts_init");
+	all = n * space->geometry.pages_per_block;
+	if (opts && (opts->first_page > all || opts->npages > all - opts->first_page))
+		return tn_fail(-EINVAL, "tn_load_begin: pages %llu + %llu are outside the %llu of %zu blocks",
+			       (unsigned long long)opts->first_page, (unsigned long long)opts->npages,
+			       (unsigned long long)all, n);
+	op = tn_op_take(space->cache);
+	if (!op)
+		return tn_fail(-EAGAIN, "tn_load_begin: all %u operations are under way; end some or raise max_ops",
+			       space->cache->o.max_ops);
+	rc = tn_op_arm(op, space, pool, keys, n, pages);
+	if (rc) {
+		tn_stack_push(&space->cache->free_ops, (uint32_t)(op - space->cache->ops), &op->next_free);
+		return rc;
+	}
+	op->kind = TN_OP_LOAD;
+	if (opts) {
+		op->deadline_ns = opts->deadline_ns;
+		op->priority = opts->priority;
+		op->first_page = opts->first_page;
+		op->end_page = opts->npages ? opts->first_page + opts->npages : all;
+	}
+	rc = claim_pages(op, true, op->end_page);
+	if (rc) {
+		tn_op_give(op);
+		return rc;
+	}
+	hand_over(op, tn_load_start);
+	*out = (struct tn_load *)op;
+	return 0;
+}
+
+static bool layer_is_there(struct tn_op *op, uint32_t layer)
+{
+	return __atomic_load_n(&op->left[layer / op->space->shape.chunk_objects], __ATOMIC_ACQUIRE) == 0;
+}
+
+static bool all_there(struct tn_op *op)
+{
+	for (uint32_t l = 0; l < op->space->shape.layers; l += op->space->shape.chunk_objects)
+		if (!layer_is_there(op, l))
+			return false;
+	return true;
+}
+
+/*
+ * What a wait for a layer waits for. When that completes a load that lost nothing, the owner is about to let go of
+ * it: wait for that as well, so that tn_load_end does not have to be tried twice.
+ */
+static bool wait_is_over(struct tn_op *op, uint32_t layer)
+{
+	if (!layer_is_there(op, layer))
+		return false;
+	return __atomic_load_n(&op->good, __ATOMIC_ACQUIRE) < op->n || !all_there(op) || is_drained(op, 0);
+}
+
+static int check_layer(const struct tn_op *op, uint32_t layer)
+{
+	if (layer >= op->space->shape.layers)
+		return tn_fail(-EINVAL, "layer %u: this space has %u", layer, op->space->shape.layers);
+	return 0;
+}
+
+int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns)
+{
+	int rc = load ? check_layer(&load->op, layer) : tn_fail(-EINVAL, "tn_load_wait: no load");
+
+	if (rc)
+		return rc;
+	if (wait_op(&load->op, wait_is_over, layer, deadline_ns) && !layer_is_there(&load->op, layer))
+		return tn_fail(-ETIMEDOUT, "tn_load_wait: layer %u is not there by the deadline", layer);
+	return (int)__atomic_load_n(&load->op.good, __ATOMIC_ACQUIRE);
+}
+
+int tn_load_poll(struct tn_load *load, uint32_t layer)
+{
+	int rc = load ? check_layer(&load->op, layer) : tn_fail(-EINVAL, "tn_load_poll: no load");
+
+	if (rc)
+		return rc;
+	if (!layer_is_there(&load->op, layer))
+		return -EAGAIN;
+	return (int)__atomic_load_n(&load->op.good, __ATOMIC_ACQUIRE);
+}
+
+int tn_load_cancel(struct tn_load *load)
+{
+	if (!load)
+		return tn_fail(-EINVAL, "tn_load_cancel: no load");
+	__atomic_store_n(&load->op.cancel, 1, __ATOMIC_RELEASE);
+	tn_op_kick(&load->op);
+	return 0;
+}
+
+int tn_load_end(struct tn_load *load, uint8_t *busy)
+{
+	struct tn_op *op;
+
+	if (!load)
+		return tn_fail(-EINVAL, "tn_load_end: no load");
+	op = &load->op;
+	if (!is_drained(op, 0)) {
+		if (!__atomic_load_n(&op->cancel, __ATOMIC_RELAXED) && !all_there(op))
+			tn_load_cancel(load);
+		if (busy) { /* a block is the caller's again when nothing of it can be in flight any more */
+			memset(busy, 0, (op->n + 7) / 8);
+			for (uint32_t i = 0; i < op->n; i++)
+				if (__atomic_load_n(&op->items[i].busy, __ATOMIC_ACQUIRE))
+					busy[i / 8] |= (uint8_t)(1u << (i % 8));
+		}
+		return -EBUSY;
+	}
+	claim_pages(op, false, op->end_page);
+	tn_op_give(op);
+	return 0;
+}
+
+int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uint64_t deadline_ns)
+{
+	struct tn_cache *cache;
+	struct tn_op *op;
+	int rc;
+
+	if (!space || (n && !keys))
+		return tn_fail(-EINVAL, "tn_prefetch: space or keys is missing");
+	cache = space->cache;
+	if (n == 0 || !cache->store || !space->host_ok)
+		return 0;
+	if (tn_forked(cache))
+		return tn_error_last()->code;
+	op = tn_op_take(cache);
+	if (!op)
+		return tn_fail(-EAGAIN, "tn_prefetch: all %u operations are under way", cache->o.max_ops);
+	rc = tn_op_arm(op, space, NULL, keys, n, NULL);
+	if (rc) {
+		tn_stack_push(&cache->free_ops, (uint32_t)(op - cache->ops), &op->next_free);
+		return rc;
+	}
+	op->kind = TN_OP_PREFETCH;
+	op->flat = true;
+	op->deadline_ns = deadline_ns;
+	op->priority = INT32_MIN; /* nobody waits for it yet */
+	hand_over(op, tn_load_start);
+	return (int)n;
+}
+
+/* ---- saves ------------------------------------------------------------------------------------------------ */
+
+static int check_pages(const struct tn_pool *pool, const uint32_t *pages, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (pages[i] >= pool->layout.pool.npages)
+			return tn_fail(-EINVAL, "pages[%zu] = %u: the pool has %llu pages", i, pages[i],
+				       (unsigned long long)pool->layout.pool.npages);
+	return 0;
+}
+
+int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
+		  const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out)
+{
+	struct tn_op *op;
+	int rc = check_op(space, pool, keys, n, pages, out);
+
+	if (rc)
+		return rc;
+	if (opts && (opts->size != sizeof(*opts) || opts->priority < -128 || opts->priority > 127))
+		return tn_fail(-EINVAL, "tn_save_begin: options not initialised, or priority %d outside -128..127",
+			       opts->priority);
+	rc = check_pages(pool, pages, n * space->geometry.pages_per_block);
+	if (rc)
+		return rc;
+	op = tn_op_take(space->cache);
+	if (!op)
+		return tn_fail(-EAGAIN, "tn_save_begin: all %u operations are under way; end some or raise max_ops",
+			       space->cache->o.max_ops);
+	rc = tn_op_arm(op, space, pool, keys, n, pages);
+	if (rc) {
+		tn_stack_push(&space->cache->free_ops, (uint32_t)(op - space->cache->ops), &op->next_free);
+		return rc;
+	}
+	op->kind = TN_OP_SAVE;
+	op->ready_chunks = 0;
+	memset(op->layer_state, 0, space->shape.layers);
+	if (opts) {
+		op->partial_last = opts->partial_last;
+		op->priority = opts->priority;
+		op->ttl_ns = opts->ttl_ns;
+		if (opts->parent)
+			op->parent = *opts->parent;
+	}
+	hand_over(op, tn_save_start);
+	*out = (struct tn_save *)op;
+	return 0;
+}
+
+int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *ready)
+{
+	int rc = save ? check_layer(&save->op, layer) : tn_fail(-EINVAL, "tn_save_layer: no save");
+
+	if (rc)
+		return rc;
+	if (__atomic_load_n(&save->op.layer_state[layer], __ATOMIC_ACQUIRE) != 0)
+		return tn_fail(-EINVAL, "tn_save_layer: layer %u was given before", layer);
+	save->op.layer_event[layer] = ready ? *ready : (struct tn_event){NULL, NULL};
+	__atomic_store_n(&save->op.layer_state[layer], 1, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&save->op.layers_given, 1, __ATOMIC_RELEASE);
+	tn_op_kick(&save->op);
+	return 0;
+}
+
+int tn_save_commit(struct tn_save *save)
+{
+	uint32_t given, layers;
+
+	if (!save)
+		return tn_fail(-EINVAL, "tn_save_commit: no save");
+	given = __atomic_load_n(&save->op.layers_given, __ATOMIC_ACQUIRE);
+	layers = save->op.space->shape.layers;
+	if (given != layers)
+		return tn_fail(-EINVAL, "tn_save_commit: %u of %u layers were given", given, layers);
+	__atomic_store_n(&save->op.commit, 1, __ATOMIC_RELEASE);
+	tn_op_kick(&save->op);
+	return 0;
+}
+
+int tn_save_abort(struct tn_save *save)
+{
+	if (!save)
+		return tn_fail(-EINVAL, "tn_save_abort: no save");
+	__atomic_store_n(&save->op.cancel, 1, __ATOMIC_RELEASE);
+	tn_op_kick(&save->op);
+	return 0;
+}
+
+int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_result *result)
+{
+	struct tn_op *op;
+
+	if (!save)
+		return tn_fail(-EINVAL, "tn_save_end: no save");
+	op = &save->op;
+	if (!__atomic_load_n(&op->commit, __ATOMIC_RELAXED) && !__atomic_load_n(&op->cancel, __ATOMIC_RELAXED))
+		return tn_fail(-EINVAL, "tn_save_end: neither committed nor aborted");
+	if (wait_op(op, is_drained, 0, deadline_ns))
+		return tn_fail(-ETIMEDOUT, "tn_save_end: still under way at the deadline; call again");
+	if (result)
+		*result = op->result;
+	tn_op_give(op);
+	return 0;
+}
+
+/* ---- drop ------------------------------------------------------------------------------------------------- */
+
+struct drop_call {
+	struct tn_space *space;
+	const struct tn_key *keys;
+	size_t n;
+};
+
+static int drop_on_owner(struct tn_cache *cache, void *arg)
+{
+	const struct drop_call *c = arg;
+	int found = 0;
+
+	for (size_t i = 0; i < c->n; i++) {
+		tn_block b = tn_registry_find_one(cache->registry, c->space->index, &c->keys[i], false);
+
+		if (b == TN_BLOCK_NONE || (tn_block_residency(cache->registry, b, TN_TIER_DISK) != TN_PRESENT &&
+					   tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_PRESENT))
+			continue;
+		tn_block_doom(cache, b);
+		found++;
+	}
+	return found;
+}
+
+int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n)
+{
+	struct drop_call call = {space, keys, n};
+
+	if (!space || (n && !keys))
+		return tn_fail(-EINVAL, "tn_drop: space or keys is missing");
+	return tn_owner_call(space->cache, drop_on_owner, &call);
+}

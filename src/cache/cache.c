@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and closing the cache, its options and its statistics.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+
+#define PATH_BYTES 1024u
+
+void tn_cache_opts_init(struct tn_cache_opts *opts)
+{
+	*opts = (struct tn_cache_opts){
+		.size = sizeof(*opts),
+		.instance = "default",
+		.max_ops = 64,
+		.max_op_blocks = 8192,
+		.io_depth = 128,
+		.io_engine = "auto",
+		.policy = "default",
+		.verify = true,
+		.header_cache_bytes = 32u << 20,
+		.lock_timeout_ns = 5000000000u,
+		.log_level = TN_LOG_INFO,
+	};
+}
+
+/* ---- options ---------------------------------------------------------------------------------------------- */
+
+static int range(const char *name, uint64_t value, uint64_t least, uint64_t most)
+{
+	if (value < least || value > most)
+		return tn_fail(-EINVAL, "%s %llu: must be %llu to %llu", name, (unsigned long long)value,
+			       (unsigned long long)least, (unsigned long long)most);
+	return 0;
+}
+
+static int check_instance(const char *name)
+{
+	size_t n = name ? strlen(name) : 0;
+
+	if (n == 0 || n > 200 || name[0] == '.' || strchr(name, '/'))
+		return tn_fail(-EINVAL, "instance \"%s\": must be a plain file name of 1 to 200 bytes", name ? name : "");
+	return 0;
+}
+
+/* Replaces zeros by their defaults and checks the rest. */
+static int check_options(struct tn_cache_opts *o)
+{
+	const struct tn_policy_ops *policy;
+	int rc = 0;
+
+	if (o->size != sizeof(*o))
+		return tn_fail(-EINVAL, "options of %zu bytes, this library has %zu: call tn_cache_opts_init, and compile "
+			       "against the library you run with", o->size, sizeof(*o));
+	if (o->ndirs > TN_DEVICES_MAX || (o->ndirs && !o->dirs))
+		return tn_fail(-EINVAL, "%zu directories: at most %u", o->ndirs, TN_DEVICES_MAX);
+	if (o->ndirs == 0 && o->host_bytes == 0)
+		return tn_fail(-EINVAL, "neither directories nor host_bytes: the cache could hold nothing");
+	o->max_ops = o->max_ops ? o->max_ops : 64;
+	o->max_op_blocks = o->max_op_blocks ? o->max_op_blocks : 8192;
+	o->io_depth = o->io_depth ? o->io_depth : 128;
+	o->header_cache_bytes = o->header_cache_bytes ? o->header_cache_bytes : 32u << 20;
+	o->io_engine = o->io_engine ? o->io_engine : "auto";
+	o->policy = o->policy ? o->policy : "default";
+	if ((rc = range("max_ops", o->max_ops, 1, 4096)) || (rc = range("max_op_blocks", o->max_op_blocks, 1, 1u << 20)) ||
+	    (rc = range("io_depth", o->io_depth, 1, 2048)) || (rc = range("workers", o->workers, 0, 64)) ||
+	    (rc = range("disk_blocks", o->disk_blocks, 0, 1u << 31)) ||
+	    (rc = range("max_blocks", o->max_blocks, 0, 1u << 31)) ||
+	    (rc = range("disk_bytes", o->disk_bytes, 0, 1ull << 56)) ||
+	    (rc = range("host_bytes", o->host_bytes, 0, 1ull << 46)) ||
+	    (rc = range("header_cache_bytes", o->header_cache_bytes, 0, 1ull << 40)) ||
+	    (rc = range("lock_timeout_ns", o->lock_timeout_ns, 0, 86400ull * 1000000000u)))
+		return rc;
+	rc = check_instance(o->instance);
+	return rc ? rc : tn_policy_find(o->policy, &policy);
+}
+
+/* DIR/<instance>, made if missing; DIR itself must exist. */
+static int make_dirs(struct tn_cache *cache)
+{
+	struct tn_cache_opts *o = &cache->o;
+	const char **paths;
+	char *text;
+
+	cache->dir_paths = tn_get(cache->alloc, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
+	if (!cache->dir_paths)
+		return tn_fail(-ENOMEM, "no memory");
+	paths = (const char **)(void *)cache->dir_paths;
+	text = cache->dir_paths + TN_DEVICES_MAX * sizeof(char *);
+	for (size_t i = 0; i < o->ndirs; i++, text += PATH_BYTES) {
+		int n = snprintf(text, PATH_BYTES, "%s/%s", o->dirs[i], o->instance);
+
+		if (n < 0 || (size_t)n >= PATH_BYTES)
+			return tn_fail(-ENAMETOOLONG, "directory %.100s...: longer than %u bytes", o->dirs[i], PATH_BYTES);
+		if (!o->read_only && mkdir(text, 0700) && errno != EEXIST)
+			return tn_fail(-errno, "cannot make %s: %s", text, strerror(errno));
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(paths[k], text) == 0)
+				return tn_fail(-EINVAL, "directory %s is given twice", o->dirs[i]);
+		paths[i] = text;
+	}
+	o->dirs = paths;
+	return 0;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------------- */
+
+static int leases_create(struct tn_cache *cache)
+{
+	uint32_t n = cache->o.max_ops * 4, each = cache->o.max_op_blocks;
+
+	cache->nleases = n;
+	cache->leases = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->leases)));
+	cache->lease_blocks = tn_get(cache->alloc, tn_array_bytes(n, each * sizeof(tn_block)));
+	cache->lease_tiers = tn_get(cache->alloc, tn_array_bytes(n, each));
+	if (!cache->leases || !cache->lease_blocks || !cache->lease_tiers)
+		return tn_fail(-ENOMEM, "no memory for %u leases; lower max_ops or max_op_blocks", n);
+	for (uint32_t i = 0; i < n; i++) {
+		cache->leases[i].blocks = cache->lease_blocks + (size_t)i * each;
+		cache->leases[i].tiers = cache->lease_tiers + (size_t)i * each;
+		tn_stack_push(&cache->free_leases, i, &cache->leases[i].next);
+	}
+	return 0;
+}
+
+void tn_cache_free(struct tn_cache *cache)
+{
+	const struct tn_alloc *a = cache->alloc;
+	uint32_t n = cache->nleases, each = cache->o.max_op_blocks;
+
+	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
+	tn_put(a, cache->leases, tn_array_bytes(n, sizeof(*cache->leases)));
+	tn_put(a, cache->lease_blocks, tn_array_bytes(n, each * sizeof(tn_block)));
+	tn_put(a, cache->lease_tiers, tn_array_bytes(n, each));
+	tn_ops_destroy(cache);
+	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
+	if (cache->eventfd >= 0)
+		close(cache->eventfd);
+	pthread_mutex_destroy(&cache->lock);
+	tn_put(a, cache, sizeof(*cache));
+}
+
+/* Everything but the core: options, tables, no threads. A simulation goes on with tn_core_open by itself. */
+int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
+{
+	const struct tn_alloc *a = &tn_alloc_system;
+	struct tn_cache_opts o = *opts;
+	struct tn_cache *cache;
+	int rc = check_options(&o);
+
+	if (rc)
+		return rc;
+	cache = tn_get(a, sizeof(*cache));
+	if (!cache)
+		return tn_fail(-ENOMEM, "no memory");
+	cache->o = o;
+	cache->alloc = a;
+	cache->clock = tn_clock_system;
+	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
+	cache->opener = getpid();
+	pthread_mutex_init(&cache->lock, NULL);
+	tn_list_init(&cache->loads);
+	tn_list_init(&cache->saves);
+	tn_list_init(&cache->flushes);
+	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_ops_create(cache);
+	if (rc == 0)
+		rc = leases_create(cache);
+	if (rc) {
+		tn_cache_free(cache);
+		return rc;
+	}
+	*out = cache;
+	return 0;
+}
+
+int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out)
+{
+	struct tn_cache *cache;
+	int rc;
+
+	if (!opts || !out)
+		return tn_fail(-EINVAL, "tn_cache_open: opts or out is missing");
+	rc = tn_cache_create(opts, &cache);
+	if (rc)
+		return rc;
+	rc = make_dirs(cache);
+	if (rc == 0)
+		rc = tn_owner_start(cache);
+	if (rc) {
+		tn_cache_free(cache);
+		return rc;
+	}
+	*out = cache;
+	return 0;
+}
+
+int tn_cache_close(struct tn_cache *cache)
+{
+	struct tn_error error;
+	int rc;
+
+	if (!cache)
+		return 0;
+	if (tn_forked(cache))
+		return tn_error_last()->code; /* its memory goes with the child */
+	assert(cache->npools == 0);
+	tn_owner_stop(cache);
+	rc = cache->open_status;
+	error = cache->open_error;
+	tn_cache_free(cache);
+	return rc ? tn_fail_at(error.where, "", rc, "%s", error.text) : 0;
+}
+
+int tn_cache_eventfd(struct tn_cache *cache)
+{
+	uint64_t one = 1;
+
+	if (!cache)
+		return tn_fail(-EINVAL, "tn_cache_eventfd: no cache");
+	/* What ended before anybody listened counts as one. */
+	if (!__atomic_exchange_n(&cache->eventfd_used, 1, __ATOMIC_SEQ_CST))
+		(void)!write(cache->eventfd, &one, sizeof(one));
+	return cache->eventfd;
+}
+
+/* ---- statistics --------------------------------------------------------------------------------------------- */
+
+static int stats_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct tn_stats *s = arg;
+	const struct tn_counters *c = &cache->c;
+
+	s->blocks = tn_registry_count(cache->registry);
+	s->host_blocks = c->host_blocks;
+	s->disk_blocks = c->disk_blocks;
+	s->capacity_blocks = cache->disk_capacity;
+	s->loads = c->loads;
+	s->load_blocks = c->load_blocks;
+	s->load_failed_blocks = c->load_failed_blocks;
+	s->joined_blocks = c->joined_blocks;
+	s->saves = c->saves;
+	s->saved_blocks = c->saved_blocks;
+	s->existing_blocks = c->existing_blocks;
+	s->admission_rejected_blocks = c->admission_rejected_blocks;
+	s->save_failed_blocks = c->save_failed_blocks;
+	s->evicted_disk_blocks = c->evicted_disk_blocks;
+	s->evicted_host_blocks = c->evicted_host_blocks;
+	s->dropped_blocks = c->dropped_blocks;
+	s->offloaded_blocks = c->offloaded_blocks;
+	s->promoted_blocks = c->promoted_blocks;
+	s->prefetched_blocks = c->prefetched_blocks;
+	s->blocks_read_back = c->blocks_read_back;
+	s->verified_objects = c->verified_objects;
+	s->corrupt_objects = c->corrupt_objects;
+	s->io_errors = c->io_errors;
+	s->bounced_objects = c->bounced_objects;
+	s->recovered_blocks = c->recovered_blocks;
+	s->index_bytes = tn_registry_bytes(cache->registry);
+	tn_mover_bytes(cache->mover, &s->bytes_read, &s->bytes_written);
+	if (cache->headers)
+		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);
+	if (cache->store) {
+		s->recovery_ns = tn_store_recovery_ns(cache->store);
+		s->index_bytes += tn_store_index_bytes(cache->store);
+		s->ndevices = (uint32_t)cache->o.ndirs;
+		tn_store_stats(cache->store, s->devices, TN_DEVICES_MAX);
+	}
+	return 0;
+}
+
+int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats)
+{
+	if (!cache || !stats || stats->size != sizeof(*stats))
+		return tn_fail(-EINVAL, "tn_cache_stats: no cache, or stats->size is not sizeof(struct tn_stats)");
+	*stats = (struct tn_stats){.size = sizeof(*stats)};
+	stats->lookups = __atomic_load_n(&cache->lookups, __ATOMIC_RELAXED);
+	stats->lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
+	stats->hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
+	return tn_owner_call(cache, stats_on_owner, stats);
+}

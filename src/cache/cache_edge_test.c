@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Corners of the cache that a review found open: queues that churn, drops before a close, chains that must not eat
+ * themselves, look-ups that must not show another tenant's tiers.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache_rig.h"
+#include "tn_test.h"
+
+static void a_dropped_block_is_gone_after_a_close_at_once(void **state)
+{
+	struct tn_key keys[64];
+	struct tn_save_result res;
+	struct tn_match m;
+	struct rig r;
+
+	for (int host = 0; host < 2; host++) {
+		rig_set_up(&r, 64u << 20, host ? 16u << 20 : 0, 64);
+		rig_save(&r, 1, 64, 0, &res);
+		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		for (uint32_t i = 0; i < 64; i++)
+			keys[i] = rig_key(i + 1);
+		assert_int_equal(tn_match(r.space, keys, 10, NULL, &m, TN_MATCH_PIN), 10);
+		assert_int_equal(tn_drop(r.space, keys, 64), 64);
+		assert_int_equal(rig_close(&r), 0);
+		assert_int_equal(rig_open(&r), 0);
+		assert_int_equal(rig_match(&r, 1, 64), 0);
+		assert_int_equal(rig_stats(&r).disk_blocks, 0);
+		rig_tear_down(&r);
+	}
+}
+
+static void saves_and_drops_in_turn_do_not_fill_the_offload_queue(void **state)
+{
+	struct tn_key key = rig_key(1);
+	struct tn_save_result res;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 2u << 20, 64); /* a dozen host slots */
+	for (int i = 0; i < 500; i++) {
+		rig_save(&r, 1, 1, 0, &res);
+		tn_drop(r.space, &key, 1);
+	}
+	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+	rig_tear_down(&r);
+}
+
+static void a_dropped_space_is_empty_although_its_blocks_waited_for_their_offload(void **state)
+{
+	struct tn_save_result res;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 16u << 20, 64);
+	rig_save(&r, 1, 64, 0, &res);
+	assert_int_equal(tn_space_drop(r.space, rig_soon()), 0);
+	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_stats(&r).blocks, 0);
+	rig_tear_down(&r);
+}
+
+static void a_save_does_not_evict_the_chain_that_it_continues(void **state)
+{
+	static const char *const policies[] = {"lru", "fifo", "s3fifo", "default"};
+	struct tn_save_result res;
+	struct rig r;
+
+	for (unsigned p = 0; p < 4; p++) {
+		rig_set_up(&r, 64u << 20, 0, 64);
+		assert_int_equal(rig_close(&r), 0);
+		r.opts.disk_blocks = 8;
+		r.opts.policy = policies[p];
+		assert_int_equal(rig_open(&r), 0);
+		rig_save(&r, 1, 8, 0, &res);
+		rig_save(&r, 1, 10, 0, &res);
+		assert_true(rig_match(&r, 1, 10) >= 8);
+		assert_true(rig_stats(&r).disk_blocks <= 8);
+		rig_tear_down(&r);
+	}
+}
+
+static void a_load_keeps_its_own_later_blocks(void **state)
+{
+	struct tn_save_result res;
+	struct tn_quota quota;
+	struct tn_identity id;
+	struct tn_shard shard;
+	struct tn_space *same;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 4u << 20, 64); /* 30 host slots */
+	rig_save(&r, 1, 20, 0, &res);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rig_open(&r), 0); /* on disk only */
+	tn_identity_init(&id);
+	id.model = "test";
+	tn_shard_init(&shard);
+	tn_quota_init(&quota);
+	quota.disk_bytes = 0;
+	assert_int_equal(tn_space_open(r.cache, &id, &shard, &r.g, &quota, &same), 0);
+	rig_save(&r, 21, 15, 0, &res); /* in host memory only */
+	assert_int_equal(rig_match(&r, 1, 35), 35);
+	assert_int_equal(rig_load(&r, 1, 35), 35);
+	tn_space_close(same);
+	rig_tear_down(&r);
+}
+
+static void a_zero_key_is_refused(void **state)
+{
+	uint32_t pages[RIG_PAGES] = {0, 1, 2, 3};
+	struct tn_key zero = {{0, 0}};
+	struct tn_save *save;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	assert_int_equal(tn_save_begin(r.space, r.pool, &zero, 1, pages, NULL, &save), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "keys[0]"));
+	rig_tear_down(&r);
+}
+
+static void windows_match_their_last_blocks_and_no_other_tenants_tiers(void **state)
+{
+	uint8_t tiers[8];
+	struct tn_key keys[8];
+	struct tn_save_result res;
+	struct tn_identity id;
+	struct tn_shard shard;
+	struct tn_space *window;
+	struct tn_match m;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	rig_save(&r, 1, 8, 0, &res);
+	for (uint32_t i = 0; i < 8; i++)
+		keys[i] = rig_key(i + 1);
+	assert_int_equal(tn_match(r.space, keys, 8, tiers, &m, 0), 8);
+	tn_identity_init(&id);
+	id.model = "test";
+	tn_shard_init(&shard);
+	shard.match_rule = TN_MATCH_WINDOW;
+	shard.window_tokens = UINT32_MAX;
+	assert_int_equal(tn_space_open(r.cache, &id, &shard, &r.g, NULL, &window), 0);
+	memset(tiers, 0xee, sizeof(tiers));
+	assert_int_equal(tn_match(window, keys, 8, tiers, &m, 0), 0);
+	for (uint32_t i = 0; i < 8; i++)
+		assert_int_equal(tiers[i], 0xee);
+	tn_space_close(window);
+	rig_tear_down(&r);
+}
+
+static void the_eventfd_tells_what_ended_before_it_was_asked_for(void **state)
+{
+	struct tn_save_result res;
+	uint64_t n = 0;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	rig_save(&r, 1, 1, 0, &res);
+	assert_int_equal(read(tn_cache_eventfd(r.cache), &n, sizeof(n)), sizeof(n));
+	assert_true(n > 0);
+	rig_tear_down(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_dropped_block_is_gone_after_a_close_at_once),
+		cmocka_unit_test(saves_and_drops_in_turn_do_not_fill_the_offload_queue),
+		cmocka_unit_test(a_dropped_space_is_empty_although_its_blocks_waited_for_their_offload),
+		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
+		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
+		cmocka_unit_test(a_zero_key_is_refused),
+		cmocka_unit_test(windows_match_their_last_blocks_and_no_other_tenants_tiers),
+		cmocka_unit_test(the_eventfd_tells_what_ended_before_it_was_asked_for),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of the cache: what its files share.
+ *
+ * One owner thread (owner.c) steps everything: loads, saves, offloads, eviction, the store. Callers
+ * talk to it through an intrusive lock-free list of commands and wait on a futex in their operation.
+ * Fields marked "shared" are accessed with __atomic by callers and owner; everything else belongs
+ * to the owner from the command that hands the operation over until `drained`.
+ */
+#ifndef TN_CACHE_INTERNAL_H
+#define TN_CACHE_INTERNAL_H
+
+#include <pthread.h>
+#include <sys/types.h>
+#include <tenuto/cache.h>
+#include <tenuto/events.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "block/block.h"
+#include "block/policy.h"
+#include "io/io.h"
+#include "store/store.h"
+#include "tier/exec.h"
+#include "tier/headers.h"
+#include "tier/host.h"
+#include "tier/mover.h"
+
+/* Whether a host slot's block is still to go to disk. */
+enum tn_dirty {
+	TN_DIRTY_NOT,
+	TN_DIRTY_WAITS, /* in the offload queue */
+	TN_DIRTY_MOVES, /* in an offload */
+	TN_DIRTY_FAILED, /* could not be written: in host memory only, and no flush says otherwise */
+};
+
+/* Flags of a block in its header and in the log. */
+#define TN_ENTRY_PARTIAL 1u /* holds a prompt's unfinished tail */
+#define TN_ENTRY_EXPIRES 2u /* had a time to live: not kept across reopening */
+
+struct tn_cmd {
+	struct tn_cmd *next;
+	void (*run)(struct tn_cmd *cmd);
+};
+
+struct tn_op;
+
+/* One block of an operation. */
+struct tn_item {
+	struct tn_op *op;
+	tn_block block;
+	tn_slot slot;       /* on disk */
+	uint32_t host_slot; /* being filled or read from */
+	uint64_t sequence;   /* save: of its header */
+	uint16_t next_chunk; /* save: first one not started */
+	uint16_t done_chunks;
+	uint16_t inflight; /* moves and header I/O of this item */
+	uint8_t state;     /* enum tn_item_state */
+	uint8_t header;    /* enum tn_header_state */
+	bool frozen;       /* a verification was posted: nobody may join any more */
+	bool admitted;     /* saves: to be kept on disk */
+	bool partial;      /* loads: only some of its pages are wanted */
+	uint8_t busy;      /* shared; loads: its pages may still be written to */
+	int error;
+	struct tn_move *parked;    /* landed, waiting for the header */
+	struct tn_item *followers; /* items of other loads that get a copy */
+	struct tn_item *next_follower;
+};
+
+enum tn_item_state {
+	TN_ITEM_IDLE, /* nothing to do, or over */
+	TN_ITEM_DISK, /* load: leads a flight from disk */
+	TN_ITEM_HOST, /* load: copied from host memory */
+	TN_ITEM_FOLLOW, /* load: gets a copy from the leader */
+	TN_ITEM_PLACE, /* save: has no place yet */
+	TN_ITEM_WRITE, /* save: bytes on their way */
+	TN_ITEM_HEADER, /* save: data written, header not */
+	TN_ITEM_STORED, /* save: header written (disk) or copied (host) */
+	TN_ITEM_EXISTING,
+	TN_ITEM_REJECTED,
+	TN_ITEM_FAILED,
+};
+
+enum tn_header_state { TN_HEADER_NONE, TN_HEADER_READING, TN_HEADER_HAVE };
+
+enum tn_op_kind { TN_OP_LOAD, TN_OP_PREFETCH, TN_OP_SAVE, TN_OP_OFFLOAD };
+
+#define TN_CHUNK_IDLE 0u
+#define TN_CHUNK_MOVING 1u
+#define TN_CHUNK_DONE 2u
+
+/* A load, prefetch, save or offload. */
+struct tn_op {
+	struct tn_cmd kick;
+	uint32_t kicked; /* shared: kick is queued */
+	uint32_t seq;    /* shared: futex word, rises with every completion */
+	uint32_t waiters; /* shared */
+	uint32_t drained; /* shared: the owner is done with it */
+	uint32_t cancel;  /* shared: cancel (load), abort (save) */
+	uint32_t commit;  /* shared: save */
+	uint32_t good;    /* shared: good prefix of a load, in blocks */
+	uint32_t left[TN_CHUNKS_MAX]; /* shared: blocks of the good prefix whose chunk is missing */
+
+	struct tn_list link; /* active list */
+	struct tn_cache *cache;
+	struct tn_space *space;
+	struct tn_pool *pool;
+	uint8_t kind;
+	bool active;
+	bool flat; /* spans are host slots, not pages */
+	bool cancelled;
+	int32_t priority;
+	uint64_t deadline_ns;
+	uint64_t first_page, end_page; /* load: wanted pages */
+	uint64_t begin_ns;
+	struct tn_key parent;
+	bool partial_last;
+	uint64_t ttl_ns;
+	uint32_t n;
+	uint32_t hdr_i, chunk, i; /* cursors */
+	uint32_t inflight;
+	uint32_t unplaced, unwritten; /* save: items without a place; with a place, but without all their data */
+	uint32_t ready_chunks;        /* save: the first so many chunks have final bytes */
+	uint64_t first_ticket;        /* offload */
+	uint32_t layers_given; /* save; shared */
+	uint8_t *layer_state;  /* save: TN_STORE_OBJECTS_MAX; shared: 0 no, 1 given, 2 ready */
+	struct tn_event *layer_event;
+	struct tn_save_result result;
+	struct tn_key *keys;
+	uint32_t *pages;
+	struct tn_item *items;
+	uint64_t *checks;
+	uint8_t *chunk_state; /* chunk-major: [chunk * n + i] */
+	uint32_t next_free; /* shared: link of the free stack */
+};
+
+struct tn_space {
+	struct tn_cache *cache;
+	uint32_t refs; /* handles; under cache->lock */
+	uint32_t ops;  /* shared: operations under way */
+	uint16_t index;
+	uint32_t epoch; /* shared */
+	struct tn_key id;
+	struct tn_secret secret;
+	struct tn_geometry geometry;
+	struct tn_shape shape;
+	uint32_t match_rule, window_blocks, group;
+	uint32_t disk_class;
+	bool host_ok;
+	struct tn_quota quota; /* shared members */
+};
+
+struct tn_pool {
+	struct tn_space *space;
+	uint32_t ops; /* shared */
+	struct tn_layout layout;
+	uintptr_t *table;
+	size_t table_bytes;
+	uint64_t *loading; /* shared bitmap: pages that belong to a load */
+	size_t loading_bytes;
+};
+
+struct tn_lease {
+	uint32_t next; /* free list */
+	uint32_t generation; /* odd: taken. Shared. */
+	uint32_t n;
+	tn_block *blocks;
+	uint8_t *tiers;
+};
+
+#define TN_PLACES_AT_ONCE 256u /* disk slots that a save asks for in one go */
+
+/* Why a block is among the doomed. */
+enum tn_doom {
+	TN_DOOM_NOT,
+	TN_DOOM_DROPPED, /* it leaves its places when nobody holds it any more */
+	TN_DOOM_NOWHERE, /* it has no place; its record goes when nobody holds it, unless it was saved again by then */
+};
+
+struct tn_recovery;
+struct tn_events;
+struct tn_flights; /* block -> leading item */
+struct tn_workers;
+
+/* Counters that only the owner changes and anyone reads. */
+struct tn_counters {
+	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
+	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
+	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
+	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks, blocks_read_back;
+	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
+	uint64_t recovered_blocks, host_blocks, disk_blocks;
+};
+
+/* A caller that waits for a durable point. */
+struct tn_flush_waiter {
+	struct tn_cmd cmd;
+	struct tn_list link;
+	struct tn_cache *cache;
+	uint64_t offload_target; /* offload tickets to be finished first */
+	bool syncing;
+	uint32_t done; /* shared: futex */
+	int status;
+	bool abandoned; /* the caller timed out: the owner frees it */
+};
+
+struct tn_cache {
+	struct tn_cache_opts o;
+	struct tn_log log;
+	const struct tn_alloc *alloc;
+	struct tn_clock clock;
+	struct tn_rng rng;
+	pid_t opener; /* fork is detected */
+
+	pthread_mutex_t lock; /* spaces and pools: open and close only */
+	struct tn_space *spaces[TN_STORE_SPACES_MAX];
+	uint32_t nspaces;
+	uint32_t npools;
+
+	struct tn_cmd *commands; /* shared: stack */
+	pthread_t owner;
+	bool owner_runs;
+	uint32_t opened; /* shared: futex, 1 when open ended, 2 when it may close */
+	int open_status;
+	struct tn_error open_error;
+	bool stopping;
+	int eventfd;
+	uint32_t eventfd_used; /* shared */
+	uint32_t completions_pending;
+
+	struct tn_io *io;
+	struct tn_store *store;
+	struct tn_registry *registry;
+	struct tn_policy *disk_policy, *host_policy;
+	const struct tn_policy_ops *policy_ops;
+	struct tn_exec *exec;
+	struct tn_workers *workers;
+	struct tn_mover *mover;
+	struct tn_headers *headers;
+	struct tn_host *host;
+	uint8_t *host_dirty;  /* by host slot: enum tn_dirty */
+	uint8_t *host_queued; /* by host slot: it has a place in the offload queue */
+	uint32_t host_dirty_slots;
+	struct tn_flights *flights;
+	struct tn_secret secret;
+	uint64_t segment_bytes; /* of new stores; 0: the store's choice */
+	uint64_t slot_bytes;	/* of the blocks announced at open; 0: none were */
+	uint64_t stored_slots;	/* of the stores that were there */
+	uint64_t entropy[2]; /* secrets and UUIDs of new stores come from it; zero: from the kernel (simulations set it) */
+	char *dir_paths;
+
+	struct tn_op *ops;
+	uint64_t free_ops; /* shared: tagged stack of op indices */
+	struct tn_op *offloads; /* the owner's own operations */
+	uint32_t noffloads;
+	struct tn_list loads, saves; /* active */
+	uint32_t *offload_queue; /* ring of host slots */
+	uint32_t offload_head, offload_count, offload_size;
+	uint64_t offload_queued; /* tickets: how many were ever queued */
+	int offload_error;     /* of the last one that failed */
+	uint32_t failed_slots; /* TN_DIRTY_FAILED */
+	struct tn_list flushes;
+
+	struct tn_lease *leases;
+	uint32_t nleases;
+	uint64_t free_leases; /* shared: tagged stack */
+	tn_block *lease_blocks;
+	uint8_t *lease_tiers;
+
+	tn_block *doomed; /* ring: blocks to forget when unpinned */
+	uint32_t doomed_head, doomed_count, doomed_size;
+	uint8_t *is_doomed; /* by block: enum tn_doom; in the ring once if not TN_DOOM_NOT */
+	tn_slot *slot_scratch; /* TN_PLACES_AT_ONCE */
+	uint8_t *unread; /* bit a block: written to disk since open, and not loaded from there so far */
+	struct tn_recovery *recovery;
+
+	uint64_t space_disk_blocks[TN_STORE_SPACES_MAX], space_host_blocks[TN_STORE_SPACES_MAX];
+	uint64_t space_disk_coming[TN_STORE_SPACES_MAX]; /* slots of blocks that are being written */
+	uint64_t disk_entries, disk_capacity; /* of the disk policy; blocks admitted, written or not */
+	struct tn_events *events;
+	uint32_t *expiry; /* shared, by block: second after which it is not found; 0: none */
+	uint32_t ttl_used; /* shared */
+	uint32_t expiry_cursor;
+	uint64_t expiry_due_ns;
+	uint64_t tick; /* logical time: blocks referenced */
+	uint64_t disk_ns_per_mib, host_ns_per_mib; /* shared: estimates */
+	struct tn_counters c;
+	uint64_t lookups, lookup_blocks, hit_blocks; /* shared, any thread */
+	uint32_t max_blocks, max_objects, max_pages;
+};
+
+/* cache.c: what tn_cache_open is made of; a simulation has its own I/O engine, clock and executor (open.c) */
+int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out);
+void tn_cache_free(struct tn_cache *cache);
+
+/* owner.c */
+/* One turn of the loop; false if nothing happened. *due_ns: when to come back without being woken. */
+bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns);
+/*
+ * After a step in which nothing happened: sleeps in the engine until a completion, a wake-up or the time is up;
+ * whether there was a completion.
+ */
+bool tn_core_wait(struct tn_cache *cache, uint64_t timeout_ns);
+bool tn_core_idle(const struct tn_cache *cache);
+bool tn_forked(const struct tn_cache *cache);
+int tn_owner_start(struct tn_cache *cache);
+void tn_owner_stop(struct tn_cache *cache);
+void tn_owner_send(struct tn_cache *cache, struct tn_cmd *cmd);
+/* Runs fn(arg) on the owner thread and waits for it. */
+int tn_owner_call(struct tn_cache *cache, int (*fn)(struct tn_cache *cache, void *arg), void *arg);
+void tn_op_kick(struct tn_op *op);
+bool tn_op_kicked(struct tn_op *op);
+void tn_op_notify(struct tn_op *op);
+void tn_op_drained(struct tn_op *op);
+/* Waits until *word != value or the deadline; 0 or -ETIMEDOUT. */
+int tn_futex_wait(uint32_t *word, uint32_t value, uint64_t deadline_ns);
+void tn_futex_wake(uint32_t *word);
+
+/* open.c: everything that opens and closes on the owner thread */
+int tn_core_open(struct tn_cache *cache);
+int tn_core_close(struct tn_cache *cache);
+
+/* open.c, owner thread: what becomes known with the first space */
+void tn_capacity_known(struct tn_cache *cache, uint32_t cls);
+int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape);
+
+/* op.c */
+int tn_ops_create(struct tn_cache *cache);
+void tn_ops_destroy(struct tn_cache *cache);
+struct tn_op *tn_op_take(struct tn_cache *cache);
+void tn_op_give(struct tn_op *op);
+int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
+	      const uint32_t *pages);
+uint64_t tn_stack_pop(uint64_t *head, uint32_t (*next)(void *arg, uint32_t i), void *arg);
+void tn_stack_push(uint64_t *head, uint32_t i, uint32_t *next);
+void tn_op_span(struct tn_op *op, uint32_t i, struct tn_span *span);
+
+/* load.c, save.c, offload.c: one step each; return whether anything happened */
+void tn_load_start(struct tn_cmd *cmd);
+bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns);
+void tn_save_start(struct tn_cmd *cmd);
+bool tn_saves_step(struct tn_cache *cache);
+bool tn_save_events_pending(const struct tn_cache *cache);
+bool tn_save_op_step(struct tn_op *op);
+void tn_offload_push(struct tn_cache *cache, uint32_t host_slot);
+bool tn_offload_step(struct tn_cache *cache);
+bool tn_flush_step(struct tn_cache *cache);
+/* tn_flush in two halves, for those who may not wait: NULL without memory; poll frees it unless it says -EAGAIN. */
+struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache);
+int tn_flush_poll(struct tn_flush_waiter *w);
+
+/* evict.c: places and blocks that go */
+uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);
+uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want);
+uint32_t tn_host_slot_get(struct tn_cache *cache, tn_block b);
+void tn_block_leaves_disk(struct tn_cache *cache, tn_block b, bool failed, bool eio);
+void tn_block_leaves_host(struct tn_cache *cache, tn_block b);
+void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_slot, bool dirty);
+void tn_block_arrives_on_disk(struct tn_cache *cache, tn_block b, tn_slot slot);
+void tn_block_doom(struct tn_cache *cache, tn_block b);
+bool tn_doomed_step(struct tn_cache *cache);
+void tn_doomed_end(struct tn_cache *cache);
+void tn_block_try_forget(struct tn_cache *cache, tn_block b);
+/* Which blocks may go: those that nobody holds, of one space or of any (-1). */
+struct tn_usable {
+	struct tn_cache *cache;
+	int space;
+};
+bool tn_disk_usable(void *arg, uint32_t id);
+uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b);
+bool tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info);
+void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_policy_block *info);
+void tn_disk_entry_del(struct tn_cache *cache, tn_block b, enum tn_policy_why why);
+uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);
+void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, tn_block parent);
+void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial);
+void tn_request_ends(struct tn_op *op);
+
+/* watch.c: events, expiry */
+int tn_watch_create(struct tn_cache *cache);
+void tn_watch_destroy(struct tn_cache *cache);
+void tn_watch_raise(struct tn_cache *cache, tn_block b, enum tn_tier tier, enum tn_block_event_kind kind);
+void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);
+bool tn_watch_expired(const struct tn_cache *cache, tn_block b);
+uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns);
+
+/* flights.c */
+int tn_flights_create(const struct tn_alloc *alloc, uint32_t max, struct tn_flights **out);
+void tn_flights_destroy(struct tn_flights *f);
+struct tn_item *tn_flights_get(const struct tn_flights *f, tn_block b);
+void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_item *item);
+void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_item *item);
+
+/* workers.c */
+int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(void *arg), void *arg,
+		      struct tn_workers **out);
+void tn_workers_destroy(struct tn_workers *w);
+struct tn_exec *tn_workers_exec(struct tn_workers *w);
+
+#endif

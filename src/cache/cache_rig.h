@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A small cache on a temporary directory, for tests through the public API: blocks of 4 layers and 4 pages, whose
+ * content follows from their number and is checked to the byte whenever it is loaded.
+ */
+#ifndef TN_CACHE_RIG_H
+#define TN_CACHE_RIG_H
+
+#include <stdbool.h>
+#include <tenuto/tenuto.h>
+
+#define RIG_LAYERS 4u
+#define RIG_PAGES 4u /* a block */
+#define RIG_POOL_PAGES 1024u
+#define RIG_SECOND 1000000000ull
+
+struct rig {
+	char dir[256];
+	struct tn_cache *cache;
+	struct tn_space *space;
+	struct tn_pool *pool;
+	struct tn_geometry g;
+	unsigned char *memory;
+	void *bases[RIG_LAYERS];
+	struct tn_cache_opts opts;
+	const char *dirs[1];
+};
+
+uint64_t rig_now_ns(void);
+uint64_t rig_soon(void);
+int rig_open(struct rig *r);
+int rig_close(struct rig *r);
+void rig_set_up(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim);
+void rig_tear_down(struct rig *r);
+struct tn_key rig_key(uint64_t i);
+unsigned char *rig_plane(struct rig *r, uint32_t layer, uint32_t plane, uint32_t page, uint32_t *bytes);
+void rig_content(struct rig *r, uint64_t id, uint32_t page_in_block, uint32_t page, bool check);
+void rig_save(struct rig *r, uint64_t first, uint32_t n, uint32_t first_page, struct tn_save_result *result);
+int rig_load(struct rig *r, uint64_t first, uint32_t n);
+struct tn_stats rig_stats(struct rig *r);
+int rig_match(struct rig *r, uint64_t first, uint32_t n);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several threads and loads at once, and loads that end early.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "cache_rig.h"
+#include "tn_test.h"
+
+struct loader {
+	struct rig *r;
+	uint32_t first_page;
+	int good;
+};
+
+static void *load_thread(void *arg)
+{
+	struct loader *l = arg;
+	struct tn_load *load;
+	struct tn_key keys[32];
+	uint32_t pages[32 * RIG_PAGES];
+
+	for (uint32_t i = 0; i < 32; i++)
+		keys[i] = rig_key(i + 1);
+	for (uint32_t i = 0; i < 32 * RIG_PAGES; i++)
+		pages[i] = l->first_page + i;
+	for (int round = 0; round < 20; round++) {
+		if (tn_load_begin(l->r->space, l->r->pool, keys, 32, pages, NULL, &load))
+			return NULL;
+		l->good = tn_load_wait(load, RIG_LAYERS - 1, rig_soon());
+		while (tn_load_end(load, NULL))
+			usleep(50);
+	}
+	return NULL;
+}
+
+static void loads_of_one_prefix_share_its_reads(void **state)
+{
+	struct tn_save_result res;
+	struct loader l[4];
+	pthread_t t[4];
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	rig_save(&r, 1, 32, 0, &res);
+	for (uint32_t i = 0; i < 4; i++) {
+		l[i] = (struct loader){&r, 256 + i * 128, -1};
+		assert_int_equal(pthread_create(&t[i], NULL, load_thread, &l[i]), 0);
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		pthread_join(t[i], NULL);
+		assert_int_equal(l[i].good, 32);
+		for (uint32_t k = 0; k < 32 * RIG_PAGES; k++)
+			rig_content(&r, 1 + k / RIG_PAGES, k % RIG_PAGES, l[i].first_page + k, true);
+	}
+	assert_true(rig_stats(&r).joined_blocks > 0);
+	assert_int_equal(rig_stats(&r).load_blocks, 4 * 20 * 32);
+	assert_true(rig_stats(&r).verified_objects + rig_stats(&r).joined_blocks * RIG_LAYERS == 4 * 20 * 32 * RIG_LAYERS);
+	rig_tear_down(&r);
+}
+
+static void cancelled_loads_end_and_never_hang(void **state)
+{
+	struct tn_save_result res;
+	struct tn_key keys[64];
+	uint32_t pages[64 * RIG_PAGES];
+	struct tn_rng rng;
+	struct rig r;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	rig_set_up(&r, 64u << 20, 0, 64);
+	rig_save(&r, 1, 64, 0, &res);
+	for (uint32_t i = 0; i < 64; i++)
+		keys[i] = rig_key(i + 1);
+	for (uint32_t i = 0; i < 64 * RIG_PAGES; i++)
+		pages[i] = 256 + i;
+	for (int round = 0; round < 300; round++) {
+		struct tn_load_opts lo;
+		struct tn_load *load;
+		uint8_t busy[8];
+		int rc;
+
+		tn_load_opts_init(&lo);
+		if (tn_rng_below(&rng, 2))
+			lo.deadline_ns = rig_now_ns() + tn_rng_below(&rng, 1000000);
+		assert_int_equal(tn_load_begin(r.space, r.pool, keys, 64, pages, &lo, &load), 0);
+		if (tn_rng_below(&rng, 2))
+			assert_int_equal(tn_load_cancel(load), 0);
+		if (tn_rng_below(&rng, 2))
+			assert_true(tn_load_wait(load, tn_rng_below(&rng, RIG_LAYERS), rig_soon()) >= 0);
+		while ((rc = tn_load_end(load, busy)) == -EBUSY)
+			;
+		assert_int_equal(rc, 0);
+	}
+	assert_int_equal(rig_load(&r, 1, 64), 64);
+	rig_tear_down(&r);
+}
+
+/* A completion between a waiter's last look and its sleep must not be missed. */
+static void no_wait_sleeps_through_its_completion(void **state)
+{
+	uint32_t pages[RIG_PAGES] = {512, 513, 514, 515}, rounds = tn_test_soak() ? 2000000 : 60000;
+	struct tn_key key = rig_key(1);
+	struct tn_save_result res;
+	struct tn_load *load;
+	uint64_t begin;
+	struct rig r;
+
+	rig_set_up(&r, 0, 16u << 20, 64);
+	rig_save(&r, 1, 1, 0, &res);
+	for (uint32_t i = 0; i < rounds; i++) {
+		assert_int_equal(tn_load_begin(r.space, r.pool, &key, 1, pages, NULL, &load), 0);
+		begin = rig_now_ns();
+		assert_int_equal(tn_load_wait(load, RIG_LAYERS - 1, begin + 20 * RIG_SECOND), 1);
+		assert_true(rig_now_ns() - begin < 19 * RIG_SECOND); /* a deadline would end the sleep */
+		assert_int_equal(tn_load_end(load, NULL), 0);
+	}
+	rig_tear_down(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_wait_sleeps_through_its_completion),
+		cmocka_unit_test(loads_of_one_prefix_share_its_reads),
+		cmocka_unit_test(cancelled_loads_end_and_never_hang),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blocks arriving in and leaving the tiers, and the policies being told. Owner thread only.
+ */
+#include <assert.h>
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/trace.h"
+#include "cache/cache_internal.h"
+
+#define DOOMED_PER_STEP 64u
+
+/* ---- what the policies know ----------------------------------------------------------------------------- */
+
+/*
+ * Entry ids: the disk policy's is the block, the host policy's the host slot. A block is an entry of the disk
+ * policy exactly while its residency on disk is not ABSENT - from admission, before it is written, on.
+ */
+uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b)
+{
+	if (b == TN_BLOCK_NONE || tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_ABSENT)
+		return TN_ENTRY_NONE;
+	return b;
+}
+
+static uint32_t host_entry(struct tn_cache *cache, tn_block b)
+{
+	if (b == TN_BLOCK_NONE || tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_PRESENT)
+		return TN_ENTRY_NONE;
+	return tn_block_slot(cache->registry, b, TN_TIER_HOST);
+}
+
+/* The space is mixed in by its constant multiple of the golden ratio, so that spaces do not share ghosts. */
+uint64_t tn_key_hash(const struct tn_key *key, uint16_t space)
+{
+	return key->word[0] ^ space * 0x9e3779b97f4a7c15u;
+}
+
+static uint64_t block_hash(const struct tn_cache *cache, tn_block b)
+{
+	struct tn_key key = tn_block_key(cache->registry, b);
+
+	return tn_key_hash(&key, tn_block_space(cache->registry, b));
+}
+
+static void describe(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial, struct tn_policy_block *info)
+{
+	*info = (struct tn_policy_block){
+		.key_hash = block_hash(cache, b),
+		.parent = TN_ENTRY_NONE,
+		.depth = tn_block_depth(cache->registry, b),
+		.from_end = from_end,
+		.partial = partial,
+	};
+}
+
+void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, tn_block parent)
+{
+	struct tn_policy_request req = {blocks, hits, TN_ENTRY_NONE};
+
+	if (cache->disk_policy) {
+		req.parent = tn_disk_entry(cache, parent);
+		cache->disk_policy->ops->request(cache->disk_policy, &req);
+	}
+	if (cache->host_policy) {
+		req.parent = host_entry(cache, parent);
+		cache->host_policy->ops->request(cache->host_policy, &req);
+	}
+}
+
+static void touch_disk(struct tn_cache *cache, tn_block b, struct tn_policy_block *info)
+{
+	if (tn_disk_entry(cache, b) == TN_ENTRY_NONE)
+		return;
+	info->parent = tn_disk_entry(cache, tn_block_parent(cache->registry, b));
+	cache->disk_policy->ops->touch(cache->disk_policy, b, info);
+}
+
+static void touch_host(struct tn_cache *cache, tn_block b, struct tn_policy_block *info)
+{
+	uint32_t id = host_entry(cache, b);
+
+	if (id == TN_ENTRY_NONE)
+		return;
+	info->parent = host_entry(cache, tn_block_parent(cache->registry, b));
+	cache->host_policy->ops->touch(cache->host_policy, id, info);
+}
+
+/* A request references a block. To be called first block first; then tn_request_ends. */
+void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial)
+{
+	struct tn_policy_block info;
+
+	cache->tick++;
+	describe(cache, b, from_end, partial, &info);
+	touch_disk(cache, b, &info);
+	touch_host(cache, b, &info);
+	if (tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_PRESENT)
+		tn_store_touch(cache->store, tn_block_slot(cache->registry, b, TN_TIER_DISK), (uint32_t)cache->tick);
+}
+
+/*
+ * For policies that go by recency alone: the blocks of the request and those before them, last block first, so
+ * that the first block ends up the most recent - it is needed by all the others.
+ */
+void tn_request_ends(struct tn_op *op)
+{
+	struct tn_cache *cache = op->cache;
+	bool disk = cache->disk_policy && !cache->disk_policy->ops->forward;
+	tn_block b = TN_BLOCK_NONE;
+	struct tn_policy_block info;
+	uint32_t from_end = 0;
+
+	if (!disk && !cache->host_policy)
+		return;
+	for (uint32_t i = op->n; i-- > 0; from_end++) {
+		if (op->items[i].block == TN_BLOCK_NONE)
+			continue;
+		b = op->items[i].block;
+		describe(cache, b, from_end, false, &info);
+		if (disk)
+			touch_disk(cache, b, &info);
+		touch_host(cache, b, &info);
+	}
+	b = TN_BLOCK_NONE;
+	if (!tn_key_is_zero(&op->parent))
+		b = tn_registry_find_one(cache->registry, op->space->index, &op->parent, false);
+	for (; b != TN_BLOCK_NONE; b = tn_block_parent(cache->registry, b), from_end++) {
+		describe(cache, b, from_end, false, &info);
+		if (disk)
+			touch_disk(cache, b, &info);
+		touch_host(cache, b, &info);
+	}
+}
+
+/* ---- arriving ------------------------------------------------------------------------------------------- */
+
+/* Whether the policy wants a new block on disk; if that takes another's place, that one is gone on return. */
+bool tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info)
+{
+	bool full = cache->disk_entries >= cache->disk_capacity;
+	struct tn_usable u = {cache, -1};
+
+	if (!cache->disk_policy->ops->admit(cache->disk_policy, info, full, tn_disk_usable, &u))
+		return false;
+	return !full || tn_evict_disk(cache, 1, -1) == 1;
+}
+
+void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_policy_block *info)
+{
+	tn_block_set_residency(cache->registry, b, TN_TIER_DISK, TN_FILLING);
+	cache->disk_policy->ops->insert(cache->disk_policy, b, info);
+	cache->disk_entries++;
+}
+
+void tn_disk_entry_del(struct tn_cache *cache, tn_block b, enum tn_policy_why why)
+{
+	tn_block_set_residency(cache->registry, b, TN_TIER_DISK, TN_ABSENT);
+	cache->disk_policy->ops->remove(cache->disk_policy, b, block_hash(cache, b), why);
+	cache->disk_entries--;
+}
+
+void tn_block_arrives_on_disk(struct tn_cache *cache, tn_block b, tn_slot slot)
+{
+	tn_block_set_slot(cache->registry, b, TN_TIER_DISK, slot);
+	tn_block_set_residency(cache->registry, b, TN_TIER_DISK, cache->is_doomed[b] == TN_DOOM_DROPPED ? TN_DRAINING : TN_PRESENT);
+	cache->space_disk_blocks[tn_block_space(cache->registry, b)]++;
+	cache->c.disk_blocks++;
+	cache->unread[b / 8u] |= (uint8_t)(1u << b % 8u);
+	tn_watch_raise(cache, b, TN_TIER_DISK, TN_EVENT_STORED);
+	TN_TRACE2(block_on_disk, b, slot);
+}
+
+/* An admitted block that is not on disk yet waits for its offload. */
+void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_slot, bool dirty)
+{
+	struct tn_policy_block info;
+
+	tn_host_set_block(cache->host, host_slot, b);
+	tn_block_set_slot(cache->registry, b, TN_TIER_HOST, host_slot);
+	tn_block_set_residency(cache->registry, b, TN_TIER_HOST, TN_PRESENT);
+	describe(cache, b, 0, false, &info);
+	info.parent = host_entry(cache, tn_block_parent(cache->registry, b));
+	cache->host_policy->ops->insert(cache->host_policy, host_slot, &info);
+	cache->space_host_blocks[tn_block_space(cache->registry, b)]++;
+	cache->c.host_blocks++;
+	tn_watch_raise(cache, b, TN_TIER_HOST, TN_EVENT_STORED);
+	if (dirty)
+		tn_offload_push(cache, host_slot);
+}
+
+/* ---- leaving -------------------------------------------------------------------------------------------- */
+
+static tn_slot detach_from_disk(struct tn_cache *cache, tn_block b, enum tn_policy_why why)
+{
+	tn_slot slot = tn_block_slot(cache->registry, b, TN_TIER_DISK);
+
+	tn_watch_raise(cache, b, TN_TIER_DISK, TN_EVENT_REMOVED);
+	tn_disk_entry_del(cache, b, why);
+	tn_block_set_slot(cache->registry, b, TN_TIER_DISK, TN_SLOT_NONE);
+	cache->space_disk_blocks[tn_block_space(cache->registry, b)]--;
+	cache->c.disk_blocks--;
+	cache->unread[b / 8u] &= (uint8_t)~(1u << b % 8u);
+	return slot;
+}
+
+/* Its slot failed (checksum; I/O error if eio), or it is not wanted any more. */
+void tn_block_leaves_disk(struct tn_cache *cache, tn_block b, bool failed, bool eio)
+{
+	tn_slot slot;
+
+	if (tn_block_residency(cache->registry, b, TN_TIER_DISK) != TN_PRESENT &&
+	    tn_block_residency(cache->registry, b, TN_TIER_DISK) != TN_DRAINING)
+		return;
+	slot = detach_from_disk(cache, b, TN_POLICY_DROPPED);
+	if (failed)
+		tn_store_fail_slot(cache->store, slot, eio);
+	else
+		tn_store_remove(cache->store, slot);
+}
+
+void tn_block_leaves_host(struct tn_cache *cache, tn_block b)
+{
+	uint32_t slot = tn_block_slot(cache->registry, b, TN_TIER_HOST);
+
+	tn_watch_raise(cache, b, TN_TIER_HOST, TN_EVENT_REMOVED);
+	tn_block_set_residency(cache->registry, b, TN_TIER_HOST, TN_ABSENT);
+	tn_block_set_slot(cache->registry, b, TN_TIER_HOST, TN_SLOT_NONE);
+	cache->host_policy->ops->remove(cache->host_policy, slot, block_hash(cache, b), TN_POLICY_EVICTED);
+	cache->space_host_blocks[tn_block_space(cache->registry, b)]--;
+	cache->c.host_blocks--;
+	if (cache->host_dirty[slot] == TN_DIRTY_FAILED) {
+		cache->failed_slots--;
+	} else if (cache->host_dirty[slot]) { /* it was to go to disk; its place in the queue is skipped */
+		cache->host_dirty_slots--;
+		tn_disk_entry_del(cache, b, TN_POLICY_DROPPED);
+	}
+	cache->host_dirty[slot] = TN_DIRTY_NOT;
+	tn_host_put(cache->host, slot);
+}
+
+static void enter_ring(struct tn_cache *cache, tn_block b, enum tn_doom why)
+{
+	assert(cache->doomed_count < cache->doomed_size && cache->is_doomed[b] == TN_DOOM_NOT);
+	cache->is_doomed[b] = (uint8_t)why;
+	cache->doomed[(cache->doomed_head + cache->doomed_count++) % cache->doomed_size] = b;
+}
+
+/*
+ * A block that lies nowhere any more gives its record back; later, if somebody holds it - a lease, or for a
+ * moment a look-up on another thread.
+ */
+void tn_block_try_forget(struct tn_cache *cache, tn_block b)
+{
+	struct tn_registry *reg = cache->registry;
+
+	if (tn_block_state(reg, b) == TN_BLOCK_REGISTERED && cache->is_doomed[b] == TN_DOOM_NOT &&
+	    tn_block_residency(reg, b, TN_TIER_DISK) == TN_ABSENT &&
+	    tn_block_residency(reg, b, TN_TIER_HOST) == TN_ABSENT && tn_block_forget(reg, b) != 0)
+		enter_ring(cache, b, TN_DOOM_NOWHERE);
+}
+
+/* ---- making room ------------------------------------------------------------------------------------------ */
+
+bool tn_disk_usable(void *arg, uint32_t id)
+{
+	const struct tn_usable *u = arg;
+	struct tn_registry *reg = u->cache->registry;
+
+	return tn_block_refs(reg, id) == 0 && tn_block_residency(reg, id, TN_TIER_DISK) == TN_PRESENT &&
+	       (u->space < 0 || tn_block_space(reg, id) == u->space);
+}
+
+static bool host_usable(void *arg, uint32_t slot)
+{
+	const struct tn_usable *u = arg;
+	tn_block b = tn_host_block(u->cache->host, slot);
+
+	return (u->cache->host_dirty[slot] == TN_DIRTY_NOT || u->cache->host_dirty[slot] == TN_DIRTY_FAILED) &&
+	       tn_block_refs(u->cache->registry, b) == 0;
+}
+
+/* Evicts up to `want` blocks from disk (of one space, or any: -1); returns how many. */
+uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space)
+{
+	struct tn_usable u = {cache, space};
+	uint32_t n = 0;
+
+	if (!cache->store)
+		return 0;
+	while (n < want) {
+		tn_block b = cache->disk_policy->ops->victim(cache->disk_policy, tn_disk_usable, &u);
+
+		if (b == TN_ENTRY_NONE)
+			break;
+		TN_TRACE2(evict_disk, b, tn_block_slot(cache->registry, b, TN_TIER_DISK));
+		if (!tn_block_withdraw(cache->registry, b, TN_TIER_DISK))
+			continue; /* pinned meanwhile: not usable any more */
+		tn_store_remove(cache->store, detach_from_disk(cache, b, TN_POLICY_EVICTED));
+		tn_block_try_forget(cache, b);
+		cache->c.evicted_disk_blocks++;
+		n++;
+	}
+	return n;
+}
+
+uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want)
+{
+	struct tn_usable u = {cache, -1};
+	uint32_t n = 0;
+
+	if (!cache->host || !cache->host_policy)
+		return 0;
+	while (n < want) {
+		uint32_t slot = cache->host_policy->ops->victim(cache->host_policy, host_usable, &u);
+		tn_block b;
+
+		if (slot == TN_ENTRY_NONE)
+			break;
+		b = tn_host_block(cache->host, slot);
+		if (!tn_block_withdraw(cache->registry, b, TN_TIER_HOST))
+			continue;
+		tn_block_leaves_host(cache, b);
+		tn_block_try_forget(cache, b);
+		cache->c.evicted_host_blocks++;
+		n++;
+	}
+	return n;
+}
+
+/* A free host slot, evicting if need be; TN_HOST_NONE if all are pinned or still to be offloaded. */
+uint32_t tn_host_slot_get(struct tn_cache *cache, tn_block b)
+{
+	uint32_t slot = tn_host_take(cache->host, b);
+
+	if (slot == TN_HOST_NONE && tn_evict_host(cache, 1) == 1)
+		slot = tn_host_take(cache->host, b);
+	return slot;
+}
+
+/* ---- blocks that go when nobody holds them any more ---------------------------------------------------------- */
+
+static bool draining(const struct tn_cache *cache, tn_block b)
+{
+	return tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_DRAINING ||
+	       tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_DRAINING;
+}
+
+/* A block is in the ring once, and until it leaves it its record stays its own, whatever becomes of its places. */
+void tn_block_doom(struct tn_cache *cache, tn_block b)
+{
+	struct tn_registry *reg = cache->registry;
+
+	if (tn_block_residency(reg, b, TN_TIER_DISK) == TN_PRESENT)
+		tn_block_set_residency(reg, b, TN_TIER_DISK, TN_DRAINING);
+	if (tn_block_residency(reg, b, TN_TIER_HOST) == TN_PRESENT)
+		tn_block_set_residency(reg, b, TN_TIER_HOST, TN_DRAINING);
+	if (!draining(cache, b))
+		return;
+	if (cache->is_doomed[b] == TN_DOOM_NOT)
+		enter_ring(cache, b, TN_DOOM_DROPPED);
+	cache->is_doomed[b] = TN_DOOM_DROPPED;
+}
+
+static bool bury(struct tn_cache *cache, tn_block b, bool held_too)
+{
+	struct tn_registry *reg = cache->registry;
+	bool dropped;
+
+	if (tn_block_refs(reg, b) > 0 && !held_too)
+		return false;
+	dropped = cache->is_doomed[b] == TN_DOOM_DROPPED;
+	cache->is_doomed[b] = TN_DOOM_NOT;
+	if (tn_block_residency(reg, b, TN_TIER_HOST) == TN_DRAINING)
+		tn_block_leaves_host(cache, b);
+	if (tn_block_residency(reg, b, TN_TIER_DISK) == TN_DRAINING)
+		tn_block_leaves_disk(cache, b, false, false);
+	tn_block_try_forget(cache, b);
+	cache->c.dropped_blocks += dropped;
+	return true;
+}
+
+/* At the end of the cache: nothing of what was dropped may be there at the next opening, whoever holds it. */
+void tn_doomed_end(struct tn_cache *cache)
+{
+	/* Once round: a record that somebody still holds comes back to the ring, but lies nowhere any more. */
+	for (uint32_t k = cache->doomed_count; k > 0; k--) {
+		tn_block b = cache->doomed[cache->doomed_head];
+
+		cache->doomed_head = (cache->doomed_head + 1) % cache->doomed_size;
+		cache->doomed_count--;
+		bury(cache, b, true);
+	}
+}
+
+bool tn_doomed_step(struct tn_cache *cache)
+{
+	uint32_t buried = 0;
+
+	/* All of them are looked at: those in front may be held for long. */
+	for (uint32_t k = cache->doomed_count; k > 0 && buried < DOOMED_PER_STEP; k--) {
+		tn_block b = cache->doomed[cache->doomed_head];
+
+		cache->doomed_head = (cache->doomed_head + 1) % cache->doomed_size;
+		cache->doomed_count--;
+		if (bury(cache, b, false)) {
+			buried++;
+		} else {
+			cache->doomed[(cache->doomed_head + cache->doomed_count) % cache->doomed_size] = b;
+			cache->doomed_count++;
+		}
+	}
+	return buried > 0;
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bringing the core up and down, on the owner thread: engine, store with recovery, registry, policies, tiers.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+#include "ioengine/ioengine.h"
+
+#define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
+#define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities */
+
+/* ---- recovery ----------------------------------------------------------------------------------------------- */
+
+/*
+ * What the store found: registered at once, given to the policy afterwards in the order of last use. By block,
+ * because a released one's record is used again.
+ */
+struct recovered {
+	uint32_t recency;
+	uint32_t depth; /* known once all are linked */
+	tn_block block;
+};
+
+struct tn_recovery {
+	struct tn_cache *cache;
+	struct recovered *list;
+	size_t count, room;
+};
+
+static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entry *entry)
+{
+	struct tn_recovery *r = arg;
+	struct tn_registry *reg = r->cache->registry;
+	tn_block b;
+
+	if (entry->flags & TN_ENTRY_EXPIRES)
+		return UINT32_MAX;
+	if (tn_block_adopt(reg, entry->space, &entry->key, &entry->parent, &b) < 0)
+		return UINT32_MAX;
+	if (tn_block_residency(reg, b, TN_TIER_DISK) != TN_ABSENT)
+		return UINT32_MAX; /* the store releases an older one first: this one is the older */
+	tn_block_set_slot(reg, b, TN_TIER_DISK, slot);
+	tn_block_set_residency(reg, b, TN_TIER_DISK, TN_PRESENT);
+	r->list[b] = (struct recovered){entry->recency, 0, b};
+	r->count = b < r->count ? r->count : b + 1;
+	return b;
+}
+
+static void on_release(void *arg, tn_slot slot, uint32_t cookie)
+{
+	struct tn_recovery *r = arg;
+
+	tn_block_set_residency(r->cache->registry, cookie, TN_TIER_DISK, TN_ABSENT);
+	tn_block_forget(r->cache->registry, cookie);
+}
+
+static int by_recency(const void *a, const void *b)
+{
+	const struct recovered *x = a, *y = b;
+
+	if (x->recency != y->recency)
+		return x->recency < y->recency ? -1 : 1;
+	if (x->depth != y->depth) /* of one request: the first block is the most recent, all others need it */
+		return x->depth > y->depth ? -1 : 1;
+	return x->block < y->block ? -1 : x->block > y->block;
+}
+
+static void fill_policy(struct tn_recovery *r)
+{
+	struct tn_cache *cache = r->cache;
+	struct tn_registry *reg = cache->registry;
+	size_t n = 0;
+
+	tn_registry_relink(reg);
+	for (size_t i = 0; i < r->count; i++)
+		r->list[i].depth = tn_block_depth(reg, r->list[i].block);
+	for (size_t b = 0; b < r->count; b++)
+		if (tn_block_state(reg, (tn_block)b) == TN_BLOCK_REGISTERED &&
+		    tn_block_residency(reg, (tn_block)b, TN_TIER_DISK) == TN_PRESENT)
+			r->list[n++] = r->list[b];
+	qsort(r->list, n, sizeof(*r->list), by_recency);
+	for (size_t i = 0; i < n; i++) {
+		tn_block b = r->list[i].block;
+		struct tn_key key;
+		struct tn_policy_block info;
+
+		key = tn_block_key(reg, b);
+		info = (struct tn_policy_block){
+			.key_hash = tn_key_hash(&key, tn_block_space(reg, b)),
+			.parent = tn_disk_entry(cache, tn_block_parent(reg, b)),
+			.depth = tn_block_depth(reg, b),
+		};
+		cache->disk_policy->ops->insert(cache->disk_policy, b, &info);
+		cache->disk_entries++;
+		cache->space_disk_blocks[tn_block_space(reg, b)]++;
+		cache->c.disk_blocks++;
+		cache->tick = r->list[i].recency;
+	}
+	cache->c.recovered_blocks = cache->c.disk_blocks;
+}
+
+/* ---- what the store asks later ------------------------------------------------------------------------------ */
+
+static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry)
+{
+	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
+	tn_block parent = tn_block_parent(cache->registry, cookie);
+
+	entry->key = tn_block_key(cache->registry, cookie);
+	entry->space = tn_block_space(cache->registry, cookie);
+	entry->flags = cache->expiry[cookie] ? TN_ENTRY_EXPIRES : 0;
+	entry->parent = (struct tn_key){{0, 0}};
+	if (parent != TN_BLOCK_NONE)
+		entry->parent = tn_block_key(cache->registry, parent);
+}
+
+static void on_evict(void *arg, tn_slot slot, uint32_t cookie)
+{
+	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
+
+	if (tn_block_residency(cache->registry, cookie, TN_TIER_DISK) == TN_PRESENT)
+		tn_block_doom(cache, cookie);
+}
+
+static void on_health(void *arg, uint32_t device, enum tn_health health)
+{
+	static const char *const names[] = {"healthy", "slow", "read-only", "offline"};
+	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
+
+	tn_log(&cache->log, health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "device %s is %s now",
+	       cache->o.dirs[device], names[health]);
+}
+
+/* ---- parts -------------------------------------------------------------------------------------------------- */
+
+static void wake_owner(void *arg)
+{
+	tn_io_wake(((struct tn_cache *)arg)->io);
+}
+
+static int open_engine(struct tn_cache *cache)
+{
+	struct tn_ioengine_opts o = {
+		.depth = 64,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.log = &cache->log,
+	};
+
+	/* Room for the data, the headers and the store's own requests. */
+	while (o.depth < cache->o.io_depth + 64 && o.depth < 4096)
+		o.depth *= 2;
+	if (strcmp(cache->o.io_engine, "auto") == 0)
+		o.kind = TN_IOENGINE_AUTO;
+	else if (strcmp(cache->o.io_engine, "io_uring") == 0)
+		o.kind = TN_IOENGINE_URING;
+	else if (strcmp(cache->o.io_engine, "posix") == 0)
+		o.kind = TN_IOENGINE_POSIX;
+	else
+		return tn_fail(-EINVAL, "io_engine \"%s\": must be auto, io_uring or posix", cache->o.io_engine);
+	return tn_ioengine_create(&o, &cache->io);
+}
+
+static int open_workers(struct tn_cache *cache)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint32_t n = cache->o.workers;
+
+	if (n == 0)
+		n = cpus >= 8 ? 4 : cpus >= 2 ? (uint32_t)cpus / 2 : 1;
+	if (tn_workers_create(n, cache->alloc, wake_owner, cache, &cache->workers))
+		return tn_error_last()->code;
+	cache->exec = tn_workers_exec(cache->workers);
+	return 0;
+}
+
+/* Slots of new stores: one for each block of the size that was announced, and some for those in between. */
+static uint64_t new_slots(const struct tn_cache *cache)
+{
+	uint64_t each = cache->slot_bytes ? cache->slot_bytes : LEAST_BLOCK_BYTES;
+
+	return cache->o.disk_bytes / each + cache->o.disk_bytes / each / 8 + 1024;
+}
+
+/* Tables for every block that the tiers can hold. */
+static uint64_t table_blocks(const struct tn_cache *cache)
+{
+	const struct tn_cache_opts *o = &cache->o;
+	uint64_t disk = o->ndirs == 0 ? 0 : new_slots(cache) > cache->stored_slots ? new_slots(cache) : cache->stored_slots;
+	uint64_t each = cache->slot_bytes && cache->slot_bytes < LEAST_BLOCK_BYTES ? cache->slot_bytes : LEAST_BLOCK_BYTES;
+	uint64_t n = disk + o->host_bytes / each + RECORD_RESERVE;
+
+	if (o->max_blocks)
+		n = o->max_blocks;
+	return n > 1u << 31 ? 1u << 31 : n;
+}
+
+/* Lays new stores out for blocks of the given geometry: the bytes that disk_blocks of them need, and the segments. */
+static int plan_layout(struct tn_cache *cache, uint64_t *bytes)
+{
+	uint64_t blocks = cache->o.disk_blocks, least;
+	struct tn_shape s;
+	uint32_t *sizes;
+
+	if (tn_shape_init(cache->o.geometry, &s))
+		return tn_error_last()->code;
+	if (blocks == 0) {
+		blocks = cache->o.disk_bytes / (s.slot_bytes + TN_STORE_HEADER_BYTES);
+		blocks = blocks > 64 ? blocks - 64 : 1;
+	}
+	sizes = tn_get(cache->alloc, s.layers * sizeof(*sizes));
+	if (!sizes)
+		return tn_fail(-ENOMEM, "no memory");
+	for (uint32_t i = 0; i < s.layers; i++)
+		sizes[i] = s.object_bytes;
+	cache->slot_bytes = s.slot_bytes;
+	least = tn_store_bytes_for(blocks, (uint32_t)cache->o.ndirs, s.layers, sizes, &cache->segment_bytes);
+	tn_put(cache->alloc, sizes, s.layers * sizeof(*sizes));
+	*bytes = least;
+	return 0;
+}
+
+/* A tenth of what is free. */
+static int spare_bytes(const struct tn_cache *cache, uint64_t *bytes)
+{
+	struct statvfs fs;
+
+	*bytes = 0;
+	for (size_t i = 0; i < cache->o.ndirs; i++) {
+		if (statvfs(cache->o.dirs[i], &fs))
+			return tn_fail(-errno, "directory %s: %s", cache->o.dirs[i], strerror(errno));
+		*bytes += (uint64_t)fs.f_bavail * fs.f_frsize / 10;
+	}
+	return 0;
+}
+
+/* What the directories hold already, and the capacity of new stores if it was not given. */
+static int plan_capacity(struct tn_cache *cache)
+{
+	struct tn_store_opts so = {.io = cache->io, .alloc = cache->alloc, .clock = &cache->clock, .log = &cache->log};
+	uint64_t existing = 0, size, slots;
+	int rc = 0;
+
+	for (size_t i = 0; i < cache->o.ndirs; i++)
+		if (tn_store_capacity(&so, cache->o.dirs[i], &size, &slots) == 0) {
+			existing += size;
+			cache->stored_slots += slots;
+		}
+	if (cache->o.geometry && (cache->o.disk_bytes || cache->o.disk_blocks)) {
+		rc = plan_layout(cache, &size);
+		if (rc == 0 && cache->o.disk_bytes == 0)
+			cache->o.disk_bytes = size;
+	}
+	if (rc == 0 && cache->o.disk_bytes == 0 && existing == 0)
+		rc = spare_bytes(cache, &cache->o.disk_bytes);
+	return rc;
+}
+
+static int open_registry(struct tn_cache *cache)
+{
+	struct tn_registry_opts ro = {.alloc = cache->alloc};
+	struct tn_policy_opts po = {.alloc = cache->alloc, .seed = cache->o.seed};
+	int rc;
+
+	cache->max_blocks = ro.max_blocks = (uint32_t)table_blocks(cache);
+	rc = tn_registry_create(&ro, &cache->registry);
+	if (rc || cache->o.ndirs == 0)
+		return rc;
+	po.capacity = cache->max_blocks;
+	po.target = (uint32_t)cache->o.disk_blocks;
+	rc = tn_policy_find(cache->o.policy, &cache->policy_ops);
+	return rc ? rc : cache->policy_ops->create(&po, &cache->disk_policy);
+}
+
+static int open_store(struct tn_cache *cache, struct tn_recovery *r)
+{
+	struct tn_store_opts so = {
+		.io = cache->io,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.log = &cache->log,
+		.dirs = cache->o.dirs,
+		.ndirs = (uint32_t)cache->o.ndirs,
+		.capacity_bytes = cache->o.disk_bytes,
+		.segment_bytes = cache->segment_bytes,
+		.max_slots = (uint32_t)(new_slots(cache) < UINT32_MAX ? new_slots(cache) : UINT32_MAX),
+		.read_only = cache->o.read_only,
+		.prepare = true,
+		.write_bytes_per_day = cache->o.write_bytes_per_day,
+		.lock_timeout_ns = cache->o.lock_timeout_ns,
+		.entropy = {cache->entropy[0], cache->entropy[1]},
+		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r},
+	};
+	int rc;
+
+	r->room = cache->max_blocks;
+	r->list = tn_get(cache->alloc, tn_array_bytes(r->room, sizeof(*r->list)));
+	if (!r->list)
+		return tn_fail(-ENOMEM, "no memory to recover %zu blocks", r->room);
+	rc = tn_store_open(&so, &cache->store);
+	if (rc == 0) {
+		cache->secret = tn_store_secret(cache->store);
+		fill_policy(r);
+	}
+	tn_put(cache->alloc, r->list, tn_array_bytes(r->room, sizeof(*r->list)));
+	r->list = NULL;
+	return rc;
+}
+
+static int open_tiers(struct tn_cache *cache)
+{
+	struct tn_mover_opts mo = {
+		.io = cache->io,
+		.store = cache->store,
+		.exec = cache->exec,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.io_depth = cache->o.io_depth,
+	};
+	struct tn_headers_opts ho = {
+		.store = cache->store,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.cache_bytes = cache->o.header_cache_bytes,
+	};
+	uint64_t active = (uint64_t)cache->o.max_ops * cache->o.max_op_blocks;
+	int rc = tn_mover_create(&mo, &cache->mover);
+
+	ho.mover = cache->mover;
+	if (rc == 0 && cache->store)
+		rc = tn_headers_create(&ho, &cache->headers);
+	if (rc == 0 && cache->o.host_bytes)
+		rc = tn_host_create(cache->o.host_bytes, cache->alloc, &cache->host);
+	if (rc == 0)
+		rc = tn_flights_create(cache->alloc, active < cache->max_blocks ? (uint32_t)active : cache->max_blocks,
+				       &cache->flights);
+	if (rc)
+		return rc;
+	cache->doomed_size = cache->max_blocks;
+	cache->doomed = tn_get(cache->alloc, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
+	cache->is_doomed = tn_get(cache->alloc, cache->max_blocks);
+	cache->slot_scratch = tn_get(cache->alloc, TN_PLACES_AT_ONCE * sizeof(tn_slot));
+	cache->unread = tn_get(cache->alloc, cache->max_blocks / 8u + 1);
+	if (cache->unread)
+		memset(cache->unread, 0, cache->max_blocks / 8u + 1);
+	return cache->doomed && cache->is_doomed && cache->slot_scratch && cache->unread
+		       ? 0
+		       : tn_fail(-ENOMEM, "no memory for the cache's tables");
+}
+
+/* ---- known with the first space ------------------------------------------------------------------------------- */
+
+/* How many blocks the disk holds, once it is known how large they are. */
+void tn_capacity_known(struct tn_cache *cache, uint32_t cls)
+{
+	uint64_t slots = tn_store_class_slots(cache->store, cls), spare = slots / 32 < 8 ? 8 : slots / 32;
+	uint32_t reserve = cache->max_blocks / 2 < RECORD_RESERVE / 2 ? cache->max_blocks / 2 : RECORD_RESERVE / 2;
+
+	if (cache->disk_capacity)
+		return;
+	/* Some slots stay free: an evicted block's is not used again before its removal is durable. */
+	cache->disk_capacity = slots > 2 * spare ? slots - spare : (slots + 1) / 2;
+	if (cache->o.disk_blocks && cache->o.disk_blocks < cache->disk_capacity)
+		cache->disk_capacity = cache->o.disk_blocks;
+	if (cache->disk_capacity > cache->max_blocks - reserve)
+		cache->disk_capacity = cache->max_blocks - reserve;
+	/* What was recovered beyond a smaller capacity than last time. */
+	if (cache->disk_entries > cache->disk_capacity && !cache->o.read_only)
+		tn_evict_disk(cache, (uint32_t)(cache->disk_entries - cache->disk_capacity), -1);
+}
+
+/* The host tier's tables, made for the number of slots that the slab is cut into. */
+int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape)
+{
+	uint32_t before = tn_host_slots(cache->host), slots;
+	struct tn_policy_opts po = {.alloc = cache->alloc, .seed = cache->o.seed};
+	const struct tn_policy_ops *lru;
+	int rc = tn_host_shape(cache->host, shape);
+
+	if (rc)
+		return rc;
+	slots = tn_host_slots(cache->host);
+	if (slots == before)
+		return 0;
+	if (cache->host_policy)
+		cache->host_policy->ops->destroy(cache->host_policy);
+	cache->host_policy = NULL;
+	tn_put(cache->alloc, cache->host_dirty, 2 * (size_t)before);
+	tn_put(cache->alloc, cache->offload_queue, tn_array_bytes(cache->offload_size, sizeof(uint32_t)));
+	cache->offload_size = slots * 2; /* a slot may be queued again while its old place is still there */
+	cache->offload_head = 0;
+	cache->host_dirty = tn_get(cache->alloc, 2 * (size_t)slots);
+	cache->host_queued = cache->host_dirty ? cache->host_dirty + slots : NULL;
+	cache->offload_count = 0;
+	cache->offload_queue = tn_get(cache->alloc, tn_array_bytes(cache->offload_size, sizeof(uint32_t)));
+	if (!cache->host_dirty || !cache->offload_queue)
+		return tn_fail(-ENOMEM, "no memory for %u host slots", slots);
+	po.capacity = slots;
+	rc = tn_policy_find("lru", &lru);
+	return rc ? rc : lru->create(&po, &cache->host_policy);
+}
+
+/* ---- up and down ------------------------------------------------------------------------------------------------ */
+
+static void close_parts(struct tn_cache *cache)
+{
+	const struct tn_alloc *a = cache->alloc;
+
+	tn_workers_destroy(cache->workers);
+	tn_headers_destroy(cache->headers);
+	tn_mover_destroy(cache->mover);
+	tn_flights_destroy(cache->flights);
+	if (cache->host) {
+		tn_put(a, cache->host_dirty, 2 * (size_t)tn_host_slots(cache->host));
+		tn_put(a, cache->offload_queue, tn_array_bytes(cache->offload_size, sizeof(uint32_t)));
+	}
+	tn_host_destroy(cache->host);
+	if (cache->host_policy)
+		cache->host_policy->ops->destroy(cache->host_policy);
+	if (cache->disk_policy)
+		cache->disk_policy->ops->destroy(cache->disk_policy);
+	tn_registry_destroy(cache->registry);
+	tn_watch_destroy(cache);
+	tn_put(a, cache->doomed, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
+	tn_put(a, cache->unread, cache->max_blocks / 8u + 1);
+	tn_put(a, cache->is_doomed, cache->max_blocks);
+	tn_put(a, cache->slot_scratch, TN_PLACES_AT_ONCE * sizeof(tn_slot));
+	tn_io_destroy(cache->io);
+	tn_put(a, cache->recovery, sizeof(*cache->recovery));
+}
+
+int tn_core_open(struct tn_cache *cache)
+{
+	int rc = cache->io ? 0 : open_engine(cache);
+
+	cache->recovery = tn_get(cache->alloc, sizeof(*cache->recovery));
+	if (rc == 0 && !cache->recovery)
+		rc = tn_fail(-ENOMEM, "no memory");
+	if (rc == 0 && cache->o.seed == 0)
+		rc = tn_rng_entropy(&cache->o.seed, sizeof(cache->o.seed));
+	if (rc == 0 && !cache->exec)
+		rc = open_workers(cache);
+	if (rc == 0 && cache->o.ndirs)
+		rc = plan_capacity(cache);
+	if (rc == 0)
+		rc = open_registry(cache);
+	if (rc == 0)
+		rc = tn_watch_create(cache);
+	if (rc == 0 && cache->o.ndirs) {
+		cache->recovery->cache = cache;
+		rc = open_store(cache, cache->recovery);
+	} else if (rc == 0) {
+		rc = tn_rng_entropy(&cache->secret, sizeof(cache->secret));
+	}
+	if (rc == 0)
+		rc = open_tiers(cache);
+	if (rc) {
+		if (cache->store)
+			tn_store_close(cache->store);
+		close_parts(cache);
+	}
+	return rc;
+}
+
+int tn_core_close(struct tn_cache *cache)
+{
+	int rc = 0;
+	struct tn_error error;
+
+	tn_doomed_end(cache);
+	if (cache->store)
+		rc = tn_store_close(cache->store);
+	/* No room is no error of the disk: the cache is bounded, and what finds no place goes. */
+	if (rc == 0 && cache->store && cache->failed_slots && cache->offload_error != -ENOSPC)
+		rc = tn_fail(cache->offload_error, "%u blocks in host memory could not be written to disk (error %d)",
+			     cache->failed_slots, -cache->offload_error);
+	error = *tn_error_last();
+
+	close_parts(cache);
+	return rc ? tn_fail_at(error.where, "", rc, "%s", error.text) : 0;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Spaces and pools: who the blocks belong to, and where an engine keeps them. Opening and closing takes
+ * a lock; nothing on the way of a load or save does.
+ */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "block/keys.h"
+#include "cache/cache_internal.h"
+
+#define FINGERPRINT_BYTES 4096u
+
+void tn_identity_init(struct tn_identity *id)
+{
+	*id = (struct tn_identity){.size = sizeof(*id)};
+}
+
+void tn_shard_init(struct tn_shard *shard)
+{
+	*shard = (struct tn_shard){.size = sizeof(*shard), .tp_size = 1, .pp_size = 1};
+}
+
+void tn_quota_init(struct tn_quota *quota)
+{
+	*quota = (struct tn_quota){.size = sizeof(*quota), .disk_bytes = UINT64_MAX, .host_bytes = UINT64_MAX};
+}
+
+/* ---- fingerprint ------------------------------------------------------------------------------------------ */
+
+struct writer {
+	unsigned char buf[FINGERPRINT_BYTES];
+	size_t len;
+	bool overflow;
+};
+
+static void put_bytes(struct writer *w, const void *p, size_t n)
+{
+	if (n > sizeof(w->buf) - w->len) {
+		w->overflow = true;
+		return;
+	}
+	memcpy(w->buf + w->len, p, n);
+	w->len += n;
+}
+
+static void put_u64(struct writer *w, uint64_t v)
+{
+	put_bytes(w, &v, sizeof(v));
+}
+
+static void put_string(struct writer *w, const char *s)
+{
+	size_t n = s ? strlen(s) : 0;
+
+	put_u64(w, n); /* length first, so that no two sequences of strings look alike */
+	put_bytes(w, s ? s : "", n);
+}
+
+static bool only_latent(const struct tn_geometry *g)
+{
+	for (uint32_t p = 0; p < g->nplanes; p++)
+		if (g->planes[p].kind != TN_PLANE_LATENT)
+			return false;
+	return true;
+}
+
+static int fingerprint(const struct tn_cache *cache, const struct tn_identity *id, const struct tn_shard *shard,
+		       const struct tn_geometry *g, struct tn_key *out)
+{
+	const struct tn_key none = {{0, 0}};
+	unsigned char geometry[TN_GEOMETRY_BYTES];
+	struct writer w = {.len = 0};
+	bool mla = only_latent(g);
+	int n = tn_geometry_store(g, geometry, sizeof(geometry));
+
+	if (n < 0)
+		return n;
+	put_string(&w, id->tenant);
+	put_string(&w, id->model);
+	put_string(&w, id->revision);
+	put_string(&w, id->kv_dtype);
+	put_string(&w, id->rotary);
+	put_string(&w, id->hash_algorithm);
+	put_u64(&w, id->hash_seed);
+	put_u64(&w, mla ? 0 : shard->tp_rank);
+	put_u64(&w, mla ? 1 : shard->tp_size);
+	put_u64(&w, shard->pp_rank);
+	put_u64(&w, shard->pp_size);
+	put_u64(&w, shard->group);
+	put_u64(&w, shard->match_rule);
+	put_u64(&w, shard->window_tokens);
+	put_bytes(&w, geometry, (size_t)n);
+	if (w.overflow)
+		return tn_fail(-EINVAL, "identity: its strings have more than %u bytes together", FINGERPRINT_BYTES - 512);
+	*out = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	return 0;
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------- */
+
+static int check_arguments(const struct tn_identity *id, const struct tn_shard *shard, const struct tn_geometry *g,
+			   const struct tn_quota *quota)
+{
+	if (!id || id->size != sizeof(*id) || !shard || shard->size != sizeof(*shard) ||
+	    (quota && quota->size != sizeof(*quota)))
+		return tn_fail(-EINVAL, "identity, shard or quota: missing, or not initialised with its init function");
+	if (!id->model || id->model[0] == '\0')
+		return tn_fail(-EINVAL, "identity: model is required, so that another model's KV never matches");
+	if (shard->tp_size == 0 || shard->tp_rank >= shard->tp_size)
+		return tn_fail(-EINVAL, "shard: tp_rank %u of tp_size %u", shard->tp_rank, shard->tp_size);
+	if (shard->pp_size == 0 || shard->pp_rank >= shard->pp_size)
+		return tn_fail(-EINVAL, "shard: pp_rank %u of pp_size %u", shard->pp_rank, shard->pp_size);
+	if (shard->match_rule > TN_MATCH_EXACT)
+		return tn_fail(-EINVAL, "shard: match_rule %u is none of enum tn_match_rule", shard->match_rule);
+	if (shard->match_rule == TN_MATCH_WINDOW && shard->window_tokens == 0)
+		return tn_fail(-EINVAL, "shard: TN_MATCH_WINDOW needs window_tokens > 0");
+	if (!g)
+		return tn_fail(-EINVAL, "tn_space_open: no geometry");
+	return tn_geometry_check(g);
+}
+
+struct open_call {
+	struct tn_space *space;
+};
+
+/* Owner thread: what the store and the tiers must know of the space. */
+static int open_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct tn_space *space = ((struct open_call *)arg)->space;
+	const struct tn_shape *s = &space->shape;
+	struct tn_key id;
+	uint32_t *bytes;
+	int rc;
+
+	space->disk_class = UINT32_MAX;
+	rc = tn_mover_shape(cache->mover, s);
+	if (rc)
+		return rc;
+	if (cache->store) {
+		rc = tn_store_space(cache->store, &space->id, &space->index);
+		if (rc)
+			return rc;
+		tn_store_space_info(cache->store, space->index, &id, &space->epoch);
+		bytes = tn_get(cache->alloc, s->layers * sizeof(*bytes));
+		if (!bytes)
+			return tn_fail(-ENOMEM, "space: no memory");
+		for (uint32_t i = 0; i < s->layers; i++)
+			bytes[i] = s->object_bytes;
+		rc = tn_store_class(cache->store, s->layers, bytes, &space->disk_class);
+		tn_put(cache->alloc, bytes, s->layers * sizeof(*bytes));
+		if (rc)
+			return rc;
+		tn_capacity_known(cache, space->disk_class);
+	} else {
+		if (cache->nspaces == TN_STORE_SPACES_MAX)
+			return tn_fail(-ENOSPC, "more than %u spaces", TN_STORE_SPACES_MAX);
+		space->index = (uint16_t)cache->nspaces;
+	}
+	space->host_ok = cache->host && tn_host_policy_for(cache, s) == 0;
+	if (cache->host && !space->host_ok)
+		tn_log(&cache->log, TN_LOG_WARN, "space %u has no host tier: %s", space->index, tn_error_last()->text);
+	return 0;
+}
+
+static struct tn_space *find_open(struct tn_cache *cache, const struct tn_key *id)
+{
+	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+		if (cache->spaces[i] && tn_key_eq(&cache->spaces[i]->id, id))
+			return cache->spaces[i];
+	return NULL;
+}
+
+static void set_quota(struct tn_space *space, const struct tn_quota *quota)
+{
+	__atomic_store_n(&space->quota.disk_bytes, quota ? quota->disk_bytes : UINT64_MAX, __ATOMIC_RELAXED);
+	__atomic_store_n(&space->quota.host_bytes, quota ? quota->host_bytes : UINT64_MAX, __ATOMIC_RELAXED);
+}
+
+static int create_space(struct tn_cache *cache, const struct tn_key *id, const struct tn_shard *shard,
+			const struct tn_geometry *g, struct tn_space **out)
+{
+	struct tn_space *space = tn_get(cache->alloc, sizeof(*space));
+	struct open_call call = {space};
+	uint32_t block_tokens = g->page_tokens * g->pages_per_block;
+	struct tn_key secret;
+	int rc;
+
+	if (!space)
+		return tn_fail(-ENOMEM, "space: no memory");
+	space->cache = cache;
+	space->id = *id;
+	space->geometry = *g;
+	space->match_rule = shard->match_rule;
+	space->group = shard->group;
+	space->window_blocks = shard->window_tokens / block_tokens + (shard->window_tokens % block_tokens != 0);
+	secret = tn_hash_chain(&cache->secret, id, "keys", 4);
+	space->secret = (struct tn_secret){{secret.word[0], secret.word[1]}};
+	rc = tn_shape_init(g, &space->shape);
+	if (rc == 0 && space->shape.layers > cache->max_objects)
+		rc = tn_fail(-EINVAL, "%u layers: raise max_op_blocks", space->shape.layers);
+	if (rc == 0)
+		rc = tn_owner_call(cache, open_on_owner, &call);
+	if (rc) {
+		tn_put(cache->alloc, space, sizeof(*space));
+		return rc;
+	}
+	cache->spaces[space->index] = space;
+	cache->nspaces++;
+	*out = space;
+	return 0;
+}
+
+int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
+		  const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out)
+{
+	struct tn_space *space;
+	struct tn_key id;
+	int rc;
+
+	if (!cache || !out)
+		return tn_fail(-EINVAL, "tn_space_open: no cache, or nowhere to return the space");
+	rc = check_arguments(identity, shard, geometry, quota);
+	if (rc == 0)
+		rc = fingerprint(cache, identity, shard, geometry, &id);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&cache->lock);
+	space = find_open(cache, &id);
+	if (!space)
+		rc = create_space(cache, &id, shard, geometry, &space);
+	if (rc == 0) {
+		if (space->refs == 0 || quota)
+			set_quota(space, quota);
+		space->refs++;
+		*out = space;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return rc;
+}
+
+/* The record stays until the cache closes: blocks refer to it. */
+void tn_space_close(struct tn_space *space)
+{
+	if (!space)
+		return;
+	pthread_mutex_lock(&space->cache->lock);
+	space->refs--;
+	pthread_mutex_unlock(&space->cache->lock);
+}
+
+/* ---- drop ------------------------------------------------------------------------------------------------- */
+
+static int drop_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct tn_space *space = arg;
+	struct tn_registry *reg = cache->registry;
+	tn_block b, next;
+	struct tn_key id;
+	uint32_t epoch;
+	int rc = 0;
+
+	if (__atomic_load_n(&space->ops, __ATOMIC_ACQUIRE) > 0)
+		return tn_fail(-EBUSY, "space %u: %u loads, saves or offloads are under way; end them first",
+			       space->index, space->ops);
+	if (cache->store) {
+		/* Also when the new epoch is not durable yet, it is the store's from now on: so it is ours. */
+		rc = tn_store_space_drop(cache->store, space->index);
+		tn_store_space_info(cache->store, space->index, &id, &epoch);
+		__atomic_store_n(&space->epoch, epoch, __ATOMIC_RELAXED);
+	}
+	for (b = tn_registry_next(reg, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = next) {
+		next = tn_registry_next(reg, b);
+		if (tn_block_space(reg, b) == space->index)
+			tn_block_doom(cache, b);
+	}
+	return rc;
+}
+
+int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
+{
+	if (!space)
+		return tn_fail(-EINVAL, "tn_space_drop: no space");
+	if (space->cache->o.read_only && space->cache->store)
+		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
+	for (;;) {
+		const struct timespec nap = {0, 1000000};
+		int rc = tn_owner_call(space->cache, drop_on_owner, space);
+
+		/* Background offloads and prefetches end by themselves. */
+		if (rc != -EBUSY || tn_now_ns(&space->cache->clock) >= deadline_ns)
+			return rc;
+		nanosleep(&nap, NULL);
+	}
+}
+
+/* ---- keys ------------------------------------------------------------------------------------------------- */
+
+long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *tokens, size_t n, const void *extra,
+			 size_t extra_bytes, struct tn_key *keys, size_t max)
+{
+	if (!space || (n && !tokens) || (max && !keys) || (extra_bytes && !extra))
+		return tn_fail(-EINVAL, "tn_keys_from_tokens: a pointer is missing");
+	return tn_block_keys_tokens(&space->secret, space->geometry.page_tokens * space->geometry.pages_per_block,
+				    tokens, n, extra, extra_bytes, keys, max);
+}
+
+long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_t hash_bytes, size_t npages,
+			 struct tn_key *keys, size_t max)
+{
+	if (!space || (npages && !hashes) || (max && !keys))
+		return tn_fail(-EINVAL, "tn_keys_from_hashes: a pointer is missing");
+	return tn_block_keys_hashes(&space->secret, space->geometry.pages_per_block, hashes, hash_bytes, npages, keys,
+				    max);
+}
+
+/* ---- pools ------------------------------------------------------------------------------------------------ */
+
+int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout, void *const *bases, enum tn_mem mem,
+		     struct tn_pool **out)
+{
+	const struct tn_alloc *a;
+	struct tn_pool *pool;
+	int rc;
+
+	if (!space || !layout || !bases || !out)
+		return tn_fail(-EINVAL, "tn_pool_register: space, layout, bases or out is missing");
+	if (mem != TN_MEM_HOST)
+		return tn_fail(-EINVAL, "tn_pool_register: memory kind %d is not supported", (int)mem);
+	if (layout->npages > UINT32_MAX)
+		return tn_fail(-EOVERFLOW, "tn_pool_register: %llu pages, at most 2^32 - 1",
+			       (unsigned long long)layout->npages);
+	a = space->cache->alloc;
+	pool = tn_get(a, sizeof(*pool));
+	if (!pool)
+		return tn_fail(-ENOMEM, "tn_pool_register: no memory");
+	pool->space = space;
+	pool->table_bytes = tn_array_bytes(space->geometry.layers * (size_t)space->geometry.nplanes, sizeof(uintptr_t));
+	pool->loading_bytes = (layout->npages + 63) / 64 * sizeof(uint64_t);
+	pool->table = tn_get(a, pool->table_bytes);
+	pool->loading = tn_get(a, pool->loading_bytes);
+	rc = pool->table && pool->loading ? 0 : tn_fail(-ENOMEM, "tn_pool_register: no memory for %llu pages",
+							(unsigned long long)layout->npages);
+	if (rc == 0)
+		rc = tn_layout_init(&space->geometry, layout, bases, pool->table, &pool->layout);
+	if (rc) {
+		tn_put(a, pool->table, pool->table_bytes);
+		tn_put(a, pool->loading, pool->loading_bytes);
+		tn_put(a, pool, sizeof(*pool));
+		return rc;
+	}
+	pthread_mutex_lock(&space->cache->lock);
+	space->cache->npools++;
+	pthread_mutex_unlock(&space->cache->lock);
+	*out = pool;
+	return 0;
+}
+
+int tn_pool_unregister(struct tn_pool *pool)
+{
+	struct tn_cache *cache;
+
+	if (!pool)
+		return 0;
+	if (__atomic_load_n(&pool->ops, __ATOMIC_ACQUIRE) > 0)
+		return tn_fail(-EBUSY, "tn_pool_unregister: %u loads or saves use it; end them first", pool->ops);
+	cache = pool->space->cache;
+	pthread_mutex_lock(&cache->lock);
+	cache->npools--;
+	pthread_mutex_unlock(&cache->lock);
+	tn_put(cache->alloc, pool->table, pool->table_bytes);
+	tn_put(cache->alloc, pool->loading, pool->loading_bytes);
+	tn_put(cache->alloc, pool, sizeof(*pool));
+	return 0;
+}

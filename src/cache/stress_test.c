@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Caller threads do everything at once to a cache much smaller than what they save, on real files: saves and their
+ * aborts, loads with deadlines and cancels, waiting by eventfd, leases while blocks are evicted, drops and
+ * flushes. Every byte of every load is checked, and nothing may take longer than a minute.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "cache_rig.h"
+#include "tn_test.h"
+
+#define THREADS 4u
+#define OP_BLOCKS 12u
+#define CHAINS 30u
+#define CHAIN_BLOCKS 16u
+#define LIMIT_NS (60 * RIG_SECOND)
+
+struct caller {
+	struct rig *r;
+	struct tn_rng rng;
+	uint32_t first_page; /* pages of its own: OP_BLOCKS * RIG_PAGES */
+	uint64_t until_ns;
+	uint64_t saves, hits, ops;
+	char error[640];
+};
+
+static uint32_t below(struct caller *c, uint32_t n)
+{
+	return tn_rng_below(&c->rng, n);
+}
+
+static void wrong(struct caller *c, const char *what, int rc)
+{
+	if (!c->error[0])
+		snprintf(c->error, sizeof(c->error), "%s: %d: %s", what, rc, tn_error_last()->text);
+}
+
+static uint32_t pick(struct caller *c, struct tn_key *keys, uint64_t *first)
+{
+	uint32_t n = 1 + below(c, OP_BLOCKS);
+
+	*first = 1 + below(c, CHAINS) * CHAIN_BLOCKS;
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = rig_key(*first + i);
+	return n;
+}
+
+static void pages_of(const struct caller *c, uint32_t *pages)
+{
+	for (uint32_t i = 0; i < OP_BLOCKS * RIG_PAGES; i++)
+		pages[i] = c->first_page + (i * 5) % (OP_BLOCKS * RIG_PAGES); /* 5 and 48 have no common factor */
+}
+
+static uint64_t word_of(uint64_t id, uint32_t layer, uint32_t plane, uint32_t page, uint32_t i)
+{
+	return (id << 32 | layer << 24 | plane << 16 | page << 8) * 0x9e3779b97f4a7c15u + i;
+}
+
+static void contents(struct caller *c, uint64_t id, uint32_t layer, const uint32_t *pages, bool check)
+{
+	for (uint32_t k = 0; k < RIG_PAGES; k++)
+		for (uint32_t p = 0; p < 2; p++) {
+			uint32_t bytes;
+			uint64_t *at = (uint64_t *)(void *)rig_plane(c->r, layer, p, pages[k], &bytes);
+
+			for (uint32_t i = 0; i < bytes / 8; i++) {
+				if (!check)
+					at[i] = word_of(id, layer, p, k, i);
+				else if (at[i] != word_of(id, layer, p, k, i))
+					wrong(c, "WRONG BYTES", (int)id);
+			}
+		}
+}
+
+static void save(struct caller *c)
+{
+	struct tn_key keys[OP_BLOCKS];
+	uint32_t pages[OP_BLOCKS * RIG_PAGES], layers = RIG_LAYERS;
+	struct tn_save_result res;
+	struct tn_save *save;
+	uint64_t first, limit = rig_now_ns() + LIMIT_NS;
+	uint32_t n = pick(c, keys, &first);
+	bool abort = below(c, 8) == 0;
+	int rc;
+
+	pages_of(c, pages);
+	rc = tn_save_begin(c->r->space, c->r->pool, keys, n, pages, NULL, &save);
+	if (rc == -EAGAIN)
+		return;
+	if (rc) {
+		wrong(c, "save_begin", rc);
+		return;
+	}
+	if (abort)
+		layers = below(c, RIG_LAYERS + 1);
+	for (uint32_t l = 0; l < layers; l++) {
+		for (uint32_t i = 0; i < n; i++)
+			contents(c, first + i, l, pages + i * RIG_PAGES, false);
+		if ((rc = tn_save_layer(save, l, NULL)) != 0)
+			wrong(c, "save_layer", rc);
+	}
+	rc = abort ? tn_save_abort(save) : tn_save_commit(save);
+	if (rc)
+		wrong(c, "save_commit", rc);
+	while ((rc = tn_save_end(save, rig_now_ns() + below(c, 3) * 1000000u, &res)) == -ETIMEDOUT)
+		if (rig_now_ns() > limit) {
+			wrong(c, "HANG: save_end", rc);
+			return;
+		}
+	if (rc)
+		wrong(c, "save_end", rc);
+	c->saves += abort ? 0 : res.stored;
+}
+
+/* Some wait by deadline, some by poll and the eventfd. */
+static int wait_layer(struct caller *c, struct tn_load *load, uint32_t layer, bool by_eventfd)
+{
+	uint64_t limit = rig_now_ns() + LIMIT_NS;
+	int fd = tn_cache_eventfd(c->r->cache), rc;
+
+	while (rig_now_ns() < limit) {
+		struct pollfd p = {fd, POLLIN, 0};
+		uint64_t count;
+
+		rc = by_eventfd ? tn_load_poll(load, layer) : tn_load_wait(load, layer, limit);
+		if (rc != -EAGAIN)
+			return rc;
+		if (poll(&p, 1, 2) > 0) /* another thread may take the signal that was for this one */
+			(void)!read(fd, &count, sizeof(count));
+	}
+	return -ETIMEDOUT;
+}
+
+static void load(struct caller *c)
+{
+	struct tn_key keys[OP_BLOCKS];
+	uint32_t pages[OP_BLOCKS * RIG_PAGES];
+	struct tn_load_opts o;
+	struct tn_load *load;
+	uint64_t first, limit;
+	uint32_t n = pick(c, keys, &first), cancel_at = below(c, 6) ? UINT32_MAX : below(c, RIG_LAYERS);
+	bool by_eventfd = below(c, 2);
+	int rc = 0;
+
+	pages_of(c, pages);
+	tn_load_opts_init(&o);
+	if (below(c, 4) == 0)
+		o.deadline_ns = rig_now_ns() + below(c, 2000000);
+	o.priority = (int32_t)below(c, 3);
+	rc = tn_load_begin(c->r->space, c->r->pool, keys, n, pages, &o, &load);
+	if (rc == -EAGAIN)
+		return;
+	if (rc) {
+		wrong(c, "load_begin", rc);
+		return;
+	}
+	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+		if (l == cancel_at)
+			tn_load_cancel(load);
+		rc = wait_layer(c, load, l, by_eventfd);
+		if (rc < 0)
+			wrong(c, "load_wait", rc);
+		for (int i = 0; i < rc; i++)
+			contents(c, first + (uint64_t)i, l, pages + (uint32_t)i * RIG_PAGES, true);
+	}
+	c->hits += rc > 0 ? (uint64_t)rc : 0;
+	limit = rig_now_ns() + LIMIT_NS;
+	while ((rc = tn_load_end(load, NULL)) == -EBUSY && rig_now_ns() < limit)
+		usleep(50);
+	if (rc)
+		wrong(c, "load_end", rc);
+}
+
+static void lease(struct caller *c)
+{
+	struct tn_key keys[OP_BLOCKS];
+	struct tn_match m;
+	uint64_t first;
+	uint32_t n = pick(c, keys, &first);
+	int rc = tn_match(c->r->space, keys, n, NULL, &m, TN_MATCH_PIN);
+
+	if (rc < 0 && rc != -EAGAIN)
+		wrong(c, "match", rc);
+	if (rc <= 0 || !m.pin)
+		return;
+	if (below(c, 2))
+		usleep(below(c, 500));
+	rc = tn_unpin(c->r->space, m.pin);
+	if (rc)
+		wrong(c, "unpin", rc);
+}
+
+static void other(struct caller *c)
+{
+	struct tn_stats st = {.size = sizeof(st)};
+	struct tn_key keys[OP_BLOCKS];
+	uint64_t first;
+	uint32_t n = pick(c, keys, &first);
+	int rc = 0;
+
+	switch (below(c, 4)) {
+	case 0:
+		rc = tn_flush(c->r->cache, rig_now_ns() + (below(c, 2) ? LIMIT_NS : below(c, 1000000)));
+		rc = rc == -ETIMEDOUT || rc == -ENOSPC ? 0 : rc;
+		break;
+	case 1:
+		rc = tn_drop(c->r->space, keys, 1);
+		break;
+	case 2:
+		rc = tn_prefetch(c->r->space, keys, n, rig_now_ns() + below(c, 5000000));
+		rc = rc == -EAGAIN ? 0 : rc;
+		break;
+	default:
+		rc = tn_cache_stats(c->r->cache, &st);
+	}
+	if (rc < 0)
+		wrong(c, "flush, drop, prefetch or stats", rc);
+}
+
+static void *caller_main(void *arg)
+{
+	struct caller *c = arg;
+
+	for (; rig_now_ns() < c->until_ns && !c->error[0]; c->ops++) {
+		uint32_t what = below(c, 100);
+
+		if (what < 35)
+			save(c);
+		else if (what < 75)
+			load(c);
+		else if (what < 95)
+			lease(c);
+		else
+			other(c);
+	}
+	return NULL;
+}
+
+static void stress(uint64_t host_bytes, uint32_t head_dim, uint64_t seconds)
+{
+	struct caller c[THREADS];
+	pthread_t thread[THREADS];
+	uint64_t hits = 0, saves = 0;
+	struct tn_stats st;
+	struct rig r;
+
+	rig_set_up(&r, 16u << 20, host_bytes, head_dim);
+	for (uint32_t t = 0; t < THREADS; t++) {
+		c[t] = (struct caller){.r = &r, .first_page = t * OP_BLOCKS * RIG_PAGES,
+				       .until_ns = rig_now_ns() + seconds * RIG_SECOND};
+		tn_rng_seed(&c[t].rng, tn_test_seed() + t);
+		assert_int_equal(pthread_create(&thread[t], NULL, caller_main, &c[t]), 0);
+	}
+	for (uint32_t t = 0; t < THREADS; t++)
+		pthread_join(thread[t], NULL);
+	for (uint32_t t = 0; t < THREADS; t++) {
+		if (c[t].error[0])
+			fail_msg("thread %u: %s", t, c[t].error);
+		hits += c[t].hits;
+		saves += c[t].saves;
+	}
+	st = rig_stats(&r);
+	printf("# %llu blocks saved, %llu loaded, %llu evicted, %llu joined\n", (unsigned long long)saves,
+	       (unsigned long long)hits, (unsigned long long)st.evicted_disk_blocks,
+	       (unsigned long long)st.joined_blocks);
+	assert_true(saves > 0 && hits > 0 && st.evicted_disk_blocks > 0);
+	assert_int_equal(st.corrupt_objects, 0);
+	rig_tear_down(&r);
+}
+
+static uint64_t seconds(void)
+{
+	return tn_test_soak() ? 600 : 4;
+}
+
+static void threads_on_a_small_disk_get_right_bytes_or_none(void **state)
+{
+	stress(0, 64, seconds());
+}
+
+static void threads_over_a_host_tier_get_right_bytes_or_none(void **state)
+{
+	stress(4u << 20, 64, seconds());
+}
+
+static void threads_with_bounced_pages_get_right_bytes_or_none(void **state)
+{
+	stress(2u << 20, 24, seconds());
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(threads_on_a_small_disk_get_right_bytes_or_none),
+		cmocka_unit_test(threads_over_a_host_tier_get_right_bytes_or_none),
+		cmocka_unit_test(threads_with_bounced_pages_get_right_bytes_or_none),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is told about blocks to the outside - events and snapshots -, and when they expire.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "block/events.h"
+#include "cache/cache_internal.h"
+
+#define EVENTS_KEPT 65536u
+#define EXPIRY_SCAN 65536u	    /* blocks looked at in one step */
+#define EXPIRY_EVERY_NS 100000000ull /* between steps */
+#define SECOND_NS 1000000000ull
+
+int tn_watch_create(struct tn_cache *cache)
+{
+	cache->expiry = tn_get(cache->alloc, tn_array_bytes(cache->max_blocks, sizeof(*cache->expiry)));
+	if (!cache->expiry)
+		return tn_fail(-ENOMEM, "no memory to watch %u blocks", cache->max_blocks);
+	return tn_events_create(EVENTS_KEPT, cache->alloc, &cache->events);
+}
+
+void tn_watch_destroy(struct tn_cache *cache)
+{
+	tn_put(cache->alloc, cache->expiry, tn_array_bytes(cache->max_blocks, sizeof(*cache->expiry)));
+	tn_events_destroy(cache->events);
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------- */
+
+static void fill_event(struct tn_cache *cache, tn_block b, enum tn_tier tier, enum tn_block_event_kind kind,
+		       struct tn_block_event *e)
+{
+	struct tn_registry *reg = cache->registry;
+	tn_block parent = tn_block_parent(reg, b);
+
+	*e = (struct tn_block_event){
+		.time_ns = tn_now_ns(&cache->clock),
+		.key = tn_block_key(reg, b),
+		.depth = tn_block_depth(reg, b),
+		.space = tn_block_space(reg, b),
+		.kind = (uint8_t)kind,
+		.tier = (uint8_t)tier,
+	};
+	if (parent != TN_BLOCK_NONE)
+		e->parent = tn_block_key(reg, parent);
+	if (cache->spaces[e->space])
+		e->bytes = (uint64_t)cache->spaces[e->space]->shape.object_bytes * cache->spaces[e->space]->shape.layers;
+}
+
+void tn_watch_raise(struct tn_cache *cache, tn_block b, enum tn_tier tier, enum tn_block_event_kind kind)
+{
+	struct tn_block_event e;
+
+	fill_event(cache, b, tier, kind, &e);
+	tn_events_raise(cache->events, &e);
+}
+
+uint16_t tn_space_index(const struct tn_space *space)
+{
+	return space->index;
+}
+
+long tn_cache_events(struct tn_cache *cache, uint64_t *cursor, struct tn_block_event *out, size_t max)
+{
+	if (!cache || !cursor || (max && !out))
+		return tn_fail(-EINVAL, "tn_cache_events: cache, cursor or out is missing");
+	if (*cursor == 0)
+		*cursor = tn_events_next(cache->events);
+	return tn_events_read(cache->events, cursor, out, max);
+}
+
+struct snapshot {
+	void (*fn)(void *arg, const struct tn_block_event *event);
+	void *arg;
+	uint64_t cursor;
+	long count;
+};
+
+static int snapshot_on_owner(struct tn_cache *cache, void *arg)
+{
+	static const enum tn_tier tiers[] = {TN_TIER_HOST, TN_TIER_DISK};
+	struct tn_registry *reg = cache->registry;
+	struct snapshot *s = arg;
+
+	for (tn_block b = tn_registry_next(reg, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = tn_registry_next(reg, b))
+		for (unsigned i = 0; i < 2; i++) {
+			struct tn_block_event e;
+
+			if (tn_block_residency(reg, b, tiers[i]) != TN_PRESENT)
+				continue;
+			fill_event(cache, b, tiers[i], TN_EVENT_STORED, &e);
+			s->fn(s->arg, &e);
+			s->count++;
+		}
+	s->cursor = tn_events_next(cache->events);
+	return 0;
+}
+
+long tn_cache_snapshot(struct tn_cache *cache, void (*fn)(void *arg, const struct tn_block_event *event), void *arg,
+		       uint64_t *cursor)
+{
+	struct snapshot s = {.fn = fn, .arg = arg};
+	int rc;
+
+	if (!cache || !fn || !cursor)
+		return tn_fail(-EINVAL, "tn_cache_snapshot: cache, fn or cursor is missing");
+	rc = tn_owner_call(cache, snapshot_on_owner, &s);
+	if (rc)
+		return rc;
+	*cursor = s.cursor;
+	return s.count;
+}
+
+/* ---- time to live --------------------------------------------------------------------------------------------- */
+
+/* Seconds of the monotonic clock, rounded up; 0: never. */
+void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns)
+{
+	uint64_t at = ttl_ns ? (tn_now_ns(&cache->clock) + ttl_ns + SECOND_NS - 1) / SECOND_NS : 0;
+
+	if (at > UINT32_MAX || (ttl_ns && at < ttl_ns / SECOND_NS))
+		at = UINT32_MAX;
+	if (at)
+		__atomic_store_n(&cache->ttl_used, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&cache->expiry[b], (uint32_t)at, __ATOMIC_RELAXED);
+}
+
+/* Any thread. */
+bool tn_watch_expired(const struct tn_cache *cache, tn_block b)
+{
+	uint32_t at;
+
+	if (!__atomic_load_n(&cache->ttl_used, __ATOMIC_RELAXED))
+		return false;
+	at = __atomic_load_n(&cache->expiry[b], __ATOMIC_RELAXED);
+	return at && at <= tn_now_ns(&cache->clock) / SECOND_NS;
+}
+
+/* Gives up expired blocks, some at a time. Returns when to come back. */
+uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns)
+{
+	if (!cache->ttl_used)
+		return TN_FOREVER;
+	if (now_ns < cache->expiry_due_ns)
+		return cache->expiry_due_ns;
+	for (uint32_t k = 0; k < EXPIRY_SCAN && k < cache->max_blocks; k++) {
+		tn_block b = cache->expiry_cursor;
+
+		cache->expiry_cursor = (b + 1) % cache->max_blocks;
+		if (cache->expiry[b] && tn_watch_expired(cache, b) &&
+		    tn_block_state(cache->registry, b) == TN_BLOCK_REGISTERED) {
+			tn_watch_expire_at(cache, b, 0);
+			tn_block_doom(cache, b);
+		}
+	}
+	cache->expiry_due_ns = now_ns + EXPIRY_EVERY_NS;
+	return cache->expiry_due_ns;
+}

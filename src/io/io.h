@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The I/O contract: files by handle, requests submitted in batches, completions by polling.
+ *
+ * Types and rules only. Engines (src/ioengine: io_uring, threaded POSIX; wrappers: faulty) and the
+ * simulated disk (sim/) implement it; the store and the tiers above see nothing else.
+ *
+ * Rules every engine keeps, and one test suite checks on all of them (src/ioengine/io_test.c):
+ *  - A request, its iovec array and its buffers belong to the engine from a submit that took it
+ *    until the poll that returns it - also after cancel.
+ *  - Every taken request is returned by poll exactly once, in any order.
+ *  - status is 0 only if every byte was moved. A transfer that ends early (end of file, full
+ *    disk) is continued by the engine and, where it cannot be, completes with an error;
+ *    transferred then says how many bytes were moved.
+ *  - One request's failure has no effect on another's.
+ *  - TN_IO_SYNC covers the requests whose completion poll had returned before it was submitted.
+ *  - One thread, the owner, makes every call from create to destroy (an io_uring belongs to the
+ *    thread that created it). wake alone may come from any thread.
+ *  - open, close, allocate, stat, unlink are synchronous.
+ *  - A wake lets the poll that waits, or else the next one that would, return. Any poll may consume
+ *    it: look at what wakers left for you after every poll, before you wait again.
+ */
+#ifndef TN_IO_IO_H
+#define TN_IO_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#define TN_IO_ABI 1u
+#define TN_IO_FILES_MAX 64u
+
+enum tn_io_op {
+	TN_IO_READ,
+	TN_IO_WRITE,
+	TN_IO_SYNC, /* fdatasync of the file */
+};
+
+#define TN_IO_NO_BUFFER UINT16_MAX
+
+/**
+ * struct tn_io_req - one transfer
+ * @op:          enum tn_io_op
+ * @buffer:      registered buffer in which all of @iov lies, or TN_IO_NO_BUFFER
+ * @file:        handle from open
+ * @offset:      bytes; with a direct file a multiple of its offset alignment
+ * @length:      bytes, the sum of @iov
+ * @iov_count:   any number from 1; beyond 1024 the transfer takes several system calls, one after another
+ * @iov:         memory; no piece is empty; with a direct file each piece's address is a multiple of the
+ *               memory alignment and its length of the offset alignment. SYNC has none
+ * @done:        called by the *caller* of poll, never by the engine; free for the caller's use
+ * @status:      out: 0 or -errno
+ * @transferred: out: bytes moved; where status is not 0, at least that many of the file are changed
+ *               or of the memory filled
+ * @issue_ns:    out: when the engine handed it to the kernel (its latency starts there)
+ * @engine:      private to the engine while in flight
+ */
+struct tn_io_req {
+	uint8_t op;
+	uint16_t buffer;
+	uint32_t file;
+	uint64_t offset;
+	uint32_t length;
+	uint32_t iov_count;
+	const struct iovec *iov;
+	void (*done)(struct tn_io_req *req);
+	void *owner;
+	int status;
+	uint32_t transferred;
+	uint64_t issue_ns;
+	uint64_t engine[6];
+};
+
+/**
+ * struct tn_io_stat - what a file and the medium under it are like
+ * @size_bytes:   present length
+ * @offset_align: direct I/O alignment of offsets and lengths; 1 if the file is buffered
+ * @memory_align: likewise of memory
+ * @optimal_bytes: preferred request size, 0 if unknown
+ * @direct:       opened with O_DIRECT
+ */
+struct tn_io_stat {
+	uint64_t size_bytes;
+	uint32_t offset_align;
+	uint32_t memory_align;
+	uint32_t optimal_bytes;
+	bool direct;
+};
+
+#define TN_IO_CREATE 1u    /* create if missing, mode 0600; the directory entry is made durable */
+#define TN_IO_EXCLUSIVE 2u /* with CREATE: -EEXIST if it exists */
+#define TN_IO_READ_ONLY 4u
+#define TN_IO_LOCK 8u /* exclusive lock on this very file description; -EBUSY if another holds it */
+#define TN_IO_BUFFERED 16u /* do not ask for O_DIRECT (it is dropped by itself where not supported) */
+
+struct tn_io;
+
+struct tn_io_ops {
+	size_t size; /* sizeof(struct tn_io_ops) of the engine's build */
+	uint32_t abi; /* TN_IO_ABI */
+	const char *name;
+	/* 0 and *file, or -errno (ENOENT, EEXIST, EBUSY, EACCES, EMFILE, ...) with detail. */
+	int (*open)(struct tn_io *io, const char *path, unsigned flags, uint32_t *file);
+	/* -EBUSY while requests on it are in flight. The lock is free on return. */
+	int (*close)(struct tn_io *io, uint32_t file);
+	int (*stat)(struct tn_io *io, uint32_t file, struct tn_io_stat *st);
+	/* Reserve space and extend the file; new bytes read as zero. -ENOSPC leaves the file as it was. */
+	int (*allocate)(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length);
+	/* The missing entry is durable on return. */
+	int (*unlink)(struct tn_io *io, const char *path);
+	/* Takes the first k of n requests and returns k; 0 when full (poll first). Never an error: a bad
+	   request is taken and completes with -EINVAL. */
+	unsigned (*submit)(struct tn_io *io, struct tn_io_req **reqs, unsigned n);
+	/* Up to max completed requests; waits up to timeout_ns (0: not at all, UINT64_MAX: for ever) for
+	   the first one or a wake. Returns the count, 0 after time-out or wake. */
+	unsigned (*poll)(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns);
+	/* Ask for an early end. The request still completes, with -ECANCELED or as if never cancelled. -ENOENT:
+	   it is not in flight; -EAGAIN: poll first. */
+	int (*cancel)(struct tn_io *io, struct tn_io_req *req);
+	/* Register memory for zero-translation I/O; -ENOTSUP or -ENOMEM are no reason to fail. */
+	int (*register_buffer)(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer);
+	/* Any thread: let a waiting poll return. Cheap when nobody waits. */
+	void (*wake)(struct tn_io *io);
+	/* Nothing may be in flight. NULL-safe through tn_io_destroy. */
+	void (*destroy)(struct tn_io *io);
+};
+
+/* An engine's object begins with this. */
+struct tn_io {
+	const struct tn_io_ops *ops;
+};
+
+static inline int tn_io_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
+{
+	return io->ops->open(io, path, flags, file);
+}
+
+static inline int tn_io_close(struct tn_io *io, uint32_t file)
+{
+	return io->ops->close(io, file);
+}
+
+static inline int tn_io_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
+{
+	return io->ops->stat(io, file, st);
+}
+
+static inline int tn_io_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
+{
+	return io->ops->allocate(io, file, offset, length);
+}
+
+static inline int tn_io_unlink(struct tn_io *io, const char *path)
+{
+	return io->ops->unlink(io, path);
+}
+
+static inline unsigned tn_io_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
+{
+	return io->ops->submit(io, reqs, n);
+}
+
+static inline unsigned tn_io_poll(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns)
+{
+	return io->ops->poll(io, done, max, timeout_ns);
+}
+
+static inline int tn_io_cancel(struct tn_io *io, struct tn_io_req *req)
+{
+	return io->ops->cancel(io, req);
+}
+
+static inline int tn_io_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
+{
+	return io->ops->register_buffer(io, base, bytes, buffer);
+}
+
+static inline void tn_io_wake(struct tn_io *io)
+{
+	io->ops->wake(io);
+}
+
+static inline void tn_io_destroy(struct tn_io *io)
+{
+	if (io)
+		io->ops->destroy(io);
+}
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the real engines share: the table of open files, the check of a request, the progress of a
+ * transfer that takes several system calls, and the waker.
+ *
+ * Private to src/ioengine and its tests.
+ */
+#ifndef TN_IOENGINE_ENGINE_H
+#define TN_IOENGINE_ENGINE_H
+
+#include <sys/types.h>
+
+#include "base/log.h"
+#include "io/io.h"
+#include "ioengine/ioengine.h"
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+struct tn_iofile {
+	int fd; /* -1: free */
+	bool direct;
+	bool read_only;
+	uint32_t inflight;
+	uint32_t offset_align;
+	uint32_t memory_align;
+	uint32_t optimal_bytes;
+	char name[48]; /* end of the path, for messages */
+};
+
+struct tn_iofiles {
+	struct tn_iofile f[TN_IO_FILES_MAX];
+	const struct tn_log *log;
+};
+
+void tn_iofiles_init(struct tn_iofiles *files, const struct tn_log *log);
+void tn_iofiles_fini(struct tn_iofiles *files);
+int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, uint32_t *file);
+/* Whether the file may be closed: 0, -EBADF or -EBUSY. */
+int tn_iofiles_may_close(const struct tn_iofiles *files, uint32_t file);
+/* Gives the lock back and closes. */
+void tn_iofiles_close(struct tn_iofiles *files, uint32_t file);
+int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *st);
+int tn_iofiles_allocate(const struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length);
+int tn_iofiles_unlink(const char *path);
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+/* Most pieces the kernel takes in one call (UIO_MAXIOV); longer requests take several. */
+#define TN_IOXFER_PIECES 1024u
+
+#define TN_IOXFER_CANCELLED 1u
+#define TN_IOXFER_ASYNC 2u /* did not go through without blocking once: let a kernel worker wait */
+#define TN_IOXFER_COUNTED 4u /* in its file's inflight */
+
+/* Lies in the request's engine words while it is in flight. */
+struct tn_ioxfer {
+	struct tn_io_req *next; /* in one of the engine's queues */
+	const void *engine; /* whose it is; NULL when not in flight */
+	uint32_t index; /* first piece not fully moved, */
+	uint32_t skip;  /* and the bytes of it that were */
+	uint32_t count; /* pieces handed to the kernel now, */
+	uint32_t want;  /* and their bytes */
+	uint32_t flags;
+};
+
+static inline struct tn_ioxfer *tn_ioxfer_of(struct tn_io_req *req)
+{
+	_Static_assert(sizeof(struct tn_ioxfer) <= sizeof(req->engine), "fits the engine words");
+	return (struct tn_ioxfer *)(void *)req->engine;
+}
+
+struct tn_ioqueue {
+	struct tn_io_req *head, **tail;
+};
+
+static inline void tn_ioqueue_init(struct tn_ioqueue *q)
+{
+	q->head = NULL;
+	q->tail = &q->head;
+}
+
+static inline void tn_ioqueue_push(struct tn_ioqueue *q, struct tn_io_req *req)
+{
+	tn_ioxfer_of(req)->next = NULL;
+	*q->tail = req;
+	q->tail = &tn_ioxfer_of(req)->next;
+}
+
+static inline struct tn_io_req *tn_ioqueue_pop(struct tn_ioqueue *q)
+{
+	struct tn_io_req *req = q->head;
+
+	if (req) {
+		q->head = tn_ioxfer_of(req)->next;
+		if (!q->head)
+			q->tail = &q->head;
+	}
+	return req;
+}
+
+/* A registered range of memory. */
+struct tn_iobuffer {
+	uintptr_t base;
+	size_t bytes;
+	uint32_t first; /* the kernel's number of its first GiB */
+};
+
+/* Takes a request: clears the outputs and checks it. 0, or -EINVAL / -EBADF, which it completes with. */
+int tn_ioxfer_begin(struct tn_iofiles *files, const struct tn_iobuffer *buffers, uint32_t nbuffers,
+		    struct tn_io_req *req, const void *engine);
+
+/* Gives it back. */
+void tn_ioxfer_end(struct tn_iofiles *files, struct tn_io_req *req);
+
+/*
+ * The next piece of work: *n pieces at the returned address, x->want bytes. A piece that was moved in
+ * part is finished alone, through *one, so the caller's array is neither copied nor changed.
+ */
+const struct iovec *tn_ioxfer_next(struct tn_io_req *req, struct iovec *one, uint32_t *n);
+
+/* res bytes were moved: 0: all is done, 1: go on with tn_ioxfer_next, -EIO: it ended early (logged). */
+int tn_ioxfer_advance(const struct tn_iofiles *files, struct tn_io_req *req, uint32_t res);
+
+/* Logs a failure that the kernel reported and returns it. */
+int tn_ioxfer_failed(const struct tn_iofiles *files, const struct tn_io_req *req, int status);
+
+/* ---- waking ------------------------------------------------------------------------------------ */
+
+/*
+ * Wakers store woken, then read sleeping; the owner stores sleeping, then reads woken. All four are
+ * sequentially consistent, so at least one side sees the other (Dekker): either the owner does not go
+ * to sleep, or the waker makes the system call. Who takes sleeping away makes it, so only one does.
+ */
+struct tn_waker {
+	uint32_t woken;
+	uint32_t sleeping;
+};
+
+/* Any thread; true: the caller must make the sleeper return. */
+static inline bool tn_waker_wake(struct tn_waker *w)
+{
+	__atomic_store_n(&w->woken, 1, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&w->sleeping, __ATOMIC_SEQ_CST) &&
+	       __atomic_exchange_n(&w->sleeping, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Owner, after sleeping or instead of it; true: there was a wake. */
+static inline bool tn_waker_finish(struct tn_waker *w)
+{
+	__atomic_store_n(&w->sleeping, 0, __ATOMIC_RELAXED);
+	return __atomic_exchange_n(&w->woken, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Owner, before sleeping; false: do not, there was a wake. */
+static inline bool tn_waker_prepare(struct tn_waker *w)
+{
+	__atomic_store_n(&w->sleeping, 1, __ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&w->woken, __ATOMIC_SEQ_CST))
+		return true;
+	tn_waker_finish(w);
+	return false;
+}
+
+/* ---- engines ----------------------------------------------------------------------------------- */
+
+/* Features of io_uring to do without, so that tests see what older kernels do. */
+#define TN_URING_NO_DEFER 1u     /* DEFER_TASKRUN, 6.1 */
+#define TN_URING_NO_COOP 2u      /* COOP_TASKRUN, SINGLE_ISSUER, SUBMIT_ALL; 5.18 to 6.0 */
+#define TN_URING_NO_FILES 4u     /* registered files */
+#define TN_URING_NO_BUFFERS 8u   /* registered buffers */
+#define TN_URING_NO_EXT_ARG 16u  /* waiting with a time-out in one call, 5.11 */
+#define TN_URING_NO_RING_FD 32u  /* registered ring descriptor, 5.18 */
+#define TN_URING_NO_VEC_FIXED 64u /* scattered transfers in registered buffers, 6.15 */
+#define TN_URING_NO_ANY 127u
+
+int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned without, struct tn_io **out);
+int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io **out);
+
+#endif

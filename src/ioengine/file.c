@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of the real engines: opening with O_DIRECT where it exists, the lock, alignments, allocation.
+ *
+ * All of it is synchronous and rare; the transfers are the engines' business.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "ioengine/engine.h"
+
+#define DEFAULT_ALIGN 4096u
+
+#ifndef STATX_DIOALIGN
+#define STATX_DIOALIGN 0x2000u
+#endif
+
+/* Of stx_dio_mem_align and stx_dio_offset_align in struct statx; Debian 12's glibc does not name them yet. */
+#define DIO_MEM_ALIGN_AT 0x98u
+#define DIO_OFFSET_ALIGN_AT 0x9cu
+
+void tn_iofiles_init(struct tn_iofiles *files, const struct tn_log *log)
+{
+	files->log = log;
+	for (uint32_t i = 0; i < TN_IO_FILES_MAX; i++)
+		files->f[i].fd = -1;
+}
+
+void tn_iofiles_fini(struct tn_iofiles *files)
+{
+	for (uint32_t i = 0; i < TN_IO_FILES_MAX; i++)
+		if (files->f[i].fd >= 0)
+			tn_iofiles_close(files, i);
+}
+
+/* Makes the entries of the directory that path lies in durable. */
+static int sync_directory(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char dir[4096] = ".";
+	size_t len = slash ? (size_t)(slash - path) : 0;
+	int fd, err = 0;
+
+	if (len >= sizeof(dir))
+		return tn_fail(-ENAMETOOLONG, "%.64s...: path is longer than %zu bytes", path, sizeof(dir) - 1);
+	if (slash) {
+		memcpy(dir, path, len);
+		dir[len] = '\0';
+		if (len == 0)
+			memcpy(dir, "/", 2);
+	}
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return tn_fail(-errno, "%s: cannot open the directory to make its entries durable: %s", dir, strerror(errno));
+	/* EINVAL: a file system without directories to sync; nothing more can be done there. */
+	if (fsync(fd) && errno != EINVAL)
+		err = tn_fail(-errno, "%s: fsync of the directory failed: %s", dir, strerror(errno));
+	close(fd);
+	return err;
+}
+
+/* Opens, or creates with a durable entry. */
+static int open_path(const char *path, unsigned flags, int *out)
+{
+	int mode = (flags & TN_IO_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC;
+	int fd = -1, err;
+
+	for (int tries = 0; tries < 16 && fd < 0; tries++) {
+		if (!(flags & TN_IO_EXCLUSIVE))
+			fd = open(path, mode);
+		else
+			errno = ENOENT;
+		if (fd >= 0 || errno != ENOENT || !(flags & TN_IO_CREATE))
+			break;
+		fd = open(path, mode | O_CREAT | O_EXCL, 0600);
+		if (fd >= 0) {
+			err = sync_directory(path);
+			if (err) {
+				close(fd);
+				return err;
+			}
+		} else if (errno != EEXIST || (flags & TN_IO_EXCLUSIVE)) {
+			break;
+		} /* else someone else created it between the two opens: open theirs */
+	}
+	if (fd < 0)
+		return tn_fail(-errno, "%s: cannot open: %s", path, strerror(errno));
+	*out = fd;
+	return 0;
+}
+
+/* The logical block size of the disk under a file system, or 0. */
+static uint32_t logical_block_size(const struct stat *st)
+{
+	/* A partition has no queue of its own; its disk is the directory above. */
+	static const char *const above[] = {"", "/.."};
+	uint32_t bytes = 0;
+
+	for (size_t i = 0; i < 2 && !bytes; i++) {
+		char path[96];
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/sys/dev/block/%u:%u%s/queue/logical_block_size", major(st->st_dev),
+			 minor(st->st_dev), above[i]);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		if (fscanf(f, "%u", &bytes) != 1)
+			bytes = 0;
+		fclose(f);
+	}
+	return bytes;
+}
+
+/* Asks the kernel for the alignments of direct I/O; false: it does not support it on this file. */
+static bool find_alignment(struct tn_iofile *f, const struct stat *st)
+{
+	struct statx buf;
+	uint32_t mem, off;
+
+	_Static_assert(sizeof(struct statx) >= 0xa0, "room for the alignment fields");
+	memset(&buf, 0, sizeof(buf));
+	if (!statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &buf) && (buf.stx_mask & STATX_DIOALIGN)) {
+		memcpy(&mem, (char *)&buf + DIO_MEM_ALIGN_AT, sizeof(mem));
+		memcpy(&off, (char *)&buf + DIO_OFFSET_ALIGN_AT, sizeof(off));
+		f->memory_align = mem;
+		f->offset_align = off;
+		return off != 0 && mem != 0;
+	}
+	off = 0;
+	if (S_ISBLK(st->st_mode)) {
+		int bytes = 0;
+
+		if (!ioctl(f->fd, BLKSSZGET, &bytes) && bytes > 0)
+			off = (uint32_t)bytes;
+	} else {
+		off = logical_block_size(st);
+	}
+	if (off == 0 || (off & (off - 1)))
+		off = DEFAULT_ALIGN;
+	f->offset_align = f->memory_align = off;
+	return true;
+}
+
+/*
+ * O_DIRECT is set after opening: open(2) with both O_CREAT and O_DIRECT leaves the file behind when it
+ * fails, and this way it is the same description in either case.
+ */
+static int set_direct(struct tn_iofile *f, const struct stat *st, const char *path, const struct tn_log *log)
+{
+	int fl;
+
+	f->direct = find_alignment(f, st);
+	if (f->direct) {
+		fl = fcntl(f->fd, F_GETFL);
+		if (fl < 0)
+			return tn_fail(-errno, "%s: F_GETFL failed: %s", path, strerror(errno));
+		f->direct = fcntl(f->fd, F_SETFL, fl | O_DIRECT) == 0;
+	}
+	if (!f->direct) {
+		f->offset_align = f->memory_align = 1;
+		tn_log(log, TN_LOG_INFO, "%s: the file system has no O_DIRECT; using buffered I/O", path);
+	}
+	return 0;
+}
+
+static int set_up(struct tn_iofile *f, const char *path, unsigned flags, const struct tn_log *log)
+{
+	struct stat st;
+	size_t len = strlen(path);
+
+	f->read_only = flags & TN_IO_READ_ONLY;
+	if (len < sizeof(f->name))
+		snprintf(f->name, sizeof(f->name), "%s", path);
+	else
+		snprintf(f->name, sizeof(f->name), "...%s", path + len - sizeof(f->name) + 4);
+	if (fstat(f->fd, &st))
+		return tn_fail(-errno, "%s: fstat failed: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+		return tn_fail(-EINVAL, "%s: must be a regular file or a block device", path);
+	if ((flags & TN_IO_LOCK) && flock(f->fd, LOCK_EX | LOCK_NB)) {
+		if (errno == EWOULDBLOCK)
+			return tn_fail(-EBUSY, "%s: locked by another opener", path);
+		return tn_fail(-errno, "%s: flock failed: %s", path, strerror(errno));
+	}
+	f->optimal_bytes = st.st_blksize > 0 ? (uint32_t)st.st_blksize : 0;
+	f->direct = false;
+	f->offset_align = f->memory_align = 1;
+	return flags & TN_IO_BUFFERED ? 0 : set_direct(f, &st, path, log);
+}
+
+int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, uint32_t *file)
+{
+	struct tn_iofile *f = NULL;
+	uint32_t i;
+	int err;
+
+	if ((flags & TN_IO_EXCLUSIVE) && !(flags & TN_IO_CREATE))
+		return tn_fail(-EINVAL, "%s: EXCLUSIVE goes with CREATE only", path);
+	for (i = 0; i < TN_IO_FILES_MAX && !f; i++)
+		if (files->f[i].fd < 0)
+			f = &files->f[i];
+	if (!f)
+		return tn_fail(-EMFILE, "%s: %u files are open, the most an engine takes", path, TN_IO_FILES_MAX);
+	err = open_path(path, flags, &f->fd);
+	if (err) {
+		f->fd = -1;
+		return err;
+	}
+	err = set_up(f, path, flags, files->log);
+	if (err) {
+		close(f->fd);
+		f->fd = -1;
+		return err;
+	}
+	f->inflight = 0;
+	*file = i - 1;
+	return 0;
+}
+
+static const struct tn_iofile *get_file(const struct tn_iofiles *files, uint32_t file)
+{
+	return file < TN_IO_FILES_MAX && files->f[file].fd >= 0 ? &files->f[file] : NULL;
+}
+
+int tn_iofiles_may_close(const struct tn_iofiles *files, uint32_t file)
+{
+	const struct tn_iofile *f = get_file(files, file);
+
+	if (!f)
+		return tn_fail(-EBADF, "file %u is not open", file);
+	if (f->inflight)
+		return tn_fail(-EBUSY, "%s: %u requests are in flight; poll them first", f->name, f->inflight);
+	return 0;
+}
+
+void tn_iofiles_close(struct tn_iofiles *files, uint32_t file)
+{
+	struct tn_iofile *f = &files->f[file];
+
+	assert(f->fd >= 0 && f->inflight == 0);
+	/* The kernel may hold a registered file a little longer than its descriptor; the lock must not wait for that. */
+	flock(f->fd, LOCK_UN);
+	close(f->fd);
+	f->fd = -1;
+}
+
+int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *out)
+{
+	const struct tn_iofile *f = get_file(files, file);
+	uint64_t bytes = 0;
+	struct stat st;
+
+	if (!f)
+		return tn_fail(-EBADF, "file %u is not open", file);
+	if (fstat(f->fd, &st))
+		return tn_fail(-errno, "%s: fstat failed: %s", f->name, strerror(errno));
+	if (!S_ISBLK(st.st_mode))
+		bytes = (uint64_t)st.st_size;
+	else if (ioctl(f->fd, BLKGETSIZE64, &bytes))
+		return tn_fail(-errno, "%s: BLKGETSIZE64 failed: %s", f->name, strerror(errno));
+	*out = (struct tn_io_stat){.size_bytes = bytes,
+				   .offset_align = f->offset_align,
+				   .memory_align = f->memory_align,
+				   .optimal_bytes = f->optimal_bytes,
+				   .direct = f->direct};
+	return 0;
+}
+
+int tn_iofiles_allocate(const struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length)
+{
+	const struct tn_iofile *f = get_file(files, file);
+	struct tn_io_stat st;
+	uint64_t end;
+	int err;
+
+	if (!f)
+		return tn_fail(-EBADF, "file %u is not open", file);
+	if (length == 0)
+		return tn_fail(-EINVAL, "%s: nothing to allocate (length 0)", f->name);
+	if (__builtin_add_overflow(offset, length, &end) || end > INT64_MAX)
+		return tn_fail(-EFBIG, "%s: cannot allocate %llu bytes at %llu", f->name, (unsigned long long)length,
+			       (unsigned long long)offset);
+	err = tn_iofiles_stat(files, file, &st);
+	if (err)
+		return err;
+	do {
+		err = fallocate(f->fd, 0, (off_t)offset, (off_t)length) ? errno : 0;
+	} while (err == EINTR);
+	if (err == EOPNOTSUPP || err == ENOSYS) {
+		tn_log(files->log, TN_LOG_WARN,
+		       "%s: the file system cannot reserve space; the file is sparse and writes may meet a full disk",
+		       f->name);
+		err = end > st.size_bytes && ftruncate(f->fd, (off_t)end) ? errno : 0;
+	}
+	if (!err)
+		return 0;
+	/* ext4 keeps what it had reserved until then. */
+	if (end > st.size_bytes && ftruncate(f->fd, (off_t)st.size_bytes))
+		tn_log(files->log, TN_LOG_WARN, "%s: cannot go back to %llu bytes: %s", f->name,
+		       (unsigned long long)st.size_bytes, strerror(errno));
+	return tn_fail(-err, "%s: cannot reserve %llu bytes at %llu: %s", f->name, (unsigned long long)length,
+		       (unsigned long long)offset, strerror(err));
+}
+
+int tn_iofiles_unlink(const char *path)
+{
+	if (unlink(path))
+		return tn_fail(-errno, "%s: cannot unlink: %s", path, strerror(errno));
+	return sync_directory(path);
+}

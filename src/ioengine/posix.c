@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The POSIX engine: threads that call preadv and pwritev, for kernels that forbid io_uring.
+ *
+ * The fallback, so plain: one mutex, one queue of work, one of completions. It keeps the contract of
+ * io/io.h to the letter; it does not try to be fast.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "ioengine/engine.h"
+
+struct posix {
+	struct tn_io io;
+	struct tn_iofiles files; /* the owner's; workers read only the files they have requests for */
+	const struct tn_clock *clock;
+	const struct tn_alloc *alloc;
+	uint32_t depth;
+	uint32_t inflight;
+	uint32_t nthreads; /* running */
+	struct tn_waker waker;
+	/* Under lock: */
+	pthread_mutex_t lock;
+	pthread_cond_t work; /* todo is not empty, or stop */
+	pthread_cond_t news; /* ready is not empty, or a wake */
+	struct tn_ioqueue todo;
+	struct tn_ioqueue ready;
+	bool stop;
+	bool signalled; /* a wake for a sleeping owner */
+	pthread_t threads[64];
+};
+
+static ssize_t transfer(const struct posix *p, struct tn_io_req *req)
+{
+	int fd = p->files.f[req->file].fd;
+	uint64_t offset = req->offset + req->transferred;
+	const struct iovec *iov;
+	struct iovec one;
+	uint32_t n;
+
+	iov = tn_ioxfer_next(req, &one, &n);
+	return req->op == TN_IO_READ ? preadv(fd, iov, (int)n, (off_t)offset) : pwritev(fd, iov, (int)n, (off_t)offset);
+}
+
+static int perform(const struct posix *p, struct tn_io_req *req)
+{
+	int more = 1;
+
+	while (more > 0) {
+		ssize_t res;
+
+		/* Set by cancel, under the lock; here a late look is as good. */
+		if (__atomic_load_n(&tn_ioxfer_of(req)->flags, __ATOMIC_RELAXED) & TN_IOXFER_CANCELLED)
+			return -ECANCELED;
+		res = req->op == TN_IO_SYNC ? fdatasync(p->files.f[req->file].fd) : transfer(p, req);
+		if (res < 0) {
+			if (errno == EINTR || errno == EAGAIN)
+				continue;
+			return tn_ioxfer_failed(&p->files, req, -errno);
+		}
+		more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(&p->files, req, (uint32_t)res);
+	}
+	return more;
+}
+
+static void *worker(void *arg)
+{
+	struct posix *p = arg;
+
+	pthread_mutex_lock(&p->lock);
+	for (;;) {
+		struct tn_io_req *req = tn_ioqueue_pop(&p->todo);
+
+		if (!req) {
+			if (p->stop)
+				break;
+			pthread_cond_wait(&p->work, &p->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&p->lock);
+		req->issue_ns = tn_now_ns(p->clock);
+		req->status = perform(p, req);
+		pthread_mutex_lock(&p->lock);
+		if (!p->ready.head)
+			pthread_cond_signal(&p->news);
+		tn_ioqueue_push(&p->ready, req);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static unsigned posix_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
+{
+	struct posix *p = (struct posix *)io;
+	uint64_t now = tn_now_ns(p->clock);
+
+	if (n > p->depth - p->inflight)
+		n = p->depth - p->inflight;
+	pthread_mutex_lock(&p->lock);
+	for (unsigned k = 0; k < n; k++) {
+		struct tn_io_req *req = reqs[k];
+
+		req->status = tn_ioxfer_begin(&p->files, NULL, 0, req, p);
+		req->issue_ns = now;
+		tn_ioqueue_push(req->status ? &p->ready : &p->todo, req);
+	}
+	p->inflight += n;
+	if (n == 1)
+		pthread_cond_signal(&p->work);
+	else if (n)
+		pthread_cond_broadcast(&p->work);
+	pthread_mutex_unlock(&p->lock);
+	return n;
+}
+
+static unsigned take_ready(struct posix *p, struct tn_io_req **done, unsigned max)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&p->lock);
+	while (n < max && p->ready.head)
+		done[n++] = tn_ioqueue_pop(&p->ready);
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; i < n; i++)
+		tn_ioxfer_end(&p->files, done[i]);
+	p->inflight -= n;
+	return n;
+}
+
+/* Until there is a completion, a wake, or the time is over. */
+static void wait_for_news(struct posix *p, uint64_t ns)
+{
+	struct timespec ts;
+	int err = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	ns += (uint64_t)ts.tv_nsec;
+	ts.tv_sec += (time_t)(ns / 1000000000u);
+	ts.tv_nsec = (long)(ns % 1000000000u);
+	pthread_mutex_lock(&p->lock);
+	while (!p->ready.head && !p->signalled && !err)
+		err = pthread_cond_timedwait(&p->news, &p->lock, &ts);
+	p->signalled = false;
+	pthread_mutex_unlock(&p->lock);
+}
+
+static unsigned posix_poll(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns)
+{
+	const uint64_t longest = 1000000000000u; /* keeps the sums of wait_for_news small; the loop goes on */
+	struct posix *p = (struct posix *)io;
+	uint64_t now, deadline;
+	unsigned n = take_ready(p, done, max);
+
+	if (n || max == 0 || timeout_ns == 0)
+		return n;
+	now = tn_now_ns(p->clock);
+	if (__builtin_add_overflow(now, timeout_ns, &deadline))
+		deadline = UINT64_MAX;
+	for (; now < deadline; now = tn_now_ns(p->clock)) {
+		bool woken = true;
+
+		if (tn_waker_prepare(&p->waker)) {
+			wait_for_news(p, deadline - now < longest ? deadline - now : longest);
+			woken = tn_waker_finish(&p->waker);
+		}
+		n = take_ready(p, done, max);
+		if (n || woken)
+			return n;
+	}
+	return 0;
+}
+
+static void remove_todo(struct posix *p, struct tn_io_req *req)
+{
+	struct tn_ioqueue rest;
+	struct tn_io_req *r;
+
+	tn_ioqueue_init(&rest);
+	while ((r = tn_ioqueue_pop(&p->todo))) {
+		if (r == req) {
+			r->status = -ECANCELED;
+			tn_ioqueue_push(&p->ready, r);
+		} else {
+			tn_ioqueue_push(&rest, r);
+		}
+	}
+	while ((r = tn_ioqueue_pop(&rest)))
+		tn_ioqueue_push(&p->todo, r);
+}
+
+static int posix_cancel(struct tn_io *io, struct tn_io_req *req)
+{
+	struct posix *p = (struct posix *)io;
+
+	if (tn_ioxfer_of(req)->engine != p)
+		return tn_fail(-ENOENT, "the request is not in flight");
+	pthread_mutex_lock(&p->lock);
+	__atomic_or_fetch(&tn_ioxfer_of(req)->flags, TN_IOXFER_CANCELLED, __ATOMIC_RELAXED);
+	remove_todo(p, req);
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+static void posix_wake(struct tn_io *io)
+{
+	struct posix *p = (struct posix *)io;
+
+	if (!tn_waker_wake(&p->waker))
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->signalled = true;
+	pthread_cond_signal(&p->news);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static int posix_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
+{
+	return tn_iofiles_open(&((struct posix *)io)->files, path, flags, file);
+}
+
+static int posix_close(struct tn_io *io, uint32_t file)
+{
+	struct posix *p = (struct posix *)io;
+	int err = tn_iofiles_may_close(&p->files, file);
+
+	if (!err)
+		tn_iofiles_close(&p->files, file);
+	return err;
+}
+
+static int posix_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
+{
+	return tn_iofiles_stat(&((struct posix *)io)->files, file, st);
+}
+
+static int posix_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
+{
+	return tn_iofiles_allocate(&((struct posix *)io)->files, file, offset, length);
+}
+
+static int posix_unlink(struct tn_io *io, const char *path)
+{
+	return tn_iofiles_unlink(path);
+}
+
+static int posix_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
+{
+	return tn_fail(-ENOTSUP, "the POSIX engine registers no memory; it takes any");
+}
+
+static void stop_threads(struct posix *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	pthread_cond_broadcast(&p->work);
+	pthread_mutex_unlock(&p->lock);
+	for (uint32_t i = 0; i < p->nthreads; i++)
+		pthread_join(p->threads[i], NULL);
+}
+
+static void posix_destroy(struct tn_io *io)
+{
+	struct posix *p = (struct posix *)io;
+
+	assert(p->inflight == 0);
+	stop_threads(p);
+	tn_iofiles_fini(&p->files);
+	pthread_cond_destroy(&p->work);
+	pthread_cond_destroy(&p->news);
+	pthread_mutex_destroy(&p->lock);
+	tn_put(p->alloc, p, sizeof(*p));
+}
+
+static const struct tn_io_ops posix_ops = {
+	.size = sizeof(struct tn_io_ops),
+	.abi = TN_IO_ABI,
+	.name = "posix",
+	.open = posix_open,
+	.close = posix_close,
+	.stat = posix_stat,
+	.allocate = posix_allocate,
+	.unlink = posix_unlink,
+	.submit = posix_submit,
+	.poll = posix_poll,
+	.cancel = posix_cancel,
+	.register_buffer = posix_register_buffer,
+	.wake = posix_wake,
+	.destroy = posix_destroy,
+};
+
+/* Workers take no signals: those are the application's. */
+static int start_threads(struct posix *p, uint32_t n)
+{
+	sigset_t all, old;
+	int err = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	for (; p->nthreads < n && !err; p->nthreads += !err)
+		err = pthread_create(&p->threads[p->nthreads], NULL, worker, p);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err && p->nthreads == 0)
+		return tn_fail(-err, "cannot start a thread: %s", strerror(err));
+	return 0; /* fewer than asked for do as well */
+}
+
+int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io **out)
+{
+	struct posix *p = tn_get(opts->alloc, sizeof(*p));
+	pthread_condattr_t attr;
+	int err;
+
+	if (!p)
+		return tn_fail(-ENOMEM, "no memory for the POSIX engine (%zu bytes)", sizeof(*p));
+	p->io.ops = &posix_ops;
+	p->clock = opts->clock;
+	p->alloc = opts->alloc;
+	p->depth = opts->depth;
+	tn_iofiles_init(&p->files, opts->log);
+	tn_ioqueue_init(&p->todo);
+	tn_ioqueue_init(&p->ready);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->work, NULL);
+	pthread_cond_init(&p->news, &attr);
+	pthread_condattr_destroy(&attr);
+	err = start_threads(p, opts->threads);
+	if (err) {
+		posix_destroy(&p->io);
+		return err;
+	}
+	*out = &p->io;
+	return 0;
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The io_uring engine: one ring, one thread, batches.
+ *
+ * A submit is one system call for the whole batch. A poll takes completions from shared memory and
+ * enters the kernel only to wait, or when the kernel says that completions are waiting to be run
+ * (DEFER_TASKRUN). wake writes to an eventfd that is read through the ring, and only while the owner
+ * sleeps. Setting up is in uring_setup.c; the progress of split and short transfers in xfer.c.
+ *
+ * The ring is created for a single issuer: create, and everything else but wake, is for one thread.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "ioengine/uring.h"
+
+/* user_data of what is not a request (requests are aligned, so their addresses are not these). */
+#define TAG_WAKE 1u
+#define TAG_CANCEL 2u
+
+static void finish(struct tn_uring *u, struct tn_io_req *req, int status)
+{
+	req->status = status;
+	tn_ioqueue_push(&u->ready, req);
+}
+
+/* The kernel's number of the registered part that all n pieces lie in, or -1: they straddle two. */
+static int fixed_index(const struct tn_uring *u, const struct tn_io_req *req, const struct iovec *iov, uint32_t n)
+{
+	const struct tn_iobuffer *b = &u->buffers[req->buffer];
+	uintptr_t part = ((uintptr_t)iov[0].iov_base - b->base) >> TN_URING_BUFFER_SHIFT;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uintptr_t at = (uintptr_t)iov[i].iov_base - b->base;
+
+		if (at >> TN_URING_BUFFER_SHIFT != part || (at + iov[i].iov_len - 1) >> TN_URING_BUFFER_SHIFT != part)
+			return -1;
+	}
+	return (int)(b->first + part);
+}
+
+static void prep_transfer(const struct tn_uring *u, struct io_uring_sqe *sqe, int fd, struct tn_io_req *req)
+{
+	bool reading = req->op == TN_IO_READ;
+	uint64_t offset = req->offset + req->transferred;
+	const struct iovec *iov;
+	struct iovec one;
+	uint32_t n;
+	int op, fixed = -1;
+
+	iov = tn_ioxfer_next(req, &one, &n);
+	if (req->buffer != TN_IO_NO_BUFFER && (n == 1 || u->vec_fixed))
+		fixed = fixed_index(u, req, iov, n);
+	if (n == 1) {
+		op = fixed >= 0 ? (reading ? IORING_OP_READ_FIXED : IORING_OP_WRITE_FIXED) :
+				  (reading ? IORING_OP_READ : IORING_OP_WRITE);
+		io_uring_prep_rw(op, sqe, fd, iov->iov_base, (unsigned)iov->iov_len, offset);
+	} else {
+		op = fixed >= 0 ? (reading ? TN_URING_OP_READV_FIXED : TN_URING_OP_WRITEV_FIXED) :
+				  (reading ? IORING_OP_READV : IORING_OP_WRITEV);
+		io_uring_prep_rw(op, sqe, fd, iov, n, offset);
+	}
+	if (fixed >= 0)
+		sqe->buf_index = (uint16_t)fixed;
+}
+
+/* Puts the next piece of work of a request into the submission queue; false: that is full. */
+static bool prep(struct tn_uring *u, struct tn_io_req *req)
+{
+	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+	int fd = u->fixed_files ? (int)req->file : u->files.f[req->file].fd;
+
+	if (!sqe)
+		return false;
+	if (req->op == TN_IO_SYNC)
+		io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
+	else
+		prep_transfer(u, sqe, fd, req);
+	if (u->fixed_files)
+		sqe->flags |= IOSQE_FIXED_FILE;
+	if (tn_ioxfer_of(req)->flags & TN_IOXFER_ASYNC)
+		sqe->flags |= IOSQE_ASYNC;
+	io_uring_sqe_set_data(sqe, req);
+	return true;
+}
+
+/*
+ * Hands the submission queue to the kernel. What it does not take now (out of memory, completions not
+ * collected) stays in the queue and goes with the next call.
+ */
+static void flush(struct tn_uring *u)
+{
+	unsigned left;
+
+	while ((left = io_uring_sq_ready(&u->ring)) > 0) {
+		int n = io_uring_submit(&u->ring);
+
+		/* EEXIST, EBADF: another thread than the one that created the engine. */
+		assert(n >= 0 || n == -EINTR || n == -EAGAIN || n == -EBUSY || n == -ENOMEM);
+		if (n < 0 ? n != -EINTR : io_uring_sq_ready(&u->ring) == left)
+			return;
+	}
+}
+
+static void prep_again(struct tn_uring *u)
+{
+	while (u->again.head && prep(u, u->again.head))
+		tn_ioqueue_pop(&u->again);
+}
+
+static unsigned uring_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+	uint64_t now = tn_now_ns(u->clock);
+	unsigned k;
+
+	if (n > u->depth - u->inflight)
+		n = u->depth - u->inflight;
+	for (k = 0; k < n; k++) {
+		struct tn_io_req *req = reqs[k];
+		int err;
+
+		if (io_uring_sq_space_left(&u->ring) == 0) {
+			flush(u);
+			if (io_uring_sq_space_left(&u->ring) == 0)
+				break;
+		}
+		err = tn_ioxfer_begin(&u->files, u->buffers, u->nbuffers, req, u);
+		req->issue_ns = now;
+		u->inflight++;
+		if (err) {
+			finish(u, req, err);
+		} else {
+			bool ok = prep(u, req);
+
+			assert(ok);
+		}
+	}
+	flush(u);
+	return k;
+}
+
+/* The kernel's answer to (a part of) a request: finish it or queue it again. */
+static void answer(struct tn_uring *u, struct tn_io_req *req, int res)
+{
+	struct tn_ioxfer *x = tn_ioxfer_of(req);
+	int more;
+
+	if (res == -EAGAIN || res == -EINTR) {
+		if (x->flags & TN_IOXFER_CANCELLED) {
+			finish(u, req, -ECANCELED);
+			return;
+		}
+		x->flags |= TN_IOXFER_ASYNC;
+		tn_ioqueue_push(&u->again, req);
+		return;
+	}
+	if (res < 0) {
+		finish(u, req, res == -ECANCELED ? res : tn_ioxfer_failed(&u->files, req, res));
+		return;
+	}
+	more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(&u->files, req, (uint32_t)res);
+	if (more <= 0)
+		finish(u, req, more);
+	else if (x->flags & TN_IOXFER_CANCELLED)
+		finish(u, req, -ECANCELED);
+	else
+		tn_ioqueue_push(&u->again, req);
+}
+
+static unsigned take_ready(struct tn_uring *u, struct tn_io_req **done, unsigned max)
+{
+	unsigned n = 0;
+
+	while (n < max && u->ready.head) {
+		struct tn_io_req *req = tn_ioqueue_pop(&u->ready);
+
+		tn_ioxfer_end(&u->files, req);
+		u->inflight--;
+		done[n++] = req;
+	}
+	return n;
+}
+
+/* Completions from shared memory; no system call, but for parts that must be issued again. */
+static unsigned harvest(struct tn_uring *u, struct tn_io_req **done, unsigned max)
+{
+	unsigned head, seen = 0;
+	struct io_uring_cqe *cqe;
+
+	io_uring_for_each_cqe(&u->ring, head, cqe) {
+		seen++;
+		if (cqe->user_data == TAG_WAKE)
+			u->event_armed = false;
+		else if (cqe->user_data != TAG_CANCEL)
+			answer(u, (struct tn_io_req *)(uintptr_t)cqe->user_data, cqe->res);
+	}
+	io_uring_cq_advance(&u->ring, seen);
+	if (u->again.head) {
+		prep_again(u);
+		flush(u);
+	}
+	return take_ready(u, done, max);
+}
+
+/* Without waiting: lets the kernel post what is waiting to be posted. */
+static void nudge(struct tn_uring *u)
+{
+	prep_again(u);
+	flush(u);
+	if (*u->ring.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
+		io_uring_get_events(&u->ring);
+}
+
+static void to_timespec(uint64_t ns, struct __kernel_timespec *ts)
+{
+	ts->tv_sec = (long long)(ns / 1000000000u);
+	ts->tv_nsec = (long long)(ns % 1000000000u);
+}
+
+/* Waits in the ring; the wake-up is a read of the eventfd, armed in the same call. */
+static void wait_in_ring(struct tn_uring *u, uint64_t ns)
+{
+	struct __kernel_timespec ts;
+	struct io_uring_cqe *cqe;
+
+	if (!u->event_armed) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
+
+		if (!sqe) {
+			flush(u);
+			return;
+		}
+		io_uring_prep_read(sqe, u->event_fd, &u->event_value, sizeof(u->event_value), 0);
+		sqe->user_data = TAG_WAKE;
+		u->event_armed = true;
+	}
+	to_timespec(ns, &ts);
+	io_uring_submit_and_wait_timeout(&u->ring, &cqe, 1, ns == UINT64_MAX ? NULL : &ts, NULL);
+}
+
+/* Before 5.11 a wait with time-out would cost a timeout request: poll(2) both descriptors instead. */
+static void wait_in_poll(struct tn_uring *u, uint64_t ns)
+{
+	struct pollfd fds[2] = {{.fd = u->ring.ring_fd, .events = POLLIN}, {.fd = u->event_fd, .events = POLLIN}};
+	struct timespec ts = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+	uint64_t value;
+
+	flush(u);
+	if (ppoll(fds, 2, ns == UINT64_MAX ? NULL : &ts, NULL) > 0 && (fds[1].revents & POLLIN)) {
+		ssize_t n = read(u->event_fd, &value, sizeof(value));
+
+		assert(n == (ssize_t)sizeof(value)); /* there was something, and only the owner reads */
+	}
+	nudge(u);
+}
+
+static unsigned uring_poll(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+	uint64_t now, deadline;
+	unsigned n = harvest(u, done, max);
+
+	if (n || max == 0)
+		return n;
+	nudge(u);
+	n = harvest(u, done, max);
+	if (n || timeout_ns == 0)
+		return n;
+	now = tn_now_ns(u->clock);
+	if (__builtin_add_overflow(now, timeout_ns, &deadline))
+		deadline = UINT64_MAX;
+	for (; now < deadline; now = tn_now_ns(u->clock)) {
+		bool woken = true;
+
+		if (tn_waker_prepare(&u->waker)) {
+			if (u->ext_arg)
+				wait_in_ring(u, deadline == UINT64_MAX ? UINT64_MAX : deadline - now);
+			else
+				wait_in_poll(u, deadline == UINT64_MAX ? UINT64_MAX : deadline - now);
+			woken = tn_waker_finish(&u->waker);
+		}
+		n = harvest(u, done, max);
+		if (n || woken)
+			return n;
+	}
+	return 0;
+}
+
+static int uring_cancel(struct tn_io *io, struct tn_io_req *req)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+	struct io_uring_sqe *sqe;
+
+	if (tn_ioxfer_of(req)->engine != u)
+		return tn_fail(-ENOENT, "the request is not in flight");
+	tn_ioxfer_of(req)->flags |= TN_IOXFER_CANCELLED;
+	sqe = io_uring_get_sqe(&u->ring);
+	if (!sqe) {
+		flush(u);
+		sqe = io_uring_get_sqe(&u->ring);
+	}
+	if (!sqe)
+		return tn_fail(-EAGAIN, "the submission queue is full; poll first");
+	io_uring_prep_cancel64(sqe, (uint64_t)(uintptr_t)req, 0);
+	sqe->user_data = TAG_CANCEL;
+	flush(u);
+	return 0;
+}
+
+static void uring_wake(struct tn_io *io)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+	const uint64_t one = 1;
+
+	if (tn_waker_wake(&u->waker)) {
+		ssize_t n = write(u->event_fd, &one, sizeof(one));
+
+		assert(n == (ssize_t)sizeof(one)); /* blocks only after 2^64 - 2 unread wake-ups */
+	}
+}
+
+static int uring_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+	int err = tn_iofiles_open(&u->files, path, flags, file);
+
+	if (!err)
+		tn_uring_register_file(u, *file, u->files.f[*file].fd);
+	return err;
+}
+
+static int uring_close(struct tn_io *io, uint32_t file)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+	int err = tn_iofiles_may_close(&u->files, file);
+
+	if (err)
+		return err;
+	tn_uring_register_file(u, file, -1);
+	tn_iofiles_close(&u->files, file);
+	return 0;
+}
+
+static int uring_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
+{
+	return tn_iofiles_stat(&((struct tn_uring *)io)->files, file, st);
+}
+
+static int uring_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
+{
+	return tn_iofiles_allocate(&((struct tn_uring *)io)->files, file, offset, length);
+}
+
+static int uring_unlink(struct tn_io *io, const char *path)
+{
+	return tn_iofiles_unlink(path);
+}
+
+static void uring_destroy(struct tn_io *io)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+
+	assert(u->inflight == 0);
+	tn_uring_teardown(u);
+	tn_iofiles_fini(&u->files);
+	tn_put(u->alloc, u, sizeof(*u));
+}
+
+static const struct tn_io_ops uring_ops = {
+	.size = sizeof(struct tn_io_ops),
+	.abi = TN_IO_ABI,
+	.name = "io_uring",
+	.open = uring_open,
+	.close = uring_close,
+	.stat = uring_stat,
+	.allocate = uring_allocate,
+	.unlink = uring_unlink,
+	.submit = uring_submit,
+	.poll = uring_poll,
+	.cancel = uring_cancel,
+	.register_buffer = tn_uring_register_buffer,
+	.wake = uring_wake,
+	.destroy = uring_destroy,
+};
+
+int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned without, struct tn_io **out)
+{
+	struct tn_uring *u = tn_get(opts->alloc, sizeof(*u));
+	int err;
+
+	if (!u)
+		return tn_fail(-ENOMEM, "no memory for the io_uring engine (%zu bytes)", sizeof(*u));
+	u->io.ops = &uring_ops;
+	u->clock = opts->clock;
+	u->alloc = opts->alloc;
+	u->depth = opts->depth;
+	tn_iofiles_init(&u->files, opts->log);
+	tn_ioqueue_init(&u->again);
+	tn_ioqueue_init(&u->ready);
+	err = tn_uring_setup(u, without);
+	if (err) {
+		tn_put(opts->alloc, u, sizeof(*u));
+		return err;
+	}
+	*out = &u->io;
+	return 0;
+}

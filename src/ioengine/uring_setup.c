@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this kernel's io_uring can do. Each feature is tried and, where it is refused, done without;
+ * only a kernel that has no io_uring for us (or one before 5.6) makes the set-up fail.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "ioengine/uring.h"
+
+/* From the most capable to what Linux 5.6 has. */
+static const struct {
+	unsigned flags;
+	unsigned not_with; /* TN_URING_NO_* that rule it out */
+} setups[] = {
+	{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL,
+	 TN_URING_NO_DEFER | TN_URING_NO_COOP},
+	{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL,
+	 TN_URING_NO_COOP},
+	{IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL, TN_URING_NO_COOP},
+	{IORING_SETUP_SUBMIT_ALL, TN_URING_NO_COOP},
+	{0, 0},
+};
+
+static int set_up_ring(struct tn_uring *u, unsigned without)
+{
+	unsigned entries = u->depth < 8 ? 8 : u->depth;
+	int err = -EINVAL;
+
+	for (size_t i = 0; i < sizeof(setups) / sizeof(setups[0]); i++) {
+		struct io_uring_params p;
+
+		if (setups[i].not_with & without)
+			continue;
+		memset(&p, 0, sizeof(p));
+		p.flags = setups[i].flags;
+		err = io_uring_queue_init_params(entries, &u->ring, &p);
+		if (!err) {
+			u->ext_arg = (p.features & IORING_FEAT_EXT_ARG) && !(without & TN_URING_NO_EXT_ARG);
+			u->taskrun_flag = p.flags & IORING_SETUP_TASKRUN_FLAG;
+			return 0;
+		}
+		if (err != -EINVAL)
+			break;
+	}
+	return tn_fail(err, "io_uring with %u entries: %s (see kernel.io_uring_disabled, seccomp, RLIMIT_MEMLOCK)", entries,
+		       strerror(-err));
+}
+
+static int probe_ops(struct tn_uring *u, unsigned without)
+{
+	static const int needed[] = {IORING_OP_READ,      IORING_OP_WRITE,	IORING_OP_READV, IORING_OP_WRITEV,
+				     IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED, IORING_OP_FSYNC, IORING_OP_ASYNC_CANCEL};
+	struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
+	int missing = -1;
+
+	if (!probe)
+		return tn_fail(-EOPNOTSUPP, "this kernel's io_uring cannot be probed; Linux 5.6 or later is needed");
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+		if (!io_uring_opcode_supported(probe, needed[i]))
+			missing = needed[i];
+	u->vec_fixed = !(without & TN_URING_NO_VEC_FIXED) && io_uring_opcode_supported(probe, TN_URING_OP_READV_FIXED) &&
+		       io_uring_opcode_supported(probe, TN_URING_OP_WRITEV_FIXED);
+	io_uring_free_probe(probe);
+	if (missing >= 0)
+		return tn_fail(-EOPNOTSUPP, "this kernel's io_uring lacks operation %d", missing);
+	return 0;
+}
+
+static bool register_file_table(struct tn_uring *u)
+{
+	int none[TN_IO_FILES_MAX];
+
+	if (!io_uring_register_files_sparse(&u->ring, TN_IO_FILES_MAX))
+		return true;
+	memset(none, 0xff, sizeof(none)); /* before 5.19: a table of -1 */
+	return !io_uring_register_files(&u->ring, none, TN_IO_FILES_MAX);
+}
+
+int tn_uring_setup(struct tn_uring *u, unsigned without)
+{
+	int err;
+
+	u->event_fd = eventfd(0, EFD_CLOEXEC);
+	if (u->event_fd < 0)
+		return tn_fail(-errno, "eventfd: %s", strerror(errno));
+	err = set_up_ring(u, without);
+	if (err) {
+		close(u->event_fd);
+		return err;
+	}
+	err = probe_ops(u, without);
+	if (err) {
+		io_uring_queue_exit(&u->ring);
+		close(u->event_fd);
+		return err;
+	}
+	if (!(without & TN_URING_NO_RING_FD))
+		io_uring_register_ring_fd(&u->ring); /* one descriptor look-up a call less, where it exists */
+	u->fixed_files = !(without & TN_URING_NO_FILES) && register_file_table(u);
+	if (!(without & TN_URING_NO_BUFFERS)) {
+		u->sparse_buffers = !io_uring_register_buffers_sparse(&u->ring, TN_URING_KERNEL_BUFFERS);
+		u->nkernel_buffers = 0;
+	} else {
+		u->nkernel_buffers = TN_URING_KERNEL_BUFFERS; /* full */
+	}
+	return 0;
+}
+
+void tn_uring_teardown(struct tn_uring *u)
+{
+	/* The ring itself goes away in the background; what is charged to the user is given back now. */
+	if (u->nbuffers || u->sparse_buffers)
+		io_uring_unregister_buffers(&u->ring);
+	if (u->fixed_files)
+		io_uring_unregister_files(&u->ring);
+	io_uring_queue_exit(&u->ring);
+	close(u->event_fd);
+}
+
+void tn_uring_register_file(struct tn_uring *u, uint32_t file, int fd)
+{
+	if (!u->fixed_files)
+		return;
+	if (io_uring_register_files_update(&u->ring, file, &fd, 1) == 1)
+		return;
+	/* No request refers to the table by number unless it is in flight, and those keep their file. */
+	u->fixed_files = false;
+	io_uring_unregister_files(&u->ring);
+}
+
+/* Tells the kernel of n GiB-sized parts: into its table, or as the table where that must be given at once. */
+static int register_parts(struct tn_uring *u, const struct iovec *parts, uint32_t n)
+{
+	int err;
+
+	if (u->sparse_buffers) {
+		err = io_uring_register_buffers_update_tag(&u->ring, u->nkernel_buffers, parts, NULL, n);
+		return err == (int)n ? 0 : err < 0 ? err : -ENOMEM;
+	}
+	if (u->nkernel_buffers)
+		return -EOPNOTSUPP;
+	return io_uring_register_buffers(&u->ring, parts, n);
+}
+
+int tn_uring_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
+{
+	const size_t part = (size_t)1 << TN_URING_BUFFER_SHIFT;
+	struct tn_uring *u = (struct tn_uring *)io;
+	struct iovec parts[TN_URING_BUFFERS];
+	uint32_t n = 0;
+	int err;
+
+	if (!base || bytes == 0)
+		return tn_fail(-EINVAL, "no memory to register");
+	if (u->nbuffers == TN_URING_BUFFERS || bytes > part * TN_URING_BUFFERS ||
+	    u->nkernel_buffers + (bytes + part - 1) / part > TN_URING_KERNEL_BUFFERS)
+		return tn_fail(-EOPNOTSUPP, "%zu bytes more cannot be registered; unregistered memory works as well", bytes);
+	for (size_t at = 0; at < bytes; at += part)
+		parts[n++] = (struct iovec){(char *)base + at, bytes - at < part ? bytes - at : part};
+	err = register_parts(u, parts, n);
+	if (err)
+		return tn_fail(err, "%zu bytes cannot be registered: %s (see ulimit -l); unregistered memory works as well", bytes,
+			       strerror(-err));
+	u->buffers[u->nbuffers] = (struct tn_iobuffer){(uintptr_t)base, bytes, u->nkernel_buffers};
+	u->nkernel_buffers += n;
+	*buffer = (uint16_t)u->nbuffers++;
+	return 0;
+}

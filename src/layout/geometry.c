@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The shape of KV: sizes of pages, objects and blocks, and the serialised form of a geometry.
+ *
+ * All arithmetic on sizes that a caller or a disk may have made up happens here, once, with overflow
+ * checks; whatever passed tn_geometry_check can be multiplied elsewhere without a thought: an object
+ * has at most 2^30 bytes, a block 2^42.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include <tenuto/layout.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+#define GEOMETRY_VERSION 1u
+#define CHECKSUM_OFFSET (TN_GEOMETRY_BYTES - 8u)
+
+static const unsigned char geometry_magic[8] = {'T', 'N', 'G', 'E', 'O', 'M', 0, 0};
+
+/* Bits of one page of a plane; false on overflow. */
+static bool page_bits(const struct tn_geometry *g, const struct tn_plane *p, uint64_t *bits)
+{
+	uint64_t tokens = p->kind == TN_PLANE_STATE ? 1 : g->page_tokens;
+	uint64_t n = (uint64_t)p->heads * p->head_dim;
+
+	return !__builtin_mul_overflow(n, tokens, &n) && !__builtin_mul_overflow(n, p->elem_bits, bits);
+}
+
+/* Adds the plane's page bytes to *sum. */
+static int plane_check(const struct tn_geometry *g, uint32_t i, uint64_t *sum)
+{
+	const struct tn_plane *p = &g->planes[i];
+	uint64_t bits;
+
+	if (p->kind > TN_PLANE_STATE)
+		return tn_fail(-EINVAL, "plane %u: kind %u is unknown, the last is %u", i, p->kind, TN_PLANE_STATE);
+	if (p->heads == 0 || p->head_dim == 0)
+		return tn_fail(-EINVAL, "plane %u: heads %u and head_dim %u must both be above 0", i, p->heads,
+			       p->head_dim);
+	if (p->elem_bits != 4 && p->elem_bits != 8 && p->elem_bits != 16 && p->elem_bits != 32)
+		return tn_fail(-EINVAL, "plane %u: elem_bits %u must be 4, 8, 16 or 32", i, p->elem_bits);
+	if (!page_bits(g, p, &bits) || bits / 8 > TN_OBJECT_BYTES_MAX)
+		return tn_fail(-EOVERFLOW, "plane %u: a page of %u tokens, %u heads, head_dim %u is larger than %u bytes",
+			       i, g->page_tokens, p->heads, p->head_dim, TN_OBJECT_BYTES_MAX);
+	if (bits % 8 != 0)
+		return tn_fail(-EINVAL, "plane %u: a page has %llu bits, which are no whole bytes", i,
+			       (unsigned long long)bits);
+	*sum += bits / 8; /* at most 8 * 2^30 over all planes */
+	return 0;
+}
+
+/* Everything but pages_per_block; *sum: bytes of one page over all planes. */
+static int check_page(const struct tn_geometry *g, uint64_t *sum)
+{
+	int rc;
+
+	if (g->layers == 0)
+		return tn_fail(-EINVAL, "layers 0: a shard has at least one");
+	if (g->layers > TN_LAYERS_MAX)
+		return tn_fail(-EOVERFLOW, "layers %u: at most %u", g->layers, TN_LAYERS_MAX);
+	if (g->page_tokens == 0)
+		return tn_fail(-EINVAL, "page_tokens 0: a page has at least one token");
+	if (g->page_order > TN_PAGE_HND)
+		return tn_fail(-EINVAL, "page_order %u is unknown, the last is %u", g->page_order, TN_PAGE_HND);
+	if (g->nplanes == 0 || g->nplanes > TN_PLANES_MAX)
+		return tn_fail(-EINVAL, "nplanes %u: must be 1 to %u", g->nplanes, TN_PLANES_MAX);
+	*sum = 0;
+	for (uint32_t i = 0; i < g->nplanes; i++) {
+		rc = plane_check(g, i, sum);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int tn_geometry_check(const struct tn_geometry *g)
+{
+	uint64_t sum;
+	int rc = check_page(g, &sum);
+
+	if (rc)
+		return rc;
+	if (g->pages_per_block == 0)
+		return tn_fail(-EINVAL, "pages_per_block 0: a block has at least one page");
+	if (g->pages_per_block > TN_BLOCK_PAGES_MAX)
+		return tn_fail(-EOVERFLOW, "pages_per_block %u: at most %u", g->pages_per_block, TN_BLOCK_PAGES_MAX);
+	sum *= g->pages_per_block; /* at most 2^33 * 2^12 */
+	if (sum > TN_OBJECT_BYTES_MAX)
+		return tn_fail(-EOVERFLOW, "%u pages_per_block make objects of %llu bytes, at most %u: take fewer",
+			       g->pages_per_block, (unsigned long long)sum, TN_OBJECT_BYTES_MAX);
+	return 0;
+}
+
+uint32_t tn_geometry_page_bytes(const struct tn_geometry *g, uint32_t plane)
+{
+	const struct tn_plane *p = &g->planes[plane];
+	uint64_t tokens = p->kind == TN_PLANE_STATE ? 1 : g->page_tokens;
+
+	return (uint32_t)(tokens * p->heads * p->head_dim * p->elem_bits / 8);
+}
+
+uint32_t tn_geometry_object_bytes(const struct tn_geometry *g)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < g->nplanes; i++)
+		sum += tn_geometry_page_bytes(g, i);
+	return sum * g->pages_per_block;
+}
+
+uint64_t tn_geometry_block_bytes(const struct tn_geometry *g)
+{
+	return (uint64_t)g->layers * tn_geometry_object_bytes(g);
+}
+
+uint32_t tn_geometry_default_pages(const struct tn_geometry *g)
+{
+	uint64_t sum, pages;
+
+	if (check_page(g, &sum))
+		return 0;
+	if (sum > TN_OBJECT_BYTES_MAX) {
+		tn_fail(-EOVERFLOW, "one page over all planes has %llu bytes, at most %u are possible",
+			(unsigned long long)sum, TN_OBJECT_BYTES_MAX);
+		return 0;
+	}
+	pages = (TN_OBJECT_BYTES_DEFAULT + sum - 1) / sum;
+	return pages > TN_BLOCK_PAGES_MAX ? TN_BLOCK_PAGES_MAX : (uint32_t)pages;
+}
+
+int tn_geometry_raw(uint32_t layers, uint64_t object_bytes, struct tn_geometry *out)
+{
+	struct tn_geometry g = {
+		.layers = layers,
+		.page_tokens = 1,
+		.pages_per_block = 1,
+		.page_order = TN_PAGE_NHD,
+		.nplanes = 1,
+	};
+	int rc;
+
+	if (object_bytes == 0)
+		return tn_fail(-EINVAL, "object_bytes 0: an object has at least one byte");
+	if (object_bytes > TN_OBJECT_BYTES_MAX)
+		return tn_fail(-EOVERFLOW, "object_bytes %llu: at most %u", (unsigned long long)object_bytes,
+			       TN_OBJECT_BYTES_MAX);
+	g.planes[0] = (struct tn_plane){TN_PLANE_K, 1, (uint32_t)object_bytes, 8};
+	rc = tn_geometry_check(&g);
+	if (rc == 0)
+		*out = g;
+	return rc;
+}
+
+static unsigned char *put_le(unsigned char *p, uint64_t v, unsigned bytes)
+{
+	for (unsigned i = 0; i < bytes; i++)
+		*p++ = (unsigned char)(v >> (8 * i));
+	return p;
+}
+
+static uint64_t get_le(const unsigned char **p, unsigned bytes)
+{
+	uint64_t v = 0;
+
+	for (unsigned i = 0; i < bytes; i++)
+		v |= (uint64_t)*(*p)++ << (8 * i);
+	return v;
+}
+
+static uint32_t get_u32(const unsigned char **p)
+{
+	return (uint32_t)get_le(p, 4);
+}
+
+int tn_geometry_store(const struct tn_geometry *g, void *buf, size_t len)
+{
+	static const struct tn_plane unused;
+	unsigned char *p = buf;
+	int rc;
+
+	if (len < TN_GEOMETRY_BYTES)
+		return tn_fail(-ENOBUFS, "buffer of %zu bytes: a geometry takes %u", len, TN_GEOMETRY_BYTES);
+	rc = tn_geometry_check(g);
+	if (rc)
+		return rc;
+	memcpy(p, geometry_magic, sizeof(geometry_magic));
+	p = put_le(p + sizeof(geometry_magic), GEOMETRY_VERSION, 4);
+	p = put_le(p, g->layers, 4);
+	p = put_le(p, g->page_tokens, 4);
+	p = put_le(p, g->pages_per_block, 4);
+	p = put_le(p, g->page_order, 4);
+	p = put_le(p, g->nplanes, 4);
+	for (uint32_t i = 0; i < TN_PLANES_MAX; i++) {
+		const struct tn_plane *plane = i < g->nplanes ? &g->planes[i] : &unused;
+
+		p = put_le(p, plane->kind, 4);
+		p = put_le(p, plane->heads, 4);
+		p = put_le(p, plane->head_dim, 4);
+		p = put_le(p, plane->elem_bits, 4);
+	}
+	put_le(p, tn_hash64(buf, CHECKSUM_OFFSET), 8);
+	return (int)TN_GEOMETRY_BYTES;
+}
+
+/* Magic, version, length, checksum: the envelope, before any field is believed. */
+static int check_envelope(const unsigned char *buf, size_t len)
+{
+	const unsigned char *p = buf + sizeof(geometry_magic);
+	uint32_t version;
+
+	if (len < sizeof(geometry_magic) + 4)
+		return tn_fail(-EBADMSG, "%zu bytes are too few for a geometry, which has %u", len, TN_GEOMETRY_BYTES);
+	if (memcmp(buf, geometry_magic, sizeof(geometry_magic)) != 0)
+		return tn_fail(-EBADMSG, "these bytes are no geometry: they do not begin with its magic");
+	version = get_u32(&p);
+	if (version != GEOMETRY_VERSION)
+		return tn_fail(-EPROTONOSUPPORT, "geometry version %u: this library reads %u; use the one that wrote it",
+			       version, GEOMETRY_VERSION);
+	if (len < TN_GEOMETRY_BYTES)
+		return tn_fail(-EBADMSG, "geometry cut off: %zu of %u bytes", len, TN_GEOMETRY_BYTES);
+	p = buf + CHECKSUM_OFFSET;
+	if (get_le(&p, 8) != tn_hash64(buf, CHECKSUM_OFFSET))
+		return tn_fail(-EBADMSG, "geometry damaged: its checksum does not match");
+	return 0;
+}
+
+int tn_geometry_load(const void *buf, size_t len, struct tn_geometry *g)
+{
+	const unsigned char *p = (const unsigned char *)buf + sizeof(geometry_magic) + 4;
+	struct tn_geometry in;
+	int rc = check_envelope(buf, len);
+
+	if (rc)
+		return rc;
+	in.layers = get_u32(&p);
+	in.page_tokens = get_u32(&p);
+	in.pages_per_block = get_u32(&p);
+	in.page_order = get_u32(&p);
+	in.nplanes = get_u32(&p);
+	for (uint32_t i = 0; i < TN_PLANES_MAX; i++) {
+		struct tn_plane *plane = &in.planes[i];
+
+		plane->kind = get_u32(&p);
+		plane->heads = get_u32(&p);
+		plane->head_dim = get_u32(&p);
+		plane->elem_bits = get_u32(&p);
+		if (i >= in.nplanes && (plane->kind | plane->heads | plane->head_dim | plane->elem_bits) != 0)
+			return tn_fail(-EINVAL, "plane %u is unused (nplanes %u) but not zero", i, in.nplanes);
+	}
+	rc = tn_geometry_check(&in);
+	if (rc)
+		return rc;
+	*g = in;
+	return (int)TN_GEOMETRY_BYTES;
+}

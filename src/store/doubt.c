@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a failed sync means. The kernel (or the drive) gives up what such a sync covered, and the next one says 0 as
+ * if nothing had been: so nothing that was written since the last good sync may be believed to be on the disk,
+ * though it can still be read.
+ *
+ * A commit or checkpoint under way fails, and writes anew. Blocks whose data no good sync covers - published and
+ * not logged, or still being written - are in doubt: never logged, left out of checkpoints, and the owner
+ * is asked to remove them. Syncs of a device never overlap (io.c), so that an error is not reported to
+ * one of two and the other believed.
+ */
+#include <string.h>
+
+#include "store/store_internal.h"
+
+#define TELL_NS 100000000ull /* an owner that did not remove a block is asked again after so long */
+
+/* Slots of one page whose data may be lost; how many blocks among them. */
+static uint32_t doubt_page(struct tn_store_device *d, uint32_t p, uint64_t unsynced)
+{
+	uint32_t blocks = 0;
+
+	for (uint32_t i = 0; i < TN_DISK_RECORDS; i++) {
+		enum tn_slot_state state = TN_META_STATE(d->meta[p << 6 | i]);
+		bool lost = state == TN_SLOT_RESERVED || (state == TN_SLOT_COMMITTED && (unsynced >> i & 1));
+
+		if (!lost || (d->doubtful[p] >> i & 1))
+			continue;
+		d->doubtful[p] |= 1ull << i;
+		blocks += state == TN_SLOT_COMMITTED;
+	}
+	return blocks;
+}
+
+void tn_store_sync_failed(struct tn_store_device *d, int status)
+{
+	struct tn_store *s = d->store;
+	struct tn_store_log *log = &d->log;
+	/* Of a group that is being written the data was synced before. */
+	bool synced = log->phase == TN_LOG_WRITE || log->phase == TN_LOG_SYNC;
+	uint32_t blocks = 0;
+
+	if (!d->running) /* while opening nothing can be in doubt: the open fails */
+		return;
+	if (log->phase != TN_LOG_IDLE)
+		log->doubt = status;
+	if (d->ckpt.phase != TN_CKPT_IDLE)
+		d->ckpt.doubt = status;
+	for (uint32_t i = 0; i < d->allocated; i++) {
+		struct tn_store_segment *sg = &d->segs[i];
+
+		if ((sg->unlogged || sg->inflight) && !sg->header_dirty) {
+			sg->header_dirty = true;
+			log->headers_dirty++;
+		}
+		for (uint32_t p = i * s->segment_pages; sg->used > 0 && p < (i + 1) * s->segment_pages; p++)
+			blocks += doubt_page(d, p, d->unlogged[p] | (synced ? 0 : d->inflight[p]));
+	}
+	if (blocks > 0) {
+		tn_log(s->log, TN_LOG_ERROR, "%s: a sync failed (%s): %u blocks that were not durable yet are given up", d->path,
+		       strerror(-status), blocks);
+		d->lost_blocks += blocks;
+		d->untold = true;
+		d->tell_ns = 0;
+	}
+	/* A flush that waits for its turn would have covered them; one under way fails with its commit. */
+	if (log->phase == TN_LOG_IDLE)
+		tn_store_flush_settle(d, status);
+}
+
+void tn_store_doubt_publish(struct tn_store_device *d, uint32_t local)
+{
+	if (!tn_store_in_doubt(d, local))
+		return;
+	tn_log(d->store->log, TN_LOG_ERROR, "%s: slot %u was being written when a sync failed: its block is given up", d->path,
+	       tn_store_global(d, local));
+	d->lost_blocks++;
+	d->untold = true;
+	d->tell_ns = 0;
+}
+
+uint64_t tn_store_doubt_step(struct tn_store_device *d, uint64_t now_ns)
+{
+	struct tn_store *s = d->store;
+	bool any = false;
+
+	if (d->tell_ns == TN_STORE_NEVER || now_ns < d->tell_ns || !s->cb.evict)
+		return d->tell_ns;
+	for (uint32_t p = 0; p < s->slot_pages; p++) {
+		for (uint64_t left = d->doubtful[p]; left; left &= left - 1) {
+			uint32_t local = p << 6 | (uint32_t)__builtin_ctzll(left);
+
+			if (TN_META_STATE(d->meta[local]) != TN_SLOT_COMMITTED)
+				continue;
+			any = true;
+			s->cb.evict(s->cb.arg, tn_store_global(d, local), d->cookie[local]);
+		}
+	}
+	d->untold = false;
+	d->tell_ns = any ? now_ns + TELL_NS : TN_STORE_NEVER;
+	return d->tell_ns;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store's own requests: submitted when the engine has room, finished in tn_store_complete, and the
+ * blocking transfers of open and close, which drive the engine themselves.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/store_internal.h"
+
+#define POLL_BATCH 64u
+
+static void req_done(struct tn_io_req *io)
+{
+	struct tn_store_req *r = io->owner;
+	struct tn_store *s = r->dev->store;
+
+	assert(r->busy && s->inflight > 0);
+	r->busy = false;
+	s->inflight--;
+	if (io->op == TN_IO_SYNC) {
+		r->dev->syncing = false;
+		if (io->status)
+			tn_store_sync_failed(r->dev, io->status);
+	}
+	r->finish(r, io->status);
+}
+
+void tn_store_req_init(struct tn_store_req *r, struct tn_store_device *d,
+		       void (*finish)(struct tn_store_req *r, int status))
+{
+	memset(r, 0, sizeof(*r));
+	r->dev = d;
+	r->finish = finish;
+	tn_list_init(&r->link);
+}
+
+void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len)
+{
+	struct tn_store_device *d = r->dev;
+	struct tn_store *s = d->store;
+	struct tn_io_req *io = &r->io;
+
+	assert(!r->busy);
+	r->iov = (struct iovec){buf, len};
+	*io = (struct tn_io_req){.op = (uint8_t)op,
+				 .buffer = TN_IO_NO_BUFFER,
+				 .file = d->file,
+				 .offset = offset,
+				 .length = len,
+				 .iov_count = op == TN_IO_SYNC ? 0 : 1,
+				 .iov = &r->iov,
+				 .done = req_done,
+				 .owner = r};
+	r->busy = true;
+	s->inflight++;
+	if (op == TN_IO_WRITE) {
+		d->meta_bytes_written += len;
+		tn_store_charge_meta(d, len);
+	}
+	tn_list_push(&s->queued, &r->link);
+	tn_store_requeue(s);
+}
+
+void tn_store_requeue(struct tn_store *s)
+{
+	struct tn_list *pos, *tmp;
+
+	s->stalled = false;
+	tn_list_for_each_safe(pos, tmp, &s->queued) {
+		struct tn_store_req *r = tn_container_of(pos, struct tn_store_req, link);
+		struct tn_io_req *io = &r->io;
+
+		if (io->op == TN_IO_SYNC && r->dev->syncing)
+			continue;
+		r->start_ns = tn_now_ns(s->clock);
+		s->stalled = tn_io_submit(s->io, &io, 1) == 0;
+		if (s->stalled)
+			return;
+		r->dev->syncing |= io->op == TN_IO_SYNC;
+		tn_list_del(&r->link);
+	}
+}
+
+bool tn_store_complete(struct tn_store *s, struct tn_io_req *io)
+{
+	struct tn_store_req *r = io->owner;
+
+	if (io->done != req_done || r->dev->store != s)
+		return false;
+	req_done(io);
+	tn_store_requeue(s);
+	return true;
+}
+
+uint32_t tn_store_inflight(const struct tn_store *s)
+{
+	return s->inflight;
+}
+
+void tn_store_poll(struct tn_store *s, uint64_t timeout_ns)
+{
+	struct tn_io_req *done[POLL_BATCH];
+	unsigned n;
+
+	tn_store_requeue(s);
+	n = tn_io_poll(s->io, done, POLL_BATCH, timeout_ns);
+	for (unsigned i = 0; i < n; i++)
+		if (done[i]->done)
+			done[i]->done(done[i]);
+	tn_store_requeue(s);
+}
+
+/* ---- blocking ------------------------------------------------------------------------------------- */
+
+static void sync_finish(struct tn_store_req *r, int status)
+{
+}
+
+int tn_store_sync_io(struct tn_store_device *d, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len)
+{
+	struct tn_store_req *r = &d->sync_req;
+	static const char *const name[] = {"read", "write", "sync"};
+
+	tn_store_req_init(r, d, sync_finish);
+	tn_store_req_submit(r, op, offset, buf, len);
+	while (r->busy)
+		tn_store_poll(d->store, 100000000);
+	if (r->io.status)
+		return tn_fail(r->io.status, "%s: %s of %u bytes at %llu failed (%s)", d->path, name[op], len,
+			       (unsigned long long)offset, strerror(-r->io.status));
+	return 0;
+}
+
+struct bulk {
+	struct tn_store_req req;
+	uint8_t *bad;
+	uint32_t chunk;
+	int *status;
+};
+
+static void bulk_finish(struct tn_store_req *r, int status)
+{
+	struct bulk *b = tn_container_of(r, struct bulk, req);
+
+	if (status) {
+		*b->status = -EIO;
+		if (b->bad)
+			b->bad[b->chunk] = 1;
+	}
+}
+
+int tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len,
+			  void *buf, uint8_t *bad)
+{
+	struct bulk b[TN_STORE_BULK_DEPTH];
+	uint32_t chunks = (uint32_t)((len + chunk - 1) / chunk), next = 0, busy;
+	int status = 0;
+
+	for (uint32_t i = 0; i < TN_STORE_BULK_DEPTH; i++) {
+		tn_store_req_init(&b[i].req, d, bulk_finish);
+		b[i].bad = bad;
+		b[i].status = &status;
+	}
+	do {
+		busy = 0;
+		for (uint32_t i = 0; i < TN_STORE_BULK_DEPTH; i++) {
+			if (!b[i].req.busy && next < chunks) {
+				uint64_t at = (uint64_t)next * chunk, n = len - at < chunk ? len - at : chunk;
+
+				b[i].chunk = next;
+				tn_store_req_submit(&b[i].req, TN_IO_READ, offset + next * stride, (char *)buf + at,
+						    (uint32_t)n);
+				next++;
+			}
+			busy += b[i].req.busy;
+		}
+		if (busy > 0)
+			tn_store_poll(d->store, 100000000);
+	} while (busy > 0 || next < chunks);
+	if (status)
+		tn_fail(status, "%s: reading %llu bytes at %llu failed in part", d->path, (unsigned long long)len,
+			(unsigned long long)offset);
+	return status;
+}
+
+int tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len, uint8_t *bad)
+{
+	return tn_store_strided_read(d, offset, TN_STORE_BULK_BYTES, TN_STORE_BULK_BYTES, len, buf, bad);
+}
+
+/* The allocator aligns to 64 bytes, direct I/O wants pages: the true address lies just before ours. */
+void *tn_store_pages_get(struct tn_store *s, size_t bytes)
+{
+	void *raw;
+	uintptr_t p;
+
+	if (bytes > SIZE_MAX - 2 * TN_DISK_PAGE)
+		return NULL;
+	raw = tn_get(s->alloc, bytes + 2 * TN_DISK_PAGE);
+	if (!raw)
+		return NULL;
+	p = ((uintptr_t)raw + sizeof(void *) + TN_DISK_PAGE - 1) & ~(uintptr_t)(TN_DISK_PAGE - 1);
+	memcpy((void *)(p - sizeof(void *)), &raw, sizeof(raw));
+	s->index_bytes += bytes + 2 * TN_DISK_PAGE;
+	return (void *)p;
+}
+
+void tn_store_pages_put(struct tn_store *s, void *p, size_t bytes)
+{
+	void *raw;
+
+	if (!p)
+		return;
+	memcpy(&raw, (char *)p - sizeof(void *), sizeof(raw));
+	tn_put(s->alloc, raw, bytes + 2 * TN_DISK_PAGE);
+	s->index_bytes -= bytes + 2 * TN_DISK_PAGE;
+}

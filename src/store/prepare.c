@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Preparation: an unassigned segment is written once with zeros before its slots are offered, because
+ * first writes into unwritten extents run at 0.4 of a drive's speed. One 1 MiB write at a time,
+ * with as long a pause as the write took, and only when the owner steps: it yields to everything.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/store_internal.h"
+
+static void prepare_done(struct tn_store_req *r, int status)
+{
+	struct tn_store_device *d = r->dev;
+	struct tn_store_prepare *p = &d->prep;
+	uint64_t now = tn_now_ns(d->store->clock);
+	uint32_t segment = p->segment;
+
+	tn_store_observe(d->store, d->index, TN_IO_WRITE, 0, now - r->start_ns, status);
+	p->offset += r->io.length;
+	p->next_ns = now + (now - r->start_ns);
+	if (status == 0 && p->offset < d->store->segment_bytes && !p->stop)
+		return;
+	/* Done, or it cannot be done: an unprepared segment works as well, only slower. */
+	d->segs[segment].prepared = status == 0 && p->offset >= d->store->segment_bytes;
+	p->segment = UINT32_MAX;
+	p->stop = false;
+	tn_store_segment_place(d, segment);
+}
+
+bool tn_store_prepare_stop(struct tn_store_device *d)
+{
+	struct tn_store_prepare *p = &d->prep;
+	uint32_t segment = p->segment;
+
+	if (segment == UINT32_MAX)
+		return false;
+	/* Zeros under way would overwrite what comes after them. */
+	p->stop = p->req.busy;
+	if (p->stop)
+		return false;
+	p->segment = UINT32_MAX;
+	tn_store_segment_place(d, segment);
+	return true;
+}
+
+static uint32_t next_segment(const struct tn_store_device *d)
+{
+	struct tn_list *l;
+
+	for (l = d->unassigned.next; l != &d->unassigned; l = l->next) {
+		const struct tn_store_segment *sg = tn_container_of(l, struct tn_store_segment, link);
+
+		if (!sg->prepared)
+			return (uint32_t)(sg - d->segs);
+	}
+	return UINT32_MAX;
+}
+
+/* Other slots must be left to offer in the meantime. */
+static bool others_free(const struct tn_store_device *d)
+{
+	for (uint32_t i = 0; i < d->store->nshapes; i++)
+		if (d->store->shape[i].free_slots[d->index] > 0)
+			return true;
+	return false;
+}
+
+uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns)
+{
+	struct tn_store *s = d->store;
+	struct tn_store_prepare *p = &d->prep;
+	uint64_t left;
+
+	if (!s->prepare || p->req.busy || d->hs.health != TN_HEALTHY)
+		return TN_STORE_NEVER;
+	if (p->segment == UINT32_MAX) {
+		uint32_t segment = next_segment(d);
+
+		if (segment == UINT32_MAX || !others_free(d))
+			return TN_STORE_NEVER;
+		p->segment = segment;
+		p->offset = 0;
+		tn_list_del(&d->segs[segment].link);
+	}
+	if (now_ns < p->next_ns)
+		return p->next_ns;
+	left = s->segment_bytes - p->offset;
+	tn_store_req_submit(&p->req, TN_IO_WRITE, tn_store_segment_offset(d, p->segment) + p->offset, p->buffer,
+			    (uint32_t)(left < TN_STORE_BULK_BYTES ? left : TN_STORE_BULK_BYTES));
+	return TN_STORE_NEVER;
+}
+
+void tn_store_prepare_init(struct tn_store_device *d)
+{
+	tn_store_req_init(&d->prep.req, d, prepare_done);
+	d->prep.segment = UINT32_MAX;
+	/* Without memory for the zeros there is no preparation. */
+	if (d->store->prepare)
+		d->prep.buffer = tn_store_pages_get(d->store, TN_STORE_BULK_BYTES);
+	if (!d->prep.buffer)
+		d->store->prepare = false;
+}

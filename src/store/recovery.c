@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recovery: from checkpoint and log to the state in memory. Writes nothing; run twice it gives the same.
+ *
+ * Per device: the newest root whose pages are all readable (else the newest, with the slots of damaged
+ * pages taken from their block headers), then the log from the root's position to its end. When the log
+ * is known to be damaged or no root is left, the device is rebuilt from headers (rebuild.c). Then
+ * what the table says is checked against spaces and segment headers, and each key's highest
+ * sequence is given to the owner.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/store_internal.h"
+
+#define LOG_WINDOW (4u << 20)
+#define SEQUENCE_JUMP (1ull << 24) /* more than a session can have used without a trace */
+
+/* ---- pages ---------------------------------------------------------------------------------------------------- */
+
+static bool segment_record_ok(struct tn_store *s, const struct tn_disk_record *r)
+{
+	uint32_t shape;
+
+	if (r->kind != TN_DISK_SEGMENT)
+		return true;
+	return r->generation > 0 &&
+	       tn_store_shape_of(s, r->seg.slot_bytes, r->seg.header_bytes, r->seg.slot_count, &shape);
+}
+
+static int load_segment_pages(struct tn_store_table *t, uint64_t offset)
+{
+	struct tn_store *s = t->dev->store;
+	size_t bytes = (size_t)s->table_pages * TN_DISK_PAGE;
+	struct tn_disk_page *page = tn_store_pages_get(s, bytes);
+	int rc;
+
+	if (!page)
+		return tn_fail(-ENOMEM, "no memory for the segment table");
+	rc = tn_store_bulk_read(t->dev, offset, page, bytes, NULL);
+	for (uint32_t i = 0; i < s->table_pages && rc == 0; i++) {
+		rc = tn_disk_page_check(&page[i], TN_DISK_PAGE, t->dev->super.device_uuid, i);
+		for (uint32_t k = 0; k < TN_DISK_RECORDS && rc == 0; k++) {
+			uint32_t number = i * TN_DISK_RECORDS + k;
+
+			if (number >= s->segment_count)
+				break;
+			t->seg[number] = page[i].rec[k];
+			if (!segment_record_ok(s, &page[i].rec[k]))
+				rc = tn_fail(-EBADMSG, "segment %u: impossible values in the checkpoint", number);
+		}
+	}
+	tn_store_pages_put(s, page, bytes);
+	return rc;
+}
+
+static void check_pages(struct tn_store_table *t, uint32_t first, uint32_t n)
+{
+	struct tn_store *s = t->dev->store;
+
+	for (uint32_t p = first; p < first + n; p++) {
+		if (!t->bad[p] && tn_disk_page_check(&t->page[p], TN_DISK_PAGE, t->dev->super.device_uuid,
+						     s->table_pages + p) == 0)
+			continue;
+		t->bad[p] = 1;
+		t->bad_pages++;
+		memset(&t->page[p], 0, sizeof(t->page[p]));
+		t->page[p].generation = t->seg[p / s->segment_pages].generation;
+	}
+}
+
+/* The slot pages of runs of assigned segments, in large reads. */
+static int load_slot_pages(struct tn_store_table *t, uint64_t offset)
+{
+	struct tn_store *s = t->dev->store;
+	uint32_t per_chunk = TN_STORE_BULK_BYTES / TN_DISK_PAGE, first = 0;
+	size_t bad_bytes = s->slot_pages / per_chunk + 2;
+	uint8_t *bad = tn_get(s->alloc, bad_bytes);
+
+	if (!bad)
+		return tn_fail(-ENOMEM, "no memory for recovery");
+	while (first < s->segment_count) {
+		uint32_t end = first, p, n;
+
+		while (end < s->segment_count && t->seg[end].kind == TN_DISK_SEGMENT)
+			end++;
+		if (end == first) {
+			first++;
+			continue;
+		}
+		p = first * s->segment_pages;
+		n = (end - first) * s->segment_pages;
+		memset(bad, 0, bad_bytes);
+		if (tn_store_bulk_read(t->dev, offset + (uint64_t)p * TN_DISK_PAGE, &t->page[p],
+				       (uint64_t)n * TN_DISK_PAGE, bad))
+			for (uint32_t i = 0; i < n; i++) {
+				/* One unreadable sector spoils the large read: try its pages one by one. */
+				uint64_t at = offset + (uint64_t)(p + i) * TN_DISK_PAGE;
+
+				if (bad[i / per_chunk] &&
+				    tn_store_sync_io(t->dev, TN_IO_READ, at, &t->page[p + i], TN_DISK_PAGE))
+					t->bad[p + i] = 1;
+			}
+		check_pages(t, p, n);
+		first = end;
+	}
+	tn_put(s->alloc, bad, bad_bytes);
+	return 0;
+}
+
+static int load_root(struct tn_store_table *t, const struct tn_disk_root *root, uint32_t region)
+{
+	struct tn_store *s = t->dev->store;
+	uint64_t pages = t->dev->super.checkpoint_offset[region] + sizeof(*root);
+	int rc;
+
+	if (root->page_count != s->table_pages + s->slot_pages)
+		return tn_fail(-EBADMSG, "%s: a checkpoint of %u pages", t->dev->path, root->page_count);
+	memset(t->page, 0, (size_t)s->slot_pages * TN_DISK_PAGE);
+	memset(t->seg, 0, s->segment_count * sizeof(*t->seg));
+	memset(t->bad, 0, s->slot_pages);
+	t->bad_pages = 0;
+	rc = load_segment_pages(t, pages);
+	if (rc == 0)
+		rc = load_slot_pages(t, pages + (uint64_t)s->table_pages * TN_DISK_PAGE);
+	return rc;
+}
+
+/* ---- the log -------------------------------------------------------------------------------------------------- */
+
+static void mark_dirty(struct tn_store_table *t, uint32_t page)
+{
+	tn_bit_set(t->dev->ckpt.dirty[0], page);
+	tn_bit_set(t->dev->ckpt.dirty[1], page);
+}
+
+/*
+ * A record says what its slot is. Pages may already be newer than the record (a checkpoint is written while
+ * the log goes on): older assignments of a segment change nothing.
+ */
+static void apply(struct tn_store_table *t, const struct tn_disk_record *r)
+{
+	struct tn_store *s = t->dev->store;
+	struct tn_disk_page *page;
+	uint32_t p;
+
+	if (r->segment >= s->segment_count || r->sequence >= TN_DISK_LIMIT)
+		return;
+	if (r->sequence > t->max_sequence)
+		t->max_sequence = r->sequence;
+	if (r->kind == TN_DISK_SEGMENT) {
+		if (r->generation >= t->seg[r->segment].generation && segment_record_ok(s, r))
+			t->seg[r->segment] = *r;
+		mark_dirty(t, r->segment / TN_DISK_RECORDS);
+		for (uint32_t i = 0; i < s->segment_pages; i++)
+			mark_dirty(t, s->table_pages + r->segment * s->segment_pages + i);
+		return;
+	}
+	if (r->index >= s->segment_pages * TN_DISK_RECORDS)
+		return;
+	p = r->segment * s->segment_pages + r->index / TN_DISK_RECORDS;
+	page = &t->page[p];
+	if (r->generation < page->generation)
+		return;
+	if (r->generation > page->generation) {
+		memset(page->rec, 0, sizeof(page->rec));
+		page->generation = r->generation;
+	}
+	page->rec[r->index % TN_DISK_RECORDS] = *r;
+	mark_dirty(t, s->table_pages + p);
+}
+
+struct replay {
+	struct tn_store_table *t;
+	unsigned char *window;
+	uint64_t position, sequence; /* of the next group */
+	uint64_t window_at, window_bytes;
+	uint64_t end; /* position after which the region has been read once */
+	uint32_t groups;
+};
+
+/* Brings `need` bytes at the position into the window; fewer only at the end of the region. NULL: unreadable. */
+static const unsigned char *look(struct replay *r, uint64_t position, uint32_t need, uint32_t *got)
+{
+	struct tn_store_device *d = r->t->dev;
+	uint64_t size = d->super.log_bytes, to_end = size - position % size;
+
+	if (need > to_end)
+		need = (uint32_t)to_end;
+	if (position < r->window_at || position + need > r->window_at + r->window_bytes) {
+		/* The first look is short: most logs are. */
+		uint64_t n = r->groups < 8 ? TN_STORE_GROUP_BYTES : LOG_WINDOW;
+
+		n = n < to_end ? n : to_end;
+		r->window_bytes = 0;
+		if (tn_store_bulk_read(d, d->super.log_offset + position % size, r->window, n, NULL))
+			return NULL;
+		r->window_at = position;
+		r->window_bytes = n;
+	}
+	*got = (uint32_t)(r->window_at + r->window_bytes - position);
+	return r->window + (position - r->window_at);
+}
+
+/* The group at this position with this sequence, or NULL. */
+static const struct tn_disk_group *group_at(struct replay *r, uint64_t position, uint64_t sequence)
+{
+	struct tn_store_device *d = r->t->dev;
+	uint32_t got, bytes;
+	const unsigned char *p = look(r, position, TN_DISK_PAGE, &got);
+	int rc = p ? tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes) : -EIO;
+
+	if (rc == -EMSGSIZE && bytes <= TN_STORE_GROUP_BYTES) {
+		p = look(r, position, bytes, &got);
+		rc = p ? tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes)
+		       : -EIO;
+	}
+	return rc ? NULL : (const struct tn_disk_group *)(const void *)p;
+}
+
+/*
+ * After the chain ended: does it go on behind a damaged group? Only one group is ever under way, so a torn one is
+ * the last; a later one proves damage. What it says is still true, since records are states.
+ */
+static const struct tn_disk_group *behind_damage(struct replay *r)
+{
+	for (uint32_t skip = TN_DISK_PAGE; skip <= TN_STORE_GROUP_BYTES; skip += TN_DISK_PAGE) {
+		uint64_t position = r->position + skip;
+		const struct tn_disk_group *g;
+		uint32_t got;
+
+		if (position >= r->end)
+			return NULL;
+		g = (const struct tn_disk_group *)(const void *)look(r, position, TN_DISK_PAGE, &got);
+		if (!g || g->head.magic != TN_DISK_MAGIC_LOG || g->position != position || g->sequence <= r->sequence)
+			continue;
+		g = group_at(r, position, g->sequence);
+		if (g)
+			return g;
+	}
+	return NULL;
+}
+
+static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
+{
+	struct tn_store_device *d = t->dev;
+	struct replay r = {.t = t,
+			   .position = root->log_position,
+			   .sequence = root->log_sequence,
+			   .end = root->log_position + d->super.log_bytes};
+
+	r.window = tn_store_pages_get(d->store, LOG_WINDOW);
+	if (!r.window)
+		return tn_fail(-ENOMEM, "no memory to replay the log");
+	t->max_epoch = root->epoch;
+	d->log.last_bytes = 0;
+	while (r.position < r.end) {
+		const struct tn_disk_group *g = group_at(&r, r.position, r.sequence);
+		const struct tn_disk_record *rec;
+
+		if (!g) {
+			g = behind_damage(&r);
+			if (!g)
+				break;
+			tn_log(d->store->log, TN_LOG_WARN, "%s: the log is damaged before group %llu; going on there", d->path,
+			       (unsigned long long)g->sequence);
+			r.position = g->position;
+			r.sequence = g->sequence;
+		}
+		rec = (const struct tn_disk_record *)(const void *)(g + 1);
+		for (uint32_t i = 0; i < g->records; i++)
+			apply(t, &rec[i]);
+		t->max_epoch = g->epoch;
+		d->log.last_position = r.position;
+		d->log.last_bytes = g->bytes;
+		r.position += g->bytes;
+		r.sequence++;
+		r.groups++;
+	}
+	tn_store_pages_put(d->store, r.window, LOG_WINDOW);
+	d->log.tail = root->log_position;
+	d->log.position = r.position;
+	d->log.sequence = r.sequence;
+	if ((root->log_required && r.groups == 0) || t->max_epoch < d->super.log_epoch)
+		return tn_fail(-EBADMSG, "%s: the log is lost", d->path);
+	return 0;
+}
+
+/* ---- one device ------------------------------------------------------------------------------------------------- */
+
+static int read_roots(struct tn_store_device *d, struct tn_disk_root *root, bool valid[2])
+{
+	for (int i = 0; i < 2; i++)
+		valid[i] = tn_store_sync_io(d, TN_IO_READ, d->super.checkpoint_offset[i], &root[i], sizeof(root[i])) == 0 &&
+			   tn_disk_root_check(&root[i], sizeof(root[i]), &d->super) == 0;
+	return valid[0] || valid[1] ? 0 : tn_fail(-EBADMSG, "%s: no checkpoint is left", d->path);
+}
+
+static int use_root(struct tn_store_table *t, const struct tn_disk_root *root, uint32_t region)
+{
+	struct tn_store *s = t->dev->store;
+	uint32_t words = (s->table_pages + s->slot_pages + 63) / 64;
+	int rc;
+
+	memset(t->dev->ckpt.dirty[region], 0, words * sizeof(uint64_t));
+	memset(t->dev->ckpt.dirty[!region], 0xff, words * sizeof(uint64_t));
+	t->max_sequence = root->next_sequence;
+	for (uint32_t p = 0; p < s->slot_pages && t->bad_pages > 0; p++) {
+		if (!t->bad[p])
+			continue;
+		rc = tn_store_rebuild_parts(t, p / s->segment_pages, p % s->segment_pages, 1);
+		if (rc)
+			return rc;
+		mark_dirty(t, s->table_pages + p);
+	}
+	rc = replay(t, root);
+	t->dev->ckpt.region = !region;
+	return rc;
+}
+
+/* From checkpoint and log; an error other than -ENOMEM means that only the headers are left. */
+static int load_index(struct tn_store_table *t, const struct tn_disk_root *root, const bool *valid)
+{
+	struct tn_store_device *d = t->dev;
+	uint32_t newest = valid[1] && (!valid[0] || root[1].checkpoint > root[0].checkpoint);
+	int rc;
+
+	rc = load_root(t, &root[newest], newest);
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc == 0 && t->bad_pages == 0)
+		return use_root(t, &root[newest], newest);
+	tn_log(d->store->log, TN_LOG_WARN, "%s: the newest checkpoint is damaged (%s)", d->path,
+	       rc ? tn_error_last()->text : "single pages");
+	if (valid[!newest]) {
+		rc = load_root(t, &root[!newest], !newest);
+		if (rc == 0 && t->bad_pages == 0 && root[!newest].log_required && use_root(t, &root[!newest], !newest) == 0)
+			return 0;
+	}
+	rc = load_root(t, &root[newest], newest);
+	return rc ? rc : use_root(t, &root[newest], newest);
+}
+
+static int recover_device(struct tn_store_table *t)
+{
+	struct tn_store_device *d = t->dev;
+	struct tn_disk_root *root = tn_store_pages_get(d->store, 2 * sizeof(*root));
+	bool valid[2] = {false, false};
+	int rc;
+
+	if (!root)
+		return tn_fail(-ENOMEM, "no memory for recovery");
+	rc = read_roots(d, root, valid);
+	for (int i = 0; i < 2; i++) /* a rebuilt index continues their numbers */
+		if (valid[i] && root[i].checkpoint > d->ckpt.number)
+			d->ckpt.number = root[i].checkpoint;
+	if (d->store->spaces_lost || d->store->rebuild)
+		rc = tn_fail(-EBADMSG, "%s", d->store->rebuild ? "as asked for" : "the space table is lost");
+	if (rc == 0)
+		rc = load_index(t, root, valid);
+	tn_store_pages_put(d->store, root, 2 * sizeof(*root));
+	if (rc == 0 || rc == -ENOMEM)
+		return rc;
+	tn_log(d->store->log, d->store->rebuild ? TN_LOG_INFO : TN_LOG_WARN,
+	       "%s: rebuilding the index from block headers (%s)", d->path, tn_error_last()->text);
+	d->lost = true;
+	return tn_store_rebuild(t);
+}
+
+/* ---- from the table to memory --------------------------------------------------------------------------------------- */
+
+/* Keys seen so far: open addressing over (hash of the key, slot); the owner knows the rest. */
+struct seen {
+	struct tn_slot_hash {
+		uint32_t hash;
+		tn_slot slot;
+	} *at;
+	size_t mask, bytes;
+};
+
+static void adopt_segments(struct tn_store_table *t, const struct tn_disk_segment *header, const uint8_t *unreadable)
+{
+	struct tn_store_device *d = t->dev;
+	struct tn_store *s = d->store;
+
+	for (uint32_t i = 0; i < s->segment_count; i++) {
+		struct tn_store_segment *sg = &d->segs[i];
+		const struct tn_disk_record *r = &t->seg[i];
+		bool valid = i < d->allocated && !unreadable[i] &&
+			     tn_disk_segment_check(&header[i], TN_DISK_PAGE, d->super.device_uuid, i) == 0;
+		uint32_t shape = TN_SHAPE_NONE;
+
+		sg->shape = TN_SHAPE_NONE;
+		sg->generation = r->generation;
+		sg->prepared = valid && header[i].prepared;
+		if (valid && header[i].generation > sg->generation)
+			sg->generation = header[i].generation;
+		if (r->kind != TN_DISK_SEGMENT)
+			continue;
+		if (valid && header[i].generation == r->generation && header[i].slot_bytes == r->seg.slot_bytes &&
+		    header[i].header_bytes == r->seg.header_bytes &&
+		    tn_store_shape_get(s, r->seg.slot_bytes, r->seg.header_bytes, &shape) == 0)
+			sg->shape = shape;
+		else if (!valid) {
+			d->lost_segments++;
+			tn_log(s->log, TN_LOG_WARN, "%s: segment %u is %s: its blocks are forgotten", d->path, i,
+			       i >= d->allocated ? "cut off" : "damaged");
+		}
+	}
+}
+
+/* Segment headers are checked before anything is written into a segment. */
+static int check_segments(struct tn_store_table *t)
+{
+	struct tn_store_device *d = t->dev;
+	struct tn_store *s = d->store;
+	size_t bytes = (size_t)s->segment_count * TN_DISK_PAGE;
+	struct tn_disk_segment *header = tn_store_pages_get(s, bytes);
+	uint8_t *unreadable = tn_get(s->alloc, s->segment_count);
+
+	if (header && unreadable) {
+		if (d->allocated > 0)
+			tn_store_strided_read(d, d->super.segments_offset, s->segment_bytes, TN_DISK_PAGE,
+					      (uint64_t)d->allocated * TN_DISK_PAGE, header, unreadable);
+		adopt_segments(t, header, unreadable);
+	}
+	tn_store_pages_put(s, header, bytes);
+	tn_put(s->alloc, unreadable, s->segment_count);
+	return header && unreadable ? 0 : tn_fail(-ENOMEM, "no memory for segment headers");
+}
+
+/* Forgets a slot durably. */
+static void drop(struct tn_store_device *d, uint32_t local)
+{
+	tn_store_slot_set(d, local, TN_SLOT_FREEING);
+	tn_store_slot_unlogged(d, local);
+}
+
+/* Finds the slot that holds this key of this space so far; *place is where a new one would go. */
+static tn_slot find_seen(struct tn_store *s, struct seen *seen, uint16_t space, const struct tn_key *key, size_t *place)
+{
+	uint64_t name[3] = {key->word[0], key->word[1], space};
+	uint32_t hash = (uint32_t)(tn_hash64(name, sizeof(name)) >> 32) | 1;
+	struct tn_store_entry e;
+
+	for (size_t i = hash & seen->mask;; i = (i + 1) & seen->mask) {
+		struct tn_store_device *d;
+
+		*place = i;
+		if (seen->at[i].hash == 0) {
+			seen->at[i].hash = hash;
+			seen->at[i].slot = TN_SLOT_NONE;
+			return TN_SLOT_NONE;
+		}
+		if (seen->at[i].hash != hash)
+			continue;
+		if (seen->at[i].slot == TN_SLOT_NONE)
+			return TN_SLOT_NONE;
+		d = tn_store_device_of(s, seen->at[i].slot);
+		s->cb.describe(s->cb.arg, seen->at[i].slot, d->cookie[tn_store_local(s, seen->at[i].slot)], &e);
+		if (tn_key_eq(&e.key, key) && e.space == space)
+			return seen->at[i].slot;
+	}
+}
+
+static void recover_block(struct tn_store_device *d, uint32_t local, const struct tn_disk_record *r, struct seen *seen)
+{
+	struct tn_store *s = d->store;
+	struct tn_store_entry e = {.key = r->key,
+				   .parent = r->parent,
+				   .sequence = r->sequence,
+				   .space = r->space,
+				   .recency = r->recency,
+				   .flags = r->flags};
+	tn_slot slot = tn_store_global(d, local), old;
+	size_t place;
+
+	d->meta[local] = TN_META(r->sequence, TN_META_FAILURES(d->meta[local]), TN_META_STATE(d->meta[local]));
+	if (!tn_store_spaces_valid(s, r->space, r->sequence)) {
+		drop(d, local);
+		return;
+	}
+	old = find_seen(s, seen, e.space, &e.key, &place);
+	if (old != TN_SLOT_NONE) {
+		struct tn_store_device *od = tn_store_device_of(s, old);
+		uint32_t ol = tn_store_local(s, old);
+
+		if (TN_META_SEQUENCE(od->meta[ol]) >= r->sequence) {
+			drop(d, local);
+			return;
+		}
+		if (s->cb.release)
+			s->cb.release(s->cb.arg, old, od->cookie[ol]);
+		drop(od, ol);
+		seen->at[place].slot = TN_SLOT_NONE;
+	}
+	d->cookie[local] = s->cb.recovered(s->cb.arg, slot, &e);
+	if (d->cookie[local] == UINT32_MAX) {
+		drop(d, local);
+		return;
+	}
+	seen->at[place].slot = slot;
+	tn_store_slot_set(d, local, TN_SLOT_COMMITTED);
+	d->segs[tn_store_segment_of(s, local)].warm += (float)r->recency; /* the mean is taken below */
+}
+
+static void recover_slot(struct tn_store_device *d, uint32_t local, const struct tn_disk_record *r, struct seen *seen)
+{
+	d->meta[local] = TN_META(0, r->failures < 15 ? r->failures : 15, TN_META_STATE(d->meta[local]));
+	if (r->kind == TN_DISK_QUARANTINED)
+		tn_store_slot_set(d, local, TN_SLOT_QUARANTINED);
+	else if (r->kind == TN_DISK_BLOCK && r->sequence < TN_DISK_LIMIT)
+		recover_block(d, local, r, seen);
+}
+
+/* Slots begin as free ones of their segment, then take the state that the table says. */
+static void recover_segment(struct tn_store_table *t, uint32_t segment, struct seen *seen)
+{
+	struct tn_store_device *d = t->dev;
+	struct tn_store *s = d->store;
+	struct tn_store_segment *sg = &d->segs[segment];
+	uint32_t first = segment * s->segment_pages, n;
+	uint64_t before = d->committed;
+
+	if (sg->shape == TN_SHAPE_NONE) {
+		tn_store_segment_place(d, segment);
+		return;
+	}
+	n = s->shape[sg->shape].slot_count;
+	sg->free = n;
+	s->shape[sg->shape].free_slots[d->index] += n;
+	d->empty++;
+	for (uint32_t i = 0; i < n; i += TN_DISK_RECORDS)
+		d->free[first + i / TN_DISK_RECORDS] =
+			(1ull << (n - i < TN_DISK_RECORDS ? n - i : TN_DISK_RECORDS)) - 1;
+	tn_store_segment_place(d, segment);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t p = first + i / TN_DISK_RECORDS;
+		const struct tn_disk_record *r = &t->page[p].rec[i % TN_DISK_RECORDS];
+
+		if (t->page[p].generation == sg->generation && r->kind != TN_DISK_SEGMENT &&
+		    (r->kind != TN_DISK_EMPTY || r->failures > 0))
+			recover_slot(d, p << 6 | i % TN_DISK_RECORDS, r, seen);
+	}
+	if (d->committed > before)
+		sg->warm /= (float)(d->committed - before);
+}
+
+/* ---- all devices --------------------------------------------------------------------------------------------------- */
+
+static int table_get(struct tn_store_device *d, struct tn_store_table *t)
+{
+	struct tn_store *s = d->store;
+
+	*t = (struct tn_store_table){.dev = d, .max_epoch = 0};
+	t->page = tn_store_pages_get(s, (size_t)s->slot_pages * TN_DISK_PAGE);
+	t->seg = tn_get(s->alloc, s->segment_count * sizeof(*t->seg));
+	t->bad = tn_get(s->alloc, s->slot_pages);
+	return t->page && t->seg && t->bad ? 0 : tn_fail(-ENOMEM, "no memory for a slot table of %u pages", s->slot_pages);
+}
+
+static void table_put(struct tn_store_table *t)
+{
+	struct tn_store *s = t->dev->store;
+
+	tn_store_pages_put(s, t->page, (size_t)s->slot_pages * TN_DISK_PAGE);
+	tn_put(s->alloc, t->seg, s->segment_count * sizeof(*t->seg));
+	tn_put(s->alloc, t->bad, s->slot_pages);
+}
+
+static uint64_t count_blocks(const struct tn_store_table *t)
+{
+	const struct tn_store *s = t->dev->store;
+	uint64_t n = 0;
+
+	for (uint32_t p = 0; p < s->slot_pages; p++)
+		for (uint32_t i = 0; i < TN_DISK_RECORDS && t->page[p].generation != 0; i++)
+			n += t->page[p].rec[i].kind == TN_DISK_BLOCK;
+	return n;
+}
+
+static int adopt_tables(struct tn_store *s, struct tn_store_table *t)
+{
+	struct seen seen = {.mask = 1023};
+	uint64_t blocks = 0;
+
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		blocks += count_blocks(&t[i]);
+	while (seen.mask < 2 * blocks)
+		seen.mask = seen.mask * 2 + 1;
+	seen.bytes = (seen.mask + 1) * sizeof(*seen.at);
+	seen.at = tn_get(s->alloc, seen.bytes);
+	if (!seen.at)
+		return tn_fail(-ENOMEM, "no memory to compare %llu keys", (unsigned long long)blocks);
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		for (uint32_t k = 0; k < s->segment_count; k++)
+			recover_segment(&t[i], k, &seen);
+	tn_put(s->alloc, seen.at, seen.bytes);
+	return 0;
+}
+
+int tn_store_recover(struct tn_store *s)
+{
+	struct tn_store_table t[TN_DEVICES_MAX];
+	uint64_t sequence = 0, epoch = 0, jump;
+	uint32_t n = 0;
+	int rc = 0;
+
+	for (; n < s->ndevices && rc == 0; n++) {
+		struct tn_store_device *d = &s->dev[n];
+
+		rc = table_get(d, &t[n]);
+		if (rc == 0)
+			rc = recover_device(&t[n]);
+		if (rc == 0)
+			rc = check_segments(&t[n]);
+		sequence = sequence > t[n].max_sequence ? sequence : t[n].max_sequence;
+		sequence = sequence > d->super.sequence_floor ? sequence : d->super.sequence_floor;
+		epoch = epoch > t[n].max_epoch ? epoch : t[n].max_epoch;
+		epoch = epoch > d->super.epoch ? epoch : d->super.epoch;
+		/* A rebuilt log begins anew: what lies in its region must all be older. */
+		epoch += d->lost ? 1000 : 0;
+	}
+	for (uint32_t i = 0; i < s->spaces->count; i++)
+		if (s->spaces->space[i].min_sequence > sequence)
+			sequence = s->spaces->space[i].min_sequence;
+	jump = s->read_only ? 1 : SEQUENCE_JUMP;
+	s->sequence = sequence + jump;
+	s->epoch = epoch + 1;
+	if (rc == 0)
+		rc = adopt_tables(s, t);
+	for (uint32_t i = 0; i < n; i++)
+		table_put(&t[i]);
+	return rc;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The space table: which fingerprints the blocks' small space numbers stand for, and what was dropped.
+ *
+ * Every device has it, in two copies written in turn; the newest of all counts. It is written by the
+ * group commit (log.c) before the first record that needs it. A drop is a sequence number: blocks of the
+ * space with a lower one are never recovered, however old the index that names them.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "store/store_internal.h"
+
+int tn_store_spaces_format(struct tn_store_device *d)
+{
+	struct tn_disk_spaces *t = tn_store_pages_get(d->store, sizeof(*t));
+	int rc;
+
+	if (!t)
+		return tn_fail(-ENOMEM, "no memory for a space table");
+	memcpy(t->store_uuid, d->super.store_uuid, sizeof(t->store_uuid));
+	t->generation = 1;
+	tn_disk_seal(&t->head, TN_DISK_MAGIC_SPACES, sizeof(*t));
+	rc = tn_store_sync_io(d, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(0), t, sizeof(*t));
+	if (rc == 0)
+		rc = tn_store_sync_io(d, TN_IO_SYNC, 0, NULL, 0);
+	tn_store_pages_put(d->store, t, sizeof(*t));
+	return rc;
+}
+
+int tn_store_spaces_load(struct tn_store *s)
+{
+	struct tn_disk_spaces *t = tn_store_pages_get(s, sizeof(*t));
+
+	if (!t)
+		return tn_fail(-ENOMEM, "no memory for a space table");
+	s->spaces->generation = 0;
+	for (uint32_t i = 0; i < s->ndevices; i++) {
+		struct tn_store_device *d = &s->dev[i];
+
+		d->spaces_generation = 0;
+		for (int copy = 0; copy < 2; copy++) {
+			if (tn_store_sync_io(d, TN_IO_READ, TN_DISK_SPACES_OFFSET(copy), t, sizeof(*t)) ||
+			    tn_disk_spaces_check(t, sizeof(*t), d->super.store_uuid))
+				continue;
+			if (t->generation > d->spaces_generation) {
+				d->spaces_generation = t->generation;
+				d->spaces_copy = copy;
+			}
+			if (t->generation > s->spaces->generation)
+				*s->spaces = *t;
+		}
+	}
+	tn_store_pages_put(s, t, sizeof(*t));
+	s->spaces_lost = s->spaces->generation == 0;
+	if (s->spaces_lost) {
+		memset(s->spaces, 0, sizeof(*s->spaces));
+		memcpy(s->spaces->store_uuid, s->dev[0].super.store_uuid, sizeof(s->spaces->store_uuid));
+		s->spaces->generation = 1;
+		tn_log(s->log, TN_LOG_WARN, "%s: the space table is damaged: rebuilding it from block headers", s->dev[0].path);
+	}
+	return 0;
+}
+
+bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t sequence)
+{
+	return space < s->spaces->count && !tn_key_is_zero(&s->spaces->space[space].id) &&
+	       sequence >= s->spaces->space[space].min_sequence;
+}
+
+bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h)
+{
+	uint16_t i = h->entry.space;
+	struct tn_disk_space *sp;
+
+	if (i >= TN_STORE_SPACES_MAX || tn_key_is_zero(&h->space_id))
+		return false;
+	sp = &s->spaces->space[i];
+	if (s->spaces_lost && tn_key_is_zero(&sp->id)) {
+		*sp = (struct tn_disk_space){.id = h->space_id, .epoch = h->space_epoch};
+		s->spaces->generation++;
+		if (i >= s->spaces->count)
+			s->spaces->count = i + 1u;
+	}
+	if (s->spaces_lost && tn_key_eq(&sp->id, &h->space_id) && h->space_epoch > sp->epoch) {
+		/* What was found before is of a dropped epoch; its sequences are lower. */
+		sp->epoch = h->space_epoch;
+		s->spaces->generation++;
+	}
+	return i < s->spaces->count && tn_key_eq(&sp->id, &h->space_id) && h->space_epoch == sp->epoch &&
+	       h->entry.sequence >= sp->min_sequence;
+}
+
+int tn_store_space(struct tn_store *s, const struct tn_key *space_id, uint16_t *space)
+{
+	struct tn_disk_spaces *t = s->spaces;
+	uint32_t i;
+
+	if (tn_key_is_zero(space_id))
+		return tn_fail(-EINVAL, "a space's fingerprint must not be zero");
+	for (i = 0; i < t->count; i++) {
+		if (tn_key_eq(&t->space[i].id, space_id)) {
+			*space = (uint16_t)i;
+			return 0;
+		}
+	}
+	if (i == TN_STORE_SPACES_MAX)
+		return tn_fail(-ENOSPC, "%u spaces in one store: no more", TN_STORE_SPACES_MAX);
+	t->space[i] = (struct tn_disk_space){.id = *space_id, .epoch = 1};
+	t->count++;
+	t->generation++;
+	*space = (uint16_t)i;
+	return 0;
+}
+
+int tn_store_space_info(const struct tn_store *s, uint16_t space, struct tn_key *space_id, uint32_t *epoch)
+{
+	if (space >= s->spaces->count || tn_key_is_zero(&s->spaces->space[space].id))
+		return tn_fail(-ENOENT, "space %u: there are %u", space, s->spaces->count);
+	*space_id = s->spaces->space[space].id;
+	*epoch = s->spaces->space[space].epoch;
+	return 0;
+}
+
+int tn_store_space_drop(struct tn_store *s, uint16_t space)
+{
+	struct tn_disk_spaces *t = s->spaces;
+
+	if (space >= t->count)
+		return tn_fail(-ENOENT, "space %u: there are %u", space, t->count);
+	if (s->read_only)
+		return tn_fail(-EROFS, "the store is open read-only");
+	t->space[space].epoch++;
+	t->space[space].min_sequence = s->sequence;
+	t->generation++;
+	return tn_store_flush_wait(s);
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store as a whole: opening and closing, the life of a slot, stepping. The parts are in their own
+ * files (store_internal.h lists them).
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "store/store_internal.h"
+
+/* ---- memory -------------------------------------------------------------------------------------------------- */
+
+static void *take(struct tn_store *s, size_t n, size_t size)
+{
+	size_t bytes = tn_array_bytes(n, size);
+	void *p = tn_get(s->alloc, bytes);
+
+	if (p)
+		s->index_bytes += bytes;
+	return p;
+}
+
+static void give(struct tn_store *s, void *p, size_t n, size_t size)
+{
+	if (p)
+		s->index_bytes -= n * size;
+	tn_put(s->alloc, p, n * size);
+}
+
+static uint32_t bitmap_words(uint32_t bits)
+{
+	return (bits + 63) / 64;
+}
+
+static int device_get(struct tn_store_device *d)
+{
+	struct tn_store *s = d->store;
+	uint32_t words = bitmap_words(s->table_pages + s->slot_pages);
+
+	d->segs = take(s, s->segment_count, sizeof(*d->segs));
+	d->free = take(s, s->slot_pages, sizeof(*d->free));
+	d->unlogged = take(s, s->slot_pages, sizeof(*d->unlogged));
+	d->inflight = take(s, s->slot_pages, sizeof(*d->inflight));
+	d->doubtful = take(s, s->slot_pages, sizeof(*d->doubtful));
+	d->unlogged_pages = take(s, bitmap_words(s->slot_pages), sizeof(uint64_t));
+	d->meta = take(s, (size_t)s->slot_pages * 64, sizeof(*d->meta));
+	d->cookie = take(s, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
+	d->ckpt.dirty[0] = take(s, words, sizeof(uint64_t));
+	d->ckpt.dirty[1] = take(s, words, sizeof(uint64_t));
+	d->ckpt.soft = take(s, words, sizeof(uint64_t));
+	d->ckpt.buffer = tn_store_pages_get(s, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
+	d->log.group = tn_store_pages_get(s, TN_STORE_GROUP_BYTES);
+	d->log.header_page = tn_store_pages_get(s, TN_DISK_PAGE);
+	d->spaces_page = tn_store_pages_get(s, sizeof(*d->spaces_page));
+	d->hs.buffer = tn_store_pages_get(s, TN_DISK_PAGE);
+	if (!d->segs || !d->free || !d->unlogged || !d->inflight || !d->doubtful || !d->unlogged_pages || !d->meta ||
+	    !d->cookie || !d->ckpt.dirty[0] || !d->ckpt.dirty[1] || !d->ckpt.soft || !d->ckpt.buffer || !d->log.group ||
+	    !d->log.header_page || !d->spaces_page || !d->hs.buffer)
+		return tn_fail(-ENOMEM, "no memory for %u slots: lower max_slots", s->slot_pages * TN_DISK_RECORDS);
+	for (uint32_t i = 0; i < s->segment_count; i++) {
+		tn_list_init(&d->segs[i].link);
+		d->segs[i].shape = TN_SHAPE_NONE;
+	}
+	return 0;
+}
+
+static void device_put(struct tn_store_device *d)
+{
+	struct tn_store *s = d->store;
+	uint32_t words = bitmap_words(s->table_pages + s->slot_pages);
+
+	if (!s->slot_pages)
+		return;
+	give(s, d->segs, s->segment_count, sizeof(*d->segs));
+	give(s, d->free, s->slot_pages, sizeof(*d->free));
+	give(s, d->unlogged, s->slot_pages, sizeof(*d->unlogged));
+	give(s, d->inflight, s->slot_pages, sizeof(*d->inflight));
+	give(s, d->doubtful, s->slot_pages, sizeof(*d->doubtful));
+	give(s, d->unlogged_pages, bitmap_words(s->slot_pages), sizeof(uint64_t));
+	give(s, d->meta, (size_t)s->slot_pages * 64, sizeof(*d->meta));
+	give(s, d->cookie, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
+	give(s, d->ckpt.dirty[0], words, sizeof(uint64_t));
+	give(s, d->ckpt.dirty[1], words, sizeof(uint64_t));
+	give(s, d->ckpt.soft, words, sizeof(uint64_t));
+	tn_store_pages_put(s, d->ckpt.buffer, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
+	tn_store_pages_put(s, d->log.group, TN_STORE_GROUP_BYTES);
+	tn_store_pages_put(s, d->log.header_page, TN_DISK_PAGE);
+	tn_store_pages_put(s, d->spaces_page, sizeof(*d->spaces_page));
+	tn_store_pages_put(s, d->hs.buffer, TN_DISK_PAGE);
+	tn_store_pages_put(s, d->prep.buffer, TN_STORE_BULK_BYTES);
+}
+
+static void destroy(struct tn_store *s)
+{
+	for (uint32_t i = 0; s->dev && i < s->ndevices; i++) {
+		if (s->dev[i].open)
+			tn_io_close(s->io, s->dev[i].file);
+		device_put(&s->dev[i]);
+	}
+	for (uint32_t i = 0; i < s->nclasses; i++) {
+		tn_put(s->alloc, s->cls[i].offset, (s->cls[i].nobjects + 1) * sizeof(*s->cls[i].offset));
+		tn_put(s->alloc, s->cls[i].bytes, s->cls[i].nobjects * sizeof(*s->cls[i].bytes));
+	}
+	give(s, s->shape, TN_STORE_SHAPES_MAX, sizeof(*s->shape));
+	give(s, s->cls, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
+	give(s, s->flush, TN_STORE_FLUSHES_MAX, sizeof(*s->flush));
+	tn_store_pages_put(s, s->spaces, sizeof(*s->spaces));
+	give(s, s->dev, TN_DEVICES_MAX, sizeof(*s->dev));
+	tn_put(s->alloc, s, sizeof(*s));
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------------ */
+
+static int create(const struct tn_store_opts *o, struct tn_store **out)
+{
+	struct tn_store *s;
+
+	if (o->ndirs == 0 || o->ndirs > TN_DEVICES_MAX)
+		return tn_fail(-EINVAL, "%u directories: must be 1..%u", o->ndirs, TN_DEVICES_MAX);
+	s = tn_get(o->alloc, sizeof(*s));
+	if (!s)
+		return tn_fail(-ENOMEM, "no memory for a store");
+	s->io = o->io;
+	s->alloc = o->alloc;
+	s->clock = o->clock;
+	s->log = o->log;
+	s->cb = o->cb;
+	s->read_only = o->read_only;
+	s->rebuild = o->rebuild;
+	s->prepare = o->prepare && !o->read_only;
+	s->ndevices = o->ndirs;
+	s->capacity_blocks = o->capacity_blocks;
+	s->slow_read_ns = o->slow_read_ns;
+	s->budget_rate = o->write_bytes_per_day < 1ull << 62 ? o->write_bytes_per_day : 0;
+	s->budget_tokens = (int64_t)(s->budget_rate / 8);
+	s->budget_ns = tn_now_ns(s->clock);
+	tn_list_init(&s->queued);
+	s->dev = take(s, TN_DEVICES_MAX, sizeof(*s->dev));
+	s->shape = take(s, TN_STORE_SHAPES_MAX, sizeof(*s->shape));
+	s->cls = take(s, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
+	s->flush = take(s, TN_STORE_FLUSHES_MAX, sizeof(*s->flush));
+	s->spaces = tn_store_pages_get(s, sizeof(*s->spaces));
+	for (uint32_t i = 0; s->dev && i < s->ndevices; i++) {
+		s->dev[i].store = s;
+		s->dev[i].index = i;
+	}
+	if (!s->dev || !s->shape || !s->cls || !s->flush || !s->spaces) {
+		destroy(s);
+		return tn_fail(-ENOMEM, "no memory for a store");
+	}
+	*out = s;
+	return 0;
+}
+
+static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
+{
+	struct tn_store *s = d->store;
+	struct tn_io_stat st;
+	uint64_t limit, room;
+	int rc = device_get(d);
+
+	if (rc == 0)
+		rc = tn_io_stat(s->io, d->file, &st);
+	if (rc)
+		return rc;
+	tn_list_init(&d->unassigned);
+	d->victim = UINT32_MAX;
+	d->tell_ns = TN_STORE_NEVER;
+	room = (st.size_bytes - d->super.segments_offset) / s->segment_bytes;
+	d->allocated = room < s->segment_count ? (uint32_t)room : s->segment_count;
+	d->limit = s->segment_count;
+	limit = capacity_bytes / s->ndevices / s->segment_bytes + (capacity_bytes / s->ndevices % s->segment_bytes > 0);
+	if (capacity_bytes > 0 && limit < d->limit)
+		d->limit = limit > 0 ? (uint32_t)limit : 1;
+	if (limit > s->segment_count)
+		tn_log(s->log, TN_LOG_WARN,
+		       "%s: was made for %u segments, %llu bytes, and cannot grow to %llu: going on with those (its index has a fixed place; "
+		       "a larger store begins in an empty directory)",
+		       d->path, s->segment_count, (unsigned long long)(s->segment_count * s->segment_bytes),
+		       (unsigned long long)(capacity_bytes / s->ndevices));
+	tn_store_log_init(d);
+	tn_store_ckpt_init(d);
+	tn_store_health_init(d);
+	tn_store_prepare_init(d);
+	return 0;
+}
+
+/*
+ * What recovery read may have been given up by a failed sync of the last session: readable, but not durable, and no
+ * sync will ever make it so. Of the log only the newest group can be (the next one is written after a good sync), of
+ * checkpoints only the root. They are written again with the same bytes, so that a power cut here does no harm;
+ * the space table goes into its other copy with the next commit.
+ */
+static int write_again(struct tn_store_device *d)
+{
+	struct tn_store_log *log = &d->log;
+	uint64_t root_at = d->super.checkpoint_offset[!d->ckpt.region];
+	uint64_t group_at = d->super.log_offset + log->last_position % d->super.log_bytes;
+	struct tn_disk_root *root = d->ckpt.buffer;
+	uint32_t bytes;
+	int rc = 0;
+
+	d->spaces_generation = 0;
+	if (d->lost) /* a whole checkpoint follows */
+		return 0;
+	if (log->last_bytes > 0 && tn_store_sync_io(d, TN_IO_READ, group_at, log->group, log->last_bytes) == 0 &&
+	    tn_disk_group_check(log->group, log->last_bytes, d->super.device_uuid, log->last_position, log->sequence - 1, 0,
+				&bytes) == 0)
+		rc = tn_store_sync_io(d, TN_IO_WRITE, group_at, log->group, log->last_bytes);
+	if (rc == 0 && tn_store_sync_io(d, TN_IO_READ, root_at, root, sizeof(*root)) == 0 &&
+	    tn_disk_root_check(root, sizeof(*root), &d->super) == 0)
+		rc = tn_store_sync_io(d, TN_IO_WRITE, root_at, root, sizeof(*root));
+	return rc ? rc : tn_store_sync_io(d, TN_IO_SYNC, 0, NULL, 0);
+}
+
+/*
+ * A session begins: a group of the new epoch in the log, then the superblocks that say so. In this order,
+ * so that a superblock whose epoch the log does not reach means a damaged log.
+ */
+static int begin_session(struct tn_store *s)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++) {
+		s->dev[i].running = true;
+		rc = write_again(&s->dev[i]);
+	}
+	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++) {
+		struct tn_store_device *d = &s->dev[i];
+		uint64_t before = d->log.position;
+
+		if (d->lost || d->log.position - d->log.tail >= d->super.log_bytes / 2)
+			rc = tn_store_ckpt_wait(d, true);
+		d->log.force = true;
+		while (rc == 0 && (d->log.force || d->log.phase != TN_LOG_IDLE) && !d->log.full && d->log.failures == 0 &&
+		       d->hs.health != TN_OFFLINE) {
+			tn_store_log_step(d, tn_now_ns(s->clock));
+			if (d->log.phase != TN_LOG_IDLE)
+				tn_store_poll(s, 1000000);
+		}
+		if (rc == 0 && (d->log.failures > 0 || d->hs.health == TN_OFFLINE))
+			rc = tn_fail(-EIO, "%s: the index log cannot be written", d->path);
+		if (rc)
+			break;
+		d->log.force = false;
+		d->super.epoch = s->epoch;
+		if (d->log.position > before)
+			d->super.log_epoch = s->epoch;
+		d->super.sequence_floor = s->sequence;
+		d->super.opened_wall_ns = tn_wall_ns(s->clock);
+		d->super.owner_pid = (uint32_t)getpid();
+		rc = tn_store_super_write(d, TN_DISK_OPEN);
+	}
+	return rc;
+}
+
+int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
+{
+	uint64_t start = tn_now_ns(o->clock);
+	struct tn_store *s = NULL;
+	int rc = create(o, &s);
+
+	if (rc)
+		return rc;
+	rc = o->rebuild && !o->read_only ? tn_store_super_restore(s, o) : 0;
+	if (rc == 0)
+		rc = tn_store_super_open(s, o);
+	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++)
+		rc = device_start(&s->dev[i], o->capacity_bytes);
+	if (rc == 0)
+		rc = tn_store_spaces_load(s);
+	if (rc == 0)
+		rc = tn_store_recover(s);
+	s->recovery_ns = tn_now_ns(s->clock) - start;
+	if (rc == 0 && !s->read_only)
+		rc = begin_session(s);
+	if (rc) {
+		/* A commit of one device may be under way while another failed. */
+		while (s->inflight > 0)
+			tn_store_poll(s, 1000000);
+		destroy(s);
+		return rc;
+	}
+	tn_log(s->log, TN_LOG_INFO, "opened with %llu blocks in %.3f s", (unsigned long long)s->committed,
+	       (double)s->recovery_ns / 1e9);
+	*out = s;
+	return 0;
+}
+
+int tn_store_close(struct tn_store *s)
+{
+	int rc = 0, status;
+
+	if (!s)
+		return 0;
+	s->closing = true;
+	if (!s->read_only)
+		rc = tn_store_flush_wait(s);
+	for (uint32_t i = 0; i < s->ndevices && !s->read_only; i++) {
+		struct tn_store_device *d = &s->dev[i];
+
+		if (d->hs.health == TN_OFFLINE)
+			continue;
+		status = tn_store_ckpt_wait(d, true);
+		/* The group that the checkpoint had asked for may end after it. */
+		while (s->inflight > 0)
+			tn_store_poll(s, 1000000);
+		if (status == 0)
+			status = tn_store_super_write(d, TN_DISK_CLEAN);
+		rc = rc ? rc : status;
+	}
+	while (s->inflight > 0)
+		tn_store_poll(s, 1000000);
+	destroy(s);
+	return rc;
+}
+
+/* ---- the life of a slot -------------------------------------------------------------------------------------------- */
+
+uint64_t tn_store_next_sequence(struct tn_store *s)
+{
+	return s->sequence++;
+}
+
+static void warm(struct tn_store_device *d, uint32_t local, uint32_t recency)
+{
+	struct tn_store_segment *sg = &d->segs[tn_store_segment_of(d->store, local)];
+	uint32_t n = d->store->shape[sg->shape].slot_count / 2;
+
+	sg->warm += ((float)recency - sg->warm) / (float)(n > 4 ? n : 4);
+}
+
+void tn_store_publish(struct tn_store *s, tn_slot slot, uint32_t cookie, const struct tn_store_entry *entry)
+{
+	struct tn_store_device *d = tn_store_device_of(s, slot);
+	uint32_t local = tn_store_local(s, slot);
+
+	assert(TN_META_STATE(d->meta[local]) == TN_SLOT_RESERVED);
+	assert(entry->sequence < s->sequence && entry->space < s->spaces->count);
+	d->cookie[local] = cookie;
+	d->meta[local] = TN_META(entry->sequence, TN_META_FAILURES(d->meta[local]), TN_SLOT_RESERVED);
+	tn_store_slot_set(d, local, TN_SLOT_COMMITTED);
+	tn_store_slot_unlogged(d, local);
+	tn_store_slot_dirty(d, local);
+	tn_store_doubt_publish(d, local);
+	warm(d, local, entry->recency);
+}
+
+void tn_store_remove(struct tn_store *s, tn_slot slot)
+{
+	struct tn_store_device *d = tn_store_device_of(s, slot);
+	uint32_t local = tn_store_local(s, slot);
+
+	assert(TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED);
+	tn_store_slot_set(d, local, TN_SLOT_FREEING);
+	tn_store_slot_unlogged(d, local);
+	tn_store_slot_dirty(d, local);
+}
+
+void tn_store_fail_slot(struct tn_store *s, tn_slot slot, bool eio)
+{
+	struct tn_store_device *d = tn_store_device_of(s, slot);
+	uint32_t local = tn_store_local(s, slot);
+	uint64_t m = d->meta[local];
+	unsigned failures = TN_META_FAILURES(m) < 15 ? TN_META_FAILURES(m) + 1 : 15;
+
+	assert(TN_META_STATE(m) == TN_SLOT_COMMITTED || TN_META_STATE(m) == TN_SLOT_RESERVED);
+	d->meta[local] = TN_META(TN_META_SEQUENCE(m), failures, TN_META_STATE(m));
+	if (eio || failures >= 2) {
+		tn_log(s->log, TN_LOG_WARN, "%s: slot %u is never used again (%s)", d->path, slot,
+		       eio ? "I/O error" : "failed verification twice");
+		tn_store_slot_set(d, local, TN_SLOT_QUARANTINED);
+	} else {
+		tn_store_slot_set(d, local, TN_SLOT_FREEING);
+	}
+	tn_store_slot_unlogged(d, local);
+	tn_store_slot_dirty(d, local);
+}
+
+uint32_t tn_store_cookie(const struct tn_store *s, tn_slot slot)
+{
+	const struct tn_store_device *d = tn_store_device_of(s, slot);
+	uint32_t local = tn_store_local(s, slot);
+
+	return TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED ? d->cookie[local] : UINT32_MAX;
+}
+
+void tn_store_touch(struct tn_store *s, tn_slot slot, uint32_t recency)
+{
+	struct tn_store_device *d = tn_store_device_of(s, slot);
+	uint32_t local = tn_store_local(s, slot);
+
+	warm(d, local, recency);
+	tn_bit_set(d->ckpt.soft, s->table_pages + (local >> 6));
+}
+
+/* ---- stepping -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t tn_store_step(struct tn_store *s, uint64_t now_ns)
+{
+	uint64_t next = TN_STORE_NEVER;
+
+	tn_store_requeue(s);
+	for (uint32_t i = 0; i < s->ndevices; i++) {
+		struct tn_store_device *d = &s->dev[i];
+
+		if (s->starved && d->freeing > 0)
+			d->log.urgent = true;
+		next = earlier(next, tn_store_health_step(d, now_ns));
+		next = earlier(next, tn_store_log_step(d, now_ns));
+		next = earlier(next, tn_store_ckpt_step(d, now_ns));
+		if (!s->closing) {
+			next = earlier(next, tn_store_doubt_step(d, now_ns));
+			next = earlier(next, tn_store_segment_step(d, now_ns));
+			next = earlier(next, tn_store_prepare_step(d, now_ns));
+		}
+	}
+	s->starved = false;
+	return s->stalled ? now_ns : next;
+}
+
+/* ---- facts ------------------------------------------------------------------------------------------------------------ */
+
+struct tn_secret tn_store_secret(const struct tn_store *s)
+{
+	return (struct tn_secret){{s->dev[0].super.secret[0], s->dev[0].super.secret[1]}};
+}
+
+void tn_store_uuid(const struct tn_store *s, tn_slot slot, uint64_t uuid[2])
+{
+	memcpy(uuid, tn_store_device_of(s, slot)->super.device_uuid, 16);
+}
+
+uint64_t tn_store_index_bytes(const struct tn_store *s)
+{
+	return s->index_bytes;
+}
+
+uint64_t tn_store_recovery_ns(const struct tn_store *s)
+{
+	return s->recovery_ns;
+}
+
+static uint64_t used_bytes(const struct tn_store_device *d)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < d->allocated; i++)
+		if (d->segs[i].shape != TN_SHAPE_NONE)
+			n += (uint64_t)d->segs[i].used * d->store->shape[d->segs[i].shape].slot_bytes;
+	return n;
+}
+
+void tn_store_stats(const struct tn_store *s, struct tn_device_stats *stats, uint32_t max)
+{
+	for (uint32_t i = 0; i < s->ndevices && i < max; i++) {
+		const struct tn_store_device *d = &s->dev[i];
+		struct tn_device_stats *st = &stats[i];
+		size_t n = strlen(d->path);
+
+		memset(st, 0, sizeof(*st));
+		n = n < sizeof(st->path) ? n : sizeof(st->path) - 1;
+		memcpy(st->path, d->path, n);
+		st->health = d->hs.health;
+		st->capacity_bytes = (uint64_t)d->limit * s->segment_bytes;
+		st->used_bytes = used_bytes(d);
+		st->blocks = d->committed;
+		st->quarantined_slots = d->quarantined;
+		st->bytes_read = d->bytes_read;
+		st->bytes_written = d->bytes_written;
+		st->meta_bytes_written = d->meta_bytes_written;
+		st->read_errors = d->read_errors;
+		st->write_errors = d->write_errors;
+		st->lost_blocks = d->lost_blocks;
+	}
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The SSD object store: devices, segments, slots, index log, checkpoints, recovery, health.
+ *
+ * One file a device (DIR/<instance>/tenuto.store), laid out as docs/format.md says. The store decides *places*
+ * and keeps the index durable; block data and block headers are moved by the tier above
+ * through the same I/O engine, at the places that tn_store_locate names. The store's own I/O (log,
+ * checkpoints, preparation, probes) goes through the engine as well and finishes in
+ * tn_store_complete, so that the owner thread never waits.
+ *
+ * The store does not know keys' meaning: a slot carries a cookie (the registry's block index), and
+ * what must be written about a block (struct tn_store_entry) is asked back by the describe callback.
+ *
+ * Owner thread only, except the pure functions tn_store_header_*.
+ */
+#ifndef TN_STORE_STORE_H
+#define TN_STORE_STORE_H
+
+#include <stdbool.h>
+#include <tenuto/cache.h>
+#include <tenuto/types.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "io/io.h"
+
+#define TN_STORE_HEADER_BYTES 4096u /* granularity of block headers */
+#define TN_STORE_BLOCK_ALIGN 4096u  /* smallest slot and object alignment on disk */
+#define TN_STORE_OBJECTS_MAX 4096u  /* objects (layers) a block */
+#define TN_STORE_SPACES_MAX 1024u
+
+typedef uint32_t tn_slot; /* global slot number; TN_SLOT_NONE: none */
+#define TN_SLOT_NONE UINT32_MAX
+
+/* What is known of a block on disk, in log records, checkpoints and headers alike. */
+struct tn_store_entry {
+	struct tn_key key;
+	struct tn_key parent; /* zero: first of its chain, or unknown */
+	uint64_t sequence; /* of the store: rises with every publish; the highest of a key wins */
+	uint16_t space; /* index into the store's space table */
+	uint32_t recency; /* logical time of last use, the policy's */
+	uint8_t flags; /* free for the cache (partial, priority) */
+};
+
+/* A block header in memory. */
+struct tn_store_header {
+	struct tn_store_entry entry;
+	struct tn_key space_id; /* fingerprint of the space, checked on every read */
+	uint32_t space_epoch;
+	uint32_t group;
+	uint16_t codec; /* 0: none */
+	uint16_t key_id; /* 0: not encrypted */
+	uint32_t nobjects;
+	const uint32_t *object_bytes;     /* nobjects lengths, unpadded */
+	const uint64_t *object_checksum;  /* nobjects tn_checksum values */
+};
+
+/* Where a slot lies. */
+struct tn_store_place {
+	uint32_t device;
+	uint32_t file; /* handle of the I/O engine */
+	uint64_t data_offset;
+	uint64_t header_offset;
+	uint32_t header_bytes; /* multiple of TN_STORE_HEADER_BYTES */
+	uint64_t slot_bytes;
+};
+
+struct tn_store;
+
+struct tn_store_callbacks {
+	/*
+	 * A committed block found at open, in no particular order. Returning a cookie keeps it; UINT32_MAX
+	 * (registry full, unknown) drops it durably. A later call with the same key and a higher sequence
+	 * first gets `release` for the old slot.
+	 */
+	uint32_t (*recovered)(void *arg, tn_slot slot, const struct tn_store_entry *entry);
+	/* During recovery only: that slot's block is superseded or invalid. */
+	void (*release)(void *arg, tn_slot slot, uint32_t cookie);
+	/* Fill *entry for a committed slot (checkpoints, log; also while recovering). Must not fail, must not call the store. */
+	void (*describe)(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry);
+	/*
+	 * The segment of this slot is wanted by another class, or its data may be lost because a sync failed: remove the
+	 * block (now or when unpinned). Of lost ones it is called again until they are removed; no flush after the first
+	 * call says anything of them. From tn_store_step and reserve only.
+	 */
+	void (*evict)(void *arg, tn_slot slot, uint32_t cookie);
+	/* A device's health changed. */
+	void (*health)(void *arg, uint32_t device, enum tn_health health);
+	void *arg;
+};
+
+struct tn_store_opts {
+	struct tn_io *io;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	const struct tn_log *log;
+	const char *const *dirs; /* must exist (the caller makes DIR/<instance>); the store file is made inside */
+	uint32_t ndirs;
+	uint64_t capacity_bytes; /* of slots (not metadata), over all devices; 0: as the existing stores say, which never grow */
+	uint64_t capacity_blocks; /* cap on committed + reserved slots, 0: none */
+	uint64_t segment_bytes; /* new stores; 0: capacity / 64 within 4 MiB .. 1 GiB */
+	uint64_t log_bytes; /* of each device, new stores; 0: derived from max_slots, 1 .. 256 MiB */
+	uint32_t max_slots; /* most slots in all: size of the slot table; 0: derived from the capacity at 64 KiB a slot */
+	bool read_only;
+	bool inspect; /* with read_only: take no lock, for tools that look at a store in use */
+	bool rebuild; /* make the index anew from block headers, whatever checkpoints and log say */
+	bool prepare; /* write new segments once in the background, so that first writes are not slow */
+	uint64_t write_bytes_per_day;
+	uint64_t lock_timeout_ns;
+	uint64_t slow_read_ns; /* latency budget of a read; beyond it often: TN_SLOW. 0: 500 ms */
+	uint64_t entropy[2]; /* seeds UUIDs and the secret of new stores; zero: from the kernel (simulations set it) */
+	struct tn_store_callbacks cb;
+};
+
+/*
+ * Opens or creates all devices, takes the locks, recovers. Drives the engine itself until done (nothing
+ * else may be in flight). 0 and *out; -EBUSY (owner's pid in the detail), -EUCLEAN, -EPROTONOSUPPORT,
+ * -ENOSPC, -EACCES, -EROFS, -ENOMEM, -EXDEV (device belongs to another store), -ENODEV (a device of the
+ * store is missing), -ENOENT (nothing there and read_only), -EINVAL, -EIO. The directories may be given
+ * in another order than before. A recovered store may hold more than capacity_blocks (removes that were not
+ * durable): reserve gives nothing until enough is removed.
+ *
+ * Where the store drives the engine while it is open (space_drop, close), requests of others that complete get
+ * their done function called, as by any caller of poll.
+ */
+int tn_store_open(const struct tn_store_opts *opts, struct tn_store **out);
+/* Flush, checkpoint, close the files. Drives the engine until done. The error of the last flush, or 0. */
+int tn_store_close(struct tn_store *store);
+
+/*
+ * Bytes to which the store in a directory may grow, and the most slots that it may be divided into, without opening
+ * it; of opts, io, alloc, clock and log are used. Drives the engine; nothing else may be in flight. 0, -ENOENT if there is
+ * none, -EUCLEAN if none is valid, -EPROTONOSUPPORT, or as the engine's open.
+ */
+int tn_store_capacity(const struct tn_store_opts *opts, const char *dir, uint64_t *capacity_bytes, uint64_t *slots);
+
+struct tn_secret tn_store_secret(const struct tn_store *store);
+
+/* ---- spaces ---------------------------------------------------------------------------------- */
+
+/*
+ * Index of the space with this fingerprint. A new one is durable before the first block in it is; nothing
+ * is waited for. -ENOSPC (TN_STORE_SPACES_MAX), -EINVAL (zero).
+ */
+int tn_store_space(struct tn_store *store, const struct tn_key *space_id, uint16_t *space);
+/* Its fingerprint and epoch; -ENOENT. */
+int tn_store_space_info(const struct tn_store *store, uint16_t space, struct tn_key *space_id, uint32_t *epoch);
+/*
+ * Next epoch, durable on return (drives the engine): blocks with a sequence taken before are never recovered.
+ * Removing the blocks that are published stays the owner's, before or after. -EROFS, -EIO.
+ */
+int tn_store_space_drop(struct tn_store *store, uint16_t space);
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* The class for blocks of nobjects objects of object_bytes each: padded size and header size; -EINVAL, -ENOSPC (table full). */
+int tn_store_class(struct tn_store *store, uint32_t nobjects, const uint32_t *object_bytes, uint32_t *cls);
+/* Slots that there would be if all segments were of this class. */
+uint64_t tn_store_class_slots(const struct tn_store *store, uint32_t cls);
+/* Offset of object i of a block of this class within its slot; i == nobjects: the padded end. */
+uint64_t tn_store_object_offset(const struct tn_store *store, uint32_t cls, uint32_t i);
+
+/*
+ * capacity_bytes that holds so many blocks and still has slots to spare while removes become durable.
+ * *segment_bytes: 0 on entry picks one that suits; else it is taken.
+ */
+uint64_t tn_store_bytes_for(uint64_t blocks, uint32_t ndirs, uint32_t nobjects, const uint32_t *object_bytes,
+			    uint64_t *segment_bytes);
+
+/*
+ * Reserve up to n slots, neighbours where possible, devices round-robin. Returns how many (0..n); fewer than n
+ * means: evict (tn_store_remove) and wait for the removes to be durable, or capacity_blocks is reached.
+ */
+uint32_t tn_store_reserve(struct tn_store *store, uint32_t cls, uint32_t n, tn_slot *slots);
+/* Reserved but never published: free again at once. */
+void tn_store_unreserve(struct tn_store *store, tn_slot slot);
+void tn_store_locate(const struct tn_store *store, tn_slot slot, struct tn_store_place *place);
+/* Whether any device takes writes now. */
+bool tn_store_writable(const struct tn_store *store);
+/* Slots that could be reserved right now, and those of writable devices whose remove record is not durable yet. */
+void tn_store_free_slots(const struct tn_store *store, uint32_t cls, uint64_t *free_now, uint64_t *freeing);
+
+/* Next sequence number, for the header of a slot that is about to be written. */
+uint64_t tn_store_next_sequence(struct tn_store *store);
+/* Data and header of a reserved slot were written: log the insert. entry->sequence as in the header. */
+void tn_store_publish(struct tn_store *store, tn_slot slot, uint32_t cookie, const struct tn_store_entry *entry);
+/* Forget a published slot; it can be reserved again once the record is durable. */
+void tn_store_remove(struct tn_store *store, tn_slot slot);
+/*
+ * As remove (or unreserve, of a reserved slot whose write failed), but the second time a slot fails, or with eio,
+ * it is never used again.
+ */
+void tn_store_fail_slot(struct tn_store *store, tn_slot slot, bool eio);
+/* Of a committed slot, else UINT32_MAX. */
+uint32_t tn_store_cookie(const struct tn_store *store, tn_slot slot);
+/* A block in this slot was used (keeps the segment warm; its checkpoint page gets the new recency in time). */
+void tn_store_touch(struct tn_store *store, tn_slot slot, uint32_t recency);
+
+/* ---- durability and background work ----------------------------------------------------------- */
+
+/*
+ * Make all publishes and removes so far durable: fdatasync of the data, log append, fdatasync.
+ * done(arg, status) once, perhaps before this returns; several may be under way (they share the syncs), at most
+ * 256 (-EAGAIN). A device that fails ends the flush with its error; records that it has not taken are tried again.
+ * After a failed *sync* blocks whose data it covered are lost: cb.evict is called for each in the next step, and flushes
+ * fail until then.
+ */
+void tn_store_flush(struct tn_store *store, void (*done)(void *arg, int status), void *arg);
+/* If req is the store's own, finish it and return true. Call for every polled request first. */
+bool tn_store_complete(struct tn_store *store, struct tn_io_req *req);
+/* Background work: group commit of removes, checkpoints, preparing segments, probes. Returns when to call again (ns). */
+uint64_t tn_store_step(struct tn_store *store, uint64_t now_ns);
+/* Requests of the store in flight (0: closing needs no wait). */
+uint32_t tn_store_inflight(const struct tn_store *store);
+
+/* ---- health ----------------------------------------------------------------------------------- */
+
+/* What the tier saw on a data transfer; drives healthy -> slow -> read-only -> offline and back. */
+void tn_store_observe(struct tn_store *store, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns,
+		      int status);
+enum tn_health tn_store_health(const struct tn_store *store, uint32_t device);
+/* Whether bytes more may be written today (write_bytes_per_day); counts them if so. */
+bool tn_store_charge_write(struct tn_store *store, uint64_t bytes);
+void tn_store_stats(const struct tn_store *store, struct tn_device_stats *stats, uint32_t max);
+uint64_t tn_store_index_bytes(const struct tn_store *store);
+uint64_t tn_store_recovery_ns(const struct tn_store *store);
+
+/* ---- headers; pure, any thread ------------------------------------------------------------------ */
+
+/* Bytes of the header of a block with nobjects objects (a multiple of TN_STORE_HEADER_BYTES). */
+uint32_t tn_store_header_size(uint32_t nobjects);
+/* Writes header_size bytes to page. */
+void tn_store_header_encode(const struct tn_store_header *h, const uint64_t store_uuid[2], tn_slot slot, void *page);
+/*
+ * Checks magic, version, store, slot, checksum; then fills *h, whose tables point into page. -EBADMSG: not a
+ * valid header (detail says what differs), -EPROTONOSUPPORT: of another version.
+ */
+int tn_store_header_decode(const void *page, size_t len, const uint64_t store_uuid[2], tn_slot slot,
+			   struct tn_store_header *h);
+void tn_store_uuid(const struct tn_store *store, tn_slot slot, uint64_t uuid[2]); /* of the slot's device */
+
+#endif

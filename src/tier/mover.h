@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The mover: brings chunks of blocks from disk to memory, from memory to disk, and from memory to
+ * memory - with their checksums.
+ *
+ * A move covers `count` objects of one block, neighbours on disk, as one I/O (or a train of 1 MiB
+ * I/Os when they are larger). Reads land straight in the destination's pages when these satisfy the
+ * file's direct-I/O alignment, and through a bounce buffer otherwise; then a worker verifies them. Writes
+ * are checksummed by a worker meanwhile. Nothing is written past an object's length in memory.
+ *
+ * Owner thread only, but for run and extra of a move, which happen on a worker. Nothing allocates after
+ * create, but for bounce buffers when a new shape is announced.
+ */
+#ifndef TN_TIER_MOVER_H
+#define TN_TIER_MOVER_H
+
+#include <stdbool.h>
+
+#include "store/store.h"
+#include "tier/exec.h"
+#include "tier/span.h"
+
+enum tn_move_kind { TN_MOVE_READ, TN_MOVE_WRITE, TN_MOVE_COPY };
+
+struct tn_mover;
+
+struct tn_move {
+	struct tn_job job;
+	struct tn_mover *mover;
+
+	/* Set by the caller between get and start. */
+	uint8_t kind;
+	bool verify;        /* READ: compare with checks */
+	bool hold;          /* READ: when the data is there, call landed and wait for tn_mover_verify */
+	const struct tn_shape *shape;
+	uint32_t first, count; /* objects */
+	struct tn_store_place place; /* READ, WRITE */
+	struct tn_span mem;  /* READ: destination; WRITE, COPY: source */
+	struct tn_span to;   /* COPY: destination */
+	uint64_t *checks;    /* of object `first`: expected (READ), out (WRITE, COPY), or NULL */
+	void (*landed)(struct tn_move *mv);
+	void (*extra)(struct tn_move *mv); /* worker; after a good READ */
+	void (*done)(struct tn_move *mv);  /* owner; the move is taken back when it returns */
+	void *owner;
+	uint32_t index, chunk; /* the owner's */
+	struct tn_move *chain; /* the owner's */
+
+	/* Result. */
+	int status; /* 0, -EBADMSG (checksum), or the I/O error */
+	bool bounced;
+
+	/* Private. */
+	struct tn_move *next;
+	unsigned char *bounce;
+	uint32_t bounce_class;
+	struct iovec *scratch, *scratch_to;
+	uint64_t total_bytes, next_byte;
+	uint32_t ios;
+	bool summing; /* WRITE: the checksum job is still out */
+};
+
+struct tn_mover_opts {
+	struct tn_io *io;
+	struct tn_store *store; /* told of latencies and errors; NULL: no disk */
+	struct tn_exec *exec;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	uint32_t io_depth; /* most data I/Os in flight */
+};
+
+int tn_mover_create(const struct tn_mover_opts *opts, struct tn_mover **out);
+void tn_mover_destroy(struct tn_mover *m);
+/* Announces a shape: takes bounce buffers for it if none are large enough. 0 or -ENOMEM. */
+int tn_mover_shape(struct tn_mover *m, const struct tn_shape *shape);
+
+/* A free move, or NULL: try again after a completion. */
+struct tn_move *tn_mover_get(struct tn_mover *m);
+void tn_mover_start(struct tn_move *mv);
+/* For held reads whose checks are known now. */
+void tn_mover_verify(struct tn_move *mv);
+/* Gives a held read up: done is called with this status. */
+void tn_mover_fail(struct tn_move *mv, int status);
+
+/* Queues another request (block headers) behind the same depth limit. req->done and owner are the caller's. */
+void tn_mover_submit(struct tn_mover *m, struct tn_io_req *req);
+/* To be called in such a request's done. */
+void tn_mover_returned(struct tn_mover *m);
+/* Hands queued requests to the engine, reads first. Call after a batch of starts and after polls. */
+void tn_mover_flush(struct tn_mover *m);
+bool tn_mover_idle(const struct tn_mover *m);
+uint32_t tn_mover_free(const struct tn_mover *m); /* moves that get would give */
+/* Bytes moved from and to disk so far. */
+void tn_mover_bytes(const struct tn_mover *m, uint64_t *read, uint64_t *written);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the bytes of one block lie in memory: in the pages of a registered pool, or flat in a host
+ * slot, which has the order and padding of the slot on disk.
+ */
+#ifndef TN_TIER_SPAN_H
+#define TN_TIER_SPAN_H
+
+#include <sys/uio.h>
+#include <tenuto/layout.h>
+
+/* Shape of the blocks of one space, as the tiers see it; read-only after tn_shape_init. */
+struct tn_shape {
+	uint32_t layers;
+	uint32_t object_bytes;
+	uint32_t padded_bytes; /* of an object, on disk and in host slots */
+	uint32_t object_iovs;  /* most pieces of one object in a pool */
+	uint32_t chunk_objects; /* objects moved together: one I/O, one completion */
+	uint32_t chunks;
+	uint64_t slot_bytes;
+};
+
+/* Chunks of a block: limits the per-operation tables. */
+#define TN_CHUNKS_MAX 128u
+/* A chunk is as many objects as fit in this, at least one; larger objects are read in pieces of it. */
+#define TN_IO_BYTES (1u << 20)
+#define TN_CHUNK_BYTES (256u << 10)
+#define TN_OBJECT_IOVS_MAX 4096u
+#define TN_TIER_OBJECT_MAX (128u << 20)
+
+struct tn_span {
+	const struct tn_layout *layout; /* NULL: flat */
+	const uint32_t *pages;          /* of this block; with layout */
+	uint32_t page_first, page_count; /* the pages of the block that are wanted; page_count 0: all */
+	unsigned char *flat;            /* without layout */
+};
+
+/* 0, or -EINVAL with the limit that the geometry passes. */
+int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape);
+
+static inline uint32_t tn_shape_chunk_first(const struct tn_shape *s, uint32_t chunk)
+{
+	return chunk * s->chunk_objects;
+}
+
+static inline uint32_t tn_shape_chunk_count(const struct tn_shape *s, uint32_t chunk)
+{
+	uint32_t first = tn_shape_chunk_first(s, chunk);
+
+	return s->layers - first < s->chunk_objects ? s->layers - first : s->chunk_objects;
+}
+
+/* The pieces of one object in stored order; iov has room for shape->object_iovs. */
+uint32_t tn_span_object(const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, struct iovec *iov);
+
+/*
+ * Writes one object that lies contiguously at src, or only its wanted pages, into the span; iov is scratch for
+ * shape->object_iovs pieces.
+ */
+void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, const void *src,
+		   struct iovec *iov);
+
+/* Copies len bytes from one list of pieces to another; both hold at least that many. */
+void tn_iov_copy(const struct iovec *dst, const struct iovec *src, size_t len);
+
+#endif

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the command line share: running `tenuto`, checks, TAP output.
+
+A test file defines functions without arguments, named as sentences (three underscores at least), and ends with
+main(globals()). Each runs in a temporary
+directory of its own. TENUTO names the program (default: build/cli/tenuto).
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TENUTO = os.path.abspath(os.environ.get("TENUTO", os.path.join(ROOT, "build", "cli", "tenuto")))
+OK, PROBLEM, USAGE, ENVIRONMENT = 0, 1, 2, 3
+LINE = '{"timestamp": 0, "input_length": 1025, "output_length": 500, "hash_ids": [0, 1, 2]}\n'
+
+
+class Skip(Exception):
+    pass
+
+
+class Result:
+    def __init__(self, args, done):
+        self.args, self.rc, self.out, self.err = args, done.returncode, done.stdout, done.stderr
+
+    def __str__(self):
+        return "%s: exit code %s\n%s%s" % (" ".join(self.args), self.rc, self.out[-2000:], self.err[-2000:])
+
+    def json(self):
+        try:
+            return json.loads(self.out, parse_constant=lambda c: fail("JSON holds %s: %s" % (c, self)))
+        except ValueError as e:
+            raise AssertionError("not JSON (%s): %s" % (e, self))
+
+
+def fail(text):
+    raise AssertionError(text)
+
+
+def tenuto(*args, rc=OK, timeout=120, stdin="", **more):
+    """Runs it and checks the exit code; a death by signal (a crash) never passes."""
+    args = [str(a) for a in args]
+    r = Result(args, subprocess.run([TENUTO] + args, input=stdin, capture_output=True, text=True, timeout=timeout, **more))
+    if r.rc != rc:
+        fail("expected exit code %s; %s" % (rc, r))
+    if rc != OK and not r.err.strip() and "--json" not in args:
+        fail("failed without a word; %s" % r)
+    return r
+
+
+def says(result, *texts):
+    for t in texts:
+        if t not in result.err:
+            fail("'%s' is not in the message; %s" % (t, result))
+
+
+def write(name, text):
+    with open(name, "w") as f:
+        f.write(text)
+    return name
+
+
+def verbs():
+    out = tenuto("--help").out
+    return [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
+
+
+def need(verb):
+    if verb not in verbs():
+        raise Skip("this build has no '%s'" % verb)
+
+
+def shared_trace():
+    """The recorded trace that lies beside the repository, or a skip."""
+    for base in (os.environ.get("TENUTO_TRACES"), os.path.join(ROOT, "..", "shared", "traces"),
+                 os.path.join(ROOT, "..", "..", "shared", "traces")):
+        path = base and os.path.join(base, "conversation.jsonl")
+        if path and os.path.exists(path):
+            return path
+    raise Skip("the trace ../shared/traces/conversation.jsonl is not there (TENUTO_TRACES=DIR names another place)")
+
+
+def main(names):
+    tests = [(n, f) for n, f in names.items() if getattr(f, "__module__", "") == "__main__" and callable(f)
+             and f.__code__.co_argcount == 0 and n.count("_") >= 3]
+    failed = 0
+    print("1..%d" % len(tests))
+    for i, (name, test) in enumerate(tests, 1):
+        home = os.getcwd()
+        where = tempfile.mkdtemp(prefix="tenuto-test-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+        os.chdir(where)
+        try:
+            test()
+            print("ok %d - %s" % (i, name), flush=True)
+        except Skip as s:
+            print("ok %d - %s # SKIP %s" % (i, name, s), flush=True)
+        except Exception:
+            failed += 1
+            for line in traceback.format_exc().splitlines():
+                print("# " + line)
+            print("not ok %d - %s" % (i, name), flush=True)
+        finally:
+            os.chdir(home)
+            subprocess.run(["chmod", "-R", "u+rwX", where], check=False)
+            shutil.rmtree(where, ignore_errors=True)
+    sys.exit(1 if failed else 0)  # meson counts the skips of TAP; 77 it would take for a failure

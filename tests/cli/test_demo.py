@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tenuto demo` from end to end, `tenuto store` and `tenuto bench store` in small."""
+import json
+import os
+import shutil
+import time
+
+from cli import OK, PROBLEM, Skip, fail, main, need, says, tenuto, write
+
+
+def the_demo_recovers_from_its_kill_with_everything_verified():
+    need("demo")
+    os.mkdir("tmp")
+    start = time.time()
+    r = tenuto("demo", "--json", "--dir", "tmp", timeout=120).json()
+    if time.time() - start > 90:
+        fail("took %.0f s" % (time.time() - start))
+    if r["corrupt_objects"] or not r["recovered_blocks"] or not r["hit_blocks"]:
+        fail(str(r))
+    if r["verified_objects"] != 8 * r["hit_blocks"] or not r["recompute"][0]["recompute_s"] > 0:
+        fail(str(r))
+    if os.listdir("tmp"):
+        fail("left: %s" % os.listdir("tmp"))
+
+
+def a_store_is_described_verified_and_checked():
+    need("store")
+    write("t.jsonl", tenuto("workload", "--requests", "60").out)
+    os.mkdir("d")
+    tenuto("replay", "t.jsonl", "--geometry", "4x16KiB", "--capacity-blocks", "100", "--dir", "d", "--policy", "lru")
+    device = tenuto("store", "info", "d", "--json").json()["devices"][0]
+    if not device["clean"] or device["in_use"] or not 0 < device["blocks"] <= 100:
+        fail(str(device))
+    if "closed in order" not in tenuto("store", "info", "d").out:
+        fail("no state")
+    v = tenuto("store", "verify", "d", "--json").json()
+    if v["blocks"] != device["blocks"] or v["objects"] != 4 * v["blocks"] or v["corrupt_objects"]:
+        fail(str(v))
+    c = tenuto("store", "check", "d", "--json").json()
+    if c["problems"] or c["blocks"] != device["blocks"]:
+        fail(str(c))
+    tenuto("store", "verify", "d")
+    tenuto("store", "check", "d")
+
+
+def a_damaged_object_is_found_by_verify():
+    need("store")
+    write("t.jsonl", tenuto("workload", "--requests", "60").out)
+    os.mkdir("d")
+    tenuto("replay", "t.jsonl", "--geometry", "4x16KiB", "--capacity-blocks", "100", "--dir", "d", "--policy", "lru")
+    device = tenuto("store", "info", "d", "--json").json()["devices"][0]
+    half = device["segment_bytes"] // 2  # behind the segment's headers lie the slots
+    with open(device["path"], "r+b") as f:
+        for at in range(device["index_bytes"] + half, device["file_bytes"], 2 * half):
+            f.seek(at + 100)
+            b = f.read(1)
+            f.seek(at + 100)
+            f.write(bytes([b[0] ^ 1]))
+    r = tenuto("store", "verify", "d", "--json", rc=PROBLEM)
+    if not r.json()["corrupt_objects"] + r.json()["corrupt_blocks"]:
+        fail(str(r))
+
+
+def the_index_is_made_anew_from_headers():
+    need("store")
+    write("t.jsonl", tenuto("workload", "--requests", "60").out)
+    os.mkdir("d")
+    tenuto("replay", "t.jsonl", "--geometry", "4x16KiB", "--capacity-blocks", "300", "--dir", "d", "--policy", "lru")
+    before = tenuto("store", "info", "d", "--json").json()["devices"][0]["blocks"]
+    after = tenuto("store", "check", "d", "--rebuild", "--json").json()["blocks"]
+    if before != after or not before:
+        fail("%s blocks before, %s after" % (before, after))
+    if tenuto("store", "verify", "d", "--json").json()["blocks"] != before:
+        fail("verify finds another number")
+
+
+def a_directory_without_a_store_is_named():
+    need("store")
+    os.mkdir("d")
+    for v in ("info", "verify", "check"):
+        says(tenuto("store", v, "d", rc=2), "d")
+
+
+def the_benchmark_of_the_store_gives_a_row_for_each_size_and_direction():
+    need("demo")
+    r = tenuto("bench", "store", "--object", "32KiB", "--object", "128KiB", "--total", "16MiB", "--pairs", "2", "--no-tmpfs",
+               "--json").json()
+    rows = {(row["object_bytes"], row["op"]) for row in r["rows"]}
+    if rows != {(s << 10, op) for s in (32, 128) for op in ("read", "write")}:
+        fail(str(rows))
+    if not all(row["gbps"] > 0 and row["cpu_s_per_gb"] > 0 for row in r["rows"]):
+        fail(json.dumps(r))
+
+
+def the_benchmark_beside_fio_gives_ratios_with_intervals():
+    need("demo")
+    if not shutil.which("fio"):
+        raise Skip("no fio")
+    r = tenuto("bench", "store", "--vs-fio", "--object", "128KiB", "--total", "16MiB", "--pairs", "3", "--no-tmpfs",
+               "--json").json()
+    for row in r["rows"]:
+        if not (row["fio_gbps"] > 0 and row["ratio_ci"][0] <= row["ratio"] <= row["ratio_ci"][1]
+                and row["fio_cpu_s_per_gb"] > 0):
+            fail(json.dumps(row))
+
+
+main(globals())

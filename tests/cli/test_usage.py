@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Help, verbs and options, numbers on the command line, exit codes."""
+import os
+
+from cli import LINE, OK, ENVIRONMENT, USAGE, Skip, fail, main, need, says, tenuto, verbs, write
+
+NESTED = {"store": ["info", "verify", "check"], "bench": ["store", "match"]}
+
+
+def all_verbs():
+    for v in verbs():
+        yield [v]
+        for sub in NESTED.get(v, []):
+            if sub in tenuto(v, "--help").out:
+                yield [v, sub]
+
+
+def every_verb_has_help_that_goes_to_stdout():
+    for v in all_verbs():
+        r = tenuto(*v, "--help")
+        if not r.out.startswith("usage: tenuto " + " ".join(v)) or r.err:
+            fail(str(r))
+        if v[-1] not in NESTED and "--help" not in r.out:
+            fail(str(r))
+
+
+def every_verb_refuses_an_option_that_it_does_not_have():
+    for v in all_verbs():
+        if v[-1] not in NESTED or len(v) > 1:
+            says(tenuto(*v, "--no-such-option", rc=USAGE), "no-such-option")
+
+
+def no_arguments_print_the_verbs_and_are_a_usage_error():
+    says(tenuto(rc=USAGE), "usage: tenuto", "replay")
+
+
+def an_unknown_verb_or_option_names_the_nearest():
+    says(tenuto("reply", rc=USAGE), "no verb 'reply'", "'replay'")
+    says(tenuto("replay", "--capacity-block", "5", "x", rc=USAGE), "--capacity-blocks")
+    says(tenuto("replay", "--polciy", "lru", "x", rc=USAGE), "--policy")
+    if "did you mean" in tenuto("xyzzy", rc=USAGE).err:
+        fail("nothing is near to xyzzy")
+
+
+def the_version_is_printed():
+    if not tenuto("--version").out.startswith("tenuto "):
+        fail("no version")
+
+
+def a_number_that_is_not_wholly_understood_is_refused():
+    write("t.jsonl", LINE)
+    bad_counts = ["0", "-1", "1.5", "1e3", "0x10", " 5", "5 ", "5x", "5KiB", "", "NaN", "inf", "9223372036854775808",
+                  "18446744073709551616", "99999999999999999999999", "5kk", "+5"]
+    for v in bad_counts:
+        says(tenuto("replay", "t.jsonl", "--no-io", "--capacity-blocks", v, rc=USAGE), "--capacity-blocks")
+    for v in ["0", "NaN", "nan", "inf", "-1", "1e999", "", "1x", "0x1p3", "1.2.3"]:
+        says(tenuto("replay", "t.jsonl", "--speed", v, rc=USAGE), "--speed")
+    for v in ["8", "8x", "x16KiB", "0x16KiB", "8x0", "8x16Kib", "8x16 KiB", "8x-1", "-8x16KiB", "8x9223372036854775808",
+              "4097x16KiB", "8x2GiB", "8x16KiB1"]:
+        says(tenuto("replay", "t.jsonl", "--geometry", v, rc=USAGE), "--geometry")
+
+
+def a_missing_argument_or_operand_is_named():
+    says(tenuto("replay", rc=USAGE), "missing TRACE.jsonl")
+    says(tenuto("replay", "a", "b", rc=USAGE), "unexpected 'b'")
+    says(tenuto("replay", "a", "--limit", rc=USAGE), "--limit needs an argument")
+    says(tenuto("replay", "a", "--json=yes", rc=USAGE), "--json takes no argument")
+    says(tenuto("replay", "a", "-x", rc=USAGE), "-x")
+
+
+
+
+def the_meaning_of_options_together_is_checked():
+    write("t.jsonl", LINE)
+    says(tenuto("replay", "t.jsonl", "--policy", "mru", "--no-io", rc=USAGE), "mru", "lru", "s3fifo", "belady")
+    says(tenuto("replay", "t.jsonl", "--policy", "belady", rc=USAGE), "--no-io")
+    says(tenuto("replay", "t.jsonl", "--no-io", "--dir", ".", rc=USAGE), "--dir")
+    says(tenuto("replay", "t.jsonl", "--no-io", "--speed", "2", rc=USAGE), "--speed")
+    says(tenuto("replay", "t.jsonl", "--model", "llama3-8b", "--geometry", "8x16KiB", rc=USAGE), "--model")
+    says(tenuto("replay", "t.jsonl", "--model", "gpt-7", "--no-io", rc=USAGE), "gpt-7", "llama3-8b")
+
+
+def a_result_that_cannot_be_written_is_an_error():
+    if not os.path.exists("/dev/full"):
+        raise Skip("no /dev/full")
+    write("t.jsonl", LINE)
+    import subprocess
+    from cli import TENUTO
+    with open("/dev/full", "w") as full:
+        for args in (["--help"], ["replay", "t.jsonl", "--no-io", "--json"]):
+            done = subprocess.run([TENUTO] + args, stdout=full, stderr=subprocess.PIPE, text=True)
+            if done.returncode != ENVIRONMENT or "cannot write" not in done.stderr:
+                fail("%s: %s %s" % (args, done.returncode, done.stderr))
+
+
+def a_generated_workload_is_the_same_for_the_same_seed():
+    a = tenuto("workload", "--requests", "50", "--seed", "7").out
+    if a != tenuto("workload", "--requests=50", "--seed=7").out or a == tenuto("workload", "--requests", "50").out:
+        fail("the seed does not decide")
+    if len(a.splitlines()) != 50:
+        fail("not 50 requests")
+
+
+def a_look_up_benchmark_gives_json():
+    r = tenuto("bench", "match", "--entries", "20k", "--keys", "64", "--rounds", "20", "--json").json()
+    if not (r["entries"] == 20000 and 0 < r["ns_per_key_p50"] <= r["ns_per_key_p99"] <= r["ns_per_key_max"]):
+        fail(str(r))
+
+
+main(globals())

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kill -9 at random moments, on a real directory through the public API: a child saves, loads, drops and
+ * flushes, and tells by a pipe what flush made durable; the parent kills it; another child opens the
+ * cache again and looks at every block. Whatever was durable and not dropped must be there, and no byte may
+ * be wrong. Every second look ends without a close, so that recoveries are cut off as well.
+ *
+ * TN_KILL9_ROUNDS=200 is the long form. Directory: TMPDIR, else /var/tmp. The parent itself never has threads.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tenuto/tenuto.h>
+
+#include "base/rng.h"
+#include "tn_test.h"
+
+#define LAYERS 4u
+#define OBJECT 4096u
+#define BATCH 4u /* blocks of one prompt */
+#define BATCHES_MAX 4096u
+#define BATCHES_A_ROUND 120u
+#define PAGES 64u
+#define SECOND_NS 1000000000ull
+
+struct setting {
+	const char *name;
+	uint32_t ndirs;
+	uint64_t host_bytes;
+	uint64_t disk_blocks; /* 0: there is room for all, nothing is evicted */
+	const char *policy;
+};
+
+/* What the parent knows: how many leading blocks of each batch must be there. */
+struct ledger {
+	uint32_t started; /* batches that were ever begun */
+	uint8_t durable[BATCHES_MAX];
+	uint8_t dropped_from[BATCHES_MAX]; /* blocks from here on may be gone */
+};
+
+enum word { READY, STARTED, DURABLE, DROPPING };
+
+struct message {
+	uint32_t word;
+	uint32_t value; /* batch, or block of a batch */
+};
+
+/* ---- the cache, opened by a child --------------------------------------------------------------------------- */
+
+struct child {
+	const struct setting *setting;
+	const char *dir;
+	struct tn_cache *cache;
+	struct tn_space *space;
+	struct tn_pool *pool;
+	unsigned char *mem[LAYERS]; /* PAGES objects each */
+	struct tn_rng rng;
+	int pipe_fd;
+	uint32_t saved; /* batches that can be loaded */
+	bool stop;
+};
+
+/* Any failure in a child ends it: the parent sees the status, a person the line. */
+static void die(const char *what, long value)
+{
+	fprintf(stderr, "# kill9 child: %s: %ld: %s\n", what, value, tn_error_last()->text);
+	_exit(1);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static struct tn_key key_of(uint32_t batch, uint32_t block)
+{
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, (uint64_t)batch * BATCH + block);
+	return (struct tn_key){{(uint64_t)batch << 8 | block, tn_rng_next(&rng)}};
+}
+
+static void contents(uint32_t batch, uint32_t block, uint32_t layer, unsigned char *dst)
+{
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, ((uint64_t)batch << 16 | block << 8 | layer) + 1);
+	for (uint32_t i = 0; i < OBJECT; i += 8) {
+		uint64_t word = tn_rng_next(&rng);
+
+		memcpy(dst + i, &word, 8);
+	}
+}
+
+static void open_cache(struct child *c)
+{
+	char path[2][300];
+	const char *dirs[2] = {path[0], path[1]};
+	struct tn_pool_layout layout = {.order = TN_POOL_PLANE_REGION, .npages = PAGES};
+	struct tn_cache_opts o;
+	struct tn_identity id;
+	struct tn_shard shard;
+	struct tn_geometry g;
+	int err;
+
+	tn_cache_opts_init(&o);
+	tn_identity_init(&id);
+	tn_shard_init(&shard);
+	for (uint32_t i = 0; i < c->setting->ndirs; i++)
+		snprintf(path[i], sizeof(path[i]), "%s/%u", c->dir, i);
+	o.dirs = dirs;
+	o.ndirs = c->setting->ndirs;
+	o.disk_bytes = 128u << 20;
+	o.disk_blocks = c->setting->disk_blocks;
+	o.host_bytes = c->setting->host_bytes;
+	o.policy = c->setting->policy;
+	o.workers = 1;
+	o.lock_timeout_ns = 20 * SECOND_NS;
+	id.model = "kill9";
+	if (tn_geometry_raw(LAYERS, OBJECT, &g))
+		die("geometry", 0);
+	o.geometry = &g;
+	err = tn_cache_open(&o, &c->cache);
+	if (err)
+		die("open", err);
+	err = tn_space_open(c->cache, &id, &shard, &g, NULL, &c->space);
+	if (err)
+		die("space", err);
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		c->mem[l] = aligned_alloc(4096, (size_t)PAGES * OBJECT);
+		if (!c->mem[l])
+			die("memory", 0);
+	}
+	err = tn_pool_register(c->space, &layout, (void *const *)c->mem, TN_MEM_HOST, &c->pool);
+	if (err)
+		die("pool", err);
+}
+
+static void close_cache(struct child *c)
+{
+	int err = tn_pool_unregister(c->pool);
+
+	if (err)
+		die("unregister", err);
+	tn_space_close(c->space);
+	err = tn_cache_close(c->cache);
+	if (err)
+		die("close", err);
+}
+
+static void tell(const struct child *c, enum word word, uint32_t value)
+{
+	struct message m = {.word = word, .value = value};
+
+	if (write(c->pipe_fd, &m, sizeof(m)) != sizeof(m))
+		_exit(1); /* the parent is gone */
+}
+
+/* Loads a batch into the pages from `page` on and looks at the bytes; how many leading blocks were there. */
+static uint32_t load_batch(struct child *c, uint32_t batch, uint32_t page)
+{
+	struct tn_key keys[BATCH];
+	uint32_t pages[BATCH];
+	unsigned char want[OBJECT];
+	struct tn_match m;
+	struct tn_load *load;
+	int good = 0, n, err;
+
+	for (uint32_t i = 0; i < BATCH; i++) {
+		keys[i] = key_of(batch, i);
+		pages[i] = page + i;
+	}
+	n = tn_match(c->space, keys, BATCH, NULL, &m, TN_MATCH_PIN);
+	if (n == -EAGAIN)
+		return 0;
+	if (n < 0)
+		die("match", n);
+	if (n > 0) {
+		while ((err = tn_load_begin(c->space, c->pool, keys, (size_t)n, pages, NULL, &load)) == -EAGAIN)
+			usleep(100);
+		if (err)
+			die("load", err);
+		for (uint32_t l = 0; l < LAYERS; l++) {
+			good = tn_load_wait(load, l, now_ns() + 60 * SECOND_NS);
+			if (good < 0)
+				die("wait", good);
+		}
+		while ((err = tn_load_end(load, NULL)) == -EBUSY)
+			usleep(100);
+		if (err)
+			die("load end", err);
+	}
+	if (m.pin)
+		tn_unpin(c->space, m.pin);
+	for (uint32_t i = 0; i < (uint32_t)good; i++) {
+		for (uint32_t l = 0; l < LAYERS; l++) {
+			contents(batch, i, l, want);
+			if (memcmp(want, c->mem[l] + (size_t)(page + i) * OBJECT, OBJECT) != 0)
+				die("wrong bytes in batch", batch);
+		}
+	}
+	return (uint32_t)good;
+}
+
+/* ---- the child that works until it is killed ------------------------------------------------------------------ */
+
+static void *load_for_ever(void *arg)
+{
+	struct child *c = arg;
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, (uint64_t)getpid());
+	while (!__atomic_load_n(&c->stop, __ATOMIC_RELAXED)) {
+		uint32_t n = __atomic_load_n(&c->saved, __ATOMIC_ACQUIRE);
+
+		if (n > 0)
+			load_batch(c, tn_rng_below(&rng, n), PAGES / 2);
+		else
+			usleep(200);
+	}
+	return NULL;
+}
+
+/* Whether all blocks were stored. */
+static bool save_batch(struct child *c, uint32_t batch)
+{
+	uint32_t pages[BATCH], first = tn_rng_below(&c->rng, PAGES / 2 - BATCH);
+	struct tn_key keys[BATCH];
+	struct tn_save_result result;
+	struct tn_save *save;
+	int err;
+
+	for (uint32_t i = 0; i < BATCH; i++) {
+		keys[i] = key_of(batch, i);
+		pages[i] = first + i;
+		for (uint32_t l = 0; l < LAYERS; l++)
+			contents(batch, i, l, c->mem[l] + (size_t)pages[i] * OBJECT);
+	}
+	while ((err = tn_save_begin(c->space, c->pool, keys, BATCH, pages, NULL, &save)) == -EAGAIN)
+		usleep(100);
+	if (err)
+		die("save", err);
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		err = tn_save_layer(save, l, NULL);
+		if (err)
+			die("save layer", err);
+	}
+	if (tn_rng_below(&c->rng, 20) == 0)
+		tn_save_abort(save);
+	else if ((err = tn_save_commit(save)) != 0)
+		die("commit", err);
+	while ((err = tn_save_end(save, now_ns() + 60 * SECOND_NS, &result)) == -ETIMEDOUT)
+		;
+	if (err)
+		die("save end", err);
+	return result.stored + result.existing == BATCH;
+}
+
+static void flush(struct child *c, const uint32_t *batches, uint32_t n)
+{
+	int err = tn_flush(c->cache, now_ns() + 60 * SECOND_NS);
+
+	if (err)
+		die("flush", err);
+	for (uint32_t i = 0; i < n; i++)
+		tell(c, DURABLE, batches[i]);
+}
+
+static void work(struct child *c, uint32_t next)
+{
+	uint32_t last = next + BATCHES_A_ROUND, unflushed[8], n = 0;
+	pthread_t loader;
+
+	open_cache(c);
+	__atomic_store_n(&c->saved, next, __ATOMIC_RELEASE);
+	if (pthread_create(&loader, NULL, load_for_ever, c))
+		die("thread", 0);
+	tell(c, READY, 0);
+	for (;;) {
+		uint32_t batch = next < last ? next++ : tn_rng_below(&c->rng, last);
+
+		tell(c, STARTED, batch);
+		if (save_batch(c, batch))
+			unflushed[n++] = batch;
+		if (batch + 1 == next)
+			__atomic_store_n(&c->saved, next, __ATOMIC_RELEASE);
+		if (n == 8 || tn_rng_below(&c->rng, 5) == 0) {
+			flush(c, unflushed, n);
+			n = 0;
+		}
+		if (tn_rng_below(&c->rng, 30) == 0) {
+			uint32_t victim = tn_rng_below(&c->rng, next), block = tn_rng_below(&c->rng, BATCH);
+			struct tn_key key = key_of(victim, block);
+
+			/* What was saved again before, but not flushed, is forgotten: no promise will be told. */
+			n = 0;
+			tell(c, DROPPING, victim * BATCH + block);
+			tn_drop(c->space, &key, 1);
+		}
+	}
+}
+
+/* ---- the child that looks ----------------------------------------------------------------------------------------- */
+
+static void look(struct child *c, const struct ledger *ledger, bool close)
+{
+	uint32_t total = 0, durable = 0;
+
+	open_cache(c);
+	for (uint32_t b = 0; b < ledger->started; b++) {
+		uint32_t good = load_batch(c, b, 0), must = ledger->durable[b];
+
+		total += good;
+		durable += must;
+		if (must > ledger->dropped_from[b])
+			must = ledger->dropped_from[b];
+		if (c->setting->disk_blocks == 0 && good < must) {
+			fprintf(stderr, "# kill9: batch %u: %u blocks of %u durable ones\n", b, good, must);
+			die("durable blocks are gone, batch", b);
+		}
+	}
+	if (c->setting->disk_blocks && total > c->setting->disk_blocks + c->setting->host_bytes / (LAYERS * OBJECT))
+		die("more blocks than the capacity", total);
+	if (c->setting->disk_blocks && durable > 3 * c->setting->disk_blocks && total < c->setting->disk_blocks / 2)
+		die("of a full store there is little left", total);
+	if (close)
+		close_cache(c);
+	_exit(0);
+}
+
+/* ---- the parent ----------------------------------------------------------------------------------------------------- */
+
+static void note(struct ledger *ledger, const struct message *m)
+{
+	uint32_t batch = m->value, block = 0;
+
+	switch (m->word) {
+	case STARTED:
+		if (ledger->started <= batch)
+			ledger->started = batch + 1;
+		break;
+	case DURABLE:
+		ledger->durable[batch] = BATCH;
+		ledger->dropped_from[batch] = BATCH;
+		break;
+	case DROPPING:
+		batch = m->value / BATCH;
+		block = m->value % BATCH;
+		if (ledger->dropped_from[batch] > block)
+			ledger->dropped_from[batch] = (uint8_t)block;
+		break;
+	default:
+		break;
+	}
+}
+
+/* Reads messages until the deadline; false when the child has closed its end. */
+static bool listen_until(int fd, struct ledger *ledger, uint64_t deadline, bool *ready)
+{
+	for (;;) {
+		uint64_t now = now_ns();
+		struct pollfd p = {.fd = fd, .events = POLLIN};
+		struct message m;
+
+		if (now >= deadline || poll(&p, 1, (int)((deadline - now) / 1000000 + 1)) == 0)
+			return true;
+		if (read(fd, &m, sizeof(m)) != sizeof(m))
+			return false;
+		note(ledger, &m);
+		if (m.word == READY) {
+			*ready = true;
+			return true;
+		}
+	}
+}
+
+static void kill_one(const struct setting *s, const char *dir, struct ledger *ledger, struct tn_rng *rng)
+{
+	struct child c = {.setting = s, .dir = dir};
+	uint32_t next = ledger->started;
+	uint64_t seed = tn_rng_next(rng);
+	bool ready = false, alive = true;
+	int fd[2], status;
+	pid_t pid;
+
+	assert_int_equal(pipe(fd), 0);
+	fflush(stdout);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		close(fd[0]);
+		c.pipe_fd = fd[1];
+		tn_rng_seed(&c.rng, seed);
+		work(&c, next);
+	}
+	close(fd[1]);
+	/* One in five does not even get through its open. */
+	if (tn_rng_below(rng, 5) == 0) {
+		alive = listen_until(fd[0], ledger, now_ns() + tn_rng_below(rng, 30000) * 1000ull, &ready);
+	} else {
+		alive = listen_until(fd[0], ledger, now_ns() + 60 * SECOND_NS, &ready);
+		assert_true(ready || !alive);
+		if (alive)
+			alive = listen_until(fd[0], ledger, now_ns() + tn_rng_below(rng, 400000) * 1000ull, &ready);
+	}
+	if (!alive)
+		print_message("# the child ended by itself\n");
+	kill(pid, SIGKILL);
+	while (listen_until(fd[0], ledger, now_ns() + 10 * SECOND_NS, &ready))
+		;
+	close(fd[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(alive && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void look_one(const struct setting *s, const char *dir, const struct ledger *ledger, bool close)
+{
+	struct child c = {.setting = s, .dir = dir, .pipe_fd = -1};
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		tn_rng_seed(&c.rng, 1);
+		look(&c, ledger, close);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static void series(const struct setting *s, uint32_t rounds, struct tn_rng *rng)
+{
+	const char *tmp = getenv("TMPDIR");
+	struct ledger *ledger = calloc(1, sizeof(*ledger));
+	char dir[256], path[300];
+	uint32_t durable = 0;
+
+	snprintf(dir, sizeof(dir), "%s/tenuto-kill9-XXXXXX", tmp && tmp[0] ? tmp : "/var/tmp");
+	assert_non_null(ledger);
+	assert_non_null(mkdtemp(dir));
+	for (uint32_t i = 0; i < s->ndirs; i++) {
+		snprintf(path, sizeof(path), "%s/%u", dir, i);
+		assert_int_equal(mkdir(path, 0700), 0);
+	}
+	for (uint32_t r = 0; r < rounds && ledger->started + BATCHES_A_ROUND < BATCHES_MAX; r++) {
+		kill_one(s, dir, ledger, rng);
+		look_one(s, dir, ledger, r % 2);
+	}
+	for (uint32_t b = 0; b < ledger->started; b++)
+		durable += ledger->durable[b];
+	printf("# %s: %u rounds, %u blocks begun, %u durable\n", s->name, rounds, ledger->started * BATCH, durable);
+	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	free(ledger);
+}
+
+/* Long forms are many short series: each begins with a new store. */
+static void killed(const struct setting *s, uint64_t salt)
+{
+	const char *env = getenv("TN_KILL9_ROUNDS");
+	uint32_t rounds = env ? (uint32_t)strtoul(env, NULL, 0) : 10;
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed() + salt);
+	rounds = (rounds + 2) / 3;
+	for (uint32_t done = 0; done < rounds; done += 10)
+		series(s, rounds - done < 10 ? rounds - done : 10, &rng);
+}
+
+static void a_killed_cache_on_one_disk_keeps_what_was_flushed(void **state)
+{
+	killed(&(struct setting){.name = "one directory", .ndirs = 1, .policy = "lru"}, 1);
+}
+
+static void a_killed_cache_with_host_memory_and_two_disks_keeps_what_was_flushed(void **state)
+{
+	killed(&(struct setting){.name = "host memory, two directories", .ndirs = 2, .host_bytes = 1u << 20, .policy = "lru"},
+	       2);
+}
+
+static void a_killed_cache_that_evicts_never_gives_wrong_bytes(void **state)
+{
+	killed(&(struct setting){.name = "evicting", .ndirs = 1, .host_bytes = 512u << 10, .disk_blocks = 200,
+				 .policy = "default"},
+	       3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_killed_cache_on_one_disk_keeps_what_was_flushed),
+		cmocka_unit_test(a_killed_cache_with_host_memory_and_two_disks_keeps_what_was_flushed),
+		cmocka_unit_test(a_killed_cache_that_evicts_never_gives_wrong_bytes),
+	};
+
+	return cmocka_run_group_tests_name("kill9", tests, NULL, NULL);
+}

@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The style rules that can be tests. Prints TAP; a failing rule names file, line and what to do.
+
+  style.py [--root DIR] [--library libtenuto.so] [--cc "gcc ..."] [RULE...]
+  style.py --prune          lower or remove the entries of exceptions.txt that are no longer needed
+
+Rules: see RULES below. headers and symbols need a compiler and a built library; the others only read.
+"""
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import csource
+
+FILE_LINES = 800
+FUNCTION_LINES = 70
+PUBLIC = ('public', set())
+SOURCE = ('.c', '.h', '.cu', '.cuh')
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# Why they are banned: no bound (strcpy...), no error (ato*), hidden state (strtok, rand), no end (alloca), a shell
+# (system, popen).
+BANNED = set('''strcpy strcat sprintf vsprintf strncpy gets strtok atoi atol atoll atof rand srand random srandom alloca
+    system popen tmpnam mktemp'''.split())
+# The library never prints and never exits, and takes memory through the seam of base.
+BANNED_IN_LIBRARY = set('''printf vprintf fprintf vfprintf puts putchar fputs perror exit _exit quick_exit
+    malloc calloc realloc strdup strndup asprintf'''.split())
+# The core is a state machine that a simulation owns: it is told the time and never waits.
+BANNED_IN_CORE = set('''clock_gettime gettimeofday time nanosleep usleep sleep
+    pthread_mutex_lock pthread_cond_wait pthread_cond_timedwait'''.split())
+CORE = ('src/layout/', 'src/sched/', 'src/block/', 'src/store/', 'src/tier/')
+SEAMS = {'src/base/alloc.c'}
+
+
+class Tree:
+    """The project's files, its module table, its exceptions."""
+
+    def __init__(self, root, library=None, cc='cc', tables=HERE):
+        self.root, self.library, self.cc, self.tables = root, library, shlex.split(cc), tables
+        self.files = sorted(self._list())
+        self.ranks, self.outside = self._modules()
+        self.exceptions = self._exceptions()
+        self.used = {}
+
+    def _list(self):
+        """What git would commit; without git, everything but build directories."""
+        git = subprocess.run(['git', '-C', self.root, 'ls-files', '-co', '--exclude-standard', '-z'],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        if git.returncode == 0:
+            names = git.stdout.decode().split('\0')
+            return [n for n in names if n and os.path.isfile(os.path.join(self.root, n))]
+        found = []
+        for path, dirs, files in os.walk(self.root):
+            dirs[:] = [d for d in dirs if d != '.git' and not d.startswith('build') and d != '__pycache__']
+            found += [os.path.relpath(os.path.join(path, f), self.root) for f in files]
+        return found
+
+    def read(self, name):
+        with open(os.path.join(self.root, name), encoding='utf-8', errors='surrogateescape') as f:
+            return f.read()
+
+    def sources(self, *tops):
+        return [f for f in self.files if f.endswith(SOURCE) and (not tops or f.split('/')[0] in tops)]
+
+    def _table(self, name):
+        for line in self.read(os.path.join(self.tables, name)).split('\n'):
+            words = line.split('#')[0].split()
+            if words:
+                yield words
+
+    def _modules(self):
+        ranks, outside = {}, {}
+        for words in self._table('modules.txt'):
+            if words[0] == 'outside':
+                outside[words[1]] = (words[2], {w[1:] for w in words[3:]})
+            else:
+                ranks[words[1]] = int(words[0])
+        return ranks, outside
+
+    def _exceptions(self):
+        """(kind, path, ...) -> the number excused, 0 for kinds without one."""
+        out = {}
+        for words in self._table('exceptions.txt'):
+            number = int(words.pop()) if words[0].endswith('-lines') else 0
+            out[tuple(words)] = number
+        return out
+
+    def excused(self, *key, number=0):
+        """Whether the list allows this much; what was really needed is remembered for stale()."""
+        self.used[key] = max(number, self.used.get(key, 0))
+        return key in self.exceptions and number <= self.exceptions[key]
+
+    def stale(self, *kinds):
+        """Entries of these kinds that excuse nothing, or more than there is."""
+        for key, number in self.exceptions.items():
+            if key[0] in kinds and self.used.get(key) != number and self.used.get(key, -1) < number:
+                yield (f'tests/style/exceptions.txt: "{" ".join(key)}" is no longer needed'
+                       f'{" at " + str(number) if key in self.used else ""}: run tests/style/style.py --prune')
+
+
+def in_library(tree, name):
+    """Whether a file of src/ goes into the library: listed in a lib_sources, or a header that no test is behind."""
+    if not name.startswith('src/'):
+        return False
+    if name.endswith('.h'):
+        return '#include "tn_test' not in tree.read(name)
+    folder, _, base = name.rpartition('/')
+    build = tree.read(folder + '/meson.build') if folder + '/meson.build' in tree.files else ''
+    lists = re.findall(r'^\s*lib_sources \+= files\((.*?)\)', build, re.S | re.M)
+    return any(f"'{base}'" in names for names in lists)
+
+
+def _module_include(tree, name, path, allowed, why):
+    """Complaint about one quoted include of a file, or None. allowed(module) says yes or no."""
+    head = path.split('/')[0] if '/' in path else None
+    if head in tree.ranks:
+        return None if allowed(head) else f'may not include "{path}": {why(head)}'
+    if head is None and not in_library(tree, name):
+        return None  # test headers and sim/ are on the include path of tests
+    beside = os.path.normpath(os.path.join(os.path.dirname(name), path))
+    tops = [n.split('/')[0] for n in (beside, name)]
+    if beside in tree.files and (tops[0] == tops[1] != 'src' or all(PUBLIC == tree.outside.get(t) for t in tops)):
+        return None
+    if head == 'tenuto':
+        return f'includes "{path}": public headers are included as <{path}>'
+    return f'includes "{path}", which is neither its own file nor MODULE/FILE of src/'
+
+
+def rule_ranks(tree):
+    """modules include only what lies below them"""
+    for name in tree.sources('src', *tree.outside):
+        parts = name.split('/')
+        if parts[0] == 'src' and len(parts) > 2:
+            mod = parts[1]
+            if mod not in tree.ranks:
+                yield f'{name}: module {mod} is not in tests/style/modules.txt'
+                continue
+            allowed = lambda m, mod=mod: m == mod or tree.ranks[m] < tree.ranks[mod]
+            why = lambda m, mod=mod: f'{m} has rank {tree.ranks[m]}, {mod} has {tree.ranks[mod]}'
+        elif parts[0] in tree.outside:
+            access, minus = tree.outside[parts[0]]
+            if name.endswith('_test.c'):
+                minus = ()  # a test of sim/ may compare it with the real thing
+            allowed = lambda m, a=access, x=minus: a == 'internal' and m not in x
+            why = lambda m, top=parts[0]: f'{top}/ may not see src/{m} (tests/style/modules.txt)'
+        else:
+            continue
+        text = tree.read(name)
+        for line, path, system in csource.includes(text):
+            complaint = None if system else _module_include(tree, name, path, allowed, why)
+            if complaint:
+                yield f'{name}:{line}: {complaint}'
+
+
+def _compile(cc, std, lang, include, code, extra=()):
+    run = subprocess.run(cc + ['-std=' + std, '-x', lang, '-fsyntax-only', '-Wall', '-Wextra', '-Werror', '-pedantic',
+                               *extra, '-I', include, '-'], input=code.encode(), stderr=subprocess.PIPE, check=False)
+    return run.stderr.decode().strip() if run.returncode else None
+
+
+def rule_headers(tree):
+    """each public header compiles alone, as C11 and as C++17"""
+    cxx = os.environ.get('CXX') or next((c for c in ('g++', 'clang++', 'c++') if shutil.which(c)), None)
+    include = os.path.join(tree.root, 'include')
+    if not cxx:
+        yield 'no C++ compiler found: run scripts/setup.sh'
+    for name in tree.sources('include'):
+        code = f'#include <{name[len("include/"):]}>\n'
+        for cc, std, lang in ((tree.cc, 'c11', 'c'), (shlex.split(cxx or 'false'), 'c++17', 'c++')):
+            error = _compile(cc, std, lang, include, code * 2)
+            if error and cc != ['false']:
+                yield f'{name} as {std}:\n' + error
+
+
+def exported(library):
+    out = subprocess.run(['nm', '-D', '--defined-only', library], stdout=subprocess.PIPE, check=True).stdout.decode()
+    return {w[2].split('@')[0] for w in map(str.split, out.splitlines()) if len(w) == 3 and w[1] != 'A'}
+
+
+def rule_symbols(tree):
+    """exported symbols are declared, documented and in the version map, and the other way round"""
+    names, listed = exported(tree.library), csource.map_symbols(tree.read('src/tenuto.map'))
+    declared = {}
+    if listed != sorted(set(listed)):
+        yield 'src/tenuto.map: the names are not sorted, or one is there twice'
+    for header in tree.sources('include'):
+        missing = False
+        for name, comment in csource.api(tree.read(header)):
+            declared[name] = header
+            if not csource.is_kernel_doc(comment, name):
+                yield f'{header}: {name} needs a comment "/** {name} - what it does" right before it'
+            missing |= name not in names
+            if name not in names and ('unbuilt', header) not in tree.exceptions:
+                yield f'{header}: {name} is declared, but the library does not have it'
+        if missing:
+            tree.excused('unbuilt', header)
+    for name in sorted(names - set(declared)):
+        yield f'{name} is exported, but no public header declares it with TN_API'
+    for name in sorted(names - set(listed)):
+        yield f'{name} is exported, but not in src/tenuto.map'
+    for name in sorted(set(listed) - names):
+        yield f'src/tenuto.map: {name} is listed, but the library does not have it'
+    yield from tree.stale('unbuilt')
+
+
+def rule_banned(tree):
+    """no banned function is called"""
+    for name in tree.sources():
+        banned = dict.fromkeys(BANNED, 'banned')
+        if in_library(tree, name) and name not in SEAMS:
+            banned.update(dict.fromkeys(BANNED_IN_LIBRARY, 'banned in the library'))
+            if name.startswith(CORE):
+                banned.update(dict.fromkeys(BANNED_IN_CORE, 'banned in the core, which must be deterministic'))
+        for line, call in csource.calls(tree.read(name)):
+            if call in banned and not tree.excused('banned', name, call):
+                yield f'{name}:{line}: {call} is {banned[call]}'
+    yield from tree.stale('banned')
+
+
+def rule_length(tree):
+    """files and functions fit"""
+    for name in tree.files:
+        if not name.endswith(SOURCE + ('.py', '.sh')):
+            continue
+        text = tree.read(name)
+        lines = text.count('\n')
+        if lines > FILE_LINES and not tree.excused('file-lines', name, number=lines):
+            yield f'{name}: {lines} lines, at most {FILE_LINES}: a second thing moved in, give it its own file'
+        if not name.endswith(SOURCE):
+            continue
+        for func, at, length in csource.functions(text):
+            if length > FUNCTION_LINES and not tree.excused('function-lines', name, func, number=length):
+                yield f'{name}:{at}: {func} has {length} lines, at most {FUNCTION_LINES}'
+    yield from tree.stale('file-lines', 'function-lines')
+
+
+def rule_text(tree):
+    """licence line, no open ends, no machine's paths, no files named for nothing"""
+    open_end = re.compile(r'\b(?:TO' + r'DO|FIX' + r'ME|X' + r'XX)\b')
+    machine = re.compile(r'(?<![\w.])/(?:wo' + r'rk|ho' + r'me/\w+)/')
+    vague = re.compile(r'(?:^|[/_-])(?:utils?|helpers?|misc|common)(?:\.\w+)?$')
+    for name in tree.files:
+        path = os.path.join(tree.root, name)
+        if vague.search(name):
+            yield f'{name}: the name says nothing; name the file for what is in it'
+        with open(path, 'rb') as f:
+            raw = f.read()
+        if b'\0' in raw or '/corpus/' in name or name == 'LICENSE':
+            continue
+        text = raw.decode('utf-8', 'replace')
+        code = name.endswith(SOURCE + ('.py', '.sh')) or name == 'Makefile' or raw.startswith(b'#!')
+        if code and 'SPDX-License-Identifier: Apache-2.0' not in '\n'.join(text.split('\n')[:3]):
+            yield f'{name}:1: begin with the line SPDX-License-Identifier: Apache-2.0 in a comment'
+        if raw and not raw.endswith(b'\n') and code:
+            yield f'{name}: the last line has no end'
+        for number, line in enumerate(text.split('\n'), 1):
+            if open_end.search(line):
+                yield f'{name}:{number}: finish it, or say plainly what is not there'
+            if machine.search(line):
+                yield f'{name}:{number}: a path of one machine'
+            if code and line != line.rstrip():
+                yield f'{name}:{number}: blanks at the end of the line'
+
+
+RULES = {'ranks': rule_ranks, 'headers': rule_headers, 'symbols': rule_symbols, 'banned': rule_banned,
+         'length': rule_length, 'text': rule_text}
+
+
+def prune(tree):
+    """Rewrites exceptions.txt so that no entry excuses more than is there. Never adds one. unbuilt needs a library."""
+    for rule in (rule_banned, rule_length) + ((rule_symbols,) if tree.library else ()):
+        for _ in rule(tree):
+            pass
+    out = []
+    for line in tree.read(os.path.join(tree.tables, 'exceptions.txt')).split('\n'):
+        words = line.split('#')[0].split()
+        if words and (words[0] != 'unbuilt' or tree.library):
+            numbered = words[0].endswith('-lines')
+            key = tuple(words[:-1] if numbered else words)
+            if key not in tree.used:
+                continue
+            if numbered:
+                line = ' '.join(key) + ' ' + str(min(int(words[-1]), tree.used[key]))
+        out.append(line)
+    with open(os.path.join(tree.tables, 'exceptions.txt'), 'w', encoding='utf-8') as f:
+        f.write('\n'.join(out))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument('--root', default=os.path.dirname(os.path.dirname(HERE)))
+    p.add_argument('--library')
+    p.add_argument('--cc', default='cc')
+    p.add_argument('--prune', action='store_true')
+    p.add_argument('rules', nargs='*', choices=[*RULES, []], metavar='RULE')
+    args = p.parse_args()
+    tree = Tree(args.root, args.library, args.cc)
+    if args.prune:
+        return prune(tree)
+    rules = args.rules or [r for r in RULES if args.library or r != 'symbols']
+    print(f'1..{len(rules)}')
+    failed = 0
+    for i, rule in enumerate(rules, 1):
+        complaints = list(RULES[rule](tree))
+        for c in complaints:
+            print('# ' + c.replace('\n', '\n# '), file=sys.stderr)
+        print(f'{"not ok" if complaints else "ok"} {i} - {rule}: {RULES[rule].__doc__}')
+        failed += bool(complaints)
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

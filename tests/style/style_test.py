@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The style rules must be able to fail: each is shown a small made-up project that breaks it. Prints TAP."""
+import inspect
+import os
+import sys
+import tempfile
+
+import csource
+import style
+
+SPDX = '/* SPDX-License-Identifier: Apache-2.0 */\n'
+MODULES = '0 base\n1 layout\n1 io\n2 block\n2 ioengine\noutside cli public\noutside bench public\noutside sim internal -ioengine\n'
+
+
+def complaints(rule, files, exceptions='', library=None):
+    """What a rule says about a project of these files."""
+    with tempfile.TemporaryDirectory() as root:
+        tables = os.path.join(root, 'build-tables')
+        builds = {os.path.dirname(f) + '/meson.build': f"lib_sources += files('{os.path.basename(f)}')\n"
+                  for f in files if f.startswith('src/') and f.endswith('.c') and not f.endswith('_test.c')}
+        for name, text in {**files, **builds, 'build-tables/modules.txt': MODULES,
+                           'build-tables/exceptions.txt': exceptions}.items():
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, 'w', encoding='utf-8') as f:
+                f.write(text)
+        tree = style.Tree(root, library=library, tables=tables)
+        return list(style.RULES[rule](tree))
+
+
+def includes(name, path):
+    return complaints('ranks', {name: SPDX + f'#include "{path}"\n', 'cli/cli.h': SPDX, 'src/io/io.h': SPDX,
+                                'bench/bench.h': SPDX})
+
+
+def a_module_may_include_itself_and_what_lies_below():
+    assert includes('src/block/a.c', 'base/x.h') == []
+    assert includes('src/block/a.c', 'block/x.h') == []
+    assert includes('src/block/a_test.c', 'tn_test.h') == []
+
+
+def a_module_may_not_include_its_equals_or_what_lies_above():
+    assert 'io has rank 1, layout has 1' in includes('src/layout/a.c', 'io/io.h')[0]
+    assert 'ioengine has rank 2, base has 0' in includes('src/base/a.c', 'ioengine/x.h')[0]
+    assert includes('src/block/a_test.c', 'ioengine/x.h')
+
+
+def an_unknown_module_or_file_is_refused():
+    assert 'not in tests/style/modules.txt' in complaints('ranks', {'src/new/a.c': SPDX})[0]
+    assert includes('src/block/a.c', 'x.h')
+    assert includes('src/block/a.c', 'tenuto/types.h')
+
+
+def the_outside_sees_only_the_public_headers():
+    assert includes('cli/a.c', 'cli.h') == []
+    assert includes('cli/a.c', 'base/x.h')
+    assert includes('cli/a.c', '../bench/bench.h') == []
+    assert includes('sim/a.c', 'block/x.h') == []
+    assert includes('sim/a_test.c', 'ioengine/x.h') == []
+    assert includes('sim/a.c', 'ioengine/x.h')
+
+
+def a_path_around_the_table_is_refused():
+    assert includes('cli/a.c', '../src/io/io.h')
+
+
+def a_header_that_needs_another_first_is_refused():
+    good = SPDX + '#include <stddef.h>\nsize_t f(void);\n'
+    assert complaints('headers', {'include/tenuto/a.h': '#ifndef A_H\n#define A_H\n' + good + '#endif\n'}) == []
+    bad = SPDX + '#ifndef A_H\n#define A_H\nsize_t f(void);\n#endif\n'
+    assert len(complaints('headers', {'include/tenuto/a.h': bad})) == 2
+
+
+def a_header_that_is_c_only_is_refused():
+    bad = SPDX + '#ifndef A_H\n#define A_H\nint f(int class);\n#endif\n'
+    found = complaints('headers', {'include/tenuto/a.h': bad})
+    assert len(found) == 1 and 'c++17' in found[0]
+
+
+def symbols(header, version_map, exported, exceptions=''):
+    real, style.exported = style.exported, lambda library: set(exported)
+    try:
+        return complaints('symbols', {'include/tenuto/a.h': header, 'src/tenuto.map': version_map}, exceptions)
+    finally:
+        style.exported = real
+
+
+def map_of(*names):
+    return 'T {\n\tglobal:\n' + ''.join(f'\t\t{n};\n' for n in names) + '\tlocal:\n\t\t*;\n};\n'
+
+
+DOC = '/** tn_a - does it */\nTN_API int tn_a(void);\n'
+
+
+def a_symbol_must_be_declared_documented_mapped_and_there():
+    assert symbols(DOC, map_of('tn_a'), ['tn_a']) == []
+    assert 'needs a comment' in symbols('TN_API int tn_a(void);\n', map_of('tn_a'), ['tn_a'])[0]
+    assert 'needs a comment' in symbols('/** other - x */\nTN_API int tn_a(void);\n', map_of('tn_a'), ['tn_a'])[0]
+    assert 'not in src/tenuto.map' in symbols(DOC, map_of(), ['tn_a'])[0]
+    assert 'no public header' in symbols('', map_of('tn_a'), ['tn_a'])[0]
+    assert len(symbols(DOC, map_of('tn_a'), [])) == 2
+    assert 'not sorted' in symbols(DOC + DOC.replace('tn_a', 'tn_b'), map_of('tn_b', 'tn_a'), ['tn_a', 'tn_b'])[0]
+
+
+def an_unbuilt_header_is_excused_only_while_it_is():
+    entry = 'unbuilt include/tenuto/a.h\n'
+    assert symbols(DOC, map_of(), [], entry) == []
+    assert 'no longer needed' in symbols(DOC, map_of('tn_a'), ['tn_a'], entry)[0]
+
+
+def banned(name, line, exceptions=''):
+    return complaints('banned', {name: SPDX + line + '\n'}, exceptions)
+
+
+def a_banned_call_is_found_and_a_mention_is_not():
+    assert 'src/base/a.c:2: strcpy is banned' in banned('src/base/a.c', 'strcpy(a, b);')[0]
+    assert banned('tests/a.c', 'x = atoi (s);')
+    assert banned('src/base/a.c', '/* strcpy(a, b) */ char *s = "strcpy(a)"; ops->system(x); tn_rand(1);') == []
+
+
+def the_library_does_not_print_exit_or_allocate_by_itself():
+    for call in ('printf', 'exit', 'malloc'):
+        assert banned('src/block/a.c', call + '(1);')
+        assert banned('src/block/a_test.c', call + '(1);') == []
+        assert banned('cli/a.c', call + '(1);') == []
+
+
+def the_core_does_not_read_the_clock_and_the_engines_may():
+    assert banned('src/block/a.c', 'clock_gettime(0, &ts);')
+    assert banned('src/ioengine/a.c', 'clock_gettime(0, &ts);') == []
+
+
+def an_exception_excuses_and_must_go_when_it_is_not_needed():
+    assert banned('src/base/a.c', 'strcpy(a, b);', 'banned src/base/a.c strcpy\n') == []
+    assert 'no longer needed' in banned('src/base/a.c', 'f();', 'banned src/base/a.c strcpy\n')[0]
+
+
+def long_function(lines):
+    return SPDX + 'static int\nf(struct x *(*g)(void), int b)\n{\n' + '\ta();\n' * (lines - 3) + '}\n'
+
+
+def functions_and_files_that_do_not_fit_are_found():
+    assert complaints('length', {'src/base/a.c': long_function(70)}) == []
+    assert 'f has 71 lines' in complaints('length', {'src/base/a.c': long_function(71)})[0]
+    assert complaints('length', {'src/base/a.c': SPDX + '\n' * 799}) == []
+    assert '801 lines' in complaints('length', {'src/base/a.c': SPDX + '\n' * 800})[0]
+
+
+def the_ratchet_only_turns_one_way():
+    entry = 'function-lines src/base/a.c f 80\n'
+    assert complaints('length', {'src/base/a.c': long_function(80)}, entry) == []
+    assert 'f has 81' in complaints('length', {'src/base/a.c': long_function(81)}, entry)[0]
+    assert 'no longer needed at 80' in complaints('length', {'src/base/a.c': long_function(79)}, entry)[0]
+    assert len(complaints('length', {'src/base/a.c': long_function(79)}, entry)) == 1
+    assert len(complaints('length', {'src/base/a.c': long_function(60)}, entry)) == 1
+
+
+def functions_are_found_whatever_surrounds_them():
+    text = ('struct s { int a; };\nstatic const int t[] = { 1, 2 };\nextern "C" {\n#define M(x) { x\n'
+            'static const struct ops o = {\n\t.f = g,\n};\nint one(int a)\n{\n\tif (a) {\n\t\treturn 1;\n\t}\n\treturn 0;\n}\n'
+            'int two(void) { return 2; }\n}\n__attribute__((noinline)) static void *three(\n\tint a)\n{\n}\n')
+    assert [(n, lines) for n, _, lines in csource.functions(text)] == [('one', 7), ('two', 1), ('three', 4)]
+
+
+def text(name, body):
+    return complaints('text', {name: body})
+
+
+def licence_open_ends_machine_paths_and_empty_names_are_found():
+    assert text('src/base/a.c', SPDX + '/* fine */\n') == []
+    assert 'SPDX' in text('src/base/a.c', '/* no licence */\n')[0]
+    assert 'finish it' in text('docs/a.md', 'TO' + 'DO: more\n')[0]
+    assert 'one machine' in text('docs/a.md', 'see /wo' + 'rk/x\n')[0]
+    assert 'says nothing' in text('src/base/utils.c', SPDX)[0]
+    assert 'says nothing' in text('src/base/io_util.h', SPDX)[0]
+    assert 'blanks' in text('src/base/a.c', SPDX + 'int a; \n')[0]
+    assert 'no end' in text('src/base/a.c', SPDX + 'int a;')[0]
+
+
+def main():
+    tests = [f for n, f in globals().items() if callable(f) and '_' in n and f.__module__ == '__main__'
+             and f.__code__.co_argcount == 0 and not f.__code__.co_flags & inspect.CO_VARARGS]
+    failed = 0
+    print(f'1..{len(tests)}')
+    for i, test in enumerate(tests, 1):
+        try:
+            test()
+            print(f'ok {i} - {test.__name__}')
+        except AssertionError as error:
+            failed = 1
+            line = error.__traceback__.tb_next.tb_lineno
+            print(f'not ok {i} - {test.__name__}\n# style_test.py:{line}')
+    return failed
+
+
+if __name__ == '__main__':
+    sys.exit(main())
