@@ -387,6 +387,13 @@ uint32_t tn_store_cookie(const struct tn_store *s, tn_slot slot)
 	return TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED ? d->cookie[local] : UINT32_MAX;
 }
 
+uint64_t tn_store_sequence(const struct tn_store *s, tn_slot slot)
+{
+	uint64_t m = tn_store_device_of(s, slot)->meta[tn_store_local(s, slot)];
+
+	return TN_META_STATE(m) == TN_SLOT_COMMITTED ? TN_META_SEQUENCE(m) : 0;
+}
+
 void tn_store_touch(struct tn_store *s, tn_slot slot, uint32_t recency)
 {
 	struct tn_store_device *d = tn_store_device_of(s, slot);

@@ -195,6 +195,11 @@ void tn_store_remove(struct tn_store *store, tn_slot slot);
 void tn_store_fail_slot(struct tn_store *store, tn_slot slot, bool eio);
 /* Of a committed slot, else UINT32_MAX. */
 uint32_t tn_store_cookie(const struct tn_store *store, tn_slot slot);
+/*
+ * The whole sequence that the block header in a committed slot must have, however the index was recovered (log,
+ * checkpoints and headers all have it); 0, which no block has, of any other slot.
+ */
+uint64_t tn_store_sequence(const struct tn_store *store, tn_slot slot);
 /* A block in this slot was used (keeps the segment warm; its checkpoint page gets the new recency in time). */
 void tn_store_touch(struct tn_store *store, tn_slot slot, uint32_t recency);
 

@@ -49,6 +49,43 @@ static void what_was_flushed_is_there_after_a_crash(void **state)
 	rig_free(r);
 }
 
+static void has_sequences(struct rig *r)
+{
+	for (uint64_t n = 0; n < 20; n++) {
+		const struct rig_block *b = rig_find(r, n);
+
+		assert_non_null(b);
+		assert_int_equal(tn_store_sequence(r->store, b->slot), b->entry.sequence);
+		assert_int_equal(rig_read(r, n), 0); /* the header says so, too */
+	}
+}
+
+static void the_sequence_of_a_slot_is_that_of_its_header_however_it_was_recovered(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	tn_slot slot;
+
+	assert_int_equal(rig_open(r), 0);
+	for (uint64_t n = 0; n < 20; n++)
+		assert_true(rig_save(r, n) >= 0);
+	has_sequences(r);
+	slot = rig_find(r, 7)->slot;
+	rig_remove(r, 7);
+	assert_int_equal(tn_store_sequence(r->store, slot), 0);
+	assert_true(rig_save(r, 7) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	rig_crash(r, TN_SIMDISK_DROP, 1); /* from the log */
+	has_sequences(r);
+	assert_int_equal(rig_close(r), 0);
+	assert_int_equal(rig_open(r), 0); /* from the checkpoint */
+	has_sequences(r);
+	assert_int_equal(rig_close(r), 0);
+	r->opts.rebuild = true;
+	assert_int_equal(rig_open(r), 0); /* from the headers */
+	has_sequences(r);
+	rig_free(r);
+}
+
 static void the_log_wraps_around_many_times(void **state)
 {
 	struct rig *r = rig_new(tn_test_seed());
@@ -650,6 +687,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_flushed_is_there_after_closing_and_opening),
 		cmocka_unit_test(what_was_flushed_is_there_after_a_crash),
+		cmocka_unit_test(the_sequence_of_a_slot_is_that_of_its_header_however_it_was_recovered),
 		cmocka_unit_test(the_log_wraps_around_many_times),
 		cmocka_unit_test(a_header_round_trips_and_any_changed_byte_is_found),
 		cmocka_unit_test(slots_do_not_overlap_and_start_where_drives_like_it),
