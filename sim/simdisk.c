@@ -746,6 +746,16 @@ static int disk_cancel(struct tn_io *io, struct tn_io_req *req)
 	return tn_fail(-ENOENT, "the request is not in flight");
 }
 
+static int disk_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
+{
+	return tn_fail(-ENOTSUP, "simulated file %u has no descriptor to share", file);
+}
+
+static int disk_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
+{
+	return tn_fail(-ENOTSUP, "%s: the simulated disk adopts no files", lent->name);
+}
+
 static void disk_wake(struct tn_io *io)
 {
 	__atomic_store_n(&tn_simdisk_of(io)->woken, true, __ATOMIC_RELEASE);
@@ -764,6 +774,8 @@ static const struct tn_io_ops simdisk_ops = {
 	.poll = disk_poll,
 	.cancel = disk_cancel,
 	.register_buffer = disk_register,
+	.lend = disk_lend,
+	.adopt = disk_adopt,
 	.wake = disk_wake,
 	.destroy = disk_destroy,
 };

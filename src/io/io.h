@@ -16,7 +16,9 @@
  *  - TN_IO_SYNC covers the requests whose completion poll had returned before it was submitted.
  *  - One thread, the owner, makes every call from create to destroy (an io_uring belongs to the
  *    thread that created it). wake alone may come from any thread.
- *  - open, close, allocate, stat, unlink are synchronous.
+ *  - open, close, allocate, stat, unlink, lend, adopt are synchronous.
+ *  - A file lent by one engine and adopted by another is one open file description: the lock that
+ *    open took covers the I/O of both. The lender closes last, for its close gives the lock back.
  *  - A wake lets the poll that waits, or else the next one that would, return. Any poll may consume
  *    it: look at what wakers left for you after every poll, before you wait again.
  */
@@ -28,7 +30,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define TN_IO_ABI 1u
+#define TN_IO_ABI 2u
 #define TN_IO_FILES_MAX 64u
 
 enum tn_io_op {
@@ -94,6 +96,25 @@ struct tn_io_stat {
 #define TN_IO_LOCK 8u /* exclusive lock on this very file description; -EBUSY if another holds it */
 #define TN_IO_BUFFERED 16u /* do not ask for O_DIRECT (it is dropped by itself where not supported) */
 
+/**
+ * struct tn_io_lent - an open file on its way from the engine that opened it to one that adopts it
+ * @fd:      the description; valid while the lender has the file open
+ * @file:    the lender's handle
+ * @wrapper: for a wrapper that must know the file again in another of its kind; 0 otherwise
+ * The rest is what the lender found out when it opened the file.
+ */
+struct tn_io_lent {
+	int fd;
+	uint32_t file;
+	uint64_t wrapper;
+	bool direct;
+	bool read_only;
+	uint32_t offset_align;
+	uint32_t memory_align;
+	uint32_t optimal_bytes;
+	char name[48];
+};
+
 struct tn_io;
 
 struct tn_io_ops {
@@ -120,6 +141,11 @@ struct tn_io_ops {
 	int (*cancel)(struct tn_io *io, struct tn_io_req *req);
 	/* Register memory for zero-translation I/O; -ENOTSUP or -ENOMEM are no reason to fail. */
 	int (*register_buffer)(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer);
+	/* Tells what another engine needs to use an open file too; -EBADF, or -ENOTSUP where files are no
+	   descriptors. */
+	int (*lend)(struct tn_io *io, uint32_t file, struct tn_io_lent *lent);
+	/* Opens a lent file, with a duplicate of its descriptor: 0 and *file, or -errno. */
+	int (*adopt)(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file);
 	/* Any thread: let a waiting poll return. Cheap when nobody waits. */
 	void (*wake)(struct tn_io *io);
 	/* Nothing may be in flight. NULL-safe through tn_io_destroy. */
@@ -174,6 +200,16 @@ static inline int tn_io_cancel(struct tn_io *io, struct tn_io_req *req)
 static inline int tn_io_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
 {
 	return io->ops->register_buffer(io, base, bytes, buffer);
+}
+
+static inline int tn_io_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
+{
+	return io->ops->lend(io, file, lent);
+}
+
+static inline int tn_io_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
+{
+	return io->ops->adopt(io, lent, file);
 }
 
 static inline void tn_io_wake(struct tn_io *io)

@@ -20,6 +20,7 @@ struct tn_iofile {
 	int fd; /* -1: free */
 	bool direct;
 	bool read_only;
+	bool adopted; /* the lock is the lender's */
 	uint32_t inflight;
 	uint32_t offset_align;
 	uint32_t memory_align;
@@ -35,9 +36,11 @@ struct tn_iofiles {
 void tn_iofiles_init(struct tn_iofiles *files, const struct tn_log *log);
 void tn_iofiles_fini(struct tn_iofiles *files);
 int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, uint32_t *file);
+int tn_iofiles_lend(const struct tn_iofiles *files, uint32_t file, struct tn_io_lent *lent);
+int tn_iofiles_adopt(struct tn_iofiles *files, const struct tn_io_lent *lent, uint32_t *file);
 /* Whether the file may be closed: 0, -EBADF or -EBUSY. */
 int tn_iofiles_may_close(const struct tn_iofiles *files, uint32_t file);
-/* Gives the lock back and closes. */
+/* Gives the lock back, unless the file was adopted, and closes. */
 void tn_iofiles_close(struct tn_iofiles *files, uint32_t file);
 int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *st);
 int tn_iofiles_allocate(const struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length);

@@ -319,6 +319,16 @@ static int faulty_register_buffer(struct tn_io *io, void *base, size_t bytes, ui
 	return tn_io_register_buffer(((struct faulty *)io)->inner, base, bytes, buffer);
 }
 
+static int faulty_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
+{
+	return tn_io_lend(((struct faulty *)io)->inner, file, lent);
+}
+
+static int faulty_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
+{
+	return tn_io_adopt(((struct faulty *)io)->inner, lent, file);
+}
+
 static void faulty_wake(struct tn_io *io)
 {
 	tn_io_wake(((struct faulty *)io)->inner);
@@ -346,6 +356,8 @@ static const struct tn_io_ops faulty_ops = {
 	.poll = faulty_poll,
 	.cancel = faulty_cancel,
 	.register_buffer = faulty_register_buffer,
+	.lend = faulty_lend,
+	.adopt = faulty_adopt,
 	.wake = faulty_wake,
 	.destroy = faulty_destroy,
 };

@@ -200,19 +200,26 @@ static int set_up(struct tn_iofile *f, const char *path, unsigned flags, const s
 	return flags & TN_IO_BUFFERED ? 0 : set_direct(f, &st, path, log);
 }
 
+/* A free entry of the table, or NULL with detail. */
+static struct tn_iofile *free_entry(struct tn_iofiles *files, const char *name)
+{
+	for (uint32_t i = 0; i < TN_IO_FILES_MAX; i++)
+		if (files->f[i].fd < 0)
+			return &files->f[i];
+	tn_fail(-EMFILE, "%s: %u files are open, the most an engine takes", name, TN_IO_FILES_MAX);
+	return NULL;
+}
+
 int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, uint32_t *file)
 {
-	struct tn_iofile *f = NULL;
-	uint32_t i;
+	struct tn_iofile *f;
 	int err;
 
 	if ((flags & TN_IO_EXCLUSIVE) && !(flags & TN_IO_CREATE))
 		return tn_fail(-EINVAL, "%s: EXCLUSIVE goes with CREATE only", path);
-	for (i = 0; i < TN_IO_FILES_MAX && !f; i++)
-		if (files->f[i].fd < 0)
-			f = &files->f[i];
+	f = free_entry(files, path);
 	if (!f)
-		return tn_fail(-EMFILE, "%s: %u files are open, the most an engine takes", path, TN_IO_FILES_MAX);
+		return -EMFILE;
 	err = open_path(path, flags, &f->fd);
 	if (err) {
 		f->fd = -1;
@@ -225,13 +232,58 @@ int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, 
 		return err;
 	}
 	f->inflight = 0;
-	*file = i - 1;
+	f->adopted = false;
+	*file = (uint32_t)(f - files->f);
 	return 0;
 }
 
 static const struct tn_iofile *get_file(const struct tn_iofiles *files, uint32_t file)
 {
 	return file < TN_IO_FILES_MAX && files->f[file].fd >= 0 ? &files->f[file] : NULL;
+}
+
+int tn_iofiles_lend(const struct tn_iofiles *files, uint32_t file, struct tn_io_lent *lent)
+{
+	const struct tn_iofile *f = get_file(files, file);
+
+	if (!f)
+		return tn_fail(-EBADF, "file %u is not open", file);
+	*lent = (struct tn_io_lent){
+		.fd = f->fd,
+		.file = file,
+		.direct = f->direct,
+		.read_only = f->read_only,
+		.offset_align = f->offset_align,
+		.memory_align = f->memory_align,
+		.optimal_bytes = f->optimal_bytes,
+	};
+	_Static_assert(sizeof(lent->name) == sizeof(f->name), "one length of names");
+	memcpy(lent->name, f->name, sizeof(f->name));
+	return 0;
+}
+
+int tn_iofiles_adopt(struct tn_iofiles *files, const struct tn_io_lent *lent, uint32_t *file)
+{
+	struct tn_iofile *f = free_entry(files, lent->name);
+	int fd;
+
+	if (!f)
+		return -EMFILE;
+	fd = fcntl(lent->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return tn_fail(-errno, "%s: cannot share the open file: %s", lent->name, strerror(errno));
+	*f = (struct tn_iofile){
+		.fd = fd,
+		.direct = lent->direct,
+		.read_only = lent->read_only,
+		.adopted = true,
+		.offset_align = lent->offset_align,
+		.memory_align = lent->memory_align,
+		.optimal_bytes = lent->optimal_bytes,
+	};
+	memcpy(f->name, lent->name, sizeof(f->name));
+	*file = (uint32_t)(f - files->f);
+	return 0;
 }
 
 int tn_iofiles_may_close(const struct tn_iofiles *files, uint32_t file)
@@ -251,7 +303,8 @@ void tn_iofiles_close(struct tn_iofiles *files, uint32_t file)
 
 	assert(f->fd >= 0 && f->inflight == 0);
 	/* The kernel may hold a registered file a little longer than its descriptor; the lock must not wait for that. */
-	flock(f->fd, LOCK_UN);
+	if (!f->adopted)
+		flock(f->fd, LOCK_UN);
 	close(f->fd);
 	f->fd = -1;
 }

@@ -256,6 +256,59 @@ static void the_lock_is_held_until_a_killed_owner_s_writes_have_ended(void **sta
 	free(mem);
 }
 
+static void an_adopted_file_is_the_lender_s_description_with_its_lock(void **state)
+{
+	struct tn_contract *c = *state, theirs = *c;
+	char *mem = tn_contract_memory(8 * KIB);
+	struct tn_io_lent lent;
+	uint32_t locked, again;
+
+	need(c, TN_CONTRACT_FILES);
+	assert_int_equal(tn_io_lend(c->io, TN_IO_FILES_MAX, &lent), -EBADF);
+	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_LOCK, &locked), 0);
+	assert_int_equal(tn_io_lend(c->io, locked, &lent), 0);
+	assert_int_equal(lent.file, locked);
+	assert_int_equal(c->engine->create(8, &c->log, &theirs.io), 0);
+	assert_int_equal(tn_io_adopt(theirs.io, &lent, &theirs.file), 0);
+	assert_int_equal(tn_io_stat(theirs.io, theirs.file, &theirs.st), 0);
+	assert_int_equal(theirs.st.direct, c->st.direct);
+	assert_int_equal(theirs.st.offset_align, c->st.offset_align);
+	memset(mem, 7, 4 * KIB);
+	assert_int_equal(tn_contract_do(&theirs, TN_IO_WRITE, 0, mem, 4 * KIB), 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_READ, 0, mem + 4 * KIB, 4 * KIB), 0);
+	assert_memory_equal(mem, mem + 4 * KIB, 4 * KIB);
+	/* Its close is not the lock's end; the lender's is. */
+	assert_int_equal(tn_io_close(theirs.io, theirs.file), 0);
+	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_LOCK, &again), -EBUSY);
+	assert_int_equal(tn_io_adopt(theirs.io, &lent, &theirs.file), 0);
+	tn_io_destroy(theirs.io);
+	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_LOCK, &again), -EBUSY);
+	assert_int_equal(tn_io_close(c->io, locked), 0);
+	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_LOCK, &again), 0);
+	lent.fd = -1;
+	assert_int_equal(tn_io_adopt(c->io, &lent, &again), -EBADF);
+	free(mem);
+}
+
+static void a_file_adopted_read_only_refuses_writes(void **state)
+{
+	struct tn_contract *c = *state, theirs = *c;
+	char *mem = tn_contract_memory(4 * KIB);
+	struct tn_io_lent lent;
+
+	need(c, TN_CONTRACT_FILES);
+	assert_int_equal(tn_contract_do(c, TN_IO_WRITE, 0, mem, 4 * KIB), 0);
+	assert_int_equal(tn_io_close(c->io, c->file), 0);
+	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_READ_ONLY, &c->file), 0);
+	assert_int_equal(tn_io_lend(c->io, c->file, &lent), 0);
+	assert_int_equal(c->engine->create(8, &c->log, &theirs.io), 0);
+	assert_int_equal(tn_io_adopt(theirs.io, &lent, &theirs.file), 0);
+	assert_int_equal(tn_contract_do(&theirs, TN_IO_WRITE, 0, mem, 4 * KIB), -EBADF);
+	assert_int_equal(tn_contract_do(&theirs, TN_IO_READ, 0, mem, 4 * KIB), 0);
+	tn_io_destroy(theirs.io);
+	free(mem);
+}
+
 /* A small file system of its own, seen by this process only; false: no right to mount. */
 static bool mount_small(char *dir, const char *options)
 {
@@ -413,6 +466,8 @@ size_t tn_contract_add_files(struct CMUnitTest *tests, size_t n, size_t max, con
 		T(all_handles_can_be_open_and_one_more_is_refused),
 		T(a_second_opener_is_refused_until_the_first_has_closed),
 		T(the_lock_is_held_until_a_killed_owner_s_writes_have_ended),
+		T(an_adopted_file_is_the_lender_s_description_with_its_lock),
+		T(a_file_adopted_read_only_refuses_writes),
 		T(a_full_disk_is_told_and_what_fits_is_kept),
 		T(a_read_only_file_system_and_a_forbidden_directory_are_told),
 		T(an_engine_without_memlock_works_with_unregistered_memory),

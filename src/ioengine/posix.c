@@ -244,6 +244,16 @@ static int posix_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint
 	return tn_iofiles_allocate(&((struct posix *)io)->files, file, offset, length);
 }
 
+static int posix_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
+{
+	return tn_iofiles_lend(&((struct posix *)io)->files, file, lent);
+}
+
+static int posix_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
+{
+	return tn_iofiles_adopt(&((struct posix *)io)->files, lent, file);
+}
+
 static int posix_unlink(struct tn_io *io, const char *path)
 {
 	return tn_iofiles_unlink(path);
@@ -290,6 +300,8 @@ static const struct tn_io_ops posix_ops = {
 	.poll = posix_poll,
 	.cancel = posix_cancel,
 	.register_buffer = posix_register_buffer,
+	.lend = posix_lend,
+	.adopt = posix_adopt,
 	.wake = posix_wake,
 	.destroy = posix_destroy,
 };

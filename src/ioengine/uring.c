@@ -356,6 +356,21 @@ static int uring_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint
 	return tn_iofiles_allocate(&((struct tn_uring *)io)->files, file, offset, length);
 }
 
+static int uring_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
+{
+	return tn_iofiles_lend(&((struct tn_uring *)io)->files, file, lent);
+}
+
+static int uring_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
+{
+	struct tn_uring *u = (struct tn_uring *)io;
+	int err = tn_iofiles_adopt(&u->files, lent, file);
+
+	if (!err)
+		tn_uring_register_file(u, *file, u->files.f[*file].fd);
+	return err;
+}
+
 static int uring_unlink(struct tn_io *io, const char *path)
 {
 	return tn_iofiles_unlink(path);
@@ -384,6 +399,8 @@ static const struct tn_io_ops uring_ops = {
 	.poll = uring_poll,
 	.cancel = uring_cancel,
 	.register_buffer = tn_uring_register_buffer,
+	.lend = uring_lend,
+	.adopt = uring_adopt,
 	.wake = uring_wake,
 	.destroy = uring_destroy,
 };
