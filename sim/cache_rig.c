@@ -433,6 +433,9 @@ bool crig_check_quiet(struct crig *r)
 		return crig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_host_used(c->host),
 				 (unsigned long long)c->c.host_blocks, c->host_dirty_slots);
 	for (uint32_t s = 0; s < CRIG_SPACES; s++)
+		if (c->space_disk_coming[r->space[s]->index] || c->space_host_coming[r->space[s]->index])
+			return crig_fail(r, "space %u counts blocks that are coming", s);
+	for (uint32_t s = 0; s < CRIG_SPACES; s++)
 		if (r->space[s]->ops)
 			return crig_fail(r, "space %u counts %u operations", s, r->space[s]->ops);
 	return check_records(r);

@@ -279,6 +279,7 @@ struct tn_cache {
 
 	uint64_t space_disk_blocks[TN_STORE_SPACES_MAX], space_host_blocks[TN_STORE_SPACES_MAX];
 	uint64_t space_disk_coming[TN_STORE_SPACES_MAX]; /* slots of blocks that are being written */
+	uint64_t space_host_coming[TN_STORE_SPACES_MAX]; /* host slots that are being filled */
 	uint64_t disk_entries, disk_capacity; /* of the disk policy; blocks admitted, written or not */
 	struct tn_events *events;
 	uint32_t *expiry; /* shared, by block: second after which it is not found; 0: none */
@@ -354,8 +355,10 @@ int tn_flush_poll(struct tn_flush_waiter *w);
 
 /* evict.c: places and blocks that go */
 uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);
-uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want);
-uint32_t tn_host_slot_get(struct tn_cache *cache, tn_block b);
+uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space);
+/* A host slot that the space's quota allows, to be filled with block b; it arrives, or is put back. */
+uint32_t tn_host_slot_get(struct tn_cache *cache, const struct tn_space *space, tn_block b);
+void tn_host_slot_put(struct tn_cache *cache, const struct tn_space *space, uint32_t slot);
 void tn_block_leaves_disk(struct tn_cache *cache, tn_block b, bool failed, bool eio);
 void tn_block_leaves_host(struct tn_cache *cache, tn_block b);
 void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_slot, bool dirty);

@@ -183,6 +183,7 @@ void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_
 	describe(cache, b, 0, false, &info);
 	info.parent = host_entry(cache, tn_block_parent(cache->registry, b));
 	cache->host_policy->ops->insert(cache->host_policy, host_slot, &info);
+	cache->space_host_coming[tn_block_space(cache->registry, b)]--;
 	cache->space_host_blocks[tn_block_space(cache->registry, b)]++;
 	cache->c.host_blocks++;
 	tn_watch_raise(cache, b, TN_TIER_HOST, TN_EVENT_STORED);
@@ -278,7 +279,8 @@ static bool host_usable(void *arg, uint32_t slot)
 	tn_block b = tn_host_block(u->cache->host, slot);
 
 	return (u->cache->host_dirty[slot] == TN_DIRTY_NOT || u->cache->host_dirty[slot] == TN_DIRTY_FAILED) &&
-	       tn_block_refs(u->cache->registry, b) == 0;
+	       tn_block_refs(u->cache->registry, b) == 0 &&
+	       (u->space < 0 || tn_block_space(u->cache->registry, b) == u->space);
 }
 
 /* Evicts up to `want` blocks from disk (of one space, or any: -1); returns how many. */
@@ -305,9 +307,10 @@ uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space)
 	return n;
 }
 
-uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want)
+/* Likewise from host memory. */
+uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space)
 {
-	struct tn_usable u = {cache, -1};
+	struct tn_usable u = {cache, space};
 	uint32_t n = 0;
 
 	if (!cache->host || !cache->host_policy)
@@ -329,14 +332,37 @@ uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want)
 	return n;
 }
 
-/* A free host slot, evicting if need be; TN_HOST_NONE if all are pinned or still to be offloaded. */
-uint32_t tn_host_slot_get(struct tn_cache *cache, tn_block b)
+/* Whether the quota lets one more block of the space into host memory; one of its own goes for it if need be. */
+static bool host_quota_room(struct tn_cache *cache, const struct tn_space *space)
 {
-	uint32_t slot = tn_host_take(cache->host, b);
+	uint64_t limit = __atomic_load_n(&space->quota.host_bytes, __ATOMIC_RELAXED) / space->shape.slot_bytes;
+	const uint64_t *here = &cache->space_host_blocks[space->index];
+	uint64_t have = *here + cache->space_host_coming[space->index];
 
-	if (slot == TN_HOST_NONE && tn_evict_host(cache, 1) == 1)
+	if (have >= limit && *here > 0)
+		have -= tn_evict_host(cache, (uint32_t)(have - limit + 1), space->index);
+	return have < limit;
+}
+
+/* A free host slot, evicting if need be; TN_HOST_NONE if the quota forbids, or all are pinned or still to be offloaded. */
+uint32_t tn_host_slot_get(struct tn_cache *cache, const struct tn_space *space, tn_block b)
+{
+	uint32_t slot;
+
+	if (!host_quota_room(cache, space))
+		return TN_HOST_NONE;
+	slot = tn_host_take(cache->host, b);
+	if (slot == TN_HOST_NONE && tn_evict_host(cache, 1, -1) == 1)
 		slot = tn_host_take(cache->host, b);
+	if (slot != TN_HOST_NONE)
+		cache->space_host_coming[space->index]++;
 	return slot;
+}
+
+void tn_host_slot_put(struct tn_cache *cache, const struct tn_space *space, uint32_t slot)
+{
+	cache->space_host_coming[space->index]--;
+	tn_host_put(cache->host, slot);
 }
 
 /* ---- blocks that go when nobody holds them any more ---------------------------------------------------------- */

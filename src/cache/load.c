@@ -83,7 +83,7 @@ static void promoted(struct tn_item *item)
 	    tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_FILLING) {
 		if (tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_FILLING)
 			tn_block_set_residency(cache->registry, b, TN_TIER_HOST, TN_ABSENT);
-		tn_host_put(cache->host, item->host_slot);
+		tn_host_slot_put(cache, item->op->space, item->host_slot);
 		return;
 	}
 	memcpy(tn_host_checks(cache->host, item->host_slot, s),
@@ -387,7 +387,7 @@ static void want_promotion(struct tn_item *item)
 		return;
 	if (tn_block_residency(cache->registry, item->block, TN_TIER_HOST) != TN_ABSENT)
 		return;
-	item->host_slot = tn_host_slot_get(cache, item->block);
+	item->host_slot = tn_host_slot_get(cache, item->op->space, item->block);
 	if (item->host_slot != TN_HOST_NONE)
 		tn_block_set_residency(cache->registry, item->block, TN_TIER_HOST, TN_FILLING);
 }

@@ -50,7 +50,7 @@ static void release_place(struct tn_item *item)
 		item->slot = TN_SLOT_NONE;
 	}
 	if (item->host_slot != TN_HOST_NONE && !item->op->flat) {
-		tn_host_put(cache->host, item->host_slot);
+		tn_host_slot_put(cache, item->op->space, item->host_slot);
 		item->host_slot = TN_HOST_NONE;
 	}
 }
@@ -116,7 +116,7 @@ static int take_record(struct tn_op *op, uint32_t i)
 	tn_block b;
 	int rc = tn_block_take(cache->registry, &b);
 
-	if (rc == -ENOSPC && (tn_evict_disk(cache, 16, -1) > 0 || tn_evict_host(cache, 16) > 0))
+	if (rc == -ENOSPC && (tn_evict_disk(cache, 16, -1) > 0 || tn_evict_host(cache, 16, -1) > 0))
 		rc = tn_block_take(cache->registry, &b);
 	if (rc == 0)
 		rc = tn_block_complete(cache->registry, b, op->space->index, &op->keys[i], parent);
@@ -220,12 +220,9 @@ static bool host_place(struct tn_item *item)
 {
 	struct tn_op *op = item->op;
 
-	uint64_t quota = __atomic_load_n(&op->space->quota.host_bytes, __ATOMIC_RELAXED);
-
-	if (op->flat || !op->cache->host || !op->space->host_ok ||
-	    (op->cache->space_host_blocks[op->space->index] + 1) * op->space->shape.slot_bytes > quota)
+	if (op->flat || !op->cache->host || !op->space->host_ok)
 		return false;
-	item->host_slot = tn_host_slot_get(op->cache, TN_BLOCK_NONE);
+	item->host_slot = tn_host_slot_get(op->cache, op->space, TN_BLOCK_NONE);
 	return item->host_slot != TN_HOST_NONE;
 }
 
