@@ -15,6 +15,7 @@
 
 #include <tenuto/error.h>
 #include <tenuto/layout.h>
+#include <tenuto/slack.h>
 #include <tenuto/types.h>
 
 #ifdef __cplusplus
@@ -28,6 +29,67 @@ struct tn_load;
 struct tn_save;
 
 #define TN_DEVICES_MAX 16
+
+/** What a decision of the scheduler let happen. */
+enum tn_chosen {
+	TN_CHOSE_READ,	/**< reads of one layer of one load go to the device */
+	TN_CHOSE_WRITE, /**< a write goes to the device */
+	TN_CHOSE_WAIT,	/**< something waits, and is not let go now */
+	TN_CHOSE_REFUSE, /**< a save was not begun */
+};
+
+/** Why. */
+enum tn_reason {
+	TN_REASON_ONLY,		    /**< nothing else waits for it */
+	TN_REASON_PRIORITY,	    /**< of a higher priority than what else waits */
+	TN_REASON_EARLIEST_NEED,    /**< needed before what else waits */
+	TN_REASON_AGED,		    /**< a load that was passed over for too long has a turn */
+	TN_REASON_WINDOW,	    /**< as many layers of the load are in flight as may be */
+	TN_REASON_WRITES_DRAIN,	    /**< a read waits for the writes in flight */
+	TN_REASON_READS_WAIT,	    /**< a write waits: reads wait for the device */
+	TN_REASON_READS_IN_FLIGHT,  /**< a write waits: reads are in flight on the device */
+	TN_REASON_QUANTUM,	    /**< a write waits: a quantum of writes is in flight */
+	TN_REASON_IDLE,		    /**< a write goes: no read waits or is in flight */
+	TN_REASON_DECODE,	    /**< a write goes: within an announced decode phase, in larger quanta */
+	TN_REASON_MIX_FREE,	    /**< reads and writes go together: the device's measured mix says that it costs nothing */
+	TN_REASON_STARVED,	    /**< a write goes although reads wait: it has waited too long */
+	TN_REASON_BACKLOG,	    /**< a save is refused: too many bytes wait to be written */
+	TN_REASONS,
+};
+
+/** tn_reason_name - "earliest need", "reads wait", ... Any thread. Return: never NULL. */
+TN_API const char *tn_reason_name(uint32_t reason);
+
+/** tn_chosen_name - "read", "write", "wait", "refuse". Any thread. Return: never NULL. */
+TN_API const char *tn_chosen_name(uint32_t chosen);
+
+/**
+ * struct tn_decision - one decision of the scheduler
+ * @time_ns:        CLOCK_MONOTONIC
+ * @load:           number of the load since open, from 1; 0: not about one load
+ * @layer:          first layer that it is about (a load's)
+ * @device:         index into the directories; TN_DEVICES_MAX: all
+ * @chosen:         enum tn_chosen
+ * @reason:         enum tn_reason
+ * @slack_ns:       reads: until the engine needs the layer (negative: it waits already); writes: time until the
+ *                  announced slack ends, INT64_MAX if no read is expected
+ * @bytes:          that go
+ * @deferred_bytes: that still wait for the device: writes behind reads
+ */
+struct tn_decision {
+	uint64_t time_ns;
+	uint64_t load;
+	uint32_t layer;
+	uint32_t device;
+	uint32_t chosen;
+	uint32_t reason;
+	int64_t slack_ns;
+	uint64_t bytes;
+	uint64_t deferred_bytes;
+};
+
+/** tn_explain_fn - receives every decision, on the owner thread; must not block or call back into Tenuto */
+typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
 
 /**
  * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
@@ -57,6 +119,11 @@ struct tn_save;
  * @lock_timeout_ns: how long open waits for another owner to go away, default 5 s
  * @seed:            of eviction sampling; 0: from the kernel
  * @log, @log_arg, @log_level: log lines, default none
+ * @scheduler:       "slack": reads strictly first and by need, writes into slack (default); "none": reads and writes
+ *                   mixed as they come, for benchmarks
+ * @explain, @explain_arg: told every decision of the scheduler, default none
+ * @write_backlog_bytes: most bytes that saves may have waiting for the disk before tn_save_begin says -EAGAIN; a
+ *                   single save is always let in. 0: what the devices write in about two seconds, 1 GiB if not measured
  */
 struct tn_cache_opts {
 	size_t size;
@@ -83,6 +150,10 @@ struct tn_cache_opts {
 	tn_log_fn log;
 	void *log_arg;
 	enum tn_log_level log_level;
+	const char *scheduler;
+	tn_explain_fn explain;
+	void *explain_arg;
+	uint64_t write_backlog_bytes;
 };
 
 /** tn_cache_opts_init - defaults. Any thread. */
@@ -281,7 +352,10 @@ TN_API int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t
  * @first_page, @npages: sub-range of the pages of keys[0..n) to write; npages 0: all. Pages outside it are
  *               not touched; the page index array still has n * pages_per_block entries
  * @deadline_ns: give up then: what has not arrived is a miss
- * @priority:    higher first
+ * @priority:    higher first; among equals the earlier needed one
+ * @input_tokens: tokens the engine computes beyond what is loaded: with the space's slack table it tells when each layer is
+ *               needed; 0: not known
+ * @start_ns:    when compute of layer 0 may begin; 0: as soon as it is there
  */
 struct tn_load_opts {
 	size_t size;
@@ -289,6 +363,8 @@ struct tn_load_opts {
 	uint64_t npages;
 	uint64_t deadline_ns;
 	int32_t priority;
+	uint64_t input_tokens;
+	uint64_t start_ns;
 };
 
 /** tn_load_opts_init - defaults: size set, all pages, no deadline. Any thread. */
@@ -425,6 +501,71 @@ TN_API int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
  * Includes blocks that so far only lie in host memory. Return: 0, -ETIMEDOUT, or the I/O error.
  */
 TN_API int tn_flush(struct tn_cache *cache, uint64_t deadline_ns);
+
+/* ---- the scheduler ------------------------------------------------------------------------------ */
+
+/**
+ * tn_space_slack - how long the engine computes on each layer of this space's model
+ * @table: copied; NULL: forget what is known and learn anew
+ *
+ * Without a table, and with a wrong one, the cache learns the times from the waits of loads that say their
+ * input_tokens. Return: 0, -EINVAL (a table of another model or number of layers, or with gaps), -ENOMEM.
+ */
+TN_API int tn_space_slack(struct tn_space *space, const struct tn_slack *table);
+
+/**
+ * tn_space_slack_copy - the table as it is corrected by now, to be kept for the next start
+ *
+ * Return: 0 and *out (tn_slack_destroy), -ENOMEM.
+ */
+TN_API int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out);
+
+enum tn_phase { TN_PHASE_PREFILL, TN_PHASE_DECODE };
+
+/**
+ * tn_phase - what the engine does now
+ * @phase:    TN_PHASE_DECODE: no load is expected for @slack_ns, writes may go in larger quanta
+ * @slack_ns: how long; 0: until tn_phase is called again (decode), or nothing known (prefill, where it is the time
+ *            until the next load)
+ *
+ * A hint: loads that come all the same are served first as ever. Return: 0, -EINVAL.
+ */
+TN_API int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns);
+
+/** struct tn_plan_cost - estimates: time to the last layer's end, time compute waits, compute and I/O in all */
+struct tn_plan_cost {
+	uint64_t ttft_ns;
+	uint64_t bubble_ns;
+	uint64_t compute_ns;
+	uint64_t io_ns;
+};
+
+/**
+ * struct tn_plan - how much of a matched prefix to restore
+ * @restore_blocks:   the first so many blocks of the match; the rest is cheaper to compute again
+ * @recompute_blocks: the others
+ * @choice:           what that costs
+ * @restore_all, @recompute_all: what the extremes cost
+ */
+struct tn_plan {
+	size_t size;
+	uint32_t restore_blocks;
+	uint32_t recompute_blocks;
+	struct tn_plan_cost choice, restore_all, recompute_all;
+};
+
+/**
+ * tn_plan - split a matched prefix: restore the first part, compute the rest again
+ * @match:        of tn_match with the longest-prefix rule
+ * @input_tokens: tokens behind the match, which are computed in any case
+ * @plan:         size set by the caller
+ *
+ * Any thread. From the space's slack table and the measured speed of host memory and disk; as long as one of
+ * them is not known, everything is restored. A window or checkpoint (TN_MATCH_WINDOW, TN_MATCH_EXACT) is never split.
+ *
+ * Return: 0, -EINVAL.
+ */
+TN_API int tn_plan(struct tn_space *space, const struct tn_match *match, uint64_t input_tokens, struct tn_plan *plan);
 
 enum tn_health { TN_HEALTHY, TN_SLOW, TN_READ_ONLY, TN_OFFLINE };
 

@@ -7,6 +7,7 @@
 #include <tenuto/error.h>
 #include <tenuto/events.h>
 #include <tenuto/layout.h>
+#include <tenuto/slack.h>
 #include <tenuto/types.h>
 
 #endif

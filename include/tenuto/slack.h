@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slack tables: how long an engine computes on each layer, and so how much I/O hides behind it.
+ *
+ * A table answers: at this many input tokens (to be computed) behind this many prefix tokens (restored), how long
+ * does the compute of one layer take? That time is the window in which the next layer's I/O costs nothing. Tables come from an
+ * engine's own timings, from the analytic model below, from a calibrated kernel - or from nothing at all:
+ * tn_slack_observe corrects any table from what was seen.
+ *
+ * Pure: no file, no clock, no lock. One table is for one thread at a time; give each its tn_slack_clone.
+ */
+#ifndef TENUTO_SLACK_H
+#define TENUTO_SLACK_H
+
+#include <stdbool.h>
+
+#include <tenuto/error.h>
+#include <tenuto/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tn_slack;
+
+/** Most input lengths, and most prefix lengths, of a table. */
+#define TN_SLACK_LENGTHS_MAX 32u
+/** Longest window, in ns: an hour. Anything longer is no layer's time. */
+#define TN_SLACK_WINDOW_MAX UINT64_C(3600000000000)
+/** Most tokens of a length. */
+#define TN_SLACK_TOKENS_MAX (UINT64_C(1) << 40)
+/** Room of each name in a table, with its NUL. */
+#define TN_SLACK_NAME 64u
+/** In place of a layer: all of them. */
+#define TN_SLACK_ALL_LAYERS UINT32_MAX
+
+/** How a table came to be. */
+enum tn_slack_how {
+	TN_SLACK_PROFILED,  /**< an engine's own timings */
+	TN_SLACK_ANALYTIC,  /**< FLOPs and bytes over a datasheet's rates */
+	TN_SLACK_SYNTHETIC, /**< a calibrated kernel run on this machine */
+	TN_SLACK_LEARNED,   /**< began empty, and knows only what was observed */
+};
+
+/** tn_slack_how_name - "profiled", "analytic", "synthetic", "learned". Any thread. Return: never NULL. */
+TN_API const char *tn_slack_how_name(uint32_t how);
+
+/**
+ * struct tn_slack_desc - what a table is about
+ * @model:     of the compute, as the engine names it; at most TN_SLACK_NAME - 1 bytes, no line breaks, not empty
+ * @gpu:       what computes, likewise
+ * @engine:    whose timings, likewise; "-" when none
+ * @when:      when it was measured or computed, as text, likewise
+ * @how:       enum tn_slack_how
+ * @layers:    layers of the model, 1..TN_LAYERS_MAX
+ * @per_layer: each layer has its own cells; false: all share one
+ * @inputs:    input lengths, strictly rising from > 0
+ * @ninputs:   1..TN_SLACK_LENGTHS_MAX
+ * @prefixes:  prefix lengths, strictly rising from >= 0
+ * @nprefixes: 1..TN_SLACK_LENGTHS_MAX
+ */
+struct tn_slack_desc {
+	size_t size;
+	const char *model;
+	const char *gpu;
+	const char *engine;
+	const char *when;
+	uint32_t how;
+	uint32_t layers;
+	bool per_layer;
+	const uint64_t *inputs;
+	const uint64_t *prefixes;
+	uint32_t ninputs;
+	uint32_t nprefixes;
+};
+
+/** tn_slack_desc_init - size set, names "-", nothing else. Any thread. */
+TN_API void tn_slack_desc_init(struct tn_slack_desc *desc);
+
+/**
+ * struct tn_slack_cell - what is known of one layer at one pair of lengths
+ * @window_ns: compute time of the layer, 1..TN_SLACK_WINDOW_MAX
+ * @sm_budget: streaming multiprocessors that I/O may use meanwhile; 0: none to spare, or no GPU
+ * @max_iocbs: most IOCBs that fit the window; 0: not limited
+ */
+struct tn_slack_cell {
+	uint64_t window_ns;
+	uint32_t sm_budget;
+	uint32_t max_iocbs;
+};
+
+/**
+ * tn_slack_create - a table of these lengths, without any cell
+ *
+ * Everything in @desc is copied. Fill it with tn_slack_set; cells that are missing are gaps, and tn_slack_check
+ * names the first.
+ *
+ * Return: 0 and *out, or -EINVAL with the field and value, -ENOMEM.
+ */
+TN_API int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **out);
+
+/**
+ * tn_slack_create_empty - a table that knows nothing and learns from tn_slack_observe
+ *
+ * tn_slack_window says 0 until the first observation.
+ *
+ * Return: as tn_slack_create.
+ */
+TN_API int tn_slack_create_empty(uint32_t layers, struct tn_slack **out);
+
+/** tn_slack_clone - a table of its own with the same cells and corrections. Return: 0 and *out, -EINVAL, -ENOMEM. */
+TN_API int tn_slack_clone(const struct tn_slack *table, struct tn_slack **out);
+
+/** tn_slack_destroy - NULL is fine */
+TN_API void tn_slack_destroy(struct tn_slack *table);
+
+/** tn_slack_describe - what a table is about; pointers into the table, valid as long as it lives */
+TN_API void tn_slack_describe(const struct tn_slack *table, struct tn_slack_desc *out);
+
+/**
+ * tn_slack_set - the cell of inputs[@input] and prefixes[@prefix]
+ * @layer: or TN_SLACK_ALL_LAYERS, which is all there is if the layers share their cells
+ *
+ * Forgets corrections of that cell. Return: 0, -EINVAL (no such cell, a window of 0 or above TN_SLACK_WINDOW_MAX).
+ */
+TN_API int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
+			const struct tn_slack_cell *cell);
+
+/** tn_slack_get - a cell as it was set, without corrections. Return: 0, -EINVAL (no such cell), -ENOENT (a gap). */
+TN_API int tn_slack_get(const struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
+			struct tn_slack_cell *cell);
+
+/** tn_slack_check - whether a table has all its cells. Return: 0, -ENODATA with the first gap in the detail. */
+TN_API int tn_slack_check(const struct tn_slack *table);
+
+/**
+ * tn_slack_window - compute time of one layer at these lengths, with all corrections
+ *
+ * Between the profiled lengths the value is bilinear in (input, prefix); above the largest it goes on with the last
+ * slope (never falling); below the smallest input it falls in proportion to the input, below the smallest prefix it stays.
+ * Never above TN_SLACK_WINDOW_MAX.
+ *
+ * Costs well below a microsecond. Return: ns; 0 if @layer does not exist, or if nothing is known.
+ */
+TN_API uint64_t tn_slack_window(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens,
+				uint32_t layer);
+
+/**
+ * tn_slack_look - as tn_slack_window, with the least SM budget and IOCBs of the cells around
+ *
+ * Return: 0, -ENOENT (nothing known), -EINVAL (no such layer).
+ */
+TN_API int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
+			 struct tn_slack_cell *cell);
+
+/**
+ * tn_slack_observe - a layer's compute was seen to take so long: corrects the table
+ *
+ * Exponentially weighted, on the cells around the lengths and - as a first guess - on all cells that were never
+ * observed. A deviation must be larger than the dead band and come twice in a row before anything moves; what a
+ * single observation can move is limited, so that an outlier costs nothing; durations of 0, below 0 or above
+ * TN_SLACK_WINDOW_MAX (a clock that jumped) are ignored.
+ *
+ * Return: true if the table changed.
+ */
+TN_API bool tn_slack_observe(struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
+			     int64_t observed_ns);
+
+/* ---- the file: text, one item a line (docs/model.md) -------------------------------------------- */
+
+/** Version of the format that tn_slack_print writes and tn_slack_parse reads. */
+#define TN_SLACK_VERSION 1u
+
+/**
+ * tn_slack_parse - a table from the text of a slack-table file
+ * @text: not necessarily NUL-terminated
+ *
+ * Strict: an unknown word, a version of another time, a length given twice or not rising, a cell missing or given
+ * twice, a window that is 0, negative, not a number or above TN_SLACK_WINDOW_MAX: refused, with the line.
+ *
+ * Return: 0 and *out, -EINVAL ("line N: ..." in the detail), -EPROTONOSUPPORT (version), -ENODATA (a gap), -ENOMEM.
+ */
+TN_API int tn_slack_parse(const char *text, size_t len, struct tn_slack **out);
+
+/**
+ * tn_slack_print - the text of a table, with all corrections made part of the cells
+ * @buf: or NULL with @room 0, to learn the length
+ *
+ * Never writes past @room; always ends what it writes with a NUL.
+ *
+ * Return: length of the whole text without NUL (more than fits: call again with more room), or -ENODATA (a gap).
+ */
+TN_API long tn_slack_print(const struct tn_slack *table, char *buf, size_t room);
+
+/* ---- the analytic model (docs/model.md) --------------------------------------------------------- */
+
+/** struct tn_slack_gpu - a GPU's published rates: dense bf16 FLOP/s, memory bytes a second, SMs, and where that is from */
+struct tn_slack_gpu {
+	const char *name;
+	double flops_per_s;
+	double bytes_per_s;
+	uint32_t sms;
+	const char *source;
+};
+
+/** tn_slack_gpu_at - the GPUs known by name, in a fixed order. Any thread. Return: NULL past the last. */
+TN_API const struct tn_slack_gpu *tn_slack_gpu_at(size_t i);
+
+/** tn_slack_model_at - names of the models known to tn_slack_analytic. Any thread. Return: NULL past the last. */
+TN_API const char *tn_slack_model_at(size_t i);
+
+/** Share of the peak FLOP/s that prefill reaches in practice, unless something else is given. */
+#define TN_SLACK_EFFICIENCY 0.5
+
+/**
+ * tn_slack_analytic_ns - time of one layer: the larger of FLOPs over rate and bytes over bandwidth
+ * @model, @gpu:  by name
+ * @efficiency:   share of the GPU's FLOP/s that is reached, (0, 1]
+ * @window_ns:    set only on success, at least 1, at most TN_SLACK_WINDOW_MAX
+ *
+ * Return: 0, -ENOENT (unknown model or GPU, the known ones in the detail), -EINVAL (efficiency, layer, 0 or more
+ * than TN_SLACK_TOKENS_MAX tokens).
+ */
+TN_API int tn_slack_analytic_ns(const char *model, const char *gpu, double efficiency, uint64_t input_tokens,
+				uint64_t prefix_tokens, uint32_t layer, uint64_t *window_ns);
+
+/**
+ * tn_slack_analytic - a table of the analytic model: inputs of 1 to 128K tokens behind prefixes of 0 to 1M tokens
+ * @when: as in struct tn_slack_desc
+ *
+ * Return: 0 and *out, or as tn_slack_analytic_ns, -ENOMEM.
+ */
+TN_API int tn_slack_analytic(const char *model, const char *gpu, double efficiency, const char *when,
+			     struct tn_slack **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
