@@ -76,7 +76,7 @@ static int parse(const struct bench_job *job, struct bench_run *run)
 	json_decref(root);
 	unlink(path);
 	if (!run->bytes || !(ms > 0))
-		return cli_error(CLI_ENVIRONMENT, "bench: fio's report has no figures");
+		return cli_error(CLI_ENVIRONMENT, "fio's report has no figures");
 	run->seconds = ms * 1e-3;
 	return CLI_OK;
 }
@@ -93,9 +93,9 @@ int fio_run(const struct bench_job *job, struct bench_run *run)
 	if (!pid)
 		exec_fio(job);
 	if (pid < 0 || wait4(pid, &status, 0, &u) < 0)
-		return cli_error(CLI_ENVIRONMENT, "bench: fork: %s", strerror(errno));
+		return cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno));
 	if (status)
-		return cli_error(CLI_ENVIRONMENT, "bench: fio failed (status %#x); try it by hand in %s", (unsigned)status,
+		return cli_error(CLI_ENVIRONMENT, "fio failed (status %#x); try it by hand in %s", (unsigned)status,
 				 job->dir);
 	run->cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 		   1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);

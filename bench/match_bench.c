@@ -103,11 +103,11 @@ int cmd_bench_match(int argc, char **argv)
 		return rc;
 	ns = calloc((size_t)a.rounds, sizeof(*ns));
 	if (!ns)
-		return cli_error(CLI_ENVIRONMENT, "bench match: out of memory");
+		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	b = (struct tn_match_bench){(uint32_t)a.entries, (uint32_t)a.keys, (uint32_t)a.rounds, a.seed};
 	rc = tn_admin_match_bench(&b, ns, &bytes);
 	if (rc) {
-		rc = cli_fail(rc, "bench match");
+		rc = cli_fail(rc, NULL);
 	} else {
 		bench_median(ns, (size_t)a.rounds); /* sorts */
 		rc = a.json ? cli_json(as_json(&a, ns, bytes)) : print(&a, ns, bytes);

@@ -21,7 +21,7 @@ int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), 
 	pid_t pid;
 
 	if (shared == MAP_FAILED)
-		return cli_error(CLI_ENVIRONMENT, "bench: out of memory");
+		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	shared->rc = -1;
 	fflush(NULL);
 	pid = fork();
@@ -31,16 +31,16 @@ int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), 
 	}
 	if (pid < 0 || wait4(pid, &status, 0, &u) < 0) {
 		munmap(shared, sizeof(*shared));
-		return cli_error(CLI_ENVIRONMENT, "bench: fork: %s", strerror(errno));
+		return cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno));
 	}
 	*run = *shared;
 	munmap(shared, sizeof(*shared));
 	run->cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 		   1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 	if (run->rc < 0)
-		return cli_error(CLI_PROBLEM, "bench: the run died (status %#x)", (unsigned)status);
+		return cli_error(CLI_PROBLEM, "the run died (status %#x)", (unsigned)status);
 	if (run->rc)
-		return cli_error((enum cli_exit)run->rc, "bench: %s", run->why);
+		return cli_error((enum cli_exit)run->rc, "%s", run->why);
 	return CLI_OK;
 }
 

@@ -144,7 +144,7 @@ static int measure_row(struct bench *b, struct bench_job *job)
 		step(b);
 	}
 	if (rc || cli_interrupted())
-		return rc ? rc : cli_error(CLI_ENVIRONMENT, "bench store: interrupted");
+		return rc ? rc : cli_error(CLI_ENVIRONMENT, "interrupted");
 	*r = (struct row){.object_bytes = job->object_bytes, .op = job->op};
 	r->gbps = bench_median(ours, n);
 	r->cpu_per_gb = bench_median(cpu, n);
@@ -189,7 +189,7 @@ static int measure_size(struct bench *b, uint64_t object_bytes)
 
 	snprintf(sub, sizeof(sub), "%s/%" PRIu64, b->dir, object_bytes);
 	if (mkdir(sub, 0700))
-		return cli_error(CLI_ENVIRONMENT, "bench store: %s: %s", sub, strerror(errno));
+		return cli_error(CLI_ENVIRONMENT, "%s: %s", sub, strerror(errno));
 	rc = prepare(b, &job);
 	if (!rc)
 		rc = measure_row(b, &job);
@@ -389,14 +389,14 @@ static int parse_sizes(const struct store_args *a, uint64_t *size, size_t *n)
 	}
 	for (size_t i = 0; i < a->objects.n; i++) {
 		if (cli_size(a->objects.item[i], 4096, 64u << 20, &size[i], why))
-			return cli_error(CLI_USAGE, "bench store: --object: %s", why);
+			return cli_error(CLI_USAGE, "--object: %s", why);
 		if (size[i] % 4096)
-			return cli_error(CLI_USAGE, "bench store: --object %s: must be a multiple of 4 KiB",
+			return cli_error(CLI_USAGE, "--object %s: must be a multiple of 4 KiB",
 					 a->objects.item[i]);
 	}
 	for (size_t i = 0; i < *n; i++)
 		if (a->total < size[i] * BENCH_OBJECTS)
-			return cli_error(CLI_USAGE, "bench store: --total must be at least 16 objects of %" PRIu64 " bytes",
+			return cli_error(CLI_USAGE, "--total must be at least 16 objects of %" PRIu64 " bytes",
 					 size[i]);
 	return CLI_OK;
 }
@@ -406,7 +406,7 @@ static int measure(struct bench *b, const uint64_t *size, size_t n)
 	int rc = cli_temp_dir(b->args->dir, b->dir, sizeof(b->dir));
 
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "bench store: no directory in %s: %s",
+		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s",
 				 b->args->dir ? b->args->dir : "the temporary one", strerror(-rc));
 	cli_progress_begin(&b->progress, "bench store",
 			   n * (1 + 2 * b->args->pairs) + (b->args->no_tmpfs ? 0 : 12));
@@ -433,10 +433,10 @@ int cmd_bench_store(int argc, char **argv)
 	if (rc)
 		return rc;
 	if (a.vs_fio && !fio_exists())
-		return cli_error(CLI_ENVIRONMENT, "bench store: --vs-fio: there is no fio; on Debian: apt-get install fio");
+		return cli_error(CLI_ENVIRONMENT, "--vs-fio: there is no fio; on Debian: apt-get install fio");
 	b = calloc(1, sizeof(*b));
 	if (!b)
-		return cli_error(CLI_ENVIRONMENT, "bench store: out of memory");
+		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	b->args = &a;
 	b->seed = 1;
 	cli_catch_interrupts();

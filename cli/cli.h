@@ -125,9 +125,11 @@ const char *cli_nearest(const char *s, const char *const *names, size_t n);
 
 /* ---- errors ------------------------------------------------------------------------------------ */
 
-/* "tenuto: ..." on stderr; returns code. */
+/* From here on messages begin with "tenuto NAME: "; cli_parse calls it. */
+void cli_speak_as(const char *name);
+/* "tenuto VERB: ..." on stderr; returns code. */
 int cli_error(enum cli_exit code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same with the library's detail of the failure rc behind it; the exit code follows from rc. */
+/* The same with the library's detail of the failure rc behind it (fmt NULL: only that); the exit code follows from rc. */
 int cli_fail(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Exit code for a negative errno of the library. */
 enum cli_exit cli_exit_of(int rc);

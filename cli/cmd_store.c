@@ -103,24 +103,24 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
  * What people give instead of the directory: the file, or the directory of the instance. The library could only
  * say what it did not find below.
  */
-static int check_dir(const char *verb, const char *dir, const char *instance)
+static int check_dir(const char *dir, const char *instance)
 {
 	char path[4096];
 	struct stat st;
 
 	if (stat(dir, &st))
-		return cli_error(cli_exit_of(-errno), "%s: %s: %s", verb, dir, strerror(errno));
+		return cli_error(cli_exit_of(-errno), "%s: %s", dir, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
-		return cli_error(cli_exit_of(-ENOTDIR), "%s: %s: is not a directory; give the one that the cache was opened "
-				 "with", verb, dir);
+		return cli_error(cli_exit_of(-ENOTDIR), "%s: is not a directory; give the one that the cache was opened with",
+				 dir);
 	snprintf(path, sizeof(path), "%s/%s/tenuto.store", dir, instance);
 	if (!access(path, F_OK) || errno != ENOENT)
 		return CLI_GO;
 	snprintf(path, sizeof(path), "%s/tenuto.store", dir);
 	if (!access(path, F_OK))
-		return cli_error(CLI_USAGE, "%s: %s is an instance of a store: give the directory above it, and --instance "
-				 "if it is not called default", verb, dir);
-	return cli_error(CLI_USAGE, "%s: no store in %s: there is no %s/tenuto.store", verb, dir, instance);
+		return cli_error(CLI_USAGE, "%s is an instance of a store: give the directory above it, and --instance if it "
+				 "is not called default", dir);
+	return cli_error(CLI_USAGE, "no store in %s: there is no %s/tenuto.store", dir, instance);
 }
 
 /* Parses and fills *store; the directories are argv[1..]. */
@@ -134,7 +134,7 @@ static int begin(const struct cli_verb *v, int argc, char **argv, struct store_a
 	a->instance = "default";
 	rc = cli_parse(v, argc, argv, a, &n);
 	for (int i = 0; rc == CLI_GO && i < n; i++)
-		rc = check_dir(v->name, argv[1 + i], a->instance);
+		rc = check_dir(argv[1 + i], a->instance);
 	if (rc != CLI_GO)
 		return rc;
 	tn_admin_store_init(store);
@@ -150,11 +150,13 @@ static int begin(const struct cli_verb *v, int argc, char **argv, struct store_a
 	return CLI_GO;
 }
 
-static int failed(struct told *told, const char *verb, int rc)
+static int failed(struct told *told, int rc)
 {
 	cli_progress_end(&told->progress);
 	json_decref(told->lines);
-	return cli_fail(rc, "%s", verb);
+	if (rc == -ECANCELED && cli_interrupted())
+		return cli_error(CLI_ENVIRONMENT, "interrupted");
+	return cli_fail(rc, NULL);
 }
 
 /* ---- info -------------------------------------------------------------------------------------- */
@@ -274,7 +276,7 @@ static int store_info(int argc, char **argv)
 		return rc;
 	rc = tn_admin_store_info(&store, device);
 	if (rc)
-		return failed(&told, "store info", rc);
+		return failed(&told, rc);
 	bad = told.problem;
 	list = json_array();
 	for (size_t i = 0; i < store.ndirs; i++) {
@@ -313,7 +315,7 @@ static int store_verify(int argc, char **argv)
 		return rc;
 	rc = tn_admin_store_verify(&store, &r);
 	if (rc)
-		return failed(&told, "store verify", rc);
+		return failed(&told, rc);
 	cli_progress_end(&told.progress);
 	s = (double)(cli_now_ns() - start) * 1e-9;
 	bad = told.problem || r.corrupt_blocks + r.corrupt_objects + r.io_errors + r.lost_segments > 0;
@@ -351,7 +353,7 @@ static int store_check(int argc, char **argv)
 		return rc;
 	rc = tn_admin_store_check(&store, a.rebuild ? TN_ADMIN_REBUILD : 0, &r);
 	if (rc)
-		return failed(&told, "store check", rc);
+		return failed(&told, rc);
 	cli_progress_end(&told.progress);
 	bad = r.problems > r.repaired; /* what was repaired was told, too */
 	if (a.json) {

@@ -32,7 +32,7 @@ int cmd_workload(int argc, char **argv)
 		return rc;
 	rc = workload_generate(&o, &t);
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "workload: %s", strerror(-rc));
+		return cli_error(CLI_ENVIRONMENT, "%s", strerror(-rc));
 	for (size_t i = 0; i < t.requests; i++) {
 		printf("{\"timestamp\": %.0f, \"input_length\": %" PRIu64 ", \"output_length\": %u, \"hash_ids\": [",
 		       t.arrival_ms[i], t.input_tokens[i], t.output_tokens[i]);

@@ -136,9 +136,9 @@ static void child(const struct trace *t, const char *dir, struct half *half)
 	int rc = open_engine(t, dir, &e);
 
 	if (rc)
-		half->rc = cli_fail(rc, "demo: cannot open the cache");
+		half->rc = cli_fail(rc, "cannot open the cache");
 	else if ((rc = serve(e, t, 0, t->requests, half, NULL)))
-		half->rc = cli_fail(rc, "demo: first half");
+		half->rc = cli_fail(rc, "first half");
 	_exit(half->rc);
 }
 
@@ -152,7 +152,7 @@ static int first_half(const struct trace *t, const char *dir, struct half *half,
 	fflush(NULL);
 	pid = fork();
 	if (pid < 0)
-		return cli_error(CLI_ENVIRONMENT, "demo: fork: %s", strerror(errno));
+		return cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno));
 	if (!pid)
 		child(t, dir, half);
 	for (;;) {
@@ -164,7 +164,7 @@ static int first_half(const struct trace *t, const char *dir, struct half *half,
 				return half->rc;
 			if (half->cut_short || cli_interrupted())
 				return CLI_OK;
-			return cli_error(CLI_PROBLEM, "demo: the first half ended by itself (status %#x)", status);
+			return cli_error(CLI_PROBLEM, "the first half ended by itself (status %#x)", status);
 		}
 		if (served > middle || cli_interrupted())
 			break;
@@ -182,7 +182,7 @@ static int second_half(const struct trace *t, const char *dir, size_t from, stru
 	int rc = open_engine(t, dir, &e), closed;
 
 	if (rc)
-		return cli_fail(rc, "demo: cannot recover the store");
+		return cli_fail(rc, "cannot recover the store");
 	engine_stats(e, &half->stats);
 	half->disk_blocks = half->stats.recovered_blocks;
 	rc = serve(e, t, from, t->requests, half, p);
@@ -192,7 +192,7 @@ static int second_half(const struct trace *t, const char *dir, size_t from, stru
 	half->totals = *engine_totals(e);
 	closed = engine_close(e);
 	rc = rc ? rc : closed;
-	return rc ? cli_fail(rc, "demo: second half") : CLI_OK;
+	return rc ? cli_fail(rc, "second half") : CLI_OK;
 }
 
 /* ---- the result -------------------------------------------------------------------------------- */
@@ -203,6 +203,7 @@ struct sums {
 	uint64_t durable, recovered;
 	double read_s, write_s, recovery_s, cpu_s, wall_s;
 	bool cut_short;
+	bool interrupted;
 };
 
 static void add_half(struct sums *s, const struct half *h)
@@ -249,7 +250,7 @@ static json_t *as_json(const struct sums *s)
 						      rate > 0 ? kv * 1e-9 / rate : 0, "break_even_gbps",
 						      again > 0 ? kv * 1e-9 / again : 0));
 	}
-	o = json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:b, s:o}", "requests",
+	o = json_pack("{s:I, s:I, s:I, s:f, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:b, s:b, s:o}", "requests",
 		      (json_int_t)s->requests, "blocks", (json_int_t)s->blocks, "hit_blocks", (json_int_t)s->hits,
 		      "hit_rate", s->blocks ? (double)s->hits / (double)s->blocks : 0.0, "bytes_read",
 		      (json_int_t)s->bytes_read, "bytes_written", (json_int_t)s->bytes_written, "read_gbps", rate,
@@ -257,7 +258,7 @@ static json_t *as_json(const struct sums *s)
 		      "corrupt_objects", (json_int_t)(s->wrong + s->detected), "durable_blocks_before_kill",
 		      (json_int_t)s->durable, "recovered_blocks", (json_int_t)s->recovered, "recovery_seconds",
 		      s->recovery_s, "cpu_seconds", s->cpu_s, "wall_seconds", s->wall_s, "cut_short", s->cut_short,
-		      "recompute", list);
+		      "interrupted", s->interrupted, "recompute", list);
 	return o;
 }
 
@@ -300,7 +301,9 @@ static int print(const struct sums *s)
 	cli_table_init(&t, 3, left);
 	cli_table_cell(&t, "requests");
 	cli_table_cell(&t, "%s", cli_number(a, s->requests));
-	cli_table_cell(&t, "%s", s->cut_short ? "cut short: this disk is slow" : "of a generated chat workload");
+	cli_table_cell(&t, "%s", s->interrupted ? "interrupted: the figures are of these"
+				 : s->cut_short ? "cut short: this disk is slow"
+						: "of a generated chat workload");
 	cli_table_cell(&t, "hits");
 	cli_table_cell(&t, "%s", cli_number(a, s->hits));
 	cli_table_cell(&t, "of %s blocks (%.1f %%)", cli_number(b, s->blocks),
@@ -310,15 +313,17 @@ static int print(const struct sums *s)
 	cli_table_cell(&t, "%s in %.1f s of loading", cli_bytes(a, (double)s->bytes_read), s->read_s);
 	cli_table_cell(&t, "written");
 	cli_table_cell(&t, "%.2f GB/s", gbps(s->bytes_written, s->write_s));
-	cli_table_cell(&t, "%s in %.1f s of saving", cli_bytes(a, (double)s->bytes_written), s->write_s);
+	cli_table_cell(&t, "%s in %.1f s with a save under way", cli_bytes(a, (double)s->bytes_written), s->write_s);
 	cli_table_cell(&t, "verified");
 	cli_table_cell(&t, "%s", cli_number(a, s->verified));
 	cli_table_cell(&t, "objects of %u KiB, every byte; %llu wrong", OBJECT_BYTES >> 10,
 		       (unsigned long long)(s->wrong + s->detected));
-	cli_table_cell(&t, "recovered");
-	cli_table_cell(&t, "%s", cli_number(a, s->recovered));
-	cli_table_cell(&t, "blocks after kill -9, in %s (%s were in the store at its last flush)",
-		       cli_duration(b, s->recovery_s), cli_number(a, s->durable));
+	if (s->recovery_s > 0) {
+		cli_table_cell(&t, "recovered");
+		cli_table_cell(&t, "%s", cli_number(a, s->recovered));
+		cli_table_cell(&t, "blocks after kill -9, in %s (%s at the last flush)", cli_duration(b, s->recovery_s),
+			       cli_number(a, s->durable));
+	}
 	cli_table_cell(&t, "time");
 	cli_table_cell(&t, "%s", cli_duration(a, s->wall_s));
 	cli_table_cell(&t, "%.1f s of CPU", s->cpu_s);
@@ -342,8 +347,7 @@ static int run(const struct demo_args *a, const struct trace *t, const char *dir
 	cli_progress_end(&p);
 	if (rc)
 		return rc;
-	if (cli_interrupted())
-		return cli_error(CLI_ENVIRONMENT, "demo: interrupted");
+	s.interrupted = cli_interrupted();
 	add_half(&s, &half[0]);
 	add_half(&s, &half[1]);
 	s.durable = half[0].disk_blocks;
@@ -353,9 +357,11 @@ static int run(const struct demo_args *a, const struct trace *t, const char *dir
 	s.wall_s = (double)(cli_now_ns() - start) * 1e-9;
 	rc = a->json ? cli_json(as_json(&s)) : print(&s);
 	if (!rc && s.wrong + s.detected)
-		rc = cli_error(CLI_PROBLEM, "demo: wrong bytes were found");
+		rc = cli_error(CLI_PROBLEM, "wrong bytes were found");
+	if (!rc && s.interrupted)
+		rc = cli_error(CLI_ENVIRONMENT, "interrupted");
 	if (!rc && !s.recovered && s.durable)
-		rc = cli_error(CLI_PROBLEM, "demo: nothing was recovered");
+		rc = cli_error(CLI_PROBLEM, "nothing was recovered");
 	return rc;
 }
 
@@ -369,14 +375,14 @@ static int enough_room(const char *dir)
 	int rc = tn_geometry_raw(LAYERS, OBJECT_BYTES, &g);
 
 	if (rc)
-		return cli_fail(rc, "demo");
+		return cli_fail(rc, NULL);
 	if (statvfs(dir, &v))
-		return cli_error(CLI_ENVIRONMENT, "demo: %s: %s", dir, strerror(errno));
+		return cli_error(CLI_ENVIRONMENT, "%s: %s", dir, strerror(errno));
 	need = engine_disk_bytes(&g, CAPACITY_BLOCKS);
 	room = (uint64_t)v.f_bavail * v.f_frsize;
 	if (need <= room)
 		return CLI_OK;
-	return cli_error(CLI_ENVIRONMENT, "demo: needs %s of disk, and where %s lies %s are free; give --dir",
+	return cli_error(CLI_ENVIRONMENT, "needs %s of disk, and where %s lies %s are free; give --dir",
 			 cli_bytes(a, (double)need), dir, cli_bytes(b, (double)room));
 }
 
@@ -396,11 +402,11 @@ int cmd_demo(int argc, char **argv)
 	w.requests = REQUESTS;
 	half = mmap(NULL, 2 * sizeof(*half), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (half == MAP_FAILED || workload_generate(&w, &t))
-		return cli_error(CLI_ENVIRONMENT, "demo: out of memory");
+		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	cli_catch_interrupts();
 	rc = cli_temp_dir(a.dir, dir, sizeof(dir));
 	if (rc) {
-		rc = cli_error(CLI_ENVIRONMENT, "demo: cannot make a directory in %s: %s", dir, strerror(-rc));
+		rc = cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s", dir, strerror(-rc));
 	} else {
 		rc = enough_room(dir);
 		if (!rc)

@@ -63,7 +63,7 @@ uint64_t engine_disk_bytes(const struct tn_geometry *g, uint64_t capacity_blocks
 /* What the library has to say beyond return values: a device that became slow, a slot quarantined. */
 static void print_log(void *arg, enum tn_log_level level, const char *where, const char *text)
 {
-	fprintf(stderr, "tenuto: %s: %s\n", level == TN_LOG_ERROR ? "error" : "warning", text);
+	cli_error(CLI_PROBLEM, "%s: %s", level == TN_LOG_ERROR ? "error" : "warning", text);
 }
 
 static int open_cache(struct engine *e, const struct engine_opts *o)
@@ -227,7 +227,7 @@ static int end_load(struct engine *e, struct tn_load *load)
 	return rc;
 }
 
-/* Loads n blocks into the load part, checking layer by layer as they arrive; returns how many are good. */
+/* Loads n blocks into the load part and checks them; returns how many are good. */
 static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_t *ids, uint32_t n)
 {
 	struct tn_load_opts o;
@@ -250,11 +250,12 @@ static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_
 			break;
 		}
 		good = rc < good ? rc : good;
-		if (layer + 1 == e->layout.geometry.layers)
-			e->total.read_ns += cli_now_ns() - start;
-		for (int i = 0; e->verify && i < good; i++)
-			check_object(e, (uint32_t)i, ids[i], layer);
 	}
+	e->total.read_ns += cli_now_ns() - start;
+	/* Comparing is no part of loading, so it begins when all is there. */
+	for (uint32_t layer = 0; e->verify && layer < e->layout.geometry.layers; layer++)
+		for (int i = 0; i < good; i++)
+			check_object(e, (uint32_t)i, ids[i], layer);
 	rc = end_load(e, load);
 	return rc ? rc : good;
 }
@@ -337,6 +338,9 @@ static int save_piece(struct engine *e, const struct tn_key *keys, const uint64_
 	for (uint32_t i = 0; i < n; i++) {
 		e->pages[i] = first + i;
 		fill_block(e, first + i, ids[i]);
+		rc = reap_saves(e); /* so that the clock of the saves stops when they have ended */
+		if (rc)
+			return rc;
 	}
 	tn_save_opts_init(&o);
 	o.parent = parent;

@@ -36,7 +36,8 @@ struct engine_totals {
 	uint64_t stored_blocks, rejected_blocks, failed_blocks;
 	uint64_t verified_objects; /* compared here; 0 without verify */
 	uint64_t wrong_objects;	   /* given back as good, but not what was saved */
-	uint64_t read_ns, write_ns; /* a load, a save was under way */
+	uint64_t read_ns;  /* a load was under way: from its begin until its last layer was there */
+	uint64_t write_ns; /* a save was under way; loads and the making of pages may have gone on beside it */
 	int error; /* of the first failed save */
 };
 

@@ -122,14 +122,13 @@ static int store_value(const struct cli_opt *o, const char *value, void *args, c
 static int usage(const struct cli_verb *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static int usage(const struct cli_verb *v, const char *fmt, ...)
 {
+	char text[CLI_WHY + 160];
 	va_list ap;
 
-	fprintf(stderr, "tenuto %s: ", v->name);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "\ntry 'tenuto %s --help'\n", v->name);
-	return CLI_USAGE;
+	return cli_error(CLI_USAGE, "%s\ntry 'tenuto %s --help'", text, v->name);
 }
 
 static const struct cli_opt *find_opt(const struct cli_verb *v, const char *name, size_t len)
@@ -185,6 +184,7 @@ int cli_parse(const struct cli_verb *v, int argc, char **argv, void *args, int *
 	bool only_operands = false;
 	int n = 0;
 
+	cli_speak_as(v->name);
 	for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return help(v);

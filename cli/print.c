@@ -15,11 +15,23 @@
 
 #include <tenuto/error.h>
 
+static const char *verb; /* as typed; NULL before one is known */
+
+void cli_speak_as(const char *name)
+{
+	verb = name;
+}
+
+static void begin_message(void)
+{
+	fprintf(stderr, "tenuto%s%s: ", verb ? " " : "", verb ? verb : "");
+}
+
 int cli_error(enum cli_exit code, const char *fmt, ...)
 {
 	va_list ap;
 
-	fputs("tenuto: ", stderr);
+	begin_message();
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
@@ -52,14 +64,17 @@ int cli_fail(int rc, const char *fmt, ...)
 	const struct tn_error *e = tn_error_last();
 	va_list ap;
 
-	fputs("tenuto: ", stderr);
+	begin_message();
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	if (fmt) {
+		vfprintf(stderr, fmt, ap);
+		fputs(": ", stderr);
+	}
 	va_end(ap);
 	if (e->code == rc)
-		fprintf(stderr, ": %s (%s)\n", e->text, strerrorname_np(-rc));
+		fprintf(stderr, "%s (%s)\n", e->text, strerrorname_np(-rc));
 	else
-		fprintf(stderr, ": %s\n", strerror(-rc));
+		fprintf(stderr, "%s\n", strerror(-rc));
 	return (int)cli_exit_of(rc);
 }
 

@@ -8,8 +8,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <tenuto/admin.h>
 #include <tenuto/layout.h>
@@ -54,11 +57,13 @@ static const struct cli_verb verb = {
 void replay_sample(struct replay_result *r, const struct trace *t, size_t done, double wall_s)
 {
 	size_t k = r->samples;
+	double arrival_s = t->arrival_ms[done - 1] * 1e-3;
 
 	if (k > REPLAY_SAMPLES || (done < t->requests && done * REPLAY_SAMPLES < (k + 1) * t->requests))
 		return;
 	r->sample[k] = (struct replay_sample){
-		.trace_s = t->arrival_ms[done - 1] * 1e-3,
+		.requests = done,
+		.trace_s = k && r->sample[k - 1].trace_s > arrival_s ? r->sample[k - 1].trace_s : arrival_s,
 		.wall_s = wall_s,
 		.read_s = r->read_seconds,
 		.write_s = r->write_seconds,
@@ -108,6 +113,8 @@ static json_t *as_json(const struct replay_args *a, const struct replay_result *
 	json_object_set_new(o, "hit_rate", json_real(r->blocks ? (double)r->hit_blocks / (double)r->blocks : 0));
 	json_object_set_new(o, "read_gbps", json_real(gbps(r->bytes_read, r->read_seconds)));
 	json_object_set_new(o, "write_gbps", json_real(gbps(r->bytes_written, r->write_seconds)));
+	json_object_set_new(o, "read_seconds", json_real(r->read_seconds));
+	json_object_set_new(o, "write_seconds", json_real(r->write_seconds));
 	json_object_set_new(o, "cpu_seconds", json_real(r->cpu_seconds));
 	json_object_set_new(o, "wall_seconds", json_real(r->wall_seconds));
 	json_object_set_new(o, "policy", json_string(a->policy));
@@ -138,8 +145,8 @@ static void print_io(struct cli_table *t, const struct replay_args *a, const str
 		       cli_duration(d, r->read_seconds));
 	cli_table_cell(t, "written");
 	cli_table_cell(t, "%s", cli_bytes(b, (double)r->bytes_written));
-	cli_table_cell(t, "%.2f GB/s over %s of saving", gbps(r->bytes_written, r->write_seconds),
-		       cli_duration(d, r->write_seconds));
+	cli_table_cell(t, "%.2f GB/s over %s %s", gbps(r->bytes_written, r->write_seconds),
+		       cli_duration(d, r->write_seconds), a->host_blocks ? "of the run" : "with a save under way");
 	row(t, "objects verified", r->verified_objects,
 	    a->verify ? "every restored byte compared" : "checksums; --verify compares every byte");
 	row(t, "objects corrupt", r->wrong_objects + r->corrupt_detected,
@@ -159,7 +166,7 @@ static int print(const struct replay_args *a, const struct replay_result *r)
 	char d[32], note[96];
 
 	cli_table_init(&t, 3, left);
-	row(&t, "requests", r->requests, r->interrupted ? "interrupted" : "");
+	row(&t, "requests", r->requests, r->interrupted ? "interrupted: the figures are of these" : "");
 	row(&t, "blocks", r->blocks, "of 512 tokens");
 	row(&t, "distinct blocks", r->distinct_blocks, "");
 	snprintf(note, sizeof(note), "%.2f %% of the blocks", r->blocks ? 100.0 * (double)r->hit_blocks / (double)r->blocks : 0);
@@ -174,7 +181,8 @@ static int print(const struct replay_args *a, const struct replay_result *r)
 	if (!a->no_io)
 		print_io(&t, a, r);
 	if (r->capacity_blocks)
-		row(&t, "capacity", r->capacity_blocks, "blocks");
+		row(&t, "capacity", r->capacity_blocks,
+		    a->capacity_blocks > r->capacity_blocks ? "blocks: the store that was there holds no more" : "blocks");
 	cli_table_cell(&t, "policy");
 	cli_table_cell(&t, "%s", a->policy);
 	cli_table_cell(&t, "%s", a->no_io ? "index only, no bytes moved" : "");
@@ -185,28 +193,41 @@ static int print(const struct replay_args *a, const struct replay_result *r)
 	return cli_finish(CLI_OK);
 }
 
+static int check_no_io(const struct replay_args *a)
+{
+	const struct {
+		const char *name;
+		bool given;
+	} needs_io[] = {{"dir", a->dirs.n > 0}, {"verify", a->verify}, {"speed", a->speed > 0}, {"io-engine", a->io_engine}};
+
+	for (size_t i = 0; a->no_io && i < sizeof(needs_io) / sizeof(needs_io[0]); i++)
+		if (needs_io[i].given)
+			return cli_error(CLI_USAGE, "--%s and --no-io exclude each other: without I/O no bytes are moved",
+					 needs_io[i].name);
+	if (!strcmp(a->policy, "belady") && a->host_blocks)
+		return cli_error(CLI_USAGE, "--policy belady and --host-blocks exclude each other: belady has one tier");
+	return CLI_OK;
+}
+
 /* What the options mean together. */
 static int check_args(const struct replay_args *a)
 {
 	bool known = false;
+	char names[160] = "";
+	size_t n = 0;
 
 	for (size_t i = 0; tn_policy_name(i); i++)
 		known |= !strcmp(a->policy, tn_policy_name(i));
 	if (!strcmp(a->policy, "belady") && !a->no_io)
-		return cli_error(CLI_USAGE, "replay: belady knows the future, so it works only with --no-io");
+		return cli_error(CLI_USAGE, "belady knows the future, so it works only with --no-io");
 	if (!known && strcmp(a->policy, "belady")) {
-		fprintf(stderr, "tenuto replay: --policy: no policy '%s'; there are belady", a->policy);
-		for (size_t i = 0; tn_policy_name(i); i++)
-			fprintf(stderr, ", %s", tn_policy_name(i));
-		fputc('\n', stderr);
-		return CLI_USAGE;
+		for (size_t i = 0; tn_policy_name(i) && n < sizeof(names); i++)
+			n += (size_t)snprintf(names + n, sizeof(names) - n, ", %s", tn_policy_name(i));
+		return cli_error(CLI_USAGE, "--policy: no policy '%s'; there are belady%s", a->policy, names);
 	}
-	if (a->no_io && (a->dirs.n || a->verify || a->speed > 0))
-		return cli_error(CLI_USAGE, "replay: --%s has no meaning with --no-io",
-				 a->dirs.n ? "dir" : a->verify ? "verify" : "speed");
 	if (a->model && a->geometry.layers)
-		return cli_error(CLI_USAGE, "replay: give either --geometry or --model, not both");
-	return CLI_OK;
+		return cli_error(CLI_USAGE, "give either --geometry or --model, not both");
+	return check_no_io(a);
 }
 
 static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
@@ -216,16 +237,16 @@ static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
 	if (!a->model) {
 		rc = tn_geometry_raw(a->geometry.layers ? (uint32_t)a->geometry.layers : 8,
 				     a->geometry.layers ? a->geometry.object_bytes : 16384, g);
-		return rc ? cli_fail(rc, "replay: --geometry") : CLI_OK;
+		return rc ? cli_fail(rc, "--geometry") : CLI_OK;
 	}
 	rc = tn_model_find(a->model, g);
 	if (rc)
-		return cli_fail(rc, "replay: --model");
+		return cli_fail(rc, "--model");
 	/* A hash id of the trace names 512 tokens: one page, one block. */
 	g->page_tokens = TRACE_BLOCK_TOKENS;
 	g->pages_per_block = 1;
 	rc = tn_geometry_check(g);
-	return rc ? cli_fail(rc, "replay: --model %s", a->model) : CLI_OK;
+	return rc ? cli_fail(rc, "--model %s", a->model) : CLI_OK;
 }
 
 static int run(const struct replay_args *a, const char *name, const struct trace *t)
@@ -237,7 +258,7 @@ static int run(const struct replay_args *a, const char *name, const struct trace
 	int rc;
 
 	if (!r)
-		return cli_error(CLI_ENVIRONMENT, "replay: out of memory");
+		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	r->capacity_blocks = a->capacity_blocks;
 	rc = geometry_of(a, &g);
 	if (!rc)
@@ -251,20 +272,54 @@ static int run(const struct replay_args *a, const char *name, const struct trace
 	r->wall_seconds = (double)(cli_now_ns() - start_ns) * 1e-9;
 	r->cpu_seconds = cli_cpu_seconds() - cpu;
 	rc = a->json ? cli_json(as_json(a, r)) : print(a, r);
-	if (!rc && a->report)
+	if (!rc && r->interrupted)
+		rc = cli_error(CLI_ENVIRONMENT, "interrupted after %" PRIu64 " of %zu requests%s", r->requests, t->requests,
+			       a->report ? "; no report was written" : "");
+	else if (!rc && a->report)
 		rc = report_write(a, name, t, r);
-	if (!rc && (r->wrong_objects || r->corrupt_detected || r->io_errors))
+	if (r->wrong_objects || r->corrupt_detected || r->io_errors)
 		rc = CLI_PROBLEM;
 	free(r);
 	return rc;
 }
 
+/* Told now, not after an hour. *made: the file was not there before. */
+static int try_report(const char *path, bool *made)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+	*made = fd >= 0;
+	if (fd < 0 && errno == EEXIST)
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return cli_error(CLI_ENVIRONMENT, "--report %s: %s", path, strerror(errno));
+	close(fd);
+	return CLI_OK;
+}
+
+/* Loads the trace and runs it. */
+static int replay(const struct replay_args *a, const char *name)
+{
+	struct trace t;
+	char error[320];
+	int rc = trace_load(&t, name, a->limit, error, sizeof(error));
+
+	if (rc)
+		return cli_error(cli_exit_of(rc), "%s", error);
+	if (t.backwards)
+		cli_error(CLI_OK, "note: %" PRIu64 " requests arrive before the one above them, first at %s:%" PRIu64,
+			  t.backwards, name, t.backwards_line);
+	cli_catch_interrupts();
+	rc = run(a, name, &t);
+	trace_free(&t);
+	return rc;
+}
+
 int cmd_replay(int argc, char **argv)
 {
-	struct replay_args a = {.policy = "default", .io_engine = "auto", .seed = 1};
-	struct trace t;
-	FILE *report = NULL;
-	char error[320];
+	struct replay_args a = {.policy = "default", .seed = 1};
+	bool made = false;
+	struct stat st;
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
 
 	if (rc != CLI_GO)
@@ -272,18 +327,10 @@ int cmd_replay(int argc, char **argv)
 	rc = check_args(&a);
 	if (rc)
 		return rc;
-	if (a.report && !(report = fopen(a.report, "ae"))) /* told now, not after an hour */
-		return cli_error(CLI_ENVIRONMENT, "replay: --report %s: %s", a.report, strerror(errno));
-	if (report)
-		fclose(report);
-	rc = trace_load(&t, argv[1], a.limit, error, sizeof(error));
-	if (rc)
-		return cli_error(cli_exit_of(rc), "%s", error);
-	if (t.backwards)
-		fprintf(stderr, "tenuto: note: %" PRIu64 " requests arrive before the one above them, first at %s:%" PRIu64 "\n",
-			t.backwards, argv[1], t.backwards_line);
-	cli_catch_interrupts();
-	rc = run(&a, argv[1], &t);
-	trace_free(&t);
+	rc = a.report ? try_report(a.report, &made) : CLI_OK;
+	if (!rc)
+		rc = replay(&a, argv[1]);
+	if (made && !stat(a.report, &st) && !st.st_size)
+		unlink(a.report); /* nothing came to be written */
 	return rc;
 }

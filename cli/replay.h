@@ -29,7 +29,8 @@ struct replay_args {
 
 /* A moment of the run: totals so far. */
 struct replay_sample {
-	double trace_s;
+	size_t requests;
+	double trace_s; /* latest arrival so far */
 	double wall_s;
 	double read_s, write_s;
 	uint64_t blocks, hit_blocks;
@@ -44,9 +45,10 @@ struct replay_result {
 	uint64_t bytes_read, bytes_written, block_bytes;
 	uint64_t verified_objects, wrong_objects, corrupt_detected, io_errors;
 	uint64_t recovered_blocks;
-	double read_seconds, write_seconds; /* a load, a save was under way */
+	double read_seconds;  /* a load was under way */
+	double write_seconds; /* a save was under way; with host memory, which is written to disk later: all of the run */
 	double cpu_seconds, wall_seconds;
-	uint64_t capacity_blocks; /* 0: unlimited */
+	uint64_t capacity_blocks; /* of the store; 0: unlimited */
 	uint64_t late_requests; /* with --speed: began after their time */
 	bool interrupted;
 	struct replay_sample sample[REPLAY_SAMPLES + 1];

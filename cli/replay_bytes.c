@@ -25,11 +25,13 @@ static int default_capacity(const struct trace *t, const struct tn_geometry *g, 
 		struct statvfs v;
 
 		if (statvfs(dirs[i], &v))
-			return cli_error(CLI_ENVIRONMENT, "replay: %s: %s", dirs[i], strerror(errno));
+			return cli_error(CLI_ENVIRONMENT, "%s: %s", dirs[i], strerror(errno));
 		room += (uint64_t)v.f_bavail * v.f_frsize;
 	}
-	if (need > room / 10 * 9)
-		return cli_error(CLI_USAGE, "replay: all %llu distinct blocks need %s, %s are free; give --capacity-blocks",
+	room = room / 10 * 9; /* a disk that is filled to the brim is slow */
+	if (need > room)
+		return cli_error(CLI_USAGE, "all %llu distinct blocks need %s (a quarter and 256 blocks of it for slots that wait "
+				 "to be used again), and nine tenths of what is free are %s; give --capacity-blocks",
 				 (unsigned long long)t->distinct, cli_bytes(a, (double)need), cli_bytes(b, (double)room));
 	*capacity = t->distinct;
 	return CLI_OK;
@@ -50,7 +52,7 @@ static void wait_arrival(const struct trace *t, size_t i, double speed, uint64_t
 	r->late_requests += left < -10000000;
 }
 
-static void take(struct replay_result *r, struct engine *e)
+static void take(struct replay_result *r, struct engine *e, bool host, double run_s)
 {
 	const struct engine_totals *s = engine_totals(e);
 	struct tn_stats st;
@@ -61,11 +63,13 @@ static void take(struct replay_result *r, struct engine *e)
 	r->host_hit_blocks = s->host_hit_blocks;
 	r->wrong_objects = s->wrong_objects;
 	r->read_seconds = (double)s->read_ns * 1e-9;
-	r->write_seconds = (double)s->write_ns * 1e-9;
+	/* A save into host memory ends before its bytes are on disk. */
+	r->write_seconds = host ? run_s : (double)s->write_ns * 1e-9;
 	if (engine_stats(e, &st))
 		return;
 	r->blocks_written = st.saved_blocks;
 	r->blocks_rejected = st.admission_rejected_blocks;
+	r->capacity_blocks = st.capacity_blocks;
 	r->blocks_held = st.disk_blocks;
 	r->blocks_failed = st.save_failed_blocks;
 	r->blocks_unread = st.saved_blocks > st.blocks_read_back ? st.saved_blocks - st.blocks_read_back : 0;
@@ -81,24 +85,27 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 {
 	uint64_t start_ns = cli_now_ns();
 	struct cli_progress p;
+	size_t i;
 	int rc = 0;
 
 	cli_progress_begin(&p, "replay", t->blocks);
-	for (size_t i = 0; !rc && i < t->requests && !cli_interrupted(); i++) {
+	for (i = 0; !rc && i < t->requests && !cli_interrupted(); i++) {
 		if (a->speed > 0)
 			wait_arrival(t, i, a->speed, start_ns, r);
 		rc = engine_request(e, t->ids + t->first[i], t->length[i], trace_partial(t, i), NULL);
 		if ((i + 1) * REPLAY_SAMPLES >= (r->samples + 1) * t->requests) {
-			take(r, e);
-			replay_sample(r, t, i + 1, (double)(cli_now_ns() - start_ns) * 1e-9);
+			double run_s = (double)(cli_now_ns() - start_ns) * 1e-9;
+
+			take(r, e, a->host_blocks, run_s);
+			replay_sample(r, t, i + 1, run_s);
 		}
 		cli_progress_step(&p, t->first[i]);
 	}
 	cli_progress_end(&p);
-	r->interrupted = cli_interrupted();
+	r->interrupted = !rc && i < t->requests;
 	if (!rc)
 		rc = engine_flush(e);
-	take(r, e);
+	take(r, e, a->host_blocks, (double)(cli_now_ns() - start_ns) * 1e-9);
 	return rc;
 }
 
@@ -126,16 +133,16 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 		return rc;
 	rc = engine_open(&o, &e);
 	if (rc)
-		return cli_fail(rc, "replay: cannot open the cache");
+		return cli_fail(rc, "cannot open the cache");
 	r->distinct_blocks = t->distinct;
 	r->capacity_blocks = o.capacity_blocks;
 	r->block_bytes = tn_geometry_block_bytes(g);
 	rc = serve(a, t, e, r);
 	if (rc)
-		rc = cli_fail(rc, "replay");
+		rc = cli_fail(rc, NULL);
 	closed = engine_close(e);
 	if (closed && !rc)
-		rc = cli_fail(closed, "replay: closing");
+		rc = cli_fail(closed, "closing");
 	return rc;
 }
 
@@ -150,15 +157,15 @@ int replay_bytes(const struct replay_args *a, const struct trace *t, const struc
 		struct stat st;
 
 		if (stat(a->dirs.item[i], &st))
-			return cli_error(cli_exit_of(-errno), "replay: --dir %s: %s", a->dirs.item[i], strerror(errno));
+			return cli_error(cli_exit_of(-errno), "--dir %s: %s", a->dirs.item[i], strerror(errno));
 		if (!S_ISDIR(st.st_mode))
-			return cli_error(cli_exit_of(-ENOTDIR), "replay: --dir %s: is not a directory", a->dirs.item[i]);
+			return cli_error(cli_exit_of(-ENOTDIR), "--dir %s: is not a directory", a->dirs.item[i]);
 	}
 	if (a->dirs.n)
 		return run(a, t, g, a->dirs.item, a->dirs.n, r);
 	rc = cli_temp_dir(NULL, temp, sizeof(temp));
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "replay: cannot make a directory in %s: %s", temp, strerror(-rc));
+		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s", temp, strerror(-rc));
 	rc = run(a, t, g, &one, 1, r);
 	cli_remove_tree(temp);
 	return rc;

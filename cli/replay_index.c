@@ -44,7 +44,7 @@ static int belady(const struct replay_args *a, const struct trace *t, struct rep
 	int rc;
 
 	if (!each)
-		return cli_error(CLI_ENVIRONMENT, "replay: out of memory");
+		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	rc = tn_policy_sim_belady(t->ids, t->length, t->requests, a->capacity_blocks, each, &s);
 	for (size_t i = 0; !rc && i < t->requests; i++) {
 		r->blocks += t->length[i];
@@ -53,7 +53,7 @@ static int belady(const struct replay_args *a, const struct trace *t, struct rep
 	}
 	free(each);
 	if (rc)
-		return cli_fail(rc, "replay");
+		return cli_fail(rc, NULL);
 	take(r, &s);
 	return CLI_OK;
 }
@@ -67,10 +67,11 @@ static int simulate(const struct trace *t, struct tn_policy_sim *disk, struct tn
 {
 	uint64_t start_ns = cli_now_ns();
 	struct cli_progress p;
+	size_t i;
 	int rc = 0;
 
 	cli_progress_begin(&p, "replay", t->requests);
-	for (size_t i = 0; !rc && i < t->requests && !cli_interrupted(); i++) {
+	for (i = 0; !rc && i < t->requests && !cli_interrupted(); i++) {
 		const uint64_t *ids = t->ids + t->first[i];
 		struct tn_policy_sim_result d, h = {0};
 
@@ -86,7 +87,7 @@ static int simulate(const struct trace *t, struct tn_policy_sim *disk, struct tn
 		cli_progress_step(&p, i + 1);
 	}
 	cli_progress_end(&p);
-	r->interrupted = cli_interrupted();
+	r->interrupted = !rc && i < t->requests;
 	return rc;
 }
 
@@ -109,5 +110,5 @@ int replay_index(const struct replay_args *a, const struct trace *t, struct repl
 	}
 	tn_policy_sim_destroy(host);
 	tn_policy_sim_destroy(disk);
-	return rc ? cli_fail(rc, "replay") : CLI_OK;
+	return rc ? cli_fail(rc, NULL) : CLI_OK;
 }

@@ -77,7 +77,7 @@ static void tiles(FILE *f, const struct replay_args *a, const struct replay_resu
 		tile(f, b, "read, while loading");
 		snprintf(b, sizeof(b), "%.2f GB/s",
 			 r->write_seconds > 0 ? (double)r->bytes_written * 1e-9 / r->write_seconds : 0);
-		tile(f, b, "written, while saving");
+		tile(f, b, a->host_blocks ? "written, over the run" : "written, while saves are under way");
 		tile(f, cli_number(n, r->verified_objects), "objects verified");
 		tile(f, cli_number(n, r->wrong_objects + r->corrupt_detected), "objects corrupt");
 	}
@@ -89,28 +89,44 @@ static void tiles(FILE *f, const struct replay_args *a, const struct replay_resu
 
 /* ---- over time --------------------------------------------------------------------------------- */
 
+/* The samples to draw at increasing arrival times: of those at one moment the last, which counts what the others did. */
+static size_t in_order(const struct replay_result *r, const struct replay_sample **out)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->samples; i++) {
+		if (!n || r->sample[i].trace_s > out[n - 1]->trace_s)
+			n++;
+		out[n - 1] = &r->sample[i];
+	}
+	return n;
+}
+
 static void hits_over_time(FILE *f, const struct replay_result *r)
 {
+	const struct replay_sample *sample[REPLAY_SAMPLES + 1];
 	double x[REPLAY_SAMPLES + 1], each[REPLAY_SAMPLES + 1], sum[REPLAY_SAMPLES + 1];
 	struct replay_sample last = {0};
+	size_t n = in_order(r, sample);
+	bool timed = n > 1; /* a trace may give one time to all */
 	const struct svg_series s[] = {
-		{.name = "in this interval", .color = 3, .x = x, .y = each, .n = r->samples},
-		{.name = "since the start", .color = 1, .x = x, .y = sum, .n = r->samples},
+		{.name = "in this interval", .color = 3, .x = x, .y = each, .n = timed ? n : r->samples},
+		{.name = "since the start", .color = 1, .x = x, .y = sum, .n = timed ? n : r->samples},
 	};
 	const struct svg_chart c = {
-		.title = "Hit rate over time",
-		.x_label = "arrival time in the trace (min)",
+		.title = timed ? "Hit rate over time" : "Hit rate over the requests",
+		.x_label = timed ? "arrival time in the trace (min)" : "requests served (they all arrive at one time)",
 		.y_label = "hit rate",
 		.y_percent = true,
 		.series = s,
 		.nseries = 2,
 	};
 
-	for (size_t i = 0; i < r->samples; i++) {
-		const struct replay_sample *p = &r->sample[i];
+	for (size_t i = 0; i < s[0].n; i++) {
+		const struct replay_sample *p = timed ? sample[i] : &r->sample[i];
 		uint64_t blocks = p->blocks - last.blocks;
 
-		x[i] = p->trace_s / 60;
+		x[i] = timed ? p->trace_s / 60 : (double)p->requests;
 		each[i] = blocks ? (double)(p->hit_blocks - last.hit_blocks) / (double)blocks : 0;
 		sum[i] = p->blocks ? (double)p->hit_blocks / (double)p->blocks : 0;
 		last = *p;
@@ -157,7 +173,7 @@ static int simulate(const struct trace *t, const char *policy, uint64_t capacity
 		    struct tn_policy_sim_stats *stats)
 {
 	struct tn_policy_sim_opts o;
-	struct tn_policy_sim *sim;
+	struct tn_policy_sim *sim = NULL;
 	int rc;
 
 	if (!strcmp(policy, "belady"))
@@ -169,10 +185,10 @@ static int simulate(const struct trace *t, const char *policy, uint64_t capacity
 	o.seed = seed;
 	rc = tn_policy_sim_create(&o, &sim);
 	for (size_t i = 0; !rc && i < t->requests; i++)
-		rc = tn_policy_sim_request(sim, t->ids + t->first[i], t->length[i], trace_partial(t, i), NULL);
+		rc = cli_interrupted() ? -ECANCELED : tn_policy_sim_request(sim, t->ids + t->first[i], t->length[i], trace_partial(t, i), NULL);
 	if (!rc)
 		tn_policy_sim_stats(sim, stats);
-	tn_policy_sim_destroy(rc ? NULL : sim);
+	tn_policy_sim_destroy(sim);
 	return rc;
 }
 
@@ -251,7 +267,7 @@ static int waste(FILE *f, const struct trace *t, const struct replay_args *a, co
 {
 	static const char *const parts[2] = {"read back at least once", "never read back"};
 	struct svg_bar bars[POLICIES];
-	char note[128], b[32];
+	char note[192], b[32];
 	size_t n = 0;
 	int rc = 0;
 
@@ -265,8 +281,9 @@ static int waste(FILE *f, const struct trace *t, const struct replay_args *a, co
 	}
 	if (rc)
 		return rc;
-	snprintf(note, sizeof(note), "Blocks of %s; policies simulated at the run's capacity",
-		 cli_bytes(b, (double)r->block_bytes));
+	snprintf(note, sizeof(note), "Blocks of %s; policies simulated at the run's capacity%s",
+		 cli_bytes(b, (double)r->block_bytes),
+		 r->recovered_blocks ? ", on an empty store; this run began with the blocks of an earlier one" : "");
 	svg_bars(f, "Bytes written that were never read back", note, parts, bars, n);
 	return 0;
 }
@@ -305,17 +322,23 @@ static int page(FILE *f, const struct replay_args *a, const char *trace_name, co
 int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
 		 const struct replay_result *r)
 {
-	FILE *f = fopen(a->report, "we");
-	int rc;
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *f = open_memstream(&text, &bytes); /* half a page is none */
+	int rc = f ? page(f, a, trace_name, t, r) : -ENOMEM;
 
-	if (!f)
-		return cli_error(CLI_ENVIRONMENT, "replay: --report %s: %s", a->report, strerror(errno));
-	rc = page(f, a, trace_name, t, r);
+	if (f && fclose(f))
+		rc = rc ? rc : -ENOMEM;
 	if (rc) {
-		fclose(f);
-		return cli_fail(rc, "replay: report");
+		free(text);
+		return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted; no report was written")
+					 : cli_fail(rc, "report");
 	}
-	if (ferror(f) | fclose(f))
-		return cli_error(CLI_ENVIRONMENT, "replay: --report %s: cannot be written", a->report);
-	return CLI_OK;
+	f = fopen(a->report, "we");
+	if (!f || fwrite(text, 1, bytes, f) != bytes || fflush(f))
+		rc = cli_error(CLI_ENVIRONMENT, "--report %s: %s", a->report, strerror(errno));
+	if (f)
+		fclose(f);
+	free(text);
+	return rc;
 }

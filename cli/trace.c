@@ -228,6 +228,8 @@ int trace_next(struct trace_reader *r, struct trace_request *req)
 
 	if (rc <= 0)
 		return rc;
+	if (r->line == 1 && len >= 3 && !memcmp(r->text, "\xef\xbb\xbf", 3))
+		return fail(r, -EINVAL, "begins with a byte order mark (EF BB BF), which JSON does not have: remove these 3 bytes");
 	if (blank(r->text, len)) { /* fine at the end, and only there */
 		line = r->line;
 		while ((rc = read_line(r, &len)) > 0)

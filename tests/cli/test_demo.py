@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tenuto demo` from end to end, `tenuto store` and `tenuto bench store` in small."""
+import glob
 import json
 import os
 import shutil
+import signal
+import subprocess
 import time
 
-from cli import OK, PROBLEM, Skip, fail, main, need, says, tenuto, write
+from cli import ENVIRONMENT, OK, PROBLEM, TENUTO, Skip, fail, main, need, says, tenuto, write
 
 
 def the_demo_recovers_from_its_kill_with_everything_verified():
@@ -19,6 +22,21 @@ def the_demo_recovers_from_its_kill_with_everything_verified():
         fail(str(r))
     if r["verified_objects"] != 8 * r["hit_blocks"] or not r["recompute"][0]["recompute_s"] > 0:
         fail(str(r))
+    if os.listdir("tmp"):
+        fail("left: %s" % os.listdir("tmp"))
+
+
+def an_interrupted_demo_exits_3_with_what_it_has_and_leaves_nothing():
+    need("demo")
+    os.mkdir("tmp")
+    p = subprocess.Popen([TENUTO, "demo", "--json", "--dir", "tmp"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.time() + 20
+    while time.time() < deadline and not glob.glob("tmp/*/*/*"):
+        time.sleep(0.05)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    if p.returncode != ENVIRONMENT or err != "tenuto demo: interrupted\n" or not json.loads(out)["interrupted"]:
+        fail("%s %s %s" % (p.returncode, out, err))
     if os.listdir("tmp"):
         fail("left: %s" % os.listdir("tmp"))
 

@@ -154,13 +154,65 @@ def a_second_opener_is_told_who_has_the_store():
         ended(p, signal.SIGINT)
 
 
-def an_interrupted_replay_closes_its_store_and_reports():
+def an_interrupted_replay_closes_its_store_prints_what_it_has_and_exits_3():
     trace()
     os.mkdir("d")
-    r = ended(started("--dir", "d"), signal.SIGINT)
-    if r.rc != OK or not r.json()["interrupted"]:
+    r = ended(started("--dir", "d", "--report", "r.html"), signal.SIGINT)
+    j = r.json()
+    if r.rc != ENVIRONMENT or not j["interrupted"] or not 0 < j["requests"] < 200:
         fail(str(r))
+    says(r, "tenuto replay: interrupted after %d of 200 requests" % j["requests"], "no report")
+    if os.path.exists("r.html"):
+        fail("an empty report is left")
     replay("--dir", "d")
+
+
+def an_interrupted_replay_removes_its_temporary_directory():
+    trace()
+    os.mkdir("tmp")
+    p = subprocess.Popen([TENUTO, "replay", "t.jsonl", "--speed", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True, env=dict(os.environ, TMPDIR=os.path.abspath("tmp")))
+    deadline = time.time() + 20
+    while time.time() < deadline and not glob.glob("tmp/*/*/*"):
+        time.sleep(0.1)
+    time.sleep(0.5)
+    r = ended(p, signal.SIGINT)
+    if r.rc != ENVIRONMENT or "interrupted: the figures are of these" not in r.out or os.listdir("tmp"):
+        fail("left %s; %s" % (os.listdir("tmp"), r))
+
+
+def blocks_of_an_earlier_run_are_not_counted_as_written_or_unread():
+    trace(60)
+    os.mkdir("d")
+    more = ["t.jsonl", "--geometry", "4x16KiB", "--policy", "lru", "--dir", "d", "--json"]
+    first = tenuto("replay", *more).json()
+    again = tenuto("replay", *more, "--report", "r.html").json()
+    if not 0 < first["blocks_never_read_back"] < first["blocks_written"]:
+        fail(str(first))
+    if again["blocks_recovered"] != first["blocks_written"] or again["blocks_written"] or again["blocks_never_read_back"]:
+        fail(str(again))
+    if "this run began with the blocks of an earlier one" not in open("r.html").read():
+        fail("the page does not say that the run began warm")
+
+
+def the_seconds_that_a_speed_is_over_are_given():
+    trace(60)
+    for more in ([], ["--host-blocks", "40"]):
+        r = replay(*more).json()
+        for what in ("read", "write"):
+            gbps = r["bytes_%s" % ("read" if what == "read" else "written")] * 1e-9 / r[what + "_seconds"]
+            if abs(gbps - r[what + "_gbps"]) > 1e-6 * gbps or not 0 < r[what + "_seconds"] <= r["wall_seconds"]:
+                fail("%s: %s" % (what, r))
+
+
+def a_store_that_is_smaller_than_the_capacity_asked_for_is_told():
+    trace(60)
+    os.mkdir("d")
+    replay("--dir", "d")
+    more = ["t.jsonl", "--geometry", "4x16KiB", "--dir", "d", "--capacity-blocks", "1000000"]
+    r = tenuto("replay", *more, "--json").json()
+    if not CAPACITY <= r["capacity_blocks"] < 1000000 or "holds no more" not in tenuto("replay", *more).out:
+        fail(str(r))
 
 
 def a_killed_replay_leaves_a_store_that_opens():

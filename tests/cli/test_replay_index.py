@@ -67,6 +67,40 @@ def the_default_policy_beats_the_simple_ones_at_every_size():
             fail("%s blocks written at %s, LRU %s" % (r["blocks_written"], capacity, lru["blocks_written"]))
 
 
+def points(page, title):
+    """x of the points of each line of a chart."""
+    chart = page[page.index("<h2>%s</h2>" % title):]
+    chart = chart[:chart.index("</figure>")]
+    return [[float(p.split(",")[0]) for p in line.split()] for line in re.findall(r'points="([^"]*)"', chart)]
+
+
+def requests_at_one_time_are_one_point_of_the_report():
+    need("replay")
+    lines = tenuto("workload", "--requests", "200").out.splitlines()
+
+    def at(times):
+        write("t.jsonl", "".join(re.sub(r'"timestamp": \d+', '"timestamp": %d' % t, line) + "\n" for line, t in zip(lines, times)))
+        tenuto("replay", "t.jsonl", "--no-io", "--report", "r.html")
+        with open("r.html") as f:
+            return f.read()
+
+    for times in ([i // 50 * 1000 for i in range(200)], [1000 * (i ^ 7) for i in range(200)]):
+        for x in points(at(times), "Hit rate over time"):
+            if len(x) < 4 or any(b <= a for a, b in zip(x, x[1:])):
+                fail("%s" % x)
+    for x in points(at([5] * 200), "Hit rate over the requests"):
+        if len(x) < 90 or any(b <= a for a, b in zip(x, x[1:])):
+            fail("%s" % x)
+
+
+def an_error_leaves_no_empty_report():
+    need("replay")
+    write("t.jsonl", "hello\n")
+    tenuto("replay", "t.jsonl", "--no-io", "--report", "r.html", rc=2)
+    if os.path.exists("r.html"):
+        fail("r.html is there")
+
+
 def a_report_is_one_page_that_loads_nothing():
     need("replay")
     write("t.jsonl", tenuto("workload", "--requests", "200").out)

@@ -57,6 +57,12 @@ def a_truncated_file_names_its_last_line():
     says(tenuto("replay", "t.jsonl", "--no-io", rc=USAGE), "t.jsonl:10: ")
 
 
+def a_byte_order_mark_is_named_with_file_and_line():
+    need("replay")
+    write("t.jsonl", "\ufeff" + LINE)
+    says(tenuto("replay", "t.jsonl", "--no-io", rc=USAGE), "tenuto replay: t.jsonl:1: ", "byte order mark")
+
+
 def an_empty_file_is_an_error():
     need("replay")
     for text in ("", "\n", " \n\n"):

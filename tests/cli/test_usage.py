@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Help, verbs and options, numbers on the command line, exit codes."""
 import os
+import subprocess
 
-from cli import LINE, OK, ENVIRONMENT, USAGE, Skip, fail, main, need, says, tenuto, verbs, write
+from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, says, tenuto, verbs, write
 
 NESTED = {"store": ["info", "verify", "check"], "bench": ["store", "match"]}
 
@@ -28,6 +29,16 @@ def every_verb_refuses_an_option_that_it_does_not_have():
     for v in all_verbs():
         if v[-1] not in NESTED or len(v) > 1:
             says(tenuto(*v, "--no-such-option", rc=USAGE), "no-such-option")
+
+
+def every_message_begins_with_the_program_and_the_verb():
+    write("t.jsonl", LINE)
+    for args in (["replay", "absent"], ["replay", "t.jsonl", "--policy", "mru"], ["replay", "t.jsonl", "--model", "gpt-7"],
+                 ["replay", "t.jsonl", "--dir", "absent"], ["store info", "absent"], ["store verify", "."], ["doctor", "absent"],
+                 ["replay", "--no-such"], ["bench store", "--object", "5000"], ["demo", "--dir", "absent"]):
+        done = subprocess.run([TENUTO] + args[0].split() + args[1:], capture_output=True, text=True)
+        if not done.returncode or not done.stderr.startswith("tenuto %s: " % args[0]):
+            fail("%s: %s" % (args, done.stderr))
 
 
 def no_arguments_print_the_verbs_and_are_a_usage_error():
@@ -74,8 +85,9 @@ def the_meaning_of_options_together_is_checked():
     write("t.jsonl", LINE)
     says(tenuto("replay", "t.jsonl", "--policy", "mru", "--no-io", rc=USAGE), "mru", "lru", "s3fifo", "belady")
     says(tenuto("replay", "t.jsonl", "--policy", "belady", rc=USAGE), "--no-io")
-    says(tenuto("replay", "t.jsonl", "--no-io", "--dir", ".", rc=USAGE), "--dir")
-    says(tenuto("replay", "t.jsonl", "--no-io", "--speed", "2", rc=USAGE), "--speed")
+    for more in (["--dir", "."], ["--verify"], ["--speed", "2"], ["--io-engine", "auto"]):
+        says(tenuto("replay", "t.jsonl", "--no-io", *more, rc=USAGE), "tenuto replay: %s and --no-io" % more[0])
+    says(tenuto("replay", "t.jsonl", "--no-io", "--policy", "belady", "--host-blocks", "3", rc=USAGE), "--host-blocks", "belady")
     says(tenuto("replay", "t.jsonl", "--model", "llama3-8b", "--geometry", "8x16KiB", rc=USAGE), "--model")
     says(tenuto("replay", "t.jsonl", "--model", "gpt-7", "--no-io", rc=USAGE), "gpt-7", "llama3-8b")
 
@@ -84,8 +96,6 @@ def a_result_that_cannot_be_written_is_an_error():
     if not os.path.exists("/dev/full"):
         raise Skip("no /dev/full")
     write("t.jsonl", LINE)
-    import subprocess
-    from cli import TENUTO
     with open("/dev/full", "w") as full:
         for args in (["--help"], ["replay", "t.jsonl", "--no-io", "--json"]):
             done = subprocess.run([TENUTO] + args, stdout=full, stderr=subprocess.PIPE, text=True)
