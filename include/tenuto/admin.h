@@ -250,7 +250,8 @@ TN_API void tn_admin_store_init(struct tn_admin_store *store);
  * tn_admin_store_info - what the devices of a store are and hold
  * @device: room for store->ndirs entries, in the order of the directories
  *
- * Any thread. Changes nothing and takes no ownership: works beside the process that has the store open.
+ * Any thread. Changes nothing and takes no ownership: works beside the process that has the store open. Waits up to a
+ * second for its locks before it says in_use: those of a process that was just killed go with its last transfers.
  *
  * Return: 0, or of the first directory that cannot be told: -ENOENT, -EACCES, -EUCLEAN, -EPROTONOSUPPORT, -EIO,
  * -EINVAL, -ENOMEM.
@@ -260,7 +261,7 @@ TN_API int tn_admin_store_info(const struct tn_admin_store *store, struct tn_adm
 /**
  * tn_admin_store_verify - read every block and check every object's checksum
  *
- * Any thread; blocks. Takes the store's locks, changes nothing.
+ * Any thread; blocks. Takes the store's locks, for which it waits up to a second, and changes nothing.
  *
  * Return: 0 and *result (also when corruption was found), -EBUSY (in use), -ECANCELED, or as tn_cache_open.
  */
@@ -270,7 +271,7 @@ TN_API int tn_admin_store_verify(const struct tn_admin_store *store, struct tn_a
  * tn_admin_store_check - is the index sound and does it agree with the block headers
  * @flags: 0: change nothing; TN_ADMIN_REBUILD: also restore superblocks and make the index anew from headers
  *
- * Any thread; blocks. Takes the store's locks.
+ * Any thread; blocks. Takes the store's locks, for which it waits up to a second.
  *
  * Return: 0 and *result (also when problems were found), -EBUSY (in use), -ECANCELED, -EUCLEAN (both superblocks
  * damaged and no TN_ADMIN_REBUILD, or no copy of them anywhere), or as tn_cache_open.

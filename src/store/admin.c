@@ -12,6 +12,9 @@
 #include "ioengine/ioengine.h"
 #include "store/store_internal.h"
 
+/* A process that was killed holds its locks until its last transfers have ended, 150 ms were seen. */
+#define LOCK_TIMEOUT_NS 1000000000ull
+
 struct door {
 	char path[TN_DEVICES_MAX][480];
 	const char *dirs[TN_DEVICES_MAX];
@@ -47,7 +50,8 @@ static int door_open(const struct tn_admin_store *a, struct door *d)
 					 .clock = &tn_clock_system,
 					 .log = &d->log,
 					 .dirs = d->dirs,
-					 .ndirs = (uint32_t)a->ndirs};
+					 .ndirs = (uint32_t)a->ndirs,
+					 .lock_timeout_ns = LOCK_TIMEOUT_NS};
 	if (tn_ioengine_create(&eo, &d->io))
 		return tn_error_last()->code;
 	d->opts.io = d->io;

@@ -58,17 +58,17 @@ static void forget(struct registry *r)
 
 /* ---- info ------------------------------------------------------------------------------------------------------ */
 
-static bool in_use(struct tn_store_device *d)
+static bool in_use(struct tn_store_device *d, uint64_t *left_ns)
 {
 	uint32_t file;
-	int rc = tn_io_open(d->store->io, d->path, TN_IO_READ_ONLY | TN_IO_LOCK, &file);
+	int rc = tn_store_lock_wait(d, TN_IO_READ_ONLY, left_ns, &file);
 
 	if (rc == 0)
 		tn_io_close(d->store->io, file);
 	return rc == -EBUSY;
 }
 
-static void tell(struct tn_store_device *d, struct tn_admin_device *a)
+static void tell(struct tn_store_device *d, struct tn_admin_device *a, uint64_t *left_ns)
 {
 	struct tn_store *s = d->store;
 	const struct tn_disk_super *sb = &d->super;
@@ -83,7 +83,7 @@ static void tell(struct tn_store_device *d, struct tn_admin_device *a)
 	a->device_count = sb->device_count;
 	a->format_version = sb->head.version;
 	a->clean = sb->state == TN_DISK_CLEAN;
-	a->in_use = in_use(d);
+	a->in_use = in_use(d, left_ns);
 	a->superblock_damaged = d->super_damaged;
 	a->owner_pid = sb->owner_pid;
 	a->created_wall_ns = sb->created_wall_ns;
@@ -110,6 +110,7 @@ static void tell(struct tn_store_device *d, struct tn_admin_device *a)
 int tn_store_admin_info(const struct tn_store_opts *opts, struct tn_admin_device *device)
 {
 	struct tn_store_opts o = *opts;
+	uint64_t left_ns = o.lock_timeout_ns; /* for all devices together: they have one owner */
 	struct registry r;
 	struct tn_store *s;
 	int rc;
@@ -121,7 +122,7 @@ int tn_store_admin_info(const struct tn_store_opts *opts, struct tn_admin_device
 		for (uint32_t k = 0; k < s->ndevices; k++)
 			if (strncmp(s->dev[k].path, o.dirs[i], strlen(o.dirs[i])) == 0 &&
 			    strcmp(s->dev[k].path + strlen(o.dirs[i]), "/tenuto.store") == 0)
-				tell(&s->dev[k], &device[i]);
+				tell(&s->dev[k], &device[i], &left_ns);
 	if (rc == 0)
 		tn_store_close(s);
 	forget(&r);
@@ -153,16 +154,19 @@ int tn_store_admin_verify(const struct tn_store_opts *opts, const struct tn_admi
 
 /* ---- check -------------------------------------------------------------------------------------------------------- */
 
-/* Counts what the store's own recovery complains about. */
+/* Counts what the store's own recovery complains about, and passes it on. */
 struct listener {
 	const struct tn_log *next;
 	uint64_t problems;
+	bool told; /* what is damaged was said when the store was opened before */
 };
 
 static void listen(void *arg, enum tn_log_level level, const char *where, const char *text)
 {
 	struct listener *l = arg;
 
+	if (level == TN_LOG_WARN && l->told)
+		return;
 	if (level <= TN_LOG_WARN)
 		l->problems++;
 	if (l->next && l->next->fn && level <= l->next->level)
@@ -175,6 +179,7 @@ int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin
 	struct listener l = {.next = opts->log};
 	struct tn_log log = {listen, &l, TN_LOG_INFO};
 	struct tn_admin_check c = {0};
+	struct tn_error unopened = {0};
 	struct tn_store_opts o = *opts;
 	struct registry r;
 	struct tn_store *s;
@@ -187,23 +192,26 @@ int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin
 		c.blocks = s->committed;
 		rc = tn_store_walk(s, a, NULL, &c.stale);
 		tn_store_close(s);
+		l.told = true;
 	} else if (rebuild && rc == -EUCLEAN) {
 		rc = 0;
-		l.problems++;
+		unopened = *tn_error_last();
 	}
 	forget(&r);
-	c.problems = l.problems;
 	if (rc == 0 && rebuild) {
 		o.read_only = false;
 		o.rebuild = true;
 		rc = open_for(&o, &r, &s);
+		if (rc == 0 && unopened.code) /* else the error is what the caller hears */
+			tn_log(&log, TN_LOG_WARN, "%s", unopened.text);
 		if (rc == 0) {
 			c.blocks = s->committed;
-			c.repaired = c.problems;
+			c.repaired = l.problems;
 			rc = tn_store_close(s);
 		}
 		forget(&r);
 	}
+	c.problems = l.problems;
 	if (rc == 0)
 		*out = c;
 	return rc;

@@ -289,11 +289,33 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 
 /* ---- one device ------------------------------------------------------------------------------------------------- */
 
+/*
+ * Can a root that is not valid be what a power cut left of one that was being written? Then its first bytes are those of
+ * the old one or of the new one, or zero if there was none; and the store was not closed, since that ends with a whole one.
+ */
+static bool unfinished(const struct tn_store_device *d, const struct tn_disk_root *root, const struct tn_disk_root *other)
+{
+	static const struct tn_disk_head none;
+	bool zero = memcmp(&root->head, &none, sizeof(none)) == 0;
+
+	if (d->super.state == TN_DISK_CLEAN)
+		return zero && other->checkpoint == 1;
+	return zero || (root->head.magic == TN_DISK_MAGIC_ROOT && root->head.version == TN_DISK_VERSION);
+}
+
 static int read_roots(struct tn_store_device *d, struct tn_disk_root *root, bool valid[2])
 {
+	bool readable[2];
+
+	for (int i = 0; i < 2; i++) {
+		readable[i] =
+			tn_store_sync_io(d, TN_IO_READ, d->super.checkpoint_offset[i], &root[i], sizeof(root[i])) == 0;
+		valid[i] = readable[i] && tn_disk_root_check(&root[i], sizeof(root[i]), &d->super) == 0;
+	}
 	for (int i = 0; i < 2; i++)
-		valid[i] = tn_store_sync_io(d, TN_IO_READ, d->super.checkpoint_offset[i], &root[i], sizeof(root[i])) == 0 &&
-			   tn_disk_root_check(&root[i], sizeof(root[i]), &d->super) == 0;
+		if (!valid[i] && valid[!i] && !(readable[i] && unfinished(d, &root[i], &root[!i])))
+			tn_log(d->store->log, TN_LOG_WARN, "%s: one checkpoint is damaged: going on with the other and the log",
+			       d->path);
 	return valid[0] || valid[1] ? 0 : tn_fail(-EBADMSG, "%s: no checkpoint is left", d->path);
 }
 
@@ -383,6 +405,7 @@ static void adopt_segments(struct tn_store_table *t, const struct tn_disk_segmen
 {
 	struct tn_store_device *d = t->dev;
 	struct tn_store *s = d->store;
+	uint32_t cut = 0, damaged = 0;
 
 	for (uint32_t i = 0; i < s->segment_count; i++) {
 		struct tn_store_segment *sg = &d->segs[i];
@@ -402,12 +425,18 @@ static void adopt_segments(struct tn_store_table *t, const struct tn_disk_segmen
 		    header[i].header_bytes == r->seg.header_bytes &&
 		    tn_store_shape_get(s, r->seg.slot_bytes, r->seg.header_bytes, &shape) == 0)
 			sg->shape = shape;
-		else if (!valid) {
-			d->lost_segments++;
-			tn_log(s->log, TN_LOG_WARN, "%s: segment %u is %s: its blocks are forgotten", d->path, i,
-			       i >= d->allocated ? "cut off" : "damaged");
-		}
+		else if (!valid && i >= d->allocated)
+			cut++;
+		else if (!valid)
+			damaged++;
 	}
+	d->lost_segments = cut + damaged;
+	if (cut > 0)
+		tn_log(s->log, TN_LOG_WARN, "%s: the file is cut off: the blocks of %u segment%s beyond its end are forgotten",
+		       d->path, cut, cut == 1 ? "" : "s");
+	if (damaged > 0)
+		tn_log(s->log, TN_LOG_WARN, "%s: damaged headers: the blocks of %u segment%s are forgotten", d->path, damaged,
+		       damaged == 1 ? "" : "s");
 }
 
 /* Segment headers are checked before anything is written into a segment. */

@@ -337,6 +337,8 @@ struct tn_store_opts;
 int tn_store_set_path(struct tn_store_device *d, const char *dir);
 /* Opens, locks and identifies or creates the files of all devices; fills geometry and super. */
 int tn_store_super_open(struct tn_store *s, const struct tn_store_opts *opts);
+/* Opens the device's file with its lock; *left_ns, how long another owner is waited for, goes down by what it took. */
+int tn_store_lock_wait(struct tn_store_device *d, unsigned flags, uint64_t *left_ns, uint32_t *file);
 /* Both copies, one after the other, with a new generation. */
 int tn_store_super_write(struct tn_store_device *d, enum tn_disk_state state);
 /* The newer valid copy; repair says whether one copy must be written again. */

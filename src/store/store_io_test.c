@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <tenuto/admin.h>
 #include <unistd.h>
 
@@ -43,6 +45,22 @@ static struct tn_io *engine(enum tn_ioengine_kind kind)
 	return tn_ioengine_create(&o, &io) ? NULL : io;
 }
 
+/* The store of the tests as `tenuto store` names it. */
+static void from_outside(struct tn_admin_store *a)
+{
+	static char parent[256];
+	static const char *dirs[1] = {parent};
+	char *name;
+
+	tn_admin_store_init(a);
+	snprintf(parent, sizeof(parent), "%s", dir);
+	name = strrchr(parent, '/');
+	*name++ = 0;
+	a->dirs = dirs;
+	a->ndirs = 1;
+	a->instance = name;
+}
+
 /* What `tenuto store` sees. */
 static void look_from_outside(bool open)
 {
@@ -50,16 +68,8 @@ static void look_from_outside(bool open)
 	struct tn_admin_device d;
 	struct tn_admin_verify v;
 	struct tn_admin_check c;
-	char parent[256], *name;
-	const char *dirs[1] = {parent};
 
-	tn_admin_store_init(&a);
-	snprintf(parent, sizeof(parent), "%s", dir);
-	name = strrchr(parent, '/');
-	*name++ = 0;
-	a.dirs = dirs;
-	a.ndirs = 1;
-	a.instance = name;
+	from_outside(&a);
 	assert_int_equal(tn_admin_store_info(&a, &d), 0);
 	assert_int_equal(d.blocks, 60);
 	assert_int_equal(d.in_use, open);
@@ -114,6 +124,61 @@ static void the_store_lives_on_every_engine(void **state)
 		rig_free(r);
 		assert_int_equal(unlink(path), 0);
 	}
+}
+
+/* For what the kernel does with an owner that was killed: a process that holds the lock for so long. */
+static pid_t hold_lock(const char *path, unsigned usec)
+{
+	int fds[2], fd;
+	char ready = 0;
+	pid_t pid;
+
+	assert_int_equal(pipe(fds), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fd = open(path, O_RDONLY);
+		if (fd < 0 || flock(fd, LOCK_EX) || write(fds[1], "r", 1) != 1)
+			_exit(1);
+		usleep(usec);
+		_exit(0);
+	}
+	close(fds[1]);
+	assert_int_equal(read(fds[0], &ready, 1), 1);
+	close(fds[0]);
+	return pid;
+}
+
+static void the_tools_wait_for_the_locks_of_an_owner_that_was_just_killed(void **state)
+{
+	struct tn_io *io = engine(TN_IOENGINE_AUTO);
+	struct rig *r = rig_new_on(io, &tn_clock_system, dir);
+	struct tn_admin_store a;
+	struct tn_admin_device d;
+	struct tn_admin_verify v;
+	struct tn_admin_check c;
+	char path[300];
+	int status;
+
+	from_outside(&a);
+	snprintf(path, sizeof(path), "%s/tenuto.store", dir);
+	assert_int_equal(rig_open(r), 0);
+	assert_int_equal(rig_close(r), 0);
+	for (int tool = 0; tool < 3; tool++) {
+		pid_t pid = hold_lock(path, 200000);
+
+		if (tool == 0) {
+			assert_int_equal(tn_admin_store_info(&a, &d), 0);
+			assert_false(d.in_use);
+		} else {
+			assert_int_equal(tool == 1 ? tn_admin_store_verify(&a, &v) : tn_admin_store_check(&a, 0, &c), 0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+	}
+	rig_free(r);
+	tn_io_destroy(io);
+	assert_int_equal(unlink(path), 0);
 }
 
 /* ---- recovery time ------------------------------------------------------------------------------------------------ */
@@ -264,6 +329,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_store_lives_on_every_engine),
+		cmocka_unit_test(the_tools_wait_for_the_locks_of_an_owner_that_was_just_killed),
 		cmocka_unit_test(recovery_is_quick_from_log_checkpoint_and_headers),
 	};
 

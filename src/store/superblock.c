@@ -130,20 +130,28 @@ static uint32_t owner_pid(struct tn_store_device *d, void *pages)
 }
 
 /* Opens and locks, trying again until the deadline: a killed owner's last writes may still hold the lock. */
+int tn_store_lock_wait(struct tn_store_device *d, unsigned flags, uint64_t *left_ns, uint32_t *file)
+{
+	for (;;) {
+		int rc = tn_io_open(d->store->io, d->path, flags | TN_IO_LOCK, file);
+
+		if (rc != -EBUSY || *left_ns == 0)
+			return rc;
+		tn_store_poll(d->store, LOCK_RETRY_NS); /* nothing is in flight: this only waits */
+		*left_ns -= *left_ns < LOCK_RETRY_NS ? *left_ns : LOCK_RETRY_NS;
+	}
+}
+
 static int open_locked(struct tn_store_device *d, const struct tn_store_opts *o, void *pages)
 {
 	unsigned flags = (o->inspect ? 0 : TN_IO_LOCK) | (o->read_only ? TN_IO_READ_ONLY : TN_IO_CREATE);
-	uint64_t tries = o->lock_timeout_ns / LOCK_RETRY_NS;
+	uint64_t left = o->lock_timeout_ns;
 	struct tn_io_stat st;
 	uint32_t pid;
 	int rc;
 
-	for (;;) {
-		rc = tn_io_open(d->store->io, d->path, flags, &d->file);
-		if (rc != -EBUSY || tries-- == 0)
-			break;
-		tn_store_poll(d->store, LOCK_RETRY_NS); /* nothing is in flight: this only waits */
-	}
+	rc = o->inspect ? tn_io_open(d->store->io, d->path, flags, &d->file)
+			: tn_store_lock_wait(d, flags, &left, &d->file);
 	if (rc == -EBUSY) {
 		pid = owner_pid(d, pages);
 		return tn_fail(-EBUSY, "%s is in use by process %u: stop it, or use another instance name", d->path, pid);
@@ -194,7 +202,7 @@ static int identify(struct tn_store_device *d, void *pages, enum found *found)
 	if (rc)
 		return rc;
 	if (st.size_bytes < TN_DISK_LOG_OFFSET) {
-		memset(pages, 0, TN_DISK_PAGE);
+		memset(pages, st.size_bytes > 0 && st.size_bytes < TN_DISK_PAGE ? 0xff : 0, TN_DISK_PAGE);
 		if (st.size_bytes >= TN_DISK_PAGE)
 			rc = tn_store_sync_io(d, TN_IO_READ, 0, pages, TN_DISK_PAGE);
 		if (rc || all_zero(pages, TN_DISK_PAGE))
@@ -224,9 +232,6 @@ static int identify(struct tn_store_device *d, void *pages, enum found *found)
 			       (unsigned long long)st.size_bytes, (unsigned long long)d->super.segments_offset);
 	*found = d->super.state == TN_DISK_CREATING ? FOUND_CREATING : FOUND_STORE;
 	d->super_damaged = repair;
-	if (repair)
-		tn_log(d->store->log, TN_LOG_WARN, "%s: one superblock is damaged or older%s", d->path,
-		       d->store->read_only ? "" : "; both are written again");
 	return 0;
 }
 
@@ -496,8 +501,12 @@ int tn_store_super_open(struct tn_store *s, const struct tn_store_opts *o)
 			rc = open_locked(d, o, pages);
 		if (rc == 0)
 			rc = identify(d, pages, &found[i]);
-		if (rc == 0)
-			stores += found[i] == FOUND_STORE;
+		if (rc)
+			break;
+		stores += found[i] == FOUND_STORE;
+		if (d->super_damaged)
+			tn_log(s->log, TN_LOG_WARN, "%s: one superblock is damaged or older%s", d->path,
+			       s->read_only ? "" : "; both are written again");
 	}
 	tn_store_pages_put(s, pages, 2 * TN_DISK_PAGE);
 	if (rc)
@@ -507,7 +516,10 @@ int tn_store_super_open(struct tn_store *s, const struct tn_store_opts *o)
 	if (rc == 0 && stores > 0)
 		rc = order_set(s);
 	else if (rc == 0 && s->read_only)
-		rc = tn_fail(-ENOENT, "%s holds no store, and it may not be created read-only", s->dev[0].path);
+		rc = tn_fail(-ENOENT,
+			     "%s is no finished store: it is empty, or its creation was interrupted; remove it, or open a cache there, which "
+			     "makes it anew",
+			     s->dev[0].path);
 	else if (rc == 0)
 		rc = create_set(s, o);
 	if (rc)
