@@ -8,6 +8,7 @@
 #include <tenuto/events.h>
 #include <tenuto/layout.h>
 #include <tenuto/slack.h>
+#include <tenuto/pipeline.h>
 #include <tenuto/types.h>
 
 #endif

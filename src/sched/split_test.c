@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The split: never worse than restoring all or none, best where everything can be tried, and of bounded cost. */
+#include <errno.h>
+#include <string.h>
+
+#include <tenuto/pipeline.h>
+
+#include "base/rng.h"
+#include "tn_test.h"
+
+#define LAYERS_MOST 40
+#define EVALUATIONS_MOST 100
+#define ROUNDS 400
+
+/* An engine: so many ns a token, and so many more for each token that it attends to. */
+struct engine {
+	uint32_t layers;
+	double token_ns, attend_ns;
+	double noise; /* of each (input, prefix), up to this share */
+	uint64_t calls, tokens;
+	int fail;
+};
+
+static int compute(void *arg, uint64_t input, uint64_t prefix, uint64_t *ns)
+{
+	struct engine *e = arg;
+	double n = (double)input, one = n * e->token_ns + n * ((double)prefix + n / 2) * e->attend_ns;
+	struct tn_rng rng;
+
+	e->calls++;
+	assert_true(input >= 1);
+	assert_int_equal(input + prefix, e->tokens);
+	tn_rng_seed(&rng, input * 7919 + prefix);
+	one *= 1 + e->noise * tn_rng_unit(&rng);
+	for (uint32_t l = 0; l < e->layers; l++)
+		ns[l] = 1 + (uint64_t)one;
+	return e->fail;
+}
+
+struct prefix {
+	struct tn_split s;
+	struct engine engine;
+	uint64_t scratch[TN_SPLIT_SCRATCH(LAYERS_MOST)];
+};
+
+/* Roughly Llama-3-8B on an H100 (0.5 us a token and layer), 64 tokens a block, over a disk of @bps. */
+static void even(struct prefix *p, uint64_t blocks, double bps)
+{
+	memset(p, 0, sizeof(*p));
+	tn_split_init(&p->s);
+	p->s.layers = p->engine.layers = 32;
+	p->s.blocks = blocks;
+	p->s.block_tokens = 64;
+	p->s.input_tokens = 500;
+	p->s.object_bytes = 262144;
+	p->s.header_bytes = 4096;
+	p->s.io.read_bps = bps;
+	p->s.io.latency_ns = 100000;
+	p->s.compute = compute;
+	p->s.compute_arg = &p->engine;
+	p->s.scratch = p->scratch;
+	p->engine.token_ns = 1000;
+	p->engine.attend_ns = 0.03;
+	p->engine.tokens = blocks * 64 + 500;
+}
+
+static struct tn_split_choice choose(struct prefix *p)
+{
+	struct tn_split_choice c;
+	int rc = tn_split_choose(&p->s, &c);
+
+	if (rc)
+		fail_msg("%s", tn_error_last()->text);
+	return c;
+}
+
+static uint64_t best_of_all(struct prefix *p)
+{
+	uint64_t best = UINT64_MAX;
+
+	for (uint64_t k = 0; k <= p->s.blocks; k++) {
+		struct tn_pipeline_result r;
+
+		assert_int_equal(tn_split_at(&p->s, k, &r), 0);
+		best = r.ttft_ns < best ? r.ttft_ns : best;
+	}
+	return best;
+}
+
+static void random_prefix(struct tn_rng *rng, struct prefix *p, uint64_t most)
+{
+	even(p, tn_rng_below(rng, (uint32_t)most + 1), 1e8 * (double)(1u << tn_rng_below(rng, 10)));
+	p->s.input_tokens = 1 + tn_rng_below(rng, 4000);
+	p->s.host_blocks = tn_rng_below(rng, 3) ? 0 : tn_rng_below(rng, (uint32_t)p->s.blocks + 1);
+	p->s.layers = p->engine.layers = 1 + tn_rng_below(rng, LAYERS_MOST);
+	p->engine.tokens = p->s.blocks * 64 + p->s.input_tokens;
+	p->engine.token_ns = 10 + 2000 * tn_rng_unit(rng);
+	p->engine.attend_ns = tn_rng_unit(rng);
+}
+
+static void a_fast_disk_restores_all_and_a_slow_one_none(void **state)
+{
+	struct prefix p;
+	struct tn_split_choice c;
+
+	even(&p, 1000, 1e12);
+	c = choose(&p);
+	assert_int_equal(c.restore_blocks, 1000);
+	assert_int_equal(c.chosen.ttft_ns, c.restore_all.ttft_ns);
+	assert_true(c.chosen.ttft_ns < c.restore_none.ttft_ns);
+	even(&p, 1000, 1e6);
+	c = choose(&p);
+	assert_int_equal(c.restore_blocks, 0);
+	assert_int_equal(c.chosen.ttft_ns, c.restore_none.ttft_ns);
+	assert_int_equal(c.chosen.read_bytes, 0);
+}
+
+static void between_them_a_part_is_restored_and_it_hides(void **state)
+{
+	struct prefix p;
+	struct tn_split_choice c;
+
+	even(&p, 1000, 3e9);
+	c = choose(&p);
+	assert_in_range(c.restore_blocks, 1, 999);
+	assert_true(c.chosen.ttft_ns < c.restore_all.ttft_ns && c.chosen.ttft_ns < c.restore_none.ttft_ns);
+	assert_true((double)c.chosen.bubble_ns < 0.1 * (double)c.chosen.ttft_ns);
+	assert_int_equal(c.chosen.read_bytes, c.restore_blocks * (32 * 262144 + 4096));
+}
+
+static void the_choice_is_the_best_there_is(void **state)
+{
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct prefix p;
+		uint64_t best;
+
+		random_prefix(&rng, &p, i % 2 ? 64 : 600);
+		best = best_of_all(&p);
+		assert_true((double)choose(&p).chosen.ttft_ns <= 1.001 * (double)best);
+	}
+}
+
+static void an_irregular_table_costs_no_more_and_is_no_worse_than_the_extremes(void **state)
+{
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (unsigned i = 0; i < ROUNDS * 10; i++) {
+		struct prefix p;
+		struct tn_split_choice c;
+
+		random_prefix(&rng, &p, 5000);
+		p.engine.noise = 3;
+		c = choose(&p);
+		assert_true(c.chosen.ttft_ns <= c.restore_all.ttft_ns && c.chosen.ttft_ns <= c.restore_none.ttft_ns);
+		assert_true(p.engine.calls <= EVALUATIONS_MOST);
+	}
+}
+
+static void blocks_in_host_memory_are_not_read(void **state)
+{
+	struct prefix p;
+	struct tn_split_choice c;
+
+	even(&p, 1000, 1e6);
+	p.s.host_blocks = 400;
+	c = choose(&p);
+	assert_int_equal(c.restore_blocks, 400);
+	assert_int_equal(c.chosen.read_bytes, 0);
+}
+
+static void of_a_prompt_restored_whole_the_last_token_is_computed(void **state)
+{
+	struct prefix p;
+
+	even(&p, 10, 1e12);
+	p.s.input_tokens = 0;
+	p.engine.tokens = 640;
+	assert_int_equal(choose(&p).restore_blocks, 10);
+	even(&p, 0, 1e9);
+	p.s.io = (struct tn_pipeline_io){0};
+	assert_int_equal(choose(&p).restore_blocks, 0);
+}
+
+#define REFUSED(change, rc, says)                                                                                      \
+	do {                                                                                                           \
+		struct tn_split_choice c_ = {.restore_blocks = 77};                                                    \
+		even(&p, 100, 1e9);                                                                                    \
+		change;                                                                                                \
+		assert_int_equal(tn_split_choose(&p.s, &c_), rc);                                                      \
+		assert_int_equal(c_.restore_blocks, 77);                                                               \
+		if (!strstr(tn_error_last()->text, says))                                                              \
+			fail_msg("'%s' is not in '%s'", says, tn_error_last()->text);                                  \
+	} while (0)
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+	struct tn_pipeline_result r;
+	struct prefix p;
+
+	REFUSED(p.s.size = 0, -EINVAL, "tn_split_init");
+	REFUSED(p.s.layers = 0, -EINVAL, "0 layers");
+	REFUSED(p.s.compute = NULL, -EINVAL, "compute function");
+	REFUSED(p.s.scratch = NULL, -EINVAL, "scratch");
+	REFUSED(p.s.host_blocks = 101, -EINVAL, "101 in host memory");
+	REFUSED(p.s.block_tokens = 0, -EINVAL, "0 tokens");
+	REFUSED(p.s.object_bytes = 0, -EINVAL, "0 bytes");
+	REFUSED(p.s.blocks = p.s.input_tokens = 0, -EINVAL, "nothing to compute");
+	REFUSED(p.s.blocks = UINT64_MAX, -EOVERFLOW, "more than can be counted");
+	REFUSED(p.s.io.read_bps = -1, -EINVAL, "read_bps");
+	REFUSED(p.engine.fail = -EDOM, -EDOM, "");
+	even(&p, 100, 1e9);
+	assert_int_equal(tn_split_at(&p.s, 101, &r), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_fast_disk_restores_all_and_a_slow_one_none),
+		cmocka_unit_test(between_them_a_part_is_restored_and_it_hides),
+		cmocka_unit_test(the_choice_is_the_best_there_is),
+		cmocka_unit_test(an_irregular_table_costs_no_more_and_is_no_worse_than_the_extremes),
+		cmocka_unit_test(blocks_in_host_memory_are_not_read),
+		cmocka_unit_test(of_a_prompt_restored_whole_the_last_token_is_computed),
+		cmocka_unit_test(what_makes_no_sense_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
