@@ -219,7 +219,8 @@ struct tn_admin_device {
 };
 
 /** struct tn_admin_verify - what tn_admin_store_verify read
- * @blocks, @objects, @bytes: read
+ * @blocks:          looked at
+ * @objects, @bytes: read and checked; those of blocks without a good header are not
  * @corrupt_blocks:  whose header does not fit the index or does not decode
  * @corrupt_objects: whose checksum is wrong
  * @io_errors:       blocks of which a transfer failed
@@ -260,6 +261,8 @@ TN_API int tn_admin_store_info(const struct tn_admin_store *store, struct tn_adm
 
 /**
  * tn_admin_store_verify - read every block and check every object's checksum
+ *
+ * Each bad block is a line of the log: its file, slot, place in the file and key.
  *
  * Any thread; blocks. Takes the store's locks, for which it waits up to a second, and changes nothing.
  *

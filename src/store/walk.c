@@ -5,6 +5,8 @@
  * first); blocks are judged in order. Changes nothing, and drives the engine itself.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <tenuto/admin.h>
 
@@ -150,22 +152,38 @@ static void keep_reading(struct walk *w)
 
 /* ---- judging ---------------------------------------------------------------------------------------------- */
 
-static void judge_objects(struct walk *w, const struct tn_store_header *h, const unsigned char *data, uint64_t bytes)
+/* Where a bad block lies and what is wrong with it. */
+static void tell(struct walk *w, const struct block *b, const struct tn_key *key, const char *what)
 {
-	uint64_t at = 0;
+	tn_log(w->s->log, TN_LOG_WARN, "%s: slot %u (data from byte %" PRIu64 " on), block %016" PRIx64 "%016" PRIx64 ": %s",
+	       b->dev->path, tn_store_global(b->dev, b->local), b->place.data_offset, key->word[0], key->word[1], what);
+}
+
+static void judge_objects(struct walk *w, const struct block *b, const struct tn_store_header *h)
+{
+	const unsigned char *data = w->window + b->at + b->place.header_bytes;
+	uint64_t at = 0, bytes = b->place.slot_bytes;
+	uint32_t bad = 0, first = 0;
+	char text[96];
 
 	for (uint32_t i = 0; i < h->nobjects; i++) {
 		if (h->object_bytes[i] > bytes - at) {
 			w->verify->corrupt_blocks++;
+			tell(w, b, &h->entry.key, "its objects do not fit the slot");
 			return;
 		}
 		w->verify->objects++;
 		w->verify->bytes += h->object_bytes[i];
-		if (tn_checksum(data + at, h->object_bytes[i]) != h->object_checksum[i])
-			w->verify->corrupt_objects++;
+		if (tn_checksum(data + at, h->object_bytes[i]) != h->object_checksum[i] && bad++ == 0)
+			first = i;
 		at = tn_round_up(at + h->object_bytes[i], TN_STORE_BLOCK_ALIGN);
 		at = at < bytes ? at : bytes;
 	}
+	if (bad == 0)
+		return;
+	w->verify->corrupt_objects += bad;
+	snprintf(text, sizeof(text), "wrong checksum of %u of its %u objects, first of object %u", bad, h->nobjects, first);
+	tell(w, b, &h->entry.key, text);
 }
 
 static void judge(struct walk *w, const struct block *b)
@@ -185,10 +203,12 @@ static void judge(struct walk *w, const struct block *b)
 	if (bad) {
 		w->stale++;
 		v->corrupt_blocks++;
-		tn_log(w->s->log, TN_LOG_WARN, "%s: slot %u: %s", d->path, slot,
-		       b->header_bad ? "the block header cannot be read" : "the index and the block header do not agree");
-	} else if (w->verify && !b->data_bad) {
-		judge_objects(w, &h, w->window + b->at + b->place.header_bytes, b->place.slot_bytes);
+		tell(w, b, &e.key, b->header_bad ? "the block header cannot be read"
+						 : "the index and the block header do not agree");
+	} else if (b->data_bad) {
+		tell(w, b, &e.key, "its objects cannot be read");
+	} else if (w->verify) {
+		judge_objects(w, b, &h);
 	}
 }
 

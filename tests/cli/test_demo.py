@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -57,7 +58,8 @@ def a_store_is_described_verified_and_checked():
     c = tenuto("store", "check", "d", "--json").json()
     if c["problems"] or c["blocks"] != device["blocks"]:
         fail(str(c))
-    tenuto("store", "verify", "d")
+    if "bad:     nothing" not in tenuto("store", "verify", "d").out:
+        fail("the good is not called good")
     tenuto("store", "check", "d")
 
 
@@ -74,8 +76,16 @@ def a_damaged_object_is_found_by_verify():
             b = f.read(1)
             f.seek(at + 100)
             f.write(bytes([b[0] ^ 1]))
-    r = tenuto("store", "verify", "d", "--json", rc=PROBLEM)
-    if not r.json()["corrupt_objects"] + r.json()["corrupt_blocks"]:
+    j = tenuto("store", "verify", "d", "--json", rc=PROBLEM).json()
+    if not j["corrupt_objects"] + j["corrupt_blocks"]:
+        fail(str(j))
+    r = tenuto("store", "verify", "d", rc=PROBLEM)
+    found = re.findall(r"^tenuto store verify: problem: (\S+): slot \d+ \(data from byte (\d+) on\), block [0-9a-f]{32}: "
+                       r"wrong checksum of (\d+) of its 4 objects", r.err, re.M)
+    if sum(int(n) for _, _, n in found) != j["corrupt_objects"] or {path for path, _, _ in found} != {device["path"]}:
+        fail("%s does not name what %s counts" % (r, j))
+    if "checked: %d objects of %d blocks" % (j["objects"], j["blocks"]) not in r.out \
+            or "bad:     %d objects have" % j["corrupt_objects"] not in r.out:
         fail(str(r))
 
 
