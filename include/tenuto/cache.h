@@ -174,7 +174,8 @@ TN_API int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out
  *
  * All loads and saves must have ended and all pools be unregistered (asserted).
  *
- * Return: 0, or the error of the last flush; the cache is gone either way.
+ * Return: 0; or the error of the last flush, or of blocks that were admitted to disk, lie in host memory and could
+ * not be written (-ENOSPC: there was no room for them). The cache is gone either way.
  */
 TN_API int tn_cache_close(struct tn_cache *cache);
 
@@ -498,7 +499,9 @@ TN_API int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
 /**
  * tn_flush - make durable every block whose save ended before
  *
- * Includes blocks that so far only lie in host memory. Return: 0, -ETIMEDOUT, or the I/O error.
+ * Includes blocks that so far only lie in host memory, also those that could not be written before: each flush tries
+ * them again, so a later one may return 0. Return: 0, -ETIMEDOUT, or the error of the first block that could not be
+ * written (-ENOSPC: no room for it, -EROFS: no device takes writes) or of the device.
  */
 TN_API int tn_flush(struct tn_cache *cache, uint64_t deadline_ns);
 

@@ -165,6 +165,64 @@ static void the_eventfd_tells_what_ended_before_it_was_asked_for(void **state)
 	rig_tear_down(&r);
 }
 
+/* A quota on disk of four blocks, which a lease holds: what is admitted beyond it finds no place. */
+static void fill_a_quota(struct rig *r, struct tn_match *m)
+{
+	struct tn_save_result res;
+	struct tn_quota quota;
+	struct tn_identity id;
+	struct tn_shard shard;
+	struct tn_space *same;
+	struct tn_key keys[4];
+	uint32_t k, v;
+
+	rig_set_up(r, 64u << 20, 16u << 20, 64);
+	rig_plane(r, 0, 0, 0, &k);
+	rig_plane(r, 0, 1, 0, &v);
+	tn_identity_init(&id);
+	id.model = "test";
+	tn_shard_init(&shard);
+	tn_quota_init(&quota);
+	quota.disk_bytes = 4ull * RIG_LAYERS * RIG_PAGES * (k + v);
+	assert_int_equal(tn_space_open(r->cache, &id, &shard, &r->g, &quota, &same), 0);
+	tn_space_close(same);
+	rig_save(r, 1, 4, 0, &res);
+	assert_int_equal(tn_flush(r->cache, rig_soon()), 0);
+	for (uint32_t i = 0; i < 4; i++)
+		keys[i] = rig_key(i + 1);
+	assert_int_equal(tn_match(r->space, keys, 4, NULL, m, TN_MATCH_PIN), 4);
+	rig_save(r, 5, 2, 0, &res);
+	assert_int_equal(res.stored, 2);
+	assert_int_equal(tn_flush(r->cache, rig_soon()), -ENOSPC);
+}
+
+static void a_flush_is_good_again_when_there_is_room_again(void **state)
+{
+	struct tn_match m;
+	struct rig r;
+
+	fill_a_quota(&r, &m);
+	assert_int_equal(tn_unpin(r.space, m.pin), 0);
+	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_load(&r, 5, 2), 2);
+	rig_tear_down(&r);
+}
+
+static void closing_says_that_admitted_blocks_found_no_room(void **state)
+{
+	struct tn_match m;
+	struct rig r;
+
+	fill_a_quota(&r, &m);
+	assert_int_equal(rig_close(&r), -ENOSPC);
+	assert_non_null(strstr(tn_error_last()->text, "2 blocks"));
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_load(&r, 1, 4), 4);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,6 +232,8 @@ int main(void)
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),
+		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),
+		cmocka_unit_test(closing_says_that_admitted_blocks_found_no_room),
 		cmocka_unit_test(windows_match_their_last_blocks_and_no_other_tenants_tiers),
 		cmocka_unit_test(the_eventfd_tells_what_ended_before_it_was_asked_for),
 	};

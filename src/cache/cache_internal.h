@@ -34,7 +34,7 @@ enum tn_dirty {
 	TN_DIRTY_NOT,
 	TN_DIRTY_WAITS, /* in the offload queue */
 	TN_DIRTY_MOVES, /* in an offload */
-	TN_DIRTY_FAILED, /* could not be written: in host memory only, and no flush says otherwise */
+	TN_DIRTY_FAILED, /* could not be written: in host memory only; tried again by the next flush */
 };
 
 /* Flags of a block in its header and in the log. */
@@ -202,9 +202,8 @@ struct tn_flush_waiter {
 	struct tn_cache *cache;
 	uint64_t offload_target; /* offload tickets to be finished first */
 	bool syncing;
-	uint32_t done; /* shared: futex */
-	int status;
-	bool abandoned; /* the caller timed out: the owner frees it */
+	uint32_t done; /* shared: futex. 2: the caller timed out, and the owner frees it */
+	int status; /* before done: of the first block that could not be written */
 };
 
 struct tn_cache {
@@ -262,6 +261,7 @@ struct tn_cache {
 	uint64_t offload_queued; /* tickets: how many were ever queued */
 	int offload_error;     /* of the last one that failed */
 	uint32_t failed_slots; /* TN_DIRTY_FAILED */
+	bool offload_again;    /* a device came back: try those once more */
 	struct tn_list flushes;
 
 	struct tn_lease *leases;
@@ -348,6 +348,10 @@ bool tn_save_events_pending(const struct tn_cache *cache);
 bool tn_save_op_step(struct tn_op *op);
 void tn_offload_push(struct tn_cache *cache, uint32_t host_slot);
 bool tn_offload_step(struct tn_cache *cache);
+/* Queues again what could not be written; returns how many blocks there is still no place for. */
+uint32_t tn_offload_retry(struct tn_cache *cache);
+/* A block of this offload could not be written: flushes that wait for it will say so. */
+void tn_offload_failed(const struct tn_op *op, int status);
 bool tn_flush_step(struct tn_cache *cache);
 /* tn_flush in two halves, for those who may not wait: NULL without memory; poll frees it unless it says -EAGAIN. */
 struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache);
@@ -375,6 +379,7 @@ struct tn_usable {
 bool tn_disk_usable(void *arg, uint32_t id);
 uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b);
 bool tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info);
+bool tn_disk_readmit(struct tn_cache *cache, tn_block b);
 void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_policy_block *info);
 void tn_disk_entry_del(struct tn_cache *cache, tn_block b, enum tn_policy_why why);
 uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);

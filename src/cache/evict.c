@@ -154,6 +154,19 @@ void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_polic
 	cache->disk_entries++;
 }
 
+/* A block that was admitted before and could not be written is let in again, if there is room. */
+bool tn_disk_readmit(struct tn_cache *cache, tn_block b)
+{
+	struct tn_policy_block info;
+
+	if (cache->disk_entries >= cache->disk_capacity && tn_evict_disk(cache, 1, -1) != 1)
+		return false;
+	describe(cache, b, 0, false, &info);
+	info.parent = tn_disk_entry(cache, tn_block_parent(cache->registry, b));
+	tn_disk_entry_add(cache, b, &info);
+	return true;
+}
+
 void tn_disk_entry_del(struct tn_cache *cache, tn_block b, enum tn_policy_why why)
 {
 	tn_block_set_residency(cache->registry, b, TN_TIER_DISK, TN_ABSENT);

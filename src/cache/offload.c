@@ -5,6 +5,8 @@
  * Blocks saved into host memory and admitted to disk wait in a queue of host slots. A few operations of
  * the owner's own take them down in batches: as long as loads are under way only when host
  * memory is running out of clean slots. A flush waits for everything queued before it, then for the store.
+ * What could not be written stays in host memory and is tried again by the next flush, when a device comes back, and
+ * at the end of the cache.
  */
 #include <assert.h>
 #include <errno.h>
@@ -99,12 +101,40 @@ static bool begin(struct tn_op *op)
 	return true;
 }
 
+uint32_t tn_offload_retry(struct tn_cache *cache)
+{
+	uint32_t left = 0;
+	bool writable;
+
+	if (cache->failed_slots == 0)
+		return 0;
+	writable = tn_store_writable(cache->store);
+	for (uint32_t s = 0; s < tn_host_slots(cache->host); s++) {
+		tn_block b = tn_host_block(cache->host, s);
+
+		if (cache->host_dirty[s] != TN_DIRTY_FAILED ||
+		    tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_PRESENT)
+			continue; /* written, or dropped since */
+		if (!writable || !tn_disk_readmit(cache, b)) {
+			left++;
+			continue;
+		}
+		cache->failed_slots--;
+		tn_offload_push(cache, s);
+	}
+	return left;
+}
+
 bool tn_offload_step(struct tn_cache *cache)
 {
 	bool busy = false;
 
 	if (!cache->host || !cache->store)
 		return false;
+	if (cache->offload_again) {
+		cache->offload_again = false;
+		tn_offload_retry(cache);
+	}
 	for (uint32_t i = 0; i < cache->noffloads; i++) {
 		struct tn_op *op = &cache->offloads[i];
 
@@ -127,6 +157,20 @@ static uint64_t offloaded_up_to(const struct tn_cache *cache)
 		if (cache->offloads[i].active && cache->offloads[i].first_ticket < oldest)
 			oldest = cache->offloads[i].first_ticket;
 	return oldest;
+}
+
+void tn_offload_failed(const struct tn_op *op, int status)
+{
+	struct tn_cache *cache = op->cache;
+	struct tn_list *pos, *tmp;
+
+	cache->offload_error = status;
+	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
+		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
+
+		if (!w->syncing && !w->status && op->first_ticket < w->offload_target)
+			w->status = status;
+	}
 }
 
 static void flush_ends(struct tn_flush_waiter *w, int status)
@@ -152,14 +196,12 @@ bool tn_flush_step(struct tn_cache *cache)
 
 	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
 		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
-		/* As long as there are blocks in host memory alone that should be on disk, nobody is told otherwise. */
-		int error = cache->failed_slots ? cache->offload_error : 0;
 
 		if (w->syncing || offloaded_up_to(cache) < w->offload_target)
 			continue;
 		busy = true;
-		if (!cache->store || error) {
-			flush_ends(w, error);
+		if (!cache->store || w->status) {
+			flush_ends(w, w->status);
 			continue;
 		}
 		w->syncing = true;
@@ -172,6 +214,9 @@ static void flush_command(struct tn_cmd *cmd)
 {
 	struct tn_flush_waiter *w = tn_container_of(cmd, struct tn_flush_waiter, cmd);
 
+	/* What failed before is among the blocks that this flush is about: it is tried again, or there is no place for it. */
+	if (tn_offload_retry(w->cache) > 0)
+		w->status = w->cache->offload_error;
 	w->offload_target = w->cache->offload_queued;
 	tn_list_push(&w->cache->flushes, &w->link);
 }

@@ -133,6 +133,7 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 	static const char *const names[] = {"healthy", "slow", "read-only", "offline"};
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
 
+	cache->offload_again |= health == TN_HEALTHY && cache->failed_slots > 0;
 	tn_log(&cache->log, health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "device %s is %s now",
 	       cache->o.dirs[device], names[health]);
 }
@@ -476,8 +477,7 @@ int tn_core_close(struct tn_cache *cache)
 	tn_doomed_end(cache);
 	if (cache->store)
 		rc = tn_store_close(cache->store);
-	/* No room is no error of the disk: the cache is bounded, and what finds no place goes. */
-	if (rc == 0 && cache->store && cache->failed_slots && cache->offload_error != -ENOSPC)
+	if (rc == 0 && cache->store && cache->failed_slots)
 		rc = tn_fail(cache->offload_error, "%u blocks in host memory could not be written to disk (error %d)",
 			     cache->failed_slots, -cache->offload_error);
 	error = *tn_error_last();

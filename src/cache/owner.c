@@ -208,8 +208,10 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy |= tn_saves_step(cache);
 	busy |= tn_offload_step(cache);
 	due = tn_watch_step(cache, now);
-	if (cache->store)
+	if (cache->store) {
 		store_due = tn_store_step(cache->store, now);
+		busy |= cache->offload_again; /* a device came back */
+	}
 	busy |= tn_doomed_step(cache); /* what the watch and the store want to be rid of is among them */
 	busy |= tn_flush_step(cache);
 	tn_mover_flush(cache->mover);
@@ -290,6 +292,7 @@ int tn_owner_start(struct tn_cache *cache)
 static int stop_call(struct tn_cache *cache, void *arg)
 {
 	cache->stopping = true;
+	tn_offload_retry(cache);
 	return 0;
 }
 

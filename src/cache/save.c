@@ -655,7 +655,7 @@ static void finish_offload(struct tn_op *op)
 			if (!dropped) {
 				cache->host_dirty[item->host_slot] = TN_DIRTY_FAILED;
 				cache->failed_slots++;
-				cache->offload_error = item->error ? item->error : -EIO;
+				tn_offload_failed(op, item->error ? item->error : -EIO);
 			}
 			release_place(item);
 			tn_disk_entry_del(cache, b, TN_POLICY_DROPPED);

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What callers are told when the disk fails or is late, on a simulated disk: flushes whose offloads failed.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cache_script.h"
+#include "ioengine/ioengine.h"
+#include "tn_test.h"
+
+#define PER_BLOCK 2u
+
+static struct tn_io *wrap(struct tn_io *disk, const struct tn_clock *clock, uint64_t seed)
+{
+	struct tn_io_faulty_opts o = {.seed = seed, .clock = clock};
+	struct tn_io *io;
+	int rc = tn_io_faulty_create(disk, &o, &io);
+
+	assert(rc == 0);
+	return io;
+}
+
+static void calm(struct tn_io *wrapper)
+{
+	tn_io_faulty_set(wrapper, NULL, 0);
+	tn_io_faulty_release(wrapper);
+}
+
+static struct crig *rig_up(uint64_t host_bytes)
+{
+	struct crig_opts o = {
+		.seed = tn_test_seed(),
+		.ndirs = 1,
+		.segment_bytes = 512u << 10,
+		.disk_bytes = 4u << 20,
+		.host_bytes = host_bytes,
+		.policy = "lru",
+		.io_depth = 16,
+		.max_ops = 12,
+		.layers = 2,
+		.pages_per_block = PER_BLOCK,
+		.head_dim = 128,
+		.npages = 64,
+		.wrap = wrap,
+		.calm = calm,
+	};
+	struct crig *r = crig_create(&o);
+
+	assert_true(crig_open(r));
+	crig_run(r, 5 * CRIG_SECOND); /* the new segments are prepared by then */
+	return r;
+}
+
+static void rig_down(struct crig *r)
+{
+	calm(r->io);
+	if (!crig_close(r) || r->error[0])
+		fail_msg("%s", r->error);
+	crig_destroy(r);
+}
+
+static void fault(struct crig *r, enum tn_fault_kind kind, enum tn_io_op op, uint64_t delay_ns)
+{
+	struct tn_fault f = {.kind = kind, .op = op, .count = UINT64_MAX, .delay_ns = delay_ns};
+
+	assert_int_equal(tn_io_faulty_set(r->io, &f, 1), 0);
+}
+
+/* Block `id` of a space, from pages 2 * id on; in host memory on return. */
+static void save(struct crig *r, uint32_t space, uint64_t id)
+{
+	uint32_t pages[PER_BLOCK] = {(uint32_t)id * PER_BLOCK, (uint32_t)id * PER_BLOCK + 1};
+	struct tn_key key = crig_key(id);
+	struct tn_save_result res;
+	struct tn_save *s;
+	int rc;
+
+	assert_int_equal(tn_save_begin(r->space[space], r->pool[space], &key, 1, pages, NULL, &s), 0);
+	for (uint32_t l = 0; l < r->g.layers; l++) {
+		for (uint32_t k = 0; k < PER_BLOCK; k++)
+			crig_fill(r, space, id, l, k, pages[k]);
+		assert_int_equal(tn_save_layer(s, l, NULL), 0);
+	}
+	assert_int_equal(tn_save_commit(s), 0);
+	while ((rc = tn_save_end(s, 1, &res)) == -ETIMEDOUT)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(rc, 0);
+	assert_int_equal(res.stored, 1);
+}
+
+static bool loads(struct crig *r, uint32_t space, uint64_t id)
+{
+	uint32_t pages[PER_BLOCK] = {62, 63};
+	struct tn_key key = crig_key(id);
+	struct tn_load *load;
+	int good;
+
+	assert_int_equal(tn_load_begin(r->space[space], r->pool[space], &key, 1, pages, NULL, &load), 0);
+	while ((good = tn_load_poll(load, r->g.layers - 1)) == -EAGAIN)
+		crig_turn(r, CRIG_MS);
+	for (uint32_t l = 0; l < r->g.layers && good == 1; l++)
+		for (uint32_t k = 0; k < PER_BLOCK; k++)
+			assert_true(crig_check(r, space, id, l, k, pages[k]));
+	while (tn_load_end(load, NULL) == -EBUSY)
+		crig_turn(r, CRIG_MS);
+	return good == 1;
+}
+
+static int flush_ends(struct crig *r, struct tn_flush_waiter *w)
+{
+	int rc;
+
+	while ((rc = tn_flush_poll(w)) == -EAGAIN)
+		crig_turn(r, CRIG_MS);
+	return rc;
+}
+
+static void until_failed(struct crig *r, uint32_t blocks)
+{
+	for (uint32_t i = 0; i < 1000 && r->cache->failed_slots < blocks; i++)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(r->cache->failed_slots, blocks);
+}
+
+static void the_next_flush_writes_what_failed_before(void **state)
+{
+	struct crig *r = rig_up(2u << 20);
+
+	fault(r, TN_FAULT_EIO, TN_IO_WRITE, 0);
+	save(r, 0, 1);
+	until_failed(r, 1);
+	assert_int_equal(flush_ends(r, tn_flush_begin(r->cache)), -EIO);
+	calm(r->io);
+	assert_true(tn_store_writable(r->cache->store)); /* nothing but the flush makes it try again */
+	assert_int_equal(flush_ends(r, tn_flush_begin(r->cache)), 0);
+	crig_power_off(r);
+	crig_run(r, CRIG_SECOND);
+	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
+	assert_true(loads(r, 0, 1));
+	rig_down(r);
+}
+
+static void what_failed_is_written_when_the_device_comes_back(void **state)
+{
+	struct crig *r = rig_up(2u << 20);
+
+	fault(r, TN_FAULT_ENOSPC, TN_IO_WRITE, 0);
+	save(r, 0, 1);
+	until_failed(r, 1);
+	crig_run(r, CRIG_SECOND);
+	assert_false(tn_store_writable(r->cache->store));
+	assert_int_equal(r->cache->failed_slots, 1);
+	calm(r->io);
+	crig_run(r, 60 * CRIG_SECOND);
+	assert_int_equal(r->cache->failed_slots, 0);
+	assert_int_equal(r->cache->c.offloaded_blocks, 1);
+	rig_down(r);
+}
+
+/* The first flush still waits for the second block when the first one fails and the second flush comes. */
+static void two_flushes_at_once_both_tell_the_truth(void **state)
+{
+	struct crig *r = rig_up(2u << 20);
+	struct tn_flush_waiter *first, *second;
+	int rc;
+
+	fault(r, TN_FAULT_LATE, TN_IO_WRITE, 20 * CRIG_MS);
+	save(r, 0, 1);
+	while (!r->cache->offloads[0].active || r->cache->offloads[0].inflight == 0)
+		crig_turn(r, CRIG_US);
+	fault(r, TN_FAULT_LATE, TN_IO_WRITE, 500 * CRIG_MS);
+	save(r, 0, 2);
+	while (!r->cache->offloads[1].active || r->cache->offloads[1].inflight == 0)
+		crig_turn(r, CRIG_US);
+	first = tn_flush_begin(r->cache);
+	fault(r, TN_FAULT_EIO, TN_IO_WRITE, 0); /* the header of the first block */
+	until_failed(r, 1);
+	calm(r->io);
+	assert_false(first->done);
+	second = tn_flush_begin(r->cache);
+	fault(r, TN_FAULT_LATE, TN_IO_SYNC, 10 * CRIG_MS);
+	rc = flush_ends(r, first);
+	assert_true(rc == -EIO || (rc == 0 && r->cache->c.offloaded_blocks == 2));
+	assert_int_equal(flush_ends(r, second), 0);
+	assert_int_equal(r->cache->c.offloaded_blocks, 2);
+	assert_int_equal(r->cache->failed_slots, 0);
+	rig_down(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_next_flush_writes_what_failed_before),
+		cmocka_unit_test(what_failed_is_written_when_the_device_comes_back),
+		cmocka_unit_test(two_flushes_at_once_both_tell_the_truth),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
