@@ -40,6 +40,11 @@ struct bench_job {
 
 #define BENCH_OBJECTS 16u /* objects a block */
 
+/*
+ * Runs fn in a child, which sees *result as it is here and gives it back changed; *cpu: seconds of the whole process.
+ * CLI_OK, or the exit code, said on stderr.
+ */
+int bench_fork(void (*fn)(const void *job, void *result), const void *job, void *result, size_t bytes, double *cpu);
 /* Runs fn in a child; the result comes back through shared memory. CLI_OK, or the exit code, said on stderr. */
 int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), const struct bench_job *job,
 		struct bench_run *run);
@@ -63,5 +68,6 @@ void bench_median_interval(const double *v, size_t n, double *low, double *high)
 
 int cmd_bench_store(int argc, char **argv);
 int cmd_bench_match(int argc, char **argv);
+int cmd_bench_pipeline(int argc, char **argv);
 
 #endif

@@ -11,34 +11,57 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), const struct bench_job *job,
-		struct bench_run *run)
+int bench_fork(void (*fn)(const void *job, void *result), const void *job, void *result, size_t bytes, double *cpu)
 {
-	struct bench_run *shared =
-		mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct rusage u;
-	int status;
+	int status, rc;
 	pid_t pid;
 
 	if (shared == MAP_FAILED)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
-	shared->rc = -1;
+	memcpy(shared, result, bytes);
 	fflush(NULL);
 	pid = fork();
 	if (!pid) {
 		fn(job, shared);
 		_exit(0);
 	}
-	if (pid < 0 || wait4(pid, &status, 0, &u) < 0) {
-		munmap(shared, sizeof(*shared));
-		return cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno));
-	}
-	*run = *shared;
-	munmap(shared, sizeof(*shared));
-	run->cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-		   1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-	if (run->rc < 0)
+	rc = pid < 0 || wait4(pid, &status, 0, &u) < 0 ? errno : 0;
+	memcpy(result, shared, bytes);
+	munmap(shared, bytes);
+	if (rc)
+		return cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(rc));
+	*cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		return cli_error(CLI_PROBLEM, "the run died (status %#x)", (unsigned)status);
+	return CLI_OK;
+}
+
+struct store_call {
+	void (*fn)(const struct bench_job *job, struct bench_run *run);
+	const struct bench_job *job;
+};
+
+static void call_store(const void *arg, void *result)
+{
+	const struct store_call *c = arg;
+
+	c->fn(c->job, result);
+}
+
+int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), const struct bench_job *job,
+		struct bench_run *run)
+{
+	struct store_call call = {fn, job};
+	double cpu;
+	int rc;
+
+	*run = (struct bench_run){0};
+	rc = bench_fork(call_store, &call, run, sizeof(*run), &cpu);
+	if (rc)
+		return rc;
+	run->cpu = cpu;
 	if (run->rc)
 		return cli_error((enum cli_exit)run->rc, "%s", run->why);
 	return CLI_OK;

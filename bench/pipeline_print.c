@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The result of `tenuto bench pipeline`: tables, JSON, a page with charts, and the crossover. */
+#include "pipeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include <tenuto/error.h>
+
+#include "../cli/svg.h"
+
+static const char *const names[PIPELINE_STRATEGIES] = {"recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"};
+
+const char *pipeline_name(enum pipeline_strategy s)
+{
+	return names[s];
+}
+
+const struct pipeline_row *pipeline_row(const struct pipeline_result *r, enum pipeline_strategy s, size_t hit, bool writes)
+{
+	size_t seen = 0;
+
+	for (size_t i = 0; i < r->rows; i++)
+		if (r->row[i].strategy == s && r->row[i].writes == writes && seen++ == hit)
+			return &r->row[i];
+	return NULL;
+}
+
+static double share(const struct pipeline_row *w)
+{
+	return w->compute > 0 ? w->bubble / w->compute : 0;
+}
+
+double pipeline_crossover(const struct pipeline_result *r, enum pipeline_strategy s, bool writes)
+{
+	const struct pipeline_row *last = NULL, *w;
+
+	for (size_t i = 0; (w = pipeline_row(r, s, i, writes)); i++) {
+		if (share(w) >= PIPELINE_THRESHOLD) {
+			double from = last ? share(last) : 0, at = last ? last->hit_rate : 0;
+
+			if (!last)
+				return w->hit_rate;
+			return at + (w->hit_rate - at) * (PIPELINE_THRESHOLD - from) / (share(w) - from);
+		}
+		last = w;
+	}
+	return 1;
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------- */
+
+static json_t *row_json(const struct pipeline_result *r, const struct pipeline_row *w)
+{
+	json_t *j = json_pack("{s:s, s:f, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "strategy", names[w->strategy],
+			      "hit_rate", w->hit_rate, "writes", (int)w->writes, "ttft_ms", w->ttft * 1e3, "ttft_p99_ms",
+			      w->ttft_p99 * 1e3, "compute_ms", w->compute * 1e3, "bubble_ms", w->bubble * 1e3,
+			      "bubble_share", share(w), "read_gbps", w->read_gbps, "write_gbps", w->write_gbps, "cpu_seconds",
+			      w->cpu);
+
+	json_object_set_new(j, "layer_compute_ms", json_real(w->compute / r->set->geometry.layers * 1e3));
+	json_object_set_new(j, "late_wakeup_ms", json_real(w->late * 1e3));
+	json_object_set_new(j, "layer_io_ms", json_real(pipeline_io_s(r->set, &r->device, w->blocks) * 1e3));
+	return j;
+}
+
+static json_t *settings_json(const struct pipeline_result *r)
+{
+	const struct pipeline_set *s = r->set;
+	const struct tn_geometry *g = &s->geometry;
+	struct utsname u;
+	json_t *j;
+
+	uname(&u);
+	j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:s, s:f, s:I, s:s}", "model", s->model_name,
+		      "gpu", s->gpu, "layers", (json_int_t)g->layers, "prompt_tokens",
+		      (json_int_t)s->blocks * g->page_tokens * g->pages_per_block, "object_bytes",
+		      (json_int_t)tn_geometry_object_bytes(g), "block_bytes", (json_int_t)tn_geometry_block_bytes(g),
+		      "blocks", (json_int_t)s->blocks, "stretch", s->stretch, "compute", s->spin ? "spin" : "sleep",
+		      "repeat", (json_int_t)r->repeat, "device_read_gbps", r->device.read_bps * 1e-9, "device_latency_us",
+		      r->device.latency_s * 1e6, "calibrated", r->calibrated, "threshold", PIPELINE_THRESHOLD,
+		      "save_backlog_bytes",
+		      (json_int_t)((uint64_t)s->saves * s->save_blocks * tn_geometry_block_bytes(g)), "kernel", u.release);
+	return j;
+}
+
+json_t *pipeline_json(const struct pipeline_result *r)
+{
+	json_t *o = json_object(), *rows = json_array(), *crossover = json_object(), *busy = json_object();
+
+	for (size_t i = 0; i < r->rows; i++)
+		json_array_append_new(rows, row_json(r, &r->row[i]));
+	for (int s = PIPELINE_LOAD_THEN_COMPUTE; s < PIPELINE_STRATEGIES; s++) {
+		if (r->writes[0])
+			json_object_set_new(crossover, names[s], json_real(pipeline_crossover(r, s, false)));
+		if (r->writes[1])
+			json_object_set_new(busy, names[s], json_real(pipeline_crossover(r, s, true)));
+	}
+	json_object_set_new(o, "rows", rows);
+	json_object_set_new(o, "crossover", crossover);
+	json_object_set_new(o, "crossover_with_writes", busy);
+	json_object_set_new(o, "settings", settings_json(r));
+	return o;
+}
+
+/* ---- text -------------------------------------------------------------------------------------- */
+
+static void print_rows(const struct pipeline_result *r, bool writes)
+{
+	static const char *const heads[] = {"hit", "strategy", "TTFT ms", "p99 ms", "compute ms", "bubble ms", "bubble",
+					    "TTFT/ideal", "read GB/s", "write GB/s", "CPU s"};
+	const bool left[] = {false, true, false, false, false, false, false, false, false, false, false};
+	const size_t columns = sizeof(heads) / sizeof(heads[0]);
+	struct cli_table t;
+
+	printf("\n%s:\n", writes ? "with a write load that saturates the device" : "without writes");
+	cli_table_init(&t, columns, left);
+	for (size_t i = 0; i < columns; i++)
+		cli_table_cell(&t, "%s", heads[i]);
+	for (size_t i = 0; i < r->nhits; i++)
+		for (int s = 0; s < PIPELINE_STRATEGIES; s++) {
+			const struct pipeline_row *w = pipeline_row(r, s, i, writes);
+			const struct pipeline_row *ideal = pipeline_row(r, PIPELINE_IDEAL, i, writes);
+
+			cli_table_cell(&t, "%.1f %%", w->hit_rate * 100);
+			cli_table_cell(&t, "%s", names[s]);
+			cli_table_cell(&t, "%.1f", w->ttft * 1e3);
+			cli_table_cell(&t, "%.1f", w->ttft_p99 * 1e3);
+			cli_table_cell(&t, "%.1f", w->compute * 1e3);
+			cli_table_cell(&t, "%.1f", w->bubble * 1e3);
+			cli_table_cell(&t, "%.1f %%", share(w) * 100);
+			cli_table_cell(&t, "%.3f", w->ttft / ideal->ttft);
+			cli_table_cell(&t, "%.2f", w->read_gbps);
+			cli_table_cell(&t, "%.2f", w->write_gbps);
+			cli_table_cell(&t, "%.2f", w->cpu);
+		}
+	cli_table_print(&t, stdout, true);
+}
+
+int pipeline_print(const struct pipeline_result *r)
+{
+	const struct pipeline_set *s = r->set;
+	const struct tn_geometry *g = &s->geometry;
+	char b[32], o[32];
+
+	printf("%s on %s, times stretched by %g: %" PRIu64 " tokens, %u layers, objects of %s, %s in all; compute is %s\n",
+	       s->model_name, s->gpu, s->stretch, (uint64_t)s->blocks * g->page_tokens * g->pages_per_block, g->layers,
+	       cli_bytes(o, (double)tn_geometry_object_bytes(g)),
+	       cli_bytes(b, (double)s->blocks * (double)tn_geometry_block_bytes(g)), s->spin ? "a spinning thread" : "slept");
+	printf("device: reads %.2f GB/s (%s); %zu runs a row, medians\n", r->device.read_bps * 1e-9, r->calibrated, r->repeat);
+	for (int writes = 0; writes < 2; writes++)
+		if (r->writes[writes])
+			print_rows(r, writes);
+	printf("\ncrossover (hit rate at which the bubble reaches %g %% of compute):\n", PIPELINE_THRESHOLD * 100);
+	for (int k = PIPELINE_LOAD_THEN_COMPUTE; k < PIPELINE_STRATEGIES; k++) {
+		printf("  %-18s", names[k]);
+		for (int writes = 0; writes < 2; writes++)
+			if (r->writes[writes])
+				printf(" %6.1f %%%s", pipeline_crossover(r, k, writes) * 100, writes ? " with writes" : "");
+		putchar('\n');
+	}
+	return cli_finish(CLI_OK);
+}
+
+/* ---- the page ---------------------------------------------------------------------------------- */
+
+static const char style[] =
+	":root{color-scheme:light dark;--bg:#fff;--card:#f6f7f9;--fg:#1c2128;--dim:#5c6673;--line:#dfe3e8;"
+	"--s1:#0067b0;--s2:#d1570a;--s3:#00845c;--s4:#7a7f87;--s5:#9c4f96}\n"
+	"@media(prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1d2126;--fg:#e6e9ed;--dim:#98a2ae;"
+	"--line:#333a43;--s1:#58a9f0;--s2:#f0914e;--s3:#3ecf9d;--s4:#a7afb9;--s5:#d592cf}}\n"
+	"body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1180px;"
+	"padding:28px 20px}\n"
+	"h1{font-size:24px;margin:0}h2{font-size:16px;margin:0}p{margin:2px 0}.note,.sub,footer{color:var(--dim);"
+	"font-size:13px}\n"
+	".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:16px;margin-top:22px}\n"
+	"figure{background:var(--card);border-radius:8px;margin:0;padding:16px}figure>svg{width:100%;height:auto;"
+	"display:block}\n"
+	".legend{font-size:13px;margin:6px 0}.legend span{margin-right:16px;white-space:nowrap}"
+	".legend svg{margin-right:6px}\n"
+	"svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .label{fill:var(--fg)}\n"
+	".grid{stroke:var(--line)}.axis{stroke:var(--dim)}polyline{fill:none;stroke-width:2.2;stroke-linejoin:round}\n"
+	"footer{margin-top:22px}\n";
+
+static const int colors[PIPELINE_STRATEGIES] = {5, 2, 3, 1, 4};
+
+typedef double (*value_fn)(const struct pipeline_row *w);
+
+static double bubble_ms(const struct pipeline_row *w)
+{
+	return w->bubble * 1e3;
+}
+
+static double ttft_ms(const struct pipeline_row *w)
+{
+	return w->ttft * 1e3;
+}
+
+static void chart(FILE *f, const struct pipeline_result *r, bool writes, const char *what, value_fn value, int first)
+{
+	double x[PIPELINE_HITS_MAX], y[PIPELINE_STRATEGIES][PIPELINE_HITS_MAX];
+	struct svg_series s[PIPELINE_STRATEGIES];
+	char title[96];
+	struct svg_chart c = {
+		.title = title,
+		.note = "Times as stretched; medians; point at a dot for its value",
+		.x_label = "prefix hit rate (%)",
+		.y_label = "ms",
+		.series = s,
+	};
+
+	snprintf(title, sizeof(title), "%s against hit rate, %s writes", what, writes ? "with" : "without");
+	for (int k = first; k < PIPELINE_STRATEGIES; k++) {
+		for (size_t i = 0; i < r->nhits; i++) {
+			const struct pipeline_row *w = pipeline_row(r, k, i, writes);
+
+			x[i] = w->hit_rate * 100;
+			y[k][i] = value(w);
+		}
+		s[c.nseries++] = (struct svg_series){.name = names[k], .color = colors[k], .dashed = k == PIPELINE_IDEAL,
+						     .dots = true, .x = x, .y = y[k], .n = r->nhits};
+	}
+	svg_lines(f, &c);
+}
+
+int pipeline_report(const struct pipeline_result *r, const char *path)
+{
+	FILE *f = fopen(path, "we");
+
+	if (!f)
+		return cli_error(CLI_ENVIRONMENT, "--report %s: %s", path, strerror(errno));
+	fprintf(f,
+		"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+		"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Tenuto pipeline</title>\n"
+		"<style>\n%s</style></head><body>\n<h1>Tenuto pipeline</h1>\n<p class=\"sub\">",
+		style);
+	svg_text(f, r->set->model_name);
+	fputs(" on ", f);
+	svg_text(f, r->set->gpu);
+	fprintf(f, " &middot; times stretched by %g &middot; device reads %.2f GB/s</p>\n<div class=\"charts\">\n",
+		r->set->stretch, r->device.read_bps * 1e-9);
+	for (int writes = 0; writes < 2; writes++)
+		if (r->writes[writes]) {
+			chart(f, r, writes, "Bubble", bubble_ms, PIPELINE_LOAD_THEN_COMPUTE);
+			chart(f, r, writes, "Time to first token", ttft_ms, PIPELINE_RECOMPUTE);
+		}
+	fprintf(f, "</div>\n<footer>tenuto %s</footer>\n</body></html>\n", tn_version());
+	if (ferror(f) | fclose(f))
+		return cli_error(CLI_ENVIRONMENT, "--report %s: cannot be written", path);
+	return CLI_OK;
+}

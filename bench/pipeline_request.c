@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One request under one strategy, in a child process that opens the store anew: no header is cached, as after a restart.
+ *
+ * Compute is a stretch of time per layer. Layer l begins when layer l-1 has ended and the load says that l is there. If it
+ * is there when this process wakes up from layer l-1, l counts as begun at the very end of l-1: a GPU's stream would not
+ * have waited for this process to wake up (a fraction of a millisecond). The most that it woke up late is reported.
+ */
+#include "pipeline.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+static void until(const struct pipeline_set *set, uint64_t ns)
+{
+	struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+
+	if (set->spin) {
+		while (cli_now_ns() < ns)
+			;
+		return;
+	}
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+		;
+}
+
+static int begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, struct tn_load **load)
+{
+	struct tn_load_opts o;
+	int rc;
+
+	tn_load_opts_init(&o);
+	o.deadline_ns = cli_now_ns() + PIPELINE_PATIENCE_NS;
+	rc = tn_load_begin(rig->space, rig->pool, keys, n, rig->set->pages, &o, load);
+	return rc ? rig_failed(rig, "load", rc) : 0;
+}
+
+static int wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks)
+{
+	int rc = tn_load_wait(load, layer, cli_now_ns() + PIPELINE_PATIENCE_NS);
+
+	if (rc == (int)blocks)
+		return 0;
+	return rig_failed(rig, rc < 0 ? "load" : "load: a saved block is missing", rc < 0 ? rc : -ENODATA);
+}
+
+/* Threads, rings and page tables are there before the clock starts. */
+static int warm_up(struct pipeline_rig *rig)
+{
+	struct tn_load *load;
+	int rc = begin_load(rig, rig->keys, PIPELINE_WARM_BLOCKS, &load);
+
+	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
+		rc = wait_layer(rig, load, layer, PIPELINE_WARM_BLOCKS);
+	return rc ? rc : rig_end_load(rig, load);
+}
+
+/* All layers, one after the other; *ended: when the last one's compute has. */
+static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t blocks, uint64_t began, uint64_t *ended)
+{
+	const struct pipeline_set *set = rig->set;
+	uint64_t each = (uint64_t)(pipeline_compute_s(set, blocks) * 1e9), t = began;
+	struct pipeline_run *run = rig->run;
+
+	for (uint32_t layer = 0; layer < set->geometry.layers; layer++) {
+		uint64_t now = cli_now_ns();
+		bool there = !load || tn_load_poll(load, layer) >= 0;
+		double late = (double)(now - t) * 1e-9;
+
+		if (layer && late > run->late)
+			run->late = late;
+		if (load && wait_layer(rig, load, layer, blocks))
+			return -1;
+		if (!there || layer == 0)
+			t = now = cli_now_ns();
+		run->arrived[layer] = (float)((double)(now - began) * 1e-9);
+		t += each;
+		until(set, t);
+	}
+	run->layers = set->geometry.layers;
+	run->compute = (double)each * set->geometry.layers * 1e-9;
+	*ended = cli_now_ns();
+	return 0;
+}
+
+static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
+{
+	struct pipeline_run *run = rig->run;
+	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	uint32_t blocks = arm->strategy == PIPELINE_RECOMPUTE ? 0 : arm->blocks;
+	struct tn_load *load = NULL;
+	uint64_t began, ended = 0;
+	double cpu;
+	int rc = 0;
+
+	tn_cache_stats(rig->cache, &before);
+	cpu = cli_cpu_seconds();
+	began = cli_now_ns();
+	if (blocks)
+		rc = begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS, blocks, &load);
+	run->begin = (double)(cli_now_ns() - began) * 1e-9;
+	if (!rc && load && arm->strategy == PIPELINE_LOAD_THEN_COMPUTE)
+		for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
+			rc = wait_layer(rig, load, layer, blocks);
+	if (!rc)
+		rc = compute(rig, load, blocks, began, &ended);
+	run->cpu = cli_cpu_seconds() - cpu;
+	tn_cache_stats(rig->cache, &after);
+	if (!rc && load)
+		rc = rig_end_load(rig, load);
+	run->ttft = (double)(ended - began) * 1e-9;
+	run->bubble = run->ttft > run->compute ? run->ttft - run->compute : 0;
+	run->bytes_read = after.bytes_read - before.bytes_read;
+	run->bytes_written = after.bytes_written - before.bytes_written;
+	run->bounced = after.bounced_objects - before.bounced_objects;
+	return rc;
+}
+
+void pipeline_request(const void *arg, void *out)
+{
+	const struct pipeline_job *job = arg;
+	const struct pipeline_arm *arm = &job->arm;
+	struct pipeline_run *run = out;
+	struct pipeline_load load;
+	struct pipeline_rig rig;
+	bool loading = false;
+	int rc;
+
+	rig_scrub(job->set);
+	rc = rig_open(&rig, job->set, arm->strategy == PIPELINE_TENUTO ? "slack" : "none", run);
+	if (!rc)
+		rc = rig_pin(&rig);
+	if (!rc)
+		rc = warm_up(&rig);
+	if (!rc && arm->writes) {
+		rc = load_start(&load, &rig, PIPELINE_WRITE_CHAIN + (arm->run << 24));
+		loading = !rc;
+	}
+	if (!rc)
+		rc = request(&rig, arm);
+	if (loading && load_stop(&load))
+		rc = -1;
+	if (!rc && arm->strategy != PIPELINE_RECOMPUTE) {
+		run->wrong_objects = rig_check(&rig, arm->blocks);
+		if (run->wrong_objects)
+			rig_failed(&rig, "the load brought wrong bytes", -EBADMSG);
+	}
+	rig_close(&rig);
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A child process's cache: the store of this run, the engine's pool with its pages in no order, the prompt's keys.
+ *
+ * The content of every object follows from its block and layer (content.h), so what a load brought can be compared
+ * afterwards. The pools' memory is mapped by the parent and shared, so that a child need not fault it in anew.
+ */
+#include "pipeline.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../cli/content.h"
+
+#define PROMPT_CHAIN 1u
+#define WARM_CHAIN 2u
+#define FILL_CHAIN 3u
+#define SCRUB_STEP 4096u
+
+int rig_failed(struct pipeline_rig *rig, const char *what, int rc)
+{
+	const struct tn_error *e = tn_error_last();
+
+	if (rig->run->rc > 0)
+		return -1; /* the first failure is the one to tell */
+	rig->run->rc = cli_exit_of(rc) ? (int)cli_exit_of(rc) : CLI_PROBLEM;
+	snprintf(rig->run->why, sizeof(rig->run->why), "%s: %.200s", what,
+		 e->code == rc ? e->text : strerror(rc < 0 ? -rc : EIO));
+	return -1;
+}
+
+int rig_keys(struct pipeline_rig *rig, uint64_t chain, uint32_t n, struct tn_key *keys)
+{
+	uint32_t pages = rig->set->geometry.pages_per_block;
+	uint64_t (*hash)[2] = calloc((size_t)n * pages, sizeof(*hash));
+	long rc = -ENOMEM;
+
+	for (uint32_t i = 0; hash && i < n * pages; i++) {
+		hash[i][0] = rig->set->seed ^ chain;
+		hash[i][1] = i;
+	}
+	if (hash)
+		rc = tn_keys_from_hashes(rig->space, hash, sizeof(*hash), (size_t)n * pages, keys, n);
+	free(hash);
+	return rc == (long)n ? 0 : rig_failed(rig, "keys", rc < 0 ? (int)rc : -EINVAL);
+}
+
+/* One region a layer, as engines have them. */
+static int open_pool(struct pipeline_rig *rig, void *memory, uint64_t bytes, struct tn_pool **pool, bool keep)
+{
+	const struct tn_geometry *g = &rig->set->geometry;
+	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .alignment = 4096};
+	void *base[TN_LAYERS_MAX];
+	uint32_t regions;
+	uint64_t each;
+	int rc;
+
+	layout.npages = bytes / tn_geometry_block_bytes(g) * g->pages_per_block;
+	rc = tn_layout_regions(g, &layout, &regions, &each);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < regions; i++)
+		base[i] = (char *)memory + i * each;
+	if (keep)
+		rc = tn_layout_init(g, &layout, base, rig->table, &rig->layout);
+	return rc ? rc : tn_pool_register(rig->space, &layout, base, TN_MEM_HOST, pool);
+}
+
+/* What the library has to say beyond return values: a device that became slow, a slot quarantined. */
+static void print_log(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	fprintf(stderr, "tenuto: %s: %s\n", level == TN_LOG_ERROR ? "error" : "warning", text);
+}
+
+static int open_cache(struct pipeline_rig *rig)
+{
+	const struct pipeline_set *set = rig->set;
+	struct tn_cache_opts o;
+
+	tn_cache_opts_init(&o);
+	o.dirs = &set->dir;
+	o.ndirs = 1;
+	o.disk_blocks = set->blocks + PIPELINE_WARM_BLOCKS + set->write_blocks;
+	o.geometry = &set->geometry;
+	o.io_engine = set->io_engine;
+	o.policy = "lru"; /* admits everything */
+	o.log = print_log;
+	o.log_level = TN_LOG_WARN;
+	return tn_cache_open(&o, &rig->cache);
+}
+
+int rig_pin(struct pipeline_rig *rig)
+{
+	struct tn_match m;
+	uint32_t n = PIPELINE_WARM_BLOCKS + rig->set->blocks;
+	int rc = tn_match(rig->space, rig->keys, n, NULL, &m, TN_MATCH_PIN);
+
+	if (rc < 0)
+		return rig_failed(rig, "match", rc);
+	rig->pin = m.pin;
+	return rc == (int)n ? 0 : rig_failed(rig, "the prompt is not in the store any more", -ENODATA);
+}
+
+static int open_spaces(struct pipeline_rig *rig)
+{
+	const struct pipeline_set *set = rig->set;
+	struct tn_identity id;
+	struct tn_shard shard;
+	int rc;
+
+	tn_identity_init(&id);
+	tn_shard_init(&shard);
+	id.model = set->model_name;
+	id.hash_algorithm = "bench";
+	rc = tn_space_open(rig->cache, &id, &shard, &set->geometry, NULL, &rig->space);
+	if (rc)
+		return rig_failed(rig, "space", rc);
+	rc = open_pool(rig, set->read_memory, set->read_bytes, &rig->pool, true);
+	if (!rc)
+		rc = open_pool(rig, set->write_memory, set->write_bytes, &rig->write_pool, false);
+	return rc ? rig_failed(rig, "pool", rc) : 0;
+}
+
+int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, struct pipeline_run *run)
+{
+	const struct tn_geometry *g = &set->geometry;
+	int rc;
+
+	(void)scheduler;
+	*rig = (struct pipeline_rig){.set = set, .run = run};
+	run->rc = 0;
+	rig->table = calloc((size_t)g->layers * g->nplanes, sizeof(*rig->table));
+	rig->keys = calloc(PIPELINE_WARM_BLOCKS + set->blocks, sizeof(*rig->keys));
+	if (!rig->table || !rig->keys)
+		return rig_failed(rig, "memory", -ENOMEM);
+	rc = open_cache(rig);
+	if (rc)
+		return rig_failed(rig, "open", rc);
+	if (open_spaces(rig) || rig_keys(rig, WARM_CHAIN, PIPELINE_WARM_BLOCKS, rig->keys))
+		return -1;
+	return rig_keys(rig, PROMPT_CHAIN, set->blocks, rig->keys + PIPELINE_WARM_BLOCKS);
+}
+
+void rig_close(struct pipeline_rig *rig)
+{
+	int rc;
+
+	free(rig->table);
+	free(rig->keys);
+	if (rig->pin)
+		tn_unpin(rig->space, rig->pin);
+	/* After a failure, loads or saves may still be under way; this process ends anyway. */
+	if (tn_pool_unregister(rig->pool) || tn_pool_unregister(rig->write_pool))
+		return;
+	tn_space_close(rig->space);
+	rc = rig->cache ? tn_cache_close(rig->cache) : 0;
+	if (rc)
+		rig_failed(rig, "close", rc);
+}
+
+int rig_end_load(struct pipeline_rig *rig, struct tn_load *load)
+{
+	uint32_t last = rig->set->geometry.layers - 1;
+	int rc;
+
+	while ((rc = tn_load_end(load, NULL)) == -EBUSY)
+		tn_load_wait(load, last, cli_now_ns() + 1000000);
+	return rc ? rig_failed(rig, "load", rc) : 0;
+}
+
+/* ---- the bytes --------------------------------------------------------------------------------- */
+
+void rig_scrub(const struct pipeline_set *set)
+{
+	for (uint64_t at = 0; at < set->read_bytes; at += SCRUB_STEP)
+		memset((char *)set->read_memory + at, 0xA5, 16);
+}
+
+typedef bool (*page_fn)(void *page, uint32_t bytes, uint64_t block, uint32_t layer, size_t offset);
+
+static bool fill_page(void *page, uint32_t bytes, uint64_t block, uint32_t layer, size_t offset)
+{
+	content_fill(page, bytes, block, layer, offset);
+	return true;
+}
+
+static bool check_page(void *page, uint32_t bytes, uint64_t block, uint32_t layer, size_t offset)
+{
+	return content_check(page, bytes, block, layer, offset) < 0;
+}
+
+/* Visits the pages of one block in its stored order; number of objects with a page that fn says no to. */
+static uint32_t each_object(const struct pipeline_rig *rig, uint32_t block, page_fn fn)
+{
+	const struct tn_geometry *g = &rig->layout.geometry;
+	const uint32_t *pages = rig->set->pages + (size_t)block * g->pages_per_block;
+	uint32_t wrong = 0;
+
+	for (uint32_t layer = 0; layer < g->layers; layer++) {
+		size_t offset = 0;
+		bool good = true;
+
+		for (uint32_t p = 0; p < g->nplanes; p++)
+			for (uint32_t i = 0; i < g->pages_per_block; i++) {
+				uint32_t bytes = rig->layout.page_bytes[p];
+
+				good &= fn(tn_layout_address(&rig->layout, layer, p, pages[i]), bytes, block, layer, offset);
+				offset += bytes;
+			}
+		wrong += !good;
+	}
+	return wrong;
+}
+
+uint64_t rig_check(const struct pipeline_rig *rig, uint32_t blocks)
+{
+	uint64_t wrong = 0;
+
+	for (uint32_t i = 0; i < blocks; i++)
+		wrong += each_object(rig, i, check_page);
+	return wrong;
+}
+
+/* ---- preparing the store ----------------------------------------------------------------------- */
+
+static int save_chain(struct pipeline_rig *rig, struct tn_pool *pool, const struct tn_key *keys, uint32_t n,
+		      const uint32_t *pages, const struct tn_key *parent)
+{
+	struct tn_save_result r;
+	struct tn_save_opts o;
+	struct tn_save *save;
+	int rc;
+
+	tn_save_opts_init(&o);
+	o.parent = parent;
+	rc = tn_save_begin(rig->space, pool, keys, n, pages, &o, &save);
+	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
+		rc = tn_save_layer(save, layer, NULL);
+	if (!rc)
+		rc = tn_save_commit(save);
+	if (!rc)
+		rc = tn_save_end(save, cli_now_ns() + PIPELINE_PATIENCE_NS, &r);
+	if (rc)
+		return rig_failed(rig, "save", rc);
+	return r.stored == n ? 0 : rig_failed(rig, "save stored too little", r.error ? r.error : -ENOSPC);
+}
+
+/* Every slot that the write load will use is written once: a first write is slower than a later one. */
+static int fill_rest(struct pipeline_rig *rig)
+{
+	const struct pipeline_set *set = rig->set;
+	uint32_t n = set->save_blocks, pages = set->geometry.pages_per_block;
+	struct tn_key *keys = calloc(n, sizeof(*keys));
+	uint32_t *page = calloc((size_t)n * pages, sizeof(*page));
+	int rc = keys && page ? 0 : rig_failed(rig, "memory", -ENOMEM);
+
+	for (uint32_t i = 0; !rc && i < n * pages; i++)
+		page[i] = i;
+	for (uint32_t at = 0; !rc && at < set->write_blocks; at += n) {
+		rc = rig_keys(rig, FILL_CHAIN + at, n, keys);
+		if (!rc)
+			rc = save_chain(rig, rig->write_pool, keys, n, page, NULL);
+	}
+	free(keys);
+	free(page);
+	return rc;
+}
+
+void pipeline_prepare(const void *arg, void *out)
+{
+	const struct pipeline_set *set = arg;
+	struct pipeline_rig rig;
+	int rc = rig_open(&rig, set, "none", out);
+
+	for (uint32_t i = 0; !rc && i < set->blocks; i++)
+		each_object(&rig, i, fill_page);
+	if (!rc)
+		rc = save_chain(&rig, rig.pool, rig.keys, PIPELINE_WARM_BLOCKS, set->pages, NULL);
+	if (!rc)
+		rc = save_chain(&rig, rig.pool, rig.keys + PIPELINE_WARM_BLOCKS, set->blocks, set->pages, NULL);
+	if (!rc)
+		rc = rig_pin(&rig);
+	if (!rc)
+		fill_rest(&rig);
+	rig_close(&rig);
+}

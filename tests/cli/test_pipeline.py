@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tenuto bench pipeline` in small: what it prints, and that the figures make sense together."""
+import os
+
+from cli import USAGE, fail, main, says, tenuto
+
+SMALL = ("--layers", "4", "--prompt-tokens", "1024", "--repeat", "2")
+STRATEGIES = ["recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"]
+KEYS = ["strategy", "hit_rate", "writes", "ttft_ms", "ttft_p99_ms", "compute_ms", "bubble_ms", "read_gbps", "write_gbps",
+        "cpu_seconds"]
+
+
+def rows_of(result):
+    return {(r["strategy"], r["hit_rate"], r["writes"]): r for r in result["rows"]}
+
+
+def every_strategy_has_a_row_for_each_hit_rate_with_and_without_writes():
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,50,100", "--json").json()
+    rows = rows_of(r)
+    if len(rows) != len(r["rows"]) or set(rows) != {(s, h, w) for s in STRATEGIES for h in (0, .5, 1) for w in (False, True)}:
+        fail("rows: %s" % sorted(rows))
+    for row in r["rows"]:
+        if [k for k in KEYS if k not in row]:
+            fail("keys missing: %s" % row)
+    for key in ("crossover", "crossover_with_writes"):
+        if sorted(r[key]) != sorted(STRATEGIES[1:]) or not all(0 <= v <= 1 for v in r[key].values()):
+            fail("%s: %s" % (key, r[key]))
+
+
+def times_and_bytes_of_a_row_fit_together():
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,75", "--json").json()
+    s = r["settings"]
+    for row in r["rows"]:
+        if abs(row["ttft_ms"] - row["compute_ms"] - row["bubble_ms"]) > 0.2 * row["ttft_ms"] + 1:
+            fail("TTFT is not compute and bubble: %s" % row)  # medians of each, so not exactly
+        if row["ttft_p99_ms"] < row["ttft_ms"] or row["bubble_ms"] < 0:
+            fail(str(row))
+        reads = row["strategy"] != "recompute" and row["hit_rate"] > 0
+        if reads != (row["read_gbps"] > 0):
+            fail("read: %s" % row)
+        if row["write_gbps"] > 0 and not row["writes"]:
+            fail("written: %s" % row)
+    rows = rows_of(r)
+    one = rows["load_then_compute", .75, False]
+    moved = one["read_gbps"] * one["ttft_ms"] * 1e6
+    expected = .75 * s["blocks"] * s["block_bytes"]
+    if not expected <= moved * 1.2 or moved > 1.6 * expected:
+        fail("%.0f bytes were read, expected about %.0f" % (moved, expected))
+    if rows["recompute", 0, False]["compute_ms"] <= one["compute_ms"]:
+        fail("restoring saves no compute")
+    if not sum(row["write_gbps"] for row in r["rows"]) > 0:
+        fail("the write load wrote nothing")
+
+
+def compute_that_spins_takes_the_time_it_should():
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--compute", "spin", "--json").json()
+    for row in r["rows"]:
+        if row["ttft_ms"] < row["compute_ms"] * 0.999:
+            fail(str(row))
+        if row["strategy"] == "recompute" and row["cpu_seconds"] < 0.0001 * row["compute_ms"]:
+            fail("did not spin: %s" % row)
+
+
+def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
+    os.mkdir("d")
+    out = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,100", "--dir", "d", "--report", "r.html").out
+    if "crossover" not in out or "ideal" not in out:
+        fail(out)
+    with open("r.html") as f:
+        page = f.read()
+    if page.count("<figure>") != 4 or "Bubble against hit rate" not in page or "src=" in page:
+        fail("charts: %d" % page.count("<figure>"))
+    if os.listdir("d"):
+        fail("left: %s" % os.listdir("d"))
+
+
+def what_makes_no_sense_is_refused_with_the_value():
+    for args, text in ((("--hit-rates", "0,101"), "0,101"), (("--hit-rates", "50,40"), "must rise"),
+                       (("--hit-rates", "x"), "x"), (("--compute", "think"), "think"), (("--writes", "some"), "some"),
+                       (("--layers", "33"), "33"), (("--model", "nobody"), "nobody"), (("--prompt-tokens", "1M"), "1 GiB")):
+        says(tenuto("bench", "pipeline", *args, rc=USAGE), text)
+
+
+main(globals())
