@@ -43,46 +43,45 @@ static int bounded(const char *s, uint64_t v, uint64_t unit, uint64_t min, uint6
 	return 0;
 }
 
-int cli_count(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
+struct unit {
+	const char *name; /* NULL ends a list */
+	uint64_t factor;
+};
+
+static int with_unit(const char *s, const struct unit *units, const char *known, uint64_t min, uint64_t max, uint64_t *out,
+		     char *why)
 {
-	static const struct {
-		const char *name;
-		uint64_t factor;
-	} units[] = {{"", 1}, {"k", 1000}, {"M", 1000000}, {"G", 1000000000}};
 	const char *p = s;
 	uint64_t v;
 
 	if (digits(&p, &v, why, s))
 		return -1;
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (!strcmp(p, units[i].name))
-			return bounded(s, v, units[i].factor, min, max, out, why);
-	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a count (k, M or G)", s, p);
+	for (const struct unit *u = units; u->name; u++)
+		if (!strcmp(p, u->name))
+			return bounded(s, v, u->factor, min, max, out, why);
+	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a %s", s, p, known);
 	return -1;
+}
+
+int cli_count(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
+{
+	static const struct unit units[] = {{"", 1}, {"k", 1000}, {"M", 1000000}, {"G", 1000000000}, {NULL, 0}};
+
+	return with_unit(s, units, "count (k, M or G)", min, max, out, why);
 }
 
 int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
 {
-	static const struct {
-		const char *name;
-		uint64_t factor;
-	} units[] = {
+	static const struct unit units[] = {
 		{"", 1},	      {"B", 1},
 		{"kB", 1000},	      {"MB", 1000000},
 		{"GB", 1000000000},   {"TB", 1000000000000},
 		{"KiB", 1024},	      {"MiB", 1ull << 20},
 		{"GiB", 1ull << 30},  {"TiB", 1ull << 40},
+		{NULL, 0},
 	};
-	const char *p = s;
-	uint64_t v;
 
-	if (digits(&p, &v, why, s))
-		return -1;
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (!strcmp(p, units[i].name))
-			return bounded(s, v, units[i].factor, min, max, out, why);
-	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a size (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)", s, p);
-	return -1;
+	return with_unit(s, units, "size (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)", min, max, out, why);
 }
 
 int cli_rate(const char *s, double *out, char *why)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random scripts for a simulated cache (cache_rig.h), and what must be true of it: every byte that a load reports is
+ * Random scripts for a simulated cache (simcache.h), and what must be true of it: every byte that a load reports is
  * right, nothing hangs, pages outside a sub-range and those given back stay untouched, what is durable is
  * found again, what was dropped with its space is not.
  */
 #ifndef TN_SIM_CACHE_SCRIPT_H
 #define TN_SIM_CACHE_SCRIPT_H
 
-#include "cache_rig.h"
+#include "simcache.h"
 
 #define CSCRIPT_CHAINS 6u
 #define CSCRIPT_CHAIN_BLOCKS 32u

@@ -19,6 +19,17 @@ struct tn_key tn_hash_chain(const struct tn_secret *secret, const struct tn_key 
 /* XXH3-64, for checksums of metadata pages. */
 uint64_t tn_hash64(const void *data, size_t len);
 
+#define TN_MIX64_STEP 0x9e3779b97f4a7c15u
+
+/* One step of splitmix64 (Steele, Lea, Flood 2014): spreads 64 bits that are not well mixed. */
+static inline uint64_t tn_mix64(uint64_t x)
+{
+	x += TN_MIX64_STEP;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+	return x ^ (x >> 31);
+}
+
 static inline int tn_key_eq(const struct tn_key *a, const struct tn_key *b)
 {
 	return a->word[0] == b->word[0] && a->word[1] == b->word[1];

@@ -5,20 +5,12 @@
 #include <sys/random.h>
 
 #include "base/error.h"
-
-static uint64_t splitmix64(uint64_t *x)
-{
-	uint64_t z = (*x += 0x9e3779b97f4a7c15u);
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
+#include "base/hash.h"
 
 void tn_rng_seed(struct tn_rng *rng, uint64_t seed)
 {
-	for (int i = 0; i < 4; i++)
-		rng->s[i] = splitmix64(&seed);
+	for (int i = 0; i < 4; i++, seed += TN_MIX64_STEP)
+		rng->s[i] = tn_mix64(seed);
 }
 
 static inline uint64_t rotl(uint64_t x, int k)

@@ -14,6 +14,7 @@
 #include <errno.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "block/policies.h"
 #include "block/policy_life.h"
@@ -87,15 +88,6 @@ struct policy {
 static struct policy *policy_of(struct tn_policy *p)
 {
 	return (struct policy *)(void *)p;
-}
-
-/* key_hash need not be well mixed; splitmix64's finaliser. */
-static uint64_t mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15u;
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
 }
 
 /* ---- ghosts --------------------------------------------------------------------------------------------- */
@@ -302,7 +294,7 @@ static void touch(struct tn_policy *base, uint32_t id, const struct tn_policy_bl
 	if (e->count < TN_LIFE_COUNT_MAX)
 		e->count++;
 	classify(p, e, p->life.now - e->last, b->depth);
-	tn_life_observe(&p->life, mix(b->key_hash), e->class);
+	tn_life_observe(&p->life, tn_mix64(b->key_hash), e->class);
 	relink(p, id, b->parent);
 }
 
@@ -421,7 +413,7 @@ static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool 
 {
 	struct policy *p = policy_of(base);
 	struct entry e;
-	uint64_t hash = mix(b->key_hash);
+	uint64_t hash = tn_mix64(b->key_hash);
 	bool orphan = b->depth > 0 && b->parent == TN_ENTRY_NONE, worth;
 
 	p->chosen = TN_ENTRY_NONE;
@@ -453,7 +445,7 @@ static void insert(struct tn_policy *base, uint32_t id, const struct tn_policy_b
 {
 	struct policy *p = policy_of(base);
 	struct entry *e = &p->entries[id], in;
-	uint64_t hash = mix(b->key_hash);
+	uint64_t hash = tn_mix64(b->key_hash);
 	uint32_t waiting = e->link;
 
 	assert(id < p->nentries && !e->count);
@@ -486,7 +478,7 @@ static void remove_entry(struct tn_policy *base, uint32_t id, uint64_t key_hash,
 	assert(id < p->nentries && e->count);
 	if (p->chosen == id)
 		p->chosen = TN_ENTRY_NONE;
-	ghost_put(p, mix(key_hash), e->count, e->last);
+	ghost_put(p, tn_mix64(key_hash), e->count, e->last);
 	unlink_from(p, id);
 	if (e->leaf)
 		leaf_take(p, id);

@@ -41,4 +41,8 @@ uint32_t tn_policy_level_next(const struct tn_policy_lists *l, uint32_t from);
 /* The oldest usable entry of the lowest level that has one, or TN_ENTRY_NONE. */
 uint32_t tn_policy_lists_oldest(const struct tn_policy_lists *l, bool (*usable)(void *arg, uint32_t id), void *arg);
 
+/* admit of policies that let everything in. */
+bool tn_policy_admit_all(struct tn_policy *p, const struct tn_policy_block *b, bool full,
+			 bool (*usable)(void *arg, uint32_t id), void *arg);
+
 #endif

@@ -83,12 +83,6 @@ static void request(struct tn_policy *p, const struct tn_policy_request *req)
 	recency_of(p)->request++;
 }
 
-static bool admit(struct tn_policy *p, const struct tn_policy_block *b, bool full,
-		  bool (*usable)(void *arg, uint32_t id), void *arg)
-{
-	return true;
-}
-
 static void insert(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b)
 {
 	struct recency *r = recency_of(p);
@@ -127,7 +121,7 @@ const struct tn_policy_ops tn_policy_lru = {
 	.create = lru_create,
 	.destroy = destroy,
 	.request = request,
-	.admit = admit,
+	.admit = tn_policy_admit_all,
 	.insert = insert,
 	.touch = touch,
 	.victim = victim,
@@ -141,7 +135,7 @@ const struct tn_policy_ops tn_policy_fifo = {
 	.create = fifo_create,
 	.destroy = destroy,
 	.request = request,
-	.admit = admit,
+	.admit = tn_policy_admit_all,
 	.insert = insert,
 	.touch = touch,
 	.victim = victim,

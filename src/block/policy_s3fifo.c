@@ -10,6 +10,7 @@
 #include <errno.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "block/policies.h"
 #include "block/policy_ghost.h"
 #include "block/policy_list.h"
@@ -81,28 +82,13 @@ static void request(struct tn_policy *p, const struct tn_policy_request *req)
 {
 }
 
-static bool admit(struct tn_policy *p, const struct tn_policy_block *b, bool full,
-		  bool (*usable)(void *arg, uint32_t id), void *arg)
-{
-	return true;
-}
-
-/* splitmix64's finaliser. */
-static uint64_t ghost_hash(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15u;
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-	return x ^ (x >> 31);
-}
-
 static void insert(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b)
 {
 	struct s3fifo *s = s3fifo_of(p);
 	struct entry *e = &s->entries[id];
 
 	*e = (struct entry){.priority = b->priority};
-	e->main = tn_ghosts_take(&s->ghosts, ghost_hash(b->key_hash));
+	e->main = tn_ghosts_take(&s->ghosts, tn_mix64(b->key_hash));
 	tn_policy_list_add(e->main ? &s->main : &s->small, tn_policy_level(b->priority), id);
 }
 
@@ -197,7 +183,7 @@ static void forget(struct tn_policy *p, uint32_t id, uint64_t key_hash, enum tn_
 
 	tn_policy_list_del(e->main ? &s->main : &s->small, tn_policy_level(e->priority), id);
 	if (!e->main && why == TN_POLICY_EVICTED)
-		tn_ghosts_put(&s->ghosts, ghost_hash(key_hash));
+		tn_ghosts_put(&s->ghosts, tn_mix64(key_hash));
 }
 
 const struct tn_policy_ops tn_policy_s3fifo = {
@@ -208,7 +194,7 @@ const struct tn_policy_ops tn_policy_s3fifo = {
 	.create = create,
 	.destroy = destroy,
 	.request = request,
-	.admit = admit,
+	.admit = tn_policy_admit_all,
 	.insert = insert,
 	.touch = touch,
 	.victim = victim,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cache_rig.h"
+#include "simcache.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,8 +6,8 @@
  * The bytes of every block follow from its number, so that any wrong byte is noticed, whoever loads it. What a
  * script does with the rig, and what it may expect to find, is cache_script.h's.
  */
-#ifndef TN_SIM_CACHE_RIG_H
-#define TN_SIM_CACHE_RIG_H
+#ifndef TN_SIM_SIMCACHE_H
+#define TN_SIM_SIMCACHE_H
 
 #include <stdbool.h>
 #include <stdint.h>
