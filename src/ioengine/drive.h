@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The timing of a described drive (struct tn_mix), as a fluid: when would these transfers end on it? Pure: the
+ * caller says what time it is; the paced engine (paced.c) does the rest.
+ *
+ * Reads are served in the order they came, and so are writes. While only reads are there they get read_bps, while
+ * only writes are there write_bps; while both are there they get mixed_bps together, divided by how many there are of
+ * each, neither more than it would have alone. A served transfer ends one latency later. All bandwidths are divided
+ * and the latencies multiplied by one stretch.
+ */
+#ifndef TN_IOENGINE_DRIVE_H
+#define TN_IOENGINE_DRIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sched/mix.h"
+
+/* One transfer; the caller's memory, from enter until due_ns is set. */
+struct tn_drive_job {
+	struct tn_drive_job *next;
+	uint64_t mark; /* bytes that its queue had taken with it */
+	uint64_t due_ns; /* when it ends; 0: not known yet */
+	double left; /* bytes still to serve */
+	bool write;
+};
+
+struct tn_drive_queue {
+	struct tn_drive_job *head, **tail;
+	uint64_t entered; /* bytes, since ever */
+	uint32_t count;
+	double bytes_per_ns; /* alone */
+	uint64_t latency_ns;
+};
+
+struct tn_drive {
+	struct tn_drive_queue q[2]; /* reads, writes */
+	double mixed_bytes_per_ns;
+	uint64_t now_ns;
+};
+
+/* stretch is 1 or more. The drive must not move: its queues point into it. */
+void tn_drive_init(struct tn_drive *d, const struct tn_mix *mix, uint32_t stretch);
+
+/* Time passes; sets due_ns of what was served until now. A time before the last one is that one. */
+void tn_drive_advance(struct tn_drive *d, uint64_t now_ns);
+
+/* A transfer comes, at the time of the last advance. Of 0 bytes: it waits for those before it, no more. */
+void tn_drive_enter(struct tn_drive *d, struct tn_drive_job *job, bool write, uint32_t bytes);
+
+/* A time before which the transfer cannot end, whatever comes later; exact once it is served. */
+uint64_t tn_drive_soonest(const struct tn_drive *d, const struct tn_drive_job *job);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A wrapper of the I/O contract that gives every transfer the time of a described drive (drive.h).
+ *
+ * The inner engine, usually on tmpfs, moves the bytes at once; poll gives the request back when the drive would have.
+ * Which drive: that of the directory the file lies in, shared by all wrappers made from one struct tn_paced, whatever
+ * their threads. Reads, writes and syncs take time; open, close, stat, allocate and unlink do not. Requests that
+ * fail take their time too, and a cancel reaches the inner engine only.
+ */
+#ifndef TN_IOENGINE_PACED_H
+#define TN_IOENGINE_PACED_H
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "io/io.h"
+#include "sched/mix.h"
+
+#define TN_PACED_STRETCH_MAX 1000000u
+
+/* Completions are given back at whole multiples of this, so that a waiting owner wakes up 5,000 times a second at most. */
+#define TN_PACED_QUANTUM_NS 200000u
+
+/**
+ * struct tn_paced_opts
+ * @mix:     the drive
+ * @stretch: divides its bandwidth and multiplies its latency, 1..TN_PACED_STRETCH_MAX
+ * @dirs:    one drive each, kept by pointer: they live as long as the state; files elsewhere are not paced. None: all
+ *           files lie on one drive
+ * @ndirs:   at most 16
+ */
+struct tn_paced_opts {
+	const struct tn_mix *mix;
+	uint32_t stretch;
+	const char *const *dirs;
+	uint32_t ndirs;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	const struct tn_log *log;
+};
+
+struct tn_paced;
+
+/* The drives. Any thread. 0 and *out, or -errno. Warns where the bandwidth is more than this machine's CPUs can copy. */
+int tn_paced_create(const struct tn_paced_opts *opts, struct tn_paced **out);
+/* After the last of the wrappers; NULL is fine. */
+void tn_paced_destroy(struct tn_paced *paced);
+
+/* Wraps inner, which takes depth requests, and owns it from then on. 0 and *out, or -errno: inner is still the caller's. */
+int tn_io_paced_create(struct tn_io *inner, uint32_t depth, struct tn_paced *paced, struct tn_io **out);
+
+#endif
