@@ -109,6 +109,7 @@ int cmd_replay(int argc, char **argv);
 int cmd_workload(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_store(int argc, char **argv);
+int cmd_profile(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 

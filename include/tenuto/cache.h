@@ -354,8 +354,8 @@ TN_API int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t
  *               not touched; the page index array still has n * pages_per_block entries
  * @deadline_ns: give up then: what has not arrived is a miss
  * @priority:    higher first; among equals the earlier needed one
- * @input_tokens: tokens the engine computes beyond what is loaded: with the space's slack table it tells when each layer is
- *               needed; 0: not known
+ * @input_tokens: tokens the engine computes beyond what is loaded: with the space's slack table it tells when each
+ *               layer is needed; 0: not known
  * @start_ns:    when compute of layer 0 may begin; 0: as soon as it is there
  */
 struct tn_load_opts {

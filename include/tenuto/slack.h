@@ -3,8 +3,8 @@
  * Slack tables: how long an engine computes on each layer, and so how much I/O hides behind it.
  *
  * A table answers: at this many input tokens (to be computed) behind this many prefix tokens (restored), how long
- * does the compute of one layer take? That time is the window in which the next layer's I/O costs nothing. Tables come from an
- * engine's own timings, from the analytic model below, from a calibrated kernel - or from nothing at all:
+ * does the compute of one layer take? That time is the window in which the next layer's I/O costs nothing. Tables come
+ * from an engine's own timings, from the analytic model below, from a calibrated kernel - or from nothing at all:
  * tn_slack_observe corrects any table from what was seen.
  *
  * Pure: no file, no clock, no lock. One table is for one thread at a time; give each its tn_slack_clone.
@@ -137,8 +137,8 @@ TN_API int tn_slack_check(const struct tn_slack *table);
  * tn_slack_window - compute time of one layer at these lengths, with all corrections
  *
  * Between the profiled lengths the value is bilinear in (input, prefix); above the largest it goes on with the last
- * slope (never falling); below the smallest input it falls in proportion to the input, below the smallest prefix it stays.
- * Never above TN_SLACK_WINDOW_MAX.
+ * slope (never falling); below the smallest input it falls in proportion to the input, below the smallest prefix it
+ * stays. Never above TN_SLACK_WINDOW_MAX.
  *
  * Costs well below a microsecond. Return: ns; 0 if @layer does not exist, or if nothing is known.
  */
@@ -194,7 +194,7 @@ TN_API long tn_slack_print(const struct tn_slack *table, char *buf, size_t room)
 
 /* ---- the analytic model (docs/model.md) --------------------------------------------------------- */
 
-/** struct tn_slack_gpu - a GPU's published rates: dense bf16 FLOP/s, memory bytes a second, SMs, and where that is from */
+/** struct tn_slack_gpu - a GPU's published rates: dense bf16 FLOP/s, memory bytes a second, SMs, and their source */
 struct tn_slack_gpu {
 	const char *name;
 	double flops_per_s;

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What `tenuto profile` is made of: timings of single layers, read from an engine's file (profile_rows.c) or taken
+ * here with a spin kernel (profile_spin.c), from which cmd_profile.c makes a slack table.
+ */
+#ifndef TENUTO_PROFILE_H
+#define TENUTO_PROFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* One timing. */
+struct profile_row {
+	uint64_t input, prefix;
+	uint32_t layer;
+	uint64_t ns;
+};
+
+struct profile_rows {
+	struct profile_row *row;
+	size_t n, room;
+};
+
+/* 0 or -ENOMEM. */
+int profile_rows_add(struct profile_rows *rows, const struct profile_row *row);
+void profile_rows_free(struct profile_rows *rows);
+
+/*
+ * Reads a file of timings: CSV with the columns input, prefix, layer and ns in any order, named in its first line, or
+ * one JSON object a line with these members. Other columns and members are ignored. 0, or -errno with
+ * "file:line: what" in error.
+ */
+int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t room);
+
+/*
+ * Times a kernel of known work at each pair of lengths, a few times: spins calibrated on this machine, whose work
+ * grows with the input and with the prefix as a transformer's layer does. 0 or -ENOMEM.
+ */
+int profile_spin(struct profile_rows *rows);
+
+#endif

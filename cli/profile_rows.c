@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Per-layer timings as a connector writes them: CSV or JSON lines, every value checked, errors with file and line. */
+#include "profile.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+#include <tenuto/slack.h>
+
+#include "cli.h"
+
+#define LINE_BYTES 4096
+#define COLUMNS_MAX 32
+#define FIELDS 4
+
+static const char *const field_names[FIELDS] = {"input", "prefix", "layer", "ns"};
+static const uint64_t field_min[FIELDS] = {1, 0, 0, 1};
+static const uint64_t field_max[FIELDS] = {TN_SLACK_TOKENS_MAX, TN_SLACK_TOKENS_MAX, TN_LAYERS_MAX - 1,
+					   TN_SLACK_WINDOW_MAX};
+
+struct reader {
+	const char *name;
+	unsigned long line;
+	char *error;
+	size_t room;
+	int column[FIELDS]; /* CSV: where each field is; -1 before the first line */
+	int columns;
+};
+
+static int fail(struct reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int fail(struct reader *r, int code, const char *fmt, ...)
+{
+	int n = r->line ? snprintf(r->error, r->room, "%.200s:%lu: ", r->name, r->line)
+			: snprintf(r->error, r->room, "%.200s: ", r->name);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(r->error + n, r->room - (size_t)n, fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int profile_rows_add(struct profile_rows *rows, const struct profile_row *row)
+{
+	if (rows->n == rows->room) {
+		size_t room = rows->room ? rows->room * 2 : 1024;
+		struct profile_row *grown = reallocarray(rows->row, room, sizeof(*grown));
+
+		if (!grown)
+			return -ENOMEM;
+		rows->row = grown;
+		rows->room = room;
+	}
+	rows->row[rows->n++] = *row;
+	return 0;
+}
+
+void profile_rows_free(struct profile_rows *rows)
+{
+	free(rows->row);
+	*rows = (struct profile_rows){0};
+}
+
+static int add(struct reader *r, struct profile_rows *rows, const uint64_t *v)
+{
+	struct profile_row row = {v[0], v[1], (uint32_t)v[2], v[3]};
+
+	return profile_rows_add(rows, &row) ? fail(r, -ENOMEM, "out of memory") : 0;
+}
+
+/* ---- CSV ---------------------------------------------------------------------------------------- */
+
+/* Cuts a line at its commas, in place; blanks around a cell do not count. Cells, or -1 if there are too many. */
+static int cut(char *line, char **cell)
+{
+	int n = 0;
+
+	for (;;) {
+		char *end = strchr(line, ',');
+
+		if (n == COLUMNS_MAX)
+			return -1;
+		if (end)
+			*end = 0;
+		line += strspn(line, " \t");
+		for (size_t len = strlen(line); len && strchr(" \t", line[len - 1]); len--)
+			line[len - 1] = 0;
+		cell[n++] = line;
+		if (!end)
+			return n;
+		line = end + 1;
+	}
+}
+
+static int csv_head(struct reader *r, char **cell, int n)
+{
+	for (int f = 0; f < FIELDS; f++) {
+		for (int i = 0; i < n; i++) {
+			if (strcmp(cell[i], field_names[f]) != 0)
+				continue;
+			if (r->column[f] >= 0)
+				return fail(r, -EINVAL, "column \"%s\" is there twice", field_names[f]);
+			r->column[f] = i;
+		}
+		if (r->column[f] < 0)
+			return fail(r, -EINVAL, "no column \"%s\" (the first line names them: input,prefix,layer,ns)",
+				    field_names[f]);
+	}
+	r->columns = n;
+	return 0;
+}
+
+static int csv_line(struct reader *r, char *line, struct profile_rows *rows)
+{
+	char *cell[COLUMNS_MAX], why[CLI_WHY];
+	uint64_t v[FIELDS];
+	int n = cut(line, cell);
+
+	if (n < 0)
+		return fail(r, -EINVAL, "more than %d columns", COLUMNS_MAX);
+	if (r->columns == 0)
+		return csv_head(r, cell, n);
+	if (n != r->columns)
+		return fail(r, -EINVAL, "%d cells, but %d columns", n, r->columns);
+	for (int f = 0; f < FIELDS; f++)
+		if (cli_count(cell[r->column[f]], field_min[f], field_max[f], &v[f], why))
+			return fail(r, -EINVAL, "%s: %s", field_names[f], why);
+	return add(r, rows, v);
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------- */
+
+static int json_line(struct reader *r, const char *line, struct profile_rows *rows)
+{
+	uint64_t v[FIELDS];
+	json_error_t e;
+	json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &e);
+	int rc = 0;
+
+	if (!json_is_object(o)) {
+		json_decref(o);
+		return o ? fail(r, -EINVAL, "not a JSON object")
+			 : fail(r, -EINVAL, "not valid JSON at column %d: %.120s", e.column, e.text);
+	}
+	for (int f = 0; f < FIELDS && rc == 0; f++) {
+		const json_t *j = json_object_get(o, field_names[f]);
+
+		if (!json_is_integer(j))
+			rc = fail(r, -EINVAL, j ? "%s must be a whole number" : "no %s", field_names[f]);
+		else if (json_integer_value(j) < (json_int_t)field_min[f] ||
+			 json_integer_value(j) > (json_int_t)field_max[f])
+			rc = fail(r, -EINVAL, "%s %lld is out of range (%llu to %llu)", field_names[f],
+				  (long long)json_integer_value(j), (unsigned long long)field_min[f],
+				  (unsigned long long)field_max[f]);
+		else
+			v[f] = (uint64_t)json_integer_value(j);
+	}
+	json_decref(o);
+	return rc ? rc : add(r, rows, v);
+}
+
+/* ---- lines -------------------------------------------------------------------------------------- */
+
+static int read_lines(struct reader *r, FILE *file, struct profile_rows *rows)
+{
+	char line[LINE_BYTES];
+	bool json = false;
+	int rc = 0;
+
+	while (rc == 0 && fgets(line, sizeof(line), file)) {
+		size_t len = strlen(line);
+
+		r->line++;
+		if (len == sizeof(line) - 1 && line[len - 1] != '\n')
+			return fail(r, -EINVAL, "line is longer than %d bytes", LINE_BYTES - 2);
+		while (len && strchr("\r\n", line[len - 1]))
+			line[--len] = 0;
+		if (r->line == 1)
+			json = line[strspn(line, " \t")] == '{';
+		if (line[strspn(line, " \t")])
+			rc = json ? json_line(r, line, rows) : csv_line(r, line, rows);
+	}
+	if (rc == 0 && ferror(file))
+		rc = fail(r, -errno, "cannot be read: %s", strerror(errno));
+	return rc;
+}
+
+int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t room)
+{
+	struct reader r = {.name = name, .error = error, .room = room, .column = {-1, -1, -1, -1}};
+	FILE *file = fopen(name, "re");
+	int rc;
+
+	if (!file)
+		return fail(&r, -errno, "cannot be opened: %s", strerror(errno));
+	rc = read_lines(&r, file, rows);
+	fclose(file);
+	if (rc == 0 && rows->n == 0) {
+		r.line = 0;
+		rc = fail(&r, -EINVAL, "holds no timing");
+	}
+	return rc;
+}

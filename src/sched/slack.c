@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slack tables: cells, interpolation, and their correction from what was observed.
+ *
+ * All arithmetic is on doubles between 1 and TN_SLACK_WINDOW_MAX (3.6e12), far from where they lose whole
+ * nanoseconds; lengths go up to TN_SLACK_TOKENS_MAX (2^40). Nothing overflows, nothing divides by zero.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "sched/slack_internal.h"
+
+/* How observations correct a table (docs/model.md). */
+#define DEAD_BAND 0.03    /* deviations below are noise */
+#define CLIP 2.0	  /* what one observation may claim at most: twice or half */
+#define GAIN 0.2	  /* of a deviation confirmed once */
+#define GAIN_LONG 0.5	  /* of one that goes on */
+#define STREAK_MOVES 2	  /* deviations in a row before anything moves */
+#define STREAK_LONG 4	  /* ... and before it moves faster */
+
+/* The lengths of a table that begins empty. */
+static const uint64_t empty_inputs[] = {16, 64, 256, 1024, 4096, 16384, 65536};
+static const uint64_t empty_prefixes[] = {0, 1024, 4096, 16384, 65536, 262144};
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+const char *tn_slack_how_name(uint32_t how)
+{
+	static const char *const names[] = {"profiled", "analytic", "synthetic", "learned"};
+
+	return how < COUNT(names) ? names[how] : "unknown";
+}
+
+void tn_slack_desc_init(struct tn_slack_desc *desc)
+{
+	*desc = (struct tn_slack_desc){.size = sizeof(*desc), .model = "-", .gpu = "-", .engine = "-", .when = "-"};
+}
+
+/* ---- create ------------------------------------------------------------------------------------ */
+
+static int copy_name(char *to, const char *from, const char *what)
+{
+	size_t len = from ? strlen(from) : 0;
+
+	if (len == 0 || len >= TN_SLACK_NAME)
+		return tn_fail(-EINVAL, "slack table: %s of %zu bytes; give 1 to %u", what, len, TN_SLACK_NAME - 1);
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)from[i] < ' ' || from[i] == 0x7f)
+			return tn_fail(-EINVAL, "slack table: %s has a control character at byte %zu", what, i);
+	if (from[0] == ' ' || from[len - 1] == ' ')
+		return tn_fail(-EINVAL, "slack table: %s begins or ends with a blank", what);
+	memcpy(to, from, len + 1);
+	return 0;
+}
+
+static int copy_lengths(uint64_t *to, const uint64_t *from, uint32_t n, uint64_t least, const char *what)
+{
+	if (!from || n == 0 || n > TN_SLACK_LENGTHS_MAX)
+		return tn_fail(-EINVAL, "slack table: %u %s lengths; give 1 to %u", n, what, TN_SLACK_LENGTHS_MAX);
+	for (uint32_t i = 0; i < n; i++) {
+		if (from[i] < least || from[i] > TN_SLACK_TOKENS_MAX)
+			return tn_fail(-EINVAL, "slack table: %s length %llu is out of range", what,
+				       (unsigned long long)from[i]);
+		if (i && from[i] <= from[i - 1])
+			return tn_fail(-EINVAL, "slack table: %s length %llu after %llu; lengths must rise", what,
+				       (unsigned long long)from[i], (unsigned long long)from[i - 1]);
+		to[i] = from[i];
+	}
+	return 0;
+}
+
+static size_t cell_count(const struct tn_slack *t)
+{
+	return (size_t)t->rows * t->nprefixes * t->ninputs;
+}
+
+static int fill_desc(struct tn_slack *t, const struct tn_slack_desc *d)
+{
+	int rc;
+
+	if (d->layers == 0 || d->layers > TN_LAYERS_MAX)
+		return tn_fail(-EINVAL, "slack table: %u layers; give 1 to %u", d->layers, TN_LAYERS_MAX);
+	if (d->how > TN_SLACK_LEARNED)
+		return tn_fail(-EINVAL, "slack table: unknown source %u", d->how);
+	t->how = d->how;
+	t->layers = d->layers;
+	t->per_layer = d->per_layer;
+	t->rows = d->per_layer ? d->layers : 1;
+	t->ninputs = d->ninputs;
+	t->nprefixes = d->nprefixes;
+	t->common = 1;
+	rc = copy_name(t->model, d->model, "model");
+	if (rc == 0)
+		rc = copy_name(t->gpu, d->gpu, "gpu");
+	if (rc == 0)
+		rc = copy_name(t->engine, d->engine, "engine");
+	if (rc == 0)
+		rc = copy_name(t->when, d->when, "when");
+	if (rc == 0)
+		rc = copy_lengths(t->inputs, d->inputs, d->ninputs, 1, "input");
+	return rc ? rc : copy_lengths(t->prefixes, d->prefixes, d->nprefixes, 0, "prefix");
+}
+
+int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **out)
+{
+	struct tn_slack t = {0}, *table;
+	int rc;
+
+	if (!desc || desc->size != sizeof(*desc) || !out)
+		return tn_fail(-EINVAL, "tn_slack_create: description not initialised with tn_slack_desc_init");
+	rc = fill_desc(&t, desc);
+	if (rc)
+		return rc;
+	table = tn_get(&tn_alloc_system, sizeof(*table));
+	if (!table)
+		return tn_fail(-ENOMEM, "slack table: no memory");
+	*table = t;
+	table->cells = tn_get(&tn_alloc_system, tn_array_bytes(cell_count(&t), sizeof(*table->cells)));
+	if (!table->cells) {
+		tn_put(&tn_alloc_system, table, sizeof(*table));
+		return tn_fail(-ENOMEM, "slack table: no memory for %zu cells", cell_count(&t));
+	}
+	for (size_t i = 0; i < cell_count(&t); i++)
+		table->cells[i].factor = 1;
+	*out = table;
+	return 0;
+}
+
+/* The shape that an empty table starts from, to be scaled by what is observed: attention makes long prefixes dearer. */
+static uint64_t guess_ns(uint64_t input, uint64_t prefix)
+{
+	return 1000 * (input + 16) + input * (prefix + input / 2) / 32;
+}
+
+int tn_slack_create_empty(uint32_t layers, struct tn_slack **out)
+{
+	struct tn_slack_desc d;
+	int rc;
+
+	tn_slack_desc_init(&d);
+	d.how = TN_SLACK_LEARNED;
+	d.layers = layers;
+	d.inputs = empty_inputs;
+	d.ninputs = COUNT(empty_inputs);
+	d.prefixes = empty_prefixes;
+	d.nprefixes = COUNT(empty_prefixes);
+	rc = tn_slack_create(&d, out);
+	if (rc)
+		return rc;
+	for (uint32_t p = 0; p < d.nprefixes; p++)
+		for (uint32_t i = 0; i < d.ninputs; i++)
+			tn_slack_entry(*out, i, p, 0)->window_ns = guess_ns(empty_inputs[i], empty_prefixes[p]);
+	(*out)->unknown = true;
+	return 0;
+}
+
+int tn_slack_clone(const struct tn_slack *table, struct tn_slack **out)
+{
+	struct tn_slack *t;
+
+	if (!table || !out)
+		return tn_fail(-EINVAL, "tn_slack_clone: no table");
+	t = tn_get(&tn_alloc_system, sizeof(*t));
+	if (!t)
+		return tn_fail(-ENOMEM, "slack table: no memory");
+	*t = *table;
+	t->cells = tn_get(&tn_alloc_system, tn_array_bytes(cell_count(t), sizeof(*t->cells)));
+	if (!t->cells) {
+		tn_put(&tn_alloc_system, t, sizeof(*t));
+		return tn_fail(-ENOMEM, "slack table: no memory for %zu cells", cell_count(table));
+	}
+	memcpy(t->cells, table->cells, cell_count(t) * sizeof(*t->cells));
+	*out = t;
+	return 0;
+}
+
+void tn_slack_destroy(struct tn_slack *table)
+{
+	if (!table)
+		return;
+	tn_put(&tn_alloc_system, table->cells, tn_array_bytes(cell_count(table), sizeof(*table->cells)));
+	tn_put(&tn_alloc_system, table, sizeof(*table));
+}
+
+void tn_slack_describe(const struct tn_slack *table, struct tn_slack_desc *out)
+{
+	*out = (struct tn_slack_desc){
+		.size = sizeof(*out),
+		.model = table->model,
+		.gpu = table->gpu,
+		.engine = table->engine,
+		.when = table->when,
+		.how = table->how,
+		.layers = table->layers,
+		.per_layer = table->per_layer,
+		.inputs = table->inputs,
+		.prefixes = table->prefixes,
+		.ninputs = table->ninputs,
+		.nprefixes = table->nprefixes,
+	};
+}
+
+/* ---- cells ------------------------------------------------------------------------------------- */
+
+static int check_cell(const struct tn_slack *t, uint32_t input, uint32_t prefix, uint32_t layer)
+{
+	if (!t || input >= t->ninputs || prefix >= t->nprefixes || (layer != TN_SLACK_ALL_LAYERS && layer >= t->layers))
+		return tn_fail(-EINVAL, "slack table: no cell of input %u, prefix %u, layer %u", input, prefix, layer);
+	return 0;
+}
+
+int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
+		 const struct tn_slack_cell *cell)
+{
+	uint32_t first, end;
+	int rc = check_cell(table, input, prefix, layer);
+
+	if (rc)
+		return rc;
+	if (!cell || cell->window_ns == 0 || cell->window_ns > TN_SLACK_WINDOW_MAX)
+		return tn_fail(-EINVAL, "slack table: a window of %llu ns; give 1 to %llu",
+			       cell ? (unsigned long long)cell->window_ns : 0, (unsigned long long)TN_SLACK_WINDOW_MAX);
+	if (!table->per_layer && layer != TN_SLACK_ALL_LAYERS)
+		return tn_fail(-EINVAL, "slack table: its layers share their cells; set all of them");
+	first = layer == TN_SLACK_ALL_LAYERS ? 0 : layer;
+	end = layer == TN_SLACK_ALL_LAYERS ? table->rows : layer + 1;
+	for (uint32_t r = first; r < end; r++)
+		*tn_slack_entry(table, input, prefix, r) = (struct tn_slack_entry){
+			.window_ns = cell->window_ns,
+			.sm_budget = cell->sm_budget,
+			.max_iocbs = cell->max_iocbs,
+			.factor = 1,
+		};
+	return 0;
+}
+
+static uint32_t row_of(const struct tn_slack *t, uint32_t layer)
+{
+	return t->rows == 1 || layer == TN_SLACK_ALL_LAYERS ? 0 : layer;
+}
+
+int tn_slack_get(const struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
+		 struct tn_slack_cell *cell)
+{
+	const struct tn_slack_entry *e;
+	int rc = check_cell(table, input, prefix, layer);
+
+	if (rc)
+		return rc;
+	e = tn_slack_entry(table, input, prefix, row_of(table, layer));
+	if (e->window_ns == 0)
+		return tn_fail(-ENOENT, "slack table: nothing set for input %llu, prefix %llu, layer %u",
+			       (unsigned long long)table->inputs[input], (unsigned long long)table->prefixes[prefix],
+			       layer);
+	*cell = (struct tn_slack_cell){e->window_ns, e->sm_budget, e->max_iocbs};
+	return 0;
+}
+
+int tn_slack_check(const struct tn_slack *table)
+{
+	for (uint32_t r = 0; r < table->rows; r++)
+		for (uint32_t p = 0; p < table->nprefixes; p++)
+			for (uint32_t i = 0; i < table->ninputs; i++)
+				if (tn_slack_entry(table, i, p, r)->window_ns == 0)
+					return tn_fail(-ENODATA,
+						       "slack table: no cell for input %llu, prefix %llu, layer %u",
+						       (unsigned long long)table->inputs[i],
+						       (unsigned long long)table->prefixes[p], r);
+	return 0;
+}
+
+static double clamp_ns(double ns)
+{
+	if (!(ns > 1))
+		return 1;
+	return ns < (double)TN_SLACK_WINDOW_MAX ? ns : (double)TN_SLACK_WINDOW_MAX;
+}
+
+double tn_slack_entry_ns(const struct tn_slack *t, const struct tn_slack_entry *e)
+{
+	return clamp_ns((double)e->window_ns * (e->observed ? e->factor : t->common));
+}
+
+/* ---- interpolation ------------------------------------------------------------------------------ */
+
+/* Where a length lies: between two grid points, at @share of the way; above the last, share is > 1. */
+struct spot {
+	uint32_t low, high;
+	double share;
+	double scale; /* inputs below the first: their part of it */
+};
+
+static struct spot find_spot(const uint64_t *lengths, uint32_t n, uint64_t at, bool proportional)
+{
+	struct spot s = {0, 0, 0, 1};
+
+	if (at > TN_SLACK_TOKENS_MAX)
+		at = TN_SLACK_TOKENS_MAX;
+	if (at <= lengths[0]) {
+		if (proportional)
+			s.scale = (double)at / (double)lengths[0];
+		return s;
+	}
+	if (n == 1)
+		return s;
+	while (s.low + 2 < n && lengths[s.low + 1] <= at)
+		s.low++;
+	s.high = s.low + 1;
+	s.share = (double)(at - lengths[s.low]) / (double)(lengths[s.high] - lengths[s.low]);
+	return s;
+}
+
+/* Between two values; beyond the second it goes on with the slope, but never falls. */
+static double between(double low, double high, double share)
+{
+	if (share > 1 && high < low)
+		return high;
+	return low + (high - low) * share;
+}
+
+struct corners {
+	struct spot input, prefix;
+	struct tn_slack_entry *at[2][2]; /* [prefix][input] */
+};
+
+static void find_corners(const struct tn_slack *t, uint64_t input, uint64_t prefix, uint32_t layer, struct corners *c)
+{
+	uint32_t row = row_of(t, layer);
+
+	c->input = find_spot(t->inputs, t->ninputs, input, true);
+	c->prefix = find_spot(t->prefixes, t->nprefixes, prefix, false);
+	for (unsigned p = 0; p < 2; p++)
+		for (unsigned i = 0; i < 2; i++)
+			c->at[p][i] = tn_slack_entry(t, i ? c->input.high : c->input.low,
+						     p ? c->prefix.high : c->prefix.low, row);
+}
+
+static bool has_gap(const struct corners *c)
+{
+	for (unsigned k = 0; k < 4; k++)
+		if (c->at[k / 2][k % 2]->window_ns == 0)
+			return true;
+	return false;
+}
+
+static double corners_ns(const struct tn_slack *t, const struct corners *c)
+{
+	double at[2];
+
+	for (unsigned p = 0; p < 2; p++)
+		at[p] = between(tn_slack_entry_ns(t, c->at[p][0]), tn_slack_entry_ns(t, c->at[p][1]), c->input.share);
+	return clamp_ns(between(at[0], at[1], c->prefix.share) * c->input.scale);
+}
+
+uint64_t tn_slack_window(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer)
+{
+	struct corners c;
+
+	if (!table || table->unknown || layer >= table->layers)
+		return 0;
+	find_corners(table, input_tokens, prefix_tokens, layer, &c);
+	return has_gap(&c) ? 0 : (uint64_t)corners_ns(table, &c);
+}
+
+int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
+		  struct tn_slack_cell *cell)
+{
+	struct corners c;
+	uint32_t sms = UINT32_MAX, iocbs = UINT32_MAX;
+
+	if (!table || layer >= table->layers)
+		return tn_fail(-EINVAL, "slack table: no layer %u", layer);
+	find_corners(table, input_tokens, prefix_tokens, layer, &c);
+	if (table->unknown || has_gap(&c))
+		return tn_fail(-ENOENT, "slack table: nothing known for %llu input and %llu prefix tokens",
+			       (unsigned long long)input_tokens, (unsigned long long)prefix_tokens);
+	for (unsigned k = 0; k < 4; k++) {
+		const struct tn_slack_entry *e = c.at[k / 2][k % 2];
+
+		if (e->sm_budget < sms)
+			sms = e->sm_budget;
+		if (e->max_iocbs && e->max_iocbs < iocbs)
+			iocbs = e->max_iocbs;
+	}
+	*cell = (struct tn_slack_cell){
+		.window_ns = (uint64_t)corners_ns(table, &c),
+		.sm_budget = sms,
+		.max_iocbs = iocbs == UINT32_MAX ? 0 : iocbs,
+	};
+	return 0;
+}
+
+/* ---- correction ---------------------------------------------------------------------------------- */
+
+/* Deviations in a row; whether this one counts, and with what gain. */
+static double gain_of(int8_t *streak, double ratio)
+{
+	int up = ratio > 1;
+
+	if (ratio < 1 + DEAD_BAND && ratio > 1 / (1 + DEAD_BAND)) {
+		*streak = 0;
+		return 0;
+	}
+	if ((*streak > 0) != up || *streak == 0)
+		*streak = (int8_t)(up ? 1 : -1);
+	else if (*streak < STREAK_LONG && *streak > -STREAK_LONG)
+		*streak = (int8_t)(*streak + (up ? 1 : -1));
+	if (*streak > -STREAK_MOVES && *streak < STREAK_MOVES)
+		return 0;
+	return *streak == STREAK_LONG || *streak == -STREAK_LONG ? GAIN_LONG : GAIN;
+}
+
+/* A factor that goes the gain's part of the way to ratio; the same way up as down. */
+static double step(double ratio, double gain)
+{
+	if (ratio > CLIP)
+		ratio = CLIP;
+	if (ratio < 1 / CLIP)
+		ratio = 1 / CLIP;
+	return ratio >= 1 ? 1 + gain * (ratio - 1) : 1 / (1 + gain * (1 / ratio - 1));
+}
+
+static double clamp_factor(double f)
+{
+	const double most = 1e9;
+
+	return f > most ? most : f < 1 / most ? 1 / most : f;
+}
+
+/* The weights of the corners, so scaled that the value between them moves by the whole gain. */
+static void spread(struct tn_slack *t, struct corners *c, double ratio, double gain)
+{
+	double si = c->input.share > 1 ? 1 : c->input.share, sp = c->prefix.share > 1 ? 1 : c->prefix.share;
+	double w[4] = {(1 - sp) * (1 - si), (1 - sp) * si, sp * (1 - si), sp * si}, squares = 0;
+
+	for (unsigned k = 0; k < 4; k++)
+		squares += w[k] * w[k];
+	for (unsigned k = 0; k < 4; k++) {
+		struct tn_slack_entry *e = c->at[k / 2][k % 2];
+
+		if (w[k] == 0)
+			continue;
+		if (!e->observed)
+			e->factor = t->common;
+		e->observed = true;
+		e->factor = clamp_factor(e->factor * step(ratio, gain * w[k] / squares));
+	}
+}
+
+static bool first_observation(struct tn_slack *t, double ratio)
+{
+	t->common = clamp_factor(t->common * ratio);
+	t->unknown = false;
+	return true;
+}
+
+bool tn_slack_observe(struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
+		      int64_t observed_ns)
+{
+	struct tn_slack_entry *nearest;
+	struct corners c;
+	double ratio, gain, common_gain;
+
+	if (!table || layer >= table->layers || input_tokens == 0 || observed_ns <= 0 ||
+	    (uint64_t)observed_ns > TN_SLACK_WINDOW_MAX)
+		return false;
+	find_corners(table, input_tokens, prefix_tokens, layer, &c);
+	if (has_gap(&c))
+		return false;
+	ratio = (double)observed_ns / corners_ns(table, &c);
+	if (table->unknown)
+		return first_observation(table, ratio);
+	nearest = c.at[c.prefix.share > 0.5][c.input.share > 0.5];
+	gain = gain_of(&nearest->streak, ratio);
+	common_gain = gain_of(&table->common_streak, ratio);
+	if (gain > 0)
+		spread(table, &c, ratio, gain);
+	if (common_gain > 0)
+		table->common = clamp_factor(table->common * step(ratio, common_gain));
+	return gain > 0;
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slack tables: interpolation, the file, what observations do, and the analytic model. */
+#include <errno.h>
+#include <string.h>
+
+#include <tenuto/layout.h>
+#include <tenuto/slack.h>
+
+#include "base/rng.h"
+#include "tn_test.h"
+
+static const uint64_t inputs[] = {100, 200, 400};
+static const uint64_t prefixes[] = {0, 1000};
+
+static struct tn_slack_desc desc_of(uint32_t layers, bool per_layer)
+{
+	struct tn_slack_desc d;
+
+	tn_slack_desc_init(&d);
+	d.model = "m";
+	d.gpu = "g";
+	d.layers = layers;
+	d.per_layer = per_layer;
+	d.inputs = inputs;
+	d.ninputs = 3;
+	d.prefixes = prefixes;
+	d.nprefixes = 2;
+	return d;
+}
+
+/* A table whose window is 10 ns a token of input and 1 ns a token of prefix, times layer + 1 where layers differ. */
+static struct tn_slack *plane(uint32_t layers, bool per_layer, double times)
+{
+	struct tn_slack_desc d = desc_of(layers, per_layer);
+	struct tn_slack *t;
+
+	assert_int_equal(tn_slack_create(&d, &t), 0);
+	for (uint32_t r = 0; r < (per_layer ? layers : 1); r++)
+		for (uint32_t p = 0; p < 2; p++)
+			for (uint32_t i = 0; i < 3; i++) {
+				struct tn_slack_cell c = {
+					(uint64_t)((double)((inputs[i] * 10000 + prefixes[p] * 1000) * (r + 1)) * times), 4 - i, i};
+
+				assert_int_equal(tn_slack_set(t, i, p, per_layer ? r : TN_SLACK_ALL_LAYERS, &c), 0);
+			}
+	assert_int_equal(tn_slack_check(t), 0);
+	return t;
+}
+
+static void between_profiled_lengths_the_value_is_bilinear(void **state)
+{
+	struct tn_slack *t = plane(3, true, 1);
+
+	assert_int_equal(tn_slack_window(t, 100, 0, 0), 1000000);
+	assert_int_equal(tn_slack_window(t, 150, 0, 0), 1500000);
+	assert_int_equal(tn_slack_window(t, 150, 500, 0), 2000000);
+	assert_int_equal(tn_slack_window(t, 300, 250, 2), 3 * 3250000);
+	tn_slack_destroy(t);
+}
+
+static void outside_them_it_goes_on_with_the_slope_and_never_falls(void **state)
+{
+	struct tn_slack *t = plane(1, false, 1);
+	struct tn_slack_cell c = {1000, 0, 0};
+
+	assert_int_equal(tn_slack_window(t, 800, 0, 0), 8000000);
+	assert_int_equal(tn_slack_window(t, 100, 3000, 0), 4000000);
+	assert_int_equal(tn_slack_window(t, 50, 0, 0), 500000); /* in proportion */
+	assert_int_equal(tn_slack_window(t, 0, 0, 0), 1);
+	assert_int_equal(tn_slack_window(t, UINT64_MAX, UINT64_MAX, 0), TN_SLACK_WINDOW_MAX);
+	assert_int_equal(tn_slack_window(t, 100, 0, 1), 0); /* no such layer */
+	/* A table that falls towards long inputs is believed within its lengths, and not beyond. */
+	for (uint32_t p = 0; p < 2; p++)
+		assert_int_equal(tn_slack_set(t, 2, p, TN_SLACK_ALL_LAYERS, &c), 0);
+	assert_int_equal(tn_slack_window(t, 1u << 30, 0, 0), 1000);
+	tn_slack_destroy(t);
+}
+
+static void a_longer_input_or_prefix_never_takes_less_in_a_rising_table(void **state)
+{
+	struct tn_slack *t;
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, "-", &t), 0);
+	for (int k = 0; k < 20000; k++) {
+		uint64_t i = tn_rng_below(&rng, 300000), p = tn_rng_below(&rng, 2000000);
+		uint64_t w = tn_slack_window(t, i, p, 5);
+
+		assert_true(tn_slack_window(t, i + 1 + tn_rng_below(&rng, 1000), p, 5) >= w);
+		assert_true(tn_slack_window(t, i, p + 1 + tn_rng_below(&rng, 1000), 5) >= w);
+	}
+	tn_slack_destroy(t);
+}
+
+static void the_least_budget_of_the_cells_around_counts(void **state)
+{
+	struct tn_slack *t = plane(1, false, 1);
+	struct tn_slack_cell c;
+
+	assert_int_equal(tn_slack_look(t, 150, 10, 0, &c), 0);
+	assert_int_equal(c.sm_budget, 3);
+	assert_int_equal(c.max_iocbs, 1); /* 0 is no limit */
+	assert_int_equal(tn_slack_look(t, 150, 10, 1, &c), -EINVAL);
+	tn_slack_destroy(t);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------------ */
+
+static void wrong_descriptions_are_refused(void **state)
+{
+	static const uint64_t falling[] = {2, 1}, zero[] = {0, 1}, twice[] = {1, 1}, huge[] = {UINT64_MAX};
+	struct {
+		const uint64_t *at;
+		uint32_t n;
+	} bad[] = {{falling, 2}, {zero, 2}, {twice, 2}, {huge, 1}, {inputs, 0}, {inputs, 33}, {NULL, 1}};
+	struct tn_slack_desc d;
+	struct tn_slack *t = NULL;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		d = desc_of(1, false);
+		d.inputs = bad[i].at;
+		d.ninputs = bad[i].n;
+		assert_int_equal(tn_slack_create(&d, &t), -EINVAL);
+	}
+	d = desc_of(0, false);
+	assert_int_equal(tn_slack_create(&d, &t), -EINVAL);
+	d = desc_of(TN_LAYERS_MAX + 1, false);
+	assert_int_equal(tn_slack_create(&d, &t), -EINVAL);
+	d = desc_of(1, false);
+	d.model = "";
+	assert_int_equal(tn_slack_create(&d, &t), -EINVAL);
+	d.model = "two\nlines";
+	assert_int_equal(tn_slack_create(&d, &t), -EINVAL);
+	assert_null(t);
+}
+
+static void a_window_of_zero_or_above_an_hour_is_no_cell(void **state)
+{
+	struct tn_slack *t = plane(1, false, 1);
+	struct tn_slack_cell c = {0, 0, 0};
+
+	assert_int_equal(tn_slack_set(t, 0, 0, TN_SLACK_ALL_LAYERS, &c), -EINVAL);
+	c.window_ns = TN_SLACK_WINDOW_MAX + 1;
+	assert_int_equal(tn_slack_set(t, 0, 0, TN_SLACK_ALL_LAYERS, &c), -EINVAL);
+	c.window_ns = 1;
+	assert_int_equal(tn_slack_set(t, 3, 0, TN_SLACK_ALL_LAYERS, &c), -EINVAL);
+	assert_int_equal(tn_slack_set(t, 0, 0, 0, &c), -EINVAL); /* the layers share */
+	tn_slack_destroy(t);
+}
+
+static void a_table_with_a_gap_says_nothing_there(void **state)
+{
+	struct tn_slack_desc d = desc_of(2, true);
+	struct tn_slack *t;
+	struct tn_slack_cell c = {5, 0, 0};
+
+	assert_int_equal(tn_slack_create(&d, &t), 0);
+	assert_int_equal(tn_slack_set(t, 0, 0, 1, &c), 0);
+	assert_int_equal(tn_slack_check(t), -ENODATA);
+	assert_non_null(strstr(tn_error_last()->text, "layer 0"));
+	assert_int_equal(tn_slack_window(t, 150, 0, 1), 0);
+	assert_int_equal(tn_slack_print(t, NULL, 0), -ENODATA);
+	assert_false(tn_slack_observe(t, 150, 0, 1, 5));
+	tn_slack_destroy(t);
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+#define HEAD                                                                                                           \
+	"tenuto-slack 1\nmodel m\ngpu g\nengine -\nwhen 2026\nhow profiled\nlayers 2\ncells layered\ninputs 1 2\nprefixes 0\n"
+#define CELLS "cell 1 0 0 10 0 0\ncell 2 0 0 20 0 0\ncell 1 0 1 11 3 4\ncell 2 0 1 21 0 0\n"
+
+static int parse(const char *text, struct tn_slack **t)
+{
+	return tn_slack_parse(text, strlen(text), t);
+}
+
+static void a_table_survives_its_file(void **state)
+{
+	struct tn_slack *t, *again;
+	struct tn_slack_desc d;
+	struct tn_slack_cell c;
+	char buf[4096], twice[4096];
+	long n;
+
+	assert_int_equal(parse("tenuto-slack 1\n# about\n\n" CELLS, &t), -EINVAL);
+	assert_int_equal(parse(HEAD "# about\n\n" CELLS, &t), 0);
+	assert_int_equal(tn_slack_get(t, 0, 0, 1, &c), 0);
+	assert_int_equal(c.window_ns, 11);
+	assert_int_equal(c.sm_budget, 3);
+	assert_int_equal(c.max_iocbs, 4);
+	n = tn_slack_print(t, buf, sizeof(buf));
+	assert_true(n > 0 && (size_t)n == strlen(buf));
+	assert_int_equal(tn_slack_print(t, NULL, 0), n);
+	assert_int_equal(tn_slack_print(t, twice, 10), n);
+	assert_int_equal(strlen(twice), 9);
+	assert_int_equal(tn_slack_parse(buf, (size_t)n, &again), 0);
+	assert_int_equal(tn_slack_print(again, twice, sizeof(twice)), n);
+	assert_string_equal(buf, twice);
+	tn_slack_describe(again, &d);
+	assert_string_equal(d.model, "m");
+	assert_true(d.per_layer);
+	tn_slack_destroy(t);
+	tn_slack_destroy(again);
+}
+
+static void wrong_files_are_refused_with_the_line(void **state)
+{
+	static const struct {
+		const char *text, *says;
+		int rc;
+	} bad[] = {
+		{"", "", -EINVAL},
+		{"tenuto-slack 2\n", "version 2", -EPROTONOSUPPORT},
+		{"hello\n", "line 1", -EINVAL},
+		{HEAD, "without a cell", -ENODATA},
+		{HEAD "cell 1 0 0 10 0 0\n", "no cell for input 2", -ENODATA},
+		{HEAD CELLS "cell 1 0 0 10 0 0\n", "line 15: ", -EINVAL},
+		{HEAD CELLS "layers 3\n", "line 15: ", -EINVAL},
+		{HEAD "cell 1 0 0 0 0 0\n", "line 11: \"0\": no window", -EINVAL},
+		{HEAD "cell 1 0 0 -5 0 0\n", "line 11: \"-5\": no window", -EINVAL},
+		{HEAD "cell 1 0 0 nan 0 0\n", "\"nan\": no window", -EINVAL},
+		{HEAD "cell 1 0 0 1e9 0 0\n", "\"1e9\": no window", -EINVAL},
+		{HEAD "cell 1 0 0 99999999999999999999 0 0\n", "no window", -EINVAL},
+		{HEAD "cell 1 0 0 3600000000001 0 0\n", "no window", -EINVAL},
+		{HEAD "cell 3 0 0 5 0 0\n", "not one of the input lengths", -EINVAL},
+		{HEAD "cell 1 0 2 5 0 0\n", "no such layer", -EINVAL},
+		{HEAD "cell 1 0 * 5 0 0\n", "no such layer", -EINVAL},
+		{HEAD "cell 1 0 0 5 0\n", "a cell is", -EINVAL},
+		{HEAD "cell 1 0 0 5 0  0\n", "a cell is", -EINVAL},
+		{HEAD "cell 1 0 0 5 0 0", "cut off", -EINVAL},
+		{HEAD "model again\n", "line 11: \"model\": given twice", -EINVAL},
+		{"tenuto-slack 1\nmodel m\nwhat is this\n", "line 3: \"what\": unknown word", -EINVAL},
+		{"tenuto-slack 1\ninputs 2 1\n", "line 2: \"1\": lengths must rise", -EINVAL},
+		{"tenuto-slack 1\ninputs 1 1\n", "lengths must rise", -EINVAL},
+		{"tenuto-slack 1\ninputs 0 1\n", "no length", -EINVAL},
+		{"tenuto-slack 1\nlayers 0\n", "layers are wanted", -EINVAL},
+		{"tenuto-slack 1\nlayers 1\ncell 1 0 * 5 0 0\n", "line 3: no \"model\"", -EINVAL},
+	};
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct tn_slack *t = NULL;
+
+		assert_int_equal(parse(bad[i].text, &t), bad[i].rc);
+		assert_null(t);
+		if (!strstr(tn_error_last()->text, bad[i].says))
+			fail_msg("\"%s\" does not say \"%s\"", tn_error_last()->text, bad[i].says);
+	}
+}
+
+/* ---- observations -------------------------------------------------------------------------------- */
+
+static bool near(uint64_t a, double b, double share)
+{
+	return (double)a > b * (1 - share) && (double)a < b * (1 + share);
+}
+
+/* Requests of random lengths, each with a noise of up to a tenth; how far off the window is at the end. */
+static void observe_requests(struct tn_slack *t, const struct tn_slack *truth, unsigned requests, uint32_t layers,
+			     struct tn_rng *rng)
+{
+	for (unsigned k = 0; k < requests; k++) {
+		uint64_t i = 100 + tn_rng_below(rng, 300), p = tn_rng_below(rng, 1000);
+
+		for (uint32_t l = 0; l < layers; l++)
+			tn_slack_observe(t, i, p, l,
+					 (int64_t)((double)tn_slack_window(truth, i, p, l) * (0.95 + 0.1 * tn_rng_unit(rng))));
+	}
+}
+
+static void a_table_wrong_by_three_or_none_at_all_converges_within_50_requests(void **state)
+{
+	struct tn_slack *truth = plane(4, false, 1), *start[3];
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	start[0] = plane(4, false, 3);
+	start[1] = plane(4, false, 1 / 3.0);
+	assert_int_equal(tn_slack_create_empty(4, &start[2]), 0);
+	assert_int_equal(tn_slack_window(start[2], 100, 0, 0), 0);
+	for (int s = 0; s < 3; s++) {
+		double worst = 0;
+
+		observe_requests(start[s], truth, 50, 4, &rng);
+		for (uint64_t i = 120; i <= 380; i += 20)
+			for (uint64_t p = 0; p <= 1000; p += 100) {
+				double off = (double)tn_slack_window(start[s], i, p, 1) / (double)tn_slack_window(truth, i, p, 1);
+
+				off = off > 1 ? off - 1 : 1 / off - 1;
+				worst = off > worst ? off : worst;
+			}
+		print_message("start %d: at most %.1f %% off after 50 requests\n", s, 100 * worst);
+		assert_true(worst < 0.25);
+		tn_slack_destroy(start[s]);
+	}
+	tn_slack_destroy(truth);
+}
+
+static void a_request_of_one_length_is_learned_to_a_few_percent(void **state)
+{
+	for (int s = 0; s < 3; s++) {
+		struct tn_slack *t = s < 2 ? plane(1, false, s ? 3 : 1 / 3.0) : NULL;
+		double worst = 0;
+
+		if (!t)
+			assert_int_equal(tn_slack_create_empty(1, &t), 0);
+		for (int k = 0; k < 50; k++)
+			tn_slack_observe(t, 300, 700, 0, 3700000);
+		worst = (double)tn_slack_window(t, 300, 700, 0) / 3700000;
+		print_message("start %d: %.3f of the truth\n", s, worst);
+		assert_true(near(tn_slack_window(t, 300, 700, 0), 3700000, 0.05));
+		tn_slack_destroy(t);
+	}
+}
+
+static void small_deviations_and_single_outliers_move_nothing(void **state)
+{
+	struct tn_slack *t = plane(1, false, 1);
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (int k = 0; k < 1000; k++)
+		assert_false(tn_slack_observe(t, 200, 0, 0, 1950000 + (int64_t)tn_rng_below(&rng, 100000)));
+	for (int k = 0; k < 100; k++) {
+		assert_false(tn_slack_observe(t, 200, 0, 0, 2000000000)); /* a preemption */
+		assert_false(tn_slack_observe(t, 200, 0, 0, 2000000));
+	}
+	assert_int_equal(tn_slack_window(t, 200, 0, 0), 2000000);
+	tn_slack_destroy(t);
+}
+
+static void clocks_that_jump_are_ignored(void **state)
+{
+	struct tn_slack *t = plane(1, false, 1);
+
+	for (int k = 0; k < 10; k++) {
+		assert_false(tn_slack_observe(t, 200, 0, 0, -1));
+		assert_false(tn_slack_observe(t, 200, 0, 0, 0));
+		assert_false(tn_slack_observe(t, 200, 0, 0, INT64_MIN));
+		assert_false(tn_slack_observe(t, 200, 0, 0, INT64_MAX));
+		assert_false(tn_slack_observe(t, 200, 0, 7, 5));
+		assert_false(tn_slack_observe(t, 0, 0, 0, 5));
+	}
+	assert_int_equal(tn_slack_window(t, 200, 0, 0), 2000000);
+	tn_slack_destroy(t);
+}
+
+static void a_step_of_the_engines_speed_is_followed_without_overshoot(void **state)
+{
+	struct tn_slack *t = plane(1, false, 1);
+	unsigned turns = 0;
+	int was = 0;
+
+	for (int k = 0; k < 400; k++) {
+		uint64_t truth = k / 100 % 2 ? 4000000 : 1000000, before = tn_slack_window(t, 200, 0, 0), after;
+		int way;
+
+		tn_slack_observe(t, 200, 0, 0, (int64_t)truth);
+		after = tn_slack_window(t, 200, 0, 0);
+		way = after > before ? 1 : after < before ? -1 : 0;
+		turns += way && was && way != was;
+		was = way ? way : was;
+		if (k % 100 == 99)
+			assert_true(near(after, (double)truth, 0.05));
+	}
+	assert_true(turns <= 3); /* one a step of the truth */
+	tn_slack_destroy(t);
+}
+
+static void what_was_learned_is_saved_and_cloned(void **state)
+{
+	struct tn_slack *t, *copy, *saved;
+	static char buf[1 << 16];
+
+	assert_int_equal(tn_slack_create_empty(2, &t), 0);
+	for (int k = 0; k < 20; k++)
+		tn_slack_observe(t, 1024, 4096, k % 2, 7000000);
+	assert_int_equal(tn_slack_clone(t, &copy), 0);
+	assert_true(tn_slack_print(t, buf, sizeof(buf)) < (long)sizeof(buf));
+	assert_int_equal(parse(buf, &saved), 0);
+	assert_true(near(tn_slack_window(t, 1024, 4096, 0), 7000000, 0.03));
+	assert_int_equal(tn_slack_window(copy, 1024, 4096, 0), tn_slack_window(t, 1024, 4096, 0));
+	assert_int_equal(tn_slack_window(saved, 1024, 4096, 1), tn_slack_window(t, 1024, 4096, 1));
+	tn_slack_destroy(t);
+	tn_slack_destroy(copy);
+	tn_slack_destroy(saved);
+}
+
+/* ---- the analytic model --------------------------------------------------------------------------- */
+
+static void an_h100_prefills_an_8b_model_at_about_4_gb_of_kv_a_second(void **state)
+{
+	struct tn_slack *t;
+	double ns = 0, kv = 8192.0 * 2 * 8 * 128 * 2 * 32;
+
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", TN_SLACK_EFFICIENCY, "-", &t), 0);
+	for (uint32_t l = 0; l < 32; l++)
+		ns += (double)tn_slack_window(t, 8192, 0, l);
+	print_message("8192 tokens: %.1f ms, %.2f GB/s of KV\n", ns / 1e6, kv / ns);
+	assert_true(kv / ns > 3 && kv / ns < 5);
+	tn_slack_destroy(t);
+}
+
+static void every_model_has_a_table_on_every_gpu_with_its_layers(void **state)
+{
+	for (size_t m = 0; tn_slack_model_at(m); m++)
+		for (size_t g = 0; tn_slack_gpu_at(g); g++) {
+			struct tn_slack *t;
+			struct tn_slack_desc d;
+			struct tn_geometry geometry;
+			uint64_t ns;
+
+			assert_int_equal(tn_slack_analytic(tn_slack_model_at(m), tn_slack_gpu_at(g)->name, 0.5, "-", &t), 0);
+			assert_int_equal(tn_slack_check(t), 0);
+			tn_slack_describe(t, &d);
+			assert_int_equal(tn_model_find(d.model, &geometry), 0);
+			assert_int_equal(geometry.layers, d.layers);
+			assert_int_equal(tn_slack_analytic_ns(d.model, d.gpu, 0.5, 4096, 65536, d.layers - 1, &ns), 0);
+			assert_int_equal(tn_slack_window(t, 4096, 65536, d.layers - 1), ns);
+			/* Between the lengths of the table it is close to the formula. */
+			assert_int_equal(tn_slack_analytic_ns(d.model, d.gpu, 0.5, 6000, 50000, 3, &ns), 0);
+			assert_true(near(tn_slack_window(t, 6000, 50000, 3), (double)ns, 0.05));
+			tn_slack_destroy(t);
+		}
+}
+
+static void unknown_names_and_efficiencies_are_refused(void **state)
+{
+	struct tn_slack *t = NULL;
+	uint64_t ns;
+
+	assert_int_equal(tn_slack_analytic("gpt", "h100", 0.5, "-", &t), -ENOENT);
+	assert_non_null(strstr(tn_error_last()->text, "llama3-8b"));
+	assert_int_equal(tn_slack_analytic("llama3-8b", "abacus", 0.5, "-", &t), -ENOENT);
+	assert_non_null(strstr(tn_error_last()->text, "h200"));
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0, "-", &t), -EINVAL);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 1.1, "-", &t), -EINVAL);
+	assert_int_equal(tn_slack_analytic_ns("llama3-8b", "h100", 0.5, 0, 0, 0, &ns), -EINVAL);
+	assert_int_equal(tn_slack_analytic_ns("llama3-8b", "h100", 0.5, 1, 0, 32, &ns), -EINVAL);
+	assert_null(t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(between_profiled_lengths_the_value_is_bilinear),
+		cmocka_unit_test(outside_them_it_goes_on_with_the_slope_and_never_falls),
+		cmocka_unit_test(a_longer_input_or_prefix_never_takes_less_in_a_rising_table),
+		cmocka_unit_test(the_least_budget_of_the_cells_around_counts),
+		cmocka_unit_test(wrong_descriptions_are_refused),
+		cmocka_unit_test(a_window_of_zero_or_above_an_hour_is_no_cell),
+		cmocka_unit_test(a_table_with_a_gap_says_nothing_there),
+		cmocka_unit_test(a_table_survives_its_file),
+		cmocka_unit_test(wrong_files_are_refused_with_the_line),
+		cmocka_unit_test(a_table_wrong_by_three_or_none_at_all_converges_within_50_requests),
+		cmocka_unit_test(a_request_of_one_length_is_learned_to_a_few_percent),
+		cmocka_unit_test(small_deviations_and_single_outliers_move_nothing),
+		cmocka_unit_test(clocks_that_jump_are_ignored),
+		cmocka_unit_test(a_step_of_the_engines_speed_is_followed_without_overshoot),
+		cmocka_unit_test(what_was_learned_is_saved_and_cloned),
+		cmocka_unit_test(an_h100_prefills_an_8b_model_at_about_4_gb_of_kv_a_second),
+		cmocka_unit_test(every_model_has_a_table_on_every_gpu_with_its_layers),
+		cmocka_unit_test(unknown_names_and_efficiencies_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
