@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the host side of a ring keeps beside the shared memory: the executors to wake, and the lists that
+ * say what an entry is in memory.
+ */
+#ifndef TN_RING_RING_INTERNAL_H
+#define TN_RING_RING_INTERNAL_H
+
+#include <sys/uio.h>
+#include <tenuto/layout.h>
+#include <tenuto/ring.h>
+
+#include "base/alloc.h"
+
+#define TN_RING_EXECUTORS_MAX 4u
+
+/**
+ * struct tn_ring_list - where the entries of one load lie in memory, prepared once for it
+ * @layers:     entry = block * layers + layer
+ * @layout:     the destination is a pool's pages, or NULL: flat memory
+ * @pages:      with layout: pages_per_block indices a block
+ * @first_page, @end_page: with layout: pages [first, end) of those are wanted, the others are left alone
+ * @flat:       without layout: by block, memory for its objects, @padded_bytes apart
+ * @object_bytes, @padded_bytes: of every object, in memory and on disk
+ * @object_iovs: most pieces of one object
+ * @checks:     by entry: expected checksums (TN_IOCB_VERIFY)
+ * @status:     by entry, written by the executor: TN_RING_PENDING, then 0 or -errno once (release)
+ */
+struct tn_ring_list {
+	uint32_t layers;
+	const struct tn_layout *layout;
+	const uint32_t *pages;
+	uint64_t first_page, end_page;
+	unsigned char *const *flat;
+	uint32_t object_bytes, padded_bytes;
+	uint32_t object_iovs;
+	const uint64_t *checks;
+	int32_t *status;
+};
+
+#define TN_RING_PENDING 1
+
+struct tn_ring {
+	struct tn_ring_shared *shared;
+	const struct tn_alloc *alloc;
+	const struct tn_ring_list **lists;
+	uint32_t nlists;
+	uint32_t waiters; /* in tn_ring_wait */
+	struct {
+		void (*kick)(void *arg);
+		void *arg;
+	} executors[TN_RING_EXECUTORS_MAX];
+	uint32_t nexecutors;
+};
+
+/* tn_ring_create with another allocator. */
+int tn_ring_make(const struct tn_ring_opts *opts, const struct tn_alloc *alloc, struct tn_ring **out);
+
+/* Says what list `id` is from the next issue on; the list must stay until its IOCBs are finished. 0 or -EINVAL. */
+int tn_ring_list_set(struct tn_ring *ring, uint32_t id, const struct tn_ring_list *list);
+
+/* Before any issue: kick is called, on any thread, when there may be something to do. 0 or -EAGAIN: too many. */
+int tn_ring_attach(struct tn_ring *ring, void (*kick)(void *arg), void *arg);
+void tn_ring_detach(struct tn_ring *ring, void *arg);
+
+/* Executors, after tn_ring_finish: wakes those who wait. */
+void tn_ring_notify(struct tn_ring *ring);
+
+#endif
