@@ -281,6 +281,31 @@ TN_API int tn_admin_store_verify(const struct tn_admin_store *store, struct tn_a
  */
 TN_API int tn_admin_store_check(const struct tn_admin_store *store, unsigned flags, struct tn_admin_check *result);
 
+/* ---- devices ----------------------------------------------------------------------------------------- */
+
+/** struct tn_device_mix - what a device does when it reads, when it writes, and when it does both
+ * @read_bps:         bytes a second while only reads are in flight
+ * @write_bps:        likewise writes
+ * @mixed_bps:        of both together while both are
+ * @read_latency_ns:  of one small read on an idle device
+ * @write_latency_ns: likewise of a write
+ * @measured_s:       when it was measured, seconds since 1970; 0: it is a description
+ * @source:           where the figures are from
+ */
+struct tn_device_mix {
+	uint64_t read_bps, write_bps, mixed_bps;
+	uint64_t read_latency_ns, write_latency_ns;
+	uint64_t measured_s;
+	char source[160];
+};
+
+/**
+ * tn_device_model - read a device model (share/devices), or the DIR/tenuto.mix of a measured directory
+ *
+ * Any thread. Return: 0 and *out, or -ENOENT, -EACCES, -EINVAL, -EPROTONOSUPPORT; the detail names file and line.
+ */
+TN_API int tn_device_model(const char *path, struct tn_device_mix *out);
+
 #ifdef __cplusplus
 }
 #endif

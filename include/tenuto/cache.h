@@ -124,6 +124,11 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
  * @explain, @explain_arg: told every decision of the scheduler, default none
  * @write_backlog_bytes: most bytes that saves may have waiting for the disk before tn_save_begin says -EAGAIN; a
  *                   single save is always let in. 0: what the devices write in about two seconds, 1 GiB if not measured
+ * @device_model:    for benchmarks: path of a device model (share/devices); each directory, best on tmpfs, gets the
+ *                   bandwidth, latency and read/write interference of that drive. NULL: they are what they are, and
+ *                   what `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
+ * @device_stretch:  divides the model's bandwidth and multiplies its latency, for machines that cannot move so much:
+ *                   at most about 0.9 GB/s a CPU should remain (a warning says so); 0: 16
  */
 struct tn_cache_opts {
 	size_t size;
@@ -154,6 +159,8 @@ struct tn_cache_opts {
 	tn_explain_fn explain;
 	void *explain_arg;
 	uint64_t write_backlog_bytes;
+	const char *device_model;
+	uint32_t device_stretch;
 };
 
 /** tn_cache_opts_init - defaults. Any thread. */

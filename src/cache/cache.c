@@ -62,6 +62,8 @@ static int check_options(struct tn_cache_opts *o)
 			       "against the library you run with", o->size, sizeof(*o));
 	if (o->ndirs > TN_DEVICES_MAX || (o->ndirs && !o->dirs))
 		return tn_fail(-EINVAL, "%zu directories: at most %u", o->ndirs, TN_DEVICES_MAX);
+	if (o->device_model && o->ndirs == 0)
+		return tn_fail(-EINVAL, "device_model %.100s without directories: there is nothing to pace", o->device_model);
 	if (o->ndirs == 0 && o->host_bytes == 0)
 		return tn_fail(-EINVAL, "neither directories nor host_bytes: the cache could hold nothing");
 	o->max_ops = o->max_ops ? o->max_ops : 64;
@@ -77,6 +79,7 @@ static int check_options(struct tn_cache_opts *o)
 	    (rc = range("disk_bytes", o->disk_bytes, 0, 1ull << 56)) ||
 	    (rc = range("host_bytes", o->host_bytes, 0, 1ull << 46)) ||
 	    (rc = range("header_cache_bytes", o->header_cache_bytes, 0, 1ull << 40)) ||
+	    (rc = range("device_stretch", o->device_stretch, 0, 1000000)) ||
 	    (rc = range("lock_timeout_ns", o->lock_timeout_ns, 0, 86400ull * 1000000000u)))
 		return rc;
 	rc = check_instance(o->instance);

@@ -23,6 +23,7 @@
 #include "block/block.h"
 #include "block/policy.h"
 #include "io/io.h"
+#include "sched/mix.h"
 #include "store/store.h"
 #include "tier/exec.h"
 #include "tier/headers.h"
@@ -231,6 +232,8 @@ struct tn_cache {
 	uint32_t completions_pending;
 
 	struct tn_io *io;
+	struct tn_paced *paced; /* the modelled devices, NULL: the directories are what they are */
+	struct tn_mix mix[TN_DEVICES_MAX]; /* by device, as paced; version 0: nothing is known */
 	struct tn_store *store;
 	struct tn_registry *registry;
 	struct tn_policy *disk_policy, *host_policy;
@@ -319,6 +322,10 @@ void tn_op_drained(struct tn_op *op);
 /* Waits until *word != value or the deadline; 0 or -ETIMEDOUT. */
 int tn_futex_wait(uint32_t *word, uint32_t value, uint64_t deadline_ns);
 void tn_futex_wake(uint32_t *word);
+
+/* engine.c: the devices, before the first engine; and an engine on them, for the thread that calls it */
+int tn_devices_open(struct tn_cache *cache);
+int tn_engine_open(const struct tn_cache *cache, uint32_t depth, struct tn_io **out);
 
 /* open.c: everything that opens and closes on the owner thread */
 int tn_core_open(struct tn_cache *cache);

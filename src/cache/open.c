@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "cache/cache_internal.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/paced.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
 #define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities */
@@ -147,25 +147,14 @@ static void wake_owner(void *arg)
 
 static int open_engine(struct tn_cache *cache)
 {
-	struct tn_ioengine_opts o = {
-		.depth = 64,
-		.alloc = cache->alloc,
-		.clock = &cache->clock,
-		.log = &cache->log,
-	};
+	uint32_t depth = 64;
+	int rc;
 
 	/* Room for the data, the headers and the store's own requests. */
-	while (o.depth < cache->o.io_depth + 64 && o.depth < 4096)
-		o.depth *= 2;
-	if (strcmp(cache->o.io_engine, "auto") == 0)
-		o.kind = TN_IOENGINE_AUTO;
-	else if (strcmp(cache->o.io_engine, "io_uring") == 0)
-		o.kind = TN_IOENGINE_URING;
-	else if (strcmp(cache->o.io_engine, "posix") == 0)
-		o.kind = TN_IOENGINE_POSIX;
-	else
-		return tn_fail(-EINVAL, "io_engine \"%s\": must be auto, io_uring or posix", cache->o.io_engine);
-	return tn_ioengine_create(&o, &cache->io);
+	while (depth < cache->o.io_depth + 64 && depth < 4096)
+		depth *= 2;
+	rc = tn_devices_open(cache);
+	return rc ? rc : tn_engine_open(cache, depth, &cache->io);
 }
 
 static int open_workers(struct tn_cache *cache)
@@ -433,6 +422,7 @@ static void close_parts(struct tn_cache *cache)
 	tn_put(a, cache->is_doomed, cache->max_blocks);
 	tn_put(a, cache->slot_scratch, TN_PLACES_AT_ONCE * sizeof(tn_slot));
 	tn_io_destroy(cache->io);
+	tn_paced_destroy(cache->paced);
 	tn_put(a, cache->recovery, sizeof(*cache->recovery));
 }
 

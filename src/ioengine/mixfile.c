@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See mixfile.h. Small files, read and written whole. */
+#include "ioengine/mixfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tenuto/admin.h>
+
+#include "base/error.h"
+
+int tn_mixfile_load(const char *path, struct tn_mix *out)
+{
+	char text[TN_MIX_BYTES_MAX + 1]; /* one more, so that a longer file is seen to be one */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+	size_t got = 0;
+	ssize_t n = 1;
+
+	if (fd < 0)
+		return tn_fail(-errno, "%s: cannot open: %s", path, strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return tn_fail(-EINVAL, "%s: must be a regular file", path);
+	}
+	while (got < sizeof(text) && (n = read(fd, text + got, sizeof(text) - got)) > 0)
+		got += (size_t)n;
+	n = n < 0 ? -errno : 0;
+	close(fd);
+	if (n)
+		return tn_fail((int)n, "%s: cannot read: %s", path, strerror((int)-n));
+	return tn_mix_parse(text, got, path, out);
+}
+
+static int write_durably(const char *path, const char *text, size_t bytes)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600), err = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return tn_fail(-errno, "%s: cannot create: %s", path, strerror(errno));
+	n = write(fd, text, bytes);
+	if (n != (ssize_t)bytes)
+		err = n < 0 ? errno : ENOSPC;
+	else if (fsync(fd))
+		err = errno;
+	if (close(fd) && !err)
+		err = errno;
+	if (!err)
+		return 0;
+	unlink(path);
+	return tn_fail(-err, "%s: cannot write: %s", path, strerror(err));
+}
+
+int tn_mixfile_save(const char *dir, const struct tn_mix *mix)
+{
+	char text[TN_MIX_BYTES_MAX], path[PATH_MAX], new[PATH_MAX];
+	int n = tn_mix_print(mix, text, sizeof(text)), fd, rc;
+
+	if (n < 0)
+		return n;
+	if ((size_t)snprintf(path, sizeof(path), "%s/" TN_MIXFILE_NAME, dir) >= sizeof(path) ||
+	    (size_t)snprintf(new, sizeof(new), "%s/" TN_MIXFILE_NAME ".new", dir) >= sizeof(new))
+		return tn_fail(-ENAMETOOLONG, "directory %.100s...: the name is too long", dir);
+	rc = write_durably(new, text, (size_t)n);
+	if (rc)
+		return rc;
+	if (rename(new, path)) {
+		rc = tn_fail(-errno, "%s: cannot rename to %s: %s", new, path, strerror(errno));
+		unlink(new);
+		return rc;
+	}
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return tn_fail(-errno, "%s: cannot open: %s", dir, strerror(errno));
+	rc = fsync(fd) ? tn_fail(-errno, "%s: cannot sync: %s", dir, strerror(errno)) : 0;
+	close(fd);
+	return rc;
+}
+
+int tn_device_model(const char *path, struct tn_device_mix *out)
+{
+	struct tn_mix mix;
+	int rc;
+
+	if (!path || !out)
+		return tn_fail(-EINVAL, "tn_device_model: path or out is missing");
+	rc = tn_mixfile_load(path, &mix);
+	if (rc)
+		return rc;
+	*out = (struct tn_device_mix){.read_bps = mix.read_bps,
+				      .write_bps = mix.write_bps,
+				      .mixed_bps = mix.mixed_bps,
+				      .read_latency_ns = mix.read_latency_ns,
+				      .write_latency_ns = mix.write_latency_ns,
+				      .measured_s = mix.measured_s};
+	memcpy(out->source, mix.source, sizeof(out->source));
+	return 0;
+}
