@@ -29,7 +29,7 @@ static const struct cli_opt options[] = {
 
 static const struct cli_verb verb = {
 	.name = "bench match",
-	.about = "Fills an index with made-up blocks, then looks up prefixes of random ones, each found and pinned. Prints\n"
+	.about = "Fills an index with made-up blocks, then looks up prefixes of random ones, each found and pinned. Prints "
 		 "percentiles over the look-ups of the mean time a key, and the memory of the index.",
 	.opts = options,
 };

@@ -57,9 +57,9 @@ static const struct cli_opt options[] = {
 
 static const struct cli_verb verb = {
 	.name = "bench pipeline",
-	.about = "Serves a prompt of which a part is restored from disk, layer by layer, while the rest is computed (for as long as\n"
-		 "each layer takes on the GPU), and says how long compute had to wait. Strategies in turns: recompute everything;\n"
-		 "load all, then compute; layer by layer, reads and writes mixed; Tenuto; and what an ideal would take.\n"
+	.about = "Serves a prompt of which a part is restored from disk, layer by layer, while the rest is computed (for as long as "
+		 "each layer takes on the GPU), and says how long compute had to wait. Strategies in turns: recompute everything; "
+		 "load all, then compute; layer by layer, reads and writes mixed; Tenuto; and what an ideal would take. "
 		 "Every restored byte is checked.",
 	.opts = options,
 };

@@ -52,8 +52,8 @@ static const struct cli_opt options[] = {
 
 static const struct cli_verb verb = {
 	.name = "bench store",
-	.about = "Measures saving and loading of whole blocks of 16 objects, checksums on, through the public API; with\n"
-		 "--vs-fio beside fio at the same object size, queue depth, total and final sync, on written extents.\n"
+	.about = "Measures saving and loading of whole blocks of 16 objects, checksums on, through the public API; with "
+		 "--vs-fio beside fio at the same object size, queue depth, total and final sync, on written extents. "
 		 "CPU is that of the whole process (wait4). Beside it: throughput per core on tmpfs, checksums on and off.",
 	.opts = options,
 };

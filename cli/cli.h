@@ -74,7 +74,7 @@ struct cli_opt {
  * struct cli_verb - how a verb is called
  * @name:     as typed after "tenuto", e.g. "store info"
  * @operands: as shown in the help, e.g. "TRACE.jsonl"
- * @about:    what it does; lines are printed as they are
+ * @about:    what it does; broken into lines as it is printed
  * @opts:     options, ends with name NULL; --help is added
  */
 struct cli_verb {
@@ -149,9 +149,15 @@ char *cli_duration(char *buf, double seconds); /* 350 ms, 12.3 s, 4 min 05 s */
 
 #define CLI_COLUMNS_MAX 12
 
-/* A table with aligned columns; the first row is its head. Begin the format of a cell with '<' for left. */
+/*
+ * Prints text whose first column is indent (the caller has filled those before), broken at blanks so that no line is
+ * longer than 80 columns or the terminal.
+ */
+void cli_wrap(FILE *out, int indent, const char *text);
+
+/* A table with aligned columns; on a terminal columns of text (left) are broken to fit it. */
 struct cli_table {
-	size_t columns, rows, room;
+	size_t columns, cells, room;
 	char **cell;
 	bool left[CLI_COLUMNS_MAX];
 };

@@ -48,7 +48,7 @@ static const struct cli_verb info_verb = {
 static const struct cli_verb verify_verb = {
 	.name = "store verify",
 	.operands = "DIR...",
-	.about = "Reads every block of a store and checks every object against its checksum. Names each bad block with its\n"
+	.about = "Reads every block of a store and checks every object against its checksum. Names each bad block with its "
 		 "file, slot and key. Changes nothing.",
 	.opts = plain_options,
 	.min_operands = 1,
@@ -58,7 +58,7 @@ static const struct cli_verb verify_verb = {
 static const struct cli_verb check_verb = {
 	.name = "store check",
 	.operands = "DIR...",
-	.about = "Checks superblocks, log and checkpoints of a store and compares its index with the block headers. Changes\n"
+	.about = "Checks superblocks, log and checkpoints of a store and compares its index with the block headers. Changes "
 		 "nothing unless --rebuild is given.",
 	.opts = check_options,
 	.min_operands = 1,
@@ -70,6 +70,7 @@ struct told {
 	json_t *lines; /* with --json */
 	struct cli_progress progress;
 	bool begun;
+	bool repairs; /* what was done is told, too, not only what is wrong */
 	bool problem; /* a warning was among it */
 };
 
@@ -77,7 +78,7 @@ static void on_log(void *arg, enum tn_log_level level, const char *where, const 
 {
 	struct told *t = arg;
 
-	if (level > TN_LOG_INFO)
+	if (level > (t->repairs ? TN_LOG_INFO : TN_LOG_WARN))
 		return;
 	cli_progress_end(&t->progress);
 	t->problem |= level <= TN_LOG_WARN;
@@ -146,6 +147,7 @@ static int begin(const struct cli_verb *v, int argc, char **argv, struct store_a
 	store->log_arg = told;
 	store->progress = on_progress;
 	store->progress_arg = told;
+	told->repairs = a->rebuild;
 	told->lines = a->json ? json_array() : NULL;
 	cli_catch_interrupts();
 	return CLI_GO;
@@ -323,7 +325,7 @@ static void print_verified(const struct tn_admin_verify *r, bool told, double se
 			printf("bad:     %s %s\n", cli_number(n, bad[i].n), bad[i].what);
 		any |= bad[i].n > 0;
 	}
-	puts(any ? "Each was named above. Such a block is a miss when asked for; wrong bytes are never given back."
+	puts(any ? "Each was named above. It is a miss when asked for, never wrong bytes."
 		 : "bad:     nothing");
 }
 

@@ -65,8 +65,8 @@ static const struct cli_opt options[] = {
 
 static const struct cli_verb verb = {
 	.name = "demo",
-	.about = "Serves a generated chat workload (docs/workload.md) from a store on disk with real bytes, all verified.\n"
-		 "In the middle the serving process is killed with SIGKILL; another one recovers the store and goes on.\n"
+	.about = "Serves a generated chat workload (docs/workload.md) from a store on disk with real bytes, all verified. "
+		 "In the middle the serving process is killed with SIGKILL; another one recovers the store and goes on. "
 		 "Takes under 90 s and up to 2 GiB of disk.",
 	.opts = options,
 };
@@ -273,7 +273,7 @@ static void print_machines(const struct sums *s)
 	cli_table_cell(&t, "the same hits for");
 	cli_table_cell(&t, "computed again");
 	cli_table_cell(&t, "KV bytes");
-	cli_table_cell(&t, "restored at %.2f GB/s", rate);
+	cli_table_cell(&t, "restored");
 	cli_table_cell(&t, "break-even");
 	for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
 		double kv = (double)s->hits * TRACE_BLOCK_TOKENS * machines[i].kv_bytes_token;
@@ -286,10 +286,10 @@ static void print_machines(const struct sums *s)
 		cli_table_cell(&t, "%.2f GB/s", again > 0 ? kv * 1e-9 / again : 0);
 	}
 	cli_table_print(&t, stdout, true);
-	printf("\nComputed again: (2 x parameters + attention) FLOP a token at 989 TFLOP/s x %.1f a GPU, all of it GPU time.\n"
-	       "Restored: the model's KV bytes at the speed measured here, no GPU time; the break-even is the disk speed\n"
-	       "from which on restoring is also faster.\n",
-	       UTILISATION);
+	printf("\nComputed again: (2 x parameters + attention) FLOP a token at 989 TFLOP/s x %.1f\n"
+	       "a GPU, all of it GPU time. Restored: the model's KV bytes at the %.2f GB/s read\n"
+	       "here, no GPU time. Break-even: the disk speed from which on restoring is faster.\n",
+	       UTILISATION, rate);
 }
 
 static int print(const struct sums *s)

@@ -25,7 +25,7 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "doctor",
 	.operands = "[DIR]",
-	.about = "Shows what this machine offers Tenuto, what it is good for, and what to do to get more. DIR is where a\n"
+	.about = "Shows what this machine offers Tenuto, what it is good for, and what to do to get more. DIR is where a "
 		 "store would lie (default: the current directory). Nothing is changed; nothing here is required.",
 	.opts = options,
 	.max_operands = 1,
@@ -122,6 +122,7 @@ static void print_table(const struct doctor *d)
 	static const bool left[] = {true, true, true, true};
 	struct cli_table t;
 	bool any = false;
+	char text[512];
 
 	cli_table_init(&t, 4, left);
 	cli_table_cell(&t, "what");
@@ -141,7 +142,9 @@ static void print_table(const struct doctor *d)
 		if (!any)
 			puts("\nTo get more (nothing of it is required):");
 		any = true;
-		printf("  %s: %s\n", d->f[i].name, d->f[i].todo);
+		snprintf(text, sizeof(text), "%s: %s", d->f[i].name, d->f[i].todo);
+		fputs("  ", stdout);
+		cli_wrap(stdout, 4, text);
 	}
 }
 

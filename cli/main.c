@@ -17,7 +17,7 @@ static const struct cli_command commands[] = {
 	{"workload", cmd_workload, "print the demo's chat workload as a trace"},
 	{"store", cmd_store, "look into the stores on disk: info, verify, check"},
 	{"profile", cmd_profile, "make a slack table: from an engine's timings, a model of it, or a kernel run here"},
-	{"bench", cmd_bench, "measure: the store against fio, look-ups"},
+	{"bench", cmd_bench, "measure: the store beside fio, look-ups, restoring behind compute"},
 	{"doctor", cmd_doctor, "what this machine offers Tenuto, and how to get more"},
 	{NULL, NULL, NULL},
 };

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define NAMES_MAX 64
+#define HELP_INDENT 28
 
 /* Edits (insert, delete, replace, swap of neighbours) from a to b; names are short. */
 static unsigned distance(const char *a, const char *b)
@@ -61,19 +62,19 @@ const char *cli_nearest(const char *s, const char *const *names, size_t n)
 
 static void help_opt(const char *name, const char *arg, const char *help, const char *dflt)
 {
-	char left[64];
+	char left[64], text[256];
 
 	snprintf(left, sizeof(left), "--%s%s%s", name, arg ? " " : "", arg ? arg : "");
-	printf("  %-28s %s", left, help);
-	if (dflt)
-		printf(" (default: %s)", dflt);
-	putchar('\n');
+	snprintf(text, sizeof(text), "%s%s%s%s", help, dflt ? " (default: " : "", dflt ? dflt : "", dflt ? ")" : "");
+	printf("  %-*s ", HELP_INDENT - 3, left);
+	cli_wrap(stdout, HELP_INDENT, text);
 }
 
 static int help(const struct cli_verb *v)
 {
-	printf("usage: tenuto %s [options]%s%s\n\n%s\n\noptions:\n", v->name, v->operands ? " " : "",
-	       v->operands ? v->operands : "", v->about);
+	printf("usage: tenuto %s [options]%s%s\n\n", v->name, v->operands ? " " : "", v->operands ? v->operands : "");
+	cli_wrap(stdout, 0, v->about);
+	puts("\noptions:");
 	for (const struct cli_opt *o = v->opts; o->name; o++)
 		help_opt(o->name, o->arg, o->help, o->dflt);
 	help_opt("help", NULL, "print this", NULL);
@@ -222,9 +223,13 @@ int cli_dispatch(const char *program, const char *about, const struct cli_comman
 	if (argc < 2 || (asked && argc == 2)) {
 		FILE *out = asked ? stdout : stderr;
 
-		fprintf(out, "usage: %s VERB [options]\n\n%s\n\n", program, about);
-		for (const struct cli_command *c = commands; c->name; c++)
-			fprintf(out, "  %-10s %s\n", c->name, c->summary);
+		fprintf(out, "usage: %s VERB [options]\n\n", program);
+		cli_wrap(out, 0, about);
+		fputc('\n', out);
+		for (const struct cli_command *c = commands; c->name; c++) {
+			fprintf(out, "  %-10s ", c->name);
+			cli_wrap(out, 13, c->summary);
+		}
 		fprintf(out, "\n'%s VERB --help' tells more about one.\n", program);
 		return asked ? cli_finish(CLI_OK) : CLI_USAGE;
 	}

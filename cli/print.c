@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the user sees: errors, numbers with units, aligned tables, progress bars, JSON.
+ * What the user sees: errors, numbers with units, progress bars, JSON. Tables are in table.c.
  *
  * Results go to stdout, everything else to stderr. A full disk under stdout is an error too.
  */
@@ -139,83 +139,6 @@ char *cli_duration(char *buf, double s)
 	else
 		snprintf(buf, 32, "%d h %02d min", (int)(s / 3600), (int)(s / 60) % 60);
 	return buf;
-}
-
-/* ---- tables ------------------------------------------------------------------------------------ */
-
-void cli_table_init(struct cli_table *t, size_t columns, const bool *left)
-{
-	memset(t, 0, sizeof(*t));
-	t->columns = columns;
-	for (size_t i = 0; left && i < columns; i++)
-		t->left[i] = left[i];
-}
-
-void cli_table_cell(struct cli_table *t, const char *fmt, ...)
-{
-	va_list ap;
-	char *text = NULL;
-
-	if (t->rows == t->room) { /* rows counts cells */
-		size_t room = t->room ? t->room * 2 : 64;
-		char **grown = realloc(t->cell, room * sizeof(*grown));
-
-		if (!grown)
-			return;
-		t->cell = grown;
-		t->room = room;
-	}
-	va_start(ap, fmt);
-	if (vasprintf(&text, fmt, ap) < 0)
-		text = NULL;
-	va_end(ap);
-	t->cell[t->rows++] = text;
-}
-
-/* Columns on the screen: code points, not bytes. */
-static int width_of(const char *s)
-{
-	int n = 0;
-
-	for (; s && *s; s++)
-		n += ((unsigned char)*s & 0xc0) != 0x80;
-	return n;
-}
-
-void cli_table_print(struct cli_table *t, FILE *out, bool head)
-{
-	int width[CLI_COLUMNS_MAX] = {0};
-
-	for (size_t i = 0; i < t->rows; i++) {
-		int w = width_of(t->cell[i]);
-
-		if (w > width[i % t->columns])
-			width[i % t->columns] = w;
-	}
-	for (size_t i = 0; i < t->rows; i++) {
-		size_t c = i % t->columns;
-		const char *s = t->cell[i] ? t->cell[i] : "";
-		int pad = width[c] - width_of(s);
-		bool last = c + 1 == t->columns || i + 1 == t->rows;
-
-		fprintf(out, "%s%*s%s", c ? "  " : "", t->left[c] ? 0 : pad, "", s);
-		if (!last)
-			fprintf(out, "%*s", t->left[c] ? pad : 0, "");
-		else
-			fputc('\n', out);
-		if (last && head && i + 1 == t->columns)
-			for (size_t k = 0; k < t->columns; k++) {
-				fputs(k ? "  " : "", out);
-				for (int j = 0; j < width[k]; j++)
-					fputc('-', out);
-				if (k + 1 == t->columns)
-					fputc('\n', out);
-			}
-	}
-	for (size_t i = 0; i < t->rows; i++)
-		free(t->cell[i]);
-	free(t->cell);
-	memset(t, 0, sizeof(*t));
 }
 
 /* ---- progress ---------------------------------------------------------------------------------- */

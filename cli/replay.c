@@ -46,8 +46,8 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "replay",
 	.operands = "TRACE.jsonl",
-	.about = "Runs a trace of requests against the cache. Each hash id is one block of 512 tokens: the longest run of\n"
-		 "cached blocks from the start of a prompt is loaded (these are the hits), the rest is saved. TRACE.jsonl\n"
+	.about = "Runs a trace of requests against the cache. Each hash id is one block of 512 tokens: the longest run of "
+		 "cached blocks from the start of a prompt is loaded (these are the hits), the rest is saved. TRACE.jsonl "
 		 "has one JSON object a line: timestamp (ms), input_length, output_length, hash_ids; '-' is standard input.",
 	.opts = options,
 	.min_operands = 1,
@@ -177,7 +177,7 @@ static int print(const struct replay_args *a, const struct replay_result *r)
 	snprintf(note, sizeof(note), "%.1f %% of those written",
 		 r->blocks_written ? 100.0 * (double)r->blocks_unread / (double)r->blocks_written : 0);
 	row(&t, "  never read back", r->blocks_unread, note);
-	row(&t, "blocks not admitted", r->blocks_rejected, "");
+	row(&t, "blocks not admitted", r->blocks_rejected, r->blocks_rejected ? "by the policy: not worth a write" : "");
 	if (!a->no_io)
 		print_io(&t, a, r);
 	if (r->capacity_blocks)

@@ -66,7 +66,7 @@ def write(name, text):
 
 def verbs():
     out = tenuto("--help").out
-    return [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
+    return [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
 
 
 def need(verb):

@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Help, verbs and options, numbers on the command line, exit codes."""
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
+import termios
 
 from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, says, tenuto, verbs, write
 
@@ -23,6 +28,46 @@ def every_verb_has_help_that_goes_to_stdout():
             fail(str(r))
         if v[-1] not in NESTED and "--help" not in r.out:
             fail(str(r))
+
+
+def on_terminal(columns, *args):
+    """What it prints on a terminal of so many columns."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    p = subprocess.Popen([TENUTO, *args], stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.DEVNULL)
+    os.close(its)
+    text = b""
+    try:
+        while True:
+            text += os.read(ours, 65536)
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    p.wait()
+    return text.decode().replace("\r", "").splitlines()
+
+
+def help_fits_80_columns():
+    for v in [[]] + list(all_verbs()):
+        for line in tenuto(*v, "--help").out.splitlines():
+            if len(line) > 80 or line != line.rstrip():
+                fail("%s: '%s'" % (v, line))
+
+
+def a_table_is_as_narrow_as_the_terminal_and_loses_nothing():
+    wide = tenuto("doctor").out
+    if len(max(wide.splitlines(), key=len)) <= 80:
+        fail("nothing to break: %s" % wide)
+    for columns in (60, 80):
+        lines = on_terminal(columns, "doctor")
+        for line in lines:
+            if len(line) > columns or line != line.rstrip():
+                fail("'%s'" % line)
+
+        def words(text):
+            return sorted(w for w in text.split() if w.strip("-") and "GiB" not in w and not re.fullmatch(r"[\d.]+", w))
+        if words("\n".join(lines)) != words(wide):
+            fail("%s\n%s" % ("\n".join(lines), wide))
 
 
 def every_verb_refuses_an_option_that_it_does_not_have():
