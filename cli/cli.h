@@ -151,7 +151,7 @@ char *cli_duration(char *buf, double seconds); /* 350 ms, 12.3 s, 4 min 05 s */
 
 /*
  * Prints text whose first column is indent (the caller has filled those before), broken at blanks so that no line is
- * longer than 80 columns or the terminal.
+ * longer than 80 columns or the terminal; '\n' ends a line.
  */
 void cli_wrap(FILE *out, int indent, const char *text);
 

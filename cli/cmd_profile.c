@@ -43,7 +43,7 @@ static const struct cli_verb verb = {.name = "profile", .about = about, .opts = 
 static void describe_verb(void)
 {
 	size_t n = (size_t)snprintf(about, sizeof(about),
-				    "Makes a slack table: how long an engine computes on each layer, by input and prefix length, and so how\n"
+				    "Makes a slack table: how long an engine computes on each layer, by input and prefix length, and so how "
 				    "much I/O hides behind it. Give --from, or --synthetic, or --model and --gpu (docs/model.md).\n"
 				    "Models:");
 

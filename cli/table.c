@@ -32,19 +32,19 @@ static int columns_of(FILE *out)
 	return ioctl(fileno(out), TIOCGWINSZ, &w) ? 0 : w.ws_col;
 }
 
-/* Bytes of s that make a line of at most width columns: up to a blank if there is one, else all that fit. */
+/* Bytes of s that make a line of at most width columns: up to its end, a blank if there is one, else all that fit. */
 static size_t line_of(const char *s, int width)
 {
 	size_t blank = 0, at = 0;
 
-	for (int n = 0; s[at]; at++) {
+	for (int n = 0; s[at] && s[at] != '\n'; at++) {
 		n += ((unsigned char)s[at] & 0xc0) != 0x80;
 		if (n > width)
 			break;
 		if (s[at] == ' ')
 			blank = at;
 	}
-	return !s[at] || s[at] == ' ' || !blank ? at : blank;
+	return !s[at] || s[at] == ' ' || s[at] == '\n' || !blank ? at : blank;
 }
 
 void cli_wrap(FILE *out, int indent, const char *text)
@@ -52,11 +52,13 @@ void cli_wrap(FILE *out, int indent, const char *text)
 	int columns = columns_of(out);
 	int width = (columns > 0 && columns < HELP_COLUMNS ? columns : HELP_COLUMNS) - indent;
 
-	for (const char *s = text; *s; s += strspn(s, " ")) {
+	for (const char *s = text; *s;) {
 		size_t n = line_of(s, width < NARROWEST ? NARROWEST : width);
 
 		fprintf(out, "%*s%.*s\n", s == text ? 0 : indent, "", (int)n, s);
 		s += n;
+		s += strspn(s, " ");
+		s += *s == '\n';
 	}
 }
 
@@ -136,7 +138,7 @@ static void print_row(const struct cli_table *t, FILE *out, const int *width, ch
 				fprintf(out, "%*s%.*s", blanks + (t->left[c] ? 0 : pad), "", (int)n, rest[c]);
 			blanks = n ? (t->left[c] ? pad : 0) + 2 : blanks + width[c] + 2;
 			rest[c] += n;
-			rest[c] += strspn(rest[c], " ");
+			rest[c] += strspn(rest[c], " \n");
 			more |= *rest[c] != '\0';
 		}
 		fputc('\n', out);
