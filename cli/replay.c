@@ -37,7 +37,15 @@ static const struct cli_opt options[] = {
 	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0, "arrival times of the trace, times FACTOR"),
 	OPT("verify", NULL, NULL, CLI_FLAG, verify, 0, 0, "compare every restored byte with what was saved"),
 	OPT("report", "FILE.html", NULL, CLI_STRING, report, 0, 0, "write a page with the curves"),
-	OPT("seed", "N", "1", CLI_COUNT, seed, 1, UINT64_MAX, "of sampling policies"),
+	OPT("gpu", "NAME", NULL, CLI_STRING, gpu, 0, 0, "compute time to first token: --model on this GPU (h100...)"),
+	OPT("slack", "FILE", NULL, CLI_STRING, slack, 0, 0, "the same with the compute times of a slack table"),
+	OPT("slo-ms", "MS", NULL, CLI_RATE, slo_ms, 0, 0, "and the largest rate with p90 of it within so many ms"),
+	OPT("rate", "FACTOR", "1", CLI_RATE, rate, 0, 0, "for it: arrival rate, as a multiple of the trace's"),
+	OPT("device-model", "FILE", "two D7-PS1010: 29 GB/s", CLI_STRING, device_model, 0, 0,
+	    "for it: the drive (share/devices, or a tenuto.mix)"),
+	OPT("read-gbps", "GB/S", NULL, CLI_RATE, read_gbps, 0, 0,
+	    "for it: what the drive reads; writing and mixed in the same proportion"),
+	OPT("seed", "N", "1", CLI_COUNT, seed, 1, UINT64_MAX, "of sampling policies, and of the model's arrivals"),
 	OPT("io-engine", "NAME", "auto", CLI_STRING, io_engine, 0, 0, "auto, io_uring or posix"),
 	OPT("json", NULL, NULL, CLI_FLAG, json, 0, 0, "print the result as JSON"),
 	{0},
@@ -80,7 +88,8 @@ static double gbps(uint64_t bytes, double seconds)
 	return seconds > 0 ? (double)bytes * 1e-9 / seconds : 0;
 }
 
-static json_t *as_json(const struct replay_args *a, const struct replay_result *r)
+static json_t *as_json(const struct replay_args *a, const struct replay_result *r,
+		       const struct replay_model *m)
 {
 	json_t *o = json_object();
 	struct {
@@ -123,6 +132,8 @@ static json_t *as_json(const struct replay_args *a, const struct replay_result *
 	json_object_set_new(o, "host_blocks", json_integer((json_int_t)a->host_blocks));
 	json_object_set_new(o, "io", json_boolean(!a->no_io));
 	json_object_set_new(o, "interrupted", json_boolean(r->interrupted));
+	if (m && !r->interrupted)
+		json_object_set_new(o, "ttft", replay_model_json(m));
 	return o;
 }
 
@@ -159,7 +170,7 @@ static void print_io(struct cli_table *t, const struct replay_args *a, const str
 		row(t, "requests late", r->late_requests, "began after their time");
 }
 
-static int print(const struct replay_args *a, const struct replay_result *r)
+static int print(const struct replay_args *a, const struct replay_result *r, const struct replay_model *m)
 {
 	const bool left[] = {true, false, true};
 	struct cli_table t;
@@ -190,6 +201,8 @@ static int print(const struct replay_args *a, const struct replay_result *r)
 	cli_table_cell(&t, "%s", cli_duration(d, r->wall_seconds));
 	cli_table_cell(&t, "%.2f s of CPU", r->cpu_seconds);
 	cli_table_print(&t, stdout, false);
+	if (m && !r->interrupted)
+		replay_model_print(m);
 	return cli_finish(CLI_OK);
 }
 
@@ -227,7 +240,7 @@ static int check_args(const struct replay_args *a)
 	}
 	if (a->model && a->geometry.layers)
 		return cli_error(CLI_USAGE, "give either --geometry or --model, not both");
-	return check_no_io(a);
+	return check_no_io(a) || replay_model_check(a) ? CLI_USAGE : CLI_OK;
 }
 
 static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
@@ -249,29 +262,12 @@ static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
 	return rc ? cli_fail(rc, "--model %s", a->model) : CLI_OK;
 }
 
-static int run(const struct replay_args *a, const char *name, const struct trace *t)
+/* The figures, and what of them makes the exit code. */
+static int finish(const struct replay_args *a, const char *name, const struct trace *t, const struct replay_result *r,
+		  const struct replay_model *m)
 {
-	struct replay_result *r = calloc(1, sizeof(*r));
-	struct tn_geometry g;
-	uint64_t start_ns = cli_now_ns();
-	double cpu = cli_cpu_seconds();
-	int rc;
+	int rc = a->json ? cli_json(as_json(a, r, m)) : print(a, r, m);
 
-	if (!r)
-		return cli_error(CLI_ENVIRONMENT, "out of memory");
-	r->capacity_blocks = a->capacity_blocks;
-	rc = geometry_of(a, &g);
-	if (!rc)
-		r->block_bytes = tn_geometry_block_bytes(&g);
-	if (!rc)
-		rc = a->no_io ? replay_index(a, t, r) : replay_bytes(a, t, &g, r);
-	if (rc) {
-		free(r);
-		return rc;
-	}
-	r->wall_seconds = (double)(cli_now_ns() - start_ns) * 1e-9;
-	r->cpu_seconds = cli_cpu_seconds() - cpu;
-	rc = a->json ? cli_json(as_json(a, r)) : print(a, r);
 	if (!rc && r->interrupted)
 		rc = cli_error(CLI_ENVIRONMENT, "interrupted after %" PRIu64 " of %zu requests%s", r->requests, t->requests,
 			       a->report ? "; no report was written" : "");
@@ -279,7 +275,34 @@ static int run(const struct replay_args *a, const char *name, const struct trace
 		rc = report_write(a, name, t, r);
 	if (r->wrong_objects || r->corrupt_detected || r->io_errors)
 		rc = CLI_PROBLEM;
-	free(r);
+	return rc;
+}
+
+static int run(const struct replay_args *a, const char *name, const struct trace *t, struct replay_result *r)
+{
+	struct replay_model *m = NULL;
+	struct tn_geometry g;
+	uint64_t start_ns = cli_now_ns();
+	double cpu = cli_cpu_seconds();
+	int rc = geometry_of(a, &g);
+
+	r->capacity_blocks = a->capacity_blocks;
+	if (!rc)
+		r->block_bytes = tn_geometry_block_bytes(&g);
+	if (!rc)
+		rc = replay_model_create(a, &g, &m);
+	if (m && !(r->each = calloc(t->requests, sizeof(*r->each))))
+		rc = cli_error(CLI_ENVIRONMENT, "out of memory");
+	if (!rc)
+		rc = a->no_io ? replay_index(a, t, r) : replay_bytes(a, t, &g, r);
+	if (!rc && m && !r->interrupted)
+		rc = replay_model_run(m, t, r->each);
+	r->wall_seconds = (double)(cli_now_ns() - start_ns) * 1e-9;
+	r->cpu_seconds = cli_cpu_seconds() - cpu;
+	if (!rc)
+		rc = finish(a, name, t, r, m);
+	replay_model_destroy(m);
+	free(r->each);
 	return rc;
 }
 
@@ -300,6 +323,7 @@ static int try_report(const char *path, bool *made)
 /* Loads the trace and runs it. */
 static int replay(const struct replay_args *a, const char *name)
 {
+	struct replay_result *r;
 	struct trace t;
 	char error[320];
 	int rc = trace_load(&t, name, a->limit, error, sizeof(error));
@@ -310,7 +334,9 @@ static int replay(const struct replay_args *a, const char *name)
 		cli_error(CLI_OK, "note: %" PRIu64 " requests arrive before the one above them, first at %s:%" PRIu64,
 			  t.backwards, name, t.backwards_line);
 	cli_catch_interrupts();
-	rc = run(a, name, &t);
+	r = calloc(1, sizeof(*r));
+	rc = r ? run(a, name, &t, r) : cli_error(CLI_ENVIRONMENT, "out of memory");
+	free(r);
 	trace_free(&t);
 	return rc;
 }

@@ -19,6 +19,8 @@ struct replay_args {
 	const char *model;
 	const char *report;
 	const char *io_engine;
+	const char *gpu, *slack, *device_model;
+	double slo_ms, rate, read_gbps; /* of the model; 0: not given */
 	struct cli_geometry geometry;
 	struct cli_strings dirs;
 	double speed; /* 0: as fast as possible */
@@ -39,6 +41,11 @@ struct replay_sample {
 
 #define REPLAY_SAMPLES 96
 
+/* What one request found, and what of it was new. */
+struct replay_hits {
+	uint32_t hits, host_hits, inserted;
+};
+
 struct replay_result {
 	uint64_t requests, blocks, hit_blocks, host_hit_blocks, distinct_blocks;
 	uint64_t blocks_written, blocks_rejected, blocks_unread, blocks_failed, blocks_held;
@@ -53,6 +60,7 @@ struct replay_result {
 	bool interrupted;
 	struct replay_sample sample[REPLAY_SAMPLES + 1];
 	size_t samples;
+	struct replay_hits *each; /* by request; NULL: nobody asks */
 };
 
 /* Adds a sample every REPLAY_SAMPLES-th of the requests, and at the end. */
@@ -64,5 +72,18 @@ int replay_bytes(const struct replay_args *a, const struct trace *t, const struc
 		 struct replay_result *r);
 int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
 		 const struct replay_result *r);
+
+/*
+ * The model of time to first token (replay_model.h). replay_model_create: CLI_OK, and NULL in *out if no option asks for
+ * it. All three say on stderr what was wrong.
+ */
+struct replay_model;
+
+int replay_model_check(const struct replay_args *a);
+int replay_model_create(const struct replay_args *a, const struct tn_geometry *g, struct replay_model **out);
+int replay_model_run(struct replay_model *m, const struct trace *t, const struct replay_hits *each);
+json_t *replay_model_json(const struct replay_model *m);
+void replay_model_print(const struct replay_model *m);
+void replay_model_destroy(struct replay_model *m);
 
 #endif

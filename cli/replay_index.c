@@ -49,6 +49,8 @@ static int belady(const struct replay_args *a, const struct trace *t, struct rep
 	for (size_t i = 0; !rc && i < t->requests; i++) {
 		r->blocks += t->length[i];
 		r->hit_blocks += each[i].hits;
+		if (r->each)
+			r->each[i] = (struct replay_hits){.hits = each[i].hits, .inserted = each[i].inserted};
 		replay_sample(r, t, i + 1, (double)(cli_now_ns() - start_ns) * 1e-9);
 	}
 	free(each);
@@ -83,6 +85,8 @@ static int simulate(const struct trace *t, struct tn_policy_sim *disk, struct tn
 		r->blocks += t->length[i];
 		r->hit_blocks += d.hits > h.hits ? d.hits : h.hits;
 		r->host_hit_blocks += h.hits;
+		if (r->each)
+			r->each[i] = (struct replay_hits){d.hits > h.hits ? d.hits : h.hits, h.hits, d.inserted};
 		replay_sample(r, t, i + 1, (double)(cli_now_ns() - start_ns) * 1e-9);
 		cli_progress_step(&p, i + 1);
 	}

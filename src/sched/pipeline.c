@@ -205,7 +205,8 @@ static int recur(struct run *r, uint32_t strategy)
 		double loaded = reads ? load(r, l, strategy == TN_STRATEGY_IDEAL) : 0;
 
 		if (!(loaded + (double)r->p->compute_ns[l] + (l ? (double)r->layer[l - 1].end_ns : 0) < END_MAX))
-			return tn_fail(-EOVERFLOW, "layer %u would be there after %g ns: more than a clock counts", l, loaded);
+			return tn_fail(-EOVERFLOW, "layer %u would be there after %g ns: no clock counts that", l,
+				       loaded);
 		r->layer[l].loaded_ns = whole_ns(loaded);
 		if (!first_all)
 			compute(r, l, loaded);

@@ -43,7 +43,8 @@ static int check(const struct tn_split *s, uint64_t restore)
 	if (!s->blocks && !s->input_tokens)
 		return tn_fail(-EINVAL, "neither a block nor a token: there is nothing to compute");
 	if (__builtin_mul_overflow(s->blocks, s->block_tokens, &n) || __builtin_add_overflow(n, s->input_tokens, &n) ||
-	    __builtin_mul_overflow(s->blocks, s->object_bytes, &n) || __builtin_mul_overflow(s->blocks, s->header_bytes, &n))
+	    __builtin_mul_overflow(s->blocks, s->object_bytes, &n) ||
+	    __builtin_mul_overflow(s->blocks, s->header_bytes, &n))
 		return tn_fail(-EOVERFLOW, "%llu blocks of %llu tokens, %llu bytes a layer: more than can be counted",
 			       (unsigned long long)s->blocks, (unsigned long long)s->block_tokens,
 			       (unsigned long long)s->object_bytes);

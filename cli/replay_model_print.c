@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the model of `tenuto replay` found, as JSON and as tables.
+ */
+#include "replay_model.h"
+
+#include <inttypes.h>
+
+static void set_real(json_t *o, const char *name, double v)
+{
+	json_object_set_new(o, name, json_real(v));
+}
+
+static void set_percentiles(json_t *o, const char *what, const struct model_percentiles *p)
+{
+	const struct {
+		const char *name;
+		double value;
+	} each[] = {{"p50", p->p50}, {"p90", p->p90}, {"p99", p->p99}, {"mean", p->mean}};
+	char name[48];
+
+	for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++) {
+		snprintf(name, sizeof(name), "%s_%s_ms", what, each[i].name);
+		set_real(o, name, each[i].value);
+	}
+}
+
+static json_t *row_json(const struct replay_model *m, size_t s)
+{
+	const struct model_row *r = &m->row[s];
+	const struct model_outcome *p = &r->played;
+	json_t *o = json_object();
+
+	json_object_set_new(o, "strategy", json_string(tn_strategy_name(s)));
+	set_percentiles(o, "ttft", &p->ttft_ms);
+	set_percentiles(o, "alone", &r->alone_ms);
+	set_percentiles(o, "bubble", &p->bubble_ms);
+	set_real(o, "bubble_share", p->compute_s > 0 ? p->bubble_s / p->compute_s : 0);
+	set_real(o, "compute_seconds", p->compute_s);
+	set_real(o, "bubble_seconds", p->bubble_s);
+	set_real(o, "gpu_busy", p->busy);
+	json_object_set_new(o, "restored_blocks", json_integer((json_int_t)p->restored));
+	json_object_set_new(o, "read_bytes", json_integer((json_int_t)p->read_bytes));
+	set_real(o, "backlog_max_bytes", p->backlog_max_bytes);
+	set_real(o, "backlog_end_bytes", p->backlog_end_bytes);
+	if (!m->slo_ms)
+		return o;
+	json_object_set_new(o, "max_rate_factor", r->max_factor < 0 ? json_null() : json_real(r->max_factor));
+	json_object_set_new(o, "max_requests_per_s", r->max_factor < 0 || !m->trace_per_s
+							     ? json_null()
+							     : json_real(r->max_factor * m->trace_per_s));
+	json_object_set_new(o, "max_rate_p90_ms", r->max_factor ? json_real(r->max_p90_ms) : json_null());
+	return o;
+}
+
+static json_t *paper_json(const struct model_paper *p)
+{
+	json_t *o = json_object(), *published = json_object(), *model = json_array();
+
+	json_object_set_new(o, "source", json_string(MODEL_PAPER_SOURCE));
+	json_object_set_new(o, "prefix_tokens", json_integer((json_int_t)MODEL_PAPER_PREFIX));
+	json_object_set_new(o, "block_tokens", json_integer(p->block_tokens));
+	json_object_set_new(o, "blocks", json_integer(p->blocks));
+	json_object_set_new(o, "objects_a_layer", json_integer(p->objects));
+	json_object_set_new(o, "object_bytes", json_integer(p->object_bytes));
+	json_object_set_new(o, "layer_bytes", json_integer((json_int_t)p->layer_bytes));
+	set_real(o, "hit_rate", p->hit_rate);
+	set_real(published, "read_gbps", MODEL_PAPER_GBPS);
+	set_real(published, "layer_ms", MODEL_PAPER_LAYER_MS);
+	set_real(published, "crossover_hit_rate", MODEL_PAPER_CROSSOVER);
+	set_real(published, "bubble_ms", MODEL_PAPER_BUBBLE_MS);
+	json_object_set_new(o, "published", published);
+	for (size_t i = 0; i < 2; i++) {
+		const struct model_paper_at *a = &p->at[i];
+		json_t *each = json_object();
+
+		set_real(each, "read_gbps", a->read_gbps);
+		set_real(each, "layer_ms", a->layer_ms);
+		json_object_set_new(each, "hides_from_input_tokens",
+				    a->hides_from_tokens ? json_integer((json_int_t)a->hides_from_tokens) : json_null());
+		json_object_set_new(each, "crossover_hit_rate",
+				    a->hides_from_tokens ? json_real(a->crossover) : json_null());
+		set_real(each, "ttft_ms", a->ttft_ms);
+		set_real(each, "bubble_ms", a->bubble_ms);
+		json_array_append_new(model, each);
+	}
+	json_object_set_new(o, "model", model);
+	return o;
+}
+
+json_t *replay_model_json(const struct replay_model *m)
+{
+	json_t *o = json_object(), *device = json_object(), *rows = json_array();
+
+	json_object_set_new(o, "model", json_string(m->compute.model));
+	json_object_set_new(o, "gpu", json_string(m->compute.gpu));
+	json_object_set_new(o, "compute", json_string(m->compute.table ? "slack table" : "analytic"));
+	json_object_set_new(device, "source", json_string(m->device.source));
+	set_real(device, "read_gbps", m->device.read_bps * 1e-9);
+	set_real(device, "write_gbps", m->device.write_bps * 1e-9);
+	set_real(device, "mixed_gbps", m->device.mixed_bps * 1e-9);
+	set_real(device, "latency_us", (double)m->device.latency_ns * 1e-3);
+	json_object_set_new(o, "device", device);
+	set_real(o, "rate_factor", m->factor);
+	json_object_set_new(o, "requests_per_s", m->trace_per_s ? json_real(m->factor * m->trace_per_s) : json_null());
+	json_object_set_new(o, "requests_spread", json_integer((json_int_t)m->spread));
+	json_object_set_new(o, "slo_ms", m->slo_ms > 0 ? json_real(m->slo_ms) : json_null());
+	for (size_t s = 0; s < TN_STRATEGIES; s++)
+		json_array_append_new(rows, row_json(m, s));
+	json_object_set_new(o, "rows", rows);
+	if (m->paper)
+		json_object_set_new(o, "paper", paper_json(m->paper));
+	return o;
+}
+
+/* ---- tables ------------------------------------------------------------------------------------- */
+
+static void cell_ms(struct cli_table *t, double ms)
+{
+	char d[32];
+
+	cli_table_cell(t, "%s", cli_duration(d, ms * 1e-3));
+}
+
+static void cell_rate(struct cli_table *t, const struct replay_model *m, double factor)
+{
+	if (!m->slo_ms)
+		cli_table_cell(t, " ");
+	else if (factor < 0)
+		cli_table_cell(t, "no limit");
+	else if (!(factor > 0))
+		cli_table_cell(t, "none");
+	else if (m->trace_per_s)
+		cli_table_cell(t, "%.3g (%.3gx)", factor * m->trace_per_s, factor);
+	else
+		cli_table_cell(t, "%.3gx", factor);
+}
+
+static void print_rows(const struct replay_model *m)
+{
+	const bool left[] = {true, false, false, false, false, false, false, false, false};
+	static const char *const head[] = {"strategy",  "TTFT p50", "p90",    "p99",
+					   "alone p50", "p90",	    "bubble", "GPU busy"};
+	struct cli_table t;
+
+	cli_table_init(&t, 9, left);
+	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
+		cli_table_cell(&t, "%s", head[i]);
+	cli_table_cell(&t, "%s", m->slo_ms > 0 ? "most req/s in SLO" : " ");
+	for (size_t s = 0; s < TN_STRATEGIES; s++) {
+		const struct model_row *r = &m->row[s];
+
+		cli_table_cell(&t, "%s", tn_strategy_name(s));
+		cell_ms(&t, r->played.ttft_ms.p50);
+		cell_ms(&t, r->played.ttft_ms.p90);
+		cell_ms(&t, r->played.ttft_ms.p99);
+		cell_ms(&t, r->alone_ms.p50);
+		cell_ms(&t, r->alone_ms.p90);
+		cli_table_cell(&t, "%.1f %%", 100 * r->played.bubble_s / r->played.compute_s);
+		cli_table_cell(&t, "%.0f %%", 100 * r->played.busy);
+		cell_rate(&t, m, r->max_factor);
+	}
+	cli_table_print(&t, stdout, true);
+}
+
+static void print_paper(const struct model_paper *p)
+{
+	printf("\nThe published case (%s): a prefix of %" PRIu64 " tokens in %u blocks of %u\n"
+	       "is %u objects of %u KiB a layer, %" PRIu64 " MiB a layer. Published: %.1f GB/s, %.1f ms a layer in the worked\n"
+	       "example (which does not follow from its own numbers), crossover at %.1f %% of hits, a bubble of %.0f ms at\n"
+	       "%.2f %%. The model:\n",
+	       MODEL_PAPER_SOURCE, MODEL_PAPER_PREFIX, p->blocks, p->block_tokens, p->objects, p->object_bytes >> 10,
+	       p->layer_bytes >> 20, MODEL_PAPER_GBPS, MODEL_PAPER_LAYER_MS, 100 * MODEL_PAPER_CROSSOVER,
+	       MODEL_PAPER_BUBBLE_MS, 100 * p->hit_rate);
+	for (size_t i = 0; i < 2; i++)
+		printf("  at %.1f GB/s %.1f ms a layer; reading hides from %" PRIu64 " input tokens on (%.1f %% hits);\n"
+		       "  at %.2f %% of hits TTFT %.0f ms, of which %.1f ms are bubble\n",
+		       p->at[i].read_gbps, p->at[i].layer_ms, p->at[i].hides_from_tokens, 100 * p->at[i].crossover,
+		       100 * p->hit_rate, p->at[i].ttft_ms, p->at[i].bubble_ms);
+}
+
+void replay_model_print(const struct replay_model *m)
+{
+	printf("\nTime to first token of %s on one %s (computed, no bytes moved), %.3g times the trace's rate",
+	       m->compute.model, m->compute.gpu, m->factor);
+	if (m->trace_per_s)
+		printf(" = %.3g requests a second", m->factor * m->trace_per_s);
+	if (m->slo_ms > 0)
+		printf(", SLO: p90 within %g ms", m->slo_ms);
+	printf("\nDevice: %s (%.3g / %.3g / %.3g GB/s)\n\n", m->device.source, m->device.read_bps * 1e-9,
+	       m->device.write_bps * 1e-9, m->device.mixed_bps * 1e-9);
+	print_rows(m);
+	if (m->spread)
+		printf("\n%zu requests share their time with others: spread at random over the time to the next.\n",
+		       m->spread);
+	if (m->paper)
+		print_paper(m->paper);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The queue of the model: requests come when the trace says, one GPU prefills one after the other, first come first
+ * served; a request's reads begin when its turn comes.
+ *
+ * Where reads never meet writes (recompute, tenuto, ideal) what a request takes does not depend on the others, so it is
+ * worked out once; where they share the device, the recurrence is run again with what waits to be written by then.
+ */
+#include "replay_model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tenuto/layout.h>
+
+/* Writes that the device still works on when a restore begins: tenuto issues no more than that at once. */
+#define WRITE_IN_FLIGHT_BYTES (4.0 * 1048576)
+#define FACTOR_MAX 0x1p20
+#define FACTOR_MIN 0x1p-20
+#define FACTOR_STEP 1.002 /* the search ends when its bounds are that near */
+
+static bool shares(uint32_t strategy)
+{
+	return strategy == TN_STRATEGY_LOAD_THEN_COMPUTE || strategy == TN_STRATEGY_UNSCHEDULED;
+}
+
+/* ---- what each request takes --------------------------------------------------------------------- */
+
+static void take(struct model_cost *c, const struct tn_pipeline_result *r, uint64_t restored, uint64_t host)
+{
+	c->ttft_ns = r->ttft_ns;
+	c->compute_ns = r->compute_ns;
+	c->io_ns = r->io_ns;
+	c->read_bytes = r->read_bytes;
+	c->restored = (uint32_t)restored;
+	c->read = (uint32_t)(restored > host ? restored - host : 0);
+}
+
+/* All hits of request i restored, beside so many bytes that wait to be written and those that it brings itself. */
+static int restore_all(const struct replay_model *m, size_t i, uint32_t strategy, uint64_t backlog, uint64_t brings,
+		       uint64_t *scratch, struct tn_pipeline_result *r)
+{
+	uint32_t layers = m->geometry.layers, read = m->request[i].cost[strategy].read;
+	struct tn_pipeline p;
+
+	tn_pipeline_init(&p);
+	p.layers = layers;
+	p.compute_ns = m->layer_ns + i * layers;
+	p.bytes = read ? scratch : NULL;
+	p.header_bytes = read * model_header_bytes(layers);
+	for (uint32_t l = 0; l < layers; l++)
+		scratch[l] = (uint64_t)read * tn_geometry_object_bytes(&m->geometry);
+	p.write_bytes = backlog;
+	p.write_layer_bytes = brings;
+	p.io = model_io(&m->device);
+	return tn_pipeline_run(&p, strategy, (struct tn_pipeline_layer *)(scratch + layers), r);
+}
+
+/* The strategies that read among writes, as they are when there are none; keeps the layers' times for play(). */
+static int cost_shared(struct replay_model *m, size_t i, const struct tn_split *s)
+{
+	uint64_t input = s->input_tokens ? s->input_tokens : 1;
+	uint64_t total = s->blocks * s->block_tokens + s->input_tokens;
+	struct tn_pipeline_result r;
+	int rc = model_compute_ns(&m->compute, input, total - input, m->layer_ns + i * s->layers);
+
+	for (uint32_t k = 0; !rc && k < TN_STRATEGIES; k++) {
+		struct model_cost *c = &m->request[i].cost[k];
+
+		if (!shares(k))
+			continue;
+		c->read = (uint32_t)(s->blocks - s->host_blocks);
+		rc = restore_all(m, i, k, 0, 0, s->scratch, &r);
+		if (!rc)
+			take(c, &r, s->blocks, s->host_blocks);
+	}
+	return rc;
+}
+
+/*
+ * One request under every strategy. Only whole blocks can be restored: a last one that is partly filled is computed. A
+ * prompt without a token has one.
+ */
+static int cost(struct replay_model *m, size_t i, uint64_t tokens, const struct replay_hits *h, uint64_t *scratch)
+{
+	struct model_request *q = &m->request[i];
+	struct tn_split_choice c;
+	struct tn_split s;
+	int rc;
+
+	tokens = tokens ? tokens : 1;
+	tn_split_init(&s);
+	s.layers = m->geometry.layers;
+	s.block_tokens = TRACE_BLOCK_TOKENS;
+	s.blocks = h->hits < tokens / s.block_tokens ? h->hits : tokens / s.block_tokens;
+	s.host_blocks = h->host_hits < s.blocks ? h->host_hits : s.blocks;
+	s.input_tokens = tokens - s.blocks * s.block_tokens;
+	s.object_bytes = tn_geometry_object_bytes(&m->geometry);
+	s.header_bytes = model_header_bytes(s.layers);
+	s.io = model_io(&m->device);
+	s.compute = model_compute_ns;
+	s.compute_arg = &m->compute;
+	s.scratch = scratch;
+	q->write_layer_bytes = h->inserted * (s.object_bytes + s.header_bytes / s.layers);
+	rc = tn_split_choose(&s, &c);
+	if (rc)
+		return rc;
+	take(&q->cost[TN_STRATEGY_RECOMPUTE], &c.restore_none, 0, 0);
+	take(&q->cost[TN_STRATEGY_TENUTO], &c.chosen, c.restore_blocks, s.host_blocks);
+	s.io.window = UINT32_MAX;
+	rc = tn_split_choose(&s, &c);
+	if (rc)
+		return rc;
+	take(&q->cost[TN_STRATEGY_IDEAL], &c.chosen, c.restore_blocks, s.host_blocks);
+	return cost_shared(m, i, &s);
+}
+
+/* ---- the queue ---------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Nearest rank; sorts. */
+static struct model_percentiles percentiles(double *v, size_t n)
+{
+	struct model_percentiles p = {0};
+
+	qsort(v, n, sizeof(*v), by_value);
+	for (size_t i = 0; i < n; i++)
+		p.mean += v[i] / (double)n;
+	p.p50 = v[(size_t)ceil(0.50 * (double)n) - 1];
+	p.p90 = v[(size_t)ceil(0.90 * (double)n) - 1];
+	p.p99 = v[(size_t)ceil(0.99 * (double)n) - 1];
+	return p;
+}
+
+/* What a request takes when so much waits to be written; *backlog becomes what waits afterwards. */
+static int serve(const struct replay_model *m, uint32_t strategy, size_t i, double *backlog, uint64_t *scratch,
+		 struct model_cost *c)
+{
+	const struct model_request *q = &m->request[i];
+	struct tn_pipeline_result r;
+	uint64_t busy_ns = 0;
+	int rc;
+
+	*c = q->cost[strategy];
+	if (shares(strategy)) {
+		rc = restore_all(m, i, strategy, (uint64_t)*backlog, q->write_layer_bytes, scratch, &r);
+		if (rc)
+			return rc;
+		take(c, &r, c->restored, c->restored - c->read);
+		*backlog = (double)r.unwritten_bytes;
+	} else if (strategy == TN_STRATEGY_TENUTO) {
+		if (c->read)
+			busy_ns = (uint64_t)(fmin(*backlog, WRITE_IN_FLIGHT_BYTES) * 1e9 / m->device.write_bps);
+		c->ttft_ns += busy_ns;
+		c->io_ns += busy_ns;
+		/* Behind the last read all is written that there is; its last layer comes with its end. */
+		*backlog += (double)q->write_layer_bytes * (m->geometry.layers - 1);
+		*backlog -= fmin((double)(c->ttft_ns - c->io_ns) * 1e-9 * m->device.write_bps, *backlog);
+		*backlog += (double)q->write_layer_bytes;
+	}
+	return 0;
+}
+
+/* The whole trace at so many times its rate. */
+static int play(const struct replay_model *m, uint32_t strategy, double factor, uint64_t *scratch,
+		struct model_outcome *out)
+{
+	double free_ns = 0, used_ns = 0, backlog = 0;
+
+	*out = (struct model_outcome){0};
+	for (size_t i = 0; i < m->n; i++) {
+		double arrival_ns = m->request[i].arrival_ns / factor, start_ns = fmax(arrival_ns, free_ns);
+		struct model_cost c;
+		int rc;
+
+		backlog = fmax(backlog - (start_ns - free_ns) * 1e-9 * m->device.write_bps, 0);
+		rc = serve(m, strategy, i, &backlog, scratch, &c);
+		if (rc)
+			return rc;
+		free_ns = start_ns + (double)c.ttft_ns;
+		used_ns += (double)c.ttft_ns;
+		m->sort[i] = (free_ns - arrival_ns) * 1e-6;
+		m->bubble[i] = (double)(c.ttft_ns - c.compute_ns) * 1e-6;
+		out->compute_s += (double)c.compute_ns * 1e-9;
+		out->bubble_s += m->bubble[i] * 1e-3;
+		out->read_bytes += c.read_bytes;
+		out->restored += c.restored;
+		out->backlog_max_bytes = fmax(out->backlog_max_bytes, backlog);
+	}
+	out->backlog_end_bytes = backlog;
+	out->busy = used_ns / free_ns;
+	out->ttft_ms = percentiles(m->sort, m->n);
+	out->bubble_ms = percentiles(m->bubble, m->n);
+	return 0;
+}
+
+/* The largest factor whose p90 is within the SLO: doubled or halved until it lies between two, then bisected. */
+static int search(const struct replay_model *m, uint32_t strategy, uint64_t *scratch, struct model_row *row)
+{
+	double good = 0, bad = INFINITY, at = 1;
+
+	while (good * FACTOR_STEP < bad && !cli_interrupted()) {
+		struct model_outcome o;
+		int rc = play(m, strategy, at, scratch, &o);
+
+		if (rc)
+			return rc;
+		if (o.ttft_ms.p90 <= m->slo_ms) {
+			good = at;
+			row->max_p90_ms = o.ttft_ms.p90;
+		} else {
+			bad = at;
+		}
+		if ((good >= FACTOR_MAX) || (bad <= FACTOR_MIN))
+			break;
+		at = bad == INFINITY ? good * 2 : good > 0 ? sqrt(good * bad) : bad / 2;
+	}
+	row->max_factor = good >= FACTOR_MAX ? -1 : good;
+	return 0;
+}
+
+static int play_all(struct replay_model *m, uint64_t *scratch)
+{
+	int rc = 0;
+
+	for (uint32_t s = 0; !rc && s < TN_STRATEGIES && !cli_interrupted(); s++) {
+		struct model_row *row = &m->row[s];
+
+		rc = play(m, s, m->factor, scratch, &row->played);
+		for (size_t i = 0; !rc && i < m->n; i++)
+			m->sort[i] = (double)m->request[i].cost[s].ttft_ns * 1e-6;
+		row->alone_ms = percentiles(m->sort, m->n);
+		if (!rc && m->slo_ms > 0)
+			rc = search(m, s, scratch, row);
+	}
+	return rc;
+}
+
+/*
+ * Arrivals in ns from the first. Recorded times are often rounded (the Mooncake traces: to steps of 3 s), and a queue
+ * would see bursts that never were. So requests with one time are spread over the time to the next: at random, as those
+ * of a Poisson process are when their number is known.
+ */
+static void set_arrivals(struct replay_model *m, const struct trace *t, double first)
+{
+	unsigned short state[3] = {(uint16_t)m->seed, (uint16_t)(m->seed >> 16), (uint16_t)(m->seed >> 32)};
+	double step = 0;
+	size_t end;
+
+	for (size_t i = 0; i < m->n; i = end) {
+		double at = t->arrival_ms[i];
+
+		for (end = i + 1; end < m->n && t->arrival_ms[end] == at;)
+			end++;
+		if (end < m->n)
+			step = fmax(t->arrival_ms[end] - at, 0);
+		for (size_t k = i; k < end; k++)
+			m->sort[k] = end - i > 1 ? erand48(state) : 0;
+		qsort(m->sort + i, end - i, sizeof(*m->sort), by_value);
+		for (size_t k = i; k < end; k++)
+			m->request[k].arrival_ns = (at - first + m->sort[k] * step) * 1e6;
+		m->spread += end - i > 1 && step > 0 ? end - i : 0;
+	}
+}
+
+int replay_model_run(struct replay_model *m, const struct trace *t, const struct replay_hits *each)
+{
+	uint32_t layers = m->geometry.layers;
+	uint64_t *scratch = calloc(TN_SPLIT_SCRATCH(layers), sizeof(*scratch));
+	double first = t->arrival_ms[0], last = first;
+	int rc = 0;
+
+	m->n = t->requests;
+	m->request = calloc(m->n, sizeof(*m->request));
+	m->layer_ns = calloc(m->n * layers, sizeof(*m->layer_ns));
+	m->sort = calloc(m->n, sizeof(*m->sort));
+	m->bubble = calloc(m->n, sizeof(*m->bubble));
+	if (!scratch || !m->request || !m->layer_ns || !m->sort || !m->bubble) {
+		free(scratch);
+		return cli_error(CLI_ENVIRONMENT, "out of memory for the model of %zu requests", m->n);
+	}
+	for (size_t i = 0; i < m->n; i++) {
+		first = fmin(first, t->arrival_ms[i]);
+		last = fmax(last, t->arrival_ms[i]);
+	}
+	m->trace_per_s = last > first ? (double)(m->n - 1) * 1e3 / (last - first) : 0;
+	set_arrivals(m, t, first);
+	for (size_t i = 0; !rc && i < m->n && !cli_interrupted(); i++)
+		rc = cost(m, i, t->input_tokens[i], &each[i], scratch);
+	if (!rc)
+		rc = play_all(m, scratch);
+	if (!rc && m->paper)
+		rc = model_paper(m, m->paper);
+	free(scratch);
+	if (rc)
+		return cli_fail(rc, "the model");
+	return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted before the model was done") : CLI_OK;
+}

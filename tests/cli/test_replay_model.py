@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tenuto replay --no-io --gpu/--slack`: time to first token by arithmetic, against values worked out here."""
+import json
+import math
+
+from cli import PROBLEM, USAGE, fail, main, need, says, shared_trace, tenuto, write
+
+STRATEGIES = ["recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"]
+LAYERS = 32
+TOKEN_NS = 1000  # of one layer, with the table below
+OBJECT = 2 << 20  # 512 tokens of a layer of llama3-8b
+HEADER = 4096
+READ, LATENCY = 29.0, 60000  # bytes a ns, ns: the default device
+TABLE = """tenuto-slack 1
+model llama3-8b
+gpu here
+engine -
+when now
+how synthetic
+layers 32
+cells shared
+inputs 1 1000000
+prefixes 0
+cell 1 0 * 1000 0 0
+cell 1000000 0 * 1000000000 0 0
+"""
+USUAL = ["--no-io", "--model", "llama3-8b"]
+
+
+def request(at, tokens, ids):
+    return json.dumps({"timestamp": at, "input_length": tokens, "output_length": 1, "hash_ids": ids}) + "\n"
+
+
+def model(trace, *more, table=True):
+    if table:
+        more += ("--slack", write("table.slack", TABLE))
+    return tenuto("replay", trace, *USUAL, "--json", *more).json()["ttft"]
+
+
+def rows(result):
+    if [r["strategy"] for r in result["rows"]] != STRATEGIES:
+        fail("strategies: %s" % result["rows"])
+    return {r["strategy"]: r for r in result["rows"]}
+
+
+def near(what, got, want, within=1e-6):
+    if abs(got - want) > within * abs(want) + 1e-5:
+        fail("%s is %s, must be %s" % (what, got, want))
+
+
+def compute_ms(tokens):
+    return LAYERS * tokens * TOKEN_NS * 1e-6
+
+
+def restore_ms(tokens, blocks, gbps=READ, all_first=False):
+    """The recurrence, with the rest of a prompt computed while so many blocks are read."""
+    each = tokens * TOKEN_NS
+    loaded = LATENCY + blocks * HEADER / gbps
+    end = 0
+    if all_first:
+        return (loaded + LAYERS * (blocks * OBJECT / gbps + each)) * 1e-6
+    for _ in range(LAYERS):
+        loaded += blocks * OBJECT / gbps
+        end = max(end, loaded) + each
+    return end * 1e-6
+
+
+def two_requests(second_at=1000000):
+    """4,096 tokens, and much later the same with 4,096 more."""
+    return write("two.jsonl", request(0, 4096, list(range(8))) + request(second_at, 8192, list(range(16))))
+
+
+def a_request_alone_takes_what_the_recurrence_says():
+    need("replay")
+    r = rows(model(two_requests()))
+    want = {"recompute": compute_ms(8192), "load_then_compute": restore_ms(4096, 8, all_first=True),
+            "unscheduled": restore_ms(4096, 8), "tenuto": restore_ms(4096, 8), "ideal": restore_ms(4096, 8)}
+    for s in STRATEGIES:
+        near(s + " of the first", r[s]["alone_p50_ms"], compute_ms(4096))
+        near(s + " of the second", r[s]["alone_p99_ms"], want[s])
+        near(s + "'s bubble", r[s]["bubble_p99_ms"], want[s] - compute_ms(8192 if s == "recompute" else 4096))
+        near(s + " alone and in the queue", r[s]["ttft_p99_ms"], r[s]["alone_p99_ms"])
+
+
+def requests_are_served_one_after_the_other():
+    need("replay")
+    t = write("t.jsonl", "".join(request(i * 100, 4096, list(range(8 * i, 8 * i + 8))) for i in range(3)))
+    r = rows(model(t))["recompute"]
+    each = compute_ms(4096)  # 131 ms: the later ones wait
+    near("median", r["ttft_p50_ms"], 2 * each - 100)
+    near("last", r["ttft_p99_ms"], 3 * each - 200)
+    near("slower arrivals", rows(model(t, "--rate", "0.5"))["recompute"]["ttft_p99_ms"], each)
+    near("busy", r["gpu_busy"], 1)
+
+
+def writes_that_wait_are_in_the_way_only_without_a_scheduler():
+    need("replay")
+    bubble = []
+    for at in (10 ** 6, 1):  # what the first one saved is on disk long ago, or waits to be written
+        t = write("t.jsonl", request(0, 65536, list(range(128))) + request(at, 8192, list(range(16))))
+        bubble.append({s: r["bubble_p99_ms"] for s, r in rows(model(t)).items()})
+    calm, busy = bubble
+    for s in ("load_then_compute", "unscheduled"):
+        if busy[s] < 1.5 * calm[s]:  # while the last layer's writes wait, 6 GB/s instead of 29
+            fail("%s: %s" % (s, bubble))
+    near("tenuto's wait for the writes in flight", busy["tenuto"] - calm["tenuto"], (4 << 20) / 12e9 * 1e3, 1e-3)
+    near("ideal", busy["ideal"], calm["ideal"])
+
+
+def a_slow_disk_gives_back_only_what_it_can():
+    need("replay")
+    t = write("t.jsonl", request(0, 65536, list(range(128))) + request(10 ** 9, 65536 + 512, list(range(129))))
+    r = rows(model(t, "--read-gbps", "2"))
+    if not 0 < r["tenuto"]["restored_blocks"] < 128:
+        fail("restored %s of 128 blocks" % r["tenuto"]["restored_blocks"])
+    if r["load_then_compute"]["restored_blocks"] != 128 or r["recompute"]["restored_blocks"] != 0:
+        fail("restored: %s" % {s: r[s]["restored_blocks"] for s in STRATEGIES})
+    best = min(restore_ms(512 * (129 - k), k, 2) for k in range(1, 129))
+    near("tenuto", r["tenuto"]["alone_p99_ms"] if r["tenuto"]["alone_p99_ms"] < compute_ms(65536)
+         else r["tenuto"]["alone_p50_ms"], best)
+
+
+def the_largest_rate_keeps_p90_within_the_slo():
+    need("replay")
+    t = write("t.jsonl", "".join(request(i * 1000, 4096, list(range(8 * i, 8 * i + 8))) for i in range(40)))
+    limit = 1.5 * compute_ms(4096)
+    r = rows(model(t, "--slo-ms", "%.3f" % limit))["recompute"]
+    if not r["max_rate_p90_ms"] <= limit:
+        fail("p90 at the largest rate: %s" % r)
+    near("requests a second", r["max_requests_per_s"], r["max_rate_factor"])
+    more = rows(model(t, "--rate", "%.6f" % (1.005 * r["max_rate_factor"])))["recompute"]
+    if more["ttft_p90_ms"] <= limit:
+        fail("a higher rate than %s keeps the SLO, too: %s" % (r["max_rate_factor"], more))
+
+
+def an_slo_that_cannot_be_kept_or_broken_says_so():
+    need("replay")
+    r = rows(model(two_requests(), "--slo-ms", "1"))["tenuto"]
+    if r["max_rate_factor"] != 0 or r["max_rate_p90_ms"] is not None:
+        fail("an SLO of 1 ms: %s" % r)
+    r = rows(model(two_requests(), "--slo-ms", "1000000"))["tenuto"]
+    if r["max_rate_factor"] is not None or r["max_requests_per_s"] is not None:
+        fail("an SLO of 1000 s: %s" % r)
+
+
+def requests_of_one_rounded_time_are_spread_over_the_step():
+    need("replay")
+    t = write("t.jsonl", "".join(request(i // 8 * 3000, 512, [i]) for i in range(80)))
+    r = model(t)
+    if r["requests_spread"] != 80 or rows(r)["recompute"]["ttft_p90_ms"] > 4 * compute_ms(512):
+        fail(str(r))
+    if r != model(t) or r == model(t, "--seed", "2"):
+        fail("the same seed must give the same, another one something else")
+
+
+def blocks_in_host_memory_are_not_read():
+    need("replay")
+    r = rows(model(two_requests(), "--host-blocks", "100"))["load_then_compute"]
+    near("read", r["read_bytes"], 0)
+    near("bubble", r["bubble_p99_ms"], 0)
+
+
+def odd_prompts_are_computed():
+    need("replay")
+    t = write("t.jsonl", request(1000, 1, [1]) + request(2000, 512, [2]) + request(3000, 512, [2])
+              + request(4000, 513, [2, 3]) + request(5000, 513, [2, 3]))
+    for r in model(t)["rows"]:
+        if not all(math.isfinite(v) and v >= 0 for v in r.values() if isinstance(v, (int, float))):
+            fail(str(r))
+        if not r["ttft_p50_ms"] > 0:
+            fail(str(r))
+
+
+def the_recorded_trace_at_full_model_size():
+    need("replay")
+    result = tenuto("replay", shared_trace(), *USUAL, "--gpu", "h100", "--slo-ms", 1000, "--json", timeout=60).json()
+    if result["hit_blocks"] != 105710:
+        fail("hits: %s" % result["hit_blocks"])
+    t = result["ttft"]
+    r = rows(t)
+    for s in STRATEGIES:
+        if not r[s]["ttft_p50_ms"] <= r[s]["ttft_p90_ms"] <= r[s]["ttft_p99_ms"]:
+            fail(str(r[s]))
+        if r[s]["alone_p90_ms"] > r[s]["ttft_p90_ms"] or r[s]["max_requests_per_s"] is None:
+            fail(str(r[s]))
+    for better, worse in (("ideal", "tenuto"), ("tenuto", "unscheduled"), ("unscheduled", "load_then_compute"),
+                          ("load_then_compute", "recompute")):
+        if r[better]["ttft_p90_ms"] > r[worse]["ttft_p90_ms"]:
+            fail("%s is slower than %s" % (better, worse))
+        if r[better]["max_requests_per_s"] < r[worse]["max_requests_per_s"]:
+            fail("%s serves less than %s" % (better, worse))
+    if r["tenuto"]["bubble_share"] > 0.02 or r["recompute"]["bubble_seconds"]:
+        fail("bubbles: %s" % r)
+
+
+def the_published_case_stands_beside_the_model():
+    need("replay")
+    p = model(two_requests(), "--gpu", "h100", table=False)["paper"]
+    want = {"prefix_tokens": 65536, "block_tokens": 16, "blocks": 4096, "objects_a_layer": 8192, "object_bytes": 32768,
+            "layer_bytes": 256 << 20}
+    for k, v in want.items():
+        if p[k] != v:
+            fail("%s is %s, must be %s" % (k, p[k], v))
+    if not p["source"] or p["published"]["read_gbps"] != 25.9:
+        fail(str(p))
+    near("ms a layer", p["model"][0]["layer_ms"], 10.3643, 1e-4)
+    if not 0.9 < p["model"][0]["crossover_hit_rate"] < 1:
+        fail(str(p["model"]))
+    out = tenuto("replay", "two.jsonl", *USUAL, "--gpu", "h100").out
+    for word in ("8192 objects of 32 KiB", "256 MiB", "25.9 GB/s", "10.4 ms", "2605.03375", "tenuto", "TTFT"):
+        if word not in out:
+            fail("'%s' is not in\n%s" % (word, out))
+    for other in (["--model", "llama3-70b", "--gpu", "h100"], ["--model", "llama3-8b", "--gpu", "a100"]):
+        if "paper" in tenuto("replay", "two.jsonl", "--no-io", *other, "--json").json()["ttft"]:
+            fail("the published case is of llama3-8b on an h100 only")
+
+
+def without_the_options_nothing_changes():
+    need("replay")
+    if "ttft" in tenuto("replay", two_requests(), *USUAL, "--json").json():
+        fail("nobody asked for it")
+
+
+def a_device_model_says_what_the_drive_does():
+    need("replay")
+    text = "tenuto-mix 1\nsource here\nmeasured_s 0\nread_bps 2000000000\nwrite_bps 1000000000\nmixed_bps 1000000000\n" \
+           "read_latency_ns 60000\nwrite_latency_ns 10000\n"
+    t = two_requests()
+    d = model(t, "--device-model", write("drive.model", text))
+    if d["device"] != {"source": "here", "read_gbps": 2, "write_gbps": 1, "mixed_gbps": 1, "latency_us": 60}:
+        fail(str(d["device"]))
+    near("all loaded first", rows(d)["load_then_compute"]["alone_p99_ms"], restore_ms(4096, 8, 2, all_first=True))
+    d = model(t, "--device-model", "drive.model", "--read-gbps", "4")["device"]
+    if (d["read_gbps"], d["write_gbps"], d["mixed_gbps"]) != (4, 2, 2):
+        fail(str(d))
+    says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--device-model", "nowhere", rc=USAGE), "nowhere")
+    write("bad.model", text.replace("read_bps 2000000000", "read_bps -1"))
+    says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--device-model", "bad.model", rc=USAGE), "bad.model:4")
+
+
+def options_that_make_no_sense_are_refused():
+    need("replay")
+    t = two_requests()
+    slack = write("table.slack", TABLE)
+    gpu = USUAL + ["--gpu", "h100"]
+    for bad in ("0", "-1", "nan", "inf", "1e3", "", "1000ms"):
+        says(tenuto("replay", t, *gpu, "--slo-ms", bad, rc=USAGE), "--slo-ms")
+        says(tenuto("replay", t, *gpu, "--rate", bad, rc=USAGE), "--rate")
+        says(tenuto("replay", t, *gpu, "--read-gbps", bad, rc=USAGE), "--read-gbps")
+    for option in ("--slo-ms", "--rate", "--read-gbps", "--device-model"):
+        says(tenuto("replay", t, *USUAL, option, "1", rc=USAGE), option, "--gpu", "h100", "a100", "--slack")
+    says(tenuto("replay", t, *USUAL, "--gpu", "h1000", rc=USAGE), "h1000", "h100", "h200", "a100")
+    says(tenuto("replay", t, "--no-io", "--model", "llama", "--gpu", "h100", rc=USAGE), "llama3-8b", "qwen3-32b")
+    says(tenuto("replay", t, "--no-io", "--gpu", "h100", rc=USAGE), "--model")
+    says(tenuto("replay", t, "--model", "llama3-8b", "--gpu", "h100", rc=USAGE), "--no-io")
+    says(tenuto("replay", t, *gpu, "--slack", slack, rc=USAGE), "--gpu", "--slack")
+
+
+def tables_that_do_not_fit_are_refused():
+    need("replay")
+    t = two_requests()
+    write("table.slack", TABLE)
+    says(tenuto("replay", t, "--no-io", "--model", "llama3-70b", "--slack", "table.slack", rc=USAGE), "llama3-8b", "32 layers")
+    says(tenuto("replay", t, *USUAL, "--slack", "nowhere", rc=USAGE), "nowhere")
+    says(tenuto("replay", t, *USUAL, "--slack", write("bad", TABLE.replace(" 1000 0 0", " 0 0 0")), rc=USAGE), "line 11")
+    tenuto("replay", t, *USUAL, "--slack", write("bad", TABLE.replace("slack 1", "slack 9")), rc=PROBLEM)
+
+
+main(globals())
