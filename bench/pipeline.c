@@ -2,8 +2,8 @@
 /*
  * `tenuto bench pipeline`: how much of a restore hides behind compute, by strategy.
  *
- * Every run is a child process that opens the same store anew and serves one request; the strategies take turns, in
- * another order each round, so that a drifting machine harms all alike. The rows are medians over the rounds.
+ * Here: the command line, the store and memory of a run, calibration. Every measured run is a child process that opens
+ * the same store anew.
  */
 #include "pipeline.h"
 
@@ -21,37 +21,28 @@
 #define SET_BYTES_MAX (1ull << 30)
 #define CALIBRATIONS 3u
 
-struct args {
-	const char *dir;
-	const char *model;
-	const char *gpu;
-	const char *hit_rates;
-	const char *compute;
-	const char *writes;
-	const char *io_engine;
-	const char *report;
-	uint64_t layers, prompt_tokens, repeat, stretch, seed;
-	bool json;
-};
-
 static const struct cli_opt options[] = {
 	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
-	 offsetof(struct args, dir), 0, 0},
-	{"model", "NAME", "llama3-8b", "whose KV and compute", CLI_STRING, offsetof(struct args, model), 0, 0},
-	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct args, gpu), 0, 0},
-	{"layers", "N", "the model's", "of the model, to measure fewer", CLI_COUNT, offsetof(struct args, layers), 1, 4096},
-	{"prompt-tokens", "N", "8192", "length of the prompt", CLI_COUNT, offsetof(struct args, prompt_tokens), 1, 1u << 20},
+	 offsetof(struct pipeline_args, dir), 0, 0},
+	{"mode", "NAME", "table", "table: TTFT by hit rate; restores: small restores beside writes", CLI_STRING,
+	 offsetof(struct pipeline_args, mode), 0, 0},
+	{"model", "NAME", "llama3-8b", "whose KV and compute", CLI_STRING, offsetof(struct pipeline_args, model), 0, 0},
+	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct pipeline_args, gpu), 0, 0},
+	{"layers", "N", "the model's", "of the model, to measure fewer", CLI_COUNT, offsetof(struct pipeline_args, layers), 1, 4096},
+	{"prompt-tokens", "N", "8192", "length of the prompt", CLI_COUNT, offsetof(struct pipeline_args, prompt_tokens), 1, 1u << 20},
 	{"hit-rates", "LIST", "0,25,50,75,80,85,87.5,90,95,100", "per cent of the prompt that is restored", CLI_STRING,
-	 offsetof(struct args, hit_rates), 0, 0},
+	 offsetof(struct pipeline_args, hit_rates), 0, 0},
 	{"stretch", "N", "16", "compute takes so many times as long as on the GPU", CLI_COUNT,
-	 offsetof(struct args, stretch), 1, 10000},
-	{"compute", "HOW", "sleep", "sleep or spin", CLI_STRING, offsetof(struct args, compute), 0, 0},
-	{"writes", "WHEN", "both", "off, on or both", CLI_STRING, offsetof(struct args, writes), 0, 0},
-	{"repeat", "N", "3", "runs of each row", CLI_COUNT, offsetof(struct args, repeat), 1, PIPELINE_REPEAT_MAX},
-	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct args, io_engine), 0, 0},
-	{"seed", "N", "1", "of contents and page order", CLI_COUNT, offsetof(struct args, seed), 0, UINT64_MAX},
-	{"report", "FILE.html", NULL, "write a page with charts", CLI_STRING, offsetof(struct args, report), 0, 0},
-	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct args, json), 0, 0},
+	 offsetof(struct pipeline_args, stretch), 1, 10000},
+	{"compute", "HOW", "sleep", "sleep or spin", CLI_STRING, offsetof(struct pipeline_args, compute), 0, 0},
+	{"writes", "WHEN", "both", "off, on or both", CLI_STRING, offsetof(struct pipeline_args, writes), 0, 0},
+	{"repeat", "N", "3", "runs of each row", CLI_COUNT, offsetof(struct pipeline_args, repeat), 1, PIPELINE_REPEAT_MAX},
+	{"restores", "N", "1000", "restores of each row (mode restores)", CLI_COUNT, offsetof(struct pipeline_args, restores), 1,
+	 PIPELINE_RESTORES_MAX},
+	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct pipeline_args, io_engine), 0, 0},
+	{"seed", "N", "1", "of contents and page order", CLI_COUNT, offsetof(struct pipeline_args, seed), 0, UINT64_MAX},
+	{"report", "FILE.html", NULL, "write a page with charts", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
+	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct pipeline_args, json), 0, 0},
 	{0},
 };
 
@@ -64,152 +55,33 @@ static const struct cli_verb verb = {
 	.opts = options,
 };
 
-struct bench {
-	const struct args *args;
-	struct pipeline_set set;
-	struct pipeline_result result;
-	uint32_t hit[PIPELINE_HITS_MAX]; /* blocks */
-	/* Runs of one (hit, writes, strategy), by round. */
-	struct pipeline_run *runs;
-	struct cli_progress progress;
-	uint64_t steps;
-	uint64_t run; /* number of the last child */
-	char dir[4096];
-};
-
-static struct pipeline_run *run_at(const struct bench *b, size_t hit, bool writes, int strategy, size_t round)
+int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeline_run *run)
 {
-	return &b->runs[((hit * 2 + writes) * PIPELINE_MEASURED + (size_t)strategy) * b->result.repeat + round];
+	cli_progress_step(&b->progress, ++b->steps);
+	if (run->rc)
+		return cli_error((enum cli_exit)run->rc, "%s: %s", what, run->why);
+	return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted") : CLI_OK;
 }
 
-static int child(struct bench *b, const struct pipeline_arm *arm, struct pipeline_run *run)
+int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, struct pipeline_run *run)
 {
 	struct pipeline_job job = {.set = &b->set, .arm = *arm};
+	char what[96];
 	double cpu;
 	int rc;
 
 	job.arm.run = ++b->run;
 	*run = (struct pipeline_run){.rc = 0};
 	rc = bench_fork(pipeline_request, &job, run, sizeof(*run), &cpu);
-	if (rc)
-		return rc;
-	cli_progress_step(&b->progress, ++b->steps);
-	if (run->rc)
-		return cli_error((enum cli_exit)run->rc, "%s, %u blocks%s: %s", pipeline_name(arm->strategy),
-				 arm->blocks, arm->writes ? ", with writes" : "", run->why);
-	return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted") : CLI_OK;
-}
-
-/* ---- measuring --------------------------------------------------------------------------------- */
-
-static int prepare(struct bench *b)
-{
-	struct pipeline_run run = {.rc = 0};
-	double cpu;
-	int rc = bench_fork(pipeline_prepare, &b->set, &run, sizeof(run), &cpu);
-
-	cli_progress_step(&b->progress, ++b->steps);
-	if (!rc && run.rc)
-		rc = cli_error((enum cli_exit)run.rc, "preparing: %s", run.why);
-	return rc;
-}
-
-/* What the device gives a load that has it to itself: all blocks at once, nothing computed meanwhile. */
-static int calibrate(struct bench *b)
-{
-	struct pipeline_arm arm = {.strategy = PIPELINE_LOAD_THEN_COMPUTE, .blocks = b->set.blocks};
-	double rate[CALIBRATIONS];
-	struct pipeline_run *run = malloc(sizeof(*run));
-	int rc = run ? CLI_OK : cli_error(CLI_ENVIRONMENT, "out of memory");
-
-	for (size_t i = 0; !rc && i < CALIBRATIONS; i++) {
-		rc = child(b, &arm, run);
-		rate[i] = rc ? 0 : (double)run->bytes_read / run->bubble;
-	}
-	free(run);
-	if (rc)
-		return rc;
-	b->result.device = (struct pipeline_device){.read_bps = bench_median(rate, CALIBRATIONS)};
-	b->result.calibrated = "loading the whole prompt at once";
-	return CLI_OK;
-}
-
-/* The order of strategies moves on by one each round. What does not depend on the hit rate runs once a round. */
-static int measure_round(struct bench *b, size_t round)
-{
-	int rc = CLI_OK;
-
-	for (size_t hit = 0; !rc && hit < b->result.nhits; hit++)
-		for (int writes = 0; !rc && writes < 2; writes++)
-			for (int i = 0; !rc && b->result.writes[writes] && i < PIPELINE_MEASURED; i++) {
-				int s = (int)((size_t)i + round) % PIPELINE_MEASURED;
-				struct pipeline_run *run = run_at(b, hit, writes, s, round);
-				struct pipeline_arm arm = {.strategy = s, .blocks = b->hit[hit], .writes = writes};
-
-				if (s == PIPELINE_RECOMPUTE && hit)
-					*run = *run_at(b, 0, writes, s, round);
-				else
-					rc = child(b, &arm, run);
-			}
-	return rc;
-}
-
-static void add_row(struct bench *b, int strategy, size_t hit, bool writes)
-{
-	double v[8][PIPELINE_REPEAT_MAX];
-	size_t n = b->result.repeat;
-	struct pipeline_row *w = &b->result.row[b->result.rows++];
-	struct pipeline_run ideal = {.rc = 0};
-
-	*w = (struct pipeline_row){.strategy = strategy, .blocks = b->hit[hit], .writes = writes,
-				   .hit_rate = (double)b->hit[hit] / b->set.blocks};
-	if (strategy == PIPELINE_IDEAL)
-		pipeline_ideal(&b->set, &b->result.device, b->hit[hit], &ideal);
-	for (size_t i = 0; i < n; i++) {
-		const struct pipeline_run *run = strategy == PIPELINE_IDEAL ? &ideal : run_at(b, hit, writes, strategy, i);
-
-		v[0][i] = run->ttft;
-		v[1][i] = run->compute;
-		v[2][i] = run->bubble;
-		v[3][i] = (double)run->bytes_read * 1e-9 / run->ttft;
-		v[4][i] = (double)run->bytes_written * 1e-9 / run->ttft;
-		v[5][i] = run->cpu;
-		v[6][i] = run->late;
-	}
-	w->ttft = bench_median(v[0], n); /* which sorts */
-	w->ttft_p99 = v[0][(size_t)ceil(0.99 * (double)n) - 1];
-	w->compute = bench_median(v[1], n);
-	w->bubble = bench_median(v[2], n);
-	w->read_gbps = bench_median(v[3], n);
-	w->write_gbps = bench_median(v[4], n);
-	w->cpu = bench_median(v[5], n);
-	w->late = bench_median(v[6], n);
-}
-
-static int measure(struct bench *b)
-{
-	size_t each = b->result.nhits * PIPELINE_MEASURED - (b->result.nhits - 1);
-	int rc;
-
-	cli_progress_begin(&b->progress, "bench pipeline",
-			   1 + CALIBRATIONS + b->result.repeat * each * (size_t)(b->result.writes[0] + b->result.writes[1]));
-	rc = prepare(b);
-	if (!rc)
-		rc = calibrate(b);
-	for (size_t round = 0; !rc && round < b->result.repeat; round++)
-		rc = measure_round(b, round);
-	cli_progress_end(&b->progress);
-	for (int writes = 0; !rc && writes < 2; writes++)
-		for (size_t hit = 0; b->result.writes[writes] && hit < b->result.nhits; hit++)
-			for (int s = 0; s < PIPELINE_STRATEGIES; s++)
-				add_row(b, s, hit, writes);
-	return rc;
+	snprintf(what, sizeof(what), "%s, %u blocks%s", tn_strategy_name(arm->strategy), arm->blocks,
+		 arm->writes ? ", with writes" : "");
+	return rc ? rc : pipeline_ran(b, what, run);
 }
 
 /* ---- setting up -------------------------------------------------------------------------------- */
 
 /* "0,25,100": per cent, rising. */
-static int parse_hits(struct bench *b)
+static int parse_hits(struct pipeline_bench *b)
 {
 	const char *s = b->args->hit_rates;
 
@@ -221,21 +93,21 @@ static int parse_hits(struct bench *b)
 		if (end == s || (*end && *end != ',') || !(v >= 0 && v <= 100))
 			return cli_error(CLI_USAGE, "--hit-rates \"%s\": must be numbers from 0 to 100, with commas",
 					 b->args->hit_rates);
-		if (b->result.nhits && blocks <= b->hit[b->result.nhits - 1])
+		if (b->nhits && blocks <= b->hit[b->nhits - 1])
 			return cli_error(CLI_USAGE,
 					 "--hit-rates \"%s\": must rise by at least one block (%.3g %% of the prompt)",
 					 b->args->hit_rates, 100.0 / b->set.blocks);
-		if (b->result.nhits == PIPELINE_HITS_MAX)
+		if (b->nhits == PIPELINE_HITS_MAX)
 			return cli_error(CLI_USAGE, "--hit-rates: more than %u", PIPELINE_HITS_MAX);
-		b->hit[b->result.nhits++] = blocks;
+		b->hit[b->nhits++] = blocks;
 		s = *end ? end + 1 : end;
 	} while (*s);
 	return CLI_OK;
 }
 
-static int parse_geometry(struct bench *b)
+static int parse_geometry(struct pipeline_bench *b)
 {
-	const struct args *a = b->args;
+	const struct pipeline_args *a = b->args;
 	struct tn_geometry *g = &b->set.geometry;
 	uint64_t block_tokens;
 	int rc = tn_model_find(a->model, g);
@@ -256,17 +128,19 @@ static int parse_geometry(struct bench *b)
 	return CLI_OK;
 }
 
-static int parse_choices(struct bench *b)
+static int parse_choices(struct pipeline_bench *b)
 {
-	const struct args *a = b->args;
+	const struct pipeline_args *a = b->args;
 
+	if (strcmp(a->mode, "table") && strcmp(a->mode, "restores"))
+		return cli_error(CLI_USAGE, "--mode %s: must be table or restores", a->mode);
 	if (strcmp(a->compute, "sleep") && strcmp(a->compute, "spin"))
 		return cli_error(CLI_USAGE, "--compute %s: must be sleep or spin", a->compute);
 	if (strcmp(a->writes, "off") && strcmp(a->writes, "on") && strcmp(a->writes, "both"))
 		return cli_error(CLI_USAGE, "--writes %s: must be off, on or both", a->writes);
 	b->set.spin = !strcmp(a->compute, "spin");
-	b->result.writes[0] = strcmp(a->writes, "on") != 0;
-	b->result.writes[1] = strcmp(a->writes, "off") != 0;
+	b->writes[0] = strcmp(a->writes, "on") != 0;
+	b->writes[1] = strcmp(a->writes, "off") != 0;
 	return CLI_OK;
 }
 
@@ -300,7 +174,7 @@ static void *shared_memory(uint64_t bytes)
 	return p;
 }
 
-static int set_up(struct bench *b)
+static int set_up(struct pipeline_bench *b)
 {
 	struct pipeline_set *set = &b->set;
 	uint64_t block = tn_geometry_block_bytes(&set->geometry);
@@ -319,48 +193,89 @@ static int set_up(struct bench *b)
 	set->write_bytes = (uint64_t)SAVES * set->save_blocks * block;
 	set->read_memory = shared_memory(set->read_bytes);
 	set->write_memory = shared_memory(set->write_bytes);
-	b->runs = calloc(b->result.nhits * 2 * PIPELINE_MEASURED * b->result.repeat, sizeof(*b->runs));
-	if (!set->read_memory || !set->write_memory || !b->runs || shuffle_pages(set))
+	if (!set->read_memory || !set->write_memory || shuffle_pages(set))
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	memset(set->write_memory, 0x5A, set->write_bytes);
 	return CLI_OK;
 }
 
-static int run_table(struct bench *b)
+static int prepare(struct pipeline_bench *b)
 {
-	char dir[4200];
-	int rc = cli_temp_dir(b->args->dir, b->dir, sizeof(b->dir));
+	struct pipeline_run run = {.rc = 0};
+	double cpu;
+	int rc = bench_fork(pipeline_prepare, &b->set, &run, sizeof(run), &cpu);
+
+	return rc ? rc : pipeline_ran(b, "preparing", &run);
+}
+
+/* What the device gives a load that has it to itself: all blocks at once, nothing computed meanwhile. */
+static int calibrate(struct pipeline_bench *b)
+{
+	struct pipeline_arm arm = {.strategy = TN_STRATEGY_LOAD_THEN_COMPUTE, .blocks = b->set.blocks};
+	double rate[CALIBRATIONS];
+	struct pipeline_run *run = malloc(sizeof(*run));
+	int rc = run ? CLI_OK : cli_error(CLI_ENVIRONMENT, "out of memory");
+
+	for (size_t i = 0; !rc && i < CALIBRATIONS; i++) {
+		rc = pipeline_child(b, &arm, run);
+		rate[i] = rc ? 0 : (double)run->bytes_read / run->bubble;
+	}
+	free(run);
+	if (rc)
+		return rc;
+	b->device = (struct pipeline_device){.read_bps = bench_median(rate, CALIBRATIONS)};
+	b->calibrated = "loading the whole prompt at once";
+	return CLI_OK;
+}
+
+static int run_mode(struct pipeline_bench *b)
+{
+	int rc = prepare(b);
+
+	if (!rc)
+		rc = calibrate(b);
+	if (rc)
+		return rc;
+	return strcmp(b->args->mode, "restores") ? pipeline_table(b) : pipeline_restores(b);
+}
+
+/* In a directory of its own, which is removed. */
+static int run_in_directory(struct pipeline_bench *b)
+{
+	char base[4096], dir[4200];
+	int rc = cli_temp_dir(b->args->dir, base, sizeof(base));
 
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s",
-				 b->args->dir ? b->args->dir : "the temporary one", strerror(-rc));
-	snprintf(dir, sizeof(dir), "%s/store", b->dir);
+		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s", b->args->dir ? b->args->dir : "the temporary one",
+				 strerror(-rc));
+	snprintf(dir, sizeof(dir), "%s/store", base);
 	b->set.dir = dir;
 	if (mkdir(dir, 0700))
 		rc = cli_error(CLI_ENVIRONMENT, "%s: %s", dir, strerror(errno));
 	if (!rc)
-		rc = measure(b);
-	cli_remove_tree(b->dir);
+		rc = run_mode(b);
+	cli_progress_end(&b->progress);
+	cli_remove_tree(base);
 	return rc;
 }
 
-static void release(struct bench *b)
+static void release(struct pipeline_bench *b)
 {
 	if (b->set.read_memory)
 		munmap(b->set.read_memory, b->set.read_bytes);
 	if (b->set.write_memory)
 		munmap(b->set.write_memory, b->set.write_bytes);
 	free(b->set.pages);
-	free(b->runs);
 	free(b);
 }
 
 int cmd_bench_pipeline(int argc, char **argv)
 {
-	struct args a = {.model = "llama3-8b", .gpu = "h100", .hit_rates = "0,25,50,75,80,85,87.5,90,95,100",
-			 .compute = "sleep", .writes = "both", .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3,
-			 .stretch = 16, .seed = 1};
-	struct bench *b;
+	struct pipeline_args a = {.mode = "table", .model = "llama3-8b", .gpu = "h100",
+				  .hit_rates = "0,25,50,75,80,85,87.5,90,95,100", .compute = "sleep", .writes = "both",
+				  .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3, .stretch = 16, .restores = 1000,
+				  .seed = 1};
+	struct pipeline_bench *b;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
 	if (rc != CLI_GO)
@@ -369,8 +284,7 @@ int cmd_bench_pipeline(int argc, char **argv)
 	if (!b)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	b->args = &a;
-	b->result.set = &b->set;
-	b->result.repeat = (size_t)a.repeat;
+	b->repeat = (size_t)a.repeat;
 	rc = parse_choices(b);
 	if (!rc)
 		rc = parse_geometry(b);
@@ -380,11 +294,7 @@ int cmd_bench_pipeline(int argc, char **argv)
 		rc = set_up(b);
 	cli_catch_interrupts();
 	if (!rc)
-		rc = run_table(b);
-	if (!rc && a.report)
-		rc = pipeline_report(&b->result, a.report);
-	if (!rc)
-		rc = a.json ? cli_json(pipeline_json(&b->result)) : pipeline_print(&b->result);
+		rc = run_in_directory(b);
 	release(b);
 	return rc;
 }

@@ -2,7 +2,7 @@
 /*
  * `tenuto bench pipeline`: what its parts share.
  *
- * pipeline.c parses and runs the table, pipeline_rig.c is a child process's cache with the prompt that is
+ * pipeline.c parses and sets up, pipeline_table.c runs the table, pipeline_restores.c the small restores, pipeline_rig.c is a child process's cache with the prompt that is
  * restored, pipeline_load.c the write load beside it, pipeline_request.c one request under one strategy,
  * pipeline_model.c what compute and an ideal device take, pipeline_print.c what comes out.
  */
@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include <tenuto/cache.h>
+#include <tenuto/pipeline.h>
 
 #include "bench.h"
 
@@ -21,17 +22,23 @@
 /* Share of compute from which on a bubble counts: the crossover is the hit rate where it is reached. */
 #define PIPELINE_THRESHOLD 0.05
 
-enum pipeline_strategy {
-	PIPELINE_RECOMPUTE,
-	PIPELINE_LOAD_THEN_COMPUTE,
-	PIPELINE_UNSCHEDULED,
-	PIPELINE_TENUTO,
-	PIPELINE_MEASURED, /* so many are run; the next one is computed */
-	PIPELINE_IDEAL = PIPELINE_MEASURED,
-	PIPELINE_STRATEGIES,
-};
+/* enum tn_strategy: those before the ideal are run, the ideal is computed. */
+#define PIPELINE_MEASURED ((uint32_t)TN_STRATEGY_IDEAL)
 
-const char *pipeline_name(enum pipeline_strategy s);
+/* The command line. */
+struct pipeline_args {
+	const char *dir;
+	const char *mode;
+	const char *model;
+	const char *gpu;
+	const char *hit_rates;
+	const char *compute;
+	const char *writes;
+	const char *io_engine;
+	const char *report;
+	uint64_t layers, prompt_tokens, repeat, stretch, restores, seed;
+	bool json;
+};
 
 /* What all runs of the program share; set once, read by the children. */
 struct pipeline_set {
@@ -54,7 +61,7 @@ struct pipeline_set {
 
 /* One run, as its child is asked for it. */
 struct pipeline_arm {
-	enum pipeline_strategy strategy;
+	uint32_t strategy; /* enum tn_strategy */
 	uint32_t blocks; /* restored */
 	bool writes;
 	uint64_t run;	 /* differs from run to run: names what the write load saves */
@@ -70,8 +77,6 @@ struct pipeline_run {
 	double cpu;
 	uint64_t bytes_read, bytes_written;
 	uint64_t bounced, wrong_objects;
-	uint32_t layers;
-	float arrived[TN_LAYERS_MAX]; /* when each layer was seen to be there, from the beginning */
 };
 
 /* ---- a child's cache ---------------------------------------------------------------------------- */
@@ -119,6 +124,7 @@ struct pipeline_load {
 	uint64_t chain; /* names what is saved */
 	pthread_t thread;
 	int stop;  /* atomic */
+	uint64_t begun; /* atomic: bytes of all saves begun */
 	int error; /* atomic */
 	uint64_t saves_done; /* atomic */
 };
@@ -134,6 +140,12 @@ struct pipeline_job {
 	const struct pipeline_set *set;
 	struct pipeline_arm arm;
 };
+
+/* Pieces of a request: 0, or -1 with the reason in the rig's run. */
+int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, struct tn_load **load);
+int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks);
+/* Loads a little prompt: threads, rings and page tables are there before the clock starts. */
+int request_warm_up(struct pipeline_rig *rig);
 
 /* Run in a child: a struct pipeline_job, a struct pipeline_run. */
 void pipeline_request(const void *job, void *run);
@@ -153,10 +165,14 @@ double pipeline_io_s(const struct pipeline_set *set, const struct pipeline_devic
 void pipeline_ideal(const struct pipeline_set *set, const struct pipeline_device *d, uint32_t blocks,
 		    struct pipeline_run *run);
 
+/* ---- the restores (pipeline_restores.c) ----------------------------------------------------------- */
+
+#define PIPELINE_RESTORES_MAX 20000u
+
 /* ---- the result ---------------------------------------------------------------------------------- */
 
 struct pipeline_row {
-	enum pipeline_strategy strategy;
+	uint32_t strategy; /* enum tn_strategy */
 	uint32_t blocks;
 	double hit_rate;
 	bool writes;
@@ -166,23 +182,43 @@ struct pipeline_row {
 };
 
 struct pipeline_result {
-	const struct pipeline_set *set;
-	struct pipeline_device device;
-	const char *calibrated; /* how */
-	size_t nhits;
-	size_t repeat;
-	struct pipeline_row row[PIPELINE_HITS_MAX * 2 * PIPELINE_STRATEGIES];
+	struct pipeline_row row[PIPELINE_HITS_MAX * 2 * TN_STRATEGIES];
 	size_t rows;
-	bool writes[2]; /* off, on: measured */
 };
 
-/* The row of these, or NULL. */
-const struct pipeline_row *pipeline_row(const struct pipeline_result *r, enum pipeline_strategy s, size_t hit, bool writes);
-/* Hit rate at which the bubble reaches the threshold, 0..1; 1 if it never does. */
-double pipeline_crossover(const struct pipeline_result *r, enum pipeline_strategy s, bool writes);
+struct pipeline_bench {
+	const struct pipeline_args *args;
+	struct pipeline_set set;
+	struct cli_progress progress;
+	uint64_t steps;
+	uint64_t run;		     /* number of the last child */
+	struct pipeline_device device;
+	const char *calibrated;	     /* how */
+	bool writes[2];		     /* off, on: to be measured */
+	size_t repeat;
+	struct pipeline_result result;
+	uint32_t hit[PIPELINE_HITS_MAX]; /* blocks */
+	size_t nhits;
+};
 
-json_t *pipeline_json(const struct pipeline_result *r);
-int pipeline_print(const struct pipeline_result *r);
-int pipeline_report(const struct pipeline_result *r, const char *path);
+/* Serves one request in a child. CLI_OK, or the exit code, said on stderr. */
+int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, struct pipeline_run *run);
+/* After a run in a child: counts it, and says what went wrong. */
+int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeline_run *run);
+
+/* The modes: measure and print. */
+int pipeline_table(struct pipeline_bench *b);
+int pipeline_restores(struct pipeline_bench *b);
+
+/* The row of these, or NULL. */
+const struct pipeline_row *pipeline_row(const struct pipeline_bench *b, uint32_t strategy, size_t hit, bool writes);
+/* Hit rate at which the bubble reaches the threshold, 0..1; 1 if it never does. */
+double pipeline_crossover(const struct pipeline_bench *b, uint32_t strategy, bool writes);
+
+json_t *pipeline_settings(const struct pipeline_bench *b);
+json_t *pipeline_json(const struct pipeline_bench *b);
+void pipeline_print_head(const struct pipeline_bench *b);
+int pipeline_print(const struct pipeline_bench *b);
+int pipeline_report(const struct pipeline_bench *b, const char *path);
 
 #endif

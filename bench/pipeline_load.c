@@ -40,7 +40,10 @@ static int begin_save(struct pipeline_load *load, uint64_t number, uint32_t slot
 	}
 	for (uint32_t layer = 0; !rc && layer < set->geometry.layers; layer++)
 		rc = tn_save_layer(*save, layer, NULL);
-	return rc ? rc : tn_save_commit(*save);
+	if (rc)
+		return rc;
+	__atomic_add_fetch(&load->begun, n * tn_geometry_block_bytes(&set->geometry), __ATOMIC_RELAXED);
+	return tn_save_commit(*save);
 }
 
 static int end_save(struct pipeline_load *load, struct tn_save **save)

@@ -11,20 +11,13 @@
 
 #include "../cli/svg.h"
 
-static const char *const names[PIPELINE_STRATEGIES] = {"recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"};
-
-const char *pipeline_name(enum pipeline_strategy s)
-{
-	return names[s];
-}
-
-const struct pipeline_row *pipeline_row(const struct pipeline_result *r, enum pipeline_strategy s, size_t hit, bool writes)
+const struct pipeline_row *pipeline_row(const struct pipeline_bench *b, uint32_t s, size_t hit, bool writes)
 {
 	size_t seen = 0;
 
-	for (size_t i = 0; i < r->rows; i++)
-		if (r->row[i].strategy == s && r->row[i].writes == writes && seen++ == hit)
-			return &r->row[i];
+	for (size_t i = 0; i < b->result.rows; i++)
+		if (b->result.row[i].strategy == s && b->result.row[i].writes == writes && seen++ == hit)
+			return &b->result.row[i];
 	return NULL;
 }
 
@@ -33,11 +26,11 @@ static double share(const struct pipeline_row *w)
 	return w->compute > 0 ? w->bubble / w->compute : 0;
 }
 
-double pipeline_crossover(const struct pipeline_result *r, enum pipeline_strategy s, bool writes)
+double pipeline_crossover(const struct pipeline_bench *b, uint32_t s, bool writes)
 {
 	const struct pipeline_row *last = NULL, *w;
 
-	for (size_t i = 0; (w = pipeline_row(r, s, i, writes)); i++) {
+	for (size_t i = 0; (w = pipeline_row(b, s, i, writes)); i++) {
 		if (share(w) >= PIPELINE_THRESHOLD) {
 			double from = last ? share(last) : 0, at = last ? last->hit_rate : 0;
 
@@ -52,23 +45,23 @@ double pipeline_crossover(const struct pipeline_result *r, enum pipeline_strateg
 
 /* ---- JSON -------------------------------------------------------------------------------------- */
 
-static json_t *row_json(const struct pipeline_result *r, const struct pipeline_row *w)
+static json_t *row_json(const struct pipeline_bench *b, const struct pipeline_row *w)
 {
-	json_t *j = json_pack("{s:s, s:f, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "strategy", names[w->strategy],
+	json_t *j = json_pack("{s:s, s:f, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "strategy", tn_strategy_name(w->strategy),
 			      "hit_rate", w->hit_rate, "writes", (int)w->writes, "ttft_ms", w->ttft * 1e3, "ttft_p99_ms",
 			      w->ttft_p99 * 1e3, "compute_ms", w->compute * 1e3, "bubble_ms", w->bubble * 1e3,
 			      "bubble_share", share(w), "read_gbps", w->read_gbps, "write_gbps", w->write_gbps, "cpu_seconds",
 			      w->cpu);
 
-	json_object_set_new(j, "layer_compute_ms", json_real(w->compute / r->set->geometry.layers * 1e3));
+	json_object_set_new(j, "layer_compute_ms", json_real(w->compute / b->set.geometry.layers * 1e3));
 	json_object_set_new(j, "late_wakeup_ms", json_real(w->late * 1e3));
-	json_object_set_new(j, "layer_io_ms", json_real(pipeline_io_s(r->set, &r->device, w->blocks) * 1e3));
+	json_object_set_new(j, "layer_io_ms", json_real(pipeline_io_s(&b->set, &b->device, w->blocks) * 1e3));
 	return j;
 }
 
-static json_t *settings_json(const struct pipeline_result *r)
+json_t *pipeline_settings(const struct pipeline_bench *b)
 {
-	const struct pipeline_set *s = r->set;
+	const struct pipeline_set *s = &b->set;
 	const struct tn_geometry *g = &s->geometry;
 	struct utsname u;
 	json_t *j;
@@ -79,35 +72,35 @@ static json_t *settings_json(const struct pipeline_result *r)
 		      (json_int_t)s->blocks * g->page_tokens * g->pages_per_block, "object_bytes",
 		      (json_int_t)tn_geometry_object_bytes(g), "block_bytes", (json_int_t)tn_geometry_block_bytes(g),
 		      "blocks", (json_int_t)s->blocks, "stretch", s->stretch, "compute", s->spin ? "spin" : "sleep",
-		      "repeat", (json_int_t)r->repeat, "device_read_gbps", r->device.read_bps * 1e-9, "device_latency_us",
-		      r->device.latency_s * 1e6, "calibrated", r->calibrated, "threshold", PIPELINE_THRESHOLD,
+		      "repeat", (json_int_t)b->repeat, "device_read_gbps", b->device.read_bps * 1e-9, "device_latency_us",
+		      b->device.latency_s * 1e6, "calibrated", b->calibrated, "threshold", PIPELINE_THRESHOLD,
 		      "save_backlog_bytes",
 		      (json_int_t)((uint64_t)s->saves * s->save_blocks * tn_geometry_block_bytes(g)), "kernel", u.release);
 	return j;
 }
 
-json_t *pipeline_json(const struct pipeline_result *r)
+json_t *pipeline_json(const struct pipeline_bench *b)
 {
 	json_t *o = json_object(), *rows = json_array(), *crossover = json_object(), *busy = json_object();
 
-	for (size_t i = 0; i < r->rows; i++)
-		json_array_append_new(rows, row_json(r, &r->row[i]));
-	for (int s = PIPELINE_LOAD_THEN_COMPUTE; s < PIPELINE_STRATEGIES; s++) {
-		if (r->writes[0])
-			json_object_set_new(crossover, names[s], json_real(pipeline_crossover(r, s, false)));
-		if (r->writes[1])
-			json_object_set_new(busy, names[s], json_real(pipeline_crossover(r, s, true)));
+	for (size_t i = 0; i < b->result.rows; i++)
+		json_array_append_new(rows, row_json(b, &b->result.row[i]));
+	for (uint32_t s = TN_STRATEGY_LOAD_THEN_COMPUTE; s < TN_STRATEGIES; s++) {
+		if (b->writes[0])
+			json_object_set_new(crossover, tn_strategy_name(s), json_real(pipeline_crossover(b, s, false)));
+		if (b->writes[1])
+			json_object_set_new(busy, tn_strategy_name(s), json_real(pipeline_crossover(b, s, true)));
 	}
 	json_object_set_new(o, "rows", rows);
 	json_object_set_new(o, "crossover", crossover);
 	json_object_set_new(o, "crossover_with_writes", busy);
-	json_object_set_new(o, "settings", settings_json(r));
+	json_object_set_new(o, "settings", pipeline_settings(b));
 	return o;
 }
 
 /* ---- text -------------------------------------------------------------------------------------- */
 
-static void print_rows(const struct pipeline_result *r, bool writes)
+static void print_rows(const struct pipeline_bench *b, bool writes)
 {
 	static const char *const heads[] = {"hit", "strategy", "TTFT ms", "p99 ms", "compute ms", "bubble ms", "bubble",
 					    "TTFT/ideal", "read GB/s", "write GB/s", "CPU s"};
@@ -119,13 +112,13 @@ static void print_rows(const struct pipeline_result *r, bool writes)
 	cli_table_init(&t, columns, left);
 	for (size_t i = 0; i < columns; i++)
 		cli_table_cell(&t, "%s", heads[i]);
-	for (size_t i = 0; i < r->nhits; i++)
-		for (int s = 0; s < PIPELINE_STRATEGIES; s++) {
-			const struct pipeline_row *w = pipeline_row(r, s, i, writes);
-			const struct pipeline_row *ideal = pipeline_row(r, PIPELINE_IDEAL, i, writes);
+	for (size_t i = 0; i < b->nhits; i++)
+		for (uint32_t s = 0; s < TN_STRATEGIES; s++) {
+			const struct pipeline_row *w = pipeline_row(b, s, i, writes);
+			const struct pipeline_row *ideal = pipeline_row(b, TN_STRATEGY_IDEAL, i, writes);
 
 			cli_table_cell(&t, "%.1f %%", w->hit_rate * 100);
-			cli_table_cell(&t, "%s", names[s]);
+			cli_table_cell(&t, "%s", tn_strategy_name(s));
 			cli_table_cell(&t, "%.1f", w->ttft * 1e3);
 			cli_table_cell(&t, "%.1f", w->ttft_p99 * 1e3);
 			cli_table_cell(&t, "%.1f", w->compute * 1e3);
@@ -139,26 +132,32 @@ static void print_rows(const struct pipeline_result *r, bool writes)
 	cli_table_print(&t, stdout, true);
 }
 
-int pipeline_print(const struct pipeline_result *r)
+void pipeline_print_head(const struct pipeline_bench *b)
 {
-	const struct pipeline_set *s = r->set;
+	const struct pipeline_set *s = &b->set;
 	const struct tn_geometry *g = &s->geometry;
-	char b[32], o[32];
+	char all[32], o[32];
 
 	printf("%s on %s, times stretched by %g: %" PRIu64 " tokens, %u layers, objects of %s, %s in all; compute is %s\n",
 	       s->model_name, s->gpu, s->stretch, (uint64_t)s->blocks * g->page_tokens * g->pages_per_block, g->layers,
 	       cli_bytes(o, (double)tn_geometry_object_bytes(g)),
-	       cli_bytes(b, (double)s->blocks * (double)tn_geometry_block_bytes(g)), s->spin ? "a spinning thread" : "slept");
-	printf("device: reads %.2f GB/s (%s); %zu runs a row, medians\n", r->device.read_bps * 1e-9, r->calibrated, r->repeat);
+	       cli_bytes(all, (double)s->blocks * (double)tn_geometry_block_bytes(g)), s->spin ? "a spinning thread" : "slept");
+	printf("device: reads %.2f GB/s (%s)\n", b->device.read_bps * 1e-9, b->calibrated);
+}
+
+int pipeline_print(const struct pipeline_bench *b)
+{
+	pipeline_print_head(b);
+	printf("%zu runs a row, medians\n", b->repeat);
 	for (int writes = 0; writes < 2; writes++)
-		if (r->writes[writes])
-			print_rows(r, writes);
+		if (b->writes[writes])
+			print_rows(b, writes);
 	printf("\ncrossover (hit rate at which the bubble reaches %g %% of compute):\n", PIPELINE_THRESHOLD * 100);
-	for (int k = PIPELINE_LOAD_THEN_COMPUTE; k < PIPELINE_STRATEGIES; k++) {
-		printf("  %-18s", names[k]);
+	for (uint32_t k = TN_STRATEGY_LOAD_THEN_COMPUTE; k < TN_STRATEGIES; k++) {
+		printf("  %-18s", tn_strategy_name(k));
 		for (int writes = 0; writes < 2; writes++)
-			if (r->writes[writes])
-				printf(" %6.1f %%%s", pipeline_crossover(r, k, writes) * 100, writes ? " with writes" : "");
+			if (b->writes[writes])
+				printf(" %6.1f %%%s", pipeline_crossover(b, k, writes) * 100, writes ? " with writes" : "");
 		putchar('\n');
 	}
 	return cli_finish(CLI_OK);
@@ -184,7 +183,7 @@ static const char style[] =
 	".grid{stroke:var(--line)}.axis{stroke:var(--dim)}polyline{fill:none;stroke-width:2.2;stroke-linejoin:round}\n"
 	"footer{margin-top:22px}\n";
 
-static const int colors[PIPELINE_STRATEGIES] = {5, 2, 3, 1, 4};
+static const int colors[TN_STRATEGIES] = {5, 2, 3, 1, 4};
 
 typedef double (*value_fn)(const struct pipeline_row *w);
 
@@ -198,10 +197,10 @@ static double ttft_ms(const struct pipeline_row *w)
 	return w->ttft * 1e3;
 }
 
-static void chart(FILE *f, const struct pipeline_result *r, bool writes, const char *what, value_fn value, int first)
+static void chart(FILE *f, const struct pipeline_bench *b, bool writes, const char *what, value_fn value, uint32_t first)
 {
-	double x[PIPELINE_HITS_MAX], y[PIPELINE_STRATEGIES][PIPELINE_HITS_MAX];
-	struct svg_series s[PIPELINE_STRATEGIES];
+	double x[PIPELINE_HITS_MAX], y[TN_STRATEGIES][PIPELINE_HITS_MAX];
+	struct svg_series s[TN_STRATEGIES];
 	char title[96];
 	struct svg_chart c = {
 		.title = title,
@@ -212,20 +211,20 @@ static void chart(FILE *f, const struct pipeline_result *r, bool writes, const c
 	};
 
 	snprintf(title, sizeof(title), "%s against hit rate, %s writes", what, writes ? "with" : "without");
-	for (int k = first; k < PIPELINE_STRATEGIES; k++) {
-		for (size_t i = 0; i < r->nhits; i++) {
-			const struct pipeline_row *w = pipeline_row(r, k, i, writes);
+	for (uint32_t k = first; k < TN_STRATEGIES; k++) {
+		for (size_t i = 0; i < b->nhits; i++) {
+			const struct pipeline_row *w = pipeline_row(b, k, i, writes);
 
 			x[i] = w->hit_rate * 100;
 			y[k][i] = value(w);
 		}
-		s[c.nseries++] = (struct svg_series){.name = names[k], .color = colors[k], .dashed = k == PIPELINE_IDEAL,
-						     .dots = true, .x = x, .y = y[k], .n = r->nhits};
+		s[c.nseries++] = (struct svg_series){.name = tn_strategy_name(k), .color = colors[k], .dashed = k == TN_STRATEGY_IDEAL,
+						     .dots = true, .x = x, .y = y[k], .n = b->nhits};
 	}
 	svg_lines(f, &c);
 }
 
-int pipeline_report(const struct pipeline_result *r, const char *path)
+int pipeline_report(const struct pipeline_bench *b, const char *path)
 {
 	FILE *f = fopen(path, "we");
 
@@ -236,15 +235,15 @@ int pipeline_report(const struct pipeline_result *r, const char *path)
 		"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Tenuto pipeline</title>\n"
 		"<style>\n%s</style></head><body>\n<h1>Tenuto pipeline</h1>\n<p class=\"sub\">",
 		style);
-	svg_text(f, r->set->model_name);
+	svg_text(f, b->set.model_name);
 	fputs(" on ", f);
-	svg_text(f, r->set->gpu);
+	svg_text(f, b->set.gpu);
 	fprintf(f, " &middot; times stretched by %g &middot; device reads %.2f GB/s</p>\n<div class=\"charts\">\n",
-		r->set->stretch, r->device.read_bps * 1e-9);
+		b->set.stretch, b->device.read_bps * 1e-9);
 	for (int writes = 0; writes < 2; writes++)
-		if (r->writes[writes]) {
-			chart(f, r, writes, "Bubble", bubble_ms, PIPELINE_LOAD_THEN_COMPUTE);
-			chart(f, r, writes, "Time to first token", ttft_ms, PIPELINE_RECOMPUTE);
+		if (b->writes[writes]) {
+			chart(f, b, writes, "Bubble", bubble_ms, TN_STRATEGY_LOAD_THEN_COMPUTE);
+			chart(f, b, writes, "Time to first token", ttft_ms, TN_STRATEGY_RECOMPUTE);
 		}
 	fprintf(f, "</div>\n<footer>tenuto %s</footer>\n</body></html>\n", tn_version());
 	if (ferror(f) | fclose(f))

@@ -25,7 +25,7 @@ static void until(const struct pipeline_set *set, uint64_t ns)
 		;
 }
 
-static int begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, struct tn_load **load)
+int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, struct tn_load **load)
 {
 	struct tn_load_opts o;
 	int rc;
@@ -36,7 +36,7 @@ static int begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint3
 	return rc ? rig_failed(rig, "load", rc) : 0;
 }
 
-static int wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks)
+int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks)
 {
 	int rc = tn_load_wait(load, layer, cli_now_ns() + PIPELINE_PATIENCE_NS);
 
@@ -45,14 +45,13 @@ static int wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t l
 	return rig_failed(rig, rc < 0 ? "load" : "load: a saved block is missing", rc < 0 ? rc : -ENODATA);
 }
 
-/* Threads, rings and page tables are there before the clock starts. */
-static int warm_up(struct pipeline_rig *rig)
+int request_warm_up(struct pipeline_rig *rig)
 {
 	struct tn_load *load;
-	int rc = begin_load(rig, rig->keys, PIPELINE_WARM_BLOCKS, &load);
+	int rc = request_begin_load(rig, rig->keys, PIPELINE_WARM_BLOCKS, &load);
 
 	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
-		rc = wait_layer(rig, load, layer, PIPELINE_WARM_BLOCKS);
+		rc = request_wait_layer(rig, load, layer, PIPELINE_WARM_BLOCKS);
 	return rc ? rc : rig_end_load(rig, load);
 }
 
@@ -70,15 +69,13 @@ static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t bloc
 
 		if (layer && late > run->late)
 			run->late = late;
-		if (load && wait_layer(rig, load, layer, blocks))
+		if (load && request_wait_layer(rig, load, layer, blocks))
 			return -1;
 		if (!there || layer == 0)
-			t = now = cli_now_ns();
-		run->arrived[layer] = (float)((double)(now - began) * 1e-9);
+			t = cli_now_ns();
 		t += each;
 		until(set, t);
 	}
-	run->layers = set->geometry.layers;
 	run->compute = (double)each * set->geometry.layers * 1e-9;
 	*ended = cli_now_ns();
 	return 0;
@@ -88,7 +85,7 @@ static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
 {
 	struct pipeline_run *run = rig->run;
 	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
-	uint32_t blocks = arm->strategy == PIPELINE_RECOMPUTE ? 0 : arm->blocks;
+	uint32_t blocks = arm->strategy == TN_STRATEGY_RECOMPUTE ? 0 : arm->blocks;
 	struct tn_load *load = NULL;
 	uint64_t began, ended = 0;
 	double cpu;
@@ -98,11 +95,11 @@ static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
 	cpu = cli_cpu_seconds();
 	began = cli_now_ns();
 	if (blocks)
-		rc = begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS, blocks, &load);
+		rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS, blocks, &load);
 	run->begin = (double)(cli_now_ns() - began) * 1e-9;
-	if (!rc && load && arm->strategy == PIPELINE_LOAD_THEN_COMPUTE)
+	if (!rc && load && arm->strategy == TN_STRATEGY_LOAD_THEN_COMPUTE)
 		for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
-			rc = wait_layer(rig, load, layer, blocks);
+			rc = request_wait_layer(rig, load, layer, blocks);
 	if (!rc)
 		rc = compute(rig, load, blocks, began, &ended);
 	run->cpu = cli_cpu_seconds() - cpu;
@@ -128,11 +125,11 @@ void pipeline_request(const void *arg, void *out)
 	int rc;
 
 	rig_scrub(job->set);
-	rc = rig_open(&rig, job->set, arm->strategy == PIPELINE_TENUTO ? "slack" : "none", run);
+	rc = rig_open(&rig, job->set, arm->strategy == TN_STRATEGY_TENUTO ? "slack" : "none", run);
 	if (!rc)
 		rc = rig_pin(&rig);
 	if (!rc)
-		rc = warm_up(&rig);
+		rc = request_warm_up(&rig);
 	if (!rc && arm->writes) {
 		rc = load_start(&load, &rig, PIPELINE_WRITE_CHAIN + (arm->run << 24));
 		loading = !rc;
@@ -141,7 +138,7 @@ void pipeline_request(const void *arg, void *out)
 		rc = request(&rig, arm);
 	if (loading && load_stop(&load))
 		rc = -1;
-	if (!rc && arm->strategy != PIPELINE_RECOMPUTE) {
+	if (!rc && arm->strategy != TN_STRATEGY_RECOMPUTE) {
 		run->wrong_objects = rig_check(&rig, arm->blocks);
 		if (run->wrong_objects)
 			rig_failed(&rig, "the load brought wrong bytes", -EBADMSG);

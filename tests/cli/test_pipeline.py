@@ -61,6 +61,19 @@ def compute_that_spins_takes_the_time_it_should():
             fail("did not spin: %s" % row)
 
 
+def small_restores_have_quantiles_and_with_writes_a_backlog_that_ends():
+    r = tenuto("bench", "pipeline", *SMALL, "--mode", "restores", "--restores", "20", "--json").json()
+    if [(row["strategy"], row["writes"]) for row in r["rows"]] != [(s, w) for s in ("tenuto", "unscheduled") for w in (False, True)]:
+        fail(str(r["rows"]))
+    for row in r["rows"]:
+        if row["restores"] != 20 or not 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]:
+            fail(str(row))
+        if row["writes"] != ("decode_ms" in row and row["write_gbps"] > 0 and row["decode_ms"] > 0):
+            fail(str(row))
+    if not all(r[key][s] > 0 for key in ("ratio_p50", "ratio_p99") for s in ("tenuto", "unscheduled")):
+        fail(str(r))
+
+
 def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
     os.mkdir("d")
     out = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,100", "--dir", "d", "--report", "r.html").out
@@ -76,7 +89,7 @@ def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
 
 def what_makes_no_sense_is_refused_with_the_value():
     for args, text in ((("--hit-rates", "0,101"), "0,101"), (("--hit-rates", "50,40"), "must rise"),
-                       (("--hit-rates", "x"), "x"), (("--compute", "think"), "think"), (("--writes", "some"), "some"),
+                       (("--hit-rates", "x"), "x"), (("--compute", "think"), "think"), (("--mode", "x"), "x"), (("--writes", "some"), "some"),
                        (("--layers", "33"), "33"), (("--model", "nobody"), "nobody"), (("--prompt-tokens", "1M"), "1 GiB")):
         says(tenuto("bench", "pipeline", *args, rc=USAGE), text)
 
