@@ -20,6 +20,7 @@
 #define SAVE_BYTES (64ull << 20)
 #define SET_BYTES_MAX (1ull << 30)
 #define CALIBRATIONS 3u
+#define HIT_RATES "0,25,50,75,80,85,87.5,90,95,100"
 
 static const struct cli_opt options[] = {
 	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
@@ -30,10 +31,12 @@ static const struct cli_opt options[] = {
 	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct pipeline_args, gpu), 0, 0},
 	{"layers", "N", "the model's", "of the model, to measure fewer", CLI_COUNT, offsetof(struct pipeline_args, layers), 1, 4096},
 	{"prompt-tokens", "N", "8192", "length of the prompt", CLI_COUNT, offsetof(struct pipeline_args, prompt_tokens), 1, 1u << 20},
-	{"hit-rates", "LIST", "0,25,50,75,80,85,87.5,90,95,100", "per cent of the prompt that is restored", CLI_STRING,
+	{"hit-rates", "LIST", HIT_RATES, "per cent of the prompt that is restored", CLI_STRING,
 	 offsetof(struct pipeline_args, hit_rates), 0, 0},
 	{"stretch", "N", "16", "compute takes so many times as long as on the GPU", CLI_COUNT,
 	 offsetof(struct pipeline_args, stretch), 1, 10000},
+	{"slack", "FILE", "analytic", "slack table that the compute times are from (tenuto profile)", CLI_STRING,
+	 offsetof(struct pipeline_args, slack), 0, 0},
 	{"compute", "HOW", "sleep", "sleep or spin", CLI_STRING, offsetof(struct pipeline_args, compute), 0, 0},
 	{"writes", "WHEN", "both", "off, on or both", CLI_STRING, offsetof(struct pipeline_args, writes), 0, 0},
 	{"repeat", "N", "3", "runs of each row", CLI_COUNT, offsetof(struct pipeline_args, repeat), 1, PIPELINE_REPEAT_MAX},
@@ -80,26 +83,26 @@ int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, str
 
 /* ---- setting up -------------------------------------------------------------------------------- */
 
-/* "0,25,100": per cent, rising. */
+/* "0,25,100": per cent, rising. Of the default list, a short prompt leaves out what it cannot tell apart. */
 static int parse_hits(struct pipeline_bench *b)
 {
-	const char *s = b->args->hit_rates;
+	const char *list = b->args->hit_rates ? b->args->hit_rates : HIT_RATES, *s = list;
 
 	do {
 		char *end;
 		double v = strtod(s, &end);
 		uint32_t blocks = (uint32_t)lround(v / 100 * b->set.blocks);
+		bool rises = !b->nhits || blocks > b->hit[b->nhits - 1];
 
 		if (end == s || (*end && *end != ',') || !(v >= 0 && v <= 100))
-			return cli_error(CLI_USAGE, "--hit-rates \"%s\": must be numbers from 0 to 100, with commas",
-					 b->args->hit_rates);
-		if (b->nhits && blocks <= b->hit[b->nhits - 1])
-			return cli_error(CLI_USAGE,
-					 "--hit-rates \"%s\": must rise by at least one block (%.3g %% of the prompt)",
-					 b->args->hit_rates, 100.0 / b->set.blocks);
+			return cli_error(CLI_USAGE, "--hit-rates \"%s\": must be numbers from 0 to 100, with commas", list);
+		if (!rises && b->args->hit_rates)
+			return cli_error(CLI_USAGE, "--hit-rates \"%s\": must rise by at least one block (%.3g %% of the prompt)",
+					 list, 100.0 / b->set.blocks);
 		if (b->nhits == PIPELINE_HITS_MAX)
 			return cli_error(CLI_USAGE, "--hit-rates: more than %u", PIPELINE_HITS_MAX);
-		b->hit[b->nhits++] = blocks;
+		if (rises)
+			b->hit[b->nhits++] = blocks;
 		s = *end ? end + 1 : end;
 	} while (*s);
 	return CLI_OK;
@@ -147,7 +150,7 @@ static int parse_choices(struct pipeline_bench *b)
 /* Page indices of the prompt's blocks in no order, as an engine's free list gives them after a while. */
 static int shuffle_pages(struct pipeline_set *set)
 {
-	uint32_t n = (set->blocks > PIPELINE_WARM_BLOCKS ? set->blocks : PIPELINE_WARM_BLOCKS) * set->geometry.pages_per_block;
+	uint32_t n = set->pool_blocks * set->geometry.pages_per_block;
 	uint64_t x = set->seed * 2 + 1;
 
 	set->pages = calloc(n, sizeof(*set->pages));
@@ -178,7 +181,7 @@ static int set_up(struct pipeline_bench *b)
 {
 	struct pipeline_set *set = &b->set;
 	uint64_t block = tn_geometry_block_bytes(&set->geometry);
-	uint32_t least = set->blocks > PIPELINE_WARM_BLOCKS ? set->blocks : PIPELINE_WARM_BLOCKS;
+	int rc;
 
 	set->model_name = b->args->model;
 	set->gpu = b->args->gpu;
@@ -189,14 +192,18 @@ static int set_up(struct pipeline_bench *b)
 	set->save_blocks = (uint32_t)(SAVE_BYTES / block ? SAVE_BYTES / block : 1);
 	/* Twice what is under way: what was evicted waits for its remove record. */
 	set->write_blocks = 2 * SAVES * set->save_blocks + 16;
-	set->read_bytes = least * block;
-	set->write_bytes = (uint64_t)SAVES * set->save_blocks * block;
+	set->pool_blocks = set->blocks > PIPELINE_WARM_BLOCKS ? set->blocks : PIPELINE_WARM_BLOCKS;
+	rc = rig_pool_bytes(&set->geometry, set->pool_blocks, &set->read_bytes);
+	if (!rc)
+		rc = rig_pool_bytes(&set->geometry, SAVES * set->save_blocks, &set->write_bytes);
+	if (rc)
+		return cli_fail(rc, "--model");
 	set->read_memory = shared_memory(set->read_bytes);
 	set->write_memory = shared_memory(set->write_bytes);
 	if (!set->read_memory || !set->write_memory || shuffle_pages(set))
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	memset(set->write_memory, 0x5A, set->write_bytes);
-	return CLI_OK;
+	return pipeline_slack_open(set, b->args->slack);
 }
 
 static int prepare(struct pipeline_bench *b)
@@ -266,15 +273,15 @@ static void release(struct pipeline_bench *b)
 	if (b->set.write_memory)
 		munmap(b->set.write_memory, b->set.write_bytes);
 	free(b->set.pages);
+	tn_slack_destroy(b->set.slack);
 	free(b);
 }
 
 int cmd_bench_pipeline(int argc, char **argv)
 {
 	struct pipeline_args a = {.mode = "table", .model = "llama3-8b", .gpu = "h100",
-				  .hit_rates = "0,25,50,75,80,85,87.5,90,95,100", .compute = "sleep", .writes = "both",
-				  .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3, .stretch = 16, .restores = 1000,
-				  .seed = 1};
+				  .compute = "sleep", .writes = "both", .io_engine = "auto", .prompt_tokens = 8192,
+				  .repeat = 3, .stretch = 16, .restores = 1000, .seed = 1};
 	struct pipeline_bench *b;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 

@@ -36,6 +36,7 @@ struct pipeline_args {
 	const char *writes;
 	const char *io_engine;
 	const char *report;
+	const char *slack;
 	uint64_t layers, prompt_tokens, repeat, stretch, restores, seed;
 	bool json;
 };
@@ -47,10 +48,12 @@ struct pipeline_set {
 	const char *gpu;
 	struct tn_geometry geometry;
 	uint32_t blocks;	  /* of the prompt */
+	uint32_t pool_blocks;	  /* room for it in the engine's pool */
 	uint32_t write_blocks;	  /* on disk for the write load */
 	uint32_t save_blocks;	  /* of one save of it */
 	uint32_t saves;		  /* of it under way at once */
 	double stretch;
+	struct tn_slack *slack; /* compute times, stretched */
 	bool spin;
 	void *read_memory, *write_memory; /* the engine's pools, shared with the children */
 	uint64_t read_bytes, write_bytes;
@@ -96,6 +99,8 @@ struct pipeline_rig {
 /* Blocks of a little prompt of its own, loaded before anything is measured. */
 #define PIPELINE_WARM_BLOCKS 2u
 
+/* Memory that a pool of so many blocks takes. 0 or -errno. */
+int rig_pool_bytes(const struct tn_geometry *g, uint32_t blocks, uint64_t *bytes);
 /* 0, or -1 with the reason in rig->run. */
 int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, struct pipeline_run *run);
 void rig_close(struct pipeline_rig *rig);
@@ -142,7 +147,8 @@ struct pipeline_job {
 };
 
 /* Pieces of a request: 0, or -1 with the reason in the rig's run. */
-int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, struct tn_load **load);
+int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, uint64_t input_tokens,
+		       struct tn_load **load);
 int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks);
 /* Loads a little prompt: threads, rings and page tables are there before the clock starts. */
 int request_warm_up(struct pipeline_rig *rig);
@@ -157,13 +163,18 @@ struct pipeline_device {
 	double latency_s;
 };
 
-/* Seconds that one layer of a prompt takes of which prefix_blocks are restored. */
-double pipeline_compute_s(const struct pipeline_set *set, uint32_t prefix_blocks);
+/* The table of the command line, or the analytic one, stretched: how long compute takes here. Exit code. */
+int pipeline_slack_open(struct pipeline_set *set, const char *file);
+/* A table of the set's model with all times multiplied. Exit code. */
+int pipeline_slack_scaled(const struct pipeline_set *set, const struct tn_slack *from, double factor, struct tn_slack **out);
+/* Tokens to compute when so many blocks of the prompt are restored, and how long one layer of them takes. */
+uint64_t pipeline_input_tokens(const struct pipeline_set *set, uint32_t restored);
+uint64_t pipeline_compute_ns(const struct pipeline_set *set, uint32_t restored, uint32_t layer);
 /* Seconds that reading one layer of so many blocks takes. */
 double pipeline_io_s(const struct pipeline_set *set, const struct pipeline_device *d, uint32_t blocks);
-/* The recurrence: fills ttft, compute, bubble, bytes_read and arrived. */
-void pipeline_ideal(const struct pipeline_set *set, const struct pipeline_device *d, uint32_t blocks,
-		    struct pipeline_run *run);
+/* The recurrence: fills ttft, compute, bubble and bytes_read. Exit code. */
+int pipeline_ideal(const struct pipeline_set *set, const struct pipeline_device *d, uint32_t blocks,
+		   struct pipeline_run *run);
 
 /* ---- the restores (pipeline_restores.c) ----------------------------------------------------------- */
 

@@ -1,21 +1,126 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a layer's compute takes, what reading a layer takes, and the ideal: start(l) = max(end(l-1), loaded(l)) on a
- * device that does nothing else, with the headers and the first layer's load included.
+ * What a layer's compute takes (a slack table, stretched), what reading a layer takes, and the ideal: the recurrence
+ * start(l) = max(end(l-1), loaded(l)) on a device that does nothing else, headers and the first layer's load included.
  */
 #include "pipeline.h"
 
-#define HEADER_BYTES 4096.0
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
-double pipeline_compute_s(const struct pipeline_set *set, uint32_t prefix_blocks)
+#include <tenuto/slack.h>
+
+#define HEADER_BYTES 4096u /* of one block */
+#define TEXT_MAX (64u << 20)
+
+/* ---- the table --------------------------------------------------------------------------------- */
+
+static int read_table(const char *path, struct tn_slack **out)
 {
-	uint32_t block = set->geometry.page_tokens * set->geometry.pages_per_block;
-	double prefix = (double)prefix_blocks * block, input = (double)(set->blocks - prefix_blocks) * block;
-	double linear = 2 * 218e6, attention = 4 * 4096.0;
+	FILE *f = fopen(path, "re");
+	char *text = f ? malloc(TEXT_MAX) : NULL;
+	size_t n = text ? fread(text, 1, TEXT_MAX, f) : 0;
+	int rc = f ? text ? ferror(f) ? -EIO : 0 : -ENOMEM : -errno;
 
-	if (input < set->geometry.page_tokens)
-		input = set->geometry.page_tokens;
-	return input * (linear + attention * (prefix + input / 2)) / 495e12 * set->stretch;
+	if (f)
+		fclose(f);
+	if (rc)
+		rc = cli_error(cli_exit_of(rc), "--slack %s: %s", path, strerror(-rc));
+	else {
+		rc = tn_slack_parse(text, n, out);
+		rc = rc ? cli_fail(rc, "--slack %s", path) : CLI_OK;
+	}
+	free(text);
+	return rc;
+}
+
+/* The same lengths for the first layers of a model. */
+static int empty_copy(const struct tn_slack *from, const struct pipeline_set *set, struct tn_slack **out)
+{
+	struct tn_slack_desc d = {.size = sizeof(d)};
+
+	tn_slack_describe(from, &d);
+	if (d.layers < set->geometry.layers)
+		return cli_error(CLI_USAGE, "the slack table has %u layers, %s has %u", d.layers, set->model_name,
+				 set->geometry.layers);
+	d.model = set->model_name;
+	d.layers = set->geometry.layers;
+	return tn_slack_create(&d, out) ? cli_error(CLI_USAGE, "slack table: %s", tn_error_last()->text) : CLI_OK;
+}
+
+static int scale(const struct tn_slack *from, struct tn_slack *to, double factor)
+{
+	struct tn_slack_desc d = {.size = sizeof(d)};
+	uint32_t layers;
+	int rc = 0;
+
+	tn_slack_describe(to, &d);
+	layers = d.per_layer ? d.layers : 1;
+	for (uint32_t i = 0; !rc && i < d.ninputs; i++)
+		for (uint32_t p = 0; !rc && p < d.nprefixes; p++)
+			for (uint32_t k = 0; !rc && k < layers; k++) {
+				uint32_t layer = d.per_layer ? k : TN_SLACK_ALL_LAYERS;
+				struct tn_slack_cell cell;
+				double ns;
+
+				rc = tn_slack_get(from, i, p, layer, &cell);
+				ns = (double)cell.window_ns * factor;
+				cell.window_ns = ns < 1 ? 1 : ns > (double)TN_SLACK_WINDOW_MAX ? TN_SLACK_WINDOW_MAX : (uint64_t)ns;
+				if (!rc)
+					rc = tn_slack_set(to, i, p, layer, &cell);
+			}
+	return rc;
+}
+
+int pipeline_slack_scaled(const struct pipeline_set *set, const struct tn_slack *from, double factor, struct tn_slack **out)
+{
+	int rc = empty_copy(from, set, out);
+
+	if (rc)
+		return rc;
+	rc = scale(from, *out, factor);
+	if (rc) {
+		tn_slack_destroy(*out);
+		*out = NULL;
+		return cli_fail(rc, "slack table");
+	}
+	return CLI_OK;
+}
+
+int pipeline_slack_open(struct pipeline_set *set, const char *file)
+{
+	struct tn_slack *t = NULL;
+	int rc;
+
+	if (file)
+		rc = read_table(file, &t);
+	else {
+		rc = tn_slack_analytic(set->model_name, set->gpu, TN_SLACK_EFFICIENCY, "now", &t);
+		rc = rc ? cli_fail(rc, "--gpu") : CLI_OK;
+	}
+	if (!rc)
+		rc = pipeline_slack_scaled(set, t, set->stretch, &set->slack);
+	tn_slack_destroy(t);
+	return rc;
+}
+
+/* ---- times ------------------------------------------------------------------------------------- */
+
+uint64_t pipeline_input_tokens(const struct pipeline_set *set, uint32_t restored)
+{
+	uint64_t block = (uint64_t)set->geometry.page_tokens * set->geometry.pages_per_block;
+
+	/* Of a prompt that is restored as a whole the last token is computed again, for its output. */
+	return restored < set->blocks ? (set->blocks - restored) * block : 1;
+}
+
+uint64_t pipeline_compute_ns(const struct pipeline_set *set, uint32_t restored, uint32_t layer)
+{
+	uint64_t block = (uint64_t)set->geometry.page_tokens * set->geometry.pages_per_block;
+	uint64_t input = pipeline_input_tokens(set, restored);
+
+	return tn_slack_window(set->slack, input, set->blocks * block - input, layer);
 }
 
 double pipeline_io_s(const struct pipeline_set *set, const struct pipeline_device *d, uint32_t blocks)
@@ -23,18 +128,37 @@ double pipeline_io_s(const struct pipeline_set *set, const struct pipeline_devic
 	return (double)blocks * tn_geometry_object_bytes(&set->geometry) / d->read_bps;
 }
 
-void pipeline_ideal(const struct pipeline_set *set, const struct pipeline_device *d, uint32_t blocks,
-		    struct pipeline_run *run)
+int pipeline_ideal(const struct pipeline_set *set, const struct pipeline_device *d, uint32_t blocks,
+		   struct pipeline_run *run)
 {
-	double each = pipeline_compute_s(set, blocks), io = pipeline_io_s(set, d, blocks), end = 0;
-	double loaded = blocks ? d->latency_s + blocks * HEADER_BYTES / d->read_bps : 0;
+	uint32_t n = set->geometry.layers;
+	uint64_t *compute = calloc(2 * n, sizeof(*compute)), *bytes = compute + n;
+	struct tn_pipeline_layer *layer = calloc(n, sizeof(*layer));
+	struct tn_pipeline_result r;
+	struct tn_pipeline p;
+	int rc = -ENOMEM;
 
-	for (uint32_t layer = 0; layer < set->geometry.layers; layer++) {
-		loaded += io;
-		end = (end > loaded ? end : loaded) + each;
+	tn_pipeline_init(&p);
+	if (compute && layer) {
+		for (uint32_t i = 0; i < n; i++) {
+			compute[i] = pipeline_compute_ns(set, blocks, i);
+			bytes[i] = (uint64_t)blocks * tn_geometry_object_bytes(&set->geometry);
+		}
+		p.layers = n;
+		p.compute_ns = compute;
+		p.bytes = bytes;
+		p.header_bytes = (uint64_t)blocks * HEADER_BYTES;
+		p.io.read_bps = d->read_bps;
+		p.io.latency_ns = (uint64_t)(d->latency_s * 1e9);
+		rc = tn_pipeline_run(&p, TN_STRATEGY_IDEAL, layer, &r);
 	}
-	run->ttft = end;
-	run->compute = each * set->geometry.layers;
-	run->bubble = run->ttft - run->compute;
-	run->bytes_read = (uint64_t)(blocks * (HEADER_BYTES + (double)tn_geometry_block_bytes(&set->geometry)));
+	free(compute);
+	free(layer);
+	if (rc)
+		return cli_fail(rc, "the ideal");
+	run->ttft = (double)r.ttft_ns * 1e-9;
+	run->compute = (double)r.compute_ns * 1e-9;
+	run->bubble = (double)r.bubble_ns * 1e-9;
+	run->bytes_read = r.read_bytes;
+	return CLI_OK;
 }

@@ -25,13 +25,15 @@ static void until(const struct pipeline_set *set, uint64_t ns)
 		;
 }
 
-int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, struct tn_load **load)
+int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, uint64_t input_tokens,
+		       struct tn_load **load)
 {
 	struct tn_load_opts o;
 	int rc;
 
 	tn_load_opts_init(&o);
 	o.deadline_ns = cli_now_ns() + PIPELINE_PATIENCE_NS;
+	o.input_tokens = input_tokens;
 	rc = tn_load_begin(rig->space, rig->pool, keys, n, rig->set->pages, &o, load);
 	return rc ? rig_failed(rig, "load", rc) : 0;
 }
@@ -48,7 +50,7 @@ int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t 
 int request_warm_up(struct pipeline_rig *rig)
 {
 	struct tn_load *load;
-	int rc = request_begin_load(rig, rig->keys, PIPELINE_WARM_BLOCKS, &load);
+	int rc = request_begin_load(rig, rig->keys, PIPELINE_WARM_BLOCKS, 0, &load);
 
 	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
 		rc = request_wait_layer(rig, load, layer, PIPELINE_WARM_BLOCKS);
@@ -59,11 +61,11 @@ int request_warm_up(struct pipeline_rig *rig)
 static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t blocks, uint64_t began, uint64_t *ended)
 {
 	const struct pipeline_set *set = rig->set;
-	uint64_t each = (uint64_t)(pipeline_compute_s(set, blocks) * 1e9), t = began;
+	uint64_t t = began, sum = 0;
 	struct pipeline_run *run = rig->run;
 
 	for (uint32_t layer = 0; layer < set->geometry.layers; layer++) {
-		uint64_t now = cli_now_ns();
+		uint64_t each, now = cli_now_ns();
 		bool there = !load || tn_load_poll(load, layer) >= 0;
 		double late = (double)(now - t) * 1e-9;
 
@@ -73,10 +75,12 @@ static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t bloc
 			return -1;
 		if (!there || layer == 0)
 			t = cli_now_ns();
+		each = pipeline_compute_ns(set, blocks, layer);
+		sum += each;
 		t += each;
 		until(set, t);
 	}
-	run->compute = (double)each * set->geometry.layers * 1e-9;
+	run->compute = (double)sum * 1e-9;
 	*ended = cli_now_ns();
 	return 0;
 }
@@ -95,7 +99,8 @@ static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
 	cpu = cli_cpu_seconds();
 	began = cli_now_ns();
 	if (blocks)
-		rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS, blocks, &load);
+		rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS, blocks,
+					pipeline_input_tokens(rig->set, blocks), &load);
 	run->begin = (double)(cli_now_ns() - began) * 1e-9;
 	if (!rc && load && arm->strategy == TN_STRATEGY_LOAD_THEN_COMPUTE)
 		for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)

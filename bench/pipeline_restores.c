@@ -57,7 +57,7 @@ static int restore(struct pipeline_rig *rig, uint32_t first, uint32_t n, double 
 {
 	struct tn_load *load;
 	uint64_t began = cli_now_ns();
-	int rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS + first, n, &load);
+	int rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS + first, n, 0, &load);
 
 	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
 		rc = request_wait_layer(rig, load, layer, n);

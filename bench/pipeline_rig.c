@@ -47,17 +47,31 @@ int rig_keys(struct pipeline_rig *rig, uint64_t chain, uint32_t n, struct tn_key
 }
 
 /* One region a layer, as engines have them. */
-static int open_pool(struct pipeline_rig *rig, void *memory, uint64_t bytes, struct tn_pool **pool, bool keep)
+static struct tn_pool_layout pool_layout(const struct tn_geometry *g, uint32_t blocks)
+{
+	return (struct tn_pool_layout){.order = TN_POOL_PLANES_PAGES, .alignment = 4096,
+				       .npages = (uint64_t)blocks * g->pages_per_block};
+}
+
+int rig_pool_bytes(const struct tn_geometry *g, uint32_t blocks, uint64_t *bytes)
+{
+	struct tn_pool_layout layout = pool_layout(g, blocks);
+	uint32_t regions;
+	int rc = tn_layout_regions(g, &layout, &regions, bytes);
+
+	*bytes *= rc ? 0 : regions;
+	return rc;
+}
+
+static int open_pool(struct pipeline_rig *rig, void *memory, uint32_t blocks, struct tn_pool **pool, bool keep)
 {
 	const struct tn_geometry *g = &rig->set->geometry;
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .alignment = 4096};
+	struct tn_pool_layout layout = pool_layout(g, blocks);
 	void *base[TN_LAYERS_MAX];
 	uint32_t regions;
 	uint64_t each;
-	int rc;
+	int rc = tn_layout_regions(g, &layout, &regions, &each);
 
-	layout.npages = bytes / tn_geometry_block_bytes(g) * g->pages_per_block;
-	rc = tn_layout_regions(g, &layout, &regions, &each);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < regions; i++)
@@ -73,7 +87,7 @@ static void print_log(void *arg, enum tn_log_level level, const char *where, con
 	fprintf(stderr, "tenuto: %s: %s\n", level == TN_LOG_ERROR ? "error" : "warning", text);
 }
 
-static int open_cache(struct pipeline_rig *rig)
+static int open_cache(struct pipeline_rig *rig, const char *scheduler)
 {
 	const struct pipeline_set *set = rig->set;
 	struct tn_cache_opts o;
@@ -85,6 +99,7 @@ static int open_cache(struct pipeline_rig *rig)
 	o.geometry = &set->geometry;
 	o.io_engine = set->io_engine;
 	o.policy = "lru"; /* admits everything */
+	o.scheduler = scheduler;
 	o.log = print_log;
 	o.log_level = TN_LOG_WARN;
 	return tn_cache_open(&o, &rig->cache);
@@ -116,9 +131,9 @@ static int open_spaces(struct pipeline_rig *rig)
 	rc = tn_space_open(rig->cache, &id, &shard, &set->geometry, NULL, &rig->space);
 	if (rc)
 		return rig_failed(rig, "space", rc);
-	rc = open_pool(rig, set->read_memory, set->read_bytes, &rig->pool, true);
+	rc = open_pool(rig, set->read_memory, set->pool_blocks, &rig->pool, true);
 	if (!rc)
-		rc = open_pool(rig, set->write_memory, set->write_bytes, &rig->write_pool, false);
+		rc = open_pool(rig, set->write_memory, set->saves * set->save_blocks, &rig->write_pool, false);
 	return rc ? rig_failed(rig, "pool", rc) : 0;
 }
 
@@ -127,14 +142,13 @@ int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const cha
 	const struct tn_geometry *g = &set->geometry;
 	int rc;
 
-	(void)scheduler;
 	*rig = (struct pipeline_rig){.set = set, .run = run};
 	run->rc = 0;
 	rig->table = calloc((size_t)g->layers * g->nplanes, sizeof(*rig->table));
 	rig->keys = calloc(PIPELINE_WARM_BLOCKS + set->blocks, sizeof(*rig->keys));
 	if (!rig->table || !rig->keys)
 		return rig_failed(rig, "memory", -ENOMEM);
-	rc = open_cache(rig);
+	rc = open_cache(rig, scheduler);
 	if (rc)
 		return rig_failed(rig, "open", rc);
 	if (open_spaces(rig) || rig_keys(rig, WARM_CHAIN, PIPELINE_WARM_BLOCKS, rig->keys))

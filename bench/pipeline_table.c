@@ -41,7 +41,7 @@ static int measure_round(struct table *t, size_t round)
 	return rc;
 }
 
-static void add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
+static int add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 {
 	struct pipeline_bench *b = t->b;
 	double v[7][PIPELINE_REPEAT_MAX];
@@ -51,8 +51,8 @@ static void add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 
 	*w = (struct pipeline_row){.strategy = strategy, .blocks = b->hit[hit], .writes = writes,
 				   .hit_rate = (double)b->hit[hit] / b->set.blocks};
-	if (strategy == TN_STRATEGY_IDEAL)
-		pipeline_ideal(&b->set, &b->device, b->hit[hit], &ideal);
+	if (strategy == TN_STRATEGY_IDEAL && pipeline_ideal(&b->set, &b->device, b->hit[hit], &ideal))
+		return CLI_PROBLEM;
 	for (size_t i = 0; i < n; i++) {
 		const struct pipeline_run *run = strategy == TN_STRATEGY_IDEAL ? &ideal : run_at(t, hit, writes, strategy, i);
 
@@ -72,6 +72,7 @@ static void add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 	w->write_gbps = bench_median(v[4], n);
 	w->cpu = bench_median(v[5], n);
 	w->late = bench_median(v[6], n);
+	return CLI_OK;
 }
 
 int pipeline_table(struct pipeline_bench *b)
@@ -86,9 +87,9 @@ int pipeline_table(struct pipeline_bench *b)
 		rc = measure_round(&t, round);
 	cli_progress_end(&b->progress);
 	for (int writes = 0; !rc && writes < 2; writes++)
-		for (size_t hit = 0; b->writes[writes] && hit < b->nhits; hit++)
-			for (uint32_t s = 0; s < TN_STRATEGIES; s++)
-				add_row(&t, s, hit, writes);
+		for (size_t hit = 0; !rc && b->writes[writes] && hit < b->nhits; hit++)
+			for (uint32_t s = 0; !rc && s < TN_STRATEGIES; s++)
+				rc = add_row(&t, s, hit, writes);
 	free(t.runs);
 	if (!rc && b->args->report)
 		rc = pipeline_report(b, b->args->report);
