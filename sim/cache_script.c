@@ -437,17 +437,39 @@ static void drop(struct cscript *s)
 static void drop_space(struct cscript *s)
 {
 	uint32_t space = below(s, CRIG_SPACES);
-	int rc = tn_space_drop(s->r->space[space], 1);
+	struct cact *a = free_act(s);
+	int rc;
 
-	crig_note(s->r, (uint64_t)rc);
-	if (rc && rc != -EBUSY && s->healthy)
-		crig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
-	if (rc == -EBUSY)
+	if (!a)
 		return;
+	new_act(s, a);
+	a->space = space;
+	rc = tn_space_drop_begin(s->r->space[space], &a->flush);
+	crig_note(s->r, (uint64_t)rc);
+	if (rc && rc != -EBUSY)
+		crig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
+	if (rc)
+		return;
+	a->kind = CACT_DROP;
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		dropped(s, &s->block[space][i]);
-		s->block[space][i].gone = rc == 0;
+		s->block[space][i].gone = true;
 	}
+}
+
+/* If its new epoch could not be made durable, a crash may bring the blocks back. */
+static void go_on_drop(struct cscript *s, struct cact *a)
+{
+	int rc = tn_flush_poll(a->flush);
+
+	if (rc == -EAGAIN)
+		return;
+	crig_note(s->r, (uint64_t)rc);
+	if (rc && s->healthy && !tn_simdisk_is_off(s->r->disk))
+		crig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
+	for (uint32_t i = 0; rc && i < BLOCKS; i++)
+		s->block[a->space][i].gone = false;
+	end_act(s, a);
 }
 
 /* ---- stepping ------------------------------------------------------------------------------------------- */
@@ -465,6 +487,8 @@ static uint32_t go_on(struct cscript *s, bool hurry)
 			go_on_load(s, a, hurry);
 		else if (a->kind == CACT_FLUSH)
 			go_on_flush(s, a);
+		else if (a->kind == CACT_DROP)
+			go_on_drop(s, a);
 		else if (a->kind == CACT_LEASE)
 			go_on_lease(s, a, hurry);
 		active += a->kind != CACT_NONE;

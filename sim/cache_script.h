@@ -15,7 +15,7 @@
 #define CSCRIPT_ACT_BLOCKS 16u
 #define CSCRIPT_ACT_PAGES 64u
 
-enum cact_kind { CACT_NONE, CACT_LOAD, CACT_SAVE, CACT_FLUSH, CACT_LEASE };
+enum cact_kind { CACT_NONE, CACT_LOAD, CACT_SAVE, CACT_FLUSH, CACT_DROP, CACT_LEASE };
 
 struct cscript;
 
@@ -35,7 +35,7 @@ struct cact {
 	uint32_t pages[CSCRIPT_ACT_PAGES];
 	struct tn_load *load;
 	struct tn_save *save;
-	struct tn_flush_waiter *flush;
+	struct tn_flush_waiter *flush; /* or of a drop */
 	uint64_t pin;
 	uint64_t tick;           /* at which it began */
 	uint32_t layer;          /* next to be given or polled */

@@ -37,6 +37,8 @@ bool drive_verify_block(struct drive *d, const struct drive_record *r);
 /* Starts a flush; false: DRIVE_FLUSHES are under way. */
 bool drive_flush_start(struct drive *d);
 void drive_remove(struct drive *d, uint32_t record, bool failed_slot);
+/* A flush of its own, whose end is waited for; it may fail. */
+bool drive_flush_status(struct drive *d, int *status);
 void drive_memory_free(struct drive *d);
 
 #endif

@@ -148,6 +148,24 @@ bool drive_flush_start(struct drive *d)
 	return false;
 }
 
+static void on_told(void *arg, int status)
+{
+	*(int *)arg = status;
+}
+
+bool drive_flush_status(struct drive *d, int *status)
+{
+	*status = 1;
+	tn_store_flush(d->store, on_told, status);
+	for (uint32_t polls = 0; *status == 1; polls++) {
+		if (drive_pump(d, POLL_NS))
+			polls = 0;
+		if (polls > POLLS_MAX)
+			return drive_fail(d, "hang: a flush never ends");
+	}
+	return true;
+}
+
 /* Afterwards no slot may still wait for its removal to be durable. */
 bool drive_flush_wait(struct drive *d)
 {

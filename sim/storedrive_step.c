@@ -130,6 +130,8 @@ static bool step_drop(struct drive *d)
 		if (d->records[i].space == space && d->records[i].published && !d->records[i].dropped)
 			d->records[i].dropped = 1;
 	err = tn_store_space_drop(d->store, d->space[space]);
+	if (err == 0 && !drive_flush_status(d, &err))
+		return false;
 	if (err && !d->opts.faulty)
 		return drive_fail(d, "drop of space %u: %d: %s", space, err, tn_error_last()->text);
 	for (uint32_t i = 0; i < d->nrecords; i++) {

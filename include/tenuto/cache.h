@@ -266,9 +266,12 @@ TN_API void tn_space_close(struct tn_space *space);
 /**
  * tn_space_drop - forget all blocks of a space, durably
  *
- * Blocks until the space's new epoch is on disk: afterwards no crash brings a block back.
+ * Waits until the space's new epoch is on disk: afterwards no crash brings a block back. Other spaces are not held up.
  *
- * Return: 0, -EBUSY (loads or saves still under way at the deadline), -EROFS, or the I/O error.
+ * Return: 0; -EBUSY (loads or saves still under way at the deadline; nothing was dropped); -EROFS; -ENOMEM. After
+ * -ETIMEDOUT or an I/O error the blocks are gone for this process, but a crash may bring them back: the store goes on
+ * trying to write the new epoch with everything that it writes later, and a tn_flush or another tn_space_drop that
+ * returns 0 says that it is durable.
  */
 TN_API int tn_space_drop(struct tn_space *space, uint64_t deadline_ns);
 

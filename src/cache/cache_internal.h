@@ -172,6 +172,7 @@ struct tn_lease {
 	uint8_t *tiers;
 };
 
+#define TN_OFFLOAD_BLOCKS 64u  /* of one offload */
 #define TN_PLACES_AT_ONCE 256u /* disk slots that a save asks for in one go */
 
 /* Why a block is among the doomed. */
@@ -196,7 +197,7 @@ struct tn_counters {
 	uint64_t recovered_blocks, host_blocks, disk_blocks;
 };
 
-/* A caller that waits for a durable point. */
+/* A caller that waits for a durable point: of a flush or of a dropped space. */
 struct tn_flush_waiter {
 	struct tn_cmd cmd;
 	struct tn_list link;
@@ -313,7 +314,10 @@ bool tn_forked(const struct tn_cache *cache);
 int tn_owner_start(struct tn_cache *cache);
 void tn_owner_stop(struct tn_cache *cache);
 void tn_owner_send(struct tn_cache *cache, struct tn_cmd *cmd);
-/* Runs fn(arg) on the owner thread and waits for it. */
+/*
+ * Runs fn(arg) on the owner thread and waits for it, without a deadline: the owner never waits for I/O while the cache
+ * is open, so it comes round to fn within a step, and fn may not wait for anything either.
+ */
 int tn_owner_call(struct tn_cache *cache, int (*fn)(struct tn_cache *cache, void *arg), void *arg);
 void tn_op_kick(struct tn_op *op);
 bool tn_op_kicked(struct tn_op *op);
@@ -363,6 +367,10 @@ bool tn_flush_step(struct tn_cache *cache);
 /* tn_flush in two halves, for those who may not wait: NULL without memory; poll frees it unless it says -EAGAIN. */
 struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache);
 int tn_flush_poll(struct tn_flush_waiter *w);
+/* As poll, but waits; after -ETIMEDOUT the owner frees it. */
+int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns);
+/* space.c: tn_space_drop up to the wait for its durable point; *out set only on success. -EBUSY: try again. */
+int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out);
 
 /* evict.c: places and blocks that go */
 uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);

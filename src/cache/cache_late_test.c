@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What callers are told when the disk fails or is late, on a simulated disk: flushes whose offloads failed.
+ * What callers are told when the disk fails or is late, on a simulated disk: flushes whose offloads failed, drops whose
+ * sync takes long.
  */
 #include <assert.h>
 #include <errno.h>
@@ -190,12 +191,41 @@ static void two_flushes_at_once_both_tell_the_truth(void **state)
 	rig_down(r);
 }
 
+static void a_drop_that_waits_for_its_sync_holds_up_no_other_space(void **state)
+{
+	struct crig *r = rig_up(0);
+	struct tn_flush_waiter *drop;
+	uint64_t begin;
+
+	save(r, 0, 1);
+	save(r, 1, 2);
+	assert_int_equal(flush_ends(r, tn_flush_begin(r->cache)), 0);
+	fault(r, TN_FAULT_LATE, TN_IO_SYNC, CRIG_SECOND);
+	begin = crig_now(r);
+	assert_int_equal(tn_space_drop_begin(r->space[0], &drop), 0);
+	assert_false(loads(r, 0, 1));
+	assert_true(loads(r, 1, 2));
+	save(r, 1, 3);
+	assert_true(loads(r, 1, 3));
+	assert_true(crig_now(r) - begin < CRIG_SECOND / 2);
+	assert_int_equal(tn_flush_poll(drop), -EAGAIN);
+	assert_int_equal(flush_ends(r, drop), 0);
+	calm(r->io);
+	crig_power_off(r);
+	crig_run(r, CRIG_SECOND);
+	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
+	assert_false(loads(r, 0, 1));
+	assert_true(loads(r, 1, 2));
+	rig_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_next_flush_writes_what_failed_before),
 		cmocka_unit_test(what_failed_is_written_when_the_device_comes_back),
 		cmocka_unit_test(two_flushes_at_once_both_tell_the_truth),
+		cmocka_unit_test(a_drop_that_waits_for_its_sync_holds_up_no_other_space),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "cache/cache_internal.h"
+#include "ioengine/ioengine.h"
 #include "tn_test.h"
 
 uint64_t rig_now_ns(void)
@@ -29,21 +31,48 @@ static void quiet_or_loud(void *arg, enum tn_log_level level, const char *where,
 		printf("# log %d %s: %s\n", level, where, text);
 }
 
-int rig_open(struct rig *r)
+static void open_space(struct rig *r)
 {
 	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
 	struct tn_identity id;
 	struct tn_shard shard;
-	int rc = tn_cache_open(&r->opts, &r->cache);
 
-	if (rc)
-		return rc;
 	tn_identity_init(&id);
 	id.model = "test";
 	tn_shard_init(&shard);
 	assert_int_equal(tn_space_open(r->cache, &id, &shard, &r->g, NULL, &r->space), 0);
 	assert_int_equal(tn_pool_register(r->space, &layout, r->bases, TN_MEM_HOST, &r->pool), 0);
-	return 0;
+}
+
+int rig_open(struct rig *r)
+{
+	int rc = tn_cache_open(&r->opts, &r->cache);
+
+	if (rc == 0)
+		open_space(r);
+	return rc;
+}
+
+struct tn_io *rig_open_faulty(struct rig *r)
+{
+	struct tn_ioengine_opts io = {.kind = TN_IOENGINE_POSIX, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
+	struct tn_io_faulty_opts faulty = {.clock = &tn_clock_system};
+	struct tn_cache_opts opts = r->opts;
+	const char *dirs[1];
+	char path[300];
+	struct tn_io *inner, *out;
+
+	snprintf(path, sizeof(path), "%s/default", r->dir);
+	dirs[0] = path;
+	opts.dirs = dirs;
+	assert_int_equal(tn_ioengine_create(&io, &inner), 0);
+	assert_int_equal(tn_io_faulty_create(inner, &faulty, &out), 0);
+	assert_int_equal(tn_cache_create(&opts, &r->cache), 0);
+	r->cache->io = out;
+	assert_int_equal(tn_owner_start(r->cache), 0);
+	r->cache->o.dirs = r->dirs; /* the path is this function's */
+	open_space(r);
+	return out;
 }
 
 int rig_close(struct rig *r)

@@ -14,6 +14,8 @@
 #define RIG_POOL_PAGES 1024u
 #define RIG_SECOND 1000000000ull
 
+struct tn_io;
+
 struct rig {
 	char dir[256];
 	struct tn_cache *cache;
@@ -29,6 +31,8 @@ struct rig {
 uint64_t rig_now_ns(void);
 uint64_t rig_soon(void);
 int rig_open(struct rig *r);
+/* Likewise, of directories that were opened before, on an engine that makes faults when told to (ioengine.h). */
+struct tn_io *rig_open_faulty(struct rig *r);
 int rig_close(struct rig *r);
 void rig_set_up(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim);
 void rig_tear_down(struct rig *r);

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "cache/cache_internal.h"
 #include "cache_rig.h"
+#include "ioengine/ioengine.h"
 #include "tn_test.h"
 
 struct loader {
@@ -122,12 +124,60 @@ static void no_wait_sleeps_through_its_completion(void **state)
 	rig_tear_down(&r);
 }
 
+static int hang_syncs(struct tn_cache *cache, void *arg)
+{
+	const struct tn_fault f = {.kind = TN_FAULT_HANG, .op = TN_IO_SYNC, .count = UINT64_MAX};
+
+	return tn_io_faulty_set(arg, &f, 1);
+}
+
+static int calm(struct tn_cache *cache, void *arg)
+{
+	tn_io_faulty_set(arg, NULL, 0);
+	tn_io_faulty_release(arg);
+	return 0;
+}
+
+static void a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated(void **state)
+{
+	struct tn_save_result res;
+	struct tn_space *other;
+	struct tn_identity id;
+	struct tn_shard shard;
+	struct tn_io *faulty;
+	uint64_t begin;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	assert_int_equal(rig_close(&r), 0);
+	faulty = rig_open_faulty(&r);
+	rig_save(&r, 1, 8, 0, &res);
+	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+	tn_identity_init(&id);
+	id.tenant = "other";
+	id.model = "test";
+	tn_shard_init(&shard);
+	assert_int_equal(tn_space_open(r.cache, &id, &shard, &r.g, NULL, &other), 0);
+	assert_int_equal(tn_owner_call(r.cache, hang_syncs, faulty), 0);
+	begin = rig_now_ns();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(tn_space_drop(other, rig_now_ns() + RIG_SECOND / 5), -ETIMEDOUT);
+	assert_true(rig_now_ns() - begin < 10 * RIG_SECOND);
+	assert_int_equal(rig_load(&r, 1, 8), 8);
+	assert_int_equal(tn_owner_call(r.cache, calm, faulty), 0);
+	assert_int_equal(tn_space_drop(other, rig_soon()), 0);
+	tn_space_close(other);
+	assert_int_equal(rig_load(&r, 1, 8), 8);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_wait_sleeps_through_its_completion),
 		cmocka_unit_test(loads_of_one_prefix_share_its_reads),
 		cmocka_unit_test(cancelled_loads_end_and_never_hang),
+		cmocka_unit_test(a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

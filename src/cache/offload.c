@@ -15,8 +15,6 @@
 #include "base/error.h"
 #include "cache/cache_internal.h"
 
-#define OFFLOAD_BLOCKS 64u
-
 void tn_offload_push(struct tn_cache *cache, uint32_t host_slot)
 {
 	/* A slot is in the queue once: one whose block was dropped and that is dirty again keeps its earlier place. */
@@ -78,11 +76,24 @@ static void add(struct tn_op *op, uint32_t slot)
 	op->unplaced++;
 }
 
+/*
+ * Blocks of one offload: no more than the quota on disk has room for at once, so that it need not fail when its own
+ * blocks, which are visible only at its end, leave no room for its last ones.
+ */
+static uint32_t batch(const struct tn_cache *cache, const struct tn_space *space)
+{
+	uint64_t limit = __atomic_load_n(&space->quota.disk_bytes, __ATOMIC_RELAXED) / space->shape.slot_bytes;
+	uint64_t coming = cache->space_disk_coming[space->index];
+	uint64_t room = limit > coming ? limit - coming : 1;
+
+	return room < TN_OFFLOAD_BLOCKS ? (uint32_t)room : TN_OFFLOAD_BLOCKS;
+}
+
 static bool begin(struct tn_op *op)
 {
 	struct tn_cache *cache = op->cache;
 	uint64_t ticket = cache->offload_queued - cache->offload_count;
-	uint32_t slot;
+	uint32_t slot, most;
 
 	if (!next_slot(cache, NULL, &slot))
 		return false;
@@ -96,7 +107,8 @@ static bool begin(struct tn_op *op)
 	op->first_ticket = ticket;
 	__atomic_add_fetch(&op->space->ops, 1, __ATOMIC_RELAXED);
 	add(op, slot);
-	while (op->n < OFFLOAD_BLOCKS && next_slot(cache, op->space, &slot))
+	most = batch(cache, op->space);
+	while (op->n < most && next_slot(cache, op->space, &slot))
 		add(op, slot);
 	return true;
 }
@@ -241,28 +253,32 @@ int tn_flush_poll(struct tn_flush_waiter *w)
 		return -EAGAIN;
 	status = w->status;
 	tn_put(w->cache->alloc, w, sizeof(*w));
-	return status ? tn_fail(status, "tn_flush: blocks could not be made durable (error %d)", -status) : 0;
+	return status ? tn_fail(status, "what was to be durable could not be written (error %d)", -status) : 0;
+}
+
+int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns)
+{
+	uint32_t pending = 0;
+
+	while (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE)) {
+		if (tn_futex_wait(&w->done, 0, deadline_ns) == -ETIMEDOUT) {
+			/* The owner frees it when the flush ends, unless that happened just now. */
+			if (__atomic_compare_exchange_n(&w->done, &pending, 2, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				return tn_fail(-ETIMEDOUT, "not durable by the deadline; it goes on");
+			break;
+		}
+	}
+	return tn_flush_poll(w);
 }
 
 int tn_flush(struct tn_cache *cache, uint64_t deadline_ns)
 {
 	struct tn_flush_waiter *w;
-	uint32_t pending = 0;
 
 	if (!cache)
 		return tn_fail(-EINVAL, "tn_flush: no cache");
 	if (tn_forked(cache))
 		return tn_error_last()->code;
 	w = tn_flush_begin(cache);
-	if (!w)
-		return tn_fail(-ENOMEM, "tn_flush: no memory");
-	while (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE)) {
-		if (tn_futex_wait(&w->done, 0, deadline_ns) == -ETIMEDOUT) {
-			/* The owner frees it when the flush ends, unless that happened just now. */
-			if (__atomic_compare_exchange_n(&w->done, &pending, 2, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-				return tn_fail(-ETIMEDOUT, "tn_flush: not durable by the deadline; it goes on");
-			break;
-		}
-	}
-	return tn_flush_poll(w);
+	return w ? tn_flush_wait(w, deadline_ns) : tn_fail(-ENOMEM, "tn_flush: no memory");
 }

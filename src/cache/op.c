@@ -10,7 +10,6 @@
 #include "cache/cache_internal.h"
 
 #define OFFLOAD_OPS 4u
-#define OFFLOAD_BLOCKS 64u
 #define PAGES_PER_BLOCK 16u  /* room for that many pages a block ... */
 #define LAYERS_PER_BLOCK 64u /* ... and that many layers; operations on larger blocks take fewer of them */
 #define NO_INDEX UINT32_MAX
@@ -111,7 +110,7 @@ static struct tables op_tables(const struct tn_cache *cache)
 	return (struct tables){cache->o.max_ops, cache->o.max_op_blocks, cache->max_objects, cache->max_pages};
 }
 
-static const struct tables offload_tables = {OFFLOAD_OPS, OFFLOAD_BLOCKS, 0, 0};
+static const struct tables offload_tables = {OFFLOAD_OPS, TN_OFFLOAD_BLOCKS, 0, 0};
 
 int tn_ops_create(struct tn_cache *cache)
 {

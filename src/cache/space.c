@@ -253,21 +253,28 @@ void tn_space_close(struct tn_space *space)
 
 /* ---- drop ------------------------------------------------------------------------------------------------- */
 
+struct drop_call {
+	struct tn_space *space;
+	struct tn_flush_waiter *waiter;
+};
+
 static int drop_on_owner(struct tn_cache *cache, void *arg)
 {
-	struct tn_space *space = arg;
+	const struct drop_call *c = arg;
+	struct tn_space *space = c->space;
 	struct tn_registry *reg = cache->registry;
 	tn_block b, next;
 	struct tn_key id;
 	uint32_t epoch;
-	int rc = 0;
+	int rc;
 
 	if (__atomic_load_n(&space->ops, __ATOMIC_ACQUIRE) > 0)
 		return tn_fail(-EBUSY, "space %u: %u loads, saves or offloads are under way; end them first",
 			       space->index, space->ops);
 	if (cache->store) {
-		/* Also when the new epoch is not durable yet, it is the store's from now on: so it is ours. */
 		rc = tn_store_space_drop(cache->store, space->index);
+		if (rc)
+			return rc;
 		tn_store_space_info(cache->store, space->index, &id, &epoch);
 		__atomic_store_n(&space->epoch, epoch, __ATOMIC_RELAXED);
 	}
@@ -276,24 +283,41 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 		if (tn_block_space(reg, b) == space->index)
 			tn_block_doom(cache, b);
 	}
+	tn_list_push(&cache->flushes, &c->waiter->link); /* no offload is waited for: its target is 0 */
+	return 0;
+}
+
+int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out)
+{
+	struct tn_cache *cache = space->cache;
+	struct drop_call call = {space, tn_get(cache->alloc, sizeof(*call.waiter))};
+	int rc;
+
+	if (!call.waiter)
+		return tn_fail(-ENOMEM, "tn_space_drop: no memory");
+	call.waiter->cache = cache;
+	rc = tn_owner_call(cache, drop_on_owner, &call);
+	if (rc)
+		tn_put(cache->alloc, call.waiter, sizeof(*call.waiter));
+	else
+		*out = call.waiter;
 	return rc;
 }
 
 int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
 {
+	const struct timespec nap = {0, 1000000};
+	struct tn_flush_waiter *w;
+	int rc;
+
 	if (!space)
 		return tn_fail(-EINVAL, "tn_space_drop: no space");
 	if (space->cache->o.read_only && space->cache->store)
 		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
-	for (;;) {
-		const struct timespec nap = {0, 1000000};
-		int rc = tn_owner_call(space->cache, drop_on_owner, space);
-
-		/* Background offloads and prefetches end by themselves. */
-		if (rc != -EBUSY || tn_now_ns(&space->cache->clock) >= deadline_ns)
-			return rc;
+	/* Background offloads and prefetches end by themselves. */
+	while ((rc = tn_space_drop_begin(space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)
 		nanosleep(&nap, NULL);
-	}
+	return rc ? rc : tn_flush_wait(w, deadline_ns);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------------------- */

@@ -122,7 +122,7 @@ struct tn_store_opts {
  * in another order than before. A recovered store may hold more than capacity_blocks (removes that were not
  * durable): reserve gives nothing until enough is removed.
  *
- * Where the store drives the engine while it is open (space_drop, close), requests of others that complete get
+ * Where the store drives the engine while it is open (close), requests of others that complete get
  * their done function called, as by any caller of poll.
  */
 int tn_store_open(const struct tn_store_opts *opts, struct tn_store **out);
@@ -148,8 +148,8 @@ int tn_store_space(struct tn_store *store, const struct tn_key *space_id, uint16
 /* Its fingerprint and epoch; -ENOENT. */
 int tn_store_space_info(const struct tn_store *store, uint16_t space, struct tn_key *space_id, uint32_t *epoch);
 /*
- * Next epoch, durable on return (drives the engine): blocks with a sequence taken before are never recovered.
- * Removing the blocks that are published stays the owner's, before or after. -EROFS, -EIO.
+ * Next epoch from now on; durable once a flush that was begun after it ended with 0: then blocks with a sequence taken
+ * before are never recovered. Removing the blocks that are published stays the owner's, before or after. -EROFS, -ENOENT.
  */
 int tn_store_space_drop(struct tn_store *store, uint16_t space);
 

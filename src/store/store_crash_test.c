@@ -160,6 +160,7 @@ static void drop(struct crash_run *c)
 		c->m.removed[n] = c->m.removed[n] || c->m.current[n] > 0;
 	memset(c->m.current, 0, sizeof(c->m.current));
 	assert_int_equal(tn_store_space_drop(c->rig->store, c->rig->space), 0);
+	assert_int_equal(rig_flush(c->rig), 0);
 	settle(c);
 	for (uint64_t n = 0; n < KEYS; n++)
 		if (rig_find(c->rig, n))

@@ -41,6 +41,7 @@ static struct rig *script(void)
 	r->space = second;
 	assert_true(rig_save(r, 6) >= 0);
 	assert_int_equal(tn_store_space_drop(r->store, second), 0);
+	assert_int_equal(rig_flush(r), 0);
 	rig_remove(r, 6);
 	r->space = 0;
 	assert_int_equal(tn_store_class(r->store, 2, other, &cls), 0);

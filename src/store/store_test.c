@@ -669,6 +669,7 @@ static void spaces_keep_their_numbers_and_a_dropped_one_stays_dropped(void **sta
 	for (uint64_t n = 5; n < 10; n++)
 		assert_true(rig_save(r, n) >= 0);
 	assert_int_equal(tn_store_space_drop(r->store, 7), 0);
+	assert_int_equal(rig_flush(r), 0);
 	/* A block saved after the drop is not meant by it. */
 	r->space = 7;
 	rig_remove(r, 4);
