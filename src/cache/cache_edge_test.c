@@ -4,9 +4,12 @@
  * themselves, look-ups that must not show another tenant's tiers.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cache/cache_internal.h"
 #include "cache_rig.h"
 #include "tn_test.h"
 
@@ -223,6 +226,68 @@ static void closing_says_that_admitted_blocks_found_no_room(void **state)
 	rig_tear_down(&r);
 }
 
+struct header_at {
+	struct tn_key key;
+	struct tn_store_place place;
+	uint64_t uuid[2];
+	tn_slot slot;
+};
+
+static int find_header(struct tn_cache *cache, void *arg)
+{
+	struct header_at *at = arg;
+	tn_block b = tn_registry_find_one(cache->registry, 0, &at->key, false);
+
+	at->slot = tn_block_slot(cache->registry, b, TN_TIER_DISK);
+	tn_store_locate(cache->store, at->slot, &at->place);
+	tn_store_uuid(cache->store, at->slot, at->uuid);
+	return 0;
+}
+
+/* Writes the header of a block again, valid in itself, with a sequence that is lower by `older`. */
+static void rewrite_header(const struct rig *r, const struct header_at *at, uint64_t older)
+{
+	unsigned char *page = malloc(at->place.header_bytes), *again = calloc(1, at->place.header_bytes);
+	ssize_t bytes = at->place.header_bytes;
+	struct tn_store_header h;
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/default/tenuto.store", r->dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, page, at->place.header_bytes, (off_t)at->place.header_offset), bytes);
+	assert_int_equal(tn_store_header_decode(page, at->place.header_bytes, at->uuid, at->slot, &h), 0);
+	assert_true(h.entry.sequence > older);
+	h.entry.sequence -= older;
+	tn_store_header_encode(&h, at->uuid, at->slot, again);
+	assert_int_equal(pwrite(fd, again, at->place.header_bytes, (off_t)at->place.header_offset), bytes);
+	assert_int_equal(fsync(fd), 0);
+	close(fd);
+	free(page);
+	free(again);
+}
+
+static void an_old_header_of_the_same_key_is_a_miss(void **state)
+{
+	struct header_at at = {.key = rig_key(2)};
+	struct tn_save_result res;
+	struct rig r;
+
+	for (uint64_t older = 0; older < 2; older++) {
+		rig_set_up(&r, 64u << 20, 0, 64);
+		rig_save(&r, 1, 3, 0, &res);
+		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		assert_int_equal(tn_owner_call(r.cache, find_header, &at), 0);
+		assert_int_equal(rig_close(&r), 0);
+		rewrite_header(&r, &at, older);
+		assert_int_equal(rig_open(&r), 0);
+		assert_int_equal(rig_load(&r, 1, 3), older ? 1 : 3);
+		assert_int_equal(rig_stats(&r).corrupt_objects, older);
+		rig_tear_down(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +297,7 @@ int main(void)
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),
+		cmocka_unit_test(an_old_header_of_the_same_key_is_a_miss),
 		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),
 		cmocka_unit_test(closing_says_that_admitted_blocks_found_no_room),
 		cmocka_unit_test(windows_match_their_last_blocks_and_no_other_tenants_tiers),

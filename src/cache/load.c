@@ -337,6 +337,7 @@ static bool wants_header(struct tn_item *item, struct tn_header_want *want)
 		.key = op->keys[index_of(item)],
 		.space_id = op->space->id,
 		.space_epoch = op->space->epoch,
+		.sequence = tn_store_sequence(cache->store, item->slot),
 		.shape = s,
 		.checks = op->checks + (size_t)index_of(item) * s->layers,
 		.owner = item,

@@ -13,7 +13,7 @@
 
 #define BUFFERS 16u
 #define BUFFER_BYTES (TN_HEADERS_BATCH * TN_STORE_HEADER_BYTES)
-#define ENTRY_WORDS 3u /* key, and slot with the number of checksums */
+#define ENTRY_WORDS 4u /* key, slot with the number of checksums, sequence */
 
 struct buffer {
 	struct tn_io_req req;
@@ -115,14 +115,16 @@ bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want)
 	if (at + h->ring_words < h->head + ENTRY_WORDS + n)
 		return false;
 	e = &h->ring[at % h->ring_words];
-	if (e[0] != want->key.word[0] || e[1] != want->key.word[1] || e[2] != (((uint64_t)n << 32) | want->slot))
+	if (e[0] != want->key.word[0] || e[1] != want->key.word[1] || e[2] != (((uint64_t)n << 32) | want->slot) ||
+	    (want->sequence && e[3] != want->sequence))
 		return false;
 	memcpy(want->checks, e + ENTRY_WORDS, n * sizeof(uint64_t));
 	h->hits++;
 	return true;
 }
 
-static void cache_put(struct tn_headers *h, tn_slot slot, const struct tn_key *key, uint32_t n, const uint64_t *checks)
+static void cache_put(struct tn_headers *h, tn_slot slot, const struct tn_store_entry *entry, uint32_t n,
+		      const uint64_t *checks)
 {
 	uint64_t words = ENTRY_WORDS + n, *e;
 
@@ -132,9 +134,10 @@ static void cache_put(struct tn_headers *h, tn_slot slot, const struct tn_key *k
 	if (h->head % h->ring_words + words > h->ring_words)
 		h->head += h->ring_words - h->head % h->ring_words;
 	e = &h->ring[h->head % h->ring_words];
-	e[0] = key->word[0];
-	e[1] = key->word[1];
+	e[0] = entry->key.word[0];
+	e[1] = entry->key.word[1];
 	e[2] = ((uint64_t)n << 32) | slot;
+	e[3] = entry->sequence;
 	memcpy(e + ENTRY_WORDS, checks, n * sizeof(uint64_t));
 	*index_of(h, slot) = h->head + 1;
 	h->head += words;
@@ -189,6 +192,9 @@ static int check(const struct tn_header_want *w, const struct tn_store_header *h
 {
 	if (!tn_key_eq(&hdr->entry.key, &w->key))
 		return tn_fail(-EBADMSG, "header of slot %u: another block's key", w->slot);
+	if (w->sequence && hdr->entry.sequence != w->sequence)
+		return tn_fail(-EBADMSG, "header of slot %u: sequence %llu, the index has %llu", w->slot,
+			       (unsigned long long)hdr->entry.sequence, (unsigned long long)w->sequence);
 	if (!tn_key_eq(&hdr->space_id, &w->space_id) || hdr->space_epoch != w->space_epoch)
 		return tn_fail(-EBADMSG, "header of slot %u: of another space or epoch %u", w->slot, hdr->space_epoch);
 	if (hdr->nobjects != w->shape->layers || hdr->codec != 0 || hdr->key_id != 0)
@@ -224,7 +230,7 @@ static void read_done(struct tn_io_req *req)
 		}
 		if (rc == 0) {
 			memcpy(w->checks, hdr.object_checksum, w->shape->layers * sizeof(uint64_t));
-			cache_put(h, w->slot, &w->key, w->shape->layers, w->checks);
+			cache_put(h, w->slot, &hdr.entry, w->shape->layers, w->checks);
 		}
 		b->done.want(w, rc);
 	}
@@ -265,7 +271,7 @@ static void write_done(struct tn_io_req *req)
 		const struct tn_header_put *p = &b->item.put[i];
 
 		if (req->status == 0)
-			cache_put(b->headers, p->slot, &p->entry.key, p->shape->layers, p->checks);
+			cache_put(b->headers, p->slot, &p->entry, p->shape->layers, p->checks);
 		b->done.put(p, req->status);
 	}
 	give(b);

@@ -27,6 +27,7 @@ struct tn_header_want {
 	struct tn_key key;
 	struct tn_key space_id;
 	uint32_t space_epoch;
+	uint64_t sequence; /* as the index has it; 0: unknown */
 	const struct tn_shape *shape;
 	uint64_t *checks; /* out: shape->layers values */
 	void *owner;
