@@ -24,7 +24,7 @@ enum cli_exit {
 	CLI_OK = 0,
 	CLI_PROBLEM = 1,     /* it ran, and found something wrong (corruption, a failed check) */
 	CLI_USAGE = 2,	     /* the command line or an input file is wrong */
-	CLI_ENVIRONMENT = 3, /* the machine is: no space, no permission, busy, missing */
+	CLI_ENVIRONMENT = 3, /* the machine is (no space, no permission, busy, missing), or it was interrupted */
 };
 
 /* cli_parse: go on and run the verb. */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,8 +23,15 @@ void cli_speak_as(const char *name)
 	verb = name;
 }
 
+/* A progress bar stands on the line; messages may come from the library's threads. */
+static atomic_bool bar_shown;
+
+#define CLEAR_LINE "\r\033[K"
+
 static void begin_message(void)
 {
+	if (bar_shown)
+		fputs(CLEAR_LINE, stderr);
 	fprintf(stderr, "tenuto%s%s: ", verb ? " " : "", verb ? verb : "");
 }
 
@@ -164,17 +172,17 @@ void cli_progress_step(struct cli_progress *p, uint64_t done)
 	if (now - p->start_ns < PROGRESS_AFTER_NS || now - p->shown_ns < PROGRESS_EVERY_NS)
 		return;
 	p->shown_ns = now;
-	p->shown = true;
+	p->shown = bar_shown = true;
 	spent = (double)(now - p->start_ns) * 1e-9;
 	if (!p->total) {
-		fprintf(stderr, "\r\033[K%s  %s", p->what, cli_duration(left, spent));
+		fprintf(stderr, CLEAR_LINE "%s  %s", p->what, cli_duration(left, spent));
 		return;
 	}
 	part = done >= p->total ? 1 : (double)done / (double)p->total;
 	for (int i = 0; i < PROGRESS_WIDTH; i++)
 		bar[i] = i < (int)(part * PROGRESS_WIDTH) ? '#' : '.';
 	bar[PROGRESS_WIDTH] = 0;
-	fprintf(stderr, "\r\033[K%s [%s] %3.0f %%", p->what, bar, part * 100);
+	fprintf(stderr, CLEAR_LINE "%s [%s] %3.0f %%", p->what, bar, part * 100);
 	if (part > 0.01)
 		fprintf(stderr, "  %s left", cli_duration(left, spent / part - spent));
 }
@@ -182,6 +190,6 @@ void cli_progress_step(struct cli_progress *p, uint64_t done)
 void cli_progress_end(struct cli_progress *p)
 {
 	if (p->shown)
-		fputs("\r\033[K", stderr);
-	p->shown = false;
+		fputs(CLEAR_LINE, stderr);
+	p->shown = bar_shown = false;
 }
