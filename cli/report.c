@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include <tenuto/admin.h>
-#include <tenuto/error.h>
 
 #include "svg.h"
 
@@ -28,27 +27,6 @@ static const struct {
 			{"default", "Tenuto default", 1},
 			{"s3fifo", "S3-FIFO", 3},
 			{"lru", "LRU", 2}};
-
-static const char style[] =
-	":root{color-scheme:light dark;--bg:#fff;--card:#f6f7f9;--fg:#1c2128;--dim:#5c6673;--line:#dfe3e8;"
-	"--s1:#0067b0;--s2:#d1570a;--s3:#00845c;--s4:#7a7f87;--s5:#9c4f96;--s6:#b58900}\n"
-	"@media(prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1d2126;--fg:#e6e9ed;--dim:#98a2ae;"
-	"--line:#333a43;--s1:#58a9f0;--s2:#f0914e;--s3:#3ecf9d;--s4:#a7afb9;--s5:#d592cf;--s6:#e3c04a}}\n"
-	"body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1180px;"
-	"padding:28px 20px}\n"
-	"h1{font-size:24px;margin:0}h2{font-size:16px;margin:0}p{margin:2px 0}.note,.sub,footer{color:var(--dim);"
-	"font-size:13px}\n"
-	".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:12px;margin:22px 0}\n"
-	".tile{background:var(--card);border-radius:8px;padding:12px 14px}.tile b{display:block;font-size:22px;"
-	"font-weight:600;font-variant-numeric:tabular-nums}.tile span{color:var(--dim);font-size:13px}\n"
-	".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:16px}\n"
-	"figure{background:var(--card);border-radius:8px;margin:0;padding:16px}figure>svg{width:100%;height:auto;"
-	"display:block}\n"
-	".legend{font-size:13px;margin:6px 0}.legend span{margin-right:16px;white-space:nowrap}"
-	".legend svg{margin-right:6px}\n"
-	"svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .label{fill:var(--fg)}\n"
-	".grid{stroke:var(--line)}.axis{stroke:var(--dim)}polyline{fill:none;stroke-width:2.2;stroke-linejoin:round}\n"
-	"footer{margin-top:22px}\n";
 
 static void tile(FILE *f, const char *value, const char *what)
 {
@@ -295,18 +273,13 @@ static int page(FILE *f, const struct replay_args *a, const char *trace_name, co
 	char n[32], b[32];
 	int rc;
 
-	fprintf(f,
-		"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-		"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Tenuto replay</title>\n"
-		"<style>\n%s</style></head><body>\n<h1>Tenuto replay</h1>\n<p class=\"sub\">",
-		style);
+	svg_page_begin(f, "Tenuto replay");
 	svg_text(f, slash ? slash + 1 : trace_name);
 	fputs(" &middot; policy ", f);
 	svg_text(f, a->policy);
-	fprintf(f, " &middot; capacity %s &middot; blocks of %s &middot; %s%s</p>\n",
+	fprintf(f, " &middot; capacity %s &middot; blocks of %s &middot; %s</p>\n",
 		r->capacity_blocks ? cli_number(n, r->capacity_blocks) : "unlimited", cli_bytes(b, (double)r->block_bytes),
-		a->no_io ? "index only" : "real bytes",
-		r->interrupted ? " &middot; interrupted" : "");
+		a->no_io ? "index only" : "real bytes");
 	tiles(f, a, r);
 	fputs("<div class=\"charts\">\n", f);
 	hits_over_time(f, r);
@@ -315,7 +288,8 @@ static int page(FILE *f, const struct replay_args *a, const char *trace_name, co
 	rc = hits_by_capacity(f, t, a);
 	if (!rc)
 		rc = waste(f, t, a, r);
-	fprintf(f, "</div>\n<footer>tenuto %s</footer>\n</body></html>\n", tn_version());
+	fputs("</div>\n", f);
+	svg_page_end(f);
 	return rc;
 }
 

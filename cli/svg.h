@@ -2,7 +2,8 @@
 /*
  * Line and bar charts as inline SVG for the reports: axes with round ticks, units, a legend.
  *
- * Colours are CSS variables of the page (--s1 .. --s6), so a chart follows light and dark.
+ * Colours are CSS variables of the page (--s1 .. --s6), so a chart follows light and dark. Classes of the page: tiles,
+ * charts, note.
  */
 #ifndef TENUTO_CLI_SVG_H
 #define TENUTO_CLI_SVG_H
@@ -10,6 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+
+/* A page up to the paragraph below its title, which the caller ends; and its end. The title needs no escaping. */
+void svg_page_begin(FILE *out, const char *title);
+void svg_page_end(FILE *out);
 
 struct svg_series {
 	const char *name;
