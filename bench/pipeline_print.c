@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include <tenuto/error.h>
 
 #include "../cli/svg.h"
 
@@ -165,24 +164,6 @@ int pipeline_print(const struct pipeline_bench *b)
 
 /* ---- the page ---------------------------------------------------------------------------------- */
 
-static const char style[] =
-	":root{color-scheme:light dark;--bg:#fff;--card:#f6f7f9;--fg:#1c2128;--dim:#5c6673;--line:#dfe3e8;"
-	"--s1:#0067b0;--s2:#d1570a;--s3:#00845c;--s4:#7a7f87;--s5:#9c4f96}\n"
-	"@media(prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1d2126;--fg:#e6e9ed;--dim:#98a2ae;"
-	"--line:#333a43;--s1:#58a9f0;--s2:#f0914e;--s3:#3ecf9d;--s4:#a7afb9;--s5:#d592cf}}\n"
-	"body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:1180px;"
-	"padding:28px 20px}\n"
-	"h1{font-size:24px;margin:0}h2{font-size:16px;margin:0}p{margin:2px 0}.note,.sub,footer{color:var(--dim);"
-	"font-size:13px}\n"
-	".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:16px;margin-top:22px}\n"
-	"figure{background:var(--card);border-radius:8px;margin:0;padding:16px}figure>svg{width:100%;height:auto;"
-	"display:block}\n"
-	".legend{font-size:13px;margin:6px 0}.legend span{margin-right:16px;white-space:nowrap}"
-	".legend svg{margin-right:6px}\n"
-	"svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .label{fill:var(--fg)}\n"
-	".grid{stroke:var(--line)}.axis{stroke:var(--dim)}polyline{fill:none;stroke-width:2.2;stroke-linejoin:round}\n"
-	"footer{margin-top:22px}\n";
-
 static const int colors[TN_STRATEGIES] = {5, 2, 3, 1, 4};
 
 typedef double (*value_fn)(const struct pipeline_row *w);
@@ -230,11 +211,7 @@ int pipeline_report(const struct pipeline_bench *b, const char *path)
 
 	if (!f)
 		return cli_error(CLI_ENVIRONMENT, "--report %s: %s", path, strerror(errno));
-	fprintf(f,
-		"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-		"<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>Tenuto pipeline</title>\n"
-		"<style>\n%s</style></head><body>\n<h1>Tenuto pipeline</h1>\n<p class=\"sub\">",
-		style);
+	svg_page_begin(f, "Tenuto pipeline");
 	svg_text(f, b->set.model_name);
 	fputs(" on ", f);
 	svg_text(f, b->set.gpu);
@@ -245,7 +222,8 @@ int pipeline_report(const struct pipeline_bench *b, const char *path)
 			chart(f, b, writes, "Bubble", bubble_ms, TN_STRATEGY_LOAD_THEN_COMPUTE);
 			chart(f, b, writes, "Time to first token", ttft_ms, TN_STRATEGY_RECOMPUTE);
 		}
-	fprintf(f, "</div>\n<footer>tenuto %s</footer>\n</body></html>\n", tn_version());
+	fputs("</div>\n", f);
+	svg_page_end(f);
 	if (ferror(f) | fclose(f))
 		return cli_error(CLI_ENVIRONMENT, "--report %s: cannot be written", path);
 	return CLI_OK;

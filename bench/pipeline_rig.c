@@ -84,7 +84,7 @@ static int open_pool(struct pipeline_rig *rig, void *memory, uint32_t blocks, st
 /* What the library has to say beyond return values: a device that became slow, a slot quarantined. */
 static void print_log(void *arg, enum tn_log_level level, const char *where, const char *text)
 {
-	fprintf(stderr, "tenuto: %s: %s\n", level == TN_LOG_ERROR ? "error" : "warning", text);
+	cli_error(CLI_PROBLEM, "%s: %s", level == TN_LOG_ERROR ? "error" : "warning", text);
 }
 
 static int open_cache(struct pipeline_rig *rig, const char *scheduler)
