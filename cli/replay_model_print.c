@@ -5,6 +5,7 @@
 #include "replay_model.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 
 static void set_real(json_t *o, const char *name, double v)
 {
@@ -115,11 +116,13 @@ json_t *replay_model_json(const struct replay_model *m)
 
 /* ---- tables ------------------------------------------------------------------------------------- */
 
+/* Short, so that all columns fit a terminal. */
 static void cell_ms(struct cli_table *t, double ms)
 {
-	char d[32];
-
-	cli_table_cell(t, "%s", cli_duration(d, ms * 1e-3));
+	if (ms < 1000)
+		cli_table_cell(t, "%.*f ms", ms < 10 ? 1 : 0, ms);
+	else
+		cli_table_cell(t, "%.1f s", ms * 1e-3);
 }
 
 static void cell_rate(struct cli_table *t, const struct replay_model *m, double factor)
@@ -131,22 +134,21 @@ static void cell_rate(struct cli_table *t, const struct replay_model *m, double 
 	else if (!(factor > 0))
 		cli_table_cell(t, "none");
 	else if (m->trace_per_s)
-		cli_table_cell(t, "%.3g (%.3gx)", factor * m->trace_per_s, factor);
+		cli_table_cell(t, "%.3g/s", factor * m->trace_per_s);
 	else
 		cli_table_cell(t, "%.3gx", factor);
 }
 
 static void print_rows(const struct replay_model *m)
 {
-	const bool left[] = {true, false, false, false, false, false, false, false, false};
-	static const char *const head[] = {"strategy",  "TTFT p50", "p90",    "p99",
-					   "alone p50", "p90",	    "bubble", "GPU busy"};
+	static const char *const head[] = {"strategy", "TTFT p50", "p90", "p99", "alone", "bubble", "GPU"};
+	const bool left[] = {true, false, false, false, false, false, false, false};
 	struct cli_table t;
 
-	cli_table_init(&t, 9, left);
+	cli_table_init(&t, 8, left);
 	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
 		cli_table_cell(&t, "%s", head[i]);
-	cli_table_cell(&t, "%s", m->slo_ms > 0 ? "most req/s in SLO" : " ");
+	cli_table_cell(&t, "%s", m->slo_ms > 0 ? "rate" : " ");
 	for (size_t s = 0; s < TN_STRATEGIES; s++) {
 		const struct model_row *r = &m->row[s];
 
@@ -154,7 +156,6 @@ static void print_rows(const struct replay_model *m)
 		cell_ms(&t, r->played.ttft_ms.p50);
 		cell_ms(&t, r->played.ttft_ms.p90);
 		cell_ms(&t, r->played.ttft_ms.p99);
-		cell_ms(&t, r->alone_ms.p50);
 		cell_ms(&t, r->alone_ms.p90);
 		cli_table_cell(&t, "%.1f %%", 100 * r->played.bubble_s / r->played.compute_s);
 		cli_table_cell(&t, "%.0f %%", 100 * r->played.busy);
@@ -163,36 +164,52 @@ static void print_rows(const struct replay_model *m)
 	cli_table_print(&t, stdout, true);
 }
 
+/* A paragraph, an empty line before it. */
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static void say(const char *fmt, ...)
+{
+	char text[640];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	putchar('\n');
+	cli_wrap(stdout, 0, text);
+}
+
 static void print_paper(const struct model_paper *p)
 {
-	printf("\nThe published case (%s): a prefix of %" PRIu64 " tokens in %u blocks of %u\n"
-	       "is %u objects of %u KiB a layer, %" PRIu64 " MiB a layer. Published: %.1f GB/s, %.1f ms a layer in the worked\n"
-	       "example (which does not follow from its own numbers), crossover at %.1f %% of hits, a bubble of %.0f ms at\n"
-	       "%.2f %%. The model:\n",
-	       MODEL_PAPER_SOURCE, MODEL_PAPER_PREFIX, p->blocks, p->block_tokens, p->objects, p->object_bytes >> 10,
-	       p->layer_bytes >> 20, MODEL_PAPER_GBPS, MODEL_PAPER_LAYER_MS, 100 * MODEL_PAPER_CROSSOVER,
-	       MODEL_PAPER_BUBBLE_MS, 100 * p->hit_rate);
+	say("The published case (%s): a prefix of %" PRIu64 " tokens in %u blocks of %u is %u objects of %u KiB a layer, %" PRIu64
+	    " MiB a layer. Published: %.1f GB/s, %.1f ms a layer in the worked example (which does not follow from its own "
+	    "numbers), reading hides up to %.1f %% of hits, a bubble of %.0f ms at %.2f %%. The model:",
+	    MODEL_PAPER_SOURCE, MODEL_PAPER_PREFIX, p->blocks, p->block_tokens, p->objects, p->object_bytes >> 10,
+	    p->layer_bytes >> 20, MODEL_PAPER_GBPS, MODEL_PAPER_LAYER_MS, 100 * MODEL_PAPER_CROSSOVER,
+	    MODEL_PAPER_BUBBLE_MS, 100 * p->hit_rate);
 	for (size_t i = 0; i < 2; i++)
-		printf("  at %.1f GB/s %.1f ms a layer; reading hides from %" PRIu64 " input tokens on (%.1f %% hits);\n"
-		       "  at %.2f %% of hits TTFT %.0f ms, of which %.1f ms are bubble\n",
-		       p->at[i].read_gbps, p->at[i].layer_ms, p->at[i].hides_from_tokens, 100 * p->at[i].crossover,
-		       100 * p->hit_rate, p->at[i].ttft_ms, p->at[i].bubble_ms);
+		say("At %.1f GB/s %.1f ms a layer, which hides from %" PRIu64 " input tokens on (up to %.1f %% of hits); at "
+		    "%.2f %% TTFT %.0f ms, of which %.1f ms are bubble.",
+		    p->at[i].read_gbps, p->at[i].layer_ms, p->at[i].hides_from_tokens, 100 * p->at[i].crossover,
+		    100 * p->hit_rate, p->at[i].ttft_ms, p->at[i].bubble_ms);
 }
 
 void replay_model_print(const struct replay_model *m)
 {
-	printf("\nTime to first token of %s on one %s (computed, no bytes moved), %.3g times the trace's rate",
-	       m->compute.model, m->compute.gpu, m->factor);
+	char rate[64] = "", slo[64] = "";
+
 	if (m->trace_per_s)
-		printf(" = %.3g requests a second", m->factor * m->trace_per_s);
+		snprintf(rate, sizeof(rate), " = %.3g requests a second", m->factor * m->trace_per_s);
 	if (m->slo_ms > 0)
-		printf(", SLO: p90 within %g ms", m->slo_ms);
-	printf("\nDevice: %s (%.3g / %.3g / %.3g GB/s)\n\n", m->device.source, m->device.read_bps * 1e-9,
-	       m->device.write_bps * 1e-9, m->device.mixed_bps * 1e-9);
+		snprintf(slo, sizeof(slo), "; rate: the largest with p90 within %g ms", m->slo_ms);
+	say("Time to first token of %s on one %s (computed, no bytes moved) at %.3g times the trace's rate%s; alone: p90 without the "
+	    "queue%s.", m->compute.model, m->compute.gpu, m->factor, rate, slo);
+	say("Device: %s: reads %.3g, writes %.3g, both %.3g GB/s.", m->device.source, m->device.read_bps * 1e-9,
+	    m->device.write_bps * 1e-9, m->device.mixed_bps * 1e-9);
+	putchar('\n');
 	print_rows(m);
 	if (m->spread)
-		printf("\n%zu requests share their time with others: spread at random over the time to the next.\n",
-		       m->spread);
+		say("%zu requests share their time with others: spread at random over the time to the next.", m->spread);
 	if (m->paper)
 		print_paper(m->paper);
 }

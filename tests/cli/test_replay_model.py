@@ -206,7 +206,7 @@ def the_published_case_stands_beside_the_model():
     near("ms a layer", p["model"][0]["layer_ms"], 10.3643, 1e-4)
     if not 0.9 < p["model"][0]["crossover_hit_rate"] < 1:
         fail(str(p["model"]))
-    out = tenuto("replay", "two.jsonl", *USUAL, "--gpu", "h100").out
+    out = " ".join(tenuto("replay", "two.jsonl", *USUAL, "--gpu", "h100").out.split())
     for word in ("8192 objects of 32 KiB", "256 MiB", "25.9 GB/s", "10.4 ms", "2605.03375", "tenuto", "TTFT"):
         if word not in out:
             fail("'%s' is not in\n%s" % (word, out))
