@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler's rules. Times that lie in the future because a clock jumped back count as now; a jump forward
+ * at most lets a write go that would have waited.
+ */
+#include "sched/sched.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define MS 1000000u
+#define SECOND 1000000000u
+
+#define QUANTUM_MIN_NS (MS / 10)   /* of writes: device time that a read may find taken */
+#define QUANTUM_MAX_NS (8u * MS)
+#define QUANTUM_START_NS (2u * MS) /* as long as no restore was seen */
+#define QUANTUM_SHARE 16u	   /* of a short restore */
+#define CALM_NS (20u * MS)	   /* of writes while no load is expected */
+#define QUANTUM_MIN_BYTES (512u << 10)
+#define QUEUE_NS (10u * MS)	   /* of reads in flight: enough to keep a device busy, and to let an urgent one in soon */
+#define QUEUE_MIN_BYTES (8u << 20)
+#define STARVED_NS (100u * MS)	   /* a write that waits so long goes before reads ... */
+#define STARVED_SHARE 32u	   /* ... for this part of the time */
+#define AGED_NS (200u * MS)	   /* a load that was passed over so long has a turn ... */
+#define AGED_EACH_NS (100u * MS)   /* ... one in this time ... */
+#define AGED_BYTES (8u << 20)	   /* ... for so much */
+#define DRAIN_NS (40u * MS)	   /* a read waits no longer for writes in flight: they are late */
+#define FREE_SHARE_PERCENT 95u	   /* of serial use: mixing that gives so much is free */
+#define METER_NS (2u * MS)	   /* rates are measured over so much time, or until nothing is in flight, ... */
+#define METER_BYTES (256u << 10)   /* ... and over so many bytes at least */
+#define START_BPS 500000000u	   /* of a device that nothing is known of */
+
+/* Learns a rate from what is in flight and ends. */
+struct meter {
+	uint64_t bps;
+	uint64_t since_ns, bytes;
+};
+
+struct device {
+	struct tn_mix mix;
+	bool free_mix;
+	uint32_t loads; /* that have reads waiting for it */
+	uint64_t read_bytes, write_bytes; /* in flight */
+	struct meter reads, writes;
+	/* A write that was refused, since when, and until when it is no use to ask. */
+	bool asked;
+	uint64_t waits_since_ns, due_ns;
+	uint64_t starved_bytes, starved_next_ns; /* left of its turn; the next turn not before */
+	/* A read that waits for writes in flight. */
+	bool read_asked, late; /* late: given up waiting for those in flight */
+	uint64_t drains_since_ns, drain_due_ns;
+	uint32_t told; /* reason of the last refusal that was told, or TN_REASONS */
+};
+
+/* Transfers let go one after the other for the same reason are told as one. */
+struct telling {
+	struct tn_decision d;
+	uint64_t bytes[TN_DEVICES_MAX];
+	bool any;
+};
+
+struct tn_sched {
+	struct tn_sched_opts o;
+	struct device *device;
+	struct tn_list loads;
+	uint64_t restore_ns; /* of short restores, smoothed; 0: none seen */
+	uint64_t calm_until_ns;
+	uint64_t aged_next_ns;
+	struct tn_sched_load *aged; /* whose turn it is, out of turn */
+	uint64_t aged_bytes;
+	uint64_t backlog;
+	enum tn_reason picked;
+	struct telling read;
+};
+
+/* ---- small things -------------------------------------------------------------------------------- */
+
+const char *tn_reason_name(uint32_t reason)
+{
+	static const char *const names[TN_REASONS] = {
+		[TN_REASON_ONLY] = "only",
+		[TN_REASON_PRIORITY] = "priority",
+		[TN_REASON_EARLIEST_NEED] = "earliest need",
+		[TN_REASON_AGED] = "aged",
+		[TN_REASON_WINDOW] = "window",
+		[TN_REASON_WRITES_DRAIN] = "writes drain",
+		[TN_REASON_READS_WAIT] = "reads wait",
+		[TN_REASON_READS_IN_FLIGHT] = "reads in flight",
+		[TN_REASON_QUANTUM] = "quantum",
+		[TN_REASON_IDLE] = "idle",
+		[TN_REASON_DECODE] = "decode",
+		[TN_REASON_MIX_FREE] = "mix free",
+		[TN_REASON_STARVED] = "starved",
+		[TN_REASON_BACKLOG] = "backlog",
+	};
+
+	return reason < TN_REASONS ? names[reason] : "unknown";
+}
+
+const char *tn_chosen_name(uint32_t chosen)
+{
+	static const char *const names[] = {"read", "write", "wait", "refuse"};
+
+	return chosen < sizeof(names) / sizeof(names[0]) ? names[chosen] : "unknown";
+}
+
+static uint64_t elapsed(uint64_t now, uint64_t since)
+{
+	return now > since ? now - since : 0;
+}
+
+static uint64_t add_ns(uint64_t a, uint64_t b)
+{
+	return a > TN_FOREVER - b ? TN_FOREVER : a + b;
+}
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t max64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* bytes moved in ns at this rate; a double holds both exactly enough. */
+static uint64_t bytes_in(uint64_t bps, uint64_t ns)
+{
+	return (uint64_t)((double)bps * (double)ns / 1e9);
+}
+
+/* ---- rates --------------------------------------------------------------------------------------- */
+
+static void meter_starts(struct meter *m, uint64_t in_flight, uint64_t now)
+{
+	if (in_flight == 0) {
+		m->since_ns = now;
+		m->bytes = 0;
+	}
+}
+
+/* Follows a faster rate at once by half and a slower one slowly: a device that is not asked for all looks slow. */
+static void meter_ends(struct meter *m, uint64_t bytes, uint64_t in_flight, uint64_t now)
+{
+	uint64_t ns = elapsed(now, m->since_ns), bps;
+
+	m->bytes += bytes;
+	if (now >= m->since_ns && (m->bytes < METER_BYTES || (ns < METER_NS && in_flight)))
+		return;
+	if (ns > 0 && ns < 10ull * SECOND) {
+		bps = (uint64_t)((double)m->bytes * 1e9 / (double)ns);
+		if (m->bps == 0)
+			m->bps = bps;
+		else if (bps > m->bps)
+			m->bps += (bps - m->bps) / 2;
+		else
+			m->bps -= (m->bps - bps) / 16;
+	}
+	m->since_ns = now;
+	m->bytes = 0;
+}
+
+static uint64_t write_bps(const struct device *d)
+{
+	return d->mix.version ? d->mix.write_bps : d->writes.bps;
+}
+
+static uint64_t read_bps(const struct device *d)
+{
+	return d->mix.version ? d->mix.read_bps : d->reads.bps;
+}
+
+uint64_t tn_sched_write_bps(const struct tn_sched *s)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < s->o.devices; i++) {
+		if (write_bps(&s->device[i]) == 0)
+			return 0;
+		sum += write_bps(&s->device[i]);
+	}
+	return sum;
+}
+
+static bool calm(const struct tn_sched *s, uint64_t now)
+{
+	return s->calm_until_ns > now;
+}
+
+/* Bytes of writes that may be in flight: what a read that comes now would wait for. */
+static uint64_t write_quantum(const struct tn_sched *s, const struct device *d, uint64_t now)
+{
+	uint64_t ns = s->restore_ns ? s->restore_ns / QUANTUM_SHARE : QUANTUM_START_NS;
+	uint64_t bps = write_bps(d) ? write_bps(d) : START_BPS;
+
+	ns = max64(QUANTUM_MIN_NS, min64(ns, QUANTUM_MAX_NS));
+	if (calm(s, now))
+		ns = max64(ns, min64(CALM_NS, (s->calm_until_ns - now) / 2));
+	return max64(QUANTUM_MIN_BYTES, bytes_in(bps, ns));
+}
+
+static uint64_t read_queue(const struct device *d)
+{
+	if (read_bps(d) == 0)
+		return UINT64_MAX;
+	return max64(QUEUE_MIN_BYTES, bytes_in(read_bps(d), QUEUE_NS));
+}
+
+/* ---- create -------------------------------------------------------------------------------------- */
+
+int tn_sched_create(const struct tn_sched_opts *opts, struct tn_sched **out)
+{
+	struct tn_sched *s = tn_get(opts->alloc, sizeof(*s));
+
+	assert(opts->devices <= TN_DEVICES_MAX);
+	if (!s)
+		return tn_fail(-ENOMEM, "scheduler: no memory");
+	s->o = *opts;
+	s->device = tn_get(opts->alloc, tn_array_bytes(TN_DEVICES_MAX, sizeof(*s->device)));
+	if (!s->device) {
+		tn_put(opts->alloc, s, sizeof(*s));
+		return tn_fail(-ENOMEM, "scheduler: no memory");
+	}
+	for (uint32_t i = 0; i < TN_DEVICES_MAX; i++)
+		s->device[i].told = TN_REASONS;
+	tn_list_init(&s->loads);
+	*out = s;
+	return 0;
+}
+
+void tn_sched_destroy(struct tn_sched *s)
+{
+	const struct tn_alloc *a;
+
+	if (!s)
+		return;
+	a = s->o.alloc;
+	tn_put(a, s->device, tn_array_bytes(TN_DEVICES_MAX, sizeof(*s->device)));
+	tn_put(a, s, sizeof(*s));
+}
+
+/* Mixing is free if reads and writes together get nearly what one after the other would: their harmonic mean. */
+static bool mix_is_free(const struct tn_mix *m)
+{
+	double serial;
+
+	if (m->version == 0 || m->read_bps == 0 || m->write_bps == 0)
+		return false;
+	serial = 2 / (1 / (double)m->read_bps + 1 / (double)m->write_bps);
+	return (double)m->mixed_bps * 100 >= serial * FREE_SHARE_PERCENT;
+}
+
+void tn_sched_device(struct tn_sched *s, uint32_t device, const struct tn_mix *mix)
+{
+	assert(device < s->o.devices);
+	s->device[device].mix = *mix;
+	s->device[device].free_mix = mix_is_free(mix);
+}
+
+void tn_sched_calm(struct tn_sched *s, uint64_t until_ns)
+{
+	s->calm_until_ns = until_ns;
+}
+
+void tn_sched_backlog(struct tn_sched *s, uint64_t bytes)
+{
+	s->backlog = bytes;
+}
+
+/* ---- telling ------------------------------------------------------------------------------------- */
+
+static void tell(struct tn_sched *s, const struct tn_decision *d)
+{
+	struct tn_decision told = *d;
+
+	told.deferred_bytes = s->backlog;
+	s->o.explain(s->o.explain_arg, &told);
+}
+
+static void tell_reads(struct tn_sched *s)
+{
+	struct telling *t = &s->read;
+
+	if (!t->any)
+		return;
+	t->any = false;
+	for (uint32_t i = 0; i < s->o.devices; i++) {
+		if (t->bytes[i] == 0)
+			continue;
+		t->d.device = i;
+		t->d.bytes = t->bytes[i];
+		tell(s, &t->d);
+		t->bytes[i] = 0;
+	}
+}
+
+static int64_t slack_of(const struct tn_sched_load *load, uint32_t layer, uint64_t now)
+{
+	uint64_t need = tn_sched_need(load, layer);
+
+	return need >= now ? (int64_t)min64(need - now, INT64_MAX) : -(int64_t)min64(now - need, INT64_MAX);
+}
+
+static void note_read(struct tn_sched *s, const struct tn_sched_load *load, uint32_t layer, uint32_t device,
+		      uint64_t bytes, uint64_t now)
+{
+	struct telling *t = &s->read;
+
+	if (!s->o.explain)
+		return;
+	if (t->any && (t->d.load != load->id || t->d.layer != layer))
+		tell_reads(s);
+	if (!t->any)
+		t->d = (struct tn_decision){
+			.time_ns = now,
+			.load = load->id,
+			.layer = layer,
+			.chosen = TN_CHOSE_READ,
+			.reason = s->picked,
+			.slack_ns = slack_of(load, layer, now),
+		};
+	t->any = true;
+	t->bytes[device] += bytes;
+}
+
+static int64_t write_slack(const struct tn_sched *s, uint64_t now)
+{
+	return calm(s, now) ? (int64_t)min64(s->calm_until_ns - now, INT64_MAX) : INT64_MAX;
+}
+
+static void tell_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum tn_reason reason, uint64_t now)
+{
+	if (!s->o.explain)
+		return;
+	tell_reads(s);
+	s->device[device].told = TN_REASONS;
+	tell(s, &(struct tn_decision){.time_ns = now,
+				      .device = device,
+				      .chosen = TN_CHOSE_WRITE,
+				      .reason = reason,
+				      .slack_ns = write_slack(s, now),
+				      .bytes = bytes});
+}
+
+/* What waits is told once, not in every turn. */
+static void tell_wait(struct tn_sched *s, const struct tn_sched_load *load, uint32_t device, uint64_t bytes,
+		      enum tn_reason reason, uint64_t now)
+{
+	struct device *d = &s->device[device];
+
+	if (!s->o.explain || d->told == reason)
+		return;
+	tell_reads(s);
+	d->told = reason;
+	tell(s, &(struct tn_decision){.time_ns = now,
+				      .load = load ? load->id : 0,
+				      .layer = load ? load->next_layer : 0,
+				      .device = device,
+				      .chosen = TN_CHOSE_WAIT,
+				      .reason = reason,
+				      .slack_ns = load ? slack_of(load, load->next_layer, now) : write_slack(s, now),
+				      .bytes = bytes});
+}
+
+void tn_sched_refused(struct tn_sched *s, uint64_t bytes, uint64_t now_ns)
+{
+	if (s->o.explain)
+		tell(s, &(struct tn_decision){.time_ns = now_ns,
+					      .device = TN_DEVICES_MAX,
+					      .chosen = TN_CHOSE_REFUSE,
+					      .reason = TN_REASON_BACKLOG,
+					      .bytes = bytes});
+}
+
+/* ---- turns --------------------------------------------------------------------------------------- */
+
+void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
+{
+	tell_reads(s);
+	tn_sched_again(s);
+	for (uint32_t i = 0; i < s->o.devices; i++) {
+		struct device *d = &s->device[i];
+
+		if (!d->asked || d->waits_since_ns > now_ns)
+			d->waits_since_ns = now_ns;
+		if (!d->read_asked || d->drains_since_ns > now_ns)
+			d->drains_since_ns = now_ns;
+		if (d->starved_next_ns > add_ns(now_ns, SECOND)) /* the clock jumped back */
+			d->starved_next_ns = now_ns;
+		d->asked = d->read_asked = false;
+		d->due_ns = d->drain_due_ns = TN_FOREVER;
+	}
+	if (s->aged_next_ns > add_ns(now_ns, AGED_EACH_NS))
+		s->aged_next_ns = now_ns;
+}
+
+uint64_t tn_sched_due(const struct tn_sched *s)
+{
+	uint64_t due = TN_FOREVER;
+
+	for (uint32_t i = 0; i < s->o.devices; i++)
+		due = min64(due, min64(s->device[i].due_ns, s->device[i].drain_due_ns));
+	return due;
+}
+
+/* ---- loads --------------------------------------------------------------------------------------- */
+
+void tn_sched_load_add(struct tn_sched *s, struct tn_sched_load *load, uint64_t now_ns)
+{
+	load->devices = 0;
+	load->passed = false;
+	load->served_ns = load->begin_ns = now_ns;
+	tn_list_push(&s->loads, &load->link);
+}
+
+void tn_sched_load_waits(struct tn_sched *s, struct tn_sched_load *load, uint32_t devices)
+{
+	uint32_t changed = load->devices ^ devices;
+
+	if (devices)
+		s->calm_until_ns = 0;
+	while (changed) {
+		uint32_t i = (uint32_t)__builtin_ctz(changed);
+
+		changed &= changed - 1;
+		s->device[i].loads += devices >> i & 1;
+		s->device[i].loads -= load->devices >> i & 1;
+	}
+	load->devices = devices;
+	if (!devices && s->aged == load)
+		s->aged = NULL;
+}
+
+/* Short restores set the quantum: what is shorter counts at once by half, what is longer slowly. */
+static void restore_took(struct tn_sched *s, uint64_t ns)
+{
+	if (ns == 0 || ns > 60ull * SECOND)
+		return;
+	if (s->restore_ns == 0)
+		s->restore_ns = ns;
+	else if (ns < s->restore_ns)
+		s->restore_ns -= (s->restore_ns - ns) / 2;
+	else
+		s->restore_ns += (ns - s->restore_ns) / 32;
+}
+
+void tn_sched_load_del(struct tn_sched *s, struct tn_sched_load *load, uint64_t now_ns, bool done)
+{
+	tn_sched_load_waits(s, load, 0);
+	tn_list_del(&load->link);
+	if (done)
+		restore_took(s, elapsed(now_ns, load->begin_ns));
+}
+
+uint64_t tn_sched_need(const struct tn_sched_load *load, uint32_t layer)
+{
+	uint64_t since = load->at_ns ? load->at_ns : load->start_ns;
+
+	if (!load->before_ns || layer <= load->at_layer || layer >= load->layers)
+		return since;
+	return add_ns(since, load->before_ns[layer] - load->before_ns[load->at_layer]);
+}
+
+void tn_sched_again(struct tn_sched *s)
+{
+	struct tn_list *pos, *tmp;
+
+	tn_list_for_each_safe(pos, tmp, &s->loads)
+		tn_container_of(pos, struct tn_sched_load, link)->passed = false;
+}
+
+/* Whether a goes before b, and why. */
+static bool before(const struct tn_sched_load *a, const struct tn_sched_load *b, enum tn_reason *why)
+{
+	*why = TN_REASON_PRIORITY;
+	if (a->priority != b->priority)
+		return a->priority > b->priority;
+	*why = TN_REASON_EARLIEST_NEED;
+	return tn_sched_need(a, a->next_layer) < tn_sched_need(b, b->next_layer);
+}
+
+static bool may_be_picked(const struct tn_sched_load *load)
+{
+	return load->devices && !load->passed;
+}
+
+/* The load that was passed over for too long, if it is time for one. */
+static struct tn_sched_load *oldest(const struct tn_sched *s, uint64_t now)
+{
+	struct tn_sched_load *found = NULL;
+
+	if (now < s->aged_next_ns)
+		return NULL;
+	for (struct tn_list *pos = s->loads.next; pos != &s->loads; pos = pos->next) {
+		struct tn_sched_load *load = tn_container_of(pos, struct tn_sched_load, link);
+
+		if (may_be_picked(load) && elapsed(now, load->served_ns) > AGED_NS &&
+		    (!found || load->served_ns < found->served_ns))
+			found = load;
+	}
+	return found;
+}
+
+static struct tn_sched_load *most_urgent(struct tn_sched *s)
+{
+	struct tn_sched_load *best = NULL;
+	enum tn_reason why;
+
+	s->picked = TN_REASON_ONLY;
+	for (struct tn_list *pos = s->loads.next; pos != &s->loads; pos = pos->next) {
+		struct tn_sched_load *load = tn_container_of(pos, struct tn_sched_load, link);
+
+		if (!may_be_picked(load))
+			continue;
+		if (!best) {
+			best = load;
+			continue;
+		}
+		best = before(load, best, &why) ? load : best;
+		s->picked = why;
+	}
+	return best;
+}
+
+struct tn_sched_load *tn_sched_pick(struct tn_sched *s, uint64_t now_ns)
+{
+	struct tn_sched_load *best = most_urgent(s), *old = s->aged ? NULL : oldest(s, now_ns);
+
+	if (old && old != best) {
+		s->aged = old;
+		s->aged_bytes = AGED_BYTES;
+		s->aged_next_ns = add_ns(now_ns, AGED_EACH_NS);
+	}
+	if (s->aged && may_be_picked(s->aged)) {
+		best = s->aged;
+		s->picked = TN_REASON_AGED;
+	}
+	if (best)
+		best->passed = true;
+	return best;
+}
+
+static void aged_reads(struct tn_sched *s, const struct tn_sched_load *load, uint64_t bytes)
+{
+	if (s->aged != load)
+		return;
+	s->aged_bytes -= min64(s->aged_bytes, bytes);
+	if (s->aged_bytes == 0)
+		s->aged = NULL;
+}
+
+/* ---- reads --------------------------------------------------------------------------------------- */
+
+/* Writes in flight that take longer than they should are not waited for: a drive may hold one for seconds. */
+static bool drained(struct device *d, uint64_t now)
+{
+	uint64_t due = add_ns(d->drains_since_ns, DRAIN_NS);
+
+	if (d->write_bytes == 0 || d->free_mix || d->late)
+		return true;
+	d->late = now >= due;
+	if (d->late)
+		return true;
+	d->read_asked = true;
+	d->drain_due_ns = due;
+	return false;
+}
+
+bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
+		   uint64_t now_ns)
+{
+	struct device *d = &s->device[device];
+
+	assert(device < s->o.devices);
+	if (!drained(d, now_ns)) {
+		tell_wait(s, load, device, bytes, TN_REASON_WRITES_DRAIN, now_ns);
+		return false;
+	}
+	if (d->read_bytes && d->read_bytes + bytes > read_queue(d)) {
+		tell_wait(s, load, device, bytes, TN_REASON_WINDOW, now_ns);
+		return false;
+	}
+	note_read(s, load, layer, device, bytes, now_ns);
+	d->told = TN_REASONS;
+	meter_starts(&d->reads, d->read_bytes, now_ns);
+	d->read_bytes += bytes;
+	load->served_ns = now_ns;
+	aged_reads(s, load, bytes);
+	return true;
+}
+
+void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
+{
+	struct device *d = &s->device[device];
+
+	assert(d->read_bytes >= bytes);
+	d->read_bytes -= bytes;
+	meter_ends(&d->reads, bytes, d->read_bytes, now_ns);
+}
+
+/* ---- writes -------------------------------------------------------------------------------------- */
+
+/* Reads wait or are in flight: a write goes only if writes have waited for long, and then one quantum of them. */
+static bool starved(struct tn_sched *s, struct device *d, uint64_t bytes, uint64_t now)
+{
+	uint64_t due = max64(add_ns(d->waits_since_ns, STARVED_NS), d->starved_next_ns), quantum;
+
+	if (d->starved_bytes >= bytes) {
+		d->starved_bytes -= bytes;
+		return true;
+	}
+	d->asked = true;
+	d->starved_bytes = 0;
+	if (now < due) {
+		d->due_ns = due;
+		return false;
+	}
+	quantum = max64(bytes, write_quantum(s, d, now));
+	d->starved_bytes = quantum - bytes;
+	d->starved_next_ns = add_ns(now, STARVED_SHARE * (uint64_t)((double)quantum * 1e9 /
+								     (double)(write_bps(d) ? write_bps(d) : START_BPS)));
+	d->starved_next_ns = min64(d->starved_next_ns, add_ns(now, SECOND));
+	return true;
+}
+
+static bool may_write(struct tn_sched *s, struct device *d, uint64_t bytes, enum tn_reason *reason, uint64_t now)
+{
+	bool reads = d->loads > 0 || d->read_bytes > 0;
+
+	*reason = TN_REASON_QUANTUM;
+	if (d->write_bytes && d->write_bytes + bytes > write_quantum(s, d, now)) {
+		d->asked = true;
+		return false;
+	}
+	if (reads && !d->free_mix) {
+		if (starved(s, d, bytes, now)) {
+			*reason = TN_REASON_STARVED;
+			return true;
+		}
+		*reason = d->loads ? TN_REASON_READS_WAIT : TN_REASON_READS_IN_FLIGHT;
+		return false;
+	}
+	d->starved_bytes = 0;
+	*reason = reads ? TN_REASON_MIX_FREE : calm(s, now) ? TN_REASON_DECODE : TN_REASON_IDLE;
+	return true;
+}
+
+bool tn_sched_write(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
+{
+	struct device *d = &s->device[device];
+	enum tn_reason reason;
+
+	assert(device < s->o.devices);
+	if (!may_write(s, d, bytes, &reason, now_ns)) {
+		tell_wait(s, NULL, device, bytes, reason, now_ns);
+		return false;
+	}
+	tell_write(s, device, bytes, reason, now_ns);
+	d->waits_since_ns = now_ns;
+	meter_starts(&d->writes, d->write_bytes, now_ns);
+	d->write_bytes += bytes;
+	return true;
+}
+
+void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
+{
+	struct device *d = &s->device[device];
+
+	assert(d->write_bytes >= bytes);
+	d->write_bytes -= bytes;
+	if (d->write_bytes == 0)
+		d->late = false;
+	meter_ends(&d->writes, bytes, d->write_bytes, now_ns);
+}
