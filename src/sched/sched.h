@@ -7,9 +7,10 @@
  * device free soon; a read waits for the quantum in flight instead of mixing with it - unless the device's measured
  * mix says that mixing costs nothing. Writes that wait for too long get a small share all the same.
  *
- * Pure: time comes in, decisions go out; nothing is read, slept or allocated after create. One thread. The caller asks
- * before each transfer (tn_sched_read, tn_sched_write), says when it ended, and asks again whenever something ended or at
- * tn_sched_due. It must try what it was refused in every turn: what was not asked for since tn_sched_turn does not wait.
+ * Pure: time comes in, decisions go out; nothing is read, slept or allocated after create. One thread. The caller
+ * asks before each transfer (tn_sched_read, tn_sched_write), says when it ended, and asks again whenever something
+ * ended or at tn_sched_due. It must try what it was refused in every turn: what was not asked for since tn_sched_turn
+ * does not wait.
  */
 #ifndef TN_SCHED_SCHED_H
 #define TN_SCHED_SCHED_H
@@ -39,7 +40,7 @@ void tn_sched_device(struct tn_sched *s, uint32_t device, const struct tn_mix *m
 void tn_sched_calm(struct tn_sched *s, uint64_t until_ns);
 /* A turn of the caller's loop begins: forgets what nobody asked for again. */
 void tn_sched_turn(struct tn_sched *s, uint64_t now_ns);
-/* When to come back if nothing ends before; TN_FOREVER if only an end can change anything. Always after the last turn. */
+/* When to come back if nothing ends before, later than the last turn; TN_FOREVER if only an end changes anything. */
 uint64_t tn_sched_due(const struct tn_sched *s);
 /* Bytes of writes that wait, for decisions to tell. */
 void tn_sched_backlog(struct tn_sched *s, uint64_t bytes);

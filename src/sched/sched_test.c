@@ -234,7 +234,7 @@ static void saturating_writes_cost_restores_at_most_a_quarter_at_p99(void **stat
 		from = m->now;
 		wrote = m->written;
 		with = restore_p99(m, 1, 1000);
-		print_message("mix %s: p99 %.2f ms without writes, %.2f ms with; %.0f MB/s written\n",
+		print_message("# mix %s: p99 %.2f ms without writes, %.2f ms with; %.0f MB/s written\n",
 			      known ? "measured" : "unknown", (double)without / 1e6, (double)with / 1e6,
 			      (double)(m->written - wrote) * 1e3 / (double)(m->now - from));
 		assert_true((double)with <= 1.25 * (double)without);
@@ -295,7 +295,7 @@ static void writes_get_a_small_share_although_reads_never_end(void **state)
 
 	load_begin(m, 0, 1u << 30, 0, 1);
 	run_until(m, m->now + 20000 * MS, 1);
-	print_message("%.2f %% of the time, %u turns\n", 100 * (double)m->written / 0.75 / (double)(m->now - from),
+	print_message("# %.2f %% of the time, %u turns\n", 100 * (double)m->written / 0.75 / (double)(m->now - from),
 		      m->told[TN_CHOSE_WRITE][TN_REASON_STARVED]);
 	assert_true(m->written > 0);
 	assert_true((double)m->written / 0.75 < 0.05 * (double)(m->now - from));
@@ -390,7 +390,7 @@ static void a_load_of_low_priority_is_not_starved(void **state)
 		turn(m, 0);
 		advance(m, TN_FOREVER);
 	}
-	print_message("128 MiB of low priority took %.1f s\n", (double)(m->done_ns[1] - 1000 * MS) / 1e9);
+	print_message("# 128 MiB of low priority took %.1f s\n", (double)(m->done_ns[1] - 1000 * MS) / 1e9);
 	assert_true(m->done_ns[1] != 0);
 	assert_true(m->told[TN_CHOSE_READ][TN_REASON_AGED] > 0);
 	assert_true((1u << 30) - m->left[0] > 10 * 512); /* and hardly slows the other */
@@ -410,7 +410,7 @@ static void an_urgent_load_gets_the_device_although_another_has_much_to_read(voi
 		turn(m, 0);
 		advance(m, TN_FOREVER);
 	}
-	print_message("16 MiB took %.1f ms behind what was in flight\n", (double)(m->done_ns[1] - from) / 1e6);
+	print_message("# 16 MiB took %.1f ms behind what was in flight\n", (double)(m->done_ns[1] - from) / 1e6);
 	assert_true(m->done_ns[1] - from < 30 * MS); /* 9.3 ms alone, 10 ms of queue */
 	sim_destroy(m);
 }
@@ -440,7 +440,7 @@ static void the_quantum_follows_a_step_of_the_devices_speed_without_swinging(voi
 		while (m->n) /* the whole quantum, so that what is in flight after a turn is its size */
 			advance(m, TN_FOREVER);
 	}
-	print_message("%u changes of direction in 4000 quanta and 3 steps; %u, %u, %u, %u writes a quantum\n", turns, at[0],
+	print_message("# %u changes of direction in 4000 quanta and 3 steps; %u, %u, %u, %u writes a quantum\n", turns, at[0],
 		      at[1], at[2], at[3]);
 	assert_true(turns <= 3 + 40); /* the noise may cross the border between two sizes now and then */
 	assert_true(at[1] < at[0] && at[1] < at[2] && at[3] < at[2]);
@@ -579,7 +579,7 @@ static void a_decision_costs_less_than_two_microseconds_a_layer(void **state)
 		ns = (clock_ns() - from) / 100;
 		best = ns < best ? ns : best;
 	}
-	print_message("a turn, a pick among 64 loads, two reads and a refused write: %llu ns\n", (unsigned long long)best);
+	print_message("# a turn, a pick among 64 loads, two reads and a refused write: %llu ns\n", (unsigned long long)best);
 	assert_true(best < 2000 * SLOWER);
 	for (uint32_t i = 0; i < 64; i++)
 		tn_sched_load_del(s, &load[i], 1, false);

@@ -15,8 +15,10 @@
 /* How observations correct a table (docs/model.md). */
 #define DEAD_BAND 0.03    /* deviations below are noise */
 #define CLIP 2.0	  /* what one observation may claim at most: twice or half */
-#define GAIN 0.2	  /* of a deviation confirmed once */
-#define GAIN_LONG 0.5	  /* of one that goes on */
+#define GAIN 0.15	  /* of a deviation confirmed once: the part that a cell, and all cells together, make up */
+#define GAIN_LONG 0.35	  /* of one that goes on */
+#define GAIN_MIXED 0.08	  /* of one after one in the other direction */
+#define SEEN_ENOUGH 3	  /* observations after which a cell is believed more than all together */
 #define STREAK_MOVES 2	  /* deviations in a row before anything moves */
 #define STREAK_LONG 4	  /* ... and before it moves faster */
 
@@ -279,7 +281,7 @@ static double clamp_ns(double ns)
 
 double tn_slack_entry_ns(const struct tn_slack *t, const struct tn_slack_entry *e)
 {
-	return clamp_ns((double)e->window_ns * (e->observed ? e->factor : t->common));
+	return clamp_ns((double)e->window_ns * t->common * e->factor);
 }
 
 /* ---- interpolation ------------------------------------------------------------------------------ */
@@ -393,22 +395,25 @@ int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, uint64_t 
 
 /* ---- correction ---------------------------------------------------------------------------------- */
 
-/* Deviations in a row; whether this one counts, and with what gain. */
-static double gain_of(int8_t *streak, double ratio)
+/* Whether a deviation counts, and with what gain: the first in a row never does. */
+static double gain_of(struct tn_slack_run *run, double ratio)
 {
-	int up = ratio > 1;
+	bool up = ratio > 1;
 
 	if (ratio < 1 + DEAD_BAND && ratio > 1 / (1 + DEAD_BAND)) {
-		*streak = 0;
+		*run = (struct tn_slack_run){0, 0};
 		return 0;
 	}
-	if ((*streak > 0) != up || *streak == 0)
-		*streak = (int8_t)(up ? 1 : -1);
-	else if (*streak < STREAK_LONG && *streak > -STREAK_LONG)
-		*streak = (int8_t)(*streak + (up ? 1 : -1));
-	if (*streak > -STREAK_MOVES && *streak < STREAK_MOVES)
+	run->any += run->any < STREAK_MOVES;
+	if ((run->same > 0) != up || run->same == 0)
+		run->same = up ? 1 : -1;
+	else if (run->same < STREAK_LONG && run->same > -STREAK_LONG)
+		run->same = (int8_t)(run->same + (up ? 1 : -1));
+	if (run->any < STREAK_MOVES)
 		return 0;
-	return *streak == STREAK_LONG || *streak == -STREAK_LONG ? GAIN_LONG : GAIN;
+	if (run->same == STREAK_LONG || run->same == -STREAK_LONG)
+		return GAIN_LONG;
+	return run->same >= STREAK_MOVES || run->same <= -STREAK_MOVES ? GAIN : GAIN_MIXED;
 }
 
 /* A factor that goes the gain's part of the way to ratio; the same way up as down. */
@@ -428,23 +433,43 @@ static double clamp_factor(double f)
 	return f > most ? most : f < 1 / most ? 1 / most : f;
 }
 
-/* The weights of the corners, so scaled that the value between them moves by the whole gain. */
-static void spread(struct tn_slack *t, struct corners *c, double ratio, double gain)
+/* The weights of the corners: how much each has to do with the value between them. */
+static void weigh(const struct corners *c, double w[4])
 {
 	double si = c->input.share > 1 ? 1 : c->input.share, sp = c->prefix.share > 1 ? 1 : c->prefix.share;
-	double w[4] = {(1 - sp) * (1 - si), (1 - sp) * si, sp * (1 - si), sp * si}, squares = 0;
+
+	w[0] = (1 - sp) * (1 - si);
+	w[1] = (1 - sp) * si;
+	w[2] = sp * (1 - si);
+	w[3] = sp * si;
+}
+
+/* What the cells there know by themselves, 0 to 1. */
+static double confidence(const struct corners *c, const double w[4])
+{
+	double sum = 0;
+
+	for (unsigned k = 0; k < 4; k++) {
+		double seen = c->at[k / 2][k % 2]->seen / SEEN_ENOUGH;
+
+		sum += w[k] * (seen < 1 ? seen : 1);
+	}
+	return sum;
+}
+
+/* Moves the corners by their weights, so scaled that the value between them moves by the whole gain. */
+static void spread(struct corners *c, const double w[4], double ratio, double gain)
+{
+	double squares = 0;
 
 	for (unsigned k = 0; k < 4; k++)
 		squares += w[k] * w[k];
 	for (unsigned k = 0; k < 4; k++) {
 		struct tn_slack_entry *e = c->at[k / 2][k % 2];
 
-		if (w[k] == 0)
-			continue;
-		if (!e->observed)
-			e->factor = t->common;
-		e->observed = true;
-		e->factor = clamp_factor(e->factor * step(ratio, gain * w[k] / squares));
+		if (w[k] > 0 && gain > 0)
+			e->factor = clamp_factor(e->factor * step(ratio, gain * w[k] / squares));
+		e->seen += e->seen < SEEN_ENOUGH ? (float)w[k] : 0;
 	}
 }
 
@@ -460,7 +485,7 @@ bool tn_slack_observe(struct tn_slack *table, uint64_t input_tokens, uint64_t pr
 {
 	struct tn_slack_entry *nearest;
 	struct corners c;
-	double ratio, gain, common_gain;
+	double ratio, gain, common_gain, w[4];
 
 	if (!table || layer >= table->layers || input_tokens == 0 || observed_ns <= 0 ||
 	    (uint64_t)observed_ns > TN_SLACK_WINDOW_MAX)
@@ -471,12 +496,12 @@ bool tn_slack_observe(struct tn_slack *table, uint64_t input_tokens, uint64_t pr
 	ratio = (double)observed_ns / corners_ns(table, &c);
 	if (table->unknown)
 		return first_observation(table, ratio);
+	weigh(&c, w);
 	nearest = c.at[c.prefix.share > 0.5][c.input.share > 0.5];
-	gain = gain_of(&nearest->streak, ratio);
-	common_gain = gain_of(&table->common_streak, ratio);
-	if (gain > 0)
-		spread(table, &c, ratio, gain);
+	gain = gain_of(&nearest->run, ratio);
+	common_gain = gain_of(&table->common_run, ratio) * (1 - confidence(&c, w));
 	if (common_gain > 0)
 		table->common = clamp_factor(table->common * step(ratio, common_gain));
-	return gain > 0;
+	spread(&c, w, ratio, gain);
+	return gain > 0 || common_gain > 0;
 }

@@ -3,20 +3,25 @@
  * The inside of a slack table, shared by its arithmetic (slack.c), its file (slack_file.c) and the analytic
  * model (slack_model.c).
  *
- * A cell's window is base * factor. The factor is the online correction; cells that were never observed use the
- * table's common factor instead.
+ * A cell's window is what was set, times the table's common factor, times a factor of its own: the online correction.
  */
 #ifndef TN_SCHED_SLACK_INTERNAL_H
 #define TN_SCHED_SLACK_INTERNAL_H
 
 #include <tenuto/slack.h>
 
+/* Deviations in a row. */
+struct tn_slack_run {
+	uint8_t any;  /* of either direction */
+	int8_t same; /* of the same: up positive, down negative */
+};
+
 struct tn_slack_entry {
 	uint64_t window_ns; /* 0: a gap */
 	uint32_t sm_budget, max_iocbs;
 	double factor;
-	bool observed;
-	int8_t streak; /* deviations in a row: up positive, down negative */
+	float seen; /* how often it was observed, by its weight among its neighbours */
+	struct tn_slack_run run;
 };
 
 struct tn_slack {
@@ -26,8 +31,8 @@ struct tn_slack {
 	bool per_layer;
 	uint32_t ninputs, nprefixes;
 	uint64_t inputs[TN_SLACK_LENGTHS_MAX], prefixes[TN_SLACK_LENGTHS_MAX];
-	double common; /* factor of cells that were never observed */
-	int8_t common_streak;
+	double common; /* factor of all cells */
+	struct tn_slack_run common_run;
 	bool unknown; /* began empty, and nothing was observed yet */
 	struct tn_slack_entry *cells; /* [row][prefix][input] */
 };

@@ -280,18 +280,21 @@ static void a_table_wrong_by_three_or_none_at_all_converges_within_50_requests(v
 	assert_int_equal(tn_slack_create_empty(4, &start[2]), 0);
 	assert_int_equal(tn_slack_window(start[2], 100, 0, 0), 0);
 	for (int s = 0; s < 3; s++) {
-		double worst = 0;
+		double worst = 0, sum = 0;
+		unsigned n = 0;
 
 		observe_requests(start[s], truth, 50, 4, &rng);
 		for (uint64_t i = 120; i <= 380; i += 20)
-			for (uint64_t p = 0; p <= 1000; p += 100) {
+			for (uint64_t p = 0; p <= 1000; p += 100, n++) {
 				double off = (double)tn_slack_window(start[s], i, p, 1) / (double)tn_slack_window(truth, i, p, 1);
 
 				off = off > 1 ? off - 1 : 1 / off - 1;
 				worst = off > worst ? off : worst;
+				sum += off;
 			}
-		print_message("start %d: at most %.1f %% off after 50 requests\n", s, 100 * worst);
-		assert_true(worst < 0.25);
+		print_message("# start %d: %.1f %% off after 50 requests, at most %.1f %%\n", s, 100 * sum / n, 100 * worst);
+		assert_true(sum / n < 0.1);  /* of 2 */
+		assert_true(worst < 1); /* where hardly any request was */
 		tn_slack_destroy(start[s]);
 	}
 	tn_slack_destroy(truth);
@@ -308,7 +311,7 @@ static void a_request_of_one_length_is_learned_to_a_few_percent(void **state)
 		for (int k = 0; k < 50; k++)
 			tn_slack_observe(t, 300, 700, 0, 3700000);
 		worst = (double)tn_slack_window(t, 300, 700, 0) / 3700000;
-		print_message("start %d: %.3f of the truth\n", s, worst);
+		print_message("# start %d: %.3f of the truth\n", s, worst);
 		assert_true(near(tn_slack_window(t, 300, 700, 0), 3700000, 0.05));
 		tn_slack_destroy(t);
 	}
@@ -397,7 +400,7 @@ static void an_h100_prefills_an_8b_model_at_about_4_gb_of_kv_a_second(void **sta
 	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", TN_SLACK_EFFICIENCY, "-", &t), 0);
 	for (uint32_t l = 0; l < 32; l++)
 		ns += (double)tn_slack_window(t, 8192, 0, l);
-	print_message("8192 tokens: %.1f ms, %.2f GB/s of KV\n", ns / 1e6, kv / ns);
+	print_message("# 8192 tokens: %.1f ms, %.2f GB/s of KV\n", ns / 1e6, kv / ns);
 	assert_true(kv / ns > 3 && kv / ns < 5);
 	tn_slack_destroy(t);
 }
