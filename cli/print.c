@@ -172,7 +172,8 @@ void cli_progress_step(struct cli_progress *p, uint64_t done)
 	if (now - p->start_ns < PROGRESS_AFTER_NS || now - p->shown_ns < PROGRESS_EVERY_NS)
 		return;
 	p->shown_ns = now;
-	p->shown = bar_shown = true;
+	bar_shown = true;
+	p->shown = true;
 	spent = (double)(now - p->start_ns) * 1e-9;
 	if (!p->total) {
 		fprintf(stderr, CLEAR_LINE "%s  %s", p->what, cli_duration(left, spent));
@@ -191,5 +192,6 @@ void cli_progress_end(struct cli_progress *p)
 {
 	if (p->shown)
 		fputs(CLEAR_LINE, stderr);
-	p->shown = bar_shown = false;
+	bar_shown = false;
+	p->shown = false;
 }
