@@ -246,7 +246,7 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->blocks = tn_registry_count(cache->registry);
 	s->host_blocks = c->host_blocks;
 	s->disk_blocks = c->disk_blocks;
-	s->capacity_blocks = cache->disk_capacity;
+	s->capacity_blocks = cache->store ? tn_disk_capacity(cache) : 0;
 	s->loads = c->loads;
 	s->load_blocks = c->load_blocks;
 	s->load_failed_blocks = c->load_failed_blocks;

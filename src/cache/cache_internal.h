@@ -284,7 +284,7 @@ struct tn_cache {
 	uint64_t space_disk_blocks[TN_STORE_SPACES_MAX], space_host_blocks[TN_STORE_SPACES_MAX];
 	uint64_t space_disk_coming[TN_STORE_SPACES_MAX]; /* slots of blocks that are being written */
 	uint64_t space_host_coming[TN_STORE_SPACES_MAX]; /* host slots that are being filled */
-	uint64_t disk_entries, disk_capacity; /* of the disk policy; blocks admitted, written or not */
+	uint64_t disk_entries; /* of the disk policy; blocks admitted, written or not */
 	struct tn_events *events;
 	uint32_t *expiry; /* shared, by block: second after which it is not found; 0: none */
 	uint32_t ttl_used; /* shared */
@@ -336,7 +336,8 @@ int tn_core_open(struct tn_cache *cache);
 int tn_core_close(struct tn_cache *cache);
 
 /* open.c, owner thread: what becomes known with the first space */
-void tn_capacity_known(struct tn_cache *cache, uint32_t cls);
+uint64_t tn_disk_capacity(const struct tn_cache *cache);
+void tn_evict_to_capacity(struct tn_cache *cache);
 int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape);
 
 /* op.c */
@@ -374,6 +375,7 @@ int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out);
 
 /* evict.c: places and blocks that go */
 uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);
+uint32_t tn_evict_class(struct tn_cache *cache, uint32_t want, uint32_t cls);
 uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space);
 /* A host slot that the space's quota allows, to be filled with block b; it arrives, or is put back. */
 uint32_t tn_host_slot_get(struct tn_cache *cache, const struct tn_space *space, tn_block b);
@@ -386,10 +388,11 @@ void tn_block_doom(struct tn_cache *cache, tn_block b);
 bool tn_doomed_step(struct tn_cache *cache);
 void tn_doomed_end(struct tn_cache *cache);
 void tn_block_try_forget(struct tn_cache *cache, tn_block b);
-/* Which blocks may go: those that nobody holds, of one space or of any (-1). */
+/* Which blocks may go: those that nobody holds, of one space or of any (-1), in slots of one class or of any (NULL). */
 struct tn_usable {
 	struct tn_cache *cache;
 	int space;
+	const uint32_t *cls;
 };
 bool tn_disk_usable(void *arg, uint32_t id);
 uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b);

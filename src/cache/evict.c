@@ -139,8 +139,8 @@ void tn_request_ends(struct tn_op *op)
 /* Whether the policy wants a new block on disk; if that takes another's place, that one is gone on return. */
 bool tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info)
 {
-	bool full = cache->disk_entries >= cache->disk_capacity;
-	struct tn_usable u = {cache, -1};
+	bool full = cache->disk_entries >= tn_disk_capacity(cache);
+	struct tn_usable u = {cache, -1, NULL};
 
 	if (!cache->disk_policy->ops->admit(cache->disk_policy, info, full, tn_disk_usable, &u))
 		return false;
@@ -159,7 +159,7 @@ bool tn_disk_readmit(struct tn_cache *cache, tn_block b)
 {
 	struct tn_policy_block info;
 
-	if (cache->disk_entries >= cache->disk_capacity && tn_evict_disk(cache, 1, -1) != 1)
+	if (cache->disk_entries >= tn_disk_capacity(cache) && tn_evict_disk(cache, 1, -1) != 1)
 		return false;
 	describe(cache, b, 0, false, &info);
 	info.parent = tn_disk_entry(cache, tn_block_parent(cache->registry, b));
@@ -283,7 +283,8 @@ bool tn_disk_usable(void *arg, uint32_t id)
 	struct tn_registry *reg = u->cache->registry;
 
 	return tn_block_refs(reg, id) == 0 && tn_block_residency(reg, id, TN_TIER_DISK) == TN_PRESENT &&
-	       (u->space < 0 || tn_block_space(reg, id) == u->space);
+	       (u->space < 0 || tn_block_space(reg, id) == u->space) &&
+	       (!u->cls || tn_store_in_class(u->cache->store, tn_block_slot(reg, id, TN_TIER_DISK), *u->cls));
 }
 
 static bool host_usable(void *arg, uint32_t slot)
@@ -296,16 +297,14 @@ static bool host_usable(void *arg, uint32_t slot)
 	       (u->space < 0 || tn_block_space(u->cache->registry, b) == u->space);
 }
 
-/* Evicts up to `want` blocks from disk (of one space, or any: -1); returns how many. */
-uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space)
+static uint32_t evict_disk(struct tn_cache *cache, uint32_t want, struct tn_usable *u)
 {
-	struct tn_usable u = {cache, space};
 	uint32_t n = 0;
 
 	if (!cache->store)
 		return 0;
 	while (n < want) {
-		tn_block b = cache->disk_policy->ops->victim(cache->disk_policy, tn_disk_usable, &u);
+		tn_block b = cache->disk_policy->ops->victim(cache->disk_policy, tn_disk_usable, u);
 
 		if (b == TN_ENTRY_NONE)
 			break;
@@ -320,10 +319,26 @@ uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space)
 	return n;
 }
 
+/* Evicts up to `want` blocks from disk (of one space, or any: -1); returns how many. */
+uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space)
+{
+	struct tn_usable u = {cache, space, NULL};
+
+	return evict_disk(cache, want, &u);
+}
+
+/* Likewise those whose slots blocks of this class can have. */
+uint32_t tn_evict_class(struct tn_cache *cache, uint32_t want, uint32_t cls)
+{
+	struct tn_usable u = {cache, -1, &cls};
+
+	return evict_disk(cache, want, &u);
+}
+
 /* Likewise from host memory. */
 uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space)
 {
-	struct tn_usable u = {cache, space};
+	struct tn_usable u = {cache, space, NULL};
 	uint32_t n = 0;
 
 	if (!cache->host || !cache->host_policy)

@@ -346,23 +346,29 @@ static int open_tiers(struct tn_cache *cache)
 
 /* ---- known with the first space ------------------------------------------------------------------------------- */
 
-/* How many blocks the disk holds, once it is known how large they are. */
-void tn_capacity_known(struct tn_cache *cache, uint32_t cls)
+/*
+ * How many blocks the disk holds: as many as there are slots, which the sizes of what is stored and of the spaces that are
+ * open decide - not which of them came first. It changes when segments move between sizes.
+ */
+uint64_t tn_disk_capacity(const struct tn_cache *cache)
 {
-	uint64_t slots = tn_store_class_slots(cache->store, cls), spare = slots / 32 < 8 ? 8 : slots / 32;
+	uint64_t slots = tn_store_slots(cache->store), spare = slots / 32 < 8 ? 8 : slots / 32;
 	uint32_t reserve = cache->max_blocks / 2 < RECORD_RESERVE / 2 ? cache->max_blocks / 2 : RECORD_RESERVE / 2;
-
-	if (cache->disk_capacity)
-		return;
 	/* Some slots stay free: an evicted block's is not used again before its removal is durable. */
-	cache->disk_capacity = slots > 2 * spare ? slots - spare : (slots + 1) / 2;
-	if (cache->o.disk_blocks && cache->o.disk_blocks < cache->disk_capacity)
-		cache->disk_capacity = cache->o.disk_blocks;
-	if (cache->disk_capacity > cache->max_blocks - reserve)
-		cache->disk_capacity = cache->max_blocks - reserve;
-	/* What was recovered beyond a smaller capacity than last time. */
-	if (cache->disk_entries > cache->disk_capacity && !cache->o.read_only)
-		tn_evict_disk(cache, (uint32_t)(cache->disk_entries - cache->disk_capacity), -1);
+	uint64_t capacity = slots > 2 * spare ? slots - spare : (slots + 1) / 2;
+
+	if (cache->o.disk_blocks && cache->o.disk_blocks < capacity)
+		capacity = cache->o.disk_blocks;
+	return capacity < cache->max_blocks - reserve ? capacity : cache->max_blocks - reserve;
+}
+
+/* What was recovered beyond a smaller capacity than last time. */
+void tn_evict_to_capacity(struct tn_cache *cache)
+{
+	uint64_t capacity = tn_disk_capacity(cache);
+
+	if (cache->disk_entries > capacity && !cache->o.read_only)
+		tn_evict_disk(cache, (uint32_t)(cache->disk_entries - capacity), -1);
 }
 
 /* The host tier's tables, made for the number of slots that the slab is cut into. */

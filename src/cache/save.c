@@ -161,6 +161,7 @@ static void begin_item(struct tn_op *op, uint32_t i, tn_block *parent, uint32_t 
 		tn_block_touch(cache, b, op->n - 1 - i, op->partial_last && i == op->n - 1);
 		return;
 	}
+	cache->tick++;
 	describe_new(op, i, *parent, depth, &info);
 	admit(op, i, &info);
 	*parent = item->block;
@@ -260,14 +261,15 @@ static bool disk_places(struct tn_op *op)
 {
 	struct tn_cache *cache = op->cache;
 	uint32_t want = op->unplaced < TN_PLACES_AT_ONCE ? op->unplaced : TN_PLACES_AT_ONCE, got, k = 0;
-	uint64_t free_now, freeing;
+	uint32_t cls = op->space->disk_class;
+	uint64_t free_now, coming, moving;
 
 	if (!tn_store_writable(cache->store)) { /* evicting would not help */
 		no_places(op, tn_fail(-EROFS, "no device takes writes now"));
 		return true;
 	}
 	want = quota_room(op, want);
-	got = want ? tn_store_reserve(cache->store, op->space->disk_class, want, cache->slot_scratch) : 0;
+	got = want ? tn_store_reserve(cache->store, cls, want, cache->slot_scratch) : 0;
 	for (uint32_t i = op->i; i < op->n && k < got; i++) {
 		if (op->items[i].state != TN_ITEM_PLACE)
 			continue;
@@ -278,12 +280,19 @@ static bool disk_places(struct tn_op *op)
 	assert(k == got);
 	if (got == want && want > 0)
 		return true;
-	/* Slots whose remove record is not durable yet come by themselves: only what they leave open is evicted. */
-	tn_store_free_slots(cache->store, op->space->disk_class, &free_now, &freeing);
-	if (freeing < want - got && tn_evict_disk(cache, want - got - (uint32_t)freeing, -1) > 0)
+	/*
+	 * Slots whose remove record is not durable yet come by themselves: only what they leave open is evicted, of blocks
+	 * that leave a slot of this size. A segment that is being emptied for this size was the coldest: it is waited for.
+	 */
+	tn_store_free_slots(cache->store, cls, &free_now, &coming);
+	moving = tn_store_moving(cache->store, cls);
+	if (moving == 0 && coming < want - got && tn_evict_class(cache, want - got - (uint32_t)coming, cls) > 0)
 		return true;
-	if (got > 0 || freeing > 0)
+	if (got > 0 || coming + moving > 0)
 		return got > 0;
+	/* None of this size may go, so a segment of another size must. */
+	if (want > 0 && tn_store_move(cache->store, cls))
+		return false;
 	/* Nothing to evict and nothing on its way: other operations hold the rest, or it is truly full. */
 	no_places(op, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: everything is pinned or in use", op->unplaced,
 			      (unsigned long long)op->space->shape.slot_bytes));

@@ -153,7 +153,7 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 		tn_put(cache->alloc, bytes, s->layers * sizeof(*bytes));
 		if (rc)
 			return rc;
-		tn_capacity_known(cache, space->disk_class);
+		tn_evict_to_capacity(cache);
 	} else {
 		if (cache->nspaces == TN_STORE_SPACES_MAX)
 			return tn_fail(-ENOSPC, "more than %u spaces", TN_STORE_SPACES_MAX);

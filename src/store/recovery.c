@@ -532,6 +532,7 @@ static void recover_block(struct tn_store_device *d, uint32_t local, const struc
 	seen->at[place].slot = slot;
 	tn_store_slot_set(d, local, TN_SLOT_COMMITTED);
 	d->segs[tn_store_segment_of(s, local)].warm += (float)r->recency; /* the mean is taken below */
+	s->recency = s->recency > r->recency ? s->recency : r->recency;
 }
 
 static void recover_slot(struct tn_store_device *d, uint32_t local, const struct tn_disk_record *r, struct seen *seen)
@@ -560,6 +561,10 @@ static void recover_segment(struct tn_store_table *t, uint32_t segment, struct s
 	sg->free = n;
 	s->shape[sg->shape].free_slots[d->index] += n;
 	d->empty++;
+	if (segment < d->limit) {
+		d->assigned++;
+		d->assigned_slots += n;
+	}
 	for (uint32_t i = 0; i < n; i += TN_DISK_RECORDS)
 		d->free[first + i / TN_DISK_RECORDS] =
 			(1ull << (n - i < TN_DISK_RECORDS ? n - i : TN_DISK_RECORDS)) - 1;

@@ -14,6 +14,7 @@
 
 #define ALLOCATE_RETRY_NS 10000000000ull
 #define VICTIM_PAUSE_NS 100000000ull
+#define VICTIM_TIME_NS 1000000000ull /* to be emptied, and taken by the class that wanted it */
 #define LARGE_SLOT_BYTES 65536u /* from here on slots begin where drives like it */
 #define LARGE_SLOT_ALIGN 16384u
 
@@ -68,6 +69,7 @@ int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_
 		.slot_bytes = slot_bytes, .header_bytes = header_bytes, .slot_count = (uint32_t)n, .data_offset = start};
 	for (uint32_t d = 0; d < TN_DEVICES_MAX; d++)
 		tn_list_init(&sh->has_free[d]);
+	s->most_slots = s->most_slots > n ? s->most_slots : (uint32_t)n;
 	*shape = s->nshapes++;
 	return 0;
 }
@@ -240,6 +242,7 @@ static void count_state(struct tn_store_device *d, struct tn_store_segment *sg, 
 		break;
 	case TN_SLOT_FREEING:
 		d->freeing += n;
+		sg->freeing += (uint32_t)by;
 		break;
 	case TN_SLOT_QUARANTINED:
 		d->quarantined += n;
@@ -275,16 +278,58 @@ void tn_store_slot_set(struct tn_store_device *d, uint32_t local, enum tn_slot_s
 
 /* ---- assigning segments ------------------------------------------------------------------------------------ */
 
+/* Forgets the slots; those that were quarantined stay as bits of d->free, for their places on the medium are bad. */
 static void clear_segment(struct tn_store_device *d, uint32_t segment)
 {
 	struct tn_store *s = d->store;
 	uint32_t first = segment * s->segment_pages;
 
+	d->quarantined -= d->segs[segment].quarantined;
+	d->segs[segment].quarantined = 0;
 	for (uint32_t p = first; p < first + s->segment_pages; p++) {
 		d->free[p] = 0;
+		for (uint32_t i = 0; i < TN_DISK_RECORDS; i++)
+			if (TN_META_STATE(d->meta[p << 6 | i]) == TN_SLOT_QUARANTINED)
+				d->free[p] |= 1ull << i;
 		memset(&d->meta[(size_t)p * 64], 0, 64 * sizeof(*d->meta));
 		tn_bit_set(d->ckpt.dirty[0], s->table_pages + p);
 		tn_bit_set(d->ckpt.dirty[1], s->table_pages + p);
+	}
+}
+
+/* Of n slots, each bytes long and the first at start, those that touch the range begin with a failure. */
+static void suspect(struct tn_store_device *d, uint32_t segment, uint32_t n, uint64_t start, uint64_t each, uint64_t from,
+		    uint64_t to)
+{
+	for (uint64_t i = from > start ? (from - start) / each : 0; i < n && start + i * each < to; i++) {
+		uint32_t local = tn_store_local_of(d->store, segment, (uint32_t)i);
+
+		d->meta[local] = TN_META(0, 1, TN_SLOT_FREE);
+		tn_store_slot_unlogged(d, local);
+	}
+}
+
+/*
+ * The places of slots that were quarantined under the old shape: the next failure there quarantines a slot of the new one.
+ * Not at once, because each move would round the bad places up to whole slots and in the end nothing were left.
+ */
+static void carry_over(struct tn_store_device *d, uint32_t segment, const struct tn_store_shape *old,
+		       const struct tn_store_shape *shape)
+{
+	uint32_t first = segment * d->store->segment_pages;
+
+	for (uint32_t p = first; p < first + d->store->segment_pages; p++) {
+		for (uint64_t left = d->free[p]; left; left &= left - 1) {
+			uint64_t i = (uint64_t)(p - first) * TN_DISK_RECORDS + (uint64_t)__builtin_ctzll(left);
+			uint64_t at[2] = {TN_DISK_PAGE + i * old->header_bytes, old->data_offset + i * old->slot_bytes};
+			uint64_t len[2] = {old->header_bytes, old->slot_bytes};
+
+			for (int k = 0; k < 2; k++) {
+				suspect(d, segment, shape->slot_count, TN_DISK_PAGE, shape->header_bytes, at[k], at[k] + len[k]);
+				suspect(d, segment, shape->slot_count, shape->data_offset, shape->slot_bytes, at[k],
+					at[k] + len[k]);
+			}
+		}
 	}
 }
 
@@ -294,19 +339,25 @@ static void assign(struct tn_store_device *d, uint32_t segment, uint32_t shape)
 	struct tn_store_segment *sg = &d->segs[segment];
 	uint32_t n = s->shape[shape].slot_count;
 
-	assert(sg->used == 0 && sg->quarantined == 0 && !sg->unlogged && !sg->inflight);
+	assert(sg->used == 0 && !sg->unlogged && !sg->inflight && segment < d->limit);
 	clear_segment(d, segment);
-	if (sg->shape == TN_SHAPE_NONE)
+	if (sg->shape == TN_SHAPE_NONE) {
 		d->empty++;
-	else if (!sg->victim)
-		s->shape[sg->shape].free_slots[d->index] -= sg->free;
+		d->assigned++;
+	} else {
+		if (!sg->victim)
+			s->shape[sg->shape].free_slots[d->index] -= sg->free;
+		d->assigned_slots -= s->shape[sg->shape].slot_count;
+		carry_over(d, segment, &s->shape[sg->shape], &s->shape[shape]);
+	}
+	d->assigned_slots += n;
 	s->shape[shape].free_slots[d->index] += n;
 	sg->shape = shape;
 	sg->generation++;
 	sg->free = n;
 	sg->cursor = 0;
 	sg->victim = false;
-	sg->warm = 0;
+	sg->warm = (float)s->recency; /* what comes into it is new */
 	for (uint32_t i = 0; i < n; i += TN_DISK_RECORDS) {
 		uint32_t k = n - i < TN_DISK_RECORDS ? n - i : TN_DISK_RECORDS;
 
@@ -356,14 +407,24 @@ static bool take_unassigned(struct tn_store_device *d, uint32_t shape)
 	return true;
 }
 
+/* Could this segment be another shape's? Not if most of it is bad: it would be passed round, failing everywhere. */
+static bool movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape)
+{
+	const struct tn_store_segment *sg = &d->segs[segment];
+
+	return sg->shape != TN_SHAPE_NONE && sg->shape != shape &&
+	       sg->quarantined <= d->store->shape[sg->shape].slot_count / 2;
+}
+
 /* A segment of another shape in which nothing is left. */
 static bool take_empty(struct tn_store_device *d, uint32_t shape)
 {
 	for (uint32_t i = 0; d->empty > 0 && i < d->allocated && i < d->limit; i++) {
 		struct tn_store_segment *sg = &d->segs[i];
 
-		if (sg->shape == TN_SHAPE_NONE || sg->shape == shape || sg->used > 0 || sg->quarantined > 0 ||
-		    sg->unlogged || sg->inflight)
+		if (!movable(d, i, shape) || sg->used > 0 || sg->unlogged || sg->inflight)
+			continue;
+		if (d->victim == i && d->victim_shape != shape)
 			continue;
 		if (d->victim == i)
 			d->victim = UINT32_MAX;
@@ -375,37 +436,39 @@ static bool take_empty(struct tn_store_device *d, uint32_t shape)
 
 /*
  * The coldest segment of another shape, if it is colder than the coldest of this shape: classes compete
- * like blocks under LRU, a segment at a time. A shape without any segment always gets one.
+ * like blocks under LRU, a segment at a time. A shape without any segment always gets one, and so does one that
+ * has nothing of its own to give up (must).
  */
-static uint32_t pick_victim(const struct tn_store_device *d, uint32_t shape)
+static uint32_t pick_victim(const struct tn_store_device *d, uint32_t shape, bool must)
 {
 	uint32_t best = UINT32_MAX;
 	bool own = false;
 	float own_coldest = 0;
 
-	for (uint32_t i = 0; i < d->allocated; i++) {
+	for (uint32_t i = 0; i < d->allocated && i < d->limit; i++) {
 		const struct tn_store_segment *sg = &d->segs[i];
 
-		if (sg->shape == TN_SHAPE_NONE)
-			continue;
 		if (sg->shape == shape) {
 			if (!own || sg->warm < own_coldest)
 				own_coldest = sg->warm;
 			own = true;
-		} else if (sg->quarantined == 0 && (best == UINT32_MAX || sg->warm < d->segs[best].warm)) {
+		} else if (movable(d, i, shape) && i != d->given_up &&
+			   (best == UINT32_MAX || sg->warm < d->segs[best].warm)) {
 			best = i;
 		}
 	}
-	if (best != UINT32_MAX && own && d->segs[best].warm >= own_coldest)
+	if (best != UINT32_MAX && own && !must && d->segs[best].warm >= own_coldest)
 		return UINT32_MAX;
 	return best;
 }
 
-static void empty_segment(struct tn_store_device *d, uint32_t segment)
+static void empty_segment(struct tn_store_device *d, uint32_t segment, uint32_t shape, uint64_t now)
 {
 	struct tn_store *s = d->store;
 	uint32_t first = segment * s->segment_pages;
 
+	d->victim_shape = shape;
+	d->victim_until_ns = shape == TN_SHAPE_NONE ? TN_STORE_NEVER : now + VICTIM_TIME_NS;
 	s->shape[d->segs[segment].shape].free_slots[d->index] -= d->segs[segment].free;
 	d->segs[segment].victim = true;
 	d->victim = segment;
@@ -415,10 +478,34 @@ static void empty_segment(struct tn_store_device *d, uint32_t segment)
 			s->cb.evict(s->cb.arg, tn_store_global(d, local), d->cookie[local]);
 }
 
+/* Nothing came of it: blocks in it are pinned, or nobody took it in time. Its shape has it back. */
+static void give_up_victim(struct tn_store_device *d)
+{
+	struct tn_store_segment *sg = &d->segs[d->victim];
+
+	d->store->shape[sg->shape].free_slots[d->index] += sg->free;
+	sg->victim = false;
+	tn_store_segment_place(d, d->victim);
+	d->given_up = d->victim;
+	d->victim = UINT32_MAX;
+}
+
+static bool begin_move(struct tn_store_device *d, uint32_t shape, bool must, uint64_t now)
+{
+	uint32_t victim = pick_victim(d, shape, must);
+
+	d->given_up = UINT32_MAX;
+	if (victim == UINT32_MAX)
+		return false;
+	tn_log(d->store->log, TN_LOG_INFO, "%s: segment %u moves to slots of %llu bytes", d->path, victim,
+	       (unsigned long long)d->store->shape[shape].slot_bytes);
+	empty_segment(d, victim, shape, now);
+	return true;
+}
+
 static bool grow(struct tn_store_device *d, uint32_t shape)
 {
 	uint64_t now = tn_now_ns(d->store->clock);
-	uint32_t victim;
 
 	if (take_unassigned(d, shape) || (allocate_next(d, now) && take_unassigned(d, shape)))
 		return true;
@@ -427,21 +514,44 @@ static bool grow(struct tn_store_device *d, uint32_t shape)
 		return true;
 	if (take_empty(d, shape))
 		return true;
-	if (d->victim != UINT32_MAX || now < d->victim_ns || !d->store->cb.evict)
+	if (d->victim != UINT32_MAX || now < d->store->shape[shape].look_ns[d->index] || !d->store->cb.evict)
 		return false;
-	d->victim_ns = now + VICTIM_PAUSE_NS;
-	victim = pick_victim(d, shape);
-	if (victim != UINT32_MAX) {
-		tn_log(d->store->log, TN_LOG_INFO, "%s: segment %u moves to slots of %llu bytes", d->path, victim,
-		       (unsigned long long)d->store->shape[shape].slot_bytes);
-		empty_segment(d, victim);
+	if (begin_move(d, shape, false, now))
 		return take_empty(d, shape);
-	}
+	d->store->shape[shape].look_ns[d->index] = now + VICTIM_PAUSE_NS;
+	return false;
+}
+
+uint64_t tn_store_moving(const struct tn_store *s, uint32_t cls)
+{
+	uint32_t shape = s->cls[cls].shape;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (writable(&s->dev[i]) && s->dev[i].victim != UINT32_MAX && s->dev[i].victim_shape == shape)
+			n += s->shape[shape].slot_count;
+	return n;
+}
+
+bool tn_store_move(struct tn_store *s, uint32_t cls)
+{
+	uint64_t now = tn_now_ns(s->clock);
+
+	/* One at a time, whoever it is for. */
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (writable(&s->dev[i]) && s->dev[i].victim != UINT32_MAX && s->dev[i].victim_shape != TN_SHAPE_NONE)
+			return true;
+	for (uint32_t i = 0; i < s->ndevices && s->cb.evict; i++)
+		if (writable(&s->dev[i]) && s->dev[i].victim == UINT32_MAX &&
+		    begin_move(&s->dev[i], s->cls[cls].shape, true, now))
+			return true;
 	return false;
 }
 
 uint64_t tn_store_segment_step(struct tn_store_device *d, uint64_t now_ns)
 {
+	uint64_t due = TN_STORE_NEVER;
+
 	if (d->store->read_only || !writable(d))
 		return TN_STORE_NEVER;
 	/* One segment ahead, so that no reserve waits for the file system. */
@@ -453,9 +563,13 @@ uint64_t tn_store_segment_step(struct tn_store_device *d, uint64_t now_ns)
 	for (uint32_t i = d->limit; i < d->allocated && d->victim == UINT32_MAX && d->store->cb.evict; i++)
 		if (d->segs[i].used > 0 && now_ns >= d->victim_ns) {
 			d->victim_ns = now_ns + VICTIM_PAUSE_NS;
-			empty_segment(d, i);
+			empty_segment(d, i, TN_SHAPE_NONE, now_ns);
 		}
-	return d->allocated < d->limit && d->allocate_ns > now_ns ? d->allocate_ns : TN_STORE_NEVER;
+	if (d->victim != UINT32_MAX && now_ns >= d->victim_until_ns)
+		give_up_victim(d);
+	if (d->victim != UINT32_MAX)
+		due = d->victim_until_ns;
+	return d->allocated < d->limit && d->allocate_ns > now_ns && d->allocate_ns < due ? d->allocate_ns : due;
 }
 
 /* ---- reserving ------------------------------------------------------------------------------------------------ */
@@ -595,7 +709,9 @@ void tn_store_free_slots(const struct tn_store *s, uint32_t cls, uint64_t *free_
 
 		if (!writable(d)) /* nor does what is removed there become free by itself */
 			continue;
-		*freeing += d->freeing;
+		for (uint32_t k = 0; k < d->allocated; k++)
+			if (d->segs[k].shape == shape && !d->segs[k].victim)
+				*freeing += d->segs[k].freeing;
 		room += s->shape[shape].free_slots[i];
 		for (const struct tn_list *l = d->unassigned.next; l != &d->unassigned; l = l->next)
 			room += s->shape[shape].slot_count;
@@ -610,11 +726,18 @@ void tn_store_free_slots(const struct tn_store *s, uint32_t cls, uint64_t *free_
 	*free_now = room;
 }
 
-uint64_t tn_store_class_slots(const struct tn_store *s, uint32_t cls)
+uint64_t tn_store_slots(const struct tn_store *s)
 {
-	uint64_t segments = 0;
+	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		segments += s->dev[i].limit;
-	return segments * s->shape[s->cls[cls].shape].slot_count;
+		n += s->dev[i].assigned_slots + (uint64_t)(s->dev[i].limit - s->dev[i].assigned) * s->most_slots;
+	return n;
+}
+
+bool tn_store_in_class(const struct tn_store *s, tn_slot slot, uint32_t cls)
+{
+	const struct tn_store_device *d = tn_store_device_of(s, slot);
+
+	return d->segs[tn_store_segment_of(s, tn_store_local(s, slot))].shape == s->cls[cls].shape;
 }

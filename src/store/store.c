@@ -166,7 +166,7 @@ static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
 	if (rc)
 		return rc;
 	tn_list_init(&d->unassigned);
-	d->victim = UINT32_MAX;
+	d->victim = d->given_up = UINT32_MAX;
 	d->tell_ns = TN_STORE_NEVER;
 	room = (st.size_bytes - d->super.segments_offset) / s->segment_bytes;
 	d->allocated = room < s->segment_count ? (uint32_t)room : s->segment_count;
@@ -329,6 +329,7 @@ static void warm(struct tn_store_device *d, uint32_t local, uint32_t recency)
 	struct tn_store_segment *sg = &d->segs[tn_store_segment_of(d->store, local)];
 	uint32_t n = d->store->shape[sg->shape].slot_count / 2;
 
+	d->store->recency = d->store->recency > recency ? d->store->recency : recency;
 	sg->warm += ((float)recency - sg->warm) / (float)(n > 4 ? n : 4);
 }
 

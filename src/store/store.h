@@ -83,7 +83,7 @@ struct tn_store_callbacks {
 	/*
 	 * The segment of this slot is wanted by another class, or its data may be lost because a sync failed: remove the
 	 * block (now or when unpinned). Of lost ones it is called again until they are removed; no flush after the first
-	 * call says anything of them. From tn_store_step and reserve only.
+	 * call says anything of them. From tn_store_step, reserve and move only.
 	 */
 	void (*evict)(void *arg, tn_slot slot, uint32_t cookie);
 	/* A device's health changed. */
@@ -157,8 +157,13 @@ int tn_store_space_drop(struct tn_store *store, uint16_t space);
 
 /* The class for blocks of nobjects objects of object_bytes each: padded size and header size; -EINVAL, -ENOSPC (table full). */
 int tn_store_class(struct tn_store *store, uint32_t nobjects, const uint32_t *object_bytes, uint32_t *cls);
-/* Slots that there would be if all segments were of this class. */
-uint64_t tn_store_class_slots(const struct tn_store *store, uint32_t cls);
+/*
+ * Slots in all: those of segments that belong to a class, and in the others as many as the smallest known blocks would
+ * have. Does not depend on the order in which classes were made; changes when segments move.
+ */
+uint64_t tn_store_slots(const struct tn_store *store);
+/* Is this slot one that blocks of the class may lie in? */
+bool tn_store_in_class(const struct tn_store *store, tn_slot slot, uint32_t cls);
 /* Offset of object i of a block of this class within its slot; i == nobjects: the padded end. */
 uint64_t tn_store_object_offset(const struct tn_store *store, uint32_t cls, uint32_t i);
 
@@ -179,8 +184,19 @@ void tn_store_unreserve(struct tn_store *store, tn_slot slot);
 void tn_store_locate(const struct tn_store *store, tn_slot slot, struct tn_store_place *place);
 /* Whether any device takes writes now. */
 bool tn_store_writable(const struct tn_store *store);
-/* Slots that could be reserved right now, and those of writable devices whose remove record is not durable yet. */
+/* Of the class: slots that could be reserved right now, and those of writable devices whose remove record is not durable yet. */
 void tn_store_free_slots(const struct tn_store *store, uint32_t cls, uint64_t *free_now, uint64_t *freeing);
+/*
+ * A full store in which most segments belong to other classes: reserve by itself begins to move the coldest one to a class
+ * that has none or only warmer ones. Its blocks are evicted (cb.evict), and it changes hands at a reserve after the
+ * last of them is durably gone; after a second without that it stays what it was. How many slots are on their way to this class:
+ */
+uint64_t tn_store_moving(const struct tn_store *store, uint32_t cls);
+/*
+ * For an owner that has no block of the class to give up: begins a move however warm the other classes are. True if one
+ * is under way now, for this class or another; false if there is none to be had.
+ */
+bool tn_store_move(struct tn_store *store, uint32_t cls);
 
 /* Next sequence number, for the header of a slot that is about to be written. */
 uint64_t tn_store_next_sequence(struct tn_store *store);

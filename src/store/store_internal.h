@@ -60,6 +60,7 @@ struct tn_store_shape {
 	uint64_t data_offset; /* of slot 0 within the segment */
 	struct tn_list has_free[TN_DEVICES_MAX]; /* segments with free slots, by device */
 	uint64_t free_slots[TN_DEVICES_MAX]; /* in them */
+	uint64_t look_ns[TN_DEVICES_MAX]; /* when other shapes' segments are looked at again for a colder one */
 };
 
 /* Equal blocks: where objects lie within a slot. Several classes may share a shape. */
@@ -77,6 +78,7 @@ struct tn_store_segment {
 	uint32_t shape;
 	uint32_t generation;
 	uint32_t free, used, quarantined; /* slots; used: reserved, committed, freeing */
+	uint32_t freeing;
 	uint32_t cursor; /* part at which the next search begins */
 	float warm; /* moving mean of the recency of what is used in it */
 	bool victim; /* being emptied for another class: nothing new goes here */
@@ -165,8 +167,13 @@ struct tn_store_device {
 	uint32_t allocated; /* segments for which the file has room */
 	uint32_t limit; /* segments to use */
 	uint32_t empty; /* assigned segments without a used slot */
+	uint32_t assigned; /* segments, of those to use */
+	uint64_t assigned_slots; /* in them */
 	uint32_t victim; /* segment being emptied; UINT32_MAX: none */
-	uint64_t victim_ns; /* earliest time for the next one */
+	uint32_t victim_shape; /* for this one */
+	uint64_t victim_until_ns; /* then it stays what it was */
+	uint32_t given_up; /* the last one of which that came true: not the next victim again; UINT32_MAX: none */
+	uint64_t victim_ns; /* earliest time for the next one beyond the capacity */
 	uint64_t allocate_ns; /* after ENOSPC: when to try again */
 	/* a word a page of the slot table, bit i: slot i */
 	uint64_t *free, *unlogged, *inflight;
@@ -226,10 +233,12 @@ struct tn_store {
 	uint64_t capacity_blocks;
 	uint64_t committed, reserved; /* over all devices */
 	uint64_t sequence; /* the next */
+	uint32_t recency; /* the newest that was told */
 	uint64_t epoch;
 	uint64_t slow_read_ns;
 	uint32_t next_device; /* round robin */
 	uint32_t nshapes, nclasses;
+	uint32_t most_slots; /* a segment, of all shapes */
 	struct tn_store_shape *shape;
 	struct tn_store_class *cls;
 	struct tn_disk_spaces *spaces;

@@ -280,83 +280,6 @@ static void tables_for_so_many_blocks_hold_so_many_blocks(void **state)
 	}
 }
 
-/* ---- classes ------------------------------------------------------------------------------------------------------ */
-
-static void a_new_class_gets_a_segment_from_the_coldest_of_another(void **state)
-{
-	static const uint32_t other[1] = {60000};
-	struct rig *r = rig_new(tn_test_seed());
-	uint64_t n = 0, k = 10000;
-	uint32_t cls;
-
-	assert_int_equal(rig_open(r), 0);
-	while (rig_save(r, n) >= 0)
-		n++;
-	/* The oldest ones are used: the second segment is the coldest now. */
-	for (unsigned round = 0; round < 50; round++)
-		for (uint64_t i = 0; i < 10; i++)
-			tn_store_touch(r->store, rig_find(r, i)->slot, 1000 + round);
-	assert_int_equal(tn_store_class(r->store, 1, other, &cls), 0);
-	tn_simdisk_advance(r->disk, 200000000);
-	assert_int_equal(rig_save_in(r, k, cls, other, 1), -1);
-	assert_int_equal(r->evict_calls, 10);
-	assert_int_equal(rig_flush(r), 0);
-	while (rig_save_in(r, k, cls, other, 1) >= 0)
-		k++;
-	assert_in_range(k, 10002, 10003);
-	for (uint64_t i = 0; i < 30; i++)
-		assert_int_equal(rig_find(r, i) != NULL, i < 10 || i >= 20);
-	assert_int_equal(rig_flush(r), 0);
-	rig_crash(r, TN_SIMDISK_DROP, 1);
-	assert_int_equal(rig_live(r), n - 10 + (k - 10000));
-	for (uint64_t i = 10000; i < k; i++)
-		assert_int_equal(rig_read(r, i), 0);
-	rig_free(r);
-}
-
-static void pinned_blocks_delay_the_move_of_their_segment(void **state)
-{
-	static const uint32_t other[1] = {60000};
-	struct rig *r = rig_new(tn_test_seed());
-	uint64_t n = 0;
-	uint32_t cls;
-
-	r->evict_removes = false;
-	assert_int_equal(rig_open(r), 0);
-	while (rig_save(r, n) >= 0)
-		n++;
-	assert_int_equal(tn_store_class(r->store, 1, other, &cls), 0);
-	tn_simdisk_advance(r->disk, 200000000);
-	assert_int_equal(rig_save_in(r, 9000, cls, other, 1), -1);
-	assert_int_equal(r->evict_calls, 10);
-	assert_int_equal(rig_flush(r), 0);
-	assert_int_equal(rig_save_in(r, 9000, cls, other, 1), -1);
-	for (uint64_t i = 0; i < 10; i++) /* now they are let go */
-		rig_remove(r, i);
-	assert_int_equal(rig_save(r, 500), -1); /* and nothing else goes into the segment */
-	assert_int_equal(rig_flush(r), 0);
-	assert_true(rig_save_in(r, 9000, cls, other, 1) >= 0);
-	rig_free(r);
-}
-
-static void a_smaller_capacity_empties_the_segments_beyond_it(void **state)
-{
-	struct rig *r = rig_new(tn_test_seed());
-	uint64_t n = 0;
-
-	assert_int_equal(rig_open(r), 0);
-	while (rig_save(r, n) >= 0)
-		n++;
-	assert_int_equal(rig_close(r), 0);
-	r->opts.capacity_bytes /= 2;
-	assert_int_equal(rig_open(r), 0);
-	assert_int_equal(rig_live(r), n);
-	for (unsigned i = 0; i < 400 && rig_live(r) > n / 2; i++)
-		rig_step(r, 4);
-	assert_int_equal(rig_live(r), n / 2);
-	rig_free(r);
-}
-
 /* ---- failing slots ------------------------------------------------------------------------------------------------- */
 
 static void the_first_failure_frees_a_slot_the_second_quarantines_it(void **state)
@@ -696,9 +619,6 @@ int main(void)
 		cmocka_unit_test(the_store_never_holds_more_than_capacity_blocks),
 		cmocka_unit_test(a_freed_slot_is_not_reused_before_its_record_is_durable),
 		cmocka_unit_test(tables_for_so_many_blocks_hold_so_many_blocks),
-		cmocka_unit_test(a_new_class_gets_a_segment_from_the_coldest_of_another),
-		cmocka_unit_test(pinned_blocks_delay_the_move_of_their_segment),
-		cmocka_unit_test(a_smaller_capacity_empties_the_segments_beyond_it),
 		cmocka_unit_test(the_first_failure_frees_a_slot_the_second_quarantines_it),
 		cmocka_unit_test(recency_reaches_the_disk_when_the_store_is_closed),
 		cmocka_unit_test(a_flush_whose_write_fails_says_so_and_the_next_one_makes_good),

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two sizes of blocks in one store: each finds places in a store full of the other, and nobody's order counts. */
+#include <string.h>
+
+#include "cache_rig.h"
+#include "tn_test.h"
+
+#define SMALL_DIM 16u /* 32 KiB a block */
+#define BIG_DIM 64u   /* 128 KiB */
+#define DISK_BYTES (32u << 20)
+
+static void dimensions(struct rig *r, uint32_t head_dim)
+{
+	r->g.planes[0].head_dim = r->g.planes[1].head_dim = head_dim;
+}
+
+/* A second space of the same cache with blocks of this size, on the same memory. */
+static void open_second(struct rig *r, uint32_t head_dim, struct rig *out)
+{
+	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
+	struct tn_identity id;
+	struct tn_shard shard;
+
+	*out = *r;
+	dimensions(out, head_dim);
+	tn_identity_init(&id);
+	id.model = "test";
+	tn_shard_init(&shard);
+	assert_int_equal(tn_space_open(r->cache, &id, &shard, &out->g, NULL, &out->space), 0);
+	assert_int_equal(tn_pool_register(out->space, &layout, r->bases, TN_MEM_HOST, &out->pool), 0);
+}
+
+static void close_second(struct rig *t)
+{
+	assert_int_equal(tn_pool_unregister(t->pool), 0);
+	tn_space_close(t->space);
+}
+
+/* Saves blocks first.. one by one as chains of their own would be; how many are there afterwards. */
+static uint32_t save(struct rig *r, uint64_t first, uint32_t n)
+{
+	struct tn_save_result res;
+	uint32_t saved = 0;
+
+	for (uint32_t i = 0; i < n; i += 32) {
+		rig_save(r, first + i, 32, 0, &res);
+		saved += res.stored;
+	}
+	return saved;
+}
+
+static uint32_t count(struct rig *r, uint64_t first, uint32_t n)
+{
+	struct tn_match m;
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_key key = rig_key(first + i);
+
+		found += tn_match(r->space, &key, 1, NULL, &m, 0) == 1;
+	}
+	return found;
+}
+
+static void each_size_finds_places_in_a_store_full_of_the_other(void **state)
+{
+	for (int big_first = 0; big_first < 2; big_first++) {
+		struct rig r, t;
+		uint32_t full, left;
+
+		rig_set_up(&r, DISK_BYTES, 0, BIG_DIM);
+		if (big_first) {
+			open_second(&r, SMALL_DIM, &t);
+		} else {
+			/* The rig's memory is for the big ones. */
+			assert_int_equal(rig_close(&r), 0);
+			dimensions(&r, SMALL_DIM);
+			assert_int_equal(rig_open(&r), 0);
+			open_second(&r, BIG_DIM, &t);
+		}
+		assert_int_equal(save(&r, 1, 1600), 1600);
+		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		full = count(&r, 1, 1600);
+		assert_true(full >= (big_first ? 200u : 800u));
+		/* Three segments of big ones, or one of small ones: what they need goes, and no more. */
+		assert_int_equal(save(&t, 5001, 64), 64);
+		assert_int_equal(rig_load(&t, 5001, 64), 64);
+		left = count(&r, 1, 1600);
+		assert_true(left >= full / 2 && left < full);
+		/* And on and on: the second size goes on to take from the first, which is not used any more. */
+		assert_int_equal(save(&t, 5065, 1600), 1600);
+		assert_true(count(&t, 5001, 1664) >= (big_first ? 800u : 200u));
+		assert_int_equal(save(&r, 3001, 64), 64);
+		assert_int_equal(rig_load(&r, 3001, 64), 64);
+		close_second(&t);
+		rig_tear_down(&r);
+	}
+}
+
+static void sizes_that_are_used_in_turn_both_keep_blocks(void **state)
+{
+	struct rig r, t;
+
+	rig_set_up(&r, DISK_BYTES, 0, BIG_DIM);
+	open_second(&r, SMALL_DIM, &t);
+	for (uint64_t round = 0; round < 20; round++) {
+		assert_int_equal(save(&r, 1 + round * 32, 32), 32);
+		assert_int_equal(save(&t, 10001 + round * 128, 128), 128);
+	}
+	assert_true(count(&r, 1, 640) >= 60);
+	assert_true(count(&t, 10001, 2560) >= 200);
+	close_second(&t);
+	rig_tear_down(&r);
+}
+
+static void the_space_that_is_opened_first_does_not_decide_the_capacity(void **state)
+{
+	uint64_t capacity[2];
+	struct rig r, t;
+	uint32_t before;
+
+	rig_set_up(&r, DISK_BYTES, 0, BIG_DIM);
+	open_second(&r, SMALL_DIM, &t);
+	assert_int_equal(save(&t, 1, 608), 608);
+	before = count(&t, 1, 608);
+	assert_true(before >= 600);
+	close_second(&t);
+	assert_int_equal(rig_close(&r), 0);
+	for (int big_first = 0; big_first < 2; big_first++) {
+		dimensions(&r, big_first ? BIG_DIM : SMALL_DIM);
+		assert_int_equal(rig_open(&r), 0);
+		assert_true(rig_stats(&r).capacity_blocks >= before);
+		assert_int_equal(rig_stats(&r).disk_blocks, before);
+		open_second(&r, big_first ? SMALL_DIM : BIG_DIM, &t);
+		assert_int_equal(count(big_first ? &t : &r, 1, 608), before);
+		capacity[big_first] = rig_stats(&r).capacity_blocks;
+		close_second(&t);
+		assert_int_equal(rig_close(&r), 0);
+	}
+	assert_int_equal(capacity[0], capacity[1]);
+	assert_int_equal(rig_open(&r), 0);
+	rig_tear_down(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_size_finds_places_in_a_store_full_of_the_other),
+		cmocka_unit_test(sizes_that_are_used_in_turn_both_keep_blocks),
+		cmocka_unit_test(the_space_that_is_opened_first_does_not_decide_the_capacity),
+	};
+
+	return cmocka_run_group_tests_name("cache-classes", tests, NULL, NULL);
+}
