@@ -19,21 +19,24 @@
 #define SAVES 4u
 #define SAVE_BYTES (64ull << 20)
 #define SET_BYTES_MAX (1ull << 30)
-#define CALIBRATIONS 3u
+#define TMPFS "/dev/shm"
+#define MODEL "solidigm-d7-ps1010-pair"
 #define HIT_RATES "0,25,50,75,80,85,87.5,90,95,100"
 
 static const struct cli_opt options[] = {
-	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
+	{"dir", "DIR", "/dev/shm", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
 	 offsetof(struct pipeline_args, dir), 0, 0},
 	{"mode", "NAME", "table", "table: TTFT by hit rate; restores: small restores beside writes", CLI_STRING,
 	 offsetof(struct pipeline_args, mode), 0, 0},
+	{"device-model", "FILE", "without --dir: " MODEL, "a drive that the directory, best on tmpfs, is paced as",
+	 CLI_STRING, offsetof(struct pipeline_args, device_model), 0, 0},
 	{"model", "NAME", "llama3-8b", "whose KV and compute", CLI_STRING, offsetof(struct pipeline_args, model), 0, 0},
 	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct pipeline_args, gpu), 0, 0},
 	{"layers", "N", "the model's", "of the model, to measure fewer", CLI_COUNT, offsetof(struct pipeline_args, layers), 1, 4096},
 	{"prompt-tokens", "N", "8192", "length of the prompt", CLI_COUNT, offsetof(struct pipeline_args, prompt_tokens), 1, 1u << 20},
 	{"hit-rates", "LIST", HIT_RATES, "per cent of the prompt that is restored", CLI_STRING,
 	 offsetof(struct pipeline_args, hit_rates), 0, 0},
-	{"stretch", "N", "16", "compute takes so many times as long as on the GPU", CLI_COUNT,
+	{"stretch", "N", "16", "compute and the model's device take so many times as long", CLI_COUNT,
 	 offsetof(struct pipeline_args, stretch), 1, 10000},
 	{"slack", "FILE", "analytic", "slack table that the compute times are from (tenuto profile)", CLI_STRING,
 	 offsetof(struct pipeline_args, slack), 0, 0},
@@ -185,7 +188,7 @@ static int set_up(struct pipeline_bench *b)
 
 	set->model_name = b->args->model;
 	set->gpu = b->args->gpu;
-	set->stretch = (double)b->args->stretch;
+	set->stretch = (uint32_t)b->args->stretch;
 	set->io_engine = b->args->io_engine;
 	set->seed = b->args->seed;
 	set->saves = SAVES;
@@ -215,32 +218,12 @@ static int prepare(struct pipeline_bench *b)
 	return rc ? rc : pipeline_ran(b, "preparing", &run);
 }
 
-/* What the device gives a load that has it to itself: all blocks at once, nothing computed meanwhile. */
-static int calibrate(struct pipeline_bench *b)
-{
-	struct pipeline_arm arm = {.strategy = TN_STRATEGY_LOAD_THEN_COMPUTE, .blocks = b->set.blocks};
-	double rate[CALIBRATIONS];
-	struct pipeline_run *run = malloc(sizeof(*run));
-	int rc = run ? CLI_OK : cli_error(CLI_ENVIRONMENT, "out of memory");
-
-	for (size_t i = 0; !rc && i < CALIBRATIONS; i++) {
-		rc = pipeline_child(b, &arm, run);
-		rate[i] = rc ? 0 : (double)run->bytes_read / run->bubble;
-	}
-	free(run);
-	if (rc)
-		return rc;
-	b->device = (struct pipeline_device){.read_bps = bench_median(rate, CALIBRATIONS)};
-	b->calibrated = "loading the whole prompt at once";
-	return CLI_OK;
-}
-
 static int run_mode(struct pipeline_bench *b)
 {
-	int rc = prepare(b);
+	int rc = pipeline_calibrate(&b->set, &b->device);
 
 	if (!rc)
-		rc = calibrate(b);
+		rc = prepare(b);
 	if (rc)
 		return rc;
 	return strcmp(b->args->mode, "restores") ? pipeline_table(b) : pipeline_restores(b);
@@ -249,15 +232,19 @@ static int run_mode(struct pipeline_bench *b)
 /* In a directory of its own, which is removed. */
 static int run_in_directory(struct pipeline_bench *b)
 {
-	char base[4096], dir[4200];
-	int rc = cli_temp_dir(b->args->dir, base, sizeof(base));
+	const char *in = b->args->dir ? b->args->dir : TMPFS;
+	char base[4096], dir[4200], model[4200];
+	int rc = cli_temp_dir(in, base, sizeof(base));
 
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s", b->args->dir ? b->args->dir : "the temporary one",
-				 strerror(-rc));
+		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s", in, strerror(-rc));
 	snprintf(dir, sizeof(dir), "%s/store", base);
 	b->set.dir = dir;
-	if (mkdir(dir, 0700))
+	if (b->args->device_model || !b->args->dir) {
+		rc = pipeline_find_model(b->args->device_model ? b->args->device_model : MODEL, model, sizeof(model));
+		b->set.device_model = model;
+	}
+	if (!rc && mkdir(dir, 0700))
 		rc = cli_error(CLI_ENVIRONMENT, "%s: %s", dir, strerror(errno));
 	if (!rc)
 		rc = run_mode(b);

@@ -35,6 +35,7 @@ struct pipeline_args {
 	const char *compute;
 	const char *writes;
 	const char *io_engine;
+	const char *device_model;
 	const char *report;
 	const char *slack;
 	uint64_t layers, prompt_tokens, repeat, stretch, restores, seed;
@@ -44,6 +45,7 @@ struct pipeline_args {
 /* What all runs of the program share; set once, read by the children. */
 struct pipeline_set {
 	const char *dir;	  /* of the store, made for this run */
+	const char *device_model; /* file; NULL: the directory is what it is */
 	const char *model_name;
 	const char *gpu;
 	struct tn_geometry geometry;
@@ -52,7 +54,7 @@ struct pipeline_set {
 	uint32_t write_blocks;	  /* on disk for the write load */
 	uint32_t save_blocks;	  /* of one save of it */
 	uint32_t saves;		  /* of it under way at once */
-	double stretch;
+	uint32_t stretch;
 	struct tn_slack *slack; /* compute times, stretched */
 	bool spin;
 	void *read_memory, *write_memory; /* the engine's pools, shared with the children */
@@ -87,6 +89,7 @@ struct pipeline_run {
 struct pipeline_rig {
 	const struct pipeline_set *set;
 	struct pipeline_run *run;
+	bool paced; /* as the set's device model, if it has one */
 	struct tn_cache *cache;
 	struct tn_space *space;
 	struct tn_pool *pool, *write_pool;
@@ -102,7 +105,8 @@ struct pipeline_rig {
 /* Memory that a pool of so many blocks takes. 0 or -errno. */
 int rig_pool_bytes(const struct tn_geometry *g, uint32_t blocks, uint64_t *bytes);
 /* 0, or -1 with the reason in rig->run. */
-int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, struct pipeline_run *run);
+int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, bool paced,
+	     struct pipeline_run *run);
 void rig_close(struct pipeline_rig *rig);
 int rig_failed(struct pipeline_rig *rig, const char *what, int rc);
 /* Both prompts stay on disk whatever the write load evicts. */
@@ -158,10 +162,17 @@ void pipeline_request(const void *job, void *run);
 
 /* ---- compute and the ideal ----------------------------------------------------------------------- */
 
+/* As paced or measured. */
 struct pipeline_device {
-	double read_bps;  /* as paced or measured */
+	double read_bps, write_bps, mixed_bps;
 	double latency_s;
+	char source[200];
 };
+
+/* The file of a device model: as given, or its name among those that are shipped. Exit code. */
+int pipeline_find_model(const char *name, char *path, size_t room);
+/* What the directory of a set does: its model, or measured (and left there for the cache). Exit code. */
+int pipeline_calibrate(const struct pipeline_set *set, struct pipeline_device *d);
 
 /* The table of the command line, or the analytic one, stretched: how long compute takes here. Exit code. */
 int pipeline_slack_open(struct pipeline_set *set, const char *file);
@@ -204,7 +215,6 @@ struct pipeline_bench {
 	uint64_t steps;
 	uint64_t run;		     /* number of the last child */
 	struct pipeline_device device;
-	const char *calibrated;	     /* how */
 	bool writes[2];		     /* off, on: to be measured */
 	size_t repeat;
 	struct pipeline_result result;

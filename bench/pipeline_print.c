@@ -66,13 +66,14 @@ json_t *pipeline_settings(const struct pipeline_bench *b)
 	json_t *j;
 
 	uname(&u);
-	j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:I, s:f, s:f, s:s, s:f, s:I, s:s}", "model", s->model_name,
+	j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:f, s:I, s:s}", "model", s->model_name,
 		      "gpu", s->gpu, "layers", (json_int_t)g->layers, "prompt_tokens",
 		      (json_int_t)s->blocks * g->page_tokens * g->pages_per_block, "object_bytes",
 		      (json_int_t)tn_geometry_object_bytes(g), "block_bytes", (json_int_t)tn_geometry_block_bytes(g),
-		      "blocks", (json_int_t)s->blocks, "stretch", s->stretch, "compute", s->spin ? "spin" : "sleep",
-		      "repeat", (json_int_t)b->repeat, "device_read_gbps", b->device.read_bps * 1e-9, "device_latency_us",
-		      b->device.latency_s * 1e6, "calibrated", b->calibrated, "threshold", PIPELINE_THRESHOLD,
+		      "blocks", (json_int_t)s->blocks, "stretch", (json_int_t)s->stretch, "compute", s->spin ? "spin" : "sleep",
+		      "repeat", (json_int_t)b->repeat, "device_read_gbps", b->device.read_bps * 1e-9, "device_write_gbps",
+		      b->device.write_bps * 1e-9, "device_mixed_gbps", b->device.mixed_bps * 1e-9, "device_latency_us",
+		      b->device.latency_s * 1e6, "device", b->device.source, "threshold", PIPELINE_THRESHOLD,
 		      "save_backlog_bytes",
 		      (json_int_t)((uint64_t)s->saves * s->save_blocks * tn_geometry_block_bytes(g)), "kernel", u.release);
 	return j;
@@ -137,11 +138,12 @@ void pipeline_print_head(const struct pipeline_bench *b)
 	const struct tn_geometry *g = &s->geometry;
 	char all[32], o[32];
 
-	printf("%s on %s, times stretched by %g: %" PRIu64 " tokens, %u layers, objects of %s, %s in all; compute is %s\n",
+	printf("%s on %s, times stretched by %u: %" PRIu64 " tokens, %u layers, objects of %s, %s in all; compute is %s\n",
 	       s->model_name, s->gpu, s->stretch, (uint64_t)s->blocks * g->page_tokens * g->pages_per_block, g->layers,
 	       cli_bytes(o, (double)tn_geometry_object_bytes(g)),
 	       cli_bytes(all, (double)s->blocks * (double)tn_geometry_block_bytes(g)), s->spin ? "a spinning thread" : "slept");
-	printf("device: reads %.2f GB/s (%s)\n", b->device.read_bps * 1e-9, b->calibrated);
+	printf("device: reads %.2f, writes %.2f, mixed %.2f GB/s: %s\n", b->device.read_bps * 1e-9, b->device.write_bps * 1e-9,
+	       b->device.mixed_bps * 1e-9, b->device.source);
 }
 
 int pipeline_print(const struct pipeline_bench *b)
@@ -215,7 +217,7 @@ int pipeline_report(const struct pipeline_bench *b, const char *path)
 	svg_text(f, b->set.model_name);
 	fputs(" on ", f);
 	svg_text(f, b->set.gpu);
-	fprintf(f, " &middot; times stretched by %g &middot; device reads %.2f GB/s</p>\n<div class=\"charts\">\n",
+	fprintf(f, " &middot; times stretched by %u &middot; device reads %.2f GB/s</p>\n<div class=\"charts\">\n",
 		b->set.stretch, b->device.read_bps * 1e-9);
 	for (int writes = 0; writes < 2; writes++)
 		if (b->writes[writes]) {

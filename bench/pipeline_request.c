@@ -130,7 +130,7 @@ void pipeline_request(const void *arg, void *out)
 	int rc;
 
 	rig_scrub(job->set);
-	rc = rig_open(&rig, job->set, arm->strategy == TN_STRATEGY_TENUTO ? "slack" : "none", run);
+	rc = rig_open(&rig, job->set, arm->strategy == TN_STRATEGY_TENUTO ? "slack" : "none", true, run);
 	if (!rc)
 		rc = rig_pin(&rig);
 	if (!rc)

@@ -121,7 +121,8 @@ static void run_job(const void *arg, void *out)
 	const struct job *job = arg;
 	struct samples *s = out;
 	struct pipeline_rig rig;
-	int rc = rig_open(&rig, job->set, job->arm.strategy == TN_STRATEGY_TENUTO ? "slack" : "none", &s->run);
+	int rc = rig_open(&rig, job->set, job->arm.strategy == TN_STRATEGY_TENUTO ? "slack" : "none", true,
+			  &s->run);
 
 	if (!rc)
 		rc = rig_pin(&rig);

@@ -100,6 +100,8 @@ static int open_cache(struct pipeline_rig *rig, const char *scheduler)
 	o.io_engine = set->io_engine;
 	o.policy = "lru"; /* admits everything */
 	o.scheduler = scheduler;
+	o.device_model = rig->paced ? set->device_model : NULL;
+	o.device_stretch = set->stretch;
 	o.log = print_log;
 	o.log_level = TN_LOG_WARN;
 	return tn_cache_open(&o, &rig->cache);
@@ -137,12 +139,13 @@ static int open_spaces(struct pipeline_rig *rig)
 	return rc ? rig_failed(rig, "pool", rc) : 0;
 }
 
-int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, struct pipeline_run *run)
+int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, bool paced,
+	     struct pipeline_run *run)
 {
 	const struct tn_geometry *g = &set->geometry;
 	int rc;
 
-	*rig = (struct pipeline_rig){.set = set, .run = run};
+	*rig = (struct pipeline_rig){.set = set, .run = run, .paced = paced};
 	run->rc = 0;
 	rig->table = calloc((size_t)g->layers * g->nplanes, sizeof(*rig->table));
 	rig->keys = calloc(PIPELINE_WARM_BLOCKS + set->blocks, sizeof(*rig->keys));
@@ -285,7 +288,7 @@ void pipeline_prepare(const void *arg, void *out)
 {
 	const struct pipeline_set *set = arg;
 	struct pipeline_rig rig;
-	int rc = rig_open(&rig, set, "none", out);
+	int rc = rig_open(&rig, set, "none", false, out);
 
 	for (uint32_t i = 0; !rc && i < set->blocks; i++)
 		each_object(&rig, i, fill_page);

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The device under `tenuto bench pipeline`: a described drive, or what is measured of a directory. */
+#include "pipeline.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <tenuto/admin.h>
+
+#define MEASURE_SECONDS 5.0
+
+/* Installed, models lie beside the program's own prefix; in a build directory within the sources, beside those. */
+static const char *const places[] = {"../share/tenuto/devices", "../../share/devices"};
+
+int pipeline_find_model(const char *name, char *path, size_t room)
+{
+	char exe[PATH_MAX];
+	ssize_t n;
+	char *slash;
+
+	snprintf(path, room, "%s", name);
+	if (!access(path, R_OK) || strchr(name, '/'))
+		return CLI_OK;
+	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	exe[n > 0 ? n : 0] = 0;
+	slash = strrchr(exe, '/');
+	for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
+		snprintf(path, room, "%.*s/%s/%s.model", (int)(slash - exe), exe, places[i], name);
+		if (!access(path, R_OK))
+			return CLI_OK;
+	}
+	return cli_error(CLI_USAGE, "--device-model %s: neither a file nor one of the shipped models (share/devices)", name);
+}
+
+int pipeline_calibrate(const struct pipeline_set *set, struct pipeline_device *d)
+{
+	struct tn_io_measure_opts o;
+	struct tn_device_mix m;
+	double by = 1;
+	int rc;
+
+	if (set->device_model) {
+		rc = tn_device_model(set->device_model, &m);
+		by = set->stretch;
+	} else {
+		tn_io_measure_opts_init(&o);
+		o.dir = set->dir;
+		o.seconds = MEASURE_SECONDS;
+		rc = tn_io_measure(&o, &m);
+	}
+	if (rc)
+		return cli_fail(rc, set->device_model ? "--device-model" : "measuring the directory");
+	*d = (struct pipeline_device){.read_bps = (double)m.read_bps / by, .write_bps = (double)m.write_bps / by,
+				      .mixed_bps = (double)m.mixed_bps / by, .latency_s = (double)m.read_latency_ns * by * 1e-9};
+	snprintf(d->source, sizeof(d->source), "%s", set->device_model ? m.source : "measured, not modelled");
+	return CLI_OK;
+}
