@@ -72,6 +72,7 @@ static int check_options(struct tn_cache_opts *o)
 	o->header_cache_bytes = o->header_cache_bytes ? o->header_cache_bytes : 32u << 20;
 	o->io_engine = o->io_engine ? o->io_engine : "auto";
 	o->policy = o->policy ? o->policy : "default";
+	o->device_stretch = o->device_stretch ? o->device_stretch : 16;
 	if ((rc = range("max_ops", o->max_ops, 1, 4096)) || (rc = range("max_op_blocks", o->max_op_blocks, 1, 1u << 20)) ||
 	    (rc = range("io_depth", o->io_depth, 1, 2048)) || (rc = range("workers", o->workers, 0, 64)) ||
 	    (rc = range("disk_blocks", o->disk_blocks, 0, 1u << 31)) ||

@@ -14,8 +14,6 @@
 #include "ioengine/mixfile.h"
 #include "ioengine/paced.h"
 
-#define DEFAULT_STRETCH 16u
-
 /* What was measured in the directory, DIR/<instance>'s parent. Not knowing is no reason to fail. */
 static void load_measured(struct tn_cache *cache, size_t device)
 {
@@ -46,11 +44,10 @@ static void stretch_mix(struct tn_mix *mix, uint32_t stretch)
 /* Every device is the one that the model describes. */
 static int model_devices(struct tn_cache *cache)
 {
-	uint32_t stretch = cache->o.device_stretch ? cache->o.device_stretch : DEFAULT_STRETCH;
 	struct tn_mix mix;
 	struct tn_paced_opts po = {
 		.mix = &mix,
-		.stretch = stretch,
+		.stretch = cache->o.device_stretch,
 		.dirs = cache->o.dirs,
 		.ndirs = (uint32_t)cache->o.ndirs,
 		.alloc = cache->alloc,
@@ -63,7 +60,7 @@ static int model_devices(struct tn_cache *cache)
 		rc = tn_paced_create(&po, &cache->paced);
 	if (rc)
 		return tn_fail_cause(rc, "device_model");
-	stretch_mix(&mix, stretch);
+	stretch_mix(&mix, cache->o.device_stretch);
 	for (size_t i = 0; i < cache->o.ndirs; i++)
 		cache->mix[i] = mix;
 	return 0;

@@ -13,6 +13,7 @@
 #include "ioengine/paced.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
+#define SLOW_READ_NS 500000000ull     /* reads that take longer, often, make a device slow; stretched as a modelled one is */
 #define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities */
 
 /* ---- recovery ----------------------------------------------------------------------------------------------- */
@@ -284,6 +285,7 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 		.prepare = true,
 		.write_bytes_per_day = cache->o.write_bytes_per_day,
 		.lock_timeout_ns = cache->o.lock_timeout_ns,
+		.slow_read_ns = cache->paced ? SLOW_READ_NS * cache->o.device_stretch : SLOW_READ_NS,
 		.entropy = {cache->entropy[0], cache->entropy[1]},
 		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r},
 	};
