@@ -17,6 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/exec.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -25,7 +26,6 @@
 #include "io/io.h"
 #include "sched/mix.h"
 #include "store/store.h"
-#include "tier/exec.h"
 #include "tier/headers.h"
 #include "tier/host.h"
 #include "tier/mover.h"

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #include "base/alloc.h"
-#include "tier/span.h"
+#include "tier/shape.h"
 
 #define TN_HOST_NONE UINT32_MAX
 

@@ -16,9 +16,9 @@
 
 #include <stdbool.h>
 
+#include "base/exec.h"
 #include "store/store.h"
-#include "tier/exec.h"
-#include "tier/span.h"
+#include "tier/shape.h"
 
 enum tn_move_kind { TN_MOVE_READ, TN_MOVE_WRITE, TN_MOVE_COPY };
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The seam through which the tiers hand checksums and copies to someone else.
+ * The seam through which the owner of bytes hands checksums and copies to someone else.
  *
  * The owner thread posts jobs; run() may execute on any thread, done() is called on the owner
  * thread from collect(). The cache's workers implement it with threads, tn_exec_inline runs jobs
  * on the spot (simulation, or no workers wanted).
  */
-#ifndef TN_TIER_EXEC_H
-#define TN_TIER_EXEC_H
+#ifndef TN_BASE_EXEC_H
+#define TN_BASE_EXEC_H
 
 #include <stddef.h>
 

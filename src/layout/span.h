@@ -3,13 +3,13 @@
  * Where the bytes of one block lie in memory: in the pages of a registered pool, or flat in a host
  * slot, which has the order and padding of the slot on disk.
  */
-#ifndef TN_TIER_SPAN_H
-#define TN_TIER_SPAN_H
+#ifndef TN_LAYOUT_SPAN_H
+#define TN_LAYOUT_SPAN_H
 
 #include <sys/uio.h>
 #include <tenuto/layout.h>
 
-/* Shape of the blocks of one space, as the tiers see it; read-only after tn_shape_init. */
+/* Shape of the blocks of one space, in memory and on disk; read-only once made (tier/shape.h). */
 struct tn_shape {
 	uint32_t layers;
 	uint32_t object_bytes;
@@ -20,13 +20,8 @@ struct tn_shape {
 	uint64_t slot_bytes;
 };
 
-/* Chunks of a block: limits the per-operation tables. */
-#define TN_CHUNKS_MAX 128u
-/* A chunk is as many objects as fit in this, at least one; larger objects are read in pieces of it. */
-#define TN_IO_BYTES (1u << 20)
-#define TN_CHUNK_BYTES (256u << 10)
+/* Most pieces of one object, or of the objects of one transfer. */
 #define TN_OBJECT_IOVS_MAX 4096u
-#define TN_TIER_OBJECT_MAX (128u << 20)
 
 struct tn_span {
 	const struct tn_layout *layout; /* NULL: flat */
@@ -34,9 +29,6 @@ struct tn_span {
 	uint32_t page_first, page_count; /* the pages of the block that are wanted; page_count 0: all */
 	unsigned char *flat;            /* without layout */
 };
-
-/* 0, or -EINVAL with the limit that the geometry passes. */
-int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape);
 
 static inline uint32_t tn_shape_chunk_first(const struct tn_shape *s, uint32_t chunk)
 {

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shape of the blocks of a space, as disk and memory see it. */
+#ifndef TN_TIER_SHAPE_H
+#define TN_TIER_SHAPE_H
+
+#include "layout/span.h"
+
+/* Chunks of a block: limits the per-operation tables. */
+#define TN_CHUNKS_MAX 128u
+/* A chunk is as many objects as fit in this, at least one; larger objects are read in pieces of it. */
+#define TN_IO_BYTES (1u << 20)
+#define TN_CHUNK_BYTES (256u << 10)
+#define TN_TIER_OBJECT_MAX (128u << 20)
+
+/* 0, or -EINVAL with the limit that the geometry passes. */
+int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape);
+
+#endif
