@@ -6,38 +6,38 @@
 #ifndef TN_RING_RING_INTERNAL_H
 #define TN_RING_RING_INTERNAL_H
 
-#include <sys/uio.h>
-#include <tenuto/layout.h>
 #include <tenuto/ring.h>
 
 #include "base/alloc.h"
+#include "layout/span.h"
 
 #define TN_RING_EXECUTORS_MAX 4u
 
 /**
  * struct tn_ring_list - where the entries of one load lie in memory, prepared once for it
- * @layers:     entry = block * layers + layer
- * @layout:     the destination is a pool's pages, or NULL: flat memory
- * @pages:      with layout: pages_per_block indices a block
- * @first_page, @end_page: with layout: pages [first, end) of those are wanted, the others are left alone
- * @flat:       without layout: by block, memory for its objects, @padded_bytes apart
- * @object_bytes, @padded_bytes: of every object, in memory and on disk
- * @object_iovs: most pieces of one object
- * @checks:     by entry: expected checksums (TN_IOCB_VERIFY)
- * @status:     by entry, written by the executor: TN_RING_PENDING, then 0 or -errno once (release)
+ * @shape:  of all its objects; entry = block * layers + layer
+ * @blocks: how many
+ * @layout: the destination is a pool's pages; or NULL: flat memory
+ * @pages:  with layout: pages_per_block indices a block
+ * @first_page, @end_page: with layout: of those the pages that are wanted; the others are left alone
+ * @flat:   without layout: by block, memory in the order and padding of the slot on disk
+ * @align:  all pieces of memory have addresses and lengths that are multiples of this; 1: not known
+ * @checks: by entry: expected checksums (TN_IOCB_VERIFY)
+ * @status: by entry, written by the executor: 0 or -errno, once an issue (release)
  */
 struct tn_ring_list {
-	uint32_t layers;
+	const struct tn_shape *shape;
+	uint32_t blocks;
 	const struct tn_layout *layout;
 	const uint32_t *pages;
 	uint64_t first_page, end_page;
 	unsigned char *const *flat;
-	uint32_t object_bytes, padded_bytes;
-	uint32_t object_iovs;
+	uint32_t align;
 	const uint64_t *checks;
 	int32_t *status;
 };
 
+/* What an owner sets an entry's status to before it issues it. */
 #define TN_RING_PENDING 1
 
 struct tn_ring {

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The core of the CPU executors: a state machine over one I/O engine.
+ *
+ * A *run* is an IOCB that was taken, its IOCTXs sorted by disk address. A *group* is what is read together:
+ * neighbours on disk up to 1 MiB, or one object that is larger; either straight into its destinations or
+ * through a bounce buffer. A *piece* is one request of a group. When a group's pieces are back its objects
+ * are verified (and copied from the bounce buffer) by a job; then each IOCTX has its status, and a run without
+ * open IOCTXs is finished.
+ *
+ * One thread makes all calls. Nothing allocates after create but room.
+ */
+#ifndef TN_RING_CORE_H
+#define TN_RING_CORE_H
+
+#include "layout/span.h"
+#include "ring/executor.h"
+
+#define TN_CORE_MEMBERS_MAX (TN_RING_IO_BYTES / 4096u)
+#define TN_CORE_BOUNCES 16u
+#define TN_CORE_BOUNCE_CLASSES 4u
+/* Most pieces of memory in a request that more than one object went into; the kernel takes no more in one call. */
+#define TN_CORE_IOVS_MERGED 1024u
+
+struct tn_core_opts {
+	struct tn_ring *ring;
+	struct tn_io *io;
+	uint32_t depth;
+	uint32_t backlog; /* takes no more IOCBs while so many IOCTXs wait; others may have them */
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	struct tn_exec *exec;
+	tn_executor_observe observe;
+	void *observe_arg;
+};
+
+struct tn_core_sorted {
+	uint64_t disk;
+	uint32_t index; /* in the IOCB */
+	uint8_t taken;	/* in a group, or finished */
+	uint8_t alone;	/* not to be merged: a merged read of it failed */
+};
+
+struct tn_core_run {
+	uint32_t id;
+	struct tn_iocb *cb;
+	struct tn_ioctx *ctx;
+	const struct tn_ring_list *list;
+	struct tn_core_sorted *order; /* cb->count entries */
+	uint32_t cursor;	      /* all before are taken */
+	uint32_t waiting;	      /* not taken */
+	uint32_t open;		      /* without a status */
+	bool used, started;
+	int32_t status;
+	uint32_t failed, failures;
+};
+
+struct tn_core_member {
+	struct tn_core_run *run;
+	uint32_t at; /* in order */
+	int32_t status;
+};
+
+struct tn_core;
+
+struct tn_core_group {
+	struct tn_job job;
+	struct tn_core *core;
+	struct tn_core_group *next;
+	struct tn_core_member *member;
+	uint32_t members;
+	uint64_t disk; /* of the first member */
+	uint64_t bytes, next_byte;
+	uint32_t iovs; /* direct: pieces of memory so far */
+	uint32_t ios;
+	int status;
+	unsigned char *bounce;
+	uint32_t bounce_class;
+	struct iovec *scratch;
+};
+
+struct tn_core_piece {
+	struct tn_io_req req;
+	struct tn_core_group *group;
+	struct tn_core_piece *next;
+	struct iovec *iov;
+};
+
+struct tn_core_device {
+	uint32_t file;
+	uint32_t align; /* of offsets, lengths and memory */
+};
+
+struct tn_core_bounces {
+	unsigned char *memory;
+	size_t bytes_each;
+	uint32_t free[TN_CORE_BOUNCES], nfree;
+};
+
+struct tn_core {
+	struct tn_core_opts o;
+	struct tn_core_device device[TN_RING_DEVICES_MAX];
+	uint32_t ndevices;
+	struct tn_core_run *runs;
+	uint32_t nruns, used_runs;
+	uint32_t waiting; /* IOCTXs of all runs that are in no group */
+	struct tn_core_sorted *sorted, *sort_scratch;
+	uint64_t *served; /* by list: when it last had its turn */
+	uint64_t turn;
+	uint32_t turn_list, turn_left;
+	struct tn_core_group *groups, *free_groups, *short_first, *short_last; /* short: of pieces */
+	uint32_t ngroups, busy_groups;
+	struct tn_core_member *members;
+	struct tn_core_piece *pieces, *free_pieces;
+	struct iovec *iovs;
+	struct tn_io_req **queue; /* requests that the engine has not taken */
+	uint32_t queue_head, queue_count;
+	uint32_t inflight;
+	struct tn_core_bounces bounces[TN_CORE_BOUNCE_CLASSES];
+	uint32_t nbounces;
+	bool starved; /* nothing was free for the next group: wait for one to end */
+	bool stopping;
+	struct tn_executor_stats stats; /* written by the owner, read by anyone */
+};
+
+/* Files and alignments are set afterwards, with tn_core_device_add. 0 and *out, or -ENOMEM, -EINVAL. */
+int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out);
+void tn_core_destroy(struct tn_core *core);
+/* The next device, by its file in the core's engine. */
+int tn_core_device_add(struct tn_core *core, uint32_t file);
+int tn_core_room(struct tn_core *core, uint32_t padded_bytes);
+/* Takes, starts, submits; whether anything happened. Completions come through the requests' done. */
+bool tn_core_go(struct tn_core *core);
+bool tn_core_quiet(const struct tn_core *core);
+/* Some run waits for an event. */
+bool tn_core_waits(const struct tn_core *core);
+/* From now on everything that is not in flight is given up. */
+void tn_core_stop(struct tn_core *core);
+void tn_core_cancel_io(struct tn_core *core);
+/* Any thread. */
+void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats);
+
+/* ---- between core.c, plan.c and group.c ---------------------------------------------------------------- */
+
+static inline void tn_core_count(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* core.c: an IOCTX has its status. */
+void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t at, int32_t status);
+
+/* plan.c: sorts the IOCTXs of a run by disk address. */
+void tn_core_sort(struct tn_core *core, struct tn_core_run *run);
+/* The run whose turn it is, or NULL. */
+struct tn_core_run *tn_core_next_run(struct tn_core *core);
+/* The entry of `run` at this disk address that is free to be taken, or TN_RING_NO_INDEX. */
+uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk);
+
+/* group.c: whether the objects of a run go straight to where they belong. */
+int tn_core_span(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span);
+/* Starts reading the run's next IOCTX and what lies behind it; false: nothing is free. */
+bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run);
+/* Pieces for groups that had none. */
+void tn_core_groups_go_on(struct tn_core *core);
+
+#endif

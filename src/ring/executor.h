@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Executors: who takes IOCBs from a ring, moves the objects, and finishes them.
+ *
+ * Two drivers of one core (core.h). The inline one is stepped by the thread that owns the I/O engine and posts
+ * checksums to an exec: simulations and small machines. The threaded one has threads with an engine of
+ * their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
+ *
+ * One thread, the owner, makes all calls. An executor is made after the files are open and destroyed before
+ * they are closed.
+ */
+#ifndef TN_RING_EXECUTOR_H
+#define TN_RING_EXECUTOR_H
+
+#include <stdbool.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/exec.h"
+#include "io/io.h"
+#include "ring/ring_internal.h"
+
+#define TN_EXECUTOR_ABI 1u
+#define TN_EXECUTOR_THREADS_MAX 16u
+
+/* Most bytes of one request; larger objects take several. */
+#define TN_RING_IO_BYTES (1u << 20)
+/* Objects of different IOCBs are merged up to this: beyond it a disk gains little, and the later IOCB's bytes
+   would delay the earlier one. */
+#define TN_RING_CROSS_BYTES (256u << 10)
+
+/* Called on the owner thread, in step, for every request that ended. */
+typedef void (*tn_executor_observe)(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status);
+
+/**
+ * struct tn_executor_opts
+ * @io:       the owner's engine, which has the files open
+ * @files:    by device, its file in @io
+ * @ndevices: 1..TN_RING_DEVICES_MAX
+ * @depth:    most requests in flight, of each thread
+ * @exec:     inline: where checksums and copies from bounce buffers are done; NULL: on the spot
+ * @threads:  threaded: how many
+ * @engine:   threaded: makes a thread's engine, on that thread
+ * @wake:     threaded, any thread: the owner should step; NULL: it finds out by itself
+ * @observe:  or NULL
+ */
+struct tn_executor_opts {
+	struct tn_ring *ring;
+	struct tn_io *io;
+	const uint32_t *files;
+	uint32_t ndevices;
+	uint32_t depth;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	struct tn_exec *exec;
+	uint32_t threads;
+	int (*engine)(void *arg, struct tn_io **out);
+	void *engine_arg;
+	void (*wake)(void *arg);
+	void *wake_arg;
+	tn_executor_observe observe;
+	void *observe_arg;
+};
+
+/* Counters since create. */
+struct tn_executor_stats {
+	uint64_t iocbs;
+	uint64_t objects;  /* moved, good or bad */
+	uint64_t requests; /* to the disk */
+	uint64_t bytes;	   /* read */
+	uint64_t bounced;  /* objects that went through a bounce buffer */
+	uint64_t verified; /* objects compared with their checksum */
+	uint64_t again;	   /* objects read again by themselves after a merged read failed */
+};
+
+struct tn_executor;
+
+struct tn_executor_ops {
+	size_t size;
+	uint32_t abi;
+	const char *name;
+	/* Makes room for bounced objects of this many bytes on disk. 0 or -ENOMEM. */
+	int (*room)(struct tn_executor *ex, uint32_t padded_bytes);
+	/* Goes on; whether anything happened. After every poll of the owner's engine. */
+	bool (*step)(struct tn_executor *ex);
+	void (*stats)(struct tn_executor *ex, struct tn_executor_stats *stats);
+	/*
+	 * Starts no more transfers, finishes all that was issued with -ECANCELED or as it ends by itself; requests that
+	 * have not ended by the deadline are cancelled. 0, or -ETIMEDOUT: some have not ended even so; call again.
+	 */
+	int (*stop)(struct tn_executor *ex, uint64_t deadline_ns);
+	/* When stop returned 0, or nothing is issued. */
+	void (*destroy)(struct tn_executor *ex);
+};
+
+struct tn_executor {
+	const struct tn_executor_ops *ops;
+};
+
+/* The core runs in step. 0 and *out, or -EINVAL, -ENOMEM, or the error of stat. */
+int tn_executor_inline_create(const struct tn_executor_opts *opts, struct tn_executor **out);
+/* 0 and *out; besides, what an engine's create or adopt says. */
+int tn_executor_threads_create(const struct tn_executor_opts *opts, struct tn_executor **out);
+
+static inline int tn_executor_room(struct tn_executor *ex, uint32_t padded_bytes)
+{
+	return ex->ops->room(ex, padded_bytes);
+}
+
+static inline bool tn_executor_step(struct tn_executor *ex)
+{
+	return ex->ops->step(ex);
+}
+
+static inline void tn_executor_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
+{
+	ex->ops->stats(ex, stats);
+}
+
+static inline int tn_executor_stop(struct tn_executor *ex, uint64_t deadline_ns)
+{
+	return ex->ops->stop(ex, deadline_ns);
+}
+
+static inline void tn_executor_destroy(struct tn_executor *ex)
+{
+	if (ex)
+		ex->ops->destroy(ex);
+}
+
+#endif

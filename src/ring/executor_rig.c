@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "executor_rig.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "base/error.h"
+
+#define POOL_PAGES (2 * RIG_BLOCKS * RIG_PAGES)
+
+static unsigned char byte_of(uint32_t block, uint32_t layer, uint32_t i)
+{
+	return (unsigned char)(block * 31 + layer * 7 + i * 13 + i / 251 + 1);
+}
+
+uint64_t rig_disk(const struct rig *r, uint32_t block, uint32_t layer)
+{
+	uint64_t slot = block * 5 % RIG_BLOCKS; /* 5 and RIG_BLOCKS have no common factor */
+
+	return 1 + (slot * RIG_LAYERS + layer) * (r->shape.padded_bytes / 4096);
+}
+
+static void write_objects(struct rig *r)
+{
+	unsigned char *object = calloc(1, r->shape.padded_bytes);
+	int fd = open(r->path, O_RDWR | O_CREAT, 0600);
+
+	assert_true(fd >= 0);
+	for (uint32_t b = 0; b < r->o.blocks; b++) {
+		for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+			for (uint32_t i = 0; i < r->shape.padded_bytes; i++)
+				object[i] = i < r->shape.object_bytes ? byte_of(b, l, i) : 0xee;
+			r->checks[b * RIG_LAYERS + l] = tn_checksum(object, r->shape.object_bytes);
+			assert_int_equal(pwrite(fd, object, r->shape.padded_bytes, (off_t)rig_disk(r, b, l) * 4096),
+					 r->shape.padded_bytes);
+		}
+	}
+	assert_int_equal(fsync(fd), 0);
+	close(fd);
+	free(object);
+}
+
+static void make_pool(struct rig *r)
+{
+	const struct tn_pool_layout pl = {.order = TN_POOL_PLANE_REGION, .npages = POOL_PAGES};
+	void *bases[2 * RIG_LAYERS];
+	uint32_t regions;
+	uint64_t each;
+
+	assert_int_equal(tn_layout_regions(&r->geometry, &pl, &regions, &each), 0);
+	each += 4096; /* a guard behind every region */
+	r->pool_bytes = regions * each + 8192;
+	if (r->o.flat)
+		r->pool_bytes = (size_t)RIG_BLOCKS * r->shape.slot_bytes + 8192;
+	assert_int_equal(posix_memalign((void **)&r->pool, 4096, r->pool_bytes), 0);
+	for (uint32_t i = 0; i < regions; i++)
+		bases[i] = r->pool + r->o.shift + i * each;
+	r->table = calloc(2 * RIG_LAYERS, sizeof(*r->table));
+	assert_int_equal(tn_layout_init(&r->geometry, &pl, bases, r->table, &r->layout), 0);
+	for (uint32_t i = 0; i < RIG_BLOCKS * RIG_PAGES; i++)
+		r->pages[i] = (i * 7 + 3) % POOL_PAGES; /* scattered; 7 and POOL_PAGES have no common factor */
+	for (uint32_t b = 0; b < RIG_BLOCKS; b++)
+		r->flat[b] = r->pool + b * r->shape.slot_bytes;
+	rig_wipe(r);
+}
+
+void rig_wipe(struct rig *r)
+{
+	memset(r->pool, RIG_GUARD, r->pool_bytes);
+	memset(r->status, 0x7f, sizeof(r->status));
+}
+
+static void shape_of(struct rig *r)
+{
+	r->geometry = (struct tn_geometry){.layers = RIG_LAYERS, .page_tokens = 16, .pages_per_block = RIG_PAGES, .nplanes = 2};
+	for (uint32_t p = 0; p < 2; p++)
+		r->geometry.planes[p] = (struct tn_plane){.kind = p, .heads = 1, .head_dim = r->o.page_bytes / 16, .elem_bits = 8};
+	r->shape.layers = RIG_LAYERS;
+	r->shape.object_bytes = tn_geometry_object_bytes(&r->geometry);
+	r->shape.padded_bytes = (r->shape.object_bytes + 4095) / 4096 * 4096;
+	r->shape.object_iovs = 2 * RIG_PAGES;
+	r->shape.slot_bytes = (uint64_t)RIG_LAYERS * r->shape.padded_bytes;
+}
+
+static int engine(void *arg, struct tn_io **out)
+{
+	struct rig *r = arg;
+	static const struct tn_fault late[] = {
+		{.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = UINT64_MAX, .percent = 20, .delay_ns = 300000}};
+	struct tn_ioengine_opts eo = {.depth = 64, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
+	struct tn_io_faulty_opts fo = {.faults = r->o.faults, .fault_count = r->o.nfaults, .seed = tn_test_seed(),
+				       .clock = &tn_clock_system};
+	struct tn_io *inner;
+	int err = tn_ioengine_create(&eo, &inner);
+
+	if (err)
+		return err;
+	if (r->o.unruly) {
+		fo.reorder = true;
+		fo.submit_eagain_percent = 10;
+		if (!fo.fault_count) {
+			fo.faults = late;
+			fo.fault_count = 1;
+		}
+	}
+	return tn_io_faulty_create(inner, &fo, out);
+}
+
+static void observe(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status)
+{
+	struct rig *r = arg;
+
+	assert_int_equal(device, 0);
+	r->observed++;
+	r->observed_errors += status != 0;
+}
+
+static void attach(struct rig *r)
+{
+	struct tn_executor_opts o = {.ring = r->ring, .io = r->io, .files = &r->file, .ndevices = 1, .depth = r->o.depth,
+				     .alloc = &tn_alloc_system, .clock = &tn_clock_system, .threads = r->o.threads,
+				     .engine = engine, .engine_arg = r, .observe = observe, .observe_arg = r};
+
+	if (r->o.threads)
+		assert_int_equal(tn_executor_threads_create(&o, &r->ex), 0);
+	else
+		assert_int_equal(tn_executor_inline_create(&o, &r->ex), 0);
+	assert_int_equal(tn_executor_room(r->ex, r->shape.padded_bytes), 0);
+}
+
+struct rig *rig_make(struct rig_opts o)
+{
+	const char *tmp = getenv("TMPDIR");
+	struct rig *r = calloc(1, sizeof(*r));
+	struct tn_ring_opts ro;
+	static uint32_t nth;
+
+	r->o = o;
+	if (!r->o.depth)
+		r->o.depth = 32;
+	if (!r->o.blocks)
+		r->o.blocks = RIG_BLOCKS;
+	tn_rng_seed(&r->rng, tn_test_seed() + nth);
+	snprintf(r->path, sizeof(r->path), "%s/tenuto-ring-%d-%u", tmp && *tmp ? tmp : "/var/tmp", (int)getpid(), nth++);
+	shape_of(r);
+	write_objects(r);
+	make_pool(r);
+	r->list = (struct tn_ring_list){.shape = &r->shape, .blocks = RIG_BLOCKS, .align = 1, .checks = r->checks,
+					.status = r->status};
+	if (o.flat) {
+		r->list.flat = r->flat;
+	} else {
+		r->list.layout = &r->layout;
+		r->list.pages = r->pages;
+		r->list.end_page = RIG_BLOCKS * RIG_PAGES;
+	}
+	tn_ring_opts_init(&ro);
+	ro.depth = 16;
+	ro.ioctxs = RIG_BLOCKS * RIG_LAYERS;
+	assert_int_equal(tn_ring_create(&ro, &r->ring), 0);
+	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
+	assert_int_equal(engine(r, &r->io), 0);
+	assert_int_equal(tn_io_open(r->io, r->path, TN_IO_READ_ONLY, &r->file), 0);
+	attach(r);
+	return r;
+}
+
+void rig_free(struct rig *r)
+{
+	tn_executor_destroy(r->ex);
+	tn_io_unlink(r->io, r->path);
+	tn_io_destroy(r->io);
+	tn_ring_destroy(r->ring);
+	free(r->pool);
+	free(r->table);
+	free(r);
+}
+
+uint32_t rig_iocb(struct rig *r, uint32_t from, uint32_t to, uint32_t layer, uint32_t flags)
+{
+	uint32_t layers = layer == RIG_LAYERS ? RIG_LAYERS : 1, n = (to - from) * layers, id;
+	struct tn_ioctx *ctx;
+
+	assert_int_equal(tn_ring_get_iocb(r->ring, n, NULL, &id), 0);
+	ctx = tn_ring_ioctx(r->ring, id);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t b = from + i / layers, l = layers > 1 ? i % layers : layer;
+
+		ctx[i] = (struct tn_ioctx){tn_ioctx_disk(0, rig_disk(r, b, l)), r->shape.object_bytes, b * RIG_LAYERS + l};
+	}
+	for (uint32_t i = n; i > 1; i--) {
+		uint32_t j = tn_rng_below(&r->rng, i);
+		struct tn_ioctx x = ctx[j];
+
+		ctx[j] = ctx[i - 1];
+		ctx[i - 1] = x;
+	}
+	tn_ring_iocb(r->ring, id)->list = 1;
+	tn_ring_iocb(r->ring, id)->flags = (uint16_t)(flags | TN_IOCB_QUIET);
+	return id;
+}
+
+void rig_issue(struct rig *r, uint32_t id)
+{
+	assert_int_equal(tn_ring_issue(r->ring, &id, 1, 0), 0);
+}
+
+void rig_step(struct rig *r)
+{
+	struct tn_io_req *done[32];
+	unsigned n;
+
+	tn_executor_step(r->ex);
+	n = tn_io_poll(r->io, done, 32, r->o.threads ? 0 : 200000);
+	for (unsigned i = 0; i < n; i++)
+		done[i]->done(done[i]);
+	tn_executor_step(r->ex);
+}
+
+struct tn_ring_completion rig_await(struct rig *r, uint32_t id)
+{
+	uint64_t give_up = tn_now_ns(&tn_clock_system) + 60 * SECOND_NS;
+	struct tn_ring_completion c;
+
+	while (tn_ring_wait(r->ring, &id, 1, r->o.threads ? tn_now_ns(&tn_clock_system) + 10000000 : 0)) {
+		assert_true(tn_now_ns(&tn_clock_system) < give_up);
+		rig_step(r);
+	}
+	rig_step(r);
+	assert_int_equal(tn_ring_result(r->ring, id, &c), 0);
+	assert_int_equal(tn_ring_put(r->ring, &id, 1), 0);
+	return c;
+}
+
+static uint32_t place_of(struct rig *r, uint32_t block, uint32_t layer, struct iovec *iov)
+{
+	if (r->o.flat) {
+		iov[0] = (struct iovec){r->flat[block] + layer * r->shape.padded_bytes, r->shape.object_bytes};
+		return 1;
+	}
+	return tn_layout_object_iov(&r->layout, layer, r->pages + block * RIG_PAGES, iov);
+}
+
+bool rig_has(struct rig *r, uint32_t block, uint32_t layer)
+{
+	struct iovec iov[2 * RIG_PAGES];
+	uint32_t n = place_of(r, block, layer, iov), at = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		for (size_t k = 0; k < iov[i].iov_len; k++, at++)
+			if (((unsigned char *)iov[i].iov_base)[k] != byte_of(block, layer, at))
+				return false;
+	return at == r->shape.object_bytes;
+}
+
+bool rig_clean(struct rig *r, uint32_t block, uint32_t layer)
+{
+	struct iovec iov[2 * RIG_PAGES];
+	uint32_t n = place_of(r, block, layer, iov);
+
+	for (uint32_t i = 0; i < n; i++)
+		for (size_t k = 0; k < iov[i].iov_len; k++)
+			if (((unsigned char *)iov[i].iov_base)[k] != RIG_GUARD)
+				return false;
+	return true;
+}
+
+void rig_check_guards(struct rig *r)
+{
+	struct iovec iov[2 * RIG_PAGES];
+	unsigned char *copy = malloc(r->pool_bytes);
+
+	/* Everything but the objects' places, which are blanked out. */
+	memcpy(copy, r->pool, r->pool_bytes);
+	for (uint32_t b = 0; b < RIG_BLOCKS; b++) {
+		for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+			uint32_t n = place_of(r, b, l, iov);
+
+			if (r->o.flat)
+				iov[0].iov_len = r->shape.padded_bytes; /* flat memory has room for the padding */
+			for (uint32_t i = 0; i < n; i++)
+				memset(copy + ((unsigned char *)iov[i].iov_base - r->pool), RIG_GUARD, iov[i].iov_len);
+		}
+	}
+	for (size_t i = 0; i < r->pool_bytes; i++)
+		assert_int_equal(copy[i], RIG_GUARD);
+	free(copy);
+}

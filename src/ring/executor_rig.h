@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the executors' tests work with: a file of objects, a pool that they are read into, a ring, and an executor. */
+#ifndef TN_RING_EXECUTOR_RIG_H
+#define TN_RING_EXECUTOR_RIG_H
+
+#include "base/rng.h"
+#include "ioengine/ioengine.h"
+#include "ring/executor.h"
+#include "tn_test.h"
+
+#define RIG_LAYERS 4u
+#define RIG_PAGES 4u /* a block */
+#define RIG_BLOCKS 24u
+#define RIG_GUARD 0x5au
+#define SECOND_NS 1000000000ull
+
+struct rig_opts {
+	uint32_t threads;    /* 0: inline */
+	uint32_t page_bytes; /* of one page of one of the two planes; a multiple of 16 */
+	uint32_t depth;
+	uint32_t blocks; /* that are on disk; 0: all */
+	uint32_t shift; /* the pool begins so many bytes behind a page boundary */
+	bool flat;
+	const struct tn_fault *faults;
+	uint32_t nfaults;
+	bool unruly; /* late and reordered completions */
+};
+
+struct rig {
+	struct rig_opts o;
+	char path[128];
+	struct tn_io *io; /* faulty, over the machine's engine */
+	uint32_t file;
+	struct tn_ring *ring;
+	struct tn_executor *ex;
+	struct tn_geometry geometry;
+	struct tn_shape shape;
+	struct tn_layout layout;
+	unsigned char *pool; /* also the flat memory */
+	uintptr_t *table;
+	size_t pool_bytes;
+	uint32_t pages[RIG_BLOCKS * RIG_PAGES];
+	unsigned char *flat[RIG_BLOCKS];
+	uint64_t checks[RIG_BLOCKS * RIG_LAYERS];
+	int32_t status[RIG_BLOCKS * RIG_LAYERS];
+	struct tn_ring_list list;
+	struct tn_rng rng;
+	uint64_t observed, observed_errors;
+};
+
+struct rig *rig_make(struct rig_opts o);
+void rig_free(struct rig *r);
+/* Disk page of an object: blocks lie in slots one behind the other, shuffled. */
+uint64_t rig_disk(const struct rig *r, uint32_t block, uint32_t layer);
+/* An IOCB over objects of one layer (or RIG_LAYERS: all) of blocks [from, to), in random order; not issued. */
+uint32_t rig_iocb(struct rig *r, uint32_t from, uint32_t to, uint32_t layer, uint32_t flags);
+void rig_issue(struct rig *r, uint32_t id);
+/* Steps until the IOCB is finished; its completion, and puts it back. */
+struct tn_ring_completion rig_await(struct rig *r, uint32_t id);
+/* One turn of the owner's loop. */
+void rig_step(struct rig *r);
+/* Whether the object is in its place as it is on disk. */
+bool rig_has(struct rig *r, uint32_t block, uint32_t layer);
+/* Whether its place is untouched. */
+bool rig_clean(struct rig *r, uint32_t block, uint32_t layer);
+/* Nothing but objects was written: the guards around and between are whole. */
+void rig_check_guards(struct rig *r);
+void rig_wipe(struct rig *r);
+
+#endif

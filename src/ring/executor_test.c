@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Executors: what they read where, what they merge, what they report. Each test runs on both drivers. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "executor_rig.h"
+
+#define ALL RIG_LAYERS
+
+static uint32_t threads; /* of the run */
+
+static struct tn_executor_stats stats_of(struct rig *r)
+{
+	struct tn_executor_stats s;
+
+	tn_executor_stats(r->ex, &s);
+	return s;
+}
+
+static void expect_all(struct rig *r, uint32_t from, uint32_t to)
+{
+	for (uint32_t b = from; b < to; b++) {
+		for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+			assert_int_equal(r->status[b * RIG_LAYERS + l], 0);
+			assert_true(rig_has(r, b, l));
+		}
+	}
+}
+
+static void objects_land_in_their_pages_and_nothing_else_is_touched(void **state)
+{
+	/* Aligned pages, and such that neither memory nor length satisfy the disk; flat memory. */
+	static const struct rig_opts how[] = {{.page_bytes = 4096}, {.page_bytes = 4096, .shift = 8}, {.page_bytes = 400},
+					      {.page_bytes = 4096, .flat = true}, {.page_bytes = 400, .flat = true}};
+
+	for (size_t i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
+		struct rig_opts o = how[i];
+		struct tn_executor_stats s;
+		struct tn_ring_completion c;
+		struct tn_io_stat st;
+		struct rig *r;
+		uint32_t id;
+
+		o.threads = threads;
+		r = rig_make(o);
+		id = rig_iocb(r, 0, RIG_BLOCKS, ALL, TN_IOCB_VERIFY);
+		rig_issue(r, id);
+		c = rig_await(r, id);
+		assert_int_equal(c.status, 0);
+		assert_int_equal(c.failed, TN_RING_NO_INDEX);
+		expect_all(r, 0, RIG_BLOCKS);
+		rig_check_guards(r);
+		s = stats_of(r);
+		assert_int_equal(s.objects, RIG_BLOCKS * RIG_LAYERS);
+		assert_int_equal(s.verified, RIG_BLOCKS * RIG_LAYERS);
+		assert_int_equal(s.bytes, RIG_BLOCKS * r->shape.slot_bytes);
+		assert_int_equal(tn_io_stat(r->io, r->file, &st), 0);
+		if (o.flat)
+			assert_int_equal(s.bounced, 0);
+		else if (o.page_bytes == 400)
+			assert_int_equal(s.bounced, RIG_BLOCKS * RIG_LAYERS);
+		else if (st.memory_align > 8)
+			assert_int_equal(s.bounced, o.shift ? RIG_BLOCKS * RIG_LAYERS : 0);
+		/* Objects lie side by side: up to 1 MiB is one request. */
+		assert_true(s.requests <= (s.bytes + (1u << 20) - 1) / (1u << 20) + 1);
+		assert_int_equal(r->observed, s.requests);
+		rig_free(r);
+	}
+}
+
+static void neighbours_of_different_iocbs_are_read_together(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
+	uint32_t ids[RIG_LAYERS];
+
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		ids[l] = rig_iocb(r, 0, RIG_BLOCKS, l, TN_IOCB_VERIFY);
+	assert_int_equal(tn_ring_issue(r->ring, ids, RIG_LAYERS, 0), 0);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(rig_await(r, ids[l]).status, 0);
+	expect_all(r, 0, RIG_BLOCKS);
+	/* 32 KiB each: eight fill the 256 KiB; without merging across IOCBs there would be 96. With threads an IOCB may
+	   have begun before the next one was there. */
+	if (!threads)
+		assert_int_equal(stats_of(r).requests, RIG_BLOCKS * RIG_LAYERS * 32 / 256);
+	rig_free(r);
+}
+
+static void a_part_of_a_block_s_pages_leaves_the_others_alone(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
+	uint32_t id;
+
+	r->list.first_page = 2;
+	r->list.end_page = 2 * RIG_PAGES + 1; /* half of block 0, block 1, the first page of block 2 */
+	id = rig_iocb(r, 0, 4, 1, TN_IOCB_VERIFY);
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).failures, 1); /* block 3 is not wanted at all */
+	assert_int_equal(r->status[3 * RIG_LAYERS + 1], -EINVAL);
+	assert_true(rig_clean(r, 3, 1));
+	assert_true(rig_has(r, 1, 1));
+	for (uint32_t b = 0; b < 3; b += 2) {
+		for (uint32_t p = 0; p < RIG_PAGES; p++) {
+			bool wanted = b == 0 ? p >= 2 : p < 1;
+
+			for (uint32_t plane = 0; plane < 2; plane++) {
+				unsigned char *at = tn_layout_address(&r->layout, 1, plane, r->pages[b * RIG_PAGES + p]);
+
+				/* Some byte of a wanted page differs from the guard; no byte of the others does. */
+				assert_int_equal(at[0] == RIG_GUARD && !memcmp(at, at + 1, 4095), !wanted);
+			}
+		}
+	}
+	rig_check_guards(r);
+	rig_free(r);
+}
+
+static void a_wrong_checksum_fails_its_object_alone(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 400});
+	struct tn_ring_completion c;
+	uint32_t id;
+
+	r->checks[3 * RIG_LAYERS + 2]++;
+	id = rig_iocb(r, 0, 8, ALL, TN_IOCB_VERIFY);
+	rig_issue(r, id);
+	c = rig_await(r, id);
+	assert_int_equal(c.status, -EBADMSG);
+	assert_int_equal(c.failures, 1);
+	assert_int_equal(tn_ring_ioctx(r->ring, id)[c.failed].entry, 3 * RIG_LAYERS + 2);
+	for (uint32_t e = 0; e < 8 * RIG_LAYERS; e++)
+		assert_int_equal(r->status[e], e == 3 * RIG_LAYERS + 2 ? -EBADMSG : 0);
+	assert_true(rig_clean(r, 3, 2)); /* of what was bounced, nothing wrong is copied */
+	id = rig_iocb(r, 0, 8, ALL, 0); /* not asked to verify: not looked at */
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, 0);
+	rig_free(r);
+}
+
+static void an_error_of_a_merged_read_fails_only_who_fails_alone(void **state)
+{
+	const struct tn_fault once = {.kind = TN_FAULT_EIO, .op = TN_IO_READ, .from = 0, .count = 1};
+	const struct tn_fault twice = {.kind = TN_FAULT_EIO, .op = TN_IO_READ, .from = 0, .count = 2};
+	struct rig *r = rig_make(
+		(struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 4096, .depth = 1, .faults = &once, .nfaults = 1});
+	struct tn_ring_completion c;
+	uint32_t id = rig_iocb(r, 0, 4, ALL, TN_IOCB_VERIFY);
+
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, 0);
+	expect_all(r, 0, 4);
+	assert_true(stats_of(r).again >= RIG_LAYERS);
+	assert_int_equal(r->observed_errors, 1);
+	rig_free(r);
+
+	r = rig_make((struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 4096, .depth = 1, .faults = &twice, .nfaults = 1});
+	id = rig_iocb(r, 0, 4, ALL, TN_IOCB_VERIFY);
+	rig_issue(r, id);
+	c = rig_await(r, id);
+	assert_int_equal(c.status, -EIO);
+	assert_int_equal(c.failures, 1);
+	rig_free(r);
+}
+
+static void an_object_larger_than_a_request_takes_several(void **state)
+{
+	for (uint32_t shift = 0; shift <= 16; shift += 16) {
+		struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 160 << 10, .depth = 1, .blocks = 3, .shift = shift});
+		uint32_t id = rig_iocb(r, 0, 3, 2, TN_IOCB_VERIFY);
+
+		rig_issue(r, id);
+		assert_int_equal(rig_await(r, id).status, 0);
+		for (uint32_t b = 0; b < 3; b++)
+			assert_true(rig_has(r, b, 2));
+		assert_int_equal(stats_of(r).requests, 3 * 2); /* 1.25 MiB */
+		rig_check_guards(r);
+		rig_free(r);
+	}
+}
+
+static void an_iocb_starts_after_its_event_and_not_before(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
+	struct tn_ring_after after = {7, 3};
+	struct tn_ring_completion c;
+	uint32_t id, free_one;
+
+	assert_int_equal(tn_ring_get_iocb(r->ring, 1, &after, &id), 0);
+	*tn_ring_ioctx(r->ring, id) = (struct tn_ioctx){tn_ioctx_disk(0, rig_disk(r, 1, 1)), r->shape.object_bytes, RIG_LAYERS + 1};
+	tn_ring_iocb(r->ring, id)->list = 1;
+	tn_ring_iocb(r->ring, id)->flags = TN_IOCB_QUIET;
+	rig_issue(r, id);
+	free_one = rig_iocb(r, 5, 6, 0, 0); /* issued later, waits for nothing */
+	rig_issue(r, free_one);
+	assert_int_equal(rig_await(r, free_one).status, 0);
+	assert_int_equal(tn_ring_signal(r->ring, 7, 2), 0);
+	for (int i = 0; i < 20; i++)
+		rig_step(r);
+	assert_int_equal(tn_ring_result(r->ring, id, &c), -EAGAIN);
+	assert_true(rig_clean(r, 1, 1));
+	assert_int_equal(tn_ring_signal(r->ring, 7, 3), 0);
+	assert_int_equal(rig_await(r, id).status, 0);
+	assert_true(rig_has(r, 1, 1));
+	rig_free(r);
+}
+
+/* Nothing in an IOCB is trusted: it may come from another side of the shared memory. */
+static void nonsense_is_refused_entry_by_entry(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
+	uint32_t id = rig_iocb(r, 0, 7, 0, 0);
+	struct tn_ioctx *x = tn_ring_ioctx(r->ring, id);
+	struct tn_ring_completion c;
+
+	x[0].disk = tn_ioctx_disk(1, 1);
+	x[1].length++;
+	x[2].entry = RIG_BLOCKS * RIG_LAYERS;
+	x[3].entry = UINT32_MAX;
+	x[4].disk = tn_ioctx_disk(0, (UINT64_C(1) << 56) - 1);
+	x[5].disk = tn_ioctx_disk(0, UINT64_C(1) << 40); /* past the end of the file */
+	rig_issue(r, id);
+	c = rig_await(r, id);
+	assert_int_equal(c.failures, 6);
+	assert_int_equal(c.failed, 0);
+	assert_int_equal(c.status, -ENODEV);
+	id = rig_iocb(r, 0, 1, 0, 0);
+	tn_ring_iocb(r->ring, id)->list = 5;
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, -EINVAL);
+	id = rig_iocb(r, 0, 1, 0, 0);
+	tn_ring_iocb(r->ring, id)->list = UINT32_MAX;
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, -EINVAL);
+	id = rig_iocb(r, 0, 1, 0, 0);
+	tn_ring_iocb(r->ring, id)->op = 9;
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, -ENOTSUP);
+	rig_check_guards(r);
+	rig_free(r);
+}
+
+static void the_urgent_go_first_and_lists_take_turns(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 32 << 10, .depth = 1, .blocks = 16});
+	struct tn_ring_list other = r->list;
+	uint32_t ids[4], urgent;
+
+	assert_int_equal(tn_ring_list_set(r->ring, 2, &other), 0);
+	for (uint32_t i = 0; i < 3; i++)
+		ids[i] = rig_iocb(r, 0, r->o.blocks, i, 0);
+	ids[3] = rig_iocb(r, 0, r->o.blocks, 3, 0);
+	tn_ring_iocb(r->ring, ids[3])->list = 2;
+	urgent = rig_iocb(r, 0, 2, 0, 0);
+	tn_ring_iocb(r->ring, urgent)->priority = 1;
+	assert_int_equal(tn_ring_issue(r->ring, ids, 4, 0), 0);
+	rig_issue(r, urgent);
+	/* 256 KiB an object, one request at a time: the urgent one is through before any of the others, */
+	assert_int_equal(rig_await(r, urgent).status, 0);
+	if (!threads)
+		assert_int_equal(tn_ring_wait(r->ring, ids, 1, 0), -ETIMEDOUT);
+	/* and the other list's before the first list's last. */
+	assert_int_equal(rig_await(r, ids[3]).status, 0);
+	if (!threads)
+		assert_int_equal(tn_ring_wait(r->ring, ids + 2, 1, 0), -ETIMEDOUT);
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(rig_await(r, ids[i]).status, 0);
+	rig_free(r);
+}
+
+static void cancel_ends_what_has_not_begun_and_drains_the_rest(void **state)
+{
+	const struct tn_fault hang = {.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = UINT64_MAX, .delay_ns = 30000000};
+	struct rig *r = rig_make((struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 32 << 10, .depth = 2, .blocks = 8,
+						   .faults = &hang, .nfaults = 1});
+	uint32_t id = rig_iocb(r, 0, r->o.blocks, 0, TN_IOCB_VERIFY), moved = 0;
+	struct tn_ring_completion c;
+
+	rig_issue(r, id);
+	while (stats_of(r).requests == 0)
+		rig_step(r);
+	assert_int_equal(tn_ring_cancel(r->ring, &id, 1), 0);
+	c = rig_await(r, id);
+	assert_int_equal(c.status, -ECANCELED);
+	for (uint32_t b = 0; b < r->o.blocks; b++) {
+		int status = r->status[b * RIG_LAYERS];
+
+		assert_true(status == 0 || status == -ECANCELED);
+		moved += status == 0;
+		assert_true(status == 0 ? rig_has(r, b, 0) : rig_clean(r, b, 0));
+	}
+	assert_int_equal(moved + c.failures, r->o.blocks);
+	assert_in_range(moved, 1, r->o.blocks - 1);
+	rig_free(r);
+}
+
+static void stop_ends_at_its_deadline_though_requests_hang(void **state)
+{
+	const struct tn_fault hang = {.kind = TN_FAULT_HANG, .op = TN_IO_READ, .count = UINT64_MAX};
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096, .faults = &hang, .nfaults = 1});
+	uint32_t ids[3];
+	struct tn_ring_completion c;
+	uint64_t start = tn_now_ns(&tn_clock_system);
+
+	for (uint32_t i = 0; i < 3; i++)
+		ids[i] = rig_iocb(r, 0, RIG_BLOCKS, i, 0);
+	assert_int_equal(tn_ring_issue(r->ring, ids, 3, 0), 0);
+	while (stats_of(r).requests == 0)
+		rig_step(r);
+	while (tn_executor_stop(r->ex, start + SECOND_NS / 10)) {
+		assert_true(tn_now_ns(&tn_clock_system) < start + 20 * SECOND_NS);
+		rig_step(r);
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(tn_ring_result(r->ring, ids[i], &c), 0);
+		assert_int_equal(c.status, -ECANCELED);
+	}
+	rig_free(r);
+}
+
+/* Random IOCBs, cancels and events over an engine that is late, reorders, refuses and fails. */
+static void a_storm_of_iocbs_ends_with_every_status_true(void **state)
+{
+	static const struct tn_fault faults[] = {
+		{.kind = TN_FAULT_EIO, .op = TN_IO_READ, .count = UINT64_MAX, .percent = 5},
+		{.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = UINT64_MAX, .percent = 20, .delay_ns = 200000},
+		{.kind = TN_FAULT_SHORT, .op = TN_IO_READ, .count = UINT64_MAX, .percent = 3},
+		{.kind = TN_FAULT_CORRUPT, .op = TN_IO_READ, .count = UINT64_MAX, .percent = 3}};
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 400, .depth = 4, .unruly = true,
+						   .faults = faults, .nfaults = 4});
+	uint32_t rounds = tn_test_soak() ? 20000 : 150;
+
+	for (uint32_t round = 0; round < rounds; round++) {
+		uint32_t n = 1 + tn_rng_below(&r->rng, RIG_LAYERS), ids[RIG_LAYERS], from[RIG_LAYERS], to[RIG_LAYERS];
+
+		rig_wipe(r);
+		for (uint32_t i = 0; i < n; i++) {
+			from[i] = tn_rng_below(&r->rng, RIG_BLOCKS);
+			to[i] = from[i] + 1 + tn_rng_below(&r->rng, RIG_BLOCKS - from[i]);
+			ids[i] = rig_iocb(r, from[i], to[i], i, TN_IOCB_VERIFY);
+			tn_ring_iocb(r->ring, ids[i])->priority = (int)tn_rng_below(&r->rng, 2);
+		}
+		assert_int_equal(tn_ring_issue(r->ring, ids, n, 0), 0);
+		if (tn_rng_below(&r->rng, 2))
+			rig_step(r);
+		if (tn_rng_below(&r->rng, 3) == 0)
+			tn_ring_cancel(r->ring, ids, 1 + tn_rng_below(&r->rng, n));
+		for (uint32_t i = 0; i < n; i++) {
+			struct tn_ring_completion c = rig_await(r, ids[i]);
+			uint32_t bad = 0;
+
+			for (uint32_t b = from[i]; b < to[i]; b++) {
+				int status = r->status[b * RIG_LAYERS + i];
+
+				if (c.status == -ECANCELED && c.failures == to[i] - from[i] && status > 0)
+					continue; /* cancelled before it was taken */
+				assert_true(status <= 0);
+				assert_true(status == 0 ? rig_has(r, b, i) : rig_clean(r, b, i));
+				bad += status != 0;
+			}
+			if (c.failures != to[i] - from[i])
+				assert_int_equal(bad, c.failures);
+		}
+		rig_check_guards(r);
+	}
+	rig_free(r);
+}
+
+static int run_inline(void **state)
+{
+	threads = 0;
+	return 0;
+}
+
+static int run_threads(void **state)
+{
+	threads = 2;
+	return 0;
+}
+
+#define T(f) {#f, f, NULL, NULL, NULL}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(objects_land_in_their_pages_and_nothing_else_is_touched),
+		T(neighbours_of_different_iocbs_are_read_together),
+		T(a_part_of_a_block_s_pages_leaves_the_others_alone),
+		T(a_wrong_checksum_fails_its_object_alone),
+		T(an_error_of_a_merged_read_fails_only_who_fails_alone),
+		T(an_object_larger_than_a_request_takes_several),
+		T(an_iocb_starts_after_its_event_and_not_before),
+		T(nonsense_is_refused_entry_by_entry),
+		T(the_urgent_go_first_and_lists_take_turns),
+		T(cancel_ends_what_has_not_begun_and_drains_the_rest),
+		T(stop_ends_at_its_deadline_though_requests_hang),
+		T(a_storm_of_iocbs_ends_with_every_status_true),
+	};
+	enum { N = sizeof(tests) / sizeof(tests[0]) };
+	static char names[2 * N][128];
+	struct CMUnitTest both[2 * N];
+
+	for (uint32_t i = 0; i < 2 * N; i++) {
+		snprintf(names[i], sizeof(names[i]), "%s: %s", i < N ? "inline" : "threads", tests[i % N].name);
+		both[i] = tests[i % N];
+		both[i].name = names[i];
+		both[i].setup_func = i < N ? run_inline : run_threads;
+	}
+	return cmocka_run_group_tests(both, NULL, NULL);
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order in which a core reads: sorting an IOCB by disk address, whose turn it is, who lies where. */
+#include "ring/core.h"
+
+#include <string.h>
+
+/* Groups that one list may start before another of the same priority has its turn. */
+#define QUANTUM 16u
+
+static void merge(struct tn_core_sorted *to, const struct tn_core_sorted *a, uint32_t na, const struct tn_core_sorted *b,
+		  uint32_t nb)
+{
+	while (na && nb) {
+		bool first = a->disk <= b->disk; /* stable: equal addresses stay in the caller's order */
+
+		*to++ = first ? *a++ : *b++;
+		na -= first;
+		nb -= !first;
+	}
+	memcpy(to, a, na * sizeof(*a));
+	memcpy(to + na, b, nb * sizeof(*b));
+}
+
+/* Bottom-up, so that it takes no stack and at most eleven passes; a sorted IOCB takes none. */
+void tn_core_sort(struct tn_core *core, struct tn_core_run *run)
+{
+	struct tn_core_sorted *from = run->order, *to = core->sort_scratch;
+	uint32_t n = run->cb->count;
+	bool sorted = true;
+
+	for (uint32_t i = 0; i < n; i++) {
+		run->order[i] = (struct tn_core_sorted){.disk = run->ctx[i].disk, .index = i};
+		sorted &= i == 0 || run->order[i - 1].disk <= run->order[i].disk;
+	}
+	for (uint32_t width = 1; width < n && !sorted; width *= 2) {
+		struct tn_core_sorted *swap = from;
+
+		for (uint32_t i = 0; i < n; i += 2 * width) {
+			uint32_t na = n - i < width ? n - i : width;
+			uint32_t nb = n - i - na < width ? n - i - na : width;
+
+			merge(to + i, from + i, na, from + i + na, nb);
+		}
+		from = to;
+		to = swap;
+	}
+	if (from != run->order)
+		memcpy(run->order, from, n * sizeof(*from));
+}
+
+/* Whether b goes before a. */
+static bool goes_before(const struct tn_core *core, const struct tn_core_run *b, const struct tn_core_run *a)
+{
+	uint64_t sa = core->served[a->cb->list], sb = core->served[b->cb->list];
+
+	if (a->cb->priority != b->cb->priority)
+		return b->cb->priority > a->cb->priority;
+	if (sa != sb)
+		return sb < sa;
+	return (int64_t)(b->cb->sequence - a->cb->sequence) < 0;
+}
+
+/* The most urgent; among equals the lists take turns; within a list in the order of issue. */
+struct tn_core_run *tn_core_next_run(struct tn_core *core)
+{
+	struct tn_core_run *best = NULL;
+	uint32_t seen = 0;
+
+	for (uint32_t i = 0; i < core->nruns && seen < core->used_runs; i++) {
+		struct tn_core_run *run = &core->runs[i];
+
+		seen += run->used;
+		if (!run->used || !run->started || !run->waiting)
+			continue;
+		if (!best || goes_before(core, run, best))
+			best = run;
+	}
+	if (!best)
+		return NULL;
+	if (best->cb->list != core->turn_list || core->turn_left == 0) {
+		core->turn_list = best->cb->list;
+		core->turn_left = QUANTUM;
+	}
+	if (--core->turn_left == 0)
+		core->served[best->cb->list] = ++core->turn;
+	return best;
+}
+
+uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk)
+{
+	uint32_t lo = run->cursor, hi = run->cb->count;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (run->order[mid].disk < disk)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	/* The same object may be asked for twice, each with its own destination. */
+	for (; lo < run->cb->count && run->order[lo].disk == disk; lo++)
+		if (!run->order[lo].taken && !run->order[lo].alone)
+			return lo;
+	return TN_RING_NO_INDEX;
+}

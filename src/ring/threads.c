@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The executor with threads: each owns an engine and a core, adopts the owner's open files, and verifies what it
+ * reads. Whoever is awake takes IOCBs; an issue wakes them all through their engines (a wake is never lost, see
+ * io/io.h). What the requests took is told to the owner in its step.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "ring/core.h"
+
+#define POLL_BATCH 64u
+#define BACKLOG 256u	     /* IOCTXs that one thread keeps before others should take some */
+#define EVENT_POLL_NS 500000u /* an event word may be written by a device, which wakes nobody */
+#define SEEN 1024u	     /* requests whose latency waits to be told; more are forgotten */
+#define GRACE_NS 1000000000u /* for cancelled requests to come back */
+
+struct seen {
+	uint32_t device, bytes;
+	uint64_t latency_ns;
+	int status;
+};
+
+struct threads;
+
+struct worker {
+	struct threads *all;
+	struct tn_core *core;
+	struct tn_io *io;
+	pthread_t thread;
+	bool started;
+	int status; /* of its start */
+	struct tn_error error;
+	bool up, gone; /* under lock: its start ended; it left */
+	uint32_t room; /* under lock: it has buffers for objects of so many bytes */
+	int room_status;
+};
+
+struct threads {
+	struct tn_executor ex;
+	struct tn_executor_opts o;
+	struct tn_io_lent *lent;
+	uint32_t n;
+	uint32_t stop;	  /* shared */
+	uint64_t stop_ns; /* shared: when requests are cancelled */
+	uint32_t want_room; /* shared */
+	pthread_mutex_t lock;
+	pthread_cond_t news;
+	struct seen *seen;
+	uint32_t nseen; /* under lock */
+	bool leave;	/* under lock: detached, engines may go */
+	struct worker worker[TN_EXECUTOR_THREADS_MAX];
+};
+
+static void kick(void *arg)
+{
+	struct threads *t = arg;
+
+	for (uint32_t i = 0; i < t->n; i++)
+		tn_io_wake(t->worker[i].io);
+}
+
+static void observed(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status)
+{
+	struct threads *t = arg;
+
+	pthread_mutex_lock(&t->lock);
+	if (t->nseen < SEEN)
+		t->seen[t->nseen++] = (struct seen){device, bytes, latency_ns, status};
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- a thread ------------------------------------------------------------------------------------------- */
+
+static int set_up(struct worker *w)
+{
+	struct threads *t = w->all;
+	uint32_t file;
+	int err = t->o.engine(t->o.engine_arg, &w->io);
+
+	if (err)
+		return err;
+	w->core->o.io = w->io;
+	for (uint32_t i = 0; i < t->o.ndevices && !err; i++) {
+		err = tn_io_adopt(w->io, &t->lent[i], &file);
+		if (!err)
+			err = tn_core_device_add(w->core, file);
+	}
+	return err;
+}
+
+static void make_room(struct worker *w)
+{
+	struct threads *t = w->all;
+	uint32_t want = __atomic_load_n(&t->want_room, __ATOMIC_ACQUIRE);
+	int status;
+
+	if (want <= w->room)
+		return;
+	status = tn_core_room(w->core, want);
+	pthread_mutex_lock(&t->lock);
+	w->room = want;
+	w->room_status = status;
+	pthread_cond_broadcast(&t->news);
+	pthread_mutex_unlock(&t->lock);
+}
+
+static uint64_t nap_ns(const struct worker *w, bool stopping)
+{
+	uint64_t now, until;
+
+	if (!stopping)
+		return tn_core_waits(w->core) ? EVENT_POLL_NS : UINT64_MAX;
+	now = tn_now_ns(w->all->o.clock);
+	until = __atomic_load_n(&w->all->stop_ns, __ATOMIC_ACQUIRE);
+	return until > now ? until - now : EVENT_POLL_NS;
+}
+
+static void work(struct worker *w)
+{
+	struct tn_io_req *done[POLL_BATCH];
+	bool cancelled = false;
+
+	for (;;) {
+		bool stopping = __atomic_load_n(&w->all->stop, __ATOMIC_ACQUIRE), busy;
+		uint64_t iocbs = w->core->stats.iocbs;
+		unsigned n;
+
+		if (stopping)
+			tn_core_stop(w->core);
+		make_room(w);
+		busy = tn_core_go(w->core);
+		if (stopping && tn_core_quiet(w->core))
+			return;
+		if (stopping && !cancelled && nap_ns(w, true) == EVENT_POLL_NS) {
+			tn_core_cancel_io(w->core);
+			cancelled = true;
+		}
+		n = tn_io_poll(w->io, done, POLL_BATCH, busy ? 0 : nap_ns(w, stopping));
+		for (unsigned i = 0; i < n; i++)
+			done[i]->done(done[i]);
+		if (w->core->stats.iocbs != iocbs && w->all->o.wake)
+			w->all->o.wake(w->all->o.wake_arg);
+	}
+}
+
+static void *thread_main(void *arg)
+{
+	struct worker *w = arg;
+	struct threads *t = w->all;
+
+	pthread_setname_np(pthread_self(), "tenuto-ring");
+	w->status = set_up(w);
+	w->error = *tn_error_last();
+	pthread_mutex_lock(&t->lock);
+	w->up = true;
+	pthread_cond_broadcast(&t->news);
+	pthread_mutex_unlock(&t->lock);
+	if (w->status == 0)
+		work(w);
+	/* Its engine may be woken until it is detached from the ring. */
+	pthread_mutex_lock(&t->lock);
+	w->gone = true;
+	pthread_cond_broadcast(&t->news);
+	while (!t->leave)
+		pthread_cond_wait(&t->news, &t->lock);
+	pthread_mutex_unlock(&t->lock);
+	tn_io_destroy(w->io);
+	return NULL;
+}
+
+/* ---- the owner ------------------------------------------------------------------------------------------- */
+
+/* Under lock: until something changed, or the deadline; false: that is over. */
+static bool wait_for_news(struct threads *t, uint64_t deadline_ns)
+{
+	struct timespec ts = {(time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u)};
+
+	if (deadline_ns >= (uint64_t)INT64_MAX)
+		return pthread_cond_wait(&t->news, &t->lock) == 0;
+	return pthread_cond_timedwait(&t->news, &t->lock, &ts) == 0;
+}
+
+static int threads_room(struct tn_executor *ex, uint32_t padded_bytes)
+{
+	struct threads *t = (struct threads *)ex;
+	int err = 0;
+
+	if (padded_bytes <= t->want_room)
+		return 0;
+	__atomic_store_n(&t->want_room, padded_bytes, __ATOMIC_RELEASE);
+	kick(t);
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < t->n; i++) {
+		while (t->worker[i].room < padded_bytes)
+			wait_for_news(t, UINT64_MAX);
+		if (t->worker[i].room_status)
+			err = t->worker[i].room_status;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return err ? tn_fail(err, "executor: no room to bounce objects of %u bytes", padded_bytes) : 0;
+}
+
+static bool threads_step(struct tn_executor *ex)
+{
+	struct threads *t = (struct threads *)ex;
+	struct seen batch[64];
+	uint32_t n;
+
+	do {
+		pthread_mutex_lock(&t->lock);
+		n = t->nseen < 64 ? t->nseen : 64;
+		t->nseen -= n;
+		memcpy(batch, t->seen + t->nseen, n * sizeof(batch[0]));
+		pthread_mutex_unlock(&t->lock);
+		for (uint32_t i = 0; i < n; i++)
+			t->o.observe(t->o.observe_arg, batch[i].device, batch[i].bytes, batch[i].latency_ns, batch[i].status);
+	} while (n == 64);
+	return false; /* what it is told asks for nothing else */
+}
+
+static void threads_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
+{
+	struct threads *t = (struct threads *)ex;
+
+	memset(stats, 0, sizeof(*stats));
+	for (uint32_t i = 0; i < t->n; i++) {
+		struct tn_executor_stats one;
+
+		tn_core_stats(t->worker[i].core, &one);
+		stats->iocbs += one.iocbs;
+		stats->objects += one.objects;
+		stats->requests += one.requests;
+		stats->bytes += one.bytes;
+		stats->bounced += one.bounced;
+		stats->verified += one.verified;
+		stats->again += one.again;
+	}
+}
+
+static int threads_stop(struct tn_executor *ex, uint64_t deadline_ns)
+{
+	struct threads *t = (struct threads *)ex;
+	uint64_t until = deadline_ns;
+	uint32_t left = 0;
+
+	if (__builtin_add_overflow(deadline_ns, GRACE_NS, &until))
+		until = UINT64_MAX;
+	__atomic_store_n(&t->stop_ns, deadline_ns, __ATOMIC_RELEASE);
+	__atomic_store_n(&t->stop, 1, __ATOMIC_RELEASE);
+	kick(t);
+	pthread_mutex_lock(&t->lock);
+	for (uint32_t i = 0; i < t->n; i++) {
+		while (!t->worker[i].gone && wait_for_news(t, until))
+			;
+		left += !t->worker[i].gone;
+	}
+	pthread_mutex_unlock(&t->lock);
+	return left ? tn_fail(-ETIMEDOUT, "executor: requests of %u threads have not ended, though cancelled", left) : 0;
+}
+
+static void threads_destroy(struct tn_executor *ex)
+{
+	struct threads *t = (struct threads *)ex;
+	const struct tn_alloc *a = t->o.alloc;
+
+	if (t->n > 0)
+		threads_stop(ex, UINT64_MAX);
+	tn_ring_detach(t->o.ring, t);
+	pthread_mutex_lock(&t->lock);
+	t->leave = true;
+	pthread_cond_broadcast(&t->news);
+	pthread_mutex_unlock(&t->lock);
+	for (uint32_t i = 0; i < TN_EXECUTOR_THREADS_MAX; i++) {
+		struct worker *w = &t->worker[i];
+
+		if (w->started)
+			pthread_join(w->thread, NULL);
+		tn_core_destroy(w->core);
+	}
+	pthread_cond_destroy(&t->news);
+	pthread_mutex_destroy(&t->lock);
+	tn_put(a, t->seen, SEEN * sizeof(*t->seen));
+	tn_put(a, t->lent, tn_array_bytes(t->o.ndevices, sizeof(*t->lent)));
+	tn_put(a, t, sizeof(*t));
+}
+
+static const struct tn_executor_ops threads_ops = {
+	.size = sizeof(struct tn_executor_ops),
+	.abi = TN_EXECUTOR_ABI,
+	.name = "threads",
+	.room = threads_room,
+	.step = threads_step,
+	.stats = threads_stats,
+	.stop = threads_stop,
+	.destroy = threads_destroy,
+};
+
+/* One after another, so that a first failure is the one that is told. */
+static int start(struct threads *t, struct worker *w)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(&w->thread, NULL, thread_main, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return tn_fail(-rc, "cannot start an executor's thread: %s", strerror(rc));
+	w->started = true;
+	pthread_mutex_lock(&t->lock);
+	while (!w->up)
+		wait_for_news(t, UINT64_MAX);
+	pthread_mutex_unlock(&t->lock);
+	if (w->status)
+		return tn_fail_at(w->error.where, "", w->status, "%s", w->error.text);
+	t->n++;
+	return 0;
+}
+
+static int start_all(struct threads *t)
+{
+	const struct tn_core_opts co = {.ring = t->o.ring, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
+					.alloc = t->o.alloc, .clock = t->o.clock,
+					.observe = t->o.observe ? observed : NULL, .observe_arg = t};
+	int err = 0;
+
+	for (uint32_t i = 0; i < t->o.ndevices && !err; i++)
+		err = tn_io_lend(t->o.io, t->o.files[i], &t->lent[i]);
+	for (uint32_t i = 0; i < t->o.threads && !err; i++) {
+		struct worker *w = &t->worker[i];
+
+		w->all = t;
+		err = tn_core_create(&co, &w->core);
+		if (!err)
+			err = start(t, w);
+	}
+	return err ? err : tn_ring_attach(t->o.ring, kick, t);
+}
+
+int tn_executor_threads_create(const struct tn_executor_opts *o, struct tn_executor **out)
+{
+	pthread_condattr_t attr;
+	struct threads *t;
+	int err;
+
+	if (o->depth == 0 || o->threads == 0 || o->threads > TN_EXECUTOR_THREADS_MAX)
+		return tn_fail(-EINVAL, "executor: %u threads of depth %u: 1..%u threads", o->threads, o->depth,
+			       TN_EXECUTOR_THREADS_MAX);
+	t = tn_get(o->alloc, sizeof(*t));
+	if (!t)
+		return tn_fail(-ENOMEM, "executor: no memory");
+	t->ex.ops = &threads_ops;
+	t->o = *o;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&t->news, &attr);
+	pthread_condattr_destroy(&attr);
+	t->seen = tn_get(o->alloc, SEEN * sizeof(*t->seen));
+	t->lent = tn_get(o->alloc, tn_array_bytes(o->ndevices, sizeof(*t->lent)));
+	err = t->seen && t->lent ? start_all(t) : tn_fail(-ENOMEM, "executor: no memory");
+	if (err) {
+		struct tn_error cause = *tn_error_last();
+
+		threads_destroy(&t->ex);
+		return tn_fail_at(cause.where, "", err, "%s", cause.text);
+	}
+	*out = &t->ex;
+	return 0;
+}
