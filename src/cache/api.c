@@ -68,8 +68,10 @@ static uint32_t next_free_lease(void *arg, uint32_t i)
 
 static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 {
-	for (uint32_t i = 0; i < lease->n; i++)
+	for (uint32_t i = 0; i < lease->n; i++) {
 		tn_block_unpin(cache->registry, lease->blocks[i]);
+		tn_doomed_unpinned(cache, lease->blocks[i]);
+	}
 	lease->n = 0;
 	tn_stack_push(&cache->free_leases, (uint32_t)(lease - cache->leases), &lease->next);
 }

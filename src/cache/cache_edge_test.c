@@ -288,6 +288,44 @@ static void an_old_header_of_the_same_key_is_a_miss(void **state)
 	}
 }
 
+/* Events are read without asking the owner thread anything, which would wake it. */
+static void a_dropped_block_goes_when_its_lease_ends(void **state)
+{
+	struct tn_block_event events[16];
+	struct tn_save_result res;
+	struct tn_key keys[8];
+	struct tn_match m;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	for (uint32_t i = 0; i < 8; i++)
+		keys[i] = rig_key(i + 1);
+	for (int round = 0; round < 5; round++) {
+		uint64_t cursor = 0, begin;
+		long n = 0;
+
+		rig_save(&r, 1, 8, 0, &res);
+		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		assert_int_equal(tn_match(r.space, keys, 8, NULL, &m, TN_MATCH_PIN), 8);
+		assert_int_equal(tn_drop(r.space, keys, 8), 8);
+		assert_int_equal(tn_cache_events(r.cache, &cursor, events, 16), 0);
+		usleep(20000 + (useconds_t)round * 200000);
+		assert_int_equal(tn_cache_events(r.cache, &cursor, events, 16), 0);
+		begin = rig_now_ns();
+		assert_int_equal(tn_unpin(r.space, m.pin), 0);
+		while (n < 8 && rig_now_ns() - begin < 3 * RIG_SECOND) {
+			long more = tn_cache_events(r.cache, &cursor, events, 16);
+
+			assert_true(more >= 0);
+			n += more;
+			usleep(100);
+		}
+		assert_int_equal(n, 8);
+		assert_true(rig_now_ns() - begin < RIG_SECOND / 10 * 4);
+	}
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -297,6 +335,7 @@ int main(void)
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),
+		cmocka_unit_test(a_dropped_block_goes_when_its_lease_ends),
 		cmocka_unit_test(an_old_header_of_the_same_key_is_a_miss),
 		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),
 		cmocka_unit_test(closing_says_that_admitted_blocks_found_no_room),

@@ -276,7 +276,10 @@ struct tn_cache {
 
 	tn_block *doomed; /* ring: blocks to forget when unpinned */
 	uint32_t doomed_head, doomed_count, doomed_size;
-	uint8_t *is_doomed; /* by block: enum tn_doom; in the ring once if not TN_DOOM_NOT */
+	uint8_t *is_doomed; /* shared, by block: enum tn_doom; in the ring once if not TN_DOOM_NOT */
+	uint32_t doomed_look;  /* shared: one of them may have been let go of: go round once */
+	uint32_t doomed_round; /* still to be looked at on this round */
+	uint64_t doomed_due_ns; /* of the next one that nothing asked for */
 	tn_slot *slot_scratch; /* TN_PLACES_AT_ONCE */
 	uint8_t *unread; /* bit a block: written to disk since open, and not loaded from there so far */
 	struct tn_recovery *recovery;
@@ -385,7 +388,10 @@ void tn_block_leaves_host(struct tn_cache *cache, tn_block b);
 void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_slot, bool dirty);
 void tn_block_arrives_on_disk(struct tn_cache *cache, tn_block b, tn_slot slot);
 void tn_block_doom(struct tn_cache *cache, tn_block b);
-bool tn_doomed_step(struct tn_cache *cache);
+/* Looks at some of the doomed; *due_ns: when to come back without being woken. */
+bool tn_doomed_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns);
+/* Any thread, after unpinning block b: wakes the owner if that may have been what it waits for. */
+void tn_doomed_unpinned(struct tn_cache *cache, tn_block b);
 void tn_doomed_end(struct tn_cache *cache);
 void tn_block_try_forget(struct tn_cache *cache, tn_block b);
 /* Which blocks may go: those that nobody holds, of one space or of any (-1), in slots of one class or of any (NULL). */

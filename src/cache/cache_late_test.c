@@ -219,12 +219,36 @@ static void a_drop_that_waits_for_its_sync_holds_up_no_other_space(void **state)
 	rig_down(r);
 }
 
+static void doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of(void **state)
+{
+	struct crig *r = rig_up(0);
+	struct tn_key key[2] = {crig_key(1), crig_key(2)};
+	struct tn_match m;
+	uint32_t head;
+
+	save(r, 0, 1);
+	save(r, 0, 2);
+	save(r, 1, 3);
+	assert_int_equal(tn_match(r->space[0], key, 2, NULL, &m, TN_MATCH_PIN), 2);
+	assert_int_equal(tn_drop(r->space[0], key, 2), 2);
+	crig_run(r, CRIG_MS);
+	assert_int_equal(r->cache->doomed_count, 2);
+	head = r->cache->doomed_head;
+	assert_true(loads(r, 1, 3));
+	assert_int_equal(r->cache->doomed_head, head);
+	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
+	crig_run(r, CRIG_MS);
+	assert_int_equal(r->cache->doomed_count, 0);
+	rig_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_next_flush_writes_what_failed_before),
 		cmocka_unit_test(what_failed_is_written_when_the_device_comes_back),
 		cmocka_unit_test(two_flushes_at_once_both_tell_the_truth),
+		cmocka_unit_test(doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of),
 		cmocka_unit_test(a_drop_that_waits_for_its_sync_holds_up_no_other_space),
 	};
 

@@ -10,6 +10,7 @@
 #include "cache/cache_internal.h"
 
 #define DOOMED_PER_STEP 64u
+#define DOOMED_EVERY_NS 1000000000ull /* a look-up on another thread that held one for a moment does not tell */
 
 /* ---- what the policies know ----------------------------------------------------------------------------- */
 
@@ -257,7 +258,8 @@ void tn_block_leaves_host(struct tn_cache *cache, tn_block b)
 static void enter_ring(struct tn_cache *cache, tn_block b, enum tn_doom why)
 {
 	assert(cache->doomed_count < cache->doomed_size && cache->is_doomed[b] == TN_DOOM_NOT);
-	cache->is_doomed[b] = (uint8_t)why;
+	__atomic_store_n(&cache->is_doomed[b], (uint8_t)why, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&cache->doomed_look, 1, __ATOMIC_RELAXED);
 	cache->doomed[(cache->doomed_head + cache->doomed_count++) % cache->doomed_size] = b;
 }
 
@@ -269,7 +271,9 @@ void tn_block_try_forget(struct tn_cache *cache, tn_block b)
 {
 	struct tn_registry *reg = cache->registry;
 
-	if (tn_block_state(reg, b) == TN_BLOCK_REGISTERED && cache->is_doomed[b] == TN_DOOM_NOT &&
+	if (cache->is_doomed[b] != TN_DOOM_NOT)
+		__atomic_store_n(&cache->doomed_look, 1, __ATOMIC_RELAXED); /* perhaps it was the last who held it */
+	else if (tn_block_state(reg, b) == TN_BLOCK_REGISTERED &&
 	    tn_block_residency(reg, b, TN_TIER_DISK) == TN_ABSENT &&
 	    tn_block_residency(reg, b, TN_TIER_HOST) == TN_ABSENT && tn_block_forget(reg, b) != 0)
 		enter_ring(cache, b, TN_DOOM_NOWHERE);
@@ -414,7 +418,7 @@ void tn_block_doom(struct tn_cache *cache, tn_block b)
 		return;
 	if (cache->is_doomed[b] == TN_DOOM_NOT)
 		enter_ring(cache, b, TN_DOOM_DROPPED);
-	cache->is_doomed[b] = TN_DOOM_DROPPED;
+	__atomic_store_n(&cache->is_doomed[b], TN_DOOM_DROPPED, __ATOMIC_RELAXED);
 }
 
 static bool bury(struct tn_cache *cache, tn_block b, bool held_too)
@@ -425,7 +429,7 @@ static bool bury(struct tn_cache *cache, tn_block b, bool held_too)
 	if (tn_block_refs(reg, b) > 0 && !held_too)
 		return false;
 	dropped = cache->is_doomed[b] == TN_DOOM_DROPPED;
-	cache->is_doomed[b] = TN_DOOM_NOT;
+	__atomic_store_n(&cache->is_doomed[b], TN_DOOM_NOT, __ATOMIC_RELAXED);
 	if (tn_block_residency(reg, b, TN_TIER_HOST) == TN_DRAINING)
 		tn_block_leaves_host(cache, b);
 	if (tn_block_residency(reg, b, TN_TIER_DISK) == TN_DRAINING)
@@ -448,22 +452,39 @@ void tn_doomed_end(struct tn_cache *cache)
 	}
 }
 
-bool tn_doomed_step(struct tn_cache *cache)
+void tn_doomed_unpinned(struct tn_cache *cache, tn_block b)
 {
-	uint32_t buried = 0;
+	if (__atomic_load_n(&cache->is_doomed[b], __ATOMIC_SEQ_CST) == TN_DOOM_NOT)
+		return;
+	if (__atomic_exchange_n(&cache->doomed_look, 1, __ATOMIC_SEQ_CST) == 0)
+		tn_io_wake(cache->io);
+}
 
-	/* All of them are looked at: those in front may be held for long. */
-	for (uint32_t k = cache->doomed_count; k > 0 && buried < DOOMED_PER_STEP; k--) {
+/* Goes round all of them, some in each step, when one was let go of: those in front may be held for long. */
+bool tn_doomed_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns)
+{
+	bool look = __atomic_load_n(&cache->doomed_look, __ATOMIC_RELAXED) || cache->doomed_due_ns <= now_ns;
+
+	*due_ns = TN_FOREVER;
+	if (cache->doomed_count == 0)
+		return false;
+	if (look) {
+		__atomic_exchange_n(&cache->doomed_look, 0, __ATOMIC_SEQ_CST); /* before the references are read */
+		cache->doomed_round = cache->doomed_count;
+		cache->doomed_due_ns = now_ns + DOOMED_EVERY_NS;
+	}
+	*due_ns = cache->doomed_due_ns;
+	look = cache->doomed_round > 0;
+	for (uint32_t k = 0; k < DOOMED_PER_STEP && cache->doomed_round > 0; k++) {
 		tn_block b = cache->doomed[cache->doomed_head];
 
 		cache->doomed_head = (cache->doomed_head + 1) % cache->doomed_size;
 		cache->doomed_count--;
-		if (bury(cache, b, false)) {
-			buried++;
-		} else {
+		cache->doomed_round--;
+		if (!bury(cache, b, false)) {
 			cache->doomed[(cache->doomed_head + cache->doomed_count) % cache->doomed_size] = b;
 			cache->doomed_count++;
 		}
 	}
-	return buried > 0;
+	return look;
 }

@@ -197,7 +197,7 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 /* Any poll may consume a wake-up, so commands and finished jobs are looked at after it. */
 bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 {
-	uint64_t now, due, store_due = TN_FOREVER;
+	uint64_t now, due, store_due = TN_FOREVER, doomed_due;
 	bool busy;
 
 	busy = harvest(cache, 0);
@@ -212,10 +212,11 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 		store_due = tn_store_step(cache->store, now);
 		busy |= cache->offload_again; /* a device came back */
 	}
-	busy |= tn_doomed_step(cache); /* what the watch and the store want to be rid of is among them */
+	busy |= tn_doomed_step(cache, now, &doomed_due); /* what the watch and the store want to be rid of is among them */
 	busy |= tn_flush_step(cache);
 	tn_mover_flush(cache->mover);
 	signal_completions(cache);
+	due = due < doomed_due ? due : doomed_due;
 	*due_ns = nearest_deadline(cache, now, due < store_due ? due : store_due);
 	return busy;
 }
