@@ -341,7 +341,8 @@ struct tn_match {
  *
  * Allocates nothing and takes no lock that a completion holds. A lease ends by tn_unpin.
  *
- * Return: number of matched blocks (0..n), -EINVAL, or -EAGAIN when all leases are taken (max_ops * 4).
+ * Return: number of matched blocks (0..n, at most max_op_blocks), -EINVAL, or - with TN_MATCH_PIN - -EAGAIN when all
+ * leases are taken (max_ops * 4).
  */
 TN_API int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers,
 		    struct tn_match *match, unsigned flags);
@@ -354,7 +355,8 @@ TN_API int tn_unpin(struct tn_space *space, uint64_t pin);
  *
  * Best effort: ends quietly at the deadline or when there is no host tier or no room.
  *
- * Return: blocks that will be looked for (n, or 0 without host tier or disk), -EINVAL, -EAGAIN.
+ * Return: blocks that will be looked for (n, or 0 without host tier or disk), -EINVAL, -EAGAIN (max_ops), -E2BIG
+ * (max_op_blocks).
  */
 TN_API int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uint64_t deadline_ns);
 
@@ -388,8 +390,8 @@ TN_API void tn_load_opts_init(struct tn_load_opts *opts);
  *
  * The pages belong to Tenuto until tn_load_end returned 0.
  *
- * Return: 0 and *out; -EINVAL (a page out of range or given twice, with the value), -EAGAIN (max_ops or
- * max_op_blocks). Blocks that are not there are no error: they shorten the good prefix.
+ * Return: 0 and *out; -EINVAL (a page out of range or given twice, with the value), -EAGAIN (max_ops are under way),
+ * -E2BIG (more than max_op_blocks allows, ever). Blocks that are not there are no error: they shorten the good prefix.
  */
 TN_API int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 			 const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out);
@@ -446,7 +448,8 @@ TN_API void tn_save_opts_init(struct tn_save_opts *opts);
  *
  * Blocks that are already there, or that admission rejects, cost nothing further.
  *
- * Return: 0 and *out; -EINVAL, -EAGAIN (max_ops, or write backlog).
+ * Return: 0 and *out; -EINVAL (also for a page that still belongs to a load, with its index), -EAGAIN (max_ops, or write
+ * backlog), -E2BIG (more than max_op_blocks allows, ever).
  */
 TN_API int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 			 const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out);

@@ -111,8 +111,10 @@ long tn_events_read(const struct tn_events *ev, uint64_t *cursor, struct tn_bloc
 		if (!copy(&ev->slots[*cursor & (ev->capacity - 1)], *cursor, &out[n])) {
 			if (n)
 				return n; /* the next read tells */
+			next = *cursor;
 			*cursor = tn_events_next(ev);
-			return -ESTALE;
+			return tn_fail(-ESTALE, "event %llu is gone, %u are kept: take a snapshot and go on from its cursor",
+				       (unsigned long long)next, ev->capacity);
 		}
 		n++;
 		++*cursor;

@@ -75,6 +75,7 @@ static void a_reader_that_was_away_too_long_is_told_once(void **state)
 	assert_true(is_event(&out[0], 1));
 	raise_up_to(ev, 9);
 	assert_int_equal(tn_events_read(ev, &late, out, 20), -ESTALE);
+	assert_int_equal(tn_error_last()->code, -ESTALE);
 	assert_int_equal(late, 10);
 	assert_int_equal(tn_events_read(ev, &late, out, 20), 0);
 	raise_up_to(ev, 10);

@@ -10,6 +10,9 @@
 #include "base/error.h"
 #include "cache/cache_internal.h"
 
+#define TIERS 5u	   /* enum tn_tier */
+#define FIND_AT_ONCE 256u /* keys */
+
 struct tn_load {
 	struct tn_op op;
 };
@@ -66,83 +69,125 @@ static uint32_t next_free_lease(void *arg, uint32_t i)
 	return __atomic_load_n(&cache->leases[i].next, __ATOMIC_RELAXED);
 }
 
+static void unpin(struct tn_cache *cache, tn_block b)
+{
+	tn_block_unpin(cache->registry, b);
+	tn_doomed_unpinned(cache, b);
+}
+
 static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 {
-	for (uint32_t i = 0; i < lease->n; i++) {
-		tn_block_unpin(cache->registry, lease->blocks[i]);
-		tn_doomed_unpinned(cache, lease->blocks[i]);
-	}
+	for (uint32_t i = 0; i < lease->n; i++)
+		unpin(cache, lease->blocks[i]);
 	lease->n = 0;
 	tn_stack_push(&cache->free_leases, (uint32_t)(lease - cache->leases), &lease->next);
 }
 
-/* tn_registry_find, but for blocks whose time is over. */
-static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, uint32_t n, bool pin, tn_block *blocks,
-			   uint8_t *tiers)
+/*
+ * tn_registry_find, but for blocks whose time is over. Those found are pinned if there is a list for them; tiers (may be
+ * NULL) and counts[tier] are set for them.
+ */
+static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, uint32_t n, tn_block *blocks,
+			   uint8_t *tiers, uint32_t *counts)
 {
 	struct tn_cache *cache = space->cache;
-	uint32_t found = tn_registry_find(cache->registry, space->index, keys, n, pin, blocks, tiers), alive = 0;
+	tn_block some[FIND_AT_ONCE];
+	uint8_t tier[FIND_AT_ONCE];
+	uint32_t done = 0;
 
-	while (alive < found && !tn_watch_expired(cache, blocks[alive]))
-		alive++;
-	for (uint32_t i = alive; pin && i < found; i++)
-		tn_block_unpin(cache->registry, blocks[i]);
-	return alive;
+	memset(counts, 0, TIERS * sizeof(*counts));
+	for (;;) {
+		uint32_t want = n - done < FIND_AT_ONCE ? n - done : FIND_AT_ONCE, alive = 0, found;
+
+		found = tn_registry_find(cache->registry, space->index, keys + done, want, blocks != NULL, some, tier);
+		for (; alive < found && !tn_watch_expired(cache, some[alive]); alive++) {
+			counts[tier[alive]]++;
+			if (blocks)
+				blocks[done + alive] = some[alive];
+			if (tiers)
+				tiers[done + alive] = tier[alive];
+		}
+		for (uint32_t i = alive; blocks && i < found; i++)
+			unpin(cache, some[i]);
+		done += alive;
+		if (alive < want || done == n)
+			return done;
+	}
 }
 
-/* Applies the group's rule to what was found: keys[first..found) are pinned. Returns the matched length. */
-static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, uint32_t n, bool pin, tn_block *blocks,
-			     uint8_t *tiers, uint32_t *first)
+/*
+ * Applies the group's rule to what was found: keys[first..end) are there, and pinned if there is a list. Returns end.
+ * Tiers are said of what matched only: another look of blocks that are not pinned may find less, which is a miss.
+ */
+static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, uint32_t n, tn_block *blocks,
+			     uint8_t *tiers, uint32_t *first, uint32_t *counts)
 {
-	struct tn_registry *reg = space->cache->registry;
 	uint32_t window = space->match_rule == TN_MATCH_EXACT ? 1 : space->window_blocks;
 
 	*first = 0;
 	if (space->match_rule == TN_MATCH_PREFIX)
-		return find_alive(space, keys, n, pin, blocks, tiers);
+		return find_alive(space, keys, n, blocks, tiers, counts);
 	/* The longest prefix whose last `window` blocks are all there. */
 	for (uint32_t end = n; end > 0; end--) {
 		uint32_t from = end > window ? end - window : 0, got;
 
-		got = find_alive(space, keys + from, end - from, pin, blocks, tiers + from);
-		if (got == end - from) {
+		got = find_alive(space, keys + from, end - from, blocks, NULL, counts);
+		if (got == end - from && (!tiers || find_alive(space, keys + from, got, NULL, tiers + from, counts) == got)) {
 			*first = from;
 			return end;
 		}
-		for (uint32_t i = 0; pin && i < got; i++)
-			tn_block_unpin(reg, blocks[i]);
+		for (uint32_t i = 0; blocks && i < got; i++)
+			unpin(space->cache, blocks[i]);
 		end = from + got + 1; /* a window that reaches the gap cannot match */
 	}
+	memset(counts, 0, TIERS * sizeof(*counts));
+	return 0;
+}
+
+static int take_lease(struct tn_cache *cache, struct tn_lease **lease)
+{
+	uint64_t i = tn_stack_pop(&cache->free_leases, next_free_lease, cache);
+
+	if (!i)
+		return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", cache->nleases);
+	*lease = &cache->leases[i - 1];
+	return 0;
+}
+
+/* The lease's pin, or - nothing matched - none and the lease is free again. */
+static uint64_t lease_pin(struct tn_cache *cache, struct tn_lease *lease, uint32_t n)
+{
+	lease->n = n;
+	if (n > 0)
+		return (uint64_t)__atomic_add_fetch(&lease->generation, 1, __ATOMIC_ACQ_REL) << 32 |
+		       (uint64_t)(lease - cache->leases + 1);
+	lease_give(cache, lease);
 	return 0;
 }
 
 int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
 	     unsigned flags)
 {
+	uint32_t counts[TIERS];
+	struct tn_lease *lease = NULL;
 	struct tn_match m = {0};
 	struct tn_cache *cache;
-	struct tn_lease *lease;
-	uint64_t i;
 	uint64_t disk, host;
+	int rc;
 
 	if (!space || (n && !keys) || !match || (flags & ~TN_MATCH_PIN))
 		return tn_fail(-EINVAL, "tn_match: space, keys or match is missing, or unknown flags %#x", flags);
 	cache = space->cache;
 	if (n > cache->o.max_op_blocks)
 		n = cache->o.max_op_blocks;
-	i = tn_stack_pop(&cache->free_leases, next_free_lease, cache);
-	if (!i)
-		return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", cache->nleases);
-	lease = &cache->leases[i - 1];
-	m.blocks = find_by_rule(space, keys, (uint32_t)n, flags & TN_MATCH_PIN, lease->blocks, lease->tiers, &m.first);
-	for (uint32_t k = m.first; k < m.blocks; k++) {
-		m.host_blocks += lease->tiers[k] == TN_TIER_HOST;
-		m.disk_blocks += lease->tiers[k] == TN_TIER_DISK;
-	}
-	if (tiers) {
+	rc = flags & TN_MATCH_PIN ? take_lease(cache, &lease) : 0;
+	if (rc)
+		return rc;
+	m.blocks = find_by_rule(space, keys, (uint32_t)n, lease ? lease->blocks : NULL, tiers, &m.first, counts);
+	m.host_blocks = counts[TN_TIER_HOST];
+	m.disk_blocks = counts[TN_TIER_DISK];
+	if (tiers)
 		memset(tiers, TN_TIER_NONE, m.first);
-		memcpy(tiers + m.first, lease->tiers + m.first, m.blocks - m.first);
-	}
 	disk = m.disk_blocks * space->shape.slot_bytes >> 20;
 	host = m.host_blocks * space->shape.slot_bytes >> 20;
 	m.load_ns = disk * __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED) +
@@ -150,12 +195,8 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	__atomic_add_fetch(&cache->lookups, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&cache->lookup_blocks, n, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&cache->hit_blocks, m.blocks, __ATOMIC_RELAXED);
-	if ((flags & TN_MATCH_PIN) && m.blocks > m.first) {
-		lease->n = m.blocks - m.first;
-		m.pin = (uint64_t)__atomic_add_fetch(&lease->generation, 1, __ATOMIC_ACQ_REL) << 32 | i;
-	} else {
-		lease_give(cache, lease);
-	}
+	if (lease)
+		m.pin = lease_pin(cache, lease, m.blocks - m.first);
 	*match = m;
 	return (int)m.blocks;
 }
@@ -387,10 +428,13 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 
 static int check_pages(const struct tn_pool *pool, const uint32_t *pages, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		if (pages[i] >= pool->layout.pool.npages)
 			return tn_fail(-EINVAL, "pages[%zu] = %u: the pool has %llu pages", i, pages[i],
 				       (unsigned long long)pool->layout.pool.npages);
+		if (__atomic_load_n(&pool->loading[pages[i] / 64], __ATOMIC_RELAXED) >> (pages[i] % 64) & 1)
+			return tn_fail(-EINVAL, "pages[%zu] = %u: still part of a load; end it first", i, pages[i]);
+	}
 	return 0;
 }
 

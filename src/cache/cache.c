@@ -124,12 +124,10 @@ static int leases_create(struct tn_cache *cache)
 	cache->nleases = n;
 	cache->leases = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->leases)));
 	cache->lease_blocks = tn_get(cache->alloc, tn_array_bytes(n, each * sizeof(tn_block)));
-	cache->lease_tiers = tn_get(cache->alloc, tn_array_bytes(n, each));
-	if (!cache->leases || !cache->lease_blocks || !cache->lease_tiers)
+	if (!cache->leases || !cache->lease_blocks)
 		return tn_fail(-ENOMEM, "no memory for %u leases; lower max_ops or max_op_blocks", n);
 	for (uint32_t i = 0; i < n; i++) {
 		cache->leases[i].blocks = cache->lease_blocks + (size_t)i * each;
-		cache->leases[i].tiers = cache->lease_tiers + (size_t)i * each;
 		tn_stack_push(&cache->free_leases, i, &cache->leases[i].next);
 	}
 	return 0;
@@ -144,7 +142,6 @@ void tn_cache_free(struct tn_cache *cache)
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
 	tn_put(a, cache->leases, tn_array_bytes(n, sizeof(*cache->leases)));
 	tn_put(a, cache->lease_blocks, tn_array_bytes(n, each * sizeof(tn_block)));
-	tn_put(a, cache->lease_tiers, tn_array_bytes(n, each));
 	tn_ops_destroy(cache);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
 	if (cache->eventfd >= 0)

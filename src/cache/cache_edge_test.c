@@ -326,6 +326,46 @@ static void a_dropped_block_goes_when_its_lease_ends(void **state)
 	rig_tear_down(&r);
 }
 
+static void an_operation_that_never_fits_names_the_limit(void **state)
+{
+	static struct tn_key keys[257];
+	static uint32_t pages[257 * RIG_PAGES];
+	struct tn_load *load;
+	struct tn_save *save;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 4u << 20, 64);
+	for (uint32_t i = 0; i < 257; i++)
+		keys[i] = rig_key(i + 1);
+	assert_int_equal(tn_load_begin(r.space, r.pool, keys, 257, pages, NULL, &load), -E2BIG);
+	assert_non_null(strstr(tn_error_last()->text, "max_op_blocks 256"));
+	assert_int_equal(tn_save_begin(r.space, r.pool, keys, 257, pages, NULL, &save), -E2BIG);
+	assert_int_equal(tn_prefetch(r.space, keys, 257, rig_soon()), -E2BIG);
+	rig_tear_down(&r);
+}
+
+static void a_match_without_a_pin_takes_no_lease(void **state)
+{
+	struct tn_save_result res;
+	struct tn_match m[64], free_m;
+	struct tn_key key = rig_key(1);
+	uint8_t tier;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	rig_save(&r, 1, 1, 0, &res);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(tn_match(r.space, &key, 1, NULL, &m[i], TN_MATCH_PIN), 1);
+	assert_int_equal(tn_match(r.space, &key, 1, NULL, &free_m, TN_MATCH_PIN), -EAGAIN);
+	assert_int_equal(tn_match(r.space, &key, 1, &tier, &free_m, 0), 1);
+	assert_int_equal(tier, TN_TIER_DISK);
+	assert_int_equal(free_m.disk_blocks, 1);
+	assert_int_equal(free_m.pin, 0);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(tn_unpin(r.space, m[i].pin), 0);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,6 +375,8 @@ int main(void)
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),
+		cmocka_unit_test(an_operation_that_never_fits_names_the_limit),
+		cmocka_unit_test(a_match_without_a_pin_takes_no_lease),
 		cmocka_unit_test(a_dropped_block_goes_when_its_lease_ends),
 		cmocka_unit_test(an_old_header_of_the_same_key_is_a_miss),
 		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),

@@ -169,7 +169,6 @@ struct tn_lease {
 	uint32_t generation; /* odd: taken. Shared. */
 	uint32_t n;
 	tn_block *blocks;
-	uint8_t *tiers;
 };
 
 #define TN_OFFLOAD_BLOCKS 64u  /* of one offload */
@@ -272,7 +271,6 @@ struct tn_cache {
 	uint32_t nleases;
 	uint64_t free_leases; /* shared: tagged stack */
 	tn_block *lease_blocks;
-	uint8_t *lease_tiers;
 
 	tn_block *doomed; /* ring: blocks to forget when unpinned */
 	uint32_t doomed_head, doomed_count, doomed_size;

@@ -242,6 +242,51 @@ static void doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of(vo
 	rig_down(r);
 }
 
+/* Of three blocks only the first is there, and its read is late. */
+static void only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_from(void **state)
+{
+	struct crig *r = rig_up(0);
+	struct tn_key keys[3] = {crig_key(1), crig_key(8), crig_key(9)};
+	uint32_t pages[3 * PER_BLOCK] = {20, 21, 22, 23, 24, 25}, mixed[PER_BLOCK] = {30, 21};
+	struct tn_load *load;
+	struct tn_save *s;
+	uint8_t busy = 0;
+
+	save(r, 0, 1);
+	fault(r, TN_FAULT_LATE, TN_IO_READ, CRIG_SECOND);
+	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], keys, 3, pages, NULL, &load), 0);
+	crig_run(r, CRIG_MS);
+	assert_int_equal(tn_load_end(load, &busy), -EBUSY);
+	assert_int_equal(busy, 1);
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], keys, 1, mixed, NULL, &s), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "pages[1] = 21"));
+	while (tn_load_end(load, NULL) == -EBUSY)
+		crig_turn(r, CRIG_MS);
+	rig_down(r);
+}
+
+static void a_full_quota_is_called_by_its_name(void **state)
+{
+	struct crig *r = rig_up(0);
+	uint32_t pages[PER_BLOCK] = {4, 5};
+	struct tn_key keys[2] = {crig_key(1), crig_key(2)};
+	struct tn_save_result res;
+	struct tn_match m;
+	struct tn_save *s;
+
+	r->space[0]->quota.disk_bytes = r->space[0]->shape.slot_bytes;
+	save(r, 0, 1);
+	assert_int_equal(tn_match(r->space[0], keys, 1, NULL, &m, TN_MATCH_PIN), 1);
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &keys[1], 1, pages, NULL, &s), 0);
+	crig_run(r, CRIG_MS);
+	assert_non_null(strstr(tn_error_last()->text, "quota"));
+	assert_int_equal(tn_save_abort(s), 0);
+	while (tn_save_end(s, 1, &res) == -ETIMEDOUT)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
+	rig_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -249,6 +294,8 @@ int main(void)
 		cmocka_unit_test(what_failed_is_written_when_the_device_comes_back),
 		cmocka_unit_test(two_flushes_at_once_both_tell_the_truth),
 		cmocka_unit_test(doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of),
+		cmocka_unit_test(only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_from),
+		cmocka_unit_test(a_full_quota_is_called_by_its_name),
 		cmocka_unit_test(a_drop_that_waits_for_its_sync_holds_up_no_other_space),
 	};
 

@@ -36,6 +36,21 @@ static bool wanted(const struct tn_item *item)
 	return index_of(item) < op->good && !op->cancelled;
 }
 
+/* Items that still must be read although the load itself was given up: others wait for them. */
+static bool due(const struct tn_item *item)
+{
+	return !item->error && (wanted(item) || item->followers);
+}
+
+/* The pages of an item are the caller's again as soon as nothing writes to them any more, nor will. */
+static void let_go(struct tn_item *item)
+{
+	bool ahead = item->state == TN_ITEM_FOLLOW || (item->state != TN_ITEM_IDLE && due(item));
+
+	if (item->inflight == 0 && !ahead)
+		__atomic_store_n(&item->busy, 0, __ATOMIC_RELEASE);
+}
+
 /* Reports a prefix of `good` blocks: first the prefix, then the chunks that only waited for what was cut off. */
 static void shrink(struct tn_op *op, uint32_t good)
 {
@@ -51,6 +66,8 @@ static void shrink(struct tn_op *op, uint32_t good)
 			missing += *chunk_state(op, i, c) != TN_CHUNK_DONE;
 		__atomic_sub_fetch(&op->left[c], missing, __ATOMIC_RELEASE);
 	}
+	for (uint32_t i = good; i < was; i++)
+		let_go(&op->items[i]);
 	tn_op_notify(op);
 }
 
@@ -255,6 +272,8 @@ static void move_done(struct tn_move *mv)
 	}
 	if (item_is_over(item))
 		item_ends(item);
+	else
+		let_go(item);
 }
 
 static void start_move(struct tn_item *item, uint32_t c)
@@ -317,6 +336,8 @@ static void header_done(const struct tn_header_want *want, int status)
 	}
 	if (item_is_over(item))
 		item_ends(item);
+	else
+		let_go(item);
 }
 
 /* Fills *want; false if the item needs no header from disk. */
@@ -505,6 +526,7 @@ void tn_load_start(struct tn_cmd *cmd)
 		if (outside(op, i)) {
 			for (uint32_t c = 0; c < s->chunks; c++)
 				chunk_is_good(item, c);
+			let_go(item);
 			continue;
 		}
 		if (!activate(item)) {
@@ -532,12 +554,6 @@ void tn_load_start(struct tn_cmd *cmd)
 static bool more_to_issue(const struct tn_op *op)
 {
 	return op->chunk < op->space->shape.chunks;
-}
-
-/* Items that still must be read although the load itself was given up: others wait for them. */
-static bool due(const struct tn_item *item)
-{
-	return !item->error && (wanted(item) || item->followers);
 }
 
 static uint32_t issue(struct tn_op *op)
@@ -578,8 +594,7 @@ static void give_up(struct tn_op *op)
 		good++;
 	shrink(op, good);
 	for (uint32_t i = 0; i < op->n; i++)
-		if (op->items[i].inflight == 0 && op->items[i].state != TN_ITEM_FOLLOW && !op->items[i].followers)
-			__atomic_store_n(&op->items[i].busy, 0, __ATOMIC_RELEASE);
+		let_go(&op->items[i]);
 	/* A follower whose leader has not verified anything yet may still leave. */
 	for (uint32_t i = 0; i < op->n; i++) {
 		struct tn_item *item = &op->items[i], *leader, **at;

@@ -179,12 +179,16 @@ int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, co
 {
 	struct tn_cache *cache = space->cache;
 	const struct tn_shape *s = &space->shape;
-	size_t npages = n * space->geometry.pages_per_block;
+	uint32_t per_block = space->geometry.pages_per_block, most = cache->o.max_op_blocks;
+	size_t npages = n * per_block;
 
-	if (n > cache->o.max_op_blocks || n * s->layers > cache->max_objects || (pages && npages > cache->max_pages))
-		return tn_fail(-EAGAIN, "%zu blocks of %u layers and %u pages in one operation: split it, or raise "
-			       "max_op_blocks (%u)", n, s->layers, space->geometry.pages_per_block,
-			       cache->o.max_op_blocks);
+	most = cache->max_objects / s->layers < most ? cache->max_objects / s->layers : most;
+	if (pages)
+		most = cache->max_pages / per_block < most ? cache->max_pages / per_block : most;
+	if (n > most)
+		return tn_fail(-E2BIG, "%zu blocks in one operation: with max_op_blocks %u at most %u blocks of %u layers and "
+			       "%u pages; split it, or raise max_op_blocks", n, cache->o.max_op_blocks, most, s->layers,
+			       per_block);
 	__atomic_store_n(&op->kicked, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&op->drained, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&op->cancel, 0, __ATOMIC_RELAXED);

@@ -260,7 +260,7 @@ static void no_places(struct tn_op *op, int status)
 static bool disk_places(struct tn_op *op)
 {
 	struct tn_cache *cache = op->cache;
-	uint32_t want = op->unplaced < TN_PLACES_AT_ONCE ? op->unplaced : TN_PLACES_AT_ONCE, got, k = 0;
+	uint32_t asked = op->unplaced < TN_PLACES_AT_ONCE ? op->unplaced : TN_PLACES_AT_ONCE, want, got, k = 0;
 	uint32_t cls = op->space->disk_class;
 	uint64_t free_now, coming, moving;
 
@@ -268,7 +268,7 @@ static bool disk_places(struct tn_op *op)
 		no_places(op, tn_fail(-EROFS, "no device takes writes now"));
 		return true;
 	}
-	want = quota_room(op, want);
+	want = quota_room(op, asked);
 	got = want ? tn_store_reserve(cache->store, cls, want, cache->slot_scratch) : 0;
 	for (uint32_t i = op->i; i < op->n && k < got; i++) {
 		if (op->items[i].state != TN_ITEM_PLACE)
@@ -294,8 +294,14 @@ static bool disk_places(struct tn_op *op)
 	if (want > 0 && tn_store_move(cache->store, cls))
 		return false;
 	/* Nothing to evict and nothing on its way: other operations hold the rest, or it is truly full. */
-	no_places(op, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: everything is pinned or in use", op->unplaced,
-			      (unsigned long long)op->space->shape.slot_bytes));
+	if (want < asked)
+		no_places(op, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: the space's quota of %llu bytes on disk is "
+				      "taken by blocks that are pinned or on their way; raise disk_bytes of its quota", op->unplaced,
+				      (unsigned long long)op->space->shape.slot_bytes,
+				      (unsigned long long)__atomic_load_n(&op->space->quota.disk_bytes, __ATOMIC_RELAXED)));
+	else
+		no_places(op, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: everything is pinned or in use",
+				      op->unplaced, (unsigned long long)op->space->shape.slot_bytes));
 	return true;
 }
 
