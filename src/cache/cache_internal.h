@@ -216,7 +216,7 @@ struct tn_cache {
 	pid_t opener; /* fork is detected */
 
 	pthread_mutex_t lock; /* spaces and pools: open and close only */
-	struct tn_space *spaces[TN_STORE_SPACES_MAX];
+	struct tn_space *spaces[TN_STORE_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
 	uint32_t nspaces;
 	uint32_t npools;
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quotas of spaces in host memory: never exceeded, however blocks come in, and nobody pays for a neighbour's.
+ * Quotas of spaces in host memory: never exceeded, however blocks come in, and nobody pays for a neighbour's. And what a
+ * space with larger blocks does to the host tier of those that are there.
  */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cache/cache_internal.h"
 #include "cache_rig.h"
 #include "tn_test.h"
 
@@ -150,12 +152,51 @@ static void promotion_at_the_quota_recycles_own_blocks(void **state)
 	rig_tear_down(&r);
 }
 
+/* Memory runs out at each of the allocations for the second space in turn. */
+static void a_larger_space_without_memory_leaves_the_host_tier_as_it_was(void **state)
+{
+	static struct tn_alloc_counter counter;
+	struct tn_save_result res;
+	uint32_t opened = 0;
+
+	for (size_t n = 0; n < 8 && opened == 0; n++) {
+		struct tn_geometry large;
+		struct tn_identity id;
+		struct tn_shard shard;
+		struct tn_space *space;
+		struct rig r;
+
+		rig_set_up(&r, 0, 4u << 20, 64);
+		large = r.g;
+		large.pages_per_block *= 4;
+		tn_identity_init(&id);
+		id.model = "large";
+		tn_shard_init(&shard);
+		tn_alloc_counter_init(&counter);
+		counter.fail_after = n;
+		r.cache->alloc = &counter.alloc;
+		if (tn_space_open(r.cache, &id, &shard, &large, NULL, &space) == 0) {
+			opened += space->host_ok;
+			tn_space_close(space);
+		}
+		counter.fail_after = SIZE_MAX;
+		r.cache->alloc = &tn_alloc_system;
+		rig_save(&r, 1, 4, 0, &res);
+		assert_int_equal(res.stored, 4);
+		assert_int_equal(in_host(&r, 1, 4), 4);
+		assert_int_equal(rig_load(&r, 1, 4), 4);
+		rig_tear_down(&r);
+	}
+	assert_int_equal(opened, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(saves_at_once_do_not_exceed_the_host_quota),
 		cmocka_unit_test(promotion_and_prefetch_keep_to_the_host_quota),
 		cmocka_unit_test(a_space_at_its_quota_recycles_its_own_blocks_and_no_neighbours),
+		cmocka_unit_test(a_larger_space_without_memory_leaves_the_host_tier_as_it_was),
 		cmocka_unit_test(promotion_at_the_quota_recycles_own_blocks),
 	};
 

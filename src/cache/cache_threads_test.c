@@ -124,6 +124,74 @@ static void no_wait_sleeps_through_its_completion(void **state)
 	rig_tear_down(&r);
 }
 
+struct pinner {
+	struct rig *r;
+	uint32_t stop; /* shared */
+	uint32_t held, lost;
+};
+
+#define PINNED_CHAINS 20u
+
+/* What a lease holds can be loaded, whatever is evicted meanwhile. */
+static void *pin_and_load(void *arg)
+{
+	struct pinner *p = arg;
+	struct rig *r = p->r;
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, 7);
+	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
+		uint64_t first = 1 + 100ull * tn_rng_below(&rng, PINNED_CHAINS);
+		uint32_t pages[8 * RIG_PAGES];
+		struct tn_key keys[8];
+		struct tn_load *load;
+		struct tn_match m;
+
+		for (uint32_t i = 0; i < 8; i++)
+			keys[i] = rig_key(first + i);
+		for (uint32_t i = 0; i < 8 * RIG_PAGES; i++)
+			pages[i] = 512 + i;
+		if (tn_match(r->space, keys, 8, NULL, &m, TN_MATCH_PIN) <= 0)
+			continue;
+		if (tn_load_begin(r->space, r->pool, keys, m.blocks, pages, NULL, &load) == 0) {
+			p->lost += tn_load_wait(load, RIG_LAYERS - 1, rig_soon()) != (int)m.blocks;
+			while (tn_load_end(load, NULL))
+				usleep(50);
+		}
+		p->held++;
+		if (tn_unpin(r->space, m.pin))
+			p->lost++;
+	}
+	return NULL;
+}
+
+static void a_lease_taken_while_blocks_are_evicted_holds(void **state)
+{
+	struct tn_save_result res;
+	pthread_t t;
+
+	for (int host = 0; host < 2; host++) {
+		struct pinner p = {.stop = 0};
+		struct rig r;
+
+		rig_set_up(&r, 64u << 20, 0, 64);
+		assert_int_equal(rig_close(&r), 0);
+		r.opts.disk_blocks = 64;
+		r.opts.host_bytes = host ? 4u << 20 : 0;
+		assert_int_equal(rig_open(&r), 0);
+		p.r = &r;
+		assert_int_equal(pthread_create(&t, NULL, pin_and_load, &p), 0);
+		for (uint64_t i = 0; i < 150; i++)
+			rig_save(&r, 1 + 100 * (i % PINNED_CHAINS), 8, 0, &res);
+		__atomic_store_n(&p.stop, 1, __ATOMIC_RELEASE);
+		pthread_join(t, NULL);
+		assert_true(p.held > 0);
+		assert_int_equal(p.lost, 0);
+		assert_true(rig_stats(&r).evicted_disk_blocks > 0);
+		rig_tear_down(&r);
+	}
+}
+
 static int hang_syncs(struct tn_cache *cache, void *arg)
 {
 	const struct tn_fault f = {.kind = TN_FAULT_HANG, .op = TN_IO_SYNC, .count = UINT64_MAX};
@@ -177,6 +245,7 @@ int main(void)
 		cmocka_unit_test(no_wait_sleeps_through_its_completion),
 		cmocka_unit_test(loads_of_one_prefix_share_its_reads),
 		cmocka_unit_test(cancelled_loads_end_and_never_hang),
+		cmocka_unit_test(a_lease_taken_while_blocks_are_evicted_holds),
 		cmocka_unit_test(a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated),
 	};
 

@@ -373,35 +373,63 @@ void tn_evict_to_capacity(struct tn_cache *cache)
 		tn_evict_disk(cache, (uint32_t)(cache->disk_entries - capacity), -1);
 }
 
-/* The host tier's tables, made for the number of slots that the slab is cut into. */
+/* The host tier's tables, for a number of slots. */
+struct host_tables {
+	uint8_t *dirty; /* and queued, behind it */
+	uint32_t *queue;
+	struct tn_policy *policy;
+};
+
+static uint32_t queue_size(uint32_t slots)
+{
+	return slots * 2; /* a slot may be queued again while its old place is still there */
+}
+
+static void host_tables_put(const struct tn_cache *cache, const struct host_tables *t, uint32_t slots)
+{
+	if (t->policy)
+		t->policy->ops->destroy(t->policy);
+	tn_put(cache->alloc, t->dirty, 2 * (size_t)slots);
+	tn_put(cache->alloc, t->queue, tn_array_bytes(queue_size(slots), sizeof(uint32_t)));
+}
+
+static int host_tables_get(const struct tn_cache *cache, struct host_tables *t, uint32_t slots)
+{
+	struct tn_policy_opts po = {.alloc = cache->alloc, .seed = cache->o.seed, .capacity = slots};
+	const struct tn_policy_ops *lru;
+	int rc = tn_policy_find("lru", &lru);
+
+	*t = (struct host_tables){tn_get(cache->alloc, 2 * (size_t)slots),
+				  tn_get(cache->alloc, tn_array_bytes(queue_size(slots), sizeof(uint32_t))), NULL};
+	if (rc == 0 && (!t->dirty || !t->queue))
+		rc = tn_fail(-ENOMEM, "no memory for %u host slots", slots);
+	return rc ? rc : lru->create(&po, &t->policy);
+}
+
+/* Makes them for the number of slots that the slab is cut into for this shape; a failure changes nothing. */
 int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape)
 {
+	struct host_tables old = {cache->host_dirty, cache->offload_queue, cache->host_policy}, new;
 	uint32_t before = tn_host_slots(cache->host), slots;
-	struct tn_policy_opts po = {.alloc = cache->alloc, .seed = cache->o.seed};
-	const struct tn_policy_ops *lru;
-	int rc = tn_host_shape(cache->host, shape);
+	int rc = tn_host_plan(cache->host, shape, &slots);
 
-	if (rc)
+	if (rc || slots == before)
+		return rc ? rc : tn_host_shape(cache->host, shape);
+	rc = host_tables_get(cache, &new, slots);
+	if (rc == 0)
+		rc = tn_host_shape(cache->host, shape);
+	if (rc) {
+		host_tables_put(cache, &new, slots);
 		return rc;
-	slots = tn_host_slots(cache->host);
-	if (slots == before)
-		return 0;
-	if (cache->host_policy)
-		cache->host_policy->ops->destroy(cache->host_policy);
-	cache->host_policy = NULL;
-	tn_put(cache->alloc, cache->host_dirty, 2 * (size_t)before);
-	tn_put(cache->alloc, cache->offload_queue, tn_array_bytes(cache->offload_size, sizeof(uint32_t)));
-	cache->offload_size = slots * 2; /* a slot may be queued again while its old place is still there */
-	cache->offload_head = 0;
-	cache->host_dirty = tn_get(cache->alloc, 2 * (size_t)slots);
-	cache->host_queued = cache->host_dirty ? cache->host_dirty + slots : NULL;
-	cache->offload_count = 0;
-	cache->offload_queue = tn_get(cache->alloc, tn_array_bytes(cache->offload_size, sizeof(uint32_t)));
-	if (!cache->host_dirty || !cache->offload_queue)
-		return tn_fail(-ENOMEM, "no memory for %u host slots", slots);
-	po.capacity = slots;
-	rc = tn_policy_find("lru", &lru);
-	return rc ? rc : lru->create(&po, &cache->host_policy);
+	}
+	host_tables_put(cache, &old, before);
+	cache->host_policy = new.policy;
+	cache->host_dirty = new.dirty;
+	cache->host_queued = new.dirty + slots;
+	cache->offload_queue = new.queue;
+	cache->offload_size = queue_size(slots);
+	cache->offload_head = cache->offload_count = 0;
+	return 0;
 }
 
 /* ---- up and down ------------------------------------------------------------------------------------------------ */

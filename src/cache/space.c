@@ -162,6 +162,8 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 	space->host_ok = cache->host && tn_host_policy_for(cache, s) == 0;
 	if (cache->host && !space->host_ok)
 		tn_log(&cache->log, TN_LOG_WARN, "space %u has no host tier: %s", space->index, tn_error_last()->text);
+	cache->spaces[space->index] = space;
+	cache->nspaces++;
 	return 0;
 }
 
@@ -207,8 +209,6 @@ static int create_space(struct tn_cache *cache, const struct tn_key *id, const s
 		tn_put(cache->alloc, space, sizeof(*space));
 		return rc;
 	}
-	cache->spaces[space->index] = space;
-	cache->nspaces++;
 	*out = space;
 	return 0;
 }

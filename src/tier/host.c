@@ -62,10 +62,11 @@ void tn_host_destroy(struct tn_host *h)
 	tn_put(a, h, sizeof(*h));
 }
 
-int tn_host_shape(struct tn_host *h, const struct tn_shape *shape)
+int tn_host_plan(const struct tn_host *h, const struct tn_shape *shape, uint32_t *slots)
 {
 	uint64_t stride = stride_of(shape), n = h->bytes / stride;
 
+	*slots = h->nslots;
 	if (stride <= h->stride)
 		return 0;
 	if (h->used)
@@ -75,19 +76,32 @@ int tn_host_shape(struct tn_host *h, const struct tn_shape *shape)
 	if (n == 0)
 		return tn_fail(-ENOSPC, "host tier: %llu bytes hold no block of %llu", (unsigned long long)h->bytes,
 			       (unsigned long long)stride);
-	if (n > UINT32_MAX - 1)
-		n = UINT32_MAX - 1;
-	put_tables(h);
-	h->nslots = (uint32_t)n;
-	h->stride = stride;
-	h->block = tn_get(h->alloc, tn_array_bytes(h->nslots, sizeof(uint32_t)));
-	h->free_slot = tn_get(h->alloc, tn_array_bytes(h->nslots, sizeof(uint32_t)));
-	if (!h->block || !h->free_slot) {
-		put_tables(h);
-		return tn_fail(-ENOMEM, "host tier: no memory for the table of %llu slots", (unsigned long long)n);
+	*slots = n > UINT32_MAX - 1 ? UINT32_MAX - 1 : (uint32_t)n;
+	return 0;
+}
+
+/* The new tables are there before the old ones go: a failure changes nothing. */
+int tn_host_shape(struct tn_host *h, const struct tn_shape *shape)
+{
+	uint32_t slots, *block, *free_slot;
+	int rc = tn_host_plan(h, shape, &slots);
+
+	if (rc || stride_of(shape) <= h->stride)
+		return rc;
+	block = tn_get(h->alloc, tn_array_bytes(slots, sizeof(uint32_t)));
+	free_slot = tn_get(h->alloc, tn_array_bytes(slots, sizeof(uint32_t)));
+	if (!block || !free_slot) {
+		tn_put(h->alloc, block, tn_array_bytes(slots, sizeof(uint32_t)));
+		tn_put(h->alloc, free_slot, tn_array_bytes(slots, sizeof(uint32_t)));
+		return tn_fail(-ENOMEM, "host tier: no memory for the table of %u slots", slots);
 	}
-	for (uint32_t i = 0; i < h->nslots; i++)
-		h->free_slot[i] = h->nslots - 1 - i;
+	put_tables(h);
+	h->nslots = slots;
+	h->stride = stride_of(shape);
+	h->block = block;
+	h->free_slot = free_slot;
+	for (uint32_t i = 0; i < slots; i++)
+		free_slot[i] = slots - 1 - i;
 	return 0;
 }
 

@@ -21,7 +21,9 @@ struct tn_host;
 int tn_host_create(uint64_t bytes, const struct tn_alloc *alloc, struct tn_host **out);
 void tn_host_destroy(struct tn_host *h);
 
-/* Cuts the slab for this shape if need be. 0, -ENOSPC (not one slot fits) or -EFBIG (in use, and cut for smaller blocks). */
+/* How many slots there would be after tn_host_shape. 0, -ENOSPC (not one fits) or -EFBIG (in use, and cut for smaller blocks). */
+int tn_host_plan(const struct tn_host *h, const struct tn_shape *shape, uint32_t *slots);
+/* Cuts the slab for this shape if need be. As plan, or -ENOMEM; then nothing changed. */
 int tn_host_shape(struct tn_host *h, const struct tn_shape *shape);
 uint32_t tn_host_slots(const struct tn_host *h);
 uint32_t tn_host_used(const struct tn_host *h);
