@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The P2P table against a byte-by-byte look-up, and its size for a pool of 60 GB. Nothing at the addresses is touched. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "ring/p2p.h"
+#include "tn_test.h"
+
+#define PAGE 4096u
+
+/* Where each page of a small piece of address space lies; 0: nowhere. */
+struct map {
+	uintptr_t base;
+	uint32_t pages;
+	uint64_t bus[256];
+	uint64_t most; /* bytes that one call tells about */
+};
+
+static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
+{
+	const struct map *m = arg;
+	uint64_t at = address - m->base, first = at / PAGE, n = 1;
+
+	if (first >= m->pages || !m->bus[first])
+		return tn_fail(-EFAULT, "not mapped");
+	while (first + n < m->pages && m->bus[first + n] == m->bus[first] + n * PAGE)
+		n++;
+	*bus = m->bus[first] + at % PAGE;
+	*contiguous = n * PAGE - at % PAGE;
+	if (*contiguous > length)
+		*contiguous = length;
+	if (*contiguous > m->most)
+		*contiguous = m->most;
+	return 0;
+}
+
+static uint64_t one(const struct map *m, uintptr_t address)
+{
+	uint64_t at = address - m->base;
+
+	return m->bus[at / PAGE] + at % PAGE;
+}
+
+static void every_byte_of_random_mappings_is_found(void **state)
+{
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (int round = 0; round < 300; round++) {
+		struct map m = {.base = (uintptr_t)1 << 40, .pages = 4 + tn_rng_below(&rng, 250), .most = 1 + tn_rng_below(&rng, 9 * PAGE)};
+		struct tn_p2p_range r[3];
+		struct tn_p2p_entry piece[300];
+		struct tn_p2p_size size;
+		struct tn_p2p *t;
+		uint32_t third = m.pages / 3;
+
+		for (uint32_t i = 0; i < m.pages; i++)
+			m.bus[i] = i && tn_rng_below(&rng, 3) ? m.bus[i - 1] + PAGE : (1 + tn_rng_below(&rng, 1u << 20)) * (uint64_t)PAGE;
+		for (uint32_t i = 0; i < 3; i++) { /* with gaps or without, in any order */
+			uint32_t j = (i + (uint32_t)round) % 3;
+
+			r[j] = (struct tn_p2p_range){m.base + i * third * PAGE, third * PAGE - (round % 2 ? 64 : 0)};
+		}
+		assert_int_equal(tn_p2p_create(r, 3, translate, &m, &tn_alloc_system, &t), 0);
+		for (int tries = 0; tries < 200; tries++) {
+			uint32_t j = tn_rng_below(&rng, 3);
+			uint64_t skip = tn_rng_below(&rng, (uint32_t)r[j].length);
+			uint64_t len = 1 + tn_rng_below(&rng, (uint32_t)(r[j].length - skip)), done = 0;
+			int n = tn_p2p_find(t, r[j].address + skip, len, piece, 300);
+
+			assert_true(n > 0);
+			for (int i = 0; i < n; i++) {
+				assert_int_equal(piece[i].bus, one(&m, r[j].address + skip + done));
+				assert_int_equal(piece[i].bus + piece[i].length - 1,
+						 one(&m, r[j].address + skip + done + piece[i].length - 1));
+				if (i > 0) /* merged as far as it goes */
+					assert_true(piece[i - 1].bus + piece[i - 1].length != piece[i].bus);
+				done += piece[i].length;
+			}
+			assert_int_equal(done, len);
+			if (n > 1)
+				assert_int_equal(tn_p2p_find(t, r[j].address + skip, len, piece, (uint32_t)n - 1), -E2BIG);
+		}
+		assert_int_equal(tn_p2p_find(t, m.base - 1, 1, piece, 300), -EFAULT);
+		assert_int_equal(tn_p2p_find(t, m.base + 3 * third * PAGE, 1, piece, 300), -EFAULT);
+		if (round % 2)
+			assert_int_equal(tn_p2p_find(t, m.base + third * PAGE - 65, 2, piece, 300), -EFAULT);
+		tn_p2p_size(t, &size);
+		assert_int_equal(size.memory_bytes, r[0].length + r[1].length + r[2].length);
+		tn_p2p_destroy(t);
+	}
+}
+
+static void ranges_that_overlap_or_have_no_bus_address_are_refused(void **state)
+{
+	struct map m = {.base = 1u << 20, .pages = 2, .bus = {PAGE, 0}, .most = PAGE};
+	struct tn_p2p_range r[2] = {{1u << 20, 2 * PAGE}, {(1u << 20) + PAGE, PAGE}};
+	struct tn_p2p *t = NULL;
+
+	assert_int_equal(tn_p2p_create(r, 0, translate, &m, &tn_alloc_system, &t), -EINVAL);
+	assert_int_equal(tn_p2p_create(r, 2, translate, &m, &tn_alloc_system, &t), -EINVAL);
+	assert_int_equal(tn_p2p_create(r, 1, translate, &m, &tn_alloc_system, &t), -EFAULT);
+	assert_non_null(strstr(tn_error_last()->text, "0x101000"));
+	r[0].length = 0;
+	assert_int_equal(tn_p2p_create(r, 1, translate, &m, &tn_alloc_system, &t), -EINVAL);
+	r[0] = (struct tn_p2p_range){UINTPTR_MAX - 10, 12};
+	assert_int_equal(tn_p2p_create(r, 1, translate, &m, &tn_alloc_system, &t), -EINVAL);
+	m.most = 0; /* a translation that makes no progress */
+	r[0] = (struct tn_p2p_range){1u << 20, PAGE};
+	assert_int_equal(tn_p2p_create(r, 1, translate, &m, &tn_alloc_system, &t), -EINVAL);
+	assert_null(t);
+	tn_p2p_destroy(NULL);
+}
+
+/* Every 2 MiB somewhere else: physical memory in huge pages at its worst. */
+static int huge_pages(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
+{
+	const uint64_t huge = 2u << 20;
+	uint64_t page = address / huge, left = huge - address % huge;
+
+	*bus = (page * 7919 % (1u << 20)) * huge + address % huge;
+	*contiguous = left < length ? left : length;
+	return 0;
+}
+
+static void a_pool_of_60_gb_takes_a_small_table(void **state)
+{
+	static const struct {
+		const char *name;
+		tn_p2p_translate translate;
+		uint64_t most_bytes;
+	} how[] = {{"identity", tn_p2p_identity, 4096}, {"scattered 2 MiB pages", huge_pages, 1u << 20}};
+	/* Llama-3-8B: 32 layers, K and V in a region each. */
+	struct tn_p2p_range r[64];
+
+	for (uint32_t i = 0; i < 64; i++)
+		r[i] = (struct tn_p2p_range){((uintptr_t)1 << 41) + i * ((uintptr_t)1 << 31), 937500000 / 32768 * 32768};
+	for (size_t k = 0; k < 2; k++) {
+		struct tn_p2p_size size;
+		struct tn_p2p *t;
+
+		assert_int_equal(tn_p2p_create(r, 64, how[k].translate, NULL, &tn_alloc_system, &t), 0);
+		tn_p2p_size(t, &size);
+		printf("# %.1f GB, %s: %llu entries, %llu bytes; as a PRP list %llu bytes\n", (double)size.memory_bytes / 1e9, how[k].name,
+		       (unsigned long long)size.entries, (unsigned long long)size.table_bytes, (unsigned long long)size.prp_bytes);
+		assert_in_range(size.table_bytes, 64 * 16, how[k].most_bytes);
+		assert_true(size.table_bytes * 100 < size.prp_bytes);
+		tn_p2p_destroy(t);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_byte_of_random_mappings_is_found),
+		cmocka_unit_test(ranges_that_overlap_or_have_no_bus_address_are_refused),
+		cmocka_unit_test(a_pool_of_60_gb_takes_a_small_table),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
