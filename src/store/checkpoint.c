@@ -153,6 +153,7 @@ static void root_durable(struct tn_store_device *d)
 	c->region = !c->region;
 	c->phase = TN_CKPT_IDLE;
 	c->failures = 0;
+	c->root_unknown = false;
 	d->log.tail = c->start_position;
 	if (d->log.full)
 		tn_store_log_step(d, tn_now_ns(d->store->clock));
@@ -188,9 +189,19 @@ static void step_done(struct tn_store_req *r, int status)
 		root_durable(d);
 		return;
 	}
+	if (d->ckpt.phase == TN_CKPT_SYNC_VOID)
+		d->ckpt.root_unknown = false;
 	if (d->ckpt.phase != TN_CKPT_PAGES)
 		d->ckpt.phase++;
 	next_step(d);
+}
+
+static void write_root(struct tn_store_device *d)
+{
+	struct tn_store_ckpt *c = &d->ckpt;
+
+	tn_store_req_submit(&c->req, TN_IO_WRITE, d->super.checkpoint_offset[c->region], c->buffer,
+			    sizeof(struct tn_disk_root));
 }
 
 static void next_step(struct tn_store_device *d)
@@ -198,6 +209,10 @@ static void next_step(struct tn_store_device *d)
 	struct tn_store_ckpt *c = &d->ckpt;
 
 	switch (c->phase) {
+	case TN_CKPT_VOID:
+		memset(c->buffer, 0, sizeof(struct tn_disk_root));
+		write_root(d);
+		return;
 	case TN_CKPT_PAGES:
 		if (write_batch(d))
 			return;
@@ -213,13 +228,14 @@ static void next_step(struct tn_store_device *d)
 		}
 		c->phase = TN_CKPT_SYNC_PAGES;
 		__attribute__((fallthrough));
+	case TN_CKPT_SYNC_VOID:
 	case TN_CKPT_SYNC_PAGES:
 		tn_store_req_submit(&c->req, TN_IO_SYNC, 0, NULL, 0);
 		return;
 	case TN_CKPT_ROOT:
 		tn_store_root_fill(d, c->buffer);
-		tn_store_req_submit(&c->req, TN_IO_WRITE, d->super.checkpoint_offset[c->region], c->buffer,
-				    sizeof(struct tn_disk_root));
+		c->root_unknown = true;
+		write_root(d);
 		return;
 	case TN_CKPT_SYNC_ROOT:
 		tn_store_req_submit(&c->req, TN_IO_SYNC, 0, NULL, 0);
@@ -239,7 +255,8 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final)
 	c->start_sequence = d->log.sequence;
 	c->cursor = 0;
 	c->soft_budget = final ? UINT32_MAX : SOFT_PAGES_MIN + page_count(d->store) / 64;
-	c->phase = TN_CKPT_PAGES;
+	/* A root that may be the newest valid one must be gone for certain before its pages change under it. */
+	c->phase = c->root_unknown ? TN_CKPT_VOID : TN_CKPT_PAGES;
 	next_step(d);
 }
 

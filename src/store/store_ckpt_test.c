@@ -153,9 +153,35 @@ static void a_page_written_before_its_block_was_durable_is_written_again_in_both
 	rig_free(r);
 }
 
+static void a_root_that_a_failed_attempt_may_have_left_is_void_before_its_pages_change(void **state)
+{
+	struct tn_simdisk_fault lost = {.kind = TN_SIMDISK_EIO, .op = TN_IO_SYNC, .count = 1, .percent = 100};
+	struct rig *r = saved();
+
+	tn_store_ckpt_start(device(r), false);
+	while (device(r)->ckpt.phase != TN_CKPT_SYNC_ROOT)
+		rig_step(r, 1);
+	assert_int_equal(tn_simdisk_set_faults(r->disk, &lost, 1), 0);
+	while (device(r)->ckpt.phase != TN_CKPT_IDLE)
+		rig_step(r, 1);
+	assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
+	assert_true(device(r)->ckpt.failures > 0);
+	/* Other pages than the first time. */
+	for (uint64_t n = KEYS; n < 2 * KEYS; n++)
+		rig_remove(r, n);
+	assert_int_equal(rig_flush(r), 0);
+	tn_simdisk_on_event(r->disk, cut_in_all_ways, r);
+	tn_store_ckpt_start(device(r), false);
+	while (device(r)->ckpt.phase != TN_CKPT_IDLE)
+		rig_step(r, 1);
+	tn_simdisk_on_event(r->disk, NULL, NULL);
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_root_that_a_failed_attempt_may_have_left_is_void_before_its_pages_change),
 		cmocka_unit_test(power_that_goes_when_a_checkpoint_frees_a_full_log_damages_nothing),
 		cmocka_unit_test(the_log_is_kept_from_where_a_checkpoint_began_and_not_from_where_it_ended),
 		cmocka_unit_test(a_page_written_before_its_block_was_durable_is_written_again_in_both_regions),

@@ -116,7 +116,17 @@ struct tn_store_log {
 	struct tn_disk_segment *header_page;
 };
 
-enum tn_ckpt_phase { TN_CKPT_IDLE, TN_CKPT_PAGES, TN_CKPT_LOG, TN_CKPT_SYNC_PAGES, TN_CKPT_ROOT, TN_CKPT_SYNC_ROOT };
+/* In their order; the first two only after an attempt whose root may be on the disk. */
+enum tn_ckpt_phase {
+	TN_CKPT_IDLE,
+	TN_CKPT_VOID,
+	TN_CKPT_SYNC_VOID,
+	TN_CKPT_PAGES,
+	TN_CKPT_LOG,
+	TN_CKPT_SYNC_PAGES,
+	TN_CKPT_ROOT,
+	TN_CKPT_SYNC_ROOT,
+};
 
 /* Two regions written in turn, incrementally. */
 struct tn_store_ckpt {
@@ -127,6 +137,7 @@ struct tn_store_ckpt {
 	uint32_t cursor;
 	uint32_t soft_budget; /* pages that may be written only for their recency */
 	int doubt; /* a sync failed since it began: it must be done again */
+	bool root_unknown; /* an attempt at this region failed after its root was sent: it may be valid */
 	uint64_t *dirty[2]; /* bit a page: differs from what the region holds */
 	uint64_t *soft; /* bit a page: only its recency changed */
 	void *buffer;
