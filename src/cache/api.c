@@ -297,6 +297,8 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	if (opts) {
 		op->deadline_ns = opts->deadline_ns;
 		op->priority = opts->priority;
+		op->input_tokens = opts->input_tokens;
+		op->start_ns = opts->start_ns;
 		op->first_page = opts->first_page;
 		op->end_page = opts->npages ? opts->first_page + opts->npages : all;
 	}
@@ -347,8 +349,10 @@ int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns)
 
 	if (rc)
 		return rc;
+	tn_schedule_wait_begins(&load->op, layer);
 	if (wait_op(&load->op, wait_is_over, layer, deadline_ns) && !layer_is_there(&load->op, layer))
 		return tn_fail(-ETIMEDOUT, "tn_load_wait: layer %u is not there by the deadline", layer);
+	tn_schedule_wait_ends(&load->op, layer);
 	return (int)__atomic_load_n(&load->op.good, __ATOMIC_ACQUIRE);
 }
 
@@ -450,6 +454,8 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		return tn_fail(-EINVAL, "tn_save_begin: options not initialised, or priority %d outside -128..127",
 			       opts->priority);
 	rc = check_pages(pool, pages, n * space->geometry.pages_per_block);
+	if (rc == 0)
+		rc = tn_schedule_admit(space->cache, n * space->shape.slot_bytes);
 	if (rc)
 		return rc;
 	op = tn_op_take(space->cache);

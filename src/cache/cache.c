@@ -25,6 +25,7 @@ void tn_cache_opts_init(struct tn_cache_opts *opts)
 		.io_depth = 128,
 		.io_engine = "auto",
 		.policy = "default",
+		.scheduler = "slack",
 		.verify = true,
 		.header_cache_bytes = 32u << 20,
 		.lock_timeout_ns = 5000000000u,
@@ -73,6 +74,9 @@ static int check_options(struct tn_cache_opts *o)
 	o->io_engine = o->io_engine ? o->io_engine : "auto";
 	o->policy = o->policy ? o->policy : "default";
 	o->device_stretch = o->device_stretch ? o->device_stretch : 16;
+	o->scheduler = o->scheduler ? o->scheduler : "slack";
+	if (strcmp(o->scheduler, "slack") != 0 && strcmp(o->scheduler, "none") != 0)
+		return tn_fail(-EINVAL, "scheduler \"%.64s\": must be \"slack\" or \"none\"", o->scheduler);
 	if ((rc = range("max_ops", o->max_ops, 1, 4096)) || (rc = range("max_op_blocks", o->max_op_blocks, 1, 1u << 20)) ||
 	    (rc = range("io_depth", o->io_depth, 1, 2048)) || (rc = range("workers", o->workers, 0, 64)) ||
 	    (rc = range("disk_blocks", o->disk_blocks, 0, 1u << 31)) ||
@@ -138,8 +142,11 @@ void tn_cache_free(struct tn_cache *cache)
 	const struct tn_alloc *a = cache->alloc;
 	uint32_t n = cache->nleases, each = cache->o.max_op_blocks;
 
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
+		if (cache->spaces[i])
+			tn_space_slack_destroy(cache->spaces[i]);
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
+	}
 	tn_put(a, cache->leases, tn_array_bytes(n, sizeof(*cache->leases)));
 	tn_put(a, cache->lease_blocks, tn_array_bytes(n, each * sizeof(tn_block)));
 	tn_ops_destroy(cache);

@@ -24,6 +24,7 @@
 #include "block/block.h"
 #include "block/policy.h"
 #include "io/io.h"
+#include "sched/sched.h"
 #include "sched/mix.h"
 #include "store/store.h"
 #include "tier/headers.h"
@@ -64,6 +65,7 @@ struct tn_item {
 	bool frozen;       /* a verification was posted: nobody may join any more */
 	bool admitted;     /* saves: to be kept on disk */
 	bool partial;      /* loads: only some of its pages are wanted */
+	uint8_t device;	   /* of slot */
 	uint8_t busy;      /* shared; loads: its pages may still be written to */
 	int error;
 	struct tn_move *parked;    /* landed, waiting for the header */
@@ -135,6 +137,15 @@ struct tn_op {
 	struct tn_item *items;
 	uint64_t *checks;
 	uint8_t *chunk_state; /* chunk-major: [chunk * n + i] */
+	/* What the scheduler knows of a load (schedule.c). */
+	struct tn_sched_load sched;
+	uint64_t input_tokens, start_ns;
+	uint64_t *before_ns; /* by layer */
+	bool from_disk;
+	uint32_t at_layer; /* shared: the engine waits for this layer, or computes it, ... */
+	uint64_t at_ns;	   /* shared: ... since then */
+	uint32_t left_layer; /* the caller's: which wait it returned from last, ... */
+	uint64_t left_ns;    /* ... and when; 0: it is in one */
 	uint32_t next_free; /* shared: link of the free stack */
 };
 
@@ -152,6 +163,13 @@ struct tn_space {
 	uint32_t disk_class;
 	bool host_ok;
 	struct tn_quota quota; /* shared members */
+	char model[TN_SLACK_NAME]; /* as much of its name */
+	struct tn_slack *slack; /* corrected by what loads show */
+	bool slack_moved;	/* since the copy was made */
+	uint64_t slack_shared_ns;
+	pthread_mutex_t plan_lock; /* of the two below, for tn_plan; the owner only tries it */
+	struct tn_slack *plan_slack;
+	uint64_t *plan_scratch;
 };
 
 struct tn_pool {
@@ -182,6 +200,7 @@ enum tn_doom {
 };
 
 struct tn_recovery;
+struct tn_schedule;
 struct tn_events;
 struct tn_flights; /* block -> leading item */
 struct tn_workers;
@@ -235,6 +254,7 @@ struct tn_cache {
 	struct tn_paced *paced; /* the modelled devices, NULL: the directories are what they are */
 	struct tn_mix mix[TN_DEVICES_MAX]; /* by device, as paced; version 0: nothing is known */
 	struct tn_store *store;
+	struct tn_schedule *schedule; /* NULL: everything goes as it comes */
 	struct tn_registry *registry;
 	struct tn_policy *disk_policy, *host_policy;
 	const struct tn_policy_ops *policy_ops;
@@ -293,6 +313,7 @@ struct tn_cache {
 	uint64_t expiry_due_ns;
 	uint64_t tick; /* logical time: blocks referenced */
 	uint64_t disk_ns_per_mib, host_ns_per_mib; /* shared: estimates */
+	uint64_t read_bps; /* shared: of all devices together, as the scheduler knows it; 0: not yet */
 	struct tn_counters c;
 	uint64_t lookups, lookup_blocks, hit_blocks; /* shared, any thread */
 	uint32_t max_blocks, max_objects, max_pages;
@@ -416,6 +437,35 @@ void tn_watch_raise(struct tn_cache *cache, tn_block b, enum tn_tier tier, enum 
 void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);
 bool tn_watch_expired(const struct tn_cache *cache, tn_block b);
 uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns);
+
+/* schedule.c */
+int tn_schedule_create(struct tn_cache *cache);
+void tn_schedule_destroy(struct tn_cache *cache);
+/* Callers: an engine is about to wait for a layer, and goes on with it. */
+void tn_schedule_wait_begins(struct tn_op *op, uint32_t layer);
+void tn_schedule_wait_ends(struct tn_op *op, uint32_t layer);
+/* Callers: 0, or -EAGAIN when too much waits to be written already. */
+int tn_schedule_admit(struct tn_cache *cache, uint64_t bytes);
+void tn_schedule_turn(struct tn_cache *cache, uint64_t now_ns);
+uint64_t tn_schedule_due(const struct tn_cache *cache);
+/* A load from its activation to its end; between them at: where the engine is, issued: how far it is. */
+void tn_schedule_load(struct tn_op *op);
+void tn_schedule_load_at(struct tn_op *op);
+void tn_schedule_load_issued(struct tn_op *op, bool all);
+void tn_schedule_load_over(struct tn_op *op);
+/* With a schedule only: whose reads are next, NULL when all had their turn; and all may have another one. */
+struct tn_op *tn_schedule_next(struct tn_cache *cache, uint64_t now_ns);
+void tn_schedule_again(struct tn_cache *cache);
+/* Whether a transfer may go now; if so, its end must be told. */
+bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes);
+void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+bool tn_schedule_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+
+/* plan.c */
+int tn_space_slack_create(struct tn_space *space);
+void tn_space_slack_destroy(struct tn_space *space);
+void tn_space_share_slack(struct tn_space *space, uint64_t now_ns);
 
 /* flights.c */
 int tn_flights_create(const struct tn_alloc *alloc, uint32_t max, struct tn_flights **out);

@@ -237,10 +237,21 @@ static void post_verification(struct tn_move *mv)
 	tn_mover_verify(mv);
 }
 
+/* The device is done with a read, well or not. */
+static void read_ended(struct tn_move *mv)
+{
+	struct tn_item *item = mv->owner;
+
+	if (mv->kind == TN_MOVE_READ && !mv->index)
+		tn_schedule_read_ended(item->op->cache, item->device, (uint64_t)mv->count * mv->shape->padded_bytes);
+	mv->index = 1; /* told */
+}
+
 static void landed(struct tn_move *mv)
 {
 	struct tn_item *item = mv->owner;
 
+	read_ended(mv);
 	if (item->error) {
 		tn_mover_fail(mv, item->error);
 	} else if (item->header == TN_HEADER_HAVE) {
@@ -259,6 +270,7 @@ static void move_done(struct tn_move *mv)
 
 	op->inflight--;
 	item->inflight--;
+	read_ended(mv);
 	if (mv->bounced)
 		cache->c.bounced_objects += mv->count;
 	if (mv->status) {
@@ -439,6 +451,7 @@ static bool activate(struct tn_item *item)
 	struct tn_op *op = item->op;
 	struct tn_cache *cache = op->cache;
 	struct tn_registry *reg = cache->registry;
+	struct tn_store_place place;
 	tn_block b = item->block;
 
 	if (b == TN_BLOCK_NONE || tn_watch_expired(cache, b))
@@ -451,6 +464,8 @@ static bool activate(struct tn_item *item)
 	if (tn_block_residency(reg, b, TN_TIER_DISK) != TN_PRESENT)
 		return false;
 	item->slot = tn_block_slot(reg, b, TN_TIER_DISK);
+	tn_store_locate(cache->store, item->slot, &place);
+	item->device = (uint8_t)place.device;
 	if (join(item))
 		return true;
 	item->state = TN_ITEM_DISK;
@@ -547,6 +562,7 @@ void tn_load_start(struct tn_cmd *cmd)
 				tn_block_touch(cache, op->items[i].block, op->n - 1 - i, false);
 		tn_request_ends(op);
 	}
+	tn_schedule_load(op);
 }
 
 /* ---- stepping ------------------------------------------------------------------------------------------- */
@@ -554,6 +570,12 @@ void tn_load_start(struct tn_cmd *cmd)
 static bool more_to_issue(const struct tn_op *op)
 {
 	return op->chunk < op->space->shape.chunks;
+}
+
+/* Of the chunk whose turn it is, of one block. */
+static uint64_t chunk_bytes(const struct tn_op *op)
+{
+	return (uint64_t)tn_shape_chunk_count(&op->space->shape, op->chunk) * op->space->shape.padded_bytes;
 }
 
 static uint32_t issue(struct tn_op *op)
@@ -577,11 +599,14 @@ static uint32_t issue(struct tn_op *op)
 		}
 		if ((item->state == TN_ITEM_DISK || item->state == TN_ITEM_HOST) && due(item) &&
 		    *chunk_state(op, op->i, op->chunk) == TN_CHUNK_IDLE) {
+			if (item->state == TN_ITEM_DISK && !tn_schedule_read(item, op->chunk, chunk_bytes(op)))
+				break;
 			start_move(item, op->chunk);
 			started++;
 		}
 		op->i++;
 	}
+	tn_schedule_load_issued(op, !more_to_issue(op));
 	return started;
 }
 
@@ -649,6 +674,7 @@ static void finish(struct tn_op *op)
 	for (uint32_t i = 0; i < op->n; i++)
 		item_ends(&op->items[i]);
 	update_estimate(op);
+	tn_schedule_load_over(op);
 	cache->c.load_failed_blocks += op->kind == TN_OP_LOAD ? op->n - op->good : 0;
 	tn_list_del(&op->link);
 	op->active = false;
@@ -679,12 +705,34 @@ static void raise_urgent(struct tn_cache *cache)
 	}
 }
 
+/* The scheduler says who is next; what comes from host memory alone concerns no device. */
+static bool issue_by_need(struct tn_cache *cache, uint64_t now_ns)
+{
+	struct tn_op *op;
+	bool busy = false;
+
+	for (struct tn_list *pos = cache->loads.next; pos != &cache->loads; pos = pos->next) {
+		op = tn_container_of(pos, struct tn_op, link);
+		tn_schedule_load_at(op);
+		while (!op->from_disk && issue(op) > 0)
+			busy = true;
+	}
+	while ((op = tn_schedule_next(cache, now_ns))) {
+		if (issue(op) == 0)
+			continue;
+		busy = true;
+		tn_schedule_again(cache);
+	}
+	return busy;
+}
+
 bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns)
 {
 	struct tn_list *pos, *tmp;
 	bool busy = false, again = true;
 
-	raise_urgent(cache);
+	if (!cache->schedule)
+		raise_urgent(cache);
 	while (again) {
 		again = false;
 		tn_list_for_each_safe(pos, tmp, &cache->loads) {
@@ -694,13 +742,15 @@ bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns)
 				give_up(op);
 				busy = true;
 			}
-			if (issue(op) > 0)
+			if (!cache->schedule && issue(op) > 0)
 				busy = again = true;
 			if (finished(op)) {
 				finish(op);
 				busy = true;
 			}
 		}
+		if (cache->schedule && issue_by_need(cache, now_ns))
+			busy = again = true;
 	}
 	return busy;
 }

@@ -52,7 +52,7 @@ struct table {
 	size_t at;   /* offset of the pointer in struct tn_op */
 };
 
-#define TABLES 7u
+#define TABLES 8u
 
 static void describe_tables(const struct tables *t, struct table *table)
 {
@@ -64,6 +64,7 @@ static void describe_tables(const struct tables *t, struct table *table)
 		{t->pages, sizeof(uint32_t), offsetof(struct tn_op, pages)},
 		{TN_STORE_OBJECTS_MAX, 1, offsetof(struct tn_op, layer_state)},
 		{TN_STORE_OBJECTS_MAX, sizeof(struct tn_event), offsetof(struct tn_op, layer_event)},
+		{TN_STORE_OBJECTS_MAX, sizeof(uint64_t), offsetof(struct tn_op, before_ns)},
 	};
 
 	memcpy(table, all, sizeof(all));
@@ -208,6 +209,9 @@ int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, co
 	op->parent = (struct tn_key){{0, 0}};
 	op->partial_last = false;
 	op->ttl_ns = 0;
+	op->input_tokens = op->start_ns = op->left_ns = 0;
+	__atomic_store_n(&op->at_layer, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&op->at_ns, 0, __ATOMIC_RELAXED);
 	op->hdr_i = op->chunk = op->i = op->inflight = op->unplaced = op->unwritten = op->ready_chunks = 0;
 	op->result = (struct tn_save_result){0};
 	memcpy(op->keys, keys, n * sizeof(*keys));

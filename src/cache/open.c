@@ -139,6 +139,16 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 	       cache->o.dirs[device], names[health]);
 }
 
+static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)
+{
+	return tn_schedule_write(((struct tn_recovery *)arg)->cache, device, bytes);
+}
+
+static void on_written(void *arg, uint32_t device, uint64_t bytes)
+{
+	tn_schedule_write_ended(((struct tn_recovery *)arg)->cache, device, bytes);
+}
+
 /* ---- parts -------------------------------------------------------------------------------------------------- */
 
 static void wake_owner(void *arg)
@@ -287,7 +297,7 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 		.lock_timeout_ns = cache->o.lock_timeout_ns,
 		.slow_read_ns = cache->paced ? SLOW_READ_NS * cache->o.device_stretch : SLOW_READ_NS,
 		.entropy = {cache->entropy[0], cache->entropy[1]},
-		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r},
+		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r, on_may_write, on_written},
 	};
 	int rc;
 
@@ -439,6 +449,7 @@ static void close_parts(struct tn_cache *cache)
 	const struct tn_alloc *a = cache->alloc;
 
 	tn_workers_destroy(cache->workers);
+	tn_schedule_destroy(cache);
 	tn_headers_destroy(cache->headers);
 	tn_mover_destroy(cache->mover);
 	tn_flights_destroy(cache->flights);
@@ -487,6 +498,8 @@ int tn_core_open(struct tn_cache *cache)
 	}
 	if (rc == 0)
 		rc = open_tiers(cache);
+	if (rc == 0)
+		rc = tn_schedule_create(cache);
 	if (rc) {
 		if (cache->store)
 			tn_store_close(cache->store);

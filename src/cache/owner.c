@@ -204,6 +204,7 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy |= run_commands(cache);
 	busy |= cache->exec->collect(cache->exec) > 0;
 	now = tn_now_ns(&cache->clock);
+	tn_schedule_turn(cache, now);
 	busy |= tn_loads_step(cache, now);
 	busy |= tn_saves_step(cache);
 	busy |= tn_offload_step(cache);
@@ -217,7 +218,11 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	tn_mover_flush(cache->mover);
 	signal_completions(cache);
 	due = due < doomed_due ? due : doomed_due;
-	*due_ns = nearest_deadline(cache, now, due < store_due ? due : store_due);
+	if (due > store_due)
+		due = store_due;
+	if (due > tn_schedule_due(cache))
+		due = tn_schedule_due(cache);
+	*due_ns = nearest_deadline(cache, now, due);
 	return busy;
 }
 

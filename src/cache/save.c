@@ -256,6 +256,14 @@ static void no_places(struct tn_op *op, int status)
 			set_failed(&op->items[i], status);
 }
 
+static uint8_t device_of(const struct tn_cache *cache, tn_slot slot)
+{
+	struct tn_store_place place;
+
+	tn_store_locate(cache->store, slot, &place);
+	return (uint8_t)place.device;
+}
+
 /* Disk slots for the items from op->i on that wait for one; neighbours, as the store has them. */
 static bool disk_places(struct tn_op *op)
 {
@@ -274,6 +282,7 @@ static bool disk_places(struct tn_op *op)
 		if (op->items[i].state != TN_ITEM_PLACE)
 			continue;
 		op->items[i].slot = cache->slot_scratch[k++];
+		op->items[i].device = device_of(cache, op->items[i].slot);
 		cache->space_disk_coming[op->space->index]++;
 		placed(&op->items[i]);
 	}
@@ -360,6 +369,12 @@ static void update_ready(struct tn_op *op)
 	}
 }
 
+/* On disk. */
+static uint64_t move_bytes(const struct tn_op *op, uint32_t chunk)
+{
+	return (uint64_t)tn_shape_chunk_count(&op->space->shape, chunk) * op->space->shape.padded_bytes;
+}
+
 static void save_move_done(struct tn_move *mv)
 {
 	struct tn_item *item = mv->owner;
@@ -368,6 +383,8 @@ static void save_move_done(struct tn_move *mv)
 	op->inflight--;
 	item->inflight--;
 	item->done_chunks++;
+	if (mv->kind == TN_MOVE_WRITE)
+		tn_schedule_write_ended(op->cache, item->device, move_bytes(op, mv->chunk));
 	if (mv->bounced)
 		op->cache->c.bounced_objects += mv->count;
 	if (mv->status && item->state == TN_ITEM_WRITE)
@@ -420,14 +437,20 @@ static bool may_move(const struct tn_cache *cache)
 static bool write_chunks(struct tn_op *op)
 {
 	const struct tn_shape *s = &op->space->shape;
+	uint32_t all = (1u << op->cache->o.ndirs) - 1, taken = 0; /* devices that take no write now */
 	bool busy = false;
 
-	for (uint32_t i = op->i; i < op->n; i++) {
+	for (uint32_t i = op->i; i < op->n && (taken != all || all == 0); i++) {
 		struct tn_item *item = &op->items[i];
 
 		while (item->state == TN_ITEM_WRITE && item->next_chunk < op->ready_chunks) {
 			if (!may_move(op->cache))
 				return busy;
+			if (on_disk(item) && (taken >> item->device & 1 ||
+					      !tn_schedule_write(op->cache, item->device, move_bytes(op, item->next_chunk)))) {
+				taken |= 1u << item->device;
+				break;
+			}
 			start_move(item, item->next_chunk++);
 			busy = true;
 		}
@@ -446,6 +469,7 @@ static void header_done(const struct tn_header_put *put, int status)
 
 	item->op->inflight--;
 	item->inflight--;
+	tn_schedule_write_ended(item->op->cache, item->device, TN_STORE_HEADER_BYTES);
 	if (status)
 		set_failed(item, status);
 	else
@@ -506,10 +530,11 @@ static bool write_headers(struct tn_op *op)
 	bool busy = false;
 
 	while (op->hdr_i < op->n) {
+		uint8_t device = op->items[op->hdr_i].device;
 		uint32_t n = 0, taken;
 
 		while (n < TN_HEADERS_BATCH && op->hdr_i + n < op->n &&
-		       op->items[op->hdr_i + n].state == TN_ITEM_HEADER) {
+		       op->items[op->hdr_i + n].state == TN_ITEM_HEADER && op->items[op->hdr_i + n].device == device) {
 			fill_put(op, op->hdr_i + n, &puts[n]);
 			n++;
 		}
@@ -517,7 +542,10 @@ static bool write_headers(struct tn_op *op)
 			op->hdr_i++;
 			continue;
 		}
+		if (!tn_schedule_write(op->cache, device, (uint64_t)n * TN_STORE_HEADER_BYTES))
+			return busy;
 		taken = tn_headers_write(op->cache->headers, puts, n, header_done);
+		tn_schedule_write_ended(op->cache, device, (uint64_t)(n - taken) * TN_STORE_HEADER_BYTES);
 		if (taken == 0)
 			return busy;
 		for (uint32_t k = 0; k < taken; k++)

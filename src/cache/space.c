@@ -4,6 +4,7 @@
  * a lock; nothing on the way of a load or save does.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -181,8 +182,8 @@ static void set_quota(struct tn_space *space, const struct tn_quota *quota)
 	__atomic_store_n(&space->quota.host_bytes, quota ? quota->host_bytes : UINT64_MAX, __ATOMIC_RELAXED);
 }
 
-static int create_space(struct tn_cache *cache, const struct tn_key *id, const struct tn_shard *shard,
-			const struct tn_geometry *g, struct tn_space **out)
+static int create_space(struct tn_cache *cache, const struct tn_key *id, const char *model,
+			const struct tn_shard *shard, const struct tn_geometry *g, struct tn_space **out)
 {
 	struct tn_space *space = tn_get(cache->alloc, sizeof(*space));
 	struct open_call call = {space};
@@ -200,12 +201,19 @@ static int create_space(struct tn_cache *cache, const struct tn_key *id, const s
 	space->window_blocks = shard->window_tokens / block_tokens + (shard->window_tokens % block_tokens != 0);
 	secret = tn_hash_chain(&cache->secret, id, "keys", 4);
 	space->secret = (struct tn_secret){{secret.word[0], secret.word[1]}};
+	snprintf(space->model, sizeof(space->model), "%s", model);
 	rc = tn_shape_init(g, &space->shape);
 	if (rc == 0 && space->shape.layers > cache->max_objects)
 		rc = tn_fail(-EINVAL, "%u layers: raise max_op_blocks", space->shape.layers);
 	if (rc == 0)
-		rc = tn_owner_call(cache, open_on_owner, &call);
+		rc = tn_space_slack_create(space);
 	if (rc) {
+		tn_put(cache->alloc, space, sizeof(*space));
+		return rc;
+	}
+	rc = tn_owner_call(cache, open_on_owner, &call);
+	if (rc) {
+		tn_space_slack_destroy(space);
 		tn_put(cache->alloc, space, sizeof(*space));
 		return rc;
 	}
@@ -230,7 +238,7 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 	pthread_mutex_lock(&cache->lock);
 	space = find_open(cache, &id);
 	if (!space)
-		rc = create_space(cache, &id, shard, geometry, &space);
+		rc = create_space(cache, &id, identity->model, shard, geometry, &space);
 	if (rc == 0) {
 		if (space->refs == 0 || quota)
 			set_quota(space, quota);

@@ -149,6 +149,7 @@ static void load(struct caller *c)
 
 	pages_of(c, pages);
 	tn_load_opts_init(&o);
+	o.input_tokens = below(c, 2) * below(c, 4096);
 	if (below(c, 4) == 0)
 		o.deadline_ns = rig_now_ns() + below(c, 2000000);
 	o.priority = (int32_t)below(c, 3);
@@ -241,7 +242,7 @@ static void *caller_main(void *arg)
 	return NULL;
 }
 
-static void stress(uint64_t host_bytes, uint32_t head_dim, uint64_t seconds)
+static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler, uint64_t seconds)
 {
 	struct caller c[THREADS];
 	pthread_t thread[THREADS];
@@ -250,6 +251,11 @@ static void stress(uint64_t host_bytes, uint32_t head_dim, uint64_t seconds)
 	struct rig r;
 
 	rig_set_up(&r, 16u << 20, host_bytes, head_dim);
+	if (strcmp(scheduler, r.opts.scheduler) != 0) {
+		assert_int_equal(rig_close(&r), 0);
+		r.opts.scheduler = scheduler;
+		assert_int_equal(rig_open(&r), 0);
+	}
 	for (uint32_t t = 0; t < THREADS; t++) {
 		c[t] = (struct caller){.r = &r, .first_page = t * OP_BLOCKS * RIG_PAGES,
 				       .until_ns = rig_now_ns() + seconds * RIG_SECOND};
@@ -280,23 +286,29 @@ static uint64_t seconds(void)
 
 static void threads_on_a_small_disk_get_right_bytes_or_none(void **state)
 {
-	stress(0, 64, seconds());
+	stress(0, 64, "slack", seconds());
+}
+
+static void threads_without_a_scheduler_get_right_bytes_or_none(void **state)
+{
+	stress(1u << 20, 64, "none", seconds());
 }
 
 static void threads_over_a_host_tier_get_right_bytes_or_none(void **state)
 {
-	stress(4u << 20, 64, seconds());
+	stress(4u << 20, 64, "slack", seconds());
 }
 
 static void threads_with_bounced_pages_get_right_bytes_or_none(void **state)
 {
-	stress(2u << 20, 24, seconds());
+	stress(2u << 20, 24, "slack", seconds());
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_on_a_small_disk_get_right_bytes_or_none),
+		cmocka_unit_test(threads_without_a_scheduler_get_right_bytes_or_none),
 		cmocka_unit_test(threads_over_a_host_tier_get_right_bytes_or_none),
 		cmocka_unit_test(threads_with_bounced_pages_get_right_bytes_or_none),
 	};

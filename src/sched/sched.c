@@ -174,16 +174,26 @@ static uint64_t read_bps(const struct device *d)
 	return d->mix.version ? d->mix.read_bps : d->reads.bps;
 }
 
-uint64_t tn_sched_write_bps(const struct tn_sched *s)
+static uint64_t all_devices(const struct tn_sched *s, uint64_t (*bps)(const struct device *d))
 {
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < s->o.devices; i++) {
-		if (write_bps(&s->device[i]) == 0)
+		if (bps(&s->device[i]) == 0)
 			return 0;
-		sum += write_bps(&s->device[i]);
+		sum += bps(&s->device[i]);
 	}
 	return sum;
+}
+
+uint64_t tn_sched_write_bps(const struct tn_sched *s)
+{
+	return all_devices(s, write_bps);
+}
+
+uint64_t tn_sched_read_bps(const struct tn_sched *s)
+{
+	return all_devices(s, read_bps);
 }
 
 static bool calm(const struct tn_sched *s, uint64_t now)
@@ -473,6 +483,14 @@ void tn_sched_again(struct tn_sched *s)
 		tn_container_of(pos, struct tn_sched_load, link)->passed = false;
 }
 
+/* When the next reads of a load are needed, or of no use any more. */
+static uint64_t urgency(const struct tn_sched_load *load)
+{
+	uint64_t need = tn_sched_need(load, load->next_layer);
+
+	return load->deadline_ns ? min64(need, load->deadline_ns) : need;
+}
+
 /* Whether a goes before b, and why. */
 static bool before(const struct tn_sched_load *a, const struct tn_sched_load *b, enum tn_reason *why)
 {
@@ -480,7 +498,7 @@ static bool before(const struct tn_sched_load *a, const struct tn_sched_load *b,
 	if (a->priority != b->priority)
 		return a->priority > b->priority;
 	*why = TN_REASON_EARLIEST_NEED;
-	return tn_sched_need(a, a->next_layer) < tn_sched_need(b, b->next_layer);
+	return urgency(a) < urgency(b);
 }
 
 static bool may_be_picked(const struct tn_sched_load *load)

@@ -44,8 +44,9 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns);
 uint64_t tn_sched_due(const struct tn_sched *s);
 /* Bytes of writes that wait, for decisions to tell. */
 void tn_sched_backlog(struct tn_sched *s, uint64_t bytes);
-/* Bytes that all devices write in a second, measured or learned; 0: not known yet. */
+/* Bytes that all devices write, or read, in a second, measured or learned; 0: not known yet. */
 uint64_t tn_sched_write_bps(const struct tn_sched *s);
+uint64_t tn_sched_read_bps(const struct tn_sched *s);
 
 /* One load, in the caller's memory. */
 struct tn_sched_load {
@@ -54,6 +55,7 @@ struct tn_sched_load {
 	int32_t priority;
 	uint32_t layers;
 	uint64_t start_ns;	   /* compute of layer 0 may begin then */
+	uint64_t deadline_ns;	   /* of the whole load; 0: none */
 	const uint64_t *before_ns; /* by layer: compute of all layers before it; NULL: not known. Must stay */
 	/* The engine: it computes, or waits for, this layer since then. Kept up to date by the caller. */
 	uint32_t at_layer;

@@ -177,6 +177,18 @@ int tn_slack_clone(const struct tn_slack *table, struct tn_slack **out)
 	return 0;
 }
 
+void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original)
+{
+	struct tn_slack_entry *cells = clone->cells;
+
+	if (clone->rows != original->rows || clone->ninputs != original->ninputs ||
+	    clone->nprefixes != original->nprefixes)
+		return;
+	memcpy(cells, original->cells, cell_count(original) * sizeof(*cells));
+	*clone = *original;
+	clone->cells = cells;
+}
+
 void tn_slack_destroy(struct tn_slack *table)
 {
 	if (!table)

@@ -46,4 +46,7 @@ static inline struct tn_slack_entry *tn_slack_entry(const struct tn_slack *t, ui
 /* window_ns of a cell with its correction, 1..TN_SLACK_WINDOW_MAX. */
 double tn_slack_entry_ns(const struct tn_slack *t, const struct tn_slack_entry *e);
 
+/* Makes a clone like its original again, which has learned meanwhile; tables of other lengths are left alone. */
+void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original);
+
 #endif

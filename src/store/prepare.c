@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "store/store_internal.h"
 
+#define RETRY_NS 10000000u /* the device is wanted for something else */
+
 static void prepare_done(struct tn_store_req *r, int status)
 {
 	struct tn_store_device *d = r->dev;
@@ -17,6 +19,8 @@ static void prepare_done(struct tn_store_req *r, int status)
 	uint64_t now = tn_now_ns(d->store->clock);
 	uint32_t segment = p->segment;
 
+	if (d->store->cb.written)
+		d->store->cb.written(d->store->cb.arg, d->index, r->io.length);
 	tn_store_observe(d->store, d->index, TN_IO_WRITE, 0, now - r->start_ns, status);
 	p->offset += r->io.length;
 	p->next_ns = now + (now - r->start_ns);
@@ -87,8 +91,11 @@ uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns)
 	if (now_ns < p->next_ns)
 		return p->next_ns;
 	left = s->segment_bytes - p->offset;
+	left = left < TN_STORE_BULK_BYTES ? left : TN_STORE_BULK_BYTES;
+	if (s->cb.may_write && !s->cb.may_write(s->cb.arg, d->index, left))
+		return now_ns + RETRY_NS;
 	tn_store_req_submit(&p->req, TN_IO_WRITE, tn_store_segment_offset(d, p->segment) + p->offset, p->buffer,
-			    (uint32_t)(left < TN_STORE_BULK_BYTES ? left : TN_STORE_BULK_BYTES));
+			    (uint32_t)left);
 	return TN_STORE_NEVER;
 }
 

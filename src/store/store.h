@@ -89,6 +89,9 @@ struct tn_store_callbacks {
 	/* A device's health changed. */
 	void (*health)(void *arg, uint32_t device, enum tn_health health);
 	void *arg;
+	/* Whether a background write of so many bytes may go now, and that it ended; NULL: always. */
+	bool (*may_write)(void *arg, uint32_t device, uint64_t bytes);
+	void (*written)(void *arg, uint32_t device, uint64_t bytes);
 };
 
 struct tn_store_opts {

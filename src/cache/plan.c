@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The slack tables of spaces, and what is planned with them: how much of a matched prefix is worth restoring.
+ *
+ * The table that is corrected belongs to the owner. For tn_plan, which any thread may call, there is a copy under a
+ * lock of its own that the owner never waits for: it copies when the lock is free.
+ */
+#include <errno.h>
+#include <string.h>
+#include <tenuto/pipeline.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+#include "sched/slack_internal.h"
+
+#define SHARE_EVERY_NS 100000000u /* the copy is renewed no more often */
+
+/* ---- the tables ---------------------------------------------------------------------------------- */
+
+int tn_space_slack_create(struct tn_space *space)
+{
+	const struct tn_alloc *a = space->cache->alloc;
+	size_t bytes = TN_SPLIT_SCRATCH(space->shape.layers) * sizeof(uint64_t);
+	int rc = tn_slack_create_empty(space->shape.layers, &space->slack);
+
+	pthread_mutex_init(&space->plan_lock, NULL);
+	if (rc == 0)
+		rc = tn_slack_clone(space->slack, &space->plan_slack);
+	space->plan_scratch = tn_get(a, bytes);
+	if (rc == 0 && !space->plan_scratch)
+		rc = tn_fail(-ENOMEM, "space: no memory");
+	if (rc)
+		tn_space_slack_destroy(space);
+	return rc;
+}
+
+void tn_space_slack_destroy(struct tn_space *space)
+{
+	tn_put(space->cache->alloc, space->plan_scratch, TN_SPLIT_SCRATCH(space->shape.layers) * sizeof(uint64_t));
+	tn_slack_destroy(space->plan_slack);
+	tn_slack_destroy(space->slack);
+	pthread_mutex_destroy(&space->plan_lock);
+}
+
+void tn_space_share_slack(struct tn_space *space, uint64_t now_ns)
+{
+	bool recent = now_ns >= space->slack_shared_ns && now_ns - space->slack_shared_ns < SHARE_EVERY_NS;
+
+	if (!space->slack_moved || recent || pthread_mutex_trylock(&space->plan_lock))
+		return;
+	tn_slack_renew(space->plan_slack, space->slack);
+	pthread_mutex_unlock(&space->plan_lock);
+	space->slack_moved = false;
+	space->slack_shared_ns = now_ns;
+}
+
+struct slack_call {
+	struct tn_space *space;
+	struct tn_slack *table; /* set: to take; copy: what was given */
+};
+
+static int set_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct slack_call *c = arg;
+	struct tn_slack *old = c->space->slack;
+
+	c->space->slack = c->table;
+	c->table = old;
+	return 0;
+}
+
+static int copy_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct slack_call *c = arg;
+
+	return tn_slack_clone(c->space->slack, &c->table);
+}
+
+static int check_table(const struct tn_space *space, const struct tn_slack *table)
+{
+	struct tn_slack_desc d;
+
+	tn_slack_describe(table, &d);
+	if (d.layers != space->geometry.layers)
+		return tn_fail(-EINVAL, "slack table of %s: %u layers, the space has %u", d.model, d.layers,
+			       space->geometry.layers);
+	if (strcmp(d.model, "-") != 0 && strncmp(d.model, space->model, sizeof(space->model)) != 0)
+		return tn_fail(-EINVAL, "slack table of %s, but the space's model is %s", d.model, space->model);
+	return tn_slack_check(table) ? tn_fail_cause(-EINVAL, "slack table of %s has gaps", d.model) : 0;
+}
+
+int tn_space_slack(struct tn_space *space, const struct tn_slack *table)
+{
+	struct slack_call call = {space, NULL};
+	struct tn_slack *copy = NULL;
+	int rc;
+
+	if (!space)
+		return tn_fail(-EINVAL, "tn_space_slack: no space");
+	rc = table ? check_table(space, table) : 0;
+	if (rc)
+		return rc;
+	rc = table ? tn_slack_clone(table, &call.table) : tn_slack_create_empty(space->geometry.layers, &call.table);
+	if (rc == 0)
+		rc = tn_slack_clone(call.table, &copy);
+	if (rc == 0)
+		rc = tn_owner_call(space->cache, set_on_owner, &call); /* from here on call.table is the old one */
+	if (rc == 0) {
+		struct tn_slack *old;
+
+		pthread_mutex_lock(&space->plan_lock);
+		old = space->plan_slack;
+		space->plan_slack = copy;
+		pthread_mutex_unlock(&space->plan_lock);
+		copy = old;
+	}
+	tn_slack_destroy(copy);
+	tn_slack_destroy(call.table);
+	return rc;
+}
+
+int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out)
+{
+	struct slack_call call = {space, NULL};
+	int rc;
+
+	if (!space || !out)
+		return tn_fail(-EINVAL, "tn_space_slack_copy: space or out is missing");
+	rc = tn_owner_call(space->cache, copy_on_owner, &call);
+	if (rc == 0)
+		*out = call.table;
+	return rc;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------------ */
+
+static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uint64_t *ns)
+{
+	const struct tn_slack *t = arg;
+
+	for (uint32_t l = 0; l < t->layers; l++) {
+		ns[l] = tn_slack_window(t, input_tokens, prefix_tokens, l);
+		if (ns[l] == 0)
+			return -ENODATA;
+	}
+	return 0;
+}
+
+/* Of all devices together, from their measured mix, the scheduler's meter, or loads that ended. */
+static double read_rate(const struct tn_cache *cache)
+{
+	uint64_t bps = __atomic_load_n(&cache->read_bps, __ATOMIC_RELAXED);
+	uint64_t ns_per_mib = __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED);
+
+	if (bps)
+		return (double)bps;
+	return ns_per_mib ? (double)(1u << 20) * 1e9 / (double)ns_per_mib : 0;
+}
+
+static struct tn_plan_cost cost_of(const struct tn_pipeline_result *r)
+{
+	return (struct tn_plan_cost){
+		.ttft_ns = r->ttft_ns, .bubble_ns = r->bubble_ns, .compute_ns = r->compute_ns, .io_ns = r->io_ns};
+}
+
+static int choose(struct tn_space *space, const struct tn_match *m, uint64_t input, struct tn_split_choice *out)
+{
+	const struct tn_geometry *g = &space->geometry;
+	struct tn_split s;
+
+	tn_split_init(&s);
+	s.layers = g->layers;
+	s.blocks = m->blocks;
+	s.host_blocks = m->host_blocks;
+	s.block_tokens = (uint64_t)g->page_tokens * g->pages_per_block;
+	s.input_tokens = input;
+	s.object_bytes = space->shape.padded_bytes;
+	s.header_bytes = TN_STORE_HEADER_BYTES;
+	s.io.read_bps = read_rate(space->cache);
+	s.io.latency_ns = space->cache->mix[0].read_latency_ns;
+	s.compute = compute;
+	s.compute_arg = space->plan_slack;
+	s.scratch = space->plan_scratch;
+	return tn_split_choose(&s, out);
+}
+
+int tn_plan(struct tn_space *space, const struct tn_match *match, uint64_t input_tokens, struct tn_plan *plan)
+{
+	struct tn_split_choice choice;
+	int rc;
+
+	if (!space || !match || !plan || plan->size != sizeof(*plan))
+		return tn_fail(-EINVAL, "tn_plan: space, match or plan is missing, or plan->size is not set");
+	if (match->first > match->blocks || match->host_blocks > match->blocks ||
+	    input_tokens > TN_SLACK_TOKENS_MAX)
+		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", match->blocks,
+			       match->first, (unsigned long long)input_tokens);
+	*plan = (struct tn_plan){.size = sizeof(*plan), .restore_blocks = match->blocks};
+	if (space->match_rule != TN_MATCH_PREFIX || match->blocks == 0)
+		return 0;
+	if (match->disk_blocks && read_rate(space->cache) == 0)
+		return 0;
+	pthread_mutex_lock(&space->plan_lock);
+	rc = choose(space, match, input_tokens, &choice);
+	pthread_mutex_unlock(&space->plan_lock);
+	if (rc == -ENODATA)
+		return 0;
+	if (rc)
+		return rc;
+	plan->restore_blocks = (uint32_t)choice.restore_blocks;
+	plan->recompute_blocks = match->blocks - plan->restore_blocks;
+	plan->choice = cost_of(&choice.chosen);
+	plan->restore_all = cost_of(&choice.restore_all);
+	plan->recompute_all = cost_of(&choice.restore_none);
+	return 0;
+}

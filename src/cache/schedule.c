@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Between the cache and its scheduler: tells it of loads, transfers and phases, asks it before each transfer, and
+ * keeps the slack tables in step with what engines were seen to take.
+ *
+ * Owner thread, except where the callers' side is marked: callers leave what they saw in a small ring that the owner
+ * empties. With scheduler "none", or without disks, there is no scheduler and everything may go.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+
+#define OBSERVATIONS 1024u
+#define BACKLOG_SECONDS 2u /* of writing: what saves may have waiting */
+#define BACKLOG_LEAST (256ull << 20)
+#define BACKLOG_UNKNOWN (1ull << 30)
+
+/* A layer's compute as an engine's waits showed it. Each entry has a turn number: who holds the turn may fill it. */
+struct observation {
+	uint64_t turn; /* shared */
+	struct tn_space *space;
+	uint64_t input, prefix;
+	uint32_t layer;
+	int64_t ns;
+};
+
+struct tn_schedule {
+	struct tn_sched *sched;
+	struct observation seen[OBSERVATIONS];
+	uint64_t head; /* shared: next to fill */
+	uint64_t tail;
+	uint64_t loads;	      /* numbers them */
+	uint64_t calm_until;  /* shared: of tn_phase, 0: not called since the owner looked */
+	uint64_t backlog;     /* shared: bytes of saves that wait for the disk */
+	uint64_t limit;	      /* shared: most of them */
+	uint64_t refused;     /* shared: bytes of saves refused since the owner looked */
+};
+
+/* ---- create -------------------------------------------------------------------------------------- */
+
+int tn_schedule_create(struct tn_cache *cache)
+{
+	struct tn_sched_opts o = {
+		.devices = (uint32_t)cache->o.ndirs,
+		.alloc = cache->alloc,
+		.explain = cache->o.explain,
+		.explain_arg = cache->o.explain_arg,
+	};
+	struct tn_schedule *s;
+	int rc;
+
+	if (!cache->store || strcmp(cache->o.scheduler, "none") == 0)
+		return 0;
+	s = tn_get(cache->alloc, sizeof(*s));
+	if (!s)
+		return tn_fail(-ENOMEM, "scheduler: no memory");
+	rc = tn_sched_create(&o, &s->sched);
+	if (rc) {
+		tn_put(cache->alloc, s, sizeof(*s));
+		return rc;
+	}
+	for (uint64_t i = 0; i < OBSERVATIONS; i++)
+		s->seen[i].turn = i;
+	for (uint32_t i = 0; i < o.devices; i++)
+		tn_sched_device(s->sched, i, &cache->mix[i]);
+	s->limit = cache->o.write_backlog_bytes ? cache->o.write_backlog_bytes : BACKLOG_UNKNOWN;
+	cache->schedule = s;
+	return 0;
+}
+
+void tn_schedule_destroy(struct tn_cache *cache)
+{
+	if (!cache->schedule)
+		return;
+	tn_sched_destroy(cache->schedule->sched);
+	tn_put(cache->alloc, cache->schedule, sizeof(*cache->schedule));
+	cache->schedule = NULL;
+}
+
+/* ---- what callers see (their threads) ------------------------------------------------------------- */
+
+static void observe(struct tn_schedule *s, const struct tn_op *op, uint32_t layer, int64_t ns)
+{
+	uint64_t at = __atomic_load_n(&s->head, __ATOMIC_RELAXED), turn;
+	struct observation *o;
+
+	for (;;) {
+		o = &s->seen[at % OBSERVATIONS];
+		turn = __atomic_load_n(&o->turn, __ATOMIC_ACQUIRE);
+		if (turn < at)
+			return; /* full: one timing more or less does not matter */
+		if (turn > at)
+			at = __atomic_load_n(&s->head, __ATOMIC_RELAXED);
+		else if (__atomic_compare_exchange_n(&s->head, &at, at + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			break;
+	}
+	o->space = op->space;
+	o->input = op->input_tokens;
+	o->prefix = (uint64_t)op->n * op->space->geometry.page_tokens * op->space->geometry.pages_per_block;
+	o->layer = layer;
+	o->ns = ns;
+	__atomic_store_n(&o->turn, at + 1, __ATOMIC_RELEASE);
+}
+
+static void engine_is_at(struct tn_op *op, uint32_t layer, uint64_t now)
+{
+	__atomic_store_n(&op->at_layer, layer, __ATOMIC_RELAXED);
+	__atomic_store_n(&op->at_ns, now, __ATOMIC_RELAXED);
+}
+
+void tn_schedule_wait_begins(struct tn_op *op, uint32_t layer)
+{
+	struct tn_cache *cache = op->cache;
+	uint64_t now;
+
+	if (!cache->schedule)
+		return;
+	now = tn_now_ns(&cache->clock);
+	if (op->left_ns && op->input_tokens && layer == op->left_layer + 1)
+		observe(cache->schedule, op, op->left_layer, (int64_t)(now - op->left_ns));
+	op->left_ns = 0;
+	engine_is_at(op, layer, now);
+}
+
+void tn_schedule_wait_ends(struct tn_op *op, uint32_t layer)
+{
+	if (!op->cache->schedule)
+		return;
+	op->left_layer = layer;
+	op->left_ns = tn_now_ns(&op->cache->clock);
+	engine_is_at(op, layer, op->left_ns);
+}
+
+int tn_schedule_admit(struct tn_cache *cache, uint64_t bytes)
+{
+	struct tn_schedule *s = cache->schedule;
+	uint64_t backlog, limit;
+
+	if (!s)
+		return 0;
+	backlog = __atomic_load_n(&s->backlog, __ATOMIC_RELAXED);
+	limit = __atomic_load_n(&s->limit, __ATOMIC_RELAXED);
+	if (backlog == 0 || (bytes <= limit && backlog <= limit - bytes))
+		return 0;
+	__atomic_add_fetch(&s->refused, bytes, __ATOMIC_RELAXED);
+	return tn_fail(-EAGAIN, "write backlog: %llu MiB of saves wait for the disk (at most %llu); try again later, or "
+		       "raise write_backlog_bytes", (unsigned long long)(backlog >> 20), (unsigned long long)(limit >> 20));
+}
+
+int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns)
+{
+	uint64_t now, until;
+
+	if (!cache || (phase != TN_PHASE_PREFILL && phase != TN_PHASE_DECODE))
+		return tn_fail(-EINVAL, "tn_phase: no cache, or phase %d is neither prefill nor decode", (int)phase);
+	if (!cache->schedule)
+		return 0;
+	now = tn_now_ns(&cache->clock);
+	until = slack_ns > TN_FOREVER - now ? TN_FOREVER : now + slack_ns;
+	if (phase == TN_PHASE_DECODE && slack_ns == 0)
+		until = TN_FOREVER;
+	__atomic_store_n(&cache->schedule->calm_until, until, __ATOMIC_RELEASE);
+	tn_io_wake(cache->io);
+	return 0;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------ */
+
+static uint64_t unwritten(const struct tn_op *op)
+{
+	const struct tn_shape *s = &op->space->shape;
+
+	return (op->unplaced + op->unwritten) * s->slot_bytes / s->chunks * op->ready_chunks;
+}
+
+/* Saves that go straight to disk; what waits in host memory is bounded by that. */
+static uint64_t backlog_of(const struct tn_cache *cache)
+{
+	uint64_t sum = 0;
+
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
+		const struct tn_op *op = tn_container_of(pos, struct tn_op, link);
+
+		if (!op->space->host_ok)
+			sum += unwritten(op);
+	}
+	return sum;
+}
+
+static uint64_t backlog_limit(const struct tn_cache *cache)
+{
+	uint64_t bps = tn_sched_write_bps(cache->schedule->sched);
+
+	if (cache->o.write_backlog_bytes)
+		return cache->o.write_backlog_bytes;
+	if (bps == 0)
+		return BACKLOG_UNKNOWN;
+	return bps * BACKLOG_SECONDS > BACKLOG_LEAST ? bps * BACKLOG_SECONDS : BACKLOG_LEAST;
+}
+
+static void learn(struct tn_schedule *s, uint64_t now)
+{
+	for (;;) {
+		struct observation *o = &s->seen[s->tail % OBSERVATIONS];
+		struct tn_space *space;
+
+		if (__atomic_load_n(&o->turn, __ATOMIC_ACQUIRE) != s->tail + 1)
+			return;
+		space = o->space;
+		if (space->slack && tn_slack_observe(space->slack, o->input, o->prefix, o->layer, o->ns))
+			space->slack_moved = true;
+		__atomic_store_n(&o->turn, s->tail + OBSERVATIONS, __ATOMIC_RELEASE);
+		s->tail++;
+		tn_space_share_slack(space, now);
+	}
+}
+
+void tn_schedule_turn(struct tn_cache *cache, uint64_t now)
+{
+	struct tn_schedule *s = cache->schedule;
+	uint64_t backlog, calm, refused;
+
+	if (!s)
+		return;
+	tn_sched_turn(s->sched, now);
+	learn(s, now);
+	backlog = backlog_of(cache);
+	__atomic_store_n(&s->backlog, backlog, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->limit, backlog_limit(cache), __ATOMIC_RELAXED);
+	tn_sched_backlog(s->sched, backlog);
+	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
+	if (__atomic_load_n(&s->calm_until, __ATOMIC_RELAXED)) {
+		calm = __atomic_exchange_n(&s->calm_until, 0, __ATOMIC_ACQUIRE);
+		tn_sched_calm(s->sched, calm);
+	}
+	if (__atomic_load_n(&s->refused, __ATOMIC_RELAXED)) {
+		refused = __atomic_exchange_n(&s->refused, 0, __ATOMIC_RELAXED);
+		tn_sched_refused(s->sched, refused, now);
+	}
+}
+
+uint64_t tn_schedule_due(const struct tn_cache *cache)
+{
+	return cache->schedule ? tn_sched_due(cache->schedule->sched) : TN_FOREVER;
+}
+
+/* ---- loads ------------------------------------------------------------------------------------------- */
+
+/* When each layer is needed, as far as the space's table knows. */
+static const uint64_t *needs(struct tn_op *op)
+{
+	uint64_t prefix = (uint64_t)op->n * op->space->geometry.page_tokens * op->space->geometry.pages_per_block;
+	uint64_t sum = 0;
+
+	if (op->input_tokens == 0 || !op->space->slack)
+		return NULL;
+	for (uint32_t l = 0; l < op->space->shape.layers; l++) {
+		op->before_ns[l] = sum;
+		sum += tn_slack_window(op->space->slack, op->input_tokens, prefix, l);
+	}
+	return op->before_ns;
+}
+
+void tn_schedule_load(struct tn_op *op)
+{
+	struct tn_schedule *s = op->cache->schedule;
+	uint32_t devices = 0;
+
+	if (!s)
+		return;
+	for (uint32_t i = 0; i < op->n; i++)
+		if (op->items[i].state == TN_ITEM_DISK)
+			devices |= 1u << op->items[i].device;
+	op->sched = (struct tn_sched_load){
+		.id = ++s->loads,
+		.priority = op->priority,
+		.layers = op->space->shape.layers,
+		.start_ns = op->start_ns ? op->start_ns : op->begin_ns,
+		.deadline_ns = op->deadline_ns,
+		.before_ns = needs(op),
+	};
+	op->from_disk = devices != 0;
+	tn_sched_load_add(s->sched, &op->sched, op->begin_ns);
+	tn_sched_load_waits(s->sched, &op->sched, devices);
+}
+
+void tn_schedule_load_at(struct tn_op *op)
+{
+	if (!op->cache->schedule)
+		return;
+	op->sched.at_layer = __atomic_load_n(&op->at_layer, __ATOMIC_RELAXED);
+	op->sched.at_ns = __atomic_load_n(&op->at_ns, __ATOMIC_RELAXED);
+	op->sched.priority = op->priority;
+}
+
+void tn_schedule_load_issued(struct tn_op *op, bool all)
+{
+	if (!op->cache->schedule)
+		return;
+	op->sched.next_layer = tn_shape_chunk_first(&op->space->shape, op->chunk);
+	if (all)
+		tn_sched_load_waits(op->cache->schedule->sched, &op->sched, 0);
+}
+
+void tn_schedule_load_over(struct tn_op *op)
+{
+	if (op->cache->schedule)
+		tn_sched_load_del(op->cache->schedule->sched, &op->sched, tn_now_ns(&op->cache->clock),
+				  op->from_disk && !op->cancelled && op->good == op->n);
+}
+
+struct tn_op *tn_schedule_next(struct tn_cache *cache, uint64_t now)
+{
+	struct tn_sched_load *load = tn_sched_pick(cache->schedule->sched, now);
+
+	return load ? tn_container_of(load, struct tn_op, sched) : NULL;
+}
+
+void tn_schedule_again(struct tn_cache *cache)
+{
+	tn_sched_again(cache->schedule->sched);
+}
+
+/* ---- transfers --------------------------------------------------------------------------------------- */
+
+bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes)
+{
+	struct tn_op *op = item->op;
+	struct tn_cache *cache = op->cache;
+
+	return !cache->schedule ||
+	       tn_sched_read(cache->schedule->sched, &op->sched, tn_shape_chunk_first(&op->space->shape, chunk),
+			     item->device, bytes, tn_now_ns(&cache->clock));
+}
+
+void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	if (cache->schedule)
+		tn_sched_read_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
+}
+
+bool tn_schedule_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	return !cache->schedule ||
+	       tn_sched_write(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
+}
+
+void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	if (cache->schedule)
+		tn_sched_write_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scheduler inside the cache: what it lets go on a described drive, what it says, learns and plans. */
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "cache/cache_internal.h"
+#include "cache_rig.h"
+#include "tn_test.h"
+
+#define MS 1000000ull
+#define STRETCH 16u
+
+/* A pair of D7-PS1010, as share/devices has it, with 1/16 of its speed: blocks of 128 KiB, 4 layers. */
+static const char drive[] = "tenuto-mix 1\nsource a test\nmeasured_s 0\nread_bps 2900000000\nwrite_bps 1200000000\n"
+			    "mixed_bps 1200000000\nread_latency_ns 60000\nwrite_latency_ns 10000\n";
+
+struct log {
+	struct tn_decision d[4096];
+	uint32_t n; /* shared */
+};
+
+static void remember(void *arg, const struct tn_decision *d)
+{
+	struct log *log = arg;
+
+	if (log->n < 4096)
+		log->d[log->n] = *d;
+	__atomic_store_n(&log->n, log->n + (log->n < 4096), __ATOMIC_RELEASE);
+}
+
+static void reopen(struct rig *r, struct log *log, const char *scheduler, bool paced)
+{
+	static char path[512];
+	FILE *f;
+
+	assert_int_equal(rig_close(r), 0);
+	snprintf(path, sizeof(path), "%s/drive.model", r->dir);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(drive, f);
+	fclose(f);
+	r->opts.scheduler = scheduler;
+	r->opts.explain = log ? remember : NULL;
+	r->opts.explain_arg = log;
+	r->opts.device_model = paced ? path : NULL;
+	r->opts.device_stretch = paced ? STRETCH : 0;
+	assert_int_equal(rig_open(r), 0);
+}
+
+static uint32_t count(const struct log *log, uint32_t chosen)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < __atomic_load_n(&log->n, __ATOMIC_ACQUIRE); i++)
+		n += log->d[i].chosen == chosen;
+	return n;
+}
+
+static void every_read_and_write_is_explained(void **state)
+{
+	static struct log log, none;
+	const uint64_t block = RIG_LAYERS * RIG_PAGES * 8192;
+	struct tn_save_result res;
+	uint64_t read = 0, written = 0;
+	uint32_t layer = 0, n;
+	struct rig r;
+
+	memset(&log, 0, sizeof(log));
+	memset(&none, 0, sizeof(none));
+	rig_set_up(&r, 64u << 20, 0, 64);
+	reopen(&r, &log, "slack", false);
+	rig_save(&r, 1, 16, 0, &res);
+	assert_int_equal(res.stored, 16);
+	assert_int_equal(rig_load(&r, 1, 16), 16);
+	rig_stats(&r); /* the owner has made another turn */
+	rig_stats(&r);
+	n = __atomic_load_n(&log.n, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct tn_decision *d = &log.d[i];
+
+		read += d->chosen == TN_CHOSE_READ ? d->bytes : 0;
+		written += d->chosen == TN_CHOSE_WRITE ? d->bytes : 0;
+		if (d->chosen == TN_CHOSE_READ) {
+			assert_true(d->load == 1 && d->layer >= layer && d->device == 0 && d->time_ns > 0);
+			layer = d->layer;
+		}
+	}
+	assert_int_equal(read, 16 * block);
+	assert_true(written >= 16 * (block + 4096)); /* and 1 MiB each when segments are prepared */
+	assert_int_equal((written - 16 * (block + 4096)) % (1u << 20), 0);
+	reopen(&r, &none, "none", false);
+	assert_int_equal(rig_load(&r, 1, 16), 16);
+	assert_int_equal(none.n, 0);
+	r.opts.scheduler = "best";
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rig_open(&r), -EINVAL);
+	r.opts.scheduler = "slack";
+	assert_int_equal(rig_open(&r), 0);
+	rig_tear_down(&r);
+}
+
+/* ---- writes beside reads ----------------------------------------------------------------------------- */
+
+struct writer {
+	struct rig *r;
+	uint32_t stop; /* shared */
+	uint64_t blocks;
+	int error;
+};
+
+/* Two saves always under way, of blocks that are new each time. */
+static void *write_on(void *arg)
+{
+	struct writer *w = arg;
+	struct tn_save *save[2] = {NULL, NULL};
+	uint64_t id = 1000;
+
+	for (uint32_t k = 0; !__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE) && !w->error; k ^= 1) {
+		uint32_t pages[16 * RIG_PAGES];
+		struct tn_key keys[16];
+		struct tn_save_result res;
+
+		if (save[k]) {
+			w->error = tn_save_end(save[k], rig_soon(), &res);
+			w->blocks += res.stored;
+			save[k] = NULL;
+		}
+		for (uint32_t i = 0; i < 16; i++)
+			keys[i] = rig_key(id++);
+		for (uint32_t i = 0; i < 16 * RIG_PAGES; i++)
+			pages[i] = 896 + k * 16 * RIG_PAGES + i;
+		if (!w->error)
+			w->error = tn_save_begin(w->r->space, w->r->pool, keys, 16, pages, NULL, &save[k]);
+		for (uint32_t l = 0; l < RIG_LAYERS && !w->error; l++)
+			w->error = tn_save_layer(save[k], l, NULL);
+		if (!w->error)
+			w->error = tn_save_commit(save[k]);
+	}
+	for (uint32_t k = 0; k < 2; k++)
+		if (save[k])
+			tn_save_end(save[k], rig_soon(), NULL);
+	return NULL;
+}
+
+#define RESTORES 60u
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Restores of 32 blocks (4 MiB: 23 ms at this speed), one after the other: the median, and the blocks written. */
+static double median_restore_ms(const char *scheduler, bool writes, uint64_t *blocks)
+{
+	struct writer w = {0};
+	struct tn_save_result res;
+	uint64_t took[RESTORES];
+	pthread_t thread;
+	struct rig r;
+
+	rig_set_up(&r, 256u << 20, 0, 64);
+	r.opts.max_blocks = 16384;
+	reopen(&r, NULL, scheduler, true);
+	rig_save(&r, 1, 32, 0, &res);
+	assert_int_equal(res.stored, 32);
+	w.r = &r;
+	if (writes)
+		assert_int_equal(pthread_create(&thread, NULL, write_on, &w), 0);
+	for (uint32_t k = 0; k < RESTORES; k++) {
+		const struct timespec gap = {0, 10 * MS};
+		uint64_t from = rig_now_ns();
+
+		assert_int_equal(rig_load(&r, 1, 32), 32);
+		took[k] = rig_now_ns() - from;
+		nanosleep(&gap, NULL);
+	}
+	__atomic_store_n(&w.stop, 1, __ATOMIC_RELEASE);
+	if (writes)
+		pthread_join(thread, NULL);
+	assert_int_equal(w.error, 0);
+	*blocks = w.blocks;
+	rig_tear_down(&r);
+	qsort(took, RESTORES, sizeof(took[0]), by_value);
+	return (double)took[RESTORES / 2] / 1e6;
+}
+
+static void a_write_load_slows_restores_only_without_the_scheduler(void **state)
+{
+	uint64_t blocks[3];
+	double alone = median_restore_ms("slack", false, &blocks[0]);
+	double with = median_restore_ms("slack", true, &blocks[1]);
+	double mixed = median_restore_ms("none", true, &blocks[2]);
+
+	print_message("# median restore: %.1f ms alone, %.1f ms with writes (%llu blocks), %.1f ms unscheduled (%llu blocks)\n",
+		      alone, with, (unsigned long long)blocks[1], mixed, (unsigned long long)blocks[2]);
+	assert_true(blocks[1] > 0 && blocks[2] > 0);
+	assert_true(with < mixed);
+}
+
+static void a_save_beyond_the_backlog_is_refused_and_reads_are_not(void **state)
+{
+	static struct log log;
+	uint32_t pages[16 * RIG_PAGES];
+	struct tn_key keys[16];
+	struct tn_save *save[8];
+	struct tn_save_result res;
+	uint32_t n = 0;
+	struct rig r;
+	int rc = 0;
+
+	memset(&log, 0, sizeof(log));
+	rig_set_up(&r, 64u << 20, 0, 64);
+	r.opts.write_backlog_bytes = 4u << 20; /* two saves of 2 MiB */
+	reopen(&r, &log, "slack", true);
+	rig_save(&r, 1, 16, 0, &res);
+	for (; n < 8 && rc == 0; n++) {
+		const struct timespec nap = {0, MS};
+
+		for (uint32_t i = 0; i < 16; i++)
+			keys[i] = rig_key(100 + n * 16 + i);
+		for (uint32_t i = 0; i < 16 * RIG_PAGES; i++)
+			pages[i] = 128 + n * 16 * RIG_PAGES + i;
+		rc = tn_save_begin(r.space, r.pool, keys, 16, pages, NULL, &save[n]);
+		if (rc)
+			break;
+		for (uint32_t l = 0; l < RIG_LAYERS; l++)
+			assert_int_equal(tn_save_layer(save[n], l, NULL), 0);
+		assert_int_equal(tn_save_commit(save[n]), 0);
+		nanosleep(&nap, NULL); /* so that the owner has seen it */
+	}
+	assert_int_equal(rc, -EAGAIN);
+	assert_non_null(strstr(tn_error_last()->text, "backlog"));
+	assert_int_equal(rig_load(&r, 1, 16), 16);
+	for (uint32_t k = 0; k < n; k++)
+		assert_int_equal(tn_save_end(save[k], rig_soon(), &res), 0);
+	assert_int_equal(count(&log, TN_CHOSE_REFUSE), 1);
+	rig_save(&r, 900, 1, 0, &res); /* and later it is let in */
+	assert_int_equal(res.stored, 1);
+	rig_tear_down(&r);
+}
+
+/* ---- slack --------------------------------------------------------------------------------------------- */
+
+static struct tn_slack *table(const char *model, uint32_t layers, uint64_t window_ns)
+{
+	static const uint64_t inputs[] = {1, 4096}, prefixes[] = {0, 65536};
+	struct tn_slack_desc d;
+	struct tn_slack *t;
+
+	tn_slack_desc_init(&d);
+	d.model = model;
+	d.layers = layers;
+	d.inputs = inputs;
+	d.prefixes = prefixes;
+	d.ninputs = d.nprefixes = 2;
+	assert_int_equal(tn_slack_create(&d, &t), 0);
+	for (uint32_t k = 0; k < 4 && window_ns; k++)
+		assert_int_equal(tn_slack_set(t, k & 1, k >> 1, TN_SLACK_ALL_LAYERS,
+					      &(struct tn_slack_cell){k & 1 ? window_ns : 1, 0, 0}), 0);
+	return t;
+}
+
+static void a_table_of_another_model_or_with_gaps_is_refused(void **state)
+{
+	struct {
+		const char *model, *says;
+		uint32_t layers;
+		uint64_t ns;
+		int rc;
+	} given[] = {
+		{"other", "other", RIG_LAYERS, 5, -EINVAL},
+		{"test", "layers", RIG_LAYERS + 1, 5, -EINVAL},
+		{"test", "gaps", RIG_LAYERS, 0, -EINVAL},
+		{"test", "", RIG_LAYERS, 5, 0},
+		{"-", "", RIG_LAYERS, 5, 0},
+	};
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++) {
+		struct tn_slack *t = table(given[i].model, given[i].layers, given[i].ns);
+
+		assert_int_equal(tn_space_slack(r.space, t), given[i].rc);
+		if (given[i].rc)
+			assert_non_null(strstr(tn_error_last()->text, given[i].says));
+		tn_slack_destroy(t);
+	}
+	assert_int_equal(tn_space_slack(NULL, NULL), -EINVAL);
+	assert_int_equal(tn_phase(r.cache, (enum tn_phase)7, 0), -EINVAL);
+	assert_int_equal(tn_phase(r.cache, TN_PHASE_DECODE, 0), 0);
+	assert_int_equal(tn_phase(r.cache, TN_PHASE_PREFILL, UINT64_MAX), 0);
+	rig_tear_down(&r);
+}
+
+/* A request as an engine runs it: waits for a layer, computes it for so long. */
+static void run_request(struct rig *r, uint64_t first, uint32_t n, uint64_t input, uint64_t compute_ns)
+{
+	const struct timespec compute = {0, (long)compute_ns};
+	uint32_t pages[64 * RIG_PAGES];
+	struct tn_key keys[64];
+	struct tn_load_opts o;
+	struct tn_load *load;
+
+	tn_load_opts_init(&o);
+	o.input_tokens = input;
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = rig_key(first + i);
+	for (uint32_t i = 0; i < n * RIG_PAGES; i++)
+		pages[i] = i;
+	assert_int_equal(tn_load_begin(r->space, r->pool, keys, n, pages, &o, &load), 0);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+		assert_int_equal(tn_load_wait(load, l, rig_soon()), n);
+		nanosleep(&compute, NULL);
+	}
+	while (tn_load_end(load, NULL) == -EBUSY)
+		;
+}
+
+static void a_cache_without_a_table_learns_the_layers_time_from_waits(void **state)
+{
+	struct tn_save_result res;
+	struct tn_slack *t;
+	struct rig r;
+	uint64_t ns;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	rig_save(&r, 1, 8, 0, &res);
+	assert_int_equal(tn_space_slack_copy(r.space, &t), 0);
+	assert_int_equal(tn_slack_window(t, 1000, 512, 0), 0);
+	tn_slack_destroy(t);
+	for (int k = 0; k < 20; k++)
+		run_request(&r, 1, 8, 1000, 3 * MS);
+	rig_stats(&r);
+	assert_int_equal(tn_space_slack_copy(r.space, &t), 0);
+	ns = tn_slack_window(t, 1000, 512, 0);
+	print_message("# %.2f ms learned of 3 ms and a bit\n", (double)ns / 1e6);
+	assert_true(ns > 2500000 && ns < 30 * MS);
+	tn_slack_destroy(t);
+	rig_tear_down(&r);
+}
+
+static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
+{
+	struct tn_match m = {.blocks = 64, .disk_blocks = 64};
+	struct tn_plan p = {.size = sizeof(p)};
+	struct tn_slack *t;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	reopen(&r, NULL, "slack", true); /* 181 MB/s: 180 us a layer and block */
+	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	assert_int_equal(p.restore_blocks, 64); /* nothing is known of the engine */
+	assert_int_equal(p.choice.ttft_ns, 0);
+	t = table("test", RIG_LAYERS, 4096 * 100000ull); /* 100 us a token: computing a block takes 6.4 ms a layer */
+	assert_int_equal(tn_space_slack(r.space, t), 0);
+	tn_slack_destroy(t);
+	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	assert_int_equal(p.restore_blocks, 64);
+	assert_true(p.choice.ttft_ns == p.restore_all.ttft_ns && p.choice.ttft_ns < p.recompute_all.ttft_ns);
+	t = table("test", RIG_LAYERS, 4096 * 1000ull); /* 64 us a block and layer: a third of what reading takes */
+	assert_int_equal(tn_space_slack(r.space, t), 0);
+	tn_slack_destroy(t);
+	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	print_message("# %u blocks of 64 restored: %.2f ms; all: %.2f ms, none: %.2f ms\n", p.restore_blocks,
+		      (double)p.choice.ttft_ns / 1e6, (double)p.restore_all.ttft_ns / 1e6,
+		      (double)p.recompute_all.ttft_ns / 1e6);
+	assert_true(p.restore_blocks < 64 && p.restore_blocks + p.recompute_blocks == 64);
+	assert_true(p.choice.ttft_ns <= p.restore_all.ttft_ns && p.choice.ttft_ns <= p.recompute_all.ttft_ns);
+	p.size = 1;
+	assert_int_equal(tn_plan(r.space, &m, 64, &p), -EINVAL);
+	rig_tear_down(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_read_and_write_is_explained),
+		cmocka_unit_test(a_write_load_slows_restores_only_without_the_scheduler),
+		cmocka_unit_test(a_save_beyond_the_backlog_is_refused_and_reads_are_not),
+		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
+		cmocka_unit_test(a_cache_without_a_table_learns_the_layers_time_from_waits),
+		cmocka_unit_test(a_fast_engine_on_a_slow_disk_restores_only_a_part),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
