@@ -36,7 +36,13 @@ static void system_put(void *arg, void *p, size_t bytes)
 		free(p);
 }
 
-const struct tn_alloc tn_alloc_system = {system_get, system_put, NULL};
+static void system_sparse(void *arg, void *p, size_t bytes)
+{
+	if (bytes >= MMAP_FROM)
+		madvise(p, bytes, MADV_NOHUGEPAGE);
+}
+
+const struct tn_alloc tn_alloc_system = {system_get, system_put, system_sparse, NULL};
 
 static void *counter_get(void *arg, size_t bytes)
 {
@@ -64,7 +70,7 @@ static void counter_put(void *arg, void *p, size_t bytes)
 
 void tn_alloc_counter_init(struct tn_alloc_counter *c)
 {
-	c->alloc = (struct tn_alloc){counter_get, counter_put, c};
+	c->alloc = (struct tn_alloc){counter_get, counter_put, system_sparse, c};
 	c->live_bytes = 0;
 	c->fail_after = SIZE_MAX;
 }

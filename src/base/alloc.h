@@ -4,7 +4,8 @@
  * allocator (tn_alloc_counter) lets tests measure what an index holds and fail the n-th request.
  *
  * All allocations are zeroed and aligned to 64 bytes. From 2 MiB up they come from mmap, with
- * transparent hugepages asked for, so that 10-million-entry tables do not live on 4 KiB pages.
+ * transparent hugepages asked for, so that 10-million-entry tables do not live on 4 KiB pages. A table made for the
+ * worst case, of which each entry uses a little, is better told to be sparse: every first touch of a hugepage clears 2 MiB.
  */
 #ifndef TN_BASE_ALLOC_H
 #define TN_BASE_ALLOC_H
@@ -15,6 +16,7 @@
 struct tn_alloc {
 	void *(*get)(void *arg, size_t bytes); /* NULL when there is none */
 	void (*put)(void *arg, void *p, size_t bytes); /* NULL-safe; bytes as given to get */
+	void (*sparse)(void *arg, void *p, size_t bytes); /* a hint; may be NULL */
 	void *arg;
 };
 
@@ -37,6 +39,13 @@ static inline void *tn_get(const struct tn_alloc *a, size_t bytes)
 static inline void tn_put(const struct tn_alloc *a, void *p, size_t bytes)
 {
 	a->put(a->arg, p, bytes);
+}
+
+/* What get returned will be touched in few places: no hugepages. NULL-safe. */
+static inline void tn_sparse(const struct tn_alloc *a, void *p, size_t bytes)
+{
+	if (p && a->sparse)
+		a->sparse(a->arg, p, bytes);
 }
 
 /* n * size, or SIZE_MAX (which no allocator grants) on overflow. */

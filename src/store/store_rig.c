@@ -117,7 +117,7 @@ struct rig *rig_new_on(struct tn_io *io, const struct tn_clock *clock, const cha
 	r->io = io;
 	r->clock = clock;
 	r->log = (struct tn_log){rig_log, r, TN_LOG_INFO};
-	r->alloc = (struct tn_alloc){rig_get, rig_put, r};
+	r->alloc = (struct tn_alloc){.get = rig_get, .put = rig_put, .arg = r};
 	r->dirs[0] = dir;
 	r->space_id = (struct tn_key){{11, 22}};
 	r->object_bytes[0] = 9000;

@@ -77,6 +77,8 @@ int tn_mover_create(const struct tn_mover_opts *opts, struct tn_mover **out)
 	m->moves = tn_get(opts->alloc, tn_array_bytes(m->nmoves, sizeof(*m->moves)));
 	m->pieces = tn_get(opts->alloc, tn_array_bytes(m->npieces, sizeof(*m->pieces)));
 	m->iovs = tn_get(opts->alloc, tn_array_bytes(lists, iovs_each() * sizeof(struct iovec)));
+	/* 512 KiB each, of which a list of a few pages uses some hundred bytes. */
+	tn_sparse(opts->alloc, m->iovs, tn_array_bytes(lists, iovs_each() * sizeof(struct iovec)));
 	m->reads.req = tn_get(opts->alloc, tn_array_bytes(m->nqueue, sizeof(void *)));
 	m->writes.req = tn_get(opts->alloc, tn_array_bytes(m->nqueue, sizeof(void *)));
 	if (!m->moves || !m->pieces || !m->iovs || !m->reads.req || !m->writes.req) {
