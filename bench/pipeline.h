@@ -111,6 +111,8 @@ void rig_close(struct pipeline_rig *rig);
 int rig_failed(struct pipeline_rig *rig, const char *what, int rc);
 /* Both prompts stay on disk whatever the write load evicts. */
 int rig_pin(struct pipeline_rig *rig);
+/* Waits until the store writes nothing any more: after opening it prepares segments, which a running one has long done. */
+void rig_settle(const struct pipeline_rig *rig);
 /* n keys of a chain of its own. */
 int rig_keys(struct pipeline_rig *rig, uint64_t chain, uint32_t n, struct tn_key *keys);
 /* Marks every page of the pool, so that bytes of an earlier run cannot pass for those of this one. */

@@ -134,6 +134,8 @@ void pipeline_request(const void *arg, void *out)
 	if (!rc)
 		rc = rig_pin(&rig);
 	if (!rc)
+		rig_settle(&rig);
+	if (!rc)
 		rc = request_warm_up(&rig);
 	if (!rc && arm->writes) {
 		rc = load_start(&load, &rig, PIPELINE_WRITE_CHAIN + (arm->run << 24));

@@ -127,6 +127,8 @@ static void run_job(const void *arg, void *out)
 	if (!rc)
 		rc = rig_pin(&rig);
 	if (!rc)
+		rig_settle(&rig);
+	if (!rc)
 		rc = request_warm_up(&rig);
 	if (!rc)
 		rc = job->arm.writes ? with_writes(&rig, job, s) : restore_all(&rig, job, s);

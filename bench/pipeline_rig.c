@@ -8,6 +8,7 @@
 #include "pipeline.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,8 @@
 #define WARM_CHAIN 2u
 #define FILL_CHAIN 3u
 #define SCRUB_STEP 4096u
+#define SETTLE_NS 60000000u	       /* so long without a write */
+#define SETTLE_MOST_NS 20000000000ull
 
 int rig_failed(struct pipeline_rig *rig, const char *what, int rc)
 {
@@ -157,6 +160,32 @@ int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const cha
 	if (open_spaces(rig) || rig_keys(rig, WARM_CHAIN, PIPELINE_WARM_BLOCKS, rig->keys))
 		return -1;
 	return rig_keys(rig, PROMPT_CHAIN, set->blocks, rig->keys + PIPELINE_WARM_BLOCKS);
+}
+
+static uint64_t written(const struct pipeline_rig *rig)
+{
+	struct tn_stats s = {.size = sizeof(s)};
+	uint64_t bytes = 0;
+
+	tn_cache_stats(rig->cache, &s);
+	for (uint32_t i = 0; i < s.ndevices; i++)
+		bytes += s.devices[i].bytes_written + s.devices[i].meta_bytes_written;
+	return bytes;
+}
+
+void rig_settle(const struct pipeline_rig *rig)
+{
+	uint64_t deadline = cli_now_ns() + SETTLE_MOST_NS, since = cli_now_ns(), last = written(rig);
+
+	while (cli_now_ns() < deadline && cli_now_ns() - since < SETTLE_NS) {
+		uint64_t now;
+
+		poll(NULL, 0, 5);
+		now = written(rig);
+		if (now != last)
+			since = cli_now_ns();
+		last = now;
+	}
 }
 
 void rig_close(struct pipeline_rig *rig)
