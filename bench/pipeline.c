@@ -21,7 +21,7 @@
 #define SET_BYTES_MAX (1ull << 30)
 #define TMPFS "/dev/shm"
 #define MODEL "solidigm-d7-ps1010-pair"
-#define HIT_RATES "0,25,50,75,80,85,87.5,90,95,100"
+#define HIT_RATES "0,50,75,80,85,87.5,90,95,100"
 
 static const struct cli_opt options[] = {
 	{"dir", "DIR", "/dev/shm", "where to measure (a new directory is made inside, and removed)", CLI_STRING,

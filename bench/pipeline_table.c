@@ -20,23 +20,38 @@ static struct pipeline_run *run_at(const struct table *t, size_t hit, bool write
 	return &t->runs[((hit * 2 + writes) * PIPELINE_MEASURED + strategy) * t->b->repeat + round];
 }
 
-/* The order of strategies moves on by one each round. What does not depend on the hit rate runs once a round. */
+/* The run whose result this one can take: without hits all that do not schedule are alike, and recompute does not hit. */
+static struct pipeline_run *same_run(const struct table *t, size_t hit, bool writes, uint32_t s, size_t round)
+{
+	if (s == TN_STRATEGY_RECOMPUTE)
+		return hit ? run_at(t, 0, writes, s, round) : NULL;
+	return t->b->hit[hit] == 0 && s != TN_STRATEGY_TENUTO ? run_at(t, hit, writes, TN_STRATEGY_RECOMPUTE, round) : NULL;
+}
+
+static int measure_one(struct table *t, size_t hit, bool writes, uint32_t s, size_t round)
+{
+	struct pipeline_arm arm = {.strategy = s, .blocks = t->b->hit[hit], .writes = writes};
+
+	return same_run(t, hit, writes, s, round) ? CLI_OK : pipeline_child(t->b, &arm, run_at(t, hit, writes, s, round));
+}
+
+/* The order of strategies moves on by one each round. */
 static int measure_round(struct table *t, size_t round)
 {
-	struct pipeline_bench *b = t->b;
+	const struct pipeline_bench *b = t->b;
 	int rc = CLI_OK;
 
 	for (size_t hit = 0; !rc && hit < b->nhits; hit++)
 		for (int writes = 0; !rc && writes < 2; writes++)
-			for (size_t i = 0; !rc && b->writes[writes] && i < PIPELINE_MEASURED; i++) {
-				uint32_t s = (uint32_t)(i + round) % PIPELINE_MEASURED;
-				struct pipeline_run *run = run_at(t, hit, writes, s, round);
-				struct pipeline_arm arm = {.strategy = s, .blocks = b->hit[hit], .writes = writes};
+			for (size_t i = 0; !rc && b->writes[writes] && i < PIPELINE_MEASURED; i++)
+				rc = measure_one(t, hit, writes, (uint32_t)(i + round) % PIPELINE_MEASURED, round);
+	for (size_t hit = 0; !rc && hit < b->nhits; hit++)
+		for (int writes = 0; writes < 2; writes++)
+			for (uint32_t s = 0; s < PIPELINE_MEASURED; s++) {
+				struct pipeline_run *same = same_run(t, hit, writes, s, round);
 
-				if (s == TN_STRATEGY_RECOMPUTE && hit)
-					*run = *run_at(t, 0, writes, s, round);
-				else
-					rc = pipeline_child(b, &arm, run);
+				if (same)
+					*run_at(t, hit, writes, s, round) = *same;
 			}
 	return rc;
 }
@@ -78,7 +93,7 @@ static int add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 int pipeline_table(struct pipeline_bench *b)
 {
 	struct table t = {.b = b, .runs = calloc(b->nhits * 2 * PIPELINE_MEASURED * b->repeat, sizeof(*t.runs))};
-	size_t each = b->nhits * PIPELINE_MEASURED - (b->nhits - 1);
+	size_t each = b->nhits * (PIPELINE_MEASURED - 1) + 1 - (b->hit[0] ? 0 : 2);
 	int rc = t.runs ? CLI_OK : cli_error(CLI_ENVIRONMENT, "out of memory");
 
 	b->steps = 0;
