@@ -81,6 +81,8 @@ static int open_cache(struct engine *e, const struct engine_opts *o)
 	c.policy = o->policy;
 	c.io_engine = o->io_engine ? o->io_engine : "auto";
 	c.seed = o->seed;
+	c.explain = o->explain;
+	c.explain_arg = o->explain_arg;
 	c.log = print_log;
 	c.log_level = TN_LOG_WARN;
 	return tn_cache_open(&c, &e->cache);

@@ -29,6 +29,8 @@ struct engine_opts {
 	const char *io_engine;
 	uint64_t seed;
 	bool verify; /* compare every restored byte */
+	tn_explain_fn explain; /* told the scheduler's decisions, or NULL */
+	void *explain_arg;
 };
 
 struct engine_totals {

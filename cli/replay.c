@@ -37,6 +37,7 @@ static const struct cli_opt options[] = {
 	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0, "arrival times of the trace, times FACTOR"),
 	OPT("verify", NULL, NULL, CLI_FLAG, verify, 0, 0, "compare every restored byte with what was saved"),
 	OPT("report", "FILE.html", NULL, CLI_STRING, report, 0, 0, "write a page with the curves"),
+	OPT("explain", "FILE", NULL, CLI_STRING, explain, 0, 0, "write every decision of the scheduler: JSON lines"),
 	OPT("gpu", "NAME", NULL, CLI_STRING, gpu, 0, 0, "compute time to first token: --model on this GPU (h100...)"),
 	OPT("slack", "FILE", NULL, CLI_STRING, slack, 0, 0, "the same with the compute times of a slack table"),
 	OPT("slo-ms", "MS", NULL, CLI_RATE, slo_ms, 0, 0, "and the largest rate with p90 of it within so many ms"),
@@ -211,7 +212,8 @@ static int check_no_io(const struct replay_args *a)
 	const struct {
 		const char *name;
 		bool given;
-	} needs_io[] = {{"dir", a->dirs.n > 0}, {"verify", a->verify}, {"speed", a->speed > 0}, {"io-engine", a->io_engine}};
+	} needs_io[] = {{"dir", a->dirs.n > 0}, {"verify", a->verify}, {"speed", a->speed > 0}, {"io-engine", a->io_engine},
+		       {"explain", a->explain}};
 
 	for (size_t i = 0; a->no_io && i < sizeof(needs_io) / sizeof(needs_io[0]); i++)
 		if (needs_io[i].given)

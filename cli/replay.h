@@ -19,6 +19,7 @@ struct replay_args {
 	const char *model;
 	const char *report;
 	const char *io_engine;
+	const char *explain;
 	const char *gpu, *slack, *device_model;
 	double slo_ms, rate, read_gbps; /* of the model; 0: not given */
 	struct cli_geometry geometry;

@@ -13,6 +13,7 @@
 #include <tenuto/cache.h>
 
 #include "engine.h"
+#include "explain.h"
 
 /* Without --capacity-blocks everything is kept, if the disk has room for it. */
 static int default_capacity(const struct trace *t, const struct tn_geometry *g, const char *const *dirs, size_t ndirs,
@@ -125,15 +126,23 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 		.seed = a->seed,
 		.verify = a->verify,
 	};
+	struct explain *x;
 	struct engine *e;
 	int rc = a->capacity_blocks ? 0 : default_capacity(t, g, dirs, ndirs, &o.capacity_blocks);
 	int closed;
 
 	if (rc)
 		return rc;
-	rc = engine_open(&o, &e);
+	rc = explain_open(a->explain, &x);
 	if (rc)
+		return rc;
+	o.explain = x ? explain_decision : NULL;
+	o.explain_arg = x;
+	rc = engine_open(&o, &e);
+	if (rc) {
+		explain_close(x);
 		return cli_fail(rc, "cannot open the cache");
+	}
 	r->distinct_blocks = t->distinct;
 	r->capacity_blocks = o.capacity_blocks;
 	r->block_bytes = tn_geometry_block_bytes(g);
@@ -143,6 +152,8 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 	closed = engine_close(e);
 	if (closed && !rc)
 		rc = cli_fail(closed, "closing");
+	closed = explain_close(x);
+	rc = rc ? rc : closed;
 	return rc;
 }
 

@@ -17,9 +17,9 @@
 #define QUANTUM_MIN_NS (MS / 10)   /* of writes: device time that a read may find taken */
 #define QUANTUM_MAX_NS (8u * MS)
 #define QUANTUM_START_NS (2u * MS) /* as long as no restore was seen */
-#define QUANTUM_SHARE 16u	   /* of a short restore */
+#define QUANTUM_SHARE 24u	   /* of a short restore */
 #define CALM_NS (20u * MS)	   /* of writes while no load is expected */
-#define QUANTUM_MIN_BYTES (512u << 10)
+#define QUANTUM_MIN_BYTES (128u << 10)
 #define QUEUE_NS (10u * MS)	   /* of reads in flight: enough to keep a device busy, and to let an urgent one in soon */
 #define QUEUE_MIN_BYTES (8u << 20)
 #define STARVED_NS (100u * MS)	   /* a write that waits so long goes before reads ... */
@@ -650,7 +650,7 @@ static bool may_write(struct tn_sched *s, struct device *d, uint64_t bytes, enum
 	bool reads = d->loads > 0 || d->read_bytes > 0;
 
 	*reason = TN_REASON_QUANTUM;
-	if (d->write_bytes && d->write_bytes + bytes > write_quantum(s, d, now)) {
+	if (d->write_bytes >= write_quantum(s, d, now)) { /* the last one may pass it: two in flight hide the latency */
 		d->asked = true;
 		return false;
 	}

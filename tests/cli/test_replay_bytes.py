@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tenuto replay` with real bytes: everything verified, bounded, warm after a restart; and what may go wrong."""
 import glob
+import json
 import os
 import random
 import shutil
@@ -8,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from cli import ENVIRONMENT, OK, PROBLEM, TENUTO, USAGE, Result, Skip, fail, main, need, says, tenuto, write
+from cli import ENVIRONMENT, LINE, OK, PROBLEM, TENUTO, USAGE, Result, Skip, fail, main, need, says, tenuto, write
 
 LAYERS, CAPACITY = 4, 150
 COMMON = ["--geometry", "4x16KiB", "--capacity-blocks", str(CAPACITY), "--verify", "--json"]
@@ -375,6 +376,23 @@ def a_file_that_is_no_store_is_left_alone():
     with open(f, "rb") as back:
         if back.read() != b"precious" * 100000:
             fail("it was written to")
+
+
+def explain_writes_every_decision_of_the_scheduler_as_a_json_line():
+    trace = LINE * 60
+    write("t.jsonl", trace)
+    r = tenuto("replay", "t.jsonl", "--policy", "lru", "--explain", "why.jsonl", "--json").json()
+    lines = [json.loads(line) for line in open("why.jsonl")]
+    fields = {"time_ns", "load", "layer", "device", "slack_ns", "chosen", "bytes", "deferred_bytes", "reason"}
+    if not lines or any(set(x) != fields for x in lines):
+        fail(lines[:3])
+    read = sum(x["bytes"] for x in lines if x["chosen"] == "read")
+    if read != r["bytes_read"] or read == 0 or not any(x["chosen"] == "write" for x in lines):
+        fail("%s bytes explained, %s read" % (read, r["bytes_read"]))
+    if any(b["time_ns"] < a["time_ns"] for a, b in zip(lines, lines[1:])):
+        fail("out of order")
+    tenuto("replay", "t.jsonl", "--no-io", "--explain", "why.jsonl", rc=USAGE)
+    tenuto("replay", "t.jsonl", "--explain", "nowhere/why.jsonl", rc=USAGE)
 
 
 main(globals())
