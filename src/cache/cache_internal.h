@@ -311,7 +311,8 @@ struct tn_cache {
 	uint32_t ttl_used; /* shared */
 	uint32_t expiry_cursor;
 	uint64_t expiry_due_ns;
-	uint64_t tick; /* logical time: blocks referenced */
+	uint32_t tick; /* logical time: requests, since the store was made */
+	uint32_t *recency; /* by block on disk, or on its way there: tick of the last request for it */
 	uint64_t disk_ns_per_mib, host_ns_per_mib; /* shared: estimates */
 	uint64_t read_bps; /* shared: of all devices together, as the scheduler knows it; 0: not yet */
 	struct tn_counters c;

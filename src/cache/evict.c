@@ -60,6 +60,7 @@ void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, t
 {
 	struct tn_policy_request req = {blocks, hits, TN_ENTRY_NONE};
 
+	cache->tick++;
 	if (cache->disk_policy) {
 		req.parent = tn_disk_entry(cache, parent);
 		cache->disk_policy->ops->request(cache->disk_policy, &req);
@@ -70,12 +71,23 @@ void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, t
 	}
 }
 
+/* For the index on disk; a request counts once, however often the policy wants to hear of it. */
+static void used_now(struct tn_cache *cache, tn_block b)
+{
+	if (cache->recency[b] == cache->tick)
+		return;
+	cache->recency[b] = cache->tick;
+	if (tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_PRESENT)
+		tn_store_touch(cache->store, tn_block_slot(cache->registry, b, TN_TIER_DISK), cache->tick);
+}
+
 static void touch_disk(struct tn_cache *cache, tn_block b, struct tn_policy_block *info)
 {
 	if (tn_disk_entry(cache, b) == TN_ENTRY_NONE)
 		return;
 	info->parent = tn_disk_entry(cache, tn_block_parent(cache->registry, b));
 	cache->disk_policy->ops->touch(cache->disk_policy, b, info);
+	used_now(cache, b);
 }
 
 static void touch_host(struct tn_cache *cache, tn_block b, struct tn_policy_block *info)
@@ -93,12 +105,9 @@ void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool 
 {
 	struct tn_policy_block info;
 
-	cache->tick++;
 	describe(cache, b, from_end, partial, &info);
 	touch_disk(cache, b, &info);
 	touch_host(cache, b, &info);
-	if (tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_PRESENT)
-		tn_store_touch(cache->store, tn_block_slot(cache->registry, b, TN_TIER_DISK), (uint32_t)cache->tick);
 }
 
 /*
@@ -153,6 +162,7 @@ void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_polic
 	tn_block_set_residency(cache->registry, b, TN_TIER_DISK, TN_FILLING);
 	cache->disk_policy->ops->insert(cache->disk_policy, b, info);
 	cache->disk_entries++;
+	cache->recency[b] = cache->tick;
 }
 
 /* A block that was admitted before and could not be written is let in again, if there is room. */

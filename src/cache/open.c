@@ -48,6 +48,7 @@ static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entr
 		return UINT32_MAX; /* the store releases an older one first: this one is the older */
 	tn_block_set_slot(reg, b, TN_TIER_DISK, slot);
 	tn_block_set_residency(reg, b, TN_TIER_DISK, TN_PRESENT);
+	r->cache->recency[b] = entry->recency;
 	r->list[b] = (struct recovered){entry->recency, 0, b};
 	r->count = b < r->count ? r->count : b + 1;
 	return b;
@@ -115,6 +116,7 @@ static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_stor
 
 	entry->key = tn_block_key(cache->registry, cookie);
 	entry->space = tn_block_space(cache->registry, cookie);
+	entry->recency = cache->recency[cookie];
 	entry->flags = cache->expiry[cookie] ? TN_ENTRY_EXPIRES : 0;
 	entry->parent = (struct tn_key){{0, 0}};
 	if (parent != TN_BLOCK_NONE)
@@ -273,6 +275,9 @@ static int open_registry(struct tn_cache *cache)
 	rc = tn_registry_create(&ro, &cache->registry);
 	if (rc || cache->o.ndirs == 0)
 		return rc;
+	cache->recency = tn_get(cache->alloc, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
+	if (!cache->recency)
+		return tn_fail(-ENOMEM, "no memory for the recency of %u blocks", cache->max_blocks);
 	po.capacity = cache->max_blocks;
 	po.target = (uint32_t)cache->o.disk_blocks;
 	rc = tn_policy_find(cache->o.policy, &cache->policy_ops);
@@ -467,6 +472,7 @@ static void close_parts(struct tn_cache *cache)
 	tn_put(a, cache->doomed, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
 	tn_put(a, cache->unread, cache->max_blocks / 8u + 1);
 	tn_put(a, cache->is_doomed, cache->max_blocks);
+	tn_put(a, cache->recency, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
 	tn_put(a, cache->slot_scratch, TN_PLACES_AT_ONCE * sizeof(tn_slot));
 	tn_io_destroy(cache->io);
 	tn_paced_destroy(cache->paced);

@@ -161,7 +161,6 @@ static void begin_item(struct tn_op *op, uint32_t i, tn_block *parent, uint32_t 
 		tn_block_touch(cache, b, op->n - 1 - i, op->partial_last && i == op->n - 1);
 		return;
 	}
-	cache->tick++;
 	describe_new(op, i, *parent, depth, &info);
 	admit(op, i, &info);
 	*parent = item->block;
@@ -502,7 +501,7 @@ static void fill_put(struct tn_op *op, uint32_t i, struct tn_header_put *put)
 			.key = op->keys[i],
 			.sequence = tn_store_next_sequence(cache->store),
 			.space = op->space->index,
-			.recency = (uint32_t)cache->tick,
+			.recency = cache->recency[item->block],
 			.flags = entry_flags(op, i),
 		},
 		.space_id = op->space->id,
@@ -568,7 +567,7 @@ static void publish(struct tn_item *item, tn_block b, const struct tn_key *paren
 		.parent = *parent,
 		.sequence = item->sequence,
 		.space = op->space->index,
-		.recency = (uint32_t)cache->tick,
+		.recency = cache->recency[b],
 		.flags = entry_flags(op, index_of(item)),
 	};
 

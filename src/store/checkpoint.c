@@ -17,6 +17,7 @@
 
 #define RETRY_NS 200000000ull
 #define SOFT_PAGES_MIN 64u
+#define SOFT_EVERY_NS 60000000000ull /* a store that is only read forgets at most so much of its recency when killed */
 
 static void next_step(struct tn_store_device *d);
 
@@ -87,8 +88,10 @@ static bool wanted(struct tn_store_device *d, uint32_t number)
 static uint32_t next_candidate(const struct tn_store_device *d, uint32_t from, uint32_t n)
 {
 	uint32_t hard = tn_bit_next(d->ckpt.dirty[d->ckpt.region], from, n);
-	uint32_t soft = d->ckpt.soft_budget > 0 ? tn_bit_next(d->ckpt.soft, from, n) : n;
+	uint32_t soft = n;
 
+	if (d->ckpt.soft_budget > 0)
+		soft = tn_bit_next(d->ckpt.soft, from > d->ckpt.soft_from ? from : d->ckpt.soft_from, n);
 	return hard < soft ? hard : soft;
 }
 
@@ -112,9 +115,10 @@ static bool write_batch(struct tn_store_device *d)
 	first = c->cursor;
 	while (k < TN_STORE_BATCH_PAGES && c->cursor < n && wanted(d, c->cursor)) {
 		if (!tn_bit_test(c->dirty[c->region], c->cursor)) {
-			if (c->soft_budget == 0)
+			if (c->soft_budget == 0 || c->cursor < c->soft_from)
 				break;
-			c->soft_budget--;
+			if (--c->soft_budget == 0)
+				c->soft_from = c->cursor + 1;
 		}
 		if (tn_bit_test(c->soft, c->cursor)) {
 			/* The other region has the old recency still. */
@@ -150,6 +154,9 @@ static void root_durable(struct tn_store_device *d)
 	struct tn_store_ckpt *c = &d->ckpt;
 
 	c->number++;
+	if (c->soft_budget > 0) /* to the end: the next one begins in front again */
+		c->soft_from = 0;
+	c->soft_any = tn_bit_next(c->soft, 0, page_count(d->store)) < page_count(d->store);
 	c->region = !c->region;
 	c->phase = TN_CKPT_IDLE;
 	c->failures = 0;
@@ -255,6 +262,8 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final)
 	c->start_sequence = d->log.sequence;
 	c->cursor = 0;
 	c->soft_budget = final ? UINT32_MAX : SOFT_PAGES_MIN + page_count(d->store) / 64;
+	c->soft_from = final ? 0 : c->soft_from;
+	c->soft_due_ns = 0;
 	/* A root that may be the newest valid one must be gone for certain before its pages change under it. */
 	c->phase = c->root_unknown ? TN_CKPT_VOID : TN_CKPT_PAGES;
 	next_step(d);
@@ -275,8 +284,16 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 	}
 	if (d->hs.health == TN_OFFLINE)
 		return TN_STORE_NEVER;
-	if (c->phase != TN_CKPT_IDLE || d->log.position - d->log.tail < d->super.log_bytes / 2)
+	if (c->phase != TN_CKPT_IDLE)
 		return TN_STORE_NEVER;
+	if (d->log.position - d->log.tail < d->super.log_bytes / 2) {
+		if (!c->soft_any)
+			return TN_STORE_NEVER;
+		if (c->soft_due_ns == 0)
+			c->soft_due_ns = now_ns + SOFT_EVERY_NS;
+		if (now_ns < c->soft_due_ns)
+			return c->soft_due_ns;
+	}
 	if (now_ns < c->retry_ns)
 		return c->retry_ns;
 	tn_store_ckpt_start(d, false);

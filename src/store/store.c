@@ -402,6 +402,7 @@ void tn_store_touch(struct tn_store *s, tn_slot slot, uint32_t recency)
 
 	warm(d, local, recency);
 	tn_bit_set(d->ckpt.soft, s->table_pages + (local >> 6));
+	d->ckpt.soft_any = true;
 }
 
 /* ---- stepping -------------------------------------------------------------------------------------------------------- */
