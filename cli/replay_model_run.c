@@ -14,8 +14,11 @@
 
 #include <tenuto/layout.h>
 
-/* Writes that the device still works on when a restore begins: tenuto issues no more than that at once. */
-#define WRITE_IN_FLIGHT_BYTES (4.0 * 1048576)
+/* Writes that a restore may find in flight, as the scheduler bounds them: a share of its own length. */
+#define WRITES_SHARE 16.0
+#define WRITES_MIN_NS 1e5
+#define WRITES_MAX_NS 8e6
+#define WRITES_MIN_BYTES 524288.0
 #define FACTOR_MAX 0x1p20
 #define FACTOR_MIN 0x1p-20
 #define FACTOR_STEP 1.002 /* the search ends when its bounds are that near */
@@ -139,6 +142,14 @@ static struct model_percentiles percentiles(double *v, size_t n)
 	return p;
 }
 
+/* Until the writes in flight are done, if so much waits to be written. */
+static uint64_t writes_drain_ns(const struct replay_model *m, double backlog, uint64_t io_ns)
+{
+	double bps = m->device.write_bps, ns = fmin(fmax((double)io_ns / WRITES_SHARE, WRITES_MIN_NS), WRITES_MAX_NS);
+
+	return (uint64_t)(fmin(backlog, fmax(ns * 1e-9 * bps, WRITES_MIN_BYTES)) * 1e9 / bps);
+}
+
 /* What a request takes when so much waits to be written; *backlog becomes what waits afterwards. */
 static int serve(const struct replay_model *m, uint32_t strategy, size_t i, double *backlog, uint64_t *scratch,
 		 struct model_cost *c)
@@ -157,7 +168,7 @@ static int serve(const struct replay_model *m, uint32_t strategy, size_t i, doub
 		*backlog = (double)r.unwritten_bytes;
 	} else if (strategy == TN_STRATEGY_TENUTO) {
 		if (c->read)
-			busy_ns = (uint64_t)(fmin(*backlog, WRITE_IN_FLIGHT_BYTES) * 1e9 / m->device.write_bps);
+			busy_ns = writes_drain_ns(m, *backlog, c->io_ns);
 		c->ttft_ns += busy_ns;
 		c->io_ns += busy_ns;
 		/* Behind the last read all is written that there is; its last layer comes with its end. */
