@@ -40,6 +40,7 @@ struct faulty {
 	struct tn_rng rng;
 	bool reorder;
 	uint32_t submit_eagain_percent;
+	uint32_t woken; /* shared: a wake that no poll has returned for */
 	bool refused; /* submit took nothing on purpose: the next poll must not wait for nothing */
 	struct tn_fault faults[FAULTS_MAX];
 	uint32_t nfaults;
@@ -231,6 +232,12 @@ static unsigned poll_inner(struct faulty *f, uint64_t timeout_ns)
 	return n;
 }
 
+/* The inner engine's polls may have consumed the wake, with completions that are held back here: this remembers it. */
+static bool woken(struct faulty *f)
+{
+	return __atomic_exchange_n(&f->woken, 0, __ATOMIC_SEQ_CST) != 0;
+}
+
 static unsigned faulty_poll(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns)
 {
 	struct faulty *f = (struct faulty *)io;
@@ -243,13 +250,9 @@ static unsigned faulty_poll(struct tn_io *io, struct tn_io_req **done, unsigned 
 	for (;;) {
 		uint64_t next = release_due(f, now), until = next < deadline ? next : deadline;
 
-		if (f->nready || now >= deadline || f->refused || max == 0)
+		if (f->nready || now >= deadline || f->refused || max == 0 || woken(f))
 			break;
-		if (poll_inner(f, until == UINT64_MAX ? UINT64_MAX : until - now) == 0) {
-			now = tn_now_ns(f->clock);
-			if (now < until)
-				break; /* woken */
-		}
+		poll_inner(f, until == UINT64_MAX ? UINT64_MAX : until - now);
 		now = tn_now_ns(f->clock);
 	}
 	f->refused = false;
@@ -331,7 +334,11 @@ static int faulty_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_
 
 static void faulty_wake(struct tn_io *io)
 {
-	tn_io_wake(((struct faulty *)io)->inner);
+	struct faulty *f = (struct faulty *)io;
+
+	/* Before the inner wake: whoever is woken by that sees this. */
+	__atomic_store_n(&f->woken, 1, __ATOMIC_SEQ_CST);
+	tn_io_wake(f->inner);
 }
 
 static void faulty_destroy(struct tn_io *io)

@@ -196,6 +196,79 @@ static void a_chance_of_half_hits_about_half(void **state)
 	assert_in_range(hit, 100, 300); /* of 400: ten standard deviations */
 }
 
+/* An engine whose one request is done at once, and whose polls consume the wake as they give it back. Waiting is instant. */
+struct prompt {
+	struct tn_io io;
+	uint64_t now_ns;
+	struct tn_io_req *req;
+	bool woken;
+	unsigned waits; /* polls that would have waited */
+};
+
+static unsigned prompt_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
+{
+	((struct prompt *)io)->req = reqs[0];
+	return 1;
+}
+
+static unsigned prompt_poll(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns)
+{
+	struct prompt *p = (struct prompt *)io;
+	unsigned n = p->req ? 1 : 0;
+
+	if (n)
+		done[0] = p->req;
+	if (!n && !p->woken && timeout_ns) {
+		p->waits++;
+		p->now_ns += timeout_ns;
+	}
+	p->req = NULL;
+	p->woken = false;
+	return n;
+}
+
+static uint64_t prompt_now(void *arg)
+{
+	return ((struct prompt *)arg)->now_ns;
+}
+
+static void prompt_wake(struct tn_io *io)
+{
+	((struct prompt *)io)->woken = true;
+}
+
+static void prompt_destroy(struct tn_io *io)
+{
+}
+
+static void a_wake_ends_the_wait_although_it_came_with_a_completion_that_is_held_back(void **state)
+{
+	static const enum tn_fault_kind kinds[] = {TN_FAULT_LATE, TN_FAULT_HANG};
+	static const struct tn_io_ops ops = {.size = sizeof(ops), .abi = TN_IO_ABI, .name = "prompt", .submit = prompt_submit,
+					     .poll = prompt_poll, .wake = prompt_wake, .destroy = prompt_destroy};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct tn_fault fault = {.kind = kinds[i], .op = TN_IO_SYNC, .count = 1, .delay_ns = 10 * SECOND_NS};
+		struct prompt inner = {.io = {.ops = &ops}, .now_ns = SECOND_NS};
+		struct tn_clock clock = {prompt_now, NULL, &inner};
+		struct tn_io_faulty_opts o = {.clock = &clock, .faults = &fault, .fault_count = 1};
+		struct tn_io_req req = {.op = TN_IO_SYNC}, *p = &req;
+		struct tn_io *io;
+
+		assert_int_equal(tn_io_faulty_create(&inner.io, &o, &io), 0);
+		assert_int_equal(tn_io_submit(io, &p, 1), 1);
+		tn_io_wake(io);
+		assert_int_equal(tn_io_poll(io, &p, 1, SECOND_NS), 0);
+		assert_int_equal(inner.waits, 0);
+		/* Once: the next one waits. */
+		assert_int_equal(tn_io_poll(io, &p, 1, SECOND_NS), 0);
+		assert_int_equal(inner.waits, 1);
+		tn_io_faulty_release(io);
+		assert_int_equal(tn_io_poll(io, &p, 1, 20 * SECOND_NS), 1);
+		tn_io_destroy(io);
+	}
+}
+
 static void an_unknown_fault_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -216,6 +289,7 @@ int main(void)
 		T(a_hanging_request_comes_after_cancel_or_release_only),
 		T(a_corrupted_read_succeeds_with_one_wrong_byte),
 		T(a_chance_of_half_hits_about_half),
+		cmocka_unit_test(a_wake_ends_the_wait_although_it_came_with_a_completion_that_is_held_back),
 		T(an_unknown_fault_is_refused),
 	};
 

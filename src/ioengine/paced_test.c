@@ -39,17 +39,29 @@ struct runner {
 	enum tn_io_op op;
 	uint32_t pieces;
 	uint64_t first_ns, last_ns; /* submitted; given back */
+	const char *failed; /* what did; asserts are the test's own thread's, in another cmocka ends the program */
 	struct iovec iov[PIECES];
 	struct tn_io_req req[PIECES];
 };
 
-static struct tn_io *engine(struct rig *rig, uint32_t depth)
+static struct tn_io *try_engine(struct rig *rig, uint32_t depth)
 {
 	struct tn_ioengine_opts eo = {.depth = depth, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
 	struct tn_io *inner, *io;
 
-	assert_int_equal(tn_ioengine_create(&eo, &inner), 0);
-	assert_int_equal(tn_io_paced_create(inner, depth, rig->paced, &io), 0);
+	if (tn_ioengine_create(&eo, &inner))
+		return NULL;
+	if (tn_io_paced_create(inner, depth, rig->paced, &io) == 0)
+		return io;
+	tn_io_destroy(inner);
+	return NULL;
+}
+
+static struct tn_io *engine(struct rig *rig, uint32_t depth)
+{
+	struct tn_io *io = try_engine(rig, depth);
+
+	assert_non_null(io);
 	return io;
 }
 
@@ -90,8 +102,12 @@ static void *move(void *arg)
 	struct tn_io_req *done[64];
 	unsigned sent = 0, got = 0;
 
-	r->io = engine(r->rig, PIECES);
-	assert_int_equal(tn_io_open(r->io, r->rig->path, 0, &r->file), 0);
+	r->io = try_engine(r->rig, PIECES);
+	if (!r->io || tn_io_open(r->io, r->rig->path, 0, &r->file)) {
+		r->failed = "no engine, or no file";
+		tn_io_destroy(r->io);
+		return NULL;
+	}
 	r->first_ns = tn_now_ns(&tn_clock_system);
 	while (got < r->pieces) {
 		for (; sent < r->pieces; sent++) {
@@ -107,7 +123,8 @@ static void *move(void *arg)
 	}
 	r->last_ns = tn_now_ns(&tn_clock_system);
 	for (unsigned i = 0; i < r->pieces; i++)
-		assert_int_equal(r->req[i].status, 0);
+		if (r->req[i].status)
+			r->failed = "a transfer";
 	tn_io_destroy(r->io);
 	return NULL;
 }
@@ -132,6 +149,7 @@ static void reads_take_their_bytes_over_the_bandwidth(void **state)
 
 	*r = (struct runner){.rig = *state, .op = TN_IO_READ, .pieces = PIECES};
 	move(r);
+	assert_null(r->failed);
 	took("reads", r->last_ns - r->first_ns, ns_for(PIECE * PIECES, READ_BPS) + STRETCH * mix.read_latency_ns);
 	free(r);
 }
@@ -142,6 +160,7 @@ static void writes_take_their_bytes_over_the_bandwidth(void **state)
 
 	*r = (struct runner){.rig = *state, .op = TN_IO_WRITE, .pieces = PIECES};
 	move(r);
+	assert_null(r->failed);
 	took("writes", r->last_ns - r->first_ns, ns_for(PIECE * PIECES, WRITE_BPS) + STRETCH * mix.write_latency_ns);
 	free(r);
 }
@@ -157,6 +176,8 @@ static void two_threads_that_read_and_write_share_the_mixed_bandwidth(void **sta
 	assert_int_equal(pthread_create(&t, NULL, move, &r[0]), 0);
 	move(&r[1]);
 	pthread_join(t, NULL);
+	assert_null(r[0].failed);
+	assert_null(r[1].failed);
 	first = r[0].first_ns < r[1].first_ns ? r[0].first_ns : r[1].first_ns;
 	last = r[0].last_ns > r[1].last_ns ? r[0].last_ns : r[1].last_ns;
 	/* Before the later thread has begun and after the earlier has ended, one is alone: reads may be faster then. */
@@ -175,6 +196,7 @@ static void one_read_takes_the_latency_and_its_bytes(void **state)
 	for (unsigned i = 0; i < 5; i++) {
 		*r = (struct runner){.rig = *state, .op = TN_IO_READ, .pieces = 1};
 		move(r);
+		assert_null(r->failed);
 		assert_true(r->last_ns - r->first_ns >= expected);
 		best = r->last_ns - r->first_ns < best ? r->last_ns - r->first_ns : best;
 	}
@@ -189,20 +211,25 @@ static void a_sync_waits_for_the_writes_before_it_and_time_outs_hold_meanwhile(v
 	struct iovec iov = {rig->mem, PIECE * 64};
 	struct tn_io_req w = {.op = TN_IO_WRITE, .buffer = TN_IO_NO_BUFFER, .length = PIECE * 64, .iov = &iov, .iov_count = 1};
 	struct tn_io_req sync = {.op = TN_IO_SYNC, .buffer = TN_IO_NO_BUFFER}, *both[2] = {&w, &sync}, *done[2];
-	uint64_t t0 = tn_now_ns(&tn_clock_system), t;
-	unsigned n = 0;
+	uint64_t takes_ns = ns_for(PIECE * 64, WRITE_BPS) + STRETCH * mix.write_latency_ns, t0, t;
+	unsigned n;
 
 	assert_int_equal(tn_io_open(io, rig->path, 0, &w.file), 0);
 	sync.file = w.file;
 	t0 = tn_now_ns(&tn_clock_system);
 	assert_int_equal(tn_io_submit(io, both, 2), 2);
-	assert_int_equal(tn_io_poll(io, done, 2, 3000000), 0);
+	n = tn_io_poll(io, done, 2, 3000000);
 	t = tn_now_ns(&tn_clock_system) - t0;
-	assert_true(t >= 3000000);
-	assert_int_equal(tn_io_close(io, w.file), -EBUSY);
+	/* Unless the machine stood still that long. */
+	if (t < takes_ns) {
+		assert_int_equal(n, 0);
+		assert_true(t >= 3000000);
+	}
+	if (n == 0)
+		assert_int_equal(tn_io_close(io, w.file), -EBUSY);
 	while (n < 2)
 		n += tn_io_poll(io, done + n, 2 - n, SECOND_NS);
-	took("write and sync", tn_now_ns(&tn_clock_system) - t0, ns_for(PIECE * 64, WRITE_BPS) + STRETCH * mix.write_latency_ns);
+	took("write and sync", tn_now_ns(&tn_clock_system) - t0, takes_ns);
 	assert_int_equal(w.status, 0);
 	assert_int_equal(sync.status, 0);
 	assert_int_equal(tn_io_close(io, w.file), 0);
