@@ -390,7 +390,8 @@ TN_API void tn_load_opts_init(struct tn_load_opts *opts);
  *
  * The pages belong to Tenuto until tn_load_end returned 0.
  *
- * Return: 0 and *out; -EINVAL (a page out of range or given twice, with the value), -EAGAIN (max_ops are under way),
+ * Return: 0 and *out; -EINVAL (a page out of range, given twice, or still part of another load or of a save, with
+ * the value), -EAGAIN (max_ops are under way),
  * -E2BIG (more than max_op_blocks allows, ever). Blocks that are not there are no error: they shorten the good prefix.
  */
 TN_API int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
@@ -444,7 +445,7 @@ TN_API void tn_save_opts_init(struct tn_save_opts *opts);
  * tn_save_begin - announce blocks that compute is about to produce
  * @keys:  n block keys, consecutive blocks of one prompt
  * @pages: n * pages_per_block page indices; copied. The bytes are Tenuto's to read from each
- *         tn_save_layer until tn_save_end returned 0
+ *         tn_save_layer until tn_save_end returned 0; no load may have them from now until then, other saves may
  *
  * Blocks that are already there, or that admission rejects, cost nothing further.
  *

@@ -220,7 +220,11 @@ int tn_unpin(struct tn_space *space, uint64_t pin)
 
 /* ---- loads ------------------------------------------------------------------------------------------------ */
 
-/* Marks the wanted pages as being loaded; undoes it and names the page if one is out of range or taken. */
+/*
+ * Marks the wanted pages as being loaded; undoes it and names the page if one is out of range or taken. A save counts
+ * itself first and then looks at this mark, a load sets the mark first and then looks at the count: one of the two sees
+ * the other.
+ */
 static int claim_pages(struct tn_op *op, bool claim, uint64_t end)
 {
 	struct tn_pool *pool = op->pool;
@@ -238,10 +242,15 @@ static int claim_pages(struct tn_op *op, bool claim, uint64_t end)
 			return tn_fail(-EINVAL, "pages[%llu] = %u: the pool has %llu pages", (unsigned long long)i, page,
 				       (unsigned long long)pool->layout.pool.npages);
 		}
-		if (__atomic_fetch_or(&pool->loading[page / 64], bit, __ATOMIC_RELAXED) & bit) {
+		if (__atomic_fetch_or(&pool->loading[page / 64], bit, __ATOMIC_SEQ_CST) & bit) {
 			claim_pages(op, false, i);
 			return tn_fail(-EINVAL, "pages[%llu] = %u: given twice, or still part of another load",
 				       (unsigned long long)i, page);
+		}
+		if (__atomic_load_n(&pool->saving[page], __ATOMIC_SEQ_CST) > 0) {
+			claim_pages(op, false, i + 1);
+			return tn_fail(-EINVAL, "pages[%llu] = %u: still part of a save; end it first", (unsigned long long)i,
+				       page);
 		}
 	}
 	return 0;
@@ -430,14 +439,31 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 
 /* ---- saves ------------------------------------------------------------------------------------------------ */
 
-static int check_pages(const struct tn_pool *pool, const uint32_t *pages, size_t n)
+static void release_saved(const struct tn_op *op, uint64_t n)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (pages[i] >= pool->layout.pool.npages)
-			return tn_fail(-EINVAL, "pages[%zu] = %u: the pool has %llu pages", i, pages[i],
+	for (uint64_t i = 0; i < n; i++)
+		__atomic_fetch_sub(&op->pool->saving[op->pages[i]], 1, __ATOMIC_RELEASE);
+}
+
+/* Counts the save at its pages, which other saves may read as well; undoes it and names the page if one is unfit. */
+static int claim_saved(const struct tn_op *op, uint64_t n)
+{
+	struct tn_pool *pool = op->pool;
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t page = op->pages[i];
+
+		if (page >= pool->layout.pool.npages) {
+			release_saved(op, i);
+			return tn_fail(-EINVAL, "pages[%llu] = %u: the pool has %llu pages", (unsigned long long)i, page,
 				       (unsigned long long)pool->layout.pool.npages);
-		if (__atomic_load_n(&pool->loading[pages[i] / 64], __ATOMIC_RELAXED) >> (pages[i] % 64) & 1)
-			return tn_fail(-EINVAL, "pages[%zu] = %u: still part of a load; end it first", i, pages[i]);
+		}
+		__atomic_fetch_add(&pool->saving[page], 1, __ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&pool->loading[page / 64], __ATOMIC_SEQ_CST) >> (page % 64) & 1) {
+			release_saved(op, i + 1);
+			return tn_fail(-EINVAL, "pages[%llu] = %u: still part of a load; end it first", (unsigned long long)i,
+				       page);
+		}
 	}
 	return 0;
 }
@@ -453,9 +479,7 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	if (opts && (opts->size != sizeof(*opts) || opts->priority < -128 || opts->priority > 127))
 		return tn_fail(-EINVAL, "tn_save_begin: options not initialised, or priority %d outside -128..127",
 			       opts->priority);
-	rc = check_pages(pool, pages, n * space->geometry.pages_per_block);
-	if (rc == 0)
-		rc = tn_schedule_admit(space->cache, n * space->shape.slot_bytes);
+	rc = tn_schedule_admit(space->cache, n * space->shape.slot_bytes);
 	if (rc)
 		return rc;
 	op = tn_op_take(space->cache);
@@ -465,6 +489,11 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	rc = tn_op_arm(op, space, pool, keys, n, pages);
 	if (rc) {
 		tn_stack_push(&space->cache->free_ops, (uint32_t)(op - space->cache->ops), &op->next_free);
+		return rc;
+	}
+	rc = claim_saved(op, op->end_page);
+	if (rc) {
+		tn_op_give(op);
 		return rc;
 	}
 	op->kind = TN_OP_SAVE;
@@ -534,6 +563,7 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 		return tn_fail(-ETIMEDOUT, "tn_save_end: still under way at the deadline; call again");
 	if (result)
 		*result = op->result;
+	release_saved(op, op->end_page);
 	tn_op_give(op);
 	return 0;
 }

@@ -180,6 +180,8 @@ struct tn_pool {
 	size_t table_bytes;
 	uint64_t *loading; /* shared bitmap: pages that belong to a load */
 	size_t loading_bytes;
+	uint32_t *saving; /* shared: by page, how many saves it is part of */
+	size_t saving_bytes;
 };
 
 struct tn_lease {

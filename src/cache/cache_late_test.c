@@ -265,6 +265,39 @@ static void only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_fro
 	rig_down(r);
 }
 
+static void pages_that_a_save_still_reads_are_not_loaded_into(void **state)
+{
+	struct crig *r = rig_up(0);
+	struct tn_key key = crig_key(1), other = crig_key(2);
+	uint32_t pages[PER_BLOCK] = {20, 21}, mixed[PER_BLOCK] = {30, 21}, apart[PER_BLOCK] = {30, 31};
+	struct tn_load *load;
+	struct tn_save *s[2];
+
+	/* Two saves may share a page, and both must have ended. */
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &key, 1, pages, NULL, &s[0]), 0);
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &other, 1, pages, NULL, &s[1]), 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, mixed, NULL, &load), -EINVAL);
+		assert_non_null(strstr(tn_error_last()->text, "pages[1] = 21: still part of a save"));
+		assert_int_equal(tn_save_abort(s[i]), 0);
+		while (tn_save_end(s[i], 1, NULL) == -ETIMEDOUT)
+			crig_turn(r, CRIG_MS);
+	}
+	/* What was refused claimed nothing: neither the page before the bad one, nor that. */
+	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, apart, NULL, &load), 0);
+	while (tn_load_end(load, NULL) == -EBUSY)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, pages, NULL, &load), 0);
+	mixed[0] = 32;
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &key, 1, mixed, NULL, &s[0]), -EINVAL);
+	while (tn_load_end(load, NULL) == -EBUSY)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, mixed, NULL, &load), 0);
+	while (tn_load_end(load, NULL) == -EBUSY)
+		crig_turn(r, CRIG_MS);
+	rig_down(r);
+}
+
 static void a_full_quota_is_called_by_its_name(void **state)
 {
 	struct crig *r = rig_up(0);
@@ -295,6 +328,7 @@ int main(void)
 		cmocka_unit_test(two_flushes_at_once_both_tell_the_truth),
 		cmocka_unit_test(doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of),
 		cmocka_unit_test(only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_from),
+		cmocka_unit_test(pages_that_a_save_still_reads_are_not_loaded_into),
 		cmocka_unit_test(a_full_quota_is_called_by_its_name),
 		cmocka_unit_test(a_drop_that_waits_for_its_sync_holds_up_no_other_space),
 	};

@@ -373,13 +373,16 @@ int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout
 	pool->loading_bytes = (layout->npages + 63) / 64 * sizeof(uint64_t);
 	pool->table = tn_get(a, pool->table_bytes);
 	pool->loading = tn_get(a, pool->loading_bytes);
-	rc = pool->table && pool->loading ? 0 : tn_fail(-ENOMEM, "tn_pool_register: no memory for %llu pages",
+	pool->saving_bytes = tn_array_bytes(layout->npages, sizeof(*pool->saving));
+	pool->saving = tn_get(a, pool->saving_bytes);
+	rc = pool->table && pool->loading && pool->saving ? 0 : tn_fail(-ENOMEM, "tn_pool_register: no memory for %llu pages",
 							(unsigned long long)layout->npages);
 	if (rc == 0)
 		rc = tn_layout_init(&space->geometry, layout, bases, pool->table, &pool->layout);
 	if (rc) {
 		tn_put(a, pool->table, pool->table_bytes);
 		tn_put(a, pool->loading, pool->loading_bytes);
+		tn_put(a, pool->saving, pool->saving_bytes);
 		tn_put(a, pool, sizeof(*pool));
 		return rc;
 	}
@@ -404,6 +407,7 @@ int tn_pool_unregister(struct tn_pool *pool)
 	pthread_mutex_unlock(&cache->lock);
 	tn_put(cache->alloc, pool->table, pool->table_bytes);
 	tn_put(cache->alloc, pool->loading, pool->loading_bytes);
+	tn_put(cache->alloc, pool->saving, pool->saving_bytes);
 	tn_put(cache->alloc, pool, sizeof(*pool));
 	return 0;
 }
