@@ -26,7 +26,7 @@
 static const struct cli_opt options[] = {
 	{"dir", "DIR", "/dev/shm", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
 	 offsetof(struct pipeline_args, dir), 0, 0},
-	{"mode", "NAME", "table", "table: TTFT by hit rate; restores: small restores beside writes", CLI_STRING,
+	{"mode", "NAME", "table", "table, restores, learn or split (see above)", CLI_STRING,
 	 offsetof(struct pipeline_args, mode), 0, 0},
 	{"device-model", "FILE", "without --dir: " MODEL, "a drive that the directory, best on tmpfs, is paced as",
 	 CLI_STRING, offsetof(struct pipeline_args, device_model), 0, 0},
@@ -45,6 +45,8 @@ static const struct cli_opt options[] = {
 	{"repeat", "N", "3", "runs of each row", CLI_COUNT, offsetof(struct pipeline_args, repeat), 1, PIPELINE_REPEAT_MAX},
 	{"restores", "N", "1000", "restores of each row (mode restores)", CLI_COUNT, offsetof(struct pipeline_args, restores), 1,
 	 PIPELINE_RESTORES_MAX},
+	{"requests", "N", "50", "requests of each row (mode learn)", CLI_COUNT, offsetof(struct pipeline_args, requests), 1,
+	 PIPELINE_REQUESTS_MAX},
 	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct pipeline_args, io_engine), 0, 0},
 	{"seed", "N", "1", "of contents and page order", CLI_COUNT, offsetof(struct pipeline_args, seed), 0, UINT64_MAX},
 	{"report", "FILE.html", NULL, "write a page with charts", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
@@ -57,9 +59,24 @@ static const struct cli_verb verb = {
 	.about = "Serves a prompt of which a part is restored from disk, layer by layer, while the rest is computed (for as long as "
 		 "each layer takes on the GPU), and says how long compute had to wait. Strategies in turns: recompute everything; "
 		 "load all, then compute; layer by layer, reads and writes mixed; Tenuto; and what an ideal would take. "
-		 "Every restored byte is checked.",
+		 "Every restored byte is checked.\n"
+		 "Modes: table, TTFT by strategy and hit rate; restores, the latency of small restores beside writes; learn, TTFT "
+		 "request by request with a right, a wrong and no slack table; split, restoring a part where the device is slow.",
 	.opts = options,
 };
+
+static const struct mode {
+	const char *name;
+	int (*run)(struct pipeline_bench *b);
+} modes[] = {{"table", pipeline_table}, {"restores", pipeline_restores}, {"learn", pipeline_learn}, {"split", pipeline_split}};
+
+static const struct mode *mode_of(const char *name)
+{
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+		if (!strcmp(name, modes[i].name))
+			return &modes[i];
+	return NULL;
+}
 
 int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeline_run *run)
 {
@@ -138,8 +155,8 @@ static int parse_choices(struct pipeline_bench *b)
 {
 	const struct pipeline_args *a = b->args;
 
-	if (strcmp(a->mode, "table") && strcmp(a->mode, "restores"))
-		return cli_error(CLI_USAGE, "--mode %s: must be table or restores", a->mode);
+	if (!mode_of(a->mode))
+		return cli_error(CLI_USAGE, "--mode %s: must be table, restores, learn or split", a->mode);
 	if (strcmp(a->compute, "sleep") && strcmp(a->compute, "spin"))
 		return cli_error(CLI_USAGE, "--compute %s: must be sleep or spin", a->compute);
 	if (strcmp(a->writes, "off") && strcmp(a->writes, "on") && strcmp(a->writes, "both"))
@@ -226,7 +243,7 @@ static int run_mode(struct pipeline_bench *b)
 		rc = prepare(b);
 	if (rc)
 		return rc;
-	return strcmp(b->args->mode, "restores") ? pipeline_table(b) : pipeline_restores(b);
+	return mode_of(b->args->mode)->run(b);
 }
 
 /* In a directory of its own, which is removed. */
@@ -268,7 +285,7 @@ int cmd_bench_pipeline(int argc, char **argv)
 {
 	struct pipeline_args a = {.mode = "table", .model = "llama3-8b", .gpu = "h100",
 				  .compute = "sleep", .writes = "both", .io_engine = "auto", .prompt_tokens = 8192,
-				  .repeat = 3, .stretch = 16, .restores = 1000, .seed = 1};
+				  .repeat = 3, .stretch = 16, .restores = 1000, .requests = 50, .seed = 1};
 	struct pipeline_bench *b;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 

@@ -2,7 +2,8 @@
 /*
  * `tenuto bench pipeline`: what its parts share.
  *
- * pipeline.c parses and sets up, pipeline_table.c runs the table, pipeline_restores.c the small restores, pipeline_rig.c is a child process's cache with the prompt that is
+ * pipeline.c parses and sets up, pipeline_table.c runs the table, pipeline_restores.c, pipeline_learn.c and
+ * pipeline_split.c the other modes, pipeline_rig.c is a child process's cache with the prompt that is
  * restored, pipeline_load.c the write load beside it, pipeline_request.c one request under one strategy,
  * pipeline_model.c what compute and an ideal device take, pipeline_print.c what comes out.
  */
@@ -38,7 +39,8 @@ struct pipeline_args {
 	const char *device_model;
 	const char *report;
 	const char *slack;
-	uint64_t layers, prompt_tokens, repeat, stretch, restores, seed;
+	const char *explain;
+	uint64_t layers, prompt_tokens, repeat, stretch, restores, requests, seed;
 	bool json;
 };
 
@@ -69,6 +71,7 @@ struct pipeline_arm {
 	uint32_t strategy; /* enum tn_strategy */
 	uint32_t blocks; /* restored */
 	bool writes;
+	bool split;	 /* restore only what tn_plan says */
 	uint64_t run;	 /* differs from run to run: names what the write load saves */
 };
 
@@ -82,6 +85,8 @@ struct pipeline_run {
 	double cpu;
 	uint64_t bytes_read, bytes_written;
 	uint64_t bounced, wrong_objects;
+	uint32_t restored; /* blocks */
+	double estimate;   /* tn_plan's of ttft; 0 without a plan */
 };
 
 /* ---- a child's cache ---------------------------------------------------------------------------- */
@@ -107,6 +112,8 @@ int rig_pool_bytes(const struct tn_geometry *g, uint32_t blocks, uint64_t *bytes
 /* 0, or -1 with the reason in rig->run. */
 int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, bool paced,
 	     struct pipeline_run *run);
+/* What the cache is told of compute; NULL: nothing. */
+int rig_slack(struct pipeline_rig *rig, const struct tn_slack *table);
 void rig_close(struct pipeline_rig *rig);
 int rig_failed(struct pipeline_rig *rig, const char *what, int rc);
 /* Both prompts stay on disk whatever the write load evicts. */
@@ -159,6 +166,11 @@ int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t 
 /* Loads a little prompt: threads, rings and page tables are there before the clock starts. */
 int request_warm_up(struct pipeline_rig *rig);
 
+/* How many of the prompt's first blocks tn_plan would restore, and its estimate of TTFT in seconds. */
+int request_plan(struct pipeline_rig *rig, uint32_t matched, uint32_t *restored, double *estimate);
+/* Serves a request of which so many blocks are restored; fills the rig's run. */
+int request_serve(struct pipeline_rig *rig, uint32_t strategy, uint32_t blocks);
+
 /* Run in a child: a struct pipeline_job, a struct pipeline_run. */
 void pipeline_request(const void *job, void *run);
 
@@ -192,6 +204,7 @@ int pipeline_ideal(const struct pipeline_set *set, const struct pipeline_device 
 /* ---- the restores (pipeline_restores.c) ----------------------------------------------------------- */
 
 #define PIPELINE_RESTORES_MAX 20000u
+#define PIPELINE_REQUESTS_MAX 1000u
 
 /* ---- the result ---------------------------------------------------------------------------------- */
 
@@ -232,6 +245,8 @@ int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeli
 /* The modes: measure and print. */
 int pipeline_table(struct pipeline_bench *b);
 int pipeline_restores(struct pipeline_bench *b);
+int pipeline_learn(struct pipeline_bench *b);
+int pipeline_split(struct pipeline_bench *b);
 
 /* The row of these, or NULL. */
 const struct pipeline_row *pipeline_row(const struct pipeline_bench *b, uint32_t strategy, size_t hit, bool writes);

@@ -85,11 +85,26 @@ static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t bloc
 	return 0;
 }
 
-static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
+int request_plan(struct pipeline_rig *rig, uint32_t matched, uint32_t *restored, double *estimate)
+{
+	struct tn_plan plan = {.size = sizeof(plan)};
+	uint64_t input = matched < rig->set->blocks ? pipeline_input_tokens(rig->set, matched) : 0;
+	struct tn_match m;
+	int rc = tn_match(rig->space, rig->keys + PIPELINE_WARM_BLOCKS, matched, NULL, &m, 0);
+
+	if (rc >= 0)
+		rc = tn_plan(rig->space, &m, input, &plan);
+	if (rc)
+		return rig_failed(rig, "plan", rc);
+	*restored = plan.restore_blocks;
+	*estimate = (double)plan.choice.ttft_ns * 1e-9;
+	return 0;
+}
+
+int request_serve(struct pipeline_rig *rig, uint32_t strategy, uint32_t blocks)
 {
 	struct pipeline_run *run = rig->run;
 	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
-	uint32_t blocks = arm->strategy == TN_STRATEGY_RECOMPUTE ? 0 : arm->blocks;
 	struct tn_load *load = NULL;
 	uint64_t began, ended = 0;
 	double cpu;
@@ -99,10 +114,10 @@ static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
 	cpu = cli_cpu_seconds();
 	began = cli_now_ns();
 	if (blocks)
-		rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS, blocks,
-					pipeline_input_tokens(rig->set, blocks), &load);
+		rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS, blocks, pipeline_input_tokens(rig->set, blocks),
+					&load);
 	run->begin = (double)(cli_now_ns() - began) * 1e-9;
-	if (!rc && load && arm->strategy == TN_STRATEGY_LOAD_THEN_COMPUTE)
+	if (!rc && load && strategy == TN_STRATEGY_LOAD_THEN_COMPUTE)
 		for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
 			rc = request_wait_layer(rig, load, layer, blocks);
 	if (!rc)
@@ -111,6 +126,7 @@ static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
 	tn_cache_stats(rig->cache, &after);
 	if (!rc && load)
 		rc = rig_end_load(rig, load);
+	run->restored = blocks;
 	run->ttft = (double)(ended - began) * 1e-9;
 	run->bubble = run->ttft > run->compute ? run->ttft - run->compute : 0;
 	run->bytes_read = after.bytes_read - before.bytes_read;
@@ -119,34 +135,47 @@ static int request(struct pipeline_rig *rig, const struct pipeline_arm *arm)
 	return rc;
 }
 
+/* In a cache that is open: the write load if asked for, then the request. */
+static int serve(struct pipeline_rig *rig, const struct pipeline_arm *arm)
+{
+	uint32_t blocks = arm->strategy == TN_STRATEGY_RECOMPUTE ? 0 : arm->blocks;
+	struct pipeline_load load;
+	int rc = 0;
+
+	if (arm->writes && load_start(&load, rig, PIPELINE_WRITE_CHAIN + (arm->run << 24)))
+		return -1;
+	if (arm->split)
+		rc = request_plan(rig, arm->blocks, &blocks, &rig->run->estimate);
+	if (!rc)
+		rc = request_serve(rig, arm->strategy, blocks);
+	if (arm->writes && load_stop(&load))
+		rc = -1;
+	return rc;
+}
+
 void pipeline_request(const void *arg, void *out)
 {
 	const struct pipeline_job *job = arg;
 	const struct pipeline_arm *arm = &job->arm;
+	bool scheduled = arm->strategy == TN_STRATEGY_TENUTO;
 	struct pipeline_run *run = out;
-	struct pipeline_load load;
 	struct pipeline_rig rig;
-	bool loading = false;
 	int rc;
 
 	rig_scrub(job->set);
-	rc = rig_open(&rig, job->set, arm->strategy == TN_STRATEGY_TENUTO ? "slack" : "none", true, run);
+	rc = rig_open(&rig, job->set, scheduled ? "slack" : "none", true, run);
+	if (!rc && scheduled)
+		rc = rig_slack(&rig, job->set->slack);
 	if (!rc)
 		rc = rig_pin(&rig);
 	if (!rc)
 		rig_settle(&rig);
 	if (!rc)
 		rc = request_warm_up(&rig);
-	if (!rc && arm->writes) {
-		rc = load_start(&load, &rig, PIPELINE_WRITE_CHAIN + (arm->run << 24));
-		loading = !rc;
-	}
 	if (!rc)
-		rc = request(&rig, arm);
-	if (loading && load_stop(&load))
-		rc = -1;
-	if (!rc && arm->strategy != TN_STRATEGY_RECOMPUTE) {
-		run->wrong_objects = rig_check(&rig, arm->blocks);
+		rc = serve(&rig, arm);
+	if (!rc) {
+		run->wrong_objects = rig_check(&rig, run->restored);
 		if (run->wrong_objects)
 			rig_failed(&rig, "the load brought wrong bytes", -EBADMSG);
 	}

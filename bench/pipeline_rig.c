@@ -162,6 +162,13 @@ int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const cha
 	return rig_keys(rig, PROMPT_CHAIN, set->blocks, rig->keys + PIPELINE_WARM_BLOCKS);
 }
 
+int rig_slack(struct pipeline_rig *rig, const struct tn_slack *table)
+{
+	int rc = table ? tn_space_slack(rig->space, table) : 0;
+
+	return rc ? rig_failed(rig, "slack table", rc) : 0;
+}
+
 static uint64_t written(const struct pipeline_rig *rig)
 {
 	struct tn_stats s = {.size = sizeof(s)};

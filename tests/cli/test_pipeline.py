@@ -74,6 +74,26 @@ def small_restores_have_quantiles_and_with_writes_a_backlog_that_ends():
         fail(str(r))
 
 
+def learning_gives_each_table_a_time_for_each_request():
+    r = tenuto("bench", "pipeline", *SMALL, "--mode", "learn", "--requests", "12", "--json").json()
+    if [row["table"] for row in r["rows"]] != ["right", "times_3", "a_third", "none"]:
+        fail(str(r["rows"]))
+    for row in r["rows"]:
+        if len(row["ttft_ms"]) != 12 or len(row["restored_blocks"]) != 12 or not min(row["ttft_ms"]) > 0:
+            fail(str(row))
+        if not 0 <= row["near_after"] <= 12 or not all(0 <= n <= r["settings"]["blocks"] for n in row["restored_blocks"]):
+            fail(str(row))
+
+
+def a_split_restores_no_more_than_hits():
+    r = tenuto("bench", "pipeline", *SMALL, "--mode", "split", "--hit-rates", "25,100", "--json").json()
+    for row in r["rows"]:
+        if not 0 <= row["restored_rate"] <= row["hit_rate"] or not row["estimated_ttft_ms"] > 0:
+            fail(str(row))
+        if not 0.5 < row["split_ttft_ms"] / row["estimated_ttft_ms"] < 5:
+            fail("not as planned: %s" % row)
+
+
 def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
     os.mkdir("d")
     out = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,100", "--dir", "d", "--report", "r.html").out
