@@ -22,8 +22,8 @@
 #define QUANTUM_MIN_BYTES (128u << 10)
 #define QUEUE_NS (10u * MS)	   /* of reads in flight: enough to keep a device busy, and to let an urgent one in soon */
 #define QUEUE_MIN_BYTES (8u << 20)
-#define STARVED_NS (100u * MS)	   /* a write that waits so long goes before reads ... */
-#define STARVED_SHARE 32u	   /* ... for this part of the time */
+#define STARVED_NS (250u * MS)	   /* a write that waits so long goes before reads ... */
+#define STARVED_SHARE 64u	   /* ... for this part of the time */
 #define AGED_NS (200u * MS)	   /* a load that was passed over so long has a turn ... */
 #define AGED_EACH_NS (100u * MS)   /* ... one in this time ... */
 #define AGED_BYTES (8u << 20)	   /* ... for so much */
