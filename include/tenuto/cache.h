@@ -110,6 +110,8 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
  * @max_op_blocks:   most blocks of one load or save; 0: 8192
  * @io_depth:        most I/O requests in flight, 0: 128
  * @io_engine:       "auto", "io_uring" or "posix"
+ * @executors:       threads that read and verify, each with an I/O engine of its own; 0: the owner thread's engine reads
+ *                   and the workers verify (one device and few CPUs are served best so), at most 16
  * @workers:         checksum and copy threads; 0: one for each second CPU, at most 4
  * @policy:          "default", "lru", "fifo", "s3fifo"
  * @verify:          check every object read (default true; false is for benchmarks)
@@ -144,6 +146,7 @@ struct tn_cache_opts {
 	uint32_t max_op_blocks;
 	uint32_t io_depth;
 	const char *io_engine;
+	uint32_t executors;
 	uint32_t workers;
 	const char *policy;
 	bool verify;

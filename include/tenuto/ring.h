@@ -100,6 +100,7 @@ enum tn_iocb_state {
  * @sm_budget:     most multiprocessors that a kernel may use for it; nothing to a CPU
  * @priority:      higher first
  * @cancel:        set by tn_ring_cancel: start no more transfers
+ * @ended:         how many of its IOCTXs have ended so far; rises while an executor has it
  */
 struct tn_iocb {
 	uint16_t op;
@@ -116,7 +117,7 @@ struct tn_iocb {
 	uint32_t sm_budget;
 	int32_t priority;
 	uint32_t cancel;
-	uint32_t reserved;
+	uint32_t ended;
 };
 
 TN_RING_CHECK(sizeof(struct tn_iocb) == 64, "an IOCB header is one cache line");
@@ -485,7 +486,7 @@ TN_API struct tn_ring_shared *tn_ring_memory(struct tn_ring *ring);
 
 /**
  * tn_ring_get_iocb - an IOCB to be filled
- * @n:     number of its IOCTXs
+ * @n:     number of its IOCTXs; may be lowered (count in the header) before the issue
  * @after: what it waits for, or NULL
  *
  * Its op is READ, priority 0, no flags, list 0; change them through tn_ring_iocb before the issue.

@@ -79,6 +79,7 @@ static int check_options(struct tn_cache_opts *o)
 		return tn_fail(-EINVAL, "scheduler \"%.64s\": must be \"slack\" or \"none\"", o->scheduler);
 	if ((rc = range("max_ops", o->max_ops, 1, 4096)) || (rc = range("max_op_blocks", o->max_op_blocks, 1, 1u << 20)) ||
 	    (rc = range("io_depth", o->io_depth, 1, 2048)) || (rc = range("workers", o->workers, 0, 64)) ||
+	    (rc = range("executors", o->executors, 0, 16)) ||
 	    (rc = range("disk_blocks", o->disk_blocks, 0, 1u << 31)) ||
 	    (rc = range("max_blocks", o->max_blocks, 0, 1u << 31)) ||
 	    (rc = range("disk_bytes", o->disk_bytes, 0, 1ull << 56)) ||
@@ -274,7 +275,8 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->bounced_objects = c->bounced_objects;
 	s->recovered_blocks = c->recovered_blocks;
 	s->index_bytes = tn_registry_bytes(cache->registry);
-	tn_mover_bytes(cache->mover, &s->bytes_read, &s->bytes_written);
+	s->bytes_written = tn_mover_bytes(cache->mover);
+	tn_reads_stats(cache, s);
 	if (cache->headers)
 		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);
 	if (cache->store) {

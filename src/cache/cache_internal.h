@@ -24,8 +24,9 @@
 #include "block/block.h"
 #include "block/policy.h"
 #include "io/io.h"
-#include "sched/sched.h"
+#include "ring/ring_internal.h"
 #include "sched/mix.h"
+#include "sched/sched.h"
 #include "store/store.h"
 #include "tier/headers.h"
 #include "tier/host.h"
@@ -59,16 +60,16 @@ struct tn_item {
 	uint64_t sequence;   /* save: of its header */
 	uint16_t next_chunk; /* save: first one not started */
 	uint16_t done_chunks;
-	uint16_t inflight; /* moves and header I/O of this item */
+	uint16_t inflight; /* reads, moves and header I/O of this item */
+	uint16_t landed;   /* loads: chunks that were read, and wait for the header or for a move */
 	uint8_t state;     /* enum tn_item_state */
 	uint8_t header;    /* enum tn_header_state */
 	bool frozen;       /* a verification was posted: nobody may join any more */
 	bool admitted;     /* saves: to be kept on disk */
 	bool partial;      /* loads: only some of its pages are wanted */
-	uint8_t device;	   /* of slot */
+	uint8_t device;    /* loads: of slot */
 	uint8_t busy;      /* shared; loads: its pages may still be written to */
 	int error;
-	struct tn_move *parked;    /* landed, waiting for the header */
 	struct tn_item *followers; /* items of other loads that get a copy */
 	struct tn_item *next_follower;
 };
@@ -94,6 +95,10 @@ enum tn_op_kind { TN_OP_LOAD, TN_OP_PREFETCH, TN_OP_SAVE, TN_OP_OFFLOAD };
 #define TN_CHUNK_IDLE 0u
 #define TN_CHUNK_MOVING 1u
 #define TN_CHUNK_DONE 2u
+#define TN_CHUNK_LANDED 3u /* read, to be checked */
+#define TN_CHUNK_SOUND 4u  /* read and checked, to be copied on */
+#define TN_CHUNK_FAILED 5u
+#define TN_CHUNK_READING 6u
 
 /* A load, prefetch, save or offload. */
 struct tn_op {
@@ -146,6 +151,14 @@ struct tn_op {
 	uint64_t at_ns;	   /* shared: ... since then */
 	uint32_t left_layer; /* the caller's: which wait it returned from last, ... */
 	uint64_t left_ns;    /* ... and when; 0: it is in one */
+	/* Loads: what the executor is told, once (reads.c). */
+	struct tn_ring_list list;
+	uint64_t *disk;	     /* by block: its first object's address */
+	unsigned char **flat_at; /* by block, of prefetches: its host slot */
+	int32_t *read_status;
+	uint32_t iocbs;	     /* out */
+	uint64_t reading;    /* bytes of them */
+	uint32_t landed;     /* chunks of all items that wait for a move: see tn_item */
 	uint32_t next_free; /* shared: link of the free stack */
 };
 
@@ -178,6 +191,7 @@ struct tn_pool {
 	struct tn_layout layout;
 	uintptr_t *table;
 	size_t table_bytes;
+	uint32_t align;	   /* of all its pages and planes */
 	uint64_t *loading; /* shared bitmap: pages that belong to a load */
 	size_t loading_bytes;
 	uint32_t *saving; /* shared: by page, how many saves it is part of */
@@ -205,6 +219,7 @@ struct tn_recovery;
 struct tn_schedule;
 struct tn_events;
 struct tn_flights; /* block -> leading item */
+struct tn_reads;
 struct tn_workers;
 
 /* Counters that only the owner changes and anyone reads. */
@@ -263,6 +278,7 @@ struct tn_cache {
 	struct tn_exec *exec;
 	struct tn_workers *workers;
 	struct tn_mover *mover;
+	struct tn_reads *reads; /* NULL without disks */
 	struct tn_headers *headers;
 	struct tn_host *host;
 	uint8_t *host_dirty;  /* by host slot: enum tn_dirty */
@@ -433,6 +449,29 @@ void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, t
 void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial);
 void tn_request_ends(struct tn_op *op);
 
+void tn_load_read_ended(struct tn_item *item, uint32_t chunk, int status, bool verified);
+
+/* reads.c: reads of loads, as IOCBs */
+int tn_reads_create(struct tn_cache *cache);
+void tn_reads_destroy(struct tn_cache *cache);
+int tn_reads_room(struct tn_cache *cache, uint32_t padded_bytes);
+/* A load's list and addresses; its items are activated. */
+void tn_reads_prepare(struct tn_op *op);
+/* Whether the reads of a chunk may go now: the scheduler's word, or without one a window a load. */
+bool tn_reads_may_go(struct tn_item *item, uint32_t chunk);
+/* Appends the reads of a chunk to the IOCB being written; false: no IOCB is free. */
+bool tn_reads_add(struct tn_item *item, uint32_t chunk);
+/* Hands over what was added. */
+void tn_reads_issue(struct tn_cache *cache);
+/* Lets the executor go on. */
+bool tn_reads_step(struct tn_cache *cache);
+/* Tells tn_load_read_ended what ended. */
+bool tn_reads_collect(struct tn_cache *cache);
+/* Of a load that was given up: what ended counts, what has not begun is not begun. */
+void tn_reads_look(struct tn_op *op);
+void tn_reads_cancel(struct tn_op *op);
+void tn_reads_stats(const struct tn_cache *cache, struct tn_stats *stats);
+
 /* watch.c: events, expiry */
 int tn_watch_create(struct tn_cache *cache);
 void tn_watch_destroy(struct tn_cache *cache);
@@ -459,6 +498,8 @@ void tn_schedule_load_over(struct tn_op *op);
 /* With a schedule only: whose reads are next, NULL when all had their turn; and all may have another one. */
 struct tn_op *tn_schedule_next(struct tn_cache *cache, uint64_t now_ns);
 void tn_schedule_again(struct tn_cache *cache);
+/* Bytes that reads of a device may be let go now, at least that many if any; 0: ask with tn_schedule_read. */
+uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least);
 /* Whether a transfer may go now; if so, its end must be told. */
 bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes);
 void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);

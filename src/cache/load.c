@@ -3,8 +3,8 @@
  * Loads and prefetches, on the owner thread.
  *
  * A load goes through its blocks chunk by chunk: layer 0 of all blocks first, then the next layers. A block
- * on disk needs its header (checksums) beside the first chunk; data that lands before the header
- * is parked. One flight a block: a load that wants a block which another one is already reading joins it and
+ * on disk needs its header (checksums) beside the first chunk; what is read before the header is there is checked by
+ * a worker afterwards, the rest by the executor that reads it (reads.c). One flight a block: a load that wants a block which another one is already reading joins it and
  * gets a copy after verification, as long as none of its chunks was verified yet.
  * A failure of block i shortens the good prefix to i, before any layer that lacks it is reported.
  */
@@ -16,7 +16,8 @@
 #include "base/trace.h"
 #include "cache/cache_internal.h"
 
-#define QUANTUM 32u      /* moves a load may start before the next load's turn */
+#define QUANTUM 512u     /* chunks a load may start before the next load's turn, */
+#define COPY_QUANTUM 16u /* where one from host memory counts as so many */
 #define HEADER_AHEAD 64u /* headers read ahead of the data */
 
 static uint8_t *chunk_state(struct tn_op *op, uint32_t i, uint32_t c)
@@ -152,7 +153,7 @@ static void item_ends(struct tn_item *item)
 	struct tn_cache *cache = item->op->cache;
 	bool loaded = item->done_chunks == item->op->space->shape.chunks;
 
-	assert(item->inflight == 0 && !item->parked);
+	assert(item->inflight == 0 && item->landed == 0);
 	if (item->state == TN_ITEM_IDLE)
 		return;
 	if (item->state == TN_ITEM_DISK) {
@@ -179,7 +180,6 @@ static bool item_is_over(const struct tn_item *item)
 static void item_fails(struct tn_item *item, int status)
 {
 	struct tn_cache *cache = item->op->cache;
-	struct tn_move *mv = item->parked;
 
 	if (!item->error) {
 		item->error = status;
@@ -194,16 +194,20 @@ static void item_fails(struct tn_item *item, int status)
 			tn_block_leaves_disk(cache, item->block, true, status == -EIO);
 	}
 	shrink(item->op, index_of(item));
-	item->parked = NULL;
-	while (mv) {
-		struct tn_move *next = mv->chain;
+	for (uint32_t c = 0; item->landed > 0; c++) {
+		uint8_t *state = chunk_state(item->op, index_of(item), c);
 
-		tn_mover_fail(mv, status);
-		mv = next;
+		if (*state != TN_CHUNK_LANDED && *state != TN_CHUNK_SOUND)
+			continue;
+		*state = TN_CHUNK_FAILED;
+		item->landed--;
+		item->op->landed--;
+		item->inflight--;
+		item->op->inflight--;
 	}
 }
 
-/* ---- moves ------------------------------------------------------------------------------------------ */
+/* ---- chunks ------------------------------------------------------------------------------------------ */
 
 /* Worker: the verified chunk goes to everybody who joined, and into host memory. */
 static void copy_on(struct tn_move *mv)
@@ -227,60 +231,19 @@ static void copy_on(struct tn_move *mv)
 	}
 }
 
-static void post_verification(struct tn_move *mv)
+/* A chunk's read, check and copies are over. */
+static void chunk_ends(struct tn_item *item, uint32_t c, int status)
 {
-	struct tn_item *item = mv->owner;
-
-	item->frozen = true;
-	if (item->followers || mv->to.flat)
-		mv->extra = copy_on;
-	tn_mover_verify(mv);
-}
-
-/* The device is done with a read, well or not. */
-static void read_ended(struct tn_move *mv)
-{
-	struct tn_item *item = mv->owner;
-
-	if (mv->kind == TN_MOVE_READ && !mv->index)
-		tn_schedule_read_ended(item->op->cache, item->device, (uint64_t)mv->count * mv->shape->padded_bytes);
-	mv->index = 1; /* told */
-}
-
-static void landed(struct tn_move *mv)
-{
-	struct tn_item *item = mv->owner;
-
-	read_ended(mv);
-	if (item->error) {
-		tn_mover_fail(mv, item->error);
-	} else if (item->header == TN_HEADER_HAVE) {
-		post_verification(mv);
-	} else {
-		mv->chain = item->parked;
-		item->parked = mv;
-	}
-}
-
-static void move_done(struct tn_move *mv)
-{
-	struct tn_item *item = mv->owner;
-	struct tn_op *op = item->op;
-	struct tn_cache *cache = op->cache;
-
-	op->inflight--;
+	item->op->inflight--;
 	item->inflight--;
-	read_ended(mv);
-	if (mv->bounced)
-		cache->c.bounced_objects += mv->count;
-	if (mv->status) {
-		item_fails(item, mv->status);
+	if (status || item->error) {
+		*chunk_state(item->op, index_of(item), c) = TN_CHUNK_FAILED;
+		if (status)
+			item_fails(item, status);
 	} else {
-		if (mv->verify && mv->kind == TN_MOVE_READ)
-			cache->c.verified_objects += mv->count;
-		chunk_is_good(item, mv->chunk);
+		chunk_is_good(item, c);
 		for (struct tn_item *f = item->followers; f; f = f->next_follower)
-			chunk_is_good(f, mv->chunk);
+			chunk_is_good(f, c);
 	}
 	if (item_is_over(item))
 		item_ends(item);
@@ -288,13 +251,20 @@ static void move_done(struct tn_move *mv)
 		let_go(item);
 }
 
-static void start_move(struct tn_item *item, uint32_t c)
+static void move_done(struct tn_move *mv)
+{
+	struct tn_item *item = mv->owner;
+
+	if (mv->verify && !mv->status)
+		item->op->cache->c.verified_objects += mv->count;
+	chunk_ends(item, mv->chunk, mv->status);
+}
+
+static struct tn_move *get_move(struct tn_item *item, uint32_t c)
 {
 	struct tn_op *op = item->op;
-	struct tn_cache *cache = op->cache;
 	const struct tn_shape *s = &op->space->shape;
-	struct tn_move *mv = tn_mover_get(cache->mover);
-	uint32_t i = index_of(item);
+	struct tn_move *mv = tn_mover_get(op->cache->mover);
 
 	assert(mv); /* asked tn_mover_free before */
 	mv->shape = s;
@@ -303,25 +273,103 @@ static void start_move(struct tn_item *item, uint32_t c)
 	mv->chunk = c;
 	mv->owner = item;
 	mv->done = move_done;
-	if (item->state == TN_ITEM_HOST) {
-		mv->kind = TN_MOVE_COPY;
-		mv->mem.flat = tn_host_flat(cache->host, item->host_slot);
-		tn_op_span(op, i, &mv->to);
-	} else {
-		mv->kind = TN_MOVE_READ;
-		mv->verify = cache->o.verify;
-		mv->hold = true;
-		mv->landed = landed;
-		mv->checks = op->checks + (size_t)i * s->layers + mv->first;
-		tn_store_locate(cache->store, item->slot, &mv->place);
-		tn_op_span(op, i, &mv->mem);
-		if (item->host_slot != TN_HOST_NONE && !op->flat)
-			mv->to.flat = tn_host_flat(cache->host, item->host_slot);
+	*chunk_state(op, index_of(item), c) = TN_CHUNK_MOVING;
+	return mv;
+}
+
+/* From the leader's pages, which hold the chunk now. */
+static void start_check(struct tn_item *item, uint32_t c, bool verify)
+{
+	struct tn_op *op = item->op;
+	struct tn_move *mv = get_move(item, c);
+
+	mv->kind = TN_MOVE_CHECK;
+	mv->verify = verify;
+	mv->checks = op->checks + (size_t)index_of(item) * op->space->shape.layers + mv->first;
+	tn_op_span(op, index_of(item), &mv->mem);
+	if (item->host_slot != TN_HOST_NONE && !op->flat)
+		mv->to.flat = tn_host_flat(op->cache->host, item->host_slot);
+	if (item->followers || mv->to.flat)
+		mv->extra = copy_on;
+	tn_mover_start(mv);
+}
+
+/* Goes on with a chunk that was read, as far as the header and the moves allow; false: it still waits. */
+static bool go_on(struct tn_item *item, uint32_t c, bool verify)
+{
+	struct tn_cache *cache = item->op->cache;
+	bool copies = item->followers || (item->host_slot != TN_HOST_NONE && !item->op->flat);
+
+	if (verify && item->header != TN_HEADER_HAVE)
+		return false;
+	if ((verify || copies) && tn_mover_free(cache->mover) == 0)
+		return false;
+	item->frozen = true;
+	if (verify || copies)
+		start_check(item, c, verify);
+	else
+		chunk_ends(item, c, 0);
+	return true;
+}
+
+/* Chunks that waited for the header, or for a move. */
+static bool landed_go_on(struct tn_item *item)
+{
+	bool any = false;
+
+	for (uint32_t c = 0; item->landed > 0 && c < item->op->space->shape.chunks; c++) {
+		uint8_t *state = chunk_state(item->op, index_of(item), c), was = *state;
+
+		if (was != TN_CHUNK_LANDED && was != TN_CHUNK_SOUND)
+			continue;
+		item->landed--;
+		item->op->landed--;
+		*state = TN_CHUNK_MOVING;
+		if (go_on(item, c, was == TN_CHUNK_LANDED)) {
+			any = true;
+			continue;
+		}
+		*state = was;
+		item->landed++;
+		item->op->landed++;
+		break;
 	}
-	*chunk_state(op, i, c) = TN_CHUNK_MOVING;
+	return any;
+}
+
+void tn_load_read_ended(struct tn_item *item, uint32_t c, int status, bool verified)
+{
+	bool verify = item->op->cache->o.verify && !verified;
+
+	if (status || item->error) {
+		chunk_ends(item, c, status);
+	} else if (!go_on(item, c, verify)) {
+		*chunk_state(item->op, index_of(item), c) = verify ? TN_CHUNK_LANDED : TN_CHUNK_SOUND;
+		item->landed++;
+		item->op->landed++;
+	}
+}
+
+/* false: no IOCB is free. */
+static bool start_chunk(struct tn_item *item, uint32_t c)
+{
+	struct tn_op *op = item->op;
+
+	if (item->state == TN_ITEM_DISK) {
+		if (!tn_reads_add(item, c))
+			return false;
+		*chunk_state(op, index_of(item), c) = TN_CHUNK_READING;
+	} else {
+		struct tn_move *mv = get_move(item, c);
+
+		mv->kind = TN_MOVE_COPY;
+		mv->mem.flat = tn_host_flat(op->cache->host, item->host_slot);
+		tn_op_span(op, index_of(item), &mv->to);
+		tn_mover_start(mv);
+	}
 	item->inflight++;
 	op->inflight++;
-	tn_mover_start(mv);
+	return true;
 }
 
 /* ---- headers ------------------------------------------------------------------------------------------ */
@@ -329,7 +377,6 @@ static void start_move(struct tn_item *item, uint32_t c)
 static void header_done(const struct tn_header_want *want, int status)
 {
 	struct tn_item *item = want->owner;
-	struct tn_move *mv;
 
 	item->op->inflight--;
 	item->inflight--;
@@ -337,14 +384,7 @@ static void header_done(const struct tn_header_want *want, int status)
 		item_fails(item, status);
 	} else {
 		item->header = TN_HEADER_HAVE;
-		mv = item->parked;
-		item->parked = NULL;
-		while (mv) {
-			struct tn_move *next = mv->chain;
-
-			post_verification(mv);
-			mv = next;
-		}
+		landed_go_on(item);
 	}
 	if (item_is_over(item))
 		item_ends(item);
@@ -451,7 +491,6 @@ static bool activate(struct tn_item *item)
 	struct tn_op *op = item->op;
 	struct tn_cache *cache = op->cache;
 	struct tn_registry *reg = cache->registry;
-	struct tn_store_place place;
 	tn_block b = item->block;
 
 	if (b == TN_BLOCK_NONE || tn_watch_expired(cache, b))
@@ -464,8 +503,6 @@ static bool activate(struct tn_item *item)
 	if (tn_block_residency(reg, b, TN_TIER_DISK) != TN_PRESENT)
 		return false;
 	item->slot = tn_block_slot(reg, b, TN_TIER_DISK);
-	tn_store_locate(cache->store, item->slot, &place);
-	item->device = (uint8_t)place.device;
 	if (join(item))
 		return true;
 	item->state = TN_ITEM_DISK;
@@ -555,6 +592,7 @@ void tn_load_start(struct tn_cmd *cmd)
 		}
 	}
 	release_idle(op);
+	tn_reads_prepare(op);
 	if (op->kind == TN_OP_LOAD) {
 		tn_request_begins(cache, op->n, op->good, TN_BLOCK_NONE);
 		for (uint32_t i = 0; i < op->good; i++)
@@ -572,18 +610,29 @@ static bool more_to_issue(const struct tn_op *op)
 	return op->chunk < op->space->shape.chunks;
 }
 
-/* Of the chunk whose turn it is, of one block. */
-static uint64_t chunk_bytes(const struct tn_op *op)
+/* Why the next chunk of an item cannot go now, if so. */
+static bool must_wait(struct tn_item *item)
 {
-	return (uint64_t)tn_shape_chunk_count(&op->space->shape, op->chunk) * op->space->shape.padded_bytes;
+	struct tn_op *op = item->op;
+
+	if (item->state == TN_ITEM_HOST)
+		return tn_mover_free(op->cache->mover) == 0;
+	if (op->chunk == 0) {
+		read_headers(op, op->i + HEADER_AHEAD);
+		if (op->hdr_i <= op->i)
+			return true; /* no header buffer: next time */
+		/* What is checked only later lies in its pages by then; of this block not all of it will. */
+		if (item->partial && item->header == TN_HEADER_READING && !item->error)
+			return true;
+	}
+	return !tn_reads_may_go(item, op->chunk);
 }
 
 static uint32_t issue(struct tn_op *op)
 {
-	struct tn_cache *cache = op->cache;
 	uint32_t started = 0;
 
-	while (more_to_issue(op) && started < QUANTUM && tn_mover_free(cache->mover) > 0) {
+	while (more_to_issue(op) && started < QUANTUM) {
 		struct tn_item *item;
 
 		if (op->i >= op->n) {
@@ -592,20 +641,15 @@ static uint32_t issue(struct tn_op *op)
 			continue;
 		}
 		item = &op->items[op->i];
-		if (item->state == TN_ITEM_DISK && op->chunk == 0) {
-			read_headers(op, op->i + HEADER_AHEAD);
-			if (op->hdr_i <= op->i)
-				break; /* no header buffer: next time */
-		}
 		if ((item->state == TN_ITEM_DISK || item->state == TN_ITEM_HOST) && due(item) &&
 		    *chunk_state(op, op->i, op->chunk) == TN_CHUNK_IDLE) {
-			if (item->state == TN_ITEM_DISK && !tn_schedule_read(item, op->chunk, chunk_bytes(op)))
+			if (must_wait(item) || !start_chunk(item, op->chunk))
 				break;
-			start_move(item, op->chunk);
-			started++;
+			started += item->state == TN_ITEM_HOST ? COPY_QUANTUM : 1;
 		}
 		op->i++;
 	}
+	tn_reads_issue(op->cache);
 	tn_schedule_load_issued(op, !more_to_issue(op));
 	return started;
 }
@@ -614,6 +658,7 @@ static void give_up(struct tn_op *op)
 {
 	uint32_t good = 0;
 
+	tn_reads_look(op);
 	op->cancelled = true;
 	while (good < op->good && op->items[good].done_chunks == op->space->shape.chunks)
 		good++;
@@ -636,6 +681,7 @@ static void give_up(struct tn_op *op)
 			break;
 		}
 	}
+	tn_reads_cancel(op);
 }
 
 /* ns a MiB, an exponentially weighted mean over whole loads: of those that read from disk, and of those that did not. */
@@ -653,6 +699,20 @@ static void update_estimate(struct tn_op *op)
 	old = *estimate;
 	new = ns / (bytes >> 20);
 	__atomic_store_n(estimate, old ? (old * 7 + new) / 8 : new, __ATOMIC_RELAXED);
+}
+
+/* Chunks that were read when all moves were taken. */
+static bool landed_step(struct tn_op *op)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < op->n && op->landed > 0 && tn_mover_free(op->cache->mover) > 0; i++) {
+		struct tn_item *item = &op->items[i];
+
+		if (item->landed > 0 && landed_go_on(item))
+			any = true;
+	}
+	return any;
 }
 
 static bool finished(struct tn_op *op)
@@ -742,6 +802,8 @@ bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns)
 				give_up(op);
 				busy = true;
 			}
+			if (op->landed > 0 && landed_step(op))
+				busy = true;
 			if (!cache->schedule && issue(op) > 0)
 				busy = again = true;
 			if (finished(op)) {

@@ -52,7 +52,7 @@ struct table {
 	size_t at;   /* offset of the pointer in struct tn_op */
 };
 
-#define TABLES 8u
+#define TABLES 11u
 
 static void describe_tables(const struct tables *t, struct table *table)
 {
@@ -61,6 +61,9 @@ static void describe_tables(const struct tables *t, struct table *table)
 		{t->blocks, sizeof(struct tn_item), offsetof(struct tn_op, items)},
 		{t->blocks, TN_CHUNKS_MAX, offsetof(struct tn_op, chunk_state)},
 		{t->objects, sizeof(uint64_t), offsetof(struct tn_op, checks)},
+		{t->objects, sizeof(int32_t), offsetof(struct tn_op, read_status)},
+		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op, disk)},
+		{t->blocks, sizeof(void *), offsetof(struct tn_op, flat_at)},
 		{t->pages, sizeof(uint32_t), offsetof(struct tn_op, pages)},
 		{TN_STORE_OBJECTS_MAX, 1, offsetof(struct tn_op, layer_state)},
 		{TN_STORE_OBJECTS_MAX, sizeof(struct tn_event), offsetof(struct tn_op, layer_event)},
@@ -213,6 +216,8 @@ int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, co
 	__atomic_store_n(&op->at_layer, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&op->at_ns, 0, __ATOMIC_RELAXED);
 	op->hdr_i = op->chunk = op->i = op->inflight = op->unplaced = op->unwritten = op->ready_chunks = 0;
+	op->iocbs = op->landed = 0;
+	op->reading = 0;
 	op->result = (struct tn_save_result){0};
 	memcpy(op->keys, keys, n * sizeof(*keys));
 	if (pages)

@@ -506,7 +506,10 @@ int tn_core_open(struct tn_cache *cache)
 		rc = open_tiers(cache);
 	if (rc == 0)
 		rc = tn_schedule_create(cache);
+	if (rc == 0)
+		rc = tn_reads_create(cache);
 	if (rc) {
+		tn_reads_destroy(cache);
 		if (cache->store)
 			tn_store_close(cache->store);
 		close_parts(cache);
@@ -520,6 +523,7 @@ int tn_core_close(struct tn_cache *cache)
 	struct tn_error error;
 
 	tn_doomed_end(cache);
+	tn_reads_destroy(cache); /* before the files that its threads share are closed */
 	if (cache->store)
 		rc = tn_store_close(cache->store);
 	if (rc == 0 && cache->store && cache->failed_slots)

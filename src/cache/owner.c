@@ -203,6 +203,8 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy = harvest(cache, 0);
 	busy |= run_commands(cache);
 	busy |= cache->exec->collect(cache->exec) > 0;
+	busy |= tn_reads_step(cache);
+	busy |= tn_reads_collect(cache);
 	now = tn_now_ns(&cache->clock);
 	tn_schedule_turn(cache, now);
 	busy |= tn_loads_step(cache, now);
@@ -215,7 +217,8 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	}
 	busy |= tn_doomed_step(cache, now, &doomed_due); /* what the watch and the store want to be rid of is among them */
 	busy |= tn_flush_step(cache);
-	tn_mover_flush(cache->mover);
+	tn_mover_flush(cache->mover); /* headers before the data they are for */
+	busy |= tn_reads_step(cache);
 	signal_completions(cache);
 	due = due < doomed_due ? due : doomed_due;
 	if (due > store_due)

@@ -325,6 +325,11 @@ void tn_schedule_again(struct tn_cache *cache)
 
 /* ---- transfers --------------------------------------------------------------------------------------- */
 
+uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least)
+{
+	return tn_sched_read_room(cache->schedule->sched, device, least, tn_now_ns(&cache->clock));
+}
+
 bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes)
 {
 	struct tn_op *op = item->op;

@@ -138,6 +138,8 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 
 	space->disk_class = UINT32_MAX;
 	rc = tn_mover_shape(cache->mover, s);
+	if (rc == 0)
+		rc = tn_reads_room(cache, s->padded_bytes);
 	if (rc)
 		return rc;
 	if (cache->store) {
@@ -379,6 +381,8 @@ int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout
 							(unsigned long long)layout->npages);
 	if (rc == 0)
 		rc = tn_layout_init(&space->geometry, layout, bases, pool->table, &pool->layout);
+	if (rc == 0)
+		pool->align = tn_layout_align(&pool->layout);
 	if (rc) {
 		tn_put(a, pool->table, pool->table_bytes);
 		tn_put(a, pool->loading, pool->loading_bytes);

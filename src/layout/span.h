@@ -52,6 +52,9 @@ uint32_t tn_span_object(const struct tn_span *span, const struct tn_shape *shape
 void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, const void *src,
 		   struct iovec *iov);
 
+/* The largest power of two, up to 4096, that divides every address and length of every page and plane of a pool. */
+uint32_t tn_layout_align(const struct tn_layout *layout);
+
 /* Copies len bytes from one list of pieces to another; both hold at least that many. */
 void tn_iov_copy(const struct iovec *dst, const struct iovec *src, size_t len);
 

@@ -151,6 +151,8 @@ void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t
 		}
 	}
 	tn_core_count(&core->stats.objects, 1);
+	/* release: after the status, for those who count before they look */
+	tn_ring_store32(&run->cb->ended, run->cb->count - run->open + 1);
 	if (--run->open == 0)
 		finish_run(core, run);
 }

@@ -188,6 +188,7 @@ int tn_ring_get_iocb(struct tn_ring *ring, uint32_t n, const struct tn_ring_afte
 	cb->after_value = after ? after->value : 0;
 	cb->priority = 0;
 	tn_ring_store32(&cb->cancel, 0);
+	tn_ring_store32(&cb->ended, 0);
 	tn_ring_store32(&cb->state, TN_IOCB_HELD);
 	*id = i;
 	return 0;

@@ -85,6 +85,11 @@ struct tn_sched_load *tn_sched_pick(struct tn_sched *s, uint64_t now_ns);
 /* All loads may be picked again: some reads went, and there is room for more. */
 void tn_sched_again(struct tn_sched *s);
 
+/*
+ * Bytes of reads that tn_sched_read would let go at once: `least` or more, or 0. For callers that gather many small reads
+ * before they ask.
+ */
+uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns);
 /* Whether reads of a layer may go; counted as in flight if so, until tn_sched_read_done. */
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns);

@@ -670,6 +670,12 @@ void tn_store_unreserve(struct tn_store *s, tn_slot slot)
 	tn_store_slot_set(d, local, TN_SLOT_FREE);
 }
 
+uint32_t tn_store_file(const struct tn_store *s, uint32_t device)
+{
+	assert(device < s->ndevices && s->dev[device].index == device);
+	return s->dev[device].file;
+}
+
 void tn_store_locate(const struct tn_store *s, tn_slot slot, struct tn_store_place *place)
 {
 	const struct tn_store_device *d = tn_store_device_of(s, slot);

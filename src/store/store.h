@@ -184,6 +184,8 @@ uint64_t tn_store_bytes_for(uint64_t blocks, uint32_t ndirs, uint32_t nobjects, 
 uint32_t tn_store_reserve(struct tn_store *store, uint32_t cls, uint32_t n, tn_slot *slots);
 /* Reserved but never published: free again at once. */
 void tn_store_unreserve(struct tn_store *store, tn_slot slot);
+/* The device's handle in the I/O engine. */
+uint32_t tn_store_file(const struct tn_store *store, uint32_t device);
 void tn_store_locate(const struct tn_store *store, tn_slot slot, struct tn_store_place *place);
 /* Whether any device takes writes now. */
 bool tn_store_writable(const struct tn_store *store);

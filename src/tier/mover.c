@@ -44,7 +44,7 @@ struct tn_mover {
 	uint32_t nbounces;
 	uint32_t busy_moves, inflight, free_count;
 	uint32_t align[TN_IO_FILES_MAX]; /* offset, length and memory alignment; 0: not asked yet */
-	uint64_t bytes_read, bytes_written;
+	uint64_t bytes_written;
 };
 
 static void push_starved(struct tn_mover *m, struct tn_move *mv)
@@ -171,10 +171,9 @@ bool tn_mover_idle(const struct tn_mover *m)
 	return m->busy_moves == 0 && m->inflight == 0 && m->reads.count == 0 && m->writes.count == 0;
 }
 
-void tn_mover_bytes(const struct tn_mover *m, uint64_t *read, uint64_t *written)
+uint64_t tn_mover_bytes(const struct tn_mover *m)
 {
-	*read = m->bytes_read;
-	*written = m->bytes_written;
+	return m->bytes_written;
 }
 
 static void finish(struct tn_move *mv)
@@ -196,28 +195,15 @@ static void finish(struct tn_move *mv)
 
 /* ---- workers' part ---------------------------------------------------------------------------- */
 
-static uint32_t object_pieces(const struct tn_move *mv, const struct tn_span *span, uint32_t i, struct iovec *iov)
-{
-	if (mv->bounce && span == &mv->mem && mv->kind == TN_MOVE_READ) {
-		iov[0] = (struct iovec){mv->bounce + (size_t)i * mv->shape->padded_bytes, mv->shape->object_bytes};
-		return 1;
-	}
-	return tn_span_object(span, mv->shape, mv->first + i, iov);
-}
-
-static void run_read(struct tn_job *job)
+static void run_check(struct tn_job *job)
 {
 	struct tn_move *mv = tn_container_of(job, struct tn_move, job);
-	uint32_t bytes = mv->shape->object_bytes;
 
-	for (uint32_t i = 0; i < mv->count && mv->status == 0; i++) {
-		uint32_t n = object_pieces(mv, &mv->mem, i, mv->scratch);
+	for (uint32_t i = 0; i < mv->count && mv->verify && mv->status == 0; i++) {
+		uint32_t n = tn_span_object(&mv->mem, mv->shape, mv->first + i, mv->scratch);
 
-		if (mv->verify && tn_checksum_iov(mv->scratch, n, 0, bytes) != mv->checks[i]) {
+		if (tn_checksum_iov(mv->scratch, n, 0, mv->shape->object_bytes) != mv->checks[i])
 			mv->status = -EBADMSG;
-		} else if (mv->bounce) {
-			tn_span_store(&mv->mem, mv->shape, mv->first + i, mv->scratch[0].iov_base, mv->scratch_to);
-		}
 	}
 	if (mv->status == 0 && mv->extra)
 		mv->extra(mv);
@@ -296,8 +282,6 @@ static bool span_is_direct(struct tn_mover *m, const struct tn_move *mv)
 
 	if (!mv->mem.layout)
 		return true;
-	if (mv->mem.page_count)
-		return false;
 	if (mv->shape->padded_bytes != mv->shape->object_bytes)
 		return false;
 	for (uint32_t i = 0; i < mv->count; i++) {
@@ -380,7 +364,7 @@ static void issue_pieces(struct tn_mover *m, struct tn_move *mv)
 		m->free_pieces = p->next;
 		p->move = mv;
 		p->req = (struct tn_io_req){
-			.op = mv->kind == TN_MOVE_READ ? TN_IO_READ : TN_IO_WRITE,
+			.op = TN_IO_WRITE,
 			.buffer = TN_IO_NO_BUFFER,
 			.file = mv->place.file,
 			.offset = mv->place.data_offset + (uint64_t)mv->first * mv->shape->padded_bytes + mv->next_byte,
@@ -398,15 +382,8 @@ static void issue_pieces(struct tn_mover *m, struct tn_move *mv)
 
 static void all_pieces_done(struct tn_move *mv)
 {
-	if (mv->summing)
-		return; /* the job's end is the move's */
-	if (mv->kind == TN_MOVE_WRITE || mv->status) {
+	if (!mv->summing) /* else the job's end is the move's */
 		finish(mv);
-	} else if (mv->hold) {
-		mv->landed(mv);
-	} else {
-		tn_mover_verify(mv);
-	}
 }
 
 static void piece_done(struct tn_io_req *req)
@@ -421,9 +398,7 @@ static void piece_done(struct tn_io_req *req)
 				 tn_now_ns(m->o.clock) - req->issue_ns, req->status);
 	if (req->status && mv->status == 0)
 		mv->status = req->status;
-	if (req->status == 0 && req->op == TN_IO_READ)
-		m->bytes_read += req->length;
-	else if (req->status == 0)
+	if (req->status == 0)
 		m->bytes_written += req->length;
 	p->next = m->free_pieces;
 	m->free_pieces = p;
@@ -452,26 +427,9 @@ static void job_precedes_io(struct tn_job *job)
 	issue_pieces(mv->mover, mv);
 }
 
-void tn_mover_verify(struct tn_move *mv)
-{
-	if (!mv->verify && !mv->bounce && !mv->extra) {
-		finish(mv);
-		return;
-	}
-	mv->job.run = run_read;
-	mv->job.done = job_finishes;
-	mv->mover->o.exec->post(mv->mover->o.exec, &mv->job);
-}
-
-void tn_mover_fail(struct tn_move *mv, int status)
-{
-	mv->status = status;
-	finish(mv);
-}
-
 static void start_io(struct tn_mover *m, struct tn_move *mv)
 {
-	if (mv->kind == TN_MOVE_READ || (!mv->checks && !mv->bounce)) {
+	if (!mv->checks && !mv->bounce) {
 		issue_pieces(m, mv);
 		return;
 	}
@@ -487,8 +445,8 @@ void tn_mover_start(struct tn_move *mv)
 {
 	struct tn_mover *m = mv->mover;
 
-	if (mv->kind == TN_MOVE_COPY) {
-		mv->job.run = run_copy;
+	if (mv->kind != TN_MOVE_WRITE) {
+		mv->job.run = mv->kind == TN_MOVE_CHECK ? run_check : run_copy;
 		mv->job.done = job_finishes;
 		m->o.exec->post(m->o.exec, &mv->job);
 		return;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The mover: brings chunks of blocks from disk to memory, from memory to disk, and from memory to
- * memory - with their checksums.
+ * The mover: brings chunks of blocks from memory to disk and from memory to memory, with their checksums, and checks
+ * chunks that were read before their header was there. Reading is the rings' part (src/ring).
  *
- * A move covers `count` objects of one block, neighbours on disk, as one I/O (or a train of 1 MiB
- * I/Os when they are larger). Reads land straight in the destination's pages when these satisfy the
- * file's direct-I/O alignment, and through a bounce buffer otherwise; then a worker verifies them. Writes
- * are checksummed by a worker meanwhile. Nothing is written past an object's length in memory.
+ * A move covers `count` objects of one block, neighbours on disk; a write is one I/O (or a train of 1 MiB I/Os when
+ * they are larger), straight from the pages when these satisfy the file's direct-I/O alignment, and through a bounce
+ * buffer otherwise; a worker checksums it meanwhile.
  *
  * Owner thread only, but for run and extra of a move, which happen on a worker. Nothing allocates after
  * create, but for bounce buffers when a new shape is announced.
@@ -20,7 +19,7 @@
 #include "store/store.h"
 #include "tier/shape.h"
 
-enum tn_move_kind { TN_MOVE_READ, TN_MOVE_WRITE, TN_MOVE_COPY };
+enum tn_move_kind { TN_MOVE_CHECK, TN_MOVE_WRITE, TN_MOVE_COPY };
 
 struct tn_mover;
 
@@ -30,20 +29,17 @@ struct tn_move {
 
 	/* Set by the caller between get and start. */
 	uint8_t kind;
-	bool verify;        /* READ: compare with checks */
-	bool hold;          /* READ: when the data is there, call landed and wait for tn_mover_verify */
+	bool verify;        /* CHECK: compare with checks */
 	const struct tn_shape *shape;
 	uint32_t first, count; /* objects */
-	struct tn_store_place place; /* READ, WRITE */
-	struct tn_span mem;  /* READ: destination; WRITE, COPY: source */
+	struct tn_store_place place; /* WRITE */
+	struct tn_span mem;  /* what is checked, or the source */
 	struct tn_span to;   /* COPY: destination */
-	uint64_t *checks;    /* of object `first`: expected (READ), out (WRITE, COPY), or NULL */
-	void (*landed)(struct tn_move *mv);
-	void (*extra)(struct tn_move *mv); /* worker; after a good READ */
+	uint64_t *checks;    /* of object `first`: expected (CHECK), out (WRITE, COPY), or NULL */
+	void (*extra)(struct tn_move *mv); /* worker; after a good CHECK, or a COPY */
 	void (*done)(struct tn_move *mv);  /* owner; the move is taken back when it returns */
 	void *owner;
 	uint32_t index, chunk; /* the owner's */
-	struct tn_move *chain; /* the owner's */
 
 	/* Result. */
 	int status; /* 0, -EBADMSG (checksum), or the I/O error */
@@ -76,10 +72,6 @@ int tn_mover_shape(struct tn_mover *m, const struct tn_shape *shape);
 /* A free move, or NULL: try again after a completion. */
 struct tn_move *tn_mover_get(struct tn_mover *m);
 void tn_mover_start(struct tn_move *mv);
-/* For held reads whose checks are known now. */
-void tn_mover_verify(struct tn_move *mv);
-/* Gives a held read up: done is called with this status. */
-void tn_mover_fail(struct tn_move *mv, int status);
 
 /* Queues another request (block headers) behind the same depth limit. req->done and owner are the caller's. */
 void tn_mover_submit(struct tn_mover *m, struct tn_io_req *req);
@@ -89,7 +81,7 @@ void tn_mover_returned(struct tn_mover *m);
 void tn_mover_flush(struct tn_mover *m);
 bool tn_mover_idle(const struct tn_mover *m);
 uint32_t tn_mover_free(const struct tn_mover *m); /* moves that get would give */
-/* Bytes moved from and to disk so far. */
-void tn_mover_bytes(const struct tn_mover *m, uint64_t *read, uint64_t *written);
+/* Bytes written to disk so far. */
+uint64_t tn_mover_bytes(const struct tn_mover *m);
 
 #endif

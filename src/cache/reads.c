@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads of loads, as IOCBs: between the loads' chunks and the ring.
+ *
+ * What an executor must know of a load - pages, checksums, addresses - is prepared once, when it is activated; then each
+ * chunk of its blocks is IOCTXs written into an IOCB: one IOCB a device, and one more where checksums are not known yet.
+ * An IOCB holds objects of one chunk only, since the executor sorts it by disk address and the next layer must not go
+ * before. Its progress is looked at while it runs, so a late object does not keep its neighbours' news.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+#include "ring/executor.h"
+
+#define DEPTH 128u
+#define IOCTXS_LEAST 64u
+#define WINDOW_BYTES (32u << 20) /* of one load */
+#define LOOKS 16u		 /* at an IOCB's entries while it runs */
+#define NONE UINT32_MAX
+
+/* An IOCB that is written or out. */
+struct read {
+	struct tn_op *op;
+	uint32_t device, chunk, count;
+	uint32_t first; /* block */
+	uint32_t seen; /* of them had ended when it was looked at last */
+	uint64_t bytes;
+	bool verify;
+	uint32_t told; /* of them the scheduler knows that they ended */
+	uint32_t next; /* in the list of those that are out */
+};
+
+struct tn_reads {
+	struct tn_ring *ring;
+	struct tn_executor *executor;
+	struct read read[DEPTH];
+	uint32_t first, last; /* out, in the order of issue */
+	uint32_t open[TN_DEVICES_MAX][2]; /* being written: without and with checksums */
+	/* Of this turn, by device: what the scheduler said may go, and what of that is counted already. */
+	uint64_t room[TN_DEVICES_MAX], granted[TN_DEVICES_MAX];
+	uint32_t asked; /* devices, as bits */
+};
+
+static void observe(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status)
+{
+	struct tn_cache *cache = arg;
+
+	tn_store_observe(cache->store, device, TN_IO_READ, bytes, latency_ns, status);
+}
+
+static int thread_engine(void *arg, struct tn_io **out)
+{
+	const struct tn_cache *cache = arg;
+	uint32_t depth = 1;
+
+	while (depth < cache->o.io_depth)
+		depth *= 2;
+	return tn_engine_open(cache, depth, out);
+}
+
+static void wake_owner(void *arg)
+{
+	tn_io_wake(((struct tn_cache *)arg)->io);
+}
+
+static int create_executor(struct tn_cache *cache)
+{
+	uint32_t files[TN_DEVICES_MAX];
+	struct tn_executor_opts o = {
+		.ring = cache->reads->ring,
+		.io = cache->io,
+		.files = files,
+		.ndevices = (uint32_t)cache->o.ndirs,
+		.depth = cache->o.io_depth,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.exec = cache->exec,
+		.threads = cache->o.executors,
+		.engine = thread_engine,
+		.engine_arg = cache,
+		.wake = wake_owner,
+		.wake_arg = cache,
+		.observe = observe,
+		.observe_arg = cache,
+	};
+
+	for (uint32_t i = 0; i < o.ndevices; i++)
+		files[i] = tn_store_file(cache->store, i);
+	return o.threads ? tn_executor_threads_create(&o, &cache->reads->executor)
+			 : tn_executor_inline_create(&o, &cache->reads->executor);
+}
+
+int tn_reads_create(struct tn_cache *cache)
+{
+	struct tn_ring_opts ro;
+	int rc;
+
+	if (!cache->store)
+		return 0;
+	cache->reads = tn_get(cache->alloc, sizeof(*cache->reads));
+	if (!cache->reads)
+		return tn_fail(-ENOMEM, "reads: no memory");
+	cache->reads->first = cache->reads->last = NONE;
+	memset(cache->reads->open, 0xff, sizeof(cache->reads->open));
+	tn_ring_opts_init(&ro);
+	ro.depth = DEPTH;
+	ro.lists = cache->o.max_ops;
+	if (cache->o.max_op_blocks < ro.ioctxs)
+		ro.ioctxs = cache->o.max_op_blocks > IOCTXS_LEAST ? cache->o.max_op_blocks : IOCTXS_LEAST;
+	rc = tn_ring_make(&ro, cache->alloc, &cache->reads->ring);
+	return rc ? rc : create_executor(cache);
+}
+
+void tn_reads_destroy(struct tn_cache *cache)
+{
+	struct tn_reads *r = cache->reads;
+
+	if (!r)
+		return;
+	tn_executor_destroy(r->executor);
+	tn_ring_destroy(r->ring);
+	tn_put(cache->alloc, r, sizeof(*r));
+	cache->reads = NULL;
+}
+
+int tn_reads_room(struct tn_cache *cache, uint32_t padded_bytes)
+{
+	return cache->reads ? tn_executor_room(cache->reads->executor, padded_bytes) : 0;
+}
+
+/* ---- once a load ------------------------------------------------------------------------------------------ */
+
+static uint32_t list_of(const struct tn_op *op)
+{
+	return (uint32_t)(op - op->cache->ops);
+}
+
+void tn_reads_prepare(struct tn_op *op)
+{
+	struct tn_cache *cache = op->cache;
+	const struct tn_shape *s = &op->space->shape;
+	bool any = false;
+
+	for (uint32_t i = 0; i < op->n; i++) {
+		struct tn_item *item = &op->items[i];
+		struct tn_store_place place;
+
+		if (item->state != TN_ITEM_DISK)
+			continue;
+		any = true;
+		tn_store_locate(cache->store, item->slot, &place);
+		item->device = (uint8_t)place.device;
+		op->disk[i] = tn_ioctx_disk(place.device, place.data_offset / TN_STORE_BLOCK_ALIGN);
+		if (op->flat)
+			op->flat_at[i] = tn_host_flat(cache->host, item->host_slot);
+		for (uint32_t l = 0; l < s->layers; l++)
+			op->read_status[(size_t)i * s->layers + l] = TN_RING_PENDING;
+	}
+	if (!any)
+		return;
+	op->list = (struct tn_ring_list){
+		.shape = s,
+		.blocks = op->n,
+		.layout = op->flat ? NULL : &op->pool->layout,
+		.pages = op->pages,
+		.first_page = op->first_page,
+		.end_page = op->end_page,
+		.flat = op->flat_at,
+		.align = op->flat ? TN_STORE_BLOCK_ALIGN : op->pool->align,
+		.checks = op->checks,
+		.status = op->read_status,
+	};
+	tn_ring_list_set(cache->reads->ring, list_of(op), &op->list);
+}
+
+/* ---- writing IOCBs ------------------------------------------------------------------------------------------ */
+
+bool tn_reads_may_go(struct tn_item *item, uint32_t chunk)
+{
+	struct tn_op *op = item->op;
+	struct tn_cache *cache = op->cache;
+	struct tn_reads *r = cache->reads;
+	uint64_t bytes = (uint64_t)tn_shape_chunk_count(&op->space->shape, chunk) * op->space->shape.padded_bytes;
+	uint32_t d = item->device;
+
+	if (!cache->schedule)
+		return op->iocbs < 2 || op->reading < WINDOW_BYTES;
+	if (!(r->asked & 1u << d))
+		r->room[d] = tn_schedule_read_room(cache, d, bytes);
+	r->asked |= 1u << d;
+	if (r->room[d] >= bytes) {
+		r->room[d] -= bytes;
+		return true;
+	}
+	tn_reads_issue(cache); /* what was gathered counts first */
+	if (!tn_schedule_read(item, chunk, bytes)) /* says why not */
+		return false;
+	r->granted[d] += bytes;
+	return true;
+}
+
+static void issue(struct tn_cache *cache, uint32_t *open)
+{
+	struct tn_reads *r = cache->reads;
+	uint32_t id = *open;
+	struct read *read = &r->read[id];
+	struct tn_iocb *cb = tn_ring_iocb(r->ring, id);
+	uint64_t known = r->granted[read->device] < read->bytes ? r->granted[read->device] : read->bytes;
+	int err;
+
+	*open = NONE;
+	r->granted[read->device] -= known;
+	if (read->bytes > known)
+		tn_schedule_read(&read->op->items[read->first], read->chunk, read->bytes - known);
+	cb->list = list_of(read->op);
+	cb->count = read->count;
+	cb->flags = read->verify ? TN_IOCB_VERIFY | TN_IOCB_QUIET : TN_IOCB_QUIET;
+	cb->priority = read->op->priority;
+	read->next = NONE;
+	if (r->last == NONE)
+		r->first = id;
+	else
+		r->read[r->last].next = id;
+	r->last = id;
+	err = tn_ring_issue(r->ring, &id, 1, 0);
+	assert(err == 0);
+}
+
+void tn_reads_issue(struct tn_cache *cache)
+{
+	struct tn_reads *r = cache->reads;
+
+	for (uint32_t d = 0; r && d < cache->o.ndirs; d++) {
+		for (uint32_t v = 0; v < 2; v++)
+			if (r->open[d][v] != NONE)
+				issue(cache, &r->open[d][v]);
+		if (r->granted[d]) /* there was no IOCB for it */
+			tn_schedule_read_ended(cache, d, r->granted[d]);
+		r->granted[d] = 0;
+	}
+	if (r)
+		r->asked = 0;
+}
+
+/* An IOCB with room for one chunk of this op, or NONE. */
+static uint32_t writable(struct tn_item *item, uint32_t chunk, uint32_t objects, bool verify)
+{
+	struct tn_cache *cache = item->op->cache;
+	struct tn_reads *r = cache->reads;
+	uint32_t *open = &r->open[item->device][verify], most = tn_ring_memory(r->ring)->ioctxs, id;
+
+	if (*open != NONE) {
+		const struct read *read = &r->read[*open];
+
+		if (read->op == item->op && read->chunk == chunk && read->count + objects <= most)
+			return *open;
+		issue(cache, open);
+	}
+	if (tn_ring_get_iocb(r->ring, most, NULL, &id))
+		return NONE;
+	*open = id;
+	r->read[id] = (struct read){.op = item->op, .device = item->device, .chunk = chunk, .verify = verify,
+				     .first = (uint32_t)(item - item->op->items)};
+	item->op->iocbs++;
+	item->op->inflight++;
+	return id;
+}
+
+bool tn_reads_add(struct tn_item *item, uint32_t chunk)
+{
+	struct tn_op *op = item->op;
+	struct tn_reads *r = op->cache->reads;
+	const struct tn_shape *s = &op->space->shape;
+	uint32_t first = tn_shape_chunk_first(s, chunk), n = tn_shape_chunk_count(s, chunk);
+	uint32_t i = (uint32_t)(item - op->items), pages = s->padded_bytes / TN_STORE_BLOCK_ALIGN;
+	uint32_t id = writable(item, chunk, n, op->cache->o.verify && item->header == TN_HEADER_HAVE);
+	struct tn_ioctx *x;
+
+	if (id == NONE)
+		return false;
+	x = tn_ring_ioctx(r->ring, id) + r->read[id].count;
+	for (uint32_t l = first; l < first + n; l++)
+		*x++ = (struct tn_ioctx){op->disk[i] + (uint64_t)l * pages, s->object_bytes, i * s->layers + l};
+	r->read[id].count += n;
+	r->read[id].bytes += (uint64_t)n * s->padded_bytes;
+	op->reading += (uint64_t)n * s->padded_bytes;
+	return true;
+}
+
+/* ---- what ended ---------------------------------------------------------------------------------------------- */
+
+/* The status of one block's part: 1 while some of its objects are not through. */
+static int part_status(const struct tn_op *op, uint32_t i, uint32_t chunk)
+{
+	const struct tn_shape *s = &op->space->shape;
+	const int32_t *at = op->read_status + (size_t)i * s->layers + tn_shape_chunk_first(s, chunk);
+	int status = 0;
+
+	for (uint32_t k = 0; k < tn_shape_chunk_count(s, chunk); k++) {
+		int one = __atomic_load_n(&at[k], __ATOMIC_ACQUIRE);
+
+		if (one == TN_RING_PENDING)
+			return 1;
+		if (status == 0)
+			status = one;
+	}
+	return status;
+}
+
+/* Tells of every block of the IOCB that was not told of; @over: what has no status was given up. */
+static void look(struct tn_cache *cache, uint32_t id, bool over)
+{
+	struct read *read = &cache->reads->read[id];
+	struct tn_op *op = read->op;
+	const struct tn_shape *s = &op->space->shape;
+	const struct tn_ioctx *x = tn_ring_ioctx(cache->reads->ring, id);
+	uint32_t each = tn_shape_chunk_count(s, read->chunk);
+
+	for (uint32_t k = 0; k < read->count; k += each) {
+		uint32_t i = x[k].entry / s->layers;
+		int status;
+
+		if (op->chunk_state[(size_t)read->chunk * op->n + i] != TN_CHUNK_READING)
+			continue;
+		status = part_status(op, i, read->chunk);
+		if (status == 1 && !over)
+			continue;
+		tn_load_read_ended(&op->items[i], read->chunk, status == 1 ? -ECANCELED : status, read->verify);
+	}
+}
+
+static void tell(struct tn_cache *cache, struct read *read, uint32_t ended)
+{
+	if (ended > read->told)
+		tn_schedule_read_ended(cache, read->device, (uint64_t)(ended - read->told) * read->op->space->shape.padded_bytes);
+	read->told = ended;
+}
+
+/* The IOCB is through: its record goes first, for the op may end with the last of its blocks. */
+static void through(struct tn_cache *cache, uint32_t id, uint32_t before)
+{
+	struct tn_reads *r = cache->reads;
+	struct read *read = &r->read[id];
+
+	if (before == NONE)
+		r->first = read->next;
+	else
+		r->read[before].next = read->next;
+	if (r->last == id)
+		r->last = before;
+	tell(cache, read, read->count);
+	look(cache, id, true);
+	read->op->reading -= read->bytes;
+	read->op->iocbs--;
+	read->op->inflight--;
+	tn_ring_put(r->ring, &id, 1);
+}
+
+bool tn_reads_step(struct tn_cache *cache)
+{
+	return cache->reads && tn_executor_step(cache->reads->executor);
+}
+
+bool tn_reads_collect(struct tn_cache *cache)
+{
+	struct tn_reads *r = cache->reads;
+	struct tn_ring_completion done;
+	bool any = false;
+
+	if (!r)
+		return false;
+	for (uint32_t id = r->first, before = NONE, next; id != NONE; id = next) {
+		struct read *read = &r->read[id];
+		uint32_t ended = tn_ring_load32(&tn_ring_iocb(r->ring, id)->ended);
+
+		next = read->next;
+		if (tn_ring_result(r->ring, id, &done) == 0) {
+			through(cache, id, before);
+			any = true;
+			continue;
+		}
+		tell(cache, read, ended);
+		if (ended > read->seen && (ended - read->seen) * LOOKS >= read->count) {
+			read->seen = ended;
+			look(cache, id, false);
+			any = true;
+		}
+		before = id;
+	}
+	return any;
+}
+
+void tn_reads_look(struct tn_op *op)
+{
+	struct tn_reads *r = op->cache->reads;
+
+	if (op->iocbs == 0)
+		return;
+	for (uint32_t id = r->first; id != NONE; id = r->read[id].next)
+		if (r->read[id].op == op)
+			look(op->cache, id, false);
+}
+
+void tn_reads_cancel(struct tn_op *op)
+{
+	struct tn_reads *r = op->cache->reads;
+
+	if (op->iocbs == 0)
+		return;
+	for (uint32_t i = 0; i < op->n; i++)
+		if (op->items[i].followers) /* others wait for some of them */
+			return;
+	for (uint32_t id = r->first; id != NONE; id = r->read[id].next)
+		if (r->read[id].op == op)
+			tn_ring_cancel(r->ring, &id, 1);
+}
+
+void tn_reads_stats(const struct tn_cache *cache, struct tn_stats *stats)
+{
+	struct tn_executor_stats s;
+
+	if (!cache->reads)
+		return;
+	tn_executor_stats(cache->reads->executor, &s);
+	stats->bytes_read += s.bytes;
+	stats->bounced_objects += s.bounced;
+	stats->verified_objects += s.verified;
+}
