@@ -449,6 +449,9 @@ void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, t
 void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial);
 void tn_request_ends(struct tn_op *op);
 
+void tn_load_header_ended(const struct tn_header_want *want, int status);
+/* load_headers.c: those of the blocks before up_to that were not asked for yet. */
+void tn_load_read_headers(struct tn_op *op, uint32_t up_to);
 void tn_load_read_ended(struct tn_item *item, uint32_t chunk, int status, bool verified);
 
 /* reads.c: reads of loads, as IOCBs */

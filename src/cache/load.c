@@ -374,7 +374,7 @@ static bool start_chunk(struct tn_item *item, uint32_t c)
 
 /* ---- headers ------------------------------------------------------------------------------------------ */
 
-static void header_done(const struct tn_header_want *want, int status)
+void tn_load_header_ended(const struct tn_header_want *want, int status)
 {
 	struct tn_item *item = want->owner;
 
@@ -390,65 +390,6 @@ static void header_done(const struct tn_header_want *want, int status)
 		item_ends(item);
 	else
 		let_go(item);
-}
-
-/* Fills *want; false if the item needs no header from disk. */
-static bool wants_header(struct tn_item *item, struct tn_header_want *want)
-{
-	struct tn_op *op = item->op;
-	struct tn_cache *cache = op->cache;
-	const struct tn_shape *s = &op->space->shape;
-
-	if (item->state != TN_ITEM_DISK || item->header != TN_HEADER_NONE || item->error)
-		return false;
-	if (!cache->o.verify) {
-		item->header = TN_HEADER_HAVE;
-		return false;
-	}
-	*want = (struct tn_header_want){
-		.slot = item->slot,
-		.key = op->keys[index_of(item)],
-		.space_id = op->space->id,
-		.space_epoch = op->space->epoch,
-		.sequence = tn_store_sequence(cache->store, item->slot),
-		.shape = s,
-		.checks = op->checks + (size_t)index_of(item) * s->layers,
-		.owner = item,
-	};
-	if (tn_headers_cached(cache->headers, want)) {
-		item->header = TN_HEADER_HAVE;
-		return false;
-	}
-	return true;
-}
-
-static void read_headers(struct tn_op *op, uint32_t up_to)
-{
-	struct tn_header_want wants[TN_HEADERS_BATCH];
-
-	if (up_to > op->n)
-		up_to = op->n;
-	while (op->hdr_i < up_to) {
-		uint32_t n = 0, taken;
-
-		while (n < TN_HEADERS_BATCH && op->hdr_i + n < up_to && wants_header(&op->items[op->hdr_i + n], &wants[n]))
-			n++;
-		if (n == 0) {
-			op->hdr_i++;
-			continue;
-		}
-		taken = tn_headers_read(op->cache->headers, wants, n, header_done);
-		if (taken == 0)
-			return;
-		for (uint32_t k = 0; k < taken; k++) {
-			struct tn_item *item = &op->items[op->hdr_i + k];
-
-			item->header = TN_HEADER_READING;
-			item->inflight++;
-			op->inflight++;
-		}
-		op->hdr_i += taken;
-	}
 }
 
 /* ---- activation ---------------------------------------------------------------------------------------- */
@@ -618,7 +559,7 @@ static bool must_wait(struct tn_item *item)
 	if (item->state == TN_ITEM_HOST)
 		return tn_mover_free(op->cache->mover) == 0;
 	if (op->chunk == 0) {
-		read_headers(op, op->i + HEADER_AHEAD);
+		tn_load_read_headers(op, op->i + HEADER_AHEAD);
 		if (op->hdr_i <= op->i)
 			return true; /* no header buffer: next time */
 		/* What is checked only later lies in its pages by then; of this block not all of it will. */
