@@ -497,6 +497,11 @@ void tn_block_set_slot(struct tn_registry *reg, tn_block b, enum tn_tier tier, u
 	reg->records[b].slot[tier - TN_TIER_HOST] = slot;
 }
 
+uint32_t tn_registry_records(const struct tn_registry *reg)
+{
+	return reg->unused;
+}
+
 tn_block tn_registry_next(const struct tn_registry *reg, tn_block b)
 {
 	for (b = b == TN_BLOCK_NONE ? 0 : b + 1; b < reg->unused; b++)

@@ -49,6 +49,8 @@ void tn_registry_destroy(struct tn_registry *reg);
 uint32_t tn_registry_count(const struct tn_registry *reg); /* registered blocks */
 uint64_t tn_registry_duplicates(const struct tn_registry *reg); /* registrations that found the key taken */
 uint64_t tn_registry_bytes(const struct tn_registry *reg); /* memory it holds */
+/* Registered blocks are among the first so many records: the others were never taken. */
+uint32_t tn_registry_records(const struct tn_registry *reg);
 /* The first registered block after b (TN_BLOCK_NONE: from the start), or TN_BLOCK_NONE. For snapshots. */
 tn_block tn_registry_next(const struct tn_registry *reg, tn_block b);
 /*

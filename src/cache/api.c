@@ -183,6 +183,8 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	rc = flags & TN_MATCH_PIN ? take_lease(cache, &lease) : 0;
 	if (rc)
 		return rc;
+	if (__atomic_load_n(&space->dropping, __ATOMIC_ACQUIRE))
+		n = 0;
 	m.blocks = find_by_rule(space, keys, (uint32_t)n, lease ? lease->blocks : NULL, tiers, &m.first, counts);
 	m.host_blocks = counts[TN_TIER_HOST];
 	m.disk_blocks = counts[TN_TIER_DISK];

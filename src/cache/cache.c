@@ -180,6 +180,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	tn_list_init(&cache->loads);
 	tn_list_init(&cache->saves);
 	tn_list_init(&cache->flushes);
+	tn_list_init(&cache->drops);
 	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_ops_create(cache);
 	if (rc == 0)

@@ -126,6 +126,7 @@ struct tn_op {
 	uint64_t begin_ns;
 	struct tn_key parent;
 	bool partial_last;
+	bool held; /* save: begins when its space is not being dropped any more */
 	uint64_t ttl_ns;
 	uint32_t n;
 	uint32_t hdr_i, chunk, i; /* cursors */
@@ -166,6 +167,7 @@ struct tn_space {
 	struct tn_cache *cache;
 	uint32_t refs; /* handles; under cache->lock */
 	uint32_t ops;  /* shared: operations under way */
+	uint32_t dropping; /* shared: not all blocks of a drop are marked yet; nothing is found, and saves do not begin */
 	uint16_t index;
 	uint32_t epoch; /* shared */
 	struct tn_key id;
@@ -241,6 +243,8 @@ struct tn_flush_waiter {
 	bool syncing;
 	uint32_t done; /* shared: futex. 2: the caller timed out, and the owner frees it */
 	int status; /* before done: of the first block that could not be written */
+	struct tn_space *space; /* a drop's */
+	uint32_t next; /* a drop's: the record to be looked at */
 };
 
 struct tn_cache {
@@ -304,6 +308,7 @@ struct tn_cache {
 	uint32_t failed_slots; /* TN_DIRTY_FAILED */
 	bool offload_again;    /* a device came back: try those once more */
 	struct tn_list flushes;
+	struct tn_list drops; /* their waiters, until the blocks are doomed; then among the flushes */
 
 	struct tn_lease *leases;
 	uint32_t nleases;
@@ -413,6 +418,7 @@ int tn_flush_poll(struct tn_flush_waiter *w);
 int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns);
 /* space.c: tn_space_drop up to the wait for its durable point; *out set only on success. -EBUSY: try again. */
 int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out);
+bool tn_drops_step(struct tn_cache *cache);
 
 /* evict.c: places and blocks that go */
 uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);

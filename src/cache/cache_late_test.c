@@ -92,6 +92,24 @@ static void save(struct crig *r, uint32_t space, uint64_t id)
 	assert_int_equal(res.stored, 1);
 }
 
+/* Blocks from `id` on, of whatever is in the pages. */
+static void save_empty(struct crig *r, uint64_t id, uint32_t n, const uint32_t *pages)
+{
+	struct tn_key keys[64];
+	struct tn_save_result res;
+	struct tn_save *s;
+
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = crig_key(id + i);
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], keys, n, pages, NULL, &s), 0);
+	for (uint32_t l = 0; l < r->g.layers; l++)
+		assert_int_equal(tn_save_layer(s, l, NULL), 0);
+	assert_int_equal(tn_save_commit(s), 0);
+	while (tn_save_end(s, 1, &res) == -ETIMEDOUT)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(res.stored, n);
+}
+
 static bool loads(struct crig *r, uint32_t space, uint64_t id)
 {
 	uint32_t pages[PER_BLOCK] = {62, 63};
@@ -242,6 +260,57 @@ static void doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of(vo
 	rig_down(r);
 }
 
+/* More blocks than are looked at in one step: the space is closed until all are marked, others are not held up. */
+static void a_space_is_dropped_in_steps_and_closed_meanwhile(void **state)
+{
+	enum { MANY = 1500, AT_ONCE = 50 };
+	struct crig *r = rig_up(64u << 20);
+	uint32_t two[2 * PER_BLOCK] = {56, 57, 58, 59}, pages[2 * PER_BLOCK] = {60, 61, 62, 63}, one[AT_ONCE * PER_BLOCK];
+	struct tn_key key[2] = {crig_key(MANY), crig_key(2 * MANY)};
+	struct tn_flush_waiter *drop, *again;
+	struct tn_load *load;
+	struct tn_save_result res[2];
+	struct tn_save *s[2];
+	struct tn_match m;
+	uint64_t due;
+
+	for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
+		one[i] = i % PER_BLOCK;
+	for (uint32_t i = 1; i <= MANY; i += AT_ONCE)
+		save_empty(r, i, AT_ONCE, one);
+	save(r, 1, 1);
+	assert_int_equal(tn_match(r->space[0], &key[0], 1, NULL, &m, 0), 1);
+	while (tn_space_drop_begin(r->space[0], &drop) == -EBUSY) /* the offloads end by themselves */
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(tn_match(r->space[0], &key[0], 1, NULL, &m, 0), 0);
+	/* A save meanwhile: of a block that is being dropped, and of a new one. */
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], key, 2, two, NULL, &s[0]), 0);
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], key, 1, pages, NULL, &s[1]), 0);
+	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], key, 1, pages + PER_BLOCK, NULL, &load), 0);
+	assert_int_equal(tn_save_abort(s[1]), 0);
+	assert_int_equal(tn_space_drop_begin(r->space[0], &again), -EBUSY);
+	assert_true(tn_core_step(r->cache, &due));
+	assert_true(r->space[0]->dropping);
+	assert_int_equal(tn_load_poll(load, 0), 0);
+	assert_int_equal(tn_load_end(load, NULL), 0);
+	assert_int_equal(flush_ends(r, drop), 0);
+	assert_false(r->space[0]->dropping);
+	while (r->cache->doomed_count > 0)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(r->cache->c.dropped_blocks, MANY);
+	assert_true(loads(r, 1, 1));
+	for (uint32_t l = 0; l < r->g.layers; l++)
+		assert_int_equal(tn_save_layer(s[0], l, NULL), 0);
+	assert_int_equal(tn_save_commit(s[0]), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		while (tn_save_end(s[i], 1, &res[i]) == -ETIMEDOUT)
+			crig_turn(r, CRIG_MS);
+	assert_int_equal(res[0].stored, 2);
+	assert_int_equal(res[1].stored, 0);
+	assert_int_equal(tn_match(r->space[0], key, 2, NULL, &m, 0), 2);
+	rig_down(r);
+}
+
 /* Of three blocks only the first is there, and its read is late. */
 static void only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_from(void **state)
 {
@@ -330,6 +399,7 @@ int main(void)
 		cmocka_unit_test(only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_from),
 		cmocka_unit_test(pages_that_a_save_still_reads_are_not_loaded_into),
 		cmocka_unit_test(a_full_quota_is_called_by_its_name),
+		cmocka_unit_test(a_space_is_dropped_in_steps_and_closed_meanwhile),
 		cmocka_unit_test(a_drop_that_waits_for_its_sync_holds_up_no_other_space),
 	};
 

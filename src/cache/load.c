@@ -469,6 +469,8 @@ static bool outside(struct tn_op *op, uint32_t i)
 /* Pins all blocks before any is activated: what one is promoted into may be another's place in host memory. */
 static void hold_blocks(struct tn_op *op)
 {
+	if (__atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED))
+		return;
 	for (uint32_t i = 0; i < op->n; i++) {
 		struct tn_item *item = &op->items[i];
 

@@ -40,7 +40,8 @@ static bool next_slot(struct tn_cache *cache, const struct tn_space *space, uint
 		uint32_t s = cache->offload_queue[cache->offload_head];
 		tn_block b = tn_host_block(cache->host, s);
 		bool goes = cache->host_dirty[s] == TN_DIRTY_WAITS &&
-			    tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_PRESENT; /* not dropped */
+			    tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_PRESENT && /* not dropped */
+			    !__atomic_load_n(&cache->spaces[tn_block_space(cache->registry, b)]->dropping, __ATOMIC_RELAXED);
 
 		if (goes && space && tn_block_space(cache->registry, b) != space->index)
 			return false;

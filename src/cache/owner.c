@@ -215,6 +215,7 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 		store_due = tn_store_step(cache->store, now);
 		busy |= cache->offload_again; /* a device came back */
 	}
+	busy |= tn_drops_step(cache);
 	busy |= tn_doomed_step(cache, now, &doomed_due); /* what the watch and the store want to be rid of is among them */
 	busy |= tn_flush_step(cache);
 	tn_mover_flush(cache->mover); /* headers before the data they are for */
@@ -253,7 +254,7 @@ bool tn_core_idle(const struct tn_cache *cache)
 		if (cache->offloads[i].active)
 			return false;
 	return tn_list_empty(&cache->loads) && tn_list_empty(&cache->saves) && tn_list_empty(&cache->flushes) &&
-	       cache->offload_count == 0 && tn_mover_idle(cache->mover);
+	       tn_list_empty(&cache->drops) && cache->offload_count == 0 && tn_mover_idle(cache->mover);
 }
 
 static void *owner_main(void *arg)

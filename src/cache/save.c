@@ -211,7 +211,9 @@ void tn_save_start(struct tn_cmd *cmd)
 	op->active = true;
 	op->cache->c.saves++;
 	tn_list_push(&op->cache->saves, &op->link);
-	begin(op);
+	op->held = __atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED);
+	if (!op->held)
+		begin(op);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------- */
@@ -717,6 +719,12 @@ bool tn_save_op_step(struct tn_op *op)
 	if (__atomic_load_n(&op->cancel, __ATOMIC_ACQUIRE) && !op->cancelled) {
 		op->cancelled = true;
 		busy = true;
+	}
+	if (op->held && !op->cancelled) {
+		if (__atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED))
+			return false;
+		op->held = false;
+		begin(op);
 	}
 	if (!op->cancelled) {
 		busy |= find_places(op);

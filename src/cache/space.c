@@ -13,6 +13,7 @@
 #include "cache/cache_internal.h"
 
 #define FINGERPRINT_BYTES 4096u
+#define DROP_PER_STEP 1024u /* records looked at: some microseconds */
 
 void tn_identity_init(struct tn_identity *id)
 {
@@ -272,15 +273,15 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 {
 	const struct drop_call *c = arg;
 	struct tn_space *space = c->space;
-	struct tn_registry *reg = cache->registry;
-	tn_block b, next;
 	struct tn_key id;
-	uint32_t epoch;
+	uint32_t epoch, ops;
 	int rc;
 
-	if (__atomic_load_n(&space->ops, __ATOMIC_ACQUIRE) > 0)
-		return tn_fail(-EBUSY, "space %u: %u loads, saves or offloads are under way; end them first",
-			       space->index, space->ops);
+	if (__atomic_load_n(&space->dropping, __ATOMIC_RELAXED))
+		return tn_fail(-EBUSY, "space %u is being dropped already", space->index);
+	ops = __atomic_load_n(&space->ops, __ATOMIC_ACQUIRE);
+	if (ops > 0)
+		return tn_fail(-EBUSY, "space %u: %u loads, saves or offloads are under way; end them first", space->index, ops);
 	if (cache->store) {
 		rc = tn_store_space_drop(cache->store, space->index);
 		if (rc)
@@ -288,13 +289,31 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 		tn_store_space_info(cache->store, space->index, &id, &epoch);
 		__atomic_store_n(&space->epoch, epoch, __ATOMIC_RELAXED);
 	}
-	for (b = tn_registry_next(reg, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = next) {
-		next = tn_registry_next(reg, b);
-		if (tn_block_space(reg, b) == space->index)
-			tn_block_doom(cache, b);
-	}
-	tn_list_push(&cache->flushes, &c->waiter->link); /* no offload is waited for: its target is 0 */
+	__atomic_store_n(&space->dropping, 1, __ATOMIC_RELEASE);
+	c->waiter->space = space;
+	tn_list_push(&cache->drops, &c->waiter->link);
 	return 0;
+}
+
+/* Goes through the registry for the space that is being dropped, some records in each step. */
+bool tn_drops_step(struct tn_cache *cache)
+{
+	struct tn_registry *reg = cache->registry;
+	uint32_t records = tn_registry_records(reg);
+	struct tn_flush_waiter *w;
+
+	if (tn_list_empty(&cache->drops))
+		return false;
+	w = tn_container_of(cache->drops.next, struct tn_flush_waiter, link);
+	for (uint32_t k = 0; k < DROP_PER_STEP && w->next < records; k++, w->next++)
+		if (tn_block_state(reg, w->next) == TN_BLOCK_REGISTERED && tn_block_space(reg, w->next) == w->space->index)
+			tn_block_doom(cache, w->next);
+	if (w->next < records)
+		return true;
+	__atomic_store_n(&w->space->dropping, 0, __ATOMIC_RELEASE);
+	tn_list_del(&w->link);
+	tn_list_push(&cache->flushes, &w->link); /* no offload is waited for: its target is 0 */
+	return true;
 }
 
 int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out)
