@@ -29,14 +29,21 @@
 #define AGED_BYTES (8u << 20)	   /* ... for so much */
 #define DRAIN_NS (40u * MS)	   /* a read waits no longer for writes in flight: they are late */
 #define FREE_SHARE_PERCENT 95u	   /* of serial use: mixing that gives so much is free */
-#define METER_NS (2u * MS)	   /* rates are measured over so much time, or until nothing is in flight, ... */
+#define METER_NS (10u * MS)	   /* rates are measured over so much time, ... */
+#define METER_MIN_NS (MS / 5)	   /* or until nothing is in flight, but not shorter than this, ... */
 #define METER_BYTES (256u << 10)   /* ... and over so many bytes at least */
+#define BEST_NS (1u * SECOND)	   /* the best rate of this time, or of the one before, is the device's */
 #define START_BPS 500000000u	   /* of a device that nothing is known of */
 
-/* Learns a rate from what is in flight and ends. */
+/*
+ * Learns a rate and a latency from what is in flight and ends. The best rate counts: a device that is not asked for all
+ * it can do looks slow. The latency is that of what goes first to an idle device.
+ */
 struct meter {
-	uint64_t bps;
 	uint64_t since_ns, bytes;
+	uint64_t best[2], best_ns; /* bytes a second; of the present time, which began then, and of the one before */
+	uint64_t latency_ns;
+	bool first; /* nothing ended since the device was idle */
 };
 
 struct device {
@@ -137,41 +144,65 @@ static uint64_t bytes_in(uint64_t bps, uint64_t ns)
 
 static void meter_starts(struct meter *m, uint64_t in_flight, uint64_t now)
 {
-	if (in_flight == 0) {
-		m->since_ns = now;
-		m->bytes = 0;
-	}
+	if (in_flight)
+		return;
+	m->since_ns = now;
+	m->bytes = 0;
+	m->first = true;
 }
 
-/* Follows a faster rate at once by half and a slower one slowly: a device that is not asked for all looks slow. */
+static void meter_rate(struct meter *m, uint64_t bps, uint64_t now)
+{
+	if (now < m->best_ns || now - m->best_ns > BEST_NS) {
+		m->best[1] = m->best[0];
+		m->best[0] = 0;
+		m->best_ns = now;
+	}
+	m->best[0] = max64(m->best[0], bps);
+}
+
+static void meter_latency(struct meter *m, uint64_t ns)
+{
+	if (m->latency_ns == 0 || ns < m->latency_ns)
+		m->latency_ns = ns;
+	else
+		m->latency_ns += (ns - m->latency_ns) / 16;
+}
+
 static void meter_ends(struct meter *m, uint64_t bytes, uint64_t in_flight, uint64_t now)
 {
-	uint64_t ns = elapsed(now, m->since_ns), bps;
+	uint64_t ns = elapsed(now, m->since_ns);
 
+	if (m->first && ns > 0 && ns < SECOND)
+		meter_latency(m, ns);
+	m->first = false;
 	m->bytes += bytes;
-	if (now >= m->since_ns && (m->bytes < METER_BYTES || (ns < METER_NS && in_flight)))
+	if (now >= m->since_ns && (m->bytes < METER_BYTES || ns < (in_flight ? METER_NS : METER_MIN_NS)))
 		return;
-	if (ns > 0 && ns < 10ull * SECOND) {
-		bps = (uint64_t)((double)m->bytes * 1e9 / (double)ns);
-		if (m->bps == 0)
-			m->bps = bps;
-		else if (bps > m->bps)
-			m->bps += (bps - m->bps) / 2;
-		else
-			m->bps -= (m->bps - bps) / 16;
-	}
+	if (ns > 0 && ns < 10ull * SECOND)
+		meter_rate(m, (uint64_t)((double)m->bytes * 1e9 / (double)ns), now);
 	m->since_ns = now;
 	m->bytes = 0;
 }
 
+static uint64_t meter_bps(const struct meter *m)
+{
+	return max64(m->best[0], m->best[1]);
+}
+
 static uint64_t write_bps(const struct device *d)
 {
-	return d->mix.version ? d->mix.write_bps : d->writes.bps;
+	return d->mix.version ? d->mix.write_bps : meter_bps(&d->writes);
+}
+
+static uint64_t write_latency(const struct device *d)
+{
+	return d->mix.version ? d->mix.write_latency_ns : d->writes.latency_ns;
 }
 
 static uint64_t read_bps(const struct device *d)
 {
-	return d->mix.version ? d->mix.read_bps : d->reads.bps;
+	return d->mix.version ? d->mix.read_bps : meter_bps(&d->reads);
 }
 
 static uint64_t all_devices(const struct tn_sched *s, uint64_t (*bps)(const struct device *d))
@@ -201,13 +232,17 @@ static bool calm(const struct tn_sched *s, uint64_t now)
 	return s->calm_until_ns > now;
 }
 
-/* Bytes of writes that may be in flight: what a read that comes now would wait for. */
+/*
+ * Bytes of writes that may be in flight: what a read that comes now would wait for. Never less than keeps the device busy
+ * while one ends and the next one comes - a drive that is slow to answer is also slow to read.
+ */
 static uint64_t write_quantum(const struct tn_sched *s, const struct device *d, uint64_t now)
 {
 	uint64_t ns = s->restore_ns ? s->restore_ns / QUANTUM_SHARE : QUANTUM_START_NS;
 	uint64_t bps = write_bps(d) ? write_bps(d) : START_BPS;
 
 	ns = max64(QUANTUM_MIN_NS, min64(ns, QUANTUM_MAX_NS));
+	ns = max64(ns, min64(2 * write_latency(d), QUANTUM_MAX_NS));
 	if (calm(s, now))
 		ns = max64(ns, min64(CALM_NS, (s->calm_until_ns - now) / 2));
 	return max64(QUANTUM_MIN_BYTES, bytes_in(bps, ns));
