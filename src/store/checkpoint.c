@@ -81,17 +81,17 @@ static bool wanted(struct tn_store_device *d, uint32_t number)
 	if (number >= s->table_pages &&
 	    d->segs[(number - s->table_pages) / s->segment_pages].shape == TN_SHAPE_NONE)
 		return false;
-	return tn_bit_test(d->ckpt.dirty[d->ckpt.region], number) || tn_bit_test(d->ckpt.soft, number);
+	return tn_bit_test(d->ckpt.dirty[d->ckpt.region], number) || tn_bit_test(d->ckpt.soft[d->ckpt.region], number);
 }
 
 /* First page at or after from that may have to be written. */
 static uint32_t next_candidate(const struct tn_store_device *d, uint32_t from, uint32_t n)
 {
-	uint32_t hard = tn_bit_next(d->ckpt.dirty[d->ckpt.region], from, n);
-	uint32_t soft = n;
+	const struct tn_store_ckpt *c = &d->ckpt;
+	uint32_t hard = tn_bit_next(c->dirty[c->region], from, n), soft = n;
 
-	if (d->ckpt.soft_budget > 0)
-		soft = tn_bit_next(d->ckpt.soft, from > d->ckpt.soft_from ? from : d->ckpt.soft_from, n);
+	if (c->soft_budget > 0)
+		soft = tn_bit_next(c->soft[c->region], from > c->soft_from[c->region] ? from : c->soft_from[c->region], n);
 	return hard < soft ? hard : soft;
 }
 
@@ -115,16 +115,12 @@ static bool write_batch(struct tn_store_device *d)
 	first = c->cursor;
 	while (k < TN_STORE_BATCH_PAGES && c->cursor < n && wanted(d, c->cursor)) {
 		if (!tn_bit_test(c->dirty[c->region], c->cursor)) {
-			if (c->soft_budget == 0 || c->cursor < c->soft_from)
+			if (c->soft_budget == 0 || c->cursor < c->soft_from[c->region])
 				break;
 			if (--c->soft_budget == 0)
-				c->soft_from = c->cursor + 1;
+				c->soft_from[c->region] = c->cursor + 1;
 		}
-		if (tn_bit_test(c->soft, c->cursor)) {
-			/* The other region has the old recency still. */
-			tn_bit_clear(c->soft, c->cursor);
-			tn_bit_set(c->dirty[!c->region], c->cursor);
-		}
+		tn_bit_clear(c->soft[c->region], c->cursor); /* the other region has the old recency still */
 		tn_bit_clear(c->dirty[c->region], c->cursor);
 		fill_page(d, c->cursor++, &page[k++]);
 	}
@@ -155,9 +151,9 @@ static void root_durable(struct tn_store_device *d)
 
 	c->number++;
 	if (c->soft_budget > 0) /* to the end: the next one begins in front again */
-		c->soft_from = 0;
-	c->soft_any = tn_bit_next(c->soft, 0, page_count(d->store)) < page_count(d->store);
+		c->soft_from[c->region] = 0;
 	c->region = !c->region;
+	c->soft_any = tn_bit_next(c->soft[c->region], 0, page_count(d->store)) < page_count(d->store);
 	c->phase = TN_CKPT_IDLE;
 	c->failures = 0;
 	c->root_unknown = false;
@@ -262,7 +258,7 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final)
 	c->start_sequence = d->log.sequence;
 	c->cursor = 0;
 	c->soft_budget = final ? UINT32_MAX : SOFT_PAGES_MIN + page_count(d->store) / 64;
-	c->soft_from = final ? 0 : c->soft_from;
+	c->soft_from[c->region] = final ? 0 : c->soft_from[c->region];
 	c->soft_due_ns = 0;
 	/* A root that may be the newest valid one must be gone for certain before its pages change under it. */
 	c->phase = c->root_unknown ? TN_CKPT_VOID : TN_CKPT_PAGES;

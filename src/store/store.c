@@ -49,15 +49,16 @@ static int device_get(struct tn_store_device *d)
 	d->cookie = take(s, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
 	d->ckpt.dirty[0] = take(s, words, sizeof(uint64_t));
 	d->ckpt.dirty[1] = take(s, words, sizeof(uint64_t));
-	d->ckpt.soft = take(s, words, sizeof(uint64_t));
+	d->ckpt.soft[0] = take(s, words, sizeof(uint64_t));
+	d->ckpt.soft[1] = take(s, words, sizeof(uint64_t));
 	d->ckpt.buffer = tn_store_pages_get(s, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
 	d->log.group = tn_store_pages_get(s, TN_STORE_GROUP_BYTES);
 	d->log.header_page = tn_store_pages_get(s, TN_DISK_PAGE);
 	d->spaces_page = tn_store_pages_get(s, sizeof(*d->spaces_page));
 	d->hs.buffer = tn_store_pages_get(s, TN_DISK_PAGE);
 	if (!d->segs || !d->free || !d->unlogged || !d->inflight || !d->doubtful || !d->unlogged_pages || !d->meta ||
-	    !d->cookie || !d->ckpt.dirty[0] || !d->ckpt.dirty[1] || !d->ckpt.soft || !d->ckpt.buffer || !d->log.group ||
-	    !d->log.header_page || !d->spaces_page || !d->hs.buffer)
+	    !d->cookie || !d->ckpt.dirty[0] || !d->ckpt.dirty[1] || !d->ckpt.soft[0] || !d->ckpt.soft[1] || !d->ckpt.buffer ||
+	    !d->log.group || !d->log.header_page || !d->spaces_page || !d->hs.buffer)
 		return tn_fail(-ENOMEM, "no memory for %u slots: lower max_slots", s->slot_pages * TN_DISK_RECORDS);
 	for (uint32_t i = 0; i < s->segment_count; i++) {
 		tn_list_init(&d->segs[i].link);
@@ -83,7 +84,8 @@ static void device_put(struct tn_store_device *d)
 	give(s, d->cookie, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
 	give(s, d->ckpt.dirty[0], words, sizeof(uint64_t));
 	give(s, d->ckpt.dirty[1], words, sizeof(uint64_t));
-	give(s, d->ckpt.soft, words, sizeof(uint64_t));
+	give(s, d->ckpt.soft[0], words, sizeof(uint64_t));
+	give(s, d->ckpt.soft[1], words, sizeof(uint64_t));
 	tn_store_pages_put(s, d->ckpt.buffer, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
 	tn_store_pages_put(s, d->log.group, TN_STORE_GROUP_BYTES);
 	tn_store_pages_put(s, d->log.header_page, TN_DISK_PAGE);
@@ -401,7 +403,8 @@ void tn_store_touch(struct tn_store *s, tn_slot slot, uint32_t recency)
 	uint32_t local = tn_store_local(s, slot);
 
 	warm(d, local, recency);
-	tn_bit_set(d->ckpt.soft, s->table_pages + (local >> 6));
+	tn_bit_set(d->ckpt.soft[0], s->table_pages + (local >> 6));
+	tn_bit_set(d->ckpt.soft[1], s->table_pages + (local >> 6));
 	d->ckpt.soft_any = true;
 }
 

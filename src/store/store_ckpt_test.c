@@ -178,6 +178,54 @@ static void a_root_that_a_failed_attempt_may_have_left_is_void_before_its_pages_
 	rig_free(r);
 }
 
+/* More pages than one checkpoint may write for their recency, all of them used again before each. */
+static void pages_that_differ_only_in_recency_take_turns(void **state)
+{
+	enum { SLOTS = 8192, ROUNDS = 20 };
+	struct rig *r = rig_new(tn_test_seed());
+	tn_slot *slots = calloc(SLOTS, sizeof(*slots));
+	uint32_t n, pages, first, written = 0, most;
+	bool *seen;
+
+	r->opts.capacity_bytes = 64u << 20;
+	r->opts.segment_bytes = 256u << 10;
+	assert_int_equal(rig_open(r), 0);
+	n = tn_store_reserve(r->store, r->cls, SLOTS, slots);
+	assert_in_range(n, 1, SLOTS - 1);
+	assert_int_equal(rig_flush(r), 0);
+	first = r->store->table_pages;
+	pages = r->store->slot_pages;
+	most = 64 + (first + pages) / 64;
+	assert_true(pages > 2 * most);
+	seen = calloc(pages, sizeof(*seen));
+	for (uint32_t round = 1; round <= ROUNDS; round++) {
+		uint32_t region = device(r)->ckpt.region, now = 0;
+
+		for (uint32_t i = 0; i < n; i++)
+			tn_store_touch(r->store, slots[i], round);
+		for (uint32_t p = 0; p < pages; p++)
+			assert_true(tn_bit_test(device(r)->ckpt.soft[region], first + p));
+		assert_int_equal(tn_store_ckpt_wait(device(r), false), 0);
+		for (uint32_t p = 0; p < pages; p++) {
+			bool wrote = !tn_bit_test(device(r)->ckpt.soft[region], first + p);
+
+			now += wrote;
+			written += round > 2 && region == 0 && wrote && !seen[p];
+			seen[p] |= round > 2 && region == 0 && wrote;
+		}
+		assert_true(round <= 2 || now <= most); /* the first two write everything */
+		assert_true(device(r)->ckpt.soft_any);
+	}
+	assert_int_equal(written, pages);
+	assert_int_equal(tn_store_ckpt_wait(device(r), true), 0);
+	assert_int_equal(tn_bit_next(device(r)->ckpt.soft[!device(r)->ckpt.region], 0, first + pages), first + pages);
+	for (uint32_t i = 0; i < n; i++)
+		tn_store_unreserve(r->store, slots[i]);
+	free(seen);
+	free(slots);
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -185,6 +233,7 @@ int main(void)
 		cmocka_unit_test(power_that_goes_when_a_checkpoint_frees_a_full_log_damages_nothing),
 		cmocka_unit_test(the_log_is_kept_from_where_a_checkpoint_began_and_not_from_where_it_ended),
 		cmocka_unit_test(a_page_written_before_its_block_was_durable_is_written_again_in_both_regions),
+		cmocka_unit_test(pages_that_differ_only_in_recency_take_turns),
 	};
 
 	return cmocka_run_group_tests_name("store-checkpoint", tests, NULL, NULL);

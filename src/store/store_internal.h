@@ -136,13 +136,13 @@ struct tn_store_ckpt {
 	uint64_t start_position, start_sequence;
 	uint32_t cursor;
 	uint32_t soft_budget; /* pages that may be written only for their recency */
-	uint32_t soft_from; /* the first of them this time: they take turns */
+	uint32_t soft_from[2]; /* the first of them this time, by region: they take turns */
 	bool soft_any;	    /* there are some */
 	uint64_t soft_due_ns; /* of a checkpoint for their sake, 0: none is planned */
 	int doubt; /* a sync failed since it began: it must be done again */
 	bool root_unknown; /* an attempt at this region failed after its root was sent: it may be valid */
 	uint64_t *dirty[2]; /* bit a page: differs from what the region holds */
-	uint64_t *soft; /* bit a page: only its recency changed */
+	uint64_t *soft[2]; /* bit a page: its recency is newer than what the region holds */
 	void *buffer;
 	uint32_t failures;
 	uint64_t retry_ns;
