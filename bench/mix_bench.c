@@ -78,7 +78,15 @@ static json_t *as_json(const struct mix_args *a, const char *dir, const struct t
 	return o;
 }
 
-/* One row; model NULL: without the columns that compare. latency_ns 0: there is none. */
+static void latency_cell(struct cli_table *t, bool measured, uint64_t ns)
+{
+	if (measured)
+		cli_table_cell(t, "%.1f", (double)ns * 1e-3);
+	else
+		cli_table_cell(t, "%s", "");
+}
+
+/* One row; model_bps 0: without the columns that compare. latency_ns 0: there is none. */
 static void row(struct cli_table *t, const char *name, uint64_t bps, uint64_t latency_ns, uint64_t model_bps,
 		uint64_t model_latency_ns)
 {
@@ -86,9 +94,9 @@ static void row(struct cli_table *t, const char *name, uint64_t bps, uint64_t la
 	cli_table_cell(t, "%.3f", (double)bps * 1e-9);
 	if (model_bps)
 		cli_table_cell(t, "%.3f", (double)model_bps * 1e-9);
-	cli_table_cell(t, latency_ns ? "%.1f" : "", (double)latency_ns * 1e-3);
+	latency_cell(t, latency_ns > 0, latency_ns);
 	if (model_bps)
-		cli_table_cell(t, latency_ns ? "%.1f" : "", (double)model_latency_ns * 1e-3);
+		latency_cell(t, latency_ns > 0, model_latency_ns);
 }
 
 static int print(const struct mix_args *a, const char *dir, const struct tn_device_mix *m, const struct tn_device_mix *model)
