@@ -50,6 +50,8 @@ static const struct cli_opt options[] = {
 	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct pipeline_args, io_engine), 0, 0},
 	{"seed", "N", "1", "of contents and page order", CLI_COUNT, offsetof(struct pipeline_args, seed), 0, UINT64_MAX},
 	{"report", "FILE.html", NULL, "write a page with charts", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
+	{"explain", "FILE", NULL, "write the scheduler's decisions, one run after the other", CLI_STRING,
+	 offsetof(struct pipeline_args, explain), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct pipeline_args, json), 0, 0},
 	{0},
 };
@@ -303,9 +305,13 @@ int cmd_bench_pipeline(int argc, char **argv)
 		rc = parse_hits(b);
 	if (!rc)
 		rc = set_up(b);
+	if (!rc)
+		rc = explain_open(a.explain, &b->set.explain);
 	cli_catch_interrupts();
 	if (!rc)
 		rc = run_in_directory(b);
+	if (explain_close(b->set.explain) && !rc)
+		rc = CLI_ENVIRONMENT;
 	release(b);
 	return rc;
 }

@@ -15,6 +15,7 @@
 #include <tenuto/cache.h>
 #include <tenuto/pipeline.h>
 
+#include "../cli/explain.h"
 #include "bench.h"
 
 #define PIPELINE_HITS_MAX 32u
@@ -63,6 +64,7 @@ struct pipeline_set {
 	uint64_t read_bytes, write_bytes;
 	uint32_t *pages;	  /* page indices of the prompt, in no order */
 	const char *io_engine;
+	struct explain *explain;  /* of runs with the scheduler; NULL: none */
 	uint64_t seed;
 };
 

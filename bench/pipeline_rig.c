@@ -103,6 +103,8 @@ static int open_cache(struct pipeline_rig *rig, const char *scheduler)
 	o.io_engine = set->io_engine;
 	o.policy = "lru"; /* admits everything */
 	o.scheduler = scheduler;
+	o.explain = set->explain ? explain_decision : NULL;
+	o.explain_arg = set->explain;
 	o.device_model = rig->paced ? set->device_model : NULL;
 	o.device_stretch = set->stretch;
 	o.log = print_log;
@@ -210,6 +212,8 @@ void rig_close(struct pipeline_rig *rig)
 	rc = rig->cache ? tn_cache_close(rig->cache) : 0;
 	if (rc)
 		rig_failed(rig, "close", rc);
+	if (explain_close(rig->set->explain)) /* this process's; the parent's goes on behind it */
+		rig_failed(rig, "--explain", -EIO);
 }
 
 int rig_end_load(struct pipeline_rig *rig, struct tn_load *load)

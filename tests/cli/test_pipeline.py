@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tenuto bench pipeline` in small: what it prints, and that the figures make sense together."""
+import json
 import os
 
 from cli import USAGE, fail, main, says, tenuto
@@ -68,7 +69,7 @@ def small_restores_have_quantiles_and_with_writes_a_backlog_that_ends():
     for row in r["rows"]:
         if row["restores"] != 20 or not 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]:
             fail(str(row))
-        if row["writes"] != ("decode_ms" in row and row["write_gbps"] > 0 and row["decode_ms"] > 0):
+        if row["writes"] != ("drain_ms" in row and row["write_gbps"] > 0 and row["drain_ms"] > 0):
             fail(str(row))
     if not all(r[key][s] > 0 for key in ("ratio_p50", "ratio_p99") for s in ("tenuto", "unscheduled")):
         fail(str(r))
@@ -105,6 +106,14 @@ def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
         fail("charts: %d" % page.count("<figure>"))
     if os.listdir("d"):
         fail("left: %s" % os.listdir("d"))
+
+
+def decisions_of_the_scheduler_are_written_as_json_lines():
+    tenuto("bench", "pipeline", *SMALL, "--hit-rates", "100", "--writes", "on", "--explain", "x.jsonl")
+    with open("x.jsonl") as f:
+        lines = [json.loads(line) for line in f]
+    if {"read", "write"} - {line["chosen"] for line in lines}:
+        fail("%d lines" % len(lines))
 
 
 def what_makes_no_sense_is_refused_with_the_value():
