@@ -189,14 +189,17 @@ static int shuffle_pages(struct pipeline_set *set)
 	return 0;
 }
 
+/* Whether the device is a described one. */
+static bool described(const struct pipeline_args *a)
+{
+	return a->device_model || !a->dir;
+}
+
 static void *shared_memory(uint64_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	if (p == MAP_FAILED)
-		return NULL;
-	madvise(p, bytes, MADV_HUGEPAGE);
-	return p;
+	return p == MAP_FAILED ? NULL : p;
 }
 
 static int set_up(struct pipeline_bench *b)
@@ -220,11 +223,14 @@ static int set_up(struct pipeline_bench *b)
 		rc = rig_pool_bytes(&set->geometry, SAVES * set->save_blocks, &set->write_bytes);
 	if (rc)
 		return cli_fail(rc, "--model");
-	set->read_memory = shared_memory(set->read_bytes);
-	set->write_memory = shared_memory(set->write_bytes);
-	if (!set->read_memory || !set->write_memory || shuffle_pages(set))
+	if (described(b->args)) {
+		set->read_memory = shared_memory(set->read_bytes);
+		set->write_memory = shared_memory(set->write_bytes);
+		if (!set->read_memory || !set->write_memory)
+			return cli_error(CLI_ENVIRONMENT, "out of memory");
+	}
+	if (shuffle_pages(set))
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
-	memset(set->write_memory, 0x5A, set->write_bytes);
 	return pipeline_slack_open(set, b->args->slack);
 }
 
@@ -259,7 +265,7 @@ static int run_in_directory(struct pipeline_bench *b)
 		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s", in, strerror(-rc));
 	snprintf(dir, sizeof(dir), "%s/store", base);
 	b->set.dir = dir;
-	if (b->args->device_model || !b->args->dir) {
+	if (described(b->args)) {
 		rc = pipeline_find_model(b->args->device_model ? b->args->device_model : MODEL, model, sizeof(model));
 		b->set.device_model = model;
 	}

@@ -60,7 +60,8 @@ struct pipeline_set {
 	uint32_t stretch;
 	struct tn_slack *slack; /* compute times, stretched */
 	bool spin;
-	void *read_memory, *write_memory; /* the engine's pools, shared with the children */
+	/* The engine's pools, shared with the children, which need not fault them in anew; NULL: each maps hugepages. */
+	void *read_memory, *write_memory;
 	uint64_t read_bytes, write_bytes;
 	uint32_t *pages;	  /* page indices of the prompt, in no order */
 	const char *io_engine;
@@ -100,6 +101,7 @@ struct pipeline_rig {
 	struct tn_cache *cache;
 	struct tn_space *space;
 	struct tn_pool *pool, *write_pool;
+	void *memory, *write_memory; /* theirs; goes with the process */
 	struct tn_layout layout;
 	uintptr_t *table;
 	struct tn_key *keys; /* WARM_BLOCKS, then the prompt's */
@@ -124,8 +126,6 @@ int rig_pin(struct pipeline_rig *rig);
 void rig_settle(const struct pipeline_rig *rig);
 /* n keys of a chain of its own. */
 int rig_keys(struct pipeline_rig *rig, uint64_t chain, uint32_t n, struct tn_key *keys);
-/* Marks every page of the pool, so that bytes of an earlier run cannot pass for those of this one. */
-void rig_scrub(const struct pipeline_set *set);
 /* Compares the prompt's first blocks with what was saved; number of wrong objects. */
 uint64_t rig_check(const struct pipeline_rig *rig, uint32_t blocks);
 /* Ends a load, waiting for what is still in flight. */

@@ -162,7 +162,6 @@ void pipeline_request(const void *arg, void *out)
 	struct pipeline_rig rig;
 	int rc;
 
-	rig_scrub(job->set);
 	rc = rig_open(&rig, job->set, scheduled ? "slack" : "none", true, run);
 	if (!rc && scheduled)
 		rc = rig_slack(&rig, job->set->slack);

@@ -3,7 +3,7 @@
  * A child process's cache: the store of this run, the engine's pool with its pages in no order, the prompt's keys.
  *
  * The content of every object follows from its block and layer (content.h), so what a load brought can be compared
- * afterwards. The pools' memory is mapped by the parent and shared, so that a child need not fault it in anew.
+ * afterwards.
  */
 #include "pipeline.h"
 
@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "../cli/content.h"
 
@@ -64,6 +65,25 @@ int rig_pool_bytes(const struct tn_geometry *g, uint32_t blocks, uint64_t *bytes
 
 	*bytes *= rc ? 0 : regions;
 	return rc;
+}
+
+/*
+ * Memory of a pool. Shared memory (which has no hugepages) does for a described drive; what a real disk reads depends on
+ * how many pieces its memory has. Every page is marked, so that bytes of an earlier run cannot pass for those of this one.
+ */
+static void *pool_memory(void *shared, uint64_t bytes)
+{
+	void *p = shared;
+
+	if (!p) {
+		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			return NULL;
+		madvise(p, bytes, MADV_HUGEPAGE);
+	}
+	for (uint64_t at = 0; at < bytes; at += SCRUB_STEP)
+		memset((char *)p + at, 0xA5, 16);
+	return p;
 }
 
 static int open_pool(struct pipeline_rig *rig, void *memory, uint32_t blocks, struct tn_pool **pool, bool keep)
@@ -138,9 +158,13 @@ static int open_spaces(struct pipeline_rig *rig)
 	rc = tn_space_open(rig->cache, &id, &shard, &set->geometry, NULL, &rig->space);
 	if (rc)
 		return rig_failed(rig, "space", rc);
-	rc = open_pool(rig, set->read_memory, set->pool_blocks, &rig->pool, true);
+	rig->memory = pool_memory(set->read_memory, set->read_bytes);
+	rig->write_memory = pool_memory(set->write_memory, set->write_bytes);
+	if (!rig->memory || !rig->write_memory)
+		return rig_failed(rig, "memory", -ENOMEM);
+	rc = open_pool(rig, rig->memory, set->pool_blocks, &rig->pool, true);
 	if (!rc)
-		rc = open_pool(rig, set->write_memory, set->saves * set->save_blocks, &rig->write_pool, false);
+		rc = open_pool(rig, rig->write_memory, set->saves * set->save_blocks, &rig->write_pool, false);
 	return rc ? rig_failed(rig, "pool", rc) : 0;
 }
 
@@ -227,12 +251,6 @@ int rig_end_load(struct pipeline_rig *rig, struct tn_load *load)
 }
 
 /* ---- the bytes --------------------------------------------------------------------------------- */
-
-void rig_scrub(const struct pipeline_set *set)
-{
-	for (uint64_t at = 0; at < set->read_bytes; at += SCRUB_STEP)
-		memset((char *)set->read_memory + at, 0xA5, 16);
-}
 
 typedef bool (*page_fn)(void *page, uint32_t bytes, uint64_t block, uint32_t layer, size_t offset);
 
