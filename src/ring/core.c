@@ -214,7 +214,7 @@ static void open_run(struct tn_core *core, struct tn_core_run *run, uint32_t id)
 		run->list = __atomic_load_n(&ring->lists[cb->list], __ATOMIC_ACQUIRE);
 	if (cb->op != TN_IOCB_READ)
 		refuse(core, run, -ENOTSUP);
-	else if (!run->list)
+	else if (!run->list || cb->count == 0 || cb->count > ring->shared->ioctxs)
 		refuse(core, run, -EINVAL);
 }
 

@@ -236,6 +236,14 @@ static void nonsense_is_refused_entry_by_entry(void **state)
 	tn_ring_iocb(r->ring, id)->op = 9;
 	rig_issue(r, id);
 	assert_int_equal(rig_await(r, id).status, -ENOTSUP);
+	id = rig_iocb(r, 0, 1, 0, 0);
+	tn_ring_iocb(r->ring, id)->count = 0; /* would never be finished */
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, -EINVAL);
+	id = rig_iocb(r, 0, 1, 0, 0);
+	tn_ring_iocb(r->ring, id)->count = RIG_BLOCKS * RIG_LAYERS + 1; /* more than an IOCB of this ring has */
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, -EINVAL);
 	rig_check_guards(r);
 	rig_free(r);
 }
