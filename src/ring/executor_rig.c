@@ -84,7 +84,7 @@ static void shape_of(struct rig *r)
 	r->shape.slot_bytes = (uint64_t)RIG_LAYERS * r->shape.padded_bytes;
 }
 
-static int engine(void *arg, struct tn_io **out)
+int rig_engine(void *arg, struct tn_io **out)
 {
 	struct rig *r = arg;
 	static const struct tn_fault late[] = {
@@ -121,7 +121,7 @@ static void attach(struct rig *r)
 {
 	struct tn_executor_opts o = {.ring = r->ring, .io = r->io, .files = &r->file, .ndevices = 1, .depth = r->o.depth,
 				     .alloc = &tn_alloc_system, .clock = &tn_clock_system, .threads = r->o.threads,
-				     .engine = engine, .engine_arg = r, .observe = observe, .observe_arg = r};
+				     .engine = rig_engine, .engine_arg = r, .observe = observe, .observe_arg = r};
 
 	if (r->o.threads)
 		assert_int_equal(tn_executor_threads_create(&o, &r->ex), 0);
@@ -161,7 +161,7 @@ struct rig *rig_make(struct rig_opts o)
 	ro.ioctxs = RIG_BLOCKS * RIG_LAYERS;
 	assert_int_equal(tn_ring_create(&ro, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
-	assert_int_equal(engine(r, &r->io), 0);
+	assert_int_equal(rig_engine(r, &r->io), 0);
 	assert_int_equal(tn_io_open(r->io, r->path, TN_IO_READ_ONLY, &r->file), 0);
 	attach(r);
 	return r;

@@ -50,6 +50,8 @@ struct rig {
 
 struct rig *rig_make(struct rig_opts o);
 void rig_free(struct rig *r);
+/* Makes an engine with the rig's faults; arg: the rig. */
+int rig_engine(void *arg, struct tn_io **out);
 /* Disk page of an object: blocks lie in slots one behind the other, shuffled. */
 uint64_t rig_disk(const struct rig *r, uint32_t block, uint32_t layer);
 /* An IOCB over objects of one layer (or RIG_LAYERS: all) of blocks [from, to), in random order; not issued. */

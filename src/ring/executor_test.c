@@ -248,6 +248,31 @@ static void nonsense_is_refused_entry_by_entry(void **state)
 	rig_free(r);
 }
 
+/* An engine for objects that were refused once would miss them for ever, without anybody being told. */
+static void room_that_was_refused_is_asked_for_again(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
+	struct tn_alloc_counter a;
+	struct tn_executor_opts o = {.ring = r->ring, .io = r->io, .files = &r->file, .ndevices = 1, .depth = 4,
+				     .alloc = &a.alloc, .clock = &tn_clock_system, .threads = threads ? 1 : 0,
+				     .engine = rig_engine, .engine_arg = r};
+	struct tn_executor *ex;
+
+	tn_alloc_counter_init(&a);
+	assert_int_equal(threads ? tn_executor_threads_create(&o, &ex) : tn_executor_inline_create(&o, &ex), 0);
+	assert_int_equal(tn_executor_room(ex, 4096), 0);
+	a.fail_after = 0;
+	assert_int_equal(tn_executor_room(ex, 4u << 20), -ENOMEM);
+	assert_int_equal(tn_executor_room(ex, 4u << 20), -ENOMEM);
+	assert_int_equal(tn_executor_room(ex, 4096), 0);
+	a.fail_after = SIZE_MAX;
+	assert_int_equal(tn_executor_room(ex, 4u << 20), 0);
+	assert_int_equal(tn_executor_room(ex, 2u << 20), 0);
+	tn_executor_destroy(ex);
+	assert_int_equal(a.live_bytes, 0);
+	rig_free(r);
+}
+
 static void the_urgent_go_first_and_lists_take_turns(void **state)
 {
 	struct rig *r = rig_make((struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 32 << 10, .depth = 1, .blocks = 16});
@@ -399,6 +424,7 @@ int main(void)
 		T(an_object_larger_than_a_request_takes_several),
 		T(an_iocb_starts_after_its_event_and_not_before),
 		T(nonsense_is_refused_entry_by_entry),
+		T(room_that_was_refused_is_asked_for_again),
 		T(the_urgent_go_first_and_lists_take_turns),
 		T(cancel_ends_what_has_not_begun_and_drains_the_rest),
 		T(stop_ends_at_its_deadline_though_requests_hang),

@@ -37,8 +37,8 @@ struct worker {
 	int status; /* of its start */
 	struct tn_error error;
 	bool up, gone; /* under lock: its start ended; it left */
-	uint32_t room; /* under lock: it has buffers for objects of so many bytes */
-	int room_status;
+	uint32_t room_turn; /* under lock: the last request for room that it answered, ... */
+	int room_status;    /* ... and how */
 };
 
 struct threads {
@@ -48,7 +48,9 @@ struct threads {
 	uint32_t n;
 	uint32_t stop;	  /* shared */
 	uint64_t stop_ns; /* shared: when requests are cancelled */
-	uint32_t want_room; /* shared */
+	uint32_t want_room; /* shared: objects of so many bytes ... */
+	uint32_t room_turn; /* shared: ... are announced, for the so many-th time */
+	uint32_t have_room; /* the owner's: all have buffers for objects of so many bytes */
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct seen *seen;
@@ -97,14 +99,14 @@ static int set_up(struct worker *w)
 static void make_room(struct worker *w)
 {
 	struct threads *t = w->all;
-	uint32_t want = __atomic_load_n(&t->want_room, __ATOMIC_ACQUIRE);
+	uint32_t turn = __atomic_load_n(&t->room_turn, __ATOMIC_ACQUIRE);
 	int status;
 
-	if (want <= w->room)
+	if (turn == w->room_turn)
 		return;
-	status = tn_core_room(w->core, want);
+	status = tn_core_room(w->core, __atomic_load_n(&t->want_room, __ATOMIC_RELAXED));
 	pthread_mutex_lock(&t->lock);
-	w->room = want;
+	w->room_turn = turn;
 	w->room_status = status;
 	pthread_cond_broadcast(&t->news);
 	pthread_mutex_unlock(&t->lock);
@@ -191,19 +193,23 @@ static int threads_room(struct tn_executor *ex, uint32_t padded_bytes)
 	struct threads *t = (struct threads *)ex;
 	int err = 0;
 
-	if (padded_bytes <= t->want_room)
+	if (padded_bytes <= t->have_room)
 		return 0;
-	__atomic_store_n(&t->want_room, padded_bytes, __ATOMIC_RELEASE);
+	__atomic_store_n(&t->want_room, padded_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->room_turn, t->room_turn + 1, __ATOMIC_RELEASE);
 	kick(t);
 	pthread_mutex_lock(&t->lock);
 	for (uint32_t i = 0; i < t->n; i++) {
-		while (t->worker[i].room < padded_bytes)
+		while (t->worker[i].room_turn != t->room_turn)
 			wait_for_news(t, UINT64_MAX);
 		if (t->worker[i].room_status)
 			err = t->worker[i].room_status;
 	}
 	pthread_mutex_unlock(&t->lock);
-	return err ? tn_fail(err, "executor: no room to bounce objects of %u bytes", padded_bytes) : 0;
+	if (err)
+		return tn_fail(err, "executor: no room to bounce objects of %u bytes", padded_bytes);
+	t->have_room = padded_bytes;
+	return 0;
 }
 
 static bool threads_step(struct tn_executor *ex)
