@@ -34,6 +34,8 @@ int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
 	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(void *)));
 	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
+	/* 64 KiB each, of which a list of a few pages uses some hundred bytes. */
+	tn_sparse(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	if (!c->runs || !c->sorted || !c->sort_scratch || !c->served || !c->groups || !c->members || !c->pieces || !c->queue ||
 	    !c->iovs) {
 		tn_core_destroy(c);
