@@ -232,31 +232,36 @@ static void finish(struct tn_store_device *d, int status)
 
 /* ---- the steps of a commit -------------------------------------------------------------------------------------- */
 
+void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h)
+{
+	const struct tn_store_segment *sg = &d->segs[segment];
+
+	memset(h, 0, sizeof(*h));
+	memcpy(h->device_uuid, d->super.device_uuid, sizeof(h->device_uuid));
+	h->segment = segment;
+	h->generation = sg->generation;
+	if (sg->shape != TN_SHAPE_NONE) {
+		h->slot_bytes = d->store->shape[sg->shape].slot_bytes;
+		h->header_bytes = d->store->shape[sg->shape].header_bytes;
+		h->slot_count = d->store->shape[sg->shape].slot_count;
+	}
+	h->prepared = sg->prepared;
+	tn_disk_seal(&h->head, TN_DISK_MAGIC_SEGMENT, sizeof(*h));
+}
+
 static bool write_segment_header(struct tn_store_device *d)
 {
 	struct tn_store_log *log = &d->log;
-	struct tn_disk_segment *h = log->header_page;
-	const struct tn_store_segment *sg;
-	const struct tn_store_shape *sh;
 	uint32_t i = 0;
 
 	if (log->headers_dirty == 0)
 		return false;
 	while (!d->segs[i].header_dirty)
 		i++;
-	sg = &d->segs[i];
-	sh = &d->store->shape[sg->shape];
 	log->segment = i;
-	memset(h, 0, sizeof(*h));
-	memcpy(h->device_uuid, d->super.device_uuid, sizeof(h->device_uuid));
-	h->segment = i;
-	h->generation = sg->generation;
-	h->slot_bytes = sh->slot_bytes;
-	h->header_bytes = sh->header_bytes;
-	h->slot_count = sh->slot_count;
-	h->prepared = sg->prepared;
-	tn_disk_seal(&h->head, TN_DISK_MAGIC_SEGMENT, sizeof(*h));
-	tn_store_req_submit(&log->req, TN_IO_WRITE, tn_store_segment_offset(d, i), h, sizeof(*h));
+	tn_store_segment_seal(d, i, log->header_page);
+	tn_store_req_submit(&log->req, TN_IO_WRITE, tn_store_segment_offset(d, i), log->header_page,
+			    sizeof(*log->header_page));
 	return true;
 }
 

@@ -2,7 +2,8 @@
 /*
  * Preparation: an unassigned segment is written once with zeros before its slots are offered, because
  * first writes into unwritten extents run at 0.4 of a drive's speed. One 1 MiB write at a time,
- * with as long a pause as the write took, and only when the owner steps: it yields to everything.
+ * with as long a pause as the write took, and only when the owner steps: it yields to everything. The segment's
+ * header then says that it is prepared, so that the next open does not write it again.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,40 +13,47 @@
 
 #define RETRY_NS 10000000u /* the device is wanted for something else */
 
-static void prepare_done(struct tn_store_req *r, int status)
+/* Nothing of it is in flight any more. */
+static void let_go(struct tn_store_device *d)
 {
-	struct tn_store_device *d = r->dev;
 	struct tn_store_prepare *p = &d->prep;
-	uint64_t now = tn_now_ns(d->store->clock);
 	uint32_t segment = p->segment;
 
-	if (d->store->cb.written)
-		d->store->cb.written(d->store->cb.arg, d->index, r->io.length);
-	tn_store_observe(d->store, d->index, TN_IO_WRITE, 0, now - r->start_ns, status);
-	p->offset += r->io.length;
-	p->next_ns = now + (now - r->start_ns);
-	if (status == 0 && p->offset < d->store->segment_bytes && !p->stop)
-		return;
-	/* Done, or it cannot be done: an unprepared segment works as well, only slower. */
-	d->segs[segment].prepared = status == 0 && p->offset >= d->store->segment_bytes;
+	d->segs[segment].prepared = p->offset >= d->store->segment_bytes;
 	p->segment = UINT32_MAX;
 	p->stop = false;
 	tn_store_segment_place(d, segment);
 }
 
+static void prepare_done(struct tn_store_req *r, int status)
+{
+	struct tn_store_device *d = r->dev;
+	struct tn_store_prepare *p = &d->prep;
+	uint64_t now = tn_now_ns(d->store->clock);
+	bool ended = p->offset >= d->store->segment_bytes; /* that was the header */
+
+	if (d->store->cb.written)
+		d->store->cb.written(d->store->cb.arg, d->index, r->io.length);
+	tn_store_observe(d->store, d->index, TN_IO_WRITE, 0, now - r->start_ns, status);
+	if (status == 0 && !ended)
+		p->offset += r->io.length;
+	p->next_ns = now + (now - r->start_ns);
+	/* If it cannot be done: an unprepared segment works as well, only slower. */
+	if (status || ended || p->stop)
+		let_go(d);
+}
+
 bool tn_store_prepare_stop(struct tn_store_device *d)
 {
 	struct tn_store_prepare *p = &d->prep;
-	uint32_t segment = p->segment;
 
-	if (segment == UINT32_MAX)
+	if (p->segment == UINT32_MAX)
 		return false;
 	/* Zeros under way would overwrite what comes after them. */
 	p->stop = p->req.busy;
 	if (p->stop)
 		return false;
-	p->segment = UINT32_MAX;
-	tn_store_segment_place(d, segment);
+	let_go(d);
 	return true;
 }
 
@@ -75,7 +83,7 @@ uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns)
 {
 	struct tn_store *s = d->store;
 	struct tn_store_prepare *p = &d->prep;
-	uint64_t left;
+	uint64_t left, at;
 
 	if (!s->prepare || p->req.busy || d->hs.health != TN_HEALTHY)
 		return TN_STORE_NEVER;
@@ -92,10 +100,17 @@ uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns)
 		return p->next_ns;
 	left = s->segment_bytes - p->offset;
 	left = left < TN_STORE_BULK_BYTES ? left : TN_STORE_BULK_BYTES;
-	if (s->cb.may_write && !s->cb.may_write(s->cb.arg, d->index, left))
+	if (s->cb.may_write && !s->cb.may_write(s->cb.arg, d->index, left > 0 ? left : TN_DISK_PAGE))
 		return now_ns + RETRY_NS;
-	tn_store_req_submit(&p->req, TN_IO_WRITE, tn_store_segment_offset(d, p->segment) + p->offset, p->buffer,
-			    (uint32_t)left);
+	at = tn_store_segment_offset(d, p->segment);
+	if (left > 0) {
+		memset(p->buffer, 0, TN_DISK_PAGE); /* a header was there */
+		tn_store_req_submit(&p->req, TN_IO_WRITE, at + p->offset, p->buffer, (uint32_t)left);
+	} else {
+		d->segs[p->segment].prepared = true;
+		tn_store_segment_seal(d, p->segment, p->buffer);
+		tn_store_req_submit(&p->req, TN_IO_WRITE, at, p->buffer, TN_DISK_PAGE);
+	}
 	return TN_STORE_NEVER;
 }
 

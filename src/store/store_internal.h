@@ -160,7 +160,7 @@ struct tn_store_health_state {
 
 struct tn_store_prepare {
 	uint32_t segment; /* being written with zeros; UINT32_MAX: none */
-	uint64_t offset;
+	uint64_t offset; /* at the end: the header, which says so, is still to be written */
 	bool stop; /* the segment is wanted now */
 	uint64_t next_ns;
 	void *buffer;
@@ -411,6 +411,8 @@ uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
 void tn_store_flush_settle(struct tn_store_device *d, int status);
 void tn_store_record_fill(struct tn_store_device *d, uint32_t local, struct tn_disk_record *rec);
 void tn_store_segment_record(const struct tn_store_device *d, uint32_t segment, struct tn_disk_record *rec);
+/* The on-disk header of a segment as it is now, assigned or not. */
+void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h);
 /* Drives the engine until everything so far is durable. */
 int tn_store_flush_wait(struct tn_store *s);
 

@@ -559,6 +559,12 @@ static void segments_are_prepared_ahead_of_their_use(void **state)
 	for (uint32_t i = 0; i < r->store->segment_count; i++)
 		prepared += r->store->dev[0].segs[i].prepared;
 	assert_int_equal(prepared, 1);
+	/* The next open knows it. */
+	assert_int_equal(rig_close(r), 0);
+	assert_int_equal(rig_open(r), 0);
+	for (uint32_t i = 0; i < r->store->segment_count; i++)
+		prepared += r->store->dev[0].segs[i].prepared;
+	assert_int_equal(prepared, 2);
 	for (uint64_t n = 1; n < 60; n++) {
 		assert_true(rig_save(r, n) >= 0);
 		rig_step(r, 3);
