@@ -10,6 +10,7 @@
 #include <tenuto/admin.h>
 
 #define PERMILLE 1000u
+#define STRETCH 16u
 
 struct mix_args {
 	const char *device_model;
@@ -149,12 +150,15 @@ static int measure(const struct mix_args *a, const char *dir, struct tn_device_m
 
 int cmd_bench_mix(int argc, char **argv)
 {
-	struct mix_args a = {.seconds = 6, .size = 256u << 20, .stretch = 16};
+	struct mix_args a = {.seconds = 6, .size = 256u << 20};
 	struct tn_device_mix m, model;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
 	if (rc != CLI_GO)
 		return rc;
+	if (a.stretch && !a.device_model)
+		return cli_error(CLI_USAGE, "--stretch is of a modelled drive: give --device-model, too");
+	a.stretch = a.stretch ? a.stretch : STRETCH;
 	rc = a.device_model ? tn_device_model(a.device_model, &model) : 0;
 	if (rc)
 		return cli_fail(rc, "--device-model");

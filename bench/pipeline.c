@@ -49,7 +49,7 @@ static const struct cli_opt options[] = {
 	 PIPELINE_REQUESTS_MAX},
 	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct pipeline_args, io_engine), 0, 0},
 	{"seed", "N", "1", "of contents and page order", CLI_COUNT, offsetof(struct pipeline_args, seed), 0, UINT64_MAX},
-	{"report", "FILE.html", NULL, "write a page with charts", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
+	{"report", "FILE.html", NULL, "write a page with charts (mode table)", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
 	{"explain", "FILE", NULL, "write the scheduler's decisions, one run after the other", CLI_STRING,
 	 offsetof(struct pipeline_args, explain), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct pipeline_args, json), 0, 0},
@@ -61,7 +61,7 @@ static const struct cli_verb verb = {
 	.about = "Serves a prompt of which a part is restored from disk, layer by layer, while the rest is computed (for as long as "
 		 "each layer takes on the GPU), and says how long compute had to wait. Strategies in turns: recompute everything; "
 		 "load all, then compute; layer by layer, reads and writes mixed; Tenuto; and what an ideal would take. "
-		 "Every restored byte is checked.\n"
+		 "Every object's checksum is verified; modes table and split compare every byte, too.\n"
 		 "Modes: table, TTFT by strategy and hit rate; restores, the latency of small restores beside writes; learn, TTFT "
 		 "request by request with a right, a wrong and no slack table; split, restoring a part where the device is slow.",
 	.opts = options,
@@ -163,6 +163,8 @@ static int parse_choices(struct pipeline_bench *b)
 		return cli_error(CLI_USAGE, "--compute %s: must be sleep or spin", a->compute);
 	if (strcmp(a->writes, "off") && strcmp(a->writes, "on") && strcmp(a->writes, "both"))
 		return cli_error(CLI_USAGE, "--writes %s: must be off, on or both", a->writes);
+	if (a->report && strcmp(a->mode, "table"))
+		return cli_error(CLI_USAGE, "--report: mode %s has no charts; --json has its figures", a->mode);
 	b->set.spin = !strcmp(a->compute, "spin");
 	b->writes[0] = strcmp(a->writes, "on") != 0;
 	b->writes[1] = strcmp(a->writes, "off") != 0;

@@ -13,6 +13,8 @@
 #include "cli.h"
 #include "profile.h"
 
+#define SYNTHETIC_LAYERS 32u
+
 struct args {
 	const char *from, *model, *gpu, *engine, *out;
 	double efficiency;
@@ -171,7 +173,7 @@ static int make_table(const struct args *a, const char *when, struct tn_slack **
 	tn_slack_desc_init(&g.desc);
 	g.desc.when = when;
 	if (!a->from && !a->synthetic) {
-		rc = tn_slack_analytic(a->model, a->gpu, a->efficiency, when, out);
+		rc = tn_slack_analytic(a->model, a->gpu, a->efficiency > 0 ? a->efficiency : TN_SLACK_EFFICIENCY, when, out);
 		return rc ? cli_error(CLI_USAGE, "%s", tn_error_last()->text) : CLI_GO;
 	}
 	if (a->from) {
@@ -181,7 +183,7 @@ static int make_table(const struct args *a, const char *when, struct tn_slack **
 	} else {
 		g.desc.how = TN_SLACK_SYNTHETIC;
 		g.desc.engine = "spin";
-		g.desc.layers = (uint32_t)a->layers;
+		g.desc.layers = a->layers ? (uint32_t)a->layers : SYNTHETIC_LAYERS;
 		rc = profile_spin(&rows) ? cli_error(CLI_ENVIRONMENT, "out of memory") : CLI_GO;
 	}
 	if (rc == CLI_GO)
@@ -270,12 +272,19 @@ static int check_args(const struct args *a)
 					    "try 'tenuto profile --help'");
 	if (!(a->efficiency <= 1))
 		return cli_error(CLI_USAGE, "--efficiency: at most 1");
+	if (a->efficiency > 0 && (a->from || a->synthetic))
+		return cli_error(CLI_USAGE, "--efficiency is of the analytic model: what was timed is taken as it is");
+	if (a->layers && !a->synthetic)
+		return cli_error(CLI_USAGE, "--layers is of --synthetic: %s",
+				 a->from ? "the timings name their layers" : "the model has its own");
+	if (a->engine && !a->from && !a->synthetic)
+		return cli_error(CLI_USAGE, "--engine is of timings, with --from or --synthetic");
 	return CLI_GO;
 }
 
 int cmd_profile(int argc, char **argv)
 {
-	struct args a = {.efficiency = TN_SLACK_EFFICIENCY, .layers = 32};
+	struct args a = {0};
 	time_t now = time(NULL);
 	struct tn_slack_desc d;
 	struct tn_slack *t;

@@ -52,6 +52,7 @@ def what_cannot_be_measured_is_told_and_nothing_is_left():
     says(tenuto("bench", "mix", ".", "--device-model", "bad.model", rc=USAGE), "bad.model:2", "read_bps")
     says(tenuto("bench", "mix", ".", "--size", "1TiB", rc=ENVIRONMENT), "--size")
     says(tenuto("bench", "mix", ".", "--seconds", "0", rc=USAGE), "--seconds")
+    says(tenuto("bench", "mix", ".", "--stretch", "4", rc=USAGE), "--stretch", "--device-model")
     if os.listdir(".") != ["bad.model"]:
         fail(str(os.listdir(".")))
 

@@ -91,6 +91,15 @@ def the_analytic_model_gives_a_table_of_known_names_only():
         tenuto("profile", "--model", "llama3-8b", "--gpu", "h100", "--efficiency", bad, rc=USAGE)
 
 
+def an_option_that_would_change_nothing_is_refused():
+    write("t.csv", HEAD + "64,0,0,5\n")
+    analytic = ("--model", "llama3-8b", "--gpu", "h100")
+    for option, why in (((*analytic, "--layers", "5"), "--synthetic"), ((*analytic, "--engine", "vllm"), "timings"),
+                        (("--from", "t.csv", "--efficiency", "0.5"), "analytic"), (("--from", "t.csv", "--layers", "1"), "timings"),
+                        (("--synthetic", "--efficiency", "0.5"), "analytic")):
+        says(tenuto("profile", *option, rc=USAGE), option[-2], why)
+
+
 def the_synthetic_kernel_is_timed_on_this_machine():
     r = tenuto("profile", "--synthetic", "--layers", "4", "--out", "s.slack", "--json").json()
     at = {(x["input"], x["prefix"]): x["layer_ns"] for x in r["rows"]}
