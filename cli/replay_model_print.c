@@ -187,11 +187,16 @@ static void print_paper(const struct model_paper *p)
 	    MODEL_PAPER_SOURCE, MODEL_PAPER_PREFIX, p->blocks, p->block_tokens, p->objects, p->object_bytes >> 10,
 	    p->layer_bytes >> 20, MODEL_PAPER_GBPS, MODEL_PAPER_LAYER_MS, 100 * MODEL_PAPER_CROSSOVER,
 	    MODEL_PAPER_BUBBLE_MS, 100 * p->hit_rate);
-	for (size_t i = 0; i < 2; i++)
-		say("At %.1f GB/s %.1f ms a layer, which hides from %" PRIu64 " input tokens on (up to %.1f %% of hits); at "
-		    "%.2f %% TTFT %.0f ms, of which %.1f ms are bubble.",
-		    p->at[i].read_gbps, p->at[i].layer_ms, p->at[i].hides_from_tokens, 100 * p->at[i].crossover,
-		    100 * p->hit_rate, p->at[i].ttft_ms, p->at[i].bubble_ms);
+	for (size_t i = 0; i < 2; i++) {
+		const struct model_paper_at *a = &p->at[i];
+		char hides[96] = "does not hide even behind a million input tokens";
+
+		if (a->hides_from_tokens)
+			snprintf(hides, sizeof(hides), "hides from %" PRIu64 " input tokens on (up to %.1f %% of hits)",
+				 a->hides_from_tokens, 100 * a->crossover);
+		say("At %.3g GB/s %.1f ms a layer, which %s; at %.2f %% TTFT %.0f ms, of which %.1f ms are bubble.", a->read_gbps,
+		    a->layer_ms, hides, 100 * p->hit_rate, a->ttft_ms, a->bubble_ms);
+	}
 }
 
 void replay_model_print(const struct replay_model *m)

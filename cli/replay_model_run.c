@@ -14,11 +14,11 @@
 
 #include <tenuto/layout.h>
 
-/* Writes that a restore may find in flight, as the scheduler bounds them: a share of its own length. */
-#define WRITES_SHARE 16.0
+/* Writes that a restore may find in flight, as src/sched/sched.c bounds them: a share of its own length. */
+#define WRITES_SHARE 24.0
 #define WRITES_MIN_NS 1e5
 #define WRITES_MAX_NS 8e6
-#define WRITES_MIN_BYTES 524288.0
+#define WRITES_MIN_BYTES 131072.0
 #define FACTOR_MAX 0x1p20
 #define FACTOR_MIN 0x1p-20
 #define FACTOR_STEP 1.002 /* the search ends when its bounds are that near */
