@@ -33,8 +33,6 @@ double pipeline_crossover(const struct pipeline_bench *b, uint32_t s, bool write
 		if (share(w) >= PIPELINE_THRESHOLD) {
 			double from = last ? share(last) : 0, at = last ? last->hit_rate : 0;
 
-			if (!last)
-				return w->hit_rate;
 			return at + (w->hit_rate - at) * (PIPELINE_THRESHOLD - from) / (share(w) - from);
 		}
 		last = w;

@@ -53,6 +53,13 @@ def times_and_bytes_of_a_row_fit_together():
         fail("the write load wrote nothing")
 
 
+def a_crossover_below_the_lowest_hit_rate_lies_between_none_and_it():
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "50", "--writes", "off", "--json").json()
+    share = rows_of(r)["load_then_compute", .5, False]["bubble_share"]
+    if share < 0.05 or abs(r["crossover"]["load_then_compute"] - .5 * .05 / share) > 1e-6:
+        fail("%s at %s" % (r["crossover"], share))
+
+
 def compute_that_spins_takes_the_time_it_should():
     r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--compute", "spin", "--json").json()
     for row in r["rows"]:
@@ -119,7 +126,8 @@ def decisions_of_the_scheduler_are_written_as_json_lines():
 def what_makes_no_sense_is_refused_with_the_value():
     for args, text in ((("--hit-rates", "0,101"), "0,101"), (("--hit-rates", "50,40"), "must rise"),
                        (("--hit-rates", "x"), "x"), (("--compute", "think"), "think"), (("--mode", "x"), "x"), (("--writes", "some"), "some"),
-                       (("--layers", "33"), "33"), (("--model", "nobody"), "nobody"), (("--prompt-tokens", "1M"), "1 GiB")):
+                       (("--layers", "33"), "33"), (("--model", "nobody"), "nobody"), (("--prompt-tokens", "1M"), "1 GiB"),
+                       (("--mode", "split", "--report", "r.html"), "--report: mode split")):
         says(tenuto("bench", "pipeline", *args, rc=USAGE), text)
 
 
