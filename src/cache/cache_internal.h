@@ -476,6 +476,8 @@ void tn_reads_issue(struct tn_cache *cache);
 bool tn_reads_step(struct tn_cache *cache);
 /* Tells tn_load_read_ended what ended. */
 bool tn_reads_collect(struct tn_cache *cache);
+/* When to ask for an IOCB again although nothing ended. */
+uint64_t tn_reads_due(const struct tn_cache *cache, uint64_t now_ns);
 /* Of a load that was given up: what ended counts, what has not begun is not begun. */
 void tn_reads_look(struct tn_op *op);
 void tn_reads_cancel(struct tn_op *op);

@@ -102,6 +102,42 @@ static void cancelled_loads_end_and_never_hang(void **state)
 	rig_tear_down(&r);
 }
 
+/* More loads than there are IOCBs, given up before an executor has looked at them: what they leave behind is found. */
+static void a_load_after_many_that_were_cancelled_is_read(void **state)
+{
+	enum { LOADS = 160 };
+	struct tn_load *load[LOADS];
+	struct tn_save_result res;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	for (uint32_t i = 0; i < LOADS; i += 32)
+		rig_save(&r, 1 + i, 32, 0, &res);
+	assert_int_equal(rig_close(&r), 0);
+	r.opts.executors = 2;
+	r.opts.max_ops = LOADS + 1;
+	r.opts.scheduler = "none";
+	assert_int_equal(rig_open(&r), 0);
+	for (int round = 0; round < 10; round++) {
+		for (uint32_t i = 0; i < LOADS; i++) {
+			struct tn_key key = rig_key(1 + i);
+			uint32_t pages[RIG_PAGES];
+
+			for (uint32_t p = 0; p < RIG_PAGES; p++)
+				pages[p] = i * RIG_PAGES + p;
+			assert_int_equal(tn_load_begin(r.space, r.pool, &key, 1, pages, NULL, &load[i]), 0);
+		}
+		usleep(500 * (useconds_t)round);
+		for (uint32_t i = 0; i < LOADS; i++)
+			assert_int_equal(tn_load_cancel(load[i]), 0);
+		for (uint32_t i = 0; i < LOADS; i++)
+			while (tn_load_end(load[i], NULL))
+				usleep(50);
+		assert_int_equal(rig_load(&r, 1, 32), 32);
+	}
+	rig_tear_down(&r);
+}
+
 /* A completion between a waiter's last look and its sleep must not be missed. */
 static void no_wait_sleeps_through_its_completion(void **state)
 {
@@ -245,6 +281,7 @@ int main(void)
 		cmocka_unit_test(no_wait_sleeps_through_its_completion),
 		cmocka_unit_test(loads_of_one_prefix_share_its_reads),
 		cmocka_unit_test(cancelled_loads_end_and_never_hang),
+		cmocka_unit_test(a_load_after_many_that_were_cancelled_is_read),
 		cmocka_unit_test(a_lease_taken_while_blocks_are_evicted_holds),
 		cmocka_unit_test(a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated),
 	};

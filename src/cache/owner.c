@@ -226,6 +226,8 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 		due = store_due;
 	if (due > tn_schedule_due(cache))
 		due = tn_schedule_due(cache);
+	if (due > tn_reads_due(cache, now))
+		due = tn_reads_due(cache, now);
 	*due_ns = nearest_deadline(cache, now, due);
 	return busy;
 }

@@ -19,6 +19,7 @@
 #define IOCTXS_LEAST 64u
 #define WINDOW_BYTES (32u << 20) /* of one load */
 #define LOOKS 16u		 /* at an IOCB's entries while it runs */
+#define FREED_NS 1000000u	 /* an executor that frees a cancelled IOCB tells nobody: look again after this */
 #define NONE UINT32_MAX
 
 /* An IOCB that is written or out. */
@@ -38,6 +39,8 @@ struct tn_reads {
 	struct tn_executor *executor;
 	struct read read[DEPTH];
 	uint32_t first, last; /* out, in the order of issue */
+	uint32_t ours; /* being written, or out */
+	bool lacking; /* one was asked for, though fewer than all are ours: the others are cancelled and still queued */
 	uint32_t open[TN_DEVICES_MAX][2]; /* being written: without and with checksums */
 	/* Of this turn, by device: what the scheduler said may go, and what of that is counted already. */
 	uint64_t room[TN_DEVICES_MAX], granted[TN_DEVICES_MAX];
@@ -259,8 +262,11 @@ static uint32_t writable(struct tn_item *item, uint32_t chunk, uint32_t objects,
 			return *open;
 		issue(cache, open);
 	}
-	if (tn_ring_get_iocb(r->ring, most, NULL, &id))
+	if (tn_ring_get_iocb(r->ring, most, NULL, &id)) {
+		r->lacking = r->ours < DEPTH;
 		return NONE;
+	}
+	r->ours++;
 	*open = id;
 	r->read[id] = (struct read){.op = item->op, .device = item->device, .chunk = chunk, .verify = verify,
 				     .first = (uint32_t)(item - item->op->items)};
@@ -356,6 +362,7 @@ static void through(struct tn_cache *cache, uint32_t id, uint32_t before)
 	read->op->reading -= read->bytes;
 	read->op->iocbs--;
 	read->op->inflight--;
+	r->ours--;
 	tn_ring_put(r->ring, &id, 1);
 }
 
@@ -372,6 +379,7 @@ bool tn_reads_collect(struct tn_cache *cache)
 
 	if (!r)
 		return false;
+	r->lacking = false; /* loads that still need one ask again */
 	for (uint32_t id = r->first, before = NONE, next; id != NONE; id = next) {
 		struct read *read = &r->read[id];
 		uint32_t ended = tn_ring_load32(&tn_ring_iocb(r->ring, id)->ended);
@@ -391,6 +399,11 @@ bool tn_reads_collect(struct tn_cache *cache)
 		before = id;
 	}
 	return any;
+}
+
+uint64_t tn_reads_due(const struct tn_cache *cache, uint64_t now_ns)
+{
+	return cache->reads && cache->reads->lacking ? now_ns + FREED_NS : TN_FOREVER;
 }
 
 void tn_reads_look(struct tn_op *op)
