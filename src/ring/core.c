@@ -287,7 +287,6 @@ bool tn_core_go(struct tn_core *core)
 	bool any = take(core);
 
 	any |= look_at_runs(core);
-	tn_core_groups_go_on(core);
 	while (core->waiting > 0 && !core->starved && (run = tn_core_next_run(core))) {
 		if (tn_core_group_start(core, run))
 			any = true;

@@ -108,7 +108,7 @@ struct tn_core {
 	uint64_t *served; /* by list: when it last had its turn */
 	uint64_t turn;
 	uint32_t turn_list, turn_left;
-	struct tn_core_group *groups, *free_groups, *short_first, *short_last; /* short: of pieces */
+	struct tn_core_group *groups, *free_groups;
 	uint32_t ngroups, busy_groups;
 	struct tn_core_member *members;
 	struct tn_core_piece *pieces, *free_pieces;
@@ -161,7 +161,5 @@ uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk);
 int tn_core_span(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span);
 /* Starts reading the run's next IOCTX and what lies behind it; false: nothing is free. */
 bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run);
-/* Pieces for groups that had none. */
-void tn_core_groups_go_on(struct tn_core *core);
 
 #endif

@@ -282,23 +282,15 @@ static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t
 
 static void piece_done(struct tn_io_req *req);
 
-/* As many requests as there are free; the rest follows as they come back. */
+/* As many requests as there are free, one at least: the caller has seen to that. The rest follows as they come back. */
 static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 {
 	const struct tn_core_device *d = &core->device[tn_ioctx_device(g->disk)];
 
-	while (g->next_byte < g->bytes && g->status == 0) {
+	while (g->next_byte < g->bytes && g->status == 0 && core->free_pieces) {
 		struct tn_core_piece *p = core->free_pieces;
 		uint64_t len = g->bytes - g->next_byte;
 
-		if (!p) {
-			if (g->ios == 0) {
-				g->next = NULL;
-				*(core->short_last ? &core->short_last->next : &core->short_first) = g;
-				core->short_last = g;
-			}
-			return;
-		}
 		if (len > TN_RING_IO_BYTES)
 			len = TN_RING_IO_BYTES;
 		core->free_pieces = p->next;
@@ -319,19 +311,6 @@ static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 		core->inflight++;
 		tn_core_count(&core->stats.requests, 1);
 		core->queue[(core->queue_head + core->queue_count++) % core->o.depth] = &p->req;
-	}
-}
-
-void tn_core_groups_go_on(struct tn_core *core)
-{
-	struct tn_core_group *g = core->short_first;
-
-	core->short_first = core->short_last = NULL;
-	while (g) {
-		struct tn_core_group *next = g->next;
-
-		issue_pieces(core, g); /* may queue it again, behind those that wait longer */
-		g = next;
 	}
 }
 
