@@ -70,5 +70,6 @@ int cmd_bench_store(int argc, char **argv);
 int cmd_bench_match(int argc, char **argv);
 int cmd_bench_mix(int argc, char **argv);
 int cmd_bench_pipeline(int argc, char **argv);
+int cmd_bench_submit(int argc, char **argv);
 
 #endif

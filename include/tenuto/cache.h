@@ -615,6 +615,9 @@ struct tn_stats {
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
 	uint64_t recovered_blocks, recovery_ns;
 	uint64_t header_cache_hits, header_reads;
+	uint64_t resolve_ns;	/**< owner's CPU time: keys found and pinned, places and checksums resolved, once a load */
+	uint64_t submit_ns;	/**< owner's CPU time: reads written down and handed to the executor */
+	uint64_t submit_layers; /**< layers that took it */
 	uint64_t index_bytes;
 	uint32_t ndevices;
 	struct tn_device_stats devices[TN_DEVICES_MAX];

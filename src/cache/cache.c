@@ -174,6 +174,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->o = o;
 	cache->alloc = a;
 	cache->clock = tn_clock_system;
+	cache->make_engine = tn_engine_open;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->opener = getpid();
 	pthread_mutex_init(&cache->lock, NULL);
@@ -275,6 +276,9 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->io_errors = c->io_errors;
 	s->bounced_objects = c->bounced_objects;
 	s->recovered_blocks = c->recovered_blocks;
+	s->resolve_ns = c->resolve_ns;
+	s->submit_ns = c->submit_ns;
+	s->submit_layers = c->submit_layers;
 	s->index_bytes = tn_registry_bytes(cache->registry);
 	s->bytes_written = tn_mover_bytes(cache->mover);
 	tn_reads_stats(cache, s);

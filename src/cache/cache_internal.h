@@ -232,6 +232,7 @@ struct tn_counters {
 	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks, blocks_read_back;
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
 	uint64_t recovered_blocks, host_blocks, disk_blocks;
+	uint64_t resolve_ns, submit_ns, submit_layers;
 };
 
 /* A caller that waits for a durable point: of a flush or of a dropped space. */
@@ -272,6 +273,8 @@ struct tn_cache {
 	uint32_t completions_pending;
 
 	struct tn_io *io;
+	/* Makes the engines of the executors' threads; tn_engine_open, or a test's. */
+	int (*make_engine)(const struct tn_cache *cache, uint32_t depth, struct tn_io **out);
 	struct tn_paced *paced; /* the modelled devices, NULL: the directories are what they are */
 	struct tn_mix mix[TN_DEVICES_MAX]; /* by device, as paced; version 0: nothing is known */
 	struct tn_store *store;
@@ -372,6 +375,8 @@ void tn_op_drained(struct tn_op *op);
 /* Waits until *word != value or the deadline; 0 or -ETIMEDOUT. */
 int tn_futex_wait(uint32_t *word, uint32_t value, uint64_t deadline_ns);
 void tn_futex_wake(uint32_t *word);
+/* CPU time of this thread, for counters only: nothing may depend on it. */
+uint64_t tn_cpu_ns(void);
 
 /* engine.c: the devices, before the first engine; and an engine on them, for the thread that calls it */
 int tn_devices_open(struct tn_cache *cache);
@@ -509,8 +514,8 @@ void tn_schedule_load_over(struct tn_op *op);
 /* With a schedule only: whose reads are next, NULL when all had their turn; and all may have another one. */
 struct tn_op *tn_schedule_next(struct tn_cache *cache, uint64_t now_ns);
 void tn_schedule_again(struct tn_cache *cache);
-/* Bytes that reads of a device may be let go now, at least that many if any; 0: ask with tn_schedule_read. */
-uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least);
+/* Bytes that reads of a device may be let go now, at least that many if any; 0: ask with tn_schedule_read, or *later. */
+uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later);
 /* Whether a transfer may go now; if so, its end must be told. */
 bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes);
 void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);

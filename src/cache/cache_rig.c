@@ -53,22 +53,37 @@ int rig_open(struct rig *r)
 	return rc;
 }
 
-struct tn_io *rig_open_faulty(struct rig *r)
+static struct tn_io_faulty_opts faults;
+
+void rig_faults(const struct tn_io_faulty_opts *opts)
+{
+	faults = *opts;
+}
+
+static int make_faulty(const struct tn_cache *cache, uint32_t depth, struct tn_io **out)
 {
 	struct tn_ioengine_opts io = {.kind = TN_IOENGINE_POSIX, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
-	struct tn_io_faulty_opts faulty = {.clock = &tn_clock_system};
+	struct tn_io *inner;
+	int rc = tn_ioengine_create(&io, &inner);
+
+	faults.clock = &tn_clock_system;
+	return rc ? rc : tn_io_faulty_create(inner, &faults, out);
+}
+
+struct tn_io *rig_open_faulty(struct rig *r)
+{
 	struct tn_cache_opts opts = r->opts;
 	const char *dirs[1];
 	char path[300];
-	struct tn_io *inner, *out;
+	struct tn_io *out;
 
 	snprintf(path, sizeof(path), "%s/default", r->dir);
 	dirs[0] = path;
 	opts.dirs = dirs;
-	assert_int_equal(tn_ioengine_create(&io, &inner), 0);
-	assert_int_equal(tn_io_faulty_create(inner, &faulty, &out), 0);
+	assert_int_equal(make_faulty(NULL, 0, &out), 0);
 	assert_int_equal(tn_cache_create(&opts, &r->cache), 0);
 	r->cache->io = out;
+	r->cache->make_engine = make_faulty;
 	assert_int_equal(tn_owner_start(r->cache), 0);
 	r->cache->o.dirs = r->dirs; /* the path is this function's */
 	open_space(r);

@@ -31,6 +31,9 @@ struct rig {
 uint64_t rig_now_ns(void);
 uint64_t rig_soon(void);
 int rig_open(struct rig *r);
+/* Faults of the next rig_open_faulty, of the owner's engine and of the executors' threads'. */
+struct tn_io_faulty_opts;
+void rig_faults(const struct tn_io_faulty_opts *opts);
 /* Likewise, of directories that were opened before, on an engine that makes faults when told to (ioengine.h). */
 struct tn_io *rig_open_faulty(struct rig *r);
 int rig_close(struct rig *r);

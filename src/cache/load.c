@@ -500,6 +500,7 @@ void tn_load_start(struct tn_cmd *cmd)
 	struct tn_op *op = tn_container_of(cmd, struct tn_op, kick);
 	struct tn_cache *cache = op->cache;
 	const struct tn_shape *s = &op->space->shape;
+	uint64_t cpu_ns;
 
 	if (!tn_op_kicked(op))
 		return;
@@ -509,6 +510,7 @@ void tn_load_start(struct tn_cmd *cmd)
 		return;
 	}
 	op->active = true;
+	cpu_ns = tn_cpu_ns();
 	if (__atomic_load_n(&op->cancel, __ATOMIC_ACQUIRE))
 		op->deadline_ns = 0;
 	op->begin_ns = tn_now_ns(&cache->clock);
@@ -544,6 +546,7 @@ void tn_load_start(struct tn_cmd *cmd)
 		tn_request_ends(op);
 	}
 	tn_schedule_load(op);
+	cache->c.resolve_ns += tn_cpu_ns() - cpu_ns;
 }
 
 /* ---- stepping ------------------------------------------------------------------------------------------- */
@@ -561,7 +564,6 @@ static bool must_wait(struct tn_item *item)
 	if (item->state == TN_ITEM_HOST)
 		return tn_mover_free(op->cache->mover) == 0;
 	if (op->chunk == 0) {
-		tn_load_read_headers(op, op->i + HEADER_AHEAD);
 		if (op->hdr_i <= op->i)
 			return true; /* no header buffer: next time */
 		/* What is checked only later lies in its pages by then; of this block not all of it will. */
@@ -571,29 +573,50 @@ static bool must_wait(struct tn_item *item)
 	return !tn_reads_may_go(item, op->chunk);
 }
 
+/* Asks for the headers of the next blocks, or finds that they are known; the time it took, which is once a load's. */
+static uint64_t look_ahead(struct tn_op *op)
+{
+	uint64_t from_ns = tn_cpu_ns(), ns;
+
+	tn_load_read_headers(op, op->i + HEADER_AHEAD);
+	ns = tn_cpu_ns() - from_ns;
+	op->cache->c.resolve_ns += ns;
+	return ns;
+}
+
 static uint32_t issue(struct tn_op *op)
 {
+	struct tn_cache *cache = op->cache;
+	uint64_t from_ns = 0;
 	uint32_t started = 0;
 
 	while (more_to_issue(op) && started < QUANTUM) {
 		struct tn_item *item;
 
 		if (op->i >= op->n) {
-			op->chunk++;
+			cache->c.submit_layers += tn_shape_chunk_count(&op->space->shape, op->chunk++);
 			op->i = 0;
 			continue;
 		}
 		item = &op->items[op->i];
 		if ((item->state == TN_ITEM_DISK || item->state == TN_ITEM_HOST) && due(item) &&
 		    *chunk_state(op, op->i, op->chunk) == TN_CHUNK_IDLE) {
-			if (must_wait(item) || !start_chunk(item, op->chunk))
+			if (item->state == TN_ITEM_DISK && op->chunk == 0 && op->hdr_i <= op->i)
+				from_ns += look_ahead(op);
+			if (must_wait(item))
+				break;
+			if (started == 0)
+				from_ns = tn_cpu_ns();
+			if (!start_chunk(item, op->chunk))
 				break;
 			started += item->state == TN_ITEM_HOST ? COPY_QUANTUM : 1;
 		}
 		op->i++;
 	}
-	tn_reads_issue(op->cache);
+	tn_reads_issue(cache);
 	tn_schedule_load_issued(op, !more_to_issue(op));
+	if (started)
+		cache->c.submit_ns += tn_cpu_ns() - from_ns;
 	return started;
 }
 

@@ -157,6 +157,14 @@ int tn_owner_call(struct tn_cache *cache, int (*fn)(struct tn_cache *cache, void
 
 /* ---- the loop ------------------------------------------------------------------------------------- */
 
+uint64_t tn_cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 static bool harvest(struct tn_cache *cache, uint64_t timeout_ns)
 {
 	struct tn_io_req *done[POLL_BATCH];

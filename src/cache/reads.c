@@ -15,7 +15,7 @@
 #include "cache/cache_internal.h"
 #include "ring/executor.h"
 
-#define DEPTH 128u
+#define DEPTH 64u
 #define IOCTXS_LEAST 64u
 #define WINDOW_BYTES (32u << 20) /* of one load */
 #define LOOKS 16u		 /* at an IOCB's entries while it runs */
@@ -61,7 +61,7 @@ static int thread_engine(void *arg, struct tn_io **out)
 
 	while (depth < cache->o.io_depth)
 		depth *= 2;
-	return tn_engine_open(cache, depth, out);
+	return cache->make_engine(cache, depth, out);
 }
 
 static void wake_owner(void *arg)
@@ -188,16 +188,19 @@ bool tn_reads_may_go(struct tn_item *item, uint32_t chunk)
 	struct tn_reads *r = cache->reads;
 	uint64_t bytes = (uint64_t)tn_shape_chunk_count(&op->space->shape, chunk) * op->space->shape.padded_bytes;
 	uint32_t d = item->device;
+	bool later = false;
 
 	if (!cache->schedule)
 		return op->iocbs < 2 || op->reading < WINDOW_BYTES;
 	if (!(r->asked & 1u << d))
-		r->room[d] = tn_schedule_read_room(cache, d, bytes);
+		r->room[d] = tn_schedule_read_room(cache, d, bytes, &later);
 	r->asked |= 1u << d;
 	if (r->room[d] >= bytes) {
 		r->room[d] -= bytes;
 		return true;
 	}
+	if (later)
+		return false;
 	tn_reads_issue(cache); /* what was gathered counts first */
 	if (!tn_schedule_read(item, chunk, bytes)) /* says why not */
 		return false;

@@ -325,9 +325,9 @@ void tn_schedule_again(struct tn_cache *cache)
 
 /* ---- transfers --------------------------------------------------------------------------------------- */
 
-uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least)
+uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later)
 {
-	return tn_sched_read_room(cache->schedule->sched, device, least, tn_now_ns(&cache->clock));
+	return tn_sched_read_room(cache->schedule->sched, device, least, tn_now_ns(&cache->clock), later);
 }
 
 bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes)

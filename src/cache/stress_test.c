@@ -2,7 +2,8 @@
 /*
  * Caller threads do everything at once to a cache much smaller than what they save, on real files: saves and their
  * aborts, loads with deadlines and cancels, waiting by eventfd, leases while blocks are evicted, drops and
- * flushes. Every byte of every load is checked, and nothing may take longer than a minute.
+ * flushes; then the same with reads that fail, come late, short, corrupt or out of order. Every byte of every load is
+ * checked, and nothing may take longer than a minute.
  */
 #include <errno.h>
 #include <poll.h>
@@ -12,6 +13,7 @@
 
 #include "base/rng.h"
 #include "cache_rig.h"
+#include "ioengine/ioengine.h"
 #include "tn_test.h"
 
 #define THREADS 4u
@@ -24,7 +26,8 @@ struct caller {
 	struct rig *r;
 	struct tn_rng rng;
 	uint32_t first_page; /* pages of its own: OP_BLOCKS * RIG_PAGES */
-	uint64_t until_ns;
+	uint64_t until_ns, most_ops;
+	bool faulty;
 	uint64_t saves, hits, ops;
 	char error[640];
 };
@@ -219,7 +222,7 @@ static void other(struct caller *c)
 	default:
 		rc = tn_cache_stats(c->r->cache, &st);
 	}
-	if (rc < 0)
+	if (rc < 0 && !c->faulty)
 		wrong(c, "flush, drop, prefetch or stats", rc);
 }
 
@@ -227,7 +230,7 @@ static void *caller_main(void *arg)
 {
 	struct caller *c = arg;
 
-	for (; rig_now_ns() < c->until_ns && !c->error[0]; c->ops++) {
+	for (; rig_now_ns() < c->until_ns && c->ops < c->most_ops && !c->error[0]; c->ops++) {
 		uint32_t what = below(c, 100);
 
 		if (what < 35)
@@ -242,22 +245,16 @@ static void *caller_main(void *arg)
 	return NULL;
 }
 
-static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler, uint64_t seconds)
+/* The operations that were done. */
+static uint64_t run_callers(struct rig *r, uint64_t seconds, uint64_t most_ops, bool faulty)
 {
 	struct caller c[THREADS];
 	pthread_t thread[THREADS];
-	uint64_t hits = 0, saves = 0;
+	uint64_t hits = 0, saves = 0, ops = 0;
 	struct tn_stats st;
-	struct rig r;
 
-	rig_set_up(&r, 16u << 20, host_bytes, head_dim);
-	if (strcmp(scheduler, r.opts.scheduler) != 0) {
-		assert_int_equal(rig_close(&r), 0);
-		r.opts.scheduler = scheduler;
-		assert_int_equal(rig_open(&r), 0);
-	}
 	for (uint32_t t = 0; t < THREADS; t++) {
-		c[t] = (struct caller){.r = &r, .first_page = t * OP_BLOCKS * RIG_PAGES,
+		c[t] = (struct caller){.r = r, .first_page = t * OP_BLOCKS * RIG_PAGES, .most_ops = most_ops, .faulty = faulty,
 				       .until_ns = rig_now_ns() + seconds * RIG_SECOND};
 		tn_rng_seed(&c[t].rng, tn_test_seed() + t);
 		assert_int_equal(pthread_create(&thread[t], NULL, caller_main, &c[t]), 0);
@@ -269,39 +266,91 @@ static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler
 			fail_msg("thread %u: %s", t, c[t].error);
 		hits += c[t].hits;
 		saves += c[t].saves;
+		ops += c[t].ops;
 	}
-	st = rig_stats(&r);
-	printf("# %llu blocks saved, %llu loaded, %llu evicted, %llu joined\n", (unsigned long long)saves,
-	       (unsigned long long)hits, (unsigned long long)st.evicted_disk_blocks,
-	       (unsigned long long)st.joined_blocks);
-	assert_true(saves > 0 && hits > 0 && st.evicted_disk_blocks > 0);
-	assert_int_equal(st.corrupt_objects, 0);
+	st = rig_stats(r);
+	printf("# %llu operations: %llu blocks saved, %llu loaded, %llu evicted, %llu joined, %llu corrupt, %llu errors\n",
+	       (unsigned long long)ops, (unsigned long long)saves, (unsigned long long)hits,
+	       (unsigned long long)st.evicted_disk_blocks, (unsigned long long)st.joined_blocks,
+	       (unsigned long long)st.corrupt_objects, (unsigned long long)st.io_errors);
+	assert_true(saves > 0 && hits > 0 && (faulty || st.evicted_disk_blocks > 0));
+	if (!faulty)
+		assert_int_equal(st.corrupt_objects, 0);
+	return ops;
+}
+
+static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler, uint32_t executors)
+{
+	struct rig r;
+
+	rig_set_up(&r, 16u << 20, host_bytes, head_dim);
+	assert_int_equal(rig_close(&r), 0);
+	r.opts.scheduler = scheduler;
+	r.opts.executors = executors;
+	assert_int_equal(rig_open(&r), 0);
+	run_callers(&r, tn_test_soak() ? 600 : 4, UINT64_MAX, false);
 	rig_tear_down(&r);
 }
 
-static uint64_t seconds(void)
+/* Failed blocks cost slots for good, so a store lasts for a number of operations; then comes the next one. */
+static void storm(uint32_t executors, uint32_t head_dim)
 {
-	return tn_test_soak() ? 600 : 4;
+	static const struct tn_fault reads[] = {
+		{.kind = TN_FAULT_CORRUPT, .op = TN_IO_READ, .from = 400, .count = UINT64_MAX, .percent = 1},
+		{.kind = TN_FAULT_EIO, .op = TN_IO_READ, .from = 400, .count = 20, .percent = 20},
+		{.kind = TN_FAULT_SHORT, .op = TN_IO_READ, .from = 600, .count = 50, .percent = 10},
+		{.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = UINT64_MAX, .percent = 3, .delay_ns = 3000000}};
+	uint64_t ops = 0, wanted = tn_test_soak() ? 1000000 : 1;
+	struct tn_io_faulty_opts o = {.faults = reads, .fault_count = 4, .reorder = true, .submit_eagain_percent = 5};
+
+	for (uint64_t round = 0; ops < wanted; round++) {
+		struct rig r;
+
+		o.seed = tn_test_seed() + round;
+		rig_faults(&o);
+		rig_set_up(&r, 16u << 20, round % 2 ? 2u << 20 : 0, head_dim);
+		assert_int_equal(rig_close(&r), 0);
+		r.opts.executors = executors;
+		rig_open_faulty(&r);
+		ops += run_callers(&r, tn_test_soak() ? 120 : 4, 10000, true);
+		rig_tear_down(&r);
+	}
 }
 
 static void threads_on_a_small_disk_get_right_bytes_or_none(void **state)
 {
-	stress(0, 64, "slack", seconds());
+	stress(0, 64, "slack", 0);
 }
 
 static void threads_without_a_scheduler_get_right_bytes_or_none(void **state)
 {
-	stress(1u << 20, 64, "none", seconds());
+	stress(1u << 20, 64, "none", 0);
 }
 
 static void threads_over_a_host_tier_get_right_bytes_or_none(void **state)
 {
-	stress(4u << 20, 64, "slack", seconds());
+	stress(4u << 20, 64, "slack", 0);
 }
 
 static void threads_with_bounced_pages_get_right_bytes_or_none(void **state)
 {
-	stress(2u << 20, 24, "slack", seconds());
+	stress(2u << 20, 24, "slack", 0);
+}
+
+static void threads_with_executors_get_right_bytes_or_none(void **state)
+{
+	stress(1u << 20, 64, "slack", 2);
+	stress(0, 24, "none", 1);
+}
+
+static void reads_that_fail_or_are_late_give_right_bytes_or_none(void **state)
+{
+	storm(0, 64);
+}
+
+static void executors_whose_reads_fail_or_are_late_give_right_bytes_or_none(void **state)
+{
+	storm(2, 24);
 }
 
 int main(void)
@@ -311,6 +360,9 @@ int main(void)
 		cmocka_unit_test(threads_without_a_scheduler_get_right_bytes_or_none),
 		cmocka_unit_test(threads_over_a_host_tier_get_right_bytes_or_none),
 		cmocka_unit_test(threads_with_bounced_pages_get_right_bytes_or_none),
+		cmocka_unit_test(threads_with_executors_get_right_bytes_or_none),
+		cmocka_unit_test(reads_that_fail_or_are_late_give_right_bytes_or_none),
+		cmocka_unit_test(executors_whose_reads_fail_or_are_late_give_right_bytes_or_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,8 +34,10 @@ int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
 	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(void *)));
 	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
-	/* 64 KiB each, of which a list of a few pages uses some hundred bytes. */
+	/* Made for the largest objects and IOCBs; what is used of each is little. */
 	tn_sparse(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
+	tn_sparse(a, c->sorted, tn_array_bytes((size_t)c->nruns * s->ioctxs, sizeof(*c->sorted)));
+	tn_sparse(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_CORE_MEMBERS_MAX, sizeof(*c->members)));
 	if (!c->runs || !c->sorted || !c->sort_scratch || !c->served || !c->groups || !c->members || !c->pieces || !c->queue ||
 	    !c->iovs) {
 		tn_core_destroy(c);

@@ -91,6 +91,7 @@ int tn_ring_make(const struct tn_ring_opts *opts, const struct tn_alloc *alloc, 
 		tn_put(alloc, ring, sizeof(*ring));
 		return tn_fail(-ENOMEM, "ring: no memory for %u IOCBs of %u IOCTXs", opts->depth, opts->ioctxs);
 	}
+	memset(ring->shared, 0, head.bytes); /* touched now, so that no submission meets a page fault */
 	*ring->shared = head;
 	tn_ring_queue_init(&ring->shared->sq, tn_ring_cells(ring->shared, head.sq_at), head.depth, opts->start);
 	tn_ring_queue_init(&ring->shared->cq, tn_ring_cells(ring->shared, head.cq_at), head.depth, opts->start);

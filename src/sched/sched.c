@@ -623,17 +623,19 @@ static bool drained(struct device *d, uint64_t now)
 	return false;
 }
 
-uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns)
+uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later)
 {
 	struct device *d = &s->device[device];
 	uint64_t queue = read_queue(d), room;
 
+	*later = false;
 	if (!drained(d, now_ns))
 		return 0;
 	if (d->read_bytes == 0)
-		return queue > least ? queue : least;
+		return max64(queue, least);
 	room = queue > d->read_bytes ? queue - d->read_bytes : 0;
-	return room >= least ? room : 0;
+	*later = room < queue / 4;
+	return room >= least && !*later ? room : 0;
 }
 
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,

@@ -87,9 +87,9 @@ void tn_sched_again(struct tn_sched *s);
 
 /*
  * Bytes of reads that tn_sched_read would let go at once: `least` or more, or 0. For callers that gather many small reads
- * before they ask.
+ * before they ask. *later: enough is in flight to keep the device busy for a while, so it is not worth a turn to ask now.
  */
-uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns);
+uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later);
 /* Whether reads of a layer may go; counted as in flight if so, until tn_sched_read_done. */
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns);

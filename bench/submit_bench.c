@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto bench submit`: what it costs to start a load, and to hand over each of its layers.
+ *
+ * A 64K-token prefix of Llama-3-8B: 4,096 pages of 16 tokens, 8,192 page planes of 32 KiB a layer, scattered over the pool;
+ * as 256 blocks of 16 pages, and as 4,096 blocks of one page. The store has LAYERS of the model's 32 layers, so that it
+ * fits in memory; what is measured is a layer's, and does not depend on their number. Of the owner thread it is CPU time:
+ * on a small machine the reads themselves, copies from memory, take the CPUs away meanwhile. Beside it, in the same run, the
+ * time of a dependent random load: these paths touch much memory, and machines differ in that most.
+ */
+#include "bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <tenuto/cache.h>
+
+#define LAYERS 4u
+#define PAGES 4096u
+#define PATIENCE_NS 120000000000ull
+#define CHASE_BYTES (256u << 20)
+#define CHASE_STEPS 2000000u
+
+struct submit_args {
+	char *dir;
+	uint64_t rounds;
+	bool json;
+};
+
+static const struct cli_opt options[] = {
+	{"dir", "DIR", NULL, "where the store lies (a new directory is made inside, and removed); default: /dev/shm", CLI_STRING,
+	 offsetof(struct submit_args, dir), 0, 0},
+	{"rounds", "N", "20", "loads of each row", CLI_COUNT, offsetof(struct submit_args, rounds), 3, 1000},
+	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct submit_args, json), 0, 0},
+	{0},
+};
+
+static const struct cli_verb verb = {
+	.name = "bench submit",
+	.about = "Loads a 64K-token prefix of Llama-3-8B's shape (4 of its layers) and prints what tn_load_begin costs its caller, "
+		 "what resolving keys and places costs the owner thread once, and what handing over a layer costs it: over many loads, "
+		 "the best, the median and the worst. Takes 1 GiB in the directory and 1 GiB of memory.",
+	.opts = options,
+};
+
+/* One shape of blocks with one kind of executor. */
+struct row {
+	uint32_t pages_per_block, executors;
+	double *begin_us, *resolve_us, *layer_us;
+};
+
+struct side {
+	struct tn_cache *cache;
+	struct tn_space *space;
+	struct tn_pool *pool;
+	char *memory;
+	size_t bytes;
+	struct tn_key *keys;
+	uint32_t *pages;
+	uint32_t blocks;
+};
+
+/* ns of a load that depends on the one before, anywhere in 256 MiB. */
+static double chase(void)
+{
+	uint32_t n = CHASE_BYTES / 64, at = 0;
+	uint32_t *next = mmap(NULL, CHASE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t start;
+	double ns;
+
+	if (next == MAP_FAILED)
+		return 0;
+	/* A walk through all lines: a linear congruence with full period modulo a power of two. */
+	for (uint32_t i = 0; i < n; i++)
+		next[i * 16u] = (i * 1664525u + 1013904223u) % n;
+	start = cli_now_ns();
+	for (uint32_t i = 0; i < CHASE_STEPS; i++)
+		at = next[at * 16u];
+	ns = (double)(cli_now_ns() - start) / CHASE_STEPS;
+	munmap(next, CHASE_BYTES);
+	return at == n ? 0 : ns; /* the walk must have been made */
+}
+
+static int open_cache(struct side *s, const char *dir, const struct row *row, const struct tn_geometry *g)
+{
+	struct tn_cache_opts o;
+	struct tn_identity id;
+	struct tn_shard shard;
+	int rc;
+
+	tn_cache_opts_init(&o);
+	o.dirs = &dir;
+	o.ndirs = 1;
+	o.disk_blocks = s->blocks + s->blocks / 8 + 8;
+	o.geometry = g;
+	o.policy = "lru";
+	o.max_ops = 4;
+	o.executors = row->executors;
+	rc = tn_cache_open(&o, &s->cache);
+	if (rc)
+		return rc;
+	tn_identity_init(&id);
+	tn_shard_init(&shard);
+	id.model = "submit";
+	return tn_space_open(s->cache, &id, &shard, g, NULL, &s->space);
+}
+
+static int make_pool(struct side *s, const struct tn_geometry *g)
+{
+	const struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = PAGES};
+	void *bases[LAYERS];
+	uint32_t regions;
+	uint64_t each;
+	int rc = tn_layout_regions(g, &layout, &regions, &each);
+
+	if (rc)
+		return rc;
+	s->bytes = each * LAYERS;
+	s->memory = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (s->memory == MAP_FAILED)
+		return -ENOMEM;
+	madvise(s->memory, s->bytes, MADV_HUGEPAGE);
+	for (uint32_t l = 0; l < LAYERS; l++) {
+		bases[l] = s->memory + l * each;
+		memset(bases[l], (int)(17 + l), each);
+	}
+	s->pages = calloc(PAGES, sizeof(*s->pages));
+	s->keys = calloc(s->blocks, sizeof(*s->keys));
+	if (!s->pages || !s->keys)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < PAGES; i++)
+		s->pages[i] = (i * 1657u + 11u) % PAGES; /* scattered; 1657 is odd */
+	for (uint32_t i = 0; i < s->blocks; i++)
+		s->keys[i] = (struct tn_key){{(i + 1) * 0x9e3779b97f4a7c15u, i + 1}};
+	return tn_pool_register(s->space, &layout, bases, TN_MEM_HOST, &s->pool);
+}
+
+static int save_all(struct side *s)
+{
+	struct tn_save_result res;
+	struct tn_save *save;
+	int rc = tn_save_begin(s->space, s->pool, s->keys, s->blocks, s->pages, NULL, &save);
+
+	for (uint32_t l = 0; l < LAYERS && rc == 0; l++)
+		rc = tn_save_layer(save, l, NULL);
+	if (rc == 0)
+		rc = tn_save_commit(save);
+	if (rc == 0)
+		rc = tn_save_end(save, cli_now_ns() + PATIENCE_NS, &res);
+	if (rc == 0 && res.stored != s->blocks)
+		return res.error ? res.error : -ENOSPC;
+	return rc ? rc : tn_flush(s->cache, cli_now_ns() + PATIENCE_NS);
+}
+
+/* One load; its three figures. */
+static int load_all(struct side *s, double *begin_us, double *resolve_us, double *layer_us)
+{
+	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	uint64_t start, until = cli_now_ns() + PATIENCE_NS;
+	struct tn_load *load;
+	int rc = tn_cache_stats(s->cache, &before), good;
+
+	if (rc)
+		return rc;
+	start = cli_now_ns();
+	rc = tn_load_begin(s->space, s->pool, s->keys, s->blocks, s->pages, NULL, &load);
+	*begin_us = (double)(cli_now_ns() - start) / 1e3;
+	if (rc)
+		return rc;
+	good = tn_load_wait(load, LAYERS - 1, until);
+	while ((rc = tn_load_end(load, NULL)) == -EBUSY && cli_now_ns() < until)
+		;
+	if (rc)
+		return rc;
+	if (good != (int)s->blocks)
+		return good < 0 ? good : -EIO;
+	rc = tn_cache_stats(s->cache, &after);
+	*resolve_us = (double)(after.resolve_ns - before.resolve_ns) / 1e3;
+	*layer_us = (double)(after.submit_ns - before.submit_ns) / 1e3 / (double)(after.submit_layers - before.submit_layers);
+	return rc;
+}
+
+static void close_side(struct side *s)
+{
+	tn_pool_unregister(s->pool);
+	tn_space_close(s->space);
+	tn_cache_close(s->cache);
+	if (s->memory && s->memory != MAP_FAILED)
+		munmap(s->memory, s->bytes);
+	free(s->pages);
+	free(s->keys);
+}
+
+static int run_row(const char *dir, struct row *row, size_t rounds)
+{
+	struct tn_geometry g;
+	struct side s = {.blocks = PAGES / row->pages_per_block};
+	double warm;
+	int rc = tn_model_find("llama3-8b", &g);
+
+	g.layers = LAYERS;
+	g.page_tokens = 16;
+	g.pages_per_block = row->pages_per_block;
+	if (rc == 0)
+		rc = open_cache(&s, dir, row, &g);
+	if (rc == 0)
+		rc = make_pool(&s, &g);
+	if (rc == 0)
+		rc = save_all(&s);
+	for (int i = 0; i < 2 && rc == 0; i++) /* pages of the tables are touched, headers are cached */
+		rc = load_all(&s, &warm, &warm, &warm);
+	for (size_t i = 0; i < rounds && rc == 0; i++)
+		rc = load_all(&s, &row->begin_us[i], &row->resolve_us[i], &row->layer_us[i]);
+	if (rc)
+		rc = cli_fail(rc, NULL);
+	if (s.cache)
+		close_side(&s);
+	return rc;
+}
+
+static void cell(struct cli_table *t, double *v, size_t n)
+{
+	double median = bench_median(v, n); /* sorts */
+
+	cli_table_cell(t, "%.1f", v[0]);
+	cli_table_cell(t, "%.1f", median);
+	cli_table_cell(t, "%.1f", v[n - 1]);
+}
+
+static int print(const struct row *rows, size_t nrows, size_t n, double chase_ns)
+{
+	static const char *const heads[] = {"blocks", "executors", "begin: best", "median", "worst", "resolve: best", "median",
+					    "worst", "layer: best", "median", "worst"};
+	enum { COLUMNS = sizeof(heads) / sizeof(heads[0]) };
+	const bool left[COLUMNS] = {false};
+	struct cli_table t;
+
+	printf("a dependent random load in 256 MiB: %.1f ns\nus over %zu loads; a layer: the mean of each load\n\n",
+	       chase_ns, n);
+	cli_table_init(&t, COLUMNS, left);
+	for (size_t i = 0; i < COLUMNS; i++)
+		cli_table_cell(&t, "%s", heads[i]);
+	for (size_t i = 0; i < nrows; i++) {
+		cli_table_cell(&t, "%u", PAGES / rows[i].pages_per_block);
+		cli_table_cell(&t, "%u", rows[i].executors);
+		cell(&t, rows[i].begin_us, n);
+		cell(&t, rows[i].resolve_us, n);
+		cell(&t, rows[i].layer_us, n);
+	}
+	cli_table_print(&t, stdout, true);
+	return cli_finish(CLI_OK);
+}
+
+static void put(json_t *o, const char *name, double *v, size_t n)
+{
+	char other[64];
+
+	json_object_set_new(o, name, json_real(bench_median(v, n)));
+	snprintf(other, sizeof(other), "%s_best", name);
+	json_object_set_new(o, other, json_real(v[0]));
+	snprintf(other, sizeof(other), "%s_worst", name);
+	json_object_set_new(o, other, json_real(v[n - 1]));
+}
+
+static json_t *as_json(const struct row *rows, size_t nrows, size_t n, double chase_ns)
+{
+	json_t *o = json_object(), *list = json_array();
+
+	for (size_t i = 0; i < nrows; i++) {
+		json_t *r = json_object();
+
+		json_object_set_new(r, "blocks", json_integer(PAGES / rows[i].pages_per_block));
+		json_object_set_new(r, "executors", json_integer(rows[i].executors));
+		put(r, "begin_us", rows[i].begin_us, n);
+		put(r, "resolve_us", rows[i].resolve_us, n);
+		put(r, "layer_us", rows[i].layer_us, n);
+		json_array_append_new(list, r);
+	}
+	json_object_set_new(o, "chase_ns", json_real(chase_ns));
+	json_object_set_new(o, "loads", json_integer((json_int_t)n));
+	json_object_set_new(o, "rows", list);
+	return o;
+}
+
+int cmd_bench_submit(int argc, char **argv)
+{
+	static struct row rows[] = {{.pages_per_block = 16}, {.pages_per_block = 16, .executors = 1},
+				    {.pages_per_block = 1}, {.pages_per_block = 1, .executors = 1}};
+	enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+	struct submit_args a = {.rounds = 20};
+	char dir[4096];
+	double *v, chase_ns;
+	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
+
+	if (rc != CLI_GO)
+		return rc;
+	v = calloc((size_t)a.rounds * ROWS * 3, sizeof(*v));
+	if (!v)
+		return cli_error(CLI_ENVIRONMENT, "out of memory");
+	chase_ns = chase();
+	rc = CLI_OK;
+	for (size_t i = 0; i < ROWS && rc == CLI_OK; i++) {
+		rows[i].begin_us = v + 3 * i * (size_t)a.rounds;
+		rows[i].resolve_us = rows[i].begin_us + a.rounds;
+		rows[i].layer_us = rows[i].resolve_us + a.rounds;
+		rc = cli_temp_dir(a.dir ? a.dir : "/dev/shm", dir, sizeof(dir));
+		if (rc) {
+			rc = cli_fail(rc, "%s", a.dir ? a.dir : "/dev/shm");
+			break;
+		}
+		rc = run_row(dir, &rows[i], (size_t)a.rounds);
+		cli_remove_tree(dir);
+	}
+	if (rc == CLI_OK)
+		rc = a.json ? cli_json(as_json(rows, ROWS, (size_t)a.rounds, chase_ns)) : print(rows, ROWS, (size_t)a.rounds, chase_ns);
+	free(v);
+	return rc;
+}
