@@ -132,6 +132,7 @@ struct tn_op {
 	uint32_t hdr_i, chunk, i; /* cursors */
 	uint32_t inflight;
 	uint32_t unplaced, unwritten; /* save: items without a place; with a place, but without all their data */
+	uint32_t copying;	      /* save: of those with a place, they that have it in host memory */
 	uint32_t ready_chunks;        /* save: the first so many chunks have final bytes */
 	uint64_t first_ticket;        /* offload */
 	uint32_t layers_given; /* save; shared */

@@ -103,7 +103,7 @@ static bool begin(struct tn_op *op)
 	op->pool = NULL;
 	op->flat = op->active = true;
 	op->cancelled = op->partial_last = false;
-	op->n = op->hdr_i = op->i = op->inflight = op->unplaced = op->unwritten = op->ready_chunks = 0;
+	op->n = op->hdr_i = op->i = op->inflight = op->unplaced = op->unwritten = op->copying = op->ready_chunks = 0;
 	op->result = (struct tn_save_result){0};
 	op->first_ticket = ticket;
 	__atomic_add_fetch(&op->space->ops, 1, __ATOMIC_RELAXED);

@@ -215,7 +215,7 @@ int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, co
 	op->input_tokens = op->start_ns = op->left_ns = 0;
 	__atomic_store_n(&op->at_layer, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&op->at_ns, 0, __ATOMIC_RELAXED);
-	op->hdr_i = op->chunk = op->i = op->inflight = op->unplaced = op->unwritten = op->ready_chunks = 0;
+	op->hdr_i = op->chunk = op->i = op->inflight = op->unplaced = op->unwritten = op->copying = op->ready_chunks = 0;
 	op->iocbs = op->landed = 0;
 	op->reading = 0;
 	op->result = (struct tn_save_result){0};

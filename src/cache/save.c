@@ -69,6 +69,13 @@ static void withdraw(struct tn_item *item)
 	item->block = TN_BLOCK_NONE;
 }
 
+/* A block that had a place has all its data there, or never will. */
+static void data_over(struct tn_item *item)
+{
+	item->op->unwritten--;
+	item->op->copying -= !on_disk(item);
+}
+
 static void set_failed(struct tn_item *item, int status)
 {
 	struct tn_op *op = item->op;
@@ -76,7 +83,7 @@ static void set_failed(struct tn_item *item, int status)
 	if (item->state == TN_ITEM_PLACE)
 		op->unplaced--;
 	else if (item->state == TN_ITEM_WRITE)
-		op->unwritten--;
+		data_over(item);
 	item->state = TN_ITEM_FAILED;
 	item->error = status;
 	op->result.failed++;
@@ -233,6 +240,7 @@ static void placed(struct tn_item *item)
 	item->state = TN_ITEM_WRITE;
 	item->op->unplaced--;
 	item->op->unwritten++;
+	item->op->copying += !on_disk(item);
 }
 
 /* Blocks of this space that its quota still lets onto the disk; makes room within the space if there is none. */
@@ -391,7 +399,7 @@ static void save_move_done(struct tn_move *mv)
 	if (mv->status && item->state == TN_ITEM_WRITE)
 		set_failed(item, mv->status);
 	if (item->state == TN_ITEM_WRITE && item->done_chunks == op->space->shape.chunks) {
-		op->unwritten--;
+		data_over(item);
 		item->state = on_disk(item) ? TN_ITEM_HEADER : TN_ITEM_STORED;
 	}
 }

@@ -172,20 +172,16 @@ static uint64_t unwritten(const struct tn_op *op)
 {
 	const struct tn_shape *s = &op->space->shape;
 
-	return (op->unplaced + op->unwritten) * s->slot_bytes / s->chunks * op->ready_chunks;
+	return (op->unplaced + op->unwritten - op->copying) * s->slot_bytes / s->chunks * op->ready_chunks;
 }
 
-/* Saves that go straight to disk; what waits in host memory is bounded by that. */
+/* What of saves goes straight to disk, all that host memory has no room for; what waits there is bounded by that. */
 static uint64_t backlog_of(const struct tn_cache *cache)
 {
 	uint64_t sum = 0;
 
-	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
-		const struct tn_op *op = tn_container_of(pos, struct tn_op, link);
-
-		if (!op->space->host_ok)
-			sum += unwritten(op);
-	}
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
+		sum += unwritten(tn_container_of(pos, struct tn_op, link));
 	return sum;
 }
 
