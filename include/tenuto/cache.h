@@ -581,10 +581,11 @@ struct tn_plan {
  * @input_tokens: tokens behind the match, which are computed in any case
  * @plan:         size set by the caller
  *
- * Any thread. From the space's slack table and the measured speed of host memory and disk; as long as one of
- * them is not known, everything is restored. A window or checkpoint (TN_MATCH_WINDOW, TN_MATCH_EXACT) is never split.
+ * Any thread. From the space's slack table and the measured speed of the disk; what lies in host memory counts as there at
+ * once. As long as one of them is not known, everything is restored. A window or checkpoint (TN_MATCH_WINDOW,
+ * TN_MATCH_EXACT) is never split.
  *
- * Return: 0, -EINVAL.
+ * Return: 0, -EINVAL, -EOVERFLOW (a restore of centuries).
  */
 TN_API int tn_plan(struct tn_space *space, const struct tn_match *match, uint64_t input_tokens, struct tn_plan *plan);
 

@@ -28,6 +28,8 @@ enum tn_strategy {
 	TN_STRATEGIES,
 };
 
+/** Fastest device that is accepted, in bytes a second. */
+#define TN_PIPELINE_BPS_MAX 1e15
 /** Longest time of one layer that is accepted: 11 days. A greater one is a broken table. */
 #define TN_PIPELINE_NS_MAX UINT64_C(1000000000000000)
 

@@ -152,9 +152,11 @@ static double read_rate(const struct tn_cache *cache)
 	uint64_t bps = __atomic_load_n(&cache->read_bps, __ATOMIC_RELAXED);
 	uint64_t ns_per_mib = __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED);
 
-	if (bps)
-		return (double)bps;
-	return ns_per_mib ? (double)(1u << 20) * 1e9 / (double)ns_per_mib : 0;
+	double rate = (double)bps;
+
+	if (!bps && ns_per_mib)
+		rate = (double)(1u << 20) * 1e9 / (double)ns_per_mib;
+	return rate < TN_PIPELINE_BPS_MAX ? rate : TN_PIPELINE_BPS_MAX; /* many devices, each as fast as a mix may say */
 }
 
 static struct tn_plan_cost cost_of(const struct tn_pipeline_result *r)

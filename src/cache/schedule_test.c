@@ -384,6 +384,23 @@ static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 	rig_tear_down(&r);
 }
 
+static void a_disk_faster_than_any_is_planned_with_all_the_same(void **state)
+{
+	struct tn_match m = {.blocks = 64, .disk_blocks = 64};
+	struct tn_plan p = {.size = sizeof(p)};
+	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	reopen(&r, NULL, "none", false);
+	assert_int_equal(tn_space_slack(r.space, t), 0);
+	tn_slack_destroy(t);
+	__atomic_store_n(&r.cache->disk_ns_per_mib, 1, __ATOMIC_RELAXED);
+	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	assert_int_equal(p.restore_blocks, 64);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +411,7 @@ int main(void)
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
 		cmocka_unit_test(a_cache_without_a_table_learns_the_layers_time_from_waits),
 		cmocka_unit_test(a_fast_engine_on_a_slow_disk_restores_only_a_part),
+		cmocka_unit_test(a_disk_faster_than_any_is_planned_with_all_the_same),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

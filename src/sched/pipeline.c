@@ -13,7 +13,6 @@
 #include "base/error.h"
 
 #define WINDOW_DEFAULT 4
-#define BPS_MAX 1e15
 #define BYTES_MAX (UINT64_C(1) << 53) /* exact as a double */
 #define END_MAX 9e18 /* ns that still fit 63 bits */
 #define END_NEVER 1e300
@@ -67,8 +66,8 @@ void tn_pipeline_init(struct tn_pipeline *p)
 
 static int check_rate(const char *name, double bps)
 {
-	if (!(bps >= 1) || !(bps <= BPS_MAX))
-		return tn_fail(-EINVAL, "%s of the device is %g bytes a second: must be 1 to %g", name, bps, BPS_MAX);
+	if (!(bps >= 1) || !(bps <= TN_PIPELINE_BPS_MAX))
+		return tn_fail(-EINVAL, "%s of the device is %g bytes a second: must be 1 to %g", name, bps, TN_PIPELINE_BPS_MAX);
 	return 0;
 }
 
