@@ -12,6 +12,8 @@
 #include "ioengine/ioengine.h"
 #include "tn_test.h"
 
+uint32_t rig_executors;
+
 uint64_t rig_now_ns(void)
 {
 	struct timespec ts;
@@ -127,6 +129,7 @@ void rig_set_up(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_
 	r->opts.max_op_blocks = 256;
 	r->opts.policy = "lru";
 	r->opts.log = quiet_or_loud;
+	r->opts.executors = rig_executors;
 	assert_int_equal(rig_open(r), 0);
 }
 

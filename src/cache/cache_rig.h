@@ -28,6 +28,9 @@ struct rig {
 	const char *dirs[1];
 };
 
+/* Threads that read, of the caches that rig_set_up opens. */
+extern uint32_t rig_executors;
+
 uint64_t rig_now_ns(void);
 uint64_t rig_soon(void);
 int rig_open(struct rig *r);

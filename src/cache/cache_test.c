@@ -413,6 +413,27 @@ static void a_corrupt_block_is_a_miss_and_never_wrong_bytes(void **state)
 	rig_tear_down(&r);
 }
 
+/* The checksums are in memory since the save, so whoever reads compares, and no worker after him. */
+static void a_block_that_is_damaged_while_the_cache_is_open_is_a_miss(void **state)
+{
+	struct tn_save_result res;
+	struct rig r;
+
+	for (rig_executors = 0; rig_executors <= 2; rig_executors += 2) {
+		rig_set_up(&r, 64u << 20, 0, 64);
+		rig_save(&r, 1, 16, 0, &res);
+		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		assert_int_equal(rig_load(&r, 1, 16), 16);
+		corrupt_everything(&r);
+		assert_int_equal(rig_load(&r, 1, 16), 0);
+		assert_int_equal(rig_stats(&r).header_reads, 0);
+		assert_true(rig_stats(&r).corrupt_objects > 0);
+		assert_true(rig_match(&r, 1, 16) < 16);
+		rig_tear_down(&r);
+	}
+	rig_executors = 0;
+}
+
 static void spaces_do_not_see_each_other(void **state)
 {
 	struct tn_save_result res;
@@ -595,6 +616,7 @@ int main(void)
 		cmocka_unit_test(a_second_opener_is_told_who_owns_it),
 		cmocka_unit_test(a_fork_cannot_use_the_parents_cache),
 		cmocka_unit_test(a_corrupt_block_is_a_miss_and_never_wrong_bytes),
+		cmocka_unit_test(a_block_that_is_damaged_while_the_cache_is_open_is_a_miss),
 		cmocka_unit_test(spaces_do_not_see_each_other),
 		cmocka_unit_test(a_quota_of_nothing_stores_nothing),
 		cmocka_unit_test(a_block_is_gone_when_its_time_is_over),

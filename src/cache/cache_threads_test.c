@@ -114,7 +114,6 @@ static void a_load_after_many_that_were_cancelled_is_read(void **state)
 	for (uint32_t i = 0; i < LOADS; i += 32)
 		rig_save(&r, 1 + i, 32, 0, &res);
 	assert_int_equal(rig_close(&r), 0);
-	r.opts.executors = 2;
 	r.opts.max_ops = LOADS + 1;
 	r.opts.scheduler = "none";
 	assert_int_equal(rig_open(&r), 0);
@@ -275,15 +274,32 @@ static void a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated(voi
 	rig_tear_down(&r);
 }
 
+static int with_executors(void **state)
+{
+	rig_executors = 2;
+	return 0;
+}
+
+static int without(void **state)
+{
+	rig_executors = 0;
+	return 0;
+}
+
+#define EXECUTORS(f) {"with executor threads: " #f, f, with_executors, without, NULL}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_wait_sleeps_through_its_completion),
 		cmocka_unit_test(loads_of_one_prefix_share_its_reads),
 		cmocka_unit_test(cancelled_loads_end_and_never_hang),
-		cmocka_unit_test(a_load_after_many_that_were_cancelled_is_read),
 		cmocka_unit_test(a_lease_taken_while_blocks_are_evicted_holds),
 		cmocka_unit_test(a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated),
+		EXECUTORS(loads_of_one_prefix_share_its_reads),
+		EXECUTORS(cancelled_loads_end_and_never_hang),
+		EXECUTORS(a_load_after_many_that_were_cancelled_is_read),
+		EXECUTORS(a_lease_taken_while_blocks_are_evicted_holds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
