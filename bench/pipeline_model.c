@@ -90,6 +90,7 @@ int pipeline_slack_scaled(const struct pipeline_set *set, const struct tn_slack 
 
 int pipeline_slack_open(struct pipeline_set *set, const char *file)
 {
+	struct tn_slack_desc d = {.size = sizeof(d)};
 	struct tn_slack *t = NULL;
 	int rc;
 
@@ -100,9 +101,17 @@ int pipeline_slack_open(struct pipeline_set *set, const char *file)
 		rc = rc ? cli_fail(rc, "--gpu") : CLI_OK;
 	}
 	if (!rc)
+		tn_slack_describe(t, &d);
+	if (!rc && strcmp(d.model, "-") && strcmp(d.model, set->model_name))
+		rc = cli_error(CLI_USAGE, "--slack %s: the table is of %s, --model is %s", file, d.model, set->model_name);
+	if (!rc)
 		rc = pipeline_slack_scaled(set, t, set->stretch, &set->slack);
 	tn_slack_destroy(t);
-	return rc;
+	if (rc)
+		return rc;
+	tn_slack_describe(set->slack, &d);
+	set->gpu = d.gpu; /* which a table names itself */
+	return CLI_OK;
 }
 
 /* ---- times ------------------------------------------------------------------------------------- */

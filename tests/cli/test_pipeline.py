@@ -123,6 +123,14 @@ def decisions_of_the_scheduler_are_written_as_json_lines():
         fail("%d lines" % len(lines))
 
 
+def a_slack_table_names_its_model_and_gpu():
+    tenuto("profile", "--model", "llama3-8b", "--gpu", "a100", "--out", "a.slack")
+    says(tenuto("bench", "pipeline", "--model", "glm4-9b", "--slack", "a.slack", rc=USAGE), "is of llama3-8b", "glm4-9b")
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--slack", "a.slack", "--json").json()
+    if r["settings"]["gpu"] != "a100":
+        fail(r["settings"])
+
+
 def what_makes_no_sense_is_refused_with_the_value():
     for args, text in ((("--hit-rates", "0,101"), "0,101"), (("--hit-rates", "50,40"), "must rise"),
                        (("--hit-rates", "x"), "x"), (("--compute", "think"), "think"), (("--mode", "x"), "x"), (("--writes", "some"), "some"),
