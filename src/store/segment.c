@@ -14,6 +14,7 @@
 
 #define ALLOCATE_RETRY_NS 10000000000ull
 #define VICTIM_PAUSE_NS 100000000ull
+#define VICTIM_PAUSE_CALLS 8u /* a busy store fills many segments in that time */
 #define VICTIM_TIME_NS 1000000000ull /* to be emptied, and taken by the class that wanted it */
 #define LARGE_SLOT_BYTES 65536u /* from here on slots begin where drives like it */
 #define LARGE_SLOT_ALIGN 16384u
@@ -505,6 +506,7 @@ static bool begin_move(struct tn_store_device *d, uint32_t shape, bool must, uin
 
 static bool grow(struct tn_store_device *d, uint32_t shape)
 {
+	struct tn_store_shape *sh = &d->store->shape[shape];
 	uint64_t now = tn_now_ns(d->store->clock);
 
 	if (take_unassigned(d, shape) || (allocate_next(d, now) && take_unassigned(d, shape)))
@@ -514,11 +516,16 @@ static bool grow(struct tn_store_device *d, uint32_t shape)
 		return true;
 	if (take_empty(d, shape))
 		return true;
-	if (d->victim != UINT32_MAX || now < d->store->shape[shape].look_ns[d->index] || !d->store->cb.evict)
+	if (d->victim != UINT32_MAX || !d->store->cb.evict)
 		return false;
+	if (now < sh->look_ns[d->index] && sh->look_calls[d->index] > 0) {
+		sh->look_calls[d->index]--;
+		return false;
+	}
 	if (begin_move(d, shape, false, now))
 		return take_empty(d, shape);
-	d->store->shape[shape].look_ns[d->index] = now + VICTIM_PAUSE_NS;
+	sh->look_ns[d->index] = now + VICTIM_PAUSE_NS;
+	sh->look_calls[d->index] = VICTIM_PAUSE_CALLS;
 	return false;
 }
 
@@ -551,12 +558,13 @@ bool tn_store_move(struct tn_store *s, uint32_t cls)
 uint64_t tn_store_segment_step(struct tn_store_device *d, uint64_t now_ns)
 {
 	uint64_t due = TN_STORE_NEVER;
+	bool more = false; /* slots that somebody may be waiting for: he is to be asked again */
 
 	if (d->store->read_only || !writable(d))
 		return TN_STORE_NEVER;
 	/* One segment ahead, so that no reserve waits for the file system. */
 	if (tn_list_empty(&d->unassigned) && d->prep.segment == UINT32_MAX)
-		allocate_next(d, now_ns);
+		more = allocate_next(d, now_ns);
 	/* The capacity was made smaller: empty what is beyond it, one segment at a time. */
 	if (d->victim != UINT32_MAX && d->segs[d->victim].used == 0 && d->victim >= d->limit)
 		d->victim = UINT32_MAX;
@@ -565,10 +573,14 @@ uint64_t tn_store_segment_step(struct tn_store_device *d, uint64_t now_ns)
 			d->victim_ns = now_ns + VICTIM_PAUSE_NS;
 			empty_segment(d, i, TN_SHAPE_NONE, now_ns);
 		}
-	if (d->victim != UINT32_MAX && now_ns >= d->victim_until_ns)
+	if (d->victim != UINT32_MAX && now_ns >= d->victim_until_ns) {
 		give_up_victim(d);
+		more = true;
+	}
 	if (d->victim != UINT32_MAX)
 		due = d->victim_until_ns;
+	if (more)
+		return now_ns;
 	return d->allocated < d->limit && d->allocate_ns > now_ns && d->allocate_ns < due ? d->allocate_ns : due;
 }
 

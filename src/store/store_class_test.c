@@ -105,7 +105,7 @@ static void a_segment_that_nobody_takes_when_it_is_empty_stays_what_it_was(void 
 {
 	static const uint32_t other[1] = {60000};
 	struct rig *r = rig_new(tn_test_seed());
-	uint64_t n = 0, left;
+	uint64_t n = 0, left, now;
 	uint32_t cls;
 
 	assert_int_equal(rig_open(r), 0);
@@ -118,6 +118,9 @@ static void a_segment_that_nobody_takes_when_it_is_empty_stays_what_it_was(void 
 	assert_true(left < n);
 	assert_int_equal(rig_save(r, 500), -1); /* it is kept for the other class for a while */
 	tn_simdisk_advance(r->disk, 1200000000);
+	/* Then there are slots for whoever found none, and nothing else that would tell him. */
+	now = tn_now_ns(r->clock);
+	assert_true(tn_store_step(r->store, now) <= now);
 	rig_step(r, 2);
 	assert_int_equal(tn_store_moving(r->store, cls), 0);
 	for (uint64_t i = 0; i < n - left; i++)

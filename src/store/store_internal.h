@@ -60,7 +60,9 @@ struct tn_store_shape {
 	uint64_t data_offset; /* of slot 0 within the segment */
 	struct tn_list has_free[TN_DEVICES_MAX]; /* segments with free slots, by device */
 	uint64_t free_slots[TN_DEVICES_MAX]; /* in them */
-	uint64_t look_ns[TN_DEVICES_MAX]; /* when other shapes' segments are looked at again for a colder one */
+	/* Other shapes' segments are looked at for a colder one at this time again, or after so many vain calls. */
+	uint64_t look_ns[TN_DEVICES_MAX];
+	uint32_t look_calls[TN_DEVICES_MAX];
 };
 
 /* Equal blocks: where objects lie within a slot. Several classes may share a shape. */
