@@ -197,6 +197,10 @@ static void what_holds_of_every_restore(void **state)
 	}
 }
 
+/*
+ * Not so where writes are mixed in as layers end: a layer that ends sooner brings its writes sooner, perhaps into the reads
+ * of the next one (TN_SEED=1795301544: 2 % later with twice the bandwidth).
+ */
 static void more_bandwidth_never_makes_it_later(void **state)
 {
 	struct tn_rng rng;
@@ -207,13 +211,16 @@ static void more_bandwidth_never_makes_it_later(void **state)
 		uint64_t before[TN_STRATEGIES];
 
 		random_restore(&rng, &r);
+		if (i % 2)
+			r.p.write_layer_bytes = 0;
 		for (uint32_t s = 0; s < TN_STRATEGIES; s++)
 			before[s] = run(&r, s).ttft_ns;
 		r.p.io.read_bps *= 2;
 		r.p.io.write_bps *= 2;
 		r.p.io.mixed_bps *= 2;
 		for (uint32_t s = 0; s < TN_STRATEGIES; s++)
-			assert_true(run(&r, s).ttft_ns <= before[s] + r.p.layers);
+			if (s != TN_STRATEGY_UNSCHEDULED || r.p.write_layer_bytes == 0)
+				assert_true(run(&r, s).ttft_ns <= before[s] + r.p.layers);
 	}
 }
 
