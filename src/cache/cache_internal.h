@@ -195,6 +195,7 @@ struct tn_pool {
 	uintptr_t *table;
 	size_t table_bytes;
 	uint32_t align;	   /* of all its pages and planes */
+	struct tn_p2p *p2p; /* where it lies on the bus: for executors that are no CPU */
 	uint64_t *loading; /* shared bitmap: pages that belong to a load */
 	size_t loading_bytes;
 	uint32_t *saving; /* shared: by page, how many saves it is part of */
@@ -219,6 +220,7 @@ enum tn_doom {
 };
 
 struct tn_recovery;
+struct tn_p2p;
 struct tn_schedule;
 struct tn_events;
 struct tn_flights; /* block -> leading item */

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "block/keys.h"
 #include "cache/cache_internal.h"
+#include "ring/p2p.h"
 
 #define FINGERPRINT_BYTES 4096u
 #define DROP_PER_STEP 1024u /* records looked at: some microseconds */
@@ -371,6 +372,39 @@ long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_
 
 /* ---- pools ------------------------------------------------------------------------------------------------ */
 
+static void pool_free(struct tn_pool *pool, const struct tn_alloc *a)
+{
+	tn_p2p_destroy(pool->p2p);
+	tn_put(a, pool->table, pool->table_bytes);
+	tn_put(a, pool->loading, pool->loading_bytes);
+	tn_put(a, pool->saving, pool->saving_bytes);
+	tn_put(a, pool, sizeof(*pool));
+}
+
+/* Builds the pool's P2P table, once; on the CPU the bus is the address space. */
+static int pool_map(struct tn_pool *pool, void *const *bases, const struct tn_alloc *a)
+{
+	size_t n = pool->layout.region_count, bytes = tn_array_bytes(n, sizeof(struct tn_p2p_range));
+	struct tn_p2p_range *range = tn_get(a, bytes);
+	struct tn_p2p_size size;
+	int rc;
+
+	if (!range)
+		return tn_fail(-ENOMEM, "tn_pool_register: no memory for %zu regions", n);
+	for (size_t i = 0; i < n; i++)
+		range[i] = (struct tn_p2p_range){(uintptr_t)bases[i], tn_layout_region_bytes(&pool->layout, (uint32_t)i)};
+	rc = tn_p2p_create(range, n, tn_p2p_identity, NULL, a, &pool->p2p);
+	tn_put(a, range, bytes);
+	if (rc)
+		return rc;
+	tn_p2p_size(pool->p2p, &size);
+	tn_log(&pool->space->cache->log, TN_LOG_INFO,
+	       "pool of %llu MiB: %llu contiguous regions, a P2P table of %llu bytes (PRP lists would take %llu)",
+	       (unsigned long long)(size.memory_bytes >> 20), (unsigned long long)size.entries,
+	       (unsigned long long)size.table_bytes, (unsigned long long)size.prp_bytes);
+	return 0;
+}
+
 int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout, void *const *bases, enum tn_mem mem,
 		     struct tn_pool **out)
 {
@@ -402,11 +436,10 @@ int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout
 		rc = tn_layout_init(&space->geometry, layout, bases, pool->table, &pool->layout);
 	if (rc == 0)
 		pool->align = tn_layout_align(&pool->layout);
+	if (rc == 0)
+		rc = pool_map(pool, bases, a);
 	if (rc) {
-		tn_put(a, pool->table, pool->table_bytes);
-		tn_put(a, pool->loading, pool->loading_bytes);
-		tn_put(a, pool->saving, pool->saving_bytes);
-		tn_put(a, pool, sizeof(*pool));
+		pool_free(pool, a);
 		return rc;
 	}
 	pthread_mutex_lock(&space->cache->lock);
@@ -428,9 +461,6 @@ int tn_pool_unregister(struct tn_pool *pool)
 	pthread_mutex_lock(&cache->lock);
 	cache->npools--;
 	pthread_mutex_unlock(&cache->lock);
-	tn_put(cache->alloc, pool->table, pool->table_bytes);
-	tn_put(cache->alloc, pool->loading, pool->loading_bytes);
-	tn_put(cache->alloc, pool->saving, pool->saving_bytes);
-	tn_put(cache->alloc, pool, sizeof(*pool));
+	pool_free(pool, cache->alloc);
 	return 0;
 }
