@@ -102,7 +102,8 @@ TN_API int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **o
 /**
  * tn_slack_create_empty - a table that knows nothing and learns from tn_slack_observe
  *
- * tn_slack_window says 0 until the first observation.
+ * tn_slack_window says 0 until the first observation. It has no cells to set: tn_slack_set says -EINVAL, tn_slack_get
+ * -ENOENT, tn_slack_check 0. Once printed and parsed it is a table like any other.
  *
  * Return: as tn_slack_create.
  */
@@ -157,7 +158,8 @@ TN_API int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, ui
  * tn_slack_observe - a layer's compute was seen to take so long: corrects the table
  *
  * Exponentially weighted, on the cells around the lengths and - as a first guess - on all cells that were never
- * observed. A deviation must be larger than the dead band and come twice in a row before anything moves; what a
+ * observed, but from inputs below 64 tokens only on cells of their length. A table that began empty fits its shape,
+ * too (docs/model.md). A deviation must be larger than the dead band and come twice in a row before anything moves; what a
  * single observation can move is limited, so that an outlier costs nothing; durations of 0, below 0 or above
  * TN_SLACK_WINDOW_MAX (a clock that jumped) are ignored.
  *

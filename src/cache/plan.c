@@ -139,7 +139,7 @@ static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uin
 	const struct tn_slack *t = arg;
 
 	for (uint32_t l = 0; l < t->layers; l++) {
-		ns[l] = tn_slack_window(t, input_tokens, prefix_tokens, l);
+		ns[l] = l && t->rows == 1 ? ns[0] : tn_slack_window(t, input_tokens, prefix_tokens, l);
 		if (ns[l] == 0)
 			return -ENODATA;
 	}

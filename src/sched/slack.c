@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slack tables: cells, interpolation, and their correction from what was observed.
+ * Slack tables: cells, interpolation, and the correction of given ones from what was observed (slack_learn.c: of none).
  *
  * All arithmetic is on doubles between 1 and TN_SLACK_WINDOW_MAX (3.6e12), far from where they lose whole
  * nanoseconds; lengths go up to TN_SLACK_TOKENS_MAX (2^40). Nothing overflows, nothing divides by zero.
@@ -16,15 +16,14 @@
 #define DEAD_BAND 0.03    /* deviations below are noise */
 #define CLIP 2.0	  /* what one observation may claim at most: twice or half */
 #define GAIN 0.15	  /* of a deviation confirmed once: the part that a cell, and all cells together, make up */
-#define GAIN_LONG 0.35	  /* of one that goes on */
 #define GAIN_MIXED 0.08	  /* of one after one in the other direction */
-#define SEEN_ENOUGH 3	  /* observations after which a cell is believed more than all together */
 #define STREAK_MOVES 2	  /* deviations in a row before anything moves */
 #define STREAK_LONG 4	  /* ... and before it moves faster */
 
-/* The lengths of a table that begins empty. */
-static const uint64_t empty_inputs[] = {16, 64, 256, 1024, 4096, 16384, 65536};
-static const uint64_t empty_prefixes[] = {0, 1024, 4096, 16384, 65536, 262144};
+/* The lengths of a table that begins empty: powers of two, 1 to 128K and 512 to 1M. */
+#define EMPTY_INPUTS 18
+#define EMPTY_PREFIXES 13
+#define EMPTY_TOKEN_NS 1000 /* what it says as long as it knows nothing, for those who print it */
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 const char *tn_slack_how_name(uint32_t how)
@@ -129,30 +128,29 @@ int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **out)
 	return 0;
 }
 
-/* The shape that an empty table starts from, to be scaled by what is observed: attention makes long prefixes dearer. */
-static uint64_t guess_ns(uint64_t input, uint64_t prefix)
-{
-	return 1000 * (input + 16) + input * (prefix + input / 2) / 32;
-}
-
 int tn_slack_create_empty(uint32_t layers, struct tn_slack **out)
 {
+	uint64_t inputs[EMPTY_INPUTS], prefixes[EMPTY_PREFIXES] = {0};
 	struct tn_slack_desc d;
 	int rc;
 
+	for (uint32_t i = 0; i < EMPTY_INPUTS; i++)
+		inputs[i] = UINT64_C(1) << i;
+	for (uint32_t p = 1; p < EMPTY_PREFIXES; p++)
+		prefixes[p] = UINT64_C(256) << p;
 	tn_slack_desc_init(&d);
 	d.how = TN_SLACK_LEARNED;
 	d.layers = layers;
-	d.inputs = empty_inputs;
-	d.ninputs = COUNT(empty_inputs);
-	d.prefixes = empty_prefixes;
-	d.nprefixes = COUNT(empty_prefixes);
+	d.inputs = inputs;
+	d.ninputs = EMPTY_INPUTS;
+	d.prefixes = prefixes;
+	d.nprefixes = EMPTY_PREFIXES;
 	rc = tn_slack_create(&d, out);
 	if (rc)
 		return rc;
-	for (uint32_t p = 0; p < d.nprefixes; p++)
-		for (uint32_t i = 0; i < d.ninputs; i++)
-			tn_slack_entry(*out, i, p, 0)->window_ns = guess_ns(empty_inputs[i], empty_prefixes[p]);
+	(*out)->compute.a = EMPTY_TOKEN_NS;
+	(*out)->compute.b = EMPTY_TOKEN_NS;
+	(*out)->learns = true;
 	(*out)->unknown = true;
 	return 0;
 }
@@ -235,6 +233,8 @@ int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32
 	if (!cell || cell->window_ns == 0 || cell->window_ns > TN_SLACK_WINDOW_MAX)
 		return tn_fail(-EINVAL, "slack table: a window of %llu ns; give 1 to %llu",
 			       cell ? (unsigned long long)cell->window_ns : 0, (unsigned long long)TN_SLACK_WINDOW_MAX);
+	if (table->learns)
+		return tn_fail(-EINVAL, "slack table: it began empty and learns; give it tn_slack_observe");
 	if (!table->per_layer && layer != TN_SLACK_ALL_LAYERS)
 		return tn_fail(-EINVAL, "slack table: its layers share their cells; set all of them");
 	first = layer == TN_SLACK_ALL_LAYERS ? 0 : layer;
@@ -273,7 +273,7 @@ int tn_slack_get(const struct tn_slack *table, uint32_t input, uint32_t prefix, 
 
 int tn_slack_check(const struct tn_slack *table)
 {
-	for (uint32_t r = 0; r < table->rows; r++)
+	for (uint32_t r = 0; r < table->rows && !table->learns; r++)
 		for (uint32_t p = 0; p < table->nprefixes; p++)
 			for (uint32_t i = 0; i < table->ninputs; i++)
 				if (tn_slack_entry(table, i, p, r)->window_ns == 0)
@@ -284,30 +284,16 @@ int tn_slack_check(const struct tn_slack *table)
 	return 0;
 }
 
-static double clamp_ns(double ns)
+static double entry_ns(const struct tn_slack *t, const struct tn_slack_entry *e)
 {
-	if (!(ns > 1))
-		return 1;
-	return ns < (double)TN_SLACK_WINDOW_MAX ? ns : (double)TN_SLACK_WINDOW_MAX;
-}
-
-double tn_slack_entry_ns(const struct tn_slack *t, const struct tn_slack_entry *e)
-{
-	return clamp_ns((double)e->window_ns * t->common * e->factor);
+	return tn_slack_clamp_ns((double)e->window_ns * t->common * e->factor);
 }
 
 /* ---- interpolation ------------------------------------------------------------------------------ */
 
-/* Where a length lies: between two grid points, at @share of the way; above the last, share is > 1. */
-struct spot {
-	uint32_t low, high;
-	double share;
-	double scale; /* inputs below the first: their part of it */
-};
-
-static struct spot find_spot(const uint64_t *lengths, uint32_t n, uint64_t at, bool proportional)
+static struct tn_slack_spot find_spot(const uint64_t *lengths, uint32_t n, uint64_t at, bool proportional)
 {
-	struct spot s = {0, 0, 0, 1};
+	struct tn_slack_spot s = {0, 0, 0, 1};
 
 	if (at > TN_SLACK_TOKENS_MAX)
 		at = TN_SLACK_TOKENS_MAX;
@@ -333,15 +319,13 @@ static double between(double low, double high, double share)
 	return low + (high - low) * share;
 }
 
-struct corners {
-	struct spot input, prefix;
-	struct tn_slack_entry *at[2][2]; /* [prefix][input] */
-};
-
-static void find_corners(const struct tn_slack *t, uint64_t input, uint64_t prefix, uint32_t layer, struct corners *c)
+static void find_corners(const struct tn_slack *t, uint64_t input, uint64_t prefix, uint32_t layer,
+			 struct tn_slack_corners *c)
 {
 	uint32_t row = row_of(t, layer);
 
+	c->input_tokens = (double)(input < TN_SLACK_TOKENS_MAX ? input : TN_SLACK_TOKENS_MAX);
+	c->prefix_tokens = (double)(prefix < TN_SLACK_TOKENS_MAX ? prefix : TN_SLACK_TOKENS_MAX);
 	c->input = find_spot(t->inputs, t->ninputs, input, true);
 	c->prefix = find_spot(t->prefixes, t->nprefixes, prefix, false);
 	for (unsigned p = 0; p < 2; p++)
@@ -350,43 +334,55 @@ static void find_corners(const struct tn_slack *t, uint64_t input, uint64_t pref
 						     p ? c->prefix.high : c->prefix.low, row);
 }
 
-static bool has_gap(const struct corners *c)
+static bool has_gap(const struct tn_slack *t, const struct tn_slack_corners *c)
 {
-	for (unsigned k = 0; k < 4; k++)
+	for (unsigned k = 0; k < 4 && !t->learns; k++)
 		if (c->at[k / 2][k % 2]->window_ns == 0)
 			return true;
 	return false;
 }
 
-static double corners_ns(const struct tn_slack *t, const struct corners *c)
+static double corners_ns(const struct tn_slack *t, const struct tn_slack_corners *c)
 {
 	double at[2];
 
+	if (t->learns)
+		return tn_slack_learned_ns(t, c);
 	for (unsigned p = 0; p < 2; p++)
-		at[p] = between(tn_slack_entry_ns(t, c->at[p][0]), tn_slack_entry_ns(t, c->at[p][1]), c->input.share);
-	return clamp_ns(between(at[0], at[1], c->prefix.share) * c->input.scale);
+		at[p] = between(entry_ns(t, c->at[p][0]), entry_ns(t, c->at[p][1]), c->input.share);
+	return tn_slack_clamp_ns(between(at[0], at[1], c->prefix.share) * c->input.scale);
+}
+
+double tn_slack_cell_ns(const struct tn_slack *t, uint32_t input, uint32_t prefix, uint32_t row)
+{
+	struct tn_slack_corners c;
+
+	if (!t->learns)
+		return entry_ns(t, tn_slack_entry(t, input, prefix, row));
+	find_corners(t, t->inputs[input], t->prefixes[prefix], row, &c);
+	return tn_slack_learned_ns(t, &c);
 }
 
 uint64_t tn_slack_window(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer)
 {
-	struct corners c;
+	struct tn_slack_corners c;
 
 	if (!table || table->unknown || layer >= table->layers)
 		return 0;
 	find_corners(table, input_tokens, prefix_tokens, layer, &c);
-	return has_gap(&c) ? 0 : (uint64_t)corners_ns(table, &c);
+	return has_gap(table, &c) ? 0 : (uint64_t)corners_ns(table, &c);
 }
 
 int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
 		  struct tn_slack_cell *cell)
 {
-	struct corners c;
+	struct tn_slack_corners c;
 	uint32_t sms = UINT32_MAX, iocbs = UINT32_MAX;
 
 	if (!table || layer >= table->layers)
 		return tn_fail(-EINVAL, "slack table: no layer %u", layer);
 	find_corners(table, input_tokens, prefix_tokens, layer, &c);
-	if (table->unknown || has_gap(&c))
+	if (table->unknown || has_gap(table, &c))
 		return tn_fail(-ENOENT, "slack table: nothing known for %llu input and %llu prefix tokens",
 			       (unsigned long long)input_tokens, (unsigned long long)prefix_tokens);
 	for (unsigned k = 0; k < 4; k++) {
@@ -407,8 +403,7 @@ int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, uint64_t 
 
 /* ---- correction ---------------------------------------------------------------------------------- */
 
-/* Whether a deviation counts, and with what gain: the first in a row never does. */
-static double gain_of(struct tn_slack_run *run, double ratio)
+double tn_slack_gain(struct tn_slack_run *run, double ratio)
 {
 	bool up = ratio > 1;
 
@@ -424,12 +419,11 @@ static double gain_of(struct tn_slack_run *run, double ratio)
 	if (run->any < STREAK_MOVES)
 		return 0;
 	if (run->same == STREAK_LONG || run->same == -STREAK_LONG)
-		return GAIN_LONG;
+		return TN_SLACK_GAIN_LONG;
 	return run->same >= STREAK_MOVES || run->same <= -STREAK_MOVES ? GAIN : GAIN_MIXED;
 }
 
-/* A factor that goes the gain's part of the way to ratio; the same way up as down. */
-static double step(double ratio, double gain)
+double tn_slack_step(double ratio, double gain)
 {
 	if (ratio > CLIP)
 		ratio = CLIP;
@@ -445,8 +439,7 @@ static double clamp_factor(double f)
 	return f > most ? most : f < 1 / most ? 1 / most : f;
 }
 
-/* The weights of the corners: how much each has to do with the value between them. */
-static void weigh(const struct corners *c, double w[4])
+void tn_slack_weigh(const struct tn_slack_corners *c, double w[4])
 {
 	double si = c->input.share > 1 ? 1 : c->input.share, sp = c->prefix.share > 1 ? 1 : c->prefix.share;
 
@@ -457,12 +450,12 @@ static void weigh(const struct corners *c, double w[4])
 }
 
 /* What the cells there know by themselves, 0 to 1. */
-static double confidence(const struct corners *c, const double w[4])
+static double confidence(const struct tn_slack_corners *c, const double w[4])
 {
 	double sum = 0;
 
 	for (unsigned k = 0; k < 4; k++) {
-		double seen = c->at[k / 2][k % 2]->seen / SEEN_ENOUGH;
+		double seen = c->at[k / 2][k % 2]->seen / TN_SLACK_SEEN_ENOUGH;
 
 		sum += w[k] * (seen < 1 ? seen : 1);
 	}
@@ -470,7 +463,7 @@ static double confidence(const struct corners *c, const double w[4])
 }
 
 /* Moves the corners by their weights, so scaled that the value between them moves by the whole gain. */
-static void spread(struct corners *c, const double w[4], double ratio, double gain)
+static void spread(struct tn_slack_corners *c, const double w[4], double ratio, double gain)
 {
 	double squares = 0;
 
@@ -480,40 +473,45 @@ static void spread(struct corners *c, const double w[4], double ratio, double ga
 		struct tn_slack_entry *e = c->at[k / 2][k % 2];
 
 		if (w[k] > 0 && gain > 0)
-			e->factor = clamp_factor(e->factor * step(ratio, gain * w[k] / squares));
-		e->seen += e->seen < SEEN_ENOUGH ? (float)w[k] : 0;
+			e->factor = clamp_factor(e->factor * tn_slack_step(ratio, gain * w[k] / squares));
+		e->seen += e->seen < TN_SLACK_SEEN_ENOUGH ? (float)w[k] : 0;
 	}
 }
 
-static bool first_observation(struct tn_slack *t, double ratio)
+/* A small input says nothing about larger ones: only the column of cells that it is nearest to. */
+static void narrow(const struct tn_slack_corners *c, double w[4])
 {
-	t->common = clamp_factor(t->common * ratio);
-	t->unknown = false;
-	return true;
+	unsigned near = c->input.share > 0.5;
+
+	for (unsigned p = 0; p < 2; p++) {
+		w[2 * p + near] += w[2 * p + !near];
+		w[2 * p + !near] = 0;
+	}
 }
 
 bool tn_slack_observe(struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
 		      int64_t observed_ns)
 {
-	struct tn_slack_entry *nearest;
-	struct corners c;
+	bool small = input_tokens < TN_SLACK_SMALL_INPUT;
 	double ratio, gain, common_gain, w[4];
+	struct tn_slack_corners c;
 
 	if (!table || layer >= table->layers || input_tokens == 0 || observed_ns <= 0 ||
 	    (uint64_t)observed_ns > TN_SLACK_WINDOW_MAX)
 		return false;
 	find_corners(table, input_tokens, prefix_tokens, layer, &c);
-	if (has_gap(&c))
+	if (table->learns)
+		return tn_slack_learn(table, &c, (double)observed_ns);
+	if (has_gap(table, &c) || (small && c.input.scale < 1))
 		return false;
 	ratio = (double)observed_ns / corners_ns(table, &c);
-	if (table->unknown)
-		return first_observation(table, ratio);
-	weigh(&c, w);
-	nearest = c.at[c.prefix.share > 0.5][c.input.share > 0.5];
-	gain = gain_of(&nearest->run, ratio);
-	common_gain = gain_of(&table->common_run, ratio) * (1 - confidence(&c, w));
+	tn_slack_weigh(&c, w);
+	if (small)
+		narrow(&c, w);
+	gain = tn_slack_gain(&tn_slack_nearest(&c)->run, ratio);
+	common_gain = small ? 0 : tn_slack_gain(&table->common_run, ratio) * (1 - confidence(&c, w));
 	if (common_gain > 0)
-		table->common = clamp_factor(table->common * step(ratio, common_gain));
+		table->common = clamp_factor(table->common * tn_slack_step(ratio, common_gain));
 	spread(&c, w, ratio, gain);
 	return gain > 0 || common_gain > 0;
 }

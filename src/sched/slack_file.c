@@ -353,8 +353,8 @@ static void put_cell(struct printer *p, const struct tn_slack *t, uint32_t input
 	if (per_layer)
 		snprintf(layer, sizeof(layer), "%u", row);
 	put(p, "cell %llu %llu %s %llu %u %u\n", (unsigned long long)t->inputs[input],
-	    (unsigned long long)t->prefixes[prefix], layer, (unsigned long long)tn_slack_entry_ns(t, e), e->sm_budget,
-	    e->max_iocbs);
+	    (unsigned long long)t->prefixes[prefix], layer, (unsigned long long)tn_slack_cell_ns(t, input, prefix, row),
+	    e->sm_budget, e->max_iocbs);
 }
 
 long tn_slack_print(const struct tn_slack *table, char *buf, size_t room)

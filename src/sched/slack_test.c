@@ -349,6 +349,41 @@ static void clocks_that_jump_are_ignored(void **state)
 	tn_slack_destroy(t);
 }
 
+static void single_tokens_move_only_cells_of_their_length(void **state)
+{
+	struct tn_slack *t;
+	uint64_t before;
+
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, "-", &t), 0);
+	before = tn_slack_window(t, 1024, 8192, 0);
+	for (int k = 0; k < 100; k++)
+		tn_slack_observe(t, 1, 8191, 0, 3000000);
+	assert_true(near(tn_slack_window(t, 1, 8191, 0), 3000000, 0.05));
+	assert_int_equal(tn_slack_window(t, 1024, 8192, 0), before);
+	tn_slack_destroy(t);
+	t = plane(1, false, 1); /* which begins at 100 */
+	for (int k = 0; k < 100; k++)
+		assert_false(tn_slack_observe(t, 1, 0, 0, 3000000));
+	assert_int_equal(tn_slack_window(t, 100, 0, 0), 1000000);
+	tn_slack_destroy(t);
+}
+
+static void a_table_that_learns_has_no_cells_to_set(void **state)
+{
+	struct tn_slack_cell c = {5, 0, 0};
+	struct tn_slack *t;
+
+	assert_int_equal(tn_slack_create_empty(1, &t), 0);
+	assert_int_equal(tn_slack_set(t, 0, 0, TN_SLACK_ALL_LAYERS, &c), -EINVAL);
+	assert_int_equal(tn_slack_get(t, 0, 0, 0, &c), -ENOENT);
+	assert_int_equal(tn_slack_look(t, 1, 0, 0, &c), -ENOENT);
+	assert_int_equal(tn_slack_check(t), 0);
+	assert_true(tn_slack_observe(t, 64, 0, 0, 7000));
+	assert_int_equal(tn_slack_look(t, 64, 0, 0, &c), 0);
+	assert_int_equal(c.window_ns, tn_slack_window(t, 64, 0, 0));
+	tn_slack_destroy(t);
+}
+
 static void a_step_of_the_engines_speed_is_followed_without_overshoot(void **state)
 {
 	struct tn_slack *t = plane(1, false, 1);
@@ -460,6 +495,8 @@ int main(void)
 		cmocka_unit_test(a_request_of_one_length_is_learned_to_a_few_percent),
 		cmocka_unit_test(small_deviations_and_single_outliers_move_nothing),
 		cmocka_unit_test(clocks_that_jump_are_ignored),
+		cmocka_unit_test(single_tokens_move_only_cells_of_their_length),
+		cmocka_unit_test(a_table_that_learns_has_no_cells_to_set),
 		cmocka_unit_test(a_step_of_the_engines_speed_is_followed_without_overshoot),
 		cmocka_unit_test(what_was_learned_is_saved_and_cloned),
 		cmocka_unit_test(an_h100_prefills_an_8b_model_at_about_4_gb_of_kv_a_second),
