@@ -50,7 +50,7 @@ static const struct cli_opt options[] = {
 	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct pipeline_args, io_engine), 0, 0},
 	{"seed", "N", "1", "of contents and page order", CLI_COUNT, offsetof(struct pipeline_args, seed), 0, UINT64_MAX},
 	{"report", "FILE.html", NULL, "write a page with charts (mode table)", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
-	{"explain", "FILE", NULL, "write the scheduler's decisions, one run after the other", CLI_STRING,
+	{"explain", "FILE", NULL, "write the scheduler's decisions, each with its run and arm", CLI_STRING,
 	 offsetof(struct pipeline_args, explain), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct pipeline_args, json), 0, 0},
 	{0},
@@ -97,9 +97,10 @@ int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, str
 
 	job.arm.run = ++b->run;
 	*run = (struct pipeline_run){.rc = 0};
+	snprintf(what, sizeof(what), "%s%s, %u of %u blocks%s", tn_strategy_name(arm->strategy), arm->split ? " split" : "",
+		 arm->blocks, b->set.blocks, arm->writes ? ", with writes" : "");
+	explain_run(b->set.explain, what);
 	rc = bench_fork(pipeline_request, &job, run, sizeof(*run), &cpu);
-	snprintf(what, sizeof(what), "%s, %u blocks%s", tn_strategy_name(arm->strategy), arm->blocks,
-		 arm->writes ? ", with writes" : "");
 	return rc ? rc : pipeline_ran(b, what, run);
 }
 

@@ -147,8 +147,11 @@ static int measure(struct pipeline_bench *b, struct served *s)
 			uint32_t arm = (uint32_t)(i + round) % ARMS;
 			struct job job = {.set = &b->set, .requests = (uint32_t)b->args->requests};
 			struct served *at = &s[round * ARMS + arm];
+			char what[32];
 			double cpu;
 
+			snprintf(what, sizeof(what), "table %s", tables[arm].name);
+			explain_run(b->set.explain, what);
 			if (tables[arm].factor > 0)
 				rc = pipeline_slack_scaled(&b->set, b->set.slack, tables[arm].factor, &job.table);
 			if (!rc)

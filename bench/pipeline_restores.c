@@ -250,6 +250,7 @@ static int measure(struct pipeline_bench *b, struct arm_result *r, struct sample
 			job.restores = (uint32_t)((b->args->restores + b->repeat - 1) / b->repeat);
 			memset(s, 0, sizeof(*s));
 			snprintf(what, sizeof(what), "%s%s", tn_strategy_name(at->strategy), at->writes ? ", with writes" : "");
+			explain_run(b->set.explain, what);
 			rc = bench_fork(run_job, &job, s, sizeof(*s), &cpu);
 			if (!rc)
 				rc = pipeline_ran(b, what, &s->run);

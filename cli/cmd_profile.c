@@ -23,7 +23,7 @@ struct args {
 };
 
 static const struct cli_opt options[] = {
-	{"from", "FILE", NULL, "an engine's timings: CSV or JSON lines with input, prefix, layer, ns", CLI_STRING,
+	{"from", "FILE", NULL, "an engine's timings: CSV, JSON lines or a JSON array with input, prefix, layer, ns", CLI_STRING,
 	 offsetof(struct args, from), 0, 0},
 	{"synthetic", NULL, NULL, "time a spin kernel on this machine", CLI_FLAG, offsetof(struct args, synthetic), 0, 0},
 	{"model", "NAME", NULL, "the model; without --from and --synthetic its analytic table is made", CLI_STRING,

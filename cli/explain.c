@@ -14,6 +14,8 @@
 struct explain {
 	const char *name;
 	FILE *file;
+	unsigned run; /* 0: runs are not told apart */
+	char run_name[96];
 	char buffer[BUFFER_BYTES];
 };
 
@@ -28,6 +30,7 @@ int explain_open(const char *name, struct explain **out)
 	if (!e)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	e->name = name;
+	e->run = 0;
 	e->file = fopen(name, "we");
 	if (!e->file) {
 		int code = errno;
@@ -40,11 +43,22 @@ int explain_open(const char *name, struct explain **out)
 	return CLI_OK;
 }
 
+void explain_run(struct explain *e, const char *name)
+{
+	if (!e)
+		return;
+	e->run++;
+	snprintf(e->run_name, sizeof(e->run_name), "%s", name);
+}
+
 void explain_decision(void *arg, const struct tn_decision *d)
 {
 	struct explain *e = arg;
 
-	fprintf(e->file, "{\"time_ns\": %" PRIu64 ", \"load\": %" PRIu64 ", \"layer\": %u, ", d->time_ns, d->load, d->layer);
+	fputc('{', e->file);
+	if (e->run)
+		fprintf(e->file, "\"run\": %u, \"arm\": \"%s\", ", e->run, e->run_name);
+	fprintf(e->file, "\"time_ns\": %" PRIu64 ", \"load\": %" PRIu64 ", \"layer\": %u, ", d->time_ns, d->load, d->layer);
 	if (d->device < TN_DEVICES_MAX)
 		fprintf(e->file, "\"device\": %u, ", d->device);
 	else

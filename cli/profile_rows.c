@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Per-layer timings as a connector writes them: CSV or JSON lines, every value checked, errors with file and line. */
+/* Per-layer timings as a connector writes them: CSV or JSON, every value checked, errors with file and line or item. */
 #include "profile.h"
 
 #include <errno.h>
@@ -24,7 +24,8 @@ static const uint64_t field_max[FIELDS] = {TN_SLACK_TOKENS_MAX, TN_SLACK_TOKENS_
 
 struct reader {
 	const char *name;
-	unsigned long line;
+	unsigned long line; /* or, in a JSON array, 0 and */
+	size_t item;	    /* from 1 on */
 	char *error;
 	size_t room;
 	int column[FIELDS]; /* CSV: where each field is; -1 before the first line */
@@ -34,10 +35,15 @@ struct reader {
 static int fail(struct reader *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static int fail(struct reader *r, int code, const char *fmt, ...)
 {
-	int n = r->line ? snprintf(r->error, r->room, "%.200s:%lu: ", r->name, r->line)
-			: snprintf(r->error, r->room, "%.200s: ", r->name);
 	va_list ap;
+	int n;
 
+	if (r->item)
+		n = snprintf(r->error, r->room, "%.200s: item %zu: ", r->name, r->item);
+	else if (r->line)
+		n = snprintf(r->error, r->room, "%.200s:%lu: ", r->name, r->line);
+	else
+		n = snprintf(r->error, r->room, "%.200s: ", r->name);
 	va_start(ap, fmt);
 	vsnprintf(r->error + n, r->room - (size_t)n, fmt, ap);
 	va_end(ap);
@@ -134,18 +140,13 @@ static int csv_line(struct reader *r, char *line, struct profile_rows *rows)
 
 /* ---- JSON --------------------------------------------------------------------------------------- */
 
-static int json_line(struct reader *r, const char *line, struct profile_rows *rows)
+static int json_row(struct reader *r, const json_t *o, struct profile_rows *rows)
 {
 	uint64_t v[FIELDS];
-	json_error_t e;
-	json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &e);
 	int rc = 0;
 
-	if (!json_is_object(o)) {
-		json_decref(o);
-		return o ? fail(r, -EINVAL, "not a JSON object")
-			 : fail(r, -EINVAL, "not valid JSON at column %d: %.120s", e.column, e.text);
-	}
+	if (!json_is_object(o))
+		return fail(r, -EINVAL, "not a JSON object");
 	for (int f = 0; f < FIELDS && rc == 0; f++) {
 		const json_t *j = json_object_get(o, field_names[f]);
 
@@ -159,16 +160,42 @@ static int json_line(struct reader *r, const char *line, struct profile_rows *ro
 		else
 			v[f] = (uint64_t)json_integer_value(j);
 	}
-	json_decref(o);
 	return rc ? rc : add(r, rows, v);
+}
+
+static int json_line(struct reader *r, const char *line, struct profile_rows *rows)
+{
+	json_error_t e;
+	json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &e);
+	int rc = o ? json_row(r, o, rows) : fail(r, -EINVAL, "not valid JSON at column %d: %.120s", e.column, e.text);
+
+	json_decref(o);
+	return rc;
+}
+
+static int read_array(struct reader *r, FILE *file, struct profile_rows *rows)
+{
+	unsigned long before = r->line;
+	json_error_t e;
+	json_t *array = json_loadf(file, JSON_REJECT_DUPLICATES, &e);
+	int rc = 0;
+
+	if (!array) {
+		r->line = before + (unsigned long)(e.line > 0 ? e.line : 0);
+		return fail(r, -EINVAL, "not valid JSON at column %d: %.120s", e.column, e.text);
+	}
+	for (r->item = 1; rc == 0 && r->item <= json_array_size(array); r->item++)
+		rc = json_row(r, json_array_get(array, r->item - 1), rows);
+	r->item = 0;
+	json_decref(array);
+	return rc;
 }
 
 /* ---- lines -------------------------------------------------------------------------------------- */
 
-static int read_lines(struct reader *r, FILE *file, struct profile_rows *rows)
+static int read_lines(struct reader *r, FILE *file, bool json, struct profile_rows *rows)
 {
 	char line[LINE_BYTES];
-	bool json = false;
 	int rc = 0;
 
 	while (rc == 0 && fgets(line, sizeof(line), file)) {
@@ -179,25 +206,36 @@ static int read_lines(struct reader *r, FILE *file, struct profile_rows *rows)
 			return fail(r, -EINVAL, "line is longer than %d bytes", LINE_BYTES - 2);
 		while (len && strchr("\r\n", line[len - 1]))
 			line[--len] = 0;
-		if (r->line == 1)
-			json = line[strspn(line, " \t")] == '{';
 		if (line[strspn(line, " \t")])
 			rc = json ? json_line(r, line, rows) : csv_line(r, line, rows);
 	}
-	if (rc == 0 && ferror(file))
-		rc = fail(r, -errno, "cannot be read: %s", strerror(errno));
 	return rc;
+}
+
+/* The first character that is not blank, which tells the kinds of files apart; it is still to be read. */
+static int peek(struct reader *r, FILE *file)
+{
+	int c = getc(file);
+
+	while (c != EOF && strchr(" \t\r\n", c)) {
+		r->line += c == '\n';
+		c = getc(file);
+	}
+	return ungetc(c, file);
 }
 
 int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t room)
 {
 	struct reader r = {.name = name, .error = error, .room = room, .column = {-1, -1, -1, -1}};
 	FILE *file = fopen(name, "re");
-	int rc;
+	int rc, first;
 
 	if (!file)
 		return fail(&r, -errno, "cannot be opened: %s", strerror(errno));
-	rc = read_lines(&r, file, rows);
+	first = peek(&r, file);
+	rc = first == '[' ? read_array(&r, file, rows) : read_lines(&r, file, first == '{', rows);
+	if (rc == 0 && ferror(file))
+		rc = fail(&r, -errno, "cannot be read: %s", strerror(errno));
 	fclose(file);
 	if (rc == 0 && rows->n == 0) {
 		r.line = 0;

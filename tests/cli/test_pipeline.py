@@ -121,6 +121,9 @@ def decisions_of_the_scheduler_are_written_as_json_lines():
         lines = [json.loads(line) for line in f]
     if {"read", "write"} - {line["chosen"] for line in lines}:
         fail("%d lines" % len(lines))
+    runs = {(line["run"], line["arm"]) for line in lines}
+    if len(runs) != 2 or {arm for _, arm in runs} != {"tenuto, 16 of 16 blocks, with writes"}:
+        fail(runs)
 
 
 def a_slack_table_names_its_model_and_gpu():

@@ -43,6 +43,16 @@ def malformed_json_lines_are_refused_with_file_and_line():
             fail("%s: %s" % (line, r))
 
 
+def malformed_json_arrays_are_refused_with_file_and_line_or_item():
+    good = '{"input": 64, "prefix": 0, "layer": 0, "ns": 5}'
+    for text, where, word in (("[%s,\n7]", "item 2: ", "object"), ("[%s,\n[1]]", "item 2: ", "object"),
+                              ("[%s, {}]", "item 2: ", "no input"), ("[\n%s\n", "t.json:", "JSON"), ("\n[%s]]", "t.json:2: ", "JSON")):
+        write("t.json", text % good)
+        says(tenuto("profile", "--from", "t.json", rc=USAGE), where, word)
+    write("t.json", "[]")
+    says(tenuto("profile", "--from", "t.json", rc=USAGE), "t.json: holds no timing")
+
+
 def a_missing_or_doubled_column_is_named_by_line():
     write("t.csv", "input,prefix,ns\n1,2,3\n")
     says(tenuto("profile", "--from", "t.csv", rc=USAGE), "t.csv:1: ", '"layer"')
@@ -75,6 +85,10 @@ def an_engines_timings_become_a_table_of_their_medians():
     again = tenuto("profile", "--from", "t.json", "--json").json()
     if again["rows"] != r["rows"]:
         fail(again)
+    for array in ("[%s]" % ",".join(lines.split("\n")[:-1]), "\n [\n%s\n]\n" % ",\n".join(lines.split("\n")[:-1])):
+        write("t.json", array)
+        if tenuto("profile", "--from", "t.json", "--json").json()["rows"] != r["rows"]:
+            fail(array)
 
 
 def the_analytic_model_gives_a_table_of_known_names_only():
