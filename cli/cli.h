@@ -187,7 +187,7 @@ void cli_progress_end(struct cli_progress *p);
 
 uint64_t cli_now_ns(void); /* CLOCK_MONOTONIC */
 double cli_cpu_seconds(void); /* user and system, whole process with its kernel workers */
-/* After cli_catch_interrupts: whether SIGINT, SIGTERM or SIGHUP came. A second one ends the program. */
+/* After cli_catch_interrupts: whether SIGINT, SIGTERM or SIGHUP came. One more, a second later or more, ends the program. */
 bool cli_interrupted(void);
 void cli_catch_interrupts(void);
 /* A new private directory in base, if NULL: $TMPDIR, else /var/tmp (on a disk, which /tmp may not be); -errno. */

@@ -28,12 +28,28 @@ double cli_cpu_seconds(void)
 	       1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-static volatile sig_atomic_t interrupted;
+#define SAME_INTERRUPT_NS 1000000000u
 
+static volatile sig_atomic_t interrupted;
+static _Atomic uint64_t interrupted_ns;
+
+/*
+ * The first signal asks the verb to clean up and stop, the next one kills. What comes within a second still is the
+ * first: timeout(1) and terminals signal the process and then its group, and a kill here leaves the files behind.
+ */
 static void on_interrupt(int sig)
 {
-	interrupted = 1;
-	signal(sig, SIG_DFL);
+	const int saved = errno;
+	const uint64_t now = cli_now_ns();
+
+	if (!interrupted) {
+		interrupted_ns = now;
+		interrupted = 1;
+	} else if (now - interrupted_ns >= SAME_INTERRUPT_NS) {
+		signal(sig, SIG_DFL);
+		raise(sig);
+	}
+	errno = saved;
 }
 
 void cli_catch_interrupts(void)

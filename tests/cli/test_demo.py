@@ -27,19 +27,30 @@ def the_demo_recovers_from_its_kill_with_everything_verified():
         fail("left: %s" % os.listdir("tmp"))
 
 
-def an_interrupted_demo_exits_3_with_what_it_has_and_leaves_nothing():
+def interrupted_demo(*signals):
+    """Sends the signals 1 ms apart while blocks are being written: exit 3, and nothing is left."""
     need("demo")
     os.mkdir("tmp")
     p = subprocess.Popen([TENUTO, "demo", "--json", "--dir", "tmp"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.time() + 20
     while time.time() < deadline and not glob.glob("tmp/*/*/*"):
         time.sleep(0.05)
-    p.send_signal(signal.SIGINT)
+    for s in signals:
+        p.send_signal(s)
+        time.sleep(0.001)
     out, err = p.communicate(timeout=60)
     if p.returncode != ENVIRONMENT or err != "tenuto demo: interrupted\n" or not json.loads(out)["interrupted"]:
         fail("%s %s %s" % (p.returncode, out, err))
     if os.listdir("tmp"):
         fail("left: %s" % os.listdir("tmp"))
+
+
+def an_interrupted_demo_exits_3_with_what_it_has_and_leaves_nothing():
+    interrupted_demo(signal.SIGINT)
+
+
+def a_signal_sent_twice_as_timeout_does_still_leaves_nothing():
+    interrupted_demo(*[signal.SIGTERM] * 4)
 
 
 def a_store_is_described_verified_and_checked():
