@@ -22,7 +22,7 @@ struct engine_opts {
 	size_t ndirs;
 	const char *model; /* names the space */
 	struct tn_geometry geometry;
-	uint64_t capacity_blocks; /* on disk */
+	uint64_t capacity_blocks; /* on disk; 0: what the stores that are there have */
 	uint64_t host_blocks;
 	uint32_t longest; /* blocks of the longest request */
 	const char *policy;

@@ -24,7 +24,7 @@
 
 static const struct cli_opt options[] = {
 	OPT("capacity-blocks", "N", "all distinct blocks", CLI_COUNT, capacity_blocks, 1, CAPACITY_MAX,
-	    "most blocks on disk"),
+	    "most blocks on disk; a store in --dir keeps at least what it has unless this is given"),
 	OPT("host-blocks", "N", "0", CLI_COUNT, host_blocks, 0, CAPACITY_MAX, "most blocks in host memory"),
 	OPT("policy", "NAME", "default", CLI_STRING, policy, 0, 0,
 	    "default, lru, fifo, s3fifo, or belady (only with --no-io)"),

@@ -10,18 +10,47 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+#include <tenuto/admin.h>
 #include <tenuto/cache.h>
 
 #include "engine.h"
 #include "explain.h"
 
-/* Without --capacity-blocks everything is kept, if the disk has room for it. */
+/* What the stores that are there already have room for; 0: there is none. *all: each directory has one. */
+static uint64_t store_capacity(const char *const *dirs, size_t ndirs, bool *all)
+{
+	uint64_t blocks = 0;
+
+	*all = true;
+	for (size_t i = 0; i < ndirs; i++) {
+		struct tn_admin_store s;
+		struct tn_admin_device d;
+
+		tn_admin_store_init(&s);
+		s.dirs = &dirs[i];
+		s.ndirs = 1;
+		if (tn_admin_store_info(&s, &d) == 0 && d.segments_assigned)
+			blocks += d.slots * d.segments / d.segments_assigned;
+		else
+			*all = false;
+	}
+	return blocks;
+}
+
+/* Without --capacity-blocks everything is kept: what a store holds, and the trace's blocks if there is room for them. */
 static int default_capacity(const struct trace *t, const struct tn_geometry *g, const char *const *dirs, size_t ndirs,
 			    uint64_t *capacity)
 {
-	uint64_t need = engine_disk_bytes(g, t->distinct), room = 0;
+	uint64_t need = engine_disk_bytes(g, t->distinct), room = 0, had;
 	char a[32], b[32];
+	bool all;
 
+	had = store_capacity(dirs, ndirs, &all);
+	if (had) {
+		/* 0: what they have, without a word about growing them. */
+		*capacity = had < t->distinct ? t->distinct : all ? 0 : had;
+		return CLI_OK;
+	}
 	for (size_t i = 0; i < ndirs; i++) {
 		struct statvfs v;
 
@@ -110,6 +139,18 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 	return rc;
 }
 
+/* What a smaller capacity than the store had costs at once. */
+static void warn_dropped(struct engine *e)
+{
+	struct tn_stats st;
+	char capacity[32], dropped[32], had[32];
+
+	if (engine_stats(e, &st) || st.recovered_blocks <= st.capacity_blocks)
+		return;
+	cli_error(CLI_OK, "warning: capacity %s: %s of %s blocks were dropped", cli_number(capacity, st.capacity_blocks),
+		  cli_number(dropped, st.recovered_blocks - st.capacity_blocks), cli_number(had, st.recovered_blocks));
+}
+
 static int run(const struct replay_args *a, const struct trace *t, const struct tn_geometry *g,
 	       const char *const *dirs, size_t ndirs, struct replay_result *r)
 {
@@ -143,6 +184,7 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 		explain_close(x);
 		return cli_fail(rc, "cannot open the cache");
 	}
+	warn_dropped(e);
 	r->distinct_blocks = t->distinct;
 	r->capacity_blocks = o.capacity_blocks;
 	r->block_bytes = tn_geometry_block_bytes(g);

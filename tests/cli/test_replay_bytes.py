@@ -216,6 +216,20 @@ def a_store_that_is_smaller_than_the_capacity_asked_for_is_told():
         fail(str(r))
 
 
+def a_store_that_is_there_keeps_its_blocks_unless_a_smaller_capacity_is_given():
+    trace()
+    os.mkdir("d")
+    more = ["--geometry", "4x16KiB", "--policy", "lru", "--dir", "d", "--json"]
+    held = tenuto("replay", "t.jsonl", *more).json()["blocks_held"]
+    write("s.jsonl", LINE)
+    r = tenuto("replay", "s.jsonl", *more)
+    if r.json()["blocks_held"] < held or r.json()["capacity_blocks"] < held or r.err:
+        fail(str(r))
+    held = r.json()["blocks_held"]
+    r = tenuto("replay", "s.jsonl", *more, "--capacity-blocks", "6")
+    says(r, "capacity 6: %d of %d blocks were dropped" % (held - 6, held))
+
+
 def a_killed_replay_leaves_a_store_that_opens():
     trace()
     os.mkdir("d")
