@@ -8,6 +8,7 @@
 #include "pipeline.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,10 @@
 #define SET_BYTES_MAX (1ull << 30)
 #define TMPFS "/dev/shm"
 #define MODEL "solidigm-d7-ps1010-pair"
+#define RESTORES 1000u
+#define REQUESTS 50u
+/* A run whose compute was woken up later than this share of its TTFT does not say what it should. */
+#define LATE_SHARE 0.05
 #define HIT_RATES "0,50,75,80,85,87.5,90,95,100"
 
 static const struct cli_opt options[] = {
@@ -34,15 +39,15 @@ static const struct cli_opt options[] = {
 	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct pipeline_args, gpu), 0, 0},
 	{"layers", "N", "the model's", "of the model, to measure fewer", CLI_COUNT, offsetof(struct pipeline_args, layers), 1, 4096},
 	{"prompt-tokens", "N", "8192", "length of the prompt", CLI_COUNT, offsetof(struct pipeline_args, prompt_tokens), 1, 1u << 20},
-	{"hit-rates", "LIST", HIT_RATES, "per cent of the prompt that is restored", CLI_STRING,
+	{"hit-rates", "LIST", HIT_RATES, "per cent of the prompt that is restored (modes table, split)", CLI_STRING,
 	 offsetof(struct pipeline_args, hit_rates), 0, 0},
 	{"stretch", "N", "16", "compute and the model's device take so many times as long", CLI_COUNT,
 	 offsetof(struct pipeline_args, stretch), 1, 10000},
 	{"slack", "FILE", "analytic", "slack table that the compute times are from (tenuto profile)", CLI_STRING,
 	 offsetof(struct pipeline_args, slack), 0, 0},
-	{"compute", "HOW", "sleep", "sleep or spin", CLI_STRING, offsetof(struct pipeline_args, compute), 0, 0},
-	{"writes", "WHEN", "both", "off, on or both", CLI_STRING, offsetof(struct pipeline_args, writes), 0, 0},
-	{"repeat", "N", "3", "runs of each row", CLI_COUNT, offsetof(struct pipeline_args, repeat), 1, PIPELINE_REPEAT_MAX},
+	{"compute", "HOW", "sleep", "sleep or spin (not mode restores)", CLI_STRING, offsetof(struct pipeline_args, compute), 0, 0},
+	{"writes", "WHEN", "both", "off, on or both (mode table)", CLI_STRING, offsetof(struct pipeline_args, writes), 0, 0},
+	{"repeat", "N", "3", "runs of each row; mode restores divides its restores among them", CLI_COUNT, offsetof(struct pipeline_args, repeat), 1, PIPELINE_REPEAT_MAX},
 	{"restores", "N", "1000", "restores of each row (mode restores)", CLI_COUNT, offsetof(struct pipeline_args, restores), 1,
 	 PIPELINE_RESTORES_MAX},
 	{"requests", "N", "50", "requests of each row (mode learn)", CLI_COUNT, offsetof(struct pipeline_args, requests), 1,
@@ -85,6 +90,10 @@ int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeli
 	cli_progress_step(&b->progress, ++b->steps);
 	if (run->rc)
 		return cli_error((enum cli_exit)run->rc, "%s: %s", what, run->why);
+	if (run->ttft > 0) {
+		b->timed++;
+		b->late += run->late > LATE_SHARE * run->ttft;
+	}
 	return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted") : CLI_OK;
 }
 
@@ -154,18 +163,45 @@ static int parse_geometry(struct pipeline_bench *b)
 	return CLI_OK;
 }
 
+/* Options that only some modes heed: elsewhere they are refused. */
+static int check_mode(const struct pipeline_args *a)
+{
+	const struct {
+		const char *option;
+		bool given;
+		const char *modes;
+	} only[] = {
+		{"--hit-rates", a->hit_rates, "table or split"}, {"--writes", a->writes, "table"},
+		{"--report", a->report, "table"},		 {"--compute", a->compute, "table, learn or split"},
+		{"--restores", a->restores, "restores"},	 {"--requests", a->requests, "learn"},
+	};
+
+	if (!mode_of(a->mode))
+		return cli_error(CLI_USAGE, "--mode %s: must be table, restores, learn or split", a->mode);
+	for (size_t i = 0; i < sizeof(only) / sizeof(only[0]); i++)
+		if (only[i].given && !strstr(only[i].modes, a->mode))
+			return cli_error(CLI_USAGE, "%s and --mode %s: %s is of mode %s", only[i].option, a->mode,
+					 only[i].option, only[i].modes);
+	return CLI_OK;
+}
+
+/* What was not given. */
+static void complete(struct pipeline_args *a)
+{
+	a->compute = a->compute ? a->compute : "sleep";
+	a->writes = a->writes ? a->writes : "both";
+	a->restores = a->restores ? a->restores : RESTORES;
+	a->requests = a->requests ? a->requests : REQUESTS;
+}
+
 static int parse_choices(struct pipeline_bench *b)
 {
 	const struct pipeline_args *a = b->args;
 
-	if (!mode_of(a->mode))
-		return cli_error(CLI_USAGE, "--mode %s: must be table, restores, learn or split", a->mode);
 	if (strcmp(a->compute, "sleep") && strcmp(a->compute, "spin"))
 		return cli_error(CLI_USAGE, "--compute %s: must be sleep or spin", a->compute);
 	if (strcmp(a->writes, "off") && strcmp(a->writes, "on") && strcmp(a->writes, "both"))
 		return cli_error(CLI_USAGE, "--writes %s: must be off, on or both", a->writes);
-	if (a->report && strcmp(a->mode, "table"))
-		return cli_error(CLI_USAGE, "--report: mode %s has no charts; --json has its figures", a->mode);
 	b->set.spin = !strcmp(a->compute, "spin");
 	b->writes[0] = strcmp(a->writes, "on") != 0;
 	b->writes[1] = strcmp(a->writes, "off") != 0;
@@ -257,6 +293,27 @@ static int run_mode(struct pipeline_bench *b)
 	return mode_of(b->args->mode)->run(b);
 }
 
+void pipeline_reads(struct pipeline_bench *b, double seconds, double expected)
+{
+	b->slow_reads |= described(b->args) && seconds > PIPELINE_SLOW * expected;
+}
+
+/* One line at most: what shows that the machine was too busy. */
+static void warn_if_busy(const struct pipeline_bench *b)
+{
+	char why[160];
+
+	if (b->slow_reads)
+		snprintf(why, sizeof(why), "reads without writes took more than %g times what the device's model says",
+			 PIPELINE_SLOW);
+	else if (b->late * 10 > b->timed)
+		snprintf(why, sizeof(why), "in %" PRIu64 " of %" PRIu64 " runs compute woke up late by more than %g %% of TTFT",
+			 b->late, b->timed, LATE_SHARE * 100);
+	else
+		return;
+	cli_error(CLI_PROBLEM, "warning: %s: the machine was too busy for these figures", why);
+}
+
 /* In a directory of its own, which is removed. */
 static int run_in_directory(struct pipeline_bench *b)
 {
@@ -277,6 +334,8 @@ static int run_in_directory(struct pipeline_bench *b)
 	if (!rc)
 		rc = run_mode(b);
 	cli_progress_end(&b->progress);
+	if (!rc)
+		warn_if_busy(b);
 	cli_remove_tree(base);
 	return rc;
 }
@@ -295,13 +354,16 @@ static void release(struct pipeline_bench *b)
 int cmd_bench_pipeline(int argc, char **argv)
 {
 	struct pipeline_args a = {.mode = "table", .model = "llama3-8b", .gpu = "h100",
-				  .compute = "sleep", .writes = "both", .io_engine = "auto", .prompt_tokens = 8192,
-				  .repeat = 3, .stretch = 16, .restores = 1000, .requests = 50, .seed = 1};
+				  .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3, .stretch = 16, .seed = 1};
 	struct pipeline_bench *b;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
 	if (rc != CLI_GO)
 		return rc;
+	rc = check_mode(&a);
+	if (rc)
+		return rc;
+	complete(&a);
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");

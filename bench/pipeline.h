@@ -23,6 +23,8 @@
 #define PIPELINE_PATIENCE_NS 120000000000ull
 /* Share of compute from which on a bubble counts: the crossover is the hit rate where it is reached. */
 #define PIPELINE_THRESHOLD 0.05
+/* Reads that take so many times what the device's model says show that this machine cannot keep its pace. */
+#define PIPELINE_SLOW 1.5
 
 /* enum tn_strategy: those before the ideal are run, the ideal is computed. */
 #define PIPELINE_MEASURED ((uint32_t)TN_STRATEGY_IDEAL)
@@ -231,6 +233,8 @@ struct pipeline_bench {
 	struct cli_progress progress;
 	uint64_t steps;
 	uint64_t run;		     /* number of the last child */
+	uint64_t timed, late;	     /* runs with compute; of them those that it woke up late in */
+	bool slow_reads;	     /* the device missed its rate */
 	struct pipeline_device device;
 	bool writes[2];		     /* off, on: to be measured */
 	size_t repeat;
@@ -243,6 +247,9 @@ struct pipeline_bench {
 int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, struct pipeline_run *run);
 /* After a run in a child: counts it, and says what went wrong. */
 int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeline_run *run);
+
+/* Reads without writes took so long, and by the device's model should have taken expected. */
+void pipeline_reads(struct pipeline_bench *b, double seconds, double expected);
 
 /* The modes: measure and print. */
 int pipeline_table(struct pipeline_bench *b);

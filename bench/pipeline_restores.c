@@ -66,10 +66,16 @@ static int restore(struct pipeline_rig *rig, uint32_t first, uint32_t n, double 
 	return rc ? rc : rig_end_load(rig, load);
 }
 
+/* Of one restore. */
+static uint32_t blocks_of(const struct pipeline_set *set)
+{
+	return set->blocks < BLOCKS ? set->blocks : BLOCKS;
+}
+
 static int restore_all(struct pipeline_rig *rig, const struct job *job, struct samples *s)
 {
 	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
-	uint32_t n = rig->set->blocks < BLOCKS ? rig->set->blocks : BLOCKS;
+	uint32_t n = blocks_of(rig->set);
 	uint64_t began = cli_now_ns(), x = rig->set->seed ^ 0x9e3779b97f4a7c15u;
 	int rc = 0;
 
@@ -257,8 +263,11 @@ static int measure(struct pipeline_bench *b, struct arm_result *r, struct sample
 			if (!rc)
 				add(at, s);
 		}
-	for (size_t i = 0; !rc && i < ARMS; i++)
+	for (size_t i = 0; !rc && i < ARMS; i++) {
 		sum_up(&r[i]);
+		if (!r[i].writes)
+			pipeline_reads(b, r[i].p50, pipeline_io_s(&b->set, &b->device, blocks_of(&b->set)) * b->set.geometry.layers);
+	}
 	return rc;
 }
 

@@ -87,6 +87,8 @@ static int add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 	w->write_gbps = bench_median(v[4], n);
 	w->cpu = bench_median(v[5], n);
 	w->late = bench_median(v[6], n);
+	if (strategy == TN_STRATEGY_LOAD_THEN_COMPUTE && !writes && w->blocks)
+		pipeline_reads(b, w->bubble, pipeline_io_s(&b->set, &b->device, w->blocks) * b->set.geometry.layers);
 	return CLI_OK;
 }
 

@@ -138,7 +138,12 @@ def what_makes_no_sense_is_refused_with_the_value():
     for args, text in ((("--hit-rates", "0,101"), "0,101"), (("--hit-rates", "50,40"), "must rise"),
                        (("--hit-rates", "x"), "x"), (("--compute", "think"), "think"), (("--mode", "x"), "x"), (("--writes", "some"), "some"),
                        (("--layers", "33"), "33"), (("--model", "nobody"), "nobody"), (("--prompt-tokens", "1M"), "1 GiB"),
-                       (("--mode", "split", "--report", "r.html"), "--report: mode split")):
+                       (("--mode", "split", "--report", "r.html"), "--report and --mode split"),
+                       (("--mode", "restores", "--hit-rates", "50"), "--hit-rates and --mode restores"),
+                       (("--mode", "restores", "--requests", "3"), "--requests and --mode restores"),
+                       (("--mode", "restores", "--compute", "spin"), "--compute and --mode restores"),
+                       (("--restores", "2"), "--restores and --mode table"),
+                       (("--mode", "split", "--writes", "on"), "--writes and --mode split")):
         says(tenuto("bench", "pipeline", *args, rc=USAGE), text)
 
 
