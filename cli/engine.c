@@ -24,8 +24,9 @@
 #define OBJECT_ALIGN 4096u
 
 struct flight {
-	struct tn_save *save;
-	uint32_t first_page;
+	struct tn_save *save; /* NULL: none */
+	uint64_t *ids;	      /* what it saves: room for one part */
+	uint32_t n;
 };
 
 struct engine {
@@ -48,14 +49,19 @@ struct engine {
 	uint64_t writing_since;
 	struct engine_totals total;
 	bool verify;
+	bool wait_saves;
 };
+
+uint64_t engine_block_disk_bytes(const struct tn_geometry *g)
+{
+	return ((uint64_t)tn_geometry_object_bytes(g) + OBJECT_ALIGN - 1) / OBJECT_ALIGN * OBJECT_ALIGN * g->layers;
+}
 
 uint64_t engine_disk_bytes(const struct tn_geometry *g, uint64_t capacity_blocks)
 {
-	uint64_t object = ((uint64_t)tn_geometry_object_bytes(g) + OBJECT_ALIGN - 1) / OBJECT_ALIGN * OBJECT_ALIGN;
 	uint64_t bytes;
 
-	if (__builtin_mul_overflow(object * g->layers, capacity_blocks + capacity_blocks / 4 + 256, &bytes))
+	if (__builtin_mul_overflow(engine_block_disk_bytes(g), capacity_blocks + capacity_blocks / 4 + 256, &bytes))
 		return UINT64_MAX;
 	return bytes;
 }
@@ -125,6 +131,19 @@ static int open_space(struct engine *e, const struct engine_opts *o)
 	return tn_space_open(e->cache, &id, &shard, &o->geometry, NULL, &e->space);
 }
 
+static bool get_tables(struct engine *e)
+{
+	bool got = true;
+
+	e->pages = calloc(e->part, sizeof(*e->pages));
+	e->keys = calloc(e->longest, sizeof(*e->keys));
+	e->hashes = calloc(e->longest, 2 * sizeof(*e->hashes));
+	e->tiers = calloc(e->longest, 1);
+	for (uint32_t i = 0; i < SAVES; i++)
+		got &= (e->flight[i].ids = calloc(e->part, sizeof(*e->flight[i].ids))) != NULL;
+	return got && e->pages && e->keys && e->hashes && e->tiers;
+}
+
 int engine_open(const struct engine_opts *o, struct engine **out)
 {
 	struct engine *e = calloc(1, sizeof(*e));
@@ -137,11 +156,8 @@ int engine_open(const struct engine_opts *o, struct engine **out)
 	e->longest = o->longest;
 	e->part = (uint32_t)(part < 1 ? 1 : part > o->longest ? o->longest : part);
 	e->verify = o->verify;
-	e->pages = calloc(e->part, sizeof(*e->pages));
-	e->keys = calloc(o->longest, sizeof(*e->keys));
-	e->hashes = calloc(o->longest, 2 * sizeof(*e->hashes));
-	e->tiers = calloc(o->longest, 1);
-	if (e->pages && e->keys && e->hashes && e->tiers)
+	e->wait_saves = o->wait_saves;
+	if (get_tables(e))
 		rc = open_cache(e, o);
 	if (!rc)
 		rc = open_space(e, o);
@@ -309,6 +325,16 @@ static int drain_saves(struct engine *e)
 	return rc;
 }
 
+/* The save under way that has this block among its own, or NULL. */
+static struct flight *flight_of(struct engine *e, uint64_t id)
+{
+	for (uint32_t i = 0; i < SAVES; i++)
+		for (uint32_t k = 0; e->flight[i].save && k < e->flight[i].n; k++)
+			if (e->flight[i].ids[k] == id)
+				return &e->flight[i];
+	return NULL;
+}
+
 /* tn_save_begin; while it has no room, ends older saves. */
 static int begin_save(struct engine *e, const struct tn_key *keys, uint32_t n, const struct tn_save_opts *o,
 		      struct tn_save **save)
@@ -352,6 +378,8 @@ static int save_piece(struct engine *e, const struct tn_key *keys, const uint64_
 		f->save = NULL;
 		return rc;
 	}
+	f->n = n;
+	memcpy(f->ids, ids, n * sizeof(*ids));
 	if (e->under_way++ == 0)
 		e->writing_since = cli_now_ns();
 	e->next = (e->next + 1) % SAVES;
@@ -392,6 +420,28 @@ static int load_hits(struct engine *e, const uint64_t *ids, uint32_t matched)
 	return (int)done;
 }
 
+/* The longest prefix, pinned. With wait_saves it does not end at a block whose save is under way. */
+static int match(struct engine *e, const uint64_t *ids, uint32_t n, struct tn_match *m)
+{
+	for (;;) {
+		int rc = tn_match(e->space, e->keys, n, e->tiers, m, TN_MATCH_PIN), ended;
+		struct flight *f = rc >= 0 && (uint32_t)rc < n ? flight_of(e, ids[rc]) : NULL;
+
+		if (!f)
+			return rc;
+		if (!e->wait_saves) {
+			for (uint32_t i = (uint32_t)rc; i < n && flight_of(e, ids[i]); i++)
+				e->total.in_saving_blocks++;
+			return rc;
+		}
+		if (m->pin)
+			tn_unpin(e->space, m->pin);
+		ended = end_save(e, f, cli_now_ns() + PATIENCE_NS);
+		if (ended)
+			return ended;
+	}
+}
+
 int engine_request(struct engine *e, const uint64_t *ids, uint32_t n, bool partial_last, uint32_t *hits)
 {
 	struct tn_match m = {0};
@@ -402,7 +452,7 @@ int engine_request(struct engine *e, const uint64_t *ids, uint32_t n, bool parti
 		rc = reap_saves(e);
 	if (rc)
 		return rc;
-	rc = tn_match(e->space, e->keys, n, e->tiers, &m, TN_MATCH_PIN);
+	rc = match(e, ids, n, &m);
 	if (rc < 0)
 		return rc;
 	good = load_hits(e, ids, (uint32_t)rc);
@@ -464,6 +514,8 @@ int engine_close(struct engine *e)
 	free(e->keys);
 	free(e->hashes);
 	free(e->tiers);
+	for (uint32_t i = 0; i < SAVES; i++)
+		free(e->flight[i].ids);
 	free(e);
 	return rc;
 }

@@ -29,6 +29,7 @@ struct engine_opts {
 	const char *io_engine;
 	uint64_t seed;
 	bool verify; /* compare every restored byte */
+	bool wait_saves; /* a request for blocks that are being saved waits for them, instead of computing them again */
 	tn_explain_fn explain; /* told the scheduler's decisions, or NULL */
 	void *explain_arg;
 };
@@ -36,6 +37,7 @@ struct engine_opts {
 struct engine_totals {
 	uint64_t requests, blocks, hit_blocks, host_hit_blocks;
 	uint64_t stored_blocks, rejected_blocks, failed_blocks;
+	uint64_t in_saving_blocks; /* asked for while still being saved: no hits; 0 with wait_saves */
 	uint64_t verified_objects; /* compared here; 0 without verify */
 	uint64_t wrong_objects;	   /* given back as good, but not what was saved */
 	uint64_t read_ns;  /* a load was under way: from its begin until its last layer was there */
@@ -54,6 +56,8 @@ int engine_stats(struct engine *e, struct tn_stats *stats);
 /* Ends what is under way and closes; the error of the last flush. */
 int engine_close(struct engine *e);
 
+/* What one block of this geometry is written as. */
+uint64_t engine_block_disk_bytes(const struct tn_geometry *g);
 /* Bytes on disk that capacity_blocks blocks of this geometry need, with room for slots that wait to be reused. */
 uint64_t engine_disk_bytes(const struct tn_geometry *g, uint64_t capacity_blocks);
 

@@ -107,9 +107,9 @@ int cli_parse_geometry(const char *s, struct cli_geometry *out, char *why)
 	const char *p = s;
 	struct cli_geometry g;
 
-	if (digits(&p, &g.layers, why, s))
+	if (*s >= '0' && *s <= '9' && digits(&p, &g.layers, why, s))
 		return -1;
-	if (*p != 'x') {
+	if (p == s || *p != 'x') {
 		snprintf(why, CLI_WHY, "'%.60s' is not LAYERSxBYTES, e.g. 8x16KiB", s);
 		return -1;
 	}

@@ -34,7 +34,8 @@ static const struct cli_opt options[] = {
 	OPT("dir", "DIR", "a temporary one", CLI_STRINGS, dirs, 0, 0,
 	    "where to store; repeat for several devices; kept afterwards"),
 	OPT("limit", "N", "all", CLI_COUNT, limit, 1, UINT64_MAX, "only the first N requests"),
-	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0, "arrival times of the trace, times FACTOR"),
+	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0,
+	    "arrival times of the trace, times FACTOR; without it a request waits for saves of its blocks"),
 	OPT("verify", NULL, NULL, CLI_FLAG, verify, 0, 0, "compare every restored byte with what was saved"),
 	OPT("report", "FILE.html", NULL, CLI_STRING, report, 0, 0, "write a page with the curves"),
 	OPT("explain", "FILE", NULL, CLI_STRING, explain, 0, 0, "write every decision of the scheduler: JSON lines"),
@@ -103,6 +104,8 @@ static json_t *as_json(const struct replay_args *a, const struct replay_result *
 		{"host_hit_blocks", r->host_hit_blocks},
 		{"distinct_blocks", r->distinct_blocks},
 		{"blocks_written", r->blocks_written},
+		{"blocks_written_twice", r->written_twice_blocks},
+		{"blocks_in_saving", r->in_saving_blocks},
 		{"blocks_admission_rejected", r->blocks_rejected},
 		{"blocks_never_read_back", r->blocks_unread},
 		{"blocks_failed", r->blocks_failed},
@@ -189,6 +192,10 @@ static int print(const struct replay_args *a, const struct replay_result *r, con
 	snprintf(note, sizeof(note), "%.1f %% of those written",
 		 r->blocks_written ? 100.0 * (double)r->blocks_unread / (double)r->blocks_written : 0);
 	row(&t, "  never read back", r->blocks_unread, note);
+	if (r->written_twice_blocks)
+		row(&t, "  and once more", r->written_twice_blocks, "by two requests at once; in 'written', not in the line above");
+	if (r->in_saving_blocks)
+		row(&t, "blocks in saving", r->in_saving_blocks, "asked for before their save had ended: no hits");
 	row(&t, "blocks not admitted", r->blocks_rejected, r->blocks_rejected ? "by the policy: not worth a write" : "");
 	if (!a->no_io)
 		print_io(&t, a, r);

@@ -50,9 +50,11 @@ struct replay_hits {
 struct replay_result {
 	uint64_t requests, blocks, hit_blocks, host_hit_blocks, distinct_blocks;
 	uint64_t blocks_written, blocks_rejected, blocks_unread, blocks_failed, blocks_held;
-	uint64_t bytes_read, bytes_written, block_bytes;
+	uint64_t bytes_read, bytes_written, block_bytes, block_disk_bytes;
 	uint64_t verified_objects, wrong_objects, corrupt_detected, io_errors;
 	uint64_t recovered_blocks;
+	uint64_t in_saving_blocks;     /* asked for while still being saved */
+	uint64_t written_twice_blocks; /* in bytes_written, not in blocks_written: another save of them ended first */
 	double read_seconds;  /* a load was under way */
 	double write_seconds; /* a save was under way; with host memory, which is written to disk later: all of the run */
 	double cpu_seconds, wall_seconds;

@@ -82,6 +82,14 @@ static void wait_arrival(const struct trace *t, size_t i, double speed, uint64_t
 	r->late_requests += left < -10000000;
 }
 
+/* Every write is of a whole block, so what is in bytes and not in blocks was saved by two requests at once. */
+static uint64_t written_twice(const struct tn_stats *st, uint64_t block_disk_bytes)
+{
+	uint64_t blocks = st->bytes_written / block_disk_bytes;
+
+	return blocks > st->saved_blocks ? blocks - st->saved_blocks : 0;
+}
+
 static void take(struct replay_result *r, struct engine *e, bool host, double run_s)
 {
 	const struct engine_totals *s = engine_totals(e);
@@ -98,6 +106,8 @@ static void take(struct replay_result *r, struct engine *e, bool host, double ru
 	if (engine_stats(e, &st))
 		return;
 	r->blocks_written = st.saved_blocks;
+	r->in_saving_blocks = s->in_saving_blocks;
+	r->written_twice_blocks = written_twice(&st, r->block_disk_bytes);
 	r->blocks_rejected = st.admission_rejected_blocks;
 	r->capacity_blocks = st.capacity_blocks;
 	r->blocks_held = st.disk_blocks;
@@ -133,6 +143,8 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 	}
 	cli_progress_end(&p);
 	r->interrupted = !rc && i < t->requests;
+	if (r->interrupted)
+		rc = trace_distinct(t, i < t->requests ? t->first[i] : t->blocks, &r->distinct_blocks);
 	if (!rc)
 		rc = engine_flush(e);
 	take(r, e, a->host_blocks, (double)(cli_now_ns() - start_ns) * 1e-9);
@@ -166,6 +178,8 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 		.io_engine = a->io_engine,
 		.seed = a->seed,
 		.verify = a->verify,
+		/* Without arrival times, requests that follow a save are thought to come after its end. */
+		.wait_saves = !(a->speed > 0),
 	};
 	struct explain *x;
 	struct engine *e;
@@ -188,6 +202,7 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 	r->distinct_blocks = t->distinct;
 	r->capacity_blocks = o.capacity_blocks;
 	r->block_bytes = tn_geometry_block_bytes(g);
+	r->block_disk_bytes = engine_block_disk_bytes(g);
 	rc = serve(a, t, e, r);
 	if (rc)
 		rc = cli_fail(rc, NULL);

@@ -218,6 +218,9 @@ static int create_device(const struct replay_args *a, struct model_device *d)
 	d->read_bps *= by;
 	d->write_bps *= by;
 	d->mixed_bps *= by;
+	if (a->read_gbps > 0)
+		snprintf(d->source + strlen(d->source), sizeof(d->source) - strlen(d->source), "; scaled to %g GB/s",
+			 a->read_gbps);
 	return CLI_OK;
 }
 

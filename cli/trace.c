@@ -313,19 +313,24 @@ static int compare_ids(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-int trace_finish(struct trace *t)
+int trace_distinct(const struct trace *t, uint64_t blocks, uint64_t *distinct)
 {
-	uint64_t *sorted = t->blocks ? reallocarray(NULL, t->blocks, sizeof(*sorted)) : NULL;
+	uint64_t *sorted = blocks ? reallocarray(NULL, blocks, sizeof(*sorted)) : NULL;
 
-	t->distinct = 0;
+	*distinct = 0;
 	if (!sorted)
-		return t->blocks ? -ENOMEM : 0;
-	memcpy(sorted, t->ids, t->blocks * sizeof(*sorted));
-	qsort(sorted, t->blocks, sizeof(*sorted), compare_ids);
-	for (uint64_t i = 0; i < t->blocks; i++)
-		t->distinct += !i || sorted[i] != sorted[i - 1];
+		return blocks ? -ENOMEM : 0;
+	memcpy(sorted, t->ids, blocks * sizeof(*sorted));
+	qsort(sorted, blocks, sizeof(*sorted), compare_ids);
+	for (uint64_t i = 0; i < blocks; i++)
+		*distinct += !i || sorted[i] != sorted[i - 1];
 	free(sorted);
 	return 0;
+}
+
+int trace_finish(struct trace *t)
+{
+	return trace_distinct(t, t->blocks, &t->distinct);
 }
 
 int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, size_t room)

@@ -73,6 +73,8 @@ int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, s
 /* Appends a request; for generated workloads. 0 or -ENOMEM. trace_finish counts the distinct ids afterwards. */
 int trace_append(struct trace *t, const struct trace_request *req);
 int trace_finish(struct trace *t);
+/* How many different ids the first `blocks` are. 0 or -ENOMEM. */
+int trace_distinct(const struct trace *t, uint64_t blocks, uint64_t *distinct);
 void trace_free(struct trace *t);
 
 /* Whether the last block of request i is only partly filled. */

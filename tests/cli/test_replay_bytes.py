@@ -160,7 +160,8 @@ def an_interrupted_replay_closes_its_store_prints_what_it_has_and_exits_3():
     os.mkdir("d")
     r = ended(started("--dir", "d", "--report", "r.html"), signal.SIGINT)
     j = r.json()
-    if r.rc != ENVIRONMENT or not j["interrupted"] or not 0 < j["requests"] < 200:
+    if r.rc != ENVIRONMENT or not j["interrupted"] or not 0 < j["requests"] < 200 or \
+            j["distinct_blocks"] > j["blocks"]:
         fail(str(r))
     says(r, "tenuto replay: interrupted after %d of 200 requests" % j["requests"], "no report")
     if os.path.exists("r.html"):
@@ -228,6 +229,26 @@ def a_store_that_is_there_keeps_its_blocks_unless_a_smaller_capacity_is_given():
     held = r.json()["blocks_held"]
     r = tenuto("replay", "s.jsonl", *more, "--capacity-blocks", "6")
     says(r, "capacity 6: %d of %d blocks were dropped" % (held - 6, held))
+
+
+def requests_back_to_back_hit_what_the_one_before_saves():
+    need("replay")
+    write("t.jsonl", LINE * 20)
+    for policy, least in {"lru": 57, "default": 38}.items():  # its policy may reject the last block: it is partial
+        r = tenuto("replay", "t.jsonl", "--policy", policy, "--json").json()
+        if r["hit_blocks"] < least or r["blocks_in_saving"] or r["blocks_written_twice"]:
+            fail(str(r))
+
+
+def bytes_written_are_of_the_blocks_written_and_of_those_written_twice():
+    need("replay")
+    write("t.jsonl", LINE * 20)
+    for more in ([], ["--speed", "1000"]):
+        r = tenuto("replay", "t.jsonl", "--policy", "lru", "--json", *more).json()
+        if r["bytes_written"] != (r["blocks_written"] + r["blocks_written_twice"]) * r["block_bytes"]:
+            fail(str(r))
+        if r["hit_blocks"] + r["blocks_in_saving"] > r["blocks"] - 3 or (more and not r["blocks_in_saving"]):
+            fail(str(r))
 
 
 def a_killed_replay_leaves_a_store_that_opens():

@@ -239,6 +239,8 @@ def a_device_model_says_what_the_drive_does():
         fail(str(d["device"]))
     near("all loaded first", rows(d)["load_then_compute"]["alone_p99_ms"], restore_ms(4096, 8, 2, all_first=True))
     d = model(t, "--device-model", "drive.model", "--read-gbps", "4")["device"]
+    if not d["source"].endswith("; scaled to 4 GB/s"):
+        fail(str(d))
     if (d["read_gbps"], d["write_gbps"], d["mixed_gbps"]) != (4, 2, 2):
         fail(str(d))
     says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--device-model", "nowhere", rc=USAGE), "nowhere")

@@ -114,6 +114,8 @@ def a_number_that_is_not_wholly_understood_is_refused():
     for v in ["8", "8x", "x16KiB", "0x16KiB", "8x0", "8x16Kib", "8x16 KiB", "8x-1", "-8x16KiB", "8x9223372036854775808",
               "4097x16KiB", "8x2GiB", "8x16KiB1"]:
         says(tenuto("replay", "t.jsonl", "--geometry", v, rc=USAGE), "--geometry")
+    for v in ["foo", "8", "x16KiB"]:
+        says(tenuto("replay", "t.jsonl", "--geometry", v, rc=USAGE), "LAYERSxBYTES, e.g. 8x16KiB")
 
 
 def a_missing_argument_or_operand_is_named():
