@@ -6,6 +6,8 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include <tenuto/admin.h>
 
@@ -32,8 +34,8 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "bench mix",
 	.operands = "DIR",
-	.about = "Measures what the device under a directory reads, writes, and does of both together, in five rounds of each in\n"
-		 "turn: 64 requests of 256 KiB in flight, with O_DIRECT where there is; and the latency of single transfers of 4 KiB.\n"
+	.about = "Measures what the device under a directory reads, writes, and does of both together, in five rounds of each in "
+		 "turn: 64 requests of 256 KiB in flight, with O_DIRECT where there is; and the latency of single transfers of 4 KiB. "
 		 "The result is left in DIR/tenuto.mix: a cache opened there then knows whether writes slow its reads down.",
 	.opts = options,
 	.min_operands = 1,
@@ -152,10 +154,15 @@ int cmd_bench_mix(int argc, char **argv)
 {
 	struct mix_args a = {.seconds = 6, .size = 256u << 20};
 	struct tn_device_mix m, model;
+	struct stat st;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
 	if (rc != CLI_GO)
 		return rc;
+	if (stat(argv[1], &st))
+		return cli_error(CLI_USAGE, "directory %s: %s", argv[1], strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cli_error(CLI_USAGE, "%s: is no directory", argv[1]);
 	if (a.stretch && !a.device_model)
 		return cli_error(CLI_USAGE, "--stretch is of a modelled drive: give --device-model, too");
 	a.stretch = a.stretch ? a.stretch : STRETCH;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,7 +32,14 @@ int pipeline_find_model(const char *name, char *path, size_t room)
 		if (!access(path, R_OK))
 			return CLI_OK;
 	}
-	return cli_error(CLI_USAGE, "--device-model %s: neither a file nor one of the shipped models (share/devices)", name);
+	for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
+		char dir[2 * PATH_MAX], real[PATH_MAX];
+
+		snprintf(dir, sizeof(dir), "%.*s/%s", (int)(slash - exe), exe, places[i]);
+		if (realpath(dir, real))
+			return cli_error(CLI_USAGE, "--device-model %s: neither a file nor one of %s/*.model", name, real);
+	}
+	return cli_error(CLI_USAGE, "--device-model %s: no such file, and no models are installed beside the program", name);
 }
 
 int pipeline_calibrate(const struct pipeline_set *set, struct pipeline_device *d)

@@ -117,8 +117,8 @@ static int print(const struct pipeline_bench *b, const struct learned *l)
 	while (n < sizeof(shown) / sizeof(shown[0]) && shown[n] <= b->args->requests)
 		n++;
 	pipeline_print_head(b);
-	printf("TTFT of the n-th request after opening, in ms, and over that with the right table; %zu runs a row, medians\n\n",
-	       b->repeat);
+	printf("TTFT of the n-th request after opening, in ms, and over that with the right table; %zu run%s a row, medians\n\n",
+	       b->repeat, b->repeat == 1 ? "" : "s");
 	cli_table_init(&t, n + 2, left);
 	cli_table_cell(&t, "table");
 	for (uint32_t i = 0; i < n; i++)

@@ -147,7 +147,7 @@ void pipeline_print_head(const struct pipeline_bench *b)
 int pipeline_print(const struct pipeline_bench *b)
 {
 	pipeline_print_head(b);
-	printf("%zu runs a row, medians\n", b->repeat);
+	printf("%zu run%s a row, medians\n", b->repeat, b->repeat == 1 ? "" : "s");
 	for (int writes = 0; writes < 2; writes++)
 		if (b->writes[writes])
 			print_rows(b, writes);

@@ -62,7 +62,7 @@ static int print(const struct pipeline_bench *b, const struct row *row)
 	struct cli_table t;
 
 	pipeline_print_head(b);
-	printf("%zu runs a row, medians\n\n", b->repeat);
+	printf("%zu run%s a row, medians\n\n", b->repeat, b->repeat == 1 ? "" : "s");
 	cli_table_init(&t, 7, left);
 	for (size_t i = 0; i < 7; i++)
 		cli_table_cell(&t, "%s", heads[i]);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define PAIRS_MAX 100u
+#define PAIRS_FOR_INTERVAL 6u /* from which on order statistics cover 95 % */
 #define TMPFS_MAGIC 0x01021994
 
 struct store_args {
@@ -341,7 +342,10 @@ static void print_rows(const struct bench *b)
 		cli_table_cell(&t, "%.3f", r->fio_gbps);
 		cli_table_cell(&t, "%.3f", r->fio_cpu_per_gb);
 		cli_table_cell(&t, "%.3f", r->ratio);
-		cli_table_cell(&t, "%.3f - %.3f", r->low, r->high);
+		if (b->args->pairs < PAIRS_FOR_INTERVAL)
+			cli_table_cell(&t, "-");
+		else
+			cli_table_cell(&t, "%.3f - %.3f", r->low, r->high);
 	}
 	cli_table_print(&t, stdout, true);
 }

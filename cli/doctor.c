@@ -2,6 +2,7 @@
 /* `tenuto doctor`: what this machine offers, what it gives, and how to get what is missing. */
 #include "doctor.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,8 +161,10 @@ int cmd_doctor(int argc, char **argv)
 		return rc;
 	d.dir = n ? argv[1] : ".";
 	d.n = 0;
-	if (stat(d.dir, &st) || !S_ISDIR(st.st_mode))
-		return cli_error(CLI_USAGE, "%s: no such directory", d.dir);
+	if (stat(d.dir, &st))
+		return cli_error(CLI_USAGE, "directory %s: %s", d.dir, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cli_error(CLI_USAGE, "%s: is no directory", d.dir);
 	doctor_probe_kernel(&d);
 	doctor_probe_disk(&d);
 	if (args.measure)

@@ -30,24 +30,25 @@ static void probe_iommu(struct doctor *d)
 	bool vfio = access("/dev/vfio/vfio", F_OK) == 0, allowed = access("/dev/vfio/vfio", R_OK | W_OK) == 0;
 	bool module = access("/sys/module/vfio_pci", F_OK) == 0;
 
-	doctor_add(d, "IOMMU", groups ? DOCTOR_YES : DOCTOR_NO, "safe access to a drive from user space",
-		   "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (Intel); in a VM: a virtual IOMMU",
+	doctor_add(d, "IOMMU", groups ? DOCTOR_YES : DOCTOR_NO, "nothing yet; later: safe access to a drive from user space",
+		   "for later: enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (Intel); in a VM: a virtual IOMMU",
 		   "%u groups", groups);
 	doctor_add(d, "VFIO", vfio && allowed ? DOCTOR_YES : vfio ? DOCTOR_PARTLY : DOCTOR_NO,
-		   "NVMe queues of our own, also on a GPU",
-		   vfio ? "access to /dev/vfio/vfio and the group of the device" : "modprobe vfio-pci, and an IOMMU", "/dev/vfio/vfio %s%s",
+		   "nothing yet; later: NVMe queues of our own, also on a GPU",
+		   vfio ? "for later: access to /dev/vfio/vfio and the group of the device"
+			: "for later: modprobe vfio-pci, and an IOMMU", "/dev/vfio/vfio %s%s",
 		   !vfio ? "is missing" : allowed ? "is usable" : "is there, no permission", module ? ", vfio-pci loaded" : "");
 }
 
 static void probe_cuda(struct doctor *d)
 {
-	static const char gives[] = "blocks to and from GPU memory (plugin)";
+	static const char gives[] = "nothing yet; later: blocks to and from GPU memory";
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	int (*init)(unsigned), (*version)(int *), (*count)(int *);
 	int v = 0, n = 0;
 
 	if (!lib) {
-		doctor_add(d, "CUDA", DOCTOR_NO, gives, "an NVIDIA GPU with its driver; in a container: --gpus all",
+		doctor_add(d, "CUDA", DOCTOR_NO, gives, "for later: an NVIDIA GPU with its driver; in a container: --gpus all",
 			   "libcuda.so.1 not found%s", access("/proc/driver/nvidia/version", F_OK) ? "" : ", but the kernel driver is");
 		return;
 	}
@@ -58,7 +59,7 @@ static void probe_cuda(struct doctor *d)
 		version(&v);
 		count(&n);
 	}
-	doctor_add(d, "CUDA", n > 0 ? DOCTOR_YES : DOCTOR_PARTLY, gives, "a GPU visible to this process (nvidia-smi, --gpus all)",
+	doctor_add(d, "CUDA", n > 0 ? DOCTOR_YES : DOCTOR_PARTLY, gives, "for later: a GPU visible to this process (nvidia-smi, --gpus all)",
 		   n > 0 ? "driver for CUDA %d.%d, %d device(s)" : "libcuda.so.1 is there (CUDA %d.%d), %d devices", v / 1000,
 		   v % 1000 / 10, n);
 	dlclose(lib);
@@ -70,8 +71,8 @@ static void probe_gds(struct doctor *d)
 	bool module = access("/sys/module/nvidia_fs", F_OK) == 0;
 
 	doctor_add(d, "GPUDirect Storage", lib && module ? DOCTOR_YES : lib ? DOCTOR_PARTLY : DOCTOR_NO,
-		   "DMA between drive and GPU (plugin)",
-		   "the packages libcufile and nvidia-fs of the CUDA distribution", "libcufile %s, module nvidia_fs %s",
+		   "nothing yet; later: DMA between drive and GPU",
+		   "for later: the packages libcufile and nvidia-fs of the CUDA distribution", "libcufile %s, module nvidia_fs %s",
 		   lib ? "found" : "not found", module ? "loaded" : "not loaded");
 	if (lib)
 		dlclose(lib);
@@ -79,7 +80,7 @@ static void probe_gds(struct doctor *d)
 
 static void probe_ucx(struct doctor *d)
 {
-	static const char gives[] = "blocks from and to other machines (plugin)";
+	static const char gives[] = "nothing yet; later: blocks from and to other machines";
 	void *lib = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
 	const char *(*version)(void) = NULL;
 
@@ -88,7 +89,7 @@ static void probe_ucx(struct doctor *d)
 	if (lib)
 		doctor_add(d, "UCX", DOCTOR_YES, gives, "", "version %.40s", version ? version() : "unknown");
 	else
-		doctor_add(d, "UCX", DOCTOR_NO, gives, "apt-get install libucx0", "libucp.so.0 not found");
+		doctor_add(d, "UCX", DOCTOR_NO, gives, "for later: apt-get install libucx0", "libucp.so.0 not found");
 	if (lib)
 		dlclose(lib);
 }

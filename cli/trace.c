@@ -178,8 +178,8 @@ static int get_ids(struct trace_reader *r, const json_t *o, uint64_t input_lengt
 	if (!json_is_array(list))
 		return fail(r, -EINVAL, "hash_ids must be an array");
 	if (json_array_size(list) != expect)
-		return fail(r, -EINVAL, "%zu hash_ids, but input_length %" PRIu64 " makes %" PRIu64 " blocks of %u",
-			    json_array_size(list), input_length, expect, TRACE_BLOCK_TOKENS);
+		return fail(r, -EINVAL, "%zu hash_ids, but input_length %" PRIu64 " makes %" PRIu64 " block%s of %u",
+			    json_array_size(list), input_length, expect, expect == 1 ? "" : "s", TRACE_BLOCK_TOKENS);
 	n = (uint32_t)expect;
 	rc = reserve_ids(r, n);
 	if (rc)
