@@ -7,8 +7,8 @@ WERROR ?= false
 FUZZ_SECONDS ?= 60
 TESTS := --suite unit --suite sim --suite io --suite cli
 OPTIONS := -Dwerror=$(WERROR)
-# Sanitized programs run several times slower, and stop at the first finding.
-SANITIZED := $(TESTS) --no-suite style --timeout-multiplier 5
+# Sanitized programs run several times slower, and stop at the first finding. The simulations have one thread.
+SANITIZED := --suite unit --suite io --no-suite style --timeout-multiplier 5
 export UBSAN_OPTIONS ?= halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ThreadSanitizer of clang 14 cannot place its shadow where the kernel randomises addresses widely.
@@ -48,7 +48,7 @@ bench: build
 
 asan: setup
 	@CC=clang scripts/build.sh build-asan -Db_sanitize=address,undefined $(OPTIONS)
-	@scripts/run_tests.py build-asan $(SANITIZED)
+	@scripts/run_tests.py build-asan $(SANITIZED) --suite sim
 
 tsan: setup
 	@CC=clang scripts/build.sh build-tsan -Db_sanitize=thread $(OPTIONS)
