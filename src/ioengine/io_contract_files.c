@@ -259,11 +259,12 @@ static void the_lock_is_held_until_a_killed_owner_s_writes_have_ended(void **sta
 static void an_adopted_file_is_the_lender_s_description_with_its_lock(void **state)
 {
 	struct tn_contract *c = *state, theirs = *c;
-	char *mem = tn_contract_memory(8 * KIB);
 	struct tn_io_lent lent;
+	char *mem;
 	uint32_t locked, again;
 
 	need(c, TN_CONTRACT_FILES);
+	mem = tn_contract_memory(8 * KIB);
 	assert_int_equal(tn_io_lend(c->io, TN_IO_FILES_MAX, &lent), -EBADF);
 	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_LOCK, &locked), 0);
 	assert_int_equal(tn_io_lend(c->io, locked, &lent), 0);
@@ -293,10 +294,11 @@ static void an_adopted_file_is_the_lender_s_description_with_its_lock(void **sta
 static void a_file_adopted_read_only_refuses_writes(void **state)
 {
 	struct tn_contract *c = *state, theirs = *c;
-	char *mem = tn_contract_memory(4 * KIB);
 	struct tn_io_lent lent;
+	char *mem;
 
 	need(c, TN_CONTRACT_FILES);
+	mem = tn_contract_memory(4 * KIB);
 	assert_int_equal(tn_contract_do(c, TN_IO_WRITE, 0, mem, 4 * KIB), 0);
 	assert_int_equal(tn_io_close(c->io, c->file), 0);
 	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_READ_ONLY, &c->file), 0);
