@@ -36,10 +36,10 @@ static const struct model models[] = {
 	/* config.json of Qwen/Qwen3-32B */
 	{.name = "qwen3-32b", .layers = 64, .hidden = 5120, .heads = 64, .kv_heads = 8, .head_dim = 128, .inner = 25600,
 	 .dense_layers = 64, .weight_bytes = 2},
-	/* config.json of THUDM/glm-4-9b */
+	/* config.json of THUDM/glm-4-9b-chat: multi_query_group_num 2 (the -1m variant has 4) */
 	{.name = "glm4-9b", .layers = 40, .hidden = 4096, .heads = 32, .kv_heads = 2, .head_dim = 128, .inner = 13696,
 	 .dense_layers = 40, .weight_bytes = 2},
-	/* config.json of deepseek-ai/DeepSeek-V3: FP8 weights, three layers dense, then 8 of 256 experts and one shared */
+	/* inference/configs/config_671B.json of deepseek-ai/DeepSeek-V3: FP8, three layers dense, then 8 of 256 experts and one shared */
 	{.name = "deepseek-v3", .layers = 61, .hidden = 7168, .heads = 128, .q_lora = 1536, .latent = 512, .rope = 64,
 	 .nope = 128, .value = 128, .inner = 18432, .dense_layers = 3, .experts = 256, .active = 8, .shared = 1,
 	 .expert_inner = 2048, .weight_bytes = 1},
