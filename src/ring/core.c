@@ -24,10 +24,11 @@ int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 		return tn_fail(-ENOMEM, "executor: no memory");
 	c->o = *opts;
 	c->nruns = s->depth;
+	c->ioctxs = s->ioctxs;
 	c->ngroups = 2 * opts->depth;
 	c->runs = tn_get(a, tn_array_bytes(c->nruns, sizeof(*c->runs)));
-	c->sorted = tn_get(a, tn_array_bytes((size_t)c->nruns * s->ioctxs, sizeof(*c->sorted)));
-	c->sort_scratch = tn_get(a, tn_array_bytes(s->ioctxs, sizeof(*c->sort_scratch)));
+	c->sorted = tn_get(a, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
+	c->sort_scratch = tn_get(a, tn_array_bytes(c->ioctxs, sizeof(*c->sort_scratch)));
 	c->served = tn_get(a, tn_array_bytes(opts->ring->nlists, sizeof(*c->served)));
 	c->groups = tn_get(a, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
 	c->members = tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_CORE_MEMBERS_MAX, sizeof(*c->members)));
@@ -36,7 +37,7 @@ int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	/* Made for the largest objects and IOCBs; what is used of each is little. */
 	tn_sparse(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
-	tn_sparse(a, c->sorted, tn_array_bytes((size_t)c->nruns * s->ioctxs, sizeof(*c->sorted)));
+	tn_sparse(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	tn_sparse(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_CORE_MEMBERS_MAX, sizeof(*c->members)));
 	if (!c->runs || !c->sorted || !c->sort_scratch || !c->served || !c->groups || !c->members || !c->pieces || !c->queue ||
 	    !c->iovs) {
@@ -44,7 +45,7 @@ int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 		return tn_fail(-ENOMEM, "executor: no memory for %u requests", opts->depth);
 	}
 	for (uint32_t i = 0; i < c->nruns; i++)
-		c->runs[i].order = c->sorted + (size_t)i * s->ioctxs;
+		c->runs[i].order = c->sorted + (size_t)i * c->ioctxs;
 	for (uint32_t i = 0; i < opts->depth; i++) {
 		c->pieces[i].iov = c->iovs + (size_t)i * TN_OBJECT_IOVS_MAX;
 		c->pieces[i].next = c->free_pieces;
@@ -66,13 +67,11 @@ int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 void tn_core_destroy(struct tn_core *c)
 {
 	const struct tn_alloc *a;
-	struct tn_ring_shared *s;
 
 	if (!c)
 		return;
 	assert(c->inflight == 0 && c->busy_groups == 0);
 	a = c->o.alloc;
-	s = c->o.ring->shared;
 	for (uint32_t i = 0; i < c->nbounces; i++)
 		tn_put(a, c->bounces[i].memory, c->bounces[i].bytes_each * TN_CORE_BOUNCES);
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
@@ -81,8 +80,8 @@ void tn_core_destroy(struct tn_core *c)
 	tn_put(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_CORE_MEMBERS_MAX, sizeof(*c->members)));
 	tn_put(a, c->groups, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
 	tn_put(a, c->served, tn_array_bytes(c->o.ring->nlists, sizeof(*c->served)));
-	tn_put(a, c->sort_scratch, tn_array_bytes(s->ioctxs, sizeof(*c->sort_scratch)));
-	tn_put(a, c->sorted, tn_array_bytes((size_t)c->nruns * s->ioctxs, sizeof(*c->sorted)));
+	tn_put(a, c->sort_scratch, tn_array_bytes(c->ioctxs, sizeof(*c->sort_scratch)));
+	tn_put(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	tn_put(a, c->runs, tn_array_bytes(c->nruns, sizeof(*c->runs)));
 	tn_put(a, c, sizeof(*c));
 }
@@ -128,7 +127,7 @@ int tn_core_room(struct tn_core *core, uint32_t padded_bytes)
 
 static void finish_run(struct tn_core *core, struct tn_core_run *run)
 {
-	struct tn_iocb *cb = run->cb;
+	struct tn_iocb *cb = run->shared;
 
 	cb->status = run->status;
 	cb->failed = run->failed;
@@ -142,11 +141,11 @@ static void finish_run(struct tn_core *core, struct tn_core_run *run)
 
 void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t at, int32_t status)
 {
-	uint32_t index = run->order[at].index;
+	uint32_t index = run->order[at].index, entry = run->order[at].entry;
 
 	/* release: the bytes before the status, for those who look before the IOCB is finished */
-	if (run->ctx[index].entry / run->list->shape->layers < run->list->blocks)
-		__atomic_store_n(&run->list->status[run->ctx[index].entry], status, __ATOMIC_RELEASE);
+	if (entry / run->list->shape->layers < run->list->blocks)
+		__atomic_store_n(&run->list->status[entry], status, __ATOMIC_RELEASE);
 	if (status) {
 		run->failures++;
 		if (index < run->failed) {
@@ -156,7 +155,7 @@ void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t
 	}
 	tn_core_count(&core->stats.objects, 1);
 	/* release: after the status, for those who count before they look */
-	tn_ring_store32(&run->cb->ended, run->cb->count - run->open + 1);
+	tn_ring_store32(&run->shared->ended, run->cb.count - run->open + 1);
 	if (--run->open == 0)
 		finish_run(core, run);
 }
@@ -169,7 +168,7 @@ static bool give_up(struct tn_core *core, struct tn_core_run *run, int status)
 
 		if (run->order[at].taken)
 			continue;
-		run->order[at].taken = 1;
+		run->order[at].taken = true;
 		run->waiting--;
 		core->waiting--;
 		tn_core_member_done(core, run, at, status);
@@ -184,7 +183,7 @@ static void refuse(struct tn_core *core, struct tn_core_run *run, int status)
 {
 	run->status = status;
 	run->failed = 0;
-	run->failures = run->cb->count;
+	run->failures = run->cb.count;
 	finish_run(core, run);
 }
 
@@ -193,8 +192,8 @@ static void start_run(struct tn_core *core, struct tn_core_run *run)
 	tn_core_sort(core, run);
 	run->started = true;
 	run->cursor = 0;
-	run->waiting = run->open = run->cb->count;
-	core->waiting += run->cb->count;
+	run->waiting = run->open = run->cb.count;
+	core->waiting += run->cb.count;
 }
 
 static struct tn_core_run *free_run(struct tn_core *core)
@@ -205,20 +204,38 @@ static struct tn_core_run *free_run(struct tn_core *core)
 	return NULL;
 }
 
+/* What others may change meanwhile, each field read once. */
+static struct tn_iocb copy_of(const struct tn_iocb *cb)
+{
+	return (struct tn_iocb){
+		.op = __atomic_load_n(&cb->op, __ATOMIC_RELAXED),
+		.flags = __atomic_load_n(&cb->flags, __ATOMIC_RELAXED),
+		.list = __atomic_load_n(&cb->list, __ATOMIC_RELAXED),
+		.count = __atomic_load_n(&cb->count, __ATOMIC_RELAXED),
+		.after_event = __atomic_load_n(&cb->after_event, __ATOMIC_RELAXED),
+		.after_value = __atomic_load_n(&cb->after_value, __ATOMIC_RELAXED),
+		.sequence = __atomic_load_n(&cb->sequence, __ATOMIC_RELAXED),
+		.priority = __atomic_load_n(&cb->priority, __ATOMIC_RELAXED),
+	};
+}
+
 static void open_run(struct tn_core *core, struct tn_core_run *run, uint32_t id)
 {
 	struct tn_ring *ring = core->o.ring;
-	struct tn_iocb *cb = tn_ring_iocb_of(ring->shared, id);
+	struct tn_iocb *shared = tn_ring_iocb_of(ring->shared, id);
 	struct tn_core_sorted *order = run->order;
+	const struct tn_iocb *cb = &run->cb;
 
-	*run = (struct tn_core_run){.id = id, .cb = cb, .ctx = tn_ring_ioctx_of(ring->shared, id), .order = order, .used = true};
+	*run = (struct tn_core_run){.id = id, .cb = copy_of(shared), .shared = shared, .order = order, .used = true};
 	run->failed = TN_RING_NO_INDEX;
 	core->used_runs++;
 	if (cb->list < ring->nlists)
 		run->list = __atomic_load_n(&ring->lists[cb->list], __ATOMIC_ACQUIRE);
 	if (cb->op != TN_IOCB_READ)
 		refuse(core, run, -ENOTSUP);
-	else if (!run->list || cb->count == 0 || cb->count > ring->shared->ioctxs)
+	else if (!run->list || cb->count == 0 || cb->count > core->ioctxs)
+		refuse(core, run, -EINVAL);
+	else if (cb->after_event != TN_RING_NO_EVENT && cb->after_event >= ring->shared->events)
 		refuse(core, run, -EINVAL);
 }
 
@@ -233,7 +250,7 @@ static bool take(struct tn_core *core)
 		struct tn_core_run *run = free_run(core);
 
 		open_run(core, run, id);
-		if (run->used && tn_ring_may_start(core->o.ring->shared, run->cb))
+		if (run->used && tn_ring_may_start(core->o.ring->shared, &run->cb))
 			start_run(core, run);
 		any = true;
 	}
@@ -252,14 +269,14 @@ static bool look_at_runs(struct tn_core *core)
 		if (!run->used)
 			continue;
 		seen++;
-		if (core->stopping || tn_ring_load32(&run->cb->cancel)) {
+		if (core->stopping || tn_ring_load32(&run->shared->cancel)) {
 			if (run->started && !run->waiting)
 				continue;
 			if (!run->started)
 				start_run(core, run); /* for the statuses of its entries */
 			give_up(core, run, -ECANCELED);
 			any = true;
-		} else if (!run->started && tn_ring_may_start(core->o.ring->shared, run->cb)) {
+		} else if (!run->started && tn_ring_may_start(core->o.ring->shared, &run->cb)) {
 			start_run(core, run);
 			any = true;
 		}

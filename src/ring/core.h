@@ -8,6 +8,9 @@
  * are verified (and copied from the bounce buffer) by a job; then each IOCTX has its status, and a run without
  * open IOCTXs is finished.
  *
+ * Headers and IOCTXs of IOCBs lie in memory that others write, perhaps while an executor reads it: each is copied once,
+ * when the IOCB is taken or sorted, and only the copy is checked and used.
+ *
  * One thread makes all calls. Nothing allocates after create but room.
  */
 #ifndef TN_RING_CORE_H
@@ -34,19 +37,24 @@ struct tn_core_opts {
 	void *observe_arg;
 };
 
+/* The copy of an IOCTX. */
 struct tn_core_sorted {
 	uint64_t disk;
-	uint32_t index; /* in the IOCB */
-	uint8_t taken;	/* in a group, or finished */
-	uint8_t alone;	/* not to be merged: a merged read of it failed */
+	uint32_t entry;
+	uint16_t index;	    /* in the IOCB */
+	bool taken;	    /* in a group, or finished */
+	uint8_t alone : 1;  /* not to be merged: a merged read of it failed */
+	uint8_t misfit : 1; /* its length was not that of the list's objects */
 };
+
+_Static_assert(sizeof(struct tn_core_sorted) == 16 && TN_IOCB_IOCTXS_MAX <= UINT16_MAX, "four to a cache line");
 
 struct tn_core_run {
 	uint32_t id;
-	struct tn_iocb *cb;
-	struct tn_ioctx *ctx;
+	struct tn_iocb cb;	/* as it was when it was taken; state and what follows from it are in the shared one */
+	struct tn_iocb *shared; /* for results, progress and cancel */
 	const struct tn_ring_list *list;
-	struct tn_core_sorted *order; /* cb->count entries */
+	struct tn_core_sorted *order; /* cb.count entries */
 	uint32_t cursor;	      /* all before are taken */
 	uint32_t waiting;	      /* not taken */
 	uint32_t open;		      /* without a status */
@@ -103,6 +111,7 @@ struct tn_core {
 	uint32_t ndevices;
 	struct tn_core_run *runs;
 	uint32_t nruns, used_runs;
+	uint32_t ioctxs; /* most of one IOCB */
 	uint32_t waiting; /* IOCTXs of all runs that are in no group */
 	struct tn_core_sorted *sorted, *sort_scratch;
 	uint64_t *served; /* by list: when it last had its turn */
@@ -150,7 +159,7 @@ static inline void tn_core_count(uint64_t *counter, uint64_t n)
 /* core.c: an IOCTX has its status. */
 void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t at, int32_t status);
 
-/* plan.c: sorts the IOCTXs of a run by disk address. */
+/* plan.c: copies the IOCTXs of a run and sorts them by disk address. */
 void tn_core_sort(struct tn_core *core, struct tn_core_run *run);
 /* The run whose turn it is, or NULL. */
 struct tn_core_run *tn_core_next_run(struct tn_core *core);

@@ -34,11 +34,6 @@ int tn_core_span(const struct tn_ring_list *list, uint32_t entry, struct tn_span
 	return 0;
 }
 
-static const struct tn_ioctx *ctx_of(const struct tn_core_run *run, uint32_t at)
-{
-	return &run->ctx[run->order[at].index];
-}
-
 static const struct tn_shape *shape_of(const struct tn_core_member *m)
 {
 	return m->run->list->shape;
@@ -46,13 +41,13 @@ static const struct tn_shape *shape_of(const struct tn_core_member *m)
 
 static uint32_t layer_of(const struct tn_core_member *m)
 {
-	return ctx_of(m->run, m->at)->entry % shape_of(m)->layers;
+	return m->run->order[m->at].entry % shape_of(m)->layers;
 }
 
 static uint32_t object_iov(const struct tn_core_member *m, struct iovec *iov)
 {
 	struct tn_span span;
-	int err = tn_core_span(m->run->list, ctx_of(m->run, m->at)->entry, &span);
+	int err = tn_core_span(m->run->list, m->run->order[m->at].entry, &span);
 
 	assert(err == 0); /* was checked when it was planned */
 	return tn_span_object(&span, shape_of(m), layer_of(m), iov);
@@ -62,7 +57,7 @@ static uint32_t object_iov(const struct tn_core_member *m, struct iovec *iov)
 static bool is_direct(struct tn_core *core, const struct tn_core_member *m, struct iovec *scratch)
 {
 	const struct tn_ring_list *list = m->run->list;
-	const struct tn_ioctx *x = ctx_of(m->run, m->at);
+	const struct tn_core_sorted *x = &m->run->order[m->at];
 	uint32_t align = core->device[tn_ioctx_device(x->disk)].align, n;
 	struct tn_span span;
 
@@ -80,17 +75,18 @@ static bool is_direct(struct tn_core *core, const struct tn_core_member *m, stru
 }
 
 /* What is wrong with an IOCTX, or 0. It came from outside: nothing of it is trusted. */
-static int check_ctx(const struct tn_core *core, const struct tn_core_run *run, const struct tn_ioctx *x)
+static int check_ctx(const struct tn_core *core, const struct tn_core_run *run, uint32_t at)
 {
+	const struct tn_core_sorted *x = &run->order[at];
 	const struct tn_ring_list *list = run->list;
 	uint64_t page = tn_ioctx_page(x->disk);
 	struct tn_span span;
 
 	if (tn_ioctx_device(x->disk) >= core->ndevices)
 		return -ENODEV;
-	if (x->length != list->shape->object_bytes || page > ((uint64_t)INT64_MAX >> 12) - list->shape->padded_bytes / 4096)
+	if (x->misfit || page > ((uint64_t)INT64_MAX >> 12) - list->shape->padded_bytes / 4096)
 		return -EINVAL;
-	if ((run->cb->flags & TN_IOCB_VERIFY) && !list->checks)
+	if ((run->cb.flags & TN_IOCB_VERIFY) && !list->checks)
 		return -EINVAL;
 	return tn_core_span(list, x->entry, &span);
 }
@@ -134,7 +130,7 @@ static void add_member(struct tn_core *core, struct tn_core_group *g, struct tn_
 	g->member[g->members++] = (struct tn_core_member){.run = run, .at = at};
 	g->bytes += run->list->shape->padded_bytes;
 	g->iovs += run->list->layout ? run->list->shape->object_iovs : 1;
-	run->order[at].taken = 1;
+	run->order[at].taken = true;
 	run->waiting--;
 	core->waiting--;
 }
@@ -150,7 +146,7 @@ static bool fits(struct tn_core *core, const struct tn_core_group *g, struct tn_
 		return false;
 	if (!g->bounce && g->iovs + iovs > TN_CORE_IOVS_MERGED)
 		return false;
-	return check_ctx(core, run, ctx_of(run, at)) == 0 && is_direct(core, &m, g->scratch) == !g->bounce;
+	return check_ctx(core, run, at) == 0 && is_direct(core, &m, g->scratch) == !g->bounce;
 }
 
 /* Takes up what lies right behind, of the same IOCB first, then of any that has started. */
@@ -169,7 +165,7 @@ static void extend(struct tn_core *core, struct tn_core_group *g, struct tn_core
 		for (uint32_t i = 0; !more && i < core->nruns && g->bytes < TN_RING_CROSS_BYTES; i++) {
 			struct tn_core_run *other = &core->runs[i];
 
-			if (other == run || !other->used || !other->started || !other->waiting || other->cb->op != run->cb->op)
+			if (other == run || !other->used || !other->started || !other->waiting || other->cb.op != run->cb.op)
 				continue;
 			at = tn_core_find(other, disk);
 			more = at != TN_RING_NO_INDEX && fits(core, g, other, at, TN_RING_CROSS_BYTES);
@@ -203,7 +199,7 @@ bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run)
 	while (run->order[run->cursor].taken)
 		run->cursor++;
 	first = (struct tn_core_member){.run = run, .at = run->cursor};
-	err = check_ctx(core, run, ctx_of(run, first.at));
+	err = check_ctx(core, run, first.at);
 	if (!g || !core->free_pieces)
 		return false;
 	g->members = g->iovs = g->ios = 0;
@@ -217,7 +213,7 @@ bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run)
 			return false;
 	}
 	if (err) {
-		run->order[first.at].taken = 1;
+		run->order[first.at].taken = true;
 		run->waiting--;
 		core->waiting--;
 		tn_core_member_done(core, run, first.at, err);
@@ -319,10 +315,10 @@ static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 static int finish_object(struct tn_core_group *g, struct tn_core_member *m, const unsigned char *bounced)
 {
 	const struct tn_ring_list *list = m->run->list;
-	uint32_t bytes = list->shape->object_bytes, n = 1, entry = ctx_of(m->run, m->at)->entry;
+	uint32_t bytes = list->shape->object_bytes, n = 1, entry = m->run->order[m->at].entry;
 	struct tn_span span;
 
-	if (m->run->cb->flags & TN_IOCB_VERIFY) {
+	if (m->run->cb.flags & TN_IOCB_VERIFY) {
 		if (bounced)
 			g->scratch[0] = (struct iovec){(void *)(uintptr_t)bounced, bytes};
 		else
@@ -358,7 +354,7 @@ static void job_done(struct tn_job *job)
 	for (uint32_t i = 0; i < g->members; i++) {
 		struct tn_core_member *m = &g->member[i];
 
-		if (m->run->cb->flags & TN_IOCB_VERIFY)
+		if (m->run->cb.flags & TN_IOCB_VERIFY)
 			tn_core_count(&core->stats.verified, 1);
 		tn_core_member_done(core, m->run, m->at, m->status);
 	}
@@ -373,7 +369,7 @@ static void read_again(struct tn_core *core, struct tn_core_group *g)
 		struct tn_core_run *run = g->member[i].run;
 		uint32_t at = g->member[i].at;
 
-		run->order[at].taken = 0;
+		run->order[at].taken = false;
 		run->order[at].alone = 1;
 		run->waiting++;
 		core->waiting++;
@@ -393,7 +389,7 @@ static void group_landed(struct tn_core *core, struct tn_core_group *g)
 	}
 	for (uint32_t i = 0; i < g->members; i++) {
 		g->member[i].status = g->status;
-		job |= g->member[i].run->cb->flags & TN_IOCB_VERIFY;
+		job |= g->member[i].run->cb.flags & TN_IOCB_VERIFY;
 	}
 	if (g->status || !job) {
 		for (uint32_t i = 0; i < g->members; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order in which a core reads: sorting an IOCB by disk address, whose turn it is, who lies where. */
+/* The order in which a core reads: copying and sorting an IOCB by disk address, whose turn it is, who lies where. */
 #include "ring/core.h"
 
 #include <string.h>
@@ -24,12 +24,18 @@ static void merge(struct tn_core_sorted *to, const struct tn_core_sorted *a, uin
 /* Bottom-up, so that it takes no stack and at most eleven passes; a sorted IOCB takes none. */
 void tn_core_sort(struct tn_core *core, struct tn_core_run *run)
 {
+	const struct tn_ioctx *ctx = tn_ring_ioctx_of(core->o.ring->shared, run->id);
 	struct tn_core_sorted *from = run->order, *to = core->sort_scratch;
-	uint32_t n = run->cb->count;
+	uint32_t n = run->cb.count, bytes = run->list->shape->object_bytes;
 	bool sorted = true;
 
 	for (uint32_t i = 0; i < n; i++) {
-		run->order[i] = (struct tn_core_sorted){.disk = run->ctx[i].disk, .index = i};
+		run->order[i] = (struct tn_core_sorted){
+			.disk = __atomic_load_n(&ctx[i].disk, __ATOMIC_RELAXED),
+			.entry = __atomic_load_n(&ctx[i].entry, __ATOMIC_RELAXED),
+			.index = (uint16_t)i,
+			.misfit = __atomic_load_n(&ctx[i].length, __ATOMIC_RELAXED) != bytes,
+		};
 		sorted &= i == 0 || run->order[i - 1].disk <= run->order[i].disk;
 	}
 	for (uint32_t width = 1; width < n && !sorted; width *= 2) {
@@ -51,13 +57,13 @@ void tn_core_sort(struct tn_core *core, struct tn_core_run *run)
 /* Whether b goes before a. */
 static bool goes_before(const struct tn_core *core, const struct tn_core_run *b, const struct tn_core_run *a)
 {
-	uint64_t sa = core->served[a->cb->list], sb = core->served[b->cb->list];
+	uint64_t sa = core->served[a->cb.list], sb = core->served[b->cb.list];
 
-	if (a->cb->priority != b->cb->priority)
-		return b->cb->priority > a->cb->priority;
+	if (a->cb.priority != b->cb.priority)
+		return b->cb.priority > a->cb.priority;
 	if (sa != sb)
 		return sb < sa;
-	return (int64_t)(b->cb->sequence - a->cb->sequence) < 0;
+	return (int64_t)(b->cb.sequence - a->cb.sequence) < 0;
 }
 
 /* The most urgent; among equals the lists take turns; within a list in the order of issue. */
@@ -77,18 +83,18 @@ struct tn_core_run *tn_core_next_run(struct tn_core *core)
 	}
 	if (!best)
 		return NULL;
-	if (best->cb->list != core->turn_list || core->turn_left == 0) {
-		core->turn_list = best->cb->list;
+	if (best->cb.list != core->turn_list || core->turn_left == 0) {
+		core->turn_list = best->cb.list;
 		core->turn_left = QUANTUM;
 	}
 	if (--core->turn_left == 0)
-		core->served[best->cb->list] = ++core->turn;
+		core->served[best->cb.list] = ++core->turn;
 	return best;
 }
 
 uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk)
 {
-	uint32_t lo = run->cursor, hi = run->cb->count;
+	uint32_t lo = run->cursor, hi = run->cb.count;
 
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
@@ -99,7 +105,7 @@ uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk)
 			hi = mid;
 	}
 	/* The same object may be asked for twice, each with its own destination. */
-	for (; lo < run->cb->count && run->order[lo].disk == disk; lo++)
+	for (; lo < run->cb.count && run->order[lo].disk == disk; lo++)
 		if (!run->order[lo].taken && !run->order[lo].alone)
 			return lo;
 	return TN_RING_NO_INDEX;
