@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "../cli/cli.h"
 
@@ -40,11 +41,26 @@ struct bench_job {
 
 #define BENCH_OBJECTS 16u /* objects a block */
 
+/* Looks at what a child has shared so far, some times a second. */
+struct bench_watch {
+	void (*look)(void *arg, const void *result);
+	void *arg;
+};
+
+/*
+ * Waits for a child of this process, which is killed when an interrupt comes: what it works on is removed anyway.
+ * CLI_OK, or the exit code, said on stderr; *status and *cpu (seconds) as of wait4.
+ * @watch: NULL: nobody looks
+ */
+int bench_wait(pid_t pid, const struct bench_watch *watch, const void *result, int *status, double *cpu);
+/* In a new child: it does not outlive its parent. */
+void bench_die_with_parent(void);
 /*
  * Runs fn in a child, which sees *result as it is here and gives it back changed; *cpu: seconds of the whole process.
  * CLI_OK, or the exit code, said on stderr.
  */
-int bench_fork(void (*fn)(const void *job, void *result), const void *job, void *result, size_t bytes, double *cpu);
+int bench_fork(void (*fn)(const void *job, void *result), const void *job, void *result, size_t bytes,
+	       const struct bench_watch *watch, double *cpu);
 /* Runs fn in a child; the result comes back through shared memory. CLI_OK, or the exit code, said on stderr. */
 int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), const struct bench_job *job,
 		struct bench_run *run);

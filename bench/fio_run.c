@@ -12,8 +12,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 bool fio_exists(void)
@@ -83,21 +81,21 @@ static int parse(const struct bench_job *job, struct bench_run *run)
 
 int fio_run(const struct bench_job *job, struct bench_run *run)
 {
-	struct rusage u;
-	int status;
+	int status, rc;
 	pid_t pid;
 
 	memset(run, 0, sizeof(*run));
 	fflush(NULL);
 	pid = fork();
-	if (!pid)
+	if (!pid) {
+		bench_die_with_parent();
 		exec_fio(job);
-	if (pid < 0 || wait4(pid, &status, 0, &u) < 0)
-		return cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno));
+	}
+	rc = pid < 0 ? cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno)) : bench_wait(pid, NULL, NULL, &status, &run->cpu);
+	if (rc)
+		return rc;
 	if (status)
 		return cli_error(CLI_ENVIRONMENT, "fio failed (status %#x); try it by hand in %s", (unsigned)status,
 				 job->dir);
-	run->cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-		   1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 	return parse(job, run);
 }

@@ -85,9 +85,32 @@ static const struct mode *mode_of(const char *name)
 	return NULL;
 }
 
-int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeline_run *run)
+#define PERMILLE 1000u
+
+void pipeline_begin(struct pipeline_bench *b, const char *what, uint64_t arms)
 {
-	cli_progress_step(&b->progress, ++b->steps);
+	b->arms = arms;
+	b->begun = 0;
+	snprintf(b->what, sizeof(b->what), "%s", what);
+	cli_progress_begin(&b->progress, b->what, arms * PERMILLE);
+}
+
+void pipeline_done(struct pipeline_run *run, uint64_t done, uint64_t all)
+{
+	__atomic_store_n(&run->permille, (uint32_t)(done * PERMILLE / all), __ATOMIC_RELAXED);
+}
+
+static void look(void *arg, const void *result)
+{
+	struct pipeline_bench *b = arg;
+	const struct pipeline_run *run = result;
+	uint64_t before = b->begun ? b->begun - 1 : 0;
+
+	cli_progress_step(&b->progress, before * PERMILLE + __atomic_load_n(&run->permille, __ATOMIC_RELAXED));
+}
+
+static int after(struct pipeline_bench *b, const char *what, const struct pipeline_run *run)
+{
 	if (run->rc)
 		return cli_error((enum cli_exit)run->rc, "%s: %s", what, run->why);
 	if (run->ttft > 0) {
@@ -97,20 +120,32 @@ int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeli
 	return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted") : CLI_OK;
 }
 
+int pipeline_fork(struct pipeline_bench *b, const char *what, void (*fn)(const void *job, void *result), const void *job,
+		  void *result, size_t bytes)
+{
+	const struct bench_watch watch = {look, b};
+	double cpu;
+	int rc;
+
+	if (b->arms) {
+		b->begun++;
+		snprintf(b->what, sizeof(b->what), "run %" PRIu64 " of %" PRIu64 " (%s)", b->begun, b->arms, what);
+		explain_run(b->set.explain, what);
+	}
+	rc = bench_fork(fn, job, result, bytes, &watch, &cpu);
+	return rc ? rc : after(b, what, result);
+}
+
 int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, struct pipeline_run *run)
 {
 	struct pipeline_job job = {.set = &b->set, .arm = *arm};
 	char what[96];
-	double cpu;
-	int rc;
 
 	job.arm.run = ++b->run;
 	*run = (struct pipeline_run){.rc = 0};
 	snprintf(what, sizeof(what), "%s%s, %u of %u blocks%s", tn_strategy_name(arm->strategy), arm->split ? " split" : "",
 		 arm->blocks, b->set.blocks, arm->writes ? ", with writes" : "");
-	explain_run(b->set.explain, what);
-	rc = bench_fork(pipeline_request, &job, run, sizeof(*run), &cpu);
-	return rc ? rc : pipeline_ran(b, what, run);
+	return pipeline_fork(b, what, pipeline_request, &job, run, sizeof(*run));
 }
 
 /* ---- setting up -------------------------------------------------------------------------------- */
@@ -276,16 +311,16 @@ static int set_up(struct pipeline_bench *b)
 static int prepare(struct pipeline_bench *b)
 {
 	struct pipeline_run run = {.rc = 0};
-	double cpu;
-	int rc = bench_fork(pipeline_prepare, &b->set, &run, sizeof(run), &cpu);
 
-	return rc ? rc : pipeline_ran(b, "preparing", &run);
+	pipeline_begin(b, "preparing the store", 0);
+	return pipeline_fork(b, b->what, pipeline_prepare, &b->set, &run, sizeof(run));
 }
 
 static int run_mode(struct pipeline_bench *b)
 {
-	int rc = pipeline_calibrate(&b->set, &b->device);
+	int rc = pipeline_calibrate(&b->set, &b->progress, &b->device);
 
+	cli_progress_end(&b->progress);
 	if (!rc)
 		rc = prepare(b);
 	if (rc)

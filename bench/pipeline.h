@@ -83,6 +83,7 @@ struct pipeline_arm {
 /* What came out; times in seconds. */
 struct pipeline_run {
 	int rc; /* exit code; -1: it died */
+	uint32_t permille; /* atomic: of what the child has to do, while it does it */
 	char why[256];
 	double ttft, compute, bubble;
 	double begin;	  /* tn_load_begin alone */
@@ -163,12 +164,17 @@ struct pipeline_job {
 	struct pipeline_arm arm;
 };
 
+/*
+ * A rig that is ready for requests: paced, its prompts pinned, and a little one loaded, so that threads, rings and page
+ * tables are there before the clock starts. 0, or -1 with the reason in run.
+ * @table: NULL: the cache is told nothing of compute
+ */
+int request_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, const struct tn_slack *table,
+		 struct pipeline_run *run);
 /* Pieces of a request: 0, or -1 with the reason in the rig's run. */
 int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint32_t n, uint64_t input_tokens,
 		       struct tn_load **load);
-int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks);
-/* Loads a little prompt: threads, rings and page tables are there before the clock starts. */
-int request_warm_up(struct pipeline_rig *rig);
+int request_wait_all(struct pipeline_rig *rig, struct tn_load *load, uint32_t blocks);
 
 /* How many of the prompt's first blocks tn_plan would restore, and its estimate of TTFT in seconds. */
 int request_plan(struct pipeline_rig *rig, uint32_t matched, uint32_t *restored, double *estimate);
@@ -190,7 +196,7 @@ struct pipeline_device {
 /* The file of a device model: as given, or its name among those that are shipped. Exit code. */
 int pipeline_find_model(const char *name, char *path, size_t room);
 /* What the directory of a set does: its model, or measured (and left there for the cache). Exit code. */
-int pipeline_calibrate(const struct pipeline_set *set, struct pipeline_device *d);
+int pipeline_calibrate(const struct pipeline_set *set, struct cli_progress *progress, struct pipeline_device *d);
 
 /* The table of the command line, or the analytic one, stretched: how long compute takes here. Exit code. */
 int pipeline_slack_open(struct pipeline_set *set, const char *file);
@@ -231,7 +237,8 @@ struct pipeline_bench {
 	const struct pipeline_args *args;
 	struct pipeline_set set;
 	struct cli_progress progress;
-	uint64_t steps;
+	uint64_t arms, begun;	     /* children of this mode, those begun */
+	char what[128];		     /* the one that runs, for the progress */
 	uint64_t run;		     /* number of the last child */
 	uint64_t timed, late;	     /* runs with compute; of them those that it woke up late in */
 	bool slow_reads;	     /* the device missed its rate */
@@ -243,10 +250,19 @@ struct pipeline_bench {
 	size_t nhits;
 };
 
+/* So many children follow; until the first begins, what is what goes on. */
+void pipeline_begin(struct pipeline_bench *b, const char *what, uint64_t arms);
+/*
+ * Runs fn in a child, with the progress on stderr. CLI_OK, or the exit code, said on stderr.
+ * @what:   names it: in the progress, to --explain, and where it fails
+ * @result: begins with a struct pipeline_run
+ */
+int pipeline_fork(struct pipeline_bench *b, const char *what, void (*fn)(const void *job, void *result), const void *job,
+		  void *result, size_t bytes);
+/* In the child: it has done so many of all. */
+void pipeline_done(struct pipeline_run *run, uint64_t done, uint64_t all);
 /* Serves one request in a child. CLI_OK, or the exit code, said on stderr. */
 int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, struct pipeline_run *run);
-/* After a run in a child: counts it, and says what went wrong. */
-int pipeline_ran(struct pipeline_bench *b, const char *what, const struct pipeline_run *run);
 
 /* Reads without writes took so long, and by the device's model should have taken expected. */
 void pipeline_reads(struct pipeline_bench *b, double seconds, double expected);

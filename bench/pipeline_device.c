@@ -42,7 +42,13 @@ int pipeline_find_model(const char *name, char *path, size_t room)
 	return cli_error(CLI_USAGE, "--device-model %s: no such file, and no models are installed beside the program", name);
 }
 
-int pipeline_calibrate(const struct pipeline_set *set, struct pipeline_device *d)
+static bool show(void *arg, double done)
+{
+	cli_progress_step(arg, (uint64_t)(done * 100));
+	return !cli_interrupted();
+}
+
+int pipeline_calibrate(const struct pipeline_set *set, struct cli_progress *progress, struct pipeline_device *d)
 {
 	struct tn_io_measure_opts o;
 	struct tn_device_mix m;
@@ -56,8 +62,13 @@ int pipeline_calibrate(const struct pipeline_set *set, struct pipeline_device *d
 		tn_io_measure_opts_init(&o);
 		o.dir = set->dir;
 		o.seconds = MEASURE_SECONDS;
+		o.progress = show;
+		o.progress_arg = progress;
+		cli_progress_begin(progress, "measuring the directory", 100);
 		rc = tn_io_measure(&o, &m);
 	}
+	if (rc == -ECANCELED && cli_interrupted())
+		return cli_error(CLI_ENVIRONMENT, "interrupted");
 	if (rc)
 		return cli_fail(rc, set->device_model ? "--device-model" : "measuring the directory");
 	*d = (struct pipeline_device){.read_bps = (double)m.read_bps / by, .write_bps = (double)m.write_bps / by,

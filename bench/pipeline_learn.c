@@ -39,16 +39,8 @@ static void run_job(const void *arg, void *out)
 	const struct job *job = arg;
 	struct served *s = out;
 	struct pipeline_rig rig;
-	int rc = rig_open(&rig, job->set, "slack", true, &s->run);
+	int rc = request_open(&rig, job->set, "slack", job->table, &s->run);
 
-	if (!rc)
-		rc = rig_slack(&rig, job->table);
-	if (!rc)
-		rc = rig_pin(&rig);
-	if (!rc)
-		rig_settle(&rig);
-	if (!rc)
-		rc = request_warm_up(&rig);
 	for (uint32_t i = 0; !rc && i < job->requests; i++) {
 		double estimate;
 
@@ -56,6 +48,7 @@ static void run_job(const void *arg, void *out)
 		if (!rc)
 			rc = request_serve(&rig, TN_STRATEGY_TENUTO, s->restored[i]);
 		s->ttft[i] = s->run.ttft;
+		pipeline_done(&s->run, i + 1, job->requests);
 	}
 	rig_close(&rig);
 }
@@ -148,16 +141,12 @@ static int measure(struct pipeline_bench *b, struct served *s)
 			struct job job = {.set = &b->set, .requests = (uint32_t)b->args->requests};
 			struct served *at = &s[round * ARMS + arm];
 			char what[32];
-			double cpu;
 
 			snprintf(what, sizeof(what), "table %s", tables[arm].name);
-			explain_run(b->set.explain, what);
 			if (tables[arm].factor > 0)
 				rc = pipeline_slack_scaled(&b->set, b->set.slack, tables[arm].factor, &job.table);
 			if (!rc)
-				rc = bench_fork(run_job, &job, at, sizeof(*at), &cpu);
-			if (!rc)
-				rc = pipeline_ran(b, tables[arm].name, &at->run);
+				rc = pipeline_fork(b, what, run_job, &job, at, sizeof(*at));
 			tn_slack_destroy(job.table);
 		}
 	return rc;
@@ -169,8 +158,7 @@ int pipeline_learn(struct pipeline_bench *b)
 	struct learned *l = calloc(ARMS, sizeof(*l));
 	int rc = s && l ? CLI_OK : cli_error(CLI_ENVIRONMENT, "out of memory");
 
-	b->steps = 0;
-	cli_progress_begin(&b->progress, "bench pipeline", ARMS * b->repeat);
+	pipeline_begin(b, "requests", ARMS * b->repeat);
 	if (!rc)
 		rc = measure(b, s);
 	cli_progress_end(&b->progress);

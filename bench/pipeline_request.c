@@ -38,7 +38,7 @@ int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint
 	return rc ? rig_failed(rig, "load", rc) : 0;
 }
 
-int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks)
+static int wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t layer, uint32_t blocks)
 {
 	int rc = tn_load_wait(load, layer, cli_now_ns() + PIPELINE_PATIENCE_NS);
 
@@ -47,14 +47,38 @@ int request_wait_layer(struct pipeline_rig *rig, struct tn_load *load, uint32_t 
 	return rig_failed(rig, rc < 0 ? "load" : "load: a saved block is missing", rc < 0 ? rc : -ENODATA);
 }
 
-int request_warm_up(struct pipeline_rig *rig)
+int request_wait_all(struct pipeline_rig *rig, struct tn_load *load, uint32_t blocks)
+{
+	int rc = 0;
+
+	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
+		rc = wait_layer(rig, load, layer, blocks);
+	return rc;
+}
+
+static int warm_up(struct pipeline_rig *rig)
 {
 	struct tn_load *load;
 	int rc = request_begin_load(rig, rig->keys, PIPELINE_WARM_BLOCKS, 0, &load);
 
-	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
-		rc = request_wait_layer(rig, load, layer, PIPELINE_WARM_BLOCKS);
+	if (!rc)
+		rc = request_wait_all(rig, load, PIPELINE_WARM_BLOCKS);
 	return rc ? rc : rig_end_load(rig, load);
+}
+
+int request_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, const struct tn_slack *table,
+		 struct pipeline_run *run)
+{
+	int rc = rig_open(rig, set, scheduler, true, run);
+
+	if (!rc)
+		rc = rig_slack(rig, table);
+	if (!rc)
+		rc = rig_pin(rig);
+	if (rc)
+		return rc;
+	rig_settle(rig);
+	return warm_up(rig);
 }
 
 /* All layers, one after the other; *ended: when the last one's compute has. */
@@ -71,7 +95,7 @@ static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t bloc
 
 		if (layer && late > run->late)
 			run->late = late;
-		if (load && request_wait_layer(rig, load, layer, blocks))
+		if (load && wait_layer(rig, load, layer, blocks))
 			return -1;
 		if (!there || layer == 0)
 			t = cli_now_ns();
@@ -118,8 +142,7 @@ int request_serve(struct pipeline_rig *rig, uint32_t strategy, uint32_t blocks)
 					&load);
 	run->begin = (double)(cli_now_ns() - began) * 1e-9;
 	if (!rc && load && strategy == TN_STRATEGY_LOAD_THEN_COMPUTE)
-		for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
-			rc = request_wait_layer(rig, load, layer, blocks);
+		rc = request_wait_all(rig, load, blocks);
 	if (!rc)
 		rc = compute(rig, load, blocks, began, &ended);
 	run->cpu = cli_cpu_seconds() - cpu;
@@ -160,17 +183,8 @@ void pipeline_request(const void *arg, void *out)
 	bool scheduled = arm->strategy == TN_STRATEGY_TENUTO;
 	struct pipeline_run *run = out;
 	struct pipeline_rig rig;
-	int rc;
+	int rc = request_open(&rig, job->set, scheduled ? "slack" : "none", scheduled ? job->set->slack : NULL, run);
 
-	rc = rig_open(&rig, job->set, scheduled ? "slack" : "none", true, run);
-	if (!rc && scheduled)
-		rc = rig_slack(&rig, job->set->slack);
-	if (!rc)
-		rc = rig_pin(&rig);
-	if (!rc)
-		rig_settle(&rig);
-	if (!rc)
-		rc = request_warm_up(&rig);
 	if (!rc)
 		rc = serve(&rig, arm);
 	if (!rc) {

@@ -60,8 +60,8 @@ static int restore(struct pipeline_rig *rig, uint32_t first, uint32_t n, double 
 	uint64_t began = cli_now_ns();
 	int rc = request_begin_load(rig, rig->keys + PIPELINE_WARM_BLOCKS + first, n, 0, &load);
 
-	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
-		rc = request_wait_layer(rig, load, layer, n);
+	if (!rc)
+		rc = request_wait_all(rig, load, n);
 	*seconds = (double)(cli_now_ns() - began) * 1e-9;
 	return rc ? rc : rig_end_load(rig, load);
 }
@@ -85,6 +85,7 @@ static int restore_all(struct pipeline_rig *rig, const struct job *job, struct s
 
 		pause_randomly(&x);
 		rc = restore(rig, first, n, &s->latency[s->n++]);
+		pipeline_done(&s->run, s->n, job->restores);
 	}
 	s->window = (double)(cli_now_ns() - began) * 1e-9;
 	tn_cache_stats(rig->cache, &after);
@@ -130,15 +131,8 @@ static void run_job(const void *arg, void *out)
 	const struct job *job = arg;
 	struct samples *s = out;
 	struct pipeline_rig rig;
-	int rc = rig_open(&rig, job->set, job->arm.strategy == TN_STRATEGY_TENUTO ? "slack" : "none", true,
-			  &s->run);
+	int rc = request_open(&rig, job->set, job->arm.strategy == TN_STRATEGY_TENUTO ? "slack" : "none", NULL, &s->run);
 
-	if (!rc)
-		rc = rig_pin(&rig);
-	if (!rc)
-		rig_settle(&rig);
-	if (!rc)
-		rc = request_warm_up(&rig);
 	if (!rc)
 		rc = job->arm.writes ? with_writes(&rig, job, s) : restore_all(&rig, job, s);
 	rig_close(&rig);
@@ -251,15 +245,11 @@ static int measure(struct pipeline_bench *b, struct arm_result *r, struct sample
 			struct arm_result *at = &r[(i + round) % ARMS];
 			struct job job = {.set = &b->set, .arm = {.strategy = at->strategy, .writes = at->writes, .run = ++b->run}};
 			char what[64];
-			double cpu;
 
 			job.restores = (uint32_t)((b->args->restores + b->repeat - 1) / b->repeat);
 			memset(s, 0, sizeof(*s));
 			snprintf(what, sizeof(what), "%s%s", tn_strategy_name(at->strategy), at->writes ? ", with writes" : "");
-			explain_run(b->set.explain, what);
-			rc = bench_fork(run_job, &job, s, sizeof(*s), &cpu);
-			if (!rc)
-				rc = pipeline_ran(b, what, &s->run);
+			rc = pipeline_fork(b, what, run_job, &job, s, sizeof(*s));
 			if (!rc)
 				add(at, s);
 		}
@@ -284,8 +274,7 @@ int pipeline_restores(struct pipeline_bench *b)
 		if (!r[i].latency)
 			rc = cli_error(CLI_ENVIRONMENT, "out of memory");
 	}
-	b->steps = 0;
-	cli_progress_begin(&b->progress, "bench pipeline", ARMS * b->repeat);
+	pipeline_begin(b, "restores", ARMS * b->repeat);
 	if (!rc)
 		rc = measure(b, r, s);
 	cli_progress_end(&b->progress);

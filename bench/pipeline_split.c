@@ -87,8 +87,7 @@ int pipeline_split(struct pipeline_bench *b)
 	struct row *row = calloc(b->nhits, sizeof(*row));
 	int rc = row ? CLI_OK : cli_error(CLI_ENVIRONMENT, "out of memory");
 
-	b->steps = 0;
-	cli_progress_begin(&b->progress, "bench pipeline", 2 * b->nhits * b->repeat);
+	pipeline_begin(b, "split", 2 * b->nhits * b->repeat);
 	for (size_t i = 0; !rc && i < b->nhits; i++)
 		rc = measure_hit(b, b->hit[i], &row[i]);
 	cli_progress_end(&b->progress);

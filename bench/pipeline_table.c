@@ -98,8 +98,7 @@ int pipeline_table(struct pipeline_bench *b)
 	size_t each = b->nhits * (PIPELINE_MEASURED - 1) + 1 - (b->hit[0] ? 0 : 2);
 	int rc = t.runs ? CLI_OK : cli_error(CLI_ENVIRONMENT, "out of memory");
 
-	b->steps = 0;
-	cli_progress_begin(&b->progress, "bench pipeline", b->repeat * each * (size_t)(b->writes[0] + b->writes[1]));
+	pipeline_begin(b, "table", b->repeat * each * (size_t)(b->writes[0] + b->writes[1]));
 	for (size_t round = 0; !rc && round < b->repeat; round++)
 		rc = measure_round(&t, round);
 	cli_progress_end(&b->progress);

@@ -4,17 +4,54 @@
 
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-int bench_fork(void (*fn)(const void *job, void *result), const void *job, void *result, size_t bytes, double *cpu)
+#define LOOK_MS 200
+
+int bench_wait(pid_t pid, const struct bench_watch *watch, const void *result, int *status, double *cpu)
+{
+	/* Without one (before Linux 5.3) poll sleeps its time out. */
+	struct pollfd end = {.fd = pidfd_open(pid, 0), .events = POLLIN};
+	bool killed = false;
+	struct rusage u;
+	pid_t ended;
+
+	do {
+		if (cli_interrupted() && !killed)
+			killed = !kill(pid, SIGKILL);
+		else if (watch)
+			watch->look(watch->arg, result);
+		poll(&end, 1, LOOK_MS); /* an interrupt ends it */
+		ended = wait4(pid, status, WNOHANG, &u);
+	} while (!ended || (ended < 0 && errno == EINTR));
+	if (end.fd >= 0)
+		close(end.fd);
+	if (killed)
+		return cli_error(CLI_ENVIRONMENT, "interrupted");
+	if (ended < 0)
+		return cli_error(CLI_ENVIRONMENT, "wait: %s", strerror(errno));
+	*cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+	return CLI_OK;
+}
+
+void bench_die_with_parent(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+int bench_fork(void (*fn)(const void *job, void *result), const void *job, void *result, size_t bytes,
+	       const struct bench_watch *watch, double *cpu)
 {
 	void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct rusage u;
 	int status, rc;
 	pid_t pid;
 
@@ -24,15 +61,15 @@ int bench_fork(void (*fn)(const void *job, void *result), const void *job, void 
 	fflush(NULL);
 	pid = fork();
 	if (!pid) {
+		bench_die_with_parent();
 		fn(job, shared);
 		_exit(0);
 	}
-	rc = pid < 0 || wait4(pid, &status, 0, &u) < 0 ? errno : 0;
+	rc = pid < 0 ? cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno)) : bench_wait(pid, watch, shared, &status, cpu);
 	memcpy(result, shared, bytes);
 	munmap(shared, bytes);
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(rc));
-	*cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+		return rc;
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		return cli_error(CLI_PROBLEM, "the run died (status %#x)", (unsigned)status);
 	return CLI_OK;
@@ -58,7 +95,7 @@ int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), 
 	int rc;
 
 	*run = (struct bench_run){0};
-	rc = bench_fork(call_store, &call, run, sizeof(*run), &cpu);
+	rc = bench_fork(call_store, &call, run, sizeof(*run), NULL, &cpu);
 	if (rc)
 		return rc;
 	run->cpu = cpu;

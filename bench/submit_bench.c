@@ -211,9 +211,11 @@ static int run_row(const char *dir, struct row *row, size_t rounds)
 		rc = save_all(&s);
 	for (int i = 0; i < 2 && rc == 0; i++) /* pages of the tables are touched, headers are cached */
 		rc = load_all(&s, &warm, &warm, &warm);
-	for (size_t i = 0; i < rounds && rc == 0; i++)
+	for (size_t i = 0; i < rounds && rc == 0 && !cli_interrupted(); i++)
 		rc = load_all(&s, &row->begin_us[i], &row->resolve_us[i], &row->layer_us[i]);
-	if (rc)
+	if (cli_interrupted())
+		rc = cli_error(CLI_ENVIRONMENT, "interrupted");
+	else if (rc)
 		rc = cli_fail(rc, NULL);
 	if (s.cache)
 		close_side(&s);
@@ -299,6 +301,7 @@ int cmd_bench_submit(int argc, char **argv)
 	v = calloc((size_t)a.rounds * ROWS * 3, sizeof(*v));
 	if (!v)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
+	cli_catch_interrupts();
 	chase_ns = chase();
 	rc = CLI_OK;
 	for (size_t i = 0; i < ROWS && rc == CLI_OK; i++) {

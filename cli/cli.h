@@ -169,7 +169,8 @@ void cli_table_cell(struct cli_table *t, const char *fmt, ...) __attribute__((fo
 void cli_table_print(struct cli_table *t, FILE *out, bool head);
 
 /*
- * A progress bar on stderr, only if that is a terminal and only after a second.
+ * Progress on stderr: on a terminal a bar, after a second; elsewhere a line every ten seconds.
+ * @what:  names what is done; may change between steps
  * @total: 0 if unknown.
  */
 struct cli_progress {
@@ -192,7 +193,10 @@ bool cli_interrupted(void);
 void cli_catch_interrupts(void);
 /* A new private directory in base, if NULL: $TMPDIR, else /var/tmp (on a disk, which /tmp may not be); -errno. */
 int cli_temp_dir(const char *base, char *path, size_t room);
-/* Removes a directory with everything in it; does not cross file systems or follow links. 0 or -errno. */
+/*
+ * Removes a directory with everything in it; does not cross file systems or follow links. 0 or -errno. Signals that
+ * interrupt wait until it is done.
+ */
 int cli_remove_tree(const char *path);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <tenuto/error.h>
@@ -153,39 +154,77 @@ char *cli_duration(char *buf, double s)
 
 #define PROGRESS_AFTER_NS 1000000000ull
 #define PROGRESS_EVERY_NS 100000000ull
-#define PROGRESS_WIDTH 30
+#define PROGRESS_LINES_NS 10000000000ull
+#define PROGRESS_WIDTH 20
+#define PROGRESS_COLUMNS 80
 
 void cli_progress_begin(struct cli_progress *p, const char *what, uint64_t total)
 {
-	*p = (struct cli_progress){.what = what, .total = total, .start_ns = cli_now_ns(), .tty = isatty(2)};
+	const uint64_t now = cli_now_ns();
+
+	*p = (struct cli_progress){.what = what, .total = total, .start_ns = now, .shown_ns = now, .tty = isatty(2)};
+}
+
+/* In whole seconds: more would flicker. */
+static const char *seconds_text(char *buf, double s)
+{
+	if (s < 120)
+		snprintf(buf, 32, "%.0f s", s);
+	else
+		cli_duration(buf, s);
+	return buf;
+}
+
+/* "34 % in 45 s, 87 s left" */
+static void progress_text(char *to, size_t room, const struct cli_progress *p, double part, double spent)
+{
+	char a[32], b[32];
+
+	if (!p->total)
+		snprintf(to, room, "%s", seconds_text(a, spent));
+	else if (part > 0.01)
+		snprintf(to, room, "%.0f %% in %s, %s left", part * 100, seconds_text(a, spent),
+			 seconds_text(b, spent / part - spent));
+	else
+		snprintf(to, room, "%.0f %% in %s", part * 100, seconds_text(a, spent));
+}
+
+/* One line that the next one is written over; what was done is cut so that the rest stays on it. */
+static void show_bar(const struct cli_progress *p, double part, const char *text)
+{
+	char bar[PROGRESS_WIDTH + 1], rest[160];
+	struct winsize size = {0};
+	int columns = !ioctl(2, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : PROGRESS_COLUMNS, room;
+
+	for (int i = 0; i < PROGRESS_WIDTH; i++)
+		bar[i] = i < (int)(part * PROGRESS_WIDTH) ? '#' : '.';
+	bar[PROGRESS_WIDTH] = 0;
+	snprintf(rest, sizeof(rest), p->total ? " [%s]  %s" : "%.0s  %s", bar, text);
+	room = columns - 1 - (int)strlen(rest);
+	fprintf(stderr, CLEAR_LINE "%.*s%s", room > 0 ? room : 0, p->what, rest);
 }
 
 void cli_progress_step(struct cli_progress *p, uint64_t done)
 {
-	uint64_t now;
-	double part, spent;
-	char left[32], bar[PROGRESS_WIDTH + 1];
+	const uint64_t now = cli_now_ns();
+	const double spent = (double)(now - p->start_ns) * 1e-9;
+	const double part = !p->total ? 0 : done >= p->total ? 1 : (double)done / (double)p->total;
+	char text[96];
 
-	if (!p->tty)
-		return;
-	now = cli_now_ns();
-	if (now - p->start_ns < PROGRESS_AFTER_NS || now - p->shown_ns < PROGRESS_EVERY_NS)
+	if (now - p->start_ns < PROGRESS_AFTER_NS || now - p->shown_ns < (p->tty ? PROGRESS_EVERY_NS : PROGRESS_LINES_NS))
 		return;
 	p->shown_ns = now;
-	bar_shown = true;
-	p->shown = true;
-	spent = (double)(now - p->start_ns) * 1e-9;
-	if (!p->total) {
-		fprintf(stderr, CLEAR_LINE "%s  %s", p->what, cli_duration(left, spent));
+	progress_text(text, sizeof(text), p, part, spent);
+	if (p->tty) {
+		bar_shown = true;
+		p->shown = true;
+		show_bar(p, part, text);
 		return;
 	}
-	part = done >= p->total ? 1 : (double)done / (double)p->total;
-	for (int i = 0; i < PROGRESS_WIDTH; i++)
-		bar[i] = i < (int)(part * PROGRESS_WIDTH) ? '#' : '.';
-	bar[PROGRESS_WIDTH] = 0;
-	fprintf(stderr, CLEAR_LINE "%s [%s] %3.0f %%", p->what, bar, part * 100);
-	if (part > 0.01)
-		fprintf(stderr, "  %s left", cli_duration(left, spent / part - spent));
+	begin_message();
+	if (!verb || strcmp(verb, p->what))
+		fprintf(stderr, "%s: ", p->what);
+	fprintf(stderr, "%s\n", text);
 }
 
 void cli_progress_end(struct cli_progress *p)

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <ftw.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,9 @@ double cli_cpu_seconds(void)
 
 #define SAME_INTERRUPT_NS 1000000000u
 
+static const int interrupts[] = {SIGINT, SIGTERM, SIGHUP};
+#define INTERRUPTS (sizeof(interrupts) / sizeof(interrupts[0]))
+
 static volatile sig_atomic_t interrupted;
 static _Atomic uint64_t interrupted_ns;
 
@@ -54,11 +58,10 @@ static void on_interrupt(int sig)
 
 void cli_catch_interrupts(void)
 {
-	const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 	struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
 
-	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
-		sigaction(signals[i], &sa, NULL);
+	for (size_t i = 0; i < INTERRUPTS; i++)
+		sigaction(interrupts[i], &sa, NULL);
 }
 
 bool cli_interrupted(void)
@@ -91,5 +94,14 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
 
 int cli_remove_tree(const char *path)
 {
-	return nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) ? -errno : 0;
+	sigset_t set, before;
+	int rc;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < INTERRUPTS; i++)
+		sigaddset(&set, interrupts[i]);
+	pthread_sigmask(SIG_BLOCK, &set, &before);
+	rc = nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) ? -errno : 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
 }

@@ -2,8 +2,12 @@
 """`tenuto bench pipeline` in small: what it prints, and that the figures make sense together."""
 import json
 import os
+import pty
+import signal
+import subprocess
+import time
 
-from cli import USAGE, fail, main, says, tenuto
+from cli import ENVIRONMENT, TENUTO, USAGE, fail, main, says, tenuto
 
 SMALL = ("--layers", "4", "--prompt-tokens", "1024", "--repeat", "2")
 STRATEGIES = ["recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"]
@@ -132,6 +136,40 @@ def a_slack_table_names_its_model_and_gpu():
     r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--slack", "a.slack", "--json").json()
     if r["settings"]["gpu"] != "a100":
         fail(r["settings"])
+
+
+def interrupted(sig, group, *args):
+    """On a terminal, with a directory d; the signal comes when the progress says that a run is under way."""
+    os.mkdir("d")
+    ours, its = pty.openpty()
+    p = subprocess.Popen([TENUTO, "bench", "pipeline", *args, "--dir", "d"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                         stderr=its, start_new_session=True)
+    os.close(its)
+    shown = b""
+    while b"run 1 of " not in shown:
+        shown += os.read(ours, 65536)
+    if not os.listdir("d"):
+        fail("nothing was there to be removed: %s" % shown)
+    began = time.monotonic()
+    os.killpg(p.pid, sig) if group else p.send_signal(sig)
+    try:
+        while True:
+            shown += os.read(ours, 65536)
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    rc, took = p.wait(), time.monotonic() - began
+    if rc != ENVIRONMENT or took > 2 or b"interrupted" not in shown or b"%" not in shown:
+        fail("exit code %s after %.1f s: %s" % (rc, took, shown))
+    if os.listdir("d"):
+        fail("left: %s" % os.listdir("d"))
+    os.rmdir("d")
+
+
+def an_interrupt_ends_a_run_under_way_and_removes_its_directory():
+    long = (*SMALL, "--mode", "restores", "--restores", "20000", "--device-model", "solidigm-d7-ps1010-pair")
+    interrupted(signal.SIGINT, True, *long)  # as a terminal's ^C
+    interrupted(signal.SIGTERM, False, *long)
 
 
 def what_makes_no_sense_is_refused_with_the_value():
