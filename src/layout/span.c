@@ -12,6 +12,28 @@ uint32_t tn_span_object(const struct tn_span *span, const struct tn_shape *shape
 	return 1;
 }
 
+uint32_t tn_iov_cut(struct iovec *to, const struct iovec *from, uint32_t n, uint64_t skip, uint32_t *len)
+{
+	uint32_t made = 0, left = *len;
+
+	for (uint32_t i = 0; i < n && left > 0; i++) {
+		size_t have = from[i].iov_len;
+
+		if (skip >= have) {
+			skip -= have;
+			continue;
+		}
+		have -= skip;
+		if (have > left)
+			have = left;
+		to[made++] = (struct iovec){(char *)from[i].iov_base + skip, have};
+		skip = 0;
+		left -= (uint32_t)have;
+	}
+	*len = left;
+	return made;
+}
+
 void tn_iov_copy(const struct iovec *dst, const struct iovec *src, size_t len)
 {
 	size_t di = 0, si = 0, doff = 0, soff = 0;

@@ -55,6 +55,9 @@ void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uin
 /* The largest power of two, up to 4096, that divides every address and length of every page and plane of a pool. */
 uint32_t tn_layout_align(const struct tn_layout *layout);
 
+/* The pieces of the first *len of the bytes from `skip` on in a list of n; returns how many, *len is less by what they hold. */
+uint32_t tn_iov_cut(struct iovec *to, const struct iovec *from, uint32_t n, uint64_t skip, uint32_t *len);
+
 /* Copies len bytes from one list of pieces to another; both hold at least that many. */
 void tn_iov_copy(const struct iovec *dst, const struct iovec *src, size_t len);
 

@@ -245,30 +245,12 @@ static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t
 	}
 	for (uint32_t i = 0; i < g->members && len > 0; i++) {
 		uint32_t padded = shape_of(&g->member[i])->padded_bytes, k;
-		uint64_t skip;
 
-		if (begin + padded <= from) {
-			begin += padded;
-			continue;
-		}
-		skip = from - begin;
-		k = object_iov(&g->member[i], g->scratch);
-		if (!g->member[i].run->list->layout)
-			g->scratch[0].iov_len = padded;
-		for (uint32_t j = 0; j < k && len > 0; j++) {
-			size_t have = g->scratch[j].iov_len;
-
-			if (skip >= have) {
-				skip -= have;
-				continue;
-			}
-			have -= skip;
-			if (have > len)
-				have = len;
-			iov[n++] = (struct iovec){(char *)g->scratch[j].iov_base + skip, have};
-			skip = 0;
-			from += have;
-			len -= (uint32_t)have;
+		if (begin + padded > from) {
+			k = object_iov(&g->member[i], g->scratch);
+			if (!g->member[i].run->list->layout)
+				g->scratch[0].iov_len = padded;
+			n += tn_iov_cut(iov + n, g->scratch, k, from > begin ? from - begin : 0, &len);
 		}
 		begin += padded;
 	}

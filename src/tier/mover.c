@@ -322,25 +322,11 @@ static uint32_t piece_iov(const struct tn_move *mv, uint64_t from, uint32_t len,
 		iov[0] = (struct iovec){mv->mem.flat + (size_t)mv->first * padded + from, len};
 		return 1;
 	}
-	while (len > 0) {
-		uint64_t skip = from % padded;
-		uint32_t k = tn_span_object(&mv->mem, mv->shape, mv->first + (uint32_t)(from / padded), mv->scratch);
+	for (uint32_t i = (uint32_t)(from / padded); len > 0; i++) {
+		uint32_t k = tn_span_object(&mv->mem, mv->shape, mv->first + i, mv->scratch);
 
-		for (uint32_t j = 0; j < k && len > 0; j++) {
-			size_t have = mv->scratch[j].iov_len;
-
-			if (skip >= have) {
-				skip -= have;
-				continue;
-			}
-			have -= skip;
-			if (have > len)
-				have = len;
-			iov[n++] = (struct iovec){(char *)mv->scratch[j].iov_base + skip, have};
-			skip = 0;
-			from += have;
-			len -= (uint32_t)have;
-		}
+		n += tn_iov_cut(iov + n, mv->scratch, k, from % padded, &len);
+		from += padded - from % padded;
 	}
 	return n;
 }
