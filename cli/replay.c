@@ -281,7 +281,7 @@ static int finish(const struct replay_args *a, const char *name, const struct tr
 		rc = cli_error(CLI_ENVIRONMENT, "interrupted after %" PRIu64 " of %zu requests%s", r->requests, t->requests,
 			       a->report ? "; no report was written" : "");
 	else if (!rc && a->report)
-		rc = report_write(a, name, t, r);
+		rc = report_write(a, name, t, r, m);
 	if (r->wrong_objects || r->corrupt_detected || r->io_errors)
 		rc = CLI_PROBLEM;
 	return rc;

@@ -73,8 +73,6 @@ void replay_sample(struct replay_result *r, const struct trace *t, size_t done, 
 int replay_index(const struct replay_args *a, const struct trace *t, struct replay_result *r);
 int replay_bytes(const struct replay_args *a, const struct trace *t, const struct tn_geometry *g,
 		 struct replay_result *r);
-int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
-		 const struct replay_result *r);
 
 /*
  * The model of time to first token (replay_model.h). replay_model_create: CLI_OK, and NULL in *out if no option asks for
@@ -87,6 +85,12 @@ int replay_model_create(const struct replay_args *a, const struct tn_geometry *g
 int replay_model_run(struct replay_model *m, const struct trace *t, const struct replay_hits *each);
 json_t *replay_model_json(const struct replay_model *m);
 void replay_model_print(const struct replay_model *m);
+/* Its part of the page: a heading, a table, charts. 0 or -errno. */
+int replay_model_report(const struct replay_model *m, FILE *f);
 void replay_model_destroy(struct replay_model *m);
+
+/* m: NULL if nobody asked for the model. */
+int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
+		 const struct replay_result *r, const struct replay_model *m);
 
 #endif

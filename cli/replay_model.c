@@ -20,7 +20,8 @@ static const struct model_device device_default = {
 	.write_bps = 12e9,
 	.mixed_bps = 12e9,
 	.latency_ns = 60000,
-	.source = "two Solidigm D7-PS1010, as measured in arXiv 2605.03375; latency assumed",
+	.write_latency_ns = 10000,
+	.source = "two Solidigm D7-PS1010, as measured in arXiv 2605.03375; latencies assumed",
 };
 
 /* docs/format.md: 128 + 12 bytes an object, in whole pages. */
@@ -212,6 +213,7 @@ static int create_device(const struct replay_args *a, struct model_device *d)
 		d->write_bps = (double)mix.write_bps;
 		d->mixed_bps = (double)mix.mixed_bps;
 		d->latency_ns = mix.read_latency_ns;
+		d->write_latency_ns = mix.write_latency_ns;
 		memcpy(d->source, mix.source, sizeof(mix.source));
 	}
 	by = a->read_gbps > 0 ? a->read_gbps * 1e9 / d->read_bps : 1;

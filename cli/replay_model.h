@@ -4,7 +4,7 @@
  * without moving a byte. docs/model.md has the formulas and what they leave out.
  *
  * replay_model.c: options, where compute times and the device's rates come from. replay_model_run.c: what each request
- * takes, the queue, the largest rate. replay_model_print.c: what comes out.
+ * takes, the queue, the largest rate. replay_model_print.c: what comes out; replay_model_report.c: as a part of the page.
  * replay_model_paper.c: the published case beside the model.
  */
 #ifndef TENUTO_CLI_REPLAY_MODEL_H
@@ -17,7 +17,7 @@
 
 struct model_device {
 	double read_bps, write_bps, mixed_bps;
-	uint64_t latency_ns;
+	uint64_t latency_ns, write_latency_ns;
 	char source[200];
 };
 
@@ -58,6 +58,8 @@ struct model_row {
 	struct model_percentiles alone_ms; /* TTFT of each request without the others */
 	double max_factor;		   /* largest multiple of the trace's rate within the SLO; 0: none, < 0: no limit */
 	double max_p90_ms;		   /* there */
+	double over_factor, over_p90_ms;   /* the smallest tried that is not within it; 0: each was */
+	uint32_t tries;
 };
 
 #define MODEL_PAPER_PREFIX UINT64_C(65536)
@@ -107,6 +109,24 @@ struct tn_pipeline_io model_io(const struct model_device *d);
 bool model_paper_applies(const struct replay_model *m);
 /* 0 or -errno. */
 int model_paper(struct replay_model *m, struct model_paper *out);
+
+/*
+ * The whole trace at so many times its rate; leaves the sorted TTFTs in m->sort. scratch: TN_SPLIT_SCRATCH(layers) words.
+ * 0 or -errno.
+ */
+int model_play(const struct replay_model *m, uint32_t strategy, double factor, uint64_t *scratch,
+	       struct model_outcome *out);
+
+/* "775 ms", "1688.5 s"; returns buf. */
+#define MODEL_TEXT 32
+char *model_ms_text(char *buf, double ms);
+/* What max_factor says: "0.191/s", "none", "no limit". */
+char *model_rate_text(const struct replay_model *m, const struct model_row *row, char *buf);
+#define MODEL_PARAGRAPH 640
+/* What is computed, for whom, and at which rate; the drive; how the largest rate was found ("" if nobody asked). */
+void model_about(const struct replay_model *m, char *buf);
+void model_about_device(const struct replay_model *m, char *buf);
+void model_about_search(const struct replay_model *m, char *buf);
 
 /* Headers of a block on disk. */
 uint64_t model_header_bytes(uint32_t layers);

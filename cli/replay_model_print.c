@@ -51,6 +51,9 @@ static json_t *row_json(const struct replay_model *m, size_t s)
 							     ? json_null()
 							     : json_real(r->max_factor * m->trace_per_s));
 	json_object_set_new(o, "max_rate_p90_ms", r->max_factor ? json_real(r->max_p90_ms) : json_null());
+	json_object_set_new(o, "over_rate_factor", r->over_factor > 0 ? json_real(r->over_factor) : json_null());
+	json_object_set_new(o, "over_rate_p90_ms", r->over_factor > 0 ? json_real(r->over_p90_ms) : json_null());
+	json_object_set_new(o, "rates_tried", json_integer(r->tries));
 	return o;
 }
 
@@ -101,6 +104,7 @@ json_t *replay_model_json(const struct replay_model *m)
 	set_real(device, "write_gbps", m->device.write_bps * 1e-9);
 	set_real(device, "mixed_gbps", m->device.mixed_bps * 1e-9);
 	set_real(device, "latency_us", (double)m->device.latency_ns * 1e-3);
+	set_real(device, "write_latency_us", (double)m->device.write_latency_ns * 1e-3);
 	json_object_set_new(o, "device", device);
 	set_real(o, "rate_factor", m->factor);
 	json_object_set_new(o, "requests_per_s", m->trace_per_s ? json_real(m->factor * m->trace_per_s) : json_null());
@@ -114,35 +118,86 @@ json_t *replay_model_json(const struct replay_model *m)
 	return o;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------- */
+/* ---- text --------------------------------------------------------------------------------------- */
 
 /* Short, so that all columns fit a terminal. */
-static void cell_ms(struct cli_table *t, double ms)
+char *model_ms_text(char *buf, double ms)
 {
 	if (ms < 1000)
-		cli_table_cell(t, "%.*f ms", ms < 10 ? 1 : 0, ms);
+		snprintf(buf, MODEL_TEXT, "%.*f ms", ms < 10 ? 1 : 0, ms);
 	else
-		cli_table_cell(t, "%.1f s", ms * 1e-3);
+		snprintf(buf, MODEL_TEXT, "%.1f s", ms * 1e-3);
+	return buf;
 }
 
-static void cell_rate(struct cli_table *t, const struct replay_model *m, double factor)
+char *model_rate_text(const struct replay_model *m, const struct model_row *row, char *buf)
 {
-	if (!m->slo_ms)
-		cli_table_cell(t, " ");
-	else if (factor < 0)
-		cli_table_cell(t, "no limit");
+	double factor = row->max_factor;
+
+	if (factor < 0)
+		snprintf(buf, MODEL_TEXT, "no limit");
 	else if (!(factor > 0))
-		cli_table_cell(t, "none");
+		snprintf(buf, MODEL_TEXT, "none");
 	else if (m->trace_per_s)
-		cli_table_cell(t, "%.3g/s", factor * m->trace_per_s);
+		snprintf(buf, MODEL_TEXT, "%.3g/s", factor * m->trace_per_s);
 	else
-		cli_table_cell(t, "%.3gx", factor);
+		snprintf(buf, MODEL_TEXT, "%.3gx", factor);
+	return buf;
+}
+
+void model_about(const struct replay_model *m, char *buf)
+{
+	char rate[64] = "", slo[64] = "";
+
+	if (m->trace_per_s)
+		snprintf(rate, sizeof(rate), " = %.3g requests a second", m->factor * m->trace_per_s);
+	if (m->slo_ms > 0)
+		snprintf(slo, sizeof(slo), "; rate: the largest with p90 within %g ms", m->slo_ms);
+	snprintf(buf, MODEL_PARAGRAPH,
+		 "Time to first token of %s on one %s (computed, no bytes moved) at %.3g times the trace's rate%s; alone: p90 without "
+		 "the queue%s.", m->compute.model, m->compute.gpu, m->factor, rate, slo);
+}
+
+void model_about_device(const struct replay_model *m, char *buf)
+{
+	snprintf(buf, MODEL_PARAGRAPH, "Device: %s: reads %.3g, writes %.3g, both %.3g GB/s.", m->device.source,
+		 m->device.read_bps * 1e-9, m->device.write_bps * 1e-9, m->device.mixed_bps * 1e-9);
+}
+
+void model_about_search(const struct replay_model *m, char *buf)
+{
+	const struct model_row *r = &m->row[TN_STRATEGY_TENUTO];
+	char over[96] = "", at[MODEL_TEXT];
+	size_t n;
+
+	*buf = 0;
+	if (!m->slo_ms)
+		return;
+	n = (size_t)snprintf(buf, MODEL_PARAGRAPH,
+			     "The largest rate: the trace is played at its own rate, at twice or half of that and so on until one keeps the "
+			     "p90 and one does not, then between them until they are 0.2 %% apart.");
+	if (r->over_factor > 0 && r->max_factor > 0) {
+		if (m->trace_per_s)
+			snprintf(at, sizeof(at), "%.4g/s", r->over_factor * m->trace_per_s);
+		else
+			snprintf(at, sizeof(at), "%.4gx", r->over_factor);
+		snprintf(over, sizeof(over), " tenuto: %u rates; at %s p90 is %.1f ms.", r->tries, at, r->over_p90_ms);
+	}
+	snprintf(buf + n, MODEL_PARAGRAPH - n, "%s", over);
+}
+
+static void cell_ms(struct cli_table *t, double ms)
+{
+	char text[MODEL_TEXT];
+
+	cli_table_cell(t, "%s", model_ms_text(text, ms));
 }
 
 static void print_rows(const struct replay_model *m)
 {
 	static const char *const head[] = {"strategy", "TTFT p50", "p90", "p99", "alone", "bubble", "GPU"};
 	const bool left[] = {true, false, false, false, false, false, false, false};
+	char rate[MODEL_TEXT];
 	struct cli_table t;
 
 	cli_table_init(&t, 8, left);
@@ -159,7 +214,7 @@ static void print_rows(const struct replay_model *m)
 		cell_ms(&t, r->alone_ms.p90);
 		cli_table_cell(&t, "%.1f %%", 100 * r->played.bubble_s / r->played.compute_s);
 		cli_table_cell(&t, "%.0f %%", 100 * r->played.busy);
-		cell_rate(&t, m, r->max_factor);
+		cli_table_cell(&t, "%s", m->slo_ms > 0 ? model_rate_text(m, r, rate) : " ");
 	}
 	cli_table_print(&t, stdout, true);
 }
@@ -169,7 +224,7 @@ static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 static void say(const char *fmt, ...)
 {
-	char text[640];
+	char text[MODEL_PARAGRAPH];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -201,18 +256,17 @@ static void print_paper(const struct model_paper *p)
 
 void replay_model_print(const struct replay_model *m)
 {
-	char rate[64] = "", slo[64] = "";
+	char text[MODEL_PARAGRAPH];
 
-	if (m->trace_per_s)
-		snprintf(rate, sizeof(rate), " = %.3g requests a second", m->factor * m->trace_per_s);
-	if (m->slo_ms > 0)
-		snprintf(slo, sizeof(slo), "; rate: the largest with p90 within %g ms", m->slo_ms);
-	say("Time to first token of %s on one %s (computed, no bytes moved) at %.3g times the trace's rate%s; alone: p90 without the "
-	    "queue%s.", m->compute.model, m->compute.gpu, m->factor, rate, slo);
-	say("Device: %s: reads %.3g, writes %.3g, both %.3g GB/s.", m->device.source, m->device.read_bps * 1e-9,
-	    m->device.write_bps * 1e-9, m->device.mixed_bps * 1e-9);
+	model_about(m, text);
+	say("%s", text);
+	model_about_device(m, text);
+	say("%s", text);
 	putchar('\n');
 	print_rows(m);
+	model_about_search(m, text);
+	if (*text)
+		say("%s", text);
 	if (m->spread)
 		say("%zu requests share their time with others: spread at random over the time to the next.", m->spread);
 	if (m->paper)

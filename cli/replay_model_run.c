@@ -14,8 +14,9 @@
 
 #include <tenuto/layout.h>
 
-/* Writes that a restore may find in flight, as src/sched/sched.c bounds them: a share of its own length. */
+/* Writes that a restore may find in flight, as src/sched/sched.c bounds them: a share of a short restore's length. */
 #define WRITES_SHARE 24.0
+#define WRITES_START_NS 2e6 /* as long as there was none */
 #define WRITES_MIN_NS 1e5
 #define WRITES_MAX_NS 8e6
 #define WRITES_MIN_BYTES 131072.0
@@ -60,7 +61,7 @@ static int restore_all(const struct replay_model *m, size_t i, uint32_t strategy
 	return tn_pipeline_run(&p, strategy, (struct tn_pipeline_layer *)(scratch + layers), r);
 }
 
-/* The strategies that read among writes, as they are when there are none; keeps the layers' times for play(). */
+/* The strategies that read among writes, as they are when there are none; keeps the layers' times for model_play. */
 static int cost_shared(struct replay_model *m, size_t i, const struct tn_split *s)
 {
 	uint64_t input = s->input_tokens ? s->input_tokens : 1;
@@ -142,48 +143,76 @@ static struct model_percentiles percentiles(double *v, size_t n)
 	return p;
 }
 
-/* Until the writes in flight are done, if so much waits to be written. */
-static uint64_t writes_drain_ns(const struct replay_model *m, double backlog, uint64_t io_ns)
-{
-	double bps = m->device.write_bps, ns = fmin(fmax((double)io_ns / WRITES_SHARE, WRITES_MIN_NS), WRITES_MAX_NS);
+/* What goes from one request to the next. */
+struct waiting {
+	double backlog; /* bytes to be written */
+	double restore_ns; /* of a short restore, as the scheduler smooths it; 0: there was none */
+};
 
-	return (uint64_t)(fmin(backlog, fmax(ns * 1e-9 * bps, WRITES_MIN_BYTES)) * 1e9 / bps);
+/* Until the writes in flight are done, if so much waits to be written. */
+static uint64_t writes_drain_ns(const struct replay_model *m, const struct waiting *w)
+{
+	double ns = w->restore_ns > 0 ? w->restore_ns / WRITES_SHARE : WRITES_START_NS, bps = m->device.write_bps;
+
+	/* A drive that is slow to answer is kept busy only by two writes' latency. */
+	ns = fmax(fmin(ns, WRITES_MAX_NS), fmin(2 * (double)m->device.write_latency_ns, WRITES_MAX_NS));
+	ns = fmax(ns, WRITES_MIN_NS);
+	return (uint64_t)(fmin(w->backlog, fmax(ns * 1e-9 * bps, WRITES_MIN_BYTES)) * 1e9 / bps);
 }
 
-/* What a request takes when so much waits to be written; *backlog becomes what waits afterwards. */
-static int serve(const struct replay_model *m, uint32_t strategy, size_t i, double *backlog, uint64_t *scratch,
-		 struct model_cost *c)
+/* A shorter restore counts at once by half, a longer one slowly. */
+static void restore_took(struct waiting *w, double ns)
 {
-	const struct model_request *q = &m->request[i];
-	struct tn_pipeline_result r;
-	uint64_t busy_ns = 0;
-	int rc;
+	if (!(w->restore_ns > 0))
+		w->restore_ns = ns;
+	else
+		w->restore_ns += ns < w->restore_ns ? (ns - w->restore_ns) / 2 : (ns - w->restore_ns) / 32;
+}
 
-	*c = q->cost[strategy];
-	if (shares(strategy)) {
-		rc = restore_all(m, i, strategy, (uint64_t)*backlog, q->write_layer_bytes, scratch, &r);
-		if (rc)
-			return rc;
-		take(c, &r, c->restored, c->restored - c->read);
-		*backlog = (double)r.unwritten_bytes;
-	} else if (strategy == TN_STRATEGY_TENUTO) {
-		if (c->read)
-			busy_ns = writes_drain_ns(m, *backlog, c->io_ns);
+/* Reads first: the restore waits for the writes in flight, the others wait for its last read. */
+static void serve_scheduled(const struct replay_model *m, size_t i, struct waiting *w, struct model_cost *c)
+{
+	uint64_t brings = m->request[i].write_layer_bytes;
+
+	if (c->read) {
+		uint64_t busy_ns = writes_drain_ns(m, w);
+
+		w->backlog -= fmin((double)busy_ns * 1e-9 * m->device.write_bps, w->backlog);
 		c->ttft_ns += busy_ns;
 		c->io_ns += busy_ns;
-		/* Behind the last read all is written that there is; its last layer comes with its end. */
-		*backlog += (double)q->write_layer_bytes * (m->geometry.layers - 1);
-		*backlog -= fmin((double)(c->ttft_ns - c->io_ns) * 1e-9 * m->device.write_bps, *backlog);
-		*backlog += (double)q->write_layer_bytes;
+		restore_took(w, (double)c->io_ns);
 	}
+	/* Behind the last read all is written that there is; its last layer comes with its end. */
+	w->backlog += (double)brings * (m->geometry.layers - 1);
+	w->backlog -= fmin((double)(c->ttft_ns - c->io_ns) * 1e-9 * m->device.write_bps, w->backlog);
+	w->backlog += (double)brings;
+}
+
+/* What a request takes with so much waiting; *w becomes what waits afterwards. */
+static int serve(const struct replay_model *m, uint32_t strategy, size_t i, struct waiting *w, uint64_t *scratch,
+		 struct model_cost *c)
+{
+	struct tn_pipeline_result r;
+	int rc;
+
+	*c = m->request[i].cost[strategy];
+	if (strategy == TN_STRATEGY_TENUTO)
+		serve_scheduled(m, i, w, c);
+	if (!shares(strategy))
+		return 0;
+	rc = restore_all(m, i, strategy, (uint64_t)w->backlog, m->request[i].write_layer_bytes, scratch, &r);
+	if (rc)
+		return rc;
+	take(c, &r, c->restored, c->restored - c->read);
+	w->backlog = (double)r.unwritten_bytes;
 	return 0;
 }
 
-/* The whole trace at so many times its rate. */
-static int play(const struct replay_model *m, uint32_t strategy, double factor, uint64_t *scratch,
-		struct model_outcome *out)
+int model_play(const struct replay_model *m, uint32_t strategy, double factor, uint64_t *scratch,
+	       struct model_outcome *out)
 {
-	double free_ns = 0, used_ns = 0, backlog = 0;
+	struct waiting w = {0};
+	double free_ns = 0, used_ns = 0;
 
 	*out = (struct model_outcome){0};
 	for (size_t i = 0; i < m->n; i++) {
@@ -191,8 +220,8 @@ static int play(const struct replay_model *m, uint32_t strategy, double factor, 
 		struct model_cost c;
 		int rc;
 
-		backlog = fmax(backlog - (start_ns - free_ns) * 1e-9 * m->device.write_bps, 0);
-		rc = serve(m, strategy, i, &backlog, scratch, &c);
+		w.backlog = fmax(w.backlog - (start_ns - free_ns) * 1e-9 * m->device.write_bps, 0);
+		rc = serve(m, strategy, i, &w, scratch, &c);
 		if (rc)
 			return rc;
 		free_ns = start_ns + (double)c.ttft_ns;
@@ -203,34 +232,37 @@ static int play(const struct replay_model *m, uint32_t strategy, double factor, 
 		out->bubble_s += m->bubble[i] * 1e-3;
 		out->read_bytes += c.read_bytes;
 		out->restored += c.restored;
-		out->backlog_max_bytes = fmax(out->backlog_max_bytes, backlog);
+		out->backlog_max_bytes = fmax(out->backlog_max_bytes, w.backlog);
 	}
-	out->backlog_end_bytes = backlog;
+	out->backlog_end_bytes = w.backlog;
 	out->busy = used_ns / free_ns;
 	out->ttft_ms = percentiles(m->sort, m->n);
 	out->bubble_ms = percentiles(m->bubble, m->n);
 	return 0;
 }
 
-/* The largest factor whose p90 is within the SLO: doubled or halved until it lies between two, then bisected. */
+/*
+ * The largest factor whose p90 is within the SLO: doubled or halved until it lies between two, then bisected. More
+ * requests a second never make one of them end sooner (docs/model.md), so there is one such factor.
+ */
 static int search(const struct replay_model *m, uint32_t strategy, uint64_t *scratch, struct model_row *row)
 {
 	double good = 0, bad = INFINITY, at = 1;
 
-	while (good * FACTOR_STEP < bad && !cli_interrupted()) {
+	while (good * FACTOR_STEP < bad && good < FACTOR_MAX && bad > FACTOR_MIN && !cli_interrupted()) {
 		struct model_outcome o;
-		int rc = play(m, strategy, at, scratch, &o);
+		int rc = model_play(m, strategy, at, scratch, &o);
 
 		if (rc)
 			return rc;
+		row->tries++;
 		if (o.ttft_ms.p90 <= m->slo_ms) {
 			good = at;
 			row->max_p90_ms = o.ttft_ms.p90;
 		} else {
-			bad = at;
+			bad = row->over_factor = at;
+			row->over_p90_ms = o.ttft_ms.p90;
 		}
-		if ((good >= FACTOR_MAX) || (bad <= FACTOR_MIN))
-			break;
 		at = bad == INFINITY ? good * 2 : good > 0 ? sqrt(good * bad) : bad / 2;
 	}
 	row->max_factor = good >= FACTOR_MAX ? -1 : good;
@@ -244,7 +276,7 @@ static int play_all(struct replay_model *m, uint64_t *scratch)
 	for (uint32_t s = 0; !rc && s < TN_STRATEGIES && !cli_interrupted(); s++) {
 		struct model_row *row = &m->row[s];
 
-		rc = play(m, s, m->factor, scratch, &row->played);
+		rc = model_play(m, s, m->factor, scratch, &row->played);
 		for (size_t i = 0; !rc && i < m->n; i++)
 			m->sort[i] = (double)m->request[i].cost[s].ttft_ns * 1e-6;
 		row->alone_ms = percentiles(m->sort, m->n);

@@ -260,14 +260,13 @@ static int waste(FILE *f, const struct trace *t, const struct replay_args *a, co
 	if (rc)
 		return rc;
 	snprintf(note, sizeof(note), "Blocks of %s; policies simulated at the run's capacity%s",
-		 cli_bytes(b, (double)r->block_bytes),
-		 r->recovered_blocks ? ", on an empty store; this run began with the blocks of an earlier one" : "");
+		 cli_bytes(b, (double)r->block_bytes), r->recovered_blocks ? ", on an empty store" : "");
 	svg_bars(f, "Bytes written that were never read back", note, parts, bars, n);
 	return 0;
 }
 
 static int page(FILE *f, const struct replay_args *a, const char *trace_name, const struct trace *t,
-		const struct replay_result *r)
+		const struct replay_result *r, const struct replay_model *m)
 {
 	const char *slash = strrchr(trace_name, '/');
 	char n[32], b[32];
@@ -280,13 +279,20 @@ static int page(FILE *f, const struct replay_args *a, const char *trace_name, co
 	fprintf(f, " &middot; capacity %s &middot; blocks of %s &middot; %s</p>\n",
 		r->capacity_blocks ? cli_number(n, r->capacity_blocks) : "unlimited", cli_bytes(b, (double)r->block_bytes),
 		a->no_io ? "index only" : "real bytes");
+	if (r->recovered_blocks)
+		fprintf(f, "<p class=\"sub\">this run began with the blocks of an earlier one: %s</p>\n",
+			cli_number(n, r->recovered_blocks));
 	tiles(f, a, r);
 	fputs("<div class=\"charts\">\n", f);
+	rc = m ? replay_model_report(m, f) : 0;
+	if (rc)
+		return rc;
 	hits_over_time(f, r);
 	if (!a->no_io)
 		bandwidth_over_time(f, r);
 	rc = hits_by_capacity(f, t, a);
-	if (!rc)
+	/* With room for all, every policy writes each block once. */
+	if (!rc && a->capacity_blocks && a->capacity_blocks < t->distinct)
 		rc = waste(f, t, a, r);
 	fputs("</div>\n", f);
 	svg_page_end(f);
@@ -294,12 +300,12 @@ static int page(FILE *f, const struct replay_args *a, const char *trace_name, co
 }
 
 int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
-		 const struct replay_result *r)
+		 const struct replay_result *r, const struct replay_model *m)
 {
 	char *text = NULL;
 	size_t bytes = 0;
 	FILE *f = open_memstream(&text, &bytes); /* half a page is none */
-	int rc = f ? page(f, a, trace_name, t, r) : -ENOMEM;
+	int rc = f ? page(f, a, trace_name, t, r, m) : -ENOMEM;
 
 	if (f && fclose(f))
 		rc = rc ? rc : -ENOMEM;

@@ -15,7 +15,7 @@
 #define RIGHT 16.0
 #define TOP 12.0
 #define BOTTOM 46.0
-#define BAR_LEFT 110.0
+#define BAR_LEFT 128.0
 #define BAR_RIGHT 190.0
 #define BAR_STEP 34.0
 
@@ -33,10 +33,13 @@ static const char style[] =
 	"font-weight:600;font-variant-numeric:tabular-nums}.tile span{color:var(--dim);font-size:13px}\n"
 	".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:16px;"
 	"margin-top:22px}\n"
-	"figure{background:var(--card);border-radius:8px;margin:0;padding:16px}figure>svg{width:100%;height:auto;"
+	".wide{grid-column:1/-1}figure{background:var(--card);border-radius:8px;margin:0;padding:16px}figure>svg{width:100%;height:auto;"
 	"display:block}\n"
 	".legend{font-size:13px;margin:6px 0}.legend span{margin-right:16px;white-space:nowrap}"
 	".legend svg{margin-right:6px}\n"
+	".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}"
+	"th,td{text-align:right;padding:5px 6px;border-bottom:1px solid var(--line);white-space:nowrap}"
+	"th{color:var(--dim);font-weight:500}th:first-child,td:first-child{text-align:left}\n"
 	"svg text{fill:var(--dim);font:12px system-ui,sans-serif}svg .label{fill:var(--fg)}\n"
 	".grid{stroke:var(--line)}.axis{stroke:var(--dim)}polyline{fill:none;stroke-width:2.2;stroke-linejoin:round}\n"
 	"footer{margin-top:22px}\n";

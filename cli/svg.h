@@ -3,7 +3,7 @@
  * Line and bar charts as inline SVG for the reports: axes with round ticks, units, a legend.
  *
  * Colours are CSS variables of the page (--s1 .. --s6), so a chart follows light and dark. Classes of the page: tiles,
- * charts, note.
+ * charts, note, wide (of all columns of charts), scroll (round a table).
  */
 #ifndef TENUTO_CLI_SVG_H
 #define TENUTO_CLI_SVG_H
