@@ -93,7 +93,7 @@ def learning_gives_each_table_a_time_for_each_request():
     for row in r["rows"]:
         if len(row["ttft_ms"]) != 12 or len(row["restored_blocks"]) != 12 or not min(row["ttft_ms"]) > 0:
             fail(str(row))
-        if not 0 <= row["near_after"] <= 12 or not all(0 <= n <= r["settings"]["blocks"] for n in row["restored_blocks"]):
+        if not 0 <= row["near_after"] <= 12 or not all(0 <= n <= hit for n, hit in zip(row["restored_blocks"], r["hit_blocks"])):
             fail(str(row))
 
 
