@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <tenuto/admin.h>
 
@@ -154,15 +153,13 @@ int cmd_bench_mix(int argc, char **argv)
 {
 	struct mix_args a = {.seconds = 6, .size = 256u << 20};
 	struct tn_device_mix m, model;
-	struct stat st;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
 	if (rc != CLI_GO)
 		return rc;
-	if (stat(argv[1], &st))
-		return cli_error(CLI_USAGE, "directory %s: %s", argv[1], strerror(errno));
-	if (!S_ISDIR(st.st_mode))
-		return cli_error(CLI_USAGE, "%s: is no directory", argv[1]);
+	rc = cli_check_dir("", argv[1]);
+	if (rc)
+		return rc;
 	if (a.stretch && !a.device_model)
 		return cli_error(CLI_USAGE, "--stretch is of a modelled drive: give --device-model, too");
 	a.stretch = a.stretch ? a.stretch : STRETCH;

@@ -352,12 +352,11 @@ static void warn_if_busy(const struct pipeline_bench *b)
 /* In a directory of its own, which is removed. */
 static int run_in_directory(struct pipeline_bench *b)
 {
-	const char *in = b->args->dir ? b->args->dir : TMPFS;
 	char base[4096], dir[4200], model[4200];
-	int rc = cli_temp_dir(in, base, sizeof(base));
+	int rc = cli_scratch_dir(b->args->dir, TMPFS, base, sizeof(base));
 
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s", in, strerror(-rc));
+		return rc;
 	snprintf(dir, sizeof(dir), "%s/store", base);
 	b->set.dir = dir;
 	if (described(b->args)) {
@@ -391,6 +390,7 @@ int cmd_bench_pipeline(int argc, char **argv)
 	struct pipeline_args a = {.mode = "table", .model = "llama3-8b", .gpu = "h100",
 				  .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3, .stretch = 16, .seed = 1};
 	struct pipeline_bench *b;
+	bool made = false;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
 	if (rc != CLI_GO)
@@ -414,8 +414,11 @@ int cmd_bench_pipeline(int argc, char **argv)
 	if (!rc)
 		rc = explain_open(a.explain, &b->set.explain);
 	cli_catch_interrupts();
+	if (!rc && a.report)
+		rc = cli_try_file("--report ", a.report, &made); /* told now, not after minutes */
 	if (!rc)
 		rc = run_in_directory(b);
+	cli_forget_file(a.report, made);
 	if (explain_close(b->set.explain) && !rc)
 		rc = CLI_ENVIRONMENT;
 	release(b);

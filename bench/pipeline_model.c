@@ -21,7 +21,7 @@ static int read_table(const char *path, struct tn_slack **out)
 	FILE *f = fopen(path, "re");
 	char *text = f ? malloc(TEXT_MAX) : NULL;
 	size_t n = text ? fread(text, 1, TEXT_MAX, f) : 0;
-	int rc = f ? text ? ferror(f) ? -EIO : 0 : -ENOMEM : -errno;
+	int rc = f ? text ? ferror(f) ? -errno : 0 : -ENOMEM : -errno;
 
 	if (f)
 		fclose(f);

@@ -210,7 +210,7 @@ int pipeline_report(const struct pipeline_bench *b, const char *path)
 	FILE *f = fopen(path, "we");
 
 	if (!f)
-		return cli_error(CLI_ENVIRONMENT, "--report %s: %s", path, strerror(errno));
+		return cli_error(cli_exit_of(-errno), "--report %s: %s", path, strerror(errno));
 	svg_page_begin(f, "Tenuto pipeline");
 	svg_text(f, b->set.model_name);
 	fputs(" on ", f);

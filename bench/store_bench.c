@@ -407,11 +407,10 @@ static int parse_sizes(const struct store_args *a, uint64_t *size, size_t *n)
 
 static int measure(struct bench *b, const uint64_t *size, size_t n)
 {
-	int rc = cli_temp_dir(b->args->dir, b->dir, sizeof(b->dir));
+	int rc = cli_scratch_dir(b->args->dir, NULL, b->dir, sizeof(b->dir));
 
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "no directory in %s: %s",
-				 b->args->dir ? b->args->dir : "the temporary one", strerror(-rc));
+		return rc;
 	cli_progress_begin(&b->progress, "bench store",
 			   n * (1 + 2 * b->args->pairs) + (b->args->no_tmpfs ? 0 : 12));
 	for (size_t i = 0; !rc && i < n; i++)

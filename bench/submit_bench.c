@@ -308,11 +308,9 @@ int cmd_bench_submit(int argc, char **argv)
 		rows[i].begin_us = v + 3 * i * (size_t)a.rounds;
 		rows[i].resolve_us = rows[i].begin_us + a.rounds;
 		rows[i].layer_us = rows[i].resolve_us + a.rounds;
-		rc = cli_temp_dir(a.dir ? a.dir : "/dev/shm", dir, sizeof(dir));
-		if (rc) {
-			rc = cli_fail(rc, "%s", a.dir ? a.dir : "/dev/shm");
+		rc = cli_scratch_dir(a.dir, "/dev/shm", dir, sizeof(dir));
+		if (rc)
 			break;
-		}
 		rc = run_row(dir, &rows[i], (size_t)a.rounds);
 		cli_remove_tree(dir);
 	}

@@ -23,8 +23,8 @@
 enum cli_exit {
 	CLI_OK = 0,
 	CLI_PROBLEM = 1,     /* it ran, and found something wrong (corruption, a failed check) */
-	CLI_USAGE = 2,	     /* the command line or an input file is wrong */
-	CLI_ENVIRONMENT = 3, /* the machine is (no space, no permission, busy, missing), or it was interrupted */
+	CLI_USAGE = 2,	     /* the command line is wrong, or a file or directory that it names, or that is not there */
+	CLI_ENVIRONMENT = 3, /* the machine is (no space, no permission, busy), or it was interrupted */
 };
 
 /* cli_parse: go on and run the verb. */
@@ -193,6 +193,19 @@ bool cli_interrupted(void);
 void cli_catch_interrupts(void);
 /* A new private directory in base, if NULL: $TMPDIR, else /var/tmp (on a disk, which /tmp may not be); -errno. */
 int cli_temp_dir(const char *base, char *path, size_t room);
+/*
+ * The same in what was given with --dir, which must be a directory; otherwise in base. CLI_OK, or the exit code, said
+ * on stderr.
+ */
+int cli_scratch_dir(const char *given, const char *base, char *path, size_t room);
+/* Whether a path given with option (e.g. "--dir ", or "") is a directory: CLI_OK, or the exit code, said on stderr. */
+int cli_check_dir(const char *option, const char *path);
+/*
+ * Whether a file can be written that is written only at the end: CLI_OK, or the exit code, said on stderr. *made: it
+ * was not there before; cli_forget_file then removes it if nothing came to be written.
+ */
+int cli_try_file(const char *option, const char *path, bool *made);
+void cli_forget_file(const char *path, bool made);
 /*
  * Removes a directory with everything in it; does not cross file systems or follow links. 0 or -errno. Signals that
  * interrupt wait until it is done.

@@ -209,7 +209,7 @@ static int save(const struct tn_slack *t, const char *name)
 	if (file && fclose(file))
 		good = false;
 	free(text);
-	return good ? CLI_OK : cli_error(CLI_ENVIRONMENT, "%s: cannot be written: %s", name, strerror(errno));
+	return good ? CLI_OK : cli_error(cli_exit_of(-errno), "%s: cannot be written: %s", name, strerror(errno));
 }
 
 static uint64_t all_layers(const struct tn_slack *t, const struct tn_slack_desc *d, uint32_t i, uint32_t p)

@@ -109,12 +109,14 @@ static int check_dir(const char *dir, const char *instance)
 {
 	char path[4096];
 	struct stat st;
+	int rc;
 
-	if (stat(dir, &st))
-		return cli_error(cli_exit_of(-errno), "%s: %s", dir, strerror(errno));
-	if (!S_ISDIR(st.st_mode))
-		return cli_error(cli_exit_of(-ENOTDIR), "%s: is not a directory; give the one that the cache was opened with",
-				 dir);
+	if (!stat(dir, &st) && S_ISREG(st.st_mode))
+		rc = cli_error(CLI_USAGE, "%s: is not a directory; give the one that the cache was opened with", dir);
+	else
+		rc = cli_check_dir("", dir);
+	if (rc)
+		return rc;
 	snprintf(path, sizeof(path), "%s/%s/tenuto.store", dir, instance);
 	if (!access(path, F_OK) || errno != ENOENT)
 		return CLI_GO;

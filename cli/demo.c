@@ -404,10 +404,8 @@ int cmd_demo(int argc, char **argv)
 	if (half == MAP_FAILED || workload_generate(&w, &t))
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	cli_catch_interrupts();
-	rc = cli_temp_dir(a.dir, dir, sizeof(dir));
-	if (rc) {
-		rc = cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s", dir, strerror(-rc));
-	} else {
+	rc = cli_scratch_dir(a.dir, NULL, dir, sizeof(dir));
+	if (!rc) {
 		rc = enough_room(dir);
 		if (!rc)
 			rc = run(&a, &t, dir, half);

@@ -2,12 +2,10 @@
 /* `tenuto doctor`: what this machine offers, what it gives, and how to get what is missing. */
 #include "doctor.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cli.h"
 
@@ -153,7 +151,6 @@ int cmd_doctor(int argc, char **argv)
 {
 	static struct doctor d;
 	struct args args = {0};
-	struct stat st;
 	int n = 0, rc;
 
 	rc = cli_parse(&verb, argc, argv, &args, &n);
@@ -161,10 +158,9 @@ int cmd_doctor(int argc, char **argv)
 		return rc;
 	d.dir = n ? argv[1] : ".";
 	d.n = 0;
-	if (stat(d.dir, &st))
-		return cli_error(CLI_USAGE, "directory %s: %s", d.dir, strerror(errno));
-	if (!S_ISDIR(st.st_mode))
-		return cli_error(CLI_USAGE, "%s: is no directory", d.dir);
+	rc = cli_check_dir("", d.dir);
+	if (rc)
+		return rc;
 	doctor_probe_kernel(&d);
 	doctor_probe_disk(&d);
 	if (args.measure)

@@ -66,6 +66,6 @@ check("a_directory_that_cannot_be_written_to_is_a_finding",
       run.returncode == 0 and findings(run)["O_DIRECT"]["state"] == "no", run.stdout + run.stderr)
 check("a_missing_directory_is_a_usage_error", doctor("/nonexistent").returncode == 2)
 run = doctor("/etc/passwd")
-check("a_file_is_no_directory", run.returncode == 2 and "is no directory" in run.stderr, run.stderr)
+check("a_file_is_no_directory", run.returncode == 2 and "is not a directory" in run.stderr, run.stderr)
 print(f"1..{count}")
 sys.exit(failed > 0)

@@ -78,7 +78,8 @@ static int help(const struct cli_verb *v)
 	for (const struct cli_opt *o = v->opts; o->name; o++)
 		help_opt(o->name, o->arg, o->help, o->dflt);
 	help_opt("help", NULL, "print this", NULL);
-	printf("\nexit codes: 0 done, 1 found a problem, 2 usage, 3 environment or interrupted\n");
+	putchar('\n');
+	cli_wrap(stdout, 0, "exit codes: 0 done, 1 found a problem, 2 usage or a path that is not there, 3 environment or interrupted");
 	return cli_finish(CLI_OK);
 }
 

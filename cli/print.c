@@ -55,6 +55,10 @@ enum cli_exit cli_exit_of(int rc)
 		return CLI_OK;
 	case EINVAL:
 	case ENOENT:
+	case ENOTDIR:
+	case EISDIR:
+	case ELOOP:
+	case ENAMETOOLONG:
 	case EOVERFLOW:
 	case ERANGE:
 		return CLI_USAGE;

@@ -8,10 +8,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tenuto/admin.h>
@@ -315,20 +313,6 @@ static int run(const struct replay_args *a, const char *name, const struct trace
 	return rc;
 }
 
-/* Told now, not after an hour. *made: the file was not there before. */
-static int try_report(const char *path, bool *made)
-{
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-
-	*made = fd >= 0;
-	if (fd < 0 && errno == EEXIST)
-		fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return cli_error(CLI_ENVIRONMENT, "--report %s: %s", path, strerror(errno));
-	close(fd);
-	return CLI_OK;
-}
-
 /* Loads the trace and runs it. */
 static int replay(const struct replay_args *a, const char *name)
 {
@@ -354,7 +338,6 @@ int cmd_replay(int argc, char **argv)
 {
 	struct replay_args a = {.policy = "default", .seed = 1};
 	bool made = false;
-	struct stat st;
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
 
 	if (rc != CLI_GO)
@@ -362,10 +345,9 @@ int cmd_replay(int argc, char **argv)
 	rc = check_args(&a);
 	if (rc)
 		return rc;
-	rc = a.report ? try_report(a.report, &made) : CLI_OK;
+	rc = a.report ? cli_try_file("--report ", a.report, &made) : CLI_OK; /* told now, not after an hour */
 	if (!rc)
 		rc = replay(&a, argv[1]);
-	if (made && !stat(a.report, &st) && !st.st_size)
-		unlink(a.report); /* nothing came to be written */
+	cli_forget_file(a.report, made);
 	return rc;
 }

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 
@@ -221,19 +220,14 @@ int replay_bytes(const struct replay_args *a, const struct trace *t, const struc
 	const char *one = temp;
 	int rc;
 
-	for (size_t i = 0; i < a->dirs.n; i++) {
-		struct stat st;
-
-		if (stat(a->dirs.item[i], &st))
-			return cli_error(cli_exit_of(-errno), "--dir %s: %s", a->dirs.item[i], strerror(errno));
-		if (!S_ISDIR(st.st_mode))
-			return cli_error(cli_exit_of(-ENOTDIR), "--dir %s: is not a directory", a->dirs.item[i]);
-	}
+	for (size_t i = 0; i < a->dirs.n; i++)
+		if ((rc = cli_check_dir("--dir ", a->dirs.item[i])))
+			return rc;
 	if (a->dirs.n)
 		return run(a, t, g, a->dirs.item, a->dirs.n, r);
-	rc = cli_temp_dir(NULL, temp, sizeof(temp));
+	rc = cli_scratch_dir(NULL, NULL, temp, sizeof(temp));
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s", temp, strerror(-rc));
+		return rc;
 	rc = run(a, t, g, &one, 1, r);
 	cli_remove_tree(temp);
 	return rc;

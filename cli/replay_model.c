@@ -135,8 +135,7 @@ static int read_text(const char *option, const char *path, size_t most, char **t
 
 	*bytes = f && buf ? fread(buf, 1, most + 1, f) : 0;
 	if (!f || !buf || ferror(f))
-		rc = cli_error(!f && errno == ENOENT ? CLI_USAGE : CLI_ENVIRONMENT, "--%s %s: %s", option, path,
-			       strerror(errno));
+		rc = cli_error(cli_exit_of(-errno), "--%s %s: %s", option, path, strerror(errno));
 	else if (*bytes > most)
 		rc = cli_error(CLI_USAGE, "--%s %s: longer than %zu bytes: no such file is", option, path, most);
 	if (f)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the verbs ask of the operating system: time, CPU used, temporary directories. */
+/* What the verbs ask of the operating system: time, CPU used, interrupts, files and directories. */
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -85,6 +87,50 @@ int cli_temp_dir(const char *base, char *path, size_t room)
 	n = -errno;
 	snprintf(path, room, "%s", base);
 	return n;
+}
+
+int cli_check_dir(const char *option, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st))
+		return cli_error(cli_exit_of(-errno), "%s%s: %s", option, path, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return cli_error(CLI_USAGE, "%s%s: is not a directory", option, path);
+	return CLI_OK;
+}
+
+int cli_scratch_dir(const char *given, const char *base, char *path, size_t room)
+{
+	int rc = given ? cli_check_dir("--dir ", given) : CLI_OK;
+
+	if (rc)
+		return rc;
+	rc = cli_temp_dir(given ? given : base, path, room);
+	if (rc)
+		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s; --dir names another place", path, strerror(-rc));
+	return CLI_OK;
+}
+
+int cli_try_file(const char *option, const char *path, bool *made)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+	*made = fd >= 0;
+	if (fd < 0 && errno == EEXIST)
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return cli_error(cli_exit_of(-errno), "%s%s: %s", option, path, strerror(errno));
+	close(fd);
+	return CLI_OK;
+}
+
+void cli_forget_file(const char *path, bool made)
+{
+	struct stat st;
+
+	if (made && !stat(path, &st) && !st.st_size)
+		unlink(path);
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)

@@ -81,7 +81,7 @@ static int read_line(struct trace_reader *r, size_t *len)
 	funlockfile(r->file);
 	r->bytes += n + (c == '\n');
 	if (c == EOF && ferror(r->file))
-		return fail(r, -EIO, "cannot be read: %s", strerror(errno));
+		return fail(r, -errno, "cannot be read: %s", strerror(errno));
 	*len = n;
 	return c != EOF || n > 0;
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tenuto profile`: the three sources of a slack table, its file, and what is refused."""
-from cli import ENVIRONMENT, USAGE, fail, main, need, says, tenuto, write
+from cli import USAGE, fail, main, need, says, tenuto, write
 
 HEAD = "input,prefix,layer,ns\n"
 BAD = {  # what is wrong: (the line, a word of the message)
@@ -128,7 +128,7 @@ def a_source_must_be_given_and_only_one():
     tenuto("profile", "--model", "llama3-8b", rc=USAGE)
     write("t.csv", HEAD + "64,0,0,5\n")
     tenuto("profile", "--from", "t.csv", "--synthetic", rc=USAGE)
-    tenuto("profile", "--from", "t.csv", "--out", "/nowhere/t.slack", rc=ENVIRONMENT)
+    tenuto("profile", "--from", "t.csv", "--out", "/nowhere/t.slack", rc=USAGE)
 
 
 main(globals())

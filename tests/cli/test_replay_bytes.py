@@ -274,7 +274,7 @@ def a_directory_that_is_not_there_or_no_directory_is_named():
     trace(5)
     says(replay("--dir", "absent", rc=USAGE), "absent")
     write("file", "")
-    r = tenuto("replay", "t.jsonl", *COMMON, "--dir", "file", rc=ENVIRONMENT)
+    r = tenuto("replay", "t.jsonl", *COMMON, "--dir", "file", rc=USAGE)
     says(r, "file")
 
 
@@ -292,7 +292,7 @@ def a_read_only_directory_is_a_clear_error():
 
 def a_report_that_cannot_be_written_is_told_before_the_run():
     trace(5)
-    r = replay("--report", "absent/r.html", rc=ENVIRONMENT)
+    r = replay("--report", "absent/r.html", rc=USAGE)
     says(r, "absent/r.html")
     if r.out:
         fail("it ran first; %s" % r)
@@ -304,7 +304,7 @@ def what_is_given_to_store_info_instead_of_the_directory_is_explained():
     replay("--dir", "d")
     says(tenuto("store", "info", "d/default", rc=USAGE), "directory above")
     says(tenuto("store", "info", "d", "--instance", "other", rc=USAGE), "other/tenuto.store")
-    says(tenuto("store", "info", "d/default/tenuto.store", rc=ENVIRONMENT), "not a directory")
+    says(tenuto("store", "info", "d/default/tenuto.store", rc=USAGE), "not a directory", "opened with")
 
 
 def a_demo_without_room_says_so_and_shows_no_zeroes():

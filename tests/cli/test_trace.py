@@ -82,7 +82,7 @@ def a_file_that_cannot_be_read_is_named():
     need("replay")
     says(tenuto("replay", "absent.jsonl", "--no-io", rc=USAGE), "absent.jsonl")
     os.mkdir("d")
-    says(tenuto("replay", "d", "--no-io", rc=ENVIRONMENT), "d:")
+    says(tenuto("replay", "d", "--no-io", rc=USAGE), "d:")
     write("t.jsonl", LINE)
     os.chmod("t.jsonl", 0)
     if os.access("t.jsonl", os.R_OK):

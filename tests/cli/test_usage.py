@@ -126,6 +126,32 @@ def a_missing_argument_or_operand_is_named():
     says(tenuto("replay", "a", "-x", rc=USAGE), "-x")
 
 
+TAKE_DIRECTORY = ("replay t.jsonl --dir {}", "store info {}", "store verify {}", "store check {}", "demo --dir {}",
+                  "bench store --dir {}", "bench pipeline --dir {}", "bench mix {}", "bench submit --dir {}", "doctor {}")
+READ_FILE = ("replay {}", "replay t.jsonl --no-io --model llama3-8b --slack {}", "replay t.jsonl --no-io --model llama3-8b --gpu h100 --device-model {}", "profile --from {}",
+             "bench pipeline --slack {}", "bench pipeline --device-model {}", "bench mix . --device-model {}")
+WRITE_FILE = ("replay t.jsonl --report {}", "replay t.jsonl --explain {}", "profile --model llama3-8b --gpu h100 --out {}",
+              "bench pipeline --report {}", "bench pipeline --explain {}")
+
+
+def with_path(template, path, rc):
+    says(tenuto(*template.format(path).split(), rc=rc), path)
+
+
+def a_path_that_is_not_there_or_is_not_what_it_should_be_is_a_usage_error_of_every_verb():
+    write("t.jsonl", LINE)
+    os.mkdir("directory")
+    for template in TAKE_DIRECTORY:
+        for path in ("absent", "absent/x", "t.jsonl", "t.jsonl/x"):
+            with_path(template, path, USAGE)
+    for template in READ_FILE:
+        for path in ("absent", "absent/x", "t.jsonl/x", "directory"):
+            with_path(template, path, USAGE)
+    for template in WRITE_FILE:
+        for path in ("absent/x", "t.jsonl/x", "directory"):
+            with_path(template, path, USAGE)
+    if sorted(os.listdir(".")) != ["directory", "t.jsonl"] or os.listdir("directory"):
+        fail("left: %s %s" % (os.listdir("."), os.listdir("directory")))
 
 
 def the_meaning_of_options_together_is_checked():
