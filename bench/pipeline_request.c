@@ -117,7 +117,7 @@ int request_plan(struct pipeline_rig *rig, uint32_t matched, uint32_t *restored,
 	int rc = tn_match(rig->space, rig->keys + PIPELINE_WARM_BLOCKS, matched, NULL, &m, 0);
 
 	if (rc >= 0)
-		rc = tn_plan(rig->space, &m, input, &plan);
+		rc = tn_plan(rig->space, &m, NULL, input, &plan);
 	if (rc)
 		return rig_failed(rig, "plan", rc);
 	*restored = plan.restore_blocks;

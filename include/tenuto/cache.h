@@ -578,6 +578,7 @@ struct tn_plan {
 /**
  * tn_plan - split a matched prefix: restore the first part, compute the rest again
  * @match:        of tn_match with the longest-prefix rule
+ * @tiers:        of the same tn_match: where each matched block lies; NULL: those in host memory are taken to come first
  * @input_tokens: tokens behind the match, which are computed in any case
  * @plan:         size set by the caller
  *
@@ -587,7 +588,8 @@ struct tn_plan {
  *
  * Return: 0, -EINVAL, -EOVERFLOW (a restore of centuries).
  */
-TN_API int tn_plan(struct tn_space *space, const struct tn_match *match, uint64_t input_tokens, struct tn_plan *plan);
+TN_API int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
+		   struct tn_plan *plan);
 
 enum tn_health { TN_HEALTHY, TN_SLOW, TN_READ_ONLY, TN_OFFLINE };
 

@@ -138,7 +138,8 @@ typedef int (*tn_pipeline_compute_fn)(void *arg, uint64_t input_tokens, uint64_t
  * @size:         sizeof(struct tn_split), set by init
  * @layers:       1 to TN_LAYERS_MAX
  * @blocks:       that could be restored
- * @host_blocks:  of them, from the first on, that need no reading because they lie in host memory
+ * @host_blocks:  of them, from the first on, that need no reading because they lie in host memory; not looked at with @tiers
+ * @tiers:        by block, enum tn_tier: only those on TN_TIER_DISK are read; NULL: all but @host_blocks are
  * @block_tokens: tokens a block
  * @input_tokens: beyond the blocks; if 0 and all blocks are restored, the last token is computed again
  * @object_bytes: one layer of one block
@@ -152,6 +153,7 @@ struct tn_split {
 	uint32_t layers;
 	uint64_t blocks;
 	uint64_t host_blocks;
+	const uint8_t *tiers;
 	uint64_t block_tokens;
 	uint64_t input_tokens;
 	uint64_t object_bytes;
@@ -191,9 +193,9 @@ TN_API int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pip
  * tn_split_choose - how many blocks to restore so that the first token comes soonest
  *
  * Up to 64 blocks every number is tried. Beyond, the number where reading stops hiding behind compute is searched for
- * (where compute shrinks with the prefix and reading grows, the best choice is there or at an end), and a grid of 16
- * guards against tables that are not so regular: fewer than 100 evaluations, whatever the prefix. Never worse
- * than restoring all or none. Of equal choices the one that restores more, which computes less.
+ * (where compute shrinks with the prefix and reading grows, the best choice is there, at an end, or behind blocks that
+ * need no reading), and a grid of 16 guards against tables that are not so regular: fewer than 100 evaluations, whatever
+ * the prefix. A choice includes what lies behind it in host memory. Never worse than restoring all or none. Of equal choices the one that restores more, which computes less.
  *
  * Any thread. Return: 0, -EINVAL, -EOVERFLOW, or what the compute function returned; *out is set only on success.
  */

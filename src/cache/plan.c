@@ -165,7 +165,8 @@ static struct tn_plan_cost cost_of(const struct tn_pipeline_result *r)
 		.ttft_ns = r->ttft_ns, .bubble_ns = r->bubble_ns, .compute_ns = r->compute_ns, .io_ns = r->io_ns};
 }
 
-static int choose(struct tn_space *space, const struct tn_match *m, uint64_t input, struct tn_split_choice *out)
+static int choose(struct tn_space *space, const struct tn_match *m, const uint8_t *tiers, uint64_t input,
+		  struct tn_split_choice *out)
 {
 	const struct tn_geometry *g = &space->geometry;
 	struct tn_split s;
@@ -174,6 +175,7 @@ static int choose(struct tn_space *space, const struct tn_match *m, uint64_t inp
 	s.layers = g->layers;
 	s.blocks = m->blocks;
 	s.host_blocks = m->host_blocks;
+	s.tiers = tiers;
 	s.block_tokens = (uint64_t)g->page_tokens * g->pages_per_block;
 	s.input_tokens = input;
 	s.object_bytes = space->shape.padded_bytes;
@@ -186,7 +188,8 @@ static int choose(struct tn_space *space, const struct tn_match *m, uint64_t inp
 	return tn_split_choose(&s, out);
 }
 
-int tn_plan(struct tn_space *space, const struct tn_match *match, uint64_t input_tokens, struct tn_plan *plan)
+int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
+	    struct tn_plan *plan)
 {
 	struct tn_split_choice choice;
 	int rc;
@@ -203,7 +206,7 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, uint64_t input
 	if (match->disk_blocks && read_rate(space->cache) == 0)
 		return 0;
 	pthread_mutex_lock(&space->plan_lock);
-	rc = choose(space, match, input_tokens, &choice);
+	rc = choose(space, match, tiers, input_tokens, &choice);
 	pthread_mutex_unlock(&space->plan_lock);
 	if (rc == -ENODATA)
 		return 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
@@ -363,26 +364,64 @@ static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 
 	rig_set_up(&r, 64u << 20, 0, 64);
 	reopen(&r, NULL, "slack", true); /* 181 MB/s: 180 us a layer and block */
-	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64); /* nothing is known of the engine */
 	assert_int_equal(p.choice.ttft_ns, 0);
 	t = table("test", RIG_LAYERS, 4096 * 100000ull); /* 100 us a token: computing a block takes 6.4 ms a layer */
 	assert_int_equal(tn_space_slack(r.space, t), 0);
 	tn_slack_destroy(t);
-	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64);
 	assert_true(p.choice.ttft_ns == p.restore_all.ttft_ns && p.choice.ttft_ns < p.recompute_all.ttft_ns);
 	t = table("test", RIG_LAYERS, 4096 * 1500ull); /* 96 us a block and layer: half of what reading takes */
 	assert_int_equal(tn_space_slack(r.space, t), 0);
 	tn_slack_destroy(t);
-	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), 0);
 	print_message("# %u blocks of 64 restored: %.2f ms; all: %.2f ms, none: %.2f ms\n", p.restore_blocks,
 		      (double)p.choice.ttft_ns / 1e6, (double)p.restore_all.ttft_ns / 1e6,
 		      (double)p.recompute_all.ttft_ns / 1e6);
 	assert_true(p.restore_blocks > 0 && p.restore_blocks < 64 && p.restore_blocks + p.recompute_blocks == 64);
 	assert_true(p.choice.ttft_ns < p.restore_all.ttft_ns && p.choice.ttft_ns < p.recompute_all.ttft_ns);
 	p.size = 1;
-	assert_int_equal(tn_plan(r.space, &m, 64, &p), -EINVAL);
+	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), -EINVAL);
+	rig_tear_down(&r);
+}
+
+/* Of 64 blocks every other one lies in host memory: what is restored is paid for only where it is read. */
+static void a_plan_counts_reads_where_they_are(void **state)
+{
+	struct tn_plan blind = {.size = sizeof(blind)}, p = blind;
+	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
+	struct tn_save_result res;
+	struct tn_key keys[64];
+	struct tn_match m;
+	uint8_t tiers[64];
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 16u << 20, 64);
+	rig_save(&r, 1, 64, 0, &res);
+	reopen(&r, NULL, "slack", true);
+	assert_int_equal(tn_space_slack(r.space, t), 0);
+	tn_slack_destroy(t);
+	for (uint32_t i = 0; i < 64; i++)
+		keys[i] = rig_key(i + 1);
+	for (uint32_t i = 1; i < 64; i += 2) {
+		assert_int_equal(tn_prefetch(r.space, &keys[i], 1, rig_soon()), 1);
+		while (rig_stats(&r).prefetched_blocks < i / 2 + 1)
+			usleep(1000);
+	}
+	assert_int_equal(tn_match(r.space, keys, 64, tiers, &m, 0), 64);
+	assert_true(m.host_blocks == 32 && m.disk_blocks == 32);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(tiers[i], i % 2 ? TN_TIER_HOST : TN_TIER_DISK);
+	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &blind), 0);
+	assert_int_equal(tn_plan(r.space, &m, tiers, 64, &p), 0);
+	print_message("# %u of 64 blocks restored, reading %.2f ms; not told where they lie %u, %.2f ms\n", p.restore_blocks,
+		      (double)p.choice.io_ns / 1e6, blind.restore_blocks, (double)blind.choice.io_ns / 1e6);
+	assert_true(blind.restore_blocks > 32);
+	assert_int_equal(blind.restore_all.io_ns, p.restore_all.io_ns);
+	assert_true(p.restore_blocks >= 2 && p.restore_blocks % 2 == 0); /* the one behind a read one is there at once */
+	assert_in_range(p.choice.io_ns * 64 / p.restore_blocks, p.restore_all.io_ns * 9 / 10, p.restore_all.io_ns * 11 / 10);
 	rig_tear_down(&r);
 }
 
@@ -398,7 +437,7 @@ static void a_disk_faster_than_any_is_planned_with_all_the_same(void **state)
 	assert_int_equal(tn_space_slack(r.space, t), 0);
 	tn_slack_destroy(t);
 	__atomic_store_n(&r.cache->disk_ns_per_mib, 1, __ATOMIC_RELAXED);
-	assert_int_equal(tn_plan(r.space, &m, 64, &p), 0);
+	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64);
 	rig_tear_down(&r);
 }
@@ -413,6 +452,7 @@ int main(void)
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
 		cmocka_unit_test(a_cache_without_a_table_learns_the_layers_time_from_waits),
 		cmocka_unit_test(a_fast_engine_on_a_slow_disk_restores_only_a_part),
+		cmocka_unit_test(a_plan_counts_reads_where_they_are),
 		cmocka_unit_test(a_disk_faster_than_any_is_planned_with_all_the_same),
 	};
 

@@ -4,7 +4,8 @@
  *
  * With compute C(k) and reading k * b a layer, the time is T1 = first layer's load + layers * C(k) while reading hides
  * behind compute, and T2 = all loads + C(k) once it does not. C is concave in k (attention grows with what lies before a
- * token), so T1 and T2 are, too, and each is least at an end of its range: at 0, at the crossing, or at all blocks.
+ * token), so T1 and T2 are, too, and each is least at an end of its range: at 0, at the crossing, or at all blocks. A run
+ * of blocks that lie in host memory costs no reading: once the blocks before it are restored, it is, to its end.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -51,12 +52,41 @@ static int check(const struct tn_split *s, uint64_t restore)
 	return 0;
 }
 
-/* One evaluation; *hides: every layer's reading takes no longer than its compute. */
-static int evaluate(const struct tn_split *s, uint64_t restore, struct tn_pipeline_result *out, bool *hides)
+/* A split, and how many of its first @at blocks are read: candidates are near each other, so little is counted anew. */
+struct search {
+	const struct tn_split *s;
+	uint64_t at, reads;
+};
+
+static bool is_read(const struct tn_split *s, uint64_t block)
 {
+	return s->tiers ? s->tiers[block] == TN_TIER_DISK : block >= s->host_blocks;
+}
+
+static uint64_t reads_of(struct search *f, uint64_t restore)
+{
+	for (; f->at < restore; f->at++)
+		f->reads += is_read(f->s, f->at);
+	for (; f->at > restore; f->at--)
+		f->reads -= is_read(f->s, f->at - 1);
+	return f->reads;
+}
+
+/* So many blocks, and those behind them that need no reading. */
+static uint64_t reach(const struct tn_split *s, uint64_t restore)
+{
+	while (restore < s->blocks && !is_read(s, restore))
+		restore++;
+	return restore;
+}
+
+/* One evaluation; *hides: every layer's reading takes no longer than its compute. */
+static int evaluate(struct search *f, uint64_t restore, struct tn_pipeline_result *out, bool *hides)
+{
+	const struct tn_split *s = f->s;
 	uint64_t *compute = s->scratch, *bytes = compute + s->layers;
 	struct tn_pipeline_layer *layer = (struct tn_pipeline_layer *)(bytes + s->layers);
-	uint64_t disk = restore > s->host_blocks ? restore - s->host_blocks : 0;
+	uint64_t disk = reads_of(f, restore);
 	uint64_t prefix = restore * s->block_tokens;
 	uint64_t input = (s->blocks - restore) * s->block_tokens + s->input_tokens;
 	struct tn_pipeline p;
@@ -88,20 +118,21 @@ static int evaluate(const struct tn_split *s, uint64_t restore, struct tn_pipeli
 
 int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pipeline_result *result)
 {
+	struct search f = {s, 0, 0};
 	bool hides;
 	int rc = check(s, restore);
 
-	return rc ? rc : evaluate(s, restore, result, &hides);
+	return rc ? rc : evaluate(&f, restore, result, &hides);
 }
 
 /* Keeps the better one; a choice that restores more wins a tie. */
-static int consider(const struct tn_split *s, uint64_t restore, struct tn_split_choice *best, bool *hides)
+static int consider(struct search *f, uint64_t restore, struct tn_split_choice *best, bool *hides)
 {
 	struct tn_pipeline_result r;
 	int rc;
 
 	*hides = false;
-	rc = evaluate(s, restore, &r, hides);
+	rc = evaluate(f, restore, &r, hides);
 	if (rc)
 		return rc;
 	if (r.ttft_ns < best->chosen.ttft_ns ||
@@ -113,13 +144,12 @@ static int consider(const struct tn_split *s, uint64_t restore, struct tn_split_
 }
 
 /* All of low..high, or evenly spread ones. */
-static int consider_range(const struct tn_split *s, uint64_t low, uint64_t high, uint64_t step,
-			  struct tn_split_choice *best)
+static int consider_range(struct search *f, uint64_t low, uint64_t high, uint64_t step, struct tn_split_choice *best)
 {
 	bool hides;
 
 	for (uint64_t k = low; k <= high; k += step) {
-		int rc = consider(s, k, best, &hides);
+		int rc = consider(f, reach(f->s, k), best, &hides);
 
 		if (rc)
 			return rc;
@@ -130,45 +160,48 @@ static int consider_range(const struct tn_split *s, uint64_t low, uint64_t high,
 }
 
 /* The crossing: the most blocks whose reading still hides. */
-static int consider_crossing(const struct tn_split *s, struct tn_split_choice *best)
+static int consider_crossing(struct search *f, struct tn_split_choice *best)
 {
-	uint64_t low = s->host_blocks, high = s->blocks; /* low hides; high is taken not to */
-	bool hides;
+	uint64_t low = reach(f->s, 0), high = f->s->blocks; /* low hides; high is taken not to */
 	int rc = 0;
 
-	while (!rc && high - low > 1) {
-		uint64_t mid = low + (high - low) / 2;
+	while (!rc && high > low && high - low > 1) {
+		uint64_t mid = low + (high - low) / 2, end = reach(f->s, mid);
+		bool hides;
 
-		rc = consider(s, mid, best, &hides);
-		if (hides)
-			low = mid;
+		rc = consider(f, end, best, &hides);
+		if (hides && end < high)
+			low = end;
 		else
 			high = mid;
 	}
-	return rc ? rc : consider_range(s, low, high, 1, best);
+	return rc ? rc : consider_range(f, low, high, 1, best);
 }
 
 int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out)
 {
+	struct search f = {s, 0, 0};
 	struct tn_split_choice best;
 	bool hides;
 	int rc = check(s, 0);
 
 	if (rc)
 		return rc;
-	rc = evaluate(s, 0, &best.restore_none, &hides);
+	rc = evaluate(&f, 0, &best.restore_none, &hides);
 	if (!rc)
-		rc = evaluate(s, s->blocks, &best.restore_all, &hides);
+		rc = evaluate(&f, s->blocks, &best.restore_all, &hides);
 	if (rc)
 		return rc;
 	best.restore_blocks = best.restore_all.ttft_ns <= best.restore_none.ttft_ns ? s->blocks : 0;
 	best.chosen = best.restore_blocks ? best.restore_all : best.restore_none;
 	if (s->blocks <= EVERY_ONE) {
-		rc = consider_range(s, 0, s->blocks, 1, &best);
+		rc = consider_range(&f, 0, s->blocks, 1, &best);
 	} else {
-		rc = consider_range(s, s->host_blocks, s->blocks, (s->blocks - s->host_blocks) / GRID + 1, &best);
+		uint64_t first = reach(s, 0);
+
+		rc = consider_range(&f, first, s->blocks, (s->blocks - first) / GRID + 1, &best);
 		if (!rc)
-			rc = consider_crossing(s, &best);
+			rc = consider_crossing(&f, &best);
 	}
 	if (rc)
 		return rc;

@@ -11,6 +11,7 @@
 #define LAYERS_MOST 40
 #define EVALUATIONS_MOST 100
 #define ROUNDS 400
+#define BLOCKS_MOST 5000
 
 /* An engine: so many ns a token, and so many more for each token that it attends to. */
 struct engine {
@@ -41,6 +42,7 @@ struct prefix {
 	struct tn_split s;
 	struct engine engine;
 	uint64_t scratch[TN_SPLIT_SCRATCH(LAYERS_MOST)];
+	uint8_t tiers[BLOCKS_MOST];
 };
 
 /* Roughly Llama-3-8B on an H100 (0.5 us a token and layer), 64 tokens a block, over a disk of @bps. */
@@ -96,6 +98,16 @@ static void random_prefix(struct tn_rng *rng, struct prefix *p, uint64_t most)
 	p->engine.tokens = p->s.blocks * 64 + p->s.input_tokens;
 	p->engine.token_ns = 10 + 2000 * tn_rng_unit(rng);
 	p->engine.attend_ns = tn_rng_unit(rng);
+	if (tn_rng_below(rng, 2))
+		return;
+	/* Runs in host memory and on disk, in turn. */
+	p->s.tiers = p->tiers;
+	for (uint64_t b = 0, longest = 1 + tn_rng_below(rng, (uint32_t)most); b < p->s.blocks;) {
+		uint8_t tier = tn_rng_below(rng, 2) ? TN_TIER_HOST : TN_TIER_DISK;
+
+		for (uint64_t n = 1 + tn_rng_below(rng, (uint32_t)longest); n > 0 && b < p->s.blocks; n--)
+			p->tiers[b++] = tier;
+	}
 }
 
 static void a_fast_disk_restores_all_and_a_slow_one_none(void **state)
@@ -152,7 +164,7 @@ static void an_irregular_table_costs_no_more_and_is_no_worse_than_the_extremes(v
 		struct prefix p;
 		struct tn_split_choice c;
 
-		random_prefix(&rng, &p, 5000);
+		random_prefix(&rng, &p, BLOCKS_MOST);
 		p.engine.noise = 3;
 		c = choose(&p);
 		assert_true(c.chosen.ttft_ns <= c.restore_all.ttft_ns && c.chosen.ttft_ns <= c.restore_none.ttft_ns);
@@ -170,6 +182,33 @@ static void blocks_in_host_memory_are_not_read(void **state)
 	c = choose(&p);
 	assert_int_equal(c.restore_blocks, 400);
 	assert_int_equal(c.chosen.read_bytes, 0);
+}
+
+/* Of 1,000 blocks only every tenth is read, but for the last hundred: a slow disk that restores these leaves those. */
+static void blocks_in_host_memory_are_not_read_wherever_they_lie(void **state)
+{
+	struct tn_pipeline_result r;
+	struct tn_split_choice c;
+	struct prefix p;
+
+	even(&p, 1000, 1e8);
+	p.s.tiers = p.tiers;
+	for (uint32_t b = 0; b < 1000; b++)
+		p.tiers[b] = b % 10 == 3 || b >= 900 ? TN_TIER_DISK : TN_TIER_HOST;
+	assert_int_equal(tn_split_at(&p.s, 3, &r), 0);
+	assert_int_equal(r.read_bytes, 0);
+	assert_int_equal(tn_split_at(&p.s, 14, &r), 0);
+	assert_int_equal(r.read_bytes, 2 * (32 * 262144 + 4096));
+	assert_int_equal(tn_split_at(&p.s, 1000, &r), 0);
+	assert_int_equal(r.read_bytes, (90 + 100) * (32ull * 262144 + 4096));
+	c = choose(&p);
+	print_message("# restored: %llu\n", (unsigned long long)c.restore_blocks);
+	assert_in_range(c.restore_blocks, 1, 900);
+	assert_int_equal(c.restore_blocks % 10, 3); /* never some of those that are there at once */
+	assert_int_equal(c.chosen.read_bytes, c.restore_blocks / 10 * (32ull * 262144 + 4096));
+	memset(p.tiers, TN_TIER_HOST, 1000);
+	p.s.io.read_bps = 1e6;
+	assert_int_equal(choose(&p).restore_blocks, 1000);
 }
 
 static void of_a_prompt_restored_whole_the_last_token_is_computed(void **state)
@@ -224,6 +263,7 @@ int main(void)
 		cmocka_unit_test(the_choice_is_the_best_there_is),
 		cmocka_unit_test(an_irregular_table_costs_no_more_and_is_no_worse_than_the_extremes),
 		cmocka_unit_test(blocks_in_host_memory_are_not_read),
+		cmocka_unit_test(blocks_in_host_memory_are_not_read_wherever_they_lie),
 		cmocka_unit_test(of_a_prompt_restored_whole_the_last_token_is_computed),
 		cmocka_unit_test(what_makes_no_sense_is_refused),
 	};
