@@ -172,6 +172,8 @@ static void completed(struct faulty *f, struct shadow *s, uint64_t now)
 		hold(f, s, UINT64_MAX);
 		return;
 	}
+	if (s->kind == TN_FAULT_HANG)
+		status = -ECANCELED; /* as if it had hung already: what is said of it must not depend on the disk's speed */
 	if (s->kind == TN_FAULT_CORRUPT && status == 0 && s->req.op == TN_IO_READ)
 		corrupt(f, &s->req);
 	if (s->kind == TN_FAULT_SHORT && status == 0)
