@@ -108,8 +108,9 @@ static void sizes_that_are_used_in_turn_both_keep_blocks(void **state)
 		assert_int_equal(save(&r, 1 + round * 32, 32), 32);
 		assert_int_equal(save(&t, 10001 + round * 128, 128), 128);
 	}
-	assert_true(count(&r, 1, 1920) >= 31); /* a segment's worth */
-	assert_true(count(&t, 10001, 7680) >= 113);
+	/* An even share is 15 of the 31 segments; measured, busy or not: 7 to 15 of big ones, 15 to 22 of small ones. */
+	assert_true(count(&r, 1, 1920) >= 4 * 31);
+	assert_true(count(&t, 10001, 7680) >= 4 * 113);
 	close_second(&t);
 	rig_tear_down(&r);
 }

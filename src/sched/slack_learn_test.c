@@ -114,7 +114,13 @@ static void from_nothing_25_requests_of_mixed_lengths_teach_a_table(void **state
 			print_message("# %s on %s, noise %.0f %%: off by %.1f %%, one in ten lengths by %.1f %%; in the worst of %d seeds %.1f and %.1f %%\n",
 				      engines[e].model, engines[e].gpu, noises[n] * 100, 100 * typical[SEEDS / 2],
 				      100 * worst[SEEDS / 2], SEEDS, 100 * typical[SEEDS - 1], 100 * worst[SEEDS - 1]);
-			assert_true(typical[SEEDS * 19 / 20] < 0.05); /* the worst of 200 streams has no sharp bound */
+			/*
+			 * Of 320,000 streams, 1 in 20 is off by 2 % or more, 1 in 1,000 by 3.5 %. The worst, by 12 %, had
+			 * many requests of 64 to 150 tokens and hardly one of fewer: what of their time is the weights'
+			 * could not be told. So the worst has no sharp bound, but more than a few like it would be a defect.
+			 */
+			assert_true(typical[SEEDS * 19 / 20] < 0.03);
+			assert_true(typical[SEEDS - 5] < 0.05);
 			assert_true(typical[SEEDS - 1] < 0.25);
 			assert_true(worst[SEEDS / 2] < 0.08);
 		}
