@@ -54,6 +54,7 @@ enum tn_reason {
 	TN_REASON_MIX_FREE,	    /**< reads and writes go together: the device's measured mix says that it costs nothing */
 	TN_REASON_STARVED,	    /**< a write goes although reads wait: it has waited too long */
 	TN_REASON_BACKLOG,	    /**< a save is refused: too many bytes wait to be written */
+	TN_REASON_SLACK,	    /**< a write goes although reads wait, or a read waits for it: it comes soon enough all the same */
 	TN_REASONS,
 };
 
@@ -72,7 +73,7 @@ TN_API const char *tn_chosen_name(uint32_t chosen);
  * @chosen:         enum tn_chosen
  * @reason:         enum tn_reason
  * @slack_ns:       reads: until the engine needs the layer (negative: it waits already); writes: time until the
- *                  announced slack ends, INT64_MAX if no read is expected
+ *                  announced slack ends, INT64_MAX if no read is expected; TN_REASON_SLACK: for which all reads that wait may still wait
  * @bytes:          that go
  * @deferred_bytes: that still wait for the device: writes behind reads
  */

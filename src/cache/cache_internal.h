@@ -414,6 +414,8 @@ bool tn_save_events_pending(const struct tn_cache *cache);
 bool tn_save_op_step(struct tn_op *op);
 void tn_offload_push(struct tn_cache *cache, uint32_t host_slot);
 bool tn_offload_step(struct tn_cache *cache);
+/* Whether blocks have to leave host memory even while loads are under way. */
+bool tn_offload_pressing(const struct tn_cache *cache);
 /* Queues again what could not be written; returns how many blocks there is still no place for. */
 uint32_t tn_offload_retry(struct tn_cache *cache);
 /* A block of this offload could not be written: flushes that wait for it will say so. */

@@ -28,8 +28,10 @@ void tn_offload_push(struct tn_cache *cache, uint32_t host_slot)
 	cache->host_dirty_slots++;
 }
 
-static bool pressing(const struct tn_cache *cache)
+bool tn_offload_pressing(const struct tn_cache *cache)
 {
+	if (!cache->host)
+		return false;
 	return tn_list_empty(&cache->flushes) ? cache->host_dirty_slots > tn_host_slots(cache->host) / 2 : true;
 }
 
@@ -151,7 +153,7 @@ bool tn_offload_step(struct tn_cache *cache)
 	for (uint32_t i = 0; i < cache->noffloads; i++) {
 		struct tn_op *op = &cache->offloads[i];
 
-		if (!op->active && cache->offload_count > 0 && (tn_list_empty(&cache->loads) || pressing(cache)))
+		if (!op->active && cache->offload_count > 0 && (tn_list_empty(&cache->loads) || tn_offload_pressing(cache)))
 			busy |= begin(op);
 		if (op->active)
 			busy |= tn_save_op_step(op);

@@ -216,16 +216,17 @@ static void learn(struct tn_schedule *s, uint64_t now)
 void tn_schedule_turn(struct tn_cache *cache, uint64_t now)
 {
 	struct tn_schedule *s = cache->schedule;
-	uint64_t backlog, calm, refused;
+	uint64_t backlog, limit, calm, refused;
 
 	if (!s)
 		return;
 	tn_sched_turn(s->sched, now);
 	learn(s, now);
 	backlog = backlog_of(cache);
+	limit = backlog_limit(cache);
 	__atomic_store_n(&s->backlog, backlog, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->limit, backlog_limit(cache), __ATOMIC_RELAXED);
-	tn_sched_backlog(s->sched, backlog);
+	__atomic_store_n(&s->limit, limit, __ATOMIC_RELAXED);
+	tn_sched_backlog(s->sched, backlog, tn_offload_pressing(cache) ? 0 : limit);
 	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
 	if (__atomic_load_n(&s->calm_until, __ATOMIC_RELAXED)) {
 		calm = __atomic_exchange_n(&s->calm_until, 0, __ATOMIC_ACQUIRE);
@@ -262,13 +263,18 @@ static const uint64_t *needs(struct tn_op *op)
 void tn_schedule_load(struct tn_op *op)
 {
 	struct tn_schedule *s = op->cache->schedule;
-	uint32_t devices = 0;
+	uint32_t blocks[TN_DEVICES_MAX] = {0}, most = 0, devices = 0;
 
 	if (!s)
 		return;
-	for (uint32_t i = 0; i < op->n; i++)
-		if (op->items[i].state == TN_ITEM_DISK)
-			devices |= 1u << op->items[i].device;
+	for (uint32_t i = 0; i < op->n; i++) {
+		uint32_t d = op->items[i].device;
+
+		if (op->items[i].state != TN_ITEM_DISK)
+			continue;
+		devices |= 1u << d;
+		most = ++blocks[d] > most ? blocks[d] : most;
+	}
 	op->sched = (struct tn_sched_load){
 		.id = ++s->loads,
 		.priority = op->priority,
@@ -276,6 +282,8 @@ void tn_schedule_load(struct tn_op *op)
 		.start_ns = op->start_ns ? op->start_ns : op->begin_ns,
 		.deadline_ns = op->deadline_ns,
 		.before_ns = needs(op),
+		.layer_bytes = (uint64_t)most * op->space->shape.padded_bytes,
+		.together = op->space->shape.chunk_objects,
 	};
 	op->from_disk = devices != 0;
 	tn_sched_load_add(s->sched, &op->sched, op->begin_ns);

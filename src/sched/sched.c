@@ -3,16 +3,13 @@
  * The scheduler's rules. Times that lie in the future because a clock jumped back count as now; a jump forward
  * at most lets a write go that would have waited.
  */
-#include "sched/sched.h"
+#include "sched/sched_internal.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
-
-#define MS 1000000u
-#define SECOND 1000000000u
 
 #define QUANTUM_MIN_NS (MS / 10)   /* of writes: device time that a read may find taken */
 #define QUANTUM_MAX_NS (8u * MS)
@@ -22,6 +19,7 @@
 #define QUANTUM_MIN_BYTES (128u << 10)
 #define QUEUE_NS (10u * MS)	   /* of reads in flight: enough to keep a device busy, and to let an urgent one in soon */
 #define QUEUE_MIN_BYTES (8u << 20)
+#define PRESSING_SHARE 4u	   /* of the backlog's bound: writes press from there on, until it is half of that */
 #define STARVED_NS (250u * MS)	   /* a write that waits so long goes before reads ... */
 #define STARVED_SHARE 64u	   /* ... for this part of the time */
 #define AGED_NS (200u * MS)	   /* a load that was passed over so long has a turn ... */
@@ -29,59 +27,6 @@
 #define AGED_BYTES (8u << 20)	   /* ... for so much */
 #define DRAIN_NS (40u * MS)	   /* a read waits no longer for writes in flight: they are late */
 #define FREE_SHARE_PERCENT 95u	   /* of serial use: mixing that gives so much is free */
-#define METER_NS (10u * MS)	   /* rates are measured over so much time, ... */
-#define METER_MIN_NS (MS / 5)	   /* or until nothing is in flight, but not shorter than this, ... */
-#define METER_BYTES (256u << 10)   /* ... and over so many bytes at least */
-#define BEST_NS (1u * SECOND)	   /* the best rate of this time, or of the one before, is the device's */
-#define START_BPS 500000000u	   /* of a device that nothing is known of */
-
-/*
- * Learns a rate and a latency from what is in flight and ends. The best rate counts: a device that is not asked for all
- * it can do looks slow. The latency is that of what goes first to an idle device.
- */
-struct meter {
-	uint64_t since_ns, bytes;
-	uint64_t best[2], best_ns; /* bytes a second; of the present time, which began then, and of the one before */
-	uint64_t latency_ns;
-	bool first; /* nothing ended since the device was idle */
-};
-
-struct device {
-	struct tn_mix mix;
-	bool free_mix;
-	uint32_t loads; /* that have reads waiting for it */
-	uint64_t read_bytes, write_bytes; /* in flight */
-	struct meter reads, writes;
-	/* A write that was refused, since when, and until when it is no use to ask. */
-	bool asked;
-	uint64_t waits_since_ns, due_ns;
-	uint64_t starved_bytes, starved_next_ns; /* left of its turn; the next turn not before */
-	/* A read that waits for writes in flight. */
-	bool read_asked, late; /* late: given up waiting for those in flight */
-	uint64_t drains_since_ns, drain_due_ns;
-	uint32_t told; /* reason of the last refusal that was told, or TN_REASONS */
-};
-
-/* Transfers let go one after the other for the same reason are told as one. */
-struct telling {
-	struct tn_decision d;
-	uint64_t bytes[TN_DEVICES_MAX];
-	bool any;
-};
-
-struct tn_sched {
-	struct tn_sched_opts o;
-	struct device *device;
-	struct tn_list loads;
-	uint64_t restore_ns; /* of short restores, smoothed; 0: none seen */
-	uint64_t calm_until_ns;
-	uint64_t aged_next_ns;
-	struct tn_sched_load *aged; /* whose turn it is, out of turn */
-	uint64_t aged_bytes;
-	uint64_t backlog;
-	enum tn_reason picked;
-	struct telling read;
-};
 
 /* ---- small things -------------------------------------------------------------------------------- */
 
@@ -102,6 +47,7 @@ const char *tn_reason_name(uint32_t reason)
 		[TN_REASON_MIX_FREE] = "mix free",
 		[TN_REASON_STARVED] = "starved",
 		[TN_REASON_BACKLOG] = "backlog",
+		[TN_REASON_SLACK] = "slack",
 	};
 
 	return reason < TN_REASONS ? names[reason] : "unknown";
@@ -114,98 +60,9 @@ const char *tn_chosen_name(uint32_t chosen)
 	return chosen < sizeof(names) / sizeof(names[0]) ? names[chosen] : "unknown";
 }
 
-static uint64_t elapsed(uint64_t now, uint64_t since)
-{
-	return now > since ? now - since : 0;
-}
-
-static uint64_t add_ns(uint64_t a, uint64_t b)
-{
-	return a > TN_FOREVER - b ? TN_FOREVER : a + b;
-}
-
-static uint64_t min64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t max64(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
-/* bytes moved in ns at this rate; a double holds both exactly enough. */
-static uint64_t bytes_in(uint64_t bps, uint64_t ns)
-{
-	return (uint64_t)((double)bps * (double)ns / 1e9);
-}
-
 /* ---- rates --------------------------------------------------------------------------------------- */
 
-static void meter_starts(struct meter *m, uint64_t in_flight, uint64_t now)
-{
-	if (in_flight)
-		return;
-	m->since_ns = now;
-	m->bytes = 0;
-	m->first = true;
-}
-
-static void meter_rate(struct meter *m, uint64_t bps, uint64_t now)
-{
-	if (now < m->best_ns || now - m->best_ns > BEST_NS) {
-		m->best[1] = m->best[0];
-		m->best[0] = 0;
-		m->best_ns = now;
-	}
-	m->best[0] = max64(m->best[0], bps);
-}
-
-static void meter_latency(struct meter *m, uint64_t ns)
-{
-	if (m->latency_ns == 0 || ns < m->latency_ns)
-		m->latency_ns = ns;
-	else
-		m->latency_ns += (ns - m->latency_ns) / 16;
-}
-
-static void meter_ends(struct meter *m, uint64_t bytes, uint64_t in_flight, uint64_t now)
-{
-	uint64_t ns = elapsed(now, m->since_ns);
-
-	if (m->first && ns > 0 && ns < SECOND)
-		meter_latency(m, ns);
-	m->first = false;
-	m->bytes += bytes;
-	if (now >= m->since_ns && (m->bytes < METER_BYTES || ns < (in_flight ? METER_NS : METER_MIN_NS)))
-		return;
-	if (ns > 0 && ns < 10ull * SECOND)
-		meter_rate(m, (uint64_t)((double)m->bytes * 1e9 / (double)ns), now);
-	m->since_ns = now;
-	m->bytes = 0;
-}
-
-static uint64_t meter_bps(const struct meter *m)
-{
-	return max64(m->best[0], m->best[1]);
-}
-
-static uint64_t write_bps(const struct device *d)
-{
-	return d->mix.version ? d->mix.write_bps : meter_bps(&d->writes);
-}
-
-static uint64_t write_latency(const struct device *d)
-{
-	return d->mix.version ? d->mix.write_latency_ns : d->writes.latency_ns;
-}
-
-static uint64_t read_bps(const struct device *d)
-{
-	return d->mix.version ? d->mix.read_bps : meter_bps(&d->reads);
-}
-
-static uint64_t all_devices(const struct tn_sched *s, uint64_t (*bps)(const struct device *d))
+static uint64_t all_devices(const struct tn_sched *s, uint64_t (*bps)(const struct tn_sched_device *d))
 {
 	uint64_t sum = 0;
 
@@ -236,7 +93,7 @@ static bool calm(const struct tn_sched *s, uint64_t now)
  * Bytes of writes that may be in flight: what a read that comes now would wait for. Never less than keeps the device busy
  * while one ends and the next one comes - a drive that is slow to answer is also slow to read.
  */
-static uint64_t write_quantum(const struct tn_sched *s, const struct device *d, uint64_t now)
+uint64_t tn_sched_quantum(const struct tn_sched *s, const struct tn_sched_device *d, uint64_t now)
 {
 	uint64_t ns = s->restore_ns ? s->restore_ns / QUANTUM_SHARE : QUANTUM_START_NS;
 	uint64_t bps = write_bps(d) ? write_bps(d) : START_BPS;
@@ -248,7 +105,7 @@ static uint64_t write_quantum(const struct tn_sched *s, const struct device *d, 
 	return max64(QUANTUM_MIN_BYTES, bytes_in(bps, ns));
 }
 
-static uint64_t read_queue(const struct device *d)
+static uint64_t read_queue(const struct tn_sched_device *d)
 {
 	if (read_bps(d) == 0)
 		return UINT64_MAX;
@@ -311,9 +168,12 @@ void tn_sched_calm(struct tn_sched *s, uint64_t until_ns)
 	s->calm_until_ns = until_ns;
 }
 
-void tn_sched_backlog(struct tn_sched *s, uint64_t bytes)
+void tn_sched_backlog(struct tn_sched *s, uint64_t bytes, uint64_t limit)
 {
+	uint64_t least = limit / PRESSING_SHARE;
+
 	s->backlog = bytes;
+	s->pressing = bytes >= (s->pressing ? least / 2 : least);
 }
 
 /* ---- telling ------------------------------------------------------------------------------------- */
@@ -328,7 +188,7 @@ static void tell(struct tn_sched *s, const struct tn_decision *d)
 
 static void tell_reads(struct tn_sched *s)
 {
-	struct telling *t = &s->read;
+	struct tn_sched_telling *t = &s->read;
 
 	if (!t->any)
 		return;
@@ -353,7 +213,7 @@ static int64_t slack_of(const struct tn_sched_load *load, uint32_t layer, uint64
 static void note_read(struct tn_sched *s, const struct tn_sched_load *load, uint32_t layer, uint32_t device,
 		      uint64_t bytes, uint64_t now)
 {
-	struct telling *t = &s->read;
+	struct tn_sched_telling *t = &s->read;
 
 	if (!s->o.explain)
 		return;
@@ -377,7 +237,8 @@ static int64_t write_slack(const struct tn_sched *s, uint64_t now)
 	return calm(s, now) ? (int64_t)min64(s->calm_until_ns - now, INT64_MAX) : INT64_MAX;
 }
 
-static void tell_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum tn_reason reason, uint64_t now)
+static void tell_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum tn_reason reason, int64_t slack_ns,
+		       uint64_t now)
 {
 	if (!s->o.explain)
 		return;
@@ -387,7 +248,7 @@ static void tell_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum
 				      .device = device,
 				      .chosen = TN_CHOSE_WRITE,
 				      .reason = reason,
-				      .slack_ns = write_slack(s, now),
+				      .slack_ns = slack_ns,
 				      .bytes = bytes});
 }
 
@@ -395,7 +256,7 @@ static void tell_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum
 static void tell_wait(struct tn_sched *s, const struct tn_sched_load *load, uint32_t device, uint64_t bytes,
 		      enum tn_reason reason, uint64_t now)
 {
-	struct device *d = &s->device[device];
+	struct tn_sched_device *d = &s->device[device];
 
 	if (!s->o.explain || d->told == reason)
 		return;
@@ -428,7 +289,7 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 	tell_reads(s);
 	tn_sched_again(s);
 	for (uint32_t i = 0; i < s->o.devices; i++) {
-		struct device *d = &s->device[i];
+		struct tn_sched_device *d = &s->device[i];
 
 		if (!d->asked || d->waits_since_ns > now_ns)
 			d->waits_since_ns = now_ns;
@@ -436,7 +297,9 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 			d->drains_since_ns = now_ns;
 		if (d->starved_next_ns > add_ns(now_ns, SECOND)) /* the clock jumped back */
 			d->starved_next_ns = now_ns;
-		d->asked = d->read_asked = false;
+		if (!d->asked && !d->wrote)
+			d->slack_bytes = 0;
+		d->asked = d->read_asked = d->wrote = d->laxity_known = false;
 		d->due_ns = d->drain_due_ns = TN_FOREVER;
 	}
 	if (s->aged_next_ns > add_ns(now_ns, AGED_EACH_NS))
@@ -472,6 +335,7 @@ void tn_sched_load_waits(struct tn_sched *s, struct tn_sched_load *load, uint32_
 		uint32_t i = (uint32_t)__builtin_ctz(changed);
 
 		changed &= changed - 1;
+		s->device[i].laxity_known = false;
 		s->device[i].loads += devices >> i & 1;
 		s->device[i].loads -= load->devices >> i & 1;
 	}
@@ -609,7 +473,7 @@ static void aged_reads(struct tn_sched *s, const struct tn_sched_load *load, uin
 /* ---- reads --------------------------------------------------------------------------------------- */
 
 /* Writes in flight that take longer than they should are not waited for: a drive may hold one for seconds. */
-static bool drained(struct device *d, uint64_t now)
+static bool drained(struct tn_sched_device *d, uint64_t now)
 {
 	uint64_t due = add_ns(d->drains_since_ns, DRAIN_NS);
 
@@ -625,11 +489,11 @@ static bool drained(struct device *d, uint64_t now)
 
 uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later)
 {
-	struct device *d = &s->device[device];
+	struct tn_sched_device *d = &s->device[device];
 	uint64_t queue = read_queue(d), room;
 
 	*later = false;
-	if (!drained(d, now_ns))
+	if (tn_sched_put_off(s, device, now_ns) || !drained(d, now_ns))
 		return 0;
 	if (d->read_bytes == 0)
 		return max64(queue, least);
@@ -641,9 +505,13 @@ uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least,
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns)
 {
-	struct device *d = &s->device[device];
+	struct tn_sched_device *d = &s->device[device];
 
 	assert(device < s->o.devices);
+	if (tn_sched_put_off(s, device, now_ns)) {
+		tell_wait(s, load, device, bytes, TN_REASON_SLACK, now_ns);
+		return false;
+	}
 	if (!drained(d, now_ns)) {
 		tell_wait(s, load, device, bytes, TN_REASON_WRITES_DRAIN, now_ns);
 		return false;
@@ -654,7 +522,7 @@ bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t laye
 	}
 	note_read(s, load, layer, device, bytes, now_ns);
 	d->told = TN_REASONS;
-	meter_starts(&d->reads, d->read_bytes, now_ns);
+	tn_meter_starts(&d->reads, d->read_bytes, now_ns);
 	d->read_bytes += bytes;
 	load->served_ns = now_ns;
 	aged_reads(s, load, bytes);
@@ -663,17 +531,17 @@ bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t laye
 
 void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
 {
-	struct device *d = &s->device[device];
+	struct tn_sched_device *d = &s->device[device];
 
 	assert(d->read_bytes >= bytes);
 	d->read_bytes -= bytes;
-	meter_ends(&d->reads, bytes, d->read_bytes, now_ns);
+	tn_meter_ends(&d->reads, bytes, d->read_bytes, now_ns);
 }
 
 /* ---- writes -------------------------------------------------------------------------------------- */
 
 /* Reads wait or are in flight: a write goes only if writes have waited for long, and then one quantum of them. */
-static bool starved(struct tn_sched *s, struct device *d, uint64_t bytes, uint64_t now)
+static bool starved(struct tn_sched *s, struct tn_sched_device *d, uint64_t bytes, uint64_t now)
 {
 	uint64_t due = max64(add_ns(d->waits_since_ns, STARVED_NS), d->starved_next_ns), quantum;
 
@@ -687,7 +555,7 @@ static bool starved(struct tn_sched *s, struct device *d, uint64_t bytes, uint64
 		d->due_ns = due;
 		return false;
 	}
-	quantum = max64(bytes, write_quantum(s, d, now));
+	quantum = max64(bytes, tn_sched_quantum(s, d, now));
 	d->starved_bytes = quantum - bytes;
 	d->starved_next_ns = add_ns(now, STARVED_SHARE * (uint64_t)((double)quantum * 1e9 /
 								     (double)(write_bps(d) ? write_bps(d) : START_BPS)));
@@ -695,16 +563,30 @@ static bool starved(struct tn_sched *s, struct device *d, uint64_t bytes, uint64
 	return true;
 }
 
-static bool may_write(struct tn_sched *s, struct device *d, uint64_t bytes, enum tn_reason *reason, uint64_t now)
+/* *slack_ns: of the decision. */
+static bool may_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum tn_reason *reason, int64_t *slack_ns,
+		      uint64_t now)
 {
+	struct tn_sched_device *d = &s->device[device];
 	bool reads = d->loads > 0 || d->read_bytes > 0;
 
+	*slack_ns = write_slack(s, now);
+
 	*reason = TN_REASON_QUANTUM;
-	if (d->write_bytes >= write_quantum(s, d, now)) { /* the last one may pass it: two in flight hide the latency */
+	if (d->write_bytes >= tn_sched_quantum(s, d, now)) { /* the last one may pass it: two in flight hide the latency */
 		d->asked = true;
 		return false;
 	}
 	if (reads && !d->free_mix) {
+		if (tn_sched_into_slack(s, device, bytes, slack_ns, now)) {
+			*reason = TN_REASON_SLACK;
+			return true;
+		}
+		if (d->slack_bytes) { /* as soon as the reads in flight have ended */
+			d->asked = true;
+			*reason = TN_REASON_READS_IN_FLIGHT;
+			return false;
+		}
 		if (starved(s, d, bytes, now)) {
 			*reason = TN_REASON_STARVED;
 			return true;
@@ -712,35 +594,37 @@ static bool may_write(struct tn_sched *s, struct device *d, uint64_t bytes, enum
 		*reason = d->loads ? TN_REASON_READS_WAIT : TN_REASON_READS_IN_FLIGHT;
 		return false;
 	}
-	d->starved_bytes = 0;
+	d->starved_bytes = d->slack_bytes = 0;
 	*reason = reads ? TN_REASON_MIX_FREE : calm(s, now) ? TN_REASON_DECODE : TN_REASON_IDLE;
 	return true;
 }
 
 bool tn_sched_write(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
 {
-	struct device *d = &s->device[device];
+	struct tn_sched_device *d = &s->device[device];
 	enum tn_reason reason;
+	int64_t slack_ns;
 
 	assert(device < s->o.devices);
-	if (!may_write(s, d, bytes, &reason, now_ns)) {
+	if (!may_write(s, device, bytes, &reason, &slack_ns, now_ns)) {
 		tell_wait(s, NULL, device, bytes, reason, now_ns);
 		return false;
 	}
-	tell_write(s, device, bytes, reason, now_ns);
+	tell_write(s, device, bytes, reason, slack_ns, now_ns);
+	d->wrote = true;
 	d->waits_since_ns = now_ns;
-	meter_starts(&d->writes, d->write_bytes, now_ns);
+	tn_meter_starts(&d->writes, d->write_bytes, now_ns);
 	d->write_bytes += bytes;
 	return true;
 }
 
 void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
 {
-	struct device *d = &s->device[device];
+	struct tn_sched_device *d = &s->device[device];
 
 	assert(d->write_bytes >= bytes);
 	d->write_bytes -= bytes;
 	if (d->write_bytes == 0)
 		d->late = false;
-	meter_ends(&d->writes, bytes, d->write_bytes, now_ns);
+	tn_meter_ends(&d->writes, bytes, d->write_bytes, now_ns);
 }

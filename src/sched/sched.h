@@ -42,11 +42,22 @@ void tn_sched_calm(struct tn_sched *s, uint64_t until_ns);
 void tn_sched_turn(struct tn_sched *s, uint64_t now_ns);
 /* When to come back if nothing ends before, later than the last turn; TN_FOREVER if only an end changes anything. */
 uint64_t tn_sched_due(const struct tn_sched *s);
-/* Bytes of writes that wait, for decisions to tell. */
-void tn_sched_backlog(struct tn_sched *s, uint64_t bytes);
+/* Bytes of writes that wait, and how many may (0: any press): when they press, they go into the slack of loads. */
+void tn_sched_backlog(struct tn_sched *s, uint64_t bytes, uint64_t limit);
 /* Bytes that all devices write, or read, in a second, measured or learned; 0: not known yet. */
 uint64_t tn_sched_write_bps(const struct tn_sched *s);
 uint64_t tn_sched_read_bps(const struct tn_sched *s);
+
+/* What laxity.c keeps of a load. */
+struct tn_sched_laxity {
+	bool known;
+	uint32_t next_layer;
+	int64_t layer_ns, least_ns;
+	/* Where the engine was seen last, and by how much of the table's times it was faster than they say. */
+	uint32_t seen_layer;
+	uint64_t seen_ns;
+	double faster;
+};
 
 /* One load, in the caller's memory. */
 struct tn_sched_load {
@@ -57,6 +68,8 @@ struct tn_sched_load {
 	uint64_t start_ns;	   /* compute of layer 0 may begin then */
 	uint64_t deadline_ns;	   /* of the whole load; 0: none */
 	const uint64_t *before_ns; /* by layer: compute of all layers before it; NULL: not known. Must stay */
+	uint64_t layer_bytes; /* of a layer, on the device that has most of it; 0: not known */
+	uint32_t together;    /* layers that are read at once, from next_layer on; 0: one */
 	/* The engine: it computes, or waits for, this layer since then. Kept up to date by the caller. */
 	uint32_t at_layer;
 	uint64_t at_ns;
@@ -67,6 +80,7 @@ struct tn_sched_load {
 	uint32_t devices; /* bit a device: reads wait for it */
 	uint64_t served_ns, begin_ns;
 	bool passed; /* in this turn: had its chance */
+	struct tn_sched_laxity laxity;
 };
 
 void tn_sched_load_add(struct tn_sched *s, struct tn_sched_load *load, uint64_t now_ns);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inside of a scheduler, shared by its rules (sched.c) and those for writes into the slack of reads (sched_slack.c). */
+#ifndef TN_SCHED_SCHED_INTERNAL_H
+#define TN_SCHED_SCHED_INTERNAL_H
+
+#include "sched/meter.h"
+#include "sched/sched.h"
+
+#define MS 1000000u
+#define SECOND 1000000000u
+#define START_BPS 500000000u /* of a device that nothing is known of */
+
+struct tn_sched_device {
+	struct tn_mix mix;
+	bool free_mix;
+	uint32_t loads; /* that have reads waiting for it */
+	uint64_t read_bytes, write_bytes; /* in flight */
+	struct tn_meter reads, writes;
+	/* A write that was refused, since when, and until when it is no use to ask. */
+	bool asked;
+	uint64_t waits_since_ns, due_ns;
+	uint64_t starved_bytes, starved_next_ns; /* left of its turn; the next turn not before */
+	/* Writes have a turn in the reads' slack: bytes that are left of it (0: they have none), and when it is over. */
+	uint64_t slack_bytes, slack_until_ns;
+	bool wrote; /* in this turn of the caller's */
+	/* For how long the reads that wait may; worked out once a turn. */
+	bool laxity_known;
+	int64_t laxity_ns;
+	/* A read that waits for writes in flight. */
+	bool read_asked, late; /* late: given up waiting for those in flight */
+	uint64_t drains_since_ns, drain_due_ns;
+	uint32_t told; /* reason of the last refusal that was told, or TN_REASONS */
+};
+
+/* Transfers let go one after the other for the same reason are told as one. */
+struct tn_sched_telling {
+	struct tn_decision d;
+	uint64_t bytes[TN_DEVICES_MAX];
+	bool any;
+};
+
+struct tn_sched {
+	struct tn_sched_opts o;
+	struct tn_sched_device *device;
+	struct tn_list loads;
+	uint64_t restore_ns; /* of short restores, smoothed; 0: none seen */
+	uint64_t calm_until_ns;
+	uint64_t aged_next_ns;
+	struct tn_sched_load *aged; /* whose turn it is, out of turn */
+	uint64_t aged_bytes;
+	uint64_t backlog;
+	bool pressing;
+	enum tn_reason picked;
+	struct tn_sched_telling read;
+};
+
+static inline uint64_t elapsed(uint64_t now, uint64_t since)
+{
+	return now > since ? now - since : 0;
+}
+
+static inline uint64_t add_ns(uint64_t a, uint64_t b)
+{
+	return a > TN_FOREVER - b ? TN_FOREVER : a + b;
+}
+
+static inline uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t max64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* ns that bytes take at this rate; 0 of an unknown one is what START_BPS takes. */
+static inline uint64_t ns_of(uint64_t bytes, uint64_t bps)
+{
+	return (uint64_t)((double)bytes * 1e9 / (double)(bps ? bps : START_BPS));
+}
+
+/* bytes moved in ns at this rate; a double holds both exactly enough. */
+static inline uint64_t bytes_in(uint64_t bps, uint64_t ns)
+{
+	return (uint64_t)((double)bps * (double)ns / 1e9);
+}
+
+static inline uint64_t write_bps(const struct tn_sched_device *d)
+{
+	return d->mix.version ? d->mix.write_bps : tn_meter_bps(&d->writes);
+}
+
+static inline uint64_t write_latency(const struct tn_sched_device *d)
+{
+	return d->mix.version ? d->mix.write_latency_ns : d->writes.latency_ns;
+}
+
+static inline uint64_t read_latency(const struct tn_sched_device *d)
+{
+	return d->mix.version ? d->mix.read_latency_ns : d->reads.latency_ns;
+}
+
+static inline uint64_t read_bps(const struct tn_sched_device *d)
+{
+	return d->mix.version ? d->mix.read_bps : tn_meter_bps(&d->reads);
+}
+
+/* Bytes of writes that may be in flight. */
+uint64_t tn_sched_quantum(const struct tn_sched *s, const struct tn_sched_device *d, uint64_t now);
+
+/* sched_slack.c */
+
+/* Reads wait: whether a write may go into their slack, and how much that is. */
+bool tn_sched_into_slack(struct tn_sched *s, uint32_t device, uint64_t bytes, int64_t *slack_ns, uint64_t now);
+/* Whether a read has to wait for writes that have a turn in its slack. */
+bool tn_sched_put_off(struct tn_sched *s, uint32_t device, uint64_t now);
+
+#endif
