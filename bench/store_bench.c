@@ -384,7 +384,7 @@ static int print(const struct bench *b)
 static int parse_sizes(const struct store_args *a, uint64_t *size, size_t *n)
 {
 	static const uint64_t usual[] = {32u << 10, 128u << 10, 512u << 10, 1u << 20};
-	char why[CLI_WHY];
+	char why[CLI_WHY], total[32], each[32], need[32];
 
 	*n = a->objects.n;
 	if (!*n) {
@@ -400,8 +400,9 @@ static int parse_sizes(const struct store_args *a, uint64_t *size, size_t *n)
 	}
 	for (size_t i = 0; i < *n; i++)
 		if (a->total < size[i] * BENCH_OBJECTS)
-			return cli_error(CLI_USAGE, "--total must be at least 16 objects of %" PRIu64 " bytes",
-					 size[i]);
+			return cli_error(CLI_USAGE, "--total %s: objects of %s need %s at least (%u of them)",
+					 cli_bytes(total, (double)a->total), cli_bytes(each, (double)size[i]),
+					 cli_bytes(need, (double)size[i] * BENCH_OBJECTS), BENCH_OBJECTS);
 	return CLI_OK;
 }
 

@@ -15,7 +15,7 @@ struct args {
 };
 
 static const struct cli_opt options[] = {
-	{"measure", NULL, NULL, "read a temporary file of 256 MiB for some seconds: does the start of slots matter?", CLI_FLAG,
+	{"measure", NULL, NULL, "read a temporary file of 256 MiB for some seconds: does it matter where objects begin?", CLI_FLAG,
 	 offsetof(struct args, measure), 0, 0},
 	{"json", NULL, NULL, "print JSON", CLI_FLAG, offsetof(struct args, json), 0, 0},
 	{0},
@@ -87,20 +87,21 @@ static const char *state_name(enum doctor_state s)
 static void probe_slot_start(struct doctor *d)
 {
 	struct doctor_measure m;
+	const char *gives = "whether sizes of objects matter to this disk";
 	const char *why = "";
 	int err = doctor_measure(d->dir, &m, &why);
 	double ratio;
 
 	if (err) {
-		doctor_add(d, "slot start", DOCTOR_NO, "where slots should begin", "see the reason given",
+		doctor_add(d, "16 KiB starts", DOCTOR_NO, gives, "a directory that you may write to, with 256 MiB free",
 			   "not measured: %s: %s", why, strerror(-err));
 		return;
 	}
 	ratio = m.shifted_gbps > 0 ? m.aligned_gbps / m.shifted_gbps : 0;
-	doctor_add(d, "slot start", ratio > 1.05 ? DOCTOR_PARTLY : DOCTOR_YES, "where slots should begin",
-		   "let objects be multiples of 16 KiB, so that each starts at one",
-		   "32 KiB reads, 16 KiB starts %.2f GB/s, 4 KiB %.2f: %s", m.aligned_gbps, m.shifted_gbps,
-		   ratio > 1.05 ? "16 KiB is better" : "no matter");
+	doctor_add(d, "16 KiB starts", ratio > 1.05 ? DOCTOR_PARTLY : DOCTOR_YES, gives,
+		   "let objects be multiples of 16 KiB (pages_per_block, --geometry 8x16KiB): then each begins at one",
+		   "32 KiB reads from multiples of 16 KiB %.2f GB/s, from 4 KiB beside them %.2f: %s", m.aligned_gbps,
+		   m.shifted_gbps, ratio > 1.05 ? "it matters where objects begin" : "it does not matter where objects begin");
 }
 
 static int print_json(const struct doctor *d)

@@ -91,7 +91,7 @@ static void probe_atomic(struct doctor *d, const struct statx *stx)
 
 static void probe_direct(struct doctor *d)
 {
-	static const char gives[] = "transfers that bypass the page cache";
+	static const char gives[] = "transfers past the page cache; without a copy where objects and memory begin at such multiples";
 	static const char todo[] = "put the store on ext4 or XFS on a local disk";
 	struct statx stx;
 	int fd = nameless_file(d->dir);
@@ -107,11 +107,13 @@ static void probe_direct(struct doctor *d)
 	if (!direct)
 		doctor_add(d, "O_DIRECT", DOCTOR_NO, gives, todo, "not on this file system: buffered I/O is used");
 	else if (known)
-		doctor_add(d, "O_DIRECT", DOCTOR_YES, gives, "", "offsets %u, memory %u bytes", field(&stx, AT_DIO_OFFSET),
+		doctor_add(d, "O_DIRECT", DOCTOR_YES, gives, "",
+			   "works, from multiples of %u bytes in the file and %u bytes in memory", field(&stx, AT_DIO_OFFSET),
 			   field(&stx, AT_DIO_MEM));
 	else
 		doctor_add(d, "O_DIRECT", DOCTOR_YES, gives, "",
-			   "alignment not told (Linux 6.1 does): the disk's block, else 4096 bytes");
+			   "works; from multiples of what is not told (Linux 6.1 and later do): Tenuto keeps to the disk's "
+			   "blocks, or 4096 bytes");
 	probe_atomic(d, &stx);
 	close(fd);
 }
@@ -149,10 +151,13 @@ static void probe_disk_below(struct doctor *d)
 	queue_line(major(st.st_dev), minor(st.st_dev), "physical_block_size", pbs, sizeof(pbs));
 	queue_line(major(st.st_dev), minor(st.st_dev), "rotational", rot, sizeof(rot));
 	queue_line(major(st.st_dev), minor(st.st_dev), "max_sectors_kb", max, sizeof(max));
-	/* Virtual disks often say rotational without meaning it, so it is shown and not judged. */
-	doctor_add(d, "disk", DOCTOR_YES, "what the store's speed rests on", "",
-		   "%.40s: blocks of %s/%s bytes, up to %s KiB a request%s", strrchr(target, '/') ? strrchr(target, '/') + 1 : target,
-		   lbs[0] ? lbs : "?", pbs[0] ? pbs : "?", max[0] ? max : "?", rot[0] == '1' ? ", rotating?" : "");
+	/* Virtual disks often say rotational without meaning it. */
+	doctor_add(d, "disk", rot[0] == '1' ? DOCTOR_PARTLY : DOCTOR_YES, "what the store's speed rests on",
+		   "if it is a hard disk, put the store on an SSD; if it is a virtual one, the kernel cannot know: `tenuto bench mix "
+		   "DIR` measures what it does",
+		   "%.40s: blocks of %s bytes (addressed by %s), up to %s KiB a request%s",
+		   strrchr(target, '/') ? strrchr(target, '/') + 1 : target, pbs[0] ? pbs : "?", lbs[0] ? lbs : "?",
+		   max[0] ? max : "?", rot[0] == '1' ? "; the kernel calls it a hard disk" : "");
 }
 
 static void probe_namespace(struct doctor *d, const char *ctrl, const char *ns, const char *model)
@@ -169,8 +174,9 @@ static void probe_namespace(struct doctor *d, const char *ctrl, const char *ns, 
 	snprintf(path, sizeof(path), "/sys/class/nvme/%.60s/%.60s/metadata_bytes", ctrl, ns);
 	meta = doctor_read_number(path, 0);
 	doctor_add(d, "NVMe", lbs < 4096 && pbs >= 4096 ? DOCTOR_PARTLY : DOCTOR_YES, "the fastest local store",
-		   "an LBA format of 4096 bytes may be faster: `nvme id-ns -H`, `nvme format --lbaf` (ERASES the namespace)",
-		   "%.20s %.40s %s, LBA %llu+%llu bytes", ns, model, size, (unsigned long long)lbs, (unsigned long long)meta);
+		   "it writes 4096 bytes at once, but is addressed by less: an LBA format of 4096 bytes may be faster: `nvme id-ns -H`, "
+		   "`nvme format --lbaf` (ERASES the namespace)",
+		   "%.20s %.40s %s, addressed by %llu bytes%s", ns, model, size, (unsigned long long)lbs, meta ? " and metadata" : "");
 }
 
 static void probe_nvme(struct doctor *d)

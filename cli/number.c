@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BARE_BYTES_MIN 4096u /* a smaller size without a unit is a slip */
+
 /* Leading digits of *s; -1 if there are none or they exceed 64 bits. */
 static int digits(const char **s, uint64_t *out, char *why, const char *whole)
 {
@@ -115,6 +117,11 @@ int cli_parse_geometry(const char *s, struct cli_geometry *out, char *why)
 	}
 	if (cli_size(p + 1, 1, 1u << 30, &g.object_bytes, why))
 		return -1;
+	if (g.object_bytes < BARE_BYTES_MIN && strspn(p + 1, "0123456789") == strlen(p + 1)) {
+		snprintf(why, CLI_WHY, "'%.20s' has objects of %" PRIu64 " bytes: give %.20sKiB, or %.20sB if that is meant", s,
+			 g.object_bytes, s, s);
+		return -1;
+	}
 	if (g.layers < 1 || g.layers > 4096) {
 		snprintf(why, CLI_WHY, "'%.60s': the layers must be 1 to 4096", s);
 		return -1;

@@ -12,6 +12,7 @@
 
 #define NAMES_MAX 64
 #define HELP_INDENT 28
+#define ALIGNMENT 4096u /* of direct I/O, at most */
 
 /* Edits (insert, delete, replace, swap of neighbours) from a to b; names are short. */
 static unsigned distance(const char *a, const char *b)
@@ -83,6 +84,16 @@ static int help(const struct cli_verb *v)
 	return cli_finish(CLI_OK);
 }
 
+static int store_geometry(const struct cli_opt *o, const char *value, struct cli_geometry *g, char *why)
+{
+	int rc = cli_parse_geometry(value, g, why);
+
+	if (!rc && g->object_bytes % ALIGNMENT)
+		cli_error(CLI_OK, "warning: --%s %s: objects that are no multiple of %u bytes go to disk and back through a copy",
+			  o->name, value, ALIGNMENT);
+	return rc;
+}
+
 static int store_value(const struct cli_opt *o, const char *value, void *args, char *why)
 {
 	void *to = (char *)args + o->offset;
@@ -116,7 +127,7 @@ static int store_value(const struct cli_opt *o, const char *value, void *args, c
 	case CLI_RATE:
 		return cli_rate(value, to, why);
 	case CLI_GEOMETRY:
-		return cli_parse_geometry(value, to, why);
+		return store_geometry(o, value, to, why);
 	}
 	return -1;
 }

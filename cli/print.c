@@ -84,7 +84,9 @@ int cli_fail(int rc, const char *fmt, ...)
 		fputs(": ", stderr);
 	}
 	va_end(ap);
-	if (e->code == rc)
+	if (e->code == rc && cli_exit_of(rc) == CLI_USAGE) /* the text says what to change */
+		fprintf(stderr, "%s\n", e->text);
+	else if (e->code == rc)
 		fprintf(stderr, "%s (%s)\n", e->text, strerrorname_np(-rc));
 	else
 		fprintf(stderr, "%s\n", strerror(-rc));

@@ -133,7 +133,7 @@ def every_policy_and_engine_runs():
 
 def an_odd_object_size_is_restored_too():
     trace(60)
-    r = tenuto("replay", "t.jsonl", "--geometry", "3x1001", "--capacity-blocks", "300", "--verify", "--json").json()
+    r = tenuto("replay", "t.jsonl", "--geometry", "3x1001B", "--capacity-blocks", "300", "--verify", "--json").json()
     if r["corrupt_objects"] or r["verified_objects"] != 3 * r["hit_blocks"] or not r["hit_blocks"]:
         fail(str(r))
 

@@ -116,6 +116,8 @@ def a_number_that_is_not_wholly_understood_is_refused():
         says(tenuto("replay", "t.jsonl", "--geometry", v, rc=USAGE), "--geometry")
     for v in ["foo", "8", "x16KiB"]:
         says(tenuto("replay", "t.jsonl", "--geometry", v, rc=USAGE), "LAYERSxBYTES, e.g. 8x16KiB")
+    says(tenuto("replay", "t.jsonl", "--geometry", "8x16", rc=USAGE), "8x16KiB", "8x16B")
+    says(tenuto("replay", "t.jsonl", "--geometry", "8x5000", "--no-io"), "8x5000", "4096")
 
 
 def a_missing_argument_or_operand_is_named():
