@@ -55,7 +55,7 @@ static const struct cli_opt options[] = {
 	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct pipeline_args, io_engine), 0, 0},
 	{"seed", "N", "1", "of contents and page order", CLI_COUNT, offsetof(struct pipeline_args, seed), 0, UINT64_MAX},
 	{"report", "FILE.html", NULL, "write a page with charts (mode table)", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
-	{"explain", "FILE", NULL, "write the scheduler's decisions, each with its run and arm", CLI_STRING,
+	{"explain", "FILE", NULL, "write the scheduler's decisions, each with its run and arm (docs/explain.md)", CLI_STRING,
 	 offsetof(struct pipeline_args, explain), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct pipeline_args, json), 0, 0},
 	{0},

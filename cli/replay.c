@@ -36,7 +36,7 @@ static const struct cli_opt options[] = {
 	    "arrival times of the trace, times FACTOR; without it a request waits for saves of its blocks"),
 	OPT("verify", NULL, NULL, CLI_FLAG, verify, 0, 0, "compare every restored byte with what was saved"),
 	OPT("report", "FILE.html", NULL, CLI_STRING, report, 0, 0, "write a page with the curves"),
-	OPT("explain", "FILE", NULL, CLI_STRING, explain, 0, 0, "write every decision of the scheduler: JSON lines"),
+	OPT("explain", "FILE", NULL, CLI_STRING, explain, 0, 0, "write every decision of the scheduler: JSON lines (docs/explain.md)"),
 	OPT("gpu", "NAME", NULL, CLI_STRING, gpu, 0, 0, "compute time to first token: --model on this GPU (h100...)"),
 	OPT("slack", "FILE", NULL, CLI_STRING, slack, 0, 0, "the same with the compute times of a slack table"),
 	OPT("slo-ms", "MS", NULL, CLI_RATE, slo_ms, 0, 0, "and the largest rate with p90 of it within so many ms"),

@@ -3,11 +3,12 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
 
-from cli import ENVIRONMENT, TENUTO, USAGE, fail, main, says, tenuto
+from cli import ENVIRONMENT, ROOT, TENUTO, USAGE, fail, main, says, tenuto
 
 SMALL = ("--layers", "4", "--prompt-tokens", "1024", "--repeat", "2")
 STRATEGIES = ["recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"]
@@ -128,6 +129,19 @@ def decisions_of_the_scheduler_are_written_as_json_lines():
     runs = {(line["run"], line["arm"]) for line in lines}
     if len(runs) != 2 or {arm for _, arm in runs} != {"tenuto, 16 of 16 blocks, with writes"}:
         fail(runs)
+
+
+def every_field_and_reason_of_a_decision_is_explained():
+    tenuto("bench", "pipeline", *SMALL, "--hit-rates", "100", "--writes", "on", "--repeat", "1", "--explain", "x.jsonl")
+    with open("x.jsonl") as f:
+        words = set(json.loads(f.readline()))
+    with open(os.path.join(ROOT, "src", "sched", "sched.c")) as f:
+        words |= set(re.findall(r'\[TN_REASON_\w+\] = "([^"]+)"', f.read()))
+    with open(os.path.join(ROOT, "docs", "explain.md")) as f:
+        page = f.read()
+    missing = [w for w in words if "`%s`" % w not in page]
+    if len(words) < 20 or missing:
+        fail("%d words, not explained: %s" % (len(words), missing))
 
 
 def a_slack_table_names_its_model_and_gpu():
