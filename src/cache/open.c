@@ -133,12 +133,9 @@ static void on_evict(void *arg, tn_slot slot, uint32_t cookie)
 
 static void on_health(void *arg, uint32_t device, enum tn_health health)
 {
-	static const char *const names[] = {"healthy", "slow", "read-only", "offline"};
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
 
 	cache->offload_again |= health == TN_HEALTHY && cache->failed_slots > 0;
-	tn_log(&cache->log, health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "device %s is %s now",
-	       cache->o.dirs[device], names[health]);
 }
 
 static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)

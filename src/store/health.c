@@ -31,7 +31,12 @@ enum event {
 	EV_COUNT,
 };
 
-static const char *const health_name[] = {"healthy", "slow", "read-only", "offline"};
+static const char *const health_text[] = {
+	"healthy",
+	"slow: reads take too long; it is still used",
+	"read-only: there is no room or no right to write; what it holds is still read",
+	"offline: it is gone, or fails too often; its blocks are misses until it is back",
+};
 
 static const enum tn_health next_health[4][EV_COUNT] = {
 	/* state         late           no space       errors      gone        good probes */
@@ -53,8 +58,8 @@ static void happen(struct tn_store_device *d, enum event ev)
 	h->error_score = h->slow_score = h->probe_good = 0;
 	h->probe_delay_ns = PROBE_FIRST_NS;
 	h->probe_ns = tn_now_ns(s->clock) + h->probe_delay_ns;
-	tn_log(s->log, h->health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: %s, was %s", d->path,
-	       health_name[h->health], health_name[old]);
+	tn_log(s->log, h->health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: the device is %s", d->path,
+	       health_text[h->health]);
 	/* Nothing will be committed there for now: nobody may wait for it. */
 	if (h->health == TN_OFFLINE && d->log.phase == TN_LOG_IDLE)
 		tn_store_flush_settle(d, -EIO);

@@ -113,6 +113,22 @@ def the_index_is_made_anew_from_headers():
         fail("verify finds another number")
 
 
+def a_rebuilt_index_says_that_evicted_blocks_are_back_and_a_cache_keeps_to_its_capacity():
+    need("store")
+    write("t.jsonl", tenuto("workload", "--requests", "60").out)
+    os.mkdir("d")
+    replay = ("replay", "t.jsonl", "--geometry", "4x16KiB", "--capacity-blocks", "40", "--dir", "d", "--policy", "lru", "--verify")
+    tenuto(*replay)
+    said = " ".join(tenuto("store", "check", "d", "--rebuild").out.split())
+    after, before = (int(n) for n in re.match(r"(\d+) blocks in the index \((\d+) before\)", said).groups())
+    if not before <= 40 < after or "evicted" not in said or "store verify" not in said:
+        fail(said)
+    if tenuto("store", "verify", "d", "--json").json()["blocks"] != after:
+        fail("verify finds another number")
+    if tenuto(*replay, "--json").json()["blocks_held"] > 40:
+        fail("the cache holds more than its capacity")
+
+
 def a_directory_without_a_store_is_named():
     need("store")
     os.mkdir("d")

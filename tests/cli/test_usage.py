@@ -10,7 +10,7 @@ import termios
 
 from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, says, tenuto, verbs, write
 
-NESTED = {"store": ["info", "verify", "check"], "bench": ["store", "mix", "match"]}
+NESTED = {"store": ["info", "verify", "check"], "bench": ["store", "pipeline", "mix", "submit", "match"]}
 
 
 def all_verbs():
