@@ -125,8 +125,11 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
  * @scheduler:       "slack": reads strictly first and by need, writes into slack (default); "none": reads and writes
  *                   mixed as they come, for benchmarks
  * @explain, @explain_arg: told every decision of the scheduler, default none
- * @write_backlog_bytes: most bytes that saves may have waiting for the disk before tn_save_begin says -EAGAIN; a
- *                   single save is always let in. 0: what the devices write in about two seconds, 1 GiB if not measured
+ * @write_backlog_bytes: most bytes of saves that wait for the disk; tn_save_begin says -EAGAIN rather than exceed it, and loads
+ *                   never wait for it. A save counts whole from tn_save_begin on, less, as soon as that is known, its
+ *                   blocks that are there already, are rejected, found room in host memory or were written; one is
+ *                   always let in when nothing waits. With a host tier, so much more may be begun as it has room for.
+ *                   0: what the devices write in about two seconds, at least 256 MiB, 1 GiB if not measured
  * @device_model:    for benchmarks: path of a device model (share/devices); each directory, best on tmpfs, gets the
  *                   bandwidth, latency and read/write interference of that drive. NULL: they are what they are, and
  *                   what `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
@@ -454,8 +457,8 @@ TN_API void tn_save_opts_init(struct tn_save_opts *opts);
  *
  * Blocks that are already there, or that admission rejects, cost nothing further.
  *
- * Return: 0 and *out; -EINVAL (also for a page that still belongs to a load, with its index), -EAGAIN (max_ops, or write
- * backlog), -E2BIG (more than max_op_blocks allows, ever).
+ * Return: 0 and *out; -EINVAL (also for a page that still belongs to a load, with its index), -EAGAIN (max_ops, or
+ * write_backlog_bytes: nothing was begun; ask again when saves have gone on, or leave these blocks out), -E2BIG (more than max_op_blocks allows, ever).
  */
 TN_API int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 			 const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out);

@@ -470,21 +470,13 @@ static int claim_saved(const struct tn_op *op, uint64_t n)
 	return 0;
 }
 
-int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
-		  const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out)
+/* An operation for the save, with its pages; not handed over yet. */
+static int arm_save(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
+		    const uint32_t *pages, struct tn_op **out)
 {
-	struct tn_op *op;
-	int rc = check_op(space, pool, keys, n, pages, out);
+	struct tn_op *op = tn_op_take(space->cache);
+	int rc;
 
-	if (rc)
-		return rc;
-	if (opts && (opts->size != sizeof(*opts) || opts->priority < -128 || opts->priority > 127))
-		return tn_fail(-EINVAL, "tn_save_begin: options not initialised, or priority %d outside -128..127",
-			       opts->priority);
-	rc = tn_schedule_admit(space->cache, n * space->shape.slot_bytes);
-	if (rc)
-		return rc;
-	op = tn_op_take(space->cache);
 	if (!op)
 		return tn_fail(-EAGAIN, "tn_save_begin: all %u operations are under way; end some or raise max_ops",
 			       space->cache->o.max_ops);
@@ -498,7 +490,31 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		tn_op_give(op);
 		return rc;
 	}
+	*out = op;
+	return 0;
+}
+
+int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
+		  const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out)
+{
+	struct tn_op *op = NULL;
+	int rc = check_op(space, pool, keys, n, pages, out);
+
+	if (rc)
+		return rc;
+	if (opts && (opts->size != sizeof(*opts) || opts->priority < -128 || opts->priority > 127))
+		return tn_fail(-EINVAL, "tn_save_begin: options not initialised, or priority %d outside -128..127",
+			       opts->priority);
+	rc = tn_schedule_admit(space, n);
+	if (rc)
+		return rc;
+	rc = arm_save(space, pool, keys, n, pages, &op);
+	if (rc) {
+		tn_schedule_give_back(space->cache, n * space->shape.slot_bytes);
+		return rc;
+	}
 	op->kind = TN_OP_SAVE;
+	op->admitted_bytes = n * space->shape.slot_bytes;
 	op->ready_chunks = 0;
 	memset(op->layer_state, 0, space->shape.layers);
 	if (opts) {

@@ -134,6 +134,7 @@ struct tn_op {
 	uint32_t unplaced, unwritten; /* save: items without a place; with a place, but without all their data */
 	uint32_t copying;	      /* save: of those with a place, they that have it in host memory */
 	uint32_t ready_chunks;        /* save: the first so many chunks have final bytes */
+	uint64_t admitted_bytes;      /* save: of the write backlog */
 	uint64_t first_ticket;        /* offload */
 	uint32_t layers_given; /* save; shared */
 	uint8_t *layer_state;  /* save: TN_STORE_OBJECTS_MAX; shared: 0 no, 1 given, 2 ready */
@@ -507,8 +508,12 @@ void tn_schedule_destroy(struct tn_cache *cache);
 /* Callers: an engine is about to wait for a layer, and goes on with it. */
 void tn_schedule_wait_begins(struct tn_op *op, uint32_t layer);
 void tn_schedule_wait_ends(struct tn_op *op, uint32_t layer);
-/* Callers: 0, or -EAGAIN when too much waits to be written already. */
-int tn_schedule_admit(struct tn_cache *cache, uint64_t bytes);
+/*
+ * Callers: a save of so many blocks may begin, or -EAGAIN when too much waits to be written already. What was admitted
+ * counts until it is given back: by the turns, as it needs no disk any more, and at the save's end.
+ */
+int tn_schedule_admit(const struct tn_space *space, uint64_t blocks);
+void tn_schedule_give_back(struct tn_cache *cache, uint64_t bytes);
 void tn_schedule_turn(struct tn_cache *cache, uint64_t now_ns);
 uint64_t tn_schedule_due(const struct tn_cache *cache);
 /* A load from its activation to its end; between them at: where the engine is, issued: how far it is. */

@@ -680,6 +680,7 @@ static void finish_save(struct tn_op *op)
 	count(op);
 	tn_list_del(&op->link);
 	op->active = false;
+	tn_schedule_give_back(op->cache, op->admitted_bytes);
 	tn_op_drained(op);
 }
 

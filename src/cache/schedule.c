@@ -33,8 +33,9 @@ struct tn_schedule {
 	uint64_t tail;
 	uint64_t loads;	      /* numbers them */
 	uint64_t calm_until;  /* shared: of tn_phase, 0: not called since the owner looked */
-	uint64_t backlog;     /* shared: bytes of saves that wait for the disk */
+	uint64_t admitted;    /* shared: bytes of saves since they were begun, less what of them needs no disk any more */
 	uint64_t limit;	      /* shared: most of them */
+	uint64_t host_room;   /* shared: blocks that host memory would take from saves */
 	uint64_t refused;     /* shared: bytes of saves refused since the owner looked */
 };
 
@@ -133,20 +134,32 @@ void tn_schedule_wait_ends(struct tn_op *op, uint32_t layer)
 	engine_is_at(op, layer, op->left_ns);
 }
 
-int tn_schedule_admit(struct tn_cache *cache, uint64_t bytes)
+/* Whole saves count, from now on: what several begun at once will bring is bounded before anything of it is here. */
+int tn_schedule_admit(const struct tn_space *space, uint64_t blocks)
 {
-	struct tn_schedule *s = cache->schedule;
-	uint64_t backlog, limit;
+	struct tn_schedule *s = space->cache->schedule;
+	uint64_t bytes = blocks * space->shape.slot_bytes, host = 0, limit, admitted;
 
 	if (!s)
 		return 0;
-	backlog = __atomic_load_n(&s->backlog, __ATOMIC_RELAXED);
 	limit = __atomic_load_n(&s->limit, __ATOMIC_RELAXED);
-	if (backlog == 0 || (bytes <= limit && backlog <= limit - bytes))
-		return 0;
+	if (space->host_ok)
+		host = __atomic_load_n(&s->host_room, __ATOMIC_RELAXED) * space->shape.slot_bytes;
+	limit = limit > UINT64_MAX - host ? UINT64_MAX : limit + host;
+	admitted = __atomic_load_n(&s->admitted, __ATOMIC_RELAXED);
+	while (admitted == 0 || (bytes <= limit && admitted <= limit - bytes))
+		if (__atomic_compare_exchange_n(&s->admitted, &admitted, admitted + bytes, true, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return 0;
 	__atomic_add_fetch(&s->refused, bytes, __ATOMIC_RELAXED);
 	return tn_fail(-EAGAIN, "write backlog: %llu MiB of saves wait for the disk (at most %llu); try again later, or "
-		       "raise write_backlog_bytes", (unsigned long long)(backlog >> 20), (unsigned long long)(limit >> 20));
+		       "raise write_backlog_bytes", (unsigned long long)(admitted >> 20), (unsigned long long)(limit >> 20));
+}
+
+void tn_schedule_give_back(struct tn_cache *cache, uint64_t bytes)
+{
+	if (cache->schedule)
+		__atomic_sub_fetch(&cache->schedule->admitted, bytes, __ATOMIC_RELAXED);
 }
 
 int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns)
@@ -168,21 +181,40 @@ int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns)
 
 /* ---- turns ------------------------------------------------------------------------------------------ */
 
-static uint64_t unwritten(const struct tn_op *op)
+/* Blocks that still have to be written straight to disk, as far as is known; what waits in host memory is bounded by that. */
+static uint64_t for_disk(const struct tn_op *op)
 {
-	const struct tn_shape *s = &op->space->shape;
-
-	return (op->unplaced + op->unwritten - op->copying) * s->slot_bytes / s->chunks * op->ready_chunks;
+	return op->unplaced + op->unwritten - op->copying;
 }
 
-/* What of saves goes straight to disk, all that host memory has no room for; what waits there is bounded by that. */
-static uint64_t backlog_of(const struct tn_cache *cache)
+/* What of saves waits for the disk. Gives back what was admitted and does not any more. */
+static uint64_t backlog_of(struct tn_cache *cache)
 {
 	uint64_t sum = 0;
 
-	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
-		sum += unwritten(tn_container_of(pos, struct tn_op, link));
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
+		struct tn_op *op = tn_container_of(pos, struct tn_op, link);
+		uint64_t left = for_disk(op) * op->space->shape.slot_bytes;
+
+		sum += left / op->space->shape.chunks * op->ready_chunks;
+		if (op->held || left >= op->admitted_bytes)
+			continue;
+		tn_schedule_give_back(cache, op->admitted_bytes - left);
+		op->admitted_bytes = left;
+	}
 	return sum;
+}
+
+static uint64_t host_room(const struct tn_cache *cache)
+{
+	uint64_t taken = cache->host_dirty_slots, slots;
+
+	if (!cache->host)
+		return 0;
+	slots = tn_host_slots(cache->host);
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
+		taken += tn_container_of(pos, struct tn_op, link)->copying;
+	return taken < slots ? slots - taken : 0;
 }
 
 static uint64_t backlog_limit(const struct tn_cache *cache)
@@ -224,8 +256,8 @@ void tn_schedule_turn(struct tn_cache *cache, uint64_t now)
 	learn(s, now);
 	backlog = backlog_of(cache);
 	limit = backlog_limit(cache);
-	__atomic_store_n(&s->backlog, backlog, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->limit, limit, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->host_room, host_room(cache), __ATOMIC_RELAXED);
 	tn_sched_backlog(s->sched, backlog, tn_offload_pressing(cache) ? 0 : limit);
 	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
 	if (__atomic_load_n(&s->calm_until, __ATOMIC_RELAXED)) {

@@ -2,6 +2,7 @@
 /* The scheduler inside the cache: what it lets go on a described drive, what it says, learns and plans. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -255,6 +256,106 @@ static void a_save_that_host_memory_has_no_room_for_counts_to_the_backlog(void *
 	save_beyond_the_backlog(1u << 20);
 }
 
+/* Holds the owner until it is told to go on. */
+static int hold_owner(struct tn_cache *cache, void *arg)
+{
+	uint32_t *word = arg;
+
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != 2)
+		sched_yield();
+	return 0;
+}
+
+struct hold {
+	struct tn_cache *cache;
+	uint32_t word; /* shared: 1 the owner is held, 2 it may go on */
+};
+
+static void *hold(void *arg)
+{
+	struct hold *h = arg;
+
+	tn_owner_call(h->cache, hold_owner, &h->word);
+	return NULL;
+}
+
+/* As many saves of 16 blocks as are let in between two steps of the owner; some are not handed over all the same. */
+static uint32_t save_in_one_turn(struct rig *r, struct tn_save **save, uint32_t most)
+{
+	struct hold h = {.cache = r->cache};
+	uint32_t pages[16 * RIG_PAGES], n = 0;
+	struct tn_key keys[16];
+	pthread_t thread;
+	int rc = 0;
+
+	assert_int_equal(pthread_create(&thread, NULL, hold, &h), 0);
+	while (__atomic_load_n(&h.word, __ATOMIC_ACQUIRE) == 0)
+		sched_yield();
+	for (uint32_t i = 0; i < 16; i++)
+		keys[i] = rig_key(5000);
+	for (uint32_t i = 0; i < 16 * RIG_PAGES; i++)
+		pages[i] = 1u << 30;
+	for (uint32_t k = 0; k < 100; k++) /* pages that there are not */
+		assert_int_equal(tn_save_begin(r->space, r->pool, keys, 16, pages, NULL, &save[0]), -EINVAL);
+	while (n < most && rc == 0) {
+		for (uint32_t i = 0; i < 16; i++)
+			keys[i] = rig_key(100 + n * 16 + i);
+		for (uint32_t i = 0; i < 16 * RIG_PAGES; i++)
+			pages[i] = 128 + n % 4 * 16 * RIG_PAGES + i;
+		rc = tn_save_begin(r->space, r->pool, keys, 16, pages, NULL, &save[n]);
+		n += rc == 0;
+	}
+	assert_int_equal(rc, n < most ? -EAGAIN : 0);
+	__atomic_store_n(&h.word, 2, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	return n;
+}
+
+static void end_saves(struct tn_save **save, uint32_t n, bool commit)
+{
+	struct tn_save_result res;
+
+	for (uint32_t k = 0; k < n; k++) {
+		for (uint32_t l = 0; l < RIG_LAYERS && commit; l++)
+			assert_int_equal(tn_save_layer(save[k], l, NULL), 0);
+		assert_int_equal(commit ? tn_save_commit(save[k]) : tn_save_abort(save[k]), 0);
+	}
+	for (uint32_t k = 0; k < n; k++)
+		assert_int_equal(tn_save_end(save[k], rig_soon(), &res), 0);
+}
+
+static void saves_begun_in_one_turn_do_not_exceed_the_backlog(void **state)
+{
+	struct tn_save *save[16];
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	r.opts.write_backlog_bytes = 7u << 20; /* three saves of 2 MiB, and not a fourth */
+	reopen(&r, NULL, "slack", false);
+	for (int round = 0; round < 3; round++) { /* stored, there already, aborted: all of it is given back */
+		assert_int_equal(save_in_one_turn(&r, save, 16), 3);
+		end_saves(save, 3, round < 2);
+	}
+	rig_tear_down(&r);
+	rig_set_up(&r, 64u << 20, 4u << 20, 64);
+	r.opts.write_backlog_bytes = 3u << 20; /* and host memory has room for two */
+	reopen(&r, NULL, "slack", false);
+	assert_int_equal(save_in_one_turn(&r, save, 16), 3);
+	end_saves(save, 3, true);
+	rig_tear_down(&r);
+	rig_set_up(&r, 64u << 20, 0, 64);
+	r.opts.write_backlog_bytes = 1; /* one is always let in */
+	reopen(&r, NULL, "slack", false);
+	assert_int_equal(save_in_one_turn(&r, save, 16), 1);
+	end_saves(save, 1, true);
+	r.opts.write_backlog_bytes = UINT64_MAX;
+	reopen(&r, NULL, "slack", false);
+	assert_int_equal(save_in_one_turn(&r, save, 16), 16);
+	end_saves(save, 16, true);
+	rig_tear_down(&r);
+}
+
 /* ---- slack --------------------------------------------------------------------------------------------- */
 
 static struct tn_slack *table(const char *model, uint32_t layers, uint64_t window_ns)
@@ -449,6 +550,7 @@ int main(void)
 		cmocka_unit_test(a_write_load_slows_restores_only_without_the_scheduler),
 		cmocka_unit_test(a_save_beyond_the_backlog_is_refused_and_reads_are_not),
 		cmocka_unit_test(a_save_that_host_memory_has_no_room_for_counts_to_the_backlog),
+		cmocka_unit_test(saves_begun_in_one_turn_do_not_exceed_the_backlog),
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
 		cmocka_unit_test(a_cache_without_a_table_learns_the_layers_time_from_waits),
 		cmocka_unit_test(a_fast_engine_on_a_slow_disk_restores_only_a_part),
