@@ -6,7 +6,8 @@
  * as 256 blocks of 16 pages, and as 4,096 blocks of one page. The store has LAYERS of the model's 32 layers, so that it
  * fits in memory; what is measured is a layer's, and does not depend on their number. Of the owner thread it is CPU time:
  * on a small machine the reads themselves, copies from memory, take the CPUs away meanwhile. Beside it, in the same run, the
- * time of a dependent random load: these paths touch much memory, and machines differ in that most.
+ * time of a dependent random load: these paths touch much memory, and machines differ in that most. And what it is for:
+ * when the first and the last layer are there, with the reads on the owner's thread and on one and two executors.
  */
 #include "bench.h"
 
@@ -41,14 +42,18 @@ static const struct cli_verb verb = {
 	.name = "bench submit",
 	.about = "Loads a 64K-token prefix of Llama-3-8B's shape (4 of its layers) and prints what tn_load_begin costs its caller, "
 		 "what resolving keys and places costs the owner thread once, and what handing over a layer costs it: over many loads, "
-		 "the best, the median and the worst. Takes 1 GiB in the directory and 1 GiB of memory.",
+		 "the best, the median and the worst; and when the first and the last layer are there (median). Takes 1 GiB in the directory and 1 GiB of memory.",
 	.opts = options,
 };
+
+enum { BEGIN, RESOLVE, LAYER, FIRST, LAST, FIGURES };
+
+static const char *const figures[FIGURES] = {"begin_us", "resolve_us", "layer_us", "first_ms", "last_ms"};
 
 /* One shape of blocks with one kind of executor. */
 struct row {
 	uint32_t pages_per_block, executors;
-	double *begin_us, *resolve_us, *layer_us;
+	double *figure[FIGURES]; /* by load */
 };
 
 struct side {
@@ -154,8 +159,7 @@ static int save_all(struct side *s)
 	return rc ? rc : tn_flush(s->cache, cli_now_ns() + PATIENCE_NS);
 }
 
-/* One load; its three figures. */
-static int load_all(struct side *s, double *begin_us, double *resolve_us, double *layer_us)
+static int load_all(struct side *s, double *figure)
 {
 	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
 	uint64_t start, until = cli_now_ns() + PATIENCE_NS;
@@ -166,10 +170,13 @@ static int load_all(struct side *s, double *begin_us, double *resolve_us, double
 		return rc;
 	start = cli_now_ns();
 	rc = tn_load_begin(s->space, s->pool, s->keys, s->blocks, s->pages, NULL, &load);
-	*begin_us = (double)(cli_now_ns() - start) / 1e3;
+	figure[BEGIN] = (double)(cli_now_ns() - start) / 1e3;
 	if (rc)
 		return rc;
+	tn_load_wait(load, 0, until);
+	figure[FIRST] = (double)(cli_now_ns() - start) / 1e6;
 	good = tn_load_wait(load, LAYERS - 1, until);
+	figure[LAST] = (double)(cli_now_ns() - start) / 1e6;
 	while ((rc = tn_load_end(load, NULL)) == -EBUSY && cli_now_ns() < until)
 		;
 	if (rc)
@@ -177,8 +184,8 @@ static int load_all(struct side *s, double *begin_us, double *resolve_us, double
 	if (good != (int)s->blocks)
 		return good < 0 ? good : -EIO;
 	rc = tn_cache_stats(s->cache, &after);
-	*resolve_us = (double)(after.resolve_ns - before.resolve_ns) / 1e3;
-	*layer_us = (double)(after.submit_ns - before.submit_ns) / 1e3 / (double)(after.submit_layers - before.submit_layers);
+	figure[RESOLVE] = (double)(after.resolve_ns - before.resolve_ns) / 1e3;
+	figure[LAYER] = (double)(after.submit_ns - before.submit_ns) / 1e3 / (double)(after.submit_layers - before.submit_layers);
 	return rc;
 }
 
@@ -197,7 +204,7 @@ static int run_row(const char *dir, struct row *row, size_t rounds)
 {
 	struct tn_geometry g;
 	struct side s = {.blocks = PAGES / row->pages_per_block};
-	double warm;
+	double figure[FIGURES];
 	int rc = tn_model_find("llama3-8b", &g);
 
 	g.layers = LAYERS;
@@ -210,9 +217,12 @@ static int run_row(const char *dir, struct row *row, size_t rounds)
 	if (rc == 0)
 		rc = save_all(&s);
 	for (int i = 0; i < 2 && rc == 0; i++) /* pages of the tables are touched, headers are cached */
-		rc = load_all(&s, &warm, &warm, &warm);
-	for (size_t i = 0; i < rounds && rc == 0 && !cli_interrupted(); i++)
-		rc = load_all(&s, &row->begin_us[i], &row->resolve_us[i], &row->layer_us[i]);
+		rc = load_all(&s, figure);
+	for (size_t i = 0; i < rounds && rc == 0 && !cli_interrupted(); i++) {
+		rc = load_all(&s, figure);
+		for (int f = 0; f < FIGURES; f++)
+			row->figure[f][i] = figure[f];
+	}
 	if (cli_interrupted())
 		rc = cli_error(CLI_ENVIRONMENT, "interrupted");
 	else if (rc)
@@ -234,7 +244,7 @@ static void cell(struct cli_table *t, double *v, size_t n)
 static int print(const struct row *rows, size_t nrows, size_t n, double chase_ns)
 {
 	static const char *const heads[] = {"blocks", "executors", "begin: best", "median", "worst", "resolve: best", "median",
-					    "worst", "layer: best", "median", "worst"};
+					    "worst", "layer: best", "median", "worst", "first, last ms"};
 	enum { COLUMNS = sizeof(heads) / sizeof(heads[0]) };
 	const bool left[COLUMNS] = {false};
 	struct cli_table t;
@@ -247,9 +257,9 @@ static int print(const struct row *rows, size_t nrows, size_t n, double chase_ns
 	for (size_t i = 0; i < nrows; i++) {
 		cli_table_cell(&t, "%u", PAGES / rows[i].pages_per_block);
 		cli_table_cell(&t, "%u", rows[i].executors);
-		cell(&t, rows[i].begin_us, n);
-		cell(&t, rows[i].resolve_us, n);
-		cell(&t, rows[i].layer_us, n);
+		for (int f = BEGIN; f <= LAYER; f++)
+			cell(&t, rows[i].figure[f], n);
+		cli_table_cell(&t, "%.0f, %.0f", bench_median(rows[i].figure[FIRST], n), bench_median(rows[i].figure[LAST], n));
 	}
 	cli_table_print(&t, stdout, true);
 	return cli_finish(CLI_OK);
@@ -275,9 +285,8 @@ static json_t *as_json(const struct row *rows, size_t nrows, size_t n, double ch
 
 		json_object_set_new(r, "blocks", json_integer(PAGES / rows[i].pages_per_block));
 		json_object_set_new(r, "executors", json_integer(rows[i].executors));
-		put(r, "begin_us", rows[i].begin_us, n);
-		put(r, "resolve_us", rows[i].resolve_us, n);
-		put(r, "layer_us", rows[i].layer_us, n);
+		for (int f = 0; f < FIGURES; f++)
+			put(r, figures[f], rows[i].figure[f], n);
 		json_array_append_new(list, r);
 	}
 	json_object_set_new(o, "chase_ns", json_real(chase_ns));
@@ -289,7 +298,8 @@ static json_t *as_json(const struct row *rows, size_t nrows, size_t n, double ch
 int cmd_bench_submit(int argc, char **argv)
 {
 	static struct row rows[] = {{.pages_per_block = 16}, {.pages_per_block = 16, .executors = 1},
-				    {.pages_per_block = 1}, {.pages_per_block = 1, .executors = 1}};
+				    {.pages_per_block = 16, .executors = 2}, {.pages_per_block = 1},
+				    {.pages_per_block = 1, .executors = 1}, {.pages_per_block = 1, .executors = 2}};
 	enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 	struct submit_args a = {.rounds = 20};
 	char dir[4096];
@@ -298,16 +308,15 @@ int cmd_bench_submit(int argc, char **argv)
 
 	if (rc != CLI_GO)
 		return rc;
-	v = calloc((size_t)a.rounds * ROWS * 3, sizeof(*v));
+	v = calloc((size_t)a.rounds * ROWS * FIGURES, sizeof(*v));
 	if (!v)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	cli_catch_interrupts();
 	chase_ns = chase();
 	rc = CLI_OK;
 	for (size_t i = 0; i < ROWS && rc == CLI_OK; i++) {
-		rows[i].begin_us = v + 3 * i * (size_t)a.rounds;
-		rows[i].resolve_us = rows[i].begin_us + a.rounds;
-		rows[i].layer_us = rows[i].resolve_us + a.rounds;
+		for (size_t f = 0; f < FIGURES; f++)
+			rows[i].figure[f] = v + (i * FIGURES + f) * (size_t)a.rounds;
 		rc = cli_scratch_dir(a.dir, "/dev/shm", dir, sizeof(dir));
 		if (rc)
 			break;

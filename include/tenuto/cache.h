@@ -6,7 +6,8 @@
  * and page indices. All operations that move bytes are asynchronous: begin, wait or poll, end.
  *
  * Threads: every function may be called from any thread. One load or save handle is for one thread at a
- * time. Nothing here but open, close, wait and flush blocks. Deadlines are absolute CLOCK_MONOTONIC ns.
+ * time. Nothing here but open, close, wait and flush blocks. Deadlines are absolute CLOCK_MONOTONIC ns. A process that
+ * was forked from the opener cannot use the cache: -ECHILD.
  */
 #ifndef TENUTO_CACHE_H
 #define TENUTO_CACHE_H
@@ -622,6 +623,7 @@ struct tn_stats {
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
 	uint64_t recovered_blocks, recovery_ns;
 	uint64_t header_cache_hits, header_reads;
+	uint64_t unobserved_requests; /**< reads of executors' threads that a device's health was not told of: too many at once */
 	uint64_t resolve_ns;	/**< owner's CPU time: keys found and pinned, places and checksums resolved, once a load */
 	uint64_t submit_ns;	/**< owner's CPU time: reads written down and handed to the executor */
 	uint64_t submit_layers; /**< layers that took it */

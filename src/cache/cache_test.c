@@ -360,6 +360,7 @@ static void a_fork_cannot_use_the_parents_cache(void **state)
 
 		bad |= tn_flush(r.cache, rig_soon()) != -ECHILD;
 		bad |= tn_match(r.space, &key, 1, NULL, &m, 0) > 0;
+		bad |= tn_phase(r.cache, TN_PHASE_DECODE, 0) != -ECHILD;
 		bad |= tn_cache_close(r.cache) != -ECHILD;
 		_exit(bad);
 	}

@@ -444,4 +444,5 @@ void tn_reads_stats(const struct tn_cache *cache, struct tn_stats *stats)
 	stats->bytes_read += s.bytes;
 	stats->bounced_objects += s.bounced;
 	stats->verified_objects += s.verified;
+	stats->unobserved_requests = s.unobserved;
 }

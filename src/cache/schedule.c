@@ -168,6 +168,8 @@ int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns)
 
 	if (!cache || (phase != TN_PHASE_PREFILL && phase != TN_PHASE_DECODE))
 		return tn_fail(-EINVAL, "tn_phase: no cache, or phase %d is neither prefill nor decode", (int)phase);
+	if (tn_forked(cache))
+		return tn_error_last()->code;
 	if (!cache->schedule)
 		return 0;
 	now = tn_now_ns(&cache->clock);

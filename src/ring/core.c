@@ -245,7 +245,7 @@ static bool take(struct tn_core *core)
 	bool any = false;
 	uint32_t id;
 
-	while (core->used_runs < core->nruns && (core->waiting < core->o.backlog || core->stopping) &&
+	while (core->used_runs < core->nruns && core->waiting < core->o.backlog &&
 	       tn_ring_take(core->o.ring->shared, &id)) {
 		struct tn_core_run *run = free_run(core);
 
@@ -269,7 +269,7 @@ static bool look_at_runs(struct tn_core *core)
 		if (!run->used)
 			continue;
 		seen++;
-		if (core->stopping || tn_ring_load32(&run->shared->cancel)) {
+		if (tn_ring_load32(&run->shared->cancel)) {
 			if (run->started && !run->waiting)
 				continue;
 			if (!run->started)
@@ -316,32 +316,12 @@ bool tn_core_go(struct tn_core *core)
 	return any;
 }
 
-bool tn_core_quiet(const struct tn_core *core)
-{
-	return core->used_runs == 0 && core->inflight == 0 && core->busy_groups == 0;
-}
-
 bool tn_core_waits(const struct tn_core *core)
 {
 	for (uint32_t i = 0; i < core->nruns && core->used_runs > 0; i++)
 		if (core->runs[i].used && !core->runs[i].started)
 			return true;
 	return false;
-}
-
-void tn_core_stop(struct tn_core *core)
-{
-	core->stopping = true;
-}
-
-void tn_core_cancel_io(struct tn_core *core)
-{
-	for (uint32_t i = 0; i < core->o.depth; i++) {
-		struct tn_core_piece *p = &core->pieces[i];
-
-		if (p->group && p->req.owner == p && p->group->ios > 0)
-			tn_io_cancel(core->o.io, &p->req); /* -ENOENT where it is not in flight */
-	}
 }
 
 void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats)

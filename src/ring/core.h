@@ -128,7 +128,6 @@ struct tn_core {
 	struct tn_core_bounces bounces[TN_CORE_BOUNCE_CLASSES];
 	uint32_t nbounces;
 	bool starved; /* nothing was free for the next group: wait for one to end */
-	bool stopping;
 	struct tn_executor_stats stats; /* written by the owner, read by anyone */
 };
 
@@ -140,12 +139,8 @@ int tn_core_device_add(struct tn_core *core, uint32_t file);
 int tn_core_room(struct tn_core *core, uint32_t padded_bytes);
 /* Takes, starts, submits; whether anything happened. Completions come through the requests' done. */
 bool tn_core_go(struct tn_core *core);
-bool tn_core_quiet(const struct tn_core *core);
 /* Some run waits for an event. */
 bool tn_core_waits(const struct tn_core *core);
-/* From now on everything that is not in flight is given up. */
-void tn_core_stop(struct tn_core *core);
-void tn_core_cancel_io(struct tn_core *core);
 /* Any thread. */
 void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats);
 

@@ -20,7 +20,7 @@
 #include "io/io.h"
 #include "ring/ring_internal.h"
 
-#define TN_EXECUTOR_ABI 1u
+#define TN_EXECUTOR_ABI 2u
 #define TN_EXECUTOR_THREADS_MAX 16u
 
 /* Most bytes of one request; larger objects take several. */
@@ -71,6 +71,7 @@ struct tn_executor_stats {
 	uint64_t bounced;  /* objects that went through a bounce buffer */
 	uint64_t verified; /* objects compared with their checksum */
 	uint64_t again;	   /* objects read again by themselves after a merged read failed */
+	uint64_t unobserved; /* requests that observe was not told of: the owner did not step for too long */
 };
 
 struct tn_executor;
@@ -84,12 +85,7 @@ struct tn_executor_ops {
 	/* Goes on; whether anything happened. After every poll of the owner's engine. */
 	bool (*step)(struct tn_executor *ex);
 	void (*stats)(struct tn_executor *ex, struct tn_executor_stats *stats);
-	/*
-	 * Starts no more transfers, finishes all that was issued with -ECANCELED or as it ends by itself; requests that
-	 * have not ended by the deadline are cancelled. 0, or -ETIMEDOUT: some have not ended even so; call again.
-	 */
-	int (*stop)(struct tn_executor *ex, uint64_t deadline_ns);
-	/* When stop returned 0, or nothing is issued. */
+	/* When nothing is issued or under way. */
 	void (*destroy)(struct tn_executor *ex);
 };
 
@@ -115,11 +111,6 @@ static inline bool tn_executor_step(struct tn_executor *ex)
 static inline void tn_executor_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
 {
 	ex->ops->stats(ex, stats);
-}
-
-static inline int tn_executor_stop(struct tn_executor *ex, uint64_t deadline_ns)
-{
-	return ex->ops->stop(ex, deadline_ns);
 }
 
 static inline void tn_executor_destroy(struct tn_executor *ex)

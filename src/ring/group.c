@@ -365,7 +365,7 @@ static void group_landed(struct tn_core *core, struct tn_core_group *g)
 {
 	bool job = g->bounce;
 
-	if (g->status && g->status != -ECANCELED && g->members > 1 && !core->stopping) {
+	if (g->status && g->status != -ECANCELED && g->members > 1) {
 		read_again(core, g);
 		return;
 	}

@@ -26,20 +26,6 @@ static void inline_stats(struct tn_executor *ex, struct tn_executor_stats *stats
 	tn_core_stats(((struct inline_executor *)ex)->core, stats);
 }
 
-/* Waiting is its owner's part: poll the engine, then call again. */
-static int inline_stop(struct tn_executor *ex, uint64_t deadline_ns)
-{
-	struct tn_core *core = ((struct inline_executor *)ex)->core;
-
-	tn_core_stop(core);
-	tn_core_go(core);
-	if (tn_core_quiet(core))
-		return 0;
-	if (tn_now_ns(core->o.clock) >= deadline_ns)
-		tn_core_cancel_io(core);
-	return tn_fail(-ETIMEDOUT, "executor: %u requests are in flight; poll the engine first", core->inflight);
-}
-
 static void inline_destroy(struct tn_executor *ex)
 {
 	struct inline_executor *e = (struct inline_executor *)ex;
@@ -55,7 +41,6 @@ static const struct tn_executor_ops inline_ops = {
 	.room = inline_room,
 	.step = inline_step,
 	.stats = inline_stats,
-	.stop = inline_stop,
 	.destroy = inline_destroy,
 };
 

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "ring/core.h"
@@ -17,8 +16,7 @@
 #define POLL_BATCH 64u
 #define BACKLOG 256u	     /* IOCTXs that one thread keeps before others should take some */
 #define EVENT_POLL_NS 500000u /* an event word may be written by a device, which wakes nobody */
-#define SEEN 1024u	     /* requests whose latency waits to be told; more are forgotten */
-#define GRACE_NS 1000000000u /* for cancelled requests to come back */
+#define SEEN 1024u	     /* requests whose latency waits to be told; more are forgotten, and counted */
 
 struct seen {
 	uint32_t device, bytes;
@@ -36,7 +34,7 @@ struct worker {
 	bool started;
 	int status; /* of its start */
 	struct tn_error error;
-	bool up, gone; /* under lock: its start ended; it left */
+	bool up; /* under lock: its start ended */
 	uint32_t room_turn; /* under lock: the last request for room that it answered, ... */
 	int room_status;    /* ... and how */
 };
@@ -46,16 +44,16 @@ struct threads {
 	struct tn_executor_opts o;
 	struct tn_io_lent *lent;
 	uint32_t n;
-	uint32_t stop;	  /* shared */
-	uint64_t stop_ns; /* shared: when requests are cancelled */
+	uint32_t stop;	    /* shared */
 	uint32_t want_room; /* shared: objects of so many bytes ... */
 	uint32_t room_turn; /* shared: ... are announced, for the so many-th time */
 	uint32_t have_room; /* the owner's: all have buffers for objects of so many bytes */
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct seen *seen;
-	uint32_t nseen; /* under lock */
-	bool leave;	/* under lock: detached, engines may go */
+	uint32_t nseen;	     /* under lock */
+	uint64_t unobserved; /* under lock */
+	bool leave;	     /* under lock: all were told to stop, engines may go */
 	struct worker worker[TN_EXECUTOR_THREADS_MAX];
 };
 
@@ -70,11 +68,17 @@ static void kick(void *arg)
 static void observed(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status)
 {
 	struct threads *t = arg;
+	bool many;
 
 	pthread_mutex_lock(&t->lock);
 	if (t->nseen < SEEN)
 		t->seen[t->nseen++] = (struct seen){device, bytes, latency_ns, status};
+	else
+		t->unobserved++;
+	many = t->nseen == SEEN / 2;
 	pthread_mutex_unlock(&t->lock);
+	if (many && t->o.wake) /* of one large IOCB, whose end may be far */
+		t->o.wake(t->o.wake_arg);
 }
 
 /* ---- a thread ------------------------------------------------------------------------------------------- */
@@ -112,42 +116,32 @@ static void make_room(struct worker *w)
 	pthread_mutex_unlock(&t->lock);
 }
 
-static uint64_t nap_ns(const struct worker *w, bool stopping)
+/* At once: behind the IOCB that ended there may be much to verify. */
+static void tell_ended(struct worker *w, uint64_t *iocbs)
 {
-	uint64_t now, until;
-
-	if (!stopping)
-		return tn_core_waits(w->core) ? EVENT_POLL_NS : UINT64_MAX;
-	now = tn_now_ns(w->all->o.clock);
-	until = __atomic_load_n(&w->all->stop_ns, __ATOMIC_ACQUIRE);
-	return until > now ? until - now : EVENT_POLL_NS;
+	if (w->core->stats.iocbs != *iocbs && w->all->o.wake)
+		w->all->o.wake(w->all->o.wake_arg);
+	*iocbs = w->core->stats.iocbs;
 }
 
 static void work(struct worker *w)
 {
 	struct tn_io_req *done[POLL_BATCH];
-	bool cancelled = false;
+	uint64_t iocbs = 0;
 
-	for (;;) {
-		bool stopping = __atomic_load_n(&w->all->stop, __ATOMIC_ACQUIRE), busy;
-		uint64_t iocbs = w->core->stats.iocbs;
+	while (!__atomic_load_n(&w->all->stop, __ATOMIC_ACQUIRE)) {
+		uint64_t nap_ns = tn_core_waits(w->core) ? EVENT_POLL_NS : UINT64_MAX;
+		bool busy;
 		unsigned n;
 
-		if (stopping)
-			tn_core_stop(w->core);
 		make_room(w);
 		busy = tn_core_go(w->core);
-		if (stopping && tn_core_quiet(w->core))
-			return;
-		if (stopping && !cancelled && nap_ns(w, true) == EVENT_POLL_NS) {
-			tn_core_cancel_io(w->core);
-			cancelled = true;
-		}
-		n = tn_io_poll(w->io, done, POLL_BATCH, busy ? 0 : nap_ns(w, stopping));
-		for (unsigned i = 0; i < n; i++)
+		tell_ended(w, &iocbs);
+		n = tn_io_poll(w->io, done, POLL_BATCH, busy ? 0 : nap_ns);
+		for (unsigned i = 0; i < n; i++) {
 			done[i]->done(done[i]);
-		if (w->core->stats.iocbs != iocbs && w->all->o.wake)
-			w->all->o.wake(w->all->o.wake_arg);
+			tell_ended(w, &iocbs);
+		}
 	}
 }
 
@@ -165,10 +159,8 @@ static void *thread_main(void *arg)
 	pthread_mutex_unlock(&t->lock);
 	if (w->status == 0)
 		work(w);
-	/* Its engine may be woken until it is detached from the ring. */
+	/* Whoever told it to stop may still be on his way out of waking its engine. */
 	pthread_mutex_lock(&t->lock);
-	w->gone = true;
-	pthread_cond_broadcast(&t->news);
 	while (!t->leave)
 		pthread_cond_wait(&t->news, &t->lock);
 	pthread_mutex_unlock(&t->lock);
@@ -177,16 +169,6 @@ static void *thread_main(void *arg)
 }
 
 /* ---- the owner ------------------------------------------------------------------------------------------- */
-
-/* Under lock: until something changed, or the deadline; false: that is over. */
-static bool wait_for_news(struct threads *t, uint64_t deadline_ns)
-{
-	struct timespec ts = {(time_t)(deadline_ns / 1000000000u), (long)(deadline_ns % 1000000000u)};
-
-	if (deadline_ns >= (uint64_t)INT64_MAX)
-		return pthread_cond_wait(&t->news, &t->lock) == 0;
-	return pthread_cond_timedwait(&t->news, &t->lock, &ts) == 0;
-}
 
 static int threads_room(struct tn_executor *ex, uint32_t padded_bytes)
 {
@@ -201,7 +183,7 @@ static int threads_room(struct tn_executor *ex, uint32_t padded_bytes)
 	pthread_mutex_lock(&t->lock);
 	for (uint32_t i = 0; i < t->n; i++) {
 		while (t->worker[i].room_turn != t->room_turn)
-			wait_for_news(t, UINT64_MAX);
+			pthread_cond_wait(&t->news, &t->lock);
 		if (t->worker[i].room_status)
 			err = t->worker[i].room_status;
 	}
@@ -247,27 +229,9 @@ static void threads_stats(struct tn_executor *ex, struct tn_executor_stats *stat
 		stats->verified += one.verified;
 		stats->again += one.again;
 	}
-}
-
-static int threads_stop(struct tn_executor *ex, uint64_t deadline_ns)
-{
-	struct threads *t = (struct threads *)ex;
-	uint64_t until = deadline_ns;
-	uint32_t left = 0;
-
-	if (__builtin_add_overflow(deadline_ns, GRACE_NS, &until))
-		until = UINT64_MAX;
-	__atomic_store_n(&t->stop_ns, deadline_ns, __ATOMIC_RELEASE);
-	__atomic_store_n(&t->stop, 1, __ATOMIC_RELEASE);
-	kick(t);
 	pthread_mutex_lock(&t->lock);
-	for (uint32_t i = 0; i < t->n; i++) {
-		while (!t->worker[i].gone && wait_for_news(t, until))
-			;
-		left += !t->worker[i].gone;
-	}
+	stats->unobserved = t->unobserved;
 	pthread_mutex_unlock(&t->lock);
-	return left ? tn_fail(-ETIMEDOUT, "executor: requests of %u threads have not ended, though cancelled", left) : 0;
 }
 
 static void threads_destroy(struct tn_executor *ex)
@@ -275,9 +239,9 @@ static void threads_destroy(struct tn_executor *ex)
 	struct threads *t = (struct threads *)ex;
 	const struct tn_alloc *a = t->o.alloc;
 
-	if (t->n > 0)
-		threads_stop(ex, UINT64_MAX);
 	tn_ring_detach(t->o.ring, t);
+	__atomic_store_n(&t->stop, 1, __ATOMIC_RELEASE);
+	kick(t);
 	pthread_mutex_lock(&t->lock);
 	t->leave = true;
 	pthread_cond_broadcast(&t->news);
@@ -303,7 +267,6 @@ static const struct tn_executor_ops threads_ops = {
 	.room = threads_room,
 	.step = threads_step,
 	.stats = threads_stats,
-	.stop = threads_stop,
 	.destroy = threads_destroy,
 };
 
@@ -322,7 +285,7 @@ static int start(struct threads *t, struct worker *w)
 	w->started = true;
 	pthread_mutex_lock(&t->lock);
 	while (!w->up)
-		wait_for_news(t, UINT64_MAX);
+		pthread_cond_wait(&t->news, &t->lock);
 	pthread_mutex_unlock(&t->lock);
 	if (w->status)
 		return tn_fail_at(w->error.where, "", w->status, "%s", w->error.text);
@@ -352,7 +315,6 @@ static int start_all(struct threads *t)
 
 int tn_executor_threads_create(const struct tn_executor_opts *o, struct tn_executor **out)
 {
-	pthread_condattr_t attr;
 	struct threads *t;
 	int err;
 
@@ -365,10 +327,7 @@ int tn_executor_threads_create(const struct tn_executor_opts *o, struct tn_execu
 	t->ex.ops = &threads_ops;
 	t->o = *o;
 	pthread_mutex_init(&t->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&t->news, &attr);
-	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&t->news, NULL);
 	t->seen = tn_get(o->alloc, SEEN * sizeof(*t->seen));
 	t->lent = tn_get(o->alloc, tn_array_bytes(o->ndevices, sizeof(*t->lent)));
 	err = t->seen && t->lent ? start_all(t) : tn_fail(-ENOMEM, "executor: no memory");
