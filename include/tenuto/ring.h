@@ -8,7 +8,21 @@
  * An executor (CPU threads, later a kernel) takes IOCBs from the submission queue, moves the objects, and
  * finishes them to the completion queue. What an entry of a list means in memory, only the executor knows.
  *
- * Threads: every function may be called from any thread; one IOCB is for one thread at a time.
+ * Threads: any number issue, wait, poll, cancel and signal, and any number of executors take, at once. Between get and
+ * issue an IOCB is for the one thread that holds it, and so it is from its end to its put; tn_ring_cancel alone may come
+ * from anywhere in between. tn_ring_create and tn_ring_destroy are for one thread, with no executor attached.
+ *
+ * Memory order, both ways through one word each:
+ *   to the executor    header and IOCTXs are plain stores; the cell's seq in the submission queue is released after
+ *                      them, and acquired by whoever takes the id. What was written before a signal is ordered by the
+ *                      event's word (released, acquired by tn_ring_may_start).
+ *   from the executor  the objects' bytes come before their status in the list, the statuses before ended, and all of
+ *                      them and the header's results before state DONE: each is released, and acquired by who looks.
+ *                      done_seq is raised last; it only says that it is worth looking.
+ *   cancel             a wish: released and acquired, but nothing depends on when it is seen.
+ * An executor copies what it uses of a header and its IOCTXs once, and checks the copy: of an IOCB that is written to after
+ * its issue come errors, or wrong bytes in places that a list names, never a write elsewhere. The queues and the head of
+ * the region are trusted.
  */
 #ifndef TENUTO_RING_H
 #define TENUTO_RING_H
@@ -74,7 +88,17 @@ enum tn_iocb_op { TN_IOCB_READ = 1 };
 #define TN_IOCB_VERIFY 1u /* the list's checksums of all its entries are known: compare with them */
 #define TN_IOCB_QUIET 2u  /* not announced in the completion queue: its owner waits for it */
 
-/* Where an IOCB is. Changed by atomics only. */
+/*
+ * Where an IOCB is, and by whose hand it leaves: a plain release store where nobody else can, else compare-and-swap.
+ *
+ *   FREE      -> HELD       get; the free queue gives an id to one thread only
+ *   HELD      -> ISSUED     issue               -> FREE       put
+ *   ISSUED    -> TAKEN      an executor, swap   -> CANCELLED  cancel, swap
+ *   TAKEN     -> DONE       the executor
+ *   CANCELLED -> DONE       an executor, swap   -> LEFT       put, swap
+ *   LEFT      -> FREE       an executor
+ *   DONE      -> FREE       put
+ */
 enum tn_iocb_state {
 	TN_IOCB_FREE,
 	TN_IOCB_HELD,	   /* got, being filled */
@@ -97,7 +121,8 @@ enum tn_iocb_state {
  * @failed:        index of the first failed IOCTX in the order of the array, TN_RING_NO_INDEX: none
  * @failures:      how many IOCTXs failed; the list's statuses say which and why
  * @sequence:      order of issue
- * @sm_budget:     most multiprocessors that a kernel may use for it; nothing to a CPU
+ * @sm_budget:     most multiprocessors that a kernel may use for it; carried for executors on a GPU, CPU threads do not
+ *                 look at it
  * @priority:      higher first
  * @cancel:        set by tn_ring_cancel: start no more transfers
  * @ended:         how many of its IOCTXs have ended so far; rises while an executor has it
@@ -503,7 +528,7 @@ TN_API struct tn_ioctx *tn_ring_ioctx(struct tn_ring *ring, uint32_t id);
 
 /**
  * tn_ring_issue - hand IOCBs to the executors, in this order
- * @sm_budget: see struct tn_iocb
+ * @sm_budget: of all of them, see struct tn_iocb; of the slack table's window that they are to fit
  *
  * Return: 0, or -EINVAL: one of them is not held (then none is issued).
  */

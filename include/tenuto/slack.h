@@ -81,7 +81,8 @@ TN_API void tn_slack_desc_init(struct tn_slack_desc *desc);
  * struct tn_slack_cell - what is known of one layer at one pair of lengths
  * @window_ns: compute time of the layer, 1..TN_SLACK_WINDOW_MAX
  * @sm_budget: streaming multiprocessors that I/O may use meanwhile; 0: none to spare, or no GPU
- * @max_iocbs: most IOCBs that fit the window; 0: not limited
+ * @max_iocbs: most IOCBs that fit the window; 0: not limited. Both are carried for executors on a GPU: with CPU threads
+ *             the scheduler goes by bytes and need, and looks at neither
  */
 struct tn_slack_cell {
 	uint64_t window_ns;
