@@ -530,6 +530,7 @@ uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t
 bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes);
 void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 bool tn_schedule_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 
 /* plan.c */

@@ -140,7 +140,7 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 
 static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)
 {
-	return tn_schedule_write(((struct tn_recovery *)arg)->cache, device, bytes);
+	return tn_schedule_store_write(((struct tn_recovery *)arg)->cache, device, bytes);
 }
 
 static void on_written(void *arg, uint32_t device, uint64_t bytes)

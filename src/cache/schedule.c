@@ -387,7 +387,13 @@ void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t by
 bool tn_schedule_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)
 {
 	return !cache->schedule ||
-	       tn_sched_write(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
+	       tn_sched_write(cache->schedule->sched, TN_SCHED_SAVES, device, bytes, tn_now_ns(&cache->clock));
+}
+
+bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	return !cache->schedule ||
+	       tn_sched_write(cache->schedule->sched, TN_SCHED_STORE, device, bytes, tn_now_ns(&cache->clock));
 }
 
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)

@@ -284,6 +284,16 @@ void tn_sched_refused(struct tn_sched *s, uint64_t bytes, uint64_t now_ns)
 
 /* ---- turns --------------------------------------------------------------------------------------- */
 
+/* False: nobody asked. */
+static bool wait_goes_on(struct tn_sched_waits *w, uint64_t now)
+{
+	if (!w->asked || w->since_ns > now)
+		w->since_ns = now;
+	w->before = w->asked;
+	w->asked = false;
+	return w->before;
+}
+
 void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 {
 	tell_reads(s);
@@ -291,15 +301,17 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 	for (uint32_t i = 0; i < s->o.devices; i++) {
 		struct tn_sched_device *d = &s->device[i];
 
-		if (!d->asked || d->waits_since_ns > now_ns)
-			d->waits_since_ns = now_ns;
+		bool asked = false;
+
+		for (uint32_t w = 0; w < TN_SCHED_WRITERS; w++)
+			asked |= wait_goes_on(&d->waits[w], now_ns);
 		if (!d->read_asked || d->drains_since_ns > now_ns)
 			d->drains_since_ns = now_ns;
 		if (d->starved_next_ns > add_ns(now_ns, SECOND)) /* the clock jumped back */
 			d->starved_next_ns = now_ns;
-		if (!d->asked && !d->wrote)
+		if (!asked && !d->wrote)
 			d->slack_bytes = 0;
-		d->asked = d->read_asked = d->wrote = d->laxity_known = false;
+		d->read_asked = d->wrote = d->laxity_known = false;
 		d->due_ns = d->drain_due_ns = TN_FOREVER;
 	}
 	if (s->aged_next_ns > add_ns(now_ns, AGED_EACH_NS))
@@ -540,54 +552,60 @@ void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uin
 
 /* ---- writes -------------------------------------------------------------------------------------- */
 
-/* Reads wait or are in flight: a write goes only if writes have waited for long, and then one quantum of them. */
-static bool starved(struct tn_sched *s, struct tn_sched_device *d, uint64_t bytes, uint64_t now)
+/* Another kind of writers has waited for longer, and asks: it will in this turn, too. */
+static bool others_first(const struct tn_sched_device *d, enum tn_sched_writer who)
 {
-	uint64_t due = max64(add_ns(d->waits_since_ns, STARVED_NS), d->starved_next_ns), quantum;
+	for (uint32_t w = 0; w < TN_SCHED_WRITERS; w++)
+		if (w != who && d->waits[w].before && d->waits[w].since_ns < d->waits[who].since_ns)
+			return true;
+	return false;
+}
 
-	if (d->starved_bytes >= bytes) {
+/* Reads wait or are in flight: a write goes only if its kind has waited for long, and then one quantum of them. */
+static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched_writer who, uint64_t bytes, uint64_t now)
+{
+	uint64_t due = max64(add_ns(d->waits[who].since_ns, STARVED_NS), d->starved_next_ns), quantum;
+
+	if (d->starved_bytes >= bytes && d->starved == who) {
 		d->starved_bytes -= bytes;
 		return true;
 	}
-	d->asked = true;
-	d->starved_bytes = 0;
+	if (d->starved == who)
+		d->starved_bytes = 0;
+	if (now >= due && others_first(d, who))
+		due = add_ns(now, MS);
 	if (now < due) {
-		d->due_ns = due;
+		d->due_ns = min64(d->due_ns, due);
 		return false;
 	}
 	quantum = max64(bytes, tn_sched_quantum(s, d, now));
+	d->starved = who;
 	d->starved_bytes = quantum - bytes;
-	d->starved_next_ns = add_ns(now, STARVED_SHARE * (uint64_t)((double)quantum * 1e9 /
-								     (double)(write_bps(d) ? write_bps(d) : START_BPS)));
-	d->starved_next_ns = min64(d->starved_next_ns, add_ns(now, SECOND));
+	d->starved_next_ns = add_ns(now, min64(STARVED_SHARE * ns_of(quantum, write_bps(d)), SECOND));
 	return true;
 }
 
 /* *slack_ns: of the decision. */
-static bool may_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum tn_reason *reason, int64_t *slack_ns,
-		      uint64_t now)
+static bool may_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t device, uint64_t bytes,
+		      enum tn_reason *reason, int64_t *slack_ns, uint64_t now)
 {
 	struct tn_sched_device *d = &s->device[device];
 	bool reads = d->loads > 0 || d->read_bytes > 0;
 
 	*slack_ns = write_slack(s, now);
-
 	*reason = TN_REASON_QUANTUM;
-	if (d->write_bytes >= tn_sched_quantum(s, d, now)) { /* the last one may pass it: two in flight hide the latency */
-		d->asked = true;
+	if (d->write_bytes >= tn_sched_quantum(s, d, now)) /* the last one may pass it: two in flight hide the latency */
 		return false;
-	}
 	if (reads && !d->free_mix) {
 		if (tn_sched_into_slack(s, device, bytes, slack_ns, now)) {
 			*reason = TN_REASON_SLACK;
 			return true;
 		}
 		if (d->slack_bytes) { /* as soon as the reads in flight have ended */
-			d->asked = true;
 			*reason = TN_REASON_READS_IN_FLIGHT;
 			return false;
 		}
-		if (starved(s, d, bytes, now)) {
+		if (starved(s, d, who, bytes, now)) {
 			*reason = TN_REASON_STARVED;
 			return true;
 		}
@@ -599,20 +617,21 @@ static bool may_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum 
 	return true;
 }
 
-bool tn_sched_write(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
+bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t device, uint64_t bytes, uint64_t now_ns)
 {
 	struct tn_sched_device *d = &s->device[device];
 	enum tn_reason reason;
 	int64_t slack_ns;
 
 	assert(device < s->o.devices);
-	if (!may_write(s, device, bytes, &reason, &slack_ns, now_ns)) {
+	if (!may_write(s, who, device, bytes, &reason, &slack_ns, now_ns)) {
+		d->waits[who].asked = true;
 		tell_wait(s, NULL, device, bytes, reason, now_ns);
 		return false;
 	}
 	tell_write(s, device, bytes, reason, slack_ns, now_ns);
 	d->wrote = true;
-	d->waits_since_ns = now_ns;
+	d->waits[who].since_ns = now_ns;
 	tn_meter_starts(&d->writes, d->write_bytes, now_ns);
 	d->write_bytes += bytes;
 	return true;

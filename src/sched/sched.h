@@ -108,8 +108,9 @@ uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least,
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns);
 void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
-/* The same for writes. */
-bool tn_sched_write(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
+/* The same for writes. Each kind of writers waits for itself: what one is let go does not make the other wait anew. */
+enum tn_sched_writer { TN_SCHED_SAVES, TN_SCHED_STORE, TN_SCHED_WRITERS };
+bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t device, uint64_t bytes, uint64_t now_ns);
 void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
 /* A save was refused for the backlog: only told. */
 void tn_sched_refused(struct tn_sched *s, uint64_t bytes, uint64_t now_ns);

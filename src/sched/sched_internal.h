@@ -8,7 +8,14 @@
 
 #define MS 1000000u
 #define SECOND 1000000000u
+#define NS_MAX (1000000ull * SECOND)
 #define START_BPS 500000000u /* of a device that nothing is known of */
+
+/* Writes of one kind that are refused: in this turn and in the one before, and since when. */
+struct tn_sched_waits {
+	bool asked, before;
+	uint64_t since_ns;
+};
 
 struct tn_sched_device {
 	struct tn_mix mix;
@@ -16,10 +23,11 @@ struct tn_sched_device {
 	uint32_t loads; /* that have reads waiting for it */
 	uint64_t read_bytes, write_bytes; /* in flight */
 	struct tn_meter reads, writes;
-	/* A write that was refused, since when, and until when it is no use to ask. */
-	bool asked;
-	uint64_t waits_since_ns, due_ns;
-	uint64_t starved_bytes, starved_next_ns; /* left of its turn; the next turn not before */
+	struct tn_sched_waits waits[TN_SCHED_WRITERS];
+	uint64_t due_ns; /* until when it is no use to ask for a write */
+	/* Left of a turn of writes that were starved, whose it is, and the next one not before. */
+	uint64_t starved_bytes, starved_next_ns;
+	enum tn_sched_writer starved;
 	/* Writes have a turn in the reads' slack: bytes that are left of it (0: they have none), and when it is over. */
 	uint64_t slack_bytes, slack_until_ns;
 	bool wrote; /* in this turn of the caller's */
@@ -74,10 +82,12 @@ static inline uint64_t max64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* ns that bytes take at this rate; 0 of an unknown one is what START_BPS takes. */
+/* ns that bytes take at this rate (0: START_BPS), at most some days: sums of it do not overflow. */
 static inline uint64_t ns_of(uint64_t bytes, uint64_t bps)
 {
-	return (uint64_t)((double)bytes * 1e9 / (double)(bps ? bps : START_BPS));
+	double ns = (double)bytes * 1e9 / (double)(bps ? bps : START_BPS);
+
+	return ns < (double)NS_MAX ? (uint64_t)ns : NS_MAX;
 }
 
 /* bytes moved in ns at this rate; a double holds both exactly enough. */

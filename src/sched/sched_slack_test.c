@@ -166,7 +166,7 @@ static void turn(struct sim *m, bool writes)
 			more |= issue(m, tn_container_of(s, struct load, s));
 		tn_sched_again(m->s);
 	}
-	while (writes && tn_sched_write(m->s, 0, CHUNK, m->now)) {
+	while (writes && tn_sched_write(m->s, TN_SCHED_SAVES, 0, CHUNK, m->now)) {
 		m->beside += reads_wait(m) ? CHUNK : 0;
 		put(m, true, 0, 0);
 	}

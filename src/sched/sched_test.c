@@ -149,7 +149,7 @@ static bool turn(struct sim *m, uint32_t writes)
 		tn_sched_again(m->s);
 	}
 	for (uint32_t d = 0; d < 2; d++)
-		while ((writes >> d & 1) && tn_sched_write(m->s, d, CHUNK, m->now)) {
+		while ((writes >> d & 1) && tn_sched_write(m->s, TN_SCHED_SAVES, d, CHUNK, m->now)) {
 			put(m, true, d, 0);
 			any = true;
 		}
@@ -327,6 +327,63 @@ static void writes_get_a_small_share_although_reads_never_end(void **state)
 	assert_true(m->written > 0);
 	assert_true((double)m->written / 0.75 < 0.05 * (double)(m->now - from));
 	sim_destroy(m);
+}
+
+/* Saves ask before the store does, in every turn, and for less. */
+static void the_stores_own_writes_get_a_turn_beside_saves_and_reads_that_never_end(void **state)
+{
+	struct sim *m = sim_create(1, &ps1010);
+	uint64_t from, store = 0, chunks = (1u << 20) / CHUNK;
+
+	load_begin(m, 1, 0, 0, 0); /* a long restore: the largest quanta, so that turns are further apart than both wait */
+	m->now += 400 * MS;
+	tn_sched_load_del(m->s, &m->load[1], m->now, true);
+	from = m->now;
+	load_begin(m, 0, 1u << 30, 0, 1);
+	while (m->now < from + 20000 * MS) {
+		turn(m, 1);
+		if (tn_sched_write(m->s, TN_SCHED_STORE, 0, 1u << 20, m->now)) {
+			for (uint32_t k = 0; k < chunks; k++)
+				put(m, true, 0, 0);
+			store++;
+		}
+		advance(m, TN_FOREVER);
+	}
+	print_message("# %.2f %% of the time, %u turns, of which the store had %llu\n",
+		      100 * (double)m->written / 0.75 / (double)(m->now - from), m->told[TN_CHOSE_WRITE][TN_REASON_STARVED],
+		      (unsigned long long)store);
+	assert_true(store >= 10);
+	assert_true(m->written > 2 * store << 20); /* saves have theirs */
+	assert_true((double)m->written / 0.75 < 0.05 * (double)(m->now - from));
+	sim_destroy(m);
+}
+
+static void a_drive_that_hardly_writes_at_all_does_not_upset_the_share(void **state)
+{
+	struct tn_mix mix = ps1010;
+
+	for (uint64_t bytes = 1u << 18; bytes; bytes <<= 9) { /* up to 2^63, at a byte a second */
+		struct tn_sched_opts o = {.devices = 1, .alloc = &tn_alloc_system};
+		struct tn_sched_load load = {.layers = 1};
+		uint32_t went = 0;
+		struct tn_sched *s;
+
+		mix.write_bps = mix.mixed_bps = 1;
+		assert_int_equal(tn_sched_create(&o, &s), 0);
+		tn_sched_device(s, 0, &mix);
+		tn_sched_load_add(s, &load, 1);
+		tn_sched_load_waits(s, &load, 1);
+		for (uint64_t now = 1; now < 10000 * MS; now += MS) {
+			tn_sched_turn(s, now);
+			if (tn_sched_write(s, TN_SCHED_SAVES, 0, bytes, now)) {
+				tn_sched_write_done(s, 0, bytes, now);
+				went++;
+			}
+		}
+		assert_in_range(went, 5, 10); /* one in a second */
+		tn_sched_load_del(s, &load, 1, false);
+		tn_sched_destroy(s);
+	}
 }
 
 static void an_announced_decode_phase_has_larger_quanta_until_a_load_comes(void **state)
@@ -602,7 +659,7 @@ static void a_decision_costs_less_than_two_microseconds_a_layer(void **state)
 			l = tn_sched_pick(s, k);
 			assert_true(tn_sched_read(s, l, l->next_layer, 0, CHUNK, k));
 			assert_true(tn_sched_read(s, l, l->next_layer, 1, CHUNK, k));
-			assert_false(tn_sched_write(s, 0, CHUNK, k));
+			assert_false(tn_sched_write(s, TN_SCHED_SAVES, 0, CHUNK, k));
 			tn_sched_read_done(s, 0, CHUNK, k);
 			tn_sched_read_done(s, 1, CHUNK, k);
 			l->next_layer = l->next_layer % 79 + 1;
@@ -625,6 +682,8 @@ int main(void)
 		cmocka_unit_test(a_free_mix_lets_both_go_and_another_does_not),
 		cmocka_unit_test(a_read_waits_for_the_writes_in_flight_but_not_for_late_ones),
 		cmocka_unit_test(writes_get_a_small_share_although_reads_never_end),
+		cmocka_unit_test(the_stores_own_writes_get_a_turn_beside_saves_and_reads_that_never_end),
+		cmocka_unit_test(a_drive_that_hardly_writes_at_all_does_not_upset_the_share),
 		cmocka_unit_test(an_announced_decode_phase_has_larger_quanta_until_a_load_comes),
 		cmocka_unit_test(loads_go_by_priority_then_by_need),
 		cmocka_unit_test(decisions_say_slack_and_reason),
