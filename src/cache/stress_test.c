@@ -273,7 +273,7 @@ static uint64_t run_callers(struct rig *r, uint64_t seconds, uint64_t most_ops, 
 	       (unsigned long long)ops, (unsigned long long)saves, (unsigned long long)hits,
 	       (unsigned long long)st.evicted_disk_blocks, (unsigned long long)st.joined_blocks,
 	       (unsigned long long)st.corrupt_objects, (unsigned long long)st.io_errors);
-	assert_true(saves > 0 && hits > 0 && (faulty || st.evicted_disk_blocks > 0));
+	assert_true(saves > 0 && hits > 0);
 	if (!faulty)
 		assert_int_equal(st.corrupt_objects, 0);
 	return ops;
@@ -281,6 +281,7 @@ static uint64_t run_callers(struct rig *r, uint64_t seconds, uint64_t most_ops, 
 
 static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler, uint32_t executors)
 {
+	uint64_t give_up = rig_now_ns() + 60 * RIG_SECOND;
 	struct rig r;
 
 	rig_set_up(&r, 16u << 20, host_bytes, head_dim);
@@ -288,7 +289,11 @@ static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler
 	r.opts.scheduler = scheduler;
 	r.opts.executors = executors;
 	assert_int_equal(rig_open(&r), 0);
-	run_callers(&r, tn_test_soak() ? 600 : 4, UINT64_MAX, false);
+	/* A sanitizer on a busy machine takes more than one turn to fill the store. */
+	do
+		run_callers(&r, tn_test_soak() ? 600 : 4, UINT64_MAX, false);
+	while (rig_stats(&r).evicted_disk_blocks == 0 && rig_now_ns() < give_up);
+	assert_true(rig_stats(&r).evicted_disk_blocks > 0);
 	rig_tear_down(&r);
 }
 
