@@ -290,6 +290,8 @@ static void print_machines(const struct sums *s)
 	       "a GPU, all of it GPU time. Restored: the model's KV bytes at the %.2f GB/s read\n"
 	       "here, no GPU time. Break-even: the disk speed from which on restoring is faster.\n",
 	       UTILISATION, rate);
+	puts("\nThe requests follow from the seed. A few hits more or less from run to run are kill\n"
+	     "-9: it comes in the middle of saves, and what they had not finished is lost.");
 }
 
 static int print(const struct sums *s)
