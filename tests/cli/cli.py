@@ -64,6 +64,24 @@ def write(name, text):
     return name
 
 
+def slack_table(token_ns):
+    """Of llama3-8b on an engine that takes so long for a token of a layer, whatever the prefix."""
+    return "\n".join(["tenuto-slack 1", "model llama3-8b", "gpu here", "engine -", "when now", "how synthetic", "layers 32",
+                      "cells shared", "inputs 1 1000000", "prefixes 0", "cell 1 0 * %d 0 0" % token_ns,
+                      "cell 1000000 0 * %d 0 0" % (1000000 * token_ns), ""])
+
+
+def rest_of_terminal(fd):
+    """What comes until the other end is closed; closes it."""
+    text = b""
+    try:
+        while True:
+            text += os.read(fd, 65536)
+    except OSError:
+        os.close(fd)
+        return text
+
+
 def verbs():
     out = tenuto("--help").out
     return [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]

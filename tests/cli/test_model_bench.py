@@ -8,8 +8,7 @@ throughout is a skip that says so.
 import json
 import os
 
-from cli import Skip, fail, main, need, tenuto, write
-
+from cli import Skip, fail, main, need, slack_table, tenuto, write
 
 
 def drive(read, write, mixed):
@@ -30,19 +29,6 @@ HITS = (50, 75)  # reading hides behind compute; and does not
 TOKEN_NS = 250
 LAYERS = 32
 WITHIN = 0.10
-TABLE = """tenuto-slack 1
-model llama3-8b
-gpu here
-engine -
-when now
-how synthetic
-layers 32
-cells shared
-inputs 1 1000000
-prefixes 0
-cell 1 0 * 250 0 0
-cell 1000000 0 * 250000000 0 0
-"""
 
 
 def request(at, blocks, first=0):
@@ -108,7 +94,7 @@ def hold(model, pairs, measure):
 def tables(text):
     need("replay")
     need("bench")
-    write("table.slack", TABLE)
+    write("table.slack", slack_table(TOKEN_NS))
     write("drive.model", text)
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from cli import ENVIRONMENT, ROOT, TENUTO, USAGE, fail, main, says, tenuto
+from cli import ENVIRONMENT, ROOT, TENUTO, USAGE, fail, main, rest_of_terminal, says, tenuto
 
 SMALL = ("--layers", "4", "--prompt-tokens", "1024", "--repeat", "2")
 STRATEGIES = ["recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"]
@@ -166,12 +166,7 @@ def interrupted(sig, group, *args):
         fail("nothing was there to be removed: %s" % shown)
     began = time.monotonic()
     os.killpg(p.pid, sig) if group else p.send_signal(sig)
-    try:
-        while True:
-            shown += os.read(ours, 65536)
-    except OSError:  # the other end is closed
-        pass
-    os.close(ours)
+    shown += rest_of_terminal(ours)
     rc, took = p.wait(), time.monotonic() - began
     if rc != ENVIRONMENT or took > 2 or b"interrupted" not in shown or b"%" not in shown:
         fail("exit code %s after %.1f s: %s" % (rc, took, shown))

@@ -3,7 +3,7 @@
 import json
 import math
 
-from cli import PROBLEM, USAGE, fail, main, need, says, shared_trace, tenuto, write
+from cli import PROBLEM, USAGE, fail, main, need, says, shared_trace, slack_table, tenuto, write
 
 STRATEGIES = ["recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"]
 LAYERS = 32
@@ -11,19 +11,7 @@ TOKEN_NS = 1000  # of one layer, with the table below
 OBJECT = 2 << 20  # 512 tokens of a layer of llama3-8b
 HEADER = 4096
 READ, LATENCY = 29.0, 60000  # bytes a ns, ns: the default device
-TABLE = """tenuto-slack 1
-model llama3-8b
-gpu here
-engine -
-when now
-how synthetic
-layers 32
-cells shared
-inputs 1 1000000
-prefixes 0
-cell 1 0 * 1000 0 0
-cell 1000000 0 * 1000000000 0 0
-"""
+TABLE = slack_table(TOKEN_NS)
 USUAL = ["--no-io", "--model", "llama3-8b"]
 
 

@@ -8,7 +8,7 @@ import struct
 import subprocess
 import termios
 
-from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, says, tenuto, verbs, write
+from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, verbs, write
 
 NESTED = {"store": ["info", "verify", "check"], "bench": ["store", "pipeline", "mix", "submit", "match"]}
 
@@ -36,13 +36,7 @@ def on_terminal(columns, *args):
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     p = subprocess.Popen([TENUTO, *args], stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.DEVNULL)
     os.close(its)
-    text = b""
-    try:
-        while True:
-            text += os.read(ours, 65536)
-    except OSError:  # the other end is closed
-        pass
-    os.close(ours)
+    text = rest_of_terminal(ours)
     p.wait()
     return text.decode().replace("\r", "").splitlines()
 
