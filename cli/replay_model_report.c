@@ -15,6 +15,7 @@
 #define RATES 24u   /* points of a curve */
 #define RATE_MOST 1.2 /* the last one, at most: of what the GPU can serve at all */
 #define RATE_LESS 0.85
+#define RATE_TRIES 40 /* requests of one moment wait for each other at any rate */
 #define TALL 3.0      /* a curve is drawn up to so many times what prompts alone take */
 #define TALLEST 20.0  /* or to the SLO, unless that is far away */
 
@@ -141,7 +142,8 @@ static int choose_rates(const struct replay_model *m, uint64_t *scratch, double 
 		gpu_s = fmin(gpu_s, m->row[k].alone_ms.mean * 1e-3);
 	}
 	*y_max = fmax(TALL * alone, fmin(1.25 * m->slo_ms, TALLEST * alone)) * 1e-3;
-	for (last = RATE_MOST / gpu_s / m->trace_per_s;; last *= RATE_LESS) {
+	last = RATE_MOST / gpu_s / m->trace_per_s;
+	for (size_t i = 0; i < RATE_TRIES; i++, last *= RATE_LESS) {
 		struct model_outcome o;
 		int rc = model_play(m, TN_STRATEGY_IDEAL, RATE_LESS * last, scratch, &o);
 

@@ -208,7 +208,8 @@ def the_page_shows_the_strategies():
     with open("r.html") as f:
         if "never read back</h2>" not in f.read():
             fail("with a capacity there is something to compare")
-    for odd in (request(0, 512, [1]), request(5, 512, [1]) + request(5, 512, [1])):
+    at_once = "".join(request(1000, 4096, list(range(8 * i, 8 * i + 8))) for i in range(40)) + request(0, 512, [999])
+    for odd in (request(0, 512, [1]), request(5, 512, [1]) + request(5, 512, [1]), at_once):
         tenuto("replay", write("t.jsonl", odd), *USUAL, "--gpu", "h100", "--report", "r.html")
         with open("r.html") as f:
             if "nan" in f.read():
