@@ -26,7 +26,7 @@ help:
 	@echo "make tsan      tests under ThreadSanitizer"
 	@echo "make clang     tests of a build by clang"
 	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
-	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (half an hour)"
+	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (an hour)"
 	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
 	@echo "make clean     remove the build directories"
 
@@ -68,7 +68,7 @@ fuzz: setup
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 soak: build
-	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite sim --suite io --timeout-multiplier 0
+	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite sim --suite io --timeout-multiplier 0 --verbose
 
 install: build
 	@meson configure build -Dprefix=$(or $(PREFIX),/usr/local)

@@ -124,7 +124,7 @@ static void run_seeds(struct plan (*make)(struct tn_rng *rng, uint64_t seed), ui
 	if (only)
 		n = 1;
 	else if (tn_test_soak())
-		n *= 100;
+		n *= 25;
 	for (uint64_t seed = first; seed < first + n; seed++) {
 		struct tn_rng rng;
 		struct plan p;

@@ -5,7 +5,7 @@
  * in several ways and opened again, and what it finds is held against the oracle (storedrive.h). Some
  * recoveries are cut short by a second crash, some go on with the script.
  *
- * The short form samples; TN_SIM_FULL=1 takes every event and every mode. A failure names its seed and event:
+ * The short form samples; TN_SIM_FULL=1 takes every event and every mode (400,000 crashes). A failure names its seed and event:
  * TN_SEED=<seed> TN_SIM_EVENT=<event> repeats that one alone (with TN_SIM_FULL=1 if it was found so).
  */
 #include <string.h>
@@ -193,6 +193,8 @@ static void run_script(const struct script *script)
 	if (ok)
 		drive_adopt(x.drive);
 	for (uint32_t i = 0; ok && !x.error[0] && i < s.steps; i++) {
+		if (x.plan.full && i % (s.steps / 10) == 0)
+			printf("# %s: step %u of %u, %llu crashes\n", s.name, i, s.steps, (unsigned long long)x.crashes);
 		if (s.opts.faulty && i % 10 == 0)
 			change_faults(&x, disk);
 		ok = drive_step(x.drive);

@@ -18,12 +18,18 @@
 
 #define TN_TEST_SKIP 77
 
-/* Whether the long form of a test is asked for: hours are fine then, otherwise seconds. */
+/* Whether the long form of a test is asked for: a quarter of an hour is fine then, otherwise seconds. */
 static inline int tn_test_soak(void)
 {
 	const char *s = getenv("TN_SOAK");
 
 	return s && *s && *s != '0';
+}
+
+/* Line by line, so that what a killed program has said, its seed above all, is in the log, and a long one can be watched. */
+static __attribute__((constructor)) void tn_test_say_at_once(void)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
 }
 
 /* For one test of many: cmocka 1.1's skip() prints "not ok", which meson counts as failed. Returns. */

@@ -149,7 +149,7 @@ static uint64_t seeds(uint64_t *first, uint32_t n)
 	const char *only = getenv("TN_SIM_SEED");
 
 	*first = only ? strtoull(only, NULL, 0) : tn_test_seed() * 1000;
-	return only ? *first + 1 : *first + (tn_test_soak() ? n * 100ull : n);
+	return only ? *first + 1 : *first + (tn_test_soak() ? n * 25ull : n);
 }
 
 static void any_mix_of_faults_is_a_miss_and_passes(void **state)

@@ -291,7 +291,7 @@ static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler
 	assert_int_equal(rig_open(&r), 0);
 	/* A sanitizer on a busy machine takes more than one turn to fill the store. */
 	do
-		run_callers(&r, tn_test_soak() ? 600 : 4, UINT64_MAX, false);
+		run_callers(&r, tn_test_soak() ? 150 : 4, UINT64_MAX, false);
 	while (rig_stats(&r).evicted_disk_blocks == 0 && rig_now_ns() < give_up);
 	assert_true(rig_stats(&r).evicted_disk_blocks > 0);
 	rig_tear_down(&r);
