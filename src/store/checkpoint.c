@@ -16,6 +16,7 @@
 #include "store/store_internal.h"
 
 #define RETRY_NS 200000000ull
+#define WANTED_NS 10000000u /* the device is wanted for something else: ask again */
 #define SOFT_PAGES_MIN 64u
 #define SOFT_EVERY_NS 60000000000ull /* a store that is only read forgets at most so much of its recency when killed */
 
@@ -100,33 +101,65 @@ static uint64_t page_offset(const struct tn_store_device *d, uint32_t number)
 	return d->super.checkpoint_offset[d->ckpt.region] + sizeof(struct tn_disk_root) + (uint64_t)number * TN_DISK_PAGE;
 }
 
-/* Serialises and writes the next run of pages; false: none is left. */
-static bool write_batch(struct tn_store_device *d)
+/* How many pages from the cursor on go in one write; the first one does. */
+static uint32_t run_length(struct tn_store_device *d)
+{
+	const struct tn_store_ckpt *c = &d->ckpt;
+	uint32_t n = page_count(d->store), budget = c->soft_budget, k = 0;
+
+	for (uint32_t p = c->cursor; k < TN_STORE_BATCH_PAGES && p < n && wanted(d, p); p++, k++) {
+		if (tn_bit_test(c->dirty[c->region], p))
+			continue;
+		if (budget == 0 || p < c->soft_from[c->region])
+			break;
+		budget--;
+	}
+	return k;
+}
+
+/*
+ * Pages yield to reads like any write in the background, as long as the log has room: who waits for that must not wait
+ * for reads as well.
+ */
+static bool may_go(struct tn_store_device *d, uint32_t bytes)
+{
+	const struct tn_store *s = d->store;
+	struct tn_store_ckpt *c = &d->ckpt;
+
+	if (!s->cb.may_write || c->hurry || d->log.full || d->log.position - d->log.tail >= d->super.log_bytes / 4 * 3)
+		return true;
+	if (!s->cb.may_write(s->cb.arg, d->index, bytes))
+		return false;
+	c->granted = bytes;
+	return true;
+}
+
+/* Serialises and writes the next run of pages. 0; -ENOENT: none is left; -EAGAIN: not now. */
+static int write_batch(struct tn_store_device *d)
 {
 	struct tn_store_ckpt *c = &d->ckpt;
 	struct tn_disk_page *page = c->buffer;
-	uint32_t n = page_count(d->store), first, k = 0;
+	uint32_t n = page_count(d->store), first, count;
 
 	do {
 		c->cursor = next_candidate(d, c->cursor, n);
 		if (c->cursor == n)
-			return false;
+			return -ENOENT;
 	} while (!wanted(d, c->cursor) && ++c->cursor);
+	count = run_length(d);
+	assert(count > 0);
+	if (!may_go(d, count * TN_DISK_PAGE))
+		return -EAGAIN;
 	first = c->cursor;
-	while (k < TN_STORE_BATCH_PAGES && c->cursor < n && wanted(d, c->cursor)) {
-		if (!tn_bit_test(c->dirty[c->region], c->cursor)) {
-			if (c->soft_budget == 0 || c->cursor < c->soft_from[c->region])
-				break;
-			if (--c->soft_budget == 0)
-				c->soft_from[c->region] = c->cursor + 1;
-		}
+	for (uint32_t k = 0; k < count; k++) {
+		if (!tn_bit_test(c->dirty[c->region], c->cursor) && --c->soft_budget == 0)
+			c->soft_from[c->region] = c->cursor + 1;
 		tn_bit_clear(c->soft[c->region], c->cursor); /* the other region has the old recency still */
 		tn_bit_clear(c->dirty[c->region], c->cursor);
-		fill_page(d, c->cursor++, &page[k++]);
+		fill_page(d, c->cursor++, &page[k]);
 	}
-	assert(k > 0);
-	tn_store_req_submit(&c->req, TN_IO_WRITE, page_offset(d, first), page, k * TN_DISK_PAGE);
-	return true;
+	tn_store_req_submit(&c->req, TN_IO_WRITE, page_offset(d, first), page, count * TN_DISK_PAGE);
+	return 0;
 }
 
 /* ---- the root ------------------------------------------------------------------------------------------------- */
@@ -184,6 +217,9 @@ static void step_done(struct tn_store_req *r, int status)
 	struct tn_store_device *d = r->dev;
 
 	tn_store_observe(d->store, d->index, (enum tn_io_op)r->io.op, 0, tn_now_ns(d->store->clock) - r->start_ns, status);
+	if (d->ckpt.granted)
+		d->store->cb.written(d->store->cb.arg, d->index, d->ckpt.granted);
+	d->ckpt.granted = 0;
 	if (status || d->ckpt.doubt) {
 		fail(d, status ? status : d->ckpt.doubt);
 		return;
@@ -210,6 +246,7 @@ static void write_root(struct tn_store_device *d)
 static void next_step(struct tn_store_device *d)
 {
 	struct tn_store_ckpt *c = &d->ckpt;
+	int rc;
 
 	switch (c->phase) {
 	case TN_CKPT_VOID:
@@ -217,7 +254,8 @@ static void next_step(struct tn_store_device *d)
 		write_root(d);
 		return;
 	case TN_CKPT_PAGES:
-		if (write_batch(d))
+		rc = write_batch(d);
+		if (rc != -ENOENT) /* it goes, or the step asks again */
 			return;
 		c->phase = TN_CKPT_LOG;
 		__attribute__((fallthrough));
@@ -271,12 +309,12 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 
 	if (d->store->read_only)
 		return TN_STORE_NEVER;
-	if (c->phase == TN_CKPT_LOG && !c->req.busy) {
+	if ((c->phase == TN_CKPT_LOG || c->phase == TN_CKPT_PAGES) && !c->req.busy) {
 		if (d->hs.health == TN_OFFLINE || c->doubt)
 			fail(d, c->doubt ? c->doubt : -EIO);
 		else
 			next_step(d);
-		return TN_STORE_NEVER;
+		return c->phase == TN_CKPT_PAGES && !c->req.busy ? now_ns + WANTED_NS : TN_STORE_NEVER;
 	}
 	if (d->hs.health == TN_OFFLINE)
 		return TN_STORE_NEVER;
@@ -305,6 +343,7 @@ int tn_store_ckpt_wait(struct tn_store_device *d, bool final)
 {
 	uint64_t number;
 
+	d->ckpt.hurry = true;
 	/* One that is under way began too early. */
 	while (d->ckpt.phase != TN_CKPT_IDLE) {
 		tn_store_step(d->store, tn_now_ns(d->store->clock));
@@ -317,6 +356,7 @@ int tn_store_ckpt_wait(struct tn_store_device *d, bool final)
 		if (d->ckpt.phase != TN_CKPT_IDLE)
 			tn_store_poll(d->store, 1000000);
 	}
+	d->ckpt.hurry = false;
 	return d->ckpt.number > number ? 0 : tn_fail(-EIO, "%s: the checkpoint could not be written", d->path);
 }
 

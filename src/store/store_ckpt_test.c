@@ -227,6 +227,102 @@ static void pages_that_differ_only_in_recency_take_turns(void **state)
 	rig_free(r);
 }
 
+/* ---- beside reads -------------------------------------------------------------------------------------- */
+
+struct gate {
+	bool open;
+	uint32_t asked;
+	uint64_t let, ended, most;
+};
+
+static bool gate_may_write(void *arg, uint32_t device_index, uint64_t bytes)
+{
+	struct gate *g = ((struct rig *)arg)->gate;
+
+	assert_int_equal(device_index, 0);
+	g->asked++;
+	g->let += g->open ? bytes : 0;
+	g->most = bytes > g->most ? bytes : g->most;
+	return g->open;
+}
+
+static void gate_written(void *arg, uint32_t device_index, uint64_t bytes)
+{
+	((struct rig *)arg)->gate->ended += bytes;
+}
+
+static void close_gate(struct rig *r, struct gate *g)
+{
+	*g = (struct gate){.open = false};
+	r->gate = g;
+	r->store->cb.may_write = gate_may_write;
+	r->store->cb.written = gate_written;
+}
+
+static void a_checkpoint_waits_for_reads_and_is_exact_all_the_same(void **state)
+{
+	struct rig *r = saved();
+	struct gate g;
+
+	close_gate(r, &g);
+	tn_store_ckpt_start(device(r), false);
+	for (uint64_t n = KEYS; n < KEYS + 3; n++) { /* meanwhile the store goes on */
+		rig_remove(r, n);
+		assert_int_equal(rig_flush(r), 0);
+		assert_int_equal(device(r)->ckpt.phase, TN_CKPT_PAGES);
+	}
+	assert_true(g.asked > 3 && g.let == 0);
+	cut_in_all_ways(r, r->disk, 1);
+	tn_simdisk_on_event(r->disk, cut_in_all_ways, r);
+	g.open = true;
+	while (device(r)->ckpt.phase != TN_CKPT_IDLE)
+		rig_step(r, 1);
+	tn_simdisk_on_event(r->disk, NULL, NULL);
+	assert_true(g.let > 0 && g.ended == g.let);
+	assert_in_range(g.most, TN_DISK_PAGE, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
+	rig_free(r);
+}
+
+static void a_checkpoint_that_the_log_or_the_end_waits_for_waits_for_nothing(void **state)
+{
+	struct rig *r = saved();
+	struct gate g;
+
+	close_gate(r, &g);
+	tn_store_ckpt_start(device(r), false);
+	fill_log(r, device(r)->super.log_bytes / TN_DISK_PAGE / 4);
+	while (device(r)->ckpt.phase != TN_CKPT_IDLE)
+		rig_step(r, 1);
+	assert_true(g.asked > 0 && g.let == 0);
+	assert_true(rig_save(r, 900) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	tn_store_ckpt_start(device(r), false);
+	assert_int_equal(device(r)->ckpt.phase, TN_CKPT_PAGES);
+	assert_int_equal(tn_store_ckpt_wait(device(r), true), 0);
+	assert_true(g.let == 0 && g.ended == 0);
+	cut_in_all_ways(r, r->disk, 1);
+	rig_free(r);
+}
+
+static void a_checkpoint_that_waits_gives_up_when_a_sync_failed(void **state)
+{
+	struct tn_simdisk_fault lost = {.kind = TN_SIMDISK_EIO, .op = TN_IO_SYNC, .count = 1, .percent = 100};
+	struct rig *r = saved();
+	struct gate g;
+
+	close_gate(r, &g);
+	tn_store_ckpt_start(device(r), false);
+	rig_remove(r, KEYS);
+	assert_int_equal(tn_simdisk_set_faults(r->disk, &lost, 1), 0);
+	rig_flush(r);
+	assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
+	for (int k = 0; k < 1000 && device(r)->ckpt.failures == 0; k++)
+		rig_step(r, 1);
+	assert_int_equal(device(r)->ckpt.phase, TN_CKPT_IDLE);
+	assert_true(device(r)->ckpt.failures > 0);
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -235,6 +331,9 @@ int main(void)
 		cmocka_unit_test(the_log_is_kept_from_where_a_checkpoint_began_and_not_from_where_it_ended),
 		cmocka_unit_test(a_page_written_before_its_block_was_durable_is_written_again_in_both_regions),
 		cmocka_unit_test(pages_that_differ_only_in_recency_take_turns),
+		cmocka_unit_test(a_checkpoint_waits_for_reads_and_is_exact_all_the_same),
+		cmocka_unit_test(a_checkpoint_that_the_log_or_the_end_waits_for_waits_for_nothing),
+		cmocka_unit_test(a_checkpoint_that_waits_gives_up_when_a_sync_failed),
 	};
 
 	return cmocka_run_group_tests_name("store-checkpoint", tests, NULL, NULL);

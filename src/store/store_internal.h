@@ -142,6 +142,8 @@ struct tn_store_ckpt {
 	bool soft_any;	    /* there are some */
 	uint64_t soft_due_ns; /* of a checkpoint for their sake, 0: none is planned */
 	int doubt; /* a sync failed since it began: it must be done again */
+	bool hurry; /* somebody does nothing but wait for it: it yields to nothing */
+	uint64_t granted; /* bytes in flight that it was let write, and whose end is to be told */
 	bool root_unknown; /* an attempt at this region failed after its root was sent: it may be valid */
 	uint64_t *dirty[2]; /* bit a page: differs from what the region holds */
 	uint64_t *soft[2]; /* bit a page: its recency is newer than what the region holds */

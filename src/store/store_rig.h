@@ -22,7 +22,10 @@ struct rig_block {
 	bool live;
 };
 
+struct gate;
+
 struct rig {
+	struct gate *gate; /* a test's */
 	struct tn_simdisk *disk; /* NULL on a real engine */
 	struct tn_io *io;
 	const struct tn_clock *clock;
