@@ -188,6 +188,10 @@ static int measure_size(struct bench *b, uint64_t object_bytes)
 	};
 	int rc;
 
+	/* At least: the store keeps spare slots. */
+	rc = cli_check_room(b->dir, job.total_bytes * (b->args->vs_fio ? 2 : 1) + 8 * object_bytes * BENCH_OBJECTS);
+	if (rc)
+		return rc;
 	snprintf(sub, sizeof(sub), "%s/%" PRIu64, b->dir, object_bytes);
 	if (mkdir(sub, 0700))
 		return cli_error(CLI_ENVIRONMENT, "%s: %s", sub, strerror(errno));

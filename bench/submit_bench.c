@@ -22,6 +22,7 @@
 #define PAGES 4096u
 #define PATIENCE_NS 120000000000ull
 #define CHASE_BYTES (256u << 20)
+#define DISK_BYTES (1ull << 30)
 #define CHASE_STEPS 2000000u
 
 struct submit_args {
@@ -200,7 +201,7 @@ static void close_side(struct side *s)
 	free(s->keys);
 }
 
-static int run_row(const char *dir, struct row *row, size_t rounds)
+static int run_row(const char *dir, struct row *row, size_t rounds, struct cli_progress *progress, uint64_t done)
 {
 	struct tn_geometry g;
 	struct side s = {.blocks = PAGES / row->pages_per_block};
@@ -222,11 +223,12 @@ static int run_row(const char *dir, struct row *row, size_t rounds)
 		rc = load_all(&s, figure);
 		for (int f = 0; f < FIGURES; f++)
 			row->figure[f][i] = figure[f];
+		cli_progress_step(progress, done + i + 1);
 	}
 	if (cli_interrupted())
 		rc = cli_error(CLI_ENVIRONMENT, "interrupted");
 	else if (rc)
-		rc = cli_fail(rc, NULL);
+		rc = cli_fail(rc, "%s", dir);
 	if (s.cache)
 		close_side(&s);
 	return rc;
@@ -302,6 +304,7 @@ int cmd_bench_submit(int argc, char **argv)
 				    {.pages_per_block = 1, .executors = 1}, {.pages_per_block = 1, .executors = 2}};
 	enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 	struct submit_args a = {.rounds = 20};
+	struct cli_progress progress;
 	char dir[4096];
 	double *v, chase_ns;
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
@@ -312,6 +315,7 @@ int cmd_bench_submit(int argc, char **argv)
 	if (!v)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	cli_catch_interrupts();
+	cli_progress_begin(&progress, "bench submit", ROWS * a.rounds);
 	chase_ns = chase();
 	rc = CLI_OK;
 	for (size_t i = 0; i < ROWS && rc == CLI_OK; i++) {
@@ -320,9 +324,12 @@ int cmd_bench_submit(int argc, char **argv)
 		rc = cli_scratch_dir(a.dir, "/dev/shm", dir, sizeof(dir));
 		if (rc)
 			break;
-		rc = run_row(dir, &rows[i], (size_t)a.rounds);
+		rc = cli_check_room(dir, DISK_BYTES);
+		if (!rc)
+			rc = run_row(dir, &rows[i], (size_t)a.rounds, &progress, i * a.rounds);
 		cli_remove_tree(dir);
 	}
+	cli_progress_end(&progress);
 	if (rc == CLI_OK)
 		rc = a.json ? cli_json(as_json(rows, ROWS, (size_t)a.rounds, chase_ns)) : print(rows, ROWS, (size_t)a.rounds, chase_ns);
 	free(v);

@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -371,21 +370,9 @@ static int run(const struct demo_args *a, const struct trace *t, const char *dir
 static int enough_room(const char *dir)
 {
 	struct tn_geometry g;
-	struct statvfs v;
-	uint64_t need, room;
-	char a[32], b[32];
 	int rc = tn_geometry_raw(LAYERS, OBJECT_BYTES, &g);
 
-	if (rc)
-		return cli_fail(rc, NULL);
-	if (statvfs(dir, &v))
-		return cli_error(CLI_ENVIRONMENT, "%s: %s", dir, strerror(errno));
-	need = engine_disk_bytes(&g, CAPACITY_BLOCKS);
-	room = (uint64_t)v.f_bavail * v.f_frsize;
-	if (need <= room)
-		return CLI_OK;
-	return cli_error(CLI_ENVIRONMENT, "needs %s of disk, and where %s lies %s are free; give --dir",
-			 cli_bytes(a, (double)need), dir, cli_bytes(b, (double)room));
+	return rc ? cli_fail(rc, NULL) : cli_check_room(dir, engine_disk_bytes(&g, CAPACITY_BLOCKS));
 }
 
 int cmd_demo(int argc, char **argv)

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -110,6 +111,21 @@ int cli_scratch_dir(const char *given, const char *base, char *path, size_t room
 	if (rc)
 		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s; --dir names another place", path, strerror(-rc));
 	return CLI_OK;
+}
+
+int cli_check_room(const char *dir, uint64_t bytes)
+{
+	struct statvfs v;
+	uint64_t room;
+	char a[32], b[32];
+
+	if (statvfs(dir, &v))
+		return cli_error(cli_exit_of(-errno), "%s: %s", dir, strerror(errno));
+	room = (uint64_t)v.f_bavail * v.f_frsize;
+	if (bytes <= room)
+		return CLI_OK;
+	return cli_error(CLI_ENVIRONMENT, "needs %s of disk, and where %s lies %s are free; give --dir",
+			 cli_bytes(a, (double)bytes), dir, cli_bytes(b, (double)room));
 }
 
 int cli_try_file(const char *option, const char *path, bool *made)

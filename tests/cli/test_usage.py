@@ -150,6 +150,17 @@ def a_path_that_is_not_there_or_is_not_what_it_should_be_is_a_usage_error_of_eve
         fail("left: %s %s" % (os.listdir("."), os.listdir("directory")))
 
 
+def a_disk_without_room_is_told_before_anything_runs_and_keeps_nothing():
+    os.mkdir("d")
+    for verb in ("demo --dir d", "bench store --dir d --no-tmpfs", "bench submit --dir d", "bench mix d"):
+        script = 'mount -t tmpfs -o size=8m none d 2>/dev/null || exit 77; "$0" %s; rc=$?; ls d; exit $rc' % verb
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script, TENUTO], capture_output=True, text=True, timeout=60)
+        if done.returncode == 77 or "unshare" in done.stderr:
+            raise Skip("no right to mount")
+        if done.returncode != ENVIRONMENT or not re.search("needs|no room", done.stderr) or done.stdout:
+            fail("%s: exit code %s\n%s%s" % (verb, done.returncode, done.stderr, done.stdout))
+
+
 def the_meaning_of_options_together_is_checked():
     write("t.jsonl", LINE)
     says(tenuto("replay", "t.jsonl", "--policy", "mru", "--no-io", rc=USAGE), "mru", "lru", "s3fifo", "belady")
