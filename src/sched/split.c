@@ -5,7 +5,8 @@
  * With compute C(k) and reading k * b a layer, the time is T1 = first layer's load + layers * C(k) while reading hides
  * behind compute, and T2 = all loads + C(k) once it does not. C is concave in k (attention grows with what lies before a
  * token), so T1 and T2 are, too, and each is least at an end of its range: at 0, at the crossing, or at all blocks. A run
- * of blocks that lie in host memory costs no reading: once the blocks before it are restored, it is, to its end.
+ * of blocks that lie in host memory costs no reading: once the blocks before it are restored, it is, to its end. Runs make
+ * the time a saw, so the best found is looked at more closely.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -178,6 +179,21 @@ static int consider_crossing(struct search *f, struct tn_split_choice *best)
 	return rc ? rc : consider_range(f, low, high, 1, best);
 }
 
+/* Runs in host memory make the time a saw: round the best one, finer and finer. */
+static int consider_near(struct search *f, uint64_t step, struct tn_split_choice *best)
+{
+	int rc = 0;
+
+	while (!rc && step > 1) {
+		uint64_t at = best->restore_blocks, blocks = f->s->blocks;
+		uint64_t low = at > step ? at - step : 0, high = blocks - at > step ? at + step : blocks;
+
+		step = (high - low) / GRID + 1;
+		rc = consider_range(f, low, high, step, best);
+	}
+	return rc;
+}
+
 int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out)
 {
 	struct search f = {s, 0, 0};
@@ -197,11 +213,13 @@ int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out)
 	if (s->blocks <= EVERY_ONE) {
 		rc = consider_range(&f, 0, s->blocks, 1, &best);
 	} else {
-		uint64_t first = reach(s, 0);
+		uint64_t first = reach(s, 0), step = (s->blocks - first) / GRID + 1;
 
-		rc = consider_range(&f, first, s->blocks, (s->blocks - first) / GRID + 1, &best);
+		rc = consider_range(&f, first, s->blocks, step, &best);
 		if (!rc)
 			rc = consider_crossing(&f, &best);
+		if (!rc && s->tiers)
+			rc = consider_near(&f, step, &best);
 	}
 	if (rc)
 		return rc;
