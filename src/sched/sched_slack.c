@@ -58,7 +58,7 @@ static int64_t room_for_writes(struct tn_sched *s, uint32_t device, uint64_t now
 /*
  * Reads wait: whether a write may go into their slack. Only when writes press: reads that go early cost writes nothing,
  * which find the same time later, and they are safe from what is not known yet - measured, slack used whenever there is
- * some wrote no more, and a load took up to 5 % longer. What presses is refused next, and that is worse.
+ * some wrote a fifth less, and a load took 1 % longer. What presses is refused next, and that is worse.
  *
  * Writes get turns of several quanta, for reads have to end before them and they before reads. A turn begins when there is
  * room for two quanta and uses half of it; the next one has to find so much again.
