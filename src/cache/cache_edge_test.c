@@ -324,7 +324,7 @@ static void a_dropped_block_goes_when_its_lease_ends(void **state)
 		assert_int_equal(n, 8);
 		at_once += rig_now_ns() - begin < RIG_SECOND / 10 * 4;
 	}
-	/* Without the unpinning's word they go within a second, two of these five times at once. A busy machine may take longer now and then. */
+	/* Without the unpinning's word they go within a second, two of these five times at once. A busy machine may take longer. */
 	assert_in_range(at_once, 3, 5);
 	rig_tear_down(&r);
 }
