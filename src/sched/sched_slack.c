@@ -4,6 +4,7 @@
 #include "sched/sched_internal.h"
 
 #define SLACK_MAX_NS (20u * MS) /* of writes that go into the slack of reads before these have a turn */
+#define LONG_NS (INT64_C(1) << 60) /* reads that take longer wait for nothing; sums of a few do not overflow */
 
 /* As fast as the device has just shown that it reads, if it is slower than was said of it. */
 static uint64_t sure_read_bps(const struct tn_sched_device *d)
@@ -35,7 +36,7 @@ static int64_t laxity(struct tn_sched *s, uint32_t device, uint64_t now)
 		one = tn_laxity(load, sure_read_bps(d), now, &read_ns);
 		if (one == TN_LAXITY_NONE)
 			return TN_LAXITY_NONE;
-		all_ns += read_ns;
+		all_ns = all_ns + read_ns < LONG_NS ? all_ns + read_ns : LONG_NS;
 		least = one + read_ns < least ? one + read_ns : least;
 	}
 	if (least != INT64_MAX)

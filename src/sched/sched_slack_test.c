@@ -485,6 +485,35 @@ static double laxity_ns(const struct tn_sched_load *l, double bps, double now)
 	return least;
 }
 
+static void loads_that_take_for_ever_have_no_slack_however_many_they_are(void **state)
+{
+	const struct tn_mix slow = {.version = 1, .read_bps = 4, .write_bps = 4, .mixed_bps = 1};
+	struct tn_sched_opts o = {.devices = 1, .alloc = &tn_alloc_system};
+	uint64_t before[LAYERS] = {0};
+	struct tn_sched_load load[20];
+
+	for (uint32_t k = 1; k < LAYERS; k++)
+		before[k] = before[k - 1] + MS;
+	for (uint32_t n = 1; n <= 20; n++) {
+		struct tn_sched *s;
+
+		assert_int_equal(tn_sched_create(&o, &s), 0);
+		tn_sched_device(s, 0, &slow);
+		tn_sched_backlog(s, 1, 0);
+		tn_sched_turn(s, 1);
+		for (uint32_t k = 0; k < n; k++) {
+			load[k] = (struct tn_sched_load){
+				.layers = LAYERS, .before_ns = before, .layer_bytes = 1ull << 40, .start_ns = 1000 * MS, .next_layer = 1};
+			tn_sched_load_add(s, &load[k], 1);
+			tn_sched_load_waits(s, &load[k], 1);
+		}
+		assert_false(tn_sched_write(s, TN_SCHED_SAVES, 0, 1, 1));
+		for (uint32_t k = 0; k < n; k++)
+			tn_sched_load_del(s, &load[k], 1, false);
+		tn_sched_destroy(s);
+	}
+}
+
 static void laxity_is_the_least_of_all_layers_whatever_was_kept(void **state)
 {
 	struct tn_sched_load l = {.layers = LAYERS};
@@ -545,6 +574,7 @@ int main(void)
 		cmocka_unit_test(reads_do_not_wait_for_writes_that_nobody_asks_for_any_more),
 		cmocka_unit_test(a_drive_that_hangs_in_a_turn_of_writes_stops_no_load),
 		cmocka_unit_test(clocks_that_jump_stop_nothing),
+		cmocka_unit_test(loads_that_take_for_ever_have_no_slack_however_many_they_are),
 		cmocka_unit_test(laxity_is_the_least_of_all_layers_whatever_was_kept),
 	};
 
