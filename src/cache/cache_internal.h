@@ -532,6 +532,8 @@ void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t by
 bool tn_schedule_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+/* Bytes that were let go, and did not go. */
+void tn_schedule_write_undone(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 
 /* plan.c */
 int tn_space_slack_create(struct tn_space *space);

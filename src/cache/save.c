@@ -554,7 +554,7 @@ static bool write_headers(struct tn_op *op)
 		if (!tn_schedule_write(op->cache, device, (uint64_t)n * TN_STORE_HEADER_BYTES))
 			return busy;
 		taken = tn_headers_write(op->cache->headers, puts, n, header_done);
-		tn_schedule_write_ended(op->cache, device, (uint64_t)(n - taken) * TN_STORE_HEADER_BYTES);
+		tn_schedule_write_undone(op->cache, device, (uint64_t)(n - taken) * TN_STORE_HEADER_BYTES);
 		if (taken == 0)
 			return busy;
 		for (uint32_t k = 0; k < taken; k++)

@@ -396,6 +396,12 @@ bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t b
 	       tn_sched_write(cache->schedule->sched, TN_SCHED_STORE, device, bytes, tn_now_ns(&cache->clock));
 }
 
+void tn_schedule_write_undone(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	if (cache->schedule)
+		tn_sched_write_undo(cache->schedule->sched, device, bytes);
+}
+
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)
 {
 	if (cache->schedule)

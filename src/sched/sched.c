@@ -637,7 +637,7 @@ bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t devic
 	return true;
 }
 
-void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
+void tn_sched_write_undo(struct tn_sched *s, uint32_t device, uint64_t bytes)
 {
 	struct tn_sched_device *d = &s->device[device];
 
@@ -645,5 +645,12 @@ void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, ui
 	d->write_bytes -= bytes;
 	if (d->write_bytes == 0)
 		d->late = false;
+}
+
+void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
+{
+	struct tn_sched_device *d = &s->device[device];
+
+	tn_sched_write_undo(s, device, bytes);
 	tn_meter_ends(&d->writes, bytes, d->write_bytes, now_ns);
 }

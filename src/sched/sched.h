@@ -112,6 +112,8 @@ void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uin
 enum tn_sched_writer { TN_SCHED_SAVES, TN_SCHED_STORE, TN_SCHED_WRITERS };
 bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t device, uint64_t bytes, uint64_t now_ns);
 void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
+/* Bytes that were let go were not written: nothing is learned of the device. */
+void tn_sched_write_undo(struct tn_sched *s, uint32_t device, uint64_t bytes);
 /* A save was refused for the backlog: only told. */
 void tn_sched_refused(struct tn_sched *s, uint64_t bytes, uint64_t now_ns);
 

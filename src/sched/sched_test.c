@@ -386,6 +386,40 @@ static void a_drive_that_hardly_writes_at_all_does_not_upset_the_share(void **st
 	}
 }
 
+/* As many chunks as may be in flight at once; none of them goes. */
+static uint32_t chunks_let_go(struct tn_sched *s, uint64_t now)
+{
+	uint32_t n = 0;
+
+	while (tn_sched_write(s, TN_SCHED_SAVES, 0, CHUNK, now))
+		n++;
+	tn_sched_write_undo(s, 0, (uint64_t)n * CHUNK);
+	return n;
+}
+
+static void writes_that_did_not_go_teach_nothing(void **state)
+{
+	struct tn_sched_opts o = {.devices = 1, .alloc = &tn_alloc_system};
+	struct tn_sched *s;
+	uint64_t now = 1;
+	uint32_t n;
+
+	assert_int_equal(tn_sched_create(&o, &s), 0);
+	tn_sched_turn(s, now);
+	assert_true(tn_sched_write(s, TN_SCHED_SAVES, 0, CHUNK, now));
+	now += 3 * MS; /* slow to answer */
+	tn_sched_write_done(s, 0, CHUNK, now);
+	n = chunks_let_go(s, now);
+	assert_true(tn_sched_write(s, TN_SCHED_SAVES, 0, 5 * CHUNK, now));
+	now++;
+	tn_sched_write_undo(s, 0, 4 * CHUNK);
+	tn_sched_write_undo(s, 0, 0);
+	now += 3 * MS;
+	tn_sched_write_done(s, 0, CHUNK, now);
+	assert_int_equal(chunks_let_go(s, now), n);
+	tn_sched_destroy(s);
+}
+
 static void an_announced_decode_phase_has_larger_quanta_until_a_load_comes(void **state)
 {
 	struct sim *m = sim_create(1, &ps1010);
@@ -684,6 +718,7 @@ int main(void)
 		cmocka_unit_test(writes_get_a_small_share_although_reads_never_end),
 		cmocka_unit_test(the_stores_own_writes_get_a_turn_beside_saves_and_reads_that_never_end),
 		cmocka_unit_test(a_drive_that_hardly_writes_at_all_does_not_upset_the_share),
+		cmocka_unit_test(writes_that_did_not_go_teach_nothing),
 		cmocka_unit_test(an_announced_decode_phase_has_larger_quanta_until_a_load_comes),
 		cmocka_unit_test(loads_go_by_priority_then_by_need),
 		cmocka_unit_test(decisions_say_slack_and_reason),
