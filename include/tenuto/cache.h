@@ -129,7 +129,8 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
  * @write_backlog_bytes: most bytes of saves that wait for the disk; tn_save_begin says -EAGAIN rather than exceed it, and loads
  *                   never wait for it. A save counts whole from tn_save_begin on, less, as soon as that is known, its
  *                   blocks that are there already, are rejected, found room in host memory or were written; one is
- *                   always let in when nothing waits. With a host tier, so much more may be begun as it has room for.
+ *                   always let in when nothing waits. With a host tier, so much more may be begun as it has room
+ *                   for, within the space's quota.
  *                   0: what the devices write in about two seconds, at least 256 MiB, 1 GiB if not measured
  * @device_model:    for benchmarks: path of a device model (share/devices); each directory, best on tmpfs, gets the
  *                   bandwidth, latency and read/write interference of that drive. NULL: they are what they are, and

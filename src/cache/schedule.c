@@ -134,6 +134,14 @@ void tn_schedule_wait_ends(struct tn_op *op, uint32_t layer)
 	engine_is_at(op, layer, op->left_ns);
 }
 
+/* What host memory with room for so many blocks takes of this space's. */
+static uint64_t host_bytes(const struct tn_space *space, uint64_t blocks)
+{
+	uint64_t room = blocks * space->shape.slot_bytes, quota = __atomic_load_n(&space->quota.host_bytes, __ATOMIC_RELAXED);
+
+	return room < quota ? room : quota;
+}
+
 /* Whole saves count, from now on: what several begun at once will bring is bounded before anything of it is here. */
 int tn_schedule_admit(const struct tn_space *space, uint64_t blocks)
 {
@@ -144,7 +152,7 @@ int tn_schedule_admit(const struct tn_space *space, uint64_t blocks)
 		return 0;
 	limit = __atomic_load_n(&s->limit, __ATOMIC_RELAXED);
 	if (space->host_ok)
-		host = __atomic_load_n(&s->host_room, __ATOMIC_RELAXED) * space->shape.slot_bytes;
+		host = host_bytes(space, __atomic_load_n(&s->host_room, __ATOMIC_RELAXED));
 	limit = limit > UINT64_MAX - host ? UINT64_MAX : limit + host;
 	admitted = __atomic_load_n(&s->admitted, __ATOMIC_RELAXED);
 	while (admitted == 0 || (bytes <= limit && admitted <= limit - bytes))

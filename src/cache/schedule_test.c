@@ -344,6 +344,13 @@ static void saves_begun_in_one_turn_do_not_exceed_the_backlog(void **state)
 	assert_int_equal(save_in_one_turn(&r, save, 16), 3);
 	end_saves(save, 3, true);
 	rig_tear_down(&r);
+	rig_set_up(&r, 64u << 20, 4u << 20, 64);
+	r.opts.write_backlog_bytes = 3u << 20;
+	reopen(&r, NULL, "slack", false);
+	__atomic_store_n(&r.space->quota.host_bytes, 0, __ATOMIC_RELAXED); /* but not for this space's */
+	assert_int_equal(save_in_one_turn(&r, save, 16), 1);
+	end_saves(save, 1, true);
+	rig_tear_down(&r);
 	rig_set_up(&r, 64u << 20, 0, 64);
 	r.opts.write_backlog_bytes = 1; /* one is always let in */
 	reopen(&r, NULL, "slack", false);
