@@ -151,7 +151,7 @@ struct tn_op {
 	uint64_t *before_ns; /* by layer */
 	bool from_disk;
 	uint32_t at_layer; /* shared: the engine waits for this layer, or computes it, ... */
-	uint64_t at_ns;	   /* shared: ... since then */
+	uint64_t at_ns;	   /* shared: ... since then; 0: not known, or at_layer changes */
 	uint32_t left_layer; /* the caller's: which wait it returned from last, ... */
 	uint64_t left_ns;    /* ... and when; 0: it is in one */
 	/* Loads: what the executor is told, once (reads.c). */

@@ -105,10 +105,12 @@ static void observe(struct tn_schedule *s, const struct tn_op *op, uint32_t laye
 	__atomic_store_n(&o->turn, at + 1, __ATOMIC_RELEASE);
 }
 
+/* Without a time in between, so that the owner does not take one layer's for another's. */
 static void engine_is_at(struct tn_op *op, uint32_t layer, uint64_t now)
 {
-	__atomic_store_n(&op->at_layer, layer, __ATOMIC_RELAXED);
-	__atomic_store_n(&op->at_ns, now, __ATOMIC_RELAXED);
+	__atomic_store_n(&op->at_ns, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&op->at_layer, layer, __ATOMIC_RELEASE);
+	__atomic_store_n(&op->at_ns, now, __ATOMIC_RELEASE);
 }
 
 void tn_schedule_wait_begins(struct tn_op *op, uint32_t layer)
@@ -334,11 +336,18 @@ void tn_schedule_load(struct tn_op *op)
 
 void tn_schedule_load_at(struct tn_op *op)
 {
+	uint64_t since;
+	uint32_t layer;
+
 	if (!op->cache->schedule)
 		return;
-	op->sched.at_layer = __atomic_load_n(&op->at_layer, __ATOMIC_RELAXED);
-	op->sched.at_ns = __atomic_load_n(&op->at_ns, __ATOMIC_RELAXED);
 	op->sched.priority = op->priority;
+	since = __atomic_load_n(&op->at_ns, __ATOMIC_ACQUIRE);
+	layer = __atomic_load_n(&op->at_layer, __ATOMIC_ACQUIRE);
+	if (since == 0 || since != __atomic_load_n(&op->at_ns, __ATOMIC_RELAXED))
+		return; /* not yet, or being changed: what was known is soon made up for */
+	op->sched.at_layer = layer;
+	op->sched.at_ns = since;
 }
 
 void tn_schedule_load_issued(struct tn_op *op, bool all)

@@ -363,6 +363,65 @@ static void saves_begun_in_one_turn_do_not_exceed_the_backlog(void **state)
 	rig_tear_down(&r);
 }
 
+/* ---- where the engine is ------------------------------------------------------------------------------ */
+
+struct engine {
+	struct tn_op op;
+	struct tn_cache cache;
+	uint64_t now_ns;
+	uint32_t stop; /* shared */
+	uint32_t layer;
+};
+
+static uint64_t engine_now(void *arg)
+{
+	return ((struct engine *)arg)->now_ns;
+}
+
+/* The time tells the layer: 1000 ns each. */
+static void *wait_for_layers(void *arg)
+{
+	struct engine *e = arg;
+
+	while (!__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) {
+		e->now_ns = ++e->layer * 1000ull + 1;
+		tn_schedule_wait_begins(&e->op, e->layer);
+		e->now_ns++;
+		tn_schedule_wait_ends(&e->op, e->layer);
+	}
+	return NULL;
+}
+
+static void no_layer_is_taken_for_reached_at_the_time_of_another(void **state)
+{
+	struct engine *e = calloc(1, sizeof(*e));
+	uint64_t until = rig_now_ns() + 200 * MS;
+	uint32_t last = 0;
+	pthread_t thread;
+
+	e->cache.clock = (struct tn_clock){engine_now, NULL, e};
+	e->cache.schedule = (struct tn_schedule *)e; /* there is one; nothing is asked of it */
+	e->op.cache = &e->cache;
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_layers, e), 0);
+	while (rig_now_ns() < until) {
+		tn_schedule_load_at(&e->op);
+		assert_int_equal(e->op.sched.at_layer, e->op.sched.at_ns / 1000);
+		assert_true(e->op.sched.at_layer >= last);
+		last = e->op.sched.at_layer;
+	}
+	__atomic_store_n(&e->stop, 1, __ATOMIC_RELEASE);
+	pthread_join(thread, NULL);
+	tn_schedule_load_at(&e->op);
+	assert_int_equal(e->op.sched.at_layer, e->layer);
+	/* As seen from between the two. */
+	e->op.at_ns = 0;
+	e->op.at_layer++;
+	tn_schedule_load_at(&e->op);
+	assert_int_equal(e->op.sched.at_layer, e->layer);
+	assert_int_equal(e->op.sched.at_ns, e->layer * 1000ull + 2);
+	free(e);
+}
+
 /* ---- slack --------------------------------------------------------------------------------------------- */
 
 static struct tn_slack *table(const char *model, uint32_t layers, uint64_t window_ns)
@@ -558,6 +617,7 @@ int main(void)
 		cmocka_unit_test(a_save_beyond_the_backlog_is_refused_and_reads_are_not),
 		cmocka_unit_test(a_save_that_host_memory_has_no_room_for_counts_to_the_backlog),
 		cmocka_unit_test(saves_begun_in_one_turn_do_not_exceed_the_backlog),
+		cmocka_unit_test(no_layer_is_taken_for_reached_at_the_time_of_another),
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
 		cmocka_unit_test(a_cache_without_a_table_learns_the_layers_time_from_waits),
 		cmocka_unit_test(a_fast_engine_on_a_slow_disk_restores_only_a_part),
