@@ -109,13 +109,14 @@ static int make_dirs(struct tn_cache *cache)
 
 		if (n < 0 || (size_t)n >= PATH_BYTES)
 			return tn_fail(-ENAMETOOLONG, "directory %.100s...: longer than %u bytes", o->dirs[i], PATH_BYTES);
-		if (!o->read_only && mkdir(text, 0700) && errno != EEXIST)
-			return tn_fail(-errno, "cannot make %s: %s", text, strerror(errno));
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(paths[k], text) == 0)
 				return tn_fail(-EINVAL, "directory %s is given twice", o->dirs[i]);
 		paths[i] = text;
 	}
+	for (size_t i = 0; i < o->ndirs && !o->read_only; i++)
+		if (mkdir(paths[i], 0700) && errno != EEXIST)
+			return tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
 	o->dirs = paths;
 	return 0;
 }

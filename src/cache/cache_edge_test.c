@@ -66,6 +66,22 @@ static void a_dropped_space_is_empty_although_its_blocks_waited_for_their_offloa
 	rig_tear_down(&r);
 }
 
+static void a_refused_directory_is_left_as_it_was(void **state)
+{
+	char dir[] = "/tmp/tn-edge-XXXXXX";
+	const char *const twice[] = {dir, dir};
+	struct tn_cache_opts opts;
+	struct tn_cache *cache = NULL;
+
+	assert_non_null(mkdtemp(dir));
+	tn_cache_opts_init(&opts);
+	opts.dirs = twice, opts.ndirs = 2, opts.disk_bytes = 64 << 20;
+	assert_int_equal(tn_cache_open(&opts, &cache), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "given twice"));
+	assert_null(cache);
+	assert_int_equal(rmdir(dir), 0); /* nothing is in it */
+}
+
 static void a_save_does_not_evict_the_chain_that_it_continues(void **state)
 {
 	static const char *const policies[] = {"lru", "fifo", "s3fifo", "default"};
@@ -375,6 +391,7 @@ int main(void)
 		cmocka_unit_test(a_dropped_block_is_gone_after_a_close_at_once),
 		cmocka_unit_test(saves_and_drops_in_turn_do_not_fill_the_offload_queue),
 		cmocka_unit_test(a_dropped_space_is_empty_although_its_blocks_waited_for_their_offload),
+		cmocka_unit_test(a_refused_directory_is_left_as_it_was),
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),
