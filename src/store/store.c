@@ -285,8 +285,8 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 		destroy(s);
 		return rc;
 	}
-	tn_log(s->log, TN_LOG_INFO, "opened with %llu blocks in %.3f s", (unsigned long long)s->committed,
-	       (double)s->recovery_ns / 1e9);
+	tn_log(s->log, TN_LOG_INFO, "%s with %llu blocks in %.3f s", s->rebuild ? "rebuilt" : "opened",
+	       (unsigned long long)s->committed, (double)s->recovery_ns / 1e9);
 	*out = s;
 	return 0;
 }

@@ -244,6 +244,8 @@ static void with_rebuild_a_problem_is_told_once(void **state)
 	assert_int_equal(c.repaired, 2);
 	assert_int_equal(said(r, "one superblock is damaged"), 1);
 	assert_int_equal(said(r, "damaged headers"), 1);
+	assert_int_equal(said(r, "opened with"), 1); /* what was there before, then what is there now */
+	assert_int_equal(said(r, "rebuilt with"), 1);
 	assert_int_equal(check(r, false).problems, 0);
 	/* Not even that could be read: then it is told when it is repaired. */
 	damage(r, TN_DISK_SUPER_OFFSET(0), 8);
