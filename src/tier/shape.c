@@ -16,8 +16,8 @@ int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape)
 	bytes = tn_geometry_object_bytes(g);
 	iovs = g->nplanes * g->pages_per_block;
 	if (bytes > TN_TIER_OBJECT_MAX)
-		return tn_fail(-EINVAL, "objects of %u bytes: at most %u; use fewer pages a block", bytes,
-			       TN_TIER_OBJECT_MAX);
+		return tn_fail(-EINVAL, "objects of %u bytes (one layer of one block): at most %u; use smaller blocks",
+			       bytes, TN_TIER_OBJECT_MAX);
 	if (iovs > TN_OBJECT_IOVS_MAX)
 		return tn_fail(-EINVAL, "%u pages x %u planes an object: at most %u pieces; use fewer pages a block",
 			       g->pages_per_block, g->nplanes, TN_OBJECT_IOVS_MAX);
