@@ -162,6 +162,7 @@ struct cli_table {
 	bool left[CLI_COLUMNS_MAX];
 };
 
+/* @columns: CLI_COLUMNS_MAX at most (asserted) */
 void cli_table_init(struct cli_table *t, size_t columns, const bool *left);
 /* Appends the next cell, row by row. */
 void cli_table_cell(struct cli_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -243,10 +243,11 @@ static int print_json(const struct tn_slack *t, const struct tn_slack_desc *d)
 static int print_table(const struct tn_slack *t, const struct tn_slack_desc *d)
 {
 	uint32_t each = (d->nprefixes + SHOWN - 1) / SHOWN;
-	bool left[CLI_COLUMNS_MAX] = {false};
+	static const bool left[CLI_COLUMNS_MAX];
 	struct cli_table table;
 	char text[32];
 
+	_Static_assert(SHOWN + 1 <= CLI_COLUMNS_MAX, "a column for each length that is shown, one for the input");
 	printf("%s on %s (%s), %s, %s: %u layers%s, %u x %u lengths\n\nmean time of a layer, by input (down) and prefix tokens\n\n",
 	       d->model, d->gpu, d->engine, tn_slack_how_name(d->how), d->when, d->layers,
 	       d->per_layer ? ", each with its own cells" : "", d->ninputs, d->nprefixes);

@@ -6,6 +6,7 @@
  */
 #include "cli.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,7 @@ void cli_wrap(FILE *out, int indent, const char *text)
 
 void cli_table_init(struct cli_table *t, size_t columns, const bool *left)
 {
+	assert(columns > 0 && columns <= CLI_COLUMNS_MAX);
 	memset(t, 0, sizeof(*t));
 	t->columns = columns;
 	for (size_t i = 0; left && i < columns; i++)
