@@ -195,10 +195,14 @@ TN_API int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out
  */
 TN_API int tn_cache_close(struct tn_cache *cache);
 
-/** tn_cache_eventfd - readable whenever an operation completed since it was last read; owned by the cache */
+/**
+ * tn_cache_eventfd - readable whenever an operation completed since it was last read
+ *
+ * Return: the file descriptor, owned by the cache: do not close it; or -EINVAL.
+ */
 TN_API int tn_cache_eventfd(struct tn_cache *cache);
 
-/** How blocks of a group match (DESIGN: group). */
+/** How the blocks of a space match. A model whose layers differ in this has a space for each kind (struct tn_shard: group). */
 enum tn_match_rule {
 	TN_MATCH_PREFIX, /**< full attention: longest run from the first block */
 	TN_MATCH_WINDOW, /**< sliding window: the last window_tokens before the end must be there */
@@ -227,8 +231,12 @@ struct tn_identity {
 };
 
 /**
- * struct tn_shard - the physical share: TP and PP rank and size, and the group
- * MLA (only latent planes) is stored as TP 0/1 whatever is given here.
+ * struct tn_shard - the physical share
+ * @tp_rank, @tp_size: tensor parallelism; MLA (only latent planes) is stored as TP 0/1 whatever is given here
+ * @pp_rank, @pp_size: pipeline parallelism: the geometry has this rank's layers only
+ * @group:         which of the engine's KV cache groups, for models with several kinds of layers; 0 if there is one
+ * @match_rule:    enum tn_match_rule
+ * @window_tokens: of TN_MATCH_WINDOW
  */
 struct tn_shard {
 	size_t size;
@@ -263,7 +271,8 @@ TN_API void tn_quota_init(struct tn_quota *quota);
  * tn_space_open - the blocks of one tenant, model and shard
  * @quota: NULL for no limits, or - if the space is open already - for those it has
  *
- * Return: 0 and *out (close with tn_space_close; opening one identity twice gives the same blocks), -EINVAL,
+ * Return: 0 and *out (close with tn_space_close; opening one identity twice gives the same blocks), -EINVAL (also
+ * for objects above 128 MiB, or in too many pieces: the detail has the limit),
  * -ENOSPC (no more spaces), -ENOMEM.
  */
 TN_API int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
@@ -329,7 +338,7 @@ TN_API int tn_pool_unregister(struct tn_pool *pool);
  * @first:        first block that must be loaded (> 0 only under TN_MATCH_WINDOW and TN_MATCH_EXACT)
  * @host_blocks:  of them in host memory
  * @disk_blocks:  of them on disk only
- * @load_ns:      estimated time to load them all
+ * @load_ns:      estimated time to load them all, from the loads so far; 0 until one of 1 MiB or more has ended
  * @pin:          the lease: pass it to tn_unpin; 0 if none was asked for
  */
 struct tn_match {
@@ -349,7 +358,8 @@ struct tn_match {
  * @match: set only on success
  * @flags: TN_MATCH_PIN takes a lease, so that the blocks are still there to load
  *
- * Allocates nothing and takes no lock that a completion holds. A lease ends by tn_unpin.
+ * Allocates nothing and takes no lock that a completion holds. A lease ends by tn_unpin. To load what was found pass
+ * keys + first and blocks - first of them to tn_load_begin.
  *
  * Return: number of matched blocks (0..n, at most max_op_blocks), -EINVAL, or - with TN_MATCH_PIN - -EAGAIN when all
  * leases are taken (max_ops * 4).
@@ -376,8 +386,8 @@ TN_API int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t
  *               not touched; the page index array still has n * pages_per_block entries
  * @deadline_ns: give up then: what has not arrived is a miss
  * @priority:    higher first; among equals the earlier needed one
- * @input_tokens: tokens the engine computes beyond what is loaded: with the space's slack table it tells when each
- *               layer is needed; 0: not known
+ * @input_tokens: tokens the engine computes beyond what is loaded (after tn_plan with those of its recompute_blocks):
+ *               with the space's slack table it tells when each layer is needed; 0: not known
  * @start_ns:    when compute of layer 0 may begin; 0: as soon as it is there
  */
 struct tn_load_opts {
@@ -395,6 +405,7 @@ TN_API void tn_load_opts_init(struct tn_load_opts *opts);
 
 /**
  * tn_load_begin - start bringing blocks into the pool's pages
+ * @n:     at least 1
  * @pages: n * pages_per_block page indices, block-major; copied
  * @opts:  NULL for defaults
  *
@@ -474,6 +485,8 @@ struct tn_event {
 /**
  * tn_save_layer - the bytes of @layer of all blocks are final (once @ready says so)
  *
+ * Each layer once, in any order.
+ *
  * Return: 0, -EINVAL (no such layer, or given before).
  */
 TN_API int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *ready);
@@ -536,7 +549,8 @@ TN_API int tn_flush(struct tn_cache *cache, uint64_t deadline_ns);
  * @table: copied; NULL: forget what is known and learn anew
  *
  * Without a table, and with a wrong one, the cache learns the times from the waits of loads that say their
- * input_tokens. Return: 0, -EINVAL (a table of another model or number of layers, or with gaps), -ENOMEM.
+ * input_tokens. Return: 0, -EINVAL (a table of another model than the space's, "-" being any; of another number of
+ * layers than its geometry; or with gaps), -ENOMEM.
  */
 TN_API int tn_space_slack(struct tn_space *space, const struct tn_slack *table);
 
@@ -589,7 +603,7 @@ struct tn_plan {
  * @plan:         size set by the caller
  *
  * Any thread. From the space's slack table and the measured speed of the disk; what lies in host memory counts as there at
- * once. As long as one of them is not known, everything is restored. A window or checkpoint (TN_MATCH_WINDOW,
+ * once. As long as one of them is not known, everything is restored and the costs are 0. A window or checkpoint (TN_MATCH_WINDOW,
  * TN_MATCH_EXACT) is never split.
  *
  * Return: 0, -EINVAL, -EOVERFLOW (a restore of centuries).

@@ -23,7 +23,7 @@ struct tn_key {
 #define TN_LAYERS_MAX 4096u
 /** Most pages of a block. */
 #define TN_BLOCK_PAGES_MAX 4096u
-/** Most bytes of an object. */
+/** Most bytes of an object (one layer of one block) that a layout describes; a cache takes 128 MiB at most. */
 #define TN_OBJECT_BYTES_MAX (UINT32_C(1) << 30)
 /** Default size of an object: the block is made of as many pages as that takes. */
 #define TN_OBJECT_BYTES_DEFAULT (UINT32_C(256) << 10)
