@@ -303,6 +303,11 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final)
 	next_step(d);
 }
 
+static uint64_t ask_again_ns(const struct tn_store_ckpt *c, uint64_t now_ns)
+{
+	return c->phase == TN_CKPT_PAGES && !c->req.busy ? now_ns + WANTED_NS : TN_STORE_NEVER;
+}
+
 uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 {
 	struct tn_store_ckpt *c = &d->ckpt;
@@ -314,7 +319,7 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 			fail(d, c->doubt ? c->doubt : -EIO);
 		else
 			next_step(d);
-		return c->phase == TN_CKPT_PAGES && !c->req.busy ? now_ns + WANTED_NS : TN_STORE_NEVER;
+		return ask_again_ns(c, now_ns);
 	}
 	if (d->hs.health == TN_OFFLINE)
 		return TN_STORE_NEVER;
@@ -331,7 +336,7 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 	if (now_ns < c->retry_ns)
 		return c->retry_ns;
 	tn_store_ckpt_start(d, false);
-	return TN_STORE_NEVER;
+	return ask_again_ns(c, now_ns);
 }
 
 void tn_store_ckpt_init(struct tn_store_device *d)

@@ -283,6 +283,27 @@ static void a_checkpoint_waits_for_reads_and_is_exact_all_the_same(void **state)
 	rig_free(r);
 }
 
+static void a_checkpoint_that_may_not_begin_says_when_to_ask_again(void **state)
+{
+	struct rig *r = saved();
+	struct gate g;
+	uint64_t now;
+
+	fill_log(r, device(r)->super.log_bytes / TN_DISK_PAGE / 5 * 2);
+	close_gate(r, &g);
+	device(r)->ckpt.retry_ns = 0;
+	for (uint32_t k = 1; k < 4; k++) {
+		now = tn_now_ns(r->clock);
+		assert_in_range(tn_store_ckpt_step(device(r), now), now + 1, now + 10000000);
+		assert_int_equal(g.asked, k);
+	}
+	g.open = true;
+	while (device(r)->ckpt.phase != TN_CKPT_IDLE)
+		rig_step(r, 1);
+	assert_true(g.let > 0);
+	rig_free(r);
+}
+
 static void a_checkpoint_that_the_log_or_the_end_waits_for_waits_for_nothing(void **state)
 {
 	struct rig *r = saved();
@@ -332,6 +353,7 @@ int main(void)
 		cmocka_unit_test(a_page_written_before_its_block_was_durable_is_written_again_in_both_regions),
 		cmocka_unit_test(pages_that_differ_only_in_recency_take_turns),
 		cmocka_unit_test(a_checkpoint_waits_for_reads_and_is_exact_all_the_same),
+		cmocka_unit_test(a_checkpoint_that_may_not_begin_says_when_to_ask_again),
 		cmocka_unit_test(a_checkpoint_that_the_log_or_the_end_waits_for_waits_for_nothing),
 		cmocka_unit_test(a_checkpoint_that_waits_gives_up_when_a_sync_failed),
 	};
