@@ -195,7 +195,9 @@ TN_API int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pip
  * Up to 64 blocks every number is tried. Beyond, the number where reading stops hiding behind compute is searched for
  * (where compute shrinks with the prefix and reading grows, the best choice is there, at an end, or behind blocks that
  * need no reading), and a grid of 16 guards against tables that are not so regular: fewer than 100 evaluations, whatever
- * the prefix. A choice includes what lies behind it in host memory. Never worse than restoring all or none. Of equal choices the one that restores more, which computes less.
+ * the prefix. With @tiers the best one is looked at more closely, in fewer than 100 evaluations for prefixes of up to
+ * 32,768 blocks, and 150 up to a million. A choice includes what lies behind it in host memory. Never worse than restoring
+ * all or none. Of equal choices the one that restores more, which computes less.
  *
  * Any thread. Return: 0, -EINVAL, -EOVERFLOW, or what the compute function returned; *out is set only on success.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The split: never worse than restoring all or none, best where everything can be tried, and of bounded cost. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tenuto/pipeline.h>
@@ -10,6 +11,7 @@
 
 #define LAYERS_MOST 40
 #define EVALUATIONS_MOST 100
+#define EVALUATIONS_TIERS_MOST 150 /* of a million blocks */
 #define ROUNDS 400
 #define BLOCKS_MOST 5000
 
@@ -176,6 +178,31 @@ static void an_irregular_table_costs_no_more_and_is_no_worse_than_the_extremes(v
 	}
 }
 
+static void a_search_among_a_million_blocks_is_short(void **state)
+{
+	const uint32_t blocks = 1u << 20;
+	uint8_t *tiers = malloc(blocks);
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (unsigned i = 0; i < 40; i++) {
+		uint32_t longest = 1u << tn_rng_below(&rng, 18);
+		struct prefix p;
+
+		for (uint32_t b = 0, n = 0, tier = 0; b < blocks; b++) {
+			tier = n ? tier : tn_rng_below(&rng, 2) ? TN_TIER_HOST : TN_TIER_DISK;
+			n = n ? n - 1 : tn_rng_below(&rng, longest);
+			tiers[b] = (uint8_t)tier;
+		}
+		even(&p, blocks, 1e8 * (double)(1u << tn_rng_below(&rng, 10)));
+		p.engine.attend_ns = 1e-5 * tn_rng_unit(&rng);
+		p.s.tiers = i % 2 ? tiers : NULL;
+		choose(&p);
+		assert_true(p.engine.calls <= (i % 2 ? EVALUATIONS_TIERS_MOST : EVALUATIONS_MOST));
+	}
+	free(tiers);
+}
+
 static void blocks_in_host_memory_are_not_read(void **state)
 {
 	struct prefix p;
@@ -266,6 +293,7 @@ int main(void)
 		cmocka_unit_test(between_them_a_part_is_restored_and_it_hides),
 		cmocka_unit_test(the_choice_is_the_best_there_is),
 		cmocka_unit_test(an_irregular_table_costs_no_more_and_is_no_worse_than_the_extremes),
+		cmocka_unit_test(a_search_among_a_million_blocks_is_short),
 		cmocka_unit_test(blocks_in_host_memory_are_not_read),
 		cmocka_unit_test(blocks_in_host_memory_are_not_read_wherever_they_lie),
 		cmocka_unit_test(of_a_prompt_restored_whole_the_last_token_is_computed),
