@@ -22,7 +22,7 @@ struct mix_args {
 static const struct cli_opt options[] = {
 	{"seconds", "N", "6", "how long to measure", CLI_COUNT, offsetof(struct mix_args, seconds), 1, 3600},
 	{"size", "SIZE", "256MiB", "of the temporary file", CLI_SIZE, offsetof(struct mix_args, size), 1u << 20, 1ull << 40},
-	{"device-model", "FILE", NULL, "measure a modelled drive instead (share/devices); DIR best on tmpfs; nothing is stored",
+	{"device-model", "NAME", NULL, "measure a modelled drive instead: one of share/devices, or a file; DIR best on tmpfs; nothing is stored",
 	 CLI_STRING, offsetof(struct mix_args, device_model), 0, 0},
 	{"stretch", "N", "16", "divides the model's bandwidth and multiplies its latency", CLI_COUNT,
 	 offsetof(struct mix_args, stretch), 1, 1000000},
@@ -153,6 +153,7 @@ int cmd_bench_mix(int argc, char **argv)
 {
 	struct mix_args a = {.seconds = 6, .size = 256u << 20};
 	struct tn_device_mix m, model;
+	char path[4200];
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
 	if (rc != CLI_GO)
@@ -163,9 +164,15 @@ int cmd_bench_mix(int argc, char **argv)
 	if (a.stretch && !a.device_model)
 		return cli_error(CLI_USAGE, "--stretch is of a modelled drive: give --device-model, too");
 	a.stretch = a.stretch ? a.stretch : STRETCH;
-	rc = a.device_model ? tn_device_model(a.device_model, &model) : 0;
-	if (rc)
-		return cli_fail(rc, "--device-model");
+	if (a.device_model) {
+		rc = cli_find_device_model(a.device_model, path, sizeof(path));
+		if (rc)
+			return rc;
+		rc = tn_device_model(path, &model);
+		if (rc)
+			return cli_fail(rc, "--device-model");
+		a.device_model = path;
+	}
 	rc = measure(&a, argv[1], &m);
 	if (rc == -ECANCELED)
 		return cli_error(CLI_ENVIRONMENT, "interrupted; %s is as it was", argv[1]);

@@ -33,7 +33,7 @@ static const struct cli_opt options[] = {
 	 offsetof(struct pipeline_args, dir), 0, 0},
 	{"mode", "NAME", "table", "table, restores, learn or split (see above)", CLI_STRING,
 	 offsetof(struct pipeline_args, mode), 0, 0},
-	{"device-model", "FILE", "without --dir: " MODEL, "a drive that the directory, best on tmpfs, is paced as",
+	{"device-model", "NAME", "without --dir: " MODEL, "a drive that the directory, best on tmpfs, is paced as: one of share/devices, or a file",
 	 CLI_STRING, offsetof(struct pipeline_args, device_model), 0, 0},
 	{"model", "NAME", "llama3-8b", "whose KV and compute", CLI_STRING, offsetof(struct pipeline_args, model), 0, 0},
 	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct pipeline_args, gpu), 0, 0},
@@ -360,7 +360,7 @@ static int run_in_directory(struct pipeline_bench *b)
 	snprintf(dir, sizeof(dir), "%s/store", base);
 	b->set.dir = dir;
 	if (described(b->args)) {
-		rc = pipeline_find_model(b->args->device_model ? b->args->device_model : MODEL, model, sizeof(model));
+		rc = cli_find_device_model(b->args->device_model ? b->args->device_model : MODEL, model, sizeof(model));
 		b->set.device_model = model;
 	}
 	if (!rc && mkdir(dir, 0700))

@@ -193,8 +193,6 @@ struct pipeline_device {
 	char source[200];
 };
 
-/* The file of a device model: as given, or its name among those that are shipped. Exit code. */
-int pipeline_find_model(const char *name, char *path, size_t room);
 /* What the directory of a set does: its model, or measured (and left there for the cache). Exit code. */
 int pipeline_calibrate(const struct pipeline_set *set, struct cli_progress *progress, struct pipeline_device *d);
 

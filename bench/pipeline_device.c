@@ -3,44 +3,12 @@
 #include "pipeline.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <tenuto/admin.h>
 
 #define MEASURE_SECONDS 5.0
-
-/* Installed, models lie beside the program's own prefix; in a build directory within the sources, beside those. */
-static const char *const places[] = {"../share/tenuto/devices", "../../share/devices"};
-
-int pipeline_find_model(const char *name, char *path, size_t room)
-{
-	char exe[PATH_MAX];
-	ssize_t n;
-	char *slash;
-
-	snprintf(path, room, "%s", name);
-	if (!access(path, R_OK) || strchr(name, '/'))
-		return CLI_OK;
-	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-	exe[n > 0 ? n : 0] = 0;
-	slash = strrchr(exe, '/');
-	for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(path, room, "%.*s/%s/%s.model", (int)(slash - exe), exe, places[i], name);
-		if (!access(path, R_OK))
-			return CLI_OK;
-	}
-	for (size_t i = 0; slash && i < sizeof(places) / sizeof(places[0]); i++) {
-		char dir[2 * PATH_MAX], real[PATH_MAX];
-
-		snprintf(dir, sizeof(dir), "%.*s/%s", (int)(slash - exe), exe, places[i]);
-		if (realpath(dir, real))
-			return cli_error(CLI_USAGE, "--device-model %s: neither a file nor one of %s/*.model", name, real);
-	}
-	return cli_error(CLI_USAGE, "--device-model %s: no such file, and no models are installed beside the program", name);
-}
 
 static bool show(void *arg, double done)
 {

@@ -201,6 +201,11 @@ int cli_temp_dir(const char *base, char *path, size_t room);
 int cli_scratch_dir(const char *given, const char *base, char *path, size_t room);
 /* Whether so many bytes are free where dir lies: CLI_OK, or the exit code, said on stderr. */
 int cli_check_room(const char *dir, uint64_t bytes);
+/*
+ * The file of a device model: as given with --device-model, or its name among those that are shipped. CLI_OK, or the
+ * exit code, said on stderr.
+ */
+int cli_find_device_model(const char *name, char *path, size_t room);
 /* Whether a path given with option (e.g. "--dir ", or "") is a directory: CLI_OK, or the exit code, said on stderr. */
 int cli_check_dir(const char *option, const char *path);
 /*

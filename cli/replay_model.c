@@ -200,12 +200,16 @@ static int create_compute(const struct replay_args *a, struct model_compute *c)
 static int create_device(const struct replay_args *a, struct model_device *d)
 {
 	struct tn_device_mix mix;
+	char path[4200];
 	double by;
 	int rc;
 
 	*d = device_default;
 	if (a->device_model) {
-		rc = tn_device_model(a->device_model, &mix);
+		rc = cli_find_device_model(a->device_model, path, sizeof(path));
+		if (rc)
+			return rc;
+		rc = tn_device_model(path, &mix);
 		if (rc)
 			return cli_fail(rc, "--device-model");
 		d->read_bps = (double)mix.read_bps;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -166,4 +167,34 @@ int cli_remove_tree(const char *path)
 	rc = nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) ? -errno : 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc;
+}
+
+/* Installed, models lie beside the program's own prefix; in a build directory within the sources, beside those. */
+static const char *const model_places[] = {"../share/tenuto/devices", "../../share/devices"};
+
+int cli_find_device_model(const char *name, char *path, size_t room)
+{
+	char exe[PATH_MAX];
+	ssize_t n;
+	char *slash;
+
+	snprintf(path, room, "%s", name);
+	if (!access(path, R_OK) || strchr(name, '/'))
+		return CLI_OK;
+	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	exe[n > 0 ? n : 0] = 0;
+	slash = strrchr(exe, '/');
+	for (size_t i = 0; slash && i < sizeof(model_places) / sizeof(model_places[0]); i++) {
+		snprintf(path, room, "%.*s/%s/%s.model", (int)(slash - exe), exe, model_places[i], name);
+		if (!access(path, R_OK))
+			return CLI_OK;
+	}
+	for (size_t i = 0; slash && i < sizeof(model_places) / sizeof(model_places[0]); i++) {
+		char dir[2 * PATH_MAX], real[PATH_MAX];
+
+		snprintf(dir, sizeof(dir), "%.*s/%s", (int)(slash - exe), exe, model_places[i]);
+		if (realpath(dir, real))
+			return cli_error(CLI_USAGE, "--device-model %s: neither a file nor one of %s/*.model", name, real);
+	}
+	return cli_error(CLI_USAGE, "--device-model %s: no such file, and no models are installed beside the program", name);
 }

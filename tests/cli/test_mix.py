@@ -47,7 +47,7 @@ def a_model_is_never_faster_than_described_and_stores_nothing():
 def what_cannot_be_measured_is_told_and_nothing_is_left():
     says(tenuto("bench", "mix", rc=USAGE), "missing DIR")
     says(tenuto("bench", "mix", "absent", *QUICK, rc=USAGE), "absent")
-    says(tenuto("bench", "mix", ".", "--device-model", "absent", rc=USAGE), "absent", "cannot open")
+    says(tenuto("bench", "mix", ".", "--device-model", "absent", rc=USAGE), "--device-model absent", "share/devices/*.model")
     write("bad.model", "tenuto-mix 1\nread_bps fast\n")
     says(tenuto("bench", "mix", ".", "--device-model", "bad.model", rc=USAGE), "bad.model:2", "read_bps")
     says(tenuto("bench", "mix", ".", "--size", "1TiB", rc=ENVIRONMENT), "--size")

@@ -311,6 +311,9 @@ def a_device_model_says_what_the_drive_does():
         fail(str(d))
     if (d["read_gbps"], d["write_gbps"], d["mixed_gbps"]) != (4, 2, 2):
         fail(str(d))
+    d = model(t, "--device-model", "samsung-pm9a3-u2")["device"] # one of those that come with the program
+    if (d["read_gbps"], d["write_gbps"]) != (6.5, 3.5):
+        fail(str(d))
     says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--device-model", "nowhere", rc=USAGE), "nowhere")
     write("bad.model", text.replace("read_bps 2000000000", "read_bps -1"))
     says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--device-model", "bad.model", rc=USAGE), "bad.model:4")
