@@ -460,6 +460,49 @@ static void clocks_that_jump_stop_nothing(void **state)
 	sim_destroy(m);
 }
 
+/* All that is left of a load need not be read any more. */
+static void give_up(struct load *l, struct tn_sched *s)
+{
+	memset(l->left, 0, sizeof(l->left));
+	l->s.next_layer = LAYERS;
+	tn_sched_load_waits(s, &l->s, 0);
+}
+
+static void loads_that_vanish_and_writers_that_come_and_go_leave_nobody_waiting_for_ever(void **state)
+{
+	struct sim *m = sim_create(3 * IO_NS);
+	uint32_t vanished = 0;
+	bool writes = true;
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (uint32_t k = 0; k < 200000; k++) {
+		writes ^= tn_rng_below(&rng, 20) == 0;
+		if (m->count < 3 && tn_rng_below(&rng, 200) == 0)
+			load_begin(m, tn_rng_below(&rng, 4) ? 3 * IO_NS : IO_NS / 2);
+		if (m->count > 0 && tn_rng_below(&rng, 2000) == 0) {
+			give_up(&m->load[(m->first + tn_rng_below(&rng, m->count)) % LOADS], m->s);
+			vanished++;
+		}
+		if (tn_rng_below(&rng, 100) == 0)
+			tn_sched_backlog(m->s, tn_rng_below(&rng, 2), tn_rng_below(&rng, 2) * 8);
+		turn(m, writes);
+		assert_true(m->n > 0 || !reads_wait(m) || (tn_sched_due(m->s) > m->now && tn_sched_due(m->s) != TN_FOREVER));
+		advance(m, m->now + 1 + tn_rng_below(&rng, 2 * MS));
+	}
+	print_message("# %u loads, %u vanished, %u writes into slack\n", m->done, vanished,
+		      m->told[TN_CHOSE_WRITE][TN_REASON_SLACK]);
+	assert_true(m->done > 20 && vanished > 0 && m->told[TN_CHOSE_WRITE][TN_REASON_SLACK] > 0);
+	/* With writes that never end, what is under way does. */
+	tn_sched_backlog(m->s, 1, 0);
+	for (uint32_t k = 0; k < 100000 && m->count > 0; k++) {
+		turn(m, true);
+		advance(m, TN_FOREVER);
+	}
+	assert_int_equal(m->count, 0);
+	sim_destroy(m);
+}
+
 /* ---- laxity ------------------------------------------------------------------------------------------- */
 
 /* The definition, layer by layer. */
@@ -574,6 +617,7 @@ int main(void)
 		cmocka_unit_test(reads_do_not_wait_for_writes_that_nobody_asks_for_any_more),
 		cmocka_unit_test(a_drive_that_hangs_in_a_turn_of_writes_stops_no_load),
 		cmocka_unit_test(clocks_that_jump_stop_nothing),
+		cmocka_unit_test(loads_that_vanish_and_writers_that_come_and_go_leave_nobody_waiting_for_ever),
 		cmocka_unit_test(loads_that_take_for_ever_have_no_slack_however_many_they_are),
 		cmocka_unit_test(laxity_is_the_least_of_all_layers_whatever_was_kept),
 	};
