@@ -136,8 +136,9 @@ void pipeline_print_head(const struct pipeline_bench *b)
 	const struct tn_geometry *g = &s->geometry;
 	char all[32], o[32];
 
-	printf("%s on %s, times stretched by %u: %" PRIu64 " tokens, %u layers, objects of %s, %s in all; compute is %s\n",
+	printf("%s on %s, times stretched by %u: %" PRIu64 " tokens, %u layer%s, objects of %s, %s in all; compute is %s\n",
 	       s->model_name, s->gpu, s->stretch, (uint64_t)s->blocks * g->page_tokens * g->pages_per_block, g->layers,
+	       g->layers == 1 ? "" : "s",
 	       cli_bytes(o, (double)tn_geometry_object_bytes(g)),
 	       cli_bytes(all, (double)s->blocks * (double)tn_geometry_block_bytes(g)), s->spin ? "a spinning thread" : "slept");
 	printf("device: reads %.2f, writes %.2f, mixed %.2f GB/s: %s\n", b->device.read_bps * 1e-9, b->device.write_bps * 1e-9,

@@ -248,8 +248,8 @@ static int print_table(const struct tn_slack *t, const struct tn_slack_desc *d)
 	char text[32];
 
 	_Static_assert(SHOWN + 1 <= CLI_COLUMNS_MAX, "a column for each length that is shown, one for the input");
-	printf("%s on %s (%s), %s, %s: %u layers%s, %u x %u lengths\n\nmean time of a layer, by input (down) and prefix tokens\n\n",
-	       d->model, d->gpu, d->engine, tn_slack_how_name(d->how), d->when, d->layers,
+	printf("%s on %s (%s), %s, %s: %u layer%s%s, %u x %u lengths\n\nmean time of a layer, by input (down) and prefix tokens\n\n",
+	       d->model, d->gpu, d->engine, tn_slack_how_name(d->how), d->when, d->layers, d->layers == 1 ? "" : "s",
 	       d->per_layer ? ", each with its own cells" : "", d->ninputs, d->nprefixes);
 	cli_table_init(&table, 1 + (d->nprefixes + each - 1) / each, left);
 	cli_table_cell(&table, "input");

@@ -195,15 +195,15 @@ static void cell_ms(struct cli_table *t, double ms)
 
 static void print_rows(const struct replay_model *m)
 {
-	static const char *const head[] = {"strategy", "TTFT p50", "p90", "p99", "alone", "bubble", "GPU"};
+	static const char *const head[] = {"strategy", "TTFT p50", "p90", "p99", "alone", "bubble", "GPU", "rate"};
+	const size_t columns = m->slo_ms > 0 ? 8 : 7;
 	const bool left[] = {true, false, false, false, false, false, false, false};
 	char rate[MODEL_TEXT];
 	struct cli_table t;
 
-	cli_table_init(&t, 8, left);
-	for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
+	cli_table_init(&t, columns, left);
+	for (size_t i = 0; i < columns; i++)
 		cli_table_cell(&t, "%s", head[i]);
-	cli_table_cell(&t, "%s", m->slo_ms > 0 ? "rate" : " ");
 	for (size_t s = 0; s < TN_STRATEGIES; s++) {
 		const struct model_row *r = &m->row[s];
 
@@ -214,7 +214,8 @@ static void print_rows(const struct replay_model *m)
 		cell_ms(&t, r->alone_ms.p90);
 		cli_table_cell(&t, "%.1f %%", 100 * r->played.bubble_s / r->played.compute_s);
 		cli_table_cell(&t, "%.0f %%", 100 * r->played.busy);
-		cli_table_cell(&t, "%s", m->slo_ms > 0 ? model_rate_text(m, r, rate) : " ");
+		if (m->slo_ms > 0)
+			cli_table_cell(&t, "%s", model_rate_text(m, r, rate));
 	}
 	cli_table_print(&t, stdout, true);
 }

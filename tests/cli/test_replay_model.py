@@ -297,6 +297,18 @@ def without_the_options_nothing_changes():
         fail("nobody asked for it")
 
 
+def the_table_has_a_column_for_the_rate_only_where_one_was_asked_for():
+    need("replay")
+    t = two_requests()
+    for more, last in (([], "GPU"), (["--slo-ms", "500"], "rate")):
+        lines = tenuto("replay", t, *USUAL, "--gpu", "h100", *more).out.splitlines()
+        head = [line for line in lines if line.startswith("strategy")]
+        if len(head) != 1 or not head[0].endswith(last):
+            fail("with %s: %s" % (more, head))
+        if [line for line in lines if line != line.rstrip()]:
+            fail("blanks at the end of a line with %s" % more)
+
+
 def a_device_model_says_what_the_drive_does():
     need("replay")
     text = "tenuto-mix 1\nsource here\nmeasured_s 0\nread_bps 2000000000\nwrite_bps 1000000000\nmixed_bps 1000000000\n" \
