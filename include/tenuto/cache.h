@@ -320,7 +320,11 @@ TN_API long tn_keys_from_hashes(const struct tn_space *space, const void *hashes
 
 /**
  * tn_pool_register - the engine's paged KV memory
- * @bases: the regions' addresses (tn_layout_regions says how many); they stay the caller's
+ * @bases: the regions' addresses (tn_layout_regions says how many); they stay the caller's, and mapped until
+ *         tn_pool_unregister
+ *
+ * Any address does. Pages whose address and size are multiples of what O_DIRECT asks for (`tenuto doctor`; 4096 is
+ * always enough) move without a copy, others through a bounce buffer (tn_stats.bounced_objects).
  *
  * Return: 0 and *out, -EINVAL, -EOVERFLOW, -ENOMEM.
  */
