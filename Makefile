@@ -18,7 +18,7 @@ SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 .NOTPARALLEL:
 
 help:
-	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (90 s)"
+	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (a minute at most)"
 	@echo "make test      all tests: unit, simulation, real I/O"
 	@echo "make bench     the store against fio, and look-ups"
 	@echo "make lint      style rules, shellcheck, clang with -Werror"

@@ -32,14 +32,18 @@ struct bench_job {
 	const char *dir;
 	enum bench_op op;
 	uint64_t object_bytes;
+	uint32_t objects; /* a block, BENCH_OBJECTS_MAX at most */
 	uint64_t total_bytes;
 	uint32_t depth;
+	uint64_t fio_bytes; /* fio's request */
+	uint32_t fio_depth;
 	uint64_t seed;	/* differs from run to run */
 	bool verify;	/* the store's checksums */
+	uint32_t workers; /* threads that sum; 0: the default */
 	const char *io_engine;
 };
 
-#define BENCH_OBJECTS 16u /* objects a block */
+#define BENCH_OBJECTS_MAX 256u
 
 /* Looks at what a child has shared so far, some times a second. */
 struct bench_watch {
@@ -87,5 +91,6 @@ int cmd_bench_match(int argc, char **argv);
 int cmd_bench_mix(int argc, char **argv);
 int cmd_bench_pipeline(int argc, char **argv);
 int cmd_bench_submit(int argc, char **argv);
+int cmd_bench_layers(int argc, char **argv);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fio as the yardstick: the same directory, transfer size, queue depth, total and final fsync.
+ * fio as the yardstick: the same directory, total and final fsync; request size and queue depth as the job says.
  *
  * fio's own runtime (its I/O with the fsync at the end, without start-up and lay-out) is the time; the CPU is
  * that of the whole process, since fio's report leaves kernel workers out.
@@ -48,9 +48,9 @@ static void exec_fio(const struct bench_job *job)
 
 	snprintf(file, sizeof(file), "--filename=%s/fio.dat", job->dir);
 	snprintf(out, sizeof(out), "--output=%s/fio.json", job->dir);
-	snprintf(bs, sizeof(bs), "--bs=%" PRIu64, job->object_bytes);
+	snprintf(bs, sizeof(bs), "--bs=%" PRIu64, job->fio_bytes);
 	snprintf(size, sizeof(size), "--size=%" PRIu64, job->total_bytes);
-	snprintf(depth, sizeof(depth), "--iodepth=%u", job->depth);
+	snprintf(depth, sizeof(depth), "--iodepth=%u", job->fio_depth);
 	/* glibc then asks for transparent hugepages, as our side does for its pages. */
 	setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1);
 	dup2(null, 1);

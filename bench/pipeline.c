@@ -35,6 +35,8 @@ static const struct cli_opt options[] = {
 	 offsetof(struct pipeline_args, mode), 0, 0},
 	{"device-model", "NAME", "without --dir: " MODEL, "a drive that the directory, best on tmpfs, is paced as: one of share/devices, or a file",
 	 CLI_STRING, offsetof(struct pipeline_args, device_model), 0, 0},
+	{"service", "HOW", "both", "how the described drive serves: in order, share (side by side), or both (mode table; elsewhere order)",
+	 CLI_STRING, offsetof(struct pipeline_args, service), 0, 0},
 	{"model", "NAME", "llama3-8b", "whose KV and compute", CLI_STRING, offsetof(struct pipeline_args, model), 0, 0},
 	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct pipeline_args, gpu), 0, 0},
 	{"layers", "N", "the model's", "of the model, to measure fewer", CLI_COUNT, offsetof(struct pipeline_args, layers), 1, 4096},
@@ -189,13 +191,19 @@ static int parse_geometry(struct pipeline_bench *b)
 				 g->layers);
 	if (a->layers)
 		g->layers = (uint32_t)a->layers;
-	block_tokens = (uint64_t)g->page_tokens * g->pages_per_block;
+	block_tokens = tn_geometry_block_tokens(g);
 	b->set.blocks = (uint32_t)((a->prompt_tokens + block_tokens - 1) / block_tokens);
 	if (b->set.blocks * tn_geometry_block_bytes(g) > SET_BYTES_MAX)
 		return cli_error(CLI_USAGE,
 				 "--prompt-tokens %llu: its KV has more than 1 GiB; give fewer tokens or --layers",
 				 (unsigned long long)a->prompt_tokens);
 	return CLI_OK;
+}
+
+/* Whether the device is a described one. */
+static bool described(const struct pipeline_args *a)
+{
+	return a->device_model || !a->dir;
 }
 
 /* Options that only some modes heed: elsewhere they are refused. */
@@ -217,12 +225,17 @@ static int check_mode(const struct pipeline_args *a)
 		if (only[i].given && !strstr(only[i].modes, a->mode))
 			return cli_error(CLI_USAGE, "%s and --mode %s: %s is of mode %s", only[i].option, a->mode,
 					 only[i].option, only[i].modes);
+	if (a->service && !described(a))
+		return cli_error(CLI_USAGE, "--service: a real directory serves as it does; it is of --device-model");
+	if (a->service && !strcmp(a->service, "both") && strcmp(a->mode, "table"))
+		return cli_error(CLI_USAGE, "--service both: is of mode table");
 	return CLI_OK;
 }
 
 /* What was not given. */
 static void complete(struct pipeline_args *a)
 {
+	a->service = a->service ? a->service : strcmp(a->mode, "table") || !described(a) ? "order" : "both";
 	a->compute = a->compute ? a->compute : "sleep";
 	a->writes = a->writes ? a->writes : "both";
 	a->restores = a->restores ? a->restores : RESTORES;
@@ -237,6 +250,10 @@ static int parse_choices(struct pipeline_bench *b)
 		return cli_error(CLI_USAGE, "--compute %s: must be sleep or spin", a->compute);
 	if (strcmp(a->writes, "off") && strcmp(a->writes, "on") && strcmp(a->writes, "both"))
 		return cli_error(CLI_USAGE, "--writes %s: must be off, on or both", a->writes);
+	if (strcmp(a->service, "order") && strcmp(a->service, "share") && strcmp(a->service, "both"))
+		return cli_error(CLI_USAGE, "--service %s: must be order, share or both", a->service);
+	b->services[PIPELINE_ORDER] = strcmp(a->service, "share") != 0;
+	b->services[PIPELINE_SHARE] = strcmp(a->service, "order") != 0;
 	b->set.spin = !strcmp(a->compute, "spin");
 	b->writes[0] = strcmp(a->writes, "on") != 0;
 	b->writes[1] = strcmp(a->writes, "off") != 0;
@@ -261,12 +278,6 @@ static int shuffle_pages(struct pipeline_set *set)
 		set->pages[j] = i;
 	}
 	return 0;
-}
-
-/* Whether the device is a described one. */
-static bool described(const struct pipeline_args *a)
-{
-	return a->device_model || !a->dir;
 }
 
 static void *shared_memory(uint64_t bytes)
@@ -352,7 +363,7 @@ static void warn_if_busy(const struct pipeline_bench *b)
 /* In a directory of its own, which is removed. */
 static int run_in_directory(struct pipeline_bench *b)
 {
-	char base[4096], dir[4200], model[4200];
+	char base[4096], dir[4200], model[4200], services[PIPELINE_SERVICES][4200];
 	int rc = cli_scratch_dir(b->args->dir, TMPFS, base, sizeof(base));
 
 	if (rc)
@@ -363,6 +374,12 @@ static int run_in_directory(struct pipeline_bench *b)
 		rc = cli_find_device_model(b->args->device_model ? b->args->device_model : MODEL, model, sizeof(model));
 		b->set.device_model = model;
 	}
+	for (int i = 0; !rc && described(b->args) && i < PIPELINE_SERVICES; i++) {
+		snprintf(services[i], sizeof(services[i]), "%s/%s.model", base, pipeline_service_name((enum pipeline_service)i));
+		rc = pipeline_model_file(model, services[i], (enum pipeline_service)i);
+		b->set.services[i] = services[i];
+	}
+	pipeline_serve_as(b, b->services[PIPELINE_ORDER] ? PIPELINE_ORDER : PIPELINE_SHARE);
 	if (!rc && mkdir(dir, 0700))
 		rc = cli_error(CLI_ENVIRONMENT, "%s: %s", dir, strerror(errno));
 	if (!rc)

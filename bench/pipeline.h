@@ -40,6 +40,7 @@ struct pipeline_args {
 	const char *writes;
 	const char *io_engine;
 	const char *device_model;
+	const char *service;
 	const char *report;
 	const char *slack;
 	const char *explain;
@@ -51,6 +52,7 @@ struct pipeline_args {
 struct pipeline_set {
 	const char *dir;	  /* of the store, made for this run */
 	const char *device_model; /* file; NULL: the directory is what it is */
+	const char *services[2];  /* files of it, by enum pipeline_service */
 	const char *model_name;
 	const char *gpu;
 	struct tn_geometry geometry;
@@ -231,6 +233,9 @@ struct pipeline_result {
 	size_t rows;
 };
 
+/* How the described drive divides its bandwidth: see share/devices. */
+enum pipeline_service { PIPELINE_ORDER, PIPELINE_SHARE, PIPELINE_SERVICES };
+
 struct pipeline_bench {
 	const struct pipeline_args *args;
 	struct pipeline_set set;
@@ -243,7 +248,9 @@ struct pipeline_bench {
 	struct pipeline_device device;
 	bool writes[2];		     /* off, on: to be measured */
 	size_t repeat;
-	struct pipeline_result result;
+	bool services[PIPELINE_SERVICES]; /* to be measured; a real directory is only what it is, and counts as the first */
+	enum pipeline_service service;	  /* the present one, whose result is result */
+	struct pipeline_result results[PIPELINE_SERVICES], *result;
 	uint32_t hit[PIPELINE_HITS_MAX]; /* blocks */
 	size_t nhits;
 };
@@ -271,15 +278,21 @@ int pipeline_restores(struct pipeline_bench *b);
 int pipeline_learn(struct pipeline_bench *b);
 int pipeline_split(struct pipeline_bench *b);
 
+const char *pipeline_service_name(enum pipeline_service service);
+/* Writes the model file `from` anew as `to`, with the drive serving so. Exit code. */
+int pipeline_model_file(const char *from, const char *to, enum pipeline_service service);
+/* From now on the drive serves so, and result is that one's. */
+void pipeline_serve_as(struct pipeline_bench *b, enum pipeline_service service);
+
 /* The row of these, or NULL. */
 const struct pipeline_row *pipeline_row(const struct pipeline_bench *b, uint32_t strategy, size_t hit, bool writes);
 /* Hit rate at which the bubble reaches the threshold, 0..1; 1 if it never does. */
 double pipeline_crossover(const struct pipeline_bench *b, uint32_t strategy, bool writes);
 
 json_t *pipeline_settings(const struct pipeline_bench *b);
-json_t *pipeline_json(const struct pipeline_bench *b);
+json_t *pipeline_json(struct pipeline_bench *b);
 void pipeline_print_head(const struct pipeline_bench *b);
-int pipeline_print(const struct pipeline_bench *b);
-int pipeline_report(const struct pipeline_bench *b, const char *path);
+int pipeline_print(struct pipeline_bench *b);
+int pipeline_report(struct pipeline_bench *b, const char *path);
 
 #endif

@@ -3,12 +3,57 @@
 #include "pipeline.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <tenuto/admin.h>
 
 #define MEASURE_SECONDS 5.0
+
+#define KEY "service "
+
+const char *pipeline_service_name(enum pipeline_service service)
+{
+	return service == PIPELINE_SHARE ? "share" : "order";
+}
+
+/* The model's text, but for the line that says how it serves. Exit code. */
+static int copy_model(FILE *in, const char *from, FILE *out, const char *to, enum pipeline_service service)
+{
+	char line[512];
+
+	while (fgets(line, sizeof(line), in))
+		if (strncmp(line, KEY, sizeof(KEY) - 1) != 0)
+			fputs(line, out);
+	if (ferror(in))
+		return cli_error(CLI_USAGE, "--device-model %s: %s", from, strerror(errno));
+	fprintf(out, KEY "%s\n", pipeline_service_name(service));
+	return ferror(out) ? cli_error(CLI_ENVIRONMENT, "%s: %s", to, strerror(errno)) : CLI_OK;
+}
+
+int pipeline_model_file(const char *from, const char *to, enum pipeline_service service)
+{
+	FILE *in = fopen(from, "re"), *out;
+	int rc;
+
+	if (!in)
+		return cli_error(CLI_USAGE, "--device-model %s: %s", from, strerror(errno));
+	out = fopen(to, "we");
+	rc = out ? copy_model(in, from, out, to, service) : cli_error(CLI_ENVIRONMENT, "%s: %s", to, strerror(errno));
+	fclose(in);
+	if (out && fclose(out) && !rc)
+		rc = cli_error(CLI_ENVIRONMENT, "%s: %s", to, strerror(errno));
+	return rc;
+}
+
+void pipeline_serve_as(struct pipeline_bench *b, enum pipeline_service service)
+{
+	b->service = service;
+	b->result = &b->results[service];
+	if (b->set.device_model)
+		b->set.device_model = b->set.services[service];
+}
 
 static bool show(void *arg, double done)
 {

@@ -118,7 +118,7 @@ int pipeline_slack_open(struct pipeline_set *set, const char *file)
 
 uint64_t pipeline_input_tokens(const struct pipeline_set *set, uint32_t restored)
 {
-	uint64_t block = (uint64_t)set->geometry.page_tokens * set->geometry.pages_per_block;
+	uint64_t block = tn_geometry_block_tokens(&set->geometry);
 
 	/* Of a prompt that is restored as a whole the last token is computed again, for its output. */
 	return restored < set->blocks ? (set->blocks - restored) * block : 1;
@@ -126,7 +126,7 @@ uint64_t pipeline_input_tokens(const struct pipeline_set *set, uint32_t restored
 
 uint64_t pipeline_compute_ns(const struct pipeline_set *set, uint32_t restored, uint32_t layer)
 {
-	uint64_t block = (uint64_t)set->geometry.page_tokens * set->geometry.pages_per_block;
+	uint64_t block = tn_geometry_block_tokens(&set->geometry);
 	uint64_t input = pipeline_input_tokens(set, restored);
 
 	return tn_slack_window(set->slack, input, set->blocks * block - input, layer);

@@ -14,9 +14,9 @@ const struct pipeline_row *pipeline_row(const struct pipeline_bench *b, uint32_t
 {
 	size_t seen = 0;
 
-	for (size_t i = 0; i < b->result.rows; i++)
-		if (b->result.row[i].strategy == s && b->result.row[i].writes == writes && seen++ == hit)
-			return &b->result.row[i];
+	for (size_t i = 0; i < b->result->rows; i++)
+		if (b->result->row[i].strategy == s && b->result->row[i].writes == writes && seen++ == hit)
+			return &b->result->row[i];
 	return NULL;
 }
 
@@ -77,12 +77,20 @@ json_t *pipeline_settings(const struct pipeline_bench *b)
 	return j;
 }
 
-json_t *pipeline_json(const struct pipeline_bench *b)
+/* The first of the services that were measured, or the next after it; PIPELINE_SERVICES: there is none. */
+static int next_service(const struct pipeline_bench *b, int from)
+{
+	while (from < PIPELINE_SERVICES && !b->services[from])
+		from++;
+	return from;
+}
+
+static json_t *service_json(const struct pipeline_bench *b)
 {
 	json_t *o = json_object(), *rows = json_array(), *crossover = json_object(), *busy = json_object();
 
-	for (size_t i = 0; i < b->result.rows; i++)
-		json_array_append_new(rows, row_json(b, &b->result.row[i]));
+	for (size_t i = 0; i < b->result->rows; i++)
+		json_array_append_new(rows, row_json(b, &b->result->row[i]));
 	for (uint32_t s = TN_STRATEGY_LOAD_THEN_COMPUTE; s < TN_STRATEGIES; s++) {
 		if (b->writes[0])
 			json_object_set_new(crossover, tn_strategy_name(s), json_real(pipeline_crossover(b, s, false)));
@@ -92,6 +100,22 @@ json_t *pipeline_json(const struct pipeline_bench *b)
 	json_object_set_new(o, "rows", rows);
 	json_object_set_new(o, "crossover", crossover);
 	json_object_set_new(o, "crossover_with_writes", busy);
+	json_object_set_new(o, "service", json_string(pipeline_service_name(b->service)));
+	return o;
+}
+
+/* The first service's table lies on top, so that one table alone is read as ever; another one's under "share". */
+json_t *pipeline_json(struct pipeline_bench *b)
+{
+	int first = next_service(b, 0), second = next_service(b, first + 1);
+	json_t *o;
+
+	pipeline_serve_as(b, (enum pipeline_service)first);
+	o = service_json(b);
+	if (second < PIPELINE_SERVICES) {
+		pipeline_serve_as(b, (enum pipeline_service)second);
+		json_object_set_new(o, pipeline_service_name(b->service), service_json(b));
+	}
 	json_object_set_new(o, "settings", pipeline_settings(b));
 	return o;
 }
@@ -145,10 +169,10 @@ void pipeline_print_head(const struct pipeline_bench *b)
 	       b->device.mixed_bps * 1e-9, b->device.source);
 }
 
-int pipeline_print(const struct pipeline_bench *b)
+static void print_service(const struct pipeline_bench *b)
 {
-	pipeline_print_head(b);
-	printf("%zu run%s a row, medians\n", b->repeat, b->repeat == 1 ? "" : "s");
+	if (b->set.device_model)
+		printf("\nthe drive serves %s:\n", b->service == PIPELINE_SHARE ? "side by side" : "in order");
 	for (int writes = 0; writes < 2; writes++)
 		if (b->writes[writes])
 			print_rows(b, writes);
@@ -159,6 +183,16 @@ int pipeline_print(const struct pipeline_bench *b)
 			if (b->writes[writes])
 				printf(" %6.1f %%%s", pipeline_crossover(b, k, writes) * 100, writes ? " with writes" : "");
 		putchar('\n');
+	}
+}
+
+int pipeline_print(struct pipeline_bench *b)
+{
+	pipeline_print_head(b);
+	printf("%zu run%s a row, medians\n", b->repeat, b->repeat == 1 ? "" : "s");
+	for (int i = next_service(b, 0); i < PIPELINE_SERVICES; i = next_service(b, i + 1)) {
+		pipeline_serve_as(b, (enum pipeline_service)i);
+		print_service(b);
 	}
 	return cli_finish(CLI_OK);
 }
@@ -192,7 +226,8 @@ static void chart(FILE *f, const struct pipeline_bench *b, bool writes, const ch
 		.series = s,
 	};
 
-	snprintf(title, sizeof(title), "%s against hit rate, %s writes", what, writes ? "with" : "without");
+	snprintf(title, sizeof(title), "%s against hit rate, %s writes%s", what, writes ? "with" : "without",
+		 b->service == PIPELINE_SHARE ? ", served side by side" : "");
 	for (uint32_t k = first; k < TN_STRATEGIES; k++) {
 		for (size_t i = 0; i < b->nhits; i++) {
 			const struct pipeline_row *w = pipeline_row(b, k, i, writes);
@@ -206,7 +241,16 @@ static void chart(FILE *f, const struct pipeline_bench *b, bool writes, const ch
 	svg_lines(f, &c);
 }
 
-int pipeline_report(const struct pipeline_bench *b, const char *path)
+static void charts(FILE *f, const struct pipeline_bench *b)
+{
+	for (int writes = 0; writes < 2; writes++)
+		if (b->writes[writes]) {
+			chart(f, b, writes, "Bubble", bubble_ms, TN_STRATEGY_LOAD_THEN_COMPUTE);
+			chart(f, b, writes, "Time to first token", ttft_ms, TN_STRATEGY_RECOMPUTE);
+		}
+}
+
+int pipeline_report(struct pipeline_bench *b, const char *path)
 {
 	FILE *f = fopen(path, "we");
 
@@ -218,11 +262,10 @@ int pipeline_report(const struct pipeline_bench *b, const char *path)
 	svg_text(f, b->set.gpu);
 	fprintf(f, " &middot; times stretched by %u &middot; device reads %.2f GB/s</p>\n<div class=\"charts\">\n",
 		b->set.stretch, b->device.read_bps * 1e-9);
-	for (int writes = 0; writes < 2; writes++)
-		if (b->writes[writes]) {
-			chart(f, b, writes, "Bubble", bubble_ms, TN_STRATEGY_LOAD_THEN_COMPUTE);
-			chart(f, b, writes, "Time to first token", ttft_ms, TN_STRATEGY_RECOMPUTE);
-		}
+	for (int i = next_service(b, 0); i < PIPELINE_SERVICES; i = next_service(b, i + 1)) {
+		pipeline_serve_as(b, (enum pipeline_service)i);
+		charts(f, b);
+	}
 	fputs("</div>\n", f);
 	svg_page_end(f);
 	if (ferror(f) | fclose(f))

@@ -61,7 +61,7 @@ static int add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 	struct pipeline_bench *b = t->b;
 	double v[7][PIPELINE_REPEAT_MAX];
 	size_t n = b->repeat;
-	struct pipeline_row *w = &b->result.row[b->result.rows++];
+	struct pipeline_row *w = &b->result->row[b->result->rows++];
 	struct pipeline_run ideal = {.rc = 0};
 
 	*w = (struct pipeline_row){.strategy = strategy, .blocks = b->hit[hit], .writes = writes,
@@ -92,7 +92,8 @@ static int add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 	return CLI_OK;
 }
 
-int pipeline_table(struct pipeline_bench *b)
+/* The whole table, the drive serving as it does now. */
+static int measure_table(struct pipeline_bench *b)
 {
 	struct table t = {.b = b, .runs = calloc(b->nhits * 2 * PIPELINE_MEASURED * b->repeat, sizeof(*t.runs))};
 	size_t each = b->nhits * (PIPELINE_MEASURED - 1) + 1 - (b->hit[0] ? 0 : 2);
@@ -107,6 +108,19 @@ int pipeline_table(struct pipeline_bench *b)
 			for (uint32_t s = 0; !rc && s < TN_STRATEGIES; s++)
 				rc = add_row(&t, s, hit, writes);
 	free(t.runs);
+	return rc;
+}
+
+int pipeline_table(struct pipeline_bench *b)
+{
+	int rc = CLI_OK;
+
+	for (int i = 0; !rc && i < PIPELINE_SERVICES; i++) {
+		if (!b->services[i])
+			continue;
+		pipeline_serve_as(b, (enum pipeline_service)i);
+		rc = measure_table(b);
+	}
 	if (!rc && b->args->report)
 		rc = pipeline_report(b, b->args->report);
 	return rc ? rc : b->args->json ? cli_json(pipeline_json(b)) : pipeline_print(b);

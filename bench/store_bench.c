@@ -20,6 +20,9 @@
 
 #define PAIRS_MAX 100u
 #define PAIRS_FOR_INTERVAL 6u /* from which on order statistics cover 95 % */
+#define BEST_LEAST (128u << 10) /* fio's requests that are tried */
+#define BEST_MOST (4u << 20)
+#define TMPFS_OBJECTS 16u
 #define TMPFS_MAGIC 0x01021994
 
 struct store_args {
@@ -29,17 +32,21 @@ struct store_args {
 	uint64_t total;
 	uint64_t pairs;
 	uint64_t depth;
+	uint64_t layers;
+	uint64_t workers;
 	bool vs_fio;
 	bool no_tmpfs;
+	bool no_verify;
 	bool json;
 };
 
 static const struct cli_opt options[] = {
-	{"vs-fio", NULL, NULL, "compare with fio, in turns", CLI_FLAG, offsetof(struct store_args, vs_fio), 0, 0},
+	{"vs-fio", NULL, NULL, "compare with fio, in turns: at the object size, and at its best request size", CLI_FLAG, offsetof(struct store_args, vs_fio), 0, 0},
 	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
 	 offsetof(struct store_args, dir), 0, 0},
 	{"object", "SIZE", "32KiB, 128KiB, 512KiB, 1MiB", "object size; may be repeated", CLI_STRINGS,
 	 offsetof(struct store_args, objects), 0, 0},
+	{"layers", "N", "16", "objects a block", CLI_COUNT, offsetof(struct store_args, layers), 1, BENCH_OBJECTS_MAX},
 	{"total", "SIZE", "1GiB", "bytes of one run", CLI_SIZE, offsetof(struct store_args, total), 1u << 20, 1ull << 40},
 	{"pairs", "N", "12", "runs of each side a row", CLI_COUNT, offsetof(struct store_args, pairs), 1, PAIRS_MAX},
 	{"depth", "N", "32", "queue depth", CLI_COUNT, offsetof(struct store_args, depth), 1, 1024},
@@ -47,23 +54,32 @@ static const struct cli_opt options[] = {
 	 offsetof(struct store_args, io_engine), 0, 0},
 	{"no-tmpfs", NULL, NULL, "leave out the throughput per core on tmpfs", CLI_FLAG,
 	 offsetof(struct store_args, no_tmpfs), 0, 0},
-	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct store_args, json), 0, 0},
+	{"no-verify", NULL, NULL, "without checksums", CLI_FLAG, offsetof(struct store_args, no_verify), 0, 0},
+	{"workers", "N", "the cache's", "threads that sum", CLI_COUNT, offsetof(struct store_args, workers), 1, 64},
+	{"json", NULL, NULL, "print the result, and every run, as JSON", CLI_FLAG, offsetof(struct store_args, json), 0, 0},
 	{0},
 };
 
 static const struct cli_verb verb = {
 	.name = "bench store",
-	.about = "Measures saving and loading of whole blocks of 16 objects, checksums on, through the public API; with "
-		 "--vs-fio beside fio at the same object size, queue depth, total and final sync, on written extents. "
+	.about = "Measures saving and loading of whole blocks, checksums on, through the public API; with --vs-fio beside fio at the same "
+		 "object size and queue depth, and beside fio at the request size (128 KiB to 4 MiB) and queue depth that are best for it, which are "
+		 "looked for first; same total and final sync, on written extents. "
 		 "CPU is that of the whole process (wait4). Beside it: throughput per core on tmpfs, checksums on and off.",
 	.opts = options,
 };
 
+/* What runs in turns. */
+enum side { STORE, FIO, FIO_BEST, SIDES };
+
 struct row {
 	uint64_t object_bytes;
 	enum bench_op op;
-	double gbps, fio_gbps, ratio, low, high;
-	double cpu_per_gb, fio_cpu_per_gb;
+	uint64_t best_bytes; /* fio's best request */
+	uint32_t best_depth;
+	double gbps[SIDES], cpu_per_gb[SIDES];
+	double ratio[SIDES], low[SIDES], high[SIDES]; /* of the store over fio */
+	double run_gbps[SIDES][PAIRS_MAX], run_cpu[SIDES][PAIRS_MAX];
 };
 
 struct tmpfs_row {
@@ -115,46 +131,83 @@ static int run_store(struct bench *b, struct bench_job *job, struct bench_run *r
 	return rc ? rc : bench_child(store_transfer, job, run);
 }
 
-/* The pairs of one row: A B, B A, A B ... */
-static int measure_row(struct bench *b, struct bench_job *job)
+/* Looks for the request size and queue depth that fio is fastest with, one run of each. */
+static int find_best(struct bench *b, const struct bench_job *job, struct row *r)
 {
-	double ours[PAIRS_MAX], fio[PAIRS_MAX], ratio[PAIRS_MAX], cpu[PAIRS_MAX], fio_cpu[PAIRS_MAX];
-	size_t n = (size_t)b->args->pairs;
-	struct row *r = &b->row[b->rows];
-	struct bench_run mine, theirs;
+	static const uint32_t depths[] = {4, 32};
+	struct bench_job fio = *job;
+	struct bench_run run;
+	double best = 0;
 	int rc = CLI_OK;
 
-	for (size_t i = 0; !rc && i < n && !cli_interrupted(); i++) {
-		bool fio_first = i % 2 == 0;
+	for (uint64_t size = BEST_LEAST; !rc && size <= BEST_MOST && size <= job->total_bytes; size *= 2) {
+		for (size_t d = 0; !rc && d < sizeof(depths) / sizeof(depths[0]) && !cli_interrupted(); d++) {
+			fio.fio_bytes = size;
+			fio.fio_depth = depths[d];
+			rc = fio_run(&fio, &run);
+			if (rc || rate(&run) <= best)
+				continue;
+			best = rate(&run);
+			r->best_bytes = size;
+			r->best_depth = fio.fio_depth;
+		}
+	}
+	step(b);
+	return rc;
+}
 
-		if (b->args->vs_fio && fio_first)
-			rc = fio_run(job, &theirs);
-		if (!rc)
-			rc = run_store(b, job, &mine);
-		if (!rc && b->args->vs_fio && !fio_first)
-			rc = fio_run(job, &theirs);
-		if (rc)
-			return rc;
-		ours[i] = rate(&mine);
-		cpu[i] = cpu_per_gb(&mine);
-		if (b->args->vs_fio) {
-			fio[i] = rate(&theirs);
-			fio_cpu[i] = cpu_per_gb(&theirs);
-			ratio[i] = ours[i] / fio[i];
+static int run_side(struct bench *b, struct bench_job *job, const struct row *r, enum side side, struct bench_run *run)
+{
+	struct bench_job fio = *job;
+
+	if (side == STORE)
+		return run_store(b, job, run);
+	fio.fio_bytes = side == FIO ? job->object_bytes : r->best_bytes;
+	fio.fio_depth = side == FIO ? job->depth : r->best_depth;
+	return fio_run(&fio, run);
+}
+
+static void sum_up(struct row *r, size_t sides, size_t n)
+{
+	double v[PAIRS_MAX];
+
+	for (size_t k = 0; k < sides; k++) {
+		memcpy(v, r->run_gbps[k], n * sizeof(*v));
+		r->gbps[k] = bench_median(v, n);
+		memcpy(v, r->run_cpu[k], n * sizeof(*v));
+		r->cpu_per_gb[k] = bench_median(v, n);
+		for (size_t i = 0; i < n; i++)
+			v[i] = r->run_gbps[STORE][i] / r->run_gbps[k][i];
+		r->ratio[k] = bench_median(v, n);
+		bench_median_interval(v, n, &r->low[k], &r->high[k]);
+	}
+}
+
+/* The rounds of one row: A B C, C B A, A B C ... */
+static int measure_row(struct bench *b, struct bench_job *job)
+{
+	size_t n = (size_t)b->args->pairs, sides = b->args->vs_fio ? SIDES : 1;
+	struct row *r = &b->row[b->rows];
+	struct bench_run run;
+	int rc = CLI_OK;
+
+	r->object_bytes = job->object_bytes;
+	r->op = job->op;
+	if (b->args->vs_fio)
+		rc = find_best(b, job, r);
+	for (size_t i = 0; !rc && i < n && !cli_interrupted(); i++) {
+		for (size_t k = 0; !rc && k < sides; k++) {
+			size_t side = i % 2 ? k : sides - 1 - k;
+
+			rc = run_side(b, job, r, (enum side)side, &run);
+			r->run_gbps[side][i] = rate(&run);
+			r->run_cpu[side][i] = cpu_per_gb(&run);
 		}
 		step(b);
 	}
 	if (rc || cli_interrupted())
 		return rc ? rc : cli_error(CLI_ENVIRONMENT, "interrupted");
-	*r = (struct row){.object_bytes = job->object_bytes, .op = job->op};
-	r->gbps = bench_median(ours, n);
-	r->cpu_per_gb = bench_median(cpu, n);
-	if (b->args->vs_fio) {
-		r->fio_gbps = bench_median(fio, n);
-		r->fio_cpu_per_gb = bench_median(fio_cpu, n);
-		r->ratio = bench_median(ratio, n);
-		bench_median_interval(ratio, n, &r->low, &r->high);
-	}
+	sum_up(r, sides, n);
 	b->rows++;
 	return CLI_OK;
 }
@@ -181,15 +234,19 @@ static int measure_size(struct bench *b, uint64_t object_bytes)
 	struct bench_job job = {
 		.dir = sub,
 		.object_bytes = object_bytes,
-		.total_bytes = b->args->total / (object_bytes * BENCH_OBJECTS) * (object_bytes * BENCH_OBJECTS),
+		.objects = (uint32_t)b->args->layers,
+		.total_bytes = b->args->total / (object_bytes * b->args->layers) * (object_bytes * b->args->layers),
 		.depth = (uint32_t)b->args->depth,
-		.verify = true,
+		.fio_bytes = object_bytes,
+		.fio_depth = (uint32_t)b->args->depth,
+		.verify = !b->args->no_verify,
+		.workers = (uint32_t)b->args->workers,
 		.io_engine = b->args->io_engine,
 	};
 	int rc;
 
 	/* At least: the store keeps spare slots. */
-	rc = cli_check_room(b->dir, job.total_bytes * (b->args->vs_fio ? 2 : 1) + 8 * object_bytes * BENCH_OBJECTS);
+	rc = cli_check_room(b->dir, job.total_bytes * (b->args->vs_fio ? 2 : 1) + 8 * object_bytes * b->args->layers);
 	if (rc)
 		return rc;
 	snprintf(sub, sizeof(sub), "%s/%" PRIu64, b->dir, object_bytes);
@@ -250,6 +307,7 @@ static int measure_tmpfs(struct bench *b)
 	struct bench_job job = {
 		.dir = dir,
 		.object_bytes = 128u << 10,
+		.objects = TMPFS_OBJECTS,
 		.total_bytes = 256u << 20,
 		.depth = (uint32_t)b->args->depth,
 		.verify = true,
@@ -285,6 +343,16 @@ static const char *op_name(enum bench_op op)
 	return op == BENCH_READ ? "read" : "write";
 }
 
+/* Of each round, in its order: what rate, and CPU. */
+static void runs(json_t *j, const char *name, const struct row *r, enum side side, size_t n)
+{
+	json_t *all = json_array();
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(all, json_pack("[f, f]", r->run_gbps[side][i], r->run_cpu[side][i]));
+	json_object_set_new(j, name, all);
+}
+
 static json_t *as_json(const struct bench *b)
 {
 	json_t *o = json_object(), *rows = json_array(), *tmpfs = json_array();
@@ -293,13 +361,22 @@ static json_t *as_json(const struct bench *b)
 	for (size_t i = 0; i < b->rows; i++) {
 		const struct row *r = &b->row[i];
 		json_t *j = json_pack("{s:I, s:s, s:f, s:f}", "object_bytes", (json_int_t)r->object_bytes, "op",
-				      op_name(r->op), "gbps", r->gbps, "cpu_s_per_gb", r->cpu_per_gb);
+				      op_name(r->op), "gbps", r->gbps[STORE], "cpu_s_per_gb", r->cpu_per_gb[STORE]);
 
+		runs(j, "runs", r, STORE, (size_t)b->args->pairs);
 		if (b->args->vs_fio) {
-			json_object_set_new(j, "fio_gbps", json_real(r->fio_gbps));
-			json_object_set_new(j, "ratio", json_real(r->ratio));
-			json_object_set_new(j, "ratio_ci", json_pack("[f, f]", r->low, r->high));
-			json_object_set_new(j, "fio_cpu_s_per_gb", json_real(r->fio_cpu_per_gb));
+			json_object_set_new(j, "fio_gbps", json_real(r->gbps[FIO]));
+			json_object_set_new(j, "ratio", json_real(r->ratio[FIO]));
+			json_object_set_new(j, "ratio_ci", json_pack("[f, f]", r->low[FIO], r->high[FIO]));
+			json_object_set_new(j, "fio_cpu_s_per_gb", json_real(r->cpu_per_gb[FIO]));
+			json_object_set_new(j, "fio_best_request_bytes", json_integer((json_int_t)r->best_bytes));
+			json_object_set_new(j, "fio_best_depth", json_integer((json_int_t)r->best_depth));
+			json_object_set_new(j, "fio_best_gbps", json_real(r->gbps[FIO_BEST]));
+			json_object_set_new(j, "best_ratio", json_real(r->ratio[FIO_BEST]));
+			json_object_set_new(j, "best_ratio_ci", json_pack("[f, f]", r->low[FIO_BEST], r->high[FIO_BEST]));
+			json_object_set_new(j, "fio_best_cpu_s_per_gb", json_real(r->cpu_per_gb[FIO_BEST]));
+			runs(j, "fio_runs", r, FIO, (size_t)b->args->pairs);
+			runs(j, "fio_best_runs", r, FIO_BEST, (size_t)b->args->pairs);
 		}
 		json_array_append_new(rows, j);
 	}
@@ -317,17 +394,29 @@ static json_t *as_json(const struct bench *b)
 		json_object_set_new(o, "tmpfs_note", json_string(b->tmpfs_note));
 	json_object_set_new(o, "queue_depth", json_integer((json_int_t)b->args->depth));
 	json_object_set_new(o, "total_bytes", json_integer((json_int_t)b->args->total));
-	json_object_set_new(o, "objects_per_block", json_integer(BENCH_OBJECTS));
+	json_object_set_new(o, "objects_per_block", json_integer((json_int_t)b->args->layers));
 	json_object_set_new(o, "pairs", json_integer((json_int_t)b->args->pairs));
 	json_object_set_new(o, "kernel", json_string(u.release));
 	return o;
 }
 
-static void print_rows(const struct bench *b)
+static void print_fio(struct cli_table *t, const struct bench *b, const struct row *r, enum side side)
 {
-	const bool left[] = {false, true, false, false, false, false, false, false};
-	const char *const heads[] = {"object", "op", "GB/s", "CPU s/GB", "fio GB/s", "fio CPU s/GB", "ratio", "95 % interval"};
-	size_t columns = b->args->vs_fio ? 8 : 4;
+	cli_table_cell(t, "%.3f", r->gbps[side]);
+	cli_table_cell(t, "%.3f", r->cpu_per_gb[side]);
+	cli_table_cell(t, "%.3f", r->ratio[side]);
+	if (b->args->pairs < PAIRS_FOR_INTERVAL)
+		cli_table_cell(t, "-");
+	else
+		cli_table_cell(t, "%.3f - %.3f", r->low[side], r->high[side]);
+}
+
+/* Beside fio at the object size, and at its best. */
+static void print_rows(const struct bench *b, enum side side)
+{
+	const bool left[] = {false, true, false, false, false, false, false, false, true};
+	const char *const heads[] = {"object", "op", "GB/s", "CPU s/GB", "fio GB/s", "fio CPU s/GB", "ratio", "95 % interval", "fio's best"};
+	size_t columns = side == STORE ? 4 : side == FIO ? 8 : 9;
 	struct cli_table t;
 	char s[32];
 
@@ -339,17 +428,12 @@ static void print_rows(const struct bench *b)
 
 		cli_table_cell(&t, "%s", cli_bytes(s, (double)r->object_bytes));
 		cli_table_cell(&t, "%s", op_name(r->op));
-		cli_table_cell(&t, "%.3f", r->gbps);
-		cli_table_cell(&t, "%.3f", r->cpu_per_gb);
-		if (!b->args->vs_fio)
-			continue;
-		cli_table_cell(&t, "%.3f", r->fio_gbps);
-		cli_table_cell(&t, "%.3f", r->fio_cpu_per_gb);
-		cli_table_cell(&t, "%.3f", r->ratio);
-		if (b->args->pairs < PAIRS_FOR_INTERVAL)
-			cli_table_cell(&t, "-");
-		else
-			cli_table_cell(&t, "%.3f - %.3f", r->low, r->high);
+		cli_table_cell(&t, "%.3f", r->gbps[STORE]);
+		cli_table_cell(&t, "%.3f", r->cpu_per_gb[STORE]);
+		if (side != STORE)
+			print_fio(&t, b, r, side);
+		if (side == FIO_BEST)
+			cli_table_cell(&t, "%s, %u deep", cli_bytes(s, (double)r->best_bytes), r->best_depth);
 	}
 	cli_table_print(&t, stdout, true);
 }
@@ -360,7 +444,14 @@ static int print(const struct bench *b)
 	struct cli_table t;
 	char s[32];
 
-	print_rows(b);
+	if (!b->args->vs_fio) {
+		print_rows(b, STORE);
+	} else {
+		puts("beside fio at the object size:");
+		print_rows(b, FIO);
+		puts("\nbeside fio at its best request size and queue depth:");
+		print_rows(b, FIO_BEST);
+	}
 	if (b->tmpfs_note)
 		printf("\nper core on tmpfs: %s\n", b->tmpfs_note);
 	if (!b->tmpfs_rows)
@@ -403,10 +494,10 @@ static int parse_sizes(const struct store_args *a, uint64_t *size, size_t *n)
 					 a->objects.item[i]);
 	}
 	for (size_t i = 0; i < *n; i++)
-		if (a->total < size[i] * BENCH_OBJECTS)
+		if (a->total < size[i] * a->layers)
 			return cli_error(CLI_USAGE, "--total %s: objects of %s need %s at least (%u of them)",
 					 cli_bytes(total, (double)a->total), cli_bytes(each, (double)size[i]),
-					 cli_bytes(need, (double)size[i] * BENCH_OBJECTS), BENCH_OBJECTS);
+					 cli_bytes(need, (double)(size[i] * a->layers)), (uint32_t)a->layers);
 	return CLI_OK;
 }
 
@@ -417,7 +508,7 @@ static int measure(struct bench *b, const uint64_t *size, size_t n)
 	if (rc)
 		return rc;
 	cli_progress_begin(&b->progress, "bench store",
-			   n * (1 + 2 * b->args->pairs) + (b->args->no_tmpfs ? 0 : 12));
+			   n * (1 + 2 * (b->args->pairs + b->args->vs_fio)) + (b->args->no_tmpfs ? 0 : 12));
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = measure_size(b, size[i]);
 	if (!rc && !b->args->no_tmpfs)
@@ -429,7 +520,7 @@ static int measure(struct bench *b, const uint64_t *size, size_t n)
 
 int cmd_bench_store(int argc, char **argv)
 {
-	struct store_args a = {.total = 1u << 30, .pairs = 12, .depth = 32, .io_engine = "auto"};
+	struct store_args a = {.total = 1u << 30, .pairs = 12, .depth = 32, .layers = 16, .io_engine = "auto"};
 	struct bench *b;
 	uint64_t size[CLI_STRINGS_MAX];
 	size_t n;

@@ -29,7 +29,7 @@ struct side {
 	struct tn_cache *cache;
 	struct tn_space *space;
 	struct tn_pool *pool;
-	void *base[BENCH_OBJECTS];
+	void *base[BENCH_OBJECTS_MAX];
 	uint64_t region_bytes;
 	uint32_t blocks; /* of the job */
 	uint32_t batch;	 /* blocks a flight */
@@ -65,6 +65,7 @@ static int open_cache(struct side *s, const struct tn_geometry *g)
 	o.io_engine = s->job->io_engine;
 	o.policy = "lru"; /* admits everything */
 	o.verify = s->job->verify;
+	o.workers = s->job->workers;
 	rc = tn_cache_open(&o, &s->cache);
 	return rc ? failed(s, "open", rc) : 0;
 }
@@ -77,10 +78,10 @@ static int open_side(struct side *s)
 	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .alignment = 4096};
 	uint32_t regions;
 	char *memory;
-	int rc = tn_geometry_raw(BENCH_OBJECTS, s->job->object_bytes, &g);
+	int rc = tn_geometry_raw(s->job->objects, s->job->object_bytes, &g);
 
-	s->blocks = (uint32_t)(s->job->total_bytes / (BENCH_OBJECTS * s->job->object_bytes));
-	s->batch = (s->job->depth + BENCH_OBJECTS - 1) / BENCH_OBJECTS;
+	s->blocks = (uint32_t)(s->job->total_bytes / (s->job->objects * s->job->object_bytes));
+	s->batch = (s->job->depth + s->job->objects - 1) / s->job->objects;
 	layout.npages = (uint64_t)s->batch * FLIGHTS;
 	if (!rc)
 		rc = tn_layout_regions(&g, &layout, &regions, &s->region_bytes);
@@ -95,11 +96,11 @@ static int open_side(struct side *s)
 	if (rc)
 		return failed(s, "space", rc);
 	/* Hugepages on both sides (fio_run.c): how scattered memory is decides how many segments a disk request has. */
-	memory = mmap(NULL, s->region_bytes * BENCH_OBJECTS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memory = mmap(NULL, s->region_bytes * s->job->objects, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return failed(s, "memory", -ENOMEM);
-	madvise(memory, s->region_bytes * BENCH_OBJECTS, MADV_HUGEPAGE);
-	for (uint32_t i = 0; i < BENCH_OBJECTS; i++) {
+	madvise(memory, s->region_bytes * s->job->objects, MADV_HUGEPAGE);
+	for (uint32_t i = 0; i < s->job->objects; i++) {
 		s->base[i] = memory + i * s->region_bytes;
 		content_fill(s->base[i], s->region_bytes, s->job->seed, i, 0);
 	}
@@ -169,7 +170,7 @@ static int begin_save(struct side *s, const struct tn_key *keys, uint32_t n, con
 	tn_save_opts_init(&o);
 	o.parent = parent;
 	rc = tn_save_begin(s->space, s->pool, keys, n, pages, &o, save);
-	for (uint32_t layer = 0; !rc && layer < BENCH_OBJECTS; layer++)
+	for (uint32_t layer = 0; !rc && layer < s->job->objects; layer++)
 		rc = tn_save_layer(*save, layer, NULL);
 	if (!rc)
 		rc = tn_save_commit(*save);
@@ -210,15 +211,15 @@ static int save_all(struct side *s, uint32_t n)
 
 static int end_load(struct side *s, struct tn_load *load, uint32_t n)
 {
-	int rc = tn_load_wait(load, BENCH_OBJECTS - 1, cli_now_ns() + PATIENCE_NS);
+	int rc = tn_load_wait(load, s->job->objects - 1, cli_now_ns() + PATIENCE_NS);
 	int good = rc;
 
-	for (uint32_t layer = 0; good >= 0 && layer + 1 < BENCH_OBJECTS; layer++) {
+	for (uint32_t layer = 0; good >= 0 && layer + 1 < s->job->objects; layer++) {
 		rc = tn_load_wait(load, layer, cli_now_ns() + PATIENCE_NS);
 		good = rc < good ? rc : good;
 	}
 	while ((rc = tn_load_end(load, NULL)) == -EBUSY)
-		tn_load_wait(load, BENCH_OBJECTS - 1, cli_now_ns() + 1000000);
+		tn_load_wait(load, s->job->objects - 1, cli_now_ns() + 1000000);
 	if (rc)
 		return failed(s, "load", rc);
 	return good == (int)n ? 0 : failed(s, "load: a saved block is missing", good < 0 ? good : -ENODATA);
@@ -294,7 +295,7 @@ void store_transfer(const struct bench_job *job, struct bench_run *run)
 		rc = job->op == BENCH_READ ? load_all(&s, s.blocks) : save_all(&s, s.blocks);
 		run->seconds = (double)(cli_now_ns() - start) * 1e-9;
 		run->phase_cpu = cli_cpu_seconds() - cpu;
-		run->bytes = rc ? 0 : (uint64_t)s.blocks * BENCH_OBJECTS * job->object_bytes;
+		run->bytes = rc ? 0 : (uint64_t)s.blocks * job->objects * job->object_bytes;
 	}
 	close_side(&s);
 }

@@ -7,6 +7,7 @@ static const struct cli_command commands[] = {
 	{"pipeline", cmd_bench_pipeline, "restoring a prompt layer by layer behind compute, strategies side by side"},
 	{"mix", cmd_bench_mix, "what a directory's device reads, writes, and does of both together"},
 	{"submit", cmd_bench_submit, "what starting a load costs, and handing over each of its layers"},
+	{"layers", cmd_bench_layers, "when the first layer of a load is there, on an idle disk"},
 	{"match", cmd_bench_match, "look-ups of long prefixes among millions of blocks"},
 	{NULL, NULL, NULL},
 };

@@ -107,7 +107,7 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
  * What people give instead of the directory: the file, or the directory of the instance. The library could only
  * say what it did not find below.
  */
-static int check_dir(const char *dir, const char *instance)
+static int check_dir(const char *dir, const char *instance, bool alone)
 {
 	char path[4096];
 	struct stat st;
@@ -126,6 +126,8 @@ static int check_dir(const char *dir, const char *instance)
 	if (!access(path, F_OK))
 		return cli_error(CLI_USAGE, "%s is an instance of a store: give the directory above it, and --instance if it "
 				 "is not called default", dir);
+	if (!alone) /* a device that is lost, or the others are not its store's */
+		return CLI_GO;
 	return cli_error(CLI_USAGE, "no store in %s: there is no %s/tenuto.store", dir, instance);
 }
 
@@ -140,7 +142,7 @@ static int begin(const struct cli_verb *v, int argc, char **argv, struct store_a
 	a->instance = "default";
 	rc = cli_parse(v, argc, argv, a, &n);
 	for (int i = 0; rc == CLI_GO && i < n; i++)
-		rc = check_dir(argv[1 + i], a->instance);
+		rc = check_dir(argv[1 + i], a->instance, n == 1);
 	if (rc != CLI_GO)
 		return rc;
 	tn_admin_store_init(store);
@@ -210,6 +212,7 @@ static json_t *device_json(const struct tn_admin_device *d)
 	json_object_set_new(o, "device_uuid", json_string(uuid));
 	json_object_set_new(o, "clean", json_boolean(d->clean));
 	json_object_set_new(o, "in_use", json_boolean(d->in_use));
+	json_object_set_new(o, "missing", json_boolean(d->missing));
 	json_object_set_new(o, "superblock_damaged", json_boolean(d->superblock_damaged));
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		json_object_set_new(o, counts[i].name, json_integer((json_int_t)counts[i].value));
@@ -255,13 +258,15 @@ static void print_device(const struct tn_admin_device *d)
 	row(&t, "store", uuid);
 	uuid_text(uuid, d->device_uuid);
 	row(&t, "identity", uuid);
-	if (d->in_use)
+	if (d->missing)
+		snprintf(line, sizeof(line), "missing: the store goes on without it, or makes it anew");
+	else if (d->in_use)
 		snprintf(line, sizeof(line), "in use by process %u", d->owner_pid);
 	else
 		snprintf(line, sizeof(line), "%s", d->clean ? "closed in order" : "not closed in order: opening recovers it");
 	row(&t, "state", line);
 	if (d->superblock_damaged)
-		row(&t, "problem", "one copy of the superblock is damaged; opening or check --rebuild repairs it");
+		row(&t, "problem", "a copy of the superblock is damaged; opening or check --rebuild repairs it");
 	gmtime_r(&opened, &tm);
 	strftime(line, sizeof(line), "%Y-%m-%d %H:%M:%S UTC", &tm);
 	row(&t, "last opened", line);
@@ -287,7 +292,7 @@ static int store_info(int argc, char **argv)
 	bad = told.problem;
 	list = json_array();
 	for (size_t i = 0; i < store.ndirs; i++) {
-		bad |= device[i].superblock_damaged;
+		bad |= device[i].superblock_damaged || device[i].missing;
 		if (a.json) {
 			json_array_append_new(list, device_json(&device[i]));
 			continue;
@@ -379,11 +384,19 @@ static uint64_t blocks_before(const struct tn_admin_store *store)
 	return sum;
 }
 
-static json_t *check_json(const struct tn_admin_check *r, uint64_t before, json_t *notes)
+static json_t *check_json(const struct tn_admin_check *r, bool rebuilt, uint64_t before, json_t *notes)
 {
 	json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:o}", "problems", (json_int_t)r->problems, "repaired", (json_int_t)r->repaired,
 			      "blocks", (json_int_t)r->blocks, "stale", (json_int_t)r->stale, "notes", notes);
 
+	if (rebuilt) {
+		json_object_set_new(o, "segments_restored", json_integer((json_int_t)r->segments_restored));
+		json_object_set_new(o, "segments_lost", json_integer((json_int_t)r->segments_lost));
+		json_object_set_new(o, "headers_damaged", json_integer((json_int_t)r->headers_damaged));
+		json_object_set_new(o, "headers_unreadable", json_integer((json_int_t)r->headers_unreadable));
+		json_object_set_new(o, "blocks_superseded", json_integer((json_int_t)r->blocks_superseded));
+		json_object_set_new(o, "blocks_dropped", json_integer((json_int_t)r->blocks_dropped));
+	}
 	if (before != UINT64_MAX)
 		json_object_set_new(o, "blocks_before", json_integer((json_int_t)before));
 	return o;
@@ -427,7 +440,7 @@ static int store_check(int argc, char **argv)
 	cli_progress_end(&told.progress);
 	bad = r.problems > r.repaired; /* what was repaired was told, too */
 	if (a.json) {
-		rc = cli_json(check_json(&r, before, told.lines));
+		rc = cli_json(check_json(&r, a.rebuild, before, told.lines));
 		return rc ? rc : bad ? CLI_PROBLEM : CLI_OK;
 	}
 	print_checked(&r, a.rebuild, before);

@@ -90,18 +90,39 @@ static void probe_memlock(struct doctor *d, struct io_uring *ring)
 		   "limit %s; registering 16 MiB %s", text, ok ? "works" : ring ? "fails" : "not tried");
 }
 
+/* A sandbox may let a ring be made and refuse to serve it: the error, and the call that it names. */
+static int first_refused(struct io_uring *ring, const char **call)
+{
+	int err = io_uring_get_events(ring);
+	struct io_uring_probe *probe;
+
+	*call = "io_uring_enter";
+	if (err < 0)
+		return err;
+	*call = "io_uring_register";
+	probe = io_uring_get_probe_ring(ring);
+	io_uring_free_probe(probe);
+	return probe ? 0 : -EPERM;
+}
+
 static void probe_uring(struct doctor *d)
 {
 	static const char gives[] = "many transfers a system call, not threads";
 	uint64_t disabled = doctor_read_number("/proc/sys/kernel/io_uring_disabled", 0);
+	const char *call = "io_uring_setup";
 	struct io_uring ring;
 	int err = io_uring_queue_init(8, &ring, 0);
 
+	if (!err) {
+		err = first_refused(&ring, &call);
+		if (err)
+			io_uring_queue_exit(&ring);
+	}
 	if (err) {
 		doctor_add(d, "io_uring", DOCTOR_NO, gives,
 			   disabled ? "sysctl kernel.io_uring_disabled=0" :
 				      "allow io_uring in the container's seccomp profile, or a kernel with CONFIG_IO_URING",
-			   "%s%s", strerror(-err), disabled ? " (kernel.io_uring_disabled is set)" : "");
+			   "%s: %s%s", call, strerror(-err), disabled ? " (kernel.io_uring_disabled is set)" : "");
 		probe_memlock(d, NULL);
 		return;
 	}

@@ -61,6 +61,7 @@ uint64_t engine_disk_bytes(const struct tn_geometry *g, uint64_t capacity_blocks
 {
 	uint64_t bytes;
 
+	/* At most 2^31 blocks, so the sum does not wrap. */
 	if (__builtin_mul_overflow(engine_block_disk_bytes(g), capacity_blocks + capacity_blocks / 4 + 256, &bytes))
 		return UINT64_MAX;
 	return bytes;
@@ -82,7 +83,8 @@ static int open_cache(struct engine *e, const struct engine_opts *o)
 	c.ndirs = o->ndirs;
 	c.disk_blocks = o->capacity_blocks;
 	c.geometry = &o->geometry;
-	c.host_bytes = o->host_blocks * block;
+	if (__builtin_mul_overflow(o->host_blocks, block, &c.host_bytes))
+		c.host_bytes = UINT64_MAX; /* more than there is: open says so */
 	c.max_op_blocks = e->part > 8192 ? e->part : 8192;
 	c.policy = o->policy;
 	c.io_engine = o->io_engine ? o->io_engine : "auto";

@@ -33,7 +33,7 @@ static const struct cli_opt options[] = {
 	    "where to store; repeat for several devices; kept afterwards"),
 	OPT("limit", "N", "all", CLI_COUNT, limit, 1, UINT64_MAX, "only the first N requests"),
 	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0,
-	    "arrival times of the trace, times FACTOR; without it a request waits for saves of its blocks"),
+	    "requests arrive as in the trace, FACTOR times as fast; without it a request waits for saves of its blocks"),
 	OPT("verify", NULL, NULL, CLI_FLAG, verify, 0, 0, "compare every restored byte with what was saved"),
 	OPT("report", "FILE.html", NULL, CLI_STRING, report, 0, 0, "write a page with the curves"),
 	OPT("explain", "FILE", NULL, CLI_STRING, explain, 0, 0, "write every decision of the scheduler: JSON lines (docs/explain.md)"),

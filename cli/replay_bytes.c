@@ -107,7 +107,7 @@ static void take(struct replay_result *r, struct engine *e, bool host, double ru
 	r->blocks_written = st.saved_blocks;
 	r->in_saving_blocks = s->in_saving_blocks;
 	r->written_twice_blocks = written_twice(&st, r->block_disk_bytes);
-	r->blocks_rejected = st.admission_rejected_blocks;
+	r->blocks_rejected = st.admission_rejected_blocks + st.host_only_blocks;
 	r->capacity_blocks = st.capacity_blocks;
 	r->blocks_held = st.disk_blocks;
 	r->blocks_failed = st.save_failed_blocks;

@@ -170,13 +170,14 @@ static void save_ended(struct cscript *s, struct cact *a, const struct tn_save_r
 	uint32_t there = res->stored + res->existing;
 
 	crig_note(s->r, (uint64_t)res->stored << 48 | (uint64_t)res->existing << 32 | res->rejected << 16 | res->failed);
-	if (!a->aborted && there + res->rejected + res->failed != a->n)
-		crig_fail(s->r, "save of %u blocks: %u stored, %u existing, %u rejected, %u failed", a->n, res->stored,
-			  res->existing, res->rejected, res->failed);
+	crig_note(s->r, res->host_only);
+	if ((a->aborted ? 0 : a->n) != there + res->host_only + res->rejected + res->failed)
+		crig_fail(s->r, "save of %u blocks: %u stored, %u existing, %u host only, %u rejected, %u failed", a->n,
+			  res->stored, res->existing, res->host_only, res->rejected, res->failed);
 	if (!a->aborted && s->roomy && s->healthy && !tn_simdisk_is_off(s->r->disk) && there != a->n &&
 	    res->error != -EBUSY) /* dropped before, and still held by somebody */
-		crig_fail(s->r, "a save in a roomy cache: %u rejected, %u failed (%d)", res->rejected, res->failed,
-			  res->error);
+		crig_fail(s->r, "a save in a roomy cache: %u host only, %u rejected, %u failed (%d)", res->host_only,
+			  res->rejected, res->failed, res->error);
 	s->n.stored += res->stored;
 	s->n.failed += res->failed;
 	s->tick++;

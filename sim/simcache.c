@@ -51,8 +51,30 @@ static void exec_post(struct tn_exec *exec, struct tn_job *job)
 {
 	struct crig_exec *e = (struct crig_exec *)exec;
 
+	if (!e->posted)
+		e->next_ns = tn_now_ns(e->clock) + e->job_ns;
 	job->next = e->posted;
 	e->posted = job;
+}
+
+/* One worker, to which each job takes the same time. */
+static unsigned collect_in_order(struct crig_exec *e)
+{
+	unsigned n = 0;
+
+	while (e->posted && tn_now_ns(e->clock) >= e->next_ns) {
+		struct tn_job **oldest = &e->posted, *job;
+
+		while ((*oldest)->next)
+			oldest = &(*oldest)->next;
+		job = *oldest;
+		*oldest = NULL;
+		e->next_ns += e->job_ns;
+		job->run(job);
+		job->done(job);
+		n++;
+	}
+	return n;
 }
 
 static unsigned exec_collect(struct tn_exec *exec)
@@ -61,6 +83,8 @@ static unsigned exec_collect(struct tn_exec *exec)
 	struct tn_job **at, *done = NULL;
 	unsigned n = 0;
 
+	if (e->job_ns)
+		return collect_in_order(e);
 	for (at = &e->ran; *at;) {
 		struct tn_job *job = *at;
 
@@ -117,7 +141,7 @@ static void make_pools(struct crig *r)
 struct crig *crig_create(const struct crig_opts *opts)
 {
 	struct crig *r = calloc(1, sizeof(*r));
-	struct tn_simdisk_opts so = {.seed = opts->seed, .depth = opts->io_depth + 32, .capacity_bytes = opts->medium_bytes,
+	struct tn_simdisk_opts so = {.seed = opts->seed, .depth = opts->io_depth + 32, .capacity_bytes = opts->medium_bytes, .read_ns = opts->read_ns,
 				     .write_ns = opts->write_ns, .sync_ns = opts->sync_ns};
 	int rc;
 
@@ -130,6 +154,8 @@ struct crig *crig_create(const struct crig_opts *opts)
 	rc = tn_simdisk_create(&so, &r->disk);
 	assert(rc == 0);
 	r->io = tn_simdisk_io(r->disk);
+	r->exec.clock = tn_simdisk_clock(r->disk);
+	r->exec.job_ns = opts->job_ns;
 	if (opts->wrap)
 		r->io = opts->wrap(r->io, tn_simdisk_clock(r->disk), opts->seed);
 	make_pools(r);
@@ -182,6 +208,12 @@ bool crig_open(struct crig *r)
 	o.disk_bytes = r->o.disk_bytes;
 	o.disk_blocks = r->o.disk_blocks;
 	o.host_bytes = r->o.host_bytes;
+	o.write_bytes_per_day = r->o.write_bytes_per_day;
+	o.read_only = r->o.read_only;
+	if (r->o.offload_lag_ms)
+		o.offload_lag_ms = r->o.offload_lag_ms;
+	if (r->o.durability_ms)
+		o.durability_ms = r->o.durability_ms == CRIG_EACH_SAVE ? 0 : r->o.durability_ms;
 	o.max_blocks = 8192;
 	o.max_ops = r->o.max_ops;
 	o.max_op_blocks = 64;
@@ -200,6 +232,7 @@ bool crig_open(struct crig *r)
 	r->cache->clock = *tn_simdisk_clock(r->disk);
 	r->cache->exec = &r->exec.exec;
 	r->cache->segment_bytes = r->o.segment_bytes;
+	r->cache->boot[0] = tn_simdisk_boot(r->disk);
 	r->cache->entropy[0] = r->o.seed + 1;
 	r->cache->entropy[1] = 0x5eed;
 	rc = tn_core_open(r->cache);
@@ -259,6 +292,7 @@ void crig_turn(struct crig *r, uint64_t max_ns)
 {
 	uint64_t due, now, soon, steps = 0;
 
+	r->turns++;
 	while (tn_core_step(r->cache, &due)) {
 		if (++steps > 100000) {
 			crig_fail(r, "the core is busy for ever without anything coming of it");
@@ -266,7 +300,10 @@ void crig_turn(struct crig *r, uint64_t max_ns)
 		}
 	}
 	now = crig_now(r);
-	if (r->exec.posted || r->exec.ran) /* a worker would wake the owner */
+	/* A worker would wake the owner. */
+	if (r->exec.posted && r->exec.job_ns)
+		due = due < r->exec.next_ns ? due : r->exec.next_ns;
+	else if (r->exec.posted || r->exec.ran)
 		due = now + CRIG_US;
 	if (due <= now || tn_core_wait(r->cache, due - now < max_ns ? due - now : max_ns))
 		return;

@@ -21,37 +21,49 @@
 #define CRIG_MS 1000000ull
 #define CRIG_SECOND 1000000000ull
 
+#define CRIG_EACH_SAVE (UINT32_MAX - 1) /* a durability_ms */
+
 /**
  * struct crig_opts
- * @ndirs:       1 or 2 directories of the same disk
- * @disk_bytes, @segment_bytes, @disk_blocks, @host_bytes, @policy, @io_depth, @max_ops: the cache's
+ * @ndirs:       0 to 2 directories of the same disk
+ * @disk_bytes, @segment_bytes, @disk_blocks, @host_bytes, @write_bytes_per_day, @offload_lag_ms (0: its default), @read_only, @policy, @io_depth, @max_ops:
+ *               the cache's; they may be changed while it is closed
+ * @durability_ms: the cache's, where 0 is its default, and CRIG_EACH_SAVE stands for its 0
  * @medium_bytes: of the simulated disk, 0: no limit
  * @quota_blocks: of each space on disk, 0: no limit
  * @layers, @pages_per_block, @head_dim: the geometry; a page and plane has 32 * head_dim bytes
  * @npages:      of each space's pool
- * @write_ns, @sync_ns: mean latencies of the simulated disk; 0: its defaults
+ * @read_ns, @write_ns, @sync_ns: mean latencies of the simulated disk; 0: its defaults
+ * @job_ns:      time that each job of the one worker takes, first come, first served; 0: none to speak of, in any order
  * @wrap:        puts a wrapper around the disk that makes faults; NULL: none
  * @calm:        stops its faults and lets go what it holds
  */
 struct crig_opts {
 	uint64_t seed;
 	uint32_t ndirs;
-	uint64_t disk_bytes, segment_bytes, disk_blocks, host_bytes, medium_bytes;
+	uint64_t disk_bytes, segment_bytes, disk_blocks, host_bytes, medium_bytes, write_bytes_per_day;
+	uint32_t offload_lag_ms, durability_ms;
+	bool read_only;
 	const char *policy;
 	uint32_t io_depth, max_ops;
 	uint32_t quota_blocks[CRIG_SPACES];
 	uint32_t layers, pages_per_block, head_dim;
 	uint32_t npages;
-	uint64_t write_ns, sync_ns;
+	uint64_t read_ns, write_ns, sync_ns, job_ns;
 	struct tn_io *(*wrap)(struct tn_io *disk, const struct tn_clock *clock, uint64_t seed);
 	void (*calm)(struct tn_io *wrapper);
 };
 
-/* Runs jobs a little later and calls done later still, in any order, as worker threads would. */
+/*
+ * Runs jobs a little later and calls done later still, in any order, as worker threads would. With job_ns, one after
+ * the other instead, oldest first, as one worker does.
+ */
 struct crig_exec {
 	struct tn_exec exec;
-	struct tn_job *posted, *ran;
+	struct tn_job *posted, *ran; /* posted: newest first */
 	struct tn_rng rng;
+	const struct tn_clock *clock;
+	uint64_t job_ns, next_ns; /* when the oldest one ends */
 };
 
 struct crig {
@@ -66,6 +78,7 @@ struct crig {
 	unsigned char *memory[CRIG_SPACES];
 	void *bases[CRIG_SPACES][TN_PLANES_MAX * 8];
 	uint64_t hash; /* of what happened: two runs are the same if it is */
+	uint64_t turns; /* of crig_turn */
 	char error[512]; /* the first failure, "" if none */
 };
 

@@ -54,6 +54,7 @@ struct tn_simdisk {
 	struct fault faults[TN_SIMDISK_FAULTS_MAX];
 	uint32_t nfaults;
 	uint64_t events, writes, syncs, returned;
+	uint64_t boot; /* power cuts so far */
 	uint64_t history;
 	uint64_t off_at;
 	bool off;
@@ -160,6 +161,7 @@ int tn_simdisk_clone(const struct tn_simdisk *d, uint64_t seed, struct tn_simdis
 	c->now_ns = d->now_ns;
 	c->writes = d->writes;
 	c->returned = d->returned;
+	c->boot = d->boot;
 	sim_media_clone(&d->media, &c->media);
 	*out = c;
 	return 0;
@@ -192,18 +194,6 @@ void tn_simdisk_advance(struct tn_simdisk *d, uint64_t ns)
 
 /* ---- crashes, faults, looking inside -------------------------------------------------------------- */
 
-const char *tn_simdisk_crash_name(enum tn_simdisk_crash mode)
-{
-	static const char *const names[] = {
-		[TN_SIMDISK_DROP] = "drop",	      [TN_SIMDISK_KEEP] = "keep",
-		[TN_SIMDISK_TEAR] = "tear",	      [TN_SIMDISK_SUBSET] = "subset",
-		[TN_SIMDISK_LAST_ONLY] = "last-only", [TN_SIMDISK_LAST_LOST] = "last-lost",
-		[TN_SIMDISK_ONE_LOST] = "one-lost",   [TN_SIMDISK_INFLIGHT_ONLY] = "inflight-only",
-	};
-
-	return (unsigned)mode < TN_SIMDISK_CRASH_MODES ? names[mode] : "?";
-}
-
 void tn_simdisk_crash(struct tn_simdisk *d, enum tn_simdisk_crash mode, uint64_t seed)
 {
 	uint64_t h[3] = {d->history, (uint64_t)mode, seed};
@@ -213,10 +203,17 @@ void tn_simdisk_crash(struct tn_simdisk *d, enum tn_simdisk_crash mode, uint64_t
 	d->nflights = 0;
 	memset(d->handles, 0, sizeof(d->handles));
 	d->nbuffers = 0;
-	sim_media_crash(&d->media, mode, &rng);
+	d->returned++; /* what had completed counts as returned: the next process' syncs cover it */
+	sim_media_crash(&d->media, mode, d->returned, &rng);
+	d->boot += mode != TN_SIMDISK_KILL;
 	d->history = tn_hash64(h, sizeof(h));
 	d->off = d->woken = false;
 	d->off_at = 0;
+}
+
+uint64_t tn_simdisk_boot(const struct tn_simdisk *d)
+{
+	return d->boot + 1;
 }
 
 uint64_t tn_simdisk_events(const struct tn_simdisk *d)
@@ -430,6 +427,17 @@ static int disk_close(struct tn_io *io, uint32_t file)
 	return 0;
 }
 
+static void fill_stat(const struct tn_simdisk *d, const struct handle *h, struct tn_io_stat *st)
+{
+	*st = (struct tn_io_stat){
+		.size_bytes = h->file->size,
+		.offset_align = h->direct ? d->opts.align : 1,
+		.memory_align = h->direct ? d->opts.align : 1,
+		.links = !h->file->unlinked,
+		.direct = h->direct,
+	};
+}
+
 static int disk_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
 {
 	struct tn_simdisk *d = tn_simdisk_of(io);
@@ -437,24 +445,15 @@ static int disk_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
 
 	if (!h)
 		return tn_fail(-EBADF, "file %u: not open", file);
-	*st = (struct tn_io_stat){
-		.size_bytes = h->file->size,
-		.offset_align = h->direct ? d->opts.align : 1,
-		.memory_align = h->direct ? d->opts.align : 1,
-		.direct = h->direct,
-	};
+	fill_stat(d, h, st);
 	return powered(d);
 }
 
-static int disk_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
+static int allocate(struct tn_simdisk *d, uint32_t file, uint64_t offset, uint64_t length)
 {
-	struct tn_simdisk *d = tn_simdisk_of(io);
 	struct handle *h = handle_of(d, file);
 	uint64_t end;
-	int err = powered(d);
 
-	if (err)
-		return err;
 	if (!h || !h->writable)
 		return tn_fail(-EBADF, "file %u: not open for writing", file);
 	if (length == 0)
@@ -470,6 +469,14 @@ static int disk_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint6
 	h->file->size = end;
 	event(d, 2, file, end);
 	return 0;
+}
+
+static int disk_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
+{
+	struct tn_simdisk *d = tn_simdisk_of(io);
+	int err = powered(d);
+
+	return err ? err : allocate(d, file, offset, length);
 }
 
 static int disk_unlink(struct tn_io *io, const char *path)
@@ -516,10 +523,13 @@ static int check_request(const struct tn_simdisk *d, const struct handle *h, con
 		return -EBADF;
 	if (r->op == TN_IO_SYNC)
 		return 0;
-	if (r->op != TN_IO_READ && r->op != TN_IO_WRITE)
+	if (r->op >= TN_IO_OPS)
 		return -EINVAL;
-	if (r->op == TN_IO_WRITE && !h->writable)
+	if ((r->op == TN_IO_WRITE || r->op == TN_IO_ALLOCATE) && !h->writable)
 		return -EBADF;
+	if (r->op == TN_IO_ALLOCATE || r->op == TN_IO_STAT)
+		return r->iov && r->iov_count == 1 && (r->op == TN_IO_ALLOCATE || r->iov->iov_base) &&
+		       (r->op == TN_IO_ALLOCATE || r->iov->iov_len == sizeof(struct tn_io_stat)) ? 0 : -EINVAL;
 	if (r->length == 0 || r->iov_count == 0 || r->offset % align || r->length % align ||
 	    r->offset > (uint64_t)INT64_MAX - r->length)
 		return -EINVAL;
@@ -540,7 +550,7 @@ static int check_request(const struct tn_simdisk *d, const struct handle *h, con
 /* Mean latency as asked, a twentieth of the requests ten times slower. */
 static uint64_t latency(struct tn_simdisk *d, const struct tn_io_req *r)
 {
-	uint64_t mean = r->op == TN_IO_READ ? d->opts.read_ns : r->op == TN_IO_WRITE ? d->opts.write_ns : d->opts.sync_ns;
+	uint64_t mean = r->op == TN_IO_READ ? d->opts.read_ns : r->op == TN_IO_SYNC ? d->opts.sync_ns : d->opts.write_ns;
 	uint64_t ns = mean / 4 + (uint64_t)(tn_rng_unit(&d->rng) * (double)mean * 1.5);
 
 	return tn_rng_below(&d->rng, 20) == 0 ? ns * 10 : ns;
@@ -616,11 +626,13 @@ static void start(struct tn_simdisk *d, struct tn_io_req *r)
 		fl->write = sim_write_start(h->file, ++d->writes, r->offset, r->iov, r->iov_count);
 		event(d, 4, r->file, iov_hash(r));
 		break;
-	default:
+	case TN_IO_SYNC:
 		d->syncs++;
 		fl->returned = d->returned;
 		fl->size = h->file->size;
 		event(d, 5, r->file, 0);
+		break;
+	default: /* nothing happens before its end */
 		break;
 	}
 }
@@ -683,6 +695,10 @@ static void finish(struct tn_simdisk *d, struct flight *fl)
 		else if (fl->lost)
 			sim_file_flush_lost(h->file, fl->returned);
 		event(d, 7, r->file, (uint64_t)-r->status);
+	} else if (r->op == TN_IO_ALLOCATE && !fl->refused) {
+		r->status = allocate(d, r->file, r->offset, r->iov->iov_len);
+	} else if (r->op == TN_IO_STAT && !fl->refused) {
+		fill_stat(d, h, r->iov->iov_base);
 	}
 }
 

@@ -6,7 +6,8 @@
  * Everything follows from one seed. Time passes in poll, which jumps to the next completion instead of
  * sleeping. A write is volatile until a TN_IO_SYNC of its file completes that was submitted after
  * poll had returned the write; tn_simdisk_crash then keeps, drops or tears each volatile write by
- * 512-byte sectors. File creation is durable when open returns, allocation only after a sync.
+ * 512-byte sectors. File creation is durable when open returns, allocation only after a sync; one that is a request
+ * happens when it completes.
  *
  * It also checks its users: it fills the memory of a read with rubbish at submit, and asserts that
  * the memory of a write has not changed when it completes. One thread; no real I/O, no real time.
@@ -33,6 +34,7 @@ enum tn_simdisk_crash {
 	TN_SIMDISK_LAST_LOST, /* only the youngest is lost */
 	TN_SIMDISK_ONE_LOST, /* one, any, is lost */
 	TN_SIMDISK_INFLIGHT_ONLY, /* those in flight got there, those completed before did not */
+	TN_SIMDISK_KILL, /* no power cut: only the process dies. What completed can be read; a later power cut may still take it */
 	TN_SIMDISK_CRASH_MODES,
 };
 
@@ -74,10 +76,13 @@ void tn_simdisk_advance(struct tn_simdisk *disk, uint64_t ns);
 /* ---- crashes ---------------------------------------------------------------------------------- */
 
 /*
- * The power goes and comes back: handles, locks and requests are gone (poll will not return them; their
- * memory is the caller's again), files are what mode leaves of them.
+ * The power goes and comes back, or the process dies: handles, locks and requests are gone (poll will not return them;
+ * their memory is the caller's again), files are what mode leaves of them.
  */
 void tn_simdisk_crash(struct tn_simdisk *disk, enum tn_simdisk_crash mode, uint64_t seed);
+
+/* Names the boot of the simulated machine: another one after each power cut, the same one after a kill. Never 0. */
+uint64_t tn_simdisk_boot(const struct tn_simdisk *disk);
 
 /*
  * A second disk with the same content, unflushed writes (in flight ones too) and time, but without

@@ -567,6 +567,19 @@ uint64_t sim_media_digest(const struct sim_media *m)
 
 /* ---- the crash ---------------------------------------------------------------------------------- */
 
+const char *tn_simdisk_crash_name(enum tn_simdisk_crash mode)
+{
+	static const char *const names[] = {
+		[TN_SIMDISK_DROP] = "drop",	      [TN_SIMDISK_KEEP] = "keep",
+		[TN_SIMDISK_TEAR] = "tear",	      [TN_SIMDISK_SUBSET] = "subset",
+		[TN_SIMDISK_LAST_ONLY] = "last-only", [TN_SIMDISK_LAST_LOST] = "last-lost",
+		[TN_SIMDISK_ONE_LOST] = "one-lost",   [TN_SIMDISK_INFLIGHT_ONLY] = "inflight-only",
+		[TN_SIMDISK_KILL] = "kill",
+	};
+
+	return (unsigned)mode < TN_SIMDISK_CRASH_MODES ? names[mode] : "?";
+}
+
 struct fate {
 	enum tn_simdisk_crash mode;
 	struct tn_rng *rng;
@@ -636,6 +649,28 @@ static void shuffle(struct tn_list *list, struct tn_rng *rng)
 		tn_list_push(list, tn_list_pop(&out));
 }
 
+/* Only the process died: what was in flight got there, in part, or not at all. */
+static void file_kill(struct sim_file *f, uint64_t returned, struct tn_rng *rng)
+{
+	shuffle(&f->inflight, rng);
+	while (!tn_list_empty(&f->inflight)) {
+		struct sim_write *w = tn_container_of(f->inflight.next, struct sim_write, link);
+		uint32_t chance = tn_rng_below(rng, 3);
+
+		if (chance == 0)
+			sim_write_forget(w);
+		else
+			sim_write_apply(f, w, chance == 1, rng);
+	}
+	for (struct tn_list *n = f->volatiles.next; n != &f->volatiles; n = n->next) {
+		struct sim_write *w = tn_container_of(n, struct sim_write, link);
+
+		w->returned = w->returned ? w->returned : returned;
+	}
+	f->opens = 0;
+	f->locked = false;
+}
+
 static void file_crash(struct sim_file *f, struct fate *fate)
 {
 	uint64_t end = 0;
@@ -670,7 +705,7 @@ static void file_crash(struct sim_file *f, struct fate *fate)
 	f->locked = false;
 }
 
-void sim_media_crash(struct sim_media *m, enum tn_simdisk_crash mode, struct tn_rng *rng)
+void sim_media_crash(struct sim_media *m, enum tn_simdisk_crash mode, uint64_t returned, struct tn_rng *rng)
 {
 	struct fate fate = {.mode = mode, .rng = rng};
 	struct tn_list *n, *tmp;
@@ -683,6 +718,10 @@ void sim_media_crash(struct sim_media *m, enum tn_simdisk_crash mode, struct tn_
 	tn_list_for_each_safe(n, tmp, &m->files) {
 		struct sim_file *f = tn_container_of(n, struct sim_file, link);
 
+		if (mode == TN_SIMDISK_KILL) {
+			file_kill(f, returned, rng);
+			continue;
+		}
 		file_crash(f, &fate);
 		if (!f->unlinked)
 			continue;

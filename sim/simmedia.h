@@ -77,8 +77,11 @@ void sim_media_destroy(struct sim_media *m);
 uint64_t sim_media_bytes(const struct sim_media *m); /* sum of file sizes */
 uint64_t sim_media_digest(const struct sim_media *m); /* of all paths, sizes and durable bytes */
 
-/* What a power cut leaves: unflushed writes kept, torn or dropped. No file stays open or locked. */
-void sim_media_crash(struct sim_media *m, enum tn_simdisk_crash mode, struct tn_rng *rng);
+/*
+ * What a power cut leaves: unflushed writes kept, torn or dropped. A kill leaves them as they are, returned at that moment.
+ * No file stays open or locked.
+ */
+void sim_media_crash(struct sim_media *m, enum tn_simdisk_crash mode, uint64_t returned, struct tn_rng *rng);
 
 struct sim_file *sim_file_find(const struct sim_media *m, const char *path);
 struct sim_file *sim_file_create(struct sim_media *m, const char *path); /* durable at once */

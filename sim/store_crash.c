@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The block store against power cuts: a script of saves, removals, flushes, drops, checkpoints, closes and
+ * The block store against power cuts and kills: a script of saves, removals, flushes, drops, checkpoints, closes and
  * opens runs on the simulated disk; at its writes and syncs the disk is cloned, the clone crashed
  * in several ways and opened again, and what it finds is held against the oracle (storedrive.h). Some
  * recoveries are cut short by a second crash, some go on with the script.
@@ -60,16 +60,21 @@ static void on_recovery_event(void *arg, const struct tn_simdisk *disk, uint64_t
 		assert_int_equal(tn_simdisk_clone(disk, event, &n->clone), 0);
 }
 
-/* The first recovery is v's; one of its own crashes must lead to the same blocks. */
-static bool try_nested(struct explorer *x, struct drive *v, struct tn_simdisk *clone)
+/*
+ * The first recovery is v's; one of its own crashes must lead to the same blocks. Not if a power cut follows a kill: it may
+ * take what was never synced.
+ */
+static bool try_nested(struct explorer *x, struct drive *v, struct tn_simdisk *clone, bool killed)
 {
 	enum tn_simdisk_crash mode = (enum tn_simdisk_crash)tn_rng_below(&x->rng, TN_SIMDISK_CRASH_MODES);
+	bool same = !killed || mode == TN_SIMDISK_KILL;
 	struct drive *w;
 	bool ok;
 
 	tn_simdisk_crash(clone, mode, tn_rng_next(&x->rng));
 	w = drive_fork(x->drive, clone, tn_rng_next(&x->rng));
-	ok = drive_open(w) && drive_verify(w) && drive_same_found(w, v);
+	w->killed_ns = same ? v->killed_ns : 0;
+	ok = drive_open(w) && drive_verify(w) && (!same || drive_same_found(w, v));
 	if (!ok)
 		snprintf(x->error, sizeof(x->error), "crashed again (%s) in recovery: %s", tn_simdisk_crash_name(mode),
 			 w->error);
@@ -110,6 +115,7 @@ static bool try_crash(struct explorer *x, const struct tn_simdisk *disk, enum tn
 	assert_int_equal(tn_simdisk_clone(disk, seed, &clone), 0);
 	tn_simdisk_crash(clone, mode, seed);
 	v = drive_fork(x->drive, clone, seed);
+	v->killed_ns = mode == TN_SIMDISK_KILL ? tn_now_ns(tn_simdisk_clock(clone)) : 0;
 	if (tn_rng_below(&x->rng, 100) < x->plan.nested) {
 		/* Recoveries have few or many events: choose by a falling distribution. */
 		nested.at = 1 + tn_rng_below(&x->rng, 4u << tn_rng_below(&x->rng, 5));
@@ -119,7 +125,7 @@ static bool try_crash(struct explorer *x, const struct tn_simdisk *disk, enum tn
 	tn_simdisk_on_event(clone, NULL, NULL);
 	ok = ok && drive_verify(v);
 	if (ok && nested.clone)
-		ok = try_nested(x, v, nested.clone);
+		ok = try_nested(x, v, nested.clone, mode == TN_SIMDISK_KILL);
 	if (ok && x->depth == 0 && tn_rng_below(&x->rng, 100) < x->plan.again)
 		ok = go_on(x, v);
 	if (!ok && v->error[0] && !x->error[0])

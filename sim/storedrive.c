@@ -12,6 +12,8 @@
 #include "base/hash.h"
 #include "storedrive_internal.h"
 
+#define KILL_LOSES_NS 100000000u /* the store's promise */
+
 static const char *const dirs[] = {"a", "b"};
 
 /* ---- failures and look-ups ------------------------------------------------------------------------ */
@@ -57,6 +59,12 @@ static uint32_t find_record(const struct drive *d, const struct tn_key *key, uin
 static bool is_durable(const struct drive *d, const struct drive_record *r)
 {
 	return r->published && r->published <= d->durable_tick;
+}
+
+/* Without any flush: its record was written, and nothing but a power cut takes it. */
+static bool outlives_kill(const struct drive *d, const struct drive_record *r)
+{
+	return d->killed_ns && !d->cut && !d->opts.faulty && r->published && r->published_ns + KILL_LOSES_NS <= d->killed_ns;
 }
 
 static bool is_gone(const struct drive *d, const struct drive_record *r)
@@ -123,6 +131,19 @@ static void on_evict(void *arg, tn_slot slot, uint32_t cookie)
 		d->records[cookie].asked = true;
 }
 
+static bool on_vacate(void *arg, tn_slot first, uint32_t n)
+{
+	struct drive *d = arg;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t cookie = tn_store_cookie(d->store, first + i);
+
+		if (cookie != UINT32_MAX)
+			drive_remove(d, cookie, false);
+	}
+	return true;
+}
+
 static void on_health(void *arg, uint32_t device, enum tn_health health)
 {
 	struct drive *d = arg;
@@ -182,6 +203,7 @@ struct drive *drive_fork(const struct drive *d, struct tn_simdisk *disk, uint64_
 	f->durable_tick = d->durable_tick;
 	f->version = d->version;
 	f->sequence_max = d->sequence_max;
+	f->cut = d->cut;
 	memcpy(f->space, d->space, sizeof(f->space));
 	return f;
 }
@@ -240,11 +262,13 @@ bool drive_open(struct drive *d)
 		.prepare = d->opts.prepare,
 		.slow_read_ns = 3600000000000u,
 		.entropy = {d->opts.seed + 1, 0x5eed},
+		.boot = {tn_simdisk_boot(d->disk)},
 		.cb = {.recovered = on_recovered,
 		       .release = on_release,
 		       .describe = on_describe,
 		       .evict = on_evict,
 		       .health = on_health,
+		       .vacate = on_vacate,
 		       .arg = d},
 	};
 	int err;
@@ -271,7 +295,8 @@ static bool verify_key(struct drive *d, uint32_t key)
 	for (uint32_t i = d->newest[key]; i != NONE; i = d->records[i].next) {
 		const struct drive_record *r = &d->records[i];
 
-		if (is_durable(d, r) && !r->removed && !r->dropped && !r->asked && r->sequence > must)
+		if ((is_durable(d, r) || outlives_kill(d, r)) && !r->removed && !r->dropped && !r->asked && !r->shaky &&
+		    r->sequence > must)
 			must = r->sequence;
 		declined |= r->declined;
 		if (r->found == NONE)
@@ -308,7 +333,7 @@ bool drive_verify(struct drive *d)
 		const struct drive_record *r = &d->records[i];
 		bool lately = i + 32 > d->nrecords;
 
-		if (r->found == NONE)
+		if (r->found == NONE || r->shaky)
 			continue;
 		if (!lately && tn_rng_below(&d->rng, 100) >= d->opts.verify_percent)
 			continue;
@@ -340,6 +365,7 @@ void drive_adopt(struct drive *d)
 
 		r->live = r->found != NONE;
 		r->asked = false;
+		r->shaky |= d->opts.faulty && d->killed_ns && !(r->published && r->published <= d->durable_tick);
 		if (r->published)
 			r->published = now;
 		if (r->live) {
@@ -352,6 +378,8 @@ void drive_adopt(struct drive *d)
 		}
 	}
 	d->durable_tick = now;
+	d->killed_ns = 0;
+	d->cut = false;
 }
 
 bool drive_close(struct drive *d)
@@ -379,6 +407,7 @@ bool drive_crash(struct drive *d, enum tn_simdisk_crash mode, uint64_t seed)
 	d->store = NULL;
 	memset(d->flush, 0, sizeof(d->flush));
 	tn_simdisk_crash(d->disk, mode, seed);
+	d->cut = mode != TN_SIMDISK_KILL;
 	tn_simdisk_set_faults(d->disk, NULL, 0);
 	/* Now and then the registry is too small for what is found. */
 	d->decline_percent = tn_rng_below(&d->rng, 3) ? 0 : 10;

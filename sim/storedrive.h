@@ -55,12 +55,15 @@ struct drive_record {
 	tn_slot slot;
 	tn_slot found; /* where the last open reported it */
 	uint64_t published; /* 0: never */
+	uint64_t published_ns;
 	uint64_t removed; /* 0: not */
 	uint8_t dropped; /* 1: its space is being dropped, 2: was */
 	uint8_t cls, space, flags;
 	bool live; /* in the running store */
 	bool declined; /* at the last open */
 	bool asked; /* the store asked for its removal: it may be gone (after a failed sync) */
+	/* A process died with this block not durable, perhaps just after a failed sync gave it up: the next power cut may take it. */
+	bool shaky;
 };
 
 struct drive_save;
@@ -86,6 +89,8 @@ struct drive {
 	uint32_t nrecords, records_max;
 	uint32_t *newest; /* by key: its newest record, or UINT32_MAX */
 	uint64_t tick, durable_tick;
+	bool cut; /* the power went and the recovery has not ended: what was not durable may be lost */
+	uint64_t killed_ns; /* when only the process died: what was published 100 ms before must be found; 0: power cut */
 	uint64_t version, sequence_max;
 	uint16_t space[DRIVE_SPACES]; /* the store's index of each that was ever used */
 	bool space_open[DRIVE_SPACES]; /* since the last open */

@@ -90,8 +90,9 @@ bool drive_pump(struct drive *d, uint64_t timeout_ns)
 	uint64_t now = tn_now_ns(tn_simdisk_clock(d->disk)), next = tn_store_step(d->store, now);
 	unsigned n;
 
-	if (timeout_ns && next > now && next - now < timeout_ns)
-		timeout_ns = next - now;
+	/* At once means: again after this poll, which may have made room for a request that the disk did not take. */
+	if (timeout_ns && next < now + timeout_ns)
+		timeout_ns = next > now ? next - now : 1;
 	n = tn_io_poll(d->io, done, 16, timeout_ns);
 	for (unsigned i = 0; i < n; i++)
 		if (!tn_store_complete(d->store, done[i]))
@@ -333,6 +334,7 @@ static void publish(struct drive_save *s)
 	struct tn_store_entry entry = drive_entry(d, r);
 
 	r->published = ++d->tick;
+	r->published_ns = tn_now_ns(tn_simdisk_clock(d->disk));
 	r->live = true;
 	tn_store_publish(d->store, r->slot, s->record, &entry);
 	d->n.saves++;

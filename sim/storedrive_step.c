@@ -58,6 +58,11 @@ static uint32_t reserve(struct drive *d, uint32_t cls, uint32_t n, tn_slot *slot
 		evict_wanted(d);
 		if (got || d->error[0])
 			return got;
+		if (chance(d, 2) && tn_store_move(d->store, d->cls[cls], chance(d, 2), tn_store_demand(d->store))) {
+			if (!drive_flush_wait(d))
+				return 0;
+			continue;
+		}
 		for (uint32_t i = 0; i < 4; i++) {
 			uint32_t r = random_live(d);
 

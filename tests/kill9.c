@@ -5,6 +5,10 @@
  * cache again and looks at every block. Whatever was durable and not dropped must be there, and no byte may
  * be wrong. Every second look ends without a close, so that recoveries are cut off as well.
  *
+ * One child never flushes: what it was told to be stored 100 ms before it was killed must be there. To that is added the
+ * longest time that a small write of another thread of it took meanwhile, so that a busy machine fails nobody. With host
+ * memory its offload_lag_ms is added, too.
+ *
  * TN_KILL9_ROUNDS=200 is the long form. Directory: TMPDIR, else /var/tmp. The parent itself never has threads.
  */
 #include <errno.h>
@@ -12,8 +16,10 @@
 #include <ftw.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +36,8 @@
 #define BATCHES_A_ROUND 120u
 #define PAGES 64u
 #define SECOND_NS 1000000000ull
+#define KILL_LOSES_NS 100000000ull /* what was stored so long before is not lost with the process */
+#define PROBE_NS 5000000ull
 
 struct setting {
 	const char *name;
@@ -37,6 +45,8 @@ struct setting {
 	uint64_t host_bytes;
 	uint64_t disk_blocks; /* 0: there is room for all, nothing is evicted */
 	const char *policy;
+	bool never_flushes;
+	uint32_t offload_lag_ms; /* with host memory, of one that never flushes */
 };
 
 /* What the parent knows: how many leading blocks of each batch must be there. */
@@ -44,13 +54,17 @@ struct ledger {
 	uint32_t started; /* batches that were ever begun */
 	uint8_t durable[BATCHES_MAX];
 	uint8_t dropped_from[BATCHES_MAX]; /* blocks from here on may be gone */
+	uint64_t stored_ns[BATCHES_MAX]; /* when a save of the whole batch had ended; 0: none did */
+	uint64_t early_ns[BATCHES_MAX];	 /* how long before the kill, if it must be there for that */
+	uint64_t *stall_ns; /* shared with the child: how late the machine itself was at worst, by round */
 };
 
-enum word { READY, STARTED, DURABLE, DROPPING };
+enum word { READY, STARTED, STORED, DURABLE, DROPPING };
 
 struct message {
 	uint32_t word;
 	uint32_t value; /* batch, or block of a batch */
+	uint64_t now_ns;
 };
 
 /* ---- the cache, opened by a child --------------------------------------------------------------------------- */
@@ -65,6 +79,7 @@ struct child {
 	struct tn_rng rng;
 	int pipe_fd;
 	uint32_t saved; /* batches that can be loaded */
+	uint64_t *stall_ns;
 	bool stop;
 };
 
@@ -125,6 +140,10 @@ static void open_cache(struct child *c)
 	o.disk_blocks = c->setting->disk_blocks;
 	o.host_bytes = c->setting->host_bytes;
 	o.policy = c->setting->policy;
+	if (c->setting->offload_lag_ms)
+		o.offload_lag_ms = c->setting->offload_lag_ms;
+	if (c->setting->never_flushes && tn_rng_below(&c->rng, 2))
+		o.durability_ms = UINT32_MAX; /* nor does anything else sync for its sake */
 	o.workers = 1;
 	o.lock_timeout_ns = 20 * SECOND_NS;
 	id.model = "kill9";
@@ -161,7 +180,7 @@ static void close_cache(struct child *c)
 
 static void tell(const struct child *c, enum word word, uint32_t value)
 {
-	struct message m = {.word = word, .value = value};
+	struct message m = {.word = word, .value = value, .now_ns = now_ns()};
 
 	if (write(c->pipe_fd, &m, sizeof(m)) != sizeof(m))
 		_exit(1); /* the parent is gone */
@@ -267,6 +286,34 @@ static bool save_batch(struct child *c, uint32_t batch)
 	return result.stored + result.existing == BATCH;
 }
 
+/* Writes a page to the same file system again and again: what that takes, waiting for a CPU and for the disk. */
+static void *probe_for_ever(void *arg)
+{
+	struct child *c = arg;
+	unsigned char *page = aligned_alloc(4096, 4096);
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/probe", c->dir);
+	fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
+	if (fd < 0)
+		fd = open(path, O_RDWR | O_CREAT, 0600);
+	if (fd < 0 || !page)
+		die("probe", errno);
+	memset(page, 1, 4096);
+	for (;;) {
+		uint64_t start = now_ns(), took;
+
+		usleep(PROBE_NS / 1000);
+		if (pwrite(fd, page, 4096, 0) != 4096)
+			die("probe's write", errno);
+		took = now_ns() - start - PROBE_NS;
+		if (took > *c->stall_ns)
+			__atomic_store_n(c->stall_ns, took, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
 static void flush(struct child *c, const uint32_t *batches, uint32_t n)
 {
 	int err = tn_flush(c->cache, now_ns() + 60 * SECOND_NS);
@@ -280,8 +327,13 @@ static void flush(struct child *c, const uint32_t *batches, uint32_t n)
 static void work(struct child *c, uint32_t next)
 {
 	uint32_t last = next + BATCHES_A_ROUND, unflushed[8], n = 0;
-	pthread_t loader;
+	const struct sched_param first = {1};
+	pthread_t loader, probe;
 
+	if (c->setting->never_flushes)
+		sched_setscheduler(0, SCHED_FIFO, &first); /* all threads of it inherit that */
+	if (c->setting->never_flushes && pthread_create(&probe, NULL, probe_for_ever, c))
+		die("thread", 0);
 	open_cache(c);
 	__atomic_store_n(&c->saved, next, __ATOMIC_RELEASE);
 	if (pthread_create(&loader, NULL, load_for_ever, c))
@@ -291,10 +343,16 @@ static void work(struct child *c, uint32_t next)
 		uint32_t batch = next < last ? next++ : tn_rng_below(&c->rng, last);
 
 		tell(c, STARTED, batch);
-		if (save_batch(c, batch))
+		if (save_batch(c, batch)) {
+			tell(c, STORED, batch);
 			unflushed[n++] = batch;
+		}
 		if (batch + 1 == next)
 			__atomic_store_n(&c->saved, next, __ATOMIC_RELEASE);
+		if (c->setting->never_flushes) {
+			n = 0;
+			continue;
+		}
 		if (n == 8 || tn_rng_below(&c->rng, 5) == 0) {
 			flush(c, unflushed, n);
 			n = 0;
@@ -326,7 +384,9 @@ static void look(struct child *c, const struct ledger *ledger, bool close)
 		if (must > ledger->dropped_from[b])
 			must = ledger->dropped_from[b];
 		if (c->setting->disk_blocks == 0 && good < must) {
-			fprintf(stderr, "# kill9: batch %u: %u blocks of %u durable ones\n", b, good, must);
+			fprintf(stderr, "# kill9: batch %u: %u blocks of %u durable ones (saved %llu ms before a kill, late by %llu)\n", b,
+				good, must, (unsigned long long)(ledger->early_ns[b] / 1000000),
+				(unsigned long long)(*ledger->stall_ns / 1000000));
 			die("durable blocks are gone, batch", b);
 		}
 	}
@@ -349,6 +409,10 @@ static void note(struct ledger *ledger, const struct message *m)
 	case STARTED:
 		if (ledger->started <= batch)
 			ledger->started = batch + 1;
+		break;
+	case STORED:
+		if (ledger->stored_ns[batch] == 0)
+			ledger->stored_ns[batch] = m->now_ns;
 		break;
 	case DURABLE:
 		ledger->durable[batch] = BATCH;
@@ -385,9 +449,25 @@ static bool listen_until(int fd, struct ledger *ledger, uint64_t deadline, bool 
 	}
 }
 
+/* What must be there although nobody called for it to be durable. */
+static void note_stored(const struct setting *s, struct ledger *ledger, uint64_t killed_ns)
+{
+	uint64_t may_lose = KILL_LOSES_NS + s->offload_lag_ms * 1000000ull + *ledger->stall_ns;
+
+	for (uint32_t b = 0; b < ledger->started; b++) {
+		if (ledger->stored_ns[b] == 0 || ledger->stored_ns[b] + may_lose > killed_ns)
+			continue;
+		ledger->durable[b] = BATCH;
+		ledger->dropped_from[b] = BATCH;
+		ledger->early_ns[b] = killed_ns - ledger->stored_ns[b];
+	}
+	memset(ledger->stored_ns, 0, sizeof(ledger->stored_ns));
+}
+
 static void kill_one(const struct setting *s, const char *dir, struct ledger *ledger, struct tn_rng *rng)
 {
-	struct child c = {.setting = s, .dir = dir};
+	struct child c = {.setting = s, .dir = dir, .stall_ns = ledger->stall_ns};
+	uint64_t killed_ns;
 	uint32_t next = ledger->started;
 	uint64_t seed = tn_rng_next(rng);
 	bool ready = false, alive = true;
@@ -395,6 +475,7 @@ static void kill_one(const struct setting *s, const char *dir, struct ledger *le
 	pid_t pid;
 
 	assert_int_equal(pipe(fd), 0);
+	*ledger->stall_ns = 0;
 	fflush(stdout);
 	pid = fork();
 	assert_true(pid >= 0);
@@ -416,12 +497,15 @@ static void kill_one(const struct setting *s, const char *dir, struct ledger *le
 	}
 	if (!alive)
 		print_message("# the child ended by itself\n");
+	killed_ns = now_ns();
 	kill(pid, SIGKILL);
 	while (listen_until(fd[0], ledger, now_ns() + 10 * SECOND_NS, &ready))
 		;
 	close(fd[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(alive && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	if (s->never_flushes)
+		note_stored(s, ledger, killed_ns);
 }
 
 static void look_one(const struct setting *s, const char *dir, const struct ledger *ledger, bool close)
@@ -452,10 +536,13 @@ static void series(const struct setting *s, uint32_t rounds, struct tn_rng *rng)
 	const char *tmp = getenv("TMPDIR");
 	struct ledger *ledger = calloc(1, sizeof(*ledger));
 	char dir[256], path[300];
+	uint64_t stall = 0;
 	uint32_t durable = 0;
 
 	snprintf(dir, sizeof(dir), "%s/tenuto-kill9-XXXXXX", tmp && tmp[0] ? tmp : "/var/tmp");
 	assert_non_null(ledger);
+	ledger->stall_ns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(ledger->stall_ns != MAP_FAILED);
 	assert_non_null(mkdtemp(dir));
 	for (uint32_t i = 0; i < s->ndirs; i++) {
 		snprintf(path, sizeof(path), "%s/%u", dir, i);
@@ -463,12 +550,15 @@ static void series(const struct setting *s, uint32_t rounds, struct tn_rng *rng)
 	}
 	for (uint32_t r = 0; r < rounds && ledger->started + BATCHES_A_ROUND < BATCHES_MAX; r++) {
 		kill_one(s, dir, ledger, rng);
+		stall = stall > *ledger->stall_ns ? stall : *ledger->stall_ns;
 		look_one(s, dir, ledger, r % 2);
 	}
 	for (uint32_t b = 0; b < ledger->started; b++)
 		durable += ledger->durable[b];
-	printf("# %s: %u rounds, %u blocks begun, %u durable\n", s->name, rounds, ledger->started * BATCH, durable);
+	printf("# %s: %u rounds, %u blocks begun, %u durable", s->name, rounds, ledger->started * BATCH, durable);
+	printf(s->never_flushes ? ", late by %llu ms at worst\n" : "\n", (unsigned long long)(stall / 1000000));
 	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	munmap(ledger->stall_ns, 4096);
 	free(ledger);
 }
 
@@ -480,7 +570,7 @@ static void killed(const struct setting *s, uint64_t salt)
 	struct tn_rng rng;
 
 	tn_rng_seed(&rng, tn_test_seed() + salt);
-	rounds = (rounds + 2) / 3;
+	rounds = s->never_flushes ? rounds : (rounds + 2) / 3;
 	for (uint32_t done = 0; done < rounds; done += 10)
 		series(s, rounds - done < 10 ? rounds - done : 10, &rng);
 }
@@ -503,12 +593,26 @@ static void a_killed_cache_that_evicts_never_gives_wrong_bytes(void **state)
 	       3);
 }
 
+static void a_killed_cache_that_never_flushed_loses_what_was_in_flight_and_nothing_else(void **state)
+{
+	killed(&(struct setting){.name = "no flush", .ndirs = 1, .policy = "lru", .never_flushes = true}, 4);
+}
+
+static void a_killed_cache_with_host_memory_that_never_flushed_loses_nothing_older_than_the_lag(void **state)
+{
+	killed(&(struct setting){.name = "no flush, host memory", .ndirs = 1, .host_bytes = 1u << 20, .policy = "lru",
+				 .never_flushes = true, .offload_lag_ms = 100},
+	       5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_killed_cache_on_one_disk_keeps_what_was_flushed),
 		cmocka_unit_test(a_killed_cache_with_host_memory_and_two_disks_keeps_what_was_flushed),
 		cmocka_unit_test(a_killed_cache_that_evicts_never_gives_wrong_bytes),
+		cmocka_unit_test(a_killed_cache_that_never_flushed_loses_what_was_in_flight_and_nothing_else),
+		cmocka_unit_test(a_killed_cache_with_host_memory_that_never_flushed_loses_nothing_older_than_the_lag),
 	};
 
 	return cmocka_run_group_tests_name("kill9", tests, NULL, NULL);

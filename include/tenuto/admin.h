@@ -191,7 +191,9 @@ struct tn_admin_store {
  * @clean:              it was closed in order
  * @owner_pid:          process that opened it last
  * @in_use:             it is open right now; the counts below are then of its last checkpoint and log
- * @superblock_damaged: one of the two copies needs repair
+ * @missing:            it cannot be opened, is empty, or missed a session: the store goes on without it, or makes it anew when
+ *                      it is opened to be written; what follows is then as of the other devices, the counts are 0
+ * @superblock_damaged: one of the two copies needs repair, or both
  * @created_wall_ns, @opened_wall_ns: ns since 1970
  * @file_bytes:         length of the file
  * @index_bytes:        superblocks, log, checkpoints
@@ -207,7 +209,7 @@ struct tn_admin_device {
 	uint64_t store_uuid[2], device_uuid[2];
 	uint32_t device_index, device_count;
 	uint32_t format_version;
-	bool clean, in_use, superblock_damaged;
+	bool clean, in_use, missing, superblock_damaged;
 	uint32_t owner_pid;
 	uint64_t created_wall_ns, opened_wall_ns;
 	uint64_t file_bytes, index_bytes, segment_bytes;
@@ -239,9 +241,16 @@ struct tn_admin_verify {
  * @repaired: of them made good
  * @blocks:   in the index, after the repair if there was one
  * @stale:    index entries whose header says something else (misses when read)
+ * The rest is of a rebuild:
+ * @segments_restored: whose own header was damaged, and was made again from their block headers
+ * @segments_lost:     whose header is damaged, and in which no block header is good
+ * @headers_damaged, @headers_unreadable: block headers that are not valid, or cannot be read: their blocks are lost
+ * @blocks_superseded: found, but there is a newer one of the same key
+ * @blocks_dropped:    found, but their space was dropped, or is not known
  */
 struct tn_admin_check {
 	uint64_t problems, repaired, blocks, stale;
+	uint64_t segments_restored, segments_lost, headers_damaged, headers_unreadable, blocks_superseded, blocks_dropped;
 };
 
 /** tn_admin_store_init - defaults: no directories, instance "default", silent. Any thread. */
@@ -276,8 +285,9 @@ TN_API int tn_admin_store_verify(const struct tn_admin_store *store, struct tn_a
  *
  * Any thread; blocks. Takes the store's locks, for which it waits up to a second.
  *
- * Return: 0 and *result (also when problems were found), -EBUSY (in use), -ECANCELED, -EUCLEAN (both superblocks
- * damaged and no TN_ADMIN_REBUILD, or no copy of them anywhere), or as tn_cache_open.
+ * Return: 0 and *result (also when problems were found), -EBUSY (in use), -ECANCELED, -EUCLEAN (no copy of the superblock
+ * is left anywhere), -ENODEV (TN_ADMIN_REBUILD, and a device is not there: it would lose its blocks; an empty directory in its
+ * place gets a new one), or as tn_cache_open.
  */
 TN_API int tn_admin_store_check(const struct tn_admin_store *store, unsigned flags, struct tn_admin_check *result);
 

@@ -6,8 +6,14 @@
  * and page indices. All operations that move bytes are asynchronous: begin, wait or poll, end.
  *
  * Threads: every function may be called from any thread. One load or save handle is for one thread at a
- * time. Nothing here but open, close, wait and flush blocks. Deadlines are absolute CLOCK_MONOTONIC ns. A process that
- * was forked from the opener cannot use the cache: -ECHILD.
+ * time. Nothing here blocks but open and close (also of spaces), tn_space_drop, wait, tn_save_end and flush. Deadlines are absolute CLOCK_MONOTONIC ns.
+ *
+ * Handles: a load or save that was ended, or never begun, and one of the other kind are answered with -EINVAL by every
+ * call. So is all but one of the threads that end one handle at once, and whoever comes after it.
+ *
+ * Forks: in a process that was forked from the opener every call on its cache says -ECHILD at once, and tn_space_close does
+ * nothing. Such a process keeps none of the opener's locks (its copies of the descriptors are closed before fork returns; a
+ * child made by the clone system call itself keeps them until it ends or calls exec), and may open a cache of its own.
  */
 #ifndef TENUTO_CACHE_H
 #define TENUTO_CACHE_H
@@ -26,6 +32,7 @@ extern "C" {
 struct tn_cache;
 struct tn_space;
 struct tn_pool;
+/* Handles of loads and saves are numbers, not addresses: checked in every call, and of no other load or save ever again. */
 struct tn_load;
 struct tn_save;
 
@@ -111,7 +118,8 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
  * @max_ops:         most loads, saves and prefetches at once; 0: 64
  * @max_op_blocks:   most blocks of one load or save; 0: 8192
  * @io_depth:        most I/O requests in flight, 0: 128
- * @io_engine:       "auto", "io_uring" or "posix"
+ * @io_engine:       "auto" (io_uring, or threads where the kernel forbids it), "io_uring" or "posix" (threads). Where the
+ *                   kernel forbids it later, from a sandbox that began after open, threads take over from both
  * @executors:       threads that read and verify, each with an I/O engine of its own; 0: the owner thread's engine reads
  *                   and the workers verify (one device and few CPUs are served best so), at most 16
  * @workers:         checksum and copy threads; 0: one for each second CPU, at most 4
@@ -122,7 +130,9 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
  * @header_cache_bytes: memory for block headers (checksums), 0: 32 MiB
  * @lock_timeout_ns: how long open waits for another owner to go away, default 5 s
  * @seed:            of eviction sampling; 0: from the kernel
- * @log, @log_arg, @log_level: log lines, default none
+ * @log, @log_arg, @log_level: log lines, default none. They come in their order from a thread of the cache, so that a callback
+ *                   that blocks holds up nothing else; 256 lines wait for it, what is more is lost and counted, and all
+ *                   have come when tn_cache_close, or tn_cache_open with an error, returns
  * @scheduler:       "slack": reads strictly first and by need, writes into slack (default); "none": reads and writes
  *                   mixed as they come, for benchmarks
  * @explain, @explain_arg: told every decision of the scheduler, default none
@@ -132,9 +142,19 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
  *                   always let in when nothing waits. With a host tier, so much more may be begun as it has room
  *                   for, within the space's quota.
  *                   0: what the devices write in about two seconds, at least 256 MiB, 1 GiB if not measured
+ * @offload_lag_ms:  how long a block that was admitted to disk may lie in host memory before its write begins, also while loads
+ *                   never pause: from a quarter of it on its write goes into the loads' slack, from half of it on
+ *                   before reads, for at most half of the devices' time. Longer only while the devices cannot write as fast
+ *                   as saves bring blocks; the bound then is host memory's size, and tn_stats.offload_oldest_ns and
+ *                   offload_waiting_bytes say how far behind they are. 1,000 by default, which a kill can cost beside what
+ *                   is in flight; UINT32_MAX: no bound in time
  * @device_model:    for benchmarks: path of a device model (share/devices); each directory, best on tmpfs, gets the
  *                   bandwidth, latency and read/write interference of that drive. NULL: they are what they are, and
  *                   what `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
+ * @durability_ms:   what was written to disk is made durable about so long after: a power cut loses at most that and the two
+ *                   syncs; default 1,000. 0: tn_save_end waits until what it says is stored is durable, and returns the
+ *                   error of a flush that failed. UINT32_MAX: only what tn_flush covered is durable. The death of the
+ *                   process alone, whatever this says, loses what was in flight or was written in the last 100 ms
  * @device_stretch:  divides the model's bandwidth and multiplies its latency, for machines that cannot move so much:
  *                   at most about 0.9 GB/s a CPU should remain (a warning says so); 0: 16
  */
@@ -168,8 +188,10 @@ struct tn_cache_opts {
 	tn_explain_fn explain;
 	void *explain_arg;
 	uint64_t write_backlog_bytes;
+	uint32_t offload_lag_ms;
 	const char *device_model;
 	uint32_t device_stretch;
+	uint32_t durability_ms;
 };
 
 /** tn_cache_opts_init - defaults. Any thread. */
@@ -180,18 +202,29 @@ TN_API void tn_cache_opts_init(struct tn_cache_opts *opts);
  *
  * Any thread; blocks for the recovery (about 1 s a million blocks).
  *
- * Return: 0 and *out, or -EINVAL (option), -EBUSY (another process owns an instance; the detail has its pid),
- * -EACCES, -ENOSPC, -ENOMEM, -EPROTONOSUPPORT (format version), -EUCLEAN (not a store, or broken beyond repair).
+ * Of a store on several directories a lost device costs its own blocks. One whose directory is empty is made anew. One that
+ * cannot be opened (its directory is not there or lets nobody in, its disk fails), and one whose directory is not given, is
+ * offline for this session (a warning, struct tn_device_stats: health), and is made anew when it comes back: it missed a
+ * session, and what it holds may have been dropped meanwhile. A file that is not a store's, or a store's that is
+ * damaged beyond use, is never written: the open fails and says what is in it. An open that fails leaves no new file behind.
+ *
+ * Return: 0 and *out, or -EINVAL (option), -EBUSY (another process owns an instance; the detail has its pid, or that of
+ * a child of a dead owner that keeps the lock),
+ * -ENOENT, -ENOTDIR, -EACCES, -EROFS, -EIO (of a directory of a new store, or of all of them), -ENOENT (read_only, and there
+ * is no store), -ENOSPC, -ENOMEM, -EPROTONOSUPPORT (format version), -EUCLEAN (not a store, or broken beyond repair),
+ * -EXDEV (directories of different stores, or two copies of one device), -ENODEV (more directories than the store has devices;
+ * it cannot grow).
  */
 TN_API int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out);
 
 /**
  * tn_cache_close - wait for what is in flight, flush, write a checkpoint, close; NULL is fine
  *
- * All loads and saves must have ended and all pools be unregistered (asserted).
+ * All loads and saves must have ended and all pools be unregistered (asserted). Leases end with the cache: nothing waits for
+ * them.
  *
- * Return: 0; or the error of the last flush, or of blocks that were admitted to disk, lie in host memory and could
- * not be written (-ENOSPC: there was no room for them). The cache is gone either way.
+ * Return: 0; or the error of the last flush, or of blocks that were admitted to disk and could not be written from host
+ * memory (-ENOSPC: there was no room for them). The cache is gone either way.
  */
 TN_API int tn_cache_close(struct tn_cache *cache);
 
@@ -273,12 +306,16 @@ TN_API void tn_quota_init(struct tn_quota *quota);
  *
  * Return: 0 and *out (close with tn_space_close; opening one identity twice gives the same blocks), -EINVAL (also
  * for objects above 128 MiB, or in too many pieces: the detail has the limit),
- * -ENOSPC (no more spaces), -ENOMEM.
+ * -ENOSPC (1,024 are open), -ENOMEM.
+ *
+ * How many spaces are opened in the life of a store is not bounded. It knows 1,024 at a time; when one more is opened, one that nobody has open
+ * goes: one without blocks, else the least recently used with all its blocks (32 at a time; then the call waits until
+ * they are gone, a few milliseconds, or five seconds and -ENOSPC if leases hold some of each).
  */
 TN_API int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
 			 const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out);
 
-/** tn_space_close - the handle goes, the blocks stay; NULL is fine */
+/** tn_space_close - the handle goes, the blocks stay until their room, or the space's number, is needed; NULL is fine */
 TN_API void tn_space_close(struct tn_space *space);
 
 /**
@@ -425,7 +462,7 @@ TN_API int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const str
 /**
  * tn_load_wait - wait until @layer of every block of the good prefix is in place and verified
  *
- * Return: length of the good prefix in blocks (0..n; never grows), -ETIMEDOUT, -EINVAL (no such layer).
+ * Return: length of the good prefix in blocks (0..n; never grows), -ETIMEDOUT, -EINVAL (no such layer or load).
  */
 TN_API int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns);
 
@@ -435,7 +472,7 @@ TN_API int tn_load_poll(struct tn_load *load, uint32_t layer);
 /**
  * tn_load_cancel - stop caring: what is not yet issued will not be
  *
- * Waits return the prefix that is good. Return: 0.
+ * Waits return the prefix that is good. Return: 0, -EINVAL (no such load).
  */
 TN_API int tn_load_cancel(struct tn_load *load);
 
@@ -444,16 +481,31 @@ TN_API int tn_load_cancel(struct tn_load *load);
  * @busy: with -EBUSY: bitmap over the n blocks ((n + 7) / 8 bytes) of those whose pages are still written to, or NULL
  *
  * Return: 0: the pages are the caller's again and the handle is gone; -EBUSY: transfers are still in flight, the
- * handle lives on, call again later (the eventfd says when).
+ * handle lives on, call again later (the eventfd says when). That is to be expected whenever the good prefix is shorter than
+ * what was asked for, although all layers were waited for. -EINVAL: no such load, it was ended before.
  */
 TN_API int tn_load_end(struct tn_load *load, uint8_t *busy);
+
+/** What became of a block of a save. */
+enum tn_saved {
+	TN_SAVED_NOT,	    /**< the save was aborted */
+	TN_SAVED_STORED,    /**< on disk, or on its way there, by this save */
+	TN_SAVED_EXISTING,  /**< likewise, but before this save */
+	TN_SAVED_HOST_ONLY, /**< in host memory, and kept off the disk */
+	TN_SAVED_REJECTED,  /**< nowhere: not admitted */
+	TN_SAVED_FAILED,    /**< nowhere: see tn_save_result */
+	TN_SAVED_KINDS,
+};
 
 /**
  * struct tn_save_opts
  * @parent:   key of the block before keys[0]; NULL if keys[0] begins the prompt
  * @partial_last: the last block is known to hold a prompt's unfinished tail (a hint for admission)
  * @priority: -128..127, for eviction; 0 is normal
- * @ttl_ns:   not found any more after that time (to the second), nor after reopening; 0: never forgotten for its age
+ * @ttl_ns:   not found any more after that time (to the second), nor after reopening; 0: never forgotten for its age.
+ *            Of a block that is saved again the longer time counts from then on, also if its time was over and it had
+ *            not gone yet; with 0 it is kept across reopening from the next durable point on
+ * @outcome:  room for n bytes, which stay the caller's: enum tn_saved of each block, set when tn_save_end returns 0; or NULL
  */
 struct tn_save_opts {
 	size_t size;
@@ -461,6 +513,7 @@ struct tn_save_opts {
 	bool partial_last;
 	int32_t priority;
 	uint64_t ttl_ns;
+	uint8_t *outcome;
 };
 
 /** tn_save_opts_init - defaults: size set, a prompt's beginning, no hints. Any thread. */
@@ -502,20 +555,30 @@ TN_API int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_e
  */
 TN_API int tn_save_commit(struct tn_save *save);
 
-/** tn_save_abort - forget the save; nothing of it becomes visible. Return: 0. */
+/** tn_save_abort - forget the save; nothing of it becomes visible. Return: 0, -EINVAL (no such save). */
 TN_API int tn_save_abort(struct tn_save *save);
 
 /**
- * struct tn_save_result - what became of the blocks
- * @stored:   written (host or disk), now visible
- * @existing: were there already
- * @rejected: not admitted
- * @failed:   no room, an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
- *            held); the first one's code in @error
+ * struct tn_save_result - what became of the blocks; all together they are n, or after an abort none
+ * @stored:    visible, and on disk or on their way there since this save: admitted
+ * @existing:  likewise, but before this save
+ * @host_only: visible, in host memory alone, new or there before: admission - the policy, the write budget, the
+ *             space's quota, the devices' health - keeps them off the disk, or there is none. No flush is about them, and
+ *             they end with the process. A later save of such a block asks admission again
+ * @rejected:  not admitted, and no room in host memory
+ * @failed:    no room, an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
+ *             held)
+ * @error:     of the first that failed; if none did, why the first of those that are host_only or rejected was kept off the
+ *             disk: -EROFS: no device takes writes, or the cache was opened read-only; -EDQUOT: the write budget is
+ *             used up; 0: the policy did not want it, the quota is 0, or there is no disk
+ *
+ * What is stored or existing survives the process and a power cut as soon as a tn_flush that began later has returned 0,
+ * unless it was evicted or dropped since, or has a time to live; all else does not.
  */
 struct tn_save_result {
 	uint32_t stored;
 	uint32_t existing;
+	uint32_t host_only;
 	uint32_t rejected;
 	uint32_t failed;
 	int error;
@@ -526,7 +589,8 @@ struct tn_save_result {
  * @result: or NULL
  *
  * Return: 0: the pages are the caller's and the handle is gone; -ETIMEDOUT: still under way, call again;
- * -EINVAL: neither committed nor aborted.
+ * -EINVAL: neither committed nor aborted, or no such save: it was ended before. With durability_ms 0 also what tn_flush returns:
+ * then the handle is gone too, and what result says is stored can be loaded, but is not known to be durable.
  */
 TN_API int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_result *result);
 
@@ -538,11 +602,19 @@ TN_API int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_sav
 TN_API int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
 
 /**
- * tn_flush - make durable every block whose save ended before
+ * tn_flush - make durable what the saves that ended before have stored
  *
- * Includes blocks that so far only lie in host memory, also those that could not be written before: each flush tries
- * them again, so a later one may return 0. Return: 0, -ETIMEDOUT, or the error of the first block that could not be
- * written (-ENOSPC: no room for it, -EROFS: no device takes writes) or of the device.
+ * That is each block that tn_save_result counts as stored or existing, wherever it lies by now: 0 says that each of them
+ * which was not evicted, dropped or over its time since is on disk, and that no crash takes it from there. What a save left in
+ * host memory alone (host_only) is not meant. Blocks that could not be written before are tried again by each flush, so a later one
+ * may return 0; one that had to leave host memory meanwhile is told by one flush (tn_stats.offload_lost_blocks
+ * counts them). What can be made durable is, also when another block is the reason of an error.
+ *
+ * Return: 0, -ETIMEDOUT, or the error of the first block that could not be written (-ENOSPC: no room for it, -EROFS: no
+ * device takes writes) or of the device. -EROFS also if the cache was opened read-only and saves have left blocks in its
+ * host memory.
+ * -ESTALE: a store's file was deleted underneath (looked for after each sync, and by a flush that has nothing to write): what
+ * is in it is served until the cache closes and is gone then, also what an earlier flush had made durable.
  */
 TN_API int tn_flush(struct tn_cache *cache, uint64_t deadline_ns);
 
@@ -626,6 +698,7 @@ struct tn_device_stats {
 	uint64_t bytes_read, bytes_written, meta_bytes_written;
 	uint64_t read_errors, write_errors;
 	uint64_t lost_blocks; /**< given up because a sync failed before they were durable */
+	bool deleted; /**< its file was deleted while it was open: it is read-only, and what it holds is gone at the close */
 };
 
 /** struct tn_stats - counters since open, and the present state */
@@ -636,8 +709,13 @@ struct tn_stats {
 	uint64_t lookups, lookup_blocks, hit_blocks;
 	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
 	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
+	uint64_t host_only_blocks; /**< of saves: left in host memory alone, see tn_save_result */
 	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
 	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;
+	uint64_t offload_waiting_blocks, offload_waiting_bytes; /**< now in host memory, admitted to disk, and not written yet */
+	uint64_t offload_oldest_ns; /**< for how long the first of them has waited; see offload_lag_ms */
+	uint64_t offload_failed_blocks; /**< now in host memory: admitted to disk, could not be written, and are tried again */
+	uint64_t offload_lost_blocks;	/**< that were evicted from host memory before they could be written */
 	uint64_t bytes_read, bytes_written, blocks_read_back;
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
 	uint64_t recovered_blocks, recovery_ns;

@@ -33,7 +33,10 @@ struct tn_error {
 
 enum tn_log_level { TN_LOG_ERROR, TN_LOG_WARN, TN_LOG_INFO, TN_LOG_DEBUG };
 
-/** tn_log_fn - receives one log line; called from any thread, must not call back into Tenuto */
+/**
+ * tn_log_fn - receives one log line; must not call back into Tenuto. A cache calls it from one thread of its own (cache.h),
+ * other functions from the thread that called them
+ */
 typedef void (*tn_log_fn)(void *arg, enum tn_log_level level, const char *where, const char *text);
 
 /**
@@ -41,7 +44,8 @@ typedef void (*tn_log_fn)(void *arg, enum tn_log_level level, const char *where,
  *
  * Any thread; the record belongs to the thread and lives until its next failure.
  *
- * Return: never NULL; code is 0 if nothing failed yet.
+ * Return: never NULL; code is 0 if nothing failed yet. Answers that are no failures, -EAGAIN of the polling functions and -EBUSY of
+ * tn_load_end, leave it as it was.
  */
 TN_API const struct tn_error *tn_error_last(void);
 

@@ -59,6 +59,9 @@ TN_API uint32_t tn_geometry_object_bytes(const struct tn_geometry *g);
 /** tn_geometry_block_bytes - bytes of a whole block; @g must have passed tn_geometry_check */
 TN_API uint64_t tn_geometry_block_bytes(const struct tn_geometry *g);
 
+/** tn_geometry_block_tokens - tokens of a whole block, 1 to below 2^44; @g must have passed tn_geometry_check */
+TN_API uint64_t tn_geometry_block_tokens(const struct tn_geometry *g);
+
 /**
  * tn_geometry_default_pages - the smallest pages_per_block that makes objects >= TN_OBJECT_BYTES_DEFAULT
  * @g: everything but pages_per_block is set; that field is not looked at

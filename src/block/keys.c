@@ -24,7 +24,7 @@ struct tn_key tn_keys_chain(const struct tn_secret *secret, const struct tn_key 
 	return tn_hash_chain(secret, &prev, tokens, n * sizeof(*tokens));
 }
 
-long tn_block_keys_tokens(const struct tn_secret *secret, uint32_t block_tokens, const uint32_t *tokens, size_t n,
+long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens, const uint32_t *tokens, size_t n,
 			  const void *extra, size_t extra_bytes, struct tn_key *keys, size_t max)
 {
 	struct tn_key prev = {{0, 0}};

@@ -13,14 +13,6 @@
 #define TIERS 5u	   /* enum tn_tier */
 #define FIND_AT_ONCE 256u /* keys */
 
-struct tn_load {
-	struct tn_op op;
-};
-
-struct tn_save {
-	struct tn_op op;
-};
-
 void tn_load_opts_init(struct tn_load_opts *opts)
 {
 	*opts = (struct tn_load_opts){.size = sizeof(*opts), .deadline_ns = TN_FOREVER};
@@ -178,6 +170,8 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	if (!space || (n && !keys) || !match || (flags & ~TN_MATCH_PIN))
 		return tn_fail(-EINVAL, "tn_match: space, keys or match is missing, or unknown flags %#x", flags);
 	cache = space->cache;
+	if (tn_check_process(cache))
+		return -ECHILD;
 	if (n > cache->o.max_op_blocks)
 		n = cache->o.max_op_blocks;
 	rc = flags & TN_MATCH_PIN ? take_lease(cache, &lease) : 0;
@@ -211,6 +205,8 @@ int tn_unpin(struct tn_space *space, uint64_t pin)
 	if (!space)
 		return tn_fail(-EINVAL, "tn_unpin: no space");
 	cache = space->cache;
+	if (tn_check_process(cache))
+		return -ECHILD;
 	/* Odd generations are taken; the exchange to even lets only one caller end the lease. */
 	if (i == 0 || i > cache->nleases || !(generation & 1) ||
 	    !__atomic_compare_exchange_n(&cache->leases[i - 1].generation, &generation, generation + 1, false,
@@ -263,6 +259,8 @@ static int check_op(const struct tn_space *space, const struct tn_pool *pool, co
 {
 	if (!space || !pool || !keys || !pages || !out)
 		return tn_fail(-EINVAL, "space, pool, keys, pages or out is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
 	if (pool->space != space)
 		return tn_fail(-EINVAL, "the pool is registered with another space");
 	if (n == 0)
@@ -270,7 +268,7 @@ static int check_op(const struct tn_space *space, const struct tn_pool *pool, co
 	for (size_t i = 0; i < n; i++)
 		if (tn_key_is_zero(&keys[i]))
 			return tn_fail(-EINVAL, "keys[%zu] is zero: that means no block", i);
-	return tn_forked(space->cache) ? tn_error_last()->code : 0;
+	return 0;
 }
 
 static void hand_over(struct tn_op *op, void (*run)(struct tn_cmd *cmd))
@@ -318,20 +316,20 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		tn_op_give(op);
 		return rc;
 	}
+	*out = tn_handle_open(op, TN_HANDLE_LOAD);
 	hand_over(op, tn_load_start);
-	*out = (struct tn_load *)op;
 	return 0;
 }
 
 static bool layer_is_there(struct tn_op *op, uint32_t layer)
 {
-	return __atomic_load_n(&op->left[layer / op->space->shape.chunk_objects], __ATOMIC_ACQUIRE) == 0;
+	return __atomic_load_n(&op->left[tn_shape_chunk_of(&op->space->shape, layer)], __ATOMIC_ACQUIRE) == 0;
 }
 
 static bool all_there(struct tn_op *op)
 {
-	for (uint32_t l = 0; l < op->space->shape.layers; l += op->space->shape.chunk_objects)
-		if (!layer_is_there(op, l))
+	for (uint32_t c = 0; c < op->space->shape.chunks; c++)
+		if (__atomic_load_n(&op->left[c], __ATOMIC_ACQUIRE))
 			return false;
 	return true;
 }
@@ -354,60 +352,114 @@ static int check_layer(const struct tn_op *op, uint32_t layer)
 	return 0;
 }
 
-int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns)
+static int load_wait(struct tn_op *op, uint32_t layer, uint64_t deadline_ns)
 {
-	int rc = load ? check_layer(&load->op, layer) : tn_fail(-EINVAL, "tn_load_wait: no load");
+	int rc = check_layer(op, layer);
 
 	if (rc)
 		return rc;
-	tn_schedule_wait_begins(&load->op, layer);
-	if (wait_op(&load->op, wait_is_over, layer, deadline_ns) && !layer_is_there(&load->op, layer))
+	tn_schedule_wait_begins(op, layer);
+	if (wait_op(op, wait_is_over, layer, deadline_ns) && !layer_is_there(op, layer))
 		return tn_fail(-ETIMEDOUT, "tn_load_wait: layer %u is not there by the deadline", layer);
-	tn_schedule_wait_ends(&load->op, layer);
-	return (int)__atomic_load_n(&load->op.good, __ATOMIC_ACQUIRE);
+	tn_schedule_wait_ends(op, layer);
+	return (int)__atomic_load_n(&op->good, __ATOMIC_ACQUIRE);
+}
+
+int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns)
+{
+	struct tn_op *op;
+	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_wait", &op);
+
+	if (rc)
+		return rc;
+	rc = load_wait(op, layer, deadline_ns);
+	tn_handle_leave(op);
+	return rc;
 }
 
 int tn_load_poll(struct tn_load *load, uint32_t layer)
 {
-	int rc = load ? check_layer(&load->op, layer) : tn_fail(-EINVAL, "tn_load_poll: no load");
+	struct tn_op *op;
+	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_poll", &op);
 
 	if (rc)
 		return rc;
-	if (!layer_is_there(&load->op, layer))
-		return -EAGAIN;
-	return (int)__atomic_load_n(&load->op.good, __ATOMIC_ACQUIRE);
+	rc = check_layer(op, layer);
+	if (rc == 0)
+		rc = layer_is_there(op, layer) ? (int)__atomic_load_n(&op->good, __ATOMIC_ACQUIRE) : -EAGAIN;
+	tn_handle_leave(op);
+	return rc;
+}
+
+/* Also ends the save's waiting for its caller: abort. */
+static void cancel(struct tn_op *op)
+{
+	__atomic_store_n(&op->cancel, 1, __ATOMIC_RELEASE);
+	tn_op_kick(op);
 }
 
 int tn_load_cancel(struct tn_load *load)
 {
-	if (!load)
-		return tn_fail(-EINVAL, "tn_load_cancel: no load");
-	__atomic_store_n(&load->op.cancel, 1, __ATOMIC_RELEASE);
-	tn_op_kick(&load->op);
+	struct tn_op *op;
+	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_cancel", &op);
+
+	if (rc)
+		return rc;
+	cancel(op);
+	tn_handle_leave(op);
 	return 0;
+}
+
+/* A block is the caller's again when nothing of it can be in flight any more. */
+static void tell_busy(const struct tn_op *op, uint8_t *busy)
+{
+	memset(busy, 0, (op->n + 7) / 8);
+	for (uint32_t i = 0; i < op->n; i++)
+		if (__atomic_load_n(&op->items[i].busy, __ATOMIC_ACQUIRE))
+			busy[i / 8] |= (uint8_t)(1u << (i % 8));
+}
+
+/*
+ * Inside the handle of an operation that is drained: 0 if it is this caller's to give back; -EBUSY: it was kicked once
+ * more meanwhile, by a caller who was inside, too; -EINVAL: another caller ends it.
+ */
+static int end_op(struct tn_op *op, const char *call)
+{
+	if (!tn_handle_close(op))
+		return tn_fail(-EINVAL, "%s: another thread has just ended it", call);
+	if (is_drained(op, 0))
+		return 0;
+	tn_handle_reopen(op);
+	return -EBUSY;
+}
+
+static void give_back(struct tn_op *op)
+{
+	tn_handle_gone(op);
+	tn_op_give(op);
 }
 
 int tn_load_end(struct tn_load *load, uint8_t *busy)
 {
 	struct tn_op *op;
+	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_end", &op);
 
-	if (!load)
-		return tn_fail(-EINVAL, "tn_load_end: no load");
-	op = &load->op;
-	if (!is_drained(op, 0)) {
-		if (!__atomic_load_n(&op->cancel, __ATOMIC_RELAXED) && !all_there(op))
-			tn_load_cancel(load);
-		if (busy) { /* a block is the caller's again when nothing of it can be in flight any more */
-			memset(busy, 0, (op->n + 7) / 8);
-			for (uint32_t i = 0; i < op->n; i++)
-				if (__atomic_load_n(&op->items[i].busy, __ATOMIC_ACQUIRE))
-					busy[i / 8] |= (uint8_t)(1u << (i % 8));
-		}
-		return -EBUSY;
+	if (rc)
+		return rc;
+	rc = is_drained(op, 0) ? end_op(op, "tn_load_end") : -EBUSY;
+	if (rc == 0) {
+		claim_pages(op, false, op->end_page);
+		give_back(op);
+		return 0;
 	}
-	claim_pages(op, false, op->end_page);
-	tn_op_give(op);
-	return 0;
+	if (rc == -EBUSY) {
+		if (!__atomic_load_n(&op->cancel, __ATOMIC_RELAXED) && !all_there(op))
+			cancel(op);
+		if (busy)
+			tell_busy(op, busy);
+	}
+	tn_handle_leave(op);
+	return rc;
 }
 
 int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uint64_t deadline_ns)
@@ -419,10 +471,10 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 	if (!space || (n && !keys))
 		return tn_fail(-EINVAL, "tn_prefetch: space or keys is missing");
 	cache = space->cache;
+	if (tn_check_process(cache))
+		return -ECHILD;
 	if (n == 0 || !cache->store || !space->host_ok)
 		return 0;
-	if (tn_forked(cache))
-		return tn_error_last()->code;
 	op = tn_op_take(cache);
 	if (!op)
 		return tn_fail(-EAGAIN, "tn_prefetch: all %u operations are under way", cache->o.max_ops);
@@ -521,69 +573,112 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		op->partial_last = opts->partial_last;
 		op->priority = opts->priority;
 		op->ttl_ns = opts->ttl_ns;
+		op->outcome = opts->outcome;
 		if (opts->parent)
 			op->parent = *opts->parent;
 	}
+	*out = tn_handle_open(op, TN_HANDLE_SAVE);
 	hand_over(op, tn_save_start);
-	*out = (struct tn_save *)op;
+	return 0;
+}
+
+static int save_layer(struct tn_op *op, uint32_t layer, const struct tn_event *ready)
+{
+	int rc = check_layer(op, layer);
+
+	if (rc)
+		return rc;
+	if (__atomic_load_n(&op->layer_state[layer], __ATOMIC_ACQUIRE) != 0)
+		return tn_fail(-EINVAL, "tn_save_layer: layer %u was given before", layer);
+	op->layer_event[layer] = ready ? *ready : (struct tn_event){NULL, NULL};
+	__atomic_store_n(&op->layer_state[layer], 1, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&op->layers_given, 1, __ATOMIC_RELEASE);
+	tn_op_kick(op);
 	return 0;
 }
 
 int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *ready)
 {
-	int rc = save ? check_layer(&save->op, layer) : tn_fail(-EINVAL, "tn_save_layer: no save");
+	struct tn_op *op;
+	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_layer", &op);
 
 	if (rc)
 		return rc;
-	if (__atomic_load_n(&save->op.layer_state[layer], __ATOMIC_ACQUIRE) != 0)
-		return tn_fail(-EINVAL, "tn_save_layer: layer %u was given before", layer);
-	save->op.layer_event[layer] = ready ? *ready : (struct tn_event){NULL, NULL};
-	__atomic_store_n(&save->op.layer_state[layer], 1, __ATOMIC_RELEASE);
-	__atomic_add_fetch(&save->op.layers_given, 1, __ATOMIC_RELEASE);
-	tn_op_kick(&save->op);
+	rc = save_layer(op, layer, ready);
+	tn_handle_leave(op);
+	return rc;
+}
+
+static int save_commit(struct tn_op *op)
+{
+	uint32_t given = __atomic_load_n(&op->layers_given, __ATOMIC_ACQUIRE), layers = op->space->shape.layers;
+
+	if (given != layers)
+		return tn_fail(-EINVAL, "tn_save_commit: %u of %u layers were given", given, layers);
+	__atomic_store_n(&op->commit, 1, __ATOMIC_RELEASE);
+	tn_op_kick(op);
 	return 0;
 }
 
 int tn_save_commit(struct tn_save *save)
 {
-	uint32_t given, layers;
+	struct tn_op *op;
+	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_commit", &op);
 
-	if (!save)
-		return tn_fail(-EINVAL, "tn_save_commit: no save");
-	given = __atomic_load_n(&save->op.layers_given, __ATOMIC_ACQUIRE);
-	layers = save->op.space->shape.layers;
-	if (given != layers)
-		return tn_fail(-EINVAL, "tn_save_commit: %u of %u layers were given", given, layers);
-	__atomic_store_n(&save->op.commit, 1, __ATOMIC_RELEASE);
-	tn_op_kick(&save->op);
-	return 0;
+	if (rc)
+		return rc;
+	rc = save_commit(op);
+	tn_handle_leave(op);
+	return rc;
 }
 
 int tn_save_abort(struct tn_save *save)
 {
-	if (!save)
-		return tn_fail(-EINVAL, "tn_save_abort: no save");
-	__atomic_store_n(&save->op.cancel, 1, __ATOMIC_RELEASE);
-	tn_op_kick(&save->op);
+	struct tn_op *op;
+	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_abort", &op);
+
+	if (rc)
+		return rc;
+	cancel(op);
+	tn_handle_leave(op);
 	return 0;
+}
+
+/* Inside: waits until it is over, and is this caller's alone. */
+static int save_end(struct tn_op *op, uint64_t deadline_ns)
+{
+	int rc;
+
+	if (!__atomic_load_n(&op->commit, __ATOMIC_RELAXED) && !__atomic_load_n(&op->cancel, __ATOMIC_RELAXED))
+		return tn_fail(-EINVAL, "tn_save_end: neither committed nor aborted");
+	do {
+		if (wait_op(op, is_drained, 0, deadline_ns))
+			return tn_fail(-ETIMEDOUT, "tn_save_end: still under way at the deadline; call again");
+		rc = end_op(op, "tn_save_end");
+	} while (rc == -EBUSY);
+	return rc;
 }
 
 int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_result *result)
 {
 	struct tn_op *op;
+	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_end", &op);
 
-	if (!save)
-		return tn_fail(-EINVAL, "tn_save_end: no save");
-	op = &save->op;
-	if (!__atomic_load_n(&op->commit, __ATOMIC_RELAXED) && !__atomic_load_n(&op->cancel, __ATOMIC_RELAXED))
-		return tn_fail(-EINVAL, "tn_save_end: neither committed nor aborted");
-	if (wait_op(op, is_drained, 0, deadline_ns))
-		return tn_fail(-ETIMEDOUT, "tn_save_end: still under way at the deadline; call again");
+	if (rc)
+		return rc;
+	rc = save_end(op, deadline_ns);
+	if (rc) {
+		tn_handle_leave(op);
+		return rc;
+	}
 	if (result)
 		*result = op->result;
+	for (uint32_t i = 0; op->outcome && i < op->n; i++)
+		op->outcome[i] = op->items[i].saved;
 	release_saved(op, op->end_page);
-	tn_op_give(op);
-	return 0;
+	rc = op->flush.status;
+	give_back(op);
+	return rc ? tn_fail(rc, "tn_save_end: stored, and not durable (error %d)", -rc) : 0;
 }
 
 /* ---- drop ------------------------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "cache/cache_internal.h"
 
 #define PATH_BYTES 1024u
@@ -26,9 +27,11 @@ void tn_cache_opts_init(struct tn_cache_opts *opts)
 		.io_engine = "auto",
 		.policy = "default",
 		.scheduler = "slack",
+		.offload_lag_ms = 1000,
 		.verify = true,
 		.header_cache_bytes = 32u << 20,
 		.lock_timeout_ns = 5000000000u,
+		.durability_ms = 1000,
 		.log_level = TN_LOG_INFO,
 	};
 }
@@ -92,12 +95,17 @@ static int check_options(struct tn_cache_opts *o)
 	return rc ? rc : tn_policy_find(o->policy, &policy);
 }
 
-/* DIR/<instance>, made if missing; DIR itself must exist. */
+/*
+ * DIR/<instance>, made if missing. One DIR in which it cannot be made may be a lost device: the store goes on without it, or says
+ * that there is none.
+ */
 static int make_dirs(struct tn_cache *cache)
 {
 	struct tn_cache_opts *o = &cache->o;
 	const char **paths;
+	size_t failed = 0;
 	char *text;
+	int rc = 0;
 
 	cache->dir_paths = tn_get(cache->alloc, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
 	if (!cache->dir_paths)
@@ -114,11 +122,14 @@ static int make_dirs(struct tn_cache *cache)
 				return tn_fail(-EINVAL, "directory %s is given twice", o->dirs[i]);
 		paths[i] = text;
 	}
-	for (size_t i = 0; i < o->ndirs && !o->read_only; i++)
-		if (mkdir(paths[i], 0700) && errno != EEXIST)
-			return tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
+	for (size_t i = 0; i < o->ndirs && !o->read_only; i++) {
+		if (mkdir(paths[i], 0700) == 0 || errno == EEXIST)
+			continue;
+		failed++;
+		rc = tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
+	}
 	o->dirs = paths;
-	return 0;
+	return failed == o->ndirs ? rc : 0;
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------------- */
@@ -151,6 +162,7 @@ void tn_cache_free(struct tn_cache *cache)
 	}
 	tn_put(a, cache->leases, tn_array_bytes(n, sizeof(*cache->leases)));
 	tn_put(a, cache->lease_blocks, tn_array_bytes(n, each * sizeof(tn_block)));
+	tn_handles_destroy(cache);
 	tn_ops_destroy(cache);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
 	if (cache->eventfd >= 0)
@@ -178,15 +190,19 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->make_engine = tn_engine_open;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->opener = getpid();
+	cache->opener_mark = tn_process_mark();
 	pthread_mutex_init(&cache->lock, NULL);
 	tn_list_init(&cache->loads);
 	tn_list_init(&cache->saves);
+	tn_list_init(&cache->placing);
 	tn_list_init(&cache->flushes);
 	tn_list_init(&cache->drops);
 	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_ops_create(cache);
 	if (rc == 0)
 		rc = leases_create(cache);
+	if (rc == 0)
+		rc = tn_handles_create(cache);
 	if (rc) {
 		tn_cache_free(cache);
 		return rc;
@@ -239,6 +255,8 @@ int tn_cache_eventfd(struct tn_cache *cache)
 
 	if (!cache)
 		return tn_fail(-EINVAL, "tn_cache_eventfd: no cache");
+	if (tn_check_process(cache))
+		return -ECHILD;
 	/* What ended before anybody listened counts as one. */
 	if (!__atomic_exchange_n(&cache->eventfd_used, 1, __ATOMIC_SEQ_CST))
 		(void)!write(cache->eventfd, &one, sizeof(one));
@@ -263,12 +281,18 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->saves = c->saves;
 	s->saved_blocks = c->saved_blocks;
 	s->existing_blocks = c->existing_blocks;
+	s->host_only_blocks = c->host_only_blocks;
 	s->admission_rejected_blocks = c->admission_rejected_blocks;
 	s->save_failed_blocks = c->save_failed_blocks;
 	s->evicted_disk_blocks = c->evicted_disk_blocks;
 	s->evicted_host_blocks = c->evicted_host_blocks;
 	s->dropped_blocks = c->dropped_blocks;
 	s->offloaded_blocks = c->offloaded_blocks;
+	s->offload_waiting_blocks = cache->host_dirty_slots;
+	s->offload_waiting_bytes = cache->host_dirty_bytes;
+	s->offload_oldest_ns = tn_offload_age(cache, tn_now_ns(&cache->clock));
+	s->offload_failed_blocks = cache->failed_slots;
+	s->offload_lost_blocks = c->offload_lost_blocks;
 	s->promoted_blocks = c->promoted_blocks;
 	s->prefetched_blocks = c->prefetched_blocks;
 	s->blocks_read_back = c->blocks_read_back;
@@ -288,7 +312,7 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	if (cache->store) {
 		s->recovery_ns = tn_store_recovery_ns(cache->store);
 		s->index_bytes += tn_store_index_bytes(cache->store);
-		s->ndevices = (uint32_t)cache->o.ndirs;
+		s->ndevices = cache->ndevices;
 		tn_store_stats(cache->store, s->devices, TN_DEVICES_MAX);
 	}
 	return 0;

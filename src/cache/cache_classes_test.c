@@ -9,33 +9,6 @@
 #define BIG_DIM 64u   /* 128 KiB */
 #define DISK_BYTES (32u << 20)
 
-static void dimensions(struct rig *r, uint32_t head_dim)
-{
-	r->g.planes[0].head_dim = r->g.planes[1].head_dim = head_dim;
-}
-
-/* A second space of the same cache with blocks of this size, on the same memory. */
-static void open_second(struct rig *r, uint32_t head_dim, struct rig *out)
-{
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
-	struct tn_identity id;
-	struct tn_shard shard;
-
-	*out = *r;
-	dimensions(out, head_dim);
-	tn_identity_init(&id);
-	id.model = "test";
-	tn_shard_init(&shard);
-	assert_int_equal(tn_space_open(r->cache, &id, &shard, &out->g, NULL, &out->space), 0);
-	assert_int_equal(tn_pool_register(out->space, &layout, r->bases, TN_MEM_HOST, &out->pool), 0);
-}
-
-static void close_second(struct rig *t)
-{
-	assert_int_equal(tn_pool_unregister(t->pool), 0);
-	tn_space_close(t->space);
-}
-
 /* Saves blocks first.. one by one as chains of their own would be; how many are there afterwards. */
 static uint32_t save(struct rig *r, uint64_t first, uint32_t n)
 {
@@ -70,13 +43,13 @@ static void each_size_finds_places_in_a_store_full_of_the_other(void **state)
 
 		rig_set_up(&r, DISK_BYTES, 0, BIG_DIM);
 		if (big_first) {
-			open_second(&r, SMALL_DIM, &t);
+			rig_open_second(&r, SMALL_DIM, NULL, &t);
 		} else {
 			/* The rig's memory is for the big ones. */
 			assert_int_equal(rig_close(&r), 0);
-			dimensions(&r, SMALL_DIM);
+			rig_dimensions(&r, SMALL_DIM);
 			assert_int_equal(rig_open(&r), 0);
-			open_second(&r, BIG_DIM, &t);
+			rig_open_second(&r, BIG_DIM, NULL, &t);
 		}
 		assert_int_equal(save(&r, 1, 1600), 1600);
 		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
@@ -92,26 +65,36 @@ static void each_size_finds_places_in_a_store_full_of_the_other(void **state)
 		assert_true(count(&t, 5001, 1664) >= (big_first ? 800u : 200u));
 		assert_int_equal(save(&r, 3001, 64), 64);
 		assert_int_equal(rig_load(&r, 3001, 64), 64);
-		close_second(&t);
+		rig_close_second(&t);
 		rig_tear_down(&r);
 	}
 }
 
 static void sizes_that_are_used_in_turn_both_keep_blocks(void **state)
 {
+	uint32_t big = 0, small = 0, samples = 0;
 	struct rig r, t;
 
 	/* Whole segments move, so the shares are only as even as there are many of them. */
 	rig_set_up(&r, 4 * DISK_BYTES, 0, BIG_DIM);
-	open_second(&r, SMALL_DIM, &t);
+	rig_open_second(&r, SMALL_DIM, NULL, &t);
 	for (uint64_t round = 0; round < 60; round++) {
 		assert_int_equal(save(&r, 1 + round * 32, 32), 32);
 		assert_int_equal(save(&t, 10001 + round * 128, 128), 128);
+		if (round % 5 != 4 || round < 20)
+			continue;
+		big += count(&r, 1, 1920);
+		small += count(&t, 10001, 7680);
+		samples++;
 	}
-	/* An even share is 15 of the 31 segments; measured, busy or not: 7 to 15 of big ones, 15 to 22 of small ones. */
-	assert_true(count(&r, 1, 1920) >= 4 * 31);
-	assert_true(count(&t, 10001, 7680) >= 4 * 113);
-	close_second(&t);
+	/*
+	 * An even share is 15 of the 31 segments. The shares swing by turns: 0 to 20 of big ones, 10 to 29 of small ones were
+	 * seen, at the same round more or less by the time that commits take. So the mean of the rounds counts.
+	 */
+	print_message("# %u of big ones, %u of small ones\n", big / samples / 31, small / samples / 113);
+	assert_true(big / samples >= 4 * 31);
+	assert_true(small / samples >= 4 * 113);
+	rig_close_second(&t);
 	rig_tear_down(&r);
 }
 
@@ -122,21 +105,21 @@ static void the_space_that_is_opened_first_does_not_decide_the_capacity(void **s
 	uint32_t before;
 
 	rig_set_up(&r, DISK_BYTES, 0, BIG_DIM);
-	open_second(&r, SMALL_DIM, &t);
+	rig_open_second(&r, SMALL_DIM, NULL, &t);
 	assert_int_equal(save(&t, 1, 608), 608);
 	before = count(&t, 1, 608);
 	assert_true(before >= 600);
-	close_second(&t);
+	rig_close_second(&t);
 	assert_int_equal(rig_close(&r), 0);
 	for (int big_first = 0; big_first < 2; big_first++) {
-		dimensions(&r, big_first ? BIG_DIM : SMALL_DIM);
+		rig_dimensions(&r, big_first ? BIG_DIM : SMALL_DIM);
 		assert_int_equal(rig_open(&r), 0);
 		assert_true(rig_stats(&r).capacity_blocks >= before);
 		assert_int_equal(rig_stats(&r).disk_blocks, before);
-		open_second(&r, big_first ? SMALL_DIM : BIG_DIM, &t);
+		rig_open_second(&r, big_first ? SMALL_DIM : BIG_DIM, NULL, &t);
 		assert_int_equal(count(big_first ? &t : &r, 1, 608), before);
 		capacity[big_first] = rig_stats(&r).capacity_blocks;
-		close_second(&t);
+		rig_close_second(&t);
 		assert_int_equal(rig_close(&r), 0);
 	}
 	assert_int_equal(capacity[0], capacity[1]);

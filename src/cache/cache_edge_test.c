@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache/cache_internal.h"
@@ -385,6 +386,49 @@ static void a_match_without_a_pin_takes_no_lease(void **state)
 	rig_tear_down(&r);
 }
 
+/* The file, its directory and the one above. */
+static void delete_directory(const struct rig *r)
+{
+	char path[320];
+
+	snprintf(path, sizeof(path), "%s/default/tenuto.store", r->dir);
+	assert_int_equal(unlink(path), 0);
+	snprintf(path, sizeof(path), "%s/default", r->dir);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(rmdir(r->dir), 0);
+}
+
+static void a_directory_deleted_underneath_is_said_by_flush_and_health(void **state)
+{
+	struct tn_save_result res;
+	struct rig r;
+
+	for (int host = 0; host < 2; host++) {
+		for (int more = 0; more < 2; more++) {
+			rig_set_up(&r, 64u << 20, host ? 16u << 20 : 0, 64);
+			rig_save(&r, 1, 16, 0, &res);
+			assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+			delete_directory(&r);
+			if (more)
+				rig_save(&r, 101, 16, 0, &res);
+			assert_int_equal(tn_flush(r.cache, rig_soon()), -ESTALE);
+			assert_int_equal(rig_stats(&r).devices[0].health, TN_READ_ONLY);
+			assert_true(rig_stats(&r).devices[0].deleted);
+			assert_int_equal(rig_load(&r, 1, 16), 16);
+			if (host) /* host memory takes it still, and nothing promises that it is more */
+				rig_save(&r, 201, 16, 0, &res);
+			assert_int_equal(tn_flush(r.cache, rig_soon()), -ESTALE);
+			assert_int_equal(rig_close(&r), -ESTALE);
+			assert_int_equal(mkdir(r.dir, 0700), 0);
+			assert_int_equal(rig_open(&r), 0);
+			assert_int_equal(rig_match(&r, 1, 16), 0);
+			rig_save(&r, 1, 16, 0, &res);
+			assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+			rig_tear_down(&r);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -400,6 +444,7 @@ int main(void)
 		cmocka_unit_test(a_dropped_block_goes_when_its_lease_ends),
 		cmocka_unit_test(an_old_header_of_the_same_key_is_a_miss),
 		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),
+		cmocka_unit_test(a_directory_deleted_underneath_is_said_by_flush_and_health),
 		cmocka_unit_test(closing_says_that_admitted_blocks_found_no_room),
 		cmocka_unit_test(windows_match_their_last_blocks_and_no_other_tenants_tiers),
 		cmocka_unit_test(the_eventfd_tells_what_ended_before_it_was_asked_for),

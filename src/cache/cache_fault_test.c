@@ -114,7 +114,7 @@ static void random_faults(struct tn_rng *rng, struct tn_io *io)
 	for (uint32_t i = 0; i < n; i++)
 		f[i] = (struct tn_fault){
 			.kind = tn_rng_below(rng, TN_FAULT_CORRUPT + 1),
-			.op = tn_rng_below(rng, 3),
+			.op = tn_rng_below(rng, TN_IO_OPS),
 			.from = tn_rng_below(rng, 20),
 			.count = tn_rng_below(rng, 3) ? UINT64_MAX : 10,
 			.percent = tn_rng_below(rng, 4) ? 1 + tn_rng_below(rng, 30) : 100,
@@ -191,6 +191,43 @@ static void a_device_that_fails_altogether_comes_back(void **state)
 	}
 }
 
+#define TURNS 2000u /* in which everything ends once nothing is in its way; 200 are needed */
+
+/*
+ * No request comes back, and leases are held: a load says by its deadline what it has (the script looks), and who waits for
+ * a save or a flush is told by his. Once requests come back and the leases are given back, everything ends soon.
+ */
+static void nothing_outlives_its_deadline_and_all_ends_when_nothing_is_in_its_way(void **state)
+{
+	uint64_t seed, end, most = 0;
+
+	for (end = seeds(&seed, 30); seed < end; seed++) {
+		struct tn_rng rng;
+		struct cscript *s = start(&rng, seed);
+		struct crig *r = s->r;
+		struct tn_fault f[3];
+		uint64_t from;
+
+		for (uint32_t op = 0; op < 3; op++)
+			f[op] = (struct tn_fault){.kind = TN_FAULT_HANG, .op = op, .count = UINT64_MAX, .percent = seed % 2 ? 100 : 30};
+		tn_io_faulty_set(r->io, f, 3);
+		for (uint32_t i = 0; i < 10; i++) {
+			steps(s, 20);
+			crig_run(r, 100 * CRIG_MS);
+		}
+		from = r->turns;
+		calm(r->io);
+		crig_run(r, 10 * CRIG_MS); /* what was to hang may still have been with the disk */
+		calm(r->io);
+		must(s, cscript_drain(s, 120 * CRIG_SECOND));
+		most = r->turns - from > most ? r->turns - from : most;
+		must_recover(s);
+		finish(s);
+	}
+	printf("# everything ended within %llu turns\n", (unsigned long long)most);
+	assert_true(most < TURNS);
+}
+
 /* The medium has no room for the segments that the store was promised. */
 static void a_full_disk_evicts_and_goes_on(void **state)
 {
@@ -216,6 +253,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_mix_of_faults_is_a_miss_and_passes),
 		cmocka_unit_test(a_device_that_fails_altogether_comes_back),
+		cmocka_unit_test(nothing_outlives_its_deadline_and_all_ends_when_nothing_is_in_its_way),
 		cmocka_unit_test(a_full_disk_evicts_and_goes_on),
 	};
 

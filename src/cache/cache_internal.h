@@ -10,6 +10,7 @@
 #ifndef TN_CACHE_INTERNAL_H
 #define TN_CACHE_INTERNAL_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <sys/types.h>
 #include <tenuto/cache.h>
@@ -44,6 +45,12 @@ enum tn_dirty {
 #define TN_ENTRY_PARTIAL 1u /* holds a prompt's unfinished tail */
 #define TN_ENTRY_EXPIRES 2u /* had a time to live: not kept across reopening */
 
+/* A host slot that waits for its offload, since then. */
+struct tn_offload_place {
+	uint64_t since_ns;
+	uint32_t slot;
+};
+
 struct tn_cmd {
 	struct tn_cmd *next;
 	void (*run)(struct tn_cmd *cmd);
@@ -64,6 +71,7 @@ struct tn_item {
 	uint16_t landed;   /* loads: chunks that were read, and wait for the header or for a move */
 	uint8_t state;     /* enum tn_item_state */
 	uint8_t header;    /* enum tn_header_state */
+	uint8_t saved;     /* saves: enum tn_saved, as soon as it is known */
 	bool frozen;       /* a verification was posted: nobody may join any more */
 	bool admitted;     /* saves: to be kept on disk */
 	bool partial;      /* loads: only some of its pages are wanted */
@@ -100,6 +108,20 @@ enum tn_op_kind { TN_OP_LOAD, TN_OP_PREFETCH, TN_OP_SAVE, TN_OP_OFFLOAD };
 #define TN_CHUNK_FAILED 5u
 #define TN_CHUNK_READING 6u
 
+/* A caller that waits for a durable point: of a flush or of a dropped space. */
+struct tn_flush_waiter {
+	struct tn_cmd cmd;
+	struct tn_list link;
+	struct tn_cache *cache;
+	uint64_t offload_target; /* offload tickets to be finished first */
+	bool syncing;
+	uint32_t done; /* shared: futex. 2: the caller timed out, and the owner frees it */
+	int status; /* before done: of the first block that could not be written */
+	struct tn_op *save; /* that is over when this flush ends: durability_ms is 0 */
+	struct tn_space *space; /* a drop's */
+	uint32_t next; /* a drop's: the record to be looked at */
+};
+
 /* A load, prefetch, save or offload. */
 struct tn_op {
 	struct tn_cmd kick;
@@ -113,6 +135,7 @@ struct tn_op {
 	uint32_t left[TN_CHUNKS_MAX]; /* shared: blocks of the good prefix whose chunk is missing */
 
 	struct tn_list link; /* active list */
+	struct tn_list place_link; /* saves and offloads: in cache->placing, or alone */
 	struct tn_cache *cache;
 	struct tn_space *space;
 	struct tn_pool *pool;
@@ -128,6 +151,8 @@ struct tn_op {
 	bool partial_last;
 	bool held; /* save: begins when its space is not being dropped any more */
 	uint64_t ttl_ns;
+	uint8_t *outcome; /* save: the caller's, by block, or NULL */
+	int kept_off;     /* save: why the first block that the policy was not asked about, or wanted, does not go to disk */
 	uint32_t n;
 	uint32_t hdr_i, chunk, i; /* cursors */
 	uint32_t inflight;
@@ -136,6 +161,10 @@ struct tn_op {
 	uint32_t ready_chunks;        /* save: the first so many chunks have final bytes */
 	uint64_t admitted_bytes;      /* save: of the write backlog */
 	uint64_t first_ticket;        /* offload */
+	struct tn_flush_waiter flush; /* save: see tn_save_flush */
+	uint64_t demand;	      /* of slots on disk, see tn_store_move; 0: none */
+	bool own_gone;		      /* nothing of its own class could be evicted for it */
+	uint64_t since_ns;	      /* offload: since when its first block has waited */
 	uint32_t layers_given; /* save; shared */
 	uint8_t *layer_state;  /* save: TN_STORE_OBJECTS_MAX; shared: 0 no, 1 given, 2 ready */
 	struct tn_event *layer_event;
@@ -149,7 +178,7 @@ struct tn_op {
 	struct tn_sched_load sched;
 	uint64_t input_tokens, start_ns;
 	uint64_t *before_ns; /* by layer */
-	bool from_disk;
+	bool from_disk; /* it has something to read: not all of it comes from host memory and from other loads */
 	uint32_t at_layer; /* shared: the engine waits for this layer, or computes it, ... */
 	uint64_t at_ns;	   /* shared: ... since then; 0: not known, or at_layer changes */
 	uint32_t left_layer; /* the caller's: which wait it returned from last, ... */
@@ -163,11 +192,13 @@ struct tn_op {
 	uint64_t reading;    /* bytes of them */
 	uint32_t landed;     /* chunks of all items that wait for a move: see tn_item */
 	uint32_t next_free; /* shared: link of the free stack */
+	uint64_t gate;	    /* shared: of its handle, see handle.c */
 };
 
 struct tn_space {
 	struct tn_cache *cache;
 	uint32_t refs; /* handles; under cache->lock */
+	uint32_t pools; /* registered; under cache->lock */
 	uint32_t ops;  /* shared: operations under way */
 	uint32_t dropping; /* shared: not all blocks of a drop are marked yet; nothing is found, and saves do not begin */
 	uint16_t index;
@@ -231,7 +262,8 @@ struct tn_workers;
 /* Counters that only the owner changes and anyone reads. */
 struct tn_counters {
 	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
-	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
+	uint64_t saves, saved_blocks, existing_blocks, host_only_blocks, admission_rejected_blocks, save_failed_blocks;
+	uint64_t offload_lost_blocks;
 	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
 	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks, blocks_read_back;
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
@@ -239,30 +271,19 @@ struct tn_counters {
 	uint64_t resolve_ns, submit_ns, submit_layers;
 };
 
-/* A caller that waits for a durable point: of a flush or of a dropped space. */
-struct tn_flush_waiter {
-	struct tn_cmd cmd;
-	struct tn_list link;
-	struct tn_cache *cache;
-	uint64_t offload_target; /* offload tickets to be finished first */
-	bool syncing;
-	uint32_t done; /* shared: futex. 2: the caller timed out, and the owner frees it */
-	int status; /* before done: of the first block that could not be written */
-	struct tn_space *space; /* a drop's */
-	uint32_t next; /* a drop's: the record to be looked at */
-};
-
 struct tn_cache {
 	struct tn_cache_opts o;
 	struct tn_log log;
+	struct tn_logger *logger; /* with threads: the log lines' way to the caller */
 	const struct tn_alloc *alloc;
 	struct tn_clock clock;
 	struct tn_rng rng;
-	pid_t opener; /* fork is detected */
+	uint32_t handle_slot; /* handle.c; 0: none */
+	pid_t opener;
+	uint64_t opener_mark; /* fork is detected */
 
 	pthread_mutex_t lock; /* spaces and pools: open and close only */
 	struct tn_space *spaces[TN_STORE_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
-	uint32_t nspaces;
 	uint32_t npools;
 
 	struct tn_cmd *commands; /* shared: stack */
@@ -282,6 +303,7 @@ struct tn_cache {
 	struct tn_paced *paced; /* the modelled devices, NULL: the directories are what they are */
 	struct tn_mix mix[TN_DEVICES_MAX]; /* by device, as paced; version 0: nothing is known */
 	struct tn_store *store;
+	uint32_t ndevices; /* of the store: as many as it was made with, also if fewer directories were given */
 	struct tn_schedule *schedule; /* NULL: everything goes as it comes */
 	struct tn_registry *registry;
 	struct tn_policy *disk_policy, *host_policy;
@@ -295,11 +317,13 @@ struct tn_cache {
 	uint8_t *host_dirty;  /* by host slot: enum tn_dirty */
 	uint8_t *host_queued; /* by host slot: it has a place in the offload queue */
 	uint32_t host_dirty_slots;
+	uint64_t host_dirty_bytes; /* of the blocks in them, on disk */
 	struct tn_flights *flights;
 	struct tn_secret secret;
 	uint64_t segment_bytes; /* of new stores; 0: the store's choice */
 	uint64_t slot_bytes;	/* of the blocks announced at open; 0: none were */
 	uint64_t stored_slots;	/* of the stores that were there */
+	uint64_t boot[2]; /* which boot of the machine this is; zero: the kernel is asked (simulations set it) */
 	uint64_t entropy[2]; /* secrets and UUIDs of new stores come from it; zero: from the kernel (simulations set it) */
 	char *dir_paths;
 
@@ -308,12 +332,17 @@ struct tn_cache {
 	struct tn_op *offloads; /* the owner's own operations */
 	uint32_t noffloads;
 	struct tn_list loads, saves; /* active */
-	uint32_t *offload_queue; /* ring of host slots */
+	struct tn_list placing; /* saves and offloads with blocks that have no place yet, the oldest first */
+	uint32_t disk_loads;	     /* of the loads, those from disk */
+	struct tn_offload_place *offload_queue; /* ring */
 	uint32_t offload_head, offload_count, offload_size;
 	uint64_t offload_queued; /* tickets: how many were ever queued */
 	int offload_error;     /* of the last one that failed */
+	int offload_lost;      /* likewise, of blocks that left host memory before they could be written, and no flush has told */
 	uint32_t failed_slots; /* TN_DIRTY_FAILED */
+	uint64_t offload_retry_ns; /* when to try those again without being asked */
 	bool offload_again;    /* a device came back: try those once more */
+	bool offloads_first;   /* they are stepped before the saves this time */
 	struct tn_list flushes;
 	struct tn_list drops; /* their waiters, until the blocks are doomed; then among the flushes */
 
@@ -333,6 +362,11 @@ struct tn_cache {
 	struct tn_recovery *recovery;
 
 	uint64_t space_disk_blocks[TN_STORE_SPACES_MAX], space_host_blocks[TN_STORE_SPACES_MAX];
+	uint32_t space_records[TN_STORE_SPACES_MAX]; /* registered blocks, wherever they lie */
+	uint32_t space_recency[TN_STORE_SPACES_MAX]; /* tick of its last use */
+	uint8_t space_leaving[TN_STORE_SPACES_MAX]; /* enum tn_leaving */
+	uint32_t leaving_cursor; /* of the registry: records to go; 0: nothing is looked for */
+	uint64_t leaving_next_ns; /* the blocks that are on their way out may be held: then more have to go */
 	uint64_t space_disk_coming[TN_STORE_SPACES_MAX]; /* slots of blocks that are being written */
 	uint64_t space_host_coming[TN_STORE_SPACES_MAX]; /* host slots that are being filled */
 	uint64_t disk_entries; /* of the disk policy; blocks admitted, written or not */
@@ -364,6 +398,11 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns);
 bool tn_core_wait(struct tn_cache *cache, uint64_t timeout_ns);
 bool tn_core_idle(const struct tn_cache *cache);
 bool tn_forked(const struct tn_cache *cache);
+/* First in every public call: 0, or -ECHILD in a forked child, where nobody would ever answer. */
+static inline int tn_check_process(const struct tn_cache *cache)
+{
+	return tn_forked(cache) ? -ECHILD : 0;
+}
 int tn_owner_start(struct tn_cache *cache);
 void tn_owner_stop(struct tn_cache *cache);
 void tn_owner_send(struct tn_cache *cache, struct tn_cmd *cmd);
@@ -410,18 +449,45 @@ void tn_op_span(struct tn_op *op, uint32_t i, struct tn_span *span);
 void tn_load_start(struct tn_cmd *cmd);
 bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns);
 void tn_save_start(struct tn_cmd *cmd);
+/* save_begin.c: finds out what there is to do, block by block. */
+void tn_save_begins(struct tn_op *op);
+void tn_save_describe(struct tn_op *op, uint32_t i, tn_block parent, uint32_t depth, struct tn_policy_block *info);
 bool tn_saves_step(struct tn_cache *cache);
+/* places.c: places for blocks that are to be stored */
+void tn_places_join(struct tn_op *op);
+void tn_places_leave(struct tn_op *op);
+bool tn_places_step(struct tn_cache *cache);
+void tn_item_release(struct tn_item *item);
+void tn_item_failed(struct tn_item *item, int status);
+/* A block that had a place has all its data there, or never will. */
+void tn_item_data_over(struct tn_item *item);
+static inline bool tn_item_on_disk(const struct tn_item *item)
+{
+	return item->slot != TN_SLOT_NONE;
+}
 bool tn_save_events_pending(const struct tn_cache *cache);
 bool tn_save_op_step(struct tn_op *op);
 void tn_offload_push(struct tn_cache *cache, uint32_t host_slot);
-bool tn_offload_step(struct tn_cache *cache);
-/* Whether blocks have to leave host memory even while loads are under way. */
-bool tn_offload_pressing(const struct tn_cache *cache);
+/* A block in host memory need not go to disk any more, or is there: it does not wait. */
+void tn_offload_settled(struct tn_cache *cache, uint32_t host_slot);
+/* *due_ns: when to come back without being woken. */
+bool tn_offload_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns);
+/* For how long the admitted block that has waited for longest lies in host memory; 0: there is none. */
+uint64_t tn_offload_age(struct tn_cache *cache, uint64_t now_ns);
+/* How much it matters that blocks leave host memory while loads are under way. */
+enum tn_offload_urgency {
+	TN_OFFLOAD_IDLE,    /* not at all */
+	TN_OFFLOAD_PRESSES, /* into the slack of loads */
+	TN_OFFLOAD_LATE,    /* before reads: offload_lag_ms is half over */
+};
+enum tn_offload_urgency tn_offload_urgency(struct tn_cache *cache, uint64_t now_ns);
 /* Queues again what could not be written; returns how many blocks there is still no place for. */
 uint32_t tn_offload_retry(struct tn_cache *cache);
 /* A block of this offload could not be written: flushes that wait for it will say so. */
 void tn_offload_failed(const struct tn_op *op, int status);
 bool tn_flush_step(struct tn_cache *cache);
+/* What a save has stored becomes durable, and then it is over; flush.status is its result. */
+void tn_save_flush(struct tn_op *op);
 /* tn_flush in two halves, for those who may not wait: NULL without memory; poll frees it unless it says -EAGAIN. */
 struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache);
 int tn_flush_poll(struct tn_flush_waiter *w);
@@ -431,10 +497,27 @@ int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns);
 int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out);
 bool tn_drops_step(struct tn_cache *cache);
 
+/* reclaim.c: numbers of spaces that nobody has open */
+enum tn_leaving {
+	TN_LEAVING_NOT,
+	TN_LEAVING_MARKED, /* its blocks are being looked for */
+	TN_LEAVING_DOOMED, /* they all go, as soon as nobody holds them */
+};
+/*
+ * Owner thread, called by who holds the lock: frees the number of a space that nobody has open. 0; -EAGAIN: the blocks of some are on
+ * their way out, ask again; -ENOSPC: all are open, or held.
+ */
+int tn_space_reclaim(struct tn_cache *cache);
+/* The space is open (again): what is left of its blocks stays. */
+void tn_space_stays(struct tn_cache *cache, uint16_t index);
+bool tn_reclaim_step(struct tn_cache *cache);
+
 /* evict.c: places and blocks that go */
 uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);
 uint32_t tn_evict_class(struct tn_cache *cache, uint32_t want, uint32_t cls);
 uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space);
+/* All blocks in these slots leave the disk, or none if somebody holds one. */
+bool tn_evict_slots(struct tn_cache *cache, tn_slot first, uint32_t n);
 /* A host slot that the space's quota allows, to be filled with block b; it arrives, or is put back. */
 uint32_t tn_host_slot_get(struct tn_cache *cache, const struct tn_space *space, tn_block b);
 void tn_host_slot_put(struct tn_cache *cache, const struct tn_space *space, uint32_t slot);
@@ -457,7 +540,10 @@ struct tn_usable {
 };
 bool tn_disk_usable(void *arg, uint32_t id);
 uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b);
-bool tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info);
+/* Whether a visible block is on disk, or was admitted to it and is not given up: what a flush is about. */
+bool tn_block_goes_to_disk(const struct tn_cache *cache, tn_block b);
+/* 1: a new block of so many bytes may go to disk, and they are charged; 0: it is not worth it; -EDQUOT: no write budget is left. */
+int tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info, uint64_t bytes);
 bool tn_disk_readmit(struct tn_cache *cache, tn_block b);
 void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_policy_block *info);
 void tn_disk_entry_del(struct tn_cache *cache, tn_block b, enum tn_policy_why why);
@@ -499,6 +585,7 @@ int tn_watch_create(struct tn_cache *cache);
 void tn_watch_destroy(struct tn_cache *cache);
 void tn_watch_raise(struct tn_cache *cache, tn_block b, enum tn_tier tier, enum tn_block_event_kind kind);
 void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);
+void tn_watch_extend(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);
 bool tn_watch_expired(const struct tn_cache *cache, tn_block b);
 uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns);
 
@@ -529,11 +616,30 @@ uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t
 /* Whether a transfer may go now; if so, its end must be told. */
 bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes);
 void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
-bool tn_schedule_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+/* Of a save or an offload. */
+bool tn_schedule_write(const struct tn_op *op, uint32_t device, uint64_t bytes);
+/* It cannot ask, because it waits for something else besides: where it waited to write, it goes on waiting. */
+void tn_schedule_write_waits(const struct tn_op *op);
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 /* Bytes that were let go, and did not go. */
 void tn_schedule_write_undone(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+
+/* handle.c: handles of loads and saves, the numbers that callers have instead of addresses */
+enum tn_handle_kind { TN_HANDLE_LOAD, TN_HANDLE_SAVE };
+int tn_handles_create(struct tn_cache *cache);
+void tn_handles_destroy(struct tn_cache *cache);
+void *tn_handle_open(struct tn_op *op, enum tn_handle_kind kind);
+/* 0 and the operation, which stays that one until leave; -EINVAL: no such handle, any more; -ECHILD. */
+int tn_handle_enter(const void *handle, enum tn_handle_kind kind, const char *call, struct tn_op **out);
+void tn_handle_leave(struct tn_op *op);
+/*
+ * Inside, of an operation that is over: from now on nobody else is inside; false: somebody else closed it. Then either
+ * reopen, or gone, which leaves.
+ */
+bool tn_handle_close(struct tn_op *op);
+void tn_handle_reopen(struct tn_op *op);
+void tn_handle_gone(struct tn_op *op);
 
 /* plan.c */
 int tn_space_slack_create(struct tn_space *space);
@@ -552,5 +658,11 @@ int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(voi
 		      struct tn_workers **out);
 void tn_workers_destroy(struct tn_workers *w);
 struct tn_exec *tn_workers_exec(struct tn_workers *w);
+
+/* ---- logger.c ------------------------------------------------------------------------------------- */
+
+/* From here to stop, which waits until all lines are delivered, log lines go through a thread. 0 or -errno. */
+int tn_logger_start(struct tn_cache *cache);
+void tn_logger_stop(struct tn_cache *cache);
 
 #endif

@@ -12,7 +12,7 @@
 #define STRETCH 20u
 
 /* After the stretch: 32 MB/s reading, 64 MB/s writing. */
-static const struct tn_mix slow = {1, 32000000u * STRETCH, 64000000u * STRETCH, 32000000u * STRETCH, 50000, 10000, 0, "a test"};
+static const struct tn_mix slow = {1, TN_MIX_ORDER, 32000000u * STRETCH, 64000000u * STRETCH, 32000000u * STRETCH, 50000, 10000, 0, "a test"};
 
 static void write_model(const struct rig *r, const char *name, const struct tn_mix *mix, char *path, size_t room)
 {

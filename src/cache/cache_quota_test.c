@@ -120,10 +120,10 @@ static void a_space_at_its_quota_recycles_its_own_blocks_and_no_neighbours(void 
 	rig_set_up(&r, 0, 4u << 20, 64); /* 30 host slots */
 	tenant_open(&r, "small", QUOTA, &t);
 	rig_save(&r, 1, 20, 0, &res);
-	assert_int_equal(res.stored, 20);
+	assert_int_equal(res.host_only, 20);
 	for (uint64_t first = 1; first <= 33; first += 4) {
 		rig_save(&t, first, 4, 0, &res);
-		assert_int_equal(res.stored, 4);
+		assert_int_equal(res.host_only, 4);
 		assert_int_equal(in_host(&t, first, 4), 4);
 		assert_int_equal(in_host(&r, 1, 20), 20);
 		assert_int_equal(rig_stats(&r).host_blocks, 24);
@@ -182,12 +182,44 @@ static void a_larger_space_without_memory_leaves_the_host_tier_as_it_was(void **
 		counter.fail_after = SIZE_MAX;
 		r.cache->alloc = &tn_alloc_system;
 		rig_save(&r, 1, 4, 0, &res);
-		assert_int_equal(res.stored, 4);
+		assert_int_equal(res.host_only, 4);
 		assert_int_equal(in_host(&r, 1, 4), 4);
 		assert_int_equal(rig_load(&r, 1, 4), 4);
 		rig_tear_down(&r);
 	}
 	assert_int_equal(opened, 1);
+}
+
+/* What is on disk when a space is opened fits its quota, before anything is saved. */
+static void what_was_recovered_fits_the_quota(void **state)
+{
+	struct tn_save_result res;
+	struct tn_identity id;
+	struct tn_space *space;
+	struct tn_shard shard;
+	struct tn_quota quota;
+	struct rig r, t;
+	uint32_t k, v;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	tenant_open(&r, "small", 0, &t);
+	rig_save(&t, 1, 16, 0, &res);
+	tenant_close(&t);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_stats(&r).disk_blocks, 16);
+	rig_plane(&r, 0, 0, 0, &k);
+	rig_plane(&r, 0, 1, 0, &v);
+	tn_identity_init(&id);
+	id.tenant = "small";
+	id.model = "test";
+	tn_shard_init(&shard);
+	tn_quota_init(&quota);
+	quota.disk_bytes = (uint64_t)QUOTA * RIG_LAYERS * RIG_PAGES * (k + v);
+	assert_int_equal(tn_space_open(r.cache, &id, &shard, &r.g, &quota, &space), 0);
+	assert_int_equal(rig_stats(&r).disk_blocks, QUOTA);
+	tn_space_close(space);
+	rig_tear_down(&r);
 }
 
 int main(void)
@@ -198,6 +230,7 @@ int main(void)
 		cmocka_unit_test(a_space_at_its_quota_recycles_its_own_blocks_and_no_neighbours),
 		cmocka_unit_test(a_larger_space_without_memory_leaves_the_host_tier_as_it_was),
 		cmocka_unit_test(promotion_at_the_quota_recycles_own_blocks),
+		cmocka_unit_test(what_was_recovered_fits_the_quota),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

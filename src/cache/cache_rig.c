@@ -145,6 +145,32 @@ void rig_tear_down(struct rig *r)
 	free(r->memory);
 }
 
+void rig_dimensions(struct rig *r, uint32_t head_dim)
+{
+	r->g.planes[0].head_dim = r->g.planes[1].head_dim = head_dim;
+}
+
+void rig_open_second(struct rig *r, uint32_t head_dim, const struct tn_quota *quota, struct rig *out)
+{
+	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
+	struct tn_identity id;
+	struct tn_shard shard;
+
+	*out = *r;
+	rig_dimensions(out, head_dim);
+	tn_identity_init(&id);
+	id.model = "test";
+	tn_shard_init(&shard);
+	assert_int_equal(tn_space_open(r->cache, &id, &shard, &out->g, quota, &out->space), 0);
+	assert_int_equal(tn_pool_register(out->space, &layout, r->bases, TN_MEM_HOST, &out->pool), 0);
+}
+
+void rig_close_second(struct rig *t)
+{
+	assert_int_equal(tn_pool_unregister(t->pool), 0);
+	tn_space_close(t->space);
+}
+
 struct tn_key rig_key(uint64_t i)
 {
 	return (struct tn_key){{i * 0x9e3779b97f4a7c15u + 1, i}};

@@ -42,6 +42,11 @@ struct tn_io *rig_open_faulty(struct rig *r);
 int rig_close(struct rig *r);
 void rig_set_up(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim);
 void rig_tear_down(struct rig *r);
+/* Blocks of 4 layers, 4 pages and 2 planes of 64 * head_dim bytes, of spaces opened from now on. */
+void rig_dimensions(struct rig *r, uint32_t head_dim);
+/* Another space of the same cache, with smaller or equal blocks, on the same memory. */
+void rig_open_second(struct rig *r, uint32_t head_dim, const struct tn_quota *quota, struct rig *out);
+void rig_close_second(struct rig *t);
 struct tn_key rig_key(uint64_t i);
 unsigned char *rig_plane(struct rig *r, uint32_t layer, uint32_t plane, uint32_t page, uint32_t *bytes);
 void rig_content(struct rig *r, uint64_t id, uint32_t page_in_block, uint32_t page, bool check);

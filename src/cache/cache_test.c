@@ -48,7 +48,7 @@ static void blocks_in_host_memory_come_back_without_disk(void **state)
 
 	rig_set_up(&r, 0, 16u << 20, 64);
 	rig_save(&r, 1, 32, 0, &res);
-	assert_int_equal(res.stored, 32);
+	assert_int_equal(res.host_only, 32);
 	assert_int_equal(rig_load(&r, 1, 32), 32);
 	rig_tear_down(&r);
 }

@@ -61,7 +61,7 @@ static int model_devices(struct tn_cache *cache)
 	if (rc)
 		return tn_fail_cause(rc, "device_model");
 	stretch_mix(&mix, cache->o.device_stretch);
-	for (size_t i = 0; i < cache->o.ndirs; i++)
+	for (size_t i = 0; i < TN_DEVICES_MAX; i++)
 		cache->mix[i] = mix;
 	return 0;
 }

@@ -77,6 +77,7 @@ static void used_now(struct tn_cache *cache, tn_block b)
 	if (cache->recency[b] == cache->tick)
 		return;
 	cache->recency[b] = cache->tick;
+	cache->space_recency[tn_block_space(cache->registry, b)] = cache->tick;
 	if (tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_PRESENT)
 		tn_store_touch(cache->store, tn_block_slot(cache->registry, b, TN_TIER_DISK), cache->tick);
 }
@@ -146,15 +147,30 @@ void tn_request_ends(struct tn_op *op)
 
 /* ---- arriving ------------------------------------------------------------------------------------------- */
 
-/* Whether the policy wants a new block on disk; if that takes another's place, that one is gone on return. */
-bool tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info)
+bool tn_block_goes_to_disk(const struct tn_cache *cache, tn_block b)
+{
+	enum tn_residency disk = tn_block_residency(cache->registry, b, TN_TIER_DISK);
+
+	if (disk == TN_PRESENT || disk == TN_FILLING)
+		return true;
+	return tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_PRESENT &&
+	       cache->host_dirty[tn_block_slot(cache->registry, b, TN_TIER_HOST)] == TN_DIRTY_FAILED;
+}
+
+/* If the block takes another's place, that one is gone on return. */
+int tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info, uint64_t bytes)
 {
 	bool full = cache->disk_entries >= tn_disk_capacity(cache);
 	struct tn_usable u = {cache, -1, NULL};
 
 	if (!cache->disk_policy->ops->admit(cache->disk_policy, info, full, tn_disk_usable, &u))
-		return false;
-	return !full || tn_evict_disk(cache, 1, -1) == 1;
+		return 0;
+	if (!tn_store_charge_write(cache->store, bytes))
+		return -EDQUOT;
+	if (!full || tn_evict_disk(cache, 1, -1) == 1)
+		return 1;
+	tn_store_uncharge_write(cache->store, bytes);
+	return 0;
 }
 
 void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_policy_block *info)
@@ -258,7 +274,7 @@ void tn_block_leaves_host(struct tn_cache *cache, tn_block b)
 	if (cache->host_dirty[slot] == TN_DIRTY_FAILED) {
 		cache->failed_slots--;
 	} else if (cache->host_dirty[slot]) { /* it was to go to disk; its place in the queue is skipped */
-		cache->host_dirty_slots--;
+		tn_offload_settled(cache, slot);
 		tn_disk_entry_del(cache, b, TN_POLICY_DROPPED);
 	}
 	cache->host_dirty[slot] = TN_DIRTY_NOT;
@@ -273,6 +289,16 @@ static void enter_ring(struct tn_cache *cache, tn_block b, enum tn_doom why)
 	cache->doomed[(cache->doomed_head + cache->doomed_count++) % cache->doomed_size] = b;
 }
 
+static bool forget(struct tn_cache *cache, tn_block b)
+{
+	uint16_t space = tn_block_space(cache->registry, b);
+
+	if (tn_block_forget(cache->registry, b))
+		return false;
+	cache->space_records[space]--;
+	return true;
+}
+
 /*
  * A block that lies nowhere any more gives its record back; later, if somebody holds it - a lease, or for a
  * moment a look-up on another thread.
@@ -285,7 +311,7 @@ void tn_block_try_forget(struct tn_cache *cache, tn_block b)
 		__atomic_store_n(&cache->doomed_look, 1, __ATOMIC_RELAXED); /* perhaps it was the last who held it */
 	else if (tn_block_state(reg, b) == TN_BLOCK_REGISTERED &&
 	    tn_block_residency(reg, b, TN_TIER_DISK) == TN_ABSENT &&
-	    tn_block_residency(reg, b, TN_TIER_HOST) == TN_ABSENT && tn_block_forget(reg, b) != 0)
+	    tn_block_residency(reg, b, TN_TIER_HOST) == TN_ABSENT && !forget(cache, b))
 		enter_ring(cache, b, TN_DOOM_NOWHERE);
 }
 
@@ -298,7 +324,7 @@ bool tn_disk_usable(void *arg, uint32_t id)
 
 	return tn_block_refs(reg, id) == 0 && tn_block_residency(reg, id, TN_TIER_DISK) == TN_PRESENT &&
 	       (u->space < 0 || tn_block_space(reg, id) == u->space) &&
-	       (!u->cls || tn_store_in_class(u->cache->store, tn_block_slot(reg, id, TN_TIER_DISK), *u->cls));
+	       (!u->cls || tn_store_frees_for(u->cache->store, tn_block_slot(reg, id, TN_TIER_DISK), *u->cls));
 }
 
 static bool host_usable(void *arg, uint32_t slot)
@@ -309,6 +335,15 @@ static bool host_usable(void *arg, uint32_t slot)
 	return (u->cache->host_dirty[slot] == TN_DIRTY_NOT || u->cache->host_dirty[slot] == TN_DIRTY_FAILED) &&
 	       tn_block_refs(u->cache->registry, b) == 0 &&
 	       (u->space < 0 || tn_block_space(u->cache->registry, b) == u->space);
+}
+
+/* A block that was withdrawn leaves the disk. */
+static void evicted(struct tn_cache *cache, tn_block b)
+{
+	TN_TRACE2(evict_disk, b, tn_block_slot(cache->registry, b, TN_TIER_DISK));
+	tn_store_remove(cache->store, detach_from_disk(cache, b, TN_POLICY_EVICTED));
+	tn_block_try_forget(cache, b);
+	cache->c.evicted_disk_blocks++;
 }
 
 static uint32_t evict_disk(struct tn_cache *cache, uint32_t want, struct tn_usable *u)
@@ -322,12 +357,9 @@ static uint32_t evict_disk(struct tn_cache *cache, uint32_t want, struct tn_usab
 
 		if (b == TN_ENTRY_NONE)
 			break;
-		TN_TRACE2(evict_disk, b, tn_block_slot(cache->registry, b, TN_TIER_DISK));
 		if (!tn_block_withdraw(cache->registry, b, TN_TIER_DISK))
 			continue; /* pinned meanwhile: not usable any more */
-		tn_store_remove(cache->store, detach_from_disk(cache, b, TN_POLICY_EVICTED));
-		tn_block_try_forget(cache, b);
-		cache->c.evicted_disk_blocks++;
+		evicted(cache, b);
 		n++;
 	}
 	return n;
@@ -349,6 +381,40 @@ uint32_t tn_evict_class(struct tn_cache *cache, uint32_t want, uint32_t cls)
 	return evict_disk(cache, want, &u);
 }
 
+/*
+ * First a look, then all are withdrawn, and only then the first one goes: if somebody pins one meanwhile, they are all
+ * there again. What was dropped before and waits to leave (it is among the doomed) goes as well.
+ */
+bool tn_evict_slots(struct tn_cache *cache, tn_slot first, uint32_t n)
+{
+	struct tn_registry *reg = cache->registry;
+	uint32_t k;
+
+	for (k = 0; k < n; k++) {
+		tn_block b = tn_store_cookie(cache->store, first + k);
+
+		if (b != TN_BLOCK_NONE && tn_block_refs(reg, b) > 0)
+			return false;
+	}
+	for (k = 0; k < n; k++) {
+		tn_block b = tn_store_cookie(cache->store, first + k);
+
+		if (b != TN_BLOCK_NONE && cache->is_doomed[b] != TN_DOOM_DROPPED && !tn_block_withdraw(reg, b, TN_TIER_DISK))
+			break;
+	}
+	for (uint32_t i = 0; i < k; i++) {
+		tn_block b = tn_store_cookie(cache->store, first + i);
+
+		if (b == TN_BLOCK_NONE)
+			continue;
+		if (k == n)
+			evicted(cache, b);
+		else if (cache->is_doomed[b] != TN_DOOM_DROPPED)
+			tn_block_set_residency(reg, b, TN_TIER_DISK, TN_PRESENT);
+	}
+	return k == n;
+}
+
 /* Likewise from host memory. */
 uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space)
 {
@@ -366,6 +432,10 @@ uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space)
 		b = tn_host_block(cache->host, slot);
 		if (!tn_block_withdraw(cache->registry, b, TN_TIER_HOST))
 			continue;
+		if (cache->host_dirty[slot] == TN_DIRTY_FAILED) {
+			cache->offload_lost = cache->offload_error;
+			cache->c.offload_lost_blocks++;
+		}
 		tn_block_leaves_host(cache, b);
 		tn_block_try_forget(cache, b);
 		cache->c.evicted_host_blocks++;
@@ -444,6 +514,9 @@ static bool bury(struct tn_cache *cache, tn_block b, bool held_too)
 		tn_block_leaves_host(cache, b);
 	if (tn_block_residency(reg, b, TN_TIER_DISK) == TN_DRAINING)
 		tn_block_leaves_disk(cache, b, false, false);
+	/* Not before: until it has left, its record on disk must say that it has a time to live. */
+	if (dropped)
+		tn_watch_expire_at(cache, b, 0);
 	tn_block_try_forget(cache, b);
 	cache->c.dropped_blocks += dropped;
 	return true;

@@ -260,13 +260,13 @@ static void move_done(struct tn_move *mv)
 	chunk_ends(item, mv->chunk, mv->status);
 }
 
-static struct tn_move *get_move(struct tn_item *item, uint32_t c)
+static struct tn_move *get_move(struct tn_item *item, uint32_t c, enum tn_move_user user)
 {
 	struct tn_op *op = item->op;
 	const struct tn_shape *s = &op->space->shape;
-	struct tn_move *mv = tn_mover_get(op->cache->mover);
+	struct tn_move *mv = tn_mover_get(op->cache->mover, user);
 
-	assert(mv); /* asked tn_mover_free before */
+	assert(mv); /* asked tn_mover_may before */
 	mv->shape = s;
 	mv->first = tn_shape_chunk_first(s, c);
 	mv->count = tn_shape_chunk_count(s, c);
@@ -281,7 +281,7 @@ static struct tn_move *get_move(struct tn_item *item, uint32_t c)
 static void start_check(struct tn_item *item, uint32_t c, bool verify)
 {
 	struct tn_op *op = item->op;
-	struct tn_move *mv = get_move(item, c);
+	struct tn_move *mv = get_move(item, c, TN_MOVES_CHECKS);
 
 	mv->kind = TN_MOVE_CHECK;
 	mv->verify = verify;
@@ -302,7 +302,7 @@ static bool go_on(struct tn_item *item, uint32_t c, bool verify)
 
 	if (verify && item->header != TN_HEADER_HAVE)
 		return false;
-	if ((verify || copies) && tn_mover_free(cache->mover) == 0)
+	if ((verify || copies) && !tn_mover_may(cache->mover, TN_MOVES_CHECKS, 0))
 		return false;
 	item->frozen = true;
 	if (verify || copies)
@@ -360,7 +360,7 @@ static bool start_chunk(struct tn_item *item, uint32_t c)
 			return false;
 		*chunk_state(op, index_of(item), c) = TN_CHUNK_READING;
 	} else {
-		struct tn_move *mv = get_move(item, c);
+		struct tn_move *mv = get_move(item, c, TN_MOVES_COPIES);
 
 		mv->kind = TN_MOVE_COPY;
 		mv->mem.flat = tn_host_flat(op->cache->host, item->host_slot);
@@ -562,7 +562,7 @@ static bool must_wait(struct tn_item *item)
 	struct tn_op *op = item->op;
 
 	if (item->state == TN_ITEM_HOST)
-		return tn_mover_free(op->cache->mover) == 0;
+		return !tn_mover_may(op->cache->mover, TN_MOVES_COPIES, 0);
 	if (op->chunk == 0) {
 		if (op->hdr_i <= op->i)
 			return true; /* no header buffer: next time */
@@ -672,10 +672,14 @@ static bool landed_step(struct tn_op *op)
 {
 	bool any = false;
 
-	for (uint32_t i = 0; i < op->n && op->landed > 0 && tn_mover_free(op->cache->mover) > 0; i++) {
+	for (uint32_t i = 0; i < op->n && op->landed > 0; i++) {
 		struct tn_item *item = &op->items[i];
 
-		if (item->landed > 0 && landed_go_on(item))
+		if (item->landed == 0)
+			continue;
+		if (!tn_mover_may(op->cache->mover, TN_MOVES_CHECKS, 0))
+			break;
+		if (landed_go_on(item))
 			any = true;
 	}
 	return any;

@@ -136,10 +136,13 @@ int tn_ops_create(struct tn_cache *cache)
 		return rc;
 	for (uint32_t i = 0; i < cache->o.max_ops; i++) {
 		cache->ops[i].cache = cache;
+		tn_list_init(&cache->ops[i].place_link);
 		tn_stack_push(&cache->free_ops, i, &cache->ops[i].next_free);
 	}
-	for (uint32_t i = 0; i < OFFLOAD_OPS; i++)
+	for (uint32_t i = 0; i < OFFLOAD_OPS; i++) {
 		cache->offloads[i].cache = cache;
+		tn_list_init(&cache->offloads[i].place_link);
+	}
 	return 0;
 }
 
@@ -205,6 +208,7 @@ int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, co
 	op->pool = pool;
 	op->n = (uint32_t)n;
 	op->active = op->cancelled = op->flat = false;
+	op->flush.status = 0;
 	op->priority = 0;
 	op->deadline_ns = TN_FOREVER;
 	op->first_page = 0;
@@ -212,6 +216,8 @@ int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, co
 	op->parent = (struct tn_key){{0, 0}};
 	op->partial_last = false;
 	op->ttl_ns = 0;
+	op->outcome = NULL;
+	op->kept_off = 0;
 	op->input_tokens = op->start_ns = op->left_ns = 0;
 	__atomic_store_n(&op->at_layer, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&op->at_ns, 0, __ATOMIC_RELAXED);

@@ -101,6 +101,8 @@ static void fill_policy(struct tn_recovery *r)
 		cache->disk_policy->ops->insert(cache->disk_policy, b, &info);
 		cache->disk_entries++;
 		cache->space_disk_blocks[tn_block_space(reg, b)]++;
+		cache->space_records[tn_block_space(reg, b)]++;
+		cache->space_recency[tn_block_space(reg, b)] = r->list[i].recency; /* in the order of last use */
 		cache->c.disk_blocks++;
 		cache->tick = r->list[i].recency;
 	}
@@ -129,6 +131,11 @@ static void on_evict(void *arg, tn_slot slot, uint32_t cookie)
 
 	if (tn_block_residency(cache->registry, cookie, TN_TIER_DISK) == TN_PRESENT)
 		tn_block_doom(cache, cookie);
+}
+
+static bool on_vacate(void *arg, tn_slot first, uint32_t n)
+{
+	return tn_evict_slots(((struct tn_recovery *)arg)->cache, first, n);
 }
 
 static void on_health(void *arg, uint32_t device, enum tn_health health)
@@ -297,9 +304,12 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 		.prepare = true,
 		.write_bytes_per_day = cache->o.write_bytes_per_day,
 		.lock_timeout_ns = cache->o.lock_timeout_ns,
+		.durability_ns = cache->o.durability_ms == UINT32_MAX ? UINT64_MAX : cache->o.durability_ms * 1000000ull,
 		.slow_read_ns = cache->paced ? SLOW_READ_NS * cache->o.device_stretch : SLOW_READ_NS,
+		.boot = {cache->boot[0], cache->boot[1]},
 		.entropy = {cache->entropy[0], cache->entropy[1]},
-		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r, on_may_write, on_written},
+		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r, on_may_write, on_written,
+		       on_vacate},
 	};
 	int rc;
 
@@ -309,6 +319,7 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 		return tn_fail(-ENOMEM, "no memory to recover %zu blocks", r->room);
 	rc = tn_store_open(&so, &cache->store);
 	if (rc == 0) {
+		cache->ndevices = tn_store_devices(cache->store);
 		cache->secret = tn_store_secret(cache->store);
 		fill_policy(r);
 	}
@@ -388,7 +399,7 @@ void tn_evict_to_capacity(struct tn_cache *cache)
 /* The host tier's tables, for a number of slots. */
 struct host_tables {
 	uint8_t *dirty; /* and queued, behind it */
-	uint32_t *queue;
+	struct tn_offload_place *queue;
 	struct tn_policy *policy;
 };
 
@@ -402,7 +413,7 @@ static void host_tables_put(const struct tn_cache *cache, const struct host_tabl
 	if (t->policy)
 		t->policy->ops->destroy(t->policy);
 	tn_put(cache->alloc, t->dirty, 2 * (size_t)slots);
-	tn_put(cache->alloc, t->queue, tn_array_bytes(queue_size(slots), sizeof(uint32_t)));
+	tn_put(cache->alloc, t->queue, tn_array_bytes(queue_size(slots), sizeof(struct tn_offload_place)));
 }
 
 static int host_tables_get(const struct tn_cache *cache, struct host_tables *t, uint32_t slots)
@@ -412,7 +423,7 @@ static int host_tables_get(const struct tn_cache *cache, struct host_tables *t, 
 	int rc = tn_policy_find("lru", &lru);
 
 	*t = (struct host_tables){tn_get(cache->alloc, 2 * (size_t)slots),
-				  tn_get(cache->alloc, tn_array_bytes(queue_size(slots), sizeof(uint32_t))), NULL};
+				  tn_get(cache->alloc, tn_array_bytes(queue_size(slots), sizeof(struct tn_offload_place))), NULL};
 	if (rc == 0 && (!t->dirty || !t->queue))
 		rc = tn_fail(-ENOMEM, "no memory for %u host slots", slots);
 	return rc ? rc : lru->create(&po, &t->policy);
@@ -457,7 +468,7 @@ static void close_parts(struct tn_cache *cache)
 	tn_flights_destroy(cache->flights);
 	if (cache->host) {
 		tn_put(a, cache->host_dirty, 2 * (size_t)tn_host_slots(cache->host));
-		tn_put(a, cache->offload_queue, tn_array_bytes(cache->offload_size, sizeof(uint32_t)));
+		tn_put(a, cache->offload_queue, tn_array_bytes(cache->offload_size, sizeof(*cache->offload_queue)));
 	}
 	tn_host_destroy(cache->host);
 	if (cache->host_policy)
@@ -523,9 +534,9 @@ int tn_core_close(struct tn_cache *cache)
 	tn_reads_destroy(cache); /* before the files that its threads share are closed */
 	if (cache->store)
 		rc = tn_store_close(cache->store);
-	if (rc == 0 && cache->store && cache->failed_slots)
-		rc = tn_fail(cache->offload_error, "%u blocks in host memory could not be written to disk (error %d)",
-			     cache->failed_slots, -cache->offload_error);
+	if (rc == 0 && cache->store && (cache->failed_slots || cache->offload_lost))
+		rc = tn_fail(cache->offload_error, "%llu blocks in host memory could not be written to disk (error %d)",
+			     (unsigned long long)(cache->failed_slots + cache->c.offload_lost_blocks), -cache->offload_error);
 	error = *tn_error_last();
 
 	close_parts(cache);

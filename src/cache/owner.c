@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "cache/cache_internal.h"
 
 #define POLL_BATCH 128u
@@ -40,7 +41,7 @@ void tn_futex_wake(uint32_t *word)
 /* Threads do not survive a fork: the child may not use the parent's cache. */
 bool tn_forked(const struct tn_cache *cache)
 {
-	if (getpid() == cache->opener)
+	if (tn_process_is(cache->opener_mark))
 		return false;
 	tn_fail(-ECHILD, "the cache was opened by process %d before a fork; open another instance in this one",
 		(int)cache->opener);
@@ -205,9 +206,10 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 /* Any poll may consume a wake-up, so commands and finished jobs are looked at after it. */
 bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 {
-	uint64_t now, due, store_due = TN_FOREVER, doomed_due;
+	uint64_t now, due, store_due = TN_FOREVER, doomed_due, offload_due;
 	bool busy;
 
+	tn_mover_turn(cache->mover);
 	busy = harvest(cache, 0);
 	busy |= run_commands(cache);
 	busy |= cache->exec->collect(cache->exec) > 0;
@@ -216,20 +218,26 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	now = tn_now_ns(&cache->clock);
 	tn_schedule_turn(cache, now);
 	busy |= tn_loads_step(cache, now);
-	busy |= tn_saves_step(cache);
-	busy |= tn_offload_step(cache);
+	busy |= tn_places_step(cache);
+	/* In turns: what a device takes at a time is not to be the saves' for ever. */
+	cache->offloads_first = !cache->offloads_first;
+	busy |= cache->offloads_first ? tn_offload_step(cache, now, &offload_due) : tn_saves_step(cache);
+	busy |= cache->offloads_first ? tn_saves_step(cache) : tn_offload_step(cache, now, &offload_due);
 	due = tn_watch_step(cache, now);
 	if (cache->store) {
 		store_due = tn_store_step(cache->store, now);
 		busy |= cache->offload_again; /* a device came back */
 	}
 	busy |= tn_drops_step(cache);
+	busy |= tn_reclaim_step(cache);
 	busy |= tn_doomed_step(cache, now, &doomed_due); /* what the watch and the store want to be rid of is among them */
 	busy |= tn_flush_step(cache);
+	busy |= tn_mover_again(cache->mover);
 	tn_mover_flush(cache->mover); /* headers before the data they are for */
 	busy |= tn_reads_step(cache);
 	signal_completions(cache);
 	due = due < doomed_due ? due : doomed_due;
+	due = due < offload_due ? due : offload_due;
 	if (due > store_due)
 		due = store_due;
 	if (due > tn_schedule_due(cache))
@@ -291,18 +299,23 @@ static void *owner_main(void *arg)
 int tn_owner_start(struct tn_cache *cache)
 {
 	sigset_t all, old;
-	int rc;
+	int rc = tn_logger_start(cache);
 
+	if (rc)
+		return rc;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&cache->owner, NULL, owner_main, cache);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
+	if (rc) {
+		tn_logger_stop(cache);
 		return tn_fail(-rc, "cannot start the owner thread (errno %d)", rc);
+	}
 	while (!__atomic_load_n(&cache->opened, __ATOMIC_ACQUIRE))
 		tn_futex_wait(&cache->opened, 0, TN_FOREVER);
 	if (cache->open_status) {
 		pthread_join(cache->owner, NULL);
+		tn_logger_stop(cache);
 		return tn_fail_at(cache->open_error.where, "", cache->open_status, "%s", cache->open_error.text);
 	}
 	cache->owner_runs = true;
@@ -324,5 +337,6 @@ void tn_owner_stop(struct tn_cache *cache)
 	__atomic_store_n(&cache->opened, 2, __ATOMIC_RELEASE);
 	tn_futex_wake(&cache->opened);
 	pthread_join(cache->owner, NULL);
+	tn_logger_stop(cache);
 	cache->owner_runs = false;
 }

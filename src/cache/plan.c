@@ -97,6 +97,8 @@ int tn_space_slack(struct tn_space *space, const struct tn_slack *table)
 
 	if (!space)
 		return tn_fail(-EINVAL, "tn_space_slack: no space");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
 	rc = table ? check_table(space, table) : 0;
 	if (rc)
 		return rc;
@@ -176,7 +178,7 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 	s.blocks = m->blocks;
 	s.host_blocks = m->host_blocks;
 	s.tiers = tiers;
-	s.block_tokens = (uint64_t)g->page_tokens * g->pages_per_block;
+	s.block_tokens = tn_geometry_block_tokens(g);
 	s.input_tokens = input;
 	s.object_bytes = space->shape.padded_bytes;
 	s.header_bytes = TN_STORE_HEADER_BYTES;
@@ -196,6 +198,8 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 
 	if (!space || !match || !plan || plan->size != sizeof(*plan))
 		return tn_fail(-EINVAL, "tn_plan: space, match or plan is missing, or plan->size is not set");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
 	if (match->first > match->blocks || match->host_blocks > match->blocks ||
 	    input_tokens > TN_SLACK_TOKENS_MAX)
 		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", match->blocks,

@@ -76,7 +76,7 @@ static int create_executor(struct tn_cache *cache)
 		.ring = cache->reads->ring,
 		.io = cache->io,
 		.files = files,
-		.ndevices = (uint32_t)cache->o.ndirs,
+		.ndevices = cache->ndevices,
 		.depth = cache->o.io_depth,
 		.alloc = cache->alloc,
 		.clock = &cache->clock,
@@ -239,7 +239,7 @@ void tn_reads_issue(struct tn_cache *cache)
 {
 	struct tn_reads *r = cache->reads;
 
-	for (uint32_t d = 0; r && d < cache->o.ndirs; d++) {
+	for (uint32_t d = 0; r && d < cache->ndevices; d++) {
 		for (uint32_t v = 0; v < 2; v++)
 			if (r->open[d][v] != NONE)
 				issue(cache, &r->open[d][v]);

@@ -20,7 +20,8 @@
 /* A layer's compute as an engine's waits showed it. Each entry has a turn number: who holds the turn may fill it. */
 struct observation {
 	uint64_t turn; /* shared */
-	struct tn_space *space;
+	const struct tn_space *space; /* perhaps closed meanwhile, and gone */
+	uint16_t index;		      /* its number */
 	uint64_t input, prefix;
 	uint32_t layer;
 	int64_t ns;
@@ -44,7 +45,7 @@ struct tn_schedule {
 int tn_schedule_create(struct tn_cache *cache)
 {
 	struct tn_sched_opts o = {
-		.devices = (uint32_t)cache->o.ndirs,
+		.devices = cache->ndevices,
 		.alloc = cache->alloc,
 		.explain = cache->o.explain,
 		.explain_arg = cache->o.explain_arg,
@@ -98,8 +99,9 @@ static void observe(struct tn_schedule *s, const struct tn_op *op, uint32_t laye
 			break;
 	}
 	o->space = op->space;
+	o->index = op->space->index;
 	o->input = op->input_tokens;
-	o->prefix = (uint64_t)op->n * op->space->geometry.page_tokens * op->space->geometry.pages_per_block;
+	o->prefix = op->n * tn_geometry_block_tokens(&op->space->geometry);
 	o->layer = layer;
 	o->ns = ns;
 	__atomic_store_n(&o->turn, at + 1, __ATOMIC_RELEASE);
@@ -240,20 +242,23 @@ static uint64_t backlog_limit(const struct tn_cache *cache)
 	return bps * BACKLOG_SECONDS > BACKLOG_LEAST ? bps * BACKLOG_SECONDS : BACKLOG_LEAST;
 }
 
-static void learn(struct tn_schedule *s, uint64_t now)
+static void learn(struct tn_cache *cache, uint64_t now)
 {
+	struct tn_schedule *s = cache->schedule;
+
 	for (;;) {
 		struct observation *o = &s->seen[s->tail % OBSERVATIONS];
 		struct tn_space *space;
 
 		if (__atomic_load_n(&o->turn, __ATOMIC_ACQUIRE) != s->tail + 1)
 			return;
-		space = o->space;
-		if (space->slack && tn_slack_observe(space->slack, o->input, o->prefix, o->layer, o->ns))
+		space = cache->spaces[o->index] == o->space ? cache->spaces[o->index] : NULL;
+		if (space && space->slack && tn_slack_observe(space->slack, o->input, o->prefix, o->layer, o->ns))
 			space->slack_moved = true;
 		__atomic_store_n(&o->turn, s->tail + OBSERVATIONS, __ATOMIC_RELEASE);
 		s->tail++;
-		tn_space_share_slack(space, now);
+		if (space)
+			tn_space_share_slack(space, now);
 	}
 }
 
@@ -261,16 +266,19 @@ void tn_schedule_turn(struct tn_cache *cache, uint64_t now)
 {
 	struct tn_schedule *s = cache->schedule;
 	uint64_t backlog, limit, calm, refused;
+	enum tn_offload_urgency urgency;
 
 	if (!s)
 		return;
 	tn_sched_turn(s->sched, now);
-	learn(s, now);
+	learn(cache, now);
 	backlog = backlog_of(cache);
 	limit = backlog_limit(cache);
 	__atomic_store_n(&s->limit, limit, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->host_room, host_room(cache), __ATOMIC_RELAXED);
-	tn_sched_backlog(s->sched, backlog, tn_offload_pressing(cache) ? 0 : limit);
+	urgency = tn_offload_urgency(cache, now);
+	tn_sched_backlog(s->sched, backlog, urgency == TN_OFFLOAD_IDLE ? limit : 0);
+	tn_sched_late(s->sched, urgency == TN_OFFLOAD_LATE);
 	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
 	if (__atomic_load_n(&s->calm_until, __ATOMIC_RELAXED)) {
 		calm = __atomic_exchange_n(&s->calm_until, 0, __ATOMIC_ACQUIRE);
@@ -292,7 +300,7 @@ uint64_t tn_schedule_due(const struct tn_cache *cache)
 /* When each layer is needed, as far as the space's table knows. */
 static const uint64_t *needs(struct tn_op *op)
 {
-	uint64_t prefix = (uint64_t)op->n * op->space->geometry.page_tokens * op->space->geometry.pages_per_block;
+	uint64_t prefix = op->n * tn_geometry_block_tokens(&op->space->geometry);
 	uint64_t sum = 0;
 
 	if (op->input_tokens == 0 || !op->space->slack)
@@ -309,8 +317,6 @@ void tn_schedule_load(struct tn_op *op)
 	struct tn_schedule *s = op->cache->schedule;
 	uint32_t blocks[TN_DEVICES_MAX] = {0}, most = 0, devices = 0;
 
-	if (!s)
-		return;
 	for (uint32_t i = 0; i < op->n; i++) {
 		uint32_t d = op->items[i].device;
 
@@ -319,6 +325,10 @@ void tn_schedule_load(struct tn_op *op)
 		devices |= 1u << d;
 		most = ++blocks[d] > most ? blocks[d] : most;
 	}
+	op->from_disk = devices != 0;
+	op->cache->disk_loads += op->from_disk;
+	if (!s)
+		return;
 	op->sched = (struct tn_sched_load){
 		.id = ++s->loads,
 		.priority = op->priority,
@@ -329,7 +339,6 @@ void tn_schedule_load(struct tn_op *op)
 		.layer_bytes = (uint64_t)most * op->space->shape.padded_bytes,
 		.together = op->space->shape.chunk_objects,
 	};
-	op->from_disk = devices != 0;
 	tn_sched_load_add(s->sched, &op->sched, op->begin_ns);
 	tn_sched_load_waits(s->sched, &op->sched, devices);
 }
@@ -361,6 +370,7 @@ void tn_schedule_load_issued(struct tn_op *op, bool all)
 
 void tn_schedule_load_over(struct tn_op *op)
 {
+	op->cache->disk_loads -= op->from_disk;
 	if (op->cache->schedule)
 		tn_sched_load_del(op->cache->schedule->sched, &op->sched, tn_now_ns(&op->cache->clock),
 				  op->from_disk && !op->cancelled && op->good == op->n);
@@ -401,10 +411,23 @@ void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t by
 		tn_sched_read_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
 }
 
-bool tn_schedule_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+static enum tn_sched_writer writer_of(const struct tn_op *op)
 {
+	return op->kind == TN_OP_OFFLOAD ? TN_SCHED_OFFLOADS : TN_SCHED_SAVES;
+}
+
+bool tn_schedule_write(const struct tn_op *op, uint32_t device, uint64_t bytes)
+{
+	struct tn_cache *cache = op->cache;
+
 	return !cache->schedule ||
-	       tn_sched_write(cache->schedule->sched, TN_SCHED_SAVES, device, bytes, tn_now_ns(&cache->clock));
+	       tn_sched_write(cache->schedule->sched, writer_of(op), device, bytes, tn_now_ns(&cache->clock));
+}
+
+void tn_schedule_write_waits(const struct tn_op *op)
+{
+	if (op->cache->schedule)
+		tn_sched_write_waits(op->cache->schedule->sched, writer_of(op));
 }
 
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)

@@ -14,6 +14,7 @@
 #include "ring/p2p.h"
 
 #define FINGERPRINT_BYTES 4096u
+#define NAPS_MAX 5000u /* of a millisecond */
 #define DROP_PER_STEP 1024u /* records looked at: some microseconds */
 
 void tn_identity_init(struct tn_identity *id)
@@ -129,6 +130,18 @@ struct open_call {
 	struct tn_space *space;
 };
 
+static int take_number(struct tn_cache *cache, struct tn_space *space)
+{
+	uint32_t i = 0;
+
+	if (cache->store)
+		return tn_store_space(cache->store, &space->id, &space->index);
+	while (i < TN_STORE_SPACES_MAX && cache->spaces[i])
+		i++;
+	space->index = (uint16_t)i;
+	return i < TN_STORE_SPACES_MAX ? 0 : -ENOSPC;
+}
+
 /* Owner thread: what the store and the tiers must know of the space. */
 static int open_on_owner(struct tn_cache *cache, void *arg)
 {
@@ -144,10 +157,15 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 		rc = tn_reads_room(cache, s->padded_bytes);
 	if (rc)
 		return rc;
+	rc = take_number(cache, space);
+	if (rc == -ENOSPC) {
+		rc = tn_space_reclaim(cache);
+		if (rc == 0)
+			rc = take_number(cache, space);
+	}
+	if (rc)
+		return rc;
 	if (cache->store) {
-		rc = tn_store_space(cache->store, &space->id, &space->index);
-		if (rc)
-			return rc;
 		tn_store_space_info(cache->store, space->index, &id, &space->epoch);
 		bytes = tn_get(cache->alloc, s->layers * sizeof(*bytes));
 		if (!bytes)
@@ -159,16 +177,12 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 		if (rc)
 			return rc;
 		tn_evict_to_capacity(cache);
-	} else {
-		if (cache->nspaces == TN_STORE_SPACES_MAX)
-			return tn_fail(-ENOSPC, "more than %u spaces", TN_STORE_SPACES_MAX);
-		space->index = (uint16_t)cache->nspaces;
 	}
 	space->host_ok = cache->host && tn_host_policy_for(cache, s) == 0;
 	if (cache->host && !space->host_ok)
 		tn_log(&cache->log, TN_LOG_WARN, "space %u has no host tier: %s", space->index, tn_error_last()->text);
 	cache->spaces[space->index] = space;
-	cache->nspaces++;
+	tn_space_stays(cache, space->index);
 	return 0;
 }
 
@@ -186,12 +200,27 @@ static void set_quota(struct tn_space *space, const struct tn_quota *quota)
 	__atomic_store_n(&space->quota.host_bytes, quota ? quota->host_bytes : UINT64_MAX, __ATOMIC_RELAXED);
 }
 
+/*
+ * Owner thread, when a space is opened: a crash may bring back what had been evicted for the quota, and that may be smaller than
+ * last time. Of a space that is open, the next save makes it true.
+ */
+static int fit_quota(struct tn_cache *cache, void *arg)
+{
+	const struct tn_space *space = arg;
+	uint64_t limit = __atomic_load_n(&space->quota.disk_bytes, __ATOMIC_RELAXED) / space->shape.slot_bytes;
+	uint64_t have = cache->space_disk_blocks[space->index];
+
+	if (cache->store && !cache->o.read_only && have > limit)
+		tn_evict_disk(cache, (uint32_t)(have - limit), space->index);
+	return 0;
+}
+
 static int create_space(struct tn_cache *cache, const struct tn_key *id, const char *model,
 			const struct tn_shard *shard, const struct tn_geometry *g, struct tn_space **out)
 {
 	struct tn_space *space = tn_get(cache->alloc, sizeof(*space));
+	const struct timespec nap = {0, 1000000};
 	struct open_call call = {space};
-	uint32_t block_tokens = g->page_tokens * g->pages_per_block;
 	struct tn_key secret;
 	int rc;
 
@@ -202,7 +231,7 @@ static int create_space(struct tn_cache *cache, const struct tn_key *id, const c
 	space->geometry = *g;
 	space->match_rule = shard->match_rule;
 	space->group = shard->group;
-	space->window_blocks = shard->window_tokens / block_tokens + (shard->window_tokens % block_tokens != 0);
+	space->window_blocks = tn_shape_window_blocks(g, shard->window_tokens);
 	secret = tn_hash_chain(&cache->secret, id, "keys", 4);
 	space->secret = (struct tn_secret){{secret.word[0], secret.word[1]}};
 	snprintf(space->model, sizeof(space->model), "%s", model);
@@ -215,13 +244,27 @@ static int create_space(struct tn_cache *cache, const struct tn_key *id, const c
 		tn_put(cache->alloc, space, sizeof(*space));
 		return rc;
 	}
-	rc = tn_owner_call(cache, open_on_owner, &call);
+	/* Blocks of spaces that nobody has open make room; the owner gets them out within some steps, unless leases hold them. */
+	for (uint32_t naps = 0; naps < NAPS_MAX; naps++) {
+		rc = tn_owner_call(cache, open_on_owner, &call);
+		if (rc != -EAGAIN)
+			break;
+		nanosleep(&nap, NULL);
+	}
+	if (rc == -EAGAIN)
+		rc = tn_fail(-ENOSPC, "%u spaces are known, and leases hold blocks of all that are not open", TN_STORE_SPACES_MAX);
 	if (rc) {
 		tn_space_slack_destroy(space);
 		tn_put(cache->alloc, space, sizeof(*space));
 		return rc;
 	}
 	*out = space;
+	return 0;
+}
+
+static int stays_on_owner(struct tn_cache *cache, void *arg)
+{
+	tn_space_stays(cache, ((struct tn_space *)arg)->index);
 	return 0;
 }
 
@@ -234,6 +277,8 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 
 	if (!cache || !out)
 		return tn_fail(-EINVAL, "tn_space_open: no cache, or nowhere to return the space");
+	if (tn_check_process(cache))
+		return -ECHILD;
 	rc = check_arguments(identity, shard, geometry, quota);
 	if (rc == 0)
 		rc = fingerprint(cache, identity, shard, geometry, &id);
@@ -243,9 +288,13 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 	space = find_open(cache, &id);
 	if (!space)
 		rc = create_space(cache, &id, identity->model, shard, geometry, &space);
+	if (rc == 0 && space->refs == 0)
+		tn_owner_call(cache, stays_on_owner, space);
 	if (rc == 0) {
 		if (space->refs == 0 || quota)
 			set_quota(space, quota);
+		if (quota && space->refs == 0)
+			tn_owner_call(cache, fit_quota, space);
 		space->refs++;
 		*out = space;
 	}
@@ -253,10 +302,10 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 	return rc;
 }
 
-/* The record stays until the cache closes: blocks refer to it. */
+/* The record stays until its number is needed (reclaim.c) or the cache closes: blocks refer to it. */
 void tn_space_close(struct tn_space *space)
 {
-	if (!space)
+	if (!space || tn_check_process(space->cache))
 		return;
 	pthread_mutex_lock(&space->cache->lock);
 	space->refs--;
@@ -342,6 +391,8 @@ int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
 
 	if (!space)
 		return tn_fail(-EINVAL, "tn_space_drop: no space");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
 	if (space->cache->o.read_only && space->cache->store)
 		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
 	/* Background offloads and prefetches end by themselves. */
@@ -357,8 +408,10 @@ long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *tokens, s
 {
 	if (!space || (n && !tokens) || (max && !keys) || (extra_bytes && !extra))
 		return tn_fail(-EINVAL, "tn_keys_from_tokens: a pointer is missing");
-	return tn_block_keys_tokens(&space->secret, space->geometry.page_tokens * space->geometry.pages_per_block,
-				    tokens, n, extra, extra_bytes, keys, max);
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	return tn_block_keys_tokens(&space->secret, tn_geometry_block_tokens(&space->geometry), tokens, n, extra, extra_bytes,
+				    keys, max);
 }
 
 long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_t hash_bytes, size_t npages,
@@ -366,6 +419,8 @@ long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_
 {
 	if (!space || (npages && !hashes) || (max && !keys))
 		return tn_fail(-EINVAL, "tn_keys_from_hashes: a pointer is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
 	return tn_block_keys_hashes(&space->secret, space->geometry.pages_per_block, hashes, hash_bytes, npages, keys,
 				    max);
 }
@@ -414,6 +469,8 @@ int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout
 
 	if (!space || !layout || !bases || !out)
 		return tn_fail(-EINVAL, "tn_pool_register: space, layout, bases or out is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
 	if (mem != TN_MEM_HOST)
 		return tn_fail(-EINVAL, "tn_pool_register: memory kind %d is not supported", (int)mem);
 	if (layout->npages > UINT32_MAX)
@@ -444,6 +501,7 @@ int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout
 	}
 	pthread_mutex_lock(&space->cache->lock);
 	space->cache->npools++;
+	space->pools++;
 	pthread_mutex_unlock(&space->cache->lock);
 	*out = pool;
 	return 0;
@@ -455,11 +513,14 @@ int tn_pool_unregister(struct tn_pool *pool)
 
 	if (!pool)
 		return 0;
+	if (tn_check_process(pool->space->cache))
+		return -ECHILD;
 	if (__atomic_load_n(&pool->ops, __ATOMIC_ACQUIRE) > 0)
 		return tn_fail(-EBUSY, "tn_pool_unregister: %u loads or saves use it; end them first", pool->ops);
 	cache = pool->space->cache;
 	pthread_mutex_lock(&cache->lock);
 	cache->npools--;
+	pool->space->pools--;
 	pthread_mutex_unlock(&cache->lock);
 	pool_free(pool, cache->alloc);
 	return 0;

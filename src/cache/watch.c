@@ -67,6 +67,8 @@ long tn_cache_events(struct tn_cache *cache, uint64_t *cursor, struct tn_block_e
 {
 	if (!cache || !cursor || (max && !out))
 		return tn_fail(-EINVAL, "tn_cache_events: cache, cursor or out is missing");
+	if (tn_check_process(cache))
+		return -ECHILD;
 	if (*cursor == 0)
 		*cursor = tn_events_next(cache->events);
 	return tn_events_read(cache->events, cursor, out, max);
@@ -117,15 +119,38 @@ long tn_cache_snapshot(struct tn_cache *cache, void (*fn)(void *arg, const struc
 /* ---- time to live --------------------------------------------------------------------------------------------- */
 
 /* Seconds of the monotonic clock, rounded up; 0: never. */
-void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns)
+static uint32_t expiry_of(const struct tn_cache *cache, uint64_t ttl_ns)
 {
 	uint64_t at = ttl_ns ? (tn_now_ns(&cache->clock) + ttl_ns + SECOND_NS - 1) / SECOND_NS : 0;
 
-	if (at > UINT32_MAX || (ttl_ns && at < ttl_ns / SECOND_NS))
-		at = UINT32_MAX;
+	return at > UINT32_MAX || (ttl_ns && at < ttl_ns / SECOND_NS) ? UINT32_MAX : (uint32_t)at;
+}
+
+static void set_expiry(struct tn_cache *cache, tn_block b, uint32_t at)
+{
 	if (at)
 		__atomic_store_n(&cache->ttl_used, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&cache->expiry[b], (uint32_t)at, __ATOMIC_RELAXED);
+	__atomic_store_n(&cache->expiry[b], at, __ATOMIC_RELAXED);
+}
+
+void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns)
+{
+	set_expiry(cache, b, expiry_of(cache, ttl_ns));
+}
+
+/*
+ * A block that is there was saved again: the longer of both times to live counts. The index on disk says of a block whether
+ * it has one, because those that have are not recovered; so it is told when that ends.
+ */
+void tn_watch_extend(struct tn_cache *cache, tn_block b, uint64_t ttl_ns)
+{
+	uint32_t had = cache->expiry[b], at = expiry_of(cache, ttl_ns);
+
+	if (had == 0 || (at != 0 && at <= had))
+		return;
+	set_expiry(cache, b, at);
+	if (at == 0 && tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_PRESENT)
+		tn_store_update(cache->store, tn_block_slot(cache->registry, b, TN_TIER_DISK));
 }
 
 /* Any thread. */
@@ -139,7 +164,10 @@ bool tn_watch_expired(const struct tn_cache *cache, tn_block b)
 	return at && at <= tn_now_ns(&cache->clock) / SECOND_NS;
 }
 
-/* Gives up expired blocks, some at a time. Returns when to come back. */
+/*
+ * Gives up expired blocks, some at a time; one that somebody holds on a later round, so that until then a save may still
+ * revive it. Returns when to come back.
+ */
 uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns)
 {
 	if (!cache->ttl_used)
@@ -151,10 +179,9 @@ uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns)
 
 		cache->expiry_cursor = (b + 1) % cache->max_blocks;
 		if (cache->expiry[b] && tn_watch_expired(cache, b) &&
-		    tn_block_state(cache->registry, b) == TN_BLOCK_REGISTERED) {
-			tn_watch_expire_at(cache, b, 0);
+		    cache->is_doomed[b] != TN_DOOM_DROPPED && tn_block_state(cache->registry, b) == TN_BLOCK_REGISTERED &&
+		    tn_block_refs(cache->registry, b) == 0)
 			tn_block_doom(cache, b);
-		}
 	}
 	cache->expiry_due_ns = now_ns + EXPIRY_EVERY_NS;
 	return cache->expiry_due_ns;

@@ -16,7 +16,9 @@
  *  - TN_IO_SYNC covers the requests whose completion poll had returned before it was submitted.
  *  - One thread, the owner, makes every call from create to destroy (an io_uring belongs to the
  *    thread that created it). wake alone may come from any thread.
- *  - open, close, allocate, stat, unlink, lend, adopt are synchronous.
+ *  - open, close, allocate, stat, unlink, lend, adopt are synchronous and may take as long as the file system likes: they
+ *    are for opening and closing. submit, poll, cancel and wake never wait for a file system; what a running owner needs
+ *    of it, TN_IO_ALLOCATE and TN_IO_STAT included, are requests.
  *  - A file lent by one engine and adopted by another is one open file description: the lock that
  *    open took covers the I/O of both. The lender closes last, for its close gives the lock back.
  *  - A wake lets the poll that waits, or else the next one that would, return. Any poll may consume
@@ -30,27 +32,32 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define TN_IO_ABI 2u
+#define TN_IO_ABI 3u
 #define TN_IO_FILES_MAX 64u
+#define TN_IO_NO_FILE UINT32_MAX /* in the place of a handle: there is none */
 
 enum tn_io_op {
 	TN_IO_READ,
 	TN_IO_WRITE,
 	TN_IO_SYNC, /* fdatasync of the file */
+	TN_IO_ALLOCATE, /* what allocate does; -ECANCELED leaves the file as it was, too */
+	TN_IO_STAT, /* what stat does */
+	TN_IO_OPS,
 };
 
 #define TN_IO_NO_BUFFER UINT16_MAX
 
 /**
- * struct tn_io_req - one transfer
+ * struct tn_io_req - one transfer, or another thing to do with a file
  * @op:          enum tn_io_op
  * @buffer:      registered buffer in which all of @iov lies, or TN_IO_NO_BUFFER
  * @file:        handle from open
  * @offset:      bytes; with a direct file a multiple of its offset alignment
- * @length:      bytes, the sum of @iov
+ * @length:      bytes, the sum of @iov; 0 for what is no transfer
  * @iov_count:   any number from 1; beyond 1024 the transfer takes several system calls, one after another
  * @iov:         memory; no piece is empty; with a direct file each piece's address is a multiple of the
- *               memory alignment and its length of the offset alignment. SYNC has none
+ *               memory alignment and its length of the offset alignment. SYNC has none. ALLOCATE has one piece: as many
+ *               bytes from @offset on are reserved as it is long, and it has no address. STAT has one: a struct tn_io_stat
  * @done:        called by the *caller* of poll, never by the engine; free for the caller's use
  * @status:      out: 0 or -errno
  * @transferred: out: bytes moved; where status is not 0, at least that many of the file are changed
@@ -77,6 +84,7 @@ struct tn_io_req {
 /**
  * struct tn_io_stat - what a file and the medium under it are like
  * @size_bytes:   present length
+ * @links:        names the file has in directories; 0: it was deleted and is gone when it is closed
  * @offset_align: direct I/O alignment of offsets and lengths; 1 if the file is buffered
  * @memory_align: likewise of memory
  * @optimal_bytes: preferred request size, 0 if unknown
@@ -87,6 +95,7 @@ struct tn_io_stat {
 	uint32_t offset_align;
 	uint32_t memory_align;
 	uint32_t optimal_bytes;
+	uint32_t links;
 	bool direct;
 };
 

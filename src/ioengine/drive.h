@@ -3,7 +3,8 @@
  * The timing of a described drive (struct tn_mix), as a fluid: when would these transfers end on it? Pure: the
  * caller says what time it is; the paced engine (paced.c) does the rest.
  *
- * Reads are served in the order they came, and so are writes. While only reads are there they get read_bps, while
+ * Reads are served in the order they came, and so are writes; or, as the mix says, side by side: all reads in service
+ * equally fast, and all writes. While only reads are there they get read_bps, while
  * only writes are there write_bps; while both are there they get mixed_bps together, divided by how many there are of
  * each, neither more than it would have alone. A served transfer ends one latency later. All bandwidths are divided
  * and the latencies multiplied by one stretch.
@@ -21,7 +22,8 @@ struct tn_drive_job {
 	struct tn_drive_job *next;
 	uint64_t mark; /* bytes that its queue had taken with it */
 	uint64_t due_ns; /* when it ends; 0: not known yet */
-	double left; /* bytes still to serve */
+	double left; /* bytes still to serve; side by side: that it came with */
+	double end;  /* side by side: what each of its queue will have been served when this is (tn_drive_queue.each) */
 	bool write;
 };
 
@@ -30,12 +32,14 @@ struct tn_drive_queue {
 	uint64_t entered; /* bytes, since ever */
 	uint32_t count;
 	double bytes_per_ns; /* alone */
+	double each; /* side by side: bytes that each was served since the queue was empty */
 	uint64_t latency_ns;
 };
 
 struct tn_drive {
 	struct tn_drive_queue q[2]; /* reads, writes */
 	double mixed_bytes_per_ns;
+	bool share; /* side by side */
 	uint64_t now_ns;
 };
 

@@ -116,6 +116,69 @@ static void a_sync_ends_with_the_writes_before_it(void **state)
 	assert_int_equal(alone.due_ns, 3 * MS + 10000);
 }
 
+static struct tn_mix side_by_side(void)
+{
+	struct tn_mix m = mix;
+
+	m.service = TN_MIX_SHARE;
+	return m;
+}
+
+static void side_by_side_all_of_one_size_end_together(void **state)
+{
+	const struct tn_mix m = side_by_side();
+	struct tn_drive_job job[8], late;
+	struct tn_drive d;
+
+	tn_drive_init(&d, &m, 1);
+	tn_drive_advance(&d, 5 * MS);
+	for (unsigned i = 0; i < 8; i++)
+		tn_drive_enter(&d, &job[i], false, 4000000);
+	near(tn_drive_soonest(&d, &job[7]), 13 * MS + 50000, 1);
+	tn_drive_advance(&d, 100 * MS);
+	for (unsigned i = 0; i < 8; i++)
+		near(job[i].due_ns, 13 * MS + 50000, 8);
+	tn_drive_enter(&d, &late, false, 4000000); /* alone again */
+	tn_drive_advance(&d, 200 * MS);
+	near(late.due_ns, 101 * MS + 50000, 1);
+}
+
+static void side_by_side_a_small_one_overtakes_and_a_late_one_slows_all(void **state)
+{
+	const struct tn_mix m = side_by_side();
+	struct tn_drive_job large, small, late;
+	struct tn_drive d;
+
+	tn_drive_init(&d, &m, 1);
+	tn_drive_enter(&d, &large, false, 8000000);
+	tn_drive_enter(&d, &small, false, 2000000);
+	tn_drive_advance(&d, MS); /* 2 MB of each served */
+	near(small.due_ns, MS + 50000, 1);
+	tn_drive_enter(&d, &late, false, 6000000);
+	tn_drive_advance(&d, 100 * MS);
+	near(large.due_ns, 4 * MS + 50000, 4);
+	near(late.due_ns, 4 * MS + 50000, 4);
+}
+
+static void side_by_side_a_sync_takes_no_share_and_waits_for_all_before_it(void **state)
+{
+	const struct tn_mix m = side_by_side();
+	struct tn_drive_job w[2], sync, behind;
+	struct tn_drive d;
+
+	tn_drive_init(&d, &m, 1);
+	tn_drive_enter(&d, &w[0], true, 2000000);
+	tn_drive_enter(&d, &w[1], true, 4000000);
+	tn_drive_enter(&d, &sync, true, 0);
+	tn_drive_advance(&d, 2 * MS); /* w[0] is through, half of w[1] */
+	near(w[0].due_ns, 2 * MS + 10000, 2);
+	tn_drive_enter(&d, &behind, true, 8000000);
+	tn_drive_advance(&d, 100 * MS);
+	near(w[1].due_ns, 4 * MS + 10000, 4);
+	near(sync.due_ns, 4 * MS + 10000, 4);
+	near(behind.due_ns, 7 * MS + 10000, 4);
+}
+
 static void time_that_goes_back_changes_nothing(void **state)
 {
 	struct tn_drive_job job;
@@ -145,7 +208,7 @@ static void the_slowest_of_drives_does_not_overflow(void **state)
 }
 
 /* Whatever comes and goes when: no more bytes end in any span than the drive could serve, and soonest is no lie. */
-static void at_random_it_is_never_faster_than_described_and_soonest_is_a_bound(void **state)
+static void at_random(const struct tn_mix *m)
 {
 	enum { N = 4000 };
 	static struct tn_drive_job job[N];
@@ -156,7 +219,7 @@ static void at_random_it_is_never_faster_than_described_and_soonest_is_a_bound(v
 	struct tn_rng rng;
 
 	tn_rng_seed(&rng, tn_test_seed());
-	tn_drive_init(&d, &mix, 1);
+	tn_drive_init(&d, m, 1);
 	for (unsigned i = 0; i < N; i++) {
 		bool write = tn_rng_below(&rng, 2);
 
@@ -182,6 +245,14 @@ static void at_random_it_is_never_faster_than_described_and_soonest_is_a_bound(v
 	assert_int_equal(d.q[0].count + d.q[1].count, 0);
 }
 
+static void at_random_it_is_never_faster_than_described_and_soonest_is_a_bound(void **state)
+{
+	const struct tn_mix m = side_by_side();
+
+	at_random(&mix);
+	at_random(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -191,6 +262,9 @@ int main(void)
 		cmocka_unit_test(mixing_that_is_free_gives_neither_more_than_alone),
 		cmocka_unit_test(a_stretch_divides_bandwidth_and_multiplies_latency),
 		cmocka_unit_test(a_sync_ends_with_the_writes_before_it),
+		cmocka_unit_test(side_by_side_all_of_one_size_end_together),
+		cmocka_unit_test(side_by_side_a_small_one_overtakes_and_a_late_one_slows_all),
+		cmocka_unit_test(side_by_side_a_sync_takes_no_share_and_waits_for_all_before_it),
 		cmocka_unit_test(time_that_goes_back_changes_nothing),
 		cmocka_unit_test(the_slowest_of_drives_does_not_overflow),
 		cmocka_unit_test(at_random_it_is_never_faster_than_described_and_soonest_is_a_bound),

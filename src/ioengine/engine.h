@@ -8,8 +8,10 @@
 #ifndef TN_IOENGINE_ENGINE_H
 #define TN_IOENGINE_ENGINE_H
 
+#include <pthread.h>
 #include <sys/types.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "io/io.h"
 #include "ioengine/ioengine.h"
@@ -18,9 +20,11 @@
 
 struct tn_iofile {
 	int fd; /* -1: free */
+	struct tn_fork_fd fork; /* a forked child closes its copy: it would keep the lock */
 	bool direct;
 	bool read_only;
 	bool adopted; /* the lock is the lender's */
+	bool sparse; /* it was said that space cannot be reserved */
 	uint32_t inflight;
 	uint32_t offset_align;
 	uint32_t memory_align;
@@ -43,8 +47,10 @@ int tn_iofiles_may_close(const struct tn_iofiles *files, uint32_t file);
 /* Gives the lock back, unless the file was adopted, and closes. */
 void tn_iofiles_close(struct tn_iofiles *files, uint32_t file);
 int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *st);
-int tn_iofiles_allocate(const struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length);
+int tn_iofiles_allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length);
 int tn_iofiles_unlink(const char *path);
+/* Does a request that is no transfer, on whatever thread may wait for it; its status. */
+int tn_iofiles_do(struct tn_iofiles *files, struct tn_io_req *req);
 
 /* ---- transfers ------------------------------------------------------------------------------- */
 
@@ -64,12 +70,19 @@ struct tn_ioxfer {
 	uint32_t count; /* pieces handed to the kernel now, */
 	uint32_t want;  /* and their bytes */
 	uint32_t flags;
+	uint32_t slot; /* in the io_uring engine's table of requests that the kernel may have */
 };
 
 static inline struct tn_ioxfer *tn_ioxfer_of(struct tn_io_req *req)
 {
 	_Static_assert(sizeof(struct tn_ioxfer) <= sizeof(req->engine), "fits the engine words");
 	return (struct tn_ioxfer *)(void *)req->engine;
+}
+
+/* Does it move bytes? The others wait for the file system as long as that likes. */
+static inline bool tn_ioxfer_is(const struct tn_io_req *req)
+{
+	return req->op == TN_IO_READ || req->op == TN_IO_WRITE;
 }
 
 struct tn_ioqueue {
@@ -127,6 +140,42 @@ int tn_ioxfer_advance(const struct tn_iofiles *files, struct tn_io_req *req, uin
 /* Logs a failure that the kernel reported and returns it. */
 int tn_ioxfer_failed(const struct tn_iofiles *files, const struct tn_io_req *req, int status);
 
+/* ---- waiting for the file system ------------------------------------------------------------- */
+
+struct tn_fileworks;
+
+#define TN_FILEWORKS_EACH 2u /* of a file: for what reserves space, and for the rest */
+
+/* A thread of one file. */
+struct tn_filework {
+	struct tn_fileworks *all;
+	pthread_t thread;
+	bool started;
+	/* Under lock, which nobody holds while he waits for the file system: */
+	pthread_mutex_t lock;
+	pthread_cond_t news; /* todo is not empty, or stop */
+	struct tn_ioqueue todo;
+	bool stop;
+};
+
+struct tn_fileworks {
+	struct tn_iofiles *files;
+	void (*wake)(void *arg); /* called by the threads: something is done */
+	void *arg;
+	uint32_t out; /* the owner's: posted and not taken */
+	struct tn_io_req *done; /* shared: newest first */
+	struct tn_filework of[TN_IO_FILES_MAX][TN_FILEWORKS_EACH];
+};
+
+void tn_fileworks_init(struct tn_fileworks *all, struct tn_iofiles *files, void (*wake)(void *arg), void *arg);
+/* Has a request that is no transfer done by a thread of its file; 0, or -errno: no thread could be started. */
+int tn_fileworks_post(struct tn_fileworks *all, struct tn_io_req *req);
+/* What is done, with its status, linked by tn_ioxfer's next; or NULL. */
+struct tn_io_req *tn_fileworks_take(struct tn_fileworks *all);
+/* Before a file is closed; nothing of it is in flight. */
+void tn_fileworks_stop(struct tn_fileworks *all, uint32_t file);
+void tn_fileworks_fini(struct tn_fileworks *all);
+
 /* ---- waking ------------------------------------------------------------------------------------ */
 
 /*
@@ -172,11 +221,25 @@ static inline bool tn_waker_prepare(struct tn_waker *w)
 #define TN_URING_NO_FILES 4u     /* registered files */
 #define TN_URING_NO_BUFFERS 8u   /* registered buffers */
 #define TN_URING_NO_EXT_ARG 16u  /* waiting with a time-out in one call, 5.11 */
-#define TN_URING_NO_RING_FD 32u  /* registered ring descriptor, 5.18 */
-#define TN_URING_NO_VEC_FIXED 64u /* scattered transfers in registered buffers, 6.15 */
-#define TN_URING_NO_ANY 127u
+#define TN_URING_NO_VEC_FIXED 32u /* scattered transfers in registered buffers, 6.15 */
+#define TN_URING_NO_ANY 63u
 
 int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned without, struct tn_io **out);
 int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io **out);
+
+/* What POSIX threads share with the engine that they take over from; all of it outlives them. */
+struct tn_ioposix_heir {
+	struct tn_iofiles *files;
+	struct tn_waker *waker;
+	const struct tn_iobuffer *buffers;
+	const uint32_t *nbuffers;
+};
+
+int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const struct tn_ioposix_heir *heir,
+				  struct tn_io **out);
+/* A request that the other engine took, and may have moved in part; it is returned by this one's poll. Owner thread. */
+void tn_ioengine_posix_take(struct tn_io *io, struct tn_io_req *req);
+/* Any thread, after tn_waker_wake of the shared waker said so: makes the sleeper return. */
+void tn_ioengine_posix_signal(struct tn_io *io);
 
 #endif

@@ -17,7 +17,7 @@
 
 #define FAULTS_MAX 16u
 #define SHADOWS 4096u /* the most that any engine has in flight */
-#define OPS 3u
+#define OPS TN_IO_OPS
 #define NO_FAULT UINT32_MAX
 
 enum state { FREE, WITH_INNER, HELD, READY };
@@ -91,7 +91,7 @@ static bool shorten(struct faulty *f, struct shadow *s)
 	struct tn_io_stat st;
 	uint32_t left = 0;
 
-	if (r->op == TN_IO_SYNC || r->iov_count == 0 || f->inner->ops->stat(f->inner, r->file, &st))
+	if ((r->op != TN_IO_READ && r->op != TN_IO_WRITE) || r->iov_count == 0 || f->inner->ops->stat(f->inner, r->file, &st))
 		return false;
 	if (r->iov_count == 1) {
 		left = r->length / 2 - r->length / 2 % st.offset_align;

@@ -2,7 +2,7 @@
 /*
  * Files of the real engines: opening with O_DIRECT where it exists, the lock, alignments, allocation.
  *
- * All of it is synchronous and rare; the transfers are the engines' business.
+ * All of it is synchronous and rare; the transfers, and on which thread the rest is done, are the engines' business.
  */
 #include <assert.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include "ioengine/engine.h"
 
 #define DEFAULT_ALIGN 4096u
+#define ALLOCATE_BYTES (64u << 20) /* tmpfs clears what it reserves: 20 ms */
 
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN 0x2000u
@@ -194,10 +196,42 @@ static int set_up(struct tn_iofile *f, const char *path, unsigned flags, const s
 			return tn_fail(-EBUSY, "%s: locked by another opener", path);
 		return tn_fail(-errno, "%s: flock failed: %s", path, strerror(errno));
 	}
+	/* Its creator may have failed and removed it before the lock was free: nobody would find what is written to it. */
+	if ((flags & TN_IO_LOCK) && S_ISREG(st.st_mode) && (fstat(f->fd, &st) || st.st_nlink == 0))
+		return tn_fail(-ENOENT, "%s: was removed while it was opened", path);
 	f->optimal_bytes = st.st_blksize > 0 ? (uint32_t)st.st_blksize : 0;
 	f->direct = false;
 	f->offset_align = f->memory_align = 1;
 	return flags & TN_IO_BUFFERED ? 0 : set_direct(f, &st, path, log);
+}
+
+static void close_watched(struct tn_iofile *f)
+{
+	tn_fork_unwatch(&f->fork);
+	close(f->fd);
+	f->fd = -1;
+}
+
+/*
+ * Opens, so that a child has no copy that it does not know of when the lock is taken. Opening may block, and fork must not
+ * wait for it: if there was a fork meanwhile, the file is opened once more.
+ */
+static int open_watched(struct tn_iofile *f, const char *path, unsigned flags)
+{
+	for (;;) {
+		uint64_t forks = tn_fork_count();
+		int err = open_path(path, flags, &f->fd);
+
+		if (err)
+			return err;
+		tn_fork_lock();
+		tn_fork_watch(&f->fork, f->fd);
+		tn_fork_unlock();
+		if (tn_fork_count() == forks)
+			return 0;
+		close_watched(f);
+		flags &= ~(TN_IO_CREATE | TN_IO_EXCLUSIVE); /* it is there now */
+	}
 }
 
 /* A free entry of the table, or NULL with detail. */
@@ -220,19 +254,18 @@ int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, 
 	f = free_entry(files, path);
 	if (!f)
 		return -EMFILE;
-	err = open_path(path, flags, &f->fd);
+	err = open_watched(f, path, flags);
 	if (err) {
 		f->fd = -1;
 		return err;
 	}
 	err = set_up(f, path, flags, files->log);
 	if (err) {
-		close(f->fd);
-		f->fd = -1;
+		close_watched(f);
 		return err;
 	}
 	f->inflight = 0;
-	f->adopted = false;
+	f->adopted = f->sparse = false;
 	*file = (uint32_t)(f - files->f);
 	return 0;
 }
@@ -265,15 +298,11 @@ int tn_iofiles_lend(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 int tn_iofiles_adopt(struct tn_iofiles *files, const struct tn_io_lent *lent, uint32_t *file)
 {
 	struct tn_iofile *f = free_entry(files, lent->name);
-	int fd;
 
 	if (!f)
 		return -EMFILE;
-	fd = fcntl(lent->fd, F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
-		return tn_fail(-errno, "%s: cannot share the open file: %s", lent->name, strerror(errno));
 	*f = (struct tn_iofile){
-		.fd = fd,
+		.fd = -1,
 		.direct = lent->direct,
 		.read_only = lent->read_only,
 		.adopted = true,
@@ -282,6 +311,13 @@ int tn_iofiles_adopt(struct tn_iofiles *files, const struct tn_io_lent *lent, ui
 		.optimal_bytes = lent->optimal_bytes,
 	};
 	memcpy(f->name, lent->name, sizeof(f->name));
+	tn_fork_lock();
+	f->fd = fcntl(lent->fd, F_DUPFD_CLOEXEC, 0);
+	if (f->fd >= 0)
+		tn_fork_watch(&f->fork, f->fd);
+	tn_fork_unlock();
+	if (f->fd < 0)
+		return tn_fail(-errno, "%s: cannot share the open file: %s", lent->name, strerror(errno));
 	*file = (uint32_t)(f - files->f);
 	return 0;
 }
@@ -305,8 +341,7 @@ void tn_iofiles_close(struct tn_iofiles *files, uint32_t file)
 	/* The kernel may hold a registered file a little longer than its descriptor; the lock must not wait for that. */
 	if (!f->adopted)
 		flock(f->fd, LOCK_UN);
-	close(f->fd);
-	f->fd = -1;
+	close_watched(f);
 }
 
 int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *out)
@@ -327,13 +362,51 @@ int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 				   .offset_align = f->offset_align,
 				   .memory_align = f->memory_align,
 				   .optimal_bytes = f->optimal_bytes,
+				   .links = (uint32_t)st.st_nlink,
 				   .direct = f->direct};
 	return 0;
 }
 
-int tn_iofiles_allocate(const struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length)
+/*
+ * Whether the file system might have so much. Piece by piece it would give all that it has before it says that it is full,
+ * and other files' writes would fail meanwhile; on tmpfs that is the machine's memory.
+ */
+static bool may_have(const struct tn_iofile *f, uint64_t bytes)
 {
-	const struct tn_iofile *f = get_file(files, file);
+	struct statvfs fs;
+
+	return fstatvfs(f->fd, &fs) || bytes / fs.f_frsize <= fs.f_bfree;
+}
+
+/* Reserves, or where that cannot be done makes the file longer; piece by piece, so that a cancel need not wait for all. */
+static int reserve(struct tn_iofiles *files, struct tn_iofile *f, uint64_t offset, uint64_t length, uint64_t size,
+		   const uint32_t *flags)
+{
+	uint64_t from = offset > size ? offset : size;
+	int err = 0;
+
+	if (offset + length > from && !may_have(f, offset + length - from))
+		return ENOSPC;
+	for (uint64_t done = 0, n; done < length && !err; done += n) {
+		n = length - done < ALLOCATE_BYTES ? length - done : ALLOCATE_BYTES;
+		if (flags && (__atomic_load_n(flags, __ATOMIC_RELAXED) & TN_IOXFER_CANCELLED))
+			return ECANCELED;
+		do {
+			err = fallocate(f->fd, 0, (off_t)(offset + done), (off_t)n) ? errno : 0;
+		} while (err == EINTR);
+	}
+	if (err != EOPNOTSUPP && err != ENOSYS)
+		return err;
+	if (!__atomic_exchange_n(&f->sparse, true, __ATOMIC_RELAXED))
+		tn_log(files->log, TN_LOG_WARN,
+		       "%s: the file system cannot reserve space; the file is sparse and writes may meet a full disk",
+		       f->name);
+	return offset + length > size && ftruncate(f->fd, (off_t)(offset + length)) ? errno : 0;
+}
+
+static int allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length, const uint32_t *flags)
+{
+	struct tn_iofile *f = file < TN_IO_FILES_MAX && files->f[file].fd >= 0 ? &files->f[file] : NULL;
 	struct tn_io_stat st;
 	uint64_t end;
 	int err;
@@ -348,15 +421,7 @@ int tn_iofiles_allocate(const struct tn_iofiles *files, uint32_t file, uint64_t 
 	err = tn_iofiles_stat(files, file, &st);
 	if (err)
 		return err;
-	do {
-		err = fallocate(f->fd, 0, (off_t)offset, (off_t)length) ? errno : 0;
-	} while (err == EINTR);
-	if (err == EOPNOTSUPP || err == ENOSYS) {
-		tn_log(files->log, TN_LOG_WARN,
-		       "%s: the file system cannot reserve space; the file is sparse and writes may meet a full disk",
-		       f->name);
-		err = end > st.size_bytes && ftruncate(f->fd, (off_t)end) ? errno : 0;
-	}
+	err = reserve(files, f, offset, length, st.size_bytes, flags);
 	if (!err)
 		return 0;
 	/* ext4 keeps what it had reserved until then. */
@@ -365,6 +430,19 @@ int tn_iofiles_allocate(const struct tn_iofiles *files, uint32_t file, uint64_t 
 		       (unsigned long long)st.size_bytes, strerror(errno));
 	return tn_fail(-err, "%s: cannot reserve %llu bytes at %llu: %s", f->name, (unsigned long long)length,
 		       (unsigned long long)offset, strerror(err));
+}
+
+int tn_iofiles_allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length)
+{
+	return allocate(files, file, offset, length, NULL);
+}
+
+int tn_iofiles_do(struct tn_iofiles *files, struct tn_io_req *req)
+{
+	if (req->op == TN_IO_STAT)
+		return tn_iofiles_stat(files, req->file, req->iov->iov_base);
+	assert(req->op == TN_IO_ALLOCATE);
+	return allocate(files, req->file, req->offset, req->iov->iov_len, &tn_ioxfer_of(req)->flags);
 }
 
 int tn_iofiles_unlink(const char *path)

@@ -91,7 +91,7 @@ struct tn_io_req tn_contract_req(const struct tn_contract *c, enum tn_io_op op, 
 	struct tn_io_req req = {.op = (uint8_t)op, .buffer = TN_IO_NO_BUFFER, .file = c->file, .offset = offset,
 				.iov = iov, .iov_count = iov_count, .status = 4711};
 
-	for (uint32_t i = 0; i < iov_count; i++)
+	for (uint32_t i = 0; i < iov_count && op <= TN_IO_SYNC; i++)
 		req.length += (uint32_t)iov[i].iov_len;
 	return req;
 }

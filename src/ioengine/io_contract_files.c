@@ -108,6 +108,72 @@ static void allocated_space_reads_as_zero_and_absurd_sizes_are_refused(void **st
 	free(mem);
 }
 
+static void space_is_reserved_by_request_and_absurd_sizes_are_refused(void **state)
+{
+	struct tn_contract *c = *state;
+	char *mem = tn_contract_memory(64 * KIB);
+	struct iovec iov = {NULL, 4 * KIB};
+	struct tn_io_req req = tn_contract_req(c, TN_IO_ALLOCATE, 0, &iov, 0);
+	struct tn_io_stat st;
+
+	memset(mem, 1, 64 * KIB);
+	assert_int_equal(tn_contract_do(c, TN_IO_WRITE, 0, mem, 4 * KIB), 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_ALLOCATE, 0, NULL, 64 * KIB), 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_READ, 0, mem, 64 * KIB), 0);
+	for (unsigned i = 0; i < 64 * KIB; i++)
+		assert_int_equal(mem[i], i < 4 * KIB);
+	assert_int_equal(tn_contract_do(c, TN_IO_ALLOCATE, 0, NULL, 0), -EINVAL);
+	assert_int_equal(tn_contract_do(c, TN_IO_ALLOCATE, 4096, NULL, SIZE_MAX - 100), -EFBIG);
+	tn_contract_run_all(c, &req, 1);
+	assert_int_equal(req.status, -EINVAL);
+	assert_int_equal(tn_io_close(c->io, c->file), 0);
+	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_READ_ONLY, &c->file), 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_ALLOCATE, 0, NULL, 128 * KIB), -EBADF);
+	assert_int_equal(tn_io_stat(c->io, c->file, &st), 0);
+	assert_int_equal(st.size_bytes, 64 * KIB);
+	free(mem);
+}
+
+static void a_cancelled_reservation_comes_back(void **state)
+{
+	struct tn_contract *c = *state;
+	struct iovec iov = {NULL, 1 * MIB};
+	struct tn_io_req req = tn_contract_req(c, TN_IO_ALLOCATE, 0, &iov, 1), *p = &req;
+	struct tn_io_stat st;
+	int err;
+
+	while (tn_io_submit(c->io, &p, 1) == 0)
+		;
+	err = tn_io_cancel(c->io, &req);
+	assert_true(err == 0 || err == -EAGAIN);
+	while (tn_io_poll(c->io, &p, 1, SECOND_NS) == 0)
+		;
+	assert_true(req.status == 0 || req.status == -ECANCELED);
+	assert_int_equal(tn_io_stat(c->io, c->file, &st), 0);
+	assert_int_equal(st.size_bytes, req.status ? 0 : 1 * MIB);
+}
+
+static void a_request_tells_that_the_file_has_no_name_any_more(void **state)
+{
+	struct tn_contract *c = *state;
+	struct tn_io_stat st = {0};
+	uint32_t file;
+
+	assert_int_equal(tn_io_allocate(c->io, c->file, 0, 64 * KIB), 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_STAT, 0, &st, sizeof(st)), 0);
+	assert_int_equal(st.size_bytes, 64 * KIB);
+	assert_int_equal(st.offset_align, c->st.offset_align);
+	assert_int_equal(st.links, 1);
+	assert_int_equal(tn_io_unlink(c->io, c->path), 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_STAT, 0, &st, sizeof(st)), 0);
+	assert_int_equal(st.links, 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_STAT, 0, NULL, sizeof(st)), -EINVAL);
+	assert_int_equal(tn_contract_do(c, TN_IO_STAT, 0, &st, 8), -EINVAL);
+	assert_int_equal(tn_io_close(c->io, c->file), 0);
+	assert_int_equal(tn_contract_do(c, TN_IO_STAT, 0, &st, sizeof(st)), -EBADF);
+	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_CREATE, &file), 0);
+}
+
 static void a_file_with_requests_in_flight_cannot_be_closed(void **state)
 {
 	struct tn_contract *c = *state;
@@ -353,6 +419,9 @@ static void a_full_disk_is_told_and_what_fits_is_kept(void **state)
 	assert_non_null(strstr(tn_error_last()->text, "8388608"));
 	assert_int_equal(tn_io_stat(c->io, c->file, &st), 0);
 	assert_int_equal(st.size_bytes, 64 * KIB);
+	assert_int_equal(tn_contract_do(c, TN_IO_ALLOCATE, 0, NULL, 8 * MIB), -ENOSPC);
+	assert_int_equal(tn_io_stat(c->io, c->file, &st), 0);
+	assert_int_equal(st.size_bytes, 64 * KIB);
 	iov[0] = (struct iovec){mem, 16 * KIB};
 	iov[1] = (struct iovec){mem, 2 * MIB};
 	iov[2] = (struct iovec){mem, 16 * KIB};
@@ -464,6 +533,9 @@ size_t tn_contract_add_files(struct CMUnitTest *tests, size_t n, size_t max, con
 		T(a_read_only_file_refuses_writes),
 		T(a_buffered_file_takes_any_alignment),
 		T(allocated_space_reads_as_zero_and_absurd_sizes_are_refused),
+		T(space_is_reserved_by_request_and_absurd_sizes_are_refused),
+		T(a_cancelled_reservation_comes_back),
+		T(a_request_tells_that_the_file_has_no_name_any_more),
 		T(a_file_with_requests_in_flight_cannot_be_closed),
 		T(all_handles_can_be_open_and_one_more_is_refused),
 		T(a_second_opener_is_refused_until_the_first_has_closed),

@@ -4,6 +4,7 @@
  * kernel has it and as older ones do, POSIX threads, the faulty wrapper doing nothing, and doing all that
  * the contract allows, and the paced wrapper over them.
  */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "ioengine/engine.h"
 #include "ioengine/io_contract.h"
 #include "ioengine/paced.h"
+#include "ioengine/uring.h"
 
 static struct tn_ioengine_opts options(uint32_t depth, const struct tn_log *log)
 {
@@ -41,6 +43,16 @@ static int create_uring_coop(uint32_t depth, const struct tn_log *log, struct tn
 static int create_uring_old(uint32_t depth, const struct tn_log *log, struct tn_io **out)
 {
 	return create_uring_without(depth, log, TN_URING_NO_ANY, out);
+}
+
+/* A sandbox forbade io_uring_enter: threads took over. */
+static int create_uring_refused(uint32_t depth, const struct tn_log *log, struct tn_io **out)
+{
+	int err = create_uring(depth, log, out);
+
+	if (!err)
+		tn_uring_fall_back((struct tn_uring *)*out, -EPERM);
+	return err;
 }
 
 static int create_posix(uint32_t depth, const struct tn_log *log, struct tn_io **out)
@@ -131,6 +143,7 @@ static const struct tn_contract_engine engines[] = {
 	{"uring", create_uring, REAL | TN_CONTRACT_EXACT, NULL},
 	{"uring-coop", create_uring_coop, REAL | TN_CONTRACT_EXACT, NULL},
 	{"uring-5.10", create_uring_old, REAL | TN_CONTRACT_EXACT, NULL},
+	{"uring-refused", create_uring_refused, REAL | TN_CONTRACT_EXACT, NULL},
 	{"faulty", create_faultless, REAL | TN_CONTRACT_EXACT, NULL},
 	{"unruly", create_unruly, REAL, NULL},
 	{"paced", create_paced_uring, REAL | TN_CONTRACT_EXACT, NULL},

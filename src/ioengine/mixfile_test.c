@@ -60,7 +60,7 @@ static void every_shipped_model_is_read_and_names_its_source(void **state)
 
 static void what_is_saved_is_loaded_and_replaces_what_was_there(void **state)
 {
-	struct tn_mix mix = {1, 3000000000, 2000000000, 2500000000, 90000, 20000, 1700000000, "a test"}, back;
+	struct tn_mix mix = {1, TN_MIX_ORDER, 3000000000, 2000000000, 2500000000, 90000, 20000, 1700000000, "a test"}, back;
 	char path[128];
 	struct stat st;
 
@@ -84,7 +84,7 @@ static void what_is_saved_is_loaded_and_replaces_what_was_there(void **state)
 
 static void files_that_are_missing_wrong_or_huge_are_told(void **state)
 {
-	struct tn_mix mix = {1, 1, 1, 1, 0, 0, 0, "x"};
+	struct tn_mix mix = {1, TN_MIX_ORDER, 1, 1, 1, 0, 0, 0, "x"};
 	struct tn_device_mix out;
 	char path[128], text[TN_MIX_BYTES_MAX + 100];
 	FILE *f;

@@ -109,6 +109,8 @@ static unsigned paced_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 	pthread_mutex_lock(&sh->lock);
 	for (unsigned i = 0; i < n; i++) {
 		s = take(p, reqs[i], now);
+		if (s->req.op == TN_IO_ALLOCATE || s->req.op == TN_IO_STAT)
+			s->drive = NO_DRIVE;
 		if (s->drive == NO_DRIVE)
 			continue;
 		tn_drive_advance(&sh->drive[s->drive], now);

@@ -4,7 +4,7 @@
  *
  * The inner engine, usually on tmpfs, moves the bytes at once; poll gives the request back when the drive would have.
  * Which drive: that of the directory the file lies in, shared by all wrappers made from one struct tn_paced, whatever
- * their threads. Reads, writes and syncs take time; open, close, stat, allocate and unlink do not. Requests that
+ * their threads. Reads, writes and syncs take time; open, close, stat, allocate and unlink do not, as calls or as requests. Requests that
  * fail take their time too, and a cancel reaches the inner engine only.
  */
 #ifndef TN_IOENGINE_PACED_H

@@ -3,7 +3,8 @@
  * The POSIX engine: threads that call preadv and pwritev, for kernels that forbid io_uring.
  *
  * The fallback, so plain: one mutex, one queue of work, one of completions. It keeps the contract of
- * io/io.h to the letter; it does not try to be fast.
+ * io/io.h to the letter; it does not try to be fast. It may also take over from an io_uring engine that the
+ * kernel refuses to serve any longer: then it works on that engine's files, and continues its requests.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,13 +19,18 @@
 
 struct posix {
 	struct tn_io io;
-	struct tn_iofiles files; /* the owner's; workers read only the files they have requests for */
+	struct tn_iofiles *files; /* the owner's; workers read only the files they have requests for */
+	const struct tn_iobuffer *buffers; /* registered with the engine that these threads took over from */
+	const uint32_t *nbuffers;
 	const struct tn_clock *clock;
 	const struct tn_alloc *alloc;
 	uint32_t depth;
 	uint32_t inflight;
 	uint32_t nthreads; /* running */
-	struct tn_waker waker;
+	struct tn_waker *waker;
+	struct tn_iofiles own_files;
+	struct tn_waker own_waker;
+	uint32_t no_buffers;
 	/* Under lock: */
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* todo is not empty, or stop */
@@ -38,7 +44,7 @@ struct posix {
 
 static ssize_t transfer(const struct posix *p, struct tn_io_req *req)
 {
-	int fd = p->files.f[req->file].fd;
+	int fd = p->files->f[req->file].fd;
 	uint64_t offset = req->offset + req->transferred;
 	const struct iovec *iov;
 	struct iovec one;
@@ -48,23 +54,25 @@ static ssize_t transfer(const struct posix *p, struct tn_io_req *req)
 	return req->op == TN_IO_READ ? preadv(fd, iov, (int)n, (off_t)offset) : pwritev(fd, iov, (int)n, (off_t)offset);
 }
 
-static int perform(const struct posix *p, struct tn_io_req *req)
+static int perform(struct posix *p, struct tn_io_req *req)
 {
 	int more = 1;
 
+	if (!tn_ioxfer_is(req) && req->op != TN_IO_SYNC)
+		return tn_iofiles_do(p->files, req);
 	while (more > 0) {
 		ssize_t res;
 
 		/* Set by cancel, under the lock; here a late look is as good. */
 		if (__atomic_load_n(&tn_ioxfer_of(req)->flags, __ATOMIC_RELAXED) & TN_IOXFER_CANCELLED)
 			return -ECANCELED;
-		res = req->op == TN_IO_SYNC ? fdatasync(p->files.f[req->file].fd) : transfer(p, req);
+		res = req->op == TN_IO_SYNC ? fdatasync(p->files->f[req->file].fd) : transfer(p, req);
 		if (res < 0) {
 			if (errno == EINTR || errno == EAGAIN)
 				continue;
-			return tn_ioxfer_failed(&p->files, req, -errno);
+			return tn_ioxfer_failed(p->files, req, -errno);
 		}
-		more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(&p->files, req, (uint32_t)res);
+		more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(p->files, req, (uint32_t)res);
 	}
 	return more;
 }
@@ -73,6 +81,7 @@ static void *worker(void *arg)
 {
 	struct posix *p = arg;
 
+	pthread_setname_np(pthread_self(), "tenuto-io");
 	pthread_mutex_lock(&p->lock);
 	for (;;) {
 		struct tn_io_req *req = tn_ioqueue_pop(&p->todo);
@@ -106,7 +115,7 @@ static unsigned posix_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 	for (unsigned k = 0; k < n; k++) {
 		struct tn_io_req *req = reqs[k];
 
-		req->status = tn_ioxfer_begin(&p->files, NULL, 0, req, p);
+		req->status = tn_ioxfer_begin(p->files, p->buffers, *p->nbuffers, req, p);
 		req->issue_ns = now;
 		tn_ioqueue_push(req->status ? &p->ready : &p->todo, req);
 	}
@@ -119,6 +128,18 @@ static unsigned posix_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 	return n;
 }
 
+void tn_ioengine_posix_take(struct tn_io *io, struct tn_io_req *req)
+{
+	struct posix *p = (struct posix *)io;
+
+	tn_ioxfer_of(req)->engine = p;
+	p->inflight++;
+	pthread_mutex_lock(&p->lock);
+	tn_ioqueue_push(&p->todo, req);
+	pthread_cond_signal(&p->work);
+	pthread_mutex_unlock(&p->lock);
+}
+
 static unsigned take_ready(struct posix *p, struct tn_io_req **done, unsigned max)
 {
 	unsigned n = 0;
@@ -128,7 +149,7 @@ static unsigned take_ready(struct posix *p, struct tn_io_req **done, unsigned ma
 		done[n++] = tn_ioqueue_pop(&p->ready);
 	pthread_mutex_unlock(&p->lock);
 	for (unsigned i = 0; i < n; i++)
-		tn_ioxfer_end(&p->files, done[i]);
+		tn_ioxfer_end(p->files, done[i]);
 	p->inflight -= n;
 	return n;
 }
@@ -165,9 +186,9 @@ static unsigned posix_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 	for (; now < deadline; now = tn_now_ns(p->clock)) {
 		bool woken = true;
 
-		if (tn_waker_prepare(&p->waker)) {
+		if (tn_waker_prepare(p->waker)) {
 			wait_for_news(p, deadline - now < longest ? deadline - now : longest);
-			woken = tn_waker_finish(&p->waker);
+			woken = tn_waker_finish(p->waker);
 		}
 		n = take_ready(p, done, max);
 		if (n || woken)
@@ -207,51 +228,55 @@ static int posix_cancel(struct tn_io *io, struct tn_io_req *req)
 	return 0;
 }
 
-static void posix_wake(struct tn_io *io)
+void tn_ioengine_posix_signal(struct tn_io *io)
 {
 	struct posix *p = (struct posix *)io;
 
-	if (!tn_waker_wake(&p->waker))
-		return;
 	pthread_mutex_lock(&p->lock);
 	p->signalled = true;
 	pthread_cond_signal(&p->news);
 	pthread_mutex_unlock(&p->lock);
 }
 
+static void posix_wake(struct tn_io *io)
+{
+	if (tn_waker_wake(((struct posix *)io)->waker))
+		tn_ioengine_posix_signal(io);
+}
+
 static int posix_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
 {
-	return tn_iofiles_open(&((struct posix *)io)->files, path, flags, file);
+	return tn_iofiles_open(((struct posix *)io)->files, path, flags, file);
 }
 
 static int posix_close(struct tn_io *io, uint32_t file)
 {
 	struct posix *p = (struct posix *)io;
-	int err = tn_iofiles_may_close(&p->files, file);
+	int err = tn_iofiles_may_close(p->files, file);
 
 	if (!err)
-		tn_iofiles_close(&p->files, file);
+		tn_iofiles_close(p->files, file);
 	return err;
 }
 
 static int posix_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
 {
-	return tn_iofiles_stat(&((struct posix *)io)->files, file, st);
+	return tn_iofiles_stat(((struct posix *)io)->files, file, st);
 }
 
 static int posix_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
 {
-	return tn_iofiles_allocate(&((struct posix *)io)->files, file, offset, length);
+	return tn_iofiles_allocate(((struct posix *)io)->files, file, offset, length);
 }
 
 static int posix_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
 {
-	return tn_iofiles_lend(&((struct posix *)io)->files, file, lent);
+	return tn_iofiles_lend(((struct posix *)io)->files, file, lent);
 }
 
 static int posix_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
 {
-	return tn_iofiles_adopt(&((struct posix *)io)->files, lent, file);
+	return tn_iofiles_adopt(((struct posix *)io)->files, lent, file);
 }
 
 static int posix_unlink(struct tn_io *io, const char *path)
@@ -280,7 +305,8 @@ static void posix_destroy(struct tn_io *io)
 
 	assert(p->inflight == 0);
 	stop_threads(p);
-	tn_iofiles_fini(&p->files);
+	if (p->files == &p->own_files)
+		tn_iofiles_fini(p->files);
 	pthread_cond_destroy(&p->work);
 	pthread_cond_destroy(&p->news);
 	pthread_mutex_destroy(&p->lock);
@@ -322,7 +348,8 @@ static int start_threads(struct posix *p, uint32_t n)
 	return 0; /* fewer than asked for do as well */
 }
 
-int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io **out)
+int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const struct tn_ioposix_heir *heir,
+				  struct tn_io **out)
 {
 	struct posix *p = tn_get(opts->alloc, sizeof(*p));
 	pthread_condattr_t attr;
@@ -334,7 +361,11 @@ int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io *
 	p->clock = opts->clock;
 	p->alloc = opts->alloc;
 	p->depth = opts->depth;
-	tn_iofiles_init(&p->files, opts->log);
+	tn_iofiles_init(&p->own_files, opts->log);
+	p->files = heir ? heir->files : &p->own_files;
+	p->waker = heir ? heir->waker : &p->own_waker;
+	p->buffers = heir ? heir->buffers : NULL;
+	p->nbuffers = heir ? heir->nbuffers : &p->no_buffers;
 	tn_ioqueue_init(&p->todo);
 	tn_ioqueue_init(&p->ready);
 	pthread_mutex_init(&p->lock, NULL);
@@ -350,4 +381,9 @@ int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io *
 	}
 	*out = &p->io;
 	return 0;
+}
+
+int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io **out)
+{
+	return tn_ioengine_posix_create_heir(opts, NULL, out);
 }

@@ -5,7 +5,10 @@
  * A submit is one system call for the whole batch. A poll takes completions from shared memory and
  * enters the kernel only to wait, or when the kernel says that completions are waiting to be run
  * (DEFER_TASKRUN). wake writes to an eventfd that is read through the ring, and only while the owner
- * sleeps. Setting up is in uring_setup.c; the progress of split and short transfers in xfer.c.
+ * sleeps. Setting up is in uring_setup.c; the progress of split and short transfers in xfer.c; what happens when a
+ * sandbox forbids io_uring_enter, in uring_refused.c. What is no transfer goes to a thread (filework.c). Syncs are never
+ * tried in the submitting call, by the kernel's own rule. Transfers are, and those that would have to wait (a frozen file
+ * system, a full queue) go to a kernel thread: writes to a file system that is being frozen do so since Linux 6.12.
  *
  * The ring is created for a single issuer: create, and everything else but wake, is for one thread.
  */
@@ -17,10 +20,6 @@
 
 #include "base/error.h"
 #include "ioengine/uring.h"
-
-/* user_data of what is not a request (requests are aligned, so their addresses are not these). */
-#define TAG_WAKE 1u
-#define TAG_CANCEL 2u
 
 static void finish(struct tn_uring *u, struct tn_io_req *req, int status)
 {
@@ -88,6 +87,19 @@ static bool prep(struct tn_uring *u, struct tn_io_req *req)
 	return true;
 }
 
+static void collect(struct tn_uring *u);
+
+/* What io_uring_enter answered; false: that was its last word, and threads have all that the ring had. */
+static bool still_served(struct tn_uring *u, int answer)
+{
+	assert(answer != -EEXIST); /* another thread than the one that created the engine */
+	if (answer >= 0 || !tn_uring_is_refusal(answer))
+		return true;
+	collect(u);
+	tn_uring_fall_back(u, answer);
+	return false;
+}
+
 /*
  * Hands the submission queue to the kernel. What it does not take now (out of memory, completions not
  * collected) stays in the queue and goes with the next call.
@@ -96,11 +108,11 @@ static void flush(struct tn_uring *u)
 {
 	unsigned left;
 
-	while ((left = io_uring_sq_ready(&u->ring)) > 0) {
+	while (!u->refused && (left = io_uring_sq_ready(&u->ring)) > 0) {
 		int n = io_uring_submit(&u->ring);
 
-		/* EEXIST, EBADF: another thread than the one that created the engine. */
-		assert(n >= 0 || n == -EINTR || n == -EAGAIN || n == -EBUSY || n == -ENOMEM);
+		if (!still_served(u, n))
+			return;
 		if (n < 0 ? n != -EINTR : io_uring_sq_ready(&u->ring) == left)
 			return;
 	}
@@ -108,7 +120,7 @@ static void flush(struct tn_uring *u)
 
 static void prep_again(struct tn_uring *u)
 {
-	while (u->again.head && prep(u, u->again.head))
+	while (!u->refused && u->again.head && prep(u, u->again.head))
 		tn_ioqueue_pop(&u->again);
 }
 
@@ -118,6 +130,8 @@ static unsigned uring_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 	uint64_t now = tn_now_ns(u->clock);
 	unsigned k;
 
+	if (u->refused)
+		return tn_uring_refused_submit(u, reqs, n);
 	if (n > u->depth - u->inflight)
 		n = u->depth - u->inflight;
 	for (k = 0; k < n; k++) {
@@ -126,22 +140,34 @@ static unsigned uring_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 
 		if (io_uring_sq_space_left(&u->ring) == 0) {
 			flush(u);
-			if (io_uring_sq_space_left(&u->ring) == 0)
+			if (u->refused || io_uring_sq_space_left(&u->ring) == 0)
 				break;
 		}
 		err = tn_ioxfer_begin(&u->files, u->buffers, u->nbuffers, req, u);
 		req->issue_ns = now;
 		u->inflight++;
+		if (!err && !tn_ioxfer_is(req) && req->op != TN_IO_SYNC) {
+			err = tn_fileworks_post(&u->work, req);
+			if (!err)
+				continue;
+		}
 		if (err) {
 			finish(u, req, err);
 		} else {
 			bool ok = prep(u, req);
 
 			assert(ok);
+			tn_uring_live(u, req);
 		}
 	}
 	flush(u);
 	return k;
+}
+
+static void finish_live(struct tn_uring *u, struct tn_io_req *req, int status)
+{
+	tn_uring_unlive(u, req);
+	finish(u, req, status);
 }
 
 /* The kernel's answer to (a part of) a request: finish it or queue it again. */
@@ -152,7 +178,7 @@ static void answer(struct tn_uring *u, struct tn_io_req *req, int res)
 
 	if (res == -EAGAIN || res == -EINTR) {
 		if (x->flags & TN_IOXFER_CANCELLED) {
-			finish(u, req, -ECANCELED);
+			finish_live(u, req, -ECANCELED);
 			return;
 		}
 		x->flags |= TN_IOXFER_ASYNC;
@@ -160,14 +186,14 @@ static void answer(struct tn_uring *u, struct tn_io_req *req, int res)
 		return;
 	}
 	if (res < 0) {
-		finish(u, req, res == -ECANCELED ? res : tn_ioxfer_failed(&u->files, req, res));
+		finish_live(u, req, res == -ECANCELED ? res : tn_ioxfer_failed(&u->files, req, res));
 		return;
 	}
 	more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(&u->files, req, (uint32_t)res);
 	if (more <= 0)
-		finish(u, req, more);
+		finish_live(u, req, more);
 	else if (x->flags & TN_IOXFER_CANCELLED)
-		finish(u, req, -ECANCELED);
+		finish_live(u, req, -ECANCELED);
 	else
 		tn_ioqueue_push(&u->again, req);
 }
@@ -186,20 +212,41 @@ static unsigned take_ready(struct tn_uring *u, struct tn_io_req **done, unsigned
 	return n;
 }
 
-/* Completions from shared memory; no system call, but for parts that must be issued again. */
-static unsigned harvest(struct tn_uring *u, struct tn_io_req **done, unsigned max)
+static void take_work(struct tn_uring *u)
+{
+	struct tn_io_req *req = tn_fileworks_take(&u->work);
+
+	while (req) {
+		struct tn_io_req *next = tn_ioxfer_of(req)->next;
+
+		finish(u, req, req->status);
+		req = next;
+	}
+}
+
+/* The kernel's answers, from shared memory. */
+static void collect(struct tn_uring *u)
 {
 	unsigned head, seen = 0;
 	struct io_uring_cqe *cqe;
 
 	io_uring_for_each_cqe(&u->ring, head, cqe) {
 		seen++;
-		if (cqe->user_data == TAG_WAKE)
+		if (cqe->user_data == TN_URING_TAG_WAKE)
 			u->event_armed = false;
-		else if (cqe->user_data != TAG_CANCEL)
+		else if (cqe->user_data != TN_URING_TAG_CANCEL)
 			answer(u, (struct tn_io_req *)(uintptr_t)cqe->user_data, cqe->res);
 	}
 	io_uring_cq_advance(&u->ring, seen);
+}
+
+/* Completions; no system call, but for parts that must be issued again. */
+static unsigned harvest(struct tn_uring *u, struct tn_io_req **done, unsigned max)
+{
+	if (!u->refused)
+		collect(u);
+	if (u->work.out)
+		take_work(u);
 	if (u->again.head) {
 		prep_again(u);
 		flush(u);
@@ -212,8 +259,8 @@ static void nudge(struct tn_uring *u)
 {
 	prep_again(u);
 	flush(u);
-	if (*u->ring.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))
-		io_uring_get_events(&u->ring);
+	if (!u->refused && (*u->ring.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)))
+		still_served(u, io_uring_get_events(&u->ring));
 }
 
 static void to_timespec(uint64_t ns, struct __kernel_timespec *ts)
@@ -236,11 +283,11 @@ static void wait_in_ring(struct tn_uring *u, uint64_t ns)
 			return;
 		}
 		io_uring_prep_read(sqe, u->event_fd, &u->event_value, sizeof(u->event_value), 0);
-		sqe->user_data = TAG_WAKE;
+		sqe->user_data = TN_URING_TAG_WAKE;
 		u->event_armed = true;
 	}
 	to_timespec(ns, &ts);
-	io_uring_submit_and_wait_timeout(&u->ring, &cqe, 1, ns == UINT64_MAX ? NULL : &ts, NULL);
+	still_served(u, io_uring_submit_and_wait_timeout(&u->ring, &cqe, 1, ns == UINT64_MAX ? NULL : &ts, NULL));
 }
 
 /* Before 5.11 a wait with time-out would cost a timeout request: poll(2) both descriptors instead. */
@@ -251,6 +298,8 @@ static void wait_in_poll(struct tn_uring *u, uint64_t ns)
 	uint64_t value;
 
 	flush(u);
+	if (u->refused)
+		return;
 	if (ppoll(fds, 2, ns == UINT64_MAX ? NULL : &ts, NULL) > 0 && (fds[1].revents & POLLIN)) {
 		ssize_t n = read(u->event_fd, &value, sizeof(value));
 
@@ -269,6 +318,10 @@ static unsigned uring_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 		return n;
 	nudge(u);
 	n = harvest(u, done, max);
+	if (!n && u->refused) {
+		n = tn_uring_refused_poll(u, done, max, timeout_ns);
+		return n ? n : take_ready(u, done, max);
+	}
 	if (n || timeout_ns == 0)
 		return n;
 	now = tn_now_ns(u->clock);
@@ -285,7 +338,7 @@ static unsigned uring_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 			woken = tn_waker_finish(&u->waker);
 		}
 		n = harvest(u, done, max);
-		if (n || woken)
+		if (n || woken || u->refused)
 			return n;
 	}
 	return 0;
@@ -296,18 +349,27 @@ static int uring_cancel(struct tn_io *io, struct tn_io_req *req)
 	struct tn_uring *u = (struct tn_uring *)io;
 	struct io_uring_sqe *sqe;
 
+	if (u->threads && tn_ioxfer_of(req)->engine == u->threads)
+		return tn_io_cancel(u->threads, req);
 	if (tn_ioxfer_of(req)->engine != u)
 		return tn_fail(-ENOENT, "the request is not in flight");
-	tn_ioxfer_of(req)->flags |= TN_IOXFER_CANCELLED;
+	/* The thread that does what is no transfer looks at it. */
+	__atomic_or_fetch(&tn_ioxfer_of(req)->flags, TN_IOXFER_CANCELLED, __ATOMIC_RELAXED);
+	if (!tn_ioxfer_is(req) && req->op != TN_IO_SYNC)
+		return 0;
+	if (u->refused)
+		return 0; /* it ends with the ring */
 	sqe = io_uring_get_sqe(&u->ring);
 	if (!sqe) {
 		flush(u);
+		if (u->refused)
+			return 0;
 		sqe = io_uring_get_sqe(&u->ring);
 	}
 	if (!sqe)
 		return tn_fail(-EAGAIN, "the submission queue is full; poll first");
 	io_uring_prep_cancel64(sqe, (uint64_t)(uintptr_t)req, 0);
-	sqe->user_data = TAG_CANCEL;
+	sqe->user_data = TN_URING_TAG_CANCEL;
 	flush(u);
 	return 0;
 }
@@ -316,8 +378,15 @@ static void uring_wake(struct tn_io *io)
 {
 	struct tn_uring *u = (struct tn_uring *)io;
 	const uint64_t one = 1;
+	struct tn_io *threads;
 
-	if (tn_waker_wake(&u->waker)) {
+	if (!tn_waker_wake(&u->waker))
+		return;
+	/* Where the owner sleeps is known now: it changed from ring to threads before it said that it sleeps. */
+	threads = __atomic_load_n(&u->threads, __ATOMIC_ACQUIRE);
+	if (threads) {
+		tn_ioengine_posix_signal(threads);
+	} else {
 		ssize_t n = write(u->event_fd, &one, sizeof(one));
 
 		assert(n == (ssize_t)sizeof(one)); /* blocks only after 2^64 - 2 unread wake-ups */
@@ -341,6 +410,7 @@ static int uring_close(struct tn_io *io, uint32_t file)
 
 	if (err)
 		return err;
+	tn_fileworks_stop(&u->work, file);
 	tn_uring_register_file(u, file, -1);
 	tn_iofiles_close(&u->files, file);
 	return 0;
@@ -376,14 +446,23 @@ static int uring_unlink(struct tn_io *io, const char *path)
 	return tn_iofiles_unlink(path);
 }
 
+static void put_memory(struct tn_uring *u)
+{
+	tn_put(u->alloc, u->free_slot, tn_array_bytes(u->depth, sizeof(*u->free_slot)));
+	tn_put(u->alloc, u->live, tn_array_bytes(u->depth, sizeof(struct tn_io_req *)));
+	tn_put(u->alloc, u, sizeof(*u));
+}
+
 static void uring_destroy(struct tn_io *io)
 {
 	struct tn_uring *u = (struct tn_uring *)io;
 
 	assert(u->inflight == 0);
+	tn_fileworks_fini(&u->work);
+	tn_io_destroy(u->threads);
 	tn_uring_teardown(u);
 	tn_iofiles_fini(&u->files);
-	tn_put(u->alloc, u, sizeof(*u));
+	put_memory(u);
 }
 
 static const struct tn_io_ops uring_ops = {
@@ -405,6 +484,11 @@ static const struct tn_io_ops uring_ops = {
 	.destroy = uring_destroy,
 };
 
+static void work_done(void *arg)
+{
+	uring_wake(&((struct tn_uring *)arg)->io);
+}
+
 int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned without, struct tn_io **out)
 {
 	struct tn_uring *u = tn_get(opts->alloc, sizeof(*u));
@@ -415,13 +499,21 @@ int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned witho
 	u->io.ops = &uring_ops;
 	u->clock = opts->clock;
 	u->alloc = opts->alloc;
+	u->log = opts->log;
 	u->depth = opts->depth;
+	u->nthreads = opts->threads;
+	u->end_fd = -1;
 	tn_iofiles_init(&u->files, opts->log);
+	tn_fileworks_init(&u->work, &u->files, work_done, u);
 	tn_ioqueue_init(&u->again);
 	tn_ioqueue_init(&u->ready);
-	err = tn_uring_setup(u, without);
+	u->live = tn_get(u->alloc, tn_array_bytes(u->depth, sizeof(struct tn_io_req *)));
+	u->free_slot = tn_get(u->alloc, tn_array_bytes(u->depth, sizeof(*u->free_slot)));
+	for (uint32_t i = 0; u->free_slot && i < u->depth; i++)
+		u->free_slot[u->free_slots++] = u->depth - 1 - i;
+	err = u->live && u->free_slot ? tn_uring_setup(u, without) : tn_fail(-ENOMEM, "no memory for %u requests", u->depth);
 	if (err) {
-		tn_put(opts->alloc, u, sizeof(*u));
+		put_memory(u);
 		return err;
 	}
 	*out = &u->io;

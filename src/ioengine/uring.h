@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The io_uring engine's object: uring.c moves bytes, uring_setup.c finds out what the kernel can do. */
+/*
+ * The io_uring engine's object: uring.c moves bytes, uring_setup.c finds out what the kernel can do, uring_refused.c
+ * takes over when the kernel refuses io_uring_enter.
+ */
 #ifndef TN_IOENGINE_URING_H
 #define TN_IOENGINE_URING_H
 
@@ -18,11 +21,17 @@
 struct tn_uring {
 	struct tn_io io;
 	struct io_uring ring;
+	struct tn_fork_fd fork; /* the ring refers to the files, and a child's copy to the ring */
 	struct tn_iofiles files;
 	const struct tn_clock *clock;
 	const struct tn_alloc *alloc;
+	const struct tn_log *log;
 	uint32_t depth;
 	uint32_t inflight; /* taken and not returned */
+	/* Requests that the kernel has or will get: the owner's list of them, for the day that it refuses. */
+	struct tn_io_req **live;
+	uint32_t *free_slot;
+	uint32_t free_slots;
 	struct tn_ioqueue again; /* to be handed to the kernel once more */
 	struct tn_ioqueue ready; /* completed, to be returned */
 	/* What the kernel has, see uring_setup.c. */
@@ -34,6 +43,13 @@ struct tn_uring {
 	struct tn_iobuffer buffers[TN_URING_BUFFERS];
 	uint32_t nbuffers;
 	uint32_t nkernel_buffers;
+	struct tn_fileworks work; /* for what may wait in the kernel */
+	/* uring_refused.c */
+	bool refused; /* the kernel took io_uring away; the ring is gone, or on its way out */
+	int refusal;
+	uint32_t nthreads;
+	int end_fd; /* hangs up when the kernel has ended all of the ring's requests and let go of it; -1: it has, was told */
+	struct tn_io *threads; /* shared: what took over; NULL: nothing did, or could yet */
 	/* Waking. */
 	int event_fd;
 	bool event_armed;
@@ -42,9 +58,39 @@ struct tn_uring {
 	struct tn_waker waker __attribute__((aligned(64)));
 };
 
+/* user_data of what is not a request (requests are aligned, so their addresses are not these). */
+#define TN_URING_TAG_WAKE 1u
+#define TN_URING_TAG_CANCEL 2u
+
+/* A request begins, or ends, its time in the table of those that the kernel may have. */
+static inline void tn_uring_live(struct tn_uring *u, struct tn_io_req *req)
+{
+	uint32_t slot = u->free_slot[--u->free_slots];
+
+	tn_ioxfer_of(req)->slot = slot;
+	u->live[slot] = req;
+}
+
+static inline void tn_uring_unlive(struct tn_uring *u, struct tn_io_req *req)
+{
+	uint32_t slot = tn_ioxfer_of(req)->slot;
+
+	u->live[slot] = NULL;
+	u->free_slot[u->free_slots++] = slot;
+}
+
 /* The ring and its features; 0 or -errno. */
 int tn_uring_setup(struct tn_uring *u, unsigned without);
 void tn_uring_teardown(struct tn_uring *u);
+void tn_uring_close_ring(struct tn_uring *u);
+
+/* Whether an answer of io_uring_enter means that it will not be served again, unlike an interrupt or a lack of memory. */
+bool tn_uring_is_refusal(int err);
+/* Gives the ring up and hands what it had to threads. The kernel's completions so far were collected. */
+void tn_uring_fall_back(struct tn_uring *u, int err);
+/* Once refused: submit and poll of whoever took over. A poll may return early, and without what is in ready. */
+unsigned tn_uring_refused_submit(struct tn_uring *u, struct tn_io_req **reqs, unsigned n);
+unsigned tn_uring_refused_poll(struct tn_uring *u, struct tn_io_req **done, unsigned max, uint64_t timeout_ns);
 /* A file was opened, or is about to be closed (fd -1). */
 void tn_uring_register_file(struct tn_uring *u, uint32_t file, int fd);
 int tn_uring_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer);

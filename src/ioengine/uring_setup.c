@@ -4,6 +4,7 @@
  * only a kernel that has no io_uring for us (or one before 5.6) makes the set-up fail.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -37,7 +38,13 @@ static int set_up_ring(struct tn_uring *u, unsigned without)
 			continue;
 		memset(&p, 0, sizeof(p));
 		p.flags = setups[i].flags;
+		tn_fork_lock();
 		err = io_uring_queue_init_params(entries, &u->ring, &p);
+		if (!err) {
+			tn_fork_watch(&u->fork, u->ring.ring_fd);
+			io_uring_ring_dontfork(&u->ring);
+		}
+		tn_fork_unlock();
 		if (!err) {
 			u->ext_arg = (p.features & IORING_FEAT_EXT_ARG) && !(without & TN_URING_NO_EXT_ARG);
 			u->taskrun_flag = p.flags & IORING_SETUP_TASKRUN_FLAG;
@@ -70,14 +77,41 @@ static int probe_ops(struct tn_uring *u, unsigned without)
 	return 0;
 }
 
-static bool register_file_table(struct tn_uring *u)
+/*
+ * The table of files, and behind them the far end of a pipe. Nobody else has that end: when the near one hangs up, the
+ * ring is gone, and with it every request - also where the kernel refuses to be asked (uring_refused.c).
+ */
+static int register_file_table(struct tn_uring *u)
 {
-	int none[TN_IO_FILES_MAX];
+	int files[TN_IO_FILES_MAX + 1], ends[2], err;
 
-	if (!io_uring_register_files_sparse(&u->ring, TN_IO_FILES_MAX))
-		return true;
-	memset(none, 0xff, sizeof(none)); /* before 5.19: a table of -1 */
-	return !io_uring_register_files(&u->ring, none, TN_IO_FILES_MAX);
+	if (pipe2(ends, O_CLOEXEC))
+		return tn_fail(-errno, "pipe: %s", strerror(errno));
+	memset(files, 0xff, sizeof(files));
+	files[TN_IO_FILES_MAX] = ends[1];
+	err = io_uring_register_files(&u->ring, files, TN_IO_FILES_MAX + 1);
+	close(ends[1]);
+	if (err) {
+		close(ends[0]);
+		return tn_fail(err, "io_uring: %u files cannot be registered: %s (see seccomp, RLIMIT_NOFILE)",
+			       TN_IO_FILES_MAX + 1, strerror(-err));
+	}
+	u->end_fd = ends[0];
+	return 0;
+}
+
+/* A sandbox may let a ring be made, and not be used. */
+static int try_enter(struct tn_uring *u)
+{
+	int err = io_uring_get_events(&u->ring);
+
+	return err < 0 && tn_uring_is_refusal(err) ? tn_fail(err, "io_uring_enter: %s (see seccomp)", strerror(-err)) : 0;
+}
+
+void tn_uring_close_ring(struct tn_uring *u)
+{
+	tn_fork_unwatch(&u->fork);
+	io_uring_queue_exit(&u->ring);
 }
 
 int tn_uring_setup(struct tn_uring *u, unsigned without)
@@ -92,15 +126,18 @@ int tn_uring_setup(struct tn_uring *u, unsigned without)
 		close(u->event_fd);
 		return err;
 	}
-	err = probe_ops(u, without);
+	err = try_enter(u);
+	if (!err)
+		err = probe_ops(u, without);
+	if (!err)
+		err = register_file_table(u);
 	if (err) {
-		io_uring_queue_exit(&u->ring);
+		tn_uring_close_ring(u);
 		close(u->event_fd);
 		return err;
 	}
-	if (!(without & TN_URING_NO_RING_FD))
-		io_uring_register_ring_fd(&u->ring); /* one descriptor look-up a call less, where it exists */
-	u->fixed_files = !(without & TN_URING_NO_FILES) && register_file_table(u);
+	/* The ring's own descriptor is not registered: that could not be undone where io_uring_register is refused. */
+	u->fixed_files = !(without & TN_URING_NO_FILES);
 	if (!(without & TN_URING_NO_BUFFERS)) {
 		u->sparse_buffers = !io_uring_register_buffers_sparse(&u->ring, TN_URING_KERNEL_BUFFERS);
 		u->nkernel_buffers = 0;
@@ -112,12 +149,15 @@ int tn_uring_setup(struct tn_uring *u, unsigned without)
 
 void tn_uring_teardown(struct tn_uring *u)
 {
-	/* The ring itself goes away in the background; what is charged to the user is given back now. */
-	if (u->nbuffers || u->sparse_buffers)
-		io_uring_unregister_buffers(&u->ring);
-	if (u->fixed_files)
+	if (!u->refused) {
+		/* The ring itself goes away in the background; what is charged to the user is given back now. */
+		if (u->nbuffers || u->sparse_buffers)
+			io_uring_unregister_buffers(&u->ring);
 		io_uring_unregister_files(&u->ring);
-	io_uring_queue_exit(&u->ring);
+		tn_uring_close_ring(u);
+	}
+	if (u->end_fd >= 0)
+		close(u->end_fd);
 	close(u->event_fd);
 }
 
@@ -127,9 +167,8 @@ void tn_uring_register_file(struct tn_uring *u, uint32_t file, int fd)
 		return;
 	if (io_uring_register_files_update(&u->ring, file, &fd, 1) == 1)
 		return;
-	/* No request refers to the table by number unless it is in flight, and those keep their file. */
+	/* The table stays, for the end of the pipe in it; what else is there keeps an open file for nothing. */
 	u->fixed_files = false;
-	io_uring_unregister_files(&u->ring);
 }
 
 /* Tells the kernel of n GiB-sized parts: into its table, or as the table where that must be given at once. */
@@ -156,6 +195,8 @@ int tn_uring_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_
 
 	if (!base || bytes == 0)
 		return tn_fail(-EINVAL, "no memory to register");
+	if (u->refused)
+		return tn_fail(-EOPNOTSUPP, "the kernel refuses io_uring; unregistered memory works as well");
 	if (u->nbuffers == TN_URING_BUFFERS || bytes > part * TN_URING_BUFFERS ||
 	    u->nkernel_buffers + (bytes + part - 1) / part > TN_URING_KERNEL_BUFFERS)
 		return tn_fail(-EOPNOTSUPP, "%zu bytes more cannot be registered; unregistered memory works as well", bytes);

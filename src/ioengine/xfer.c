@@ -65,10 +65,16 @@ int tn_ioxfer_begin(struct tn_iofiles *files, const struct tn_iobuffer *buffers,
 	tn_ioxfer_of(req)->flags = TN_IOXFER_COUNTED;
 	if (req->op == TN_IO_SYNC)
 		return 0;
-	if (req->op != TN_IO_READ && req->op != TN_IO_WRITE)
+	if (req->op >= TN_IO_OPS)
 		return bad(files, req, -EINVAL, "unknown op");
-	if (req->op == TN_IO_WRITE && f->read_only)
+	if ((req->op == TN_IO_WRITE || req->op == TN_IO_ALLOCATE) && f->read_only)
 		return bad(files, req, -EBADF, "the file is open for reading only");
+	if (!tn_ioxfer_is(req)) {
+		bool sound = req->iov && req->iov_count == 1 && (req->op == TN_IO_ALLOCATE || req->iov->iov_base) &&
+			     (req->op == TN_IO_ALLOCATE || req->iov->iov_len == sizeof(struct tn_io_stat));
+
+		return sound ? 0 : bad(files, req, -EINVAL, "must have one piece that says what to reserve or where to put the answer");
+	}
 	if (req->offset > (uint64_t)INT64_MAX - req->length)
 		return bad(files, req, -EINVAL, "the offset is too large");
 	if (f->direct && (req->offset & (f->offset_align - 1)))
@@ -115,7 +121,9 @@ const struct iovec *tn_ioxfer_next(struct tn_io_req *req, struct iovec *one, uin
 
 static const char *op_name(const struct tn_io_req *req)
 {
-	return req->op == TN_IO_READ ? "read" : req->op == TN_IO_WRITE ? "write" : "sync";
+	static const char *const name[TN_IO_OPS] = {"read", "write", "sync", "allocate", "stat"};
+
+	return name[req->op];
 }
 
 int tn_ioxfer_advance(const struct tn_iofiles *files, struct tn_io_req *req, uint32_t res)

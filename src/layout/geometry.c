@@ -3,8 +3,8 @@
  * The shape of KV: sizes of pages, objects and blocks, and the serialised form of a geometry.
  *
  * All arithmetic on sizes that a caller or a disk may have made up happens here, once, with overflow
- * checks; whatever passed tn_geometry_check can be multiplied elsewhere without a thought: an object
- * has at most 2^30 bytes, a block 2^42.
+ * checks. What passed tn_geometry_check has objects of at most 2^30 bytes and blocks of at most 2^42. The tokens of a
+ * block are not bounded by its bytes, because a state plane has none per token: they need 64 bits, and go up to 2^44.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -114,6 +114,11 @@ uint32_t tn_geometry_object_bytes(const struct tn_geometry *g)
 uint64_t tn_geometry_block_bytes(const struct tn_geometry *g)
 {
 	return (uint64_t)g->layers * tn_geometry_object_bytes(g);
+}
+
+uint64_t tn_geometry_block_tokens(const struct tn_geometry *g)
+{
+	return (uint64_t)g->page_tokens * g->pages_per_block; /* below 2^44 */
 }
 
 uint32_t tn_geometry_default_pages(const struct tn_geometry *g)

@@ -16,6 +16,7 @@ struct tn_shape {
 	uint32_t padded_bytes; /* of an object, on disk and in host slots */
 	uint32_t object_iovs;  /* most pieces of one object in a pool */
 	uint32_t chunk_objects; /* objects moved together: one I/O, one completion */
+	uint32_t first_objects; /* of the first chunk, which somebody waits for: not more than of the others */
 	uint32_t chunks;
 	uint64_t slot_bytes;
 };
@@ -32,14 +33,20 @@ struct tn_span {
 
 static inline uint32_t tn_shape_chunk_first(const struct tn_shape *s, uint32_t chunk)
 {
-	return chunk * s->chunk_objects;
+	return chunk ? s->first_objects + (chunk - 1) * s->chunk_objects : 0;
 }
 
 static inline uint32_t tn_shape_chunk_count(const struct tn_shape *s, uint32_t chunk)
 {
-	uint32_t first = tn_shape_chunk_first(s, chunk);
+	uint32_t first = tn_shape_chunk_first(s, chunk), most = chunk ? s->chunk_objects : s->first_objects;
 
-	return s->layers - first < s->chunk_objects ? s->layers - first : s->chunk_objects;
+	return s->layers - first < most ? s->layers - first : most;
+}
+
+/* The chunk that an object is of. */
+static inline uint32_t tn_shape_chunk_of(const struct tn_shape *s, uint32_t object)
+{
+	return object < s->first_objects ? 0 : 1 + (object - s->first_objects) / s->chunk_objects;
 }
 
 /* The pieces of one object in stored order; iov has room for shape->object_iovs. */

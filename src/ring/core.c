@@ -88,8 +88,8 @@ void tn_core_destroy(struct tn_core *c)
 
 int tn_core_device_add(struct tn_core *core, uint32_t file)
 {
-	struct tn_io_stat st;
-	int err = tn_io_stat(core->o.io, file, &st);
+	struct tn_io_stat st = {.offset_align = 1, .memory_align = 1};
+	int err = file == TN_IO_NO_FILE ? 0 : tn_io_stat(core->o.io, file, &st);
 
 	if (err)
 		return err;
@@ -303,14 +303,17 @@ static void submit(struct tn_core *core)
 bool tn_core_go(struct tn_core *core)
 {
 	struct tn_core_run *run;
+	uint64_t now = tn_now_ns(core->o.clock);
 	bool any = take(core);
 
 	any |= look_at_runs(core);
-	while (core->waiting > 0 && !core->starved && (run = tn_core_next_run(core))) {
-		if (tn_core_group_start(core, run))
+	while (core->waiting > 0 && !core->starved && (run = tn_core_next_run(core, now))) {
+		if (tn_core_group_start(core, run)) {
+			core->passed_over = core->passes_over ? core->passed_over + 1 : 0;
 			any = true;
-		else
+		} else {
 			core->starved = true;
+		}
 	}
 	submit(core);
 	return any;

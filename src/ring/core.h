@@ -4,7 +4,8 @@
  *
  * A *run* is an IOCB that was taken, its IOCTXs sorted by disk address. A *group* is what is read together:
  * neighbours on disk up to 1 MiB, or one object that is larger; either straight into its destinations or
- * through a bounce buffer. A *piece* is one request of a group. When a group's pieces are back its objects
+ * through a bounce buffer. A *piece* is one request of a group; what a device's window (window.h) does not take yet waits in
+ * its run, so that what comes later and is wanted sooner need not wait behind it. When a group's pieces are back its objects
  * are verified (and copied from the bounce buffer) by a job; then each IOCTX has its status, and a run without
  * open IOCTXs is finished.
  *
@@ -18,6 +19,7 @@
 
 #include "layout/span.h"
 #include "ring/executor.h"
+#include "ring/window.h"
 
 #define TN_CORE_MEMBERS_MAX (TN_RING_IO_BYTES / 4096u)
 #define TN_CORE_BOUNCES 16u
@@ -97,6 +99,8 @@ struct tn_core_piece {
 struct tn_core_device {
 	uint32_t file;
 	uint32_t align; /* of offsets, lengths and memory */
+	struct tn_window window;
+	bool open; /* when the next run was chosen: takes one more request */
 };
 
 struct tn_core_bounces {
@@ -117,6 +121,8 @@ struct tn_core {
 	uint64_t *served; /* by list: when it last had its turn */
 	uint64_t turn;
 	uint32_t turn_list, turn_left;
+	uint32_t passed_over; /* groups that went since one of a lower priority did, which waits; ... */
+	bool passes_over;     /* ... and whether the one chosen last is one more */
 	struct tn_core_group *groups, *free_groups;
 	uint32_t ngroups, busy_groups;
 	struct tn_core_member *members;
@@ -156,8 +162,8 @@ void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t
 
 /* plan.c: copies the IOCTXs of a run and sorts them by disk address. */
 void tn_core_sort(struct tn_core *core, struct tn_core_run *run);
-/* The run whose turn it is, or NULL. */
-struct tn_core_run *tn_core_next_run(struct tn_core *core);
+/* The run whose turn it is, of those whose device's window is open, or NULL. */
+struct tn_core_run *tn_core_next_run(struct tn_core *core, uint64_t now_ns);
 /* The entry of `run` at this disk address that is free to be taken, or TN_RING_NO_INDEX. */
 uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk);
 

@@ -35,7 +35,7 @@ typedef void (*tn_executor_observe)(void *arg, uint32_t device, uint32_t bytes, 
 /**
  * struct tn_executor_opts
  * @io:       the owner's engine, which has the files open
- * @files:    by device, its file in @io
+ * @files:    by device, its file in @io; TN_IO_NO_FILE: it is not there, and nothing is read from it
  * @ndevices: 1..TN_RING_DEVICES_MAX
  * @depth:    most requests in flight, of each thread
  * @exec:     inline: where checksums and copies from bounce buffers are done; NULL: on the spot

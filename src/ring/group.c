@@ -165,7 +165,8 @@ static void extend(struct tn_core *core, struct tn_core_group *g, struct tn_core
 		for (uint32_t i = 0; !more && i < core->nruns && g->bytes < TN_RING_CROSS_BYTES; i++) {
 			struct tn_core_run *other = &core->runs[i];
 
-			if (other == run || !other->used || !other->started || !other->waiting || other->cb.op != run->cb.op)
+			/* Of the same list it is a later layer, which must not hold up this one. */
+			if (other == run || other->cb.list == run->cb.list || !other->used || !other->started || !other->waiting || other->cb.op != run->cb.op)
 				continue;
 			at = tn_core_find(other, disk);
 			more = at != TN_RING_NO_INDEX && fits(core, g, other, at, TN_RING_CROSS_BYTES);
@@ -260,17 +261,23 @@ static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t
 
 static void piece_done(struct tn_io_req *req);
 
-/* As many requests as there are free, one at least: the caller has seen to that. The rest follows as they come back. */
+/* As many requests as there are free and the window takes, one at least: the caller has seen to that. The rest follows as they come back. */
 static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 {
-	const struct tn_core_device *d = &core->device[tn_ioctx_device(g->disk)];
+	struct tn_core_device *d = &core->device[tn_ioctx_device(g->disk)];
+	uint64_t now = tn_now_ns(core->o.clock), most = tn_window_piece(&d->window);
 
+	if (most > TN_RING_IO_BYTES)
+		most = TN_RING_IO_BYTES;
 	while (g->next_byte < g->bytes && g->status == 0 && core->free_pieces) {
 		struct tn_core_piece *p = core->free_pieces;
 		uint64_t len = g->bytes - g->next_byte;
 
-		if (len > TN_RING_IO_BYTES)
-			len = TN_RING_IO_BYTES;
+		if (len > most)
+			len = most;
+		if (g->ios > 0 && !tn_window_open(&d->window, len, now))
+			return; /* goes on when one of its own is back */
+		tn_window_sent(&d->window, len, now);
 		core->free_pieces = p->next;
 		p->group = g;
 		p->req = (struct tn_io_req){
@@ -394,12 +401,14 @@ static void piece_done(struct tn_io_req *req)
 	struct tn_core_piece *p = req->owner;
 	struct tn_core_group *g = p->group;
 	struct tn_core *core = g->core;
+	uint64_t now = tn_now_ns(core->o.clock);
+	uint32_t device = tn_ioctx_device(g->disk);
 
 	core->inflight--;
 	core->starved = false;
+	tn_window_ended(&core->device[device].window, req->length, now - req->issue_ns, req->status == 0, now);
 	if (core->o.observe)
-		core->o.observe(core->o.observe_arg, tn_ioctx_device(g->disk), req->length,
-				tn_now_ns(core->o.clock) - req->issue_ns, req->status);
+		core->o.observe(core->o.observe_arg, device, req->length, now - req->issue_ns, req->status);
 	if (req->status && g->status == 0)
 		g->status = req->status;
 	if (req->status == 0)

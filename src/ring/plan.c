@@ -6,6 +6,8 @@
 
 /* Groups that one list may start before another of the same priority has its turn. */
 #define QUANTUM 16u
+/* Groups that may go before what waits with a lower priority, before one group of that goes: the one issued first. */
+#define PATIENCE 16u
 
 static void merge(struct tn_core_sorted *to, const struct tn_core_sorted *a, uint32_t na, const struct tn_core_sorted *b,
 		  uint32_t nb)
@@ -66,23 +68,67 @@ static bool goes_before(const struct tn_core *core, const struct tn_core_run *b,
 	return (int64_t)(b->cb.sequence - a->cb.sequence) < 0;
 }
 
+/*
+ * Which devices take one more request. The same for all who want the device, whatever their size, so that small ones do not pass a large one
+ * for ever.
+ */
+static void look_at_windows(struct tn_core *core, uint64_t now_ns)
+{
+	for (uint32_t d = 0; d < core->ndevices; d++)
+		core->device[d].open = tn_window_open(&core->device[d].window, TN_WINDOW_PIECE_LEAST, now_ns);
+}
+
+/* Whether a run has more to read that may go now. An address of no device is found out when it is its turn. */
+static bool may_go(const struct tn_core *core, struct tn_core_run *run)
+{
+	uint32_t device;
+
+	if (!run->used || !run->started || !run->waiting)
+		return false;
+	while (run->order[run->cursor].taken)
+		run->cursor++;
+	device = tn_ioctx_device(run->order[run->cursor].disk);
+	return device >= core->ndevices || core->device[device].open;
+}
+
+/* Of what waits with a lower priority than this, the one that was issued first. */
+static struct tn_core_run *first_below(struct tn_core *core, int32_t priority)
+{
+	struct tn_core_run *first = NULL;
+
+	for (uint32_t i = 0; i < core->nruns; i++) {
+		struct tn_core_run *run = &core->runs[i];
+
+		if (may_go(core, run) && run->cb.priority < priority &&
+		    (!first || (int64_t)(run->cb.sequence - first->cb.sequence) < 0))
+			first = run;
+	}
+	return first;
+}
+
 /* The most urgent; among equals the lists take turns; within a list in the order of issue. */
-struct tn_core_run *tn_core_next_run(struct tn_core *core)
+struct tn_core_run *tn_core_next_run(struct tn_core *core, uint64_t now_ns)
 {
 	struct tn_core_run *best = NULL;
+	int32_t lowest = INT32_MAX;
 	uint32_t seen = 0;
 
+	look_at_windows(core, now_ns);
 	for (uint32_t i = 0; i < core->nruns && seen < core->used_runs; i++) {
 		struct tn_core_run *run = &core->runs[i];
 
 		seen += run->used;
-		if (!run->used || !run->started || !run->waiting)
+		if (!may_go(core, run))
 			continue;
+		lowest = run->cb.priority < lowest ? run->cb.priority : lowest;
 		if (!best || goes_before(core, run, best))
 			best = run;
 	}
 	if (!best)
 		return NULL;
+	core->passes_over = lowest < best->cb.priority && core->passed_over < PATIENCE;
+	if (lowest < best->cb.priority && !core->passes_over)
+		best = first_below(core, best->cb.priority);
 	if (best->cb.list != core->turn_list || core->turn_left == 0) {
 		core->turn_list = best->cb.list;
 		core->turn_left = QUANTUM;

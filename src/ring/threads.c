@@ -93,7 +93,8 @@ static int set_up(struct worker *w)
 		return err;
 	w->core->o.io = w->io;
 	for (uint32_t i = 0; i < t->o.ndevices && !err; i++) {
-		err = tn_io_adopt(w->io, &t->lent[i], &file);
+		file = TN_IO_NO_FILE;
+		err = t->o.files[i] == TN_IO_NO_FILE ? 0 : tn_io_adopt(w->io, &t->lent[i], &file);
 		if (!err)
 			err = tn_core_device_add(w->core, file);
 	}
@@ -301,7 +302,7 @@ static int start_all(struct threads *t)
 	int err = 0;
 
 	for (uint32_t i = 0; i < t->o.ndevices && !err; i++)
-		err = tn_io_lend(t->o.io, t->o.files[i], &t->lent[i]);
+		err = t->o.files[i] == TN_IO_NO_FILE ? 0 : tn_io_lend(t->o.io, t->o.files[i], &t->lent[i]);
 	for (uint32_t i = 0; i < t->o.threads && !err; i++) {
 		struct worker *w = &t->worker[i];
 

@@ -34,6 +34,7 @@ static const struct field {
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 #define SOURCE_SEEN (1u << FIELDS)
+#define SERVICE_SEEN (SOURCE_SEEN << 1)
 
 /* As much of a piece of the text as fits a message. */
 #define SHOWN(text, len) (int)((len) < 40 ? (len) : 40), (text)
@@ -83,6 +84,17 @@ static int set_source(const struct line *l, struct tn_mix *mix)
 	return 0;
 }
 
+static int set_service(const struct line *l, struct tn_mix *mix)
+{
+	bool share = is(l->value, l->value_len, "share");
+
+	if (!share && !is(l->value, l->value_len, "order"))
+		return tn_fail(-EINVAL, "%s:%u: service \"%.*s\": must be order or share", l->name, l->number,
+			       SHOWN(l->value, l->value_len));
+	mix->service = share ? TN_MIX_SHARE : TN_MIX_ORDER;
+	return 0;
+}
+
 static int set_version(const struct line *l, struct tn_mix *mix)
 {
 	uint64_t v;
@@ -105,12 +117,16 @@ static int set(const struct line *l, struct tn_mix *mix, unsigned *seen)
 		return set_version(l, mix);
 	while (i < FIELDS && !is(l->key, l->key_len, fields[i].key))
 		i++;
-	if (i == FIELDS && !is(l->key, l->key_len, "source"))
-		return tn_fail(-EINVAL, "%s:%u: unknown key \"%.*s\"", l->name, l->number, SHOWN(l->key, l->key_len));
 	bit = 1u << i;
+	if (is(l->key, l->key_len, "service"))
+		bit = SERVICE_SEEN;
+	else if (i == FIELDS && !is(l->key, l->key_len, "source"))
+		return tn_fail(-EINVAL, "%s:%u: unknown key \"%.*s\"", l->name, l->number, SHOWN(l->key, l->key_len));
 	if (*seen & bit)
 		return tn_fail(-EINVAL, "%s:%u: %.*s is there twice", l->name, l->number, SHOWN(l->key, l->key_len));
 	*seen |= bit;
+	if (bit == SERVICE_SEEN)
+		return set_service(l, mix);
 	return i == FIELDS ? set_source(l, mix) : set_number(l, &fields[i], mix);
 }
 
@@ -181,10 +197,11 @@ int tn_mix_print(const struct tn_mix *mix, char *buf, size_t size)
 	struct tn_mix back;
 	int n = snprintf(buf, size,
 			 MAGIC " %u\nsource %s\nmeasured_s %llu\nread_bps %llu\nwrite_bps %llu\nmixed_bps %llu\n"
-			       "read_latency_ns %llu\nwrite_latency_ns %llu\n",
+			       "read_latency_ns %llu\nwrite_latency_ns %llu\n%s",
 			 mix->version, mix->source, (unsigned long long)mix->measured_s, (unsigned long long)mix->read_bps,
 			 (unsigned long long)mix->write_bps, (unsigned long long)mix->mixed_bps,
-			 (unsigned long long)mix->read_latency_ns, (unsigned long long)mix->write_latency_ns);
+			 (unsigned long long)mix->read_latency_ns, (unsigned long long)mix->write_latency_ns,
+			 mix->service == TN_MIX_SHARE ? "service share\n" : ""); /* older readers know no such key */
 
 	if (n < 0 || (size_t)n >= size)
 		return tn_fail(-ENOSPC, "a mix of %d bytes does not fit %zu", n, size);

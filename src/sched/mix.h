@@ -13,8 +13,9 @@
  *	mixed_bps 12000000000
  *	read_latency_ns 60000
  *	write_latency_ns 10000
+ *	service share
  *
- * The first line comes first, each other key once, in any order. Pure: files are read and written by src/ioengine.
+ * The first line comes first, each other key once, in any order; service may be left out, and is order then. Pure: files are read and written by src/ioengine.
  */
 #ifndef TN_SCHED_MIX_H
 #define TN_SCHED_MIX_H
@@ -27,9 +28,16 @@
 #define TN_MIX_BPS_MAX 1000000000000000u
 #define TN_MIX_LATENCY_MAX_NS 1000000000000u
 
+/* How a device divides its bandwidth among the transfers in flight. */
+enum tn_mix_service {
+	TN_MIX_ORDER, /* one after the other, in the order they came */
+	TN_MIX_SHARE, /* side by side, all equally fast: many real ones, and virtual disks */
+};
+
 /**
  * struct tn_mix
  * @version:          TN_MIX_VERSION; 0 in a zeroed one: nothing is known of the device
+ * @service:          enum tn_mix_service; of a described drive, nobody measures it
  * @read_bps:         bytes a second while only reads are in flight
  * @write_bps:        likewise writes
  * @mixed_bps:        of both together while both are
@@ -40,6 +48,7 @@
  */
 struct tn_mix {
 	uint32_t version;
+	uint32_t service;
 	uint64_t read_bps;
 	uint64_t write_bps;
 	uint64_t mixed_bps;

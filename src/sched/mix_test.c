@@ -69,16 +69,31 @@ static void what_is_printed_is_read_back_the_same(void **state)
 
 	memset(&mix, 0, sizeof(mix));
 	memset(&back, 0, sizeof(back));
-	mix = (struct tn_mix){1, 1, TN_MIX_BPS_MAX, 3, 0, TN_MIX_LATENCY_MAX_NS, 1700000000, ""};
+	mix = (struct tn_mix){1, TN_MIX_SHARE, 1, TN_MIX_BPS_MAX, 3, 0, TN_MIX_LATENCY_MAX_NS, 1700000000, ""};
 	memset(mix.source, 'x', sizeof(mix.source) - 1);
 	n = tn_mix_print(&mix, text, sizeof(text));
 	assert_true(n > 0);
 	assert_int_equal(tn_mix_parse(text, (size_t)n, "mix", &back), 0);
 	assert_int_equal(back.version, mix.version);
+	assert_int_equal(back.service, mix.service);
 	assert_memory_equal(&back.read_bps, &mix.read_bps, sizeof(mix) - offsetof(struct tn_mix, read_bps));
 	assert_int_equal(tn_mix_print(&mix, text, 60), -ENOSPC);
 	mix.write_bps = 0;
 	assert_int_equal(tn_mix_print(&mix, text, sizeof(text)), -EINVAL);
+}
+
+static void a_drive_serves_in_order_unless_the_text_says_otherwise(void **state)
+{
+	struct tn_mix mix;
+
+	assert_int_equal(parse(good, &mix), 0);
+	assert_int_equal(mix.service, TN_MIX_ORDER);
+	assert_int_equal(parse(with("measured_s 0", "measured_s 0\nservice order"), &mix), 0);
+	assert_int_equal(mix.service, TN_MIX_ORDER);
+	assert_int_equal(parse(with("measured_s 0", "measured_s 0\nservice share"), &mix), 0);
+	assert_int_equal(mix.service, TN_MIX_SHARE);
+	refused(with("measured_s 0", "measured_s 0\nservice shared"), -EINVAL, "drive.model:6: service \"shared\"");
+	refused(with("measured_s 0", "service share\nmeasured_s 0\nservice share"), -EINVAL, "service is there twice");
 }
 
 static void a_bad_number_is_named_with_its_line(void **state)
@@ -145,6 +160,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_described_drive_is_read),
 		cmocka_unit_test(what_is_printed_is_read_back_the_same),
+		cmocka_unit_test(a_drive_serves_in_order_unless_the_text_says_otherwise),
 		cmocka_unit_test(a_bad_number_is_named_with_its_line),
 		cmocka_unit_test(missing_and_doubled_and_unknown_keys_are_refused),
 		cmocka_unit_test(another_version_and_another_file_are_told_apart),

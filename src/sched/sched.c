@@ -22,6 +22,7 @@
 #define PRESSING_SHARE 4u	   /* of the backlog's bound: writes press from there on, until it is half of that */
 #define STARVED_NS (250u * MS)	   /* a write that waits so long goes before reads ... */
 #define STARVED_SHARE 64u	   /* ... for this part of the time */
+#define LATE_SHARE 2u		   /* for this part of the time those that are late go before reads */
 #define AGED_NS (200u * MS)	   /* a load that was passed over so long has a turn ... */
 #define AGED_EACH_NS (100u * MS)   /* ... one in this time ... */
 #define AGED_BYTES (8u << 20)	   /* ... for so much */
@@ -176,6 +177,11 @@ void tn_sched_backlog(struct tn_sched *s, uint64_t bytes, uint64_t limit)
 	s->pressing = bytes >= (s->pressing ? least / 2 : least);
 }
 
+void tn_sched_late(struct tn_sched *s, bool late)
+{
+	s->late = late;
+}
+
 /* ---- telling ------------------------------------------------------------------------------------- */
 
 static void tell(struct tn_sched *s, const struct tn_decision *d)
@@ -289,6 +295,7 @@ static bool wait_goes_on(struct tn_sched_waits *w, uint64_t now)
 {
 	if (!w->asked || w->since_ns > now)
 		w->since_ns = now;
+	w->starving &= w->asked;
 	w->before = w->asked;
 	w->asked = false;
 	return w->before;
@@ -309,6 +316,8 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 			d->drains_since_ns = now_ns;
 		if (d->starved_next_ns > add_ns(now_ns, SECOND)) /* the clock jumped back */
 			d->starved_next_ns = now_ns;
+		if (d->late_next_ns > add_ns(now_ns, SECOND))
+			d->late_next_ns = now_ns;
 		if (!asked && !d->wrote)
 			d->slack_bytes = 0;
 		d->read_asked = d->wrote = d->laxity_known = false;
@@ -552,36 +561,54 @@ void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uin
 
 /* ---- writes -------------------------------------------------------------------------------------- */
 
-/* Another kind of writers has waited for longer, and asks: it will in this turn, too. */
-static bool others_first(const struct tn_sched_device *d, enum tn_sched_writer who)
+/*
+ * Another kind of writers has waited for longer, and asked in the last turn: it will in this one. The store's own writes
+ * come first only when they have waited for long, since nobody waits for them.
+ */
+static bool others_first(const struct tn_sched_device *d, enum tn_sched_writer who, uint64_t now)
 {
 	for (uint32_t w = 0; w < TN_SCHED_WRITERS; w++)
-		if (w != who && d->waits[w].before && d->waits[w].since_ns < d->waits[who].since_ns)
+		if (w != who && d->waits[w].before && d->waits[w].since_ns < d->waits[who].since_ns &&
+		    (w != TN_SCHED_STORE || elapsed(now, d->waits[w].since_ns) >= STARVED_NS))
 			return true;
 	return false;
 }
 
-/* Reads wait or are in flight: a write goes only if its kind has waited for long, and then one quantum of them. */
+/* Those that are late go before reads for a larger part of the time than others that have waited for long. */
+static bool is_late(const struct tn_sched *s, enum tn_sched_writer who)
+{
+	return s->late && who == TN_SCHED_OFFLOADS;
+}
+
+/*
+ * Reads wait or are in flight: a write goes only if its kind has waited for long, or is late, and then a quantum of them at
+ * a time, so often that reads lose their share of the time and no more. The latency counts, for reads wait for the end
+ * of it, too.
+ */
 static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched_writer who, uint64_t bytes, uint64_t now)
 {
-	uint64_t due = max64(add_ns(d->waits[who].since_ns, STARVED_NS), d->starved_next_ns), quantum;
+	struct tn_sched_waits *w = &d->waits[who];
+	bool late = is_late(s, who);
+	uint64_t due = w->starving ? d->starved_next_ns : max64(add_ns(w->since_ns, STARVED_NS), d->starved_next_ns);
+	uint64_t quantum, took;
 
-	if (d->starved_bytes >= bytes && d->starved == who) {
-		d->starved_bytes -= bytes;
-		return true;
-	}
+	if (late)
+		due = d->late_next_ns;
+
 	if (d->starved == who)
 		d->starved_bytes = 0;
-	if (now >= due && others_first(d, who))
-		due = add_ns(now, MS);
 	if (now < due) {
 		d->due_ns = min64(d->due_ns, due);
 		return false;
 	}
 	quantum = max64(bytes, tn_sched_quantum(s, d, now));
+	w->starving = true;
 	d->starved = who;
 	d->starved_bytes = quantum - bytes;
-	d->starved_next_ns = add_ns(now, min64(STARVED_SHARE * ns_of(quantum, write_bps(d)), SECOND));
+	took = ns_of(quantum, write_bps(d)) + write_latency(d);
+	d->late_next_ns = add_ns(now, min64(LATE_SHARE * took, SECOND));
+	if (!late)
+		d->starved_next_ns = add_ns(now, min64(STARVED_SHARE * took, SECOND));
 	return true;
 }
 
@@ -596,6 +623,15 @@ static bool may_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t dev
 	*reason = TN_REASON_QUANTUM;
 	if (d->write_bytes >= tn_sched_quantum(s, d, now)) /* the last one may pass it: two in flight hide the latency */
 		return false;
+	if (reads && d->starved == who && d->starved_bytes >= bytes) {
+		d->starved_bytes -= bytes;
+		*reason = TN_REASON_STARVED;
+		return true;
+	}
+	if (!(reads && is_late(s, who)) && others_first(d, who, now)) { /* and if it asks no more, this one must again */
+		d->due_ns = min64(d->due_ns, add_ns(now, MS));
+		return false;
+	}
 	if (reads && !d->free_mix) {
 		if (tn_sched_into_slack(s, device, bytes, slack_ns, now)) {
 			*reason = TN_REASON_SLACK;
@@ -613,6 +649,7 @@ static bool may_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t dev
 		return false;
 	}
 	d->starved_bytes = d->slack_bytes = 0;
+	d->waits[who].starving = false;
 	*reason = reads ? TN_REASON_MIX_FREE : calm(s, now) ? TN_REASON_DECODE : TN_REASON_IDLE;
 	return true;
 }
@@ -635,6 +672,12 @@ bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t devic
 	tn_meter_starts(&d->writes, d->write_bytes, now_ns);
 	d->write_bytes += bytes;
 	return true;
+}
+
+void tn_sched_write_waits(struct tn_sched *s, enum tn_sched_writer who)
+{
+	for (uint32_t i = 0; i < s->o.devices; i++)
+		s->device[i].waits[who].asked |= s->device[i].waits[who].before;
 }
 
 void tn_sched_write_undo(struct tn_sched *s, uint32_t device, uint64_t bytes)

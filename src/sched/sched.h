@@ -44,6 +44,8 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns);
 uint64_t tn_sched_due(const struct tn_sched *s);
 /* Bytes of writes that wait, and how many may (0: any press): when they press, they go into the slack of loads. */
 void tn_sched_backlog(struct tn_sched *s, uint64_t bytes, uint64_t limit);
+/* Offloads are late: they go before reads, for at most half of the time, until they are not. */
+void tn_sched_late(struct tn_sched *s, bool late);
 /* Bytes that all devices write, or read, in a second, measured or learned; 0: not known yet. */
 uint64_t tn_sched_write_bps(const struct tn_sched *s);
 uint64_t tn_sched_read_bps(const struct tn_sched *s);
@@ -108,9 +110,14 @@ uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least,
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns);
 void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
-/* The same for writes. Each kind of writers waits for itself: what one is let go does not make the other wait anew. */
-enum tn_sched_writer { TN_SCHED_SAVES, TN_SCHED_STORE, TN_SCHED_WRITERS };
+/*
+ * The same for writes. Each kind of writers waits for itself: what one is let go does not make the other wait anew. Saves
+ * and offloads take turns, transfer by transfer; the store's own writes come after both until they have waited for long.
+ */
+enum tn_sched_writer { TN_SCHED_SAVES, TN_SCHED_OFFLOADS, TN_SCHED_STORE, TN_SCHED_WRITERS };
 bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t device, uint64_t bytes, uint64_t now_ns);
+/* A kind that waited cannot ask in this turn, because it waits for something else besides: it goes on waiting. */
+void tn_sched_write_waits(struct tn_sched *s, enum tn_sched_writer who);
 void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
 /* Bytes that were let go were not written: nothing is learned of the device. */
 void tn_sched_write_undo(struct tn_sched *s, uint32_t device, uint64_t bytes);

@@ -11,9 +11,12 @@
 #define NS_MAX (1000000ull * SECOND)
 #define START_BPS 500000000u /* of a device that nothing is known of */
 
-/* Writes of one kind that are refused: in this turn and in the one before, and since when. */
+/*
+ * Writes of one kind that are refused: in this turn and in the one before, and since when they got none at all.
+ * starving: they waited for long and have not gone unhindered since, so that they get their share of the time.
+ */
 struct tn_sched_waits {
-	bool asked, before;
+	bool asked, before, starving;
 	uint64_t since_ns;
 };
 
@@ -26,7 +29,7 @@ struct tn_sched_device {
 	struct tn_sched_waits waits[TN_SCHED_WRITERS];
 	uint64_t due_ns; /* until when it is no use to ask for a write */
 	/* Left of a turn of writes that were starved, whose it is, and the next one not before. */
-	uint64_t starved_bytes, starved_next_ns;
+	uint64_t starved_bytes, starved_next_ns, late_next_ns;
 	enum tn_sched_writer starved;
 	/* Writes have a turn in the reads' slack: bytes that are left of it (0: they have none), and when it is over. */
 	uint64_t slack_bytes, slack_until_ns;
@@ -57,7 +60,7 @@ struct tn_sched {
 	struct tn_sched_load *aged; /* whose turn it is, out of turn */
 	uint64_t aged_bytes;
 	uint64_t backlog;
-	bool pressing;
+	bool pressing, late;
 	enum tn_reason picked;
 	struct tn_sched_telling read;
 };

@@ -329,6 +329,67 @@ static void writes_get_a_small_share_although_reads_never_end(void **state)
 	sim_destroy(m);
 }
 
+/* Quanta of a tenth of a millisecond: they come more often instead, and what waits for 250 ms waits so once. */
+static void that_share_is_theirs_however_small_the_quanta_are(void **state)
+{
+	struct sim *m = sim_create(1, &ps1010);
+	uint64_t from = m->now + 2 * MS;
+
+	load_begin(m, 1, 0, 0, 0);
+	m->now = from;
+	tn_sched_load_del(m->s, &m->load[1], from, true); /* short restores, small quanta */
+	load_begin(m, 0, 1u << 30, 0, 1);
+	run_until(m, from + 10000 * MS, 1);
+	print_message("# %.2f %% of the time\n", 100 * (double)m->written / 0.75 / (double)(m->now - from));
+	assert_true((double)m->written / 0.75 > 0.005 * (double)(m->now - from));
+	assert_true((double)m->written / 0.75 < 0.03 * (double)(m->now - from));
+	sim_destroy(m);
+}
+
+/* Saves ask first in every turn, and always have more; no read is in the way. */
+static void saves_and_offloads_take_turns_and_the_store_has_its_own(void **state)
+{
+	static const uint32_t bytes[TN_SCHED_WRITERS] = {CHUNK, CHUNK, 1u << 20};
+	struct sim *m = sim_create(1, &ps1010);
+	uint64_t got[TN_SCHED_WRITERS] = {0}, from = m->now;
+
+	while (m->now < from + 5000 * MS) {
+		for (bool any = true; any;) {
+			any = false;
+			tn_sched_turn(m->s, m->now);
+			for (uint32_t who = 0; who < TN_SCHED_WRITERS; who++)
+				while (tn_sched_write(m->s, who, 0, bytes[who], m->now)) {
+					for (uint32_t k = 0; k < bytes[who] / CHUNK; k++)
+						put(m, true, 0, 0);
+					got[who]++;
+					any = true;
+				}
+		}
+		advance(m, TN_FOREVER);
+	}
+	print_message("# %llu writes of saves, %llu of offloads, %llu of the store\n", (unsigned long long)got[TN_SCHED_SAVES],
+		      (unsigned long long)got[TN_SCHED_OFFLOADS], (unsigned long long)got[TN_SCHED_STORE]);
+	assert_in_range(got[TN_SCHED_OFFLOADS], got[TN_SCHED_SAVES] * 9 / 10, got[TN_SCHED_SAVES] * 11 / 10);
+	assert_in_range(got[TN_SCHED_STORE], 10, 40);
+	sim_destroy(m);
+}
+
+/* In every other turn the writer has no move for its write, and says that it still waits. */
+static void a_wait_for_something_else_does_not_begin_anew(void **state)
+{
+	struct sim *m = sim_create(1, &ps1010);
+
+	load_begin(m, 0, 1u << 30, 0, 1);
+	for (uint32_t k = 0; m->written == 0 && m->now < 2000 * MS; k++) {
+		turn(m, k & 1);
+		if (!(k & 1))
+			tn_sched_write_waits(m->s, TN_SCHED_SAVES);
+		advance(m, TN_FOREVER);
+	}
+	assert_true(m->now < 1300 * MS); /* it began at 1,000 */
+	sim_destroy(m);
+}
+
 /* Saves ask before the store does, in every turn, and for less. */
 static void the_stores_own_writes_get_a_turn_beside_saves_and_reads_that_never_end(void **state)
 {
@@ -716,6 +777,9 @@ int main(void)
 		cmocka_unit_test(a_free_mix_lets_both_go_and_another_does_not),
 		cmocka_unit_test(a_read_waits_for_the_writes_in_flight_but_not_for_late_ones),
 		cmocka_unit_test(writes_get_a_small_share_although_reads_never_end),
+		cmocka_unit_test(that_share_is_theirs_however_small_the_quanta_are),
+		cmocka_unit_test(saves_and_offloads_take_turns_and_the_store_has_its_own),
+		cmocka_unit_test(a_wait_for_something_else_does_not_begin_anew),
 		cmocka_unit_test(the_stores_own_writes_get_a_turn_beside_saves_and_reads_that_never_end),
 		cmocka_unit_test(a_drive_that_hardly_writes_at_all_does_not_upset_the_share),
 		cmocka_unit_test(writes_that_did_not_go_teach_nothing),

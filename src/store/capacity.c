@@ -8,11 +8,10 @@
 int tn_store_capacity(const struct tn_store_opts *o, const char *dir, uint64_t *capacity_bytes, uint64_t *slots)
 {
 	/* As much of a store as a blocking read needs; nothing of it is kept. */
-	struct tn_store s = {.io = o->io, .alloc = o->alloc, .clock = o->clock, .log = o->log};
+	struct tn_store s = {.io = o->io, .alloc = o->alloc, .clock = o->clock, .read_only = true}; /* the open logs what it finds */
 	struct tn_store_device d = {.store = &s};
-	struct tn_disk_super sb;
-	char *pages;
-	bool repair;
+	enum tn_found found = TN_FOUND_NOTHING;
+	void *pages;
 	int rc;
 
 	tn_list_init(&s.queued);
@@ -23,14 +22,13 @@ int tn_store_capacity(const struct tn_store_opts *o, const char *dir, uint64_t *
 		return rc;
 	pages = tn_store_pages_get(&s, 2 * TN_DISK_PAGE);
 	rc = pages ? 0 : tn_fail(-ENOMEM, "no memory for superblocks");
-	/* A copy that cannot be read is as good as a damaged one: the memory is zero. */
-	for (int i = 0; i < 2 && rc == 0; i++)
-		tn_store_sync_io(&d, TN_IO_READ, TN_DISK_SUPER_OFFSET(i), pages + (size_t)i * TN_DISK_PAGE, TN_DISK_PAGE);
 	if (rc == 0)
-		rc = tn_store_super_pick(pages, pages + TN_DISK_PAGE, d.path, &sb, &repair);
+		rc = tn_store_identify(&d, pages, &found);
+	if (rc == 0 && found != TN_FOUND_STORE)
+		rc = tn_fail(-ENOENT, "%s holds no finished store", d.path);
 	if (rc == 0) {
-		*capacity_bytes = sb.segment_bytes * sb.segment_count;
-		*slots = (uint64_t)sb.segment_count * sb.segment_pages * TN_DISK_RECORDS;
+		*capacity_bytes = d.super.segment_bytes * d.super.segment_count;
+		*slots = (uint64_t)d.super.segment_count * d.super.segment_pages * TN_DISK_RECORDS;
 	}
 	tn_store_pages_put(&s, pages, 2 * TN_DISK_PAGE);
 	tn_io_close(s.io, d.file);

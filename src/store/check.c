@@ -75,7 +75,9 @@ static void tell(struct tn_store_device *d, struct tn_admin_device *a, uint64_t 
 	struct tn_io_stat st = {0};
 
 	memset(a, 0, sizeof(*a));
-	tn_io_stat(s->io, d->file, &st);
+	a->missing = d->absent;
+	if (!d->absent)
+		tn_io_stat(s->io, d->file, &st);
 	memcpy(a->path, d->path, sizeof(a->path));
 	memcpy(a->store_uuid, sb->store_uuid, sizeof(a->store_uuid));
 	memcpy(a->device_uuid, sb->device_uuid, sizeof(a->device_uuid));
@@ -83,7 +85,7 @@ static void tell(struct tn_store_device *d, struct tn_admin_device *a, uint64_t 
 	a->device_count = sb->device_count;
 	a->format_version = sb->head.version;
 	a->clean = sb->state == TN_DISK_CLEAN;
-	a->in_use = in_use(d, left_ns);
+	a->in_use = !d->absent && in_use(d, left_ns);
 	a->superblock_damaged = d->super_damaged;
 	a->owner_pid = sb->owner_pid;
 	a->created_wall_ns = sb->created_wall_ns;
@@ -104,7 +106,8 @@ static void tell(struct tn_store_device *d, struct tn_admin_device *a, uint64_t 
 	a->log_bytes = sb->log_bytes;
 	a->log_used_bytes = d->log.position - d->log.tail;
 	a->checkpoints = d->ckpt.number;
-	a->spaces = s->spaces->count;
+	for (uint32_t i = 0; i < s->spaces->count; i++)
+		a->spaces += !tn_key_is_zero(&s->spaces->space[i].id);
 }
 
 int tn_store_admin_info(const struct tn_store_opts *opts, struct tn_admin_device *device)
@@ -173,16 +176,52 @@ static void listen(void *arg, enum tn_log_level level, const char *where, const 
 		l->next->fn(l->next->arg, level, where, text);
 }
 
+/* A session without a device costs what it holds: that is for an engine to decide, not for who repairs the others. */
+static int all_there(const struct tn_store *s)
+{
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (s->dev[i].unreachable)
+			return tn_fail(-ENODEV,
+				       "%s, device %u of %u of the store, is not there: a repair of the others would cost its blocks; give all "
+				       "directories, an empty one in place of one that is lost for good",
+				       s->dev[i].path, i + 1, s->ndevices);
+	return 0;
+}
+
+/* Those that the repair could not make anew, because not even their directory is there. */
+static uint64_t still_absent(const struct tn_store *s)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		n += s->dev[i].absent;
+	return n;
+}
+
+static void count_salvage(const struct tn_store *s, struct tn_admin_check *c)
+{
+	for (uint32_t i = 0; i < s->ndevices; i++) {
+		const struct tn_store_salvage *v = &s->dev[i].salvage;
+
+		c->segments_restored += v->segments_without;
+		c->segments_lost += v->segments_lost;
+		c->headers_damaged += v->damaged;
+		c->headers_unreadable += v->unreadable;
+		c->blocks_superseded += v->superseded;
+		c->blocks_dropped += v->dropped;
+	}
+}
+
 int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin_store *a, bool rebuild,
 			 struct tn_admin_check *out)
 {
 	struct listener l = {.next = opts->log};
 	struct tn_log log = {listen, &l, TN_LOG_INFO};
 	struct tn_admin_check c = {0};
-	struct tn_error unopened = {0};
 	struct tn_store_opts o = *opts;
 	struct registry r;
 	struct tn_store *s;
+	uint64_t absent;
 	int rc;
 
 	o.log = &log;
@@ -190,23 +229,22 @@ int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin
 	rc = open_for(&o, &r, &s);
 	if (rc == 0) {
 		c.blocks = s->committed;
-		rc = tn_store_walk(s, a, NULL, &c.stale);
+		rc = rebuild ? all_there(s) : 0;
+		if (rc == 0)
+			rc = tn_store_walk(s, a, NULL, &c.stale);
 		tn_store_close(s);
 		l.told = true;
-	} else if (rebuild && rc == -EUCLEAN) {
-		rc = 0;
-		unopened = *tn_error_last();
 	}
 	forget(&r);
 	if (rc == 0 && rebuild) {
 		o.read_only = false;
 		o.rebuild = true;
 		rc = open_for(&o, &r, &s);
-		if (rc == 0 && unopened.code) /* else the error is what the caller hears */
-			tn_log(&log, TN_LOG_WARN, "%s", unopened.text);
 		if (rc == 0) {
+			count_salvage(s, &c);
 			c.blocks = s->committed;
-			c.repaired = l.problems;
+			absent = still_absent(s); /* each was told as a problem, unless it went just now */
+			c.repaired = l.problems > absent ? l.problems - absent : 0;
 			rc = tn_store_close(s);
 		}
 		forget(&r);

@@ -38,7 +38,7 @@ static void fill_segment_page(struct tn_store_device *d, uint32_t number, struct
 
 		tn_store_segment_record(d, first + i, &page->rec[i]);
 		/* An assignment that is not durable yet is left to the log. */
-		if (sg->unlogged || sg->inflight)
+		if (tn_store_segment_settling(sg))
 			page->rec[i].kind = TN_DISK_EMPTY;
 	}
 }
@@ -49,7 +49,7 @@ static void fill_slot_page(struct tn_store_device *d, uint32_t p, struct tn_disk
 	for (uint32_t i = 0; i < TN_DISK_RECORDS; i++) {
 		uint32_t local = p << 6 | i;
 		uint64_t meta = d->meta[local];
-		bool settling = (d->unlogged[p] | d->inflight[p]) >> i & 1;
+		bool settling = tn_store_settling(d, p) >> i & 1;
 
 		if (TN_META_STATE(meta) == TN_SLOT_QUARANTINED || TN_META_FAILURES(meta) > 0 ||
 		    (TN_META_STATE(meta) == TN_SLOT_COMMITTED && !settling && !tn_store_in_doubt(d, local)))
@@ -173,7 +173,7 @@ void tn_store_root_fill(struct tn_store_device *d, struct tn_disk_root *root)
 	root->epoch = d->store->epoch;
 	root->next_sequence = d->store->sequence;
 	root->page_count = page_count(d->store);
-	root->log_required = d->log.position > d->ckpt.start_position;
+	root->log_required = d->ckpt.log_required;
 	root->super = d->super;
 	tn_disk_seal(&root->head, TN_DISK_MAGIC_ROOT, sizeof(*root));
 }
@@ -206,7 +206,7 @@ static void fail(struct tn_store_device *d, int status)
 	c->phase = TN_CKPT_IDLE;
 	c->doubt = 0;
 	c->retry_ns = tn_now_ns(d->store->clock) + (RETRY_NS << (c->failures < 5 ? c->failures : 5));
-	if (c->failures++ == 0)
+	if (c->failures++ == 0 && !d->deleted)
 		tn_log(d->store->log, TN_LOG_ERROR, "%s: checkpoint: %s; trying again", d->path, strerror(-status));
 	if (d->log.full)
 		tn_store_flush_settle(d, status);
@@ -271,6 +271,7 @@ static void next_step(struct tn_store_device *d)
 		__attribute__((fallthrough));
 	case TN_CKPT_SYNC_VOID:
 	case TN_CKPT_SYNC_PAGES:
+		c->log_required = d->log.position > c->start_position;
 		tn_store_req_submit(&c->req, TN_IO_SYNC, 0, NULL, 0);
 		return;
 	case TN_CKPT_ROOT:
@@ -292,8 +293,9 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final)
 	struct tn_store_ckpt *c = &d->ckpt;
 
 	assert(c->phase == TN_CKPT_IDLE);
-	c->start_position = d->log.position;
-	c->start_sequence = d->log.sequence;
+	/* Pages show what is durable; all else must be in the log from here on. */
+	c->start_position = d->durable.position;
+	c->start_sequence = d->durable.sequence;
 	c->cursor = 0;
 	c->soft_budget = final ? UINT32_MAX : SOFT_PAGES_MIN + page_count(d->store) / 64;
 	c->soft_from[c->region] = final ? 0 : c->soft_from[c->region];
@@ -315,17 +317,18 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 	if (d->store->read_only)
 		return TN_STORE_NEVER;
 	if ((c->phase == TN_CKPT_LOG || c->phase == TN_CKPT_PAGES) && !c->req.busy) {
-		if (d->hs.health == TN_OFFLINE || c->doubt)
+		if (tn_store_index_off(d) || c->doubt)
 			fail(d, c->doubt ? c->doubt : -EIO);
 		else
 			next_step(d);
 		return ask_again_ns(c, now_ns);
 	}
-	if (d->hs.health == TN_OFFLINE)
+	if (tn_store_index_off(d))
 		return TN_STORE_NEVER;
 	if (c->phase != TN_CKPT_IDLE)
 		return TN_STORE_NEVER;
-	if (d->log.position - d->log.tail < d->super.log_bytes / 2) {
+	/* A checkpoint frees the log up to where it is durable. */
+	if (d->log.position - d->log.tail < d->super.log_bytes / 2 || d->durable.position == d->log.tail) {
 		if (!c->soft_any)
 			return TN_STORE_NEVER;
 		if (c->soft_due_ns == 0)
@@ -389,6 +392,10 @@ int tn_store_ckpt_format(struct tn_store_device *d)
 	root->super = d->super;
 	tn_disk_seal(&root->head, TN_DISK_MAGIC_ROOT, sizeof(*root));
 	rc = tn_store_sync_io(d, TN_IO_WRITE, d->super.checkpoint_offset[0], root, (uint32_t)bytes);
+	/* A root of an earlier life holds a superblock that must not be found. */
+	memset(root, 0, sizeof(*root));
+	if (rc == 0 && !d->made)
+		rc = tn_store_sync_io(d, TN_IO_WRITE, d->super.checkpoint_offset[1], root, sizeof(*root));
 	if (rc == 0)
 		rc = tn_store_sync_io(d, TN_IO_SYNC, 0, NULL, 0);
 	tn_store_pages_put(d->store, root, bytes);

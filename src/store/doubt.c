@@ -4,9 +4,11 @@
  * if nothing had been: so nothing that was written since the last good sync may be believed to be on the disk,
  * though it can still be read.
  *
- * A commit or checkpoint under way fails, and writes anew. Blocks whose data no good sync covers - published and
- * not logged, or still being written - are in doubt: never logged, left out of checkpoints, and the owner
- * is asked to remove them. Syncs of a device never overlap (io.c), so that an error is not reported to
+ * A group, cycle or checkpoint under way fails, and the log is written anew from where the last good sync had left it, with
+ * records that say what each slot is now. Blocks whose data no good sync covers - still being written, or published since -
+ * are in doubt: logged as removed, left out of checkpoints, and the owner is asked to remove them. Groups that name them
+ * were written before: until they are written over, a process that dies leaves such blocks to the next one, readable, but
+ * not on the disk. Syncs of a device never overlap (io.c), so that an error is not reported to
  * one of two and the other believed.
  */
 #include <string.h>
@@ -36,26 +38,35 @@ void tn_store_sync_failed(struct tn_store_device *d, int status)
 {
 	struct tn_store *s = d->store;
 	struct tn_store_log *log = &d->log;
-	/* Of a group that is being written the data was synced before. */
-	bool synced = log->phase == TN_LOG_WRITE || log->phase == TN_LOG_SYNC;
+	struct tn_store_durable *u = &d->durable;
+	/* Of what the cycle covers the data was synced before its mark is written. */
+	bool synced = u->phase == TN_DURABLE_MARK || u->phase == TN_DURABLE_SYNC;
 	uint32_t blocks = 0;
 
 	if (!d->running) /* while opening nothing can be in doubt: the open fails */
 		return;
 	if (log->phase != TN_LOG_IDLE)
 		log->doubt = status;
+	if (u->phase != TN_DURABLE_IDLE)
+		u->doubt = status;
 	if (d->ckpt.phase != TN_CKPT_IDLE)
 		d->ckpt.doubt = status;
 	for (uint32_t i = 0; i < d->allocated; i++) {
 		struct tn_store_segment *sg = &d->segs[i];
 
-		if ((sg->unlogged || sg->inflight) && !sg->header_dirty) {
+		if (tn_store_segment_settling(sg) && !sg->header_dirty) {
 			sg->header_dirty = true;
 			log->headers_dirty++;
 		}
 		for (uint32_t p = i * s->segment_pages; sg->used > 0 && p < (i + 1) * s->segment_pages; p++)
-			blocks += doubt_page(d, p, d->unlogged[p] | (synced ? 0 : d->inflight[p]));
+			blocks += doubt_page(d, p, d->unlogged[p] | d->inflight[p] | d->logged[p] | (synced ? 0 : d->covered[p]));
 	}
+	if (d->spaces_unsynced)
+		d->spaces_generation = 0;
+	d->spaces_unsynced = false;
+	tn_store_log_anew(d);
+	if (log->phase == TN_LOG_IDLE)
+		tn_store_log_rewind(d);
 	if (blocks > 0) {
 		tn_log(s->log, TN_LOG_ERROR, "%s: a sync failed (%s): %u blocks that were not durable yet are given up", d->path,
 		       strerror(-status), blocks);
@@ -63,9 +74,7 @@ void tn_store_sync_failed(struct tn_store_device *d, int status)
 		d->untold = true;
 		d->tell_ns = 0;
 	}
-	/* A flush that waits for its turn would have covered them; one under way fails with its commit. */
-	if (log->phase == TN_LOG_IDLE)
-		tn_store_flush_settle(d, status);
+	tn_store_flush_settle(d, status); /* every flush that waits would have covered them */
 }
 
 void tn_store_doubt_publish(struct tn_store_device *d, uint32_t local)

@@ -29,10 +29,12 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is written 
 #define TN_DISK_MAGIC_PAGE 0x47504e54u    /* "TNPG" */
 #define TN_DISK_MAGIC_SEGMENT 0x47534e54u /* "TNSG" */
 #define TN_DISK_MAGIC_BLOCK 0x4b424e54u   /* "TNBK" */
+#define TN_DISK_MAGIC_MARK 0x4b4d4e54u    /* "TNMK" */
 
 /* Fixed places. Everything after them follows from the superblock. */
 #define TN_DISK_SUPER_OFFSET(i) ((i) ? 65536u : 0u)
 #define TN_DISK_SCRATCH_OFFSET 131072u
+#define TN_DISK_MARK_OFFSET(i) ((i) ? 245760u : 139264u)
 #define TN_DISK_SPACES_OFFSET(i) ((i) ? 262144u : 196608u)
 #define TN_DISK_LOG_OFFSET 327680u
 
@@ -73,7 +75,8 @@ struct tn_disk_super {
 	uint64_t checkpoint_offset[2];
 	uint64_t checkpoint_bytes; /* each */
 	uint64_t segments_offset;
-	uint8_t zero[3904];
+	uint32_t life[TN_DEVICES_MAX]; /* of each device: rises when a session goes without it, or makes it anew */
+	uint8_t zero[3840];
 };
 static_assert(sizeof(struct tn_disk_super) == TN_DISK_PAGE, "format");
 static_assert(offsetof(struct tn_disk_super, device_uuid) == 16, "format");
@@ -82,7 +85,8 @@ static_assert(offsetof(struct tn_disk_super, state) == 112, "format");
 static_assert(offsetof(struct tn_disk_super, segment_bytes) == 128, "format");
 static_assert(offsetof(struct tn_disk_super, log_offset) == 144, "format");
 static_assert(offsetof(struct tn_disk_super, segments_offset) == 184, "format");
-static_assert(offsetof(struct tn_disk_super, zero) == 192, "format");
+static_assert(offsetof(struct tn_disk_super, life) == 192, "format");
+static_assert(offsetof(struct tn_disk_super, zero) == 256, "format");
 
 struct tn_disk_space {
 	struct tn_key id;      /* zero: entry unused */
@@ -155,6 +159,20 @@ struct tn_disk_group { /* of log records; followed by bytes / 64 - 1 records */
 	uint32_t records;
 };
 static_assert(sizeof(struct tn_disk_group) == 64, "format");
+
+/* How far the log was known to be durable, and in which boot of the machine the rest of it was written. */
+struct tn_disk_mark {
+	struct tn_disk_head head;
+	uint64_t device_uuid[2];
+	uint64_t generation; /* of two valid copies the higher counts */
+	uint64_t sequence;   /* groups before this one were durable, and the blocks they name */
+	uint64_t epoch;      /* of the session that wrote it */
+	uint64_t boot[2];    /* of the kernel under which that session ran; zero: unknown */
+	uint8_t zero[4024];
+};
+static_assert(sizeof(struct tn_disk_mark) == TN_DISK_PAGE, "format");
+static_assert(offsetof(struct tn_disk_mark, sequence) == 40, "format");
+static_assert(offsetof(struct tn_disk_mark, boot) == 56, "format");
 
 struct tn_disk_page { /* of a checkpoint */
 	struct tn_disk_head head;
@@ -235,6 +253,7 @@ int tn_disk_group_check(const void *group, size_t len, const uint64_t device_uui
 			uint64_t sequence, uint64_t min_epoch, uint32_t *bytes);
 int tn_disk_page_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t number);
 int tn_disk_root_check(const void *root, size_t len, const struct tn_disk_super *super);
+int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[2]);
 int tn_disk_segment_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t segment);
 
 #endif

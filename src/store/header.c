@@ -78,6 +78,23 @@ int tn_disk_group_check(const void *group, size_t len, const uint64_t device_uui
 	return tn_disk_check(&g->head, TN_DISK_MAGIC_LOG, g->bytes, "log group");
 }
 
+int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[2])
+{
+	const struct tn_disk_mark *m = page;
+	int rc;
+
+	if (len < sizeof(*m))
+		return tn_fail(-EBADMSG, "mark: %zu bytes, must be %zu", len, sizeof(*m));
+	rc = tn_disk_check(&m->head, TN_DISK_MAGIC_MARK, sizeof(*m), "mark");
+	if (rc)
+		return rc;
+	if (!same_uuid(m->device_uuid, device_uuid))
+		return tn_fail(-EBADMSG, "mark of another device");
+	if (m->generation == 0 || m->generation >= TN_DISK_LIMIT || m->sequence >= TN_DISK_LIMIT || m->epoch >= TN_DISK_LIMIT)
+		return tn_fail(-EBADMSG, "mark: impossible values");
+	return 0;
+}
+
 int tn_disk_page_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t number)
 {
 	const struct tn_disk_page *p = page;

@@ -27,6 +27,7 @@ enum event {
 	EV_NO_SPACE,  /* a write found no room or a read-only file system */
 	EV_ERRORS,    /* too many errors */
 	EV_GONE,      /* the device is not there any more */
+	EV_DELETED,   /* its file has no name any more, which was logged */
 	EV_GOOD,      /* enough probes in a row were good */
 	EV_COUNT,
 };
@@ -39,11 +40,11 @@ static const char *const health_text[] = {
 };
 
 static const enum tn_health next_health[4][EV_COUNT] = {
-	/* state         late           no space       errors      gone        good probes */
-	[TN_HEALTHY] = {TN_SLOW, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_HEALTHY},
-	[TN_SLOW] = {TN_SLOW, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_HEALTHY},
-	[TN_READ_ONLY] = {TN_READ_ONLY, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_HEALTHY},
-	[TN_OFFLINE] = {TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_HEALTHY},
+	/* state         late           no space       errors      gone        deleted       good probes */
+	[TN_HEALTHY] = {TN_SLOW, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_READ_ONLY, TN_HEALTHY},
+	[TN_SLOW] = {TN_SLOW, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_READ_ONLY, TN_HEALTHY},
+	[TN_READ_ONLY] = {TN_READ_ONLY, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_READ_ONLY, TN_HEALTHY},
+	[TN_OFFLINE] = {TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_HEALTHY},
 };
 
 static void happen(struct tn_store_device *d, enum event ev)
@@ -58,13 +59,19 @@ static void happen(struct tn_store_device *d, enum event ev)
 	h->error_score = h->slow_score = h->probe_good = 0;
 	h->probe_delay_ns = PROBE_FIRST_NS;
 	h->probe_ns = tn_now_ns(s->clock) + h->probe_delay_ns;
-	tn_log(s->log, h->health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: the device is %s", d->path,
-	       health_text[h->health]);
+	if (ev != EV_DELETED)
+		tn_log(s->log, h->health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: the device is %s", d->path,
+		       health_text[h->health]);
 	/* Nothing will be committed there for now: nobody may wait for it. */
 	if (h->health == TN_OFFLINE && d->log.phase == TN_LOG_IDLE)
 		tn_store_flush_settle(d, -EIO);
 	if (s->cb.health)
 		s->cb.health(s->cb.arg, d->index, h->health);
+}
+
+void tn_store_health_deleted(struct tn_store_device *d)
+{
+	happen(d, EV_DELETED);
 }
 
 static void observe_error(struct tn_store_device *d, enum tn_io_op op, int status)
@@ -75,6 +82,8 @@ static void observe_error(struct tn_store_device *d, enum tn_io_op op, int statu
 		d->read_errors++;
 	else
 		d->write_errors++;
+	if (status == -ESTALE && d->deleted)
+		return;
 	if (status == -ENODEV || status == -ENXIO || status == -ENOMEDIUM) {
 		happen(d, EV_GONE);
 		return;
@@ -155,7 +164,7 @@ uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns)
 {
 	struct tn_store_health_state *h = &d->hs;
 
-	if (h->health == TN_HEALTHY || d->store->read_only || h->probing)
+	if (h->health == TN_HEALTHY || d->store->read_only || d->absent || d->deleted || h->probing)
 		return TN_STORE_NEVER;
 	if (now_ns < h->probe_ns)
 		return h->probe_ns;
@@ -171,6 +180,8 @@ void tn_store_health_init(struct tn_store_device *d)
 	d->hs.probe_delay_ns = PROBE_FIRST_NS;
 	if (d->store->read_only)
 		d->hs.health = TN_READ_ONLY;
+	if (d->absent)
+		d->hs.health = TN_OFFLINE;
 	if (d->store->slow_read_ns == 0)
 		d->store->slow_read_ns = DEFAULT_SLOW_NS;
 }
@@ -211,6 +222,12 @@ bool tn_store_charge_write(struct tn_store *s, uint64_t bytes)
 		return false;
 	s->budget_tokens -= (int64_t)bytes;
 	return true;
+}
+
+void tn_store_uncharge_write(struct tn_store *s, uint64_t bytes)
+{
+	if (s->budget_rate > 0)
+		s->budget_tokens += (int64_t)bytes;
 }
 
 void tn_store_charge_meta(struct tn_store_device *d, uint64_t bytes)

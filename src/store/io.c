@@ -11,20 +11,50 @@
 
 #define POLL_BATCH 64u
 
+static void submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, uint32_t len);
+
+/* A good sync of a file that was deleted made nothing durable: it is good only if the file has a name after it. */
+static int synced(struct tn_store_req *r)
+{
+	bool deleted = r->io.status == 0 && r->stat.links == 0; /* not knowing is no reason to fail */
+
+	r->io.op = TN_IO_SYNC; /* what it was asked for */
+	r->io.status = deleted ? -ESTALE : 0;
+	if (deleted)
+		tn_store_file_deleted(r->dev);
+	return r->io.status;
+}
+
+/* What a good sync of the device covers. */
+static void covered(struct tn_store_device *d)
+{
+	d->log.synced_position = d->sync_position;
+	d->log.synced_sequence = d->sync_sequence;
+	if (!d->sync_spaces || !d->spaces_unsynced)
+		return;
+	d->spaces_unsynced = false;
+	d->spaces_copy = !d->spaces_copy;
+}
+
 static void req_done(struct tn_io_req *io)
 {
 	struct tn_store_req *r = io->owner;
 	struct tn_store *s = r->dev->store;
+	int status = io->status;
 
 	assert(r->busy && s->inflight > 0);
 	r->busy = false;
 	s->inflight--;
 	if (io->op == TN_IO_SYNC) {
 		r->dev->syncing = false;
-		if (io->status)
-			tn_store_sync_failed(r->dev, io->status);
+		if (status == 0) {
+			covered(r->dev);
+			tn_store_req_look(r);
+			return;
+		}
+		tn_store_sync_failed(r->dev, status);
 	}
-	r->finish(r, io->status);
+	r->finish(r, io->op == TN_IO_STAT ? synced(r) : status);
 }
 
 void tn_store_req_init(struct tn_store_req *r, struct tn_store_device *d,
@@ -36,31 +66,47 @@ void tn_store_req_init(struct tn_store_req *r, struct tn_store_device *d,
 	tn_list_init(&r->link);
 }
 
-void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len)
+static void submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, uint32_t len)
 {
 	struct tn_store_device *d = r->dev;
 	struct tn_store *s = d->store;
-	struct tn_io_req *io = &r->io;
 
 	assert(!r->busy);
-	r->iov = (struct iovec){buf, len};
-	*io = (struct tn_io_req){.op = (uint8_t)op,
-				 .buffer = TN_IO_NO_BUFFER,
-				 .file = d->file,
-				 .offset = offset,
-				 .length = len,
-				 .iov_count = op == TN_IO_SYNC ? 0 : 1,
-				 .iov = &r->iov,
-				 .done = req_done,
-				 .owner = r};
+	r->io = (struct tn_io_req){.op = (uint8_t)op,
+				   .buffer = TN_IO_NO_BUFFER,
+				   .file = d->file,
+				   .offset = offset,
+				   .length = len,
+				   .iov_count = op == TN_IO_SYNC ? 0 : 1,
+				   .iov = &r->iov,
+				   .done = req_done,
+				   .owner = r};
 	r->busy = true;
 	s->inflight++;
-	if (op == TN_IO_WRITE) {
-		d->meta_bytes_written += len;
-		tn_store_charge_meta(d, len);
-	}
 	tn_list_push(&s->queued, &r->link);
 	tn_store_requeue(s);
+}
+
+void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len)
+{
+	r->iov = (struct iovec){buf, len};
+	if (op == TN_IO_WRITE) {
+		r->dev->meta_bytes_written += len;
+		tn_store_charge_meta(r->dev, len);
+	}
+	submit(r, op, offset, len);
+}
+
+void tn_store_req_allocate(struct tn_store_req *r, uint64_t offset, uint64_t bytes)
+{
+	r->iov = (struct iovec){NULL, bytes};
+	submit(r, TN_IO_ALLOCATE, offset, 0);
+}
+
+void tn_store_req_look(struct tn_store_req *r)
+{
+	r->iov = (struct iovec){&r->stat, sizeof(r->stat)};
+	submit(r, TN_IO_STAT, 0, 0);
 }
 
 void tn_store_requeue(struct tn_store *s)
@@ -75,6 +121,11 @@ void tn_store_requeue(struct tn_store *s)
 		if (io->op == TN_IO_SYNC && r->dev->syncing)
 			continue;
 		r->start_ns = tn_now_ns(s->clock);
+		if (io->op == TN_IO_SYNC) {
+			r->dev->sync_position = r->dev->log.position;
+			r->dev->sync_sequence = r->dev->log.sequence;
+			r->dev->sync_spaces = r->dev->spaces_unsynced;
+		}
 		s->stalled = tn_io_submit(s->io, &io, 1) == 0;
 		if (s->stalled)
 			return;
@@ -188,6 +239,19 @@ int tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t s
 int tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len, uint8_t *bad)
 {
 	return tn_store_strided_read(d, offset, TN_STORE_BULK_BYTES, TN_STORE_BULK_BYTES, len, buf, bad);
+}
+
+void tn_store_patient_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len)
+{
+	uint8_t bad[TN_STORE_PATIENT_BYTES / TN_STORE_BULK_BYTES + 1] = {0};
+
+	assert(len <= TN_STORE_PATIENT_BYTES);
+	if (len == 0 || tn_store_bulk_read(d, offset, buf, len, bad) == 0)
+		return;
+	/* One unreadable sector spoils a large read: try its pages one by one. */
+	for (uint64_t i = 0; i < len; i += TN_DISK_PAGE)
+		if (bad[i / TN_STORE_BULK_BYTES] && tn_store_sync_io(d, TN_IO_READ, offset + i, (char *)buf + i, TN_DISK_PAGE))
+			memset((char *)buf + i, 0xff, TN_DISK_PAGE);
 }
 
 /* The allocator aligns to 64 bytes, direct I/O wants pages: the true address lies just before ours. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The index log of a device and its group commit.
+ * The index log of a device.
  *
  * Nothing is queued: a slot or segment that changed is marked, and a commit sweeps the marks into one
  * group, describing each slot as it is now. So memory is bounded by the slot table, a publish is
- * never refused, and a full log only delays. The order of a commit is what durability rests on:
+ * never refused, and a full log only delays. A group is written soon after the changes and waits for no sync, so that it
+ * survives the death of the process; what makes it durable comes later and is in durable.c. The order is:
  *
- *	seal the group -> write a changed space table and new segment headers -> fdatasync (block data,
- *	block headers, those) -> write the group -> fdatasync -> removed slots become free, flushes end.
+ *	seal the group -> write a changed space table and new segment headers -> write the group.
  *
  * One group at a time, without gaps in sequence and position; a group never wraps around the region's end.
  */
@@ -20,8 +20,7 @@
 #define RETRY_NS 50000000ull
 #define RETRY_MAX_NS 5000000000ull
 #define COMMIT_SLOTS 2048u /* so many changes do not wait any longer */
-
-static void advance(struct tn_store_device *d);
+#define STUCK_FAILURES 3u  /* within half a second */
 
 /* ---- records ---------------------------------------------------------------------------------------------- */
 
@@ -101,8 +100,7 @@ static uint32_t seal_slots(struct tn_store_device *d, struct tn_disk_record *rec
 			uint32_t local = p << 6 | (uint32_t)__builtin_ctzll(d->unlogged[p]);
 			uint64_t bit = 1ull << (local & 63);
 
-			tn_store_record_fill(d, local, &rec[n]);
-			log->has_inserts |= rec[n++].kind == TN_DISK_BLOCK;
+			tn_store_record_fill(d, local, &rec[n++]);
 			d->unlogged[p] &= ~bit;
 			d->inflight[p] |= bit;
 			log->unlogged--;
@@ -129,23 +127,22 @@ static bool seal(struct tn_store_device *d)
 	log->full = room < TN_DISK_PAGE;
 	if (log->full)
 		return false;
-	log->has_inserts = false;
 	n = seal_segments(d, rec, 0, (uint32_t)(room / sizeof(*rec)) - 1);
 	if (log->segments_unlogged == 0)
 		n = seal_slots(d, rec, n, (uint32_t)(room / sizeof(*rec)) - 1);
 	memset(log->group, 0, sizeof(*log->group));
 	memcpy(log->group->device_uuid, d->super.device_uuid, sizeof(d->super.device_uuid));
-	log->group->epoch = d->store->epoch;
+	log->group->epoch = log->epoch;
 	log->group->sequence = log->sequence;
 	log->group->position = log->position;
 	log->group->records = n;
 	log->group->bytes = (uint32_t)tn_round_up((n + 1) * sizeof(*rec), TN_DISK_PAGE);
 	memset(rec + n, 0, log->group->bytes - (n + 1) * sizeof(*rec));
 	tn_disk_seal(&log->group->head, TN_DISK_MAGIC_LOG, log->group->bytes);
-	log->sealed++;
 	log->force = false;
-	log->urgent = false;
-	log->oldest_ns = tn_now_ns(d->store->clock);
+	if (n > 0 && d->durable.since_ns == 0)
+		d->durable.since_ns = log->oldest_ns;
+	log->oldest_ns = log->last_ns = tn_now_ns(d->store->clock);
 	return true;
 }
 
@@ -159,45 +156,41 @@ static void sealed(struct tn_store_device *d)
 
 		if (s->flush[i].used && w->sweep > 0 && d->log.segments_unlogged == 0 && d->log.swept >= w->sweep) {
 			w->sweep = 0;
-			w->ticket = d->log.sealed;
+			w->ticket = d->log.sequence + 1;
 		}
 	}
 }
 
 /* ---- the end of a commit -------------------------------------------------------------------------------------- */
 
-static void settle_record(struct tn_store_device *d, const struct tn_disk_record *rec, bool durable)
+static void settle_record(struct tn_store_device *d, const struct tn_disk_record *rec, bool written)
 {
-	struct tn_store *s = d->store;
-	uint32_t local;
+	uint32_t local, p;
 	uint64_t bit;
 
 	if (rec->kind == TN_DISK_SEGMENT) {
 		struct tn_store_segment *sg = &d->segs[rec->segment];
 
 		sg->inflight = false;
-		if (!durable && !sg->unlogged) {
-			sg->unlogged = true;
-			d->log.segments_unlogged++;
-		}
-		if (!durable && !sg->header_dirty) {
+		sg->logged |= written;
+		if (!written)
+			tn_store_segment_unlogged(d, rec->segment);
+		if (!written && !sg->header_dirty) {
 			sg->header_dirty = true;
 			d->log.headers_dirty++;
 		}
-		tn_bit_set(d->ckpt.dirty[0], rec->segment / TN_DISK_RECORDS);
-		tn_bit_set(d->ckpt.dirty[1], rec->segment / TN_DISK_RECORDS);
 		return;
 	}
-	local = tn_store_local_of(s, rec->segment, rec->index);
+	local = tn_store_local_of(d->store, rec->segment, rec->index);
+	p = local >> 6;
 	bit = 1ull << (local & 63);
-	d->inflight[local >> 6] &= ~bit;
-	if (!durable) {
+	d->inflight[p] &= ~bit;
+	if (!written) {
 		tn_store_slot_unlogged(d, local);
 		return;
 	}
-	tn_store_slot_dirty(d, local);
-	if (TN_META_STATE(d->meta[local]) == TN_SLOT_FREEING && !(d->unlogged[local >> 6] & bit))
-		tn_store_slot_set(d, local, TN_SLOT_FREE);
+	d->logged[p] |= bit;
+	tn_bit_set(d->logged_pages, p);
 }
 
 static void finish(struct tn_store_device *d, int status)
@@ -208,13 +201,6 @@ static void finish(struct tn_store_device *d, int status)
 	for (uint32_t i = 0; i < log->group->records; i++)
 		settle_record(d, &rec[i], status == 0);
 	log->phase = TN_LOG_IDLE;
-	log->doubt = 0;
-	log->done = log->sealed;
-	if (status == 0 && log->spaces_written) {
-		d->spaces_generation = d->spaces_page->generation;
-		d->spaces_copy = !d->spaces_copy;
-	}
-	log->spaces_written = false;
 	if (status == 0) {
 		log->position += log->group->bytes;
 		log->sequence++;
@@ -223,11 +209,25 @@ static void finish(struct tn_store_device *d, int status)
 	} else {
 		uint64_t delay = RETRY_NS << (log->failures < 7 ? log->failures : 7);
 
-		if (log->failures++ == 0)
+		if (log->failures++ == 0 && !d->deleted)
 			tn_log(d->store->log, TN_LOG_ERROR, "%s: index log: %s; trying again", d->path, strerror(-status));
 		log->retry_ns = tn_now_ns(d->store->clock) + (delay < RETRY_MAX_NS ? delay : RETRY_MAX_NS);
+		if (log->doubt)
+			tn_store_log_rewind(d);
+		log->doubt = 0;
 	}
 	tn_store_flush_settle(d, status);
+	if (tn_store_index_off(d)) /* since this commit began: nobody writes what is left */
+		tn_store_flush_settle(d, d->deleted ? -ESTALE : -EIO);
+}
+
+void tn_store_log_rewind(struct tn_store_device *d)
+{
+	struct tn_store_log *log = &d->log;
+
+	log->position = log->synced_position;
+	log->sequence = log->synced_sequence;
+	log->epoch++;
 }
 
 /* ---- the steps of a commit -------------------------------------------------------------------------------------- */
@@ -277,17 +277,10 @@ static void begin_step(struct tn_store_device *d, enum tn_log_phase from)
 		tn_disk_seal(&d->spaces_page->head, TN_DISK_MAGIC_SPACES, sizeof(*d->spaces_page));
 		tn_store_req_submit(&log->req, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(!d->spaces_copy), d->spaces_page,
 				    sizeof(*d->spaces_page));
-		log->has_inserts = true; /* the sync is needed for this as well */
 		return;
 	}
 	if (from <= TN_LOG_SEGMENT && write_segment_header(d)) {
 		log->phase = TN_LOG_SEGMENT;
-		log->has_inserts = true;
-		return;
-	}
-	if (from <= TN_LOG_SYNC_DATA && log->has_inserts) {
-		log->phase = TN_LOG_SYNC_DATA;
-		tn_store_req_submit(&log->req, TN_IO_SYNC, 0, NULL, 0);
 		return;
 	}
 	log->phase = TN_LOG_WRITE;
@@ -307,7 +300,8 @@ static void step_done(struct tn_store_req *r, int status)
 	}
 	switch (log->phase) {
 	case TN_LOG_SPACES:
-		log->spaces_written = true;
+		d->spaces_generation = d->spaces_page->generation;
+		d->spaces_unsynced = true;
 		begin_step(d, TN_LOG_SEGMENT);
 		return;
 	case TN_LOG_SEGMENT:
@@ -317,16 +311,9 @@ static void step_done(struct tn_store_req *r, int status)
 		}
 		begin_step(d, TN_LOG_SEGMENT);
 		return;
-	case TN_LOG_SYNC_DATA:
-		begin_step(d, TN_LOG_WRITE);
-		return;
 	case TN_LOG_WRITE:
-		log->phase = TN_LOG_SYNC;
-		tn_store_req_submit(&log->req, TN_IO_SYNC, 0, NULL, 0);
-		return;
-	case TN_LOG_SYNC:
 		finish(d, 0);
-		advance(d);
+		tn_store_log_advance(d);
 		return;
 	case TN_LOG_IDLE:
 		break;
@@ -334,20 +321,30 @@ static void step_done(struct tn_store_req *r, int status)
 	assert(!"a log request ended that was never begun");
 }
 
+bool tn_store_spaces_blocked(const struct tn_store_device *d)
+{
+	return d->spaces_unsynced && d->spaces_generation < d->store->spaces->generation;
+}
+
 /* Starts a commit now, if one can be started. */
 static void commit(struct tn_store_device *d)
 {
-	if (d->log.phase != TN_LOG_IDLE || d->store->read_only || d->hs.health == TN_OFFLINE || !seal(d))
+	if (d->log.phase != TN_LOG_IDLE || d->store->read_only || tn_store_index_off(d) || tn_store_spaces_blocked(d) || !seal(d))
 		return;
 	sealed(d);
 	begin_step(d, TN_LOG_SPACES);
 }
 
-/* After a commit: what waits behind it need not wait for the next step. */
-static void advance(struct tn_store_device *d)
+/* After a group or a sync: what waits behind it need not wait for the next step. */
+void tn_store_log_advance(struct tn_store_device *d)
 {
-	if (d->flush_waiting || d->log.force || d->log.unlogged >= COMMIT_SLOTS)
+	if (tn_store_index_off(d)) {
+		tn_store_flush_settle(d, d->deleted ? -ESTALE : -EIO); /* nobody may wait for what will not be done */
+		return;
+	}
+	if (d->flush_waiting || d->log.force || d->log.urgent || d->log.unlogged >= COMMIT_SLOTS)
 		commit(d);
+	tn_store_durable_step(d, tn_now_ns(d->store->clock));
 }
 
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
@@ -355,20 +352,30 @@ uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
 	struct tn_store_log *log = &d->log;
 	uint64_t due = TN_STORE_NEVER;
 
-	if (d->store->read_only || log->phase != TN_LOG_IDLE || d->hs.health == TN_OFFLINE)
+	if (d->store->read_only || log->phase != TN_LOG_IDLE || tn_store_index_off(d))
 		return TN_STORE_NEVER;
-	if (log->unlogged > 0 || log->segments_unlogged > 0)
-		due = log->oldest_ns + TN_STORE_COMMIT_DELAY_NS;
-	if (d->flush_waiting || log->force || log->urgent || log->unlogged >= COMMIT_SLOTS)
+	if (log->unlogged > 0 || log->segments_unlogged > 0) {
+		due = log->last_ns + TN_STORE_GROUP_PERIOD_NS;
+		due = due > log->oldest_ns ? due : log->oldest_ns;
+		if (log->urgent)
+			due = now_ns;
+	}
+	if (d->flush_waiting || log->force || log->unlogged >= COMMIT_SLOTS)
 		due = now_ns;
 	if (due != TN_STORE_NEVER && due < log->retry_ns)
 		due = log->retry_ns;
 	if (due <= now_ns) {
 		commit(d);
-		/* Still idle: the log is full; the end of the checkpoint goes on from here. */
+		/* Still idle: the log is full, or a space table waits. The end of the checkpoint or sync goes on from here. */
 		due = TN_STORE_NEVER;
 	}
 	return due;
+}
+
+bool tn_store_log_stuck(const struct tn_store_device *d)
+{
+	return d->log.failures >= STUCK_FAILURES || d->durable.failures >= STUCK_FAILURES ||
+	       (d->log.full && d->ckpt.failures >= STUCK_FAILURES);
 }
 
 void tn_store_log_init(struct tn_store_device *d)
@@ -393,7 +400,7 @@ static void flush_end(struct tn_store *s, struct tn_store_flush *f)
 static bool waits(const struct tn_store *s, const struct tn_store_flush *f)
 {
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (f->wait[i].sweep > 0 || f->wait[i].ticket > 0)
+		if (f->wait[i].sweep > 0 || f->wait[i].ticket > 0 || f->wait[i].look > 0)
 			return true;
 	return false;
 }
@@ -409,11 +416,13 @@ void tn_store_flush_settle(struct tn_store_device *d, int status)
 
 		if (!f->used)
 			continue;
-		if (status && (w->sweep > 0 || w->ticket > 0)) {
+		if (status && (w->sweep > 0 || w->ticket > 0 || w->look > 0)) {
 			f->status = f->status ? f->status : status;
-			*w = (struct tn_store_wait){0, 0};
+			*w = (struct tn_store_wait){0, 0, 0};
 		}
-		if (w->ticket > 0 && w->ticket <= d->log.done)
+		if (w->look <= d->look.ended)
+			w->look = 0;
+		if (w->ticket > 0 && w->ticket <= d->durable.sequence)
 			w->ticket = 0;
 		d->flush_waiting = d->flush_waiting || w->sweep > 0;
 		if (!waits(s, f))
@@ -443,17 +452,25 @@ void tn_store_flush(struct tn_store *s, void (*done)(void *arg, int status), voi
 	for (uint32_t i = 0; i < s->ndevices && !s->read_only; i++) {
 		struct tn_store_device *d = &s->dev[i];
 
-		if (d->untold)
-			f->status = -EIO; /* blocks of whose loss the owner does not know */
-		if (d->hs.health == TN_OFFLINE && (pending(d) || d->log.phase != TN_LOG_IDLE)) {
-			f->status = -EIO;
+		if (d->deleted) {
+			f->status = -ESTALE;
 			continue;
 		}
+		if (d->untold)
+			f->status = -EIO; /* blocks of whose loss the owner does not know */
 		if (pending(d)) {
 			f->wait[i].sweep = d->log.swept + s->slot_pages;
 			d->flush_waiting = true;
 		} else if (d->log.phase != TN_LOG_IDLE) {
-			f->wait[i].ticket = d->log.sealed;
+			f->wait[i].ticket = d->log.sequence + 1;
+		} else if (d->durable.sequence < d->log.sequence) {
+			f->wait[i].ticket = d->log.sequence;
+		} else if (d->hs.health != TN_OFFLINE) {
+			f->wait[i].look = tn_store_look(d);
+		}
+		if (d->hs.health == TN_OFFLINE && (f->wait[i].sweep || f->wait[i].ticket)) {
+			f->status = -EIO;
+			f->wait[i] = (struct tn_store_wait){0, 0, 0};
 		}
 	}
 	if (!waits(s, f)) {
@@ -461,8 +478,8 @@ void tn_store_flush(struct tn_store *s, void (*done)(void *arg, int status), voi
 		return;
 	}
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (s->dev[i].flush_waiting)
-			commit(&s->dev[i]);
+		if (s->dev[i].flush_waiting || f->wait[i].ticket > 0)
+			tn_store_log_advance(&s->dev[i]);
 }
 
 static void flush_waited(void *arg, int status)

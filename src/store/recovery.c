@@ -16,6 +16,7 @@
 
 #define LOG_WINDOW (4u << 20)
 #define SEQUENCE_JUMP (1ull << 24) /* more than a session can have used without a trace */
+#define EPOCH_JUMP (1ull << 20) /* likewise of epochs, one for each failed sync */
 
 /* ---- pages ---------------------------------------------------------------------------------------------------- */
 
@@ -219,12 +220,28 @@ static const struct tn_disk_group *group_at(struct replay *r, uint64_t position,
 	return rc ? NULL : (const struct tn_disk_group *)(const void *)p;
 }
 
+/* May the blocks that this group names be lost although it can be read? Removals do no harm. */
+static bool believed(const struct tn_store_table *t, const struct tn_disk_group *g)
+{
+	const struct tn_disk_record *rec = (const struct tn_disk_record *)(const void *)(g + 1);
+
+	if (t->believe_all || g->sequence < t->mark_sequence || (t->same_boot && g->epoch >= t->mark_epoch))
+		return true;
+	for (uint32_t i = 0; i < g->records; i++)
+		if (rec[i].kind == TN_DISK_BLOCK || rec[i].kind == TN_DISK_SEGMENT)
+			return false;
+	return true;
+}
+
 /*
- * After the chain ended: does it go on behind a damaged group? Only one group is ever under way, so a torn one is
- * the last; a later one proves damage. What it says is still true, since records are states.
+ * After the chain ended: does it go on behind a damaged group? Groups that were durable have no gap, and a dying process
+ * tears only the last one, so a later one proves damage. What it says is still true, since records are states. A power cut
+ * leaves any of those behind the mark: there a gap is the end.
  */
 static const struct tn_disk_group *behind_damage(struct replay *r)
 {
+	if (!r->t->believe_all && !r->t->same_boot && r->sequence >= r->t->mark_sequence)
+		return NULL;
 	for (uint32_t skip = TN_DISK_PAGE; skip <= TN_STORE_GROUP_BYTES; skip += TN_DISK_PAGE) {
 		uint64_t position = r->position + skip;
 		const struct tn_disk_group *g;
@@ -242,6 +259,20 @@ static const struct tn_disk_group *behind_damage(struct replay *r)
 	return NULL;
 }
 
+static void apply_group(struct tn_store_table *t, const struct tn_disk_group *g)
+{
+	const struct tn_disk_record *rec = (const struct tn_disk_record *)(const void *)(g + 1);
+	bool good = believed(t, g);
+
+	t->dev->distrusted |= !good;
+	for (uint32_t i = 0; i < g->records; i++) {
+		if (good)
+			apply(t, &rec[i]);
+		else if (rec[i].sequence < TN_DISK_LIMIT && rec[i].sequence > t->max_sequence)
+			t->max_sequence = rec[i].sequence; /* a header that has it may be on the disk */
+	}
+}
+
 static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 {
 	struct tn_store_device *d = t->dev;
@@ -254,10 +285,11 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 	if (!r.window)
 		return tn_fail(-ENOMEM, "no memory to replay the log");
 	t->max_epoch = root->epoch;
-	d->log.last_bytes = 0;
+	d->distrusted = false;
+	d->log.again_position = r.position;
+	d->log.again_sequence = r.sequence;
 	while (r.position < r.end) {
 		const struct tn_disk_group *g = group_at(&r, r.position, r.sequence);
-		const struct tn_disk_record *rec;
 
 		if (!g) {
 			g = behind_damage(&r);
@@ -268,12 +300,12 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 			r.position = g->position;
 			r.sequence = g->sequence;
 		}
-		rec = (const struct tn_disk_record *)(const void *)(g + 1);
-		for (uint32_t i = 0; i < g->records; i++)
-			apply(t, &rec[i]);
+		apply_group(t, g);
 		t->max_epoch = g->epoch;
-		d->log.last_position = r.position;
-		d->log.last_bytes = g->bytes;
+		if (t->believe_all || r.sequence < t->mark_sequence) {
+			d->log.again_position = r.position;
+			d->log.again_sequence = r.sequence;
+		}
 		r.position += g->bytes;
 		r.sequence++;
 		r.groups++;
@@ -364,6 +396,23 @@ static int load_index(struct tn_store_table *t, const struct tn_disk_root *root,
 	return rc ? rc : use_root(t, &root[newest], newest);
 }
 
+/* What it says of the groups behind it: see believed(). */
+static void load_mark(struct tn_store_table *t)
+{
+	const struct tn_store_device *d = t->dev;
+	const uint64_t *boot = d->store->boot;
+	struct tn_disk_mark mark;
+
+	t->believe_all = true;
+	if (tn_store_mark_load(t->dev, &mark))
+		return;
+	t->mark_sequence = mark.sequence;
+	t->mark_epoch = mark.epoch;
+	/* Then a program that writes no marks has opened the store since. */
+	t->believe_all = d->super.epoch > mark.epoch;
+	t->same_boot = (boot[0] || boot[1]) && boot[0] == mark.boot[0] && boot[1] == mark.boot[1];
+}
+
 static int recover_device(struct tn_store_table *t)
 {
 	struct tn_store_device *d = t->dev;
@@ -373,6 +422,7 @@ static int recover_device(struct tn_store_table *t)
 
 	if (!root)
 		return tn_fail(-ENOMEM, "no memory for recovery");
+	load_mark(t);
 	rc = read_roots(d, root, valid);
 	for (int i = 0; i < 2; i++) /* a rebuilt index continues their numbers */
 		if (valid[i] && root[i].checkpoint > d->ckpt.number)
@@ -401,42 +451,97 @@ struct seen {
 	size_t mask, bytes;
 };
 
-static void adopt_segments(struct tn_store_table *t, const struct tn_disk_segment *header, const uint8_t *unreadable)
+bool tn_store_header_lost(const struct tn_disk_segment *h)
+{
+	return tn_disk_check(&h->head, TN_DISK_MAGIC_SEGMENT, sizeof(*h), "segment header") == -EBADMSG;
+}
+
+/* What became of the segments that the index knows as assigned. */
+struct adopted {
+	uint32_t cut, damaged, mended;
+	uint64_t kept, unfit; /* blocks of the mended ones */
+};
+
+/*
+ * The index knows what the segment is, its header is damaged. One block whose header is where the index says, and fits,
+ * proves that it still is that; the header is written anew with the first commit. A segment that is empty or in which nothing
+ * fits begins anew, with a generation that no lost header can have had.
+ */
+static int mend_segment(struct tn_store_table *t, uint32_t i, struct adopted *a)
 {
 	struct tn_store_device *d = t->dev;
-	struct tn_store *s = d->store;
-	uint32_t cut = 0, damaged = 0;
+	struct tn_store_segment *sg = &d->segs[i];
+	const struct tn_disk_record *r = &t->seg[i];
+	uint32_t shape;
+	int rc = tn_store_shape_get(d->store, r->seg.slot_bytes, r->seg.header_bytes, &shape);
 
-	for (uint32_t i = 0; i < s->segment_count; i++) {
-		struct tn_store_segment *sg = &d->segs[i];
-		const struct tn_disk_record *r = &t->seg[i];
-		bool valid = i < d->allocated && !unreadable[i] &&
-			     tn_disk_segment_check(&header[i], TN_DISK_PAGE, d->super.device_uuid, i) == 0;
-		uint32_t shape = TN_SHAPE_NONE;
-
-		sg->shape = TN_SHAPE_NONE;
-		sg->generation = r->generation;
-		sg->prepared = valid && header[i].prepared;
-		if (valid && header[i].generation > sg->generation)
-			sg->generation = header[i].generation;
-		if (r->kind != TN_DISK_SEGMENT)
-			continue;
-		if (valid && header[i].generation == r->generation && header[i].slot_bytes == r->seg.slot_bytes &&
-		    header[i].header_bytes == r->seg.header_bytes &&
-		    tn_store_shape_get(s, r->seg.slot_bytes, r->seg.header_bytes, &shape) == 0)
-			sg->shape = shape;
-		else if (!valid && i >= d->allocated)
-			cut++;
-		else if (!valid)
-			damaged++;
+	if (rc == 0)
+		rc = tn_store_compare_headers(t, i);
+	if (rc)
+		return rc;
+	if (t->fitting == 0) {
+		sg->generation = r->generation + 1;
+		a->damaged += t->unfit > 0;
+		return 0;
 	}
-	d->lost_segments = cut + damaged;
-	if (cut > 0)
-		tn_log(s->log, TN_LOG_WARN, "%s: the file is cut off: the blocks of %u segment%s beyond its end are forgotten",
-		       d->path, cut, cut == 1 ? "" : "s");
-	if (damaged > 0)
-		tn_log(s->log, TN_LOG_WARN, "%s: damaged headers: the blocks of %u segment%s are forgotten", d->path, damaged,
-		       damaged == 1 ? "" : "s");
+	a->mended++;
+	a->kept += t->fitting;
+	a->unfit += t->unfit;
+	sg->shape = shape;
+	sg->header_dirty = true;
+	d->log.headers_dirty++;
+	return 0;
+}
+
+static int adopt_segment(struct tn_store_table *t, uint32_t i, const struct tn_disk_segment *h, bool readable,
+			 struct adopted *a)
+{
+	struct tn_store_device *d = t->dev;
+	struct tn_store_segment *sg = &d->segs[i];
+	const struct tn_disk_record *r = &t->seg[i];
+	bool there = i < d->allocated;
+	bool valid = there && readable && tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i) == 0;
+	uint32_t shape = TN_SHAPE_NONE;
+
+	sg->shape = TN_SHAPE_NONE;
+	sg->generation = r->generation;
+	sg->prepared = valid && h->prepared;
+	if (valid && h->generation > sg->generation)
+		sg->generation = h->generation;
+	if (r->kind != TN_DISK_SEGMENT)
+		return 0;
+	if (there && (!readable || tn_store_header_lost(h)))
+		return mend_segment(t, i, a);
+	if (valid && h->generation == r->generation && h->slot_bytes == r->seg.slot_bytes &&
+	    h->header_bytes == r->seg.header_bytes &&
+	    tn_store_shape_get(d->store, r->seg.slot_bytes, r->seg.header_bytes, &shape) == 0)
+		sg->shape = shape;
+	a->cut += !valid && !there;
+	a->damaged += !valid && there;
+	return 0;
+}
+
+static int adopt_segments(struct tn_store_table *t, const struct tn_disk_segment *header, const uint8_t *unreadable)
+{
+	struct tn_store_device *d = t->dev;
+	const struct tn_log *log = d->store->log;
+	struct adopted a = {0};
+	int rc = 0;
+
+	for (uint32_t i = 0; i < d->store->segment_count && rc == 0; i++)
+		rc = adopt_segment(t, i, &header[i], !unreadable[i], &a);
+	d->lost_segments = a.cut + a.damaged;
+	if (a.cut > 0)
+		tn_log(log, TN_LOG_WARN, "%s: the file is cut off: the blocks of %u segment%s beyond its end are forgotten", d->path,
+		       a.cut, a.cut == 1 ? "" : "s");
+	if (a.mended > 0)
+		tn_log(log, TN_LOG_WARN, "%s: damaged headers of %u segment%s, made again from what is left: %llu blocks kept, %llu without a "
+		       "header that fits forgotten",
+		       d->path, a.mended, a.mended == 1 ? "" : "s", (unsigned long long)a.kept, (unsigned long long)a.unfit);
+	if (a.damaged > 0)
+		tn_log(log, TN_LOG_WARN, "%s: damaged headers: the blocks of %u segment%s are forgotten", d->path, a.damaged,
+		       a.damaged == 1 ? "" : "s");
+	return rc;
 }
 
 /* Segment headers are checked before anything is written into a segment. */
@@ -447,16 +552,17 @@ static int check_segments(struct tn_store_table *t)
 	size_t bytes = (size_t)s->segment_count * TN_DISK_PAGE;
 	struct tn_disk_segment *header = tn_store_pages_get(s, bytes);
 	uint8_t *unreadable = tn_get(s->alloc, s->segment_count);
+	int rc = header && unreadable ? 0 : tn_fail(-ENOMEM, "no memory for segment headers");
 
-	if (header && unreadable) {
+	if (rc == 0) {
 		if (d->allocated > 0)
 			tn_store_strided_read(d, d->super.segments_offset, s->segment_bytes, TN_DISK_PAGE,
 					      (uint64_t)d->allocated * TN_DISK_PAGE, header, unreadable);
-		adopt_segments(t, header, unreadable);
+		rc = adopt_segments(t, header, unreadable);
 	}
 	tn_store_pages_put(s, header, bytes);
 	tn_put(s->alloc, unreadable, s->segment_count);
-	return header && unreadable ? 0 : tn_fail(-ENOMEM, "no memory for segment headers");
+	return rc;
 }
 
 /* Forgets a slot durably. */
@@ -507,6 +613,7 @@ static void recover_block(struct tn_store_device *d, uint32_t local, const struc
 
 	d->meta[local] = TN_META(r->sequence, TN_META_FAILURES(d->meta[local]), TN_META_STATE(d->meta[local]));
 	if (!tn_store_spaces_valid(s, r->space, r->sequence)) {
+		d->salvage.dropped++;
 		drop(d, local);
 		return;
 	}
@@ -515,6 +622,7 @@ static void recover_block(struct tn_store_device *d, uint32_t local, const struc
 		struct tn_store_device *od = tn_store_device_of(s, old);
 		uint32_t ol = tn_store_local(s, old);
 
+		d->salvage.superseded++;
 		if (TN_META_SEQUENCE(od->meta[ol]) >= r->sequence) {
 			drop(d, local);
 			return;
@@ -559,9 +667,9 @@ static void recover_segment(struct tn_store_table *t, uint32_t segment, struct s
 	}
 	n = s->shape[sg->shape].slot_count;
 	sg->free = n;
-	s->shape[sg->shape].free_slots[d->index] += n;
 	d->empty++;
 	if (segment < d->limit) {
+		s->shape[sg->shape].free_slots[d->index] += n;
 		d->assigned++;
 		d->assigned_slots += n;
 	}
@@ -628,7 +736,7 @@ static int adopt_tables(struct tn_store *s, struct tn_store_table *t)
 	if (!seen.at)
 		return tn_fail(-ENOMEM, "no memory to compare %llu keys", (unsigned long long)blocks);
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		for (uint32_t k = 0; k < s->segment_count; k++)
+		for (uint32_t k = 0; k < s->segment_count && !s->dev[i].absent; k++)
 			recover_segment(&t[i], k, &seen);
 	tn_put(s->alloc, seen.at, seen.bytes);
 	return 0;
@@ -645,14 +753,19 @@ int tn_store_recover(struct tn_store *s)
 		struct tn_store_device *d = &s->dev[n];
 
 		rc = table_get(d, &t[n]);
+		if (d->absent)
+			continue;
 		if (rc == 0)
 			rc = recover_device(&t[n]);
 		if (rc == 0)
 			rc = check_segments(&t[n]);
+		/* Groups behind a gap in the log may be of later epochs than any that was read. */
+		t[n].max_epoch += t[n].believe_all || t[n].same_boot ? 0 : EPOCH_JUMP;
 		sequence = sequence > t[n].max_sequence ? sequence : t[n].max_sequence;
 		sequence = sequence > d->super.sequence_floor ? sequence : d->super.sequence_floor;
 		epoch = epoch > t[n].max_epoch ? epoch : t[n].max_epoch;
 		epoch = epoch > d->super.epoch ? epoch : d->super.epoch;
+		epoch = epoch > t[n].mark_epoch ? epoch : t[n].mark_epoch;
 		/* A rebuilt log begins anew: what lies in its region must all be older. */
 		epoch += d->lost ? 1000 : 0;
 	}
@@ -664,6 +777,9 @@ int tn_store_recover(struct tn_store *s)
 	s->epoch = epoch + 1;
 	if (rc == 0)
 		rc = adopt_tables(s, t);
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		if (s->dev[i].lost)
+			tn_store_tell_salvage(&s->dev[i]);
 	for (uint32_t i = 0; i < n; i++)
 		table_put(&t[i]);
 	return rc;

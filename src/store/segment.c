@@ -3,7 +3,7 @@
  * Places: shapes and classes, segments, slots and their states.
  *
  * Everything is O(1) or a scan of a few words. A segment goes: not allocated -> unassigned -> assigned
- * to a shape -> (emptied) -> another shape. What must be written about that is only marked
+ * to a shape -> (emptied: move.c) -> another shape. What must be written about that is only marked
  * here; log.c and checkpoint.c write it.
  */
 #include <errno.h>
@@ -12,10 +12,6 @@
 #include "base/error.h"
 #include "store/store_internal.h"
 
-#define ALLOCATE_RETRY_NS 10000000000ull
-#define VICTIM_PAUSE_NS 100000000ull
-#define VICTIM_PAUSE_CALLS 8u /* a busy store fills many segments in that time */
-#define VICTIM_TIME_NS 1000000000ull /* to be emptied, and taken by the class that wanted it */
 #define LARGE_SLOT_BYTES 65536u /* from here on slots begin where drives like it */
 #define LARGE_SLOT_ALIGN 16384u
 
@@ -204,7 +200,16 @@ void tn_store_slot_unlogged(struct tn_store_device *d, uint32_t local)
 	tn_bit_set(d->unlogged_pages, local >> 6);
 }
 
-static bool writable(const struct tn_store_device *d)
+void tn_store_segment_unlogged(struct tn_store_device *d, uint32_t segment)
+{
+	if (d->segs[segment].unlogged)
+		return;
+	if (d->log.segments_unlogged++ == 0 && d->log.unlogged == 0)
+		d->log.oldest_ns = tn_now_ns(d->store->clock);
+	d->segs[segment].unlogged = true;
+}
+
+bool tn_store_device_writable(const struct tn_store_device *d)
 {
 	return !d->store->read_only && (d->hs.health == TN_HEALTHY || d->hs.health == TN_SLOW);
 }
@@ -217,7 +222,7 @@ void tn_store_segment_place(struct tn_store_device *d, uint32_t segment)
 	if (sg->shape == TN_SHAPE_NONE) {
 		if (segment < d->allocated && segment < d->limit && d->prep.segment != segment)
 			tn_list_push(&d->unassigned, &sg->link);
-	} else if (sg->free > 0 && !sg->victim) {
+	} else if (sg->free > 0 && !sg->closed) {
 		tn_list_push(&d->store->shape[sg->shape].has_free[d->index], &sg->link);
 	}
 }
@@ -230,7 +235,7 @@ static void count_state(struct tn_store_device *d, struct tn_store_segment *sg, 
 	switch (state) {
 	case TN_SLOT_FREE:
 		sg->free += (uint32_t)by;
-		if (!sg->victim)
+		if (!sg->closed)
 			s->shape[sg->shape].free_slots[d->index] += n;
 		return;
 	case TN_SLOT_RESERVED:
@@ -331,22 +336,25 @@ static void carry_over(struct tn_store_device *d, uint32_t segment, const struct
 					at[k] + len[k]);
 			}
 		}
+		d->free[p] = 0; /* those that the new shape has are set again */
 	}
 }
 
-static void assign(struct tn_store_device *d, uint32_t segment, uint32_t shape)
+void tn_store_segment_assign(struct tn_store_device *d, uint32_t segment, uint32_t shape)
 {
 	struct tn_store *s = d->store;
 	struct tn_store_segment *sg = &d->segs[segment];
 	uint32_t n = s->shape[shape].slot_count;
 
-	assert(sg->used == 0 && !sg->unlogged && !sg->inflight && segment < d->limit);
+	assert(tn_store_segment_clean(d, segment) && segment < d->limit);
+	if (d->victim == segment)
+		d->victim = UINT32_MAX;
 	clear_segment(d, segment);
 	if (sg->shape == TN_SHAPE_NONE) {
 		d->empty++;
 		d->assigned++;
 	} else {
-		if (!sg->victim)
+		if (!sg->closed)
 			s->shape[sg->shape].free_slots[d->index] -= sg->free;
 		d->assigned_slots -= s->shape[sg->shape].slot_count;
 		carry_over(d, segment, &s->shape[sg->shape], &s->shape[shape]);
@@ -357,7 +365,7 @@ static void assign(struct tn_store_device *d, uint32_t segment, uint32_t shape)
 	sg->generation++;
 	sg->free = n;
 	sg->cursor = 0;
-	sg->victim = false;
+	sg->closed = false;
 	sg->warm = (float)s->recency; /* what comes into it is new */
 	for (uint32_t i = 0; i < n; i += TN_DISK_RECORDS) {
 		uint32_t k = n - i < TN_DISK_RECORDS ? n - i : TN_DISK_RECORDS;
@@ -367,34 +375,10 @@ static void assign(struct tn_store_device *d, uint32_t segment, uint32_t shape)
 	if (!sg->header_dirty)
 		d->log.headers_dirty++;
 	sg->header_dirty = true;
-	if (d->log.unlogged == 0 && d->log.segments_unlogged == 0)
-		d->log.oldest_ns = tn_now_ns(s->clock);
-	sg->unlogged = true;
-	d->log.segments_unlogged++;
+	tn_store_segment_unlogged(d, segment);
 	tn_bit_set(d->ckpt.dirty[0], segment / TN_DISK_RECORDS);
 	tn_bit_set(d->ckpt.dirty[1], segment / TN_DISK_RECORDS);
 	tn_store_segment_place(d, segment);
-}
-
-/* Gives the file room for one more segment. */
-static bool allocate_next(struct tn_store_device *d, uint64_t now_ns)
-{
-	int rc;
-
-	if (d->allocated >= d->limit || now_ns < d->allocate_ns)
-		return false;
-	rc = tn_io_allocate(d->store->io, d->file, tn_store_segment_offset(d, d->allocated), d->store->segment_bytes);
-	if (rc) {
-		d->allocate_ns = now_ns + ALLOCATE_RETRY_NS;
-		tn_log(d->store->log, TN_LOG_WARN,
-		       "%s: no room for segment %u of %u (%s): going on with what there is, trying again later", d->path,
-		       d->allocated, d->limit, strerror(-rc));
-		return false;
-	}
-	d->allocate_ns = 0;
-	d->allocated++;
-	tn_store_segment_place(d, d->allocated - 1);
-	return true;
 }
 
 static bool take_unassigned(struct tn_store_device *d, uint32_t shape)
@@ -404,184 +388,40 @@ static bool take_unassigned(struct tn_store_device *d, uint32_t shape)
 	if (tn_list_empty(&d->unassigned))
 		return false;
 	sg = tn_container_of(d->unassigned.next, struct tn_store_segment, link);
-	assign(d, (uint32_t)(sg - d->segs), shape);
+	tn_store_segment_assign(d, (uint32_t)(sg - d->segs), shape);
 	return true;
-}
-
-/* Could this segment be another shape's? Not if most of it is bad: it would be passed round, failing everywhere. */
-static bool movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape)
-{
-	const struct tn_store_segment *sg = &d->segs[segment];
-
-	return sg->shape != TN_SHAPE_NONE && sg->shape != shape &&
-	       sg->quarantined <= d->store->shape[sg->shape].slot_count / 2;
 }
 
 /* A segment of another shape in which nothing is left. */
 static bool take_empty(struct tn_store_device *d, uint32_t shape)
 {
 	for (uint32_t i = 0; d->empty > 0 && i < d->allocated && i < d->limit; i++) {
-		struct tn_store_segment *sg = &d->segs[i];
-
-		if (!movable(d, i, shape) || sg->used > 0 || sg->unlogged || sg->inflight)
+		if (!tn_store_segment_movable(d, i, shape) || !tn_store_segment_clean(d, i))
 			continue;
 		if (d->victim == i && d->victim_shape != shape)
 			continue;
-		if (d->victim == i)
-			d->victim = UINT32_MAX;
-		assign(d, i, shape);
+		tn_store_segment_assign(d, i, shape);
 		return true;
 	}
 	return false;
-}
-
-/*
- * The coldest segment of another shape, if it is colder than the coldest of this shape: classes compete
- * like blocks under LRU, a segment at a time. A shape without any segment always gets one, and so does one that
- * has nothing of its own to give up (must).
- */
-static uint32_t pick_victim(const struct tn_store_device *d, uint32_t shape, bool must)
-{
-	uint32_t best = UINT32_MAX;
-	bool own = false;
-	float own_coldest = 0;
-
-	for (uint32_t i = 0; i < d->allocated && i < d->limit; i++) {
-		const struct tn_store_segment *sg = &d->segs[i];
-
-		if (sg->shape == shape) {
-			if (!own || sg->warm < own_coldest)
-				own_coldest = sg->warm;
-			own = true;
-		} else if (movable(d, i, shape) && i != d->given_up &&
-			   (best == UINT32_MAX || sg->warm < d->segs[best].warm)) {
-			best = i;
-		}
-	}
-	if (best != UINT32_MAX && own && !must && d->segs[best].warm >= own_coldest)
-		return UINT32_MAX;
-	return best;
-}
-
-static void empty_segment(struct tn_store_device *d, uint32_t segment, uint32_t shape, uint64_t now)
-{
-	struct tn_store *s = d->store;
-	uint32_t first = segment * s->segment_pages;
-
-	d->victim_shape = shape;
-	d->victim_until_ns = shape == TN_SHAPE_NONE ? TN_STORE_NEVER : now + VICTIM_TIME_NS;
-	s->shape[d->segs[segment].shape].free_slots[d->index] -= d->segs[segment].free;
-	d->segs[segment].victim = true;
-	d->victim = segment;
-	tn_store_segment_place(d, segment);
-	for (uint32_t local = first << 6; local < (first + s->segment_pages) << 6; local++)
-		if (TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED)
-			s->cb.evict(s->cb.arg, tn_store_global(d, local), d->cookie[local]);
-}
-
-/* Nothing came of it: blocks in it are pinned, or nobody took it in time. Its shape has it back. */
-static void give_up_victim(struct tn_store_device *d)
-{
-	struct tn_store_segment *sg = &d->segs[d->victim];
-
-	d->store->shape[sg->shape].free_slots[d->index] += sg->free;
-	sg->victim = false;
-	tn_store_segment_place(d, d->victim);
-	d->given_up = d->victim;
-	d->victim = UINT32_MAX;
-}
-
-static bool begin_move(struct tn_store_device *d, uint32_t shape, bool must, uint64_t now)
-{
-	uint32_t victim = pick_victim(d, shape, must);
-
-	d->given_up = UINT32_MAX;
-	if (victim == UINT32_MAX)
-		return false;
-	tn_log(d->store->log, TN_LOG_INFO, "%s: segment %u moves to slots of %llu bytes", d->path, victim,
-	       (unsigned long long)d->store->shape[shape].slot_bytes);
-	empty_segment(d, victim, shape, now);
-	return true;
 }
 
 static bool grow(struct tn_store_device *d, uint32_t shape)
 {
-	struct tn_store_shape *sh = &d->store->shape[shape];
-	uint64_t now = tn_now_ns(d->store->clock);
-
-	if (take_unassigned(d, shape) || (allocate_next(d, now) && take_unassigned(d, shape)))
+	if (take_unassigned(d, shape))
 		return true;
+	tn_store_allocate(d, tn_now_ns(d->store->clock));
 	/* Better a segment that is not fully prepared than another class's. */
 	if (tn_store_prepare_stop(d) && take_unassigned(d, shape))
 		return true;
-	if (take_empty(d, shape))
-		return true;
-	if (d->victim != UINT32_MAX || !d->store->cb.evict)
-		return false;
-	if (now < sh->look_ns[d->index] && sh->look_calls[d->index] > 0) {
-		sh->look_calls[d->index]--;
-		return false;
-	}
-	if (begin_move(d, shape, false, now))
-		return take_empty(d, shape);
-	sh->look_ns[d->index] = now + VICTIM_PAUSE_NS;
-	sh->look_calls[d->index] = VICTIM_PAUSE_CALLS;
-	return false;
-}
-
-uint64_t tn_store_moving(const struct tn_store *s, uint32_t cls)
-{
-	uint32_t shape = s->cls[cls].shape;
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (writable(&s->dev[i]) && s->dev[i].victim != UINT32_MAX && s->dev[i].victim_shape == shape)
-			n += s->shape[shape].slot_count;
-	return n;
-}
-
-bool tn_store_move(struct tn_store *s, uint32_t cls)
-{
-	uint64_t now = tn_now_ns(s->clock);
-
-	/* One at a time, whoever it is for. */
-	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (writable(&s->dev[i]) && s->dev[i].victim != UINT32_MAX && s->dev[i].victim_shape != TN_SHAPE_NONE)
-			return true;
-	for (uint32_t i = 0; i < s->ndevices && s->cb.evict; i++)
-		if (writable(&s->dev[i]) && s->dev[i].victim == UINT32_MAX &&
-		    begin_move(&s->dev[i], s->cls[cls].shape, true, now))
-			return true;
-	return false;
+	return take_empty(d, shape);
 }
 
 uint64_t tn_store_segment_step(struct tn_store_device *d, uint64_t now_ns)
 {
-	uint64_t due = TN_STORE_NEVER;
-	bool more = false; /* slots that somebody may be waiting for: he is to be asked again */
-
-	if (d->store->read_only || !writable(d))
+	if (d->store->read_only || !tn_store_device_writable(d))
 		return TN_STORE_NEVER;
-	/* One segment ahead, so that no reserve waits for the file system. */
-	if (tn_list_empty(&d->unassigned) && d->prep.segment == UINT32_MAX)
-		more = allocate_next(d, now_ns);
-	/* The capacity was made smaller: empty what is beyond it, one segment at a time. */
-	if (d->victim != UINT32_MAX && d->segs[d->victim].used == 0 && d->victim >= d->limit)
-		d->victim = UINT32_MAX;
-	for (uint32_t i = d->limit; i < d->allocated && d->victim == UINT32_MAX && d->store->cb.evict; i++)
-		if (d->segs[i].used > 0 && now_ns >= d->victim_ns) {
-			d->victim_ns = now_ns + VICTIM_PAUSE_NS;
-			empty_segment(d, i, TN_SHAPE_NONE, now_ns);
-		}
-	if (d->victim != UINT32_MAX && now_ns >= d->victim_until_ns) {
-		give_up_victim(d);
-		more = true;
-	}
-	if (d->victim != UINT32_MAX)
-		due = d->victim_until_ns;
-	if (more)
-		return now_ns;
-	return d->allocated < d->limit && d->allocate_ns > now_ns && d->allocate_ns < due ? d->allocate_ns : due;
+	return tn_store_allocate_step(d, now_ns);
 }
 
 /* ---- reserving ------------------------------------------------------------------------------------------------ */
@@ -657,14 +497,14 @@ uint32_t tn_store_reserve(struct tn_store *s, uint32_t cls, uint32_t n, tn_slot 
 	for (uint32_t k = 0; k < nd && k < want; k++) {
 		struct tn_store_device *d = &s->dev[(s->next_device + k) % nd];
 
-		if (writable(d))
+		if (tn_store_device_writable(d))
 			got += reserve_on(d, shape, (want - k + nd - 1) / nd, slots + k, nd);
 	}
 	got = compact(slots, want);
 	for (uint32_t k = 0; k < nd && got < want; k++) {
 		struct tn_store_device *d = &s->dev[k];
 
-		if (writable(d))
+		if (tn_store_device_writable(d))
 			got += reserve_on(d, shape, want - got, slots + got, 1);
 	}
 	s->next_device = (s->next_device + got) % nd;
@@ -685,7 +525,13 @@ void tn_store_unreserve(struct tn_store *s, tn_slot slot)
 uint32_t tn_store_file(const struct tn_store *s, uint32_t device)
 {
 	assert(device < s->ndevices && s->dev[device].index == device);
-	return s->dev[device].file;
+	return s->dev[device].absent ? TN_IO_NO_FILE : s->dev[device].file;
+}
+
+uint32_t tn_store_align(const struct tn_store *s, uint32_t device)
+{
+	assert(device < s->ndevices);
+	return s->dev[device].align;
 }
 
 void tn_store_locate(const struct tn_store *s, tn_slot slot, struct tn_store_place *place)
@@ -711,7 +557,7 @@ void tn_store_locate(const struct tn_store *s, tn_slot slot, struct tn_store_pla
 bool tn_store_writable(const struct tn_store *s)
 {
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (writable(&s->dev[i]))
+		if (tn_store_device_writable(&s->dev[i]))
 			return true;
 	return false;
 }
@@ -725,15 +571,15 @@ void tn_store_free_slots(const struct tn_store *s, uint32_t cls, uint64_t *free_
 	for (uint32_t i = 0; i < s->ndevices; i++) {
 		const struct tn_store_device *d = &s->dev[i];
 
-		if (!writable(d)) /* nor does what is removed there become free by itself */
+		if (!tn_store_device_writable(d)) /* nor does what is removed there become free by itself */
 			continue;
-		for (uint32_t k = 0; k < d->allocated; k++)
-			if (d->segs[k].shape == shape && !d->segs[k].victim)
+		for (uint32_t k = 0; k < d->allocated && !tn_store_log_stuck(d); k++)
+			if (d->segs[k].shape == shape && !d->segs[k].closed)
 				*freeing += d->segs[k].freeing;
 		room += s->shape[shape].free_slots[i];
 		for (const struct tn_list *l = d->unassigned.next; l != &d->unassigned; l = l->next)
 			room += s->shape[shape].slot_count;
-		if (d->allocate_ns == 0 && d->allocated < d->limit)
+		if (d->alloc.retry_ns == 0 && d->allocated < d->limit)
 			room += (uint64_t)(d->limit - d->allocated) * s->shape[shape].slot_count;
 	}
 	if (s->capacity_blocks > 0) {
@@ -753,9 +599,10 @@ uint64_t tn_store_slots(const struct tn_store *s)
 	return n;
 }
 
-bool tn_store_in_class(const struct tn_store *s, tn_slot slot, uint32_t cls)
+bool tn_store_frees_for(const struct tn_store *s, tn_slot slot, uint32_t cls)
 {
 	const struct tn_store_device *d = tn_store_device_of(s, slot);
+	const struct tn_store_segment *sg = &d->segs[tn_store_segment_of(s, tn_store_local(s, slot))];
 
-	return d->segs[tn_store_segment_of(s, tn_store_local(s, slot))].shape == s->cls[cls].shape;
+	return sg->shape == s->cls[cls].shape && !sg->closed && tn_store_device_writable(d) && !tn_store_log_stuck(d);
 }

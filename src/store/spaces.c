@@ -21,8 +21,11 @@ int tn_store_spaces_format(struct tn_store_device *d)
 		return tn_fail(-ENOMEM, "no memory for a space table");
 	memcpy(t->store_uuid, d->super.store_uuid, sizeof(t->store_uuid));
 	t->generation = 1;
+	/* A device that is made anew may have a table of its earlier life. */
+	rc = d->made ? 0 : tn_store_sync_io(d, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(1), &t->space[0], TN_DISK_PAGE);
 	tn_disk_seal(&t->head, TN_DISK_MAGIC_SPACES, sizeof(*t));
-	rc = tn_store_sync_io(d, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(0), t, sizeof(*t));
+	if (rc == 0)
+		rc = tn_store_sync_io(d, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(0), t, sizeof(*t));
 	if (rc == 0)
 		rc = tn_store_sync_io(d, TN_IO_SYNC, 0, NULL, 0);
 	tn_store_pages_put(d->store, t, sizeof(*t));
@@ -39,8 +42,8 @@ int tn_store_spaces_load(struct tn_store *s)
 	for (uint32_t i = 0; i < s->ndevices; i++) {
 		struct tn_store_device *d = &s->dev[i];
 
-		d->spaces_generation = 0;
-		for (int copy = 0; copy < 2; copy++) {
+		d->spaces_generation = d->absent ? UINT64_MAX : 0; /* an absent one has nothing to write */
+		for (int copy = 0; copy < 2 && !d->absent; copy++) {
 			if (tn_store_sync_io(d, TN_IO_READ, TN_DISK_SPACES_OFFSET(copy), t, sizeof(*t)) ||
 			    tn_disk_spaces_check(t, sizeof(*t), d->super.store_uuid))
 				continue;
@@ -69,25 +72,37 @@ bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t se
 	       sequence >= s->spaces->space[space].min_sequence;
 }
 
-bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h)
+/*
+ * The table is lost: of each number the newest epoch seen is the one that was in use, whoever had the number before. Its first
+ * sequence stands in for the minimum: blocks of earlier epochs have lower ones.
+ */
+static void learn(struct tn_store *s, const struct tn_store_header *h)
 {
 	uint16_t i = h->entry.space;
-	struct tn_disk_space *sp;
+	struct tn_disk_space *sp = &s->spaces->space[i];
 
-	if (i >= TN_STORE_SPACES_MAX || tn_key_is_zero(&h->space_id))
-		return false;
-	sp = &s->spaces->space[i];
-	if (s->spaces_lost && tn_key_is_zero(&sp->id)) {
-		*sp = (struct tn_disk_space){.id = h->space_id, .epoch = h->space_epoch};
+	if (tn_key_is_zero(&sp->id) || h->space_epoch > sp->epoch) {
+		*sp = (struct tn_disk_space){
+			.id = h->space_id, .epoch = h->space_epoch, .min_sequence = h->entry.sequence};
 		s->spaces->generation++;
 		if (i >= s->spaces->count)
 			s->spaces->count = i + 1u;
-	}
-	if (s->spaces_lost && tn_key_eq(&sp->id, &h->space_id) && h->space_epoch > sp->epoch) {
-		/* What was found before is of a dropped epoch; its sequences are lower. */
-		sp->epoch = h->space_epoch;
+	} else if (h->space_epoch == sp->epoch && tn_key_eq(&sp->id, &h->space_id) && h->entry.sequence < sp->min_sequence) {
+		sp->min_sequence = h->entry.sequence;
 		s->spaces->generation++;
 	}
+}
+
+bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h)
+{
+	uint16_t i = h->entry.space;
+	const struct tn_disk_space *sp;
+
+	if (i >= TN_STORE_SPACES_MAX || tn_key_is_zero(&h->space_id))
+		return false;
+	if (s->spaces_lost)
+		learn(s, h);
+	sp = &s->spaces->space[i];
 	return i < s->spaces->count && tn_key_eq(&sp->id, &h->space_id) && h->space_epoch == sp->epoch &&
 	       h->entry.sequence >= sp->min_sequence;
 }
@@ -95,29 +110,49 @@ bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h)
 int tn_store_space(struct tn_store *s, const struct tn_key *space_id, uint16_t *space)
 {
 	struct tn_disk_spaces *t = s->spaces;
-	uint32_t i;
+	uint32_t i = t->count;
 
 	if (tn_key_is_zero(space_id))
 		return tn_fail(-EINVAL, "a space's fingerprint must not be zero");
-	for (i = 0; i < t->count; i++) {
-		if (tn_key_eq(&t->space[i].id, space_id)) {
-			*space = (uint16_t)i;
+	for (uint32_t k = t->count; k-- > 0;) {
+		if (tn_key_eq(&t->space[k].id, space_id)) {
+			*space = (uint16_t)k;
 			return 0;
 		}
+		if (tn_key_is_zero(&t->space[k].id))
+			i = k;
 	}
 	if (i == TN_STORE_SPACES_MAX)
 		return tn_fail(-ENOSPC, "%u spaces in one store: no more", TN_STORE_SPACES_MAX);
-	t->space[i] = (struct tn_disk_space){.id = *space_id, .epoch = 1};
-	t->count++;
+	if (i == t->count) {
+		t->space[i].epoch = 1;
+		t->count++;
+	}
+	/* A number that was given back keeps its epoch and minimum sequence: both are new to whoever gets it. */
+	t->space[i].id = *space_id;
 	t->generation++;
 	*space = (uint16_t)i;
 	return 0;
 }
 
+static void next_epoch(struct tn_store *s, uint16_t space)
+{
+	s->spaces->space[space].epoch++;
+	s->spaces->space[space].min_sequence = s->sequence;
+	s->spaces->generation++;
+}
+
+void tn_store_space_give_back(struct tn_store *s, uint16_t space)
+{
+	assert(space < s->spaces->count && !tn_key_is_zero(&s->spaces->space[space].id));
+	s->spaces->space[space].id = (struct tn_key){{0, 0}};
+	next_epoch(s, space);
+}
+
 int tn_store_space_info(const struct tn_store *s, uint16_t space, struct tn_key *space_id, uint32_t *epoch)
 {
 	if (space >= s->spaces->count || tn_key_is_zero(&s->spaces->space[space].id))
-		return tn_fail(-ENOENT, "space %u: there are %u", space, s->spaces->count);
+		return tn_fail(-ENOENT, "space %u: there is none", space);
 	*space_id = s->spaces->space[space].id;
 	*epoch = s->spaces->space[space].epoch;
 	return 0;
@@ -127,12 +162,15 @@ int tn_store_space_drop(struct tn_store *s, uint16_t space)
 {
 	struct tn_disk_spaces *t = s->spaces;
 
-	if (space >= t->count)
-		return tn_fail(-ENOENT, "space %u: there are %u", space, t->count);
+	if (space >= t->count || tn_key_is_zero(&t->space[space].id))
+		return tn_fail(-ENOENT, "space %u: there is none", space);
 	if (s->read_only)
 		return tn_fail(-EROFS, "the store is open read-only");
-	t->space[space].epoch++;
-	t->space[space].min_sequence = s->sequence;
-	t->generation++;
+	next_epoch(s, space);
 	return 0;
+}
+
+uint16_t tn_store_spaces(const struct tn_store *s)
+{
+	return (uint16_t)s->spaces->count;
 }

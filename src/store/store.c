@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/boot.h"
 #include "base/error.h"
 #include "store/store_internal.h"
 
@@ -43,8 +44,12 @@ static int device_get(struct tn_store_device *d)
 	d->free = take(s, s->slot_pages, sizeof(*d->free));
 	d->unlogged = take(s, s->slot_pages, sizeof(*d->unlogged));
 	d->inflight = take(s, s->slot_pages, sizeof(*d->inflight));
+	d->logged = take(s, s->slot_pages, sizeof(*d->logged));
+	d->covered = take(s, s->slot_pages, sizeof(*d->covered));
 	d->doubtful = take(s, s->slot_pages, sizeof(*d->doubtful));
 	d->unlogged_pages = take(s, bitmap_words(s->slot_pages), sizeof(uint64_t));
+	d->logged_pages = take(s, bitmap_words(s->slot_pages), sizeof(uint64_t));
+	d->covered_pages = take(s, bitmap_words(s->slot_pages), sizeof(uint64_t));
 	d->meta = take(s, (size_t)s->slot_pages * 64, sizeof(*d->meta));
 	d->cookie = take(s, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
 	d->ckpt.dirty[0] = take(s, words, sizeof(uint64_t));
@@ -54,10 +59,11 @@ static int device_get(struct tn_store_device *d)
 	d->ckpt.buffer = tn_store_pages_get(s, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
 	d->log.group = tn_store_pages_get(s, TN_STORE_GROUP_BYTES);
 	d->log.header_page = tn_store_pages_get(s, TN_DISK_PAGE);
+	d->durable.mark = tn_store_pages_get(s, sizeof(*d->durable.mark));
 	d->spaces_page = tn_store_pages_get(s, sizeof(*d->spaces_page));
 	d->hs.buffer = tn_store_pages_get(s, TN_DISK_PAGE);
-	if (!d->segs || !d->free || !d->unlogged || !d->inflight || !d->doubtful || !d->unlogged_pages || !d->meta ||
-	    !d->cookie || !d->ckpt.dirty[0] || !d->ckpt.dirty[1] || !d->ckpt.soft[0] || !d->ckpt.soft[1] || !d->ckpt.buffer ||
+	if (!d->segs || !d->free || !d->unlogged || !d->inflight || !d->logged || !d->covered || !d->doubtful ||
+	    !d->unlogged_pages || !d->logged_pages || !d->covered_pages || !d->durable.mark || !d->meta || !d->cookie || !d->ckpt.dirty[0] || !d->ckpt.dirty[1] || !d->ckpt.soft[0] || !d->ckpt.soft[1] || !d->ckpt.buffer ||
 	    !d->log.group || !d->log.header_page || !d->spaces_page || !d->hs.buffer)
 		return tn_fail(-ENOMEM, "no memory for %u slots: lower max_slots", s->slot_pages * TN_DISK_RECORDS);
 	for (uint32_t i = 0; i < s->segment_count; i++) {
@@ -78,8 +84,12 @@ static void device_put(struct tn_store_device *d)
 	give(s, d->free, s->slot_pages, sizeof(*d->free));
 	give(s, d->unlogged, s->slot_pages, sizeof(*d->unlogged));
 	give(s, d->inflight, s->slot_pages, sizeof(*d->inflight));
+	give(s, d->logged, s->slot_pages, sizeof(*d->logged));
+	give(s, d->covered, s->slot_pages, sizeof(*d->covered));
 	give(s, d->doubtful, s->slot_pages, sizeof(*d->doubtful));
 	give(s, d->unlogged_pages, bitmap_words(s->slot_pages), sizeof(uint64_t));
+	give(s, d->logged_pages, bitmap_words(s->slot_pages), sizeof(uint64_t));
+	give(s, d->covered_pages, bitmap_words(s->slot_pages), sizeof(uint64_t));
 	give(s, d->meta, (size_t)s->slot_pages * 64, sizeof(*d->meta));
 	give(s, d->cookie, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
 	give(s, d->ckpt.dirty[0], words, sizeof(uint64_t));
@@ -89,6 +99,7 @@ static void device_put(struct tn_store_device *d)
 	tn_store_pages_put(s, d->ckpt.buffer, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
 	tn_store_pages_put(s, d->log.group, TN_STORE_GROUP_BYTES);
 	tn_store_pages_put(s, d->log.header_page, TN_DISK_PAGE);
+	tn_store_pages_put(s, d->durable.mark, sizeof(*d->durable.mark));
 	tn_store_pages_put(s, d->spaces_page, sizeof(*d->spaces_page));
 	tn_store_pages_put(s, d->hs.buffer, TN_DISK_PAGE);
 	tn_store_pages_put(s, d->prep.buffer, TN_STORE_BULK_BYTES);
@@ -135,6 +146,10 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 	s->ndevices = o->ndirs;
 	s->capacity_blocks = o->capacity_blocks;
 	s->slow_read_ns = o->slow_read_ns;
+	s->durability_ns = o->durability_ns ? o->durability_ns : TN_STORE_DURABILITY_NS;
+	memcpy(s->boot, o->boot, sizeof(s->boot));
+	if (s->boot[0] == 0 && s->boot[1] == 0)
+		tn_boot_id(s->boot);
 	s->budget_rate = o->write_bytes_per_day < 1ull << 62 ? o->write_bytes_per_day : 0;
 	s->budget_tokens = (int64_t)(s->budget_rate / 8);
 	s->budget_ns = tn_now_ns(s->clock);
@@ -144,7 +159,7 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 	s->cls = take(s, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
 	s->flush = take(s, TN_STORE_FLUSHES_MAX, sizeof(*s->flush));
 	s->spaces = tn_store_pages_get(s, sizeof(*s->spaces));
-	for (uint32_t i = 0; s->dev && i < s->ndevices; i++) {
+	for (uint32_t i = 0; s->dev && i < TN_DEVICES_MAX; i++) {
 		s->dev[i].store = s;
 		s->dev[i].index = i;
 	}
@@ -159,58 +174,86 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
 {
 	struct tn_store *s = d->store;
-	struct tn_io_stat st;
+	struct tn_io_stat st = {0};
 	uint64_t limit, room;
 	int rc = device_get(d);
 
-	if (rc == 0)
+	if (rc == 0 && !d->absent)
 		rc = tn_io_stat(s->io, d->file, &st);
 	if (rc)
 		return rc;
+	d->align = st.offset_align > st.memory_align ? st.offset_align : st.memory_align;
 	tn_list_init(&d->unassigned);
-	d->victim = d->given_up = UINT32_MAX;
+	d->victim = UINT32_MAX;
 	d->tell_ns = TN_STORE_NEVER;
+	tn_store_log_init(d);
+	tn_store_durable_init(d);
+	tn_store_ckpt_init(d);
+	tn_store_health_init(d);
+	tn_store_prepare_init(d);
+	tn_store_allocate_init(d);
+	tn_store_look_init(d);
+	if (d->absent) /* no segment of it is there to be used */
+		return 0;
 	room = (st.size_bytes - d->super.segments_offset) / s->segment_bytes;
 	d->allocated = room < s->segment_count ? (uint32_t)room : s->segment_count;
 	d->limit = s->segment_count;
 	limit = capacity_bytes / s->ndevices / s->segment_bytes + (capacity_bytes / s->ndevices % s->segment_bytes > 0);
 	if (capacity_bytes > 0 && limit < d->limit)
 		d->limit = limit > 0 ? (uint32_t)limit : 1;
+	d->leaving = d->limit;
+	for (uint32_t i = d->limit; i < s->segment_count; i++)
+		d->segs[i].closed = true;
 	if (limit > s->segment_count)
 		tn_log(s->log, TN_LOG_WARN,
 		       "%s: was made for %u segments, %llu bytes, and cannot grow to %llu: going on with those (its index has a fixed place; "
 		       "a larger store begins in an empty directory)",
 		       d->path, s->segment_count, (unsigned long long)(s->segment_count * s->segment_bytes),
 		       (unsigned long long)(capacity_bytes / s->ndevices));
-	tn_store_log_init(d);
-	tn_store_ckpt_init(d);
-	tn_store_health_init(d);
-	tn_store_prepare_init(d);
 	return 0;
+}
+
+/* The groups that recovery found from again_position on, as far as they can be read. */
+static int write_groups_again(struct tn_store_device *d)
+{
+	struct tn_store_log *log = &d->log;
+	uint64_t position = log->again_position, size = d->super.log_bytes;
+	int rc = 0;
+
+	for (uint64_t i = log->again_sequence; i < log->sequence && position < log->position && rc == 0; i++) {
+		uint64_t to_end = size - position % size, at = d->super.log_offset + position % size;
+		uint32_t bytes, n = (uint32_t)(to_end < TN_STORE_GROUP_BYTES ? to_end : TN_STORE_GROUP_BYTES);
+
+		if (tn_store_sync_io(d, TN_IO_READ, at, log->group, n) ||
+		    tn_disk_group_check(log->group, n, d->super.device_uuid, position, i, 0, &bytes))
+			break;
+		rc = tn_store_sync_io(d, TN_IO_WRITE, at, log->group, bytes);
+		position += bytes;
+	}
+	return rc;
 }
 
 /*
  * What recovery read may have been given up by a failed sync of the last session: readable, but not durable, and no
- * sync will ever make it so. Of the log only the newest group can be (the next one is written after a good sync), of
- * checkpoints only the root. They are written again with the same bytes, so that a power cut here does no harm;
+ * sync will ever make it so. Of the log that can be any group behind the mark, of checkpoints only the root. They are
+ * written again with the same bytes, and so is the mark, so that a power cut here does no harm;
  * the space table goes into its other copy with the next commit.
  */
 static int write_again(struct tn_store_device *d)
 {
-	struct tn_store_log *log = &d->log;
 	uint64_t root_at = d->super.checkpoint_offset[!d->ckpt.region];
-	uint64_t group_at = d->super.log_offset + log->last_position % d->super.log_bytes;
 	struct tn_disk_root *root = d->ckpt.buffer;
-	uint32_t bytes;
-	int rc = 0;
+	int rc;
 
 	d->spaces_generation = 0;
+	d->log.epoch = d->store->epoch;
+	d->log.synced_position = d->durable.position = d->log.position;
+	d->log.synced_sequence = d->durable.sequence = d->log.sequence;
 	if (d->lost) /* a whole checkpoint follows */
 		return 0;
-	if (log->last_bytes > 0 && tn_store_sync_io(d, TN_IO_READ, group_at, log->group, log->last_bytes) == 0 &&
-	    tn_disk_group_check(log->group, log->last_bytes, d->super.device_uuid, log->last_position, log->sequence - 1, 0,
-				&bytes) == 0)
-		rc = tn_store_sync_io(d, TN_IO_WRITE, group_at, log->group, log->last_bytes);
+	rc = write_groups_again(d);
+	if (rc == 0)
+		rc = tn_store_mark_again(d);
 	if (rc == 0 && tn_store_sync_io(d, TN_IO_READ, root_at, root, sizeof(*root)) == 0 &&
 	    tn_disk_root_check(root, sizeof(*root), &d->super) == 0)
 		rc = tn_store_sync_io(d, TN_IO_WRITE, root_at, root, sizeof(*root));
@@ -227,14 +270,19 @@ static int begin_session(struct tn_store *s)
 
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++) {
 		s->dev[i].running = true;
-		rc = write_again(&s->dev[i]);
+		rc = s->dev[i].absent ? 0 : write_again(&s->dev[i]);
 	}
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++) {
 		struct tn_store_device *d = &s->dev[i];
 		uint64_t before = d->log.position;
 
-		if (d->lost || d->log.position - d->log.tail >= d->super.log_bytes / 2)
+		if (d->absent)
+			continue;
+		/* Groups that were not believed are never read again, whatever later marks say. */
+		if (d->lost || d->distrusted || d->log.position - d->log.tail >= d->super.log_bytes / 2)
 			rc = tn_store_ckpt_wait(d, true);
+		if (rc == 0)
+			rc = tn_store_durable_start(d);
 		d->log.force = true;
 		while (rc == 0 && (d->log.force || d->log.phase != TN_LOG_IDLE) && !d->log.full && d->log.failures == 0 &&
 		       d->hs.health != TN_OFFLINE) {
@@ -247,6 +295,9 @@ static int begin_session(struct tn_store *s)
 		if (rc)
 			break;
 		d->log.force = false;
+		rc = tn_store_sync_io(d, TN_IO_SYNC, 0, NULL, 0);
+		if (rc)
+			break;
 		d->super.epoch = s->epoch;
 		if (d->log.position > before)
 			d->super.log_epoch = s->epoch;
@@ -266,9 +317,7 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 
 	if (rc)
 		return rc;
-	rc = o->rebuild && !o->read_only ? tn_store_super_restore(s, o) : 0;
-	if (rc == 0)
-		rc = tn_store_super_open(s, o);
+	rc = tn_store_set_open(s, o);
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++)
 		rc = device_start(&s->dev[i], o->capacity_bytes);
 	if (rc == 0)
@@ -287,6 +336,9 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 	}
 	tn_log(s->log, TN_LOG_INFO, "%s with %llu blocks in %.3f s", s->rebuild ? "rebuilt" : "opened",
 	       (unsigned long long)s->committed, (double)s->recovery_ns / 1e9);
+	s->opened = true;
+	for (uint32_t i = 0; i < s->ndevices && !s->read_only; i++)
+		tn_store_allocate_step(&s->dev[i], tn_now_ns(s->clock)); /* so that the first save need not wait for it */
 	*out = s;
 	return 0;
 }
@@ -298,12 +350,15 @@ int tn_store_close(struct tn_store *s)
 	if (!s)
 		return 0;
 	s->closing = true;
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (s->dev[i].alloc.req.busy)
+			(void)tn_io_cancel(s->io, &s->dev[i].alloc.req.io);
 	if (!s->read_only)
 		rc = tn_store_flush_wait(s);
 	for (uint32_t i = 0; i < s->ndevices && !s->read_only; i++) {
 		struct tn_store_device *d = &s->dev[i];
 
-		if (d->hs.health == TN_OFFLINE)
+		if (tn_store_index_off(d))
 			continue;
 		status = tn_store_ckpt_wait(d, true);
 		/* The group that the checkpoint had asked for may end after it. */
@@ -349,6 +404,16 @@ void tn_store_publish(struct tn_store *s, tn_slot slot, uint32_t cookie, const s
 	tn_store_slot_dirty(d, local);
 	tn_store_doubt_publish(d, local);
 	warm(d, local, entry->recency);
+}
+
+void tn_store_update(struct tn_store *s, tn_slot slot)
+{
+	struct tn_store_device *d = tn_store_device_of(s, slot);
+	uint32_t local = tn_store_local(s, slot);
+
+	assert(TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED);
+	tn_store_slot_unlogged(d, local);
+	tn_store_slot_dirty(d, local);
 }
 
 void tn_store_remove(struct tn_store *s, tn_slot slot)
@@ -423,18 +488,23 @@ uint64_t tn_store_step(struct tn_store *s, uint64_t now_ns)
 	for (uint32_t i = 0; i < s->ndevices; i++) {
 		struct tn_store_device *d = &s->dev[i];
 
-		if (s->starved && d->freeing > 0)
-			d->log.urgent = true;
+		if ((s->starved && d->freeing > 0) || d->victim != UINT32_MAX)
+			d->log.urgent = d->log.unlogged > 0 || d->log.segments_unlogged > 0 || d->durable.sequence < d->log.sequence;
 		next = earlier(next, tn_store_health_step(d, now_ns));
 		next = earlier(next, tn_store_log_step(d, now_ns));
+		next = earlier(next, tn_store_durable_step(d, now_ns));
 		next = earlier(next, tn_store_ckpt_step(d, now_ns));
-		if (!s->closing) {
+		if (s->opened && !s->closing) {
+			next = earlier(next, tn_store_move_step(d, now_ns));
 			next = earlier(next, tn_store_doubt_step(d, now_ns));
 			next = earlier(next, tn_store_segment_step(d, now_ns));
 			next = earlier(next, tn_store_prepare_step(d, now_ns));
 		}
 	}
 	s->starved = false;
+	if (s->look_again)
+		next = now_ns;
+	s->look_again = false;
 	return s->stalled ? now_ns : next;
 }
 
@@ -448,6 +518,11 @@ struct tn_secret tn_store_secret(const struct tn_store *s)
 void tn_store_uuid(const struct tn_store *s, tn_slot slot, uint64_t uuid[2])
 {
 	memcpy(uuid, tn_store_device_of(s, slot)->super.device_uuid, 16);
+}
+
+uint32_t tn_store_devices(const struct tn_store *s)
+{
+	return s->ndevices;
 }
 
 uint64_t tn_store_index_bytes(const struct tn_store *s)
@@ -491,5 +566,6 @@ void tn_store_stats(const struct tn_store *s, struct tn_device_stats *stats, uin
 		st->read_errors = d->read_errors;
 		st->write_errors = d->write_errors;
 		st->lost_blocks = d->lost_blocks;
+		st->deleted = d->deleted;
 	}
 }

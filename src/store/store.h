@@ -81,9 +81,9 @@ struct tn_store_callbacks {
 	/* Fill *entry for a committed slot (checkpoints, log; also while recovering). Must not fail, must not call the store. */
 	void (*describe)(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry);
 	/*
-	 * The segment of this slot is wanted by another class, or its data may be lost because a sync failed: remove the
-	 * block (now or when unpinned). Of lost ones it is called again until they are removed; no flush after the first
-	 * call says anything of them. From tn_store_step, reserve and move only.
+	 * The block's data may be lost because a sync failed, or its segment is beyond a capacity that was made smaller: remove it
+	 * (now or when unpinned). Of lost ones it is called again until they are removed; no flush after the first
+	 * call says anything of them. From tn_store_step only.
 	 */
 	void (*evict)(void *arg, tn_slot slot, uint32_t cookie);
 	/* A device's health changed. */
@@ -92,6 +92,11 @@ struct tn_store_callbacks {
 	/* Whether a background write of so many bytes may go now, and that it ended; NULL: always. */
 	bool (*may_write)(void *arg, uint32_t device, uint64_t bytes);
 	void (*written)(void *arg, uint32_t device, uint64_t bytes);
+	/*
+	 * The segment with these n slots is wanted by another class: remove every block in them (tn_store_cookie says which
+	 * there are), or none and return false if somebody holds one. From tn_store_move only; NULL: segments do not move.
+	 */
+	bool (*vacate)(void *arg, tn_slot first, uint32_t n);
 };
 
 struct tn_store_opts {
@@ -112,6 +117,8 @@ struct tn_store_opts {
 	bool prepare; /* write new segments once in the background, so that first writes are not slow */
 	uint64_t write_bytes_per_day;
 	uint64_t lock_timeout_ns;
+	uint64_t durability_ns; /* a change is durable about so long after it was made; 0: 1 s; UINT64_MAX: when a flush asks */
+	uint64_t boot[2]; /* which boot of the machine this is; zero: the kernel is asked (simulations set it) */
 	uint64_t slow_read_ns; /* latency budget of a read; beyond it often: TN_SLOW. 0: 500 ms */
 	uint64_t entropy[2]; /* seeds UUIDs and the secret of new stores; zero: from the kernel (simulations set it) */
 	struct tn_store_callbacks cb;
@@ -120,9 +127,9 @@ struct tn_store_opts {
 /*
  * Opens or creates all devices, takes the locks, recovers. Drives the engine itself until done (nothing
  * else may be in flight). 0 and *out; -EBUSY (owner's pid in the detail), -EUCLEAN, -EPROTONOSUPPORT,
- * -ENOSPC, -EACCES, -EROFS, -ENOMEM, -EXDEV (device belongs to another store), -ENODEV (a device of the
- * store is missing), -ENOENT (nothing there and read_only), -EINVAL, -EIO. The directories may be given
- * in another order than before. A recovered store may hold more than capacity_blocks (removes that were not
+ * -ENOSPC, -EACCES, -EROFS, -ENOMEM, -EXDEV (device belongs to another store), -ENODEV (more directories than
+ * devices), -ENOENT (nothing there and read_only), -EINVAL, -EIO. The directories may be given
+ * in another order than before, and fewer of them: a device that is not there is offline (set.c). A recovered store may hold more than capacity_blocks (removes that were not
  * durable): reserve gives nothing until enough is removed.
  *
  * Where the store drives the engine while it is open (close), requests of others that complete get
@@ -151,6 +158,13 @@ int tn_store_space(struct tn_store *store, const struct tn_key *space_id, uint16
 /* Its fingerprint and epoch; -ENOENT. */
 int tn_store_space_info(const struct tn_store *store, uint16_t space, struct tn_key *space_id, uint32_t *epoch);
 /*
+ * The number is free for another space, under its next epoch. No block of it is published or being written: they were removed, which
+ * need not be durable yet, because blocks with a sequence taken before are never recovered once the number has another owner.
+ */
+void tn_store_space_give_back(struct tn_store *store, uint16_t space);
+/* Numbers from here on have never been a space's. */
+uint16_t tn_store_spaces(const struct tn_store *store);
+/*
  * Next epoch from now on; durable once a flush that was begun after it ended with 0: then blocks with a sequence taken
  * before are never recovered. Removing the blocks that are published stays the owner's, before or after. -EROFS, -ENOENT.
  */
@@ -165,8 +179,8 @@ int tn_store_class(struct tn_store *store, uint32_t nobjects, const uint32_t *ob
  * have. Does not depend on the order in which classes were made; changes when segments move.
  */
 uint64_t tn_store_slots(const struct tn_store *store);
-/* Is this slot one that blocks of the class may lie in? */
-bool tn_store_in_class(const struct tn_store *store, tn_slot slot, uint32_t cls);
+/* Whether removing the block in this slot leaves a slot for the class. */
+bool tn_store_frees_for(const struct tn_store *store, tn_slot slot, uint32_t cls);
 /* Offset of object i of a block of this class within its slot; i == nobjects: the padded end. */
 uint64_t tn_store_object_offset(const struct tn_store *store, uint32_t cls, uint32_t i);
 
@@ -184,29 +198,45 @@ uint64_t tn_store_bytes_for(uint64_t blocks, uint32_t ndirs, uint32_t nobjects, 
 uint32_t tn_store_reserve(struct tn_store *store, uint32_t cls, uint32_t n, tn_slot *slots);
 /* Reserved but never published: free again at once. */
 void tn_store_unreserve(struct tn_store *store, tn_slot slot);
-/* The device's handle in the I/O engine. */
+/* The device's handle in the I/O engine; TN_IO_NO_FILE: it is not there. */
 uint32_t tn_store_file(const struct tn_store *store, uint32_t device);
+/* What addresses, offsets and lengths of its direct I/O are multiples of. */
+uint32_t tn_store_align(const struct tn_store *store, uint32_t device);
 void tn_store_locate(const struct tn_store *store, tn_slot slot, struct tn_store_place *place);
 /* Whether any device takes writes now. */
 bool tn_store_writable(const struct tn_store *store);
-/* Of the class: slots that could be reserved right now, and those of writable devices whose remove record is not durable yet. */
+/* Has the file of any device no name any more? Then what is on it is gone when the store closes. */
+bool tn_store_deleted(const struct tn_store *store);
+/*
+ * Of the class: slots that could be reserved right now, and those whose remove record is not durable yet, on devices
+ * that take writes and records: they come by themselves, with the next commits.
+ */
 void tn_store_free_slots(const struct tn_store *store, uint32_t cls, uint64_t *free_now, uint64_t *freeing);
 /*
- * A full store in which most segments belong to other classes: reserve by itself begins to move the coldest one to a class
- * that has none or only warmer ones. Its blocks are evicted (cb.evict), and it changes hands at a reserve after the
- * last of them is durably gone; after a second without that it stays what it was. How many slots are on their way to this class:
+ * How many slots are on their way to this class without its owner's doing: a segment that moves to it; and for whoever
+ * reserves first, one whose preparation ends at once because a reserve wanted it, or by which the file gets longer (that takes
+ * as long as the file system likes, and counts for up to two seconds).
  */
 uint64_t tn_store_moving(const struct tn_store *store, uint32_t cls);
 /*
- * For an owner that has no block of the class to give up: begins a move however warm the other classes are. True if one
- * is under way now, for this class or another; false if there is none to be had.
+ * In a full store, begins to move a segment of another class to this one: the coldest whose blocks can go, that is, of
+ * which nobody holds one (cb.vacate) and no slot is being written. It changes hands when their removal is durable.
+ * `colder`: only one that is colder than the coldest of this class, so that classes compete like blocks under LRU; a class
+ * without any takes the coldest there is. What could not move since the demand began is not tried again.
+ *
+ * True: wait, and reserve again after the next step: one is on its way to the class (tn_store_moving), or - unless
+ * `colder` - another class's move must end first. False: no segment can go.
  */
-bool tn_store_move(struct tn_store *store, uint32_t cls);
+bool tn_store_move(struct tn_store *store, uint32_t cls, bool colder, uint64_t demand);
+/* A new demand for slots begins: its number, not 0, for tn_store_move. */
+uint64_t tn_store_demand(struct tn_store *store);
 
 /* Next sequence number, for the header of a slot that is about to be written. */
 uint64_t tn_store_next_sequence(struct tn_store *store);
 /* Data and header of a reserved slot were written: log the insert. entry->sequence as in the header. */
 void tn_store_publish(struct tn_store *store, tn_slot slot, uint32_t cookie, const struct tn_store_entry *entry);
+/* What describe says of a published slot has changed: its record is logged anew. */
+void tn_store_update(struct tn_store *store, tn_slot slot);
 /* Forget a published slot; it can be reserved again once the record is durable. */
 void tn_store_remove(struct tn_store *store, tn_slot slot);
 /*
@@ -227,7 +257,7 @@ void tn_store_touch(struct tn_store *store, tn_slot slot, uint32_t recency);
 /* ---- durability and background work ----------------------------------------------------------- */
 
 /*
- * Make all publishes and removes so far durable: fdatasync of the data, log append, fdatasync.
+ * Make all publishes and removes so far durable: the log, fdatasync, the mark, fdatasync.
  * done(arg, status) once, perhaps before this returns; several may be under way (they share the syncs), at most
  * 256 (-EAGAIN). A device that fails ends the flush with its error; records that it has not taken are tried again.
  * After a failed *sync* blocks whose data it covered are lost: cb.evict is called for each in the next step, and flushes
@@ -249,7 +279,11 @@ void tn_store_observe(struct tn_store *store, uint32_t device, enum tn_io_op op,
 enum tn_health tn_store_health(const struct tn_store *store, uint32_t device);
 /* Whether bytes more may be written today (write_bytes_per_day); counts them if so. */
 bool tn_store_charge_write(struct tn_store *store, uint64_t bytes);
+/* They are not written after all. */
+void tn_store_uncharge_write(struct tn_store *store, uint64_t bytes);
 void tn_store_stats(const struct tn_store *store, struct tn_device_stats *stats, uint32_t max);
+/* As many as the store was made with; those that are not there are offline. */
+uint32_t tn_store_devices(const struct tn_store *store);
 uint64_t tn_store_index_bytes(const struct tn_store *store);
 uint64_t tn_store_recovery_ns(const struct tn_store *store);
 

@@ -191,7 +191,7 @@ static void pages_that_differ_only_in_recency_take_turns(void **state)
 	r->opts.capacity_bytes = 64u << 20;
 	r->opts.segment_bytes = 256u << 10;
 	assert_int_equal(rig_open(r), 0);
-	n = tn_store_reserve(r->store, r->cls, SLOTS, slots);
+	n = rig_reserve(r, r->cls, SLOTS, slots);
 	assert_in_range(n, 1, SLOTS - 1);
 	assert_int_equal(rig_flush(r), 0);
 	first = r->store->table_pages;

@@ -20,7 +20,9 @@
 #define TN_STORE_BATCH_PAGES 16u	  /* checkpoint pages serialised at once: about 0.1 ms of the owner's time */
 #define TN_STORE_BULK_BYTES (1u << 20)	  /* one read of recovery */
 #define TN_STORE_BULK_DEPTH 32u
-#define TN_STORE_COMMIT_DELAY_NS 1000000000ull /* records wait for others at most this long */
+#define TN_STORE_PATIENT_BYTES (8u << 20)
+#define TN_STORE_GROUP_PERIOD_NS 50000000ull /* between groups that nobody waits for: records wait at most this long */
+#define TN_STORE_DURABILITY_NS 1000000000ull /* the default */
 #define TN_STORE_NEVER UINT64_MAX
 #define TN_SHAPE_NONE UINT32_MAX
 
@@ -45,6 +47,7 @@ struct tn_store_device;
 struct tn_store_req {
 	struct tn_io_req io;
 	struct iovec iov;
+	struct tn_io_stat stat; /* after a sync */
 	struct tn_store_device *dev;
 	void (*finish)(struct tn_store_req *r, int status);
 	struct tn_list link; /* in store->queued while the engine is full */
@@ -60,9 +63,9 @@ struct tn_store_shape {
 	uint64_t data_offset; /* of slot 0 within the segment */
 	struct tn_list has_free[TN_DEVICES_MAX]; /* segments with free slots, by device */
 	uint64_t free_slots[TN_DEVICES_MAX]; /* in them */
-	/* Other shapes' segments are looked at for a colder one at this time again, or after so many vain calls. */
-	uint64_t look_ns[TN_DEVICES_MAX];
-	uint32_t look_calls[TN_DEVICES_MAX];
+	/* Other shapes' segments that are colder are tried at this time again, or after so many calls. */
+	uint64_t try_ns[TN_DEVICES_MAX];
+	uint32_t try_calls[TN_DEVICES_MAX];
 };
 
 /* Equal blocks: where objects lie within a slot. Several classes may share a shape. */
@@ -83,24 +86,25 @@ struct tn_store_segment {
 	uint32_t freeing;
 	uint32_t cursor; /* part at which the next search begins */
 	float warm; /* moving mean of the recency of what is used in it */
-	bool victim; /* being emptied for another class: nothing new goes here */
+	uint64_t tried; /* the store's number of the last time it could not move */
+	bool closed; /* being emptied for another class, or beyond the capacity: nothing new goes here */
 	bool header_dirty; /* the on-disk header must be written before the record */
-	bool unlogged, inflight; /* its assignment record */
+	bool unlogged, inflight, logged, covered; /* its assignment record: see the maps of slots */
 	bool prepared; /* every byte was written once */
 };
 
-enum tn_log_phase { TN_LOG_IDLE, TN_LOG_SPACES, TN_LOG_SEGMENT, TN_LOG_SYNC_DATA, TN_LOG_WRITE, TN_LOG_SYNC };
+enum tn_log_phase { TN_LOG_IDLE, TN_LOG_SPACES, TN_LOG_SEGMENT, TN_LOG_WRITE };
 
-/* The append-only log of a device and its group commit. */
+/* The append-only log of a device. */
 struct tn_store_log {
 	enum tn_log_phase phase;
 	uint64_t position, sequence; /* of the next group */
+	uint64_t synced_position, synced_sequence; /* groups before are covered by a good sync */
+	uint64_t epoch; /* of groups: rises when some are written anew, so that the old ones are stale */
 	uint64_t tail; /* position from which the newest root replays: what is older may be overwritten */
 	struct tn_disk_group *group; /* the one being written, or the last one */
-	bool has_inserts; /* what it refers to must be synced first */
-	bool spaces_written;
 	uint32_t segment; /* whose header is being written */
-	uint64_t sealed, done; /* commits begun, commits ended */
+	uint64_t last_ns; /* when the last group was begun */
 	uint64_t swept; /* pages passed by all sweeps so far */
 	uint32_t cursor; /* page at which the next sweep begins */
 	uint64_t unlogged; /* slots with something to tell */
@@ -109,13 +113,30 @@ struct tn_store_log {
 	bool urgent; /* slots are short: do not wait for company */
 	bool force; /* a group even without records */
 	bool full; /* no room until the checkpoint ends */
-	int doubt; /* a sync failed since the commit began: it must be done again */
-	uint64_t last_position; /* of the newest group that recovery found, */
-	uint32_t last_bytes;    /* and its length; 0: none */
+	int doubt; /* a sync failed while a group was being written: it must be written again */
+	uint64_t again_position, again_sequence; /* first group that recovery found and that may not be durable */
 	uint32_t failures;
 	uint64_t retry_ns;
 	struct tn_store_req req;
 	struct tn_disk_segment *header_page;
+};
+
+enum tn_durable_phase { TN_DURABLE_IDLE, TN_DURABLE_DATA, TN_DURABLE_MARK, TN_DURABLE_SYNC };
+
+/* How far the log is durable, and the cycle that makes more of it so (durable.c). */
+struct tn_store_durable {
+	enum tn_durable_phase phase;
+	bool running; /* this session's first mark was written */
+	uint64_t sequence, position; /* groups before are durable, and marked so */
+	uint64_t cover_sequence, cover_position; /* likewise when the cycle under way ends */
+	uint64_t since_ns; /* age of the oldest record that was logged and is not in the cycle under way; 0: none */
+	int doubt; /* a sync failed since the cycle began */
+	uint64_t generation; /* of the newest mark */
+	bool mark_copy; /* where that is: the next one goes to the other place */
+	struct tn_disk_mark *mark; /* being written */
+	uint32_t failures;
+	uint64_t retry_ns;
+	struct tn_store_req req;
 };
 
 /* In their order; the first two only after an attempt whose root may be on the disk. */
@@ -144,6 +165,7 @@ struct tn_store_ckpt {
 	int doubt; /* a sync failed since it began: it must be done again */
 	bool hurry; /* somebody does nothing but wait for it: it yields to nothing */
 	uint64_t granted; /* bytes in flight that it was let write, and whose end is to be told */
+	bool log_required; /* a group at the start position will be durable with the pages */
 	bool root_unknown; /* an attempt at this region failed after its root was sent: it may be valid */
 	uint64_t *dirty[2]; /* bit a page: differs from what the region holds */
 	uint64_t *soft[2]; /* bit a page: its recency is newer than what the region holds */
@@ -171,13 +193,37 @@ struct tn_store_prepare {
 	struct tn_store_req req;
 };
 
+/* Room in the file for one more segment. */
+struct tn_store_allocation {
+	uint64_t begun_ns;
+	uint64_t retry_ns; /* after ENOSPC: when to try again; 0: nothing failed */
+	struct tn_store_req req; /* busy: under way */
+};
+
+/* What a rebuild from headers found, and what it could not save. */
+struct tn_store_salvage {
+	uint64_t damaged; /* block headers that are not valid */
+	uint64_t unreadable; /* block headers that cannot be read */
+	uint64_t dropped; /* blocks of spaces that were dropped, or are not known */
+	uint64_t superseded; /* blocks of whose key there is a newer one */
+	uint32_t segments; /* of which headers were read, */
+	uint32_t segments_without; /* of them, whose own header had to be made from those */
+	uint32_t segments_lost; /* damaged, without a single good block header */
+};
+
 struct tn_store_device {
 	struct tn_store *store;
 	uint32_t index;
 	uint32_t file;
+	uint32_t align; /* that satisfies direct I/O, of offsets, lengths and memory; 1: any */
 	bool open;
+	bool absent; /* this session goes without it: offline, and nothing of it is looked at */
+	bool unreachable; /* absent, and not because there is nothing in it */
+	bool made; /* its file was created by this open */
+	bool deleted; /* it has no name any more */
 	bool super_damaged; /* one copy was not as new and valid as the other */
 	bool lost; /* no index was left: rebuilt from headers */
+	bool distrusted; /* groups in its log were not believed: they must not be read again */
 	char path[512];
 	struct tn_disk_super super;
 	struct tn_store_segment *segs;
@@ -187,33 +233,45 @@ struct tn_store_device {
 	uint32_t empty; /* assigned segments without a used slot */
 	uint32_t assigned; /* segments, of those to use */
 	uint64_t assigned_slots; /* in them */
-	uint32_t victim; /* segment being emptied; UINT32_MAX: none */
-	uint32_t victim_shape; /* for this one */
-	uint64_t victim_until_ns; /* then it stays what it was */
-	uint32_t given_up; /* the last one of which that came true: not the next victim again; UINT32_MAX: none */
-	uint64_t victim_ns; /* earliest time for the next one beyond the capacity */
-	uint64_t allocate_ns; /* after ENOSPC: when to try again */
-	/* a word a page of the slot table, bit i: slot i */
-	uint64_t *free, *unlogged, *inflight;
+	uint32_t victim; /* segment that moves; UINT32_MAX: none */
+	uint32_t victim_shape; /* to this one */
+	uint32_t leaving; /* next segment beyond the capacity whose blocks are to go */
+	uint64_t leave_ns; /* not before */
+	/*
+	 * A word a page of the slot table, bit i: slot i. A change is unlogged, then in the group that is being written
+	 * (inflight), then in one that was written (logged), then in what the cycle under way makes durable (covered).
+	 */
+	uint64_t *free, *unlogged, *inflight, *logged, *covered;
 	uint64_t *doubtful; /* reserved or committed, and its data may be lost: see doubt.c */
-	uint64_t *unlogged_pages; /* bit a page: unlogged is not zero */
+	uint64_t *unlogged_pages, *logged_pages, *covered_pages; /* bit a page: unlogged, logged, covered is not zero */
 	uint64_t *meta; /* 64 a page, the last unused */
 	uint32_t *cookie;
 	uint64_t committed, reserved, freeing, quarantined;
-	uint64_t spaces_generation; /* of the table that this device has */
-	bool spaces_copy; /* where that table is: the next one goes to the other place */
+	uint64_t spaces_generation; /* of the table that was written to this device last */
+	bool spaces_unsynced; /* no sync covers that one yet: the next is not written before */
+	bool spaces_copy; /* where the newest durable table is: the next one goes to the other place */
 	struct tn_disk_spaces *spaces_page; /* being written */
 	struct tn_store_log log;
+	struct tn_store_durable durable;
 	struct tn_store_ckpt ckpt;
 	struct tn_store_health_state hs;
 	struct tn_store_prepare prep;
+	struct tn_store_allocation alloc;
+	struct {
+		struct tn_store_req req;
+		uint64_t begun, ended;
+		bool again; /* somebody asked after the one under way had begun */
+	} look; /* at the file's name, for a flush that has nothing to write */
 	struct tn_store_req sync_req; /* of code that drives the engine */
 	bool syncing; /* a sync is in flight: the next one waits */
+	uint64_t sync_position, sync_sequence; /* of the log, when it was sent */
+	bool sync_spaces; /* it covers a new space table */
 	bool running; /* recovered */
 	bool untold; /* the owner does not know of all blocks in doubt yet */
 	uint64_t tell_ns; /* when to ask it (again) to remove them */
 	uint64_t lost_blocks;
 	uint32_t lost_segments; /* at open: damaged or cut off */
+	struct tn_store_salvage salvage;
 	bool flush_waiting;
 	uint64_t bytes_read, bytes_written, meta_bytes_written, read_errors, write_errors;
 };
@@ -221,7 +279,8 @@ struct tn_store_device {
 /* What a flush still waits for on one device. */
 struct tn_store_wait {
 	uint64_t sweep; /* the sweep that must have been passed; 0: it was */
-	uint64_t ticket; /* the commit that must have ended; 0: nothing */
+	uint64_t ticket; /* groups before this one must be durable; 0: nothing */
+	uint64_t look; /* the look at the file's name that must have ended; 0: nothing */
 };
 
 struct tn_store_flush {
@@ -238,8 +297,9 @@ struct tn_store {
 	const struct tn_clock *clock;
 	const struct tn_log *log;
 	struct tn_store_callbacks cb;
-	bool read_only, prepare, closing, rebuild;
+	bool read_only, prepare, opened, closing, rebuild;
 	bool starved; /* a reserve found too little since the last look */
+	bool look_again; /* a look for a segment to move was interrupted */
 	uint32_t ndevices;
 	struct tn_store_device *dev;
 	/* geometry, equal on all devices */
@@ -254,7 +314,10 @@ struct tn_store {
 	uint32_t recency; /* the newest that was told */
 	uint64_t epoch;
 	uint64_t slow_read_ns;
+	uint64_t durability_ns; /* between a change and the sync that makes it durable; TN_STORE_NEVER: only when asked for */
+	uint64_t boot[2]; /* of the machine; zero: unknown */
 	uint32_t next_device; /* round robin */
+	uint64_t tries; /* numbers what is asked to move, and what could not */
 	uint32_t nshapes, nclasses;
 	uint32_t most_slots; /* a segment, of all shapes */
 	struct tn_store_shape *shape;
@@ -343,6 +406,9 @@ static inline uint64_t tn_round_up(uint64_t n, uint64_t to)
 void tn_store_req_init(struct tn_store_req *r, struct tn_store_device *d,
 		       void (*finish)(struct tn_store_req *r, int status));
 void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len);
+void tn_store_req_allocate(struct tn_store_req *r, uint64_t offset, uint64_t bytes);
+/* Asks whether the file still has a name: ends as a sync, with -ESTALE if it has none. A sync does so by itself. */
+void tn_store_req_look(struct tn_store_req *r);
 void tn_store_requeue(struct tn_store *s);
 /* One round of polling; what is not the store's goes to its done function. */
 void tn_store_poll(struct tn_store *s, uint64_t timeout_ns);
@@ -353,23 +419,53 @@ int tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, ui
 /* Likewise of chunks that lie stride apart; they come together in buf. */
 int tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len,
 			  void *buf, uint8_t *bad);
+/* Whole pages, at most TN_STORE_PATIENT_BYTES; those that cannot be read become 0xff. */
+void tn_store_patient_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len);
 /* Page-aligned memory of the store, counted in index_bytes; give back with the same size. */
 void *tn_store_pages_get(struct tn_store *s, size_t bytes);
 void tn_store_pages_put(struct tn_store *s, void *p, size_t bytes);
 
-/* ---- superblock.c --------------------------------------------------------------------------------- */
+/* ---- superblock.c: one file --------------------------------------------------------------------------- */
+
+enum tn_found {
+	TN_FOUND_NOTHING, /* no file, or one in which there is nothing */
+	TN_FOUND_CREATING, /* an unfinished creation: no block was ever in it */
+	TN_FOUND_STORE,
+	TN_FOUND_STALE, /* of the store, but a session went without it */
+	TN_FOUND_ABSENT, /* it cannot be opened */
+};
 
 struct tn_store_opts;
 /* The store's file in this directory; -ENAMETOOLONG. */
 int tn_store_set_path(struct tn_store_device *d, const char *dir);
-/* Opens, locks and identifies or creates the files of all devices; fills geometry and super. */
-int tn_store_super_open(struct tn_store *s, const struct tn_store_opts *opts);
+/* Opens and locks the file (creates it, with make: -EEXIST if there is one); detail says who has it. */
+int tn_store_device_open(struct tn_store_device *d, const struct tn_store_opts *opts, bool make, void *pages);
+void tn_store_device_close(struct tn_store_device *d);
+/* What the open file is; fills super. -EUCLEAN, -EPROTONOSUPPORT, -EIO: it cannot be used, and must not be written. */
+int tn_store_identify(struct tn_store_device *d, void *pages, enum tn_found *found);
 /* Opens the device's file with its lock; *left_ns, how long another owner is waited for, goes down by what it took. */
 int tn_store_lock_wait(struct tn_store_device *d, unsigned flags, uint64_t *left_ns, uint32_t *file);
 /* Both copies, one after the other, with a new generation. */
 int tn_store_super_write(struct tn_store_device *d, enum tn_disk_state state);
-/* The newer valid copy; repair says whether one copy must be written again. */
-int tn_store_super_pick(const void *copy0, const void *copy1, const char *path, struct tn_disk_super *out, bool *repair);
+/* Offsets of all regions from the sizes; -EINVAL when the numbers cannot be. */
+int tn_store_place_regions(struct tn_disk_super *sb);
+/* Sizes and regions of a new store; -EINVAL. */
+int tn_store_plan_sizes(const struct tn_store_opts *opts, struct tn_disk_super *sb);
+/* Bits of a device's local slot numbers. */
+uint32_t tn_store_slot_bits(uint64_t slot_pages);
+
+/* ---- trace.c ------------------------------------------------------------------------------------------ */
+
+/*
+ * What is in a file without a valid superblock: 0 and *found, which is TN_FOUND_STORE with *copy (of the newest checkpoint
+ * root), or TN_FOUND_NOTHING; -EUCLEAN, whose detail says what was found where.
+ */
+int tn_store_trace(struct tn_store_device *d, uint64_t file_bytes, struct tn_disk_super *copy, enum tn_found *found);
+
+/* ---- set.c: the devices together ---------------------------------------------------------------------- */
+
+/* Opens, locks and identifies or creates the files of all devices; fills geometry and super. */
+int tn_store_set_open(struct tn_store *s, const struct tn_store_opts *opts);
 
 /* ---- check.c: what the public tools do, on any engine -------------------------------------------------- */
 
@@ -384,8 +480,6 @@ int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin
 			 struct tn_admin_check *out);
 /* Reads all blocks (walk.c): what verify and check do; *stale: blocks of which index and header do not agree. */
 int tn_store_walk(struct tn_store *s, const struct tn_admin_store *a, struct tn_admin_verify *verify, uint64_t *stale);
-/* Writes both superblocks from a copy in a checkpoint root, if both are damaged and one is found. */
-int tn_store_super_restore(struct tn_store *s, const struct tn_store_opts *opts);
 
 /* ---- segment.c -------------------------------------------------------------------------------------- */
 
@@ -399,19 +493,60 @@ void tn_store_slot_set(struct tn_store_device *d, uint32_t local, enum tn_slot_s
 void tn_store_slot_dirty(struct tn_store_device *d, uint32_t local);
 /* Something about this slot is to be logged. */
 void tn_store_slot_unlogged(struct tn_store_device *d, uint32_t local);
-/* Allocates ahead, empties victims; returns when to call again. */
+/* Takes an emptied or unassigned segment for a shape. */
+void tn_store_segment_assign(struct tn_store_device *d, uint32_t segment, uint32_t shape);
+/* Something about its assignment is not durable. */
+static inline bool tn_store_segment_settling(const struct tn_store_segment *sg)
+{
+	return sg->unlogged || sg->inflight || sg->logged || sg->covered;
+}
+
+/* Nothing is in it, and its last assignment is durable. */
+static inline bool tn_store_segment_clean(const struct tn_store_device *d, uint32_t segment)
+{
+	return d->segs[segment].used == 0 && !tn_store_segment_settling(&d->segs[segment]);
+}
+bool tn_store_device_writable(const struct tn_store_device *d);
+/* Something about this segment is to be logged. */
+void tn_store_segment_unlogged(struct tn_store_device *d, uint32_t segment);
+/* Allocates ahead; returns when to call again. */
 uint64_t tn_store_segment_step(struct tn_store_device *d, uint64_t now_ns);
 uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns);
 /* The segment being prepared is wanted as it is: true if it is to be had at once, else after the write under way. */
 bool tn_store_prepare_stop(struct tn_store_device *d);
 void tn_store_prepare_init(struct tn_store_device *d);
 
+/* ---- allocate.c ------------------------------------------------------------------------------------- */
+
+void tn_store_allocate_init(struct tn_store_device *d);
+/* Begins to give the file room for one more segment, if there may be one and none is on its way. */
+void tn_store_allocate(struct tn_store_device *d, uint64_t now_ns);
+/* Is one on its way that is worth waiting for? */
+bool tn_store_allocating(const struct tn_store_device *d, uint64_t now_ns);
+/* Begins one if it is time; when to ask again. */
+uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns);
+
+/* ---- move.c ----------------------------------------------------------------------------------------- */
+
+/* Whether the segment could be another shape's. */
+bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape);
+/* Ends moves, empties what is beyond the capacity; returns when to call again. */
+uint64_t tn_store_move_step(struct tn_store_device *d, uint64_t now_ns);
+
 /* ---- log.c ------------------------------------------------------------------------------------------ */
 
 void tn_store_log_init(struct tn_store_device *d);
 /* Starts a commit if there is reason to; returns when to ask again. */
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
-/* Settles flushes after a commit ended with this status. */
+/* It has failed several times in a row: nobody may wait for what it is to make durable. */
+bool tn_store_log_stuck(const struct tn_store_device *d);
+/* Starts a commit if somebody waits for one. */
+void tn_store_log_advance(struct tn_store_device *d);
+/* A space table waits until the one before it is durable. */
+bool tn_store_spaces_blocked(const struct tn_store_device *d);
+/* After a failed sync: what it may have lost of the log is written over. */
+void tn_store_log_rewind(struct tn_store_device *d);
+/* Settles flushes after more became durable, or nothing did. */
 void tn_store_flush_settle(struct tn_store_device *d, int status);
 void tn_store_record_fill(struct tn_store_device *d, uint32_t local, struct tn_disk_record *rec);
 void tn_store_segment_record(const struct tn_store_device *d, uint32_t segment, struct tn_disk_record *rec);
@@ -419,6 +554,40 @@ void tn_store_segment_record(const struct tn_store_device *d, uint32_t segment, 
 void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h);
 /* Drives the engine until everything so far is durable. */
 int tn_store_flush_wait(struct tn_store *s);
+
+/* ---- deleted.c ---------------------------------------------------------------------------------------- */
+
+void tn_store_look_init(struct tn_store_device *d);
+/* Looks whether the file still has a name, later than now; the number that look.ended will have then. */
+uint64_t tn_store_look(struct tn_store_device *d);
+/* It has none. */
+void tn_store_file_deleted(struct tn_store_device *d);
+
+/* Nothing is written to this device's index: the device is offline, or its file was deleted and nobody will ever read it. */
+static inline bool tn_store_index_off(const struct tn_store_device *d)
+{
+	return d->hs.health == TN_OFFLINE || d->deleted;
+}
+
+/* ---- durable.c ------------------------------------------------------------------------------------------ */
+
+void tn_store_durable_init(struct tn_store_device *d);
+/* Starts a cycle if there is reason to; returns when to ask again. */
+uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns);
+/* What was logged and is not durable is to be logged once more. */
+void tn_store_log_anew(struct tn_store_device *d);
+/* The newest valid mark; -ENOENT: none, as in stores of programs that synced before each group. */
+int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark);
+/* Writes the newest mark again with the same bytes. */
+int tn_store_mark_again(struct tn_store_device *d);
+/* Writes the first mark of the session; only then are there cycles. */
+int tn_store_durable_start(struct tn_store_device *d);
+
+/* Slots of a page about which not everything is durable. */
+static inline uint64_t tn_store_settling(const struct tn_store_device *d, uint32_t page)
+{
+	return d->unlogged[page] | d->inflight[page] | d->logged[page] | d->covered[page];
+}
 
 /* ---- doubt.c ------------------------------------------------------------------------------------------- */
 
@@ -441,7 +610,7 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final);
 uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns);
 /* Drives the engine through a whole checkpoint. */
 int tn_store_ckpt_wait(struct tn_store_device *d, bool final);
-/* The first root of a new device. */
+/* The first root of a new device, and the only one: what is at the second one's place goes. */
 int tn_store_ckpt_format(struct tn_store_device *d);
 void tn_store_root_fill(struct tn_store_device *d, struct tn_disk_root *root);
 
@@ -456,14 +625,24 @@ struct tn_store_table {
 	struct tn_disk_record *seg; /* segment_count */
 	uint8_t *bad; /* a byte a page: unreadable */
 	uint32_t bad_pages;
+	uint64_t fitting, unfit; /* blocks of the segment that was compared last */
 	uint64_t max_sequence;
 	uint64_t max_epoch;
+	uint64_t mark_sequence, mark_epoch; /* of the newest mark */
+	bool believe_all; /* there is none: each group was synced before the next */
+	bool same_boot; /* no power cut since the groups behind it were written, so nothing of them is lost */
 };
 
+/* Is the segment's header damaged, rather than of something else? */
+bool tn_store_header_lost(const struct tn_disk_segment *h);
+/* Holds the block headers of a segment against the table, where records that they do not bear out are marked to be dropped. */
+int tn_store_compare_headers(struct tn_store_table *t, uint32_t segment);
 /* Reads the block headers of one segment (first..last part) into the table. */
 int tn_store_rebuild_parts(struct tn_store_table *t, uint32_t segment, uint32_t first_part, uint32_t parts);
 /* The whole device from segment and block headers. */
 int tn_store_rebuild(struct tn_store_table *t);
+/* One line of what that saved, and what not, and why. */
+void tn_store_tell_salvage(const struct tn_store_device *d);
 
 /* ---- spaces.c ------------------------------------------------------------------------------------------ */
 
@@ -477,6 +656,7 @@ bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h);
 /* ---- health.c ------------------------------------------------------------------------------------------- */
 
 void tn_store_health_init(struct tn_store_device *d);
+void tn_store_health_deleted(struct tn_store_device *d);
 uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns);
 /* Bytes of metadata: counted against the budget, never refused. */
 void tn_store_charge_meta(struct tn_store_device *d, uint64_t bytes);

@@ -59,6 +59,30 @@ static void rig_evict(void *arg, tn_slot slot, uint32_t cookie)
 	}
 }
 
+static bool rig_vacate(void *arg, tn_slot first, uint32_t n)
+{
+	struct rig *r = arg;
+
+	r->vacate_calls++;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t cookie = tn_store_cookie(r->store, first + i);
+
+		if (cookie != UINT32_MAX && r->block[cookie].held)
+			return false;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t cookie = tn_store_cookie(r->store, first + i);
+
+		if (cookie == UINT32_MAX)
+			continue;
+		assert_true(r->block[cookie].live && r->block[cookie].slot == first + i);
+		r->block[cookie].live = false;
+		tn_store_remove(r->store, first + i);
+		r->vacated++;
+	}
+	return true;
+}
+
 static void rig_health(void *arg, uint32_t device, enum tn_health health)
 {
 	((struct rig *)arg)->health = health;
@@ -138,7 +162,7 @@ struct rig *rig_new_on(struct tn_io *io, const struct tn_clock *clock, const cha
 		.log_bytes = 64 << 10,
 		.max_slots = 512,
 		.entropy = {1, 2},
-		.cb = {rig_recovered, rig_release, rig_describe, rig_evict, rig_health, r},
+		.cb = {rig_recovered, rig_release, rig_describe, rig_evict, rig_health, r, .vacate = rig_vacate},
 	};
 	return r;
 }
@@ -179,9 +203,12 @@ int rig_open(struct rig *r)
 
 	memset(r->block, 0, sizeof(r->block));
 	r->recovered = r->released = 0;
+	if (r->disk)
+		r->opts.boot[0] = tn_simdisk_boot(r->disk);
 	rc = tn_store_open(&r->opts, &r->store);
 	if (rc)
 		return rc;
+	rig_grown(r);
 	assert_int_equal(tn_store_space(r->store, &r->space_id, &r->space), 0);
 	return tn_store_class(r->store, RIG_OBJECTS, r->object_bytes, &r->cls);
 }
@@ -217,6 +244,25 @@ static void rig_poll(struct rig *r, uint64_t timeout_ns)
 	for (unsigned i = 0; i < n; i++)
 		if (!r->store || !tn_store_complete(r->store, done[i]))
 			done[i]->done(done[i]);
+}
+
+bool rig_grown(struct rig *r)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < r->store->ndevices; i++)
+		for (; r->store->dev[i].alloc.req.busy; any = true)
+			rig_poll(r, 1000000000);
+	return any;
+}
+
+uint32_t rig_reserve(struct rig *r, uint32_t cls, uint32_t n, tn_slot *slots)
+{
+	uint32_t got = tn_store_reserve(r->store, cls, n, slots);
+
+	while (got < n && rig_grown(r))
+		got += tn_store_reserve(r->store, cls, n - got, slots + got);
+	return got;
 }
 
 int rig_io(struct rig *r, enum tn_io_op op, uint32_t file, uint64_t offset, void *buf, uint32_t len)
@@ -341,7 +387,7 @@ int rig_save_in(struct rig *r, uint64_t n, uint32_t cls, const uint32_t *bytes, 
 	uint32_t cookie = 0;
 	tn_slot slot;
 
-	if (tn_store_reserve(r->store, cls, 1, &slot) == 0)
+	if (rig_reserve(r, cls, 1, &slot) == 0)
 		return -1;
 	e.parent = rig_key(n + 1000000);
 	e.sequence = tn_store_next_sequence(r->store);

@@ -20,6 +20,7 @@ struct rig_block {
 	struct tn_store_entry entry;
 	tn_slot slot;
 	bool live;
+	bool held; /* its segment cannot move */
 };
 
 struct gate;
@@ -43,6 +44,7 @@ struct rig {
 	uint32_t cls, object_bytes[RIG_OBJECTS];
 	struct rig_block block[RIG_BLOCKS_MAX]; /* the cookie is the index */
 	uint32_t recovered, released, evict_calls, refuse_above;
+	uint32_t vacate_calls, vacated; /* segments asked for, blocks removed for it */
 	bool evict_removes;
 	uint32_t allocs_left; /* then memory runs out */
 	enum tn_health health;
@@ -66,6 +68,10 @@ struct tn_key rig_key(uint64_t n);
 int rig_save(struct rig *r, uint64_t n);
 int rig_save_in(struct rig *r, uint64_t n, uint32_t cls, const uint32_t *bytes, uint32_t nobjects);
 void rig_remove(struct rig *r, uint64_t n);
+/* As many slots as there are, also if the file must be made longer for them. */
+uint32_t rig_reserve(struct rig *r, uint32_t cls, uint32_t n, tn_slot *slots);
+/* Waits until no file is being made longer; true if one was. */
+bool rig_grown(struct rig *r);
 int rig_flush(struct rig *r);
 void rig_step(struct rig *r, unsigned rounds);
 /* The live block with key n, or NULL. */

@@ -158,7 +158,10 @@ static void check_rebuilds_a_store_without_superblocks(void **state)
 	assert_int_equal(tn_store_admin_check(&r->opts, &a, false, &c), 0);
 	assert_int_equal(c.problems, 1);
 	damage(r, TN_DISK_SUPER_OFFSET(1), 8);
-	assert_int_equal(tn_store_admin_check(&r->opts, &a, false, &c), -EUCLEAN);
+	assert_int_equal(tn_store_admin_check(&r->opts, &a, false, &c), 0);
+	assert_int_equal(c.problems, 1);
+	assert_int_equal(c.repaired, 0);
+	assert_int_equal(c.blocks, SAVED);
 	assert_int_equal(tn_store_admin_check(&r->opts, &a, true, &c), 0);
 	assert_int_equal(c.problems, 1);
 	assert_int_equal(c.repaired, 1);
@@ -221,12 +224,62 @@ static void damaged_segments_are_one_problem_with_their_number(void **state)
 {
 	struct rig *r = saved_store();
 	struct tn_disk_super sb = r->store->dev[0].super;
+	struct tn_admin_check c;
 
 	assert_int_equal(rig_close(r), 0);
 	damage(r, sb.segments_offset, 4);
 	damage(r, sb.segments_offset + sb.segment_bytes, 4);
-	assert_int_equal(check(r, false).problems, 1);
-	assert_int_equal(said(r, "damaged headers: the blocks of 2 segments are"), 1);
+	c = check(r, false);
+	assert_int_equal(c.problems, 1);
+	assert_int_equal(c.blocks, SAVED);
+	assert_int_equal(said(r, "damaged headers of 2 segments, made again from what is left"), 1);
+	c = check(r, true);
+	assert_int_equal(c.repaired, 1);
+	assert_int_equal(c.blocks, SAVED);
+	assert_int_equal(c.segments_restored, 2);
+	assert_int_equal(check(r, false).problems, 0);
+	rig_free(r);
+}
+
+static void a_rebuild_says_what_it_saved_and_what_not_and_why(void **state)
+{
+	struct rig *r = saved_store();
+	struct tn_disk_super sb = r->store->dev[0].super;
+	struct tn_store_place damaged, unreadable;
+	struct tn_key id = {{5, 6}};
+	uint32_t last;
+	struct tn_admin_check c;
+	uint16_t own = r->space;
+
+	/* A block of a space that is dropped, an older version of another. */
+	assert_int_equal(tn_store_space(r->store, &id, &r->space), 0);
+	assert_true(rig_save(r, 200) >= 0);
+	assert_int_equal(tn_store_space_drop(r->store, r->space), 0);
+	r->space = own;
+	rig_remove(r, 200);
+	rig_remove(r, 2);
+	assert_true(rig_save(r, 2) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	tn_store_locate(r->store, rig_find(r, 3)->slot, &damaged);
+	tn_store_locate(r->store, rig_find(r, 4)->slot, &unreadable);
+	last = tn_store_segment_of(r->store, tn_store_local(r->store, rig_find(r, SAVED - 1)->slot));
+	assert_true(last > 0);
+	assert_int_equal(rig_close(r), 0);
+	damage(r, damaged.header_offset + 200, 1);
+	assert_int_equal(tn_simdisk_bad_range(r->disk, RIG_PATH, unreadable.header_offset, 512), 0);
+	c = check(r, true);
+	assert_int_equal(c.headers_damaged, 1);
+	assert_int_equal(c.headers_unreadable, 1);
+	assert_int_equal(c.blocks_dropped, 1);
+	assert_int_equal(c.blocks_superseded, 1);
+	assert_int_equal(c.segments_lost, 0);
+	assert_int_equal(c.blocks, SAVED - 2);
+	assert_int_equal(said(r, "saved 28 blocks from the headers of"), 1);
+	assert_int_equal(tn_simdisk_bad_range(r->disk, RIG_PATH, 0, 0), 0);
+	damage(r, sb.segments_offset + last * sb.segment_bytes, sb.segment_bytes);
+	c = check(r, true);
+	assert_int_equal(c.segments_lost, 1);
+	assert_true(c.blocks < SAVED - 2);
 	rig_free(r);
 }
 
@@ -288,6 +341,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_destroyed_while_the_store_was_open_is_told_from_one_that_was_being_written),
 		cmocka_unit_test(segments_that_are_cut_off_are_one_problem_with_their_number),
 		cmocka_unit_test(damaged_segments_are_one_problem_with_their_number),
+		cmocka_unit_test(a_rebuild_says_what_it_saved_and_what_not_and_why),
 		cmocka_unit_test(with_rebuild_a_problem_is_told_once),
 		cmocka_unit_test(of_an_empty_file_the_tools_say_what_it_is_and_what_to_do),
 	};

@@ -12,6 +12,7 @@
 #include "base/error.h"
 
 #define BUFFERS 16u
+#define BUFFERS_MOST 12u /* of one direction, so that neither reads nor writes wait until the others want none */
 #define BUFFER_BYTES (TN_HEADERS_BATCH * TN_STORE_HEADER_BYTES)
 #define ENTRY_WORDS 4u /* key, slot with the number of checksums, sequence */
 
@@ -37,6 +38,7 @@ struct tn_headers {
 	uint64_t *ring, *index; /* index: 1 + position in words since the beginning of time */
 	uint64_t ring_words, index_size, head;
 	struct buffer buffers[BUFFERS], *free;
+	uint32_t taken[2]; /* for reads, for writes */
 	unsigned char *pages;
 	size_t page_bytes; /* of one buffer */
 	uint32_t *lengths; /* TN_STORE_OBJECTS_MAX equal object lengths, for encode */
@@ -145,17 +147,20 @@ static void cache_put(struct tn_headers *h, tn_slot slot, const struct tn_store_
 
 /* ---- I/O -------------------------------------------------------------------------------------- */
 
-static struct buffer *take(struct tn_headers *h)
+static struct buffer *take(struct tn_headers *h, bool write)
 {
 	struct buffer *b = h->free;
 
-	if (b)
-		h->free = b->next;
+	if (!b || h->taken[write] == BUFFERS_MOST)
+		return NULL;
+	h->taken[write]++;
+	h->free = b->next;
 	return b;
 }
 
 static void give(struct buffer *b)
 {
+	b->headers->taken[b->req.op == TN_IO_WRITE]--;
 	b->next = b->headers->free;
 	b->headers->free = b;
 }
@@ -240,7 +245,7 @@ static void read_done(struct tn_io_req *req)
 uint32_t tn_headers_read(struct tn_headers *h, const struct tn_header_want *wants, uint32_t n, tn_header_want_done done)
 {
 	struct tn_store_place first, place;
-	struct buffer *b = take(h);
+	struct buffer *b = take(h, false);
 
 	assert(n > 0);
 	if (!b)
@@ -300,7 +305,7 @@ static void encode(struct tn_headers *h, const struct tn_header_put *p, unsigned
 uint32_t tn_headers_write(struct tn_headers *h, const struct tn_header_put *puts, uint32_t n, tn_header_put_done done)
 {
 	struct tn_store_place first, place;
-	struct buffer *b = take(h);
+	struct buffer *b = take(h, true);
 
 	assert(n > 0);
 	if (!b)

@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "sched/share.h"
 
 #define BOUNCES 32u
 #define BOUNCE_CLASSES 4u
@@ -38,12 +39,12 @@ struct tn_mover {
 	struct tn_move *moves, *free_moves;
 	struct piece *pieces, *free_pieces;
 	struct iovec *iovs;
-	struct tn_move *starved_first, *starved_last; /* started, but without a piece or a bounce buffer yet */
+	struct tn_move *starved_first, *starved_last; /* without a piece or a bounce buffer yet, or behind those */
 	struct queue reads, writes;
 	struct bounces bounces[BOUNCE_CLASSES];
 	uint32_t nbounces;
 	uint32_t busy_moves, inflight, free_count;
-	uint32_t align[TN_IO_FILES_MAX]; /* offset, length and memory alignment; 0: not asked yet */
+	struct tn_share share; /* of the moves, by enum tn_move_user */
 	uint64_t bytes_written;
 };
 
@@ -98,6 +99,7 @@ int tn_mover_create(const struct tn_mover_opts *opts, struct tn_mover **out)
 		m->free_moves = &m->moves[i];
 	}
 	m->free_count = m->nmoves;
+	tn_share_init(&m->share, m->nmoves);
 	*out = m;
 	return 0;
 }
@@ -145,7 +147,22 @@ int tn_mover_shape(struct tn_mover *m, const struct tn_shape *shape)
 	return 0;
 }
 
-struct tn_move *tn_mover_get(struct tn_mover *m)
+void tn_mover_turn(struct tn_mover *m)
+{
+	tn_share_turn(&m->share);
+}
+
+bool tn_mover_again(const struct tn_mover *m)
+{
+	return tn_share_again(&m->share);
+}
+
+bool tn_mover_may(struct tn_mover *m, enum tn_move_user user, uint32_t keep)
+{
+	return tn_share_may(&m->share, user, m->free_count, keep);
+}
+
+struct tn_move *tn_mover_get(struct tn_mover *m, enum tn_move_user user)
 {
 	struct tn_move *mv = m->free_moves;
 	struct iovec *scratch, *scratch_to;
@@ -157,7 +174,8 @@ struct tn_move *tn_mover_get(struct tn_mover *m)
 	m->free_count--;
 	scratch = mv->scratch;
 	scratch_to = mv->scratch_to;
-	*mv = (struct tn_move){.mover = m, .scratch = scratch, .scratch_to = scratch_to};
+	*mv = (struct tn_move){.mover = m, .user = user, .scratch = scratch, .scratch_to = scratch_to};
+	tn_share_took(&m->share, user);
 	return mv;
 }
 
@@ -190,6 +208,7 @@ static void finish(struct tn_move *mv)
 	mv->next = m->free_moves;
 	m->free_moves = mv;
 	m->free_count++;
+	tn_share_gave(&m->share, mv->user);
 	m->busy_moves--;
 }
 
@@ -260,28 +279,13 @@ static void job_finishes(struct tn_job *job)
 
 /* ---- pieces: the I/Os of a move ------------------------------------------------------------------ */
 
-static uint32_t file_align(struct tn_mover *m, uint32_t file)
-{
-	struct tn_io_stat st;
-
-	assert(file < TN_IO_FILES_MAX);
-	if (m->align[file] == 0) {
-		m->align[file] = TN_STORE_BLOCK_ALIGN;
-		if (tn_io_stat(m->o.io, file, &st) == 0)
-			m->align[file] = st.offset_align > st.memory_align ? st.offset_align : st.memory_align;
-		if (m->align[file] == 0)
-			m->align[file] = 1;
-	}
-	return m->align[file];
-}
-
 static bool span_is_direct(struct tn_mover *m, const struct tn_move *mv)
 {
-	uint32_t align = file_align(m, mv->place.file);
-	uint32_t n;
+	uint32_t align, n;
 
 	if (!mv->mem.layout)
 		return true;
+	align = tn_store_align(m->o.store, mv->place.device);
 	if (mv->shape->padded_bytes != mv->shape->object_bytes)
 		return false;
 	for (uint32_t i = 0; i < mv->count; i++) {
@@ -410,11 +414,15 @@ static void job_precedes_io(struct tn_job *job)
 {
 	struct tn_move *mv = tn_container_of(job, struct tn_move, job);
 
-	issue_pieces(mv->mover, mv);
+	if (mv->mover->starved_first)
+		push_starved(mv->mover, mv);
+	else
+		issue_pieces(mv->mover, mv);
 }
 
 static void start_io(struct tn_mover *m, struct tn_move *mv)
 {
+	mv->started = true;
 	if (!mv->checks && !mv->bounce) {
 		issue_pieces(m, mv);
 		return;
@@ -440,11 +448,10 @@ void tn_mover_start(struct tn_move *mv)
 	mv->total_bytes = (uint64_t)mv->count * mv->shape->padded_bytes;
 	mv->next_byte = 0;
 	mv->bounced = !span_is_direct(m, mv);
-	if (mv->bounced && !take_bounce(m, mv)) {
+	if (m->starved_first || (mv->bounced && !take_bounce(m, mv)))
 		push_starved(m, mv);
-		return;
-	}
-	start_io(m, mv);
+	else
+		start_io(m, mv);
 }
 
 /* ---- the queue before the engine ------------------------------------------------------------------ */
@@ -483,19 +490,20 @@ void tn_mover_flush(struct tn_mover *m)
 {
 	struct tn_move *mv = m->starved_first;
 
-	/* Moves that could not get a piece or a bounce buffer; each may starve again and then keeps its turn. */
+	/*
+	 * Moves that could not get a piece or a bounce buffer, and all that came while some of them waited; each may starve
+	 * again and then keeps its turn.
+	 */
 	m->starved_first = m->starved_last = NULL;
 	while (mv) {
 		struct tn_move *next = mv->next;
 
-		if (mv->bounced && !mv->bounce) {
-			if (take_bounce(m, mv))
-				start_io(m, mv);
-			else
-				push_starved(m, mv);
-		} else {
+		if (mv->started)
 			issue_pieces(m, mv);
-		}
+		else if (!mv->bounced || mv->bounce || take_bounce(m, mv))
+			start_io(m, mv);
+		else
+			push_starved(m, mv);
 		mv = next;
 	}
 	flush_queue(m, &m->reads);

@@ -21,12 +21,16 @@
 
 enum tn_move_kind { TN_MOVE_CHECK, TN_MOVE_WRITE, TN_MOVE_COPY };
 
+/* Who competes for moves: loads for checks of what was read and for copies from host memory, and both that write. */
+enum tn_move_user { TN_MOVES_CHECKS, TN_MOVES_COPIES, TN_MOVES_SAVES, TN_MOVES_OFFLOADS };
+
 struct tn_mover;
 
 struct tn_move {
 	struct tn_job job;
 	struct tn_mover *mover;
 
+	uint8_t user; /* enum tn_move_user, as given to get */
 	/* Set by the caller between get and start. */
 	uint8_t kind;
 	bool verify;        /* CHECK: compare with checks */
@@ -52,6 +56,7 @@ struct tn_move {
 	struct iovec *scratch, *scratch_to;
 	uint64_t total_bytes, next_byte;
 	uint32_t ios;
+	bool started; /* WRITE: its checksum job was posted, if there is one, and its I/O is next */
 	bool summing; /* WRITE: the checksum job is still out */
 };
 
@@ -69,8 +74,16 @@ void tn_mover_destroy(struct tn_mover *m);
 /* Announces a shape: takes bounce buffers for it if none are large enough. 0 or -ENOMEM. */
 int tn_mover_shape(struct tn_mover *m, const struct tn_shape *shape);
 
+/* A turn of the owner's loop begins; and after all have asked: whether another one must follow at once (sched/share.h). */
+void tn_mover_turn(struct tn_mover *m);
+bool tn_mover_again(const struct tn_mover *m);
+/*
+ * Whether this user may take a move now, although others wait for one, too; beyond the few that each user is left while
+ * it waits, it keeps `keep` moves free. Ask in every turn, else others are not kept waiting any more.
+ */
+bool tn_mover_may(struct tn_mover *m, enum tn_move_user user, uint32_t keep);
 /* A free move, or NULL: try again after a completion. */
-struct tn_move *tn_mover_get(struct tn_mover *m);
+struct tn_move *tn_mover_get(struct tn_mover *m, enum tn_move_user user);
 void tn_mover_start(struct tn_move *mv);
 
 /* Queues another request (block headers) behind the same depth limit. req->done and owner are the caller's. */

@@ -7,9 +7,22 @@
 #include "base/error.h"
 #include "store/store.h"
 
+/*
+ * The first layer is waited for by an engine that has nothing else to do, so the chunk that it comes in is small; not of
+ * blocks that are one chunk anyway, where it would make two requests of one.
+ */
+static uint32_t first_objects(uint32_t layers, uint32_t padded, uint32_t k)
+{
+	uint32_t first = padded < TN_FIRST_CHUNK_BYTES ? TN_FIRST_CHUNK_BYTES / padded : 1;
+
+	if (k >= layers || first >= k || 1 + (layers - first + k - 1) / k > TN_CHUNKS_MAX)
+		return k;
+	return first;
+}
+
 int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape)
 {
-	uint32_t bytes, padded, iovs, k, least;
+	uint32_t bytes, padded, iovs, k, least, first;
 
 	if (tn_geometry_check(g))
 		return tn_error_last()->code;
@@ -34,14 +47,23 @@ int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape)
 		return tn_fail(-EINVAL, "%u layers of %u pieces each: too scattered; use fewer pages a block", g->layers, iovs);
 	if (k > g->layers)
 		k = g->layers;
+	first = first_objects(g->layers, padded, k);
 	*shape = (struct tn_shape){
 		.layers = g->layers,
 		.object_bytes = bytes,
 		.padded_bytes = padded,
 		.object_iovs = iovs,
 		.chunk_objects = k,
-		.chunks = (g->layers + k - 1) / k,
+		.first_objects = first,
+		.chunks = 1 + (g->layers - first + k - 1) / k,
 		.slot_bytes = (uint64_t)padded * g->layers,
 	};
 	return 0;
+}
+
+uint32_t tn_shape_window_blocks(const struct tn_geometry *g, uint32_t window_tokens)
+{
+	uint64_t block_tokens = tn_geometry_block_tokens(g);
+
+	return (uint32_t)(window_tokens / block_tokens + (window_tokens % block_tokens != 0));
 }

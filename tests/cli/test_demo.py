@@ -129,6 +129,18 @@ def a_rebuilt_index_says_that_evicted_blocks_are_back_and_a_cache_keeps_to_its_c
         fail("the cache holds more than its capacity")
 
 
+def a_rebuild_does_not_count_a_lost_directory_as_repaired():
+    need("store")
+    write("t.jsonl", tenuto("workload", "--requests", "60").out)
+    for d in "ab":
+        os.mkdir(d)
+    tenuto("replay", "t.jsonl", "--geometry", "4x16KiB", "--capacity-blocks", "300", "--dir", "a", "--dir", "b", "--policy", "lru")
+    shutil.rmtree("b/default")
+    j = tenuto("store", "check", "a", "b", "--rebuild", "--json", rc=PROBLEM).json()
+    if j["problems"] != 1 or j["repaired"] != 0 or not j["blocks"]:
+        fail(str(j))
+
+
 def a_directory_without_a_store_is_named():
     need("store")
     os.mkdir("d")
@@ -156,6 +168,11 @@ def the_benchmark_beside_fio_gives_ratios_with_intervals():
     for row in r["rows"]:
         if not (row["fio_gbps"] > 0 and row["ratio_ci"][0] <= row["ratio"] <= row["ratio_ci"][1]
                 and row["fio_cpu_s_per_gb"] > 0):
+            fail(json.dumps(row))
+        if not (131072 <= row["fio_best_request_bytes"] <= 4 << 20 and row["fio_best_depth"] > 0 and row["fio_best_gbps"] > 0
+                and row["best_ratio_ci"][0] <= row["best_ratio"] <= row["best_ratio_ci"][1]):
+            fail(json.dumps(row))
+        if any(len(row[runs]) != 3 for runs in ("runs", "fio_runs", "fio_best_runs")):
             fail(json.dumps(row))
 
 

@@ -66,8 +66,8 @@ def predicted(hits, writes):
 
 def measured(hits, writes, stretch, repeat):
     r = tenuto("bench", "pipeline", "--prompt-tokens", TOKENS, "--hit-rates", ",".join(map(str, hits)), "--writes", writes,
-               "--repeat", repeat, "--stretch", stretch, "--slack", "table.slack", "--device-model", "drive.model", "--json",
-               timeout=200).json()
+               "--repeat", repeat, "--stretch", stretch, "--slack", "table.slack", "--device-model", "drive.model", "--service", "order",
+               "--json", timeout=200).json()
     return {(row["strategy"], round(100 * row["hit_rate"])): row["ttft_ms"] / stretch for row in r["rows"]}
 
 

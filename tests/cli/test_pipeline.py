@@ -28,13 +28,15 @@ def every_strategy_has_a_row_for_each_hit_rate_with_and_without_writes():
     for row in r["rows"]:
         if [k for k in KEYS if k not in row]:
             fail("keys missing: %s" % row)
+    if r["service"] != "order" or r["share"]["service"] != "share" or set(rows_of(r["share"])) != set(rows):
+        fail("the drive that serves side by side: %s" % r.get("share"))
     for key in ("crossover", "crossover_with_writes"):
         if sorted(r[key]) != sorted(STRATEGIES[1:]) or not all(0 <= v <= 1 for v in r[key].values()):
             fail("%s: %s" % (key, r[key]))
 
 
 def times_and_bytes_of_a_row_fit_together():
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,75", "--json").json()
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,75", "--service", "order", "--json").json()
     s = r["settings"]
     for row in r["rows"]:
         if abs(row["ttft_ms"] - row["compute_ms"] - row["bubble_ms"]) > 0.2 * row["ttft_ms"] + 1:
@@ -59,14 +61,15 @@ def times_and_bytes_of_a_row_fit_together():
 
 
 def a_crossover_below_the_lowest_hit_rate_lies_between_none_and_it():
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "50", "--writes", "off", "--json").json()
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "50", "--writes", "off", "--service", "order", "--json").json()
     share = rows_of(r)["load_then_compute", .5, False]["bubble_share"]
     if share < 0.05 or abs(r["crossover"]["load_then_compute"] - .5 * .05 / share) > 1e-6:
         fail("%s at %s" % (r["crossover"], share))
 
 
 def compute_that_spins_takes_the_time_it_should():
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--compute", "spin", "--json").json()
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--compute", "spin", "--service", "order",
+               "--json").json()
     for row in r["rows"]:
         if row["ttft_ms"] < row["compute_ms"] * 0.999:
             fail(str(row))
@@ -121,7 +124,7 @@ def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
 
 
 def decisions_of_the_scheduler_are_written_as_json_lines():
-    tenuto("bench", "pipeline", *SMALL, "--hit-rates", "100", "--writes", "on", "--explain", "x.jsonl")
+    tenuto("bench", "pipeline", *SMALL, "--hit-rates", "100", "--writes", "on", "--service", "order", "--explain", "x.jsonl")
     with open("x.jsonl") as f:
         lines = [json.loads(line) for line in f]
     if {"read", "write"} - {line["chosen"] for line in lines}:
@@ -132,7 +135,8 @@ def decisions_of_the_scheduler_are_written_as_json_lines():
 
 
 def every_field_and_reason_of_a_decision_is_explained():
-    tenuto("bench", "pipeline", *SMALL, "--hit-rates", "100", "--writes", "on", "--repeat", "1", "--explain", "x.jsonl")
+    tenuto("bench", "pipeline", *SMALL, "--hit-rates", "100", "--writes", "on", "--repeat", "1", "--service", "order", "--explain",
+           "x.jsonl")
     with open("x.jsonl") as f:
         words = set(json.loads(f.readline()))
     with open(os.path.join(ROOT, "src", "sched", "sched.c")) as f:
@@ -190,6 +194,8 @@ def what_makes_no_sense_is_refused_with_the_value():
                        (("--mode", "restores", "--requests", "3"), "--requests and --mode restores"),
                        (("--mode", "restores", "--compute", "spin"), "--compute and --mode restores"),
                        (("--restores", "2"), "--restores and --mode table"),
+                       (("--service", "fast"), "fast"), (("--service", "share", "--dir", "."), "--device-model"),
+                       (("--service", "both", "--mode", "split"), "mode table"),
                        (("--mode", "split", "--writes", "on"), "--writes and --mode split")):
         says(tenuto("bench", "pipeline", *args, rc=USAGE), text)
 

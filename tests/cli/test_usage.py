@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Help, verbs and options, numbers on the command line, exit codes."""
+import ctypes
+import errno
 import fcntl
+import json
 import os
 import pty
 import re
@@ -168,8 +171,32 @@ def the_meaning_of_options_together_is_checked():
     for more in (["--dir", "."], ["--verify"], ["--speed", "2"], ["--io-engine", "auto"]):
         says(tenuto("replay", "t.jsonl", "--no-io", *more, rc=USAGE), "tenuto replay: %s and --no-io" % more[0])
     says(tenuto("replay", "t.jsonl", "--no-io", "--policy", "belady", "--host-blocks", "3", rc=USAGE), "--host-blocks", "belady")
+    # 2^31 blocks of 2^39 bytes: 64 bits make 0 of it, which would be no host memory at all
+    says(tenuto("replay", "t.jsonl", "--geometry", "4096x128MiB", "--capacity-blocks", "1", "--host-blocks", "2147483648",
+                rc=USAGE), "host_bytes")
     says(tenuto("replay", "t.jsonl", "--model", "llama3-8b", "--geometry", "8x16KiB", rc=USAGE), "--model")
     says(tenuto("replay", "t.jsonl", "--model", "gpt-7", "--no-io", rc=USAGE), "gpt-7", "llama3-8b")
+
+
+def forbid(call):
+    """Makes a system call of io_uring fail with EPERM in this process, as a sandbox does."""
+    number = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427}[call]
+    code = struct.pack("=" + "HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, number, 0x06, 0, 0, 0x00050000 | errno.EPERM, 0x06, 0, 0, 0x7fff0000)
+    text = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", 4, ctypes.addressof(text)))
+    libc = ctypes.CDLL(None)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program):
+        os._exit(77)
+
+
+def doctor_says_which_call_of_io_uring_a_sandbox_forbids():
+    for call in ("io_uring_setup", "io_uring_enter", "io_uring_register"):
+        done = subprocess.run([TENUTO, "doctor", "--json"], capture_output=True, text=True, preexec_fn=lambda: forbid(call))
+        if done.returncode == 77:
+            raise Skip("no seccomp")
+        found = [c for c in json.loads(done.stdout)["findings"] if c["name"] == "io_uring"][0]
+        if found["state"] != "no" or call not in found["value"]:
+            fail("%s: %s" % (call, found))
 
 
 def a_result_that_cannot_be_written_is_an_error():

@@ -2,7 +2,8 @@
 /*
  * Fuzz target of tn_geometry_load: whatever the bytes, it refuses or gives a valid geometry that stores back to
  * the same bytes. The input is tried as it is, and once more with magic, version and checksum put right, for a
- * fuzzer does not guess checksums; a geometry that passes then goes through all that computes with it.
+ * fuzzer does not guess checksums; a geometry that passes then goes through all that computes with it: shape, window,
+ * host slot, store, layout and spans of a pool at made-up addresses, re-slicing.
  */
 #include <assert.h>
 #include <stdint.h>
@@ -10,7 +11,22 @@
 
 #include <tenuto/layout.h>
 
+#include "base/alloc.h"
 #include "base/hash.h"
+#include "store/store.h"
+#include "tier/host.h"
+#include "tier/shape.h"
+
+#define HOST_BYTES (UINT64_C(1) << 30)
+#define WALKED 4096u /* planes and pieces of one input, at most: a fuzzer's run stays short */
+
+/* What an input holds behind its geometry. */
+struct rest {
+	struct tn_pool_layout pool;
+	uint64_t disk_blocks;
+	uint32_t window_tokens;
+	uint8_t src_tp, dst_tp, dst_rank;
+};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,24 +44,114 @@ static int load_and_compare(const uint8_t *data, size_t size, struct tn_geometry
 	return 0;
 }
 
+/* A page's plane lies in its region, and starts where the pool's alignment wants it. */
+static void check_page(const struct tn_layout *l, uint32_t layer, uint32_t plane, uint64_t page)
+{
+	uint32_t of_layer = l->geometry.nplanes, region = 0;
+	uintptr_t at = (uintptr_t)tn_layout_address(l, layer, plane, page), begin;
+
+	if (l->pool.order == TN_POOL_PLANE_REGION)
+		region = layer * of_layer + plane;
+	else if (l->pool.order != TN_POOL_CROSS_LAYER)
+		region = layer;
+	begin = 4096 + region * l->region_bytes;
+	assert(at >= begin && l->page_bytes[plane] <= tn_layout_region_bytes(l, region));
+	assert(at - begin <= tn_layout_region_bytes(l, region) - l->page_bytes[plane]);
+	assert(l->pool.alignment < 2 || (at - begin) % l->pool.alignment == 0);
+}
+
+/* An object's pieces are as long as the object. */
+static void check_object(const struct tn_layout *l, const struct tn_shape *s, uint32_t layer)
+{
+	static uint32_t pages[TN_BLOCK_PAGES_MAX];
+	static struct iovec iov[TN_OBJECT_IOVS_MAX];
+	const struct tn_span span = {.layout = l, .pages = pages};
+	uint64_t bytes = 0;
+	uint32_t n;
+
+	for (uint32_t i = 0; i < l->geometry.pages_per_block; i++)
+		pages[i] = (uint32_t)(l->pool.npages - 1 - i % l->pool.npages);
+	n = tn_span_object(&span, s, layer, iov);
+	assert(n >= 1 && n <= s->object_iovs);
+	for (uint32_t i = 0; i < n; i++)
+		bytes += iov[i].iov_len;
+	assert(bytes == s->object_bytes);
+}
+
+/* A pool at addresses that nothing is read from: one region behind the other, from 4096 on. */
+static void lay_out(const struct tn_geometry *g, const struct tn_pool_layout *pool, const struct tn_shape *s)
+{
+	static void *bases[TN_LAYERS_MAX * TN_PLANES_MAX];
+	static uintptr_t table[TN_LAYERS_MAX * TN_PLANES_MAX];
+	uint64_t bytes, all;
+	struct tn_layout l;
+	uint32_t count;
+
+	if (tn_layout_regions(g, pool, &count, &bytes))
+		return;
+	assert(count >= 1 && count <= g->layers * g->nplanes);
+	assert(bytes >= pool->npages && bytes <= PTRDIFF_MAX);
+	if (count > WALKED || __builtin_mul_overflow(bytes, count, &all) || all > PTRDIFF_MAX)
+		return;
+	for (uint32_t r = 0; r < count; r++)
+		bases[r] = (void *)(uintptr_t)(4096 + r * bytes);
+	assert(tn_layout_init(g, pool, bases, table, &l) == 0);
+	assert(tn_layout_align(&l) >= 1);
+	for (uint32_t i = 0; i < g->layers * g->nplanes && i < WALKED; i++) {
+		check_page(&l, i / g->nplanes, i % g->nplanes, 0);
+		check_page(&l, i / g->nplanes, i % g->nplanes, pool->npages - 1);
+	}
+	if (s && pool->npages <= UINT32_MAX) {
+		check_object(&l, s, 0);
+		check_object(&l, s, g->layers - 1);
+	}
+}
+
+/* What memory and disk make of the blocks. */
+static void check_shape(const struct tn_geometry *g, const struct tn_shape *s, const struct rest *rest)
+{
+	static uint32_t sizes[TN_LAYERS_MAX];
+	static struct tn_host *host;
+	uint64_t layers = 0, segment_bytes = 0, bytes;
+	uint32_t slots;
+
+	assert(s->object_bytes == tn_geometry_object_bytes(g) && s->padded_bytes >= s->object_bytes);
+	assert(s->slot_bytes / s->padded_bytes == g->layers && s->slot_bytes >= tn_geometry_block_bytes(g));
+	assert(s->chunks >= 1 && s->chunks <= TN_CHUNKS_MAX);
+	assert((uint64_t)s->chunk_objects * s->object_iovs <= TN_OBJECT_IOVS_MAX);
+	for (uint32_t c = 0; c < s->chunks; c++)
+		layers += tn_shape_chunk_count(s, c);
+	assert(layers == g->layers);
+	if (!host)
+		assert(tn_host_create(HOST_BYTES, &tn_alloc_system, &host) == 0);
+	if (tn_host_plan(host, s, &slots) == 0)
+		assert(slots >= 1 && slots <= HOST_BYTES / s->slot_bytes);
+	for (uint32_t i = 0; i < s->layers; i++)
+		sizes[i] = s->object_bytes;
+	bytes = tn_store_bytes_for(rest->disk_blocks, 1, s->layers, sizes, &segment_bytes);
+	assert(bytes == UINT64_MAX || bytes / s->slot_bytes >= rest->disk_blocks);
+}
+
 static void compute(const struct tn_geometry *g, const uint8_t *more, size_t size)
 {
-	struct tn_pool_layout pool = {0};
+	struct rest rest = {.src_tp = 4, .dst_tp = 8};
 	struct tn_geometry d;
-	uint64_t bytes;
-	uint32_t count;
-	uint8_t tp[3] = {4, 8, 0};
+	struct tn_shape s;
+	uint64_t blocks;
+	bool shaped;
 
-	memcpy(&pool, more, size < sizeof(pool) ? size : sizeof(pool));
-	if (tn_layout_regions(g, &pool, &count, &bytes) == 0) {
-		assert(count >= 1 && count <= g->layers * g->nplanes);
-		assert(bytes >= pool.npages && bytes <= PTRDIFF_MAX);
-	}
+	memcpy(&rest, more, size < sizeof(rest) ? size : sizeof(rest));
 	assert(tn_geometry_default_pages(g) >= 1);
-	memcpy(tp, more, size < sizeof(tp) ? size : sizeof(tp));
+	assert(tn_geometry_block_tokens(g) / g->pages_per_block == g->page_tokens);
+	blocks = tn_shape_window_blocks(g, rest.window_tokens);
+	assert(blocks * tn_geometry_block_tokens(g) >= rest.window_tokens);
+	shaped = tn_shape_init(g, &s) == 0;
+	if (shaped)
+		check_shape(g, &s, &rest);
+	lay_out(g, &rest.pool, shaped ? &s : NULL);
 	/* A plan has up to a copy a token and head: only small ones are walked. */
-	if (tn_reslice_geometry(g, tp[0], tp[1], &d) == 0 && tn_geometry_object_bytes(&d) < (1u << 16))
-		(void)tn_reslice_plan(g, tp[0], tp[1], tp[2], NULL, 0);
+	if (tn_reslice_geometry(g, rest.src_tp, rest.dst_tp, &d) == 0 && tn_geometry_object_bytes(&d) < (1u << 16))
+		(void)tn_reslice_plan(g, rest.src_tp, rest.dst_tp, rest.dst_rank, NULL, 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

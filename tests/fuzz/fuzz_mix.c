@@ -34,6 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(mix.read_bps == again.read_bps && mix.write_bps == again.write_bps);
 		assert(mix.mixed_bps == again.mixed_bps && mix.measured_s == again.measured_s);
 		assert(mix.read_latency_ns == again.read_latency_ns && mix.write_latency_ns == again.write_latency_ns);
+		assert(mix.service == again.service);
 		assert(strcmp(mix.source, again.source) == 0);
 	}
 	free(exact);

@@ -70,6 +70,8 @@ static void save(struct tn_store *s, uint32_t n)
 	uint32_t cls;
 	tn_slot slot;
 
+	while (s->dev[0].alloc.req.busy)
+		tn_store_poll(s, 1000000000);
 	if (known < 64 && tn_store_space(s, &id, &space) == 0 && tn_store_class(s, 1, &bytes, &cls) == 0 &&
 	    tn_store_reserve(s, cls, 1, &slot) == 1) {
 		h.entry = (struct tn_store_entry){.key = {{n, n}}, .space = space, .sequence = tn_store_next_sequence(s)};

@@ -35,6 +35,13 @@ BANNED_IN_CORE = set('''clock_gettime gettimeofday time nanosleep usleep sleep
     pthread_mutex_lock pthread_cond_wait pthread_cond_timedwait'''.split())
 CORE = ('src/layout/', 'src/sched/', 'src/block/', 'src/store/', 'src/tier/')
 SEAMS = {'src/base/alloc.c'}
+# These take as long as the file system likes. The owner of a running cache never waits for that: it asks by request
+# (src/io/io.h), and only what opens and closes a cache calls them.
+SLOW = set('''tn_io_open tn_io_close tn_io_stat tn_io_allocate tn_io_unlink open openat fopen stat fstat statx statvfs
+    fallocate ftruncate fsync fdatasync unlink rename mkdir flock'''.split())
+OWNERS = ('src/store/', 'src/tier/', 'src/cache/', 'src/ring/')
+OPENING = {'src/store/' + f for f in ('superblock.c', 'set.c', 'store.c', 'check.c', 'capacity.c', 'admin.c')} | {
+    'src/cache/cache.c', 'src/cache/engine.c', 'src/cache/open.c', 'src/ring/core.c', 'src/ring/threads.c'}
 
 
 class Tree:
@@ -216,6 +223,8 @@ def rule_banned(tree):
             banned.update(dict.fromkeys(BANNED_IN_LIBRARY, 'banned in the library'))
             if name.startswith(CORE):
                 banned.update(dict.fromkeys(BANNED_IN_CORE, 'banned in the core, which must be deterministic'))
+            if name.startswith(OWNERS) and name not in OPENING:
+                banned.update(dict.fromkeys(SLOW, 'banned where a running cache would wait for the file system'))
         for line, call in csource.calls(tree.read(name)):
             if call in banned and not tree.excused('banned', name, call):
                 yield f'{name}:{line}: {call} is {banned[call]}'

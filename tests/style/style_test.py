@@ -131,6 +131,13 @@ def the_core_does_not_read_the_clock_and_the_engines_may():
     assert banned('src/ioengine/a.c', 'clock_gettime(0, &ts);') == []
 
 
+def what_waits_for_the_file_system_is_for_opening_and_closing():
+    for call in ('tn_io_allocate', 'fsync'):
+        assert 'running cache' in banned('src/store/segment.c', call + '(1);')[0]
+        assert banned('src/store/superblock.c', call + '(1);') == []
+        assert banned('src/ioengine/file.c', call + '(1);') == []
+
+
 def an_exception_excuses_and_must_go_when_it_is_not_needed():
     assert banned('src/base/a.c', 'strcpy(a, b);', 'banned src/base/a.c strcpy\n') == []
     assert 'no longer needed' in banned('src/base/a.c', 'f();', 'banned src/base/a.c strcpy\n')[0]

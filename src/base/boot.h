@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which boot of the machine this is: what a process that was killed had written is still in the kernel, and what a
+ * machine that lost power had written may not be.
+ */
+#ifndef TN_BASE_BOOT_H
+#define TN_BASE_BOOT_H
+
+#include <stdint.h>
+
+/* The kernel's identifier of this boot; zero if it does not say. Reads a file: not for the owner thread. */
+void tn_boot_id(uint64_t id[2]);
+
+#endif

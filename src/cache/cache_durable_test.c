@@ -1,0 +1,547 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What tn_save_result and a tn_flush that returned 0 say together: exactly which blocks a crash leaves. On a simulated disk, in
+ * every combination of policy, write budget, health and tiers.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cache_script.h"
+#include "ioengine/ioengine.h"
+#include "tn_test.h"
+
+#define PER_BLOCK 2u
+#define NPAGES 128u
+#define AT_ONCE 8u /* blocks of a save */
+#define NEW 40u	   /* blocks that are saved while the disk is as it is */
+#define OLD 160u   /* before: more than the disk holds */
+#define HOST_BYTES (2u << 20)
+
+static struct tn_io *wrap(struct tn_io *disk, const struct tn_clock *clock, uint64_t seed)
+{
+	struct tn_io_faulty_opts o = {.seed = seed, .clock = clock};
+	struct tn_io *io;
+	int rc = tn_io_faulty_create(disk, &o, &io);
+
+	assert(rc == 0);
+	return io;
+}
+
+static void calm(struct tn_io *wrapper)
+{
+	tn_io_faulty_set(wrapper, NULL, 0);
+	tn_io_faulty_release(wrapper);
+}
+
+/* What is known of the blocks that were saved last, 1 .. NEW. */
+struct known {
+	uint8_t saved[NEW + 1];	   /* enum tn_saved, of the last save */
+	bool on_disk[NEW + 1];	   /* it arrived there, ... */
+	bool evicted[NEW + 1];	   /* ... and left again */
+	bool gave_way[NEW + 1];	   /* it left host memory */
+	uint64_t cursor;
+	int told; /* the first error of a flush */
+};
+
+static struct crig *rig_up(const char *policy, uint32_t ndirs, uint64_t host_bytes)
+{
+	struct crig_opts o = {
+		.seed = tn_test_seed(),
+		.ndirs = ndirs,
+		.segment_bytes = 512u << 10,
+		.disk_bytes = ndirs ? 4u << 20 : 0,
+		.host_bytes = host_bytes,
+		.policy = policy,
+		.io_depth = 16,
+		.max_ops = 12,
+		.layers = 2,
+		.pages_per_block = PER_BLOCK,
+		.head_dim = 128,
+		.npages = NPAGES,
+		.wrap = wrap,
+		.calm = calm,
+	};
+	struct crig *r = crig_create(&o);
+
+	assert_true(crig_open(r));
+	crig_run(r, 5 * CRIG_SECOND); /* the new segments are prepared by then */
+	return r;
+}
+
+static void rig_down(struct crig *r)
+{
+	calm(r->io);
+	if (!crig_close(r) || r->error[0])
+		fail_msg("%s", r->error);
+	crig_destroy(r);
+}
+
+/* Blocks id .. id + AT_ONCE - 1, a prompt of its own. */
+static void save(struct crig *r, uint64_t id, uint8_t *outcome, struct tn_save_result *res)
+{
+	uint32_t pages[AT_ONCE * PER_BLOCK];
+	struct tn_key keys[AT_ONCE];
+	struct tn_save_opts o;
+	struct tn_save *s;
+	int rc;
+
+	tn_save_opts_init(&o);
+	o.outcome = outcome;
+	for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
+		pages[i] = i;
+	for (uint32_t i = 0; i < AT_ONCE; i++)
+		keys[i] = crig_key(id + i);
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], keys, AT_ONCE, pages, &o, &s), 0);
+	for (uint32_t l = 0; l < r->g.layers; l++) {
+		for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
+			crig_fill(r, 0, id + i / PER_BLOCK, l, i % PER_BLOCK, i);
+		assert_int_equal(tn_save_layer(s, l, NULL), 0);
+	}
+	assert_int_equal(tn_save_commit(s), 0);
+	while ((rc = tn_save_end(s, 1, res)) == -ETIMEDOUT)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(rc, 0);
+	assert_int_equal(res->stored + res->existing + res->host_only + res->rejected + res->failed, AT_ONCE);
+}
+
+static bool loads(struct crig *r, uint64_t id)
+{
+	uint32_t pages[PER_BLOCK] = {NPAGES - 2, NPAGES - 1};
+	struct tn_key key = crig_key(id);
+	struct tn_load *load;
+	int good;
+
+	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, pages, NULL, &load), 0);
+	while ((good = tn_load_poll(load, r->g.layers - 1)) == -EAGAIN)
+		crig_turn(r, CRIG_MS);
+	for (uint32_t l = 0; l < r->g.layers && good == 1; l++)
+		for (uint32_t k = 0; k < PER_BLOCK; k++)
+			assert_true(crig_check(r, 0, id, l, k, pages[k]));
+	while (tn_load_end(load, NULL) == -EBUSY)
+		crig_turn(r, CRIG_MS);
+	return good == 1;
+}
+
+static int flush(struct crig *r)
+{
+	struct tn_flush_waiter *w = tn_flush_begin(r->cache);
+	uint64_t end = crig_now(r) + 60 * CRIG_SECOND;
+	int rc;
+
+	while ((rc = tn_flush_poll(w)) == -EAGAIN && crig_now(r) < end)
+		crig_turn(r, CRIG_MS);
+	assert_int_not_equal(rc, -EAGAIN);
+	return rc;
+}
+
+static void reopen(struct crig *r)
+{
+	assert_true(crig_close(r));
+	assert_true(crig_open(r));
+}
+
+static void power_cut(struct crig *r)
+{
+	crig_power_off(r);
+	crig_run(r, CRIG_SECOND);
+	r->o.read_only = false;
+	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
+}
+
+static void watch(struct crig *r, struct known *k)
+{
+	struct tn_block_event e[64];
+	long n;
+
+	while ((n = tn_cache_events(r->cache, &k->cursor, e, 64)) > 0)
+		for (long i = 0; i < n; i++) {
+			uint64_t id = e[i].key.word[1];
+
+			if (id > NEW)
+				continue;
+			if (e[i].tier == TN_TIER_HOST) {
+				k->gave_way[id] = e[i].kind == TN_EVENT_REMOVED;
+			} else {
+				k->on_disk[id] |= e[i].kind == TN_EVENT_STORED;
+				k->evicted[id] = e[i].kind == TN_EVENT_REMOVED;
+			}
+		}
+	assert_true(n >= 0);
+}
+
+static void save_new(struct crig *r, struct known *k, int *error)
+{
+	struct tn_save_result res;
+	uint32_t n[TN_SAVED_KINDS];
+
+	for (uint64_t id = 1; id <= NEW; id += AT_ONCE) {
+		save(r, id, &k->saved[id], &res);
+		memset(n, 0, sizeof(n));
+		for (uint32_t i = 0; i < AT_ONCE; i++)
+			n[k->saved[id + i]]++;
+		assert_int_equal(n[TN_SAVED_NOT], 0);
+		assert_int_equal(n[TN_SAVED_STORED], res.stored);
+		assert_int_equal(n[TN_SAVED_EXISTING], res.existing);
+		assert_int_equal(n[TN_SAVED_HOST_ONLY], res.host_only);
+		assert_int_equal(n[TN_SAVED_REJECTED], res.rejected);
+		assert_int_equal(n[TN_SAVED_FAILED], res.failed);
+		*error = res.error;
+	}
+}
+
+static void flush_and_note(struct crig *r, struct known *k)
+{
+	int rc = flush(r);
+
+	if (!k->told)
+		k->told = rc;
+}
+
+static bool survives(const struct known *k, uint64_t id)
+{
+	if (k->saved[id] != TN_SAVED_STORED && k->saved[id] != TN_SAVED_EXISTING)
+		return false;
+	if (!k->on_disk[id] && k->gave_way[id]) { /* it never got there: a flush has said so */
+		assert_int_not_equal(k->told, 0);
+		return false;
+	}
+	return !k->evicted[id];
+}
+
+/* The last flush returned 0. */
+static void check_after_a_crash(struct crig *r, struct known *k, const char *what)
+{
+	watch(r, k);
+	power_cut(r);
+	for (uint64_t id = 1; id <= NEW; id++)
+		if (loads(r, id) != survives(k, id))
+			fail_msg("%s: block %u, outcome %u, evicted %d: is %sthere after the crash", what, (unsigned)id,
+				 k->saved[id], k->evicted[id], survives(k, id) ? "not " : "");
+}
+
+enum tiers { DISK_ONLY, BOTH, HOST_ONLY, READ_ONLY, TIERS };
+enum health { HEALTHY, NO_WRITES, OFFLINE, FULL, HEALTHS };
+
+static const char *const tiers_text[] = {"disk only", "both", "host only", "read-only"};
+static const char *const health_text[] = {"healthy", "takes no writes", "offline", "full"};
+
+static void make_sick(struct crig *r, enum health health)
+{
+	struct tn_fault f[3] = {{.kind = TN_FAULT_ENOSPC, .op = TN_IO_WRITE, .count = UINT64_MAX},
+				{.kind = TN_FAULT_EIO, .op = TN_IO_READ, .count = UINT64_MAX},
+				{.kind = TN_FAULT_EIO, .op = TN_IO_SYNC, .count = UINT64_MAX}};
+
+	if (health == OFFLINE)
+		f[0].kind = TN_FAULT_EIO;
+	if (health == OFFLINE || health == NO_WRITES)
+		assert_int_equal(tn_io_faulty_set(r->io, f, health == OFFLINE ? 3 : 1), 0);
+}
+
+/* What a save must say whose outcome admission alone decides. */
+static void check_outcomes(const struct known *k, enum tiers tiers, bool spent, enum health health, int error)
+{
+	bool host = tiers != DISK_ONLY;
+	int why = tiers == READ_ONLY ? -EROFS : spent && tiers != HOST_ONLY ? -EDQUOT : 0;
+
+	if (tiers != HOST_ONLY && tiers != READ_ONLY && !(spent && health == HEALTHY))
+		return;
+	assert_int_equal(error, why);
+	for (uint64_t id = 1; id <= NEW; id++)
+		assert_int_equal(k->saved[id], host ? TN_SAVED_HOST_ONLY : TN_SAVED_REJECTED);
+}
+
+static void combination(const char *policy, enum tiers tiers, bool spent, enum health health, bool again)
+{
+	struct crig *r = rig_up(policy, tiers == HOST_ONLY ? 0 : 1, tiers == HOST_ONLY ? HOST_BYTES : 0);
+	struct known k = {.cursor = 0};
+	struct tn_save_result res;
+	char what[128];
+	int error = 0;
+
+	snprintf(what, sizeof(what), "%s, %s, budget %s, %s%s", policy, tiers_text[tiers], spent ? "spent" : "none",
+		 health_text[health], again ? ", saved twice" : "");
+	for (uint64_t id = NEW + 1; id <= (health == FULL ? OLD : 2 * NEW) && tiers != HOST_ONLY; id += AT_ONCE)
+		save(r, id, NULL, &res);
+	r->o.host_bytes = tiers == DISK_ONLY ? 0 : HOST_BYTES;
+	r->o.write_bytes_per_day = spent;
+	r->o.read_only = tiers == READ_ONLY;
+	reopen(r);
+	tn_cache_events(r->cache, &k.cursor, NULL, 0);
+	make_sick(r, health);
+	save_new(r, &k, &error);
+	if (again) { /* what is there by now, and what did not get in before */
+		crig_run(r, 2 * CRIG_SECOND);
+		save_new(r, &k, &error);
+	}
+	check_outcomes(&k, tiers, spent, health, error);
+	watch(r, &k);
+	flush_and_note(r, &k);
+	if (tiers == READ_ONLY)
+		assert_int_equal(k.told, -EROFS);
+	if (k.told && tiers != READ_ONLY) {
+		calm(r->io);
+		crig_run(r, 60 * CRIG_SECOND);
+		watch(r, &k);
+		for (int i = 0; i < 2 && flush(r) != 0; i++)
+			assert_int_not_equal(i, 1);
+	}
+	check_after_a_crash(r, &k, what);
+	rig_down(r);
+}
+
+static void a_save_and_a_flush_say_exactly_what_survives(void **state)
+{
+	static const char *const policies[] = {"default", "lru", "fifo", "s3fifo"};
+
+	for (int p = 0; p < 4; p++)
+		for (int t = 0; t < TIERS; t++)
+			for (int spent = 0; spent < 2; spent++)
+				for (int h = 0; h < 2 * HEALTHS; h++)
+					combination(policies[p], (enum tiers)t, spent, (enum health)(h / 2), h % 2);
+}
+
+/* ---- single rules --------------------------------------------------------------------------------------- */
+
+static void set_quota(struct crig *r, uint64_t blocks)
+{
+	r->space[0]->quota.disk_bytes = blocks * r->space[0]->shape.slot_bytes;
+}
+
+static void begin_save(struct crig *r, uint64_t id, uint8_t *outcome, struct tn_save **s)
+{
+	uint32_t pages[PER_BLOCK] = {(uint32_t)id * PER_BLOCK, (uint32_t)id * PER_BLOCK + 1};
+	struct tn_key key = crig_key(id);
+	struct tn_save_opts o;
+
+	tn_save_opts_init(&o);
+	o.outcome = outcome;
+	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &key, 1, pages, &o, s), 0);
+	crig_turn(r, 1); /* admission has decided */
+	for (uint32_t l = 0; l < r->g.layers; l++)
+		for (uint32_t k = 0; k < PER_BLOCK; k++)
+			crig_fill(r, 0, id, l, k, pages[k]);
+}
+
+static void end_save(struct crig *r, struct tn_save *s)
+{
+	for (uint32_t l = 0; l < r->g.layers; l++)
+		assert_int_equal(tn_save_layer(s, l, NULL), 0);
+	assert_int_equal(tn_save_commit(s), 0);
+	while (tn_save_end(s, 1, NULL) == -ETIMEDOUT)
+		crig_turn(r, CRIG_MS);
+}
+
+static uint8_t save_one(struct crig *r, uint64_t id)
+{
+	struct tn_save *s;
+	uint8_t outcome;
+
+	begin_save(r, id, &outcome, &s);
+	end_save(r, s);
+	return outcome;
+}
+
+static void a_block_kept_in_host_memory_is_offered_to_the_disk_again(void **state)
+{
+	struct crig *r = rig_up("lru", 1, HOST_BYTES);
+
+	set_quota(r, 0);
+	assert_int_equal(save_one(r, 1), TN_SAVED_HOST_ONLY);
+	assert_int_equal(save_one(r, 1), TN_SAVED_HOST_ONLY);
+	assert_int_equal(r->cache->c.host_only_blocks, 2);
+	set_quota(r, 100);
+	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
+	assert_int_equal(save_one(r, 1), TN_SAVED_EXISTING);
+	assert_int_equal(flush(r), 0);
+	power_cut(r);
+	assert_true(loads(r, 1));
+	rig_down(r);
+}
+
+/* The first save of the block is kept off the disk, the second one is let in before the first one ends. */
+static void of_two_saves_at_once_the_one_that_was_let_in_counts(void **state)
+{
+	for (int straight = 0; straight < 2; straight++) {
+		struct crig *r = rig_up("lru", 1, HOST_BYTES);
+		struct tn_save *s[2];
+		uint8_t outcome[2];
+
+		set_quota(r, 0);
+		begin_save(r, 1, &outcome[0], &s[0]);
+		set_quota(r, 100);
+		r->space[0]->host_ok = !straight; /* or from the pages to disk */
+		begin_save(r, 1, &outcome[1], &s[1]);
+		r->space[0]->host_ok = true;
+		end_save(r, s[0]);
+		end_save(r, s[1]);
+		assert_int_equal(outcome[0], TN_SAVED_HOST_ONLY);
+		assert_int_equal(outcome[1], TN_SAVED_STORED);
+		assert_int_equal(flush(r), 0);
+		assert_true(crig_check_quiet(r));
+		power_cut(r);
+		assert_true(loads(r, 1));
+		rig_down(r);
+	}
+}
+
+/* One block fills the quota and is pinned when the next one, which was let in, is to go to disk. */
+static void what_was_let_in_and_finds_no_room_is_an_error_of_every_flush_until_it_does(void **state)
+{
+	struct crig *r = rig_up("lru", 1, HOST_BYTES);
+	struct tn_key key = crig_key(1);
+	struct tn_match m;
+
+	set_quota(r, 1);
+	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
+	assert_int_equal(flush(r), 0);
+	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
+	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(flush(r), -ENOSPC);
+	assert_int_equal(save_one(r, 2), TN_SAVED_EXISTING); /* it was not given up */
+	assert_int_equal(flush(r), -ENOSPC);
+	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
+	assert_int_equal(flush(r), 0);
+	power_cut(r);
+	assert_true(loads(r, 2));
+	rig_down(r);
+}
+
+static void what_gives_way_before_it_could_be_written_is_told_by_the_next_flush(void **state)
+{
+	struct crig *r = rig_up("lru", 1, HOST_BYTES);
+	struct tn_key key = crig_key(1);
+	struct tn_save_result res;
+	struct tn_match m;
+
+	set_quota(r, 1);
+	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
+	assert_int_equal(flush(r), 0);
+	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
+	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
+	crig_run(r, CRIG_SECOND);
+	set_quota(r, 0);
+	for (uint64_t id = 100; id < 200; id += AT_ONCE)
+		save(r, id, NULL, &res);
+	set_quota(r, 100);
+	assert_int_equal(r->cache->c.offload_lost_blocks, 1);
+	assert_int_equal(flush(r), -ENOSPC);
+	assert_int_equal(flush(r), 0);
+	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
+	rig_down(r);
+}
+
+static void a_flush_makes_the_rest_durable_when_one_block_has_no_room(void **state)
+{
+	struct crig *r = rig_up("lru", 1, HOST_BYTES);
+	struct tn_key key = crig_key(1), other = crig_key(3);
+	struct tn_match m, n;
+
+	set_quota(r, 1);
+	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
+	assert_int_equal(flush(r), 0);
+	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
+	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
+	crig_run(r, CRIG_SECOND);
+	r->space[0]->host_ok = false;
+	set_quota(r, 2);
+	assert_int_equal(save_one(r, 3), TN_SAVED_STORED);
+	assert_int_equal(tn_match(r->space[0], &other, 1, NULL, &n, TN_MATCH_PIN), 1);
+	assert_int_equal(flush(r), -ENOSPC);
+	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
+	assert_int_equal(tn_unpin(r->space[0], n.pin), 0);
+	power_cut(r);
+	assert_true(loads(r, 3));
+	rig_down(r);
+}
+
+static void nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk(void **state)
+{
+	struct crig *r = rig_up("lru", 1, 0);
+	struct tn_save_result res;
+
+	for (uint64_t id = 1; id <= OLD; id += AT_ONCE)
+		save(r, id, NULL, &res);
+	r->o.write_bytes_per_day = 1;
+	reopen(r);
+	for (uint64_t id = 1000; id <= 1000 + NEW; id += AT_ONCE)
+		save(r, id, NULL, &res);
+	assert_int_equal(res.rejected, AT_ONCE);
+	assert_int_equal(res.error, -EDQUOT);
+	assert_int_equal(r->cache->c.evicted_disk_blocks, 0);
+	rig_down(r);
+}
+
+static void of_an_aborted_save_no_block_is_anything(void **state)
+{
+	struct crig *r = rig_up("lru", 1, HOST_BYTES);
+	struct tn_save_result res;
+	struct tn_save *s;
+	uint8_t outcome = 99;
+
+	set_quota(r, 0);
+	begin_save(r, 1, &outcome, &s);
+	assert_int_equal(tn_save_abort(s), 0);
+	while (tn_save_end(s, 1, &res) == -ETIMEDOUT)
+		crig_turn(r, CRIG_MS);
+	assert_int_equal(outcome, TN_SAVED_NOT);
+	assert_int_equal(res.stored + res.existing + res.host_only + res.rejected + res.failed, 0);
+	assert_int_equal(res.error, 0);
+	rig_down(r);
+}
+
+/* How many blocks of a save are there after a power cut, or a kill, that comes so long after it, without any flush. */
+static uint32_t left_after(enum tn_simdisk_crash mode, uint64_t host_bytes, uint32_t durability_ms, uint64_t after_ns)
+{
+	struct crig *r = rig_up("lru", 1, host_bytes);
+	struct tn_save_result res;
+	uint8_t outcome[AT_ONCE];
+	uint32_t n = 0;
+
+	r->o.durability_ms = durability_ms;
+	reopen(r);
+	save(r, 1, outcome, &res);
+	assert_int_equal(res.stored, AT_ONCE);
+	crig_run(r, after_ns);
+	crig_power_off(r);
+	crig_run(r, CRIG_SECOND);
+	assert_true(crig_crashed(r, mode, 1));
+	for (uint64_t id = 1; id <= AT_ONCE; id++)
+		n += loads(r, id);
+	rig_down(r);
+	return n;
+}
+
+static void what_is_stored_is_durable_as_durability_ms_says(void **state)
+{
+	static const uint64_t now = 1, tenth = CRIG_SECOND / 10, second = CRIG_SECOND + CRIG_SECOND / 10;
+
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, CRIG_EACH_SAVE, now), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, HOST_BYTES, CRIG_EACH_SAVE, now), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 0, now), 0);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 0, second), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 200, 2 * tenth + CRIG_MS * 10), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, UINT32_MAX, 10 * second), 0);
+	/* A kill does not ask for it. */
+	assert_int_equal(left_after(TN_SIMDISK_KILL, 0, UINT32_MAX, tenth), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_KILL, 0, 0, tenth), AT_ONCE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_block_kept_in_host_memory_is_offered_to_the_disk_again),
+		cmocka_unit_test(of_two_saves_at_once_the_one_that_was_let_in_counts),
+		cmocka_unit_test(what_was_let_in_and_finds_no_room_is_an_error_of_every_flush_until_it_does),
+		cmocka_unit_test(what_gives_way_before_it_could_be_written_is_told_by_the_next_flush),
+		cmocka_unit_test(a_flush_makes_the_rest_durable_when_one_block_has_no_room),
+		cmocka_unit_test(nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk),
+		cmocka_unit_test(of_an_aborted_save_no_block_is_anything),
+		cmocka_unit_test(what_is_stored_is_durable_as_durability_ms_says),
+		cmocka_unit_test(a_save_and_a_flush_say_exactly_what_survives),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

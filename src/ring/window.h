@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How many bytes an executor keeps in flight on one device: enough to keep it busy, and no more.
+ *
+ * A device serves what is in flight side by side, so every byte beyond what keeps it busy delays the bytes that are
+ * needed first, and gains nothing. Enough is the bandwidth times the latency that does not come from the bytes
+ * themselves (as BBR has it for networks, Cardwell et al., ACM Queue 14(5), 2016), with a factor for what a device does not do evenly,
+ * and a base for the time until the executor has seen that a request ended and sent the next one.
+ *
+ * Straight after a pause less is sent, and more as requests end, so that what is wanted first does not share the device with what is
+ * wanted next; in the end also what covers a moment in which the executor does not get to run.
+ *
+ * Both are learned: the bandwidth is the best of the last second or two, the latency that of requests that were alone. For that one request
+ * goes alone now and then, when the device is idle anyway; rarely, on a device that is never idle, the window is let
+ * run empty for it.
+ *
+ * Pure: time is an argument. One thread makes all calls.
+ */
+#ifndef TN_RING_WINDOW_H
+#define TN_RING_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TN_WINDOW_PROBES 4u
+#define TN_WINDOW_BASE (1280u << 10)
+#define TN_WINDOW_START (2u << 20) /* while nothing is known */
+#define TN_WINDOW_MOST (64u << 20)
+#define TN_WINDOW_PIECE_LEAST (256u << 10)
+
+/* A request that was alone. */
+struct tn_window_probe {
+	uint64_t ns, bytes;
+};
+
+struct tn_window {
+	/* Bytes that ended since then, up to the last end: a burst is counted whole, by the next thing that happens. */
+	uint64_t since_ns, last_ns, bytes;
+	uint64_t best[2], best_ns; /* bytes a second: of the present second, which began then, and of the one before */
+	struct tn_window_probe probe[TN_WINDOW_PROBES]; /* the last ones */
+	uint32_t probes;     /* ever */
+	uint64_t probed_ns;  /* when the last one ended */
+	uint64_t in_flight;  /* bytes */
+	uint64_t begun;	     /* bytes sent since the device was idle */
+	uint32_t count;	     /* and requests */
+	bool alone;	     /* the one request in flight is a probe */
+};
+
+/* Bytes that may be in flight now. */
+uint64_t tn_window_bytes(const struct tn_window *w);
+/*
+ * Largest useful request: a quarter of the window, so that one ends while the others are served. Those that fill the window of an idle
+ * device have different sizes: of one size, all would end together, and the device be idle until others came.
+ */
+uint32_t tn_window_piece(const struct tn_window *w);
+/* Whether a request of so many bytes may go; one always may while nothing is in flight. */
+bool tn_window_open(struct tn_window *w, uint64_t bytes, uint64_t now_ns);
+/* A request goes; it ended, after so long. Failed ones say nothing about the device. */
+void tn_window_sent(struct tn_window *w, uint64_t bytes, uint64_t now_ns);
+void tn_window_ended(struct tn_window *w, uint64_t bytes, uint64_t latency_ns, bool good, uint64_t now_ns);
+
+#endif

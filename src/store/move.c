@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Moves: a segment of one class of blocks becomes another's; and the segments beyond a capacity that was made smaller.
+ *
+ * A move begins only where all blocks of the segment can go at once: the owner removes every one of them, or none if
+ * somebody holds one (cb.vacate). A segment with slots that are being written does not move either. So nothing is evicted
+ * in vain, and what is left is to wait until the removals are durable: for a commit of the log, two if one is under way.
+ *
+ * A move ends when that is so: the segment changes hands. Or it is given up, because the device takes no writes or no
+ * records any more: then the segment stays what it was. Nobody but the device is waited for.
+ */
+#include <float.h>
+
+#include "store/store_internal.h"
+
+#define TRY_PAUSE_NS 100000000ull
+#define TRY_PAUSE_CALLS 8u /* a busy store fills many segments in that time */
+#define LEAVE_PAUSE_NS 100000000ull
+#define LOOK_SLOTS 65536u /* looked at in one call: some milliseconds */
+
+/* Not if most of it is bad: it would be passed round, failing everywhere. */
+bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape)
+{
+	const struct tn_store_segment *sg = &d->segs[segment];
+
+	return sg->shape != TN_SHAPE_NONE && sg->shape != shape &&
+	       sg->quarantined <= d->store->shape[sg->shape].slot_count / 2;
+}
+
+static bool usable(const struct tn_store_device *d)
+{
+	return tn_store_device_writable(d) && !tn_store_log_stuck(d);
+}
+
+/*
+ * The coldest segment of another shape that was not tried for this demand. With `colder` only one that is colder than the
+ * coldest of this shape: classes compete like blocks under LRU, a segment at a time, and each gets at least one.
+ */
+static uint32_t coldest(const struct tn_store_device *d, uint32_t shape, bool colder, uint64_t demand)
+{
+	uint32_t best = UINT32_MAX;
+	float own = FLT_MAX;
+
+	for (uint32_t i = 0; i < d->allocated && i < d->limit; i++) {
+		const struct tn_store_segment *sg = &d->segs[i];
+
+		if (sg->shape == shape)
+			own = sg->warm < own ? sg->warm : own;
+		else if (tn_store_segment_movable(d, i, shape) && sg->tried <= demand &&
+			 (best == UINT32_MAX || sg->warm < d->segs[best].warm))
+			best = i;
+	}
+	return colder && best != UINT32_MAX && d->segs[best].warm >= own ? UINT32_MAX : best;
+}
+
+static bool being_written(const struct tn_store_device *d, uint32_t first, uint32_t end)
+{
+	for (uint32_t local = first; local < end; local++)
+		if (TN_META_STATE(d->meta[local]) == TN_SLOT_RESERVED)
+			return true;
+	return false;
+}
+
+static bool begin_move(struct tn_store_device *d, uint32_t segment, uint32_t shape)
+{
+	struct tn_store *s = d->store;
+	struct tn_store_segment *sg = &d->segs[segment];
+	uint32_t first = segment * s->segment_pages << 6, n = s->segment_pages << 6;
+
+	if (being_written(d, first, first + n) ||
+	    (sg->used > sg->freeing && !s->cb.vacate(s->cb.arg, tn_store_global(d, first), n))) {
+		sg->tried = ++s->tries;
+		return false;
+	}
+	tn_log(s->log, TN_LOG_INFO, "%s: segment %u moves to slots of %llu bytes", d->path, segment,
+	       (unsigned long long)s->shape[shape].slot_bytes);
+	s->shape[sg->shape].free_slots[d->index] -= sg->free;
+	sg->closed = true;
+	d->victim = segment;
+	d->victim_shape = shape;
+	tn_store_segment_place(d, segment);
+	return true;
+}
+
+static void give_up_move(struct tn_store_device *d)
+{
+	struct tn_store_segment *sg = &d->segs[d->victim];
+
+	tn_log(d->store->log, TN_LOG_WARN, "%s: segment %u stays what it was: the device takes no records", d->path, d->victim);
+	d->store->shape[sg->shape].free_slots[d->index] += sg->free;
+	sg->closed = false;
+	tn_store_segment_place(d, d->victim);
+	d->victim = UINT32_MAX;
+}
+
+/* Tries one segment after the other; false if none is left. *slots: how many may still be looked at in this call. */
+static bool move_one(struct tn_store_device *d, uint32_t shape, bool colder, uint64_t demand, uint32_t *slots)
+{
+	uint32_t each = d->store->segment_pages << 6, segment;
+
+	while ((segment = coldest(d, shape, colder, demand)) != UINT32_MAX) {
+		if (*slots == 0) {
+			d->store->look_again = true;
+			return true;
+		}
+		*slots -= *slots < each ? *slots : each;
+		if (begin_move(d, segment, shape))
+			return true;
+	}
+	return false;
+}
+
+/* When all segments that are colder are held, they are tried again after a pause, or after so many calls. */
+static bool may_try(struct tn_store_device *d, uint32_t shape)
+{
+	struct tn_store_shape *sh = &d->store->shape[shape];
+
+	if (sh->try_calls[d->index] == 0 || tn_now_ns(d->store->clock) >= sh->try_ns[d->index])
+		return true;
+	sh->try_calls[d->index]--;
+	return false;
+}
+
+static void tried_in_vain(struct tn_store_device *d, uint32_t shape)
+{
+	struct tn_store_shape *sh = &d->store->shape[shape];
+
+	sh->try_ns[d->index] = tn_now_ns(d->store->clock) + TRY_PAUSE_NS;
+	sh->try_calls[d->index] = TRY_PAUSE_CALLS;
+}
+
+/* A segment without data that whoever asks next can have: its preparation stops, or the file gets longer by it. */
+static bool segment_comes(const struct tn_store_device *d, uint64_t now)
+{
+	return (d->prep.segment != UINT32_MAX && d->prep.stop) || tn_store_allocating(d, now);
+}
+
+uint64_t tn_store_moving(const struct tn_store *s, uint32_t cls)
+{
+	uint64_t n = 0, now = tn_now_ns(s->clock);
+	uint32_t shape = s->cls[cls].shape;
+
+	for (uint32_t i = 0; i < s->ndevices; i++) {
+		const struct tn_store_device *d = &s->dev[i];
+
+		if (tn_store_device_writable(d) &&
+		    (segment_comes(d, now) || (d->victim != UINT32_MAX && d->victim_shape == shape)))
+			n += s->shape[shape].slot_count;
+	}
+	return n;
+}
+
+uint64_t tn_store_demand(struct tn_store *s)
+{
+	return ++s->tries;
+}
+
+bool tn_store_move(struct tn_store *s, uint32_t cls, bool colder, uint64_t demand)
+{
+	uint32_t shape = s->cls[cls].shape, slots = LOOK_SLOTS;
+	uint64_t tries = s->tries;
+	bool wait = false;
+
+	if (tn_store_moving(s, cls) > 0)
+		return true;
+	for (uint32_t i = 0; i < s->ndevices && s->cb.vacate; i++) {
+		struct tn_store_device *d = &s->dev[i];
+
+		if (!usable(d) || (colder && !may_try(d, shape)))
+			continue;
+		if (d->victim != UINT32_MAX)
+			wait = true; /* another class's: then this one's turn comes */
+		else if (move_one(d, shape, colder, demand, &slots))
+			return true;
+		else if (colder && s->tries != tries)
+			tried_in_vain(d, shape);
+	}
+	return wait && !colder;
+}
+
+/* The end of a move, if it has come: whoever waits for slots is to be asked again. */
+static bool end_move(struct tn_store_device *d)
+{
+	if (d->victim == UINT32_MAX)
+		return false;
+	if (!usable(d))
+		give_up_move(d);
+	else if (tn_store_segment_clean(d, d->victim))
+		tn_store_segment_assign(d, d->victim, d->victim_shape);
+	return d->victim == UINT32_MAX;
+}
+
+static uint64_t leave_step(struct tn_store_device *d, uint64_t now_ns)
+{
+	struct tn_store *s = d->store;
+	uint32_t first;
+
+	while (d->leaving < d->allocated && d->segs[d->leaving].used == 0)
+		d->leaving++;
+	if (d->leaving >= d->allocated || !s->cb.evict || !tn_store_device_writable(d))
+		return TN_STORE_NEVER;
+	if (now_ns < d->leave_ns)
+		return d->leave_ns;
+	d->leave_ns = now_ns + LEAVE_PAUSE_NS;
+	first = d->leaving++ * s->segment_pages << 6;
+	for (uint32_t local = first; local < first + (s->segment_pages << 6); local++)
+		if (TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED)
+			s->cb.evict(s->cb.arg, tn_store_global(d, local), d->cookie[local]);
+	return d->leave_ns;
+}
+
+uint64_t tn_store_move_step(struct tn_store_device *d, uint64_t now_ns)
+{
+	bool ended = end_move(d);
+	uint64_t due = leave_step(d, now_ns);
+
+	return ended ? now_ns : due;
+}
