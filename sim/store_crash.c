@@ -74,6 +74,8 @@ static bool try_nested(struct explorer *x, struct drive *v, struct tn_simdisk *c
 	tn_simdisk_crash(clone, mode, tn_rng_next(&x->rng));
 	w = drive_fork(x->drive, clone, tn_rng_next(&x->rng));
 	w->killed_ns = same ? v->killed_ns : 0;
+	if (!same)
+		drive_outlived(w);
 	ok = drive_open(w) && drive_verify(w) && (!same || drive_same_found(w, v));
 	if (!ok)
 		snprintf(x->error, sizeof(x->error), "crashed again (%s) in recovery: %s", tn_simdisk_crash_name(mode),

@@ -351,21 +351,32 @@ bool drive_same_found(struct drive *a, const struct drive *b)
 
 		if (r->found != b->records[i].found)
 			return drive_fail(a, "key %u sequence %llu: slot %d after one recovery, %d after two", r->key,
-					  (unsigned long long)r->sequence, (int)r->found, (int)b->records[i].found);
+					  (unsigned long long)r->sequence, (int)b->records[i].found, (int)r->found);
 	}
 	return true;
+}
+
+void drive_outlived(struct drive *d)
+{
+	for (uint32_t i = 0; i < d->nrecords && d->opts.faulty; i++) {
+		struct drive_record *r = &d->records[i];
+
+		r->shaky |= !(r->published && r->published <= d->durable_tick);
+	}
 }
 
 void drive_adopt(struct drive *d)
 {
 	uint64_t now = ++d->tick;
 
+	if (d->killed_ns)
+		drive_outlived(d);
+
 	for (uint32_t i = 0; i < d->nrecords; i++) {
 		struct drive_record *r = &d->records[i];
 
 		r->live = r->found != NONE;
 		r->asked = false;
-		r->shaky |= d->opts.faulty && d->killed_ns && !(r->published && r->published <= d->durable_tick);
 		if (r->published)
 			r->published = now;
 		if (r->live) {

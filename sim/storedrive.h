@@ -116,6 +116,8 @@ void drive_destroy(struct drive *d);
 bool drive_open(struct drive *d);
 /* Whether what the open found is what the oracle allows, and every byte of it right. */
 bool drive_verify(struct drive *d);
+/* Its process died, and a later power cut may take blocks that a failed sync had just given up. drive_adopt sees to it itself. */
+void drive_outlived(struct drive *d);
 /* Found is what is true from now on: what the open did not find must never come back. */
 void drive_adopt(struct drive *d);
 /* Whether two opens found the same blocks in the same slots. */

@@ -335,6 +335,11 @@ static void commit(struct tn_store_device *d)
 	begin_step(d, TN_LOG_SPACES);
 }
 
+static bool changed(const struct tn_store_log *log)
+{
+	return log->unlogged > 0 || log->segments_unlogged > 0;
+}
+
 /* After a group or a sync: what waits behind it need not wait for the next step. */
 void tn_store_log_advance(struct tn_store_device *d)
 {
@@ -342,7 +347,7 @@ void tn_store_log_advance(struct tn_store_device *d)
 		tn_store_flush_settle(d, d->deleted ? -ESTALE : -EIO); /* nobody may wait for what will not be done */
 		return;
 	}
-	if (d->flush_waiting || d->log.force || d->log.urgent || d->log.unlogged >= COMMIT_SLOTS)
+	if (d->flush_waiting || d->log.force || (d->log.urgent && changed(&d->log)) || d->log.unlogged >= COMMIT_SLOTS)
 		commit(d);
 	tn_store_durable_step(d, tn_now_ns(d->store->clock));
 }
@@ -354,7 +359,7 @@ uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
 
 	if (d->store->read_only || log->phase != TN_LOG_IDLE || tn_store_index_off(d))
 		return TN_STORE_NEVER;
-	if (log->unlogged > 0 || log->segments_unlogged > 0) {
+	if (changed(log)) {
 		due = log->last_ns + TN_STORE_GROUP_PERIOD_NS;
 		due = due > log->oldest_ns ? due : log->oldest_ns;
 		if (log->urgent)
@@ -432,8 +437,7 @@ void tn_store_flush_settle(struct tn_store_device *d, int status)
 
 static bool pending(const struct tn_store_device *d)
 {
-	return d->log.unlogged > 0 || d->log.segments_unlogged > 0 ||
-	       d->spaces_generation < d->store->spaces->generation;
+	return changed(&d->log) || d->spaces_generation < d->store->spaces->generation;
 }
 
 void tn_store_flush(struct tn_store *s, void (*done)(void *arg, int status), void *arg)

@@ -220,12 +220,18 @@ static const struct tn_disk_group *group_at(struct replay *r, uint64_t position,
 	return rc ? NULL : (const struct tn_disk_group *)(const void *)p;
 }
 
+/* Was this group durable, or is it certain that no power cut came after it? */
+static bool whole(const struct tn_store_table *t, const struct tn_disk_group *g)
+{
+	return t->believe_all || g->sequence < t->mark_sequence || (t->same_boot && g->epoch >= t->mark_epoch);
+}
+
 /* May the blocks that this group names be lost although it can be read? Removals do no harm. */
 static bool believed(const struct tn_store_table *t, const struct tn_disk_group *g)
 {
 	const struct tn_disk_record *rec = (const struct tn_disk_record *)(const void *)(g + 1);
 
-	if (t->believe_all || g->sequence < t->mark_sequence || (t->same_boot && g->epoch >= t->mark_epoch))
+	if (whole(t, g))
 		return true;
 	for (uint32_t i = 0; i < g->records; i++)
 		if (rec[i].kind == TN_DISK_BLOCK || rec[i].kind == TN_DISK_SEGMENT)
@@ -240,8 +246,6 @@ static bool believed(const struct tn_store_table *t, const struct tn_disk_group 
  */
 static const struct tn_disk_group *behind_damage(struct replay *r)
 {
-	if (!r->t->believe_all && !r->t->same_boot && r->sequence >= r->t->mark_sequence)
-		return NULL;
 	for (uint32_t skip = TN_DISK_PAGE; skip <= TN_STORE_GROUP_BYTES; skip += TN_DISK_PAGE) {
 		uint64_t position = r->position + skip;
 		const struct tn_disk_group *g;
@@ -254,7 +258,7 @@ static const struct tn_disk_group *behind_damage(struct replay *r)
 			continue;
 		g = group_at(r, position, g->sequence);
 		if (g)
-			return g;
+			return r->sequence < r->t->mark_sequence || whole(r->t, g) ? g : NULL;
 	}
 	return NULL;
 }

@@ -261,6 +261,26 @@ static void a_freed_slot_is_not_reused_before_its_record_is_durable(void **state
 	rig_free(r);
 }
 
+static void a_saver_that_waits_for_a_freed_slot_costs_one_group_and_one_cycle(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	uint64_t n = 0, freeing = 1, some, writes;
+
+	assert_int_equal(rig_open(r), 0);
+	while (rig_save(r, n) >= 0)
+		n++;
+	assert_int_equal(rig_flush(r), 0);
+	rig_remove(r, 3);
+	writes = tn_simdisk_writes(r->disk);
+	while (freeing > 0) {
+		assert_int_equal(tn_store_reserve(r->store, r->cls, 1, &(tn_slot){0}), 0);
+		rig_step(r, 1);
+		tn_store_free_slots(r->store, r->cls, &some, &freeing);
+	}
+	assert_int_equal(tn_simdisk_writes(r->disk) - writes, 2); /* the group that tells the removal, and the mark */
+	rig_free(r);
+}
+
 static void tables_for_so_many_blocks_hold_so_many_blocks(void **state)
 {
 	static const uint64_t blocks[] = {1, 10, 100, 700};
@@ -624,6 +644,7 @@ int main(void)
 		cmocka_unit_test(blocks_saved_together_are_neighbours_and_spread_over_devices),
 		cmocka_unit_test(the_store_never_holds_more_than_capacity_blocks),
 		cmocka_unit_test(a_freed_slot_is_not_reused_before_its_record_is_durable),
+		cmocka_unit_test(a_saver_that_waits_for_a_freed_slot_costs_one_group_and_one_cycle),
 		cmocka_unit_test(tables_for_so_many_blocks_hold_so_many_blocks),
 		cmocka_unit_test(the_first_failure_frees_a_slot_the_second_quarantines_it),
 		cmocka_unit_test(recency_reaches_the_disk_when_the_store_is_closed),
