@@ -72,10 +72,36 @@ static void update_ready(struct tn_op *op)
 	}
 }
 
-/* On disk. */
-static uint64_t move_bytes(const struct tn_op *op, uint32_t chunk)
+/* Objects of so many chunks from the next one on. */
+static uint32_t objects_of(const struct tn_item *item, uint32_t chunks)
 {
-	return (uint64_t)tn_shape_chunk_count(&op->space->shape, chunk) * op->space->shape.padded_bytes;
+	const struct tn_shape *s = &item->op->space->shape;
+	uint32_t last = item->next_chunk + chunks - 1;
+
+	return tn_shape_chunk_first(s, last) + tn_shape_chunk_count(s, last) - tn_shape_chunk_first(s, item->next_chunk);
+}
+
+static uint64_t next_bytes(const struct tn_item *item, uint32_t chunks)
+{
+	return (uint64_t)objects_of(item, chunks) * item->op->space->shape.padded_bytes;
+}
+
+/*
+ * How many chunks the next move takes. A disk is fastest with requests of 1 to 4 MiB, and each costs CPU; but beside loads, and into
+ * host memory, where workers sum and copy for loads, too, each move is one chunk, so that nobody waits long for it.
+ */
+static uint32_t together(const struct tn_item *item)
+{
+	const struct tn_op *op = item->op;
+	const struct tn_shape *s = &op->space->shape;
+	uint32_t n = 1;
+
+	if (!tn_item_on_disk(item) || !tn_list_empty(&op->cache->loads))
+		return n;
+	while (item->next_chunk + n < op->ready_chunks && next_bytes(item, n + 1) <= TN_IO_BYTES &&
+	       objects_of(item, n + 1) * s->object_iovs <= TN_OBJECT_IOVS_MAX)
+		n++;
+	return n;
 }
 
 static void save_move_done(struct tn_move *mv)
@@ -85,9 +111,9 @@ static void save_move_done(struct tn_move *mv)
 
 	op->inflight--;
 	item->inflight--;
-	item->done_chunks++;
+	item->done_chunks += (uint16_t)mv->chunks;
 	if (mv->kind == TN_MOVE_WRITE)
-		tn_schedule_write_ended(op->cache, item->device, move_bytes(op, mv->chunk));
+		tn_schedule_write_ended(op->cache, item->device, (uint64_t)mv->count * mv->shape->padded_bytes);
 	if (mv->bounced)
 		op->cache->c.bounced_objects += mv->count;
 	if (mv->status && item->state == TN_ITEM_WRITE)
@@ -103,7 +129,7 @@ static enum tn_move_user user_of(const struct tn_op *op)
 	return op->kind == TN_OP_OFFLOAD ? TN_MOVES_OFFLOADS : TN_MOVES_SAVES;
 }
 
-static void start_move(struct tn_item *item, uint32_t c)
+static void start_move(struct tn_item *item, uint32_t chunks)
 {
 	struct tn_op *op = item->op;
 	struct tn_cache *cache = op->cache;
@@ -112,9 +138,9 @@ static void start_move(struct tn_item *item, uint32_t c)
 
 	assert(mv);
 	mv->shape = s;
-	mv->first = tn_shape_chunk_first(s, c);
-	mv->count = tn_shape_chunk_count(s, c);
-	mv->chunk = c;
+	mv->first = tn_shape_chunk_first(s, item->next_chunk);
+	mv->count = objects_of(item, chunks);
+	mv->chunks = chunks;
 	mv->owner = item;
 	mv->done = save_move_done;
 	tn_op_span(op, index_of(item), &mv->mem);
@@ -127,6 +153,7 @@ static void start_move(struct tn_item *item, uint32_t c)
 		mv->kind = TN_MOVE_COPY;
 		mv->to.flat = tn_host_flat(cache->host, item->host_slot);
 	}
+	item->next_chunk += (uint16_t)chunks;
 	op->inflight++;
 	item->inflight++;
 	tn_mover_start(mv);
@@ -156,17 +183,19 @@ static bool write_chunks(struct tn_op *op)
 		struct tn_item *item = &op->items[i];
 
 		while (item->state == TN_ITEM_WRITE && item->next_chunk < op->ready_chunks) {
+			uint32_t chunks = together(item);
+
 			if (!may_move(op)) {
 				if (tn_item_on_disk(item))
 					tn_schedule_write_waits(op);
 				return busy;
 			}
 			if (tn_item_on_disk(item) && (taken >> item->device & 1 ||
-					      !tn_schedule_write(op, item->device, move_bytes(op, item->next_chunk)))) {
+					      !tn_schedule_write(op, item->device, next_bytes(item, chunks)))) {
 				taken |= 1u << item->device;
 				break;
 			}
-			start_move(item, item->next_chunk++);
+			start_move(item, chunks);
 			busy = true;
 		}
 		if (i == op->i && item->state != TN_ITEM_PLACE &&

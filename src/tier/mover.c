@@ -135,8 +135,8 @@ int tn_mover_shape(struct tn_mover *m, const struct tn_shape *shape)
 			       bytes);
 	b = &m->bounces[m->nbounces];
 	bytes = (bytes + 4095) / 4096 * 4096;
-	if (bytes < TN_IO_BYTES / 2)
-		bytes = TN_IO_BYTES / 2; /* also moves them to page-aligned memory */
+	if (bytes < TN_IO_BYTES) /* writes of several chunks; large enough to get page-aligned memory */
+		bytes = TN_IO_BYTES;
 	b->memory = tn_get(m->o.alloc, tn_array_bytes(bytes, BOUNCES));
 	if (!b->memory)
 		return tn_fail(-ENOMEM, "no memory for %u bounce buffers of %zu bytes", BOUNCES, bytes);

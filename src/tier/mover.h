@@ -43,7 +43,7 @@ struct tn_move {
 	void (*extra)(struct tn_move *mv); /* worker; after a good CHECK, or a COPY */
 	void (*done)(struct tn_move *mv);  /* owner; the move is taken back when it returns */
 	void *owner;
-	uint32_t index, chunk; /* the owner's */
+	uint32_t index, chunk, chunks; /* the owner's */
 
 	/* Result. */
 	int status; /* 0, -EBADMSG (checksum), or the I/O error */
@@ -71,7 +71,7 @@ struct tn_mover_opts {
 
 int tn_mover_create(const struct tn_mover_opts *opts, struct tn_mover **out);
 void tn_mover_destroy(struct tn_mover *m);
-/* Announces a shape: takes bounce buffers for it if none are large enough. 0 or -ENOMEM. */
+/* Announces a shape: takes bounce buffers, for a chunk or TN_IO_BYTES, if none are large enough. 0 or -ENOMEM. */
 int tn_mover_shape(struct tn_mover *m, const struct tn_shape *shape);
 
 /* A turn of the owner's loop begins; and after all have asked: whether another one must follow at once (sched/share.h). */
