@@ -89,6 +89,7 @@ struct tn_io_req {
  * @memory_align: likewise of memory
  * @optimal_bytes: preferred request size, 0 if unknown
  * @direct:       opened with O_DIRECT
+ * @in_memory:    the medium is this machine's memory: what is reserved was written already
  */
 struct tn_io_stat {
 	uint64_t size_bytes;
@@ -97,6 +98,7 @@ struct tn_io_stat {
 	uint32_t optimal_bytes;
 	uint32_t links;
 	bool direct;
+	bool in_memory;
 };
 
 #define TN_IO_CREATE 1u    /* create if missing, mode 0600; the directory entry is made durable */

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -348,6 +350,7 @@ int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 {
 	const struct tn_iofile *f = get_file(files, file);
 	uint64_t bytes = 0;
+	struct statfs fs;
 	struct stat st;
 
 	if (!f)
@@ -363,7 +366,8 @@ int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 				   .memory_align = f->memory_align,
 				   .optimal_bytes = f->optimal_bytes,
 				   .links = (uint32_t)st.st_nlink,
-				   .direct = f->direct};
+				   .direct = f->direct,
+				   .in_memory = fstatfs(f->fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)};
 	return 0;
 }
 

@@ -2,12 +2,14 @@
 /* The contract's rules about files: opening, locks, allocation, and what is said when they fail. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,6 +89,20 @@ static void a_buffered_file_takes_any_alignment(void **state)
 	assert_memory_equal(mem + 101, "held", 4);
 	assert_int_equal(tn_contract_do(c, TN_IO_READ, 4, mem, 4), -EIO);
 	free(mem);
+}
+
+/* A described drive is none, wherever its bytes lie. */
+static void a_file_says_whether_its_medium_is_memory(void **state)
+{
+	struct tn_contract *c = *state;
+	struct statfs fs;
+
+	if (c->engine->has & TN_CONTRACT_FILES && strncmp(c->engine->name, "paced", 5) != 0) {
+		assert_int_equal(statfs(c->dir, &fs), 0);
+		assert_int_equal(c->st.in_memory, fs.f_type == TMPFS_MAGIC);
+	} else {
+		assert_false(c->st.in_memory);
+	}
 }
 
 static void allocated_space_reads_as_zero_and_absurd_sizes_are_refused(void **state)
@@ -532,6 +548,7 @@ size_t tn_contract_add_files(struct CMUnitTest *tests, size_t n, size_t max, con
 		T(a_handle_that_is_not_open_is_refused),
 		T(a_read_only_file_refuses_writes),
 		T(a_buffered_file_takes_any_alignment),
+		T(a_file_says_whether_its_medium_is_memory),
 		T(allocated_space_reads_as_zero_and_absurd_sizes_are_refused),
 		T(space_is_reserved_by_request_and_absurd_sizes_are_refused),
 		T(a_cancelled_reservation_comes_back),

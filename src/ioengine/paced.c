@@ -310,7 +310,12 @@ static int paced_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t
 
 static int paced_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
 {
-	return tn_io_stat(((struct paced *)io)->inner, file, st);
+	struct paced *p = (struct paced *)io;
+	int err = tn_io_stat(p->inner, file, st);
+
+	if (!err && p->drive_of[file] != NO_DRIVE)
+		st->in_memory = false; /* the medium is the described drive */
+	return err;
 }
 
 static int paced_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)

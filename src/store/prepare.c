@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Preparation: an unassigned segment is written once with zeros before its slots are offered, because
- * first writes into unwritten extents run at 0.4 of a drive's speed. One 1 MiB write at a time,
+ * first writes into unwritten extents run at 0.4 to 0.8 of a drive's speed. One 1 MiB write at a time,
  * with as long a pause as the write took, and only when the owner steps: it yields to everything. The segment's
- * header then says that it is prepared, so that the next open does not write it again.
+ * header then says that it is prepared, so that the next open does not write it again. On tmpfs it would gain nothing.
  */
 #include <errno.h>
 #include <string.h>
@@ -85,7 +85,7 @@ uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns)
 	struct tn_store_prepare *p = &d->prep;
 	uint64_t left, at;
 
-	if (!s->prepare || p->req.busy || d->hs.health != TN_HEALTHY)
+	if (!s->prepare || d->in_memory || p->req.busy || d->hs.health != TN_HEALTHY)
 		return TN_STORE_NEVER;
 	if (p->segment == UINT32_MAX) {
 		uint32_t segment = next_segment(d);

@@ -183,6 +183,7 @@ static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
 	if (rc)
 		return rc;
 	d->align = st.offset_align > st.memory_align ? st.offset_align : st.memory_align;
+	d->in_memory = st.in_memory;
 	tn_list_init(&d->unassigned);
 	d->victim = UINT32_MAX;
 	d->tell_ns = TN_STORE_NEVER;

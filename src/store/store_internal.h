@@ -216,6 +216,7 @@ struct tn_store_device {
 	uint32_t index;
 	uint32_t file;
 	uint32_t align; /* that satisfies direct I/O, of offsets, lengths and memory; 1: any */
+	bool in_memory; /* tmpfs: reserved space is as fast as written space */
 	bool open;
 	bool absent; /* this session goes without it: offline, and nothing of it is looked at */
 	bool unreachable; /* absent, and not because there is nothing in it */

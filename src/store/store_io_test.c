@@ -6,9 +6,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <tenuto/admin.h>
 #include <unistd.h>
@@ -329,12 +331,52 @@ static void recovery_is_quick_from_log_checkpoint_and_headers(void **state)
 	free(owner.entry);
 }
 
+static void fill_and_wait(const char *where, uint32_t *prepared)
+{
+	struct tn_io *io;
+	struct rig *r;
+	char path[300], own[64];
+
+	snprintf(own, sizeof(own), "%s/tenuto-store-XXXXXX", where);
+	assert_non_null(mkdtemp(own));
+	io = engine(TN_IOENGINE_POSIX);
+	r = rig_new_on(io, &tn_clock_system, own);
+	r->opts.prepare = true;
+	assert_int_equal(rig_open(r), 0);
+	assert_true(rig_save(r, 0) >= 0);
+	rig_step(r, 100);
+	for (uint32_t i = 0; i < r->store->segment_count; i++)
+		*prepared += r->store->dev[0].segs[i].prepared;
+	rig_free(r);
+	tn_io_destroy(io);
+	snprintf(path, sizeof(path), "%s/tenuto.store", own);
+	unlink(path);
+	rmdir(own);
+}
+
+/* Reserving it wrote it already. */
+static void segments_in_memory_are_not_prepared(void **state)
+{
+	uint32_t prepared = 0;
+	struct statfs fs;
+
+	if (access("/dev/shm", W_OK) || statfs("/dev/shm", &fs) || fs.f_type != TMPFS_MAGIC)
+		tn_test_skip("/dev/shm is no tmpfs that can be written");
+	fill_and_wait("/dev/shm", &prepared);
+	assert_int_equal(prepared, 0);
+	if (statfs("/var/tmp", &fs) || fs.f_type == TMPFS_MAGIC)
+		return;
+	fill_and_wait("/var/tmp", &prepared);
+	assert_int_equal(prepared, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_store_lives_on_every_engine),
 		cmocka_unit_test(the_tools_wait_for_the_locks_of_an_owner_that_was_just_killed),
 		cmocka_unit_test(recovery_is_quick_from_log_checkpoint_and_headers),
+		cmocka_unit_test(segments_in_memory_are_not_prepared),
 	};
 
 	return cmocka_run_group_tests_name("store-io", tests, make_dir, remove_dir);
