@@ -618,6 +618,8 @@ bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes);
 void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 /* Of a save or an offload. */
 bool tn_schedule_write(const struct tn_op *op, uint32_t device, uint64_t bytes);
+/* Bytes that one request of it should have at most, if a chunk has fewer. */
+uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device);
 /* It cannot ask, because it waits for something else besides: where it waited to write, it goes on waiting. */
 void tn_schedule_write_waits(const struct tn_op *op);
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);

@@ -88,17 +88,21 @@ static uint64_t next_bytes(const struct tn_item *item, uint32_t chunks)
 
 /*
  * How many chunks the next move takes. A disk is fastest with requests of 1 to 4 MiB, and each costs CPU; but beside loads, and into
- * host memory, where workers sum and copy for loads, too, each move is one chunk, so that nobody waits long for it.
+ * host memory, where workers sum and copy for loads, too, each move is one chunk, so that nobody waits long for it; and without loads
+ * no more than half of the scheduler's quantum, so that the next load does not.
  */
 static uint32_t together(const struct tn_item *item)
 {
 	const struct tn_op *op = item->op;
 	const struct tn_shape *s = &op->space->shape;
+	uint64_t most;
 	uint32_t n = 1;
 
 	if (!tn_item_on_disk(item) || !tn_list_empty(&op->cache->loads))
 		return n;
-	while (item->next_chunk + n < op->ready_chunks && next_bytes(item, n + 1) <= TN_IO_BYTES &&
+	most = tn_schedule_write_most(op->cache, item->device);
+	most = most < TN_IO_BYTES ? most : TN_IO_BYTES;
+	while (item->next_chunk + n < op->ready_chunks && next_bytes(item, n + 1) <= most &&
 	       objects_of(item, n + 1) * s->object_iovs <= TN_OBJECT_IOVS_MAX)
 		n++;
 	return n;

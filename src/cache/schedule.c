@@ -424,6 +424,11 @@ bool tn_schedule_write(const struct tn_op *op, uint32_t device, uint64_t bytes)
 	       tn_sched_write(cache->schedule->sched, writer_of(op), device, bytes, tn_now_ns(&cache->clock));
 }
 
+uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device)
+{
+	return cache->schedule ? tn_sched_write_most(cache->schedule->sched, device, tn_now_ns(&cache->clock)) : UINT64_MAX;
+}
+
 void tn_schedule_write_waits(const struct tn_op *op)
 {
 	if (op->cache->schedule)

@@ -105,6 +105,35 @@ static void every_read_and_write_is_explained(void **state)
 	rig_tear_down(&r);
 }
 
+/* Of those that are so many objects: preparation writes 1 MiB at a time. */
+static uint64_t longest_write(const struct log *log, uint64_t object)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < __atomic_load_n(&log->n, __ATOMIC_ACQUIRE); i++)
+		if (log->d[i].chosen == TN_CHOSE_WRITE && log->d[i].bytes > most && log->d[i].bytes % object == 0)
+			most = log->d[i].bytes;
+	return most;
+}
+
+/* Objects of 96 KiB: chunks of one, two and one. */
+static void a_save_without_loads_writes_more_than_a_chunk_at_once(void **state)
+{
+	static struct log log;
+	const uint64_t object = RIG_PAGES * 24576;
+	struct tn_save_result res;
+	struct rig r;
+
+	memset(&log, 0, sizeof(log));
+	rig_set_up(&r, 64u << 20, 0, 192);
+	reopen(&r, &log, "slack", false);
+	rig_save(&r, 1, 16, 0, &res);
+	assert_int_equal(res.stored, 16);
+	assert_in_range(longest_write(&log, object), 3 * object, RIG_LAYERS * object);
+	assert_int_equal(rig_load(&r, 1, 16), 16);
+	rig_tear_down(&r);
+}
+
 /* ---- writes beside reads ----------------------------------------------------------------------------- */
 
 struct writer {
@@ -613,6 +642,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_read_and_write_is_explained),
+		cmocka_unit_test(a_save_without_loads_writes_more_than_a_chunk_at_once),
 		cmocka_unit_test(a_write_load_slows_restores_only_without_the_scheduler),
 		cmocka_unit_test(a_save_beyond_the_backlog_is_refused_and_reads_are_not),
 		cmocka_unit_test(a_save_that_host_memory_has_no_room_for_counts_to_the_backlog),

@@ -674,6 +674,11 @@ bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t devic
 	return true;
 }
 
+uint64_t tn_sched_write_most(const struct tn_sched *s, uint32_t device, uint64_t now_ns)
+{
+	return (tn_sched_quantum(s, &s->device[device], now_ns) + 1) / 2;
+}
+
 void tn_sched_write_waits(struct tn_sched *s, enum tn_sched_writer who)
 {
 	for (uint32_t i = 0; i < s->o.devices; i++)

@@ -116,6 +116,8 @@ void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uin
  */
 enum tn_sched_writer { TN_SCHED_SAVES, TN_SCHED_OFFLOADS, TN_SCHED_STORE, TN_SCHED_WRITERS };
 bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t device, uint64_t bytes, uint64_t now_ns);
+/* Bytes that one write should have at most: half a quantum, so that one is served while the next is on its way. */
+uint64_t tn_sched_write_most(const struct tn_sched *s, uint32_t device, uint64_t now_ns);
 /* A kind that waited cannot ask in this turn, because it waits for something else besides: it goes on waiting. */
 void tn_sched_write_waits(struct tn_sched *s, enum tn_sched_writer who);
 void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
