@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 
@@ -191,6 +192,12 @@ def the_benchmark_beside_fio_gives_ratios_with_intervals():
             fail(json.dumps(row))
         if any(len(row[runs]) != 3 for runs in ("runs", "fio_runs", "fio_best_runs")):
             fail(json.dumps(row))
+        of_rounds = statistics.median(a[0] / b[0] for a, b in zip(row["runs"], row["fio_runs"]))
+        if abs(row["ratio"] - of_rounds) > 1e-9:
+            fail("not the median of the rounds' ratios, %s: %s" % (of_rounds, json.dumps(row)))
+    r = tenuto("bench", "store", "--vs-fio", "--object", "128KiB", "--total", "16MiB", "--pairs", "1", "--no-tmpfs")
+    if "ratio: the median over the rounds" not in r.out:
+        fail(str(r))
 
 
 main(globals())
