@@ -24,6 +24,7 @@
 #define MODEL "solidigm-d7-ps1010-pair"
 #define RESTORES 1000u
 #define REQUESTS 50u
+#define STRETCH 16u
 /* A run whose compute was woken up later than this share of its TTFT does not say what it should. */
 #define LATE_SHARE 0.05
 #define HIT_RATES "0,50,75,80,85,87.5,90,95,100"
@@ -43,7 +44,8 @@ static const struct cli_opt options[] = {
 	{"prompt-tokens", "N", "8192", "length of the prompt", CLI_COUNT, offsetof(struct pipeline_args, prompt_tokens), 1, 1u << 20},
 	{"hit-rates", "LIST", HIT_RATES, "per cent of the prompt that is restored (modes table, split)", CLI_STRING,
 	 offsetof(struct pipeline_args, hit_rates), 0, 0},
-	{"stretch", "N", "16", "compute and the model's device take so many times as long", CLI_COUNT,
+	{"stretch", "N", "16, but 1 with --dir alone", "compute and the described drive take so many times as long; a real directory takes what it takes",
+	 CLI_COUNT,
 	 offsetof(struct pipeline_args, stretch), 1, 10000},
 	{"slack", "FILE", "analytic", "slack table that the compute times are from (tenuto profile)", CLI_STRING,
 	 offsetof(struct pipeline_args, slack), 0, 0},
@@ -235,6 +237,8 @@ static int check_mode(const struct pipeline_args *a)
 /* What was not given. */
 static void complete(struct pipeline_args *a)
 {
+	/* A real directory cannot be stretched: compute beside it takes as long as on the GPU. */
+	a->stretch = a->stretch ? a->stretch : described(a) ? STRETCH : 1;
 	a->service = a->service ? a->service : strcmp(a->mode, "table") || !described(a) ? "order" : "both";
 	a->compute = a->compute ? a->compute : "sleep";
 	a->writes = a->writes ? a->writes : "both";
@@ -405,7 +409,7 @@ static void release(struct pipeline_bench *b)
 int cmd_bench_pipeline(int argc, char **argv)
 {
 	struct pipeline_args a = {.mode = "table", .model = "llama3-8b", .gpu = "h100",
-				  .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3, .stretch = 16, .seed = 1};
+				  .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3, .seed = 1};
 	struct pipeline_bench *b;
 	bool made = false;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);

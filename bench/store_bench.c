@@ -65,6 +65,8 @@ static const struct cli_verb verb = {
 	.about = "Measures saving and loading of whole blocks, checksums on, through the public API; with --vs-fio beside fio at the same "
 		 "object size and queue depth, and beside fio at the request size (128 KiB to 4 MiB) and queue depth that are best for it, which are "
 		 "looked for first; same total and final sync, on written extents. "
+		 "All take turns; GB/s are medians, and ratio is the median over the rounds of store over fio in the same round, not the "
+		 "quotient of the two medians beside it. "
 		 "CPU is that of the whole process (wait4). Beside it: throughput per core on tmpfs, checksums on and off.",
 	.opts = options,
 };
@@ -451,6 +453,8 @@ static int print(const struct bench *b)
 		print_rows(b, FIO);
 		puts("\nbeside fio at its best request size and queue depth:");
 		print_rows(b, FIO_BEST);
+		putchar('\n');
+		cli_wrap(stdout, 0, "ratio: the median over the rounds of store over fio in the same round, not the quotient of the medians beside it");
 	}
 	if (b->tmpfs_note)
 		printf("\nper core on tmpfs: %s\n", b->tmpfs_note);

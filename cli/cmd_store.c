@@ -176,6 +176,12 @@ static void uuid_text(char *to, const uint64_t uuid[2])
 		 (unsigned)uuid[0] & 0xffffu, (unsigned)(uuid[1] >> 48), uuid[1] & 0xffffffffffffu);
 }
 
+/* What a device has room for, the blocks' headers included. All devices of a store have the same. */
+static uint64_t capacity(const struct tn_admin_device *d)
+{
+	return d->segments * d->segment_bytes;
+}
+
 static json_t *device_json(const struct tn_admin_device *d)
 {
 	const struct {
@@ -190,6 +196,7 @@ static json_t *device_json(const struct tn_admin_device *d)
 		{"opened_wall_ns", d->opened_wall_ns},
 		{"file_bytes", d->file_bytes},
 		{"index_bytes", d->index_bytes},
+		{"capacity_bytes", capacity(d)},
 		{"segment_bytes", d->segment_bytes},
 		{"segments", d->segments},
 		{"segments_allocated", d->segments_allocated},
@@ -229,6 +236,9 @@ static void row_sizes(struct cli_table *t, const struct tn_admin_device *d)
 {
 	char a[32], b[32], line[128];
 
+	cli_bytes(a, (double)capacity(d));
+	snprintf(line, sizeof(line), "%s; all %u devices: %s", a, d->device_count, cli_bytes(b, (double)capacity(d) * d->device_count));
+	row(t, "capacity", d->device_count > 1 ? line : a);
 	row(t, "file", cli_bytes(a, (double)d->file_bytes));
 	row(t, "index", cli_bytes(a, (double)d->index_bytes));
 	snprintf(line, sizeof(line), "%s of %s in use", cli_bytes(a, (double)d->log_used_bytes),
@@ -302,7 +312,8 @@ static int store_info(int argc, char **argv)
 		print_device(&device[i]);
 	}
 	if (a.json) {
-		rc = cli_json(json_pack("{s:o, s:o}", "devices", list, "notes", told.lines));
+		rc = cli_json(json_pack("{s:I, s:o, s:o}", "capacity_bytes", (json_int_t)(capacity(device) * device->device_count),
+					"devices", list, "notes", told.lines));
 		return rc ? rc : bad ? CLI_PROBLEM : CLI_OK;
 	}
 	json_decref(list);

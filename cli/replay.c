@@ -21,8 +21,9 @@
 	{name, arg, dflt, help, type, offsetof(struct replay_args, field), min, max}
 
 static const struct cli_opt options[] = {
-	OPT("capacity-blocks", "N", "all distinct blocks", CLI_COUNT, capacity_blocks, 1, CAPACITY_MAX,
-	    "most blocks on disk; a store in --dir keeps at least what it has unless this is given"),
+	OPT("capacity-blocks", "N", NULL, CLI_COUNT, capacity_blocks, 1, CAPACITY_MAX,
+	    "most blocks on disk; without it there is room for every distinct block of the trace and none is evicted, but a store that "
+	    "is in --dir already is used as large as it is"),
 	OPT("host-blocks", "N", "0", CLI_COUNT, host_blocks, 0, CAPACITY_MAX, "most blocks in host memory"),
 	OPT("policy", "NAME", "default", CLI_STRING, policy, 0, 0,
 	    "default, lru, fifo, s3fifo, or belady (only with --no-io)"),

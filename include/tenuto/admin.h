@@ -197,7 +197,7 @@ struct tn_admin_store {
  * @created_wall_ns, @opened_wall_ns: ns since 1970
  * @file_bytes:         length of the file
  * @index_bytes:        superblocks, log, checkpoints
- * @segment_bytes:      of each segment
+ * @segment_bytes:      of each segment; times @segments: the device's capacity, which is that of each device of its store
  * @segments, @segments_allocated, @segments_assigned: in all, with room in the file, in use by a slot size
  * @slots, @blocks, @quarantined: in the assigned segments
  * @log_bytes, @log_used_bytes: size of the log, and what a recovery would read of it

@@ -103,10 +103,14 @@ typedef void (*tn_explain_fn)(void *arg, const struct tn_decision *decision);
 /**
  * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
  * @size:            sizeof(struct tn_cache_opts), set by init
- * @dirs:            directories, one a device; none: host memory only
+ * @dirs:            directories, one a device; none: host memory only. Each has to be there. On a disk that is mounted give one
+ *                   inside the mount, never the mount point: what becomes of a disk that is late is told at tn_cache_open
  * @instance:        name of this process's part of them (DIR/<instance>/), default "default"
  * @disk_bytes:      capacity on disk over all directories; 0 with dirs: what the stores already have, or
- *                   for new ones a tenth of the free space
+ *                   for new ones a tenth of the free space. Each directory gets an equal part, rounded up to whole segments
+ *                   (about 1/64 of the capacity, 4 MiB to 1 GiB, more for very large blocks of @geometry). The index comes on top. A
+ *                   store never grows beyond what it was made with: asked for more, it warns and goes on with what it has (a larger
+ *                   one begins in an empty directory); asked for less, it uses less, and the blocks beyond that are dropped
  * @disk_blocks:     likewise, counted in blocks of the first space opened: the store never holds more
  *                   (0: as many as @disk_bytes holds). With @geometry and without @disk_bytes, new stores get the
  *                   bytes that so many blocks need
@@ -207,6 +211,12 @@ TN_API void tn_cache_opts_init(struct tn_cache_opts *opts);
  * offline for this session (a warning, struct tn_device_stats: health), and is made anew when it comes back: it missed a
  * session, and what it holds may have been dropped meanwhile. A file that is not a store's, or a store's that is
  * damaged beyond use, is never written: the open fails and says what is in it. An open that fails leaves no new file behind.
+ *
+ * So a disk that is mounted only after the open costs its blocks for good, even if the session saved nothing: see to it
+ * before the open that all directories are there; nothing waits for them. If the directory is one inside the mount, nothing is
+ * written in its place; and if no directory is there, also of a cache that has only one, the open fails (-ENOENT) and
+ * nothing is lost. If it is the mount point itself, which is an empty directory without its disk, a device is made there at
+ * once, on the file system below, and grows to its part of the capacity.
  *
  * Return: 0 and *out, or -EINVAL (option), -EBUSY (another process owns an instance; the detail has its pid, or that of
  * a child of a dead owner that keeps the lock),

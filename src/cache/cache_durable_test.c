@@ -3,12 +3,11 @@
  * What tn_save_result and a tn_flush that returned 0 say together: exactly which blocks a crash leaves. On a simulated disk, in
  * every combination of policy, write budget, health and tiers.
  */
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "cache_script.h"
+#include "cache_sim_rig.h"
 #include "ioengine/ioengine.h"
 #include "tn_test.h"
 
@@ -18,22 +17,6 @@
 #define NEW 40u	   /* blocks that are saved while the disk is as it is */
 #define OLD 160u   /* before: more than the disk holds */
 #define HOST_BYTES (2u << 20)
-
-static struct tn_io *wrap(struct tn_io *disk, const struct tn_clock *clock, uint64_t seed)
-{
-	struct tn_io_faulty_opts o = {.seed = seed, .clock = clock};
-	struct tn_io *io;
-	int rc = tn_io_faulty_create(disk, &o, &io);
-
-	assert(rc == 0);
-	return io;
-}
-
-static void calm(struct tn_io *wrapper)
-{
-	tn_io_faulty_set(wrapper, NULL, 0);
-	tn_io_faulty_release(wrapper);
-}
 
 /* What is known of the blocks that were saved last, 1 .. NEW. */
 struct known {
@@ -47,35 +30,15 @@ struct known {
 
 static struct crig *rig_up(const char *policy, uint32_t ndirs, uint64_t host_bytes)
 {
-	struct crig_opts o = {
-		.seed = tn_test_seed(),
-		.ndirs = ndirs,
-		.segment_bytes = 512u << 10,
-		.disk_bytes = ndirs ? 4u << 20 : 0,
-		.host_bytes = host_bytes,
-		.policy = policy,
-		.io_depth = 16,
-		.max_ops = 12,
-		.layers = 2,
-		.pages_per_block = PER_BLOCK,
-		.head_dim = 128,
-		.npages = NPAGES,
-		.wrap = wrap,
-		.calm = calm,
-	};
-	struct crig *r = crig_create(&o);
+	struct crig_opts o = sim_rig_opts();
 
-	assert_true(crig_open(r));
-	crig_run(r, 5 * CRIG_SECOND); /* the new segments are prepared by then */
-	return r;
-}
-
-static void rig_down(struct crig *r)
-{
-	calm(r->io);
-	if (!crig_close(r) || r->error[0])
-		fail_msg("%s", r->error);
-	crig_destroy(r);
+	o.ndirs = ndirs;
+	o.disk_bytes = ndirs ? o.disk_bytes : 0;
+	o.host_bytes = host_bytes;
+	o.policy = policy;
+	o.npages = NPAGES;
+	sim_rig_faulty(&o);
+	return sim_rig_up(&o);
 }
 
 /* Blocks id .. id + AT_ONCE - 1, a prompt of its own. */
@@ -104,36 +67,6 @@ static void save(struct crig *r, uint64_t id, uint8_t *outcome, struct tn_save_r
 		crig_turn(r, CRIG_MS);
 	assert_int_equal(rc, 0);
 	assert_int_equal(res->stored + res->existing + res->host_only + res->rejected + res->failed, AT_ONCE);
-}
-
-static bool loads(struct crig *r, uint64_t id)
-{
-	uint32_t pages[PER_BLOCK] = {NPAGES - 2, NPAGES - 1};
-	struct tn_key key = crig_key(id);
-	struct tn_load *load;
-	int good;
-
-	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, pages, NULL, &load), 0);
-	while ((good = tn_load_poll(load, r->g.layers - 1)) == -EAGAIN)
-		crig_turn(r, CRIG_MS);
-	for (uint32_t l = 0; l < r->g.layers && good == 1; l++)
-		for (uint32_t k = 0; k < PER_BLOCK; k++)
-			assert_true(crig_check(r, 0, id, l, k, pages[k]));
-	while (tn_load_end(load, NULL) == -EBUSY)
-		crig_turn(r, CRIG_MS);
-	return good == 1;
-}
-
-static int flush(struct crig *r)
-{
-	struct tn_flush_waiter *w = tn_flush_begin(r->cache);
-	uint64_t end = crig_now(r) + 60 * CRIG_SECOND;
-	int rc;
-
-	while ((rc = tn_flush_poll(w)) == -EAGAIN && crig_now(r) < end)
-		crig_turn(r, CRIG_MS);
-	assert_int_not_equal(rc, -EAGAIN);
-	return rc;
 }
 
 static void reopen(struct crig *r)
@@ -193,7 +126,7 @@ static void save_new(struct crig *r, struct known *k, int *error)
 
 static void flush_and_note(struct crig *r, struct known *k)
 {
-	int rc = flush(r);
+	int rc = sim_rig_flush(r);
 
 	if (!k->told)
 		k->told = rc;
@@ -216,7 +149,7 @@ static void check_after_a_crash(struct crig *r, struct known *k, const char *wha
 	watch(r, k);
 	power_cut(r);
 	for (uint64_t id = 1; id <= NEW; id++)
-		if (loads(r, id) != survives(k, id))
+		if (sim_rig_loads(r, 0, id) != survives(k, id))
 			fail_msg("%s: block %u, outcome %u, evicted %d: is %sthere after the crash", what, (unsigned)id,
 				 k->saved[id], k->evicted[id], survives(k, id) ? "not " : "");
 }
@@ -281,14 +214,14 @@ static void combination(const char *policy, enum tiers tiers, bool spent, enum h
 	if (tiers == READ_ONLY)
 		assert_int_equal(k.told, -EROFS);
 	if (k.told && tiers != READ_ONLY) {
-		calm(r->io);
+		r->o.calm(r->io);
 		crig_run(r, 60 * CRIG_SECOND);
 		watch(r, &k);
-		for (int i = 0; i < 2 && flush(r) != 0; i++)
+		for (int i = 0; i < 2 && sim_rig_flush(r) != 0; i++)
 			assert_int_not_equal(i, 1);
 	}
 	check_after_a_crash(r, &k, what);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 static void a_save_and_a_flush_say_exactly_what_survives(void **state)
@@ -354,10 +287,10 @@ static void a_block_kept_in_host_memory_is_offered_to_the_disk_again(void **stat
 	set_quota(r, 100);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
 	assert_int_equal(save_one(r, 1), TN_SAVED_EXISTING);
-	assert_int_equal(flush(r), 0);
+	assert_int_equal(sim_rig_flush(r), 0);
 	power_cut(r);
-	assert_true(loads(r, 1));
-	rig_down(r);
+	assert_true(sim_rig_loads(r, 0, 1));
+	sim_rig_down(r);
 }
 
 /* The first save of the block is kept off the disk, the second one is let in before the first one ends. */
@@ -378,11 +311,11 @@ static void of_two_saves_at_once_the_one_that_was_let_in_counts(void **state)
 		end_save(r, s[1]);
 		assert_int_equal(outcome[0], TN_SAVED_HOST_ONLY);
 		assert_int_equal(outcome[1], TN_SAVED_STORED);
-		assert_int_equal(flush(r), 0);
+		assert_int_equal(sim_rig_flush(r), 0);
 		assert_true(crig_check_quiet(r));
 		power_cut(r);
-		assert_true(loads(r, 1));
-		rig_down(r);
+		assert_true(sim_rig_loads(r, 0, 1));
+		sim_rig_down(r);
 	}
 }
 
@@ -395,18 +328,18 @@ static void what_was_let_in_and_finds_no_room_is_an_error_of_every_flush_until_i
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
-	assert_int_equal(flush(r), 0);
+	assert_int_equal(sim_rig_flush(r), 0);
 	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
 	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(flush(r), -ENOSPC);
+		assert_int_equal(sim_rig_flush(r), -ENOSPC);
 	assert_int_equal(save_one(r, 2), TN_SAVED_EXISTING); /* it was not given up */
-	assert_int_equal(flush(r), -ENOSPC);
+	assert_int_equal(sim_rig_flush(r), -ENOSPC);
 	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
-	assert_int_equal(flush(r), 0);
+	assert_int_equal(sim_rig_flush(r), 0);
 	power_cut(r);
-	assert_true(loads(r, 2));
-	rig_down(r);
+	assert_true(sim_rig_loads(r, 0, 2));
+	sim_rig_down(r);
 }
 
 static void what_gives_way_before_it_could_be_written_is_told_by_the_next_flush(void **state)
@@ -418,7 +351,7 @@ static void what_gives_way_before_it_could_be_written_is_told_by_the_next_flush(
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
-	assert_int_equal(flush(r), 0);
+	assert_int_equal(sim_rig_flush(r), 0);
 	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
 	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
 	crig_run(r, CRIG_SECOND);
@@ -427,10 +360,10 @@ static void what_gives_way_before_it_could_be_written_is_told_by_the_next_flush(
 		save(r, id, NULL, &res);
 	set_quota(r, 100);
 	assert_int_equal(r->cache->c.offload_lost_blocks, 1);
-	assert_int_equal(flush(r), -ENOSPC);
-	assert_int_equal(flush(r), 0);
+	assert_int_equal(sim_rig_flush(r), -ENOSPC);
+	assert_int_equal(sim_rig_flush(r), 0);
 	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 static void a_flush_makes_the_rest_durable_when_one_block_has_no_room(void **state)
@@ -441,7 +374,7 @@ static void a_flush_makes_the_rest_durable_when_one_block_has_no_room(void **sta
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
-	assert_int_equal(flush(r), 0);
+	assert_int_equal(sim_rig_flush(r), 0);
 	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
 	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
 	crig_run(r, CRIG_SECOND);
@@ -449,12 +382,12 @@ static void a_flush_makes_the_rest_durable_when_one_block_has_no_room(void **sta
 	set_quota(r, 2);
 	assert_int_equal(save_one(r, 3), TN_SAVED_STORED);
 	assert_int_equal(tn_match(r->space[0], &other, 1, NULL, &n, TN_MATCH_PIN), 1);
-	assert_int_equal(flush(r), -ENOSPC);
+	assert_int_equal(sim_rig_flush(r), -ENOSPC);
 	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
 	assert_int_equal(tn_unpin(r->space[0], n.pin), 0);
 	power_cut(r);
-	assert_true(loads(r, 3));
-	rig_down(r);
+	assert_true(sim_rig_loads(r, 0, 3));
+	sim_rig_down(r);
 }
 
 static void nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk(void **state)
@@ -471,7 +404,7 @@ static void nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk(vo
 	assert_int_equal(res.rejected, AT_ONCE);
 	assert_int_equal(res.error, -EDQUOT);
 	assert_int_equal(r->cache->c.evicted_disk_blocks, 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 static void of_an_aborted_save_no_block_is_anything(void **state)
@@ -489,7 +422,7 @@ static void of_an_aborted_save_no_block_is_anything(void **state)
 	assert_int_equal(outcome, TN_SAVED_NOT);
 	assert_int_equal(res.stored + res.existing + res.host_only + res.rejected + res.failed, 0);
 	assert_int_equal(res.error, 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 /* How many blocks of a save are there after a power cut, or a kill, that comes so long after it, without any flush. */
@@ -509,8 +442,8 @@ static uint32_t left_after(enum tn_simdisk_crash mode, uint64_t host_bytes, uint
 	crig_run(r, CRIG_SECOND);
 	assert_true(crig_crashed(r, mode, 1));
 	for (uint64_t id = 1; id <= AT_ONCE; id++)
-		n += loads(r, id);
-	rig_down(r);
+		n += sim_rig_loads(r, 0, id);
+	sim_rig_down(r);
 	return n;
 }
 

@@ -429,6 +429,66 @@ static void a_directory_deleted_underneath_is_said_by_flush_and_health(void **st
 	}
 }
 
+/* As when its disk is not mounted, and the directory was one inside the mount. */
+static void a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_in_its_place(void **state)
+{
+	char sub[280], away[280];
+	struct tn_save_result res;
+	const char *dirs[2];
+	struct stat st;
+	struct rig r;
+	uint64_t left;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	assert_int_equal(rig_close(&r), 0);
+	snprintf(sub, sizeof(sub), "%s/sub", r.dir);
+	snprintf(away, sizeof(away), "%s/away", r.dir);
+	assert_int_equal(mkdir(sub, 0700), 0);
+	dirs[0] = r.dir, dirs[1] = sub;
+	r.opts.instance = "two", r.opts.dirs = dirs, r.opts.ndirs = 2;
+	assert_int_equal(rig_open(&r), 0);
+	rig_save(&r, 1, 16, 0, &res);
+	assert_int_equal(res.stored, 16);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rename(sub, away), 0);
+	assert_int_equal(rig_open(&r), 0);
+	left = rig_stats(&r).recovered_blocks;
+	assert_in_range(left, 1, 15);
+	assert_int_equal(rig_stats(&r).devices[0].health, TN_HEALTHY);
+	assert_int_equal(rig_stats(&r).devices[1].health, TN_OFFLINE);
+	assert_int_equal(stat(sub, &st), -1);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rename(away, sub), 0);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_stats(&r).devices[1].health, TN_HEALTHY);
+	assert_int_equal(rig_stats(&r).recovered_blocks, left); /* it missed a session, though that saved nothing */
+	rig_tear_down(&r);
+}
+
+static void a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_nothing(void **state)
+{
+	char sub[280], away[280];
+	struct tn_save_result res;
+	const char *dir = sub;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	assert_int_equal(rig_close(&r), 0);
+	snprintf(sub, sizeof(sub), "%s/sub", r.dir);
+	snprintf(away, sizeof(away), "%s/away", r.dir);
+	assert_int_equal(mkdir(sub, 0700), 0);
+	r.opts.dirs = &dir;
+	assert_int_equal(rig_open(&r), 0);
+	rig_save(&r, 1, 16, 0, &res);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(rename(sub, away), 0);
+	assert_int_equal(tn_cache_open(&r.opts, &r.cache), -ENOENT);
+	assert_int_equal(rename(away, sub), 0);
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_match(&r, 1, 16), 16);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +505,8 @@ int main(void)
 		cmocka_unit_test(an_old_header_of_the_same_key_is_a_miss),
 		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),
 		cmocka_unit_test(a_directory_deleted_underneath_is_said_by_flush_and_health),
+		cmocka_unit_test(a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_in_its_place),
+		cmocka_unit_test(a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_nothing),
 		cmocka_unit_test(closing_says_that_admitted_blocks_found_no_room),
 		cmocka_unit_test(windows_match_their_last_blocks_and_no_other_tenants_tiers),
 		cmocka_unit_test(the_eventfd_tells_what_ended_before_it_was_asked_for),

@@ -3,10 +3,9 @@
  * How long an admitted block lies in host memory, on a simulated disk that is read without a pause: offload_lag_ms, also with a
  * write budget that is used up, and what a power cut leaves if nobody ever flushes.
  */
-#include <assert.h>
 #include <errno.h>
 
-#include "cache_script.h"
+#include "cache_sim_rig.h"
 #include "tn_test.h"
 
 #define PER_BLOCK 2u
@@ -23,34 +22,16 @@ struct reader {
 
 static struct crig *rig_up(uint32_t lag_ms, uint64_t write_ns)
 {
-	struct crig_opts o = {
-		.seed = tn_test_seed(),
-		.ndirs = 1,
-		.segment_bytes = 1u << 20,
-		.disk_bytes = 32u << 20,
-		.host_bytes = 4u << 20,
-		.offload_lag_ms = lag_ms,
-		.write_ns = write_ns,
-		.policy = "lru",
-		.io_depth = 32,
-		.max_ops = 12,
-		.layers = 2,
-		.pages_per_block = PER_BLOCK,
-		.head_dim = 128,
-		.npages = NPAGES,
-	};
-	struct crig *r = crig_create(&o);
+	struct crig_opts o = sim_rig_opts();
 
-	assert_true(crig_open(r));
-	crig_run(r, 5 * CRIG_SECOND); /* the new segments are prepared by then */
-	return r;
-}
-
-static void rig_down(struct crig *r)
-{
-	if (!crig_close(r) || r->error[0])
-		fail_msg("%s", r->error);
-	crig_destroy(r);
+	o.segment_bytes = 1u << 20;
+	o.disk_bytes = 32u << 20;
+	o.host_bytes = 4u << 20;
+	o.offload_lag_ms = lag_ms;
+	o.write_ns = write_ns;
+	o.io_depth = 32;
+	o.npages = NPAGES;
+	return sim_rig_up(&o);
 }
 
 /* Keeps LOADS loads under way, of runs of old blocks at random. */
@@ -137,14 +118,6 @@ static void save_old(struct crig *r, uint64_t id)
 	assert_int_equal(res.stored, AT_ONCE);
 }
 
-static bool there(struct crig *r, uint64_t id)
-{
-	struct tn_key key = crig_key(id);
-	struct tn_match m;
-
-	return tn_match(r->space[0], &key, 1, NULL, &m, 0) == 1;
-}
-
 /* The old blocks are on disk; nobody reads yet. */
 static void begin(struct reader *rd, uint32_t lag_ms)
 {
@@ -176,7 +149,7 @@ static uint64_t longest_wait(uint32_t lag_ms)
 		}
 	}
 	stop_reading(&rd);
-	rig_down(rd.r);
+	sim_rig_down(rd.r);
 	return longest;
 }
 
@@ -213,12 +186,12 @@ static void a_power_cut_without_any_flush_leaves_what_is_older_than_the_lag_and_
 		for (uint32_t i = 0; i < n; i++)
 			if (saved_ns[i] + 1100 * CRIG_MS < cut_ns) {
 				older++;
-				if (!there(rd.r, 1000 + i))
+				if (!sim_rig_there(rd.r, 1000 + i))
 					fail_msg("block %u of %u is gone, %llu ms after its save", i, n,
 						 (unsigned long long)((cut_ns - saved_ns[i]) / CRIG_MS));
 			}
 		print_message("# %u of %u blocks were older\n", older, n);
-		rig_down(rd.r);
+		sim_rig_down(rd.r);
 	}
 }
 
@@ -251,8 +224,8 @@ static void a_used_up_budget_holds_back_no_block_that_was_let_in(void **state)
 	crig_run(rd.r, CRIG_SECOND);
 	assert_true(crig_crashed(rd.r, TN_SIMDISK_DROP, 1));
 	for (uint32_t i = 0; i < 40; i++)
-		assert_int_equal(there(rd.r, 1000 + i), saved[i] == TN_SAVED_STORED);
-	rig_down(rd.r);
+		assert_int_equal(sim_rig_there(rd.r, 1000 + i), saved[i] == TN_SAVED_STORED);
+	sim_rig_down(rd.r);
 }
 
 /* Each write takes a tenth of a second. */
@@ -271,7 +244,7 @@ static void the_statistics_say_what_waits_and_since_when(void **state)
 	crig_run(rd.r, 5 * CRIG_SECOND);
 	assert_int_equal(tn_cache_stats(rd.r->cache, &st), 0);
 	assert_int_equal(st.offload_waiting_blocks + st.offload_waiting_bytes + st.offload_oldest_ns, 0);
-	rig_down(rd.r);
+	sim_rig_down(rd.r);
 }
 
 /* The only block that the quota has room for is pinned for a while. */
@@ -295,7 +268,7 @@ static void what_found_no_room_is_written_without_a_flush_when_there_is_some(voi
 	assert_int_equal(tn_cache_stats(rd.r->cache, &st), 0);
 	assert_int_equal(st.offload_failed_blocks, 0);
 	assert_int_equal(rd.r->cache->c.offloaded_blocks, 2);
-	rig_down(rd.r);
+	sim_rig_down(rd.r);
 }
 
 int main(void)

@@ -3,64 +3,23 @@
  * What callers are told when the disk fails or is late, on a simulated disk: flushes whose offloads failed, drops whose
  * sync takes long.
  */
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "cache_script.h"
+#include "cache_sim_rig.h"
 #include "ioengine/ioengine.h"
 #include "tn_test.h"
 
 #define PER_BLOCK 2u
 
-static struct tn_io *wrap(struct tn_io *disk, const struct tn_clock *clock, uint64_t seed)
-{
-	struct tn_io_faulty_opts o = {.seed = seed, .clock = clock};
-	struct tn_io *io;
-	int rc = tn_io_faulty_create(disk, &o, &io);
-
-	assert(rc == 0);
-	return io;
-}
-
-static void calm(struct tn_io *wrapper)
-{
-	tn_io_faulty_set(wrapper, NULL, 0);
-	tn_io_faulty_release(wrapper);
-}
-
 static struct crig *rig_up(uint64_t host_bytes)
 {
-	struct crig_opts o = {
-		.seed = tn_test_seed(),
-		.ndirs = 1,
-		.segment_bytes = 512u << 10,
-		.disk_bytes = 4u << 20,
-		.host_bytes = host_bytes,
-		.policy = "lru",
-		.io_depth = 16,
-		.max_ops = 12,
-		.layers = 2,
-		.pages_per_block = PER_BLOCK,
-		.head_dim = 128,
-		.npages = 64,
-		.wrap = wrap,
-		.calm = calm,
-	};
-	struct crig *r = crig_create(&o);
+	struct crig_opts o = sim_rig_opts();
 
-	assert_true(crig_open(r));
-	crig_run(r, 5 * CRIG_SECOND); /* the new segments are prepared by then */
-	return r;
-}
-
-static void rig_down(struct crig *r)
-{
-	calm(r->io);
-	if (!crig_close(r) || r->error[0])
-		fail_msg("%s", r->error);
-	crig_destroy(r);
+	o.host_bytes = host_bytes;
+	sim_rig_faulty(&o);
+	return sim_rig_up(&o);
 }
 
 static void fault(struct crig *r, enum tn_fault_kind kind, enum tn_io_op op, uint64_t delay_ns)
@@ -110,24 +69,6 @@ static void save_empty(struct crig *r, uint64_t id, uint32_t n, const uint32_t *
 	assert_int_equal(res.stored + res.host_only, n); /* the disk is smaller than host memory */
 }
 
-static bool loads(struct crig *r, uint32_t space, uint64_t id)
-{
-	uint32_t pages[PER_BLOCK] = {62, 63};
-	struct tn_key key = crig_key(id);
-	struct tn_load *load;
-	int good;
-
-	assert_int_equal(tn_load_begin(r->space[space], r->pool[space], &key, 1, pages, NULL, &load), 0);
-	while ((good = tn_load_poll(load, r->g.layers - 1)) == -EAGAIN)
-		crig_turn(r, CRIG_MS);
-	for (uint32_t l = 0; l < r->g.layers && good == 1; l++)
-		for (uint32_t k = 0; k < PER_BLOCK; k++)
-			assert_true(crig_check(r, space, id, l, k, pages[k]));
-	while (tn_load_end(load, NULL) == -EBUSY)
-		crig_turn(r, CRIG_MS);
-	return good == 1;
-}
-
 static int flush_ends(struct crig *r, struct tn_flush_waiter *w)
 {
 	int rc;
@@ -152,15 +93,15 @@ static void the_next_flush_writes_what_failed_before(void **state)
 	assert_int_equal(tn_io_faulty_set(r->io, &block, 1), 0);
 	save(r, 0, 1);
 	until_failed(r, 1);
-	assert_int_equal(flush_ends(r, tn_flush_begin(r->cache)), -EIO);
-	calm(r->io);
+	assert_int_equal(sim_rig_flush(r), -EIO);
+	r->o.calm(r->io);
 	assert_true(tn_store_writable(r->cache->store)); /* nothing but the flush makes it try again */
-	assert_int_equal(flush_ends(r, tn_flush_begin(r->cache)), 0);
+	assert_int_equal(sim_rig_flush(r), 0);
 	crig_power_off(r);
 	crig_run(r, CRIG_SECOND);
 	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
-	assert_true(loads(r, 0, 1));
-	rig_down(r);
+	assert_true(sim_rig_loads(r, 0, 1));
+	sim_rig_down(r);
 }
 
 static void what_failed_is_written_when_the_device_comes_back(void **state)
@@ -173,11 +114,11 @@ static void what_failed_is_written_when_the_device_comes_back(void **state)
 	crig_run(r, CRIG_SECOND);
 	assert_false(tn_store_writable(r->cache->store));
 	assert_int_equal(r->cache->failed_slots, 1);
-	calm(r->io);
+	r->o.calm(r->io);
 	crig_run(r, 60 * CRIG_SECOND);
 	assert_int_equal(r->cache->failed_slots, 0);
 	assert_int_equal(r->cache->c.offloaded_blocks, 1);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 /* The first flush still waits for the second block when the first one fails and the second flush comes. */
@@ -198,7 +139,7 @@ static void two_flushes_at_once_both_tell_the_truth(void **state)
 	first = tn_flush_begin(r->cache);
 	fault(r, TN_FAULT_EIO, TN_IO_WRITE, 0); /* the header of the first block */
 	until_failed(r, 1);
-	calm(r->io);
+	r->o.calm(r->io);
 	assert_false(first->done);
 	second = tn_flush_begin(r->cache);
 	fault(r, TN_FAULT_LATE, TN_IO_SYNC, 10 * CRIG_MS);
@@ -207,7 +148,7 @@ static void two_flushes_at_once_both_tell_the_truth(void **state)
 	assert_int_equal(flush_ends(r, second), 0);
 	assert_int_equal(r->cache->c.offloaded_blocks, 2);
 	assert_int_equal(r->cache->failed_slots, 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 static void a_drop_that_waits_for_its_sync_holds_up_no_other_space(void **state)
@@ -218,24 +159,24 @@ static void a_drop_that_waits_for_its_sync_holds_up_no_other_space(void **state)
 
 	save(r, 0, 1);
 	save(r, 1, 2);
-	assert_int_equal(flush_ends(r, tn_flush_begin(r->cache)), 0);
+	assert_int_equal(sim_rig_flush(r), 0);
 	fault(r, TN_FAULT_LATE, TN_IO_SYNC, CRIG_SECOND);
 	begin = crig_now(r);
 	assert_int_equal(tn_space_drop_begin(r->space[0], &drop), 0);
-	assert_false(loads(r, 0, 1));
-	assert_true(loads(r, 1, 2));
+	assert_false(sim_rig_loads(r, 0, 1));
+	assert_true(sim_rig_loads(r, 1, 2));
 	save(r, 1, 3);
-	assert_true(loads(r, 1, 3));
+	assert_true(sim_rig_loads(r, 1, 3));
 	assert_true(crig_now(r) - begin < CRIG_SECOND / 2);
 	assert_int_equal(tn_flush_poll(drop), -EAGAIN);
 	assert_int_equal(flush_ends(r, drop), 0);
-	calm(r->io);
+	r->o.calm(r->io);
 	crig_power_off(r);
 	crig_run(r, CRIG_SECOND);
 	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
-	assert_false(loads(r, 0, 1));
-	assert_true(loads(r, 1, 2));
-	rig_down(r);
+	assert_false(sim_rig_loads(r, 0, 1));
+	assert_true(sim_rig_loads(r, 1, 2));
+	sim_rig_down(r);
 }
 
 static void doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of(void **state)
@@ -253,12 +194,12 @@ static void doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of(vo
 	crig_run(r, CRIG_MS);
 	assert_int_equal(r->cache->doomed_count, 2);
 	head = r->cache->doomed_head;
-	assert_true(loads(r, 1, 3));
+	assert_true(sim_rig_loads(r, 1, 3));
 	assert_int_equal(r->cache->doomed_head, head);
 	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
 	crig_run(r, CRIG_MS);
 	assert_int_equal(r->cache->doomed_count, 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 /* More blocks than are looked at in one step: the space is closed until all are marked, others are not held up. */
@@ -299,7 +240,7 @@ static void a_space_is_dropped_in_steps_and_closed_meanwhile(void **state)
 	while (r->cache->doomed_count > 0)
 		crig_turn(r, CRIG_MS);
 	assert_int_equal(r->cache->c.dropped_blocks, MANY);
-	assert_true(loads(r, 1, 1));
+	assert_true(sim_rig_loads(r, 1, 1));
 	for (uint32_t l = 0; l < r->g.layers; l++)
 		assert_int_equal(tn_save_layer(s[0], l, NULL), 0);
 	assert_int_equal(tn_save_commit(s[0]), 0);
@@ -309,7 +250,7 @@ static void a_space_is_dropped_in_steps_and_closed_meanwhile(void **state)
 	assert_int_equal(res[0].stored + res[0].host_only, 2);
 	assert_int_equal(res[1].stored, 0);
 	assert_int_equal(tn_match(r->space[0], key, 2, NULL, &m, 0), 2);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 /* Of three blocks only the first is there, and its read is late. */
@@ -332,7 +273,7 @@ static void only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_fro
 	assert_non_null(strstr(tn_error_last()->text, "pages[1] = 21"));
 	while (tn_load_end(load, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 static void pages_that_a_save_still_reads_are_not_loaded_into(void **state)
@@ -365,7 +306,7 @@ static void pages_that_a_save_still_reads_are_not_loaded_into(void **state)
 	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, mixed, NULL, &load), 0);
 	while (tn_load_end(load, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 static void a_full_quota_is_called_by_its_name(void **state)
@@ -387,7 +328,7 @@ static void a_full_quota_is_called_by_its_name(void **state)
 	while (tn_save_end(s, 1, &res) == -ETIMEDOUT)
 		crig_turn(r, CRIG_MS);
 	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 int main(void)

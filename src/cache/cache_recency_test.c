@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cache_script.h"
+#include "cache_sim_rig.h"
 #include "tn_test.h"
 
 #define BLOCKS 160u
@@ -15,32 +15,14 @@
 
 static struct crig *rig_up(const char *policy)
 {
-	struct crig_opts o = {
-		.seed = tn_test_seed(),
-		.ndirs = 1,
-		.segment_bytes = 512u << 10,
-		.disk_bytes = 8u << 20,
-		.disk_blocks = BLOCKS,
-		.policy = policy,
-		.io_depth = 16,
-		.max_ops = 12,
-		.layers = 1,
-		.pages_per_block = 1,
-		.head_dim = 128,
-		.npages = 64,
-	};
-	struct crig *r = crig_create(&o);
+	struct crig_opts o = sim_rig_opts();
 
-	assert_true(crig_open(r));
-	crig_run(r, 5 * CRIG_SECOND); /* the new segments are prepared by then */
-	return r;
-}
-
-static void rig_down(struct crig *r)
-{
-	if (!crig_close(r) || r->error[0])
-		fail_msg("%s", r->error);
-	crig_destroy(r);
+	o.disk_bytes = 8u << 20;
+	o.disk_blocks = BLOCKS;
+	o.policy = policy;
+	o.layers = 1;
+	o.pages_per_block = 1;
+	return sim_rig_up(&o);
 }
 
 /* A chain of its own; of a priority at which no policy declines it. */
@@ -78,25 +60,6 @@ static void load(struct crig *r, uint64_t id)
 		crig_turn(r, CRIG_MS);
 }
 
-static bool there(struct crig *r, uint64_t id)
-{
-	struct tn_key key = crig_key(id);
-	struct tn_match m;
-
-	assert_true(tn_match(r->space[0], &key, 1, NULL, &m, 0) >= 0);
-	return m.blocks == 1;
-}
-
-static void flush(struct crig *r)
-{
-	struct tn_flush_waiter *w = tn_flush_begin(r->cache);
-	int rc;
-
-	while ((rc = tn_flush_poll(w)) == -EAGAIN)
-		crig_turn(r, CRIG_MS);
-	assert_int_equal(rc, 0);
-}
-
 /* Saved first to last, then half of them loaded, in any order. order[]: the cold ones as saved, the hot ones as loaded. */
 static void use(struct crig *r, uint32_t *order)
 {
@@ -107,7 +70,7 @@ static void use(struct crig *r, uint32_t *order)
 	tn_rng_seed(&rng, tn_test_seed());
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		save(r, i + 1);
-	flush(r); /* the log says what it knows at that time */
+	assert_int_equal(sim_rig_flush(r), 0); /* the log says what it knows at that time */
 	while (hot < BLOCKS) {
 		uint32_t i = tn_rng_below(&rng, BLOCKS);
 
@@ -129,7 +92,7 @@ static void new_blocks_displace_the_cold(struct crig *r, const uint32_t *order, 
 	for (uint32_t i = 0; i < NEW; i++)
 		save(r, NEW_ID + i);
 	for (uint32_t i = 0; i < BLOCKS; i++) {
-		bool here = there(r, order[i]);
+		bool here = sim_rig_there(r, order[i]);
 
 		gone += !here;
 		if (i >= BLOCKS / 2 && !here)
@@ -149,7 +112,7 @@ static void reopened(const char *policy)
 	assert_true(crig_close(r));
 	assert_true(crig_open(r));
 	new_blocks_displace_the_cold(r, order, strcmp(policy, "lru") == 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 /* What was saved comes back from the log, what was only read since from the checkpoint that a minute brings. */
@@ -163,7 +126,7 @@ static void killed(const char *policy)
 	crig_power_off(r);
 	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
 	new_blocks_displace_the_cold(r, order, strcmp(policy, "lru") == 0);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 static void what_was_hot_before_a_close_outlives_what_was_cold_lru(void **state)

@@ -3,10 +3,9 @@
  * Times to live, on a simulated disk: which of several saves of a block counts, before and after a power cut, and what becomes
  * of a block whose time is over while it is still there.
  */
-#include <assert.h>
 #include <errno.h>
 
-#include "cache_script.h"
+#include "cache_sim_rig.h"
 #include "tn_test.h"
 
 #define PER_BLOCK 2u
@@ -15,31 +14,11 @@
 
 static struct crig *rig_up(uint64_t host_bytes, uint64_t seed)
 {
-	struct crig_opts o = {
-		.seed = seed,
-		.ndirs = 1,
-		.segment_bytes = 512u << 10,
-		.disk_bytes = 4u << 20,
-		.host_bytes = host_bytes,
-		.policy = "lru",
-		.io_depth = 16,
-		.max_ops = 12,
-		.layers = 2,
-		.pages_per_block = PER_BLOCK,
-		.head_dim = 128,
-		.npages = 64,
-	};
-	struct crig *r = crig_create(&o);
+	struct crig_opts o = sim_rig_opts();
 
-	assert_true(crig_open(r));
-	return r;
-}
-
-static void rig_down(struct crig *r)
-{
-	if (!crig_close(r) || r->error[0])
-		fail_msg("%s", r->error);
-	crig_destroy(r);
+	o.seed = seed;
+	o.host_bytes = host_bytes;
+	return sim_rig_up(&o);
 }
 
 static void begin_save(struct crig *r, uint64_t id, uint64_t ttl_ns, struct tn_save **s)
@@ -79,24 +58,6 @@ static void save(struct crig *r, uint64_t id, uint64_t ttl_ns)
 	end_save(r, s);
 }
 
-static bool there(struct crig *r, uint64_t id)
-{
-	struct tn_key key = crig_key(id);
-	struct tn_match m;
-
-	return tn_match(r->space[0], &key, 1, NULL, &m, 0) == 1;
-}
-
-static void flush(struct crig *r)
-{
-	struct tn_flush_waiter *w = tn_flush_begin(r->cache);
-	int rc;
-
-	while ((rc = tn_flush_poll(w)) == -EAGAIN)
-		crig_turn(r, CRIG_MS);
-	assert_int_equal(rc, 0);
-}
-
 static void power_cut(struct crig *r)
 {
 	crig_power_off(r);
@@ -122,15 +83,15 @@ static void a_save_for_ever_takes_an_earlier_ones_time_away_durably(void **state
 			save(r, 1, HOUR);
 			save(r, 2, HOUR);
 			if (logged)
-				flush(r);
+				assert_int_equal(sim_rig_flush(r), 0);
 			save(r, 1, 0);
-			flush(r);
+			assert_int_equal(sim_rig_flush(r), 0);
 			power_cut(r);
-			assert_true(there(r, 1));
-			assert_false(there(r, 2)); /* saved with a time to live alone: not recovered */
+			assert_true(sim_rig_there(r, 1));
+			assert_false(sim_rig_there(r, 2)); /* saved with a time to live alone: not recovered */
 			crig_run(r, 2 * HOUR);
-			assert_true(there(r, 1));
-			rig_down(r);
+			assert_true(sim_rig_there(r, 1));
+			sim_rig_down(r);
 		}
 }
 
@@ -145,13 +106,13 @@ static void the_longer_of_two_times_counts(void **state)
 	save(r, 3, 0);
 	save(r, 3, 2 * CRIG_SECOND);
 	crig_run(r, 10 * CRIG_SECOND);
-	assert_true(there(r, 1) && there(r, 2) && there(r, 3));
+	assert_true(sim_rig_there(r, 1) && sim_rig_there(r, 2) && sim_rig_there(r, 3));
 	crig_run(r, 60 * CRIG_SECOND);
-	assert_false(there(r, 1) || there(r, 2));
-	flush(r);
+	assert_false(sim_rig_there(r, 1) || sim_rig_there(r, 2));
+	assert_int_equal(sim_rig_flush(r), 0);
 	power_cut(r);
-	assert_true(there(r, 3));
-	rig_down(r);
+	assert_true(sim_rig_there(r, 3));
+	sim_rig_down(r);
 }
 
 /* Both saves began before the block was there, so that the second one finds the first one's block only at its end. */
@@ -165,11 +126,11 @@ static void of_two_saves_at_once_the_longer_time_counts(void **state)
 	end_save(r, s[0]);
 	end_save(r, s[1]);
 	crig_run(r, 10 * CRIG_SECOND);
-	assert_true(there(r, 1));
-	flush(r);
+	assert_true(sim_rig_there(r, 1));
+	assert_int_equal(sim_rig_flush(r), 0);
 	power_cut(r);
-	assert_true(there(r, 1));
-	rig_down(r);
+	assert_true(sim_rig_there(r, 1));
+	sim_rig_down(r);
 }
 
 static void a_save_revives_a_block_whose_time_is_over(void **state)
@@ -180,23 +141,23 @@ static void a_save_revives_a_block_whose_time_is_over(void **state)
 
 		for (uint64_t id = 1; id <= 2; id++)
 			save(r, id, CRIG_SECOND);
-		flush(r);
+		assert_int_equal(sim_rig_flush(r), 0);
 		oversleep(r, 5 * CRIG_SECOND);
-		assert_false(there(r, 1) || there(r, 2));
+		assert_false(sim_rig_there(r, 1) || sim_rig_there(r, 2));
 		assert_int_equal(r->cache->c.dropped_blocks, 0); /* nobody has swept */
 		begin_save(r, 1, 0, &s[0]);
 		begin_save(r, 2, 60 * CRIG_SECOND, &s[1]);
 		end_save(r, s[0]);
 		end_save(r, s[1]);
-		assert_true(there(r, 1) && there(r, 2));
+		assert_true(sim_rig_there(r, 1) && sim_rig_there(r, 2));
 		crig_run(r, 10 * CRIG_SECOND);
-		assert_true(there(r, 1) && there(r, 2));
+		assert_true(sim_rig_there(r, 1) && sim_rig_there(r, 2));
 		crig_run(r, 60 * CRIG_SECOND);
-		assert_false(there(r, 2));
-		flush(r);
+		assert_false(sim_rig_there(r, 2));
+		assert_int_equal(sim_rig_flush(r), 0);
 		power_cut(r);
-		assert_true(there(r, 1));
-		rig_down(r);
+		assert_true(sim_rig_there(r, 1));
+		sim_rig_down(r);
 	}
 }
 
@@ -210,14 +171,14 @@ static void also_one_that_somebody_holds(void **state)
 	save(r, 2, CRIG_SECOND);
 	assert_int_equal(tn_match(r->space[0], keys, 2, NULL, &m, TN_MATCH_PIN), 2);
 	crig_run(r, 5 * CRIG_SECOND);
-	assert_false(there(r, 1) || there(r, 2));
+	assert_false(sim_rig_there(r, 1) || sim_rig_there(r, 2));
 	save(r, 1, 0);
-	assert_true(there(r, 1));
+	assert_true(sim_rig_there(r, 1));
 	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
 	crig_run(r, 5 * CRIG_SECOND);
-	assert_true(there(r, 1));
+	assert_true(sim_rig_there(r, 1));
 	assert_int_equal(r->cache->c.dropped_blocks, 1);
-	rig_down(r);
+	sim_rig_down(r);
 }
 
 /* In one turn the block's time is found to be over, and the log's group is made that still names it. */
@@ -233,9 +194,9 @@ static void a_block_that_goes_as_its_record_is_written_is_not_recovered(void **s
 	crig_power_off(r);
 	crig_run(r, CRIG_SECOND);
 	assert_true(crig_crashed(r, TN_SIMDISK_KILL, 1));
-	assert_true(there(r, 2));
-	assert_false(there(r, 1));
-	rig_down(r);
+	assert_true(sim_rig_there(r, 2));
+	assert_false(sim_rig_there(r, 1));
+	sim_rig_down(r);
 }
 
 /* Saves with random times, waits, flushes and power cuts, against the rule in three lines. Times are to the second. */
@@ -267,26 +228,26 @@ static void random_saves_waits_and_power_cuts(void **state)
 			} else if (what < 90) {
 				oversleep(r, tn_rng_below(&rng, 6000) * CRIG_MS);
 			} else if (what < 97) {
-				flush(r);
+				assert_int_equal(sim_rig_flush(r), 0);
 				for (uint32_t i = 0; i < BLOCKS; i++)
 					durable[i] = until[i] == UINT64_MAX;
 			} else {
 				power_cut(r);
 				for (uint32_t i = 0; i < BLOCKS; i++) {
-					assert_true(!durable[i] || there(r, i));
-					assert_true(until[i] == UINT64_MAX || !there(r, i));
-					durable[i] = there(r, i);
+					assert_true(!durable[i] || sim_rig_there(r, i));
+					assert_true(until[i] == UINT64_MAX || !sim_rig_there(r, i));
+					durable[i] = sim_rig_there(r, i);
 					until[i] = durable[i] ? UINT64_MAX : 0;
 				}
 			}
 			for (uint32_t i = 0; i < BLOCKS; i++) {
 				if (crig_now(r) < until[i])
-					assert_true(there(r, i));
+					assert_true(sim_rig_there(r, i));
 				else if (crig_now(r) >= until[i] + 2 * CRIG_SECOND)
-					assert_false(there(r, i));
+					assert_false(sim_rig_there(r, i));
 			}
 		}
-		rig_down(r);
+		sim_rig_down(r);
 	}
 }
 

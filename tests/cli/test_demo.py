@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 
@@ -61,8 +62,9 @@ def a_store_is_described_verified_and_checked():
     device = tenuto("store", "info", "d", "--json").json()["devices"][0]
     if not device["clean"] or device["in_use"] or not 0 < device["blocks"] <= 100:
         fail(str(device))
-    if "closed in order" not in tenuto("store", "info", "d").out:
-        fail("no state")
+    out = tenuto("store", "info", "d").out
+    if "closed in order" not in out or not re.search(r"^capacity +[\d.]+ MiB$", out, re.M):
+        fail(out)
     v = tenuto("store", "verify", "d", "--json").json()
     if v["blocks"] != device["blocks"] or v["objects"] != 4 * v["blocks"] or v["corrupt_objects"]:
         fail(str(v))
@@ -72,6 +74,22 @@ def a_store_is_described_verified_and_checked():
     if "bad:     nothing" not in tenuto("store", "verify", "d").out:
         fail("the good is not called good")
     tenuto("store", "check", "d")
+
+
+def store_info_shows_the_capacity_by_device_and_in_all():
+    need("store")
+    write("t.jsonl", tenuto("workload", "--requests", "20").out)
+    os.mkdir("d")
+    os.mkdir("e")
+    tenuto("replay", "t.jsonl", "--geometry", "4x1MiB", "--capacity-blocks", "100", "--dir", "d", "--dir", "e")
+    r = tenuto("store", "info", "d", "e", "--json").json()
+    each = [d["segments"] * d["segment_bytes"] for d in r["devices"]]
+    if r["capacity_bytes"] != sum(each) or [d["capacity_bytes"] for d in r["devices"]] != each or not sum(each) >= 400 << 20:
+        fail(str(r))
+    for dirs in (("d", "e"), ("e", "d")):
+        rows = re.findall(r"^capacity +([\d.]+) MiB; all 2 devices: ([\d.]+) MiB$", tenuto("store", "info", *dirs).out, re.M)
+        if len(rows) != 2 or any(abs(2 * float(one) - float(both)) > 1 for one, both in rows):
+            fail(rows)
 
 
 def a_damaged_object_is_found_by_verify():
@@ -174,6 +192,12 @@ def the_benchmark_beside_fio_gives_ratios_with_intervals():
             fail(json.dumps(row))
         if any(len(row[runs]) != 3 for runs in ("runs", "fio_runs", "fio_best_runs")):
             fail(json.dumps(row))
+        of_rounds = statistics.median(a[0] / b[0] for a, b in zip(row["runs"], row["fio_runs"]))
+        if abs(row["ratio"] - of_rounds) > 1e-9:
+            fail("not the median of the rounds' ratios, %s: %s" % (of_rounds, json.dumps(row)))
+    r = tenuto("bench", "store", "--vs-fio", "--object", "128KiB", "--total", "16MiB", "--pairs", "1", "--no-tmpfs")
+    if "ratio: the median over the rounds" not in r.out:
+        fail(str(r))
 
 
 main(globals())

@@ -123,6 +123,19 @@ def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
         fail("left: %s" % os.listdir("d"))
 
 
+def a_real_directory_is_measured_beside_compute_of_real_length():
+    os.mkdir("d")
+    full = {}
+    for more, stretch in ((["--dir", "d"], 1), (["--dir", "d", "--stretch", "3"], 3),
+                          (["--dir", "d", "--device-model", "solidigm-d7-ps1010-pair", "--service", "order"], 16)):
+        r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", *more, "--json").json()
+        if r["settings"]["stretch"] != stretch:
+            fail("%s: %s" % (more, r["settings"]))
+        full[stretch] = rows_of(r)["ideal", 0, False]["ttft_ms"]
+    if any(abs(full[n] - n * full[1]) > 0.01 * full[n] for n in full):
+        fail(str(full))
+
+
 def decisions_of_the_scheduler_are_written_as_json_lines():
     tenuto("bench", "pipeline", *SMALL, "--hit-rates", "100", "--writes", "on", "--service", "order", "--explain", "x.jsonl")
     with open("x.jsonl") as f:

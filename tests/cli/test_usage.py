@@ -3,10 +3,12 @@
 import ctypes
 import errno
 import fcntl
+import glob
 import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import termios
@@ -216,6 +218,22 @@ def a_generated_workload_is_the_same_for_the_same_seed():
         fail("the seed does not decide")
     if len(a.splitlines()) != 50:
         fail("not 50 requests")
+
+
+def the_installed_program_finds_its_library_wherever_it_is():
+    build = os.path.dirname(os.path.dirname(TENUTO))
+    if not shutil.which("meson") or not os.path.exists(os.path.join(build, "meson-private")):
+        raise Skip("needs meson, and the program in its build directory")
+    done = subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--destdir", os.getcwd()], capture_output=True, text=True)
+    if done.returncode:
+        fail(done.stdout + done.stderr)
+    found = glob.glob("**/bin/tenuto", recursive=True)
+    os.rename(found[0].split(os.sep)[0], "moved")
+    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    for program in glob.glob("moved/**/bin/tenuto", recursive=True):
+        done = subprocess.run(["ldd", program], capture_output=True, text=True, env=env)
+        if os.getcwd() not in next(line for line in done.stdout.splitlines() if "libtenuto" in line):
+            fail(done.stdout)
 
 
 def a_look_up_benchmark_gives_json():
