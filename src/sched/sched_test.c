@@ -594,19 +594,6 @@ static void an_urgent_load_gets_the_device_although_another_has_much_to_read(voi
 	sim_destroy(m);
 }
 
-static void one_write_is_half_a_quantum_at_most(void **state)
-{
-	struct sim *m = sim_create(1, &ps1010);
-	uint64_t most = tn_sched_write_most(m->s, 0, m->now), sum = 0;
-
-	assert_true(most >= 64u << 10); /* half of the least quantum */
-	for (; tn_sched_write(m->s, TN_SCHED_SAVES, 0, most, m->now); sum += most)
-		;
-	assert_int_equal(sum, 2 * most); /* two fill it */
-	tn_sched_write_undo(m->s, 0, sum);
-	sim_destroy(m);
-}
-
 /* ---- changes ---------------------------------------------------------------------------------------- */
 
 /* Steps and noise of the device's speed: the learned quantum follows, and does not swing. */
@@ -801,7 +788,6 @@ int main(void)
 		cmocka_unit_test(decisions_say_slack_and_reason),
 		cmocka_unit_test(a_load_of_low_priority_is_not_starved),
 		cmocka_unit_test(an_urgent_load_gets_the_device_although_another_has_much_to_read),
-		cmocka_unit_test(one_write_is_half_a_quantum_at_most),
 		cmocka_unit_test(the_quantum_follows_a_step_of_the_devices_speed_without_swinging),
 		cmocka_unit_test(clocks_that_jump_stop_nothing),
 		cmocka_unit_test(in_any_run_something_is_chosen_or_a_time_to_come_back_is_given),
