@@ -163,6 +163,9 @@ struct tn_op {
 	uint64_t first_ticket;        /* offload */
 	struct tn_flush_waiter flush; /* save: see tn_save_flush */
 	uint64_t demand;	      /* of slots on disk, see tn_store_move; 0: none */
+	uint64_t stuck_ns;	      /* since when nothing but transfers, or older ones in the queue, is in its way */
+	uint64_t again_ns;	      /* transfers are: when to look again though none ended; 0: they are not */
+	uint64_t ended;		      /* cache->ended when they were */
 	bool own_gone;		      /* nothing of its own class could be evicted for it */
 	uint64_t since_ns;	      /* offload: since when its first block has waited */
 	uint32_t layers_given; /* save; shared */
@@ -333,6 +336,8 @@ struct tn_cache {
 	uint32_t noffloads;
 	struct tn_list loads, saves; /* active */
 	struct tn_list placing; /* saves and offloads with blocks that have no place yet, the oldest first */
+	uint64_t places_due_ns; /* when to ask them again without being woken */
+	uint64_t ended; /* how many loads, saves and offloads are over: what they held may be free */
 	uint32_t disk_loads;	     /* of the loads, those from disk */
 	struct tn_offload_place *offload_queue; /* ring */
 	uint32_t offload_head, offload_count, offload_size;
@@ -518,6 +523,8 @@ uint32_t tn_evict_class(struct tn_cache *cache, uint32_t want, uint32_t cls);
 uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space);
 /* All blocks in these slots leave the disk, or none if somebody holds one. */
 bool tn_evict_slots(struct tn_cache *cache, tn_slot first, uint32_t n);
+/* Whether these slots are held, and by nothing but transfers under way: none by a lease, or by a save that waits for its caller. */
+bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n);
 /* A host slot that the space's quota allows, to be filled with block b; it arrives, or is put back. */
 uint32_t tn_host_slot_get(struct tn_cache *cache, const struct tn_space *space, tn_block b);
 void tn_host_slot_put(struct tn_cache *cache, const struct tn_space *space, uint32_t slot);

@@ -415,6 +415,63 @@ bool tn_evict_slots(struct tn_cache *cache, tn_slot first, uint32_t n)
 	return k == n;
 }
 
+/*
+ * A save or an offload that waits for no place and for no call of its user any more: of layers that were given at most for
+ * their events.
+ */
+static bool only_writes(const struct tn_op *op)
+{
+	bool given = op->kind == TN_OP_OFFLOAD || __atomic_load_n(&op->commit, __ATOMIC_ACQUIRE);
+
+	return op->cancelled || (given && op->unplaced == 0);
+}
+
+/* Adds to *writes the slots that the operation writes to; false if it may do so for long. */
+static bool writes_pass(const struct tn_op *op, tn_slot first, uint32_t n, uint32_t *writes)
+{
+	uint32_t before = *writes;
+
+	for (uint32_t i = 0; i < op->n; i++)
+		*writes += op->items[i].slot - first < n;
+	return *writes == before || only_writes(op);
+}
+
+/* References that loads have on blocks in these slots, wherever they load them from. */
+static uint64_t load_refs(const struct tn_cache *cache, tn_slot first, uint32_t n)
+{
+	uint64_t refs = 0;
+
+	for (const struct tn_list *pos = cache->loads.next; pos != &cache->loads; pos = pos->next) {
+		const struct tn_op *op = tn_container_of(pos, struct tn_op, link);
+
+		for (uint32_t i = 0; i < op->n; i++)
+			refs += op->items[i].state != TN_ITEM_IDLE &&
+				tn_block_slot(cache->registry, op->items[i].block, TN_TIER_DISK) - first < n;
+	}
+	return refs;
+}
+
+bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n)
+{
+	uint64_t loads = load_refs(cache, first, n), refs = 0;
+	uint32_t writes = 0;
+
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
+		if (!writes_pass(tn_container_of(pos, struct tn_op, link), first, n, &writes))
+			return false;
+	for (uint32_t i = 0; i < cache->noffloads; i++)
+		if (cache->offloads[i].active && !writes_pass(&cache->offloads[i], first, n, &writes))
+			return false;
+	if (loads + writes == 0)
+		return false;
+	for (uint32_t k = 0; k < n && refs <= loads; k++) {
+		tn_block b = tn_store_cookie(cache->store, first + k);
+
+		refs += b == TN_BLOCK_NONE ? 0 : tn_block_refs(cache->registry, b);
+	}
+	return refs <= loads; /* each that is more is a lease's, or a look-up's on another thread */
+}
+
 /* Likewise from host memory. */
 uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space)
 {

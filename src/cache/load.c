@@ -705,6 +705,7 @@ static void finish(struct tn_op *op)
 		item_ends(&op->items[i]);
 	update_estimate(op);
 	tn_schedule_load_over(op);
+	cache->ended++;
 	cache->c.load_failed_blocks += op->kind == TN_OP_LOAD ? op->n - op->good : 0;
 	tn_list_del(&op->link);
 	op->active = false;

@@ -138,6 +138,11 @@ static bool on_vacate(void *arg, tn_slot first, uint32_t n)
 	return tn_evict_slots(((struct tn_recovery *)arg)->cache, first, n);
 }
 
+static bool on_passes(void *arg, tn_slot first, uint32_t n)
+{
+	return tn_slots_pass(((struct tn_recovery *)arg)->cache, first, n);
+}
+
 static void on_health(void *arg, uint32_t device, enum tn_health health)
 {
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
@@ -309,7 +314,7 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 		.boot = {cache->boot[0], cache->boot[1]},
 		.entropy = {cache->entropy[0], cache->entropy[1]},
 		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r, on_may_write, on_written,
-		       on_vacate},
+		       on_vacate, on_passes},
 	};
 	int rc;
 

@@ -238,6 +238,7 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	signal_completions(cache);
 	due = due < doomed_due ? due : doomed_due;
 	due = due < offload_due ? due : offload_due;
+	due = due < cache->places_due_ns ? due : cache->places_due_ns;
 	if (due > store_due)
 		due = store_due;
 	if (due > tn_schedule_due(cache))

@@ -7,10 +7,11 @@
  *
  *	slots of the right size whose removal is not durable yet: a commit of the log brings them;
  *	a segment that moves to this size, or whose preparation stops: a commit, or one write;
+ *	transfers that are all that keeps some segment from moving, and end by themselves: for a second at most;
  *	the turn to move a segment, which the oldest one in the queue has.
  *
  * The oldest one gets slots from these or fails with -ENOSPC at once, when there is nothing of its size to evict and no
- * segment that can go. No lease and no other save is waited for.
+ * segment that can go. No lease is waited for, and no other save that waits for its caller or for a place.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,6 +19,9 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "cache/cache_internal.h"
+
+#define TRANSFERS_NS 1000000000ull
+#define TRANSFERS_AGAIN_NS 10000000ull /* a long load lets go of one block after the other */
 
 /* ---- what becomes of an item ------------------------------------------------------------------------------ */
 
@@ -143,6 +147,37 @@ static uint32_t take_slots(struct tn_op *op, uint32_t want)
 }
 
 /*
+ * The oldest one's demand begins, whatever was tried for those before it; or once more, when transfers were in its way and some
+ * have ended: then each segment is tried again.
+ */
+static void demand(struct tn_op *op, uint64_t now_ns)
+{
+	struct tn_cache *cache = op->cache;
+
+	if (op->demand != 0 && (op->again_ns == 0 || (now_ns < op->again_ns && op->ended == cache->ended)))
+		return;
+	op->demand = tn_store_demand(cache->store);
+	op->again_ns = 0;
+}
+
+/* False: for long enough. */
+static bool wait_for_transfers(struct tn_op *op, uint64_t now_ns)
+{
+	struct tn_cache *cache = op->cache;
+	uint64_t end_ns = op->stuck_ns + TRANSFERS_NS;
+
+	if (now_ns >= end_ns)
+		return false;
+	if (op->again_ns == 0) {
+		op->again_ns = now_ns + TRANSFERS_AGAIN_NS < end_ns ? now_ns + TRANSFERS_AGAIN_NS : end_ns;
+		op->ended = cache->ended;
+	}
+	if (op->again_ns < cache->places_due_ns)
+		cache->places_due_ns = op->again_ns;
+	return true;
+}
+
+/*
  * `missing` slots are not there. Slots whose remove record is not durable yet come by themselves: only what they leave
  * open is evicted, of blocks that leave a slot of this size. A segment that moves to this size is waited for instead.
  * `older`: somebody in front waits, too; the turn to move a segment is his. True if something happened.
@@ -151,12 +186,15 @@ static bool make_room(struct tn_op *op, uint32_t missing, bool older)
 {
 	struct tn_cache *cache = op->cache;
 	uint32_t cls = op->space->disk_class;
-	uint64_t free_now, coming, moving;
+	uint64_t free_now, coming, moving, now = tn_now_ns(&cache->clock);
+	enum tn_store_move move;
 
-	if (op->demand == 0)
-		op->demand = tn_store_demand(cache->store);
-	if (!older)
+	if (op->stuck_ns == 0)
+		op->stuck_ns = now;
+	if (!older) {
+		demand(op, now);
 		tn_store_move(cache->store, cls, true, op->demand);
+	}
 	tn_store_free_slots(cache->store, cls, &free_now, &coming);
 	moving = tn_store_moving(cache->store, cls);
 	if (moving == 0 && coming < missing && !(older && op->own_gone)) {
@@ -164,10 +202,13 @@ static bool make_room(struct tn_op *op, uint32_t missing, bool older)
 			return true;
 		op->own_gone = true;
 	}
+	if (coming + moving > 0)
+		op->stuck_ns = now; /* the second is for transfers, and for older ones that wait for them */
 	if (coming + moving > 0 || older)
 		return false;
 	/* None of this size may go, so a segment of another size must. */
-	if (tn_store_move(cache->store, cls, false, op->demand))
+	move = tn_store_move(cache->store, cls, false, op->demand);
+	if (move == TN_STORE_MOVE_COMES || (move == TN_STORE_MOVE_PASSES && wait_for_transfers(op, now)))
 		return false;
 	return no_places(op, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: everything is pinned or in use", op->unplaced,
 				     (unsigned long long)op->space->shape.slot_bytes));
@@ -184,7 +225,7 @@ static bool disk_places(struct tn_op *op, bool older)
 		return quota_is_full(op);
 	got = take_slots(op, want);
 	if (got > 0) {
-		op->demand = 0;
+		op->demand = op->stuck_ns = 0;
 		op->own_gone = false;
 	}
 	return got == want || make_room(op, want - got, older) || got > 0;
@@ -222,7 +263,7 @@ static bool find_places(struct tn_op *op, bool older)
 
 void tn_places_join(struct tn_op *op)
 {
-	op->demand = 0;
+	op->demand = op->stuck_ns = 0;
 	op->own_gone = false;
 	if (op->unplaced > 0)
 		tn_list_push(&op->cache->placing, &op->place_link);
@@ -238,6 +279,7 @@ bool tn_places_step(struct tn_cache *cache)
 	struct tn_list *pos, *tmp;
 	bool busy = false, older = false;
 
+	cache->places_due_ns = TN_FOREVER;
 	tn_list_for_each_safe(pos, tmp, &cache->placing) {
 		struct tn_op *op = tn_container_of(pos, struct tn_op, place_link);
 

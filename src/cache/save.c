@@ -463,6 +463,7 @@ static void finish_save(struct tn_op *op)
 	count(op);
 	tn_list_del(&op->link);
 	op->active = false;
+	op->cache->ended++;
 	tn_schedule_give_back(op->cache, op->admitted_bytes);
 	if (commit && op->result.stored > 0 && op->cache->o.durability_ms == 0)
 		tn_save_flush(op);
@@ -502,6 +503,7 @@ static void finish_offload(struct tn_op *op)
 		tn_block_try_forget(cache, b);
 	}
 	op->active = false;
+	cache->ended++;
 	__atomic_sub_fetch(&op->space->ops, 1, __ATOMIC_RELEASE);
 }
 

@@ -6,6 +6,9 @@
  * somebody holds one (cb.vacate). A segment with slots that are being written does not move either. So nothing is evicted
  * in vain, and what is left is to wait until the removals are durable: for a commit of the log, two if one is under way.
  *
+ * When no segment can go, it matters why: what leases hold is not waited for, but transfers end by themselves (cb.passes).
+ * Then whoever asks is told so, and asks again, of all segments, as they end; for how long is his to bound.
+ *
  * A move ends when that is so: the segment changes hands. Or it is given up, because the device takes no writes or no
  * records any more: then the segment stays what it was. Nobody but the device is waited for.
  */
@@ -61,7 +64,16 @@ static bool being_written(const struct tn_store_device *d, uint32_t first, uint3
 	return false;
 }
 
-static bool begin_move(struct tn_store_device *d, uint32_t segment, uint32_t shape)
+static void look_whether_it_passes(struct tn_store_device *d, uint32_t segment, uint64_t demand)
+{
+	struct tn_store *s = d->store;
+	uint32_t first = segment * s->segment_pages << 6;
+
+	if (d->passing <= demand && s->cb.passes && s->cb.passes(s->cb.arg, tn_store_global(d, first), s->segment_pages << 6))
+		d->passing = ++s->tries;
+}
+
+static bool begin_move(struct tn_store_device *d, uint32_t segment, uint32_t shape, uint64_t demand)
 {
 	struct tn_store *s = d->store;
 	struct tn_store_segment *sg = &d->segs[segment];
@@ -70,6 +82,7 @@ static bool begin_move(struct tn_store_device *d, uint32_t segment, uint32_t sha
 	if (being_written(d, first, first + n) ||
 	    (sg->used > sg->freeing && !s->cb.vacate(s->cb.arg, tn_store_global(d, first), n))) {
 		sg->tried = ++s->tries;
+		look_whether_it_passes(d, segment, demand);
 		return false;
 	}
 	tn_log(s->log, TN_LOG_INFO, "%s: segment %u moves to slots of %llu bytes", d->path, segment,
@@ -104,7 +117,7 @@ static bool move_one(struct tn_store_device *d, uint32_t shape, bool colder, uin
 			return true;
 		}
 		*slots -= *slots < each ? *slots : each;
-		if (begin_move(d, segment, shape))
+		if (begin_move(d, segment, shape, demand))
 			return true;
 	}
 	return false;
@@ -155,14 +168,23 @@ uint64_t tn_store_demand(struct tn_store *s)
 	return ++s->tries;
 }
 
-bool tn_store_move(struct tn_store *s, uint32_t cls, bool colder, uint64_t demand)
+/* Of no other segment transfers are all that is in the way, but perhaps of the class's own: then its blocks can be evicted. */
+static bool passes(struct tn_store_device *d, uint32_t shape, uint64_t demand)
+{
+	for (uint32_t i = 0; i < d->allocated && i < d->limit && d->passing <= demand; i++)
+		if (d->segs[i].shape == shape && d->segs[i].used > d->segs[i].freeing)
+			look_whether_it_passes(d, i, demand);
+	return d->passing > demand;
+}
+
+enum tn_store_move tn_store_move(struct tn_store *s, uint32_t cls, bool colder, uint64_t demand)
 {
 	uint32_t shape = s->cls[cls].shape, slots = LOOK_SLOTS;
 	uint64_t tries = s->tries;
-	bool wait = false;
+	bool wait = false, passing = false;
 
 	if (tn_store_moving(s, cls) > 0)
-		return true;
+		return TN_STORE_MOVE_COMES;
 	for (uint32_t i = 0; i < s->ndevices && s->cb.vacate; i++) {
 		struct tn_store_device *d = &s->dev[i];
 
@@ -171,11 +193,15 @@ bool tn_store_move(struct tn_store *s, uint32_t cls, bool colder, uint64_t deman
 		if (d->victim != UINT32_MAX)
 			wait = true; /* another class's: then this one's turn comes */
 		else if (move_one(d, shape, colder, demand, &slots))
-			return true;
+			return TN_STORE_MOVE_COMES;
 		else if (colder && s->tries != tries)
 			tried_in_vain(d, shape);
+		else if (!colder && passes(d, shape, demand))
+			passing = true;
 	}
-	return wait && !colder;
+	if (colder || !(wait || passing))
+		return TN_STORE_MOVE_NONE;
+	return wait ? TN_STORE_MOVE_COMES : TN_STORE_MOVE_PASSES;
 }
 
 /* The end of a move, if it has come: whoever waits for slots is to be asked again. */

@@ -97,6 +97,11 @@ struct tn_store_callbacks {
 	 * there are), or none and return false if somebody holds one. From tn_store_move only; NULL: segments do not move.
 	 */
 	bool (*vacate)(void *arg, tn_slot first, uint32_t n);
+	/*
+	 * Of n slots that could not be vacated or have some that are being written: whether transfers under way are all that
+	 * is in the way, which end without anybody's doing. From tn_store_move only; NULL: they never are.
+	 */
+	bool (*passes)(void *arg, tn_slot first, uint32_t n);
 };
 
 struct tn_store_opts {
@@ -223,11 +228,13 @@ uint64_t tn_store_moving(const struct tn_store *store, uint32_t cls);
  * which nobody holds one (cb.vacate) and no slot is being written. It changes hands when their removal is durable.
  * `colder`: only one that is colder than the coldest of this class, so that classes compete like blocks under LRU; a class
  * without any takes the coldest there is. What could not move since the demand began is not tried again.
- *
- * True: wait, and reserve again after the next step: one is on its way to the class (tn_store_moving), or - unless
- * `colder` - another class's move must end first. False: no segment can go.
  */
-bool tn_store_move(struct tn_store *store, uint32_t cls, bool colder, uint64_t demand);
+enum tn_store_move {
+	TN_STORE_MOVE_NONE,   /* no segment can go */
+	TN_STORE_MOVE_COMES,  /* reserve again after the next step: one moves to the class, or - unless `colder` - to another first */
+	TN_STORE_MOVE_PASSES, /* not with `colder`: none can go now, but of some only transfers are in the way: ask again, as a new demand */
+};
+enum tn_store_move tn_store_move(struct tn_store *store, uint32_t cls, bool colder, uint64_t demand);
 /* A new demand for slots begins: its number, not 0, for tn_store_move. */
 uint64_t tn_store_demand(struct tn_store *store);
 

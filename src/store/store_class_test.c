@@ -94,6 +94,34 @@ static void a_segment_of_which_a_block_is_held_is_passed_over_and_loses_nothing(
 	rig_free(r);
 }
 
+/* Of what holds the segments some ends by itself: said so, each looked at once for a demand, and all again for the next. */
+static void a_segment_that_only_transfers_hold_is_told_apart_and_tried_again_for_the_next_demand(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	uint64_t demand, n;
+	uint32_t cls;
+
+	n = fill(r, &cls);
+	for (uint64_t i = 0; i < n; i += 5)
+		rig_find(r, i)->held = true;
+	assert_int_equal(tn_store_move(r->store, cls, false, tn_store_demand(r->store)), TN_STORE_MOVE_NONE);
+	r->passes = rig_find(r, 15)->slot;
+	r->vacate_calls = 0;
+	demand = tn_store_demand(r->store);
+	assert_int_equal(tn_store_move(r->store, cls, true, demand), TN_STORE_MOVE_NONE);
+	assert_int_equal(tn_store_move(r->store, cls, false, demand), TN_STORE_MOVE_PASSES);
+	assert_int_equal(tn_store_move(r->store, cls, false, demand), TN_STORE_MOVE_PASSES);
+	assert_true(r->vacate_calls <= r->store->segment_count);
+	/* Of its own segments, too: there it is the owner's to evict. */
+	assert_int_equal(tn_store_move(r->store, r->cls, false, tn_store_demand(r->store)), TN_STORE_MOVE_PASSES);
+	/* What was a lease's has gone meanwhile: that one goes. */
+	rig_find(r, 20)->held = rig_find(r, 25)->held = false;
+	assert_int_equal(tn_store_move(r->store, cls, false, tn_store_demand(r->store)), TN_STORE_MOVE_COMES);
+	assert_int_equal(r->vacated, 10);
+	assert_null(rig_find(r, 20));
+	rig_free(r);
+}
+
 static void a_move_that_must_be_takes_a_warmer_class_and_otherwise_the_coldest_goes(void **state)
 {
 	struct rig *r = rig_new(tn_test_seed());
@@ -409,6 +437,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_new_class_gets_a_segment_from_the_coldest_of_another),
 		cmocka_unit_test(a_segment_of_which_a_block_is_held_is_passed_over_and_loses_nothing),
+		cmocka_unit_test(a_segment_that_only_transfers_hold_is_told_apart_and_tried_again_for_the_next_demand),
 		cmocka_unit_test(a_move_that_must_be_takes_a_warmer_class_and_otherwise_the_coldest_goes),
 		cmocka_unit_test(a_segment_that_moved_and_is_not_used_goes_to_whoever_asks),
 		cmocka_unit_test(a_move_is_given_up_when_the_log_cannot_be_written),

@@ -236,6 +236,7 @@ struct tn_store_device {
 	uint64_t assigned_slots; /* in them */
 	uint32_t victim; /* segment that moves; UINT32_MAX: none */
 	uint32_t victim_shape; /* to this one */
+	uint64_t passing; /* the store's number of the last time that only transfers kept a segment from moving */
 	uint32_t leaving; /* next segment beyond the capacity whose blocks are to go */
 	uint64_t leave_ns; /* not before */
 	/*

@@ -83,6 +83,11 @@ static bool rig_vacate(void *arg, tn_slot first, uint32_t n)
 	return true;
 }
 
+static bool rig_passes(void *arg, tn_slot first, uint32_t n)
+{
+	return ((struct rig *)arg)->passes - first < n;
+}
+
 static void rig_health(void *arg, uint32_t device, enum tn_health health)
 {
 	((struct rig *)arg)->health = health;
@@ -150,6 +155,7 @@ struct rig *rig_new_on(struct tn_io *io, const struct tn_clock *clock, const cha
 	r->evict_removes = true;
 	r->allocs_left = UINT32_MAX;
 	r->refuse_above = UINT32_MAX;
+	r->passes = TN_SLOT_NONE;
 	r->opts = (struct tn_store_opts){
 		.io = io,
 		.alloc = &r->alloc,
@@ -162,7 +168,7 @@ struct rig *rig_new_on(struct tn_io *io, const struct tn_clock *clock, const cha
 		.log_bytes = 64 << 10,
 		.max_slots = 512,
 		.entropy = {1, 2},
-		.cb = {rig_recovered, rig_release, rig_describe, rig_evict, rig_health, r, .vacate = rig_vacate},
+		.cb = {rig_recovered, rig_release, rig_describe, rig_evict, rig_health, r, .vacate = rig_vacate, .passes = rig_passes},
 	};
 	return r;
 }
