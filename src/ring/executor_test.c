@@ -477,6 +477,44 @@ static void what_is_not_urgent_goes_on_beside_urgent_reads_that_never_end(void *
 	rig_free(r);
 }
 
+static uint32_t issue_small(struct rig *r, uint32_t list)
+{
+	uint32_t id = rig_iocb(r, 0, 2, 1, 0);
+
+	tn_ring_iocb(r->ring, id)->list = list;
+	rig_issue(r, id);
+	return id;
+}
+
+/* Two other lists always have something to read, but never enough for a whole turn; this one has just had one. */
+static void a_list_that_had_its_turn_is_not_passed_over_for_ever_by_lists_of_little_work(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 32 << 10, .depth = 1, .blocks = 16});
+	struct tn_ring_list other = r->list, third = r->list;
+	uint32_t small[2], patient, rounds = 0;
+
+	assert_int_equal(tn_ring_list_set(r->ring, 2, &other), 0);
+	assert_int_equal(tn_ring_list_set(r->ring, 3, &third), 0);
+	patient = rig_iocb(r, 0, r->o.blocks, 0, 0);
+	rig_issue(r, patient);
+	assert_int_equal(rig_await(r, patient).status, 0);
+	for (uint32_t k = 0; k < 2; k++)
+		small[k] = issue_small(r, 2 + k);
+	patient = rig_iocb(r, 0, 2, 0, 0);
+	rig_issue(r, patient);
+	while (tn_ring_wait(r->ring, &patient, 1, 0) && rounds < 100) {
+		assert_int_equal(rig_await(r, small[rounds % 2]).status, 0);
+		small[rounds % 2] = issue_small(r, 2 + rounds % 2);
+		rounds++;
+	}
+	print_message("# after %u IOCBs of other lists\n", rounds);
+	assert_in_range(rounds, 0, 20);
+	for (uint32_t k = 0; k < 2; k++)
+		assert_int_equal(rig_await(r, small[k]).status, 0);
+	assert_int_equal(rig_await(r, patient).status, 0);
+	rig_free(r);
+}
+
 static void cancel_ends_what_has_not_begun_and_drains_the_rest(void **state)
 {
 	const struct tn_fault hang = {.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = UINT64_MAX, .delay_ns = 30000000};
@@ -604,6 +642,7 @@ int main(void)
 		T(an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 		T(room_that_was_refused_is_asked_for_again),
 		T(the_urgent_go_first_and_lists_take_turns),
+		T(a_list_that_had_its_turn_is_not_passed_over_for_ever_by_lists_of_little_work),
 		T(what_is_not_urgent_goes_on_beside_urgent_reads_that_never_end),
 		T(cancel_ends_what_has_not_begun_and_drains_the_rest),
 		T(requests_that_observe_was_not_told_of_are_counted),

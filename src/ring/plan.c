@@ -130,6 +130,9 @@ struct tn_core_run *tn_core_next_run(struct tn_core *core, uint64_t now_ns)
 	if (lowest < best->cb.priority && !core->passes_over)
 		best = first_below(core, best->cb.priority);
 	if (best->cb.list != core->turn_list || core->turn_left == 0) {
+		/* A turn that ended for want of work is one, too, or lists of little work would go before others for ever. */
+		if (core->turn_left > 0)
+			core->served[core->turn_list] = ++core->turn;
 		core->turn_list = best->cb.list;
 		core->turn_left = QUANTUM;
 	}
