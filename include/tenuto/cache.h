@@ -576,7 +576,7 @@ TN_API int tn_save_abort(struct tn_save *save);
  *             space's quota, the devices' health - keeps them off the disk, or there is none. No flush is about them, and
  *             they end with the process. A later save of such a block asks admission again
  * @rejected:  not admitted, and no room in host memory
- * @failed:    no room, an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
+ * @failed:    no room (known at once, or after a second in which only transfers were in the way of it), an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
  *             held)
  * @error:     of the first that failed; if none did, why the first of those that are host_only or rejected was kept off the
  *             disk: -EROFS: no device takes writes, or the cache was opened read-only; -EDQUOT: the write budget is

@@ -423,7 +423,7 @@ static bool only_writes(const struct tn_op *op)
 {
 	bool given = op->kind == TN_OP_OFFLOAD || __atomic_load_n(&op->commit, __ATOMIC_ACQUIRE);
 
-	return op->cancelled || (given && op->unplaced == 0);
+	return __atomic_load_n(&op->cancel, __ATOMIC_ACQUIRE) || (given && op->unplaced == 0);
 }
 
 /* Adds to *writes the slots that the operation writes to; false if it may do so for long. */

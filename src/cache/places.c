@@ -22,6 +22,7 @@
 
 #define TRANSFERS_NS 1000000000ull
 #define TRANSFERS_AGAIN_NS 10000000ull /* a long load lets go of one block after the other */
+#define TRANSFERS_PAUSE_NS 1000000ull  /* looking costs: not for each of many short ones that end */
 
 /* ---- what becomes of an item ------------------------------------------------------------------------------ */
 
@@ -146,18 +147,41 @@ static uint32_t take_slots(struct tn_op *op, uint32_t want)
 	return got;
 }
 
+/* When to look again, whether transfers are still in the way. */
+static uint64_t look_ns(const struct tn_op *op)
+{
+	bool some_ended = op->ended != op->cache->ended;
+
+	return op->again_ns - (some_ended ? TRANSFERS_AGAIN_NS - TRANSFERS_PAUSE_NS : 0);
+}
+
 /*
  * The oldest one's demand begins, whatever was tried for those before it; or once more, when transfers were in its way and some
- * have ended: then each segment is tried again.
+ * have ended: then each segment is tried again, and what is of its own size.
  */
 static void demand(struct tn_op *op, uint64_t now_ns)
 {
-	struct tn_cache *cache = op->cache;
-
-	if (op->demand != 0 && (op->again_ns == 0 || (now_ns < op->again_ns && op->ended == cache->ended)))
+	if (op->demand != 0 && (op->again_ns == 0 || now_ns < look_ns(op)))
 		return;
-	op->demand = tn_store_demand(cache->store);
+	op->demand = tn_store_demand(op->cache->store);
 	op->again_ns = 0;
+	op->own_gone = false;
+}
+
+/* Transfers are in its way, and it is too early to look again: the oldest one only takes what others have freed. */
+static bool waits_still(const struct tn_op *op, uint64_t now_ns)
+{
+	struct tn_cache *cache = op->cache;
+	uint64_t free_now, coming;
+
+	if (op->again_ns == 0 || now_ns >= look_ns(op))
+		return false;
+	tn_store_free_slots(cache->store, op->space->disk_class, &free_now, &coming);
+	if (free_now + coming > 0)
+		return false;
+	if (look_ns(op) < cache->places_due_ns)
+		cache->places_due_ns = look_ns(op);
+	return true;
 }
 
 /* False: for long enough. */
@@ -172,8 +196,8 @@ static bool wait_for_transfers(struct tn_op *op, uint64_t now_ns)
 		op->again_ns = now_ns + TRANSFERS_AGAIN_NS < end_ns ? now_ns + TRANSFERS_AGAIN_NS : end_ns;
 		op->ended = cache->ended;
 	}
-	if (op->again_ns < cache->places_due_ns)
-		cache->places_due_ns = op->again_ns;
+	if (look_ns(op) < cache->places_due_ns)
+		cache->places_due_ns = look_ns(op);
 	return true;
 }
 
@@ -197,7 +221,7 @@ static bool make_room(struct tn_op *op, uint32_t missing, bool older)
 	}
 	tn_store_free_slots(cache->store, cls, &free_now, &coming);
 	moving = tn_store_moving(cache->store, cls);
-	if (moving == 0 && coming < missing && !(older && op->own_gone)) {
+	if (moving == 0 && coming < missing && !op->own_gone) {
 		if (tn_evict_class(cache, missing - (uint32_t)coming, cls) > 0)
 			return true;
 		op->own_gone = true;
@@ -208,6 +232,8 @@ static bool make_room(struct tn_op *op, uint32_t missing, bool older)
 		return false;
 	/* None of this size may go, so a segment of another size must. */
 	move = tn_store_move(cache->store, cls, false, op->demand);
+	if (move == TN_STORE_MOVE_COMES)
+		op->stuck_ns = now;
 	if (move == TN_STORE_MOVE_COMES || (move == TN_STORE_MOVE_PASSES && wait_for_transfers(op, now)))
 		return false;
 	return no_places(op, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: everything is pinned or in use", op->unplaced,
@@ -220,6 +246,8 @@ static bool disk_places(struct tn_op *op, bool older)
 
 	if (!tn_store_writable(op->cache->store)) /* evicting would not help */
 		return no_places(op, tn_fail(-EROFS, "no device takes writes now"));
+	if (!older && waits_still(op, tn_now_ns(&op->cache->clock)))
+		return false;
 	want = quota_room(op, asked);
 	if (want == 0)
 		return quota_is_full(op);

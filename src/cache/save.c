@@ -187,15 +187,18 @@ static bool write_chunks(struct tn_op *op)
 		struct tn_item *item = &op->items[i];
 
 		while (item->state == TN_ITEM_WRITE && item->next_chunk < op->ready_chunks) {
-			uint32_t chunks = together(item);
+			bool on_disk = tn_item_on_disk(item);
+			uint32_t chunks;
 
 			if (!may_move(op)) {
-				if (tn_item_on_disk(item))
+				if (on_disk)
 					tn_schedule_write_waits(op);
 				return busy;
 			}
-			if (tn_item_on_disk(item) && (taken >> item->device & 1 ||
-					      !tn_schedule_write(op, item->device, next_bytes(item, chunks)))) {
+			if (on_disk && taken >> item->device & 1)
+				break;
+			chunks = together(item);
+			if (on_disk && !tn_schedule_write(op, item->device, next_bytes(item, chunks))) {
 				taken |= 1u << item->device;
 				break;
 			}

@@ -367,7 +367,7 @@ int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 				   .optimal_bytes = f->optimal_bytes,
 				   .links = (uint32_t)st.st_nlink,
 				   .direct = f->direct,
-				   .in_memory = fstatfs(f->fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)};
+				   .in_memory = fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC};
 	return 0;
 }
 

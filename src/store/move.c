@@ -64,16 +64,7 @@ static bool being_written(const struct tn_store_device *d, uint32_t first, uint3
 	return false;
 }
 
-static void look_whether_it_passes(struct tn_store_device *d, uint32_t segment, uint64_t demand)
-{
-	struct tn_store *s = d->store;
-	uint32_t first = segment * s->segment_pages << 6;
-
-	if (d->passing <= demand && s->cb.passes && s->cb.passes(s->cb.arg, tn_store_global(d, first), s->segment_pages << 6))
-		d->passing = ++s->tries;
-}
-
-static bool begin_move(struct tn_store_device *d, uint32_t segment, uint32_t shape, uint64_t demand)
+static bool begin_move(struct tn_store_device *d, uint32_t segment, uint32_t shape)
 {
 	struct tn_store *s = d->store;
 	struct tn_store_segment *sg = &d->segs[segment];
@@ -82,7 +73,6 @@ static bool begin_move(struct tn_store_device *d, uint32_t segment, uint32_t sha
 	if (being_written(d, first, first + n) ||
 	    (sg->used > sg->freeing && !s->cb.vacate(s->cb.arg, tn_store_global(d, first), n))) {
 		sg->tried = ++s->tries;
-		look_whether_it_passes(d, segment, demand);
 		return false;
 	}
 	tn_log(s->log, TN_LOG_INFO, "%s: segment %u moves to slots of %llu bytes", d->path, segment,
@@ -117,7 +107,7 @@ static bool move_one(struct tn_store_device *d, uint32_t shape, bool colder, uin
 			return true;
 		}
 		*slots -= *slots < each ? *slots : each;
-		if (begin_move(d, segment, shape, demand))
+		if (begin_move(d, segment, shape))
 			return true;
 	}
 	return false;
@@ -168,12 +158,22 @@ uint64_t tn_store_demand(struct tn_store *s)
 	return ++s->tries;
 }
 
-/* Of no other segment transfers are all that is in the way, but perhaps of the class's own: then its blocks can be evicted. */
+/*
+ * None that was tried for this demand could go: are transfers all that is in the way of one of them? Or of one of the class's own,
+ * since then its blocks can be evicted.
+ */
 static bool passes(struct tn_store_device *d, uint32_t shape, uint64_t demand)
 {
-	for (uint32_t i = 0; i < d->allocated && i < d->limit && d->passing <= demand; i++)
-		if (d->segs[i].shape == shape && d->segs[i].used > d->segs[i].freeing)
-			look_whether_it_passes(d, i, demand);
+	struct tn_store *s = d->store;
+	uint32_t n = s->segment_pages << 6;
+
+	for (uint32_t i = 0; i < d->allocated && i < d->limit && d->passing <= demand && s->cb.passes; i++) {
+		const struct tn_store_segment *sg = &d->segs[i];
+		bool asked = sg->tried > demand || (sg->shape == shape && sg->used > sg->freeing);
+
+		if (asked && s->cb.passes(s->cb.arg, tn_store_global(d, i * n), n))
+			d->passing = ++s->tries;
+	}
 	return d->passing > demand;
 }
 
