@@ -22,19 +22,6 @@ static uint32_t save(struct rig *r, uint64_t first, uint32_t n)
 	return saved;
 }
 
-static uint32_t count(struct rig *r, uint64_t first, uint32_t n)
-{
-	struct tn_match m;
-	uint32_t found = 0;
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct tn_key key = rig_key(first + i);
-
-		found += tn_match(r->space, &key, 1, NULL, &m, 0) == 1;
-	}
-	return found;
-}
-
 static void each_size_finds_places_in_a_store_full_of_the_other(void **state)
 {
 	for (int big_first = 0; big_first < 2; big_first++) {
@@ -53,16 +40,16 @@ static void each_size_finds_places_in_a_store_full_of_the_other(void **state)
 		}
 		assert_int_equal(save(&r, 1, 1600), 1600);
 		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-		full = count(&r, 1, 1600);
+		full = rig_count(&r, 1, 1600);
 		assert_true(full >= (big_first ? 200u : 800u));
 		/* Three segments of big ones, or one of small ones: what they need goes, and no more. */
 		assert_int_equal(save(&t, 5001, 64), 64);
 		assert_int_equal(rig_load(&t, 5001, 64), 64);
-		left = count(&r, 1, 1600);
+		left = rig_count(&r, 1, 1600);
 		assert_true(left >= full / 2 && left < full);
 		/* And on and on: the second size goes on to take from the first, which is not used any more. */
 		assert_int_equal(save(&t, 5065, 1600), 1600);
-		assert_true(count(&t, 5001, 1664) >= (big_first ? 800u : 200u));
+		assert_true(rig_count(&t, 5001, 1664) >= (big_first ? 800u : 200u));
 		assert_int_equal(save(&r, 3001, 64), 64);
 		assert_int_equal(rig_load(&r, 3001, 64), 64);
 		rig_close_second(&t);
@@ -83,8 +70,8 @@ static void sizes_that_are_used_in_turn_both_keep_blocks(void **state)
 		assert_int_equal(save(&t, 10001 + round * 128, 128), 128);
 		if (round % 5 != 4 || round < 20)
 			continue;
-		big += count(&r, 1, 1920);
-		small += count(&t, 10001, 7680);
+		big += rig_count(&r, 1, 1920);
+		small += rig_count(&t, 10001, 7680);
 		samples++;
 	}
 	/*
@@ -107,7 +94,7 @@ static void the_space_that_is_opened_first_does_not_decide_the_capacity(void **s
 	rig_set_up(&r, DISK_BYTES, 0, BIG_DIM);
 	rig_open_second(&r, SMALL_DIM, NULL, &t);
 	assert_int_equal(save(&t, 1, 608), 608);
-	before = count(&t, 1, 608);
+	before = rig_count(&t, 1, 608);
 	assert_true(before >= 600);
 	rig_close_second(&t);
 	assert_int_equal(rig_close(&r), 0);
@@ -117,7 +104,7 @@ static void the_space_that_is_opened_first_does_not_decide_the_capacity(void **s
 		assert_true(rig_stats(&r).capacity_blocks >= before);
 		assert_int_equal(rig_stats(&r).disk_blocks, before);
 		rig_open_second(&r, big_first ? SMALL_DIM : BIG_DIM, NULL, &t);
-		assert_int_equal(count(big_first ? &t : &r, 1, 608), before);
+		assert_int_equal(rig_count(big_first ? &t : &r, 1, 608), before);
 		capacity[big_first] = rig_stats(&r).capacity_blocks;
 		rig_close_second(&t);
 		assert_int_equal(rig_close(&r), 0);

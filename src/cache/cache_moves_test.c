@@ -29,19 +29,6 @@ static uint64_t pin(struct rig *r, uint64_t id)
 	return m.pin;
 }
 
-static uint32_t count(struct rig *r, uint64_t first, uint32_t n)
-{
-	struct tn_match m;
-	uint32_t found = 0;
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct tn_key key = rig_key(first + i);
-
-		found += tn_match(r->space, &key, 1, NULL, &m, 0) == 1;
-	}
-	return found;
-}
-
 /* tn_cache_close on a thread of its own, so that a test can tell that it does not return. */
 static void *close_main(void *arg)
 {
@@ -89,13 +76,13 @@ static void a_save_of_another_size_passes_over_segments_that_somebody_holds(void
 	rig_save(&second, 4001, 8, 0, &res);
 	assert_int_equal(res.stored, 8);
 	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-	assert_int_equal(count(&r, 1, 464), 464);
+	assert_int_equal(rig_count(&r, 1, 464), 464);
 	for (uint32_t s = 0; s < 2; s++)
 		pins[s] = pin(&r, 3 + s * BIG_PER_SEGMENT);
 	rig_save(&third, 5001, 8, 0, &res);
 	assert_int_equal(res.stored, 8);
-	assert_int_equal(count(&r, 1, 2 * BIG_PER_SEGMENT), 2 * BIG_PER_SEGMENT);
-	assert_int_equal(count(&r, 1, 464), 464 - BIG_PER_SEGMENT);
+	assert_int_equal(rig_count(&r, 1, 2 * BIG_PER_SEGMENT), 2 * BIG_PER_SEGMENT);
+	assert_int_equal(rig_count(&r, 1, 464), 464 - BIG_PER_SEGMENT);
 	assert_int_equal(rig_load(&third, 5001, 8), 8);
 	for (uint32_t s = 0; s < 2; s++)
 		assert_int_equal(tn_unpin(r.space, pins[s]), 0);
@@ -118,7 +105,7 @@ static void a_save_that_no_segment_can_go_for_fails_at_once_and_evicts_nothing(v
 	rig_save(&r, 1, 52, 0, &res);
 	assert_int_equal(res.stored, 52);
 	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-	before = count(&r, 1, 52);
+	before = rig_count(&r, 1, 52);
 	for (uint32_t s = 0; s < 4; s++)
 		pins[s] = pin(&r, 2 + s * BIG_PER_SEGMENT);
 	begun = rig_now_ns();
@@ -129,7 +116,7 @@ static void a_save_that_no_segment_can_go_for_fails_at_once_and_evicts_nothing(v
 	}
 	printf("# ten saves failed in %.3f s\n", (double)(rig_now_ns() - begun) / 1e9);
 	assert_true(rig_now_ns() - begun < 8 * RIG_SECOND);
-	assert_true(count(&r, 1, 52) >= before - 8); /* those that the policy gave up for the new ones' entries */
+	assert_true(rig_count(&r, 1, 52) >= before - 8); /* those that the policy gave up for the new ones' entries */
 	for (uint32_t s = 0; s < 4; s++)
 		assert_int_equal(tn_unpin(r.space, pins[s]), 0);
 	rig_save(&t, 5101, 8, 0, &res);
@@ -156,12 +143,12 @@ static void neither_a_flush_nor_the_end_waits_for_leases(void **state)
 	rig_save(&t, 5001, 8, 0, &res);
 	assert_int_equal(res.stored, 8);
 	assert_int_equal(tn_flush(r.cache, rig_soon()), -ENOSPC);
-	assert_int_equal(count(&r, 1, 40), 40);
+	assert_int_equal(rig_count(&r, 1, 40), 40);
 	assert_int_equal(rig_load(&t, 5001, 8), 8);
 	rig_close_second(&t);
 	assert_int_equal(close_in_time(&r), -ENOSPC);
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(count(&r, 1, 40), 40);
+	assert_int_equal(rig_count(&r, 1, 40), 40);
 	rig_tear_down(&r);
 }
 
@@ -214,7 +201,7 @@ static struct tn_load *begin_load(struct rig *r, uint32_t first_page, uint32_t s
 	for (uint32_t i = 0; i < segments * IN_EACH; i++) {
 		uint64_t id = 1 + i / segments + i % segments * BIG_PER_SEGMENT;
 
-		if (count(r, id, 1) == 1)
+		if (rig_count(r, id, 1) == 1)
 			keys[n++] = rig_key(id);
 	}
 	for (uint32_t i = 0; i < n * RIG_PAGES; i++)
@@ -306,8 +293,8 @@ static void while_it_waits_a_segment_that_leases_held_may_go(void **state)
 	assert_int_equal(tn_unpin(r.space, pins[2]), 0);
 	assert_int_equal(tn_save_end(save, rig_soon(), &res), 0);
 	assert_int_equal(res.stored, 1);
-	assert_int_equal(count(&r, 1, BIG_PER_SEGMENT), BIG_PER_SEGMENT);
-	assert_int_equal(count(&r, 1 + 2 * BIG_PER_SEGMENT, BIG_PER_SEGMENT), 0);
+	assert_int_equal(rig_count(&r, 1, BIG_PER_SEGMENT), BIG_PER_SEGMENT);
+	assert_int_equal(rig_count(&r, 1 + 2 * BIG_PER_SEGMENT, BIG_PER_SEGMENT), 0);
 	assert_int_equal(tn_load_wait(load, RIG_LAYERS - 1, rig_soon()), IN_EACH);
 	end_load(load);
 	for (uint32_t s = 1; s < SEGMENTS; s += 2)

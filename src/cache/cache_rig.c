@@ -271,3 +271,16 @@ int rig_match(struct rig *r, uint64_t first, uint32_t n)
 		keys[i] = rig_key(first + i);
 	return tn_match(r->space, keys, n, NULL, &m, 0);
 }
+
+uint32_t rig_count(struct rig *r, uint64_t first, uint32_t n)
+{
+	struct tn_match m;
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_key key = rig_key(first + i);
+
+		found += tn_match(r->space, &key, 1, NULL, &m, 0) == 1;
+	}
+	return found;
+}

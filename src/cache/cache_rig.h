@@ -55,4 +55,7 @@ int rig_load(struct rig *r, uint64_t first, uint32_t n);
 struct tn_stats rig_stats(struct rig *r);
 int rig_match(struct rig *r, uint64_t first, uint32_t n);
 
+/* How many of the blocks [first, first + n) are there, each by itself. */
+uint32_t rig_count(struct rig *r, uint64_t first, uint32_t n);
+
 #endif
