@@ -23,8 +23,8 @@ help:
 	@echo "make bench     the store against fio, and look-ups"
 	@echo "make lint      style rules, shellcheck, clang with -Werror"
 	@echo "make asan      tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make tsan      tests under ThreadSanitizer"
-	@echo "make clang     tests of a build by clang"
+	@echo "make tsan      unit and real I/O tests under ThreadSanitizer"
+	@echo "make clang     unit and real I/O tests of a build by clang (make asan runs the simulations by clang)"
 	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
 	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (an hour)"
 	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
@@ -52,11 +52,11 @@ asan: setup
 
 tsan: setup
 	@CC=clang scripts/build.sh build-tsan -Db_sanitize=thread $(OPTIONS)
-	@$(SETARCH) scripts/run_tests.py build-tsan $(SANITIZED)
+	@$(SETARCH) scripts/run_tests.py build-tsan $(SANITIZED) --no-suite single
 
 clang: setup
 	@CC=clang scripts/build.sh build-clang -Dwerror=true
-	@scripts/run_tests.py build-clang $(TESTS) --no-suite style
+	@scripts/run_tests.py build-clang --suite unit --suite io --no-suite style
 
 lint: setup
 	@shellcheck scripts/*.sh .ci/run
