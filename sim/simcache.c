@@ -180,6 +180,7 @@ static bool open_space(struct crig *r, uint32_t s)
 	struct tn_identity id;
 	struct tn_shard shard;
 	struct tn_quota quota;
+	struct tn_shape shape;
 	int rc;
 
 	tn_identity_init(&id);
@@ -187,12 +188,11 @@ static bool open_space(struct crig *r, uint32_t s)
 	id.model = "test";
 	tn_shard_init(&shard);
 	tn_quota_init(&quota);
+	if (r->o.quota_blocks[s] && tn_shape_init(&r->g, &shape) == 0)
+		quota.disk_bytes = r->o.quota_blocks[s] * shape.slot_bytes;
 	rc = tn_space_open(r->cache, &id, &shard, &r->g, &quota, &r->space[s]);
 	if (rc)
 		return crig_fail(r, "space: %d: %s", rc, tn_error_last()->text);
-	if (r->o.quota_blocks[s]) {
-		r->space[s]->quota.disk_bytes = r->o.quota_blocks[s] * r->space[s]->shape.slot_bytes;
-	}
 	rc = tn_pool_register(r->space[s], &layout, r->bases[s], TN_MEM_HOST, &r->pool[s]);
 	return rc ? crig_fail(r, "pool: %d: %s", rc, tn_error_last()->text) : true;
 }
