@@ -15,20 +15,6 @@
 #define LARGE_SLOT_BYTES 65536u /* from here on slots begin where drives like it */
 #define LARGE_SLOT_ALIGN 16384u
 
-uint32_t tn_bit_next(const uint64_t *map, uint32_t from, uint32_t n)
-{
-	while (from < n) {
-		uint64_t w = map[from / 64] >> (from % 64);
-
-		if (w) {
-			from += (uint32_t)__builtin_ctzll(w);
-			return from < n ? from : n;
-		}
-		from = (from / 64 + 1) * 64;
-	}
-	return n;
-}
-
 /* ---- classes ------------------------------------------------------------------------------------------ */
 
 int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t *shape)

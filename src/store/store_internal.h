@@ -10,6 +10,7 @@
 #define TN_STORE_STORE_INTERNAL_H
 
 #include "base/list.h"
+#include "store/bitmap.h"
 #include "store/format.h"
 #include "store/store.h"
 
@@ -379,24 +380,6 @@ static inline uint64_t tn_store_segment_offset(const struct tn_store_device *d, 
 {
 	return d->super.segments_offset + (uint64_t)segment * d->store->segment_bytes;
 }
-
-static inline void tn_bit_set(uint64_t *map, uint32_t i)
-{
-	map[i / 64] |= 1ull << (i % 64);
-}
-
-static inline void tn_bit_clear(uint64_t *map, uint32_t i)
-{
-	map[i / 64] &= ~(1ull << (i % 64));
-}
-
-static inline bool tn_bit_test(const uint64_t *map, uint32_t i)
-{
-	return map[i / 64] >> (i % 64) & 1;
-}
-
-/* First set bit at or after from, or n. */
-uint32_t tn_bit_next(const uint64_t *map, uint32_t from, uint32_t n);
 
 static inline uint64_t tn_round_up(uint64_t n, uint64_t to)
 {
