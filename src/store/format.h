@@ -255,5 +255,7 @@ int tn_disk_page_check(const void *page, size_t len, const uint64_t device_uuid[
 int tn_disk_root_check(const void *root, size_t len, const struct tn_disk_super *super);
 int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[2]);
 int tn_disk_segment_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t segment);
+/* Is this page a damaged segment header, rather than one of another version or store? */
+bool tn_disk_segment_damaged(const struct tn_disk_segment *h);
 
 #endif

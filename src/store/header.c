@@ -150,6 +150,11 @@ int tn_disk_segment_check(const void *page, size_t len, const uint64_t device_uu
 	return 0;
 }
 
+bool tn_disk_segment_damaged(const struct tn_disk_segment *h)
+{
+	return tn_disk_check(&h->head, TN_DISK_MAGIC_SEGMENT, sizeof(*h), "segment header") == -EBADMSG;
+}
+
 /* ---- block headers ------------------------------------------------------------------------------ */
 
 uint32_t tn_store_header_size(uint32_t nobjects)

@@ -203,7 +203,7 @@ static enum header_state read_segment(struct tn_store_table *t, uint32_t i, stru
 
 	r->segment = i;
 	tn_store_patient_read(d, tn_store_segment_offset(d, i), h, TN_DISK_PAGE);
-	if (tn_store_header_lost(h))
+	if (tn_disk_segment_damaged(h))
 		return HEADER_DAMAGED;
 	if (tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i))
 		return HEADER_UNUSED;

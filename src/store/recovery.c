@@ -455,11 +455,6 @@ struct seen {
 	size_t mask, bytes;
 };
 
-bool tn_store_header_lost(const struct tn_disk_segment *h)
-{
-	return tn_disk_check(&h->head, TN_DISK_MAGIC_SEGMENT, sizeof(*h), "segment header") == -EBADMSG;
-}
-
 /* What became of the segments that the index knows as assigned. */
 struct adopted {
 	uint32_t cut, damaged, mended;
@@ -514,7 +509,7 @@ static int adopt_segment(struct tn_store_table *t, uint32_t i, const struct tn_d
 		sg->generation = h->generation;
 	if (r->kind != TN_DISK_SEGMENT)
 		return 0;
-	if (there && (!readable || tn_store_header_lost(h)))
+	if (there && (!readable || tn_disk_segment_damaged(h)))
 		return mend_segment(t, i, a);
 	if (valid && h->generation == r->generation && h->slot_bytes == r->seg.slot_bytes &&
 	    h->header_bytes == r->seg.header_bytes &&

@@ -410,6 +410,16 @@ void tn_store_patient_read(struct tn_store_device *d, uint64_t offset, void *buf
 void *tn_store_pages_get(struct tn_store *s, size_t bytes);
 void tn_store_pages_put(struct tn_store *s, void *p, size_t bytes);
 
+/* ---- geometry.c: sizes and places, pure ------------------------------------------------------------------- */
+
+struct tn_store_opts;
+/* Offsets of all regions from the sizes; -EINVAL when the numbers cannot be. */
+int tn_store_place_regions(struct tn_disk_super *sb);
+/* Sizes and regions of a new store; -EINVAL. */
+int tn_store_plan_sizes(const struct tn_store_opts *opts, struct tn_disk_super *sb);
+/* Bits of a device's local slot numbers. */
+uint32_t tn_store_slot_bits(uint64_t slot_pages);
+
 /* ---- superblock.c: one file --------------------------------------------------------------------------- */
 
 enum tn_found {
@@ -420,7 +430,6 @@ enum tn_found {
 	TN_FOUND_ABSENT, /* it cannot be opened */
 };
 
-struct tn_store_opts;
 /* The store's file in this directory; -ENAMETOOLONG. */
 int tn_store_set_path(struct tn_store_device *d, const char *dir);
 /* Opens and locks the file (creates it, with make: -EEXIST if there is one); detail says who has it. */
@@ -432,13 +441,6 @@ int tn_store_identify(struct tn_store_device *d, void *pages, enum tn_found *fou
 int tn_store_lock_wait(struct tn_store_device *d, unsigned flags, uint64_t *left_ns, uint32_t *file);
 /* Both copies, one after the other, with a new generation. */
 int tn_store_super_write(struct tn_store_device *d, enum tn_disk_state state);
-/* Offsets of all regions from the sizes; -EINVAL when the numbers cannot be. */
-int tn_store_place_regions(struct tn_disk_super *sb);
-/* Sizes and regions of a new store; -EINVAL. */
-int tn_store_plan_sizes(const struct tn_store_opts *opts, struct tn_disk_super *sb);
-/* Bits of a device's local slot numbers. */
-uint32_t tn_store_slot_bits(uint64_t slot_pages);
-
 /* ---- trace.c ------------------------------------------------------------------------------------------ */
 
 /*
@@ -618,8 +620,6 @@ struct tn_store_table {
 	bool same_boot; /* no power cut since the groups behind it were written, so nothing of them is lost */
 };
 
-/* Is the segment's header damaged, rather than of something else? */
-bool tn_store_header_lost(const struct tn_disk_segment *h);
 /* Holds the block headers of a segment against the table, where records that they do not bear out are marked to be dropped. */
 int tn_store_compare_headers(struct tn_store_table *t, uint32_t segment);
 /* Reads the block headers of one segment (first..last part) into the table. */
