@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a failed sync means. The kernel (or the drive) gives up what such a sync covered, and the next one says 0 as
- * if nothing had been: so nothing that was written since the last good sync may be believed to be on the disk,
- * though it can still be read.
+ * What the end of a sync means. A good one covers the log and the space table as they were when it was sent. When one fails,
+ * the kernel (or the drive) gives up what the sync covered, and the next one says 0 as if nothing had been: so nothing that was
+ * written since the last good sync may be believed to be on the disk, though it can still be read.
  *
  * A group, cycle or checkpoint under way fails, and the log is written anew from where the last good sync had left it, with
  * records that say what each slot is now. Blocks whose data no good sync covers - still being written, or published since -
@@ -16,6 +16,23 @@
 #include "store/store_internal.h"
 
 #define TELL_NS 100000000ull /* an owner that did not remove a block is asked again after so long */
+
+void tn_store_sync_begins(struct tn_store_device *d)
+{
+	d->sync_position = d->log.position;
+	d->sync_sequence = d->log.sequence;
+	d->sync_spaces = d->spaces_unsynced;
+}
+
+static void covered(struct tn_store_device *d)
+{
+	d->log.synced_position = d->sync_position;
+	d->log.synced_sequence = d->sync_sequence;
+	if (!d->sync_spaces || !d->spaces_unsynced)
+		return;
+	d->spaces_unsynced = false;
+	d->spaces_copy = !d->spaces_copy;
+}
 
 /* Slots of one page whose data may be lost; how many blocks among them. */
 static uint32_t doubt_page(struct tn_store_device *d, uint32_t p, uint64_t unsynced)
@@ -34,7 +51,7 @@ static uint32_t doubt_page(struct tn_store_device *d, uint32_t p, uint64_t unsyn
 	return blocks;
 }
 
-void tn_store_sync_failed(struct tn_store_device *d, int status)
+static void failed(struct tn_store_device *d, int status)
 {
 	struct tn_store *s = d->store;
 	struct tn_store_log *log = &d->log;
@@ -75,6 +92,14 @@ void tn_store_sync_failed(struct tn_store_device *d, int status)
 		d->tell_ns = 0;
 	}
 	tn_store_flush_settle(d, status); /* every flush that waits would have covered them */
+}
+
+void tn_store_sync_ended(struct tn_store_device *d, int status)
+{
+	if (status)
+		failed(d, status);
+	else
+		covered(d);
 }
 
 void tn_store_doubt_publish(struct tn_store_device *d, uint32_t local)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Health of devices: what is seen of transfers moves a device between healthy, slow, read-only
- * and offline; small probes of the scratch page bring it back. And the write budget.
+ * and offline; small probes of the scratch page bring it back.
  *
  * Two leaky scores decide, so that single hiccups do nothing: an error adds 8 and a success takes 1
  * away, 64 is offline (eight errors in a row); a late read adds 4, one in time takes 1 away, 64 is
@@ -20,7 +20,6 @@
 #define PROBE_LAST_NS 30000000000ull
 #define PROBES_NEEDED 3u
 #define DEFAULT_SLOW_NS 500000000ull
-#define DAY_NS 86400000000000ull
 
 enum event {
 	EV_LATE,      /* too many reads were late */
@@ -190,48 +189,4 @@ enum tn_health tn_store_health(const struct tn_store *s, uint32_t device)
 {
 	assert(device < s->ndevices);
 	return s->dev[device].hs.health;
-}
-
-/* ---- write budget -------------------------------------------------------------------------------------------- */
-
-/*
- * A token bucket of an eighth of the day's budget, refilled with the other seven eighths over a day: no
- * 24 hours see more than the budget.
- */
-static void refill(struct tn_store *s)
-{
-	uint64_t now = tn_now_ns(s->clock), ns = now - s->budget_ns;
-	int64_t most = (int64_t)(s->budget_rate / 8);
-	double more = (double)ns / (double)DAY_NS * (double)(s->budget_rate - s->budget_rate / 8);
-
-	if (more < 1.0)
-		return;
-	s->budget_ns = now;
-	if (more >= (double)(most - s->budget_tokens))
-		s->budget_tokens = most;
-	else
-		s->budget_tokens += (int64_t)more;
-}
-
-bool tn_store_charge_write(struct tn_store *s, uint64_t bytes)
-{
-	if (s->budget_rate == 0)
-		return true;
-	refill(s);
-	if (s->budget_tokens < 0 || (uint64_t)s->budget_tokens < bytes)
-		return false;
-	s->budget_tokens -= (int64_t)bytes;
-	return true;
-}
-
-void tn_store_uncharge_write(struct tn_store *s, uint64_t bytes)
-{
-	if (s->budget_rate > 0)
-		s->budget_tokens += (int64_t)bytes;
-}
-
-void tn_store_charge_meta(struct tn_store_device *d, uint64_t bytes)
-{
-	if (d->store->budget_rate > 0)
-		d->store->budget_tokens -= (int64_t)bytes;
 }

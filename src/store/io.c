@@ -21,19 +21,8 @@ static int synced(struct tn_store_req *r)
 	r->io.op = TN_IO_SYNC; /* what it was asked for */
 	r->io.status = deleted ? -ESTALE : 0;
 	if (deleted)
-		tn_store_file_deleted(r->dev);
+		r->dev->store->events->file_deleted(r->dev);
 	return r->io.status;
-}
-
-/* What a good sync of the device covers. */
-static void covered(struct tn_store_device *d)
-{
-	d->log.synced_position = d->sync_position;
-	d->log.synced_sequence = d->sync_sequence;
-	if (!d->sync_spaces || !d->spaces_unsynced)
-		return;
-	d->spaces_unsynced = false;
-	d->spaces_copy = !d->spaces_copy;
 }
 
 static void req_done(struct tn_io_req *io)
@@ -47,12 +36,11 @@ static void req_done(struct tn_io_req *io)
 	s->inflight--;
 	if (io->op == TN_IO_SYNC) {
 		r->dev->syncing = false;
+		s->events->sync_ended(r->dev, status);
 		if (status == 0) {
-			covered(r->dev);
 			tn_store_req_look(r);
 			return;
 		}
-		tn_store_sync_failed(r->dev, status);
 	}
 	r->finish(r, io->op == TN_IO_STAT ? synced(r) : status);
 }
@@ -121,11 +109,8 @@ void tn_store_requeue(struct tn_store *s)
 		if (io->op == TN_IO_SYNC && r->dev->syncing)
 			continue;
 		r->start_ns = tn_now_ns(s->clock);
-		if (io->op == TN_IO_SYNC) {
-			r->dev->sync_position = r->dev->log.position;
-			r->dev->sync_sequence = r->dev->log.sequence;
-			r->dev->sync_spaces = r->dev->spaces_unsynced;
-		}
+		if (io->op == TN_IO_SYNC)
+			s->events->sync_begins(r->dev);
 		s->stalled = tn_io_submit(s->io, &io, 1) == 0;
 		if (s->stalled)
 			return;

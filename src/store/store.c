@@ -11,6 +11,12 @@
 #include "base/error.h"
 #include "store/store_internal.h"
 
+static const struct tn_store_events events = {
+	.sync_begins = tn_store_sync_begins,
+	.sync_ended = tn_store_sync_ended,
+	.file_deleted = tn_store_file_deleted,
+};
+
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
 static void *take(struct tn_store *s, size_t n, size_t size)
@@ -140,6 +146,7 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 	s->clock = o->clock;
 	s->log = o->log;
 	s->cb = o->cb;
+	s->events = &events;
 	s->read_only = o->read_only;
 	s->rebuild = o->rebuild;
 	s->prepare = o->prepare && !o->read_only;
@@ -150,9 +157,7 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 	memcpy(s->boot, o->boot, sizeof(s->boot));
 	if (s->boot[0] == 0 && s->boot[1] == 0)
 		tn_boot_id(s->boot);
-	s->budget_rate = o->write_bytes_per_day < 1ull << 62 ? o->write_bytes_per_day : 0;
-	s->budget_tokens = (int64_t)(s->budget_rate / 8);
-	s->budget_ns = tn_now_ns(s->clock);
+	tn_store_budget_init(s, o->write_bytes_per_day);
 	tn_list_init(&s->queued);
 	s->dev = take(s, TN_DEVICES_MAX, sizeof(*s->dev));
 	s->shape = take(s, TN_STORE_SHAPES_MAX, sizeof(*s->shape));

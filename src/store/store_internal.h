@@ -44,6 +44,16 @@ enum tn_slot_state {
 
 struct tn_store_device;
 
+/*
+ * What the store's own requests tell those above them; set at open, before the first sync. All on the owner, per sync, and
+ * before the `finish` of the sync itself.
+ */
+struct tn_store_events {
+	void (*sync_begins)(struct tn_store_device *d); /* perhaps again, if the engine had no room for it */
+	void (*sync_ended)(struct tn_store_device *d, int status);
+	void (*file_deleted)(struct tn_store_device *d); /* the file has no name any more; after each sync that finds it so */
+};
+
 /* A request of the store's own. Each has one user and one buffer, so that nothing is allocated later. */
 struct tn_store_req {
 	struct tn_io_req io;
@@ -300,6 +310,7 @@ struct tn_store {
 	const struct tn_clock *clock;
 	const struct tn_log *log;
 	struct tn_store_callbacks cb;
+	const struct tn_store_events *events;
 	bool read_only, prepare, opened, closing, rebuild;
 	bool starved; /* a reserve found too little since the last look */
 	bool look_again; /* a look for a segment to move was interrupted */
@@ -385,6 +396,12 @@ static inline uint64_t tn_round_up(uint64_t n, uint64_t to)
 {
 	return (n + to - 1) / to * to;
 }
+
+/* ---- budget.c ------------------------------------------------------------------------------------------- */
+
+void tn_store_budget_init(struct tn_store *s, uint64_t bytes_per_day);
+/* Bytes of metadata: counted against the budget, never refused. */
+void tn_store_charge_meta(struct tn_store_device *d, uint64_t bytes);
 
 /* ---- io.c: the store's own requests --------------------------------------------------------------- */
 
@@ -578,8 +595,9 @@ static inline uint64_t tn_store_settling(const struct tn_store_device *d, uint32
 
 /* ---- doubt.c ------------------------------------------------------------------------------------------- */
 
-/* Any sync of the device's file failed; before its own finish is called. */
-void tn_store_sync_failed(struct tn_store_device *d, int status);
+/* Events of requests: any sync of the device's file, whoever asked for it. */
+void tn_store_sync_begins(struct tn_store_device *d);
+void tn_store_sync_ended(struct tn_store_device *d, int status);
 /* A slot was published; perhaps a sync had failed while it was written. */
 void tn_store_doubt_publish(struct tn_store_device *d, uint32_t local);
 /* Asks the owner to remove what is in doubt; returns when to call again. */
@@ -643,7 +661,5 @@ bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h);
 void tn_store_health_init(struct tn_store_device *d);
 void tn_store_health_deleted(struct tn_store_device *d);
 uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns);
-/* Bytes of metadata: counted against the budget, never refused. */
-void tn_store_charge_meta(struct tn_store_device *d, uint64_t bytes);
 
 #endif
