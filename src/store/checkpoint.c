@@ -209,7 +209,7 @@ static void fail(struct tn_store_device *d, int status)
 	if (c->failures++ == 0 && !d->deleted)
 		tn_log(d->store->log, TN_LOG_ERROR, "%s: checkpoint: %s; trying again", d->path, strerror(-status));
 	if (d->log.full)
-		tn_store_flush_settle(d, status);
+		tn_store_waits_settle(d, status);
 }
 
 static void step_done(struct tn_store_req *r, int status)

@@ -27,7 +27,7 @@ static void look_done(struct tn_store_req *r, int status)
 		begin(d);
 	d->look.again = false;
 	if (status == 0)
-		tn_store_flush_settle(d, 0);
+		tn_store_waits_settle(d, 0);
 }
 
 void tn_store_look_init(struct tn_store_device *d)
@@ -53,7 +53,7 @@ void tn_store_file_deleted(struct tn_store_device *d)
 	       "%s: the file was deleted: what it holds is served until the cache closes, and gone then; nothing new is stored in it",
 	       d->path);
 	tn_store_health_deleted(d);
-	tn_store_flush_settle(d, -ESTALE);
+	tn_store_waits_settle(d, -ESTALE);
 }
 
 bool tn_store_deleted(const struct tn_store *s)

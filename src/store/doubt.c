@@ -91,7 +91,7 @@ static void failed(struct tn_store_device *d, int status)
 		d->untold = true;
 		d->tell_ns = 0;
 	}
-	tn_store_flush_settle(d, status); /* every flush that waits would have covered them */
+	tn_store_waits_settle(d, status); /* every flush that waits would have covered them */
 }
 
 void tn_store_sync_ended(struct tn_store_device *d, int status)

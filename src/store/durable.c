@@ -118,7 +118,7 @@ static void failed(struct tn_store_device *d, int status)
 	u->retry_ns = tn_now_ns(d->store->clock) + (delay < RETRY_MAX_NS ? delay : RETRY_MAX_NS);
 	/* After a failed sync this was done before. */
 	tn_store_log_anew(d);
-	tn_store_flush_settle(d, status);
+	tn_store_waits_settle(d, status);
 }
 
 static void ended(struct tn_store_device *d)
@@ -132,7 +132,7 @@ static void ended(struct tn_store_device *d)
 	u->sequence = u->cover_sequence;
 	u->position = u->cover_position;
 	settle(d);
-	tn_store_flush_settle(d, 0);
+	tn_store_waits_settle(d, 0);
 	tn_store_log_advance(d);
 }
 
@@ -179,20 +179,6 @@ static void begin(struct tn_store_device *d)
 	tn_store_req_submit(&u->req, TN_IO_SYNC, 0, NULL, 0);
 }
 
-/* Does anybody wait for groups that were written? */
-static bool waited_for(const struct tn_store_device *d)
-{
-	const struct tn_store *s = d->store;
-
-	for (uint32_t i = 0; i < TN_STORE_FLUSHES_MAX && s->flushes > 0; i++) {
-		const struct tn_store_wait *w = &s->flush[i].wait[d->index];
-
-		if (s->flush[i].used && w->ticket > d->durable.sequence && w->ticket <= d->log.sequence)
-			return true;
-	}
-	return false;
-}
-
 uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns)
 {
 	struct tn_store_durable *u = &d->durable;
@@ -211,7 +197,7 @@ uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns)
 		due = now_ns;
 	if (due != TN_STORE_NEVER && due < u->retry_ns)
 		due = u->retry_ns;
-	if (waited_for(d))
+	if (tn_store_waits_for_groups(d))
 		due = now_ns;
 	if (due > now_ns)
 		return due;

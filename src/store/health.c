@@ -63,7 +63,7 @@ static void happen(struct tn_store_device *d, enum event ev)
 		       health_text[h->health]);
 	/* Nothing will be committed there for now: nobody may wait for it. */
 	if (h->health == TN_OFFLINE && d->log.phase == TN_LOG_IDLE)
-		tn_store_flush_settle(d, -EIO);
+		tn_store_waits_settle(d, -EIO);
 	if (s->cb.health)
 		s->cb.health(s->cb.arg, d->index, h->health);
 }

@@ -22,50 +22,6 @@
 #define COMMIT_SLOTS 2048u /* so many changes do not wait any longer */
 #define STUCK_FAILURES 3u  /* within half a second */
 
-/* ---- records ---------------------------------------------------------------------------------------------- */
-
-void tn_store_record_fill(struct tn_store_device *d, uint32_t local, struct tn_disk_record *rec)
-{
-	struct tn_store *s = d->store;
-	uint64_t meta = d->meta[local];
-	uint32_t segment = tn_store_segment_of(s, local);
-	struct tn_store_entry e;
-
-	memset(rec, 0, sizeof(*rec));
-	rec->segment = segment;
-	rec->index = tn_store_index_of(s, local);
-	rec->generation = d->segs[segment].generation;
-	rec->failures = (uint8_t)TN_META_FAILURES(meta);
-	rec->sequence = TN_META_SEQUENCE(meta);
-	if (TN_META_STATE(meta) == TN_SLOT_QUARANTINED)
-		rec->kind = TN_DISK_QUARANTINED;
-	if (TN_META_STATE(meta) != TN_SLOT_COMMITTED || tn_store_in_doubt(d, local))
-		return;
-	memset(&e, 0, sizeof(e));
-	s->cb.describe(s->cb.arg, tn_store_global(d, local), d->cookie[local], &e);
-	rec->kind = TN_DISK_BLOCK;
-	rec->flags = e.flags;
-	rec->space = e.space;
-	rec->recency = e.recency;
-	rec->key = e.key;
-	rec->parent = e.parent;
-}
-
-void tn_store_segment_record(const struct tn_store_device *d, uint32_t segment, struct tn_disk_record *rec)
-{
-	const struct tn_store_segment *sg = &d->segs[segment];
-
-	memset(rec, 0, sizeof(*rec));
-	rec->segment = segment;
-	rec->generation = sg->generation;
-	if (sg->shape == TN_SHAPE_NONE)
-		return;
-	rec->kind = TN_DISK_SEGMENT;
-	rec->seg.slot_bytes = d->store->shape[sg->shape].slot_bytes;
-	rec->seg.header_bytes = d->store->shape[sg->shape].header_bytes;
-	rec->seg.slot_count = d->store->shape[sg->shape].slot_count;
-}
-
 /* ---- sealing ------------------------------------------------------------------------------------------------ */
 
 static uint32_t seal_segments(struct tn_store_device *d, struct tn_disk_record *rec, uint32_t n, uint32_t max)
@@ -146,21 +102,6 @@ static bool seal(struct tn_store_device *d)
 	return true;
 }
 
-/* Flushes that waited for a sweep now wait for this commit, if the sweep has come round. */
-static void sealed(struct tn_store_device *d)
-{
-	struct tn_store *s = d->store;
-
-	for (uint32_t i = 0; i < TN_STORE_FLUSHES_MAX && s->flushes > 0; i++) {
-		struct tn_store_wait *w = &s->flush[i].wait[d->index];
-
-		if (s->flush[i].used && w->sweep > 0 && d->log.segments_unlogged == 0 && d->log.swept >= w->sweep) {
-			w->sweep = 0;
-			w->ticket = d->log.sequence + 1;
-		}
-	}
-}
-
 /* ---- the end of a commit -------------------------------------------------------------------------------------- */
 
 static void settle_record(struct tn_store_device *d, const struct tn_disk_record *rec, bool written)
@@ -216,9 +157,9 @@ static void finish(struct tn_store_device *d, int status)
 			tn_store_log_rewind(d);
 		log->doubt = 0;
 	}
-	tn_store_flush_settle(d, status);
+	tn_store_waits_settle(d, status);
 	if (tn_store_index_off(d)) /* since this commit began: nobody writes what is left */
-		tn_store_flush_settle(d, d->deleted ? -ESTALE : -EIO);
+		tn_store_waits_settle(d, d->deleted ? -ESTALE : -EIO);
 }
 
 void tn_store_log_rewind(struct tn_store_device *d)
@@ -231,23 +172,6 @@ void tn_store_log_rewind(struct tn_store_device *d)
 }
 
 /* ---- the steps of a commit -------------------------------------------------------------------------------------- */
-
-void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h)
-{
-	const struct tn_store_segment *sg = &d->segs[segment];
-
-	memset(h, 0, sizeof(*h));
-	memcpy(h->device_uuid, d->super.device_uuid, sizeof(h->device_uuid));
-	h->segment = segment;
-	h->generation = sg->generation;
-	if (sg->shape != TN_SHAPE_NONE) {
-		h->slot_bytes = d->store->shape[sg->shape].slot_bytes;
-		h->header_bytes = d->store->shape[sg->shape].header_bytes;
-		h->slot_count = d->store->shape[sg->shape].slot_count;
-	}
-	h->prepared = sg->prepared;
-	tn_disk_seal(&h->head, TN_DISK_MAGIC_SEGMENT, sizeof(*h));
-}
 
 static bool write_segment_header(struct tn_store_device *d)
 {
@@ -331,23 +255,18 @@ static void commit(struct tn_store_device *d)
 {
 	if (d->log.phase != TN_LOG_IDLE || d->store->read_only || tn_store_index_off(d) || tn_store_spaces_blocked(d) || !seal(d))
 		return;
-	sealed(d);
+	tn_store_waits_swept(d);
 	begin_step(d, TN_LOG_SPACES);
-}
-
-static bool changed(const struct tn_store_log *log)
-{
-	return log->unlogged > 0 || log->segments_unlogged > 0;
 }
 
 /* After a group or a sync: what waits behind it need not wait for the next step. */
 void tn_store_log_advance(struct tn_store_device *d)
 {
 	if (tn_store_index_off(d)) {
-		tn_store_flush_settle(d, d->deleted ? -ESTALE : -EIO); /* nobody may wait for what will not be done */
+		tn_store_waits_settle(d, d->deleted ? -ESTALE : -EIO); /* nobody may wait for what will not be done */
 		return;
 	}
-	if (d->flush_waiting || d->log.force || (d->log.urgent && changed(&d->log)) || d->log.unlogged >= COMMIT_SLOTS)
+	if (d->flush_waiting || d->log.force || (d->log.urgent && tn_store_log_changed(&d->log)) || d->log.unlogged >= COMMIT_SLOTS)
 		commit(d);
 	tn_store_durable_step(d, tn_now_ns(d->store->clock));
 }
@@ -359,7 +278,7 @@ uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
 
 	if (d->store->read_only || log->phase != TN_LOG_IDLE || tn_store_index_off(d))
 		return TN_STORE_NEVER;
-	if (changed(log)) {
+	if (tn_store_log_changed(log)) {
 		due = log->last_ns + TN_STORE_GROUP_PERIOD_NS;
 		due = due > log->oldest_ns ? due : log->oldest_ns;
 		if (log->urgent)
@@ -386,120 +305,4 @@ bool tn_store_log_stuck(const struct tn_store_device *d)
 void tn_store_log_init(struct tn_store_device *d)
 {
 	tn_store_req_init(&d->log.req, d, step_done);
-}
-
-/* ---- flush --------------------------------------------------------------------------------------------------------- */
-
-static void flush_end(struct tn_store *s, struct tn_store_flush *f)
-{
-	void (*done)(void *arg, int status) = f->done;
-	void *arg = f->arg;
-	int status = f->status;
-
-	f->used = false;
-	s->flushes--;
-	s->last_flush = status;
-	done(arg, status);
-}
-
-static bool waits(const struct tn_store *s, const struct tn_store_flush *f)
-{
-	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (f->wait[i].sweep > 0 || f->wait[i].ticket > 0 || f->wait[i].look > 0)
-			return true;
-	return false;
-}
-
-void tn_store_flush_settle(struct tn_store_device *d, int status)
-{
-	struct tn_store *s = d->store;
-
-	d->flush_waiting = false;
-	for (uint32_t i = 0; i < TN_STORE_FLUSHES_MAX && s->flushes > 0; i++) {
-		struct tn_store_flush *f = &s->flush[i];
-		struct tn_store_wait *w = &f->wait[d->index];
-
-		if (!f->used)
-			continue;
-		if (status && (w->sweep > 0 || w->ticket > 0 || w->look > 0)) {
-			f->status = f->status ? f->status : status;
-			*w = (struct tn_store_wait){0, 0, 0};
-		}
-		if (w->look <= d->look.ended)
-			w->look = 0;
-		if (w->ticket > 0 && w->ticket <= d->durable.sequence)
-			w->ticket = 0;
-		d->flush_waiting = d->flush_waiting || w->sweep > 0;
-		if (!waits(s, f))
-			flush_end(s, f);
-	}
-}
-
-static bool pending(const struct tn_store_device *d)
-{
-	return changed(&d->log) || d->spaces_generation < d->store->spaces->generation;
-}
-
-void tn_store_flush(struct tn_store *s, void (*done)(void *arg, int status), void *arg)
-{
-	struct tn_store_flush *f = NULL;
-
-	for (uint32_t i = 0; i < TN_STORE_FLUSHES_MAX && !f; i++)
-		if (!s->flush[i].used)
-			f = &s->flush[i];
-	if (!f) {
-		done(arg, tn_fail(-EAGAIN, "%u flushes under way: wait for one to end", TN_STORE_FLUSHES_MAX));
-		return;
-	}
-	*f = (struct tn_store_flush){.done = done, .arg = arg, .used = true};
-	s->flushes++;
-	for (uint32_t i = 0; i < s->ndevices && !s->read_only; i++) {
-		struct tn_store_device *d = &s->dev[i];
-
-		if (d->deleted) {
-			f->status = -ESTALE;
-			continue;
-		}
-		if (d->untold)
-			f->status = -EIO; /* blocks of whose loss the owner does not know */
-		if (pending(d)) {
-			f->wait[i].sweep = d->log.swept + s->slot_pages;
-			d->flush_waiting = true;
-		} else if (d->log.phase != TN_LOG_IDLE) {
-			f->wait[i].ticket = d->log.sequence + 1;
-		} else if (d->durable.sequence < d->log.sequence) {
-			f->wait[i].ticket = d->log.sequence;
-		} else if (d->hs.health != TN_OFFLINE) {
-			f->wait[i].look = tn_store_look(d);
-		}
-		if (d->hs.health == TN_OFFLINE && (f->wait[i].sweep || f->wait[i].ticket)) {
-			f->status = -EIO;
-			f->wait[i] = (struct tn_store_wait){0, 0, 0};
-		}
-	}
-	if (!waits(s, f)) {
-		flush_end(s, f);
-		return;
-	}
-	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (s->dev[i].flush_waiting || f->wait[i].ticket > 0)
-			tn_store_log_advance(&s->dev[i]);
-}
-
-static void flush_waited(void *arg, int status)
-{
-	*(int *)arg = status;
-}
-
-int tn_store_flush_wait(struct tn_store *s)
-{
-	int status = 1;
-
-	tn_store_flush(s, flush_waited, &status);
-	while (status == 1) {
-		tn_store_step(s, tn_now_ns(s->clock));
-		if (status == 1)
-			tn_store_poll(s, 1000000);
-	}
-	return status;
 }

@@ -10,6 +10,7 @@
 #include "base/boot.h"
 #include "base/error.h"
 #include "store/store_internal.h"
+#include "store/waits.h"
 
 static const struct tn_store_events events = {
 	.sync_begins = tn_store_sync_begins,
@@ -124,7 +125,7 @@ static void destroy(struct tn_store *s)
 	}
 	give(s, s->shape, TN_STORE_SHAPES_MAX, sizeof(*s->shape));
 	give(s, s->cls, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
-	give(s, s->flush, TN_STORE_FLUSHES_MAX, sizeof(*s->flush));
+	give(s, s->waits, 1, sizeof(*s->waits));
 	tn_store_pages_put(s, s->spaces, sizeof(*s->spaces));
 	give(s, s->dev, TN_DEVICES_MAX, sizeof(*s->dev));
 	tn_put(s->alloc, s, sizeof(*s));
@@ -162,13 +163,13 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 	s->dev = take(s, TN_DEVICES_MAX, sizeof(*s->dev));
 	s->shape = take(s, TN_STORE_SHAPES_MAX, sizeof(*s->shape));
 	s->cls = take(s, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
-	s->flush = take(s, TN_STORE_FLUSHES_MAX, sizeof(*s->flush));
+	s->waits = take(s, 1, sizeof(*s->waits));
 	s->spaces = tn_store_pages_get(s, sizeof(*s->spaces));
 	for (uint32_t i = 0; s->dev && i < TN_DEVICES_MAX; i++) {
 		s->dev[i].store = s;
 		s->dev[i].index = i;
 	}
-	if (!s->dev || !s->shape || !s->cls || !s->flush || !s->spaces) {
+	if (!s->dev || !s->shape || !s->cls || !s->waits || !s->spaces) {
 		destroy(s);
 		return tn_fail(-ENOMEM, "no memory for a store");
 	}
@@ -349,6 +350,24 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 	return 0;
 }
 
+static void flush_waited(void *arg, int status)
+{
+	*(int *)arg = status;
+}
+
+int tn_store_flush_wait(struct tn_store *s)
+{
+	int status = 1;
+
+	tn_store_flush(s, flush_waited, &status);
+	while (status == 1) {
+		tn_store_step(s, tn_now_ns(s->clock));
+		if (status == 1)
+			tn_store_poll(s, 1000000);
+	}
+	return status;
+}
+
 int tn_store_close(struct tn_store *s)
 {
 	int rc = 0, status;
@@ -495,7 +514,7 @@ uint64_t tn_store_step(struct tn_store *s, uint64_t now_ns)
 		struct tn_store_device *d = &s->dev[i];
 
 		if ((s->starved && d->freeing > 0) || d->victim != UINT32_MAX)
-			d->log.urgent = d->log.unlogged > 0 || d->log.segments_unlogged > 0 || d->durable.sequence < d->log.sequence;
+			d->log.urgent = tn_store_log_changed(&d->log) || d->durable.sequence < d->log.sequence;
 		next = earlier(next, tn_store_health_step(d, now_ns));
 		next = earlier(next, tn_store_log_step(d, now_ns));
 		next = earlier(next, tn_store_durable_step(d, now_ns));

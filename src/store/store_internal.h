@@ -289,21 +289,6 @@ struct tn_store_device {
 	uint64_t bytes_read, bytes_written, meta_bytes_written, read_errors, write_errors;
 };
 
-/* What a flush still waits for on one device. */
-struct tn_store_wait {
-	uint64_t sweep; /* the sweep that must have been passed; 0: it was */
-	uint64_t ticket; /* groups before this one must be durable; 0: nothing */
-	uint64_t look; /* the look at the file's name that must have ended; 0: nothing */
-};
-
-struct tn_store_flush {
-	void (*done)(void *arg, int status);
-	void *arg;
-	int status;
-	bool used;
-	struct tn_store_wait wait[TN_DEVICES_MAX];
-};
-
 struct tn_store {
 	struct tn_io *io;
 	const struct tn_alloc *alloc;
@@ -341,9 +326,7 @@ struct tn_store {
 	struct tn_list queued; /* requests that the engine had no room for, and syncs that wait for another */
 	bool stalled; /* the engine had no room */
 	uint32_t inflight;
-	struct tn_store_flush *flush;
-	uint32_t flushes;
-	int last_flush;
+	struct tn_store_waits *waits; /* of flushes */
 	uint64_t budget_rate; /* bytes a day; 0: no limit */
 	int64_t budget_tokens;
 	uint64_t budget_ns;
@@ -537,9 +520,31 @@ bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment,
 /* Ends moves, empties what is beyond the capacity; returns when to call again. */
 uint64_t tn_store_move_step(struct tn_store_device *d, uint64_t now_ns);
 
+/* ---- records.c ---------------------------------------------------------------------------------------- */
+
+void tn_store_record_fill(struct tn_store_device *d, uint32_t local, struct tn_disk_record *rec);
+void tn_store_segment_record(const struct tn_store_device *d, uint32_t segment, struct tn_disk_record *rec);
+/* The on-disk header of a segment as it is now, assigned or not. */
+void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h);
+
+/* ---- waits.c ------------------------------------------------------------------------------------------ */
+
+/* A group was sealed: flushes that waited for the sweep wait for the group now, if the sweep has come round. */
+void tn_store_waits_swept(struct tn_store_device *d);
+/* Does anybody wait for groups that were written? */
+bool tn_store_waits_for_groups(const struct tn_store_device *d);
+/* Settles flushes after more became durable, or nothing did. */
+void tn_store_waits_settle(struct tn_store_device *d, int status);
+
 /* ---- log.c ------------------------------------------------------------------------------------------ */
 
 void tn_store_log_init(struct tn_store_device *d);
+/* Is there anything to be logged? */
+static inline bool tn_store_log_changed(const struct tn_store_log *log)
+{
+	return log->unlogged > 0 || log->segments_unlogged > 0;
+}
+
 /* Starts a commit if there is reason to; returns when to ask again. */
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
 /* It has failed several times in a row: nobody may wait for what it is to make durable. */
@@ -550,12 +555,6 @@ void tn_store_log_advance(struct tn_store_device *d);
 bool tn_store_spaces_blocked(const struct tn_store_device *d);
 /* After a failed sync: what it may have lost of the log is written over. */
 void tn_store_log_rewind(struct tn_store_device *d);
-/* Settles flushes after more became durable, or nothing did. */
-void tn_store_flush_settle(struct tn_store_device *d, int status);
-void tn_store_record_fill(struct tn_store_device *d, uint32_t local, struct tn_disk_record *rec);
-void tn_store_segment_record(const struct tn_store_device *d, uint32_t segment, struct tn_disk_record *rec);
-/* The on-disk header of a segment as it is now, assigned or not. */
-void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h);
 /* Drives the engine until everything so far is durable. */
 int tn_store_flush_wait(struct tn_store *s);
 
