@@ -133,37 +133,34 @@ static void ended(struct tn_store_device *d)
 	u->position = u->cover_position;
 	settle(d);
 	tn_store_waits_settle(d, 0);
-	tn_store_log_advance(d);
 }
 
-static void step_done(struct tn_store_req *r, int status)
+bool tn_store_durable_done(struct tn_store_device *d, int status)
 {
-	struct tn_store_device *d = r->dev;
 	struct tn_store_durable *u = &d->durable;
 
-	tn_store_observe(d->store, d->index, (enum tn_io_op)r->io.op, 0, tn_now_ns(d->store->clock) - r->start_ns, status);
 	if (status || u->doubt) {
 		failed(d, status ? status : u->doubt);
-		return;
+		return false;
 	}
 	switch (u->phase) {
 	case TN_DURABLE_DATA:
 		u->phase = TN_DURABLE_MARK;
 		mark_fill(d, u->cover_sequence);
 		tn_store_req_submit(&u->req, TN_IO_WRITE, TN_DISK_MARK_OFFSET(!u->mark_copy), u->mark, sizeof(*u->mark));
-		tn_store_log_advance(d); /* a space table may have waited for the sync */
-		return;
+		return true; /* a space table may have waited for the sync */
 	case TN_DURABLE_MARK:
 		u->phase = TN_DURABLE_SYNC;
 		tn_store_req_submit(&u->req, TN_IO_SYNC, 0, NULL, 0);
-		return;
+		return false;
 	case TN_DURABLE_SYNC:
 		ended(d);
-		return;
+		return true;
 	case TN_DURABLE_IDLE:
 		break;
 	}
 	assert(!"a sync ended that was never begun");
+	return false;
 }
 
 static void begin(struct tn_store_device *d)
@@ -203,11 +200,6 @@ uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns)
 		return due;
 	begin(d);
 	return TN_STORE_NEVER;
-}
-
-void tn_store_durable_init(struct tn_store_device *d)
-{
-	tn_store_req_init(&d->durable.req, d, step_done);
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------------------- */

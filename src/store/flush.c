@@ -57,5 +57,5 @@ void tn_store_flush(struct tn_store *s, void (*done)(void *arg, int status), voi
 		return;
 	for (uint32_t i = 0; i < s->ndevices; i++)
 		if (s->dev[i].flush_waiting || wait[i].ticket > 0)
-			tn_store_log_advance(&s->dev[i]);
+			tn_store_commit_advance(&s->dev[i]);
 }

@@ -9,7 +9,8 @@
  *
  *	seal the group -> write a changed space table and new segment headers -> write the group.
  *
- * One group at a time, without gaps in sequence and position; a group never wraps around the region's end.
+ * One group at a time, without gaps in sequence and position; a group never wraps around the region's end. What the end of a
+ * group lets others do is decided above (commit.c).
  */
 #include <errno.h>
 #include <string.h>
@@ -212,42 +213,35 @@ static void begin_step(struct tn_store_device *d, enum tn_log_phase from)
 			    log->group->bytes);
 }
 
-static void step_done(struct tn_store_req *r, int status)
+bool tn_store_log_done(struct tn_store_device *d, int status)
 {
-	struct tn_store_device *d = r->dev;
 	struct tn_store_log *log = &d->log;
 
-	tn_store_observe(d->store, d->index, (enum tn_io_op)r->io.op, 0, tn_now_ns(d->store->clock) - r->start_ns, status);
 	if (status || log->doubt) {
 		finish(d, status ? status : log->doubt);
-		return;
+		return false;
 	}
 	switch (log->phase) {
 	case TN_LOG_SPACES:
 		d->spaces_generation = d->spaces_page->generation;
 		d->spaces_unsynced = true;
 		begin_step(d, TN_LOG_SEGMENT);
-		return;
+		return false;
 	case TN_LOG_SEGMENT:
 		if (d->segs[log->segment].generation == log->header_page->generation) {
 			d->segs[log->segment].header_dirty = false;
 			log->headers_dirty--;
 		}
 		begin_step(d, TN_LOG_SEGMENT);
-		return;
+		return false;
 	case TN_LOG_WRITE:
 		finish(d, 0);
-		tn_store_log_advance(d);
-		return;
+		return true;
 	case TN_LOG_IDLE:
 		break;
 	}
 	assert(!"a log request ended that was never begun");
-}
-
-bool tn_store_spaces_blocked(const struct tn_store_device *d)
-{
-	return d->spaces_unsynced && d->spaces_generation < d->store->spaces->generation;
+	return false;
 }
 
 /* Starts a commit now, if one can be started. */
@@ -259,16 +253,12 @@ static void commit(struct tn_store_device *d)
 	begin_step(d, TN_LOG_SPACES);
 }
 
-/* After a group or a sync: what waits behind it need not wait for the next step. */
 void tn_store_log_advance(struct tn_store_device *d)
 {
-	if (tn_store_index_off(d)) {
-		tn_store_waits_settle(d, d->deleted ? -ESTALE : -EIO); /* nobody may wait for what will not be done */
-		return;
-	}
-	if (d->flush_waiting || d->log.force || (d->log.urgent && tn_store_log_changed(&d->log)) || d->log.unlogged >= COMMIT_SLOTS)
+	const struct tn_store_log *log = &d->log;
+
+	if (d->flush_waiting || log->force || (log->urgent && tn_store_log_changed(log)) || log->unlogged >= COMMIT_SLOTS)
 		commit(d);
-	tn_store_durable_step(d, tn_now_ns(d->store->clock));
 }
 
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
@@ -300,9 +290,4 @@ bool tn_store_log_stuck(const struct tn_store_device *d)
 {
 	return d->log.failures >= STUCK_FAILURES || d->durable.failures >= STUCK_FAILURES ||
 	       (d->log.full && d->ckpt.failures >= STUCK_FAILURES);
-}
-
-void tn_store_log_init(struct tn_store_device *d)
-{
-	tn_store_req_init(&d->log.req, d, step_done);
 }

@@ -66,6 +66,11 @@ int tn_store_spaces_load(struct tn_store *s)
 	return 0;
 }
 
+bool tn_store_spaces_blocked(const struct tn_store_device *d)
+{
+	return d->spaces_unsynced && d->spaces_generation < d->store->spaces->generation;
+}
+
 bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t sequence)
 {
 	return space < s->spaces->count && !tn_key_is_zero(&s->spaces->space[space].id) &&

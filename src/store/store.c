@@ -193,8 +193,7 @@ static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
 	tn_list_init(&d->unassigned);
 	d->victim = UINT32_MAX;
 	d->tell_ns = TN_STORE_NEVER;
-	tn_store_log_init(d);
-	tn_store_durable_init(d);
+	tn_store_commit_init(d);
 	tn_store_ckpt_init(d);
 	tn_store_health_init(d);
 	tn_store_prepare_init(d);

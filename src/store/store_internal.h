@@ -538,7 +538,6 @@ void tn_store_waits_settle(struct tn_store_device *d, int status);
 
 /* ---- log.c ------------------------------------------------------------------------------------------ */
 
-void tn_store_log_init(struct tn_store_device *d);
 /* Is there anything to be logged? */
 static inline bool tn_store_log_changed(const struct tn_store_log *log)
 {
@@ -549,10 +548,10 @@ static inline bool tn_store_log_changed(const struct tn_store_log *log)
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
 /* It has failed several times in a row: nobody may wait for what it is to make durable. */
 bool tn_store_log_stuck(const struct tn_store_device *d);
-/* Starts a commit if somebody waits for one. */
+/* Starts a commit if somebody waits for one, or so much has changed that it need not wait for the step. */
 void tn_store_log_advance(struct tn_store_device *d);
-/* A space table waits until the one before it is durable. */
-bool tn_store_spaces_blocked(const struct tn_store_device *d);
+/* The log's request ended. True: a group was written, and what waits behind it may go on. */
+bool tn_store_log_done(struct tn_store_device *d, int status);
 /* After a failed sync: what it may have lost of the log is written over. */
 void tn_store_log_rewind(struct tn_store_device *d);
 /* Drives the engine until everything so far is durable. */
@@ -574,9 +573,10 @@ static inline bool tn_store_index_off(const struct tn_store_device *d)
 
 /* ---- durable.c ------------------------------------------------------------------------------------------ */
 
-void tn_store_durable_init(struct tn_store_device *d);
 /* Starts a cycle if there is reason to; returns when to ask again. */
 uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns);
+/* The cycle's request ended. True: what waited for the sync may go on. */
+bool tn_store_durable_done(struct tn_store_device *d, int status);
 /* What was logged and is not durable is to be logged once more. */
 void tn_store_log_anew(struct tn_store_device *d);
 /* The newest valid mark; -ENOENT: none, as in stores of programs that synced before each group. */
@@ -591,6 +591,13 @@ static inline uint64_t tn_store_settling(const struct tn_store_device *d, uint32
 {
 	return d->unlogged[page] | d->inflight[page] | d->logged[page] | d->covered[page];
 }
+
+/* ---- commit.c ----------------------------------------------------------------------------------------- */
+
+/* Sets where the requests of log and cycle end. */
+void tn_store_commit_init(struct tn_store_device *d);
+/* After a group or a sync, or when a flush begins: starts what need not wait for the next step. */
+void tn_store_commit_advance(struct tn_store_device *d);
 
 /* ---- doubt.c ------------------------------------------------------------------------------------------- */
 
@@ -650,6 +657,8 @@ void tn_store_tell_salvage(const struct tn_store_device *d);
 
 int tn_store_spaces_load(struct tn_store *s);
 int tn_store_spaces_format(struct tn_store_device *d);
+/* A space table waits until the one before it is durable. */
+bool tn_store_spaces_blocked(const struct tn_store_device *d);
 /* Is a block of this space and sequence still valid? */
 bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t sequence);
 /* A block header found while rebuilding: is its space known? If the table was lost, it is taken from the headers. */

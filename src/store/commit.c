@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Commits: the log's groups (log.c) and the cycles of syncs that make groups durable (durable.c). Each may wait for the other,
+ * and flushes for both, so the ends of their requests come here: what waits behind a group or a sync need not wait for the
+ * next step of the store.
+ */
+#include <errno.h>
+
+#include "store/store_internal.h"
+
+static void log_done(struct tn_store_req *r, int status)
+{
+	struct tn_store_device *d = r->dev;
+
+	tn_store_observe(d->store, d->index, (enum tn_io_op)r->io.op, 0, tn_now_ns(d->store->clock) - r->start_ns, status);
+	if (tn_store_log_done(d, status))
+		tn_store_commit_advance(d);
+}
+
+static void durable_done(struct tn_store_req *r, int status)
+{
+	struct tn_store_device *d = r->dev;
+
+	tn_store_observe(d->store, d->index, (enum tn_io_op)r->io.op, 0, tn_now_ns(d->store->clock) - r->start_ns, status);
+	if (tn_store_durable_done(d, status))
+		tn_store_commit_advance(d);
+}
+
+void tn_store_commit_advance(struct tn_store_device *d)
+{
+	if (tn_store_index_off(d)) {
+		tn_store_waits_settle(d, d->deleted ? -ESTALE : -EIO); /* nobody may wait for what will not be done */
+		return;
+	}
+	tn_store_log_advance(d);
+	tn_store_durable_step(d, tn_now_ns(d->store->clock));
+}
+
+void tn_store_commit_init(struct tn_store_device *d)
+{
+	tn_store_req_init(&d->log.req, d, log_done);
+	tn_store_req_init(&d->durable.req, d, durable_done);
+}
