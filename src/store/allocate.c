@@ -50,7 +50,7 @@ bool tn_store_allocating(const struct tn_store_device *d, uint64_t now_ns)
 	return d->alloc.req.busy && now_ns < d->alloc.begun_ns + WAIT_NS;
 }
 
-uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns)
+uint64_t tn_store_allocate_ahead(struct tn_store_device *d, uint64_t now_ns)
 {
 	struct tn_store_allocation *a = &d->alloc;
 
@@ -60,4 +60,11 @@ uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns)
 	if (tn_store_allocating(d, now_ns))
 		return a->begun_ns + WAIT_NS;
 	return d->allocated < d->limit && !a->req.busy && a->retry_ns > now_ns ? a->retry_ns : TN_STORE_NEVER;
+}
+
+uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns)
+{
+	if (d->store->read_only || !tn_store_device_writable(d))
+		return TN_STORE_NEVER;
+	return tn_store_allocate_ahead(d, now_ns);
 }

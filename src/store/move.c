@@ -21,15 +21,6 @@
 #define LEAVE_PAUSE_NS 100000000ull
 #define LOOK_SLOTS 65536u /* looked at in one call: some milliseconds */
 
-/* Not if most of it is bad: it would be passed round, failing everywhere. */
-bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape)
-{
-	const struct tn_store_segment *sg = &d->segs[segment];
-
-	return sg->shape != TN_SHAPE_NONE && sg->shape != shape &&
-	       sg->quarantined <= d->store->shape[sg->shape].slot_count / 2;
-}
-
 static bool usable(const struct tn_store_device *d)
 {
 	return tn_store_device_writable(d) && !tn_store_log_stuck(d);

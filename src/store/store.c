@@ -344,7 +344,7 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 	       (unsigned long long)s->committed, (double)s->recovery_ns / 1e9);
 	s->opened = true;
 	for (uint32_t i = 0; i < s->ndevices && !s->read_only; i++)
-		tn_store_allocate_step(&s->dev[i], tn_now_ns(s->clock)); /* so that the first save need not wait for it */
+		tn_store_allocate_ahead(&s->dev[i], tn_now_ns(s->clock)); /* so that the first save need not wait for it */
 	*out = s;
 	return 0;
 }
@@ -521,7 +521,7 @@ uint64_t tn_store_step(struct tn_store *s, uint64_t now_ns)
 		if (s->opened && !s->closing) {
 			next = earlier(next, tn_store_move_step(d, now_ns));
 			next = earlier(next, tn_store_doubt_step(d, now_ns));
-			next = earlier(next, tn_store_segment_step(d, now_ns));
+			next = earlier(next, tn_store_allocate_step(d, now_ns));
 			next = earlier(next, tn_store_prepare_step(d, now_ns));
 		}
 	}

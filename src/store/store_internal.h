@@ -468,11 +468,14 @@ int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin
 /* Reads all blocks (walk.c): what verify and check do; *stale: blocks of which index and header do not agree. */
 int tn_store_walk(struct tn_store *s, const struct tn_admin_store *a, struct tn_admin_verify *verify, uint64_t *stale);
 
-/* ---- segment.c -------------------------------------------------------------------------------------- */
+/* ---- classes.c -------------------------------------------------------------------------------------- */
 
 /* Can a segment's record or header from disk be believed? Makes its shape. */
 bool tn_store_shape_of(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t slot_count, uint32_t *shape);
 int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t *shape);
+
+/* ---- segment.c -------------------------------------------------------------------------------------- */
+
 /* Links a segment into the list where it belongs now. */
 void tn_store_segment_place(struct tn_store_device *d, uint32_t segment);
 /* State changes of single slots, with all counters. */
@@ -493,11 +496,19 @@ static inline bool tn_store_segment_clean(const struct tn_store_device *d, uint3
 {
 	return d->segs[segment].used == 0 && !tn_store_segment_settling(&d->segs[segment]);
 }
-bool tn_store_device_writable(const struct tn_store_device *d);
+
+static inline bool tn_store_device_writable(const struct tn_store_device *d)
+{
+	return !d->store->read_only && (d->hs.health == TN_HEALTHY || d->hs.health == TN_SLOW);
+}
+
 /* Something about this segment is to be logged. */
 void tn_store_segment_unlogged(struct tn_store_device *d, uint32_t segment);
-/* Allocates ahead; returns when to call again. */
-uint64_t tn_store_segment_step(struct tn_store_device *d, uint64_t now_ns);
+/* Whether the segment could be another shape's. */
+bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape);
+
+/* ---- prepare.c -------------------------------------------------------------------------------------- */
+
 uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns);
 /* The segment being prepared is wanted as it is: true if it is to be had at once, else after the write under way. */
 bool tn_store_prepare_stop(struct tn_store_device *d);
@@ -510,13 +521,13 @@ void tn_store_allocate_init(struct tn_store_device *d);
 void tn_store_allocate(struct tn_store_device *d, uint64_t now_ns);
 /* Is one on its way that is worth waiting for? */
 bool tn_store_allocating(const struct tn_store_device *d, uint64_t now_ns);
-/* Begins one if it is time; when to ask again. */
+/* Begins one if no segment is left to be taken; when to ask again. */
+uint64_t tn_store_allocate_ahead(struct tn_store_device *d, uint64_t now_ns);
+/* Likewise, on a device that takes writes. */
 uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns);
 
 /* ---- move.c ----------------------------------------------------------------------------------------- */
 
-/* Whether the segment could be another shape's. */
-bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape);
 /* Ends moves, empties what is beyond the capacity; returns when to call again. */
 uint64_t tn_store_move_step(struct tn_store_device *d, uint64_t now_ns);
 
