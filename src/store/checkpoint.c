@@ -347,27 +347,6 @@ void tn_store_ckpt_init(struct tn_store_device *d)
 	tn_store_req_init(&d->ckpt.req, d, step_done);
 }
 
-int tn_store_ckpt_wait(struct tn_store_device *d, bool final)
-{
-	uint64_t number;
-
-	d->ckpt.hurry = true;
-	/* One that is under way began too early. */
-	while (d->ckpt.phase != TN_CKPT_IDLE) {
-		tn_store_step(d->store, tn_now_ns(d->store->clock));
-		tn_store_poll(d->store, 1000000);
-	}
-	number = d->ckpt.number;
-	tn_store_ckpt_start(d, final);
-	while (d->ckpt.phase != TN_CKPT_IDLE) {
-		tn_store_step(d->store, tn_now_ns(d->store->clock));
-		if (d->ckpt.phase != TN_CKPT_IDLE)
-			tn_store_poll(d->store, 1000000);
-	}
-	d->ckpt.hurry = false;
-	return d->ckpt.number > number ? 0 : tn_fail(-EIO, "%s: the checkpoint could not be written", d->path);
-}
-
 int tn_store_ckpt_format(struct tn_store_device *d)
 {
 	uint32_t pages = (d->super.segment_count + TN_DISK_RECORDS - 1) / TN_DISK_RECORDS;

@@ -144,46 +144,6 @@ void tn_store_unreserve(struct tn_store *s, tn_slot slot)
 	tn_store_slot_set(d, local, TN_SLOT_FREE);
 }
 
-uint32_t tn_store_file(const struct tn_store *s, uint32_t device)
-{
-	assert(device < s->ndevices && s->dev[device].index == device);
-	return s->dev[device].absent ? TN_IO_NO_FILE : s->dev[device].file;
-}
-
-uint32_t tn_store_align(const struct tn_store *s, uint32_t device)
-{
-	assert(device < s->ndevices);
-	return s->dev[device].align;
-}
-
-void tn_store_locate(const struct tn_store *s, tn_slot slot, struct tn_store_place *place)
-{
-	const struct tn_store_device *d = tn_store_device_of(s, slot);
-	uint32_t local = tn_store_local(s, slot), segment = tn_store_segment_of(s, local);
-	uint64_t base = tn_store_segment_offset(d, segment), index = tn_store_index_of(s, local);
-	const struct tn_store_shape *sh;
-
-	assert(d->segs[segment].shape != TN_SHAPE_NONE);
-	sh = &s->shape[d->segs[segment].shape];
-	assert(index < sh->slot_count);
-	*place = (struct tn_store_place){
-		.device = d->index,
-		.file = d->file,
-		.data_offset = base + sh->data_offset + index * sh->slot_bytes,
-		.header_offset = base + TN_DISK_PAGE + index * sh->header_bytes,
-		.header_bytes = sh->header_bytes,
-		.slot_bytes = sh->slot_bytes,
-	};
-}
-
-bool tn_store_writable(const struct tn_store *s)
-{
-	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (tn_store_device_writable(&s->dev[i]))
-			return true;
-	return false;
-}
-
 void tn_store_free_slots(const struct tn_store *s, uint32_t cls, uint64_t *free_now, uint64_t *freeing)
 {
 	uint32_t shape = s->cls[cls].shape;

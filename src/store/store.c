@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store as a whole: opening and closing, the life of a slot, stepping. The parts are in their own
- * files (store_internal.h lists them).
+ * The store as a whole: opening, closing, and what is known of it. The parts are in their own files (store_internal.h lists
+ * them), and nothing below calls what is here: a store that is open lives by its steps (step.c).
  */
 #include <errno.h>
 #include <string.h>
@@ -349,24 +349,6 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 	return 0;
 }
 
-static void flush_waited(void *arg, int status)
-{
-	*(int *)arg = status;
-}
-
-int tn_store_flush_wait(struct tn_store *s)
-{
-	int status = 1;
-
-	tn_store_flush(s, flush_waited, &status);
-	while (status == 1) {
-		tn_store_step(s, tn_now_ns(s->clock));
-		if (status == 1)
-			tn_store_poll(s, 1000000);
-	}
-	return status;
-}
-
 int tn_store_close(struct tn_store *s)
 {
 	int rc = 0, status;
@@ -398,140 +380,6 @@ int tn_store_close(struct tn_store *s)
 	return rc;
 }
 
-/* ---- the life of a slot -------------------------------------------------------------------------------------------- */
-
-uint64_t tn_store_next_sequence(struct tn_store *s)
-{
-	return s->sequence++;
-}
-
-static void warm(struct tn_store_device *d, uint32_t local, uint32_t recency)
-{
-	struct tn_store_segment *sg = &d->segs[tn_store_segment_of(d->store, local)];
-	uint32_t n = d->store->shape[sg->shape].slot_count / 2;
-
-	d->store->recency = d->store->recency > recency ? d->store->recency : recency;
-	sg->warm += ((float)recency - sg->warm) / (float)(n > 4 ? n : 4);
-}
-
-void tn_store_publish(struct tn_store *s, tn_slot slot, uint32_t cookie, const struct tn_store_entry *entry)
-{
-	struct tn_store_device *d = tn_store_device_of(s, slot);
-	uint32_t local = tn_store_local(s, slot);
-
-	assert(TN_META_STATE(d->meta[local]) == TN_SLOT_RESERVED);
-	assert(entry->sequence < s->sequence && entry->space < s->spaces->count);
-	d->cookie[local] = cookie;
-	d->meta[local] = TN_META(entry->sequence, TN_META_FAILURES(d->meta[local]), TN_SLOT_RESERVED);
-	tn_store_slot_set(d, local, TN_SLOT_COMMITTED);
-	tn_store_slot_unlogged(d, local);
-	tn_store_slot_dirty(d, local);
-	tn_store_doubt_publish(d, local);
-	warm(d, local, entry->recency);
-}
-
-void tn_store_update(struct tn_store *s, tn_slot slot)
-{
-	struct tn_store_device *d = tn_store_device_of(s, slot);
-	uint32_t local = tn_store_local(s, slot);
-
-	assert(TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED);
-	tn_store_slot_unlogged(d, local);
-	tn_store_slot_dirty(d, local);
-}
-
-void tn_store_remove(struct tn_store *s, tn_slot slot)
-{
-	struct tn_store_device *d = tn_store_device_of(s, slot);
-	uint32_t local = tn_store_local(s, slot);
-
-	assert(TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED);
-	tn_store_slot_set(d, local, TN_SLOT_FREEING);
-	tn_store_slot_unlogged(d, local);
-	tn_store_slot_dirty(d, local);
-}
-
-void tn_store_fail_slot(struct tn_store *s, tn_slot slot, bool eio)
-{
-	struct tn_store_device *d = tn_store_device_of(s, slot);
-	uint32_t local = tn_store_local(s, slot);
-	uint64_t m = d->meta[local];
-	unsigned failures = TN_META_FAILURES(m) < 15 ? TN_META_FAILURES(m) + 1 : 15;
-
-	assert(TN_META_STATE(m) == TN_SLOT_COMMITTED || TN_META_STATE(m) == TN_SLOT_RESERVED);
-	d->meta[local] = TN_META(TN_META_SEQUENCE(m), failures, TN_META_STATE(m));
-	if (eio || failures >= 2) {
-		tn_log(s->log, TN_LOG_WARN, "%s: slot %u is never used again (%s)", d->path, slot,
-		       eio ? "I/O error" : "failed verification twice");
-		tn_store_slot_set(d, local, TN_SLOT_QUARANTINED);
-	} else {
-		tn_store_slot_set(d, local, TN_SLOT_FREEING);
-	}
-	tn_store_slot_unlogged(d, local);
-	tn_store_slot_dirty(d, local);
-}
-
-uint32_t tn_store_cookie(const struct tn_store *s, tn_slot slot)
-{
-	const struct tn_store_device *d = tn_store_device_of(s, slot);
-	uint32_t local = tn_store_local(s, slot);
-
-	return TN_META_STATE(d->meta[local]) == TN_SLOT_COMMITTED ? d->cookie[local] : UINT32_MAX;
-}
-
-uint64_t tn_store_sequence(const struct tn_store *s, tn_slot slot)
-{
-	uint64_t m = tn_store_device_of(s, slot)->meta[tn_store_local(s, slot)];
-
-	return TN_META_STATE(m) == TN_SLOT_COMMITTED ? TN_META_SEQUENCE(m) : 0;
-}
-
-void tn_store_touch(struct tn_store *s, tn_slot slot, uint32_t recency)
-{
-	struct tn_store_device *d = tn_store_device_of(s, slot);
-	uint32_t local = tn_store_local(s, slot);
-
-	warm(d, local, recency);
-	tn_bit_set(d->ckpt.soft[0], s->table_pages + (local >> 6));
-	tn_bit_set(d->ckpt.soft[1], s->table_pages + (local >> 6));
-	d->ckpt.soft_any = true;
-}
-
-/* ---- stepping -------------------------------------------------------------------------------------------------------- */
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-uint64_t tn_store_step(struct tn_store *s, uint64_t now_ns)
-{
-	uint64_t next = TN_STORE_NEVER;
-
-	tn_store_requeue(s);
-	for (uint32_t i = 0; i < s->ndevices; i++) {
-		struct tn_store_device *d = &s->dev[i];
-
-		if ((s->starved && d->freeing > 0) || d->victim != UINT32_MAX)
-			d->log.urgent = tn_store_log_changed(&d->log) || d->durable.sequence < d->log.sequence;
-		next = earlier(next, tn_store_health_step(d, now_ns));
-		next = earlier(next, tn_store_log_step(d, now_ns));
-		next = earlier(next, tn_store_durable_step(d, now_ns));
-		next = earlier(next, tn_store_ckpt_step(d, now_ns));
-		if (s->opened && !s->closing) {
-			next = earlier(next, tn_store_move_step(d, now_ns));
-			next = earlier(next, tn_store_doubt_step(d, now_ns));
-			next = earlier(next, tn_store_allocate_step(d, now_ns));
-			next = earlier(next, tn_store_prepare_step(d, now_ns));
-		}
-	}
-	s->starved = false;
-	if (s->look_again)
-		next = now_ns;
-	s->look_again = false;
-	return s->stalled ? now_ns : next;
-}
-
 /* ---- facts ------------------------------------------------------------------------------------------------------------ */
 
 struct tn_secret tn_store_secret(const struct tn_store *s)
@@ -539,9 +387,24 @@ struct tn_secret tn_store_secret(const struct tn_store *s)
 	return (struct tn_secret){{s->dev[0].super.secret[0], s->dev[0].super.secret[1]}};
 }
 
-void tn_store_uuid(const struct tn_store *s, tn_slot slot, uint64_t uuid[2])
+uint32_t tn_store_file(const struct tn_store *s, uint32_t device)
 {
-	memcpy(uuid, tn_store_device_of(s, slot)->super.device_uuid, 16);
+	assert(device < s->ndevices && s->dev[device].index == device);
+	return s->dev[device].absent ? TN_IO_NO_FILE : s->dev[device].file;
+}
+
+uint32_t tn_store_align(const struct tn_store *s, uint32_t device)
+{
+	assert(device < s->ndevices);
+	return s->dev[device].align;
+}
+
+bool tn_store_writable(const struct tn_store *s)
+{
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (tn_store_device_writable(&s->dev[i]))
+			return true;
+	return false;
 }
 
 uint32_t tn_store_devices(const struct tn_store *s)

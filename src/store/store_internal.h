@@ -565,8 +565,6 @@ void tn_store_log_advance(struct tn_store_device *d);
 bool tn_store_log_done(struct tn_store_device *d, int status);
 /* After a failed sync: what it may have lost of the log is written over. */
 void tn_store_log_rewind(struct tn_store_device *d);
-/* Drives the engine until everything so far is durable. */
-int tn_store_flush_wait(struct tn_store *s);
 
 /* ---- deleted.c ---------------------------------------------------------------------------------------- */
 
@@ -630,8 +628,6 @@ static inline bool tn_store_in_doubt(const struct tn_store_device *d, uint32_t l
 void tn_store_ckpt_init(struct tn_store_device *d);
 void tn_store_ckpt_start(struct tn_store_device *d, bool final);
 uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns);
-/* Drives the engine through a whole checkpoint. */
-int tn_store_ckpt_wait(struct tn_store_device *d, bool final);
 /* The first root of a new device, and the only one: what is at the second one's place goes. */
 int tn_store_ckpt_format(struct tn_store_device *d);
 void tn_store_root_fill(struct tn_store_device *d, struct tn_disk_root *root);
@@ -680,5 +676,12 @@ bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h);
 void tn_store_health_init(struct tn_store_device *d);
 void tn_store_health_deleted(struct tn_store_device *d);
 uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns);
+
+/* ---- step.c: while opening and closing ------------------------------------------------------------------- */
+
+/* Drives the engine until everything so far is durable. */
+int tn_store_flush_wait(struct tn_store *s);
+/* Drives the engine through a whole checkpoint. */
+int tn_store_ckpt_wait(struct tn_store_device *d, bool final);
 
 #endif
