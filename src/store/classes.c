@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "store/store_internal.h"
 
-#define LARGE_SLOT_BYTES 65536u /* from here on slots begin where drives like it */
+#define LARGE_SLOT_BYTES 65536u /* slots from this size on begin at multiples that suit drives */
 #define LARGE_SLOT_ALIGN 16384u
 
 int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t *shape)
@@ -137,7 +137,7 @@ uint64_t tn_store_bytes_for(uint64_t blocks, uint32_t ndirs, uint32_t nobjects, 
 		slot += padded(object_bytes[i]);
 	slot = tn_round_up(slot, slot >= LARGE_SLOT_BYTES ? LARGE_SLOT_ALIGN : TN_STORE_BLOCK_ALIGN);
 	slot += tn_store_header_size(nobjects);
-	/* Freed slots wait for their record, and some segments may be partly another class's. */
+	/* Freed slots wait for their records, and some segments may belong to another class in part. */
 	reserve = blocks / 16 + 64 * (uint64_t)ndirs;
 	if (blocks > UINT64_MAX / 2 / slot) /* absurd: more than a store can address, which open will say */
 		return UINT64_MAX;

@@ -13,7 +13,7 @@
 #define SEGMENT_BYTES_MIN (64u << 10)
 #define SEGMENT_BYTES_MAX (1ull << 40)
 #define LOG_BYTES_MIN (64u << 10)
-#define SLOT_PAGES_MAX ((1u << 26) - 1) /* so that also the number after the last slot has 32 bits */
+#define SLOT_PAGES_MAX ((1u << 26) - 1) /* so that the number after the last slot has 32 bits, too */
 #define DEVICE_BYTES_MAX (1ull << 57)
 
 int tn_store_place_regions(struct tn_disk_super *sb)
@@ -86,7 +86,7 @@ int tn_store_plan_sizes(const struct tn_store_opts *o, struct tn_disk_super *sb)
 	slots = o->max_slots ? o->max_slots / o->ndirs + 1 : per_device / 65536 + 1;
 	count = count ? count : 1;
 	pages = (slots + count - 1) / count;
-	/* Not more than fit with the smallest slot and header. */
+	/* Not more slots than fit with the smallest slot and header. */
 	if (pages > segment / (TN_STORE_HEADER_BYTES + TN_STORE_BLOCK_ALIGN))
 		pages = segment / (TN_STORE_HEADER_BYTES + TN_STORE_BLOCK_ALIGN);
 	pages = (pages + TN_DISK_RECORDS - 1) / TN_DISK_RECORDS;

@@ -48,7 +48,7 @@ static bool grow(struct tn_store_device *d, uint32_t shape)
 
 /* ---- slots ------------------------------------------------------------------------------------------------------ */
 
-/* Up to n free slots of one segment, neighbours first: the search goes on where the last one ended. */
+/* Up to n free slots of one segment, neighbours first: the search goes on where the last search ended. */
 static uint32_t take_slots(struct tn_store_device *d, uint32_t segment, uint32_t n, tn_slot *slots, uint32_t stride)
 {
 	struct tn_store *s = d->store;
@@ -80,7 +80,7 @@ static uint32_t reserve_on(struct tn_store_device *d, uint32_t shape, uint32_t n
 
 		if (tn_list_empty(list) && !grow(d, shape))
 			break;
-		if (tn_list_empty(list)) /* the new segment is beyond what may be used */
+		if (tn_list_empty(list)) /* the new segment is beyond those that may be used */
 			break;
 		sg = tn_container_of(list->next, struct tn_store_segment, link);
 		got += take_slots(d, (uint32_t)(sg - d->segs), n - got, slots + (size_t)got * stride, stride);
@@ -153,7 +153,7 @@ void tn_store_free_slots(const struct tn_store *s, uint32_t cls, uint64_t *free_
 	for (uint32_t i = 0; i < s->ndevices; i++) {
 		const struct tn_store_device *d = &s->dev[i];
 
-		if (!tn_store_device_writable(d)) /* nor does what is removed there become free by itself */
+		if (!tn_store_device_writable(d)) /* and what is removed there does not become free by itself */
 			continue;
 		for (uint32_t k = 0; k < d->allocated && !tn_store_log_stuck(d); k++)
 			if (d->segs[k].shape == shape && !d->segs[k].closed)

@@ -111,7 +111,7 @@ void tn_store_slot_set(struct tn_store_device *d, uint32_t local, enum tn_slot_s
 
 /* ---- assigning segments ------------------------------------------------------------------------------------ */
 
-/* Forgets the slots; those that were quarantined stay as bits of d->free, for their places on the medium are bad. */
+/* Forgets the slots. Those that were quarantined stay as bits of d->free, because their places on the medium are bad. */
 static void clear_segment(struct tn_store_device *d, uint32_t segment)
 {
 	struct tn_store *s = d->store;
@@ -130,7 +130,7 @@ static void clear_segment(struct tn_store_device *d, uint32_t segment)
 	}
 }
 
-/* Of n slots, each bytes long and the first at start, those that touch the range begin with a failure. */
+/* Of n slots, the first at `start` and of `each` bytes, those that touch the range begin with one failure. */
 static void suspect(struct tn_store_device *d, uint32_t segment, uint32_t n, uint64_t start, uint64_t each, uint64_t from,
 		    uint64_t to)
 {
@@ -144,7 +144,7 @@ static void suspect(struct tn_store_device *d, uint32_t segment, uint32_t n, uin
 
 /*
  * The places of slots that were quarantined under the old shape: the next failure there quarantines a slot of the new one.
- * Not at once, because each move would round the bad places up to whole slots and in the end nothing were left.
+ * Nothing is quarantined at once, because each move would round the bad places up to whole slots, until no slot were left.
  */
 static void carry_over(struct tn_store_device *d, uint32_t segment, const struct tn_store_shape *old,
 		       const struct tn_store_shape *shape)
@@ -163,7 +163,7 @@ static void carry_over(struct tn_store_device *d, uint32_t segment, const struct
 					at[k] + len[k]);
 			}
 		}
-		d->free[p] = 0; /* those that the new shape has are set again */
+		d->free[p] = 0; /* the bits of the new shape's slots are set later */
 	}
 }
 
@@ -193,7 +193,7 @@ void tn_store_segment_assign(struct tn_store_device *d, uint32_t segment, uint32
 	sg->free = n;
 	sg->cursor = 0;
 	sg->closed = false;
-	sg->warm = (float)s->recency; /* what comes into it is new */
+	sg->warm = (float)s->recency; /* blocks that come into the segment are new */
 	for (uint32_t i = 0; i < n; i += TN_DISK_RECORDS) {
 		uint32_t k = n - i < TN_DISK_RECORDS ? n - i : TN_DISK_RECORDS;
 
@@ -208,7 +208,7 @@ void tn_store_segment_assign(struct tn_store_device *d, uint32_t segment, uint32
 	tn_store_segment_place(d, segment);
 }
 
-/* Not if most of it is bad: it would be passed round, failing everywhere. */
+/* Not if most of its slots are bad: the segment would be passed round, and fail everywhere. */
 bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape)
 {
 	const struct tn_store_segment *sg = &d->segs[segment];

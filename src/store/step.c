@@ -66,7 +66,7 @@ int tn_store_ckpt_wait(struct tn_store_device *d, bool final)
 	uint64_t number;
 
 	d->ckpt.hurry = true;
-	/* One that is under way began too early. */
+	/* A checkpoint that is under way began too early. */
 	while (d->ckpt.phase != TN_CKPT_IDLE) {
 		tn_store_step(d->store, tn_now_ns(d->store->clock));
 		tn_store_poll(d->store, 1000000);
