@@ -164,7 +164,7 @@ static int write_batch(struct tn_store_device *d)
 
 /* ---- the root ------------------------------------------------------------------------------------------------- */
 
-void tn_store_root_fill(struct tn_store_device *d, struct tn_disk_root *root)
+static void fill_root(struct tn_store_device *d, struct tn_disk_root *root)
 {
 	memset(root, 0, sizeof(*root));
 	root->checkpoint = d->ckpt.number + 1;
@@ -275,7 +275,7 @@ static void next_step(struct tn_store_device *d)
 		tn_store_req_submit(&c->req, TN_IO_SYNC, 0, NULL, 0);
 		return;
 	case TN_CKPT_ROOT:
-		tn_store_root_fill(d, c->buffer);
+		fill_root(d, c->buffer);
 		c->root_unknown = true;
 		write_root(d);
 		return;

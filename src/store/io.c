@@ -10,6 +10,7 @@
 #include "store/store_internal.h"
 
 #define POLL_BATCH 64u
+#define BULK_DEPTH 32u
 
 static void submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, uint32_t len);
 
@@ -190,18 +191,18 @@ static void bulk_finish(struct tn_store_req *r, int status)
 int tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len,
 			  void *buf, uint8_t *bad)
 {
-	struct bulk b[TN_STORE_BULK_DEPTH];
+	struct bulk b[BULK_DEPTH];
 	uint32_t chunks = (uint32_t)((len + chunk - 1) / chunk), next = 0, busy;
 	int status = 0;
 
-	for (uint32_t i = 0; i < TN_STORE_BULK_DEPTH; i++) {
+	for (uint32_t i = 0; i < BULK_DEPTH; i++) {
 		tn_store_req_init(&b[i].req, d, bulk_finish);
 		b[i].bad = bad;
 		b[i].status = &status;
 	}
 	do {
 		busy = 0;
-		for (uint32_t i = 0; i < TN_STORE_BULK_DEPTH; i++) {
+		for (uint32_t i = 0; i < BULK_DEPTH; i++) {
 			if (!b[i].req.busy && next < chunks) {
 				uint64_t at = (uint64_t)next * chunk, n = len - at < chunk ? len - at : chunk;
 

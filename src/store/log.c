@@ -20,6 +20,7 @@
 
 #define RETRY_NS 50000000ull
 #define RETRY_MAX_NS 5000000000ull
+#define GROUP_PERIOD_NS 50000000ull /* between groups that nobody waits for: records wait at most this long */
 #define COMMIT_SLOTS 2048u /* so many changes do not wait any longer */
 #define STUCK_FAILURES 3u  /* within half a second */
 
@@ -269,7 +270,7 @@ uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
 	if (d->store->read_only || log->phase != TN_LOG_IDLE || tn_store_index_off(d))
 		return TN_STORE_NEVER;
 	if (tn_store_log_changed(log)) {
-		due = log->last_ns + TN_STORE_GROUP_PERIOD_NS;
+		due = log->last_ns + GROUP_PERIOD_NS;
 		due = due > log->oldest_ns ? due : log->oldest_ns;
 		if (log->urgent)
 			due = now_ns;

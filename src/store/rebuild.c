@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "store/store_internal.h"
+#include "store/rebuild.h"
 
 #define WINDOW_BYTES (32u << 20)
 #define SEARCH_BYTES (4u << 20)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "store/store_internal.h"
+#include "store/rebuild.h"
 
 #define LOG_WINDOW (4u << 20)
 #define SEQUENCE_JUMP (1ull << 24) /* more than a session can have used without a trace */

@@ -9,6 +9,8 @@
 
 #include "store/store_internal.h"
 
+#define TN_STORE_FLUSHES_MAX 256u
+
 /* What a flush still waits for on one device. */
 struct tn_store_wait {
 	uint64_t sweep; /* the sweep that must have been passed; 0: it was */
