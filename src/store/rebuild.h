@@ -13,14 +13,14 @@ struct tn_store_table {
 	struct tn_store_device *dev;
 	struct tn_disk_page *page; /* slot_pages */
 	struct tn_disk_record *seg; /* segment_count */
-	uint8_t *bad; /* a byte a page: unreadable */
+	uint8_t *bad; /* one byte per page: unreadable */
 	uint32_t bad_pages;
 	uint64_t fitting, unfit; /* blocks of the segment that was compared last */
 	uint64_t max_sequence;
 	uint64_t max_epoch;
 	uint64_t mark_sequence, mark_epoch; /* of the newest mark */
-	bool believe_all; /* there is none: each group was synced before the next */
-	bool same_boot; /* no power cut since the groups behind it were written, so nothing of them is lost */
+	bool believe_all; /* there is no mark: each group was synced before the next */
+	bool same_boot; /* no power cut came since the groups behind the mark were written, so nothing of them is lost */
 };
 
 /* Holds the block headers of a segment against the table, where records that they do not bear out are marked to be dropped. */
@@ -29,7 +29,7 @@ int tn_store_compare_headers(struct tn_store_table *t, uint32_t segment);
 int tn_store_rebuild_parts(struct tn_store_table *t, uint32_t segment, uint32_t first_part, uint32_t parts);
 /* The whole device from segment and block headers. */
 int tn_store_rebuild(struct tn_store_table *t);
-/* One line of what that saved, and what not, and why. */
+/* Logs one line: what the rebuild saved, what not, and why. */
 void tn_store_tell_salvage(const struct tn_store_device *d);
 
 #endif

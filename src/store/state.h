@@ -66,11 +66,11 @@ struct tn_store_req {
 struct tn_store_shape {
 	uint64_t slot_bytes; /* distance of slots */
 	uint32_t header_bytes;
-	uint32_t slot_count; /* a segment */
+	uint32_t slot_count; /* per segment */
 	uint64_t data_offset; /* of slot 0 within the segment */
 	struct tn_list has_free[TN_DEVICES_MAX]; /* segments with free slots, by device */
-	uint64_t free_slots[TN_DEVICES_MAX]; /* in them */
-	/* Other shapes' segments that are colder are tried at this time again, or after so many calls. */
+	uint64_t free_slots[TN_DEVICES_MAX]; /* in those segments */
+	/* The colder segments of other shapes are tried again at this time, or after so many calls. */
 	uint64_t try_ns[TN_DEVICES_MAX];
 	uint32_t try_calls[TN_DEVICES_MAX];
 };
@@ -92,9 +92,9 @@ struct tn_store_segment {
 	uint32_t free, used, quarantined; /* slots; used: reserved, committed, freeing */
 	uint32_t freeing;
 	uint32_t cursor; /* part at which the next search begins */
-	float warm; /* moving mean of the recency of what is used in it */
-	uint64_t tried; /* the store's number of the last time it could not move */
-	bool closed; /* being emptied for another class, or beyond the capacity: nothing new goes here */
+	float warm; /* moving mean of the recency of the blocks that are used in the segment */
+	uint64_t tried; /* the store's number of the last time that the segment could not move */
+	bool closed; /* being emptied for another class, or beyond the capacity: no new block goes here */
 	bool header_dirty; /* the on-disk header must be written before the record */
 	bool unlogged, inflight, logged, covered; /* its assignment record: see the maps of slots */
 	bool prepared; /* every byte was written once */
@@ -106,21 +106,21 @@ enum tn_log_phase { TN_LOG_IDLE, TN_LOG_SPACES, TN_LOG_SEGMENT, TN_LOG_WRITE };
 struct tn_store_log {
 	enum tn_log_phase phase;
 	uint64_t position, sequence; /* of the next group */
-	uint64_t synced_position, synced_sequence; /* groups before are covered by a good sync */
-	uint64_t epoch; /* of groups: rises when some are written anew, so that the old ones are stale */
-	uint64_t tail; /* position from which the newest root replays: what is older may be overwritten */
-	struct tn_disk_group *group; /* the one being written, or the last one */
+	uint64_t synced_position, synced_sequence; /* groups before these are covered by a good sync */
+	uint64_t epoch; /* of groups: rises when groups are written anew, so that the old ones are stale */
+	uint64_t tail; /* position from which the newest root replays: groups before it may be overwritten */
+	struct tn_disk_group *group; /* being written, or the last one that was */
 	uint32_t segment; /* whose header is being written */
 	uint64_t last_ns; /* when the last group was begun */
 	uint64_t swept; /* pages passed by all sweeps so far */
 	uint32_t cursor; /* page at which the next sweep begins */
-	uint64_t unlogged; /* slots with something to tell */
+	uint64_t unlogged; /* slots with something to log */
 	uint32_t segments_unlogged, headers_dirty;
 	uint64_t oldest_ns; /* since when something is unlogged */
-	bool urgent; /* slots are short: do not wait for company */
-	bool force; /* a group even without records */
+	bool urgent; /* slots are short: the next group does not wait for more records */
+	bool force; /* a group is wanted even without records */
 	bool full; /* no room until the checkpoint ends */
-	int doubt; /* a sync failed while a group was being written: it must be written again */
+	int doubt; /* a sync failed while a group was being written: the group must be written again */
 	uint64_t again_position, again_sequence; /* first group that recovery found and that may not be durable */
 	uint32_t failures;
 	uint64_t retry_ns;
@@ -130,16 +130,16 @@ struct tn_store_log {
 
 enum tn_durable_phase { TN_DURABLE_IDLE, TN_DURABLE_DATA, TN_DURABLE_MARK, TN_DURABLE_SYNC };
 
-/* How far the log is durable, and the cycle that makes more of it so (durable.c). */
+/* How far the log is durable, and the cycle that makes more of the log durable (durable.c). */
 struct tn_store_durable {
 	enum tn_durable_phase phase;
 	bool running; /* this session's first mark was written */
-	uint64_t sequence, position; /* groups before are durable, and marked so */
+	uint64_t sequence, position; /* groups before these are durable, and marked so */
 	uint64_t cover_sequence, cover_position; /* likewise when the cycle under way ends */
 	uint64_t since_ns; /* age of the oldest record that was logged and is not in the cycle under way; 0: none */
 	int doubt; /* a sync failed since the cycle began */
 	uint64_t generation; /* of the newest mark */
-	bool mark_copy; /* where that is: the next one goes to the other place */
+	bool mark_copy; /* the place of that mark: the next one goes to the other place */
 	struct tn_disk_mark *mark; /* being written */
 	uint32_t failures;
 	uint64_t retry_ns;
@@ -162,20 +162,20 @@ enum tn_ckpt_phase {
 struct tn_store_ckpt {
 	enum tn_ckpt_phase phase;
 	uint64_t number; /* of the newest valid root */
-	uint32_t region; /* the one to write next, or being written */
+	uint32_t region; /* to be written next, or being written */
 	uint64_t start_position, start_sequence;
 	uint32_t cursor;
 	uint32_t soft_budget; /* pages that may be written only for their recency */
-	uint32_t soft_from[2]; /* the first of them this time, by region: they take turns */
-	bool soft_any;	    /* there are some */
-	uint64_t soft_due_ns; /* of a checkpoint for their sake, 0: none is planned */
-	int doubt; /* a sync failed since it began: it must be done again */
-	bool hurry; /* somebody does nothing but wait for it: it yields to nothing */
-	uint64_t granted; /* bytes in flight that it was let write, and whose end is to be told */
+	uint32_t soft_from[2]; /* the first of those pages this time, by region: they take turns */
+	bool soft_any;	    /* there are such pages */
+	uint64_t soft_due_ns; /* of a checkpoint for the sake of those pages; 0: none is planned */
+	int doubt; /* a sync failed since the checkpoint began: it must be done again */
+	bool hurry; /* somebody does nothing but wait for the checkpoint: it yields to nothing */
+	uint64_t granted; /* bytes in flight that the checkpoint was allowed to write, and whose end is to be reported */
 	bool log_required; /* a group at the start position will be durable with the pages */
-	bool root_unknown; /* an attempt at this region failed after its root was sent: it may be valid */
-	uint64_t *dirty[2]; /* bit a page: differs from what the region holds */
-	uint64_t *soft[2]; /* bit a page: its recency is newer than what the region holds */
+	bool root_unknown; /* an attempt at this region failed after its root was sent: that root may be valid */
+	uint64_t *dirty[2]; /* one bit per page: the page differs from what the region holds */
+	uint64_t *soft[2]; /* one bit per page: the recency is newer than what the region holds */
 	void *buffer;
 	uint32_t failures;
 	uint64_t retry_ns;
@@ -193,7 +193,7 @@ struct tn_store_health_state {
 
 struct tn_store_prepare {
 	uint32_t segment; /* being written with zeros; UINT32_MAX: none */
-	uint64_t offset; /* at the end: the header, which says so, is still to be written */
+	uint64_t offset; /* at the end of the segment: its header, which says so, is still to be written */
 	bool stop; /* the segment is wanted now */
 	uint64_t next_ns;
 	void *buffer;
@@ -213,8 +213,8 @@ struct tn_store_salvage {
 	uint64_t unreadable; /* block headers that cannot be read */
 	uint64_t dropped; /* blocks of spaces that were dropped, or are not known */
 	uint64_t superseded; /* blocks of whose key there is a newer one */
-	uint32_t segments; /* of which headers were read, */
-	uint32_t segments_without; /* of them, whose own header had to be made from those */
+	uint32_t segments; /* of which block headers were read */
+	uint32_t segments_without; /* those of them whose own header had to be made from block headers */
 	uint32_t segments_lost; /* damaged, without a single good block header */
 };
 
@@ -222,16 +222,16 @@ struct tn_store_device {
 	struct tn_store *store;
 	uint32_t index;
 	uint32_t file;
-	uint32_t align; /* that satisfies direct I/O, of offsets, lengths and memory; 1: any */
+	uint32_t align; /* of offsets, lengths and memory that satisfies direct I/O; 1: any */
 	bool in_memory; /* tmpfs: reserved space is as fast as written space */
 	bool open;
-	bool absent; /* this session goes without it: offline, and nothing of it is looked at */
-	bool unreachable; /* absent, and not because there is nothing in it */
+	bool absent; /* this session goes without the device: offline, and nothing of it is read */
+	bool unreachable; /* absent, and not because there is nothing in its directory */
 	bool made; /* its file was created by this open */
-	bool deleted; /* it has no name any more */
-	bool super_damaged; /* one copy was not as new and valid as the other */
+	bool deleted; /* its file has no name any more */
+	bool super_damaged; /* one copy was not as new and valid as the other one */
 	bool lost; /* no index was left: rebuilt from headers */
-	bool distrusted; /* groups in its log were not believed: they must not be read again */
+	bool distrusted; /* groups in its log were not believed: those must not be read again */
 	char path[512];
 	struct tn_disk_super super;
 	struct tn_store_segment *segs;
@@ -240,25 +240,25 @@ struct tn_store_device {
 	uint32_t limit; /* segments to use */
 	uint32_t empty; /* assigned segments without a used slot */
 	uint32_t assigned; /* segments, of those to use */
-	uint64_t assigned_slots; /* in them */
+	uint64_t assigned_slots; /* in those segments */
 	uint32_t victim; /* segment that moves; UINT32_MAX: none */
-	uint32_t victim_shape; /* to this one */
+	uint32_t victim_shape; /* to which the victim moves */
 	uint64_t passing; /* the store's number of the last time that only transfers kept a segment from moving */
 	uint32_t leaving; /* next segment beyond the capacity whose blocks are to go */
 	uint64_t leave_ns; /* not before */
 	/*
-	 * A word a page of the slot table, bit i: slot i. A change is unlogged, then in the group that is being written
+	 * One word per page of the slot table, bit i: slot i. A change is unlogged, then in the group that is being written
 	 * (inflight), then in one that was written (logged), then in what the cycle under way makes durable (covered).
 	 */
 	uint64_t *free, *unlogged, *inflight, *logged, *covered;
 	uint64_t *doubtful; /* reserved or committed, and its data may be lost: see doubt.c */
-	uint64_t *unlogged_pages, *logged_pages, *covered_pages; /* bit a page: unlogged, logged, covered is not zero */
-	uint64_t *meta; /* 64 a page, the last unused */
+	uint64_t *unlogged_pages, *logged_pages, *covered_pages; /* one bit per page: the word is not zero */
+	uint64_t *meta; /* 64 per page, the last one unused */
 	uint32_t *cookie;
 	uint64_t committed, reserved, freeing, quarantined;
 	uint64_t spaces_generation; /* of the table that was written to this device last */
-	bool spaces_unsynced; /* no sync covers that one yet: the next is not written before */
-	bool spaces_copy; /* where the newest durable table is: the next one goes to the other place */
+	bool spaces_unsynced; /* no sync covers that table yet: the next one is not written before */
+	bool spaces_copy; /* the place of the newest durable table: the next one goes to the other place */
 	struct tn_disk_spaces *spaces_page; /* being written */
 	struct tn_store_log log;
 	struct tn_store_durable durable;
@@ -269,15 +269,15 @@ struct tn_store_device {
 	struct {
 		struct tn_store_req req;
 		uint64_t begun, ended;
-		bool again; /* somebody asked after the one under way had begun */
+		bool again; /* somebody asked after the look under way had begun */
 	} look; /* at the file's name, for a flush that has nothing to write */
 	struct tn_store_req sync_req; /* of code that drives the engine */
 	bool syncing; /* a sync is in flight: the next one waits */
-	uint64_t sync_position, sync_sequence; /* of the log, when it was sent */
-	bool sync_spaces; /* it covers a new space table */
+	uint64_t sync_position, sync_sequence; /* of the log, when the sync was sent */
+	bool sync_spaces; /* the sync covers a new space table */
 	bool running; /* recovered */
 	bool untold; /* the owner does not know of all blocks in doubt yet */
-	uint64_t tell_ns; /* when to ask it (again) to remove them */
+	uint64_t tell_ns; /* when to ask the owner (again) to remove them */
 	uint64_t lost_blocks;
 	uint32_t lost_segments; /* at open: damaged or cut off */
 	struct tn_store_salvage salvage;
@@ -306,15 +306,15 @@ struct tn_store {
 	uint64_t capacity_blocks;
 	uint64_t committed, reserved; /* over all devices */
 	uint64_t sequence; /* the next */
-	uint32_t recency; /* the newest that was told */
+	uint32_t recency; /* the newest that the owner named */
 	uint64_t epoch;
 	uint64_t slow_read_ns;
 	uint64_t durability_ns; /* between a change and the sync that makes it durable; TN_STORE_NEVER: only when asked for */
 	uint64_t boot[2]; /* of the machine; zero: unknown */
-	uint32_t next_device; /* round robin */
+	uint32_t next_device; /* at which the next reserve begins: round robin */
 	uint64_t tries; /* numbers what is asked to move, and what could not */
 	uint32_t nshapes, nclasses;
-	uint32_t most_slots; /* a segment, of all shapes */
+	uint32_t most_slots; /* per segment, of all shapes */
 	struct tn_store_shape *shape;
 	struct tn_store_class *cls;
 	struct tn_disk_spaces *spaces;
@@ -323,7 +323,7 @@ struct tn_store {
 	bool stalled; /* the engine had no room */
 	uint32_t inflight;
 	struct tn_store_waits *waits; /* of flushes */
-	uint64_t budget_rate; /* bytes a day; 0: no limit */
+	uint64_t budget_rate; /* bytes per day; 0: no limit */
 	int64_t budget_tokens;
 	uint64_t budget_ns;
 	uint64_t recovery_ns;

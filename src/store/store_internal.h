@@ -42,13 +42,14 @@ void tn_store_slot_dirty(struct tn_store_device *d, uint32_t local);
 void tn_store_slot_unlogged(struct tn_store_device *d, uint32_t local);
 /* Takes an emptied or unassigned segment for a shape. */
 void tn_store_segment_assign(struct tn_store_device *d, uint32_t segment, uint32_t shape);
-/* Something about its assignment is not durable. */
+
+/* Something about the segment's assignment is not durable. */
 static inline bool tn_store_segment_settling(const struct tn_store_segment *sg)
 {
 	return sg->unlogged || sg->inflight || sg->logged || sg->covered;
 }
 
-/* Nothing is in it, and its last assignment is durable. */
+/* No slot of the segment is used, and its last assignment is durable. */
 static inline bool tn_store_segment_clean(const struct tn_store_device *d, uint32_t segment)
 {
 	return d->segs[segment].used == 0 && !tn_store_segment_settling(&d->segs[segment]);
@@ -153,7 +154,7 @@ uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns);
 void tn_store_look_init(struct tn_store_device *d);
 /* Looks whether the file still has a name, later than now; the number that look.ended will have then. */
 uint64_t tn_store_look(struct tn_store_device *d);
-/* It has none. */
+/* Tells that it has none. */
 void tn_store_file_deleted(struct tn_store_device *d);
 
 /* Nothing is written to this device's index: the device is offline, or its file was deleted and nobody will ever read it. */
@@ -191,13 +192,13 @@ static inline bool tn_store_log_changed(const struct tn_store_log *log)
 
 /* Starts a commit if there is reason to; returns when to ask again. */
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
-/* It has failed several times in a row: nobody may wait for what it is to make durable. */
+/* The log has failed several times in a row: nobody may wait for what it is to make durable. */
 bool tn_store_log_stuck(const struct tn_store_device *d);
 /* Starts a commit if somebody waits for one, or so much has changed that it need not wait for the step. */
 void tn_store_log_advance(struct tn_store_device *d);
 /* The log's request ended. True: a group was written, and what waits behind it may go on. */
 bool tn_store_log_done(struct tn_store_device *d, int status);
-/* After a failed sync: what it may have lost of the log is written over. */
+/* After a failed sync: the groups that may be lost by it are written over. */
 void tn_store_log_rewind(struct tn_store_device *d);
 
 /* ---- one device: durable.c -------------------------------------------------------------------------------- */
@@ -206,7 +207,7 @@ void tn_store_log_rewind(struct tn_store_device *d);
 uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns);
 /* The cycle's request ended. True: what waited for the sync may go on. */
 bool tn_store_durable_done(struct tn_store_device *d, int status);
-/* What was logged and is not durable is to be logged once more. */
+/* What was logged and is not durable is marked to be logged once more. */
 void tn_store_log_anew(struct tn_store_device *d);
 /* The newest valid mark; -ENOENT: none, as in stores of programs that synced before each group. */
 int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark);

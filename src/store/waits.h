@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What flushes wait for: a table of the flushes under way, and per flush and device the points of the log that it needs.
- * Only flush.c, which begins them, waits.c, which settles them, and who allocates the table see its structure; the rest of
- * the store says what happened (below, and store_internal.h).
+ * Three files see its structure: flush.c begins flushes, waits.c settles them, store.c allocates the table. All others say what
+ * happened, by the calls in store_internal.h.
  */
 #ifndef TN_STORE_WAITS_H
 #define TN_STORE_WAITS_H
@@ -13,7 +13,7 @@
 
 /* What a flush still waits for on one device. */
 struct tn_store_wait {
-	uint64_t sweep; /* the sweep that must have been passed; 0: it was */
+	uint64_t sweep; /* the sweep that must have been passed; 0: it was passed */
 	uint64_t ticket; /* groups before this one must be durable; 0: nothing */
 	uint64_t look; /* the look at the file's name that must have ended; 0: nothing */
 };
