@@ -8,7 +8,6 @@
  * slow (half the reads late). What an event does in a state is one table.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "store/store_internal.h"
