@@ -11,12 +11,6 @@
 
 #include "base/error.h"
 
-#define QUANTUM_MIN_NS (MS / 10)   /* of writes: device time that a read may find taken */
-#define QUANTUM_MAX_NS (8u * MS)
-#define QUANTUM_START_NS (2u * MS) /* as long as no restore was seen */
-#define QUANTUM_SHARE 24u	   /* of a short restore */
-#define CALM_NS (20u * MS)	   /* of writes while no load is expected */
-#define QUANTUM_MIN_BYTES (128u << 10)
 #define QUEUE_NS (10u * MS)	   /* of reads in flight: enough to keep a device busy, and to let an urgent one in soon */
 #define QUEUE_MIN_BYTES (8u << 20)
 #define PRESSING_SHARE 4u	   /* of the backlog's bound: writes press from there on, until it is half of that */
@@ -83,27 +77,6 @@ uint64_t tn_sched_write_bps(const struct tn_sched *s)
 uint64_t tn_sched_read_bps(const struct tn_sched *s)
 {
 	return all_devices(s, read_bps);
-}
-
-static bool calm(const struct tn_sched *s, uint64_t now)
-{
-	return s->calm_until_ns > now;
-}
-
-/*
- * Bytes of writes that may be in flight: what a read that comes now would wait for. Never less than keeps the device busy
- * while one ends and the next one comes - a drive that is slow to answer is also slow to read.
- */
-uint64_t tn_sched_quantum(const struct tn_sched *s, const struct tn_sched_device *d, uint64_t now)
-{
-	uint64_t ns = s->restore_ns ? s->restore_ns / QUANTUM_SHARE : QUANTUM_START_NS;
-	uint64_t bps = write_bps(d) ? write_bps(d) : START_BPS;
-
-	ns = max64(QUANTUM_MIN_NS, min64(ns, QUANTUM_MAX_NS));
-	ns = max64(ns, min64(2 * write_latency(d), QUANTUM_MAX_NS));
-	if (calm(s, now))
-		ns = max64(ns, min64(CALM_NS, (s->calm_until_ns - now) / 2));
-	return max64(QUANTUM_MIN_BYTES, bytes_in(bps, ns));
 }
 
 static uint64_t read_queue(const struct tn_sched_device *d)
@@ -365,25 +338,12 @@ void tn_sched_load_waits(struct tn_sched *s, struct tn_sched_load *load, uint32_
 		s->aged = NULL;
 }
 
-/* Short restores set the quantum: what is shorter counts at once by half, what is longer slowly. */
-static void restore_took(struct tn_sched *s, uint64_t ns)
-{
-	if (ns == 0 || ns > 60ull * SECOND)
-		return;
-	if (s->restore_ns == 0)
-		s->restore_ns = ns;
-	else if (ns < s->restore_ns)
-		s->restore_ns -= (s->restore_ns - ns) / 2;
-	else
-		s->restore_ns += (ns - s->restore_ns) / 32;
-}
-
 void tn_sched_load_del(struct tn_sched *s, struct tn_sched_load *load, uint64_t now_ns, bool done)
 {
 	tn_sched_load_waits(s, load, 0);
 	tn_list_del(&load->link);
 	if (done)
-		restore_took(s, elapsed(now_ns, load->begin_ns));
+		tn_sched_restore_took(s, elapsed(now_ns, load->begin_ns));
 }
 
 uint64_t tn_sched_need(const struct tn_sched_load *load, uint32_t layer)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of a scheduler, shared by its rules (sched.c) and those for writes into the slack of reads (sched_slack.c). */
+/*
+ * The inside of a scheduler, shared by its rules (sched.c), those for writes into the slack of reads (sched_slack.c) and
+ * the bound of writes in flight (sched_quantum.c).
+ */
 #ifndef TN_SCHED_SCHED_INTERNAL_H
 #define TN_SCHED_SCHED_INTERNAL_H
 
@@ -119,8 +122,18 @@ static inline uint64_t read_bps(const struct tn_sched_device *d)
 	return d->mix.version ? d->mix.read_bps : tn_meter_bps(&d->reads);
 }
 
+/* No load is expected yet: tn_sched_calm. */
+static inline bool calm(const struct tn_sched *s, uint64_t now)
+{
+	return s->calm_until_ns > now;
+}
+
+/* sched_quantum.c */
+
 /* Bytes of writes that may be in flight. */
 uint64_t tn_sched_quantum(const struct tn_sched *s, const struct tn_sched_device *d, uint64_t now);
+/* A restore ended well after so long: short ones set the quantum. */
+void tn_sched_restore_took(struct tn_sched *s, uint64_t ns);
 
 /* sched_slack.c */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slack tables: cells, interpolation, and the correction of given ones from what was observed (slack_learn.c: of none).
+ * Slack tables: cells, interpolation, and the correction of given ones from what was observed. How much an observation
+ * counts is in slack_gain.c; tables that begin empty learn in slack_learn.c.
  *
  * All arithmetic is on doubles between 1 and TN_SLACK_WINDOW_MAX (3.6e12), far from where they lose whole
  * nanoseconds; lengths go up to TN_SLACK_TOKENS_MAX (2^40). Nothing overflows, nothing divides by zero.
@@ -11,14 +12,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "sched/slack_internal.h"
-
-/* How observations correct a table (docs/model.md). */
-#define DEAD_BAND 0.03    /* deviations below are noise */
-#define CLIP 2.0	  /* what one observation may claim at most: twice or half */
-#define GAIN 0.15	  /* of a deviation confirmed once: the part that a cell, and all cells together, make up */
-#define GAIN_MIXED 0.08	  /* of one after one in the other direction */
-#define STREAK_MOVES 2	  /* deviations in a row before anything moves */
-#define STREAK_LONG 4	  /* ... and before it moves faster */
 
 /* The lengths of a table that begins empty: powers of two, 1 to 128K and 512 to 1M. */
 #define EMPTY_INPUTS 18
@@ -403,50 +396,11 @@ int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, uint64_t 
 
 /* ---- correction ---------------------------------------------------------------------------------- */
 
-double tn_slack_gain(struct tn_slack_run *run, double ratio)
-{
-	bool up = ratio > 1;
-
-	if (ratio < 1 + DEAD_BAND && ratio > 1 / (1 + DEAD_BAND)) {
-		*run = (struct tn_slack_run){0, 0};
-		return 0;
-	}
-	run->any += run->any < STREAK_MOVES;
-	if ((run->same > 0) != up || run->same == 0)
-		run->same = up ? 1 : -1;
-	else if (run->same < STREAK_LONG && run->same > -STREAK_LONG)
-		run->same = (int8_t)(run->same + (up ? 1 : -1));
-	if (run->any < STREAK_MOVES)
-		return 0;
-	if (run->same == STREAK_LONG || run->same == -STREAK_LONG)
-		return TN_SLACK_GAIN_LONG;
-	return run->same >= STREAK_MOVES || run->same <= -STREAK_MOVES ? GAIN : GAIN_MIXED;
-}
-
-double tn_slack_step(double ratio, double gain)
-{
-	if (ratio > CLIP)
-		ratio = CLIP;
-	if (ratio < 1 / CLIP)
-		ratio = 1 / CLIP;
-	return ratio >= 1 ? 1 + gain * (ratio - 1) : 1 / (1 + gain * (1 / ratio - 1));
-}
-
 static double clamp_factor(double f)
 {
 	const double most = 1e9;
 
 	return f > most ? most : f < 1 / most ? 1 / most : f;
-}
-
-void tn_slack_weigh(const struct tn_slack_corners *c, double w[4])
-{
-	double si = c->input.share > 1 ? 1 : c->input.share, sp = c->prefix.share > 1 ? 1 : c->prefix.share;
-
-	w[0] = (1 - sp) * (1 - si);
-	w[1] = (1 - sp) * si;
-	w[2] = sp * (1 - si);
-	w[3] = sp * si;
 }
 
 /* What the cells there know by themselves, 0 to 1. */

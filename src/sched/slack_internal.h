@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a slack table, shared by its arithmetic (slack.c), what an empty one learns (slack_learn.c), its
- * file (slack_file.c) and the analytic model (slack_model.c).
+ * The inside of a slack table, shared by its arithmetic (slack.c), what an observation counts (slack_gain.c), what an
+ * empty table learns (slack_learn.c), the table's file (slack_file.c) and the analytic model (slack_model.c).
  *
  * In a table that was given, a cell's window is what was set, times the table's common factor, times a factor of its
  * own: the online correction. A table that learns has a shape, and in its cells what was seen.
@@ -89,6 +89,11 @@ static inline double tn_slack_clamp_ns(double ns)
 
 /* Window of the cell of inputs[@input] and prefixes[@prefix] with all that was learned, 1..TN_SLACK_WINDOW_MAX. */
 double tn_slack_cell_ns(const struct tn_slack *t, uint32_t input, uint32_t prefix, uint32_t row);
+/* Makes a clone like its original again, which has learned meanwhile; tables of other lengths are left alone. */
+void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original);
+
+/* slack_gain.c */
+
 /* The weights of the corners, [prefix][input]: how much each has to do with the value between them; their sum is 1. */
 void tn_slack_weigh(const struct tn_slack_corners *c, double w[4]);
 /* Whether a deviation counts, and with what gain: the first in a row never does. */
@@ -99,8 +104,5 @@ double tn_slack_step(double ratio, double gain);
 /* slack_learn.c: of a table that learns, the time between the corners, and what an observation there does to it. */
 double tn_slack_learned_ns(const struct tn_slack *t, const struct tn_slack_corners *c);
 bool tn_slack_learn(struct tn_slack *t, struct tn_slack_corners *c, double ns);
-
-/* Makes a clone like its original again, which has learned meanwhile; tables of other lengths are left alone. */
-void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original);
 
 #endif
