@@ -150,15 +150,22 @@ bool tn_core_waits(const struct tn_core *core);
 /* Any thread. */
 void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats);
 
-/* ---- between core.c, plan.c and group.c ---------------------------------------------------------------- */
+/* ---- between core.c, group.c, run.c and plan.c; each calls only those behind it ------------------------- */
 
 static inline void tn_core_count(uint64_t *counter, uint64_t n)
 {
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
-/* core.c: an IOCTX has its status. */
+/* run.c: an IOCTX has its status. With the last one of its run the IOCB is finished. */
 void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t at, int32_t status);
+/*
+ * Takes IOCBs until the core's backlog is full; whether there were any. A single executor has no bound, so that its
+ * backlog never keeps it from an urgent IOCB; of several executors each leaves work for the others.
+ */
+bool tn_core_take_iocbs(struct tn_core *core);
+/* Gives up the runs that were cancelled, and starts those whose event has come; whether there were any. */
+bool tn_core_poll_runs(struct tn_core *core);
 
 /* plan.c: copies the IOCTXs of a run and sorts them by disk address. */
 void tn_core_sort(struct tn_core *core, struct tn_core_run *run);
