@@ -79,20 +79,22 @@ static inline void tn_uring_unlive(struct tn_uring *u, struct tn_io_req *req)
 	u->free_slot[u->free_slots++] = slot;
 }
 
-/* The ring and its features; 0 or -errno. */
+/* uring_setup.c: the ring and its features; 0 or -errno. */
 int tn_uring_setup(struct tn_uring *u, unsigned without);
 void tn_uring_teardown(struct tn_uring *u);
 void tn_uring_close_ring(struct tn_uring *u);
-
-/* Whether an answer of io_uring_enter means that it will not be served again, unlike an interrupt or a lack of memory. */
+/* Whether an answer of io_uring_enter is a refusal for good, unlike an interrupt or a lack of memory. */
 bool tn_uring_is_refusal(int err);
+/* A file was opened, or is about to be closed (fd -1). */
+void tn_uring_register_file(struct tn_uring *u, uint32_t file, int fd);
+int tn_uring_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer);
+
+/* uring_refused.c */
+
 /* Gives the ring up and hands what it had to threads. The kernel's completions so far were collected. */
 void tn_uring_fall_back(struct tn_uring *u, int err);
 /* Once refused: submit and poll of whoever took over. A poll may return early, and without what is in ready. */
 unsigned tn_uring_refused_submit(struct tn_uring *u, struct tn_io_req **reqs, unsigned n);
 unsigned tn_uring_refused_poll(struct tn_uring *u, struct tn_io_req **done, unsigned max, uint64_t timeout_ns);
-/* A file was opened, or is about to be closed (fd -1). */
-void tn_uring_register_file(struct tn_uring *u, uint32_t file, int fd);
-int tn_uring_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer);
 
 #endif

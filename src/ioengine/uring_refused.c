@@ -23,11 +23,6 @@
 
 #define LOOK_NS 2000000u /* how often the pipe is looked at, while the ring ends */
 
-bool tn_uring_is_refusal(int err)
-{
-	return err != -EINTR && err != -EAGAIN && err != -EBUSY && err != -ENOMEM && err != -ETIME;
-}
-
 /* What took over; NULL if no thread can be had now. */
 static struct tn_io *threads_of(struct tn_uring *u)
 {

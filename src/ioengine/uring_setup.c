@@ -100,6 +100,11 @@ static int register_file_table(struct tn_uring *u)
 	return 0;
 }
 
+bool tn_uring_is_refusal(int err)
+{
+	return err != -EINTR && err != -EAGAIN && err != -EBUSY && err != -ENOMEM && err != -ETIME;
+}
+
 /* A sandbox may let a ring be made, and not be used. */
 static int try_enter(struct tn_uring *u)
 {
