@@ -50,7 +50,7 @@ class Tree:
     def __init__(self, root, library=None, cc='cc', tables=HERE):
         self.root, self.library, self.cc, self.tables = root, library, shlex.split(cc), tables
         self.files = sorted(self._list())
-        self.ranks, self.outside = self._modules()
+        self.ranks, self.trees, self.outside = self._modules()
         self.exceptions = self._exceptions()
         self.used = {}
 
@@ -81,13 +81,14 @@ class Tree:
                 yield words
 
     def _modules(self):
-        ranks, outside = {}, {}
+        ranks, trees, outside = {}, [], {}
         for words in self._table('modules.txt'):
             if words[0] == 'outside':
                 outside[words[1]] = (words[2], {w[1:] for w in words[3:]})
             else:
                 ranks[words[1]] = int(words[0])
-        return ranks, outside
+                trees += [words[1]] * ('tree' in words[2:])
+        return ranks, trees, outside
 
     def _exceptions(self):
         """(kind, path, ...) -> the number excused, 0 for kinds without one."""

@@ -185,8 +185,9 @@ def licence_open_ends_machine_paths_and_empty_names_are_found():
     assert 'no end' in text('src/base/a.c', SPDX + 'int a;')[0]
 
 
-def main():
-    tests = [f for n, f in globals().items() if callable(f) and '_' in n and f.__module__ == '__main__'
+def run(module):
+    """Runs the functions of a module that take nothing and whose names are sentences. Prints TAP; the exit status."""
+    tests = [f for n, f in vars(module).items() if callable(f) and '_' in n and f.__module__ == module.__name__
              and f.__code__.co_argcount == 0 and not f.__code__.co_flags & inspect.CO_VARARGS]
     failed = 0
     print(f'1..{len(tests)}')
@@ -197,9 +198,9 @@ def main():
         except AssertionError as error:
             failed = 1
             line = error.__traceback__.tb_next.tb_lineno
-            print(f'not ok {i} - {test.__name__}\n# style_test.py:{line}')
+            print(f'not ok {i} - {test.__name__}\n# {os.path.basename(module.__file__)}:{line}')
     return failed
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(run(sys.modules['__main__']))
