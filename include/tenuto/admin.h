@@ -15,7 +15,6 @@
 
 #include <stdbool.h>
 
-#include <tenuto/cache.h>
 #include <tenuto/error.h>
 #include <tenuto/types.h>
 

@@ -8,11 +8,15 @@
 #ifndef TENUTO_EVENTS_H
 #define TENUTO_EVENTS_H
 
-#include <tenuto/cache.h>
+#include <tenuto/error.h>
+#include <tenuto/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct tn_cache;
+struct tn_space;
 
 enum tn_block_event_kind { TN_EVENT_STORED, TN_EVENT_REMOVED };
 

@@ -4,6 +4,8 @@
 #define TENUTO_TENUTO_H
 
 #include <tenuto/cache.h>
+#include <tenuto/decision.h>
+#include <tenuto/device.h>
 #include <tenuto/error.h>
 #include <tenuto/events.h>
 #include <tenuto/layout.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values shared by all public headers: keys, planes, the geometry of KV blocks.
+ * Values shared by all public headers: keys, planes, the geometry of KV blocks, limits.
  */
 #ifndef TENUTO_TYPES_H
 #define TENUTO_TYPES_H
@@ -17,6 +17,8 @@ struct tn_key {
 	uint64_t word[2];
 };
 
+/** Most devices of a cache: the directories that it is opened with. */
+#define TN_DEVICES_MAX 16
 /** Most planes of one layer: K, V, their scales and zero points, and two to spare. */
 #define TN_PLANES_MAX 8
 /** Most layers of a shard. */

@@ -16,7 +16,8 @@
 #define TN_SCHED_SCHED_H
 
 #include <stdbool.h>
-#include <tenuto/cache.h>
+#include <tenuto/decision.h>
+#include <tenuto/types.h>
 
 #include "base/alloc.h"
 #include "base/list.h"

@@ -17,7 +17,7 @@
 #define TN_STORE_STORE_H
 
 #include <stdbool.h>
-#include <tenuto/cache.h>
+#include <tenuto/device.h>
 #include <tenuto/types.h>
 
 #include "base/alloc.h"

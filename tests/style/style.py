@@ -50,7 +50,7 @@ class Tree:
     def __init__(self, root, library=None, cc='cc', tables=HERE):
         self.root, self.library, self.cc, self.tables = root, library, shlex.split(cc), tables
         self.files = sorted(self._list())
-        self.ranks, self.trees, self.outside = self._modules()
+        self.ranks, self.trees, self.headers, self.outside = self._modules()
         self.exceptions = self._exceptions()
         self.used = {}
 
@@ -81,14 +81,16 @@ class Tree:
                 yield words
 
     def _modules(self):
-        ranks, trees, outside = {}, [], {}
+        ranks, trees, headers, outside = {}, [], {}, {}
         for words in self._table('modules.txt'):
             if words[0] == 'outside':
                 outside[words[1]] = (words[2], {w[1:] for w in words[3:]})
+            elif words[0] == 'header':
+                headers[words[2]] = int(words[1])
             else:
                 ranks[words[1]] = int(words[0])
                 trees += [words[1]] * ('tree' in words[2:])
-        return ranks, trees, outside
+        return ranks, trees, headers, outside
 
     def _exceptions(self):
         """(kind, path, ...) -> the number excused, 0 for kinds without one."""
@@ -163,6 +165,23 @@ def rule_ranks(tree):
             complaint = None if system else _module_include(tree, name, path, allowed, why)
             if complaint:
                 yield f'{name}:{line}: {complaint}'
+
+
+def rule_public(tree):
+    """modules, and public headers themselves, include no public header of a higher rank"""
+    for name in tree.sources('src', 'include'):
+        parts = name.split('/')
+        public = parts[0] == 'include'
+        who, ranks = (parts[-1], tree.headers) if public else (parts[1], tree.ranks)
+        if who not in ranks:
+            if public:
+                yield f'{name}: {who} has no rank in tests/style/modules.txt'
+            continue
+        for line, path, _ in csource.includes(tree.read(name)):
+            folder, _, header = path.partition('/')
+            rank = tree.headers.get(header, 0) if folder == 'tenuto' else 0
+            if rank > ranks[who]:
+                yield f'{name}:{line}: may not include <{path}>: {header} has rank {rank}, {who} has {ranks[who]}'
 
 
 def _compile(cc, std, lang, include, code, extra=()):
@@ -277,8 +296,8 @@ def rule_text(tree):
                 yield f'{name}:{number}: blanks at the end of the line'
 
 
-RULES = {'ranks': rule_ranks, 'headers': rule_headers, 'symbols': rule_symbols, 'banned': rule_banned,
-         'length': rule_length, 'text': rule_text}
+RULES = {'ranks': rule_ranks, 'public': rule_public, 'headers': rule_headers, 'symbols': rule_symbols,
+         'banned': rule_banned, 'length': rule_length, 'text': rule_text}
 
 
 def prune(tree):

@@ -10,7 +10,8 @@ import csource
 import style
 
 SPDX = '/* SPDX-License-Identifier: Apache-2.0 */\n'
-MODULES = '0 base\n1 layout\n1 io\n2 block\n2 ioengine\noutside cli public\noutside bench public\noutside sim internal -ioengine\n'
+MODULES = '0 base\n1 layout\n1 io\n2 block tree\n2 ioengine\nheader 0 types.h\nheader 1 layout.h\nheader 5 cache.h\n' \
+    'outside cli public\noutside bench public\noutside sim internal -ioengine\n'
 
 
 def complaints(rule, files, exceptions='', library=None):
@@ -63,6 +64,26 @@ def the_outside_sees_only_the_public_headers():
 
 def a_path_around_the_table_is_refused():
     assert includes('cli/a.c', '../src/io/io.h')
+
+
+def includes_public(name, path):
+    return complaints('public', {name: SPDX + f'#include <{path}>\n'})
+
+
+def a_module_may_include_public_headers_up_to_its_own_rank():
+    assert includes_public('src/layout/a.c', 'tenuto/types.h') == []
+    assert includes_public('src/layout/a.h', 'tenuto/layout.h') == []
+    assert includes_public('src/layout/a.c', 'layout.h') == []
+    assert 'a.c:2: may not include <tenuto/layout.h>: layout.h has rank 1, base has 0' in \
+        includes_public('src/base/a.c', 'tenuto/layout.h')[0]
+    assert 'cache.h has rank 5, block has 2' in includes_public('src/block/a_test.c', 'tenuto/cache.h')[0]
+    assert includes_public('sim/a.c', 'tenuto/cache.h') == []
+
+
+def a_public_header_has_a_rank_and_includes_no_higher_one():
+    assert includes_public('include/tenuto/cache.h', 'tenuto/layout.h') == []
+    assert 'layout.h has rank 1, types.h has 0' in includes_public('include/tenuto/types.h', 'tenuto/layout.h')[0]
+    assert 'new.h has no rank' in includes_public('include/tenuto/new.h', 'tenuto/types.h')[0]
 
 
 def a_header_that_needs_another_first_is_refused():
