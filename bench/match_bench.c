@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tenuto/admin.h>
+#include "lab/match_bench.h"
 
 struct match_args {
 	uint64_t entries;
@@ -105,7 +105,7 @@ int cmd_bench_match(int argc, char **argv)
 	if (!ns)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	b = (struct tn_match_bench){(uint32_t)a.entries, (uint32_t)a.keys, (uint32_t)a.rounds, a.seed};
-	rc = tn_admin_match_bench(&b, ns, &bytes);
+	rc = tn_match_bench_run(&b, ns, &bytes);
 	if (rc) {
 		rc = cli_fail(rc, NULL);
 	} else {

@@ -12,8 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <tenuto/admin.h>
 #include <tenuto/layout.h>
+
+#include "lab/policy_sim.h"
 
 #define CAPACITY_MAX (1ull << 31)
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tenuto/admin.h>
+#include "lab/policy_sim.h"
 
 static int create(const struct replay_args *a, const struct trace *t, const char *policy, uint64_t capacity,
 		  struct tn_policy_sim **out)

@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tenuto/admin.h>
-
+#include "lab/policy_sim.h"
 #include "svg.h"
 
 #define CAPACITIES_MAX 24

@@ -19,7 +19,6 @@ import csource
 
 FILE_LINES = 800
 FUNCTION_LINES = 70
-PUBLIC = ('public', set())
 SOURCE = ('.c', '.h', '.cu', '.cuh')
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -84,7 +83,7 @@ class Tree:
         ranks, trees, headers, outside = {}, [], {}, {}
         for words in self._table('modules.txt'):
             if words[0] == 'outside':
-                outside[words[1]] = (words[2], {w[1:] for w in words[3:]})
+                outside[words[1]] = (words[2], {w[1:] for w in words[3:] if w[0] == '-'}, {w[1:] for w in words[3:] if w[0] == '+'})
             elif words[0] == 'header':
                 headers[words[2]] = int(words[1])
             else:
@@ -125,16 +124,19 @@ def in_library(tree, name):
     return any(f"'{base}'" in names for names in lists)
 
 
-def _module_include(tree, name, path, allowed, why):
-    """Complaint about one quoted include of a file, or None. allowed(module) says yes or no."""
+def _module_include(tree, name, path, allowed, why, beside_src):
+    """Complaint about one quoted include of a file, or None. allowed(module) says yes or no; beside_src: of which
+    directories outside src/ the file may include DIR/FILE."""
     head = path.split('/')[0] if '/' in path else None
     if head in tree.ranks:
         return None if allowed(head) else f'may not include "{path}": {why(head)}'
+    if head in beside_src and path in tree.files:
+        return None
     if head is None and not in_library(tree, name):
         return None  # test headers and sim/ are on the include path of tests
     beside = os.path.normpath(os.path.join(os.path.dirname(name), path))
     tops = [n.split('/')[0] for n in (beside, name)]
-    if beside in tree.files and (tops[0] == tops[1] != 'src' or all(PUBLIC == tree.outside.get(t) for t in tops)):
+    if beside in tree.files and (tops[0] == tops[1] != 'src' or all(tree.outside.get(t, ('',))[0] == 'public' for t in tops)):
         return None
     if head == 'tenuto':
         return f'includes "{path}": public headers are included as <{path}>'
@@ -143,6 +145,7 @@ def _module_include(tree, name, path, allowed, why):
 
 def rule_ranks(tree):
     """modules include only what lies below them"""
+    shared = set().union(*(plus for _, _, plus in tree.outside.values()))
     for name in tree.sources('src', *tree.outside):
         parts = name.split('/')
         if parts[0] == 'src' and len(parts) > 2:
@@ -152,8 +155,10 @@ def rule_ranks(tree):
                 continue
             allowed = lambda m, mod=mod: m == mod or tree.ranks[m] < tree.ranks[mod]
             why = lambda m, mod=mod: f'{m} has rank {tree.ranks[m]}, {mod} has {tree.ranks[mod]}'
+            beside_src = set() if in_library(tree, name) else shared
         elif parts[0] in tree.outside:
-            access, minus = tree.outside[parts[0]]
+            access, minus, plus = tree.outside[parts[0]]
+            beside_src = plus | {parts[0]}
             if name.endswith('_test.c'):
                 minus = ()  # a test of sim/ may compare it with the real thing
             allowed = lambda m, a=access, x=minus: a == 'internal' and m not in x
@@ -162,7 +167,7 @@ def rule_ranks(tree):
             continue
         text = tree.read(name)
         for line, path, system in csource.includes(text):
-            complaint = None if system else _module_include(tree, name, path, allowed, why)
+            complaint = None if system else _module_include(tree, name, path, allowed, why, beside_src)
             if complaint:
                 yield f'{name}:{line}: {complaint}'
 

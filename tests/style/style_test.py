@@ -11,7 +11,7 @@ import style
 
 SPDX = '/* SPDX-License-Identifier: Apache-2.0 */\n'
 MODULES = '0 base\n1 layout\n1 io\n2 block tree\n2 ioengine\nheader 0 types.h\nheader 1 layout.h\nheader 5 cache.h\n' \
-    'outside cli public\noutside bench public\noutside sim internal -ioengine\n'
+    'outside cli public +lab\noutside bench public\noutside lab internal\noutside sim internal -ioengine\n'
 
 
 def complaints(rule, files, exceptions='', library=None):
@@ -32,7 +32,7 @@ def complaints(rule, files, exceptions='', library=None):
 
 def includes(name, path):
     return complaints('ranks', {name: SPDX + f'#include "{path}"\n', 'cli/cli.h': SPDX, 'src/io/io.h': SPDX,
-                                'bench/bench.h': SPDX})
+                                'bench/bench.h': SPDX, 'lab/lab.h': SPDX})
 
 
 def a_module_may_include_itself_and_what_lies_below():
@@ -60,6 +60,15 @@ def the_outside_sees_only_the_public_headers():
     assert includes('sim/a.c', 'block/x.h') == []
     assert includes('sim/a_test.c', 'ioengine/x.h') == []
     assert includes('sim/a.c', 'ioengine/x.h')
+
+
+def the_headers_of_a_directory_outside_are_for_those_that_the_table_names_and_for_tests():
+    for name in ('lab/a.c', 'cli/a.c', 'src/block/a_test.c'):
+        assert includes(name, 'lab/lab.h') == []
+    for name in ('src/block/a.c', 'bench/a.c', 'sim/a.c'):
+        assert 'neither its own file' in includes(name, 'lab/lab.h')[0]
+    assert includes('lab/a.c', 'block/x.h') == []
+    assert includes('cli/a.c', 'lab/x.h')
 
 
 def a_path_around_the_table_is_refused():

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tn_admin_match_bench: what a look-up of a long prefix costs among millions of blocks.
+ * tn_match_bench_run: what a look-up of a long prefix costs among millions of blocks.
  *
  * A registry of its own with made-up blocks, all "on disk"; each round looks up and pins random ones of them,
  * as tn_match does, so that the table and the records come from memory and not from a cache.
  */
+#include "lab/match_bench.h"
+
 #include <errno.h>
 #include <time.h>
-
-#include <tenuto/admin.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -81,7 +81,7 @@ static int measure(struct tn_registry *reg, const struct tn_match_bench *b, cons
 	return 0;
 }
 
-int tn_admin_match_bench(const struct tn_match_bench *b, double *ns_per_key, uint64_t *index_bytes)
+int tn_match_bench_run(const struct tn_match_bench *b, double *ns_per_key, uint64_t *index_bytes)
 {
 	struct tn_alloc_counter memory;
 	struct tn_registry_opts o = {.max_blocks = b->entries, .alloc = &memory.alloc};

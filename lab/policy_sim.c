@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies on the index only (tenuto/admin.h): what they would hit and write on a trace of block ids.
+ * Policies on the index only (policy_sim.h): what they would hit and write on a trace of block ids.
  * The policy that knows the future is in policy_belady.c.
  */
-#include <tenuto/admin.h>
+#include "lab/policy_sim.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "block/id_map.h"
 #include "block/policy.h"
+#include "lab/id_map.h"
 
 #define NOT_HELD UINT32_MAX
 #define CAPACITY_MAX (1u << 30)

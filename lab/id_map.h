@@ -2,8 +2,8 @@
 /*
  * A growing map from 64-bit ids to 32-bit values, for simulations. Values stay where they are until ids are reserved.
  */
-#ifndef TN_BLOCK_ID_MAP_H
-#define TN_BLOCK_ID_MAP_H
+#ifndef TN_LAB_ID_MAP_H
+#define TN_LAB_ID_MAP_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The policy that knows the future (tenuto/admin.h): farthest next use, deepest first among blocks that are never
+ * The policy that knows the future (policy_sim.h): farthest next use, deepest first among blocks that are never
  * used again. Two passes over a whole trace: next uses from the end, then the requests with a heap of them.
  */
-#include <tenuto/admin.h>
+#include "lab/policy_sim.h"
 
 #include <errno.h>
 
 #include "base/error.h"
-#include "block/id_map.h"
+#include "lab/id_map.h"
 
 #define NEVER UINT32_MAX
 #define NOT_HELD (UINT32_MAX - 1) /* as a next use */

@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <string.h>
-#include <tenuto/admin.h>
 
+#include "lab/policy_sim.h"
 #include "tn_test.h"
 
 #define TRACE "conversation.jsonl"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "block/id_map.h"
+#include "lab/id_map.h"
 
 #include <errno.h>
 
