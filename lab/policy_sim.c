@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "block/policy.h"
 #include "lab/id_map.h"
+#include "policy/policy.h"
 
 #define NOT_HELD UINT32_MAX
 #define CAPACITY_MAX (1u << 30)

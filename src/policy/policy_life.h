@@ -9,8 +9,8 @@
  *
  * It knows no entries, chains or capacities but the one it was made for; policy_default.c does the rest.
  */
-#ifndef TN_BLOCK_POLICY_LIFE_H
-#define TN_BLOCK_POLICY_LIFE_H
+#ifndef TN_POLICY_POLICY_LIFE_H
+#define TN_POLICY_POLICY_LIFE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "block/block.h"
-#include "block/policy.h"
+#include "policy/policy.h"
 #include "tn_test.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

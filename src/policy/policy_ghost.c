@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "block/policy_ghost.h"
+#include "policy/policy_ghost.h"
 
 #include <errno.h>
 

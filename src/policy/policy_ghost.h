@@ -7,8 +7,8 @@
  * number (still remembered?), so that a ghost taken from the middle needs no list. About 14 bytes a ghost. Hashes must be
  * mixed.
  */
-#ifndef TN_BLOCK_POLICY_GHOST_H
-#define TN_BLOCK_POLICY_GHOST_H
+#ifndef TN_POLICY_POLICY_GHOST_H
+#define TN_POLICY_POLICY_GHOST_H
 
 #include <stdbool.h>
 #include <stdint.h>

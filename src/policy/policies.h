@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The policies there are; tn_policy_find gives them by name. */
-#ifndef TN_BLOCK_POLICIES_H
-#define TN_BLOCK_POLICIES_H
+#ifndef TN_POLICY_POLICIES_H
+#define TN_POLICY_POLICIES_H
 
-#include "block/policy.h"
+#include "policy/policy.h"
 
 extern const struct tn_policy_ops tn_policy_default, tn_policy_lru, tn_policy_fifo, tn_policy_s3fifo;
 

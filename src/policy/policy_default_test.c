@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "block/policies.h"
-#include "block/policy_life.h"
+#include "policy/policies.h"
+#include "policy/policy_life.h"
 #include "tn_test.h"
 
 #define ENTRIES 4096u

@@ -9,7 +9,7 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "block/policy_life.h"
+#include "policy/policy_life.h"
 
 #define WAYS 8u
 #define SAMPLES 65536u

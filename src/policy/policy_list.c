@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "block/policy_list.h"
+#include "policy/policy_list.h"
 
 void tn_policy_lists_init(struct tn_policy_lists *l, struct tn_policy_link *links)
 {

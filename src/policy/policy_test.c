@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "block/policy.h"
-#include "block/policy_ghost.h"
+#include "policy/policy.h"
+#include "policy/policy_ghost.h"
 #include "tn_test.h"
 
 enum { CAPACITY = 200 };

@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "block/policies.h"
-#include "block/policy_life.h"
+#include "policy/policies.h"
+#include "policy/policy_life.h"
 
 #define CANDIDATES 64u
 #define SCAN_MAX 4096u /* leaves tried one by one where no candidate was usable */

@@ -8,8 +8,8 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "block/policies.h"
-#include "block/policy_list.h"
+#include "policy/policies.h"
+#include "policy/policy_list.h"
 
 struct entry {
 	uint32_t request; /* fifo: number of the request it came in with */

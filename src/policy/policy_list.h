@@ -3,10 +3,10 @@
  * Lists of entry ids, for policies: one doubly linked list a priority. The links of all entries lie in one array, which
  * several of these may share as long as an entry is in one list at a time.
  */
-#ifndef TN_BLOCK_POLICY_LIST_H
-#define TN_BLOCK_POLICY_LIST_H
+#ifndef TN_POLICY_POLICY_LIST_H
+#define TN_POLICY_POLICY_LIST_H
 
-#include "block/policy.h"
+#include "policy/policy.h"
 
 struct tn_policy_link {
 	uint32_t newer, older; /* TN_ENTRY_NONE at the ends */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of policies. */
-#include "block/policy.h"
+#include "policy/policy.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "block/policies.h"
+#include "policy/policies.h"
 
 static const struct tn_policy_ops *const policies[] = {&tn_policy_default, &tn_policy_lru, &tn_policy_fifo,
 						       &tn_policy_s3fifo};

@@ -14,8 +14,8 @@
  *
  * Owner thread only.
  */
-#ifndef TN_BLOCK_POLICY_H
-#define TN_BLOCK_POLICY_H
+#ifndef TN_POLICY_POLICY_H
+#define TN_POLICY_POLICY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "block/policies.h"
-#include "block/policy_ghost.h"
-#include "block/policy_list.h"
+#include "policy/policies.h"
+#include "policy/policy_ghost.h"
+#include "policy/policy_list.h"
 
 #define FREQUENCY_MAX 3u
 
