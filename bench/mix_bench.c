@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include <tenuto/admin.h>
+#include "lab/measure.h"
 
 #define PERMILLE 1000u
 #define STRETCH 16u

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tenuto/admin.h>
+#include "lab/measure.h"
 
 #define MEASURE_SECONDS 5.0
 

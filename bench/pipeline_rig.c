@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 
 #include "../cli/content.h"
+#include "lab/paced_cache.h"
 
 #define PROMPT_CHAIN 1u
 #define WARM_CHAIN 2u
@@ -113,6 +114,7 @@ static void print_log(void *arg, enum tn_log_level level, const char *where, con
 static int open_cache(struct pipeline_rig *rig, const char *scheduler)
 {
 	const struct pipeline_set *set = rig->set;
+	const struct tn_paced_drive drive = {rig->paced ? set->device_model : NULL, set->stretch};
 	struct tn_cache_opts o;
 
 	tn_cache_opts_init(&o);
@@ -125,11 +127,9 @@ static int open_cache(struct pipeline_rig *rig, const char *scheduler)
 	o.scheduler = scheduler;
 	o.explain = set->explain ? explain_decision : NULL;
 	o.explain_arg = set->explain;
-	o.device_model = rig->paced ? set->device_model : NULL;
-	o.device_stretch = set->stretch;
 	o.log = print_log;
 	o.log_level = TN_LOG_WARN;
-	return tn_cache_open(&o, &rig->cache);
+	return tn_paced_cache_open(&o, &drive, &rig->cache);
 }
 
 int rig_pin(struct pipeline_rig *rig)

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tenuto/admin.h>
 #include <tenuto/layout.h>
+
+#include "lab/measure.h"
 
 #define SLACK_BYTES_MAX (64u << 20)
 #define HEADER_PAGE 4096u

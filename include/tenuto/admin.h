@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * For tools: look into stores that no cache has open, also broken ones; measure what a directory's device does.
- */
+/* For tools: look into stores that no cache has open, also broken ones. */
 #ifndef TENUTO_ADMIN_H
 #define TENUTO_ADMIN_H
 
@@ -13,8 +11,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- stores ------------------------------------------------------------------------------------ */
 
 /**
  * struct tn_admin_store - which store, and whom to tell; begin with tn_admin_store_init
@@ -146,79 +142,6 @@ TN_API int tn_admin_store_verify(const struct tn_admin_store *store, struct tn_a
  * place gets a new one), or as tn_cache_open.
  */
 TN_API int tn_admin_store_check(const struct tn_admin_store *store, unsigned flags, struct tn_admin_check *result);
-
-/* ---- devices ----------------------------------------------------------------------------------------- */
-
-/** struct tn_device_mix - what a device does when it reads, when it writes, and when it does both
- * @read_bps:         bytes a second while only reads are in flight
- * @write_bps:        likewise writes
- * @mixed_bps:        of both together while both are
- * @read_latency_ns:  of one small read on an idle device
- * @write_latency_ns: likewise of a write
- * @measured_s:       when it was measured, seconds since 1970; 0: it is a description
- * @source:           where the figures are from
- */
-struct tn_device_mix {
-	uint64_t read_bps, write_bps, mixed_bps;
-	uint64_t read_latency_ns, write_latency_ns;
-	uint64_t measured_s;
-	char source[160];
-};
-
-/**
- * tn_device_model - read a device model (share/devices), or the DIR/tenuto.mix of a measured directory
- *
- * Any thread. Return: 0 and *out, or -ENOENT, -EACCES, -EINVAL, -EPROTONOSUPPORT; the detail names file and line.
- */
-TN_API int tn_device_model(const char *path, struct tn_device_mix *out);
-
-/**
- * struct tn_io_measure_opts - begin with tn_io_measure_opts_init, then set what differs
- * @size:           sizeof(struct tn_io_measure_opts), set by init
- * @dir:            whose device is measured; it must be writable
- * @seconds:        of measuring in all, 0.1 to 3600; default 6. Filling the file first takes its own time
- * @file_bytes:     of the temporary file; default 256 MiB
- * @request_bytes:  default 256 KiB
- * @depth:          requests in flight; default 64, at most 1024
- * @store:          leave the result in DIR/tenuto.mix, where tn_cache_open finds it (default true)
- * @device_model:   measure this drive (tn_cache_opts), not the directory's; nothing is stored then. NULL: none
- * @device_stretch: of the model; default 16
- * @seed:           of the offsets
- * @progress, @progress_arg: told what part is done, 0 to 1; false stops. NULL: none
- * @log, @log_arg:  warnings; NULL: none
- */
-struct tn_io_measure_opts {
-	size_t size;
-	const char *dir;
-	double seconds;
-	uint64_t file_bytes;
-	uint32_t request_bytes;
-	uint32_t depth;
-	bool store;
-	const char *device_model;
-	uint32_t device_stretch;
-	uint64_t seed;
-	bool (*progress)(void *arg, double done);
-	void *progress_arg;
-	tn_log_fn log;
-	void *log_arg;
-};
-
-/** tn_io_measure_opts_init - defaults. Any thread. */
-TN_API void tn_io_measure_opts_init(struct tn_io_measure_opts *opts);
-
-/**
- * tn_io_measure - read, write and mixed bandwidth and latency of a directory, with O_DIRECT where there is
- *
- * Five rounds of reads, writes, both and single small transfers in turn; of each the median. Mixed is half reads, half
- * writes. The writes' time includes the sync that ends them. The temporary file has no name while it is used.
- *
- * Any thread; blocks.
- *
- * Return: 0 and *out, -EINVAL, -ENOENT, -EACCES, -EROFS, -ENOSPC (no room for the file), -ECANCELED (by progress),
- * -EIO, -ENOMEM.
- */
-TN_API int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_device_mix *out);
 
 #ifdef __cplusplus
 }

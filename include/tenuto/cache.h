@@ -42,7 +42,8 @@ struct tn_save;
  * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
  * @size:            sizeof(struct tn_cache_opts), set by init
  * @dirs:            directories, one a device; none: host memory only. Each has to be there. On a disk that is mounted give one
- *                   inside the mount, never the mount point: what becomes of a disk that is late is told at tn_cache_open
+ *                   inside the mount, never the mount point: what becomes of a disk that is late is told at tn_cache_open.
+ *                   What `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
  * @instance:        name of this process's part of them (DIR/<instance>/), default "default"
  * @disk_bytes:      capacity on disk over all directories; 0 with dirs: what the stores already have, or
  *                   for new ones a tenth of the free space. Each directory gets an equal part, rounded up to whole segments
@@ -90,15 +91,10 @@ struct tn_save;
  *                   as saves bring blocks; the bound then is host memory's size, and tn_stats.offload_oldest_ns and
  *                   offload_waiting_bytes say how far behind they are. 1,000 by default, which a kill can cost beside what
  *                   is in flight; UINT32_MAX: no bound in time
- * @device_model:    for benchmarks: path of a device model (share/devices); each directory, best on tmpfs, gets the
- *                   bandwidth, latency and read/write interference of that drive. NULL: they are what they are, and
- *                   what `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
  * @durability_ms:   what was written to disk is made durable about so long after: a power cut loses at most that and the two
  *                   syncs; default 1,000. 0: tn_save_end waits until what it says is stored is durable, and returns the
  *                   error of a flush that failed. UINT32_MAX: only what tn_flush covered is durable. The death of the
  *                   process alone, whatever this says, loses what was in flight or was written in the last 100 ms
- * @device_stretch:  divides the model's bandwidth and multiplies its latency, for machines that cannot move so much:
- *                   at most about 0.9 GB/s a CPU should remain (a warning says so); 0: 16
  */
 struct tn_cache_opts {
 	size_t size;
@@ -131,8 +127,6 @@ struct tn_cache_opts {
 	void *explain_arg;
 	uint64_t write_backlog_bytes;
 	uint32_t offload_lag_ms;
-	const char *device_model;
-	uint32_t device_stretch;
 	uint32_t durability_ms;
 };
 

@@ -15,6 +15,7 @@
 #include "cache/cache_internal.h"
 
 #define PATH_BYTES 1024u
+#define SLOW_READ_NS 500000000ull /* reads that take longer, often, make a device slow */
 
 void tn_cache_opts_init(struct tn_cache_opts *opts)
 {
@@ -66,8 +67,6 @@ static int check_options(struct tn_cache_opts *o)
 			       "against the library you run with", o->size, sizeof(*o));
 	if (o->ndirs > TN_DEVICES_MAX || (o->ndirs && !o->dirs))
 		return tn_fail(-EINVAL, "%zu directories: at most %u", o->ndirs, TN_DEVICES_MAX);
-	if (o->device_model && o->ndirs == 0)
-		return tn_fail(-EINVAL, "device_model %.100s without directories: there is nothing to pace", o->device_model);
 	if (o->ndirs == 0 && o->host_bytes == 0)
 		return tn_fail(-EINVAL, "neither directories nor host_bytes: the cache could hold nothing");
 	o->max_ops = o->max_ops ? o->max_ops : 64;
@@ -76,7 +75,6 @@ static int check_options(struct tn_cache_opts *o)
 	o->header_cache_bytes = o->header_cache_bytes ? o->header_cache_bytes : 32u << 20;
 	o->io_engine = o->io_engine ? o->io_engine : "auto";
 	o->policy = o->policy ? o->policy : "default";
-	o->device_stretch = o->device_stretch ? o->device_stretch : 16;
 	o->scheduler = o->scheduler ? o->scheduler : "slack";
 	if (strcmp(o->scheduler, "slack") != 0 && strcmp(o->scheduler, "none") != 0)
 		return tn_fail(-EINVAL, "scheduler \"%.64s\": must be \"slack\" or \"none\"", o->scheduler);
@@ -88,7 +86,6 @@ static int check_options(struct tn_cache_opts *o)
 	    (rc = range("disk_bytes", o->disk_bytes, 0, 1ull << 56)) ||
 	    (rc = range("host_bytes", o->host_bytes, 0, 1ull << 46)) ||
 	    (rc = range("header_cache_bytes", o->header_cache_bytes, 0, 1ull << 40)) ||
-	    (rc = range("device_stretch", o->device_stretch, 0, 1000000)) ||
 	    (rc = range("lock_timeout_ns", o->lock_timeout_ns, 0, 86400ull * 1000000000u)))
 		return rc;
 	rc = check_instance(o->instance);
@@ -165,6 +162,8 @@ void tn_cache_free(struct tn_cache *cache)
 	tn_handles_destroy(cache);
 	tn_ops_destroy(cache);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
+	if (cache->free_devices)
+		cache->free_devices(cache->devices);
 	if (cache->eventfd >= 0)
 		close(cache->eventfd);
 	pthread_mutex_destroy(&cache->lock);
@@ -187,7 +186,9 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->o = o;
 	cache->alloc = a;
 	cache->clock = tn_clock_system;
+	cache->open_devices = tn_devices_open;
 	cache->make_engine = tn_engine_open;
+	cache->slow_read_ns = SLOW_READ_NS;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->opener = getpid();
 	cache->opener_mark = tn_process_mark();
@@ -211,6 +212,17 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	return 0;
 }
 
+int tn_cache_start(struct tn_cache *cache)
+{
+	int rc = make_dirs(cache);
+
+	if (rc == 0)
+		rc = tn_owner_start(cache);
+	if (rc)
+		tn_cache_free(cache);
+	return rc;
+}
+
 int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out)
 {
 	struct tn_cache *cache;
@@ -219,15 +231,10 @@ int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out)
 	if (!opts || !out)
 		return tn_fail(-EINVAL, "tn_cache_open: opts or out is missing");
 	rc = tn_cache_create(opts, &cache);
+	if (rc == 0)
+		rc = tn_cache_start(cache);
 	if (rc)
 		return rc;
-	rc = make_dirs(cache);
-	if (rc == 0)
-		rc = tn_owner_start(cache);
-	if (rc) {
-		tn_cache_free(cache);
-		return rc;
-	}
 	*out = cache;
 	return 0;
 }

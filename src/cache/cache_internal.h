@@ -301,10 +301,16 @@ struct tn_cache {
 	uint32_t completions_pending;
 
 	struct tn_io *io;
-	/* Makes the engines of the executors' threads; tn_engine_open, or a test's. */
+	/*
+	 * The devices: tn_devices_open and tn_engine_open, a test's, or the lab's. open_devices is called on the owner thread
+	 * before the first engine is made, free_devices with the cache.
+	 */
+	int (*open_devices)(struct tn_cache *cache);
 	int (*make_engine)(const struct tn_cache *cache, uint32_t depth, struct tn_io **out);
-	struct tn_paced *paced; /* the modelled devices, NULL: the directories are what they are */
-	struct tn_mix mix[TN_DEVICES_MAX]; /* by device, as paced; version 0: nothing is known */
+	void (*free_devices)(void *devices); /* NULL: there is nothing to free */
+	void *devices;
+	uint64_t slow_read_ns; /* latency budget of a read */
+	struct tn_mix mix[TN_DEVICES_MAX]; /* by device; version 0: nothing is known */
 	struct tn_store *store;
 	uint32_t ndevices; /* of the store: as many as it was made with, also if fewer directories were given */
 	struct tn_schedule *schedule; /* NULL: everything goes as it comes */
@@ -391,6 +397,8 @@ struct tn_cache {
 
 /* cache.c: what tn_cache_open is made of; a simulation has its own I/O engine, clock and executor (open.c) */
 int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out);
+/* Its directories and threads; if that fails, the cache is freed. */
+int tn_cache_start(struct tn_cache *cache);
 void tn_cache_free(struct tn_cache *cache);
 
 /* owner.c */

@@ -7,12 +7,20 @@
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
 #include "ioengine/mixfile.h"
+#include "lab/paced_cache.h"
 #include "tn_test.h"
 
 #define STRETCH 20u
 
 /* After the stretch: 32 MB/s reading, 64 MB/s writing. */
 static const struct tn_mix slow = {1, TN_MIX_ORDER, 32000000u * STRETCH, 64000000u * STRETCH, 32000000u * STRETCH, 50000, 10000, 0, "a test"};
+
+static struct tn_paced_drive drive;
+
+static int open_paced(const struct tn_cache_opts *opts, struct tn_cache **out)
+{
+	return tn_paced_cache_open(opts, &drive, out);
+}
 
 static void write_model(const struct rig *r, const char *name, const struct tn_mix *mix, char *path, size_t room)
 {
@@ -38,8 +46,8 @@ static void loads_and_saves_take_the_time_of_the_model_and_give_the_same_bytes(v
 	rig_set_up(&r, 64u << 20, 0, 64);
 	assert_int_equal(rig_close(&r), 0);
 	write_model(&r, "drive.model", &slow, path, sizeof(path));
-	r.opts.device_model = path;
-	r.opts.device_stretch = STRETCH;
+	drive = (struct tn_paced_drive){path, STRETCH};
+	r.open = open_paced;
 	assert_int_equal(rig_open(&r), 0);
 	assert_int_equal(r.cache->mix[0].read_bps, 32000000);
 	assert_int_equal(r.cache->mix[0].write_latency_ns, 10000 * STRETCH);
@@ -70,15 +78,15 @@ static void a_model_that_cannot_be_read_is_told_with_its_line(void **state)
 	assert_non_null(f);
 	fputs("color blue\n", f);
 	fclose(f);
-	r.opts.device_model = path;
+	drive = (struct tn_paced_drive){path, 0};
+	r.open = open_paced;
 	assert_int_equal(rig_open(&r), -EINVAL);
 	assert_non_null(strstr(tn_error_last()->text, "drive.model:9: unknown key \"color\""));
-	r.opts.device_model = "/nonexistent.model";
+	drive.model = "/nonexistent.model";
 	assert_int_equal(rig_open(&r), -ENOENT);
-	r.opts.device_stretch = 1000001;
+	drive.stretch = 1000001;
 	assert_int_equal(rig_open(&r), -EINVAL);
-	r.opts.device_model = NULL;
-	r.opts.device_stretch = 0;
+	drive = (struct tn_paced_drive){NULL, 0};
 	assert_int_equal(rig_open(&r), 0);
 	rig_tear_down(&r);
 }

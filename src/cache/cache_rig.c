@@ -48,7 +48,7 @@ static void open_space(struct rig *r)
 
 int rig_open(struct rig *r)
 {
-	int rc = tn_cache_open(&r->opts, &r->cache);
+	int rc = r->open ? r->open(&r->opts, &r->cache) : tn_cache_open(&r->opts, &r->cache);
 
 	if (rc == 0)
 		open_space(r);

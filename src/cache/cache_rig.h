@@ -25,6 +25,7 @@ struct rig {
 	unsigned char *memory;
 	void *bases[RIG_LAYERS];
 	struct tn_cache_opts opts;
+	int (*open)(const struct tn_cache_opts *opts, struct tn_cache **out); /* NULL: tn_cache_open */
 	const char *dirs[1];
 };
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The I/O engines of a cache: made as its options say, paced where a device model is given, and what is known of each
- * device's mix of reads and writes.
+ * The I/O engines of a cache, made as its options say, and what is known of each device's mix of reads and writes.
  */
 #include <errno.h>
 #include <limits.h>
@@ -12,7 +11,6 @@
 #include "cache/cache_internal.h"
 #include "ioengine/ioengine.h"
 #include "ioengine/mixfile.h"
-#include "ioengine/paced.h"
 
 /* What was measured in the directory, DIR/<instance>'s parent. Not knowing is no reason to fail. */
 static void load_measured(struct tn_cache *cache, size_t device)
@@ -27,49 +25,8 @@ static void load_measured(struct tn_cache *cache, size_t device)
 		tn_log(&cache->log, TN_LOG_WARN, "%s; nothing is taken as known of the device", tn_error_last()->text);
 }
 
-static uint64_t divided(uint64_t bps, uint32_t stretch)
-{
-	return bps >= stretch ? bps / stretch : 1;
-}
-
-static void stretch_mix(struct tn_mix *mix, uint32_t stretch)
-{
-	mix->read_bps = divided(mix->read_bps, stretch);
-	mix->write_bps = divided(mix->write_bps, stretch);
-	mix->mixed_bps = divided(mix->mixed_bps, stretch);
-	mix->read_latency_ns *= stretch;
-	mix->write_latency_ns *= stretch;
-}
-
-/* Every device is the one that the model describes. */
-static int model_devices(struct tn_cache *cache)
-{
-	struct tn_mix mix;
-	struct tn_paced_opts po = {
-		.mix = &mix,
-		.stretch = cache->o.device_stretch,
-		.dirs = cache->o.dirs,
-		.ndirs = (uint32_t)cache->o.ndirs,
-		.alloc = cache->alloc,
-		.clock = &cache->clock,
-		.log = &cache->log,
-	};
-	int rc = tn_mixfile_load(cache->o.device_model, &mix);
-
-	if (rc == 0)
-		rc = tn_paced_create(&po, &cache->paced);
-	if (rc)
-		return tn_fail_cause(rc, "device_model");
-	stretch_mix(&mix, cache->o.device_stretch);
-	for (size_t i = 0; i < TN_DEVICES_MAX; i++)
-		cache->mix[i] = mix;
-	return 0;
-}
-
 int tn_devices_open(struct tn_cache *cache)
 {
-	if (cache->o.device_model)
-		return model_devices(cache);
 	for (size_t i = 0; i < cache->o.ndirs; i++)
 		load_measured(cache, i);
 	return 0;
@@ -83,8 +40,6 @@ int tn_engine_open(const struct tn_cache *cache, uint32_t depth, struct tn_io **
 		.clock = &cache->clock,
 		.log = &cache->log,
 	};
-	struct tn_io *inner;
-	int rc;
 
 	if (strcmp(cache->o.io_engine, "auto") == 0)
 		o.kind = TN_IOENGINE_AUTO;
@@ -94,16 +49,5 @@ int tn_engine_open(const struct tn_cache *cache, uint32_t depth, struct tn_io **
 		o.kind = TN_IOENGINE_POSIX;
 	else
 		return tn_fail(-EINVAL, "io_engine \"%s\": must be auto, io_uring or posix", cache->o.io_engine);
-	rc = tn_ioengine_create(&o, &inner);
-	if (rc == 0 && cache->paced) {
-		struct tn_io *io;
-
-		rc = tn_io_paced_create(inner, depth, cache->paced, &io);
-		if (rc)
-			tn_io_destroy(inner);
-		inner = io;
-	}
-	if (rc == 0)
-		*out = inner;
-	return rc;
+	return tn_ioengine_create(&o, out);
 }

@@ -10,10 +10,8 @@
 
 #include "base/error.h"
 #include "cache/cache_internal.h"
-#include "ioengine/paced.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
-#define SLOW_READ_NS 500000000ull     /* reads that take longer, often, make a device slow; stretched as a modelled one is */
 #define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities */
 
 /* ---- recovery ----------------------------------------------------------------------------------------------- */
@@ -175,8 +173,8 @@ static int open_engine(struct tn_cache *cache)
 	/* Room for the data, the headers and the store's own requests. */
 	while (depth < cache->o.io_depth + 64 && depth < 4096)
 		depth *= 2;
-	rc = tn_devices_open(cache);
-	return rc ? rc : tn_engine_open(cache, depth, &cache->io);
+	rc = cache->open_devices(cache);
+	return rc ? rc : cache->make_engine(cache, depth, &cache->io);
 }
 
 static int open_workers(struct tn_cache *cache)
@@ -310,7 +308,7 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 		.write_bytes_per_day = cache->o.write_bytes_per_day,
 		.lock_timeout_ns = cache->o.lock_timeout_ns,
 		.durability_ns = cache->o.durability_ms == UINT32_MAX ? UINT64_MAX : cache->o.durability_ms * 1000000ull,
-		.slow_read_ns = cache->paced ? SLOW_READ_NS * cache->o.device_stretch : SLOW_READ_NS,
+		.slow_read_ns = cache->slow_read_ns,
 		.boot = {cache->boot[0], cache->boot[1]},
 		.entropy = {cache->entropy[0], cache->entropy[1]},
 		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r, on_may_write, on_written,
@@ -488,7 +486,6 @@ static void close_parts(struct tn_cache *cache)
 	tn_put(a, cache->recency, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
 	tn_put(a, cache->slot_scratch, TN_PLACES_AT_ONCE * sizeof(tn_slot));
 	tn_io_destroy(cache->io);
-	tn_paced_destroy(cache->paced);
 	tn_put(a, cache->recovery, sizeof(*cache->recovery));
 }
 

@@ -8,6 +8,7 @@
 
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
+#include "lab/paced_cache.h"
 #include "tn_test.h"
 
 #define MS 1000000ull
@@ -31,6 +32,13 @@ static void remember(void *arg, const struct tn_decision *d)
 	__atomic_store_n(&log->n, log->n + (log->n < 4096), __ATOMIC_RELEASE);
 }
 
+static struct tn_paced_drive paced_as;
+
+static int open_paced(const struct tn_cache_opts *opts, struct tn_cache **out)
+{
+	return tn_paced_cache_open(opts, &paced_as, out);
+}
+
 static void reopen(struct rig *r, struct log *log, const char *scheduler, bool paced)
 {
 	static char path[512];
@@ -45,8 +53,8 @@ static void reopen(struct rig *r, struct log *log, const char *scheduler, bool p
 	r->opts.scheduler = scheduler;
 	r->opts.explain = log ? remember : NULL;
 	r->opts.explain_arg = log;
-	r->opts.device_model = paced ? path : NULL;
-	r->opts.device_stretch = paced ? STRETCH : 0;
+	paced_as = (struct tn_paced_drive){paced ? path : NULL, STRETCH};
+	r->open = open_paced;
 	assert_int_equal(rig_open(r), 0);
 }
 

@@ -2,7 +2,7 @@
 /*
  * The test suite of the I/O contract (io/io.h), driven by a table of engines: each rule is a test, and
  * each test runs on each engine and directory. io_test.c has the table of the real engines; a simulated
- * disk brings its own.
+ * disk and the paced wrapper bring their own.
  *
  * io_contract.c: transfers, completions, waking. io_contract_files.c: files, locks, errors of opening.
  */
@@ -44,6 +44,9 @@ size_t tn_contract_add(struct CMUnitTest *tests, size_t n, size_t max, const str
 		       const char *dir);
 size_t tn_contract_add_files(struct CMUnitTest *tests, size_t n, size_t max, const struct tn_contract_engine *engine,
 			     const char *dir);
+
+/* Runs the whole suite of these engines on tmpfs and on disk (TMPDIR, else /var/tmp); what main returns. */
+int tn_contract_main(const char *name, const struct tn_contract_engine *engines, size_t count);
 
 /* ---- for the tests ------------------------------------------------------------------------------ */
 

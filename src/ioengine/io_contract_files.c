@@ -568,3 +568,31 @@ size_t tn_contract_add_files(struct CMUnitTest *tests, size_t n, size_t max, con
 		n = tn_contract_append(tests, n, max, engine, dir, all[i].name, all[i].f);
 	return n;
 }
+
+int tn_contract_main(const char *name, const struct tn_contract_engine *engines, size_t count)
+{
+	static struct CMUnitTest tests[1024];
+	const char *dirs[2] = {"/dev/shm", getenv("TMPDIR")};
+	struct tn_io *probe;
+	size_t n = 0, first = 0;
+
+	if (!dirs[1] || !dirs[1][0])
+		dirs[1] = "/var/tmp";
+	tn_test_seed();
+	if (access(dirs[0], W_OK)) {
+		printf("# %s is not writable: not tested on tmpfs\n", dirs[0]);
+		first = 1;
+	}
+	for (size_t e = 0; e < count; e++) {
+		if (engines[e].create(8, NULL, &probe)) {
+			printf("# %s: %s\n", engines[e].name, tn_error_last()->text);
+			continue;
+		}
+		tn_io_destroy(probe);
+		for (size_t d = first; d < 2; d++) {
+			n = tn_contract_add(tests, n, 1024, &engines[e], dirs[d]);
+			n = tn_contract_add_files(tests, n, 1024, &engines[e], dirs[d]);
+		}
+	}
+	return _cmocka_run_group_tests(name, tests, n, NULL, NULL);
+}

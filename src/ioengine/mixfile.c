@@ -80,27 +80,3 @@ int tn_mixfile_save(const char *dir, const struct tn_mix *mix)
 	close(fd);
 	return rc;
 }
-
-void tn_mix_public(const struct tn_mix *mix, struct tn_device_mix *out)
-{
-	*out = (struct tn_device_mix){.read_bps = mix->read_bps,
-				      .write_bps = mix->write_bps,
-				      .mixed_bps = mix->mixed_bps,
-				      .read_latency_ns = mix->read_latency_ns,
-				      .write_latency_ns = mix->write_latency_ns,
-				      .measured_s = mix->measured_s};
-	memcpy(out->source, mix->source, sizeof(out->source));
-}
-
-int tn_device_model(const char *path, struct tn_device_mix *out)
-{
-	struct tn_mix mix;
-	int rc;
-
-	if (!path || !out)
-		return tn_fail(-EINVAL, "tn_device_model: path or out is missing");
-	rc = tn_mixfile_load(path, &mix);
-	if (rc == 0)
-		tn_mix_public(&mix, out);
-	return rc;
-}

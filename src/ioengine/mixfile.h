@@ -3,8 +3,6 @@
 #ifndef TN_IOENGINE_MIXFILE_H
 #define TN_IOENGINE_MIXFILE_H
 
-#include <tenuto/admin.h>
-
 #include "sched/mix.h"
 
 #define TN_MIXFILE_NAME "tenuto.mix" /* in the directory it was measured in */
@@ -14,8 +12,5 @@ int tn_mixfile_load(const char *path, struct tn_mix *out);
 
 /* Writes dir/tenuto.mix, mode 0600, durably: after a crash it is the old one or this one. 0 or -errno. */
 int tn_mixfile_save(const char *dir, const struct tn_mix *mix);
-
-/* The same for callers of the public API. */
-void tn_mix_public(const struct tn_mix *mix, struct tn_device_mix *out);
 
 #endif

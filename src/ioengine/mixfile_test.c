@@ -8,8 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <tenuto/admin.h>
+#include <tenuto/error.h>
 
+#include "lab/measure.h"
 #include "tn_test.h"
 
 static int setup(void **state)

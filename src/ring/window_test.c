@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "ioengine/drive.h"
+#include "lab/drive.h"
 #include "tn_test.h"
 
 #define MS 1000000ull

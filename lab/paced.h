@@ -7,8 +7,8 @@
  * their threads. Reads, writes and syncs take time; open, close, stat, allocate and unlink do not, as calls or as requests. Requests that
  * fail take their time too, and a cancel reaches the inner engine only.
  */
-#ifndef TN_IOENGINE_PACED_H
-#define TN_IOENGINE_PACED_H
+#ifndef TN_LAB_PACED_H
+#define TN_LAB_PACED_H
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The timing of a described drive, to the nanosecond: the clock is a number. */
-#include "ioengine/drive.h"
+#include "lab/drive.h"
 
 #include <string.h>
 

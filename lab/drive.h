@@ -9,8 +9,8 @@
  * each, neither more than it would have alone. A served transfer ends one latency later. All bandwidths are divided
  * and the latencies multiplied by one stretch.
  */
-#ifndef TN_IOENGINE_DRIVE_H
-#define TN_IOENGINE_DRIVE_H
+#ifndef TN_LAB_DRIVE_H
+#define TN_LAB_DRIVE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "ioengine/mixfile.h"
+#include "lab/measure.h"
 #include "tn_test.h"
 
 struct rig {

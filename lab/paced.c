@@ -3,7 +3,7 @@
  * See paced.h. Each request travels through the inner engine as a shadow of its own, and at the same time through the
  * model of its drive; it is given back when it has come out of both.
  */
-#include "ioengine/paced.h"
+#include "lab/paced.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
-#include "ioengine/drive.h"
+#include "lab/drive.h"
 
 #define DRIVES_MAX 16u
 #define NO_DRIVE UINT8_MAX

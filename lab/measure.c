@@ -5,6 +5,8 @@
  * One file, written once before anything is timed; then rounds of all measurements in turn, so that a device that
  * drifts harms all alike, and of each the median. The file has no name while it is used: whatever happens, it goes.
  */
+#include "lab/measure.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,15 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <tenuto/admin.h>
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "ioengine/ioengine.h"
 #include "ioengine/mixfile.h"
-#include "ioengine/paced.h"
+#include "lab/paced.h"
 
 #define ROUNDS 5u
 #define DEPTH_MAX 1024u
@@ -317,6 +317,30 @@ void tn_io_measure_opts_init(struct tn_io_measure_opts *opts)
 	};
 }
 
+static void make_public(const struct tn_mix *mix, struct tn_device_mix *out)
+{
+	*out = (struct tn_device_mix){.read_bps = mix->read_bps,
+				      .write_bps = mix->write_bps,
+				      .mixed_bps = mix->mixed_bps,
+				      .read_latency_ns = mix->read_latency_ns,
+				      .write_latency_ns = mix->write_latency_ns,
+				      .measured_s = mix->measured_s};
+	memcpy(out->source, mix->source, sizeof(out->source));
+}
+
+int tn_device_model(const char *path, struct tn_device_mix *out)
+{
+	struct tn_mix mix;
+	int rc;
+
+	if (!path || !out)
+		return tn_fail(-EINVAL, "tn_device_model: path or out is missing");
+	rc = tn_mixfile_load(path, &mix);
+	if (rc == 0)
+		make_public(&mix, out);
+	return rc;
+}
+
 int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_device_mix *out)
 {
 	struct tn_mix mix;
@@ -345,6 +369,6 @@ int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_device_mix *o
 	if (rc == 0 && opts->store && !opts->device_model)
 		rc = tn_mixfile_save(opts->dir, &mix);
 	if (rc == 0)
-		tn_mix_public(&mix, out);
+		make_public(&mix, out);
 	return rc;
 }

@@ -3,7 +3,7 @@
  * The paced wrapper keeps time: never faster than the drive, and as fast as it where the machine is. That it keeps the
  * contract is io_test.c's; the model's arithmetic is drive_test.c's.
  */
-#include "ioengine/paced.h"
+#include "lab/paced.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -6,7 +6,7 @@
  * Side by side, a queue is kept in the order in which its transfers will be served: with equal shares that depends on no
  * later arrival, so a transfer's end is a mark on one scale, the bytes that each of the queue was served.
  */
-#include "ioengine/drive.h"
+#include "lab/drive.h"
 
 #include <stddef.h>
 

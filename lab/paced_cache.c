@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See paced_cache.h: what a cache calls to open its devices and to make its engines is replaced before it starts. */
+#include "lab/paced_cache.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+#include "cache/cache_internal.h"
+#include "ioengine/mixfile.h"
+#include "lab/paced.h"
+
+#define STRETCH 16u /* if none is given */
+
+struct devices {
+	struct tn_paced_drive drive;
+	struct tn_paced *paced;
+};
+
+static uint64_t divided(uint64_t bps, uint32_t stretch)
+{
+	return bps >= stretch ? bps / stretch : 1;
+}
+
+static void stretch_mix(struct tn_mix *mix, uint32_t stretch)
+{
+	mix->read_bps = divided(mix->read_bps, stretch);
+	mix->write_bps = divided(mix->write_bps, stretch);
+	mix->mixed_bps = divided(mix->mixed_bps, stretch);
+	mix->read_latency_ns *= stretch;
+	mix->write_latency_ns *= stretch;
+}
+
+/* Every device is the one that the model describes. */
+static int model_devices(struct tn_cache *cache)
+{
+	struct devices *d = cache->devices;
+	struct tn_mix mix;
+	struct tn_paced_opts po = {
+		.mix = &mix,
+		.stretch = d->drive.stretch,
+		.dirs = cache->o.dirs,
+		.ndirs = (uint32_t)cache->o.ndirs,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.log = &cache->log,
+	};
+	int rc = tn_mixfile_load(d->drive.model, &mix);
+
+	d->drive.model = NULL; /* the caller's string */
+	if (rc == 0)
+		rc = tn_paced_create(&po, &d->paced);
+	if (rc)
+		return tn_fail_cause(rc, "device_model");
+	stretch_mix(&mix, d->drive.stretch);
+	for (size_t i = 0; i < TN_DEVICES_MAX; i++)
+		cache->mix[i] = mix;
+	return 0;
+}
+
+static int make_paced(const struct tn_cache *cache, uint32_t depth, struct tn_io **out)
+{
+	const struct devices *d = cache->devices;
+	struct tn_io *inner;
+	int rc = tn_engine_open(cache, depth, &inner);
+
+	if (rc)
+		return rc;
+	rc = tn_io_paced_create(inner, depth, d->paced, out);
+	if (rc)
+		tn_io_destroy(inner);
+	return rc;
+}
+
+static void free_devices(void *devices)
+{
+	struct devices *d = devices;
+
+	tn_paced_destroy(d->paced);
+	tn_put(&tn_alloc_system, d, sizeof(*d));
+}
+
+static int check(const struct tn_cache_opts *opts, const struct tn_paced_drive *drive)
+{
+	if (opts->ndirs == 0)
+		return tn_fail(-EINVAL, "device_model %.100s without directories: there is nothing to pace", drive->model);
+	if (drive->stretch > TN_PACED_STRETCH_MAX)
+		return tn_fail(-EINVAL, "device_stretch %u: must be 0 to %u", drive->stretch, TN_PACED_STRETCH_MAX);
+	return 0;
+}
+
+int tn_paced_cache_open(const struct tn_cache_opts *opts, const struct tn_paced_drive *drive, struct tn_cache **out)
+{
+	struct tn_cache *cache;
+	struct devices *d;
+	int rc;
+
+	if (!opts || !out || !drive->model)
+		return tn_cache_open(opts, out);
+	rc = check(opts, drive);
+	if (rc == 0)
+		rc = tn_cache_create(opts, &cache);
+	if (rc)
+		return rc;
+	d = tn_get(&tn_alloc_system, sizeof(*d));
+	if (!d) {
+		tn_cache_free(cache);
+		return tn_fail(-ENOMEM, "no memory for the described drives");
+	}
+	d->drive = *drive;
+	d->drive.stretch = drive->stretch ? drive->stretch : STRETCH;
+	cache->devices = d;
+	cache->open_devices = model_devices;
+	cache->make_engine = make_paced;
+	cache->free_devices = free_devices;
+	cache->slow_read_ns *= d->drive.stretch; /* a healthy described drive takes that much longer */
+	rc = tn_cache_start(cache);
+	if (rc)
+		return rc;
+	*out = cache;
+	return 0;
+}

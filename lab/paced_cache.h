@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A cache on described drives: each directory, best on tmpfs, gets the bandwidth, latency and read/write interference of the drive
+ * that a device model (share/devices) describes, and all engines of the cache are paced (paced.h).
+ */
+#ifndef TN_LAB_PACED_CACHE_H
+#define TN_LAB_PACED_CACHE_H
+
+#include <stdint.h>
+
+#include <tenuto/cache.h>
+
+/**
+ * struct tn_paced_drive - the drive that each directory is paced as
+ * @model:   path of a device model; NULL: the directories are what they are
+ * @stretch: divides the model's bandwidth and multiplies its latency, for machines that cannot move so much: at most about
+ *           0.9 GB/s a CPU should remain (a warning says so); 0: 16
+ */
+struct tn_paced_drive {
+	const char *model;
+	uint32_t stretch;
+};
+
+/**
+ * tn_paced_cache_open - tn_cache_open on paced drives
+ *
+ * What was measured of a directory (DIR/tenuto.mix) is not looked at. tn_cache_close closes the cache.
+ *
+ * Any thread; blocks. Return: as tn_cache_open, and the errors of reading the model, with file and line in the detail.
+ */
+int tn_paced_cache_open(const struct tn_cache_opts *opts, const struct tn_paced_drive *drive, struct tn_cache **out);
+
+#endif
