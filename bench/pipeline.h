@@ -13,10 +13,10 @@
 #include <pthread.h>
 
 #include <tenuto/cache.h>
-#include <tenuto/pipeline.h>
 
 #include "../cli/explain.h"
 #include "bench.h"
+#include "lab/pipeline.h"
 
 #define PIPELINE_HITS_MAX 32u
 #define PIPELINE_REPEAT_MAX 200u

@@ -12,8 +12,9 @@
 
 #include "replay.h"
 
-#include <tenuto/pipeline.h>
 #include <tenuto/slack.h>
+
+#include "lab/pipeline.h"
 
 struct model_device {
 	double read_bps, write_bps, mixed_bps;

@@ -9,7 +9,6 @@
 #include <tenuto/error.h>
 #include <tenuto/events.h>
 #include <tenuto/layout.h>
-#include <tenuto/pipeline.h>
 #include <tenuto/slack.h>
 #include <tenuto/types.h>
 

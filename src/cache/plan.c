@@ -7,10 +7,10 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <tenuto/pipeline.h>
 
 #include "base/error.h"
 #include "cache/cache_internal.h"
+#include "sched/pipeline.h"
 #include "sched/slack_internal.h"
 
 #define SHARE_EVERY_NS 100000000u /* the copy is renewed no more often */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The recurrence of a restore that is computed while it is read (tenuto/pipeline.h, docs/model.md).
+ * The recurrence of a restore that is computed while it is read (pipeline.h, docs/model.md).
  *
  * The device is a fluid: bytes move at a rate that depends only on whether reads and writes are both under way. So
  * time goes from event to event: a read is done, the writes are done, a layer's compute ends and brings new writes.
  */
+#include "sched/pipeline.h"
+
 #include <errno.h>
 #include <stdbool.h>
-
-#include <tenuto/pipeline.h>
 
 #include "base/error.h"
 

@@ -4,9 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include <tenuto/pipeline.h>
-
 #include "base/rng.h"
+#include "sched/pipeline.h"
 #include "tn_test.h"
 
 #define LAYERS_MOST 48

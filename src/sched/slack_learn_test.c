@@ -7,10 +7,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include <tenuto/pipeline.h>
 #include <tenuto/slack.h>
 
 #include "base/rng.h"
+#include "sched/pipeline.h"
 #include "tn_test.h"
 
 #define SEEDS 200

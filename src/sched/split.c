@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much of a prefix to restore when a fast engine outruns a slow disk (tenuto/pipeline.h, docs/model.md).
+ * How much of a prefix to restore when a fast engine outruns a slow disk (pipeline.h, docs/model.md).
  *
  * With compute C(k) and reading k * b a layer, the time is T1 = first layer's load + layers * C(k) while reading hides
  * behind compute, and T2 = all loads + C(k) once it does not. C is concave in k (attention grows with what lies before a
@@ -8,10 +8,10 @@
  * of blocks that lie in host memory costs no reading: once the blocks before it are restored, it is, to its end. Runs make
  * the time a saw, so the best found is looked at more closely.
  */
+#include "sched/pipeline.h"
+
 #include <errno.h>
 #include <stdbool.h>
-
-#include <tenuto/pipeline.h>
 
 #include "base/error.h"
 

@@ -4,19 +4,16 @@
  * computed, and how many blocks of a prefix are worth reading at all.
  *
  * The recurrence is start(l) = max(end(l-1), loaded(l)), end(l) = start(l) + compute(l). Pure functions over plain
- * values: nothing here allocates, blocks or keeps state. The formulas are explained in docs/model.md.
+ * values: nothing here allocates, blocks or keeps state. The formulas are explained in docs/model.md. tn_plan chooses
+ * with it; cli/ and bench/ model whole restores with it (lab/pipeline.h), writes and other strategies included.
  *
  * Units: times in ns from the moment the restore begins, sizes in bytes, rates in bytes a second.
  */
-#ifndef TENUTO_PIPELINE_H
-#define TENUTO_PIPELINE_H
+#ifndef TN_SCHED_PIPELINE_H
+#define TN_SCHED_PIPELINE_H
 
 #include <tenuto/error.h>
 #include <tenuto/types.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /** How a prefix comes back. */
 enum tn_strategy {
@@ -103,10 +100,10 @@ struct tn_pipeline_result {
 };
 
 /** tn_strategy_name - "recompute", "load_then_compute", ... by enum tn_strategy; NULL past the last. Any thread. */
-TN_API const char *tn_strategy_name(size_t strategy);
+const char *tn_strategy_name(size_t strategy);
 
 /** tn_pipeline_init - nothing to read or write, reads get half of a mixed device, a window of 4 layers. Any thread. */
-TN_API void tn_pipeline_init(struct tn_pipeline *p);
+void tn_pipeline_init(struct tn_pipeline *p);
 
 /**
  * tn_pipeline_run - the recurrence
@@ -120,8 +117,8 @@ TN_API void tn_pipeline_init(struct tn_pipeline *p);
  * Any thread. Return: 0, -EINVAL (a field that makes no sense, with its value in the detail), -EOVERFLOW (the restore
  * would take longer than any clock counts).
  */
-TN_API int tn_pipeline_run(const struct tn_pipeline *p, uint32_t strategy, struct tn_pipeline_layer *layer,
-			   struct tn_pipeline_result *result);
+int tn_pipeline_run(const struct tn_pipeline *p, uint32_t strategy, struct tn_pipeline_layer *layer,
+		    struct tn_pipeline_result *result);
 
 /**
  * tn_pipeline_compute_fn - time of each layer
@@ -180,14 +177,14 @@ struct tn_split_choice {
 };
 
 /** tn_split_init - nothing to restore; the device as tn_pipeline_init leaves it. Any thread. */
-TN_API void tn_split_init(struct tn_split *s);
+void tn_split_init(struct tn_split *s);
 
 /**
  * tn_split_at - what to expect when exactly the first @restore blocks are restored (0 to s->blocks)
  *
  * Any thread. Return: 0, -EINVAL, -EOVERFLOW, or what the compute function returned; *result is set only on success.
  */
-TN_API int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pipeline_result *result);
+int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pipeline_result *result);
 
 /**
  * tn_split_choose - how many blocks to restore so that the first token comes soonest
@@ -201,9 +198,6 @@ TN_API int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pip
  *
  * Any thread. Return: 0, -EINVAL, -EOVERFLOW, or what the compute function returned; *out is set only on success.
  */
-TN_API int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out);
+int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif
