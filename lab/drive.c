@@ -3,14 +3,15 @@
  * See drive.h. Between two events (a transfer comes, a transfer is served) both rates are constant, so time advances
  * from event to event. Events are rounded up to whole ns: never faster than the model.
  *
- * Side by side, a queue is kept in the order in which its transfers will be served: with equal shares that depends on no
- * later arrival, so a transfer's end is a mark on one scale, the bytes that each of the queue was served.
+ * Side by side, a queue is kept in the order in which its transfers will be served. With equal shares that order
+ * depends on no later arrival, so a transfer's end is a mark on one scale: the bytes that each transfer of the queue
+ * was served.
  */
 #include "lab/drive.h"
 
 #include <stddef.h>
 
-#define LONGEST_NS 1e18 /* 31 years: sums of it do not overflow */
+#define LONGEST_NS 1e18 /* 31 years: sums of such times do not overflow */
 
 void tn_drive_init(struct tn_drive *d, const struct tn_mix *mix, uint32_t stretch)
 {
@@ -31,7 +32,7 @@ static double least(double a, double b)
 	return a < b ? a : b;
 }
 
-/* Both rates, in bytes a ns. */
+/* Both rates, in bytes per ns. */
 static void rates(const struct tn_drive *d, double rate[2])
 {
 	const struct tn_drive_queue *q = d->q;
@@ -44,7 +45,7 @@ static void rates(const struct tn_drive *d, double rate[2])
 	share = d->mixed_bytes_per_ns * q[0].count / ((double)q[0].count + q[1].count);
 	rate[0] = least(share, rate[0]);
 	rate[1] = least(d->mixed_bytes_per_ns - rate[0], rate[1]);
-	/* What writes cannot use is the reads' again. */
+	/* Reads get what writes cannot use. */
 	rate[0] = least(d->mixed_bytes_per_ns - rate[1], q[0].bytes_per_ns);
 }
 
@@ -95,7 +96,7 @@ static uint64_t next_event(const struct tn_drive *d, const double rate[2], uint6
 		double ns = d->q[i].head ? head_left(d, &d->q[i]) / rate[i] : (double)limit;
 
 		if (ns < (double)limit)
-			limit = (uint64_t)ns + 1; /* rounds up; of a whole number to the next */
+			limit = (uint64_t)ns + 1; /* rounds up; a whole number to the next one */
 	}
 	return limit;
 }
@@ -118,7 +119,7 @@ void tn_drive_advance(struct tn_drive *d, uint64_t now_ns)
 		d->now_ns = now_ns;
 }
 
-/* Behind those that will be served before it; one of 0 bytes waits for all. */
+/* Behind the transfers that will be served before it; a transfer of 0 bytes waits for all. */
 static struct tn_drive_job **place(struct tn_drive_queue *q, struct tn_drive_job *job, uint32_t bytes)
 {
 	struct tn_drive_job **at = &q->head;
@@ -155,7 +156,7 @@ uint64_t tn_drive_soonest(const struct tn_drive *d, const struct tn_drive_job *j
 
 	if (job->due_ns)
 		return job->due_ns;
-	if (d->share) /* all of the head, with as much of each other, and what this one has more than the head */
+	if (d->share) /* all of the head, as much of each other transfer, and what this one has beyond that */
 		ns = (head_left(d, q) + job->end - q->head->end) / q->bytes_per_ns;
 	else
 		ns = ((double)(job->mark - q->head->mark) + q->head->left) / q->bytes_per_ns;

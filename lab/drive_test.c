@@ -10,7 +10,7 @@
 #define MS 1000000u
 #define MIB (1u << 20)
 
-/* Bandwidths in bytes a microsecond, so that the expected times are whole. */
+/* Bandwidths in bytes per microsecond, so that the expected times are whole. */
 static const struct tn_mix mix = {.version = TN_MIX_VERSION,
 				  .read_bps = 4000000000,
 				  .write_bps = 2000000000,
@@ -18,7 +18,7 @@ static const struct tn_mix mix = {.version = TN_MIX_VERSION,
 				  .read_latency_ns = 50000,
 				  .write_latency_ns = 10000};
 
-/* One ns a job is the rounding. */
+/* The rounding is one ns per job. */
 static void near(uint64_t got, uint64_t expected, uint64_t jobs)
 {
 	if (got < expected || got > expected + jobs)
@@ -207,13 +207,13 @@ static void the_slowest_of_drives_does_not_overflow(void **state)
 	assert_true(tn_drive_soonest(&d, &r) > 1000ull * 1000 * MS);
 }
 
-/* Whatever comes and goes when: no more bytes end in any span than the drive could serve, and soonest is no lie. */
+/* At random: no more bytes end in any span than the drive could serve, and no transfer ends before its soonest. */
 static void at_random(const struct tn_mix *m)
 {
 	enum { N = 4000 };
 	static struct tn_drive_job job[N];
 	static uint64_t bound[N], bytes[N];
-	double pure[2] = {4.0, 2.0}; /* bytes a ns */
+	double pure[2] = {4.0, 2.0}; /* bytes per ns */
 	uint64_t now = 0, total[2] = {0, 0}, last = 0;
 	struct tn_drive d;
 	struct tn_rng rng;
@@ -229,7 +229,7 @@ static void at_random(const struct tn_mix *m)
 		tn_drive_enter(&d, &job[i], write, (uint32_t)bytes[i]);
 		bound[i] = tn_drive_soonest(&d, &job[i]);
 		total[write] += bytes[i];
-		/* One that came earlier: its bound now, against what it will be. */
+		/* Of an earlier transfer: its bound now, against its real end later. */
 		if (i && !job[i / 2].due_ns && tn_drive_soonest(&d, &job[i / 2]) > bound[i / 2])
 			bound[i / 2] = tn_drive_soonest(&d, &job[i / 2]);
 	}

@@ -23,9 +23,9 @@ struct tn_id_map {
 	uint64_t count;
 };
 
-/* Room for n more ids; -ENOMEM. */
+/* Makes free slots for n more ids; -ENOMEM. */
 int tn_id_map_reserve(struct tn_id_map *m, uint64_t n);
-/* The id's slot, made with `value` if it is new; there must be room. */
+/* The id's slot; a new id gets `value`, and a free slot must have been reserved. */
 struct tn_id_slot *tn_id_map_at(struct tn_id_map *m, uint64_t id, uint32_t value);
 void tn_id_map_fini(struct tn_id_map *m);
 

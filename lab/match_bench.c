@@ -2,8 +2,8 @@
 /*
  * tn_match_bench_run: what a look-up of a long prefix costs among millions of blocks.
  *
- * A registry of its own with made-up blocks, all "on disk"; each round looks up and pins random ones of them,
- * as tn_match does, so that the table and the records come from memory and not from a cache.
+ * A registry of its own has made-up blocks, all "on disk". Each round looks up and pins random blocks,
+ * as tn_match does, so that the table and the records come from memory and not from a CPU cache.
  */
 #include "lab/match_bench.h"
 

@@ -20,10 +20,10 @@ struct tn_match_bench {
 
 /**
  * tn_match_bench_run - time look-ups, pins included, of random blocks among many
- * @ns_per_key:  out: one mean a round; room for bench->rounds
+ * @ns_per_key:  out: one mean per round; has bench->rounds entries
  * @index_bytes: out: memory of the registry
  *
- * Any thread; blocks while it fills a registry of its own (about 0.2 s a million entries).
+ * Any thread; blocks while the registry is filled (about 0.2 s per million entries).
  *
  * Return: 0, -EINVAL, -ENOMEM.
  */

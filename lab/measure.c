@@ -2,8 +2,9 @@
 /*
  * tn_io_measure: what a directory's device reads, writes, and does of both together.
  *
- * One file, written once before anything is timed; then rounds of all measurements in turn, so that a device that
- * drifts harms all alike, and of each the median. The file has no name while it is used: whatever happens, it goes.
+ * One file is written once before anything is timed. Rounds of all measurements follow in turn, so that a device that
+ * drifts harms all measurements alike; the median of each counts. The file has no name while it is used: whatever
+ * happens, the file goes.
  */
 #include "lab/measure.h"
 
@@ -24,7 +25,7 @@
 
 #define ROUNDS 5u
 #define DEPTH_MAX 1024u
-#define PROBES 32u /* single small transfers a round and kind */
+#define PROBES 32u /* single small transfers per round and kind */
 #define PROBE_BYTES 4096u
 #define PAGE 4096u
 #define SECOND_NS 1000000000ull
@@ -54,7 +55,7 @@ static uint64_t now_ns(void)
 	return tn_now_ns(&tn_clock_system);
 }
 
-/* ---- transfers ---------------------------------------------------------------------------------------------------- */
+/* ---- transfers --------------------------------------------------------------------------------------------- */
 
 static int submit(struct measure *m, uint32_t i, uint8_t op, uint64_t offset, uint32_t bytes)
 {
@@ -98,8 +99,9 @@ static int next(struct measure *m, enum kind kind, uint32_t i)
 }
 
 /*
- * Keeps depth requests in flight for so long. Reads, and reads with writes: bytes until the last completion of that
- * time, what is only drained not counted, for then one kind may be alone. Writes: all bytes until they are synced.
+ * Keeps depth requests in flight for ns. Reads, and reads with writes: counts bytes until the last completion within
+ * that time. What is drained after it is not counted, for then one kind may be alone. Writes: counts all bytes until
+ * they are synced.
  */
 static int run(struct measure *m, enum kind kind, uint64_t ns, double *bps)
 {
@@ -152,7 +154,7 @@ static int probe(struct measure *m, uint8_t op, double *ns)
 	return rc;
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------- */
 
 static int step(struct measure *m)
 {
@@ -163,13 +165,13 @@ static int step(struct measure *m)
 	return 0;
 }
 
-/* Writes all of it, so that what is measured are written extents. */
+/* Writes the whole file, so that written extents are measured. */
 static int fill(struct measure *m)
 {
 	uint64_t *w = (uint64_t *)(void *)m->mem, each = (uint64_t)m->o->depth * m->o->request_bytes;
 	int rc = tn_io_allocate(m->io, m->file, 0, m->o->file_bytes);
 
-	/* Not zeros, nor the same twice: some devices notice. */
+	/* No zeros and no repetition: some devices notice both. */
 	for (uint64_t i = 0; i < each / 8; i++)
 		w[i] = tn_rng_next(&m->rng);
 	for (uint64_t at = 0; at < m->o->file_bytes && rc == 0; at += m->o->request_bytes)
@@ -223,7 +225,7 @@ static void conclude(struct measure *m, struct tn_mix *mix)
 		 m->o->depth, m->st.direct ? "O_DIRECT" : "through the page cache", m->io->ops->name);
 }
 
-/* ---- up and down --------------------------------------------------------------------------------------------------- */
+/* ---- up and down ------------------------------------------------------------------------------------------- */
 
 static int open_engine(struct measure *m)
 {

@@ -10,13 +10,13 @@
 #include <tenuto/error.h>
 
 /** struct tn_device_mix - what a device does when it reads, when it writes, and when it does both
- * @read_bps:         bytes a second while only reads are in flight
+ * @read_bps:         bytes per second while only reads are in flight
  * @write_bps:        likewise writes
  * @mixed_bps:        of both together while both are
  * @read_latency_ns:  of one small read on an idle device
  * @write_latency_ns: likewise of a write
- * @measured_s:       when it was measured, seconds since 1970; 0: it is a description
- * @source:           where the figures are from
+ * @measured_s:       when the device was measured, seconds since 1970; 0: the device is a described one
+ * @source:           source of the figures
  */
 struct tn_device_mix {
 	uint64_t read_bps, write_bps, mixed_bps;
@@ -35,7 +35,7 @@ int tn_device_model(const char *path, struct tn_device_mix *out);
 /**
  * struct tn_io_measure_opts - begin with tn_io_measure_opts_init, then set what differs
  * @size:           sizeof(struct tn_io_measure_opts), set by init
- * @dir:            whose device is measured; it must be writable
+ * @dir:            the directory whose device is measured; must be writable
  * @seconds:        of measuring in all, 0.1 to 3600; default 6. Filling the file first takes its own time
  * @file_bytes:     of the temporary file; default 256 MiB
  * @request_bytes:  default 256 KiB

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tn_io_measure: it finds what a described drive is described to do, stores what it found, and leaves nothing else. */
+/* tn_io_measure finds what a described drive is described to do, stores what it found, and leaves nothing else. */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static int teardown(void **state)
 static void close_to(const char *what, uint64_t measured, uint64_t modelled, double above)
 {
 	print_message("# %s: %llu, the model has %llu\n", what, (unsigned long long)measured, (unsigned long long)modelled);
-	/* Never better than the model; how much worse, the machine decides: here only that it is the same thing. */
+	/* Never better than the model. The machine decides how much worse: this only tests that the same thing is measured. */
 	assert_true((double)measured <= (double)modelled * above);
 	assert_true((double)measured >= (double)modelled / 4);
 }
@@ -93,11 +93,11 @@ static void a_described_drive_is_found_to_be_what_it_is_described_as(void **stat
 	assert_int_equal(tn_io_measure(&r->o, &m), 0);
 	close_to("read_bps", m.read_bps, d.read_bps / 16, 1.001);
 	close_to("write_bps", m.write_bps, d.write_bps / 16, 1.001);
-	/* While the first requests of both kinds are served nothing has ended yet, and then much ends at once. */
+	/* While the first requests of both kinds are served no request has ended yet, and then many end at once. */
 	close_to("mixed_bps", m.mixed_bps, d.mixed_bps / 16, 1.02);
 	assert_true(m.read_latency_ns >= 16 * d.read_latency_ns);
 	assert_true(m.write_latency_ns >= 16 * d.write_latency_ns);
-	assert_int_equal(left_behind(r), 0); /* it is not this directory that was measured */
+	assert_int_equal(left_behind(r), 0); /* this directory was not measured */
 	assert_int_equal(r->steps, 21);
 	assert_true(r->last == 1);
 }

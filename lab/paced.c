@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See paced.h. Each request travels through the inner engine as a shadow of its own, and at the same time through the
- * model of its drive; it is given back when it has come out of both.
+ * model of its drive. The request is given back when it has come out of both.
  */
 #include "lab/paced.h"
 
@@ -31,11 +31,11 @@ struct tn_paced {
 struct shadow {
 	struct tn_io_req req; /* what the inner engine sees */
 	struct tn_io_req *outer;
-	struct tn_list link; /* in flight, in the order they were taken */
+	struct tn_list link; /* in flight, in the order of submission */
 	struct tn_drive_job job;
 	uint8_t drive; /* or NO_DRIVE: no time passes */
-	bool sent; /* to the inner engine, */
-	bool moved; /* and back */
+	bool sent; /* to the inner engine */
+	bool moved; /* back from the inner engine */
 };
 
 struct paced {
@@ -44,7 +44,7 @@ struct paced {
 	struct tn_paced *shared;
 	uint32_t woken; /* any thread */
 	uint32_t depth, nfree, nunsent;
-	uint64_t next_ns; /* nothing can be given back before */
+	uint64_t next_ns; /* no request can be given back before */
 	struct tn_list inflight;
 	uint8_t drive_of[TN_IO_FILES_MAX];
 	uint16_t *free;
@@ -80,7 +80,7 @@ static struct shadow *take(struct paced *p, struct tn_io_req *outer, uint64_t no
 	return s;
 }
 
-/* Hands the inner engine what it has not taken yet. */
+/* Hands the inner engine the requests that it has not taken yet. */
 static void send(struct paced *p)
 {
 	struct tn_list *at, *tmp;
@@ -114,7 +114,7 @@ static unsigned paced_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 		if (s->drive == NO_DRIVE)
 			continue;
 		tn_drive_advance(&sh->drive[s->drive], now);
-		/* A sync goes with the writes: it ends when those before it have. */
+		/* A sync goes with the writes: it ends when the writes before it have. */
 		tn_drive_enter(&sh->drive[s->drive], &s->job, s->req.op != TN_IO_READ,
 			       s->req.op == TN_IO_SYNC ? 0 : s->req.length);
 	}
@@ -127,7 +127,7 @@ static unsigned paced_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 
 /* ---- giving back ------------------------------------------------------------------------------------------------- */
 
-/* What the inner engine has completed; waits for the first up to timeout_ns. */
+/* Takes what the inner engine has completed; waits up to timeout_ns for the first completion. */
 static void reap(struct paced *p, uint64_t timeout_ns)
 {
 	struct tn_io_req *done[64];
@@ -161,7 +161,7 @@ static uint64_t round_up(uint64_t ns)
 		       : (ns + TN_PACED_QUANTUM_NS - 1) / TN_PACED_QUANTUM_NS * TN_PACED_QUANTUM_NS;
 }
 
-/* Those that are due, up to max; and when it is worth looking again. */
+/* Gives back the requests that are due, up to max; sets next_ns, when the next poll is worth it. */
 static unsigned release(struct paced *p, struct tn_io_req **done, unsigned max, uint64_t now)
 {
 	struct tn_paced *sh = p->shared;
@@ -179,7 +179,7 @@ static unsigned release(struct paced *p, struct tn_io_req **done, unsigned max, 
 		uint64_t due = s->drive == NO_DRIVE ? 0 : tn_drive_soonest(&sh->drive[s->drive], &s->job);
 
 		if (!s->moved)
-			continue; /* reap sets next_ns when it is */
+			continue; /* reap sets next_ns when the request has moved */
 		if (due <= now && (s->drive == NO_DRIVE || s->job.due_ns)) {
 			if (n == max) {
 				next = 0;
@@ -215,7 +215,7 @@ static unsigned paced_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 		unsigned n = release(p, done, max, now);
 		uint64_t until;
 
-		/* The inner engine's polls may have consumed the wake: this flag remembers it. */
+		/* The inner engine's polls may have consumed the wake: this flag remembers the wake. */
 		if (n || now >= deadline || woken(p))
 			return n;
 		until = p->next_ns < deadline ? p->next_ns : deadline;
@@ -228,7 +228,7 @@ static void paced_wake(struct tn_io *io)
 {
 	struct paced *p = (struct paced *)io;
 
-	/* Before the inner wake: whoever is woken by that sees this. */
+	/* Before the inner wake: whoever the inner wake wakes sees this flag. */
 	__atomic_store_n(&p->woken, 1, __ATOMIC_SEQ_CST);
 	tn_io_wake(p->inner);
 }
@@ -281,7 +281,7 @@ static int paced_close(struct tn_io *io, uint32_t file)
 	struct paced *p = (struct paced *)io;
 	struct tn_list *at, *tmp;
 
-	/* The inner engine does not know of those that it has given back and we have not. */
+	/* The inner engine does not know of requests that it has given back and this wrapper has not. */
 	tn_list_for_each_safe(at, tmp, &p->inflight)
 		if (shadow_of(at)->req.file == file)
 			return tn_fail(-EBUSY, "file %u: requests are in flight; poll them first", file);
@@ -386,7 +386,7 @@ int tn_io_paced_create(struct tn_io *inner, uint32_t depth, struct tn_paced *pac
 	return 0;
 }
 
-/* Paced transfers are real ones as well: beyond this the CPUs are the drive. */
+/* Paced transfers are real transfers as well: beyond this bandwidth the CPUs are the drive. */
 static void warn_of_too_fast(const struct tn_paced_opts *o)
 {
 	const struct tn_mix *m = o->mix;

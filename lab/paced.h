@@ -3,9 +3,9 @@
  * A wrapper of the I/O contract that gives every transfer the time of a described drive (drive.h).
  *
  * The inner engine, usually on tmpfs, moves the bytes at once; poll gives the request back when the drive would have.
- * Which drive: that of the directory the file lies in, shared by all wrappers made from one struct tn_paced, whatever
- * their threads. Reads, writes and syncs take time; open, close, stat, allocate and unlink do not, as calls or as requests. Requests that
- * fail take their time too, and a cancel reaches the inner engine only.
+ * The drive is that of the directory that the file lies in. All wrappers made from one struct tn_paced share it,
+ * whatever their threads. Reads, writes and syncs take time; open, close, stat, allocate and unlink do not, neither as
+ * calls nor as requests. Requests that fail take their time too, and a cancel reaches the inner engine only.
  */
 #ifndef TN_LAB_PACED_H
 #define TN_LAB_PACED_H
@@ -18,15 +18,15 @@
 
 #define TN_PACED_STRETCH_MAX 1000000u
 
-/* Completions are given back at whole multiples of this, so that a waiting owner wakes up 5,000 times a second at most. */
+/* Completions are given back at whole multiples of this: a waiting owner wakes up 5,000 times per second at most. */
 #define TN_PACED_QUANTUM_NS 200000u
 
 /**
  * struct tn_paced_opts
  * @mix:     the drive
- * @stretch: divides its bandwidth and multiplies its latency, 1..TN_PACED_STRETCH_MAX
- * @dirs:    one drive each, kept by pointer: they live as long as the state; files elsewhere are not paced. None: all
- *           files lie on one drive
+ * @stretch: divides the drive's bandwidth and multiplies its latency, 1..TN_PACED_STRETCH_MAX
+ * @dirs:    one drive each, kept by pointer: the strings live as long as the state; files elsewhere are not paced.
+ *           None: all files lie on one drive
  * @ndirs:   at most 16
  */
 struct tn_paced_opts {
@@ -41,12 +41,15 @@ struct tn_paced_opts {
 
 struct tn_paced;
 
-/* The drives. Any thread. 0 and *out, or -errno. Warns where the bandwidth is more than this machine's CPUs can copy. */
+/* The drives. Any thread. 0 and *out, or -errno. Warns if the bandwidth is more than this machine's CPUs can copy. */
 int tn_paced_create(const struct tn_paced_opts *opts, struct tn_paced **out);
-/* After the last of the wrappers; NULL is fine. */
+/* After the last wrapper is destroyed; NULL is fine. */
 void tn_paced_destroy(struct tn_paced *paced);
 
-/* Wraps inner, which takes depth requests, and owns it from then on. 0 and *out, or -errno: inner is still the caller's. */
+/*
+ * Wraps inner, which takes depth requests; the wrapper owns inner from then on. 0 and *out, or -errno: inner is still the
+ * caller's.
+ */
 int tn_io_paced_create(struct tn_io *inner, uint32_t depth, struct tn_paced *paced, struct tn_io **out);
 
 #endif

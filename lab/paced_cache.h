@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache on described drives: each directory, best on tmpfs, gets the bandwidth, latency and read/write interference of the drive
- * that a device model (share/devices) describes, and all engines of the cache are paced (paced.h).
+ * A cache on described drives. Each directory, best on tmpfs, gets the bandwidth, latency and read/write interference
+ * of the drive that a device model (share/devices) describes; all engines of the cache are paced (paced.h).
  */
 #ifndef TN_LAB_PACED_CACHE_H
 #define TN_LAB_PACED_CACHE_H
@@ -13,8 +13,8 @@
 /**
  * struct tn_paced_drive - the drive that each directory is paced as
  * @model:   path of a device model; NULL: the directories are what they are
- * @stretch: divides the model's bandwidth and multiplies its latency, for machines that cannot move so much: at most about
- *           0.9 GB/s a CPU should remain (a warning says so); 0: 16
+ * @stretch: divides the model's bandwidth and multiplies its latency, for machines that cannot move so much: at most
+ *           about 0.9 GB/s per CPU should remain (a warning says so); 0: 16
  */
 struct tn_paced_drive {
 	const char *model;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract suite on the paced wrapper, over io_uring, over POSIX threads, and over an engine that does all that the contract allows. */
+/*
+ * The contract suite on the paced wrapper: over io_uring, over POSIX threads, and over an engine that does all that the
+ * contract allows.
+ */
 #include "ioengine/io_contract.h"
 #include "ioengine/ioengine.h"
 #include "lab/paced.h"
@@ -21,7 +24,7 @@ static int wrap(struct tn_io *inner, const struct tn_io_faulty_opts *opts, struc
 	return err;
 }
 
-/* Late, out of order, and refusing for no reason: all within the contract. */
+/* Late, out of order, and refusing without a reason: all within the contract. */
 static int create_unruly(uint32_t depth, const struct tn_log *log, struct tn_io **out)
 {
 	static const struct tn_fault late[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The paced wrapper keeps time: never faster than the drive, and as fast as it where the machine is. That it keeps the
- * contract is io_test.c's; the model's arithmetic is drive_test.c's.
+ * The paced wrapper keeps time: never faster than the drive, and as fast as the drive if the machine is. That the
+ * wrapper keeps the contract is tested by paced_contract_test.c, the model's arithmetic by drive_test.c.
  */
 #include "lab/paced.h"
 
@@ -39,7 +39,7 @@ struct runner {
 	enum tn_io_op op;
 	uint32_t pieces;
 	uint64_t first_ns, last_ns; /* submitted; given back */
-	const char *failed; /* what did; asserts are the test's own thread's, in another cmocka ends the program */
+	const char *failed; /* what failed; asserts are for the test's own thread: in another thread cmocka ends the program */
 	struct iovec iov[PIECES];
 	struct tn_io_req req[PIECES];
 };
@@ -95,7 +95,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Moves its pieces, all in flight, and notes when. On an engine of its own: an io_uring is one thread's. */
+/* Moves the pieces, all in flight, and notes the times. Uses its own engine: an io_uring belongs to one thread. */
 static void *move(void *arg)
 {
 	struct runner *r = arg;
@@ -129,7 +129,7 @@ static void *move(void *arg)
 	return NULL;
 }
 
-/* At least expected; what it is above that is told, and must stay below a bound that only a hanging machine meets. */
+/* At least the expected time. The excess is printed, and must stay below a bound that only a hanging machine meets. */
 static void took(const char *what, uint64_t ns, uint64_t expected_ns)
 {
 	print_message("# %s: %.2f ms, the model says %.2f ms: %+.1f %%\n", what, (double)ns / 1e6, (double)expected_ns / 1e6,
@@ -180,7 +180,7 @@ static void two_threads_that_read_and_write_share_the_mixed_bandwidth(void **sta
 	assert_null(r[1].failed);
 	first = r[0].first_ns < r[1].first_ns ? r[0].first_ns : r[1].first_ns;
 	last = r[0].last_ns > r[1].last_ns ? r[0].last_ns : r[1].last_ns;
-	/* Before the later thread has begun and after the earlier has ended, one is alone: reads may be faster then. */
+	/* Before the later thread has begun and after the earlier has ended, one thread is alone: reads may be faster then. */
 	print_message("# both: %.2f ms, all of it mixed would be %.2f ms\n", (double)(last - first) / 1e6,
 		      (double)ns_for(2 * PIECE * PIECES, MIXED_BPS) / 1e6);
 	assert_true(last - first >= ns_for(PIECE * PIECES, READ_BPS) + ns_for(PIECE * PIECES, WRITE_BPS));
@@ -257,7 +257,7 @@ static void directories_are_drives_of_their_own_and_other_files_take_no_time(voi
 	memset(mem, 0, 4096);
 	assert_non_null(mkdtemp(dirs[0]));
 	assert_non_null(mkdtemp(dirs[1]));
-	snprintf(dirs[2], sizeof(dirs[2]), "%.40s-not", dirs[0]); /* begins with a drive's name, but is not in it */
+	snprintf(dirs[2], sizeof(dirs[2]), "%.40s-not", dirs[0]); /* begins with a drive's name, but is not in its directory */
 	assert_int_equal(tn_paced_create(&o, &paced), 0);
 	assert_int_equal(tn_ioengine_create(&eo, &inner), 0);
 	assert_int_equal(tn_io_paced_create(inner, 256, paced, &io), 0);
@@ -279,7 +279,7 @@ static void directories_are_drives_of_their_own_and_other_files_take_no_time(voi
 		n += tn_io_poll(io, done, 3, SECOND_NS);
 	t = tn_now_ns(&tn_clock_system) - t0;
 	took("two drives at the same time", t, each_ns);
-	/* An adopted file lies on the drive of the lender's. */
+	/* An adopted file lies on the same drive as the lender's file. */
 	assert_int_equal(tn_ioengine_create(&eo, &inner), 0);
 	assert_int_equal(tn_io_paced_create(inner, 256, paced, &other), 0);
 	assert_int_equal(tn_io_lend(io, req[1].file, &lent), 0);

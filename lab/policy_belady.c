@@ -27,10 +27,10 @@ struct belady {
 	uint64_t capacity;
 	struct tn_id_map map; /* id -> number of the block */
 	uint32_t *blocks; /* of each reference */
-	uint32_t *next; /* of each reference: request of the block's next one */
-	uint32_t *held; /* of each block: next use while it is held, else NOT_HELD */
-	bool *hit; /* of each block: since it came in */
-	struct use *heap; /* farthest use on top; outdated ones stay until they surface */
+	uint32_t *next; /* of each reference: request of the block's next reference */
+	uint32_t *held; /* of each block: next use while the block is held, else NOT_HELD */
+	bool *hit; /* of each block: since the block came in */
+	struct use *heap; /* farthest use on top; outdated uses stay until they surface */
 	uint64_t heap_count;
 	struct tn_policy_sim_stats stats;
 };

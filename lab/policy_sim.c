@@ -19,8 +19,8 @@
 
 struct held {
 	uint64_t id;
-	uint32_t request; /* the last one that hit or inserted it: protected while it is under way */
-	bool hit; /* since it came in */
+	uint32_t request; /* the last one that hit or inserted the block, which is protected while it is under way */
+	bool hit; /* since the block came in */
 };
 
 struct tn_policy_sim {
@@ -37,7 +37,7 @@ struct tn_policy_sim {
 	struct tn_policy_sim_stats stats;
 };
 
-/* How simulators of these policies make room; all others are run as a real store would. */
+/* How published simulators of these policies evict; all other policies are run as a real store would. */
 static const struct {
 	const char *policy;
 	bool after, protect;
@@ -166,7 +166,7 @@ static bool usable(void *arg, uint32_t id)
 	return sim->held[id].request != sim->request;
 }
 
-/* Whether one could go. */
+/* Whether a block could go. */
 static bool evict(struct tn_policy_sim *sim, struct tn_policy_sim_result *r)
 {
 	const struct tn_policy_ops *ops = sim->policy->ops;

@@ -2,12 +2,12 @@
 /*
  * Simulates eviction and admission policies over a trace of block ids, without any bytes.
  *
- * A simulation does what the cache does with a request, on the index only: look up the longest run of
- * cached blocks from the start of the prompt, then touch or insert every block of it. It answers what a
- * policy would have hit and written at a capacity; it does not measure speed.
+ * A simulation does what the cache does with a request, on the index only: look up the longest run of cached blocks
+ * from the start of the prompt, then touch or insert every block of the prompt. The answer is what a policy would have
+ * hit and written at a capacity; speed is not measured.
  *
- * Threads: one simulation is for one thread at a time. Unlike the cache a simulation of a trace of unknown
- * length grows its memory as it goes.
+ * Threads: one simulation is for one thread at a time. A trace's length is not known in advance, so a simulation,
+ * unlike the cache, grows its memory.
  */
 #ifndef TN_LAB_POLICY_SIM_H
 #define TN_LAB_POLICY_SIM_H
@@ -18,11 +18,11 @@
 
 struct tn_policy_sim;
 
-/** When a simulation makes room. */
+/** When a simulation evicts. */
 enum tn_sim_evict {
 	TN_SIM_EVICT_AUTO,   /**< as the policy's published form: AFTER for lru and fifo; BEFORE, with no block protected,
 			          for s3fifo; for all others as a real store does (BEFORE, protect_request) */
-	TN_SIM_EVICT_AFTER,  /**< after the request: what is beyond the capacity goes */
+	TN_SIM_EVICT_AFTER,  /**< after the request: blocks beyond the capacity go */
 	TN_SIM_EVICT_BEFORE, /**< before each insertion, so that the capacity is never exceeded */
 };
 
@@ -30,11 +30,11 @@ enum tn_sim_evict {
  * struct tn_policy_sim_opts - begin with tn_policy_sim_opts_init, then set what differs
  * @size:               sizeof(struct tn_policy_sim_opts), set by init
  * @policy:             a name of tn_policy_name; "default" if not set
- * @capacity_blocks:    most blocks held; 0: unlimited, the policy is not asked then
+ * @capacity_blocks:    most blocks held; 0: unlimited, and the policy is not asked
  * @max_request_blocks: longest request that will come; 65536 if not set
  * @evict:              enum tn_sim_evict
- * @protect_request:    with TN_SIM_EVICT_BEFORE: a request's own blocks are no victims while it is under way (in a
- *                      real store they are pinned)
+ * @protect_request:    with TN_SIM_EVICT_BEFORE: a request's own blocks are no victims while the request is under way
+ *                      (in a real store they are pinned)
  * @seed:               of sampling policies
  */
 struct tn_policy_sim_opts {
@@ -50,7 +50,7 @@ struct tn_policy_sim_opts {
 /** struct tn_policy_sim_result - one request
  * @hits:     blocks of the longest run of cached blocks from the first on
  * @inserted: blocks that came in (would be written)
- * @rejected: missing blocks that the policy did not admit, or for which no room could be made
+ * @rejected: missing blocks that the policy did not admit, or for which no block could go
  * @evicted:  blocks that went
  */
 struct tn_policy_sim_result {

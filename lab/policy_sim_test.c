@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies on a real trace: the figures of the traces' README, exactly. Skipped where ../shared/traces (or
+ * Policies on a real trace: the figures of the traces' README, exactly. Skipped if ../shared/traces (or
  * $TN_TRACES) is missing.
  */
 #include <errno.h>
@@ -63,7 +63,7 @@ static bool read_trace(void)
 	return true;
 }
 
-/* salt: the ids are other ones then, for policies that hash them. */
+/* salt: makes other ids, for policies that hash the ids. */
 static struct tn_policy_sim_stats run_with(const struct tn_policy_sim_opts *opts, uint64_t salt)
 {
 	struct tn_policy_sim_stats stats;
@@ -163,7 +163,7 @@ static void making_room_before_insertion_costs_lru_little(void **state)
 
 static void the_default_policy_reaches_its_goals_whatever_the_seed_and_the_keys(void **state)
 {
-	/* Blocks, and hits to reach while inserting at most 94 % of what LRU does. */
+	/* Capacity in blocks, and hits to reach while inserting at most 94 % of what LRU inserts. */
 	static const uint64_t goals[][2] = {{1000, 20000}, {5000, 43000}, {10000, 67000}, {20000, 87000}};
 	struct tn_policy_sim_opts opts;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policies there are; tn_policy_find gives them by name. */
+/* All policies; tn_policy_find finds a policy by its name. */
 #ifndef TN_POLICY_POLICIES_H
 #define TN_POLICY_POLICIES_H
 

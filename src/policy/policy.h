@@ -3,14 +3,16 @@
  * Eviction and admission, per tier: which blocks to let in and which to let go.
  *
  * A policy keeps its state by entry id, 0 .. capacity-1 (the tier's choice: block index or slot). Per request the tier
- * calls request once, then for each block of the prompt in order, first block first: touch if the block is in the
- * tier, else admit and - if it says yes - insert, evicting victims *before* it when the tier is full, so that the
- * capacity is never exceeded. Blocks below a rejected one are still offered (parent TN_ENTRY_NONE): that is how a
- * policy learns what rejected blocks would have been worth.
- * A policy that is not forward (LRU, FIFO) wants to be touched once more when the request is through, for all blocks
- * of the prompt that are in the tier, last block first, so that the first one ends up the most recent.
- * Lower priorities go first, whatever else a policy goes by. What may not go now (pins) the caller says by usable().
- * Time is logical: the blocks seen so far. Nothing here allocates after create or reads a clock.
+ * calls request once. Then it calls, for each block of the prompt in order, first block first: touch if the block is in
+ * the tier, else admit and - if admit says yes - insert. When the tier is full it evicts victims *before* the insert,
+ * so that the capacity is never exceeded. Blocks below a rejected block are still offered (parent TN_ENTRY_NONE): that
+ * is how a policy learns what rejected blocks would have been worth.
+ *
+ * A policy that is not forward (LRU, FIFO) wants one more touch per block when the request is through: for all blocks
+ * of the prompt that are in the tier, last block first, so that the first block ends up the most recent.
+ *
+ * Blocks of lower priority go first, whatever else a policy goes by. The caller says by usable() what may not go now
+ * (pins). Time is logical: the blocks seen so far. Nothing here allocates after create or reads a clock.
  *
  * Owner thread only.
  */
@@ -37,7 +39,7 @@ struct tn_policy_opts {
  * struct tn_policy_request - the prompt that the following calls belong to
  * @blocks: blocks of the prompt (known so far)
  * @hits:   blocks of the prompt that were found
- * @parent: entry id of the block before the first one that the calls are about (a save that continues a loaded
+ * @parent: entry id of the block before the first block that the calls are about (a save that continues a loaded
  *          prefix), or TN_ENTRY_NONE
  */
 struct tn_policy_request {
@@ -49,10 +51,10 @@ struct tn_policy_request {
 /**
  * struct tn_policy_block - what is known of a block
  * @key_hash: 64 bits that name key and space, for ghosts and samples; policies mix them
- * @parent:   entry id of the block before it in the chain, TN_ENTRY_NONE if it is the first or not in this tier
+ * @parent:   entry id of the block before it in the chain, TN_ENTRY_NONE if there is none or it is not in this tier
  * @depth:    blocks before it
  * @from_end: blocks after it in the present request
- * @partial:  it holds a prompt's unfinished tail (hint)
+ * @partial:  the block holds a prompt's unfinished tail (hint)
  * @priority: of the save, 0 is normal
  */
 struct tn_policy_block {
@@ -72,28 +74,29 @@ struct tn_policy_ops {
 	size_t size;
 	uint32_t abi;
 	const char *name;
-	/* One pass over a request is enough; else see above. */
+	/* One pass over a request is enough; false: see above. */
 	bool forward;
 	int (*create)(const struct tn_policy_opts *opts, struct tn_policy **out);
 	void (*destroy)(struct tn_policy *p);
 	void (*request)(struct tn_policy *p, const struct tn_policy_request *req);
 	/*
-	 * Whether a block that is not in the tier is worth writing; if the tier is full, whether it is worth more than
-	 * the victim that would go (one that usable accepts). false counts as a rejection and is remembered. After a
-	 * true with full set, the caller asks for the victim, removes it, and inserts.
+	 * Whether a block that is not in the tier is worth writing; if the tier is full, whether the block is worth
+	 * more than the victim that would go (a block that usable accepts). false counts as a rejection and is
+	 * remembered. After true with full set, the caller asks for the victim, removes the victim, and inserts the
+	 * block.
 	 */
 	bool (*admit)(struct tn_policy *p, const struct tn_policy_block *b, bool full,
 		      bool (*usable)(void *arg, uint32_t id), void *arg);
 	/*
-	 * Without an admit before it, a block that had to be let in. Before the first request: recovered ones, the
-	 * oldest first; their parents may be ids that are inserted later.
+	 * An insert without an admit before it is of a block that had to be let in. Before the first request: of
+	 * recovered blocks, the oldest first; their parents may be ids that are inserted later.
 	 */
 	void (*insert)(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b);
 	/* A block that is in the tier was referenced. */
 	void (*touch)(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b);
 	/* The next entry to go among those that usable() accepts (NULL: all), or TN_ENTRY_NONE. It stays until remove. */
 	uint32_t (*victim)(struct tn_policy *p, bool (*usable)(void *arg, uint32_t id), void *arg);
-	/* The entry left the tier. key_hash is its block's, as in struct tn_policy_block: policies need not keep it. */
+	/* The entry left the tier. key_hash is its block's (struct tn_policy_block): policies need not keep the hash. */
 	void (*remove)(struct tn_policy *p, uint32_t id, uint64_t key_hash, enum tn_policy_why why);
 };
 

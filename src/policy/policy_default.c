@@ -3,12 +3,12 @@
  * The default policy: keep what is worth most, take from the ends of chains.
  *
  * Only leaves go (blocks without children in the tier), as a block whose parent is gone cannot be found. Of 64
- * random leaves the one goes whose value - hits per tick, by a life table of blocks like it (policy_life.h) - is
- * lowest. A block comes in only if it is likely enough to be read to be worth a write, and worth more than the leaf
- * that it would displace. Blocks that are not in the tier are remembered as ghosts: how often they were referenced,
- * and when last.
+ * random leaves the leaf of the lowest value goes. The value is hits per tick, by a life table of similar blocks
+ * (policy_life.h). A block comes in only if a read of it is likely enough to be worth a write, and if the block is
+ * worth more than the leaf that it would displace. Blocks that are not in the tier are remembered as ghosts: how often
+ * they were referenced, and when last.
  *
- * Memory: 20 bytes an entry, and 5.3 bytes a ghost. docs/policy.md has the reasons and the figures.
+ * Memory: 20 bytes per entry, and 5.3 bytes per ghost. docs/policy.md has the reasons and the figures.
  */
 #include <assert.h>
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "policy/policy_life.h"
 
 #define CANDIDATES 64u
-#define SCAN_MAX 4096u /* leaves tried one by one where no candidate was usable */
+#define SCAN_MAX 4096u /* leaves tried one by one if no candidate was usable */
 #define MIN_READS_PER_WRITE (1.f / 32)
 #define ZONES 3u /* leaves of negative, zero and positive priority */
 #define ENTRIES_MAX (UINT32_C(1) << 31)
@@ -28,18 +28,19 @@
 
 #define GHOST_WAYS 12u
 #define GHOSTS_MIN 65536u
-#define GHOSTS_FULL (UINT32_C(1) << 20) /* up to here one a block; a tier of more blocks has two for three blocks */
-#define GHOST_SPAN 128u /* their 16-bit clock goes around in this many capacities */
+#define GHOSTS_FULL (UINT32_C(1) << 20) /* up to here one ghost per block; beyond, two per three blocks */
+#define GHOST_SPAN 128u /* the ghosts' 16-bit clock wraps after this many capacities */
 
 struct entry {
 	uint32_t last; /* tick of the last reference */
-	uint32_t parent; /* linked to while parent_generation is the parent's generation */
-	uint32_t link; /* leaf: place in leaves; else linked children. Not in the tier: children that wait for it */
+	uint32_t parent; /* the entry is linked to it while parent_generation is the parent's generation */
+	/* Leaf: place in leaves; else: number of linked children. Not in the tier: of children that wait for this entry. */
+	uint32_t link;
 	unsigned int count : 6; /* references, 0: not in the tier */
 	unsigned int class : 6;
 	unsigned int partial : 1;
 	unsigned int leaf : 1;
-	unsigned int generation : 5; /* goes up when a block with children goes: their links end so, all at once */
+	unsigned int generation : 5; /* goes up when a block with children goes, which ends all their links at once */
 	unsigned int parent_generation : 5;
 	int priority : 8;
 };
@@ -53,10 +54,10 @@ struct ghosts {
 	uint8_t count[GHOST_WAYS];
 };
 
-/* What a block's class depends on besides itself: the block before it in the present request. */
+/* What a block's class depends on besides the block: the block before it in the present request. */
 struct context {
-	uint32_t count; /* its references, 0 if there is none */
-	bool continued; /* within a new chain that grows out of the end of one seen once */
+	uint32_t count; /* references of that block, 0 if there is no block */
+	bool continued; /* within a new chain that grows out of the end of a chain seen once */
 };
 
 /* What admit found out, for the insert that follows. */
@@ -70,7 +71,7 @@ struct policy {
 	struct tn_policy base;
 	const struct tn_alloc *alloc;
 	uint32_t nentries;
-	uint32_t zone[ZONES + 1]; /* where each begins in leaves, and the last one ends */
+	uint32_t zone[ZONES + 1]; /* where each zone begins in leaves, and where the last zone ends */
 	uint32_t nghosts; /* lines */
 	uint32_t ghost_shift;
 	uint32_t chosen; /* the victim that admit compared with */
@@ -102,7 +103,7 @@ static struct ghosts *ghost_line(struct policy *p, uint64_t hash)
 	return &p->ghosts[(hash >> 8) % p->nghosts];
 }
 
-/* Its place in the line, GHOST_WAYS if it has none. */
+/* The place of the ghost in the line, GHOST_WAYS if it has none. */
 static uint32_t ghost_find(const struct ghosts *g, uint64_t hash)
 {
 	uint32_t i = 0;
@@ -112,7 +113,7 @@ static uint32_t ghost_find(const struct ghosts *g, uint64_t hash)
 	return i;
 }
 
-/* Takes its own place, or a free one, or that of the oldest in the line. */
+/* Takes the ghost's own place, or a free place, or that of the oldest ghost in the line. */
 static void ghost_put(struct policy *p, uint64_t hash, uint32_t count, uint32_t last)
 {
 	struct ghosts *g = ghost_line(p, hash);
@@ -157,7 +158,7 @@ static void leaf_put(struct policy *p, uint32_t place, uint32_t id)
 	p->entries[id].link = place;
 }
 
-/* Zones lie one behind the other; each later one makes room by moving its first leaf behind its last. */
+/* Zones lie one behind the other; each later zone makes room by moving its first leaf behind its last. */
 static void leaf_add(struct policy *p, uint32_t id)
 {
 	uint32_t hole = p->zone[ZONES]++, zone = zone_of(&p->entries[id]);
@@ -171,7 +172,7 @@ static void leaf_add(struct policy *p, uint32_t id)
 	p->entries[id].leaf = 1;
 }
 
-/* Leaves the entry as one with no children. */
+/* Afterwards the entry has no children. */
 static void leaf_take(struct policy *p, uint32_t id)
 {
 	struct entry *e = &p->entries[id];
@@ -210,7 +211,7 @@ static void link_to(struct policy *p, uint32_t id, uint32_t parent)
 	e->parent_generation = up->generation;
 }
 
-/* The guard is for a parent whose generation came around while a child of an old one was still here. */
+/* The guard is for a parent whose generation wrapped while a child of an old generation was still here. */
 static void unlink_from(struct policy *p, uint32_t id)
 {
 	uint32_t parent = parent_of(p, id);
@@ -227,8 +228,8 @@ static void unlink_from(struct policy *p, uint32_t id)
 }
 
 /*
- * The parent as the caller gives it is what counts: it may have gone and come back, under another id perhaps. Only
- * during recovery may it be one that is not in yet.
+ * The parent that the caller gives counts: the parent may have gone and come back, under another id perhaps. Only
+ * during recovery may the parent be a block that is not in yet.
  */
 static void relink(struct policy *p, uint32_t id, uint32_t parent)
 {
@@ -248,7 +249,7 @@ static float value_of(const struct policy *p, const struct entry *e)
 	return tn_life_value(&p->life, e->class, e->last);
 }
 
-/* The present reference makes e what it is from now on; it is what the next block of the request follows. */
+/* Gives e its class as of the present reference; the next block of the request follows e. */
 static void classify(struct policy *p, struct entry *e, uint32_t interval, uint32_t depth)
 {
 	struct context *c = &p->context;
@@ -318,7 +319,7 @@ static void reference(struct policy *p, const struct tn_policy_block *b, uint64_
 
 typedef bool (*usable_fn)(void *arg, uint32_t id);
 
-/* Whether a is to go before b. */
+/* Whether a goes before b. */
 static bool goes_before(const struct policy *p, const struct entry *a, float value, const struct entry *b, float than)
 {
 	if (a->priority != b->priority)
@@ -333,7 +334,7 @@ static bool may_go(const struct policy *p, uint32_t id, usable_fn usable, void *
 	return id != p->spared && (!usable || usable(arg, id));
 }
 
-/* The one to go of the n leaves from `first` on. All picks are made before the first is read: misses overlap. */
+/* The leaf to go of the n leaves from `first` on. All picks are made before the first is read: cache misses overlap. */
 static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, usable_fn usable, void *arg)
 {
 	uint32_t picks[CANDIDATES], npicks = n < CANDIDATES ? n : CANDIDATES, best = TN_ENTRY_NONE;
@@ -341,7 +342,7 @@ static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, usable_fn usa
 	float best_value = 0;
 
 	for (uint32_t i = 0; i < npicks; i++) {
-		/* One number is good for two picks. */
+		/* One random number serves two picks. */
 		random = i % 2 ? random << 32 : n > CANDIDATES ? tn_rng_next(&p->rng) : 0;
 		picks[i] = p->leaves[first + (n > CANDIDATES ? (uint32_t)((random >> 32) * n >> 32) : i)];
 		__builtin_prefetch(&p->entries[picks[i]]);
@@ -359,7 +360,7 @@ static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, usable_fn usa
 	}
 	if (best != TN_ENTRY_NONE || n <= CANDIDATES)
 		return best;
-	/* Hardly any is usable: any that is. */
+	/* Hardly any leaf is usable: any usable one goes. */
 	first += tn_rng_below(&p->rng, n - (n < SCAN_MAX ? n : SCAN_MAX) + 1);
 	for (uint32_t i = 0; i < n && i < SCAN_MAX; i++)
 		if (may_go(p, p->leaves[first + i], usable, arg))
@@ -389,7 +390,7 @@ static uint32_t victim(struct tn_policy *base, usable_fn usable, void *arg)
 
 /* ---- in and out ----------------------------------------------------------------------------------------- */
 
-/* Whether the block displaces a leaf; sets which. */
+/* Whether the block displaces a leaf; sets which leaf. */
 static bool displaces(struct policy *p, const struct entry *e, usable_fn usable, void *arg)
 {
 	const struct entry *out;
@@ -431,8 +432,8 @@ static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool 
 }
 
 /*
- * A recovered block: its history is not known, and no reference is counted, or the life table would believe that
- * all these blocks were not read for that long. The tick keeps the order in which they were used.
+ * A recovered block: its history is not known. No reference is counted, or the life table would believe that
+ * all recovered blocks were not read for that long. The tick keeps the order in which they were used.
  */
 static void recover(struct policy *p, const struct tn_policy_block *b, struct entry *e)
 {
@@ -459,7 +460,7 @@ static void insert(struct tn_policy *base, uint32_t id, const struct tn_policy_b
 	p->spared = TN_ENTRY_NONE;
 	ghost_forget(p, hash);
 	in.generation = e->generation;
-	if (p->open && waiting) { /* for a block that recovery did not find: this is another one */
+	if (p->open && waiting) { /* children of a block that recovery did not find: this is another block */
 		in.generation = (in.generation + 1u) & GENERATIONS;
 		waiting = 0;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The default policy by its vtable, in a tier of this file's own that checks what the policy says: victims are
- * leaves and usable, decisions repeat, chains may break anywhere. What it hits on traces is in policy_sim_test.c.
+ * leaves and usable, decisions repeat, chains may break anywhere. lab/policy_sim_test.c tests what the policy hits on
+ * traces.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -22,7 +23,7 @@ struct tier {
 	uint32_t capacity, held, nfree, nkeys;
 	uint32_t free[ENTRIES];
 	uint32_t key[ENTRIES]; /* GONE: free */
-	uint32_t up[ENTRIES]; /* linked parent, GONE if none */
+	uint32_t up[ENTRIES]; /* linked parent, GONE if there is none */
 	uint32_t children[ENTRIES];
 	bool pinned[ENTRIES];
 	uint32_t id[KEYS]; /* of a key, or GONE */
@@ -139,7 +140,7 @@ static uint32_t take_victim(struct tier *t)
 	return id;
 }
 
-/* n blocks without parents, recovered: in whatever the policy makes of them. */
+/* n recovered blocks without parents. */
 static void recover_lone(struct tier *t, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -157,7 +158,7 @@ static void begin(struct tier *t)
 	t->policy->ops->request(t->policy, &req);
 }
 
-/* One block of a request as a real tier does it; whether it is in afterwards. */
+/* One block of a request as a real tier does it; whether the block is in afterwards. */
 static bool refer(struct tier *t, uint32_t key, bool partial, int8_t priority)
 {
 	struct tn_policy_block b = block_of(t, key, partial, priority);
@@ -180,7 +181,7 @@ static bool refer(struct tier *t, uint32_t key, bool partial, int8_t priority)
 	return true;
 }
 
-/* The chain that ends with key, as one request. Pins it meanwhile, as a real tier does. */
+/* The chain that ends with key, as one request. The chain is pinned meanwhile, as in a real tier. */
 static void refer_chain(struct tier *t, uint32_t key, bool partial)
 {
 	uint32_t chain[64], n = 0;
@@ -222,7 +223,7 @@ static void a_pinned_block_is_never_a_victim(void **state)
 	begin(t);
 	assert_int_equal(take_victim(t), TN_ENTRY_NONE);
 	assert_false(t->policy->ops->admit(t->policy, &b, true, usable, t));
-	t->pinned[1234] = false; /* one among thousands is found */
+	t->pinned[1234] = false; /* one usable block among thousands is found */
 	assert_int_equal(take_victim(t), 1234);
 	tier_end(t);
 }
@@ -242,7 +243,7 @@ static void the_leaf_that_admission_compared_with_is_the_one_that_goes(void **st
 		admitted++;
 		first = take_victim(t);
 		assert_int_equal(take_victim(t), first);
-		t->pinned[first] = true; /* by now: another one then */
+		t->pinned[first] = true; /* pinned by now: another block goes */
 		assert_int_not_equal(take_victim(t), first);
 	}
 	assert_true(admitted > 10);
@@ -258,7 +259,7 @@ static void a_parent_does_not_make_room_for_its_child(void **state)
 	a = new_key(t, 0);
 	b = new_key(t, a);
 	begin(t);
-	assert_true(refer(t, a, false, 1)); /* of a priority that displaces whatever may go */
+	assert_true(refer(t, a, false, 1)); /* its priority displaces whatever may go */
 	assert_int_not_equal(t->id[0], GONE);
 	assert_int_equal(t->id[1], GONE);
 	assert_false(refer(t, b, false, 1));
@@ -273,7 +274,7 @@ static void a_rejected_block_that_keeps_coming_is_let_in(void **state)
 	uint32_t key, tries = 0;
 
 	recover_lone(t, 64);
-	for (uint32_t i = 0; i < 6000; i++) { /* what is new does not come again */
+	for (uint32_t i = 0; i < 6000; i++) { /* new blocks do not come again */
 		begin(t);
 		refer(t, i % 64, false, 0);
 		refer(t, new_key(t, GONE), false, 0);
@@ -326,7 +327,7 @@ static uint64_t random_life(uint64_t seed, uint64_t workload, uint32_t steps)
 			bool fresh = t->nkeys == 0 || (dice < 40 && t->nkeys < KEYS);
 
 			refer_chain(t, fresh ? new_key(t, dice < 5 ? GONE : old) : old, dice % 4 == 0);
-		} else if (dice < 70 && t->key[id] != GONE) { /* a drop or a failed write: not only leaves */
+		} else if (dice < 70 && t->key[id] != GONE) { /* a drop or a failed write, not only of leaves */
 			take_out(t, id, TN_POLICY_DROPPED);
 		} else if (dice < 85) { /* room is made ahead */
 			id = take_victim(t);
@@ -340,7 +341,7 @@ static uint64_t random_life(uint64_t seed, uint64_t workload, uint32_t steps)
 	memset(t->pinned, 0, sizeof(t->pinned));
 	for (uint32_t id; (id = take_victim(t)) != TN_ENTRY_NONE; h = h * 31 + id)
 		take_out(t, id, TN_POLICY_EVICTED);
-	assert_int_equal(t->held, 0); /* nothing is stuck behind a child that is not there */
+	assert_int_equal(t->held, 0); /* no block is stuck behind a child that is not there */
 	tier_end(t);
 	return h;
 }
@@ -390,7 +391,7 @@ static void a_child_is_linked_again_when_its_parent_is_back(void **state)
 
 	refer_chain(t, c, false);
 	take_out(t, t->id[b], TN_POLICY_DROPPED);
-	t->free[t->nfree - 1] ^= t->free[0]; /* it comes back under another id */
+	t->free[t->nfree - 1] ^= t->free[0]; /* the block comes back under another id */
 	t->free[0] ^= t->free[t->nfree - 1];
 	t->free[t->nfree - 1] ^= t->free[0];
 	refer_chain(t, c, false);
@@ -444,13 +445,13 @@ static void a_parent_that_recovery_promised_but_never_brought_does_no_harm(void 
 	t->key[0] = child;
 	begin(t);
 	assert_true(t->policy->ops->admit(t->policy, &other, false, usable, t));
-	t->policy->ops->insert(t->policy, 7, &other); /* the id is another block's now: a leaf */
+	t->policy->ops->insert(t->policy, 7, &other); /* the id belongs to another block now: a leaf */
 	t->key[7] = late;
 	t->pinned[0] = true;
 	id = t->policy->ops->victim(t->policy, usable, t);
 	assert_int_equal(id, 7);
 	t->pinned[0] = false;
-	/* It gets a child of its own, the other's child goes: it still has one. */
+	/* The new block gets a child of its own, the old block's child goes: one child is left. */
 	assert_true(t->policy->ops->admit(t->policy, &below, false, usable, t));
 	t->policy->ops->insert(t->policy, 3, &below);
 	t->key[3] = 99;
@@ -487,7 +488,7 @@ static void a_block_let_in_without_asking_counts_as_a_reference(void **state)
 		put_in(t, key, &b);
 		if (i == 0)
 			continue;
-		/* Out and in again: its history came along, so that it outlives the first one. */
+		/* Out and in again: the block keeps its history, so that it outlives the first block. */
 		take_out(t, t->id[key], TN_POLICY_EVICTED);
 		put_in(t, key, &b);
 	}
@@ -508,9 +509,9 @@ static void lower_priorities_go_first(void **state)
 	}
 	key = new_key(t, GONE);
 	begin(t);
-	assert_false(refer(t, key, false, -4)); /* worse than all: it displaces none */
+	assert_false(refer(t, key, false, -4)); /* worse than all: the block displaces none */
 	begin(t);
-	assert_true(refer(t, key, false, 1)); /* better than the worst, whatever it is worth */
+	assert_true(refer(t, key, false, 1)); /* better than the worst, whatever the block is worth */
 	take_out(t, t->id[key], TN_POLICY_DROPPED);
 	for (uint32_t n = 599; n-- > 0;) {
 		uint32_t id = take_victim(t);
@@ -581,7 +582,7 @@ static void classes_that_are_read_are_worth_more_than_those_that_are_not(void **
 	for (uint32_t i = 0; i < 2000; i++)
 		tn_life_note_evicted(life, 1 / 2000.f);
 	feed(life, read, lost, 20000);
-	/* A read each 200 ticks; what is not read by 1,000 ticks of age will not be. */
+	/* A read each 200 ticks; a block that is not read by 1,000 ticks of age will not be. */
 	assert_true(life->value[read][0] > 1 / 400.f && life->value[read][0] < 1 / 100.f);
 	assert_true(life->value[lost][0] < life->value[read][0] / 20);
 	assert_true(life->reads_per_write[lost] < 1 / 32.f && life->reads_per_write[read] > .8f);

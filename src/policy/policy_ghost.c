@@ -20,7 +20,7 @@ int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *a
 {
 	*g = (struct tn_ghosts){.alloc = alloc, .limit = limit, .oldest = 1, .next = 1};
 	g->nbins = (uint32_t)((uint64_t)limit * 100 / (LOAD_PERCENT * WAYS)) + 1;
-	/* Room for three times as many that were taken as remain; beyond that the oldest are forgotten early. */
+	/* The window holds three taken ghosts per remaining ghost; beyond that the oldest are forgotten early. */
 	for (g->window = 64; g->window < (uint64_t)limit * 4 && g->window < 1u << 31;)
 		g->window *= 2;
 	g->ghosts = tn_get(alloc, ghosts_bytes(g));
@@ -69,7 +69,7 @@ static struct tn_ghost *bin_of(const struct tn_ghosts *g, uint64_t hash, uint32_
 	return &g->ghosts[(place * g->nbins >> 32) * WAYS];
 }
 
-/* A way for a new ghost: one that is not live, or the oldest. */
+/* A way for a new ghost: a way whose ghost is not live, or that of the oldest ghost. */
 static struct tn_ghost *way_of(const struct tn_ghosts *g, struct tn_ghost *bin, uint32_t *live)
 {
 	struct tn_ghost *dead = NULL, *oldest = bin;

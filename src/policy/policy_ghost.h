@@ -2,10 +2,10 @@
 /*
  * Ghosts: a first-in, first-out memory of the hashes of blocks that went, without the blocks.
  *
- * A ghost lies in one of two bins of 16, in the emptier one when it was put (so that a full bin is next to
- * impossible; then the oldest there would make room), 8 bytes each. Order is kept by sequence numbers and one bit a
- * number (still remembered?), so that a ghost taken from the middle needs no list. About 14 bytes a ghost. Hashes must be
- * mixed.
+ * A ghost lies in one of two bins of 16 ghosts of 8 bytes: in the bin that was emptier when the ghost was put. So a
+ * full bin is next to impossible; in a full bin the oldest ghost makes room. Order is kept by sequence numbers and one
+ * bit per number (still remembered?), so that a ghost taken from the middle needs no list. About 14 bytes per ghost.
+ * Hashes must be mixed.
  */
 #ifndef TN_POLICY_POLICY_GHOST_H
 #define TN_POLICY_POLICY_GHOST_H
@@ -31,7 +31,7 @@ struct tn_ghosts {
 int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *alloc);
 void tn_ghosts_fini(struct tn_ghosts *g);
 void tn_ghosts_put(struct tn_ghosts *g, uint64_t hash);
-/* Whether the hash is remembered; it no longer is then. */
+/* Whether the hash is remembered; afterwards it is not. */
 bool tn_ghosts_take(struct tn_ghosts *g, uint64_t hash);
 
 #endif

@@ -18,7 +18,7 @@
 #define HORIZON 8.0 /* longest stay considered when admitting, in capacities */
 #define RECOMPUTE_MIN 1024u
 #define RECOMPUTE_MAX 16384u
-#define STALE (UINT32_C(1) << 30) /* samples this old go, before the clock wraps */
+#define STALE (UINT32_C(1) << 30) /* samples of this age go, before the clock wraps */
 
 /* Forgetting, in ticks. */
 #define HALF_LIFE_MIN 262144.0
@@ -26,8 +26,8 @@
 #define LN_2 0.6931
 
 /*
- * Weak priors, in events: worth a handful of references, then the data speak. Before any data the hazard falls
- * with age as 0.2 / (age + 64): a heavy tail, which makes the policy act like LRU.
+ * Weak priors, in events: they weigh as much as a handful of references, then the data decide. Before any data the
+ * hazard falls with age as 0.2 / (age + 64): a heavy tail, which makes the policy act like LRU.
  */
 #define PRIOR_HAZARD 0.2
 #define PRIOR_AGE 64.0
@@ -96,7 +96,7 @@ static void add_exposure(struct tn_life *life, const struct tn_life_sample *s, u
 
 /*
  * From hazards to values: value(age) = the maximum over stays T of E[hits within T] / E[time spent within T]. The
- * time of a bucket that not all survive counts by the trapezium.
+ * time in a bucket that not all blocks survive is counted by the trapezium rule.
  */
 static void value_class(struct tn_life *life, uint32_t class, const double *hazard)
 {
@@ -124,7 +124,7 @@ static void value_class(struct tn_life *life, uint32_t class, const double *haza
 	life->reads_per_write[class] = (float)(1 - alive);
 }
 
-/* Counts the samples' time up to now, and lets what was learned long ago fade. */
+/* Counts the samples' time up to now, and lets old evidence fade. */
 static void take_stock(struct tn_life *life)
 {
 	double keep = life->half_life / (life->half_life + LN_2 * (double)(life->now - life->counted_to));
@@ -146,7 +146,7 @@ static void take_stock(struct tn_life *life)
 	life->counted_to = life->now;
 }
 
-/* The classes of one kind, each shrunk to the kind, which is shrunk to all blocks (`pool`). */
+/* The classes of one kind: each class is shrunk to the kind, and the kind to all blocks (`pool`). */
 static void recompute_kind(struct tn_life *life, uint32_t kind, const double *pool)
 {
 	double ev[TN_LIFE_BUCKETS] = {0}, ex[TN_LIFE_BUCKETS] = {0}, shape[TN_LIFE_BUCKETS], hazard[TN_LIFE_BUCKETS];
@@ -178,7 +178,7 @@ static void recompute_kind(struct tn_life *life, uint32_t kind, const double *po
 	}
 }
 
-/* Empirical Bayes in three layers, each shrunk to the one above: all blocks, kind, class. */
+/* Empirical Bayes in three layers, each shrunk to the layer above: all blocks, kind, class. */
 static void recompute(struct tn_life *life)
 {
 	double pool[TN_LIFE_BUCKETS];
@@ -205,7 +205,7 @@ static void recompute(struct tn_life *life)
 	life->next_recompute = life->now + (wait < longest ? wait : longest);
 }
 
-/* A sampled block's life ends with a reference, and begins again; one that loses its place is censored. */
+/* A reference ends a sampled block's life, and begins another; the life of a block that loses its place is censored. */
 static void sample(struct tn_life *life, uint64_t hash, uint32_t class)
 {
 	uint32_t tag = (uint32_t)(hash >> 32);

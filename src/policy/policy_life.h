@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a block is worth, learned from how blocks like it were used: a life table per class of references.
+ * What a block is worth, learned from how similar blocks were used: a life table per class of references.
  *
- * Time is a tick per referenced block, found or not; ages and intervals are in ticks, 32 bits, and may wrap. The
- * table learns from a fixed-size sample of keys chosen by their hash, whether or not they are in the tier, so that
- * what was evicted or rejected is judged by the same evidence as what was kept. A block's value is the best rate of
- * hits per tick of keeping it that any length of stay would give from its present age on (Gittins' index).
+ * Time is one tick per referenced block, found or not. Ages and intervals are in ticks, 32 bits, and may wrap. The
+ * table learns from a sample of keys of fixed size. Keys are chosen by their hash, whether or not they are in the
+ * tier, so that evicted and rejected blocks are judged by the same evidence as kept blocks. A block's value is the
+ * best rate of hits per tick of keeping the block that any length of stay would give from its present age on (Gittins'
+ * index).
  *
- * It knows no entries, chains or capacities but the one it was made for; policy_default.c does the rest.
+ * A life table knows no entries and no chains, and of capacities only the one that it was made for; policy_default.c
+ * does the rest.
  */
 #ifndef TN_POLICY_POLICY_LIFE_H
 #define TN_POLICY_POLICY_LIFE_H
@@ -18,10 +20,11 @@
 #include "base/alloc.h"
 
 /*
- * A class is a kind and a level. Kinds: references so far 1, 2, 3, 4-5, 6-8, 9-15, 16-31, 32 and more, and two of
- * blocks referenced once that have their own fate: a prompt's unfinished tail is hardly ever read again; what
- * continues a chain whose end had been seen exactly once is a session's next turn. Levels: of a block seen once by
- * its depth (below 4, 8, 16, 32, 64, more), else by the interval since the last reference (below 2^10, 2^14, ...).
+ * A class is a kind and a level. Kinds: references so far 1, 2, 3, 4-5, 6-8, 9-15, 16-31, 32 and more, and two kinds of
+ * blocks referenced once that have their own fate: a prompt's unfinished tail is hardly ever read again; a block that
+ * continues a chain whose end had been seen exactly once is a session's next turn. Levels: the level of a block seen
+ * once is by its depth (below 4, 8, 16, 32, 64, more), of others by the interval since the last reference (below 2^10,
+ * 2^14, ...).
  */
 #define TN_LIFE_COUNT_MAX 32u /* more references are not told apart */
 #define TN_LIFE_PARTIAL 8u
@@ -30,7 +33,7 @@
 #define TN_LIFE_LEVELS 6u
 #define TN_LIFE_CLASSES (TN_LIFE_KINDS * TN_LIFE_LEVELS)
 
-/* Ages: one bucket below 32 ticks, then two an octave. */
+/* Ages: one bucket below 32 ticks, then two per octave. */
 #define TN_LIFE_FIRST_OCTAVE 5u
 #define TN_LIFE_BUCKETS ((32 - TN_LIFE_FIRST_OCTAVE) * 2 + 1)
 
@@ -40,17 +43,17 @@ struct tn_life {
 	const struct tn_alloc *alloc;
 	uint32_t capacity;
 	uint32_t now;
-	uint32_t counted_to; /* exposure is counted up to here */
+	uint32_t counted_to; /* tick up to which exposure is counted */
 	uint32_t next_recompute;
 	uint32_t sample_mask; /* keys whose hash has none of these bits are sampled */
 	double half_life;
-	double threshold; /* running mean of the value of what is evicted */
+	double threshold; /* running mean of the value of evicted blocks */
 	struct tn_life_sample *samples;
 	double edge[TN_LIFE_BUCKETS + 1]; /* first age of a bucket */
 	double events[TN_LIFE_CLASSES][TN_LIFE_BUCKETS]; /* references that came at that age */
 	double exposure[TN_LIFE_CLASSES][TN_LIFE_BUCKETS]; /* ticks spent at that age */
 	float value[TN_LIFE_CLASSES][TN_LIFE_BUCKETS]; /* hits per tick kept */
-	float reads_per_write[TN_LIFE_CLASSES]; /* chance of a read before it would be given up */
+	float reads_per_write[TN_LIFE_CLASSES]; /* chance of a read before the block would be given up */
 };
 
 int tn_life_init(struct tn_life *life, const struct tn_alloc *alloc, uint32_t capacity);
@@ -59,7 +62,7 @@ void tn_life_fini(struct tn_life *life);
 /* The clock ticks for a reference of the key with this (well mixed) hash, which makes it a block of `class`. */
 void tn_life_observe(struct tn_life *life, uint64_t hash, uint32_t class);
 
-/* A block of this value was given up for another one. */
+/* A block of this value was given up for another block. */
 void tn_life_note_evicted(struct tn_life *life, float value);
 
 uint32_t tn_life_interval_level(uint32_t interval);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of entry ids, for policies: one doubly linked list a priority. The links of all entries lie in one array, which
- * several of these may share as long as an entry is in one list at a time.
+ * Lists of entry ids, for policies: one doubly linked list per priority. The links of all entries lie in one array,
+ * which several struct tn_policy_lists may share as long as an entry is in one list at a time.
  */
 #ifndef TN_POLICY_POLICY_LIST_H
 #define TN_POLICY_POLICY_LIST_H
@@ -33,12 +33,12 @@ static inline uint32_t tn_policy_level(int8_t priority)
 }
 
 void tn_policy_lists_init(struct tn_policy_lists *l, struct tn_policy_link *links);
-/* As the newest of its level. */
+/* Adds the entry as the newest of its level. */
 void tn_policy_list_add(struct tn_policy_lists *l, uint32_t level, uint32_t id);
 void tn_policy_list_del(struct tn_policy_lists *l, uint32_t level, uint32_t id);
 /* The first level from `from` on that has entries, TN_POLICY_LEVELS if none. */
 uint32_t tn_policy_level_next(const struct tn_policy_lists *l, uint32_t from);
-/* The oldest usable entry of the lowest level that has one, or TN_ENTRY_NONE. */
+/* The oldest usable entry of the lowest level that has a usable entry, or TN_ENTRY_NONE. */
 uint32_t tn_policy_lists_oldest(const struct tn_policy_lists *l, bool (*usable)(void *arg, uint32_t id), void *arg);
 
 /* admit of policies that let everything in. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lru and fifo: one list a priority, the oldest goes first, everything is admitted.
+ * lru and fifo: one list per priority, the oldest goes first, everything is admitted.
  *
- * lru: what is touched becomes the newest. fifo: only what came in with the present request does, so that the
- * second, backward pass over the request (see policy.h) leaves its first block the newest in both.
+ * lru: a touched block becomes the newest. fifo: only a touched block that came in with the present request does. So
+ * the second, backward pass over the request (see policy.h) leaves the request's first block the newest in both.
  */
 #include <errno.h>
 
@@ -12,7 +12,7 @@
 #include "policy/policy_list.h"
 
 struct entry {
-	uint32_t request; /* fifo: number of the request it came in with */
+	uint32_t request; /* fifo: number of the request that the block came in with */
 	int8_t priority;
 };
 

@@ -2,9 +2,9 @@
 /*
  * s3fifo: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
  *
- * New entries go through a small queue of a tenth of the target; those touched there move to the main queue, the
- * others leave and are remembered by as many ghosts as the target; a ghost that comes back goes to the main queue at
- * once. The main queue gives each entry as many more rounds as it was touched, at most 3. One pair of queues a
+ * New entries go through a small queue of a tenth of the target. Entries touched there move to the main queue. The
+ * others leave and are remembered by as many ghosts as the target. A block that comes back as a ghost goes to the main
+ * queue at once. The main queue gives each entry one more round per touch, at most 3. There is one pair of queues per
  * priority; ghosts and sizes are shared. Everything is admitted.
  */
 #include <errno.h>
@@ -100,7 +100,7 @@ static void touch(struct tn_policy *p, uint32_t id, const struct tn_policy_block
 		e->frequency++;
 }
 
-/* The small queue's next victim; those that were touched move on to the main queue. */
+/* The small queue's next victim; touched entries before it move on to the main queue. */
 static uint32_t victim_small(struct s3fifo *s, uint32_t level, bool (*usable)(void *arg, uint32_t id), void *arg)
 {
 	uint32_t id, newer;
@@ -121,7 +121,7 @@ static uint32_t victim_small(struct s3fifo *s, uint32_t level, bool (*usable)(vo
 
 static uint32_t victim_main(struct s3fifo *s, uint32_t level, bool (*usable)(void *arg, uint32_t id), void *arg)
 {
-	/* Each round takes one from the frequency of every usable entry, so the last one finds a victim if there is any. */
+	/* Each round takes one from the frequency of every usable entry, so the last round finds a victim if there is any. */
 	for (uint32_t round = 0; round <= FREQUENCY_MAX; round++) {
 		uint32_t last = s->main.level[level].newest, id, newer;
 

@@ -102,7 +102,7 @@ static void s3fifo_lets_go_what_was_never_touched_and_remembers_it(void **state)
 	insert(p, 1, 0);
 	for (uint32_t i = 3; i <= 10; i++)
 		assert_int_equal(evict(p), i);
-	/* The small queue is below a tenth now: the main queue's turn, 0 was touched but that counted for the move. */
+	/* The small queue is below a tenth now: the main queue's turn. The touch of 0 counted for its move. */
 	assert_int_equal(evict(p), 0);
 	assert_int_equal(evict(p), 1);
 	p->ops->remove(p, 11, 1011, TN_POLICY_DROPPED); /* dropped blocks leave no ghost: back to the small queue */
@@ -122,7 +122,7 @@ static void s3fifo_gives_the_main_queue_another_round_for_each_touch(void **stat
 		insert(p, i, 0);
 		touch(p, i);
 	}
-	/* All move to the main queue with nothing left to their name; 0 then gets two rounds. */
+	/* All move to the main queue with no touch left; 0 then gets two rounds. */
 	assert_int_equal(p->ops->victim(p, NULL, NULL), 0);
 	touch(p, 0);
 	touch(p, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ten million blocks: what everything that the index holds takes (promise: 96 bytes a block), and that none is lost.
+ * Ten million blocks: the memory of all that the index holds (promise: 96 bytes per block), and that no block is lost.
  * The time of a look-up is printed, not judged: see `tenuto bench match`.
  */
 #include <errno.h>
@@ -19,9 +19,9 @@
 
 enum { PREFIX = 8192, LOOKUPS = 51 };
 
-/* What the store's slot table adds: a sequence number and a cookie a slot (src/store). */
+/* What the store's slot table adds: a sequence number and a cookie per slot (src/store). */
 #define STORE_BYTES_A_SLOT 12u
-/* And the cache: when a block was last used, for the index on disk (src/cache). */
+/* What the cache adds: when a block was last used, for the index on disk (src/cache). */
 #define RECENCY_BYTES_A_BLOCK 4u
 #define BYTES_A_BLOCK_MAX 96.0
 

@@ -5,9 +5,10 @@
  *
  * The recurrence is start(l) = max(end(l-1), loaded(l)), end(l) = start(l) + compute(l). Pure functions over plain
  * values: nothing here allocates, blocks or keeps state. The formulas are explained in docs/model.md. tn_plan chooses
- * with it; cli/ and bench/ model whole restores with it (lab/pipeline.h), writes and other strategies included.
+ * with these functions; cli/ and bench/ model whole restores with them (lab/pipeline.h), other strategies and writes
+ * included.
  *
- * Units: times in ns from the moment the restore begins, sizes in bytes, rates in bytes a second.
+ * Units: times in ns from the moment the restore begins, sizes in bytes, rates in bytes per second.
  */
 #ifndef TN_SCHED_PIPELINE_H
 #define TN_SCHED_PIPELINE_H
@@ -25,9 +26,9 @@ enum tn_strategy {
 	TN_STRATEGIES,
 };
 
-/** Fastest device that is accepted, in bytes a second. */
+/** Fastest device that is accepted, in bytes per second. */
 #define TN_PIPELINE_BPS_MAX 1e15
-/** Longest time of one layer that is accepted: 11 days. A greater one is a broken table. */
+/** Longest time of one layer that is accepted: 11 days. A longer time means a broken table. */
 #define TN_PIPELINE_NS_MAX UINT64_C(1000000000000000)
 
 /**
@@ -39,7 +40,7 @@ enum tn_strategy {
  * @latency_ns: from issue until the first byte moves
  * @busy_ns:    until the first read can be issued: what was in flight before, and the cost of beginning a load
  *              (nothing for TN_STRATEGY_IDEAL)
- * @window:     layers in flight at once; a layer is issued when the one @window before it has arrived
+ * @window:     layers in flight at once; a layer is issued when the layer @window before it has arrived
  */
 struct tn_pipeline_io {
 	double read_bps;
@@ -55,11 +56,11 @@ struct tn_pipeline_io {
  * struct tn_pipeline - one restore; begin with tn_pipeline_init, then set what differs
  * @size:         sizeof(struct tn_pipeline), set by init
  * @layers:       1 to TN_LAYERS_MAX
- * @compute_ns:   by layer: computing it for the tokens that are not restored; none may be 0
- * @bytes:        by layer: to read for it (0 where nothing is); not looked at for TN_STRATEGY_RECOMPUTE, NULL for none
+ * @compute_ns:   by layer: time to compute it for the tokens that are not restored; none may be 0
+ * @bytes:        by layer: bytes to read, may be 0; not looked at for TN_STRATEGY_RECOMPUTE; NULL: nothing is read
  * @header_bytes: read with the first layer
  * @write_bytes:  waiting to be written when the restore begins
- * @write_layer_bytes: more to write as each layer's compute ends
+ * @write_layer_bytes: more bytes to write as each layer's compute ends
  * @io:           the device; not looked at when nothing is read or written
  */
 struct tn_pipeline {
@@ -73,7 +74,7 @@ struct tn_pipeline {
 	struct tn_pipeline_io io;
 };
 
-/** struct tn_pipeline_layer - when a layer is there, and when it is computed */
+/** struct tn_pipeline_layer - when a layer has been read, and when it is computed */
 struct tn_pipeline_layer {
 	uint64_t loaded_ns;
 	uint64_t start_ns;
@@ -111,8 +112,8 @@ void tn_pipeline_init(struct tn_pipeline *p);
  * @layer:    out and scratch: room for p->layers entries
  * @result:   out, set only on success
  *
- * A layer's transfer takes bytes / rate, one layer behind the other; loads that are issued while another is moving
- * hide their latency behind it.
+ * A layer's transfer takes bytes / rate, one layer behind the other; a layer that is issued while another is moving
+ * hides its latency behind that one.
  *
  * Any thread. Return: 0, -EINVAL (a field that makes no sense, with its value in the detail), -EOVERFLOW (the restore
  * would take longer than any clock counts).
@@ -124,7 +125,7 @@ int tn_pipeline_run(const struct tn_pipeline *p, uint32_t strategy, struct tn_pi
  * tn_pipeline_compute_fn - time of each layer
  * @input_tokens:  tokens to compute, at least 1
  * @prefix_tokens: tokens before them whose KV is there
- * @ns:            out: one entry a layer
+ * @ns:            out: one entry per layer
  *
  * Return: 0, or -errno, which ends the caller's call.
  */
@@ -135,9 +136,10 @@ typedef int (*tn_pipeline_compute_fn)(void *arg, uint64_t input_tokens, uint64_t
  * @size:         sizeof(struct tn_split), set by init
  * @layers:       1 to TN_LAYERS_MAX
  * @blocks:       that could be restored
- * @host_blocks:  of them, from the first on, that need no reading because they lie in host memory; not looked at with @tiers
+ * @host_blocks:  of them, from the first on, that need no reading because they lie in host memory; not looked at with
+ *                @tiers
  * @tiers:        by block, enum tn_tier: only those on TN_TIER_DISK are read; NULL: all but @host_blocks are
- * @block_tokens: tokens a block
+ * @block_tokens: tokens per block
  * @input_tokens: beyond the blocks; if 0 and all blocks are restored, the last token is computed again
  * @object_bytes: one layer of one block
  * @header_bytes: of one block
@@ -191,10 +193,10 @@ int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pipeline_r
  *
  * Up to 64 blocks every number is tried. Beyond, the number where reading stops hiding behind compute is searched for
  * (where compute shrinks with the prefix and reading grows, the best choice is there, at an end, or behind blocks that
- * need no reading), and a grid of 16 guards against tables that are not so regular: fewer than 100 evaluations, whatever
- * the prefix. With @tiers the best one is looked at more closely, in fewer than 100 evaluations for prefixes of up to
- * 32,768 blocks, and 150 up to a million. A choice includes what lies behind it in host memory. Never worse than restoring
- * all or none. Of equal choices the one that restores more, which computes less.
+ * need no reading), and a grid of 16 guards against tables that are not so regular: fewer than 100 evaluations,
+ * whatever the prefix. With @tiers the best number is refined, in fewer than 100 evaluations for prefixes of up to
+ * 32,768 blocks, and 150 up to a million. A choice includes the blocks right behind it that lie in host memory. Never
+ * worse than restoring all or none. Of equal choices the one that restores more wins, because it computes less.
  *
  * Any thread. Return: 0, -EINVAL, -EOVERFLOW, or what the compute function returned; *out is set only on success.
  */
