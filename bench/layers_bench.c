@@ -194,8 +194,7 @@ static int load_set(const struct bench *b, const struct side *s, uint32_t set, d
 		tn_load_wait(load, l, until);
 	good = tn_load_wait(load, s->layers - 1, until);
 	*last = (double)(cli_now_ns() - start) * 1e-6;
-	while ((rc = tn_load_end(load, NULL)) == -EBUSY && cli_now_ns() < until)
-		;
+	rc = tn_load_end(load, until, NULL);
 	if (!rc && good != (int)n)
 		rc = good < 0 ? good : -ENODATA;
 	return rc;

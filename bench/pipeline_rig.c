@@ -242,11 +242,8 @@ void rig_close(struct pipeline_rig *rig)
 
 int rig_end_load(struct pipeline_rig *rig, struct tn_load *load)
 {
-	uint32_t last = rig->set->geometry.layers - 1;
-	int rc;
+	int rc = tn_load_end(load, cli_now_ns() + PIPELINE_PATIENCE_NS, NULL);
 
-	while ((rc = tn_load_end(load, NULL)) == -EBUSY)
-		tn_load_wait(load, last, cli_now_ns() + 1000000);
 	return rc ? rig_failed(rig, "load", rc) : 0;
 }
 

@@ -218,8 +218,7 @@ static int end_load(struct side *s, struct tn_load *load, uint32_t n)
 		rc = tn_load_wait(load, layer, cli_now_ns() + PATIENCE_NS);
 		good = rc < good ? rc : good;
 	}
-	while ((rc = tn_load_end(load, NULL)) == -EBUSY)
-		tn_load_wait(load, s->job->objects - 1, cli_now_ns() + 1000000);
+	rc = tn_load_end(load, cli_now_ns() + PATIENCE_NS, NULL);
 	if (rc)
 		return failed(s, "load", rc);
 	return good == (int)n ? 0 : failed(s, "load: a saved block is missing", good < 0 ? good : -ENODATA);

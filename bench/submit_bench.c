@@ -178,8 +178,7 @@ static int load_all(struct side *s, double *figure)
 	figure[FIRST] = (double)(cli_now_ns() - start) / 1e6;
 	good = tn_load_wait(load, LAYERS - 1, until);
 	figure[LAST] = (double)(cli_now_ns() - start) / 1e6;
-	while ((rc = tn_load_end(load, NULL)) == -EBUSY && cli_now_ns() < until)
-		;
+	rc = tn_load_end(load, until, NULL);
 	if (rc)
 		return rc;
 	if (good != (int)s->blocks)

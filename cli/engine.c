@@ -235,16 +235,9 @@ static void wait_event(struct engine *e)
 }
 
 /* The pages are ours again only after tn_load_end. */
-static int end_load(struct engine *e, struct tn_load *load)
+static int end_load(struct tn_load *load)
 {
-	uint64_t deadline = cli_now_ns() + PATIENCE_NS;
-	int rc = tn_load_end(load, NULL);
-
-	while (rc == -EBUSY && cli_now_ns() < deadline) {
-		wait_event(e);
-		rc = tn_load_end(load, NULL);
-	}
-	return rc;
+	return tn_load_end(load, cli_now_ns() + PATIENCE_NS, NULL);
 }
 
 /* Loads n blocks into the load part and checks them; returns how many are good. */
@@ -276,7 +269,7 @@ static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_
 	for (uint32_t layer = 0; e->verify && layer < e->layout.geometry.layers; layer++)
 		for (int i = 0; i < good; i++)
 			check_object(e, (uint32_t)i, ids[i], layer);
-	rc = end_load(e, load);
+	rc = end_load(load);
 	return rc ? rc : good;
 }
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest useful program: KV blocks of a prompt are saved, found again by their keys, and loaded. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tenuto/tenuto.h>
-#include <unistd.h>
 
 static char kv[4][8 * 65536]; /* the engine's KV memory: 4 pages, 8 layers of 64 KiB each */
 
@@ -32,6 +30,7 @@ int main(int argc, char **argv)
 	struct tn_match found;
 	struct tn_key keys[2];
 	void *base = kv;
+	int good = 0;
 
 	tn_cache_opts_init(&opts);
 	tn_identity_init(&model);
@@ -53,13 +52,16 @@ int main(int argc, char **argv)
 	ok(tn_flush(cache, TN_FOREVER)); /* from here on no crash loses them */
 
 	ok(tn_match(space, keys, 2, NULL, &found, TN_MATCH_PIN));
-	ok(tn_load_begin(space, pool, keys, found.blocks, to, NULL, &load));
-	for (uint32_t layer = 0; layer < 8; layer++)
-		ok(tn_load_wait(load, layer, TN_FOREVER)); /* then compute this layer, while the next ones come */
-	while (tn_load_end(load, NULL) == -EBUSY) /* only if blocks failed or were late: some of their pages are not ours yet */
-		usleep(1000);
-	ok(tn_unpin(space, found.pin));
-	printf("%u blocks came back, %s\n", found.blocks, memcmp(kv[0], kv[2], sizeof(kv) / 2) ? "wrong" : "right");
+	if (found.blocks > 0) {
+		ok(tn_load_begin(space, pool, keys, found.blocks, to, NULL, &load));
+		for (uint32_t layer = 0; layer < 8; layer++) {
+			good = tn_load_wait(load, layer, TN_FOREVER); /* the first so many blocks are there: never more later */
+			ok(good); /* then compute this layer, while the next ones come */
+		}
+		ok(tn_load_end(load, TN_FOREVER, NULL)); /* all pages are ours again: what failed is computed into its pages now */
+		ok(tn_unpin(space, found.pin));
+	}
+	printf("%d blocks came back, %s\n", good, memcmp(kv[0], kv[2], (size_t)good * sizeof(kv[0])) ? "wrong" : "right");
 
 	ok(tn_pool_unregister(pool));
 	tn_space_close(space);

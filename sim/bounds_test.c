@@ -170,7 +170,7 @@ static bool load_is_over(struct world *w, struct act *a)
 			return false;
 		must(w, rc == BLOCKS, "load", rc);
 	}
-	rc = tn_load_end(a->load, busy);
+	rc = tn_load_end(a->load, 0, busy);
 	must(w, rc == 0 || rc == -EBUSY, "end of a load", rc);
 	return rc == 0;
 }

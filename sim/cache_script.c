@@ -319,7 +319,7 @@ static void go_on_load(struct cscript *s, struct cact *a, bool hurry)
 	}
 	if (!a->over)
 		return;
-	rc = tn_load_end(a->load, busy);
+	rc = tn_load_end(a->load, 0, busy);
 	if (rc == -EBUSY) {
 		for (uint32_t b = 0; b < a->n; b++) {
 			if ((busy[b / 8] >> (b % 8) & 1) || (a->back >> b & 1))

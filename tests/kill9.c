@@ -224,8 +224,7 @@ static uint32_t load_batch(struct child *c, uint32_t batch, uint32_t page)
 			if (good < 0)
 				die("wait", good);
 		}
-		while ((err = tn_load_end(load, NULL)) == -EBUSY)
-			usleep(100);
+		err = tn_load_end(load, now_ns() + 60 * SECOND_NS, NULL);
 		if (err)
 			die("load end", err);
 	}

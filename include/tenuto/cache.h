@@ -6,7 +6,8 @@
  * and page indices. All operations that move bytes are asynchronous: begin, wait or poll, end.
  *
  * Threads: every function may be called from any thread. One load or save handle is for one thread at a
- * time. Nothing here blocks but open and close (also of spaces), tn_space_drop, wait, tn_save_end and flush. Deadlines are absolute CLOCK_MONOTONIC ns.
+ * time. Nothing here blocks but open and close (also of spaces), tn_space_drop, wait, tn_load_end, tn_save_end and flush. Deadlines
+ * are absolute CLOCK_MONOTONIC ns.
  *
  * Handles: a load or save that was ended, or never begun, and one of the other kind are answered with -EINVAL by every
  * call. So is all but one of the threads that end one handle at once, and whoever comes after it.
@@ -419,14 +420,17 @@ TN_API int tn_load_poll(struct tn_load *load, uint32_t layer);
 TN_API int tn_load_cancel(struct tn_load *load);
 
 /**
- * tn_load_end - give the handle back
- * @busy: with -EBUSY: bitmap over the n blocks ((n + 7) / 8 bytes) of those whose pages are still written to, or NULL
+ * tn_load_end - cancel what has not arrived, wait until nothing is in flight any more, give the handle back
+ * @deadline_ns: when to stop waiting; 0, or a time that is over: do not wait
+ * @busy:        with -EBUSY: bitmap over the n blocks ((n + 7) / 8 bytes) of those whose pages are still written to, or NULL
  *
- * Return: 0: the pages are the caller's again and the handle is gone; -EBUSY: transfers are still in flight, the
- * handle lives on, call again later (the eventfd says when). That is to be expected whenever the good prefix is shorter than
- * what was asked for, although all layers were waited for. -EINVAL: no such load, it was ended before.
+ * After all layers of all blocks have arrived there is nothing to wait for. Transfers are in flight whenever the good prefix is
+ * shorter than what was asked for, although all layers were waited for.
+ *
+ * Return: 0: the pages are the caller's again and the handle is gone; -EBUSY: transfers are still in flight at the deadline, the
+ * handle lives on, call again (the eventfd says when something ended). -EINVAL: no such load, it was ended before.
  */
-TN_API int tn_load_end(struct tn_load *load, uint8_t *busy);
+TN_API int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy);
 
 /** What became of a block of a save. */
 enum tn_saved {

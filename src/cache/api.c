@@ -23,13 +23,15 @@ void tn_save_opts_init(struct tn_save_opts *opts)
 	*opts = (struct tn_save_opts){.size = sizeof(*opts)};
 }
 
-/* Waits until ready(op, arg) or the deadline. */
+/* Waits until ready(op, arg) or the deadline; 0 only looks, without a system call. */
 static int wait_op(struct tn_op *op, bool (*ready)(struct tn_op *op, uint32_t arg), uint32_t arg, uint64_t deadline_ns)
 {
 	int rc = 0;
 
 	if (ready(op, arg))
 		return 0;
+	if (deadline_ns == 0)
+		return -ETIMEDOUT;
 	__atomic_add_fetch(&op->waiters, 1, __ATOMIC_SEQ_CST);
 	for (;;) {
 		uint32_t seq = __atomic_load_n(&op->seq, __ATOMIC_SEQ_CST);
@@ -336,7 +338,7 @@ static bool all_there(struct tn_op *op)
 
 /*
  * What a wait for a layer waits for. When that completes a load that lost nothing, the owner is about to let go of
- * it: wait for that as well, so that tn_load_end does not have to be tried twice.
+ * it: wait for that as well, so that tn_load_end has nothing to wait for.
  */
 static bool wait_is_over(struct tn_op *op, uint32_t layer)
 {
@@ -439,25 +441,36 @@ static void give_back(struct tn_op *op)
 	tn_op_give(op);
 }
 
-int tn_load_end(struct tn_load *load, uint8_t *busy)
+/* Inside: cancels what is missing, and waits until the load is over and this caller's alone; -EBUSY at the deadline. */
+static int load_end(struct tn_op *op, uint64_t deadline_ns)
+{
+	int rc;
+
+	if (!is_drained(op, 0) && !__atomic_load_n(&op->cancel, __ATOMIC_RELAXED) && !all_there(op))
+		cancel(op);
+	do {
+		if (wait_op(op, is_drained, 0, deadline_ns))
+			return -EBUSY;
+		rc = end_op(op, "tn_load_end");
+	} while (rc == -EBUSY);
+	return rc;
+}
+
+int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 {
 	struct tn_op *op;
 	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_end", &op);
 
 	if (rc)
 		return rc;
-	rc = is_drained(op, 0) ? end_op(op, "tn_load_end") : -EBUSY;
+	rc = load_end(op, deadline_ns);
 	if (rc == 0) {
 		claim_pages(op, false, op->end_page);
 		give_back(op);
 		return 0;
 	}
-	if (rc == -EBUSY) {
-		if (!__atomic_load_n(&op->cancel, __ATOMIC_RELAXED) && !all_there(op))
-			cancel(op);
-		if (busy)
-			tell_busy(op, busy);
-	}
+	if (rc == -EBUSY && busy)
+		tell_busy(op, busy);
 	tn_handle_leave(op);
 	return rc;
 }

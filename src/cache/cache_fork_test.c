@@ -183,7 +183,7 @@ static int call_transfers(struct inherited *i)
 	SAYS_ECHILD(tn_load_wait(i->load, RIG_LAYERS - 1, TN_FOREVER));
 	SAYS_ECHILD(tn_load_poll(i->load, 0));
 	SAYS_ECHILD(tn_load_cancel(i->load));
-	SAYS_ECHILD(tn_load_end(i->load, busy));
+	SAYS_ECHILD(tn_load_end(i->load, TN_FOREVER, busy));
 	SAYS_ECHILD(tn_save_begin(r->space, r->pool, i->keys, 8, i->pages, NULL, &save));
 	SAYS_ECHILD(tn_save_layer(i->save, 1, NULL));
 	SAYS_ECHILD(tn_save_commit(i->save));
@@ -268,7 +268,7 @@ static void every_call_in_a_forked_child_says_echild_at_once(void **state)
 		assert_int_equal(tn_test_in_child(call_all_with_locks_held, &i), 0);
 		/* And nothing of it reached the parent. */
 		assert_int_equal(tn_load_wait(i.load, RIG_LAYERS - 1, rig_soon()), 8);
-		assert_int_equal(tn_load_end(i.load, NULL), 0);
+		assert_int_equal(tn_load_end(i.load, rig_soon(), NULL), 0);
 		for (uint32_t l = 1; l < RIG_LAYERS; l++)
 			assert_int_equal(tn_save_layer(i.save, l, NULL), 0);
 		assert_int_equal(tn_save_commit(i.save), 0);

@@ -46,7 +46,7 @@ static void read_on(struct reader *rd)
 	for (uint32_t k = 0; k < LOADS; k++) {
 		uint32_t id = 1 + tn_rng_below(&rd->rng, OLD - AT_ONCE);
 
-		if (rd->load[k] && (tn_load_poll(rd->load[k], 1) == -EAGAIN || tn_load_end(rd->load[k], NULL) == -EBUSY))
+		if (rd->load[k] && (tn_load_poll(rd->load[k], 1) == -EAGAIN || tn_load_end(rd->load[k], 0, NULL) == -EBUSY))
 			continue;
 		for (uint32_t i = 0; i < AT_ONCE; i++)
 			keys[i] = crig_key(id + i);
@@ -69,7 +69,7 @@ static void run(struct reader *rd, uint64_t ns)
 static void stop_reading(struct reader *rd)
 {
 	for (uint32_t k = 0; k < LOADS; k++)
-		while (rd->load[k] && tn_load_end(rd->load[k], NULL) == -EBUSY)
+		while (rd->load[k] && tn_load_end(rd->load[k], 0, NULL) == -EBUSY)
 			crig_turn(rd->r, CRIG_MS);
 }
 

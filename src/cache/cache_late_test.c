@@ -234,7 +234,7 @@ static void a_space_is_dropped_in_steps_and_closed_meanwhile(void **state)
 	assert_true(tn_core_step(r->cache, &due));
 	assert_true(r->space[0]->dropping);
 	assert_int_equal(tn_load_poll(load, 0), 0);
-	assert_int_equal(tn_load_end(load, NULL), 0);
+	assert_int_equal(tn_load_end(load, 0, NULL), 0);
 	assert_int_equal(flush_ends(r, drop), 0);
 	assert_false(r->space[0]->dropping);
 	while (r->cache->doomed_count > 0)
@@ -267,11 +267,11 @@ static void only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_fro
 	fault(r, TN_FAULT_LATE, TN_IO_READ, CRIG_SECOND);
 	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], keys, 3, pages, NULL, &load), 0);
 	crig_run(r, CRIG_MS);
-	assert_int_equal(tn_load_end(load, &busy), -EBUSY);
+	assert_int_equal(tn_load_end(load, 0, &busy), -EBUSY);
 	assert_int_equal(busy, 1);
 	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], keys, 1, mixed, NULL, &s), -EINVAL);
 	assert_non_null(strstr(tn_error_last()->text, "pages[1] = 21"));
-	while (tn_load_end(load, NULL) == -EBUSY)
+	while (tn_load_end(load, 0, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
 	sim_rig_down(r);
 }
@@ -296,15 +296,15 @@ static void pages_that_a_save_still_reads_are_not_loaded_into(void **state)
 	}
 	/* What was refused claimed nothing: neither the page before the bad one, nor that. */
 	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, apart, NULL, &load), 0);
-	while (tn_load_end(load, NULL) == -EBUSY)
+	while (tn_load_end(load, 0, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
 	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, pages, NULL, &load), 0);
 	mixed[0] = 32;
 	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &key, 1, mixed, NULL, &s[0]), -EINVAL);
-	while (tn_load_end(load, NULL) == -EBUSY)
+	while (tn_load_end(load, 0, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
 	assert_int_equal(tn_load_begin(r->space[0], r->pool[0], &key, 1, mixed, NULL, &load), 0);
-	while (tn_load_end(load, NULL) == -EBUSY)
+	while (tn_load_end(load, 0, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
 	sim_rig_down(r);
 }

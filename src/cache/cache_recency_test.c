@@ -56,7 +56,7 @@ static void load(struct crig *r, uint64_t id)
 	while ((good = tn_load_poll(load, 0)) == -EAGAIN)
 		crig_turn(r, CRIG_MS);
 	assert_int_equal(good, 1);
-	while (tn_load_end(load, NULL) == -EBUSY)
+	while (tn_load_end(load, 0, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
 }
 

@@ -245,9 +245,7 @@ int rig_load(struct rig *r, uint64_t first, uint32_t n)
 		assert_true(rc >= 0 && (good < 0 || rc <= good));
 		good = rc;
 	}
-	while ((rc = tn_load_end(load, NULL)) == -EBUSY)
-		usleep(100);
-	assert_int_equal(rc, 0);
+	assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
 	for (int i = 0; i < good; i++)
 		for (uint32_t k = 0; k < RIG_PAGES; k++)
 			rig_content(r, first + (uint64_t)i, k, pages[(uint32_t)i * RIG_PAGES + k], true);

@@ -54,7 +54,7 @@ static int in_sandbox(void *arg)
 	if (box->later && tn_test_forbid(box->calls, EPERM))
 		return TN_TEST_SKIP;
 	assert_int_equal(tn_load_wait(load, RIG_LAYERS - 1, rig_soon()), BLOCKS);
-	assert_int_equal(tn_load_end(load, NULL), 0);
+	assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
 	assert_int_equal(tn_save_end(save, rig_soon(), &res), 0);
 	assert_int_equal(res.stored, BLOCKS);
 	for (uint32_t i = 0; i < BLOCKS * RIG_PAGES; i++)

@@ -101,7 +101,7 @@ bool sim_rig_loads(struct crig *r, uint32_t space, uint64_t id)
 	for (uint32_t l = 0; l < r->g.layers && good == 1; l++)
 		for (uint32_t k = 0; k < n; k++)
 			assert_true(crig_check(r, space, id, l, k, pages[k]));
-	while (tn_load_end(load, NULL) == -EBUSY)
+	while (tn_load_end(load, 0, NULL) == -EBUSY)
 		crig_turn(r, CRIG_MS);
 	return good == 1;
 }

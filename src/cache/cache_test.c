@@ -231,8 +231,7 @@ static void only_the_wanted_pages_are_written(void **state)
 		lo.npages = 7;
 		assert_int_equal(tn_load_begin(r.space, r.pool, keys, 4, pages, &lo, &load), 0);
 		assert_int_equal(tn_load_wait(load, RIG_LAYERS - 1, rig_soon()), 4);
-		while (tn_load_end(load, NULL))
-			usleep(100);
+		assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
 		for (uint32_t i = 0; i < 4 * RIG_PAGES; i++) {
 			if (i >= 6 && i < 13)
 				rig_content(&r, 1 + i / RIG_PAGES, i % RIG_PAGES, pages[i], true);
@@ -265,8 +264,7 @@ static void bad_arguments_are_refused_by_name(void **state)
 	assert_int_equal(tn_load_begin(r.space, r.pool, keys, 2, pages, NULL, &load), 0);
 	assert_int_equal(tn_load_wait(load, RIG_LAYERS, rig_soon()), -EINVAL);
 	assert_int_equal(tn_load_wait(load, 0, rig_soon()), 0);
-	while (tn_load_end(load, NULL))
-		usleep(100);
+	assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
 	assert_int_equal(tn_unpin(r.space, 12345), -EINVAL);
 	rig_tear_down(&r);
 }

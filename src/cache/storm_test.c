@@ -201,8 +201,7 @@ static void load(struct caller *c)
 				wrong(c, "WRONG BYTES", 0);
 	}
 	c->hits += rc > 0 ? (uint64_t)rc : 0;
-	while ((rc = tn_load_end(load, NULL)) == -EBUSY && rig_now_ns() < due + MARGIN_NS)
-		usleep(50);
+	rc = tn_load_end(load, due + MARGIN_NS, NULL);
 	if (rc)
 		wrong(c, "HANG: load_end", rc);
 	ended(c, LOAD, begun, due);

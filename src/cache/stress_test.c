@@ -145,7 +145,7 @@ static void load(struct caller *c)
 	uint32_t pages[OP_BLOCKS * RIG_PAGES];
 	struct tn_load_opts o;
 	struct tn_load *load;
-	uint64_t first, limit;
+	uint64_t first;
 	uint32_t n = pick(c, keys, &first), cancel_at = below(c, 6) ? UINT32_MAX : below(c, RIG_LAYERS);
 	bool by_eventfd = below(c, 2);
 	int rc = 0;
@@ -173,9 +173,7 @@ static void load(struct caller *c)
 			contents(c, first + (uint64_t)i, l, pages + (uint32_t)i * RIG_PAGES, true);
 	}
 	c->hits += rc > 0 ? (uint64_t)rc : 0;
-	limit = rig_now_ns() + LIMIT_NS;
-	while ((rc = tn_load_end(load, NULL)) == -EBUSY && rig_now_ns() < limit)
-		usleep(50);
+	rc = tn_load_end(load, rig_now_ns() + LIMIT_NS, NULL);
 	if (rc)
 		wrong(c, "load_end", rc);
 }
