@@ -197,12 +197,11 @@ int rig_slack(struct pipeline_rig *rig, const struct tn_slack *table)
 
 static uint64_t written(const struct pipeline_rig *rig)
 {
-	struct tn_stats s = {.size = sizeof(s)};
+	struct tn_device_stats d = {.size = sizeof(d)};
 	uint64_t bytes = 0;
 
-	tn_cache_stats(rig->cache, &s);
-	for (uint32_t i = 0; i < s.ndevices; i++)
-		bytes += s.devices[i].bytes_written + s.devices[i].meta_bytes_written;
+	for (uint32_t i = 0; tn_cache_device_stats(rig->cache, i, &d) == 0; i++)
+		bytes += d.bytes_written + d.meta_bytes_written;
 	return bytes;
 }
 

@@ -633,7 +633,7 @@ struct tn_plan {
 TN_API int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
 		   struct tn_plan *plan);
 
-/** struct tn_stats - counters since open, and the present state */
+/** struct tn_stats - counters since open, and the present state; of single devices see tn_cache_device_stats */
 struct tn_stats {
 	size_t size;
 	uint64_t blocks, host_blocks, disk_blocks;
@@ -657,12 +657,19 @@ struct tn_stats {
 	uint64_t submit_ns;	/**< owner's CPU time: reads written down and handed to the executor */
 	uint64_t submit_layers; /**< layers that took it */
 	uint64_t index_bytes;
-	uint32_t ndevices;
-	struct tn_device_stats devices[TN_DEVICES_MAX];
 };
 
 /** tn_cache_stats - a snapshot; @stats->size must be set. Return: 0, -EINVAL. */
 TN_API int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats);
+
+/**
+ * tn_cache_device_stats - a snapshot of one device, also of one that is offline
+ * @index: 0 for the first; devices keep their places while the cache is open
+ * @stats: size set by the caller
+ *
+ * Return: 0, -ENOENT past the last device (at once in a cache without directories), -EINVAL.
+ */
+TN_API int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats);
 
 #ifdef __cplusplus
 }

@@ -44,8 +44,8 @@ typedef void (*tn_log_fn)(void *arg, enum tn_log_level level, const char *where,
  *
  * Any thread; the record belongs to the thread and lives until its next failure.
  *
- * Return: never NULL; code is 0 if nothing failed yet. Answers that are no failures, -EAGAIN of the polling functions and -EBUSY of
- * tn_load_end, leave it as it was.
+ * Return: never NULL; code is 0 if nothing failed yet. Answers that are no failures - -EAGAIN of the polling functions, -EBUSY of
+ * tn_load_end, -ENOENT of tn_cache_device_stats - leave it as it was.
  */
 TN_API const struct tn_error *tn_error_last(void);
 

@@ -319,8 +319,6 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	if (cache->store) {
 		s->recovery_ns = tn_store_recovery_ns(cache->store);
 		s->index_bytes += tn_store_index_bytes(cache->store);
-		s->ndevices = cache->ndevices;
-		tn_store_stats(cache->store, s->devices, TN_DEVICES_MAX);
 	}
 	return 0;
 }
@@ -334,4 +332,28 @@ int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats)
 	stats->lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
 	stats->hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
 	return tn_owner_call(cache, stats_on_owner, stats);
+}
+
+struct device_stats_call {
+	uint32_t index;
+	struct tn_device_stats *stats;
+};
+
+/* 1: there is such a device. */
+static int device_stats_on_owner(struct tn_cache *cache, void *arg)
+{
+	const struct device_stats_call *c = arg;
+
+	return cache->store && tn_store_stats(cache->store, c->index, c->stats) == 0;
+}
+
+int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats)
+{
+	struct device_stats_call call = {index, stats};
+	int rc;
+
+	if (!cache || !stats || stats->size != sizeof(*stats))
+		return tn_fail(-EINVAL, "tn_cache_device_stats: no cache, or stats->size is not sizeof(struct tn_device_stats)");
+	rc = tn_owner_call(cache, device_stats_on_owner, &call);
+	return rc == 1 ? 0 : rc < 0 ? rc : -ENOENT;
 }

@@ -412,8 +412,8 @@ static void a_directory_deleted_underneath_is_said_by_flush_and_health(void **st
 			if (more)
 				rig_save(&r, 101, 16, 0, &res);
 			assert_int_equal(tn_flush(r.cache, rig_soon()), -ESTALE);
-			assert_int_equal(rig_stats(&r).devices[0].health, TN_READ_ONLY);
-			assert_true(rig_stats(&r).devices[0].deleted);
+			assert_int_equal(rig_device(&r, 0).health, TN_READ_ONLY);
+			assert_true(rig_device(&r, 0).deleted);
 			assert_int_equal(rig_load(&r, 1, 16), 16);
 			if (host) /* host memory takes it still, and nothing promises that it is more */
 				rig_save(&r, 201, 16, 0, &res);
@@ -426,6 +426,33 @@ static void a_directory_deleted_underneath_is_said_by_flush_and_health(void **st
 			assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
 			rig_tear_down(&r);
 		}
+	}
+}
+
+static void device_statistics_end_with_the_last_device_which_is_no_failure(void **state)
+{
+	struct tn_error before;
+	struct tn_device_stats s = {.size = sizeof(s)};
+	struct tn_save_result res;
+	struct rig r;
+
+	for (uint32_t devices = 0; devices < 2; devices++) {
+		rig_set_up(&r, devices ? 64u << 20 : 0, 16u << 20, 64);
+		rig_save(&r, 1, 16, 0, &res);
+		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		if (devices) {
+			assert_int_equal(tn_cache_device_stats(r.cache, 0, &s), 0);
+			assert_int_equal(s.size, sizeof(s));
+			assert_int_equal(s.blocks, 16);
+			assert_int_equal(strncmp(s.path, r.dir, strlen(r.dir)), 0);
+		}
+		before = *tn_error_last();
+		assert_int_equal(tn_cache_device_stats(r.cache, devices, &s), -ENOENT);
+		assert_int_equal(tn_cache_device_stats(r.cache, UINT32_MAX, &s), -ENOENT);
+		assert_memory_equal(tn_error_last(), &before, sizeof(before));
+		assert_int_equal(tn_cache_device_stats(r.cache, 0, NULL), -EINVAL);
+		assert_int_equal(tn_cache_device_stats(NULL, 0, &s), -EINVAL);
+		rig_tear_down(&r);
 	}
 }
 
@@ -454,13 +481,13 @@ static void a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_i
 	assert_int_equal(rig_open(&r), 0);
 	left = rig_stats(&r).recovered_blocks;
 	assert_in_range(left, 1, 15);
-	assert_int_equal(rig_stats(&r).devices[0].health, TN_HEALTHY);
-	assert_int_equal(rig_stats(&r).devices[1].health, TN_OFFLINE);
+	assert_int_equal(rig_device(&r, 0).health, TN_HEALTHY);
+	assert_int_equal(rig_device(&r, 1).health, TN_OFFLINE);
 	assert_int_equal(stat(sub, &st), -1);
 	assert_int_equal(rig_close(&r), 0);
 	assert_int_equal(rename(away, sub), 0);
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(rig_stats(&r).devices[1].health, TN_HEALTHY);
+	assert_int_equal(rig_device(&r, 1).health, TN_HEALTHY);
 	assert_int_equal(rig_stats(&r).recovered_blocks, left); /* it missed a session, though that saved nothing */
 	rig_tear_down(&r);
 }
@@ -505,6 +532,7 @@ int main(void)
 		cmocka_unit_test(an_old_header_of_the_same_key_is_a_miss),
 		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),
 		cmocka_unit_test(a_directory_deleted_underneath_is_said_by_flush_and_health),
+		cmocka_unit_test(device_statistics_end_with_the_last_device_which_is_no_failure),
 		cmocka_unit_test(a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_in_its_place),
 		cmocka_unit_test(a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_nothing),
 		cmocka_unit_test(closing_says_that_admitted_blocks_found_no_room),

@@ -73,12 +73,11 @@ static bool all_healthy(const struct crig *r)
 
 static uint64_t quarantined(const struct crig *r)
 {
-	struct tn_device_stats st[TN_DEVICES_MAX];
+	struct tn_device_stats st;
 	uint64_t n = 0;
 
-	tn_store_stats(r->cache->store, st, TN_DEVICES_MAX);
-	for (uint32_t d = 0; d < r->o.ndirs; d++)
-		n += st[d].quarantined_slots;
+	for (uint32_t d = 0; tn_store_stats(r->cache->store, d, &st) == 0; d++)
+		n += st.quarantined_slots;
 	return n;
 }
 

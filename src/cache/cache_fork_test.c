@@ -199,6 +199,7 @@ static void on_event(void *arg, const struct tn_block_event *event)
 
 static int call_cache(struct inherited *i)
 {
+	struct tn_device_stats device = {.size = sizeof(device)};
 	struct tn_stats stats = {.size = sizeof(stats)};
 	struct tn_plan plan = {.size = sizeof(plan)};
 	struct tn_block_event events[4];
@@ -209,6 +210,7 @@ static int call_cache(struct inherited *i)
 
 	SAYS_ECHILD(tn_cache_eventfd(r->cache));
 	SAYS_ECHILD(tn_cache_stats(r->cache, &stats));
+	SAYS_ECHILD(tn_cache_device_stats(r->cache, 0, &device));
 	SAYS_ECHILD(tn_cache_events(r->cache, &cursor, events, 4));
 	SAYS_ECHILD(tn_cache_snapshot(r->cache, on_event, NULL, &cursor));
 	SAYS_ECHILD(tn_flush(r->cache, TN_FOREVER));

@@ -260,6 +260,14 @@ struct tn_stats rig_stats(struct rig *r)
 	return s;
 }
 
+struct tn_device_stats rig_device(struct rig *r, uint32_t index)
+{
+	struct tn_device_stats s = {.size = sizeof(s)};
+
+	assert_int_equal(tn_cache_device_stats(r->cache, index, &s), 0);
+	return s;
+}
+
 int rig_match(struct rig *r, uint64_t first, uint32_t n)
 {
 	struct tn_key keys[64];

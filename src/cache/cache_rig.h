@@ -54,6 +54,7 @@ void rig_content(struct rig *r, uint64_t id, uint32_t page_in_block, uint32_t pa
 void rig_save(struct rig *r, uint64_t first, uint32_t n, uint32_t first_page, struct tn_save_result *result);
 int rig_load(struct rig *r, uint64_t first, uint32_t n);
 struct tn_stats rig_stats(struct rig *r);
+struct tn_device_stats rig_device(struct rig *r, uint32_t index);
 int rig_match(struct rig *r, uint64_t first, uint32_t n);
 
 /* How many of the blocks [first, first + n) are there, each by itself. */

@@ -432,27 +432,30 @@ static uint64_t used_bytes(const struct tn_store_device *d)
 	return n;
 }
 
-void tn_store_stats(const struct tn_store *s, struct tn_device_stats *stats, uint32_t max)
+int tn_store_stats(const struct tn_store *s, uint32_t device, struct tn_device_stats *st)
 {
-	for (uint32_t i = 0; i < s->ndevices && i < max; i++) {
-		const struct tn_store_device *d = &s->dev[i];
-		struct tn_device_stats *st = &stats[i];
-		size_t n = strlen(d->path);
+	const struct tn_store_device *d;
+	size_t n;
 
-		memset(st, 0, sizeof(*st));
-		n = n < sizeof(st->path) ? n : sizeof(st->path) - 1;
-		memcpy(st->path, d->path, n);
-		st->health = d->hs.health;
-		st->capacity_bytes = (uint64_t)d->limit * s->segment_bytes;
-		st->used_bytes = used_bytes(d);
-		st->blocks = d->committed;
-		st->quarantined_slots = d->quarantined;
-		st->bytes_read = d->bytes_read;
-		st->bytes_written = d->bytes_written;
-		st->meta_bytes_written = d->meta_bytes_written;
-		st->read_errors = d->read_errors;
-		st->write_errors = d->write_errors;
-		st->lost_blocks = d->lost_blocks;
-		st->deleted = d->deleted;
-	}
+	if (device >= s->ndevices)
+		return -ENOENT;
+	d = &s->dev[device];
+	memset(st, 0, sizeof(*st));
+	st->size = sizeof(*st);
+	n = strlen(d->path);
+	n = n < sizeof(st->path) ? n : sizeof(st->path) - 1;
+	memcpy(st->path, d->path, n);
+	st->health = d->hs.health;
+	st->capacity_bytes = (uint64_t)d->limit * s->segment_bytes;
+	st->used_bytes = used_bytes(d);
+	st->blocks = d->committed;
+	st->quarantined_slots = d->quarantined;
+	st->bytes_read = d->bytes_read;
+	st->bytes_written = d->bytes_written;
+	st->meta_bytes_written = d->meta_bytes_written;
+	st->read_errors = d->read_errors;
+	st->write_errors = d->write_errors;
+	st->lost_blocks = d->lost_blocks;
+	st->deleted = d->deleted;
+	return 0;
 }

@@ -288,7 +288,8 @@ enum tn_health tn_store_health(const struct tn_store *store, uint32_t device);
 bool tn_store_charge_write(struct tn_store *store, uint64_t bytes);
 /* They are not written after all. */
 void tn_store_uncharge_write(struct tn_store *store, uint64_t bytes);
-void tn_store_stats(const struct tn_store *store, struct tn_device_stats *stats, uint32_t max);
+/* 0, or -ENOENT past the last device. */
+int tn_store_stats(const struct tn_store *store, uint32_t device, struct tn_device_stats *stats);
 /* As many as the store was made with; those that are not there are offline. */
 uint32_t tn_store_devices(const struct tn_store *store);
 uint64_t tn_store_index_bytes(const struct tn_store *store);

@@ -98,7 +98,9 @@ static void each_device_can_be_opened_alone(void **state)
 		r->opts.ndirs = 1;
 		opens(r);
 		assert_int_equal(tn_store_devices(r->store), 2);
-		tn_store_stats(r->store, stats, 2);
+		for (uint32_t i = 0; i < 2; i++)
+			assert_int_equal(tn_store_stats(r->store, i, &stats[i]), 0);
+		assert_int_equal(tn_store_stats(r->store, 2, &stats[0]), -ENOENT);
 		assert_int_equal(stats[!alone].health, TN_OFFLINE);
 		assert_int_equal(stats[alone].health, TN_HEALTHY);
 		has_only(r, on, alone);
