@@ -105,8 +105,14 @@ struct tn_admin_check {
 	uint64_t segments_restored, segments_lost, headers_damaged, headers_unreadable, blocks_superseded, blocks_dropped;
 };
 
+/** tn_admin_store_init_sized - tn_admin_store_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_admin_store_init_sized(struct tn_admin_store *store, size_t size);
+
 /** tn_admin_store_init - defaults: no directories, instance "default", silent. Any thread. */
-TN_API void tn_admin_store_init(struct tn_admin_store *store);
+static inline void tn_admin_store_init(struct tn_admin_store *store)
+{
+	tn_admin_store_init_sized(store, sizeof(*store));
+}
 
 /**
  * tn_admin_store_info - what the devices of a store are and hold

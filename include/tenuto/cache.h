@@ -131,8 +131,14 @@ struct tn_cache_opts {
 	uint32_t durability_ms;
 };
 
+/** tn_cache_opts_init_sized - tn_cache_opts_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_cache_opts_init_sized(struct tn_cache_opts *opts, size_t size);
+
 /** tn_cache_opts_init - defaults. Any thread. */
-TN_API void tn_cache_opts_init(struct tn_cache_opts *opts);
+static inline void tn_cache_opts_init(struct tn_cache_opts *opts)
+{
+	tn_cache_opts_init_sized(opts, sizeof(*opts));
+}
 
 /**
  * tn_cache_open - open or create the stores, recover what they hold, start the threads
@@ -234,14 +240,32 @@ struct tn_quota {
 	uint64_t host_bytes;
 };
 
+/** tn_identity_init_sized - tn_identity_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_identity_init_sized(struct tn_identity *id, size_t size);
+
 /** tn_identity_init - defaults: size set, all strings empty. Any thread. */
-TN_API void tn_identity_init(struct tn_identity *id);
+static inline void tn_identity_init(struct tn_identity *id)
+{
+	tn_identity_init_sized(id, sizeof(*id));
+}
+
+/** tn_shard_init_sized - tn_shard_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_shard_init_sized(struct tn_shard *shard, size_t size);
 
 /** tn_shard_init - defaults: size set, TP 0/1, PP 0/1, longest prefix. Any thread. */
-TN_API void tn_shard_init(struct tn_shard *shard);
+static inline void tn_shard_init(struct tn_shard *shard)
+{
+	tn_shard_init_sized(shard, sizeof(*shard));
+}
+
+/** tn_quota_init_sized - tn_quota_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_quota_init_sized(struct tn_quota *quota, size_t size);
 
 /** tn_quota_init - defaults: size set, no limits. Any thread. */
-TN_API void tn_quota_init(struct tn_quota *quota);
+static inline void tn_quota_init(struct tn_quota *quota)
+{
+	tn_quota_init_sized(quota, sizeof(*quota));
+}
 
 /**
  * tn_space_open - the blocks of one tenant, model and shard
@@ -384,8 +408,14 @@ struct tn_load_opts {
 	uint64_t start_ns;
 };
 
+/** tn_load_opts_init_sized - tn_load_opts_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_load_opts_init_sized(struct tn_load_opts *opts, size_t size);
+
 /** tn_load_opts_init - defaults: size set, all pages, no deadline. Any thread. */
-TN_API void tn_load_opts_init(struct tn_load_opts *opts);
+static inline void tn_load_opts_init(struct tn_load_opts *opts)
+{
+	tn_load_opts_init_sized(opts, sizeof(*opts));
+}
 
 /**
  * tn_load_begin - start bringing blocks into the pool's pages
@@ -462,8 +492,14 @@ struct tn_save_opts {
 	uint8_t *outcome;
 };
 
+/** tn_save_opts_init_sized - tn_save_opts_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_save_opts_init_sized(struct tn_save_opts *opts, size_t size);
+
 /** tn_save_opts_init - defaults: size set, a prompt's beginning, no hints. Any thread. */
-TN_API void tn_save_opts_init(struct tn_save_opts *opts);
+static inline void tn_save_opts_init(struct tn_save_opts *opts)
+{
+	tn_save_opts_init_sized(opts, sizeof(*opts));
+}
 
 /**
  * tn_save_begin - announce blocks that compute is about to produce

@@ -493,8 +493,14 @@ struct tn_ring_completion {
 	uint32_t failures;
 };
 
+/** tn_ring_opts_init_sized - tn_ring_opts_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_ring_opts_init_sized(struct tn_ring_opts *opts, size_t size);
+
 /** tn_ring_opts_init - defaults. Any thread. */
-TN_API void tn_ring_opts_init(struct tn_ring_opts *opts);
+static inline void tn_ring_opts_init(struct tn_ring_opts *opts)
+{
+	tn_ring_opts_init_sized(opts, sizeof(*opts));
+}
 
 /**
  * tn_ring_create - a ring; executors are attached to it by their own create functions

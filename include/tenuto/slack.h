@@ -74,8 +74,14 @@ struct tn_slack_desc {
 	uint32_t nprefixes;
 };
 
+/** tn_slack_desc_init_sized - tn_slack_desc_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_slack_desc_init_sized(struct tn_slack_desc *desc, size_t size);
+
 /** tn_slack_desc_init - size set, names "-", nothing else. Any thread. */
-TN_API void tn_slack_desc_init(struct tn_slack_desc *desc);
+static inline void tn_slack_desc_init(struct tn_slack_desc *desc)
+{
+	tn_slack_desc_init_sized(desc, sizeof(*desc));
+}
 
 /**
  * struct tn_slack_cell - what is known of one layer at one pair of lengths
@@ -116,8 +122,14 @@ TN_API int tn_slack_clone(const struct tn_slack *table, struct tn_slack **out);
 /** tn_slack_destroy - NULL is fine */
 TN_API void tn_slack_destroy(struct tn_slack *table);
 
+/** tn_slack_describe_sized - tn_slack_describe for a caller whose struct has @size bytes */
+TN_API void tn_slack_describe_sized(const struct tn_slack *table, struct tn_slack_desc *out, size_t size);
+
 /** tn_slack_describe - what a table is about; pointers into the table, valid as long as it lives */
-TN_API void tn_slack_describe(const struct tn_slack *table, struct tn_slack_desc *out);
+static inline void tn_slack_describe(const struct tn_slack *table, struct tn_slack_desc *out)
+{
+	tn_slack_describe_sized(table, out, sizeof(*out));
+}
 
 /**
  * tn_slack_set - the cell of inputs[@input] and prefixes[@prefix]

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Everything an engine needs. */
+/*
+ * Everything an engine needs.
+ *
+ * A program compiled against these headers runs with later versions of the library. Structs that begin with `size` may have more
+ * members there, behind those of today: what both know is used, members that a program does not have keep their defaults, and of
+ * results a program gets as much as its struct has room for. A program runs with an earlier version, too, as long as it leaves
+ * zero what that one does not know; else it is told -EINVAL. All other structs, and enumerators, stay as they are.
+ *
+ * The init functions are inline, because they pass the size of the caller's struct: other languages call tn_..._init_sized.
+ */
 #ifndef TENUTO_TENUTO_H
 #define TENUTO_TENUTO_H
 

@@ -7,20 +7,25 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "cache/cache_internal.h"
 
 #define TIERS 5u	   /* enum tn_tier */
 #define FIND_AT_ONCE 256u /* keys */
 
-void tn_load_opts_init(struct tn_load_opts *opts)
+void tn_load_opts_init_sized(struct tn_load_opts *opts, size_t size)
 {
-	*opts = (struct tn_load_opts){.size = sizeof(*opts), .deadline_ns = TN_FOREVER};
+	static const struct tn_load_opts defaults = {.size = sizeof(defaults), .deadline_ns = TN_FOREVER};
+
+	tn_abi_init(opts, size, &defaults, sizeof(defaults));
 }
 
-void tn_save_opts_init(struct tn_save_opts *opts)
+void tn_save_opts_init_sized(struct tn_save_opts *opts, size_t size)
 {
-	*opts = (struct tn_save_opts){.size = sizeof(*opts)};
+	static const struct tn_save_opts defaults = {.size = sizeof(defaults)};
+
+	tn_abi_init(opts, size, &defaults, sizeof(defaults));
 }
 
 /* Waits until ready(op, arg) or the deadline; 0 only looks, without a system call. */
@@ -282,19 +287,20 @@ static void hand_over(struct tn_op *op, void (*run)(struct tn_cmd *cmd))
 int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		  const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out)
 {
+	struct tn_load_opts o;
 	struct tn_op *op;
 	uint64_t all;
 	int rc = check_op(space, pool, keys, n, pages, out);
 
+	tn_load_opts_init(&o);
+	if (rc == 0 && opts)
+		rc = tn_abi_in(TN_ABI(tn_load_opts, priority), &o, opts);
 	if (rc)
 		return rc;
-	if (opts && opts->size != sizeof(*opts))
-		return tn_fail(-EINVAL, "tn_load_begin: options not initialised with tn_load_opts_init");
 	all = n * space->geometry.pages_per_block;
-	if (opts && (opts->first_page > all || opts->npages > all - opts->first_page))
+	if (o.first_page > all || o.npages > all - o.first_page)
 		return tn_fail(-EINVAL, "tn_load_begin: pages %llu + %llu are outside the %llu of %zu blocks",
-			       (unsigned long long)opts->first_page, (unsigned long long)opts->npages,
-			       (unsigned long long)all, n);
+			       (unsigned long long)o.first_page, (unsigned long long)o.npages, (unsigned long long)all, n);
 	op = tn_op_take(space->cache);
 	if (!op)
 		return tn_fail(-EAGAIN, "tn_load_begin: all %u operations are under way; end some or raise max_ops",
@@ -305,14 +311,12 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		return rc;
 	}
 	op->kind = TN_OP_LOAD;
-	if (opts) {
-		op->deadline_ns = opts->deadline_ns;
-		op->priority = opts->priority;
-		op->input_tokens = opts->input_tokens;
-		op->start_ns = opts->start_ns;
-		op->first_page = opts->first_page;
-		op->end_page = opts->npages ? opts->first_page + opts->npages : all;
-	}
+	op->deadline_ns = o.deadline_ns;
+	op->priority = o.priority;
+	op->input_tokens = o.input_tokens;
+	op->start_ns = o.start_ns;
+	op->first_page = o.first_page;
+	op->end_page = o.npages ? o.first_page + o.npages : all;
 	rc = claim_pages(op, true, op->end_page);
 	if (rc) {
 		tn_op_give(op);
@@ -563,13 +567,16 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		  const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out)
 {
 	struct tn_op *op = NULL;
+	struct tn_save_opts o;
 	int rc = check_op(space, pool, keys, n, pages, out);
 
+	tn_save_opts_init(&o);
+	if (rc == 0 && opts)
+		rc = tn_abi_in(TN_ABI(tn_save_opts, ttl_ns), &o, opts);
 	if (rc)
 		return rc;
-	if (opts && (opts->size != sizeof(*opts) || opts->priority < -128 || opts->priority > 127))
-		return tn_fail(-EINVAL, "tn_save_begin: options not initialised, or priority %d outside -128..127",
-			       opts->priority);
+	if (o.priority < -128 || o.priority > 127)
+		return tn_fail(-EINVAL, "tn_save_begin: priority %d outside -128..127", o.priority);
 	rc = tn_schedule_admit(space, n);
 	if (rc)
 		return rc;
@@ -582,14 +589,12 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	op->admitted_bytes = n * space->shape.slot_bytes;
 	op->ready_chunks = 0;
 	memset(op->layer_state, 0, space->shape.layers);
-	if (opts) {
-		op->partial_last = opts->partial_last;
-		op->priority = opts->priority;
-		op->ttl_ns = opts->ttl_ns;
-		op->outcome = opts->outcome;
-		if (opts->parent)
-			op->parent = *opts->parent;
-	}
+	op->partial_last = o.partial_last;
+	op->priority = o.priority;
+	op->ttl_ns = o.ttl_ns;
+	op->outcome = o.outcome;
+	if (o.parent)
+		op->parent = *o.parent;
 	*out = tn_handle_open(op, TN_HANDLE_SAVE);
 	hand_over(op, tn_save_start);
 	return 0;

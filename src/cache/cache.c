@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "cache/cache_internal.h"
@@ -17,10 +18,10 @@
 #define PATH_BYTES 1024u
 #define SLOW_READ_NS 500000000ull /* reads that take longer, often, make a device slow */
 
-void tn_cache_opts_init(struct tn_cache_opts *opts)
+void tn_cache_opts_init_sized(struct tn_cache_opts *opts, size_t size)
 {
-	*opts = (struct tn_cache_opts){
-		.size = sizeof(*opts),
+	static const struct tn_cache_opts defaults = {
+		.size = sizeof(defaults),
 		.instance = "default",
 		.max_ops = 64,
 		.max_op_blocks = 8192,
@@ -35,6 +36,8 @@ void tn_cache_opts_init(struct tn_cache_opts *opts)
 		.durability_ms = 1000,
 		.log_level = TN_LOG_INFO,
 	};
+
+	tn_abi_init(opts, size, &defaults, sizeof(defaults));
 }
 
 /* ---- options ---------------------------------------------------------------------------------------------- */
@@ -62,9 +65,6 @@ static int check_options(struct tn_cache_opts *o)
 	const struct tn_policy_ops *policy;
 	int rc = 0;
 
-	if (o->size != sizeof(*o))
-		return tn_fail(-EINVAL, "options of %zu bytes, this library has %zu: call tn_cache_opts_init, and compile "
-			       "against the library you run with", o->size, sizeof(*o));
 	if (o->ndirs > TN_DEVICES_MAX || (o->ndirs && !o->dirs))
 		return tn_fail(-EINVAL, "%zu directories: at most %u", o->ndirs, TN_DEVICES_MAX);
 	if (o->ndirs == 0 && o->host_bytes == 0)
@@ -174,10 +174,14 @@ void tn_cache_free(struct tn_cache *cache)
 int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 {
 	const struct tn_alloc *a = &tn_alloc_system;
-	struct tn_cache_opts o = *opts;
+	struct tn_cache_opts o;
 	struct tn_cache *cache;
-	int rc = check_options(&o);
+	int rc;
 
+	tn_cache_opts_init(&o);
+	rc = tn_abi_in(TN_ABI(tn_cache_opts, log_level), &o, opts);
+	if (rc == 0)
+		rc = check_options(&o);
 	if (rc)
 		return rc;
 	cache = tn_get(a, sizeof(*cache));
@@ -325,13 +329,22 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 
 int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats)
 {
-	if (!cache || !stats || stats->size != sizeof(*stats))
-		return tn_fail(-EINVAL, "tn_cache_stats: no cache, or stats->size is not sizeof(struct tn_stats)");
-	*stats = (struct tn_stats){.size = sizeof(*stats)};
-	stats->lookups = __atomic_load_n(&cache->lookups, __ATOMIC_RELAXED);
-	stats->lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
-	stats->hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
-	return tn_owner_call(cache, stats_on_owner, stats);
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_stats, header_reads);
+	struct tn_stats s = {.size = sizeof(s)};
+	int rc;
+
+	if (!cache || !stats)
+		return tn_fail(-EINVAL, "tn_cache_stats: no cache, or nowhere to return the statistics");
+	rc = tn_abi_check(abi, stats);
+	if (rc)
+		return rc;
+	s.lookups = __atomic_load_n(&cache->lookups, __ATOMIC_RELAXED);
+	s.lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
+	s.hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
+	rc = tn_owner_call(cache, stats_on_owner, &s);
+	if (rc == 0)
+		tn_abi_out(abi, stats, &s);
+	return rc;
 }
 
 struct device_stats_call {
@@ -349,11 +362,21 @@ static int device_stats_on_owner(struct tn_cache *cache, void *arg)
 
 int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats)
 {
-	struct device_stats_call call = {index, stats};
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_device_stats, lost_blocks);
+	struct tn_device_stats s;
+	struct device_stats_call call = {index, &s};
 	int rc;
 
-	if (!cache || !stats || stats->size != sizeof(*stats))
-		return tn_fail(-EINVAL, "tn_cache_device_stats: no cache, or stats->size is not sizeof(struct tn_device_stats)");
+	if (!cache || !stats)
+		return tn_fail(-EINVAL, "tn_cache_device_stats: no cache, or nowhere to return the statistics");
+	rc = tn_abi_check(abi, stats);
+	if (rc)
+		return rc;
 	rc = tn_owner_call(cache, device_stats_on_owner, &call);
-	return rc == 1 ? 0 : rc < 0 ? rc : -ENOENT;
+	if (rc == 0)
+		return -ENOENT;
+	if (rc < 0)
+		return rc;
+	tn_abi_out(abi, stats, &s);
+	return 0;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "cache/cache_internal.h"
 #include "sched/pipeline.h"
@@ -190,21 +191,12 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 	return tn_split_choose(&s, out);
 }
 
-int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
-	    struct tn_plan *plan)
+static int split_match(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
+		       struct tn_plan *plan)
 {
 	struct tn_split_choice choice;
 	int rc;
 
-	if (!space || !match || !plan || plan->size != sizeof(*plan))
-		return tn_fail(-EINVAL, "tn_plan: space, match or plan is missing, or plan->size is not set");
-	if (tn_check_process(space->cache))
-		return -ECHILD;
-	if (match->first > match->blocks || match->host_blocks > match->blocks ||
-	    input_tokens > TN_SLACK_TOKENS_MAX)
-		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", match->blocks,
-			       match->first, (unsigned long long)input_tokens);
-	*plan = (struct tn_plan){.size = sizeof(*plan), .restore_blocks = match->blocks};
 	if (space->match_rule != TN_MATCH_PREFIX || match->blocks == 0)
 		return 0;
 	if (match->disk_blocks && read_rate(space->cache) == 0)
@@ -222,4 +214,29 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 	plan->restore_all = cost_of(&choice.restore_all);
 	plan->recompute_all = cost_of(&choice.restore_none);
 	return 0;
+}
+
+int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
+	    struct tn_plan *plan)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_plan, choice);
+	struct tn_plan p = {.size = sizeof(p)};
+	int rc;
+
+	if (!space || !match || !plan)
+		return tn_fail(-EINVAL, "tn_plan: space, match or plan is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	rc = tn_abi_check(abi, plan);
+	if (rc)
+		return rc;
+	if (match->first > match->blocks || match->host_blocks > match->blocks ||
+	    input_tokens > TN_SLACK_TOKENS_MAX)
+		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", match->blocks,
+			       match->first, (unsigned long long)input_tokens);
+	p.restore_blocks = match->blocks;
+	rc = split_match(space, match, tiers, input_tokens, &p);
+	if (rc == 0)
+		tn_abi_out(abi, plan, &p);
+	return rc;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "block/keys.h"
 #include "cache/cache_internal.h"
@@ -17,19 +18,25 @@
 #define NAPS_MAX 5000u /* of a millisecond */
 #define DROP_PER_STEP 1024u /* records looked at: some microseconds */
 
-void tn_identity_init(struct tn_identity *id)
+void tn_identity_init_sized(struct tn_identity *id, size_t size)
 {
-	*id = (struct tn_identity){.size = sizeof(*id)};
+	static const struct tn_identity defaults = {.size = sizeof(defaults)};
+
+	tn_abi_init(id, size, &defaults, sizeof(defaults));
 }
 
-void tn_shard_init(struct tn_shard *shard)
+void tn_shard_init_sized(struct tn_shard *shard, size_t size)
 {
-	*shard = (struct tn_shard){.size = sizeof(*shard), .tp_size = 1, .pp_size = 1};
+	static const struct tn_shard defaults = {.size = sizeof(defaults), .tp_size = 1, .pp_size = 1};
+
+	tn_abi_init(shard, size, &defaults, sizeof(defaults));
 }
 
-void tn_quota_init(struct tn_quota *quota)
+void tn_quota_init_sized(struct tn_quota *quota, size_t size)
 {
-	*quota = (struct tn_quota){.size = sizeof(*quota), .disk_bytes = UINT64_MAX, .host_bytes = UINT64_MAX};
+	static const struct tn_quota defaults = {.size = sizeof(defaults), .disk_bytes = UINT64_MAX, .host_bytes = UINT64_MAX};
+
+	tn_abi_init(quota, size, &defaults, sizeof(defaults));
 }
 
 /* ---- fingerprint ------------------------------------------------------------------------------------------ */
@@ -105,12 +112,33 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 
 /* ---- open ------------------------------------------------------------------------------------------------- */
 
-static int check_arguments(const struct tn_identity *id, const struct tn_shard *shard, const struct tn_geometry *g,
-			   const struct tn_quota *quota)
+/* What tn_space_open is given. */
+struct arguments {
+	struct tn_identity identity;
+	struct tn_shard shard;
+	struct tn_quota quota;
+};
+
+static int take_arguments(const struct tn_identity *identity, const struct tn_shard *shard, const struct tn_quota *quota,
+			  struct arguments *a)
 {
-	if (!id || id->size != sizeof(*id) || !shard || shard->size != sizeof(*shard) ||
-	    (quota && quota->size != sizeof(*quota)))
-		return tn_fail(-EINVAL, "identity, shard or quota: missing, or not initialised with its init function");
+	int rc;
+
+	if (!identity || !shard)
+		return tn_fail(-EINVAL, "tn_space_open: identity or shard is missing");
+	tn_identity_init(&a->identity);
+	tn_shard_init(&a->shard);
+	tn_quota_init(&a->quota);
+	rc = tn_abi_in(TN_ABI(tn_identity, hash_seed), &a->identity, identity);
+	if (rc == 0)
+		rc = tn_abi_in(TN_ABI(tn_shard, window_tokens), &a->shard, shard);
+	if (rc == 0 && quota)
+		rc = tn_abi_in(TN_ABI(tn_quota, host_bytes), &a->quota, quota);
+	return rc;
+}
+
+static int check_arguments(const struct tn_identity *id, const struct tn_shard *shard, const struct tn_geometry *g)
+{
 	if (!id->model || id->model[0] == '\0')
 		return tn_fail(-EINVAL, "identity: model is required, so that another model's KV never matches");
 	if (shard->tp_size == 0 || shard->tp_rank >= shard->tp_size)
@@ -196,8 +224,8 @@ static struct tn_space *find_open(struct tn_cache *cache, const struct tn_key *i
 
 static void set_quota(struct tn_space *space, const struct tn_quota *quota)
 {
-	__atomic_store_n(&space->quota.disk_bytes, quota ? quota->disk_bytes : UINT64_MAX, __ATOMIC_RELAXED);
-	__atomic_store_n(&space->quota.host_bytes, quota ? quota->host_bytes : UINT64_MAX, __ATOMIC_RELAXED);
+	__atomic_store_n(&space->quota.disk_bytes, quota->disk_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&space->quota.host_bytes, quota->host_bytes, __ATOMIC_RELAXED);
 }
 
 /*
@@ -272,6 +300,7 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 		  const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out)
 {
 	struct tn_space *space;
+	struct arguments a;
 	struct tn_key id;
 	int rc;
 
@@ -279,20 +308,22 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 		return tn_fail(-EINVAL, "tn_space_open: no cache, or nowhere to return the space");
 	if (tn_check_process(cache))
 		return -ECHILD;
-	rc = check_arguments(identity, shard, geometry, quota);
+	rc = take_arguments(identity, shard, quota, &a);
 	if (rc == 0)
-		rc = fingerprint(cache, identity, shard, geometry, &id);
+		rc = check_arguments(&a.identity, &a.shard, geometry);
+	if (rc == 0)
+		rc = fingerprint(cache, &a.identity, &a.shard, geometry, &id);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&cache->lock);
 	space = find_open(cache, &id);
 	if (!space)
-		rc = create_space(cache, &id, identity->model, shard, geometry, &space);
+		rc = create_space(cache, &id, a.identity.model, &a.shard, geometry, &space);
 	if (rc == 0 && space->refs == 0)
 		tn_owner_call(cache, stays_on_owner, space);
 	if (rc == 0) {
 		if (space->refs == 0 || quota)
-			set_quota(space, quota);
+			set_quota(space, &a.quota);
 		if (quota && space->refs == 0)
 			tn_owner_call(cache, fit_quota, space);
 		space->refs++;

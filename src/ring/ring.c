@@ -15,23 +15,23 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/abi.h"
 #include "base/clock.h"
 #include "base/error.h"
 
 /* An executor on a device cannot wake a futex, so nobody sleeps longer than this without looking. */
 #define NAP_NS 5000000u
 
-void tn_ring_opts_init(struct tn_ring_opts *opts)
+void tn_ring_opts_init_sized(struct tn_ring_opts *opts, size_t size)
 {
-	*opts = (struct tn_ring_opts){
-		.size = sizeof(*opts), .depth = 64, .ioctxs = TN_IOCB_IOCTXS_MAX, .events = 64, .lists = 64};
+	static const struct tn_ring_opts defaults = {
+		.size = sizeof(defaults), .depth = 64, .ioctxs = TN_IOCB_IOCTXS_MAX, .events = 64, .lists = 64};
+
+	tn_abi_init(opts, size, &defaults, sizeof(defaults));
 }
 
 static int check(const struct tn_ring_opts *o)
 {
-	if (o->size != sizeof(*o))
-		return tn_fail(-EINVAL, "ring: options of %zu bytes, expected %zu: begin with tn_ring_opts_init", o->size,
-			       sizeof(*o));
 	if (o->depth < 2 || o->depth > TN_RING_DEPTH_MAX || (o->depth & (o->depth - 1)))
 		return tn_fail(-EINVAL, "ring: depth %u: a power of two, 2..%u", o->depth, TN_RING_DEPTH_MAX);
 	if (o->ioctxs == 0 || o->ioctxs > TN_IOCB_IOCTXS_MAX)
@@ -71,31 +71,36 @@ static struct tn_ring_shared lay_out(const struct tn_ring_opts *o)
 int tn_ring_make(const struct tn_ring_opts *opts, const struct tn_alloc *alloc, struct tn_ring **out)
 {
 	struct tn_ring_shared head;
+	struct tn_ring_opts o;
 	struct tn_ring *ring;
-	int err = check(opts);
+	int err;
 
+	tn_ring_opts_init(&o);
+	err = tn_abi_in(TN_ABI(tn_ring_opts, start), &o, opts);
+	if (err == 0)
+		err = check(&o);
 	if (err)
 		return err;
-	head = lay_out(opts);
+	head = lay_out(&o);
 	ring = tn_get(alloc, sizeof(*ring));
 	if (!ring)
 		return tn_fail(-ENOMEM, "ring: no memory");
 	ring->alloc = alloc;
-	ring->nlists = opts->lists;
-	ring->lists = tn_get(alloc, tn_array_bytes(opts->lists, sizeof(*ring->lists)));
+	ring->nlists = o.lists;
+	ring->lists = tn_get(alloc, tn_array_bytes(o.lists, sizeof(*ring->lists)));
 	ring->shared = tn_get(alloc, head.bytes);
 	if (!ring->lists || !ring->shared) {
 		if (ring->shared)
 			tn_put(alloc, ring->shared, head.bytes);
-		tn_put(alloc, ring->lists, tn_array_bytes(opts->lists, sizeof(*ring->lists)));
+		tn_put(alloc, ring->lists, tn_array_bytes(o.lists, sizeof(*ring->lists)));
 		tn_put(alloc, ring, sizeof(*ring));
-		return tn_fail(-ENOMEM, "ring: no memory for %u IOCBs of %u IOCTXs", opts->depth, opts->ioctxs);
+		return tn_fail(-ENOMEM, "ring: no memory for %u IOCBs of %u IOCTXs", o.depth, o.ioctxs);
 	}
 	memset(ring->shared, 0, head.bytes); /* touched now, so that no submission meets a page fault */
 	*ring->shared = head;
-	tn_ring_queue_init(&ring->shared->sq, tn_ring_cells(ring->shared, head.sq_at), head.depth, opts->start);
-	tn_ring_queue_init(&ring->shared->cq, tn_ring_cells(ring->shared, head.cq_at), head.depth, opts->start);
-	tn_ring_queue_init(&ring->shared->free, tn_ring_cells(ring->shared, head.free_at), head.depth, opts->start);
+	tn_ring_queue_init(&ring->shared->sq, tn_ring_cells(ring->shared, head.sq_at), head.depth, o.start);
+	tn_ring_queue_init(&ring->shared->cq, tn_ring_cells(ring->shared, head.cq_at), head.depth, o.start);
+	tn_ring_queue_init(&ring->shared->free, tn_ring_cells(ring->shared, head.free_at), head.depth, o.start);
 	for (uint32_t i = 0; i < head.depth; i++)
 		tn_ring_push(&ring->shared->free, tn_ring_cells(ring->shared, head.free_at), i);
 	*out = ring;

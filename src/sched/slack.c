@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "sched/slack_internal.h"
@@ -26,9 +27,11 @@ const char *tn_slack_how_name(uint32_t how)
 	return how < COUNT(names) ? names[how] : "unknown";
 }
 
-void tn_slack_desc_init(struct tn_slack_desc *desc)
+void tn_slack_desc_init_sized(struct tn_slack_desc *desc, size_t size)
 {
-	*desc = (struct tn_slack_desc){.size = sizeof(*desc), .model = "-", .gpu = "-", .engine = "-", .when = "-"};
+	static const struct tn_slack_desc defaults = {.size = sizeof(defaults), .model = "-", .gpu = "-", .engine = "-", .when = "-"};
+
+	tn_abi_init(desc, size, &defaults, sizeof(defaults));
 }
 
 /* ---- create ------------------------------------------------------------------------------------ */
@@ -99,11 +102,15 @@ static int fill_desc(struct tn_slack *t, const struct tn_slack_desc *d)
 int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **out)
 {
 	struct tn_slack t = {0}, *table;
+	struct tn_slack_desc d;
 	int rc;
 
-	if (!desc || desc->size != sizeof(*desc) || !out)
-		return tn_fail(-EINVAL, "tn_slack_create: description not initialised with tn_slack_desc_init");
-	rc = fill_desc(&t, desc);
+	if (!desc || !out)
+		return tn_fail(-EINVAL, "tn_slack_create: no description, or nowhere to return the table");
+	tn_slack_desc_init(&d);
+	rc = tn_abi_in(TN_ABI(tn_slack_desc, nprefixes), &d, desc);
+	if (rc == 0)
+		rc = fill_desc(&t, &d);
 	if (rc)
 		return rc;
 	table = tn_get(&tn_alloc_system, sizeof(*table));
@@ -188,10 +195,10 @@ void tn_slack_destroy(struct tn_slack *table)
 	tn_put(&tn_alloc_system, table, sizeof(*table));
 }
 
-void tn_slack_describe(const struct tn_slack *table, struct tn_slack_desc *out)
+void tn_slack_describe_sized(const struct tn_slack *table, struct tn_slack_desc *out, size_t size)
 {
-	*out = (struct tn_slack_desc){
-		.size = sizeof(*out),
+	const struct tn_slack_desc desc = {
+		.size = sizeof(desc),
 		.model = table->model,
 		.gpu = table->gpu,
 		.engine = table->engine,
@@ -204,6 +211,8 @@ void tn_slack_describe(const struct tn_slack *table, struct tn_slack_desc *out)
 		.ninputs = table->ninputs,
 		.nprefixes = table->nprefixes,
 	};
+
+	tn_abi_init(out, size, &desc, sizeof(desc));
 }
 
 /* ---- cells ------------------------------------------------------------------------------------- */

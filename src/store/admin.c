@@ -8,6 +8,7 @@
 #include <string.h>
 #include <tenuto/admin.h>
 
+#include "base/abi.h"
 #include "base/error.h"
 #include "ioengine/ioengine.h"
 #include "store/store_internal.h"
@@ -21,20 +22,27 @@ struct door {
 	struct tn_log log;
 	struct tn_io *io;
 	struct tn_store_opts opts;
+	struct tn_admin_store store; /* as the caller gave it */
 };
 
-void tn_admin_store_init(struct tn_admin_store *store)
+void tn_admin_store_init_sized(struct tn_admin_store *store, size_t size)
 {
-	*store = (struct tn_admin_store){.size = sizeof(*store), .instance = "default"};
+	static const struct tn_admin_store defaults = {.size = sizeof(defaults), .instance = "default"};
+
+	tn_abi_init(store, size, &defaults, sizeof(defaults));
 }
 
-static int door_open(const struct tn_admin_store *a, struct door *d)
+static int door_open(const struct tn_admin_store *store, struct door *d)
 {
 	struct tn_ioengine_opts eo = {.kind = TN_IOENGINE_AUTO, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
+	struct tn_admin_store *a = &d->store;
+	int rc;
 
 	memset(d, 0, sizeof(*d));
-	if (a->size != sizeof(*a))
-		return tn_fail(-EINVAL, "size %zu: call tn_admin_store_init first", a->size);
+	tn_admin_store_init(a);
+	rc = tn_abi_in(TN_ABI(tn_admin_store, progress_arg), a, store);
+	if (rc)
+		return rc;
 	if (a->ndirs == 0 || a->ndirs > TN_DEVICES_MAX || !a->dirs || !a->instance)
 		return tn_fail(-EINVAL, "%zu directories: must be 1..%d", a->ndirs, TN_DEVICES_MAX);
 	for (size_t i = 0; i < a->ndirs; i++) {
@@ -75,7 +83,7 @@ int tn_admin_store_verify(const struct tn_admin_store *store, struct tn_admin_ve
 	int rc = door_open(store, &d);
 
 	if (rc == 0)
-		rc = tn_store_admin_verify(&d.opts, store, result);
+		rc = tn_store_admin_verify(&d.opts, &d.store, result);
 	tn_io_destroy(d.io);
 	return rc;
 }
@@ -89,7 +97,7 @@ int tn_admin_store_check(const struct tn_admin_store *store, unsigned flags, str
 		return tn_fail(-EINVAL, "flags %#x: only TN_ADMIN_REBUILD is known", flags);
 	rc = door_open(store, &d);
 	if (rc == 0)
-		rc = tn_store_admin_check(&d.opts, store, flags & TN_ADMIN_REBUILD, result);
+		rc = tn_store_admin_check(&d.opts, &d.store, flags & TN_ADMIN_REBUILD, result);
 	tn_io_destroy(d.io);
 	return rc;
 }

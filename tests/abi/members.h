@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The structs of tenuto_0_1.h that grow, and where each of their members lies: made once from there, and once from today's headers. */
+#ifndef TN_TEST_MEMBERS_H
+#define TN_TEST_MEMBERS_H
+
+#include <stddef.h>
+
+struct member {
+	const char *name;
+	size_t offset, size; /* of a whole struct: 0 and its sizeof */
+};
+
+#define MEMBER(type, m) {#type "." #m, offsetof(struct type, m), sizeof(((struct type *)0)->m)}
+#define WHOLE(type) {#type, 0, sizeof(struct type)}
+
+#define CACHE_OPTS(m) MEMBER(tn_cache_opts, m)
+#define STATS(m) MEMBER(tn_stats, m)
+#define DEVICE_STATS(m) MEMBER(tn_device_stats, m)
+
+#define MEMBERS \
+	CACHE_OPTS(size), CACHE_OPTS(dirs), CACHE_OPTS(ndirs), CACHE_OPTS(instance), CACHE_OPTS(disk_bytes), \
+	CACHE_OPTS(disk_blocks), CACHE_OPTS(geometry), CACHE_OPTS(host_bytes), CACHE_OPTS(max_blocks), CACHE_OPTS(max_ops), \
+	CACHE_OPTS(max_op_blocks), CACHE_OPTS(io_depth), CACHE_OPTS(io_engine), CACHE_OPTS(executors), CACHE_OPTS(workers), \
+	CACHE_OPTS(policy), CACHE_OPTS(verify), CACHE_OPTS(read_only), CACHE_OPTS(write_bytes_per_day), \
+	CACHE_OPTS(header_cache_bytes), CACHE_OPTS(lock_timeout_ns), CACHE_OPTS(seed), CACHE_OPTS(log), CACHE_OPTS(log_arg), \
+	CACHE_OPTS(log_level), \
+	MEMBER(tn_identity, size), MEMBER(tn_identity, tenant), MEMBER(tn_identity, model), MEMBER(tn_identity, revision), \
+	MEMBER(tn_identity, kv_dtype), MEMBER(tn_identity, rotary), MEMBER(tn_identity, hash_algorithm), \
+	MEMBER(tn_identity, hash_seed), \
+	MEMBER(tn_shard, size), MEMBER(tn_shard, tp_rank), MEMBER(tn_shard, tp_size), MEMBER(tn_shard, pp_rank), \
+	MEMBER(tn_shard, pp_size), MEMBER(tn_shard, group), MEMBER(tn_shard, match_rule), MEMBER(tn_shard, window_tokens), \
+	MEMBER(tn_quota, size), MEMBER(tn_quota, disk_bytes), MEMBER(tn_quota, host_bytes), \
+	MEMBER(tn_load_opts, size), MEMBER(tn_load_opts, first_page), MEMBER(tn_load_opts, npages), \
+	MEMBER(tn_load_opts, deadline_ns), MEMBER(tn_load_opts, priority), \
+	MEMBER(tn_save_opts, size), MEMBER(tn_save_opts, parent), MEMBER(tn_save_opts, partial_last), \
+	MEMBER(tn_save_opts, priority), MEMBER(tn_save_opts, ttl_ns), \
+	MEMBER(tn_plan, size), MEMBER(tn_plan, restore_blocks), MEMBER(tn_plan, recompute_blocks), MEMBER(tn_plan, choice), \
+	STATS(size), STATS(blocks), STATS(host_blocks), STATS(disk_blocks), STATS(capacity_blocks), STATS(lookups), \
+	STATS(lookup_blocks), STATS(hit_blocks), STATS(loads), STATS(load_blocks), STATS(load_failed_blocks), \
+	STATS(joined_blocks), STATS(saves), STATS(saved_blocks), STATS(existing_blocks), STATS(admission_rejected_blocks), \
+	STATS(save_failed_blocks), STATS(host_only_blocks), STATS(evicted_disk_blocks), STATS(evicted_host_blocks), \
+	STATS(dropped_blocks), STATS(offloaded_blocks), STATS(promoted_blocks), STATS(prefetched_blocks), \
+	STATS(offload_waiting_blocks), STATS(offload_waiting_bytes), STATS(offload_oldest_ns), STATS(offload_failed_blocks), \
+	STATS(offload_lost_blocks), STATS(bytes_read), STATS(bytes_written), STATS(blocks_read_back), \
+	STATS(verified_objects), STATS(corrupt_objects), STATS(io_errors), STATS(bounced_objects), STATS(recovered_blocks), \
+	STATS(recovery_ns), STATS(header_cache_hits), STATS(header_reads), \
+	DEVICE_STATS(size), DEVICE_STATS(path), DEVICE_STATS(health), DEVICE_STATS(deleted), DEVICE_STATS(capacity_bytes), \
+	DEVICE_STATS(used_bytes), DEVICE_STATS(blocks), DEVICE_STATS(quarantined_slots), DEVICE_STATS(bytes_read), \
+	DEVICE_STATS(bytes_written), DEVICE_STATS(meta_bytes_written), DEVICE_STATS(read_errors), \
+	DEVICE_STATS(write_errors), DEVICE_STATS(lost_blocks)
+
+/* Those that have a size and grow, and behind them those that lie on callers' stacks without one: they stay as large as they are. */
+#define GROWING \
+	WHOLE(tn_cache_opts), WHOLE(tn_identity), WHOLE(tn_shard), WHOLE(tn_quota), WHOLE(tn_load_opts), WHOLE(tn_save_opts), \
+	WHOLE(tn_plan), WHOLE(tn_stats), WHOLE(tn_device_stats)
+#define FIXED \
+	WHOLE(tn_key), WHOLE(tn_plane), WHOLE(tn_geometry), WHOLE(tn_pool_layout), WHOLE(tn_match), WHOLE(tn_save_result), \
+	WHOLE(tn_plan_cost), WHOLE(tn_error)
+
+extern const struct member members_then[], growing_then[], fixed_then[];
+extern const struct member members_now[], growing_now[], fixed_now[];
+extern const size_t members_count, growing_count, fixed_count;
+
+#endif
