@@ -66,7 +66,7 @@ static void refused_by_loads(struct tn_load *h)
 
 static void refused_by_saves(struct tn_save *h)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 
 	assert_int_equal(tn_save_layer(h, 0, NULL), -EINVAL);
 	assert_int_equal(tn_save_commit(h), -EINVAL);
@@ -97,7 +97,7 @@ static void a_handle_that_was_ended_is_refused_and_its_successors_are_two(void *
 
 static void an_ended_save_is_refused_and_so_is_the_other_kind(void **state)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_load *load;
 	struct tn_save *save;
 	struct rig r;
@@ -178,7 +178,7 @@ static void bother(struct shared *s, struct tn_rng *rng)
 {
 	struct tn_load *load = __atomic_load_n(&s->load, __ATOMIC_ACQUIRE);
 	struct tn_save *save = __atomic_load_n(&s->save, __ATOMIC_ACQUIRE);
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	uint8_t busy[1];
 	int rc = -EINVAL;
 
@@ -234,8 +234,8 @@ static void threads_that_race_on_a_handle_get_an_answer_and_one_of_them_ends_it(
 		__atomic_store_n(&s.save, begin_save(&r, 100, 128), __ATOMIC_RELEASE);
 		while (__atomic_load_n(&s.ended_loads, __ATOMIC_RELAXED) <= i || __atomic_load_n(&s.ended_saves, __ATOMIC_RELAXED) <= i)
 			sched_yield();
-		assert_int_equal(s.ended_loads, i + 1);
-		assert_int_equal(s.ended_saves, i + 1);
+		assert_int_equal(__atomic_load_n(&s.ended_loads, __ATOMIC_RELAXED), i + 1);
+		assert_int_equal(__atomic_load_n(&s.ended_saves, __ATOMIC_RELAXED), i + 1);
 	}
 	__atomic_store_n(&s.stop, 1, __ATOMIC_RELAXED);
 	for (uint32_t t = 0; t < THREADS; t++)
