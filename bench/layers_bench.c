@@ -154,7 +154,7 @@ static int open_side(struct bench *b, struct side *s, uint32_t layers, const cha
 static int save_set(const struct bench *b, const struct side *s, uint32_t set)
 {
 	uint32_t n = (uint32_t)b->args->blocks;
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save_opts o;
 	struct tn_save *save;
 	int rc;

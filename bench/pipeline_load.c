@@ -48,7 +48,7 @@ static int begin_save(struct pipeline_load *load, uint64_t number, uint32_t slot
 
 static int end_save(struct pipeline_load *load, struct tn_save **save)
 {
-	struct tn_save_result r;
+	struct tn_save_result r = {.size = sizeof(r)};
 	int rc = tn_save_end(*save, cli_now_ns() + PIPELINE_PATIENCE_NS, &r);
 
 	if (rc)

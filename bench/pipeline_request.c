@@ -113,7 +113,7 @@ int request_plan(struct pipeline_rig *rig, uint32_t matched, uint32_t *restored,
 {
 	struct tn_plan plan = {.size = sizeof(plan)};
 	uint64_t input = matched < rig->set->blocks ? pipeline_input_tokens(rig->set, matched) : 0;
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	int rc = tn_match(rig->space, rig->keys + PIPELINE_WARM_BLOCKS, matched, NULL, &m, 0);
 
 	if (rc >= 0)

@@ -134,7 +134,7 @@ static int open_cache(struct pipeline_rig *rig, const char *scheduler)
 
 int rig_pin(struct pipeline_rig *rig)
 {
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint32_t n = PIPELINE_WARM_BLOCKS + rig->set->blocks;
 	int rc = tn_match(rig->space, rig->keys, n, NULL, &m, TN_MATCH_PIN);
 
@@ -298,7 +298,7 @@ uint64_t rig_check(const struct pipeline_rig *rig, uint32_t blocks)
 static int save_chain(struct pipeline_rig *rig, struct tn_pool *pool, const struct tn_key *keys, uint32_t n,
 		      const uint32_t *pages, const struct tn_key *parent)
 {
-	struct tn_save_result r;
+	struct tn_save_result r = {.size = sizeof(r)};
 	struct tn_save_opts o;
 	struct tn_save *save;
 	int rc;

@@ -150,7 +150,7 @@ static uint32_t pages_of(const struct side *s, uint32_t flight, uint32_t *pages)
 
 static int end_save(struct side *s, struct tn_save *save, uint32_t *stored)
 {
-	struct tn_save_result r;
+	struct tn_save_result r = {.size = sizeof(r)};
 	int rc = tn_save_end(save, cli_now_ns() + PATIENCE_NS, &r);
 
 	if (rc)

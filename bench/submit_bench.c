@@ -145,7 +145,7 @@ static int make_pool(struct side *s, const struct tn_geometry *g)
 
 static int save_all(struct side *s)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *save;
 	int rc = tn_save_begin(s->space, s->pool, s->keys, s->blocks, s->pages, NULL, &save);
 

@@ -278,7 +278,7 @@ static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_
 /* Ends one save; 0, -ETIMEDOUT if it is still under way, or an error of the interface. */
 static int end_save(struct engine *e, struct flight *f, uint64_t deadline_ns)
 {
-	struct tn_save_result r;
+	struct tn_save_result r = {.size = sizeof(r)};
 	int rc = tn_save_end(f->save, deadline_ns, &r);
 
 	if (rc)
@@ -439,7 +439,7 @@ static int match(struct engine *e, const uint64_t *ids, uint32_t n, struct tn_ma
 
 int engine_request(struct engine *e, const uint64_t *ids, uint32_t n, bool partial_last, uint32_t *hits)
 {
-	struct tn_match m = {0};
+	struct tn_match m = {.size = sizeof(m)};
 	int rc = n <= e->longest ? make_keys(e, ids, n) : -EINVAL;
 	int good;
 

@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	struct tn_pool *pool;
 	struct tn_save *save;
 	struct tn_load *load;
-	struct tn_match found;
+	struct tn_match found = {.size = sizeof(found)};
 	struct tn_key keys[2];
 	void *base = kv;
 	int good = 0;

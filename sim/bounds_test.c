@@ -196,7 +196,7 @@ static bool begin_save(struct world *w, struct act *a, struct tn_space *space, s
 
 static bool save_is_over(struct world *w, struct act *a)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	int rc;
 
 	if (!a->save)
@@ -433,7 +433,7 @@ static void save_hot(struct world *w, enum kind kind, uint32_t at, uint32_t spac
 {
 	struct act a = {.at = at, .id = hot_id(kind, at)};
 	struct tn_key keys[BLOCKS];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 
 	while (!begin_save(w, &a, w->r->space[space], w->r->pool[space]))
 		turn(w);

@@ -192,7 +192,7 @@ static void save_ended(struct cscript *s, struct cact *a, const struct tn_save_r
 
 static void go_on_save(struct cscript *s, struct cact *a, bool hurry)
 {
-	struct tn_save_result res = {0};
+	struct tn_save_result res = {.size = sizeof(res)};
 	int rc;
 
 	if (!a->over && !hurry && below(s, 80) == 0) {
@@ -371,7 +371,7 @@ static void begin_lease(struct cscript *s)
 {
 	struct cact *a = free_act(s);
 	struct tn_key keys[CSCRIPT_ACT_BLOCKS];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint32_t n = 1 + below(s, CSCRIPT_ACT_BLOCKS);
 	int rc;
 
@@ -587,7 +587,7 @@ bool cscript_settle(struct cscript *s)
 static bool found(struct cscript *s, uint32_t space, uint64_t id)
 {
 	struct tn_key key = key_of(id);
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 
 	return tn_match(s->r->space[space], &key, 1, NULL, &m, 0) == 1;
 }

@@ -201,7 +201,7 @@ static uint32_t load_batch(struct child *c, uint32_t batch, uint32_t page)
 	struct tn_key keys[BATCH];
 	uint32_t pages[BATCH];
 	unsigned char want[OBJECT];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	struct tn_load *load;
 	int good = 0, n, err;
 
@@ -264,7 +264,7 @@ static bool save_batch(struct child *c, uint32_t batch)
 {
 	uint32_t pages[BATCH], first = tn_rng_below(&c->rng, PAGES / 2 - BATCH);
 	struct tn_key keys[BATCH];
-	struct tn_save_result result;
+	struct tn_save_result result = {.size = sizeof(result)};
 	struct tn_save *save;
 	int err;
 

@@ -342,6 +342,7 @@ TN_API int tn_pool_unregister(struct tn_pool *pool);
 
 /**
  * struct tn_match - what a look-up found
+ * @size:         sizeof(struct tn_match), set by the caller
  * @blocks:       matched blocks, from the start of the prompt
  * @first:        first block that must be loaded (> 0 only under TN_MATCH_WINDOW and TN_MATCH_EXACT)
  * @host_blocks:  of them in host memory
@@ -350,6 +351,7 @@ TN_API int tn_pool_unregister(struct tn_pool *pool);
  * @pin:          the lease: pass it to tn_unpin; 0 if none was asked for
  */
 struct tn_match {
+	size_t size;
 	uint32_t blocks;
 	uint32_t first;
 	uint32_t host_blocks;
@@ -363,7 +365,7 @@ struct tn_match {
  * @keys:  block keys, first block of the prompt first
  * @n:     number of keys
  * @tiers: room for n bytes (enum tn_tier of each matched block), or NULL
- * @match: set only on success
+ * @match: size set by the caller; the rest is set only on success
  * @flags: TN_MATCH_PIN takes a lease, so that the blocks are still there to load
  *
  * Allocates nothing and takes no lock that a completion holds. A lease ends by tn_unpin. To load what was found pass
@@ -542,6 +544,7 @@ TN_API int tn_save_abort(struct tn_save *save);
 
 /**
  * struct tn_save_result - what became of the blocks; all together they are n, or after an abort none
+ * @size:      sizeof(struct tn_save_result), set by the caller
  * @stored:    visible, and on disk or on their way there since this save: admitted
  * @existing:  likewise, but before this save
  * @host_only: visible, in host memory alone, new or there before: admission - the policy, the write budget, the
@@ -558,6 +561,7 @@ TN_API int tn_save_abort(struct tn_save *save);
  * unless it was evicted or dropped since, or has a time to live; all else does not.
  */
 struct tn_save_result {
+	size_t size;
 	uint32_t stored;
 	uint32_t existing;
 	uint32_t host_only;
@@ -568,7 +572,7 @@ struct tn_save_result {
 
 /**
  * tn_save_end - after commit or abort: wait, then give the handle back
- * @result: or NULL
+ * @result: size set by the caller; or NULL
  *
  * Return: 0: the pages are the caller's and the handle is gone; -ETIMEDOUT: still under way, call again;
  * -EINVAL: neither committed nor aborted, or no such save: it was ended before. With durability_ms 0 also what tn_flush returns:

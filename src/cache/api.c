@@ -167,9 +167,10 @@ static uint64_t lease_pin(struct tn_cache *cache, struct tn_lease *lease, uint32
 int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
 	     unsigned flags)
 {
-	uint32_t counts[TIERS];
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
+	struct tn_match m = {.size = sizeof(m)};
 	struct tn_lease *lease = NULL;
-	struct tn_match m = {0};
+	uint32_t counts[TIERS];
 	struct tn_cache *cache;
 	uint64_t disk, host;
 	int rc;
@@ -181,7 +182,9 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 		return -ECHILD;
 	if (n > cache->o.max_op_blocks)
 		n = cache->o.max_op_blocks;
-	rc = flags & TN_MATCH_PIN ? take_lease(cache, &lease) : 0;
+	rc = tn_abi_check(abi, match);
+	if (rc == 0 && flags & TN_MATCH_PIN)
+		rc = take_lease(cache, &lease);
 	if (rc)
 		return rc;
 	if (__atomic_load_n(&space->dropping, __ATOMIC_ACQUIRE))
@@ -200,7 +203,7 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	__atomic_add_fetch(&cache->hit_blocks, m.blocks, __ATOMIC_RELAXED);
 	if (lease)
 		m.pin = lease_pin(cache, lease, m.blocks - m.first);
-	*match = m;
+	tn_abi_out(abi, match, &m);
 	return (int)m.blocks;
 }
 
@@ -679,18 +682,22 @@ static int save_end(struct tn_op *op, uint64_t deadline_ns)
 
 int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_result *result)
 {
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_save_result, error);
 	struct tn_op *op;
 	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_end", &op);
 
 	if (rc)
 		return rc;
-	rc = save_end(op, deadline_ns);
+	if (result)
+		rc = tn_abi_check(abi, result);
+	if (rc == 0)
+		rc = save_end(op, deadline_ns);
 	if (rc) {
 		tn_handle_leave(op);
 		return rc;
 	}
 	if (result)
-		*result = op->result;
+		tn_abi_out(abi, result, &op->result);
 	for (uint32_t i = 0; op->outcome && i < op->n; i++)
 		op->outcome[i] = op->items[i].saved;
 	release_saved(op, op->end_page);

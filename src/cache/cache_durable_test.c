@@ -63,6 +63,7 @@ static void save(struct crig *r, uint64_t id, uint8_t *outcome, struct tn_save_r
 		assert_int_equal(tn_save_layer(s, l, NULL), 0);
 	}
 	assert_int_equal(tn_save_commit(s), 0);
+	res->size = sizeof(*res);
 	while ((rc = tn_save_end(s, 1, res)) == -ETIMEDOUT)
 		crig_turn(r, CRIG_MS);
 	assert_int_equal(rc, 0);
@@ -324,7 +325,7 @@ static void what_was_let_in_and_finds_no_room_is_an_error_of_every_flush_until_i
 {
 	struct crig *r = rig_up("lru", 1, HOST_BYTES);
 	struct tn_key key = crig_key(1);
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
@@ -347,7 +348,7 @@ static void what_gives_way_before_it_could_be_written_is_told_by_the_next_flush(
 	struct crig *r = rig_up("lru", 1, HOST_BYTES);
 	struct tn_key key = crig_key(1);
 	struct tn_save_result res;
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
@@ -370,7 +371,7 @@ static void a_flush_makes_the_rest_durable_when_one_block_has_no_room(void **sta
 {
 	struct crig *r = rig_up("lru", 1, HOST_BYTES);
 	struct tn_key key = crig_key(1), other = crig_key(3);
-	struct tn_match m, n;
+	struct tn_match m = {.size = sizeof(m)}, n = m;
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
@@ -410,7 +411,7 @@ static void nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk(vo
 static void of_an_aborted_save_no_block_is_anything(void **state)
 {
 	struct crig *r = rig_up("lru", 1, HOST_BYTES);
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *s;
 	uint8_t outcome = 99;
 

@@ -18,7 +18,7 @@ static void a_dropped_block_is_gone_after_a_close_at_once(void **state)
 {
 	struct tn_key keys[64];
 	struct tn_save_result res;
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	struct rig r;
 
 	for (int host = 0; host < 2; host++) {
@@ -150,7 +150,7 @@ static void windows_match_their_last_blocks_and_no_other_tenants_tiers(void **st
 	struct tn_identity id;
 	struct tn_shard shard;
 	struct tn_space *window;
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
@@ -196,6 +196,7 @@ static void fill_a_quota(struct rig *r, struct tn_match *m)
 	struct tn_key keys[4];
 	uint32_t k, v;
 
+	m->size = sizeof(*m);
 	rig_set_up(r, 64u << 20, 16u << 20, 64);
 	rig_plane(r, 0, 0, 0, &k);
 	rig_plane(r, 0, 1, 0, &v);
@@ -311,7 +312,7 @@ static void a_dropped_block_goes_when_its_lease_ends(void **state)
 	struct tn_block_event events[16];
 	struct tn_save_result res;
 	struct tn_key keys[8];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	unsigned at_once = 0;
 	struct rig r;
 
@@ -367,15 +368,17 @@ static void an_operation_that_never_fits_names_the_limit(void **state)
 static void a_match_without_a_pin_takes_no_lease(void **state)
 {
 	struct tn_save_result res;
-	struct tn_match m[64], free_m;
+	struct tn_match free_m = {.size = sizeof(free_m)}, m[64];
 	struct tn_key key = rig_key(1);
 	uint8_t tier;
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
 	rig_save(&r, 1, 1, 0, &res);
-	for (uint32_t i = 0; i < 64; i++)
+	for (uint32_t i = 0; i < 64; i++) {
+		m[i].size = sizeof(m[i]);
 		assert_int_equal(tn_match(r.space, &key, 1, NULL, &m[i], TN_MATCH_PIN), 1);
+	}
 	assert_int_equal(tn_match(r.space, &key, 1, NULL, &free_m, TN_MATCH_PIN), -EAGAIN);
 	assert_int_equal(tn_match(r.space, &key, 1, &tier, &free_m, 0), 1);
 	assert_int_equal(tier, TN_TIER_DISK);

@@ -168,8 +168,8 @@ static int call_spaces(struct inherited *i)
 static int call_transfers(struct inherited *i)
 {
 	struct rig *r = &i->r;
-	struct tn_save_result res;
-	struct tn_match m;
+	struct tn_save_result res = {.size = sizeof(res)};
+	struct tn_match m = {.size = sizeof(m)};
 	struct tn_load *load;
 	struct tn_save *save;
 	uint8_t busy[1];
@@ -248,7 +248,7 @@ static int call_all_with_locks_held(void *arg)
 
 static void every_call_in_a_forked_child_says_echild_at_once(void **state)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct inherited i;
 
 	for (int host = 0; host < 2; host++) {
@@ -258,6 +258,7 @@ static void every_call_in_a_forked_child_says_echild_at_once(void **state)
 			i.keys[k] = rig_key(k + 1);
 		for (uint32_t k = 0; k < 8 * RIG_PAGES; k++)
 			i.pages[k] = 64 + k;
+		i.m.size = sizeof(i.m);
 		assert_int_equal(tn_match(i.r.space, i.keys, 8, NULL, &i.m, TN_MATCH_PIN), 8);
 		assert_int_equal(tn_load_begin(i.r.space, i.r.pool, i.keys, 8, i.pages, NULL, &i.load), 0);
 		for (uint32_t k = 0; k < 8; k++)

@@ -104,7 +104,7 @@ static void save_old(struct crig *r, uint64_t id)
 {
 	uint32_t pages[AT_ONCE * PER_BLOCK];
 	struct tn_key keys[AT_ONCE];
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *s;
 
 	for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
@@ -256,7 +256,7 @@ static void what_found_no_room_is_written_without_a_flush_when_there_is_some(voi
 {
 	struct tn_key key = crig_key(1);
 	struct tn_stats st = {.size = sizeof(st)};
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	struct reader rd = {.r = rig_up(100, 0)};
 
 	rd.r->space[0]->quota.disk_bytes = rd.r->space[0]->shape.slot_bytes;

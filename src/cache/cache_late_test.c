@@ -34,7 +34,7 @@ static void save(struct crig *r, uint32_t space, uint64_t id)
 {
 	uint32_t pages[PER_BLOCK] = {(uint32_t)id * PER_BLOCK, (uint32_t)id * PER_BLOCK + 1};
 	struct tn_key key = crig_key(id);
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *s;
 	int rc;
 
@@ -55,7 +55,7 @@ static void save(struct crig *r, uint32_t space, uint64_t id)
 static void save_empty(struct crig *r, uint64_t id, uint32_t n, const uint32_t *pages)
 {
 	struct tn_key keys[64];
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *s;
 
 	for (uint32_t i = 0; i < n; i++)
@@ -183,7 +183,7 @@ static void doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of(vo
 {
 	struct crig *r = rig_up(0);
 	struct tn_key key[2] = {crig_key(1), crig_key(2)};
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint32_t head;
 
 	save(r, 0, 1);
@@ -211,9 +211,9 @@ static void a_space_is_dropped_in_steps_and_closed_meanwhile(void **state)
 	struct tn_key key[2] = {crig_key(MANY), crig_key(2 * MANY)};
 	struct tn_flush_waiter *drop, *again;
 	struct tn_load *load;
-	struct tn_save_result res[2];
+	struct tn_save_result res[2] = {{.size = sizeof(res[0])}, {.size = sizeof(res[0])}};
 	struct tn_save *s[2];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint64_t due;
 
 	for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
@@ -314,8 +314,8 @@ static void a_full_quota_is_called_by_its_name(void **state)
 	struct crig *r = rig_up(0);
 	uint32_t pages[PER_BLOCK] = {4, 5};
 	struct tn_key keys[2] = {crig_key(1), crig_key(2)};
-	struct tn_save_result res;
-	struct tn_match m;
+	struct tn_save_result res = {.size = sizeof(res)};
+	struct tn_match m = {.size = sizeof(m)};
 	struct tn_save *s;
 
 	r->space[0]->quota.disk_bytes = r->space[0]->shape.slot_bytes;

@@ -23,7 +23,7 @@
 static uint64_t pin(struct rig *r, uint64_t id)
 {
 	struct tn_key key = rig_key(id);
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 
 	assert_int_equal(tn_match(r->space, &key, 1, NULL, &m, TN_MATCH_PIN), 1);
 	return m.pin;
@@ -269,7 +269,7 @@ static void while_it_waits_a_segment_that_leases_held_may_go(void **state)
 {
 	struct tn_key key = rig_key(5001);
 	uint32_t pages[RIG_PAGES] = {0, 1, 2, 3};
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	uint64_t pins[SEGMENTS];
 	struct tn_save_opts so;
 	struct tn_save *save;
@@ -304,7 +304,7 @@ static void it_does_not_wait_for_a_save_that_waits_for_its_caller(void **state)
 {
 	struct tn_key keys[BLOCKS];
 	uint32_t pages[BLOCKS * RIG_PAGES];
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save_opts so;
 	struct tn_save *save;
 	struct rig r, t;

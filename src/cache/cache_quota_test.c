@@ -45,7 +45,7 @@ static void tenant_close(struct rig *t)
 static uint32_t in_host(struct rig *t, uint64_t first, uint32_t n)
 {
 	struct tn_key key;
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint32_t found = 0;
 	uint8_t tier;
 
@@ -59,7 +59,7 @@ static uint32_t in_host(struct rig *t, uint64_t first, uint32_t n)
 /* Two saves at once, so that no block has arrived when the last one asks for its place. */
 static void saves_at_once_do_not_exceed_the_host_quota(void **state)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *save[2];
 	struct tn_key keys[8];
 	uint32_t pages[8 * RIG_PAGES];

@@ -31,7 +31,7 @@ static void save(struct crig *r, uint64_t id)
 	uint32_t page = 0;
 	struct tn_key key = crig_key(id);
 	struct tn_save_opts o;
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *s;
 
 	tn_save_opts_init(&o);

@@ -223,6 +223,7 @@ void rig_save(struct rig *r, uint64_t first, uint32_t n, uint32_t first_page, st
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		assert_int_equal(tn_save_layer(save, l, NULL), 0);
 	assert_int_equal(tn_save_commit(save), 0);
+	result->size = sizeof(*result);
 	assert_int_equal(tn_save_end(save, rig_soon(), result), 0);
 }
 
@@ -271,7 +272,7 @@ struct tn_device_stats rig_device(struct rig *r, uint32_t index)
 int rig_match(struct rig *r, uint64_t first, uint32_t n)
 {
 	struct tn_key keys[64];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 
 	for (uint32_t i = 0; i < n; i++)
 		keys[i] = rig_key(first + i);
@@ -280,7 +281,7 @@ int rig_match(struct rig *r, uint64_t first, uint32_t n)
 
 uint32_t rig_count(struct rig *r, uint64_t first, uint32_t n)
 {
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint32_t found = 0;
 
 	for (uint32_t i = 0; i < n; i++) {

@@ -38,7 +38,7 @@ static void begin(struct rig *r, uint64_t first, uint32_t first_page, bool save,
 static int in_sandbox(void *arg)
 {
 	const struct sandbox *box = arg;
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *save;
 	struct tn_load *load;
 	struct rig r;

@@ -78,7 +78,7 @@ int sim_rig_flush(struct crig *r)
 bool sim_rig_there(struct crig *r, uint64_t id)
 {
 	struct tn_key key = crig_key(id);
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	int rc = tn_match(r->space[0], &key, 1, NULL, &m, 0);
 
 	assert_true(rc >= 0);

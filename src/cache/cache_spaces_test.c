@@ -137,14 +137,14 @@ static void the_least_recently_used_go_and_those_that_are_open_never(void **stat
 	assert_int_equal(rig_load(&r, 1, 8), 8);
 	for (uint32_t i = 0; i < n; i++) {
 		struct tn_key key = rig_key(100 + 2 * i + 1);
-		struct tn_match m;
+		struct tn_match m = {.size = sizeof(m)};
 
 		assert_int_equal(tn_match(held[i], &key, 1, NULL, &m, 0), 1);
 	}
 	for (uint64_t i = 1000; i < TN_STORE_SPACES_MAX; i += 2) { /* the youngest of the closed ones */
 		struct tn_key key = rig_key(100 + i);
 		struct tn_space *space;
-		struct tn_match m;
+		struct tn_match m = {.size = sizeof(m)};
 
 		assert_int_equal(open_seed(&r, i, &space), 0);
 		assert_int_equal(tn_match(space, &key, 1, NULL, &m, 0), 1);
@@ -223,7 +223,7 @@ static void *open_many(void *arg)
 		uint64_t seed = n % 4 ? o->first + n % 700 : n % 50;
 		struct tn_key key = rig_key(1);
 		struct tn_space *space;
-		struct tn_match m;
+		struct tn_match m = {.size = sizeof(m)};
 		int rc = open_seed(o->r, seed, &space);
 
 		if (rc)

@@ -273,7 +273,7 @@ static void a_pinned_block_is_not_evicted(void **state)
 {
 	struct tn_save_result res;
 	struct tn_key keys[16];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
@@ -345,7 +345,7 @@ static void a_second_opener_is_told_who_owns_it(void **state)
 
 static void a_fork_cannot_use_the_parents_cache(void **state)
 {
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	struct tn_key key = rig_key(1);
 	struct rig r;
 	int status;
@@ -440,7 +440,7 @@ static void spaces_do_not_see_each_other(void **state)
 	struct tn_shard shard;
 	struct tn_space *other;
 	struct tn_key key = rig_key(1);
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);

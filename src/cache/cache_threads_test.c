@@ -178,7 +178,7 @@ static void *pin_and_load(void *arg)
 		uint32_t pages[8 * RIG_PAGES];
 		struct tn_key keys[8];
 		struct tn_load *load;
-		struct tn_match m;
+		struct tn_match m = {.size = sizeof(m)};
 
 		for (uint32_t i = 0; i < 8; i++)
 			keys[i] = rig_key(first + i);

@@ -41,7 +41,7 @@ static void begin_save(struct crig *r, uint64_t id, uint64_t ttl_ns, struct tn_s
 /* The block must be there then, whether it was before or not. */
 static void end_save(struct crig *r, struct tn_save *s)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	int rc;
 
 	while ((rc = tn_save_end(s, 1, &res)) == -ETIMEDOUT)
@@ -165,7 +165,7 @@ static void also_one_that_somebody_holds(void **state)
 {
 	struct crig *r = rig_up(0, tn_test_seed());
 	struct tn_key keys[2] = {crig_key(1), crig_key(2)};
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 
 	save(r, 1, CRIG_SECOND);
 	save(r, 2, CRIG_SECOND);

@@ -220,6 +220,7 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 	    struct tn_plan *plan)
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_plan, choice);
+	struct tn_match m = {.size = sizeof(m)};
 	struct tn_plan p = {.size = sizeof(p)};
 	int rc;
 
@@ -228,14 +229,15 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 	if (tn_check_process(space->cache))
 		return -ECHILD;
 	rc = tn_abi_check(abi, plan);
+	if (rc == 0)
+		rc = tn_abi_in(TN_ABI_RESULT(tn_match, pin), &m, match);
 	if (rc)
 		return rc;
-	if (match->first > match->blocks || match->host_blocks > match->blocks ||
-	    input_tokens > TN_SLACK_TOKENS_MAX)
-		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", match->blocks,
-			       match->first, (unsigned long long)input_tokens);
-	p.restore_blocks = match->blocks;
-	rc = split_match(space, match, tiers, input_tokens, &p);
+	if (m.first > m.blocks || m.host_blocks > m.blocks || input_tokens > TN_SLACK_TOKENS_MAX)
+		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", m.blocks, m.first,
+			       (unsigned long long)input_tokens);
+	p.restore_blocks = m.blocks;
+	rc = split_match(space, &m, tiers, input_tokens, &p);
 	if (rc == 0)
 		tn_abi_out(abi, plan, &p);
 	return rc;

@@ -161,7 +161,7 @@ static void *write_on(void *arg)
 	for (uint32_t k = 0; !__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE) && !w->error; k ^= 1) {
 		uint32_t pages[16 * RIG_PAGES];
 		struct tn_key keys[16];
-		struct tn_save_result res;
+		struct tn_save_result res = {.size = sizeof(res)};
 
 		if (save[k]) {
 			w->error = tn_save_end(save[k], rig_soon(), &res);
@@ -248,7 +248,7 @@ static void save_beyond_the_backlog(uint64_t host_bytes)
 	uint32_t pages[16 * RIG_PAGES];
 	struct tn_key keys[16];
 	struct tn_save *save[8];
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	uint32_t n = 0;
 	struct rig r;
 	int rc = 0;
@@ -351,7 +351,7 @@ static uint32_t save_in_one_turn(struct rig *r, struct tn_save **save, uint32_t 
 
 static void end_saves(struct tn_save **save, uint32_t n, bool commit)
 {
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 
 	for (uint32_t k = 0; k < n; k++) {
 		for (uint32_t l = 0; l < RIG_LAYERS && commit; l++)
@@ -560,7 +560,7 @@ static void a_cache_without_a_table_learns_the_layers_time_from_waits(void **sta
 
 static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 {
-	struct tn_match m = {.blocks = 64, .disk_blocks = 64};
+	struct tn_match m = {.size = sizeof(m), .blocks = 64, .disk_blocks = 64};
 	struct tn_plan p = {.size = sizeof(p)};
 	struct tn_slack *t;
 	struct rig r;
@@ -597,7 +597,7 @@ static void a_plan_counts_reads_where_they_are(void **state)
 	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
 	struct tn_save_result res;
 	struct tn_key keys[64];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint8_t tiers[64];
 	struct rig r;
 
@@ -630,7 +630,7 @@ static void a_plan_counts_reads_where_they_are(void **state)
 
 static void a_disk_faster_than_any_is_planned_with_all_the_same(void **state)
 {
-	struct tn_match m = {.blocks = 64, .disk_blocks = 64};
+	struct tn_match m = {.size = sizeof(m), .blocks = 64, .disk_blocks = 64};
 	struct tn_plan p = {.size = sizeof(p)};
 	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
 	struct rig r;

@@ -132,7 +132,7 @@ static void save(struct caller *c)
 	struct tn_key keys[OP_BLOCKS], parent;
 	uint32_t pages[OP_PAGES], size, n;
 	uint64_t first, begun = rig_now_ns();
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save_opts so;
 	struct tn_save *save;
 	bool abort = below(c, 8) == 0;
@@ -213,7 +213,7 @@ static void match(struct caller *c)
 	struct tn_key keys[OP_BLOCKS];
 	uint32_t pages[OP_PAGES], size, n;
 	uint64_t first, begun = rig_now_ns();
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	int rc;
 
 	for (uint32_t i = 0; i < LEASES; i++) {
@@ -413,7 +413,7 @@ static void each_size_finds_a_place(struct storm *s, struct caller *c)
 				assert_int_equal(tn_unpin(s->space[c[t].lease[i].size], c[t].lease[i].pin), 0);
 	for (uint32_t k = 0; k < SIZES; k++) {
 		struct tn_key key = rig_key(100000 + k);
-		struct tn_save_result res;
+		struct tn_save_result res = {.size = sizeof(res)};
 		struct tn_save *one;
 		uint32_t pages[RIG_PAGES] = {0, 1, 2, 3};
 

@@ -84,7 +84,7 @@ static void save(struct caller *c)
 {
 	struct tn_key keys[OP_BLOCKS];
 	uint32_t pages[OP_BLOCKS * RIG_PAGES], layers = RIG_LAYERS;
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *save;
 	uint64_t first, limit = rig_now_ns() + LIMIT_NS;
 	uint32_t n = pick(c, keys, &first);
@@ -181,7 +181,7 @@ static void load(struct caller *c)
 static void lease(struct caller *c)
 {
 	struct tn_key keys[OP_BLOCKS];
-	struct tn_match m;
+	struct tn_match m = {.size = sizeof(m)};
 	uint64_t first;
 	uint32_t n = pick(c, keys, &first);
 	int rc = tn_match(c->r->space, keys, n, NULL, &m, TN_MATCH_PIN);

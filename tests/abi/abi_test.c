@@ -163,7 +163,8 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	struct tn_load_opts load_opts;
 	struct tn_save_opts save_opts;
 	struct tn_identity identity;
-	struct tn_match match = {0};
+	struct tn_match match = {.size = sizeof(match)};
+	struct tn_save_result result;
 	struct tn_key key = {{1, 2}};
 	struct tn_shard shard;
 	struct tn_quota quota;
@@ -173,7 +174,7 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	struct tn_pool *pool;
 	struct tn_load *load;
 	struct tn_save *save;
-	struct tn_plan plan;
+	struct tn_plan plan = {.size = sizeof(plan)};
 	void *base = kv;
 	uint32_t page = 0;
 
@@ -193,6 +194,12 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	assert_int_equal(tn_pool_register(space, &layout, &base, TN_MEM_HOST, &pool), 0);
 	REFUSED(tn_load_opts, load_opts, tn_load_begin(space, pool, &key, 1, &page, &load_opts, &load));
 	REFUSED(tn_save_opts, save_opts, tn_save_begin(space, pool, &key, 1, &page, &save_opts, &save));
+	assert_int_equal(tn_save_begin(space, pool, &key, 1, &page, &save_opts, &save), 0);
+	assert_int_equal(tn_save_abort(save), 0);
+	REFUSED(tn_save_result, result, tn_save_end(save, TN_FOREVER, &result));
+	assert_int_equal(tn_save_end(save, TN_FOREVER, &result), 0);
+	REFUSED(tn_match, match, tn_match(space, &key, 1, NULL, &match, TN_MATCH_PIN));
+	REFUSED(tn_match, match, tn_plan(space, &match, NULL, 1, &plan));
 	REFUSED(tn_plan, plan, tn_plan(space, &match, NULL, 1, &plan));
 	REFUSED(tn_device_stats, device, tn_cache_device_stats(cache, 0, &device));
 	assert_int_equal(tn_pool_unregister(pool), 0);

@@ -34,6 +34,11 @@ struct member {
 	MEMBER(tn_load_opts, deadline_ns), MEMBER(tn_load_opts, priority), \
 	MEMBER(tn_save_opts, size), MEMBER(tn_save_opts, parent), MEMBER(tn_save_opts, partial_last), \
 	MEMBER(tn_save_opts, priority), MEMBER(tn_save_opts, ttl_ns), \
+	MEMBER(tn_match, size), MEMBER(tn_match, blocks), MEMBER(tn_match, first), MEMBER(tn_match, host_blocks), \
+	MEMBER(tn_match, disk_blocks), MEMBER(tn_match, load_ns), MEMBER(tn_match, pin), \
+	MEMBER(tn_save_result, size), MEMBER(tn_save_result, stored), MEMBER(tn_save_result, existing), \
+	MEMBER(tn_save_result, host_only), MEMBER(tn_save_result, rejected), MEMBER(tn_save_result, failed), \
+	MEMBER(tn_save_result, error), \
 	MEMBER(tn_plan, size), MEMBER(tn_plan, restore_blocks), MEMBER(tn_plan, recompute_blocks), MEMBER(tn_plan, choice), \
 	STATS(size), STATS(blocks), STATS(host_blocks), STATS(disk_blocks), STATS(capacity_blocks), STATS(lookups), \
 	STATS(lookup_blocks), STATS(hit_blocks), STATS(loads), STATS(load_blocks), STATS(load_failed_blocks), \
@@ -52,10 +57,9 @@ struct member {
 /* Those that have a size and grow, and behind them those that lie on callers' stacks without one: they stay as large as they are. */
 #define GROWING \
 	WHOLE(tn_cache_opts), WHOLE(tn_identity), WHOLE(tn_shard), WHOLE(tn_quota), WHOLE(tn_load_opts), WHOLE(tn_save_opts), \
-	WHOLE(tn_plan), WHOLE(tn_stats), WHOLE(tn_device_stats)
+	WHOLE(tn_plan), WHOLE(tn_stats), WHOLE(tn_device_stats), WHOLE(tn_match), WHOLE(tn_save_result)
 #define FIXED \
-	WHOLE(tn_key), WHOLE(tn_plane), WHOLE(tn_geometry), WHOLE(tn_pool_layout), WHOLE(tn_match), WHOLE(tn_save_result), \
-	WHOLE(tn_plan_cost), WHOLE(tn_error)
+	WHOLE(tn_key), WHOLE(tn_plane), WHOLE(tn_geometry), WHOLE(tn_pool_layout), WHOLE(tn_plan_cost), WHOLE(tn_error)
 
 extern const struct member members_then[], growing_then[], fixed_then[];
 extern const struct member members_now[], growing_now[], fixed_now[];

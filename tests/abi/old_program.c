@@ -105,6 +105,7 @@ static void save(struct program *p)
 	}
 	guard_up(&opts);
 	guard_up(&result);
+	result.s.size = sizeof(result.s);
 	tn_save_opts_init_sized(&opts.s, sizeof(opts.s));
 	opts.s.priority = 3;
 	assert_int_equal(tn_save_begin(p->space, p->pool, p->keys, BLOCKS, pages, &opts.s, &s), 0);
@@ -127,6 +128,7 @@ static void load(struct program *p)
 	struct tn_load *l;
 
 	guard_up(&match);
+	match.s.size = sizeof(match.s);
 	assert_int_equal(tn_match(p->space, p->keys, BLOCKS, NULL, &match.s, TN_MATCH_PIN), BLOCKS);
 	untouched(match.guard);
 	guard_up(&plan);

@@ -114,6 +114,7 @@ struct tn_quota {
 };
 
 struct tn_match {
+	size_t size;
 	uint32_t blocks;
 	uint32_t first;
 	uint32_t host_blocks;
@@ -139,6 +140,7 @@ struct tn_save_opts {
 };
 
 struct tn_save_result {
+	size_t size;
 	uint32_t stored;
 	uint32_t existing;
 	uint32_t host_only;
