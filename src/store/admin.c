@@ -13,7 +13,7 @@
 #include "ioengine/ioengine.h"
 #include "store/store_internal.h"
 
-/* A process that was killed holds its locks until its last transfers have ended, 150 ms were seen. */
+/* A process that was killed holds its locks until its last transfers have ended: up to 150 ms were seen. */
 #define LOCK_TIMEOUT_NS 1000000000ull
 
 struct door {

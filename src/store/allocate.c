@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Room in a device's file, a segment at a time. The file system may take as long as it likes (it is frozen, or clears
- * a GiB), so it is a request, and whoever needs slots meanwhile does without or is asked again when it has ended.
+ * Space in a device's file, one segment at a time. The file system may take as long as it likes (it is frozen, or
+ * clears a GiB), so the file grows by a request. Whoever needs slots meanwhile does without, or is asked again when the
+ * request has ended.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "store/store_internal.h"
 
 #define RETRY_NS 10000000000ull
-#define WAIT_NS 2000000000ull /* one that takes longer is not waited for: the next victims of the policy go */
+#define WAIT_NS 2000000000ull /* a longer request is not waited for: the policy's victims go */
 
 static void allocate_done(struct tn_store_req *r, int status)
 {

@@ -2,9 +2,9 @@
 /*
  * The write budget: how many bytes may be written in a day, so that a drive lasts as long as it was bought for.
  *
- * A token bucket of an eighth of the day's budget, refilled with the other seven eighths over a day: no 24 hours see more
- * than the budget. Whoever writes blocks asks first; the store's own writes are counted and never refused, so the bucket
- * may hold less than nothing.
+ * A token bucket of an eighth of the day's budget, refilled with the other seven eighths over a day: no 24 hours see
+ * more than the budget. Whoever writes blocks asks first. The store's own writes are counted and never refused, so the
+ * bucket may go below zero.
  */
 #include "store/store_internal.h"
 

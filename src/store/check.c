@@ -113,7 +113,7 @@ static void tell(struct tn_store_device *d, struct tn_admin_device *a, uint64_t 
 int tn_store_admin_info(const struct tn_store_opts *opts, struct tn_admin_device *device)
 {
 	struct tn_store_opts o = *opts;
-	uint64_t left_ns = o.lock_timeout_ns; /* for all devices together: they have one owner */
+	uint64_t left_ns = o.lock_timeout_ns; /* for all devices together: the devices have one owner */
 	struct registry r;
 	struct tn_store *s;
 	int rc;
@@ -176,7 +176,7 @@ static void listen(void *arg, enum tn_log_level level, const char *where, const 
 		l->next->fn(l->next->arg, level, where, text);
 }
 
-/* A session without a device costs what it holds: that is for an engine to decide, not for who repairs the others. */
+/* A session without a device costs what the device holds: an engine decides that, not who repairs the other devices. */
 static int all_there(const struct tn_store *s)
 {
 	for (uint32_t i = 0; i < s->ndevices; i++)
@@ -188,7 +188,7 @@ static int all_there(const struct tn_store *s)
 	return 0;
 }
 
-/* Those that the repair could not make anew, because not even their directory is there. */
+/* The devices that the repair could not make anew, because not even their directory is there. */
 static uint64_t still_absent(const struct tn_store *s)
 {
 	uint64_t n = 0;

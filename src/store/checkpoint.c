@@ -4,10 +4,10 @@
  * reused and recovery need not read all of it.
  *
  * Incremental: only pages that differ from what the region holds are written. Fuzzy: a few pages at a time,
- * while the owner goes on. Exact all the same, because replay begins at the log position at which the
- * checkpoint began, records say what a slot *is*, and a page shows only what is durable (a block whose insert
- * is still on its way is left out; its record comes later in the log). The root is written last.
- * A checkpoint needs no room in the log, so a full log always gets out of it.
+ * while the owner goes on. Exact all the same: replay begins at the log position at which the
+ * checkpoint began, records say what a slot *is*, and a page shows only what is durable. A block whose insert
+ * is still on its way is left out; the block's record comes later in the log. The root is written last.
+ * A checkpoint needs no space in the log, so a checkpoint can always empty a full log.
  */
 #include <errno.h>
 #include <string.h>
@@ -118,8 +118,8 @@ static uint32_t run_length(struct tn_store_device *d)
 }
 
 /*
- * Pages yield to reads like any write in the background, as long as the log has room: who waits for that must not wait
- * for reads as well.
+ * Pages yield to reads like any write in the background, as long as the log has free space: who waits for that space
+ * must not wait for reads as well.
  */
 static bool may_go(struct tn_store_device *d, uint32_t bytes)
 {
@@ -255,7 +255,7 @@ static void next_step(struct tn_store_device *d)
 		return;
 	case TN_CKPT_PAGES:
 		rc = write_batch(d);
-		if (rc != -ENOENT) /* it goes, or the step asks again */
+		if (rc != -ENOENT) /* the root goes, or the step asks again */
 			return;
 		c->phase = TN_CKPT_LOG;
 		__attribute__((fallthrough));
@@ -300,7 +300,7 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final)
 	c->soft_budget = final ? UINT32_MAX : SOFT_PAGES_MIN + page_count(d->store) / 64;
 	c->soft_from[c->region] = final ? 0 : c->soft_from[c->region];
 	c->soft_due_ns = 0;
-	/* A root that may be the newest valid one must be gone for certain before its pages change under it. */
+	/* A root that may be the newest valid one must be gone for certain before the pages that it names change. */
 	c->phase = c->root_unknown ? TN_CKPT_VOID : TN_CKPT_PAGES;
 	next_step(d);
 }

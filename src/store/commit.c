@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Commits: the log's groups (log.c) and the cycles of syncs that make groups durable (durable.c). Each may wait for the other,
- * and flushes for both, so the ends of their requests come here: what waits behind a group or a sync need not wait for the
- * next step of the store.
+ * Commits: log groups (log.c) and the cycles that make log groups durable (durable.c). A group may wait for a cycle and
+ * a cycle for a group, and flushes wait for both. So the ends of the requests of both come here: what waits behind a
+ * group or a sync need not wait for the next step of the store.
  */
 #include <errno.h>
 
@@ -29,7 +29,7 @@ static void durable_done(struct tn_store_req *r, int status)
 void tn_store_commit_advance(struct tn_store_device *d)
 {
 	if (tn_store_index_off(d)) {
-		tn_store_waits_settle(d, d->deleted ? -ESTALE : -EIO); /* nobody may wait for what will not be done */
+		tn_store_waits_settle(d, d->deleted ? -ESTALE : -EIO); /* flushes must not wait for what will not be done */
 		return;
 	}
 	tn_store_log_advance(d);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that were deleted underneath. The file lives on as long as it is open, so reads, writes and syncs succeed, and all of
- * it is gone with the last close. So a sync counts only if the file still has a name after it (io.c), and a flush that
- * has nothing to write looks, too.
+ * Files that were deleted underneath. Such a file lives on as long as it is open: reads, writes and syncs succeed, and
+ * the last close loses all of them. So a sync counts only if the file still has a name after the sync (io.c), and a
+ * flush that has nothing to write looks for the name, too.
  *
- * What such a file holds stays in the cache until that closes: it is as good as host memory. Nothing new goes there, no
- * flush succeeds, and the next opening of the directory begins a new store.
+ * What such a file holds stays in the cache until the cache closes: the file is as good as host memory. Nothing new
+ * goes into the file, no flush succeeds, and the next opening of the directory begins a new store.
  */
 #include <errno.h>
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the end of a sync means. A good one covers the log and the space table as they were when it was sent. When one fails,
- * the kernel (or the drive) gives up what the sync covered, and the next one says 0 as if nothing had been: so nothing that was
- * written since the last good sync may be believed to be on the disk, though it can still be read.
+ * What the end of a sync means. A good sync covers the log and the space table as they were when the sync was sent.
+ * When a sync fails, the kernel (or the drive) gives up what the sync covered, and the next sync returns 0 as if
+ * nothing had happened. So nothing that was written since the last good sync may be believed to be on the disk, though
+ * it can be read.
  *
- * A group, cycle or checkpoint under way fails, and the log is written anew from where the last good sync had left it, with
- * records that say what each slot is now. Blocks whose data no good sync covers - still being written, or published since -
- * are in doubt: logged as removed, left out of checkpoints, and the owner is asked to remove them. Groups that name them
- * were written before: until they are written over, a process that dies leaves such blocks to the next one, readable, but
- * not on the disk. Syncs of a device never overlap (io.c), so that an error is not reported to
- * one of two and the other believed.
+ * A group, cycle or checkpoint under way fails, and the log is written anew from where the last good sync had left it,
+ * with records that say what each slot is now. Blocks whose data no good sync covers - still being written, or
+ * published since - are in doubt: they are logged as removed, left out of checkpoints, and the owner is asked to remove
+ * them. Groups that name blocks in doubt were written before. Until those groups are written over, a process that dies
+ * leaves such blocks to the next process: readable, but not on the disk. Syncs of a device never overlap (io.c): of two
+ * that overlap, one might be told the error and the other be believed.
  */
 #include <string.h>
 
@@ -34,7 +35,7 @@ static void covered(struct tn_store_device *d)
 	d->spaces_copy = !d->spaces_copy;
 }
 
-/* Slots of one page whose data may be lost; how many blocks among them. */
+/* Puts slots of one page, whose data may be lost, in doubt. Returns how many of the slots hold blocks. */
 static uint32_t doubt_page(struct tn_store_device *d, uint32_t p, uint64_t unsynced)
 {
 	uint32_t blocks = 0;
@@ -91,7 +92,7 @@ static void failed(struct tn_store_device *d, int status)
 		d->untold = true;
 		d->tell_ns = 0;
 	}
-	tn_store_waits_settle(d, status); /* every flush that waits would have covered them */
+	tn_store_waits_settle(d, status); /* every flush that waits would have covered the lost blocks */
 }
 
 void tn_store_sync_ended(struct tn_store_device *d, int status)

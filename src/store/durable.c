@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How far the log of a device is durable. Groups are written without waiting for a sync (log.c), so that the death of
- * the process costs nothing; a power cut may take them, or the data of the blocks that they name. From time to time, and
- * for each flush, a cycle makes durable what was written before it began:
+ * the process costs nothing. A power cut may take groups, or the data of the blocks that groups name. From time to
+ * time, and for each flush, a cycle makes durable what was written before the cycle began:
  *
  *	fdatasync (block data, headers, groups) -> the mark, which says how far -> fdatasync -> removed slots become free.
  *
- * After a power cut recovery believes the groups before the mark. The second sync is what makes it certain that they are
- * believed: only the mark tells a group whose blocks are durable from one whose blocks may be lost. The two copies of the
- * mark are written in turn, and the older one never before the newer one is durable.
+ * After a power cut recovery believes the groups before the mark. The second sync makes certain that recovery finds the
+ * mark: only the mark tells a group whose blocks are durable from a group whose blocks may be lost. The two copies of
+ * the mark are written alternately, and the older copy is never overwritten before the newer one is durable.
  */
 #include <errno.h>
 #include <string.h>
@@ -116,7 +116,7 @@ static void failed(struct tn_store_device *d, int status)
 	u->phase = TN_DURABLE_IDLE;
 	u->doubt = 0;
 	u->retry_ns = tn_now_ns(d->store->clock) + (delay < RETRY_MAX_NS ? delay : RETRY_MAX_NS);
-	/* After a failed sync this was done before. */
+	/* After a failed sync doubt.c has done this before. */
 	tn_store_log_anew(d);
 	tn_store_waits_settle(d, status);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A flush begins: what it must wait for on each device, so that everything published and removed before is durable, and a
- * push to whatever that takes. The end comes from below (waits.c).
+ * A flush begins: what the flush must wait for on each device, so that everything published and removed before it is
+ * durable. Starts what that takes. The end of a flush comes from below (waits.c).
  */
 #include <errno.h>
 

@@ -69,7 +69,7 @@ struct tn_disk_super {
 	uint32_t device_count;
 	uint64_t segment_bytes;
 	uint32_t segment_count;
-	uint32_t segment_pages; /* slot-table pages a segment */
+	uint32_t segment_pages; /* slot-table pages per segment */
 	uint64_t log_offset;
 	uint64_t log_bytes;
 	uint64_t checkpoint_offset[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The geometry of a store's files: sizes of segments, log and tables, the places of the regions that follow from the sizes,
- * and whether the superblock that claims them can be true. Pure functions on numbers and memory: nothing is read or
- * written here.
+ * The geometry of a store's files: sizes of segments, log and tables, the places of the regions that follow from the
+ * sizes, and whether the superblock that claims them can be true. Pure functions on numbers and memory: nothing is read
+ * or written here.
  */
 #include <errno.h>
 #include <string.h>
@@ -99,7 +99,7 @@ int tn_store_plan_sizes(const struct tn_store_opts *o, struct tn_disk_super *sb)
 	sb->segment_count = (uint32_t)count;
 	sb->segment_pages = (uint32_t)pages;
 	sb->log_bytes = o->log_bytes < 1ull << 62 ? o->log_bytes : 1ull << 62;
-	if (sb->log_bytes == 0) { /* room for each slot to change twice between checkpoints */
+	if (sb->log_bytes == 0) { /* long enough for each slot to change twice between checkpoints */
 		sb->log_bytes = count * pages * TN_DISK_PAGE * 2;
 		sb->log_bytes = sb->log_bytes < (1u << 20)   ? 1u << 20
 				: sb->log_bytes > (256u << 20) ? 256u << 20

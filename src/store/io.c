@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store's own requests: submitted when the engine has room, finished in tn_store_complete, and the
+ * The store's own requests: submitted when the engine has a free place for one, finished in tn_store_complete. And the
  * blocking transfers of open and close, which drive the engine themselves.
  */
 #include <errno.h>

@@ -2,15 +2,15 @@
 /*
  * The index log of a device.
  *
- * Nothing is queued: a slot or segment that changed is marked, and a commit sweeps the marks into one
- * group, describing each slot as it is now. So memory is bounded by the slot table, a publish is
- * never refused, and a full log only delays. A group is written soon after the changes and waits for no sync, so that it
- * survives the death of the process; what makes it durable comes later and is in durable.c. The order is:
+ * Nothing is queued: a slot or segment that changed is flagged, and a commit sweeps the flags into one group,
+ * describing each slot as it is now. So memory is bounded by the slot table, a publish is never refused, and a full log
+ * only delays. A group is written soon after the changes and waits for no sync, so that the group survives the death of
+ * the process. What makes the group durable comes later and is in durable.c. The order is:
  *
  *	seal the group -> write a changed space table and new segment headers -> write the group.
  *
- * One group at a time, without gaps in sequence and position; a group never wraps around the region's end. What the end of a
- * group lets others do is decided above (commit.c).
+ * One group at a time, without gaps in sequence and position; a group never wraps around the region's end. commit.c,
+ * above, decides what may go on when a group has ended.
  */
 #include <errno.h>
 #include <string.h>

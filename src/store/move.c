@@ -3,14 +3,16 @@
  * Moves: a segment of one class of blocks becomes another's; and the segments beyond a capacity that was made smaller.
  *
  * A move begins only where all blocks of the segment can go at once: the owner removes every one of them, or none if
- * somebody holds one (cb.vacate). A segment with slots that are being written does not move either. So nothing is evicted
- * in vain, and what is left is to wait until the removals are durable: for a commit of the log, two if one is under way.
+ * somebody holds one (cb.vacate). A segment with slots that are being written does not move either. So nothing is
+ * evicted in vain, and what is left is to wait until the removals are durable: for a commit of the log, two if one is
+ * under way.
  *
- * When no segment can go, it matters why: what leases hold is not waited for, but transfers end by themselves (cb.passes).
- * Then whoever asks is told so, and asks again, of all segments, as they end; for how long is his to bound.
+ * When no segment can go, it matters why: what leases hold is not waited for, but transfers end by themselves
+ * (cb.passes). The caller is told so, and asks again, of all segments, as transfers end. The caller bounds for how
+ * long.
  *
- * A move ends when that is so: the segment changes hands. Or it is given up, because the device takes no writes or no
- * records any more: then the segment stays what it was. Nobody but the device is waited for.
+ * A move ends when the removals are durable: the segment changes hands. Or the move is given up, because the device
+ * takes no writes or no records any more: then the segment keeps its class. A move waits for nothing but the device.
  */
 #include <float.h>
 
@@ -27,8 +29,8 @@ static bool usable(const struct tn_store_device *d)
 }
 
 /*
- * The coldest segment of another shape that was not tried for this demand. With `colder` only one that is colder than the
- * coldest of this shape: classes compete like blocks under LRU, a segment at a time, and each gets at least one.
+ * The coldest segment of another shape that was not tried for this demand. With `colder` only one that is colder than
+ * the coldest of this shape: classes compete like blocks under LRU, a segment at a time, and each gets at least one.
  */
 static uint32_t coldest(const struct tn_store_device *d, uint32_t shape, bool colder, uint64_t demand)
 {
@@ -123,7 +125,7 @@ static void tried_in_vain(struct tn_store_device *d, uint32_t shape)
 	sh->try_calls[d->index] = TRY_PAUSE_CALLS;
 }
 
-/* A segment without data that whoever asks next can have: its preparation stops, or the file gets longer by it. */
+/* A segment without data that the next caller can have: its preparation stops, or the file grows by this segment. */
 static bool segment_comes(const struct tn_store_device *d, uint64_t now)
 {
 	return (d->prep.segment != UINT32_MAX && d->prep.stop) || tn_store_allocating(d, now);
@@ -150,8 +152,8 @@ uint64_t tn_store_demand(struct tn_store *s)
 }
 
 /*
- * None that was tried for this demand could go: are transfers all that is in the way of one of them? Or of one of the class's own,
- * since then its blocks can be evicted.
+ * No segment that was tried for this demand could go: are transfers all that is in the way of one of them? Or in the
+ * way of one of the class's own segments, whose blocks can be evicted once the transfers have ended.
  */
 static bool passes(struct tn_store_device *d, uint32_t shape, uint64_t demand)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preparation: an unassigned segment is written once with zeros before its slots are offered, because
- * first writes into unwritten extents run at 0.4 to 0.8 of a drive's speed. One 1 MiB write at a time,
- * with as long a pause as the write took, and only when the owner steps: it yields to everything. The segment's
- * header then says that it is prepared, so that the next open does not write it again. On tmpfs it would gain nothing.
+ * Preparation: an unassigned segment is written once with zeros before its slots are offered, because first writes into
+ * unwritten extents run at 0.4 to 0.8 of a drive's speed. One 1 MiB write at a time, with as long a pause as the write
+ * took, and only when the owner steps: preparation yields to everything. The segment's header then says that the
+ * segment is prepared, so that the next open does not write it again. On tmpfs preparation would gain nothing.
  */
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define RETRY_NS 10000000u /* the device is wanted for something else */
 
-/* Nothing of it is in flight any more. */
+/* Ends the preparation of a segment, of which nothing is in flight any more. */
 static void let_go(struct tn_store_device *d)
 {
 	struct tn_store_prepare *p = &d->prep;
@@ -38,7 +38,7 @@ static void prepare_done(struct tn_store_req *r, int status)
 	if (status == 0 && !ended)
 		p->offset += r->io.length;
 	p->next_ns = now + (now - r->start_ns);
-	/* If it cannot be done: an unprepared segment works as well, only slower. */
+	/* If preparation cannot be done: an unprepared segment works as well, only slower. */
 	if (status || ended || p->stop)
 		let_go(d);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What block headers tell: the index of a device whose checkpoints or log are lost, the slots of single damaged checkpoint
- * pages, and what a segment is whose own header is damaged. Large sequential reads; what does not decode is free. A
- * removed block may come back this way (its header is still there): its bytes are verified on every read like any other's.
+ * What block headers tell: the index of a device whose checkpoints or log are lost, the slots of single damaged
+ * checkpoint pages, and what a segment is whose own header is damaged. Large sequential reads; what does not decode is
+ * free. A removed block may come back this way (its header is still there): its bytes are verified on every read like
+ * any other's.
  */
 #include <errno.h>
 #include <string.h>
@@ -154,8 +155,9 @@ static uint64_t proves(struct tn_store_device *d, uint32_t segment, uint64_t at,
 }
 
 /*
- * What the segment is, from its block headers alone: its shape is that of the newest one, since a segment is given to another
- * shape only when it is empty. Older headers at other places are of an earlier shape, and are not looked at again.
+ * What the segment is, from its block headers alone: its shape is that of the newest one, since a segment is given to
+ * another shape only when it is empty. Older headers at other places are of an earlier shape, and are not looked at
+ * again.
  */
 static int infer(struct tn_store_table *t, uint32_t segment, bool *known)
 {
@@ -227,7 +229,7 @@ static int rebuild_segment(struct tn_store_table *t, uint32_t i, struct tn_disk_
 
 	if (state == HEADER_DAMAGED) {
 		rc = infer(t, i, &known);
-		t->seg[i].generation = generation; /* higher than any that is known: nothing older fits it */
+		t->seg[i].generation = generation; /* higher than any that is known: no older header fits it */
 		v->segments_without += known;
 		v->segments_lost += !known && memcmp(h, &blank, sizeof(blank)) != 0;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The slot table of a device that is being recovered, and what block headers can tell about it (rebuild.c). Only recovery.c
- * uses this.
+ * The slot table of a device that is being recovered, and what block headers can tell about it (rebuild.c). Only
+ * recovery.c uses this.
  */
 #ifndef TN_STORE_REBUILD_H
 #define TN_STORE_REBUILD_H
@@ -23,7 +23,7 @@ struct tn_store_table {
 	bool same_boot; /* no power cut came since the groups behind the mark were written, so nothing of them is lost */
 };
 
-/* Holds the block headers of a segment against the table, where records that they do not bear out are marked to be dropped. */
+/* Compares a segment's block headers with the table. A record that no header bears out is flagged to be dropped. */
 int tn_store_compare_headers(struct tn_store_table *t, uint32_t segment);
 /* Reads the block headers of one segment (first..last part) into the table. */
 int tn_store_rebuild_parts(struct tn_store_table *t, uint32_t segment, uint32_t first_part, uint32_t parts);

@@ -3,8 +3,8 @@
  * Places: reserving slots, segments that are taken for it, and what of a store's slots is free, for whom.
  *
  * When no slot of a shape is left, a segment without a shape is taken. If there is none, the file begins to get longer
- * (allocate.c), and until then a segment whose preparation stops (prepare.c) is taken, or another shape's in which nothing is
- * left. Segments with blocks are taken by move.c, and only when the owner asks for that.
+ * (allocate.c). Until then a segment whose preparation stops (prepare.c) is taken, or an empty segment of another
+ * shape. move.c takes segments with blocks, and only when the owner asks for that.
  */
 #include "store/store_internal.h"
 

@@ -3,8 +3,8 @@
  * Segments and slots: their states, with all counters and lists, and what about them is still to be logged.
  *
  * Everything is O(1) or a scan of a few words. A segment goes: not allocated -> unassigned -> assigned
- * to a shape -> (emptied: move.c) -> another shape. What must be written about that is only marked
- * here; log.c and checkpoint.c write it. Which segment is taken, and when, is decided above (reserve.c, move.c).
+ * to a shape -> (emptied: move.c) -> another shape. What must be written about that is only flagged
+ * here; log.c and checkpoint.c write it. reserve.c and move.c, above, decide which segment is taken, and when.
  */
 #include <string.h>
 
@@ -143,8 +143,9 @@ static void suspect(struct tn_store_device *d, uint32_t segment, uint32_t n, uin
 }
 
 /*
- * The places of slots that were quarantined under the old shape: the next failure there quarantines a slot of the new one.
- * Nothing is quarantined at once, because each move would round the bad places up to whole slots, until no slot were left.
+ * The places of slots that were quarantined under the old shape: the next failure there quarantines a slot of the new
+ * one. Nothing is quarantined at once, because each move would round the bad places up to whole slots, until no slot
+ * were left.
  */
 static void carry_over(struct tn_store_device *d, uint32_t segment, const struct tn_store_shape *old,
 		       const struct tn_store_shape *shape)

@@ -2,11 +2,11 @@
 /*
  * How the devices of a store find together: creation, devices that are lost, and devices that come back.
  *
- * A lost device costs its own blocks, never the store. One whose directory is there and empty is made anew; one that cannot
- * be opened, or whose directory was not given, is absent: offline for this session. Every superblock counts the
- * lives of all devices (super.life). A session that goes without a device, or makes it anew, raises its count on all others, so
- * that a device that missed a session is known by its own lower count. It is made anew, too: what it holds may have been
- * dropped or replaced meanwhile.
+ * A lost device costs its own blocks, never the store. One whose directory is there and empty is made anew; one that
+ * cannot be opened, or whose directory was not given, is absent: offline for this session. Every superblock counts the
+ * lives of all devices (super.life). A session that goes without a device, or makes it anew, raises its count on all
+ * others, so that a device that missed a session is known by its own lower count. Such a device is made anew, too: what
+ * it holds may have been dropped or replaced meanwhile.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -173,8 +173,8 @@ static int check_set(struct set *t)
 }
 
 /*
- * From the newest session's device down: one that a newer one knows to have missed a session is stale. (Two that were used
- * apart say so of each other: the one with more sessions is believed.)
+ * From the newest session's device down: a device that a newer one knows to have missed a session is stale. (Two
+ * devices that were used apart say so of each other: the device with more sessions is believed.)
  */
 static void find_stale(struct set *t)
 {

@@ -41,11 +41,11 @@ enum tn_slot_state {
 struct tn_store_device;
 
 /*
- * What the store's own requests tell those above them; set at open, before the first sync. All on the owner, per sync, and
- * before the `finish` of the sync itself.
+ * What the store's own requests tell those above them; set at open, before the first sync. All on the owner, per sync,
+ * and before the `finish` of the sync itself.
  */
 struct tn_store_events {
-	void (*sync_begins)(struct tn_store_device *d); /* perhaps again, if the engine had no room for it */
+	void (*sync_begins)(struct tn_store_device *d); /* perhaps again, if the engine did not take it */
 	void (*sync_ended)(struct tn_store_device *d, int status);
 	void (*file_deleted)(struct tn_store_device *d); /* the file has no name any more; after each sync that finds it so */
 };
@@ -119,7 +119,7 @@ struct tn_store_log {
 	uint64_t oldest_ns; /* since when something is unlogged */
 	bool urgent; /* slots are short: the next group does not wait for more records */
 	bool force; /* a group is wanted even without records */
-	bool full; /* no room until the checkpoint ends */
+	bool full; /* no free space until the checkpoint ends */
 	int doubt; /* a sync failed while a group was being written: the group must be written again */
 	uint64_t again_position, again_sequence; /* first group that recovery found and that may not be durable */
 	uint32_t failures;
@@ -200,7 +200,7 @@ struct tn_store_prepare {
 	struct tn_store_req req;
 };
 
-/* Room in the file for one more segment. */
+/* Space in the file for one more segment. */
 struct tn_store_allocation {
 	uint64_t begun_ns;
 	uint64_t retry_ns; /* after ENOSPC: when to try again; 0: nothing failed */
@@ -236,7 +236,7 @@ struct tn_store_device {
 	struct tn_disk_super super;
 	struct tn_store_segment *segs;
 	struct tn_list unassigned; /* allocated segments without a shape */
-	uint32_t allocated; /* segments for which the file has room */
+	uint32_t allocated; /* segments for which the file is long enough */
 	uint32_t limit; /* segments to use */
 	uint32_t empty; /* assigned segments without a used slot */
 	uint32_t assigned; /* segments, of those to use */
@@ -247,8 +247,9 @@ struct tn_store_device {
 	uint32_t leaving; /* next segment beyond the capacity whose blocks are to go */
 	uint64_t leave_ns; /* not before */
 	/*
-	 * One word per page of the slot table, bit i: slot i. A change is unlogged, then in the group that is being written
-	 * (inflight), then in one that was written (logged), then in what the cycle under way makes durable (covered).
+	 * One word per page of the slot table, bit i: slot i. A change is unlogged, then in the group that is being
+	 * written (inflight), then in one that was written (logged), then in what the cycle under way makes durable
+	 * (covered).
 	 */
 	uint64_t *free, *unlogged, *inflight, *logged, *covered;
 	uint64_t *doubtful; /* reserved or committed, and its data may be lost: see doubt.c */
@@ -319,8 +320,8 @@ struct tn_store {
 	struct tn_store_class *cls;
 	struct tn_disk_spaces *spaces;
 	bool spaces_lost; /* no copy was valid: rebuilt from block headers */
-	struct tn_list queued; /* requests that the engine had no room for, and syncs that wait for another */
-	bool stalled; /* the engine had no room */
+	struct tn_list queued; /* requests that the engine did not take, and syncs that wait for another sync */
+	bool stalled; /* the engine took no more */
 	uint32_t inflight;
 	struct tn_store_waits *waits; /* of flushes */
 	uint64_t budget_rate; /* bytes per day; 0: no limit */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A step of the store: each part of each device does what is due, and says when to ask again. And, for open and close alone,
- * steps and polls until something has ended.
+ * A step of the store: each part of each device does what is due, and says when to ask again. For open and close alone,
+ * also the loops that step and poll until something has ended.
  */
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 /*
  * The SSD object store: devices, segments, slots, index log, checkpoints, recovery, health.
  *
- * One file a device (DIR/<instance>/tenuto.store), laid out as docs/format.md says. The store decides *places*
+ * One file per device (DIR/<instance>/tenuto.store), laid out as docs/format.md says. The store decides *places*
  * and keeps the index durable; block data and block headers are moved by the tier above
  * through the same I/O engine, at the places that tn_store_locate names. The store's own I/O (log,
  * checkpoints, preparation, probes) goes through the engine as well and finishes in
@@ -28,7 +28,7 @@
 
 #define TN_STORE_HEADER_BYTES 4096u /* granularity of block headers */
 #define TN_STORE_BLOCK_ALIGN 4096u  /* smallest slot and object alignment on disk */
-#define TN_STORE_OBJECTS_MAX 4096u  /* objects (layers) a block */
+#define TN_STORE_OBJECTS_MAX 4096u  /* objects (layers) per block */
 #define TN_STORE_SPACES_MAX 1024u
 
 typedef uint32_t tn_slot; /* global slot number; TN_SLOT_NONE: none */
@@ -81,9 +81,9 @@ struct tn_store_callbacks {
 	/* Fill *entry for a committed slot (checkpoints, log; also while recovering). Must not fail, must not call the store. */
 	void (*describe)(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry);
 	/*
-	 * The block's data may be lost because a sync failed, or its segment is beyond a capacity that was made smaller: remove it
-	 * (now or when unpinned). Of lost ones it is called again until they are removed; no flush after the first
-	 * call says anything of them. From tn_store_step only.
+	 * The block's data may be lost because a sync failed, or its segment is beyond a capacity that was made
+	 * smaller: remove it (now or when unpinned). Of lost ones it is called again until they are removed; no flush
+	 * after the first call reports the loss. From tn_store_step only.
 	 */
 	void (*evict)(void *arg, tn_slot slot, uint32_t cookie);
 	/* A device's health changed. */
@@ -93,13 +93,14 @@ struct tn_store_callbacks {
 	bool (*may_write)(void *arg, uint32_t device, uint64_t bytes);
 	void (*written)(void *arg, uint32_t device, uint64_t bytes);
 	/*
-	 * The segment with these n slots is wanted by another class: remove every block in them (tn_store_cookie says which
-	 * there are), or none and return false if somebody holds one. From tn_store_move only; NULL: segments do not move.
+	 * The segment with these n slots is wanted by another class: remove every block in them (tn_store_cookie says
+	 * which there are), or none and return false if somebody holds one. From tn_store_move only; NULL: segments do
+	 * not move.
 	 */
 	bool (*vacate)(void *arg, tn_slot first, uint32_t n);
 	/*
-	 * Of n slots that could not be vacated or have some that are being written: whether transfers under way are all that
-	 * is in the way, which end without anybody's doing. From tn_store_move only; NULL: they never are.
+	 * Of n slots that could not be vacated or have some that are being written: whether transfers under way are all
+	 * that is in the way, which end without anybody's doing. From tn_store_move only; NULL: they never are.
 	 */
 	bool (*passes)(void *arg, tn_slot first, uint32_t n);
 };
@@ -115,7 +116,7 @@ struct tn_store_opts {
 	uint64_t capacity_blocks; /* cap on committed + reserved slots, 0: none */
 	uint64_t segment_bytes; /* new stores; 0: capacity / 64 within 4 MiB .. 1 GiB */
 	uint64_t log_bytes; /* of each device, new stores; 0: derived from max_slots, 1 .. 256 MiB */
-	uint32_t max_slots; /* most slots in all: size of the slot table; 0: derived from the capacity at 64 KiB a slot */
+	uint32_t max_slots; /* most slots in all: size of the slot table; 0: derived from the capacity, 64 KiB per slot */
 	bool read_only;
 	bool inspect; /* with read_only: take no lock, for tools that look at a store in use */
 	bool rebuild; /* make the index anew from block headers, whatever checkpoints and log say */
@@ -130,11 +131,11 @@ struct tn_store_opts {
 };
 
 /*
- * Opens or creates all devices, takes the locks, recovers. Drives the engine itself until done (nothing
- * else may be in flight). 0 and *out; -EBUSY (owner's pid in the detail), -EUCLEAN, -EPROTONOSUPPORT,
- * -ENOSPC, -EACCES, -EROFS, -ENOMEM, -EXDEV (device belongs to another store), -ENODEV (more directories than
- * devices), -ENOENT (nothing there and read_only), -EINVAL, -EIO. The directories may be given
- * in another order than before, and fewer of them: a device that is not there is offline (set.c). A recovered store may hold more than capacity_blocks (removes that were not
+ * Opens or creates all devices, takes the locks, recovers. Drives the engine itself until done (nothing else may be in
+ * flight). 0 and *out; -EBUSY (owner's pid in the detail), -EUCLEAN, -EPROTONOSUPPORT, -ENOSPC, -EACCES, -EROFS,
+ * -ENOMEM, -EXDEV (device belongs to another store), -ENODEV (more directories than devices), -ENOENT (nothing there
+ * and read_only), -EINVAL, -EIO. The directories may be given in another order than before, and fewer of them: a device
+ * that is not there is offline (set.c). A recovered store may hold more than capacity_blocks (removes that were not
  * durable): reserve gives nothing until enough is removed.
  *
  * Where the store drives the engine while it is open (close), requests of others that complete get
@@ -145,8 +146,8 @@ int tn_store_open(const struct tn_store_opts *opts, struct tn_store **out);
 int tn_store_close(struct tn_store *store);
 
 /*
- * Bytes to which the store in a directory may grow, and the most slots that it may be divided into, without opening
- * it; of opts, io, alloc, clock and log are used. Drives the engine; nothing else may be in flight. 0, -ENOENT if there is
+ * Bytes to which the store in a directory may grow, and the most slots that it may be divided into, without opening it;
+ * of opts, io, alloc, clock and log are used. Drives the engine; nothing else may be in flight. 0, -ENOENT if there is
  * none, -EUCLEAN if none is valid, -EPROTONOSUPPORT, or as the engine's open.
  */
 int tn_store_capacity(const struct tn_store_opts *opts, const char *dir, uint64_t *capacity_bytes, uint64_t *slots);
@@ -163,15 +164,17 @@ int tn_store_space(struct tn_store *store, const struct tn_key *space_id, uint16
 /* Its fingerprint and epoch; -ENOENT. */
 int tn_store_space_info(const struct tn_store *store, uint16_t space, struct tn_key *space_id, uint32_t *epoch);
 /*
- * The number is free for another space, under its next epoch. No block of it is published or being written: they were removed, which
- * need not be durable yet, because blocks with a sequence taken before are never recovered once the number has another owner.
+ * The number is free for another space, under its next epoch. No block of it is published or being written: they were
+ * removed, which need not be durable yet, because blocks with a sequence taken before are never recovered once the
+ * number has another owner.
  */
 void tn_store_space_give_back(struct tn_store *store, uint16_t space);
 /* Numbers from here on have never been a space's. */
 uint16_t tn_store_spaces(const struct tn_store *store);
 /*
  * Next epoch from now on; durable once a flush that was begun after it ended with 0: then blocks with a sequence taken
- * before are never recovered. Removing the blocks that are published stays the owner's, before or after. -EROFS, -ENOENT.
+ * before are never recovered. Removing the blocks that are published stays the owner's, before or after. -EROFS,
+ * -ENOENT.
  */
 int tn_store_space_drop(struct tn_store *store, uint16_t space);
 
@@ -219,15 +222,15 @@ bool tn_store_deleted(const struct tn_store *store);
 void tn_store_free_slots(const struct tn_store *store, uint32_t cls, uint64_t *free_now, uint64_t *freeing);
 /*
  * How many slots are on their way to this class without its owner's doing: a segment that moves to it; and for whoever
- * reserves first, one whose preparation ends at once because a reserve wanted it, or by which the file gets longer (that takes
- * as long as the file system likes, and counts for up to two seconds).
+ * reserves first, one whose preparation ends at once because a reserve wanted it, or by which the file gets longer
+ * (that takes as long as the file system likes, and counts for up to two seconds).
  */
 uint64_t tn_store_moving(const struct tn_store *store, uint32_t cls);
 /*
  * In a full store, begins to move a segment of another class to this one: the coldest whose blocks can go, that is, of
  * which nobody holds one (cb.vacate) and no slot is being written. It changes hands when their removal is durable.
- * `colder`: only one that is colder than the coldest of this class, so that classes compete like blocks under LRU; a class
- * without any takes the coldest there is. What could not move since the demand began is not tried again.
+ * `colder`: only one that is colder than the coldest of this class, so that classes compete like blocks under LRU; a
+ * class without any takes the coldest there is. What could not move since the demand began is not tried again.
  */
 enum tn_store_move {
 	TN_STORE_MOVE_NONE,   /* no segment can go */
@@ -264,14 +267,13 @@ void tn_store_touch(struct tn_store *store, tn_slot slot, uint32_t recency);
 /* ---- durability and background work ----------------------------------------------------------- */
 
 /*
- * Make all publishes and removes so far durable: the log, fdatasync, the mark, fdatasync.
- * done(arg, status) once, perhaps before this returns; several may be under way (they share the syncs), at most
- * 256 (-EAGAIN). A device that fails ends the flush with its error; records that it has not taken are tried again.
- * After a failed *sync* blocks whose data it covered are lost: cb.evict is called for each in the next step, and flushes
- * fail until then.
+ * Make all publishes and removes so far durable: the log, fdatasync, the mark, fdatasync. done(arg, status) once,
+ * perhaps before this returns; several may be under way (they share the syncs), at most 256 (-EAGAIN). A device that
+ * fails ends the flush with its error; records that it has not taken are tried again. After a failed *sync* blocks
+ * whose data it covered are lost: cb.evict is called for each in the next step, and flushes fail until then.
  */
 void tn_store_flush(struct tn_store *store, void (*done)(void *arg, int status), void *arg);
-/* If req is the store's own, finish it and return true. Call for every polled request first. */
+/* If req is the store's own, finishes req and returns true. To be called first, for every polled request. */
 bool tn_store_complete(struct tn_store *store, struct tn_io_req *req);
 /* Background work: group commit of removes, checkpoints, preparing segments, probes. Returns when to call again (ns). */
 uint64_t tn_store_step(struct tn_store *store, uint64_t now_ns);
@@ -286,7 +288,7 @@ void tn_store_observe(struct tn_store *store, uint32_t device, enum tn_io_op op,
 enum tn_health tn_store_health(const struct tn_store *store, uint32_t device);
 /* Whether bytes more may be written today (write_bytes_per_day); counts them if so. */
 bool tn_store_charge_write(struct tn_store *store, uint64_t bytes);
-/* They are not written after all. */
+/* The bytes are not written after all. */
 void tn_store_uncharge_write(struct tn_store *store, uint64_t bytes);
 /* 0, or -ENOENT past the last device. */
 int tn_store_stats(const struct tn_store *store, uint32_t device, struct tn_device_stats *stats);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the store share: its state (state.h), and the calls between them, in the order of the tree that
- * docs/architecture.md shows: a file calls what is declared above its own section. Nothing outside src/store includes this,
- * except its tests.
+ * docs/architecture.md shows: a file calls what is declared above its own section. Nothing outside src/store includes
+ * this, except its tests.
  */
 #ifndef TN_STORE_STORE_INTERNAL_H
 #define TN_STORE_STORE_INTERNAL_H
@@ -127,8 +127,8 @@ enum tn_found {
 };
 
 /*
- * What is in a file without a valid superblock: 0 and *found, which is TN_FOUND_STORE with *copy (of the newest checkpoint
- * root), or TN_FOUND_NOTHING; -EUCLEAN, whose detail says what was found where.
+ * What is in a file without a valid superblock: 0 and *found, which is TN_FOUND_STORE with *copy (of the newest
+ * checkpoint root), or TN_FOUND_NOTHING; -EUCLEAN, whose detail says what was found where.
  */
 int tn_store_trace(struct tn_store_device *d, uint64_t file_bytes, struct tn_disk_super *copy, enum tn_found *found);
 /* The store's file in this directory; -ENAMETOOLONG. */
@@ -154,7 +154,7 @@ uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns);
 void tn_store_look_init(struct tn_store_device *d);
 /* Looks whether the file still has a name, later than now; the number that look.ended will have then. */
 uint64_t tn_store_look(struct tn_store_device *d);
-/* Tells that it has none. */
+/* Reports that the file has no name. */
 void tn_store_file_deleted(struct tn_store_device *d);
 
 /* Nothing is written to this device's index: the device is offline, or its file was deleted and nobody will ever read it. */
@@ -168,9 +168,9 @@ static inline bool tn_store_index_off(const struct tn_store_device *d)
 void tn_store_allocate_init(struct tn_store_device *d);
 /* Begins to give the file room for one more segment, if there may be one and none is on its way. */
 void tn_store_allocate(struct tn_store_device *d, uint64_t now_ns);
-/* Is one on its way that is worth waiting for? */
+/* Is a segment on its way that is worth waiting for? */
 bool tn_store_allocating(const struct tn_store_device *d, uint64_t now_ns);
-/* Begins one if no segment is left to be taken; when to ask again. */
+/* Begins to grow the file if no segment is left to be taken; returns when to ask again. */
 uint64_t tn_store_allocate_ahead(struct tn_store_device *d, uint64_t now_ns);
 /* Likewise, on a device that takes writes. */
 uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns);
@@ -178,7 +178,7 @@ uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns);
 /* ---- one device: prepare.c -------------------------------------------------------------------------------- */
 
 uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns);
-/* The segment being prepared is wanted as it is: true if it is to be had at once, else after the write under way. */
+/* The segment being prepared is wanted as it is: true if it can be had at once, else after the write under way. */
 bool tn_store_prepare_stop(struct tn_store_device *d);
 void tn_store_prepare_init(struct tn_store_device *d);
 
@@ -192,7 +192,7 @@ static inline bool tn_store_log_changed(const struct tn_store_log *log)
 
 /* Starts a commit if there is reason to; returns when to ask again. */
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
-/* The log has failed several times in a row: nobody may wait for what it is to make durable. */
+/* The log has failed several times in a row: nothing may wait for what the log is to make durable. */
 bool tn_store_log_stuck(const struct tn_store_device *d);
 /* Starts a commit if somebody waits for one, or so much has changed that it need not wait for the step. */
 void tn_store_log_advance(struct tn_store_device *d);

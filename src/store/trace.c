@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is in a file that has no valid superblock. Every structure of a store is looked for, on its page: a file in which
- * anything is left is never formatted. A checkpoint root holds a copy of the superblock, with which the store goes on; without
- * one nothing can be restored, because the secret that names the blocks is in superblocks only.
+ * What is in a file that has no valid superblock. Every structure of a store is looked for, on its page: a file in
+ * which anything is left is never formatted. A checkpoint root holds a copy of the superblock, with which the store
+ * goes on. Without such a copy nothing can be restored, because the secret that names the blocks is in superblocks
+ * only.
  */
 #include <errno.h>
 #include <stdio.h>

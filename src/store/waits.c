@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The waits of flushes. A flush needs that the marks of its time were swept into a group, then that this group is durable, or
- * that somebody looked at the file's name. Whoever makes one of these true - the log, the cycle of syncs, a look - or finds
- * that it will not come true says so here, and flushes that wait for nothing more end: by a call of their `done`, up and out of
+ * The waits of flushes. A flush needs that the changes flagged before it were swept into a group, and then that this
+ * group is durable; or that the file's name was looked at. The log, the cycle or a look calls this file when one of
+ * these has come true, or will not. Flushes that wait for nothing more end: by a call of their `done`, up and out of
  * the store. Nothing is started from here.
  */
 #include "store/waits.h"

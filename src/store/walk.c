@@ -44,7 +44,7 @@ struct walk {
 	uint32_t device, local; /* where the search for blocks goes on */
 	struct block block[BLOCKS]; /* a ring: [first, first + count) modulo BLOCKS */
 	uint32_t first, count;
-	uint32_t issuing; /* of them, that all reads are issued of */
+	uint32_t issuing; /* of them, those whose reads are all issued */
 	struct fetch fetch[READS];
 };
 
@@ -87,7 +87,7 @@ static uint64_t room(struct walk *w, uint64_t bytes)
 	return head >= bytes ? 0 : UINT64_MAX;
 }
 
-/* Takes the next block into the window; false: no room now, or no block is left. */
+/* Takes the next block into the window; false: no free bytes now, or no block is left. */
 static bool take(struct walk *w)
 {
 	struct tn_store *s = w->s;
