@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A core's life, and its step: IOCBs are taken (run.c), groups of the runs whose turn it is are started (plan.c, group.c),
- * requests are submitted.
+ * A core's life, and its step: IOCBs are taken (run.c), groups of the runs whose turn it is are started (plan.c,
+ * group.c), requests are submitted.
  */
 #include "ring/core.h"
 
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-/* Lists of pieces: one a request, one a group. */
+/* Lists of pieces: one per request, one per group. */
 static uint32_t lists_of(const struct tn_core *core)
 {
 	return core->ngroups + core->o.depth;

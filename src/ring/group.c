@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of a core: gathering neighbours, their requests, bounce buffers, and what is done when the bytes are there. */
+/*
+ * Groups of an executor's core (core.h): gathering neighbours, their requests, bounce buffers, and what is done when
+ * the bytes are there.
+ */
 #include <assert.h>
 #include <errno.h>
 
@@ -49,7 +52,7 @@ static uint32_t object_iov(const struct tn_core_member *m, struct iovec *iov)
 	struct tn_span span;
 	int err = tn_core_span(m->run->list, m->run->order[m->at].entry, &span);
 
-	assert(err == 0); /* was checked when it was planned */
+	assert(err == 0); /* the IOCTX was checked when it was planned */
 	return tn_span_object(&span, shape_of(m), layer_of(m), iov);
 }
 
@@ -74,7 +77,7 @@ static bool is_direct(struct tn_core *core, const struct tn_core_member *m, stru
 	return true;
 }
 
-/* What is wrong with an IOCTX, or 0. It came from outside: nothing of it is trusted. */
+/* What is wrong with an IOCTX, or 0. The IOCTX came from outside: nothing of it is trusted. */
 static int check_ctx(const struct tn_core *core, const struct tn_core_run *run, uint32_t at)
 {
 	const struct tn_core_sorted *x = &run->order[at];
@@ -149,7 +152,7 @@ static bool fits(struct tn_core *core, const struct tn_core_group *g, struct tn_
 	return check_ctx(core, run, at) == 0 && is_direct(core, &m, g->scratch) == !g->bounce;
 }
 
-/* Takes up what lies right behind, of the same IOCB first, then of any that has started. */
+/* Adds what lies right behind the group, of the same IOCB first, then of any IOCB that has started. */
 static void extend(struct tn_core *core, struct tn_core_group *g, struct tn_core_run *run)
 {
 	uint64_t most = TN_RING_IO_BYTES;
@@ -165,7 +168,7 @@ static void extend(struct tn_core *core, struct tn_core_group *g, struct tn_core
 		for (uint32_t i = 0; !more && i < core->nruns && g->bytes < TN_RING_CROSS_BYTES; i++) {
 			struct tn_core_run *other = &core->runs[i];
 
-			/* Of the same list it is a later layer, which must not hold up this one. */
+			/* An IOCB of the same list is a later layer, which must not hold up this one. */
 			if (other == run || other->cb.list == run->cb.list || !other->used || !other->started || !other->waiting || other->cb.op != run->cb.op)
 				continue;
 			at = tn_core_find(other, disk);
@@ -237,7 +240,7 @@ bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run)
 /* The memory of bytes [from, from + len) of the group, as they lie on disk. */
 static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t len, struct iovec *iov)
 {
-	uint64_t begin = 0; /* of the member, in the group */
+	uint64_t begin = 0; /* offset of the member in the group */
 	uint32_t n = 0;
 
 	if (g->bounce) {
@@ -261,7 +264,10 @@ static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t
 
 static void piece_done(struct tn_io_req *req);
 
-/* As many requests as there are free and the window takes, one at least: the caller has seen to that. The rest follows as they come back. */
+/*
+ * Sends as many requests as are free and the window takes. One goes at least: the caller has seen to that. The rest
+ * follows as requests come back.
+ */
 static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 {
 	struct tn_core_device *d = &core->device[tn_ioctx_device(g->disk)];
@@ -276,7 +282,7 @@ static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 		if (len > most)
 			len = most;
 		if (g->ios > 0 && !tn_window_open(&d->window, len, now))
-			return; /* goes on when one of its own is back */
+			return; /* the group goes on when one of its requests is back */
 		tn_window_sent(&d->window, len, now);
 		core->free_pieces = p->next;
 		p->group = g;
@@ -322,7 +328,7 @@ static int finish_object(struct tn_core_group *g, struct tn_core_member *m, cons
 	return 0;
 }
 
-/* On any thread: checks each object and brings it where it belongs. */
+/* On any thread: verifies each object, and copies what was read into a bounce buffer to its destination. */
 static void run_job(struct tn_job *job)
 {
 	struct tn_core_group *g = tn_container_of(job, struct tn_core_group, job);
@@ -350,7 +356,7 @@ static void job_done(struct tn_job *job)
 	group_free(core, g);
 }
 
-/* One bad sector must not fail its neighbours: each object is read again by itself. */
+/* A bad sector must not fail the objects beside it: each object is read again by itself. */
 static void read_again(struct tn_core *core, struct tn_core_group *g)
 {
 	tn_core_count(&core->stats.again, g->members);

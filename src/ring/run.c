@@ -22,7 +22,7 @@ void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t
 {
 	uint32_t index = run->order[at].index, entry = run->order[at].entry;
 
-	/* release: the bytes before the status, for callers that look before the IOCB is finished */
+	/* release: orders the bytes before the status, for callers that look before the IOCB is finished */
 	if (entry / run->list->shape->layers < run->list->blocks)
 		__atomic_store_n(&run->list->status[entry], status, __ATOMIC_RELEASE);
 	if (status) {
@@ -33,7 +33,7 @@ void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t
 		}
 	}
 	tn_core_count(&core->stats.objects, 1);
-	/* release: after the status, for callers that count before they look */
+	/* release: orders the count after the status, for callers that count before they look */
 	tn_ring_store32(&run->shared->ended, run->cb.count - run->open + 1);
 	if (--run->open == 0)
 		finish_run(core, run);

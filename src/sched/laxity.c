@@ -2,7 +2,7 @@
 /* The layers' needs against the time that reading up to each of them takes. */
 #include "sched/laxity.h"
 
-#define FAR_NS (INT64_C(1) << 60) /* times beyond are as good as this one, and sums of a few do not overflow */
+#define FAR_NS (INT64_C(1) << 60) /* longer times count as this one, and sums of a few do not overflow */
 #define LATE_SHARE 4		  /* reads may take so much of their time longer, and a layer comes so much of it early */
 
 static int64_t bounded(double ns)
@@ -18,8 +18,9 @@ static int64_t until(uint64_t then, uint64_t now)
 }
 
 /*
- * The engine may be faster than its table says, and then the rest of this load is: the shortest time that its layers were
- * seen to take, as a part of the table's. Not forgotten, so that a load whose slack was overestimated once gives no more.
+ * The engine may be faster than its table says, and then it is for the rest of this load: the shortest time that the
+ * layers were seen to take, as a part of the table's. The load keeps it, so that a load whose slack was overestimated
+ * once gives no more.
  */
 static void look_at_pace(struct tn_sched_load *load)
 {
@@ -45,8 +46,8 @@ static int64_t computed_ns(const struct tn_sched_load *load, uint32_t layer)
 }
 
 /*
- * Of all layers from next_layer on, the least of: compute of the layers before it, less reading up to it and those that
- * are read with it. Not above FAR_NS.
+ * The least over all layers from next_layer on: compute of the layers before the layer, less reading up to the layer
+ * and those that are read with it. Not above FAR_NS.
  */
 static int64_t least(struct tn_sched_load *load, int64_t layer_ns)
 {

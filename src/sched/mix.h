@@ -15,7 +15,8 @@
  *	write_latency_ns 10000
  *	service share
  *
- * The first line comes first, each other key once, in any order; service may be left out, and is order then. Pure: files are read and written by src/ioengine.
+ * The first line comes first, each other key once, in any order; service may be left out, and is order then. Pure:
+ * files are read and written by src/ioengine.
  */
 #ifndef TN_SCHED_MIX_H
 #define TN_SCHED_MIX_H
@@ -38,12 +39,12 @@ enum tn_mix_service {
  * struct tn_mix
  * @version:          TN_MIX_VERSION; 0 in a zeroed one: nothing is known of the device
  * @service:          enum tn_mix_service; of a described drive, nobody measures it
- * @read_bps:         bytes a second while only reads are in flight
+ * @read_bps:         bytes per second while only reads are in flight
  * @write_bps:        likewise writes
  * @mixed_bps:        of both together while both are
  * @read_latency_ns:  of one small read on an idle device
  * @write_latency_ns: likewise of a write
- * @measured_s:       when it was measured, seconds since 1970; 0: it was not
+ * @measured_s:       when the device was measured, seconds since 1970; 0: it was not
  * @source:           where the figures are from
  */
 struct tn_mix {

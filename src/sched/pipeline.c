@@ -133,7 +133,7 @@ static void mixed_rates(const struct tn_pipeline_io *io, double *read, double *w
 
 /*
  * Moves the device's clock to until_ns, or, if *left bytes are being read, to when they are (until_ns is not looked at
- * then). Each turn of the loop uses up one event, so rounding cannot make it endless.
+ * then). Each pass of the loop uses up one event, so rounding cannot make the loop endless.
  */
 static void advance(struct run *r, double until_ns, double *left)
 {
@@ -193,7 +193,7 @@ static void compute(struct run *r, uint32_t l, double loaded)
 	r->computed = l + 1;
 }
 
-/* The layers in turn; -EOVERFLOW once a time has left what fits. */
+/* The layers in their order; -EOVERFLOW as soon as a time does not fit. */
 static int recur(struct run *r, uint32_t strategy)
 {
 	uint32_t n = r->p->layers;

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-#define QUEUE_NS (10u * MS)	   /* of reads in flight: enough to keep a device busy, and to let an urgent one in soon */
+#define QUEUE_NS (10u * MS)	   /* of reads in flight: keeps a device busy, and an urgent read gets in soon */
 #define QUEUE_MIN_BYTES (8u << 20)
 #define PRESSING_SHARE 4u	   /* of the backlog's bound: writes press from there on, until it is half of that */
 #define STARVED_NS (250u * MS)	   /* a write that waits so long goes before reads ... */
@@ -386,7 +386,7 @@ static bool may_be_picked(const struct tn_sched_load *load)
 	return load->devices && !load->passed;
 }
 
-/* The load that was passed over for too long, if it is time for one. */
+/* The load that was passed over for too long, if such a load may have a turn now. */
 static struct tn_sched_load *oldest(const struct tn_sched *s, uint64_t now)
 {
 	struct tn_sched_load *found = NULL;
@@ -522,8 +522,8 @@ void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uin
 /* ---- writes -------------------------------------------------------------------------------------- */
 
 /*
- * Another kind of writers has waited for longer, and asked in the last turn: it will in this one. The store's own writes
- * come first only when they have waited for long, since nobody waits for them.
+ * True if another kind of writers has waited longer and asked in the last turn, so that it will ask in this turn, too.
+ * The store's own writes come first only when they have waited for long, because nothing waits for their end.
  */
 static bool others_first(const struct tn_sched_device *d, enum tn_sched_writer who, uint64_t now)
 {
@@ -534,16 +534,16 @@ static bool others_first(const struct tn_sched_device *d, enum tn_sched_writer w
 	return false;
 }
 
-/* Those that are late go before reads for a larger part of the time than others that have waited for long. */
+/* Late writes go before reads for a larger part of the time than other writes that have waited for long. */
 static bool is_late(const struct tn_sched *s, enum tn_sched_writer who)
 {
 	return s->late && who == TN_SCHED_OFFLOADS;
 }
 
 /*
- * Reads wait or are in flight: a write goes only if its kind has waited for long, or is late, and then a quantum of them at
- * a time, so often that reads lose their share of the time and no more. The latency counts, for reads wait for the end
- * of it, too.
+ * Reads wait or are in flight: a write goes only if its kind has waited for long, or is late. Then one quantum of such
+ * writes goes at a time, so often that reads lose the writes' share of the time and no more. The writes' latency
+ * counts, too, because reads wait for its end.
  */
 static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched_writer who, uint64_t bytes, uint64_t now)
 {
@@ -588,7 +588,7 @@ static bool may_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t dev
 		*reason = TN_REASON_STARVED;
 		return true;
 	}
-	if (!(reads && is_late(s, who)) && others_first(d, who, now)) { /* and if it asks no more, this one must again */
+	if (!(reads && is_late(s, who)) && others_first(d, who, now)) { /* if that kind asks no more, this one must again */
 		d->due_ns = min64(d->due_ns, add_ns(now, MS));
 		return false;
 	}

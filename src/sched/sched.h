@@ -39,13 +39,13 @@ void tn_sched_destroy(struct tn_sched *s);
 void tn_sched_device(struct tn_sched *s, uint32_t device, const struct tn_mix *mix);
 /* No load is expected before this time: writes may go in larger quanta. Ends when one comes all the same. */
 void tn_sched_calm(struct tn_sched *s, uint64_t until_ns);
-/* A turn of the caller's loop begins: forgets what nobody asked for again. */
+/* A turn of the owner begins: forgets what nobody asked for again. */
 void tn_sched_turn(struct tn_sched *s, uint64_t now_ns);
 /* When to come back if nothing ends before, later than the last turn; TN_FOREVER if only an end changes anything. */
 uint64_t tn_sched_due(const struct tn_sched *s);
-/* Bytes of writes that wait, and how many may (0: any press): when they press, they go into the slack of loads. */
+/* Bytes of writes that wait, and how many may wait (0: any press). Writes that press go into the slack of loads. */
 void tn_sched_backlog(struct tn_sched *s, uint64_t bytes, uint64_t limit);
-/* Offloads are late: they go before reads, for at most half of the time, until they are not. */
+/* Offloads are late: they go before reads, for at most half of the time, until they are late no more. */
 void tn_sched_late(struct tn_sched *s, bool late);
 /* Bytes that all devices write, or read, in a second, measured or learned; 0: not known yet. */
 uint64_t tn_sched_write_bps(const struct tn_sched *s);
@@ -56,7 +56,7 @@ struct tn_sched_laxity {
 	bool known;
 	uint32_t next_layer;
 	int64_t layer_ns, least_ns;
-	/* Where the engine was seen last, and by how much of the table's times it was faster than they say. */
+	/* Where the engine was seen last, and by what part of the table's times it was faster than the table says. */
 	uint32_t seen_layer;
 	uint64_t seen_ns;
 	double faster;
@@ -80,7 +80,7 @@ struct tn_sched_load {
 
 	/* The scheduler's. */
 	struct tn_list link;
-	uint32_t devices; /* bit a device: reads wait for it */
+	uint32_t devices; /* one bit per device: reads wait for the device */
 	uint64_t served_ns, begin_ns;
 	bool passed; /* in this turn: had its chance */
 	struct tn_sched_laxity laxity;
@@ -99,12 +99,13 @@ uint64_t tn_sched_need(const struct tn_sched_load *load, uint32_t layer);
  * there is none. The caller issues some of its reads, as many as it likes up to a quantum of its own.
  */
 struct tn_sched_load *tn_sched_pick(struct tn_sched *s, uint64_t now_ns);
-/* All loads may be picked again: some reads went, and there is room for more. */
+/* All loads may be picked again: some reads went, and more may go. */
 void tn_sched_again(struct tn_sched *s);
 
 /*
- * Bytes of reads that tn_sched_read would let go at once: `least` or more, or 0. For callers that gather many small reads
- * before they ask. *later: enough is in flight to keep the device busy for a while, so it is not worth a turn to ask now.
+ * Bytes of reads that tn_sched_read would let go at once: `least` or more, or 0. For callers that gather many small
+ * reads before they ask. *later: enough is in flight to keep the device busy for a while, so it is not worth a turn to
+ * ask now.
  */
 uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later);
 /* Whether reads of a layer may go; counted as in flight if so, until tn_sched_read_done. */
@@ -112,14 +113,15 @@ bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t laye
 		   uint64_t now_ns);
 void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
 /*
- * The same for writes. Each kind of writers waits for itself: what one is let go does not make the other wait anew. Saves
- * and offloads take turns, transfer by transfer; the store's own writes come after both until they have waited for long.
+ * The same for writes. Each kind of writers waits for itself: a write of one kind does not make the other wait anew.
+ * Saves and offloads alternate, transfer by transfer; the store's own writes come after both until they have waited for
+ * long.
  */
 enum tn_sched_writer { TN_SCHED_SAVES, TN_SCHED_OFFLOADS, TN_SCHED_STORE, TN_SCHED_WRITERS };
 bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t device, uint64_t bytes, uint64_t now_ns);
-/* Bytes that one write should have at most: half a quantum, so that one is served while the next is on its way. */
+/* Bytes that one write should have at most: half a quantum, so that one write is served while the next is on its way. */
 uint64_t tn_sched_write_most(const struct tn_sched *s, uint32_t device, uint64_t now_ns);
-/* A kind that waited cannot ask in this turn, because it waits for something else besides: it goes on waiting. */
+/* A kind that waited cannot ask in this turn, because it waits for something else, too: the kind goes on waiting. */
 void tn_sched_write_waits(struct tn_sched *s, enum tn_sched_writer who);
 void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
 /* Bytes that were let go were not written: nothing is learned of the device. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a scheduler, shared by its rules (sched.c), those for writes into the slack of reads (sched_slack.c) and
- * the bound of writes in flight (sched_quantum.c).
+ * The inside of a scheduler, shared by its rules (sched.c), those for writes into the slack of reads (sched_slack.c)
+ * and the bound of writes in flight (sched_quantum.c).
  */
 #ifndef TN_SCHED_SCHED_INTERNAL_H
 #define TN_SCHED_SCHED_INTERNAL_H
@@ -12,7 +12,7 @@
 #define MS 1000000u
 #define SECOND 1000000000u
 #define NS_MAX (1000000ull * SECOND)
-#define START_BPS 500000000u /* of a device that nothing is known of */
+#define START_BPS 500000000u /* of a device of which nothing is known */
 
 /*
  * Writes of one kind that are refused: in this turn and in the one before, and since when they got none at all.
@@ -30,14 +30,14 @@ struct tn_sched_device {
 	uint64_t read_bytes, write_bytes; /* in flight */
 	struct tn_meter reads, writes;
 	struct tn_sched_waits waits[TN_SCHED_WRITERS];
-	uint64_t due_ns; /* until when it is no use to ask for a write */
+	uint64_t due_ns; /* until when asking for a write is of no use */
 	/* Left of a turn of writes that were starved, whose it is, and the next one not before. */
 	uint64_t starved_bytes, starved_next_ns, late_next_ns;
 	enum tn_sched_writer starved;
 	/* Writes have a turn in the reads' slack: bytes that are left of it (0: they have none), and when it is over. */
 	uint64_t slack_bytes, slack_until_ns;
 	bool wrote; /* in this turn of the caller's */
-	/* For how long the reads that wait may; worked out once a turn. */
+	/* For how long the waiting reads may go on waiting; computed once per turn. */
 	bool laxity_known;
 	int64_t laxity_ns;
 	/* A read that waits for writes in flight. */

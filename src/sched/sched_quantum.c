@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The quantum: how many bytes of writes may be in flight on a device, bounded by the device time that a read which comes
- * now would wait for. Short restores and the device's speed set it. Which write goes is decided in sched.c.
+ * The quantum: how many bytes of writes may be in flight on a device, bounded by the device time that a read which
+ * comes now would wait for. Short restores and the device's speed set it. Which write goes is decided in sched.c.
  */
 #include "sched/sched_internal.h"
 
 #define QUANTUM_MIN_NS (MS / 10)   /* device time that a read may find taken */
 #define QUANTUM_MAX_NS (8u * MS)
-#define QUANTUM_START_NS (2u * MS) /* as long as no restore was seen */
+#define QUANTUM_START_NS (2u * MS) /* while no restore was seen */
 #define QUANTUM_SHARE 24u	   /* of a short restore */
 #define CALM_NS (20u * MS)	   /* while no load is expected */
 #define QUANTUM_MIN_BYTES (128u << 10)

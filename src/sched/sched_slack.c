@@ -6,7 +6,7 @@
 #define SLACK_MAX_NS (20u * MS) /* of writes that go into the slack of reads before these have a turn */
 #define LONG_NS (INT64_C(1) << 60) /* reads that take longer wait for nothing; sums of a few do not overflow */
 
-/* As fast as the device has just shown that it reads, if it is slower than was said of it. */
+/* The read rate that the device has just shown, if that is slower than its mix says. */
 static uint64_t sure_read_bps(const struct tn_sched_device *d)
 {
 	uint64_t seen = tn_meter_bps(&d->reads), said = d->mix.version ? d->mix.read_bps : seen;
@@ -15,8 +15,8 @@ static uint64_t sure_read_bps(const struct tn_sched_device *d)
 }
 
 /*
- * For how long all reads that wait for the device may, of whichever load: all that is to be read for other loads goes
- * before what a load needs. TN_LAXITY_NONE: one of them cannot.
+ * For how long all reads that wait for the device may go on waiting, of whichever load: all that is to be read for
+ * other loads goes before what a load needs. TN_LAXITY_NONE: one of the reads cannot wait.
  */
 static int64_t laxity(struct tn_sched *s, uint32_t device, uint64_t now)
 {
@@ -44,7 +44,7 @@ static int64_t laxity(struct tn_sched *s, uint32_t device, uint64_t now)
 	return d->laxity_ns;
 }
 
-/* What is left of it for writes that begin when what is in flight has ended. */
+/* What is left of the slack for writes that begin when what is in flight has ended. */
 static int64_t room_for_writes(struct tn_sched *s, uint32_t device, uint64_t now)
 {
 	const struct tn_sched_device *d = &s->device[device];
@@ -58,11 +58,12 @@ static int64_t room_for_writes(struct tn_sched *s, uint32_t device, uint64_t now
 
 /*
  * Reads wait: whether a write may go into their slack. Only when writes press: reads that go early cost writes nothing,
- * which find the same time later, and they are safe from what is not known yet - measured, slack used whenever there is
- * some wrote a fifth less, and a load took 1 % longer. What presses is refused next, and that is worse.
+ * because writes find the same time later, and early reads are safe from what is not known yet. Measured: slack used
+ * whenever there is some wrote a fifth less, and a load took 1 % longer. Writes that press are refused next, and that
+ * is worse.
  *
- * Writes get turns of several quanta, for reads have to end before them and they before reads. A turn begins when there is
- * room for two quanta and uses half of it; the next one has to find so much again.
+ * Writes get turns of several quanta, because reads have to end before the writes, and the writes before reads. A turn
+ * begins when there is time for two quanta and uses half of that time; the next turn has to find so much time again.
  */
 bool tn_sched_into_slack(struct tn_sched *s, uint32_t device, uint64_t bytes, int64_t *slack_ns, uint64_t now)
 {
@@ -104,7 +105,7 @@ bool tn_sched_put_off(struct tn_sched *s, uint32_t device, uint64_t now)
 		d->slack_bytes = 0;
 		return false;
 	}
-	/* With nothing in flight it is the writes' move, in this turn: somebody has to look whether they made it. */
+	/* With nothing in flight it is the writes' move, in this turn: somebody has to look whether a write went. */
 	d->drain_due_ns = min64(d->slack_until_ns, d->read_bytes || d->write_bytes ? TN_FOREVER : add_ns(now, MS));
 	return true;
 }

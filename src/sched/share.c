@@ -26,7 +26,7 @@ static bool waits(const struct tn_share_kind *k)
 	return k->asked || k->before;
 }
 
-/* A kind that waited in the last turn, got nothing in this one, and did not ask: what it was left is free. */
+/* A kind that waited in the last turn, got nothing in this turn, and did not ask: what was left for it is free. */
 bool tn_share_again(const struct tn_share *s)
 {
 	for (uint32_t k = 0; s->deferred && k < TN_SHARE_KINDS; k++)
@@ -35,7 +35,7 @@ bool tn_share_again(const struct tn_share *s)
 	return false;
 }
 
-/* Pieces that other kinds are to be left: with `older`, those only that have waited longer than since. */
+/* Pieces to be left for other kinds: with `older`, only for kinds that have waited longer than since. */
 static uint32_t left_to_others(const struct tn_share *s, uint32_t kind, bool older, uint64_t since)
 {
 	uint32_t n = 0;
@@ -71,7 +71,7 @@ void tn_share_took(struct tn_share *s, uint32_t kind)
 	struct tn_share_kind *k = &s->kind[kind];
 
 	k->taken++;
-	k->before = false; /* until it asks in vain again */
+	k->before = false; /* until the kind asks in vain again */
 	k->since = ++s->asks;
 }
 

@@ -16,7 +16,7 @@
  *	...
  *
  * The first line comes first; each other key once, all before the first cell. `cells` is "shared" (one cell for
- * all layers, whose layer is written "*") or "layered" (one a layer). A cell is: input tokens, prefix tokens, layer,
+ * all layers, whose layer is written "*") or "layered" (one per layer). A cell is: input tokens, prefix tokens, layer,
  * window in ns, SM budget, most IOCBs. Empty lines and lines that begin with '#' say nothing.
  */
 #include <errno.h>

@@ -22,7 +22,7 @@ struct tn_slack_entry {
 	uint32_t sm_budget, max_iocbs;
 	double factor;
 	double seen_input, seen_prefix, seen_ns; /* of a table that learns, once seen > 0: what was seen, and where */
-	float seen; /* how often it was observed, by its weight among its neighbours */
+	float seen; /* how often the cell was observed, by its weight among its neighbours */
 	struct tn_slack_run run;
 };
 
@@ -36,7 +36,7 @@ struct tn_slack_fit {
 struct tn_slack {
 	char model[TN_SLACK_NAME], gpu[TN_SLACK_NAME], engine[TN_SLACK_NAME], when[TN_SLACK_NAME];
 	uint32_t how;
-	uint32_t layers, rows; /* rows: one a layer, or 1 that all share */
+	uint32_t layers, rows; /* rows: one per layer, or 1 that all share */
 	bool per_layer;
 	uint32_t ninputs, nprefixes;
 	uint64_t inputs[TN_SLACK_LENGTHS_MAX], prefixes[TN_SLACK_LENGTHS_MAX];
@@ -89,7 +89,7 @@ static inline double tn_slack_clamp_ns(double ns)
 
 /* Window of the cell of inputs[@input] and prefixes[@prefix] with all that was learned, 1..TN_SLACK_WINDOW_MAX. */
 double tn_slack_cell_ns(const struct tn_slack *t, uint32_t input, uint32_t prefix, uint32_t row);
-/* Makes a clone like its original again, which has learned meanwhile; tables of other lengths are left alone. */
+/* Makes a clone like its original again, after the original has learned; tables of other lengths are left alone. */
 void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original);
 
 /* slack_gain.c */

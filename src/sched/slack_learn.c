@@ -3,7 +3,7 @@
  * Tables that begin empty: a shape fitted to what was seen, and cells that remember where it was and what it was.
  *
  * The shape is a roofline: max(floor(prefix), compute(input, prefix)). Few tokens take as long as the weights and the
- * prefix take to be read, which is learned from small inputs; others take a for each token and b for each pair of
+ * prefix take to be read, which is learned from small inputs; others take a per token and b per pair of
  * tokens that attend to each other. Each of the two is a least-squares fit of two coefficients, both >= 0, to relative
  * errors. A prior holds their ratio where what was seen cannot tell them apart.
  *
@@ -170,7 +170,7 @@ double tn_slack_learned_ns(const struct tn_slack *t, const struct tn_slack_corne
 {
 	double weight, ratio = cells_ratio(t, c, &weight);
 
-	/* The nearer to where nothing was seen, the nearer to the shape; as much from above as from below. */
+	/* The nearer to where nothing was seen, the nearer the result is to the shape; as much from above as from below. */
 	ratio = ratio > 1 ? (weight * ratio + PULL) / (weight + PULL) : (weight + PULL) / (weight / ratio + PULL);
 	return tn_slack_clamp_ns(shape_ns(t, c->input_tokens, c->prefix_tokens) * ratio);
 }

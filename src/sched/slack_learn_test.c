@@ -115,9 +115,10 @@ static void from_nothing_25_requests_of_mixed_lengths_teach_a_table(void **state
 				      engines[e].model, engines[e].gpu, noises[n] * 100, 100 * typical[SEEDS / 2],
 				      100 * worst[SEEDS / 2], SEEDS, 100 * typical[SEEDS - 1], 100 * worst[SEEDS - 1]);
 			/*
-			 * Of 320,000 streams, 1 in 20 is off by 2 % or more, 1 in 1,000 by 3.5 %. The worst, by 12 %, had
-			 * many requests of 64 to 150 tokens and hardly one of fewer: what of their time is the weights'
-			 * could not be told. So the worst has no sharp bound, but more than a few like it would be a defect.
+			 * Of 320,000 streams, 1 in 20 is off by 2 % or more, 1 in 1,000 by 3.5 %. The worst, by 12 %,
+			 * had many requests of 64 to 150 tokens and hardly one of fewer: what of their time is the
+			 * weights' could not be told. So the worst has no sharp bound, but more than a few like it
+			 * would be a defect.
 			 */
 			assert_true(typical[SEEDS * 19 / 20] < 0.03);
 			assert_true(typical[SEEDS - 5] < 0.05);
@@ -323,7 +324,7 @@ static void an_engine_that_becomes_slower_is_followed_without_overshoot(void **s
 		if (k % 100 == 99)
 			assert_true(fabs((double)after / (double)truth - 1) < 0.05);
 	}
-	assert_true(turns <= 4); /* one a step of the truth */
+	assert_true(turns <= 4); /* one per step of the truth */
 	close_world(&w);
 }
 

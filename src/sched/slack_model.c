@@ -15,7 +15,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Attention with grouped queries, or multi-head latent attention if latent is set; bytes a weight as published. */
+/* Attention with grouped queries, or multi-head latent attention if latent is set; bytes per weight as published. */
 struct model {
 	const char *name;
 	uint32_t layers, hidden, heads;
@@ -100,7 +100,7 @@ static struct cost mlp(const struct model *m, uint32_t layer, double tokens)
 
 /*
  * Scores and their product with the values: each new token looks at all before it. MLA also turns the prefix's latents
- * into keys and values again, once a layer.
+ * into keys and values again, once per layer.
  */
 static struct cost attention(const struct model *m, double tokens, double prefix)
 {

@@ -28,7 +28,7 @@ static struct tn_slack_desc desc_of(uint32_t layers, bool per_layer)
 	return d;
 }
 
-/* A table whose window is 10 ns a token of input and 1 ns a token of prefix, times layer + 1 where layers differ. */
+/* A table whose window is 10 ns per token of input and 1 ns per token of prefix, times layer + 1 where layers differ. */
 static struct tn_slack *plane(uint32_t layers, bool per_layer, double times)
 {
 	struct tn_slack_desc d = desc_of(layers, per_layer);
@@ -402,7 +402,7 @@ static void a_step_of_the_engines_speed_is_followed_without_overshoot(void **sta
 		if (k % 100 == 99)
 			assert_true(near(after, (double)truth, 0.05));
 	}
-	assert_true(turns <= 3); /* one a step of the truth */
+	assert_true(turns <= 3); /* one per step of the truth */
 	tn_slack_destroy(t);
 }
 

@@ -2,11 +2,11 @@
 /*
  * How much of a prefix to restore when a fast engine outruns a slow disk (pipeline.h, docs/model.md).
  *
- * With compute C(k) and reading k * b a layer, the time is T1 = first layer's load + layers * C(k) while reading hides
- * behind compute, and T2 = all loads + C(k) once it does not. C is concave in k (attention grows with what lies before a
- * token), so T1 and T2 are, too, and each is least at an end of its range: at 0, at the crossing, or at all blocks. A run
- * of blocks that lie in host memory costs no reading: once the blocks before it are restored, it is, to its end. Runs make
- * the time a saw, so the best found is looked at more closely.
+ * With compute C(k) and reading k * b per layer, the time is T1 = first layer's load + layers * C(k) while reading
+ * hides behind compute, and T2 = all loads + C(k) once it does not. C is concave in k (attention grows with what lies
+ * before a token), so T1 and T2 are, too, and each is least at an end of its range: at 0, at the crossing, or at all
+ * blocks. A run of blocks that lie in host memory costs no reading: once the blocks before it are restored, it is, to
+ * its end. Runs make the time a saw, so the best found is looked at more closely.
  */
 #include "sched/pipeline.h"
 

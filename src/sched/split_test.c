@@ -14,7 +14,7 @@
 #define ROUNDS 400
 #define BLOCKS_MOST 5000
 
-/* An engine: so many ns a token, and so many more for each token that it attends to. */
+/* An engine: so many ns per token, and so many more per token that it attends to. */
 struct engine {
 	uint32_t layers;
 	double token_ns, attend_ns;
@@ -46,7 +46,7 @@ struct prefix {
 	uint8_t tiers[BLOCKS_MOST];
 };
 
-/* Roughly Llama-3-8B on an H100 (0.5 us a token and layer), 64 tokens a block, over a disk of @bps. */
+/* Roughly Llama-3-8B on an H100 (0.5 us per token and layer), 64 tokens per block, over a disk of @bps. */
 static void even(struct prefix *p, uint64_t blocks, double bps)
 {
 	memset(p, 0, sizeof(*p));
