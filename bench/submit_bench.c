@@ -2,7 +2,7 @@
 /*
  * `tenuto bench submit`: what it costs to start a load, and to hand over each of its layers.
  *
- * A 64K-token prefix of Llama-3-8B: 4,096 pages of 16 tokens, 8,192 page planes of 32 KiB a layer, scattered over the pool;
+ * A 64K-token prefix of Llama-3-8B: 4,096 pages of 16 tokens, 8,192 page planes of 32 KiB per layer, scattered over the pool;
  * as 256 blocks of 16 pages, and as 4,096 blocks of one page. The store has LAYERS of the model's 32 layers, so that it
  * fits in memory; what is measured is a layer's, and does not depend on their number. Of the owner thread it is CPU time:
  * on a small machine the reads themselves, copies from memory, take the CPUs away meanwhile. Beside it, in the same run, the

@@ -27,7 +27,7 @@ void profile_rows_free(struct profile_rows *rows);
 
 /*
  * Reads a file of timings: CSV with the columns input, prefix, layer and ns in any order, named in its first line, or
- * JSON objects with these members, one a line or all in one array. Other columns and members are ignored. 0, or
+ * JSON objects with these members, one per line or all in one array. Other columns and members are ignored. 0, or
  * -errno with "file:line: what" ("file: item N: what" in an array) in error.
  */
 int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t room);

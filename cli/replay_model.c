@@ -25,7 +25,7 @@ static const struct model_device device_default = {
 	.source = "two Solidigm D7-PS1010, as measured in arXiv 2605.03375; latencies assumed",
 };
 
-/* docs/format.md: 128 + 12 bytes an object, in whole pages. */
+/* docs/format.md: 128 + 12 bytes per object, in whole pages. */
 uint64_t model_header_bytes(uint32_t layers)
 {
 	return (128 + 12 * (uint64_t)layers + HEADER_PAGE - 1) / HEADER_PAGE * HEADER_PAGE;

@@ -485,7 +485,7 @@ static void world_down(struct world *w)
 	free(w);
 }
 
-/* Blocks of 32 KiB on a disk that takes 5 ms a read and 2 ms a write, beside one worker that takes 0.3 ms a block. */
+/* Blocks of 32 KiB on a disk that takes 5 ms per read and 2 ms per write, beside one worker that takes 0.3 ms per block. */
 static struct crig_opts machine(uint64_t seed)
 {
 	return (struct crig_opts){

@@ -15,7 +15,7 @@ extern "C" {
 /**
  * struct tn_admin_store - which store, and whom to tell; begin with tn_admin_store_init
  * @size:     sizeof(struct tn_admin_store), set by init
- * @dirs:     its directories, one a device, in any order
+ * @dirs:     its directories, one per device, in any order
  * @ndirs:    1 .. TN_DEVICES_MAX
  * @instance: DIR/<instance> is looked into; default "default"
  * @log:      gets a line for each thing found (TN_LOG_WARN: a problem, TN_LOG_INFO: repaired, or just so)

@@ -42,7 +42,7 @@ struct tn_save;
 /**
  * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
  * @size:            sizeof(struct tn_cache_opts), set by init
- * @dirs:            directories, one a device; none: host memory only. Each has to be there. On a disk that is mounted give one
+ * @dirs:            directories, one per device; none: host memory only. Each has to be there. On a disk that is mounted give one
  *                   inside the mount, never the mount point: what becomes of a disk that is late is told at tn_cache_open.
  *                   What `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
  * @instance:        name of this process's part of them (DIR/<instance>/), default "default"
@@ -693,7 +693,7 @@ struct tn_stats {
 	uint64_t recovered_blocks, recovery_ns;
 	uint64_t header_cache_hits, header_reads;
 	uint64_t unobserved_requests; /**< reads of executors' threads that a device's health was not told of: too many at once */
-	uint64_t resolve_ns;	/**< owner's CPU time: keys found and pinned, places and checksums resolved, once a load */
+	uint64_t resolve_ns;	/**< owner's CPU time: keys found and pinned, places and checksums resolved, once per load */
 	uint64_t submit_ns;	/**< owner's CPU time: reads written down and handed to the executor */
 	uint64_t submit_layers; /**< layers that took it */
 	uint64_t index_bytes;

@@ -109,7 +109,7 @@ struct tn_layout {
 /**
  * tn_layout_regions - how many memory regions a pool of this order has, and how large each one is
  *
- * PLANES_PAGES and PAGES_PLANES: one a layer; PLANE_REGION: layers x planes, layer-major;
+ * PLANES_PAGES and PAGES_PLANES: one per layer; PLANE_REGION: layers x planes, layer-major;
  * CROSS_LAYER: one. With planes of different page sizes PAGES_PLANES and CROSS_LAYER place each
  * plane (each aligned to pool->alignment) behind the one before; regions of PLANE_REGION then
  * differ in size, and @bytes_each is the largest.

@@ -209,7 +209,7 @@ TN_API long tn_slack_print(const struct tn_slack *table, char *buf, size_t room)
 
 /* ---- the analytic model (docs/model.md) --------------------------------------------------------- */
 
-/** struct tn_slack_gpu - a GPU's published rates: dense bf16 FLOP/s, memory bytes a second, SMs, and their source */
+/** struct tn_slack_gpu - a GPU's published rates: dense bf16 FLOP/s, memory bytes per second, SMs, and their source */
 struct tn_slack_gpu {
 	const char *name;
 	double flops_per_s;

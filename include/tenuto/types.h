@@ -62,8 +62,8 @@ enum tn_page_order {
 /**
  * struct tn_geometry - the shape of the KV cache of one shard and group
  * @layers:          layers of this shard
- * @page_tokens:     tokens a page
- * @pages_per_block: pages a block
+ * @page_tokens:     tokens per page
+ * @pages_per_block: pages per block
  * @page_order:      enum tn_page_order
  * @nplanes:         used entries of @planes
  *

@@ -112,7 +112,7 @@ int tn_block_forget(struct tn_registry *reg, tn_block b);
 
 /*
  * Blocks of keys[0..n) from the first on, up to the first that is not registered in `space` or has
- * no tier PRESENT; pins each found one if asked. Memory is prefetched ahead: <= 100 ns a key.
+ * no tier PRESENT; pins each found one if asked. Memory is prefetched ahead: <= 100 ns per key.
  * Returns how many were found; out[i] and tiers[i] (enum tn_tier: the best one) are set for these.
  */
 uint32_t tn_registry_find(struct tn_registry *reg, uint16_t space, const struct tn_key *keys, uint32_t n, bool pin,

@@ -2,7 +2,7 @@
 /*
  * Inside of the registry, shared by registry.c (table, look-up) and block.c (life cycle, links).
  *
- * Memory: 48 bytes a record, in two arrays: the 32 bytes that a look-up reads (one cache line at
+ * Memory: 48 bytes per record, in two arrays: the 32 bytes that a look-up reads (one cache line at
  * most), and the 16 bytes of chain structure that only the owner reads. The table adds 64 bytes for
  * each TABLE_LOAD blocks.
  *

@@ -5,7 +5,7 @@
 #include "cache_rig.h"
 #include "tn_test.h"
 
-#define SMALL_DIM 16u /* 32 KiB a block */
+#define SMALL_DIM 16u /* 32 KiB per block */
 #define BIG_DIM 64u   /* 128 KiB */
 #define DISK_BYTES (32u << 20)
 

@@ -369,7 +369,7 @@ struct tn_cache {
 	uint32_t doomed_round; /* still to be looked at on this round */
 	uint64_t doomed_due_ns; /* of the next one that nothing asked for */
 	tn_slot *slot_scratch; /* TN_PLACES_AT_ONCE */
-	uint8_t *unread; /* bit a block: written to disk since open, and not loaded from there so far */
+	uint8_t *unread; /* bit per block: written to disk since open, and not loaded from there so far */
 	struct tn_recovery *recovery;
 
 	uint64_t space_disk_blocks[TN_STORE_SPACES_MAX], space_host_blocks[TN_STORE_SPACES_MAX];

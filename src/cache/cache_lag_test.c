@@ -163,7 +163,7 @@ static void no_block_waits_longer_than_the_lag_although_loads_never_pause(void *
 	assert_true(tenth > 0 && tenth < 100 * CRIG_MS);
 }
 
-/* The log's groups are written within a second. */
+/* The log groups are written within a second. */
 static void a_power_cut_without_any_flush_leaves_what_is_older_than_the_lag_and_a_second(void **state)
 {
 	struct tn_rng rng;

@@ -15,7 +15,7 @@
 #include "ioengine/ioengine.h"
 #include "tn_test.h"
 
-#define BIG_DIM 128u  /* 256 KiB a block */
+#define BIG_DIM 128u  /* 256 KiB per block */
 #define MID_DIM 64u   /* 128 KiB */
 #define SMALL_DIM 16u /* 32 KiB */
 #define BIG_PER_SEGMENT 15u /* of 4 MiB */

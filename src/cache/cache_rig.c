@@ -99,7 +99,7 @@ int rig_close(struct rig *r)
 	return tn_cache_close(r->cache);
 }
 
-/* head_dim 64 x 2 heads x 16 tokens x bf16: 4 KiB a page and plane, so pages can be read into directly. */
+/* head_dim 64 x 2 heads x 16 tokens x bf16: 4 KiB per page and plane, so pages can be read into directly. */
 void rig_set_up(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
 {
 	const char *base = getenv("TMPDIR");

@@ -181,7 +181,7 @@ static void also_one_that_somebody_holds(void **state)
 	sim_rig_down(r);
 }
 
-/* In one turn the block's time is found to be over, and the log's group is made that still names it. */
+/* In one turn the block's time is found to be over, and the log group is made that still names it. */
 static void a_block_that_goes_as_its_record_is_written_is_not_recovered(void **state)
 {
 	struct crig *r = rig_up(0, tn_test_seed());

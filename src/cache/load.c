@@ -573,7 +573,7 @@ static bool must_wait(struct tn_item *item)
 	return !tn_reads_may_go(item, op->chunk);
 }
 
-/* Asks for the headers of the next blocks, or finds that they are known; the time it took, which is once a load's. */
+/* Asks for the headers of the next blocks, or finds that they are known; the time it took, as work done once per load. */
 static uint64_t look_ahead(struct tn_op *op)
 {
 	uint64_t from_ns = tn_cpu_ns(), ns;
@@ -650,7 +650,7 @@ static void give_up(struct tn_op *op)
 	tn_reads_cancel(op);
 }
 
-/* ns a MiB, an exponentially weighted mean over whole loads: of those that read from disk, and of those that did not. */
+/* ns per MiB, an exponentially weighted mean over whole loads: of those that read from disk, and of those that did not. */
 static void update_estimate(struct tn_op *op)
 {
 	struct tn_cache *cache = op->cache;

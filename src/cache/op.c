@@ -10,7 +10,7 @@
 #include "cache/cache_internal.h"
 
 #define OFFLOAD_OPS 4u
-#define PAGES_PER_BLOCK 16u  /* room for that many pages a block ... */
+#define PAGES_PER_BLOCK 16u  /* tables for that many pages per block ... */
 #define LAYERS_PER_BLOCK 64u /* ... and that many layers; operations on larger blocks take fewer of them */
 #define NO_INDEX UINT32_MAX
 

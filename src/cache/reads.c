@@ -134,7 +134,7 @@ int tn_reads_room(struct tn_cache *cache, uint32_t padded_bytes)
 	return cache->reads ? tn_executor_room(cache->reads->executor, padded_bytes) : 0;
 }
 
-/* ---- once a load ------------------------------------------------------------------------------------------ */
+/* ---- once per load ---------------------------------------------------------------------------------------- */
 
 static uint32_t list_of(const struct tn_op *op)
 {

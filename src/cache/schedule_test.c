@@ -566,17 +566,17 @@ static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
-	reopen(&r, NULL, "slack", true); /* 181 MB/s: 180 us a layer and block */
+	reopen(&r, NULL, "slack", true); /* 181 MB/s: 180 us per layer and block */
 	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64); /* nothing is known of the engine */
 	assert_int_equal(p.choice.ttft_ns, 0);
-	t = table("test", RIG_LAYERS, 4096 * 100000ull); /* 100 us a token: computing a block takes 6.4 ms a layer */
+	t = table("test", RIG_LAYERS, 4096 * 100000ull); /* 100 us per token: computing a block takes 6.4 ms per layer */
 	assert_int_equal(tn_space_slack(r.space, t), 0);
 	tn_slack_destroy(t);
 	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64);
 	assert_true(p.choice.ttft_ns == p.restore_all.ttft_ns && p.choice.ttft_ns < p.recompute_all.ttft_ns);
-	t = table("test", RIG_LAYERS, 4096 * 1500ull); /* 96 us a block and layer: half of what reading takes */
+	t = table("test", RIG_LAYERS, 4096 * 1500ull); /* 96 us per block and layer: half of what reading takes */
 	assert_int_equal(tn_space_slack(r.space, t), 0);
 	tn_slack_destroy(t);
 	assert_int_equal(tn_plan(r.space, &m, NULL, 64, &p), 0);

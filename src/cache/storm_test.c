@@ -29,7 +29,7 @@
 /* What a busy machine may add: an operation that takes longer waits for something that does not come. */
 #define MARGIN_NS (15 * RIG_SECOND)
 
-static const uint32_t head_dim[SIZES] = {128, 64, 48, 32, 16}; /* 256 to 32 KiB a block */
+static const uint32_t head_dim[SIZES] = {128, 64, 48, 32, 16}; /* 256 to 32 KiB per block */
 
 enum kind { SAVE, LOAD, MATCH, FLUSH, DROP, DROP_SPACE, PREFETCH, STATS, KINDS };
 static const char *const kind_name[KINDS] = {"save", "load", "match", "flush", "drop", "drop of a space", "prefetch", "stats"};

@@ -11,7 +11,7 @@
 #include "ioengine/engine.h"
 
 #define TN_URING_BUFFERS 64u         /* handles */
-#define TN_URING_KERNEL_BUFFERS 1024u /* the kernel's table, one entry a GiB */
+#define TN_URING_KERNEL_BUFFERS 1024u /* the kernel's table, one entry per GiB */
 #define TN_URING_BUFFER_SHIFT 30u    /* the kernel takes at most 1 GiB a buffer */
 
 /* Linux 6.15; newer than Debian 12's header. */

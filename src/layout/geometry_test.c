@@ -40,11 +40,11 @@ static void the_worked_sizes_of_long_prompts_come_out(void **state)
 
 	/* 128K tokens of Llama-3-8B: 16 GiB */
 	assert_int_equal(bytes_per_token("llama3-8b") * (128 << 10), UINT64_C(16) << 30);
-	/* pages of 16 tokens, 16 pages a block: 32 objects of 1 MiB */
+	/* pages of 16 tokens, 16 pages per block: 32 objects of 1 MiB */
 	g.pages_per_block = 16;
 	assert_int_equal(g.layers, 32);
 	assert_int_equal(tn_geometry_object_bytes(&g), 1 << 20);
-	/* blocks of 16 tokens: a K plane of 32 KiB a layer; 64K tokens: 4,096 blocks, 8,192 planes, 256 MiB a layer */
+	/* blocks of 16 tokens: a K plane of 32 KiB per layer; 64K tokens: 4,096 blocks, 8,192 planes, 256 MiB per layer */
 	g.pages_per_block = 1;
 	assert_int_equal(tn_geometry_page_bytes(&g, 0), 32 << 10);
 	assert_int_equal((65536 / g.page_tokens) * (uint64_t)tn_geometry_object_bytes(&g), 256 << 20);

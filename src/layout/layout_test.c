@@ -283,7 +283,7 @@ static struct tn_geometry llama(void)
 
 static void addresses_are_those_of_the_engines_tensors(void **state)
 {
-	/* Hand-computed: K and V of 32 KiB a page, 100 pages, 32 layers, at made-up addresses. */
+	/* Hand-computed: K and V of 32 KiB per page, 100 pages, 32 layers, at made-up addresses. */
 	const uint64_t page = 32 << 10;
 	struct tn_geometry g = llama();
 	struct tn_layout l;

@@ -182,7 +182,7 @@ static void plans_are_as_short_as_the_order_allows(void **state)
 	/* HND: a page's heads lie together, so one copy a plane and page (and source) */
 	assert_int_equal(tn_reslice_plan(&g, 4, 8, 5, NULL, 0), 2 * pages);
 	assert_int_equal(tn_reslice_plan(&g, 4, 2, 1, NULL, 0), 2 * pages * 2);
-	/* NHD: one a token */
+	/* NHD: one per token */
 	g.page_order = TN_PAGE_NHD;
 	assert_int_equal(tn_reslice_plan(&g, 4, 8, 5, NULL, 0), 2 * pages * 16);
 	/* the same TP: one copy of everything */
@@ -221,7 +221,7 @@ static void what_cannot_be_cut_whole_is_refused(void **state)
 	g.planes[1].kind = TN_PLANE_STATE;
 	assert_int_equal(tn_reslice_geometry(&g, 4, 2, &out), -EINVAL);
 	g = llama_tp(4, TN_PAGE_NHD);
-	g.planes[0] = (struct tn_plane){TN_PLANE_K, 2, 3, 4}; /* a token of 12 bits a head */
+	g.planes[0] = (struct tn_plane){TN_PLANE_K, 2, 3, 4}; /* a token of 12 bits per head */
 	g.planes[1] = g.planes[0];
 	assert_int_equal(tn_reslice_geometry(&g, 4, 2, &out), -EINVAL);
 	g.page_order = TN_PAGE_HND; /* 16 tokens of a head are whole bytes */

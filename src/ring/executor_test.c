@@ -88,7 +88,7 @@ static void neighbours_of_different_loads_are_read_together(void **state)
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		assert_int_equal(rig_await(r, ids[l]).status, 0);
 	expect_all(r, 0, RIG_BLOCKS);
-	/* Without merging across IOCBs there would be one an object. With threads an IOCB may have begun before the next
+	/* Without merging across IOCBs there would be one per object. With threads an IOCB may have begun before the next
 	   one was there. */
 	if (!threads)
 		assert_true(stats_of(r).requests <= RIG_BLOCKS * RIG_LAYERS * 3 / 4);
@@ -438,7 +438,7 @@ static void the_urgent_go_first_and_lists_take_turns(void **state)
 	tn_ring_iocb(r->ring, urgent)->priority = 1;
 	assert_int_equal(tn_ring_issue(r->ring, ids, 4, 0), 0);
 	rig_issue(r, urgent);
-	/* 256 KiB an object, one request at a time: the urgent one is through before any of the others, */
+	/* 256 KiB per object, one request at a time: the urgent one is through before any of the others, */
 	assert_int_equal(rig_await(r, urgent).status, 0);
 	if (!threads)
 		assert_int_equal(tn_ring_wait(r->ring, ids, 1, 0), -ETIMEDOUT);

@@ -48,7 +48,7 @@ struct tn_p2p_size {
 	uint64_t memory_bytes; /* registered */
 	uint64_t entries;
 	uint64_t table_bytes; /* entries, and what it takes to find them */
-	uint64_t prp_bytes;   /* of a PRP list over the same memory: 8 bytes a 4 KiB page */
+	uint64_t prp_bytes;   /* of a PRP list over the same memory: 8 bytes per 4 KiB page */
 };
 
 void tn_p2p_size(const struct tn_p2p *table, struct tn_p2p_size *size);

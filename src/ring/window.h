@@ -36,7 +36,7 @@ struct tn_window_probe {
 struct tn_window {
 	/* Bytes that ended since then, up to the last end: a burst is counted whole, by the next thing that happens. */
 	uint64_t since_ns, last_ns, bytes;
-	uint64_t best[2], best_ns; /* bytes a second: of the present second, which began then, and of the one before */
+	uint64_t best[2], best_ns; /* bytes per second: of the present second, which began then, and of the one before */
 	struct tn_window_probe probe[TN_WINDOW_PROBES]; /* the last ones */
 	uint32_t probes;     /* ever */
 	uint64_t probed_ns;  /* when the last one ended */

@@ -77,7 +77,7 @@ static uint64_t next_end(const struct reader *r)
 	return next;
 }
 
-/* Reads as fast as it goes for so long, in requests of this size (0: whatever the window likes); bytes a second. */
+/* Reads as fast as it goes for so long, in requests of this size (0: whatever the window likes); bytes per second. */
 static double read_for(struct reader *r, uint64_t ns, uint32_t bytes)
 {
 	uint64_t until = r->now + ns, from = r->now, before = r->read;

@@ -58,7 +58,7 @@ static int64_t room_for_writes(struct tn_sched *s, uint32_t device, uint64_t now
 
 /*
  * Reads wait: whether a write may go into their slack. Only when writes press: reads that go early cost writes nothing,
- * because writes find the same time later, and early reads are safe from what is not known yet. Measured: slack used
+ * because writes find the same time later, and early reads are safe from what is not known yet. Measured: using slack
  * whenever there is some wrote a fifth less, and a load took 1 % longer. Writes that press are refused next, and that
  * is worse.
  *

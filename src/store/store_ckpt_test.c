@@ -161,7 +161,7 @@ static void a_root_that_a_failed_attempt_may_have_left_is_void_before_its_pages_
 	tn_store_ckpt_start(device(r), false);
 	while (device(r)->ckpt.phase != TN_CKPT_ROOT)
 		rig_step(r, 1);
-	/* The next sync, be it the root's or that of the log's group, leaves the root in doubt, and the group as well. */
+	/* The next sync, be it the root's or that of the log group, leaves the root in doubt, and the group as well. */
 	assert_int_equal(tn_simdisk_set_faults(r->disk, &lost, 1), 0);
 	while (device(r)->ckpt.phase != TN_CKPT_IDLE || device(r)->log.phase != TN_LOG_IDLE)
 		rig_step(r, 1);

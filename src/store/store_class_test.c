@@ -7,7 +7,7 @@
 
 static const uint32_t other[1] = {60000};
 
-/* A store full of one class, ten blocks a segment, and another class that has nothing in it; how many blocks. */
+/* A store full of one class, ten blocks per segment, and another class that has nothing in it; how many blocks. */
 static uint64_t fill(struct rig *r, uint32_t *cls)
 {
 	uint64_t n = 0;

@@ -4,7 +4,7 @@
  * the input says so, sealed again so that the change is believed. Opening may fail with an error; it must not
  * crash, and a store that opens must be usable and close.
  *
- * Input: 6 bytes a change: structure, index, offset (2), value, flags (1: seal again; 2: three more zero bytes).
+ * Input: 6 bytes per change: structure, index, offset (2), value, flags (1: seal again; 2: three more zero bytes).
  */
 #include <assert.h>
 #include <stdint.h>
