@@ -23,6 +23,11 @@ def strip(text):
     return _TOKEN.sub(_blank, text)
 
 
+def comments(text):
+    """(offset, comment) of each comment."""
+    return [(m.start(), m.group()) for m in _TOKEN.finditer(text) if m.group()[0] == '/']
+
+
 def includes(text):
     """(line number, path, is_system) of each #include."""
     for number, line in enumerate(text.split('\n'), 1):

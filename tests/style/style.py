@@ -301,8 +301,33 @@ def rule_text(tree):
                 yield f'{name}:{number}: blanks at the end of the line'
 
 
+def _prose(name, text):
+    """(offset, words) of what is written for people: the comments of a C source, a document without quoted code."""
+    if name.endswith(SOURCE):
+        return csource.comments(text)
+    return [(0, re.sub(r'^```.*?^```|`[^`\n]*`', lambda m: re.sub(r'[^\n]', '`', m.group()), text, flags=re.S | re.M))]
+
+
+def rule_words(tree):
+    """comments and documents avoid the phrases of words.txt"""
+    phrases = []
+    for line in tree.read(os.path.join(tree.tables, 'words.txt')).split('\n'):
+        if line.strip() and line[0] != '#':
+            phrase, _, instead = line.partition(' => ')
+            phrases.append((re.compile(phrase.replace(' ', r'\s+(?:\*\s+)?')), instead))
+    for name in tree.files:
+        if not name.endswith(SOURCE + ('.md',)):
+            continue
+        text = tree.read(name)
+        for start, prose in _prose(name, text):
+            for phrase, instead in phrases:
+                for m in phrase.finditer(prose):
+                    number = text.count('\n', 0, start + m.start()) + 1
+                    yield f'{name}:{number}: "{" ".join(m.group().replace("*", " ").split())}": write {instead}'
+
+
 RULES = {'ranks': rule_ranks, 'public': rule_public, 'headers': rule_headers, 'symbols': rule_symbols,
-         'banned': rule_banned, 'length': rule_length, 'text': rule_text}
+         'banned': rule_banned, 'length': rule_length, 'text': rule_text, 'words': rule_words}
 
 
 def prune(tree):

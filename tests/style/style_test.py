@@ -12,6 +12,8 @@ import style
 SPDX = '/* SPDX-License-Identifier: Apache-2.0 */\n'
 MODULES = '0 base\n1 layout\n1 io\n2 block tree\n2 ioengine\nheader 0 types.h\nheader 1 layout.h\nheader 5 cache.h\n' \
     'outside cli public +lab\noutside bench public\noutside lab internal\noutside sim internal -ioengine\n'
+with open(os.path.join(style.HERE, 'words.txt'), encoding='utf-8') as listed:
+    WORDS = listed.read()  # the project's own list of phrases
 
 
 def complaints(rule, files, exceptions='', library=None):
@@ -21,7 +23,7 @@ def complaints(rule, files, exceptions='', library=None):
         builds = {os.path.dirname(f) + '/meson.build': f"lib_sources += files('{os.path.basename(f)}')\n"
                   for f in files if f.startswith('src/') and f.endswith('.c') and not f.endswith('_test.c')}
         for name, text in {**files, **builds, 'build-tables/modules.txt': MODULES,
-                           'build-tables/exceptions.txt': exceptions}.items():
+                           'build-tables/words.txt': WORDS, 'build-tables/exceptions.txt': exceptions}.items():
             path = os.path.join(root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, 'w', encoding='utf-8') as f:
@@ -213,6 +215,28 @@ def licence_open_ends_machine_paths_and_empty_names_are_found():
     assert 'says nothing' in text('src/base/io_util.h', SPDX)[0]
     assert 'blanks' in text('src/base/a.c', SPDX + 'int a; \n')[0]
     assert 'no end' in text('src/base/a.c', SPDX + 'int a;')[0]
+
+
+def words(name, body):
+    return complaints('words', {name: body})
+
+
+def phrases_that_the_list_names_are_found_in_comments_and_documents():
+    assert words('src/base/a.c', '/* 8 bytes per 16 regions, one\n * per device */\n') == []
+    assert 'a.c:2: "bytes a 16": write "per"' in words('src/base/a.c', '\n/* 8 bytes a 16 regions */\n')[0]
+    assert 'a.h:2: "one a device"' in words('src/base/a.h', '\nint a; // one a device\n')[0]
+    assert 'a.md:1' in words('docs/a.md', 'One file a device.\n')[0]
+
+
+def a_phrase_is_found_across_lines():
+    found = words('src/base/a.h', '/*\n * It takes 8 bytes\n * a slot.\n */\n')
+    assert len(found) == 1 and 'a.h:2: "bytes a slot"' in found[0]
+
+
+def what_programs_print_and_quoted_code_may_have_any_words():
+    assert words('src/base/a.c', 'const char *s = "8 bytes a slot /* one a device */";\n') == []
+    assert words('docs/a.md', '`8 bytes a slot`\n```\n8 bytes a slot\n```\n') == []
+    assert words('tests/a.py', '# 8 bytes a slot\n') == []
 
 
 def run(module):
