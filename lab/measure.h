@@ -75,7 +75,7 @@ void tn_io_measure_opts_init(struct tn_io_measure_opts *opts);
  *
  * Any thread; blocks.
  *
- * Return: 0 and *out, -EINVAL, -ENOENT, -EACCES, -EROFS, -ENOSPC (no room for the file), -ECANCELED (by progress),
+ * Return: 0 and *out, -EINVAL, -ENOENT, -EACCES, -EROFS, -ENOSPC (no space for the file), -ECANCELED (by progress),
  * -EIO, -ENOMEM.
  */
 int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_device_mix *out);

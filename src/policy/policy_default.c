@@ -158,7 +158,7 @@ static void leaf_put(struct policy *p, uint32_t place, uint32_t id)
 	p->entries[id].link = place;
 }
 
-/* Zones lie one behind the other; each later zone makes room by moving its first leaf behind its last. */
+/* Zones lie one behind the other; each later zone frees a place by moving its first leaf behind its last. */
 static void leaf_add(struct policy *p, uint32_t id)
 {
 	uint32_t hole = p->zone[ZONES]++, zone = zone_of(&p->entries[id]);

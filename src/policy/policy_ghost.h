@@ -3,7 +3,7 @@
  * Ghosts: a first-in, first-out memory of the hashes of blocks that went, without the blocks.
  *
  * A ghost lies in one of two bins of 16 ghosts of 8 bytes: in the bin that was emptier when the ghost was put. So a
- * full bin is next to impossible; in a full bin the oldest ghost makes room. Order is kept by sequence numbers and one
+ * full bin is next to impossible; in a full bin the oldest ghost goes. Order is kept by sequence numbers and one
  * bit per number (still remembered?), so that a ghost taken from the middle needs no list. About 14 bytes per ghost.
  * Hashes must be mixed.
  */

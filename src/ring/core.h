@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core of the CPU executors: a state machine over one I/O engine.
+ * The executor's core, one for all CPU executors: a state machine over one I/O engine.
  *
  * A *run* is an IOCB that was taken, its IOCTXs sorted by disk address. A *group* is what is read together:
  * neighbours on disk up to 1 MiB, or one object that is larger; either straight into its destinations or
@@ -12,7 +12,7 @@
  * Headers and IOCTXs of IOCBs lie in memory that others write, perhaps while an executor reads it: each is copied once,
  * when the IOCB is taken or sorted, and only the copy is checked and used.
  *
- * One thread makes all calls. Nothing allocates after create but room.
+ * One thread makes all calls. Nothing allocates after create but tn_core_room.
  */
 #ifndef TN_RING_CORE_H
 #define TN_RING_CORE_H

@@ -80,7 +80,7 @@ struct tn_executor_ops {
 	size_t size;
 	uint32_t abi;
 	const char *name;
-	/* Makes room for bounced objects of this many bytes on disk. 0 or -ENOMEM. */
+	/* Makes bounce buffers for objects of this many bytes on disk. 0 or -ENOMEM. */
 	int (*room)(struct tn_executor *ex, uint32_t padded_bytes);
 	/* Goes on; whether anything happened. After every poll of the owner's engine. */
 	bool (*step)(struct tn_executor *ex);

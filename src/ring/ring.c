@@ -49,7 +49,7 @@ static uint64_t place(uint64_t *end, uint64_t bytes)
 	return at;
 }
 
-/* The head of a region with room for all its parts; offsets are multiples of 64. */
+/* The head of a region that is long enough for all its parts; offsets are multiples of 64. */
 static struct tn_ring_shared lay_out(const struct tn_ring_opts *o)
 {
 	struct tn_ring_shared s = {.magic = TN_RING_MAGIC, .version = TN_RING_VERSION};

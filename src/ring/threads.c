@@ -35,7 +35,7 @@ struct worker {
 	int status; /* of its start */
 	struct tn_error error;
 	bool up; /* under lock: its start ended */
-	uint32_t room_turn; /* under lock: the last request for room that it answered, ... */
+	uint32_t room_turn; /* under lock: the last request for bounce buffers that it answered, ... */
 	int room_status;    /* ... and how */
 };
 

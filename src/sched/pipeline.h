@@ -109,7 +109,7 @@ void tn_pipeline_init(struct tn_pipeline *p);
 /**
  * tn_pipeline_run - the recurrence
  * @strategy: enum tn_strategy
- * @layer:    out and scratch: room for p->layers entries
+ * @layer:    out and scratch: p->layers entries
  * @result:   out, set only on success
  *
  * A layer's transfer takes bytes / rate, one layer behind the other; a layer that is issued while another is moving
@@ -145,7 +145,7 @@ typedef int (*tn_pipeline_compute_fn)(void *arg, uint64_t input_tokens, uint64_t
  * @header_bytes: of one block
  * @io:           the device
  * @compute:      time of each layer, with @compute_arg
- * @scratch:      room for TN_SPLIT_SCRATCH(layers) words
+ * @scratch:      TN_SPLIT_SCRATCH(layers) words
  */
 struct tn_split {
 	size_t size;
