@@ -60,7 +60,7 @@ static void happen(struct tn_store_device *d, enum event ev)
 	if (ev != EV_DELETED)
 		tn_log(s->log, h->health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: the device is %s", d->path,
 		       health_text[h->health]);
-	/* Nothing will be committed on the device for now: flushes must not wait for that. */
+	/* An offline device commits nothing: flushes must not wait for that. */
 	if (h->health == TN_OFFLINE && d->log.phase == TN_LOG_IDLE)
 		tn_store_waits_settle(d, -EIO);
 	if (s->cb.health)
