@@ -131,34 +131,16 @@ static int make_dirs(struct tn_cache *cache)
 
 /* ---- open and close ----------------------------------------------------------------------------------------- */
 
-static int leases_create(struct tn_cache *cache)
-{
-	uint32_t n = cache->o.max_ops * 4, each = cache->o.max_op_blocks;
-
-	cache->nleases = n;
-	cache->leases = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->leases)));
-	cache->lease_blocks = tn_get(cache->alloc, tn_array_bytes(n, each * sizeof(tn_block)));
-	if (!cache->leases || !cache->lease_blocks)
-		return tn_fail(-ENOMEM, "no memory for %u leases; lower max_ops or max_op_blocks", n);
-	for (uint32_t i = 0; i < n; i++) {
-		cache->leases[i].blocks = cache->lease_blocks + (size_t)i * each;
-		tn_stack_push(&cache->free_leases, i, &cache->leases[i].next);
-	}
-	return 0;
-}
-
 void tn_cache_free(struct tn_cache *cache)
 {
 	const struct tn_alloc *a = cache->alloc;
-	uint32_t n = cache->nleases, each = cache->o.max_op_blocks;
 
 	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
 		if (cache->spaces[i])
 			tn_space_slack_destroy(cache->spaces[i]);
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
 	}
-	tn_put(a, cache->leases, tn_array_bytes(n, sizeof(*cache->leases)));
-	tn_put(a, cache->lease_blocks, tn_array_bytes(n, each * sizeof(tn_block)));
+	tn_leases_destroy(cache);
 	tn_handles_destroy(cache);
 	tn_ops_destroy(cache);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
@@ -205,7 +187,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_ops_create(cache);
 	if (rc == 0)
-		rc = leases_create(cache);
+		rc = tn_leases_create(cache);
 	if (rc == 0)
 		rc = tn_handles_create(cache);
 	if (rc) {

@@ -410,14 +410,18 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns);
  */
 bool tn_core_wait(struct tn_cache *cache, uint64_t timeout_ns);
 bool tn_core_idle(const struct tn_cache *cache);
+int tn_owner_start(struct tn_cache *cache);
+void tn_owner_stop(struct tn_cache *cache);
+
+/* command.c */
 bool tn_forked(const struct tn_cache *cache);
 /* First in every public call: 0, or -ECHILD in a forked child, where nobody would ever answer. */
 static inline int tn_check_process(const struct tn_cache *cache)
 {
 	return tn_forked(cache) ? -ECHILD : 0;
 }
-int tn_owner_start(struct tn_cache *cache);
-void tn_owner_stop(struct tn_cache *cache);
+/* Takes and runs what callers have sent; whether there was anything. */
+bool tn_commands_run(struct tn_cache *cache);
 void tn_owner_send(struct tn_cache *cache, struct tn_cmd *cmd);
 /*
  * Runs fn(arg) on the owner thread and waits for it, without a deadline: the owner never waits for I/O while the cache
@@ -428,11 +432,10 @@ void tn_op_kick(struct tn_op *op);
 bool tn_op_kicked(struct tn_op *op);
 void tn_op_notify(struct tn_op *op);
 void tn_op_drained(struct tn_op *op);
-/* Waits until *word != value or the deadline; 0 or -ETIMEDOUT. */
-int tn_futex_wait(uint32_t *word, uint32_t value, uint64_t deadline_ns);
-void tn_futex_wake(uint32_t *word);
-/* CPU time of this thread, for counters only: nothing may depend on it. */
-uint64_t tn_cpu_ns(void);
+
+/* match.c */
+int tn_leases_create(struct tn_cache *cache);
+void tn_leases_destroy(struct tn_cache *cache);
 
 /* engine.c: the devices, before the first engine; and an engine on them, for the thread that calls it */
 int tn_devices_open(struct tn_cache *cache);
@@ -506,7 +509,7 @@ struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache);
 int tn_flush_poll(struct tn_flush_waiter *w);
 /* As poll, but waits; after -ETIMEDOUT the owner frees it. */
 int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns);
-/* space.c: tn_space_drop up to the wait for its durable point; *out set only on success. -EBUSY: try again. */
+/* space_drop.c: tn_space_drop up to the wait for its durable point; *out set only on success. -EBUSY: try again. */
 int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out);
 bool tn_drops_step(struct tn_cache *cache);
 

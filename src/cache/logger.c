@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/futex.h"
 #include "cache/cache_internal.h"
 
 #define LINES 256u /* a power of two */

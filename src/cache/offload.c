@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/futex.h"
 #include "cache/cache_internal.h"
 
 #define RETRY_NS 5000000000ull /* what could not be written is tried again so often, if nobody flushes */

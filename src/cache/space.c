@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spaces and pools: who the blocks belong to, and where an engine keeps them. Opening and closing takes
- * a lock; nothing on the way of a load or save does.
+ * Spaces: who the blocks belong to. Opening and closing takes a lock; nothing on the way of a load or save does.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,11 +11,9 @@
 #include "base/error.h"
 #include "block/keys.h"
 #include "cache/cache_internal.h"
-#include "ring/p2p.h"
 
 #define FINGERPRINT_BYTES 4096u
 #define NAPS_MAX 5000u /* of a millisecond */
-#define DROP_PER_STEP 1024u /* records looked at: some microseconds */
 
 void tn_identity_init_sized(struct tn_identity *id, size_t size)
 {
@@ -343,95 +340,6 @@ void tn_space_close(struct tn_space *space)
 	pthread_mutex_unlock(&space->cache->lock);
 }
 
-/* ---- drop ------------------------------------------------------------------------------------------------- */
-
-struct drop_call {
-	struct tn_space *space;
-	struct tn_flush_waiter *waiter;
-};
-
-static int drop_on_owner(struct tn_cache *cache, void *arg)
-{
-	const struct drop_call *c = arg;
-	struct tn_space *space = c->space;
-	struct tn_key id;
-	uint32_t epoch, ops;
-	int rc;
-
-	if (__atomic_load_n(&space->dropping, __ATOMIC_RELAXED))
-		return tn_fail(-EBUSY, "space %u is being dropped already", space->index);
-	ops = __atomic_load_n(&space->ops, __ATOMIC_ACQUIRE);
-	if (ops > 0)
-		return tn_fail(-EBUSY, "space %u: %u loads, saves or offloads are under way; end them first", space->index, ops);
-	if (cache->store) {
-		rc = tn_store_space_drop(cache->store, space->index);
-		if (rc)
-			return rc;
-		tn_store_space_info(cache->store, space->index, &id, &epoch);
-		__atomic_store_n(&space->epoch, epoch, __ATOMIC_RELAXED);
-	}
-	__atomic_store_n(&space->dropping, 1, __ATOMIC_RELEASE);
-	c->waiter->space = space;
-	tn_list_push(&cache->drops, &c->waiter->link);
-	return 0;
-}
-
-/* Goes through the registry for the space that is being dropped, some records in each step. */
-bool tn_drops_step(struct tn_cache *cache)
-{
-	struct tn_registry *reg = cache->registry;
-	uint32_t records = tn_registry_records(reg);
-	struct tn_flush_waiter *w;
-
-	if (tn_list_empty(&cache->drops))
-		return false;
-	w = tn_container_of(cache->drops.next, struct tn_flush_waiter, link);
-	for (uint32_t k = 0; k < DROP_PER_STEP && w->next < records; k++, w->next++)
-		if (tn_block_state(reg, w->next) == TN_BLOCK_REGISTERED && tn_block_space(reg, w->next) == w->space->index)
-			tn_block_doom(cache, w->next);
-	if (w->next < records)
-		return true;
-	__atomic_store_n(&w->space->dropping, 0, __ATOMIC_RELEASE);
-	tn_list_del(&w->link);
-	tn_list_push(&cache->flushes, &w->link); /* no offload is waited for: its target is 0 */
-	return true;
-}
-
-int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out)
-{
-	struct tn_cache *cache = space->cache;
-	struct drop_call call = {space, tn_get(cache->alloc, sizeof(*call.waiter))};
-	int rc;
-
-	if (!call.waiter)
-		return tn_fail(-ENOMEM, "tn_space_drop: no memory");
-	call.waiter->cache = cache;
-	rc = tn_owner_call(cache, drop_on_owner, &call);
-	if (rc)
-		tn_put(cache->alloc, call.waiter, sizeof(*call.waiter));
-	else
-		*out = call.waiter;
-	return rc;
-}
-
-int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
-{
-	const struct timespec nap = {0, 1000000};
-	struct tn_flush_waiter *w;
-	int rc;
-
-	if (!space)
-		return tn_fail(-EINVAL, "tn_space_drop: no space");
-	if (tn_check_process(space->cache))
-		return -ECHILD;
-	if (space->cache->o.read_only && space->cache->store)
-		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
-	/* Background offloads and prefetches end by themselves. */
-	while ((rc = tn_space_drop_begin(space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)
-		nanosleep(&nap, NULL);
-	return rc ? rc : tn_flush_wait(w, deadline_ns);
-}
-
 /* ---- keys ------------------------------------------------------------------------------------------------- */
 
 long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *tokens, size_t n, const void *extra,
@@ -454,105 +362,4 @@ long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_
 		return -ECHILD;
 	return tn_block_keys_hashes(&space->secret, space->geometry.pages_per_block, hashes, hash_bytes, npages, keys,
 				    max);
-}
-
-/* ---- pools ------------------------------------------------------------------------------------------------ */
-
-static void pool_free(struct tn_pool *pool, const struct tn_alloc *a)
-{
-	tn_p2p_destroy(pool->p2p);
-	tn_put(a, pool->table, pool->table_bytes);
-	tn_put(a, pool->loading, pool->loading_bytes);
-	tn_put(a, pool->saving, pool->saving_bytes);
-	tn_put(a, pool, sizeof(*pool));
-}
-
-/* Builds the pool's P2P table, once; on the CPU the bus is the address space. */
-static int pool_map(struct tn_pool *pool, void *const *bases, const struct tn_alloc *a)
-{
-	size_t n = pool->layout.region_count, bytes = tn_array_bytes(n, sizeof(struct tn_p2p_range));
-	struct tn_p2p_range *range = tn_get(a, bytes);
-	struct tn_p2p_size size;
-	int rc;
-
-	if (!range)
-		return tn_fail(-ENOMEM, "tn_pool_register: no memory for %zu regions", n);
-	for (size_t i = 0; i < n; i++)
-		range[i] = (struct tn_p2p_range){(uintptr_t)bases[i], tn_layout_region_bytes(&pool->layout, (uint32_t)i)};
-	rc = tn_p2p_create(range, n, tn_p2p_identity, NULL, a, &pool->p2p);
-	tn_put(a, range, bytes);
-	if (rc)
-		return rc;
-	tn_p2p_size(pool->p2p, &size);
-	tn_log(&pool->space->cache->log, TN_LOG_INFO,
-	       "pool of %llu MiB: %llu contiguous regions, a P2P table of %llu bytes (PRP lists would take %llu)",
-	       (unsigned long long)(size.memory_bytes >> 20), (unsigned long long)size.entries,
-	       (unsigned long long)size.table_bytes, (unsigned long long)size.prp_bytes);
-	return 0;
-}
-
-int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout, void *const *bases, enum tn_mem mem,
-		     struct tn_pool **out)
-{
-	const struct tn_alloc *a;
-	struct tn_pool *pool;
-	int rc;
-
-	if (!space || !layout || !bases || !out)
-		return tn_fail(-EINVAL, "tn_pool_register: space, layout, bases or out is missing");
-	if (tn_check_process(space->cache))
-		return -ECHILD;
-	if (mem != TN_MEM_HOST)
-		return tn_fail(-EINVAL, "tn_pool_register: memory kind %d is not supported", (int)mem);
-	if (layout->npages > UINT32_MAX)
-		return tn_fail(-EOVERFLOW, "tn_pool_register: %llu pages, at most 2^32 - 1",
-			       (unsigned long long)layout->npages);
-	a = space->cache->alloc;
-	pool = tn_get(a, sizeof(*pool));
-	if (!pool)
-		return tn_fail(-ENOMEM, "tn_pool_register: no memory");
-	pool->space = space;
-	pool->table_bytes = tn_array_bytes(space->geometry.layers * (size_t)space->geometry.nplanes, sizeof(uintptr_t));
-	pool->loading_bytes = (layout->npages + 63) / 64 * sizeof(uint64_t);
-	pool->table = tn_get(a, pool->table_bytes);
-	pool->loading = tn_get(a, pool->loading_bytes);
-	pool->saving_bytes = tn_array_bytes(layout->npages, sizeof(*pool->saving));
-	pool->saving = tn_get(a, pool->saving_bytes);
-	rc = pool->table && pool->loading && pool->saving ? 0 : tn_fail(-ENOMEM, "tn_pool_register: no memory for %llu pages",
-							(unsigned long long)layout->npages);
-	if (rc == 0)
-		rc = tn_layout_init(&space->geometry, layout, bases, pool->table, &pool->layout);
-	if (rc == 0)
-		pool->align = tn_layout_align(&pool->layout);
-	if (rc == 0)
-		rc = pool_map(pool, bases, a);
-	if (rc) {
-		pool_free(pool, a);
-		return rc;
-	}
-	pthread_mutex_lock(&space->cache->lock);
-	space->cache->npools++;
-	space->pools++;
-	pthread_mutex_unlock(&space->cache->lock);
-	*out = pool;
-	return 0;
-}
-
-int tn_pool_unregister(struct tn_pool *pool)
-{
-	struct tn_cache *cache;
-
-	if (!pool)
-		return 0;
-	if (tn_check_process(pool->space->cache))
-		return -ECHILD;
-	if (__atomic_load_n(&pool->ops, __ATOMIC_ACQUIRE) > 0)
-		return tn_fail(-EBUSY, "tn_pool_unregister: %u loads or saves use it; end them first", pool->ops);
-	cache = pool->space->cache;
-	pthread_mutex_lock(&cache->lock);
-	cache->npools--;
-	pool->space->pools--;
-	pthread_mutex_unlock(&cache->lock);
-	pool_free(pool, cache->alloc);
-	return 0;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/futex.h"
 #include "cache/cache_internal.h"
 
 struct worker {
