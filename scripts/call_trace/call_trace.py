@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The way of a load and of a save through the files of src/: what docs/architecture.md shows.
+
+  call_trace.py [--build DIR] [--dir DIR]
+
+Builds the library with -pg, runs calls.c (two saves, a flush and a load of 16 blocks) under uftrace, and prints which file called
+which, in the order in which it happened first, with the function that was called: for a save into host memory, for a save to
+disk, and for a load from disk. A border crossing is a call from one file to another one, counted once. Calls into src/base and into system
+libraries do not count. A pair of files that call each other is marked "back and forth".
+
+What the owner does in each of its turns, whatever there is to do, is no part of the way: pairs of files that occur in all turns
+between begin and end are counted apart. Nor is what the store does for itself meanwhile (log groups, preparing space, durability).
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TURN = 'tn_core_step'
+STORE_ITSELF = ('tn_store_step', 'tn_store_complete')
+HOST_BYTES = 64 << 20
+# name, bytes of host memory, first and last call
+SPANS = (('save into host memory', HOST_BYTES, 'tn_save_begin', 'tn_save_end'), ('save to disk', 0, 'tn_save_begin', 'tn_save_end'),
+         ('load from disk', 0, 'tn_load_begin', 'tn_load_end'))
+
+
+def run(*args, **kw):
+    return subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kw).stdout
+
+
+def build(directory):
+    run('scripts/build.sh', directory, '-Dtests=false', '-Dc_args=-pg', '-Dc_link_args=-pg', cwd=ROOT)
+    program = os.path.join(directory, 'calls')
+    run('cc', '-std=gnu17', '-g', '-pg', '-no-pie', '-I' + os.path.join(ROOT, 'include'), os.path.join(HERE, 'calls.c'),
+        os.path.join(directory, 'libtenuto-core.a'), '-o', program, '-luring', '-lxxhash', '-lpthread', '-lm')
+    return program
+
+
+def files_of(program, addresses):
+    """address -> file below src/, or None"""
+    addresses = sorted(addresses)
+    out = subprocess.run(['addr2line', '-e', program], input='\n'.join(addresses), check=True, stdout=subprocess.PIPE,
+                         text=True).stdout.split('\n')
+    names = {}
+    for address, line in zip(addresses, out):
+        match = re.search(r'/src/([^/:]+/[^/:]+\.[ch]):', line)
+        names[address] = match.group(1) if match else None
+    return names
+
+
+def read(data):
+    """(time, thread, is an entry, function, address), in the order of time"""
+    records = []
+    for line in run('uftrace', 'dump', '-d', data).split('\n'):
+        match = re.match(r'(\d+\.\d+)\s+(\d+): \[(entry|exit ?)\] (\S+)\(([0-9a-f]+)\) depth', line)
+        if match:
+            records.append((float(match[1]), match[2], match[3] == 'entry', match[4], match[5]))
+    records.sort(key=lambda r: r[0])
+    return records
+
+
+def crossings(records, files, begin, end):
+    """([(caller, callee, function)], each pair of files once, of the calls between two times; the pairs of each of the owner's turns)"""
+    stacks, found, turns = {}, {}, {}
+    for time, thread, entry, function, address in records:
+        stack = stacks.setdefault(thread, [])
+        if not entry:
+            if stack:
+                stack.pop()
+            continue
+        file = files.get(address)
+        caller = next((f for f in reversed(stack) if f), None)
+        skip = file is None or file.startswith('base/')
+        if function in STORE_ITSELF or (stack and stack[-1] is STORE_ITSELF):
+            stack.append(STORE_ITSELF)
+            continue
+        stack.append(None if skip else file)
+        if not begin <= time <= end:
+            continue
+        if function == TURN:
+            turns.setdefault(thread, []).append(set())
+        if not skip and caller and caller != file:
+            found.setdefault((caller, file), function)
+            if thread in turns:
+                turns[thread][-1].add((caller, file))
+    return [(a, b, f) for (a, b), f in found.items()], [t for of_thread in turns.values() for t in of_thread]
+
+
+def trace(program, directory, host_bytes):
+    """What read says, the file of each address, and when each function was entered and left last"""
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        data = os.path.join(scratch, 'data')
+        run('uftrace', 'record', '--no-libcall', '-d', data, program, scratch, str(host_bytes))
+        records = read(data)
+    when = {(function, entry): time for time, _, entry, function, _ in records}
+    return records, files_of(program, {r[4] for r in records}), when
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--build', default=os.path.join(ROOT, 'build-trace'))
+    parser.add_argument('--dir', default='/var/tmp', help='where the store of the program lies')
+    args = parser.parse_args()
+    for tool in ('uftrace', 'addr2line', 'cc'):
+        if not shutil.which(tool):
+            sys.exit(f'{tool} is not there: install it (on Debian: apt-get install uftrace binutils gcc)')
+    program = build(os.path.abspath(args.build))
+    runs = {host_bytes: trace(program, args.dir, host_bytes) for host_bytes in {span[1] for span in SPANS}}
+    for name, host_bytes, first, last in SPANS:
+        records, files, when = runs[host_bytes]
+        way, turns = crossings(records, files, when[first, True], when[last, False])
+        always = set.intersection(*turns)
+        own = [w for w in way if w[:2] not in always]
+        pairs = {(a, b) for a, b, _ in own}
+        modules = {(os.path.dirname(a), os.path.dirname(b)) for a, b in pairs if os.path.dirname(a) != os.path.dirname(b)}
+        print(f'{name}: {len(own)} borders of files, {len(modules)} of modules ({len(always)} more in each of {len(turns)} turns)')
+        for a, b, function in own:
+            print(f'  {a} -> {b}: {function}{"  (back and forth)" if (b, a) in pairs else ""}')
+
+
+if __name__ == '__main__':
+    main()
