@@ -4,12 +4,17 @@
 
 Programs print TAP, so cases are counted, not programs; a program that dies or prints nothing counts as one failed. The
 closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers.
+
+Tests that draw random numbers take their seed from TN_SEED. Where it is not set, this script sets it: random in the long form
+(TN_SOAK=1), otherwise a number per commit (without git: per version), so that a commit that passed passes again.
 """
 import json
 import os
 import re
+import secrets
 import subprocess
 import sys
+import zlib
 
 
 def count(result, tap):
@@ -28,8 +33,23 @@ def count(result, tap):
     return ok - skipped, bad, skipped
 
 
+def seed():
+    """The seed of this run, never 0."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.environ.get('TN_SOAK', '0') not in ('', '0'):
+        return 1 + secrets.randbelow(1 << 32)
+    try:
+        commit = subprocess.run(['git', '-C', root, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=True).stdout
+        return 1 + int(commit[:8], 16)
+    except (OSError, subprocess.CalledProcessError):
+        with open(os.path.join(root, 'meson.build'), encoding='utf-8') as f:
+            return 1 + zlib.crc32(re.search(r"version: *'[^']*'", f.read()).group().encode())
+
+
 def main():
     build, args = sys.argv[1], sys.argv[2:]
+    os.environ['TN_SEED'] = os.environ.get('TN_SEED') or str(seed())
+    print(f'{build}: TN_SEED={os.environ["TN_SEED"]}', flush=True)
     log = os.path.join(build, 'meson-logs', 'testlog.json')
     if os.path.exists(log):
         os.remove(log)

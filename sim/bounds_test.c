@@ -82,7 +82,7 @@ struct world {
 static void must(struct world *w, bool ok, const char *what, int rc)
 {
 	if (!ok)
-		fail_msg("seed %llu: %s: %d %s", (unsigned long long)w->r->o.seed, what, rc, tn_error_last()->text);
+		fail_msg("TN_SEED=%llu: %s: %d %s", (unsigned long long)w->r->o.seed, what, rc, tn_error_last()->text);
 }
 
 /* ---- names and pages --------------------------------------------------------------------------------------- */
@@ -683,9 +683,9 @@ static struct crig_opts random_machine(struct tn_rng *rng, uint64_t seed)
 
 static void and_on_other_machines_beside_any_two(void **state)
 {
-	const char *full = getenv("TN_SIM_FULL"), *only = getenv("TN_SIM_SEED");
-	uint64_t first = only ? strtoull(only, NULL, 0) : tn_test_seed() * 1000;
-	uint32_t rounds = only ? 1 : full ? 200 : 6, pairs = full || only ? 60 : 30;
+	const char *full = getenv("TN_SIM_FULL");
+	uint64_t first = tn_test_seed();
+	uint32_t rounds = full ? 200 : 6, pairs = full ? 60 : 30;
 
 	for (uint64_t seed = first; seed < first + rounds; seed++) {
 		struct crig_opts o;
@@ -706,7 +706,8 @@ static void and_on_other_machines_beside_any_two(void **state)
 			for (uint32_t k = 0; k < KINDS; k++)
 				printf("# seed %llu: %s: %.1f ms\n", (unsigned long long)seed, kinds[k].name, (double)w->most[k] / 1e6);
 		if (w->late)
-			fail_msg("%u operations were late; TN_SIM_SEED=%llu repeats it", w->late, (unsigned long long)seed);
+			fail_msg("TN_SEED=%llu%s: %u operations were late", (unsigned long long)seed, full ? " TN_SIM_FULL=1" : "",
+				 w->late);
 		world_down(w);
 	}
 }

@@ -78,7 +78,7 @@ static struct plan tight_plan(struct tn_rng *rng, uint64_t seed)
 static void must(struct cscript *s, bool ok, uint64_t seed)
 {
 	if (!ok || s->r->error[0])
-		fail_msg("seed %llu: %s", (unsigned long long)seed, s->r->error);
+		fail_msg("TN_SEED=%llu: %s", (unsigned long long)seed, s->r->error);
 }
 
 /* Runs a plan; returns the hash of all that happened. */
@@ -118,13 +118,9 @@ static uint64_t run(const struct plan *p, uint64_t seed)
 
 static void run_seeds(struct plan (*make)(struct tn_rng *rng, uint64_t seed), uint32_t n)
 {
-	const char *only = getenv("TN_SIM_SEED");
-	uint64_t first = only ? strtoull(only, NULL, 0) : tn_test_seed() * 1000;
+	uint64_t first = tn_test_seed();
 
-	if (only)
-		n = 1;
-	else if (tn_test_soak())
-		n *= 25;
+	n *= tn_test_soak() ? 25 : 1;
 	for (uint64_t seed = first; seed < first + n; seed++) {
 		struct tn_rng rng;
 		struct plan p;

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every test program includes: cmocka with its prerequisites, and the seed of the run.
- * TN_SEED=<n> repeats a run; the seed is printed as a TAP comment. TN_SOAK=1 (make soak) asks for the long form.
+ * What every test program includes: cmocka with its prerequisites, the seed of the run, and the deadline of waits.
+ *
+ * TN_SEED=<n> sets the seed. scripts/run_tests.py sets a seed per commit, and random seeds in `make soak`; a program that
+ * is run by hand has TN_TEST_SEED. The seed is printed as a TAP comment, and again with what a failure takes to be
+ * repeated. A test of many cases gives case i the seed tn_test_seed() + i: TN_SEED=<the seed of a failed case> begins with
+ * that case. TN_SOAK=1 (make soak) asks for the long form.
  */
 #ifndef TN_TEST_H
 #define TN_TEST_H
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +22,8 @@
 #include <cmocka.h>
 
 #define TN_TEST_SKIP 77
+#define TN_TEST_SEED 1
+#define TN_TEST_SECOND 1000000000ull
 
 /* Whether the long form of a test is asked for: a quarter of an hour is fine then, otherwise seconds. */
 static inline int tn_test_soak(void)
@@ -55,10 +62,52 @@ static inline uint64_t tn_test_seed(void)
 	const char *s = getenv("TN_SEED");
 
 	if (!seed) {
-		seed = s ? strtoull(s, NULL, 0) : (uint64_t)time(NULL);
+		seed = s ? strtoull(s, NULL, 0) : 0;
+		seed = seed ? seed : TN_TEST_SEED;
 		printf("# TN_SEED=%llu\n", (unsigned long long)seed);
 	}
 	return seed;
+}
+
+/* The status of a run of tests, as cmocka gives it. Says how to repeat a run that failed. */
+static inline int tn_test_ran(int failed)
+{
+	if (failed)
+		printf("# to repeat: %sTN_SEED=%llu %s\n", tn_test_soak() ? "TN_SOAK=1 " : "", (unsigned long long)tn_test_seed(),
+		       program_invocation_name);
+	return failed;
+}
+
+#undef cmocka_run_group_tests
+#define cmocka_run_group_tests(tests, set_up, tear_down) cmocka_run_group_tests_name(#tests, tests, set_up, tear_down)
+#undef cmocka_run_group_tests_name
+#define cmocka_run_group_tests_name(name, tests, set_up, tear_down)                                 \
+	tn_test_ran(_cmocka_run_group_tests(name, tests, sizeof(tests) / sizeof((tests)[0]), set_up, tear_down))
+
+static inline uint64_t tn_test_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * TN_TEST_SECOND + (uint64_t)t.tv_nsec;
+}
+
+/* Of a wait that is to end by itself: only what hangs is still waiting then, however busy the machine is. */
+static inline uint64_t tn_test_deadline(void)
+{
+	return tn_test_now() + 60 * TN_TEST_SECOND;
+}
+
+/* What `call` returns, which waits until tn_test_deadline(). The test fails if it did until then. */
+#define tn_test_ended(call) tn_test_ended_in_time((call), #call, __FILE__, __LINE__)
+
+static inline int tn_test_ended_in_time(int rc, const char *call, const char *file, int line)
+{
+	if (rc == -ETIMEDOUT) {
+		print_error("HANG: %s did not end within a minute\n", call);
+		_fail(file, line);
+	}
+	return rc;
 }
 
 #endif

@@ -54,7 +54,7 @@ static struct crig *faulty_rig(struct tn_rng *rng, uint64_t seed)
 static void must(struct cscript *s, bool ok)
 {
 	if (!ok || s->r->error[0])
-		fail_msg("seed %llu: %s", (unsigned long long)s->r->o.seed, s->r->error);
+		fail_msg("TN_SEED=%llu: %s", (unsigned long long)s->r->o.seed, s->r->error);
 }
 
 static void steps(struct cscript *s, uint32_t n)
@@ -145,10 +145,8 @@ static void finish(struct cscript *s)
 
 static uint64_t seeds(uint64_t *first, uint32_t n)
 {
-	const char *only = getenv("TN_SIM_SEED");
-
-	*first = only ? strtoull(only, NULL, 0) : tn_test_seed() * 1000;
-	return only ? *first + 1 : *first + (tn_test_soak() ? n * 25ull : n);
+	*first = tn_test_seed();
+	return *first + (tn_test_soak() ? n * 25ull : n);
 }
 
 static void any_mix_of_faults_is_a_miss_and_passes(void **state)

@@ -475,8 +475,8 @@ static void no_operation_of_a_storm_outlives_its_deadline(void **state)
 		struct tn_rng rng;
 		struct storm s;
 
-		tn_rng_seed(&rng, tn_test_seed() * 1000 + round);
-		printf("# round %llu:\n", (unsigned long long)round);
+		tn_rng_seed(&rng, tn_test_seed() + round);
+		printf("# round %llu, TN_SEED=%llu:\n", (unsigned long long)round, (unsigned long long)(tn_test_seed() + round));
 		rig_set_up(&s.rig, 4u << 20, 0, head_dim[0]);
 		assert_int_equal(rig_close(&s.rig), 0);
 		random_plan(&s, &rng);

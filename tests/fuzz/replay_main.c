@@ -162,7 +162,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++)
 		signal(deadly[i], died);
 	tn_rng_seed(&rng, seed ? strtoull(seed, NULL, 0) : 1);
-	printf("1..%zu\n", n);
+	printf("# TN_SEED=%s\n1..%zu\n", seed ? seed : "1", n);
 	for (size_t i = 0; i < n; i++) {
 		int rc = replay(paths[i], &rng, rounds ? strtol(rounds, NULL, 0) : 2000);
 
