@@ -4,15 +4,21 @@
  *
  * In turns: a load of one layer alone, and one of whole blocks of as many objects in each layer. The first layer of the
  * second should come as soon as that of the first, and the whole no later than if nobody cared for layers.
+ *
+ * With --cold: whole loads whose headers are not cached and that are waited for as a whole, in turns with one plain O_DIRECT read of as
+ * many bytes of a file, and with a pass of XXH3 over as much memory.
  */
 #include "bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include <tenuto/cache.h>
 
@@ -21,6 +27,7 @@
 #define PATIENCE_NS 120000000000ull
 #define ROUNDS_MAX 1000u
 #define SETS_MAX 64u	   /* loads of different blocks, so that no two in a row read the same */
+#define CHECKED_BYTES (256u << 20) /* memory that checks go through before they come back to the first: the caches hold less */
 #define IDLE_NS 3000000u /* between loads: the device has nothing in flight */
 
 struct layers_args {
@@ -29,6 +36,7 @@ struct layers_args {
 	const char *scheduler;
 	uint64_t object, layers, blocks, total, rounds, depth;
 	bool no_verify;
+	bool cold;
 	bool json;
 };
 
@@ -45,6 +53,8 @@ static const struct cli_opt options[] = {
 	{"io-engine", "NAME", "auto", "auto, io_uring or posix", CLI_STRING, offsetof(struct layers_args, io_engine), 0, 0},
 	{"scheduler", "NAME", "the default", "of the cache", CLI_STRING, offsetof(struct layers_args, scheduler), 0, 0},
 	{"no-verify", NULL, NULL, "without checksums", CLI_FLAG, offsetof(struct layers_args, no_verify), 0, 0},
+	{"cold", NULL, NULL, "no cached headers, wait for the last layer only, and compare with one plain read of a file", CLI_FLAG,
+	 offsetof(struct layers_args, cold), 0, 0},
 	{"json", NULL, NULL, "print every load as JSON", CLI_FLAG, offsetof(struct layers_args, json), 0, 0},
 	{0},
 };
@@ -69,13 +79,15 @@ struct side {
 };
 
 enum { ALONE, WHOLE, SIDES };
-enum { FIRST_ALONE, FIRST, LAST, FIGURES };
+enum { FIRST_ALONE, FIRST, LAST, PLAIN, CHECKS, FIGURES };
 
 struct bench {
 	const struct layers_args *args;
 	struct tn_cache *cache;
 	struct side side[SIDES];
 	uint32_t sets;
+	int file; /* --cold: what is read plainly, and the memory that checks go through */
+	unsigned char *checked;
 	double figure[FIGURES][ROUNDS_MAX]; /* ms */
 	size_t rounds;
 };
@@ -100,6 +112,7 @@ static int open_cache(struct bench *b, const char *dir, const struct tn_geometry
 	o.io_engine = a->io_engine;
 	o.policy = "lru";
 	o.verify = !a->no_verify;
+	o.header_cache_bytes = a->cold ? 1 : o.header_cache_bytes;
 	if (a->scheduler)
 		o.scheduler = a->scheduler;
 	return tn_cache_open(&o, &b->cache);
@@ -188,10 +201,11 @@ static int load_set(const struct bench *b, const struct side *s, uint32_t set, d
 	rc = tn_load_begin(s->space, s->pool, s->keys + (size_t)set * n, n, s->pages, NULL, &load);
 	if (rc)
 		return rc;
-	tn_load_wait(load, 0, until);
-	*first = (double)(cli_now_ns() - start) * 1e-6;
-	for (uint32_t l = 1; l + 1 < s->layers; l++)
+	for (uint32_t l = 0; l + 1 < s->layers && !b->args->cold; l++) {
 		tn_load_wait(load, l, until);
+		if (l == 0)
+			*first = (double)(cli_now_ns() - start) * 1e-6;
+	}
 	good = tn_load_wait(load, s->layers - 1, until);
 	*last = (double)(cli_now_ns() - start) * 1e-6;
 	rc = tn_load_end(load, until, NULL);
@@ -200,11 +214,78 @@ static int load_set(const struct bench *b, const struct side *s, uint32_t set, d
 	return rc;
 }
 
+static uint64_t set_bytes(const struct layers_args *a)
+{
+	return a->object * a->layers * a->blocks;
+}
+
+/* The file that is read plainly: as many bytes as the sets have, and as cold. */
+static int make_plain(struct bench *b, const char *dir)
+{
+	uint64_t each = set_bytes(b->args);
+	char path[4096 + 16];
+
+	b->checked = mmap(NULL, CHECKED_BYTES + each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b->checked == MAP_FAILED)
+		return -ENOMEM;
+	madvise(b->checked, CHECKED_BYTES + each, MADV_HUGEPAGE);
+	content_fill(b->checked, CHECKED_BYTES + each, 2, 0, 0);
+	snprintf(path, sizeof(path), "%s/plain.dat", dir);
+	b->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
+	if (b->file < 0)
+		return -errno;
+	for (uint32_t i = 0; i < b->sets; i++)
+		if (pwrite(b->file, b->checked, each, (off_t)(i * each)) != (ssize_t)each)
+			return -EIO;
+	return fsync(b->file) ? -errno : 0;
+}
+
+static int plain_read(struct bench *b, uint32_t set, double *ms)
+{
+	struct timespec idle = {.tv_nsec = IDLE_NS};
+	uint64_t each = set_bytes(b->args), start;
+
+	nanosleep(&idle, NULL);
+	start = cli_now_ns();
+	if (pread(b->file, b->side[WHOLE].memory, each, (off_t)(set * each)) != (ssize_t)each)
+		return -EIO;
+	*ms = (double)(cli_now_ns() - start) * 1e-6;
+	return 0;
+}
+
+/* The time of one pass of checksums over as much memory as a load fills, on this thread. */
+static double checks(const struct bench *b, size_t round)
+{
+	uint64_t each = set_bytes(b->args), at = round * each % CHECKED_BYTES / 4096 * 4096, start = cli_now_ns();
+	volatile uint64_t sum = XXH3_64bits(b->checked + at, each);
+
+	(void)sum;
+	return (double)(cli_now_ns() - start) * 1e-6;
+}
+
+static int cold_round(struct bench *b, uint32_t set)
+{
+	size_t i = b->rounds;
+	int rc = 0;
+
+	for (int turn = 0; !rc && turn < 2; turn++) {
+		if ((i + (size_t)turn) % 2 == 0)
+			rc = plain_read(b, set, &b->figure[PLAIN][i]);
+		else
+			rc = load_set(b, &b->side[WHOLE], set, &b->figure[FIRST][i], &b->figure[LAST][i]);
+	}
+	b->figure[CHECKS][i] = checks(b, i);
+	return rc;
+}
+
 static int one_round(struct bench *b, uint32_t set)
 {
 	size_t i = b->rounds;
 	double ignored;
 	int rc = 0;
+
+	if (b->args->cold)
+		return cold_round(b, set);
 
 	for (int turn = 0; !rc && turn < SIDES; turn++) {
 		if ((i + (size_t)turn) % 2 == 0)
@@ -231,7 +312,9 @@ static int run(struct bench *b, const char *dir, struct cli_progress *progress)
 		rc = save_set(b, &b->side[i % SIDES], i / SIDES);
 	if (!rc)
 		rc = tn_flush(b->cache, soon());
-	/* Headers are cached then, as those of a conversation that goes on are. */
+	if (!rc && a->cold)
+		rc = make_plain(b, dir);
+	/* Unless --cold, headers are cached then, as those of a conversation that goes on are. */
 	for (uint32_t i = 0; !rc && i < b->sets; i++)
 		rc = one_round(b, i);
 	for (; !rc && b->rounds < a->rounds && !cli_interrupted(); b->rounds++) {
@@ -273,6 +356,23 @@ static void ratios(const struct bench *b, double *ratio)
 		ratio[i] = b->figure[FIRST][i] / b->figure[FIRST_ALONE][i];
 }
 
+static int print_cold(const struct bench *b, struct cli_table *t)
+{
+	double ratio[ROUNDS_MAX], least[ROUNDS_MAX];
+
+	for (size_t i = 0; i < b->rounds; i++) {
+		ratio[i] = b->figure[LAST][i] / b->figure[PLAIN][i];
+		least[i] = (b->figure[LAST][i] - b->figure[CHECKS][i] / 4) / b->figure[PLAIN][i];
+	}
+	row(t, "one plain read", b->figure[PLAIN], b->rounds, " ms");
+	row(t, "the load", b->figure[LAST], b->rounds, " ms");
+	row(t, "one pass of XXH3", b->figure[CHECKS], b->rounds, " ms");
+	row(t, "load over plain read", ratio, b->rounds, "");
+	row(t, "likewise, less a quarter of the pass", least, b->rounds, "");
+	cli_table_print(t, stdout, true);
+	return cli_finish(CLI_OK);
+}
+
 static int print(const struct bench *b)
 {
 	static const char *const heads[] = {"", "median", "95 % interval", "best", "worst"};
@@ -290,6 +390,8 @@ static int print(const struct bench *b)
 	cli_table_init(&t, 5, left);
 	for (size_t i = 0; i < 5; i++)
 		cli_table_cell(&t, "%s", heads[i]);
+	if (a->cold)
+		return print_cold(b, &t);
 	row(&t, "first layer alone", b->figure[FIRST_ALONE], b->rounds, " ms");
 	row(&t, "first layer of the whole", b->figure[FIRST], b->rounds, " ms");
 	row(&t, "their ratio", ratio, b->rounds, "");
@@ -301,7 +403,7 @@ static int print(const struct bench *b)
 
 static json_t *as_json(const struct bench *b)
 {
-	static const char *const names[FIGURES] = {"first_alone_ms", "first_ms", "whole_ms"};
+	static const char *const names[FIGURES] = {"first_alone_ms", "first_ms", "whole_ms", "plain_read_ms", "checks_ms"};
 	json_t *o = json_object();
 
 	for (int f = 0; f < FIGURES; f++) {
@@ -337,6 +439,10 @@ static int measure(struct bench *b)
 		for (int i = 0; i < SIDES && b->cache; i++)
 			close_side(&b->side[i]);
 		tn_cache_close(b->cache);
+		if (b->file > 0)
+			close(b->file);
+		if (b->checked && b->checked != MAP_FAILED)
+			munmap(b->checked, CHECKED_BYTES + set_bytes(a));
 	}
 	cli_progress_end(&progress);
 	cli_remove_tree(dir);
@@ -348,19 +454,17 @@ int cmd_bench_layers(int argc, char **argv)
 	struct layers_args a = {.object = 128u << 10, .layers = 32, .blocks = 8, .total = 1u << 30, .rounds = 100, .depth = 64,
 				.io_engine = "auto"};
 	struct bench *b;
-	uint64_t set_bytes;
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
 
 	if (rc != CLI_GO)
 		return rc;
-	set_bytes = a.object * a.layers * a.blocks;
-	if (a.total < set_bytes)
-		return cli_error(CLI_USAGE, "--total: one load alone takes %" PRIu64 " bytes", set_bytes);
+	if (a.total < set_bytes(&a))
+		return cli_error(CLI_USAGE, "--total: one load alone takes %" PRIu64 " bytes", set_bytes(&a));
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	b->args = &a;
-	b->sets = (uint32_t)(a.total / set_bytes < SETS_MAX ? a.total / set_bytes : SETS_MAX);
+	b->sets = (uint32_t)(a.total / set_bytes(&a) < SETS_MAX ? a.total / set_bytes(&a) : SETS_MAX);
 	cli_catch_interrupts();
 	rc = measure(b);
 	if (!rc)
