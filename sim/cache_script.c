@@ -536,23 +536,35 @@ bool cscript_step(struct cscript *s)
 	return check_quotas(s) && !s->r->error[0];
 }
 
+static bool load_hangs(struct crig *r, struct tn_op *op)
+{
+	const struct tn_reading *rd = tn_reading_of(op);
+
+	return crig_fail(r, "HANG: a load of %u blocks has not ended: %u transfers, header %u, chunk %u", op->n, op->inflight,
+			 rd->hdr_i, rd->chunk);
+}
+
+static bool save_hangs(struct crig *r, struct tn_op *op)
+{
+	const struct tn_writing *w = tn_writing_of(op);
+
+	return crig_fail(r, "HANG: a save of %u blocks has not ended: %u without a place, %u unwritten, %u transfers, header %u; "
+			    "committed %llu reserved %llu", op->n, w->unplaced, w->unwritten, op->inflight, w->hdr_i,
+			 (unsigned long long)r->cache->c.disk_blocks, (unsigned long long)r->cache->disk_entries);
+}
+
 static bool crig_hang(struct crig *r, const struct cact *a)
 {
-	const struct tn_op *op = (const struct tn_op *)a->save;
 	uint64_t free_now, freeing;
+	struct tn_op *op;
 
+	if (a->kind == CACT_LOAD && tn_handle_enter(a->load, TN_HANDLE_LOAD, "hang", &op) == 0)
+		return load_hangs(r, op);
+	if (a->kind == CACT_SAVE && tn_handle_enter(a->save, TN_HANDLE_SAVE, "hang", &op) == 0)
+		return save_hangs(r, op);
 	tn_store_free_slots(r->cache->store, r->space[a->space]->disk_class, &free_now, &freeing);
-	if (a->kind == CACT_LOAD)
-		op = (const struct tn_op *)a->load;
-	if (a->kind != CACT_LOAD && a->kind != CACT_SAVE)
-		return crig_fail(r, "HANG: a flush or lease has not ended; %llu slots are freeing, device is %d",
-				 (unsigned long long)freeing, tn_store_health(r->cache->store, 0));
-	return crig_fail(r, "HANG: a %s of %u blocks has not ended: %u without a place, %u unwritten, %u transfers, header "
-			    "%u, power %d; %llu slots are free, %llu freeing, device is %d, committed %llu reserved %llu",
-			 a->kind == CACT_LOAD ? "load" : "save", op->n, op->unplaced, op->unwritten, op->inflight, op->hdr_i,
-			 !tn_simdisk_is_off(r->disk), (unsigned long long)free_now, (unsigned long long)freeing,
-			 tn_store_health(r->cache->store, 0), (unsigned long long)r->cache->c.disk_blocks,
-			 (unsigned long long)r->cache->disk_entries);
+	return crig_fail(r, "HANG: a flush or lease has not ended; %llu slots are freeing, device is %d",
+			 (unsigned long long)freeing, tn_store_health(r->cache->store, 0));
 }
 
 bool cscript_drain(struct cscript *s, uint64_t limit_ns)

@@ -401,7 +401,7 @@ static uint32_t stack_length(uint64_t head, uint32_t (*next)(const struct crig *
 
 static uint32_t next_op(const struct crig *r, uint32_t i)
 {
-	return r->cache->ops[i].next_free;
+	return r->cache->ops[i].op.next_free;
 }
 
 static uint32_t next_lease(const struct crig *r, uint32_t i)

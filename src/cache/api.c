@@ -122,6 +122,7 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		  const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out)
 {
 	struct tn_load_opts o;
+	struct tn_load_op *load;
 	struct tn_op *op;
 	uint64_t all;
 	int rc = check_op(space, pool, keys, n, pages, out);
@@ -139,16 +140,16 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	if (!op)
 		return tn_fail(-EAGAIN, "tn_load_begin: all %u operations are under way; end some or raise max_ops",
 			       space->cache->o.max_ops);
-	rc = tn_op_arm(op, space, pool, keys, n, pages);
+	load = tn_load_of(op);
+	rc = tn_load_arm(load, &(struct tn_op_args){space, pool, keys, n, pages});
 	if (rc) {
-		tn_stack_push(&space->cache->free_ops, (uint32_t)(op - space->cache->ops), &op->next_free);
+		tn_op_untake(op);
 		return rc;
 	}
-	op->kind = TN_OP_LOAD;
-	op->deadline_ns = o.deadline_ns;
+	load->r.deadline_ns = o.deadline_ns;
 	op->priority = o.priority;
-	op->input_tokens = o.input_tokens;
-	op->start_ns = o.start_ns;
+	load->input_tokens = o.input_tokens;
+	load->start_ns = o.start_ns;
 	op->first_page = o.first_page;
 	op->end_page = o.npages ? o.first_page + o.npages : all;
 	rc = claim_pages(op, true, op->end_page);
@@ -161,15 +162,20 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	return 0;
 }
 
+static uint32_t good_prefix(struct tn_op *op)
+{
+	return __atomic_load_n(&tn_reading_of(op)->good, __ATOMIC_ACQUIRE);
+}
+
 static bool layer_is_there(struct tn_op *op, uint32_t layer)
 {
-	return __atomic_load_n(&op->left[tn_shape_chunk_of(&op->space->shape, layer)], __ATOMIC_ACQUIRE) == 0;
+	return __atomic_load_n(&tn_load_of(op)->left[tn_shape_chunk_of(&op->space->shape, layer)], __ATOMIC_ACQUIRE) == 0;
 }
 
 static bool all_there(struct tn_op *op)
 {
 	for (uint32_t c = 0; c < op->space->shape.chunks; c++)
-		if (__atomic_load_n(&op->left[c], __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(&tn_load_of(op)->left[c], __ATOMIC_ACQUIRE))
 			return false;
 	return true;
 }
@@ -182,7 +188,7 @@ static bool wait_is_over(struct tn_op *op, uint32_t layer)
 {
 	if (!layer_is_there(op, layer))
 		return false;
-	return __atomic_load_n(&op->good, __ATOMIC_ACQUIRE) < op->n || !all_there(op) || is_drained(op, 0);
+	return good_prefix(op) < op->n || !all_there(op) || is_drained(op, 0);
 }
 
 static int check_layer(const struct tn_op *op, uint32_t layer)
@@ -198,11 +204,11 @@ static int load_wait(struct tn_op *op, uint32_t layer, uint64_t deadline_ns)
 
 	if (rc)
 		return rc;
-	tn_schedule_wait_begins(op, layer);
+	tn_schedule_wait_begins(tn_load_of(op), layer);
 	if (wait_op(op, wait_is_over, layer, deadline_ns) && !layer_is_there(op, layer))
 		return tn_fail(-ETIMEDOUT, "tn_load_wait: layer %u is not there by the deadline", layer);
-	tn_schedule_wait_ends(op, layer);
-	return (int)__atomic_load_n(&op->good, __ATOMIC_ACQUIRE);
+	tn_schedule_wait_ends(tn_load_of(op), layer);
+	return (int)good_prefix(op);
 }
 
 int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns)
@@ -226,7 +232,7 @@ int tn_load_poll(struct tn_load *load, uint32_t layer)
 		return rc;
 	rc = check_layer(op, layer);
 	if (rc == 0)
-		rc = layer_is_there(op, layer) ? (int)__atomic_load_n(&op->good, __ATOMIC_ACQUIRE) : -EAGAIN;
+		rc = layer_is_there(op, layer) ? (int)good_prefix(op) : -EAGAIN;
 	tn_handle_leave(op);
 	return rc;
 }
@@ -251,11 +257,13 @@ int tn_load_cancel(struct tn_load *load)
 }
 
 /* A block is the caller's again when nothing of it can be in flight any more. */
-static void tell_busy(const struct tn_op *op, uint8_t *busy)
+static void tell_busy(struct tn_op *op, uint8_t *busy)
 {
+	const struct tn_read_item *items = tn_reading_of(op)->items;
+
 	memset(busy, 0, (op->n + 7) / 8);
 	for (uint32_t i = 0; i < op->n; i++)
-		if (__atomic_load_n(&op->items[i].busy, __ATOMIC_ACQUIRE))
+		if (__atomic_load_n(&items[i].busy, __ATOMIC_ACQUIRE))
 			busy[i / 8] |= (uint8_t)(1u << (i % 8));
 }
 
@@ -316,6 +324,7 @@ int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uint64_t deadline_ns)
 {
 	struct tn_cache *cache;
+	struct tn_reading *r;
 	struct tn_op *op;
 	int rc;
 
@@ -329,14 +338,14 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 	op = tn_op_take(cache);
 	if (!op)
 		return tn_fail(-EAGAIN, "tn_prefetch: all %u operations are under way", cache->o.max_ops);
-	rc = tn_op_arm(op, space, NULL, keys, n, NULL);
+	r = tn_reading_of(op);
+	rc = tn_reading_arm(r, &(struct tn_op_args){space, NULL, keys, n, NULL});
 	if (rc) {
-		tn_stack_push(&cache->free_ops, (uint32_t)(op - cache->ops), &op->next_free);
+		tn_op_untake(op);
 		return rc;
 	}
-	op->kind = TN_OP_PREFETCH;
-	op->flat = true;
-	op->deadline_ns = deadline_ns;
+	r->prefetch = true;
+	r->deadline_ns = deadline_ns;
 	op->priority = INT32_MIN; /* nobody waits for it yet */
 	hand_over(op, tn_load_start);
 	return (int)n;
@@ -375,7 +384,7 @@ static int claim_saved(const struct tn_op *op, uint64_t n)
 
 /* An operation for the save, with its pages; not handed over yet. */
 static int arm_save(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
-		    const uint32_t *pages, struct tn_op **out)
+		    const uint32_t *pages, struct tn_save_op **out)
 {
 	struct tn_op *op = tn_op_take(space->cache);
 	int rc;
@@ -383,9 +392,9 @@ static int arm_save(struct tn_space *space, struct tn_pool *pool, const struct t
 	if (!op)
 		return tn_fail(-EAGAIN, "tn_save_begin: all %u operations are under way; end some or raise max_ops",
 			       space->cache->o.max_ops);
-	rc = tn_op_arm(op, space, pool, keys, n, pages);
+	rc = tn_save_arm(tn_save_of(op), &(struct tn_op_args){space, pool, keys, n, pages});
 	if (rc) {
-		tn_stack_push(&space->cache->free_ops, (uint32_t)(op - space->cache->ops), &op->next_free);
+		tn_op_untake(op);
 		return rc;
 	}
 	rc = claim_saved(op, op->end_page);
@@ -393,14 +402,14 @@ static int arm_save(struct tn_space *space, struct tn_pool *pool, const struct t
 		tn_op_give(op);
 		return rc;
 	}
-	*out = op;
+	*out = tn_save_of(op);
 	return 0;
 }
 
 int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		  const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out)
 {
-	struct tn_op *op = NULL;
+	struct tn_save_op *save = NULL;
 	struct tn_save_opts o;
 	int rc = check_op(space, pool, keys, n, pages, out);
 
@@ -414,37 +423,35 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	rc = tn_schedule_admit(space, n);
 	if (rc)
 		return rc;
-	rc = arm_save(space, pool, keys, n, pages, &op);
+	rc = arm_save(space, pool, keys, n, pages, &save);
 	if (rc) {
 		tn_schedule_give_back(space->cache, n * space->shape.slot_bytes);
 		return rc;
 	}
-	op->kind = TN_OP_SAVE;
-	op->admitted_bytes = n * space->shape.slot_bytes;
-	op->ready_chunks = 0;
-	memset(op->layer_state, 0, space->shape.layers);
-	op->partial_last = o.partial_last;
-	op->priority = o.priority;
-	op->ttl_ns = o.ttl_ns;
-	op->outcome = o.outcome;
+	save->admitted_bytes = n * space->shape.slot_bytes;
+	save->partial_last = o.partial_last;
+	save->w.op.priority = o.priority;
+	save->ttl_ns = o.ttl_ns;
+	save->outcome = o.outcome;
 	if (o.parent)
-		op->parent = *o.parent;
-	*out = tn_handle_open(op, TN_HANDLE_SAVE);
-	hand_over(op, tn_save_start);
+		save->parent = *o.parent;
+	*out = tn_handle_open(&save->w.op, TN_HANDLE_SAVE);
+	hand_over(&save->w.op, tn_save_start);
 	return 0;
 }
 
 static int save_layer(struct tn_op *op, uint32_t layer, const struct tn_event *ready)
 {
+	struct tn_save_op *save = tn_save_of(op);
 	int rc = check_layer(op, layer);
 
 	if (rc)
 		return rc;
-	if (__atomic_load_n(&op->layer_state[layer], __ATOMIC_ACQUIRE) != 0)
+	if (__atomic_load_n(&save->layer_state[layer], __ATOMIC_ACQUIRE) != 0)
 		return tn_fail(-EINVAL, "tn_save_layer: layer %u was given before", layer);
-	op->layer_event[layer] = ready ? *ready : (struct tn_event){NULL, NULL};
-	__atomic_store_n(&op->layer_state[layer], 1, __ATOMIC_RELEASE);
-	__atomic_add_fetch(&op->layers_given, 1, __ATOMIC_RELEASE);
+	save->layer_event[layer] = ready ? *ready : (struct tn_event){NULL, NULL};
+	__atomic_store_n(&save->layer_state[layer], 1, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&save->layers_given, 1, __ATOMIC_RELEASE);
 	tn_op_kick(op);
 	return 0;
 }
@@ -463,11 +470,11 @@ int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *r
 
 static int save_commit(struct tn_op *op)
 {
-	uint32_t given = __atomic_load_n(&op->layers_given, __ATOMIC_ACQUIRE), layers = op->space->shape.layers;
+	uint32_t given = __atomic_load_n(&tn_save_of(op)->layers_given, __ATOMIC_ACQUIRE), layers = op->space->shape.layers;
 
 	if (given != layers)
 		return tn_fail(-EINVAL, "tn_save_commit: %u of %u layers were given", given, layers);
-	__atomic_store_n(&op->commit, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&tn_save_of(op)->commit, 1, __ATOMIC_RELEASE);
 	tn_op_kick(op);
 	return 0;
 }
@@ -501,7 +508,7 @@ static int save_end(struct tn_op *op, uint64_t deadline_ns)
 {
 	int rc;
 
-	if (!__atomic_load_n(&op->commit, __ATOMIC_RELAXED) && !__atomic_load_n(&op->cancel, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&tn_save_of(op)->commit, __ATOMIC_RELAXED) && !__atomic_load_n(&op->cancel, __ATOMIC_RELAXED))
 		return tn_fail(-EINVAL, "tn_save_end: neither committed nor aborted");
 	do {
 		if (wait_op(op, is_drained, 0, deadline_ns))
@@ -514,11 +521,13 @@ static int save_end(struct tn_op *op, uint64_t deadline_ns)
 int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_result *result)
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_save_result, error);
+	struct tn_save_op *s;
 	struct tn_op *op;
 	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_end", &op);
 
 	if (rc)
 		return rc;
+	s = tn_save_of(op);
 	if (result)
 		rc = tn_abi_check(abi, result);
 	if (rc == 0)
@@ -528,11 +537,11 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 		return rc;
 	}
 	if (result)
-		tn_abi_out(abi, result, &op->result);
-	for (uint32_t i = 0; op->outcome && i < op->n; i++)
-		op->outcome[i] = op->items[i].saved;
+		tn_abi_out(abi, result, &s->result);
+	for (uint32_t i = 0; s->outcome && i < op->n; i++)
+		s->outcome[i] = s->w.items[i].saved;
 	release_saved(op, op->end_page);
-	rc = op->flush.status;
+	rc = s->flush.status;
 	give_back(op);
 	return rc ? tn_fail(rc, "tn_save_end: stored, and not durable (error %d)", -rc) : 0;
 }

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "block/block.h"
+#include "cache/op.h"
 #include "io/io.h"
 #include "policy/policy.h"
 #include "ring/ring_internal.h"
@@ -49,153 +50,6 @@ enum tn_dirty {
 struct tn_offload_place {
 	uint64_t since_ns;
 	uint32_t slot;
-};
-
-struct tn_cmd {
-	struct tn_cmd *next;
-	void (*run)(struct tn_cmd *cmd);
-};
-
-struct tn_op;
-
-/* One block of an operation. */
-struct tn_item {
-	struct tn_op *op;
-	tn_block block;
-	tn_slot slot;       /* on disk */
-	uint32_t host_slot; /* being filled or read from */
-	uint64_t sequence;   /* save: of its header */
-	uint16_t next_chunk; /* save: first one not started */
-	uint16_t done_chunks;
-	uint16_t inflight; /* reads, moves and header I/O of this item */
-	uint16_t landed;   /* loads: chunks that were read, and wait for the header or for a move */
-	uint8_t state;     /* enum tn_item_state */
-	uint8_t header;    /* enum tn_header_state */
-	uint8_t saved;     /* saves: enum tn_saved, as soon as it is known */
-	bool frozen;       /* a verification was posted: nobody may join any more */
-	bool admitted;     /* saves: to be kept on disk */
-	bool partial;      /* loads: only some of its pages are wanted */
-	uint8_t device;    /* loads: of slot */
-	uint8_t busy;      /* shared; loads: its pages may still be written to */
-	int error;
-	struct tn_item *followers; /* items of other loads that get a copy */
-	struct tn_item *next_follower;
-};
-
-enum tn_item_state {
-	TN_ITEM_IDLE, /* nothing to do, or over */
-	TN_ITEM_DISK, /* load: leads a flight from disk */
-	TN_ITEM_HOST, /* load: copied from host memory */
-	TN_ITEM_FOLLOW, /* load: gets a copy from the leader */
-	TN_ITEM_PLACE, /* save: has no place yet */
-	TN_ITEM_WRITE, /* save: bytes on their way */
-	TN_ITEM_HEADER, /* save: data written, header not */
-	TN_ITEM_STORED, /* save: header written (disk) or copied (host) */
-	TN_ITEM_EXISTING,
-	TN_ITEM_REJECTED,
-	TN_ITEM_FAILED,
-};
-
-enum tn_header_state { TN_HEADER_NONE, TN_HEADER_READING, TN_HEADER_HAVE };
-
-enum tn_op_kind { TN_OP_LOAD, TN_OP_PREFETCH, TN_OP_SAVE, TN_OP_OFFLOAD };
-
-#define TN_CHUNK_IDLE 0u
-#define TN_CHUNK_MOVING 1u
-#define TN_CHUNK_DONE 2u
-#define TN_CHUNK_LANDED 3u /* read, to be checked */
-#define TN_CHUNK_SOUND 4u  /* read and checked, to be copied on */
-#define TN_CHUNK_FAILED 5u
-#define TN_CHUNK_READING 6u
-
-/* A caller that waits for a durable point: of a flush or of a dropped space. */
-struct tn_flush_waiter {
-	struct tn_cmd cmd;
-	struct tn_list link;
-	struct tn_cache *cache;
-	uint64_t offload_target; /* offload tickets to be finished first */
-	bool syncing;
-	uint32_t done; /* shared: futex. 2: the caller timed out, and the owner frees it */
-	int status; /* before done: of the first block that could not be written */
-	struct tn_op *save; /* that is over when this flush ends: durability_ms is 0 */
-	struct tn_space *space; /* a drop's */
-	uint32_t next; /* a drop's: the record to be looked at */
-};
-
-/* A load, prefetch, save or offload. */
-struct tn_op {
-	struct tn_cmd kick;
-	uint32_t kicked; /* shared: kick is queued */
-	uint32_t seq;    /* shared: futex word, rises with every completion */
-	uint32_t waiters; /* shared */
-	uint32_t drained; /* shared: the owner is done with it */
-	uint32_t cancel;  /* shared: cancel (load), abort (save) */
-	uint32_t commit;  /* shared: save */
-	uint32_t good;    /* shared: good prefix of a load, in blocks */
-	uint32_t left[TN_CHUNKS_MAX]; /* shared: blocks of the good prefix whose chunk is missing */
-
-	struct tn_list link; /* active list */
-	struct tn_list place_link; /* saves and offloads: in cache->placing, or alone */
-	struct tn_cache *cache;
-	struct tn_space *space;
-	struct tn_pool *pool;
-	uint8_t kind;
-	bool active;
-	bool flat; /* spans are host slots, not pages */
-	bool cancelled;
-	int32_t priority;
-	uint64_t deadline_ns;
-	uint64_t first_page, end_page; /* load: wanted pages */
-	uint64_t begin_ns;
-	struct tn_key parent;
-	bool partial_last;
-	bool held; /* save: begins when its space is not being dropped any more */
-	uint64_t ttl_ns;
-	uint8_t *outcome; /* save: the caller's, by block, or NULL */
-	int kept_off;     /* save: why the first block that the policy was not asked about, or wanted, does not go to disk */
-	uint32_t n;
-	uint32_t hdr_i, chunk, i; /* cursors */
-	uint32_t inflight;
-	uint32_t unplaced, unwritten; /* save: items without a place; with a place, but without all their data */
-	uint32_t copying;	      /* save: of those with a place, they that have it in host memory */
-	uint32_t ready_chunks;        /* save: the first so many chunks have final bytes */
-	uint64_t admitted_bytes;      /* save: of the write backlog */
-	uint64_t first_ticket;        /* offload */
-	struct tn_flush_waiter flush; /* save: see tn_save_flush */
-	uint64_t demand;	      /* of slots on disk, see tn_store_move; 0: none */
-	uint64_t stuck_ns;	      /* since when nothing but transfers, or older ones in the queue, is in its way */
-	uint64_t again_ns;	      /* transfers are: when to look again though none ended; 0: they are not */
-	uint64_t ended;		      /* cache->ended when they were */
-	bool own_gone;		      /* nothing of its own class could be evicted for it */
-	uint64_t since_ns;	      /* offload: since when its first block has waited */
-	uint32_t layers_given; /* save; shared */
-	uint8_t *layer_state;  /* save: TN_STORE_OBJECTS_MAX; shared: 0 no, 1 given, 2 ready */
-	struct tn_event *layer_event;
-	struct tn_save_result result;
-	struct tn_key *keys;
-	uint32_t *pages;
-	struct tn_item *items;
-	uint64_t *checks;
-	uint8_t *chunk_state; /* chunk-major: [chunk * n + i] */
-	/* What the scheduler knows of a load (schedule.c). */
-	struct tn_sched_load sched;
-	uint64_t input_tokens, start_ns;
-	uint64_t *before_ns; /* by layer */
-	bool from_disk; /* it has something to read: not all of it comes from host memory and from other loads */
-	uint32_t at_layer; /* shared: the engine waits for this layer, or computes it, ... */
-	uint64_t at_ns;	   /* shared: ... since then; 0: not known, or at_layer changes */
-	uint32_t left_layer; /* the caller's: which wait it returned from last, ... */
-	uint64_t left_ns;    /* ... and when; 0: it is in one */
-	/* Loads: what the executor is told, once (reads.c). */
-	struct tn_ring_list list;
-	uint64_t *disk;	     /* by block: its first object's address */
-	unsigned char **flat_at; /* by block, of prefetches: its host slot */
-	int32_t *read_status;
-	uint32_t iocbs;	     /* out */
-	uint64_t reading;    /* bytes of them */
-	uint32_t landed;     /* chunks of all items that wait for a move: see tn_item */
-	uint32_t next_free; /* shared: link of the free stack */
-	uint64_t gate;	    /* shared: of its handle, see handle.c */
 };
 
 struct tn_space {
@@ -244,7 +98,7 @@ struct tn_lease {
 	tn_block *blocks;
 };
 
-#define TN_OFFLOAD_BLOCKS 64u  /* of one offload */
+#define TN_RECORD_RESERVE 4096u /* records for blocks on their way in, beyond the capacities */
 #define TN_PLACES_AT_ONCE 256u /* disk slots that a save asks for in one go */
 
 /* Why a block is among the doomed. */
@@ -336,10 +190,12 @@ struct tn_cache {
 	uint64_t entropy[2]; /* secrets and UUIDs of new stores come from it; zero: from the kernel (simulations set it) */
 	char *dir_paths;
 
-	struct tn_op *ops;
+	union tn_op_place *ops;
 	uint64_t free_ops; /* shared: tagged stack of op indices */
-	struct tn_op *offloads; /* the owner's own operations */
+	struct tn_offload_op *offloads; /* the owner's own operations */
 	uint32_t noffloads;
+	struct tn_key *offload_keys; /* theirs */
+	struct tn_write_item *offload_items;
 	struct tn_list loads, saves; /* active */
 	struct tn_list placing; /* saves and offloads with blocks that have no place yet, the oldest first */
 	uint64_t places_due_ns; /* when to ask them again without being woken */
@@ -445,47 +301,56 @@ int tn_engine_open(const struct tn_cache *cache, uint32_t depth, struct tn_io **
 int tn_core_open(struct tn_cache *cache);
 int tn_core_close(struct tn_cache *cache);
 
-/* open.c, owner thread: what becomes known with the first space */
-uint64_t tn_disk_capacity(const struct tn_cache *cache);
-void tn_evict_to_capacity(struct tn_cache *cache);
-int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape);
-
 /* op.c */
 int tn_ops_create(struct tn_cache *cache);
 void tn_ops_destroy(struct tn_cache *cache);
 struct tn_op *tn_op_take(struct tn_cache *cache);
 void tn_op_give(struct tn_op *op);
-int tn_op_arm(struct tn_op *op, struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
-	      const uint32_t *pages);
+void tn_op_untake(struct tn_op *op); /* one that could not be armed */
+/* What an operation is about; copied. No pool and no pages: a prefetch. */
+struct tn_op_args {
+	struct tn_space *space;
+	struct tn_pool *pool;
+	const struct tn_key *keys;
+	size_t n;
+	const uint32_t *pages;
+};
+/* Reset an operation for its next life; the caller hands it over afterwards. */
+int tn_op_arm(struct tn_op *op, const struct tn_op_args *args);
+int tn_reading_arm(struct tn_reading *r, const struct tn_op_args *args);
+int tn_load_arm(struct tn_load_op *load, const struct tn_op_args *args);
+int tn_save_arm(struct tn_save_op *save, const struct tn_op_args *args);
+void tn_writing_arm(struct tn_writing *w, struct tn_write_item *items, struct tn_save_op *save);
 uint64_t tn_stack_pop(uint64_t *head, uint32_t (*next)(void *arg, uint32_t i), void *arg);
 void tn_stack_push(uint64_t *head, uint32_t i, uint32_t *next);
-void tn_op_span(struct tn_op *op, uint32_t i, struct tn_span *span);
+void tn_op_span(const struct tn_op *op, uint32_t i, struct tn_span *span);
+
+/* load_start.c */
+void tn_load_start(struct tn_cmd *cmd);
+
+/* load.c: what load_start.c needs, too */
+/* Whether the load itself still wants the block. */
+bool tn_read_wanted(const struct tn_read_item *item);
+void tn_read_chunk_good(struct tn_read_item *item, uint32_t c);
+/* The good prefix is no longer than @good blocks. */
+void tn_read_shrink(struct tn_reading *r, uint32_t good);
+/* The pages of an item are the caller's again, if nothing writes to them any more, nor will. */
+void tn_read_pages_free(struct tn_read_item *item);
 
 /* load.c, save.c, offload.c: one step each; return whether anything happened */
-void tn_load_start(struct tn_cmd *cmd);
+/* See tn_reads_create. */
+void tn_load_read_ended(struct tn_read_item *item, uint32_t chunk, int status, bool verified);
 bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns);
 void tn_save_start(struct tn_cmd *cmd);
-/* save_begin.c: finds out what there is to do, block by block. */
-void tn_save_begins(struct tn_op *op);
-void tn_save_describe(struct tn_op *op, uint32_t i, tn_block parent, uint32_t depth, struct tn_policy_block *info);
 bool tn_saves_step(struct tn_cache *cache);
-/* places.c: places for blocks that are to be stored */
-void tn_places_join(struct tn_op *op);
-void tn_places_leave(struct tn_op *op);
-bool tn_places_step(struct tn_cache *cache);
-void tn_item_release(struct tn_item *item);
-void tn_item_failed(struct tn_item *item, int status);
-/* A block that had a place has all its data there, or never will. */
-void tn_item_data_over(struct tn_item *item);
-static inline bool tn_item_on_disk(const struct tn_item *item)
-{
-	return item->slot != TN_SLOT_NONE;
-}
 bool tn_save_events_pending(const struct tn_cache *cache);
-bool tn_save_op_step(struct tn_op *op);
-void tn_offload_push(struct tn_cache *cache, uint32_t host_slot);
-/* A block in host memory need not go to disk any more, or is there: it does not wait. */
-void tn_offload_settled(struct tn_cache *cache, uint32_t host_slot);
+/* save_begin.c: finds out what there is to do, block by block. */
+void tn_save_begins(struct tn_save_op *save);
+void tn_save_describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint32_t depth, struct tn_policy_block *info);
+
+/* offload.c */
+int tn_offloads_create(struct tn_cache *cache);
+void tn_offloads_destroy(struct tn_cache *cache);
 /* *due_ns: when to come back without being woken. */
 bool tn_offload_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns);
 /* For how long the admitted block that has waited for longest lies in host memory; 0: there is none. */
@@ -499,11 +364,44 @@ enum tn_offload_urgency {
 enum tn_offload_urgency tn_offload_urgency(struct tn_cache *cache, uint64_t now_ns);
 /* Queues again what could not be written; returns how many blocks there is still no place for. */
 uint32_t tn_offload_retry(struct tn_cache *cache);
-/* A block of this offload could not be written: flushes that wait for it will say so. */
-void tn_offload_failed(const struct tn_op *op, int status);
+/* All tickets below this one are done. */
+uint64_t tn_offloaded_up_to(const struct tn_cache *cache);
+
+/* writing.c: what saves and offloads have in common */
+/* True: all that could be written is, and nothing is in flight any more. */
+bool tn_writing_step(struct tn_writing *w, bool committed, bool *busy);
+/* The item's bytes on disk are block b's from now on. */
+void tn_writing_publish(struct tn_write_item *item, tn_block b);
+
+/* places.c: places for blocks that are to be stored */
+void tn_places_join(struct tn_writing *w);
+void tn_places_leave(struct tn_writing *w);
+bool tn_places_step(struct tn_cache *cache);
+void tn_item_release(struct tn_write_item *item);
+void tn_item_failed(struct tn_write_item *item, int status);
+/* A block that had a place has all its data there, or never will. */
+void tn_item_data_over(struct tn_write_item *item);
+static inline bool tn_item_on_disk(const struct tn_write_item *item)
+{
+	return item->slot != TN_SLOT_NONE;
+}
+/* Whether these slots are held, and by nothing but transfers under way: none by a lease, or by a save that waits for its caller. */
+bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n);
+
+/* dirty.c: host slots whose blocks are to go to disk */
+void tn_dirty_push(struct tn_cache *cache, uint32_t host_slot);
+/* A block in host memory need not go to disk any more, or is there: it does not wait. */
+void tn_dirty_settled(struct tn_cache *cache, uint32_t host_slot);
+/* The first place of the queue whose block still needs to go; NULL: there is none. */
+const struct tn_offload_place *tn_dirty_first(struct tn_cache *cache);
+uint32_t tn_dirty_pop(struct tn_cache *cache);
+/* Makes the tables for the number of slots that the slab is cut into for this shape; a failure changes nothing. */
+int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape);
+
+/* flush.c */
 bool tn_flush_step(struct tn_cache *cache);
 /* What a save has stored becomes durable, and then it is over; flush.status is its result. */
-void tn_save_flush(struct tn_op *op);
+void tn_save_flush(struct tn_save_op *save);
 /* tn_flush in two halves, for those who may not wait: NULL without memory; poll frees it unless it says -EAGAIN. */
 struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache);
 int tn_flush_poll(struct tn_flush_waiter *w);
@@ -528,21 +426,28 @@ int tn_space_reclaim(struct tn_cache *cache);
 void tn_space_stays(struct tn_cache *cache, uint16_t index);
 bool tn_reclaim_step(struct tn_cache *cache);
 
-/* evict.c: places and blocks that go */
+/* evict.c: capacity, admission, victims */
+uint64_t tn_disk_capacity(const struct tn_cache *cache);
+void tn_evict_to_capacity(struct tn_cache *cache);
 uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);
 uint32_t tn_evict_class(struct tn_cache *cache, uint32_t want, uint32_t cls);
 uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space);
 /* All blocks in these slots leave the disk, or none if somebody holds one. */
 bool tn_evict_slots(struct tn_cache *cache, tn_slot first, uint32_t n);
-/* Whether these slots are held, and by nothing but transfers under way: none by a lease, or by a save that waits for its caller. */
-bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n);
 /* A host slot that the space's quota allows, to be filled with block b; it arrives, or is put back. */
 uint32_t tn_host_slot_get(struct tn_cache *cache, const struct tn_space *space, tn_block b);
 void tn_host_slot_put(struct tn_cache *cache, const struct tn_space *space, uint32_t slot);
-void tn_block_leaves_disk(struct tn_cache *cache, tn_block b, bool failed, bool eio);
-void tn_block_leaves_host(struct tn_cache *cache, tn_block b);
-void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_slot, bool dirty);
-void tn_block_arrives_on_disk(struct tn_cache *cache, tn_block b, tn_slot slot);
+/* Which blocks may go: those that nobody holds, of one space or of any (-1), in slots of one class or of any (NULL). */
+struct tn_usable {
+	struct tn_cache *cache;
+	int space;
+	const uint32_t *cls;
+};
+/* 1: a new block of so many bytes may go to disk, and they are charged; 0: it is not worth it; -EDQUOT: no write budget is left. */
+int tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info, uint64_t bytes);
+bool tn_disk_readmit(struct tn_cache *cache, tn_block b);
+
+/* doomed.c */
 void tn_block_doom(struct tn_cache *cache, tn_block b);
 /* Looks at some of the doomed; *due_ns: when to come back without being woken. */
 bool tn_doomed_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns);
@@ -550,52 +455,58 @@ bool tn_doomed_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns);
 void tn_doomed_unpinned(struct tn_cache *cache, tn_block b);
 void tn_doomed_end(struct tn_cache *cache);
 void tn_block_try_forget(struct tn_cache *cache, tn_block b);
-/* Which blocks may go: those that nobody holds, of one space or of any (-1), in slots of one class or of any (NULL). */
-struct tn_usable {
-	struct tn_cache *cache;
-	int space;
-	const uint32_t *cls;
-};
-bool tn_disk_usable(void *arg, uint32_t id);
-uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b);
+/* Gives a reference back; the record goes if nobody else holds it and the block lies nowhere any more. */
+void tn_block_release(struct tn_cache *cache, tn_block b);
+
+/* residency.c */
+void tn_block_leaves_disk(struct tn_cache *cache, tn_block b, bool failed, bool eio);
+void tn_block_leaves_host(struct tn_cache *cache, tn_block b);
+void tn_block_evicted_from_disk(struct tn_cache *cache, tn_block b);
+void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_slot, bool dirty);
+void tn_block_arrives_on_disk(struct tn_cache *cache, tn_block b, tn_slot slot);
 /* Whether a visible block is on disk, or was admitted to it and is not given up: what a flush is about. */
 bool tn_block_goes_to_disk(const struct tn_cache *cache, tn_block b);
-/* 1: a new block of so many bytes may go to disk, and they are charged; 0: it is not worth it; -EDQUOT: no write budget is left. */
-int tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info, uint64_t bytes);
-bool tn_disk_readmit(struct tn_cache *cache, tn_block b);
+
+/* entries.c: what the policies are told */
+uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b);
+uint32_t tn_host_entry(struct tn_cache *cache, tn_block b);
 void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_policy_block *info);
 void tn_disk_entry_del(struct tn_cache *cache, tn_block b, enum tn_policy_why why);
 uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);
+uint64_t tn_block_hash(const struct tn_cache *cache, tn_block b);
+void tn_block_describe(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial, struct tn_policy_block *info);
 void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, tn_block parent);
+/* A request references a block. First block first; then, if it goes back, last block first. */
 void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial);
-void tn_request_ends(struct tn_op *op);
+bool tn_request_goes_back(const struct tn_cache *cache);
+void tn_block_touch_back(struct tn_cache *cache, tn_block b, uint32_t from_end);
 
-void tn_load_header_ended(const struct tn_header_want *want, int status);
 /* load_headers.c: those of the blocks before up_to that were not asked for yet. */
-void tn_load_read_headers(struct tn_op *op, uint32_t up_to);
-void tn_load_read_ended(struct tn_item *item, uint32_t chunk, int status, bool verified);
+void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, tn_header_want_done done);
 
 /* reads.c: reads of loads, as IOCBs */
-int tn_reads_create(struct tn_cache *cache);
+/* A chunk was read (and verified), or failed. */
+typedef void (*tn_reads_ended)(struct tn_read_item *item, uint32_t chunk, int status, bool verified);
+int tn_reads_create(struct tn_cache *cache, tn_reads_ended ended);
 void tn_reads_destroy(struct tn_cache *cache);
 int tn_reads_room(struct tn_cache *cache, uint32_t padded_bytes);
 /* A load's list and addresses; its items are activated. */
-void tn_reads_prepare(struct tn_op *op);
+void tn_reads_prepare(struct tn_reading *r);
 /* Whether the reads of a chunk may go now: the scheduler's word, or without one a window a load. */
-bool tn_reads_may_go(struct tn_item *item, uint32_t chunk);
+bool tn_reads_may_go(struct tn_read_item *item, uint32_t chunk);
 /* Appends the reads of a chunk to the IOCB being written; false: no IOCB is free. */
-bool tn_reads_add(struct tn_item *item, uint32_t chunk);
+bool tn_reads_add(struct tn_read_item *item, uint32_t chunk);
 /* Hands over what was added. */
 void tn_reads_issue(struct tn_cache *cache);
 /* Lets the executor go on. */
 bool tn_reads_step(struct tn_cache *cache);
-/* Tells tn_load_read_ended what ended. */
+/* Tells what ended. */
 bool tn_reads_collect(struct tn_cache *cache);
 /* When to ask for an IOCB again although nothing ended. */
 uint64_t tn_reads_due(const struct tn_cache *cache, uint64_t now_ns);
 /* Of a load that was given up: what ended counts, what has not begun is not begun. */
-void tn_reads_look(struct tn_op *op);
-void tn_reads_cancel(struct tn_op *op);
+void tn_reads_look(struct tn_reading *r);
+void tn_reads_cancel(struct tn_reading *r);
 void tn_reads_stats(const struct tn_cache *cache, struct tn_stats *stats);
 
 /* watch.c: events, expiry */
@@ -605,41 +516,42 @@ void tn_watch_raise(struct tn_cache *cache, tn_block b, enum tn_tier tier, enum 
 void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);
 void tn_watch_extend(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);
 bool tn_watch_expired(const struct tn_cache *cache, tn_block b);
-uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns);
+/* Gives expired blocks to @expire, some at a time; returns when to come back. */
+uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns, void (*expire)(struct tn_cache *cache, tn_block b));
 
 /* schedule.c */
 int tn_schedule_create(struct tn_cache *cache);
 void tn_schedule_destroy(struct tn_cache *cache);
 /* Callers: an engine is about to wait for a layer, and goes on with it. */
-void tn_schedule_wait_begins(struct tn_op *op, uint32_t layer);
-void tn_schedule_wait_ends(struct tn_op *op, uint32_t layer);
+void tn_schedule_wait_begins(struct tn_load_op *load, uint32_t layer);
+void tn_schedule_wait_ends(struct tn_load_op *load, uint32_t layer);
 /*
  * Callers: a save of so many blocks may begin, or -EAGAIN when too much waits to be written already. What was admitted
  * counts until it is given back: by the turns, as it needs no disk any more, and at the save's end.
  */
 int tn_schedule_admit(const struct tn_space *space, uint64_t blocks);
 void tn_schedule_give_back(struct tn_cache *cache, uint64_t bytes);
-void tn_schedule_turn(struct tn_cache *cache, uint64_t now_ns);
+void tn_schedule_turn(struct tn_cache *cache, uint64_t now_ns, enum tn_offload_urgency urgency);
 uint64_t tn_schedule_due(const struct tn_cache *cache);
 /* A load from its activation to its end; between them at: where the engine is, issued: how far it is. */
-void tn_schedule_load(struct tn_op *op);
-void tn_schedule_load_at(struct tn_op *op);
-void tn_schedule_load_issued(struct tn_op *op, bool all);
-void tn_schedule_load_over(struct tn_op *op);
+void tn_schedule_load(struct tn_reading *r);
+void tn_schedule_load_at(struct tn_reading *r);
+void tn_schedule_load_issued(struct tn_reading *r, bool all);
+void tn_schedule_load_over(struct tn_reading *r);
 /* With a schedule only: whose reads are next, NULL when all had their turn; and all may have another one. */
-struct tn_op *tn_schedule_next(struct tn_cache *cache, uint64_t now_ns);
+struct tn_reading *tn_schedule_next(struct tn_cache *cache, uint64_t now_ns);
 void tn_schedule_again(struct tn_cache *cache);
 /* Bytes that reads of a device may be let go now, at least that many if any; 0: ask with tn_schedule_read, or *later. */
 uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later);
 /* Whether a transfer may go now; if so, its end must be told. */
-bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes);
+bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes);
 void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 /* Of a save or an offload. */
-bool tn_schedule_write(const struct tn_op *op, uint32_t device, uint64_t bytes);
+bool tn_schedule_write(const struct tn_writing *w, uint32_t device, uint64_t bytes);
 /* Bytes that one request of it should have at most, if a chunk has fewer. */
 uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device);
 /* It cannot ask, because it waits for something else besides: where it waited to write, it goes on waiting. */
-void tn_schedule_write_waits(const struct tn_op *op);
+void tn_schedule_write_waits(const struct tn_writing *w);
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 /* Bytes that were let go, and did not go. */
@@ -669,9 +581,9 @@ void tn_space_share_slack(struct tn_space *space, uint64_t now_ns);
 /* flights.c */
 int tn_flights_create(const struct tn_alloc *alloc, uint32_t max, struct tn_flights **out);
 void tn_flights_destroy(struct tn_flights *f);
-struct tn_item *tn_flights_get(const struct tn_flights *f, tn_block b);
-void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_item *item);
-void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_item *item);
+struct tn_read_item *tn_flights_get(const struct tn_flights *f, tn_block b);
+void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_read_item *item);
+void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_read_item *item);
 
 /* workers.c */
 int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(void *arg), void *arg,

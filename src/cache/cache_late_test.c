@@ -130,11 +130,11 @@ static void two_flushes_at_once_both_tell_the_truth(void **state)
 
 	fault(r, TN_FAULT_LATE, TN_IO_WRITE, 20 * CRIG_MS);
 	save(r, 0, 1);
-	while (!r->cache->offloads[0].active || r->cache->offloads[0].inflight == 0)
+	while (!r->cache->offloads[0].w.op.active || r->cache->offloads[0].w.op.inflight == 0)
 		crig_turn(r, CRIG_US);
 	fault(r, TN_FAULT_LATE, TN_IO_WRITE, 500 * CRIG_MS);
 	save(r, 0, 2);
-	while (!r->cache->offloads[1].active || r->cache->offloads[1].inflight == 0)
+	while (!r->cache->offloads[1].w.op.active || r->cache->offloads[1].w.op.inflight == 0)
 		crig_turn(r, CRIG_US);
 	first = tn_flush_begin(r->cache);
 	fault(r, TN_FAULT_EIO, TN_IO_WRITE, 0); /* the header of the first block */

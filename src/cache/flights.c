@@ -10,7 +10,7 @@
 #include "cache/cache_internal.h"
 
 struct flight {
-	struct tn_item *item; /* NULL: empty */
+	struct tn_read_item *item; /* NULL: empty */
 	tn_block block;
 };
 
@@ -65,12 +65,12 @@ static uint32_t find(const struct tn_flights *f, tn_block b)
 	return at;
 }
 
-struct tn_item *tn_flights_get(const struct tn_flights *f, tn_block b)
+struct tn_read_item *tn_flights_get(const struct tn_flights *f, tn_block b)
 {
 	return f->slot[find(f, b)].item;
 }
 
-void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_item *item)
+void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_read_item *item)
 {
 	uint32_t at = find(f, b);
 
@@ -80,7 +80,7 @@ void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_item *item)
 	f->slot[at] = (struct flight){item, b};
 }
 
-void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_item *item)
+void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_read_item *item)
 {
 	uint32_t at = find(f, b), next;
 

@@ -40,7 +40,7 @@ int tn_handles_create(struct tn_cache *cache)
 		slot++;
 	if (slot < CACHES) {
 		for (uint32_t i = 0; i < cache->o.max_ops; i++)
-			cache->ops[i].gate = generations[slot] << GATE_SHIFT;
+			cache->ops[i].op.gate = generations[slot] << GATE_SHIFT;
 		cache->handle_slot = slot;
 		__atomic_store_n(&caches[slot], cache, __ATOMIC_RELEASE);
 	}
@@ -56,8 +56,8 @@ void tn_handles_destroy(struct tn_cache *cache)
 		return;
 	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; i < cache->o.max_ops; i++)
-		if (cache->ops[i].gate >> GATE_SHIFT > generations[slot])
-			generations[slot] = cache->ops[i].gate >> GATE_SHIFT;
+		if (cache->ops[i].op.gate >> GATE_SHIFT > generations[slot])
+			generations[slot] = cache->ops[i].op.gate >> GATE_SHIFT;
 	__atomic_store_n(&caches[slot], NULL, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
 }
@@ -69,7 +69,7 @@ void *tn_handle_open(struct tn_op *op, enum tn_handle_kind kind)
 
 	generation &= GENERATION_MASK;
 	__atomic_store_n(&op->gate, generation << GATE_SHIFT | GATE_OPEN, __ATOMIC_RELEASE);
-	return (void *)(uintptr_t)(generation << GENERATION_SHIFT | (uint64_t)(op - op->cache->ops) << CACHE_BITS |
+	return (void *)(uintptr_t)(generation << GENERATION_SHIFT | (uint64_t)op->index << CACHE_BITS |
 				   op->cache->handle_slot);
 }
 
@@ -83,7 +83,7 @@ int tn_handle_enter(const void *handle, enum tn_handle_kind kind, const char *ca
 		goto wrong;
 	if (tn_check_process(cache))
 		return -ECHILD;
-	op = &cache->ops[i];
+	op = &cache->ops[i].op;
 	gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED);
 	do
 		if ((gate & ~GATE_INSIDE) != (h >> GENERATION_SHIFT << GATE_SHIFT | GATE_OPEN) ||

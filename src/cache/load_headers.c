@@ -3,14 +3,14 @@
 #include "cache/cache_internal.h"
 
 /* Fills *want; false if the item needs no header from disk. */
-static bool wants_header(struct tn_item *item, struct tn_header_want *want)
+static bool wants_header(struct tn_read_item *item, struct tn_header_want *want)
 {
-	struct tn_op *op = item->op;
-	struct tn_cache *cache = op->cache;
-	const struct tn_shape *s = &op->space->shape;
-	uint32_t i = (uint32_t)(item - op->items);
+	struct tn_reading *r = item->r;
+	struct tn_cache *cache = r->op.cache;
+	const struct tn_shape *s = &r->op.space->shape;
+	uint32_t i = (uint32_t)(item - r->items);
 
-	if (item->state != TN_ITEM_DISK || item->header != TN_HEADER_NONE || item->error)
+	if (item->state != TN_READ_DISK || item->header != TN_HEADER_NONE || item->error)
 		return false;
 	if (!cache->o.verify) {
 		item->header = TN_HEADER_HAVE;
@@ -18,12 +18,12 @@ static bool wants_header(struct tn_item *item, struct tn_header_want *want)
 	}
 	*want = (struct tn_header_want){
 		.slot = item->slot,
-		.key = op->keys[i],
-		.space_id = op->space->id,
-		.space_epoch = op->space->epoch,
+		.key = r->op.keys[i],
+		.space_id = r->op.space->id,
+		.space_epoch = r->op.space->epoch,
 		.sequence = tn_store_sequence(cache->store, item->slot),
 		.shape = s,
-		.checks = op->checks + (size_t)i * s->layers,
+		.checks = r->checks + (size_t)i * s->layers,
 		.owner = item,
 	};
 	if (tn_headers_cached(cache->headers, want)) {
@@ -33,31 +33,31 @@ static bool wants_header(struct tn_item *item, struct tn_header_want *want)
 	return true;
 }
 
-void tn_load_read_headers(struct tn_op *op, uint32_t up_to)
+void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, tn_header_want_done done)
 {
 	struct tn_header_want wants[TN_HEADERS_BATCH];
 
-	if (up_to > op->n)
-		up_to = op->n;
-	while (op->hdr_i < up_to) {
+	if (up_to > r->op.n)
+		up_to = r->op.n;
+	while (r->hdr_i < up_to) {
 		uint32_t n = 0, taken;
 
-		while (n < TN_HEADERS_BATCH && op->hdr_i + n < up_to && wants_header(&op->items[op->hdr_i + n], &wants[n]))
+		while (n < TN_HEADERS_BATCH && r->hdr_i + n < up_to && wants_header(&r->items[r->hdr_i + n], &wants[n]))
 			n++;
 		if (n == 0) {
-			op->hdr_i++;
+			r->hdr_i++;
 			continue;
 		}
-		taken = tn_headers_read(op->cache->headers, wants, n, tn_load_header_ended);
+		taken = tn_headers_read(r->op.cache->headers, wants, n, done);
 		if (taken == 0)
 			return;
 		for (uint32_t k = 0; k < taken; k++) {
-			struct tn_item *item = &op->items[op->hdr_i + k];
+			struct tn_read_item *item = &r->items[r->hdr_i + k];
 
 			item->header = TN_HEADER_READING;
 			item->inflight++;
-			op->inflight++;
+			r->op.inflight++;
 		}
-		op->hdr_i += taken;
+		r->hdr_i += taken;
 	}
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host -> disk in the background, and the durable point. Owner thread only.
+ * Host -> disk in the background. Owner thread only.
  *
  * Blocks saved into host memory and admitted to disk wait in a queue of host slots. A few operations of
  * the owner's own take them down in batches, as the scheduler lets their writes go (sched/sched.h); with none, as long as
  * loads from disk are under way only when host memory is running out of clean slots, a flush waits, or the oldest has
- * waited for its share of offload_lag_ms. A flush waits for everything queued before it, then for the store. It is about
- * admitted blocks alone: what admission keeps in host memory is never queued.
+ * waited for its share of offload_lag_ms.
  * What could not be written stays in host memory and is tried again by the next flush, when a device comes back, every
  * few seconds, and at the end of the cache.
  */
@@ -15,84 +14,57 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/futex.h"
 #include "cache/cache_internal.h"
 
 #define RETRY_NS 5000000000ull /* what could not be written is tried again so often, if nobody flushes */
 
-void tn_offload_push(struct tn_cache *cache, uint32_t host_slot)
-{
-	tn_block b = tn_host_block(cache->host, host_slot);
+#define OPS 4u
 
-	/* A slot is in the queue once: one whose block was dropped and that is dirty again keeps its earlier place. */
-	if (!cache->host_queued[host_slot]) {
-		assert(cache->offload_count < cache->offload_size);
-		cache->offload_queue[(cache->offload_head + cache->offload_count++) % cache->offload_size] =
-			(struct tn_offload_place){tn_now_ns(&cache->clock), host_slot};
-		cache->offload_queued++;
-		cache->host_queued[host_slot] = 1;
+int tn_offloads_create(struct tn_cache *cache)
+{
+	uint32_t n = OPS * TN_OFFLOAD_BLOCKS;
+
+	cache->offloads = tn_get(cache->alloc, tn_array_bytes(OPS, sizeof(*cache->offloads)));
+	cache->offload_keys = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->offload_keys)));
+	cache->offload_items = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->offload_items)));
+	if (!cache->offloads || !cache->offload_keys || !cache->offload_items)
+		return tn_fail(-ENOMEM, "no memory for %u offloads", OPS);
+	cache->noffloads = OPS;
+	for (uint32_t i = 0; i < OPS; i++) {
+		cache->offloads[i].w.op.cache = cache;
+		cache->offloads[i].w.op.keys = cache->offload_keys + i * TN_OFFLOAD_BLOCKS;
+		cache->offloads[i].w.items = cache->offload_items + i * TN_OFFLOAD_BLOCKS;
 	}
-	cache->host_dirty[host_slot] = TN_DIRTY_WAITS;
-	cache->host_dirty_slots++;
-	cache->host_dirty_bytes += cache->spaces[tn_block_space(cache->registry, b)]->shape.slot_bytes;
+	return 0;
 }
 
-void tn_offload_settled(struct tn_cache *cache, uint32_t host_slot)
+void tn_offloads_destroy(struct tn_cache *cache)
 {
-	tn_block b = tn_host_block(cache->host, host_slot);
+	uint32_t n = OPS * TN_OFFLOAD_BLOCKS;
 
-	cache->host_dirty[host_slot] = TN_DIRTY_NOT;
-	cache->host_dirty_slots--;
-	cache->host_dirty_bytes -= cache->spaces[tn_block_space(cache->registry, b)]->shape.slot_bytes;
-}
-
-/* ---- the queue ------------------------------------------------------------------------------------------ */
-
-static bool goes(const struct tn_cache *cache, uint32_t slot)
-{
-	tn_block b = tn_host_block(cache->host, slot);
-
-	return cache->host_dirty[slot] == TN_DIRTY_WAITS &&
-	       tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_PRESENT && /* not dropped */
-	       !__atomic_load_n(&cache->spaces[tn_block_space(cache->registry, b)]->dropping, __ATOMIC_RELAXED);
-}
-
-static uint32_t pop(struct tn_cache *cache)
-{
-	uint32_t slot = cache->offload_queue[cache->offload_head].slot;
-
-	cache->offload_head = (cache->offload_head + 1) % cache->offload_size;
-	cache->offload_count--;
-	cache->host_queued[slot] = 0;
-	return slot;
-}
-
-/* The first place of the queue whose block still needs to go; NULL: there is none. */
-static const struct tn_offload_place *first(struct tn_cache *cache)
-{
-	while (cache->offload_count > 0 && !goes(cache, cache->offload_queue[cache->offload_head].slot))
-		pop(cache);
-	return cache->offload_count > 0 ? &cache->offload_queue[cache->offload_head] : NULL;
+	tn_put(cache->alloc, cache->offloads, tn_array_bytes(OPS, sizeof(*cache->offloads)));
+	tn_put(cache->alloc, cache->offload_keys, tn_array_bytes(n, sizeof(*cache->offload_keys)));
+	tn_put(cache->alloc, cache->offload_items, tn_array_bytes(n, sizeof(*cache->offload_items)));
 }
 
 /* The next waiting host slot, if it is of this space (0: any). */
 static bool next_slot(struct tn_cache *cache, const struct tn_space *space, uint32_t *slot)
 {
-	const struct tn_offload_place *place = first(cache);
+	const struct tn_offload_place *place = tn_dirty_first(cache);
 
 	if (!place || (space && tn_block_space(cache->registry, tn_host_block(cache->host, place->slot)) != space->index))
 		return false;
-	*slot = pop(cache);
+	*slot = tn_dirty_pop(cache);
 	return true;
 }
 
 uint64_t tn_offload_age(struct tn_cache *cache, uint64_t now_ns)
 {
-	const struct tn_offload_place *place = first(cache);
+	const struct tn_offload_place *place = tn_dirty_first(cache);
 	uint64_t since = place ? place->since_ns : TN_FOREVER;
 
 	for (uint32_t i = 0; i < cache->noffloads; i++)
-		if (cache->offloads[i].active && cache->offloads[i].since_ns < since)
+		if (cache->offloads[i].w.op.active && cache->offloads[i].since_ns < since)
 			since = cache->offloads[i].since_ns;
 	if (since == TN_FOREVER)
 		return 0;
@@ -130,25 +102,25 @@ static uint64_t next_ns(struct tn_cache *cache, uint64_t now_ns)
 	return due;
 }
 
-static void add(struct tn_op *op, uint32_t slot)
+static void add(struct tn_offload_op *off, uint32_t slot)
 {
-	struct tn_cache *cache = op->cache;
+	struct tn_writing *w = &off->w;
+	struct tn_cache *cache = w->op.cache;
 	tn_block b = tn_host_block(cache->host, slot);
-	struct tn_item *item = &op->items[op->n];
 
 	tn_block_ref(cache->registry, b);
 	cache->host_dirty[slot] = TN_DIRTY_MOVES;
-	op->keys[op->n] = tn_block_key(cache->registry, b);
-	*item = (struct tn_item){
-		.op = op,
+	w->op.keys[w->op.n] = tn_block_key(cache->registry, b);
+	w->items[w->op.n] = (struct tn_write_item){
+		.w = w,
 		.block = b,
 		.slot = TN_SLOT_NONE,
 		.host_slot = slot,
-		.state = TN_ITEM_PLACE,
+		.state = TN_WRITE_PLACE,
 		.admitted = true,
 	};
-	op->n++;
-	op->unplaced++;
+	w->op.n++;
+	w->unplaced++;
 }
 
 /*
@@ -164,31 +136,30 @@ static uint32_t batch(const struct tn_cache *cache, const struct tn_space *space
 	return room < TN_OFFLOAD_BLOCKS ? (uint32_t)room : TN_OFFLOAD_BLOCKS;
 }
 
-static bool begin(struct tn_op *op)
+static bool begin(struct tn_offload_op *off)
 {
-	struct tn_cache *cache = op->cache;
-	const struct tn_offload_place *place = first(cache);
+	struct tn_writing *w = &off->w;
+	struct tn_cache *cache = w->op.cache;
+	const struct tn_offload_place *place = tn_dirty_first(cache);
 	uint64_t ticket = cache->offload_queued - cache->offload_count;
 	uint32_t slot, most;
 
 	if (!place)
 		return false;
-	op->since_ns = place->since_ns;
-	slot = pop(cache);
-	op->kind = TN_OP_OFFLOAD;
-	op->space = cache->spaces[tn_block_space(cache->registry, tn_host_block(cache->host, slot))];
-	op->pool = NULL;
-	op->flat = op->active = true;
-	op->cancelled = op->partial_last = false;
-	op->n = op->hdr_i = op->i = op->inflight = op->unplaced = op->unwritten = op->copying = op->ready_chunks = 0;
-	op->result = (struct tn_save_result){0};
-	op->first_ticket = ticket;
-	__atomic_add_fetch(&op->space->ops, 1, __ATOMIC_RELAXED);
-	add(op, slot);
-	most = batch(cache, op->space);
-	while (op->n < most && next_slot(cache, op->space, &slot))
-		add(op, slot);
-	tn_places_join(op);
+	off->since_ns = place->since_ns;
+	off->first_ticket = ticket;
+	slot = tn_dirty_pop(cache);
+	tn_writing_arm(w, w->items, NULL);
+	w->op.space = cache->spaces[tn_block_space(cache->registry, tn_host_block(cache->host, slot))];
+	w->op.n = 0;
+	w->op.active = true;
+	w->ready_chunks = w->op.space->shape.chunks;
+	__atomic_add_fetch(&w->op.space->ops, 1, __ATOMIC_RELAXED);
+	add(off, slot);
+	most = batch(cache, w->op.space);
+	while (w->op.n < most && next_slot(cache, w->op.space, &slot))
+		add(off, slot);
+	tn_places_join(w);
 	return true;
 }
 
@@ -211,21 +182,21 @@ uint32_t tn_offload_retry(struct tn_cache *cache)
 			continue;
 		}
 		cache->failed_slots--;
-		tn_offload_push(cache, s);
+		tn_dirty_push(cache, s);
 	}
 	return left;
 }
 
 /* The one under way that began first, of those with this ticket or a later one; NULL: none. */
-static struct tn_op *oldest_from(struct tn_cache *cache, uint64_t ticket)
+static struct tn_offload_op *oldest_from(struct tn_cache *cache, uint64_t ticket)
 {
-	struct tn_op *oldest = NULL;
+	struct tn_offload_op *oldest = NULL;
 
 	for (uint32_t i = 0; i < cache->noffloads; i++) {
-		struct tn_op *op = &cache->offloads[i];
+		struct tn_offload_op *off = &cache->offloads[i];
 
-		if (op->active && op->first_ticket >= ticket && (!oldest || op->first_ticket < oldest->first_ticket))
-			oldest = op;
+		if (off->w.op.active && off->first_ticket >= ticket && (!oldest || off->first_ticket < oldest->first_ticket))
+			oldest = off;
 	}
 	return oldest;
 }
@@ -236,11 +207,68 @@ static bool may_begin(struct tn_cache *cache, uint64_t now_ns)
 	return cache->schedule || cache->disk_loads == 0 || tn_offload_urgency(cache, now_ns) != TN_OFFLOAD_IDLE;
 }
 
+/* A block of this offload could not be written: flushes that wait for it will say so. */
+static void failed(const struct tn_offload_op *off, int status)
+{
+	struct tn_cache *cache = off->w.op.cache;
+	struct tn_list *pos, *tmp;
+
+	cache->offload_error = status;
+	cache->offload_retry_ns = tn_now_ns(&cache->clock) + RETRY_NS;
+	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
+		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
+
+		if (!w->syncing && !w->status && off->first_ticket < w->offload_target)
+			w->status = status;
+	}
+}
+
+
+static void finish(struct tn_offload_op *off)
+{
+	struct tn_writing *w = &off->w;
+	struct tn_cache *cache = w->op.cache;
+
+	for (uint32_t i = 0; i < w->op.n; i++) {
+		struct tn_write_item *item = &w->items[i];
+		tn_block b = item->block;
+		bool dropped = tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_PRESENT;
+
+		tn_dirty_settled(cache, item->host_slot);
+		if (item->state == TN_WRITE_STORED && !dropped) {
+			tn_writing_publish(item, b);
+			cache->c.offloaded_blocks++;
+		} else {
+			if (!dropped) {
+				cache->host_dirty[item->host_slot] = TN_DIRTY_FAILED;
+				cache->failed_slots++;
+				failed(off, item->error ? item->error : -EIO);
+			}
+			tn_item_release(item);
+			tn_disk_entry_del(cache, b, TN_POLICY_DROPPED);
+		}
+		tn_block_release(cache, b);
+	}
+	w->op.active = false;
+	cache->ended++;
+	__atomic_sub_fetch(&w->op.space->ops, 1, __ATOMIC_RELEASE);
+}
+
+static bool step(struct tn_offload_op *off)
+{
+	bool busy = false;
+
+	if (!tn_writing_step(&off->w, true, &busy))
+		return busy;
+	finish(off);
+	return true;
+}
+
 /* Those under way go on oldest first: one that began later must not take all that there is to write with. */
 bool tn_offload_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns)
 {
 	uint64_t from = 0;
-	struct tn_op *op;
+	struct tn_offload_op *off;
 	bool busy = false;
 
 	*due_ns = TN_FOREVER;
@@ -253,159 +281,23 @@ bool tn_offload_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns)
 	}
 	cache->offload_again = false;
 	for (uint32_t i = 0; i < cache->noffloads && cache->offload_count > 0 && may_begin(cache, now_ns); i++)
-		if (!cache->offloads[i].active)
+		if (!cache->offloads[i].w.op.active)
 			busy |= begin(&cache->offloads[i]);
-	while ((op = oldest_from(cache, from))) {
-		from = op->first_ticket + 1;
-		busy |= tn_save_op_step(op);
+	while ((off = oldest_from(cache, from))) {
+		from = off->first_ticket + 1;
+		busy |= step(off);
 	}
 	*due_ns = next_ns(cache, now_ns);
 	return busy;
 }
 
-/* ---- flush --------------------------------------------------------------------------------------------- */
-
 /* All tickets below this one are done. */
-static uint64_t offloaded_up_to(const struct tn_cache *cache)
+uint64_t tn_offloaded_up_to(const struct tn_cache *cache)
 {
 	uint64_t oldest = cache->offload_queued - cache->offload_count;
 
 	for (uint32_t i = 0; i < cache->noffloads; i++)
-		if (cache->offloads[i].active && cache->offloads[i].first_ticket < oldest)
+		if (cache->offloads[i].w.op.active && cache->offloads[i].first_ticket < oldest)
 			oldest = cache->offloads[i].first_ticket;
 	return oldest;
-}
-
-void tn_offload_failed(const struct tn_op *op, int status)
-{
-	struct tn_cache *cache = op->cache;
-	struct tn_list *pos, *tmp;
-
-	cache->offload_error = status;
-	cache->offload_retry_ns = tn_now_ns(&cache->clock) + RETRY_NS;
-	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
-		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
-
-		if (!w->syncing && !w->status && op->first_ticket < w->offload_target)
-			w->status = status;
-	}
-}
-
-static void flush_ends(struct tn_flush_waiter *w, int status)
-{
-	tn_list_del(&w->link);
-	/* Why no device takes writes, where it is that. */
-	w->status = status && w->cache->store && tn_store_deleted(w->cache->store) ? -ESTALE : status;
-	if (w->save) {
-		tn_op_drained(w->save);
-		return;
-	}
-	/* The waiter belongs to its caller, or - abandoned - to nobody, from the exchange on. */
-	if (__atomic_exchange_n(&w->done, 1, __ATOMIC_ACQ_REL) == 2)
-		tn_put(w->cache->alloc, w, sizeof(*w));
-	else
-		tn_futex_wake(&w->done);
-}
-
-/* What could be written is durable, also when something else could not be. */
-static void synced(void *arg, int status)
-{
-	struct tn_flush_waiter *w = arg;
-
-	flush_ends(w, w->status ? w->status : status);
-}
-
-bool tn_flush_step(struct tn_cache *cache)
-{
-	struct tn_list *pos, *tmp;
-	bool busy = false;
-
-	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
-		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
-
-		if (w->syncing || offloaded_up_to(cache) < w->offload_target)
-			continue;
-		busy = true;
-		if (!cache->store) {
-			flush_ends(w, 0);
-			continue;
-		}
-		w->syncing = true;
-		tn_store_flush(cache->store, synced, w);
-	}
-	return busy;
-}
-
-static void flush_command(struct tn_cmd *cmd)
-{
-	struct tn_flush_waiter *w = tn_container_of(cmd, struct tn_flush_waiter, cmd);
-	struct tn_cache *cache = w->cache;
-
-	/* What failed before is among the blocks that this flush is about: it is tried again, or there is no place for it. */
-	if (tn_offload_retry(cache) > 0)
-		w->status = cache->offload_error;
-	else if (cache->o.read_only && cache->store && cache->c.host_only_blocks > 0)
-		w->status = -EROFS;
-	if (cache->offload_lost) { /* told once */
-		w->status = cache->offload_lost;
-		cache->offload_lost = 0;
-	}
-	w->offload_target = cache->offload_queued;
-	tn_list_push(&cache->flushes, &w->link);
-}
-
-void tn_save_flush(struct tn_op *op)
-{
-	op->flush = (struct tn_flush_waiter){.cache = op->cache, .save = op};
-	flush_command(&op->flush.cmd);
-}
-
-struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache)
-{
-	struct tn_flush_waiter *w = tn_get(cache->alloc, sizeof(*w));
-
-	if (!w)
-		return NULL;
-	w->cache = cache;
-	w->cmd.run = flush_command;
-	tn_owner_send(cache, &w->cmd);
-	return w;
-}
-
-int tn_flush_poll(struct tn_flush_waiter *w)
-{
-	int status;
-
-	if (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE))
-		return -EAGAIN;
-	status = w->status;
-	tn_put(w->cache->alloc, w, sizeof(*w));
-	return status ? tn_fail(status, "what was to be durable could not be written (error %d)", -status) : 0;
-}
-
-int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns)
-{
-	uint32_t pending = 0;
-
-	while (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE)) {
-		if (tn_futex_wait(&w->done, 0, deadline_ns) == -ETIMEDOUT) {
-			/* The owner frees it when the flush ends, unless that happened just now. */
-			if (__atomic_compare_exchange_n(&w->done, &pending, 2, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-				return tn_fail(-ETIMEDOUT, "not durable by the deadline; it goes on");
-			break;
-		}
-	}
-	return tn_flush_poll(w);
-}
-
-int tn_flush(struct tn_cache *cache, uint64_t deadline_ns)
-{
-	struct tn_flush_waiter *w;
-
-	if (!cache)
-		return tn_fail(-EINVAL, "tn_flush: no cache");
-	if (tn_forked(cache))
-		return tn_error_last()->code;
-	w = tn_flush_begin(cache);
-	return w ? tn_flush_wait(w, deadline_ns) : tn_fail(-ENOMEM, "tn_flush: no memory");
 }

@@ -12,7 +12,6 @@
 #include "cache/cache_internal.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
-#define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities */
 
 /* ---- recovery ----------------------------------------------------------------------------------------------- */
 
@@ -204,7 +203,7 @@ static uint64_t table_blocks(const struct tn_cache *cache)
 	const struct tn_cache_opts *o = &cache->o;
 	uint64_t disk = o->ndirs == 0 ? 0 : new_slots(cache) > cache->stored_slots ? new_slots(cache) : cache->stored_slots;
 	uint64_t each = cache->slot_bytes && cache->slot_bytes < LEAST_BLOCK_BYTES ? cache->slot_bytes : LEAST_BLOCK_BYTES;
-	uint64_t n = disk + o->host_bytes / each + RECORD_RESERVE;
+	uint64_t n = disk + o->host_bytes / each + TN_RECORD_RESERVE;
 
 	if (o->max_blocks)
 		n = o->max_blocks;
@@ -372,92 +371,6 @@ static int open_tiers(struct tn_cache *cache)
 		       : tn_fail(-ENOMEM, "no memory for the cache's tables");
 }
 
-/* ---- known with the first space ------------------------------------------------------------------------------- */
-
-/*
- * How many blocks the disk holds: as many as there are slots, which the sizes of what is stored and of the spaces that are
- * open decide - not which of them came first. It changes when segments move between sizes.
- */
-uint64_t tn_disk_capacity(const struct tn_cache *cache)
-{
-	uint64_t slots = tn_store_slots(cache->store), spare = slots / 32 < 8 ? 8 : slots / 32;
-	uint32_t reserve = cache->max_blocks / 2 < RECORD_RESERVE / 2 ? cache->max_blocks / 2 : RECORD_RESERVE / 2;
-	/* Some slots stay free: an evicted block's is not used again before its removal is durable. */
-	uint64_t capacity = slots > 2 * spare ? slots - spare : (slots + 1) / 2;
-
-	if (cache->o.disk_blocks && cache->o.disk_blocks < capacity)
-		capacity = cache->o.disk_blocks;
-	return capacity < cache->max_blocks - reserve ? capacity : cache->max_blocks - reserve;
-}
-
-/* What was recovered beyond a smaller capacity than last time. */
-void tn_evict_to_capacity(struct tn_cache *cache)
-{
-	uint64_t capacity = tn_disk_capacity(cache);
-
-	if (cache->disk_entries > capacity && !cache->o.read_only)
-		tn_evict_disk(cache, (uint32_t)(cache->disk_entries - capacity), -1);
-}
-
-/* The host tier's tables, for a number of slots. */
-struct host_tables {
-	uint8_t *dirty; /* and queued, behind it */
-	struct tn_offload_place *queue;
-	struct tn_policy *policy;
-};
-
-static uint32_t queue_size(uint32_t slots)
-{
-	return slots * 2; /* a slot may be queued again while its old place is still there */
-}
-
-static void host_tables_put(const struct tn_cache *cache, const struct host_tables *t, uint32_t slots)
-{
-	if (t->policy)
-		t->policy->ops->destroy(t->policy);
-	tn_put(cache->alloc, t->dirty, 2 * (size_t)slots);
-	tn_put(cache->alloc, t->queue, tn_array_bytes(queue_size(slots), sizeof(struct tn_offload_place)));
-}
-
-static int host_tables_get(const struct tn_cache *cache, struct host_tables *t, uint32_t slots)
-{
-	struct tn_policy_opts po = {.alloc = cache->alloc, .seed = cache->o.seed, .capacity = slots};
-	const struct tn_policy_ops *lru;
-	int rc = tn_policy_find("lru", &lru);
-
-	*t = (struct host_tables){tn_get(cache->alloc, 2 * (size_t)slots),
-				  tn_get(cache->alloc, tn_array_bytes(queue_size(slots), sizeof(struct tn_offload_place))), NULL};
-	if (rc == 0 && (!t->dirty || !t->queue))
-		rc = tn_fail(-ENOMEM, "no memory for %u host slots", slots);
-	return rc ? rc : lru->create(&po, &t->policy);
-}
-
-/* Makes them for the number of slots that the slab is cut into for this shape; a failure changes nothing. */
-int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape)
-{
-	struct host_tables old = {cache->host_dirty, cache->offload_queue, cache->host_policy}, new;
-	uint32_t before = tn_host_slots(cache->host), slots;
-	int rc = tn_host_plan(cache->host, shape, &slots);
-
-	if (rc || slots == before)
-		return rc ? rc : tn_host_shape(cache->host, shape);
-	rc = host_tables_get(cache, &new, slots);
-	if (rc == 0)
-		rc = tn_host_shape(cache->host, shape);
-	if (rc) {
-		host_tables_put(cache, &new, slots);
-		return rc;
-	}
-	host_tables_put(cache, &old, before);
-	cache->host_policy = new.policy;
-	cache->host_dirty = new.dirty;
-	cache->host_queued = new.dirty + slots;
-	cache->offload_queue = new.queue;
-	cache->offload_size = queue_size(slots);
-	cache->offload_head = cache->offload_count = 0;
-	return 0;
-}
-
 /* ---- up and down ------------------------------------------------------------------------------------------------ */
 
 static void close_parts(struct tn_cache *cache)
@@ -473,6 +386,7 @@ static void close_parts(struct tn_cache *cache)
 		tn_put(a, cache->host_dirty, 2 * (size_t)tn_host_slots(cache->host));
 		tn_put(a, cache->offload_queue, tn_array_bytes(cache->offload_size, sizeof(*cache->offload_queue)));
 	}
+	tn_offloads_destroy(cache);
 	tn_host_destroy(cache->host);
 	if (cache->host_policy)
 		cache->host_policy->ops->destroy(cache->host_policy);
@@ -515,9 +429,11 @@ int tn_core_open(struct tn_cache *cache)
 	if (rc == 0)
 		rc = open_tiers(cache);
 	if (rc == 0)
+		rc = tn_offloads_create(cache);
+	if (rc == 0)
 		rc = tn_schedule_create(cache);
 	if (rc == 0)
-		rc = tn_reads_create(cache);
+		rc = tn_reads_create(cache, tn_load_read_ended);
 	if (rc) {
 		tn_reads_destroy(cache);
 		if (cache->store)

@@ -44,10 +44,10 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 	struct tn_list *pos, *tmp;
 
 	tn_list_for_each_safe(pos, tmp, &cache->loads) {
-		struct tn_op *op = tn_container_of(pos, struct tn_op, link);
+		struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
 
-		if (op->deadline_ns < due && !op->cancelled)
-			due = op->deadline_ns;
+		if (r->deadline_ns < due && !r->op.cancelled)
+			due = r->deadline_ns;
 	}
 	if (tn_save_events_pending(cache) && due > now + EVENT_POLL_NS)
 		due = now + EVENT_POLL_NS;
@@ -67,14 +67,14 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy |= tn_reads_step(cache);
 	busy |= tn_reads_collect(cache);
 	now = tn_now_ns(&cache->clock);
-	tn_schedule_turn(cache, now);
+	tn_schedule_turn(cache, now, tn_offload_urgency(cache, now));
 	busy |= tn_loads_step(cache, now);
 	busy |= tn_places_step(cache);
 	/* In turns: what a device takes at a time is not to be the saves' for ever. */
 	cache->offloads_first = !cache->offloads_first;
 	busy |= cache->offloads_first ? tn_offload_step(cache, now, &offload_due) : tn_saves_step(cache);
 	busy |= cache->offloads_first ? tn_saves_step(cache) : tn_offload_step(cache, now, &offload_due);
-	due = tn_watch_step(cache, now);
+	due = tn_watch_step(cache, now, tn_block_doom);
 	if (cache->store) {
 		store_due = tn_store_step(cache->store, now);
 		busy |= cache->offload_again; /* a device came back */
@@ -121,7 +121,7 @@ static void step_or_sleep(struct tn_cache *cache)
 bool tn_core_idle(const struct tn_cache *cache)
 {
 	for (uint32_t i = 0; i < cache->noffloads; i++)
-		if (cache->offloads[i].active)
+		if (cache->offloads[i].w.op.active)
 			return false;
 	return tn_list_empty(&cache->loads) && tn_list_empty(&cache->saves) && tn_list_empty(&cache->flushes) &&
 	       tn_list_empty(&cache->drops) && cache->offload_count == 0 && tn_mover_idle(cache->mover);

@@ -24,7 +24,7 @@
 
 /* An IOCB that is written or out. */
 struct read {
-	struct tn_op *op;
+	struct tn_reading *rd;
 	uint32_t device, chunk, count;
 	uint32_t first; /* block */
 	uint32_t seen; /* of them had ended when it was looked at last */
@@ -37,6 +37,7 @@ struct read {
 struct tn_reads {
 	struct tn_ring *ring;
 	struct tn_executor *executor;
+	tn_reads_ended ended;
 	struct read read[DEPTH];
 	uint32_t first, last; /* out, in the order of issue */
 	uint32_t ours; /* being written, or out */
@@ -96,7 +97,7 @@ static int create_executor(struct tn_cache *cache)
 			 : tn_executor_inline_create(&o, &cache->reads->executor);
 }
 
-int tn_reads_create(struct tn_cache *cache)
+int tn_reads_create(struct tn_cache *cache, tn_reads_ended ended)
 {
 	struct tn_ring_opts ro;
 	int rc;
@@ -106,6 +107,7 @@ int tn_reads_create(struct tn_cache *cache)
 	cache->reads = tn_get(cache->alloc, sizeof(*cache->reads));
 	if (!cache->reads)
 		return tn_fail(-ENOMEM, "reads: no memory");
+	cache->reads->ended = ended;
 	cache->reads->first = cache->reads->last = NONE;
 	memset(cache->reads->open, 0xff, sizeof(cache->reads->open));
 	tn_ring_opts_init(&ro);
@@ -136,62 +138,62 @@ int tn_reads_room(struct tn_cache *cache, uint32_t padded_bytes)
 
 /* ---- once per load ---------------------------------------------------------------------------------------- */
 
-static uint32_t list_of(const struct tn_op *op)
+static uint32_t list_of(const struct tn_reading *rd)
 {
-	return (uint32_t)(op - op->cache->ops);
+	return rd->op.index;
 }
 
-void tn_reads_prepare(struct tn_op *op)
+void tn_reads_prepare(struct tn_reading *rd)
 {
-	struct tn_cache *cache = op->cache;
-	const struct tn_shape *s = &op->space->shape;
+	struct tn_cache *cache = rd->op.cache;
+	const struct tn_shape *s = &rd->op.space->shape;
 	bool any = false;
 
-	for (uint32_t i = 0; i < op->n; i++) {
-		struct tn_item *item = &op->items[i];
+	for (uint32_t i = 0; i < rd->op.n; i++) {
+		struct tn_read_item *item = &rd->items[i];
 		struct tn_store_place place;
 
-		if (item->state != TN_ITEM_DISK)
+		if (item->state != TN_READ_DISK)
 			continue;
 		any = true;
 		tn_store_locate(cache->store, item->slot, &place);
 		item->device = (uint8_t)place.device;
-		op->disk[i] = tn_ioctx_disk(place.device, place.data_offset / TN_STORE_BLOCK_ALIGN);
-		if (op->flat)
-			op->flat_at[i] = tn_host_flat(cache->host, item->host_slot);
+		rd->disk[i] = tn_ioctx_disk(place.device, place.data_offset / TN_STORE_BLOCK_ALIGN);
+		if (rd->prefetch)
+			rd->flat_at[i] = tn_host_flat(cache->host, item->host_slot);
 		for (uint32_t l = 0; l < s->layers; l++)
-			op->read_status[(size_t)i * s->layers + l] = TN_RING_PENDING;
+			rd->read_status[(size_t)i * s->layers + l] = TN_RING_PENDING;
 	}
 	if (!any)
 		return;
-	op->list = (struct tn_ring_list){
+	rd->list = (struct tn_ring_list){
 		.shape = s,
-		.blocks = op->n,
-		.layout = op->flat ? NULL : &op->pool->layout,
-		.pages = op->pages,
-		.first_page = op->first_page,
-		.end_page = op->end_page,
-		.flat = op->flat_at,
-		.align = op->flat ? TN_STORE_BLOCK_ALIGN : op->pool->align,
-		.checks = op->checks,
-		.status = op->read_status,
+		.blocks = rd->op.n,
+		.layout = rd->prefetch ? NULL : &rd->op.pool->layout,
+		.pages = rd->op.pages,
+		.first_page = rd->op.first_page,
+		.end_page = rd->op.end_page,
+		.flat = rd->flat_at,
+		.align = rd->prefetch ? TN_STORE_BLOCK_ALIGN : rd->op.pool->align,
+		.checks = rd->checks,
+		.status = rd->read_status,
 	};
-	tn_ring_list_set(cache->reads->ring, list_of(op), &op->list);
+	tn_ring_list_set(cache->reads->ring, list_of(rd), &rd->list);
 }
 
 /* ---- writing IOCBs ------------------------------------------------------------------------------------------ */
 
-bool tn_reads_may_go(struct tn_item *item, uint32_t chunk)
+bool tn_reads_may_go(struct tn_read_item *item, uint32_t chunk)
 {
-	struct tn_op *op = item->op;
-	struct tn_cache *cache = op->cache;
+	struct tn_reading *rd = item->r;
+	struct tn_cache *cache = rd->op.cache;
 	struct tn_reads *r = cache->reads;
-	uint64_t bytes = (uint64_t)tn_shape_chunk_count(&op->space->shape, chunk) * op->space->shape.padded_bytes;
+	uint64_t bytes = (uint64_t)tn_shape_chunk_count(&rd->op.space->shape, chunk) * rd->op.space->shape.padded_bytes;
 	uint32_t d = item->device;
 	bool later = false;
 
 	if (!cache->schedule)
-		return op->iocbs < 2 || op->reading < WINDOW_BYTES;
+		return rd->iocbs < 2 || rd->out_bytes < WINDOW_BYTES;
 	if (!(r->asked & 1u << d))
 		r->room[d] = tn_schedule_read_room(cache, d, bytes, &later);
 	r->asked |= 1u << d;
@@ -220,11 +222,11 @@ static void issue(struct tn_cache *cache, uint32_t *open)
 	*open = NONE;
 	r->granted[read->device] -= known;
 	if (read->bytes > known)
-		tn_schedule_read(&read->op->items[read->first], read->chunk, read->bytes - known);
-	cb->list = list_of(read->op);
+		tn_schedule_read(&read->rd->items[read->first], read->chunk, read->bytes - known);
+	cb->list = list_of(read->rd);
 	cb->count = read->count;
 	cb->flags = read->verify ? TN_IOCB_VERIFY | TN_IOCB_QUIET : TN_IOCB_QUIET;
-	cb->priority = read->op->priority;
+	cb->priority = read->rd->op.priority;
 	read->next = NONE;
 	if (r->last == NONE)
 		r->first = id;
@@ -251,17 +253,17 @@ void tn_reads_issue(struct tn_cache *cache)
 		r->asked = 0;
 }
 
-/* An IOCB with room for one chunk of this op, or NONE. */
-static uint32_t writable(struct tn_item *item, uint32_t chunk, uint32_t objects, bool verify)
+/* An IOCB with room for one chunk of this load, or NONE. */
+static uint32_t writable(struct tn_read_item *item, uint32_t chunk, uint32_t objects, bool verify)
 {
-	struct tn_cache *cache = item->op->cache;
+	struct tn_cache *cache = item->r->op.cache;
 	struct tn_reads *r = cache->reads;
 	uint32_t *open = &r->open[item->device][verify], most = tn_ring_memory(r->ring)->ioctxs, id;
 
 	if (*open != NONE) {
 		const struct read *read = &r->read[*open];
 
-		if (read->op == item->op && read->chunk == chunk && read->count + objects <= most)
+		if (read->rd == item->r && read->chunk == chunk && read->count + objects <= most)
 			return *open;
 		issue(cache, open);
 	}
@@ -271,41 +273,41 @@ static uint32_t writable(struct tn_item *item, uint32_t chunk, uint32_t objects,
 	}
 	r->ours++;
 	*open = id;
-	r->read[id] = (struct read){.op = item->op, .device = item->device, .chunk = chunk, .verify = verify,
-				     .first = (uint32_t)(item - item->op->items)};
-	item->op->iocbs++;
-	item->op->inflight++;
+	r->read[id] = (struct read){.rd = item->r, .device = item->device, .chunk = chunk, .verify = verify,
+				     .first = (uint32_t)(item - item->r->items)};
+	item->r->iocbs++;
+	item->r->op.inflight++;
 	return id;
 }
 
-bool tn_reads_add(struct tn_item *item, uint32_t chunk)
+bool tn_reads_add(struct tn_read_item *item, uint32_t chunk)
 {
-	struct tn_op *op = item->op;
-	struct tn_reads *r = op->cache->reads;
-	const struct tn_shape *s = &op->space->shape;
+	struct tn_reading *rd = item->r;
+	struct tn_reads *r = rd->op.cache->reads;
+	const struct tn_shape *s = &rd->op.space->shape;
 	uint32_t first = tn_shape_chunk_first(s, chunk), n = tn_shape_chunk_count(s, chunk);
-	uint32_t i = (uint32_t)(item - op->items), pages = s->padded_bytes / TN_STORE_BLOCK_ALIGN;
-	uint32_t id = writable(item, chunk, n, op->cache->o.verify && item->header == TN_HEADER_HAVE);
+	uint32_t i = (uint32_t)(item - rd->items), pages = s->padded_bytes / TN_STORE_BLOCK_ALIGN;
+	uint32_t id = writable(item, chunk, n, rd->op.cache->o.verify && item->header == TN_HEADER_HAVE);
 	struct tn_ioctx *x;
 
 	if (id == NONE)
 		return false;
 	x = tn_ring_ioctx(r->ring, id) + r->read[id].count;
 	for (uint32_t l = first; l < first + n; l++)
-		*x++ = (struct tn_ioctx){op->disk[i] + (uint64_t)l * pages, s->object_bytes, i * s->layers + l};
+		*x++ = (struct tn_ioctx){rd->disk[i] + (uint64_t)l * pages, s->object_bytes, i * s->layers + l};
 	r->read[id].count += n;
 	r->read[id].bytes += (uint64_t)n * s->padded_bytes;
-	op->reading += (uint64_t)n * s->padded_bytes;
+	rd->out_bytes += (uint64_t)n * s->padded_bytes;
 	return true;
 }
 
 /* ---- what ended ---------------------------------------------------------------------------------------------- */
 
 /* The status of one block's part: 1 while some of its objects are not through. */
-static int part_status(const struct tn_op *op, uint32_t i, uint32_t chunk)
+static int part_status(const struct tn_reading *rd, uint32_t i, uint32_t chunk)
 {
-	const struct tn_shape *s = &op->space->shape;
-	const int32_t *at = op->read_status + (size_t)i * s->layers + tn_shape_chunk_first(s, chunk);
+	const struct tn_shape *s = &rd->op.space->shape;
+	const int32_t *at = rd->read_status + (size_t)i * s->layers + tn_shape_chunk_first(s, chunk);
 	int status = 0;
 
 	for (uint32_t k = 0; k < tn_shape_chunk_count(s, chunk); k++) {
@@ -323,8 +325,8 @@ static int part_status(const struct tn_op *op, uint32_t i, uint32_t chunk)
 static void look(struct tn_cache *cache, uint32_t id, bool over)
 {
 	struct read *read = &cache->reads->read[id];
-	struct tn_op *op = read->op;
-	const struct tn_shape *s = &op->space->shape;
+	struct tn_reading *rd = read->rd;
+	const struct tn_shape *s = &rd->op.space->shape;
 	const struct tn_ioctx *x = tn_ring_ioctx(cache->reads->ring, id);
 	uint32_t each = tn_shape_chunk_count(s, read->chunk);
 
@@ -332,23 +334,23 @@ static void look(struct tn_cache *cache, uint32_t id, bool over)
 		uint32_t i = x[k].entry / s->layers;
 		int status;
 
-		if (op->chunk_state[(size_t)read->chunk * op->n + i] != TN_CHUNK_READING)
+		if (rd->chunk_state[(size_t)read->chunk * rd->op.n + i] != TN_CHUNK_READING)
 			continue;
-		status = part_status(op, i, read->chunk);
+		status = part_status(rd, i, read->chunk);
 		if (status == 1 && !over)
 			continue;
-		tn_load_read_ended(&op->items[i], read->chunk, status == 1 ? -ECANCELED : status, read->verify);
+		cache->reads->ended(&rd->items[i], read->chunk, status == 1 ? -ECANCELED : status, read->verify);
 	}
 }
 
 static void tell(struct tn_cache *cache, struct read *read, uint32_t ended)
 {
 	if (ended > read->told)
-		tn_schedule_read_ended(cache, read->device, (uint64_t)(ended - read->told) * read->op->space->shape.padded_bytes);
+		tn_schedule_read_ended(cache, read->device, (uint64_t)(ended - read->told) * read->rd->op.space->shape.padded_bytes);
 	read->told = ended;
 }
 
-/* The IOCB is through: its record goes first, for the op may end with the last of its blocks. */
+/* The IOCB is through: its record goes first, for the load may end with the last of its blocks. */
 static void through(struct tn_cache *cache, uint32_t id, uint32_t before)
 {
 	struct tn_reads *r = cache->reads;
@@ -362,9 +364,9 @@ static void through(struct tn_cache *cache, uint32_t id, uint32_t before)
 		r->last = before;
 	tell(cache, read, read->count);
 	look(cache, id, true);
-	read->op->reading -= read->bytes;
-	read->op->iocbs--;
-	read->op->inflight--;
+	read->rd->out_bytes -= read->bytes;
+	read->rd->iocbs--;
+	read->rd->op.inflight--;
 	r->ours--;
 	tn_ring_put(r->ring, &id, 1);
 }
@@ -409,28 +411,28 @@ uint64_t tn_reads_due(const struct tn_cache *cache, uint64_t now_ns)
 	return cache->reads && cache->reads->lacking ? now_ns + FREED_NS : TN_FOREVER;
 }
 
-void tn_reads_look(struct tn_op *op)
+void tn_reads_look(struct tn_reading *rd)
 {
-	struct tn_reads *r = op->cache->reads;
+	struct tn_reads *r = rd->op.cache->reads;
 
-	if (op->iocbs == 0)
+	if (rd->iocbs == 0)
 		return;
 	for (uint32_t id = r->first; id != NONE; id = r->read[id].next)
-		if (r->read[id].op == op)
-			look(op->cache, id, false);
+		if (r->read[id].rd == rd)
+			look(rd->op.cache, id, false);
 }
 
-void tn_reads_cancel(struct tn_op *op)
+void tn_reads_cancel(struct tn_reading *rd)
 {
-	struct tn_reads *r = op->cache->reads;
+	struct tn_reads *r = rd->op.cache->reads;
 
-	if (op->iocbs == 0)
+	if (rd->iocbs == 0)
 		return;
-	for (uint32_t i = 0; i < op->n; i++)
-		if (op->items[i].followers) /* others wait for some of them */
+	for (uint32_t i = 0; i < rd->op.n; i++)
+		if (rd->items[i].followers) /* others wait for some of them */
 			return;
 	for (uint32_t id = r->first; id != NONE; id = r->read[id].next)
-		if (r->read[id].op == op)
+		if (r->read[id].rd == rd)
 			tn_ring_cancel(r->ring, &id, 1);
 }
 

@@ -83,7 +83,7 @@ void tn_schedule_destroy(struct tn_cache *cache)
 
 /* ---- what callers see (their threads) ------------------------------------------------------------- */
 
-static void observe(struct tn_schedule *s, const struct tn_op *op, uint32_t layer, int64_t ns)
+static void observe(struct tn_schedule *s, const struct tn_load_op *load, uint32_t layer, int64_t ns)
 {
 	uint64_t at = __atomic_load_n(&s->head, __ATOMIC_RELAXED), turn;
 	struct observation *o;
@@ -98,44 +98,44 @@ static void observe(struct tn_schedule *s, const struct tn_op *op, uint32_t laye
 		else if (__atomic_compare_exchange_n(&s->head, &at, at + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			break;
 	}
-	o->space = op->space;
-	o->index = op->space->index;
-	o->input = op->input_tokens;
-	o->prefix = op->n * tn_geometry_block_tokens(&op->space->geometry);
+	o->space = load->r.op.space;
+	o->index = load->r.op.space->index;
+	o->input = load->input_tokens;
+	o->prefix = load->r.op.n * tn_geometry_block_tokens(&load->r.op.space->geometry);
 	o->layer = layer;
 	o->ns = ns;
 	__atomic_store_n(&o->turn, at + 1, __ATOMIC_RELEASE);
 }
 
 /* Without a time in between, so that the owner does not take one layer's for another's. */
-static void engine_is_at(struct tn_op *op, uint32_t layer, uint64_t now)
+static void engine_is_at(struct tn_load_op *load, uint32_t layer, uint64_t now)
 {
-	__atomic_store_n(&op->at_ns, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&op->at_layer, layer, __ATOMIC_RELEASE);
-	__atomic_store_n(&op->at_ns, now, __ATOMIC_RELEASE);
+	__atomic_store_n(&load->at_ns, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&load->at_layer, layer, __ATOMIC_RELEASE);
+	__atomic_store_n(&load->at_ns, now, __ATOMIC_RELEASE);
 }
 
-void tn_schedule_wait_begins(struct tn_op *op, uint32_t layer)
+void tn_schedule_wait_begins(struct tn_load_op *load, uint32_t layer)
 {
-	struct tn_cache *cache = op->cache;
+	struct tn_cache *cache = load->r.op.cache;
 	uint64_t now;
 
 	if (!cache->schedule)
 		return;
 	now = tn_now_ns(&cache->clock);
-	if (op->left_ns && op->input_tokens && layer == op->left_layer + 1)
-		observe(cache->schedule, op, op->left_layer, (int64_t)(now - op->left_ns));
-	op->left_ns = 0;
-	engine_is_at(op, layer, now);
+	if (load->left_ns && load->input_tokens && layer == load->left_layer + 1)
+		observe(cache->schedule, load, load->left_layer, (int64_t)(now - load->left_ns));
+	load->left_ns = 0;
+	engine_is_at(load, layer, now);
 }
 
-void tn_schedule_wait_ends(struct tn_op *op, uint32_t layer)
+void tn_schedule_wait_ends(struct tn_load_op *load, uint32_t layer)
 {
-	if (!op->cache->schedule)
+	if (!load->r.op.cache->schedule)
 		return;
-	op->left_layer = layer;
-	op->left_ns = tn_now_ns(&op->cache->clock);
-	engine_is_at(op, layer, op->left_ns);
+	load->left_layer = layer;
+	load->left_ns = tn_now_ns(&load->r.op.cache->clock);
+	engine_is_at(load, layer, load->left_ns);
 }
 
 /* What host memory with room for so many blocks takes of this space's. */
@@ -196,9 +196,9 @@ int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns)
 /* ---- turns ------------------------------------------------------------------------------------------ */
 
 /* Blocks that still have to be written straight to disk, as far as is known; what waits in host memory is bounded by that. */
-static uint64_t for_disk(const struct tn_op *op)
+static uint64_t for_disk(const struct tn_writing *w)
 {
-	return op->unplaced + op->unwritten - op->copying;
+	return w->unplaced + w->unwritten - w->copying;
 }
 
 /* What of saves waits for the disk. Gives back what was admitted and does not any more. */
@@ -207,14 +207,15 @@ static uint64_t backlog_of(struct tn_cache *cache)
 	uint64_t sum = 0;
 
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
-		struct tn_op *op = tn_container_of(pos, struct tn_op, link);
-		uint64_t left = for_disk(op) * op->space->shape.slot_bytes;
+		struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
+		const struct tn_shape *s = &save->w.op.space->shape;
+		uint64_t left = for_disk(&save->w) * s->slot_bytes;
 
-		sum += left / op->space->shape.chunks * op->ready_chunks;
-		if (op->held || left >= op->admitted_bytes)
+		sum += left / s->chunks * save->w.ready_chunks;
+		if (save->held || left >= save->admitted_bytes)
 			continue;
-		tn_schedule_give_back(cache, op->admitted_bytes - left);
-		op->admitted_bytes = left;
+		tn_schedule_give_back(cache, save->admitted_bytes - left);
+		save->admitted_bytes = left;
 	}
 	return sum;
 }
@@ -227,7 +228,7 @@ static uint64_t host_room(const struct tn_cache *cache)
 		return 0;
 	slots = tn_host_slots(cache->host);
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
-		taken += tn_container_of(pos, struct tn_op, link)->copying;
+		taken += tn_container_of(pos, struct tn_writing, op.link)->copying;
 	return taken < slots ? slots - taken : 0;
 }
 
@@ -262,11 +263,10 @@ static void learn(struct tn_cache *cache, uint64_t now)
 	}
 }
 
-void tn_schedule_turn(struct tn_cache *cache, uint64_t now)
+void tn_schedule_turn(struct tn_cache *cache, uint64_t now, enum tn_offload_urgency urgency)
 {
 	struct tn_schedule *s = cache->schedule;
 	uint64_t backlog, limit, calm, refused;
-	enum tn_offload_urgency urgency;
 
 	if (!s)
 		return;
@@ -276,7 +276,6 @@ void tn_schedule_turn(struct tn_cache *cache, uint64_t now)
 	limit = backlog_limit(cache);
 	__atomic_store_n(&s->limit, limit, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->host_room, host_room(cache), __ATOMIC_RELAXED);
-	urgency = tn_offload_urgency(cache, now);
 	tn_sched_backlog(s->sched, backlog, urgency == TN_OFFLOAD_IDLE ? limit : 0);
 	tn_sched_late(s->sched, urgency == TN_OFFLOAD_LATE);
 	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
@@ -298,89 +297,92 @@ uint64_t tn_schedule_due(const struct tn_cache *cache)
 /* ---- loads ------------------------------------------------------------------------------------------- */
 
 /* When each layer is needed, as far as the space's table knows. */
-static const uint64_t *needs(struct tn_op *op)
+static const uint64_t *needs(struct tn_reading *r)
 {
-	uint64_t prefix = op->n * tn_geometry_block_tokens(&op->space->geometry);
+	uint64_t prefix = r->op.n * tn_geometry_block_tokens(&r->op.space->geometry);
 	uint64_t sum = 0;
 
-	if (op->input_tokens == 0 || !op->space->slack)
+	if (r->prefetch || tn_load_of(&r->op)->input_tokens == 0 || !r->op.space->slack)
 		return NULL;
-	for (uint32_t l = 0; l < op->space->shape.layers; l++) {
-		op->before_ns[l] = sum;
-		sum += tn_slack_window(op->space->slack, op->input_tokens, prefix, l);
+	for (uint32_t l = 0; l < r->op.space->shape.layers; l++) {
+		r->before_ns[l] = sum;
+		sum += tn_slack_window(r->op.space->slack, tn_load_of(&r->op)->input_tokens, prefix, l);
 	}
-	return op->before_ns;
+	return r->before_ns;
 }
 
-void tn_schedule_load(struct tn_op *op)
+void tn_schedule_load(struct tn_reading *r)
 {
-	struct tn_schedule *s = op->cache->schedule;
+	struct tn_schedule *s = r->op.cache->schedule;
 	uint32_t blocks[TN_DEVICES_MAX] = {0}, most = 0, devices = 0;
 
-	for (uint32_t i = 0; i < op->n; i++) {
-		uint32_t d = op->items[i].device;
+	for (uint32_t i = 0; i < r->op.n; i++) {
+		uint32_t d = r->items[i].device;
 
-		if (op->items[i].state != TN_ITEM_DISK)
+		if (r->items[i].state != TN_READ_DISK)
 			continue;
 		devices |= 1u << d;
 		most = ++blocks[d] > most ? blocks[d] : most;
 	}
-	op->from_disk = devices != 0;
-	op->cache->disk_loads += op->from_disk;
+	r->from_disk = devices != 0;
+	r->op.cache->disk_loads += r->from_disk;
 	if (!s)
 		return;
-	op->sched = (struct tn_sched_load){
+	r->sched = (struct tn_sched_load){
 		.id = ++s->loads,
-		.priority = op->priority,
-		.layers = op->space->shape.layers,
-		.start_ns = op->start_ns ? op->start_ns : op->begin_ns,
-		.deadline_ns = op->deadline_ns,
-		.before_ns = needs(op),
-		.layer_bytes = (uint64_t)most * op->space->shape.padded_bytes,
-		.together = op->space->shape.chunk_objects,
+		.priority = r->op.priority,
+		.layers = r->op.space->shape.layers,
+		.start_ns = !r->prefetch && tn_load_of(&r->op)->start_ns ? tn_load_of(&r->op)->start_ns : r->begin_ns,
+		.deadline_ns = r->deadline_ns,
+		.before_ns = needs(r),
+		.layer_bytes = (uint64_t)most * r->op.space->shape.padded_bytes,
+		.together = r->op.space->shape.chunk_objects,
 	};
-	tn_sched_load_add(s->sched, &op->sched, op->begin_ns);
-	tn_sched_load_waits(s->sched, &op->sched, devices);
+	tn_sched_load_add(s->sched, &r->sched, r->begin_ns);
+	tn_sched_load_waits(s->sched, &r->sched, devices);
 }
 
-void tn_schedule_load_at(struct tn_op *op)
+void tn_schedule_load_at(struct tn_reading *r)
 {
+	const struct tn_load_op *load = tn_load_of(&r->op);
 	uint64_t since;
 	uint32_t layer;
 
-	if (!op->cache->schedule)
+	if (!r->op.cache->schedule)
 		return;
-	op->sched.priority = op->priority;
-	since = __atomic_load_n(&op->at_ns, __ATOMIC_ACQUIRE);
-	layer = __atomic_load_n(&op->at_layer, __ATOMIC_ACQUIRE);
-	if (since == 0 || since != __atomic_load_n(&op->at_ns, __ATOMIC_RELAXED))
+	r->sched.priority = r->op.priority;
+	if (r->prefetch)
+		return;
+	since = __atomic_load_n(&load->at_ns, __ATOMIC_ACQUIRE);
+	layer = __atomic_load_n(&load->at_layer, __ATOMIC_ACQUIRE);
+	if (since == 0 || since != __atomic_load_n(&load->at_ns, __ATOMIC_RELAXED))
 		return; /* not yet, or being changed: what was known is soon made up for */
-	op->sched.at_layer = layer;
-	op->sched.at_ns = since;
+	r->sched.at_layer = layer;
+	r->sched.at_ns = since;
 }
 
-void tn_schedule_load_issued(struct tn_op *op, bool all)
+void tn_schedule_load_issued(struct tn_reading *r, bool all)
 {
-	if (!op->cache->schedule)
+	if (!r->op.cache->schedule)
 		return;
-	op->sched.next_layer = tn_shape_chunk_first(&op->space->shape, op->chunk);
+	r->sched.next_layer = tn_shape_chunk_first(&r->op.space->shape, r->chunk);
 	if (all)
-		tn_sched_load_waits(op->cache->schedule->sched, &op->sched, 0);
+		tn_sched_load_waits(r->op.cache->schedule->sched, &r->sched, 0);
 }
 
-void tn_schedule_load_over(struct tn_op *op)
+void tn_schedule_load_over(struct tn_reading *r)
 {
-	op->cache->disk_loads -= op->from_disk;
-	if (op->cache->schedule)
-		tn_sched_load_del(op->cache->schedule->sched, &op->sched, tn_now_ns(&op->cache->clock),
-				  op->from_disk && !op->cancelled && op->good == op->n);
+	r->op.cache->disk_loads -= r->from_disk;
+	if (r->op.cache->schedule)
+		tn_sched_load_del(r->op.cache->schedule->sched, &r->sched, tn_now_ns(&r->op.cache->clock),
+				  r->from_disk && !r->op.cancelled && r->good == r->op.n);
 }
 
-struct tn_op *tn_schedule_next(struct tn_cache *cache, uint64_t now)
+struct tn_reading *tn_schedule_next(struct tn_cache *cache, uint64_t now)
 {
 	struct tn_sched_load *load = tn_sched_pick(cache->schedule->sched, now);
 
-	return load ? tn_container_of(load, struct tn_op, sched) : NULL;
+	return load ? tn_container_of(load, struct tn_reading, sched) : NULL;
 }
 
 void tn_schedule_again(struct tn_cache *cache)
@@ -395,13 +397,13 @@ uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t
 	return tn_sched_read_room(cache->schedule->sched, device, least, tn_now_ns(&cache->clock), later);
 }
 
-bool tn_schedule_read(struct tn_item *item, uint32_t chunk, uint64_t bytes)
+bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes)
 {
-	struct tn_op *op = item->op;
-	struct tn_cache *cache = op->cache;
+	struct tn_reading *r = item->r;
+	struct tn_cache *cache = r->op.cache;
 
 	return !cache->schedule ||
-	       tn_sched_read(cache->schedule->sched, &op->sched, tn_shape_chunk_first(&op->space->shape, chunk),
+	       tn_sched_read(cache->schedule->sched, &r->sched, tn_shape_chunk_first(&r->op.space->shape, chunk),
 			     item->device, bytes, tn_now_ns(&cache->clock));
 }
 
@@ -411,17 +413,17 @@ void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t by
 		tn_sched_read_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
 }
 
-static enum tn_sched_writer writer_of(const struct tn_op *op)
+static enum tn_sched_writer writer_of(const struct tn_writing *w)
 {
-	return op->kind == TN_OP_OFFLOAD ? TN_SCHED_OFFLOADS : TN_SCHED_SAVES;
+	return w->save ? TN_SCHED_SAVES : TN_SCHED_OFFLOADS;
 }
 
-bool tn_schedule_write(const struct tn_op *op, uint32_t device, uint64_t bytes)
+bool tn_schedule_write(const struct tn_writing *w, uint32_t device, uint64_t bytes)
 {
-	struct tn_cache *cache = op->cache;
+	struct tn_cache *cache = w->op.cache;
 
 	return !cache->schedule ||
-	       tn_sched_write(cache->schedule->sched, writer_of(op), device, bytes, tn_now_ns(&cache->clock));
+	       tn_sched_write(cache->schedule->sched, writer_of(w), device, bytes, tn_now_ns(&cache->clock));
 }
 
 uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device)
@@ -429,10 +431,10 @@ uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device)
 	return cache->schedule ? tn_sched_write_most(cache->schedule->sched, device, tn_now_ns(&cache->clock)) : UINT64_MAX;
 }
 
-void tn_schedule_write_waits(const struct tn_op *op)
+void tn_schedule_write_waits(const struct tn_writing *w)
 {
-	if (op->cache->schedule)
-		tn_sched_write_waits(op->cache->schedule->sched, writer_of(op));
+	if (w->op.cache->schedule)
+		tn_sched_write_waits(w->op.cache->schedule->sched, writer_of(w));
 }
 
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)

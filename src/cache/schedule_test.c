@@ -403,7 +403,7 @@ static void saves_begun_in_one_turn_do_not_exceed_the_backlog(void **state)
 /* ---- where the engine is ------------------------------------------------------------------------------ */
 
 struct engine {
-	struct tn_op op;
+	struct tn_load_op load;
 	struct tn_cache cache;
 	uint64_t now_ns;
 	uint32_t stop; /* shared */
@@ -422,9 +422,9 @@ static void *wait_for_layers(void *arg)
 
 	while (!__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) {
 		e->now_ns = ++e->layer * 1000ull + 1;
-		tn_schedule_wait_begins(&e->op, e->layer);
+		tn_schedule_wait_begins(&e->load, e->layer);
 		e->now_ns++;
-		tn_schedule_wait_ends(&e->op, e->layer);
+		tn_schedule_wait_ends(&e->load, e->layer);
 	}
 	return NULL;
 }
@@ -438,24 +438,24 @@ static void no_layer_is_taken_for_reached_at_the_time_of_another(void **state)
 
 	e->cache.clock = (struct tn_clock){engine_now, NULL, e};
 	e->cache.schedule = (struct tn_schedule *)e; /* there is one; nothing is asked of it */
-	e->op.cache = &e->cache;
+	e->load.r.op.cache = &e->cache;
 	assert_int_equal(pthread_create(&thread, NULL, wait_for_layers, e), 0);
 	while (rig_now_ns() < until) {
-		tn_schedule_load_at(&e->op);
-		assert_int_equal(e->op.sched.at_layer, e->op.sched.at_ns / 1000);
-		assert_true(e->op.sched.at_layer >= last);
-		last = e->op.sched.at_layer;
+		tn_schedule_load_at(&e->load.r);
+		assert_int_equal(e->load.r.sched.at_layer, e->load.r.sched.at_ns / 1000);
+		assert_true(e->load.r.sched.at_layer >= last);
+		last = e->load.r.sched.at_layer;
 	}
 	__atomic_store_n(&e->stop, 1, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
-	tn_schedule_load_at(&e->op);
-	assert_int_equal(e->op.sched.at_layer, e->layer);
+	tn_schedule_load_at(&e->load.r);
+	assert_int_equal(e->load.r.sched.at_layer, e->layer);
 	/* As seen from between the two. */
-	e->op.at_ns = 0;
-	e->op.at_layer++;
-	tn_schedule_load_at(&e->op);
-	assert_int_equal(e->op.sched.at_layer, e->layer);
-	assert_int_equal(e->op.sched.at_ns, e->layer * 1000ull + 2);
+	e->load.at_ns = 0;
+	e->load.at_layer++;
+	tn_schedule_load_at(&e->load.r);
+	assert_int_equal(e->load.r.sched.at_layer, e->layer);
+	assert_int_equal(e->load.r.sched.at_ns, e->layer * 1000ull + 2);
 	free(e);
 }
 

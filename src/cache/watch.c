@@ -168,7 +168,7 @@ bool tn_watch_expired(const struct tn_cache *cache, tn_block b)
  * Gives up expired blocks, some at a time; one that somebody holds on a later round, so that until then a save may still
  * revive it. Returns when to come back.
  */
-uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns)
+uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns, void (*expire)(struct tn_cache *cache, tn_block b))
 {
 	if (!cache->ttl_used)
 		return TN_FOREVER;
@@ -181,7 +181,7 @@ uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns)
 		if (cache->expiry[b] && tn_watch_expired(cache, b) &&
 		    cache->is_doomed[b] != TN_DOOM_DROPPED && tn_block_state(cache->registry, b) == TN_BLOCK_REGISTERED &&
 		    tn_block_refs(cache->registry, b) == 0)
-			tn_block_doom(cache, b);
+			expire(cache, b);
 	}
 	cache->expiry_due_ns = now_ns + EXPIRY_EVERY_NS;
 	return cache->expiry_due_ns;
