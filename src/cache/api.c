@@ -198,12 +198,25 @@ static int check_layer(const struct tn_op *op, uint32_t layer)
 	return 0;
 }
 
+/* See wants_whole() of load.c. Threads that wait for the same load first may race: either tells the truth. */
+static void note_first_wait(struct tn_op *op, uint32_t layer)
+{
+	struct tn_load_op *load = tn_load_of(op);
+	uint8_t wait = layer > 0 ? TN_WAIT_WHOLE : TN_WAIT_LAYERS;
+
+	if (__atomic_load_n(&load->first_wait, __ATOMIC_RELAXED) != TN_WAIT_NOT)
+		return;
+	__atomic_store_n(&load->first_wait, wait, __ATOMIC_RELAXED);
+	__atomic_store_n(&op->space->last_wait, wait, __ATOMIC_RELAXED);
+}
+
 static int load_wait(struct tn_op *op, uint32_t layer, uint64_t deadline_ns)
 {
 	int rc = check_layer(op, layer);
 
 	if (rc)
 		return rc;
+	note_first_wait(op, layer);
 	tn_schedule_wait_begins(tn_load_of(op), layer);
 	if (wait_op(op, wait_is_over, layer, deadline_ns) && !layer_is_there(op, layer))
 		return tn_fail(-ETIMEDOUT, "tn_load_wait: layer %u is not there by the deadline", layer);

@@ -57,6 +57,7 @@ struct tn_space {
 	uint32_t refs; /* handles; under cache->lock */
 	uint32_t pools; /* registered; under cache->lock */
 	uint32_t ops;  /* shared: operations under way */
+	uint8_t last_wait; /* shared: enum tn_wait of the load that was waited for last */
 	uint32_t dropping; /* shared: not all blocks of a drop are marked yet; nothing is found, and saves do not begin */
 	uint16_t index;
 	uint32_t epoch; /* shared */

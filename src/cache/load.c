@@ -17,6 +17,7 @@
 
 #define QUANTUM 512u     /* chunks a load may start before the next load's turn, */
 #define COPY_QUANTUM 16u /* where one from host memory counts as so many */
+#define NO_CHUNK UINT32_MAX
 #define HEADER_AHEAD 64u /* headers read ahead of the data */
 
 static uint8_t *chunk_state(struct tn_reading *r, uint32_t i, uint32_t c)
@@ -404,8 +405,8 @@ static bool more_to_issue(const struct tn_reading *r)
 	return r->chunk < r->op.space->shape.chunks;
 }
 
-/* Why the next chunk of an item cannot go now, if so. */
-static bool must_wait(struct tn_read_item *item)
+/* Whether something keeps a chunk of an item from going now. */
+static bool must_wait(struct tn_read_item *item, uint32_t c)
 {
 	struct tn_reading *r = item->r;
 
@@ -418,7 +419,7 @@ static bool must_wait(struct tn_read_item *item)
 		if (item->partial && item->header == TN_HEADER_READING && !item->error)
 			return true;
 	}
-	return !tn_reads_may_go(item, r->chunk);
+	return !tn_reads_may_go(item, c);
 }
 
 /* Asks for the headers of the next blocks, or finds that they are known; the time it took, as work done once per load. */
@@ -432,6 +433,48 @@ static uint64_t look_ahead(struct tn_reading *r)
 	return ns;
 }
 
+/* Whether all layers are wanted at once: what the caller waited for first says so, and until then what it did in its last load. */
+static bool wants_whole(struct tn_reading *r)
+{
+	uint8_t wait;
+
+	if (r->prefetch)
+		return true;
+	wait = __atomic_load_n(&tn_load_of(&r->op)->first_wait, __ATOMIC_RELAXED);
+	return (wait != TN_WAIT_NOT ? wait : __atomic_load_n(&r->op.space->last_wait, __ATOMIC_RELAXED)) == TN_WAIT_WHOLE;
+}
+
+/*
+ * How many chunks of a block are read together. An engine that computes layer by layer gets the next one first. Where the
+ * caller wants all layers at once, larger requests are faster and cost less. The first chunk goes alone: its checksums come beside it.
+ */
+static uint32_t together(struct tn_reading *r)
+{
+	const struct tn_shape *s = &r->op.space->shape;
+	uint32_t most = TN_IO_BYTES / (s->chunk_objects * s->padded_bytes), left = s->chunks - r->chunk;
+
+	if (r->chunk == 0 || most < 2 || !wants_whole(r))
+		return 1;
+	return most < left ? most : left;
+}
+
+/* The first of the chunks read together that is not started yet; NO_CHUNK: all are. */
+static uint32_t next_chunk(struct tn_reading *r)
+{
+	for (uint32_t c = r->chunk; c < r->chunk + r->together; c++)
+		if (*chunk_state(r, r->i, c) == TN_CHUNK_IDLE)
+			return c;
+	return NO_CHUNK;
+}
+
+static void next_chunks(struct tn_reading *r)
+{
+	for (uint32_t c = 0; c < r->together; c++)
+		r->op.cache->c.submit_layers += tn_shape_chunk_count(&r->op.space->shape, r->chunk + c);
+	r->chunk += r->together;
+	r->i = 0;
+}
+
 static uint32_t issue(struct tn_reading *r)
 {
 	struct tn_cache *cache = r->op.cache;
@@ -440,26 +483,29 @@ static uint32_t issue(struct tn_reading *r)
 
 	while (more_to_issue(r) && started < QUANTUM) {
 		struct tn_read_item *item;
+		uint32_t c;
 
 		if (r->i >= r->op.n) {
-			cache->c.submit_layers += tn_shape_chunk_count(&r->op.space->shape, r->chunk++);
-			r->i = 0;
+			next_chunks(r);
 			continue;
 		}
+		if (r->i == 0)
+			r->together = together(r);
 		item = &r->items[r->i];
-		if ((item->state == TN_READ_DISK || item->state == TN_READ_HOST) && due(item) &&
-		    *chunk_state(r, r->i, r->chunk) == TN_CHUNK_IDLE) {
-			if (item->state == TN_READ_DISK && r->chunk == 0 && r->hdr_i <= r->i)
-				from_ns += look_ahead(r);
-			if (must_wait(item))
-				break;
-			if (started == 0)
-				from_ns = tn_cpu_ns();
-			if (!start_chunk(item, r->chunk))
-				break;
-			started += item->state == TN_READ_HOST ? COPY_QUANTUM : 1;
+		c = (item->state == TN_READ_DISK || item->state == TN_READ_HOST) && due(item) ? next_chunk(r) : NO_CHUNK;
+		if (c == NO_CHUNK) {
+			r->i++;
+			continue;
 		}
-		r->i++;
+		if (item->state == TN_READ_DISK && r->chunk == 0 && r->hdr_i <= r->i)
+			from_ns += look_ahead(r);
+		if (must_wait(item, c))
+			break;
+		if (started == 0)
+			from_ns = tn_cpu_ns();
+		if (!start_chunk(item, c))
+			break;
+		started += item->state == TN_READ_HOST ? COPY_QUANTUM : 1;
 	}
 	tn_reads_issue(cache);
 	tn_schedule_load_issued(r, !more_to_issue(r));

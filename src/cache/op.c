@@ -243,6 +243,7 @@ int tn_load_arm(struct tn_load_op *load, const struct tn_op_args *a)
 	for (uint32_t c = 0; c < a->space->shape.chunks; c++)
 		__atomic_store_n(&load->left[c], (uint32_t)a->n, __ATOMIC_RELAXED);
 	load->input_tokens = load->start_ns = load->left_ns = 0;
+	__atomic_store_n(&load->first_wait, TN_WAIT_NOT, __ATOMIC_RELAXED);
 	load->left_layer = 0;
 	__atomic_store_n(&load->at_layer, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&load->at_ns, 0, __ATOMIC_RELAXED);

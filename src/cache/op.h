@@ -123,6 +123,7 @@ struct tn_reading {
 	uint32_t good;	/* shared: good prefix, in blocks */
 	uint64_t deadline_ns, begin_ns;
 	uint32_t hdr_i, chunk, i; /* cursors */
+	uint32_t together;	  /* chunks from `chunk` on that are read together */
 	uint32_t landed;	  /* chunks of all items that wait for a move: see tn_read_item */
 	struct tn_read_item *items;
 	uint64_t *checks;
@@ -139,12 +140,20 @@ struct tn_reading {
 	uint64_t out_bytes; /* of them */
 };
 
+/* What the first wait for a load was about. */
+enum tn_wait {
+	TN_WAIT_NOT, /* there was none yet */
+	TN_WAIT_LAYERS, /* its first layer */
+	TN_WAIT_WHOLE, /* a later one: the caller does not compute layer by layer */
+};
+
 struct tn_load_op {
 	struct tn_reading r;
 	uint32_t left[TN_CHUNKS_MAX]; /* shared: blocks of the good prefix whose chunk is missing */
 	uint64_t input_tokens, start_ns;
 	uint32_t at_layer; /* shared: the engine waits for this layer, or computes it, ... */
 	uint64_t at_ns;	   /* shared: ... since then; 0: not known, or at_layer changes */
+	uint8_t first_wait; /* shared: enum tn_wait */
 	uint32_t left_layer; /* the caller's: which wait it returned from last, ... */
 	uint64_t left_ns;    /* ... and when; 0: it is in one */
 };

@@ -4,8 +4,8 @@
  *
  * What an executor must know of a load - pages, checksums, addresses - is prepared once, when it is activated; then each
  * chunk of its blocks is IOCTXs written into an IOCB: one IOCB a device, and one more where checksums are not known yet.
- * An IOCB holds objects of one chunk only, since the executor sorts it by disk address and the next layer must not go
- * before. Its progress is looked at while it runs, so a late object does not keep its neighbours' news.
+ * An IOCB holds objects of chunks that are read together only, since the executor sorts it by disk address and the next layer
+ * must not go before. Its progress is looked at while it runs, so a late object does not keep its neighbours' news.
  */
 #include <assert.h>
 #include <errno.h>
@@ -25,7 +25,8 @@
 /* An IOCB that is written or out. */
 struct read {
 	struct tn_reading *rd;
-	uint32_t device, chunk, count;
+	uint32_t device, count;
+	uint32_t chunk, chunks; /* the first, and how many of each block */
 	uint32_t first; /* block */
 	uint32_t seen; /* of them had ended when it was looked at last */
 	uint64_t bytes;
@@ -263,7 +264,7 @@ static uint32_t writable(struct tn_read_item *item, uint32_t chunk, uint32_t obj
 	if (*open != NONE) {
 		const struct read *read = &r->read[*open];
 
-		if (read->rd == item->r && read->chunk == chunk && read->count + objects <= most)
+		if (read->rd == item->r && chunk - read->chunk < read->chunks && read->count + objects <= most)
 			return *open;
 		issue(cache, open);
 	}
@@ -273,8 +274,8 @@ static uint32_t writable(struct tn_read_item *item, uint32_t chunk, uint32_t obj
 	}
 	r->ours++;
 	*open = id;
-	r->read[id] = (struct read){.rd = item->r, .device = item->device, .chunk = chunk, .verify = verify,
-				     .first = (uint32_t)(item - item->r->items)};
+	r->read[id] = (struct read){.rd = item->r, .device = item->device, .chunk = item->r->chunk, .chunks = item->r->together,
+				     .verify = verify, .first = (uint32_t)(item - item->r->items)};
 	item->r->iocbs++;
 	item->r->op.inflight++;
 	return id;
@@ -328,18 +329,19 @@ static void look(struct tn_cache *cache, uint32_t id, bool over)
 	struct tn_reading *rd = read->rd;
 	const struct tn_shape *s = &rd->op.space->shape;
 	const struct tn_ioctx *x = tn_ring_ioctx(cache->reads->ring, id);
-	uint32_t each = tn_shape_chunk_count(s, read->chunk);
+	uint32_t each;
 
 	for (uint32_t k = 0; k < read->count; k += each) {
-		uint32_t i = x[k].entry / s->layers;
+		uint32_t i = x[k].entry / s->layers, chunk = tn_shape_chunk_of(s, x[k].entry % s->layers);
 		int status;
 
-		if (rd->chunk_state[(size_t)read->chunk * rd->op.n + i] != TN_CHUNK_READING)
+		each = tn_shape_chunk_count(s, chunk);
+		if (rd->chunk_state[(size_t)chunk * rd->op.n + i] != TN_CHUNK_READING)
 			continue;
-		status = part_status(rd, i, read->chunk);
+		status = part_status(rd, i, chunk);
 		if (status == 1 && !over)
 			continue;
-		cache->reads->ended(&rd->items[i], read->chunk, status == 1 ? -ECANCELED : status, read->verify);
+		cache->reads->ended(&rd->items[i], chunk, status == 1 ? -ECANCELED : status, read->verify);
 	}
 }
 
