@@ -7,6 +7,7 @@
  * offsets. The TN_HD functions are the same lines on the host and in a kernel; tests run them on the host.
  * An executor (CPU threads, later a kernel) takes IOCBs from the submission queue, moves the objects, and
  * finishes them to the completion queue. What an entry of a list means in memory, only the executor knows.
+ * An IOCB has two ends: memory, which is the entries of a list, and places, which lie on a disk or in the memory of another list.
  *
  * Threads: any number issue, wait, poll, cancel and signal, and any number of executors take, at once. Between get and
  * issue an IOCB is for the one thread that holds it, and so it is from its end to its put; tn_ring_cancel alone may come
@@ -16,7 +17,7 @@
  *   to the executor    header and IOCTXs are plain stores; the cell's seq in the submission queue is released after
  *                      them, and acquired by whoever takes the id. What was written before a signal is ordered by the
  *                      event's word (released, acquired by tn_ring_may_start).
- *   from the executor  the objects' bytes come before their status in the list, the statuses before ended, and all of
+ *   from the executor  an object's bytes and its checksum come before its status, the statuses before ended, and all of
  *                      them and the header's results before state DONE: each is released, and acquired by who looks.
  *                      done_seq is raised last; it only says that it is worth looking.
  *   cancel             a wish: released and acquired, but nothing depends on when it is seen.
@@ -55,12 +56,12 @@ extern "C" {
 
 /**
  * struct tn_ioctx - the transfer of one object
- * @disk:   device in the top 8 bits, 4 KiB page of it below
+ * @place:  READ, WRITE: device in the top 8 bits, 4 KiB page of it below; COPY: the entry of the IOCB's source list
  * @length: bytes in memory; on disk the object is padded to whole 4 KiB pages
- * @entry:  of the IOCB's list: block in the load * layers + layer. The list's checksums and statuses have this index
+ * @entry:  of the IOCB's list: block in the list * layers + layer. The list's checksums have this index
  */
 struct tn_ioctx {
-	uint64_t disk;
+	uint64_t place;
 	uint32_t length;
 	uint32_t entry;
 };
@@ -73,20 +74,29 @@ TN_HD uint64_t tn_ioctx_disk(uint32_t device, uint64_t page)
 	return (uint64_t)device << 56 | page;
 }
 
-TN_HD uint32_t tn_ioctx_device(uint64_t disk)
+TN_HD uint32_t tn_ioctx_device(uint64_t place)
 {
-	return (uint32_t)(disk >> 56);
+	return (uint32_t)(place >> 56);
 }
 
-TN_HD uint64_t tn_ioctx_page(uint64_t disk)
+TN_HD uint64_t tn_ioctx_page(uint64_t place)
 {
-	return disk & ((UINT64_C(1) << 56) - 1);
+	return place & ((UINT64_C(1) << 56) - 1);
 }
 
-enum tn_iocb_op { TN_IOCB_READ = 1 };
+enum tn_iocb_op {
+	TN_IOCB_READ = 1, /* from the disk to the list */
+	TN_IOCB_WRITE,	  /* from the list to the disk */
+	TN_IOCB_COPY,	  /* from the source list to the list */
+	TN_IOCB_CHECK,	  /* moves nothing: compares or sums what is in the list */
+};
 
-#define TN_IOCB_VERIFY 1u /* the list's checksums of all its entries are known: compare with them */
+#define TN_IOCB_VERIFY 1u /* the checksums of all entries that the bytes come from are known: compare with them */
 #define TN_IOCB_QUIET 2u  /* not announced in the completion queue: its owner waits for it */
+#define TN_IOCB_SUM 4u	  /* tell the checksum of each object (tn_ring_sums_of) */
+
+/* The status of an IOCTX that has not ended. */
+#define TN_RING_PENDING 1
 
 /*
  * Where an IOCB is, and by whose hand it leaves: a plain release store where nobody else can, else compare-and-swap.
@@ -113,16 +123,15 @@ enum tn_iocb_state {
  * struct tn_iocb - up to TN_IOCB_IOCTXS_MAX transfers, started and completed as one
  * @op:            enum tn_iocb_op
  * @flags:         TN_IOCB_*
- * @list:          the executor's list of destinations
+ * @list:          the executor's list of what lies in memory
  * @count:         number of IOCTXs
  * @after_event:   starts when this event's word is >= @after_value; TN_RING_NO_EVENT: at once
  * @state:         enum tn_iocb_state
  * @status:        0; or the first failed IOCTX's error; or -ECANCELED, -EINVAL for the whole
  * @failed:        index of the first failed IOCTX in the order of the array, TN_RING_NO_INDEX: none
- * @failures:      how many IOCTXs failed; the list's statuses say which and why
+ * @failures:      how many IOCTXs failed; their statuses (tn_ring_statuses_of) say which and why
  * @sequence:      order of issue
- * @sm_budget:     most multiprocessors that a kernel may use for it; carried for executors on a GPU, CPU threads do not
- *                 look at it
+ * @source:        COPY: the list that is copied from
  * @priority:      higher first
  * @cancel:        set by tn_ring_cancel: start no more transfers
  * @ended:         how many of its IOCTXs have ended so far; rises while an executor has it
@@ -139,7 +148,7 @@ struct tn_iocb {
 	uint32_t failed;
 	uint32_t failures;
 	uint64_t sequence;
-	uint32_t sm_budget;
+	uint32_t source;
 	int32_t priority;
 	uint32_t cancel;
 	uint32_t ended;
@@ -193,9 +202,10 @@ struct tn_ring_shared {
 	uint64_t sq_at, cq_at, free_at;
 	uint64_t iocbs_at, ioctxs_at, events_at;
 	uint64_t sequence;
+	uint64_t statuses_at, sums_at;
 	uint32_t done_seq;
 	uint32_t reserved;
-	uint64_t pad[4];
+	uint64_t pad[2];
 	struct tn_ring_queue sq, cq, free;
 };
 
@@ -410,6 +420,18 @@ TN_HD struct tn_ioctx *tn_ring_ioctx_of(struct tn_ring_shared *r, uint32_t id)
 	return (struct tn_ioctx *)(void *)((char *)r + r->ioctxs_at) + (uint64_t)id * r->ioctxs;
 }
 
+/* By the index of an IOCTX: 0, -errno, or TN_RING_PENDING (release, acquire). */
+TN_HD int32_t *tn_ring_statuses_of(struct tn_ring_shared *r, uint32_t id)
+{
+	return (int32_t *)(void *)((char *)r + r->statuses_at) + (uint64_t)id * r->ioctxs;
+}
+
+/* By the index of an IOCTX: the checksum, where its status is 0 and the IOCB has TN_IOCB_SUM. */
+TN_HD uint64_t *tn_ring_sums_of(struct tn_ring_shared *r, uint32_t id)
+{
+	return (uint64_t *)(void *)((char *)r + r->sums_at) + (uint64_t)id * r->ioctxs;
+}
+
 TN_HD uint64_t *tn_ring_event_of(struct tn_ring_shared *r, uint32_t event)
 {
 	return (uint64_t *)(void *)((char *)r + r->events_at) + event;
@@ -534,11 +556,10 @@ TN_API struct tn_ioctx *tn_ring_ioctx(struct tn_ring *ring, uint32_t id);
 
 /**
  * tn_ring_issue - hand IOCBs to the executors, in this order
- * @sm_budget: of all of them, see struct tn_iocb; of the slack table's window that they are to fit
  *
  * Return: 0, or -EINVAL: one of them is not held (then none is issued).
  */
-TN_API int tn_ring_issue(struct tn_ring *ring, const uint32_t *ids, uint32_t n, uint32_t sm_budget);
+TN_API int tn_ring_issue(struct tn_ring *ring, const uint32_t *ids, uint32_t n);
 
 /**
  * tn_ring_poll - finished IOCBs that are not QUIET, each once

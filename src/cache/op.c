@@ -51,7 +51,7 @@ struct table {
 	size_t at;   /* offset of the pointer in struct tn_op */
 };
 
-#define TABLES 11u
+#define TABLES 10u
 
 static void describe_tables(const struct sizes *t, struct table *table)
 {
@@ -62,7 +62,6 @@ static void describe_tables(const struct sizes *t, struct table *table)
 		{t->blocks, item, offsetof(struct tn_op_tables, items)},
 		{t->blocks, TN_CHUNKS_MAX, offsetof(struct tn_op_tables, chunk_state)},
 		{t->objects, sizeof(uint64_t), offsetof(struct tn_op_tables, checks)},
-		{t->objects, sizeof(int32_t), offsetof(struct tn_op_tables, read_status)},
 		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, disk)},
 		{t->blocks, sizeof(void *), offsetof(struct tn_op_tables, flat_at)},
 		{t->pages, sizeof(uint32_t), offsetof(struct tn_op_tables, pages)},
@@ -225,7 +224,6 @@ int tn_reading_arm(struct tn_reading *r, const struct tn_op_args *a)
 	r->before_ns = t->before_ns;
 	r->disk = t->disk;
 	r->flat_at = t->flat_at;
-	r->read_status = t->read_status;
 	memset(r->chunk_state, TN_CHUNK_IDLE, a->n * a->space->shape.chunks);
 	for (size_t i = 0; i < a->n; i++)
 		r->items[i] = (struct tn_read_item){

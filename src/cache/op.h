@@ -45,7 +45,6 @@ struct tn_op_tables {
 	uint64_t *before_ns;
 	uint64_t *disk;
 	unsigned char **flat_at;
-	int32_t *read_status;
 	uint8_t *layer_state;
 	struct tn_event *layer_event;
 };
@@ -135,7 +134,6 @@ struct tn_reading {
 	struct tn_ring_list list;
 	uint64_t *disk;		 /* by block: its first object's address */
 	unsigned char **flat_at; /* by block, of prefetches: its host slot */
-	int32_t *read_status;
 	uint32_t iocbs;	    /* out */
 	uint64_t out_bytes; /* of them */
 };

@@ -49,11 +49,11 @@ struct tn_reads {
 	uint32_t asked; /* devices, as bits */
 };
 
-static void observe(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status)
+static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns, int status)
 {
 	struct tn_cache *cache = arg;
 
-	tn_store_observe(cache->store, device, TN_IO_READ, bytes, latency_ns, status);
+	tn_store_observe(cache->store, device, op, bytes, latency_ns, status);
 }
 
 static int thread_engine(void *arg, struct tn_io **out)
@@ -162,8 +162,6 @@ void tn_reads_prepare(struct tn_reading *rd)
 		rd->disk[i] = tn_ioctx_disk(place.device, place.data_offset / TN_STORE_BLOCK_ALIGN);
 		if (rd->prefetch)
 			rd->flat_at[i] = tn_host_flat(cache->host, item->host_slot);
-		for (uint32_t l = 0; l < s->layers; l++)
-			rd->read_status[(size_t)i * s->layers + l] = TN_RING_PENDING;
 	}
 	if (!any)
 		return;
@@ -177,7 +175,6 @@ void tn_reads_prepare(struct tn_reading *rd)
 		.flat = rd->flat_at,
 		.align = rd->prefetch ? TN_STORE_BLOCK_ALIGN : rd->op.pool->align,
 		.checks = rd->checks,
-		.status = rd->read_status,
 	};
 	tn_ring_list_set(cache->reads->ring, list_of(rd), &rd->list);
 }
@@ -234,7 +231,7 @@ static void issue(struct tn_cache *cache, uint32_t *open)
 	else
 		r->read[r->last].next = id;
 	r->last = id;
-	err = tn_ring_issue(r->ring, &id, 1, 0);
+	err = tn_ring_issue(r->ring, &id, 1);
 	assert(err == 0);
 }
 
@@ -304,14 +301,12 @@ bool tn_reads_add(struct tn_read_item *item, uint32_t chunk)
 
 /* ---- what ended ---------------------------------------------------------------------------------------------- */
 
-/* The status of one block's part: 1 while some of its objects are not through. */
-static int part_status(const struct tn_reading *rd, uint32_t i, uint32_t chunk)
+/* The status of one block's part, of so many objects: 1 while some of them have not ended. */
+static int part_status(const int32_t *at, uint32_t objects)
 {
-	const struct tn_shape *s = &rd->op.space->shape;
-	const int32_t *at = rd->read_status + (size_t)i * s->layers + tn_shape_chunk_first(s, chunk);
 	int status = 0;
 
-	for (uint32_t k = 0; k < tn_shape_chunk_count(s, chunk); k++) {
+	for (uint32_t k = 0; k < objects; k++) {
 		int one = __atomic_load_n(&at[k], __ATOMIC_ACQUIRE);
 
 		if (one == TN_RING_PENDING)
@@ -329,6 +324,7 @@ static void look(struct tn_cache *cache, uint32_t id, bool over)
 	struct tn_reading *rd = read->rd;
 	const struct tn_shape *s = &rd->op.space->shape;
 	const struct tn_ioctx *x = tn_ring_ioctx(cache->reads->ring, id);
+	const int32_t *statuses = tn_ring_statuses_of(tn_ring_memory(cache->reads->ring), id);
 	uint32_t each;
 
 	for (uint32_t k = 0; k < read->count; k += each) {
@@ -338,7 +334,7 @@ static void look(struct tn_cache *cache, uint32_t id, bool over)
 		each = tn_shape_chunk_count(s, chunk);
 		if (rd->chunk_state[(size_t)chunk * rd->op.n + i] != TN_CHUNK_READING)
 			continue;
-		status = part_status(rd, i, chunk);
+		status = part_status(statuses + k, each);
 		if (status == 1 && !over)
 			continue;
 		cache->reads->ended(&rd->items[i], chunk, status == 1 ? -ECANCELED : status, read->verify);

@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 
-/* Lists of pieces: one per request, one per group. */
+/* Lists of pieces of memory: one per request, two per group. */
 static uint32_t lists_of(const struct tn_core *core)
 {
-	return core->ngroups + core->o.depth;
+	return 2 * core->ngroups + core->o.depth;
 }
 
 int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
@@ -58,7 +58,8 @@ int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 
 		g->core = c;
 		g->member = c->members + (size_t)i * TN_CORE_MEMBERS_MAX;
-		g->scratch = c->iovs + ((size_t)opts->depth + i) * TN_OBJECT_IOVS_MAX;
+		g->scratch = c->iovs + ((size_t)opts->depth + 2 * i) * TN_OBJECT_IOVS_MAX;
+		g->job_scratch = g->scratch + TN_OBJECT_IOVS_MAX;
 		g->next = c->free_groups;
 		c->free_groups = g;
 	}
@@ -148,6 +149,7 @@ bool tn_core_go(struct tn_core *core)
 	bool any = tn_core_take_iocbs(core);
 
 	any |= tn_core_poll_runs(core);
+	tn_core_groups_send(core);
 	while (core->waiting > 0 && !core->starved && (run = tn_core_next_run(core, now))) {
 		if (tn_core_group_start(core, run)) {
 			core->passed_over = core->passes_over ? core->passed_over + 1 : 0;
@@ -157,6 +159,7 @@ bool tn_core_go(struct tn_core *core)
 		}
 	}
 	submit(core);
+	any |= tn_core_groups_sum(core);
 	return any;
 }
 
@@ -177,6 +180,7 @@ void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats)
 		.objects = __atomic_load_n(&s->objects, __ATOMIC_RELAXED),
 		.requests = __atomic_load_n(&s->requests, __ATOMIC_RELAXED),
 		.bytes = __atomic_load_n(&s->bytes, __ATOMIC_RELAXED),
+		.bytes_written = __atomic_load_n(&s->bytes_written, __ATOMIC_RELAXED),
 		.bounced = __atomic_load_n(&s->bounced, __ATOMIC_RELAXED),
 		.verified = __atomic_load_n(&s->verified, __ATOMIC_RELAXED),
 		.again = __atomic_load_n(&s->again, __ATOMIC_RELAXED),

@@ -2,12 +2,12 @@
 /*
  * The executor's core, one for all CPU executors: a state machine over one I/O engine.
  *
- * A *run* is an IOCB that was taken, its IOCTXs sorted by disk address. A *group* is what is read together:
- * neighbours on disk up to 1 MiB, or one object that is larger; either straight into its destinations or
- * through a bounce buffer. A *piece* is one request of a group; what a device's window (window.h) does not take yet waits in
- * its run, so that what comes later and is wanted sooner need not wait behind it. When a group's pieces are back its objects
- * are verified (and copied from the bounce buffer) by a job; then each IOCTX has its status, and a run without
- * open IOCTXs is finished.
+ * A *run* is an IOCB that was taken, its IOCTXs sorted by place. A *group* is what is moved together: neighbours on disk up to 1 MiB,
+ * or one object that is larger, either straight between the disk and their memory or through a bounce buffer; or some objects that are
+ * copied or checked. A *piece* is one request of a group; what a device's window (window.h) does not take yet waits in
+ * its run, so that what comes later and is wanted sooner need not wait behind it. A *job* is the part of a group's work that needs
+ * no device: checksums and copies. A read's job follows its pieces, a write's job fills the bounce buffer before its pieces, or sums the
+ * objects beside them. When both have ended each IOCTX has its status, and a run without open IOCTXs is finished.
  *
  * Headers and IOCTXs of IOCBs lie in memory that others write, perhaps while an executor reads it: each is copied once,
  * when the IOCB is taken or sorted, and only the copy is checked and used.
@@ -41,11 +41,11 @@ struct tn_core_opts {
 
 /* The copy of an IOCTX. */
 struct tn_core_sorted {
-	uint64_t disk;
+	uint64_t place;
 	uint32_t entry;
 	uint16_t index;	    /* in the IOCB */
 	bool taken;	    /* in a group, or finished */
-	uint8_t alone : 1;  /* not to be merged: a merged read of it failed */
+	uint8_t alone : 1;  /* not to be merged: a merged request for it failed */
 	uint8_t misfit : 1; /* its length was not that of the list's objects */
 };
 
@@ -56,6 +56,9 @@ struct tn_core_run {
 	struct tn_iocb cb;	/* as it was when it was taken; state and what follows from it are in the shared one */
 	struct tn_iocb *shared; /* for results, progress and cancel */
 	const struct tn_ring_list *list;
+	const struct tn_ring_list *source; /* where checksums belong to, and the bytes of a COPY come from; else the list */
+	int32_t *statuses;
+	uint64_t *sums;
 	struct tn_core_sorted *order; /* cb.count entries */
 	uint32_t cursor;	      /* all before are taken */
 	uint32_t waiting;	      /* not taken */
@@ -79,14 +82,21 @@ struct tn_core_group {
 	struct tn_core_group *next;
 	struct tn_core_member *member;
 	uint32_t members;
-	uint64_t disk; /* of the first member */
+	uint8_t op;
+	bool working;	/* its job is out */
+	uint64_t place; /* of the first member */
 	uint64_t bytes, next_byte;
 	uint32_t iovs; /* direct: pieces of memory so far */
 	uint32_t ios;
 	int status;
 	unsigned char *bounce;
 	uint32_t bounce_class;
-	struct iovec *scratch;
+	struct iovec *scratch;	   /* of the core's thread; of the job while no request is out */
+	struct iovec *job_scratch; /* of the job */
+};
+
+struct tn_core_groups {
+	struct tn_core_group *first, *last;
 };
 
 struct tn_core_piece {
@@ -125,6 +135,8 @@ struct tn_core {
 	bool passes_over;     /* ... and whether the one chosen last is one more */
 	struct tn_core_group *groups, *free_groups;
 	uint32_t ngroups, busy_groups;
+	struct tn_core_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
+	struct tn_core_groups summing; /* writes whose job is done on the spot, once their requests are submitted */
 	struct tn_core_member *members;
 	struct tn_core_piece *pieces, *free_pieces;
 	struct iovec *iovs;
@@ -150,7 +162,7 @@ bool tn_core_waits(const struct tn_core *core);
 /* Any thread. */
 void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats);
 
-/* ---- between core.c, group.c, run.c and plan.c; each calls only those behind it ------------------------- */
+/* ---- between core.c, group.c, object.c, run.c and plan.c; each calls only those behind it ---------------- */
 
 static inline void tn_core_count(uint64_t *counter, uint64_t n)
 {
@@ -167,16 +179,27 @@ bool tn_core_take_iocbs(struct tn_core *core);
 /* Gives up the runs that were cancelled, and starts those whose event has come; whether there were any. */
 bool tn_core_poll_runs(struct tn_core *core);
 
-/* plan.c: copies the IOCTXs of a run and sorts them by disk address. */
+/* plan.c: copies the IOCTXs of a run and sorts them by place. */
 void tn_core_sort(struct tn_core *core, struct tn_core_run *run);
 /* The run whose turn it is, of those whose device's window is open, or NULL. */
 struct tn_core_run *tn_core_next_run(struct tn_core *core, uint64_t now_ns);
-/* The entry of `run` at this disk address that is free to be taken, or TN_RING_NO_INDEX. */
-uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk);
+/* The entry of `run` at this place that is free to be taken, or TN_RING_NO_INDEX. */
+uint32_t tn_core_find(const struct tn_core_run *run, uint64_t place);
 
-/* group.c: whether the objects of a run go straight to where they belong. */
-int tn_core_span(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span);
-/* Starts reading the run's next IOCTX and what lies behind it; false: nothing is free. */
+/* object.c: the pieces of memory of an entry that was checked; returns how many. */
+uint32_t tn_core_object_iov(const struct tn_ring_list *list, uint32_t entry, struct iovec *iov);
+/* Whether an object goes straight between the disk and its memory: whole, unpadded, aligned. */
+bool tn_core_is_direct(const struct tn_core *core, const struct tn_core_run *run, uint32_t at, struct iovec *scratch);
+/* What is wrong with an IOCTX, or 0. The IOCTX came from outside: nothing of it is trusted. */
+int tn_core_check(const struct tn_core *core, const struct tn_core_run *run, uint32_t at);
+/* Any thread: checksums and copies of a group's objects; leaves each member's status. */
+void tn_core_run_job(struct tn_job *job);
+
+/* group.c: starts the run's next IOCTX and what lies behind it; false: nothing is free. */
 bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run);
+/* Sends what became ready while nothing was free. */
+void tn_core_groups_send(struct tn_core *core);
+/* Does the jobs that were left until requests are submitted; whether there were any. */
+bool tn_core_groups_sum(struct tn_core *core);
 
 #endif

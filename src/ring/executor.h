@@ -20,7 +20,7 @@
 #include "io/io.h"
 #include "ring/ring_internal.h"
 
-#define TN_EXECUTOR_ABI 2u
+#define TN_EXECUTOR_ABI 3u
 #define TN_EXECUTOR_THREADS_MAX 16u
 
 /* Most bytes of one request; larger objects take several. */
@@ -30,12 +30,12 @@
 #define TN_RING_CROSS_BYTES (256u << 10)
 
 /* Called on the owner thread, in step, for every request that ended. */
-typedef void (*tn_executor_observe)(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status);
+typedef void (*tn_executor_observe)(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns, int status);
 
 /**
  * struct tn_executor_opts
  * @io:       the owner's engine, which has the files open
- * @files:    by device, its file in @io; TN_IO_NO_FILE: it is not there, and nothing is read from it
+ * @files:    by device, its file in @io; TN_IO_NO_FILE: it is not there, and nothing moves from or to it
  * @ndevices: 1..TN_RING_DEVICES_MAX
  * @depth:    most requests in flight, of each thread
  * @exec:     inline: where checksums and copies from bounce buffers are done; NULL: on the spot
@@ -68,9 +68,10 @@ struct tn_executor_stats {
 	uint64_t objects;  /* moved, good or bad */
 	uint64_t requests; /* to the disk */
 	uint64_t bytes;	   /* read */
+	uint64_t bytes_written;
 	uint64_t bounced;  /* objects that went through a bounce buffer */
 	uint64_t verified; /* objects compared with their checksum */
-	uint64_t again;	   /* objects read again by themselves after a merged read failed */
+	uint64_t again;	   /* objects moved again by themselves after a merged request failed */
 	uint64_t unobserved; /* requests that observe was not told of: the owner did not step for too long */
 };
 

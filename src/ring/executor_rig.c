@@ -72,6 +72,16 @@ void rig_wipe(struct rig *r)
 	memset(r->status, 0x7f, sizeof(r->status));
 }
 
+static void make_slots(struct rig *r)
+{
+	assert_int_equal(posix_memalign((void **)&r->slots, 4096, RIG_BLOCKS * r->shape.slot_bytes), 0);
+	memset(r->slots, RIG_GUARD, RIG_BLOCKS * r->shape.slot_bytes);
+	for (uint32_t b = 0; b < RIG_BLOCKS; b++)
+		r->slot[b] = r->slots + b * r->shape.slot_bytes;
+	r->slot_list = (struct tn_ring_list){.shape = &r->shape, .blocks = RIG_BLOCKS, .align = 4096, .checks = r->checks,
+					     .flat = r->slot};
+}
+
 static void shape_of(struct rig *r)
 {
 	r->geometry = (struct tn_geometry){.layers = RIG_LAYERS, .page_tokens = 16, .pages_per_block = RIG_PAGES, .nplanes = 2};
@@ -108,12 +118,13 @@ int rig_engine(void *arg, struct tn_io **out)
 	return tn_io_faulty_create(inner, &fo, out);
 }
 
-static void observe(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status)
+static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns, int status)
 {
 	struct rig *r = arg;
 
 	assert_int_equal(device, 0);
 	r->observed++;
+	r->observed_writes += op == TN_IO_WRITE;
 	r->observed_errors += status != 0;
 }
 
@@ -123,6 +134,9 @@ static void attach(struct rig *r)
 				     .alloc = &tn_alloc_system, .clock = &tn_clock_system, .threads = r->o.threads,
 				     .engine = rig_engine, .engine_arg = r, .observe = observe, .observe_arg = r};
 
+	tn_exec_inline_init(&r->exec);
+	if (r->o.exec)
+		o.exec = &r->exec.exec;
 	if (r->o.threads)
 		assert_int_equal(tn_executor_threads_create(&o, &r->ex), 0);
 	else
@@ -147,8 +161,8 @@ struct rig *rig_make(struct rig_opts o)
 	shape_of(r);
 	write_objects(r);
 	make_pool(r);
-	r->list = (struct tn_ring_list){.shape = &r->shape, .blocks = RIG_BLOCKS, .align = 1, .checks = r->checks,
-					.status = r->status};
+	make_slots(r);
+	r->list = (struct tn_ring_list){.shape = &r->shape, .blocks = RIG_BLOCKS, .align = 1, .checks = r->checks};
 	if (o.flat) {
 		r->list.flat = r->flat;
 	} else {
@@ -161,8 +175,9 @@ struct rig *rig_make(struct rig_opts o)
 	ro.ioctxs = RIG_BLOCKS * RIG_LAYERS;
 	assert_int_equal(tn_ring_create(&ro, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
+	assert_int_equal(tn_ring_list_set(r->ring, RIG_SLOTS, &r->slot_list), 0);
 	assert_int_equal(rig_engine(r, &r->io), 0);
-	assert_int_equal(tn_io_open(r->io, r->path, TN_IO_READ_ONLY, &r->file), 0);
+	assert_int_equal(tn_io_open(r->io, r->path, 0, &r->file), 0);
 	attach(r);
 	return r;
 }
@@ -173,6 +188,7 @@ void rig_free(struct rig *r)
 	tn_io_unlink(r->io, r->path);
 	tn_io_destroy(r->io);
 	tn_ring_destroy(r->ring);
+	free(r->slots);
 	free(r->pool);
 	free(r->table);
 	free(r);
@@ -202,9 +218,22 @@ uint32_t rig_iocb(struct rig *r, uint32_t from, uint32_t to, uint32_t layer, uin
 	return id;
 }
 
+void rig_turn_into(struct rig *r, uint32_t id, uint16_t op, bool to_slots)
+{
+	struct tn_iocb *cb = tn_ring_iocb(r->ring, id);
+
+	cb->op = op;
+	if (op != TN_IOCB_COPY)
+		return;
+	cb->list = to_slots ? RIG_SLOTS : 1;
+	cb->source = to_slots ? 1 : RIG_SLOTS;
+	for (uint32_t i = 0; i < cb->count; i++)
+		tn_ring_ioctx(r->ring, id)[i].place = tn_ring_ioctx(r->ring, id)[i].entry;
+}
+
 void rig_issue(struct rig *r, uint32_t id)
 {
-	assert_int_equal(tn_ring_issue(r->ring, &id, 1, 0), 0);
+	assert_int_equal(tn_ring_issue(r->ring, &id, 1), 0);
 }
 
 void rig_step(struct rig *r)
@@ -213,9 +242,10 @@ void rig_step(struct rig *r)
 	unsigned n;
 
 	tn_executor_step(r->ex);
-	n = tn_io_poll(r->io, done, 32, r->o.threads ? 0 : 200000);
+	n = tn_io_poll(r->io, done, 32, r->o.threads || r->exec.first ? 0 : 200000);
 	for (unsigned i = 0; i < n; i++)
 		done[i]->done(done[i]);
+	r->exec.exec.collect(&r->exec.exec);
 	tn_executor_step(r->ex);
 }
 
@@ -230,6 +260,14 @@ struct tn_ring_completion rig_await(struct rig *r, uint32_t id)
 	}
 	rig_step(r);
 	assert_int_equal(tn_ring_result(r->ring, id, &c), 0);
+	for (uint32_t i = 0; i < tn_ring_iocb(r->ring, id)->count && i < RIG_BLOCKS * RIG_LAYERS; i++) {
+		uint32_t entry = tn_ring_ioctx(r->ring, id)[i].entry;
+
+		if (entry >= RIG_BLOCKS * RIG_LAYERS)
+			continue;
+		r->status[entry] = tn_ring_statuses_of(tn_ring_memory(r->ring), id)[i];
+		r->sums[entry] = tn_ring_sums_of(tn_ring_memory(r->ring), id)[i];
+	}
 	assert_int_equal(tn_ring_put(r->ring, &id, 1), 0);
 	return c;
 }
@@ -243,16 +281,121 @@ static uint32_t place_of(struct rig *r, uint32_t block, uint32_t layer, struct i
 	return tn_layout_object_iov(&r->layout, layer, r->pages + block * RIG_PAGES, iov);
 }
 
-bool rig_has(struct rig *r, uint32_t block, uint32_t layer)
+static bool holds(const struct iovec *iov, uint32_t n, uint32_t block, uint32_t layer)
 {
-	struct iovec iov[2 * RIG_PAGES];
-	uint32_t n = place_of(r, block, layer, iov), at = 0;
+	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < n; i++)
 		for (size_t k = 0; k < iov[i].iov_len; k++, at++)
 			if (((unsigned char *)iov[i].iov_base)[k] != byte_of(block, layer, at))
 				return false;
-	return at == r->shape.object_bytes;
+	return true;
+}
+
+bool rig_has(struct rig *r, uint32_t block, uint32_t layer)
+{
+	struct iovec iov[2 * RIG_PAGES];
+	uint32_t n = place_of(r, block, layer, iov);
+
+	return holds(iov, n, block, layer);
+}
+
+static struct iovec slot_of(struct rig *r, uint32_t block, uint32_t layer)
+{
+	return (struct iovec){r->slot[block] + (size_t)layer * r->shape.padded_bytes, r->shape.object_bytes};
+}
+
+bool rig_slot_has(struct rig *r, uint32_t block, uint32_t layer)
+{
+	struct iovec iov = slot_of(r, block, layer);
+
+	return holds(&iov, 1, block, layer);
+}
+
+static void put_objects(struct rig *r, bool slots)
+{
+	for (uint32_t b = 0; b < r->o.blocks; b++) {
+		for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+			struct iovec iov[2 * RIG_PAGES];
+			uint32_t n = slots ? 1 : place_of(r, b, l, iov), at = 0;
+
+			if (slots)
+				iov[0] = slot_of(r, b, l);
+			for (uint32_t i = 0; i < n; i++)
+				for (size_t k = 0; k < iov[i].iov_len; k++, at++)
+					((unsigned char *)iov[i].iov_base)[k] = byte_of(b, l, at);
+		}
+	}
+}
+
+void rig_fill(struct rig *r)
+{
+	put_objects(r, false);
+}
+
+void rig_fill_slots(struct rig *r)
+{
+	put_objects(r, true);
+}
+
+/* The object on disk with its padding; to be freed. */
+static unsigned char *from_disk(struct rig *r, uint64_t page, size_t bytes)
+{
+	unsigned char *object = malloc(bytes);
+	int fd = open(r->path, O_RDONLY);
+
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, object, bytes, (off_t)page * 4096), bytes);
+	close(fd);
+	return object;
+}
+
+bool rig_disk_has(struct rig *r, uint32_t block, uint32_t layer)
+{
+	unsigned char *object = from_disk(r, rig_disk(r, block, layer), r->shape.padded_bytes);
+	struct iovec iov = {object, r->shape.object_bytes};
+	bool has = holds(&iov, 1, block, layer);
+
+	for (uint32_t i = r->shape.object_bytes; i < r->shape.padded_bytes && !r->o.flat; i++)
+		has &= object[i] == 0;
+	free(object);
+	return has;
+}
+
+static bool is_guard(struct rig *r, uint64_t page, size_t bytes)
+{
+	unsigned char *object = from_disk(r, page, bytes);
+	bool clean = true;
+
+	for (size_t i = 0; i < bytes; i++)
+		clean &= object[i] == RIG_GUARD;
+	free(object);
+	return clean;
+}
+
+static uint64_t disk_pages(const struct rig *r)
+{
+	return RIG_BLOCKS * RIG_LAYERS * (r->shape.padded_bytes / 4096);
+}
+
+bool rig_disk_clean(struct rig *r, uint32_t block, uint32_t layer)
+{
+	return is_guard(r, rig_disk(r, block, layer), r->shape.padded_bytes) && is_guard(r, 0, 4096) &&
+	       is_guard(r, 1 + disk_pages(r), 4096);
+}
+
+void rig_wipe_disk(struct rig *r)
+{
+	size_t bytes = (2 + disk_pages(r)) * 4096;
+	unsigned char *guards = malloc(bytes);
+	int fd = open(r->path, O_RDWR);
+
+	memset(guards, RIG_GUARD, bytes);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, guards, bytes, 0), bytes);
+	assert_int_equal(fsync(fd), 0);
+	close(fd);
+	free(guards);
 }
 
 bool rig_clean(struct rig *r, uint32_t block, uint32_t layer)

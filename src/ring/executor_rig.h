@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the executors' tests work with: a file of objects, a pool that they are read into, a ring, and an executor. */
+/* What the executors' tests work with: a file of objects, a pool and slots in memory, a ring, and an executor. */
 #ifndef TN_RING_EXECUTOR_RIG_H
 #define TN_RING_EXECUTOR_RIG_H
 
@@ -12,10 +12,12 @@
 #define RIG_PAGES 4u /* a block */
 #define RIG_BLOCKS 24u
 #define RIG_GUARD 0x5au
+#define RIG_SLOTS 9u /* the id of the second list: flat memory as large as the disk's */
 #define SECOND_NS 1000000000ull
 
 struct rig_opts {
 	uint32_t threads;    /* 0: inline */
+	bool exec;	     /* inline: jobs end when they are collected */
 	uint32_t page_bytes; /* of one page of one of the two planes; a multiple of 16 */
 	uint32_t depth;
 	uint32_t blocks; /* that are on disk; 0: all */
@@ -41,11 +43,14 @@ struct rig {
 	size_t pool_bytes;
 	uint32_t pages[RIG_BLOCKS * RIG_PAGES];
 	unsigned char *flat[RIG_BLOCKS];
+	unsigned char *slots, *slot[RIG_BLOCKS]; /* of list RIG_SLOTS */
 	uint64_t checks[RIG_BLOCKS * RIG_LAYERS];
 	int32_t status[RIG_BLOCKS * RIG_LAYERS];
-	struct tn_ring_list list;
+	struct tn_ring_list list, slot_list;
+	struct tn_exec_inline exec;
 	struct tn_rng rng;
-	uint64_t observed, observed_errors;
+	uint64_t sums[RIG_BLOCKS * RIG_LAYERS];
+	uint64_t observed, observed_errors, observed_writes;
 };
 
 struct rig *rig_make(struct rig_opts o);
@@ -57,6 +62,8 @@ uint64_t rig_disk(const struct rig *r, uint32_t block, uint32_t layer);
 /* An IOCB over objects of one layer (or RIG_LAYERS: all) of blocks [from, to), in random order; not issued. */
 uint32_t rig_iocb(struct rig *r, uint32_t from, uint32_t to, uint32_t layer, uint32_t flags);
 void rig_issue(struct rig *r, uint32_t id);
+/* Makes an IOCB write, copy or check; copies go from the slots, or to them. */
+void rig_turn_into(struct rig *r, uint32_t id, uint16_t op, bool to_slots);
 /* Steps until the IOCB is finished; its completion, and puts it back. */
 struct tn_ring_completion rig_await(struct rig *r, uint32_t id);
 /* One turn of the owner's loop. */
@@ -65,6 +72,15 @@ void rig_step(struct rig *r);
 bool rig_has(struct rig *r, uint32_t block, uint32_t layer);
 /* Whether its place is untouched. */
 bool rig_clean(struct rig *r, uint32_t block, uint32_t layer);
+/* Puts the objects of all blocks that are on disk into the pool, or into the slots. */
+void rig_fill(struct rig *r);
+void rig_fill_slots(struct rig *r);
+bool rig_slot_has(struct rig *r, uint32_t block, uint32_t layer);
+/* Whether the object is on disk, with zeros behind it; and whether what was there has stayed. */
+bool rig_disk_has(struct rig *r, uint32_t block, uint32_t layer);
+bool rig_disk_clean(struct rig *r, uint32_t block, uint32_t layer);
+/* Fills the places of all objects on disk, and a page before and behind them, with guards. */
+void rig_wipe_disk(struct rig *r);
 /* Nothing but objects was written: the guards around and between are whole. */
 void rig_check_guards(struct rig *r);
 void rig_wipe(struct rig *r);

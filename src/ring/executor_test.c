@@ -84,7 +84,7 @@ static void neighbours_of_different_loads_are_read_together(void **state)
 		ids[l] = rig_iocb(r, 0, RIG_BLOCKS, l, TN_IOCB_VERIFY);
 		tn_ring_iocb(r->ring, ids[l])->list = 1 + l % 2;
 	}
-	assert_int_equal(tn_ring_issue(r->ring, ids, RIG_LAYERS, 0), 0);
+	assert_int_equal(tn_ring_issue(r->ring, ids, RIG_LAYERS), 0);
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		assert_int_equal(rig_await(r, ids[l]).status, 0);
 	expect_all(r, 0, RIG_BLOCKS);
@@ -102,7 +102,7 @@ static void layers_of_one_load_are_not_read_together(void **state)
 
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		ids[l] = rig_iocb(r, 0, RIG_BLOCKS, l, TN_IOCB_VERIFY);
-	assert_int_equal(tn_ring_issue(r->ring, ids, RIG_LAYERS, 0), 0);
+	assert_int_equal(tn_ring_issue(r->ring, ids, RIG_LAYERS), 0);
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		assert_int_equal(rig_await(r, ids[l]).status, 0);
 	expect_all(r, 0, RIG_BLOCKS);
@@ -118,7 +118,7 @@ static void on_an_idle_device_a_whole_load_does_not_go_at_once(void **state)
 
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		ids[l] = rig_iocb(r, 0, RIG_BLOCKS, l, TN_IOCB_VERIFY);
-	assert_int_equal(tn_ring_issue(r->ring, ids, RIG_LAYERS, 0), 0);
+	assert_int_equal(tn_ring_issue(r->ring, ids, RIG_LAYERS), 0);
 	tn_executor_step(r->ex);
 	assert_in_range(stats_of(r).requests, 1, TN_WINDOW_START / r->shape.padded_bytes);
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
@@ -253,12 +253,12 @@ static void nonsense_is_refused_entry_by_entry(void **state)
 	struct tn_ioctx *x = tn_ring_ioctx(r->ring, id);
 	struct tn_ring_completion c;
 
-	x[0].disk = tn_ioctx_disk(1, 1);
+	x[0].place = tn_ioctx_disk(1, 1);
 	x[1].length++;
 	x[2].entry = RIG_BLOCKS * RIG_LAYERS;
 	x[3].entry = UINT32_MAX;
-	x[4].disk = tn_ioctx_disk(0, (UINT64_C(1) << 56) - 1);
-	x[5].disk = tn_ioctx_disk(0, UINT64_C(1) << 40); /* past the end of the file */
+	x[4].place = tn_ioctx_disk(0, (UINT64_C(1) << 56) - 1);
+	x[5].place = tn_ioctx_disk(0, UINT64_C(1) << 40); /* past the end of the file */
 	rig_issue(r, id);
 	c = rig_await(r, id);
 	assert_int_equal(c.failures, 6);
@@ -331,7 +331,7 @@ static void spoil(struct hostile *h, uint32_t id)
 		set32(&x->length, tn_rng_below(&h->rng, 2) ? bytes : 64 * bytes);
 		return;
 	case 4:
-		__atomic_store_n(&x->disk, tn_rng_below(&h->rng, 2) ? good : tn_rng_next(&h->rng), __ATOMIC_RELAXED);
+		__atomic_store_n(&x->place, tn_rng_below(&h->rng, 2) ? good : tn_rng_next(&h->rng), __ATOMIC_RELAXED);
 		return;
 	default:
 		set32(&x->entry, tn_rng_below(&h->rng, 2) ? entry : (uint32_t)tn_rng_next(&h->rng));
@@ -436,7 +436,7 @@ static void the_urgent_go_first_and_lists_take_turns(void **state)
 	tn_ring_iocb(r->ring, ids[3])->list = 2;
 	urgent = rig_iocb(r, 0, 2, 0, 0);
 	tn_ring_iocb(r->ring, urgent)->priority = 1;
-	assert_int_equal(tn_ring_issue(r->ring, ids, 4, 0), 0);
+	assert_int_equal(tn_ring_issue(r->ring, ids, 4), 0);
 	rig_issue(r, urgent);
 	/* 256 KiB per object, one request at a time: the urgent one is through before any of the others, */
 	assert_int_equal(rig_await(r, urgent).status, 0);
@@ -586,7 +586,7 @@ static void a_storm_of_iocbs_ends_with_every_status_true(void **state)
 			ids[i] = rig_iocb(r, from[i], to[i], i, TN_IOCB_VERIFY);
 			tn_ring_iocb(r->ring, ids[i])->priority = (int)tn_rng_below(&r->rng, 2);
 		}
-		assert_int_equal(tn_ring_issue(r->ring, ids, n, 0), 0);
+		assert_int_equal(tn_ring_issue(r->ring, ids, n), 0);
 		if (tn_rng_below(&r->rng, 2))
 			rig_step(r);
 		if (tn_rng_below(&r->rng, 3) == 0)

@@ -1,97 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups of an executor's core (core.h): gathering neighbours, their requests, bounce buffers, and what is done when
- * the bytes are there.
+ * Groups of an executor's core (core.h): gathering neighbours, their requests, bounce buffers, and when their jobs are done.
  */
 #include <assert.h>
 #include <errno.h>
 
-#include "base/checksum.h"
 #include "base/list.h"
 #include "ring/core.h"
 
-int tn_core_span(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span)
-{
-	uint32_t block = entry / list->shape->layers, per_block;
-	uint64_t first;
-
-	*span = (struct tn_span){0};
-	if (block >= list->blocks)
-		return -EINVAL;
-	if (!list->layout) {
-		span->flat = list->flat[block];
-		return span->flat ? 0 : -EINVAL;
-	}
-	per_block = list->layout->geometry.pages_per_block;
-	first = (uint64_t)block * per_block;
-	if (first + per_block <= list->first_page || first >= list->end_page)
-		return -EINVAL;
-	span->layout = list->layout;
-	span->pages = list->pages + first;
-	if (list->first_page > first)
-		span->page_first = (uint32_t)(list->first_page - first);
-	if (list->end_page < first + per_block)
-		span->page_count = (uint32_t)(list->end_page - first) - span->page_first;
-	else if (span->page_first)
-		span->page_count = per_block - span->page_first;
-	return 0;
-}
+/* Most bytes that one job copies or checks, so that several threads share the work. */
+#define COPY_BYTES (256u << 10)
 
 static const struct tn_shape *shape_of(const struct tn_core_member *m)
 {
 	return m->run->list->shape;
 }
 
-static uint32_t layer_of(const struct tn_core_member *m)
+static void push(struct tn_core_groups *q, struct tn_core_group *g)
 {
-	return m->run->order[m->at].entry % shape_of(m)->layers;
+	g->next = NULL;
+	if (q->first)
+		q->last->next = g;
+	else
+		q->first = g;
+	q->last = g;
 }
 
-static uint32_t object_iov(const struct tn_core_member *m, struct iovec *iov)
+static struct tn_core_group *pop(struct tn_core_groups *q)
 {
-	struct tn_span span;
-	int err = tn_core_span(m->run->list, m->run->order[m->at].entry, &span);
+	struct tn_core_group *g = q->first;
 
-	assert(err == 0); /* the IOCTX was checked when it was planned */
-	return tn_span_object(&span, shape_of(m), layer_of(m), iov);
-}
-
-/* Whether an object can be read straight into its place: whole, unpadded, aligned. */
-static bool is_direct(struct tn_core *core, const struct tn_core_member *m, struct iovec *scratch)
-{
-	const struct tn_ring_list *list = m->run->list;
-	const struct tn_core_sorted *x = &m->run->order[m->at];
-	uint32_t align = core->device[tn_ioctx_device(x->disk)].align, n;
-	struct tn_span span;
-
-	if (!list->layout)
-		return true; /* flat memory has the padding of the disk */
-	if (tn_core_span(list, x->entry, &span) || span.page_count || list->shape->padded_bytes != list->shape->object_bytes)
-		return false;
-	if (list->align >= align)
-		return true;
-	n = tn_span_object(&span, list->shape, layer_of(m), scratch);
-	for (uint32_t i = 0; i < n; i++)
-		if (((uintptr_t)scratch[i].iov_base | scratch[i].iov_len) & (align - 1))
-			return false;
-	return true;
-}
-
-/* What is wrong with an IOCTX, or 0. The IOCTX came from outside: nothing of it is trusted. */
-static int check_ctx(const struct tn_core *core, const struct tn_core_run *run, uint32_t at)
-{
-	const struct tn_core_sorted *x = &run->order[at];
-	const struct tn_ring_list *list = run->list;
-	uint64_t page = tn_ioctx_page(x->disk);
-	struct tn_span span;
-
-	if (tn_ioctx_device(x->disk) >= core->ndevices)
-		return -ENODEV;
-	if (x->misfit || page > ((uint64_t)INT64_MAX >> 12) - list->shape->padded_bytes / 4096)
-		return -EINVAL;
-	if ((run->cb.flags & TN_IOCB_VERIFY) && !list->checks)
-		return -EINVAL;
-	return tn_core_span(list, x->entry, &span);
+	if (g)
+		q->first = g->next;
+	return g;
 }
 
 /* ---- bounce buffers ------------------------------------------------------------------------------------- */
@@ -138,18 +79,24 @@ static void add_member(struct tn_core *core, struct tn_core_group *g, struct tn_
 	core->waiting--;
 }
 
-/* Whether the IOCTX, which lies behind the group's last, can be read with it. */
+/* Whether the IOCTX, which lies behind the group's last, can go with it. */
 static bool fits(struct tn_core *core, const struct tn_core_group *g, struct tn_core_run *run, uint32_t at,
 		 uint64_t most_bytes)
 {
-	const struct tn_core_member m = {.run = run, .at = at};
 	uint32_t iovs = run->list->layout ? run->list->shape->object_iovs : 1;
 
 	if (run->order[at].alone || g->members == TN_CORE_MEMBERS_MAX || g->bytes + run->list->shape->padded_bytes > most_bytes)
 		return false;
 	if (!g->bounce && g->iovs + iovs > TN_CORE_IOVS_MERGED)
 		return false;
-	return check_ctx(core, run, at) == 0 && is_direct(core, &m, g->scratch) == !g->bounce;
+	return tn_core_check(core, run, at) == 0 && tn_core_is_direct(core, run, at, g->scratch) == !g->bounce;
+}
+
+/* Whether neighbours of both runs may go together. A read of the same list is a later layer, which must not hold up this one. */
+static bool may_join(const struct tn_core_run *run, const struct tn_core_run *other)
+{
+	return other != run && other->used && other->started && other->waiting && other->cb.op == run->cb.op &&
+	       (run->cb.op == TN_IOCB_WRITE || other->cb.list != run->cb.list);
 }
 
 /* Adds what lies right behind the group, of the same IOCB first, then of any IOCB that has started. */
@@ -159,8 +106,8 @@ static void extend(struct tn_core *core, struct tn_core_group *g, struct tn_core
 	bool more = true;
 
 	while (more && g->bytes < most) {
-		uint64_t disk = g->disk + g->bytes / 4096;
-		uint32_t at = tn_core_find(run, disk);
+		uint64_t place = g->place + g->bytes / 4096;
+		uint32_t at = tn_core_find(run, place);
 
 		more = at != TN_RING_NO_INDEX && fits(core, g, run, at, most);
 		if (more)
@@ -168,16 +115,27 @@ static void extend(struct tn_core *core, struct tn_core_group *g, struct tn_core
 		for (uint32_t i = 0; !more && i < core->nruns && g->bytes < TN_RING_CROSS_BYTES; i++) {
 			struct tn_core_run *other = &core->runs[i];
 
-			/* An IOCB of the same list is a later layer, which must not hold up this one. */
-			if (other == run || other->cb.list == run->cb.list || !other->used || !other->started || !other->waiting || other->cb.op != run->cb.op)
+			if (!may_join(run, other))
 				continue;
-			at = tn_core_find(other, disk);
+			at = tn_core_find(other, place);
 			more = at != TN_RING_NO_INDEX && fits(core, g, other, at, TN_RING_CROSS_BYTES);
 			if (more) {
 				add_member(core, g, other, at);
 				most = TN_RING_CROSS_BYTES;
 			}
 		}
+	}
+}
+
+/* Adds what the same IOCB copies or checks next. */
+static void extend_copies(struct tn_core *core, struct tn_core_group *g, struct tn_core_run *run)
+{
+	for (uint32_t at = run->cursor; at < run->cb.count && g->members < TN_CORE_MEMBERS_MAX && g->bytes < COPY_BYTES; at++) {
+		if (run->order[at].taken)
+			continue;
+		if (tn_core_check(core, run, at))
+			return; /* its turn comes */
+		add_member(core, g, run, at);
 	}
 }
 
@@ -192,46 +150,83 @@ static void group_free(struct tn_core *core, struct tn_core_group *g)
 }
 
 static void issue_pieces(struct tn_core *core, struct tn_core_group *g);
+static void post_job(struct tn_core *core, struct tn_core_group *g);
+
+/* Whether the group has work that needs no device. */
+static bool needs_job(const struct tn_core_group *g)
+{
+	bool job = g->bounce || g->op == TN_IOCB_COPY || g->op == TN_IOCB_CHECK;
+
+	for (uint32_t i = 0; i < g->members && !job; i++)
+		job = g->member[i].run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM);
+	return job;
+}
+
+/* What it takes to transfer the run's next IOCTX: 0; -EAGAIN: something is not free; or what is wrong. */
+static int make_ready(struct tn_core *core, struct tn_core_group *g, const struct tn_core_run *run)
+{
+	uint32_t padded = run->list->shape->padded_bytes;
+	uint64_t bytes = padded < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : padded;
+
+	if (!core->free_pieces || core->filled.first)
+		return -EAGAIN;
+	if (tn_core_is_direct(core, run, run->cursor, g->scratch))
+		return 0;
+	if (!any_bounce(core, bytes))
+		return -ENOBUFS; /* nobody announced objects of that size */
+	return take_bounce(core, g, bytes) ? 0 : -EAGAIN;
+}
+
+static void transfer(struct tn_core *core, struct tn_core_group *g)
+{
+	if (g->bounce)
+		tn_core_count(&core->stats.bounced, g->members);
+	if (g->op == TN_IOCB_READ || !g->bounce)
+		issue_pieces(core, g);
+	if (g->op == TN_IOCB_WRITE && needs_job(g))
+		post_job(core, g);
+}
 
 bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run)
 {
 	struct tn_core_group *g = core->free_groups;
-	struct tn_core_member first;
-	uint64_t bytes;
+	bool copies = run->cb.op == TN_IOCB_COPY || run->cb.op == TN_IOCB_CHECK;
+	uint32_t at;
 	int err;
 
 	while (run->order[run->cursor].taken)
 		run->cursor++;
-	first = (struct tn_core_member){.run = run, .at = run->cursor};
-	err = check_ctx(core, run, first.at);
-	if (!g || !core->free_pieces)
+	at = run->cursor;
+	if (!g)
 		return false;
 	g->members = g->iovs = g->ios = 0;
 	g->bytes = g->next_byte = 0;
 	g->status = 0;
-	if (!err && !is_direct(core, &first, g->scratch)) {
-		bytes = run->list->shape->padded_bytes < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : run->list->shape->padded_bytes;
-		if (!any_bounce(core, bytes))
-			err = -ENOBUFS; /* nobody announced objects of that size */
-		else if (!take_bounce(core, g, bytes))
-			return false;
-	}
+	g->op = (uint8_t)run->cb.op;
+	err = tn_core_check(core, run, at);
+	if (!err && !copies)
+		err = make_ready(core, g, run);
+	if (err == -EAGAIN)
+		return false;
 	if (err) {
-		run->order[first.at].taken = true;
+		run->order[at].taken = true;
 		run->waiting--;
 		core->waiting--;
-		tn_core_member_done(core, run, first.at, err);
+		tn_core_member_done(core, run, at, err);
 		return true;
 	}
 	core->free_groups = g->next;
 	core->busy_groups++;
-	g->disk = run->order[first.at].disk;
-	add_member(core, g, run, first.at);
-	if (!run->order[first.at].alone)
+	g->place = run->order[at].place;
+	add_member(core, g, run, at);
+	if (copies) {
+		extend_copies(core, g, run);
+		post_job(core, g);
+		return true;
+	}
+	if (!run->order[at].alone)
 		extend(core, g, run);
-	if (g->bounce)
-		tn_core_count(&core->stats.bounced, g->members);
-	issue_pieces(core, g);
+	transfer(core, g);
 	return true;
 }
 
@@ -251,8 +246,10 @@ static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t
 		uint32_t padded = shape_of(&g->member[i])->padded_bytes, k;
 
 		if (begin + padded > from) {
-			k = object_iov(&g->member[i], g->scratch);
-			if (!g->member[i].run->list->layout)
+			const struct tn_core_run *run = g->member[i].run;
+
+			k = tn_core_object_iov(run->list, run->order[g->member[i].at].entry, g->scratch);
+			if (!run->list->layout)
 				g->scratch[0].iov_len = padded;
 			n += tn_iov_cut(iov + n, g->scratch, k, from > begin ? from - begin : 0, &len);
 		}
@@ -265,14 +262,17 @@ static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t
 static void piece_done(struct tn_io_req *req);
 
 /*
- * Sends as many requests as are free and the window takes. One goes at least: the caller has seen to that. The rest
+ * Sends as many requests as are free and, of reads, the window takes. One goes at least: the caller has seen to that. The rest
  * follows as requests come back.
  */
 static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 {
-	struct tn_core_device *d = &core->device[tn_ioctx_device(g->disk)];
-	uint64_t now = tn_now_ns(core->o.clock), most = tn_window_piece(&d->window);
+	struct tn_core_device *d = &core->device[tn_ioctx_device(g->place)];
+	uint64_t now = tn_now_ns(core->o.clock), most = TN_RING_IO_BYTES;
+	bool read = g->op == TN_IOCB_READ;
 
+	if (read)
+		most = tn_window_piece(&d->window);
 	if (most > TN_RING_IO_BYTES)
 		most = TN_RING_IO_BYTES;
 	while (g->next_byte < g->bytes && g->status == 0 && core->free_pieces) {
@@ -281,16 +281,17 @@ static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 
 		if (len > most)
 			len = most;
-		if (g->ios > 0 && !tn_window_open(&d->window, len, now))
+		if (read && g->ios > 0 && !tn_window_open(&d->window, len, now))
 			return; /* the group goes on when one of its requests is back */
-		tn_window_sent(&d->window, len, now);
+		if (read)
+			tn_window_sent(&d->window, len, now);
 		core->free_pieces = p->next;
 		p->group = g;
 		p->req = (struct tn_io_req){
-			.op = TN_IO_READ,
+			.op = read ? TN_IO_READ : TN_IO_WRITE,
 			.buffer = TN_IO_NO_BUFFER,
 			.file = d->file,
-			.offset = tn_ioctx_page(g->disk) * 4096 + g->next_byte,
+			.offset = tn_ioctx_page(g->place) * 4096 + g->next_byte,
 			.length = (uint32_t)len,
 			.iov_count = piece_iov(g, g->next_byte, (uint32_t)len, p->iov),
 			.iov = p->iov,
@@ -305,59 +306,16 @@ static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 	}
 }
 
-/* ---- when the bytes are there ---------------------------------------------------------------------------- */
-
-static int finish_object(struct tn_core_group *g, struct tn_core_member *m, const unsigned char *bounced)
+void tn_core_groups_send(struct tn_core *core)
 {
-	const struct tn_ring_list *list = m->run->list;
-	uint32_t bytes = list->shape->object_bytes, n = 1, entry = m->run->order[m->at].entry;
-	struct tn_span span;
-
-	if (m->run->cb.flags & TN_IOCB_VERIFY) {
-		if (bounced)
-			g->scratch[0] = (struct iovec){(void *)(uintptr_t)bounced, bytes};
-		else
-			n = object_iov(m, g->scratch);
-		if (tn_checksum_iov(g->scratch, n, 0, bytes) != list->checks[entry])
-			return -EBADMSG;
-	}
-	if (bounced) {
-		tn_core_span(list, entry, &span);
-		tn_span_store(&span, list->shape, entry % list->shape->layers, bounced, g->scratch);
-	}
-	return 0;
+	while (core->filled.first && core->free_pieces)
+		issue_pieces(core, pop(&core->filled));
 }
 
-/* On any thread: verifies each object, and copies what was read into a bounce buffer to its destination. */
-static void run_job(struct tn_job *job)
-{
-	struct tn_core_group *g = tn_container_of(job, struct tn_core_group, job);
-	const unsigned char *at = g->bounce;
+/* ---- jobs, and the end ------------------------------------------------------------------------------------ */
 
-	for (uint32_t i = 0; i < g->members; i++) {
-		g->member[i].status = finish_object(g, &g->member[i], at);
-		if (at)
-			at += shape_of(&g->member[i])->padded_bytes;
-	}
-}
-
-static void job_done(struct tn_job *job)
-{
-	struct tn_core_group *g = tn_container_of(job, struct tn_core_group, job);
-	struct tn_core *core = g->core;
-
-	for (uint32_t i = 0; i < g->members; i++) {
-		struct tn_core_member *m = &g->member[i];
-
-		if (m->run->cb.flags & TN_IOCB_VERIFY)
-			tn_core_count(&core->stats.verified, 1);
-		tn_core_member_done(core, m->run, m->at, m->status);
-	}
-	group_free(core, g);
-}
-
-/* A bad sector must not fail the objects beside it: each object is read again by itself. */
-static void read_again(struct tn_core *core, struct tn_core_group *g)
+/* A bad sector must not fail the objects beside it: each object is moved again by itself. */
+static void move_again(struct tn_core *core, struct tn_core_group *g)
 {
 	tn_core_count(&core->stats.again, g->members);
 	for (uint32_t i = 0; i < g->members; i++) {
@@ -374,32 +332,90 @@ static void read_again(struct tn_core *core, struct tn_core_group *g)
 	group_free(core, g);
 }
 
-static void group_landed(struct tn_core *core, struct tn_core_group *g)
+/* Requests and job are over: each member has what the requests say, or else what the job said. */
+static void group_over(struct tn_core *core, struct tn_core_group *g)
 {
-	bool job = g->bounce;
-
 	if (g->status && g->status != -ECANCELED && g->members > 1) {
-		read_again(core, g);
+		move_again(core, g);
 		return;
 	}
 	for (uint32_t i = 0; i < g->members; i++) {
-		g->member[i].status = g->status;
-		job |= g->member[i].run->cb.flags & TN_IOCB_VERIFY;
+		struct tn_core_member *m = &g->member[i];
+
+		tn_core_member_done(core, m->run, m->at, g->status ? g->status : m->status);
 	}
-	if (g->status || !job) {
-		for (uint32_t i = 0; i < g->members; i++)
-			tn_core_member_done(core, g->member[i].run, g->member[i].at, g->status);
-		group_free(core, g);
-		return;
+	group_free(core, g);
+}
+
+static bool requests_are_over(const struct tn_core_group *g)
+{
+	return g->ios == 0 && (g->next_byte == g->bytes || g->status);
+}
+
+static void job_done(struct tn_job *job)
+{
+	struct tn_core_group *g = tn_container_of(job, struct tn_core_group, job);
+	struct tn_core *core = g->core;
+	bool bad = false;
+
+	g->working = false;
+	for (uint32_t i = 0; i < g->members; i++) {
+		if (g->member[i].run->cb.flags & TN_IOCB_VERIFY)
+			tn_core_count(&core->stats.verified, 1);
+		bad |= g->member[i].status != 0;
 	}
-	g->job.run = run_job;
+	if (g->op != TN_IOCB_WRITE || (!g->bounce && requests_are_over(g))) {
+		group_over(core, g);
+	} else if (g->bounce && bad) {
+		g->status = -EBADMSG; /* nothing of it was written; alone, each object gets its own status */
+		group_over(core, g);
+	} else if (g->bounce && core->free_pieces && !core->filled.first) {
+		issue_pieces(core, g);
+	} else if (g->bounce) {
+		push(&core->filled, g);
+	}
+}
+
+static void post_job(struct tn_core *core, struct tn_core_group *g)
+{
+	g->working = true;
+	g->job.run = tn_core_run_job;
 	g->job.done = job_done;
 	if (core->o.exec) {
 		core->o.exec->post(core->o.exec, &g->job);
+	} else if (g->op == TN_IOCB_WRITE && !g->bounce) {
+		push(&core->summing, g); /* so that the device works meanwhile */
 	} else {
-		run_job(&g->job);
+		tn_core_run_job(&g->job);
 		job_done(&g->job);
 	}
+}
+
+bool tn_core_groups_sum(struct tn_core *core)
+{
+	struct tn_core_group *g;
+	bool any = false;
+
+	while ((g = pop(&core->summing))) {
+		tn_core_run_job(&g->job);
+		job_done(&g->job);
+		any = true;
+	}
+	return any;
+}
+
+static void requests_over(struct tn_core *core, struct tn_core_group *g)
+{
+	if (g->working)
+		return; /* the job's end is the group's */
+	if (g->op == TN_IOCB_WRITE) {
+		group_over(core, g);
+		return;
+	}
+	if (g->status == 0 && needs_job(g))
+		post_job(core, g);
+	else
+		group_over(core, g);
 }
 
 static void piece_done(struct tn_io_req *req)
@@ -408,22 +424,23 @@ static void piece_done(struct tn_io_req *req)
 	struct tn_core_group *g = p->group;
 	struct tn_core *core = g->core;
 	uint64_t now = tn_now_ns(core->o.clock);
-	uint32_t device = tn_ioctx_device(g->disk);
+	uint32_t device = tn_ioctx_device(g->place);
 
 	core->inflight--;
 	core->starved = false;
-	tn_window_ended(&core->device[device].window, req->length, now - req->issue_ns, req->status == 0, now);
+	if (req->op == TN_IO_READ)
+		tn_window_ended(&core->device[device].window, req->length, now - req->issue_ns, req->status == 0, now);
 	if (core->o.observe)
-		core->o.observe(core->o.observe_arg, device, req->length, now - req->issue_ns, req->status);
+		core->o.observe(core->o.observe_arg, device, (enum tn_io_op)req->op, req->length, now - req->issue_ns, req->status);
 	if (req->status && g->status == 0)
 		g->status = req->status;
 	if (req->status == 0)
-		tn_core_count(&core->stats.bytes, req->length);
+		tn_core_count(req->op == TN_IO_READ ? &core->stats.bytes : &core->stats.bytes_written, req->length);
 	p->next = core->free_pieces;
 	core->free_pieces = p;
 	g->ios--;
 	if (g->next_byte < g->bytes && g->status == 0)
 		issue_pieces(core, g);
 	else if (g->ios == 0)
-		group_landed(core, g);
+		requests_over(core, g);
 }

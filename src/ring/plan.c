@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order in which a core reads: copying and sorting an IOCB by disk address, whose turn it is, who lies where. */
+/* The order in which a core moves objects: copying and sorting an IOCB by place, whose turn it is, who lies where. */
 #include "ring/core.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static void merge(struct tn_core_sorted *to, const struct tn_core_sorted *a, uin
 		  uint32_t nb)
 {
 	while (na && nb) {
-		bool first = a->disk <= b->disk; /* stable: equal addresses stay in the caller's order */
+		bool first = a->place <= b->place; /* stable: equal places stay in the caller's order */
 
 		*to++ = first ? *a++ : *b++;
 		na -= first;
@@ -33,12 +33,12 @@ void tn_core_sort(struct tn_core *core, struct tn_core_run *run)
 
 	for (uint32_t i = 0; i < n; i++) {
 		run->order[i] = (struct tn_core_sorted){
-			.disk = __atomic_load_n(&ctx[i].disk, __ATOMIC_RELAXED),
+			.place = __atomic_load_n(&ctx[i].place, __ATOMIC_RELAXED),
 			.entry = __atomic_load_n(&ctx[i].entry, __ATOMIC_RELAXED),
 			.index = (uint16_t)i,
 			.misfit = __atomic_load_n(&ctx[i].length, __ATOMIC_RELAXED) != bytes,
 		};
-		sorted &= i == 0 || run->order[i - 1].disk <= run->order[i].disk;
+		sorted &= i == 0 || run->order[i - 1].place <= run->order[i].place;
 	}
 	for (uint32_t width = 1; width < n && !sorted; width *= 2) {
 		struct tn_core_sorted *swap = from;
@@ -69,8 +69,8 @@ static bool goes_before(const struct tn_core *core, const struct tn_core_run *b,
 }
 
 /*
- * Which devices take one more request. The same for all who want the device, whatever their size, so that small ones do not pass a large one
- * for ever.
+ * Which devices take one more read. The same for all who want the device, whatever their size, so that small ones do not pass a large one
+ * for ever. Writes have no window: the scheduler lets no more of them go than reads can bear.
  */
 static void look_at_windows(struct tn_core *core, uint64_t now_ns)
 {
@@ -78,7 +78,7 @@ static void look_at_windows(struct tn_core *core, uint64_t now_ns)
 		core->device[d].open = tn_window_open(&core->device[d].window, TN_WINDOW_PIECE_LEAST, now_ns);
 }
 
-/* Whether a run has more to read that may go now. An address of no device is found out when it is its turn. */
+/* Whether a run has more to move that may go now. An address of no device is found out when it is its turn. */
 static bool may_go(const struct tn_core *core, struct tn_core_run *run)
 {
 	uint32_t device;
@@ -87,8 +87,8 @@ static bool may_go(const struct tn_core *core, struct tn_core_run *run)
 		return false;
 	while (run->order[run->cursor].taken)
 		run->cursor++;
-	device = tn_ioctx_device(run->order[run->cursor].disk);
-	return device >= core->ndevices || core->device[device].open;
+	device = tn_ioctx_device(run->order[run->cursor].place);
+	return run->cb.op != TN_IOCB_READ || device >= core->ndevices || core->device[device].open;
 }
 
 /* Of what waits with a lower priority than this, the one that was issued first. */
@@ -141,20 +141,20 @@ struct tn_core_run *tn_core_next_run(struct tn_core *core, uint64_t now_ns)
 	return best;
 }
 
-uint32_t tn_core_find(const struct tn_core_run *run, uint64_t disk)
+uint32_t tn_core_find(const struct tn_core_run *run, uint64_t place)
 {
 	uint32_t lo = run->cursor, hi = run->cb.count;
 
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
 
-		if (run->order[mid].disk < disk)
+		if (run->order[mid].place < place)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
 	/* The same object may be asked for twice, each with its own destination. */
-	for (; lo < run->cb.count && run->order[lo].disk == disk; lo++)
+	for (; lo < run->cb.count && run->order[lo].place == place; lo++)
 		if (!run->order[lo].taken && !run->order[lo].alone)
 			return lo;
 	return TN_RING_NO_INDEX;

@@ -64,6 +64,8 @@ static struct tn_ring_shared lay_out(const struct tn_ring_opts *o)
 	s.iocbs_at = place(&end, o->depth * sizeof(struct tn_iocb));
 	s.events_at = place(&end, o->events * sizeof(uint64_t));
 	s.ioctxs_at = place(&end, (uint64_t)o->depth * o->ioctxs * sizeof(struct tn_ioctx));
+	s.statuses_at = place(&end, (uint64_t)o->depth * o->ioctxs * sizeof(int32_t));
+	s.sums_at = place(&end, (uint64_t)o->depth * o->ioctxs * sizeof(uint64_t));
 	s.bytes = end;
 	return s;
 }
@@ -188,7 +190,7 @@ int tn_ring_get_iocb(struct tn_ring *ring, uint32_t n, const struct tn_ring_afte
 	cb = tn_ring_iocb_of(s, i);
 	cb->op = TN_IOCB_READ;
 	cb->flags = 0;
-	cb->list = 0;
+	cb->list = cb->source = 0;
 	cb->count = n;
 	cb->after_event = after ? after->event : TN_RING_NO_EVENT;
 	cb->after_value = after ? after->value : 0;
@@ -200,7 +202,7 @@ int tn_ring_get_iocb(struct tn_ring *ring, uint32_t n, const struct tn_ring_afte
 	return 0;
 }
 
-int tn_ring_issue(struct tn_ring *ring, const uint32_t *ids, uint32_t n, uint32_t sm_budget)
+int tn_ring_issue(struct tn_ring *ring, const uint32_t *ids, uint32_t n)
 {
 	struct tn_ring_shared *s = ring->shared;
 
@@ -212,12 +214,13 @@ int tn_ring_issue(struct tn_ring *ring, const uint32_t *ids, uint32_t n, uint32_
 
 		if (tn_ring_load32(&cb->state) != TN_IOCB_HELD)
 			continue; /* named twice: once is enough */
-		cb->sm_budget = sm_budget;
 		cb->sequence = __atomic_fetch_add(&s->sequence, 1, __ATOMIC_RELAXED);
 		/* What it says if it is cancelled before anyone takes it. */
 		cb->status = -ECANCELED;
 		cb->failed = 0;
 		cb->failures = cb->count;
+		for (uint32_t k = 0; k < cb->count && k < s->ioctxs; k++)
+			tn_ring_statuses_of(s, ids[i])[k] = TN_RING_PENDING;
 		tn_ring_store32(&cb->state, TN_IOCB_ISSUED);
 		tn_ring_push_sure(&s->sq, tn_ring_cells(s, s->sq_at), ids[i]);
 	}

@@ -14,7 +14,7 @@
 #define TN_RING_EXECUTORS_MAX 4u
 
 /**
- * struct tn_ring_list - where the entries of one load lie in memory, prepared once for it
+ * struct tn_ring_list - where the objects of one load, save or buffer lie in memory, prepared once for it
  * @shape:  of all its objects; entry = block * layers + layer
  * @blocks: how many
  * @layout: the destination is a pool's pages; or NULL: flat memory
@@ -23,7 +23,8 @@
  * @flat:   without layout: by block, memory in the order and padding of the slot on disk
  * @align:  all pieces of memory have addresses and lengths that are multiples of this; 1: not known
  * @checks: by entry: expected checksums (TN_IOCB_VERIFY)
- * @status: by entry, written by the executor: 0 or -errno, once an issue (release)
+ *
+ * Every object of a list has the same length. What is written, or copied from, needs all pages of its blocks.
  */
 struct tn_ring_list {
 	const struct tn_shape *shape;
@@ -34,11 +35,7 @@ struct tn_ring_list {
 	unsigned char *const *flat;
 	uint32_t align;
 	const uint64_t *checks;
-	int32_t *status;
 };
-
-/* What an owner sets an entry's status to before it issues it. */
-#define TN_RING_PENDING 1
 
 struct tn_ring {
 	struct tn_ring_shared *shared;

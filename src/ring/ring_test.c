@@ -92,15 +92,14 @@ static void an_iocb_goes_round_many_times_over_the_wrap(void **state)
 		assert_int_equal(tn_ring_iocb(ring, id)->count, 1 + round % 3);
 		assert_int_equal(tn_ring_take(s, &taken), 0);
 		tn_ring_ioctx(ring, id)[round % 3] = (struct tn_ioctx){tn_ioctx_disk(round, round * 7ull), 4096, round};
-		assert_int_equal(tn_ring_issue(ring, &id, 1, 12), 0);
-		assert_int_equal(tn_ring_issue(ring, &id, 1, 0), -EINVAL);
+		assert_int_equal(tn_ring_issue(ring, &id, 1), 0);
+		assert_int_equal(tn_ring_issue(ring, &id, 1), -EINVAL);
 		assert_int_equal(tn_ring_put(ring, &id, 1), -EBUSY);
 		assert_int_equal(tn_ring_result(ring, id, c), -EAGAIN);
 		assert_int_equal(tn_ring_take(s, &taken), 1);
 		assert_int_equal(taken, id);
-		assert_int_equal(tn_ring_iocb(ring, id)->sm_budget, 12);
-		assert_int_equal(tn_ioctx_device(tn_ring_ioctx(ring, id)[round % 3].disk), round);
-		assert_int_equal(tn_ioctx_page(tn_ring_ioctx(ring, id)[round % 3].disk), round * 7);
+		assert_int_equal(tn_ioctx_device(tn_ring_ioctx(ring, id)[round % 3].place), round);
+		assert_int_equal(tn_ioctx_page(tn_ring_ioctx(ring, id)[round % 3].place), round * 7);
 		assert_int_equal(tn_ring_poll(ring, c, 2), 0);
 		finish(ring, id, round % 5 ? 0 : -EIO);
 		assert_int_equal(tn_ring_poll(ring, c, 2), 1);
@@ -128,7 +127,7 @@ static void an_iocb_waits_for_its_event(void **state)
 
 	assert_int_equal(tn_ring_get_iocb(ring, 1, &(struct tn_ring_after){64, 0}, &id), -EINVAL);
 	assert_int_equal(tn_ring_get_iocb(ring, 1, &after, &id), 0);
-	assert_int_equal(tn_ring_issue(ring, &id, 1, 0), 0);
+	assert_int_equal(tn_ring_issue(ring, &id, 1), 0);
 	assert_int_equal(tn_ring_take(tn_ring_memory(ring), &taken), 1);
 	assert_false(tn_ring_may_start(tn_ring_memory(ring), tn_ring_iocb(ring, id)));
 	assert_int_equal(tn_ring_signal(ring, 3, 9), 0);
@@ -150,7 +149,7 @@ static void cancel_finishes_what_nobody_has_taken_and_stops_the_rest(void **stat
 	for (uint32_t i = 0; i < 4; i++)
 		ids[i] = get(ring, 1);
 	tn_ring_iocb(ring, ids[3])->flags |= TN_IOCB_QUIET;
-	assert_int_equal(tn_ring_issue(ring, ids, 4, 0), 0);
+	assert_int_equal(tn_ring_issue(ring, ids, 4), 0);
 	assert_int_equal(tn_ring_take(s, &taken), 1);
 	assert_int_equal(taken, ids[0]);
 	assert_int_equal(tn_ring_cancel(ring, ids, 4), 3);
@@ -180,7 +179,7 @@ static void a_wait_ends_at_its_deadline(void **state)
 	uint64_t start = tn_now_ns(&tn_clock_system);
 
 	assert_int_equal(tn_ring_wait(ring, &id, 1, 0), -EINVAL);
-	assert_int_equal(tn_ring_issue(ring, &id, 1, 0), 0);
+	assert_int_equal(tn_ring_issue(ring, &id, 1), 0);
 	assert_int_equal(tn_ring_wait(ring, &id, 1, 0), -ETIMEDOUT);
 	assert_int_equal(tn_ring_wait(ring, &id, 1, start + 20000000), -ETIMEDOUT);
 	assert_true(tn_now_ns(&tn_clock_system) >= start + 20000000);
@@ -212,7 +211,7 @@ static void *executor(void *arg)
 		for (uint32_t i = 0; i < tn_ring_iocb(c->ring, id)->count; i++) {
 			struct tn_ioctx *x = &tn_ring_ioctx(c->ring, id)[i];
 
-			assert_true(x->disk == tn_ioctx_disk(x->entry % 256, x->length));
+			assert_true(x->place == tn_ioctx_disk(x->entry % 256, x->length));
 			x->length = ~x->length;
 		}
 		__atomic_add_fetch(&c->taken, 1, __ATOMIC_RELAXED);
@@ -261,7 +260,7 @@ static void *submitter(void *arg)
 		for (uint32_t i = 0; i < n; i++)
 			tn_ring_ioctx(c->ring, id)[i] = (struct tn_ioctx){tn_ioctx_disk((round + i) % 256, round), round, round + i};
 		tn_ring_iocb(c->ring, id)->flags |= quiet ? TN_IOCB_QUIET : 0;
-		assert_int_equal(tn_ring_issue(c->ring, &id, 1, 0), 0);
+		assert_int_equal(tn_ring_issue(c->ring, &id, 1), 0);
 		if (!quiet)
 			continue; /* the pollers' */
 		if (tn_rng_below(&rng, 3) == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of a core: IOCBs are taken, started, cancelled and finished. What a run reads is up to plan.c and group.c. */
+/* Runs of a core: IOCBs are taken, started, cancelled and finished. What a run moves is up to plan.c and group.c. */
 #include <errno.h>
 
 #include "ring/core.h"
@@ -20,11 +20,10 @@ static void finish_run(struct tn_core *core, struct tn_core_run *run)
 
 void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t at, int32_t status)
 {
-	uint32_t index = run->order[at].index, entry = run->order[at].entry;
+	uint32_t index = run->order[at].index;
 
 	/* release: orders the bytes before the status, for callers that look before the IOCB is finished */
-	if (entry / run->list->shape->layers < run->list->blocks)
-		__atomic_store_n(&run->list->status[entry], status, __ATOMIC_RELEASE);
+	__atomic_store_n(&run->statuses[index], status, __ATOMIC_RELEASE);
 	if (status) {
 		run->failures++;
 		if (index < run->failed) {
@@ -89,8 +88,32 @@ static struct tn_iocb copy_of(const struct tn_iocb *cb)
 		.after_event = __atomic_load_n(&cb->after_event, __ATOMIC_RELAXED),
 		.after_value = __atomic_load_n(&cb->after_value, __ATOMIC_RELAXED),
 		.sequence = __atomic_load_n(&cb->sequence, __ATOMIC_RELAXED),
+		.source = __atomic_load_n(&cb->source, __ATOMIC_RELAXED),
 		.priority = __atomic_load_n(&cb->priority, __ATOMIC_RELAXED),
 	};
+}
+
+static const struct tn_ring_list *list_of(const struct tn_ring *ring, uint32_t id)
+{
+	return id < ring->nlists ? __atomic_load_n(&ring->lists[id], __ATOMIC_ACQUIRE) : NULL;
+}
+
+/* What is wrong with an IOCB as a whole, or 0. */
+static int check_iocb(const struct tn_core *core, const struct tn_core_run *run)
+{
+	const struct tn_iocb *cb = &run->cb;
+
+	if (cb->op < TN_IOCB_READ || cb->op > TN_IOCB_CHECK)
+		return -ENOTSUP;
+	if (!run->list || !run->source || cb->count == 0 || cb->count > core->ioctxs)
+		return -EINVAL;
+	if (run->source->shape->object_bytes != run->list->shape->object_bytes)
+		return -EINVAL;
+	if ((cb->flags & TN_IOCB_VERIFY) && !run->source->checks)
+		return -EINVAL;
+	if (cb->after_event != TN_RING_NO_EVENT && cb->after_event >= core->o.ring->shared->events)
+		return -EINVAL;
+	return 0;
 }
 
 static void open_run(struct tn_core *core, struct tn_core_run *run, uint32_t id)
@@ -98,19 +121,17 @@ static void open_run(struct tn_core *core, struct tn_core_run *run, uint32_t id)
 	struct tn_ring *ring = core->o.ring;
 	struct tn_iocb *shared = tn_ring_iocb_of(ring->shared, id);
 	struct tn_core_sorted *order = run->order;
-	const struct tn_iocb *cb = &run->cb;
+	int err;
 
-	*run = (struct tn_core_run){.id = id, .cb = copy_of(shared), .shared = shared, .order = order, .used = true};
+	*run = (struct tn_core_run){.id = id, .cb = copy_of(shared), .shared = shared, .order = order, .used = true,
+				    .statuses = tn_ring_statuses_of(ring->shared, id), .sums = tn_ring_sums_of(ring->shared, id)};
 	run->failed = TN_RING_NO_INDEX;
 	core->used_runs++;
-	if (cb->list < ring->nlists)
-		run->list = __atomic_load_n(&ring->lists[cb->list], __ATOMIC_ACQUIRE);
-	if (cb->op != TN_IOCB_READ)
-		refuse(core, run, -ENOTSUP);
-	else if (!run->list || cb->count == 0 || cb->count > core->ioctxs)
-		refuse(core, run, -EINVAL);
-	else if (cb->after_event != TN_RING_NO_EVENT && cb->after_event >= ring->shared->events)
-		refuse(core, run, -EINVAL);
+	run->list = list_of(ring, run->cb.list);
+	run->source = run->cb.op == TN_IOCB_COPY ? list_of(ring, run->cb.source) : run->list;
+	err = check_iocb(core, run);
+	if (err)
+		refuse(core, run, err);
 }
 
 bool tn_core_take_iocbs(struct tn_core *core)

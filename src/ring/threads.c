@@ -21,6 +21,7 @@
 struct seen {
 	uint32_t device, bytes;
 	uint64_t latency_ns;
+	enum tn_io_op op;
 	int status;
 };
 
@@ -65,14 +66,14 @@ static void kick(void *arg)
 		tn_io_wake(t->worker[i].io);
 }
 
-static void observed(void *arg, uint32_t device, uint32_t bytes, uint64_t latency_ns, int status)
+static void observed(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns, int status)
 {
 	struct threads *t = arg;
 	bool many;
 
 	pthread_mutex_lock(&t->lock);
 	if (t->nseen < SEEN)
-		t->seen[t->nseen++] = (struct seen){device, bytes, latency_ns, status};
+		t->seen[t->nseen++] = (struct seen){device, bytes, latency_ns, op, status};
 	else
 		t->unobserved++;
 	many = t->nseen == SEEN / 2;
@@ -208,7 +209,8 @@ static bool threads_step(struct tn_executor *ex)
 		memcpy(batch, t->seen + t->nseen, n * sizeof(batch[0]));
 		pthread_mutex_unlock(&t->lock);
 		for (uint32_t i = 0; i < n; i++)
-			t->o.observe(t->o.observe_arg, batch[i].device, batch[i].bytes, batch[i].latency_ns, batch[i].status);
+			t->o.observe(t->o.observe_arg, batch[i].device, batch[i].op, batch[i].bytes, batch[i].latency_ns,
+				     batch[i].status);
 	} while (n == 64);
 	return false; /* what it is told asks for nothing else */
 }
@@ -226,6 +228,7 @@ static void threads_stats(struct tn_executor *ex, struct tn_executor_stats *stat
 		stats->objects += one.objects;
 		stats->requests += one.requests;
 		stats->bytes += one.bytes;
+		stats->bytes_written += one.bytes_written;
 		stats->bounced += one.bounced;
 		stats->verified += one.verified;
 		stats->again += one.again;
