@@ -5,16 +5,15 @@
  *
  * The bounds are those of docs/architecture.md ("What waits for what"), for the sizes below.
  */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "block/registry.h"
-#include "simcache.h"
+#include "cache/cache_internal.h"
+#include "cache/cache_rig.h"
 #include "store/store_internal.h"
-#include "tn_test.h"
 
 #define BLOCKS 8u  /* of one operation */
 #define PER_BLOCK 4u
@@ -23,7 +22,7 @@
 #define HOSTED 0u  /* space with a quota in host memory */
 #define DIRECT 1u  /* and the one without */
 #define NEW_IDS 100000u
-#define WARM_UP_NS (100 * CRIG_MS)
+#define WARM_UP_NS (100 * RIG_MS)
 
 enum kind {
 	LOAD_HOST, LOAD_DISK, SAVE, OFFLOAD, PREFETCH, SAVE_OTHER, FLUSH, DROP, DROP_SPACE, CHECKPOINT, PREPARE, SPACE_OPEN,
@@ -64,11 +63,9 @@ struct act {
 };
 
 struct world {
-	struct crig *r;
+	struct rig *r;
 	bool full; /* every save takes the place of blocks, of either size */
-	struct tn_space *third, *other; /* other: blocks of twice the size */
-	struct tn_pool *other_pool;
-	unsigned char *other_memory;
+	struct rig_space third, other; /* other: blocks of twice the size */
 	uint64_t next_id, ended[KINDS], most[KINDS];
 	uint64_t stored, not_stored; /* blocks of saves */
 	uint32_t late, npins;
@@ -100,12 +97,6 @@ static uint64_t hot_id(enum kind kind, uint32_t at)
 	}
 }
 
-static void keys_of(uint64_t id, struct tn_key *keys)
-{
-	for (uint32_t i = 0; i < BLOCKS; i++)
-		keys[i] = crig_key(id + i);
-}
-
 static void pages_of(uint32_t at, uint32_t *pages)
 {
 	for (uint32_t i = 0; i < BLOCKS * PER_BLOCK; i++)
@@ -114,9 +105,9 @@ static void pages_of(uint32_t at, uint32_t *pages)
 
 static tn_block block_of(struct world *w, uint32_t space, uint64_t id)
 {
-	struct tn_key key = crig_key(id);
+	struct tn_key key = rig_key(id);
 
-	return tn_registry_find_one(w->r->cache->registry, w->r->space[space]->index, &key, false);
+	return tn_registry_find_one(w->r->cache->registry, w->r->s[space].space->index, &key, false);
 }
 
 /* All blocks of an operation that are still known are, or are not, on their way to a tier or there. */
@@ -152,9 +143,9 @@ static bool begin_load(struct world *w, struct act *a, uint32_t space)
 	uint32_t pages[BLOCKS * PER_BLOCK];
 	int rc;
 
-	keys_of(hot_id(a->kind, a->at), keys);
+	rig_keys(hot_id(a->kind, a->at), BLOCKS, keys);
 	pages_of(a->at, pages);
-	rc = tn_load_begin(w->r->space[space], w->r->pool[space], keys, BLOCKS, pages, NULL, &a->load);
+	rc = tn_load_begin(w->r->s[space].space, w->r->s[space].pool, keys, BLOCKS, pages, NULL, &a->load);
 	must(w, rc == 0 || rc == -EAGAIN, "load", rc);
 	return rc == 0;
 }
@@ -164,7 +155,7 @@ static bool load_is_over(struct world *w, struct act *a)
 	uint8_t busy[1];
 	int rc;
 
-	for (uint32_t l = 0; l < w->r->g.layers; l++) {
+	for (uint32_t l = 0; l < w->r->s->g.layers; l++) {
 		rc = tn_load_poll(a->load, l);
 		if (rc == -EAGAIN)
 			return false;
@@ -175,20 +166,20 @@ static bool load_is_over(struct world *w, struct act *a)
 	return rc == 0;
 }
 
-static bool begin_save(struct world *w, struct act *a, struct tn_space *space, struct tn_pool *pool)
+static bool begin_save(struct world *w, struct act *a, const struct rig_space *s)
 {
 	struct tn_key keys[BLOCKS];
 	uint32_t pages[2 * BLOCKS * PER_BLOCK];
 	int rc;
 
-	keys_of(a->id, keys);
+	rig_keys(a->id, BLOCKS, keys);
 	pages_of(a->at, pages);
 	pages_of(a->at ? a->at - 1 : 1, pages + BLOCKS * PER_BLOCK);
-	rc = tn_save_begin(space, pool, keys, BLOCKS, pages, NULL, &a->save);
+	rc = tn_save_begin(s->space, s->pool, keys, BLOCKS, pages, NULL, &a->save);
 	must(w, rc == 0 || rc == -EAGAIN, "save", rc);
 	if (rc)
 		return false;
-	for (uint32_t l = 0; l < w->r->g.layers; l++)
+	for (uint32_t l = 0; l < w->r->s->g.layers; l++)
 		tn_save_layer(a->save, l, NULL);
 	tn_save_commit(a->save);
 	return true;
@@ -221,46 +212,13 @@ static bool flush_is_over(struct world *w, struct act *a)
 	return rc != -EAGAIN;
 }
 
-static struct tn_space *open_space(struct world *w, const char *tenant, const struct tn_geometry *g)
+/* pages_per_block 0: as the first space, and without a pool. */
+static void open_space(struct world *w, const char *tenant, uint32_t pages_per_block, struct rig_space *space)
 {
-	struct tn_identity id;
-	struct tn_shard shard;
-	struct tn_quota quota;
-	struct tn_space *space;
-	int rc;
+	struct rig_space_opts o = {.tenant = tenant, .pages_per_block = pages_per_block, .no_pool = !pages_per_block};
+	int rc = rig_space_open(w->r, &o, space);
 
-	tn_identity_init(&id);
-	id.tenant = tenant;
-	id.model = "test";
-	tn_shard_init(&shard);
-	tn_quota_init(&quota);
-	rc = tn_space_open(w->r->cache, &id, &shard, g, &quota, &space);
 	must(w, rc == 0, "space", rc);
-	return space;
-}
-
-/* Larger blocks than the host tier was made for. */
-static void open_other(struct world *w)
-{
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = w->r->o.npages};
-	struct tn_geometry g = w->r->g;
-	void *bases[TN_PLANES_MAX * 8];
-	uint64_t bytes;
-	uint32_t count;
-	int rc;
-
-	g.pages_per_block *= 2;
-	rc = tn_layout_regions(&g, &layout, &count, &bytes);
-	must(w, rc == 0, "layout", rc);
-	bytes = (bytes + 4095) / 4096 * 4096;
-	w->other_memory = aligned_alloc(4096, bytes * count);
-	assert(w->other_memory && count <= sizeof(bases) / sizeof(bases[0]));
-	memset(w->other_memory, 0x5a, bytes * count);
-	for (uint32_t i = 0; i < count; i++)
-		bases[i] = w->other_memory + i * bytes;
-	w->other = open_space(w, "emil", &g);
-	rc = tn_pool_register(w->other, &layout, bases, TN_MEM_HOST, &w->other_pool);
-	must(w, rc == 0, "pool", rc);
 }
 
 /* As if every page of the region that is written next differed from what is there. */
@@ -306,6 +264,7 @@ static bool begin_prepare(struct world *w, struct act *a)
 static bool begin_act(struct world *w, struct act *a)
 {
 	struct tn_key keys[BLOCKS];
+	struct rig_space dora;
 	int rc;
 
 	switch (a->kind) {
@@ -314,23 +273,23 @@ static bool begin_act(struct world *w, struct act *a)
 	case LOAD_DISK:
 		return begin_load(w, a, DIRECT);
 	case SAVE:
-		return begin_save(w, a, w->r->space[DIRECT], w->r->pool[DIRECT]);
+		return begin_save(w, a, &w->r->s[DIRECT]);
 	case SAVE_OTHER:
-		return begin_save(w, a, w->other, w->other_pool);
+		return begin_save(w, a, &w->other);
 	case OFFLOAD:
 	case DROP:
-		return begin_save(w, a, w->r->space[HOSTED], w->r->pool[HOSTED]);
+		return begin_save(w, a, &w->r->s[HOSTED]);
 	case PREFETCH:
 		out_of_host(w, hot_id(PREFETCH, a->at));
-		keys_of(hot_id(PREFETCH, a->at), keys);
-		rc = tn_prefetch(w->r->space[HOSTED], keys, BLOCKS, TN_FOREVER);
+		rig_keys(hot_id(PREFETCH, a->at), BLOCKS, keys);
+		rc = tn_prefetch(w->r->s[HOSTED].space, keys, BLOCKS, TN_FOREVER);
 		must(w, rc == BLOCKS || rc == -EAGAIN, "prefetch", rc);
 		return rc == BLOCKS;
 	case FLUSH:
 		a->flush = tn_flush_begin(w->r->cache);
 		return true;
 	case DROP_SPACE:
-		rc = tn_space_drop_begin(w->third, &a->flush);
+		rc = tn_space_drop_begin(w->third.space, &a->flush);
 		must(w, rc == 0 || rc == -EBUSY, "drop of a space", rc);
 		return rc == 0;
 	case CHECKPOINT:
@@ -338,7 +297,8 @@ static bool begin_act(struct world *w, struct act *a)
 	case PREPARE:
 		return begin_prepare(w, a);
 	default:
-		tn_space_close(open_space(w, "dora", &w->r->g));
+		open_space(w, "dora", 0, &dora);
+		rig_space_close(&dora);
 		return true;
 	}
 }
@@ -360,8 +320,8 @@ static bool act_is_over(struct world *w, struct act *a)
 	case DROP: /* at once, whatever else of the blocks is under way */
 		if (!save_is_over(w, a))
 			return false;
-		keys_of(a->id, keys);
-		must(w, tn_drop(w->r->space[HOSTED], keys, BLOCKS) == BLOCKS, "drop", 0);
+		rig_keys(a->id, BLOCKS, keys);
+		must(w, tn_drop(w->r->s[HOSTED].space, keys, BLOCKS) == BLOCKS, "drop", 0);
 		return true;
 	case PREFETCH:
 		return all_are(w, hot_id(PREFETCH, a->at), TN_TIER_HOST, TN_PRESENT, true);
@@ -404,14 +364,13 @@ static void go_on(struct world *w)
 
 static void turn(struct world *w)
 {
-	crig_turn(w->r, 5 * CRIG_MS);
-	must(w, w->r->error[0] == 0, w->r->error, 0);
+	rig_turn(w->r, 5 * RIG_MS);
 }
 
 /* Nothing is repeated any more: everything ends. */
 static void drain(struct world *w)
 {
-	uint64_t end = crig_now(w->r) + 60 * CRIG_SECOND;
+	uint64_t end = rig_now(w->r) + 60 * RIG_SECOND;
 	bool left;
 
 	for (uint32_t i = 0; i < SLOTS; i++) {
@@ -425,48 +384,44 @@ static void drain(struct world *w)
 		left = !tn_core_idle(w->r->cache);
 		for (uint32_t i = 0; i < SLOTS; i++)
 			left |= w->act[i].kind != KINDS;
-		must(w, crig_now(w->r) < end, "not everything ends when nothing new is begun", 0);
+		must(w, rig_now(w->r) < end, "not everything ends when nothing new is begun", 0);
 	} while (left);
 }
 
 static void save_hot(struct world *w, enum kind kind, uint32_t at, uint32_t space)
 {
 	struct act a = {.at = at, .id = hot_id(kind, at)};
-	struct tn_key keys[BLOCKS];
-	struct tn_match m = {.size = sizeof(m)};
 
-	while (!begin_save(w, &a, w->r->space[space], w->r->pool[space]))
+	while (!begin_save(w, &a, &w->r->s[space]))
 		turn(w);
 	while (!save_is_over(w, &a))
 		turn(w);
-	keys_of(a.id, keys);
-	must(w, tn_match(w->r->space[space], keys, BLOCKS, NULL, &m, TN_MATCH_PIN) == BLOCKS, "pin", 0);
 	w->pins[w->npins].space = space;
-	w->pins[w->npins++].pin = m.pin;
+	w->pins[w->npins++].pin = rig_pin(&w->r->s[space], a.id, BLOCKS);
 }
 
-static struct world *world_up(struct crig_opts *o)
+static struct world *world_up(const struct rig_opts *o)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
-	assert(w);
+	assert_non_null(w);
 	for (uint32_t i = 0; i < SLOTS; i++)
 		w->act[i].kind = KINDS;
 	w->next_id = NEW_IDS;
-	w->r = crig_create(o);
-	must(w, crig_open(w->r), w->r->error, 0);
-	w->r->space[DIRECT]->quota.host_bytes = 0;
-	w->third = open_space(w, "carl", &w->r->g);
+	w->r = rig_simulated(o);
+	rig_must_open(w->r);
+	w->r->s[DIRECT].space->quota.host_bytes = 0;
+	open_space(w, "carl", 0, &w->third);
 	save_hot(w, LOAD_HOST, 0, HOSTED);
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		save_hot(w, LOAD_DISK, i, DIRECT);
 		save_hot(w, PREFETCH, i, HOSTED);
 	}
-	open_other(w); /* when host memory is cut already */
+	open_space(w, "emil", 2 * PER_BLOCK, &w->other); /* blocks larger than those that host memory is cut for already */
 	w->act[0] = (struct act){.kind = FLUSH};
 	go_on(w);
 	drain(w);
-	crig_run(w->r, 5 * CRIG_SECOND); /* the new segments are prepared by then */
+	rig_run(w->r, 5 * RIG_SECOND); /* the new segments are prepared by then */
 	for (uint32_t i = 0; i < SLOTS; i++)
 		out_of_host(w, hot_id(PREFETCH, i));
 	return w;
@@ -475,38 +430,32 @@ static struct world *world_up(struct crig_opts *o)
 static void world_down(struct world *w)
 {
 	for (uint32_t i = 0; i < w->npins; i++)
-		tn_unpin(w->r->space[w->pins[i].space], w->pins[i].pin);
-	tn_space_close(w->third);
-	tn_pool_unregister(w->other_pool);
-	tn_space_close(w->other);
-	must(w, crig_close(w->r), w->r->error, 0);
-	crig_destroy(w->r);
-	free(w->other_memory);
+		rig_unpin(&w->r->s[w->pins[i].space], w->pins[i].pin);
+	rig_space_close(&w->third);
+	rig_space_close(&w->other);
+	rig_tear_down(w->r);
 	free(w);
 }
 
 /* Blocks of 32 KiB on a disk that takes 5 ms per read and 2 ms per write, beside one worker that takes 0.3 ms per block. */
-static struct crig_opts machine(uint64_t seed)
+static struct rig_opts machine(uint64_t seed)
 {
-	return (struct crig_opts){
-		.seed = seed,
-		.ndirs = 1,
-		.disk_bytes = 128u << 20,
-		.segment_bytes = 1u << 20,
-		.host_bytes = 160u * (36u << 10),
-		.policy = "lru",
-		.quota_blocks = {260, 260},
-		.max_ops = 32,
-		.io_depth = 16,
-		.layers = 1,
-		.pages_per_block = PER_BLOCK,
-		.head_dim = 128,
-		.npages = SLOTS * BLOCKS * PER_BLOCK,
-		.read_ns = 5 * CRIG_MS,
-		.write_ns = 2 * CRIG_MS,
-		.sync_ns = CRIG_MS,
-		.job_ns = 300 * CRIG_US,
-	};
+	struct rig_opts o = rig_simulated_opts();
+
+	o.seed = seed;
+	o.cache.disk_bytes = 128u << 20;
+	o.segment_bytes = 1u << 20;
+	o.cache.host_bytes = 160u * (36u << 10);
+	o.quota_blocks[0] = o.quota_blocks[1] = 260;
+	o.cache.max_ops = 32;
+	o.layers = 1;
+	o.pages_per_block = PER_BLOCK;
+	o.npages = SLOTS * BLOCKS * PER_BLOCK;
+	o.read_ns = 5 * RIG_MS;
+	o.write_ns = 2 * RIG_MS;
+	o.sync_ns = RIG_MS;
+	o.job_ns = 300 * RIG_US;
+	return o;
 }
 
 /* ---- what must be true ------------------------------------------------------------------------------------------- */
@@ -528,30 +477,30 @@ static uint32_t store_writes(const struct world *w)
  */
 static uint64_t bound_ns(const struct world *w, enum kind kind, const enum kind *others, uint32_t n)
 {
-	const struct crig_opts *o = &w->r->o;
-	uint64_t transfers = BLOCKS * w->r->space[0]->shape.chunks + 1, share = 64 * o->write_ns, saves = 1;
+	const struct rig_opts *o = &w->r->o;
+	uint64_t transfers = BLOCKS * w->r->s->space->shape.chunks + 1, share = 64 * o->write_ns, saves = 1;
 
 	for (uint32_t i = 0; i < n; i++)
 		saves += kinds[others[i]].saves ? COPIES : 0;
 	switch (kinds[kind].needs) {
 	case READS:
-		return 300 * CRIG_MS + n * COPIES * (100 * CRIG_MS + 17 * transfers * o->read_ns / o->io_depth);
+		return 300 * RIG_MS + n * COPIES * (100 * RIG_MS + 17 * transfers * o->read_ns / o->cache.io_depth);
 	case WRITES:
-		return (w->full ? 6000 : 1500) * CRIG_MS + saves * transfers * share;
+		return (w->full ? 6000 : 1500) * RIG_MS + saves * transfers * share;
 	case STORE_WRITES:
-		return 1500 * CRIG_MS + store_writes(w) * (300 * CRIG_MS + share) + saves * transfers * share;
+		return 1500 * RIG_MS + store_writes(w) * (300 * RIG_MS + share) + saves * transfers * share;
 	default:
-		return 50 * CRIG_MS;
+		return 50 * RIG_MS;
 	}
 }
 
 /* Lets what is repeated go on until each of it has ended once, or for so long. */
 static bool each_has_ended(struct world *w, const enum kind *others, uint32_t n, uint64_t ns)
 {
-	uint64_t end = crig_now(w->r) + ns;
+	uint64_t end = rig_now(w->r) + ns;
 	bool all = n == 0;
 
-	while (!all && crig_now(w->r) < end) {
+	while (!all && rig_now(w->r) < end) {
 		go_on(w);
 		turn(w);
 		all = true;
@@ -575,19 +524,19 @@ static uint64_t takes(struct world *w, enum kind kind, const enum kind *others, 
 		w->act[i] = (struct act){.kind = others[i / COPIES], .again = true};
 	for (uint32_t i = 0; i < n; i++)
 		most = bound_ns(w, others[i], others, n) > most ? bound_ns(w, others[i], others, n) : most;
-	for (from = crig_now(w->r); n > 0 && crig_now(w->r) < from + WARM_UP_NS;) {
+	for (from = rig_now(w->r); n > 0 && rig_now(w->r) < from + WARM_UP_NS;) {
 		go_on(w);
 		turn(w);
 	}
 	*a = (struct act){.kind = kind};
-	from = crig_now(w->r);
+	from = rig_now(w->r);
 	do {
 		go_on(w);
 		turn(w);
-		took = crig_now(w->r) - from;
+		took = rig_now(w->r) - from;
 	} while (a->kind != KINDS && took <= bound);
 	if (a->kind != KINDS || !each_has_ended(w, others, n, most)) {
-		printf("# LATE, after %.1f s: a %s%s, beside: %s%s%s\n", (double)(crig_now(w->r) - from) / 1e9, kinds[kind].name,
+		printf("# LATE, after %.1f s: a %s%s, beside: %s%s%s\n", (double)(rig_now(w->r) - from) / 1e9, kinds[kind].name,
 		       a->kind == KINDS ? " ended, and not" : "", n ? kinds[others[0]].name : "nothing", n > 1 ? ", " : "",
 		       n > 1 ? kinds[others[1]].name : "");
 		w->late++;
@@ -635,7 +584,7 @@ static void sweep(struct world *w)
 
 static void every_operation_ends_in_time_beside_any_other(void **state)
 {
-	struct crig_opts o = machine(tn_test_seed());
+	struct rig_opts o = machine(tn_test_seed());
 	struct world *w = world_up(&o);
 
 	sweep(w);
@@ -646,10 +595,10 @@ static void every_operation_ends_in_time_beside_any_other(void **state)
 /* Slots come by evictions and by segments that move, and each has to wait for the log. */
 static void and_when_every_save_takes_the_place_of_others(void **state)
 {
-	struct crig_opts o = machine(tn_test_seed());
+	struct rig_opts o = machine(tn_test_seed());
 	struct world *w;
 
-	o.disk_bytes = 24u << 20;
+	o.cache.disk_bytes = 24u << 20;
 	o.quota_blocks[0] = o.quota_blocks[1] = 0;
 	w = world_up(&o);
 	w->full = true;
@@ -661,22 +610,22 @@ static void and_when_every_save_takes_the_place_of_others(void **state)
 }
 
 /* Few or many transfers at once, a slow worker or a fast one, slow disks of one or two directories. */
-static struct crig_opts random_machine(struct tn_rng *rng, uint64_t seed)
+static struct rig_opts random_machine(struct tn_rng *rng, uint64_t seed)
 {
-	struct crig_opts o = machine(seed);
+	struct rig_opts o = machine(seed);
 
-	o.io_depth = 1u << tn_rng_below(rng, 6);
-	o.ndirs = 1 + tn_rng_below(rng, 2);
-	o.job_ns = (20 + tn_rng_below(rng, 400)) * CRIG_US;
-	o.read_ns = (500 + tn_rng_below(rng, 5000)) * CRIG_US;
-	o.write_ns = (100 + tn_rng_below(rng, 3000)) * CRIG_US;
+	o.cache.io_depth = 1u << tn_rng_below(rng, 6);
+	o.cache.ndirs = 1 + tn_rng_below(rng, 2);
+	o.job_ns = (20 + tn_rng_below(rng, 400)) * RIG_US;
+	o.read_ns = (500 + tn_rng_below(rng, 5000)) * RIG_US;
+	o.write_ns = (100 + tn_rng_below(rng, 3000)) * RIG_US;
 	o.head_dim = tn_rng_below(rng, 2) ? 128 : 96;
 	if (tn_rng_below(rng, 3) == 0) { /* blocks of 320 KiB, in two chunks */
 		o.layers = 5;
 		o.head_dim = 256;
 		o.segment_bytes = 4u << 20;
-		o.disk_bytes = 256u << 20;
-		o.host_bytes = 160u * (330u << 10);
+		o.cache.disk_bytes = 256u << 20;
+		o.cache.host_bytes = 160u * (330u << 10);
 	}
 	return o;
 }
@@ -688,7 +637,7 @@ static void and_on_other_machines_beside_any_two(void **state)
 	uint32_t rounds = full ? 200 : 6, pairs = full ? 60 : 30;
 
 	for (uint64_t seed = first; seed < first + rounds; seed++) {
-		struct crig_opts o;
+		struct rig_opts o;
 		struct tn_rng rng;
 		struct world *w;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cache_script.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "cache/cache_internal.h"
 
 #define BLOCKS (CSCRIPT_CHAINS * CSCRIPT_CHAIN_BLOCKS)
 
@@ -17,13 +17,13 @@ static uint32_t below(struct cscript *s, uint32_t n)
 
 static uint32_t per_block(const struct cscript *s)
 {
-	return s->r->g.pages_per_block;
+	return s->r->s->g.pages_per_block;
 }
 
 /* Block numbers begin with 1: key 0 means no block. */
 static struct tn_key key_of(uint64_t id)
 {
-	return crig_key(id + 1);
+	return rig_key(id + 1);
 }
 
 static void fill_keys(uint64_t first, uint32_t n, struct tn_key *keys)
@@ -38,7 +38,7 @@ static bool take_pages(struct cscript *s, struct cact *a)
 {
 	uint32_t n = a->n * per_block(s);
 
-	assert(n <= CSCRIPT_ACT_PAGES);
+	assert_true(n <= CSCRIPT_ACT_PAGES);
 	if (s->nfree[a->space] < n)
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ static bool take_pages(struct cscript *s, struct cact *a)
 
 		a->pages[i] = s->free_pages[a->space][at];
 		s->free_pages[a->space][at] = s->free_pages[a->space][--s->nfree[a->space]];
-		crig_poison(s->r, a->space, a->pages[i]);
+		rig_poison(&s->r->s[a->space], a->pages[i]);
 	}
 	return true;
 }
@@ -69,8 +69,8 @@ static struct cact *new_act(struct cscript *s, struct cact *a)
 {
 	memset(a, 0, sizeof(*a));
 	a->script = s;
-	a->space = below(s, CRIG_SPACES);
-	a->begin_ns = crig_now(s->r);
+	a->space = below(s, RIG_SPACES);
+	a->begin_ns = rig_now(s->r);
 	a->deadline_ns = TN_FOREVER;
 	return a;
 }
@@ -89,20 +89,18 @@ static void compute_layer(struct cact *a, uint32_t layer)
 	struct cscript *s = a->script;
 
 	for (uint32_t i = 0; i < a->n * per_block(s); i++)
-		crig_fill(s->r, a->space, a->id + i / per_block(s), layer, i % per_block(s), a->pages[i]);
+		rig_fill(&s->r->s[a->space], a->id + i / per_block(s), layer, i % per_block(s), a->pages[i]);
 }
 
 /* The layer's bytes are only there from now on. */
 static bool event_ready(void *arg)
 {
 	struct cact_event *e = arg;
-	struct crig *r = e->act->script->r;
+	struct rig *r = e->act->script->r;
 
-	if (e->act->kind != CACT_SAVE) {
-		crig_fail(r, "an event of a save that has ended is asked");
-		return false;
-	}
-	if (crig_now(r) < e->ready_ns)
+	if (e->act->kind != CACT_SAVE)
+		rig_fail(r, "an event of a save that has ended is asked");
+	if (rig_now(r) < e->ready_ns)
 		return false;
 	compute_layer(e->act, e->layer);
 	return true;
@@ -132,11 +130,11 @@ static void begin_save(struct cscript *s)
 	parent = key_of(a->id - 1);
 	o.parent = from ? &parent : NULL;
 	o.partial_last = below(s, 4) == 0;
-	rc = tn_save_begin(s->r->space[a->space], s->r->pool[a->space], keys, a->n, a->pages, &o, &a->save);
-	crig_note(s->r, (uint64_t)rc);
+	rc = tn_save_begin(s->r->s[a->space].space, s->r->s[a->space].pool, keys, a->n, a->pages, &o, &a->save);
+	rig_note(s->r, (uint64_t)rc);
 	if (rc) {
 		if (rc != -EAGAIN)
-			crig_fail(s->r, "save_begin: %d: %s", rc, tn_error_last()->text);
+			rig_fail(s->r, "save_begin: %d: %s", rc, tn_error_last()->text);
 		give_pages(s, a);
 		return;
 	}
@@ -156,12 +154,12 @@ static void give_layer(struct cscript *s, struct cact *a)
 	bool later = below(s, 3) == 0;
 	int rc;
 
-	*e = (struct cact_event){a, a->layer, crig_now(s->r) + below(s, 2000) * CRIG_US};
+	*e = (struct cact_event){a, a->layer, rig_now(s->r) + below(s, 2000) * RIG_US};
 	if (!later)
 		compute_layer(a, a->layer);
 	rc = tn_save_layer(a->save, a->layer, later ? &ev : NULL);
 	if (rc)
-		crig_fail(s->r, "save_layer %u: %d: %s", a->layer, rc, tn_error_last()->text);
+		rig_fail(s->r, "save_layer %u: %d: %s", a->layer, rc, tn_error_last()->text);
 	a->layer++;
 }
 
@@ -169,14 +167,14 @@ static void save_ended(struct cscript *s, struct cact *a, const struct tn_save_r
 {
 	uint32_t there = res->stored + res->existing;
 
-	crig_note(s->r, (uint64_t)res->stored << 48 | (uint64_t)res->existing << 32 | res->rejected << 16 | res->failed);
-	crig_note(s->r, res->host_only);
+	rig_note(s->r, (uint64_t)res->stored << 48 | (uint64_t)res->existing << 32 | res->rejected << 16 | res->failed);
+	rig_note(s->r, res->host_only);
 	if ((a->aborted ? 0 : a->n) != there + res->host_only + res->rejected + res->failed)
-		crig_fail(s->r, "save of %u blocks: %u stored, %u existing, %u host only, %u rejected, %u failed", a->n,
+		rig_fail(s->r, "save of %u blocks: %u stored, %u existing, %u host only, %u rejected, %u failed", a->n,
 			  res->stored, res->existing, res->host_only, res->rejected, res->failed);
 	if (!a->aborted && s->roomy && s->healthy && !tn_simdisk_is_off(s->r->disk) && there != a->n &&
 	    res->error != -EBUSY) /* dropped before, and still held by somebody */
-		crig_fail(s->r, "a save in a roomy cache: %u host only, %u rejected, %u failed (%d)", res->host_only,
+		rig_fail(s->r, "a save in a roomy cache: %u host only, %u rejected, %u failed (%d)", res->host_only,
 			  res->rejected, res->failed, res->error);
 	s->n.stored += res->stored;
 	s->n.failed += res->failed;
@@ -199,14 +197,14 @@ static void go_on_save(struct cscript *s, struct cact *a, bool hurry)
 		tn_save_abort(a->save);
 		a->over = a->aborted = true;
 	}
-	while (!a->over && a->layer < s->r->g.layers && (hurry || below(s, 2)))
+	while (!a->over && a->layer < s->r->s->g.layers && (hurry || below(s, 2)))
 		give_layer(s, a);
-	if (!a->over && a->layer == s->r->g.layers && (hurry || below(s, 2))) {
+	if (!a->over && a->layer == s->r->s->g.layers && (hurry || below(s, 2))) {
 		rc = tn_save_commit(a->save);
 		if (rc)
-			crig_fail(s->r, "save_commit: %d: %s", rc, tn_error_last()->text);
+			rig_fail(s->r, "save_commit: %d: %s", rc, tn_error_last()->text);
 		a->over = true;
-		a->end_ns = crig_now(s->r);
+		a->end_ns = rig_now(s->r);
 	}
 	if (!a->over)
 		return;
@@ -214,9 +212,9 @@ static void go_on_save(struct cscript *s, struct cact *a, bool hurry)
 	if (rc == -ETIMEDOUT)
 		return;
 	if (rc)
-		crig_fail(s->r, "save_end: %d: %s", rc, tn_error_last()->text);
-	if (!a->aborted && crig_now(s->r) - a->end_ns > s->save_most_ns)
-		s->save_most_ns = crig_now(s->r) - a->end_ns;
+		rig_fail(s->r, "save_end: %d: %s", rc, tn_error_last()->text);
+	if (!a->aborted && rig_now(s->r) - a->end_ns > s->save_most_ns)
+		s->save_most_ns = rig_now(s->r) - a->end_ns;
 	save_ended(s, a, &res);
 	end_act(s, a);
 }
@@ -248,14 +246,14 @@ static void begin_load(struct cscript *s, uint32_t chain, uint32_t n)
 		a->end_page = a->first_page + (uint32_t)o.npages;
 	}
 	if (below(s, 4) == 0)
-		o.deadline_ns = a->deadline_ns = crig_now(s->r) + below(s, 3000) * CRIG_US;
+		o.deadline_ns = a->deadline_ns = rig_now(s->r) + below(s, 3000) * RIG_US;
 	o.priority = (int32_t)below(s, 5) - 2;
 	fill_keys(a->id, a->n, keys);
-	rc = tn_load_begin(s->r->space[a->space], s->r->pool[a->space], keys, a->n, a->pages, &o, &a->load);
-	crig_note(s->r, (uint64_t)rc);
+	rc = tn_load_begin(s->r->s[a->space].space, s->r->s[a->space].pool, keys, a->n, a->pages, &o, &a->load);
+	rig_note(s->r, (uint64_t)rc);
 	if (rc) {
 		if (rc != -EAGAIN)
-			crig_fail(s->r, "load_begin: %d: %s", rc, tn_error_last()->text);
+			rig_fail(s->r, "load_begin: %d: %s", rc, tn_error_last()->text);
 		give_pages(s, a);
 		return;
 	}
@@ -268,25 +266,27 @@ static void begin_load(struct cscript *s, uint32_t chain, uint32_t n)
 static void check_layer(struct cscript *s, struct cact *a)
 {
 	for (uint32_t i = a->first_page; i < a->end_page && i / per_block(s) < a->good; i++) {
-		crig_check(s->r, a->space, a->id + i / per_block(s), a->layer, i % per_block(s), a->pages[i]);
+		if (!rig_holds(&s->r->s[a->space], a->id + i / per_block(s), a->layer, i % per_block(s), a->pages[i]))
+			rig_fail(s->r, "WRONG BYTES: space %u block %llu layer %u page %u", a->space,
+				 (unsigned long long)a->id + i / per_block(s), a->layer, i % per_block(s));
 		s->n.checked_pages++;
 	}
 }
 
 static void poll_layers(struct cscript *s, struct cact *a)
 {
-	while (a->layer < s->r->g.layers) {
+	while (a->layer < s->r->s->g.layers) {
 		int rc = tn_load_poll(a->load, a->layer);
 
 		if (rc == -EAGAIN) {
-			if (crig_now(s->r) > CRIG_MS && crig_now(s->r) - CRIG_MS > a->deadline_ns)
-				crig_fail(s->r, "a load says nothing of layer %u %llu us after its deadline", a->layer,
-					  (unsigned long long)((crig_now(s->r) - a->deadline_ns) / CRIG_US));
+			if (rig_now(s->r) > RIG_MS && rig_now(s->r) - RIG_MS > a->deadline_ns)
+				rig_fail(s->r, "a load says nothing of layer %u %llu us after its deadline", a->layer,
+					  (unsigned long long)((rig_now(s->r) - a->deadline_ns) / RIG_US));
 			return;
 		}
-		crig_note(s->r, (uint64_t)rc);
+		rig_note(s->r, (uint64_t)rc);
 		if (rc < 0 || (uint32_t)rc > a->good)
-			crig_fail(s->r, "load_poll: %d after a prefix of %u", rc, a->good);
+			rig_fail(s->r, "load_poll: %d after a prefix of %u", rc, a->good);
 		a->good = (uint32_t)rc;
 		check_layer(s, a);
 		a->layer++;
@@ -299,8 +299,8 @@ static void check_untouched(struct cscript *s, struct cact *a)
 	for (uint32_t i = 0; i < a->n * per_block(s); i++) {
 		bool outside = i < a->first_page || i >= a->end_page, back = a->back >> (i / per_block(s)) & 1;
 
-		if ((outside || back) && !crig_poisoned(s->r, a->space, a->pages[i]))
-			crig_fail(s->r, "page %u of a load of pages %u..%u was written to, %s", i, a->first_page,
+		if ((outside || back) && !rig_poisoned(&s->r->s[a->space], a->pages[i]))
+			rig_fail(s->r, "page %u of a load of pages %u..%u was written to, %s", i, a->first_page,
 				  a->end_page, outside ? "outside the range" : "after it was given back");
 	}
 }
@@ -312,8 +312,8 @@ static void go_on_load(struct cscript *s, struct cact *a, bool hurry)
 
 	if (!a->back) /* pages given back have other bytes now */
 		poll_layers(s, a);
-	if (!a->over && (a->layer == s->r->g.layers || (!hurry && below(s, 60) == 0))) {
-		if (a->layer < s->r->g.layers)
+	if (!a->over && (a->layer == s->r->s->g.layers || (!hurry && below(s, 60) == 0))) {
+		if (a->layer < s->r->s->g.layers)
 			tn_load_cancel(a->load);
 		a->over = true;
 	}
@@ -326,14 +326,14 @@ static void go_on_load(struct cscript *s, struct cact *a, bool hurry)
 				continue;
 			a->back |= (uint16_t)(1u << b);
 			for (uint32_t k = 0; k < per_block(s); k++)
-				crig_poison(s->r, a->space, a->pages[b * per_block(s) + k]);
+				rig_poison(&s->r->s[a->space], a->pages[b * per_block(s) + k]);
 		}
 		return;
 	}
 	if (rc)
-		crig_fail(s->r, "load_end: %d: %s", rc, tn_error_last()->text);
+		rig_fail(s->r, "load_end: %d: %s", rc, tn_error_last()->text);
 	check_untouched(s, a);
-	s->n.hits += a->layer == s->r->g.layers ? a->good : 0;
+	s->n.hits += a->layer == s->r->s->g.layers ? a->good : 0;
 	end_act(s, a);
 }
 
@@ -348,7 +348,7 @@ static void begin_flush(struct cscript *s)
 	new_act(s, a);
 	a->tick = s->tick;
 	a->flush = tn_flush_begin(s->r->cache);
-	assert(a->flush);
+	assert_non_null(a->flush);
 	a->kind = CACT_FLUSH;
 	s->n.flushes++;
 }
@@ -359,11 +359,11 @@ static void go_on_flush(struct cscript *s, struct cact *a)
 
 	if (rc == -EAGAIN)
 		return;
-	crig_note(s->r, (uint64_t)rc);
+	rig_note(s->r, (uint64_t)rc);
 	if (rc == 0 && a->tick > s->durable_tick)
 		s->durable_tick = a->tick;
 	if (rc && s->healthy && !(rc == -ENOSPC && !s->roomy) && !tn_simdisk_is_off(s->r->disk))
-		crig_fail(s->r, "flush: %d: %s", rc, tn_error_last()->text);
+		rig_fail(s->r, "flush: %d: %s", rc, tn_error_last()->text);
 	end_act(s, a);
 }
 
@@ -380,38 +380,38 @@ static void begin_lease(struct cscript *s)
 	new_act(s, a);
 	a->id = below(s, CSCRIPT_CHAINS) * CSCRIPT_CHAIN_BLOCKS;
 	fill_keys(a->id, n, keys);
-	rc = tn_match(s->r->space[a->space], keys, n, NULL, &m, TN_MATCH_PIN);
-	crig_note(s->r, (uint64_t)rc);
+	rc = tn_match(s->r->s[a->space].space, keys, n, NULL, &m, TN_MATCH_PIN);
+	rig_note(s->r, (uint64_t)rc);
 	for (uint32_t i = 0; rc > 0 && i < m.blocks; i++)
 		if (s->block[a->space][a->id + i].gone)
-			crig_fail(s->r, "block %u is found although its space was dropped", (unsigned)a->id + i);
+			rig_fail(s->r, "block %u is found although its space was dropped", (unsigned)a->id + i);
 	if (rc <= 0 || !m.pin)
 		return;
 	a->kind = CACT_LEASE;
 	a->pin = m.pin;
-	a->end_ns = crig_now(s->r) + below(s, 5000) * CRIG_US;
+	a->end_ns = rig_now(s->r) + below(s, 5000) * RIG_US;
 }
 
 static void go_on_lease(struct cscript *s, struct cact *a, bool hurry)
 {
-	if (!hurry && crig_now(s->r) < a->end_ns)
+	if (!hurry && rig_now(s->r) < a->end_ns)
 		return;
-	if (tn_unpin(s->r->space[a->space], a->pin))
-		crig_fail(s->r, "unpin: %s", tn_error_last()->text);
+	if (tn_unpin(s->r->s[a->space].space, a->pin))
+		rig_fail(s->r, "unpin: %s", tn_error_last()->text);
 	a->kind = CACT_NONE;
 }
 
 static void prefetch(struct cscript *s)
 {
 	struct tn_key keys[CSCRIPT_ACT_BLOCKS];
-	uint32_t n = 1 + below(s, CSCRIPT_ACT_BLOCKS), space = below(s, CRIG_SPACES);
+	uint32_t n = 1 + below(s, CSCRIPT_ACT_BLOCKS), space = below(s, RIG_SPACES);
 	int rc;
 
 	fill_keys(below(s, CSCRIPT_CHAINS) * CSCRIPT_CHAIN_BLOCKS, n, keys);
-	rc = tn_prefetch(s->r->space[space], keys, n, crig_now(s->r) + below(s, 4000) * CRIG_US);
-	crig_note(s->r, (uint64_t)rc);
+	rc = tn_prefetch(s->r->s[space].space, keys, n, rig_now(s->r) + below(s, 4000) * RIG_US);
+	rig_note(s->r, (uint64_t)rc);
 	if (rc < 0 && rc != -EAGAIN)
-		crig_fail(s->r, "prefetch: %d: %s", rc, tn_error_last()->text);
+		rig_fail(s->r, "prefetch: %d: %s", rc, tn_error_last()->text);
 }
 
 static void dropped(struct cscript *s, struct cblock *b)
@@ -423,21 +423,21 @@ static void dropped(struct cscript *s, struct cblock *b)
 static void drop(struct cscript *s)
 {
 	struct tn_key keys[4];
-	uint32_t n = 1 + below(s, 4), space = below(s, CRIG_SPACES), first = below(s, BLOCKS - n);
+	uint32_t n = 1 + below(s, 4), space = below(s, RIG_SPACES), first = below(s, BLOCKS - n);
 	int rc;
 
 	fill_keys(first, n, keys);
-	rc = tn_drop(s->r->space[space], keys, n);
-	crig_note(s->r, (uint64_t)rc);
+	rc = tn_drop(s->r->s[space].space, keys, n);
+	rig_note(s->r, (uint64_t)rc);
 	if (rc < 0)
-		crig_fail(s->r, "drop: %d: %s", rc, tn_error_last()->text);
+		rig_fail(s->r, "drop: %d: %s", rc, tn_error_last()->text);
 	for (uint32_t i = 0; i < n; i++)
 		dropped(s, &s->block[space][first + i]);
 }
 
 static void drop_space(struct cscript *s)
 {
-	uint32_t space = below(s, CRIG_SPACES);
+	uint32_t space = below(s, RIG_SPACES);
 	struct cact *a = free_act(s);
 	int rc;
 
@@ -445,10 +445,10 @@ static void drop_space(struct cscript *s)
 		return;
 	new_act(s, a);
 	a->space = space;
-	rc = tn_space_drop_begin(s->r->space[space], &a->flush);
-	crig_note(s->r, (uint64_t)rc);
+	rc = tn_space_drop_begin(s->r->s[space].space, &a->flush);
+	rig_note(s->r, (uint64_t)rc);
 	if (rc && rc != -EBUSY)
-		crig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
+		rig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
 	if (rc)
 		return;
 	a->kind = CACT_DROP;
@@ -465,9 +465,9 @@ static void go_on_drop(struct cscript *s, struct cact *a)
 
 	if (rc == -EAGAIN)
 		return;
-	crig_note(s->r, (uint64_t)rc);
+	rig_note(s->r, (uint64_t)rc);
 	if (rc && s->healthy && !tn_simdisk_is_off(s->r->disk))
-		crig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
+		rig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
 	for (uint32_t i = 0; rc && i < BLOCKS; i++)
 		s->block[a->space][i].gone = false;
 	end_act(s, a);
@@ -497,19 +497,18 @@ static uint32_t go_on(struct cscript *s, bool hurry)
 	return active;
 }
 
-static bool check_quotas(struct cscript *s)
+static void check_quotas(struct cscript *s)
 {
-	for (uint32_t i = 0; i < CRIG_SPACES; i++) {
-		uint64_t have = s->r->cache->space_disk_blocks[s->r->space[i]->index];
+	for (uint32_t i = 0; i < RIG_SPACES; i++) {
+		uint64_t have = s->r->cache->space_disk_blocks[s->r->s[i].space->index];
 
 		if (s->r->o.quota_blocks[i] && have > s->r->o.quota_blocks[i])
-			return crig_fail(s->r, "space %u has %llu blocks on disk, its quota is %u", i,
-					 (unsigned long long)have, s->r->o.quota_blocks[i]);
+			rig_fail(s->r, "space %u has %llu blocks on disk, its quota is %llu", i, (unsigned long long)have,
+				 (unsigned long long)s->r->o.quota_blocks[i]);
 	}
-	return true;
 }
 
-bool cscript_step(struct cscript *s)
+void cscript_step(struct cscript *s)
 {
 	uint32_t what = below(s, s->only_saves ? 25 : 100), chain = below(s, CSCRIPT_CHAINS), n = 1 + below(s, CSCRIPT_ACT_BLOCKS);
 
@@ -531,82 +530,79 @@ bool cscript_step(struct cscript *s)
 	else if (what == 65 && s->drops && below(s, 8) == 0)
 		drop_space(s);
 	go_on(s, false);
-	crig_turn(s->r, below(s, 300) * CRIG_US);
-	crig_note(s->r, crig_now(s->r));
-	return check_quotas(s) && !s->r->error[0];
+	rig_turn(s->r, below(s, 300) * RIG_US);
+	rig_note(s->r, rig_now(s->r));
+	check_quotas(s);
 }
 
-static bool load_hangs(struct crig *r, struct tn_op *op)
+static void load_hangs(struct rig *r, struct tn_op *op)
 {
 	const struct tn_reading *rd = tn_reading_of(op);
 
-	return crig_fail(r, "HANG: a load of %u blocks has not ended: %u transfers, header %u, chunk %u", op->n, op->inflight,
-			 rd->hdr_i, rd->chunk);
+	rig_fail(r, "HANG: a load of %u blocks has not ended: %u transfers, header %u, chunk %u", op->n, op->inflight, rd->hdr_i,
+		 rd->chunk);
 }
 
-static bool save_hangs(struct crig *r, struct tn_op *op)
+static void save_hangs(struct rig *r, struct tn_op *op)
 {
 	const struct tn_writing *w = tn_writing_of(op);
 
-	return crig_fail(r, "HANG: a save of %u blocks has not ended: %u without a place, %u unwritten, %u transfers, header %u; "
-			    "committed %llu reserved %llu", op->n, w->unplaced, w->unwritten, op->inflight, w->hdr_i,
-			 (unsigned long long)r->cache->c.disk_blocks, (unsigned long long)r->cache->disk_entries);
+	rig_fail(r, "HANG: a save of %u blocks has not ended: %u without a place, %u unwritten, %u transfers, header %u; "
+		 "committed %llu reserved %llu", op->n, w->unplaced, w->unwritten, op->inflight, w->hdr_i,
+		 (unsigned long long)r->cache->c.disk_blocks, (unsigned long long)r->cache->disk_entries);
 }
 
-static bool crig_hang(struct crig *r, const struct cact *a)
+static void hang(struct rig *r, const struct cact *a)
 {
 	uint64_t free_now, freeing;
 	struct tn_op *op;
 
 	if (a->kind == CACT_LOAD && tn_handle_enter(a->load, TN_HANDLE_LOAD, "hang", &op) == 0)
-		return load_hangs(r, op);
+		load_hangs(r, op);
 	if (a->kind == CACT_SAVE && tn_handle_enter(a->save, TN_HANDLE_SAVE, "hang", &op) == 0)
-		return save_hangs(r, op);
-	tn_store_free_slots(r->cache->store, r->space[a->space]->disk_class, &free_now, &freeing);
-	return crig_fail(r, "HANG: a flush or lease has not ended; %llu slots are freeing, device is %d",
-			 (unsigned long long)freeing, tn_store_health(r->cache->store, 0));
+		save_hangs(r, op);
+	tn_store_free_slots(r->cache->store, r->s[a->space].space->disk_class, &free_now, &freeing);
+	rig_fail(r, "HANG: a flush or lease has not ended; %llu slots are freeing, device is %d", (unsigned long long)freeing,
+		 tn_store_health(r->cache->store, 0));
 }
 
-bool cscript_drain(struct cscript *s, uint64_t limit_ns)
+void cscript_drain(struct cscript *s, uint64_t limit_ns)
 {
-	uint64_t end = crig_now(s->r) + limit_ns;
+	uint64_t end = rig_now(s->r) + limit_ns;
 
-	while (!s->r->error[0] && (go_on(s, true) || !tn_core_idle(s->r->cache) || s->r->cache->doomed_count)) {
-		crig_turn(s->r, CRIG_MS);
-		if (crig_now(s->r) > end) {
-			for (uint32_t i = 0; i < CSCRIPT_ACTS; i++)
-				if (s->act[i].kind != CACT_NONE)
-					return crig_hang(s->r, &s->act[i]);
-			return crig_check_quiet(s->r) && crig_fail(s->r, "HANG: the core is not idle after %llu s",
-								   (unsigned long long)(limit_ns / CRIG_SECOND));
-		}
+	while (go_on(s, true) || !tn_core_idle(s->r->cache) || s->r->cache->doomed_count) {
+		rig_turn(s->r, RIG_MS);
+		if (rig_now(s->r) <= end)
+			continue;
+		for (uint32_t i = 0; i < CSCRIPT_ACTS; i++)
+			if (s->act[i].kind != CACT_NONE)
+				hang(s->r, &s->act[i]);
+		rig_check_quiet(s->r);
+		rig_fail(s->r, "HANG: the core is not idle after %llu s", (unsigned long long)(limit_ns / RIG_SECOND));
 	}
-	return !s->r->error[0];
 }
 
-bool cscript_settle(struct cscript *s)
+void cscript_settle(struct cscript *s)
 {
-	uint64_t limit = 60 * CRIG_SECOND;
+	uint64_t limit = 60 * RIG_SECOND;
 
-	if (!cscript_drain(s, limit))
-		return false;
+	cscript_drain(s, limit);
 	begin_flush(s);
-	return cscript_drain(s, limit) && crig_check_quiet(s->r);
+	cscript_drain(s, limit);
+	rig_check_quiet(s->r);
 }
 
 /* ---- verification ----------------------------------------------------------------------------------------- */
 
+/* Of the number that key_of knows. */
 static bool found(struct cscript *s, uint32_t space, uint64_t id)
 {
-	struct tn_key key = key_of(id);
-	struct tn_match m = {.size = sizeof(m)};
-
-	return tn_match(s->r->space[space], &key, 1, NULL, &m, 0) == 1;
+	return rig_match(&s->r->s[space], id + 1, 1) == 1;
 }
 
-static bool verify_loads(struct cscript *s)
+static void verify_loads(struct cscript *s)
 {
-	for (uint32_t space = 0; space < CRIG_SPACES; space++)
+	for (uint32_t space = 0; space < RIG_SPACES; space++)
 		for (uint32_t id = 0; id < BLOCKS; id++) {
 			struct cact *a;
 			struct tn_key key = key_of(id);
@@ -621,78 +617,74 @@ static bool verify_loads(struct cscript *s)
 			a->id = id;
 			a->end_page = per_block(s);
 			a->good = 1;
-			if (!take_pages(s, a) || tn_load_begin(s->r->space[space], s->r->pool[space], &key, 1, a->pages,
+			if (!take_pages(s, a) || tn_load_begin(s->r->s[space].space, s->r->s[space].pool, &key, 1, a->pages,
 							       NULL, &a->load))
-				return crig_fail(s->r, "verification: no load: %s", tn_error_last()->text);
+				rig_fail(s->r, "verification: no load: %s", tn_error_last()->text);
 			a->kind = CACT_LOAD;
-			if (!cscript_drain(s, 20 * CRIG_SECOND))
-				return false;
+			cscript_drain(s, 20 * RIG_SECOND);
 			if (s->healthy && s->n.hits != before + 1)
-				return crig_fail(s->r, "space %u block %u was found and could not be loaded", space, id);
+				rig_fail(s->r, "space %u block %u was found and could not be loaded", space, id);
 		}
-	return true;
 }
 
-bool cscript_verify(struct cscript *s)
+void cscript_verify(struct cscript *s)
 {
-	for (uint32_t space = 0; space < CRIG_SPACES; space++)
+	for (uint32_t space = 0; space < RIG_SPACES; space++)
 		for (uint32_t id = 0; id < BLOCKS; id++) {
 			const struct cblock *b = &s->block[space][id];
 			bool there = found(s, space, id);
 
-			crig_note(s->r, there);
+			rig_note(s->r, there);
 			if (there && b->gone)
-				return crig_fail(s->r, "space %u block %u came back after its space was dropped", space, id);
+				rig_fail(s->r, "space %u block %u came back after its space was dropped", space, id);
 			if (s->roomy && b->saved && b->saved <= s->durable_tick && !there)
-				return crig_fail(s->r, "space %u block %u: durable, and not found (saved at %llu, durable "
-						       "up to %llu, now %llu, %llu crashes)", space, id,
-						 (unsigned long long)b->saved, (unsigned long long)s->durable_tick,
-						 (unsigned long long)s->tick, (unsigned long long)s->n.crashes);
+				rig_fail(s->r, "space %u block %u: durable, and not found (saved at %llu, durable up to %llu, now %llu, "
+					 "%llu crashes)", space, id, (unsigned long long)b->saved,
+					 (unsigned long long)s->durable_tick, (unsigned long long)s->tick,
+					 (unsigned long long)s->n.crashes);
 		}
-	return verify_loads(s);
+	verify_loads(s);
 }
 
 /* What was found is what is true from now on. */
-static bool adopt(struct cscript *s)
+static void adopt(struct cscript *s)
 {
-	if (!cscript_verify(s))
-		return false;
+	cscript_verify(s);
 	s->durable_tick = ++s->tick;
-	for (uint32_t space = 0; space < CRIG_SPACES; space++)
+	for (uint32_t space = 0; space < RIG_SPACES; space++)
 		for (uint32_t id = 0; id < BLOCKS; id++)
 			s->block[space][id].saved = found(s, space, id) ? s->tick : 0;
-	return true;
 }
 
-bool cscript_reopen(struct cscript *s)
+void cscript_reopen(struct cscript *s)
 {
-	if (!cscript_settle(s))
-		return false;
+	cscript_settle(s);
 	s->durable_tick = s->tick;
-	return crig_close(s->r) && crig_open(s->r) && adopt(s);
+	rig_reopen(s->r);
+	adopt(s);
 }
 
-bool cscript_crash(struct cscript *s, enum tn_simdisk_crash mode)
+void cscript_crash(struct cscript *s, enum tn_simdisk_crash mode)
 {
 	s->n.crashes++;
-	crig_power_off(s->r);
-	if (!cscript_drain(s, 60 * CRIG_SECOND))
-		return false;
-	return crig_crashed(s->r, mode, tn_rng_next(&s->rng)) && adopt(s);
+	rig_power_off(s->r);
+	cscript_drain(s, 60 * RIG_SECOND);
+	rig_crashed(s->r, mode, tn_rng_next(&s->rng));
+	adopt(s);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------- */
 
-struct cscript *cscript_create(struct crig *r, uint64_t seed)
+struct cscript *cscript_create(struct rig *r, uint64_t seed)
 {
 	struct cscript *s = calloc(1, sizeof(*s));
 
-	assert(s);
+	assert_non_null(s);
 	s->r = r;
 	tn_rng_seed(&s->rng, seed);
-	for (uint32_t i = 0; i < CRIG_SPACES; i++) {
+	for (uint32_t i = 0; i < RIG_SPACES; i++) {
 		s->free_pages[i] = calloc(r->o.npages, sizeof(uint32_t));
-		assert(s->free_pages[i]);
+		assert_non_null(s->free_pages[i]);
 		for (uint32_t p = 0; p < r->o.npages; p++)
 			s->free_pages[i][s->nfree[i]++] = p;
 	}
@@ -703,7 +695,7 @@ void cscript_destroy(struct cscript *s)
 {
 	if (!s)
 		return;
-	for (uint32_t i = 0; i < CRIG_SPACES; i++)
+	for (uint32_t i = 0; i < RIG_SPACES; i++)
 		free(s->free_pages[i]);
 	free(s);
 }

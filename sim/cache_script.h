@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random scripts for a simulated cache (simcache.h), and what must be true of it: every byte that a load reports is
+ * Random scripts for a simulated cache (cache_rig.h), and what must be true of it: every byte that a load reports is
  * right, nothing hangs, pages outside a sub-range and those given back stay untouched, what is durable is
  * found again, what was dropped with its space is not.
  */
 #ifndef TN_SIM_CACHE_SCRIPT_H
 #define TN_SIM_CACHE_SCRIPT_H
 
-#include "simcache.h"
+#include "cache/cache_rig.h"
 
 #define CSCRIPT_CHAINS 6u
 #define CSCRIPT_CHAIN_BLOCKS 32u
@@ -61,34 +61,34 @@ struct cblock {
  * @roomy: nothing is ever evicted or refused, so that everything durable must be found
  */
 struct cscript {
-	struct crig *r;
+	struct rig *r;
 	struct tn_rng rng;
 	bool roomy, healthy; /* healthy: without faults, so that saves may not fail either */
 	bool drops, only_saves;
 	uint64_t save_most_ns; /* the longest from commit to end */
 	uint64_t tick, durable_tick;
 	struct cact act[CSCRIPT_ACTS];
-	struct cblock block[CRIG_SPACES][CSCRIPT_CHAINS * CSCRIPT_CHAIN_BLOCKS];
-	uint32_t *free_pages[CRIG_SPACES];
-	uint32_t nfree[CRIG_SPACES];
+	struct cblock block[RIG_SPACES][CSCRIPT_CHAINS * CSCRIPT_CHAIN_BLOCKS];
+	uint32_t *free_pages[RIG_SPACES];
+	uint32_t nfree[RIG_SPACES];
 	struct {
 		uint64_t loads, saves, hits, stored, failed, checked_pages, flushes, crashes;
 	} n;
 };
 
-struct cscript *cscript_create(struct crig *r, uint64_t seed);
+struct cscript *cscript_create(struct rig *r, uint64_t seed);
 void cscript_destroy(struct cscript *s);
-/* One random step: begin something or let time pass; everything under way goes on. false: r->error says why. */
-bool cscript_step(struct cscript *s);
+/* One random step: begin something or let time pass; everything under way goes on. What must not be fails the test. */
+void cscript_step(struct cscript *s);
 /* Ends everything under way; fails if that takes more than limit_ns of simulated time. */
-bool cscript_drain(struct cscript *s, uint64_t limit_ns);
+void cscript_drain(struct cscript *s, uint64_t limit_ns);
 /* Drains, flushes, and checks that nothing is lost or left over. */
-bool cscript_settle(struct cscript *s);
-/* Whether what must be found is, with every byte, and what must not is not. Nothing may be under way. */
-bool cscript_verify(struct cscript *s);
+void cscript_settle(struct cscript *s);
+/* What must be found is, with every byte, and what must not is not. Nothing may be under way. */
+void cscript_verify(struct cscript *s);
 /* Clean close and reopen; what is found is verified. */
-bool cscript_reopen(struct cscript *s);
+void cscript_reopen(struct cscript *s);
 /* The power fails now; reopen, verify. */
-bool cscript_crash(struct cscript *s, enum tn_simdisk_crash mode);
+void cscript_crash(struct cscript *s, enum tn_simdisk_crash mode);
 
 #endif

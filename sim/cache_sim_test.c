@@ -4,20 +4,19 @@
  * one, through crashes and faults. One seed gives one run; TN_SEED repeats a failed one.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cache_script.h"
 #include "tn_test.h"
 
 struct plan {
-	struct crig_opts o;
+	struct rig_opts o;
 	bool roomy, drops;
 	uint32_t steps, rounds;
 	enum { CLEAN, CRASH } between;
 };
 
 /* 1 to 3 KiB (bounced) or 4 KiB (direct) a page and plane; now and then blocks of several chunks. */
-static void random_geometry(struct tn_rng *rng, struct crig_opts *o)
+static void random_geometry(struct tn_rng *rng, struct rig_opts *o)
 {
 	static const uint32_t dims[] = {128, 128, 32, 96};
 
@@ -30,12 +29,12 @@ static void random_geometry(struct tn_rng *rng, struct crig_opts *o)
 		o->head_dim = 512;
 	}
 	o->npages = 300;
-	o->max_ops = 6 + tn_rng_below(rng, 8);
-	o->io_depth = 1u << tn_rng_below(rng, 6);
-	o->ndirs = 1 + tn_rng_below(rng, 2);
+	o->cache.max_ops = 6 + tn_rng_below(rng, 8);
+	o->cache.io_depth = 1u << tn_rng_below(rng, 6);
+	o->cache.ndirs = 1 + tn_rng_below(rng, 2);
 }
 
-static uint64_t slot_bytes(const struct crig_opts *o)
+static uint64_t slot_bytes(const struct rig_opts *o)
 {
 	uint64_t object = 2ull * o->pages_per_block * o->head_dim * 32;
 
@@ -44,15 +43,14 @@ static uint64_t slot_bytes(const struct crig_opts *o)
 
 static struct plan roomy_plan(struct tn_rng *rng, uint64_t seed)
 {
-	struct plan p = {.roomy = true, .drops = true, .steps = 150, .rounds = 3};
+	struct plan p = {.o = rig_simulated_opts(), .roomy = true, .drops = true, .steps = 150, .rounds = 3};
 
 	random_geometry(rng, &p.o);
 	p.o.seed = seed;
-	p.o.policy = "lru";
 	p.o.segment_bytes = 24 * slot_bytes(&p.o) + (64u << 10);
 	p.o.segment_bytes = p.o.segment_bytes < (256u << 10) ? 256u << 10 : p.o.segment_bytes / 4096 * 4096;
-	p.o.disk_bytes = 1200 * slot_bytes(&p.o) + 4 * p.o.segment_bytes;
-	p.o.host_bytes = tn_rng_below(rng, 2) ? 40 * slot_bytes(&p.o) : 0;
+	p.o.cache.disk_bytes = 1200 * slot_bytes(&p.o) + 4 * p.o.segment_bytes;
+	p.o.cache.host_bytes = tn_rng_below(rng, 2) ? 40 * slot_bytes(&p.o) : 0;
 	p.between = tn_rng_below(rng, 4) ? CRASH : CLEAN;
 	return p;
 }
@@ -65,9 +63,9 @@ static struct plan tight_plan(struct tn_rng *rng, uint64_t seed)
 
 	p.roomy = false;
 	p.steps = 250;
-	p.o.policy = policies[tn_rng_below(rng, 4)];
-	p.o.disk_bytes = (blocks * slot_bytes(&p.o) / p.o.segment_bytes + p.o.ndirs) * p.o.segment_bytes;
-	p.o.disk_blocks = tn_rng_below(rng, 2) ? blocks : 0;
+	p.o.cache.policy = policies[tn_rng_below(rng, 4)];
+	p.o.cache.disk_bytes = (blocks * slot_bytes(&p.o) / p.o.segment_bytes + p.o.cache.ndirs) * p.o.segment_bytes;
+	p.o.cache.disk_blocks = tn_rng_below(rng, 2) ? blocks : 0;
 	if (tn_rng_below(rng, 2)) {
 		p.o.quota_blocks[0] = 8 + tn_rng_below(rng, 30);
 		p.o.quota_blocks[1] = tn_rng_below(rng, 2) ? 20 : 0;
@@ -75,44 +73,44 @@ static struct plan tight_plan(struct tn_rng *rng, uint64_t seed)
 	return p;
 }
 
-static void must(struct cscript *s, bool ok, uint64_t seed)
+static struct rig *rig_of(const struct plan *p)
 {
-	if (!ok || s->r->error[0])
-		fail_msg("TN_SEED=%llu: %s", (unsigned long long)seed, s->r->error);
+	struct rig *r = rig_simulated(&p->o);
+
+	rig_must_open(r);
+	return r;
 }
 
 /* Runs a plan; returns the hash of all that happened. */
 static uint64_t run(const struct plan *p, uint64_t seed)
 {
-	struct crig *r = crig_create(&p->o);
+	struct rig *r = rig_of(p);
 	struct cscript *s = cscript_create(r, seed);
 	uint64_t hash;
 
 	s->roomy = p->roomy;
 	s->drops = p->drops;
 	s->healthy = true;
-	must(s, crig_open(r), seed);
 	for (uint32_t round = 0; round < p->rounds; round++) {
 		for (uint32_t i = 0; i < p->steps; i++)
-			must(s, cscript_step(s), seed);
+			cscript_step(s);
 		if (p->between == CRASH && round % 3 != 2) {
-			must(s, cscript_crash(s, tn_rng_below(&s->rng, TN_SIMDISK_CRASH_MODES)), seed);
+			cscript_crash(s, tn_rng_below(&s->rng, TN_SIMDISK_CRASH_MODES));
 		} else {
-			must(s, cscript_settle(s), seed);
-			must(s, cscript_verify(s), seed);
-			must(s, cscript_reopen(s), seed);
+			cscript_settle(s);
+			cscript_verify(s);
+			cscript_reopen(s);
 		}
-		must(s, crig_check_quiet(r), seed);
+		rig_check_quiet(r);
 	}
-	must(s, crig_close(r), seed);
 	if (getenv("TN_TEST_VERBOSE"))
-		printf("# seed %llu: %llu saves, %llu stored, %llu failed, %llu loads, %llu hits, %llu pages checked\n",
+		printf("# TN_SEED=%llu: %llu saves, %llu stored, %llu failed, %llu loads, %llu hits, %llu pages checked\n",
 		       (unsigned long long)seed, (unsigned long long)s->n.saves, (unsigned long long)s->n.stored,
 		       (unsigned long long)s->n.failed, (unsigned long long)s->n.loads, (unsigned long long)s->n.hits,
 		       (unsigned long long)s->n.checked_pages);
 	hash = r->hash ^ tn_simdisk_history(r->disk);
 	cscript_destroy(s);
-	crig_destroy(r);
+	rig_tear_down(r);
 	return hash;
 }
 
@@ -150,30 +148,28 @@ static void saves_that_rewrite_every_slot_end_on_a_slow_disk(void **state)
 	for (uint64_t seed = tn_test_seed(); seed < tn_test_seed() + 6; seed++) {
 		struct tn_rng rng;
 		struct plan p;
-		struct crig *r;
+		struct rig *r;
 		struct cscript *s;
 
 		tn_rng_seed(&rng, seed);
 		p = tight_plan(&rng, seed);
-		p.o.policy = "lru";
+		p.o.cache.policy = "lru";
 		p.o.quota_blocks[0] = p.o.quota_blocks[1] = 0;
-		p.o.host_bytes = seed % 3 ? 0 : p.o.host_bytes;
-		p.o.sync_ns = CRIG_SECOND;
-		p.o.write_ns = 2 * CRIG_MS;
-		r = crig_create(&p.o);
+		p.o.cache.host_bytes = seed % 3 ? 0 : p.o.cache.host_bytes;
+		p.o.sync_ns = RIG_SECOND;
+		p.o.write_ns = 2 * RIG_MS;
+		r = rig_of(&p);
 		s = cscript_create(r, seed);
 		s->only_saves = s->healthy = true;
-		must(s, crig_open(r), seed);
 		while (s->n.stored < 1500) {
-			must(s, cscript_step(s), seed);
-			crig_run(r, 20 * CRIG_MS);
+			cscript_step(s);
+			rig_run(r, 20 * RIG_MS);
 		}
-		must(s, cscript_settle(s), seed);
+		cscript_settle(s);
 		printf("# longest save %.1f s of %llu, %.1f s in all\n", (double)s->save_most_ns / 1e9,
-		       (unsigned long long)s->n.saves, (double)crig_now(r) / 1e9);
-		must(s, crig_close(r), seed);
+		       (unsigned long long)s->n.saves, (double)rig_now(r) / 1e9);
 		cscript_destroy(s);
-		crig_destroy(r);
+		rig_tear_down(r);
 	}
 }
 

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "cache_rig.h"
-#include "tn_test.h"
 
 /* ---- calls that may block ----------------------------------------------------------------------------------------- */
 
@@ -76,8 +75,8 @@ static void enter(enum call call)
 	if (__atomic_load_n(&holding, __ATOMIC_SEQ_CST) != (uint32_t)call)
 		return;
 	__atomic_add_fetch(&held, 1, __ATOMIC_SEQ_CST);
-	for (uint64_t end = rig_now_ns() + HOLD_NS; __atomic_load_n(&holding, __ATOMIC_SEQ_CST) == (uint32_t)call; usleep(1000))
-		if (rig_now_ns() > end) {
+	for (uint64_t end = tn_test_now() + HOLD_NS; __atomic_load_n(&holding, __ATOMIC_SEQ_CST) == (uint32_t)call; usleep(1000))
+		if (tn_test_now() > end) {
 			__atomic_store_n(&held_to_the_end, 1, __ATOMIC_SEQ_CST);
 			break;
 		}
@@ -145,10 +144,9 @@ static void log_line(void *arg, enum tn_log_level level, const char *where, cons
 
 static void set_up(struct rig *r, const char *engine)
 {
-	rig_set_up(r, DISK_BYTES, HOST_BYTES, 64);
-	assert_int_equal(rig_close(r), 0);
-	r->opts.io_engine = engine;
-	r->opts.log = log_line;
+	rig_init(r, DISK_BYTES, HOST_BYTES, 64);
+	r->o.cache.io_engine = engine;
+	r->o.cache.log = log_line;
 	assert_int_equal(rig_open(r), 0);
 	__atomic_store_n(&watching, 1, __ATOMIC_SEQ_CST);
 }
@@ -171,48 +169,37 @@ static void let_go(void)
 
 static void save_some(struct rig *r, uint64_t first, uint32_t n)
 {
-	struct tn_save_result result;
 
 	for (uint32_t i = 0; i < n; i += 8)
-		rig_save(r, first + i, 8, 0, &result);
+		rig_save(r->s, first + i, 8, 0);
 }
 
 /* ---- who calls --------------------------------------------------------------------------------------------------------- */
 
 static void another_space(struct rig *r)
 {
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = 64};
-	struct tn_geometry g = r->g;
-	struct tn_identity id;
-	struct tn_space *space;
-	struct tn_pool *pool;
-	struct tn_shard shard;
+	/* Larger chunks than those that there are buffers for. */
+	struct rig_space_opts o = {.model = "another", .head_dim = 768};
+	struct rig_space s;
 
-	for (uint32_t p = 0; p < g.nplanes; p++)
-		g.planes[p].head_dim = 768; /* larger chunks than those that there are buffers for */
-	tn_identity_init(&id);
-	id.model = "another";
-	tn_shard_init(&shard);
-	assert_int_equal(tn_space_open(r->cache, &id, &shard, &g, NULL, &space), 0);
-	assert_int_equal(tn_pool_register(space, &layout, r->bases, TN_MEM_HOST, &pool), 0); /* nothing touches its memory */
-	assert_int_equal(tn_pool_unregister(pool), 0);
-	assert_int_equal(tn_space_drop(space, rig_soon()), 0);
-	tn_space_close(space);
+	assert_int_equal(rig_space_open(r, &o, &s), 0);
+	assert_int_equal(tn_test_ended(tn_space_drop(s.space, tn_test_deadline())), 0);
+	rig_space_close(&s);
 }
 
 static void work_hard(struct rig *r)
 {
 	save_some(r, 1, 400); /* more than both tiers hold */
-	assert_int_equal(tn_flush(r->cache, rig_soon()), 0);
+	assert_int_equal(rig_flush(r), 0);
 	another_space(r);
 	for (uint64_t i = 1; i < 400; i += 8)
-		if (rig_match(r, i, 8) == 8)
-			rig_load(r, i, 8);
+		if (rig_match(r->s, i, 8) == 8)
+			rig_load(r->s, i, 8);
 	__atomic_store_n(&no_fallocate, ENOSPC, __ATOMIC_SEQ_CST);
 	save_some(r, 401, 64);
 	__atomic_store_n(&no_fallocate, 0, __ATOMIC_SEQ_CST);
 	rig_stats(r);
-	assert_int_equal(tn_flush(r->cache, rig_soon()), 0);
+	assert_int_equal(rig_flush(r), 0);
 }
 
 static void the_owner_makes_no_call_that_may_block(void **state)
@@ -239,8 +226,8 @@ static void the_owner_makes_no_call_that_may_block(void **state)
 
 static void wait_until_held(enum call call)
 {
-	for (uint64_t end = rig_soon(); __atomic_load_n(&held, __ATOMIC_SEQ_CST) == 0; usleep(1000))
-		if (rig_now_ns() > end)
+	for (uint64_t end = tn_test_deadline(); __atomic_load_n(&held, __ATOMIC_SEQ_CST) == 0; usleep(1000))
+		if (tn_test_now() > end)
 			fail_msg("%s was never called", call_name[call]);
 }
 
@@ -249,8 +236,8 @@ static void must_serve(struct rig *r, enum call call, uint64_t first, uint32_t n
 {
 	for (uint32_t i = 0; i < 5; i++) {
 		assert_true(rig_stats(r).blocks >= n);
-		assert_int_equal(rig_match(r, first, n), n);
-		assert_int_equal(rig_load(r, first, n), n);
+		assert_int_equal(rig_match(r->s, first, n), n);
+		assert_int_equal(rig_load(r->s, first, n), n);
 	}
 	if (!__atomic_load_n(&held, __ATOMIC_SEQ_CST) || __atomic_load_n(&held_to_the_end, __ATOMIC_SEQ_CST))
 		fail_msg("the cache waited for %s", call_name[call]);
@@ -270,7 +257,7 @@ static void serve_while_held(const char *engine, enum call call, int fallocate_e
 	must_serve(&r, call, 1, HOT);
 	let_go();
 	__atomic_store_n(&no_fallocate, 0, __ATOMIC_SEQ_CST);
-	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+	assert_int_equal(rig_flush(&r), 0);
 	tear_down(&r);
 }
 
@@ -313,11 +300,11 @@ static void a_flush_ends_while_space_is_reserved(void **state)
 		held_to_the_end = 0;
 		set_up(&r, engines[e]);
 		save_some(&r, 1, 24);
-		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		assert_int_equal(rig_flush(&r), 0);
 		hold(CALL_fallocate64);
 		save_some(&r, 101, 16); /* some of them in the second segment, so that a third one is reserved */
 		wait_until_held(CALL_fallocate64);
-		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		assert_int_equal(rig_flush(&r), 0);
 		must_serve(&r, CALL_fallocate64, 101, 16);
 		let_go();
 		tear_down(&r);
@@ -327,8 +314,6 @@ static void a_flush_ends_while_space_is_reserved(void **state)
 /* What lies on disk alone cannot be had then: it is a miss at the deadline, and the rest goes on. */
 static void a_load_ends_at_its_deadline_while_reads_hang(void **state)
 {
-	uint32_t pages[RIG_PAGES] = {700, 701, 702, 703};
-	struct tn_key key = rig_key(1);
 	struct tn_load_opts lo;
 	struct tn_load *load;
 	struct rig r;
@@ -336,18 +321,17 @@ static void a_load_ends_at_its_deadline_while_reads_hang(void **state)
 	held_to_the_end = 0;
 	set_up(&r, "posix");
 	save_some(&r, 1, HOT);
-	assert_int_equal(rig_close(&r), 0);
-	assert_int_equal(rig_open(&r), 0); /* host memory is empty */
+	rig_reopen(&r); /* host memory is empty */
 	save_some(&r, 101, HOT);
 	hold(CALL_preadv64);
 	tn_load_opts_init(&lo);
-	lo.deadline_ns = rig_now_ns() + RIG_SECOND / 5;
-	assert_int_equal(tn_load_begin(r.space, r.pool, &key, 1, pages, &lo, &load), 0);
+	lo.deadline_ns = tn_test_now() + RIG_SECOND / 5;
+	load = rig_load_begin(r.s, 1, 1, 700, &lo);
 	wait_until_held(CALL_preadv64);
-	assert_int_equal(tn_load_wait(load, 0, TN_FOREVER), 0); /* blocks that are good */
+	assert_int_equal(rig_load_wait(r.s, load, 0), 0); /* blocks that are good */
 	must_serve(&r, CALL_preadv64, 101, HOT);
 	let_go();
-	assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
+	rig_load_end(r.s, load);
 	tear_down(&r);
 }
 

@@ -6,10 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "cache_sim_rig.h"
+#include "cache/cache_internal.h"
+#include "cache_rig.h"
 #include "ioengine/ioengine.h"
-#include "tn_test.h"
 
 #define PER_BLOCK 2u
 #define NPAGES 128u
@@ -17,6 +16,7 @@
 #define NEW 40u	   /* blocks that are saved while the disk is as it is */
 #define OLD 160u   /* before: more than the disk holds */
 #define HOST_BYTES (2u << 20)
+#define NOT_SET (UINT32_MAX - 1) /* of durability_ms: its default */
 
 /* What is known of the blocks that were saved last, 1 .. NEW. */
 struct known {
@@ -28,63 +28,42 @@ struct known {
 	int told; /* the first error of a flush */
 };
 
-static struct crig *rig_up(const char *policy, uint32_t ndirs, uint64_t host_bytes)
+static struct rig *rig_up(const char *policy, uint32_t ndirs, uint64_t host_bytes)
 {
-	struct crig_opts o = sim_rig_opts();
+	struct rig_opts o = rig_simulated_opts();
 
-	o.ndirs = ndirs;
-	o.disk_bytes = ndirs ? o.disk_bytes : 0;
-	o.host_bytes = host_bytes;
-	o.policy = policy;
+	o.cache.ndirs = ndirs;
+	o.cache.disk_bytes = ndirs ? o.cache.disk_bytes : 0;
+	o.cache.host_bytes = host_bytes;
+	o.cache.policy = policy;
 	o.npages = NPAGES;
-	sim_rig_faulty(&o);
-	return sim_rig_up(&o);
+	o.faulty = true;
+	return rig_start(&o);
 }
 
 /* Blocks id .. id + AT_ONCE - 1, a prompt of its own. */
-static void save(struct crig *r, uint64_t id, uint8_t *outcome, struct tn_save_result *res)
+static void save(struct rig *r, uint64_t id, uint8_t *outcome, struct tn_save_result *res)
 {
-	uint32_t pages[AT_ONCE * PER_BLOCK];
-	struct tn_key keys[AT_ONCE];
 	struct tn_save_opts o;
 	struct tn_save *s;
-	int rc;
 
 	tn_save_opts_init(&o);
 	o.outcome = outcome;
-	for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
-		pages[i] = i;
-	for (uint32_t i = 0; i < AT_ONCE; i++)
-		keys[i] = crig_key(id + i);
-	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], keys, AT_ONCE, pages, &o, &s), 0);
-	for (uint32_t l = 0; l < r->g.layers; l++) {
-		for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
-			crig_fill(r, 0, id + i / PER_BLOCK, l, i % PER_BLOCK, i);
-		assert_int_equal(tn_save_layer(s, l, NULL), 0);
-	}
-	assert_int_equal(tn_save_commit(s), 0);
-	res->size = sizeof(*res);
-	while ((rc = tn_save_end(s, 1, res)) == -ETIMEDOUT)
-		crig_turn(r, CRIG_MS);
-	assert_int_equal(rc, 0);
+	s = rig_save_begin(r->s, id, AT_ONCE, 0, &o);
+	rig_save_give(r->s, s);
+	*res = rig_save_end(r->s, s);
 	assert_int_equal(res->stored + res->existing + res->host_only + res->rejected + res->failed, AT_ONCE);
 }
 
-static void reopen(struct crig *r)
+static void power_cut(struct rig *r)
 {
-	assert_true(crig_close(r));
-	assert_true(crig_open(r));
+	rig_power_off(r);
+	rig_run(r, RIG_SECOND);
+	r->o.cache.read_only = false;
+	rig_crashed(r, TN_SIMDISK_DROP, 1);
 }
 
-static void power_cut(struct crig *r)
-{
-	crig_power_off(r);
-	crig_run(r, CRIG_SECOND);
-	r->o.read_only = false;
-	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
-}
-
-static void watch(struct crig *r, struct known *k)
+static void watch(struct rig *r, struct known *k)
 {
 	struct tn_block_event e[64];
 	long n;
@@ -105,7 +84,7 @@ static void watch(struct crig *r, struct known *k)
 	assert_true(n >= 0);
 }
 
-static void save_new(struct crig *r, struct known *k, int *error)
+static void save_new(struct rig *r, struct known *k, int *error)
 {
 	struct tn_save_result res;
 	uint32_t n[TN_SAVED_KINDS];
@@ -125,9 +104,9 @@ static void save_new(struct crig *r, struct known *k, int *error)
 	}
 }
 
-static void flush_and_note(struct crig *r, struct known *k)
+static void flush_and_note(struct rig *r, struct known *k)
 {
-	int rc = sim_rig_flush(r);
+	int rc = rig_flush(r);
 
 	if (!k->told)
 		k->told = rc;
@@ -145,12 +124,12 @@ static bool survives(const struct known *k, uint64_t id)
 }
 
 /* The last flush returned 0. */
-static void check_after_a_crash(struct crig *r, struct known *k, const char *what)
+static void check_after_a_crash(struct rig *r, struct known *k, const char *what)
 {
 	watch(r, k);
 	power_cut(r);
 	for (uint64_t id = 1; id <= NEW; id++)
-		if (sim_rig_loads(r, 0, id) != survives(k, id))
+		if (rig_load(r->s, id, 1) != survives(k, id))
 			fail_msg("%s: block %u, outcome %u, evicted %d: is %sthere after the crash", what, (unsigned)id,
 				 k->saved[id], k->evicted[id], survives(k, id) ? "not " : "");
 }
@@ -161,7 +140,7 @@ enum health { HEALTHY, NO_WRITES, OFFLINE, FULL, HEALTHS };
 static const char *const tiers_text[] = {"disk only", "both", "host only", "read-only"};
 static const char *const health_text[] = {"healthy", "takes no writes", "offline", "full"};
 
-static void make_sick(struct crig *r, enum health health)
+static void make_sick(struct rig *r, enum health health)
 {
 	struct tn_fault f[3] = {{.kind = TN_FAULT_ENOSPC, .op = TN_IO_WRITE, .count = UINT64_MAX},
 				{.kind = TN_FAULT_EIO, .op = TN_IO_READ, .count = UINT64_MAX},
@@ -170,7 +149,7 @@ static void make_sick(struct crig *r, enum health health)
 	if (health == OFFLINE)
 		f[0].kind = TN_FAULT_EIO;
 	if (health == OFFLINE || health == NO_WRITES)
-		assert_int_equal(tn_io_faulty_set(r->io, f, health == OFFLINE ? 3 : 1), 0);
+		rig_fault(r, f, health == OFFLINE ? 3 : 1);
 }
 
 /* What a save must say whose outcome admission alone decides. */
@@ -188,7 +167,7 @@ static void check_outcomes(const struct known *k, enum tiers tiers, bool spent, 
 
 static void combination(const char *policy, enum tiers tiers, bool spent, enum health health, bool again)
 {
-	struct crig *r = rig_up(policy, tiers == HOST_ONLY ? 0 : 1, tiers == HOST_ONLY ? HOST_BYTES : 0);
+	struct rig *r = rig_up(policy, tiers == HOST_ONLY ? 0 : 1, tiers == HOST_ONLY ? HOST_BYTES : 0);
 	struct known k = {.cursor = 0};
 	struct tn_save_result res;
 	char what[128];
@@ -198,15 +177,15 @@ static void combination(const char *policy, enum tiers tiers, bool spent, enum h
 		 health_text[health], again ? ", saved twice" : "");
 	for (uint64_t id = NEW + 1; id <= (health == FULL ? OLD : 2 * NEW) && tiers != HOST_ONLY; id += AT_ONCE)
 		save(r, id, NULL, &res);
-	r->o.host_bytes = tiers == DISK_ONLY ? 0 : HOST_BYTES;
-	r->o.write_bytes_per_day = spent;
-	r->o.read_only = tiers == READ_ONLY;
-	reopen(r);
+	r->o.cache.host_bytes = tiers == DISK_ONLY ? 0 : HOST_BYTES;
+	r->o.cache.write_bytes_per_day = spent;
+	r->o.cache.read_only = tiers == READ_ONLY;
+	rig_reopen(r);
 	tn_cache_events(r->cache, &k.cursor, NULL, 0);
 	make_sick(r, health);
 	save_new(r, &k, &error);
 	if (again) { /* what is there by now, and what did not get in before */
-		crig_run(r, 2 * CRIG_SECOND);
+		rig_run(r, 2 * RIG_SECOND);
 		save_new(r, &k, &error);
 	}
 	check_outcomes(&k, tiers, spent, health, error);
@@ -215,14 +194,14 @@ static void combination(const char *policy, enum tiers tiers, bool spent, enum h
 	if (tiers == READ_ONLY)
 		assert_int_equal(k.told, -EROFS);
 	if (k.told && tiers != READ_ONLY) {
-		r->o.calm(r->io);
-		crig_run(r, 60 * CRIG_SECOND);
+		rig_calm(r);
+		rig_run(r, 60 * RIG_SECOND);
 		watch(r, &k);
-		for (int i = 0; i < 2 && sim_rig_flush(r) != 0; i++)
+		for (int i = 0; i < 2 && rig_flush(r) != 0; i++)
 			assert_int_not_equal(i, 1);
 	}
 	check_after_a_crash(r, &k, what);
-	sim_rig_down(r);
+	rig_tear_down(r);
 }
 
 static void a_save_and_a_flush_say_exactly_what_survives(void **state)
@@ -238,48 +217,40 @@ static void a_save_and_a_flush_say_exactly_what_survives(void **state)
 
 /* ---- single rules --------------------------------------------------------------------------------------- */
 
-static void set_quota(struct crig *r, uint64_t blocks)
+static void set_quota(struct rig *r, uint64_t blocks)
 {
-	r->space[0]->quota.disk_bytes = blocks * r->space[0]->shape.slot_bytes;
+	r->s->space->quota.disk_bytes = blocks * r->s->space->shape.slot_bytes;
 }
 
-static void begin_save(struct crig *r, uint64_t id, uint8_t *outcome, struct tn_save **s)
+static struct tn_save *begin_save(struct rig *r, uint64_t id, uint8_t *outcome)
 {
-	uint32_t pages[PER_BLOCK] = {(uint32_t)id * PER_BLOCK, (uint32_t)id * PER_BLOCK + 1};
-	struct tn_key key = crig_key(id);
 	struct tn_save_opts o;
+	struct tn_save *s;
 
 	tn_save_opts_init(&o);
 	o.outcome = outcome;
-	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &key, 1, pages, &o, s), 0);
-	crig_turn(r, 1); /* admission has decided */
-	for (uint32_t l = 0; l < r->g.layers; l++)
-		for (uint32_t k = 0; k < PER_BLOCK; k++)
-			crig_fill(r, 0, id, l, k, pages[k]);
+	s = rig_save_begin(r->s, id, 1, (uint32_t)id * PER_BLOCK, &o);
+	rig_turn(r, 1); /* admission has decided */
+	return s;
 }
 
-static void end_save(struct crig *r, struct tn_save *s)
+static void end_save(struct rig *r, struct tn_save *s)
 {
-	for (uint32_t l = 0; l < r->g.layers; l++)
-		assert_int_equal(tn_save_layer(s, l, NULL), 0);
-	assert_int_equal(tn_save_commit(s), 0);
-	while (tn_save_end(s, 1, NULL) == -ETIMEDOUT)
-		crig_turn(r, CRIG_MS);
+	rig_save_give(r->s, s);
+	rig_save_end(r->s, s);
 }
 
-static uint8_t save_one(struct crig *r, uint64_t id)
+static uint8_t save_one(struct rig *r, uint64_t id)
 {
-	struct tn_save *s;
 	uint8_t outcome;
 
-	begin_save(r, id, &outcome, &s);
-	end_save(r, s);
+	end_save(r, begin_save(r, id, &outcome));
 	return outcome;
 }
 
 static void a_block_kept_in_host_memory_is_offered_to_the_disk_again(void **state)
 {
-	struct crig *r = rig_up("lru", 1, HOST_BYTES);
+	struct rig *r = rig_up("lru", 1, HOST_BYTES);
 
 	set_quota(r, 0);
 	assert_int_equal(save_one(r, 1), TN_SAVED_HOST_ONLY);
@@ -288,179 +259,174 @@ static void a_block_kept_in_host_memory_is_offered_to_the_disk_again(void **stat
 	set_quota(r, 100);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
 	assert_int_equal(save_one(r, 1), TN_SAVED_EXISTING);
-	assert_int_equal(sim_rig_flush(r), 0);
+	assert_int_equal(rig_flush(r), 0);
 	power_cut(r);
-	assert_true(sim_rig_loads(r, 0, 1));
-	sim_rig_down(r);
+	assert_true(rig_load(r->s, 1, 1));
+	rig_tear_down(r);
 }
 
 /* The first save of the block is kept off the disk, the second one is let in before the first one ends. */
 static void of_two_saves_at_once_the_one_that_was_let_in_counts(void **state)
 {
 	for (int straight = 0; straight < 2; straight++) {
-		struct crig *r = rig_up("lru", 1, HOST_BYTES);
+		struct rig *r = rig_up("lru", 1, HOST_BYTES);
 		struct tn_save *s[2];
 		uint8_t outcome[2];
 
 		set_quota(r, 0);
-		begin_save(r, 1, &outcome[0], &s[0]);
+		s[0] = begin_save(r, 1, &outcome[0]);
 		set_quota(r, 100);
-		r->space[0]->host_ok = !straight; /* or from the pages to disk */
-		begin_save(r, 1, &outcome[1], &s[1]);
-		r->space[0]->host_ok = true;
+		r->s->space->host_ok = !straight; /* or from the pages to disk */
+		s[1] = begin_save(r, 1, &outcome[1]);
+		r->s->space->host_ok = true;
 		end_save(r, s[0]);
 		end_save(r, s[1]);
 		assert_int_equal(outcome[0], TN_SAVED_HOST_ONLY);
 		assert_int_equal(outcome[1], TN_SAVED_STORED);
-		assert_int_equal(sim_rig_flush(r), 0);
-		assert_true(crig_check_quiet(r));
+		assert_int_equal(rig_flush(r), 0);
+		rig_check_quiet(r);
 		power_cut(r);
-		assert_true(sim_rig_loads(r, 0, 1));
-		sim_rig_down(r);
+		assert_true(rig_load(r->s, 1, 1));
+		rig_tear_down(r);
 	}
 }
 
 /* One block fills the quota and is pinned when the next one, which was let in, is to go to disk. */
 static void what_was_let_in_and_finds_no_room_is_an_error_of_every_flush_until_it_does(void **state)
 {
-	struct crig *r = rig_up("lru", 1, HOST_BYTES);
-	struct tn_key key = crig_key(1);
-	struct tn_match m = {.size = sizeof(m)};
+	struct rig *r = rig_up("lru", 1, HOST_BYTES);
+	uint64_t pin;
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
-	assert_int_equal(sim_rig_flush(r), 0);
-	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
+	assert_int_equal(rig_flush(r), 0);
+	pin = rig_pin(r->s, 1, 1);
 	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(sim_rig_flush(r), -ENOSPC);
+		assert_int_equal(rig_flush(r), -ENOSPC);
 	assert_int_equal(save_one(r, 2), TN_SAVED_EXISTING); /* it was not given up */
-	assert_int_equal(sim_rig_flush(r), -ENOSPC);
-	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
-	assert_int_equal(sim_rig_flush(r), 0);
+	assert_int_equal(rig_flush(r), -ENOSPC);
+	rig_unpin(r->s, pin);
+	assert_int_equal(rig_flush(r), 0);
 	power_cut(r);
-	assert_true(sim_rig_loads(r, 0, 2));
-	sim_rig_down(r);
+	assert_true(rig_load(r->s, 2, 1));
+	rig_tear_down(r);
 }
 
 static void what_gives_way_before_it_could_be_written_is_told_by_the_next_flush(void **state)
 {
-	struct crig *r = rig_up("lru", 1, HOST_BYTES);
-	struct tn_key key = crig_key(1);
+	struct rig *r = rig_up("lru", 1, HOST_BYTES);
 	struct tn_save_result res;
-	struct tn_match m = {.size = sizeof(m)};
+	uint64_t pin;
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
-	assert_int_equal(sim_rig_flush(r), 0);
-	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
+	assert_int_equal(rig_flush(r), 0);
+	pin = rig_pin(r->s, 1, 1);
 	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
-	crig_run(r, CRIG_SECOND);
+	rig_run(r, RIG_SECOND);
 	set_quota(r, 0);
 	for (uint64_t id = 100; id < 200; id += AT_ONCE)
 		save(r, id, NULL, &res);
 	set_quota(r, 100);
 	assert_int_equal(r->cache->c.offload_lost_blocks, 1);
-	assert_int_equal(sim_rig_flush(r), -ENOSPC);
-	assert_int_equal(sim_rig_flush(r), 0);
-	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
-	sim_rig_down(r);
+	assert_int_equal(rig_flush(r), -ENOSPC);
+	assert_int_equal(rig_flush(r), 0);
+	rig_unpin(r->s, pin);
+	rig_tear_down(r);
 }
 
 static void a_flush_makes_the_rest_durable_when_one_block_has_no_room(void **state)
 {
-	struct crig *r = rig_up("lru", 1, HOST_BYTES);
-	struct tn_key key = crig_key(1), other = crig_key(3);
-	struct tn_match m = {.size = sizeof(m)}, n = m;
+	struct rig *r = rig_up("lru", 1, HOST_BYTES);
+	uint64_t pin, other;
 
 	set_quota(r, 1);
 	assert_int_equal(save_one(r, 1), TN_SAVED_STORED);
-	assert_int_equal(sim_rig_flush(r), 0);
-	assert_int_equal(tn_match(r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
+	assert_int_equal(rig_flush(r), 0);
+	pin = rig_pin(r->s, 1, 1);
 	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
-	crig_run(r, CRIG_SECOND);
-	r->space[0]->host_ok = false;
+	rig_run(r, RIG_SECOND);
+	r->s->space->host_ok = false;
 	set_quota(r, 2);
 	assert_int_equal(save_one(r, 3), TN_SAVED_STORED);
-	assert_int_equal(tn_match(r->space[0], &other, 1, NULL, &n, TN_MATCH_PIN), 1);
-	assert_int_equal(sim_rig_flush(r), -ENOSPC);
-	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
-	assert_int_equal(tn_unpin(r->space[0], n.pin), 0);
+	other = rig_pin(r->s, 3, 1);
+	assert_int_equal(rig_flush(r), -ENOSPC);
+	rig_unpin(r->s, pin);
+	rig_unpin(r->s, other);
 	power_cut(r);
-	assert_true(sim_rig_loads(r, 0, 3));
-	sim_rig_down(r);
+	assert_true(rig_load(r->s, 3, 1));
+	rig_tear_down(r);
 }
 
 static void nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk(void **state)
 {
-	struct crig *r = rig_up("lru", 1, 0);
+	struct rig *r = rig_up("lru", 1, 0);
 	struct tn_save_result res;
 
 	for (uint64_t id = 1; id <= OLD; id += AT_ONCE)
 		save(r, id, NULL, &res);
-	r->o.write_bytes_per_day = 1;
-	reopen(r);
+	r->o.cache.write_bytes_per_day = 1;
+	rig_reopen(r);
 	for (uint64_t id = 1000; id <= 1000 + NEW; id += AT_ONCE)
 		save(r, id, NULL, &res);
 	assert_int_equal(res.rejected, AT_ONCE);
 	assert_int_equal(res.error, -EDQUOT);
 	assert_int_equal(r->cache->c.evicted_disk_blocks, 0);
-	sim_rig_down(r);
+	rig_tear_down(r);
 }
 
 static void of_an_aborted_save_no_block_is_anything(void **state)
 {
-	struct crig *r = rig_up("lru", 1, HOST_BYTES);
-	struct tn_save_result res = {.size = sizeof(res)};
+	struct rig *r = rig_up("lru", 1, HOST_BYTES);
+	struct tn_save_result res;
 	struct tn_save *s;
 	uint8_t outcome = 99;
 
 	set_quota(r, 0);
-	begin_save(r, 1, &outcome, &s);
+	s = begin_save(r, 1, &outcome);
 	assert_int_equal(tn_save_abort(s), 0);
-	while (tn_save_end(s, 1, &res) == -ETIMEDOUT)
-		crig_turn(r, CRIG_MS);
+	res = rig_save_end(r->s, s);
 	assert_int_equal(outcome, TN_SAVED_NOT);
 	assert_int_equal(res.stored + res.existing + res.host_only + res.rejected + res.failed, 0);
 	assert_int_equal(res.error, 0);
-	sim_rig_down(r);
+	rig_tear_down(r);
 }
 
 /* How many blocks of a save are there after a power cut, or a kill, that comes so long after it, without any flush. */
 static uint32_t left_after(enum tn_simdisk_crash mode, uint64_t host_bytes, uint32_t durability_ms, uint64_t after_ns)
 {
-	struct crig *r = rig_up("lru", 1, host_bytes);
+	struct rig *r = rig_up("lru", 1, host_bytes);
 	struct tn_save_result res;
 	uint8_t outcome[AT_ONCE];
 	uint32_t n = 0;
 
-	r->o.durability_ms = durability_ms;
-	reopen(r);
+	if (durability_ms != NOT_SET)
+		r->o.cache.durability_ms = durability_ms;
+	rig_reopen(r);
 	save(r, 1, outcome, &res);
 	assert_int_equal(res.stored, AT_ONCE);
-	crig_run(r, after_ns);
-	crig_power_off(r);
-	crig_run(r, CRIG_SECOND);
-	assert_true(crig_crashed(r, mode, 1));
+	rig_run(r, after_ns);
+	rig_power_cut(r, mode);
 	for (uint64_t id = 1; id <= AT_ONCE; id++)
-		n += sim_rig_loads(r, 0, id);
-	sim_rig_down(r);
+		n += rig_load(r->s, id, 1);
+	rig_tear_down(r);
 	return n;
 }
 
 static void what_is_stored_is_durable_as_durability_ms_says(void **state)
 {
-	static const uint64_t now = 1, tenth = CRIG_SECOND / 10, second = CRIG_SECOND + CRIG_SECOND / 10;
+	static const uint64_t now = 1, tenth = RIG_SECOND / 10, second = RIG_SECOND + RIG_SECOND / 10;
 
-	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, CRIG_EACH_SAVE, now), AT_ONCE);
-	assert_int_equal(left_after(TN_SIMDISK_DROP, HOST_BYTES, CRIG_EACH_SAVE, now), AT_ONCE);
-	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 0, now), 0);
-	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 0, second), AT_ONCE);
-	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 200, 2 * tenth + CRIG_MS * 10), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 0, now), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, HOST_BYTES, 0, now), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, NOT_SET, now), 0);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, NOT_SET, second), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, 200, 2 * tenth + RIG_MS * 10), AT_ONCE);
 	assert_int_equal(left_after(TN_SIMDISK_DROP, 0, UINT32_MAX, 10 * second), 0);
 	/* A kill does not ask for it. */
 	assert_int_equal(left_after(TN_SIMDISK_KILL, 0, UINT32_MAX, tenth), AT_ONCE);
-	assert_int_equal(left_after(TN_SIMDISK_KILL, 0, 0, tenth), AT_ONCE);
+	assert_int_equal(left_after(TN_SIMDISK_KILL, 0, NOT_SET, tenth), AT_ONCE);
 }
 
 int main(void)

@@ -12,26 +12,22 @@
 
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
-#include "tn_test.h"
 
 static void a_dropped_block_is_gone_after_a_close_at_once(void **state)
 {
 	struct tn_key keys[64];
-	struct tn_save_result res;
 	struct tn_match m = {.size = sizeof(m)};
 	struct rig r;
 
 	for (int host = 0; host < 2; host++) {
 		rig_set_up(&r, 64u << 20, host ? 16u << 20 : 0, 64);
-		rig_save(&r, 1, 64, 0, &res);
-		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-		for (uint32_t i = 0; i < 64; i++)
-			keys[i] = rig_key(i + 1);
-		assert_int_equal(tn_match(r.space, keys, 10, NULL, &m, TN_MATCH_PIN), 10);
-		assert_int_equal(tn_drop(r.space, keys, 64), 64);
-		assert_int_equal(rig_close(&r), 0);
-		assert_int_equal(rig_open(&r), 0);
-		assert_int_equal(rig_match(&r, 1, 64), 0);
+		rig_save(r.s, 1, 64, 0);
+		assert_int_equal(rig_flush(&r), 0);
+		rig_keys(1, 64, keys);
+		assert_int_equal(tn_match(r.s->space, keys, 10, NULL, &m, TN_MATCH_PIN), 10);
+		assert_int_equal(tn_drop(r.s->space, keys, 64), 64);
+		rig_reopen(&r);
+		assert_int_equal(rig_match(r.s, 1, 64), 0);
 		assert_int_equal(rig_stats(&r).disk_blocks, 0);
 		rig_tear_down(&r);
 	}
@@ -40,29 +36,26 @@ static void a_dropped_block_is_gone_after_a_close_at_once(void **state)
 static void saves_and_drops_in_turn_do_not_fill_the_offload_queue(void **state)
 {
 	struct tn_key key = rig_key(1);
-	struct tn_save_result res;
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 2u << 20, 64); /* a dozen host slots */
 	for (int i = 0; i < 500; i++) {
-		rig_save(&r, 1, 1, 0, &res);
-		tn_drop(r.space, &key, 1);
+		rig_save(r.s, 1, 1, 0);
+		tn_drop(r.s->space, &key, 1);
 	}
-	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+	assert_int_equal(rig_flush(&r), 0);
 	rig_tear_down(&r);
 }
 
 static void a_dropped_space_is_empty_although_its_blocks_waited_for_their_offload(void **state)
 {
-	struct tn_save_result res;
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 16u << 20, 64);
-	rig_save(&r, 1, 64, 0, &res);
-	assert_int_equal(tn_space_drop(r.space, rig_soon()), 0);
-	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-	assert_int_equal(rig_close(&r), 0);
-	assert_int_equal(rig_open(&r), 0);
+	rig_save(r.s, 1, 64, 0);
+	assert_int_equal(tn_space_drop(r.s->space, tn_test_deadline()), 0);
+	assert_int_equal(rig_flush(&r), 0);
+	rig_reopen(&r);
 	assert_int_equal(rig_stats(&r).blocks, 0);
 	rig_tear_down(&r);
 }
@@ -86,18 +79,16 @@ static void a_refused_directory_is_left_as_it_was(void **state)
 static void a_save_does_not_evict_the_chain_that_it_continues(void **state)
 {
 	static const char *const policies[] = {"lru", "fifo", "s3fifo", "default"};
-	struct tn_save_result res;
 	struct rig r;
 
 	for (unsigned p = 0; p < 4; p++) {
-		rig_set_up(&r, 64u << 20, 0, 64);
-		assert_int_equal(rig_close(&r), 0);
-		r.opts.disk_blocks = 8;
-		r.opts.policy = policies[p];
+		rig_init(&r, 64u << 20, 0, 64);
+		r.o.cache.disk_blocks = 8;
+		r.o.cache.policy = policies[p];
 		assert_int_equal(rig_open(&r), 0);
-		rig_save(&r, 1, 8, 0, &res);
-		rig_save(&r, 1, 10, 0, &res);
-		assert_true(rig_match(&r, 1, 10) >= 8);
+		rig_save(r.s, 1, 8, 0);
+		rig_save(r.s, 1, 10, 0);
+		assert_true(rig_match(r.s, 1, 10) >= 8);
 		assert_true(rig_stats(&r).disk_blocks <= 8);
 		rig_tear_down(&r);
 	}
@@ -105,27 +96,19 @@ static void a_save_does_not_evict_the_chain_that_it_continues(void **state)
 
 static void a_load_keeps_its_own_later_blocks(void **state)
 {
-	struct tn_save_result res;
+	struct rig_space same;
 	struct tn_quota quota;
-	struct tn_identity id;
-	struct tn_shard shard;
-	struct tn_space *same;
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 4u << 20, 64); /* 30 host slots */
-	rig_save(&r, 1, 20, 0, &res);
-	assert_int_equal(rig_close(&r), 0);
-	assert_int_equal(rig_open(&r), 0); /* on disk only */
-	tn_identity_init(&id);
-	id.model = "test";
-	tn_shard_init(&shard);
-	tn_quota_init(&quota);
-	quota.disk_bytes = 0;
-	assert_int_equal(tn_space_open(r.cache, &id, &shard, &r.g, &quota, &same), 0);
-	rig_save(&r, 21, 15, 0, &res); /* in host memory only */
-	assert_int_equal(rig_match(&r, 1, 35), 35);
-	assert_int_equal(rig_load(&r, 1, 35), 35);
-	tn_space_close(same);
+	rig_save(r.s, 1, 20, 0);
+	rig_reopen(&r); /* on disk only */
+	quota = rig_quota(&r, 0, UINT64_MAX);
+	assert_int_equal(rig_space_open(&r, &(struct rig_space_opts){.quota = &quota}, &same), 0);
+	rig_save(r.s, 21, 15, 0); /* in host memory only */
+	assert_int_equal(rig_match(r.s, 1, 35), 35);
+	assert_int_equal(rig_load(r.s, 1, 35), 35);
+	rig_space_close(&same);
 	rig_tear_down(&r);
 }
 
@@ -137,7 +120,7 @@ static void a_zero_key_is_refused(void **state)
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
-	assert_int_equal(tn_save_begin(r.space, r.pool, &zero, 1, pages, NULL, &save), -EINVAL);
+	assert_int_equal(tn_save_begin(r.s->space, r.s->pool, &zero, 1, pages, NULL, &save), -EINVAL);
 	assert_non_null(strstr(tn_error_last()->text, "keys[0]"));
 	rig_tear_down(&r);
 }
@@ -146,101 +129,74 @@ static void windows_match_their_last_blocks_and_no_other_tenants_tiers(void **st
 {
 	uint8_t tiers[8];
 	struct tn_key keys[8];
-	struct tn_save_result res;
-	struct tn_identity id;
-	struct tn_shard shard;
-	struct tn_space *window;
+	struct rig_space window;
 	struct tn_match m = {.size = sizeof(m)};
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
-	rig_save(&r, 1, 8, 0, &res);
-	for (uint32_t i = 0; i < 8; i++)
-		keys[i] = rig_key(i + 1);
-	assert_int_equal(tn_match(r.space, keys, 8, tiers, &m, 0), 8);
-	tn_identity_init(&id);
-	id.model = "test";
-	tn_shard_init(&shard);
-	shard.match_rule = TN_MATCH_WINDOW;
-	shard.window_tokens = UINT32_MAX;
-	assert_int_equal(tn_space_open(r.cache, &id, &shard, &r.g, NULL, &window), 0);
+	rig_save(r.s, 1, 8, 0);
+	rig_keys(1, 8, keys);
+	assert_int_equal(tn_match(r.s->space, keys, 8, tiers, &m, 0), 8);
+	assert_int_equal(rig_space_open(&r, &(struct rig_space_opts){.window = true}, &window), 0);
 	memset(tiers, 0xee, sizeof(tiers));
-	assert_int_equal(tn_match(window, keys, 8, tiers, &m, 0), 0);
+	assert_int_equal(tn_match(window.space, keys, 8, tiers, &m, 0), 0);
 	for (uint32_t i = 0; i < 8; i++)
 		assert_int_equal(tiers[i], 0xee);
-	tn_space_close(window);
+	rig_space_close(&window);
 	rig_tear_down(&r);
 }
 
 static void the_eventfd_tells_what_ended_before_it_was_asked_for(void **state)
 {
-	struct tn_save_result res;
 	uint64_t n = 0;
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
-	rig_save(&r, 1, 1, 0, &res);
+	rig_save(r.s, 1, 1, 0);
 	assert_int_equal(read(tn_cache_eventfd(r.cache), &n, sizeof(n)), sizeof(n));
 	assert_true(n > 0);
 	rig_tear_down(&r);
 }
 
 /* A quota on disk of four blocks, which a lease holds: what is admitted beyond it finds no place. */
-static void fill_a_quota(struct rig *r, struct tn_match *m)
+static uint64_t fill_a_quota(struct rig *r)
 {
-	struct tn_save_result res;
+	struct rig_space same;
 	struct tn_quota quota;
-	struct tn_identity id;
-	struct tn_shard shard;
-	struct tn_space *same;
-	struct tn_key keys[4];
-	uint32_t k, v;
+	uint64_t pin;
 
-	m->size = sizeof(*m);
 	rig_set_up(r, 64u << 20, 16u << 20, 64);
-	rig_plane(r, 0, 0, 0, &k);
-	rig_plane(r, 0, 1, 0, &v);
-	tn_identity_init(&id);
-	id.model = "test";
-	tn_shard_init(&shard);
-	tn_quota_init(&quota);
-	quota.disk_bytes = 4ull * RIG_LAYERS * RIG_PAGES * (k + v);
-	assert_int_equal(tn_space_open(r->cache, &id, &shard, &r->g, &quota, &same), 0);
-	tn_space_close(same);
-	rig_save(r, 1, 4, 0, &res);
-	assert_int_equal(tn_flush(r->cache, rig_soon()), 0);
-	for (uint32_t i = 0; i < 4; i++)
-		keys[i] = rig_key(i + 1);
-	assert_int_equal(tn_match(r->space, keys, 4, NULL, m, TN_MATCH_PIN), 4);
-	rig_save(r, 5, 2, 0, &res);
-	assert_int_equal(res.stored, 2);
-	assert_int_equal(tn_flush(r->cache, rig_soon()), -ENOSPC);
+	quota = rig_quota(r, 4, UINT64_MAX);
+	assert_int_equal(rig_space_open(r, &(struct rig_space_opts){.quota = &quota}, &same), 0);
+	rig_space_close(&same);
+	rig_save(r->s, 1, 4, 0);
+	assert_int_equal(rig_flush(r), 0);
+	pin = rig_pin(r->s, 1, 4);
+	assert_int_equal(rig_save(r->s, 5, 2, 0).stored, 2);
+	assert_int_equal(rig_flush(r), -ENOSPC);
+	return pin;
 }
 
 static void a_flush_is_good_again_when_there_is_room_again(void **state)
 {
-	struct tn_match m;
 	struct rig r;
 
-	fill_a_quota(&r, &m);
-	assert_int_equal(tn_unpin(r.space, m.pin), 0);
-	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-	assert_int_equal(rig_close(&r), 0);
-	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(rig_load(&r, 5, 2), 2);
+	rig_unpin(r.s, fill_a_quota(&r));
+	assert_int_equal(rig_flush(&r), 0);
+	rig_reopen(&r);
+	assert_int_equal(rig_load(r.s, 5, 2), 2);
 	rig_tear_down(&r);
 }
 
 static void closing_says_that_admitted_blocks_found_no_room(void **state)
 {
-	struct tn_match m;
 	struct rig r;
 
-	fill_a_quota(&r, &m);
+	fill_a_quota(&r);
 	assert_int_equal(rig_close(&r), -ENOSPC);
 	assert_non_null(strstr(tn_error_last()->text, "2 blocks"));
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(rig_load(&r, 1, 4), 4);
+	assert_int_equal(rig_load(r.s, 1, 4), 4);
 	rig_tear_down(&r);
 }
 
@@ -289,62 +245,48 @@ static void rewrite_header(const struct rig *r, const struct header_at *at, uint
 static void an_old_header_of_the_same_key_is_a_miss(void **state)
 {
 	struct header_at at = {.key = rig_key(2)};
-	struct tn_save_result res;
 	struct rig r;
 
 	for (uint64_t older = 0; older < 2; older++) {
 		rig_set_up(&r, 64u << 20, 0, 64);
-		rig_save(&r, 1, 3, 0, &res);
-		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		rig_save(r.s, 1, 3, 0);
+		assert_int_equal(rig_flush(&r), 0);
 		assert_int_equal(tn_owner_call(r.cache, find_header, &at), 0);
 		assert_int_equal(rig_close(&r), 0);
 		rewrite_header(&r, &at, older);
 		assert_int_equal(rig_open(&r), 0);
-		assert_int_equal(rig_load(&r, 1, 3), older ? 1 : 3);
+		assert_int_equal(rig_load(r.s, 1, 3), older ? 1 : 3);
 		assert_int_equal(rig_stats(&r).corrupt_objects, older);
 		rig_tear_down(&r);
 	}
 }
 
-/* Events are read without asking the owner thread anything, which would wake it. */
+/* The owner would sleep for a second, and is woken: the unpinning says so. */
 static void a_dropped_block_goes_when_its_lease_ends(void **state)
 {
-	struct tn_block_event events[16];
-	struct tn_save_result res;
+	struct rig_opts o = rig_simulated_opts();
 	struct tn_key keys[8];
-	struct tn_match m = {.size = sizeof(m)};
-	unsigned at_once = 0;
-	struct rig r;
+	struct rig *r = rig_start(&o);
 
-	rig_set_up(&r, 64u << 20, 0, 64);
-	for (uint32_t i = 0; i < 8; i++)
-		keys[i] = rig_key(i + 1);
+	rig_keys(1, 8, keys);
 	for (int round = 0; round < 5; round++) {
-		uint64_t cursor = 0, begin;
-		long n = 0;
+		uint64_t pin, from;
 
-		rig_save(&r, 1, 8, 0, &res);
-		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-		assert_int_equal(tn_match(r.space, keys, 8, NULL, &m, TN_MATCH_PIN), 8);
-		assert_int_equal(tn_drop(r.space, keys, 8), 8);
-		assert_int_equal(tn_cache_events(r.cache, &cursor, events, 16), 0);
-		usleep(20000 + (useconds_t)round * 200000);
-		assert_int_equal(tn_cache_events(r.cache, &cursor, events, 16), 0);
-		begin = rig_now_ns();
-		assert_int_equal(tn_unpin(r.space, m.pin), 0);
-		while (n < 8 && rig_now_ns() - begin < 20 * RIG_SECOND) {
-			long more = tn_cache_events(r.cache, &cursor, events, 16);
-
-			assert_true(more >= 0);
-			n += more;
-			usleep(100);
-		}
-		assert_int_equal(n, 8);
-		at_once += rig_now_ns() - begin < RIG_SECOND / 10 * 4;
+		rig_save(r->s, 1, 8, 0);
+		assert_int_equal(rig_flush(r), 0);
+		pin = rig_pin(r->s, 1, 8);
+		assert_int_equal(tn_drop(r->s->space, keys, 8), 8);
+		rig_run(r, (20 + (uint64_t)round * 200) * RIG_MS);
+		assert_int_equal(rig_stats(r).disk_blocks, 8);
+		rig_run(r, RIG_MS);
+		from = rig_now(r);
+		rig_unpin(r->s, pin);
+		tn_core_wait(r->cache, RIG_SECOND);
+		assert_true(rig_now(r) - from < RIG_MS);
+		rig_run(r, RIG_MS);
+		assert_int_equal(r->cache->c.dropped_blocks, 8 * (round + 1));
 	}
-	/* Without the unpinning's word they go within a second, two of these five times at once. A busy machine may take longer. */
-	assert_in_range(at_once, 3, 5);
-	rig_tear_down(&r);
+	rig_tear_down(r);
 }
 
 static void an_operation_that_never_fits_names_the_limit(void **state)
@@ -356,36 +298,34 @@ static void an_operation_that_never_fits_names_the_limit(void **state)
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 4u << 20, 64);
-	for (uint32_t i = 0; i < 257; i++)
-		keys[i] = rig_key(i + 1);
-	assert_int_equal(tn_load_begin(r.space, r.pool, keys, 257, pages, NULL, &load), -E2BIG);
+	rig_keys(1, 257, keys);
+	assert_int_equal(tn_load_begin(r.s->space, r.s->pool, keys, 257, pages, NULL, &load), -E2BIG);
 	assert_non_null(strstr(tn_error_last()->text, "max_op_blocks 256"));
-	assert_int_equal(tn_save_begin(r.space, r.pool, keys, 257, pages, NULL, &save), -E2BIG);
-	assert_int_equal(tn_prefetch(r.space, keys, 257, rig_soon()), -E2BIG);
+	assert_int_equal(tn_save_begin(r.s->space, r.s->pool, keys, 257, pages, NULL, &save), -E2BIG);
+	assert_int_equal(tn_prefetch(r.s->space, keys, 257, tn_test_deadline()), -E2BIG);
 	rig_tear_down(&r);
 }
 
 static void a_match_without_a_pin_takes_no_lease(void **state)
 {
-	struct tn_save_result res;
 	struct tn_match free_m = {.size = sizeof(free_m)}, m[64];
 	struct tn_key key = rig_key(1);
 	uint8_t tier;
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
-	rig_save(&r, 1, 1, 0, &res);
+	rig_save(r.s, 1, 1, 0);
 	for (uint32_t i = 0; i < 64; i++) {
 		m[i].size = sizeof(m[i]);
-		assert_int_equal(tn_match(r.space, &key, 1, NULL, &m[i], TN_MATCH_PIN), 1);
+		assert_int_equal(tn_match(r.s->space, &key, 1, NULL, &m[i], TN_MATCH_PIN), 1);
 	}
-	assert_int_equal(tn_match(r.space, &key, 1, NULL, &free_m, TN_MATCH_PIN), -EAGAIN);
-	assert_int_equal(tn_match(r.space, &key, 1, &tier, &free_m, 0), 1);
+	assert_int_equal(tn_match(r.s->space, &key, 1, NULL, &free_m, TN_MATCH_PIN), -EAGAIN);
+	assert_int_equal(tn_match(r.s->space, &key, 1, &tier, &free_m, 0), 1);
 	assert_int_equal(tier, TN_TIER_DISK);
 	assert_int_equal(free_m.disk_blocks, 1);
 	assert_int_equal(free_m.pin, 0);
 	for (uint32_t i = 0; i < 64; i++)
-		assert_int_equal(tn_unpin(r.space, m[i].pin), 0);
+		assert_int_equal(tn_unpin(r.s->space, m[i].pin), 0);
 	rig_tear_down(&r);
 }
 
@@ -403,30 +343,29 @@ static void delete_directory(const struct rig *r)
 
 static void a_directory_deleted_underneath_is_said_by_flush_and_health(void **state)
 {
-	struct tn_save_result res;
 	struct rig r;
 
 	for (int host = 0; host < 2; host++) {
 		for (int more = 0; more < 2; more++) {
 			rig_set_up(&r, 64u << 20, host ? 16u << 20 : 0, 64);
-			rig_save(&r, 1, 16, 0, &res);
-			assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+			rig_save(r.s, 1, 16, 0);
+			assert_int_equal(rig_flush(&r), 0);
 			delete_directory(&r);
 			if (more)
-				rig_save(&r, 101, 16, 0, &res);
-			assert_int_equal(tn_flush(r.cache, rig_soon()), -ESTALE);
+				rig_save(r.s, 101, 16, 0);
+			assert_int_equal(rig_flush(&r), -ESTALE);
 			assert_int_equal(rig_device(&r, 0).health, TN_READ_ONLY);
 			assert_true(rig_device(&r, 0).deleted);
-			assert_int_equal(rig_load(&r, 1, 16), 16);
+			assert_int_equal(rig_load(r.s, 1, 16), 16);
 			if (host) /* host memory takes it still, and nothing promises that it is more */
-				rig_save(&r, 201, 16, 0, &res);
-			assert_int_equal(tn_flush(r.cache, rig_soon()), -ESTALE);
+				rig_save(r.s, 201, 16, 0);
+			assert_int_equal(rig_flush(&r), -ESTALE);
 			assert_int_equal(rig_close(&r), -ESTALE);
 			assert_int_equal(mkdir(r.dir, 0700), 0);
 			assert_int_equal(rig_open(&r), 0);
-			assert_int_equal(rig_match(&r, 1, 16), 0);
-			rig_save(&r, 1, 16, 0, &res);
-			assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+			assert_int_equal(rig_match(r.s, 1, 16), 0);
+			rig_save(r.s, 1, 16, 0);
+			assert_int_equal(rig_flush(&r), 0);
 			rig_tear_down(&r);
 		}
 	}
@@ -436,13 +375,12 @@ static void device_statistics_end_with_the_last_device_which_is_no_failure(void 
 {
 	struct tn_error before;
 	struct tn_device_stats s = {.size = sizeof(s)};
-	struct tn_save_result res;
 	struct rig r;
 
 	for (uint32_t devices = 0; devices < 2; devices++) {
 		rig_set_up(&r, devices ? 64u << 20 : 0, 16u << 20, 64);
-		rig_save(&r, 1, 16, 0, &res);
-		assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+		rig_save(r.s, 1, 16, 0);
+		assert_int_equal(rig_flush(&r), 0);
 		if (devices) {
 			assert_int_equal(tn_cache_device_stats(r.cache, 0, &s), 0);
 			assert_int_equal(s.size, sizeof(s));
@@ -463,22 +401,19 @@ static void device_statistics_end_with_the_last_device_which_is_no_failure(void 
 static void a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_in_its_place(void **state)
 {
 	char sub[280], away[280];
-	struct tn_save_result res;
 	const char *dirs[2];
 	struct stat st;
 	struct rig r;
 	uint64_t left;
 
-	rig_set_up(&r, 64u << 20, 0, 64);
-	assert_int_equal(rig_close(&r), 0);
+	rig_init(&r, 64u << 20, 0, 64);
 	snprintf(sub, sizeof(sub), "%s/sub", r.dir);
 	snprintf(away, sizeof(away), "%s/away", r.dir);
 	assert_int_equal(mkdir(sub, 0700), 0);
 	dirs[0] = r.dir, dirs[1] = sub;
-	r.opts.instance = "two", r.opts.dirs = dirs, r.opts.ndirs = 2;
+	r.o.cache.instance = "two", r.o.cache.dirs = dirs, r.o.cache.ndirs = 2;
 	assert_int_equal(rig_open(&r), 0);
-	rig_save(&r, 1, 16, 0, &res);
-	assert_int_equal(res.stored, 16);
+	assert_int_equal(rig_save(r.s, 1, 16, 0).stored, 16);
 	assert_int_equal(rig_close(&r), 0);
 	assert_int_equal(rename(sub, away), 0);
 	assert_int_equal(rig_open(&r), 0);
@@ -498,24 +433,22 @@ static void a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_i
 static void a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_nothing(void **state)
 {
 	char sub[280], away[280];
-	struct tn_save_result res;
 	const char *dir = sub;
 	struct rig r;
 
-	rig_set_up(&r, 64u << 20, 0, 64);
-	assert_int_equal(rig_close(&r), 0);
+	rig_init(&r, 64u << 20, 0, 64);
 	snprintf(sub, sizeof(sub), "%s/sub", r.dir);
 	snprintf(away, sizeof(away), "%s/away", r.dir);
 	assert_int_equal(mkdir(sub, 0700), 0);
-	r.opts.dirs = &dir;
+	r.o.cache.dirs = &dir;
 	assert_int_equal(rig_open(&r), 0);
-	rig_save(&r, 1, 16, 0, &res);
+	rig_save(r.s, 1, 16, 0);
 	assert_int_equal(rig_close(&r), 0);
 	assert_int_equal(rename(sub, away), 0);
-	assert_int_equal(tn_cache_open(&r.opts, &r.cache), -ENOENT);
+	assert_int_equal(tn_cache_open(&r.o.cache, &r.cache), -ENOENT);
 	assert_int_equal(rename(away, sub), 0);
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(rig_match(&r, 1, 16), 16);
+	assert_int_equal(rig_match(r.s, 1, 16), 16);
 	rig_tear_down(&r);
 }
 

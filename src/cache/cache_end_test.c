@@ -2,84 +2,62 @@
 /* The end of a load while its reads hang: it waits until its deadline, asleep, and names the pages that are still written to. */
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
 #include "ioengine/ioengine.h"
-#include "tn_test.h"
 
 #define BLOCKS 3u /* of which only the first is there */
 #define SHORT_NS (RIG_SECOND / 10)
 
 struct stuck {
 	struct rig r;
-	struct tn_io *io;
 	struct tn_load *load;
 };
-
-static int hang_reads(struct tn_cache *cache, void *arg)
-{
-	const struct tn_fault f = {.kind = TN_FAULT_HANG, .op = TN_IO_READ, .count = UINT64_MAX};
-
-	return tn_io_faulty_set(arg, &f, 1);
-}
-
-/* 1: no load is left; 0: once more, for what was not held yet. */
-static int let_held_reads_go(struct tn_cache *cache, void *arg)
-{
-	tn_io_faulty_set(arg, NULL, 0);
-	tn_io_faulty_release(arg);
-	return tn_list_empty(&cache->loads);
-}
 
 static int nothing(struct tn_cache *cache, void *arg)
 {
 	return 0;
 }
 
+/* 1: no load is left. */
+static int no_load_left(struct tn_cache *cache, void *arg)
+{
+	return tn_list_empty(&cache->loads);
+}
+
 static void begin(struct stuck *s)
 {
-	struct tn_key keys[BLOCKS];
-	uint32_t pages[BLOCKS * RIG_PAGES];
+	const struct tn_fault hang = {.kind = TN_FAULT_HANG, .op = TN_IO_READ, .count = UINT64_MAX};
 
-	assert_int_equal(tn_owner_call(s->r.cache, hang_reads, s->io), 0);
-	for (uint32_t i = 0; i < BLOCKS; i++)
-		keys[i] = rig_key(i + 1);
-	for (uint32_t i = 0; i < BLOCKS * RIG_PAGES; i++)
-		pages[i] = i;
-	assert_int_equal(tn_load_begin(s->r.space, s->r.pool, keys, BLOCKS, pages, NULL, &s->load), 0);
+	rig_fault(&s->r, &hang, 1);
+	s->load = rig_load_begin(s->r.s, 1, BLOCKS, 0, NULL);
 	/* The second call is answered a turn of the owner after the first: the reads are in flight by then. */
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(tn_owner_call(s->r.cache, nothing, NULL), 0);
 }
 
+/* Again and again, for what was not held yet. */
 static void let_reads_go(struct stuck *s)
 {
-	const struct timespec pause = {0, 1000000};
-
-	while (tn_owner_call(s->r.cache, let_held_reads_go, s->io) == 0)
-		nanosleep(&pause, NULL);
+	rig_until(&s->r, (rig_calm(&s->r), tn_owner_call(s->r.cache, no_load_left, NULL) == 1));
 }
 
 static void set_up(struct stuck *s)
 {
-	struct tn_io_faulty_opts none = {0};
-	struct tn_save_result res;
-
-	rig_set_up(&s->r, 64u << 20, 0, 64);
-	rig_save(&s->r, 1, 1, 0, &res);
-	assert_int_equal(tn_flush(s->r.cache, rig_soon()), 0);
-	assert_int_equal(rig_close(&s->r), 0); /* the headers leave memory */
-	rig_faults(&none);
-	s->io = rig_open_faulty(&s->r);
+	rig_init(&s->r, 64u << 20, 0, 64);
+	s->r.o.faulty = true;
+	rig_must_open(&s->r);
+	rig_save(s->r.s, 1, 1, 0);
+	assert_int_equal(rig_flush(&s->r), 0);
+	rig_reopen(&s->r); /* the headers leave memory */
 	begin(s);
 }
 
 static void a_deadline_that_is_over_only_asks_and_the_busy_pages_are_named(void **state)
 {
-	const uint64_t over[] = {0, 1, rig_now_ns()};
+	const uint64_t over[] = {0, 1, tn_test_now()};
 	struct stuck s;
 	uint8_t busy;
 
@@ -92,34 +70,32 @@ static void a_deadline_that_is_over_only_asks_and_the_busy_pages_are_named(void 
 	}
 	let_reads_go(&s);
 	busy = 0xff;
-	assert_int_equal(tn_load_end(s.load, rig_soon(), &busy), 0);
+	assert_int_equal(tn_load_end(s.load, tn_test_deadline(), &busy), 0);
 	assert_int_equal(busy, 0xff); /* set with -EBUSY only */
-	assert_int_equal(tn_load_end(s.load, rig_soon(), &busy), -EINVAL);
+	assert_int_equal(tn_load_end(s.load, tn_test_deadline(), &busy), -EINVAL);
 	rig_tear_down(&s.r);
 }
 
 static void a_deadline_before_the_drain_is_kept_and_the_handle_lives_on(void **state)
 {
-	uint64_t begun, until;
+	uint64_t until;
 	struct stuck s;
 	uint8_t busy;
 
 	set_up(&s);
 	for (int i = 0; i < 2; i++) {
 		busy = 0;
-		begun = rig_now_ns();
-		until = begun + SHORT_NS;
+		until = tn_test_now() + SHORT_NS;
 		assert_int_equal(tn_load_end(s.load, until, &busy), -EBUSY);
-		assert_true(rig_now_ns() >= until);
-		assert_true(rig_now_ns() - begun < 10 * RIG_SECOND);
+		assert_true(tn_test_now() >= until);
 		assert_int_equal(busy, 1);
 	}
 	/* The pool, and with it the cache, cannot go meanwhile. */
-	assert_int_equal(tn_pool_unregister(s.r.pool), -EBUSY);
+	assert_int_equal(tn_pool_unregister(s.r.s->pool), -EBUSY);
 	/* The end has cancelled the load: no wait is left over. */
-	assert_int_equal(tn_load_wait(s.load, RIG_LAYERS - 1, rig_soon()), 0);
+	assert_int_equal(tn_load_wait(s.load, RIG_LAYERS - 1, tn_test_deadline()), 0);
 	let_reads_go(&s);
-	assert_int_equal(tn_load_end(s.load, TN_FOREVER, &busy), 0);
+	assert_int_equal(tn_load_end(s.load, tn_test_deadline(), &busy), 0);
 	rig_tear_down(&s.r);
 }
 
@@ -136,7 +112,7 @@ static void *end_main(void *arg)
 	struct ender *e = arg;
 	struct timespec cpu;
 
-	e->rc = tn_load_end(e->load, rig_soon(), NULL);
+	e->rc = tn_load_end(e->load, tn_test_deadline(), NULL);
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
 	e->cpu_ns = (uint64_t)cpu.tv_sec * RIG_SECOND + (uint64_t)cpu.tv_nsec;
 	__atomic_store_n(&e->ended, 1, __ATOMIC_RELEASE);
@@ -167,7 +143,7 @@ static void the_end_sleeps_until_the_last_transfer_ended_and_one_of_two_threads_
 	assert_int_equal(e[0].rc + e[1].rc, -EINVAL);
 	begin(&s); /* the same pages are free again */
 	let_reads_go(&s);
-	assert_int_equal(tn_load_end(s.load, rig_soon(), NULL), 0);
+	assert_int_equal(tn_load_end(s.load, tn_test_deadline(), NULL), 0);
 	rig_tear_down(&s.r);
 }
 

@@ -4,74 +4,45 @@
  * full engine, in random mixes. A load may find less, never a wrong byte; nothing hangs; and when the
  * faults stop, the devices come back and serve again.
  */
-#include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "cache/cache_internal.h"
 #include "cache_script.h"
 #include "ioengine/ioengine.h"
 #include "tn_test.h"
 
-static struct tn_io *wrap(struct tn_io *disk, const struct tn_clock *clock, uint64_t seed)
+static struct rig *faulty_rig(struct tn_rng *rng, uint64_t seed)
 {
-	struct tn_io_faulty_opts o = {
-		.reorder = seed % 2, .submit_eagain_percent = seed % 3 ? 0 : 20, .seed = seed, .clock = clock};
-	struct tn_io *io;
-	int rc = tn_io_faulty_create(disk, &o, &io);
+	const struct tn_io_faulty_opts faults = {.reorder = seed % 2, .submit_eagain_percent = seed % 3 ? 0 : 20, .seed = seed};
+	struct rig_opts o = rig_simulated_opts();
+	struct rig *r;
 
-	assert(rc == 0);
-	return io;
-}
-
-static void calm(struct tn_io *wrapper)
-{
-	tn_io_faulty_set(wrapper, NULL, 0);
-	tn_io_faulty_release(wrapper);
-}
-
-static struct crig *faulty_rig(struct tn_rng *rng, uint64_t seed)
-{
-	struct crig_opts o = {
-		.seed = seed,
-		.ndirs = 1 + tn_rng_below(rng, 2),
-		.segment_bytes = 512u << 10,
-		.disk_bytes = 4u << 20,
-		.host_bytes = tn_rng_below(rng, 2) ? 2u << 20 : 0,
-		.policy = "lru",
-		.io_depth = 16,
-		.max_ops = 12,
-		.layers = 2,
-		.pages_per_block = 2,
-		.head_dim = tn_rng_below(rng, 2) ? 128 : 96,
-		.npages = 300,
-		.wrap = wrap,
-		.calm = calm,
-	};
-
-	return crig_create(&o);
-}
-
-static void must(struct cscript *s, bool ok)
-{
-	if (!ok || s->r->error[0])
-		fail_msg("TN_SEED=%llu: %s", (unsigned long long)s->r->o.seed, s->r->error);
+	o.seed = seed;
+	o.cache.ndirs = 1 + tn_rng_below(rng, 2);
+	o.cache.host_bytes = tn_rng_below(rng, 2) ? 2u << 20 : 0;
+	o.head_dim = tn_rng_below(rng, 2) ? 128 : 96;
+	o.npages = 300;
+	o.faulty = true;
+	o.faults = &faults;
+	r = rig_simulated(&o);
+	rig_must_open(r);
+	r->o.faults = NULL; /* the disk has them */
+	return r;
 }
 
 static void steps(struct cscript *s, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		must(s, cscript_step(s));
+		cscript_step(s);
 }
 
-static bool all_healthy(const struct crig *r)
+static bool all_healthy(const struct rig *r)
 {
-	for (uint32_t d = 0; d < r->o.ndirs; d++)
+	for (uint32_t d = 0; d < r->o.cache.ndirs; d++)
 		if (tn_store_health(r->cache->store, d) != TN_HEALTHY)
 			return false;
 	return true;
 }
 
-static uint64_t quarantined(const struct crig *r)
+static uint64_t quarantined(const struct rig *r)
 {
 	struct tn_device_stats st;
 	uint64_t n = 0;
@@ -84,28 +55,30 @@ static uint64_t quarantined(const struct crig *r)
 /* The faults are over: the devices come back within two minutes, and what is saved then is stored and found. */
 static void must_recover(struct cscript *s)
 {
-	struct crig *r = s->r;
+	struct rig *r = s->r;
 	uint64_t stored, hits;
 
-	calm(r->io);
-	crig_run(r, CRIG_SECOND); /* what was to hang may still have been with the disk */
-	calm(r->io);
-	must(s, cscript_drain(s, 120 * CRIG_SECOND));
+	rig_calm(r);
+	rig_run(r, RIG_SECOND); /* what was to hang may still have been with the disk */
+	rig_calm(r);
+	cscript_drain(s, 120 * RIG_SECOND);
 	for (uint32_t i = 0; i < 1200 && !all_healthy(r); i++)
-		crig_run(r, CRIG_SECOND / 10);
-	must(s, all_healthy(r) || crig_fail(r, "a device did not come back"));
+		rig_run(r, RIG_SECOND / 10);
+	if (!(all_healthy(r)))
+		rig_fail(r, "a device did not come back");
 	stored = s->n.stored;
 	hits = s->n.hits;
 	for (uint32_t i = 0; i < 10 && (i == 0 || s->n.stored == stored || s->n.hits == hits); i++)
 		steps(s, 150);
-	must(s, cscript_settle(s));
-	must(s, s->n.stored > stored || crig_fail(r, "nothing is stored after the faults"));
-	must(s, s->n.hits > hits || crig_fail(r, "nothing is found after the faults, %llu slots are "
-								 "quarantined", (unsigned long long)quarantined(r)));
-	must(s, cscript_verify(s));
+	cscript_settle(s);
+	if (!(s->n.stored > stored))
+		rig_fail(r, "nothing is stored after the faults");
+	if (s->n.hits <= hits)
+		rig_fail(r, "nothing is found after the faults, %llu slots are quarantined", (unsigned long long)quarantined(r));
+	cscript_verify(s);
 }
 
-static void random_faults(struct tn_rng *rng, struct tn_io *io)
+static void random_faults(struct tn_rng *rng, struct rig *r)
 {
 	struct tn_fault f[4];
 	uint32_t n = 1 + tn_rng_below(rng, 4);
@@ -117,9 +90,9 @@ static void random_faults(struct tn_rng *rng, struct tn_io *io)
 			.from = tn_rng_below(rng, 20),
 			.count = tn_rng_below(rng, 3) ? UINT64_MAX : 10,
 			.percent = tn_rng_below(rng, 4) ? 1 + tn_rng_below(rng, 30) : 100,
-			.delay_ns = (1 + tn_rng_below(rng, 2000)) * CRIG_MS,
+			.delay_ns = (1 + tn_rng_below(rng, 2000)) * RIG_MS,
 		};
-	tn_io_faulty_set(io, f, n);
+	rig_fault(r, f, n);
 }
 
 static struct cscript *start(struct tn_rng *rng, uint64_t seed)
@@ -128,7 +101,6 @@ static struct cscript *start(struct tn_rng *rng, uint64_t seed)
 
 	tn_rng_seed(rng, seed);
 	s = cscript_create(faulty_rig(rng, seed), seed);
-	must(s, crig_open(s->r));
 	s->drops = seed % 4 == 0;
 	steps(s, 100);
 	return s;
@@ -136,11 +108,10 @@ static struct cscript *start(struct tn_rng *rng, uint64_t seed)
 
 static void finish(struct cscript *s)
 {
-	struct crig *r = s->r;
+	struct rig *r = s->r;
 
-	must(s, crig_close(r));
 	cscript_destroy(s);
-	crig_destroy(r);
+	rig_tear_down(r);
 }
 
 static uint64_t seeds(uint64_t *first, uint32_t n)
@@ -158,9 +129,9 @@ static void any_mix_of_faults_is_a_miss_and_passes(void **state)
 		struct cscript *s = start(&rng, seed);
 
 		for (uint32_t round = 0; round < 3; round++) {
-			random_faults(&rng, s->r->io);
+			random_faults(&rng, s->r);
 			steps(s, 120);
-			crig_run(s->r, tn_rng_below(&rng, 3000) * CRIG_MS);
+			rig_run(s->r, tn_rng_below(&rng, 3000) * RIG_MS);
 			steps(s, 30);
 			must_recover(s);
 		}
@@ -176,12 +147,12 @@ static void a_device_that_fails_altogether_comes_back(void **state)
 	for (end = seeds(&seed, 18); seed < end; seed++) {
 		struct tn_rng rng;
 		struct cscript *s = start(&rng, seed);
-		struct tn_fault f = {.kind = seed % 6, .op = (uint32_t)(seed / 6 % 3), .count = UINT64_MAX, .delay_ns = CRIG_SECOND};
+		struct tn_fault f = {.kind = seed % 6, .op = (uint32_t)(seed / 6 % 3), .count = UINT64_MAX, .delay_ns = RIG_SECOND};
 
-		tn_io_faulty_set(s->r->io, &f, 1);
+		rig_fault(s->r, &f, 1);
 		for (uint32_t i = 0; i < 20; i++) {
 			steps(s, 20);
-			crig_run(s->r, CRIG_SECOND);
+			rig_run(s->r, RIG_SECOND);
 		}
 		must_recover(s);
 		finish(s);
@@ -201,22 +172,22 @@ static void nothing_outlives_its_deadline_and_all_ends_when_nothing_is_in_its_wa
 	for (end = seeds(&seed, 30); seed < end; seed++) {
 		struct tn_rng rng;
 		struct cscript *s = start(&rng, seed);
-		struct crig *r = s->r;
+		struct rig *r = s->r;
 		struct tn_fault f[3];
 		uint64_t from;
 
 		for (uint32_t op = 0; op < 3; op++)
 			f[op] = (struct tn_fault){.kind = TN_FAULT_HANG, .op = op, .count = UINT64_MAX, .percent = seed % 2 ? 100 : 30};
-		tn_io_faulty_set(r->io, f, 3);
+		rig_fault(r, f, 3);
 		for (uint32_t i = 0; i < 10; i++) {
 			steps(s, 20);
-			crig_run(r, 100 * CRIG_MS);
+			rig_run(r, 100 * RIG_MS);
 		}
 		from = r->turns;
-		calm(r->io);
-		crig_run(r, 10 * CRIG_MS); /* what was to hang may still have been with the disk */
-		calm(r->io);
-		must(s, cscript_drain(s, 120 * CRIG_SECOND));
+		rig_calm(r);
+		rig_run(r, 10 * RIG_MS); /* what was to hang may still have been with the disk */
+		rig_calm(r);
+		cscript_drain(s, 120 * RIG_SECOND);
 		most = r->turns - from > most ? r->turns - from : most;
 		must_recover(s);
 		finish(s);
@@ -236,10 +207,10 @@ static void a_full_disk_evicts_and_goes_on(void **state)
 
 		tn_simdisk_set_capacity(s->r->disk, 1);
 		steps(s, 300);
-		must(s, cscript_settle(s));
-		must(s, cscript_verify(s));
+		cscript_settle(s);
+		cscript_verify(s);
 		tn_simdisk_set_capacity(s->r->disk, UINT64_MAX);
-		crig_run(s->r, 15 * CRIG_SECOND);
+		rig_run(s->r, 15 * RIG_SECOND);
 		must_recover(s);
 		finish(s);
 	}

@@ -24,14 +24,13 @@ struct owner {
 /* Opens the cache and has reads in flight, forks, tells its child's pid, and waits to be killed. */
 static void own(const struct owner *o, struct rig *r, int pipe_end)
 {
-	struct tn_save_result res;
 	pid_t child;
 
-	r->opts.io_engine = o->engine;
-	r->opts.executors = o->executors;
+	r->o.cache.io_engine = o->engine;
+	r->o.cache.executors = o->executors;
 	assert_int_equal(rig_open(r), 0);
-	rig_save(r, 1, 32, 0, &res);
-	assert_int_equal(tn_flush(r->cache, rig_soon()), 0);
+	rig_save(r->s, 1, 32, 0);
+	assert_int_equal(rig_flush(r), 0);
 	child = o->raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
 	if (child == 0)
 		for (;;)
@@ -39,7 +38,7 @@ static void own(const struct owner *o, struct rig *r, int pipe_end)
 	if (write(pipe_end, &child, sizeof(child)) != (ssize_t)sizeof(child))
 		_exit(1);
 	for (;;)
-		rig_load(r, 1, 32);
+		rig_load(r->s, 1, 32);
 }
 
 /* Kills an owner whose child goes on: what the next open says. */
@@ -47,8 +46,7 @@ static int open_after(const struct owner *o, struct rig *r, pid_t *dead, pid_t *
 {
 	int ends[2], status;
 
-	rig_set_up(r, 64u << 20, 0, 64);
-	assert_int_equal(rig_close(r), 0);
+	rig_init(r, 64u << 20, 0, 64);
 	fflush(stdout);
 	assert_int_equal(pipe(ends), 0);
 	*dead = fork();
@@ -80,7 +78,7 @@ static void a_child_that_outlives_a_killed_owner_keeps_no_lock(void **state)
 		assert_int_equal(kill(child, 0), 0);
 		kill(child, SIGKILL);
 		assert_int_equal(rc, 0);
-		assert_int_equal(rig_match(&r, 1, 32), 32);
+		assert_int_equal(rig_match(r.s, 1, 32), 32);
 		rig_tear_down(&r);
 	}
 }
@@ -153,15 +151,15 @@ static int call_spaces(struct inherited *i)
 	tn_identity_init(&id);
 	id.model = "another";
 	tn_shard_init(&shard);
-	SAYS_ECHILD(tn_space_open(r->cache, &id, &shard, &r->g, NULL, &space));
-	SAYS_ECHILD(tn_space_drop(r->space, TN_FOREVER));
-	SAYS_ECHILD(tn_keys_from_tokens(r->space, tokens, 256, NULL, 0, &key, 1));
-	SAYS_ECHILD(tn_keys_from_hashes(r->space, hashes, 16, RIG_PAGES, &key, 1));
-	SAYS_ECHILD(tn_pool_register(r->space, &layout, r->bases, TN_MEM_HOST, &pool));
-	SAYS_ECHILD(tn_pool_unregister(r->pool));
-	SAYS_ECHILD(tn_space_slack(r->space, NULL));
-	SAYS_ECHILD(tn_space_slack_copy(r->space, &slack));
-	tn_space_close(r->space);
+	SAYS_ECHILD(tn_space_open(r->cache, &id, &shard, &r->s->g, NULL, &space));
+	SAYS_ECHILD(tn_space_drop(r->s->space, tn_test_deadline()));
+	SAYS_ECHILD(tn_keys_from_tokens(r->s->space, tokens, 256, NULL, 0, &key, 1));
+	SAYS_ECHILD(tn_keys_from_hashes(r->s->space, hashes, 16, RIG_PAGES, &key, 1));
+	SAYS_ECHILD(tn_pool_register(r->s->space, &layout, r->s->bases, TN_MEM_HOST, &pool));
+	SAYS_ECHILD(tn_pool_unregister(r->s->pool));
+	SAYS_ECHILD(tn_space_slack(r->s->space, NULL));
+	SAYS_ECHILD(tn_space_slack_copy(r->s->space, &slack));
+	tn_space_close(r->s->space);
 	return wrong;
 }
 
@@ -175,21 +173,21 @@ static int call_transfers(struct inherited *i)
 	uint8_t busy[1];
 	int wrong = 0;
 
-	SAYS_ECHILD(tn_match(r->space, i->keys, 8, NULL, &m, 0));
-	SAYS_ECHILD(tn_match(r->space, i->keys, 8, NULL, &m, TN_MATCH_PIN));
-	SAYS_ECHILD(tn_unpin(r->space, i->m.pin));
-	SAYS_ECHILD(tn_prefetch(r->space, i->keys, 8, TN_FOREVER));
-	SAYS_ECHILD(tn_load_begin(r->space, r->pool, i->keys, 8, i->pages, NULL, &load));
-	SAYS_ECHILD(tn_load_wait(i->load, RIG_LAYERS - 1, TN_FOREVER));
+	SAYS_ECHILD(tn_match(r->s->space, i->keys, 8, NULL, &m, 0));
+	SAYS_ECHILD(tn_match(r->s->space, i->keys, 8, NULL, &m, TN_MATCH_PIN));
+	SAYS_ECHILD(tn_unpin(r->s->space, i->m.pin));
+	SAYS_ECHILD(tn_prefetch(r->s->space, i->keys, 8, tn_test_deadline()));
+	SAYS_ECHILD(tn_load_begin(r->s->space, r->s->pool, i->keys, 8, i->pages, NULL, &load));
+	SAYS_ECHILD(tn_load_wait(i->load, RIG_LAYERS - 1, tn_test_deadline()));
 	SAYS_ECHILD(tn_load_poll(i->load, 0));
 	SAYS_ECHILD(tn_load_cancel(i->load));
-	SAYS_ECHILD(tn_load_end(i->load, TN_FOREVER, busy));
-	SAYS_ECHILD(tn_save_begin(r->space, r->pool, i->keys, 8, i->pages, NULL, &save));
+	SAYS_ECHILD(tn_load_end(i->load, tn_test_deadline(), busy));
+	SAYS_ECHILD(tn_save_begin(r->s->space, r->s->pool, i->keys, 8, i->pages, NULL, &save));
 	SAYS_ECHILD(tn_save_layer(i->save, 1, NULL));
 	SAYS_ECHILD(tn_save_commit(i->save));
 	SAYS_ECHILD(tn_save_abort(i->save));
-	SAYS_ECHILD(tn_save_end(i->save, TN_FOREVER, &res));
-	SAYS_ECHILD(tn_drop(r->space, i->keys, 8));
+	SAYS_ECHILD(tn_save_end(i->save, tn_test_deadline(), &res));
+	SAYS_ECHILD(tn_drop(r->s->space, i->keys, 8));
 	return wrong;
 }
 
@@ -213,18 +211,18 @@ static int call_cache(struct inherited *i)
 	SAYS_ECHILD(tn_cache_device_stats(r->cache, 0, &device));
 	SAYS_ECHILD(tn_cache_events(r->cache, &cursor, events, 4));
 	SAYS_ECHILD(tn_cache_snapshot(r->cache, on_event, NULL, &cursor));
-	SAYS_ECHILD(tn_flush(r->cache, TN_FOREVER));
+	SAYS_ECHILD(tn_flush(r->cache, tn_test_deadline()));
 	SAYS_ECHILD(tn_phase(r->cache, TN_PHASE_DECODE, 1000));
-	SAYS_ECHILD(tn_plan(r->space, &i->m, NULL, 100, &plan));
+	SAYS_ECHILD(tn_plan(r->s->space, &i->m, NULL, 100, &plan));
 	SAYS_ECHILD(tn_cache_close(r->cache));
 	if (NO_THREADS_IN_CHILD)
 		return wrong;
 	/* A cache of its own: not at the directory of the owner, who lives, but beside it. */
-	r->opts.lock_timeout_ns = 0;
-	if (tn_cache_open(&r->opts, &cache) != -EBUSY)
+	r->o.cache.lock_timeout_ns = 0;
+	if (tn_cache_open(&r->o.cache, &cache) != -EBUSY)
 		wrong++;
-	r->opts.instance = "child";
-	if (tn_cache_open(&r->opts, &cache) || tn_cache_stats(cache, &stats) || tn_cache_close(cache))
+	r->o.cache.instance = "child";
+	if (tn_cache_open(&r->o.cache, &cache) || tn_cache_stats(cache, &stats) || tn_cache_close(cache))
 		wrong++;
 	return wrong;
 }
@@ -242,7 +240,7 @@ static int call_all_with_locks_held(void *arg)
 	struct inherited *i = arg;
 
 	pthread_mutex_lock(&i->r.cache->lock);
-	pthread_mutex_lock(&i->r.space->plan_lock);
+	pthread_mutex_lock(&i->r.s->space->plan_lock);
 	return call_all(arg);
 }
 
@@ -253,32 +251,30 @@ static void every_call_in_a_forked_child_says_echild_at_once(void **state)
 
 	for (int host = 0; host < 2; host++) {
 		rig_set_up(&i.r, 64u << 20, host ? 16u << 20 : 0, 64);
-		rig_save(&i.r, 1, 8, 0, &res);
-		for (uint32_t k = 0; k < 8; k++)
-			i.keys[k] = rig_key(k + 1);
+		res = rig_save(i.r.s, 1, 8, 0);
+		rig_keys(1, 8, i.keys);
 		for (uint32_t k = 0; k < 8 * RIG_PAGES; k++)
 			i.pages[k] = 64 + k;
 		i.m.size = sizeof(i.m);
-		assert_int_equal(tn_match(i.r.space, i.keys, 8, NULL, &i.m, TN_MATCH_PIN), 8);
-		assert_int_equal(tn_load_begin(i.r.space, i.r.pool, i.keys, 8, i.pages, NULL, &i.load), 0);
-		for (uint32_t k = 0; k < 8; k++)
-			i.keys[k] = rig_key(k + 100);
+		assert_int_equal(tn_match(i.r.s->space, i.keys, 8, NULL, &i.m, TN_MATCH_PIN), 8);
+		assert_int_equal(tn_load_begin(i.r.s->space, i.r.s->pool, i.keys, 8, i.pages, NULL, &i.load), 0);
+		rig_keys(100, 8, i.keys);
 		for (uint32_t k = 0; k < 8 * RIG_PAGES; k++)
 			i.pages[k] = 128 + k;
-		assert_int_equal(tn_save_begin(i.r.space, i.r.pool, i.keys, 8, i.pages, NULL, &i.save), 0);
+		assert_int_equal(tn_save_begin(i.r.s->space, i.r.s->pool, i.keys, 8, i.pages, NULL, &i.save), 0);
 		assert_int_equal(tn_save_layer(i.save, 0, NULL), 0);
 		assert_int_equal(tn_test_in_child(call_all, &i), 0);
 		assert_int_equal(tn_test_in_child(call_all_with_locks_held, &i), 0);
 		/* And nothing of it reached the parent. */
-		assert_int_equal(tn_load_wait(i.load, RIG_LAYERS - 1, rig_soon()), 8);
-		assert_int_equal(tn_load_end(i.load, rig_soon(), NULL), 0);
+		assert_int_equal(tn_load_wait(i.load, RIG_LAYERS - 1, tn_test_deadline()), 8);
+		assert_int_equal(tn_load_end(i.load, tn_test_deadline(), NULL), 0);
 		for (uint32_t l = 1; l < RIG_LAYERS; l++)
 			assert_int_equal(tn_save_layer(i.save, l, NULL), 0);
 		assert_int_equal(tn_save_commit(i.save), 0);
-		assert_int_equal(tn_save_end(i.save, rig_soon(), &res), 0);
+		assert_int_equal(tn_save_end(i.save, tn_test_deadline(), &res), 0);
 		assert_int_equal(res.stored, 8);
-		assert_int_equal(tn_unpin(i.r.space, i.m.pin), 0);
-		assert_int_equal(tn_flush(i.r.cache, rig_soon()), 0);
+		assert_int_equal(tn_unpin(i.r.s->space, i.m.pin), 0);
+		assert_int_equal(tn_flush(i.r.cache, tn_test_deadline()), 0);
 		rig_tear_down(&i.r);
 	}
 }

@@ -2,65 +2,33 @@
 /* Handles of loads and saves: misuse is answered with -EINVAL, and reaches nobody else's load. */
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "cache_rig.h"
-#include "tn_test.h"
 
 #define BLOCKS 4u
 
-static struct tn_load *begin_load(struct rig *r, uint32_t first_page)
+static void end_load(struct rig *r, struct tn_load *load)
 {
-	struct tn_key keys[BLOCKS];
-	uint32_t pages[BLOCKS * RIG_PAGES];
-	struct tn_load *load;
-
-	for (uint32_t i = 0; i < BLOCKS; i++)
-		keys[i] = rig_key(i + 1);
-	for (uint32_t i = 0; i < BLOCKS * RIG_PAGES; i++)
-		pages[i] = first_page + i;
-	assert_int_equal(tn_load_begin(r->space, r->pool, keys, BLOCKS, pages, NULL, &load), 0);
-	return load;
-}
-
-static struct tn_save *begin_save(struct rig *r, uint64_t first, uint32_t first_page)
-{
-	struct tn_key keys[BLOCKS];
-	uint32_t pages[BLOCKS * RIG_PAGES];
-	struct tn_save *save;
-
-	for (uint32_t i = 0; i < BLOCKS; i++)
-		keys[i] = rig_key(first + i);
-	for (uint32_t i = 0; i < BLOCKS * RIG_PAGES; i++)
-		pages[i] = first_page + i;
-	assert_int_equal(tn_save_begin(r->space, r->pool, keys, BLOCKS, pages, NULL, &save), 0);
-	return save;
-}
-
-static void end_load(struct tn_load *load)
-{
-	assert_int_equal(tn_load_wait(load, RIG_LAYERS - 1, rig_soon()), BLOCKS);
-	assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
+	assert_int_equal(rig_load_wait(r->s, load, RIG_LAYERS - 1), BLOCKS);
+	rig_load_end(r->s, load);
 }
 
 static void set_up(struct rig *r)
 {
-	struct tn_save_result res;
 
 	rig_set_up(r, 64u << 20, 0, 64);
-	rig_save(r, 1, BLOCKS, 0, &res);
-	assert_int_equal(res.stored, BLOCKS);
+	assert_int_equal(rig_save(r->s, 1, BLOCKS, 0).stored, BLOCKS);
 }
 
 static void refused_by_loads(struct tn_load *h)
 {
 	uint8_t busy[1] = {0x55};
 
-	assert_int_equal(tn_load_wait(h, 0, TN_FOREVER), -EINVAL);
+	assert_int_equal(tn_load_wait(h, 0, tn_test_deadline()), -EINVAL);
 	assert_int_equal(tn_load_poll(h, 0), -EINVAL);
 	assert_int_equal(tn_load_cancel(h), -EINVAL);
-	assert_int_equal(tn_load_end(h, TN_FOREVER, busy), -EINVAL);
+	assert_int_equal(tn_load_end(h, tn_test_deadline(), busy), -EINVAL);
 	assert_int_equal(busy[0], 0x55);
 }
 
@@ -71,7 +39,7 @@ static void refused_by_saves(struct tn_save *h)
 	assert_int_equal(tn_save_layer(h, 0, NULL), -EINVAL);
 	assert_int_equal(tn_save_commit(h), -EINVAL);
 	assert_int_equal(tn_save_abort(h), -EINVAL);
-	assert_int_equal(tn_save_end(h, TN_FOREVER, &res), -EINVAL);
+	assert_int_equal(tn_save_end(h, tn_test_deadline(), &res), -EINVAL);
 }
 
 static void a_handle_that_was_ended_is_refused_and_its_successors_are_two(void **state)
@@ -80,15 +48,15 @@ static void a_handle_that_was_ended_is_refused_and_its_successors_are_two(void *
 	struct rig r;
 
 	set_up(&r);
-	first = begin_load(&r, 0);
-	end_load(first);
-	assert_int_equal(tn_load_end(first, TN_FOREVER, NULL), -EINVAL);
-	second = begin_load(&r, 0);
-	third = begin_load(&r, 64);
+	first = rig_load_begin(r.s, 1, BLOCKS, 0, NULL);
+	end_load(&r, first);
+	assert_int_equal(tn_load_end(first, tn_test_deadline(), NULL), -EINVAL);
+	second = rig_load_begin(r.s, 1, BLOCKS, 0, NULL);
+	third = rig_load_begin(r.s, 1, BLOCKS, 64, NULL);
 	assert_ptr_not_equal(second, third);
 	refused_by_loads(first);
-	end_load(second);
-	end_load(third);
+	end_load(&r, second);
+	end_load(&r, third);
 	refused_by_loads(first);
 	refused_by_loads(second);
 	refused_by_loads(third);
@@ -97,20 +65,19 @@ static void a_handle_that_was_ended_is_refused_and_its_successors_are_two(void *
 
 static void an_ended_save_is_refused_and_so_is_the_other_kind(void **state)
 {
-	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_load *load;
 	struct tn_save *save;
 	struct rig r;
 
 	set_up(&r);
-	save = begin_save(&r, 100, 128);
-	load = begin_load(&r, 0);
+	save = rig_save_begin(r.s, 100, BLOCKS, 128, NULL);
+	load = rig_load_begin(r.s, 1, BLOCKS, 0, NULL);
 	refused_by_loads((struct tn_load *)save);
 	refused_by_saves((struct tn_save *)load);
 	assert_int_equal(tn_save_abort(save), 0);
-	assert_int_equal(tn_save_end(save, rig_soon(), &res), 0);
+	rig_save_end(r.s, save);
 	refused_by_saves(save);
-	end_load(load);
+	end_load(&r, load);
 	rig_tear_down(&r);
 }
 
@@ -122,12 +89,12 @@ static void what_never_was_a_handle_is_refused(void **state)
 	int on_stack;
 
 	set_up(&r);
-	load = begin_load(&r, 0);
+	load = rig_load_begin(r.s, 1, BLOCKS, 0, NULL);
 	tn_rng_seed(&rng, tn_test_seed());
 	refused_by_loads(NULL);
 	refused_by_saves(NULL);
 	refused_by_loads((struct tn_load *)(void *)&on_stack);
-	refused_by_loads((struct tn_load *)(void *)r.memory);
+	refused_by_loads((struct tn_load *)(void *)r.s->memory);
 	for (int i = 0; i < 64; i++)
 		refused_by_loads((struct tn_load *)((uintptr_t)load ^ (uintptr_t)1 << i));
 	for (int i = 0; i < 1000; i++) {
@@ -138,7 +105,7 @@ static void what_never_was_a_handle_is_refused(void **state)
 		refused_by_loads((struct tn_load *)v);
 		refused_by_saves((struct tn_save *)v);
 	}
-	end_load(load);
+	end_load(&r, load);
 	rig_tear_down(&r);
 }
 
@@ -148,15 +115,15 @@ static void a_handle_of_a_closed_cache_is_none_of_the_next(void **state)
 	struct rig r;
 
 	set_up(&r);
-	before = begin_load(&r, 0);
-	end_load(before);
+	before = rig_load_begin(r.s, 1, BLOCKS, 0, NULL);
+	end_load(&r, before);
 	assert_int_equal(rig_close(&r), 0);
 	refused_by_loads(before);
 	assert_int_equal(rig_open(&r), 0);
 	for (int i = 0; i < 40; i++) { /* every operation once and more */
-		after = begin_load(&r, 0);
+		after = rig_load_begin(r.s, 1, BLOCKS, 0, NULL);
 		refused_by_loads(before);
-		end_load(after);
+		end_load(&r, after);
 	}
 	rig_tear_down(&r);
 }
@@ -190,7 +157,7 @@ static void bother(struct shared *s, struct tn_rng *rng)
 		rc = tn_load_cancel(load);
 		break;
 	case 2:
-		rc = tn_load_end(load, tn_rng_below(rng, 2) ? rig_soon() : 0, busy);
+		rc = tn_load_end(load, tn_rng_below(rng, 2) ? tn_test_deadline() : 0, busy);
 		if (rc == 0)
 			__atomic_add_fetch(&s->ended_loads, 1, __ATOMIC_RELAXED);
 		break;
@@ -201,7 +168,7 @@ static void bother(struct shared *s, struct tn_rng *rng)
 		rc = tn_save_commit(save);
 		break;
 	default:
-		rc = tn_save_end(save, TN_FOREVER, &res);
+		rc = tn_save_end(save, tn_test_deadline(), &res);
 		if (rc == 0)
 			__atomic_add_fetch(&s->ended_saves, 1, __ATOMIC_RELAXED);
 	}
@@ -230,10 +197,9 @@ static void threads_that_race_on_a_handle_get_an_answer_and_one_of_them_ends_it(
 	for (uint32_t t = 0; t < THREADS; t++)
 		assert_int_equal(pthread_create(&threads[t], NULL, bother_all_the_time, &s), 0);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		__atomic_store_n(&s.load, begin_load(&r, 0), __ATOMIC_RELEASE);
-		__atomic_store_n(&s.save, begin_save(&r, 100, 128), __ATOMIC_RELEASE);
-		while (__atomic_load_n(&s.ended_loads, __ATOMIC_RELAXED) <= i || __atomic_load_n(&s.ended_saves, __ATOMIC_RELAXED) <= i)
-			sched_yield();
+		__atomic_store_n(&s.load, rig_load_begin(r.s, 1, BLOCKS, 0, NULL), __ATOMIC_RELEASE);
+		__atomic_store_n(&s.save, rig_save_begin(r.s, 100, BLOCKS, 128, NULL), __ATOMIC_RELEASE);
+		rig_until(&r, __atomic_load_n(&s.ended_loads, __ATOMIC_RELAXED) > i && __atomic_load_n(&s.ended_saves, __ATOMIC_RELAXED) > i);
 		assert_int_equal(__atomic_load_n(&s.ended_loads, __ATOMIC_RELAXED), i + 1);
 		assert_int_equal(__atomic_load_n(&s.ended_saves, __ATOMIC_RELAXED), i + 1);
 	}

@@ -5,9 +5,9 @@
  */
 #include <errno.h>
 
-#include "cache_sim_rig.h"
+#include "cache/cache_internal.h"
+#include "cache_rig.h"
 #include "store/store_internal.h"
-#include "tn_test.h"
 
 #define PER_BLOCK 2u
 #define NPAGES 256u
@@ -17,29 +17,29 @@
 #define BUDGET 20u  /* blocks of writes: an eighth of a day's */
 
 struct reader {
-	struct crig *r;
+	struct rig *r;
 	struct tn_rng rng;
 	struct tn_load *load[LOADS];
 };
 
-static struct crig *rig_up(uint32_t lag_ms, uint64_t write_ns)
+static struct rig *rig_up(uint32_t lag_ms, uint64_t write_ns)
 {
-	struct crig_opts o = sim_rig_opts();
+	struct rig_opts o = rig_simulated_opts();
 
 	o.segment_bytes = 1u << 20;
-	o.disk_bytes = 32u << 20;
-	o.host_bytes = 4u << 20;
-	o.offload_lag_ms = lag_ms;
+	o.cache.disk_bytes = 32u << 20;
+	o.cache.host_bytes = 4u << 20;
+	o.cache.offload_lag_ms = lag_ms;
 	o.write_ns = write_ns;
-	o.io_depth = 32;
+	o.cache.io_depth = 32;
 	o.npages = NPAGES;
-	return sim_rig_up(&o);
+	return rig_start(&o);
 }
 
 /* Keeps LOADS loads under way, of runs of old blocks at random. */
 static void read_on(struct reader *rd)
 {
-	struct crig *r = rd->r;
+	struct rig *r = rd->r;
 	struct tn_key keys[AT_ONCE];
 	uint32_t pages[AT_ONCE * PER_BLOCK];
 
@@ -48,76 +48,47 @@ static void read_on(struct reader *rd)
 
 		if (rd->load[k] && (tn_load_poll(rd->load[k], 1) == -EAGAIN || tn_load_end(rd->load[k], 0, NULL) == -EBUSY))
 			continue;
-		for (uint32_t i = 0; i < AT_ONCE; i++)
-			keys[i] = crig_key(id + i);
+		rig_keys(id, AT_ONCE, keys);
 		for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
 			pages[i] = NPAGES - 1 - k * AT_ONCE * PER_BLOCK - i;
-		assert_int_equal(tn_load_begin(r->space[0], r->pool[0], keys, AT_ONCE, pages, NULL, &rd->load[k]), 0);
+		assert_int_equal(tn_load_begin(r->s->space, r->s->pool, keys, AT_ONCE, pages, NULL, &rd->load[k]), 0);
 	}
 }
 
 static void run(struct reader *rd, uint64_t ns)
 {
-	uint64_t end = crig_now(rd->r) + ns;
+	uint64_t end = rig_now(rd->r) + ns;
 
-	while (crig_now(rd->r) < end) {
+	while (rig_now(rd->r) < end) {
 		read_on(rd);
-		crig_turn(rd->r, 100 * CRIG_US);
+		rig_turn(rd->r, 100 * RIG_US);
 	}
 }
 
 static void stop_reading(struct reader *rd)
 {
 	for (uint32_t k = 0; k < LOADS; k++)
-		while (rd->load[k] && tn_load_end(rd->load[k], 0, NULL) == -EBUSY)
-			crig_turn(rd->r, CRIG_MS);
+		if (rd->load[k])
+			rig_load_end(rd->r->s, rd->load[k]);
 }
 
 static uint8_t save(struct reader *rd, uint64_t id, bool reading)
 {
-	uint32_t pages[PER_BLOCK] = {0, 1};
-	struct tn_key key = crig_key(id);
-	struct crig *r = rd->r;
 	struct tn_save_opts o;
 	struct tn_save *s;
 	uint8_t outcome;
 
 	tn_save_opts_init(&o);
 	o.outcome = &outcome;
-	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &key, 1, pages, &o, &s), 0);
-	for (uint32_t l = 0; l < r->g.layers; l++) {
-		for (uint32_t k = 0; k < PER_BLOCK; k++)
-			crig_fill(r, 0, id, l, k, pages[k]);
-		assert_int_equal(tn_save_layer(s, l, NULL), 0);
+	s = rig_save_begin(rd->r->s, id, 1, 0, &o);
+	rig_save_give(rd->r->s, s);
+	if (!reading) {
+		rig_save_end(rd->r->s, s);
+		return outcome;
 	}
-	assert_int_equal(tn_save_commit(s), 0);
 	while (tn_save_end(s, 1, NULL) == -ETIMEDOUT)
-		if (reading)
-			run(rd, CRIG_MS / 4);
-		else
-			crig_turn(r, CRIG_MS);
+		run(rd, RIG_MS / 4);
 	return outcome;
-}
-
-/* AT_ONCE blocks, of whatever is in the pages. */
-static void save_old(struct crig *r, uint64_t id)
-{
-	uint32_t pages[AT_ONCE * PER_BLOCK];
-	struct tn_key keys[AT_ONCE];
-	struct tn_save_result res = {.size = sizeof(res)};
-	struct tn_save *s;
-
-	for (uint32_t i = 0; i < AT_ONCE * PER_BLOCK; i++)
-		pages[i] = i;
-	for (uint32_t i = 0; i < AT_ONCE; i++)
-		keys[i] = crig_key(id + i);
-	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], keys, AT_ONCE, pages, NULL, &s), 0);
-	for (uint32_t l = 0; l < r->g.layers; l++)
-		assert_int_equal(tn_save_layer(s, l, NULL), 0);
-	assert_int_equal(tn_save_commit(s), 0);
-	while (tn_save_end(s, 1, &res) == -ETIMEDOUT)
-		crig_turn(r, CRIG_MS);
-	assert_int_equal(res.stored, AT_ONCE);
 }
 
 /* The old blocks are on disk; nobody reads yet. */
@@ -126,10 +97,9 @@ static void begin(struct reader *rd, uint32_t lag_ms)
 	*rd = (struct reader){.r = rig_up(lag_ms, 0)};
 	tn_rng_seed(&rd->rng, tn_test_seed());
 	for (uint64_t id = 1; id <= OLD; id += AT_ONCE)
-		save_old(rd->r, id);
-	while (rd->r->cache->host_dirty_slots > 0)
-		crig_turn(rd->r, CRIG_MS);
-	run(rd, 100 * CRIG_MS);
+		assert_int_equal(rig_save(rd->r->s, id, AT_ONCE, 0).stored, AT_ONCE);
+	rig_until(rd->r, rd->r->cache->host_dirty_slots == 0);
+	run(rd, 100 * RIG_MS);
 }
 
 /* Saves a block every 20 ms for 1.6 seconds; returns for how long one has waited at most. */
@@ -140,18 +110,18 @@ static uint64_t longest_wait(uint32_t lag_ms)
 
 	begin(&rd, lag_ms);
 	for (uint64_t id = 1000; id < 1080; id++) {
-		uint64_t end = crig_now(rd.r) + 20 * CRIG_MS;
+		uint64_t end = rig_now(rd.r) + 20 * RIG_MS;
 
 		assert_int_equal(save(&rd, id, true), TN_SAVED_STORED);
-		while (crig_now(rd.r) < end) {
-			uint64_t age = tn_offload_age(rd.r->cache, crig_now(rd.r));
+		while (rig_now(rd.r) < end) {
+			uint64_t age = tn_offload_age(rd.r->cache, rig_now(rd.r));
 
 			longest = age > longest ? age : longest;
-			run(&rd, CRIG_MS);
+			run(&rd, RIG_MS);
 		}
 	}
 	stop_reading(&rd);
-	sim_rig_down(rd.r);
+	rig_tear_down(rd.r);
 	return longest;
 }
 
@@ -159,8 +129,8 @@ static void no_block_waits_longer_than_the_lag_although_loads_never_pause(void *
 {
 	uint64_t tenth = longest_wait(100);
 
-	print_message("# of a lag of 100 ms %llu\n", (unsigned long long)(tenth / CRIG_MS));
-	assert_true(tenth > 0 && tenth < 100 * CRIG_MS);
+	print_message("# of a lag of 100 ms %llu\n", (unsigned long long)(tenth / RIG_MS));
+	assert_true(tenth > 0 && tenth < 100 * RIG_MS);
 }
 
 /* The log groups are written within a second. */
@@ -177,23 +147,23 @@ static void a_power_cut_without_any_flush_leaves_what_is_older_than_the_lag_and_
 		begin(&rd, 100);
 		for (uint32_t i = 0; i < n; i++) {
 			assert_int_equal(save(&rd, 1000 + i, true), TN_SAVED_STORED);
-			saved_ns[i] = crig_now(rd.r);
-			run(&rd, tn_rng_below(&rng, 40) * CRIG_MS);
+			saved_ns[i] = rig_now(rd.r);
+			run(&rd, tn_rng_below(&rng, 40) * RIG_MS);
 		}
-		cut_ns = crig_now(rd.r);
-		crig_power_off(rd.r);
+		cut_ns = rig_now(rd.r);
+		rig_power_off(rd.r);
 		stop_reading(&rd);
-		crig_run(rd.r, CRIG_SECOND);
-		assert_true(crig_crashed(rd.r, TN_SIMDISK_DROP, 1));
+		rig_run(rd.r, RIG_SECOND);
+		rig_crashed(rd.r, TN_SIMDISK_DROP, 1);
 		for (uint32_t i = 0; i < n; i++)
-			if (saved_ns[i] + 1100 * CRIG_MS < cut_ns) {
+			if (saved_ns[i] + 1100 * RIG_MS < cut_ns) {
 				older++;
-				if (!sim_rig_there(rd.r, 1000 + i))
+				if (!rig_match(rd.r->s, 1000 + i, 1))
 					fail_msg("block %u of %u is gone, %llu ms after its save", i, n,
-						 (unsigned long long)((cut_ns - saved_ns[i]) / CRIG_MS));
+						 (unsigned long long)((cut_ns - saved_ns[i]) / RIG_MS));
 			}
 		print_message("# %u of %u blocks were older\n", older, n);
-		sim_rig_down(rd.r);
+		rig_tear_down(rd.r);
 	}
 }
 
@@ -206,12 +176,12 @@ static void a_used_up_budget_holds_back_no_block_that_was_let_in(void **state)
 
 	begin(&rd, 100);
 	stop_reading(&rd);
-	rd.r->o.write_bytes_per_day = 8 * BUDGET * rd.r->space[0]->shape.slot_bytes;
-	assert_true(crig_close(rd.r) && crig_open(rd.r));
+	rd.r->o.cache.write_bytes_per_day = 8 * BUDGET * rd.r->s->space->shape.slot_bytes;
+	rig_reopen(rd.r);
 	rd = (struct reader){.r = rd.r, .rng = rd.rng};
-	run(&rd, CRIG_SECOND);
+	run(&rd, RIG_SECOND);
 	/* Of so small a budget the preparation of a segment, if it was one's turn, took all and more. */
-	rd.r->cache->store->budget_tokens = (int64_t)(BUDGET * rd.r->space[0]->shape.slot_bytes);
+	rd.r->cache->store->budget_tokens = (int64_t)(BUDGET * rd.r->s->space->shape.slot_bytes);
 	for (uint32_t i = 0; i < 40; i++) {
 		saved[i] = save(&rd, 1000 + i, true);
 		assert_int_not_equal(saved[i], TN_SAVED_FAILED);
@@ -219,60 +189,59 @@ static void a_used_up_budget_holds_back_no_block_that_was_let_in(void **state)
 	}
 	print_message("# %u were let in\n", stored);
 	assert_in_range(stored, BUDGET / 2, BUDGET);
-	run(&rd, 100 * CRIG_MS);
+	run(&rd, 100 * RIG_MS);
 	assert_int_equal(rd.r->cache->host_dirty_slots, 0);
 	assert_int_equal(rd.r->cache->c.offloaded_blocks, stored);
-	run(&rd, 1100 * CRIG_MS);
-	crig_power_off(rd.r);
+	run(&rd, 1100 * RIG_MS);
+	rig_power_off(rd.r);
 	stop_reading(&rd);
-	crig_run(rd.r, CRIG_SECOND);
-	assert_true(crig_crashed(rd.r, TN_SIMDISK_DROP, 1));
+	rig_run(rd.r, RIG_SECOND);
+	rig_crashed(rd.r, TN_SIMDISK_DROP, 1);
 	for (uint32_t i = 0; i < 40; i++)
-		assert_int_equal(sim_rig_there(rd.r, 1000 + i), saved[i] == TN_SAVED_STORED);
-	sim_rig_down(rd.r);
+		assert_int_equal(rig_match(rd.r->s, 1000 + i, 1), saved[i] == TN_SAVED_STORED);
+	rig_tear_down(rd.r);
 }
 
 /* Each write takes a tenth of a second. */
 static void the_statistics_say_what_waits_and_since_when(void **state)
 {
-	struct tn_stats st = {.size = sizeof(st)};
-	struct reader rd = {.r = rig_up(1000, 100 * CRIG_MS)};
+	struct tn_stats st;
+	struct reader rd = {.r = rig_up(1000, 100 * RIG_MS)};
 
 	for (uint64_t id = 1; id <= 3; id++)
 		assert_int_equal(save(&rd, id, false), TN_SAVED_STORED);
-	crig_run(rd.r, 20 * CRIG_MS);
-	assert_int_equal(tn_cache_stats(rd.r->cache, &st), 0);
+	rig_run(rd.r, 20 * RIG_MS);
+	st = rig_stats(rd.r);
 	assert_int_equal(st.offload_waiting_blocks, 3);
-	assert_int_equal(st.offload_waiting_bytes, 3 * rd.r->space[0]->shape.slot_bytes);
-	assert_true(st.offload_oldest_ns >= 20 * CRIG_MS);
-	crig_run(rd.r, 5 * CRIG_SECOND);
-	assert_int_equal(tn_cache_stats(rd.r->cache, &st), 0);
+	assert_int_equal(st.offload_waiting_bytes, 3 * rd.r->s->space->shape.slot_bytes);
+	assert_true(st.offload_oldest_ns >= 20 * RIG_MS);
+	rig_run(rd.r, 5 * RIG_SECOND);
+	st = rig_stats(rd.r);
 	assert_int_equal(st.offload_waiting_blocks + st.offload_waiting_bytes + st.offload_oldest_ns, 0);
-	sim_rig_down(rd.r);
+	rig_tear_down(rd.r);
 }
 
 /* The only block that the quota has room for is pinned for a while. */
 static void what_found_no_room_is_written_without_a_flush_when_there_is_some(void **state)
 {
-	struct tn_key key = crig_key(1);
-	struct tn_stats st = {.size = sizeof(st)};
-	struct tn_match m = {.size = sizeof(m)};
+	struct tn_stats st;
+	uint64_t pin;
 	struct reader rd = {.r = rig_up(100, 0)};
 
-	rd.r->space[0]->quota.disk_bytes = rd.r->space[0]->shape.slot_bytes;
+	rd.r->s->space->quota.disk_bytes = rd.r->s->space->shape.slot_bytes;
 	assert_int_equal(save(&rd, 1, false), TN_SAVED_STORED);
-	crig_run(rd.r, CRIG_SECOND);
-	assert_int_equal(tn_match(rd.r->space[0], &key, 1, NULL, &m, TN_MATCH_PIN), 1);
+	rig_run(rd.r, RIG_SECOND);
+	pin = rig_pin(rd.r->s, 1, 1);
 	assert_int_equal(save(&rd, 2, false), TN_SAVED_STORED);
-	crig_run(rd.r, 20 * CRIG_SECOND);
-	assert_int_equal(tn_cache_stats(rd.r->cache, &st), 0);
+	rig_run(rd.r, 20 * RIG_SECOND);
+	st = rig_stats(rd.r);
 	assert_int_equal(st.offload_failed_blocks, 1);
-	assert_int_equal(tn_unpin(rd.r->space[0], m.pin), 0);
-	crig_run(rd.r, 6 * CRIG_SECOND);
-	assert_int_equal(tn_cache_stats(rd.r->cache, &st), 0);
+	rig_unpin(rd.r->s, pin);
+	rig_run(rd.r, 6 * RIG_SECOND);
+	st = rig_stats(rd.r);
 	assert_int_equal(st.offload_failed_blocks, 0);
 	assert_int_equal(rd.r->cache->c.offloaded_blocks, 2);
-	sim_rig_down(rd.r);
+	rig_tear_down(rd.r);
 }
 
 int main(void)

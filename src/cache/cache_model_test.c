@@ -8,7 +8,6 @@
 #include "cache_rig.h"
 #include "ioengine/mixfile.h"
 #include "lab/paced_cache.h"
-#include "tn_test.h"
 
 #define STRETCH 20u
 
@@ -38,26 +37,24 @@ static void write_model(const struct rig *r, const char *name, const struct tn_m
 static void loads_and_saves_take_the_time_of_the_model_and_give_the_same_bytes(void **state)
 {
 	const uint64_t bytes = 64u * 128u << 10;
-	struct tn_save_result res;
 	char path[512];
 	uint64_t t0, wrote, read;
 	struct rig r;
 
-	rig_set_up(&r, 64u << 20, 0, 64);
-	assert_int_equal(rig_close(&r), 0);
+	rig_init(&r, 64u << 20, 0, 64);
 	write_model(&r, "drive.model", &slow, path, sizeof(path));
 	drive = (struct tn_paced_drive){path, STRETCH};
-	r.open = open_paced;
-	assert_int_equal(rig_open(&r), 0);
+	r.o.open = open_paced;
+	rig_must_open(&r);
 	assert_int_equal(r.cache->mix[0].read_bps, 32000000);
 	assert_int_equal(r.cache->mix[0].write_latency_ns, 10000 * STRETCH);
-	t0 = rig_now_ns();
-	rig_save(&r, 1, 64, 0, &res);
-	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-	wrote = rig_now_ns() - t0;
-	t0 = rig_now_ns();
-	assert_int_equal(rig_load(&r, 1, 64), 64);
-	read = rig_now_ns() - t0;
+	t0 = tn_test_now();
+	rig_save(r.s, 1, 64, 0);
+	assert_int_equal(rig_flush(&r), 0);
+	wrote = tn_test_now() - t0;
+	t0 = tn_test_now();
+	assert_int_equal(rig_load(r.s, 1, 64), 64);
+	read = tn_test_now() - t0;
 	print_message("# %.0f ms to write, %.0f ms to read, the model says %.0f and %.0f or more\n", (double)wrote / 1e6,
 		      (double)read / 1e6, (double)bytes / 64e3, (double)bytes / 32e3);
 	assert_true(wrote >= bytes * 1000 / 64);
@@ -71,15 +68,14 @@ static void a_model_that_cannot_be_read_is_told_with_its_line(void **state)
 	FILE *f;
 	struct rig r;
 
-	rig_set_up(&r, 64u << 20, 0, 64);
-	assert_int_equal(rig_close(&r), 0);
+	rig_init(&r, 64u << 20, 0, 64);
 	write_model(&r, "drive.model", &slow, path, sizeof(path));
 	f = fopen(path, "a");
 	assert_non_null(f);
 	fputs("color blue\n", f);
 	fclose(f);
 	drive = (struct tn_paced_drive){path, 0};
-	r.open = open_paced;
+	r.o.open = open_paced;
 	assert_int_equal(rig_open(&r), -EINVAL);
 	assert_non_null(strstr(tn_error_last()->text, "drive.model:9: unknown key \"color\""));
 	drive.model = "/nonexistent.model";

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cache in a sandbox that forbids io_uring, from the start or from some moment on: it goes on with threads. */
-#include <string.h>
 
 #include "cache_rig.h"
-#include "tn_test.h"
 #include "tn_test_seccomp.h"
 
 #define BLOCKS 40u
@@ -14,31 +12,9 @@ struct sandbox {
 	bool later; /* after the cache was opened, with a save and a load under way */
 };
 
-static void begin(struct rig *r, uint64_t first, uint32_t first_page, bool save, struct tn_save **s, struct tn_load **l)
-{
-	struct tn_key keys[BLOCKS];
-	uint32_t pages[BLOCKS * RIG_PAGES];
-
-	for (uint32_t i = 0; i < BLOCKS; i++)
-		keys[i] = rig_key(first + i);
-	for (uint32_t i = 0; i < BLOCKS * RIG_PAGES; i++)
-		pages[i] = first_page + i;
-	for (uint32_t i = 0; save && i < BLOCKS * RIG_PAGES; i++)
-		rig_content(r, first + i / RIG_PAGES, i % RIG_PAGES, first_page + i, false);
-	if (save) {
-		assert_int_equal(tn_save_begin(r->space, r->pool, keys, BLOCKS, pages, NULL, s), 0);
-		for (uint32_t layer = 0; layer < RIG_LAYERS; layer++)
-			assert_int_equal(tn_save_layer(*s, layer, NULL), 0);
-		assert_int_equal(tn_save_commit(*s), 0);
-	} else {
-		assert_int_equal(tn_load_begin(r->space, r->pool, keys, BLOCKS, pages, NULL, l), 0);
-	}
-}
-
 static int in_sandbox(void *arg)
 {
 	const struct sandbox *box = arg;
-	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *save;
 	struct tn_load *load;
 	struct rig r;
@@ -47,23 +23,20 @@ static int in_sandbox(void *arg)
 	if (!box->later && tn_test_forbid(box->calls, EPERM))
 		return TN_TEST_SKIP;
 	rig_set_up(&r, 64u << 20, 0, 64);
-	rig_save(&r, 1, BLOCKS, 0, &res);
-	assert_int_equal(res.stored, BLOCKS);
-	begin(&r, 1000, 0, true, &save, NULL);
-	begin(&r, 1, BLOCKS * RIG_PAGES, false, NULL, &load);
+	assert_int_equal(rig_save(r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	save = rig_save_begin(r.s, 1000, BLOCKS, 0, NULL);
+	rig_save_give(r.s, save);
+	load = rig_load_begin(r.s, 1, BLOCKS, BLOCKS * RIG_PAGES, NULL);
 	if (box->later && tn_test_forbid(box->calls, EPERM))
 		return TN_TEST_SKIP;
-	assert_int_equal(tn_load_wait(load, RIG_LAYERS - 1, rig_soon()), BLOCKS);
-	assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
-	assert_int_equal(tn_save_end(save, rig_soon(), &res), 0);
-	assert_int_equal(res.stored, BLOCKS);
-	for (uint32_t i = 0; i < BLOCKS * RIG_PAGES; i++)
-		rig_content(&r, 1 + i / RIG_PAGES, i % RIG_PAGES, BLOCKS * RIG_PAGES + i, true);
-	assert_int_equal(rig_load(&r, 1000, BLOCKS), BLOCKS);
-	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
-	assert_int_equal(rig_close(&r), 0);
-	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(rig_match(&r, 1000, BLOCKS), BLOCKS);
+	assert_int_equal(rig_load_wait(r.s, load, RIG_LAYERS - 1), BLOCKS);
+	rig_load_end(r.s, load);
+	assert_int_equal(rig_save_end(r.s, save).stored, BLOCKS);
+	rig_check_blocks(r.s, 1, BLOCKS, BLOCKS * RIG_PAGES);
+	assert_int_equal(rig_load(r.s, 1000, BLOCKS), BLOCKS);
+	assert_int_equal(rig_flush(&r), 0);
+	rig_reopen(&r);
+	assert_int_equal(rig_match(r.s, 1000, BLOCKS), BLOCKS);
 	assert_int_equal(rig_stats(&r).io_errors, 0);
 	rig_tear_down(&r);
 	return 0;

@@ -1,107 +1,296 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cache_sim_rig.h"
-
+/* What a simulated rig has of its own: the disk, the worker, the steps of the core, power cuts, and a look inside. */
 #include <errno.h>
 
+#include "base/error.h"
+#include "base/hash.h"
+#include "block/registry.h"
+#include "cache/cache_internal.h"
+#include "cache_rig.h"
 #include "ioengine/ioengine.h"
+#include "store/store_internal.h"
 
-#define BLOCK_PAGES_MAX 8u
-
-static struct tn_io *wrap(struct tn_io *disk, const struct tn_clock *clock, uint64_t seed)
+void rig_note(struct rig *r, uint64_t what)
 {
-	struct tn_io_faulty_opts o = {.seed = seed, .clock = clock};
-	struct tn_io *io;
+	uint64_t words[2] = {r->hash, what};
 
-	assert_int_equal(tn_io_faulty_create(disk, &o, &io), 0);
-	return io;
+	r->hash = tn_hash64(words, sizeof(words));
 }
 
-static void calm(struct tn_io *wrapper)
+/* ---- jobs ------------------------------------------------------------------------------------------------ */
+
+static void exec_post(struct tn_exec *exec, struct tn_job *job)
 {
-	tn_io_faulty_set(wrapper, NULL, 0);
-	tn_io_faulty_release(wrapper);
+	struct rig_exec *e = (struct rig_exec *)exec;
+
+	if (!e->posted)
+		e->next_ns = tn_now_ns(e->clock) + e->job_ns;
+	job->next = e->posted;
+	e->posted = job;
 }
 
-struct crig_opts sim_rig_opts(void)
+/* One worker, to which each job takes the same time. */
+static unsigned collect_in_order(struct rig_exec *e)
 {
-	return (struct crig_opts){
-		.seed = tn_test_seed(),
-		.ndirs = 1,
-		.segment_bytes = 512u << 10,
-		.disk_bytes = 4u << 20,
-		.policy = "lru",
-		.io_depth = 16,
-		.max_ops = 12,
-		.layers = 2,
-		.pages_per_block = 2,
-		.head_dim = 128,
-		.npages = 64,
-	};
+	unsigned n = 0;
+
+	while (e->posted && tn_now_ns(e->clock) >= e->next_ns) {
+		struct tn_job **oldest = &e->posted, *job;
+
+		while ((*oldest)->next)
+			oldest = &(*oldest)->next;
+		job = *oldest;
+		*oldest = NULL;
+		e->next_ns += e->job_ns;
+		job->run(job);
+		job->done(job);
+		n++;
+	}
+	return n;
 }
 
-void sim_rig_faulty(struct crig_opts *o)
+static unsigned exec_collect(struct tn_exec *exec)
 {
-	o->wrap = wrap;
-	o->calm = calm;
+	struct rig_exec *e = (struct rig_exec *)exec;
+	struct tn_job **at, *done = NULL;
+	unsigned n = 0;
+
+	if (e->job_ns)
+		return collect_in_order(e);
+	for (at = &e->ran; *at;) {
+		struct tn_job *job = *at;
+
+		if (tn_rng_below(&e->rng, 3) == 0) {
+			at = &job->next;
+			continue;
+		}
+		*at = job->next;
+		job->next = done;
+		done = job;
+	}
+	for (at = &e->posted; *at;) {
+		struct tn_job *job = *at;
+
+		if (tn_rng_below(&e->rng, 3) == 0) {
+			at = &job->next;
+			continue;
+		}
+		*at = job->next;
+		job->run(job);
+		job->next = e->ran;
+		e->ran = job;
+	}
+	while (done) {
+		struct tn_job *next = done->next;
+
+		done->done(done);
+		done = next;
+		n++;
+	}
+	return n;
 }
 
-struct crig *sim_rig_up(const struct crig_opts *o)
-{
-	struct crig *r = crig_create(o);
+/* ---- up and down ---------------------------------------------------------------------------------------- */
 
-	assert_true(crig_open(r));
-	crig_run(r, 5 * CRIG_SECOND);
-	return r;
+static void make_disk(struct rig *r)
+{
+	struct tn_simdisk_opts so = {.seed = r->o.seed, .depth = r->o.cache.io_depth + 32, .capacity_bytes = r->o.medium_bytes,
+				     .read_ns = r->o.read_ns, .write_ns = r->o.write_ns, .sync_ns = r->o.sync_ns};
+	struct tn_io_faulty_opts fo = {.seed = r->o.seed};
+
+	assert_int_equal(tn_simdisk_create(&so, &r->disk), 0);
+	r->io = tn_simdisk_io(r->disk);
+	if (r->o.faulty) {
+		if (r->o.faults)
+			fo = *r->o.faults;
+		fo.clock = tn_simdisk_clock(r->disk);
+		assert_int_equal(tn_io_faulty_create(r->io, &fo, &r->io), 0);
+	}
+	tn_rng_seed(&r->exec.rng, r->o.seed ^ 0xe8ec);
+	r->exec.exec.post = exec_post;
+	r->exec.exec.collect = exec_collect;
+	r->exec.clock = tn_simdisk_clock(r->disk);
+	r->exec.job_ns = r->o.job_ns;
 }
 
-void sim_rig_down(struct crig *r)
+int rig_sim_open(struct rig *r, struct tn_cache_opts *opts)
 {
-	if (r->o.calm)
-		r->o.calm(r->io);
-	if (!crig_close(r) || r->error[0])
-		fail_msg("%s", r->error);
-	crig_destroy(r);
-}
-
-int sim_rig_flush(struct crig *r)
-{
-	struct tn_flush_waiter *w = tn_flush_begin(r->cache);
-	uint64_t end = crig_now(r) + 60 * CRIG_SECOND;
 	int rc;
 
-	while ((rc = tn_flush_poll(w)) == -EAGAIN && crig_now(r) < end)
-		crig_turn(r, CRIG_MS);
-	assert_int_not_equal(rc, -EAGAIN);
-	return rc;
+	if (!r->disk)
+		make_disk(r);
+	opts->seed = r->o.seed | 1;
+	rc = tn_cache_create(opts, &r->cache);
+	if (rc)
+		return rc;
+	r->cache->clock = *tn_simdisk_clock(r->disk);
+	r->cache->exec = &r->exec.exec;
+	r->cache->segment_bytes = r->o.segment_bytes;
+	r->cache->boot[0] = tn_simdisk_boot(r->disk);
+	r->cache->entropy[0] = r->o.seed + 1;
+	r->cache->entropy[1] = 0x5eed;
+	if (r->o.prepare)
+		r->o.prepare(r);
+	r->cache->io = r->io;
+	return tn_core_open(r->cache);
 }
 
-bool sim_rig_there(struct crig *r, uint64_t id)
+/* A small cache may have no place for all that was admitted; of a roomy one a flush has said so before. */
+int rig_sim_close(struct rig *r)
 {
-	struct tn_key key = crig_key(id);
-	struct tn_match m = {.size = sizeof(m)};
-	int rc = tn_match(r->space[0], &key, 1, NULL, &m, 0);
+	int rc;
 
-	assert_true(rc >= 0);
-	return rc == 1;
+	r->cache->io = NULL; /* the disk outlives the cache */
+	rc = tn_core_close(r->cache);
+	tn_cache_free(r->cache);
+	r->cache = NULL;
+	return rc == -ENOSPC || r->o.faulty || tn_simdisk_is_off(r->disk) ? 0 : rc;
 }
 
-bool sim_rig_loads(struct crig *r, uint32_t space, uint64_t id)
+void rig_power_off(struct rig *r)
 {
-	uint32_t pages[BLOCK_PAGES_MAX], n = r->g.pages_per_block;
-	struct tn_key key = crig_key(id);
-	struct tn_load *load;
-	int good;
+	tn_simdisk_power_off_at(r->disk, 1);
+	if (r->o.faulty)
+		rig_calm(r);
+}
 
-	assert_true(n <= BLOCK_PAGES_MAX);
-	for (uint32_t k = 0; k < n; k++)
-		pages[k] = r->o.npages - n + k;
-	assert_int_equal(tn_load_begin(r->space[space], r->pool[space], &key, 1, pages, NULL, &load), 0);
-	while ((good = tn_load_poll(load, r->g.layers - 1)) == -EAGAIN)
-		crig_turn(r, CRIG_MS);
-	for (uint32_t l = 0; l < r->g.layers && good == 1; l++)
-		for (uint32_t k = 0; k < n; k++)
-			assert_true(crig_check(r, space, id, l, k, pages[k]));
-	while (tn_load_end(load, 0, NULL) == -EBUSY)
-		crig_turn(r, CRIG_MS);
-	return good == 1;
+void rig_crashed(struct rig *r, enum tn_simdisk_crash mode, uint64_t seed)
+{
+	int rc = rig_close(r);
+
+	if (rc)
+		rig_fail(r, "close: %d: %s", rc, tn_error_last()->text);
+	tn_simdisk_crash(r->disk, mode, seed);
+	rig_must_open(r);
+}
+
+void rig_power_cut(struct rig *r, enum tn_simdisk_crash mode)
+{
+	rig_power_off(r);
+	rig_run(r, RIG_SECOND);
+	rig_crashed(r, mode, 1);
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------ */
+
+void rig_sim_turn(struct rig *r, uint64_t max_ns)
+{
+	uint64_t due, now, soon, steps = 0;
+
+	r->turns++;
+	while (tn_core_step(r->cache, &due)) {
+		if (++steps > 100000)
+			rig_fail(r, "the core is busy for ever without anything coming of it");
+	}
+	now = rig_now(r);
+	/* A worker would wake the owner. */
+	if (r->exec.posted && r->exec.job_ns)
+		due = due < r->exec.next_ns ? due : r->exec.next_ns;
+	else if (r->exec.posted || r->exec.ran)
+		due = now + RIG_US;
+	if (due <= now || tn_core_wait(r->cache, due - now < max_ns ? due - now : max_ns))
+		return;
+	/* The owner thread would sleep until `due`: there must be nothing to do before, if nobody wakes it. */
+	soon = rig_now(r) + 10 * RIG_US;
+	if (r->io == tn_simdisk_io(r->disk) && !r->exec.posted && !r->exec.ran && !tn_save_events_pending(r->cache) && soon < due &&
+	    soon < tn_simdisk_next_ns(r->disk) && tn_core_step(r->cache, &due))
+		rig_fail(r, "LOST WAKE-UP: there is something to do before the core wants to be called again");
+}
+
+void rig_oversleep(struct rig *r, uint64_t ns)
+{
+	uint64_t end = rig_now(r) + ns;
+
+	while (rig_now(r) < end)
+		tn_core_wait(r->cache, end - rig_now(r));
+}
+
+/* ---- nothing is lost -------------------------------------------------------------------------------------- */
+
+static uint32_t stack_length(uint64_t head, uint32_t (*next)(const struct rig *r, uint32_t i), const struct rig *r)
+{
+	uint32_t i = (uint32_t)head, n = 0;
+
+	for (; i; i = next(r, i - 1))
+		n++;
+	return n;
+}
+
+static uint32_t next_op(const struct rig *r, uint32_t i)
+{
+	return r->cache->ops[i].op.next_free;
+}
+
+static uint32_t next_lease(const struct rig *r, uint32_t i)
+{
+	return r->cache->leases[i].next;
+}
+
+static void check_records(struct rig *r)
+{
+	struct tn_cache *c = r->cache;
+	uint64_t disk = 0, host = 0, space_disk[RIG_SPACES] = {0};
+	uint32_t resets = 0;
+
+	for (tn_block b = 0; b < c->registry->unused; b++)
+		if (tn_block_state(c->registry, b) == TN_BLOCK_COMPLETE)
+			resets++;
+	if (resets)
+		rig_fail(r, "%u records of blocks that were never registered are left", resets);
+	for (tn_block b = tn_registry_next(c->registry, TN_BLOCK_NONE); b != TN_BLOCK_NONE;
+	     b = tn_registry_next(c->registry, b)) {
+		enum tn_residency d = tn_block_residency(c->registry, b, TN_TIER_DISK);
+		enum tn_residency h = tn_block_residency(c->registry, b, TN_TIER_HOST);
+
+		if (tn_block_refs(c->registry, b))
+			rig_fail(r, "block %u: %u references are left", b, tn_block_refs(c->registry, b));
+		if ((d != TN_PRESENT && d != TN_ABSENT) || (h != TN_PRESENT && h != TN_ABSENT) || (!d && !h))
+			rig_fail(r, "block %u: residency on disk %d, in host memory %d", b, d, h);
+		if (d && tn_store_cookie(c->store, tn_block_slot(c->registry, b, TN_TIER_DISK)) != b)
+			rig_fail(r, "block %u: slot %u is not its", b, tn_block_slot(c->registry, b, TN_TIER_DISK));
+		if (h && tn_host_block(c->host, tn_block_slot(c->registry, b, TN_TIER_HOST)) != b)
+			rig_fail(r, "block %u: host slot is not its", b);
+		disk += d == TN_PRESENT;
+		host += h == TN_PRESENT;
+		for (uint32_t s = 0; s < r->o.spaces && d; s++)
+			space_disk[s] += tn_block_space(c->registry, b) == r->s[s].space->index;
+	}
+	if (disk != c->c.disk_blocks || host != c->c.host_blocks || disk != c->disk_entries || disk != c->store->committed)
+		rig_fail(r, "blocks on disk: %llu, counted %llu, policy %llu, store %llu; host: %llu, counted %llu",
+				 (unsigned long long)disk, (unsigned long long)c->c.disk_blocks,
+				 (unsigned long long)c->disk_entries, (unsigned long long)c->store->committed,
+				 (unsigned long long)host, (unsigned long long)c->c.host_blocks);
+	for (uint32_t s = 0; s < r->o.spaces; s++)
+		if (space_disk[s] != c->space_disk_blocks[r->s[s].space->index])
+			rig_fail(r, "space %u: %llu blocks on disk, counted %llu", s,
+					 (unsigned long long)space_disk[s],
+					 (unsigned long long)c->space_disk_blocks[r->s[s].space->index]);
+}
+
+void rig_check_quiet(struct rig *r)
+{
+	struct tn_cache *c = r->cache;
+	uint32_t ops = stack_length(c->free_ops, next_op, r), leases = stack_length(c->free_leases, next_lease, r);
+
+	if (!tn_core_idle(c) || c->doomed_count)
+		rig_fail(r, "not idle: loads %d saves %d flushes %d, %u to be offloaded, %u doomed",
+				 !tn_list_empty(&c->loads), !tn_list_empty(&c->saves), !tn_list_empty(&c->flushes),
+				 c->offload_count, c->doomed_count);
+	if (ops != c->o.max_ops || leases != c->nleases)
+		rig_fail(r, "%u of %u operations and %u of %u leases are free", ops, c->o.max_ops, leases,
+				 c->nleases);
+	if (tn_mover_free(c->mover) != 2 * c->o.io_depth)
+		rig_fail(r, "%u of %u moves are free", tn_mover_free(c->mover), 2 * c->o.io_depth);
+	if (c->store->reserved)
+		rig_fail(r, "%llu slots stay reserved", (unsigned long long)c->store->reserved);
+	if (c->host && (tn_host_used(c->host) != c->c.host_blocks || c->host_dirty_slots))
+		rig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_host_used(c->host),
+				 (unsigned long long)c->c.host_blocks, c->host_dirty_slots);
+	for (uint32_t s = 0; s < r->o.spaces; s++)
+		if (c->space_disk_coming[r->s[s].space->index] || c->space_host_coming[r->s[s].space->index])
+			rig_fail(r, "space %u counts blocks that are coming", s);
+	for (uint32_t s = 0; s < r->o.spaces; s++)
+		if (r->s[s].space->ops)
+			rig_fail(r, "space %u counts %u operations", s, r->s[s].space->ops);
+	check_records(r);
 }

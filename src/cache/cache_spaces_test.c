@@ -2,162 +2,119 @@
 /* The number of spaces that are opened in a store's life is not bounded: those that nobody has open give their numbers back. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/rng.h"
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
-#include "tn_test.h"
 
 #define MANY 3000u
 
 /* As an engine with a new hash seed at each start. */
-static int open_seed(struct rig *r, uint64_t seed, struct tn_space **space)
+static int open_seed(struct rig *r, uint64_t seed, struct rig_space *s)
 {
-	struct tn_identity id;
-	struct tn_shard shard;
-
-	tn_identity_init(&id);
-	tn_shard_init(&shard);
-	id.model = "seeds";
-	id.hash_seed = seed;
-	return tn_space_open(r->cache, &id, &shard, &r->g, NULL, space);
+	return rig_space_open(r, &(struct rig_space_opts){.model = "seeds", .seed = seed, .no_pool = true}, s);
 }
 
-/* The rig's pool and handle become those of another space; the rig's own stays open behind them. */
-static void enter(struct rig *r, uint64_t seed)
+static void enter(struct rig *r, uint64_t seed, struct rig_space *s)
 {
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
-
-	assert_int_equal(open_seed(r, seed, &r->space), 0);
-	assert_int_equal(tn_pool_register(r->space, &layout, r->bases, TN_MEM_HOST, &r->pool), 0);
-}
-
-static void leave(struct rig *r)
-{
-	assert_int_equal(tn_pool_unregister(r->pool), 0);
-	tn_space_close(r->space);
+	assert_int_equal(rig_space_open(r, &(struct rig_space_opts){.model = "seeds", .seed = seed}, s), 0);
 }
 
 static void dropped_and_closed_spaces_are_followed_by_any_number_of_others(void **state)
 {
-	struct tn_save_result res;
 	struct rig r;
 
 	for (int host = 0; host < 3; host++) { /* disk; disk and host; host */
 		rig_set_up(&r, host < 2 ? 32u << 20 : 0, host ? 8u << 20 : 0, 64);
-		leave(&r);
+		rig_space_close(r.s);
 		for (uint64_t i = 0; i < MANY; i++) {
-			enter(&r, i);
+			enter(&r, i, r.s);
 			if (i % 10 == 0) {
-				assert_int_equal(rig_match(&r, 1, 4), 0);
-				rig_save(&r, 1, 4, 0, &res);
-				assert_int_equal(rig_match(&r, 1, 4), 4);
-				assert_int_equal(rig_load(&r, 1, 4), 4);
-				assert_int_equal(tn_space_drop(r.space, rig_soon()), 0);
+				assert_int_equal(rig_match(r.s, 1, 4), 0);
+				rig_save(r.s, 1, 4, 0);
+				assert_int_equal(rig_match(r.s, 1, 4), 4);
+				assert_int_equal(rig_load(r.s, 1, 4), 4);
+				assert_int_equal(tn_space_drop(r.s->space, tn_test_deadline()), 0);
 			}
-			leave(&r);
+			rig_space_close(r.s);
 		}
-		enter(&r, 0);
-		assert_int_equal(rig_match(&r, 1, 4), 0);
+		enter(&r, 0, r.s);
+		assert_int_equal(rig_match(r.s, 1, 4), 0);
 		rig_tear_down(&r);
 	}
 }
 
 static void sessions_with_a_new_seed_each_lose_the_oldest_only(void **state)
 {
-	struct tn_save_result res;
 	struct rig r;
 	uint64_t seed = 1, last = 0;
 
 	rig_set_up(&r, 32u << 20, 0, 64);
-	leave(&r);
+	rig_space_close(r.s);
 	for (uint32_t session = 0; session < 40; session++) {
 		for (uint32_t i = 0; i < MANY / 40; i++, seed++) {
-			enter(&r, seed);
-			rig_save(&r, seed, 1, 0, &res);
-			assert_int_equal(res.stored, 1);
-			leave(&r);
+			enter(&r, seed, r.s);
+			assert_int_equal(rig_save(r.s, seed, 1, 0).stored, 1);
+			rig_space_close(r.s);
 		}
-		assert_int_equal(tn_cache_close(r.cache), 0);
-		assert_int_equal(rig_open(&r), 0);
-		leave(&r);
+		rig_reopen(&r);
+		rig_space_close(r.s);
 	}
 	/* The newest are there, and each has its own block only. (Store: 32 MiB, blocks of 128 KiB.) */
 	for (uint64_t s = seed - 1; s > seed - 100; s--) {
-		enter(&r, s);
-		assert_int_equal(rig_load(&r, s, 1), 1);
-		assert_int_equal(rig_match(&r, s - 1, 1), 0);
-		leave(&r);
+		enter(&r, s, r.s);
+		assert_int_equal(rig_load(r.s, s, 1), 1);
+		assert_int_equal(rig_match(r.s, s - 1, 1), 0);
+		rig_space_close(r.s);
 		last = s;
 	}
 	assert_true(last > 0);
-	enter(&r, seed);
+	enter(&r, seed, r.s);
 	rig_tear_down(&r);
 }
 
 static void the_least_recently_used_go_and_those_that_are_open_never(void **state)
 {
-	struct tn_space *held[TN_STORE_SPACES_MAX];
-	struct tn_save_result res;
-	uint32_t n = 0;
+	static struct rig_space held[TN_STORE_SPACES_MAX];
+	struct rig_space s;
 	struct rig r;
+	uint32_t n = 0;
 
 	rig_set_up(&r, 256u << 20, 0, 64); /* the rig's own is one of them */
-	rig_save(&r, 1, 8, 0, &res);
-	assert_int_equal(tn_flush(r.cache, rig_soon()), 0);
+	rig_save(r.s, 1, 8, 0);
+	assert_int_equal(rig_flush(&r), 0);
 	/* All that there can be, half of them with a block, half of those open. */
 	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++) {
-		struct tn_space *own = r.space;
-		struct tn_pool *pool = r.pool;
-
-		enter(&r, i);
-		rig_save(&r, 100 + i, 1, 0, &res);
-		assert_int_equal(tn_pool_unregister(r.pool), 0);
+		enter(&r, i, &s);
+		rig_save(&s, 100 + i, 1, 0);
 		if (i % 2)
-			held[n++] = r.space;
-		else
-			tn_space_close(r.space);
-		r.space = own;
-		r.pool = pool;
+			assert_int_equal(open_seed(&r, i, &held[n++]), 0);
+		rig_space_close(&s);
 	}
 	/* 300 more, each with a block: the 300 coldest closed ones go, or a batch more. */
 	for (uint64_t i = 0; i < 300; i++) {
-		struct tn_space *own = r.space;
-		struct tn_pool *pool = r.pool;
-
-		enter(&r, 5000 + i);
-		rig_save(&r, 5000 + i, 1, 0, &res);
-		leave(&r);
-		r.space = own;
-		r.pool = pool;
+		enter(&r, 5000 + i, &s);
+		rig_save(&s, 5000 + i, 1, 0);
+		rig_space_close(&s);
 	}
-	assert_int_equal(rig_load(&r, 1, 8), 8);
-	for (uint32_t i = 0; i < n; i++) {
-		struct tn_key key = rig_key(100 + 2 * i + 1);
-		struct tn_match m = {.size = sizeof(m)};
-
-		assert_int_equal(tn_match(held[i], &key, 1, NULL, &m, 0), 1);
-	}
+	assert_int_equal(rig_load(r.s, 1, 8), 8);
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(rig_match(&held[i], 100 + 2 * i + 1, 1), 1);
 	for (uint64_t i = 1000; i < TN_STORE_SPACES_MAX; i += 2) { /* the youngest of the closed ones */
-		struct tn_key key = rig_key(100 + i);
-		struct tn_space *space;
-		struct tn_match m = {.size = sizeof(m)};
-
-		assert_int_equal(open_seed(&r, i, &space), 0);
-		assert_int_equal(tn_match(space, &key, 1, NULL, &m, 0), 1);
-		tn_space_close(space);
+		assert_int_equal(open_seed(&r, i, &s), 0);
+		assert_int_equal(rig_match(&s, 100 + i, 1), 1);
+		rig_space_close(&s);
 	}
 	for (uint32_t i = 0; i < n; i++)
-		tn_space_close(held[i]);
+		rig_space_close(&held[i]);
 	rig_tear_down(&r);
 }
 
 static void when_all_are_open_there_is_no_more(void **state)
 {
-	struct tn_space *held[TN_STORE_SPACES_MAX], *more;
+	static struct rig_space held[TN_STORE_SPACES_MAX];
+	struct rig_space more;
 	struct rig r;
 
 	rig_set_up(&r, 32u << 20, 0, 64);
@@ -165,42 +122,39 @@ static void when_all_are_open_there_is_no_more(void **state)
 		assert_int_equal(open_seed(&r, i, &held[i]), 0);
 	assert_int_equal(open_seed(&r, 9999, &more), -ENOSPC);
 	assert_int_equal(open_seed(&r, 77, &more), 0); /* open already */
-	tn_space_close(more);
-	tn_space_close(held[5]);
+	rig_space_close(&more);
+	rig_space_close(&held[5]);
 	assert_int_equal(open_seed(&r, 9999, &held[5]), 0);
 	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++)
-		tn_space_close(held[i]);
+		rig_space_close(&held[i]);
 	rig_tear_down(&r);
 }
 
 /* What the waits of a load showed is not learned for a space whose number, and memory, went to another meanwhile. */
 static void a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it(void **state)
 {
-	struct tn_space *held[TN_STORE_SPACES_MAX], *more;
+	static struct rig_space held[TN_STORE_SPACES_MAX];
+	struct rig_space more;
 	struct tn_load_opts opts;
-	uint32_t pages[RIG_PAGES] = {0};
-	struct tn_key key = rig_key(1);
 	struct tn_load *load;
 	struct rig r;
 
 	rig_set_up(&r, 32u << 20, 0, 64);
 	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++)
 		assert_int_equal(open_seed(&r, i, &held[i]), 0);
-	for (uint32_t k = 0; k < RIG_PAGES; k++)
-		pages[k] = k;
 	tn_load_opts_init(&opts);
 	opts.input_tokens = 4096;
-	assert_int_equal(tn_load_begin(r.space, r.pool, &key, 1, pages, &opts, &load), 0);
+	load = rig_load_begin(r.s, 1, 1, 0, &opts);
 	usleep(20000); /* the owner sleeps: it has nothing to do */
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
-		assert_int_equal(tn_load_wait(load, l, rig_soon()), 0);
-	assert_int_equal(tn_load_end(load, rig_soon(), NULL), 0);
-	leave(&r);
+		assert_int_equal(rig_load_wait(r.s, load, l), 0);
+	rig_load_end(r.s, load);
+	rig_space_close(r.s);
 	assert_int_equal(open_seed(&r, 9999, &more), 0);
-	tn_space_close(more);
+	rig_space_close(&more);
 	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++)
-		tn_space_close(held[i]);
-	enter(&r, 1);
+		rig_space_close(&held[i]);
+	enter(&r, 1, r.s);
 	rig_tear_down(&r);
 }
 
@@ -222,18 +176,17 @@ static void *open_many(void *arg)
 		uint64_t n = tn_rng_next(&rng);
 		uint64_t seed = n % 4 ? o->first + n % 700 : n % 50;
 		struct tn_key key = rig_key(1);
-		struct tn_space *space;
 		struct tn_match m = {.size = sizeof(m)};
-		int rc = open_seed(o->r, seed, &space);
+		struct rig_space s;
 
-		if (rc)
+		if (open_seed(o->r, seed, &s))
 			return NULL;
 		o->opened++;
-		if (tn_match(space, &key, 1, NULL, &m, TN_MATCH_PIN) == 1)
-			tn_unpin(space, m.pin);
+		if (tn_match(s.space, &key, 1, NULL, &m, TN_MATCH_PIN) == 1)
+			tn_unpin(s.space, m.pin);
 		if (n % 16 == 0)
-			tn_space_drop(space, rig_soon());
-		tn_space_close(space);
+			tn_space_drop(s.space, tn_test_deadline());
+		tn_space_close(s.space); /* not the rig's, which asserts */
 	}
 	return NULL;
 }
@@ -241,21 +194,16 @@ static void *open_many(void *arg)
 static void threads_open_and_close_spaces_beside_each_other(void **state)
 {
 	struct opener o[4];
-	struct tn_save_result res;
+	struct rig_space s;
 	struct rig r;
 
 	rig_set_up(&r, 32u << 20, 0, 64);
-	rig_save(&r, 1, 8, 0, &res);
+	rig_save(r.s, 1, 8, 0);
 	for (uint64_t seed = 0; seed < 1100; seed++) { /* most have a block when the threads begin */
-		struct tn_space *own = r.space;
-		struct tn_pool *pool = r.pool;
-
-		enter(&r, seed);
+		enter(&r, seed, &s);
 		if (seed % 8 == 0)
-			rig_save(&r, 1, 1, 0, &res);
-		leave(&r);
-		r.space = own;
-		r.pool = pool;
+			rig_save(&s, 1, 1, 0);
+		rig_space_close(&s);
 	}
 	for (uint32_t i = 0; i < 4; i++) {
 		o[i] = (struct opener){.r = &r, .first = 10000 * (i + 1)};
@@ -265,7 +213,7 @@ static void threads_open_and_close_spaces_beside_each_other(void **state)
 		assert_int_equal(pthread_join(o[i].thread, NULL), 0);
 		assert_int_equal(o[i].opened, 800);
 	}
-	assert_int_equal(rig_load(&r, 1, 8), 8);
+	assert_int_equal(rig_load(r.s, 1, 8), 8);
 	rig_tear_down(&r);
 }
 

@@ -3,213 +3,180 @@
  * Times to live, on a simulated disk: which of several saves of a block counts, before and after a power cut, and what becomes
  * of a block whose time is over while it is still there.
  */
-#include <errno.h>
 
-#include "cache_sim_rig.h"
-#include "tn_test.h"
+#include "cache/cache_internal.h"
+#include "cache_rig.h"
 
 #define PER_BLOCK 2u
-#define HOUR (3600 * CRIG_SECOND)
+#define HOUR (3600 * RIG_SECOND)
 #define HOST (2u << 20)
 
-static struct crig *rig_up(uint64_t host_bytes, uint64_t seed)
+static struct rig *rig_up(uint64_t host_bytes)
 {
-	struct crig_opts o = sim_rig_opts();
+	struct rig_opts o = rig_simulated_opts();
 
-	o.seed = seed;
-	o.host_bytes = host_bytes;
-	return sim_rig_up(&o);
+	o.cache.host_bytes = host_bytes;
+	return rig_start(&o);
 }
 
-static void begin_save(struct crig *r, uint64_t id, uint64_t ttl_ns, struct tn_save **s)
+static struct tn_save *begin_save(struct rig *r, uint64_t id, uint64_t ttl_ns)
 {
-	uint32_t pages[PER_BLOCK] = {(uint32_t)id * PER_BLOCK, (uint32_t)id * PER_BLOCK + 1};
-	struct tn_key key = crig_key(id);
 	struct tn_save_opts o;
+	struct tn_save *s;
 
 	tn_save_opts_init(&o);
 	o.ttl_ns = ttl_ns;
-	assert_int_equal(tn_save_begin(r->space[0], r->pool[0], &key, 1, pages, &o, s), 0);
-	for (uint32_t l = 0; l < r->g.layers; l++) {
-		for (uint32_t k = 0; k < PER_BLOCK; k++)
-			crig_fill(r, 0, id, l, k, pages[k]);
-		assert_int_equal(tn_save_layer(*s, l, NULL), 0);
-	}
-	assert_int_equal(tn_save_commit(*s), 0);
+	s = rig_save_begin(r->s, id, 1, (uint32_t)id * PER_BLOCK, &o);
+	rig_save_give(r->s, s);
+	return s;
 }
 
 /* The block must be there then, whether it was before or not. */
-static void end_save(struct crig *r, struct tn_save *s)
+static void end_save(struct rig *r, struct tn_save *s)
 {
-	struct tn_save_result res = {.size = sizeof(res)};
-	int rc;
+	struct tn_save_result res = rig_save_end(r->s, s);
 
-	while ((rc = tn_save_end(s, 1, &res)) == -ETIMEDOUT)
-		crig_turn(r, CRIG_MS);
-	assert_int_equal(rc, 0);
 	assert_int_equal(res.rejected + res.failed, 0);
 }
 
-static void save(struct crig *r, uint64_t id, uint64_t ttl_ns)
+static void save(struct rig *r, uint64_t id, uint64_t ttl_ns)
 {
-	struct tn_save *s;
-
-	begin_save(r, id, ttl_ns, &s);
-	end_save(r, s);
-}
-
-static void power_cut(struct crig *r)
-{
-	crig_power_off(r);
-	crig_run(r, CRIG_SECOND);
-	assert_true(crig_crashed(r, TN_SIMDISK_DROP, 1));
-}
-
-/* Time passes, and the owner thread does nothing. */
-static void oversleep(struct crig *r, uint64_t ns)
-{
-	uint64_t end = crig_now(r) + ns;
-
-	while (crig_now(r) < end)
-		tn_core_wait(r->cache, end - crig_now(r));
+	end_save(r, begin_save(r, id, ttl_ns));
 }
 
 static void a_save_for_ever_takes_an_earlier_ones_time_away_durably(void **state)
 {
 	for (int host = 0; host < 2; host++)
 		for (int logged = 0; logged < 2; logged++) {
-			struct crig *r = rig_up(host ? HOST : 0, tn_test_seed());
+			struct rig *r = rig_up(host ? HOST : 0);
 
 			save(r, 1, HOUR);
 			save(r, 2, HOUR);
 			if (logged)
-				assert_int_equal(sim_rig_flush(r), 0);
+				assert_int_equal(rig_flush(r), 0);
 			save(r, 1, 0);
-			assert_int_equal(sim_rig_flush(r), 0);
-			power_cut(r);
-			assert_true(sim_rig_there(r, 1));
-			assert_false(sim_rig_there(r, 2)); /* saved with a time to live alone: not recovered */
-			crig_run(r, 2 * HOUR);
-			assert_true(sim_rig_there(r, 1));
-			sim_rig_down(r);
+			assert_int_equal(rig_flush(r), 0);
+			rig_power_cut(r, TN_SIMDISK_DROP);
+			assert_true(rig_match(r->s, 1, 1));
+			assert_false(rig_match(r->s, 2, 1)); /* saved with a time to live alone: not recovered */
+			rig_run(r, 2 * HOUR);
+			assert_true(rig_match(r->s, 1, 1));
+			rig_tear_down(r);
 		}
 }
 
 static void the_longer_of_two_times_counts(void **state)
 {
-	struct crig *r = rig_up(0, tn_test_seed());
+	struct rig *r = rig_up(0);
 
-	save(r, 1, 2 * CRIG_SECOND);
-	save(r, 1, 60 * CRIG_SECOND);
-	save(r, 2, 60 * CRIG_SECOND);
-	save(r, 2, 2 * CRIG_SECOND);
+	save(r, 1, 2 * RIG_SECOND);
+	save(r, 1, 60 * RIG_SECOND);
+	save(r, 2, 60 * RIG_SECOND);
+	save(r, 2, 2 * RIG_SECOND);
 	save(r, 3, 0);
-	save(r, 3, 2 * CRIG_SECOND);
-	crig_run(r, 10 * CRIG_SECOND);
-	assert_true(sim_rig_there(r, 1) && sim_rig_there(r, 2) && sim_rig_there(r, 3));
-	crig_run(r, 60 * CRIG_SECOND);
-	assert_false(sim_rig_there(r, 1) || sim_rig_there(r, 2));
-	assert_int_equal(sim_rig_flush(r), 0);
-	power_cut(r);
-	assert_true(sim_rig_there(r, 3));
-	sim_rig_down(r);
+	save(r, 3, 2 * RIG_SECOND);
+	rig_run(r, 10 * RIG_SECOND);
+	assert_true(rig_match(r->s, 1, 1) && rig_match(r->s, 2, 1) && rig_match(r->s, 3, 1));
+	rig_run(r, 60 * RIG_SECOND);
+	assert_false(rig_match(r->s, 1, 1) || rig_match(r->s, 2, 1));
+	assert_int_equal(rig_flush(r), 0);
+	rig_power_cut(r, TN_SIMDISK_DROP);
+	assert_true(rig_match(r->s, 3, 1));
+	rig_tear_down(r);
 }
 
 /* Both saves began before the block was there, so that the second one finds the first one's block only at its end. */
 static void of_two_saves_at_once_the_longer_time_counts(void **state)
 {
-	struct crig *r = rig_up(0, tn_test_seed());
+	struct rig *r = rig_up(0);
 	struct tn_save *s[2];
 
-	begin_save(r, 1, 2 * CRIG_SECOND, &s[0]);
-	begin_save(r, 1, 0, &s[1]);
+	s[0] = begin_save(r, 1, 2 * RIG_SECOND);
+	s[1] = begin_save(r, 1, 0);
 	end_save(r, s[0]);
 	end_save(r, s[1]);
-	crig_run(r, 10 * CRIG_SECOND);
-	assert_true(sim_rig_there(r, 1));
-	assert_int_equal(sim_rig_flush(r), 0);
-	power_cut(r);
-	assert_true(sim_rig_there(r, 1));
-	sim_rig_down(r);
+	rig_run(r, 10 * RIG_SECOND);
+	assert_true(rig_match(r->s, 1, 1));
+	assert_int_equal(rig_flush(r), 0);
+	rig_power_cut(r, TN_SIMDISK_DROP);
+	assert_true(rig_match(r->s, 1, 1));
+	rig_tear_down(r);
 }
 
 static void a_save_revives_a_block_whose_time_is_over(void **state)
 {
 	for (int host = 0; host < 2; host++) {
-		struct crig *r = rig_up(host ? HOST : 0, tn_test_seed());
+		struct rig *r = rig_up(host ? HOST : 0);
 		struct tn_save *s[2];
 
 		for (uint64_t id = 1; id <= 2; id++)
-			save(r, id, CRIG_SECOND);
-		assert_int_equal(sim_rig_flush(r), 0);
-		oversleep(r, 5 * CRIG_SECOND);
-		assert_false(sim_rig_there(r, 1) || sim_rig_there(r, 2));
+			save(r, id, RIG_SECOND);
+		assert_int_equal(rig_flush(r), 0);
+		rig_oversleep(r, 5 * RIG_SECOND);
+		assert_false(rig_match(r->s, 1, 1) || rig_match(r->s, 2, 1));
 		assert_int_equal(r->cache->c.dropped_blocks, 0); /* nobody has swept */
-		begin_save(r, 1, 0, &s[0]);
-		begin_save(r, 2, 60 * CRIG_SECOND, &s[1]);
+		s[0] = begin_save(r, 1, 0);
+		s[1] = begin_save(r, 2, 60 * RIG_SECOND);
 		end_save(r, s[0]);
 		end_save(r, s[1]);
-		assert_true(sim_rig_there(r, 1) && sim_rig_there(r, 2));
-		crig_run(r, 10 * CRIG_SECOND);
-		assert_true(sim_rig_there(r, 1) && sim_rig_there(r, 2));
-		crig_run(r, 60 * CRIG_SECOND);
-		assert_false(sim_rig_there(r, 2));
-		assert_int_equal(sim_rig_flush(r), 0);
-		power_cut(r);
-		assert_true(sim_rig_there(r, 1));
-		sim_rig_down(r);
+		assert_true(rig_match(r->s, 1, 1) && rig_match(r->s, 2, 1));
+		rig_run(r, 10 * RIG_SECOND);
+		assert_true(rig_match(r->s, 1, 1) && rig_match(r->s, 2, 1));
+		rig_run(r, 60 * RIG_SECOND);
+		assert_false(rig_match(r->s, 2, 1));
+		assert_int_equal(rig_flush(r), 0);
+		rig_power_cut(r, TN_SIMDISK_DROP);
+		assert_true(rig_match(r->s, 1, 1));
+		rig_tear_down(r);
 	}
 }
 
 static void also_one_that_somebody_holds(void **state)
 {
-	struct crig *r = rig_up(0, tn_test_seed());
-	struct tn_key keys[2] = {crig_key(1), crig_key(2)};
-	struct tn_match m = {.size = sizeof(m)};
+	struct rig *r = rig_up(0);
+	uint64_t pin;
 
-	save(r, 1, CRIG_SECOND);
-	save(r, 2, CRIG_SECOND);
-	assert_int_equal(tn_match(r->space[0], keys, 2, NULL, &m, TN_MATCH_PIN), 2);
-	crig_run(r, 5 * CRIG_SECOND);
-	assert_false(sim_rig_there(r, 1) || sim_rig_there(r, 2));
+	save(r, 1, RIG_SECOND);
+	save(r, 2, RIG_SECOND);
+	pin = rig_pin(r->s, 1, 2);
+	rig_run(r, 5 * RIG_SECOND);
+	assert_false(rig_match(r->s, 1, 1) || rig_match(r->s, 2, 1));
 	save(r, 1, 0);
-	assert_true(sim_rig_there(r, 1));
-	assert_int_equal(tn_unpin(r->space[0], m.pin), 0);
-	crig_run(r, 5 * CRIG_SECOND);
-	assert_true(sim_rig_there(r, 1));
+	assert_true(rig_match(r->s, 1, 1));
+	rig_unpin(r->s, pin);
+	rig_run(r, 5 * RIG_SECOND);
+	assert_true(rig_match(r->s, 1, 1));
 	assert_int_equal(r->cache->c.dropped_blocks, 1);
-	sim_rig_down(r);
+	rig_tear_down(r);
 }
 
 /* In one turn the block's time is found to be over, and the log group is made that still names it. */
 static void a_block_that_goes_as_its_record_is_written_is_not_recovered(void **state)
 {
-	struct crig *r = rig_up(0, tn_test_seed());
+	struct rig *r = rig_up(0);
 
 	save(r, 2, 0); /* its group has just been written: the next one waits for company */
-	save(r, 1, CRIG_SECOND);
-	oversleep(r, 3 * CRIG_SECOND);
-	crig_run(r, 5 * CRIG_MS);
+	save(r, 1, RIG_SECOND);
+	rig_oversleep(r, 3 * RIG_SECOND);
+	rig_run(r, 5 * RIG_MS);
 	assert_int_equal(r->cache->c.dropped_blocks, 1);
-	crig_power_off(r);
-	crig_run(r, CRIG_SECOND);
-	assert_true(crig_crashed(r, TN_SIMDISK_KILL, 1));
-	assert_true(sim_rig_there(r, 2));
-	assert_false(sim_rig_there(r, 1));
-	sim_rig_down(r);
+	rig_power_cut(r, TN_SIMDISK_KILL);
+	assert_true(rig_match(r->s, 2, 1));
+	assert_false(rig_match(r->s, 1, 1));
+	rig_tear_down(r);
 }
 
 /* Saves with random times, waits, flushes and power cuts, against the rule in three lines. Times are to the second. */
 static void random_saves_waits_and_power_cuts(void **state)
 {
 	enum { BLOCKS = 12, STEPS = 1500 };
-	uint64_t until[BLOCKS] = {0}, seed = tn_test_seed();
+	uint64_t until[BLOCKS] = {0};
 	bool durable[BLOCKS] = {false};
 	struct tn_rng rng;
 
-	tn_rng_seed(&rng, seed);
+	tn_rng_seed(&rng, tn_test_seed());
 	for (int host = 0; host < 2; host++) {
-		struct crig *r = rig_up(host ? HOST : 0, seed);
+		struct rig *r = rig_up(host ? HOST : 0);
 
 		for (uint32_t i = 0; i < BLOCKS; i++) {
 			until[i] = 0;
@@ -217,37 +184,37 @@ static void random_saves_waits_and_power_cuts(void **state)
 		}
 		for (uint32_t step = 0; step < STEPS; step++) {
 			uint32_t b = tn_rng_below(&rng, BLOCKS), what = tn_rng_below(&rng, 100);
-			uint64_t ttl = tn_rng_below(&rng, 4) ? (1 + tn_rng_below(&rng, 40)) * CRIG_SECOND : 0, end;
+			uint64_t ttl = tn_rng_below(&rng, 4) ? (1 + tn_rng_below(&rng, 40)) * RIG_SECOND : 0, end;
 
 			if (what < 60) {
 				save(r, b, ttl);
-				end = ttl ? crig_now(r) + ttl : UINT64_MAX;
+				end = ttl ? rig_now(r) + ttl : UINT64_MAX;
 				until[b] = end > until[b] ? end : until[b];
 			} else if (what < 80) {
-				crig_run(r, tn_rng_below(&rng, 6000) * CRIG_MS);
+				rig_run(r, tn_rng_below(&rng, 6000) * RIG_MS);
 			} else if (what < 90) {
-				oversleep(r, tn_rng_below(&rng, 6000) * CRIG_MS);
+				rig_oversleep(r, tn_rng_below(&rng, 6000) * RIG_MS);
 			} else if (what < 97) {
-				assert_int_equal(sim_rig_flush(r), 0);
+				assert_int_equal(rig_flush(r), 0);
 				for (uint32_t i = 0; i < BLOCKS; i++)
 					durable[i] = until[i] == UINT64_MAX;
 			} else {
-				power_cut(r);
+				rig_power_cut(r, TN_SIMDISK_DROP);
 				for (uint32_t i = 0; i < BLOCKS; i++) {
-					assert_true(!durable[i] || sim_rig_there(r, i));
-					assert_true(until[i] == UINT64_MAX || !sim_rig_there(r, i));
-					durable[i] = sim_rig_there(r, i);
+					assert_true(!durable[i] || rig_match(r->s, i, 1));
+					assert_true(until[i] == UINT64_MAX || !rig_match(r->s, i, 1));
+					durable[i] = rig_match(r->s, i, 1);
 					until[i] = durable[i] ? UINT64_MAX : 0;
 				}
 			}
 			for (uint32_t i = 0; i < BLOCKS; i++) {
-				if (crig_now(r) < until[i])
-					assert_true(sim_rig_there(r, i));
-				else if (crig_now(r) >= until[i] + 2 * CRIG_SECOND)
-					assert_false(sim_rig_there(r, i));
+				if (rig_now(r) < until[i])
+					assert_true(rig_match(r->s, i, 1));
+				else if (rig_now(r) >= until[i] + 2 * RIG_SECOND)
+					assert_false(rig_match(r->s, i, 1));
 			}
 		}
-		sim_rig_down(r);
+		rig_tear_down(r);
 	}
 }
 

@@ -8,15 +8,12 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/rng.h"
 #include "cache_rig.h"
-#include "tn_test.h"
 
 #define SIZES 5u
 #define THREADS 6u
@@ -27,7 +24,7 @@
 #define LEASES 4u /* of one thread */
 #define MS 1000000ull
 /* What a busy machine may add: an operation that takes longer waits for something that does not come. */
-#define MARGIN_NS (15 * RIG_SECOND)
+#define MARGIN_NS (60 * RIG_SECOND)
 
 static const uint32_t head_dim[SIZES] = {128, 64, 48, 32, 16}; /* 256 to 32 KiB per block */
 
@@ -35,12 +32,8 @@ enum kind { SAVE, LOAD, MATCH, FLUSH, DROP, DROP_SPACE, PREFETCH, STATS, KINDS }
 static const char *const kind_name[KINDS] = {"save", "load", "match", "flush", "drop", "drop of a space", "prefetch", "stats"};
 
 struct storm {
-	struct rig rig; /* of the first size; the directory */
-	struct tn_space *space[SIZES];
-	struct tn_pool *pool[SIZES];
-	struct tn_geometry g[SIZES];
-	unsigned char *memory[SIZES];
-	void *bases[SIZES][RIG_LAYERS];
+	struct rig rig; /* opens no space of its own */
+	struct rig_space s[SIZES];
 	char paths[3][300];
 	const char *dirs[3];
 	uint64_t until_ns;
@@ -64,28 +57,14 @@ struct caller {
 
 /* ---- bytes ------------------------------------------------------------------------------------------------ */
 
-static uint64_t word_of(uint32_t size, uint64_t id, uint32_t layer, uint32_t plane, uint32_t page)
-{
-	return ((id << 32) + (size << 28) + (layer << 20) + (plane << 16) + page) * 0x9e3779b97f4a7c15u;
-}
-
-/* The first and the last word of each page and plane. */
 static bool contents(struct caller *c, uint32_t size, uint64_t id, uint32_t layer, const uint32_t *pages, bool check)
 {
-	for (uint32_t k = 0; k < RIG_PAGES; k++)
-		for (uint32_t p = 0; p < 2; p++) {
-			uint32_t bytes = tn_geometry_page_bytes(&c->s->g[size], p);
-			unsigned char *at = (unsigned char *)c->s->bases[size][layer] +
-					    ((size_t)p * RIG_POOL_PAGES + pages[k]) * bytes;
-			uint64_t word = word_of(size, id, layer, p, k);
-
-			if (check && (memcmp(at, &word, 8) != 0 || memcmp(at + bytes - 8, &word, 8) != 0))
-				return false;
-			if (!check) {
-				memcpy(at, &word, 8);
-				memcpy(at + bytes - 8, &word, 8);
-			}
-		}
+	for (uint32_t k = 0; k < RIG_PAGES; k++) {
+		if (!check)
+			rig_fill(&c->s->s[size], id, layer, k, pages[k]);
+		else if (!rig_holds(&c->s->s[size], id, layer, k, pages[k]))
+			return false;
+	}
 	return true;
 }
 
@@ -105,7 +84,7 @@ static void wrong(struct caller *c, const char *what, int rc)
 /* An operation that was to end at `due` has ended. */
 static void ended(struct caller *c, enum kind kind, uint64_t begun_ns, uint64_t due_ns)
 {
-	uint64_t now = rig_now_ns();
+	uint64_t now = tn_test_now();
 
 	c->count[kind]++;
 	c->longest[kind] = now - begun_ns > c->longest[kind] ? now - begun_ns : c->longest[kind];
@@ -120,8 +99,7 @@ static uint32_t pick(struct caller *c, uint32_t *size, uint64_t *first, struct t
 
 	*size = below(c, SIZES);
 	*first = 1 + below(c, CHAINS) * 64ull + below(c, CHAIN_BLOCKS - OP_BLOCKS);
-	for (uint32_t i = 0; i < n; i++)
-		keys[i] = rig_key(*first + i);
+	rig_keys(*first, n, keys);
 	for (uint32_t i = 0; i < OP_PAGES; i++)
 		pages[i] = c->first_page + i;
 	return n;
@@ -131,7 +109,7 @@ static void save(struct caller *c)
 {
 	struct tn_key keys[OP_BLOCKS], parent;
 	uint32_t pages[OP_PAGES], size, n;
-	uint64_t first, begun = rig_now_ns();
+	uint64_t first, begun = tn_test_now();
 	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save_opts so;
 	struct tn_save *save;
@@ -142,7 +120,7 @@ static void save(struct caller *c)
 	parent = rig_key(first - 1);
 	tn_save_opts_init(&so);
 	so.parent = &parent;
-	rc = tn_save_begin(c->s->space[size], c->s->pool[size], keys, n, pages, &so, &save);
+	rc = tn_save_begin(c->s->s[size].space, c->s->s[size].pool, keys, n, pages, &so, &save);
 	if (rc) {
 		if (rc != -EAGAIN)
 			wrong(c, "save_begin", rc);
@@ -159,7 +137,7 @@ static void save(struct caller *c)
 	rc = abort ? tn_save_abort(save) : tn_save_commit(save);
 	if (rc)
 		wrong(c, "save_commit", rc);
-	begun = rig_now_ns();
+	begun = tn_test_now();
 	rc = tn_save_end(save, begun + MARGIN_NS, &res);
 	if (rc)
 		wrong(c, "HANG: save_end", rc);
@@ -174,7 +152,7 @@ static void load(struct caller *c)
 {
 	struct tn_key keys[OP_BLOCKS];
 	uint32_t pages[OP_PAGES], size, n;
-	uint64_t first, begun = rig_now_ns(), due;
+	uint64_t first, begun = tn_test_now(), due;
 	struct tn_load_opts o;
 	struct tn_load *load;
 	int rc;
@@ -184,7 +162,7 @@ static void load(struct caller *c)
 	if (below(c, 3) == 0)
 		o.deadline_ns = begun + below(c, 50) * MS;
 	due = o.deadline_ns < begun + RIG_SECOND ? o.deadline_ns : begun;
-	rc = tn_load_begin(c->s->space[size], c->s->pool[size], keys, n, pages, &o, &load);
+	rc = tn_load_begin(c->s->s[size].space, c->s->s[size].pool, keys, n, pages, &o, &load);
 	if (rc) {
 		if (rc != -EAGAIN)
 			wrong(c, "load_begin", rc);
@@ -212,20 +190,20 @@ static void match(struct caller *c)
 	struct lease *l = &c->lease[below(c, LEASES)];
 	struct tn_key keys[OP_BLOCKS];
 	uint32_t pages[OP_PAGES], size, n;
-	uint64_t first, begun = rig_now_ns();
+	uint64_t first, begun = tn_test_now();
 	struct tn_match m = {.size = sizeof(m)};
 	int rc;
 
 	for (uint32_t i = 0; i < LEASES; i++) {
-		if (c->lease[i].pin == 0 || rig_now_ns() < c->lease[i].until_ns)
+		if (c->lease[i].pin == 0 || tn_test_now() < c->lease[i].until_ns)
 			continue;
-		rc = tn_unpin(c->s->space[c->lease[i].size], c->lease[i].pin);
+		rc = tn_unpin(c->s->s[c->lease[i].size].space, c->lease[i].pin);
 		if (rc)
 			wrong(c, "unpin", rc);
 		c->lease[i].pin = 0;
 	}
 	n = pick(c, &size, &first, keys, pages);
-	rc = tn_match(c->s->space[size], keys, n, NULL, &m, l->pin ? 0 : TN_MATCH_PIN);
+	rc = tn_match(c->s->s[size].space, keys, n, NULL, &m, l->pin ? 0 : TN_MATCH_PIN);
 	if (rc < 0 && rc != -EAGAIN)
 		wrong(c, "match", rc);
 	if (rc > 0 && l->pin == 0)
@@ -235,7 +213,7 @@ static void match(struct caller *c)
 
 static void flush(struct caller *c)
 {
-	uint64_t begun = rig_now_ns(), due = begun + (below(c, 2) ? MARGIN_NS : below(c, 100) * MS);
+	uint64_t begun = tn_test_now(), due = begun + (below(c, 2) ? MARGIN_NS : below(c, 100) * MS);
 	int rc = tn_flush(c->s->rig.cache, due);
 
 	if (rc == -ETIMEDOUT ? due == begun + MARGIN_NS : rc && rc != -ENOSPC && rc != -EROFS)
@@ -248,28 +226,28 @@ static void other(struct caller *c)
 	struct tn_stats st = {.size = sizeof(st)};
 	struct tn_key keys[OP_BLOCKS];
 	uint32_t pages[OP_PAGES], size, n;
-	uint64_t first, begun = rig_now_ns(), due;
+	uint64_t first, begun = tn_test_now(), due;
 	int rc;
 
 	n = pick(c, &size, &first, keys, pages);
 	switch (below(c, 8)) {
 	case 0:
 	case 1:
-		rc = tn_drop(c->s->space[size], keys, 1 + below(c, n));
+		rc = tn_drop(c->s->s[size].space, keys, 1 + below(c, n));
 		ended(c, DROP, begun, begun);
 		break;
 	case 2:
 		if (!c->s->drops)
 			return;
 		due = begun + below(c, 200) * MS;
-		rc = tn_space_drop(c->s->space[size], due);
+		rc = tn_space_drop(c->s->s[size].space, due);
 		rc = rc == -EBUSY || rc == -ETIMEDOUT ? 0 : rc;
 		ended(c, DROP_SPACE, begun, due);
 		break;
 	case 3:
 	case 4:
 	case 5:
-		rc = tn_prefetch(c->s->space[size], keys, n, begun + below(c, 50) * MS);
+		rc = tn_prefetch(c->s->s[size].space, keys, n, begun + below(c, 50) * MS);
 		rc = rc == -EAGAIN ? 0 : rc;
 		ended(c, PREFETCH, begun, begun);
 		break;
@@ -285,7 +263,7 @@ static void *caller_main(void *arg)
 {
 	struct caller *c = arg;
 
-	while (rig_now_ns() < c->s->until_ns && !c->error[0]) {
+	while (tn_test_now() < c->s->until_ns && !c->error[0]) {
 		static const struct {
 			uint32_t up_to;
 			void (*run)(struct caller *c);
@@ -317,7 +295,7 @@ static void join(pthread_t thread, void **result, uint64_t ns, const char *what,
 static void random_plan(struct storm *s, struct tn_rng *rng)
 {
 	static const char *const policies[] = {"default", "lru", "s3fifo", "fifo"};
-	struct tn_cache_opts *o = &s->rig.opts;
+	struct tn_cache_opts *o = &s->rig.o.cache;
 
 	o->ndirs = 1 + tn_rng_below(rng, 3);
 	o->disk_bytes = (tn_rng_below(rng, 3) ? 12ull : 20ull) << 20;
@@ -346,42 +324,23 @@ static void random_plan(struct storm *s, struct tn_rng *rng)
 
 static void open_sizes(struct storm *s, struct tn_rng *rng)
 {
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
-	struct tn_identity id;
-	struct tn_shard shard;
-	struct tn_quota quota;
-	uint64_t bytes;
-	uint32_t count;
-
-	assert_int_equal(tn_cache_open(&s->rig.opts, &s->rig.cache), 0);
+	s->rig.o.spaces = 0;
+	rig_must_open(&s->rig);
 	for (uint32_t k = 0; k < SIZES; k++) {
-		struct tn_geometry *g = &s->g[k];
+		struct tn_quota quota;
 
-		*g = s->rig.g;
-		g->planes[0].head_dim = g->planes[1].head_dim = head_dim[k];
-		tn_identity_init(&id);
-		id.model = "test";
-		tn_shard_init(&shard);
 		tn_quota_init(&quota);
 		if (tn_rng_below(rng, 4) == 0)
 			quota.disk_bytes = tn_rng_below(rng, 24) * (1ull << 18);
 		if (tn_rng_below(rng, 4) == 0)
 			quota.host_bytes = tn_rng_below(rng, 8) * (1ull << 18);
-		assert_int_equal(tn_space_open(s->rig.cache, &id, &shard, g, &quota, &s->space[k]), 0);
-		assert_int_equal(tn_layout_regions(g, &layout, &count, &bytes), 0);
-		assert_int_equal(count, RIG_LAYERS);
-		bytes = (bytes + 4095) / 4096 * 4096;
-		s->memory[k] = aligned_alloc(4096, bytes * count);
-		assert_non_null(s->memory[k]);
-		for (uint32_t l = 0; l < RIG_LAYERS; l++)
-			s->bases[k][l] = s->memory[k] + l * bytes;
-		assert_int_equal(tn_pool_register(s->space[k], &layout, s->bases[k], TN_MEM_HOST, &s->pool[k]), 0);
+		assert_int_equal(rig_space_open(&s->rig, &(struct rig_space_opts){.head_dim = head_dim[k], .quota = &quota}, &s->s[k]), 0);
 	}
 }
 
 static void *close_main(void *arg)
 {
-	return (void *)(intptr_t)tn_cache_close(((struct storm *)arg)->rig.cache);
+	return (void *)(intptr_t)rig_close(&((struct storm *)arg)->rig);
 }
 
 /* On a thread of its own, so that it can be told that it does not return. */
@@ -390,40 +349,27 @@ static void close_sizes(struct storm *s)
 	pthread_t thread;
 	void *status;
 
-	for (uint32_t k = 0; k < SIZES; k++) {
-		assert_int_equal(tn_pool_unregister(s->pool[k]), 0);
-		tn_space_close(s->space[k]);
-	}
+	for (uint32_t k = 0; k < SIZES; k++)
+		rig_space_close(&s->s[k]);
 	assert_int_equal(pthread_create(&thread, NULL, close_main, s), 0);
 	join(thread, &status, 2 * MARGIN_NS, "tn_cache_close", NULL);
 	if ((intptr_t)status != 0 && (intptr_t)status != -ENOSPC && (intptr_t)status != -EROFS)
 		fail_msg("close: %d: %s", (int)(intptr_t)status, "");
-	for (uint32_t k = 0; k < SIZES; k++)
-		free(s->memory[k]);
 }
 
 /* The storm is over: with every lease ended, there is a place for a block of any size. */
 static void each_size_finds_a_place(struct storm *s, struct caller *c)
 {
-	int rc;
-
 	for (uint32_t t = 0; t < THREADS; t++)
 		for (uint32_t i = 0; i < LEASES; i++)
 			if (c[t].lease[i].pin)
-				assert_int_equal(tn_unpin(s->space[c[t].lease[i].size], c[t].lease[i].pin), 0);
+				rig_unpin(&s->s[c[t].lease[i].size], c[t].lease[i].pin);
 	for (uint32_t k = 0; k < SIZES; k++) {
-		struct tn_key key = rig_key(100000 + k);
-		struct tn_save_result res = {.size = sizeof(res)};
-		struct tn_save *one;
-		uint32_t pages[RIG_PAGES] = {0, 1, 2, 3};
+		struct tn_save_result res;
+		int rc = rig_flush(&s->rig);
 
-		rc = tn_flush(s->rig.cache, rig_now_ns() + MARGIN_NS);
 		assert_true(rc == 0 || rc == -ENOSPC || rc == -EROFS);
-		assert_int_equal(tn_save_begin(s->space[k], s->pool[k], &key, 1, pages, NULL, &one), 0);
-		for (uint32_t l = 0; l < RIG_LAYERS; l++)
-			assert_int_equal(tn_save_layer(one, l, NULL), 0);
-		assert_int_equal(tn_save_commit(one), 0);
-		assert_int_equal(tn_save_end(one, rig_now_ns() + MARGIN_NS, &res), 0);
+		res = rig_save(&s->s[k], 100000 + k, 1, 0);
 		if (res.failed)
 			fail_msg("nobody holds anything, and a block of size %u has no place: %d", k, res.error);
 	}
@@ -433,7 +379,7 @@ static void run_callers(struct storm *s, struct caller *c, uint64_t seconds)
 {
 	pthread_t thread[THREADS];
 
-	s->until_ns = rig_now_ns() + seconds * RIG_SECOND;
+	s->until_ns = tn_test_now() + seconds * RIG_SECOND;
 	for (uint32_t t = 0; t < THREADS; t++)
 		assert_int_equal(pthread_create(&thread[t], NULL, caller_main, &c[t]), 0);
 	for (uint32_t t = 0; t < THREADS; t++)
@@ -468,7 +414,7 @@ static void report(const struct caller *c)
 
 static void no_operation_of_a_storm_outlives_its_deadline(void **state)
 {
-	uint64_t end = rig_now_ns() + (tn_test_soak() ? 600 : 8) * RIG_SECOND, round = 0;
+	uint64_t end = tn_test_now() + (tn_test_soak() ? 600 : 8) * RIG_SECOND, round = 0;
 
 	do {
 		struct caller c[THREADS] = {0};
@@ -477,8 +423,7 @@ static void no_operation_of_a_storm_outlives_its_deadline(void **state)
 
 		tn_rng_seed(&rng, tn_test_seed() + round);
 		printf("# round %llu, TN_SEED=%llu:\n", (unsigned long long)round, (unsigned long long)(tn_test_seed() + round));
-		rig_set_up(&s.rig, 4u << 20, 0, head_dim[0]);
-		assert_int_equal(rig_close(&s.rig), 0);
+		rig_init(&s.rig, 4u << 20, 0, head_dim[0]);
 		random_plan(&s, &rng);
 		open_sizes(&s, &rng);
 		for (uint32_t t = 0; t < THREADS; t++) {
@@ -491,10 +436,9 @@ static void no_operation_of_a_storm_outlives_its_deadline(void **state)
 		if (tn_rng_below(&rng, 2))
 			each_size_finds_a_place(&s, c);
 		close_sizes(&s); /* every other time with leases held */
-		assert_int_equal(rig_open(&s.rig), 0);
 		rig_tear_down(&s.rig);
 		round++;
-	} while (rig_now_ns() < end);
+	} while (tn_test_now() < end);
 }
 
 int main(void)

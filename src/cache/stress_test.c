@@ -14,7 +14,6 @@
 #include "base/rng.h"
 #include "cache_rig.h"
 #include "ioengine/ioengine.h"
-#include "tn_test.h"
 
 #define THREADS 4u
 #define OP_BLOCKS 12u
@@ -48,8 +47,7 @@ static uint32_t pick(struct caller *c, struct tn_key *keys, uint64_t *first)
 	uint32_t n = 1 + below(c, OP_BLOCKS);
 
 	*first = 1 + below(c, CHAINS) * CHAIN_BLOCKS;
-	for (uint32_t i = 0; i < n; i++)
-		keys[i] = rig_key(*first + i);
+	rig_keys(*first, n, keys);
 	return n;
 }
 
@@ -59,25 +57,14 @@ static void pages_of(const struct caller *c, uint32_t *pages)
 		pages[i] = c->first_page + (i * 5) % (OP_BLOCKS * RIG_PAGES); /* 5 and 48 have no common factor */
 }
 
-static uint64_t word_of(uint64_t id, uint32_t layer, uint32_t plane, uint32_t page, uint32_t i)
-{
-	return (id << 32 | layer << 24 | plane << 16 | page << 8) * 0x9e3779b97f4a7c15u + i;
-}
-
 static void contents(struct caller *c, uint64_t id, uint32_t layer, const uint32_t *pages, bool check)
 {
-	for (uint32_t k = 0; k < RIG_PAGES; k++)
-		for (uint32_t p = 0; p < 2; p++) {
-			uint32_t bytes;
-			uint64_t *at = (uint64_t *)(void *)rig_plane(c->r, layer, p, pages[k], &bytes);
-
-			for (uint32_t i = 0; i < bytes / 8; i++) {
-				if (!check)
-					at[i] = word_of(id, layer, p, k, i);
-				else if (at[i] != word_of(id, layer, p, k, i))
-					wrong(c, "WRONG BYTES", (int)id);
-			}
-		}
+	for (uint32_t k = 0; k < RIG_PAGES; k++) {
+		if (!check)
+			rig_fill(c->r->s, id, layer, k, pages[k]);
+		else if (!rig_holds(c->r->s, id, layer, k, pages[k]))
+			wrong(c, "WRONG BYTES", (int)id);
+	}
 }
 
 static void save(struct caller *c)
@@ -86,13 +73,13 @@ static void save(struct caller *c)
 	uint32_t pages[OP_BLOCKS * RIG_PAGES], layers = RIG_LAYERS;
 	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *save;
-	uint64_t first, limit = rig_now_ns() + LIMIT_NS;
+	uint64_t first, limit = tn_test_now() + LIMIT_NS;
 	uint32_t n = pick(c, keys, &first);
 	bool abort = below(c, 8) == 0;
 	int rc;
 
 	pages_of(c, pages);
-	rc = tn_save_begin(c->r->space, c->r->pool, keys, n, pages, NULL, &save);
+	rc = tn_save_begin(c->r->s->space, c->r->s->pool, keys, n, pages, NULL, &save);
 	if (rc == -EAGAIN)
 		return;
 	if (rc) {
@@ -110,8 +97,8 @@ static void save(struct caller *c)
 	rc = abort ? tn_save_abort(save) : tn_save_commit(save);
 	if (rc)
 		wrong(c, "save_commit", rc);
-	while ((rc = tn_save_end(save, rig_now_ns() + below(c, 3) * 1000000u, &res)) == -ETIMEDOUT)
-		if (rig_now_ns() > limit) {
+	while ((rc = tn_save_end(save, tn_test_now() + below(c, 3) * 1000000u, &res)) == -ETIMEDOUT)
+		if (tn_test_now() > limit) {
 			wrong(c, "HANG: save_end", rc);
 			return;
 		}
@@ -123,10 +110,10 @@ static void save(struct caller *c)
 /* Some wait by deadline, some by poll and the eventfd. */
 static int wait_layer(struct caller *c, struct tn_load *load, uint32_t layer, bool by_eventfd)
 {
-	uint64_t limit = rig_now_ns() + LIMIT_NS;
+	uint64_t limit = tn_test_now() + LIMIT_NS;
 	int fd = tn_cache_eventfd(c->r->cache), rc;
 
-	while (rig_now_ns() < limit) {
+	while (tn_test_now() < limit) {
 		struct pollfd p = {fd, POLLIN, 0};
 		uint64_t count;
 
@@ -154,9 +141,9 @@ static void load(struct caller *c)
 	tn_load_opts_init(&o);
 	o.input_tokens = below(c, 2) * below(c, 4096);
 	if (below(c, 4) == 0)
-		o.deadline_ns = rig_now_ns() + below(c, 2000000);
+		o.deadline_ns = tn_test_now() + below(c, 2000000);
 	o.priority = (int32_t)below(c, 3);
-	rc = tn_load_begin(c->r->space, c->r->pool, keys, n, pages, &o, &load);
+	rc = tn_load_begin(c->r->s->space, c->r->s->pool, keys, n, pages, &o, &load);
 	if (rc == -EAGAIN)
 		return;
 	if (rc) {
@@ -173,7 +160,7 @@ static void load(struct caller *c)
 			contents(c, first + (uint64_t)i, l, pages + (uint32_t)i * RIG_PAGES, true);
 	}
 	c->hits += rc > 0 ? (uint64_t)rc : 0;
-	rc = tn_load_end(load, rig_now_ns() + LIMIT_NS, NULL);
+	rc = tn_load_end(load, tn_test_now() + LIMIT_NS, NULL);
 	if (rc)
 		wrong(c, "load_end", rc);
 }
@@ -184,7 +171,7 @@ static void lease(struct caller *c)
 	struct tn_match m = {.size = sizeof(m)};
 	uint64_t first;
 	uint32_t n = pick(c, keys, &first);
-	int rc = tn_match(c->r->space, keys, n, NULL, &m, TN_MATCH_PIN);
+	int rc = tn_match(c->r->s->space, keys, n, NULL, &m, TN_MATCH_PIN);
 
 	if (rc < 0 && rc != -EAGAIN)
 		wrong(c, "match", rc);
@@ -192,7 +179,7 @@ static void lease(struct caller *c)
 		return;
 	if (below(c, 2))
 		usleep(below(c, 500));
-	rc = tn_unpin(c->r->space, m.pin);
+	rc = tn_unpin(c->r->s->space, m.pin);
 	if (rc)
 		wrong(c, "unpin", rc);
 }
@@ -207,14 +194,14 @@ static void other(struct caller *c)
 
 	switch (below(c, 4)) {
 	case 0:
-		rc = tn_flush(c->r->cache, rig_now_ns() + (below(c, 2) ? LIMIT_NS : below(c, 1000000)));
+		rc = tn_flush(c->r->cache, tn_test_now() + (below(c, 2) ? LIMIT_NS : below(c, 1000000)));
 		rc = rc == -ETIMEDOUT || rc == -ENOSPC ? 0 : rc;
 		break;
 	case 1:
-		rc = tn_drop(c->r->space, keys, 1);
+		rc = tn_drop(c->r->s->space, keys, 1);
 		break;
 	case 2:
-		rc = tn_prefetch(c->r->space, keys, n, rig_now_ns() + below(c, 5000000));
+		rc = tn_prefetch(c->r->s->space, keys, n, tn_test_now() + below(c, 5000000));
 		rc = rc == -EAGAIN ? 0 : rc;
 		break;
 	default:
@@ -228,7 +215,7 @@ static void *caller_main(void *arg)
 {
 	struct caller *c = arg;
 
-	for (; rig_now_ns() < c->until_ns && c->ops < c->most_ops && !c->error[0]; c->ops++) {
+	for (; tn_test_now() < c->until_ns && c->ops < c->most_ops && !c->error[0]; c->ops++) {
 		uint32_t what = below(c, 100);
 
 		if (what < 35)
@@ -253,7 +240,7 @@ static uint64_t run_callers(struct rig *r, uint64_t seconds, uint64_t most_ops, 
 
 	for (uint32_t t = 0; t < THREADS; t++) {
 		c[t] = (struct caller){.r = r, .first_page = t * OP_BLOCKS * RIG_PAGES, .most_ops = most_ops, .faulty = faulty,
-				       .until_ns = rig_now_ns() + seconds * RIG_SECOND};
+				       .until_ns = tn_test_now() + seconds * RIG_SECOND};
 		tn_rng_seed(&c[t].rng, tn_test_seed() + t);
 		assert_int_equal(pthread_create(&thread[t], NULL, caller_main, &c[t]), 0);
 	}
@@ -279,18 +266,17 @@ static uint64_t run_callers(struct rig *r, uint64_t seconds, uint64_t most_ops, 
 
 static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler, uint32_t executors)
 {
-	uint64_t give_up = rig_now_ns() + 60 * RIG_SECOND;
+	uint64_t give_up = tn_test_now() + 60 * RIG_SECOND;
 	struct rig r;
 
-	rig_set_up(&r, 16u << 20, host_bytes, head_dim);
-	assert_int_equal(rig_close(&r), 0);
-	r.opts.scheduler = scheduler;
-	r.opts.executors = executors;
+	rig_init(&r, 16u << 20, host_bytes, head_dim);
+	r.o.cache.scheduler = scheduler;
+	r.o.cache.executors = executors;
 	assert_int_equal(rig_open(&r), 0);
 	/* A sanitizer on a busy machine takes more than one turn to fill the store. */
 	do
 		run_callers(&r, tn_test_soak() ? 150 : 4, UINT64_MAX, false);
-	while (rig_stats(&r).evicted_disk_blocks == 0 && rig_now_ns() < give_up);
+	while (rig_stats(&r).evicted_disk_blocks == 0 && tn_test_now() < give_up);
 	assert_true(rig_stats(&r).evicted_disk_blocks > 0);
 	rig_tear_down(&r);
 }
@@ -310,11 +296,11 @@ static void storm(uint32_t executors, uint32_t head_dim)
 		struct rig r;
 
 		o.seed = tn_test_seed() + round;
-		rig_faults(&o);
-		rig_set_up(&r, 16u << 20, round % 2 ? 2u << 20 : 0, head_dim);
-		assert_int_equal(rig_close(&r), 0);
-		r.opts.executors = executors;
-		rig_open_faulty(&r);
+		rig_init(&r, 16u << 20, round % 2 ? 2u << 20 : 0, head_dim);
+		r.o.cache.executors = executors;
+		r.o.faulty = true;
+		r.o.faults = &o;
+		rig_must_open(&r);
 		ops += run_callers(&r, tn_test_soak() ? 120 : 4, 10000, true);
 		rig_tear_down(&r);
 	}
