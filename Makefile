@@ -20,7 +20,7 @@ SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 help:
 	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (a minute at most)"
 	@echo "make test      all tests: unit, simulation, real I/O"
-	@echo "make bench     the store against fio, and look-ups"
+	@echo "make bench     the store against fio, look-ups, and what the scheduler costs"
 	@echo "make lint      style rules, shellcheck, clang with -Werror"
 	@echo "make asan      tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan      unit and real I/O tests under ThreadSanitizer"
@@ -45,6 +45,7 @@ test: build
 bench: build
 	build/cli/tenuto bench store --vs-fio
 	build/cli/tenuto bench match
+	@meson test -C build --benchmark --no-rebuild --verbose
 
 asan: setup
 	@CC=clang scripts/build.sh build-asan -Db_sanitize=address,undefined $(OPTIONS)

@@ -35,7 +35,6 @@
 #define BATCHES_MAX 4096u
 #define BATCHES_A_ROUND 120u
 #define PAGES 64u
-#define SECOND_NS 1000000000ull
 #define KILL_LOSES_NS 100000000ull /* what was stored so long before is not lost with the process */
 #define PROBE_NS 5000000ull
 #define PROBE_PAGES 1024u /* of five seconds: a child lives half a second */
@@ -99,14 +98,6 @@ static void die(const char *what, long value)
 	_exit(1);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
-
 static struct tn_key key_of(uint32_t batch, uint32_t block)
 {
 	struct tn_rng rng;
@@ -154,7 +145,7 @@ static void open_cache(struct child *c)
 	if (c->setting->never_flushes && tn_rng_below(&c->rng, 2))
 		o.durability_ms = UINT32_MAX; /* nor does anything else sync for its sake */
 	o.workers = 1;
-	o.lock_timeout_ns = 20 * SECOND_NS;
+	o.lock_timeout_ns = 20 * TN_TEST_SECOND;
 	id.model = "kill9";
 	if (tn_geometry_raw(LAYERS, OBJECT, &g))
 		die("geometry", 0);
@@ -189,7 +180,7 @@ static void close_cache(struct child *c)
 
 static void tell(const struct child *c, enum word word, uint32_t value)
 {
-	struct message m = {.word = word, .value = value, .now_ns = now_ns()};
+	struct message m = {.word = word, .value = value, .now_ns = tn_test_now()};
 
 	if (write(c->pipe_fd, &m, sizeof(m)) != sizeof(m))
 		_exit(1); /* the parent is gone */
@@ -220,11 +211,11 @@ static uint32_t load_batch(struct child *c, uint32_t batch, uint32_t page)
 		if (err)
 			die("load", err);
 		for (uint32_t l = 0; l < LAYERS; l++) {
-			good = tn_load_wait(load, l, now_ns() + 60 * SECOND_NS);
+			good = tn_load_wait(load, l, tn_test_deadline());
 			if (good < 0)
 				die("wait", good);
 		}
-		err = tn_load_end(load, now_ns() + 60 * SECOND_NS, NULL);
+		err = tn_load_end(load, tn_test_deadline(), NULL);
 		if (err)
 			die("load end", err);
 	}
@@ -287,8 +278,7 @@ static bool save_batch(struct child *c, uint32_t batch)
 		tn_save_abort(save);
 	else if ((err = tn_save_commit(save)) != 0)
 		die("commit", err);
-	while ((err = tn_save_end(save, now_ns() + 60 * SECOND_NS, &result)) == -ETIMEDOUT)
-		;
+	err = tn_save_end(save, tn_test_deadline(), &result);
 	if (err)
 		die("save end", err);
 	return result.stored + result.existing == BATCH;
@@ -311,13 +301,13 @@ static void *probe_for_ever(void *arg)
 		die("probe", errno);
 	memset(page, 1, 4096);
 	for (uint64_t i = 0;; i++) {
-		uint64_t start = now_ns(), took;
+		uint64_t start = tn_test_now(), took;
 
 		__atomic_store_n(&c->probe->begun_ns, start, __ATOMIC_RELAXED);
 		usleep(PROBE_NS / 1000);
 		if (pwrite(fd, page, 4096, (off_t)(i % PROBE_PAGES * 4096)) != 4096)
 			die("probe's write", errno);
-		took = now_ns() - start - PROBE_NS;
+		took = tn_test_now() - start - PROBE_NS;
 		if (took > c->probe->worst_ns)
 			__atomic_store_n(&c->probe->worst_ns, took, __ATOMIC_RELAXED);
 	}
@@ -326,7 +316,7 @@ static void *probe_for_ever(void *arg)
 
 static void flush(struct child *c, const uint32_t *batches, uint32_t n)
 {
-	int err = tn_flush(c->cache, now_ns() + 60 * SECOND_NS);
+	int err = tn_flush(c->cache, tn_test_deadline());
 
 	if (err)
 		die("flush", err);
@@ -447,7 +437,7 @@ static void note(struct ledger *ledger, const struct message *m)
 static bool listen_until(int fd, struct ledger *ledger, uint64_t deadline, bool *ready)
 {
 	for (;;) {
-		uint64_t now = now_ns();
+		uint64_t now = tn_test_now();
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 		struct message m;
 
@@ -512,18 +502,18 @@ static void kill_one(const struct setting *s, const char *dir, struct ledger *le
 	close(fd[1]);
 	/* One in five does not even get through its open. */
 	if (tn_rng_below(rng, 5) == 0) {
-		alive = listen_until(fd[0], ledger, now_ns() + tn_rng_below(rng, 30000) * 1000ull, &ready);
+		alive = listen_until(fd[0], ledger, tn_test_now() + tn_rng_below(rng, 30000) * 1000ull, &ready);
 	} else {
-		alive = listen_until(fd[0], ledger, now_ns() + 60 * SECOND_NS, &ready);
+		alive = listen_until(fd[0], ledger, tn_test_deadline(), &ready);
 		assert_true(ready || !alive);
 		if (alive)
-			alive = listen_until(fd[0], ledger, now_ns() + tn_rng_below(rng, 400000) * 1000ull, &ready);
+			alive = listen_until(fd[0], ledger, tn_test_now() + tn_rng_below(rng, 400000) * 1000ull, &ready);
 	}
 	if (!alive)
 		print_message("# the child ended by itself\n");
-	killed_ns = now_ns();
+	killed_ns = tn_test_now();
 	kill(pid, SIGKILL);
-	while (listen_until(fd[0], ledger, now_ns() + 10 * SECOND_NS, &ready))
+	while (listen_until(fd[0], ledger, tn_test_now() + 10 * TN_TEST_SECOND, &ready))
 		;
 	close(fd[0]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);

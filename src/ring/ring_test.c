@@ -243,7 +243,6 @@ static void *poller(void *arg)
 static void *submitter(void *arg)
 {
 	struct crowd *c = arg;
-	uint64_t far = tn_now_ns(&tn_clock_system) + 600000000000ull;
 	struct tn_ring_completion done;
 	struct tn_rng rng;
 
@@ -265,7 +264,7 @@ static void *submitter(void *arg)
 			continue; /* the pollers' */
 		if (tn_rng_below(&rng, 3) == 0)
 			__atomic_add_fetch(&c->cancelled, tn_ring_cancel(c->ring, &id, 1), __ATOMIC_RELAXED);
-		assert_int_equal(tn_ring_wait(c->ring, &id, 1, far), 0);
+		assert_int_equal(tn_test_ended(tn_ring_wait(c->ring, &id, 1, tn_test_deadline())), 0);
 		assert_int_equal(tn_ring_result(c->ring, id, &done), 0);
 		assert_int_equal(tn_ring_put(c->ring, &id, 1), 0);
 		__atomic_add_fetch(&c->collected, 1, __ATOMIC_RELAXED);

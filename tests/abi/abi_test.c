@@ -196,8 +196,8 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	REFUSED(tn_save_opts, save_opts, tn_save_begin(space, pool, &key, 1, &page, &save_opts, &save));
 	assert_int_equal(tn_save_begin(space, pool, &key, 1, &page, &save_opts, &save), 0);
 	assert_int_equal(tn_save_abort(save), 0);
-	REFUSED(tn_save_result, result, tn_save_end(save, TN_FOREVER, &result));
-	assert_int_equal(tn_save_end(save, TN_FOREVER, &result), 0);
+	REFUSED(tn_save_result, result, tn_save_end(save, tn_test_deadline(), &result));
+	assert_int_equal(tn_save_end(save, tn_test_deadline(), &result), 0);
 	REFUSED(tn_match, match, tn_match(space, &key, 1, NULL, &match, TN_MATCH_PIN));
 	REFUSED(tn_match, match, tn_plan(space, &match, NULL, 1, &plan));
 	REFUSED(tn_plan, plan, tn_plan(space, &match, NULL, 1, &plan));

@@ -112,11 +112,11 @@ static void save(struct program *p)
 	for (uint32_t l = 0; l < LAYERS; l++)
 		assert_int_equal(tn_save_layer(s, l, NULL), 0);
 	assert_int_equal(tn_save_commit(s), 0);
-	assert_int_equal(tn_save_end(s, TN_FOREVER, &result.s), 0);
+	assert_int_equal(tn_test_ended(tn_save_end(s, tn_test_deadline(), &result.s)), 0);
 	untouched(opts.guard);
 	untouched(result.guard);
 	assert_int_equal(result.s.stored, BLOCKS);
-	assert_int_equal(tn_flush(p->cache, TN_FOREVER), 0);
+	assert_int_equal(tn_test_ended(tn_flush(p->cache, tn_test_deadline())), 0);
 }
 
 static void load(struct program *p)
@@ -145,8 +145,8 @@ static void load(struct program *p)
 	assert_int_equal(tn_load_begin(p->space, p->pool, p->keys, BLOCKS, pages, &opts.s, &l), 0);
 	untouched(opts.guard);
 	for (uint32_t i = 0; i < LAYERS; i++)
-		assert_int_equal(tn_load_wait(l, i, TN_FOREVER), BLOCKS);
-	assert_int_equal(tn_load_end(l, TN_FOREVER, NULL), 0);
+		assert_int_equal(tn_test_ended(tn_load_wait(l, i, tn_test_deadline())), BLOCKS);
+	assert_int_equal(tn_load_end(l, tn_test_deadline(), NULL), 0);
 	assert_memory_equal(kv[0], kv[BLOCKS], sizeof(kv) / 2);
 	assert_int_equal(tn_unpin(p->space, match.s.pin), 0);
 }

@@ -16,10 +16,7 @@ from cli import ENVIRONMENT, OK, PROBLEM, TENUTO, Skip, fail, main, need, says, 
 def the_demo_recovers_from_its_kill_with_everything_verified():
     need("demo")
     os.mkdir("tmp")
-    start = time.time()
     r = tenuto("demo", "--json", "--dir", "tmp", timeout=120).json()
-    if time.time() - start > 90:
-        fail("took %.0f s" % (time.time() - start))
     if r["corrupt_objects"] or not r["recovered_blocks"] or not r["hit_blocks"]:
         fail(str(r))
     if r["verified_objects"] != 8 * r["hit_blocks"] or not r["recompute"][0]["recompute_s"] > 0:
