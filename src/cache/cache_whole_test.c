@@ -3,6 +3,8 @@
  * How a load's requests follow its caller: chunk by chunk for one that waits for the first layer, up to 1 MiB at once for one that
  * wants all layers; and for loads that nobody has waited for yet, as in the load before. On a simulated disk whose reads are counted.
  */
+#include <errno.h>
+
 #include "cache_rig.h"
 #include "io/io.h"
 #include "tier/shape.h"
@@ -55,8 +57,7 @@ static uint64_t load(struct rig *r, uint32_t layer)
 	l = rig_load_begin(r->s, 1, BLOCKS, FIRST_PAGE, NULL);
 	if (layer < LAYERS)
 		tn_load_wait(l, layer, 0);
-	rig_until(r, tn_load_poll(l, LAYERS - 1) != -EAGAIN)
-		rig_turn(r, RIG_MS);
+	rig_until(r, tn_load_poll(l, LAYERS - 1) != -EAGAIN);
 	assert_int_equal(tn_load_poll(l, LAYERS - 1), BLOCKS);
 	rig_load_end(r->s, l);
 	rig_check_blocks(r->s, 1, BLOCKS, FIRST_PAGE);
