@@ -96,7 +96,7 @@ def trace(program, directory, host_bytes):
     """What read says, the file of each address, and when each function was entered and left last"""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         data = os.path.join(scratch, 'data')
-        run('uftrace', 'record', '--no-libcall', '-d', data, program, scratch, str(host_bytes))
+        run('uftrace', 'record', '--no-libcall', '-d', data, program, scratch, str(host_bytes), cwd=scratch)  # gmon.out goes there
         records = read(data)
     when = {(function, entry): time for time, _, entry, function, _ in records}
     return records, files_of(program, {r[4] for r in records}), when

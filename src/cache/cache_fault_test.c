@@ -64,14 +64,14 @@ static void must_recover(struct cscript *s)
 	cscript_drain(s, 120 * RIG_SECOND);
 	for (uint32_t i = 0; i < 1200 && !all_healthy(r); i++)
 		rig_run(r, RIG_SECOND / 10);
-	if (!(all_healthy(r)))
+	if (!all_healthy(r))
 		rig_fail(r, "a device did not come back");
 	stored = s->n.stored;
 	hits = s->n.hits;
 	for (uint32_t i = 0; i < 10 && (i == 0 || s->n.stored == stored || s->n.hits == hits); i++)
 		steps(s, 150);
 	cscript_settle(s);
-	if (!(s->n.stored > stored))
+	if (s->n.stored <= stored)
 		rig_fail(r, "nothing is stored after the faults");
 	if (s->n.hits <= hits)
 		rig_fail(r, "nothing is found after the faults, %llu slots are quarantined", (unsigned long long)quarantined(r));

@@ -227,11 +227,9 @@ int rig_open(struct rig *r)
 		return rc;
 	}
 	for (uint32_t i = 0; i < r->o.spaces; i++) {
-		struct tn_quota quota = rig_quota(r, r->o.quota_blocks[i] ? r->o.quota_blocks[i] : UINT64_MAX, UINT64_MAX);
-		struct rig_space_opts so = {.tenant = r->simulated ? tenants[i] : NULL};
+		struct tn_quota quota = rig_quota(r, r->o.quota_blocks[i], UINT64_MAX);
+		struct rig_space_opts so = {.tenant = r->simulated ? tenants[i] : NULL, .quota = r->o.quota_blocks[i] ? &quota : NULL};
 
-		/* Opened without a quota, a space that has one keeps it. */
-		so.quota = r->o.quota_blocks[i] || r->simulated ? &quota : NULL;
 		rc = rig_space_open(r, &so, &r->s[i]);
 		if (rc)
 			rig_fail(r, "space %u: %d: %s", i, rc, tn_error_last()->text);
