@@ -506,6 +506,7 @@ static uint32_t issue(struct tn_reading *r)
 		if (!start_chunk(item, c))
 			break;
 		started += item->state == TN_READ_HOST ? COPY_QUANTUM : 1;
+		r->i += c + 1 == r->chunk + r->together;
 	}
 	tn_reads_issue(cache);
 	tn_schedule_load_issued(r, !more_to_issue(r));
