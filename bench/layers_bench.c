@@ -23,6 +23,7 @@
 #include <tenuto/cache.h>
 
 #include "../cli/content.h"
+#include "../cli/pool.h"
 
 #define PATIENCE_NS 120000000000ull
 #define ROUNDS_MAX 1000u
@@ -70,7 +71,7 @@ static const struct cli_verb verb = {
 /* A space with its pool, and the sets of blocks in it. */
 struct side {
 	struct tn_space *space;
-	struct tn_pool *pool;
+	struct cli_pool pool;
 	struct tn_key *keys;
 	uint32_t *pages;
 	void *memory;
@@ -122,12 +123,11 @@ static int open_side(struct bench *b, struct side *s, uint32_t layers, const cha
 {
 	const struct layers_args *a = b->args;
 	uint32_t n = (uint32_t)a->blocks * b->sets, regions;
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .alignment = 4096, .npages = a->blocks};
+	const struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .alignment = 4096, .npages = a->blocks};
 	uint64_t region_bytes, *hash = calloc(n, 16);
 	struct tn_identity id;
 	struct tn_shard shard;
 	struct tn_geometry g;
-	void *base[256];
 	int rc;
 
 	s->layers = layers;
@@ -138,7 +138,7 @@ static int open_side(struct bench *b, struct side *s, uint32_t layers, const cha
 	id.model = model;
 	rc = hash && s->keys && s->pages ? tn_geometry_raw(layers, a->object, &g) : -ENOMEM;
 	if (!rc)
-		rc = tn_layout_regions(&g, &layout, &regions, &region_bytes);
+		rc = tn_layout_regions(&g, &shape, &regions, &region_bytes);
 	if (!rc)
 		rc = tn_space_open(b->cache, &id, &shard, &g, NULL, &s->space);
 	for (uint32_t i = 0; !rc && i < n; i++) {
@@ -155,13 +155,11 @@ static int open_side(struct bench *b, struct side *s, uint32_t layers, const cha
 	if (s->memory == MAP_FAILED)
 		return -ENOMEM;
 	madvise(s->memory, s->bytes, MADV_HUGEPAGE);
-	for (uint32_t l = 0; l < layers; l++) {
-		base[l] = (char *)s->memory + l * region_bytes;
-		content_fill(base[l], region_bytes, 1, l, 0);
-	}
+	for (uint32_t l = 0; l < layers; l++)
+		content_fill((char *)s->memory + l * region_bytes, region_bytes, 1, l, 0);
 	for (uint32_t i = 0; i < a->blocks; i++)
 		s->pages[i] = i;
-	return tn_pool_register(s->space, &layout, base, TN_MEM_HOST, &s->pool);
+	return cli_pool_open(b->cache, &g, &shape, s->memory, &s->pool);
 }
 
 static int save_set(const struct bench *b, const struct side *s, uint32_t set)
@@ -174,7 +172,7 @@ static int save_set(const struct bench *b, const struct side *s, uint32_t set)
 
 	tn_save_opts_init(&o);
 	o.parent = set ? &s->keys[set * n - 1] : NULL;
-	rc = tn_save_begin(s->space, s->pool, s->keys + (size_t)set * n, n, s->pages, &o, &save);
+	rc = tn_save_begin(s->space, s->pool.pool, s->keys + (size_t)set * n, n, s->pages, &o, &save);
 	for (uint32_t l = 0; !rc && l < s->layers; l++)
 		rc = tn_save_layer(save, l, NULL);
 	if (!rc)
@@ -198,7 +196,7 @@ static int load_set(const struct bench *b, const struct side *s, uint32_t set, d
 	nanosleep(&idle, NULL);
 	start = cli_now_ns();
 	until = soon();
-	rc = tn_load_begin(s->space, s->pool, s->keys + (size_t)set * n, n, s->pages, NULL, &load);
+	rc = tn_load_begin(s->space, s->pool.pool, s->keys + (size_t)set * n, n, s->pages, NULL, &load);
 	if (rc)
 		return rc;
 	for (uint32_t l = 0; l + 1 < s->layers && !b->args->cold; l++) {
@@ -326,7 +324,7 @@ static int run(struct bench *b, const char *dir, struct cli_progress *progress)
 
 static void close_side(struct side *s)
 {
-	tn_pool_unregister(s->pool);
+	cli_pool_close(&s->pool);
 	tn_space_close(s->space);
 	if (s->memory && s->memory != MAP_FAILED)
 		munmap(s->memory, s->bytes);

@@ -15,6 +15,7 @@
 #include <tenuto/cache.h>
 
 #include "../cli/explain.h"
+#include "../cli/pool.h"
 #include "bench.h"
 #include "lab/pipeline.h"
 
@@ -105,10 +106,8 @@ struct pipeline_rig {
 	bool paced; /* as the set's device model, if it has one */
 	struct tn_cache *cache;
 	struct tn_space *space;
-	struct tn_pool *pool, *write_pool;
+	struct cli_pool pool, write_pool;
 	void *memory, *write_memory; /* theirs; goes with the process */
-	struct tn_layout layout;
-	uintptr_t *table;
 	struct tn_key *keys; /* WARM_BLOCKS, then the prompt's */
 	uint64_t pin;
 };

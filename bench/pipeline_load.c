@@ -33,7 +33,7 @@ static int begin_save(struct pipeline_load *load, uint64_t number, uint32_t slot
 		pages[i] = slot * each + i;
 	if (rig_keys(load->rig, load->chain + number, n, keys))
 		return -EINVAL;
-	while ((rc = tn_save_begin(load->rig->space, load->rig->write_pool, keys, n, pages, NULL, save)) == -EAGAIN) {
+	while ((rc = tn_save_begin(load->rig->space, load->rig->write_pool.pool, keys, n, pages, NULL, save)) == -EAGAIN) {
 		if (stopping(load))
 			return -ECANCELED;
 		poll(NULL, 0, RETRY_MS); /* the write backlog is full */

@@ -34,7 +34,7 @@ int request_begin_load(struct pipeline_rig *rig, const struct tn_key *keys, uint
 	tn_load_opts_init(&o);
 	o.deadline_ns = cli_now_ns() + PIPELINE_PATIENCE_NS;
 	o.input_tokens = input_tokens;
-	rc = tn_load_begin(rig->space, rig->pool, keys, n, rig->set->pages, &o, load);
+	rc = tn_load_begin(rig->space, rig->pool.pool, keys, n, rig->set->pages, &o, load);
 	return rc ? rig_failed(rig, "load", rc) : 0;
 }
 

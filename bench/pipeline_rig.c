@@ -52,20 +52,18 @@ int rig_keys(struct pipeline_rig *rig, uint64_t chain, uint32_t n, struct tn_key
 }
 
 /* One region a layer, as engines have them. */
-static struct tn_pool_layout pool_layout(const struct tn_geometry *g, uint32_t blocks)
+static struct tn_pool_shape pool_shape(const struct tn_geometry *g, uint32_t blocks)
 {
-	return (struct tn_pool_layout){.order = TN_POOL_PLANES_PAGES, .alignment = 4096,
-				       .npages = (uint64_t)blocks * g->pages_per_block};
+	return (struct tn_pool_shape){.order = TN_POOL_PLANES_PAGES, .alignment = 4096,
+				      .npages = (uint64_t)blocks * g->pages_per_block};
 }
 
 int rig_pool_bytes(const struct tn_geometry *g, uint32_t blocks, uint64_t *bytes)
 {
-	struct tn_pool_layout layout = pool_layout(g, blocks);
-	uint32_t regions;
-	int rc = tn_layout_regions(g, &layout, &regions, bytes);
+	const struct tn_pool_shape shape = pool_shape(g, blocks);
 
-	*bytes *= rc ? 0 : regions;
-	return rc;
+	*bytes = cli_pool_bytes(g, &shape);
+	return *bytes ? 0 : tn_error_last()->code;
 }
 
 /*
@@ -87,22 +85,11 @@ static void *pool_memory(void *shared, uint64_t bytes)
 	return p;
 }
 
-static int open_pool(struct pipeline_rig *rig, void *memory, uint32_t blocks, struct tn_pool **pool, bool keep)
+static int open_pool(struct pipeline_rig *rig, void *memory, uint32_t blocks, struct cli_pool *pool)
 {
-	const struct tn_geometry *g = &rig->set->geometry;
-	struct tn_pool_layout layout = pool_layout(g, blocks);
-	void *base[TN_LAYERS_MAX];
-	uint32_t regions;
-	uint64_t each;
-	int rc = tn_layout_regions(g, &layout, &regions, &each);
+	const struct tn_pool_shape shape = pool_shape(&rig->set->geometry, blocks);
 
-	if (rc)
-		return rc;
-	for (uint32_t i = 0; i < regions; i++)
-		base[i] = (char *)memory + i * each;
-	if (keep)
-		rc = tn_layout_init(g, &layout, base, rig->table, &rig->layout);
-	return rc ? rc : tn_pool_register(rig->space, &layout, base, TN_MEM_HOST, pool);
+	return cli_pool_open(rig->cache, &rig->set->geometry, &shape, memory, pool);
 }
 
 /* What the library has to say beyond return values: a device that became slow, a slot quarantined. */
@@ -162,23 +149,21 @@ static int open_spaces(struct pipeline_rig *rig)
 	rig->write_memory = pool_memory(set->write_memory, set->write_bytes);
 	if (!rig->memory || !rig->write_memory)
 		return rig_failed(rig, "memory", -ENOMEM);
-	rc = open_pool(rig, rig->memory, set->pool_blocks, &rig->pool, true);
+	rc = open_pool(rig, rig->memory, set->pool_blocks, &rig->pool);
 	if (!rc)
-		rc = open_pool(rig, rig->write_memory, set->saves * set->save_blocks, &rig->write_pool, false);
+		rc = open_pool(rig, rig->write_memory, set->saves * set->save_blocks, &rig->write_pool);
 	return rc ? rig_failed(rig, "pool", rc) : 0;
 }
 
 int rig_open(struct pipeline_rig *rig, const struct pipeline_set *set, const char *scheduler, bool paced,
 	     struct pipeline_run *run)
 {
-	const struct tn_geometry *g = &set->geometry;
 	int rc;
 
 	*rig = (struct pipeline_rig){.set = set, .run = run, .paced = paced};
 	run->rc = 0;
-	rig->table = calloc((size_t)g->layers * g->nplanes, sizeof(*rig->table));
 	rig->keys = calloc(PIPELINE_WARM_BLOCKS + set->blocks, sizeof(*rig->keys));
-	if (!rig->table || !rig->keys)
+	if (!rig->keys)
 		return rig_failed(rig, "memory", -ENOMEM);
 	rc = open_cache(rig, scheduler);
 	if (rc)
@@ -224,12 +209,11 @@ void rig_close(struct pipeline_rig *rig)
 {
 	int rc;
 
-	free(rig->table);
 	free(rig->keys);
 	if (rig->pin)
 		tn_unpin(rig->space, rig->pin);
 	/* After a failure, loads or saves may still be under way; this process ends anyway. */
-	if (tn_pool_unregister(rig->pool) || tn_pool_unregister(rig->write_pool))
+	if (cli_pool_close(&rig->pool) || cli_pool_close(&rig->write_pool))
 		return;
 	tn_space_close(rig->space);
 	rc = rig->cache ? tn_cache_close(rig->cache) : 0;
@@ -264,7 +248,7 @@ static bool check_page(void *page, uint32_t bytes, uint64_t block, uint32_t laye
 /* Visits the pages of one block in its stored order; number of objects with a page that fn says no to. */
 static uint32_t each_object(const struct pipeline_rig *rig, uint32_t block, page_fn fn)
 {
-	const struct tn_geometry *g = &rig->layout.geometry;
+	const struct tn_geometry *g = &rig->pool.geometry;
 	const uint32_t *pages = rig->set->pages + (size_t)block * g->pages_per_block;
 	uint32_t wrong = 0;
 
@@ -274,9 +258,9 @@ static uint32_t each_object(const struct pipeline_rig *rig, uint32_t block, page
 
 		for (uint32_t p = 0; p < g->nplanes; p++)
 			for (uint32_t i = 0; i < g->pages_per_block; i++) {
-				uint32_t bytes = rig->layout.page_bytes[p];
+				uint32_t bytes = tn_geometry_page_bytes(g, p);
 
-				good &= fn(tn_layout_address(&rig->layout, layer, p, pages[i]), bytes, block, layer, offset);
+				good &= fn(cli_pool_page(&rig->pool, layer, p, pages[i]), bytes, block, layer, offset);
 				offset += bytes;
 			}
 		wrong += !good;
@@ -331,7 +315,7 @@ static int fill_rest(struct pipeline_rig *rig)
 	for (uint32_t at = 0; !rc && at < set->write_blocks; at += n) {
 		rc = rig_keys(rig, FILL_CHAIN + at, n, keys);
 		if (!rc)
-			rc = save_chain(rig, rig->write_pool, keys, n, page, NULL);
+			rc = save_chain(rig, rig->write_pool.pool, keys, n, page, NULL);
 	}
 	free(keys);
 	free(page);
@@ -347,9 +331,9 @@ void pipeline_prepare(const void *arg, void *out)
 	for (uint32_t i = 0; !rc && i < set->blocks; i++)
 		each_object(&rig, i, fill_page);
 	if (!rc)
-		rc = save_chain(&rig, rig.pool, rig.keys, PIPELINE_WARM_BLOCKS, set->pages, NULL);
+		rc = save_chain(&rig, rig.pool.pool, rig.keys, PIPELINE_WARM_BLOCKS, set->pages, NULL);
 	if (!rc)
-		rc = save_chain(&rig, rig.pool, rig.keys + PIPELINE_WARM_BLOCKS, set->blocks, set->pages, NULL);
+		rc = save_chain(&rig, rig.pool.pool, rig.keys + PIPELINE_WARM_BLOCKS, set->blocks, set->pages, NULL);
 	if (!rc)
 		rc = rig_pin(&rig);
 	if (!rc)

@@ -17,6 +17,7 @@
 #include <tenuto/cache.h>
 
 #include "../cli/content.h"
+#include "../cli/pool.h"
 
 /* Loads or saves under way, each of one queue depth of objects: the memory is used again almost as soon as fio's. */
 #define FLIGHTS 2u
@@ -28,8 +29,8 @@ struct side {
 	struct bench_run *run;
 	struct tn_cache *cache;
 	struct tn_space *space;
-	struct tn_pool *pool;
-	void *base[BENCH_OBJECTS_MAX];
+	struct cli_pool pool;
+	char *memory;
 	uint64_t region_bytes;
 	uint32_t blocks; /* of the job */
 	uint32_t batch;	 /* blocks a flight */
@@ -75,16 +76,15 @@ static int open_side(struct side *s)
 	struct tn_geometry g;
 	struct tn_identity id;
 	struct tn_shard shard;
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .alignment = 4096};
+	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .alignment = 4096};
 	uint32_t regions;
-	char *memory;
 	int rc = tn_geometry_raw(s->job->objects, s->job->object_bytes, &g);
 
 	s->blocks = (uint32_t)(s->job->total_bytes / (s->job->objects * s->job->object_bytes));
 	s->batch = (s->job->depth + s->job->objects - 1) / s->job->objects;
-	layout.npages = (uint64_t)s->batch * FLIGHTS;
+	shape.npages = (uint64_t)s->batch * FLIGHTS;
 	if (!rc)
-		rc = tn_layout_regions(&g, &layout, &regions, &s->region_bytes);
+		rc = tn_layout_regions(&g, &shape, &regions, &s->region_bytes);
 	if (rc)
 		return failed(s, "geometry", rc);
 	if (open_cache(s, &g))
@@ -96,15 +96,13 @@ static int open_side(struct side *s)
 	if (rc)
 		return failed(s, "space", rc);
 	/* Hugepages on both sides (fio_run.c): how scattered memory is decides how many segments a disk request has. */
-	memory = mmap(NULL, s->region_bytes * s->job->objects, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
+	s->memory = mmap(NULL, s->region_bytes * s->job->objects, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (s->memory == MAP_FAILED)
 		return failed(s, "memory", -ENOMEM);
-	madvise(memory, s->region_bytes * s->job->objects, MADV_HUGEPAGE);
-	for (uint32_t i = 0; i < s->job->objects; i++) {
-		s->base[i] = memory + i * s->region_bytes;
-		content_fill(s->base[i], s->region_bytes, s->job->seed, i, 0);
-	}
-	rc = tn_pool_register(s->space, &layout, s->base, TN_MEM_HOST, &s->pool);
+	madvise(s->memory, s->region_bytes * s->job->objects, MADV_HUGEPAGE);
+	for (uint32_t i = 0; i < s->job->objects; i++)
+		content_fill(s->memory + i * s->region_bytes, s->region_bytes, s->job->seed, i, 0);
+	rc = cli_pool_open(s->cache, &g, &shape, s->memory, &s->pool);
 	return rc ? failed(s, "pool", rc) : 0;
 }
 
@@ -131,7 +129,7 @@ static void close_side(struct side *s)
 
 	free(s->keys);
 	/* After a failure, loads or saves may still be under way; this process ends anyway. */
-	if (tn_pool_unregister(s->pool))
+	if (cli_pool_close(&s->pool))
 		return;
 	tn_space_close(s->space);
 	rc = s->cache ? tn_cache_close(s->cache) : 0;
@@ -169,7 +167,7 @@ static int begin_save(struct side *s, const struct tn_key *keys, uint32_t n, con
 
 	tn_save_opts_init(&o);
 	o.parent = parent;
-	rc = tn_save_begin(s->space, s->pool, keys, n, pages, &o, save);
+	rc = tn_save_begin(s->space, s->pool.pool, keys, n, pages, &o, save);
 	for (uint32_t layer = 0; !rc && layer < s->job->objects; layer++)
 		rc = tn_save_layer(*save, layer, NULL);
 	if (!rc)
@@ -239,7 +237,7 @@ static int load_all(struct side *s, uint32_t n)
 			break;
 		count[k] = n - at < s->batch ? n - at : s->batch;
 		pages_of(s, k, pages);
-		rc = tn_load_begin(s->space, s->pool, s->keys + at, count[k], pages, NULL, &load[k]);
+		rc = tn_load_begin(s->space, s->pool.pool, s->keys + at, count[k], pages, NULL, &load[k]);
 		if (rc)
 			rc = failed(s, "load", rc);
 	}

@@ -18,6 +18,8 @@
 
 #include <tenuto/cache.h>
 
+#include "../cli/pool.h"
+
 #define LAYERS 4u
 #define PAGES 4096u
 #define PATIENCE_NS 120000000000ull
@@ -60,7 +62,7 @@ struct row {
 struct side {
 	struct tn_cache *cache;
 	struct tn_space *space;
-	struct tn_pool *pool;
+	struct cli_pool pool;
 	char *memory;
 	size_t bytes;
 	struct tn_key *keys;
@@ -115,23 +117,17 @@ static int open_cache(struct side *s, const char *dir, const struct row *row, co
 
 static int make_pool(struct side *s, const struct tn_geometry *g)
 {
-	const struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = PAGES};
-	void *bases[LAYERS];
-	uint32_t regions;
-	uint64_t each;
-	int rc = tn_layout_regions(g, &layout, &regions, &each);
+	const struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = PAGES};
 
-	if (rc)
-		return rc;
-	s->bytes = each * LAYERS;
+	s->bytes = cli_pool_bytes(g, &shape);
+	if (s->bytes == 0)
+		return tn_error_last()->code;
 	s->memory = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->memory == MAP_FAILED)
 		return -ENOMEM;
 	madvise(s->memory, s->bytes, MADV_HUGEPAGE);
-	for (uint32_t l = 0; l < LAYERS; l++) {
-		bases[l] = s->memory + l * each;
-		memset(bases[l], (int)(17 + l), each);
-	}
+	for (uint32_t l = 0; l < LAYERS; l++)
+		memset(s->memory + l * (s->bytes / LAYERS), (int)(17 + l), s->bytes / LAYERS);
 	s->pages = calloc(PAGES, sizeof(*s->pages));
 	s->keys = calloc(s->blocks, sizeof(*s->keys));
 	if (!s->pages || !s->keys)
@@ -140,14 +136,14 @@ static int make_pool(struct side *s, const struct tn_geometry *g)
 		s->pages[i] = (i * 1657u + 11u) % PAGES; /* scattered; 1657 is odd */
 	for (uint32_t i = 0; i < s->blocks; i++)
 		s->keys[i] = (struct tn_key){{(i + 1) * 0x9e3779b97f4a7c15u, i + 1}};
-	return tn_pool_register(s->space, &layout, bases, TN_MEM_HOST, &s->pool);
+	return cli_pool_open(s->cache, g, &shape, s->memory, &s->pool);
 }
 
 static int save_all(struct side *s)
 {
 	struct tn_save_result res = {.size = sizeof(res)};
 	struct tn_save *save;
-	int rc = tn_save_begin(s->space, s->pool, s->keys, s->blocks, s->pages, NULL, &save);
+	int rc = tn_save_begin(s->space, s->pool.pool, s->keys, s->blocks, s->pages, NULL, &save);
 
 	for (uint32_t l = 0; l < LAYERS && rc == 0; l++)
 		rc = tn_save_layer(save, l, NULL);
@@ -170,7 +166,7 @@ static int load_all(struct side *s, double *figure)
 	if (rc)
 		return rc;
 	start = cli_now_ns();
-	rc = tn_load_begin(s->space, s->pool, s->keys, s->blocks, s->pages, NULL, &load);
+	rc = tn_load_begin(s->space, s->pool.pool, s->keys, s->blocks, s->pages, NULL, &load);
 	figure[BEGIN] = (double)(cli_now_ns() - start) / 1e3;
 	if (rc)
 		return rc;
@@ -191,7 +187,7 @@ static int load_all(struct side *s, double *figure)
 
 static void close_side(struct side *s)
 {
-	tn_pool_unregister(s->pool);
+	cli_pool_close(&s->pool);
 	tn_space_close(s->space);
 	tn_cache_close(s->cache);
 	if (s->memory && s->memory != MAP_FAILED)

@@ -7,7 +7,6 @@
  */
 #include "engine.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@
 
 #include "cli.h"
 #include "content.h"
+#include "pool.h"
 
 #define POOL_BYTES (768ull << 20)
 #define SAVES 4u
@@ -32,9 +32,7 @@ struct flight {
 struct engine {
 	struct tn_cache *cache;
 	struct tn_space *space;
-	struct tn_pool *pool;
-	struct tn_layout layout;
-	uintptr_t *table;
+	struct cli_pool pool;
 	void *memory;
 	uint64_t memory_bytes;
 	uint32_t part; /* pages of each part; part 0 is for loads */
@@ -98,15 +96,11 @@ static int open_cache(struct engine *e, const struct engine_opts *o)
 
 static int open_pool(struct engine *e, const struct engine_opts *o)
 {
-	struct tn_pool_layout pool = {.order = TN_POOL_CROSS_LAYER, .alignment = 1,
-				      .npages = (uint64_t)e->part * (SAVES + 1)};
-	uint32_t regions;
-	uint64_t bytes;
-	int rc = tn_layout_regions(&o->geometry, &pool, &regions, &bytes);
+	const struct tn_pool_shape shape = {.order = TN_POOL_CROSS_LAYER, .npages = (uint64_t)e->part * (SAVES + 1)};
+	uint64_t bytes = cli_pool_bytes(&o->geometry, &shape);
 
-	if (rc)
-		return rc;
-	assert(regions == 1);
+	if (bytes == 0)
+		return tn_error_last()->code;
 	e->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (e->memory == MAP_FAILED) {
 		e->memory = NULL;
@@ -114,11 +108,7 @@ static int open_pool(struct engine *e, const struct engine_opts *o)
 	}
 	e->memory_bytes = bytes;
 	madvise(e->memory, bytes, MADV_HUGEPAGE);
-	e->table = calloc((size_t)o->geometry.layers * o->geometry.nplanes, sizeof(*e->table));
-	if (!e->table)
-		return -ENOMEM;
-	rc = tn_layout_init(&o->geometry, &pool, &e->memory, e->table, &e->layout);
-	return rc ? rc : tn_pool_register(e->space, &pool, &e->memory, TN_MEM_HOST, &e->pool);
+	return cli_pool_open(e->cache, &o->geometry, &shape, e->memory, &e->pool);
 }
 
 static int open_space(struct engine *e, const struct engine_opts *o)
@@ -189,34 +179,34 @@ int engine_stats(struct engine *e, struct tn_stats *stats)
 
 static void fill_block(struct engine *e, uint32_t page, uint64_t id)
 {
-	const struct tn_geometry *g = &e->layout.geometry;
+	const struct tn_geometry *g = &e->pool.geometry;
 
 	for (uint32_t layer = 0; layer < g->layers; layer++) {
 		size_t offset = 0;
 
 		for (uint32_t p = 0; p < g->nplanes; p++) {
-			content_fill(tn_layout_address(&e->layout, layer, p, page), e->layout.page_bytes[p], id, layer,
+			content_fill(cli_pool_page(&e->pool, layer, p, page), tn_geometry_page_bytes(g, p), id, layer,
 				     offset);
-			offset += (e->layout.page_bytes[p] + 7u) & ~7u;
+			offset += (tn_geometry_page_bytes(g, p) + 7u) & ~7u;
 		}
 	}
 }
 
 static void check_object(struct engine *e, uint32_t page, uint64_t id, uint32_t layer)
 {
-	const struct tn_geometry *g = &e->layout.geometry;
+	const struct tn_geometry *g = &e->pool.geometry;
 	size_t offset = 0;
 	bool wrong = false;
 
 	for (uint32_t p = 0; p < g->nplanes; p++) {
-		long at = content_check(tn_layout_address(&e->layout, layer, p, page), e->layout.page_bytes[p], id, layer,
+		long at = content_check(cli_pool_page(&e->pool, layer, p, page), tn_geometry_page_bytes(g, p), id, layer,
 					offset);
 
 		if (at >= 0 && !wrong && e->total.wrong_objects < 5)
 			cli_error(CLI_PROBLEM, "wrong bytes: block %llu layer %u plane %u from byte %ld on",
 				  (unsigned long long)id, layer, p, at);
 		wrong |= at >= 0;
-		offset += (e->layout.page_bytes[p] + 7u) & ~7u;
+		offset += (tn_geometry_page_bytes(g, p) + 7u) & ~7u;
 	}
 	e->total.verified_objects++;
 	e->total.wrong_objects += wrong;
@@ -252,10 +242,10 @@ static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_
 		e->pages[i] = i;
 	tn_load_opts_init(&o);
 	o.deadline_ns = start + PATIENCE_NS;
-	rc = tn_load_begin(e->space, e->pool, keys, n, e->pages, &o, &load);
+	rc = tn_load_begin(e->space, e->pool.pool, keys, n, e->pages, &o, &load);
 	if (rc)
 		return rc;
-	for (uint32_t layer = 0; layer < e->layout.geometry.layers && good > 0; layer++) {
+	for (uint32_t layer = 0; layer < e->pool.geometry.layers && good > 0; layer++) {
 		rc = tn_load_wait(load, layer, o.deadline_ns);
 		if (rc < 0) {
 			tn_load_cancel(load);
@@ -266,7 +256,7 @@ static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_
 	}
 	e->total.read_ns += cli_now_ns() - start;
 	/* Comparing is no part of loading, so it begins when all is there. */
-	for (uint32_t layer = 0; e->verify && layer < e->layout.geometry.layers; layer++)
+	for (uint32_t layer = 0; e->verify && layer < e->pool.geometry.layers; layer++)
 		for (int i = 0; i < good; i++)
 			check_object(e, (uint32_t)i, ids[i], layer);
 	rc = end_load(load);
@@ -337,7 +327,7 @@ static int begin_save(struct engine *e, const struct tn_key *keys, uint32_t n, c
 	uint64_t deadline = cli_now_ns() + PATIENCE_NS;
 	int rc;
 
-	while ((rc = tn_save_begin(e->space, e->pool, keys, n, e->pages, o, save)) == -EAGAIN) {
+	while ((rc = tn_save_begin(e->space, e->pool.pool, keys, n, e->pages, o, save)) == -EAGAIN) {
 		if (cli_now_ns() > deadline)
 			return rc;
 		rc = reap_saves(e);
@@ -378,7 +368,7 @@ static int save_piece(struct engine *e, const struct tn_key *keys, const uint64_
 	if (e->under_way++ == 0)
 		e->writing_since = cli_now_ns();
 	e->next = (e->next + 1) % SAVES;
-	for (uint32_t layer = 0; layer < e->layout.geometry.layers && !rc; layer++)
+	for (uint32_t layer = 0; layer < e->pool.geometry.layers && !rc; layer++)
 		rc = tn_save_layer(f->save, layer, NULL);
 	return rc ? rc : tn_save_commit(f->save);
 }
@@ -497,14 +487,13 @@ int engine_close(struct engine *e)
 		if (rc)
 			return rc; /* its pages still belong to the library: nothing may be released */
 	}
-	rc = tn_pool_unregister(e->pool);
+	rc = cli_pool_close(&e->pool);
 	if (rc)
 		return rc;
 	tn_space_close(e->space);
 	rc = e->cache ? tn_cache_close(e->cache) : 0;
 	if (e->memory)
 		munmap(e->memory, e->memory_bytes);
-	free(e->table);
 	free(e->pages);
 	free(e->keys);
 	free(e->hashes);

@@ -17,19 +17,23 @@ int main(int argc, char **argv)
 {
 	const char *dir = argc > 1 ? argv[1] : ".";
 	uint32_t tokens[] = {101, 102}, from[] = {0, 1}, to[] = {2, 3}; /* a token a block: a toy */
-	struct tn_pool_layout layout = {.order = TN_POOL_CROSS_LAYER, .npages = 4};
+	const struct tn_pool_shape order = {.order = TN_POOL_CROSS_LAYER, .npages = 4};
+	const struct tn_memory_range range = {.address = kv, .bytes = sizeof(kv)};
 	struct tn_cache_opts opts;
 	struct tn_identity model;
 	struct tn_shard shard;
 	struct tn_geometry shape;
 	struct tn_cache *cache;
 	struct tn_space *space;
+	struct tn_memory_desc desc;
+	struct tn_memory *memory;
+	struct tn_pool_layout layout;
 	struct tn_pool *pool;
+	uint64_t base[8]; /* by layer */
 	struct tn_save *save;
 	struct tn_load *load;
 	struct tn_match found = {.size = sizeof(found)};
 	struct tn_key keys[2];
-	void *base = kv;
 	int good = 0;
 
 	tn_cache_opts_init(&opts);
@@ -40,7 +44,11 @@ int main(int argc, char **argv)
 	ok(tn_geometry_raw(8, 65536, &shape));
 	ok(tn_cache_open(&opts, &cache));
 	ok(tn_space_open(cache, &model, &shard, &shape, NULL, &space));
-	ok(tn_pool_register(space, &layout, &base, TN_MEM_HOST, &pool)); /* once */
+	tn_memory_desc_init(&desc); /* the memory, and where the pages lie in it: once */
+	desc.ranges = &range, desc.nranges = 1;
+	ok(tn_memory_register(cache, &desc, &memory));
+	ok(tn_layout_fill(&shape, &order, NULL, base, &layout));
+	ok(tn_pool_create(memory, &shape, &layout, &pool));
 
 	memset(kv, 'k', sizeof(kv) / 2); /* "computed" */
 	ok(tn_keys_from_tokens(space, tokens, 2, NULL, 0, keys, 2));
@@ -63,7 +71,8 @@ int main(int argc, char **argv)
 	}
 	printf("%d blocks came back, %s\n", good, memcmp(kv[0], kv[2], (size_t)good * sizeof(kv[0])) ? "wrong" : "right");
 
-	ok(tn_pool_unregister(pool));
+	ok(tn_pool_destroy(pool));
+	ok(tn_memory_unregister(memory));
 	tn_space_close(space);
 	ok(tn_cache_close(cache));
 	return 0;

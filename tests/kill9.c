@@ -27,6 +27,7 @@
 #include <tenuto/tenuto.h>
 
 #include "base/rng.h"
+#include "enginepool.h"
 #include "tn_test.h"
 
 #define LAYERS 4u
@@ -122,7 +123,7 @@ static void open_cache(struct child *c)
 {
 	char path[2][300];
 	const char *dirs[2] = {path[0], path[1]};
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANE_REGION, .npages = PAGES};
+	struct tn_pool_shape layout = {.order = TN_POOL_PLANE_REGION, .npages = PAGES};
 	struct tn_cache_opts o;
 	struct tn_identity id;
 	struct tn_shard shard;
@@ -161,14 +162,14 @@ static void open_cache(struct child *c)
 		if (!c->mem[l])
 			die("memory", 0);
 	}
-	err = tn_pool_register(c->space, &layout, (void *const *)c->mem, TN_MEM_HOST, &c->pool);
+	err = enginepool_create(c->cache, &g, &layout, (void *const *)c->mem, &c->pool);
 	if (err)
 		die("pool", err);
 }
 
 static void close_cache(struct child *c)
 {
-	int err = tn_pool_unregister(c->pool);
+	int err = enginepool_destroy(c->pool);
 
 	if (err)
 		die("unregister", err);

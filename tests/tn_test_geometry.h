@@ -30,9 +30,9 @@ static inline struct tn_geometry tn_test_geometry(struct tn_rng *rng)
 	return g;
 }
 
-static inline struct tn_pool_layout tn_test_pool(struct tn_rng *rng, const struct tn_geometry *g)
+static inline struct tn_pool_shape tn_test_pool(struct tn_rng *rng, const struct tn_geometry *g)
 {
-	return (struct tn_pool_layout){
+	return (struct tn_pool_shape){
 		.order = tn_rng_below(rng, TN_POOL_CROSS_LAYER + 1),
 		.alignment = tn_rng_below(rng, 3) ? 1u << tn_rng_below(rng, 10) : 0,
 		.npages = g->pages_per_block + tn_rng_below(rng, 20),

@@ -2,7 +2,7 @@
 /*
  * The cache: KV blocks kept in host memory and on disk, found by key, given back verified.
  *
- * An engine registers its paged KV memory once (tn_pool_register) and from then on speaks of keys
+ * An engine registers its paged KV memory once (tenuto/memory.h) and from then on speaks of keys
  * and page indices. All operations that move bytes are asynchronous: begin, wait or poll, end.
  *
  * Threads: every function may be called from any thread. One load or save handle is for one thread at a
@@ -25,6 +25,7 @@
 #include <tenuto/device.h>
 #include <tenuto/error.h>
 #include <tenuto/layout.h>
+#include <tenuto/memory.h>
 #include <tenuto/slack.h>
 #include <tenuto/types.h>
 
@@ -34,7 +35,6 @@ extern "C" {
 
 struct tn_cache;
 struct tn_space;
-struct tn_pool;
 /* Handles of loads and saves are numbers, not addresses: checked in every call, and of no other load or save ever again. */
 struct tn_load;
 struct tn_save;
@@ -169,7 +169,7 @@ TN_API int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out
 /**
  * tn_cache_close - wait for what is in flight, flush, write a checkpoint, close; NULL is fine
  *
- * All loads and saves must have ended and all pools be unregistered (asserted). Leases end with the cache: nothing waits for
+ * All loads and saves must have ended and all memories be unregistered (asserted). Leases end with the cache: nothing waits for
  * them.
  *
  * Return: 0; or the error of the last flush, or of blocks that were admitted to disk and could not be written from host
@@ -321,22 +321,6 @@ TN_API long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *to
  */
 TN_API long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_t hash_bytes, size_t npages,
 				struct tn_key *keys, size_t max);
-
-/**
- * tn_pool_register - the engine's paged KV memory
- * @bases: the regions' addresses (tn_layout_regions says how many); they stay the caller's, and mapped until
- *         tn_pool_unregister
- *
- * Any address does. Pages whose address and size are multiples of what O_DIRECT asks for (`tenuto doctor`; 4096 is
- * always enough) move without a copy, others through a bounce buffer (tn_stats.bounced_objects).
- *
- * Return: 0 and *out, -EINVAL, -EOVERFLOW, -ENOMEM.
- */
-TN_API int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout, void *const *bases,
-			    enum tn_mem mem, struct tn_pool **out);
-
-/** tn_pool_unregister - -EBUSY while loads or saves use it; NULL is fine */
-TN_API int tn_pool_unregister(struct tn_pool *pool);
 
 #define TN_MATCH_PIN 1u
 

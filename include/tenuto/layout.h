@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KV geometry: from (page, layer, plane) to addresses, and from objects to the bytes they gather.
+ * KV geometry: sizes of pages, objects and blocks, where a pool's pages lie in a memory, and TP re-slicing.
  *
  * Pure functions over plain values: nothing here allocates, blocks or keeps state.
  */
 #ifndef TENUTO_LAYOUT_H
 #define TENUTO_LAYOUT_H
-
-#include <sys/uio.h>
 
 #include <tenuto/error.h>
 #include <tenuto/types.h>
@@ -92,62 +90,69 @@ TN_API int tn_geometry_store(const struct tn_geometry *g, void *buf, size_t len)
 TN_API int tn_geometry_load(const void *buf, size_t len, struct tn_geometry *g);
 
 /**
- * struct tn_layout - a pool's compiled layout: address = base[layer * nplanes + plane] + page * stride[plane]
+ * struct tn_pool_layout - where a pool's pages lie in a memory, in any order
+ * @npages: pages of the pool; page indices are below
+ * @base:   by layer * nplanes + plane: offset of page 0 in the memory; layers * nplanes of them
+ * @stride: by plane: bytes from one page to the next, the page's bytes or more
  *
- * Fill it with tn_layout_init; read-only afterwards, so any number of threads may use it.
+ * Offsets count through the ranges of the memory in their order. A plane of a layer lies in one range.
  */
-struct tn_layout {
-	struct tn_geometry geometry;
-	struct tn_pool_layout pool;
-	uint64_t stride[TN_PLANES_MAX]; /**< bytes from one page to the next, by plane */
-	uint32_t page_bytes[TN_PLANES_MAX];
-	uint32_t region_count;
-	uint64_t region_bytes; /**< of the largest region; tn_layout_region_bytes tells each one's */
-	uintptr_t *base; /**< layers * nplanes addresses, owned by the caller of tn_layout_init */
+struct tn_pool_layout {
+	uint64_t npages;
+	const uint64_t *base;
+	uint64_t stride[TN_PLANES_MAX];
+};
+
+/** Orders of pools that engines use: tn_layout_fill fills a layout from each. */
+enum tn_pool_order {
+	TN_POOL_PLANES_PAGES, /**< one region per layer: [planes][pages][page bytes] (vLLM FlashAttention) */
+	TN_POOL_PAGES_PLANES, /**< one region per layer: [pages][planes][page bytes] (vLLM FlashInfer) */
+	TN_POOL_PLANE_REGION, /**< one region per layer and plane: [pages][page bytes] (SGLang) */
+	TN_POOL_CROSS_LAYER,  /**< one region: [pages][layers][planes][page bytes] */
 };
 
 /**
- * tn_layout_regions - how many memory regions a pool of this order has, and how large each one is
+ * struct tn_pool_shape - a pool in one of those orders
+ * @order:     enum tn_pool_order
+ * @alignment: each page's start is a multiple of this from its region's start: page strides are
+ *             rounded up to it; 0 or 1 for none; a power of two
+ * @npages:    pages of the pool, at most 2^32
+ */
+struct tn_pool_shape {
+	uint32_t order;
+	uint32_t alignment;
+	uint64_t npages;
+};
+
+/**
+ * tn_layout_regions - how many regions of memory a pool of this order has, and how large each one is
  *
  * PLANES_PAGES and PAGES_PLANES: one per layer; PLANE_REGION: layers x planes, layer-major;
  * CROSS_LAYER: one. With planes of different page sizes PAGES_PLANES and CROSS_LAYER place each
- * plane (each aligned to pool->alignment) behind the one before; regions of PLANE_REGION then
+ * plane (each aligned to shape->alignment) behind the one before; regions of PLANE_REGION then
  * differ in size, and @bytes_each is the largest.
  *
  * Any thread. Return: 0, or -EINVAL / -EOVERFLOW with the value in the detail.
  */
-TN_API int tn_layout_regions(const struct tn_geometry *g, const struct tn_pool_layout *pool, uint32_t *count,
+TN_API int tn_layout_regions(const struct tn_geometry *g, const struct tn_pool_shape *shape, uint32_t *count,
 			     uint64_t *bytes_each);
 
 /**
- * tn_layout_init - compile a layout
- * @bases:  the regions' addresses, tn_layout_regions of them
- * @table:  memory for layers * nplanes addresses, which must outlive @out
+ * tn_layout_fill - the layout of a pool in one of the orders that engines use
+ * @regions: offset of each region in the memory; NULL: one behind the other from 0 on, each of bytes_each
+ * @base:    memory for layers * nplanes offsets, which must outlive @out
  *
- * Any thread. Return: 0, or -EINVAL / -EOVERFLOW with the value in the detail (also when a region would
- * wrap around the address space, or two regions overlap). *out is set only on success; @table is scratch until then.
+ * Any thread. Return: 0, or the errors of tn_layout_regions, and -EOVERFLOW for an offset above 2^63 - 1.
  */
-TN_API int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *pool, void *const *bases,
-			  uintptr_t *table, struct tn_layout *out);
+TN_API int tn_layout_fill(const struct tn_geometry *g, const struct tn_pool_shape *shape, const uint64_t *regions,
+			  uint64_t *base, struct tn_pool_layout *out);
 
-/** tn_layout_region_bytes - bytes of region @region (< region_count); never more than region_bytes */
-TN_API uint64_t tn_layout_region_bytes(const struct tn_layout *l, uint32_t region);
-
-/** tn_layout_address - address of a page's plane; the caller has checked page < npages, layer, plane */
-static inline void *tn_layout_address(const struct tn_layout *l, uint32_t layer, uint32_t plane, uint64_t page)
+/** tn_layout_offset - where a page's plane begins in the memory; the caller has checked layer, plane and page */
+static inline uint64_t tn_layout_offset(const struct tn_pool_layout *l, const struct tn_geometry *g, uint32_t layer,
+					uint32_t plane, uint64_t page)
 {
-	return (void *)(l->base[layer * l->geometry.nplanes + plane] + page * l->stride[plane]);
+	return l->base[layer * g->nplanes + plane] + page * l->stride[plane];
 }
-
-/**
- * tn_layout_object_iov - the memory of one object in stored order ([plane][page]), neighbours of one region merged
- * @pages: pages_per_block page indices, each < npages
- * @iov:   room for nplanes * pages_per_block entries
- *
- * Any thread. Return: entries used.
- */
-TN_API uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const uint32_t *pages,
-				     struct iovec *iov);
 
 /** struct tn_copy - one piece of a re-slicing plan: length bytes from src_offset to dst_offset */
 struct tn_copy {

@@ -80,29 +80,28 @@ struct tn_geometry {
 	struct tn_plane planes[TN_PLANES_MAX];
 };
 
-/** How an engine's registered pool is laid out in memory. */
-enum tn_pool_order {
-	TN_POOL_PLANES_PAGES, /**< one region a layer: [planes][pages][page bytes] (vLLM FlashAttention) */
-	TN_POOL_PAGES_PLANES, /**< one region a layer: [pages][planes][page bytes] (vLLM FlashInfer) */
-	TN_POOL_PLANE_REGION, /**< one region a layer and plane: [pages][page bytes] (SGLang) */
-	TN_POOL_CROSS_LAYER,  /**< one region: [pages][layers][planes][page bytes] */
+/** What kind of memory an engine registers. */
+enum tn_memory_kind {
+	TN_MEMORY_HOST,	  /**< addresses of this process */
+	TN_MEMORY_FD,	  /**< files that others map, too: memfd, hugetlbfs */
+	TN_MEMORY_DEVICE, /**< addresses of an accelerator */
 };
 
 /**
- * struct tn_pool_layout - where the pages of a pool lie
- * @order:     enum tn_pool_order
- * @alignment: each page's start is a multiple of this from its region's base: page strides are
- *             rounded up to it; 0 or 1 for none; a power of two
- * @npages:    pages in the pool
+ * struct tn_memory_range - bytes that follow each other, of a memory (tn_memory_register)
+ * @address:   of the first; TN_MEMORY_FD: not used
+ * @bytes:     how many, above 0
+ * @fd_offset: TN_MEMORY_FD: where they begin in the file
+ * @fd:        TN_MEMORY_FD: the file
+ * @device:    TN_MEMORY_DEVICE: which device's
  */
-struct tn_pool_layout {
-	uint32_t order;
-	uint32_t alignment;
-	uint64_t npages;
+struct tn_memory_range {
+	void *address;
+	uint64_t bytes;
+	uint64_t fd_offset;
+	int32_t fd;
+	uint32_t device;
 };
-
-/** Where the memory of a pool lies. */
-enum tn_mem { TN_MEM_HOST };
 
 /** Where a block lies. */
 enum tn_tier { TN_TIER_NONE, TN_TIER_DEVICE, TN_TIER_HOST, TN_TIER_DISK, TN_TIER_REMOTE };

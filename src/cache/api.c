@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/futex.h"
 #include "cache/cache_internal.h"
+#include "cache/pool.h"
 
 void tn_load_opts_init_sized(struct tn_load_opts *opts, size_t size)
 {
@@ -59,42 +60,6 @@ static bool is_drained(struct tn_op *op, uint32_t arg)
 
 /* ---- loads ------------------------------------------------------------------------------------------------ */
 
-/*
- * Marks the wanted pages as being loaded; undoes it and names the page if one is out of range or taken. A save counts
- * itself first and then looks at this mark, a load sets the mark first and then looks at the count: one of the two sees
- * the other.
- */
-static int claim_pages(struct tn_op *op, bool claim, uint64_t end)
-{
-	struct tn_pool *pool = op->pool;
-
-	for (uint64_t i = op->first_page; i < end; i++) {
-		uint32_t page = op->pages[i];
-		uint64_t bit = 1ull << (page % 64);
-
-		if (!claim) {
-			__atomic_fetch_and(&pool->loading[page / 64], ~bit, __ATOMIC_RELAXED);
-			continue;
-		}
-		if (page >= pool->layout.pool.npages) {
-			claim_pages(op, false, i);
-			return tn_fail(-EINVAL, "pages[%llu] = %u: the pool has %llu pages", (unsigned long long)i, page,
-				       (unsigned long long)pool->layout.pool.npages);
-		}
-		if (__atomic_fetch_or(&pool->loading[page / 64], bit, __ATOMIC_SEQ_CST) & bit) {
-			claim_pages(op, false, i);
-			return tn_fail(-EINVAL, "pages[%llu] = %u: given twice, or still part of another load",
-				       (unsigned long long)i, page);
-		}
-		if (__atomic_load_n(&pool->saving[page], __ATOMIC_SEQ_CST) > 0) {
-			claim_pages(op, false, i + 1);
-			return tn_fail(-EINVAL, "pages[%llu] = %u: still part of a save; end it first", (unsigned long long)i,
-				       page);
-		}
-	}
-	return 0;
-}
-
 static int check_op(const struct tn_space *space, const struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		    const uint32_t *pages, void *out)
 {
@@ -102,8 +67,10 @@ static int check_op(const struct tn_space *space, const struct tn_pool *pool, co
 		return tn_fail(-EINVAL, "space, pool, keys, pages or out is missing");
 	if (tn_check_process(space->cache))
 		return -ECHILD;
-	if (pool->space != space)
-		return tn_fail(-EINVAL, "the pool is registered with another space");
+	if (pool->memory->cache != space->cache)
+		return tn_fail(-EINVAL, "the pool and the space are of different caches");
+	if (!tn_geometry_same(&pool->layout.geometry, &space->geometry))
+		return tn_fail(-EINVAL, "the pool has pages of another geometry than the space's blocks");
 	if (n == 0)
 		return tn_fail(-EINVAL, "no blocks (n = 0)");
 	for (size_t i = 0; i < n; i++)
@@ -152,7 +119,7 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	load->start_ns = o.start_ns;
 	op->first_page = o.first_page;
 	op->end_page = o.npages ? o.first_page + o.npages : all;
-	rc = claim_pages(op, true, op->end_page);
+	rc = tn_claims_load(pool->claims, op->pages, op->first_page, op->end_page);
 	if (rc) {
 		tn_op_give(op);
 		return rc;
@@ -324,7 +291,7 @@ int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 		return rc;
 	rc = load_end(op, deadline_ns);
 	if (rc == 0) {
-		claim_pages(op, false, op->end_page);
+		tn_claims_loaded(op->pool->claims, op->pages, op->first_page, op->end_page);
 		give_back(op);
 		return 0;
 	}
@@ -366,35 +333,6 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 
 /* ---- saves ------------------------------------------------------------------------------------------------ */
 
-static void release_saved(const struct tn_op *op, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		__atomic_fetch_sub(&op->pool->saving[op->pages[i]], 1, __ATOMIC_RELEASE);
-}
-
-/* Counts the save at its pages, which other saves may read as well; undoes it and names the page if one is unfit. */
-static int claim_saved(const struct tn_op *op, uint64_t n)
-{
-	struct tn_pool *pool = op->pool;
-
-	for (uint64_t i = 0; i < n; i++) {
-		uint32_t page = op->pages[i];
-
-		if (page >= pool->layout.pool.npages) {
-			release_saved(op, i);
-			return tn_fail(-EINVAL, "pages[%llu] = %u: the pool has %llu pages", (unsigned long long)i, page,
-				       (unsigned long long)pool->layout.pool.npages);
-		}
-		__atomic_fetch_add(&pool->saving[page], 1, __ATOMIC_SEQ_CST);
-		if (__atomic_load_n(&pool->loading[page / 64], __ATOMIC_SEQ_CST) >> (page % 64) & 1) {
-			release_saved(op, i + 1);
-			return tn_fail(-EINVAL, "pages[%llu] = %u: still part of a load; end it first", (unsigned long long)i,
-				       page);
-		}
-	}
-	return 0;
-}
-
 /* An operation for the save, with its pages; not handed over yet. */
 static int arm_save(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		    const uint32_t *pages, struct tn_save_op **out)
@@ -410,7 +348,7 @@ static int arm_save(struct tn_space *space, struct tn_pool *pool, const struct t
 		tn_op_untake(op);
 		return rc;
 	}
-	rc = claim_saved(op, op->end_page);
+	rc = tn_claims_save(pool->claims, op->pages, op->end_page);
 	if (rc) {
 		tn_op_give(op);
 		return rc;
@@ -553,7 +491,7 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 		tn_abi_out(abi, result, &s->result);
 	for (uint32_t i = 0; s->outcome && i < op->n; i++)
 		s->outcome[i] = s->w.items[i].saved;
-	release_saved(op, op->end_page);
+	tn_claims_saved(op->pool->claims, op->pages, op->end_page);
 	rc = s->flush.status;
 	give_back(op);
 	return rc ? tn_fail(rc, "tn_save_end: stored, and not durable (error %d)", -rc) : 0;

@@ -234,7 +234,7 @@ int tn_cache_close(struct tn_cache *cache)
 		return 0;
 	if (tn_forked(cache))
 		return tn_error_last()->code; /* its memory goes with the child */
-	assert(cache->npools == 0);
+	assert(cache->nmemories == 0);
 	tn_owner_stop(cache);
 	rc = cache->open_status;
 	error = cache->open_error;

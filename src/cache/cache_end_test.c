@@ -91,7 +91,7 @@ static void a_deadline_before_the_drain_is_kept_and_the_handle_lives_on(void **s
 		assert_int_equal(busy, 1);
 	}
 	/* The pool, and with it the cache, cannot go meanwhile. */
-	assert_int_equal(tn_pool_unregister(s.r.s->pool), -EBUSY);
+	assert_int_equal(tn_pool_destroy(s.r.s->pool), -EBUSY);
 	/* The end has cancelled the load: no wait is left over. */
 	assert_int_equal(tn_load_wait(s.load, RIG_LAYERS - 1, tn_test_deadline()), 0);
 	let_reads_go(&s);

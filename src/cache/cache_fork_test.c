@@ -10,6 +10,7 @@
 #include <tenuto/events.h>
 
 #include "cache/cache_internal.h"
+#include "cache/pool.h"
 #include "cache_rig.h"
 #include "tn_test_child.h"
 
@@ -137,7 +138,10 @@ struct inherited {
 static int call_spaces(struct inherited *i)
 {
 	struct rig *r = &i->r;
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
+	const uint64_t base[2 * RIG_LAYERS] = {0};
+	struct tn_pool_layout layout = {.npages = RIG_POOL_PAGES, .base = base};
+	struct tn_memory_desc desc;
+	struct tn_memory *memory;
 	uint32_t tokens[256] = {0};
 	unsigned char hashes[16 * RIG_PAGES] = {0};
 	struct tn_identity id;
@@ -148,6 +152,7 @@ static int call_spaces(struct inherited *i)
 	struct tn_key key;
 	int wrong = 0;
 
+	tn_memory_desc_init(&desc);
 	tn_identity_init(&id);
 	id.model = "another";
 	tn_shard_init(&shard);
@@ -155,8 +160,10 @@ static int call_spaces(struct inherited *i)
 	SAYS_ECHILD(tn_space_drop(r->s->space, tn_test_deadline()));
 	SAYS_ECHILD(tn_keys_from_tokens(r->s->space, tokens, 256, NULL, 0, &key, 1));
 	SAYS_ECHILD(tn_keys_from_hashes(r->s->space, hashes, 16, RIG_PAGES, &key, 1));
-	SAYS_ECHILD(tn_pool_register(r->s->space, &layout, r->s->bases, TN_MEM_HOST, &pool));
-	SAYS_ECHILD(tn_pool_unregister(r->s->pool));
+	SAYS_ECHILD(tn_memory_register(r->cache, &desc, &memory));
+	SAYS_ECHILD(tn_memory_unregister(r->s->pool->memory));
+	SAYS_ECHILD(tn_pool_create(r->s->pool->memory, &r->s->g, &layout, &pool));
+	SAYS_ECHILD(tn_pool_destroy(r->s->pool));
 	SAYS_ECHILD(tn_space_slack(r->s->space, NULL));
 	SAYS_ECHILD(tn_space_slack_copy(r->s->space, &slack));
 	tn_space_close(r->s->space);

@@ -55,7 +55,6 @@ struct tn_offload_place {
 struct tn_space {
 	struct tn_cache *cache;
 	uint32_t refs; /* handles; under cache->lock */
-	uint32_t pools; /* registered; under cache->lock */
 	uint32_t ops;  /* shared: operations under way */
 	uint8_t last_wait; /* shared: enum tn_wait of the load that was waited for last */
 	uint32_t dropping; /* shared: not all blocks of a drop are marked yet; nothing is found, and saves do not begin */
@@ -78,20 +77,6 @@ struct tn_space {
 	uint64_t *plan_scratch;
 };
 
-struct tn_pool {
-	struct tn_space *space;
-	uint32_t ops; /* shared */
-	struct tn_layout layout;
-	uintptr_t *table;
-	size_t table_bytes;
-	uint32_t align;	   /* of all its pages and planes */
-	struct tn_p2p *p2p; /* where it lies on the bus: for executors that are no CPU */
-	uint64_t *loading; /* shared bitmap: pages that belong to a load */
-	size_t loading_bytes;
-	uint32_t *saving; /* shared: by page, how many saves it is part of */
-	size_t saving_bytes;
-};
-
 struct tn_lease {
 	uint32_t next; /* free list */
 	uint32_t generation; /* odd: taken. Shared. */
@@ -110,7 +95,6 @@ enum tn_doom {
 };
 
 struct tn_recovery;
-struct tn_p2p;
 struct tn_schedule;
 struct tn_events;
 struct tn_flights; /* block -> leading item */
@@ -140,9 +124,9 @@ struct tn_cache {
 	pid_t opener;
 	uint64_t opener_mark; /* fork is detected */
 
-	pthread_mutex_t lock; /* spaces and pools: open and close only */
+	pthread_mutex_t lock; /* spaces, memories and pools: open and close only */
 	struct tn_space *spaces[TN_STORE_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
-	uint32_t npools;
+	uint32_t nmemories;
 
 	struct tn_cmd *commands; /* shared: stack */
 	pthread_t owner;

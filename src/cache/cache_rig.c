@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "cache/cache_internal.h"
+#include "enginepool.h"
 #include "ioengine/ioengine.h"
 
 #define POISON 0xee
@@ -101,11 +102,11 @@ struct tn_geometry rig_geometry(const struct rig *r)
 
 static void open_pool(struct rig_space *s)
 {
-	struct tn_pool_layout layout = {.order = TN_POOL_PLANES_PAGES, .npages = s->npages};
+	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = s->npages};
 	uint64_t bytes;
 	uint32_t count;
 
-	assert_int_equal(tn_layout_regions(&s->g, &layout, &count, &bytes), 0);
+	assert_int_equal(tn_layout_regions(&s->g, &shape, &count, &bytes), 0);
 	assert_true(count <= sizeof(s->bases) / sizeof(s->bases[0]));
 	bytes = (bytes + 4095) / 4096 * 4096;
 	s->memory = aligned_alloc(4096, bytes * count);
@@ -114,7 +115,7 @@ static void open_pool(struct rig_space *s)
 		memset(s->memory, POISON, bytes * count);
 	for (uint32_t i = 0; i < count; i++)
 		s->bases[i] = s->memory + i * bytes;
-	assert_int_equal(tn_pool_register(s->space, &layout, s->bases, TN_MEM_HOST, &s->pool), 0);
+	assert_int_equal(enginepool_create(s->rig->cache, &s->g, &shape, s->bases, &s->pool), 0);
 }
 
 int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_space *s)
@@ -153,7 +154,7 @@ void rig_open_second(struct rig *r, uint32_t head_dim, struct rig_space *s)
 
 void rig_space_close(struct rig_space *s)
 {
-	assert_int_equal(tn_pool_unregister(s->pool), 0);
+	assert_int_equal(enginepool_destroy(s->pool), 0);
 	tn_space_close(s->space);
 	free(s->memory);
 	*s = (struct rig_space){.rig = s->rig};

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cache/cache_internal.h"
+#include "cache/pool.h"
 
 #define PAGES_PER_BLOCK 16u  /* tables for that many pages per block ... */
 #define LAYERS_PER_BLOCK 64u /* ... and that many layers; operations on larger blocks take fewer of them */

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "cache/cache_internal.h"
+#include "cache/pool.h"
 #include "ring/executor.h"
 
 #define DEPTH 64u

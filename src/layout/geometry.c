@@ -7,13 +7,11 @@
  * block are not bounded by its bytes, because a state plane has none per token: they need 64 bits, and go up to 2^44.
  */
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
-
-#include <tenuto/layout.h>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "layout/layout.h"
 
 #define GEOMETRY_VERSION 1u
 #define CHECKSUM_OFFSET (TN_GEOMETRY_BYTES - 8u)
@@ -92,6 +90,13 @@ int tn_geometry_check(const struct tn_geometry *g)
 		return tn_fail(-EOVERFLOW, "%u pages_per_block make objects of %llu bytes, at most %u: take fewer",
 			       g->pages_per_block, (unsigned long long)sum, TN_OBJECT_BYTES_MAX);
 	return 0;
+}
+
+bool tn_geometry_same(const struct tn_geometry *a, const struct tn_geometry *b)
+{
+	return a->layers == b->layers && a->page_tokens == b->page_tokens && a->pages_per_block == b->pages_per_block &&
+	       a->page_order == b->page_order && a->nplanes == b->nplanes &&
+	       memcmp(a->planes, b->planes, a->nplanes * sizeof(a->planes[0])) == 0;
 }
 
 uint32_t tn_geometry_page_bytes(const struct tn_geometry *g, uint32_t plane)

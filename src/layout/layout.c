@@ -2,38 +2,37 @@
 /*
  * From a pool's order to addresses.
  *
- * Every order, whatever its nesting, comes down to one base address per (layer, plane) and one page
- * stride per plane; computing those here, with all overflow checks, leaves tn_layout_address a single
- * multiply-add. The order inside a page does not matter here: a page is moved whole.
+ * Every order, whatever its nesting, comes down to one base per (layer, plane) and one page stride per plane;
+ * computing and checking those here leaves tn_layout_address a single multiply-add. The order inside a page does not
+ * matter here: a page is moved whole.
  */
+#include "layout/layout.h"
+
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
-#include <tenuto/layout.h>
-
 #include "base/error.h"
+#include "layout/overlap.h"
 
 /* What all orders share: strides and offsets inside the regions, before addresses are known. */
-struct shape {
+struct regions {
 	uint64_t stride[TN_PLANES_MAX]; /* page to page */
 	uint64_t offset[TN_PLANES_MAX]; /* of page 0 of the plane, from its layer's start (0 in PLANE_REGION) */
 	uint64_t layer_offset; /* layer to layer within one region (CROSS_LAYER only) */
-	uint32_t page_bytes[TN_PLANES_MAX];
 	uint32_t region_count;
 	uint64_t region_bytes;
 };
 
-static int pool_check(const struct tn_pool_layout *pool)
+static int shape_check(const struct tn_pool_shape *shape)
 {
-	if (pool->order > TN_POOL_CROSS_LAYER)
-		return tn_fail(-EINVAL, "pool order %u is unknown, the last is %u", pool->order, TN_POOL_CROSS_LAYER);
-	if ((pool->alignment & (pool->alignment - 1)) != 0)
-		return tn_fail(-EINVAL, "alignment %u: must be a power of two, or 0 for none", pool->alignment);
-	if (pool->npages == 0)
+	if (shape->order > TN_POOL_CROSS_LAYER)
+		return tn_fail(-EINVAL, "pool order %u is unknown, the last is %u", shape->order, TN_POOL_CROSS_LAYER);
+	if ((shape->alignment & (shape->alignment - 1)) != 0)
+		return tn_fail(-EINVAL, "alignment %u: must be a power of two, or 0 for none", shape->alignment);
+	if (shape->npages == 0)
 		return tn_fail(-EINVAL, "npages 0: a pool has at least one page");
-	if (pool->npages > (UINT64_C(1) << 32))
-		return tn_fail(-EOVERFLOW, "npages %llu: page indices have 32 bits", (unsigned long long)pool->npages);
+	if (shape->npages > (UINT64_C(1) << 32))
+		return tn_fail(-EOVERFLOW, "npages %llu: page indices have 32 bits", (unsigned long long)shape->npages);
 	return 0;
 }
 
@@ -47,40 +46,39 @@ static uint64_t align_up(uint64_t v, uint32_t alignment)
  * Products here are at most: a page over all planes 8 * 2^31, times layers 2^12, times pages 2^32, which
  * is 2^80 and overflows 64 bits: region_bytes is checked, and all else is a part of it.
  */
-static int shape_of(const struct tn_geometry *g, const struct tn_pool_layout *pool, struct shape *s)
+static int regions_of(const struct tn_geometry *g, const struct tn_pool_shape *shape, struct regions *s)
 {
 	uint64_t page_sum = 0, page_max = 0, unit;
 	int rc = tn_geometry_check(g);
 
 	if (rc == 0)
-		rc = pool_check(pool);
+		rc = shape_check(shape);
 	if (rc)
 		return rc;
 	memset(s, 0, sizeof(*s));
 	for (uint32_t p = 0; p < g->nplanes; p++) {
-		s->page_bytes[p] = tn_geometry_page_bytes(g, p);
-		s->stride[p] = align_up(s->page_bytes[p], pool->alignment);
+		s->stride[p] = align_up(tn_geometry_page_bytes(g, p), shape->alignment);
 		s->offset[p] = page_sum;
 		page_sum += s->stride[p];
 		page_max = s->stride[p] > page_max ? s->stride[p] : page_max;
 	}
 	unit = page_sum; /* bytes of a region for each page of the pool */
 	s->region_count = g->layers;
-	if (pool->order == TN_POOL_PLANE_REGION) {
+	if (shape->order == TN_POOL_PLANE_REGION) {
 		s->region_count = g->layers * g->nplanes;
 		unit = page_max;
-	} else if (pool->order == TN_POOL_CROSS_LAYER) {
+	} else if (shape->order == TN_POOL_CROSS_LAYER) {
 		s->region_count = 1;
 		s->layer_offset = page_sum;
 		unit = page_sum * g->layers;
 	}
-	if (__builtin_mul_overflow(unit, pool->npages, &s->region_bytes) || s->region_bytes > PTRDIFF_MAX)
+	if (__builtin_mul_overflow(unit, shape->npages, &s->region_bytes) || s->region_bytes > PTRDIFF_MAX)
 		return tn_fail(-EOVERFLOW, "a region of %llu pages of %llu bytes does not fit the address space",
-			       (unsigned long long)pool->npages, (unsigned long long)unit);
+			       (unsigned long long)shape->npages, (unsigned long long)unit);
 	for (uint32_t p = 0; p < g->nplanes; p++) {
-		if (pool->order == TN_POOL_PLANES_PAGES)
-			s->offset[p] *= pool->npages; /* below region_bytes */
-		else if (pool->order == TN_POOL_PLANE_REGION)
+		if (shape->order == TN_POOL_PLANES_PAGES)
+			s->offset[p] *= shape->npages; /* below region_bytes */
+		else if (shape->order == TN_POOL_PLANE_REGION)
 			s->offset[p] = 0;
 		else
 			s->stride[p] = unit;
@@ -88,11 +86,11 @@ static int shape_of(const struct tn_geometry *g, const struct tn_pool_layout *po
 	return 0;
 }
 
-int tn_layout_regions(const struct tn_geometry *g, const struct tn_pool_layout *pool, uint32_t *count,
+int tn_layout_regions(const struct tn_geometry *g, const struct tn_pool_shape *shape, uint32_t *count,
 		      uint64_t *bytes_each)
 {
-	struct shape s;
-	int rc = shape_of(g, pool, &s);
+	struct regions s;
+	int rc = regions_of(g, shape, &s);
 
 	if (rc)
 		return rc;
@@ -101,114 +99,187 @@ int tn_layout_regions(const struct tn_geometry *g, const struct tn_pool_layout *
 	return 0;
 }
 
-uint64_t tn_layout_region_bytes(const struct tn_layout *l, uint32_t region)
+int tn_layout_fill(const struct tn_geometry *g, const struct tn_pool_shape *shape, const uint64_t *regions, uint64_t *base,
+		   struct tn_pool_layout *out)
 {
-	if (l->pool.order == TN_POOL_PLANE_REGION)
-		return l->stride[region % l->geometry.nplanes] * l->pool.npages;
-	return l->region_bytes;
+	struct regions s;
+	int rc = regions_of(g, shape, &s);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
+		uint32_t layer = i / g->nplanes, region = layer;
+		uint64_t at;
+
+		if (shape->order == TN_POOL_PLANE_REGION)
+			region = i;
+		else if (shape->order == TN_POOL_CROSS_LAYER)
+			region = 0;
+		if (__builtin_mul_overflow(region, s.region_bytes, &at))
+			at = UINT64_MAX;
+		if (regions)
+			at = regions[region];
+		if (at > PTRDIFF_MAX || __builtin_add_overflow(at, layer * s.layer_offset + s.offset[i % g->nplanes], &base[i]))
+			return tn_fail(-EOVERFLOW, "region %u at %llu is beyond any memory", region, (unsigned long long)at);
+	}
+	out->npages = shape->npages;
+	out->base = base;
+	memcpy(out->stride, s.stride, sizeof(out->stride));
+	return 0;
 }
 
-/* Heap sort of region numbers by address: no memory of its own, and pools of 32,768 regions exist. */
-static void sift_down(uintptr_t *order, size_t i, size_t n, void *const *bases)
+/* ---- checks ----------------------------------------------------------------------------------------------- */
+
+static struct tn_plane_span span_of(const struct tn_geometry *g, const struct tn_pool_layout *pool, uint64_t i)
+{
+	uint32_t p = (uint32_t)(i % g->nplanes);
+
+	return (struct tn_plane_span){pool->base[i], pool->stride[p], pool->npages, tn_geometry_page_bytes(g, p)};
+}
+
+/* Heap sort of planes by their bases: no memory of its own, and pools of 32,768 planes exist. */
+static void sift_down(uintptr_t *order, size_t i, size_t n, const uint64_t *base)
 {
 	for (size_t child; (child = 2 * i + 1) < n; i = child) {
 		uintptr_t t = order[i];
 
-		if (child + 1 < n && (uintptr_t)bases[order[child + 1]] > (uintptr_t)bases[order[child]])
+		if (child + 1 < n && base[order[child + 1]] > base[order[child]])
 			child++;
-		if ((uintptr_t)bases[t] >= (uintptr_t)bases[order[child]])
+		if (base[t] >= base[order[child]])
 			return;
 		order[i] = order[child];
 		order[child] = t;
 	}
 }
 
-static void sort_by_address(uintptr_t *order, size_t n, void *const *bases)
+static void sort_by_base(uintptr_t *order, size_t n, const uint64_t *base)
 {
 	for (size_t i = 0; i < n; i++)
 		order[i] = i;
 	for (size_t i = n / 2; i-- > 0;)
-		sift_down(order, i, n, bases);
+		sift_down(order, i, n, base);
 	for (size_t end = n; end-- > 1;) {
 		uintptr_t t = order[0];
 
 		order[0] = order[end];
 		order[end] = t;
-		sift_down(order, 0, end, bases);
+		sift_down(order, 0, end, base);
 	}
 }
 
-/* Two layers in one memory would overwrite each other without any error: refuse it at registration. */
-static int regions_check(const struct tn_layout *l, void *const *bases, uintptr_t *scratch)
+/* Two layers in the same bytes would overwrite each other without any error. The spans are known not to overflow. */
+static int overlap_check(const struct tn_geometry *g, const struct tn_pool_layout *pool, uintptr_t *order)
 {
-	for (uint32_t r = 0; r < l->region_count; r++) {
-		uintptr_t end;
+	size_t n = (size_t)g->layers * g->nplanes;
 
-		if (!bases[r])
-			return tn_fail(-EINVAL, "region %u of %u has no address", r, l->region_count);
-		if (__builtin_add_overflow((uintptr_t)bases[r], tn_layout_region_bytes(l, r), &end))
-			return tn_fail(-EOVERFLOW, "region %u at %p with %llu bytes wraps around the address space", r,
-				       bases[r], (unsigned long long)tn_layout_region_bytes(l, r));
-	}
-	sort_by_address(scratch, l->region_count, bases);
-	for (uint32_t i = 1; i < l->region_count; i++) {
-		uint32_t a = (uint32_t)scratch[i - 1], b = (uint32_t)scratch[i];
+	sort_by_base(order, n, pool->base);
+	for (size_t i = 0; i < n; i++) {
+		struct tn_plane_span a = span_of(g, pool, order[i]);
+		uint64_t end = a.at + (a.npages - 1) * a.stride + a.bytes;
 
-		if ((uintptr_t)bases[b] - (uintptr_t)bases[a] < tn_layout_region_bytes(l, a))
-			return tn_fail(-EINVAL, "regions %u at %p and %u at %p overlap: each has %llu bytes", a, bases[a],
-				       b, bases[b], (unsigned long long)tn_layout_region_bytes(l, a));
+		for (size_t k = i + 1; k < n && pool->base[order[k]] < end; k++) {
+			struct tn_plane_span b = span_of(g, pool, order[k]);
+
+			if (tn_planes_touch(&a, &b))
+				return tn_fail(-EINVAL, "layer %u plane %u at %llu and layer %u plane %u at %llu overlap: %llu pages, strides "
+					       "of %llu and %llu bytes", (uint32_t)(order[i] / g->nplanes), (uint32_t)(order[i] % g->nplanes),
+					       (unsigned long long)a.at, (uint32_t)(order[k] / g->nplanes), (uint32_t)(order[k] % g->nplanes),
+					       (unsigned long long)b.at, (unsigned long long)a.npages, (unsigned long long)a.stride,
+					       (unsigned long long)b.stride);
+		}
 	}
 	return 0;
 }
 
-int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *pool, void *const *bases,
-		   uintptr_t *table, struct tn_layout *out)
+static int layout_check(const struct tn_geometry *g, const struct tn_pool_layout *pool)
 {
-	struct tn_layout l = {.pool = *pool};
-	struct shape s;
-	int rc = shape_of(g, pool, &s);
+	int rc = tn_geometry_check(g);
 
+	if (rc)
+		return rc;
+	if (pool->npages == 0)
+		return tn_fail(-EINVAL, "npages 0: a pool has at least one page");
+	if (pool->npages > UINT32_MAX)
+		return tn_fail(-EOVERFLOW, "npages %llu: at most 2^32 - 1", (unsigned long long)pool->npages);
+	for (uint32_t p = 0; p < g->nplanes; p++)
+		if (pool->stride[p] < tn_geometry_page_bytes(g, p))
+			return tn_fail(-EINVAL, "plane %u: a stride of %llu bytes, and pages of %u", p,
+				       (unsigned long long)pool->stride[p], tn_geometry_page_bytes(g, p));
+	return 0;
+}
+
+/* ---- compiling -------------------------------------------------------------------------------------------- */
+
+/* The range that planes were found in last: those of a pool mostly follow each other. */
+struct cursor {
+	size_t i;
+	uint64_t first; /* its offset in the memory */
+};
+
+/* The address of a plane that lies in one range; 0 if it lies in none, or reaches over the range's end. */
+static uintptr_t address_of(const struct tn_plane_span *s, const struct tn_memory_range *range, size_t nranges, struct cursor *c)
+{
+	uint64_t bytes;
+
+	if (s->at < c->first)
+		*c = (struct cursor){0, 0};
+	for (; c->i < nranges && s->at - c->first >= range[c->i].bytes; c->i++)
+		c->first += range[c->i].bytes;
+	if (c->i == nranges || __builtin_mul_overflow(s->npages - 1, s->stride, &bytes) ||
+	    __builtin_add_overflow(bytes, s->bytes, &bytes) || bytes > range[c->i].bytes - (s->at - c->first))
+		return 0;
+	return (uintptr_t)range[c->i].address + (s->at - c->first);
+}
+
+int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *pool, const struct tn_memory_range *range,
+		   size_t nranges, uintptr_t *table, struct tn_layout *out)
+{
+	struct tn_layout l = {.npages = pool->npages, .base = table};
+	struct cursor c = {0, 0};
+	size_t last = 0;
+	int rc = layout_check(g, pool);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
+		struct tn_plane_span s = span_of(g, pool, i);
+
+		if (!address_of(&s, range, nranges, &c))
+			return tn_fail(-EINVAL, "layer %u plane %u: %llu pages of %u bytes from offset %llu on, each %llu behind the one before, "
+				       "do not lie in one range of the memory", i / g->nplanes, i % g->nplanes,
+				       (unsigned long long)s.npages, s.bytes, (unsigned long long)s.at, (unsigned long long)s.stride);
+	}
+	rc = overlap_check(g, pool, table);
 	if (rc)
 		return rc;
 	l.geometry = *g;
-	memcpy(l.stride, s.stride, sizeof(l.stride));
-	memcpy(l.page_bytes, s.page_bytes, sizeof(l.page_bytes));
-	l.region_count = s.region_count;
-	l.region_bytes = s.region_bytes;
-	l.base = table;
-	rc = regions_check(&l, bases, table);
-	if (rc)
-		return rc;
-	for (uint32_t layer = 0; layer < g->layers; layer++) {
-		for (uint32_t p = 0; p < g->nplanes; p++) {
-			uint32_t region = layer;
+	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
+		struct tn_plane_span s = span_of(g, pool, i);
 
-			if (pool->order == TN_POOL_PLANE_REGION)
-				region = layer * g->nplanes + p;
-			else if (pool->order == TN_POOL_CROSS_LAYER)
-				region = 0;
-			table[layer * g->nplanes + p] =
-				(uintptr_t)bases[region] + layer * s.layer_offset + s.offset[p];
-		}
+		table[i] = address_of(&s, range, nranges, &c);
+		l.planes_apart |= i % g->nplanes > 0 && c.i != last;
+		last = c.i;
+	}
+	for (uint32_t p = 0; p < g->nplanes; p++) {
+		l.stride[p] = pool->stride[p];
+		l.page_bytes[p] = tn_geometry_page_bytes(g, p);
 	}
 	*out = l;
 	return 0;
 }
 
+/* ---- objects ---------------------------------------------------------------------------------------------- */
+
 uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const uint32_t *pages, struct iovec *iov)
 {
-	/*
-	 * Regions may be neighbours in memory by chance, but are registered with devices one by one: no piece
-	 * reaches from one into the next. Only this order has the planes of a layer in different regions.
-	 */
-	const bool plane_regions = l->pool.order == TN_POOL_PLANE_REGION;
 	uint32_t n = 0;
 
 	for (uint32_t p = 0; p < l->geometry.nplanes; p++) {
 		for (uint32_t i = 0; i < l->geometry.pages_per_block; i++) {
 			char *at = tn_layout_address(l, layer, p, pages[i]);
 
-			if (n > 0 && (i > 0 || !plane_regions) &&
+			/* Ranges may be neighbours by chance, but are registered with devices one by one. */
+			if (n > 0 && (i > 0 || !l->planes_apart) &&
 			    (char *)iov[n - 1].iov_base + iov[n - 1].iov_len == at) {
 				iov[n - 1].iov_len += l->page_bytes[p];
 				continue;
@@ -217,4 +288,16 @@ uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const u
 		}
 	}
 	return n;
+}
+
+uint32_t tn_layout_align(const struct tn_layout *layout)
+{
+	uint32_t planes = layout->geometry.nplanes;
+	uint64_t all = 4096;
+
+	for (uint32_t i = 0; i < layout->geometry.layers * planes; i++)
+		all |= layout->base[i];
+	for (uint32_t p = 0; p < planes; p++)
+		all |= layout->stride[p] | layout->page_bytes[p];
+	return (uint32_t)(all & -all);
 }

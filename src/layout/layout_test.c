@@ -4,22 +4,40 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include <tenuto/layout.h>
-
 #include "base/rng.h"
+#include "layout/layout.h"
 #include "tn_test.h"
 #include "tn_test_geometry.h"
 
 /* A pool in real memory: each region is its own allocation, so that a sanitizer sees every stray byte. */
 struct pool {
 	struct tn_geometry g;
-	struct tn_pool_layout layout;
+	struct tn_pool_shape layout;
 	struct tn_layout l;
-	void **bases;
+	struct tn_memory_range *range;
+	uint32_t count;
 	uintptr_t *table;
 };
 
-static void pool_make(struct pool *p, const struct tn_geometry *g, const struct tn_pool_layout *layout)
+/* A pool whose regions are ranges of a memory, compiled. */
+static int compile(const struct tn_geometry *g, const struct tn_pool_shape *shape, const struct tn_memory_range *range,
+		   size_t n, uintptr_t *table, struct tn_layout *out)
+{
+	uint64_t *base = calloc((size_t)g->layers * g->nplanes, sizeof(*base)), *regions = calloc(n, sizeof(*regions));
+	struct tn_pool_layout layout;
+	int rc;
+
+	for (size_t i = 1; i < n; i++)
+		regions[i] = regions[i - 1] + range[i - 1].bytes;
+	rc = tn_layout_fill(g, shape, regions, base, &layout);
+	if (rc == 0)
+		rc = tn_layout_init(g, &layout, range, n, table, out);
+	free(regions);
+	free(base);
+	return rc;
+}
+
+static void pool_make(struct pool *p, const struct tn_geometry *g, const struct tn_pool_shape *layout)
 {
 	uint32_t count;
 	uint64_t bytes, unit = 0;
@@ -27,9 +45,10 @@ static void pool_make(struct pool *p, const struct tn_geometry *g, const struct 
 	p->g = *g;
 	p->layout = *layout;
 	assert_int_equal(tn_layout_regions(g, layout, &count, &bytes), 0);
-	p->bases = calloc(count, sizeof(*p->bases));
+	p->count = count;
+	p->range = calloc(count, sizeof(*p->range));
 	p->table = calloc(g->layers * g->nplanes, sizeof(*p->table));
-	assert_non_null(p->bases);
+	assert_non_null(p->range);
 	assert_non_null(p->table);
 	for (uint32_t i = 0; i < g->nplanes; i++) {
 		uint64_t a = layout->alignment ? layout->alignment : 1;
@@ -51,30 +70,28 @@ static void pool_make(struct pool *p, const struct tn_geometry *g, const struct 
 
 			size = (tn_geometry_page_bytes(g, r % g->nplanes) + a - 1) / a * a * layout->npages;
 		}
-		p->bases[r] = malloc(size);
-		assert_non_null(p->bases[r]);
-		memset(p->bases[r], 0xee, size);
+		p->range[r] = (struct tn_memory_range){.address = malloc(size), .bytes = size};
+		assert_non_null(p->range[r].address);
+		memset(p->range[r].address, 0xee, size);
 	}
-	assert_int_equal(tn_layout_init(g, layout, p->bases, p->table, &p->l), 0);
-	assert_int_equal(p->l.region_count, count);
-	assert_int_equal(p->l.region_bytes, bytes);
+	assert_int_equal(compile(g, layout, p->range, count, p->table, &p->l), 0);
 }
 
 static void pool_free(struct pool *p)
 {
-	for (uint32_t r = 0; r < p->l.region_count; r++)
-		free(p->bases[r]);
-	free(p->bases);
+	for (uint32_t r = 0; r < p->count; r++)
+		free(p->range[r].address);
+	free(p->range);
 	free(p->table);
 }
 
 /* The region in which len bytes at addr lie; fails the test if there is none. */
 static uint32_t region_of(const struct pool *p, const void *addr, size_t len)
 {
-	for (uint32_t r = 0; r < p->l.region_count; r++) {
-		uintptr_t base = (uintptr_t)p->bases[r], at = (uintptr_t)addr;
+	for (uint32_t r = 0; r < p->count; r++) {
+		uintptr_t base = (uintptr_t)p->range[r].address, at = (uintptr_t)addr;
 
-		if (at >= base && at + len <= base + tn_layout_region_bytes(&p->l, r))
+		if (at >= base && at + len <= base + p->range[r].bytes)
 			return r;
 	}
 	fail_msg("%zu bytes at %p lie in no region", len, addr);
@@ -103,7 +120,7 @@ static void for_random_pools(int rounds, void (*check)(struct pool *p, struct tn
 	tn_rng_seed(&rng, tn_test_seed());
 	for (int i = 0; i < rounds; i++) {
 		struct tn_geometry g = tn_test_geometry(&rng);
-		struct tn_pool_layout layout = tn_test_pool(&rng, &g);
+		struct tn_pool_shape layout = tn_test_pool(&rng, &g);
 		struct pool p;
 
 		pool_make(&p, &g, &layout);
@@ -124,7 +141,7 @@ static void check_no_overlap(struct pool *p, struct tn_rng *rng)
 				uint32_t r = region_of(p, at, p->l.page_bytes[pl]);
 
 				if (p->layout.alignment > 1)
-					assert_int_equal((uintptr_t)(at - (unsigned char *)p->bases[r]) %
+					assert_int_equal((uintptr_t)(at - (unsigned char *)p->range[r].address) %
 								 p->layout.alignment, 0);
 				fill(at, p->l.page_bytes[pl], plane_id(p, layer, pl, page));
 				covered += p->l.page_bytes[pl];
@@ -140,8 +157,8 @@ static void check_no_overlap(struct pool *p, struct tn_rng *rng)
 			}
 		}
 	}
-	for (uint32_t r = 0; r < p->l.region_count; r++)
-		total += tn_layout_region_bytes(&p->l, r);
+	for (uint32_t r = 0; r < p->count; r++)
+		total += p->range[r].bytes;
 	assert_true(covered <= total);
 	if (p->layout.alignment <= 1)
 		assert_int_equal(covered, total);
@@ -207,36 +224,36 @@ static void an_objects_iov_covers_its_bytes_in_stored_order_and_merges_neighbour
 	for_random_pools(2000, check_object);
 }
 
-static void pieces_never_reach_from_one_region_into_the_next(void **state)
+static void pieces_never_reach_from_one_range_into_the_next(void **state)
 {
 	struct tn_geometry g;
-	struct tn_pool_layout pool = {TN_POOL_PLANE_REGION, 0, 4};
+	struct tn_pool_shape pool = {TN_POOL_PLANE_REGION, 0, 4};
 	const uint32_t pages[] = {0, 1, 2, 3};
 	const uintptr_t region = 4 * (32 << 10);
+	struct tn_memory_range range[64];
 	struct iovec iov[8];
 	struct tn_layout l;
 	uintptr_t table[64];
-	void *bases[64];
 
 	/* K and V side by side in memory, and the object takes all of both: still one piece for each */
 	assert_int_equal(tn_model_find("llama3-8b", &g), 0);
 	for (uintptr_t i = 0; i < 64; i++)
-		bases[i] = (void *)((UINT64_C(1) << 32) + i * region);
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
+		range[i] = (struct tn_memory_range){.address = (void *)((UINT64_C(1) << 32) + i * region), .bytes = region};
+	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
 	assert_int_equal(tn_layout_object_iov(&l, 5, pages, iov), 2);
-	assert_ptr_equal(iov[1].iov_base, bases[11]);
-	/* in one region of both planes they are one piece */
+	assert_ptr_equal(iov[1].iov_base, range[11].address);
+	/* in one range of both planes they are one piece */
 	pool.order = TN_POOL_PLANES_PAGES;
 	for (uintptr_t i = 0; i < 32; i++)
-		bases[i] = (void *)((UINT64_C(1) << 32) + i * 2 * region);
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
+		range[i] = (struct tn_memory_range){.address = (void *)((UINT64_C(1) << 32) + i * 2 * region), .bytes = 2 * region};
+	assert_int_equal(compile(&g, &pool, range, 32, table, &l), 0);
 	assert_int_equal(tn_layout_object_iov(&l, 5, pages, iov), 1);
 }
 
 static void check_round_trip(struct pool *p, struct tn_rng *rng)
 {
 	uint32_t from[16], to[16], n, bytes = tn_geometry_object_bytes(&p->g);
-	struct tn_pool_layout other_layout = tn_test_pool(rng, &p->g);
+	struct tn_pool_shape other_layout = tn_test_pool(rng, &p->g);
 	struct iovec iov[TN_PLANES_MAX * 16];
 	unsigned char *object = malloc(bytes), *at;
 	struct pool other;
@@ -286,27 +303,27 @@ static void addresses_are_those_of_the_engines_tensors(void **state)
 	/* Hand-computed: K and V of 32 KiB per page, 100 pages, 32 layers, at made-up addresses. */
 	const uint64_t page = 32 << 10;
 	struct tn_geometry g = llama();
+	struct tn_pool_shape pool = {TN_POOL_PLANES_PAGES, 0, 100};
+	struct tn_memory_range range[64];
 	struct tn_layout l;
 	uintptr_t table[64];
-	void *bases[64];
 
 	for (uintptr_t i = 0; i < 64; i++)
-		bases[i] = (void *)(UINT64_C(0x100000000) * (i + 1));
-	struct tn_pool_layout pool = {TN_POOL_PLANES_PAGES, 0, 100};
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)bases[3] + 100 * page + 7 * page);
+		range[i] = (struct tn_memory_range){.address = (void *)(UINT64_C(0x100000000) * (i + 1)), .bytes = UINT64_C(0xc0000000)};
+	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
+	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[3].address + 100 * page + 7 * page);
 	pool.order = TN_POOL_PAGES_PLANES;
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)bases[3] + (7 * 2 + 1) * page);
+	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
+	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[3].address + (7 * 2 + 1) * page);
 	pool.order = TN_POOL_PLANE_REGION;
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)bases[3 * 2 + 1] + 7 * page);
+	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
+	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[3 * 2 + 1].address + 7 * page);
 	pool.order = TN_POOL_CROSS_LAYER;
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)bases[0] + ((7 * 32 + 3) * 2 + 1) * page);
+	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
+	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[0].address + ((7 * 32 + 3) * 2 + 1) * page);
 	pool.alignment = 65536;
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)bases[0] + ((7 * 32 + 3) * 2 + 1) * 65536);
+	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
+	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[0].address + ((7 * 32 + 3) * 2 + 1) * 65536);
 }
 
 static void scale_planes_and_mla_have_their_own_sizes(void **state)
@@ -316,19 +333,21 @@ static void scale_planes_and_mla_have_their_own_sizes(void **state)
 		.planes = {{TN_PLANE_K, 8, 128, 8}, {TN_PLANE_V, 8, 128, 8},
 			   {TN_PLANE_SCALE_K, 8, 1, 32}, {TN_PLANE_SCALE_V, 8, 1, 32}},
 	};
-	struct tn_pool_layout pool = {TN_POOL_PLANE_REGION, 0, 10};
+	struct tn_pool_shape pool = {TN_POOL_PLANE_REGION, 0, 10};
+	struct tn_memory_range range[8];
 	struct tn_layout l;
 	uintptr_t table[8];
-	void *bases[8];
 	uint32_t count;
 	uint64_t bytes;
 
+	/* Each range is as large as its plane's pages: a smaller one is refused. */
 	for (uintptr_t i = 0; i < 8; i++)
-		bases[i] = (void *)(UINT64_C(0x10000000) * (i + 1));
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
-	assert_int_equal(tn_layout_region_bytes(&l, 4), 10 * 16 * 8 * 128);
-	assert_int_equal(tn_layout_region_bytes(&l, 6), 10 * 16 * 8 * 4);
-	assert_int_equal(tn_layout_address(&l, 1, 3, 2), (uintptr_t)bases[7] + 2 * 512);
+		range[i] = (struct tn_memory_range){.address = (void *)(UINT64_C(0x10000000) * (i + 1)),
+						    .bytes = 10 * 16 * 8 * (i % 4 < 2 ? 128 : 4)};
+	assert_int_equal(compile(&g, &pool, range, 8, table, &l), 0);
+	assert_int_equal(tn_layout_address(&l, 1, 3, 2), (uintptr_t)range[7].address + 2 * 512);
+	range[6].bytes--;
+	assert_int_equal(compile(&g, &pool, range, 8, table, &l), -EINVAL);
 	assert_int_equal(tn_model_find("deepseek-v3", &g), 0);
 	pool.order = TN_POOL_PAGES_PLANES;
 	assert_int_equal(tn_layout_regions(&g, &pool, &count, &bytes), 0);
@@ -339,7 +358,7 @@ static void scale_planes_and_mla_have_their_own_sizes(void **state)
 static void absurd_pools_are_refused_with_the_value(void **state)
 {
 	struct tn_geometry g = llama();
-	struct tn_pool_layout pool = {TN_POOL_PLANES_PAGES, 0, 0};
+	struct tn_pool_shape pool = {TN_POOL_PLANES_PAGES, 0, 0};
 	uint32_t count = 7;
 	uint64_t bytes = 7;
 
@@ -349,47 +368,100 @@ static void absurd_pools_are_refused_with_the_value(void **state)
 	assert_non_null(strstr(tn_error_last()->text, "9223372036854775808"));
 	pool.npages = UINT64_MAX;
 	assert_int_equal(tn_layout_regions(&g, &pool, &count, &bytes), -EOVERFLOW);
-	pool = (struct tn_pool_layout){TN_POOL_CROSS_LAYER, UINT32_C(1) << 31, UINT64_C(1) << 32};
+	pool = (struct tn_pool_shape){TN_POOL_CROSS_LAYER, UINT32_C(1) << 31, UINT64_C(1) << 32};
 	assert_int_equal(tn_layout_regions(&g, &pool, &count, &bytes), -EOVERFLOW);
 	/* 2^63 bytes: no overflow of 64 bits, but more than an address space */
-	pool = (struct tn_pool_layout){TN_POOL_CROSS_LAYER, UINT32_C(1) << 25, UINT64_C(1) << 32};
+	pool = (struct tn_pool_shape){TN_POOL_CROSS_LAYER, UINT32_C(1) << 25, UINT64_C(1) << 32};
 	assert_int_equal(tn_layout_regions(&g, &pool, &count, &bytes), -EOVERFLOW);
-	pool = (struct tn_pool_layout){TN_POOL_CROSS_LAYER, 3, 10};
+	pool = (struct tn_pool_shape){TN_POOL_CROSS_LAYER, 3, 10};
 	assert_int_equal(tn_layout_regions(&g, &pool, &count, &bytes), -EINVAL);
-	pool = (struct tn_pool_layout){TN_POOL_CROSS_LAYER + 1, 0, 10};
+	pool = (struct tn_pool_shape){TN_POOL_CROSS_LAYER + 1, 0, 10};
 	assert_int_equal(tn_layout_regions(&g, &pool, &count, &bytes), -EINVAL);
-	pool = (struct tn_pool_layout){TN_POOL_PLANES_PAGES, 0, 10};
+	pool = (struct tn_pool_shape){TN_POOL_PLANES_PAGES, 0, 10};
 	g.layers = 0;
 	assert_int_equal(tn_layout_regions(&g, &pool, &count, &bytes), -EINVAL);
 	assert_int_equal(count, 7);
 	assert_int_equal(bytes, 7);
 }
 
-static void regions_that_wrap_overlap_or_are_missing_are_refused(void **state)
+/* Two planes, of 4 KiB and 1 KiB per page, in one layer. */
+static struct tn_geometry two_planes(void)
+{
+	return (struct tn_geometry){
+		.layers = 1, .page_tokens = 16, .pages_per_block = 1, .nplanes = 2,
+		.planes = {{TN_PLANE_K, 2, 64, 16}, {TN_PLANE_SCALE_K, 2, 16, 16}},
+	};
+}
+
+/* A memory of 1 MiB in one range, of which nothing is read. */
+static int lay_out(uint64_t npages, uint64_t first, uint64_t first_stride, uint64_t second, uint64_t second_stride)
+{
+	const struct tn_memory_range range = {.address = (void *)(UINT64_C(1) << 32), .bytes = 1 << 20};
+	const uint64_t base[2] = {first, second};
+	struct tn_pool_layout pool = {.npages = npages, .base = base, .stride = {first_stride, second_stride}};
+	struct tn_geometry g = two_planes();
+	struct tn_layout l = {.npages = 7};
+	uintptr_t table[2];
+	int rc = tn_layout_init(&g, &pool, &range, 1, table, &l);
+
+	assert_int_equal(l.npages, rc ? 7 : npages);
+	return rc;
+}
+
+static void pages_that_overlap_or_lie_outside_of_the_memory_are_refused(void **state)
+{
+	const uint64_t kib = 1024;
+
+	/* one plane behind the other, in either order, and in the gaps that the other leaves */
+	assert_int_equal(lay_out(16, 0, 4 * kib, 64 * kib, kib), 0);
+	assert_int_equal(lay_out(16, 16 * kib, 4 * kib, 0, kib), 0);
+	assert_int_equal(lay_out(16, 0, 5 * kib, 4 * kib, 5 * kib), 0);
+	assert_int_equal(lay_out(16, 0, 8 * kib, 5 * kib, 8 * kib), 0);
+	/* by one byte */
+	assert_int_equal(lay_out(16, 0, 4 * kib, 64 * kib - 1, kib), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "overlap"));
+	assert_int_equal(lay_out(16, 16 * kib - 1, 4 * kib, 0, kib), -EINVAL);
+	assert_int_equal(lay_out(16, 0, 5 * kib, 4 * kib - 1, 5 * kib), -EINVAL);
+	assert_int_equal(lay_out(16, 0, 5 * kib, 4 * kib + 1, 5 * kib), -EINVAL);
+	/* only page 15 of one and page 0 of the other */
+	assert_int_equal(lay_out(16, 0, 8 * kib, 15 * 8 * kib, 8 * kib), -EINVAL);
+	assert_int_equal(lay_out(16, 0, 8 * kib, 15 * 8 * kib + 4 * kib, 8 * kib), 0);
+	/* different strides: between each other where no page of one ever meets one of the other */
+	assert_int_equal(lay_out(16, 0, 8 * kib, 4 * kib, 16 * kib), 0);
+	assert_int_equal(lay_out(16, 0, 8 * kib, 4 * kib, 6 * kib), -EINVAL);
+	/* a stride that is shorter than the page */
+	assert_int_equal(lay_out(16, 0, 4 * kib - 1, 512 * kib, kib), -EINVAL);
+	assert_int_equal(lay_out(1, 0, 0, 512 * kib, kib), -EINVAL);
+	/* the last byte of the memory, and one more */
+	assert_int_equal(lay_out(16, 1024 * kib - 64 * kib, 4 * kib, 0, kib), 0);
+	assert_int_equal(lay_out(16, 1024 * kib - 64 * kib + 1, 4 * kib, 0, kib), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "do not lie in one range"));
+	assert_int_equal(lay_out(16, 1024 * kib, 4 * kib, 0, kib), -EINVAL);
+	assert_int_equal(lay_out(16, UINT64_MAX - kib, 4 * kib, 0, kib), -EINVAL);
+	assert_int_equal(lay_out(16, 0, UINT64_MAX / 2, 0, kib), -EINVAL);
+	assert_int_equal(lay_out(UINT32_MAX, 0, UINT64_C(1) << 33, 0, kib), -EINVAL);
+	assert_int_equal(lay_out(0, 0, 4 * kib, 512 * kib, kib), -EINVAL);
+	assert_int_equal(lay_out(UINT64_C(1) << 32, 0, 4 * kib, 512 * kib, kib), -EOVERFLOW);
+}
+
+static void a_plane_lies_in_one_range_and_ranges_come_in_any_order(void **state)
 {
 	struct tn_geometry g = llama();
-	struct tn_pool_layout pool = {TN_POOL_PLANES_PAGES, 0, 10};
+	struct tn_pool_shape pool = {TN_POOL_PLANES_PAGES, 0, 10};
 	const uintptr_t region = 10 * (64 << 10);
-	struct tn_layout l = {.region_count = 7};
+	struct tn_memory_range range[32];
+	struct tn_layout l;
 	uintptr_t table[64];
-	void *bases[32];
 
-	/* neighbours in any order are fine */
 	for (uintptr_t i = 0; i < 32; i++)
-		bases[i] = (void *)((UINT64_C(1) << 32) + (i * 7 % 32) * region);
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), 0);
-	l.region_count = 7;
-	bases[8] = (char *)bases[8] + 1;
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), -EINVAL);
-	bases[8] = bases[30];
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), -EINVAL);
-	assert_non_null(strstr(tn_error_last()->text, "overlap"));
-	bases[8] = NULL;
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), -EINVAL);
-	assert_non_null(strstr(tn_error_last()->text, "region 8 "));
-	bases[8] = (void *)(UINTPTR_MAX - 100);
-	assert_int_equal(tn_layout_init(&g, &pool, bases, table, &l), -EOVERFLOW);
-	assert_int_equal(l.region_count, 7);
+		range[i] = (struct tn_memory_range){.address = (void *)((UINT64_C(1) << 32) + (i * 7 % 32) * region), .bytes = region};
+	assert_int_equal(compile(&g, &pool, range, 32, table, &l), 0);
+	assert_int_equal(tn_layout_address(&l, 9, 0, 0), (uintptr_t)range[9].address);
+	/* one range less: the last layer lies nowhere */
+	assert_int_equal(compile(&g, &pool, range, 31, table, &l), -EINVAL);
+	/* a range that ends early: the planes behind it would begin in the next, or reach over */
+	range[8].bytes -= 1;
+	assert_int_equal(compile(&g, &pool, range, 32, table, &l), -EINVAL);
 }
 
 int main(void)
@@ -397,12 +469,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(planes_never_overlap_lie_in_their_regions_and_fill_them),
 		cmocka_unit_test(an_objects_iov_covers_its_bytes_in_stored_order_and_merges_neighbours),
-		cmocka_unit_test(pieces_never_reach_from_one_region_into_the_next),
+		cmocka_unit_test(pieces_never_reach_from_one_range_into_the_next),
 		cmocka_unit_test(what_one_order_gathers_any_other_scatters_back),
 		cmocka_unit_test(addresses_are_those_of_the_engines_tensors),
 		cmocka_unit_test(scale_planes_and_mla_have_their_own_sizes),
 		cmocka_unit_test(absurd_pools_are_refused_with_the_value),
-		cmocka_unit_test(regions_that_wrap_overlap_or_are_missing_are_refused),
+		cmocka_unit_test(pages_that_overlap_or_lie_outside_of_the_memory_are_refused),
+		cmocka_unit_test(a_plane_lies_in_one_range_and_ranges_come_in_any_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

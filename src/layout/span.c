@@ -80,15 +80,3 @@ void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uin
 		plane += l->geometry.pages_per_block * bytes;
 	}
 }
-
-uint32_t tn_layout_align(const struct tn_layout *layout)
-{
-	uint32_t planes = layout->geometry.nplanes;
-	uint64_t all = 4096;
-
-	for (uint32_t i = 0; i < layout->geometry.layers * planes; i++)
-		all |= layout->base[i];
-	for (uint32_t p = 0; p < planes; p++)
-		all |= layout->stride[p] | layout->page_bytes[p];
-	return (uint32_t)(all & -all);
-}

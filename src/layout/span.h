@@ -6,8 +6,7 @@
 #ifndef TN_LAYOUT_SPAN_H
 #define TN_LAYOUT_SPAN_H
 
-#include <sys/uio.h>
-#include <tenuto/layout.h>
+#include "layout/layout.h"
 
 /* Shape of the blocks of one space, in memory and on disk; read-only once made (tier/shape.h). */
 struct tn_shape {
@@ -58,9 +57,6 @@ uint32_t tn_span_object(const struct tn_span *span, const struct tn_shape *shape
  */
 void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, const void *src,
 		   struct iovec *iov);
-
-/* The largest power of two, up to 4096, that divides every address and length of every page and plane of a pool. */
-uint32_t tn_layout_align(const struct tn_layout *layout);
 
 /* The pieces of the first *len of the bytes from `skip` on in a list of n; returns how many, *len is less by what they hold. */
 uint32_t tn_iov_cut(struct iovec *to, const struct iovec *from, uint32_t n, uint64_t skip, uint32_t *len);

@@ -44,21 +44,23 @@ static void write_objects(struct rig *r)
 
 static void make_pool(struct rig *r)
 {
-	const struct tn_pool_layout pl = {.order = TN_POOL_PLANE_REGION, .npages = POOL_PAGES};
-	void *bases[2 * RIG_LAYERS];
+	const struct tn_pool_shape shape = {.order = TN_POOL_PLANE_REGION, .npages = POOL_PAGES};
+	struct tn_memory_range range[2 * RIG_LAYERS];
+	uint64_t bytes, each, base[2 * RIG_LAYERS];
+	struct tn_pool_layout layout;
 	uint32_t regions;
-	uint64_t each;
 
-	assert_int_equal(tn_layout_regions(&r->geometry, &pl, &regions, &each), 0);
-	each += 4096; /* a guard behind every region */
+	assert_int_equal(tn_layout_regions(&r->geometry, &shape, &regions, &bytes), 0);
+	each = bytes + 4096; /* a guard behind every region */
 	r->pool_bytes = regions * each + 8192;
 	if (r->o.flat)
 		r->pool_bytes = (size_t)RIG_BLOCKS * r->shape.slot_bytes + 8192;
 	assert_int_equal(posix_memalign((void **)&r->pool, 4096, r->pool_bytes), 0);
 	for (uint32_t i = 0; i < regions; i++)
-		bases[i] = r->pool + r->o.shift + i * each;
+		range[i] = (struct tn_memory_range){.address = r->pool + r->o.shift + i * each, .bytes = bytes};
 	r->table = calloc(2 * RIG_LAYERS, sizeof(*r->table));
-	assert_int_equal(tn_layout_init(&r->geometry, &pl, bases, r->table, &r->layout), 0);
+	assert_int_equal(tn_layout_fill(&r->geometry, &shape, NULL, base, &layout), 0);
+	assert_int_equal(tn_layout_init(&r->geometry, &layout, range, regions, r->table, &r->layout), 0);
 	for (uint32_t i = 0; i < RIG_BLOCKS * RIG_PAGES; i++)
 		r->pages[i] = (i * 7 + 3) % POOL_PAGES; /* scattered; 7 and POOL_PAGES have no common factor */
 	for (uint32_t b = 0; b < RIG_BLOCKS; b++)

@@ -157,7 +157,10 @@ static const size_t wrong[] = {0, 4097};
 
 static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 {
-	struct tn_pool_layout layout = {.order = TN_POOL_CROSS_LAYER, .npages = 1};
+	static char kv[65536];
+	const struct tn_memory_range range = {.address = kv, .bytes = sizeof(kv)};
+	const uint64_t base = 0;
+	const struct tn_pool_layout layout = {.npages = 1, .base = &base, .stride = {sizeof(kv)}};
 	struct tn_cache *cache = open_cache();
 	struct tn_device_stats device;
 	struct tn_load_opts load_opts;
@@ -170,12 +173,12 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	struct tn_quota quota;
 	struct tn_geometry g;
 	struct tn_space *space, *again;
-	static char kv[65536];
+	struct tn_memory_desc memory_desc;
+	struct tn_memory *memory;
 	struct tn_pool *pool;
 	struct tn_load *load;
 	struct tn_save *save;
 	struct tn_plan plan = {.size = sizeof(plan)};
-	void *base = kv;
 	uint32_t page = 0;
 
 	tn_identity_init(&identity);
@@ -191,7 +194,12 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	assert_int_equal(tn_space_open(cache, &identity, &shard, &g, &quota, &space), 0);
 	assert_int_equal(tn_space_open(cache, &identity, &shard, &g, NULL, &again), 0);
 	tn_space_close(again);
-	assert_int_equal(tn_pool_register(space, &layout, &base, TN_MEM_HOST, &pool), 0);
+	tn_memory_desc_init(&memory_desc);
+	memory_desc.ranges = &range;
+	memory_desc.nranges = 1;
+	REFUSED(tn_memory_desc, memory_desc, tn_memory_register(cache, &memory_desc, &memory));
+	assert_int_equal(tn_memory_register(cache, &memory_desc, &memory), 0);
+	assert_int_equal(tn_pool_create(memory, &g, &layout, &pool), 0);
 	REFUSED(tn_load_opts, load_opts, tn_load_begin(space, pool, &key, 1, &page, &load_opts, &load));
 	REFUSED(tn_save_opts, save_opts, tn_save_begin(space, pool, &key, 1, &page, &save_opts, &save));
 	assert_int_equal(tn_save_begin(space, pool, &key, 1, &page, &save_opts, &save), 0);
@@ -202,7 +210,8 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	REFUSED(tn_match, match, tn_plan(space, &match, NULL, 1, &plan));
 	REFUSED(tn_plan, plan, tn_plan(space, &match, NULL, 1, &plan));
 	REFUSED(tn_device_stats, device, tn_cache_device_stats(cache, 0, &device));
-	assert_int_equal(tn_pool_unregister(pool), 0);
+	assert_int_equal(tn_pool_destroy(pool), 0);
+	assert_int_equal(tn_memory_unregister(memory), 0);
 	tn_space_close(space);
 	assert_int_equal(tn_cache_close(cache), 0);
 }

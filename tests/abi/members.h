@@ -39,6 +39,7 @@ struct member {
 	MEMBER(tn_save_result, size), MEMBER(tn_save_result, stored), MEMBER(tn_save_result, existing), \
 	MEMBER(tn_save_result, host_only), MEMBER(tn_save_result, rejected), MEMBER(tn_save_result, failed), \
 	MEMBER(tn_save_result, error), \
+	MEMBER(tn_memory_desc, size), MEMBER(tn_memory_desc, kind), MEMBER(tn_memory_desc, nranges), MEMBER(tn_memory_desc, ranges), \
 	MEMBER(tn_plan, size), MEMBER(tn_plan, restore_blocks), MEMBER(tn_plan, recompute_blocks), MEMBER(tn_plan, choice), \
 	STATS(size), STATS(blocks), STATS(host_blocks), STATS(disk_blocks), STATS(capacity_blocks), STATS(lookups), \
 	STATS(lookup_blocks), STATS(hit_blocks), STATS(loads), STATS(load_blocks), STATS(load_failed_blocks), \
@@ -57,9 +58,9 @@ struct member {
 /* Those that have a size and grow, and behind them those that lie on callers' stacks without one: they stay as large as they are. */
 #define GROWING \
 	WHOLE(tn_cache_opts), WHOLE(tn_identity), WHOLE(tn_shard), WHOLE(tn_quota), WHOLE(tn_load_opts), WHOLE(tn_save_opts), \
-	WHOLE(tn_plan), WHOLE(tn_stats), WHOLE(tn_device_stats), WHOLE(tn_match), WHOLE(tn_save_result)
+	WHOLE(tn_plan), WHOLE(tn_stats), WHOLE(tn_device_stats), WHOLE(tn_match), WHOLE(tn_save_result), WHOLE(tn_memory_desc)
 #define FIXED \
-	WHOLE(tn_key), WHOLE(tn_plane), WHOLE(tn_geometry), WHOLE(tn_pool_layout), WHOLE(tn_plan_cost), WHOLE(tn_error)
+	WHOLE(tn_key), WHOLE(tn_plane), WHOLE(tn_geometry), WHOLE(tn_pool_layout), WHOLE(tn_pool_shape), WHOLE(tn_memory_range), WHOLE(tn_plan_cost), WHOLE(tn_error)
 
 extern const struct member members_then[], growing_then[], fixed_then[];
 extern const struct member members_now[], growing_now[], fixed_now[];

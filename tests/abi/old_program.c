@@ -38,6 +38,7 @@ struct program {
 	const char *dirs[1];
 	struct tn_cache *cache;
 	struct tn_space *space;
+	struct tn_memory *memory;
 	struct tn_pool *pool;
 	struct tn_key keys[BLOCKS];
 };
@@ -67,16 +68,20 @@ static void open_cache(struct program *p)
 static void open_space(struct program *p)
 {
 	const uint32_t tokens[BLOCKS] = {11, 22, 33, 44};
-	struct tn_pool_layout layout = {.order = TN_POOL_CROSS_LAYER, .npages = 2 * BLOCKS};
+	const struct tn_pool_shape order = {.order = TN_POOL_CROSS_LAYER, .npages = 2 * BLOCKS};
+	const struct tn_memory_range range = {.address = kv, .bytes = sizeof(kv)};
 	GUARDED(tn_identity) identity;
 	GUARDED(tn_shard) shard;
 	GUARDED(tn_quota) quota;
+	GUARDED(tn_memory_desc) memory;
+	struct tn_pool_layout layout;
 	struct tn_geometry geometry;
-	void *base = kv;
+	uint64_t base[LAYERS];
 
 	guard_up(&identity);
 	guard_up(&shard);
 	guard_up(&quota);
+	guard_up(&memory);
 	tn_identity_init_sized(&identity.s, sizeof(identity.s));
 	tn_shard_init_sized(&shard.s, sizeof(shard.s));
 	tn_quota_init_sized(&quota.s, sizeof(quota.s));
@@ -88,7 +93,13 @@ static void open_space(struct program *p)
 	untouched(identity.guard);
 	untouched(shard.guard);
 	untouched(quota.guard);
-	assert_int_equal(tn_pool_register(p->space, &layout, &base, TN_MEM_HOST, &p->pool), 0);
+	tn_memory_desc_init_sized(&memory.s, sizeof(memory.s));
+	memory.s.ranges = &range;
+	memory.s.nranges = 1;
+	assert_int_equal(tn_memory_register(p->cache, &memory.s, &p->memory), 0);
+	untouched(memory.guard);
+	assert_int_equal(tn_layout_fill(&geometry, &order, NULL, base, &layout), 0);
+	assert_int_equal(tn_pool_create(p->memory, &geometry, &layout, &p->pool), 0);
 	assert_int_equal(tn_keys_from_tokens(p->space, tokens, BLOCKS, NULL, 0, p->keys, BLOCKS), BLOCKS);
 }
 
@@ -187,7 +198,8 @@ static void a_program_of_the_first_version_runs_with_the_library_of_today(void *
 	save(&p);
 	load(&p);
 	count(&p);
-	assert_int_equal(tn_pool_unregister(p.pool), 0);
+	assert_int_equal(tn_pool_destroy(p.pool), 0);
+	assert_int_equal(tn_memory_unregister(p.memory), 0);
 	tn_space_close(p.space);
 	assert_int_equal(tn_cache_close(p.cache), 0);
 	assert_int_equal(nftw(p.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);

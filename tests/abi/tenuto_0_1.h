@@ -16,7 +16,7 @@
 #define TN_MATCH_PIN 1u
 #define TN_PLANES_MAX 8
 
-enum tn_mem { TN_MEM_HOST };
+enum tn_memory_kind { TN_MEMORY_HOST, TN_MEMORY_FD, TN_MEMORY_DEVICE };
 enum tn_pool_order { TN_POOL_PLANES_PAGES, TN_POOL_PAGES_PLANES, TN_POOL_PLANE_REGION, TN_POOL_CROSS_LAYER };
 enum tn_log_level { TN_LOG_ERROR, TN_LOG_WARN, TN_LOG_INFO, TN_LOG_DEBUG };
 typedef void (*tn_log_fn)(void *arg, enum tn_log_level level, const char *where, const char *text);
@@ -47,7 +47,28 @@ struct tn_geometry {
 	struct tn_plane planes[TN_PLANES_MAX];
 };
 
+struct tn_memory_range {
+	void *address;
+	uint64_t bytes;
+	uint64_t fd_offset;
+	int32_t fd;
+	uint32_t device;
+};
+
+struct tn_memory_desc {
+	size_t size;
+	uint32_t kind;
+	uint32_t nranges;
+	const struct tn_memory_range *ranges;
+};
+
 struct tn_pool_layout {
+	uint64_t npages;
+	const uint64_t *base;
+	uint64_t stride[TN_PLANES_MAX];
+};
+
+struct tn_pool_shape {
 	uint32_t order;
 	uint32_t alignment;
 	uint64_t npages;
@@ -55,6 +76,7 @@ struct tn_pool_layout {
 
 struct tn_cache;
 struct tn_space;
+struct tn_memory;
 struct tn_pool;
 struct tn_load;
 struct tn_save;
@@ -213,9 +235,14 @@ int tn_flush(struct tn_cache *cache, uint64_t deadline_ns);
 int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
 		  const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out);
 void tn_space_close(struct tn_space *space);
-int tn_pool_register(struct tn_space *space, const struct tn_pool_layout *layout, void *const *bases, enum tn_mem mem,
-		     struct tn_pool **out);
-int tn_pool_unregister(struct tn_pool *pool);
+int tn_layout_fill(const struct tn_geometry *g, const struct tn_pool_shape *shape, const uint64_t *regions, uint64_t *base,
+		   struct tn_pool_layout *out);
+void tn_memory_desc_init_sized(struct tn_memory_desc *desc, size_t size);
+int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out);
+int tn_memory_unregister(struct tn_memory *memory);
+int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry, const struct tn_pool_layout *layout,
+		   struct tn_pool **out);
+int tn_pool_destroy(struct tn_pool *pool);
 long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *tokens, size_t n, const void *extra,
 			 size_t extra_bytes, struct tn_key *keys, size_t max);
 int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,

@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/hash.h"
+#include "layout/layout.h"
 #include "store/store.h"
 #include "tier/host.h"
 #include "tier/shape.h"
@@ -22,7 +23,7 @@
 
 /* What an input holds behind its geometry. */
 struct rest {
-	struct tn_pool_layout pool;
+	struct tn_pool_shape pool;
 	uint64_t disk_blocks;
 	uint32_t window_tokens;
 	uint8_t src_tp, dst_tp, dst_rank;
@@ -45,19 +46,19 @@ static int load_and_compare(const uint8_t *data, size_t size, struct tn_geometry
 }
 
 /* A page's plane lies in its region, and starts where the pool's alignment wants it. */
-static void check_page(const struct tn_layout *l, uint32_t layer, uint32_t plane, uint64_t page)
+static void check_page(const struct tn_layout *l, const struct tn_pool_shape *shape, uint64_t region_bytes, uint32_t layer,
+		       uint32_t plane, uint64_t page)
 {
 	uint32_t of_layer = l->geometry.nplanes, region = 0;
 	uintptr_t at = (uintptr_t)tn_layout_address(l, layer, plane, page), begin;
 
-	if (l->pool.order == TN_POOL_PLANE_REGION)
+	if (shape->order == TN_POOL_PLANE_REGION)
 		region = layer * of_layer + plane;
-	else if (l->pool.order != TN_POOL_CROSS_LAYER)
+	else if (shape->order != TN_POOL_CROSS_LAYER)
 		region = layer;
-	begin = 4096 + region * l->region_bytes;
-	assert(at >= begin && l->page_bytes[plane] <= tn_layout_region_bytes(l, region));
-	assert(at - begin <= tn_layout_region_bytes(l, region) - l->page_bytes[plane]);
-	assert(l->pool.alignment < 2 || (at - begin) % l->pool.alignment == 0);
+	begin = 4096 + region * region_bytes;
+	assert(at >= begin && at - begin <= region_bytes - l->page_bytes[plane]);
+	assert(shape->alignment < 2 || (at - begin) % shape->alignment == 0);
 }
 
 /* An object's pieces are as long as the object. */
@@ -70,7 +71,7 @@ static void check_object(const struct tn_layout *l, const struct tn_shape *s, ui
 	uint32_t n;
 
 	for (uint32_t i = 0; i < l->geometry.pages_per_block; i++)
-		pages[i] = (uint32_t)(l->pool.npages - 1 - i % l->pool.npages);
+		pages[i] = (uint32_t)(l->npages - 1 - i % l->npages);
 	n = tn_span_object(&span, s, layer, iov);
 	assert(n >= 1 && n <= s->object_iovs);
 	for (uint32_t i = 0; i < n; i++)
@@ -78,30 +79,33 @@ static void check_object(const struct tn_layout *l, const struct tn_shape *s, ui
 	assert(bytes == s->object_bytes);
 }
 
-/* A pool at addresses that nothing is read from: one region behind the other, from 4096 on. */
-static void lay_out(const struct tn_geometry *g, const struct tn_pool_layout *pool, const struct tn_shape *s)
+/* A pool at addresses that nothing is read from: one range that begins at 4096. */
+static void lay_out(const struct tn_geometry *g, const struct tn_pool_shape *shape, const struct tn_shape *s)
 {
-	static void *bases[TN_LAYERS_MAX * TN_PLANES_MAX];
+	static uint64_t base[TN_LAYERS_MAX * TN_PLANES_MAX];
 	static uintptr_t table[TN_LAYERS_MAX * TN_PLANES_MAX];
-	uint64_t bytes, all;
+	struct tn_memory_range range = {.address = (void *)(uintptr_t)4096};
+	struct tn_pool_layout layout;
 	struct tn_layout l;
+	uint64_t bytes;
 	uint32_t count;
 
-	if (tn_layout_regions(g, pool, &count, &bytes))
+	if (tn_layout_regions(g, shape, &count, &bytes))
 		return;
 	assert(count >= 1 && count <= g->layers * g->nplanes);
-	assert(bytes >= pool->npages && bytes <= PTRDIFF_MAX);
-	if (count > WALKED || __builtin_mul_overflow(bytes, count, &all) || all > PTRDIFF_MAX)
+	assert(bytes >= shape->npages && bytes <= PTRDIFF_MAX);
+	if (g->layers * g->nplanes > WALKED || __builtin_mul_overflow(bytes, count, &range.bytes) || range.bytes > PTRDIFF_MAX)
 		return;
-	for (uint32_t r = 0; r < count; r++)
-		bases[r] = (void *)(uintptr_t)(4096 + r * bytes);
-	assert(tn_layout_init(g, pool, bases, table, &l) == 0);
+	assert(tn_layout_fill(g, shape, NULL, base, &layout) == 0);
+	if (shape->npages > UINT32_MAX)
+		return;
+	assert(tn_layout_init(g, &layout, &range, 1, table, &l) == 0);
 	assert(tn_layout_align(&l) >= 1);
-	for (uint32_t i = 0; i < g->layers * g->nplanes && i < WALKED; i++) {
-		check_page(&l, i / g->nplanes, i % g->nplanes, 0);
-		check_page(&l, i / g->nplanes, i % g->nplanes, pool->npages - 1);
+	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
+		check_page(&l, shape, bytes, i / g->nplanes, i % g->nplanes, 0);
+		check_page(&l, shape, bytes, i / g->nplanes, i % g->nplanes, shape->npages - 1);
 	}
-	if (s && pool->npages <= UINT32_MAX) {
+	if (s) {
 		check_object(&l, s, 0);
 		check_object(&l, s, g->layers - 1);
 	}

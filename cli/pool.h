@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A pool over memory of the program's own, in one of the orders that engines use. */
+#ifndef TENUTO_CLI_POOL_H
+#define TENUTO_CLI_POOL_H
+
+#include <tenuto/memory.h>
+
+struct cli_pool {
+	struct tn_memory *memory;
+	struct tn_pool *pool; /* NULL: not open */
+	struct tn_geometry geometry;
+	struct tn_pool_layout layout;
+	uint64_t *base;
+	char *at;
+};
+
+/* Bytes that a pool takes, its regions one behind the other; 0: tn_error_last says why. */
+uint64_t cli_pool_bytes(const struct tn_geometry *g, const struct tn_pool_shape *shape);
+/* Over cli_pool_bytes at `at`. 0, or -errno with nothing left behind; *pool is zero before. */
+int cli_pool_open(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *at,
+		  struct cli_pool *pool);
+void *cli_pool_page(const struct cli_pool *pool, uint32_t layer, uint32_t plane, uint64_t page);
+/* -EBUSY while loads or saves use it; of one that is not open: 0. */
+int cli_pool_close(struct cli_pool *pool);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memories and pools: the bytes that an engine keeps its KV pages in, and where the pages lie in them.
+ *
+ * An engine registers each memory once, and creates a pool for each geometry that it keeps there. Neither belongs to a space:
+ * tenants whose blocks have one geometry use one pool, and KV groups of different geometries have pools over one memory, also over the
+ * same bytes of it. A page under load through one pool is refused to loads and saves through every other pool of
+ * the memory whose pages share bytes with it; saves may share pages. Whatever the layouts are this is exact, and costs a few
+ * comparisons per page and pool that overlaps: only where the planes of two pools overlap in more than eight ways - not where
+ * their bases and strides agree, or those of one are multiples of the other's - each plane is compared with each.
+ *
+ * Threads: any.
+ */
+#ifndef TENUTO_MEMORY_H
+#define TENUTO_MEMORY_H
+
+#include <tenuto/error.h>
+#include <tenuto/layout.h>
+#include <tenuto/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tn_cache;
+struct tn_memory;
+struct tn_pool;
+
+/** Most pools of different layouts over one memory. Layouts that nobody uses any more count until the memory has no pools. */
+#define TN_MEMORY_LAYOUTS_MAX 16u
+
+/**
+ * struct tn_memory_desc - begin with tn_memory_desc_init, then set what differs
+ * @size:    sizeof(struct tn_memory_desc), set by init
+ * @kind:    enum tn_memory_kind, of all ranges; TN_MEMORY_HOST by default
+ * @nranges: how many, at least 1
+ * @ranges:  copied. An engine with a tensor per layer gives each as a range; offsets in the memory count through the
+ *           ranges in their order, as if one followed the other
+ */
+struct tn_memory_desc {
+	size_t size;
+	uint32_t kind;
+	uint32_t nranges;
+	const struct tn_memory_range *ranges;
+};
+
+/** tn_memory_desc_init_sized - tn_memory_desc_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_memory_desc_init_sized(struct tn_memory_desc *desc, size_t size);
+
+/** tn_memory_desc_init - defaults: size set, addresses of this process, no ranges. Any thread. */
+static inline void tn_memory_desc_init(struct tn_memory_desc *desc)
+{
+	tn_memory_desc_init_sized(desc, sizeof(*desc));
+}
+
+/**
+ * tn_memory_register - bytes that an engine owns, for pools
+ *
+ * The bytes stay the caller's, and mapped until tn_memory_unregister. Bytes that are registered twice are two memories: what goes
+ * on in one is not known in the other.
+ *
+ * Return: 0 and *out; -EINVAL (no ranges, one that is empty or without an address, or two that overlap), -EOVERFLOW (a range
+ * wraps around the address space), -ENOTSUP (files and device memory: no part of this library moves their bytes yet),
+ * -ENOMEM.
+ */
+TN_API int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out);
+
+/** tn_memory_unregister - -EBUSY while it has pools; NULL is fine */
+TN_API int tn_memory_unregister(struct tn_memory *memory);
+
+/**
+ * tn_pool_create - where the pages of blocks of one geometry lie in a memory
+ * @layout: copied; tn_layout_fill makes it for the orders that engines use
+ *
+ * Any layout does in which every page of every plane lies in one range of the memory, and no two pages of the pool
+ * share bytes. Pages whose address and size are multiples of what O_DIRECT asks for (`tenuto doctor`; 4096 is
+ * always enough) move without a copy, others through a bounce buffer ("bounced_objects" of tn_stats).
+ *
+ * Return: 0 and *out, -EINVAL, -EOVERFLOW (more than 2^32 - 1 pages), -ENOSPC (TN_MEMORY_LAYOUTS_MAX), -ENOMEM.
+ */
+TN_API int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
+			  const struct tn_pool_layout *layout, struct tn_pool **out);
+
+/** tn_pool_destroy - -EBUSY while loads or saves use it; NULL is fine */
+TN_API int tn_pool_destroy(struct tn_pool *pool);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memories, their pools, and which of their pages belong to loads and saves. */
+#ifndef TN_CACHE_POOL_H
+#define TN_CACHE_POOL_H
+
+#include <tenuto/memory.h>
+
+#include "base/alloc.h"
+#include "layout/layout.h"
+
+struct tn_claims;
+
+struct tn_memory {
+	struct tn_cache *cache;
+	struct tn_memory_range *range;
+	size_t nranges;
+	uint32_t npools; /* under cache->lock, as what follows */
+	uint32_t nclaims;
+	struct tn_claims *claims[TN_MEMORY_LAYOUTS_MAX];
+};
+
+struct tn_pool {
+	struct tn_memory *memory;
+	uint32_t ops; /* shared: loads and saves under way */
+	uint32_t align; /* of all its pages and planes */
+	struct tn_layout layout; /* its addresses are those of the claims' layout */
+	struct tn_claims *claims;
+};
+
+/*
+ * claims.c: the pages of pools with one layout, and who has them. A page belongs to one load, or to any number of saves. Claims of a
+ * memory live as long as it has a pool, so whoever claims a page looks at the others without a lock.
+ */
+int tn_claims_create(const struct tn_layout *layout, const struct tn_alloc *alloc, struct tn_claims **out);
+void tn_claims_destroy(struct tn_claims *c, const struct tn_alloc *alloc);
+const struct tn_layout *tn_claims_layout(const struct tn_claims *c);
+/* From now on each looks at the other, if their layouts overlap. */
+void tn_claims_meet(struct tn_claims *a, struct tn_claims *b);
+/*
+ * Claims pages[first..end) for a load, or none: 0, or -EINVAL with the index in the detail (out of range, given twice, or still part of
+ * another load or of a save). Any thread.
+ */
+int tn_claims_load(struct tn_claims *c, const uint32_t *pages, uint64_t first, uint64_t end);
+void tn_claims_loaded(struct tn_claims *c, const uint32_t *pages, uint64_t first, uint64_t end);
+/* Likewise pages[0..n) for a save, which other saves may have, too. */
+int tn_claims_save(struct tn_claims *c, const uint32_t *pages, uint64_t n);
+void tn_claims_saved(struct tn_claims *c, const uint32_t *pages, uint64_t n);
+
+#endif
