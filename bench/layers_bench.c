@@ -174,7 +174,7 @@ static int save_set(const struct bench *b, const struct side *s, uint32_t set)
 	o.parent = set ? &s->keys[set * n - 1] : NULL;
 	rc = tn_save_begin(s->space, s->pool.pool, s->keys + (size_t)set * n, n, s->pages, &o, &save);
 	for (uint32_t l = 0; !rc && l < s->layers; l++)
-		rc = tn_save_layer(save, l, NULL);
+		rc = tn_save_layer(save, l, NULL, 0);
 	if (!rc)
 		rc = tn_save_commit(save);
 	if (!rc)

@@ -39,7 +39,7 @@ static int begin_save(struct pipeline_load *load, uint64_t number, uint32_t slot
 		poll(NULL, 0, RETRY_MS); /* the write backlog is full */
 	}
 	for (uint32_t layer = 0; !rc && layer < set->geometry.layers; layer++)
-		rc = tn_save_layer(*save, layer, NULL);
+		rc = tn_save_layer(*save, layer, NULL, 0);
 	if (rc)
 		return rc;
 	__atomic_add_fetch(&load->begun, n * tn_geometry_block_bytes(&set->geometry), __ATOMIC_RELAXED);

@@ -291,7 +291,7 @@ static int save_chain(struct pipeline_rig *rig, struct tn_pool *pool, const stru
 	o.parent = parent;
 	rc = tn_save_begin(rig->space, pool, keys, n, pages, &o, &save);
 	for (uint32_t layer = 0; !rc && layer < rig->set->geometry.layers; layer++)
-		rc = tn_save_layer(save, layer, NULL);
+		rc = tn_save_layer(save, layer, NULL, 0);
 	if (!rc)
 		rc = tn_save_commit(save);
 	if (!rc)

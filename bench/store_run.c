@@ -169,7 +169,7 @@ static int begin_save(struct side *s, const struct tn_key *keys, uint32_t n, con
 	o.parent = parent;
 	rc = tn_save_begin(s->space, s->pool.pool, keys, n, pages, &o, save);
 	for (uint32_t layer = 0; !rc && layer < s->job->objects; layer++)
-		rc = tn_save_layer(*save, layer, NULL);
+		rc = tn_save_layer(*save, layer, NULL, 0);
 	if (!rc)
 		rc = tn_save_commit(*save);
 	return rc ? failed(s, "save", rc) : 0;

@@ -146,7 +146,7 @@ static int save_all(struct side *s)
 	int rc = tn_save_begin(s->space, s->pool.pool, s->keys, s->blocks, s->pages, NULL, &save);
 
 	for (uint32_t l = 0; l < LAYERS && rc == 0; l++)
-		rc = tn_save_layer(save, l, NULL);
+		rc = tn_save_layer(save, l, NULL, 0);
 	if (rc == 0)
 		rc = tn_save_commit(save);
 	if (rc == 0)

@@ -369,7 +369,7 @@ static int save_piece(struct engine *e, const struct tn_key *keys, const uint64_
 		e->writing_since = cli_now_ns();
 	e->next = (e->next + 1) % SAVES;
 	for (uint32_t layer = 0; layer < e->pool.geometry.layers && !rc; layer++)
-		rc = tn_save_layer(f->save, layer, NULL);
+		rc = tn_save_layer(f->save, layer, NULL, 0);
 	return rc ? rc : tn_save_commit(f->save);
 }
 

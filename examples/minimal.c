@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 	ok(tn_keys_from_tokens(space, tokens, 2, NULL, 0, keys, 2));
 	ok(tn_save_begin(space, pool, keys, 2, from, NULL, &save));
 	for (uint32_t layer = 0; layer < 8; layer++)
-		ok(tn_save_layer(save, layer, NULL));
+		ok(tn_save_layer(save, layer, NULL, 0));
 	ok(tn_save_commit(save));
 	ok(tn_save_end(save, TN_FOREVER, NULL));
 	ok(tn_flush(cache, TN_FOREVER)); /* from here on no crash loses them */

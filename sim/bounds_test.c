@@ -180,7 +180,7 @@ static bool begin_save(struct world *w, struct act *a, const struct rig_space *s
 	if (rc)
 		return false;
 	for (uint32_t l = 0; l < w->r->s->g.layers; l++)
-		tn_save_layer(a->save, l, NULL);
+		tn_save_layer(a->save, l, NULL, 0);
 	tn_save_commit(a->save);
 	return true;
 }

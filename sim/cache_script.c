@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cache/cache_internal.h"
+#include "cache/front.h"
 
 #define BLOCKS (CSCRIPT_CHAINS * CSCRIPT_CHAIN_BLOCKS)
 
@@ -79,6 +79,8 @@ static void end_act(struct cscript *s, struct cact *a)
 {
 	if (a->kind == CACT_LOAD || a->kind == CACT_SAVE)
 		give_pages(s, a);
+	for (uint32_t l = 0; a->kind == CACT_SAVE && l < a->layer; l++)
+		tn_event_destroy(a->event[l].event);
 	a->kind = CACT_NONE;
 }
 
@@ -92,18 +94,21 @@ static void compute_layer(struct cact *a, uint32_t layer)
 		rig_fill(&s->r->s[a->space], a->id + i / per_block(s), layer, i % per_block(s), a->pages[i]);
 }
 
-/* The layer's bytes are only there from now on. */
-static bool event_ready(void *arg)
+/* The layers' bytes are only there from now on. */
+static void raise_events(struct cscript *s, struct cact *a)
 {
-	struct cact_event *e = arg;
-	struct rig *r = e->act->script->r;
+	for (uint32_t l = 0; l < a->layer; l++) {
+		struct cact_event *e = &a->event[l];
 
-	if (e->act->kind != CACT_SAVE)
-		rig_fail(r, "an event of a save that has ended is asked");
-	if (rig_now(r) < e->ready_ns)
-		return false;
-	compute_layer(e->act, e->layer);
-	return true;
+		if (!e->event || e->raised || rig_now(s->r) < e->ready_ns)
+			continue;
+		compute_layer(a, l);
+		e->raised = true;
+		if (e->device)
+			__atomic_store_n(tn_event_address(e->event), l + 1, __ATOMIC_SEQ_CST);
+		else if (tn_event_raise(e->event, l + 1))
+			rig_fail(s->r, "event_raise: %s", tn_error_last()->text);
+	}
 }
 
 static void begin_save(struct cscript *s)
@@ -150,14 +155,20 @@ static void begin_save(struct cscript *s)
 static void give_layer(struct cscript *s, struct cact *a)
 {
 	struct cact_event *e = &a->event[a->layer];
-	struct tn_event ev = {event_ready, e};
-	bool later = below(s, 3) == 0;
-	int rc;
+	int rc = 0;
 
-	*e = (struct cact_event){a, a->layer, rig_now(s->r) + below(s, 2000) * RIG_US};
-	if (!later)
+	*e = (struct cact_event){NULL};
+	if (below(s, 3) == 0) {
+		e->device = below(s, 2);
+		e->ready_ns = rig_now(s->r) + below(s, 2000) * RIG_US;
+		rc = tn_event_create(s->r->cache, &e->event);
+		if (rc == 0 && e->device)
+			tn_event_address(e->event); /* from here on the core looks by itself */
+	} else {
 		compute_layer(a, a->layer);
-	rc = tn_save_layer(a->save, a->layer, later ? &ev : NULL);
+	}
+	if (rc == 0)
+		rc = tn_save_layer(a->save, a->layer, e->event, a->layer + 1);
 	if (rc)
 		rig_fail(s->r, "save_layer %u: %d: %s", a->layer, rc, tn_error_last()->text);
 	a->layer++;
@@ -193,6 +204,7 @@ static void go_on_save(struct cscript *s, struct cact *a, bool hurry)
 	struct tn_save_result res = {.size = sizeof(res)};
 	int rc;
 
+	raise_events(s, a);
 	if (!a->over && !hurry && below(s, 80) == 0) {
 		tn_save_abort(a->save);
 		a->over = a->aborted = true;
@@ -535,16 +547,18 @@ void cscript_step(struct cscript *s)
 	check_quotas(s);
 }
 
-static void load_hangs(struct rig *r, struct tn_op *op)
+static void load_hangs(struct rig *r, uint32_t number)
 {
+	struct tn_op *op = &r->cache->ops[number].op;
 	const struct tn_reading *rd = tn_reading_of(op);
 
 	rig_fail(r, "HANG: a load of %u blocks has not ended: %u transfers, header %u, chunk %u", op->n, op->inflight, rd->hdr_i,
 		 rd->chunk);
 }
 
-static void save_hangs(struct rig *r, struct tn_op *op)
+static void save_hangs(struct rig *r, uint32_t number)
 {
+	struct tn_op *op = &r->cache->ops[number].op;
 	const struct tn_writing *w = tn_writing_of(op);
 
 	rig_fail(r, "HANG: a save of %u blocks has not ended: %u without a place, %u unwritten, %u transfers, header %u; "
@@ -555,12 +569,12 @@ static void save_hangs(struct rig *r, struct tn_op *op)
 static void hang(struct rig *r, const struct cact *a)
 {
 	uint64_t free_now, freeing;
-	struct tn_op *op;
+	struct tn_front_op *op;
 
 	if (a->kind == CACT_LOAD && tn_handle_enter(a->load, TN_HANDLE_LOAD, "hang", &op) == 0)
-		load_hangs(r, op);
+		load_hangs(r, op->number);
 	if (a->kind == CACT_SAVE && tn_handle_enter(a->save, TN_HANDLE_SAVE, "hang", &op) == 0)
-		save_hangs(r, op);
+		save_hangs(r, op->number);
 	tn_store_free_slots(r->cache->store, r->s[a->space].space->disk_class, &free_now, &freeing);
 	rig_fail(r, "HANG: a flush or lease has not ended; %llu slots are freeing, device is %d", (unsigned long long)freeing,
 		 tn_store_health(r->cache->store, 0));

@@ -19,9 +19,10 @@ enum cact_kind { CACT_NONE, CACT_LOAD, CACT_SAVE, CACT_FLUSH, CACT_DROP, CACT_LE
 
 struct cscript;
 
+/* A layer of a save whose bytes are there only later. */
 struct cact_event {
-	struct cact *act;
-	uint32_t layer;
+	struct tn_event *event; /* NULL: there is none */
+	bool raised, device;	/* device: a device writes the word, which wakes nobody */
 	uint64_t ready_ns;
 };
 

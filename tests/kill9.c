@@ -271,7 +271,7 @@ static bool save_batch(struct child *c, uint32_t batch)
 	if (err)
 		die("save", err);
 	for (uint32_t l = 0; l < LAYERS; l++) {
-		err = tn_save_layer(save, l, NULL);
+		err = tn_save_layer(save, l, NULL, 0);
 		if (err)
 			die("save layer", err);
 	}

@@ -35,6 +35,7 @@ extern "C" {
 
 struct tn_cache;
 struct tn_space;
+struct tn_event;
 /* Handles of loads and saves are numbers, not addresses: checked in every call, and of no other load or save ever again. */
 struct tn_load;
 struct tn_save;
@@ -183,6 +184,36 @@ TN_API int tn_cache_close(struct tn_cache *cache);
  * Return: the file descriptor, owned by the cache: do not close it; or -EINVAL.
  */
 TN_API int tn_cache_eventfd(struct tn_cache *cache);
+
+/**
+ * struct tn_completion - a load or save that has made progress
+ * @tag:          of the options it was begun with
+ * @load, @save:  the one that it is; the other is NULL
+ * @ended:        tn_load_end, or tn_save_end, has nothing to wait for any more
+ * @ready_layers: loads: the first so many layers need no wait
+ * @good_blocks:  loads: length of the good prefix so far
+ */
+struct tn_completion {
+	uint64_t tag;
+	struct tn_load *load;
+	struct tn_save *save;
+	uint32_t ended;
+	uint32_t ready_layers;
+	uint32_t good_blocks;
+	uint32_t reserved;
+};
+
+/**
+ * tn_cache_completions - which loads and saves have made progress since this was last asked
+ * @out: array of @max
+ *
+ * Never waits: the eventfd says when to ask. Each load or save is told once, however much has happened to it, with
+ * its state at the moment of the call; again when something has happened since. One that was ended is not told. Now and then one is told
+ * of which there is nothing new. Several readers share the completions: each is told to one of them.
+ *
+ * Return: how many (0..max), or -EINVAL.
+ */
+TN_API int tn_cache_completions(struct tn_cache *cache, struct tn_completion *out, size_t max);
 
 /** How the blocks of a space match. A model whose layers differ in this has a space for each kind (struct tn_shard: group). */
 enum tn_match_rule {
@@ -383,6 +414,7 @@ TN_API int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t
  * @input_tokens: tokens the engine computes beyond what is loaded (after tn_plan with those of its recompute_blocks):
  *               with the space's slack table it tells when each layer is needed; 0: not known
  * @start_ns:    when compute of layer 0 may begin; 0: as soon as it is there
+ * @tag:         the caller's, for tn_cache_completions
  */
 struct tn_load_opts {
 	size_t size;
@@ -392,6 +424,7 @@ struct tn_load_opts {
 	int32_t priority;
 	uint64_t input_tokens;
 	uint64_t start_ns;
+	uint64_t tag;
 };
 
 /** tn_load_opts_init_sized - tn_load_opts_init for a caller whose struct has @size bytes. Any thread. */
@@ -427,6 +460,19 @@ TN_API int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_
 
 /** tn_load_poll - as tn_load_wait, but -EAGAIN instead of waiting */
 TN_API int tn_load_poll(struct tn_load *load, uint32_t layer);
+
+/**
+ * tn_load_event - a word of memory that says when @layer of every block of the good prefix is in place and verified
+ * @word:  out: 64 bits, to be read only; their address holds until tn_cache_close
+ * @value: out: the layer needs no wait as soon as the word has this value or a higher one
+ *
+ * For those who cannot call tn_load_wait: a stream of a GPU that waits for a value in memory, say. The word reaches the value in any
+ * case, also when the load fails or is cancelled: what can be computed on is then the good prefix, which tn_load_poll
+ * returns. It never falls, so a wait that begins after tn_load_end finds it over, too.
+ *
+ * Return: 0, -EINVAL (no such layer or load).
+ */
+TN_API int tn_load_event(struct tn_load *load, uint32_t layer, const uint64_t **word, uint64_t *value);
 
 /**
  * tn_load_cancel - stop caring: what is not yet issued will not be
@@ -468,6 +514,7 @@ enum tn_saved {
  *            Of a block that is saved again the longer time counts from then on, also if its time was over and it had
  *            not gone yet; with 0 it is kept across reopening from the next durable point on
  * @outcome:  room for n bytes, which stay the caller's: enum tn_saved of each block, set when tn_save_end returns 0; or NULL
+ * @tag:      the caller's, for tn_cache_completions
  */
 struct tn_save_opts {
 	size_t size;
@@ -476,6 +523,7 @@ struct tn_save_opts {
 	int32_t priority;
 	uint64_t ttl_ns;
 	uint8_t *outcome;
+	uint64_t tag;
 };
 
 /** tn_save_opts_init_sized - tn_save_opts_init for a caller whose struct has @size bytes. Any thread. */
@@ -501,20 +549,40 @@ static inline void tn_save_opts_init(struct tn_save_opts *opts)
 TN_API int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 			 const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out);
 
-/** Tells when a layer's bytes are final: called until it returns true. NULL: they are final now. */
-struct tn_event {
-	bool (*ready)(void *arg);
-	void *arg;
-};
+/**
+ * tn_event_create - a word of memory that an engine raises when bytes are final
+ *
+ * The word is 0 at first and only rises. One event serves all layers of a save, and one save after the other, with rising values.
+ *
+ * Return: 0 and *out, -EINVAL, -EAGAIN (1,024 of the cache are in use).
+ */
+TN_API int tn_event_create(struct tn_cache *cache, struct tn_event **out);
+
+/** tn_event_destroy - no save may wait for it any more; NULL is fine. What is left goes with the cache. */
+TN_API void tn_event_destroy(struct tn_event *event);
+
+/** tn_event_raise - the word has at least @value from now on. Any thread; nothing waits. Return: 0, -EINVAL. */
+TN_API int tn_event_raise(struct tn_event *event, uint64_t value);
 
 /**
- * tn_save_layer - the bytes of @layer of all blocks are final (once @ready says so)
+ * tn_event_address - where the word lies, for a device that writes it
+ *
+ * The device stores 64 bits, each time a higher value, after the bytes that they are about are visible to this machine's CPUs. Nobody
+ * else raises the event then. The cache looks at the word every 50 us while a save waits for it.
+ *
+ * Return: the address, until tn_event_destroy; NULL without an event.
+ */
+TN_API uint64_t *tn_event_address(struct tn_event *event);
+
+/**
+ * tn_save_layer - the bytes of @layer of all blocks are final once @event has reached @value
+ * @event: of the same cache; NULL: they are final now
  *
  * Each layer once, in any order.
  *
  * Return: 0, -EINVAL (no such layer, or given before).
  */
-TN_API int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *ready);
+TN_API int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *event, uint64_t value);
 
 /**
  * tn_save_commit - all layers were given: let the blocks become visible when their bytes are stored

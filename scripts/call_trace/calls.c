@@ -21,7 +21,7 @@ static void save_all(struct tn_space *space, struct tn_pool *pool, const struct 
 
 	ok(tn_save_begin(space, pool, keys, BLOCKS, pages, NULL, &save));
 	for (uint32_t layer = 0; layer < LAYERS; layer++)
-		ok(tn_save_layer(save, layer, NULL));
+		ok(tn_save_layer(save, layer, NULL, 0));
 	ok(tn_save_commit(save));
 	ok(tn_save_end(save, TN_FOREVER, NULL));
 }

@@ -13,7 +13,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/fork.h"
-#include "cache/cache_internal.h"
+#include "cache/front.h"
 
 #define PATH_BYTES 1024u
 #define SLOW_READ_NS 500000000ull /* reads that take longer, often, make a device slow */
@@ -141,7 +141,7 @@ void tn_cache_free(struct tn_cache *cache)
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
 	}
 	tn_leases_destroy(cache);
-	tn_handles_destroy(cache);
+	tn_front_destroy(cache);
 	tn_ops_destroy(cache);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
 	if (cache->free_devices)
@@ -189,7 +189,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	if (rc == 0)
 		rc = tn_leases_create(cache);
 	if (rc == 0)
-		rc = tn_handles_create(cache);
+		rc = tn_front_create(cache);
 	if (rc) {
 		tn_cache_free(cache);
 		return rc;
@@ -240,20 +240,6 @@ int tn_cache_close(struct tn_cache *cache)
 	error = cache->open_error;
 	tn_cache_free(cache);
 	return rc ? tn_fail_at(error.where, "", rc, "%s", error.text) : 0;
-}
-
-int tn_cache_eventfd(struct tn_cache *cache)
-{
-	uint64_t one = 1;
-
-	if (!cache)
-		return tn_fail(-EINVAL, "tn_cache_eventfd: no cache");
-	if (tn_check_process(cache))
-		return -ECHILD;
-	/* What ended before anybody listened counts as one. */
-	if (!__atomic_exchange_n(&cache->eventfd_used, 1, __ATOMIC_SEQ_CST))
-		(void)!write(cache->eventfd, &one, sizeof(one));
-	return cache->eventfd;
 }
 
 /* ---- statistics --------------------------------------------------------------------------------------------- */

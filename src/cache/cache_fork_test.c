@@ -190,7 +190,7 @@ static int call_transfers(struct inherited *i)
 	SAYS_ECHILD(tn_load_cancel(i->load));
 	SAYS_ECHILD(tn_load_end(i->load, tn_test_deadline(), busy));
 	SAYS_ECHILD(tn_save_begin(r->s->space, r->s->pool, i->keys, 8, i->pages, NULL, &save));
-	SAYS_ECHILD(tn_save_layer(i->save, 1, NULL));
+	SAYS_ECHILD(tn_save_layer(i->save, 1, NULL, 0));
 	SAYS_ECHILD(tn_save_commit(i->save));
 	SAYS_ECHILD(tn_save_abort(i->save));
 	SAYS_ECHILD(tn_save_end(i->save, tn_test_deadline(), &res));
@@ -269,14 +269,14 @@ static void every_call_in_a_forked_child_says_echild_at_once(void **state)
 		for (uint32_t k = 0; k < 8 * RIG_PAGES; k++)
 			i.pages[k] = 128 + k;
 		assert_int_equal(tn_save_begin(i.r.s->space, i.r.s->pool, i.keys, 8, i.pages, NULL, &i.save), 0);
-		assert_int_equal(tn_save_layer(i.save, 0, NULL), 0);
+		assert_int_equal(tn_save_layer(i.save, 0, NULL, 0), 0);
 		assert_int_equal(tn_test_in_child(call_all, &i), 0);
 		assert_int_equal(tn_test_in_child(call_all_with_locks_held, &i), 0);
 		/* And nothing of it reached the parent. */
 		assert_int_equal(tn_load_wait(i.load, RIG_LAYERS - 1, tn_test_deadline()), 8);
 		assert_int_equal(tn_load_end(i.load, tn_test_deadline(), NULL), 0);
 		for (uint32_t l = 1; l < RIG_LAYERS; l++)
-			assert_int_equal(tn_save_layer(i.save, l, NULL), 0);
+			assert_int_equal(tn_save_layer(i.save, l, NULL, 0), 0);
 		assert_int_equal(tn_save_commit(i.save), 0);
 		assert_int_equal(tn_save_end(i.save, tn_test_deadline(), &res), 0);
 		assert_int_equal(res.stored, 8);

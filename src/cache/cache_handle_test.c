@@ -36,7 +36,7 @@ static void refused_by_saves(struct tn_save *h)
 {
 	struct tn_save_result res = {.size = sizeof(res)};
 
-	assert_int_equal(tn_save_layer(h, 0, NULL), -EINVAL);
+	assert_int_equal(tn_save_layer(h, 0, NULL, 0), -EINVAL);
 	assert_int_equal(tn_save_commit(h), -EINVAL);
 	assert_int_equal(tn_save_abort(h), -EINVAL);
 	assert_int_equal(tn_save_end(h, tn_test_deadline(), &res), -EINVAL);

@@ -26,6 +26,9 @@
 #include "cache/op.h"
 #include "io/io.h"
 #include "policy/policy.h"
+#include "region/event.h"
+#include "region/face.h"
+#include "region/observation.h"
 #include "ring/ring_internal.h"
 #include "sched/mix.h"
 #include "sched/sched.h"
@@ -55,8 +58,9 @@ struct tn_offload_place {
 struct tn_space {
 	struct tn_cache *cache;
 	uint32_t refs; /* handles; under cache->lock */
-	uint32_t ops;  /* shared: operations under way */
-	uint8_t last_wait; /* shared: enum tn_wait of the load that was waited for last */
+	uint32_t held; /* shared: loads and saves of callers that have not ended them */
+	uint32_t ops;  /* the owner's: operations under way */
+	uint32_t last_wait; /* shared, callers': enum tn_wait of the load that was waited for last */
 	uint32_t dropping; /* shared: not all blocks of a drop are marked yet; nothing is found, and saves do not begin */
 	uint16_t index;
 	uint32_t epoch; /* shared */
@@ -85,6 +89,8 @@ struct tn_lease {
 };
 
 #define TN_RECORD_RESERVE 4096u /* records for blocks on their way in, beyond the capacities */
+#define TN_POOLS_MAX 4096u
+#define TN_EVENTS 1024u /* of tn_event_create, of one cache */
 #define TN_PLACES_AT_ONCE 256u /* disk slots that a save asks for in one go */
 
 /* Why a block is among the doomed. */
@@ -97,6 +103,7 @@ enum tn_doom {
 struct tn_recovery;
 struct tn_schedule;
 struct tn_events;
+struct tn_front;
 struct tn_flights; /* block -> leading item */
 struct tn_reads;
 struct tn_workers;
@@ -127,6 +134,7 @@ struct tn_cache {
 	pthread_mutex_t lock; /* spaces, memories and pools: open and close only */
 	struct tn_space *spaces[TN_STORE_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
 	uint32_t nmemories;
+	struct tn_pool *pools[TN_POOLS_MAX]; /* shared: by number; written under the lock */
 
 	struct tn_cmd *commands; /* shared: stack */
 	pthread_t owner;
@@ -175,8 +183,12 @@ struct tn_cache {
 	uint64_t entropy[2]; /* secrets and UUIDs of new stores come from it; zero: from the kernel (simulations set it) */
 	char *dir_paths;
 
-	union tn_op_place *ops;
-	uint64_t free_ops; /* shared: tagged stack of op indices */
+	struct tn_region region; /* where the front asks, and is told */
+	struct tn_doorbell_taker kicks;
+	uint32_t *kicked; /* numbers of operations, while they are looked at */
+	uint64_t given_back_bytes; /* see struct tn_region_core */
+	struct tn_front *front; /* the callers' side; nothing of it is the owner's */
+	union tn_op_place *ops; /* by number */
 	struct tn_offload_op *offloads; /* the owner's own operations */
 	uint32_t noffloads;
 	struct tn_key *offload_keys; /* theirs */
@@ -261,18 +273,18 @@ static inline int tn_check_process(const struct tn_cache *cache)
 {
 	return tn_forked(cache) ? -ECHILD : 0;
 }
-/* Takes and runs what callers have sent; whether there was anything. */
-bool tn_commands_run(struct tn_cache *cache);
 void tn_owner_send(struct tn_cache *cache, struct tn_cmd *cmd);
 /*
  * Runs fn(arg) on the owner thread and waits for it, without a deadline: the owner never waits for I/O while the cache
  * is open, so it comes round to fn within a step, and fn may not wait for anything either.
  */
 int tn_owner_call(struct tn_cache *cache, int (*fn)(struct tn_cache *cache, void *arg), void *arg);
-void tn_op_kick(struct tn_op *op);
-bool tn_op_kicked(struct tn_op *op);
-void tn_op_notify(struct tn_op *op);
-void tn_op_drained(struct tn_op *op);
+/* Owner thread: the messages that were sent, the oldest first; to be run. */
+struct tn_cmd *tn_messages_take(struct tn_cache *cache);
+void tn_messages_run(struct tn_cmd *list);
+
+/* intake.c: takes what callers ask for and what they have sent; whether there was anything */
+bool tn_intake_step(struct tn_cache *cache);
 
 /* match.c */
 int tn_leases_create(struct tn_cache *cache);
@@ -289,29 +301,34 @@ int tn_core_close(struct tn_cache *cache);
 /* op.c */
 int tn_ops_create(struct tn_cache *cache);
 void tn_ops_destroy(struct tn_cache *cache);
-struct tn_op *tn_op_take(struct tn_cache *cache);
-void tn_op_give(struct tn_op *op);
-void tn_op_untake(struct tn_op *op); /* one that could not be armed */
-/* What an operation is about; copied. No pool and no pages: a prefetch. */
-struct tn_op_args {
-	struct tn_space *space;
-	struct tn_pool *pool;
-	const struct tn_key *keys;
-	size_t n;
-	const uint32_t *pages;
-};
-/* Reset an operation for its next life; the caller hands it over afterwards. */
-int tn_op_arm(struct tn_op *op, const struct tn_op_args *args);
-int tn_reading_arm(struct tn_reading *r, const struct tn_op_args *args);
-int tn_load_arm(struct tn_load_op *load, const struct tn_op_args *args);
-int tn_save_arm(struct tn_save_op *save, const struct tn_op_args *args);
+/* Tells those who wait for the operation that something about it has changed, ... */
+void tn_op_notify(struct tn_op *op);
+/* ... or that the owner is done with it. */
+void tn_op_drained(struct tn_op *op);
+/* Most blocks of one operation; any thread. */
+uint32_t tn_op_blocks_max(const struct tn_cache *cache, const struct tn_space *space, bool with_pages);
+/*
+ * A life of the operation, as a front asks for it: checks and copies all of it, and tells that it has begun. 0, or -EINVAL, and
+ * then refuse says so to the front.
+ */
+int tn_op_begin(struct tn_op *op, const struct tn_command *c);
+void tn_op_refuse(struct tn_op *op, uint64_t generation, int status);
+static inline bool tn_op_is_cancelled(const struct tn_op *op)
+{
+	return tn_face_is_set(&tn_face_asked(&op->cache->region, op->index)->cancel);
+}
+static inline bool tn_op_is_committed(const struct tn_op *op)
+{
+	return tn_face_is_set(&tn_face_asked(&op->cache->region, op->index)->commit);
+}
+void tn_reading_arm(struct tn_reading *r, const struct tn_command *c);
+void tn_load_arm(struct tn_load_op *load, const struct tn_command *c);
+void tn_save_arm(struct tn_save_op *save, const struct tn_command *c);
 void tn_writing_arm(struct tn_writing *w, struct tn_write_item *items, struct tn_save_op *save);
-uint64_t tn_stack_pop(uint64_t *head, uint32_t (*next)(void *arg, uint32_t i), void *arg);
-void tn_stack_push(uint64_t *head, uint32_t i, uint32_t *next);
 void tn_op_span(const struct tn_op *op, uint32_t i, struct tn_span *span);
 
 /* load_start.c */
-void tn_load_start(struct tn_cmd *cmd);
+void tn_load_begins(struct tn_reading *r);
 
 /* load.c: what load_start.c needs, too */
 /* Whether the load itself still wants the block. */
@@ -326,11 +343,12 @@ void tn_read_pages_free(struct tn_read_item *item);
 /* See tn_reads_create. */
 void tn_load_read_ended(struct tn_read_item *item, uint32_t chunk, int status, bool verified);
 bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns);
-void tn_save_start(struct tn_cmd *cmd);
 bool tn_saves_step(struct tn_cache *cache);
-bool tn_save_events_pending(const struct tn_cache *cache);
-/* save_begin.c: finds out what there is to do, block by block. */
+bool tn_save_devices_pending(const struct tn_cache *cache);
+/* save_begin.c */
 void tn_save_begins(struct tn_save_op *save);
+/* Finds out what there is to do, block by block. */
+void tn_save_find_work(struct tn_save_op *save);
 void tn_save_describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint32_t depth, struct tn_policy_block *info);
 
 /* offload.c */
@@ -507,14 +525,7 @@ uint64_t tn_watch_step(struct tn_cache *cache, uint64_t now_ns, void (*expire)(s
 /* schedule.c */
 int tn_schedule_create(struct tn_cache *cache);
 void tn_schedule_destroy(struct tn_cache *cache);
-/* Callers: an engine is about to wait for a layer, and goes on with it. */
-void tn_schedule_wait_begins(struct tn_load_op *load, uint32_t layer);
-void tn_schedule_wait_ends(struct tn_load_op *load, uint32_t layer);
-/*
- * Callers: a save of so many blocks may begin, or -EAGAIN when too much waits to be written already. What was admitted
- * counts until it is given back: by the turns, as it needs no disk any more, and at the save's end.
- */
-int tn_schedule_admit(const struct tn_space *space, uint64_t blocks);
+/* Bytes of saves that a front has admitted and that do not wait for the disk any more. */
 void tn_schedule_give_back(struct tn_cache *cache, uint64_t bytes);
 void tn_schedule_turn(struct tn_cache *cache, uint64_t now_ns, enum tn_offload_urgency urgency);
 uint64_t tn_schedule_due(const struct tn_cache *cache);
@@ -541,22 +552,6 @@ bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t b
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 /* Bytes that were let go, and did not go. */
 void tn_schedule_write_undone(struct tn_cache *cache, uint32_t device, uint64_t bytes);
-
-/* handle.c: handles of loads and saves, the numbers that callers have instead of addresses */
-enum tn_handle_kind { TN_HANDLE_LOAD, TN_HANDLE_SAVE };
-int tn_handles_create(struct tn_cache *cache);
-void tn_handles_destroy(struct tn_cache *cache);
-void *tn_handle_open(struct tn_op *op, enum tn_handle_kind kind);
-/* 0 and the operation, which stays that one until leave; -EINVAL: no such handle, any more; -ECHILD. */
-int tn_handle_enter(const void *handle, enum tn_handle_kind kind, const char *call, struct tn_op **out);
-void tn_handle_leave(struct tn_op *op);
-/*
- * Inside, of an operation that is over: from now on nobody else is inside; false: somebody else closed it. Then either
- * reopen, or gone, which leaves.
- */
-bool tn_handle_close(struct tn_op *op);
-void tn_handle_reopen(struct tn_op *op);
-void tn_handle_gone(struct tn_op *op);
 
 /* plan.c */
 int tn_space_slack_create(struct tn_space *space);

@@ -139,7 +139,7 @@ static int begin_save(struct world *w, uint32_t t, uint32_t group, uint64_t id, 
 static void end_save(struct world *w, uint32_t group, struct tn_save *save)
 {
 	for (uint32_t l = 0; l < w->g[group].layers; l++)
-		assert_int_equal(tn_save_layer(save, l, NULL), 0);
+		assert_int_equal(tn_save_layer(save, l, NULL, 0), 0);
 	assert_int_equal(tn_save_commit(save), 0);
 	assert_int_equal(tn_save_end(save, tn_test_deadline(), NULL), 0);
 }

@@ -538,7 +538,7 @@ struct tn_save *rig_save_begin(struct rig_space *s, uint64_t first, uint32_t n, 
 void rig_save_give(struct rig_space *s, struct tn_save *save)
 {
 	for (uint32_t l = 0; l < s->g.layers; l++)
-		assert_int_equal(tn_save_layer(save, l, NULL), 0);
+		assert_int_equal(tn_save_layer(save, l, NULL, 0), 0);
 	assert_int_equal(tn_save_commit(save), 0);
 }
 

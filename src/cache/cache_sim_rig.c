@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "block/registry.h"
-#include "cache/cache_internal.h"
+#include "cache/front.h"
 #include "cache_rig.h"
 #include "ioengine/ioengine.h"
 #include "store/store_internal.h"
@@ -192,7 +192,7 @@ void rig_sim_turn(struct rig *r, uint64_t max_ns)
 		return;
 	/* The owner thread would sleep until `due`: there must be nothing to do before, if nobody wakes it. */
 	soon = rig_now(r) + 10 * RIG_US;
-	if (r->io == tn_simdisk_io(r->disk) && !r->exec.posted && !r->exec.ran && !tn_save_events_pending(r->cache) && soon < due &&
+	if (r->io == tn_simdisk_io(r->disk) && !r->exec.posted && !r->exec.ran && !tn_save_devices_pending(r->cache) && soon < due &&
 	    soon < tn_simdisk_next_ns(r->disk) && tn_core_step(r->cache, &due))
 		rig_fail(r, "LOST WAKE-UP: there is something to do before the core wants to be called again");
 }
@@ -218,7 +218,7 @@ static uint32_t stack_length(uint64_t head, uint32_t (*next)(const struct rig *r
 
 static uint32_t next_op(const struct rig *r, uint32_t i)
 {
-	return r->cache->ops[i].op.next_free;
+	return r->cache->front->ops[i].next_free;
 }
 
 static uint32_t next_lease(const struct rig *r, uint32_t i)
@@ -270,8 +270,10 @@ static void check_records(struct rig *r)
 void rig_check_quiet(struct rig *r)
 {
 	struct tn_cache *c = r->cache;
-	uint32_t ops = stack_length(c->free_ops, next_op, r), leases = stack_length(c->free_leases, next_lease, r);
+	uint32_t ops, leases = stack_length(c->free_leases, next_lease, r);
 
+	tn_front_reap(c);
+	ops = stack_length(c->front->free_ops, next_op, r);
 	if (!tn_core_idle(c) || c->doomed_count)
 		rig_fail(r, "not idle: loads %d saves %d flushes %d, %u to be offloaded, %u doomed",
 				 !tn_list_empty(&c->loads), !tn_list_empty(&c->saves), !tn_list_empty(&c->flushes),
@@ -290,7 +292,7 @@ void rig_check_quiet(struct rig *r)
 		if (c->space_disk_coming[r->s[s].space->index] || c->space_host_coming[r->s[s].space->index])
 			rig_fail(r, "space %u counts blocks that are coming", s);
 	for (uint32_t s = 0; s < r->o.spaces; s++)
-		if (r->s[s].space->ops)
-			rig_fail(r, "space %u counts %u operations", s, r->s[s].space->ops);
+		if (r->s[s].space->ops || r->s[s].space->held)
+			rig_fail(r, "space %u counts %u operations, %u of callers", s, r->s[s].space->ops, r->s[s].space->held);
 	check_records(r);
 }

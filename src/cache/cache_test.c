@@ -146,10 +146,10 @@ static void an_aborted_save_leaves_nothing(void **state)
 	for (uint32_t i = 0; i < 8 * RIG_PAGES; i++)
 		pages[i] = i;
 	assert_int_equal(tn_save_begin(r.s->space, r.s->pool, keys, 8, pages, NULL, &save), 0);
-	assert_int_equal(tn_save_layer(save, 0, NULL), 0);
+	assert_int_equal(tn_save_layer(save, 0, NULL, 0), 0);
 	assert_int_equal(tn_save_commit(save), -EINVAL);
-	assert_int_equal(tn_save_layer(save, 0, NULL), -EINVAL);
-	assert_int_equal(tn_save_layer(save, RIG_LAYERS, NULL), -EINVAL);
+	assert_int_equal(tn_save_layer(save, 0, NULL, 0), -EINVAL);
+	assert_int_equal(tn_save_layer(save, RIG_LAYERS, NULL, 0), -EINVAL);
 	assert_int_equal(tn_save_end(save, tn_test_deadline(), NULL), -EINVAL);
 	assert_int_equal(tn_save_abort(save), 0);
 	assert_int_equal(tn_save_end(save, tn_test_deadline(), NULL), 0);
@@ -158,30 +158,33 @@ static void an_aborted_save_leaves_nothing(void **state)
 	rig_tear_down(&r);
 }
 
-static bool after_some_calls(void *arg)
+/* From the caller, or as a device does, which wakes nobody. */
+static void a_layer_is_taken_only_when_its_event_has_come(void **state)
 {
-	return ++*(int *)arg > 20;
-}
-
-static void a_layer_is_taken_only_when_its_event_says_so(void **state)
-{
-	struct tn_event ev;
 	uint32_t pages[RIG_PAGES] = {0, 1, 2, 3};
-	struct tn_key key = rig_key(1);
+	struct tn_event *event;
 	struct tn_save *save;
-	int calls = 0;
+	struct tn_key key;
 	struct rig r;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
-	ev = (struct tn_event){after_some_calls, &calls};
-	assert_int_equal(tn_save_begin(r.s->space, r.s->pool, &key, 1, pages, NULL, &save), 0);
-	for (uint32_t l = 0; l < RIG_LAYERS; l++)
-		assert_int_equal(tn_save_layer(save, l, l == 1 ? &ev : NULL), 0);
-	assert_int_equal(tn_save_commit(save), 0);
-	assert_int_equal(tn_save_end(save, tn_test_now(), NULL), -ETIMEDOUT);
-	assert_int_equal(tn_save_end(save, tn_test_deadline(), NULL), 0);
-	assert_true(calls > 20);
-	assert_int_equal(rig_match(r.s, 1, 1), 1);
+	for (uint64_t device = 0; device < 2; device++) {
+		key = rig_key(1 + device);
+		assert_int_equal(tn_event_create(r.cache, &event), 0);
+		assert_int_equal(tn_save_begin(r.s->space, r.s->pool, &key, 1, pages, NULL, &save), 0);
+		for (uint32_t l = 0; l < RIG_LAYERS; l++)
+			assert_int_equal(tn_save_layer(save, l, l == 1 ? event : NULL, 7), 0);
+		assert_int_equal(tn_save_commit(save), 0);
+		assert_int_equal(tn_event_raise(event, 6), 0);
+		assert_int_equal(tn_save_end(save, tn_test_now() + 5 * RIG_MS, NULL), -ETIMEDOUT);
+		if (device)
+			__atomic_store_n(tn_event_address(event), 8, __ATOMIC_RELEASE);
+		else
+			assert_int_equal(tn_event_raise(event, 8), 0);
+		assert_int_equal(tn_save_end(save, tn_test_deadline(), NULL), 0);
+		assert_int_equal(rig_match(r.s, 1 + device, 1), 1);
+		tn_event_destroy(event);
+	}
 	rig_tear_down(&r);
 }
 
@@ -546,7 +549,7 @@ int main(void)
 		cmocka_unit_test(capacity_is_never_exceeded_and_the_newest_stay),
 		cmocka_unit_test(a_smaller_capacity_holds_from_reopening_on),
 		cmocka_unit_test(an_aborted_save_leaves_nothing),
-		cmocka_unit_test(a_layer_is_taken_only_when_its_event_says_so),
+		cmocka_unit_test(a_layer_is_taken_only_when_its_event_has_come),
 		cmocka_unit_test(only_the_wanted_pages_are_written),
 		cmocka_unit_test(bad_arguments_are_refused_by_name),
 		cmocka_unit_test(a_pinned_block_is_not_evicted),

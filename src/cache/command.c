@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * How callers and the owner thread reach each other: commands to the owner on a lock-free stack, and the words that callers
- * sleep on.
- */
+/* Messages to the owner, on a lock-free stack: what is rare, and what waits for an answer. Loads and saves go through the region. */
 #include <errno.h>
 
 #include "base/error.h"
@@ -30,48 +27,12 @@ void tn_owner_send(struct tn_cache *cache, struct tn_cmd *cmd)
 	tn_io_wake(cache->io);
 }
 
-void tn_op_kick(struct tn_op *op)
-{
-	if (__atomic_exchange_n(&op->kicked, 1, __ATOMIC_SEQ_CST) == 0)
-		tn_owner_send(op->cache, &op->kick);
-}
-
-void tn_op_notify(struct tn_op *op)
-{
-	__atomic_add_fetch(&op->seq, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&op->waiters, __ATOMIC_SEQ_CST))
-		tn_futex_wake(&op->seq);
-	op->cache->completions_pending = 1;
-}
-
-/*
- * The owner lets go of an operation. The word that waiters sleep on changes after drained is set: the other way round,
- * one who looked in between would go to sleep on the new value. By then the operation may be somebody else's already,
- * whom one more wake-up does not harm.
- */
-void tn_op_drained(struct tn_op *op)
-{
-	__atomic_store_n(&op->drained, 1, __ATOMIC_SEQ_CST);
-	tn_op_notify(op);
-}
-
-/* Takes a kick; false if it came too late, for an operation that is through. */
-bool tn_op_kicked(struct tn_op *op)
-{
-	bool drained = __atomic_load_n(&op->drained, __ATOMIC_RELAXED);
-
-	__atomic_store_n(&op->kicked, 0, __ATOMIC_SEQ_CST);
-	if (drained) /* the one who waits to give it back may do so now */
-		tn_op_notify(op);
-	return !drained;
-}
-
-bool tn_commands_run(struct tn_cache *cache)
+struct tn_cmd *tn_messages_take(struct tn_cache *cache)
 {
 	struct tn_cmd *list, *fifo = NULL;
 
 	if (!__atomic_load_n(&cache->commands, __ATOMIC_RELAXED))
-		return false;
+		return NULL;
 	list = __atomic_exchange_n(&cache->commands, NULL, __ATOMIC_ACQUIRE);
 	while (list) {
 		struct tn_cmd *next = list->next;
@@ -80,13 +41,17 @@ bool tn_commands_run(struct tn_cache *cache)
 		fifo = list;
 		list = next;
 	}
-	while (fifo) {
-		struct tn_cmd *next = fifo->next; /* run may free the command */
+	return fifo;
+}
 
-		fifo->run(fifo);
-		fifo = next;
+void tn_messages_run(struct tn_cmd *list)
+{
+	while (list) {
+		struct tn_cmd *next = list->next; /* run may free the message */
+
+		list->run(list);
+		list = next;
 	}
-	return true;
 }
 
 struct call {

@@ -15,6 +15,7 @@ static void flush_ends(struct tn_flush_waiter *w, int status)
 	/* Why no device takes writes, where it is that. */
 	w->status = status && w->cache->store && tn_store_deleted(w->cache->store) ? -ESTALE : status;
 	if (w->save) {
+		tn_face_tell_status(&w->cache->region, w->save->w.op.index, w->status);
 		tn_op_drained(&w->save->w.op);
 		return;
 	}

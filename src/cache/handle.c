@@ -13,7 +13,7 @@
 #include <sched.h>
 
 #include "base/error.h"
-#include "cache/cache_internal.h"
+#include "cache/front.h"
 
 #define CACHES 1024u /* entry 0 stays empty: no handle is NULL */
 #define CACHE_BITS 10u
@@ -40,7 +40,7 @@ int tn_handles_create(struct tn_cache *cache)
 		slot++;
 	if (slot < CACHES) {
 		for (uint32_t i = 0; i < cache->o.max_ops; i++)
-			cache->ops[i].op.gate = generations[slot] << GATE_SHIFT;
+			cache->front->ops[i].gate = generations[slot] << GATE_SHIFT;
 		cache->handle_slot = slot;
 		__atomic_store_n(&caches[slot], cache, __ATOMIC_RELEASE);
 	}
@@ -56,34 +56,50 @@ void tn_handles_destroy(struct tn_cache *cache)
 		return;
 	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; i < cache->o.max_ops; i++)
-		if (cache->ops[i].op.gate >> GATE_SHIFT > generations[slot])
-			generations[slot] = cache->ops[i].op.gate >> GATE_SHIFT;
+		if (cache->front->ops[i].gate >> GATE_SHIFT > generations[slot])
+			generations[slot] = cache->front->ops[i].gate >> GATE_SHIFT;
 	__atomic_store_n(&caches[slot], NULL, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
 }
 
-void *tn_handle_open(struct tn_op *op, enum tn_handle_kind kind)
+static void *handle(const struct tn_front_op *op, uint64_t generation)
 {
-	/* Others may be looking at it, with a handle of its last life. */
-	uint64_t gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED), generation = ((gate >> (GATE_SHIFT + 1)) + 1) << 1 | kind;
-
-	generation &= GENERATION_MASK;
-	__atomic_store_n(&op->gate, generation << GATE_SHIFT | GATE_OPEN, __ATOMIC_RELEASE);
-	return (void *)(uintptr_t)(generation << GENERATION_SHIFT | (uint64_t)op->index << CACHE_BITS |
-				   op->cache->handle_slot);
+	return (void *)(uintptr_t)(generation << GENERATION_SHIFT | (uint64_t)op->number << CACHE_BITS | op->cache->handle_slot);
 }
 
-int tn_handle_enter(const void *handle, enum tn_handle_kind kind, const char *call, struct tn_op **out)
+void tn_handle_next(struct tn_front_op *op, enum tn_handle_kind kind)
+{
+	/* Others may be looking at it, with a handle of its last life. */
+	uint64_t gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED);
+
+	op->generation = (((gate >> (GATE_SHIFT + 1)) + 1) << 1 | kind) & GENERATION_MASK;
+	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT, __ATOMIC_RELAXED);
+}
+
+void *tn_handle_open(struct tn_front_op *op)
+{
+	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT | GATE_OPEN, __ATOMIC_RELEASE);
+	return handle(op, op->generation);
+}
+
+void *tn_handle_of(const struct tn_front_op *op, enum tn_handle_kind kind)
+{
+	uint64_t gate = __atomic_load_n(&op->gate, __ATOMIC_ACQUIRE), generation = gate >> GATE_SHIFT;
+
+	return (gate & GATE_OPEN) && (generation & 1) == kind ? handle(op, generation) : NULL;
+}
+
+int tn_handle_enter(const void *handle, enum tn_handle_kind kind, const char *call, struct tn_front_op **out)
 {
 	uint64_t h = (uint64_t)(uintptr_t)handle, i = h >> CACHE_BITS & ((1u << OP_BITS) - 1), gate;
 	struct tn_cache *cache = __atomic_load_n(&caches[h & (CACHES - 1)], __ATOMIC_ACQUIRE);
-	struct tn_op *op;
+	struct tn_front_op *op;
 
 	if (!cache || i >= cache->o.max_ops || (h >> GENERATION_SHIFT & 1) != kind)
 		goto wrong;
 	if (tn_check_process(cache))
 		return -ECHILD;
-	op = &cache->ops[i].op;
+	op = &cache->front->ops[i];
 	gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED);
 	do
 		if ((gate & ~GATE_INSIDE) != (h >> GENERATION_SHIFT << GATE_SHIFT | GATE_OPEN) ||
@@ -97,12 +113,12 @@ wrong:
 		       kind == TN_HANDLE_LOAD ? "load" : "save");
 }
 
-void tn_handle_leave(struct tn_op *op)
+void tn_handle_leave(struct tn_front_op *op)
 {
 	__atomic_fetch_sub(&op->gate, 1, __ATOMIC_RELEASE);
 }
 
-bool tn_handle_close(struct tn_op *op)
+bool tn_handle_close(struct tn_front_op *op)
 {
 	uint64_t gate = __atomic_fetch_and(&op->gate, ~GATE_OPEN, __ATOMIC_ACQ_REL);
 
@@ -113,12 +129,7 @@ bool tn_handle_close(struct tn_op *op)
 	return true;
 }
 
-void tn_handle_reopen(struct tn_op *op)
+void tn_handle_reopen(struct tn_front_op *op)
 {
 	__atomic_fetch_or(&op->gate, GATE_OPEN, __ATOMIC_RELEASE);
-}
-
-void tn_handle_gone(struct tn_op *op)
-{
-	__atomic_fetch_sub(&op->gate, 1, __ATOMIC_RELEASE);
 }

@@ -54,13 +54,32 @@ static bool due(const struct tn_read_item *item)
 	return !item->error && (tn_read_wanted(item) || item->followers);
 }
 
+static void tell_idle(const struct tn_read_item *item)
+{
+	tn_face_tell_idle(&item->r->op.cache->region, item->r->op.index, index_of(item));
+}
+
 /* The pages of an item are the caller's again as soon as nothing writes to them any more, nor will. */
 void tn_read_pages_free(struct tn_read_item *item)
 {
 	bool ahead = item->state == TN_READ_FOLLOW || (item->state != TN_READ_IDLE && due(item));
 
 	if (item->inflight == 0 && !ahead)
-		__atomic_store_n(&item->busy, 0, __ATOMIC_RELEASE);
+		tell_idle(item);
+}
+
+/* So many blocks of the prefix lack chunk c no more; whether that was the last. A prefetch tells nobody. */
+static bool arrived(struct tn_reading *r, uint32_t c, uint32_t blocks)
+{
+	struct tn_load_op *load = tn_load_of(&r->op);
+
+	if (r->prefetch || blocks == 0)
+		return false;
+	load->left[c] -= blocks;
+	if (load->left[c] > 0)
+		return false;
+	tn_face_tell_ready(&r->op.cache->region, r->op.index, c, r->op.generation);
+	return true;
 }
 
 /* Reports a prefix of `good` blocks: first the prefix, then the chunks that only waited for what was cut off. */
@@ -70,14 +89,14 @@ void tn_read_shrink(struct tn_reading *r, uint32_t good)
 
 	if (good >= was)
 		return;
-	__atomic_store_n(&r->good, good, __ATOMIC_RELEASE);
+	r->good = good;
+	tn_face_tell_good(&r->op.cache->region, r->op.index, good);
 	for (uint32_t c = 0; c < r->op.space->shape.chunks; c++) {
 		uint32_t missing = 0;
 
 		for (uint32_t i = good; i < was; i++)
 			missing += *chunk_state(r, i, c) != TN_CHUNK_DONE;
-		if (!r->prefetch)
-			__atomic_sub_fetch(&tn_load_of(&r->op)->left[c], missing, __ATOMIC_RELEASE);
+		arrived(r, c, missing);
 	}
 	for (uint32_t i = good; i < was; i++)
 		tn_read_pages_free(&r->items[i]);
@@ -93,7 +112,7 @@ void tn_read_chunk_good(struct tn_read_item *item, uint32_t c)
 		return;
 	*chunk_state(r, i, c) = TN_CHUNK_DONE;
 	item->done_chunks++;
-	if (!r->prefetch && i < r->good && __atomic_sub_fetch(&tn_load_of(&r->op)->left[c], 1, __ATOMIC_RELEASE) == 0)
+	if (i < r->good && arrived(r, c, 1))
 		tn_op_notify(&r->op);
 }
 
@@ -172,7 +191,7 @@ static void item_ends(struct tn_read_item *item)
 	if (loaded)
 		cache->c.load_blocks++;
 	item->state = TN_READ_IDLE;
-	__atomic_store_n(&item->busy, 0, __ATOMIC_RELEASE);
+	tell_idle(item);
 	tn_block_release(cache, item->block);
 }
 
@@ -436,12 +455,12 @@ static uint64_t look_ahead(struct tn_reading *r)
 /* Whether all layers are wanted at once: what the caller waited for first says so, and until then what it did in its last load. */
 static bool wants_whole(struct tn_reading *r)
 {
-	uint8_t wait;
+	uint32_t wait;
 
 	if (r->prefetch)
 		return true;
-	wait = __atomic_load_n(&tn_load_of(&r->op)->first_wait, __ATOMIC_RELAXED);
-	return (wait != TN_WAIT_NOT ? wait : __atomic_load_n(&r->op.space->last_wait, __ATOMIC_RELAXED)) == TN_WAIT_WHOLE;
+	wait = __atomic_load_n(&tn_face_asked(&r->op.cache->region, r->op.index)->first_wait, __ATOMIC_RELAXED);
+	return wait == TN_WAIT_NOT ? tn_load_of(&r->op)->whole : wait == TN_WAIT_WHOLE;
 }
 
 /*
@@ -604,10 +623,6 @@ static void finish(struct tn_reading *r)
 	cache->c.load_failed_blocks += r->prefetch ? 0 : r->op.n - r->good;
 	tn_list_del(&r->op.link);
 	r->op.active = false;
-	if (r->prefetch) {
-		tn_op_give(&r->op);
-		return;
-	}
 	tn_op_drained(&r->op);
 }
 
@@ -664,7 +679,7 @@ bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns)
 		tn_list_for_each_safe(pos, tmp, &cache->loads) {
 			struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
 
-			if (!r->op.cancelled && r->deadline_ns <= now_ns) {
+			if (!r->op.cancelled && (r->deadline_ns <= now_ns || tn_op_is_cancelled(&r->op))) {
 				give_up(r);
 				busy = true;
 			}

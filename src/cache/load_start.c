@@ -121,24 +121,13 @@ static void touch_blocks(struct tn_reading *r)
 			tn_block_touch_back(cache, r->items[i].block, r->op.n - 1 - i);
 }
 
-void tn_load_start(struct tn_cmd *cmd)
+void tn_load_begins(struct tn_reading *r)
 {
-	struct tn_reading *r = tn_container_of(cmd, struct tn_reading, op.kick);
 	struct tn_cache *cache = r->op.cache;
 	const struct tn_shape *s = &r->op.space->shape;
-	uint64_t cpu_ns;
+	uint64_t cpu_ns = tn_cpu_ns();
 
-	if (!tn_op_kicked(&r->op))
-		return;
-	if (r->op.active) {
-		if (__atomic_load_n(&r->op.cancel, __ATOMIC_ACQUIRE))
-			r->deadline_ns = 0; /* the next step sees it pass */
-		return;
-	}
 	r->op.active = true;
-	cpu_ns = tn_cpu_ns();
-	if (__atomic_load_n(&r->op.cancel, __ATOMIC_ACQUIRE))
-		r->deadline_ns = 0;
 	r->begin_ns = tn_now_ns(&cache->clock);
 	tn_list_push(&cache->loads, &r->op.link);
 	cache->c.loads += !r->prefetch;

@@ -8,7 +8,7 @@
 
 #include "base/abi.h"
 #include "base/error.h"
-#include "cache/cache_internal.h"
+#include "cache/front.h"
 
 #define TIERS 5u	  /* enum tn_tier */
 #define FIND_AT_ONCE 256u /* keys */

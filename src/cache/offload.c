@@ -154,7 +154,7 @@ static bool begin(struct tn_offload_op *off)
 	w->op.n = 0;
 	w->op.active = true;
 	w->ready_chunks = w->op.space->shape.chunks;
-	__atomic_add_fetch(&w->op.space->ops, 1, __ATOMIC_RELAXED);
+	w->op.space->ops++;
 	add(off, slot);
 	most = batch(cache, w->op.space);
 	while (w->op.n < most && next_slot(cache, w->op.space, &slot))
@@ -251,7 +251,7 @@ static void finish(struct tn_offload_op *off)
 	}
 	w->op.active = false;
 	cache->ended++;
-	__atomic_sub_fetch(&w->op.space->ops, 1, __ATOMIC_RELEASE);
+	w->op.space->ops--;
 }
 
 static bool step(struct tn_offload_op *off)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations: a pool of them sized at open, with the per-block and per-page tables that each may need,
- * so that begin allocates nothing. The tables are address space until they are used.
+ * so that begin allocates nothing. The tables are address space until they are used. What a front has written of an operation is
+ * copied into them, and checked, before anything is done.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,34 +13,6 @@
 
 #define PAGES_PER_BLOCK 16u  /* tables for that many pages per block ... */
 #define LAYERS_PER_BLOCK 64u /* ... and that many layers; operations on larger blocks take fewer of them */
-#define NO_INDEX UINT32_MAX
-
-/*
- * A stack of indices that any thread may push and pop: head is (tag << 32 | index + 1), the tag makes a
- * recurring head differ (ABA).
- */
-void tn_stack_push(uint64_t *head, uint32_t i, uint32_t *next)
-{
-	uint64_t old = __atomic_load_n(head, __ATOMIC_RELAXED), new;
-
-	do {
-		__atomic_store_n(next, (uint32_t)old, __ATOMIC_RELAXED);
-		new = ((old >> 32) + 1) << 32 | (i + 1);
-	} while (!__atomic_compare_exchange_n(head, &old, new, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
-}
-
-/* Index + 1, or 0 if empty; next(arg, i) reads the link of entry i. */
-uint64_t tn_stack_pop(uint64_t *head, uint32_t (*next)(void *arg, uint32_t i), void *arg)
-{
-	uint64_t old = __atomic_load_n(head, __ATOMIC_ACQUIRE), new;
-
-	do {
-		if ((uint32_t)old == 0)
-			return 0;
-		new = ((old >> 32) + 1) << 32 | next(arg, (uint32_t)old - 1);
-	} while (!__atomic_compare_exchange_n(head, &old, new, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-	return (uint32_t)old;
-}
 
 /* The tables of several operations, one array each, so that they are too large for anything but fresh pages. */
 struct sizes {
@@ -52,7 +25,7 @@ struct table {
 	size_t at;   /* offset of the pointer in struct tn_op */
 };
 
-#define TABLES 10u
+#define TABLES 8u
 
 static void describe_tables(const struct sizes *t, struct table *table)
 {
@@ -66,8 +39,6 @@ static void describe_tables(const struct sizes *t, struct table *table)
 		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, disk)},
 		{t->blocks, sizeof(void *), offsetof(struct tn_op_tables, flat_at)},
 		{t->pages, sizeof(uint32_t), offsetof(struct tn_op_tables, pages)},
-		{TN_STORE_OBJECTS_MAX, 1, offsetof(struct tn_op_tables, layer_state)},
-		{TN_STORE_OBJECTS_MAX, sizeof(struct tn_event), offsetof(struct tn_op_tables, layer_event)},
 		{TN_STORE_OBJECTS_MAX, sizeof(uint64_t), offsetof(struct tn_op_tables, before_ns)},
 	};
 
@@ -108,24 +79,33 @@ static struct sizes op_sizes(const struct tn_cache *cache)
 
 int tn_ops_create(struct tn_cache *cache)
 {
+	const struct tn_region_counts counts = {
+		.ops = cache->o.max_ops,
+		.blocks = cache->o.max_op_blocks,
+		.pages = cache->o.max_op_blocks * PAGES_PER_BLOCK,
+		.layers = TN_LAYERS_MAX,
+		.chunks = TN_CHUNKS_MAX,
+		.events = TN_EVENTS,
+	};
 	struct sizes t;
-	int rc;
+	int rc = tn_region_create(&counts, cache->alloc, &cache->region);
 
-	cache->max_pages = cache->o.max_op_blocks * PAGES_PER_BLOCK;
-	cache->max_objects = cache->o.max_op_blocks * LAYERS_PER_BLOCK;
+	if (rc)
+		return rc;
+	cache->max_pages = counts.pages;
+	cache->max_objects = counts.blocks * LAYERS_PER_BLOCK;
+	tn_region_core(&cache->region)->limit_bytes = UINT64_MAX;
 	cache->ops = tn_get(cache->alloc, tn_array_bytes(cache->o.max_ops, sizeof(*cache->ops)));
-	if (!cache->ops)
+	cache->kicked = tn_get(cache->alloc, tn_array_bytes(cache->o.max_ops, sizeof(*cache->kicked)));
+	if (!cache->ops || !cache->kicked)
 		return tn_fail(-ENOMEM, "no memory for %u operations", cache->o.max_ops);
 	t = op_sizes(cache);
 	rc = tables_get(cache, &t);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < cache->o.max_ops; i++) {
-		struct tn_op *op = &cache->ops[i].op;
-
-		op->cache = cache;
-		op->index = i;
-		tn_stack_push(&cache->free_ops, i, &op->next_free);
+		cache->ops[i].op.cache = cache;
+		cache->ops[i].op.index = i;
 	}
 	return 0;
 }
@@ -139,114 +119,140 @@ void tn_ops_destroy(struct tn_cache *cache)
 	for (unsigned k = 0; cache->ops && k < TABLES; k++)
 		tn_put(cache->alloc, *table_of(&cache->ops[0].op, &table[k]), table_bytes(&t, &table[k]));
 	tn_put(cache->alloc, cache->ops, tn_array_bytes(cache->o.max_ops, sizeof(*cache->ops)));
+	tn_put(cache->alloc, cache->kicked, tn_array_bytes(cache->o.max_ops, sizeof(*cache->kicked)));
+	if (cache->region.base)
+		tn_region_destroy(&cache->region, cache->alloc);
 }
 
-static uint32_t next_free_op(void *arg, uint32_t i)
+/* ---- what is told -------------------------------------------------------------------------------------- */
+
+void tn_op_notify(struct tn_op *op)
 {
-	struct tn_cache *cache = arg;
-
-	return __atomic_load_n(&cache->ops[i].op.next_free, __ATOMIC_RELAXED);
+	tn_face_notify(&op->cache->region, op->index);
+	op->cache->completions_pending = 1;
 }
 
-struct tn_op *tn_op_take(struct tn_cache *cache)
+void tn_op_drained(struct tn_op *op)
 {
-	uint64_t i = tn_stack_pop(&cache->free_ops, next_free_op, cache);
-
-	return i ? &cache->ops[i - 1].op : NULL;
+	op->alive = false;
+	op->space->ops--;
+	tn_face_drains(&op->cache->region, op->index, op->generation);
+	op->cache->completions_pending = 1;
 }
 
-void tn_op_untake(struct tn_op *op)
-{
-	tn_stack_push(&op->cache->free_ops, op->index, &op->next_free);
-}
+/* ---- what is asked ------------------------------------------------------------------------------------- */
 
-void tn_op_give(struct tn_op *op)
-{
-	if (op->pool)
-		__atomic_sub_fetch(&op->pool->ops, 1, __ATOMIC_RELEASE);
-	__atomic_sub_fetch(&op->space->ops, 1, __ATOMIC_RELEASE);
-	tn_op_untake(op);
-}
-
-static int check_size(const struct tn_cache *cache, const struct tn_space *space, size_t n, bool with_pages)
+uint32_t tn_op_blocks_max(const struct tn_cache *cache, const struct tn_space *space, bool with_pages)
 {
 	uint32_t per_block = space->geometry.pages_per_block, layers = space->shape.layers, most = cache->o.max_op_blocks;
 
 	most = cache->max_objects / layers < most ? cache->max_objects / layers : most;
 	if (with_pages)
 		most = cache->max_pages / per_block < most ? cache->max_pages / per_block : most;
-	if (n > most)
-		return tn_fail(-E2BIG, "%zu blocks in one operation: with max_op_blocks %u at most %u blocks of %u layers and "
-			       "%u pages; split it, or raise max_op_blocks", n, cache->o.max_op_blocks, most, layers, per_block);
+	return most;
+}
+
+static int find_pool(const struct tn_cache *cache, const struct tn_space *space, uint32_t number, struct tn_pool **out)
+{
+	struct tn_pool *pool = number < TN_POOLS_MAX ? __atomic_load_n(&cache->pools[number], __ATOMIC_ACQUIRE) : NULL;
+
+	if (!pool || !tn_geometry_same(&pool->layout.geometry, &space->geometry))
+		return tn_fail(-EINVAL, "pool %u is none, or its geometry is not that of space %u", number, space->index);
+	*out = pool;
 	return 0;
 }
 
-int tn_op_arm(struct tn_op *op, const struct tn_op_args *a)
+/* Checks all that the command says and copies what it is about. */
+static int take(struct tn_op *op, const struct tn_command *c)
 {
-	size_t npages = a->n * a->space->geometry.pages_per_block;
-	int rc = check_size(op->cache, a->space, a->n, a->pages != NULL);
+	const struct tn_region *region = &op->cache->region;
+	struct tn_space *space = c->space < TN_STORE_SPACES_MAX ? op->cache->spaces[c->space] : NULL;
+	bool with_pages = c->kind != TN_COMMAND_PREFETCH;
+	uint64_t npages;
+	int rc = 0;
+
+	op->pool = NULL;
+	if (!space)
+		return tn_fail(-EINVAL, "operation %u: nobody has opened space %u", op->index, c->space);
+	npages = (uint64_t)c->blocks * space->geometry.pages_per_block;
+	if (c->blocks > tn_op_blocks_max(op->cache, space, with_pages) || (with_pages && c->end_page > npages))
+		return tn_fail(-EINVAL, "operation %u: %u blocks, pages to %llu of %llu", op->index, c->blocks,
+			       (unsigned long long)c->end_page, (unsigned long long)npages);
+	if (with_pages)
+		rc = find_pool(op->cache, space, c->pool, &op->pool);
+	if (rc == 0)
+		rc = tn_face_take_keys(region, op->index, c->blocks, op->table.keys);
+	if (rc == 0 && with_pages)
+		rc = tn_face_take_pages(region, op->index, c->first_page, c->end_page, (uint32_t)op->pool->layout.npages,
+					op->table.pages);
+	op->space = space;
+	return rc;
+}
+
+int tn_op_begin(struct tn_op *op, const struct tn_command *c)
+{
+	int rc = take(op, c);
 
 	if (rc)
 		return rc;
-	__atomic_store_n(&op->kicked, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&op->drained, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&op->cancel, 0, __ATOMIC_RELAXED);
-	op->space = a->space;
-	op->pool = a->pool;
-	op->n = (uint32_t)a->n;
+	op->generation = c->generation;
+	op->alive = true;
+	op->n = c->blocks;
 	op->active = op->cancelled = false;
-	op->priority = 0;
-	op->first_page = 0;
-	op->end_page = npages;
+	op->priority = c->priority;
+	op->first_page = c->first_page;
+	op->end_page = c->end_page;
 	op->inflight = 0;
 	op->keys = op->table.keys;
 	op->pages = op->table.pages;
-	memcpy(op->keys, a->keys, a->n * sizeof(*a->keys));
-	if (a->pages)
-		memcpy(op->pages, a->pages, npages * sizeof(*a->pages));
-	__atomic_add_fetch(&op->space->ops, 1, __ATOMIC_RELAXED);
-	if (op->pool)
-		__atomic_add_fetch(&op->pool->ops, 1, __ATOMIC_RELAXED);
+	op->space->ops++;
+	tn_face_begins(&op->cache->region, op->index, op->generation, op->n);
 	return 0;
 }
 
-int tn_reading_arm(struct tn_reading *r, const struct tn_op_args *a)
+/* Ends a life that could not begin: no block is good, and nobody waits for any layer. */
+void tn_op_refuse(struct tn_op *op, uint64_t generation, int status)
+{
+	const struct tn_region *region = &op->cache->region;
+
+	op->generation = generation;
+	tn_face_begins(region, op->index, generation, 0);
+	tn_face_tell_good(region, op->index, 0);
+	for (uint32_t c = 0; c < region->counts.chunks; c++)
+		tn_face_tell_ready(region, op->index, c, generation);
+	tn_face_tell_status(region, op->index, status);
+	tn_face_drains(region, op->index, generation);
+	op->cache->completions_pending = 1;
+}
+
+void tn_reading_arm(struct tn_reading *r, const struct tn_command *c)
 {
 	const struct tn_op_tables *t = &r->op.table;
-	int rc = tn_op_arm(&r->op, a);
 
-	if (rc)
-		return rc;
 	memset((char *)r + sizeof(r->op), 0, sizeof(*r) - sizeof(r->op));
-	r->deadline_ns = TN_FOREVER;
+	r->prefetch = c->kind == TN_COMMAND_PREFETCH;
+	r->deadline_ns = c->deadline_ns;
 	r->items = t->items;
 	r->checks = t->checks;
 	r->chunk_state = t->chunk_state;
 	r->before_ns = t->before_ns;
 	r->disk = t->disk;
 	r->flat_at = t->flat_at;
-	memset(r->chunk_state, TN_CHUNK_IDLE, a->n * a->space->shape.chunks);
-	for (size_t i = 0; i < a->n; i++)
+	r->good = r->op.n;
+	memset(r->chunk_state, TN_CHUNK_IDLE, (size_t)r->op.n * r->op.space->shape.chunks);
+	for (uint32_t i = 0; i < r->op.n; i++)
 		r->items[i] = (struct tn_read_item){
-			.r = r, .block = TN_BLOCK_NONE, .slot = TN_SLOT_NONE, .host_slot = TN_HOST_NONE, .busy = 1};
-	__atomic_store_n(&r->good, (uint32_t)a->n, __ATOMIC_RELAXED);
-	return 0;
+			.r = r, .block = TN_BLOCK_NONE, .slot = TN_SLOT_NONE, .host_slot = TN_HOST_NONE};
 }
 
-int tn_load_arm(struct tn_load_op *load, const struct tn_op_args *a)
+void tn_load_arm(struct tn_load_op *load, const struct tn_command *c)
 {
-	int rc = tn_reading_arm(&load->r, a);
-
-	if (rc)
-		return rc;
-	for (uint32_t c = 0; c < a->space->shape.chunks; c++)
-		__atomic_store_n(&load->left[c], (uint32_t)a->n, __ATOMIC_RELAXED);
-	load->input_tokens = load->start_ns = load->left_ns = 0;
-	__atomic_store_n(&load->first_wait, TN_WAIT_NOT, __ATOMIC_RELAXED);
-	load->left_layer = 0;
-	__atomic_store_n(&load->at_layer, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&load->at_ns, 0, __ATOMIC_RELAXED);
-	return 0;
+	tn_reading_arm(&load->r, c);
+	for (uint32_t k = 0; k < load->r.op.space->shape.chunks; k++)
+		load->left[k] = load->r.op.n;
+	load->input_tokens = c->input_tokens;
+	load->start_ns = c->start_ns;
+	load->whole = c->flags & TN_COMMAND_WHOLE;
 }
 
 void tn_writing_arm(struct tn_writing *w, struct tn_write_item *items, struct tn_save_op *save)
@@ -257,23 +263,21 @@ void tn_writing_arm(struct tn_writing *w, struct tn_write_item *items, struct tn
 	tn_list_init(&w->place_link);
 }
 
-int tn_save_arm(struct tn_save_op *save, const struct tn_op_args *a)
+void tn_save_arm(struct tn_save_op *save, const struct tn_command *c)
 {
 	const struct tn_op_tables *t = &save->w.op.table;
-	int rc = tn_op_arm(&save->w.op, a);
+	const struct tn_op *op = &save->w.op;
 
-	if (rc)
-		return rc;
 	tn_writing_arm(&save->w, t->items, save);
 	memset((char *)save + sizeof(save->w), 0, sizeof(*save) - sizeof(save->w));
 	save->w.checks = t->checks;
-	save->layer_state = t->layer_state;
-	save->layer_event = t->layer_event;
-	memset(save->layer_state, 0, a->space->shape.layers);
-	for (size_t i = 0; i < a->n; i++)
+	save->parent = c->parent;
+	save->ttl_ns = c->ttl_ns;
+	save->partial_last = c->flags & TN_COMMAND_PARTIAL_LAST;
+	save->admitted_bytes = op->n * op->space->shape.slot_bytes;
+	for (uint32_t i = 0; i < op->n; i++)
 		save->w.items[i] = (struct tn_write_item){
 			.w = &save->w, .block = TN_BLOCK_NONE, .slot = TN_SLOT_NONE, .host_slot = TN_HOST_NONE};
-	return 0;
 }
 
 /* The memory of block i of the operation: as many of its pages as are wanted. */

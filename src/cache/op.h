@@ -2,15 +2,15 @@
 /*
  * Operations: what callers begin, and what the owner begins by itself.
  *
- *	struct tn_op		what callers see of any operation, and what lists and tables need
+ *	struct tn_op		what any operation has
  *	struct tn_reading	blocks that are read: a prefetch is nothing else
- *	struct tn_load_op	a reading into an engine's pages, whose progress callers see
+ *	struct tn_load_op	a reading into an engine's pages, whose progress is told
  *	struct tn_writing	blocks that are written
  *	struct tn_save_op	a writing from an engine's pages, layer by layer as the caller gives them
  *	struct tn_offload_op	a writing from a tier's own memory to the tier below; the owner's alone
  *
- * Fields marked "shared" are accessed with __atomic by callers and owner. Everything else belongs to the owner from
- * the command that hands the operation over until `drained`.
+ * All of it is the owner's alone. What callers ask for and what they are told lies in the region (region/face.h), where an operation of
+ * a caller's has its index for a number.
  */
 #ifndef TN_CACHE_OP_H
 #define TN_CACHE_OP_H
@@ -19,11 +19,13 @@
 
 #include "base/list.h"
 #include "block/block.h"
+#include "region/face.h"
 #include "ring/ring_internal.h"
 #include "sched/sched.h"
 #include "store/store.h"
 #include "tier/host.h"
 
+/* A message to the owner: what is rare, or needs an answer at once. */
 struct tn_cmd {
 	struct tn_cmd *next;
 	void (*run)(struct tn_cmd *cmd);
@@ -45,21 +47,12 @@ struct tn_op_tables {
 	uint64_t *before_ns;
 	uint64_t *disk;
 	unsigned char **flat_at;
-	uint8_t *layer_state;
-	struct tn_event *layer_event;
 };
 
 struct tn_op {
-	struct tn_cmd kick;
-	uint32_t kicked; /* shared: kick is queued */
-	uint32_t seq;    /* shared: futex word, rises with every completion */
-	uint32_t waiters; /* shared */
-	uint32_t drained; /* shared: the owner is done with it */
-	uint32_t cancel;  /* shared: cancel (load), abort (save) */
-	uint32_t next_free; /* shared: link of the free stack */
-	uint64_t gate;	    /* shared: of its handle, see handle.c */
-
-	uint32_t index; /* of its place among the callers' operations */
+	uint64_t generation; /* of its life in the region, or of the last one; 0: it had none */
+	bool alive;	     /* not drained yet */
+	uint32_t index;	     /* of its place among the callers' operations */
 	struct tn_op_tables table;
 
 	struct tn_list link; /* active list */
@@ -107,7 +100,6 @@ struct tn_read_item {
 	uint8_t state;     /* enum tn_read_state */
 	uint8_t header;    /* enum tn_header_state */
 	uint8_t device;    /* of slot */
-	uint8_t busy;      /* shared: its pages may still be written to */
 	bool frozen;       /* a verification was posted: nobody may join any more */
 	bool partial;      /* only some of its pages are wanted */
 	int error;
@@ -119,7 +111,7 @@ struct tn_reading {
 	struct tn_op op;
 	bool prefetch;  /* into host slots, and nobody waits for it; else part of a struct tn_load_op */
 	bool from_disk; /* it has something to read: not all of it comes from host memory and from other loads */
-	uint32_t good;	/* shared: good prefix, in blocks */
+	uint32_t good;	/* prefix, in blocks */
 	uint64_t deadline_ns, begin_ns;
 	uint32_t hdr_i, chunk, i; /* cursors */
 	uint32_t together;	  /* chunks from `chunk` on that are read together */
@@ -138,22 +130,11 @@ struct tn_reading {
 	uint64_t out_bytes; /* of them */
 };
 
-/* What the first wait for a load was about. */
-enum tn_wait {
-	TN_WAIT_NOT, /* there was none yet */
-	TN_WAIT_LAYERS, /* its first layer */
-	TN_WAIT_WHOLE, /* a later one: the caller does not compute layer by layer */
-};
-
 struct tn_load_op {
 	struct tn_reading r;
-	uint32_t left[TN_CHUNKS_MAX]; /* shared: blocks of the good prefix whose chunk is missing */
+	uint32_t left[TN_CHUNKS_MAX]; /* blocks of the good prefix whose chunk is missing */
 	uint64_t input_tokens, start_ns;
-	uint32_t at_layer; /* shared: the engine waits for this layer, or computes it, ... */
-	uint64_t at_ns;	   /* shared: ... since then; 0: not known, or at_layer changes */
-	uint8_t first_wait; /* shared: enum tn_wait */
-	uint32_t left_layer; /* the caller's: which wait it returned from last, ... */
-	uint64_t left_ns;    /* ... and when; 0: it is in one */
+	bool whole; /* the caller may want all layers at once: its last load was waited for so */
 };
 
 /* ---- writing: saves and offloads ------------------------------------------------------------------------- */
@@ -221,19 +202,13 @@ struct tn_flush_waiter {
 
 struct tn_save_op {
 	struct tn_writing w;
-	uint32_t commit;       /* shared */
-	uint32_t layers_given; /* shared */
-	uint8_t *layer_state;  /* TN_STORE_OBJECTS_MAX; shared: 0 no, 1 given, 2 ready */
-	struct tn_event *layer_event;
 	struct tn_key parent;
 	uint64_t ttl_ns;
 	bool partial_last;
 	bool held;	  /* begins when its space is not being dropped any more */
-	uint8_t *outcome; /* the caller's, by block, or NULL */
 	int kept_off;	  /* why the first block that the policy was not asked about, or wanted, does not go to disk */
 	uint64_t admitted_bytes; /* of the write backlog */
 	struct tn_flush_waiter flush; /* see tn_save_flush */
-	struct tn_save_result result;
 };
 
 #define TN_OFFLOAD_BLOCKS 64u /* of one offload */

@@ -13,7 +13,7 @@
 #include "cache/cache_internal.h"
 
 #define POLL_BATCH 128u
-#define EVENT_POLL_NS 50000u /* how often a save asks whether a layer's bytes are final */
+#define EVENT_POLL_NS 50000u /* how often a save looks whether a device has written an event's word */
 
 /* ---- the loop ------------------------------------------------------------------------------------- */
 
@@ -49,7 +49,7 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 		if (r->deadline_ns < due && !r->op.cancelled)
 			due = r->deadline_ns;
 	}
-	if (tn_save_events_pending(cache) && due > now + EVENT_POLL_NS)
+	if (tn_save_devices_pending(cache) && due > now + EVENT_POLL_NS)
 		due = now + EVENT_POLL_NS;
 	return due;
 }
@@ -62,7 +62,7 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 
 	tn_mover_turn(cache->mover);
 	busy = harvest(cache, 0);
-	busy |= tn_commands_run(cache);
+	busy |= tn_intake_step(cache);
 	busy |= cache->exec->collect(cache->exec) > 0;
 	busy |= tn_reads_step(cache);
 	busy |= tn_reads_collect(cache);

@@ -84,9 +84,9 @@ static void placed(struct tn_write_item *item)
  */
 static bool only_writes(const struct tn_writing *w)
 {
-	bool given = !w->save || __atomic_load_n(&w->save->commit, __ATOMIC_ACQUIRE);
-
-	return __atomic_load_n(&w->op.cancel, __ATOMIC_ACQUIRE) || (given && w->unplaced == 0);
+	if (!w->save)
+		return w->unplaced == 0;
+	return tn_op_is_cancelled(&w->op) || (tn_op_is_committed(&w->op) && w->unplaced == 0);
 }
 
 /* Adds to *writes the slots that the operation writes to; false if it may do so for long. */
@@ -370,7 +370,7 @@ bool tn_places_step(struct tn_cache *cache)
 	tn_list_for_each_safe(pos, tmp, &cache->placing) {
 		struct tn_writing *w = tn_container_of(pos, struct tn_writing, place_link);
 
-		if (__atomic_load_n(&w->op.cancel, __ATOMIC_ACQUIRE))
+		if (w->save && tn_op_is_cancelled(&w->op))
 			continue;
 		busy |= find_places(w, older);
 		if (w->unplaced == 0)

@@ -151,14 +151,27 @@ static int find_claims(struct tn_memory *m, const struct tn_layout *layout, stru
 	return 0;
 }
 
+/* The number by which operations name it. Under cache->lock. */
+static int take_number(struct tn_cache *cache, struct tn_pool *pool)
+{
+	while (pool->number < TN_POOLS_MAX && cache->pools[pool->number])
+		pool->number++;
+	return pool->number < TN_POOLS_MAX ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be", TN_POOLS_MAX);
+}
+
 static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 {
 	int rc;
 
 	pthread_mutex_lock(&memory->cache->lock);
-	rc = find_claims(memory, &pool->layout, &pool->claims);
+	rc = take_number(memory->cache, pool);
 	if (rc == 0)
+		rc = find_claims(memory, &pool->layout, &pool->claims);
+	if (rc == 0) {
+		pool->layout.base = tn_claims_layout(pool->claims)->base;
 		memory->npools++;
+		__atomic_store_n(&memory->cache->pools[pool->number], pool, __ATOMIC_RELEASE);
+	}
 	pthread_mutex_unlock(&memory->cache->lock);
 	return rc;
 }
@@ -196,7 +209,6 @@ int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 		tn_put(a, pool, sizeof(*pool));
 		return rc;
 	}
-	pool->layout.base = tn_claims_layout(pool->claims)->base;
 	*out = pool;
 	return 0;
 }
@@ -216,6 +228,7 @@ int tn_pool_destroy(struct tn_pool *pool)
 	a = m->cache->alloc;
 	pthread_mutex_lock(&m->cache->lock);
 	m->npools--;
+	__atomic_store_n(&m->cache->pools[pool->number], NULL, __ATOMIC_RELEASE);
 	for (; m->npools == 0 && m->nclaims > 0; m->nclaims--)
 		tn_claims_destroy(m->claims[m->nclaims - 1], a);
 	pthread_mutex_unlock(&m->cache->lock);

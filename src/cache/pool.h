@@ -21,7 +21,8 @@ struct tn_memory {
 
 struct tn_pool {
 	struct tn_memory *memory;
-	uint32_t ops; /* shared: loads and saves under way */
+	uint32_t number; /* in cache->pools */
+	uint32_t ops; /* shared: loads and saves of callers that have not ended them */
 	uint32_t align; /* of all its pages and planes */
 	struct tn_layout layout; /* its addresses are those of the claims' layout */
 	struct tn_claims *claims;

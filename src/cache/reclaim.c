@@ -19,7 +19,7 @@ static bool idle(const struct tn_cache *cache, uint32_t i)
 {
 	const struct tn_space *sp = cache->spaces[i];
 
-	return !sp || (sp->refs == 0 && __atomic_load_n(&sp->ops, __ATOMIC_ACQUIRE) == 0 &&
+	return !sp || (sp->refs == 0 && sp->ops == 0 && __atomic_load_n(&sp->held, __ATOMIC_ACQUIRE) == 0 &&
 		       !__atomic_load_n(&sp->dropping, __ATOMIC_RELAXED));
 }
 

@@ -32,7 +32,8 @@ static void withdraw(struct tn_write_item *item)
 	item->block = TN_BLOCK_NONE;
 }
 
-static void update_ready(struct tn_save_op *save)
+/* 0, or -EINVAL: a layer was given with an event that there is not. */
+static int update_ready(struct tn_save_op *save)
 {
 	const struct tn_shape *s = &save->w.op.space->shape;
 
@@ -40,16 +41,14 @@ static void update_ready(struct tn_save_op *save)
 		uint32_t first = tn_shape_chunk_first(s, save->w.ready_chunks);
 
 		for (uint32_t l = first; l < first + tn_shape_chunk_count(s, save->w.ready_chunks); l++) {
-			uint8_t given = __atomic_load_n(&save->layer_state[l], __ATOMIC_ACQUIRE);
-			const struct tn_event *e = &save->layer_event[l];
+			int final = tn_face_layer_is_final(&save->w.op.cache->region, save->w.op.index, l);
 
-			if (given == 1 && (!e->ready || e->ready(e->arg)))
-				__atomic_store_n(&save->layer_state[l], given = 2, __ATOMIC_RELAXED);
-			if (given != 2)
-				return;
+			if (final != 1)
+				return final;
 		}
 		save->w.ready_chunks++;
 	}
+	return 0;
 }
 
 static void arrives(struct tn_write_item *item, tn_block b)
@@ -148,35 +147,34 @@ static void becomes_visible(struct tn_write_item *item)
 	arrives(item, b);
 }
 
-static void count(struct tn_save_op *save)
+/* Tells what became of the blocks; returns how many were stored. */
+static uint32_t tell_results(struct tn_save_op *save)
 {
-	struct tn_counters *c = &save->w.op.cache->c;
-	struct tn_save_result *r = &save->result;
+	const struct tn_op *op = &save->w.op;
+	struct tn_counters *c = &op->cache->c;
 	uint32_t n[TN_SAVED_KINDS] = {0};
+	uint8_t *saved = tn_face_saved(&op->cache->region, op->index);
+	int error = op->cancelled ? 0 : save->w.error;
 
-	for (uint32_t i = 0; i < save->w.op.n; i++) {
-		if (save->w.op.cancelled)
-			save->w.items[i].saved = TN_SAVED_NOT;
-		n[save->w.items[i].saved]++;
+	for (uint32_t i = 0; i < op->n; i++) {
+		saved[i] = op->cancelled ? TN_SAVED_NOT : save->w.items[i].saved;
+		n[saved[i]]++;
 	}
-	r->error = save->w.op.cancelled ? 0 : save->w.error;
-	if (!save->w.op.cancelled && !r->error && n[TN_SAVED_HOST_ONLY] + n[TN_SAVED_REJECTED] > 0)
-		r->error = save->kept_off;
-	r->stored = n[TN_SAVED_STORED];
-	r->existing = n[TN_SAVED_EXISTING];
-	r->host_only = n[TN_SAVED_HOST_ONLY];
-	r->rejected = n[TN_SAVED_REJECTED];
-	r->failed = n[TN_SAVED_FAILED];
-	c->saved_blocks += r->stored;
-	c->existing_blocks += r->existing;
-	c->host_only_blocks += r->host_only;
-	c->admission_rejected_blocks += r->rejected;
-	c->save_failed_blocks += r->failed;
+	if (!op->cancelled && !error && n[TN_SAVED_HOST_ONLY] + n[TN_SAVED_REJECTED] > 0)
+		error = save->kept_off;
+	tn_face_tell_saved(&op->cache->region, op->index, n, TN_SAVED_KINDS, error);
+	c->saved_blocks += n[TN_SAVED_STORED];
+	c->existing_blocks += n[TN_SAVED_EXISTING];
+	c->host_only_blocks += n[TN_SAVED_HOST_ONLY];
+	c->admission_rejected_blocks += n[TN_SAVED_REJECTED];
+	c->save_failed_blocks += n[TN_SAVED_FAILED];
+	return n[TN_SAVED_STORED];
 }
 
 static void finish(struct tn_save_op *save)
 {
 	bool commit = !save->w.op.cancelled;
+	uint32_t stored;
 
 	for (uint32_t i = 0; i < save->w.op.n; i++) {
 		struct tn_write_item *item = &save->w.items[i];
@@ -186,36 +184,45 @@ static void finish(struct tn_save_op *save)
 		else
 			withdraw(item);
 	}
-	count(save);
+	stored = tell_results(save);
 	tn_list_del(&save->w.op.link);
 	save->w.op.active = false;
 	save->w.op.cache->ended++;
 	tn_schedule_give_back(save->w.op.cache, save->admitted_bytes);
-	if (commit && save->result.stored > 0 && save->w.op.cache->o.durability_ms == 0)
+	if (commit && stored > 0 && save->w.op.cache->o.durability_ms == 0)
 		tn_save_flush(save);
 	else
 		tn_op_drained(&save->w.op);
 }
 
+static void cancel(struct tn_save_op *save)
+{
+	save->w.op.cancelled = true;
+	tn_places_leave(&save->w);
+}
+
 static bool step(struct tn_save_op *save)
 {
-	bool busy = false, committed = __atomic_load_n(&save->commit, __ATOMIC_ACQUIRE);
+	bool busy = false;
+	int rc;
 
-	if (__atomic_load_n(&save->w.op.cancel, __ATOMIC_ACQUIRE) && !save->w.op.cancelled) {
-		save->w.op.cancelled = true;
-		tn_places_leave(&save->w);
+	if (tn_op_is_cancelled(&save->w.op) && !save->w.op.cancelled) {
+		cancel(save);
 		busy = true;
 	}
 	if (save->held && !save->w.op.cancelled) {
 		if (__atomic_load_n(&save->w.op.space->dropping, __ATOMIC_RELAXED))
 			return false;
 		save->held = false;
-		tn_save_begins(save);
+		tn_save_find_work(save);
 		return true;
 	}
-	if (!save->w.op.cancelled)
-		update_ready(save);
-	if (!tn_writing_step(&save->w, committed, &busy))
+	rc = save->w.op.cancelled ? 0 : update_ready(save);
+	if (rc) {
+		tn_face_tell_status(&save->w.op.cache->region, save->w.op.index, rc);
+		cancel(save);
+	}
+	if (!tn_writing_step(&save->w, tn_op_is_committed(&save->w.op), &busy))
 		return busy;
 	finish(save);
 	return true;
@@ -231,8 +238,8 @@ bool tn_saves_step(struct tn_cache *cache)
 	return busy;
 }
 
-/* Whether a layer was given whose bytes are not final yet, so that somebody must ask again. */
-bool tn_save_events_pending(const struct tn_cache *cache)
+/* Whether a layer was given whose bytes become final when a device says so, which wakes nobody. */
+bool tn_save_devices_pending(const struct tn_cache *cache)
 {
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
 		const struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
@@ -241,7 +248,7 @@ bool tn_save_events_pending(const struct tn_cache *cache)
 
 		if (ready < s->chunks)
 			for (uint32_t k = 0; k < tn_shape_chunk_count(s, ready); k++)
-				if (__atomic_load_n(&save->layer_state[l + k], __ATOMIC_RELAXED) == 1)
+				if (tn_face_layer_is_devices(&cache->region, save->w.op.index, l + k))
 					return true;
 	}
 	return false;

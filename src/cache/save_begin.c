@@ -138,7 +138,7 @@ static void touch_back(struct tn_save_op *save, tn_block before)
 		tn_block_touch_back(cache, b, from_end++);
 }
 
-void tn_save_begins(struct tn_save_op *save)
+void tn_save_find_work(struct tn_save_op *save)
 {
 	struct tn_cache *cache = save->w.op.cache;
 	struct tn_registry *reg = cache->registry;
@@ -162,18 +162,14 @@ void tn_save_begins(struct tn_save_op *save)
 	tn_places_join(&save->w);
 }
 
-void tn_save_start(struct tn_cmd *cmd)
+void tn_save_begins(struct tn_save_op *save)
 {
-	struct tn_save_op *save = tn_container_of(cmd, struct tn_save_op, w.op.kick);
+	struct tn_op *op = &save->w.op;
 
-	if (!tn_op_kicked(&save->w.op))
-		return;
-	if (save->w.op.active)
-		return; /* the next step looks at what changed */
-	save->w.op.active = true;
-	save->w.op.cache->c.saves++;
-	tn_list_push(&save->w.op.cache->saves, &save->w.op.link);
-	save->held = __atomic_load_n(&save->w.op.space->dropping, __ATOMIC_RELAXED);
+	op->active = true;
+	op->cache->c.saves++;
+	tn_list_push(&op->cache->saves, &op->link);
+	save->held = __atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED);
 	if (!save->held)
-		tn_save_begins(save);
+		tn_save_find_work(save);
 }

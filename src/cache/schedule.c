@@ -3,8 +3,8 @@
  * Between the cache and its scheduler: tells it of loads, transfers and phases, asks it before each transfer, and
  * keeps the slack tables in step with what engines were seen to take.
  *
- * Owner thread, except where the callers' side is marked: callers leave what they saw in a small ring that the owner
- * empties. With scheduler "none", or without disks, there is no scheduler and everything may go.
+ * Owner thread. What fronts know - where an engine is, how long it computed, what it is about to do - lies in the region
+ * (hints.c). With scheduler "none", or without disks, there is no scheduler and everything may go.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,32 +12,17 @@
 #include "base/error.h"
 #include "cache/cache_internal.h"
 
-#define OBSERVATIONS 1024u
 #define BACKLOG_SECONDS 2u /* of writing: what saves may have waiting */
 #define BACKLOG_LEAST (256ull << 20)
 #define BACKLOG_UNKNOWN (1ull << 30)
 
-/* A layer's compute as an engine's waits showed it. Each entry has a turn number: who holds the turn may fill it. */
-struct observation {
-	uint64_t turn; /* shared */
-	const struct tn_space *space; /* perhaps closed meanwhile, and gone */
-	uint16_t index;		      /* its number */
-	uint64_t input, prefix;
-	uint32_t layer;
-	int64_t ns;
-};
-
 struct tn_schedule {
 	struct tn_sched *sched;
-	struct observation seen[OBSERVATIONS];
-	uint64_t head; /* shared: next to fill */
-	uint64_t tail;
-	uint64_t loads;	      /* numbers them */
-	uint64_t calm_until;  /* shared: of tn_phase, 0: not called since the owner looked */
-	uint64_t admitted;    /* shared: bytes of saves since they were begun, less what of them needs no disk any more */
-	uint64_t limit;	      /* shared: most of them */
-	uint64_t host_room;   /* shared: blocks that host memory would take from saves */
-	uint64_t refused;     /* shared: bytes of saves refused since the owner looked */
+	uint64_t loads;	  /* numbers them */
+	/* How much of the front's words was looked at. */
+	uint64_t learned; /* observations */
+	uint64_t calm_calls;
+	uint64_t refused_bytes;
 };
 
 /* ---- create -------------------------------------------------------------------------------------- */
@@ -50,6 +35,7 @@ int tn_schedule_create(struct tn_cache *cache)
 		.explain = cache->o.explain,
 		.explain_arg = cache->o.explain_arg,
 	};
+	struct tn_region_core *core = tn_region_core(&cache->region);
 	struct tn_schedule *s;
 	int rc;
 
@@ -63,12 +49,12 @@ int tn_schedule_create(struct tn_cache *cache)
 		tn_put(cache->alloc, s, sizeof(*s));
 		return rc;
 	}
-	for (uint64_t i = 0; i < OBSERVATIONS; i++)
-		s->seen[i].turn = i;
 	for (uint32_t i = 0; i < o.devices; i++)
 		tn_sched_device(s->sched, i, &cache->mix[i]);
-	s->limit = cache->o.write_backlog_bytes ? cache->o.write_backlog_bytes : BACKLOG_UNKNOWN;
 	cache->schedule = s;
+	__atomic_store_n(&core->limit_bytes, cache->o.write_backlog_bytes ? cache->o.write_backlog_bytes : BACKLOG_UNKNOWN,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&core->scheduled, 1, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -81,116 +67,11 @@ void tn_schedule_destroy(struct tn_cache *cache)
 	cache->schedule = NULL;
 }
 
-/* ---- what callers see (their threads) ------------------------------------------------------------- */
-
-static void observe(struct tn_schedule *s, const struct tn_load_op *load, uint32_t layer, int64_t ns)
-{
-	uint64_t at = __atomic_load_n(&s->head, __ATOMIC_RELAXED), turn;
-	struct observation *o;
-
-	for (;;) {
-		o = &s->seen[at % OBSERVATIONS];
-		turn = __atomic_load_n(&o->turn, __ATOMIC_ACQUIRE);
-		if (turn < at)
-			return; /* full: one timing more or less does not matter */
-		if (turn > at)
-			at = __atomic_load_n(&s->head, __ATOMIC_RELAXED);
-		else if (__atomic_compare_exchange_n(&s->head, &at, at + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-			break;
-	}
-	o->space = load->r.op.space;
-	o->index = load->r.op.space->index;
-	o->input = load->input_tokens;
-	o->prefix = load->r.op.n * tn_geometry_block_tokens(&load->r.op.space->geometry);
-	o->layer = layer;
-	o->ns = ns;
-	__atomic_store_n(&o->turn, at + 1, __ATOMIC_RELEASE);
-}
-
-/* Without a time in between, so that the owner does not take one layer's for another's. */
-static void engine_is_at(struct tn_load_op *load, uint32_t layer, uint64_t now)
-{
-	__atomic_store_n(&load->at_ns, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&load->at_layer, layer, __ATOMIC_RELEASE);
-	__atomic_store_n(&load->at_ns, now, __ATOMIC_RELEASE);
-}
-
-void tn_schedule_wait_begins(struct tn_load_op *load, uint32_t layer)
-{
-	struct tn_cache *cache = load->r.op.cache;
-	uint64_t now;
-
-	if (!cache->schedule)
-		return;
-	now = tn_now_ns(&cache->clock);
-	if (load->left_ns && load->input_tokens && layer == load->left_layer + 1)
-		observe(cache->schedule, load, load->left_layer, (int64_t)(now - load->left_ns));
-	load->left_ns = 0;
-	engine_is_at(load, layer, now);
-}
-
-void tn_schedule_wait_ends(struct tn_load_op *load, uint32_t layer)
-{
-	if (!load->r.op.cache->schedule)
-		return;
-	load->left_layer = layer;
-	load->left_ns = tn_now_ns(&load->r.op.cache->clock);
-	engine_is_at(load, layer, load->left_ns);
-}
-
-/* What host memory with room for so many blocks takes of this space's. */
-static uint64_t host_bytes(const struct tn_space *space, uint64_t blocks)
-{
-	uint64_t room = blocks * space->shape.slot_bytes, quota = __atomic_load_n(&space->quota.host_bytes, __ATOMIC_RELAXED);
-
-	return room < quota ? room : quota;
-}
-
-/* Whole saves count, from now on: what several begun at once will bring is bounded before anything of it is here. */
-int tn_schedule_admit(const struct tn_space *space, uint64_t blocks)
-{
-	struct tn_schedule *s = space->cache->schedule;
-	uint64_t bytes = blocks * space->shape.slot_bytes, host = 0, limit, admitted;
-
-	if (!s)
-		return 0;
-	limit = __atomic_load_n(&s->limit, __ATOMIC_RELAXED);
-	if (space->host_ok)
-		host = host_bytes(space, __atomic_load_n(&s->host_room, __ATOMIC_RELAXED));
-	limit = limit > UINT64_MAX - host ? UINT64_MAX : limit + host;
-	admitted = __atomic_load_n(&s->admitted, __ATOMIC_RELAXED);
-	while (admitted == 0 || (bytes <= limit && admitted <= limit - bytes))
-		if (__atomic_compare_exchange_n(&s->admitted, &admitted, admitted + bytes, true, __ATOMIC_RELAXED,
-						__ATOMIC_RELAXED))
-			return 0;
-	__atomic_add_fetch(&s->refused, bytes, __ATOMIC_RELAXED);
-	return tn_fail(-EAGAIN, "write backlog: %llu MiB of saves wait for the disk (at most %llu); try again later, or "
-		       "raise write_backlog_bytes", (unsigned long long)(admitted >> 20), (unsigned long long)(limit >> 20));
-}
-
 void tn_schedule_give_back(struct tn_cache *cache, uint64_t bytes)
 {
-	if (cache->schedule)
-		__atomic_sub_fetch(&cache->schedule->admitted, bytes, __ATOMIC_RELAXED);
-}
+	uint64_t *given_back = &tn_region_core(&cache->region)->given_back_bytes;
 
-int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns)
-{
-	uint64_t now, until;
-
-	if (!cache || (phase != TN_PHASE_PREFILL && phase != TN_PHASE_DECODE))
-		return tn_fail(-EINVAL, "tn_phase: no cache, or phase %d is neither prefill nor decode", (int)phase);
-	if (tn_forked(cache))
-		return tn_error_last()->code;
-	if (!cache->schedule)
-		return 0;
-	now = tn_now_ns(&cache->clock);
-	until = slack_ns > TN_FOREVER - now ? TN_FOREVER : now + slack_ns;
-	if (phase == TN_PHASE_DECODE && slack_ns == 0)
-		until = TN_FOREVER;
-	__atomic_store_n(&cache->schedule->calm_until, until, __ATOMIC_RELEASE);
-	tn_io_wake(cache->io);
-	return 0;
+	__atomic_store_n(given_back, cache->given_back_bytes += bytes, __ATOMIC_RELAXED);
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------ */
@@ -246,27 +127,41 @@ static uint64_t backlog_limit(const struct tn_cache *cache)
 static void learn(struct tn_cache *cache, uint64_t now)
 {
 	struct tn_schedule *s = cache->schedule;
+	struct tn_observation o;
 
-	for (;;) {
-		struct observation *o = &s->seen[s->tail % OBSERVATIONS];
-		struct tn_space *space;
+	/* No more than there can be: a front that writes all the time must not keep the owner here. */
+	for (uint32_t i = 0; i < TN_REGION_OBSERVATIONS && tn_observation_take(&cache->region, &s->learned, &o); i++) {
+		struct tn_space *space = o.space < TN_STORE_SPACES_MAX ? cache->spaces[o.space] : NULL;
 
-		if (__atomic_load_n(&o->turn, __ATOMIC_ACQUIRE) != s->tail + 1)
-			return;
-		space = cache->spaces[o->index] == o->space ? cache->spaces[o->index] : NULL;
-		if (space && space->slack && tn_slack_observe(space->slack, o->input, o->prefix, o->layer, o->ns))
+		if (!space || !space->slack || o.layer >= space->shape.layers)
+			continue;
+		if (tn_slack_observe(space->slack, o.input, o.prefix, o.layer, o.ns))
 			space->slack_moved = true;
-		__atomic_store_n(&o->turn, s->tail + OBSERVATIONS, __ATOMIC_RELEASE);
-		s->tail++;
-		if (space)
-			tn_space_share_slack(space, now);
+		tn_space_share_slack(space, now);
 	}
+}
+
+/* What the front has said since the last turn. */
+static void listen(struct tn_cache *cache, uint64_t now)
+{
+	const struct tn_region_front *front = tn_region_front(&cache->region);
+	uint64_t calls = __atomic_load_n(&front->calm_calls, __ATOMIC_ACQUIRE);
+	uint64_t refused = __atomic_load_n(&front->refused_bytes, __ATOMIC_RELAXED);
+	struct tn_schedule *s = cache->schedule;
+
+	if (calls != s->calm_calls)
+		tn_sched_calm(s->sched, __atomic_load_n(&front->calm_until_ns, __ATOMIC_RELAXED));
+	if (refused != s->refused_bytes)
+		tn_sched_refused(s->sched, refused - s->refused_bytes, now);
+	s->calm_calls = calls;
+	s->refused_bytes = refused;
 }
 
 void tn_schedule_turn(struct tn_cache *cache, uint64_t now, enum tn_offload_urgency urgency)
 {
+	struct tn_region_core *core = tn_region_core(&cache->region);
 	struct tn_schedule *s = cache->schedule;
-	uint64_t backlog, limit, calm, refused;
+	uint64_t backlog, limit;
 
 	if (!s)
 		return;
@@ -274,19 +169,12 @@ void tn_schedule_turn(struct tn_cache *cache, uint64_t now, enum tn_offload_urge
 	learn(cache, now);
 	backlog = backlog_of(cache);
 	limit = backlog_limit(cache);
-	__atomic_store_n(&s->limit, limit, __ATOMIC_RELAXED);
-	__atomic_store_n(&s->host_room, host_room(cache), __ATOMIC_RELAXED);
+	__atomic_store_n(&core->limit_bytes, limit, __ATOMIC_RELAXED);
+	__atomic_store_n(&core->host_blocks, host_room(cache), __ATOMIC_RELAXED);
 	tn_sched_backlog(s->sched, backlog, urgency == TN_OFFLOAD_IDLE ? limit : 0);
 	tn_sched_late(s->sched, urgency == TN_OFFLOAD_LATE);
 	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
-	if (__atomic_load_n(&s->calm_until, __ATOMIC_RELAXED)) {
-		calm = __atomic_exchange_n(&s->calm_until, 0, __ATOMIC_ACQUIRE);
-		tn_sched_calm(s->sched, calm);
-	}
-	if (__atomic_load_n(&s->refused, __ATOMIC_RELAXED)) {
-		refused = __atomic_exchange_n(&s->refused, 0, __ATOMIC_RELAXED);
-		tn_sched_refused(s->sched, refused, now);
-	}
+	listen(cache, now);
 }
 
 uint64_t tn_schedule_due(const struct tn_cache *cache)
@@ -344,7 +232,7 @@ void tn_schedule_load(struct tn_reading *r)
 
 void tn_schedule_load_at(struct tn_reading *r)
 {
-	const struct tn_load_op *load = tn_load_of(&r->op);
+	const struct tn_face_asked *asked = tn_face_asked(&r->op.cache->region, r->op.index);
 	uint64_t since;
 	uint32_t layer;
 
@@ -353,9 +241,9 @@ void tn_schedule_load_at(struct tn_reading *r)
 	r->sched.priority = r->op.priority;
 	if (r->prefetch)
 		return;
-	since = __atomic_load_n(&load->at_ns, __ATOMIC_ACQUIRE);
-	layer = __atomic_load_n(&load->at_layer, __ATOMIC_ACQUIRE);
-	if (since == 0 || since != __atomic_load_n(&load->at_ns, __ATOMIC_RELAXED))
+	since = __atomic_load_n(&asked->at_ns, __ATOMIC_ACQUIRE);
+	layer = __atomic_load_n(&asked->at_layer, __ATOMIC_ACQUIRE);
+	if (since == 0 || since != __atomic_load_n(&asked->at_ns, __ATOMIC_RELAXED) || layer >= r->op.space->shape.layers)
 		return; /* not yet, or being changed: what was known is soon made up for */
 	r->sched.at_layer = layer;
 	r->sched.at_ns = since;

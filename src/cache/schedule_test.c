@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/cache_internal.h"
+#include "cache/front.h"
 #include "cache_rig.h"
 #include "lab/paced.h"
 #include "lab/paced_cache.h"
@@ -420,6 +420,8 @@ static void saves_begun_in_one_turn_do_not_exceed_the_backlog(void **state)
 
 struct engine {
 	struct tn_load_op load;
+	struct tn_front_op front;
+	struct tn_space space;
 	struct tn_cache cache;
 	uint64_t now_ns;
 	uint32_t stop; /* shared */
@@ -438,23 +440,30 @@ static void *wait_for_layers(void *arg)
 
 	while (!__atomic_load_n(&e->stop, __ATOMIC_ACQUIRE)) {
 		e->now_ns = ++e->layer * 1000ull + 1;
-		tn_schedule_wait_begins(&e->load, e->layer);
+		tn_hint_wait_begins(&e->front, e->layer);
 		e->now_ns++;
-		tn_schedule_wait_ends(&e->load, e->layer);
+		tn_hint_wait_ends(&e->front, e->layer);
 	}
 	return NULL;
 }
 
 static void no_layer_is_taken_for_reached_at_the_time_of_another(void **state)
 {
+	const struct tn_region_counts counts = {.ops = 1, .blocks = 1, .pages = 1, .layers = 1, .chunks = 1};
 	struct engine *e = calloc(1, sizeof(*e));
 	uint64_t until = tn_test_now() + 200 * MS;
+	struct tn_face_asked *asked;
 	uint32_t last = 0;
 	pthread_t thread;
 
 	e->cache.clock = (struct tn_clock){engine_now, NULL, e};
 	e->cache.schedule = (struct tn_schedule *)e; /* there is one; nothing is asked of it */
-	e->load.r.op.cache = &e->cache;
+	assert_int_equal(tn_region_create(&counts, &tn_alloc_system, &e->cache.region), 0);
+	tn_region_core(&e->cache.region)->scheduled = 1;
+	e->space.shape.layers = UINT32_MAX;
+	e->load.r.op.cache = e->front.cache = &e->cache;
+	e->load.r.op.space = e->front.space = &e->space;
+	asked = tn_face_asked(&e->cache.region, 0);
 	assert_int_equal(pthread_create(&thread, NULL, wait_for_layers, e), 0);
 	while (tn_test_now() < until) {
 		tn_schedule_load_at(&e->load.r);
@@ -467,11 +476,12 @@ static void no_layer_is_taken_for_reached_at_the_time_of_another(void **state)
 	tn_schedule_load_at(&e->load.r);
 	assert_int_equal(e->load.r.sched.at_layer, e->layer);
 	/* As seen from between the two. */
-	e->load.at_ns = 0;
-	e->load.at_layer++;
+	asked->at_ns = 0;
+	asked->at_layer++;
 	tn_schedule_load_at(&e->load.r);
 	assert_int_equal(e->load.r.sched.at_layer, e->layer);
 	assert_int_equal(e->load.r.sched.at_ns, e->layer * 1000ull + 2);
+	tn_region_destroy(&e->cache.region, &tn_alloc_system);
 	free(e);
 }
 

@@ -18,14 +18,13 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 	const struct drop_call *c = arg;
 	struct tn_space *space = c->space;
 	struct tn_key id;
-	uint32_t epoch, ops;
+	uint32_t epoch;
 	int rc;
 
 	if (__atomic_load_n(&space->dropping, __ATOMIC_RELAXED))
 		return tn_fail(-EBUSY, "space %u is being dropped already", space->index);
-	ops = __atomic_load_n(&space->ops, __ATOMIC_ACQUIRE);
-	if (ops > 0)
-		return tn_fail(-EBUSY, "space %u: %u loads, saves or offloads are under way; end them first", space->index, ops);
+	if (space->ops > 0 || __atomic_load_n(&space->held, __ATOMIC_ACQUIRE) > 0)
+		return tn_fail(-EBUSY, "space %u: loads, saves or offloads are under way; end them first", space->index);
 	if (cache->store) {
 		rc = tn_store_space_drop(cache->store, space->index);
 		if (rc)

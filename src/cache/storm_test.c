@@ -131,7 +131,7 @@ static void save(struct caller *c)
 			usleep(below(c, 300000)); /* an engine that computes for long */
 		for (uint32_t i = 0; i < n; i++)
 			contents(c, size, first + i, l, pages + i * RIG_PAGES, false);
-		if ((rc = tn_save_layer(save, l, NULL)) != 0)
+		if ((rc = tn_save_layer(save, l, NULL, 0)) != 0)
 			wrong(c, "save_layer", rc);
 	}
 	rc = abort ? tn_save_abort(save) : tn_save_commit(save);

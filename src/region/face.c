@@ -25,6 +25,7 @@ void tn_face_ask(const struct tn_region *r, uint32_t op, const struct tn_command
 	a->command = *command;
 	__atomic_store_n(&a->cancel, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&a->commit, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&a->first_wait, TN_WAIT_NOT, __ATOMIC_RELAXED);
 	__atomic_store_n(&a->at_layer, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&a->at_ns, 0, __ATOMIC_RELAXED);
 	for (uint32_t l = 0; l < layers; l++)
@@ -66,7 +67,7 @@ static bool kind_is_known(uint32_t kind)
 int tn_face_take_command(const struct tn_region *r, uint32_t op, struct tn_command *out)
 {
 	copy_once(out, &tn_face_asked(r, op)->command, sizeof(*out));
-	if (!kind_is_known(out->kind) || (out->flags & ~TN_COMMAND_PARTIAL_LAST) || out->blocks == 0 || out->blocks > r->counts.blocks)
+	if (!kind_is_known(out->kind) || (out->flags & ~TN_COMMAND_FLAGS) || out->blocks == 0 || out->blocks > r->counts.blocks)
 		return tn_fail(-EINVAL, "operation %u: kind %u, flags %#x or %u blocks (at most %u)", op, out->kind, out->flags, out->blocks,
 			       r->counts.blocks);
 	if (out->kind == TN_COMMAND_PREFETCH)
@@ -88,21 +89,23 @@ int tn_face_take_keys(const struct tn_region *r, uint32_t op, uint32_t n, struct
 	return 0;
 }
 
-int tn_face_take_pages(const struct tn_region *r, uint32_t op, uint32_t n, uint32_t npages, uint32_t *out)
+int tn_face_take_pages(const struct tn_region *r, uint32_t op, uint64_t first, uint64_t end, uint32_t npages, uint32_t *out)
 {
 	uint32_t highest = 0;
 
-	copy_once(out, tn_face_pages(r, op), n * sizeof(*out));
-	for (uint32_t i = 0; i < n; i++) /* without a branch: many at a time */
+	copy_once(out + first, tn_face_pages(r, op) + first, (end - first) * sizeof(*out));
+	for (uint64_t i = first; i < end; i++) /* without a branch: many at a time */
 		highest = out[i] > highest ? out[i] : highest;
-	return n == 0 || highest < npages ? 0 : tn_fail(-EINVAL, "operation %u: page %u: the pool has %u", op, highest, npages);
+	return first == end || highest < npages ? 0 : tn_fail(-EINVAL, "operation %u: page %u: the pool has %u", op, highest, npages);
 }
 
-int tn_face_layer_is_final(const struct tn_region *r, uint32_t op, uint32_t layer)
+/* The event of a layer that was given; NULL: it needs none, or was not given. *value: to be reached. 0, 1: final, -EINVAL. */
+static int event_of(const struct tn_region *r, uint32_t op, uint32_t layer, const struct tn_event_word **word, uint64_t *value)
 {
 	const struct tn_face_given *g = &tn_face_given(r, op)[layer];
 	uint32_t event;
 
+	*word = NULL;
 	if (!tn_face_is_set(&g->given))
 		return 0;
 	event = __atomic_load_n(&g->event, __ATOMIC_RELAXED);
@@ -110,7 +113,27 @@ int tn_face_layer_is_final(const struct tn_region *r, uint32_t op, uint32_t laye
 		return 1;
 	if (event >= r->counts.events)
 		return tn_fail(-EINVAL, "operation %u: event %u of layer %u: there are %u", op, event, layer, r->counts.events);
-	return tn_event_word_reached(tn_event_word(r, event), __atomic_load_n(&g->value, __ATOMIC_RELAXED));
+	*word = tn_event_word(r, event);
+	*value = __atomic_load_n(&g->value, __ATOMIC_RELAXED);
+	return 0;
+}
+
+int tn_face_layer_is_final(const struct tn_region *r, uint32_t op, uint32_t layer)
+{
+	const struct tn_event_word *word;
+	uint64_t value;
+	int rc = event_of(r, op, layer, &word, &value);
+
+	return word ? tn_event_word_reached(word, value) : rc;
+}
+
+bool tn_face_layer_is_devices(const struct tn_region *r, uint32_t op, uint32_t layer)
+{
+	const struct tn_event_word *word;
+	uint64_t value;
+
+	event_of(r, op, layer, &word, &value);
+	return word && __atomic_load_n(&word->device, __ATOMIC_RELAXED);
 }
 
 void tn_face_begins(const struct tn_region *r, uint32_t op, uint64_t generation, uint32_t blocks)
@@ -122,6 +145,14 @@ void tn_face_begins(const struct tn_region *r, uint32_t op, uint64_t generation,
 	memset(tn_face_busy(r, op), 1, blocks);
 	__atomic_store_n(&t->good, blocks, __ATOMIC_RELAXED);
 	__atomic_store_n(&t->begun, generation, __ATOMIC_RELEASE);
+}
+
+void tn_face_tell_saved(const struct tn_region *r, uint32_t op, const uint32_t *blocks, uint32_t kinds, int error)
+{
+	struct tn_face_told *t = tn_face_told(r, op);
+
+	memcpy(t->blocks, blocks, kinds * sizeof(*blocks));
+	t->error = error;
 }
 
 bool tn_face_notify(const struct tn_region *r, uint32_t op)

@@ -19,7 +19,17 @@
 enum tn_command_kind { TN_COMMAND_LOAD = 1, TN_COMMAND_PREFETCH, TN_COMMAND_SAVE };
 
 #define TN_COMMAND_NO_POOL UINT32_MAX
-#define TN_COMMAND_PARTIAL_LAST 1u /* a flag: the last block holds a prompt's unfinished tail */
+/* Flags of a command. */
+#define TN_COMMAND_PARTIAL_LAST 1u /* save: the last block holds a prompt's unfinished tail */
+#define TN_COMMAND_WHOLE 2u	   /* load: the caller's last one was waited for with all layers at once */
+#define TN_COMMAND_FLAGS 3u
+
+/* What the first wait for a load is about. */
+enum tn_wait {
+	TN_WAIT_NOT, /* there was none yet */
+	TN_WAIT_LAYERS, /* its first layer */
+	TN_WAIT_WHOLE, /* a later one: the caller does not compute layer by layer */
+};
 
 /**
  * struct tn_command - what an operation is to do; keys and pages are in tables of their own
@@ -29,7 +39,7 @@ enum tn_command_kind { TN_COMMAND_LOAD = 1, TN_COMMAND_PREFETCH, TN_COMMAND_SAVE
  * @blocks:     at least 1
  * @first_page, @end_page: of the pages of all blocks those that a load is to write, or a save to read
  * @parent:     saves: key of the block before the first
- * @flags:      TN_COMMAND_PARTIAL_LAST
+ * @flags:      TN_COMMAND_PARTIAL_LAST, TN_COMMAND_WHOLE
  *
  * The other fields are those of struct tn_load_opts and tn_save_opts with the same name.
  */
@@ -49,6 +59,7 @@ struct tn_face_asked {
 	_Alignas(64) uint32_t cancel;		/* load: cancel, save: abort */
 	uint32_t commit;
 	uint32_t waiters;  /* threads that may sleep on `progress` */
+	uint32_t first_wait; /* enum tn_wait */
 	uint32_t at_layer; /* the engine waits for this layer, or computes it, ... */
 	uint64_t at_ns;	   /* ... since then; 0: not known, or at_layer changes */
 };
@@ -154,9 +165,9 @@ int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const voi
 /* A copy of the command, and whether it is sound by itself: numbers of spaces, pools, pages and layers are for the caller to check. 0, -EINVAL. */
 int tn_face_take_command(const struct tn_region *r, uint32_t op, struct tn_command *out);
 
-/* Copies of as many keys, and of as many pages, which must be below npages; their numbers were checked. 0, -EINVAL. */
+/* Copies of as many keys; and of the pages from first to end, which must be below npages. The counts were checked. 0, -EINVAL. */
 int tn_face_take_keys(const struct tn_region *r, uint32_t op, uint32_t n, struct tn_key *out);
-int tn_face_take_pages(const struct tn_region *r, uint32_t op, uint32_t n, uint32_t npages, uint32_t *out);
+int tn_face_take_pages(const struct tn_region *r, uint32_t op, uint64_t first, uint64_t end, uint32_t npages, uint32_t *out);
 
 static inline bool tn_face_is_set(const uint32_t *word)
 {
@@ -165,6 +176,9 @@ static inline bool tn_face_is_set(const uint32_t *word)
 
 /* Whether the bytes of a layer are final. 1: yes; 0: not yet; -EINVAL: there is no such event. */
 int tn_face_layer_is_final(const struct tn_region *r, uint32_t op, uint32_t layer);
+
+/* Of a layer that is not final: whether that may change without a wake-up, because a device writes its event's word. */
+bool tn_face_layer_is_devices(const struct tn_region *r, uint32_t op, uint32_t layer);
 
 /* The life has begun: the good prefix is all blocks, whose pages are busy. */
 void tn_face_begins(const struct tn_region *r, uint32_t op, uint64_t generation, uint32_t blocks);
@@ -178,6 +192,15 @@ static inline void tn_face_tell_good(const struct tn_region *r, uint32_t op, uin
 static inline void tn_face_tell_ready(const struct tn_region *r, uint32_t op, uint32_t chunk, uint64_t generation)
 {
 	__atomic_store_n(&tn_face_ready(r, op)[chunk], generation, __ATOMIC_SEQ_CST);
+}
+
+/* Before drained: how many blocks of a save had each of so many results, and the first error. */
+void tn_face_tell_saved(const struct tn_region *r, uint32_t op, const uint32_t *blocks, uint32_t kinds, int error);
+
+/* Before drained: why the command was refused, or its result is not durable. */
+static inline void tn_face_tell_status(const struct tn_region *r, uint32_t op, int status)
+{
+	__atomic_store_n(&tn_face_told(r, op)->status, status, __ATOMIC_RELEASE);
 }
 
 static inline void tn_face_tell_idle(const struct tn_region *r, uint32_t op, uint32_t block)

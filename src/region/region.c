@@ -112,6 +112,7 @@ int tn_region_create(const struct tn_region_counts *counts, const struct tn_allo
 	if (!base)
 		return tn_fail(-ENOMEM, "no memory for %u operations of %u blocks; lower max_ops or max_op_blocks", counts->ops,
 			       counts->blocks);
+	tn_sparse(alloc, base, bytes);
 	rc = tn_region_format(base, counts, PAGE_BYTES, false, out);
 	if (rc)
 		tn_put(alloc, base, bytes ? bytes : PAGE_BYTES);

@@ -86,12 +86,20 @@ struct tn_region_header {
 struct tn_region_front {
 	_Alignas(64) uint64_t kicks; /* the doorbell's list */
 	_Alignas(64) uint64_t observed; /* places of observations taken, since the beginning */
+	_Alignas(64) uint64_t admitted_bytes; /* of saves that were begun, since the beginning */
+	uint64_t refused_bytes; /* of saves that were not, since the beginning */
+	uint64_t calm_until_ns; /* of tn_phase, as of the last call */
+	uint64_t calm_calls;
 };
 
 /* Words of the core that belong to no operation. */
 struct tn_region_core {
 	_Alignas(64) uint64_t completions; /* the doorbell's list */
 	uint64_t learned; /* observations taken, since the beginning */
+	uint64_t given_back_bytes; /* of those admitted: what does not wait for the disk any more */
+	uint64_t limit_bytes; /* of what is admitted and not given back; UINT64_MAX: none */
+	uint64_t host_blocks; /* that host memory would take from saves */
+	uint32_t scheduled; /* where engines are, and how long they compute, is of use */
 };
 
 /*

@@ -310,7 +310,7 @@ static void commands_that_are_not_sound_are_refused(void **state)
 	c[5].end_page = counts.pages + 1;
 	c[6].kind = TN_COMMAND_SAVE;
 	c[6].priority = 128;
-	c[7].flags = 2;
+	c[7].flags = TN_COMMAND_FLAGS + 1;
 	for (int i = 0; i < 8; i++) {
 		tn_face_ask(&r, 3, &c[i], 0);
 		assert_int_equal(tn_face_take_command(&r, 3, &out), -EINVAL);
@@ -336,9 +336,10 @@ static void keys_and_pages_that_are_not_sound_are_refused(void **state)
 	assert_memory_equal(keys, tn_face_keys(&r, 2), sizeof(keys));
 	for (uint32_t i = 0; i < 12; i++)
 		tn_face_pages(&r, 2)[i] = i * 5;
-	assert_int_equal(tn_face_take_pages(&r, 2, 12, 55, pages), -EINVAL);
-	assert_int_equal(tn_face_take_pages(&r, 2, 12, 56, pages), 0);
+	assert_int_equal(tn_face_take_pages(&r, 2, 0, 12, 55, pages), -EINVAL);
+	assert_int_equal(tn_face_take_pages(&r, 2, 0, 12, 56, pages), 0);
 	assert_memory_equal(pages, tn_face_pages(&r, 2), sizeof(pages));
+	assert_int_equal(tn_face_take_pages(&r, 2, 3, 11, 51, pages), 0); /* what is not wanted may be anything */
 	tn_region_destroy(&r, &tn_alloc_system);
 }
 
@@ -439,14 +440,14 @@ static int serve(const struct tn_region *r, uint32_t op)
 	pages = malloc(c.end_page * sizeof(*pages));
 	rc = tn_face_take_keys(r, op, c.blocks, keys);
 	if (rc == 0 && c.kind != TN_COMMAND_PREFETCH)
-		rc = tn_face_take_pages(r, op, (uint32_t)c.end_page, 1000, pages);
-	for (uint64_t i = 0; rc == 0 && c.kind != TN_COMMAND_PREFETCH && i < c.end_page; i++)
+		rc = tn_face_take_pages(r, op, c.first_page, c.end_page, 1000, pages);
+	for (uint64_t i = c.first_page; rc == 0 && c.kind != TN_COMMAND_PREFETCH && i < c.end_page; i++)
 		assert_true(pages[i] < 1000);
 	for (uint32_t i = 0; rc == 0 && i < c.blocks; i++)
 		assert_true(keys[i].word[0] | keys[i].word[1]);
 	tn_face_begins(r, op, c.generation, c.blocks);
 	for (uint32_t l = 0; l < counts.layers; l++)
-		tn_face_layer_is_final(r, op, l);
+		tn_face_layer_is_devices(r, op, tn_face_layer_is_final(r, op, l) == 1 ? 0 : l);
 	tn_face_drains(r, op, c.generation);
 	free(keys);
 	free(pages);
