@@ -2,36 +2,34 @@
 /*
  * The rings: transfers of whole objects, submitted and completed in blocks of up to 2,048 (IOCBs).
  *
- * The structures here are shared by threads, and may be shared with a GPU: plain fixed-width fields, no
- * pointers, no locks; a region of memory that begins with struct tn_ring_shared and finds its parts by
- * offsets. The TN_HD functions are the same lines on the host and in a kernel; tests run them on the host.
- * An executor (CPU threads, later a kernel) takes IOCBs from the submission queue, moves the objects, and
- * finishes them to the completion queue. What an entry of a list means in memory, only the executor knows.
- * An IOCB has two ends: memory, which is the entries of a list, and places, which lie on a disk or in the memory of another list.
+ * A ring is a region of memory between one host and one executor (CPU threads, another process, later a kernel on a GPU). Plain
+ * fixed-width fields, no pointers, no locks: the region begins with struct tn_ring_shared, and each side finds the parts by offsets. The host
+ * fills IOCBs and puts their ids into the submission queue. The executor takes them, moves the objects, and puts the ids into the
+ * completion queue. An IOCB has two ends: memory, which is the entries of a list, and places, which lie on a disk or in the memory of
+ * another list.
  *
- * Threads: any number issue, wait, poll, cancel and signal, and any number of executors take, at once. Between get and
- * issue an IOCB is for the one thread that holds it, and so it is from its end to its put; tn_ring_cancel alone may come
- * from anywhere in between. tn_ring_create and tn_ring_destroy are for one thread, with no executor attached.
+ * One writer per word. The first part of the region holds the words of the host, the rest from executor_at on, a page boundary, those of
+ * the executor. Neither side ever writes to the other's part, so each side can map it read-only, and nothing is read, modified and written by both.
+ * Each queue has one producer and one consumer. Neither can be full, because an id is in a queue at most once.
  *
  * Memory order, both ways through one word each:
- *   to the executor    header and IOCTXs are plain stores; the cell's seq in the submission queue is released after
- *                      them, and acquired by whoever takes the id. What was written before a signal is ordered by the
- *                      event's word (released, acquired by tn_ring_may_start).
- *   from the executor  an object's bytes and its checksum come before its status, the statuses before ended, and all of
- *                      them and the header's results before state DONE: each is released, and acquired by who looks.
- *                      done_seq is raised last; it only says that it is worth looking.
- *   cancel             a wish: released and acquired, but nothing depends on when it is seen.
- * An executor copies what it uses of a header and its IOCTXs once, and checks the copy: of an IOCB that is written to after
- * its issue come errors, or wrong bytes in places that a list names, never a write elsewhere. The queues and the head of
- * the region are trusted.
+ *   to the executor    header and IOCTXs are plain stores; the index `issued` is released after them, and acquired by the
+ *                      executor. What was written before a signal is ordered by the event's word (released, acquired by
+ *                      tn_ring_may_start). Event words only rise.
+ *   from the executor  an object's bytes and its checksum come before its status, the statuses before `ended`, and all of
+ *                      them and the results before the index `finished`: each is released, and acquired by the host. Results and statuses
+ *                      tell of the IOCB whose sequence is in the result.
+ *   cancel             a wish: released and acquired, but nothing depends on when it is seen. What is cancelled is finished like all else.
+ * An executor copies what it uses of the host's words once, and checks the copy: of an IOCB that is written to after
+ * its issue come errors, or wrong bytes in places that a list names, never a write elsewhere. The host does the same with ids.
+ *
+ * The TN_HD functions are the same lines on the host and in a kernel; tests run them on the host.
  */
 #ifndef TENUTO_RING_H
 #define TENUTO_RING_H
 
 #include <stddef.h>
 #include <stdint.h>
-
-#include <tenuto/error.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,10 +45,12 @@ extern "C" {
 #endif
 
 #define TN_RING_MAGIC 0x30474e4952544e54ull /* "TNTRING0", little-endian */
-#define TN_RING_VERSION 1u
+#define TN_RING_VERSION 2u
 #define TN_IOCB_IOCTXS_MAX 2048u
 #define TN_RING_DEPTH_MAX 4096u
+#define TN_RING_EVENTS_MAX 65536u
 #define TN_RING_DEVICES_MAX 256u
+#define TN_RING_PAGE 4096u /* between the parts of host and executor */
 #define TN_RING_NO_EVENT UINT32_MAX
 #define TN_RING_NO_INDEX UINT32_MAX
 
@@ -92,105 +92,72 @@ enum tn_iocb_op {
 };
 
 #define TN_IOCB_VERIFY 1u /* the checksums of all entries that the bytes come from are known: compare with them */
-#define TN_IOCB_QUIET 2u  /* not announced in the completion queue: its owner waits for it */
-#define TN_IOCB_SUM 4u	  /* tell the checksum of each object (tn_ring_sums_of) */
+#define TN_IOCB_SUM 2u	  /* tell the checksum of each object */
 
 /* The status of an IOCTX that has not ended. */
 #define TN_RING_PENDING 1
 
-/*
- * Where an IOCB is, and by whose hand it leaves: a plain release store where nobody else can, else compare-and-swap.
- *
- *   FREE      -> HELD       get; the free queue gives an id to one thread only
- *   HELD      -> ISSUED     issue               -> FREE       put
- *   ISSUED    -> TAKEN      an executor, swap   -> CANCELLED  cancel, swap
- *   TAKEN     -> DONE       the executor
- *   CANCELLED -> DONE       an executor, swap   -> LEFT       put, swap
- *   LEFT      -> FREE       an executor
- *   DONE      -> FREE       put
- */
-enum tn_iocb_state {
-	TN_IOCB_FREE,
-	TN_IOCB_HELD,	   /* got, being filled */
-	TN_IOCB_ISSUED,	   /* in the submission queue */
-	TN_IOCB_TAKEN,	   /* an executor has it */
-	TN_IOCB_DONE,	   /* its results can be read, until put */
-	TN_IOCB_CANCELLED, /* as DONE with -ECANCELED, but the submission queue still names it */
-	TN_IOCB_LEFT,	   /* CANCELLED and put: free when the submission queue has come to it */
-};
-
 /**
- * struct tn_iocb - up to TN_IOCB_IOCTXS_MAX transfers, started and completed as one
+ * struct tn_iocb - up to TN_IOCB_IOCTXS_MAX transfers, started and completed as one; the host's words
  * @op:            enum tn_iocb_op
  * @flags:         TN_IOCB_*
- * @list:          the executor's list of what lies in memory
+ * @list:          the list of what lies in memory
+ * @source:        COPY: the list that is copied from
  * @count:         number of IOCTXs
  * @after_event:   starts when this event's word is >= @after_value; TN_RING_NO_EVENT: at once
- * @state:         enum tn_iocb_state
- * @status:        0; or the first failed IOCTX's error; or -ECANCELED, -EINVAL for the whole
- * @failed:        index of the first failed IOCTX in the order of the array, TN_RING_NO_INDEX: none
- * @failures:      how many IOCTXs failed; their statuses (tn_ring_statuses_of) say which and why
- * @sequence:      order of issue
- * @source:        COPY: the list that is copied from
  * @priority:      higher first
- * @cancel:        set by tn_ring_cancel: start no more transfers
- * @ended:         how many of its IOCTXs have ended so far; rises while an executor has it
+ * @sequence:      order of issue, from 1
+ * @cancel:        1: start no more transfers
  */
 struct tn_iocb {
 	uint16_t op;
 	uint16_t flags;
 	uint32_t list;
-	uint32_t count;
-	uint32_t after_event;
-	uint64_t after_value;
-	uint32_t state;
-	int32_t status;
-	uint32_t failed;
-	uint32_t failures;
-	uint64_t sequence;
 	uint32_t source;
+	uint32_t count;
+	uint64_t after_value;
+	uint32_t after_event;
 	int32_t priority;
+	uint64_t sequence;
 	uint32_t cancel;
-	uint32_t ended;
+	uint32_t reserved[5];
 };
 
 TN_RING_CHECK(sizeof(struct tn_iocb) == 64, "an IOCB header is one cache line");
-TN_RING_CHECK(offsetof(struct tn_iocb, after_value) == 16 && offsetof(struct tn_iocb, state) == 24 &&
-		      offsetof(struct tn_iocb, sequence) == 40 && offsetof(struct tn_iocb, cancel) == 56,
+TN_RING_CHECK(offsetof(struct tn_iocb, after_value) == 16 && offsetof(struct tn_iocb, sequence) == 32 &&
+		      offsetof(struct tn_iocb, cancel) == 40,
 	      "layout of an IOCB header");
 
-/** One place of a queue. */
-struct tn_ring_cell {
-	uint64_t seq;
-	uint32_t id;
-	uint32_t reserved;
-};
-
-TN_RING_CHECK(sizeof(struct tn_ring_cell) == 16, "layout of a cell");
-
 /**
- * struct tn_ring_queue - a bounded queue for many producers and many consumers
- * @enqueue, @dequeue: the next positions; they only rise, and wrap at 2^64
- * @mask: cells - 1, a power of two minus one
- *
- * Dmitry Vyukov's bounded MPMC queue: the cell of position p is free for the producer while its seq is p, and
- * holds a value for the consumer while its seq is p + 1; the consumer leaves p + cells, the producer's number
- * a lap later.
+ * struct tn_iocb_result - what became of an IOCB so far; the executor's words
+ * @sequence: of the IOCB that the rest and the statuses tell of; 0: of none
+ * @status:   0; or the first failed IOCTX's error; or -ECANCELED, -EINVAL for the whole
+ * @failed:   index of the first failed IOCTX in the order of the array, TN_RING_NO_INDEX: none
+ * @failures: how many IOCTXs failed; their statuses say which and why
+ * @ended:    how many of its IOCTXs have ended so far
  */
-struct tn_ring_queue {
-	uint64_t enqueue;
-	uint64_t mask;
-	uint64_t pad0[6];
-	uint64_t dequeue;
-	uint64_t pad1[7];
+struct tn_iocb_result {
+	uint64_t sequence;
+	int32_t status;
+	uint32_t failed;
+	uint32_t failures;
+	uint32_t ended;
+	uint64_t reserved[5];
 };
 
-TN_RING_CHECK(sizeof(struct tn_ring_queue) == 128 && offsetof(struct tn_ring_queue, dequeue) == 64,
-	      "producers and consumers on lines of their own");
+TN_RING_CHECK(sizeof(struct tn_iocb_result) == 64 && offsetof(struct tn_iocb_result, ended) == 20, "layout of a result");
+
+/** The next position of one side of a queue, on a line of its own; it only rises, and wraps at 2^64. */
+struct tn_ring_index {
+	uint64_t value;
+	uint64_t pad[7];
+};
 
 /**
- * struct tn_ring_shared - what a ring's memory begins with; the rest is found by offsets from its start
- * @done_seq: rises with every finished IOCB; what waiters sleep on
+ * struct tn_ring_shared - what a ring's memory begins with; the rest is found by offsets from its start. The host's words
+ * @executor_at: where the executor's part begins, with struct tn_ring_executor
+ * @issued:      where the host puts the next id into the submission queue
+ * @collected:   where the host takes the next id out of the completion queue
  */
 struct tn_ring_shared {
 	uint64_t magic;
@@ -198,20 +165,35 @@ struct tn_ring_shared {
 	uint32_t depth;
 	uint32_t ioctxs;
 	uint32_t events;
-	uint64_t bytes;
-	uint64_t sq_at, cq_at, free_at;
-	uint64_t iocbs_at, ioctxs_at, events_at;
-	uint64_t sequence;
-	uint64_t statuses_at, sums_at;
-	uint32_t done_seq;
-	uint32_t reserved;
-	uint64_t pad[2];
-	struct tn_ring_queue sq, cq, free;
+	uint64_t bytes, executor_at;
+	uint64_t sq_at, iocbs_at, events_at, ioctxs_at;
+	uint64_t cq_at, results_at, statuses_at, sums_at;
+	uint64_t pad[3];
+	struct tn_ring_index issued, collected;
 };
 
-TN_RING_CHECK(offsetof(struct tn_ring_shared, bytes) == 24 && offsetof(struct tn_ring_shared, sequence) == 80 &&
-		      offsetof(struct tn_ring_shared, sq) == 128 && sizeof(struct tn_ring_shared) == 512,
+/** struct tn_ring_executor - the other ends of the queues: taken out of the one, put into the other. The executor's words */
+struct tn_ring_executor {
+	struct tn_ring_index taken, finished;
+};
+
+TN_RING_CHECK(offsetof(struct tn_ring_shared, bytes) == 24 && offsetof(struct tn_ring_shared, sums_at) == 96 &&
+		      offsetof(struct tn_ring_shared, issued) == 128 && sizeof(struct tn_ring_shared) == 256 &&
+		      sizeof(struct tn_ring_executor) == 128,
 	      "layout of a ring's head");
+
+/** struct tn_ring_view - one side's own copy of where the parts are; made by whoever has checked them */
+struct tn_ring_view {
+	uint32_t depth, ioctxs, events;
+	uint64_t *issued, *collected, *taken, *finished;
+	uint32_t *sq, *cq;
+	struct tn_iocb *iocbs;
+	struct tn_ioctx *ctxs;
+	uint64_t *event_words;
+	struct tn_iocb_result *results;
+	int32_t *status_words;
+	uint64_t *sum_words;
+};
 
 /* ---- atomics: the host's builtins, or the device's at system scope ------------------------------ */
 
@@ -242,25 +224,14 @@ TN_HD void tn_ring_store32(uint32_t *p, uint32_t v)
 	asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
 }
 
-TN_HD int tn_ring_cas64(uint64_t *p, uint64_t old, uint64_t v)
+TN_HD uint32_t tn_ring_get32(const uint32_t *p)
 {
-	uint64_t was;
-
-	asm volatile("atom.relaxed.sys.cas.b64 %0, [%1], %2, %3;" : "=l"(was) : "l"(p), "l"(old), "l"(v) : "memory");
-	return was == old;
+	return *(const volatile uint32_t *)p;
 }
 
-TN_HD int tn_ring_cas32(uint32_t *p, uint32_t old, uint32_t v)
+TN_HD void tn_ring_set32(uint32_t *p, uint32_t v)
 {
-	uint32_t was;
-
-	asm volatile("atom.acq_rel.sys.cas.b32 %0, [%1], %2, %3;" : "=r"(was) : "l"(p), "r"(old), "r"(v) : "memory");
-	return was == old;
-}
-
-TN_HD void tn_ring_add32(uint32_t *p, uint32_t v)
-{
-	asm volatile("red.release.sys.add.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
+	*(volatile uint32_t *)p = v;
 }
 #else
 TN_HD uint64_t tn_ring_load64(const uint64_t *p)
@@ -283,333 +254,150 @@ TN_HD void tn_ring_store32(uint32_t *p, uint32_t v)
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
-/* Relaxed: it only claims a position; what the position's cell holds is ordered by the cell's seq. */
-TN_HD int tn_ring_cas64(uint64_t *p, uint64_t old, uint64_t v)
+/* Relaxed: another word orders it. */
+TN_HD uint32_t tn_ring_get32(const uint32_t *p)
 {
-	return __atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 
-TN_HD int tn_ring_cas32(uint32_t *p, uint32_t old, uint32_t v)
+TN_HD void tn_ring_set32(uint32_t *p, uint32_t v)
 {
-	return __atomic_compare_exchange_n(p, &old, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
-
-TN_HD void tn_ring_add32(uint32_t *p, uint32_t v)
-{
-	__atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 #endif
 
 /* ---- queues ---------------------------------------------------------------------------------------- */
 
 /* One push or pop on its way; each step makes one access to shared memory, so that a test can try every interleaving. */
-struct tn_ring_turn {
+struct tn_ring_step {
 	uint64_t pos;
 	uint32_t id;
 	uint32_t phase;
 };
 
-#define TN_RING_TURN_MORE 0
-#define TN_RING_TURN_DONE 1
-#define TN_RING_TURN_NO 2 /* full, or empty */
+#define TN_RING_STEP_MORE 0
+#define TN_RING_STEP_DONE 1
+#define TN_RING_STEP_EMPTY 2
 
-TN_HD int tn_ring_push_step(struct tn_ring_queue *q, struct tn_ring_cell *cells, struct tn_ring_turn *t)
+/* @index is the producer's own. The queue has a free cell: an id is in it at most once. */
+TN_HD int tn_ring_push_step(uint64_t *index, uint32_t *cells, uint32_t depth, struct tn_ring_step *t)
 {
-	struct tn_ring_cell *cell = &cells[t->pos & q->mask];
-	int64_t ahead;
-
-	switch (t->phase) {
-	case 0: /* any recent value will do: the next step finds out */
-		t->pos = tn_ring_load64(&q->enqueue);
-		t->phase = 1;
-		return TN_RING_TURN_MORE;
-	case 1: /* acquire: the consumer of the lap before has read the cell before we write it */
-		ahead = (int64_t)(tn_ring_load64(&cell->seq) - t->pos);
-		t->phase = ahead == 0 ? 2 : 0;
-		return ahead < 0 ? TN_RING_TURN_NO : TN_RING_TURN_MORE;
-	case 2: /* the cell is ours if nobody else takes this position first */
-		t->phase = tn_ring_cas64(&q->enqueue, t->pos, t->pos + 1) ? 3 : 0;
-		return TN_RING_TURN_MORE;
-	case 3:
-		cell->id = t->id;
-		t->phase = 4;
-		return TN_RING_TURN_MORE;
-	default: /* release: with the value, and all that was written for it before */
-		tn_ring_store64(&cell->seq, t->pos + 1);
-		return TN_RING_TURN_DONE;
-	}
-}
-
-TN_HD int tn_ring_pop_step(struct tn_ring_queue *q, struct tn_ring_cell *cells, struct tn_ring_turn *t)
-{
-	struct tn_ring_cell *cell = &cells[t->pos & q->mask];
-	int64_t ahead;
-
 	switch (t->phase) {
 	case 0:
-		t->pos = tn_ring_load64(&q->dequeue);
+		t->pos = *index;
+		tn_ring_set32(&cells[t->pos & (depth - 1)], t->id);
 		t->phase = 1;
-		return TN_RING_TURN_MORE;
-	case 1: /* acquire: pairs with the producer's last step */
-		ahead = (int64_t)(tn_ring_load64(&cell->seq) - (t->pos + 1));
-		t->phase = ahead == 0 ? 2 : 0;
-		return ahead < 0 ? TN_RING_TURN_NO : TN_RING_TURN_MORE;
-	case 2:
-		t->phase = tn_ring_cas64(&q->dequeue, t->pos, t->pos + 1) ? 3 : 0;
-		return TN_RING_TURN_MORE;
-	case 3:
-		t->id = cell->id;
-		t->phase = 4;
-		return TN_RING_TURN_MORE;
-	default: /* release: the value was read before the producer of the next lap overwrites it */
-		tn_ring_store64(&cell->seq, t->pos + q->mask + 1);
-		return TN_RING_TURN_DONE;
+		return TN_RING_STEP_MORE;
+	default: /* release: with the id, and all that was written for it before */
+		tn_ring_store64(index, t->pos + 1);
+		return TN_RING_STEP_DONE;
 	}
 }
 
-/* 1, or 0: full, or the consumer of the last lap has claimed the cell and not left it yet. */
-TN_HD int tn_ring_push(struct tn_ring_queue *q, struct tn_ring_cell *cells, uint32_t id)
+/* @index is the consumer's own, @end the producer's. */
+TN_HD int tn_ring_pop_step(uint64_t *index, const uint64_t *end, const uint32_t *cells, uint32_t depth, struct tn_ring_step *t)
 {
-	struct tn_ring_turn t = {0, id, 0};
-	int rc;
-
-	do
-		rc = tn_ring_push_step(q, cells, &t);
-	while (rc == TN_RING_TURN_MORE);
-	return rc == TN_RING_TURN_DONE;
+	switch (t->phase) {
+	case 0: /* acquire: pairs with the producer's last step */
+		t->pos = *index;
+		t->phase = 1;
+		return tn_ring_load64(end) == t->pos ? TN_RING_STEP_EMPTY : TN_RING_STEP_MORE;
+	case 1:
+		t->id = tn_ring_get32(&cells[t->pos & (depth - 1)]);
+		t->phase = 2;
+		return TN_RING_STEP_MORE;
+	default: /* release: says how far the consumer is; nobody waits for it */
+		tn_ring_store64(index, t->pos + 1);
+		return TN_RING_STEP_DONE;
+	}
 }
 
-/* 1 and *id, or 0: empty, or the producer has claimed the cell and not filled it yet. */
-TN_HD int tn_ring_pop(struct tn_ring_queue *q, struct tn_ring_cell *cells, uint32_t *id)
+TN_HD void tn_ring_push(uint64_t *index, uint32_t *cells, uint32_t depth, uint32_t id)
 {
-	struct tn_ring_turn t = {0, 0, 0};
-	int rc;
+	struct tn_ring_step t = {0, id, 0};
 
-	do
-		rc = tn_ring_pop_step(q, cells, &t);
-	while (rc == TN_RING_TURN_MORE);
-	if (rc != TN_RING_TURN_DONE)
-		return 0;
-	*id = t.id;
-	return 1;
-}
-
-/* Empty, with both positions at start. */
-TN_HD void tn_ring_queue_init(struct tn_ring_queue *q, struct tn_ring_cell *cells, uint32_t count, uint64_t start)
-{
-	q->enqueue = q->dequeue = start;
-	q->mask = count - 1;
-	for (uint32_t i = 0; i < count; i++)
-		cells[(start + i) & q->mask].seq = start + i;
-}
-
-/* ---- the parts of a ring, and the executor's side -------------------------------------------------- */
-
-TN_HD struct tn_ring_cell *tn_ring_cells(struct tn_ring_shared *r, uint64_t at)
-{
-	return (struct tn_ring_cell *)(void *)((char *)r + at);
-}
-
-TN_HD struct tn_iocb *tn_ring_iocb_of(struct tn_ring_shared *r, uint32_t id)
-{
-	return (struct tn_iocb *)(void *)((char *)r + r->iocbs_at) + id;
-}
-
-TN_HD struct tn_ioctx *tn_ring_ioctx_of(struct tn_ring_shared *r, uint32_t id)
-{
-	return (struct tn_ioctx *)(void *)((char *)r + r->ioctxs_at) + (uint64_t)id * r->ioctxs;
-}
-
-/* By the index of an IOCTX: 0, -errno, or TN_RING_PENDING (release, acquire). */
-TN_HD int32_t *tn_ring_statuses_of(struct tn_ring_shared *r, uint32_t id)
-{
-	return (int32_t *)(void *)((char *)r + r->statuses_at) + (uint64_t)id * r->ioctxs;
-}
-
-/* By the index of an IOCTX: the checksum, where its status is 0 and the IOCB has TN_IOCB_SUM. */
-TN_HD uint64_t *tn_ring_sums_of(struct tn_ring_shared *r, uint32_t id)
-{
-	return (uint64_t *)(void *)((char *)r + r->sums_at) + (uint64_t)id * r->ioctxs;
-}
-
-TN_HD uint64_t *tn_ring_event_of(struct tn_ring_shared *r, uint32_t event)
-{
-	return (uint64_t *)(void *)((char *)r + r->events_at) + event;
-}
-
-/* Both queues have as many cells as there are IOCBs, so a push waits only for a consumer between two of its steps. */
-TN_HD void tn_ring_push_sure(struct tn_ring_queue *q, struct tn_ring_cell *cells, uint32_t id)
-{
-	while (!tn_ring_push(q, cells, id))
+	while (tn_ring_push_step(index, cells, depth, &t) == TN_RING_STEP_MORE)
 		;
 }
 
-/* Takes the next issued IOCB; 0: there is none. Cancelled ones are passed by. */
-TN_HD int tn_ring_take(struct tn_ring_shared *r, uint32_t *id)
+/* 1 and *id, or 0: empty. The id is the other side's word: check it. */
+TN_HD int tn_ring_pop(uint64_t *index, const uint64_t *end, const uint32_t *cells, uint32_t depth, uint32_t *id)
 {
-	while (tn_ring_pop(&r->sq, tn_ring_cells(r, r->sq_at), id)) {
-		struct tn_iocb *cb = tn_ring_iocb_of(r, *id);
+	struct tn_ring_step t = {0, 0, 0};
+	int rc;
 
-		if (tn_ring_cas32(&cb->state, TN_IOCB_ISSUED, TN_IOCB_TAKEN))
+	do
+		rc = tn_ring_pop_step(index, end, cells, depth, &t);
+	while (rc == TN_RING_STEP_MORE);
+	*id = t.id;
+	return rc == TN_RING_STEP_DONE;
+}
+
+/* ---- the parts of a ring; @id is below depth -------------------------------------------------------- */
+
+TN_HD struct tn_iocb *tn_ring_iocb_of(const struct tn_ring_view *v, uint32_t id)
+{
+	return v->iocbs + id;
+}
+
+TN_HD struct tn_ioctx *tn_ring_ioctx_of(const struct tn_ring_view *v, uint32_t id)
+{
+	return v->ctxs + (uint64_t)id * v->ioctxs;
+}
+
+TN_HD struct tn_iocb_result *tn_ring_result_of(const struct tn_ring_view *v, uint32_t id)
+{
+	return v->results + id;
+}
+
+/* By the index of an IOCTX: 0, -errno, or TN_RING_PENDING (release, acquire). */
+TN_HD int32_t *tn_ring_statuses_of(const struct tn_ring_view *v, uint32_t id)
+{
+	return v->status_words + (uint64_t)id * v->ioctxs;
+}
+
+/* By the index of an IOCTX: the checksum, where its status is 0 and the IOCB has TN_IOCB_SUM. */
+TN_HD uint64_t *tn_ring_sums_of(const struct tn_ring_view *v, uint32_t id)
+{
+	return v->sum_words + (uint64_t)id * v->ioctxs;
+}
+
+/* ---- the executor's side ------------------------------------------------------------------------------ */
+
+/* Takes the next issued IOCB; 0: there is none. An id that is none of the ring's is passed by. */
+TN_HD int tn_ring_take(const struct tn_ring_view *v, uint32_t *id)
+{
+	/* No more than the queue can hold, whatever the index says. */
+	for (uint32_t i = 0; i < v->depth && tn_ring_pop(v->taken, v->issued, v->sq, v->depth, id); i++)
+		if (*id < v->depth)
 			return 1;
-		if (tn_ring_cas32(&cb->state, TN_IOCB_CANCELLED, TN_IOCB_DONE))
-			continue;
-		tn_ring_store32(&cb->state, TN_IOCB_FREE); /* LEFT */
-		tn_ring_push_sure(&r->free, tn_ring_cells(r, r->free_at), *id);
-	}
 	return 0;
 }
 
-/* Whether the event that the IOCB waits for has come. */
-TN_HD int tn_ring_may_start(struct tn_ring_shared *r, const struct tn_iocb *cb)
+/* From here on result and statuses tell of this IOCB; @count was checked. */
+TN_HD void tn_ring_begin(const struct tn_ring_view *v, uint32_t id, uint32_t count, uint64_t sequence)
 {
-	return cb->after_event == TN_RING_NO_EVENT ||
-	       tn_ring_load64(tn_ring_event_of(r, cb->after_event)) >= cb->after_value;
+	struct tn_iocb_result *res = tn_ring_result_of(v, id);
+	int32_t *statuses = tn_ring_statuses_of(v, id);
+
+	for (uint32_t i = 0; i < count; i++)
+		tn_ring_set32((uint32_t *)&statuses[i], TN_RING_PENDING);
+	tn_ring_set32(&res->ended, 0);
+	/* release: none of the last IOCB's words is taken for this one's */
+	tn_ring_store64(&res->sequence, sequence);
 }
 
-/* Its results are written: gives a taken IOCB back. The IOCB is its owner's from here on. */
-TN_HD void tn_ring_finish(struct tn_ring_shared *r, uint32_t id)
+/* Whether the event that the IOCB waits for has come; @event was checked. */
+TN_HD int tn_ring_may_start(const struct tn_ring_view *v, uint32_t event, uint64_t value)
 {
-	struct tn_iocb *cb = tn_ring_iocb_of(r, id);
-	int quiet = cb->flags & TN_IOCB_QUIET;
-
-	/* release: the results, and the bytes in memory, before the state */
-	tn_ring_store32(&cb->state, TN_IOCB_DONE);
-	if (!quiet)
-		tn_ring_push_sure(&r->cq, tn_ring_cells(r, r->cq_at), id);
-	tn_ring_add32(&r->done_seq, 1);
+	return event == TN_RING_NO_EVENT || tn_ring_load64(&v->event_words[event]) >= value;
 }
 
-/* ---- the host's side --------------------------------------------------------------------------------- */
-
-struct tn_ring;
-
-/**
- * struct tn_ring_opts - begin with tn_ring_opts_init
- * @depth:  IOCBs, a power of two, 2..TN_RING_DEPTH_MAX; default 64
- * @ioctxs: most IOCTXs of one IOCB, 1..TN_IOCB_IOCTXS_MAX; default TN_IOCB_IOCTXS_MAX
- * @events: event words, default 64
- * @lists:  lists that executors can be told of, default 64
- * @start:  where the queues' 64-bit positions begin (tests of their wrap-around), default 0
- */
-struct tn_ring_opts {
-	size_t size;
-	uint32_t depth;
-	uint32_t ioctxs;
-	uint32_t events;
-	uint32_t lists;
-	uint64_t start;
-};
-
-/** What an IOCB waits for: the event's word to be at least value. */
-struct tn_ring_after {
-	uint32_t event;
-	uint64_t value;
-};
-
-/** struct tn_ring_completion - a finished IOCB; its header and IOCTXs can be read until tn_ring_put */
-struct tn_ring_completion {
-	uint32_t id;
-	int32_t status;
-	uint32_t failed;
-	uint32_t failures;
-};
-
-/** tn_ring_opts_init_sized - tn_ring_opts_init for a caller whose struct has @size bytes. Any thread. */
-TN_API void tn_ring_opts_init_sized(struct tn_ring_opts *opts, size_t size);
-
-/** tn_ring_opts_init - defaults. Any thread. */
-static inline void tn_ring_opts_init(struct tn_ring_opts *opts)
+/* Its results are written: gives the IOCB back. */
+TN_HD void tn_ring_finish(const struct tn_ring_view *v, uint32_t id)
 {
-	tn_ring_opts_init_sized(opts, sizeof(*opts));
+	tn_ring_push(v->finished, v->cq, v->depth, id);
 }
-
-/**
- * tn_ring_create - a ring; executors are attached to it by their own create functions
- *
- * Return: 0 and *out, -EINVAL (the option and its value), -ENOMEM.
- */
-TN_API int tn_ring_create(const struct tn_ring_opts *opts, struct tn_ring **out);
-
-/** tn_ring_destroy - executors are gone, nobody waits; NULL is fine */
-TN_API void tn_ring_destroy(struct tn_ring *ring);
-
-/** tn_ring_memory - the shared memory of a ring */
-TN_API struct tn_ring_shared *tn_ring_memory(struct tn_ring *ring);
-
-/**
- * tn_ring_get_iocb - an IOCB to be filled
- * @n:     number of its IOCTXs; may be lowered (count in the header) before the issue
- * @after: what it waits for, or NULL
- *
- * Its op is READ, priority 0, no flags, list 0; change them through tn_ring_iocb before the issue.
- *
- * Return: 0 and *id, -EINVAL (n, or no such event), -EAGAIN (all IOCBs are out: poll and put some).
- */
-TN_API int tn_ring_get_iocb(struct tn_ring *ring, uint32_t n, const struct tn_ring_after *after, uint32_t *id);
-
-/** tn_ring_iocb - the header of an IOCB; the caller holds it */
-TN_API struct tn_iocb *tn_ring_iocb(struct tn_ring *ring, uint32_t id);
-
-/** tn_ring_ioctx - the IOCTXs of an IOCB; the caller holds it */
-TN_API struct tn_ioctx *tn_ring_ioctx(struct tn_ring *ring, uint32_t id);
-
-/**
- * tn_ring_issue - hand IOCBs to the executors, in this order
- *
- * Return: 0, or -EINVAL: one of them is not held (then none is issued).
- */
-TN_API int tn_ring_issue(struct tn_ring *ring, const uint32_t *ids, uint32_t n);
-
-/**
- * tn_ring_poll - finished IOCBs that are not QUIET, each once
- *
- * Return: how many were written to @done (0..max).
- */
-TN_API uint32_t tn_ring_poll(struct tn_ring *ring, struct tn_ring_completion *done, uint32_t max);
-
-/**
- * tn_ring_wait - until all of these IOCBs are finished
- * @deadline_ns: absolute CLOCK_MONOTONIC
- *
- * Does not consume them: those that are not QUIET still come through tn_ring_poll.
- *
- * Return: 0, -ETIMEDOUT, or -EINVAL: one of them was never issued.
- */
-TN_API int tn_ring_wait(struct tn_ring *ring, const uint32_t *ids, uint32_t n, uint64_t deadline_ns);
-
-/**
- * tn_ring_result - what became of a finished IOCB
- *
- * Return: 0 and *done, -EAGAIN: it is not finished, -EINVAL: it was never issued.
- */
-TN_API int tn_ring_result(struct tn_ring *ring, uint32_t id, struct tn_ring_completion *done);
-
-/**
- * tn_ring_cancel - give IOCBs up
- *
- * One that no executor has taken is finished with -ECANCELED when this returns. One that was taken starts no
- * more transfers; it is finished when those under way have ended, and says which entries were moved.
- *
- * Return: how many were finished by this call.
- */
-TN_API uint32_t tn_ring_cancel(struct tn_ring *ring, const uint32_t *ids, uint32_t n);
-
-/**
- * tn_ring_put - give finished IOCBs back, or held ones that will not be issued
- *
- * One that is not QUIET must have come through tn_ring_poll.
- *
- * Return: 0, or -EBUSY: one of them is issued or taken (those before it were given back).
- */
-TN_API int tn_ring_put(struct tn_ring *ring, const uint32_t *ids, uint32_t n);
-
-/**
- * tn_ring_signal - raise an event's word; IOCBs that wait for it start
- *
- * A word never falls: a lower value changes nothing. Return: 0, or -EINVAL: no such event.
- */
-TN_API int tn_ring_signal(struct tn_ring *ring, uint32_t event, uint64_t value);
 
 #ifdef __cplusplus
 }

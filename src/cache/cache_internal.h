@@ -29,7 +29,7 @@
 #include "region/event.h"
 #include "region/face.h"
 #include "region/observation.h"
-#include "ring/ring_internal.h"
+#include "ring/ring.h"
 #include "sched/mix.h"
 #include "sched/sched.h"
 #include "store/store.h"

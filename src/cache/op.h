@@ -20,7 +20,7 @@
 #include "base/list.h"
 #include "block/block.h"
 #include "region/face.h"
-#include "ring/ring_internal.h"
+#include "ring/ring.h"
 #include "sched/sched.h"
 #include "store/store.h"
 #include "tier/host.h"

@@ -20,7 +20,6 @@
 #define IOCTXS_LEAST 64u
 #define WINDOW_BYTES (32u << 20) /* of one load */
 #define LOOKS 16u		 /* at an IOCB's entries while it runs */
-#define FREED_NS 1000000u	 /* an executor that frees a cancelled IOCB tells nobody: look again after this */
 #define NONE UINT32_MAX
 
 /* An IOCB that is written or out. */
@@ -43,7 +42,6 @@ struct tn_reads {
 	struct read read[DEPTH];
 	uint32_t first, last; /* out, in the order of issue */
 	uint32_t ours; /* being written, or out */
-	bool lacking; /* one was asked for, though fewer than all are ours: the others are cancelled and still queued */
 	uint32_t open[TN_DEVICES_MAX][2]; /* being written: without and with checksums */
 	/* Of this turn, by device: what the scheduler said may go, and what of that is counted already. */
 	uint64_t room[TN_DEVICES_MAX], granted[TN_DEVICES_MAX];
@@ -101,7 +99,7 @@ static int create_executor(struct tn_cache *cache)
 
 int tn_reads_create(struct tn_cache *cache, tn_reads_ended ended)
 {
-	struct tn_ring_opts ro;
+	struct tn_ring_opts ro = tn_ring_opts_default();
 	int rc;
 
 	if (!cache->store)
@@ -112,12 +110,11 @@ int tn_reads_create(struct tn_cache *cache, tn_reads_ended ended)
 	cache->reads->ended = ended;
 	cache->reads->first = cache->reads->last = NONE;
 	memset(cache->reads->open, 0xff, sizeof(cache->reads->open));
-	tn_ring_opts_init(&ro);
-	ro.depth = DEPTH;
+	ro.memory.depth = DEPTH;
 	ro.lists = cache->o.max_ops;
-	if (cache->o.max_op_blocks < ro.ioctxs)
-		ro.ioctxs = cache->o.max_op_blocks > IOCTXS_LEAST ? cache->o.max_op_blocks : IOCTXS_LEAST;
-	rc = tn_ring_make(&ro, cache->alloc, &cache->reads->ring);
+	if (cache->o.max_op_blocks < ro.memory.ioctxs)
+		ro.memory.ioctxs = cache->o.max_op_blocks > IOCTXS_LEAST ? cache->o.max_op_blocks : IOCTXS_LEAST;
+	rc = tn_ring_create(&ro, cache->alloc, &cache->reads->ring);
 	return rc ? rc : create_executor(cache);
 }
 
@@ -224,7 +221,7 @@ static void issue(struct tn_cache *cache, uint32_t *open)
 		tn_schedule_read(&read->rd->items[read->first], read->chunk, read->bytes - known);
 	cb->list = list_of(read->rd);
 	cb->count = read->count;
-	cb->flags = read->verify ? TN_IOCB_VERIFY | TN_IOCB_QUIET : TN_IOCB_QUIET;
+	cb->flags = read->verify ? TN_IOCB_VERIFY : 0;
 	cb->priority = read->rd->op.priority;
 	read->next = NONE;
 	if (r->last == NONE)
@@ -257,7 +254,7 @@ static uint32_t writable(struct tn_read_item *item, uint32_t chunk, uint32_t obj
 {
 	struct tn_cache *cache = item->r->op.cache;
 	struct tn_reads *r = cache->reads;
-	uint32_t *open = &r->open[item->device][verify], most = tn_ring_memory(r->ring)->ioctxs, id;
+	uint32_t *open = &r->open[item->device][verify], most = r->ring->view.ioctxs, id;
 
 	if (*open != NONE) {
 		const struct read *read = &r->read[*open];
@@ -266,10 +263,8 @@ static uint32_t writable(struct tn_read_item *item, uint32_t chunk, uint32_t obj
 			return *open;
 		issue(cache, open);
 	}
-	if (tn_ring_get_iocb(r->ring, most, NULL, &id)) {
-		r->lacking = r->ours < DEPTH;
+	if (tn_ring_get_iocb(r->ring, most, NULL, &id))
 		return NONE;
-	}
 	r->ours++;
 	*open = id;
 	r->read[id] = (struct read){.rd = item->r, .device = item->device, .chunk = item->r->chunk, .chunks = item->r->together,
@@ -325,7 +320,7 @@ static void look(struct tn_cache *cache, uint32_t id, bool over)
 	struct tn_reading *rd = read->rd;
 	const struct tn_shape *s = &rd->op.space->shape;
 	const struct tn_ioctx *x = tn_ring_ioctx(cache->reads->ring, id);
-	const int32_t *statuses = tn_ring_statuses_of(tn_ring_memory(cache->reads->ring), id);
+	const int32_t *statuses = tn_ring_statuses(cache->reads->ring, id);
 	uint32_t each;
 
 	for (uint32_t k = 0; k < read->count; k += each) {
@@ -335,7 +330,7 @@ static void look(struct tn_cache *cache, uint32_t id, bool over)
 		each = tn_shape_chunk_count(s, chunk);
 		if (rd->chunk_state[(size_t)chunk * rd->op.n + i] != TN_CHUNK_READING)
 			continue;
-		status = part_status(statuses + k, each);
+		status = statuses ? part_status(statuses + k, each) : 1;
 		if (status == 1 && !over)
 			continue;
 		cache->reads->ended(&rd->items[i], chunk, status == 1 ? -ECANCELED : status, read->verify);
@@ -383,10 +378,11 @@ bool tn_reads_collect(struct tn_cache *cache)
 
 	if (!r)
 		return false;
-	r->lacking = false; /* loads that still need one ask again */
+	while (tn_ring_poll(r->ring, &done, 1))
+		; /* the list below has them in the order of issue */
 	for (uint32_t id = r->first, before = NONE, next; id != NONE; id = next) {
 		struct read *read = &r->read[id];
-		uint32_t ended = tn_ring_load32(&tn_ring_iocb(r->ring, id)->ended);
+		uint32_t ended = tn_ring_ended(r->ring, id);
 
 		next = read->next;
 		if (tn_ring_result(r->ring, id, &done) == 0) {
@@ -407,7 +403,7 @@ bool tn_reads_collect(struct tn_cache *cache)
 
 uint64_t tn_reads_due(const struct tn_cache *cache, uint64_t now_ns)
 {
-	return cache->reads && cache->reads->lacking ? now_ns + FREED_NS : TN_FOREVER;
+	return cache->reads ? tn_executor_due(cache->reads->executor, now_ns) : TN_FOREVER;
 }
 
 void tn_reads_look(struct tn_reading *rd)

@@ -10,28 +10,50 @@
 
 #include "base/error.h"
 
+#define EVENT_POLL_NS 500000u /* an event word may be written by a device, which wakes nobody */
+
 /* Lists of pieces of memory: one per request, two per group. */
 static uint32_t lists_of(const struct tn_core *core)
 {
 	return 2 * core->ngroups + core->o.depth;
 }
 
+int tn_core_intake_init(struct tn_core_intake *in, struct tn_ring *ring, const struct tn_alloc *alloc)
+{
+	*in = (struct tn_core_intake){.ring = ring};
+	if (tn_ring_memory_view(ring->memory, ring->bytes, &in->view))
+		return tn_fail(-EINVAL, "executor: %llu bytes that are no ring", (unsigned long long)ring->bytes);
+	in->ids = tn_get(alloc, tn_array_bytes(in->view.depth, sizeof(*in->ids)));
+	if (!in->ids)
+		return tn_fail(-ENOMEM, "executor: no memory");
+	pthread_mutex_init(&in->lock, NULL);
+	return 0;
+}
+
+void tn_core_intake_fini(struct tn_core_intake *in, const struct tn_alloc *alloc)
+{
+	if (!in->ids)
+		return;
+	pthread_mutex_destroy(&in->lock);
+	tn_put(alloc, in->ids, tn_array_bytes(in->view.depth, sizeof(*in->ids)));
+}
+
 int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out)
 {
 	const struct tn_alloc *a = opts->alloc;
-	struct tn_ring_shared *s = opts->ring->shared;
+	const struct tn_ring_view *v = &opts->intake->view;
 	struct tn_core *c = tn_get(a, sizeof(*c));
 
 	if (!c)
 		return tn_fail(-ENOMEM, "executor: no memory");
 	c->o = *opts;
-	c->nruns = s->depth;
-	c->ioctxs = s->ioctxs;
+	c->nruns = v->depth;
+	c->ioctxs = v->ioctxs;
 	c->ngroups = 2 * opts->depth;
 	c->runs = tn_get(a, tn_array_bytes(c->nruns, sizeof(*c->runs)));
 	c->sorted = tn_get(a, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	c->sort_scratch = tn_get(a, tn_array_bytes(c->ioctxs, sizeof(*c->sort_scratch)));
-	c->served = tn_get(a, tn_array_bytes(opts->ring->nlists, sizeof(*c->served)));
+	c->served = tn_get(a, tn_array_bytes(opts->intake->ring->nlists, sizeof(*c->served)));
 	c->groups = tn_get(a, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
 	c->members = tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_CORE_MEMBERS_MAX, sizeof(*c->members)));
 	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
@@ -82,7 +104,7 @@ void tn_core_destroy(struct tn_core *c)
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
 	tn_put(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_CORE_MEMBERS_MAX, sizeof(*c->members)));
 	tn_put(a, c->groups, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
-	tn_put(a, c->served, tn_array_bytes(c->o.ring->nlists, sizeof(*c->served)));
+	tn_put(a, c->served, tn_array_bytes(c->o.intake->ring->nlists, sizeof(*c->served)));
 	tn_put(a, c->sort_scratch, tn_array_bytes(c->ioctxs, sizeof(*c->sort_scratch)));
 	tn_put(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	tn_put(a, c->runs, tn_array_bytes(c->nruns, sizeof(*c->runs)));
@@ -163,12 +185,12 @@ bool tn_core_go(struct tn_core *core)
 	return any;
 }
 
-bool tn_core_waits(const struct tn_core *core)
+uint64_t tn_core_due(const struct tn_core *core, uint64_t now_ns)
 {
 	for (uint32_t i = 0; i < core->nruns && core->used_runs > 0; i++)
 		if (core->runs[i].used && !core->runs[i].started)
-			return true;
-	return false;
+			return now_ns + EVENT_POLL_NS;
+	return TN_FOREVER;
 }
 
 void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats)

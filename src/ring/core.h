@@ -17,6 +17,8 @@
 #ifndef TN_RING_CORE_H
 #define TN_RING_CORE_H
 
+#include <pthread.h>
+
 #include "layout/span.h"
 #include "ring/executor.h"
 #include "ring/window.h"
@@ -27,8 +29,19 @@
 /* Most pieces of memory in a request that more than one object went into; the kernel takes no more in one call. */
 #define TN_CORE_IOVS_MERGED 1024u
 
-struct tn_core_opts {
+/*
+ * One end of a ring's queues, for the cores of one executor, which use it one at a time. What a core does not want to take yet waits here
+ * for another one, or for its cancel.
+ */
+struct tn_core_intake {
 	struct tn_ring *ring;
+	struct tn_ring_view view; /* the executor's own */
+	pthread_mutex_t lock;
+	uint32_t *ids, count; /* under lock; the count is looked at without */
+};
+
+struct tn_core_opts {
+	struct tn_core_intake *intake;
 	struct tn_io *io;
 	uint32_t depth;
 	uint32_t backlog; /* takes no more IOCBs while so many IOCTXs wait; others may have them */
@@ -53,8 +66,7 @@ _Static_assert(sizeof(struct tn_core_sorted) == 16 && TN_IOCB_IOCTXS_MAX <= UINT
 
 struct tn_core_run {
 	uint32_t id;
-	struct tn_iocb cb;	/* as it was when it was taken; state and what follows from it are in the shared one */
-	struct tn_iocb *shared; /* for results, progress and cancel */
+	struct tn_iocb cb; /* as it was when it was taken */
 	const struct tn_ring_list *list;
 	const struct tn_ring_list *source; /* where checksums belong to, and the bytes of a COPY come from; else the list */
 	int32_t *statuses;
@@ -149,6 +161,10 @@ struct tn_core {
 	struct tn_executor_stats stats; /* written by the owner, read by anyone */
 };
 
+/* 0, -EINVAL (no ring's memory), -ENOMEM. */
+int tn_core_intake_init(struct tn_core_intake *in, struct tn_ring *ring, const struct tn_alloc *alloc);
+void tn_core_intake_fini(struct tn_core_intake *in, const struct tn_alloc *alloc);
+
 /* Files and alignments are set afterwards, with tn_core_device_add. 0 and *out, or -ENOMEM, -EINVAL. */
 int tn_core_create(const struct tn_core_opts *opts, struct tn_core **out);
 void tn_core_destroy(struct tn_core *core);
@@ -157,8 +173,8 @@ int tn_core_device_add(struct tn_core *core, uint32_t file);
 int tn_core_room(struct tn_core *core, uint32_t padded_bytes);
 /* Takes, starts, submits; whether anything happened. Completions come through the requests' done. */
 bool tn_core_go(struct tn_core *core);
-/* Some run waits for an event. */
-bool tn_core_waits(const struct tn_core *core);
+/* When it must go on though nothing wakes it: a run waits for an event, whose word may be written by a device. TN_FOREVER: never. */
+uint64_t tn_core_due(const struct tn_core *core, uint64_t now_ns);
 /* Any thread. */
 void tn_core_stats(const struct tn_core *core, struct tn_executor_stats *stats);
 

@@ -6,7 +6,10 @@
  * checksums to an exec: simulations and small machines. The threaded one has threads with an engine of
  * their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
  *
- * One thread, the owner, makes all calls. An executor is made after the files are open and destroyed before
+ * A ring has one executor. The owner wakes it through the ring (tn_ring_attach); it wakes the owner through opts.wake. What is taken,
+ * cancelled, finished and still out is said by the words of the ring (tenuto/ring.h).
+ *
+ * One thread, the owner of the ring, makes all calls. An executor is made after the files are open and destroyed before
  * they are closed.
  */
 #ifndef TN_RING_EXECUTOR_H
@@ -18,9 +21,9 @@
 #include "base/clock.h"
 #include "base/exec.h"
 #include "io/io.h"
-#include "ring/ring_internal.h"
+#include "ring/ring.h"
 
-#define TN_EXECUTOR_ABI 3u
+#define TN_EXECUTOR_ABI 4u
 #define TN_EXECUTOR_THREADS_MAX 16u
 
 /* Most bytes of one request; larger objects take several. */
@@ -83,8 +86,10 @@ struct tn_executor_ops {
 	const char *name;
 	/* Makes bounce buffers for objects of this many bytes on disk. 0 or -ENOMEM. */
 	int (*room)(struct tn_executor *ex, uint32_t padded_bytes);
-	/* Goes on; whether anything happened. After every poll of the owner's engine. */
+	/* Takes IOCBs and cancels, and goes on; whether anything happened. After every poll of the owner's engine. */
 	bool (*step)(struct tn_executor *ex);
+	/* When step must be called again though nothing woke the owner; TN_FOREVER: never. */
+	uint64_t (*due)(struct tn_executor *ex, uint64_t now_ns);
 	void (*stats)(struct tn_executor *ex, struct tn_executor_stats *stats);
 	/* When nothing is issued or under way. */
 	void (*destroy)(struct tn_executor *ex);
@@ -107,6 +112,11 @@ static inline int tn_executor_room(struct tn_executor *ex, uint32_t padded_bytes
 static inline bool tn_executor_step(struct tn_executor *ex)
 {
 	return ex->ops->step(ex);
+}
+
+static inline uint64_t tn_executor_due(struct tn_executor *ex, uint64_t now_ns)
+{
+	return ex->ops->due(ex, now_ns);
 }
 
 static inline void tn_executor_stats(struct tn_executor *ex, struct tn_executor_stats *stats)

@@ -2,6 +2,7 @@
 #include "executor_rig.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -150,7 +151,7 @@ struct rig *rig_make(struct rig_opts o)
 {
 	const char *tmp = getenv("TMPDIR");
 	struct rig *r = calloc(1, sizeof(*r));
-	struct tn_ring_opts ro;
+	struct tn_ring_opts ro = tn_ring_opts_default();
 	static uint32_t nth;
 
 	r->o = o;
@@ -172,10 +173,9 @@ struct rig *rig_make(struct rig_opts o)
 		r->list.pages = r->pages;
 		r->list.end_page = RIG_BLOCKS * RIG_PAGES;
 	}
-	tn_ring_opts_init(&ro);
-	ro.depth = 16;
-	ro.ioctxs = RIG_BLOCKS * RIG_LAYERS;
-	assert_int_equal(tn_ring_create(&ro, &r->ring), 0);
+	ro.memory.depth = 16;
+	ro.memory.ioctxs = RIG_BLOCKS * RIG_LAYERS;
+	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, RIG_SLOTS, &r->slot_list), 0);
 	assert_int_equal(rig_engine(r, &r->io), 0);
@@ -216,7 +216,7 @@ uint32_t rig_iocb(struct rig *r, uint32_t from, uint32_t to, uint32_t layer, uin
 		ctx[i - 1] = x;
 	}
 	tn_ring_iocb(r->ring, id)->list = 1;
-	tn_ring_iocb(r->ring, id)->flags = (uint16_t)(flags | TN_IOCB_QUIET);
+	tn_ring_iocb(r->ring, id)->flags = (uint16_t)flags;
 	return id;
 }
 
@@ -251,24 +251,39 @@ void rig_step(struct rig *r)
 	tn_executor_step(r->ex);
 }
 
+bool rig_finished(struct rig *r, uint32_t id)
+{
+	struct tn_ring_completion c;
+
+	while (tn_ring_poll(r->ring, &c, 1))
+		;
+	return tn_ring_result(r->ring, id, &c) == 0;
+}
+
 struct tn_ring_completion rig_await(struct rig *r, uint32_t id)
 {
 	uint64_t give_up = tn_now_ns(&tn_clock_system) + 60 * SECOND_NS;
 	struct tn_ring_completion c;
 
-	while (tn_ring_wait(r->ring, &id, 1, r->o.threads ? tn_now_ns(&tn_clock_system) + 10000000 : 0)) {
+	const int32_t *statuses;
+
+	while (!rig_finished(r, id)) {
 		assert_true(tn_now_ns(&tn_clock_system) < give_up);
 		rig_step(r);
+		if (r->o.threads)
+			sched_yield();
 	}
 	rig_step(r);
 	assert_int_equal(tn_ring_result(r->ring, id, &c), 0);
+	statuses = tn_ring_statuses(r->ring, id);
+	assert_non_null(statuses);
 	for (uint32_t i = 0; i < tn_ring_iocb(r->ring, id)->count && i < RIG_BLOCKS * RIG_LAYERS; i++) {
 		uint32_t entry = tn_ring_ioctx(r->ring, id)[i].entry;
 
 		if (entry >= RIG_BLOCKS * RIG_LAYERS)
 			continue;
-		r->status[entry] = tn_ring_statuses_of(tn_ring_memory(r->ring), id)[i];
-		r->sums[entry] = tn_ring_sums_of(tn_ring_memory(r->ring), id)[i];
+		r->status[entry] = statuses[i];
+		r->sums[entry] = tn_ring_sums(r->ring, id)[i];
 	}
 	assert_int_equal(tn_ring_put(r->ring, &id, 1), 0);
 	return c;
@@ -395,7 +410,6 @@ void rig_wipe_disk(struct rig *r)
 	memset(guards, RIG_GUARD, bytes);
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, guards, bytes, 0), bytes);
-	assert_int_equal(fsync(fd), 0);
 	close(fd);
 	free(guards);
 }

@@ -64,6 +64,8 @@ uint32_t rig_iocb(struct rig *r, uint32_t from, uint32_t to, uint32_t layer, uin
 void rig_issue(struct rig *r, uint32_t id);
 /* Makes an IOCB write, copy or check; copies go from the slots, or to them. */
 void rig_turn_into(struct rig *r, uint32_t id, uint16_t op, bool to_slots);
+/* Whether an IOCB that was issued is finished. */
+bool rig_finished(struct rig *r, uint32_t id);
 /* Steps until the IOCB is finished; its completion, and puts it back. */
 struct tn_ring_completion rig_await(struct rig *r, uint32_t id);
 /* One turn of the owner's loop. */

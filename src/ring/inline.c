@@ -8,6 +8,7 @@
 struct inline_executor {
 	struct tn_executor ex;
 	struct tn_core *core;
+	struct tn_core_intake intake;
 	const struct tn_alloc *alloc;
 };
 
@@ -21,6 +22,11 @@ static bool inline_step(struct tn_executor *ex)
 	return tn_core_go(((struct inline_executor *)ex)->core);
 }
 
+static uint64_t inline_due(struct tn_executor *ex, uint64_t now_ns)
+{
+	return tn_core_due(((struct inline_executor *)ex)->core, now_ns);
+}
+
 static void inline_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
 {
 	tn_core_stats(((struct inline_executor *)ex)->core, stats);
@@ -31,6 +37,7 @@ static void inline_destroy(struct tn_executor *ex)
 	struct inline_executor *e = (struct inline_executor *)ex;
 
 	tn_core_destroy(e->core);
+	tn_core_intake_fini(&e->intake, e->alloc);
 	tn_put(e->alloc, e, sizeof(*e));
 }
 
@@ -40,17 +47,16 @@ static const struct tn_executor_ops inline_ops = {
 	.name = "inline",
 	.room = inline_room,
 	.step = inline_step,
+	.due = inline_due,
 	.stats = inline_stats,
 	.destroy = inline_destroy,
 };
 
 int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_executor **out)
 {
-	const struct tn_core_opts co = {.ring = o->ring, .io = o->io, .depth = o->depth, .backlog = UINT32_MAX,
-					.alloc = o->alloc, .clock = o->clock, .exec = o->exec,
-					.observe = o->observe, .observe_arg = o->observe_arg};
 	struct inline_executor *e;
-	int err = 0;
+	struct tn_core_opts co;
+	int err;
 
 	if (o->depth == 0)
 		return tn_fail(-EINVAL, "executor: depth 0");
@@ -59,7 +65,12 @@ int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_execut
 		return tn_fail(-ENOMEM, "executor: no memory");
 	e->ex.ops = &inline_ops;
 	e->alloc = o->alloc;
-	err = tn_core_create(&co, &e->core);
+	co = (struct tn_core_opts){.intake = &e->intake, .io = o->io, .depth = o->depth, .backlog = UINT32_MAX,
+				   .alloc = o->alloc, .clock = o->clock, .exec = o->exec,
+				   .observe = o->observe, .observe_arg = o->observe_arg};
+	err = tn_core_intake_init(&e->intake, o->ring, o->alloc);
+	if (!err)
+		err = tn_core_create(&co, &e->core);
 	for (uint32_t i = 0; i < o->ndevices && !err; i++)
 		err = tn_core_device_add(e->core, o->files[i]);
 	if (err) {

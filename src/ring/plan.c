@@ -26,7 +26,7 @@ static void merge(struct tn_core_sorted *to, const struct tn_core_sorted *a, uin
 /* Bottom-up, so that it takes no stack and at most eleven passes; a sorted IOCB takes none. */
 void tn_core_sort(struct tn_core *core, struct tn_core_run *run)
 {
-	const struct tn_ioctx *ctx = tn_ring_ioctx_of(core->o.ring->shared, run->id);
+	const struct tn_ioctx *ctx = tn_ring_ioctx_of(&core->o.intake->view, run->id);
 	struct tn_core_sorted *from = run->order, *to = core->sort_scratch;
 	uint32_t n = run->cb.count, bytes = run->list->shape->object_bytes;
 	bool sorted = true;

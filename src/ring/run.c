@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs of a core: IOCBs are taken, started, cancelled and finished. What a run moves is up to plan.c and group.c. */
 #include <errno.h>
+#include <string.h>
 
 #include "ring/core.h"
 
+static void finish(struct tn_core_intake *in, uint32_t id, int32_t status, uint32_t failed, uint32_t failures)
+{
+	struct tn_iocb_result *res = tn_ring_result_of(&in->view, id);
+
+	res->status = status;
+	res->failed = failed;
+	res->failures = failures;
+	tn_ring_finish(&in->view, id);
+}
+
 static void finish_run(struct tn_core *core, struct tn_core_run *run)
 {
-	struct tn_iocb *cb = run->shared;
+	struct tn_core_intake *in = core->o.intake;
 
-	cb->status = run->status;
-	cb->failed = run->failed;
-	cb->failures = run->failures;
 	run->used = false;
 	core->used_runs--;
 	tn_core_count(&core->stats.iocbs, 1);
-	tn_ring_finish(core->o.ring->shared, run->id);
-	tn_ring_notify(core->o.ring);
+	pthread_mutex_lock(&in->lock);
+	finish(in, run->id, run->status, run->failed, run->failures);
+	pthread_mutex_unlock(&in->lock);
 }
 
 void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t at, int32_t status)
@@ -33,7 +42,7 @@ void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t
 	}
 	tn_core_count(&core->stats.objects, 1);
 	/* release: orders the count after the status, for callers that count before they look */
-	tn_ring_store32(&run->shared->ended, run->cb.count - run->open + 1);
+	tn_ring_store32(&tn_ring_result_of(&core->o.intake->view, run->id)->ended, run->cb.count - run->open + 1);
 	if (--run->open == 0)
 		finish_run(core, run);
 }
@@ -111,27 +120,88 @@ static int check_iocb(const struct tn_core *core, const struct tn_core_run *run)
 		return -EINVAL;
 	if ((cb->flags & TN_IOCB_VERIFY) && !run->source->checks)
 		return -EINVAL;
-	if (cb->after_event != TN_RING_NO_EVENT && cb->after_event >= core->o.ring->shared->events)
+	if (cb->after_event != TN_RING_NO_EVENT && cb->after_event >= core->o.intake->view.events)
 		return -EINVAL;
 	return 0;
 }
 
+static bool is_cancelled(const struct tn_core_intake *in, uint32_t id)
+{
+	return tn_ring_load32(&tn_ring_iocb_of(&in->view, id)->cancel);
+}
+
+static uint32_t at_most(uint32_t n, uint32_t most)
+{
+	return n < most ? n : most;
+}
+
 static void open_run(struct tn_core *core, struct tn_core_run *run, uint32_t id)
 {
-	struct tn_ring *ring = core->o.ring;
-	struct tn_iocb *shared = tn_ring_iocb_of(ring->shared, id);
+	const struct tn_ring_view *v = &core->o.intake->view;
 	struct tn_core_sorted *order = run->order;
 	int err;
 
-	*run = (struct tn_core_run){.id = id, .cb = copy_of(shared), .shared = shared, .order = order, .used = true,
-				    .statuses = tn_ring_statuses_of(ring->shared, id), .sums = tn_ring_sums_of(ring->shared, id)};
+	*run = (struct tn_core_run){.id = id, .cb = copy_of(tn_ring_iocb_of(v, id)), .order = order, .used = true,
+				    .statuses = tn_ring_statuses_of(v, id), .sums = tn_ring_sums_of(v, id)};
 	run->failed = TN_RING_NO_INDEX;
 	core->used_runs++;
-	run->list = list_of(ring, run->cb.list);
-	run->source = run->cb.op == TN_IOCB_COPY ? list_of(ring, run->cb.source) : run->list;
+	run->list = list_of(core->o.intake->ring, run->cb.list);
+	run->source = run->cb.op == TN_IOCB_COPY ? list_of(core->o.intake->ring, run->cb.source) : run->list;
+	tn_ring_begin(v, id, at_most(run->cb.count, v->ioctxs), run->cb.sequence);
 	err = check_iocb(core, run);
 	if (err)
 		refuse(core, run, err);
+}
+
+/* Finishes those that were cancelled before a core took them; under lock. */
+static bool finish_cancelled(struct tn_core *core, struct tn_core_intake *in)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < in->count; i++) {
+		uint32_t id = in->ids[i];
+		struct tn_iocb cb;
+
+		if (!is_cancelled(in, id)) {
+			in->ids[left++] = id;
+			continue;
+		}
+		cb = copy_of(tn_ring_iocb_of(&in->view, id));
+		tn_ring_begin(&in->view, id, at_most(cb.count, in->view.ioctxs), cb.sequence);
+		finish(in, id, -ECANCELED, 0, cb.count);
+		tn_core_count(&core->stats.iocbs, 1);
+	}
+	if (left == in->count)
+		return false;
+	__atomic_store_n(&in->count, left, __ATOMIC_RELAXED);
+	return true;
+}
+
+/* The next IOCB, if the core has capacity for one; *any: it, or cancelled ones. */
+static bool take(struct tn_core *core, uint32_t *id, bool *any)
+{
+	struct tn_core_intake *in = core->o.intake;
+	uint32_t taken;
+	bool mine;
+
+	/* Without the lock: what is issued after this wakes us. */
+	if (__atomic_load_n(&in->count, __ATOMIC_RELAXED) == 0 && tn_ring_load64(in->view.issued) == tn_ring_load64(in->view.taken))
+		return false;
+	pthread_mutex_lock(&in->lock);
+	while (in->count < in->view.depth && tn_ring_take(&in->view, &taken)) {
+		in->ids[in->count] = taken;
+		__atomic_store_n(&in->count, in->count + 1, __ATOMIC_RELAXED);
+	}
+	*any |= finish_cancelled(core, in);
+	mine = in->count > 0 && core->used_runs < core->nruns && core->waiting < core->o.backlog;
+	if (mine) {
+		*id = in->ids[0];
+		__atomic_store_n(&in->count, in->count - 1, __ATOMIC_RELAXED);
+		memmove(in->ids, in->ids + 1, in->count * sizeof(*in->ids));
+	}
+	pthread_mutex_unlock(&in->lock);
+	*any |= mine;
+	return mine;
 }
 
 bool tn_core_take_iocbs(struct tn_core *core)
@@ -139,14 +209,12 @@ bool tn_core_take_iocbs(struct tn_core *core)
 	bool any = false;
 	uint32_t id;
 
-	while (core->used_runs < core->nruns && core->waiting < core->o.backlog &&
-	       tn_ring_take(core->o.ring->shared, &id)) {
+	while (take(core, &id, &any)) {
 		struct tn_core_run *run = free_run(core);
 
 		open_run(core, run, id);
-		if (run->used && tn_ring_may_start(core->o.ring->shared, &run->cb))
+		if (run->used && tn_ring_may_start(&core->o.intake->view, run->cb.after_event, run->cb.after_value))
 			start_run(core, run);
-		any = true;
 	}
 	return any;
 }
@@ -162,14 +230,14 @@ bool tn_core_poll_runs(struct tn_core *core)
 		if (!run->used)
 			continue;
 		seen++;
-		if (tn_ring_load32(&run->shared->cancel)) {
+		if (is_cancelled(core->o.intake, run->id)) {
 			if (run->started && !run->waiting)
 				continue;
 			if (!run->started)
 				start_run(core, run); /* for the statuses of its entries */
 			give_up(core, run, -ECANCELED);
 			any = true;
-		} else if (!run->started && tn_ring_may_start(core->o.ring->shared, &run->cb)) {
+		} else if (!run->started && tn_ring_may_start(&core->o.intake->view, run->cb.after_event, run->cb.after_value)) {
 			start_run(core, run);
 			any = true;
 		}

@@ -15,7 +15,6 @@
 
 #define POLL_BATCH 64u
 #define BACKLOG 256u	     /* IOCTXs that one thread keeps before others should take some */
-#define EVENT_POLL_NS 500000u /* an event word may be written by a device, which wakes nobody */
 #define SEEN 1024u	     /* requests whose latency waits to be told; more are forgotten, and counted */
 
 struct seen {
@@ -43,6 +42,7 @@ struct worker {
 struct threads {
 	struct tn_executor ex;
 	struct tn_executor_opts o;
+	struct tn_core_intake intake;
 	struct tn_io_lent *lent;
 	uint32_t n;
 	uint32_t stop;	    /* shared */
@@ -132,14 +132,15 @@ static void work(struct worker *w)
 	uint64_t iocbs = 0;
 
 	while (!__atomic_load_n(&w->all->stop, __ATOMIC_ACQUIRE)) {
-		uint64_t nap_ns = tn_core_waits(w->core) ? EVENT_POLL_NS : UINT64_MAX;
+		uint64_t due;
 		bool busy;
 		unsigned n;
 
 		make_room(w);
 		busy = tn_core_go(w->core);
 		tell_ended(w, &iocbs);
-		n = tn_io_poll(w->io, done, POLL_BATCH, busy ? 0 : nap_ns);
+		due = tn_core_due(w->core, 0); /* from now on */
+		n = tn_io_poll(w->io, done, POLL_BATCH, busy ? 0 : due);
 		for (unsigned i = 0; i < n; i++) {
 			done[i]->done(done[i]);
 			tell_ended(w, &iocbs);
@@ -215,6 +216,11 @@ static bool threads_step(struct tn_executor *ex)
 	return false; /* what it is told asks for nothing else */
 }
 
+static uint64_t threads_due(struct tn_executor *ex, uint64_t now_ns)
+{
+	return TN_FOREVER; /* the threads look after themselves */
+}
+
 static void threads_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
 {
 	struct threads *t = (struct threads *)ex;
@@ -243,7 +249,7 @@ static void threads_destroy(struct tn_executor *ex)
 	struct threads *t = (struct threads *)ex;
 	const struct tn_alloc *a = t->o.alloc;
 
-	tn_ring_detach(t->o.ring, t);
+	tn_ring_attach(t->o.ring, NULL, NULL);
 	__atomic_store_n(&t->stop, 1, __ATOMIC_RELEASE);
 	kick(t);
 	pthread_mutex_lock(&t->lock);
@@ -257,6 +263,7 @@ static void threads_destroy(struct tn_executor *ex)
 			pthread_join(w->thread, NULL);
 		tn_core_destroy(w->core);
 	}
+	tn_core_intake_fini(&t->intake, a);
 	pthread_cond_destroy(&t->news);
 	pthread_mutex_destroy(&t->lock);
 	tn_put(a, t->seen, SEEN * sizeof(*t->seen));
@@ -270,6 +277,7 @@ static const struct tn_executor_ops threads_ops = {
 	.name = "threads",
 	.room = threads_room,
 	.step = threads_step,
+	.due = threads_due,
 	.stats = threads_stats,
 	.destroy = threads_destroy,
 };
@@ -299,10 +307,10 @@ static int start(struct threads *t, struct worker *w)
 
 static int start_all(struct threads *t)
 {
-	const struct tn_core_opts co = {.ring = t->o.ring, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
+	const struct tn_core_opts co = {.intake = &t->intake, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
 					.alloc = t->o.alloc, .clock = t->o.clock,
 					.observe = t->o.observe ? observed : NULL, .observe_arg = t};
-	int err = 0;
+	int err = tn_core_intake_init(&t->intake, t->o.ring, t->o.alloc);
 
 	for (uint32_t i = 0; i < t->o.ndevices && !err; i++)
 		err = t->o.files[i] == TN_IO_NO_FILE ? 0 : tn_io_lend(t->o.io, t->o.files[i], &t->lent[i]);
@@ -314,7 +322,9 @@ static int start_all(struct threads *t)
 		if (!err)
 			err = start(t, w);
 	}
-	return err ? err : tn_ring_attach(t->o.ring, kick, t);
+	if (!err)
+		tn_ring_attach(t->o.ring, kick, t);
+	return err;
 }
 
 int tn_executor_threads_create(const struct tn_executor_opts *o, struct tn_executor **out)

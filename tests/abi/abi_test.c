@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <string.h>
 #include <tenuto/admin.h>
-#include <tenuto/ring.h>
 #include <tenuto/tenuto.h>
 
 #include "members.h"
@@ -219,16 +218,12 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 static void every_struct_of_the_tools_is_checked(void **state)
 {
 	struct tn_admin_device device;
-	struct tn_ring_opts ring_opts;
 	struct tn_admin_store store;
 	struct tn_slack_desc desc;
 	struct tn_slack *slack;
-	struct tn_ring *ring;
 
-	tn_ring_opts_init(&ring_opts);
 	tn_slack_desc_init(&desc);
 	tn_admin_store_init(&store);
-	REFUSED(tn_ring_opts, ring_opts, tn_ring_create(&ring_opts, &ring));
 	REFUSED(tn_slack_desc, desc, tn_slack_create(&desc, &slack));
 	REFUSED(tn_admin_store, store, tn_admin_store_info(&store, &device));
 }
