@@ -46,7 +46,8 @@ int tn_ring_create(const struct tn_ring_opts *o, const struct tn_alloc *alloc, s
 	ring->lists = tn_get(alloc, tn_array_bytes(o->lists, sizeof(*ring->lists)));
 	ring->state = tn_get(alloc, o->memory.depth);
 	ring->free = tn_get(alloc, tn_array_bytes(o->memory.depth, sizeof(*ring->free)));
-	ring->memory = tn_get(alloc, ring->bytes);
+	ring->borrowed = o->at;
+	ring->memory = o->at ? o->at : tn_get(alloc, ring->bytes);
 	ring->view.depth = o->memory.depth; /* for destroy */
 	if (!ring->lists || !ring->state || !ring->free || !ring->memory) {
 		tn_ring_destroy(ring);
@@ -67,7 +68,8 @@ void tn_ring_destroy(struct tn_ring *ring)
 	if (!ring)
 		return;
 	a = ring->alloc;
-	tn_put(a, ring->memory, ring->bytes);
+	if (!ring->borrowed)
+		tn_put(a, ring->memory, ring->bytes);
 	tn_put(a, ring->free, tn_array_bytes(ring->view.depth, sizeof(*ring->free)));
 	tn_put(a, ring->state, ring->view.depth);
 	tn_put(a, ring->lists, tn_array_bytes(ring->nlists, sizeof(*ring->lists)));
@@ -194,6 +196,36 @@ int tn_ring_put(struct tn_ring *ring, const uint32_t *ids, uint32_t n)
 		ring->free[ring->nfree++] = ids[i];
 	}
 	return 0;
+}
+
+/* The IOCB that is out and was issued first after `last`, or TN_RING_NO_INDEX. */
+static uint32_t next_out(struct tn_ring *ring, uint64_t last)
+{
+	uint32_t next = TN_RING_NO_INDEX;
+
+	for (uint32_t id = 0; id < ring->view.depth; id++)
+		if (ring->state[id] == ISSUED && tn_ring_iocb(ring, id)->sequence > last &&
+		    (next == TN_RING_NO_INDEX || tn_ring_iocb(ring, id)->sequence < tn_ring_iocb(ring, next)->sequence))
+			next = id;
+	return next;
+}
+
+uint32_t tn_ring_repeat(struct tn_ring *ring)
+{
+	const struct tn_ring_view *v = &ring->view;
+	uint64_t last = 0, newest = ring->sequence;
+	uint32_t n = 0, id;
+
+	/* Nobody is on the other side: its words are ours. */
+	*v->collected = *v->taken = *v->finished = *v->issued;
+	while ((id = next_out(ring, last)) != TN_RING_NO_INDEX && (last = tn_ring_iocb(ring, id)->sequence) <= newest) {
+		/* A new life: what was told of the one before does not count. */
+		tn_ring_iocb(ring, id)->sequence = ++ring->sequence;
+		tn_ring_push(v->issued, v->sq, v->depth, id);
+		n++;
+	}
+	kick(ring);
+	return n;
 }
 
 int tn_ring_signal(struct tn_ring *ring, uint32_t event, uint64_t value)

@@ -8,6 +8,8 @@
 #ifndef TN_RING_RING_H
 #define TN_RING_RING_H
 
+#include <stdbool.h>
+
 #include "base/alloc.h"
 #include "layout/span.h"
 #include "region/ring_memory.h"
@@ -36,10 +38,15 @@ struct tn_ring_list {
 	const uint64_t *checks;
 };
 
-/* See struct tn_ring_memory_opts; the numbers of tn_ring_opts_default unless said otherwise. @lists: that executors can be told of. */
+/**
+ * struct tn_ring_opts - begin with tn_ring_opts_default
+ * @lists: that an executor in this process can be told of
+ * @at:    memory of tn_ring_memory_bytes for the region, which the caller shares with another process and keeps; NULL: private memory
+ */
 struct tn_ring_opts {
 	struct tn_ring_memory_opts memory;
 	uint32_t lists;
+	void *at;
 };
 
 static inline struct tn_ring_opts tn_ring_opts_default(void)
@@ -65,6 +72,7 @@ struct tn_ring {
 	struct tn_ring_view view;
 	void *memory;
 	uint64_t bytes;
+	bool borrowed; /* the memory */
 	const struct tn_alloc *alloc;
 	const struct tn_ring_list **lists;
 	uint32_t nlists;
@@ -104,6 +112,11 @@ int tn_ring_result(struct tn_ring *ring, uint32_t id, struct tn_ring_completion 
 void tn_ring_cancel(struct tn_ring *ring, const uint32_t *ids, uint32_t n);
 /* Gives finished IOCBs back, or held ones that will not be issued. 0, or -EBUSY: one of them is out (those before it were given back). */
 int tn_ring_put(struct tn_ring *ring, const uint32_t *ids, uint32_t n);
+/*
+ * The executor is gone for ever, with all I/O that it began, and what it had finished came through tn_ring_poll. Hands all that is still out to
+ * the next executor, in the order of issue. Returns how many. Until then what these IOCBs name must stay reserved: transfers may be done again.
+ */
+uint32_t tn_ring_repeat(struct tn_ring *ring);
 /* Raises an event's word; IOCBs that wait for it start. A lower value changes nothing. 0, or -EINVAL: no such event. */
 int tn_ring_signal(struct tn_ring *ring, uint32_t event, uint64_t value);
 

@@ -191,6 +191,43 @@ static void ids_of_a_broken_executor_are_passed_by(void **state)
 	tn_ring_destroy(ring);
 }
 
+/* What it had finished is reported; what it had only begun begins again, in the order of issue, and nothing it said of that counts. */
+static void the_next_executor_gets_what_a_dead_one_left(void **state)
+{
+	struct tn_ring *ring = make(4, 1, UINT64_MAX - 1);
+	const struct tn_ring_view *v = &ring->view;
+	struct tn_ring_completion c;
+	uint32_t ids[3], taken = 0;
+
+	for (uint32_t i = 0; i < 3; i++)
+		ids[i] = get(ring, 1);
+	assert_int_equal(tn_ring_issue(ring, (uint32_t[]){ids[2], ids[0], ids[1]}, 3), 0);
+	for (uint32_t i = 0; i < 2; i++) { /* takes ids[2] and ids[0], and finishes the latter */
+		assert_int_equal(tn_ring_take(v, &taken), 1);
+		begin(v, taken);
+		tn_ring_statuses_of(v, taken)[0] = 0;
+	}
+	finish(v, taken, 0);
+	assert_int_equal(tn_ring_poll(ring, &c, 1), 1);
+	assert_int_equal(c.id, ids[0]);
+	tn_ring_cancel(ring, &ids[1], 1);
+	assert_int_equal(tn_ring_statuses(ring, ids[2])[0], 0);
+	assert_int_equal(tn_ring_repeat(ring), 2);
+	assert_null(tn_ring_statuses(ring, ids[2]));
+	for (uint32_t i = 2; i > 0; i--) {
+		assert_int_equal(tn_ring_take(v, &taken), 1);
+		assert_int_equal(taken, ids[i]);
+		assert_int_equal(tn_ring_iocb_of(v, taken)->cancel, i == 1); /* a wish outlives the executor */
+		begin(v, taken);
+		finish(v, taken, 0);
+	}
+	assert_int_equal(tn_ring_take(v, &taken), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(tn_ring_poll(ring, &c, 1), 1);
+	assert_int_equal(tn_ring_poll(ring, &c, 1), 0);
+	tn_ring_destroy(ring);
+}
+
 /* ---- two threads -------------------------------------------------------------------------------------- */
 
 #define ROUNDS (tn_test_soak() ? 2000000u : 40000u)
@@ -307,6 +344,7 @@ int main(void)
 		cmocka_unit_test(an_iocb_waits_for_its_event),
 		cmocka_unit_test(a_cancel_is_a_wish_that_ends_with_the_iocb),
 		cmocka_unit_test(ids_of_a_broken_executor_are_passed_by),
+		cmocka_unit_test(the_next_executor_gets_what_a_dead_one_left),
 		cmocka_unit_test(a_host_and_an_executor_lose_nothing),
 	};
 
