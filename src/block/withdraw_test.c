@@ -15,6 +15,7 @@ struct place {
 	struct tn_registry *reg;
 	struct tn_key key;
 	uint32_t taken; /* by the owner, who withdrew the block */
+	uint32_t some_pinned;
 	uint32_t stop;
 	uint64_t pinned, missed, wrong;
 };
@@ -35,8 +36,10 @@ static void *reader(void *arg)
 		for (uint32_t k = 0; k < 20; k++)
 			wrong += __atomic_load_n(&p->taken, __ATOMIC_SEQ_CST);
 		tn_block_unpin(p->reg, b);
-		if (pinned++ % 64 == 0)
+		if (pinned++ % 64 == 0) {
+			__atomic_store_n(&p->some_pinned, 1, __ATOMIC_RELAXED);
 			sched_yield(); /* the owner needs a moment without pins */
+		}
 	}
 	__atomic_add_fetch(&p->pinned, pinned, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&p->missed, missed, __ATOMIC_RELAXED);
@@ -57,7 +60,7 @@ static void a_pinned_block_is_never_withdrawn(void **state)
 	tn_block_set_residency(p.reg, b, TN_TIER_HOST, TN_PRESENT);
 	for (uint32_t i = 0; i < READERS; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, reader, &p), 0);
-	for (uint32_t i = 0; i < rounds || withdrawn == 0 || refused == 0; i++) {
+	for (uint32_t i = 0; i < rounds || withdrawn == 0 || refused == 0 || !__atomic_load_n(&p.some_pinned, __ATOMIC_RELAXED); i++) {
 		if (!tn_block_withdraw(p.reg, b, TN_TIER_HOST)) {
 			refused++;
 			continue;
