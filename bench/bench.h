@@ -2,7 +2,7 @@
 /*
  * `tenuto bench`: what its parts share - runs in child processes, and the statistics of pairs.
  *
- * Every measured run is a process of its own, so that wait4 accounts for all CPU it caused, threads and
+ * Every measured run is a process of its own. So wait4 accounts for all CPU time that the run caused, threads and
  * io_uring workers included, for the store and for fio alike.
  */
 #ifndef TENUTO_BENCH_H
@@ -19,7 +19,7 @@
 struct bench_run {
 	uint64_t bytes;
 	double seconds;	  /* of the I/O phase alone, with the final sync of writes */
-	double phase_cpu; /* CPU seconds of that phase, 0 if not known */
+	double phase_cpu; /* CPU seconds of the I/O phase, 0 if not known */
 	double cpu;	  /* CPU seconds of the whole process, from wait4 */
 	int rc;		  /* exit code */
 	char why[256];
@@ -27,45 +27,45 @@ struct bench_run {
 
 enum bench_op { BENCH_READ, BENCH_WRITE };
 
-/* What both sides are asked to do. */
+/* A job for both sides. */
 struct bench_job {
 	const char *dir;
 	enum bench_op op;
 	uint64_t object_bytes;
-	uint32_t objects; /* a block, BENCH_OBJECTS_MAX at most */
+	uint32_t objects; /* per block, BENCH_OBJECTS_MAX at most */
 	uint64_t total_bytes;
 	uint32_t depth;
-	uint64_t fio_bytes; /* fio's request */
+	uint64_t fio_bytes; /* size of fio's requests */
 	uint32_t fio_depth;
 	uint64_t seed;	/* differs from run to run */
-	bool verify;	/* the store's checksums */
-	uint32_t workers; /* threads that sum; 0: the default */
+	bool verify;	/* whether the store makes and compares checksums */
+	uint32_t workers; /* threads that make checksums; 0: the default */
 	const char *io_engine;
 };
 
 #define BENCH_OBJECTS_MAX 256u
 
-/* Looks at what a child has shared so far, some times a second. */
+/* Called a few times per second with the result that a child shares, as far as it is filled. */
 struct bench_watch {
 	void (*look)(void *arg, const void *result);
 	void *arg;
 };
 
 /*
- * Waits for a child of this process, which is killed when an interrupt comes: what it works on is removed anyway.
- * CLI_OK, or the exit code, said on stderr; *status and *cpu (seconds) as of wait4.
- * @watch: NULL: nobody looks
+ * Waits for a child of this process. An interrupt kills the child: its files are removed anyway.
+ * CLI_OK, or the exit code after a message on stderr; *status and *cpu (seconds) as of wait4.
+ * @watch: NULL: none
  */
 int bench_wait(pid_t pid, const struct bench_watch *watch, const void *result, int *status, double *cpu);
-/* In a new child: it does not outlive its parent. */
+/* Call it in a new child: the child then does not outlive its parent. */
 void bench_die_with_parent(void);
 /*
- * Runs fn in a child, which sees *result as it is here and gives it back changed; *cpu: seconds of the whole process.
- * CLI_OK, or the exit code, said on stderr.
+ * Runs fn in a child with a copy of *result, which comes back as the child left it; *cpu: seconds of the whole process.
+ * CLI_OK, or the exit code after a message on stderr.
  */
 int bench_fork(void (*fn)(const void *job, void *result), const void *job, void *result, size_t bytes,
 	       const struct bench_watch *watch, double *cpu);
-/* Runs fn in a child; the result comes back through shared memory. CLI_OK, or the exit code, said on stderr. */
+/* Runs fn in a child; the result comes back through shared memory. CLI_OK, or the exit code after a message on stderr. */
 int bench_child(void (*fn)(const struct bench_job *job, struct bench_run *run), const struct bench_job *job,
 		struct bench_run *run);
 

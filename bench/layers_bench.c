@@ -2,11 +2,11 @@
 /*
  * `tenuto bench layers`: when the first layer of a load is there, on a disk that has nothing else to do.
  *
- * In turns: a load of one layer alone, and one of whole blocks of as many objects in each layer. The first layer of the
- * second should come as soon as that of the first, and the whole no later than if nobody cared for layers.
+ * Alternately: a load of one layer alone, and a load of whole blocks with as many objects per layer. The first layer of the
+ * second load should be there as soon as that of the first, and the last layer no later than in a load without layers.
  *
- * With --cold: whole loads whose headers are not cached and that are waited for as a whole, in turns with one plain O_DIRECT read of as
- * many bytes of a file, and with a pass of XXH3 over as much memory.
+ * With --cold: whole loads whose headers are not cached and that are waited for as a whole, alternately with one plain
+ * O_DIRECT read of as many bytes of a file, and with a pass of XXH3 over as much memory.
  */
 #include "bench.h"
 
@@ -28,7 +28,7 @@
 #define PATIENCE_NS 120000000000ull
 #define ROUNDS_MAX 1000u
 #define SETS_MAX 64u	   /* loads of different blocks, so that no two in a row read the same */
-#define CHECKED_BYTES (256u << 20) /* memory that checks go through before they come back to the first: the caches hold less */
+#define CHECKED_BYTES (256u << 20) /* memory that the checks go round in: more than the CPU caches hold */
 #define IDLE_NS 3000000u /* between loads: the device has nothing in flight */
 
 struct layers_args {
@@ -45,9 +45,9 @@ static const struct cli_opt options[] = {
 	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
 	 offsetof(struct layers_args, dir), 0, 0},
 	{"object", "SIZE", "128KiB", "object size", CLI_SIZE, offsetof(struct layers_args, object), 4096, 64u << 20},
-	{"layers", "N", "32", "objects a block", CLI_COUNT, offsetof(struct layers_args, layers), 2, 256},
-	{"blocks", "N", "8", "blocks a load", CLI_COUNT, offsetof(struct layers_args, blocks), 1, 1024},
-	{"total", "SIZE", "1GiB", "bytes that are stored, and loaded in turn", CLI_SIZE, offsetof(struct layers_args, total), 1u << 20,
+	{"layers", "N", "32", "objects per block", CLI_COUNT, offsetof(struct layers_args, layers), 2, 256},
+	{"blocks", "N", "8", "blocks per load", CLI_COUNT, offsetof(struct layers_args, blocks), 1, 1024},
+	{"total", "SIZE", "1GiB", "bytes that are stored, and loaded one set after the other", CLI_SIZE, offsetof(struct layers_args, total), 1u << 20,
 	 1ull << 40},
 	{"rounds", "N", "100", "loads of each kind", CLI_COUNT, offsetof(struct layers_args, rounds), 1, ROUNDS_MAX},
 	{"depth", "N", "64", "io_depth", CLI_COUNT, offsetof(struct layers_args, depth), 1, 4096},
@@ -63,7 +63,7 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "bench layers",
 	.operands = "",
-	.about = "When the first layer of a load is there, beside a load of one layer alone, in turns on an idle disk; "
+	.about = "When the first layer of a load is there, beside a load of one layer alone, alternately, on an idle disk; "
 		 "and the whole load.",
 	.opts = options,
 };
@@ -87,13 +87,13 @@ struct bench {
 	struct tn_cache *cache;
 	struct side side[SIDES];
 	uint32_t sets;
-	int file; /* --cold: what is read plainly, and the memory that checks go through */
+	int file; /* --cold: the file of the plain reads, and the memory of the checks */
 	unsigned char *checked;
 	double figure[FIGURES][ROUNDS_MAX]; /* ms */
 	size_t rounds;
 };
 
-static uint64_t soon(void)
+static uint64_t patience_deadline(void)
 {
 	return cli_now_ns() + PATIENCE_NS;
 }
@@ -106,7 +106,7 @@ static int open_cache(struct bench *b, const char *dir, const struct tn_geometry
 	tn_cache_opts_init(&o);
 	o.dirs = &dir;
 	o.ndirs = 1;
-	/* A segment for the blocks of one layer, and room for the slots that are held back. */
+	/* Enough for a segment of one-layer blocks, and for the slots that are held back. */
 	o.disk_blocks = (b->sets * a->blocks) * 5 / 4 + 512;
 	o.geometry = g;
 	o.io_depth = (uint32_t)a->depth;
@@ -178,13 +178,13 @@ static int save_set(const struct bench *b, const struct side *s, uint32_t set)
 	if (!rc)
 		rc = tn_save_commit(save);
 	if (!rc)
-		rc = tn_save_end(save, soon(), &res);
+		rc = tn_save_end(save, patience_deadline(), &res);
 	if (!rc && res.stored != n)
 		return res.error ? res.error : -ENOSPC;
 	return rc;
 }
 
-/* ms until the first layer and until the last are there. */
+/* Loads one set: ms until the first layer is there, and until the last. */
 static int load_set(const struct bench *b, const struct side *s, uint32_t set, double *first, double *last)
 {
 	uint32_t n = (uint32_t)b->args->blocks;
@@ -195,7 +195,7 @@ static int load_set(const struct bench *b, const struct side *s, uint32_t set, d
 
 	nanosleep(&idle, NULL);
 	start = cli_now_ns();
-	until = soon();
+	until = patience_deadline();
 	rc = tn_load_begin(s->space, s->pool.pool, s->keys + (size_t)set * n, n, s->pages, NULL, &load);
 	if (rc)
 		return rc;
@@ -217,7 +217,7 @@ static uint64_t set_bytes(const struct layers_args *a)
 	return a->object * a->layers * a->blocks;
 }
 
-/* The file that is read plainly: as many bytes as the sets have, and as cold. */
+/* Makes the file of the plain reads: as many bytes as all sets, and as cold. */
 static int make_plain(struct bench *b, const char *dir)
 {
 	uint64_t each = set_bytes(b->args);
@@ -252,7 +252,7 @@ static int plain_read(struct bench *b, uint32_t set, double *ms)
 }
 
 /* The time of one pass of checksums over as much memory as a load fills, on this thread. */
-static double checks(const struct bench *b, size_t round)
+static double checksum_pass_ms(const struct bench *b, size_t round)
 {
 	uint64_t each = set_bytes(b->args), at = round * each % CHECKED_BYTES / 4096 * 4096, start = cli_now_ns();
 	volatile uint64_t sum = XXH3_64bits(b->checked + at, each);
@@ -266,13 +266,13 @@ static int cold_round(struct bench *b, uint32_t set)
 	size_t i = b->rounds;
 	int rc = 0;
 
-	for (int turn = 0; !rc && turn < 2; turn++) {
-		if ((i + (size_t)turn) % 2 == 0)
+	for (int side = 0; !rc && side < 2; side++) {
+		if ((i + (size_t)side) % 2 == 0)
 			rc = plain_read(b, set, &b->figure[PLAIN][i]);
 		else
 			rc = load_set(b, &b->side[WHOLE], set, &b->figure[FIRST][i], &b->figure[LAST][i]);
 	}
-	b->figure[CHECKS][i] = checks(b, i);
+	b->figure[CHECKS][i] = checksum_pass_ms(b, i);
 	return rc;
 }
 
@@ -285,8 +285,8 @@ static int one_round(struct bench *b, uint32_t set)
 	if (b->args->cold)
 		return cold_round(b, set);
 
-	for (int turn = 0; !rc && turn < SIDES; turn++) {
-		if ((i + (size_t)turn) % 2 == 0)
+	for (int side = 0; !rc && side < SIDES; side++) {
+		if ((i + (size_t)side) % 2 == 0)
 			rc = load_set(b, &b->side[ALONE], set, &b->figure[FIRST_ALONE][i], &ignored);
 		else
 			rc = load_set(b, &b->side[WHOLE], set, &b->figure[FIRST][i], &b->figure[LAST][i]);
@@ -309,10 +309,10 @@ static int run(struct bench *b, const char *dir, struct cli_progress *progress)
 	for (uint32_t i = 0; !rc && i < SIDES * b->sets && !cli_interrupted(); i++)
 		rc = save_set(b, &b->side[i % SIDES], i / SIDES);
 	if (!rc)
-		rc = tn_flush(b->cache, soon());
+		rc = tn_flush(b->cache, patience_deadline());
 	if (!rc && a->cold)
 		rc = make_plain(b, dir);
-	/* Unless --cold, headers are cached then, as those of a conversation that goes on are. */
+	/* Unless --cold: afterwards the headers are cached, as those of a conversation that goes on are. */
 	for (uint32_t i = 0; !rc && i < b->sets; i++)
 		rc = one_round(b, i);
 	for (; !rc && b->rounds < a->rounds && !cli_interrupted(); b->rounds++) {
@@ -383,7 +383,7 @@ static int print(const struct bench *b)
 	ratios(b, ratio);
 	for (size_t i = 0; i < b->rounds; i++)
 		rate[i] = (double)(a->blocks * a->layers * a->object) * 1e-6 / b->figure[LAST][i];
-	printf("%" PRIu64 " blocks of %" PRIu64 " objects of %s; %zu loads of each kind, in turns\n\n", a->blocks, a->layers,
+	printf("%" PRIu64 " blocks of %" PRIu64 " objects of %s; %zu loads of each kind, alternately\n\n", a->blocks, a->layers,
 	       cli_bytes(s, (double)a->object), b->rounds);
 	cli_table_init(&t, 5, left);
 	for (size_t i = 0; i < 5; i++)
@@ -426,7 +426,7 @@ static int measure(struct bench *b)
 
 	if (rc)
 		return rc;
-	rc = cli_check_room(dir, a->total * 2);
+	rc = cli_check_free_bytes(dir, a->total * 2);
 	cli_progress_begin(&progress, "bench layers", a->rounds);
 	if (!rc) {
 		rc = run(b, dir, &progress);

@@ -30,7 +30,7 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "bench match",
 	.about = "Fills an index with made-up blocks, then looks up prefixes of random ones, each found and pinned. Prints "
-		 "percentiles over the look-ups of the mean time a key, and the memory of the index: the registry's, without the policy's and the store's.",
+		 "percentiles over the look-ups of the mean time per key, and the memory of the index: the registry's, without the policy's and the store's.",
 	.opts = options,
 };
 
@@ -68,7 +68,7 @@ static int print(const struct match_args *a, const double *ns, uint64_t bytes)
 	for (size_t i = 0; i < PERCENTILES; i++) {
 		cli_table_cell(&t, "%s", percentiles[i].name);
 		cli_table_cell(&t, "%.1f", percentile(ns, n, percentiles[i].part));
-		cli_table_cell(&t, "ns a key");
+		cli_table_cell(&t, "ns per key");
 	}
 	cli_table_print(&t, stdout, false);
 	return cli_finish(CLI_OK);

@@ -33,8 +33,8 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "bench mix",
 	.operands = "DIR",
-	.about = "Measures what the device under a directory reads, writes, and does of both together, in five rounds of each in "
-		 "turn: 64 requests of 256 KiB in flight, with O_DIRECT where there is; and the latency of single transfers of 4 KiB. "
+	.about = "Measures what the device under a directory reads, writes, and does of both together, in five rounds of all "
+		 "three: 64 requests of 256 KiB in flight, with O_DIRECT where there is; and the latency of single transfers of 4 KiB. "
 		 "The result is left in DIR/tenuto.mix: a cache opened there then knows whether writes slow its reads down.",
 	.opts = options,
 	.min_operands = 1,
@@ -52,8 +52,8 @@ static void warn(void *arg, enum tn_log_level level, const char *where, const ch
 	fprintf(stderr, "%s\n", text);
 }
 
-/* Both together, as a share of what taking turns gives for as many bytes of each. */
-static double against_turns(const struct tn_device_mix *m)
+/* Rate of both together over the rate of one after the other, for as many bytes of each. */
+static double against_serial(const struct tn_device_mix *m)
 {
 	return (double)m->mixed_bps * (1 / (double)m->read_bps + 1 / (double)m->write_bps) / 2;
 }
@@ -63,7 +63,7 @@ static json_t *mix_as_json(const struct tn_device_mix *m)
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:s}", "read_bps", (json_int_t)m->read_bps, "write_bps",
 			 (json_int_t)m->write_bps, "mixed_bps", (json_int_t)m->mixed_bps, "read_latency_ns",
 			 (json_int_t)m->read_latency_ns, "write_latency_ns", (json_int_t)m->write_latency_ns,
-			 "mixed_against_turns", against_turns(m), "measured_s", (json_int_t)m->measured_s, "source", m->source);
+			 "mixed_against_serial", against_serial(m), "measured_s", (json_int_t)m->measured_s, "source", m->source);
 }
 
 static json_t *as_json(const struct mix_args *a, const char *dir, const struct tn_device_mix *m,
@@ -88,7 +88,7 @@ static void latency_cell(struct cli_table *t, bool measured, uint64_t ns)
 		cli_table_cell(t, "%s", "");
 }
 
-/* One row; model_bps 0: without the columns that compare. latency_ns 0: there is none. */
+/* Adds one row. model_bps 0: without the columns that compare. latency_ns 0: no latency. */
 static void row(struct cli_table *t, const char *name, uint64_t bps, uint64_t latency_ns, uint64_t model_bps,
 		uint64_t model_latency_ns)
 {
@@ -119,7 +119,7 @@ static int print(const struct mix_args *a, const char *dir, const struct tn_devi
 	row(&t, "write", m->write_bps, m->write_latency_ns, x.write_bps / a->stretch, x.write_latency_ns * a->stretch);
 	row(&t, "both", m->mixed_bps, 0, x.mixed_bps / a->stretch, 0);
 	cli_table_print(&t, stdout, true);
-	printf("\nBoth together move %.2f of what taking turns moves.\n", against_turns(m));
+	printf("\nBoth together move %.2f of what one after the other moves.\n", against_serial(m));
 	if (model)
 		printf("Modelled: %s; stretched by %llu. Nothing was stored.\n", model->source, (unsigned long long)a->stretch);
 	else
@@ -177,7 +177,7 @@ int cmd_bench_mix(int argc, char **argv)
 	if (rc == -ECANCELED)
 		return cli_error(CLI_ENVIRONMENT, "interrupted; %s is as it was", argv[1]);
 	if (rc == -ENOSPC)
-		return cli_fail(rc, "%s has no room for the temporary file; a smaller --size will do", argv[1]);
+		return cli_fail(rc, "%s has no free space for the temporary file; a smaller --size will do", argv[1]);
 	if (rc)
 		return cli_fail(rc, NULL);
 	return a.json ? cli_json(as_json(&a, argv[1], &m, a.device_model ? &model : NULL))

@@ -25,7 +25,7 @@
 #define RESTORES 1000u
 #define REQUESTS 50u
 #define STRETCH 16u
-/* A run whose compute was woken up later than this share of its TTFT does not say what it should. */
+/* A run whose compute was woken up later than this share of its TTFT is not a fair measurement. */
 #define LATE_SHARE 0.05
 #define HIT_RATES "0,50,75,80,85,87.5,90,95,100"
 
@@ -68,8 +68,8 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "bench pipeline",
 	.about = "Serves a prompt of which a part is restored from disk, layer by layer, while the rest is computed (for as long as "
-		 "each layer takes on the GPU), and says how long compute had to wait. Strategies in turns: recompute everything; "
-		 "load all, then compute; layer by layer, reads and writes mixed; Tenuto; and what an ideal would take. "
+		 "each layer takes on the GPU), and says how long compute had to wait. Strategies, one after the other: recompute everything; "
+		 "load all, then compute; layer by layer, reads and writes at the same time; Tenuto; and what an ideal would take. "
 		 "Every object's checksum is verified; modes table and split compare every byte, too.\n"
 		 "Modes: table, TTFT by strategy and hit rate; restores, the latency of small restores beside writes; learn, TTFT "
 		 "request by request with a right, a wrong and no slack table; split, restoring a part where the device is slow.",
@@ -104,7 +104,7 @@ void pipeline_done(struct pipeline_run *run, uint64_t done, uint64_t all)
 	__atomic_store_n(&run->permille, (uint32_t)(done * PERMILLE / all), __ATOMIC_RELAXED);
 }
 
-static void look(void *arg, const void *result)
+static void show_progress(void *arg, const void *result)
 {
 	struct pipeline_bench *b = arg;
 	const struct pipeline_run *run = result;
@@ -113,7 +113,7 @@ static void look(void *arg, const void *result)
 	cli_progress_step(&b->progress, before * PERMILLE + __atomic_load_n(&run->permille, __ATOMIC_RELAXED));
 }
 
-static int after(struct pipeline_bench *b, const char *what, const struct pipeline_run *run)
+static int check_run(struct pipeline_bench *b, const char *what, const struct pipeline_run *run)
 {
 	if (run->rc)
 		return cli_error((enum cli_exit)run->rc, "%s: %s", what, run->why);
@@ -127,7 +127,7 @@ static int after(struct pipeline_bench *b, const char *what, const struct pipeli
 int pipeline_fork(struct pipeline_bench *b, const char *what, void (*fn)(const void *job, void *result), const void *job,
 		  void *result, size_t bytes)
 {
-	const struct bench_watch watch = {look, b};
+	const struct bench_watch watch = {show_progress, b};
 	double cpu;
 	int rc;
 
@@ -137,7 +137,7 @@ int pipeline_fork(struct pipeline_bench *b, const char *what, void (*fn)(const v
 		explain_run(b->set.explain, what);
 	}
 	rc = bench_fork(fn, job, result, bytes, &watch, &cpu);
-	return rc ? rc : after(b, what, result);
+	return rc ? rc : check_run(b, what, result);
 }
 
 int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, struct pipeline_run *run)
@@ -154,7 +154,10 @@ int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, str
 
 /* ---- setting up -------------------------------------------------------------------------------- */
 
-/* "0,25,100": per cent, rising. Of the default list, a short prompt leaves out what it cannot tell apart. */
+/*
+ * "0,25,100": per cent, rising. Hit rates of the default list that are the same number of blocks of a short prompt
+ * count once.
+ */
 static int parse_hits(struct pipeline_bench *b)
 {
 	const char *list = b->args->hit_rates ? b->args->hit_rates : HIT_RATES, *s = list;
@@ -208,7 +211,7 @@ static bool described(const struct pipeline_args *a)
 	return a->device_model || !a->dir;
 }
 
-/* Options that only some modes heed: elsewhere they are refused. */
+/* Options that only some modes use: the other modes refuse them. */
 static int check_mode(const struct pipeline_args *a)
 {
 	const struct {
@@ -234,7 +237,7 @@ static int check_mode(const struct pipeline_args *a)
 	return CLI_OK;
 }
 
-/* What was not given. */
+/* Defaults of options that were not given. */
 static void complete(struct pipeline_args *a)
 {
 	/* A real directory cannot be stretched: compute beside it takes as long as on the GPU. */
@@ -304,7 +307,7 @@ static int set_up(struct pipeline_bench *b)
 	set->seed = b->args->seed;
 	set->saves = SAVES;
 	set->save_blocks = (uint32_t)(SAVE_BYTES / block ? SAVE_BYTES / block : 1);
-	/* Twice what is under way: what was evicted waits for its remove record. */
+	/* Twice the blocks under way, because the slots of evicted blocks wait for their remove records. */
 	set->write_blocks = 2 * SAVES * set->save_blocks + 16;
 	set->pool_blocks = set->blocks > PIPELINE_WARM_BLOCKS ? set->blocks : PIPELINE_WARM_BLOCKS;
 	rc = rig_pool_bytes(&set->geometry, set->pool_blocks, &set->read_bytes);
@@ -348,7 +351,7 @@ void pipeline_reads(struct pipeline_bench *b, double seconds, double expected)
 	b->slow_reads |= described(b->args) && seconds > PIPELINE_SLOW * expected;
 }
 
-/* One line at most: what shows that the machine was too busy. */
+/* At most one line: a sign that the machine was too busy. */
 static void warn_if_busy(const struct pipeline_bench *b)
 {
 	char why[160];
@@ -364,7 +367,7 @@ static void warn_if_busy(const struct pipeline_bench *b)
 	cli_error(CLI_PROBLEM, "warning: %s: the machine was too busy for these figures", why);
 }
 
-/* In a directory of its own, which is removed. */
+/* Runs in a directory of its own, which is removed afterwards. */
 static int run_in_directory(struct pipeline_bench *b)
 {
 	char base[4096], dir[4200], model[4200], services[PIPELINE_SERVICES][4200];
@@ -436,7 +439,7 @@ int cmd_bench_pipeline(int argc, char **argv)
 		rc = explain_open(a.explain, &b->set.explain);
 	cli_catch_interrupts();
 	if (!rc && a.report)
-		rc = cli_try_file("--report ", a.report, &made); /* told now, not after minutes */
+		rc = cli_try_file("--report ", a.report, &made); /* so that an error is reported now, not after minutes */
 	if (!rc)
 		rc = run_in_directory(b);
 	cli_forget_file(a.report, made);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device under `tenuto bench pipeline`: a described drive, or what is measured of a directory. */
+/* The device under `tenuto bench pipeline`: a described drive, or a directory that is measured. */
 #include "pipeline.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ const char *pipeline_service_name(enum pipeline_service service)
 	return service == PIPELINE_SHARE ? "share" : "order";
 }
 
-/* The model's text, but for the line that says how it serves. Exit code. */
+/* Copies the model's text, except the line `service`. Exit code. */
 static int copy_model(FILE *in, const char *from, FILE *out, const char *to, enum pipeline_service service)
 {
 	char line[512];

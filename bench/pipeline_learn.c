@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto bench pipeline --mode learn`: what a wrong slack table costs, and for how long.
+ * `tenuto bench pipeline --mode learn`: how much a wrong slack table costs, and for how long.
  *
- * Most of each request's prompt hits, and computing a part of it again is quicker than reading all of that: tn_plan
- * splits it by the table. Each arm begins with another table - the right one, times three, a third of it, none - and
- * serves the same requests; the cache corrects its table by what it sees.
+ * Most of each request's prompt hits, and computing a part of the hits again is quicker than reading all of them: tn_plan
+ * splits the prompt by the table. Each arm begins with another table (the right one, times three, a third of it, none) and
+ * serves the same requests. The cache corrects its table by the times that it observes.
  */
 #include "pipeline.h"
 
@@ -12,10 +12,10 @@
 #include <string.h>
 
 #define ARMS 4u
-/* Per cent of the prompt that hit, request after request. */
+/* Hits in per cent of the prompt, request after request. */
 static const uint32_t hits[] = {100, 90, 80, 95, 70, 100};
 #define HITS (sizeof(hits) / sizeof(hits[0]))
-#define NEAR 1.05 /* of the right table's TTFT */
+#define NEAR 1.05 /* times the right table's TTFT */
 
 static const struct {
 	const char *name;
@@ -34,7 +34,7 @@ struct served {
 	uint32_t restored[PIPELINE_REQUESTS_MAX];
 };
 
-/* Of the n-th request, counted from 0. */
+/* Hits of the n-th request, counted from 0. */
 static uint32_t hit_blocks(const struct pipeline_set *set, uint32_t n)
 {
 	return set->blocks * hits[n % HITS] / 100;
@@ -62,9 +62,9 @@ static void run_job(const void *arg, void *out)
 /* ---- the result -------------------------------------------------------------------------------- */
 
 struct learned {
-	double ttft[PIPELINE_REQUESTS_MAX]; /* median over the rounds, by request */
+	double ttft[PIPELINE_REQUESTS_MAX]; /* median over the rounds, per request */
 	double restored[PIPELINE_REQUESTS_MAX];
-	uint32_t near_after; /* requests until all that follow are near the right table's */
+	uint32_t near_after; /* requests after which all others are near the right table's TTFT */
 };
 
 static void sum_up(const struct pipeline_bench *b, const struct served *s, struct learned *l)

@@ -2,8 +2,8 @@
 /*
  * The write load: a thread that saves one prompt after the other, as fast as admission takes them.
  *
- * A fixed number of saves is under way at once, which is what an engine's memory allows; the next one begins when
- * the oldest has ended. What it writes is made once: contents do not matter, keys are always new.
+ * A fixed number of saves is under way at once, as an engine's memory allows. The next save begins when the oldest has
+ * ended. The bytes are made once, because contents do not matter; the keys are always new.
  */
 #include "pipeline.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Saves under way at most (pipeline_set.saves). */
+/* Most saves under way (pipeline_set.saves). */
 #define SAVES_MAX 16u
 #define RETRY_MS 1
 
@@ -21,7 +21,7 @@ static int stopping(const struct pipeline_load *load)
 	return __atomic_load_n(&load->stop, __ATOMIC_ACQUIRE);
 }
 
-/* One save of save_blocks new blocks from its own pages of the pool. */
+/* Begins one save of save_blocks new blocks from its own pages of the pool. */
 static int begin_save(struct pipeline_load *load, uint64_t number, uint32_t slot, struct tn_key *keys, uint32_t *pages,
 		      struct tn_save **save)
 {

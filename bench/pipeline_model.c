@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a layer's compute takes (a slack table, stretched), what reading a layer takes, and the ideal: the recurrence
+ * Times of a layer's compute (a slack table, stretched) and of reading a layer; and the ideal: the recurrence
  * start(l) = max(end(l-1), loaded(l)) on a device that does nothing else, headers and the first layer's load included.
  */
 #include "pipeline.h"
@@ -11,7 +11,7 @@
 
 #include <tenuto/slack.h>
 
-#define HEADER_BYTES 4096u /* of one block */
+#define HEADER_BYTES 4096u /* per block */
 #define TEXT_MAX (64u << 20)
 
 /* ---- the table --------------------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ int pipeline_slack_open(struct pipeline_set *set, const char *file)
 	if (rc)
 		return rc;
 	tn_slack_describe(set->slack, &d);
-	set->gpu = d.gpu; /* which a table names itself */
+	set->gpu = d.gpu; /* the table names its GPU */
 	return CLI_OK;
 }
 
@@ -120,7 +120,7 @@ uint64_t pipeline_input_tokens(const struct pipeline_set *set, uint32_t restored
 {
 	uint64_t block = tn_geometry_block_tokens(&set->geometry);
 
-	/* Of a prompt that is restored as a whole the last token is computed again, for its output. */
+	/* If the whole prompt is restored, its last token is computed again, for the output. */
 	return restored < set->blocks ? (set->blocks - restored) * block : 1;
 }
 

@@ -20,7 +20,7 @@ const struct pipeline_row *pipeline_row(const struct pipeline_bench *b, uint32_t
 	return NULL;
 }
 
-static double share(const struct pipeline_row *w)
+static double bubble_share(const struct pipeline_row *w)
 {
 	return w->compute > 0 ? w->bubble / w->compute : 0;
 }
@@ -30,10 +30,10 @@ double pipeline_crossover(const struct pipeline_bench *b, uint32_t s, bool write
 	const struct pipeline_row *last = NULL, *w;
 
 	for (size_t i = 0; (w = pipeline_row(b, s, i, writes)); i++) {
-		if (share(w) >= PIPELINE_THRESHOLD) {
-			double from = last ? share(last) : 0, at = last ? last->hit_rate : 0;
+		if (bubble_share(w) >= PIPELINE_THRESHOLD) {
+			double from = last ? bubble_share(last) : 0, at = last ? last->hit_rate : 0;
 
-			return at + (w->hit_rate - at) * (PIPELINE_THRESHOLD - from) / (share(w) - from);
+			return at + (w->hit_rate - at) * (PIPELINE_THRESHOLD - from) / (bubble_share(w) - from);
 		}
 		last = w;
 	}
@@ -47,7 +47,7 @@ static json_t *row_json(const struct pipeline_bench *b, const struct pipeline_ro
 	json_t *j = json_pack("{s:s, s:f, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "strategy", tn_strategy_name(w->strategy),
 			      "hit_rate", w->hit_rate, "writes", (int)w->writes, "ttft_ms", w->ttft * 1e3, "ttft_p99_ms",
 			      w->ttft_p99 * 1e3, "compute_ms", w->compute * 1e3, "bubble_ms", w->bubble * 1e3,
-			      "bubble_share", share(w), "read_gbps", w->read_gbps, "write_gbps", w->write_gbps, "cpu_seconds",
+			      "bubble_share", bubble_share(w), "read_gbps", w->read_gbps, "write_gbps", w->write_gbps, "cpu_seconds",
 			      w->cpu);
 
 	json_object_set_new(j, "layer_compute_ms", json_real(w->compute / b->set.geometry.layers * 1e3));
@@ -77,7 +77,7 @@ json_t *pipeline_settings(const struct pipeline_bench *b)
 	return j;
 }
 
-/* The first of the services that were measured, or the next after it; PIPELINE_SERVICES: there is none. */
+/* The first measured service from this one on; PIPELINE_SERVICES: there is none. */
 static int next_service(const struct pipeline_bench *b, int from)
 {
 	while (from < PIPELINE_SERVICES && !b->services[from])
@@ -104,7 +104,10 @@ static json_t *service_json(const struct pipeline_bench *b)
 	return o;
 }
 
-/* The first service's table lies on top, so that one table alone is read as ever; another one's under "share". */
+/*
+ * The first service's table is the top-level object, so that readers of one table alone still work. The other is under
+ * "share".
+ */
 json_t *pipeline_json(struct pipeline_bench *b)
 {
 	int first = next_service(b, 0), second = next_service(b, first + 1);
@@ -145,7 +148,7 @@ static void print_rows(const struct pipeline_bench *b, bool writes)
 			cli_table_cell(&t, "%.1f", w->ttft_p99 * 1e3);
 			cli_table_cell(&t, "%.1f", w->compute * 1e3);
 			cli_table_cell(&t, "%.1f", w->bubble * 1e3);
-			cli_table_cell(&t, "%.1f %%", share(w) * 100);
+			cli_table_cell(&t, "%.1f %%", bubble_share(w) * 100);
 			cli_table_cell(&t, "%.3f", w->ttft / ideal->ttft);
 			cli_table_cell(&t, "%.2f", w->read_gbps);
 			cli_table_cell(&t, "%.2f", w->write_gbps);

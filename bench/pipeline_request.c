@@ -2,9 +2,9 @@
 /*
  * One request under one strategy, in a child process that opens the store anew: no header is cached, as after a restart.
  *
- * Compute is a stretch of time per layer. Layer l begins when layer l-1 has ended and the load says that l is there. If it
- * is there when this process wakes up from layer l-1, l counts as begun at the very end of l-1: a GPU's stream would not
- * have waited for this process to wake up (a fraction of a millisecond). The most that it woke up late is reported.
+ * Compute is a span of time per layer. Layer l begins when layer l-1 has ended and the load says that l is there. If l
+ * is there when this process wakes up after layer l-1, l counts as begun at the very end of l-1: a GPU's stream would not
+ * have waited for the wake-up of this process (a fraction of a millisecond). The longest such delay is reported.
  */
 #include "pipeline.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-static void until(const struct pipeline_set *set, uint64_t ns)
+static void wait_until(const struct pipeline_set *set, uint64_t ns)
 {
 	struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
 
@@ -81,7 +81,7 @@ int request_open(struct pipeline_rig *rig, const struct pipeline_set *set, const
 	return warm_up(rig);
 }
 
-/* All layers, one after the other; *ended: when the last one's compute has. */
+/* Computes all layers, one after the other; *ended: when the last one's compute ended. */
 static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t blocks, uint64_t began, uint64_t *ended)
 {
 	const struct pipeline_set *set = rig->set;
@@ -102,7 +102,7 @@ static int compute(struct pipeline_rig *rig, struct tn_load *load, uint32_t bloc
 		each = pipeline_compute_ns(set, blocks, layer);
 		sum += each;
 		t += each;
-		until(set, t);
+		wait_until(set, t);
 	}
 	run->compute = (double)sum * 1e-9;
 	*ended = cli_now_ns();
@@ -158,7 +158,7 @@ int request_serve(struct pipeline_rig *rig, uint32_t strategy, uint32_t blocks)
 	return rc;
 }
 
-/* In a cache that is open: the write load if asked for, then the request. */
+/* In an open cache: starts the write load if there is one, then serves the request. */
 static int serve(struct pipeline_rig *rig, const struct pipeline_arm *arm)
 {
 	uint32_t blocks = arm->strategy == TN_STRATEGY_RECOMPUTE ? 0 : arm->blocks;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto bench pipeline --mode restores`: what a write load does to the latency of small restores.
+ * `tenuto bench pipeline --mode restores`: the latency of small restores beside a write load.
  *
- * A restore is some blocks of the prompt, all layers, from tn_load_begin until the last layer is there; between two of
- * them there is a pause of random length, in which a scheduler can write. With the write load, a decode phase is
- * announced then: no more restores, no new saves, and the time is taken until all saves begun have ended.
+ * A restore is some blocks of the prompt, all layers, from tn_load_begin until the last layer is there. Between two
+ * restores there is a pause of random length, in which a scheduler can write. With the write load, a decode phase is
+ * announced after the last restore: no more restores, no new saves. The time until all begun saves have ended is taken.
  */
 #include "pipeline.h"
 
@@ -17,14 +17,14 @@
 
 #define BLOCKS 8u
 #define PAUSE_MEAN_NS 8000000.0
-#define DECODE_NS 1000000000u /* the phase announced */
+#define DECODE_NS 1000000000u /* length of the decode phase */
 #define ARMS 4u
 
 struct samples {
 	struct pipeline_run run;
-	uint64_t backlog_bytes; /* at the beginning of the decode phase */
-	double drain;		/* seconds until it was written */
-	double window;		/* seconds of the restores */
+	uint64_t backlog_bytes; /* at the begin of the decode phase */
+	double drain;		/* seconds until the backlog was written */
+	double seconds;		/* seconds of the restores */
 	uint32_t n;
 	double latency[PIPELINE_RESTORES_MAX];
 };
@@ -87,7 +87,7 @@ static int restore_all(struct pipeline_rig *rig, const struct job *job, struct s
 		rc = restore(rig, first, n, &s->latency[s->n++]);
 		pipeline_done(&s->run, s->n, job->restores);
 	}
-	s->window = (double)(cli_now_ns() - began) * 1e-9;
+	s->seconds = (double)(cli_now_ns() - began) * 1e-9;
 	tn_cache_stats(rig->cache, &after);
 	s->run.bytes_read = after.bytes_read - before.bytes_read;
 	s->run.bytes_written = after.bytes_written - before.bytes_written;
@@ -95,7 +95,7 @@ static int restore_all(struct pipeline_rig *rig, const struct job *job, struct s
 }
 
 /* Bytes of saves begun that are not on disk yet; written_before: by this cache when the write load began. */
-static uint64_t backlog(const struct pipeline_rig *rig, const struct pipeline_load *load, uint64_t written_before)
+static uint64_t backlog_bytes(const struct pipeline_rig *rig, const struct pipeline_load *load, uint64_t written_before)
 {
 	struct tn_stats now = {.size = sizeof(now)};
 	uint64_t begun = __atomic_load_n(&load->begun, __ATOMIC_RELAXED);
@@ -117,7 +117,7 @@ static int with_writes(struct pipeline_rig *rig, const struct job *job, struct s
 		return -1;
 	rc = restore_all(rig, job, s);
 	began = cli_now_ns();
-	s->backlog_bytes = backlog(rig, &load, before.bytes_written);
+	s->backlog_bytes = backlog_bytes(rig, &load, before.bytes_written);
 	if (!rc && tn_phase(rig->cache, TN_PHASE_DECODE, DECODE_NS))
 		rc = rig_failed(rig, "phase", -EINVAL);
 	if (load_stop(&load))
@@ -158,7 +158,7 @@ static void add(struct arm_result *r, const struct samples *s)
 {
 	memcpy(r->latency + r->n, s->latency, s->n * sizeof(*s->latency));
 	r->n += s->n;
-	r->write_gbps[r->rounds] = (double)s->run.bytes_written * 1e-9 / s->window;
+	r->write_gbps[r->rounds] = (double)s->run.bytes_written * 1e-9 / s->seconds;
 	r->drain[r->rounds] = s->drain;
 	r->backlog[r->rounds++] = (double)s->backlog_bytes;
 }
@@ -235,7 +235,7 @@ static int print(const struct pipeline_bench *b, const struct arm_result *r)
 	return cli_finish(CLI_OK);
 }
 
-/* Each round, each arm serves its part of the restores; the arms' order moves on by one. */
+/* In each round each arm serves its part of the restores. The order of the arms rotates by one per round. */
 static int measure(struct pipeline_bench *b, struct arm_result *r, struct samples *s)
 {
 	int rc = CLI_OK;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A child process's cache: the store of this run, the engine's pool with its pages in no order, the prompt's keys.
+ * A child process's cache: the store of this run, the engine's pool with its pages in random order, the prompt's keys.
  *
- * The content of every object follows from its block and layer (content.h), so what a load brought can be compared
- * afterwards.
+ * The content of every object follows from its block and layer (content.h), so loaded bytes can be compared afterwards.
  */
 #include "pipeline.h"
 
@@ -20,7 +19,7 @@
 #define WARM_CHAIN 2u
 #define FILL_CHAIN 3u
 #define SCRUB_STEP 4096u
-#define SETTLE_NS 60000000u	       /* so long without a write */
+#define SETTLE_NS 60000000u	       /* without a write for so long, the store has settled */
 #define SETTLE_MOST_NS 20000000000ull
 
 int rig_failed(struct pipeline_rig *rig, const char *what, int rc)
@@ -28,7 +27,7 @@ int rig_failed(struct pipeline_rig *rig, const char *what, int rc)
 	const struct tn_error *e = tn_error_last();
 
 	if (rig->run->rc > 0)
-		return -1; /* the first failure is the one to tell */
+		return -1; /* the first failure is the one to report */
 	rig->run->rc = cli_exit_of(rc) ? (int)cli_exit_of(rc) : CLI_PROBLEM;
 	snprintf(rig->run->why, sizeof(rig->run->why), "%s: %.200s", what,
 		 e->code == rc ? e->text : strerror(rc < 0 ? -rc : EIO));
@@ -51,7 +50,7 @@ int rig_keys(struct pipeline_rig *rig, uint64_t chain, uint32_t n, struct tn_key
 	return rc == (long)n ? 0 : rig_failed(rig, "keys", rc < 0 ? (int)rc : -EINVAL);
 }
 
-/* One region a layer, as engines have them. */
+/* One region per layer, as in engines. */
 static struct tn_pool_shape pool_shape(const struct tn_geometry *g, uint32_t blocks)
 {
 	return (struct tn_pool_shape){.order = TN_POOL_PLANES_PAGES, .alignment = 4096,
@@ -67,8 +66,8 @@ int rig_pool_bytes(const struct tn_geometry *g, uint32_t blocks, uint64_t *bytes
 }
 
 /*
- * Memory of a pool. Shared memory (which has no hugepages) does for a described drive; what a real disk reads depends on
- * how many pieces its memory has. Every page is marked, so that bytes of an earlier run cannot pass for those of this one.
+ * Memory of a pool. Shared memory, which has no hugepages, is enough for a described drive. A real disk's speed depends on
+ * the number of pieces of the memory. Every page is marked, so that bytes of an earlier run cannot pass for those of this one.
  */
 static void *pool_memory(void *shared, uint64_t bytes)
 {
@@ -92,7 +91,7 @@ static int open_pool(struct pipeline_rig *rig, void *memory, uint32_t blocks, st
 	return cli_pool_open(rig->cache, &rig->set->geometry, &shape, memory, pool);
 }
 
-/* What the library has to say beyond return values: a device that became slow, a slot quarantined. */
+/* Prints what the library reports beyond return values: a device that became slow, a slot that was quarantined. */
 static void print_log(void *arg, enum tn_log_level level, const char *where, const char *text)
 {
 	cli_error(CLI_PROBLEM, "%s: %s", level == TN_LOG_ERROR ? "error" : "warning", text);
@@ -180,7 +179,7 @@ int rig_slack(struct pipeline_rig *rig, const struct tn_slack *table)
 	return rc ? rig_failed(rig, "slack table", rc) : 0;
 }
 
-static uint64_t written(const struct pipeline_rig *rig)
+static uint64_t bytes_written(const struct pipeline_rig *rig)
 {
 	struct tn_device_stats d = {.size = sizeof(d)};
 	uint64_t bytes = 0;
@@ -192,13 +191,13 @@ static uint64_t written(const struct pipeline_rig *rig)
 
 void rig_settle(const struct pipeline_rig *rig)
 {
-	uint64_t deadline = cli_now_ns() + SETTLE_MOST_NS, since = cli_now_ns(), last = written(rig);
+	uint64_t deadline = cli_now_ns() + SETTLE_MOST_NS, since = cli_now_ns(), last = bytes_written(rig);
 
 	while (cli_now_ns() < deadline && cli_now_ns() - since < SETTLE_NS) {
 		uint64_t now;
 
 		poll(NULL, 0, 5);
-		now = written(rig);
+		now = bytes_written(rig);
 		if (now != last)
 			since = cli_now_ns();
 		last = now;
@@ -219,7 +218,7 @@ void rig_close(struct pipeline_rig *rig)
 	rc = rig->cache ? tn_cache_close(rig->cache) : 0;
 	if (rc)
 		rig_failed(rig, "close", rc);
-	if (explain_close(rig->set->explain)) /* this process's; the parent's goes on behind it */
+	if (explain_close(rig->set->explain)) /* this process's part; the parent's follows it in the file */
 		rig_failed(rig, "--explain", -EIO);
 }
 
@@ -245,7 +244,7 @@ static bool check_page(void *page, uint32_t bytes, uint64_t block, uint32_t laye
 	return content_check(page, bytes, block, layer, offset) < 0;
 }
 
-/* Visits the pages of one block in its stored order; number of objects with a page that fn says no to. */
+/* Calls fn for the pages of one block in stored order; the number of objects with a page for which fn returned false. */
 static uint32_t each_object(const struct pipeline_rig *rig, uint32_t block, page_fn fn)
 {
 	const struct tn_geometry *g = &rig->pool.geometry;
@@ -301,7 +300,7 @@ static int save_chain(struct pipeline_rig *rig, struct tn_pool *pool, const stru
 	return r.stored == n ? 0 : rig_failed(rig, "save stored too little", r.error ? r.error : -ENOSPC);
 }
 
-/* Every slot that the write load will use is written once: a first write is slower than a later one. */
+/* Writes every slot that the write load will use once: a first write is slower than a later one. */
 static int fill_rest(struct pipeline_rig *rig)
 {
 	const struct pipeline_set *set = rig->set;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto bench pipeline --mode split`: where the device is too slow, restoring a part and computing the rest again.
+ * `tenuto bench pipeline --mode split`: where the device is too slow, a part is restored and the rest computed again.
  *
- * At each hit rate in turns: all that hit is restored; only what tn_plan says.
+ * At each hit rate, alternately: all hits are restored; only the blocks that tn_plan says.
  */
 #include "pipeline.h"
 

@@ -2,8 +2,8 @@
 /*
  * The table of `tenuto bench pipeline`: every strategy at every hit rate, with and without writes.
  *
- * The strategies take turns, in another order each round, so that a drifting machine harms all alike. The rows are medians
- * over the rounds.
+ * Each round runs all strategies, in another order, so that a drifting machine harms all alike. The rows are medians over
+ * the rounds.
  */
 #include "pipeline.h"
 
@@ -12,7 +12,7 @@
 
 struct table {
 	struct pipeline_bench *b;
-	struct pipeline_run *runs; /* of each (hit, writes, strategy), by round */
+	struct pipeline_run *runs; /* per (hit, writes, strategy) and round */
 };
 
 static struct pipeline_run *run_at(const struct table *t, size_t hit, bool writes, uint32_t strategy, size_t round)
@@ -20,8 +20,8 @@ static struct pipeline_run *run_at(const struct table *t, size_t hit, bool write
 	return &t->runs[((hit * 2 + writes) * PIPELINE_MEASURED + strategy) * t->b->repeat + round];
 }
 
-/* The run whose result this one can take: without hits all that do not schedule are alike, and recompute does not hit. */
-static struct pipeline_run *same_run(const struct table *t, size_t hit, bool writes, uint32_t s, size_t round)
+/* The run that would give the same result: without hits all strategies but tenuto are alike, and recompute never hits. */
+static struct pipeline_run *equal_run(const struct table *t, size_t hit, bool writes, uint32_t s, size_t round)
 {
 	if (s == TN_STRATEGY_RECOMPUTE)
 		return hit ? run_at(t, 0, writes, s, round) : NULL;
@@ -32,10 +32,10 @@ static int measure_one(struct table *t, size_t hit, bool writes, uint32_t s, siz
 {
 	struct pipeline_arm arm = {.strategy = s, .blocks = t->b->hit[hit], .writes = writes};
 
-	return same_run(t, hit, writes, s, round) ? CLI_OK : pipeline_child(t->b, &arm, run_at(t, hit, writes, s, round));
+	return equal_run(t, hit, writes, s, round) ? CLI_OK : pipeline_child(t->b, &arm, run_at(t, hit, writes, s, round));
 }
 
-/* The order of strategies moves on by one each round. */
+/* The order of the strategies rotates by one per round. */
 static int measure_round(struct table *t, size_t round)
 {
 	const struct pipeline_bench *b = t->b;
@@ -48,7 +48,7 @@ static int measure_round(struct table *t, size_t round)
 	for (size_t hit = 0; !rc && hit < b->nhits; hit++)
 		for (int writes = 0; writes < 2; writes++)
 			for (uint32_t s = 0; s < PIPELINE_MEASURED; s++) {
-				struct pipeline_run *same = same_run(t, hit, writes, s, round);
+				struct pipeline_run *same = equal_run(t, hit, writes, s, round);
 
 				if (same)
 					*run_at(t, hit, writes, s, round) = *same;
@@ -92,7 +92,7 @@ static int add_row(struct table *t, uint32_t strategy, size_t hit, bool writes)
 	return CLI_OK;
 }
 
-/* The whole table, the drive serving as it does now. */
+/* The whole table, with the present service of the drive. */
 static int measure_table(struct pipeline_bench *b)
 {
 	struct table t = {.b = b, .runs = calloc(b->nhits * 2 * PIPELINE_MEASURED * b->repeat, sizeof(*t.runs))};

@@ -19,7 +19,7 @@
 
 int bench_wait(pid_t pid, const struct bench_watch *watch, const void *result, int *status, double *cpu)
 {
-	/* Without one (before Linux 5.3) poll sleeps its time out. */
+	/* Without a pidfd (before Linux 5.3) poll sleeps until its time-out. */
 	struct pollfd end = {.fd = pidfd_open(pid, 0), .events = POLLIN};
 	bool killed = false;
 	struct rusage u;
@@ -30,7 +30,7 @@ int bench_wait(pid_t pid, const struct bench_watch *watch, const void *result, i
 			killed = !kill(pid, SIGKILL);
 		else if (watch)
 			watch->look(watch->arg, result);
-		poll(&end, 1, LOOK_MS); /* an interrupt ends it */
+		poll(&end, 1, LOOK_MS); /* a signal ends the sleep */
 		ended = wait4(pid, status, WNOHANG, &u);
 	} while (!ended || (ended < 0 && errno == EINTR));
 	if (end.fd >= 0)

@@ -2,9 +2,9 @@
 /*
  * `tenuto bench store`: how fast the store is, and how that compares with fio on the same disk.
  *
- * fio (A) and the store (B) run in turns A B B A, so that a drifting disk harms both alike; the ratio of each
- * neighbouring pair is taken, and of these the median with its interval. Only the I/O phase is timed on either
- * side, the final sync of writes included; all extents were written before.
+ * fio (A) and the store (B) run in the order A B B A, so that a drifting disk harms both alike. Each neighbouring pair
+ * gives a ratio; the result is the median of these with its interval. Only the I/O phase is timed on either side, with
+ * the final sync of writes. All extents were written before.
  */
 #include "bench.h"
 
@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #define PAIRS_MAX 100u
-#define PAIRS_FOR_INTERVAL 6u /* from which on order statistics cover 95 % */
-#define BEST_LEAST (128u << 10) /* fio's requests that are tried */
+#define PAIRS_FOR_INTERVAL 6u /* from this number on order statistics cover 95 % */
+#define BEST_LEAST (128u << 10) /* smallest of fio's requests that is tried */
 #define BEST_MOST (4u << 20)
 #define TMPFS_OBJECTS 16u
 #define TMPFS_MAGIC 0x01021994
@@ -41,12 +41,12 @@ struct store_args {
 };
 
 static const struct cli_opt options[] = {
-	{"vs-fio", NULL, NULL, "compare with fio, in turns: at the object size, and at its best request size", CLI_FLAG, offsetof(struct store_args, vs_fio), 0, 0},
+	{"vs-fio", NULL, NULL, "compare with fio, alternately: at the object size, and at its best request size", CLI_FLAG, offsetof(struct store_args, vs_fio), 0, 0},
 	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
 	 offsetof(struct store_args, dir), 0, 0},
 	{"object", "SIZE", "32KiB, 128KiB, 512KiB, 1MiB", "object size; may be repeated", CLI_STRINGS,
 	 offsetof(struct store_args, objects), 0, 0},
-	{"layers", "N", "16", "objects a block", CLI_COUNT, offsetof(struct store_args, layers), 1, BENCH_OBJECTS_MAX},
+	{"layers", "N", "16", "objects per block", CLI_COUNT, offsetof(struct store_args, layers), 1, BENCH_OBJECTS_MAX},
 	{"total", "SIZE", "1GiB", "bytes of one run", CLI_SIZE, offsetof(struct store_args, total), 1u << 20, 1ull << 40},
 	{"pairs", "N", "12", "runs of each side a row", CLI_COUNT, offsetof(struct store_args, pairs), 1, PAIRS_MAX},
 	{"depth", "N", "32", "queue depth", CLI_COUNT, offsetof(struct store_args, depth), 1, 1024},
@@ -65,13 +65,13 @@ static const struct cli_verb verb = {
 	.about = "Measures saving and loading of whole blocks, checksums on, through the public API; with --vs-fio beside fio at the same "
 		 "object size and queue depth, and beside fio at the request size (128 KiB to 4 MiB) and queue depth that are best for it, which are "
 		 "looked for first; same total and final sync, on written extents. "
-		 "All take turns; GB/s are medians, and ratio is the median over the rounds of store over fio in the same round, not the "
+		 "All run alternately; GB/s are medians, and ratio is the median over the rounds of store over fio in the same round, not the "
 		 "quotient of the two medians beside it. "
 		 "CPU is that of the whole process (wait4). Beside it: throughput per core on tmpfs, checksums on and off.",
 	.opts = options,
 };
 
-/* What runs in turns. */
+/* The sides that run alternately. */
 enum side { STORE, FIO, FIO_BEST, SIDES };
 
 struct row {
@@ -121,7 +121,10 @@ static double cpu_per_gb(const struct bench_run *r)
 	return r->bytes ? r->cpu / ((double)r->bytes * 1e-9) : 0;
 }
 
-/* One run of the store. Before a write everything is forgotten, so that the slots (written before) are free. */
+/*
+ * One run of the store. Before a write the store forgets all blocks, so that the slots, which were written before, are
+ * free.
+ */
 static int run_store(struct bench *b, struct bench_job *job, struct bench_run *run)
 {
 	int rc = CLI_OK;
@@ -133,7 +136,7 @@ static int run_store(struct bench *b, struct bench_job *job, struct bench_run *r
 	return rc ? rc : bench_child(store_transfer, job, run);
 }
 
-/* Looks for the request size and queue depth that fio is fastest with, one run of each. */
+/* Finds the request size and queue depth with which fio is fastest, by one run of each. */
 static int find_best(struct bench *b, const struct bench_job *job, struct row *r)
 {
 	static const uint32_t depths[] = {4, 32};
@@ -247,8 +250,8 @@ static int measure_size(struct bench *b, uint64_t object_bytes)
 	};
 	int rc;
 
-	/* At least: the store keeps spare slots. */
-	rc = cli_check_room(b->dir, job.total_bytes * (b->args->vs_fio ? 2 : 1) + 8 * object_bytes * b->args->layers);
+	/* A lower bound, because the store keeps spare slots. */
+	rc = cli_check_free_bytes(b->dir, job.total_bytes * (b->args->vs_fio ? 2 : 1) + 8 * object_bytes * b->args->layers);
 	if (rc)
 		return rc;
 	snprintf(sub, sizeof(sub), "%s/%" PRIu64, b->dir, object_bytes);
@@ -257,7 +260,7 @@ static int measure_size(struct bench *b, uint64_t object_bytes)
 	rc = prepare(b, &job);
 	if (!rc)
 		rc = measure_row(b, &job);
-	job.op = BENCH_READ; /* what the last write left */
+	job.op = BENCH_READ; /* reads the blocks of the last write */
 	if (!rc)
 		rc = measure_row(b, &job);
 	cli_remove_tree(sub);
@@ -345,8 +348,8 @@ static const char *op_name(enum bench_op op)
 	return op == BENCH_READ ? "read" : "write";
 }
 
-/* Of each round, in its order: what rate, and CPU. */
-static void runs(json_t *j, const char *name, const struct row *r, enum side side, size_t n)
+/* Adds rate and CPU of each round, in order. */
+static void add_runs(json_t *j, const char *name, const struct row *r, enum side side, size_t n)
 {
 	json_t *all = json_array();
 
@@ -365,7 +368,7 @@ static json_t *as_json(const struct bench *b)
 		json_t *j = json_pack("{s:I, s:s, s:f, s:f}", "object_bytes", (json_int_t)r->object_bytes, "op",
 				      op_name(r->op), "gbps", r->gbps[STORE], "cpu_s_per_gb", r->cpu_per_gb[STORE]);
 
-		runs(j, "runs", r, STORE, (size_t)b->args->pairs);
+		add_runs(j, "runs", r, STORE, (size_t)b->args->pairs);
 		if (b->args->vs_fio) {
 			json_object_set_new(j, "fio_gbps", json_real(r->gbps[FIO]));
 			json_object_set_new(j, "ratio", json_real(r->ratio[FIO]));
@@ -377,8 +380,8 @@ static json_t *as_json(const struct bench *b)
 			json_object_set_new(j, "best_ratio", json_real(r->ratio[FIO_BEST]));
 			json_object_set_new(j, "best_ratio_ci", json_pack("[f, f]", r->low[FIO_BEST], r->high[FIO_BEST]));
 			json_object_set_new(j, "fio_best_cpu_s_per_gb", json_real(r->cpu_per_gb[FIO_BEST]));
-			runs(j, "fio_runs", r, FIO, (size_t)b->args->pairs);
-			runs(j, "fio_best_runs", r, FIO_BEST, (size_t)b->args->pairs);
+			add_runs(j, "fio_runs", r, FIO, (size_t)b->args->pairs);
+			add_runs(j, "fio_best_runs", r, FIO_BEST, (size_t)b->args->pairs);
 		}
 		json_array_append_new(rows, j);
 	}
@@ -413,7 +416,7 @@ static void print_fio(struct cli_table *t, const struct bench *b, const struct r
 		cli_table_cell(t, "%.3f - %.3f", r->low[side], r->high[side]);
 }
 
-/* Beside fio at the object size, and at its best. */
+/* Beside fio at the object size, and beside fio at its best. */
 static void print_rows(const struct bench *b, enum side side)
 {
 	const bool left[] = {false, true, false, false, false, false, false, false, true};
@@ -466,7 +469,7 @@ static int print(const struct bench *b)
 	cli_table_cell(&t, "op");
 	cli_table_cell(&t, "checksums");
 	cli_table_cell(&t, "GB/s");
-	cli_table_cell(&t, "GB/s a core");
+	cli_table_cell(&t, "GB/s per core");
 	for (size_t i = 0; i < b->tmpfs_rows; i++) {
 		const struct tmpfs_row *r = &b->tmpfs[i];
 

@@ -2,9 +2,9 @@
 /*
  * The store's side of the benchmark, in a child process, through the public API.
  *
- * A pool with one region a layer (as engines have it), so that every object is a transfer of its own of
- * exactly object_bytes. Saves and loads are kept under way so that the queue never runs dry. The bytes are
- * made once, before the clock starts; nothing but the library touches them afterwards, as with fio.
+ * The pool has one region per layer, as engines have it, so that every object is a transfer of its own of
+ * exactly object_bytes. Enough saves and loads are under way that the queue never runs dry. The bytes are
+ * made once, before the clock starts; afterwards only the library touches them, as with fio.
  */
 #include "bench.h"
 
@@ -19,7 +19,7 @@
 #include "../cli/content.h"
 #include "../cli/pool.h"
 
-/* Loads or saves under way, each of one queue depth of objects: the memory is used again almost as soon as fio's. */
+/* Loads or saves under way, each of one queue depth of objects. So memory is used again almost as soon as with fio. */
 #define FLIGHTS 2u
 #define PATIENCE_NS 120000000000ull
 #define SPARE(n) ((n) / 8 + 8) /* slots that wait for their remove record */
@@ -32,8 +32,8 @@ struct side {
 	struct cli_pool pool;
 	char *memory;
 	uint64_t region_bytes;
-	uint32_t blocks; /* of the job */
-	uint32_t batch;	 /* blocks a flight */
+	uint32_t blocks; /* blocks of the job */
+	uint32_t batch;	 /* blocks per flight */
 	struct tn_key *keys;
 };
 
@@ -95,7 +95,7 @@ static int open_side(struct side *s)
 	rc = tn_space_open(s->cache, &id, &shard, &g, NULL, &s->space);
 	if (rc)
 		return failed(s, "space", rc);
-	/* Hugepages on both sides (fio_run.c): how scattered memory is decides how many segments a disk request has. */
+	/* Hugepages on both sides (fio_run.c): the more scattered the memory, the more segments has a disk request. */
 	s->memory = mmap(NULL, s->region_bytes * s->job->objects, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->memory == MAP_FAILED)
 		return failed(s, "memory", -ENOMEM);
@@ -257,7 +257,7 @@ void store_fill(const struct bench_job *job, struct bench_run *run)
 
 	run->rc = 0;
 	if (!open_side(&s)) {
-		n = s.blocks + 2 * SPARE(s.blocks); /* more than fit: every slot is written */
+		n = s.blocks + 2 * SPARE(s.blocks); /* more than fit, so that every slot is written */
 		if (!make_keys(&s, job->seed, n))
 			save_all(&s, n);
 	}

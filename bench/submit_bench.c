@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto bench submit`: what it costs to start a load, and to hand over each of its layers.
+ * `tenuto bench submit`: the cost of starting a load, and of handing over each of its layers.
  *
  * A 64K-token prefix of Llama-3-8B: 4,096 pages of 16 tokens, 8,192 page planes of 32 KiB per layer, scattered over the pool;
  * as 256 blocks of 16 pages, and as 4,096 blocks of one page. The store has LAYERS of the model's 32 layers, so that it
- * fits in memory; what is measured is a layer's, and does not depend on their number. Of the owner thread it is CPU time:
- * on a small machine the reads themselves, copies from memory, take the CPUs away meanwhile. Beside it, in the same run, the
- * time of a dependent random load: these paths touch much memory, and machines differ in that most. And what it is for:
- * when the first and the last layer are there, with the reads on the owner's thread and on one and two executors.
+ * fits in memory; the figures are per layer and do not depend on the number of layers. The owner thread's figures are CPU
+ * time, because on a small machine the reads themselves, copies from memory, occupy the CPUs meanwhile. The same run also
+ * measures a dependent random load, because these paths touch much memory, and machines differ most in that. Last, it
+ * tells when the first and the last layer are there, with the reads on the owner's thread and on one and two executors.
  */
 #include "bench.h"
 
@@ -56,7 +56,7 @@ static const char *const figures[FIGURES] = {"begin_us", "resolve_us", "layer_us
 /* One shape of blocks with one kind of executor. */
 struct row {
 	uint32_t pages_per_block, executors;
-	double *figure[FIGURES]; /* by load */
+	double *figure[FIGURES]; /* per load */
 };
 
 struct side {
@@ -70,8 +70,8 @@ struct side {
 	uint32_t blocks;
 };
 
-/* ns of a load that depends on the one before, anywhere in 256 MiB. */
-static double chase(void)
+/* ns of a memory load whose address depends on the load before it, anywhere in 256 MiB. */
+static double dependent_load_ns(void)
 {
 	uint32_t n = CHASE_BYTES / 64, at = 0;
 	uint32_t *next = mmap(NULL, CHASE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -80,7 +80,7 @@ static double chase(void)
 
 	if (next == MAP_FAILED)
 		return 0;
-	/* A walk through all lines: a linear congruence with full period modulo a power of two. */
+	/* A walk through all cache lines: a linear congruence with full period modulo a power of two. */
 	for (uint32_t i = 0; i < n; i++)
 		next[i * 16u] = (i * 1664525u + 1013904223u) % n;
 	start = cli_now_ns();
@@ -88,7 +88,7 @@ static double chase(void)
 		at = next[at * 16u];
 	ns = (double)(cli_now_ns() - start) / CHASE_STEPS;
 	munmap(next, CHASE_BYTES);
-	return at == n ? 0 : ns; /* the walk must have been made */
+	return at == n ? 0 : ns; /* uses the result, so that the compiler keeps the walk */
 }
 
 static int open_cache(struct side *s, const char *dir, const struct row *row, const struct tn_geometry *g)
@@ -246,7 +246,7 @@ static int print(const struct row *rows, size_t nrows, size_t n, double chase_ns
 	const bool left[COLUMNS] = {false};
 	struct cli_table t;
 
-	printf("a dependent random load in 256 MiB: %.1f ns\nus over %zu loads; a layer: the mean of each load\n\n",
+	printf("a dependent random load in 256 MiB: %.1f ns\nus over %zu loads; per layer: the mean of each load\n\n",
 	       chase_ns, n);
 	cli_table_init(&t, COLUMNS, left);
 	for (size_t i = 0; i < COLUMNS; i++)
@@ -262,7 +262,7 @@ static int print(const struct row *rows, size_t nrows, size_t n, double chase_ns
 	return cli_finish(CLI_OK);
 }
 
-static void put(json_t *o, const char *name, double *v, size_t n)
+static void add_figure(json_t *o, const char *name, double *v, size_t n)
 {
 	char other[64];
 
@@ -283,7 +283,7 @@ static json_t *as_json(const struct row *rows, size_t nrows, size_t n, double ch
 		json_object_set_new(r, "blocks", json_integer(PAGES / rows[i].pages_per_block));
 		json_object_set_new(r, "executors", json_integer(rows[i].executors));
 		for (int f = 0; f < FIGURES; f++)
-			put(r, figures[f], rows[i].figure[f], n);
+			add_figure(r, figures[f], rows[i].figure[f], n);
 		json_array_append_new(list, r);
 	}
 	json_object_set_new(o, "chase_ns", json_real(chase_ns));
@@ -311,7 +311,7 @@ int cmd_bench_submit(int argc, char **argv)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	cli_catch_interrupts();
 	cli_progress_begin(&progress, "bench submit", ROWS * a.rounds);
-	chase_ns = chase();
+	chase_ns = dependent_load_ns();
 	rc = CLI_OK;
 	for (size_t i = 0; i < ROWS && rc == CLI_OK; i++) {
 		for (size_t f = 0; f < FIGURES; f++)
@@ -319,7 +319,7 @@ int cmd_bench_submit(int argc, char **argv)
 		rc = cli_scratch_dir(a.dir, "/dev/shm", dir, sizeof(dir));
 		if (rc)
 			break;
-		rc = cli_check_room(dir, DISK_BYTES);
+		rc = cli_check_free_bytes(dir, DISK_BYTES);
 		if (!rc)
 			rc = run_row(dir, &rows[i], (size_t)a.rounds, &progress, i * a.rounds);
 		cli_remove_tree(dir);

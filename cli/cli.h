@@ -4,7 +4,7 @@
  * progress bars, errors and exit codes.
  *
  * A verb is a function cmd_x(argc, argv) with argv[0] its own name. It describes itself in one
- * struct cli_verb, from which both the parsing and its --help come. It prints results to stdout
+ * struct cli_verb, which both the parsing and --help use. A verb prints results to stdout
  * (a table, or JSON with --json) and everything else to stderr.
  *
  * Nothing here knows the library beyond its error record.
@@ -22,9 +22,9 @@
 /* Exit codes of the program. */
 enum cli_exit {
 	CLI_OK = 0,
-	CLI_PROBLEM = 1,     /* it ran, and found something wrong (corruption, a failed check) */
-	CLI_USAGE = 2,	     /* the command line is wrong, or a file or directory that it names, or that is not there */
-	CLI_ENVIRONMENT = 3, /* the machine is (no space, no permission, busy), or it was interrupted */
+	CLI_PROBLEM = 1,     /* the verb ran, and found something wrong (corruption, a failed check) */
+	CLI_USAGE = 2,	     /* the command line is wrong, or a file or directory that it names is wrong or not there */
+	CLI_ENVIRONMENT = 3, /* the machine does not allow it (no space, no permission, busy), or a signal interrupted it */
 };
 
 /* cli_parse: go on and run the verb. */
@@ -55,10 +55,10 @@ struct cli_geometry {
 /**
  * struct cli_opt - one option of a verb; a table of them ends with name NULL
  * @name:   without the dashes
- * @arg:    what to call the argument in the help, NULL for a flag
+ * @arg:    name of the argument in the help, NULL for a flag
  * @dflt:   the default as the help shows it, NULL for none
  * @help:   one line
- * @offset: of the value within the verb's argument struct, which holds the defaults before parsing
+ * @offset: offset of the value within the verb's argument struct, which holds the defaults before parsing
  */
 struct cli_opt {
 	const char *name;
@@ -74,7 +74,7 @@ struct cli_opt {
  * struct cli_verb - how a verb is called
  * @name:     as typed after "tenuto", e.g. "store info"
  * @operands: as shown in the help, e.g. "TRACE.jsonl"
- * @about:    what it does; broken into lines as it is printed
+ * @about:    what it does, as one text; printing breaks it into lines
  * @opts:     options, ends with name NULL; --help is added
  */
 struct cli_verb {
@@ -130,14 +130,17 @@ const char *cli_nearest(const char *s, const char *const *names, size_t n);
 void cli_speak_as(const char *name);
 /* "tenuto VERB: ..." on stderr; returns code. */
 int cli_error(enum cli_exit code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* The same with the library's detail of the failure rc behind it (fmt NULL: only that); the exit code follows from rc. */
+/*
+ * The same, followed by the library's detail of the failure rc (fmt NULL: only the detail). The exit code follows from
+ * rc.
+ */
 int cli_fail(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Exit code for a negative errno of the library. */
 enum cli_exit cli_exit_of(int rc);
 
 /* ---- output ------------------------------------------------------------------------------------ */
 
-/* Prints and releases a JSON value; CLI_OK, or CLI_ENVIRONMENT if stdout cannot be written. */
+/* Prints and releases a JSON value. CLI_OK, or CLI_ENVIRONMENT if stdout cannot be written. */
 int cli_json(json_t *value);
 /* Flushes stdout; CLI_OK, or CLI_ENVIRONMENT (said on stderr) if something could not be written. */
 int cli_finish(int code);
@@ -150,14 +153,14 @@ char *cli_duration(char *buf, double seconds); /* 350 ms, 12.3 s, 4 min 05 s */
 #define CLI_COLUMNS_MAX 12
 
 /*
- * Prints text whose first column is indent (the caller has filled those before), broken at blanks so that no line is
- * longer than 80 columns or the terminal; '\n' ends a line.
+ * Prints text from column indent on; the caller has filled the columns before it. Breaks lines at blanks, so that none is
+ * longer than 80 columns or than the terminal is wide. '\n' ends a line.
  */
 void cli_wrap(FILE *out, int indent, const char *text);
 
-/* A table with aligned columns; on a terminal columns of text (left) are broken to fit it. */
+/* A table with aligned columns. On a terminal, columns of text (left) are broken so that the table fits. */
 struct cli_table {
-	size_t columns, cells, room;
+	size_t columns, cells, capacity;
 	char **cell;
 	bool left[CLI_COLUMNS_MAX];
 };
@@ -166,7 +169,7 @@ struct cli_table {
 void cli_table_init(struct cli_table *t, size_t columns, const bool *left);
 /* Appends the next cell, row by row. */
 void cli_table_cell(struct cli_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Prints with a rule below the head (if heads), and releases. */
+/* Prints the table, with a rule below the heads if there are any, and releases it. */
 void cli_table_print(struct cli_table *t, FILE *out, bool head);
 
 /*
@@ -189,34 +192,40 @@ void cli_progress_end(struct cli_progress *p);
 
 uint64_t cli_now_ns(void); /* CLOCK_MONOTONIC */
 double cli_cpu_seconds(void); /* user and system, whole process with its kernel workers */
-/* After cli_catch_interrupts: whether SIGINT, SIGTERM or SIGHUP came. One more, a second later or more, ends the program. */
+/*
+ * After cli_catch_interrupts: whether SIGINT, SIGTERM or SIGHUP came. Another signal, at least a second later, ends the
+ * program.
+ */
 bool cli_interrupted(void);
 void cli_catch_interrupts(void);
-/* A new private directory in base, if NULL: $TMPDIR, else /var/tmp (on a disk, which /tmp may not be); -errno. */
-int cli_temp_dir(const char *base, char *path, size_t room);
+/* Makes a private directory in base (NULL: $TMPDIR, else /var/tmp, which is on a disk more likely than /tmp); -errno. */
+int cli_temp_dir(const char *base, char *path, size_t path_bytes);
 /*
- * The same in what was given with --dir, which must be a directory; otherwise in base. CLI_OK, or the exit code, said
- * on stderr.
+ * The same in the directory given with --dir, which must exist; without --dir in base. CLI_OK, or the exit code after a
+ * message on stderr.
  */
-int cli_scratch_dir(const char *given, const char *base, char *path, size_t room);
-/* Whether so many bytes are free where dir lies: CLI_OK, or the exit code, said on stderr. */
-int cli_check_room(const char *dir, uint64_t bytes);
+int cli_scratch_dir(const char *given, const char *base, char *path, size_t path_bytes);
+/* Whether so many bytes are free where dir lies: CLI_OK, or the exit code after a message on stderr. */
+int cli_check_free_bytes(const char *dir, uint64_t bytes);
 /*
- * The file of a device model: as given with --device-model, or its name among those that are shipped. CLI_OK, or the
- * exit code, said on stderr.
+ * Finds the file of a device model: name is a path, or the name of a model that is shipped. CLI_OK, or the exit code after
+ * a message on stderr.
  */
-int cli_find_device_model(const char *name, char *path, size_t room);
-/* Whether a path given with option (e.g. "--dir ", or "") is a directory: CLI_OK, or the exit code, said on stderr. */
+int cli_find_device_model(const char *name, char *path, size_t path_bytes);
+/*
+ * Whether a path given with option (e.g. "--dir ", or "") is a directory: CLI_OK, or the exit code after a message on
+ * stderr.
+ */
 int cli_check_dir(const char *option, const char *path);
 /*
- * Whether a file can be written that is written only at the end: CLI_OK, or the exit code, said on stderr. *made: it
- * was not there before; cli_forget_file then removes it if nothing came to be written.
+ * Checks before a long run that a file can be written at its end: CLI_OK, or the exit code after a message on stderr.
+ * *made: this call made the file. If nothing is written to it then, cli_forget_file removes it.
  */
 int cli_try_file(const char *option, const char *path, bool *made);
 void cli_forget_file(const char *path, bool made);
 /*
  * Removes a directory with everything in it; does not cross file systems or follow links. 0 or -errno. Signals that
- * interrupt wait until it is done.
+ * would interrupt wait until the removal is done.
  */
 int cli_remove_tree(const char *path);
 

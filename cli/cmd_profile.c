@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `tenuto profile`: a slack table, from an engine's own timings, from the analytic model, or from a kernel that is
- * run here. The library reads no files; this does.
+ * run here. The library reads no files, so this program reads them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -71,8 +71,8 @@ static int by_lengths(const void *a, const void *b)
 	return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
-/* Puts a length into a rising list; its index, or -1 if there are too many. */
-static int place(uint64_t *lengths, uint32_t *n, uint64_t value)
+/* The index of a length in a rising list, to which the length is added if it is missing; -1 if there are too many. */
+static int length_index(uint64_t *lengths, uint32_t *n, uint64_t value)
 {
 	uint32_t at = 0;
 
@@ -98,8 +98,8 @@ static int make_grid(const char *name, const struct profile_rows *rows, struct g
 	g->desc.inputs = g->inputs;
 	g->desc.prefixes = g->prefixes;
 	for (size_t i = 0; i < rows->n; i++) {
-		if (place(g->inputs, &g->desc.ninputs, rows->row[i].input) < 0 ||
-		    place(g->prefixes, &g->desc.nprefixes, rows->row[i].prefix) < 0)
+		if (length_index(g->inputs, &g->desc.ninputs, rows->row[i].input) < 0 ||
+		    length_index(g->prefixes, &g->desc.nprefixes, rows->row[i].prefix) < 0)
 			return cli_error(CLI_USAGE, "%s: more than %u different lengths", name, TN_SLACK_LENGTHS_MAX);
 		if (rows->row[i].layer >= g->desc.layers)
 			g->desc.layers = rows->row[i].layer + 1;
@@ -107,7 +107,7 @@ static int make_grid(const char *name, const struct profile_rows *rows, struct g
 	return CLI_GO;
 }
 
-/* Repeated timings of a cell: their median, which neither a preemption nor a lucky run moves. */
+/* The median of the repeated timings of a cell: neither a preemption nor a lucky run changes it. */
 static int fill(struct tn_slack *t, struct profile_rows *rows, struct grid *g)
 {
 	size_t from = 0;
@@ -123,8 +123,8 @@ static int fill(struct tn_slack *t, struct profile_rows *rows, struct grid *g)
 		       rows->row[end].input == r->input)
 			end++;
 		cell.window_ns = rows->row[from + (end - from - 1) / 2].ns;
-		rc = tn_slack_set(t, (uint32_t)place(g->inputs, &g->desc.ninputs, r->input),
-				  (uint32_t)place(g->prefixes, &g->desc.nprefixes, r->prefix),
+		rc = tn_slack_set(t, (uint32_t)length_index(g->inputs, &g->desc.ninputs, r->input),
+				  (uint32_t)length_index(g->prefixes, &g->desc.nprefixes, r->prefix),
 				  g->desc.per_layer ? r->layer : TN_SLACK_ALL_LAYERS, &cell);
 		if (rc)
 			return rc;

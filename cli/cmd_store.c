@@ -61,19 +61,19 @@ static const struct cli_verb check_verb = {
 	.about = "Checks superblocks, log and checkpoints of a store and compares its index with the block headers; the blocks' own "
 		 "bytes are for `tenuto store verify`. Changes nothing unless --rebuild is given: then the index is made anew from "
 		 "every header that is good. Blocks that were evicted or dropped and not yet written over are in it again, as good "
-		 "as they were; a cache that is opened with less room drops what is too much.",
+		 "as they were; a cache that is opened with a smaller capacity drops those that do not fit.",
 	.opts = check_options,
 	.min_operands = 1,
 	.max_operands = TN_DEVICES_MAX,
 };
 
-/* What is told while the library works. */
+/* What is printed while the library works. */
 struct told {
 	json_t *lines; /* with --json */
 	struct cli_progress progress;
 	bool begun;
-	bool repairs; /* what was done is told, too, not only what is wrong */
-	bool problem; /* a warning was among it */
+	bool repairs; /* repairs are printed, too, not only problems */
+	bool problem; /* a warning was printed */
 };
 
 static void on_log(void *arg, enum tn_log_level level, const char *where, const char *text)
@@ -104,8 +104,8 @@ static bool on_progress(void *arg, uint64_t done, uint64_t total)
 }
 
 /*
- * What people give instead of the directory: the file, or the directory of the instance. The library could only
- * say what it did not find below.
+ * People also give the file, or the directory of the instance, instead of the store's directory. For these the library
+ * could only say what it did not find below.
  */
 static int check_dir(const char *dir, const char *instance, bool alone)
 {
@@ -126,7 +126,7 @@ static int check_dir(const char *dir, const char *instance, bool alone)
 	if (!access(path, F_OK))
 		return cli_error(CLI_USAGE, "%s is an instance of a store: give the directory above it, and --instance if it "
 				 "is not called default", dir);
-	if (!alone) /* a device that is lost, or the others are not its store's */
+	if (!alone) /* a device is lost, or the other devices belong to another store */
 		return CLI_GO;
 	return cli_error(CLI_USAGE, "no store in %s: there is no %s/tenuto.store", dir, instance);
 }
@@ -176,7 +176,7 @@ static void uuid_text(char *to, const uint64_t uuid[2])
 		 (unsigned)uuid[0] & 0xffffu, (unsigned)(uuid[1] >> 48), uuid[1] & 0xffffffffffffu);
 }
 
-/* What a device has room for, the blocks' headers included. All devices of a store have the same. */
+/* Bytes that a device can hold, the blocks' headers included. All devices of a store have the same capacity. */
 static uint64_t capacity(const struct tn_admin_device *d)
 {
 	return d->segments * d->segment_bytes;
@@ -322,7 +322,7 @@ static int store_info(int argc, char **argv)
 
 /* ---- verify and check -------------------------------------------------------------------------- */
 
-/* The sum of it; each bad block was named while it was found. */
+/* Prints the totals; each bad block was named when it was found. */
 static void print_verified(const struct tn_admin_verify *r, bool told, double seconds)
 {
 	const struct {
@@ -380,7 +380,7 @@ static int store_verify(int argc, char **argv)
 	return cli_finish(bad ? CLI_PROBLEM : CLI_OK);
 }
 
-/* Of all devices' indexes, or UINT64_MAX if they cannot be told. */
+/* Blocks in the indexes of all devices, or UINT64_MAX if that cannot be read. */
 static uint64_t blocks_before(const struct tn_admin_store *store)
 {
 	struct tn_admin_device device[TN_DEVICES_MAX];
@@ -425,7 +425,7 @@ static void print_checked(const struct tn_admin_check *r, bool rebuilt, uint64_t
 		printf(", %" PRIu64 " repaired", r->repaired);
 	putchar('\n');
 	if (before != UINT64_MAX && r->blocks > before)
-		cli_wrap(stdout, 0, "Those that came back were evicted or dropped; what the next cache has no room for, it drops.");
+		cli_wrap(stdout, 0, "Those that came back were evicted or dropped; the next cache drops those that do not fit its capacity.");
 	if (r->problems > r->repaired && !rebuilt)
 		cli_wrap(stdout, 0, "--rebuild restores what can be restored; nothing that is not good is ever given back, with or without it.");
 	puts("The blocks' bytes were not read: `tenuto store verify` does that.");
@@ -449,7 +449,7 @@ static int store_check(int argc, char **argv)
 	if (rc)
 		return failed(&told, rc);
 	cli_progress_end(&told.progress);
-	bad = r.problems > r.repaired; /* what was repaired was told, too */
+	bad = r.problems > r.repaired; /* told.problem is set by repairs, too */
 	if (a.json) {
 		rc = cli_json(check_json(&r, a.rebuild, before, told.lines));
 		return rc ? rc : bad ? CLI_PROBLEM : CLI_OK;

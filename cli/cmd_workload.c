@@ -16,7 +16,7 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "workload",
 	.about = "Prints a generated chat workload (multi-turn sessions with shared system prompts, docs/workload.md) as a "
-		 "trace: one JSON object a line.",
+		 "trace: one JSON object per line.",
 	.opts = options,
 };
 

@@ -12,7 +12,7 @@
 typedef uint64_t vec __attribute__((vector_size(32)));
 
 /* Finaliser of splitmix64 (Steele, Lea and Flood, 2014). */
-static uint64_t mix(uint64_t x)
+static uint64_t scramble(uint64_t x)
 {
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
 	x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -21,7 +21,7 @@ static uint64_t mix(uint64_t x)
 
 static uint64_t seed_of(uint64_t block, uint32_t layer, size_t offset)
 {
-	return mix(mix(block + WEYL) + layer) + offset / 8 * WEYL;
+	return scramble(scramble(block + WEYL) + layer) + offset / 8 * WEYL;
 }
 
 static uint64_t word_of(uint64_t seed, size_t i)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verification of --verify must see what it claims to see; and the interval of the benchmarks. */
+/* The check of --verify finds every wrong byte that it should find; and the interval of the benchmarks. */
 #include "tn_test.h"
 
 #include <math.h>

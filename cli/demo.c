@@ -3,8 +3,8 @@
  * `tenuto demo`: a generated chat workload with real bytes on a real disk, killed in the middle.
  *
  * A child serves the first half and is killed with SIGKILL while it saves, without a flush before; this process then opens
- * the same directory, recovers and serves the rest. Every byte given back is compared with what was saved. Beside the
- * measured figures stands what the same hits would have cost by computing them again.
+ * the same directory, recovers and serves the rest. Every byte given back is compared with what was saved. The result
+ * also shows what computing the same hits again would have cost.
  */
 #include "cli.h"
 
@@ -26,11 +26,11 @@
 #define OBJECT_BYTES (128u << 10)
 #define CAPACITY_BLOCKS 1200u
 #define REQUESTS 800u
-#define HALF_LIMIT_NS 35000000000ull /* of one half, on a slow disk; then it goes on with the next */
+#define HALF_LIMIT_NS 35000000000ull /* longest time of one half; on a slow disk the second half begins then */
 
 /*
- * What computing a prompt again costs: 2 FLOP a parameter and token, and for attention 4 * layers * heads *
- * head_dim FLOP a token and position before it, half of that on average (causal).
+ * What computing a prompt again costs: 2 FLOP per parameter and token. Attention takes 4 * layers * heads * head_dim FLOP
+ * per token and position before it; with causal attention half of all positions on average.
  */
 struct machine {
 	const char *name;
@@ -98,7 +98,7 @@ static int open_engine(const struct trace *t, const char *dir, struct engine **e
 	return rc ? rc : engine_open(&o, e);
 }
 
-/* Serves requests [from, to); *half is brought up to date after each. */
+/* Serves requests [from, to), and updates *half after each. */
 static int serve(struct engine *e, const struct trace *t, size_t from, size_t to, struct half *half,
 		 struct cli_progress *p)
 {
@@ -280,12 +280,12 @@ static void print_machines(const struct sums *s)
 		cli_table_cell(&t, "%.2f GB/s", again > 0 ? kv * 1e-9 / again : 0);
 	}
 	cli_table_print(&t, stdout, true);
-	printf("\nComputed again: (2 x parameters + attention) FLOP a token at 989 TFLOP/s x %.1f\n"
-	       "a GPU, all of it GPU time. Restored: the model's KV bytes at the %.2f GB/s read\n"
+	printf("\nComputed again: (2 x parameters + attention) FLOP per token at 989 TFLOP/s x %.1f\n"
+	       "per GPU, all of it GPU time. Restored: the model's KV bytes at the %.2f GB/s read\n"
 	       "here, no GPU time. Break-even: the disk speed from which on restoring is faster.\n",
 	       UTILISATION, rate);
-	puts("\nThe requests follow from the seed. A few hits more or less from run to run are kill\n"
-	     "-9: it comes in the middle of saves, and what they had not finished is lost.");
+	puts("\nThe seed decides the requests. Hits differ a little from run to run, because kill -9\n"
+	     "comes in the middle of saves, and blocks that were not finished are lost.");
 }
 
 static int print(const struct sums *s)
@@ -361,13 +361,13 @@ static int run(const struct demo_args *a, const struct trace *t, const char *dir
 	return rc;
 }
 
-/* Without room nothing would be stored, and a run of zeroes would look like a result. */
-static int enough_room(const char *dir)
+/* With too few free bytes nothing would be stored, and a run of zeroes would look like a result. */
+static int check_free_bytes(const char *dir)
 {
 	struct tn_geometry g;
 	int rc = tn_geometry_raw(LAYERS, OBJECT_BYTES, &g);
 
-	return rc ? cli_fail(rc, NULL) : cli_check_room(dir, engine_disk_bytes(&g, CAPACITY_BLOCKS));
+	return rc ? cli_fail(rc, NULL) : cli_check_free_bytes(dir, engine_disk_bytes(&g, CAPACITY_BLOCKS));
 }
 
 int cmd_demo(int argc, char **argv)
@@ -390,7 +390,7 @@ int cmd_demo(int argc, char **argv)
 	cli_catch_interrupts();
 	rc = cli_scratch_dir(a.dir, NULL, dir, sizeof(dir));
 	if (!rc) {
-		rc = enough_room(dir);
+		rc = check_free_bytes(dir);
 		if (!rc)
 			rc = run(&a, &t, dir, half);
 		cli_remove_tree(dir);

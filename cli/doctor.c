@@ -52,7 +52,7 @@ void doctor_add(struct doctor *d, const char *name, enum doctor_state state, con
 			*c = '?';
 }
 
-void doctor_read_line(const char *path, char *line, size_t room)
+void doctor_read_line(const char *path, char *line, size_t bytes)
 {
 	FILE *f = fopen(path, "re");
 	size_t n;
@@ -60,7 +60,7 @@ void doctor_read_line(const char *path, char *line, size_t room)
 	line[0] = '\0';
 	if (!f)
 		return;
-	if (!fgets(line, (int)room, f))
+	if (!fgets(line, (int)bytes, f))
 		line[0] = '\0';
 	fclose(f);
 	for (n = strlen(line); n && (line[n - 1] == '\n' || line[n - 1] == ' '); n--)

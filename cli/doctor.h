@@ -2,7 +2,7 @@
 /*
  * `tenuto doctor` from the inside: a list of findings, filled by probes.
  *
- * A probe never fails: what it cannot look at (no /sys, no permission) it reports as unknown or absent.
+ * A probe never fails. If it cannot look (no /sys, no permission), it reports the thing as unknown or absent.
  */
 #ifndef TENUTO_CLI_DOCTOR_H
 #define TENUTO_CLI_DOCTOR_H
@@ -19,7 +19,7 @@ enum doctor_state { DOCTOR_YES, DOCTOR_PARTLY, DOCTOR_NO };
  * struct doctor_finding - one line of the report
  * @name:  what was looked for
  * @value: what is there
- * @gives: what Tenuto has of it
+ * @gives: what Tenuto gains from it
  * @todo:  how to get (more of) it; empty if there is nothing to do
  */
 struct doctor_finding {
@@ -41,7 +41,7 @@ void doctor_add(struct doctor *d, const char *name, enum doctor_state state, con
 		const char *value, ...) __attribute__((format(printf, 6, 7)));
 
 /* The first line of a file without its end, or "" if it cannot be read. */
-void doctor_read_line(const char *path, char *line, size_t room);
+void doctor_read_line(const char *path, char *line, size_t bytes);
 /* A number from a file of /sys or /proc, or fallback. */
 uint64_t doctor_read_number(const char *path, uint64_t fallback);
 
@@ -62,7 +62,7 @@ struct doctor_measure {
 	double shifted_gbps;
 };
 
-/* doctor_measure.c: a few seconds on a temporary file in dir; 0, or -errno with what in *why. */
+/* doctor_measure.c: measures for a few seconds on a temporary file in dir; 0, or -errno with the failed step in *why. */
 int doctor_measure(const char *dir, struct doctor_measure *m, const char **why);
 
 #endif

@@ -47,16 +47,16 @@ static const char *file_system(uint64_t magic)
 static void probe_directory(struct doctor *d)
 {
 	bool writable = access(d->dir, W_OK | X_OK) == 0;
-	char room[32] = "?";
+	char free_text[32] = "?";
 	struct statfs fs;
 	const char *type = "unknown";
 
 	if (!statfs(d->dir, &fs)) {
 		type = file_system((uint64_t)(uint32_t)fs.f_type);
-		cli_bytes(room, (double)fs.f_bavail * (double)fs.f_bsize);
+		cli_bytes(free_text, (double)fs.f_bavail * (double)fs.f_bsize);
 	}
 	doctor_add(d, "directory", writable ? DOCTOR_YES : DOCTOR_NO, "a place for a store", "a directory that you may write to",
-		   "%s: %s, %s free, %s", d->dir, type, room, writable ? "writable" : "not writable");
+		   "%s: %s, %s free, %s", d->dir, type, free_text, writable ? "writable" : "not writable");
 }
 
 /* A file in dir that has no name (or loses it at once); -errno. */
@@ -118,17 +118,17 @@ static void probe_direct(struct doctor *d)
 	close(fd);
 }
 
-/* queue/<name> of a block device; partitions have the disk's. */
-static void queue_line(unsigned maj, unsigned min, const char *name, char *line, size_t room)
+/* Reads queue/<name> of a block device; of a partition, that of its disk. */
+static void queue_line(unsigned maj, unsigned min, const char *name, char *line, size_t bytes)
 {
 	char path[160];
 
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue/%s", maj, min, name);
-	doctor_read_line(path, line, room);
+	doctor_read_line(path, line, bytes);
 	if (line[0])
 		return;
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/../queue/%s", maj, min, name);
-	doctor_read_line(path, line, room);
+	doctor_read_line(path, line, bytes);
 }
 
 static void probe_disk_below(struct doctor *d)
@@ -155,7 +155,7 @@ static void probe_disk_below(struct doctor *d)
 	doctor_add(d, "disk", rot[0] == '1' ? DOCTOR_PARTLY : DOCTOR_YES, "what the store's speed rests on",
 		   "if it is a hard disk, put the store on an SSD; if it is a virtual one, the kernel cannot know: `tenuto bench mix "
 		   "DIR` measures what it does",
-		   "%.40s: blocks of %s bytes (addressed by %s), up to %s KiB a request%s",
+		   "%.40s: blocks of %s bytes (addressed by %s), up to %s KiB per request%s",
 		   strrchr(target, '/') ? strrchr(target, '/') + 1 : target, pbs[0] ? pbs : "?", lbs[0] ? lbs : "?",
 		   max[0] ? max : "?", rot[0] == '1' ? "; the kernel calls it a hard disk" : "");
 }

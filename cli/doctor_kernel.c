@@ -44,7 +44,7 @@ static bool setup_works(unsigned flags)
 	return true;
 }
 
-/* Whether 16 MiB can be registered: what counts is the limit, and the right to exceed it. */
+/* Whether 16 MiB can be registered: that depends on the limit, and on the right to exceed it. */
 static bool can_register(struct io_uring *ring)
 {
 	struct iovec iov = {NULL, (size_t)16 << 20};
@@ -90,7 +90,7 @@ static void probe_memlock(struct doctor *d, struct io_uring *ring)
 		   "limit %s; registering 16 MiB %s", text, ok ? "works" : ring ? "fails" : "not tried");
 }
 
-/* A sandbox may let a ring be made and refuse to serve it: the error, and the call that it names. */
+/* A sandbox may allow to make a ring and refuse to serve it. Returns the error, and which call failed. */
 static int first_refused(struct io_uring *ring, const char **call)
 {
 	int err = io_uring_get_events(ring);

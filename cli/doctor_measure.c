@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor --measure: does a drive read faster from starts that are multiples of 16 KiB than from 4 KiB?
- * Random reads of 32 KiB at depth 16 on a file of 256 MiB, in turns (A B B A), half a second each.
+ * Random reads of 32 KiB at depth 16 on a file of 256 MiB, in the order A B B A, half a second each.
  *
- * A hint for the layout of slots, not a benchmark: `tenuto bench store` is that.
+ * It is a hint for the layout of slots. The benchmark is `tenuto bench store`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #define GRID (16u << 10)
 #define SHIFT 4096u
 #define DEPTH 16u
-#define TURN_NS 500000000u
+#define RUN_NS 500000000u
 
 struct run {
 	struct io_uring ring;
@@ -77,7 +77,7 @@ static void issue(struct run *r, unsigned slot, unsigned shift)
 	io_uring_sqe_set_data64(sqe, slot);
 }
 
-/* One turn; adds bytes and seconds. */
+/* One run of half a second; adds its bytes and seconds. */
 static int read_for_a_while(struct run *r, unsigned shift, double *bytes, double *seconds)
 {
 	uint64_t start = cli_now_ns(), now = start;
@@ -99,7 +99,7 @@ static int read_for_a_while(struct run *r, unsigned shift, double *bytes, double
 		io_uring_cqe_seen(&r->ring, cqe);
 		*bytes += READ_BYTES;
 		now = cli_now_ns();
-		if (now - start < TURN_NS && !err)
+		if (now - start < RUN_NS && !err)
 			issue(r, (unsigned)slot, shift);
 		else
 			flying--;
@@ -110,12 +110,12 @@ static int read_for_a_while(struct run *r, unsigned shift, double *bytes, double
 
 static int measure(struct run *r, struct doctor_measure *m)
 {
-	static const unsigned turns[] = {0, SHIFT, SHIFT, 0, 0, SHIFT, SHIFT, 0};
+	static const unsigned shifts[] = {0, SHIFT, SHIFT, 0, 0, SHIFT, SHIFT, 0};
 	double bytes[2] = {0, 0}, seconds[2] = {0, 0};
 
-	for (size_t i = 0; i < sizeof(turns) / sizeof(turns[0]); i++) {
-		unsigned which = turns[i] != 0;
-		int err = read_for_a_while(r, turns[i], &bytes[which], &seconds[which]);
+	for (size_t i = 0; i < sizeof(shifts) / sizeof(shifts[0]); i++) {
+		unsigned which = shifts[i] != 0;
+		int err = read_for_a_while(r, shifts[i], &bytes[which], &seconds[which]);
 
 		if (err)
 			return err;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stand-in engine: pool memory is one mapping, cut into a part for loads and a ring of parts for saves.
+ * The stand-in engine: pool memory is one mapping, divided into a part for loads and a ring of parts for saves.
  *
- * A request longer than a part is loaded and saved in several pieces. A part of the ring is taken again only
- * after its save has ended, which is the whole back-pressure.
+ * A request longer than a part is loaded and saved in several pieces. A part of the ring is used again only
+ * after its save has ended. That is the only back-pressure.
  */
 #include "engine.h"
 
@@ -25,7 +25,7 @@
 
 struct flight {
 	struct tn_save *save; /* NULL: none */
-	uint64_t *ids;	      /* what it saves: room for one part */
+	uint64_t *ids;	      /* block ids of the save; as many as one part holds */
 	uint32_t n;
 };
 
@@ -65,7 +65,7 @@ uint64_t engine_disk_bytes(const struct tn_geometry *g, uint64_t capacity_blocks
 	return bytes;
 }
 
-/* What the library has to say beyond return values: a device that became slow, a slot quarantined. */
+/* Prints what the library reports beyond return values: a device that became slow, a slot that was quarantined. */
 static void print_log(void *arg, enum tn_log_level level, const char *where, const char *text)
 {
 	cli_error(CLI_PROBLEM, "%s: %s", level == TN_LOG_ERROR ? "error" : "warning", text);
@@ -82,7 +82,7 @@ static int open_cache(struct engine *e, const struct engine_opts *o)
 	c.disk_blocks = o->capacity_blocks;
 	c.geometry = &o->geometry;
 	if (__builtin_mul_overflow(o->host_blocks, block, &c.host_bytes))
-		c.host_bytes = UINT64_MAX; /* more than there is: open says so */
+		c.host_bytes = UINT64_MAX; /* more memory than there is: the open fails and says so */
 	c.max_op_blocks = e->part > 8192 ? e->part : 8192;
 	c.policy = o->policy;
 	c.io_engine = o->io_engine ? o->io_engine : "auto";
@@ -214,17 +214,17 @@ static void check_object(struct engine *e, uint32_t page, uint64_t id, uint32_t 
 
 /* ---- loads ------------------------------------------------------------------------------------- */
 
-/* Until the cache has completed something, or 10 ms. */
+/* Waits until the cache has completed something, or for 10 ms. */
 static void wait_event(struct engine *e)
 {
 	struct pollfd p = {.fd = tn_cache_eventfd(e->cache), .events = POLLIN};
 	uint64_t count;
 
 	if (poll(&p, 1, 10) == 1 && read(p.fd, &count, sizeof(count)) < 0)
-		return; /* another reader took it: ask again all the same */
+		return; /* another reader took the event: the caller checks its operations all the same */
 }
 
-/* The pages are ours again only after tn_load_end. */
+/* The pages belong to the engine again only after tn_load_end. */
 static int end_load(struct tn_load *load)
 {
 	return tn_load_end(load, cli_now_ns() + PATIENCE_NS, NULL);
@@ -255,7 +255,7 @@ static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_
 		good = rc < good ? rc : good;
 	}
 	e->total.read_ns += cli_now_ns() - start;
-	/* Comparing is no part of loading, so it begins when all is there. */
+	/* Comparing is no part of loading, so it begins after the last layer is there. */
 	for (uint32_t layer = 0; e->verify && layer < e->pool.geometry.layers; layer++)
 		for (int i = 0; i < good; i++)
 			check_object(e, (uint32_t)i, ids[i], layer);
@@ -265,7 +265,7 @@ static int load_piece(struct engine *e, const struct tn_key *keys, const uint64_
 
 /* ---- saves ------------------------------------------------------------------------------------- */
 
-/* Ends one save; 0, -ETIMEDOUT if it is still under way, or an error of the interface. */
+/* Ends one save: 0; -ETIMEDOUT if the save is still under way; or an error of the interface. */
 static int end_save(struct engine *e, struct flight *f, uint64_t deadline_ns)
 {
 	struct tn_save_result r = {.size = sizeof(r)};
@@ -284,7 +284,7 @@ static int end_save(struct engine *e, struct flight *f, uint64_t deadline_ns)
 	return 0;
 }
 
-/* Ends what has ended, without waiting. */
+/* Ends the saves whose work is over. Does not wait. */
 static int reap_saves(struct engine *e)
 {
 	for (uint32_t i = 0; i < SAVES; i++) {
@@ -310,7 +310,7 @@ static int drain_saves(struct engine *e)
 	return rc;
 }
 
-/* The save under way that has this block among its own, or NULL. */
+/* The save under way that contains this block, or NULL. */
 static struct flight *flight_of(struct engine *e, uint64_t id)
 {
 	for (uint32_t i = 0; i < SAVES; i++)
@@ -320,7 +320,7 @@ static struct flight *flight_of(struct engine *e, uint64_t id)
 	return NULL;
 }
 
-/* tn_save_begin; while it has no room, ends older saves. */
+/* Calls tn_save_begin. While it says -EAGAIN, ends older saves. */
 static int begin_save(struct engine *e, const struct tn_key *keys, uint32_t n, const struct tn_save_opts *o,
 		      struct tn_save **save)
 {
@@ -351,7 +351,7 @@ static int save_piece(struct engine *e, const struct tn_key *keys, const uint64_
 	for (uint32_t i = 0; i < n; i++) {
 		e->pages[i] = first + i;
 		fill_block(e, first + i, ids[i]);
-		rc = reap_saves(e); /* so that the clock of the saves stops when they have ended */
+		rc = reap_saves(e); /* so that the time of the saves stops when they have ended */
 		if (rc)
 			return rc;
 	}
@@ -387,7 +387,7 @@ static int make_keys(struct engine *e, const uint64_t *ids, uint32_t n)
 	return rc < 0 ? (int)rc : 0;
 }
 
-/* Loads the pinned prefix piece by piece; returns how much of it is good. */
+/* Loads the pinned prefix piece by piece; returns how many of its blocks are good. */
 static int load_hits(struct engine *e, const uint64_t *ids, uint32_t matched)
 {
 	uint32_t done = 0;
@@ -405,7 +405,7 @@ static int load_hits(struct engine *e, const uint64_t *ids, uint32_t matched)
 	return (int)done;
 }
 
-/* The longest prefix, pinned. With wait_saves it does not end at a block whose save is under way. */
+/* Looks up and pins the longest prefix. With wait_saves, a block whose save is under way does not end the prefix. */
 static int match(struct engine *e, const uint64_t *ids, uint32_t n, struct tn_match *m)
 {
 	for (;;) {

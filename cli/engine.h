@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A stand-in for an inference engine: it owns a paged KV pool and does with a request what an engine does -
- * match, load the hits, "compute" the rest, save it - with made-up bytes that can be checked (content.h).
+ * match, load the hits, "compute" the rest, save the rest - with made-up bytes that can be checked (content.h).
  *
- * Saves run on while the next requests are served, as many as there is pool memory for.
+ * Saves go on while the next requests are served. Pool memory limits their number.
  * One thread.
  */
 #ifndef TENUTO_CLI_ENGINE_H
@@ -22,7 +22,7 @@ struct engine_opts {
 	size_t ndirs;
 	const char *model; /* names the space */
 	struct tn_geometry geometry;
-	uint64_t capacity_blocks; /* on disk; 0: what the stores that are there have */
+	uint64_t capacity_blocks; /* on disk; 0: the capacity of the existing stores */
 	uint64_t host_blocks;
 	uint32_t longest; /* blocks of the longest request */
 	const char *policy;
@@ -30,35 +30,35 @@ struct engine_opts {
 	uint64_t seed;
 	bool verify; /* compare every restored byte */
 	bool wait_saves; /* a request for blocks that are being saved waits for them, instead of computing them again */
-	tn_explain_fn explain; /* told the scheduler's decisions, or NULL */
+	tn_explain_fn explain; /* called with each decision of the scheduler; NULL: none */
 	void *explain_arg;
 };
 
 struct engine_totals {
 	uint64_t requests, blocks, hit_blocks, host_hit_blocks;
 	uint64_t stored_blocks, rejected_blocks, failed_blocks;
-	uint64_t in_saving_blocks; /* asked for while still being saved: no hits; 0 with wait_saves */
+	uint64_t in_saving_blocks; /* requested while their save was under way, so no hits; 0 with wait_saves */
 	uint64_t verified_objects; /* compared here; 0 without verify */
-	uint64_t wrong_objects;	   /* given back as good, but not what was saved */
-	uint64_t read_ns;  /* a load was under way: from its begin until its last layer was there */
-	uint64_t write_ns; /* a save was under way; loads and the making of pages may have gone on beside it */
-	int error; /* of the first failed save */
+	uint64_t wrong_objects;	   /* given back as good, but different from what was saved */
+	uint64_t read_ns;  /* time with a load under way: from its begin until its last layer was there */
+	uint64_t write_ns; /* time with a save under way; loads and the filling of pages may have gone on meanwhile */
+	int error; /* error of the first failed save */
 };
 
 /* 0 or -errno with the library's error detail set (tn_error_last), or plain -ENOMEM. */
 int engine_open(const struct engine_opts *opts, struct engine **out);
-/* ids: the prompt's blocks. 0, or -errno: it makes no sense to go on. *hits may be NULL. */
+/* ids: the prompt's blocks. 0, or -errno after which the caller should stop. *hits may be NULL. */
 int engine_request(struct engine *e, const uint64_t *ids, uint32_t n, bool partial_last, uint32_t *hits);
 /* Waits for the saves under way, then makes them durable. */
 int engine_flush(struct engine *e);
 const struct engine_totals *engine_totals(const struct engine *e);
 int engine_stats(struct engine *e, struct tn_stats *stats);
-/* Ends what is under way and closes; the error of the last flush. */
+/* Ends what is under way and closes. Returns the error of the last flush. */
 int engine_close(struct engine *e);
 
-/* What one block of this geometry is written as. */
+/* Bytes that one block of this geometry takes on disk. */
 uint64_t engine_block_disk_bytes(const struct tn_geometry *g);
-/* Bytes on disk that capacity_blocks blocks of this geometry need, with room for slots that wait to be reused. */
+/* Bytes on disk that capacity_blocks blocks of this geometry need, with spare slots for those that wait to be reused. */
 uint64_t engine_disk_bytes(const struct tn_geometry *g, uint64_t capacity_blocks);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cache calls on its owner thread, which must not wait for this file: a large buffer makes that rare. */
+/*
+ * The cache calls explain on its owner thread, which should not wait for this file. A large buffer makes such waits
+ * rare.
+ */
 #include "explain.h"
 
 #include <errno.h>

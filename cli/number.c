@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Exact parsing of numbers from the command line: what is not wholly understood is refused.
+ * Exact parsing of numbers from the command line: text that is not understood to its end is refused.
  *
  * strtoull and strtod are too forgiving (signs, blanks, "0x", "nan", silent wrap-around), so digits
  * are read here; only the fraction of a rate is left to strtod, once its characters are known.
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BARE_BYTES_MIN 4096u /* a smaller size without a unit is a slip */
+#define BARE_BYTES_MIN 4096u /* a smaller size without a unit is a mistake: the unit was forgotten */
 
 /* Leading digits of *s; -1 if there are none or they exceed 64 bits. */
 static int digits(const char **s, uint64_t *out, char *why, const char *whole)
@@ -35,7 +35,7 @@ static int digits(const char **s, uint64_t *out, char *why, const char *whole)
 	return 0;
 }
 
-static int bounded(const char *s, uint64_t v, uint64_t unit, uint64_t min, uint64_t max, uint64_t *out, char *why)
+static int check_bounds(const char *s, uint64_t v, uint64_t unit, uint64_t min, uint64_t max, uint64_t *out, char *why)
 {
 	if (__builtin_mul_overflow(v, unit, &v) || v < min || v > max) {
 		snprintf(why, CLI_WHY, "'%.60s' is out of range (%" PRIu64 " to %" PRIu64 ")", s, min, max);
@@ -50,7 +50,7 @@ struct unit {
 	uint64_t factor;
 };
 
-static int with_unit(const char *s, const struct unit *units, const char *known, uint64_t min, uint64_t max, uint64_t *out,
+static int parse_with_unit(const char *s, const struct unit *units, const char *known, uint64_t min, uint64_t max, uint64_t *out,
 		     char *why)
 {
 	const char *p = s;
@@ -60,7 +60,7 @@ static int with_unit(const char *s, const struct unit *units, const char *known,
 		return -1;
 	for (const struct unit *u = units; u->name; u++)
 		if (!strcmp(p, u->name))
-			return bounded(s, v, u->factor, min, max, out, why);
+			return check_bounds(s, v, u->factor, min, max, out, why);
 	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a %s", s, p, known);
 	return -1;
 }
@@ -69,7 +69,7 @@ int cli_count(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *wh
 {
 	static const struct unit units[] = {{"", 1}, {"k", 1000}, {"M", 1000000}, {"G", 1000000000}, {NULL, 0}};
 
-	return with_unit(s, units, "count (k, M or G)", min, max, out, why);
+	return parse_with_unit(s, units, "count (k, M or G)", min, max, out, why);
 }
 
 int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
@@ -83,7 +83,7 @@ int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why
 		{NULL, 0},
 	};
 
-	return with_unit(s, units, "size (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)", min, max, out, why);
+	return parse_with_unit(s, units, "size (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)", min, max, out, why);
 }
 
 int cli_rate(const char *s, double *out, char *why)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From one table a verb: parsing, --help, and the nearest name when one is mistyped.
+ * Parsing, --help, and the nearest name to a mistyped one, all from one table per verb.
  *
- * Options and operands may be mixed; "--" ends the options; "--name=value" equals "--name value".
+ * Options and operands may come in any order; "--" ends the options; "--name=value" equals "--name value".
  */
 #include "cli.h"
 
@@ -14,8 +14,8 @@
 #define HELP_INDENT 28
 #define ALIGNMENT 4096u /* of direct I/O, at most */
 
-/* Edits (insert, delete, replace, swap of neighbours) from a to b; names are short. */
-static unsigned distance(const char *a, const char *b)
+/* How many edits (insert, delete, replace, swap of neighbours) lead from a to b; names are short. */
+static unsigned edit_distance(const char *a, const char *b)
 {
 	unsigned row[3][64];
 	size_t n = strlen(a), m = strlen(b);
@@ -50,8 +50,8 @@ const char *cli_nearest(const char *s, const char *const *names, size_t n)
 
 	for (size_t i = 0; i < n; i++) {
 		size_t len = strlen(s);
-		/* A cut-off name is as near as one wrong letter. */
-		unsigned d = len >= 2 && !strncmp(s, names[i], len) ? 1 : distance(s, names[i]);
+		/* A name that was cut off counts as one edit. */
+		unsigned d = len >= 2 && !strncmp(s, names[i], len) ? 1 : edit_distance(s, names[i]);
 
 		if (d <= limit) {
 			best = names[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pool over memory of the program's own, in one of the orders that engines use. */
+/* A pool over the program's own memory, in one of the orders that engines use. */
 #ifndef TENUTO_CLI_POOL_H
 #define TENUTO_CLI_POOL_H
 
@@ -14,13 +14,13 @@ struct cli_pool {
 	char *at;
 };
 
-/* Bytes that a pool takes, its regions one behind the other; 0: tn_error_last says why. */
+/* Bytes of a pool whose regions lie one behind the other; 0: tn_error_last says why. */
 uint64_t cli_pool_bytes(const struct tn_geometry *g, const struct tn_pool_shape *shape);
-/* Over cli_pool_bytes at `at`. 0, or -errno with nothing left behind; *pool is zero before. */
+/* Opens a pool over the cli_pool_bytes at `at`. 0, or -errno and nothing is left open. *pool must be zero. */
 int cli_pool_open(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *at,
 		  struct cli_pool *pool);
 void *cli_pool_page(const struct cli_pool *pool, uint32_t layer, uint32_t plane, uint64_t page);
-/* -EBUSY while loads or saves use it; of one that is not open: 0. */
+/* -EBUSY while loads or saves use the pool. 0 also if the pool is not open. */
 int cli_pool_close(struct cli_pool *pool);
 
 #endif

@@ -84,7 +84,7 @@ int cli_fail(int rc, const char *fmt, ...)
 		fputs(": ", stderr);
 	}
 	va_end(ap);
-	if (e->code == rc && cli_exit_of(rc) == CLI_USAGE) /* the text says what to change */
+	if (e->code == rc && cli_exit_of(rc) == CLI_USAGE) /* the library's text says what to change */
 		fprintf(stderr, "%s\n", e->text);
 	else if (e->code == rc)
 		fprintf(stderr, "%s (%s)\n", e->text, strerrorname_np(-rc));
@@ -171,7 +171,7 @@ void cli_progress_begin(struct cli_progress *p, const char *what, uint64_t total
 	*p = (struct cli_progress){.what = what, .total = total, .start_ns = now, .shown_ns = now, .tty = isatty(2)};
 }
 
-/* In whole seconds: more would flicker. */
+/* In whole seconds: smaller steps would flicker. */
 static const char *seconds_text(char *buf, double s)
 {
 	if (s < 120)
@@ -182,32 +182,32 @@ static const char *seconds_text(char *buf, double s)
 }
 
 /* "34 % in 45 s, 87 s left" */
-static void progress_text(char *to, size_t room, const struct cli_progress *p, double part, double spent)
+static void progress_text(char *to, size_t bytes, const struct cli_progress *p, double part, double spent)
 {
 	char a[32], b[32];
 
 	if (!p->total)
-		snprintf(to, room, "%s", seconds_text(a, spent));
+		snprintf(to, bytes, "%s", seconds_text(a, spent));
 	else if (part > 0.01)
-		snprintf(to, room, "%.0f %% in %s, %s left", part * 100, seconds_text(a, spent),
+		snprintf(to, bytes, "%.0f %% in %s, %s left", part * 100, seconds_text(a, spent),
 			 seconds_text(b, spent / part - spent));
 	else
-		snprintf(to, room, "%.0f %% in %s", part * 100, seconds_text(a, spent));
+		snprintf(to, bytes, "%.0f %% in %s", part * 100, seconds_text(a, spent));
 }
 
-/* One line that the next one is written over; what was done is cut so that the rest stays on it. */
+/* Prints one line, over which the next one is printed. The description is cut so that the other texts fit the line. */
 static void show_bar(const struct cli_progress *p, double part, const char *text)
 {
 	char bar[PROGRESS_WIDTH + 1], rest[160];
 	struct winsize size = {0};
-	int columns = !ioctl(2, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : PROGRESS_COLUMNS, room;
+	int columns = !ioctl(2, TIOCGWINSZ, &size) && size.ws_col ? size.ws_col : PROGRESS_COLUMNS, width;
 
 	for (int i = 0; i < PROGRESS_WIDTH; i++)
 		bar[i] = i < (int)(part * PROGRESS_WIDTH) ? '#' : '.';
 	bar[PROGRESS_WIDTH] = 0;
 	snprintf(rest, sizeof(rest), p->total ? " [%s]  %s" : "%.0s  %s", bar, text);
-	room = columns - 1 - (int)strlen(rest);
-	fprintf(stderr, CLEAR_LINE "%.*s%s", room > 0 ? room : 0, p->what, rest);
+	width = columns - 1 - (int)strlen(rest);
+	fprintf(stderr, CLEAR_LINE "%.*s%s", width > 0 ? width : 0, p->what, rest);
 }
 
 void cli_progress_step(struct cli_progress *p, uint64_t done)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `tenuto profile` is made of: timings of single layers, read from an engine's file (profile_rows.c) or taken
- * here with a spin kernel (profile_spin.c), from which cmd_profile.c makes a slack table.
+ * The sources of `tenuto profile`: timings of single layers, read from an engine's file (profile_rows.c) or taken here
+ * with a spin kernel (profile_spin.c). cmd_profile.c makes a slack table of them.
  */
 #ifndef TENUTO_PROFILE_H
 #define TENUTO_PROFILE_H
@@ -18,7 +18,7 @@ struct profile_row {
 
 struct profile_rows {
 	struct profile_row *row;
-	size_t n, room;
+	size_t n, capacity;
 };
 
 /* 0 or -ENOMEM. */
@@ -30,11 +30,11 @@ void profile_rows_free(struct profile_rows *rows);
  * JSON objects with these members, one per line or all in one array. Other columns and members are ignored. 0, or
  * -errno with "file:line: what" ("file: item N: what" in an array) in error.
  */
-int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t room);
+int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t error_bytes);
 
 /*
- * Times a kernel of known work at each pair of lengths, a few times: spins calibrated on this machine, whose work
- * grows with the input and with the prefix as a transformer's layer does. 0 or -ENOMEM.
+ * Times a kernel of known work a few times at each pair of lengths. The kernel is calibrated on this machine, and its work
+ * grows with the input and with the prefix as that of a transformer's layer does. 0 or -ENOMEM.
  */
 int profile_spin(struct profile_rows *rows);
 

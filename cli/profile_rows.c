@@ -24,10 +24,10 @@ static const uint64_t field_max[FIELDS] = {TN_SLACK_TOKENS_MAX, TN_SLACK_TOKENS_
 
 struct reader {
 	const char *name;
-	unsigned long line; /* or, in a JSON array, 0 and */
-	size_t item;	    /* from 1 on */
+	unsigned long line; /* in a JSON array 0: item counts then */
+	size_t item;	    /* of a JSON array, counted from 1 */
 	char *error;
-	size_t room;
+	size_t error_bytes;
 	int column[FIELDS]; /* CSV: where each field is; -1 before the first line */
 	int columns;
 };
@@ -39,27 +39,27 @@ static int fail(struct reader *r, int code, const char *fmt, ...)
 	int n;
 
 	if (r->item)
-		n = snprintf(r->error, r->room, "%.200s: item %zu: ", r->name, r->item);
+		n = snprintf(r->error, r->error_bytes, "%.200s: item %zu: ", r->name, r->item);
 	else if (r->line)
-		n = snprintf(r->error, r->room, "%.200s:%lu: ", r->name, r->line);
+		n = snprintf(r->error, r->error_bytes, "%.200s:%lu: ", r->name, r->line);
 	else
-		n = snprintf(r->error, r->room, "%.200s: ", r->name);
+		n = snprintf(r->error, r->error_bytes, "%.200s: ", r->name);
 	va_start(ap, fmt);
-	vsnprintf(r->error + n, r->room - (size_t)n, fmt, ap);
+	vsnprintf(r->error + n, r->error_bytes - (size_t)n, fmt, ap);
 	va_end(ap);
 	return code;
 }
 
 int profile_rows_add(struct profile_rows *rows, const struct profile_row *row)
 {
-	if (rows->n == rows->room) {
-		size_t room = rows->room ? rows->room * 2 : 1024;
-		struct profile_row *grown = reallocarray(rows->row, room, sizeof(*grown));
+	if (rows->n == rows->capacity) {
+		size_t capacity = rows->capacity ? rows->capacity * 2 : 1024;
+		struct profile_row *grown = reallocarray(rows->row, capacity, sizeof(*grown));
 
 		if (!grown)
 			return -ENOMEM;
 		rows->row = grown;
-		rows->room = room;
+		rows->capacity = capacity;
 	}
 	rows->row[rows->n++] = *row;
 	return 0;
@@ -80,8 +80,11 @@ static int add(struct reader *r, struct profile_rows *rows, const uint64_t *v)
 
 /* ---- CSV ---------------------------------------------------------------------------------------- */
 
-/* Cuts a line at its commas, in place; blanks around a cell do not count. Cells, or -1 if there are too many. */
-static int cut(char *line, char **cell)
+/*
+ * Splits a line at its commas, in place, and drops blanks around a cell. The number of cells, or -1 if there are too
+ * many.
+ */
+static int split_cells(char *line, char **cell)
 {
 	int n = 0;
 
@@ -124,7 +127,7 @@ static int csv_line(struct reader *r, char *line, struct profile_rows *rows)
 {
 	char *cell[COLUMNS_MAX], why[CLI_WHY];
 	uint64_t v[FIELDS];
-	int n = cut(line, cell);
+	int n = split_cells(line, cell);
 
 	if (n < 0)
 		return fail(r, -EINVAL, "more than %d columns", COLUMNS_MAX);
@@ -212,7 +215,7 @@ static int read_lines(struct reader *r, FILE *file, bool json, struct profile_ro
 	return rc;
 }
 
-/* The first character that is not blank, which tells the kinds of files apart; it is still to be read. */
+/* The first character that is not blank: it tells the kinds of files apart. It is not consumed. */
 static int peek(struct reader *r, FILE *file)
 {
 	int c = getc(file);
@@ -224,9 +227,9 @@ static int peek(struct reader *r, FILE *file)
 	return ungetc(c, file);
 }
 
-int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t room)
+int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t error_bytes)
 {
-	struct reader r = {.name = name, .error = error, .room = room, .column = {-1, -1, -1, -1}};
+	struct reader r = {.name = name, .error = error, .error_bytes = error_bytes, .column = {-1, -1, -1, -1}};
 	FILE *file = fopen(name, "re");
 	int rc, first;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A compute kernel of known work, for machines without a GPU: multiply-adds that nothing can shorten.
+ * A compute kernel of known work, for machines without a GPU: multiply-adds that no compiler can shorten.
  *
- * The work is calibrated once so that a token of input costs about a microsecond, and a token of input looking
- * at a token of prefix about 60 picoseconds; what is recorded is what it took, not what it should have taken.
+ * The work is calibrated once so that it takes about a microsecond per token of input, and about 60 picoseconds per pair
+ * of an input token and a prefix token. Recorded is the time that the kernel took, not the time that it should have taken.
  */
 #include <errno.h>
 
@@ -21,7 +21,7 @@ static const uint64_t prefixes[] = {0, 4096, 16384, 65536};
 
 static uint64_t spin(uint64_t steps)
 {
-	static volatile double sink __attribute__((unused)); /* keeps the loop */
+	static volatile double sink __attribute__((unused)); /* keeps the compiler from removing the loop */
 	uint64_t start = cli_now_ns();
 	double x = 1.0;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto replay TRACE`: options, what they mean together, and the result as a table or JSON.
+ * `tenuto replay TRACE`: options, which of them go together, and the result as a table or JSON.
  *
  * The run itself is in replay_index.c (no bytes) and replay_bytes.c (real ones).
  */
@@ -23,14 +23,14 @@
 
 static const struct cli_opt options[] = {
 	OPT("capacity-blocks", "N", NULL, CLI_COUNT, capacity_blocks, 1, CAPACITY_MAX,
-	    "most blocks on disk; without it there is room for every distinct block of the trace and none is evicted, but a store that "
+	    "most blocks on disk; without it every distinct block of the trace fits and none is evicted, but a store that "
 	    "is in --dir already is used as large as it is"),
 	OPT("host-blocks", "N", "0", CLI_COUNT, host_blocks, 0, CAPACITY_MAX, "most blocks in host memory"),
 	OPT("policy", "NAME", "default", CLI_STRING, policy, 0, 0,
 	    "default, lru, fifo, s3fifo, or belady (only with --no-io)"),
 	OPT("no-io", NULL, NULL, CLI_FLAG, no_io, 0, 0, "index only: no bytes are moved"),
 	OPT("geometry", "LxBYTES", "8x16KiB", CLI_GEOMETRY, geometry, 0, 0, "layers of a block and bytes of each"),
-	OPT("model", "NAME", NULL, CLI_STRING, model, 0, 0, "a model's geometry instead, 512 tokens a block"),
+	OPT("model", "NAME", NULL, CLI_STRING, model, 0, 0, "a model's geometry instead, 512 tokens per block"),
 	OPT("dir", "DIR", "a temporary one", CLI_STRINGS, dirs, 0, 0,
 	    "where to store; repeat for several devices; kept afterwards"),
 	OPT("limit", "N", "all", CLI_COUNT, limit, 1, UINT64_MAX, "only the first N requests"),
@@ -58,7 +58,7 @@ static const struct cli_verb verb = {
 	.operands = "TRACE.jsonl",
 	.about = "Runs a trace of requests against the cache. Each hash id is one block of 512 tokens: the longest run of "
 		 "cached blocks from the start of a prompt is loaded (these are the hits), the rest is saved. TRACE.jsonl "
-		 "has one JSON object a line: timestamp (ms), input_length, output_length, hash_ids; '-' is standard input.",
+		 "has one JSON object per line: timestamp (ms), input_length, output_length, hash_ids; '-' is standard input.",
 	.opts = options,
 	.min_operands = 1,
 	.max_operands = 1,
@@ -169,7 +169,7 @@ static void print_io(struct cli_table *t, const struct replay_args *a, const str
 	if (r->recovered_blocks)
 		row(t, "blocks recovered", r->recovered_blocks, "were in the store already");
 	if (r->blocks_failed || r->io_errors)
-		row(t, "blocks not stored", r->blocks_failed, "I/O errors or no room");
+		row(t, "blocks not stored", r->blocks_failed, "I/O errors or no free slot");
 	if (a->speed > 0)
 		row(t, "requests late", r->late_requests, "began after their time");
 }
@@ -231,7 +231,7 @@ static int check_no_io(const struct replay_args *a)
 	return CLI_OK;
 }
 
-/* What the options mean together. */
+/* Checks which options go together, and sets what follows from them. */
 static int check_args(const struct replay_args *a)
 {
 	bool known = false;
@@ -271,7 +271,7 @@ static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
 	return rc ? cli_fail(rc, "--model %s", a->model) : CLI_OK;
 }
 
-/* The figures, and what of them makes the exit code. */
+/* Prints the figures. The exit code follows from them. */
 static int finish(const struct replay_args *a, const char *name, const struct trace *t, const struct replay_result *r,
 		  const struct replay_model *m)
 {
@@ -347,7 +347,7 @@ int cmd_replay(int argc, char **argv)
 	rc = check_args(&a);
 	if (rc)
 		return rc;
-	rc = a.report ? cli_try_file("--report ", a.report, &made) : CLI_OK; /* told now, not after an hour */
+	rc = a.report ? cli_try_file("--report ", a.report, &made) : CLI_OK; /* so that an error is reported now, not after an hour */
 	if (!rc)
 		rc = replay(&a, argv[1]);
 	cli_forget_file(a.report, made);

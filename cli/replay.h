@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto replay`: what its parts (index only, real bytes, report) hand to each other.
+ * `tenuto replay`: what its parts (index only, real bytes, report) share.
  */
 #ifndef TENUTO_CLI_REPLAY_H
 #define TENUTO_CLI_REPLAY_H
@@ -42,7 +42,7 @@ struct replay_sample {
 
 #define REPLAY_SAMPLES 96
 
-/* What one request found, and what of it was new. */
+/* What one request found, and which blocks were new. */
 struct replay_hits {
 	uint32_t hits, host_hits, inserted;
 };
@@ -53,30 +53,30 @@ struct replay_result {
 	uint64_t bytes_read, bytes_written, block_bytes, block_disk_bytes;
 	uint64_t verified_objects, wrong_objects, corrupt_detected, io_errors;
 	uint64_t recovered_blocks;
-	uint64_t in_saving_blocks;     /* asked for while still being saved */
-	uint64_t written_twice_blocks; /* in bytes_written, not in blocks_written: another save of them ended first */
-	double read_seconds;  /* a load was under way */
-	double write_seconds; /* a save was under way; with host memory, which is written to disk later: all of the run */
+	uint64_t in_saving_blocks;     /* requested while their save was under way */
+	uint64_t written_twice_blocks; /* in bytes_written, but not in blocks_written: another save of the same block ended first */
+	double read_seconds;  /* time with a load under way */
+	double write_seconds; /* time with a save under way; with host memory, which is written to disk later, the whole run */
 	double cpu_seconds, wall_seconds;
 	uint64_t capacity_blocks; /* of the store; 0: unlimited */
-	uint64_t late_requests; /* with --speed: began after their time */
+	uint64_t late_requests; /* with --speed: requests that began after their time */
 	bool interrupted;
 	struct replay_sample sample[REPLAY_SAMPLES + 1];
 	size_t samples;
-	struct replay_hits *each; /* by request; NULL: nobody asks */
+	struct replay_hits *each; /* per request; NULL: not wanted */
 };
 
-/* Adds a sample every REPLAY_SAMPLES-th of the requests, and at the end. */
+/* Adds a sample after each REPLAY_SAMPLES-th part of the requests, and at the end. */
 void replay_sample(struct replay_result *r, const struct trace *t, size_t done, double wall_s);
 
-/* An exit code each: CLI_OK and *r, or what was wrong (said on stderr). */
+/* Each returns an exit code: CLI_OK and *r, or an error after a message on stderr. */
 int replay_index(const struct replay_args *a, const struct trace *t, struct replay_result *r);
 int replay_bytes(const struct replay_args *a, const struct trace *t, const struct tn_geometry *g,
 		 struct replay_result *r);
 
 /*
  * The model of time to first token (replay_model.h). replay_model_create: CLI_OK, and NULL in *out if no option asks for
- * it. All three say on stderr what was wrong.
+ * it. All three print errors on stderr.
  */
 struct replay_model;
 
@@ -85,11 +85,11 @@ int replay_model_create(const struct replay_args *a, const struct tn_geometry *g
 int replay_model_run(struct replay_model *m, const struct trace *t, const struct replay_hits *each);
 json_t *replay_model_json(const struct replay_model *m);
 void replay_model_print(const struct replay_model *m);
-/* Its part of the page: a heading, a table, charts. 0 or -errno. */
+/* The model's part of the page: a heading, a table, charts. 0 or -errno. */
 int replay_model_report(const struct replay_model *m, FILE *f);
 void replay_model_destroy(struct replay_model *m);
 
-/* m: NULL if nobody asked for the model. */
+/* m: NULL if the model was not asked for. */
 int report_write(const struct replay_args *a, const char *trace_name, const struct trace *t,
 		 const struct replay_result *r, const struct replay_model *m);
 

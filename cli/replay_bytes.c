@@ -15,7 +15,7 @@
 #include "engine.h"
 #include "explain.h"
 
-/* What the stores that are there already have room for; 0: there is none. *all: each directory has one. */
+/* Blocks that the existing stores can hold; 0: there is no store. *all: each directory has a store. */
 static uint64_t store_capacity(const char *const *dirs, size_t ndirs, bool *all)
 {
 	uint64_t blocks = 0;
@@ -36,17 +36,20 @@ static uint64_t store_capacity(const char *const *dirs, size_t ndirs, bool *all)
 	return blocks;
 }
 
-/* Without --capacity-blocks everything is kept: what a store holds, and the trace's blocks if there is room for them. */
+/*
+ * Without --capacity-blocks everything is kept: the blocks of the store, and the trace's blocks if enough bytes are
+ * free.
+ */
 static int default_capacity(const struct trace *t, const struct tn_geometry *g, const char *const *dirs, size_t ndirs,
 			    uint64_t *capacity)
 {
-	uint64_t need = engine_disk_bytes(g, t->distinct), room = 0, had;
+	uint64_t need = engine_disk_bytes(g, t->distinct), free_bytes = 0, had;
 	char a[32], b[32];
 	bool all;
 
 	had = store_capacity(dirs, ndirs, &all);
 	if (had) {
-		/* 0: what they have, without a word about growing them. */
+		/* 0: the stores' own capacity, without a warning that they cannot grow. */
 		*capacity = had < t->distinct ? t->distinct : all ? 0 : had;
 		return CLI_OK;
 	}
@@ -55,18 +58,18 @@ static int default_capacity(const struct trace *t, const struct tn_geometry *g, 
 
 		if (statvfs(dirs[i], &v))
 			return cli_error(CLI_ENVIRONMENT, "%s: %s", dirs[i], strerror(errno));
-		room += (uint64_t)v.f_bavail * v.f_frsize;
+		free_bytes += (uint64_t)v.f_bavail * v.f_frsize;
 	}
-	room = room / 10 * 9; /* a disk that is filled to the brim is slow */
-	if (need > room)
+	free_bytes = free_bytes / 10 * 9; /* a disk that is filled to the brim is slow */
+	if (need > free_bytes)
 		return cli_error(CLI_USAGE, "all %llu distinct blocks need %s (a quarter and 256 blocks of it for slots that wait "
 				 "to be used again), and nine tenths of what is free are %s; give --capacity-blocks",
-				 (unsigned long long)t->distinct, cli_bytes(a, (double)need), cli_bytes(b, (double)room));
+				 (unsigned long long)t->distinct, cli_bytes(a, (double)need), cli_bytes(b, (double)free_bytes));
 	*capacity = t->distinct;
 	return CLI_OK;
 }
 
-/* Until the request's arrival; counts it if it is already past by 10 ms. */
+/* Waits until the request's arrival; counts the request as late if that was more than 10 ms ago. */
 static void wait_arrival(const struct trace *t, size_t i, double speed, uint64_t start_ns, struct replay_result *r)
 {
 	double due_s = (t->arrival_ms[i] - t->arrival_ms[0]) * 1e-3 / speed;
@@ -81,7 +84,10 @@ static void wait_arrival(const struct trace *t, size_t i, double speed, uint64_t
 	r->late_requests += left < -10000000;
 }
 
-/* Every write is of a whole block, so what is in bytes and not in blocks was saved by two requests at once. */
+/*
+ * Only whole blocks are written. So blocks that are in the bytes and not in the blocks were saved by two requests at
+ * once.
+ */
 static uint64_t written_twice(const struct tn_stats *st, uint64_t block_disk_bytes)
 {
 	uint64_t blocks = st->bytes_written / block_disk_bytes;
@@ -89,7 +95,7 @@ static uint64_t written_twice(const struct tn_stats *st, uint64_t block_disk_byt
 	return blocks > st->saved_blocks ? blocks - st->saved_blocks : 0;
 }
 
-static void take(struct replay_result *r, struct engine *e, bool host, double run_s)
+static void set_result(struct replay_result *r, struct engine *e, bool host, double run_s)
 {
 	const struct engine_totals *s = engine_totals(e);
 	struct tn_stats st;
@@ -135,7 +141,7 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 		if ((i + 1) * REPLAY_SAMPLES >= (r->samples + 1) * t->requests) {
 			double run_s = (double)(cli_now_ns() - start_ns) * 1e-9;
 
-			take(r, e, a->host_blocks, run_s);
+			set_result(r, e, a->host_blocks, run_s);
 			replay_sample(r, t, i + 1, run_s);
 		}
 		cli_progress_step(&p, t->first[i]);
@@ -146,11 +152,11 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 		rc = trace_distinct(t, i < t->requests ? t->first[i] : t->blocks, &r->distinct_blocks);
 	if (!rc)
 		rc = engine_flush(e);
-	take(r, e, a->host_blocks, (double)(cli_now_ns() - start_ns) * 1e-9);
+	set_result(r, e, a->host_blocks, (double)(cli_now_ns() - start_ns) * 1e-9);
 	return rc;
 }
 
-/* What a smaller capacity than the store had costs at once. */
+/* Warns of the blocks that a smaller capacity than the store had drops at once. */
 static void warn_dropped(struct engine *e)
 {
 	struct tn_stats st;
@@ -177,7 +183,10 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 		.io_engine = a->io_engine,
 		.seed = a->seed,
 		.verify = a->verify,
-		/* Without arrival times, requests that follow a save are thought to come after its end. */
+		/*
+		 * Without arrival times, a request that needs blocks of a save under way is taken to come after the end
+		 * of that save.
+		 */
 		.wait_saves = !(a->speed > 0),
 	};
 	struct explain *x;

@@ -2,7 +2,7 @@
 /*
  * `tenuto replay --no-io`: the trace against the index and a policy only, without bytes.
  *
- * Room is made as the policy's published form does it (for LRU after the request, as the traces' README
+ * Blocks are evicted when the policy's published form does it (LRU: after the request, as the traces' README
  * counts), so that figures can be compared with those of other simulators.
  */
 #include "replay.h"
@@ -25,7 +25,7 @@ static int create(const struct replay_args *a, const struct trace *t, const char
 	return tn_policy_sim_create(&o, out);
 }
 
-static void take(struct replay_result *r, const struct tn_policy_sim_stats *s)
+static void set_result(struct replay_result *r, const struct tn_policy_sim_stats *s)
 {
 	r->requests = s->requests;
 	r->blocks = s->blocks;
@@ -56,13 +56,13 @@ static int belady(const struct replay_args *a, const struct trace *t, struct rep
 	free(each);
 	if (rc)
 		return cli_fail(rc, NULL);
-	take(r, &s);
+	set_result(r, &s);
 	return CLI_OK;
 }
 
 /*
- * With a host tier a request hits as far as either tier has its blocks from the start on; the tiers are
- * simulated beside each other (every block saved passes through host memory), so the longer run counts.
+ * With a host tier a request hits as far as either tier has its blocks from the first on. The tiers are
+ * simulated independently, because every saved block passes through host memory. So the longer run of hits counts.
  */
 static int simulate(const struct trace *t, struct tn_policy_sim *disk, struct tn_policy_sim *host,
 		    struct replay_result *r)
@@ -110,7 +110,7 @@ int replay_index(const struct replay_args *a, const struct trace *t, struct repl
 		rc = simulate(t, disk, host, r);
 	if (!rc) {
 		tn_policy_sim_stats(disk, &s);
-		take(r, &s);
+		set_result(r, &s);
 	}
 	tn_policy_sim_destroy(host);
 	tn_policy_sim_destroy(disk);

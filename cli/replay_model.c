@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The model of `tenuto replay`: its options, and where compute times and the device's rates come from.
+ * The model of `tenuto replay`: its options, and the sources of compute times and of the device's rates.
  */
 #include "replay_model.h"
 
@@ -15,7 +15,7 @@
 #define SLACK_BYTES_MAX (64u << 20)
 #define HEADER_PAGE 4096u
 
-/* The pair of drives of the paper, which is what figures of docs/model.md are for. */
+/* The paper's pair of drives: the figures of docs/model.md are for it. */
 static const struct model_device device_default = {
 	.read_bps = 29e9,
 	.write_bps = 12e9,
@@ -100,7 +100,7 @@ int model_compute_ns(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, u
 	return rc;
 }
 
-/* The analytic model has few kinds of layers: those that take as long at two lengths always do. */
+/* The analytic model has few kinds of layers: two layers that take equally long at two lengths always do. */
 static int find_same_layers(struct model_compute *c)
 {
 	uint64_t few[TN_LAYERS_MAX], many[TN_LAYERS_MAX];

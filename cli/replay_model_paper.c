@@ -12,7 +12,7 @@
 #include <tenuto/layout.h>
 
 #define BLOCK_TOKENS 16u
-#define PLANES 2u /* K and V, an object each in the published layout */
+#define PLANES 2u /* K and V: one object each in the published layout */
 #define HIT_RATE 0.9375
 #define TOKENS_MOST (1u << 20)
 
@@ -21,7 +21,7 @@ bool model_paper_applies(const struct replay_model *m)
 	return !strcmp(m->compute.model, "llama3-8b") && !strcmp(m->compute.gpu, "h100");
 }
 
-/* From how many input tokens on a layer's compute is as long as its reading; 0: from none that is asked for. */
+/* The number of input tokens from which on a layer's compute is as long as its reading; 0: no number in the range. */
 static int hides_from(struct replay_model *m, uint64_t read_ns, uint64_t *tokens)
 {
 	uint64_t low = 0, high = TOKENS_MOST, ns[TN_LAYERS_MAX];

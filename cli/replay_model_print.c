@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the model of `tenuto replay` found, as JSON and as tables.
+ * The results of the model of `tenuto replay`, as JSON and as tables.
  */
 #include "replay_model.h"
 
@@ -150,7 +150,7 @@ void model_about(const struct replay_model *m, char *buf)
 	char rate[64] = "", slo[64] = "";
 
 	if (m->trace_per_s)
-		snprintf(rate, sizeof(rate), " = %.3g requests a second", m->factor * m->trace_per_s);
+		snprintf(rate, sizeof(rate), " = %.3g requests per second", m->factor * m->trace_per_s);
 	if (m->slo_ms > 0)
 		snprintf(slo, sizeof(slo), "; rate: the largest with p90 within %g ms", m->slo_ms);
 	snprintf(buf, MODEL_PARAGRAPH,
@@ -237,8 +237,8 @@ static void say(const char *fmt, ...)
 
 static void print_paper(const struct model_paper *p)
 {
-	say("The published case (%s): a prefix of %" PRIu64 " tokens in %u blocks of %u is %u objects of %u KiB a layer, %" PRIu64
-	    " MiB a layer. Published: %.1f GB/s, %.1f ms a layer in the worked example (which does not follow from its own "
+	say("The published case (%s): a prefix of %" PRIu64 " tokens in %u blocks of %u is %u objects of %u KiB per layer, %" PRIu64
+	    " MiB per layer. Published: %.1f GB/s, %.1f ms per layer in the worked example (which does not follow from its own "
 	    "numbers), reading hides up to %.1f %% of hits, a bubble of %.0f ms at %.2f %%. The model:",
 	    MODEL_PAPER_SOURCE, MODEL_PAPER_PREFIX, p->blocks, p->block_tokens, p->objects, p->object_bytes >> 10,
 	    p->layer_bytes >> 20, MODEL_PAPER_GBPS, MODEL_PAPER_LAYER_MS, 100 * MODEL_PAPER_CROSSOVER,
@@ -250,7 +250,7 @@ static void print_paper(const struct model_paper *p)
 		if (a->hides_from_tokens)
 			snprintf(hides, sizeof(hides), "hides from %" PRIu64 " input tokens on (up to %.1f %% of hits)",
 				 a->hides_from_tokens, 100 * a->crossover);
-		say("At %.3g GB/s %.1f ms a layer, which %s; at %.2f %% TTFT %.0f ms, of which %.1f ms are bubble.", a->read_gbps,
+		say("At %.3g GB/s %.1f ms per layer, which %s; at %.2f %% TTFT %.0f ms, of which %.1f ms are bubble.", a->read_gbps,
 		    a->layer_ms, hides, 100 * p->hit_rate, a->ttft_ms, a->bubble_ms);
 	}
 }

@@ -13,11 +13,11 @@
 
 #define SHARES 100u /* points of a distribution */
 #define RATES 24u   /* points of a curve */
-#define RATE_MOST 1.2 /* the last one, at most: of what the GPU can serve at all */
+#define RATE_MOST 1.2 /* the highest rate, as a multiple of the most that the GPU can serve */
 #define RATE_LESS 0.85
-#define RATE_TRIES 40 /* requests of one moment wait for each other at any rate */
-#define TALL 3.0      /* a curve is drawn up to so many times what prompts alone take */
-#define TALLEST 20.0  /* or to the SLO, unless that is far away */
+#define RATE_TRIES 40 /* bounds the search: requests that come at one moment wait for each other at any rate */
+#define TALL 3.0      /* a curve is drawn up to so many times the TTFT of a prompt alone */
+#define TALLEST 20.0  /* or up to the SLO, unless the SLO is higher than this */
 
 static const int colors[TN_STRATEGIES] = {5, 2, 3, 1, 4};
 
@@ -68,7 +68,7 @@ static void table(FILE *f, const struct replay_model *m)
 
 /* ---- charts ------------------------------------------------------------------------------------- */
 
-/* The share of requests whose first token is there after so long. */
+/* The share of requests whose first token is there after a time, by time. */
 static int distribution(FILE *f, const struct replay_model *m, uint64_t *scratch)
 {
 	double x[TN_STRATEGIES][SHARES], y[SHARES];
@@ -87,7 +87,7 @@ static int distribution(FILE *f, const struct replay_model *m, uint64_t *scratch
 	};
 
 	if (m->trace_per_s)
-		snprintf(title, sizeof(title), "Time to first token at %.3g requests a second", m->factor * m->trace_per_s);
+		snprintf(title, sizeof(title), "Time to first token at %.3g requests per second", m->factor * m->trace_per_s);
 	for (uint32_t k = 0; k < TN_STRATEGIES; k++) {
 		struct model_outcome o;
 		int rc = model_play(m, k, m->factor, scratch, &o);
@@ -109,8 +109,8 @@ struct curve {
 	size_t n;
 };
 
-/* p90 by rate, in s, up to where it leaves the chart. */
-static int follow(const struct replay_model *m, uint32_t strategy, const double *factor, double y_max, uint64_t *scratch,
+/* p90 in s, by rate, up to the point where the curve leaves the chart. */
+static int compute_curve(const struct replay_model *m, uint32_t strategy, const double *factor, double y_max, uint64_t *scratch,
 		  struct curve *c)
 {
 	for (c->n = 0; c->n < RATES;) {
@@ -132,7 +132,7 @@ static int follow(const struct replay_model *m, uint32_t strategy, const double 
 	return 0;
 }
 
-/* Up to where the last of the lines leaves the chart. */
+/* Chooses rates up to the one at which the last curve leaves the chart. */
 static int choose_rates(const struct replay_model *m, uint64_t *scratch, double *factor, double *y_max)
 {
 	double alone = 0, gpu_s = INFINITY, last;
@@ -166,14 +166,14 @@ static int against_rate(FILE *f, const struct replay_model *m, uint64_t *scratch
 	struct svg_chart c = {
 		.title = "p90 of time to first token against the request rate",
 		.note = "A line that leaves the chart at its top: requests wait for each other",
-		.x_label = "requests a second",
+		.x_label = "requests per second",
 		.y_label = "p90 (s)",
 		.series = s,
 	};
 	int rc = choose_rates(m, scratch, factor, &c.y_max);
 
 	for (uint32_t k = 0; !rc && k < TN_STRATEGIES; k++) {
-		rc = follow(m, k, factor, c.y_max, scratch, &curve[k]);
+		rc = compute_curve(m, k, factor, c.y_max, scratch, &curve[k]);
 		s[c.nseries] = series(k, curve[k].x, curve[k].y, curve[k].n);
 		s[c.nseries++].dots = true;
 	}

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The queue of the model: requests come when the trace says, one GPU prefills one after the other, first come first
- * served; a request's reads begin when its turn comes.
+ * The queue of the model: requests come when the trace says. One GPU prefills them one after the other, first come first
+ * served. A request's reads begin when the GPU takes the request.
  *
- * Where reads never meet writes (recompute, tenuto, ideal) what a request takes does not depend on the others, so it is
- * worked out once; where they share the device, the recurrence is run again with what waits to be written by then.
+ * Where reads never meet writes (recompute, tenuto, ideal), a request's times do not depend on the other requests, so they
+ * are computed once. Where reads and writes share the device, the recurrence is run again with the bytes that wait to be
+ * written when the request begins.
  */
 #include "replay_model.h"
 
@@ -16,22 +17,22 @@
 
 /* Writes that a restore may find in flight, as src/sched/sched.c bounds them: a share of a short restore's length. */
 #define WRITES_SHARE 24.0
-#define WRITES_START_NS 2e6 /* as long as there was none */
+#define WRITES_START_NS 2e6 /* before the first restore */
 #define WRITES_MIN_NS 1e5
 #define WRITES_MAX_NS 8e6
 #define WRITES_MIN_BYTES 131072.0
 #define FACTOR_MAX 0x1p20
 #define FACTOR_MIN 0x1p-20
-#define FACTOR_STEP 1.002 /* the search ends when its bounds are that near */
+#define FACTOR_STEP 1.002 /* the search ends when the quotient of its bounds is below this */
 
-static bool shares(uint32_t strategy)
+static bool reads_beside_writes(uint32_t strategy)
 {
 	return strategy == TN_STRATEGY_LOAD_THEN_COMPUTE || strategy == TN_STRATEGY_UNSCHEDULED;
 }
 
 /* ---- what each request takes --------------------------------------------------------------------- */
 
-static void take(struct model_cost *c, const struct tn_pipeline_result *r, uint64_t restored, uint64_t host)
+static void set_cost(struct model_cost *c, const struct tn_pipeline_result *r, uint64_t restored, uint64_t host)
 {
 	c->ttft_ns = r->ttft_ns;
 	c->compute_ns = r->compute_ns;
@@ -41,7 +42,7 @@ static void take(struct model_cost *c, const struct tn_pipeline_result *r, uint6
 	c->read = (uint32_t)(restored > host ? restored - host : 0);
 }
 
-/* All hits of request i restored, beside so many bytes that wait to be written and those that it brings itself. */
+/* Restores all hits of request i while `backlog` bytes wait to be written and the request adds `brings` bytes. */
 static int restore_all(const struct replay_model *m, size_t i, uint32_t strategy, uint64_t backlog, uint64_t brings,
 		       uint64_t *scratch, struct tn_pipeline_result *r)
 {
@@ -61,7 +62,7 @@ static int restore_all(const struct replay_model *m, size_t i, uint32_t strategy
 	return tn_pipeline_run(&p, strategy, (struct tn_pipeline_layer *)(scratch + layers), r);
 }
 
-/* The strategies that read among writes, as they are when there are none; keeps the layers' times for model_play. */
+/* Costs of the strategies that read beside writes, when there are no writes. Keeps the layers' times for model_play. */
 static int cost_shared(struct replay_model *m, size_t i, const struct tn_split *s)
 {
 	uint64_t input = s->input_tokens ? s->input_tokens : 1;
@@ -72,21 +73,21 @@ static int cost_shared(struct replay_model *m, size_t i, const struct tn_split *
 	for (uint32_t k = 0; !rc && k < TN_STRATEGIES; k++) {
 		struct model_cost *c = &m->request[i].cost[k];
 
-		if (!shares(k))
+		if (!reads_beside_writes(k))
 			continue;
 		c->read = (uint32_t)(s->blocks - s->host_blocks);
 		rc = restore_all(m, i, k, 0, 0, s->scratch, &r);
 		if (!rc)
-			take(c, &r, s->blocks, s->host_blocks);
+			set_cost(c, &r, s->blocks, s->host_blocks);
 	}
 	return rc;
 }
 
 /*
- * One request under every strategy. Only whole blocks can be restored: a last one that is partly filled is computed. A
- * prompt without a token has one.
+ * Computes the costs of one request under every strategy. Only whole blocks can be restored: a partly filled last block is
+ * computed. A prompt without tokens counts as one token.
  */
-static int cost(struct replay_model *m, size_t i, uint64_t tokens, const struct replay_hits *h, uint64_t *scratch)
+static int compute_costs(struct replay_model *m, size_t i, uint64_t tokens, const struct replay_hits *h, uint64_t *scratch)
 {
 	struct model_request *q = &m->request[i];
 	struct tn_split_choice c;
@@ -110,13 +111,13 @@ static int cost(struct replay_model *m, size_t i, uint64_t tokens, const struct 
 	rc = tn_split_choose(&s, &c);
 	if (rc)
 		return rc;
-	take(&q->cost[TN_STRATEGY_RECOMPUTE], &c.restore_none, 0, 0);
-	take(&q->cost[TN_STRATEGY_TENUTO], &c.chosen, c.restore_blocks, s.host_blocks);
+	set_cost(&q->cost[TN_STRATEGY_RECOMPUTE], &c.restore_none, 0, 0);
+	set_cost(&q->cost[TN_STRATEGY_TENUTO], &c.chosen, c.restore_blocks, s.host_blocks);
 	s.io.window = UINT32_MAX;
 	rc = tn_split_choose(&s, &c);
 	if (rc)
 		return rc;
-	take(&q->cost[TN_STRATEGY_IDEAL], &c.chosen, c.restore_blocks, s.host_blocks);
+	set_cost(&q->cost[TN_STRATEGY_IDEAL], &c.chosen, c.restore_blocks, s.host_blocks);
 	return cost_shared(m, i, &s);
 }
 
@@ -143,24 +144,24 @@ static struct model_percentiles percentiles(double *v, size_t n)
 	return p;
 }
 
-/* What goes from one request to the next. */
+/* State that goes from one request to the next. */
 struct waiting {
 	double backlog; /* bytes to be written */
 	double restore_ns; /* of a short restore, as the scheduler smooths it; 0: there was none */
 };
 
-/* Until the writes in flight are done, if so much waits to be written. */
+/* Time until the writes in flight are done, if so many bytes wait to be written. */
 static uint64_t writes_drain_ns(const struct replay_model *m, const struct waiting *w)
 {
 	double ns = w->restore_ns > 0 ? w->restore_ns / WRITES_SHARE : WRITES_START_NS, bps = m->device.write_bps;
 
-	/* A drive that is slow to answer is kept busy only by two writes' latency. */
+	/* Only writes of two latencies keep a slow drive busy. */
 	ns = fmax(fmin(ns, WRITES_MAX_NS), fmin(2 * (double)m->device.write_latency_ns, WRITES_MAX_NS));
 	ns = fmax(ns, WRITES_MIN_NS);
 	return (uint64_t)(fmin(w->backlog, fmax(ns * 1e-9 * bps, WRITES_MIN_BYTES)) * 1e9 / bps);
 }
 
-/* A shorter restore counts at once by half, a longer one slowly. */
+/* A shorter restore counts by half at once, a longer one slowly. */
 static void restore_took(struct waiting *w, double ns)
 {
 	if (!(w->restore_ns > 0))
@@ -169,7 +170,7 @@ static void restore_took(struct waiting *w, double ns)
 		w->restore_ns += ns < w->restore_ns ? (ns - w->restore_ns) / 2 : (ns - w->restore_ns) / 32;
 }
 
-/* Reads first: the restore waits for the writes in flight, the others wait for its last read. */
+/* Reads first: the restore waits for the writes in flight, and all other writes wait for its last read. */
 static void serve_scheduled(const struct replay_model *m, size_t i, struct waiting *w, struct model_cost *c)
 {
 	uint64_t brings = m->request[i].write_layer_bytes;
@@ -182,13 +183,13 @@ static void serve_scheduled(const struct replay_model *m, size_t i, struct waiti
 		c->io_ns += busy_ns;
 		restore_took(w, (double)c->io_ns);
 	}
-	/* Behind the last read all is written that there is; its last layer comes with its end. */
+	/* All that waits is written after the last read; the bytes of the last layer come at the end of the request. */
 	w->backlog += (double)brings * (m->geometry.layers - 1);
 	w->backlog -= fmin((double)(c->ttft_ns - c->io_ns) * 1e-9 * m->device.write_bps, w->backlog);
 	w->backlog += (double)brings;
 }
 
-/* What a request takes with so much waiting; *w becomes what waits afterwards. */
+/* The costs of a request beside the bytes that wait; afterwards *w has the bytes that wait then. */
 static int serve(const struct replay_model *m, uint32_t strategy, size_t i, struct waiting *w, uint64_t *scratch,
 		 struct model_cost *c)
 {
@@ -198,12 +199,12 @@ static int serve(const struct replay_model *m, uint32_t strategy, size_t i, stru
 	*c = m->request[i].cost[strategy];
 	if (strategy == TN_STRATEGY_TENUTO)
 		serve_scheduled(m, i, w, c);
-	if (!shares(strategy))
+	if (!reads_beside_writes(strategy))
 		return 0;
 	rc = restore_all(m, i, strategy, (uint64_t)w->backlog, m->request[i].write_layer_bytes, scratch, &r);
 	if (rc)
 		return rc;
-	take(c, &r, c->restored, c->restored - c->read);
+	set_cost(c, &r, c->restored, c->restored - c->read);
 	w->backlog = (double)r.unwritten_bytes;
 	return 0;
 }
@@ -242,8 +243,8 @@ int model_play(const struct replay_model *m, uint32_t strategy, double factor, u
 }
 
 /*
- * The largest factor whose p90 is within the SLO: doubled or halved until it lies between two, then bisected. More
- * requests a second never make one of them end sooner (docs/model.md), so there is one such factor.
+ * The largest factor whose p90 is within the SLO: doubled or halved until it lies between two, then bisected. A higher
+ * rate of requests never makes one of them end sooner (docs/model.md), so there is one such factor.
  */
 static int search(const struct replay_model *m, uint32_t strategy, uint64_t *scratch, struct model_row *row)
 {
@@ -288,8 +289,8 @@ static int play_all(struct replay_model *m, uint64_t *scratch)
 
 /*
  * Arrivals in ns from the first. Recorded times are often rounded (the Mooncake traces: to steps of 3 s), and a queue
- * would see bursts that never were. So requests with one time are spread over the time to the next: at random, as those
- * of a Poisson process are when their number is known.
+ * would see bursts that never were. So requests with equal times are spread over the time to the next one, at random, as
+ * those of a Poisson process are when their number is known.
  */
 static void set_arrivals(struct replay_model *m, const struct trace *t, double first)
 {
@@ -336,7 +337,7 @@ int replay_model_run(struct replay_model *m, const struct trace *t, const struct
 	m->trace_per_s = last > first ? (double)(m->n - 1) * 1e3 / (last - first) : 0;
 	set_arrivals(m, t, first);
 	for (size_t i = 0; !rc && i < m->n && !cli_interrupted(); i++)
-		rc = cost(m, i, t->input_tokens[i], &each[i], scratch);
+		rc = compute_costs(m, i, t->input_tokens[i], &each[i], scratch);
 	if (!rc)
 		rc = play_all(m, scratch);
 	if (!rc && m->paper)

@@ -2,8 +2,8 @@
 /*
  * `tenuto replay --report`: one self-contained HTML page about a run.
  *
- * Beside what the run measured it shows what other policies and capacities would have done with the same
- * trace, by simulation of the index.
+ * It shows what the run measured, and what other policies and capacities would have done with the same trace, by
+ * simulation of the index.
  */
 #include "replay.h"
 
@@ -19,7 +19,7 @@
 #define POLICIES 4
 
 static const struct {
-	const char *name;  /* the simulation's */
+	const char *name;  /* its name in the simulation */
 	const char *shown;
 	int color;
 } policies[POLICIES] = {{"belady", "Belady (knows the future)", 4},
@@ -66,8 +66,8 @@ static void tiles(FILE *f, const struct replay_args *a, const struct replay_resu
 
 /* ---- over time --------------------------------------------------------------------------------- */
 
-/* The samples to draw at increasing arrival times: of those at one moment the last, which counts what the others did. */
-static size_t in_order(const struct replay_result *r, const struct replay_sample **out)
+/* The samples to draw, at increasing arrival times. Of samples with equal times the last one: it includes the others. */
+static size_t samples_by_arrival(const struct replay_result *r, const struct replay_sample **out)
 {
 	size_t n = 0;
 
@@ -84,8 +84,8 @@ static void hits_over_time(FILE *f, const struct replay_result *r)
 	const struct replay_sample *sample[REPLAY_SAMPLES + 1];
 	double x[REPLAY_SAMPLES + 1], each[REPLAY_SAMPLES + 1], sum[REPLAY_SAMPLES + 1];
 	struct replay_sample last = {0};
-	size_t n = in_order(r, sample);
-	bool timed = n > 1; /* a trace may give one time to all */
+	size_t n = samples_by_arrival(r, sample);
+	bool timed = n > 1; /* a trace may give all requests one time */
 	const struct svg_series s[] = {
 		{.name = "in this interval", .color = 3, .x = x, .y = each, .n = timed ? n : r->samples},
 		{.name = "since the start", .color = 1, .x = x, .y = sum, .n = timed ? n : r->samples},
@@ -229,7 +229,7 @@ static int hits_by_capacity(FILE *f, const struct trace *t, const struct replay_
 	return rc;
 }
 
-static void bar(struct svg_bar *b, const char *name, uint64_t written, uint64_t unread, uint64_t block_bytes)
+static void set_bar(struct svg_bar *b, const char *name, uint64_t written, uint64_t unread, uint64_t block_bytes)
 {
 	char w[32];
 
@@ -240,7 +240,7 @@ static void bar(struct svg_bar *b, const char *name, uint64_t written, uint64_t 
 		 written ? 100.0 * (double)unread / (double)written : 0);
 }
 
-static int waste(FILE *f, const struct trace *t, const struct replay_args *a, const struct replay_result *r)
+static int print_waste(FILE *f, const struct trace *t, const struct replay_args *a, const struct replay_result *r)
 {
 	static const char *const parts[2] = {"read back at least once", "never read back"};
 	struct svg_bar bars[POLICIES];
@@ -248,13 +248,13 @@ static int waste(FILE *f, const struct trace *t, const struct replay_args *a, co
 	size_t n = 0;
 	int rc = 0;
 
-	bar(&bars[n++], "this run", r->blocks_written, r->blocks_unread, r->block_bytes);
+	set_bar(&bars[n++], "this run", r->blocks_written, r->blocks_unread, r->block_bytes);
 	for (size_t k = 1; !rc && k < POLICIES; k++) {
 		struct tn_policy_sim_stats st;
 
 		rc = simulate(t, policies[k].name, a->capacity_blocks, a->seed, &st);
 		if (!rc)
-			bar(&bars[n++], policies[k].shown, st.inserted, st.unread, r->block_bytes);
+			set_bar(&bars[n++], policies[k].shown, st.inserted, st.unread, r->block_bytes);
 	}
 	if (rc)
 		return rc;
@@ -290,9 +290,9 @@ static int page(FILE *f, const struct replay_args *a, const char *trace_name, co
 	if (!a->no_io)
 		bandwidth_over_time(f, r);
 	rc = hits_by_capacity(f, t, a);
-	/* With room for all, every policy writes each block once. */
+	/* With a capacity for all blocks, every policy writes each block once. */
 	if (!rc && a->capacity_blocks && a->capacity_blocks < t->distinct)
-		rc = waste(f, t, a, r);
+		rc = print_waste(f, t, a, r);
 	fputs("</div>\n", f);
 	svg_page_end(f);
 	return rc;
@@ -303,7 +303,7 @@ int report_write(const struct replay_args *a, const char *trace_name, const stru
 {
 	char *text = NULL;
 	size_t bytes = 0;
-	FILE *f = open_memstream(&text, &bytes); /* half a page is none */
+	FILE *f = open_memstream(&text, &bytes); /* the page is written whole or not at all, so first to memory */
 	int rc = f ? page(f, a, trace_name, t, r, m) : -ENOMEM;
 
 	if (f && fclose(f))

@@ -12,7 +12,10 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* A page up to the paragraph below its title, which the caller ends; and its end. The title needs no escaping. */
+/*
+ * Begins a page, up to the paragraph below its title, which the caller ends; and ends the page. The title must need no
+ * escaping.
+ */
 void svg_page_begin(FILE *out, const char *title);
 void svg_page_end(FILE *out);
 

@@ -42,8 +42,8 @@ static volatile sig_atomic_t interrupted;
 static _Atomic uint64_t interrupted_ns;
 
 /*
- * The first signal asks the verb to clean up and stop, the next one kills. What comes within a second still is the
- * first: timeout(1) and terminals signal the process and then its group, and a kill here leaves the files behind.
+ * The first signal asks the verb to clean up and stop, the next one kills. Signals within a second of the first
+ * count as the first: timeout(1) and terminals signal the process and then its process group. A kill would leave files behind.
  */
 static void on_interrupt(int sig)
 {
@@ -73,7 +73,7 @@ bool cli_interrupted(void)
 	return interrupted;
 }
 
-int cli_temp_dir(const char *base, char *path, size_t room)
+int cli_temp_dir(const char *base, char *path, size_t path_bytes)
 {
 	int n;
 
@@ -81,13 +81,13 @@ int cli_temp_dir(const char *base, char *path, size_t room)
 		base = getenv("TMPDIR");
 	if (!base || !*base)
 		base = access("/var/tmp", W_OK) ? "/tmp" : "/var/tmp";
-	n = snprintf(path, room, "%s/tenuto-XXXXXX", base);
-	if (n < 0 || (size_t)n >= room)
+	n = snprintf(path, path_bytes, "%s/tenuto-XXXXXX", base);
+	if (n < 0 || (size_t)n >= path_bytes)
 		return -ENAMETOOLONG;
 	if (mkdtemp(path))
 		return 0;
 	n = -errno;
-	snprintf(path, room, "%s", base);
+	snprintf(path, path_bytes, "%s", base);
 	return n;
 }
 
@@ -102,31 +102,31 @@ int cli_check_dir(const char *option, const char *path)
 	return CLI_OK;
 }
 
-int cli_scratch_dir(const char *given, const char *base, char *path, size_t room)
+int cli_scratch_dir(const char *given, const char *base, char *path, size_t path_bytes)
 {
 	int rc = given ? cli_check_dir("--dir ", given) : CLI_OK;
 
 	if (rc)
 		return rc;
-	rc = cli_temp_dir(given ? given : base, path, room);
+	rc = cli_temp_dir(given ? given : base, path, path_bytes);
 	if (rc)
 		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s; --dir names another place", path, strerror(-rc));
 	return CLI_OK;
 }
 
-int cli_check_room(const char *dir, uint64_t bytes)
+int cli_check_free_bytes(const char *dir, uint64_t bytes)
 {
 	struct statvfs v;
-	uint64_t room;
+	uint64_t free_bytes;
 	char a[32], b[32];
 
 	if (statvfs(dir, &v))
 		return cli_error(cli_exit_of(-errno), "%s: %s", dir, strerror(errno));
-	room = (uint64_t)v.f_bavail * v.f_frsize;
-	if (bytes <= room)
+	free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
+	if (bytes <= free_bytes)
 		return CLI_OK;
 	return cli_error(CLI_ENVIRONMENT, "needs %s of disk, and where %s lies %s are free; give --dir",
-			 cli_bytes(a, (double)bytes), dir, cli_bytes(b, (double)room));
+			 cli_bytes(a, (double)bytes), dir, cli_bytes(b, (double)free_bytes));
 }
 
 int cli_try_file(const char *option, const char *path, bool *made)
@@ -169,23 +169,26 @@ int cli_remove_tree(const char *path)
 	return rc;
 }
 
-/* Installed, models lie beside the program's own prefix; in a build directory within the sources, beside those. */
+/*
+ * Models lie below the program's own prefix if it is installed, and in the sources if it runs from a build directory
+ * there.
+ */
 static const char *const model_places[] = {"../share/tenuto/devices", "../../share/devices"};
 
-int cli_find_device_model(const char *name, char *path, size_t room)
+int cli_find_device_model(const char *name, char *path, size_t path_bytes)
 {
 	char exe[PATH_MAX];
 	ssize_t n;
 	char *slash;
 
-	snprintf(path, room, "%s", name);
+	snprintf(path, path_bytes, "%s", name);
 	if (!access(path, R_OK) || strchr(name, '/'))
 		return CLI_OK;
 	n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	exe[n > 0 ? n : 0] = 0;
 	slash = strrchr(exe, '/');
 	for (size_t i = 0; slash && i < sizeof(model_places) / sizeof(model_places[0]); i++) {
-		snprintf(path, room, "%.*s/%s/%s.model", (int)(slash - exe), exe, model_places[i], name);
+		snprintf(path, path_bytes, "%.*s/%s/%s.model", (int)(slash - exe), exe, model_places[i], name);
 		if (!access(path, R_OK))
 			return CLI_OK;
 	}

@@ -2,7 +2,7 @@
 /*
  * Text in columns: aligned tables, and text that is broken at blanks where a line ends.
  *
- * On a terminal a table is made as narrow as the terminal is; anything else gets a line a row, so that grep finds it.
+ * On a terminal a table is made as narrow as the terminal. Elsewhere each row is one line, so that grep finds it.
  */
 #include "cli.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-#define NARROWEST 12 /* of a column that is broken into lines */
+#define NARROWEST 12 /* narrowest column that is broken into lines */
 #define HELP_COLUMNS 80
 
 /* Columns on the screen: code points, not bytes. */
@@ -25,7 +25,7 @@ static int width_of(const char *s, size_t bytes)
 	return n;
 }
 
-/* Columns of the terminal; 0 if it is none. */
+/* Columns of the terminal; 0 if the output is no terminal. */
 static int columns_of(FILE *out)
 {
 	struct winsize w;
@@ -77,14 +77,14 @@ void cli_table_cell(struct cli_table *t, const char *fmt, ...)
 	va_list ap;
 	char *text = NULL;
 
-	if (t->cells == t->room) {
-		size_t room = t->room ? t->room * 2 : 64;
-		char **grown = realloc(t->cell, room * sizeof(*grown));
+	if (t->cells == t->capacity) {
+		size_t capacity = t->capacity ? t->capacity * 2 : 64;
+		char **grown = realloc(t->cell, capacity * sizeof(*grown));
 
 		if (!grown)
 			return;
 		t->cell = grown;
-		t->room = room;
+		t->capacity = capacity;
 	}
 	va_start(ap, fmt);
 	if (vasprintf(&text, fmt, ap) < 0)
@@ -129,7 +129,7 @@ static void print_row(const struct cli_table *t, FILE *out, const int *width, ch
 	for (size_t c = 0; c < t->columns; c++)
 		rest[c] = cell[c] ? cell[c] : "";
 	while (more) {
-		int blanks = 0; /* owed before the next text */
+		int blanks = 0; /* to be printed before the next text */
 
 		more = false;
 		for (size_t c = 0; c < t->columns; c++) {

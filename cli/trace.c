@@ -2,9 +2,9 @@
 /*
  * The parser of request traces: one pass, line by line, jansson for the JSON of a line.
  *
- * Strict, because a trace that is silently misread gives figures that are silently wrong: wrong types,
+ * It is strict, because a trace that is silently misread gives figures that are silently wrong. Errors are: wrong types,
  * missing fields, negative or absurd values, a number of ids that does not fit the length, an id twice in one
- * prompt are errors. Unknown fields are ignored. Arrivals that go backwards are accepted and counted.
+ * prompt. Unknown fields are ignored. Arrivals that go backwards are accepted and counted.
  */
 #include "trace.h"
 
@@ -17,7 +17,7 @@
 
 #include <jansson.h>
 
-/* A million 20-digit ids with separators fit; a file without line ends does not fill the memory. */
+/* A million 20-digit ids with separators fit. The limit keeps a file without line ends from filling the memory. */
 #define LINE_MAX_BYTES (32u << 20)
 #define TIMESTAMP_MAX_MS 1e15
 
@@ -63,18 +63,18 @@ static int read_line(struct trace_reader *r, size_t *len)
 	r->line++;
 	flockfile(r->file);
 	while ((c = getc_unlocked(r->file)) != EOF && c != '\n') {
-		if (n == r->text_room) {
-			size_t room = r->text_room ? r->text_room * 2 : 4096;
-			char *grown = room <= LINE_MAX_BYTES ? realloc(r->text, room) : NULL;
+		if (n == r->text_capacity) {
+			size_t capacity = r->text_capacity ? r->text_capacity * 2 : 4096;
+			char *grown = capacity <= LINE_MAX_BYTES ? realloc(r->text, capacity) : NULL;
 
 			if (!grown) {
 				funlockfile(r->file);
-				return room > LINE_MAX_BYTES
+				return capacity > LINE_MAX_BYTES
 					       ? fail(r, -EINVAL, "line is longer than %u bytes", LINE_MAX_BYTES)
 					       : fail(r, -ENOMEM, "out of memory");
 			}
 			r->text = grown;
-			r->text_room = room;
+			r->text_capacity = capacity;
 		}
 		r->text[n++] = (char)c;
 	}
@@ -126,22 +126,22 @@ static int get_timestamp(struct trace_reader *r, const json_t *o, double *out)
 
 static int reserve_ids(struct trace_reader *r, uint32_t n)
 {
-	uint32_t room = r->ids_room ? r->ids_room : 256;
+	uint32_t capacity = r->ids_capacity ? r->ids_capacity : 256;
 	uint64_t *ids, *seen;
 
-	while (room < n)
-		room *= 2;
-	if (room == r->ids_room)
+	while (capacity < n)
+		capacity *= 2;
+	if (capacity == r->ids_capacity)
 		return 0;
-	ids = realloc(r->ids, room * sizeof(*ids));
+	ids = realloc(r->ids, capacity * sizeof(*ids));
 	if (ids)
 		r->ids = ids;
-	seen = realloc(r->seen, 2 * (size_t)room * sizeof(*seen));
+	seen = realloc(r->seen, 2 * (size_t)capacity * sizeof(*seen));
 	if (seen)
 		r->seen = seen;
 	if (!ids || !seen)
 		return fail(r, -ENOMEM, "out of memory");
-	r->ids_room = room;
+	r->ids_capacity = capacity;
 	return 0;
 }
 
@@ -230,7 +230,7 @@ int trace_next(struct trace_reader *r, struct trace_request *req)
 		return rc;
 	if (r->line == 1 && len >= 3 && !memcmp(r->text, "\xef\xbb\xbf", 3))
 		return fail(r, -EINVAL, "begins with a byte order mark (EF BB BF), which JSON does not have: remove these 3 bytes");
-	if (blank(r->text, len)) { /* fine at the end, and only there */
+	if (blank(r->text, len)) { /* allowed at the end of the file only */
 		line = r->line;
 		while ((rc = read_line(r, &len)) > 0)
 			if (!blank(r->text, len)) {
@@ -239,7 +239,7 @@ int trace_next(struct trace_reader *r, struct trace_request *req)
 			}
 		return rc;
 	}
-	if (memchr(r->text, 0, len)) /* jansson skips these */
+	if (memchr(r->text, 0, len)) /* jansson would skip null bytes */
 		return fail(r, -EINVAL, "not valid JSON: a NUL byte");
 	o = json_loadb(r->text, len, JSON_REJECT_DUPLICATES, &e);
 	if (!o)
@@ -251,7 +251,7 @@ int trace_next(struct trace_reader *r, struct trace_request *req)
 
 /* ---- whole traces ------------------------------------------------------------------------------ */
 
-/* *p becomes room for n elements, or stays as it is. */
+/* *p gets space for n elements, or stays as it is. */
 static bool grow(void *p, size_t n, size_t each)
 {
 	void *old, *grown;
@@ -265,24 +265,24 @@ static bool grow(void *p, size_t n, size_t each)
 
 static int reserve(struct trace *t, uint32_t n)
 {
-	if (t->requests == t->requests_room) {
-		size_t room = t->requests_room ? t->requests_room * 2 : 1024;
+	if (t->requests == t->requests_capacity) {
+		size_t capacity = t->requests_capacity ? t->requests_capacity * 2 : 1024;
 
-		if (!grow(&t->length, room, sizeof(*t->length)) || !grow(&t->first, room, sizeof(*t->first)) ||
-		    !grow(&t->arrival_ms, room, sizeof(*t->arrival_ms)) ||
-		    !grow(&t->input_tokens, room, sizeof(*t->input_tokens)) ||
-		    !grow(&t->output_tokens, room, sizeof(*t->output_tokens)))
+		if (!grow(&t->length, capacity, sizeof(*t->length)) || !grow(&t->first, capacity, sizeof(*t->first)) ||
+		    !grow(&t->arrival_ms, capacity, sizeof(*t->arrival_ms)) ||
+		    !grow(&t->input_tokens, capacity, sizeof(*t->input_tokens)) ||
+		    !grow(&t->output_tokens, capacity, sizeof(*t->output_tokens)))
 			return -ENOMEM;
-		t->requests_room = room;
+		t->requests_capacity = capacity;
 	}
-	if (t->blocks + n > t->ids_room) {
-		uint64_t room = t->ids_room ? t->ids_room : 16384;
+	if (t->blocks + n > t->ids_capacity) {
+		uint64_t capacity = t->ids_capacity ? t->ids_capacity : 16384;
 
-		while (room < t->blocks + n)
-			room *= 2;
-		if (!grow(&t->ids, room, sizeof(*t->ids)))
+		while (capacity < t->blocks + n)
+			capacity *= 2;
+		if (!grow(&t->ids, capacity, sizeof(*t->ids)))
 			return -ENOMEM;
-		t->ids_room = room;
+		t->ids_capacity = capacity;
 	}
 	return 0;
 }
@@ -333,7 +333,7 @@ int trace_finish(struct trace *t)
 	return trace_distinct(t, t->blocks, &t->distinct);
 }
 
-int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, size_t room)
+int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, size_t error_bytes)
 {
 	struct trace_reader r;
 	struct trace_request req;
@@ -356,7 +356,7 @@ int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, s
 	}
 	if (!rc && trace_finish(t))
 		rc = fail(&r, -ENOMEM, "out of memory");
-	snprintf(error, room, "%s", r.error);
+	snprintf(error, error_bytes, "%s", r.error);
 	trace_close(&r);
 	if (rc)
 		trace_free(t);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Request traces (the format of the Mooncake FAST'25 release): one JSON object a line with timestamp (ms),
+ * Request traces (the format of the Mooncake FAST'25 release): one JSON object per line with timestamp (ms),
  * input_length, output_length (tokens) and hash_ids, one id for each 512 tokens of the prompt.
  *
- * trace_reader hands out request after request and refuses what is not wholly well-formed, with file and
- * line in the message. struct trace holds a whole file, for those who need the future too.
+ * trace_reader hands out request after request and refuses a line that is not well-formed, with file and
+ * line in the message. struct trace holds a whole file, for callers that need later requests, too.
  */
 #ifndef TENUTO_CLI_TRACE_H
 #define TENUTO_CLI_TRACE_H
@@ -35,14 +35,14 @@ struct trace_reader {
 	uint64_t backwards_line; /* the first of them */
 	double last_ms;
 	char *text;
-	size_t text_room;
+	size_t text_capacity;
 	uint64_t *ids;
-	uint32_t ids_room;
+	uint32_t ids_capacity;
 	uint64_t *seen; /* open addressing: ids of this request, for the duplicate check */
 	char error[320]; /* file:line: what is wrong */
 };
 
-/* 0, or -errno with r->error set. @file may be a stream of the caller's (then @name is only for messages), or NULL. */
+/* 0, or -errno with r->error set. @file may be an open stream of the caller (then @name is only for messages), or NULL. */
 int trace_open(struct trace_reader *r, const char *name, FILE *file);
 /* 1: *req is the next request; 0: the end; -EINVAL, -EIO, -ENOMEM with r->error set. */
 int trace_next(struct trace_reader *r, struct trace_request *req);
@@ -61,15 +61,15 @@ struct trace {
 	uint32_t longest; /* blocks of the longest request */
 	uint64_t distinct;
 	uint64_t backwards, backwards_line;
-	size_t requests_room;
-	uint64_t ids_room;
+	size_t requests_capacity;
+	uint64_t ids_capacity;
 };
 
 /*
- * Reads up to limit requests (0: all). 0, or -errno with the message in error (room bytes). A trace without a
+ * Reads up to limit requests (0: all). 0, or -errno with the message in error. A trace without a
  * request is an error.
  */
-int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, size_t room);
+int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, size_t error_bytes);
 /* Appends a request; for generated workloads. 0 or -ENOMEM. trace_finish counts the distinct ids afterwards. */
 int trace_append(struct trace *t, const struct trace_request *req);
 int trace_finish(struct trace *t);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The chat generator. A session picks a system prompt, then alternates messages and answers; each turn's prompt
- * is everything said so far. Ids name content: blocks inside the system prompt are shared by all sessions that
- * use it, other full blocks by all later turns of their session, and the unfinished last block of a prompt by
- * nobody, since the next turn fills it differently.
+ * The chat generator. A session picks a system prompt, then alternates messages and answers. The prompt of each request
+ * is all text of the session so far. Ids name content: blocks inside the system prompt are shared by all sessions that
+ * use it; other full blocks by all later requests of their session; the unfinished last block of a prompt by
+ * none, because the next request fills it differently.
  *
- * All sessions are generated, their turns sorted by arrival, and the first `requests` kept.
+ * All sessions are generated, their requests sorted by arrival, and the first `requests` of them kept.
  */
 #include "workload.h"
 
@@ -16,19 +16,19 @@
 
 #include "cli.h"
 
-#define CONTEXT_MAX 131072u /* a session that grows beyond ends */
+#define CONTEXT_MAX 131072u /* a session whose prompt would be longer ends */
 #define SERVE_TOKENS_PER_S 60.0
 
-struct turn {
+struct request {
 	double arrival_ms;
 	uint64_t session;
 	uint32_t system;
 	uint32_t system_tokens;
-	uint32_t turn;
+	uint32_t in_session; /* requests of the session before it */
 	uint32_t input, output;
 };
 
-static uint64_t mix(uint64_t x)
+static uint64_t scramble(uint64_t x)
 {
 	x += 0x9e3779b97f4a7c15u;
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -39,7 +39,7 @@ static uint64_t mix(uint64_t x)
 static double unit(uint64_t *state)
 {
 	*state += 0x9e3779b97f4a7c15u;
-	return ((double)(mix(*state) >> 11) + 0.5) * 0x1.0p-53;
+	return ((double)(scramble(*state) >> 11) + 0.5) * 0x1.0p-53;
 }
 
 static double exponential(uint64_t *state, double mean)
@@ -48,7 +48,7 @@ static double exponential(uint64_t *state, double mean)
 }
 
 /* Log-normal with the given median; a sigma of 1 puts its mean at 1.65 medians. */
-static uint32_t lengthy(uint64_t *state, double median, double sigma)
+static uint32_t log_normal(uint64_t *state, double median, double sigma)
 {
 	double a = unit(state), b = unit(state);
 	double v = median * exp(sigma * sqrt(-2 * log(a)) * cos(6.283185307179586 * b));
@@ -87,12 +87,12 @@ void workload_opts_init(struct workload_opts *o)
 	};
 }
 
-/* The turns of one session, appended to list; how many. */
-static size_t session(const struct workload_opts *o, uint64_t number, double start_ms, struct turn *list, size_t room)
+/* Writes the requests of one session to list; returns how many. */
+static size_t session(const struct workload_opts *o, uint64_t number, double start_ms, struct request *list, size_t capacity)
 {
-	uint64_t rng = mix(o->seed ^ mix(number));
+	uint64_t rng = scramble(o->seed ^ scramble(number));
 	uint32_t system = zipf(&rng, o->systems);
-	uint64_t of_system = mix(o->seed ^ mix(system + (1ull << 40)));
+	uint64_t of_system = scramble(o->seed ^ scramble(system + (1ull << 40)));
 	uint32_t system_tokens = o->system_tokens / 2 + (uint32_t)(of_system % (o->system_tokens + 1));
 	uint32_t context = system_tokens;
 	double at = start_ms;
@@ -101,11 +101,11 @@ static size_t session(const struct workload_opts *o, uint64_t number, double sta
 	do {
 		uint32_t output;
 
-		context += lengthy(&rng, o->user_tokens, 1.2);
-		output = lengthy(&rng, o->answer_tokens, 0.8);
-		if (context > CONTEXT_MAX || n == room)
+		context += log_normal(&rng, o->user_tokens, 1.2);
+		output = log_normal(&rng, o->answer_tokens, 0.8);
+		if (context > CONTEXT_MAX || n == capacity)
 			break;
-		list[n] = (struct turn){at, number, system, system_tokens, (uint32_t)n, context, output};
+		list[n] = (struct request){at, number, system, system_tokens, (uint32_t)n, context, output};
 		n++;
 		context += output;
 		at += 1000 * (output / SERVE_TOKENS_PER_S + exponential(&rng, o->think_s));
@@ -115,54 +115,54 @@ static size_t session(const struct workload_opts *o, uint64_t number, double sta
 
 static int by_arrival(const void *a, const void *b)
 {
-	const struct turn *x = a, *y = b;
+	const struct request *x = a, *y = b;
 
 	if (x->arrival_ms != y->arrival_ms)
 		return x->arrival_ms < y->arrival_ms ? -1 : 1;
 	return (x->session > y->session) - (x->session < y->session);
 }
 
-static uint64_t block_id(const struct workload_opts *o, const struct turn *t, uint32_t block)
+static uint64_t block_id(const struct workload_opts *o, const struct request *t, uint32_t block)
 {
 	uint64_t end = (uint64_t)(block + 1) * TRACE_BLOCK_TOKENS, who;
 
 	if (end <= t->system_tokens)
-		who = mix(t->system + (1ull << 40));
+		who = scramble(t->system + (1ull << 40));
 	else if (end <= t->input)
-		who = mix(t->session + (2ull << 40));
+		who = scramble(t->session + (2ull << 40));
 	else
-		who = mix(mix(t->session + (3ull << 40)) + t->turn);
-	return mix(mix(o->seed) ^ who ^ mix(block)) >> 1; /* a trace's integers are signed */
+		who = scramble(scramble(t->session + (3ull << 40)) + t->in_session);
+	return scramble(scramble(o->seed) ^ who ^ scramble(block)) >> 1; /* a trace's integers are signed */
 }
 
-static int append(const struct workload_opts *o, const struct turn *turn, uint64_t *ids, struct trace *t)
+static int append(const struct workload_opts *o, const struct request *q, uint64_t *ids, struct trace *t)
 {
 	struct trace_request r = {
-		.timestamp_ms = round(turn->arrival_ms),
-		.input_length = turn->input,
-		.output_length = turn->output,
+		.timestamp_ms = round(q->arrival_ms),
+		.input_length = q->input,
+		.output_length = q->output,
 		.ids = ids,
-		.n = (turn->input + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS,
+		.n = (q->input + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS,
 	};
 
 	for (uint32_t b = 0; b < r.n; b++)
-		ids[b] = block_id(o, turn, b);
+		ids[b] = block_id(o, q, b);
 	return trace_append(t, &r);
 }
 
 int workload_generate(const struct workload_opts *o, struct trace *t)
 {
-	/* Twice as many turns as wanted, so that those kept are served among others that go on later. */
-	size_t room = 2 * (size_t)o->requests + 64, n = 0;
-	struct turn *list = calloc(room, sizeof(*list));
+	/* Twice as many requests as wanted, so that sessions overlap at the end as in the middle. */
+	size_t capacity = 2 * (size_t)o->requests + 64, n = 0;
+	struct request *list = calloc(capacity, sizeof(*list));
 	uint64_t *ids = calloc(CONTEXT_MAX / TRACE_BLOCK_TOKENS + 1, sizeof(*ids));
-	uint64_t rng = mix(o->seed);
+	uint64_t rng = scramble(o->seed);
 	double start = 0;
 	int rc = list && ids ? 0 : -ENOMEM;
 
 	memset(t, 0, sizeof(*t));
-	for (uint64_t s = 0; !rc && n < room; s++) {
-		n += session(o, s, start, list + n, room - n);
+	for (uint64_t s = 0; !rc && n < capacity; s++) {
+		n += session(o, s, start, list + n, capacity - n);
 		start += 1000 * exponential(&rng, o->session_s);
 	}
 	if (!rc)

@@ -16,9 +16,9 @@ struct workload_opts {
 	uint64_t requests; /* how many to generate */
 	uint32_t systems;  /* different system prompts, Zipf-popular */
 	uint32_t system_tokens; /* mean length of a system prompt */
-	uint32_t turns;	   /* mean turns of a session */
-	uint32_t user_tokens, answer_tokens; /* medians of a turn's message and answer */
-	double session_s;  /* mean time between two sessions' beginnings */
+	uint32_t turns;	   /* mean number of requests per session */
+	uint32_t user_tokens, answer_tokens; /* medians of a request's message and answer */
+	double session_s;  /* mean time between the beginnings of two sessions */
 	double think_s;	   /* mean time between an answer and the next message */
 };
 

@@ -27,7 +27,7 @@ void tn_drive_init(struct tn_drive *d, const struct tn_mix *mix, uint32_t stretc
 	d->q[1].tail = &d->q[1].head;
 }
 
-static double least(double a, double b)
+static double smaller(double a, double b)
 {
 	return a < b ? a : b;
 }
@@ -43,14 +43,14 @@ static void rates(const struct tn_drive *d, double rate[2])
 	if (!q[0].count || !q[1].count)
 		return;
 	share = d->mixed_bytes_per_ns * q[0].count / ((double)q[0].count + q[1].count);
-	rate[0] = least(share, rate[0]);
-	rate[1] = least(d->mixed_bytes_per_ns - rate[0], rate[1]);
+	rate[0] = smaller(share, rate[0]);
+	rate[1] = smaller(d->mixed_bytes_per_ns - rate[0], rate[1]);
 	/* Reads get what writes cannot use. */
-	rate[0] = least(d->mixed_bytes_per_ns - rate[1], q[0].bytes_per_ns);
+	rate[0] = smaller(d->mixed_bytes_per_ns - rate[1], q[0].bytes_per_ns);
 }
 
 /* Side by side, a transfer of 0 bytes takes no share; left stays what the transfer came with. */
-static bool takes_part(const struct tn_drive *d, const struct tn_drive_job *job)
+static bool takes_share(const struct tn_drive *d, const struct tn_drive_job *job)
 {
 	return !d->share || job->left > 0;
 }
@@ -71,15 +71,15 @@ static void serve(const struct tn_drive *d, struct tn_drive_queue *q, double byt
 		q->head->left -= bytes;
 }
 
-/* Takes out the heads that are served. */
-static void settle(struct tn_drive *d)
+/* Takes the served transfers out of both queues. */
+static void take_out_served(struct tn_drive *d)
 {
 	for (int i = 0; i < 2; i++) {
 		struct tn_drive_queue *q = &d->q[i];
 
 		while (q->head && head_left(d, q) <= 0) {
 			q->head->due_ns = d->now_ns + q->latency_ns;
-			q->count -= takes_part(d, q->head);
+			q->count -= takes_share(d, q->head);
 			q->head = q->head->next;
 		}
 		if (!q->head) {
@@ -103,7 +103,7 @@ static uint64_t next_event(const struct tn_drive *d, const double rate[2], uint6
 
 void tn_drive_advance(struct tn_drive *d, uint64_t now_ns)
 {
-	settle(d);
+	take_out_served(d);
 	while (d->now_ns < now_ns && (d->q[0].head || d->q[1].head)) {
 		double rate[2];
 		uint64_t ns;
@@ -113,13 +113,13 @@ void tn_drive_advance(struct tn_drive *d, uint64_t now_ns)
 		for (int i = 0; i < 2; i++)
 			serve(d, &d->q[i], rate[i] * (double)ns);
 		d->now_ns += ns;
-		settle(d);
+		take_out_served(d);
 	}
 	if (d->now_ns < now_ns)
 		d->now_ns = now_ns;
 }
 
-/* Behind the transfers that will be served before it; a transfer of 0 bytes waits for all. */
+/* Its place is behind the transfers that will be served before it; a transfer of 0 bytes waits for all. */
 static struct tn_drive_job **place(struct tn_drive_queue *q, struct tn_drive_job *job, uint32_t bytes)
 {
 	struct tn_drive_job **at = &q->head;
@@ -145,8 +145,8 @@ void tn_drive_enter(struct tn_drive *d, struct tn_drive_job *job, bool write, ui
 	*at = job;
 	if (!job->next)
 		q->tail = &job->next;
-	q->count += takes_part(d, job);
-	settle(d);
+	q->count += takes_share(d, job);
+	take_out_served(d);
 }
 
 uint64_t tn_drive_soonest(const struct tn_drive *d, const struct tn_drive_job *job)
@@ -156,9 +156,9 @@ uint64_t tn_drive_soonest(const struct tn_drive *d, const struct tn_drive_job *j
 
 	if (job->due_ns)
 		return job->due_ns;
-	if (d->share) /* all of the head, as much of each other transfer, and what this one has beyond that */
+	if (d->share) /* all of the head, as many bytes of each other transfer, and the rest of this one */
 		ns = (head_left(d, q) + job->end - q->head->end) / q->bytes_per_ns;
 	else
 		ns = ((double)(job->mark - q->head->mark) + q->head->left) / q->bytes_per_ns;
-	return d->now_ns + (uint64_t)least(ns, LONGEST_NS) + q->latency_ns;
+	return d->now_ns + (uint64_t)smaller(ns, LONGEST_NS) + q->latency_ns;
 }

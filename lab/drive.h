@@ -21,7 +21,7 @@
 struct tn_drive_job {
 	struct tn_drive_job *next;
 	uint64_t mark; /* bytes that its queue had taken, this transfer included */
-	uint64_t due_ns; /* when it ends; 0: not known yet */
+	uint64_t due_ns; /* when the transfer ends; 0: not known yet */
 	double left; /* bytes still to serve; side by side: bytes that the transfer came with */
 	double end;  /* side by side: tn_drive_queue.each at the moment when the transfer will have been served */
 	bool write;

@@ -170,7 +170,7 @@ static void side_by_side_a_sync_takes_no_share_and_waits_for_all_before_it(void 
 	tn_drive_enter(&d, &w[0], true, 2000000);
 	tn_drive_enter(&d, &w[1], true, 4000000);
 	tn_drive_enter(&d, &sync, true, 0);
-	tn_drive_advance(&d, 2 * MS); /* w[0] is through, half of w[1] */
+	tn_drive_advance(&d, 2 * MS); /* all of w[0] is served, and half of w[1] */
 	near(w[0].due_ns, 2 * MS + 10000, 2);
 	tn_drive_enter(&d, &behind, true, 8000000);
 	tn_drive_advance(&d, 100 * MS);
@@ -229,7 +229,7 @@ static void at_random(const struct tn_mix *m)
 		tn_drive_enter(&d, &job[i], write, (uint32_t)bytes[i]);
 		bound[i] = tn_drive_soonest(&d, &job[i]);
 		total[write] += bytes[i];
-		/* Of an earlier transfer: its bound now, against its real end later. */
+		/* An earlier transfer's bound, taken now and compared with its real end later. */
 		if (i && !job[i / 2].due_ns && tn_drive_soonest(&d, &job[i / 2]) > bound[i / 2])
 			bound[i / 2] = tn_drive_soonest(&d, &job[i / 2]);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A growing map from 64-bit ids to 32-bit values, for simulations. Values stay where they are until ids are reserved.
+ * A growing map from 64-bit ids to 32-bit values, for simulations. Values stay in their place until the next reservation.
  */
 #ifndef TN_LAB_ID_MAP_H
 #define TN_LAB_ID_MAP_H
@@ -25,7 +25,7 @@ struct tn_id_map {
 
 /* Makes free slots for n more ids; -ENOMEM. */
 int tn_id_map_reserve(struct tn_id_map *m, uint64_t n);
-/* The id's slot; a new id gets `value`, and a free slot must have been reserved. */
+/* The id's slot. A new id gets `value`; the caller has reserved a free slot for it. */
 struct tn_id_slot *tn_id_map_at(struct tn_id_map *m, uint64_t id, uint32_t value);
 void tn_id_map_fini(struct tn_id_map *m);
 

@@ -52,7 +52,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* The caller's buffers of one look-up. */
+/* The buffers of one look-up; the caller's memory. */
 struct lookup {
 	struct tn_key *keys;
 	tn_block *blocks;

@@ -7,9 +7,9 @@
 
 /** struct tn_match_bench - what tn_match_bench_run does
  * @entries: blocks in the registry, at least 1
- * @keys:    keys of a look-up, all of them found
+ * @keys:    keys per look-up, all of them found
  * @rounds:  look-ups
- * @seed:    of the made-up keys
+ * @seed:    seed of the made-up keys
  */
 struct tn_match_bench {
 	uint32_t entries;
@@ -20,7 +20,7 @@ struct tn_match_bench {
 
 /**
  * tn_match_bench_run - time look-ups, pins included, of random blocks among many
- * @ns_per_key:  out: one mean per round; has bench->rounds entries
+ * @ns_per_key:  out: one mean per round; an array of bench->rounds entries
  * @index_bytes: out: memory of the registry
  *
  * Any thread; blocks while the registry is filled (about 0.2 s per million entries).

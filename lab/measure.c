@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tn_io_measure: what a directory's device reads, writes, and does of both together.
+ * tn_io_measure: the rates of a directory's device when it reads, writes, and does both together.
  *
- * One file is written once before anything is timed. Rounds of all measurements follow in turn, so that a device that
+ * One file is written once before anything is timed. Rounds of all measurements follow alternately, so that a device that
  * drifts harms all measurements alike; the median of each counts. The file has no name while it is used: whatever
  * happens, the file goes.
  */
@@ -40,7 +40,7 @@ struct measure {
 	uint32_t file;
 	struct tn_io_stat st;
 	struct tn_rng rng;
-	void *raw; /* as allocated; mem is its first whole page */
+	void *raw; /* the allocation; mem is its first whole page */
 	size_t raw_bytes;
 	char *mem;
 	struct iovec iov[DEPTH_MAX];
@@ -67,14 +67,14 @@ static int submit(struct measure *m, uint32_t i, uint8_t op, uint64_t offset, ui
 	return tn_io_submit(m->io, &req, 1) == 1 ? 0 : tn_fail(-EAGAIN, "the I/O engine takes no request");
 }
 
-static int failed(const struct measure *m, const struct tn_io_req *req)
+static int request_failed(const struct measure *m, const struct tn_io_req *req)
 {
 	return tn_fail(req->status, "%s: a %s of %u bytes failed: %s", m->o->dir, req->op == TN_IO_READ ? "read" : "write",
 		       req->length, strerror(-req->status));
 }
 
-/* One transfer or sync, waited for. */
-static int once(struct measure *m, uint8_t op, uint64_t offset, uint32_t bytes)
+/* Makes one transfer or sync, and waits for it. */
+static int transfer_one(struct measure *m, uint8_t op, uint64_t offset, uint32_t bytes)
 {
 	struct tn_io_req *done;
 	int rc = submit(m, 0, op, offset, bytes);
@@ -83,25 +83,25 @@ static int once(struct measure *m, uint8_t op, uint64_t offset, uint32_t bytes)
 		return rc;
 	while (tn_io_poll(m->io, &done, 1, SECOND_NS) == 0)
 		;
-	return done->status ? failed(m, done) : 0;
+	return done->status ? request_failed(m, done) : 0;
 }
 
-static uint64_t somewhere(struct measure *m, uint32_t bytes)
+static uint64_t random_offset(struct measure *m, uint32_t bytes)
 {
 	return (uint64_t)tn_rng_below(&m->rng, (uint32_t)(m->o->file_bytes / bytes)) * bytes;
 }
 
-static int next(struct measure *m, enum kind kind, uint32_t i)
+static int submit_next(struct measure *m, enum kind kind, uint32_t i)
 {
 	bool write = kind == WRITE || (kind == MIXED && i % 2);
 
-	return submit(m, i, write ? TN_IO_WRITE : TN_IO_READ, somewhere(m, m->o->request_bytes), m->o->request_bytes);
+	return submit(m, i, write ? TN_IO_WRITE : TN_IO_READ, random_offset(m, m->o->request_bytes), m->o->request_bytes);
 }
 
 /*
  * Keeps depth requests in flight for ns. Reads, and reads with writes: counts bytes until the last completion within
- * that time. What is drained after it is not counted, for then one kind may be alone. Writes: counts all bytes until
- * they are synced.
+ * that time. Requests that end later are not counted, because by then one kind may be alone. Writes: counts all bytes
+ * until they are synced.
  */
 static int run(struct measure *m, enum kind kind, uint64_t ns, double *bps)
 {
@@ -111,7 +111,7 @@ static int run(struct measure *m, enum kind kind, uint64_t ns, double *bps)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < m->o->depth && rc == 0; i++) {
-		rc = next(m, kind, i);
+		rc = submit_next(m, kind, i);
 		flying += rc == 0;
 	}
 	while (flying) {
@@ -120,20 +120,20 @@ static int run(struct measure *m, enum kind kind, uint64_t ns, double *bps)
 		now = now_ns();
 		for (unsigned i = 0; i < n; i++, flying--) {
 			if (done[i]->status)
-				rc = failed(m, done[i]);
+				rc = request_failed(m, done[i]);
 			all += done[i]->length;
 			if (now <= end || bytes == 0) {
 				bytes = all;
 				last = now;
 			}
 			if (now < end && rc == 0) {
-				rc = next(m, kind, (uint32_t)(done[i] - m->req));
+				rc = submit_next(m, kind, (uint32_t)(done[i] - m->req));
 				flying += rc == 0;
 			}
 		}
 	}
 	if (rc == 0 && kind == WRITE) {
-		rc = once(m, TN_IO_SYNC, 0, 0);
+		rc = transfer_one(m, TN_IO_SYNC, 0, 0);
 		bytes = all;
 		last = now_ns();
 	}
@@ -148,7 +148,7 @@ static int probe(struct measure *m, uint8_t op, double *ns)
 	for (uint32_t i = 0; i < PROBES && rc == 0; i++) {
 		uint64_t start = now_ns();
 
-		rc = once(m, op, somewhere(m, PROBE_BYTES), PROBE_BYTES);
+		rc = transfer_one(m, op, random_offset(m, PROBE_BYTES), PROBE_BYTES);
 		ns[i] = (double)(now_ns() - start);
 	}
 	return rc;
@@ -165,7 +165,7 @@ static int step(struct measure *m)
 	return 0;
 }
 
-/* Writes the whole file, so that written extents are measured. */
+/* Writes the whole file, so that the measurements meet written extents. */
 static int fill(struct measure *m)
 {
 	uint64_t *w = (uint64_t *)(void *)m->mem, each = (uint64_t)m->o->depth * m->o->request_bytes;
@@ -175,8 +175,8 @@ static int fill(struct measure *m)
 	for (uint64_t i = 0; i < each / 8; i++)
 		w[i] = tn_rng_next(&m->rng);
 	for (uint64_t at = 0; at < m->o->file_bytes && rc == 0; at += m->o->request_bytes)
-		rc = once(m, TN_IO_WRITE, at, m->o->request_bytes);
-	return rc ? rc : once(m, TN_IO_SYNC, 0, 0);
+		rc = transfer_one(m, TN_IO_WRITE, at, m->o->request_bytes);
+	return rc ? rc : transfer_one(m, TN_IO_SYNC, 0, 0);
 }
 
 static int measure_all(struct measure *m)

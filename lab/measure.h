@@ -11,11 +11,11 @@
 
 /** struct tn_device_mix - what a device does when it reads, when it writes, and when it does both
  * @read_bps:         bytes per second while only reads are in flight
- * @write_bps:        likewise writes
- * @mixed_bps:        of both together while both are
+ * @write_bps:        likewise for writes
+ * @mixed_bps:        of both together while both are in flight
  * @read_latency_ns:  of one small read on an idle device
  * @write_latency_ns: likewise of a write
- * @measured_s:       when the device was measured, seconds since 1970; 0: the device is a described one
+ * @measured_s:       when the device was measured, in seconds since 1970; 0: the drive was described, not measured
  * @source:           source of the figures
  */
 struct tn_device_mix {
@@ -36,15 +36,15 @@ int tn_device_model(const char *path, struct tn_device_mix *out);
  * struct tn_io_measure_opts - begin with tn_io_measure_opts_init, then set what differs
  * @size:           sizeof(struct tn_io_measure_opts), set by init
  * @dir:            the directory whose device is measured; must be writable
- * @seconds:        of measuring in all, 0.1 to 3600; default 6. Filling the file first takes its own time
- * @file_bytes:     of the temporary file; default 256 MiB
- * @request_bytes:  default 256 KiB
+ * @seconds:        time of all measurements together, 0.1 to 3600; default 6. Filling the file comes on top
+ * @file_bytes:     size of the temporary file; default 256 MiB
+ * @request_bytes:  size of a request; default 256 KiB
  * @depth:          requests in flight; default 64, at most 1024
  * @store:          leave the result in DIR/tenuto.mix, where tn_cache_open finds it (default true)
  * @device_model:   measure this drive (paced_cache.h), not the directory's; nothing is stored then. NULL: none
- * @device_stretch: of the model; default 16
- * @seed:           of the offsets
- * @progress, @progress_arg: told what part is done, 0 to 1; false stops. NULL: none
+ * @device_stretch: stretch of the model; default 16
+ * @seed:           seed of the offsets
+ * @progress, @progress_arg: called with the part that is done, 0 to 1; if it returns false, measuring stops. NULL: none
  * @log, @log_arg:  warnings; NULL: none
  */
 struct tn_io_measure_opts {
@@ -68,10 +68,10 @@ struct tn_io_measure_opts {
 void tn_io_measure_opts_init(struct tn_io_measure_opts *opts);
 
 /**
- * tn_io_measure - read, write and mixed bandwidth and latency of a directory, with O_DIRECT where there is
+ * tn_io_measure - read, write and mixed bandwidth and latency of a directory, with O_DIRECT where the file system has it
  *
- * Five rounds of reads, writes, both and single small transfers in turn; of each the median. Mixed is half reads, half
- * writes. The writes' time includes the sync that ends them. The temporary file has no name while it is used.
+ * Five rounds, each of reads, writes, both, and single small transfers; the median of each counts. Mixed is half reads,
+ * half writes. The writes' time includes the sync that ends them. The temporary file has no name while it is used.
  *
  * Any thread; blocks.
  *

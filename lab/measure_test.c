@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tn_io_measure finds what a described drive is described to do, stores what it found, and leaves nothing else. */
+/* tn_io_measure finds the rates of a described drive, stores them, and leaves nothing else. */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
@@ -77,7 +77,10 @@ static int teardown(void **state)
 static void close_to(const char *what, uint64_t measured, uint64_t modelled, double above)
 {
 	print_message("# %s: %llu, the model has %llu\n", what, (unsigned long long)measured, (unsigned long long)modelled);
-	/* Never better than the model. The machine decides how much worse: this only tests that the same thing is measured. */
+	/*
+	 * Never better than the model. How much worse depends on the machine: this only tests that the same thing is
+	 * measured.
+	 */
 	assert_true((double)measured <= (double)modelled * above);
 	assert_true((double)measured >= (double)modelled / 4);
 }

@@ -17,7 +17,7 @@
 
 #define DRIVES_MAX 16u
 #define NO_DRIVE UINT8_MAX
-#define CPU_BPS 950000000.0 /* what one CPU copies, sums and administers: about 1.8 GB/s on two */
+#define CPU_BPS 950000000.0 /* bytes per second that one CPU copies and checks, with all overhead: about 1.8 GB/s on two CPUs */
 
 struct tn_paced {
 	const struct tn_alloc *alloc;
@@ -44,11 +44,11 @@ struct paced {
 	struct tn_paced *shared;
 	uint32_t woken; /* any thread */
 	uint32_t depth, nfree, nunsent;
-	uint64_t next_ns; /* no request can be given back before */
+	uint64_t next_ns; /* no request can be given back before this time */
 	struct tn_list inflight;
 	uint8_t drive_of[TN_IO_FILES_MAX];
 	uint16_t *free;
-	struct tn_io_req **batch; /* of a submit */
+	struct tn_io_req **batch; /* requests of one submit */
 	struct shadow shadows[];
 };
 
@@ -114,7 +114,7 @@ static unsigned paced_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 		if (s->drive == NO_DRIVE)
 			continue;
 		tn_drive_advance(&sh->drive[s->drive], now);
-		/* A sync goes with the writes: it ends when the writes before it have. */
+		/* A sync queues with the writes: it ends when the writes before it have ended. */
 		tn_drive_enter(&sh->drive[s->drive], &s->job, s->req.op != TN_IO_READ,
 			       s->req.op == TN_IO_SYNC ? 0 : s->req.length);
 	}
@@ -196,7 +196,7 @@ static unsigned release(struct paced *p, struct tn_io_req **done, unsigned max, 
 	return n;
 }
 
-static bool woken(struct paced *p)
+static bool take_wake(struct paced *p)
 {
 	return __atomic_load_n(&p->woken, __ATOMIC_SEQ_CST) && __atomic_exchange_n(&p->woken, 0, __ATOMIC_SEQ_CST);
 }
@@ -215,8 +215,11 @@ static unsigned paced_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 		unsigned n = release(p, done, max, now);
 		uint64_t until;
 
-		/* The inner engine's polls may have consumed the wake: this flag remembers the wake. */
-		if (n || now >= deadline || woken(p))
+		/*
+		 * Whether there was a wake. A poll of the inner engine may have consumed the wake; p->woken remembers
+		 * it.
+		 */
+		if (n || now >= deadline || take_wake(p))
 			return n;
 		until = p->next_ns < deadline ? p->next_ns : deadline;
 		reap(p, until == UINT64_MAX ? UINT64_MAX : until > now ? until - now : 0);
@@ -228,7 +231,7 @@ static void paced_wake(struct tn_io *io)
 {
 	struct paced *p = (struct paced *)io;
 
-	/* Before the inner wake: whoever the inner wake wakes sees this flag. */
+	/* Before the inner wake: the poll that it ends reads this flag. */
 	__atomic_store_n(&p->woken, 1, __ATOMIC_SEQ_CST);
 	tn_io_wake(p->inner);
 }
@@ -386,7 +389,7 @@ int tn_io_paced_create(struct tn_io *inner, uint32_t depth, struct tn_paced *pac
 	return 0;
 }
 
-/* Paced transfers are real transfers as well: beyond this bandwidth the CPUs are the drive. */
+/* Paced transfers are real transfers as well: beyond this bandwidth the CPUs set the pace, not the model. */
 static void warn_of_too_fast(const struct tn_paced_opts *o)
 {
 	const struct tn_mix *m = o->mix;

@@ -2,8 +2,8 @@
 /*
  * A wrapper of the I/O contract that gives every transfer the time of a described drive (drive.h).
  *
- * The inner engine, usually on tmpfs, moves the bytes at once; poll gives the request back when the drive would have.
- * The drive is that of the directory that the file lies in. All wrappers made from one struct tn_paced share it,
+ * The inner engine, usually on tmpfs, moves the bytes at once. Poll gives the request back when the drive would have ended it.
+ * The directory that a file lies in decides its drive. All wrappers made from one struct tn_paced share it,
  * whatever their threads. Reads, writes and syncs take time; open, close, stat, allocate and unlink do not, neither as
  * calls nor as requests. Requests that fail take their time too, and a cancel reaches the inner engine only.
  */
@@ -41,9 +41,9 @@ struct tn_paced_opts {
 
 struct tn_paced;
 
-/* The drives. Any thread. 0 and *out, or -errno. Warns if the bandwidth is more than this machine's CPUs can copy. */
+/* Makes the drives. Any thread. 0 and *out, or -errno. Warns if the bandwidth is more than this machine's CPUs can copy. */
 int tn_paced_create(const struct tn_paced_opts *opts, struct tn_paced **out);
-/* After the last wrapper is destroyed; NULL is fine. */
+/* Call it after the last wrapper is destroyed. NULL is fine. */
 void tn_paced_destroy(struct tn_paced *paced);
 
 /*

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See paced_cache.h: what a cache calls to open its devices and to make its engines is replaced before it starts. */
+/*
+ * See paced_cache.h. The functions by which a cache opens devices and makes engines are replaced before the cache
+ * starts.
+ */
 #include "lab/paced_cache.h"
 
 #include <errno.h>
@@ -46,7 +49,7 @@ static int model_devices(struct tn_cache *cache)
 	};
 	int rc = tn_mixfile_load(d->drive.model, &mix);
 
-	d->drive.model = NULL; /* the caller's string */
+	d->drive.model = NULL; /* the string is the caller's and may be gone */
 	if (rc == 0)
 		rc = tn_paced_create(&po, &d->paced);
 	if (rc)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache on described drives. Each directory, best on tmpfs, gets the bandwidth, latency and read/write interference
+ * A cache on described drives. Each directory, best on tmpfs, has the bandwidth, latency and read/write interference
  * of the drive that a device model (share/devices) describes; all engines of the cache are paced (paced.h).
  */
 #ifndef TN_LAB_PACED_CACHE_H
@@ -12,7 +12,7 @@
 
 /**
  * struct tn_paced_drive - the drive that each directory is paced as
- * @model:   path of a device model; NULL: the directories are what they are
+ * @model:   path of a device model; NULL: no pacing
  * @stretch: divides the model's bandwidth and multiplies its latency, for machines that cannot move so much: at most
  *           about 0.9 GB/s per CPU should remain (a warning says so); 0: 16
  */
@@ -24,7 +24,7 @@ struct tn_paced_drive {
 /**
  * tn_paced_cache_open - tn_cache_open on paced drives
  *
- * What was measured of a directory (DIR/tenuto.mix) is not looked at. tn_cache_close closes the cache.
+ * Measured mixes of the directories (DIR/tenuto.mix) are not read. tn_cache_close closes the cache.
  *
  * Any thread; blocks. Return: as tn_cache_open, and the errors of reading the model, with file and line in the detail.
  */

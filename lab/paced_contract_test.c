@@ -24,7 +24,7 @@ static int wrap(struct tn_io *inner, const struct tn_io_faulty_opts *opts, struc
 	return err;
 }
 
-/* Late, out of order, and refusing without a reason: all within the contract. */
+/* Completes late and out of order, and refuses without a reason. The contract allows all three. */
 static int create_unruly(uint32_t depth, const struct tn_log *log, struct tn_io **out)
 {
 	static const struct tn_fault late[] = {
@@ -38,7 +38,7 @@ static int create_unruly(uint32_t depth, const struct tn_log *log, struct tn_io 
 	return err ? err : wrap(inner, &o, out);
 }
 
-/* A drive that is fast enough for the suite; shared, as by the engines of one cache. */
+/* A drive that is fast enough for the suite. All engines share it, as those of one cache do. */
 static int pace(struct tn_io *inner, uint32_t depth, const struct tn_log *log, struct tn_io **out)
 {
 	static const struct tn_mix mix = {.version = TN_MIX_VERSION, .read_bps = 48000000000, .write_bps = 32000000000,

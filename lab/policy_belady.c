@@ -153,7 +153,7 @@ static struct tn_policy_sim_result serve(struct belady *s, uint64_t start, uint3
 		struct use u = heap_pop(s);
 
 		if (s->held[u.block] != u.next)
-			continue; /* outdated */
+			continue; /* the block was used since */
 		s->held[u.block] = NOT_HELD;
 		s->stats.held--;
 		r.evicted++;

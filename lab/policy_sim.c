@@ -37,7 +37,7 @@ struct tn_policy_sim {
 	struct tn_policy_sim_stats stats;
 };
 
-/* How published simulators of these policies evict; all other policies are run as a real store would. */
+/* How published simulators of these policies evict. All other policies evict as a real store does. */
 static const struct {
 	const char *policy;
 	bool after, protect;
@@ -124,7 +124,7 @@ int tn_policy_sim_create(const struct tn_policy_sim_opts *opts, struct tn_policy
 	if (!sim)
 		return tn_fail(-ENOMEM, "no memory for a simulation");
 	sim->opts = *opts;
-	sim->opts.policy = NULL; /* the caller's string */
+	sim->opts.policy = NULL; /* the string is the caller's and may be gone */
 	sim->map.alloc = &tn_alloc_system;
 	sim->slots = tn_get(&tn_alloc_system, tn_array_bytes(opts->max_request_blocks, sizeof(*sim->slots)));
 	if (!sim->slots)
@@ -166,7 +166,7 @@ static bool usable(void *arg, uint32_t id)
 	return sim->held[id].request != sim->request;
 }
 
-/* Whether a block could go. */
+/* Evicts one block, if one may go. Returns whether one did. */
 static bool evict(struct tn_policy_sim *sim, struct tn_policy_sim_result *r)
 {
 	const struct tn_policy_ops *ops = sim->policy->ops;
@@ -200,12 +200,12 @@ static void offer(struct tn_policy_sim *sim, size_t i, uint64_t id, const struct
 {
 	const struct tn_policy_ops *ops = sim->policy->ops;
 	bool full = !sim->after && sim->stats.held >= sim->opts.capacity_blocks;
-	bool room = ops->admit(sim->policy, b, full, sim->protect ? usable : NULL, sim);
+	bool admitted = ops->admit(sim->policy, b, full, sim->protect ? usable : NULL, sim);
 	uint32_t entry;
 
-	while (room && !sim->after && sim->stats.held >= sim->opts.capacity_blocks)
-		room = evict(sim, r);
-	if (!room) {
+	while (admitted && !sim->after && sim->stats.held >= sim->opts.capacity_blocks)
+		admitted = evict(sim, r);
+	if (!admitted) {
 		r->rejected++;
 		return;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulation of policies at its edges: absurd options, requests larger than the tier, no requests. */
+/* Edge cases of the policy simulation: absurd options, requests larger than the tier, no requests. */
 #include <errno.h>
 
 #include "lab/policy_sim.h"

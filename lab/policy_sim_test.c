@@ -17,7 +17,7 @@ static struct {
 	uint64_t *ids;
 	uint32_t *lengths;
 	bool *partial;
-	size_t requests, blocks, room;
+	size_t requests, blocks, capacity;
 } trace;
 
 static void add_request(json_t *line)
@@ -25,9 +25,9 @@ static void add_request(json_t *line)
 	json_t *ids = json_object_get(line, "hash_ids");
 	size_t n = json_array_size(ids);
 
-	if (trace.blocks + n > trace.room) {
-		trace.room = (trace.blocks + n) * 2;
-		trace.ids = realloc(trace.ids, trace.room * sizeof(*trace.ids));
+	if (trace.blocks + n > trace.capacity) {
+		trace.capacity = (trace.blocks + n) * 2;
+		trace.ids = realloc(trace.ids, trace.capacity * sizeof(*trace.ids));
 	}
 	trace.lengths = realloc(trace.lengths, (trace.requests + 1) * sizeof(*trace.lengths));
 	trace.partial = realloc(trace.partial, (trace.requests + 1) * sizeof(*trace.partial));
@@ -63,7 +63,7 @@ static bool read_trace(void)
 	return true;
 }
 
-/* salt: makes other ids, for policies that hash the ids. */
+/* salt: turns the ids into others, for policies that hash the ids. */
 static struct tn_policy_sim_stats run_with(const struct tn_policy_sim_opts *opts, uint64_t salt)
 {
 	struct tn_policy_sim_stats stats;

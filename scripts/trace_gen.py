@@ -5,7 +5,7 @@
     scripts/trace_gen.py DIR [--seed 1] [NAME...]
 
 They are not models of any real service. Each is a caricature of one way in which prompts share
-prefixes, so that a policy that is good at one thing only is found out:
+prefixes, so that a policy that is good at only one of them shows it:
 
     chat_fast, chat_slow  multi-turn sessions under shared system prompts, thinking for 30 s or 400 s
     agent                 long sessions that grow by tool calls every few seconds

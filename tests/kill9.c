@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kill -9 at random moments, on a real directory through the public API: a child saves, loads, drops and
- * flushes, and tells by a pipe what flush made durable; the parent kills it; another child opens the
- * cache again and looks at every block. Whatever was durable and not dropped must be there, and no byte may
- * be wrong. Every second look ends without a close, so that recoveries are cut off as well.
+ * flushes, and reports through a pipe what flush made durable. The parent kills the child. Another child opens the
+ * cache again and reads every block. Every durable block that was not dropped must be there, and no byte may
+ * be wrong. Every second reader ends without a close, so that recoveries are cut off as well.
  *
- * One child never flushes: what it was told to be stored 100 ms before it was killed must be there. To that is added the
- * longest time that a small write of another thread of it took meanwhile, so that a busy machine fails nobody. With host
- * memory its offload_lag_ms is added, too.
+ * One child never flushes: blocks that were stored 100 ms before the kill must be there. To these 100 ms is added the longest
+ * time that a small write of another thread of the child took meanwhile, so that a busy machine does not fail the test.
+ * With host memory offload_lag_ms is added, too.
  *
  * TN_KILL9_ROUNDS=200 is the long form. Directory: TMPDIR, else /var/tmp. The parent itself never has threads.
  */
@@ -36,21 +36,21 @@
 #define BATCHES_MAX 4096u
 #define BATCHES_A_ROUND 120u
 #define PAGES 64u
-#define KILL_LOSES_NS 100000000ull /* what was stored so long before is not lost with the process */
+#define KILL_LOSES_NS 100000000ull /* a block stored so long before the kill is not lost with the process */
 #define PROBE_NS 5000000ull
-#define PROBE_PAGES 1024u /* of five seconds: a child lives half a second */
+#define PROBE_PAGES 1024u /* enough for five seconds: a child lives half a second */
 
 struct setting {
 	const char *name;
 	uint32_t ndirs;
 	uint64_t host_bytes;
-	uint64_t disk_blocks; /* 0: there is room for all, nothing is evicted */
+	uint64_t disk_blocks; /* 0: all blocks fit, none is evicted */
 	const char *policy;
 	bool never_flushes;
-	uint32_t offload_lag_ms; /* with host memory, of one that never flushes */
+	uint32_t offload_lag_ms; /* with host memory, if the child never flushes */
 };
 
-/* How late the machine itself was, in one round: what small writes to new space took, and since when the last one is
+/* How late the machine itself was, in one round: the longest time of small writes to new space, and the begin of the one
  * under way. */
 struct probe {
 	uint64_t worst_ns;
@@ -58,13 +58,13 @@ struct probe {
 	uint64_t late_ns; /* both, at the kill */
 };
 
-/* What the parent knows: how many leading blocks of each batch must be there. */
+/* What the parent knows: how many first blocks of each batch must be there. */
 struct ledger {
 	uint32_t started; /* batches that were ever begun */
 	uint8_t durable[BATCHES_MAX];
 	uint8_t dropped_from[BATCHES_MAX]; /* blocks from here on may be gone */
 	uint64_t stored_ns[BATCHES_MAX]; /* when a save of the whole batch had ended; 0: none did */
-	uint64_t early_ns[BATCHES_MAX];	 /* how long before the kill, if it must be there for that */
+	uint64_t early_ns[BATCHES_MAX];	 /* time from then until the kill, if the batch must be there because of it */
 	struct probe *probe; /* shared with the child */
 };
 
@@ -72,7 +72,7 @@ enum word { READY, STARTED, STORED, DURABLE, DROPPING };
 
 struct message {
 	uint32_t word;
-	uint32_t value; /* batch, or block of a batch */
+	uint32_t value; /* number of a batch, or of a block of a batch */
 	uint64_t now_ns;
 };
 
@@ -92,7 +92,7 @@ struct child {
 	bool stop;
 };
 
-/* Any failure in a child ends it: the parent sees the status, a person the line. */
+/* Any failure in a child ends the child: the parent sees the status, people see the line number. */
 static void die(const char *what, long value)
 {
 	fprintf(stderr, "# kill9 child: %s: %ld: %s\n", what, value, tn_error_last()->text);
@@ -144,7 +144,7 @@ static void open_cache(struct child *c)
 	if (c->setting->offload_lag_ms)
 		o.offload_lag_ms = c->setting->offload_lag_ms;
 	if (c->setting->never_flushes && tn_rng_below(&c->rng, 2))
-		o.durability_ms = UINT32_MAX; /* nor does anything else sync for its sake */
+		o.durability_ms = UINT32_MAX; /* and no cycle of durability syncs either */
 	o.workers = 1;
 	o.lock_timeout_ns = 20 * TN_TEST_SECOND;
 	id.model = "kill9";
@@ -187,7 +187,7 @@ static void tell(const struct child *c, enum word word, uint32_t value)
 		_exit(1); /* the parent is gone */
 }
 
-/* Loads a batch into the pages from `page` on and looks at the bytes; how many leading blocks were there. */
+/* Loads a batch into the pages from `page` on and checks the bytes. Returns how many of its first blocks were there. */
 static uint32_t load_batch(struct child *c, uint32_t batch, uint32_t page)
 {
 	struct tn_key keys[BATCH];
@@ -285,7 +285,7 @@ static bool save_batch(struct child *c, uint32_t batch)
 	return result.stored + result.existing == BATCH;
 }
 
-/* Writes page after page of space that was never written, as saves do: what that takes, waiting for a CPU, for the disk and
+/* Writes page after page of space that was never written, as saves do, and takes the time: waits for a CPU, for the disk and
  * for the file system. */
 static void *probe_for_ever(void *arg)
 {
@@ -332,7 +332,7 @@ static void work(struct child *c, uint32_t next)
 	pthread_t loader, probe;
 
 	if (c->setting->never_flushes)
-		sched_setscheduler(0, SCHED_FIFO, &first); /* all threads of it inherit that */
+		sched_setscheduler(0, SCHED_FIFO, &first); /* all threads of the child inherit the priority */
 	if (c->setting->never_flushes && pthread_create(&probe, NULL, probe_for_ever, c))
 		die("thread", 0);
 	open_cache(c);
@@ -362,7 +362,7 @@ static void work(struct child *c, uint32_t next)
 			uint32_t victim = tn_rng_below(&c->rng, next), block = tn_rng_below(&c->rng, BATCH);
 			struct tn_key key = key_of(victim, block);
 
-			/* What was saved again before, but not flushed, is forgotten: no promise will be told. */
+			/* Forgets blocks that were saved again but not flushed: no promise covers them. */
 			n = 0;
 			tell(c, DROPPING, victim * BATCH + block);
 			tn_drop(c->space, &key, 1);
@@ -454,7 +454,7 @@ static bool listen_until(int fd, struct ledger *ledger, uint64_t deadline, bool 
 	}
 }
 
-/* A write that had not ended at the kill counts, too: the saves of that time have not ended either. */
+/* A write that had not ended at the kill counts, too, because the saves of that time had not ended either. */
 static void note_late(struct probe *p, uint64_t killed_ns)
 {
 	uint64_t due = p->begun_ns + PROBE_NS;
@@ -464,7 +464,7 @@ static void note_late(struct probe *p, uint64_t killed_ns)
 		p->late_ns = killed_ns - due;
 }
 
-/* What must be there although nobody called for it to be durable. */
+/* Blocks that must be there although nobody flushed. */
 static void note_stored(const struct setting *s, struct ledger *ledger, uint64_t killed_ns)
 {
 	uint64_t may_lose = KILL_LOSES_NS + s->offload_lag_ms * 1000000ull + ledger->probe->late_ns;
@@ -501,7 +501,7 @@ static void kill_one(const struct setting *s, const char *dir, struct ledger *le
 		work(&c, next);
 	}
 	close(fd[1]);
-	/* One in five does not even get through its open. */
+	/* One child in five is killed while it opens the cache. */
 	if (tn_rng_below(rng, 5) == 0) {
 		alive = listen_until(fd[0], ledger, tn_test_now() + tn_rng_below(rng, 30000) * 1000ull, &ready);
 	} else {

@@ -3,8 +3,8 @@
  * What every test program includes: cmocka with its prerequisites, the seed of the run, and the deadline of waits.
  *
  * TN_SEED=<n> sets the seed. scripts/run_tests.py sets a seed per commit, and random seeds in `make soak`; a program that
- * is run by hand has TN_TEST_SEED. The seed is printed as a TAP comment, and again with what a failure takes to be
- * repeated. A test of many cases gives case i the seed tn_test_seed() + i: TN_SEED=<the seed of a failed case> begins with
+ * is run by hand has TN_TEST_SEED. The seed is printed as a TAP comment, and again after a failure, with the command that
+ * repeats it. A test of many cases gives case i the seed tn_test_seed() + i: TN_SEED=<the seed of a failed case> begins with
  * that case. TN_SOAK=1 (make soak) asks for the long form.
  */
 #ifndef TN_TEST_H
@@ -33,7 +33,7 @@ static inline int tn_test_soak(void)
 	return s && *s && *s != '0';
 }
 
-/* Line by line, so that what a killed program has said, its seed above all, is in the log, and a long one can be watched. */
+/* Line by line, so that the log has the output of a killed program, above all its seed, and a long run can be watched. */
 static __attribute__((constructor)) void tn_test_say_at_once(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -47,8 +47,8 @@ static __attribute__((constructor)) void tn_test_say_at_once(void)
 	} while (0)
 
 /*
- * For a whole program: `return tn_test_skip_all("no trace");` from main before any test ran. The plan says it and the
- * status is 0: of a TAP program, meson takes any other status (77, too) as an error.
+ * For a whole program: `return tn_test_skip_all("no trace");` from main before any test ran. TAP's plan line says that all
+ * is skipped, and the status is 0: for a TAP program, meson takes any other status (77, too) as an error.
  */
 static inline int tn_test_skip_all(const char *why)
 {
@@ -69,7 +69,7 @@ static inline uint64_t tn_test_seed(void)
 	return seed;
 }
 
-/* The status of a run of tests, as cmocka gives it. Says how to repeat a run that failed. */
+/* Takes the status of a run of tests from cmocka. Prints how to repeat a run that failed. */
 static inline int tn_test_ran(int failed)
 {
 	if (failed)
@@ -92,13 +92,16 @@ static inline uint64_t tn_test_now(void)
 	return (uint64_t)t.tv_sec * TN_TEST_SECOND + (uint64_t)t.tv_nsec;
 }
 
-/* Of a wait that is to end by itself: only what hangs is still waiting then, however busy the machine is. */
+/*
+ * The deadline of a wait that should end by itself. However busy the machine is, only a call that hangs still waits
+ * then.
+ */
 static inline uint64_t tn_test_deadline(void)
 {
 	return tn_test_now() + 60 * TN_TEST_SECOND;
 }
 
-/* What `call` returns, which waits until tn_test_deadline(). The test fails if it did until then. */
+/* The value of `call`, which waits at most until tn_test_deadline(). The test fails if the call waited until then. */
 #define tn_test_ended(call) tn_test_ended_in_time((call), #call, __FILE__, __LINE__)
 
 static inline int tn_test_ended_in_time(int rc, const char *call, const char *file, int line)

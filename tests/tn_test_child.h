@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests that need a process of their own: what they do to it is for good, or may kill it. */
+/* Tests that need a process of their own: they change the process for good, or may kill it. */
 #ifndef TN_TEST_CHILD_H
 #define TN_TEST_CHILD_H
 
@@ -10,7 +10,7 @@
 
 /*
  * Runs body(arg) in a child that is killed after a minute: its exit status, or 1000 + the signal that ended it. A failed
- * assertion aborts the child, which would run the parent's other tests otherwise.
+ * assertion aborts the child, because otherwise the child would run the parent's other tests.
  */
 static inline int tn_test_in_child(int (*body)(void *arg), void *arg)
 {

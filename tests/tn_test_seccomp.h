@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sandbox as containers have it: system calls of io_uring that fail, for all threads of this process, for good. */
+/* A sandbox like that of a container: chosen system calls of io_uring fail, in all threads of this process, for good. */
 #ifndef TN_TEST_SECCOMP_H
 #define TN_TEST_SECCOMP_H
 
@@ -17,7 +17,7 @@
 #define TN_FORBID_ENTER 2u
 #define TN_FORBID_REGISTER 4u
 
-/* 0, or TN_TEST_SKIP where seccomp itself is refused. A call that is not forbidden is let go. */
+/* 0, or TN_TEST_SKIP where seccomp itself is refused. All other calls are allowed. */
 static inline int tn_test_forbid(unsigned calls, int error)
 {
 	const unsigned none = (unsigned)-1;

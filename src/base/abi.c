@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-#define STRUCT_BYTES_MAX 4096u /* larger than any struct will grow: a size that nobody set is not followed through memory */
+#define STRUCT_BYTES_MAX 4096u /* larger than any struct will grow. A size that nobody set is refused before bytes up to it are read */
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -21,8 +21,8 @@ static size_t size_of(const void *theirs)
 	return size;
 }
 
-/* Ours over theirs, but for the size. */
-static void give(void *theirs, size_t theirs_size, const void *ours, size_t size)
+/* Copies the members that both structs have. *theirs keeps its size, and gets zeros beyond ours. */
+static void copy_known(void *theirs, size_t theirs_size, const void *ours, size_t size)
 {
 	size_t both = smaller(theirs_size, size);
 
@@ -35,7 +35,7 @@ void tn_abi_init(void *theirs, size_t theirs_size, const void *defaults, size_t 
 	if (theirs_size < sizeof(size_t))
 		return;
 	memcpy(theirs, &theirs_size, sizeof(theirs_size));
-	give(theirs, theirs_size, defaults, size);
+	copy_known(theirs, theirs_size, defaults, size);
 }
 
 int tn_abi_check(const struct tn_abi *abi, const void *theirs)
@@ -65,5 +65,5 @@ int tn_abi_in(const struct tn_abi *abi, void *ours, const void *theirs)
 
 void tn_abi_out(const struct tn_abi *abi, void *theirs, const void *ours)
 {
-	give(theirs, size_of(theirs), ours, abi->size);
+	copy_known(theirs, size_of(theirs), ours, abi->size);
 }

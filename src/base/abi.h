@@ -25,20 +25,23 @@ struct tn_abi {
 #define TN_ABI_SIZE(type, last)                                                                                     \
 	((offsetof(type, last) + sizeof(((type *)0)->last) + _Alignof(type) - 1) / _Alignof(type) * _Alignof(type))
 
-/* Of struct type, which callers pass and whose first version ended with the member first_last; and likewise of a result. */
+/*
+ * Of struct type, which callers pass, and whose first version ended with the member first_last. Below: the same for a
+ * result.
+ */
 #define TN_ABI(type, first_last)                                                                                    \
 	(&(const struct tn_abi){#type, sizeof(struct type), TN_ABI_SIZE(struct type, first_last), "begin with " #type "_init"})
 #define TN_ABI_RESULT(type, first_last)                                                                             \
 	(&(const struct tn_abi){#type, sizeof(struct type), TN_ABI_SIZE(struct type, first_last), "set size to its sizeof"})
 
 /*
- * An init function's work: *theirs gets as much of the defaults as it has room for, zeros behind them, and its size. A size that
+ * An init function's work: *theirs gets its size, the defaults of the members that it has, and zeros behind them. A size that
  * is too small for the first version shows when the struct is used.
  */
 void tn_abi_init(void *theirs, size_t theirs_size, const void *defaults, size_t size);
 
 /*
- * What a caller passes: *ours has the defaults, and gets as much as *theirs has. What *theirs has beyond ours must be zero: the
+ * What a caller passes: *ours has the defaults, and gets the members that *theirs has. What *theirs has beyond ours must be zero: the
  * library does not know what else it would mean.
  *
  * 0, or -EINVAL with the name and both sizes in the detail.

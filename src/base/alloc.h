@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The memory seam. Memory is taken in create functions and given back in destroy; a counting
- * allocator (tn_alloc_counter) lets tests measure what an index holds and fail the n-th request.
+ * allocator (tn_alloc_counter) lets tests measure what an index holds, and lets the n-th request fail.
  *
  * All allocations are zeroed and aligned to 64 bytes. From 2 MiB up they come from mmap, with
- * transparent hugepages asked for, so that 10-million-entry tables do not live on 4 KiB pages. A table made for the
- * worst case, of which each entry uses a little, is better told to be sparse: every first touch of a hugepage clears 2 MiB.
+ * transparent hugepages asked for, so that 10-million-entry tables do not live on 4 KiB pages. A table that is made for the
+ * worst case and of which little is used is better marked sparse: every first touch of a hugepage clears 2 MiB.
  */
 #ifndef TN_BASE_ALLOC_H
 #define TN_BASE_ALLOC_H
@@ -41,7 +41,7 @@ static inline void tn_put(const struct tn_alloc *a, void *p, size_t bytes)
 	a->put(a->arg, p, bytes);
 }
 
-/* What get returned will be touched in few places: no hugepages. NULL-safe. */
+/* Memory that get returned will be touched in few places: no hugepages for it. NULL-safe. */
 static inline void tn_sparse(const struct tn_alloc *a, void *p, size_t bytes)
 {
 	if (p && a->sparse)

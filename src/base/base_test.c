@@ -84,7 +84,7 @@ static void the_checksum_is_the_one_in_the_format_document(void **state)
 
 	for (size_t i = 0; i < sizeof(buf); i++)
 		buf[i] = (unsigned char)(i * 7);
-	/* Golden values: they may never change while the format version stays 1. */
+	/* Golden values: they never change while the format version stays 1. */
 	assert_int_equal(tn_checksum(NULL, 0), 0x2d06800538d394c2);
 	assert_int_equal(tn_checksum(buf, sizeof(buf)), 0x524badb1fc677488);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which boot of the machine this is: what a process that was killed had written is still in the kernel, and what a
- * machine that lost power had written may not be.
+ * Which boot of the machine this is. It tells a killed process from a power cut: after the first, all that was written is
+ * still in the kernel; after the second, some of it may be lost.
  */
 #ifndef TN_BASE_BOOT_H
 #define TN_BASE_BOOT_H

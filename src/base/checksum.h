@@ -3,8 +3,8 @@
  * The object checksum: XXH3-64 over the XXH3-64 of the object's 4 KiB leaves (the last leaf may
  * be shorter), the leaf hashes as little-endian u64, seeded with the object's length.
  *
- * A tree, so that a GPU can compute the leaves in parallel. The bytes may come scattered:
- * tn_checksum_iov gives the same value for any division of them.
+ * It is a tree so that a GPU can compute the leaves in parallel. The bytes may lie scattered in memory:
+ * tn_checksum_iov gives the same value however they are divided.
  */
 #ifndef TN_BASE_CHECKSUM_H
 #define TN_BASE_CHECKSUM_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clock seam: the core never reads time by itself, so that a simulation can own it. */
+/* The clock seam: the core never reads the time by itself, so that a simulation can set the time. */
 #ifndef TN_BASE_CLOCK_H
 #define TN_BASE_CLOCK_H
 

@@ -2,7 +2,7 @@
 /*
  * How code inside Tenuto fails: `return tn_fail(-EINVAL, "depth %u: must be a power of two", d);`
  *
- * tn_fail starts a new detail record, tn_fail_cause keeps the present one behind ": " as the cause.
+ * tn_fail starts a new detail record. tn_fail_cause starts one, too, and appends the present one as the cause, after ": ".
  * Both return the code. Only the function that decides an error calls them.
  */
 #ifndef TN_BASE_ERROR_H

@@ -12,8 +12,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tn_list watched; /* under lock */
 static uint64_t forks;	       /* under lock */
-static uint64_t marks;	       /* under lock: given out by this process and those before it */
-static uint64_t no_page;       /* in place of the page, where there is none */
+static uint64_t marks;	       /* under lock: numbers given out by this process and its ancestors */
+static uint64_t no_page;       /* used if the page could not be mapped */
 static uint64_t *mark;
 
 static void before_fork(void)
@@ -27,7 +27,7 @@ static void after_fork_in_parent(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Only calls that are safe in a child of many threads. The parent's lists are its own matter from here on. */
+/* Makes only calls that are safe in the child of a process with threads. The child's list begins empty. */
 static void after_fork_in_child(void)
 {
 	for (struct tn_list *at = watched.next; at != &watched; at = at->next)
@@ -43,7 +43,7 @@ static void set_up(void)
 
 	mark = page == MAP_FAILED ? &no_page : page;
 	if (page != MAP_FAILED)
-		madvise(page, PAGE, MADV_WIPEONFORK); /* without it, the handler does the same in most children */
+		madvise(page, PAGE, MADV_WIPEONFORK); /* if the kernel refuses, the handler sets the mark to 0 in most children */
 	tn_list_init(&watched);
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
@@ -67,7 +67,7 @@ void tn_fork_watch(struct tn_fork_fd *w, int fd)
 
 void tn_fork_unwatch(struct tn_fork_fd *w)
 {
-	tn_fork_lock(); /* the neighbours' owners write into this link, too */
+	tn_fork_lock(); /* adding or removing a neighbour writes into this link, too */
 	if (w->link.next)
 		tn_list_del(&w->link);
 	tn_fork_unlock();

@@ -2,10 +2,10 @@
 /*
  * What a forked child must not keep of its parent, and how it knows that it is one.
  *
- * A lock on a file ends when the last descriptor of its description is closed, and a child has copies of all: a child that
+ * A lock on a file ends when the last descriptor of its description is closed, and a child has copies of all descriptors. A child that
  * outlives a killed parent would keep the parent's locks. So whoever opens such a file, or a ring that refers to it, adds
- * the descriptor to a list, and a child closes what is in it before fork returns (pthread_atfork). A child that is made by
- * the system call itself is not seen by that, but knows by tn_process_is that it is another process.
+ * the descriptor to a list, and a child closes the descriptors of that list before fork returns (pthread_atfork). No handler
+ * runs in a child that was made by the system call itself, but such a child knows by tn_process_is that it is another process.
  */
 #ifndef TN_BASE_FORK_H
 #define TN_BASE_FORK_H
@@ -21,18 +21,21 @@ struct tn_fork_fd {
 };
 
 /*
- * A fork of this process waits until unlock: between them a descriptor can be made and watched without a child that has
- * it and does not know. Nothing that may block is called meanwhile.
+ * A fork of this process waits from lock until unlock. So between the two a descriptor can be made and watched, and no child
+ * has a descriptor that is not in its list. The caller makes no call that may block between the two.
  */
 void tn_fork_lock(void);
 void tn_fork_unlock(void);
-/* Between lock and unlock. unwatch: before the descriptor is closed; of what is not watched (zeroed) it does nothing. */
+/* watch: call it between lock and unlock. unwatch: call it before the descriptor is closed; it ignores a zeroed entry. */
 void tn_fork_watch(struct tn_fork_fd *w, int fd);
 void tn_fork_unwatch(struct tn_fork_fd *w);
-/* How often this process forked, as far as tn_fork_lock knows: if it did meanwhile, a child may have what was not watched. */
+/*
+ * Forks of this process that ran the handlers. If the number rose, a child may have a descriptor that was not watched
+ * yet.
+ */
 uint64_t tn_fork_count(void);
 
-/* A number that this process has and its children, however they were made, have not; any thread. */
+/* A number of this process; its children have another one, however they were made. Any thread. */
 uint64_t tn_process_mark(void);
 bool tn_process_is(uint64_t mark);
 

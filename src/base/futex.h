@@ -7,11 +7,14 @@
 #include <stdint.h>
 
 /*
- * Sleeps while *word == value, until a wake-up or the deadline (CLOCK_MONOTONIC; TN_FOREVER: none). It may return early, so the
- * caller looks at the word again. 0, or -ETIMEDOUT. Any thread. shared: other processes use the word, too.
+ * Sleeps while *word == value, until a wake-up or the deadline (CLOCK_MONOTONIC; TN_FOREVER: none). The call may return early,
+ * so the caller reads the word again. 0, or -ETIMEDOUT. Any thread. shared: other processes use the word, too.
  */
 int tn_futex_wait_on(uint32_t *word, uint32_t value, uint64_t deadline_ns, bool shared);
-/* Wakes all who sleep on the word, after it has changed. The word's memory may be gone already. Any thread. */
+/*
+ * Wakes all who sleep on the word; call it after the word has changed. The word's memory may be unmapped by then. Any
+ * thread.
+ */
 void tn_futex_wake_on(uint32_t *word, bool shared);
 
 /* Among the threads of this process. */

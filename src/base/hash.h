@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hashes of keys: XXH3-128 with a 16-byte secret mixed in as seed and prefix.
+ * Hashes of keys: XXH3-128 with a 16-byte secret as seed and prefix.
  *
  * The secret keeps tenants from probing for each other's keys; it is not a cryptographic MAC.
  */
@@ -13,7 +13,7 @@ struct tn_secret {
 	uint64_t word[2];
 };
 
-/* XXH3-128 of [secret, prev, data]; prev names what came before (all zero at the start of a chain). */
+/* XXH3-128 of [secret, prev, data]; prev is the hash of the chain so far (zero at the start of a chain). */
 struct tn_key tn_hash_chain(const struct tn_secret *secret, const struct tn_key *prev, const void *data, size_t len);
 
 /* XXH3-64, for checksums of metadata pages. */
@@ -21,7 +21,7 @@ uint64_t tn_hash64(const void *data, size_t len);
 
 #define TN_MIX64_STEP 0x9e3779b97f4a7c15u
 
-/* One step of splitmix64 (Steele, Lea, Flood 2014): spreads 64 bits that are not well mixed. */
+/* One step of splitmix64 (Steele, Lea, Flood 2014): spreads bits that are not random enough to index a table. */
 static inline uint64_t tn_mix64(uint64_t x)
 {
 	x += TN_MIX64_STEP;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Intrusive doubly linked list with a sentinel head; an unlinked node points to itself. */
+/* Intrusive doubly linked list with a sentinel head. A node that is in no list points to itself. */
 #ifndef TN_BASE_LIST_H
 #define TN_BASE_LIST_H
 

@@ -136,7 +136,7 @@ static void unlink_from_parent(struct tn_registry *reg, tn_block b)
 	if (parent == TN_BLOCK_NONE)
 		return;
 	p = &reg->chains[parent];
-	/* A count that reached its maximum is no longer exact. */
+	/* A count that reached its maximum is no longer exact, so it stays there. */
 	if (p->children > 0 && p->children < CHILDREN_MAX)
 		p->children--;
 }
@@ -149,14 +149,14 @@ static bool is_ancestor(const struct tn_registry *reg, tn_block b, tn_block of)
 	return false;
 }
 
-/* Link b, whose parent is known by hash; whether that was possible. */
+/* Links b, whose parent is known by hash. Returns whether that was possible. */
 static bool link_by_hash(struct tn_registry *reg, tn_block b, uint64_t hash)
 {
 	tn_block parent = tn_registry_by_hash(reg, hash);
 
 	if (parent == TN_BLOCK_NONE)
 		return false;
-	/* Keys given by an engine might form a circle. A block without children is nobody's ancestor. */
+	/* Keys that an engine gives might form a circle. A block without children is the ancestor of no block. */
 	if (parent == b || (reg->chains[b].children && is_ancestor(reg, b, parent)))
 		return false;
 	link_to(reg, b, parent);
@@ -177,8 +177,8 @@ int tn_block_link(struct tn_registry *reg, tn_block b, const struct tn_key *pare
 }
 
 /*
- * Settles the depths on the way from b up to the first ancestor that is settled, or has no parent. Links made in
- * any order may have closed a circle: Brent's algorithm notices, and one link of the circle is cut.
+ * Computes the depths on the way from b up to the first ancestor whose depth is known, or that has no parent. Links made
+ * in any order may have closed a circle. Brent's algorithm finds a circle, and one link of it is cut.
  */
 static void settle_depth(struct tn_registry *reg, tn_block b)
 {
@@ -187,7 +187,7 @@ static void settle_depth(struct tn_registry *reg, tn_block b)
 	uint32_t depth;
 
 	while (reg->chains[top].unsettled && (parent = tn_block_parent(reg, top)) != TN_BLOCK_NONE) {
-		if (parent == turtle) { /* cut here and start again: no circle is left above b */
+		if (parent == turtle) { /* cut here and start again: then no circle is left above b */
 			unlink_from_parent(reg, top);
 			reg->chains[top].depth = 0;
 			reg->chains[top].unsettled = 0;
@@ -211,7 +211,7 @@ static void settle_depth(struct tn_registry *reg, tn_block b)
 	}
 }
 
-/* A parent that b is waiting for by hash, if it is registered now. */
+/* The parent that b waits for by hash, if that parent is registered now. */
 static tn_block wanted_parent(const struct tn_registry *reg, tn_block b)
 {
 	tn_block parent;
@@ -222,7 +222,7 @@ static tn_block wanted_parent(const struct tn_registry *reg, tn_block b)
 	return parent == b ? TN_BLOCK_NONE : parent;
 }
 
-/* The bucket of a parent that b waits for; later, the record that the bucket has for it. */
+/* Loads the bucket of the parent that b waits for; later, the record that the bucket has for the parent. */
 static void prefetch_wanted(const struct tn_registry *reg, uint64_t b, bool record)
 {
 	if (b >= reg->unused || !(tn_registry_meta(reg, (tn_block)b) & META_WANTED))
@@ -336,7 +336,7 @@ int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const
 	return 0;
 }
 
-/* The key is taken: give its block a parent if it has lost its own. */
+/* The key is taken: link its block to its parent again if the link was lost. */
 static void duplicate(struct tn_registry *reg, tn_block existing, uint64_t wanted)
 {
 	if (wanted && tn_block_parent(reg, existing) == TN_BLOCK_NONE)
@@ -386,7 +386,7 @@ int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key 
 	if (tn_key_is_zero(key))
 		return tn_fail(-EINVAL, "key 0: means no block");
 	if (parent)
-		tn_registry_prefetch(reg, parent_hash(space, parent)); /* two misses at once */
+		tn_registry_prefetch(reg, parent_hash(space, parent)); /* so that two cache misses overlap */
 	b = tn_registry_find_one(reg, space, key, false);
 	if (b != TN_BLOCK_NONE) {
 		duplicate(reg, b, parent && !tn_key_is_zero(parent) ? parent_hash(space, parent) : 0);
@@ -480,7 +480,7 @@ void tn_block_set_residency(struct tn_registry *reg, tn_block b, enum tn_tier ti
 {
 	uint32_t shift = residency_shift(tier);
 
-	/* Release: who sees a tier present sees what was written before. The owner is the only writer. */
+	/* Release: a reader that sees the tier present also sees what was written before. Only the owner writes. */
 	__atomic_store_n(&reg->records[b].meta, (tn_registry_meta(reg, b) & ~(3u << shift)) | (uint32_t)r << shift,
 			 __ATOMIC_RELEASE);
 }
@@ -513,7 +513,10 @@ tn_block tn_registry_next(const struct tn_registry *reg, tn_block b)
 bool tn_block_withdraw(struct tn_registry *reg, tn_block b, enum tn_tier tier)
 {
 	tn_block_set_residency(reg, b, tier, TN_DRAINING);
-	/* Store of meta, load of refs here; store of refs, load of meta in a look-up: one of the two sees the other. */
+	/*
+	 * Here: store meta, then load refs. In a look-up: store refs, then load meta. So at least one of the two sees
+	 * the other.
+	 */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&reg->records[b].refs, __ATOMIC_SEQ_CST) == 0)
 		return true;

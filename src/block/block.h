@@ -2,13 +2,13 @@
 /*
  * Blocks: identity life cycle, the registry that finds them by key, residency, pins.
  *
- * One record a block in arrays sized at create; one open-addressing table of (tag, index) that
+ * One record per block, in arrays sized at create; one open-addressing table of (tag, index) that
  * never rehashes and never moves an entry. The owner thread changes things; tn_registry_find,
  * tn_registry_find_one and tn_block_unpin may come from any thread at any time: they take no lock,
  * pin by compare-and-swap on the reference count and check key and space again after the pin. As no entry
  * ever moves, a reader cannot miss one that stays in the table.
  *
- * A record remembers its parent by index and generation, so that a parent may go, and its record be used
+ * A record remembers its parent by index and generation. So parents may go, and their records be used
  * again, in any order. A parent that is not there yet when the child is registered (recovery finds blocks
  * in any order) is remembered by a 64-bit hash instead, and linked by tn_registry_relink or
  * tn_block_link.
@@ -48,8 +48,8 @@ int tn_registry_create(const struct tn_registry_opts *opts, struct tn_registry *
 void tn_registry_destroy(struct tn_registry *reg);
 uint32_t tn_registry_count(const struct tn_registry *reg); /* registered blocks */
 uint64_t tn_registry_duplicates(const struct tn_registry *reg); /* registrations that found the key taken */
-uint64_t tn_registry_bytes(const struct tn_registry *reg); /* memory it holds */
-/* Registered blocks are among the first so many records: the others were never taken. */
+uint64_t tn_registry_bytes(const struct tn_registry *reg); /* memory that the registry takes */
+/* Records that were ever taken: all registered blocks are among the first so many. */
 uint32_t tn_registry_records(const struct tn_registry *reg);
 /* The first registered block after b (TN_BLOCK_NONE: from the start), or TN_BLOCK_NONE. For snapshots. */
 tn_block tn_registry_next(const struct tn_registry *reg, tn_block b);
@@ -61,7 +61,7 @@ uint32_t tn_registry_relink(struct tn_registry *reg);
 
 /* ---- identity; owner thread ------------------------------------------------------------------ */
 
-/* A Reset block out of the pool of free records; -ENOSPC if there is none. */
+/* Takes a Reset block from the pool of free records; -ENOSPC if the pool is empty. */
 int tn_block_take(struct tn_registry *reg, tn_block *out);
 
 /*
@@ -74,16 +74,16 @@ struct tn_draft {
 	uint16_t space;
 	uint32_t capacity_tokens; /* 1 .. TN_DRAFT_TOKENS_MAX */
 	uint32_t ntokens;
-	uint32_t *tokens; /* room for capacity_tokens, the caller's */
+	uint32_t *tokens; /* capacity_tokens of them; the caller's memory */
 	struct tn_secret secret;
 	struct tn_key parent;
 	struct tn_key salt;
 };
 
 int tn_block_init_sequence(struct tn_registry *reg, struct tn_draft *draft); /* Reset -> Partial */
-/* Appends; -ENOSPC (nothing appended) beyond the capacity. Partial only. */
+/* Appends tokens of a Partial block; -ENOSPC beyond the capacity, and then none is appended. */
 int tn_block_add_tokens(struct tn_registry *reg, struct tn_draft *draft, const uint32_t *tokens, uint32_t n);
-/* Partial -> Complete; -EINVAL unless it is full. */
+/* Partial -> Complete; -EINVAL unless the block is full. */
 int tn_block_commit(struct tn_registry *reg, struct tn_draft *draft, struct tn_key *key);
 /* Reset -> Complete for a block whose key the engine gave. */
 int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
@@ -103,8 +103,8 @@ int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key 
 /* Partial or Complete -> Reset (abort); the record goes back to the pool. */
 int tn_block_reset(struct tn_registry *reg, tn_block b);
 /*
- * Registered -> Reset: unfindable, record free. -EBUSY while referenced; then nothing changed. (A look-up on
- * another thread may hold a reference for a moment that it gives back by itself.)
+ * Registered -> Reset: look-ups no longer find the block, and its record is free. -EBUSY, and nothing has changed, while
+ * the block is referenced. (A look-up on another thread may hold a reference for a moment, and gives it back by itself.)
  */
 int tn_block_forget(struct tn_registry *reg, tn_block b);
 
@@ -117,7 +117,7 @@ int tn_block_forget(struct tn_registry *reg, tn_block b);
  */
 uint32_t tn_registry_find(struct tn_registry *reg, uint16_t space, const struct tn_key *keys, uint32_t n, bool pin,
 			  tn_block *out, uint8_t *tiers);
-/* One key, wherever it may lie, whatever its residency. TN_BLOCK_NONE if not registered. */
+/* The block of one key, whatever its residency. TN_BLOCK_NONE if the key is not registered. */
 tn_block tn_registry_find_one(struct tn_registry *reg, uint16_t space, const struct tn_key *key, bool pin);
 void tn_block_unpin(struct tn_registry *reg, tn_block b);
 
@@ -125,7 +125,7 @@ void tn_block_unpin(struct tn_registry *reg, tn_block b);
 
 enum tn_block_state tn_block_state(const struct tn_registry *reg, tn_block b);
 uint32_t tn_block_refs(const struct tn_registry *reg, tn_block b);
-/* Whether it still is that key's block; for indices kept without a reference. */
+/* Whether the record still is that key's block; for callers that kept the index without a reference. */
 bool tn_block_is(const struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key);
 void tn_block_ref(struct tn_registry *reg, tn_block b); /* one more reference on a Registered block */
 struct tn_key tn_block_key(const struct tn_registry *reg, tn_block b);
@@ -137,14 +137,14 @@ tn_block tn_block_parent(const struct tn_registry *reg, tn_block b);
  * it was linked, else 0.
  */
 int tn_block_link(struct tn_registry *reg, tn_block b, const struct tn_key *parent);
-/* Registered ones that are linked; from 2^24 - 1 on the count stays there until b is forgotten. */
+/* Registered children that are linked to b. A count of 2^24 - 1 stays as it is until b is forgotten. */
 uint32_t tn_block_children(const struct tn_registry *reg, tn_block b);
 uint32_t tn_block_depth(const struct tn_registry *reg, tn_block b); /* blocks before it, saturating at 65535 */
 enum tn_residency tn_block_residency(const struct tn_registry *reg, tn_block b, enum tn_tier tier);
 void tn_block_set_residency(struct tn_registry *reg, tn_block b, enum tn_tier tier, enum tn_residency r);
 /*
- * PRESENT -> DRAINING, unless somebody holds the block: a look-up that pins it from then on does not see it in this tier
- * any more, and one that pinned it before is seen here. False (and still PRESENT) if it is held.
+ * PRESENT -> DRAINING, unless somebody holds the block. A look-up that pins the block from then on does not see it in this
+ * tier any more; a pin that came before is seen here. Returns false, and the block stays PRESENT, if somebody holds it.
  */
 bool tn_block_withdraw(struct tn_registry *reg, tn_block b, enum tn_tier tier);
 uint32_t tn_block_slot(const struct tn_registry *reg, tn_block b, enum tn_tier tier); /* HOST or DISK */

@@ -19,7 +19,7 @@ static struct tn_registry *registry(uint32_t max_blocks)
 	return reg;
 }
 
-/* Keys that are as badly mixed as a caller may make them. */
+/* Keys as little random as a caller may make them. */
 static struct tn_key key(uint64_t i)
 {
 	return (struct tn_key){{i, 7}};
@@ -221,7 +221,7 @@ static void a_child_outlives_its_parent_in_any_order_and_counts_stay_right(void 
 	assert_int_equal(tn_block_parent(reg, b), TN_BLOCK_NONE);
 	assert_int_equal(tn_block_forget(reg, a), 0);
 	assert_int_equal(tn_block_children(reg, other), 0);
-	/* The parent comes back, in another record: b finds it when it is saved again, or when told. */
+	/* The parent comes back, in another record: b is linked when b is saved again, or by tn_block_link. */
 	p = adopt(reg, 1, 0);
 	assert_int_equal(tn_block_children(reg, p), 0);
 	assert_int_equal(tn_block_link(reg, b, &up), 1);
@@ -308,7 +308,7 @@ static void keys_that_form_a_circle_are_cut_open(void **state)
 		for (out = b[i]; out != TN_BLOCK_NONE; out = tn_block_parent(reg, out))
 			assert_true(++steps <= 4);
 	}
-	/* Nor can a link by hand close one. */
+	/* A link by hand cannot close a circle either. */
 	for (uint32_t i = 0; i < 4; i++)
 		if (tn_block_parent(reg, b[i]) == TN_BLOCK_NONE)
 			assert_int_equal(tn_block_link(reg, b[i], &k), 0);
@@ -340,7 +340,7 @@ static void a_prefix_is_found_up_to_the_first_gap(void **state)
 		assert_int_equal(tn_block_refs(reg, out[i]), 1);
 		tn_block_unpin(reg, out[i]);
 	}
-	/* In no tier: ends there, and keeps no pin beyond. */
+	/* A block in no tier: the look-up ends there, and pins no block beyond. */
 	tn_block_set_residency(reg, out[70], TN_TIER_DISK, TN_DRAINING);
 	assert_int_equal(tn_registry_find(reg, 1, keys, 100, true, out, tiers), 70);
 	assert_int_equal(tn_block_refs(reg, out[70]), 0);
@@ -389,7 +389,7 @@ static void the_registry_agrees_with_a_model_at_full_load_for_a_long_time(void *
 		if (at[i] != TN_BLOCK_NONE)
 			assert_int_equal(tn_block_forget(reg, at[i]), 0);
 	}
-	/* Nothing is left behind that would make later searches longer. */
+	/* Removed entries leave nothing behind that would make later searches longer. */
 	for (uint32_t i = 0; i < reg->nbuckets; i++)
 		assert_true(!reg->buckets[i].words[0] && !reg->buckets[i].words[1] && !reg->buckets[i].words[2]);
 	for (uint32_t i = 0; i < MAX; i++) /* all records came back */

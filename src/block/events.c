@@ -64,7 +64,7 @@ void tn_events_destroy(struct tn_events *ev)
 
 /*
  * A sequence lock per slot, without fences (which ThreadSanitizer does not know): each word is stored with
- * release and loaded with acquire, so a reader that got any word of a newer event also sees that the first word
+ * release and loaded with acquire. So a reader that got any word of a newer event also sees that the first word
  * changed.
  */
 void tn_events_raise(struct tn_events *ev, const struct tn_block_event *event)
@@ -86,7 +86,7 @@ uint64_t tn_events_next(const struct tn_events *ev)
 	return __atomic_load_n(&ev->next, __ATOMIC_ACQUIRE);
 }
 
-/* Whether the slot still held the event, from the first word to the last. */
+/* Whether the slot held the event all the time while it was copied. */
 static bool copy(const struct slot *slot, uint64_t number, struct tn_block_event *out)
 {
 	uint64_t words[WORDS];
@@ -110,7 +110,7 @@ long tn_events_read(const struct tn_events *ev, uint64_t *cursor, struct tn_bloc
 	while (*cursor < next && (size_t)n < max) {
 		if (!copy(&ev->slots[*cursor & (ev->capacity - 1)], *cursor, &out[n])) {
 			if (n)
-				return n; /* the next read tells */
+				return n; /* the next read returns -ESTALE */
 			next = *cursor;
 			*cursor = tn_events_next(ev);
 			return tn_fail(-ESTALE, "event %llu is gone, %u are kept: take a snapshot and go on from its cursor",

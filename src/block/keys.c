@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* What is hashed here is no block's tokens: chains start at these instead of at zero or at a key. */
+/* Domains of hashes whose input is not a block's tokens: their chains start here instead of at zero or at a key. */
 static const struct tn_key domain_extra = {{0x6172747865206e74u, 1}};
 static const struct tn_key domain_hashes = {{0x736568736168746eu, 2}};
 

@@ -3,8 +3,8 @@
  * Keys of blocks: from tokens, or from an engine's own page hashes. Pure; any thread.
  *
  * The key of block i is tn_hash_chain(secret, key of block i-1, tokens of block i). What else the KV bytes
- * depend on (adapter, images, salt) goes into the first block as `extra`: the hash of extra, taken in a domain
- * of its own so that no tokens can imitate it, is mixed into the first block's parent (zero). A
+ * depend on (adapter, images, salt) goes into the first block's key as `extra`: the hash of extra is XORed into
+ * the first block's parent (zero). That hash is taken in a domain of its own, so that no tokens can imitate it. A
  * trailing part of a block has no key.
  */
 #ifndef TN_BLOCK_KEYS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* block keys: incremental and at once are the same, and whatever should matter does. */
+/* block keys: keys made step by step and at once are the same, and every input that should change a key does. */
 #include <errno.h>
 #include <string.h>
 
@@ -16,14 +16,14 @@ static void blocks_filled_piece_by_piece_have_the_keys_of_the_whole_prompt(void 
 	struct tn_registry_opts opts = {.max_blocks = 64, .alloc = &tn_alloc_system};
 	struct tn_registry *reg;
 	struct tn_rng rng;
-	uint32_t tokens[1000], room[64];
+	uint32_t tokens[1000], draft_tokens[64];
 	struct tn_key keys[64];
 
 	assert_int_equal(tn_registry_create(&opts, &reg), 0);
 	tn_rng_seed(&rng, tn_test_seed());
 	for (int round = 0; round < 300; round++) {
 		uint32_t per = 1 + tn_rng_below(&rng, 64), n = tn_rng_below(&rng, 1000);
-		struct tn_draft d = {.space = 1, .capacity_tokens = per, .tokens = room, .secret = secret};
+		struct tn_draft d = {.space = 1, .capacity_tokens = per, .tokens = draft_tokens, .secret = secret};
 		struct tn_key salt = {{tn_rng_below(&rng, 2), 0}};
 		long count;
 

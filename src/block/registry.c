@@ -5,7 +5,7 @@
  *
  * Ordering. Publishing a block: key and meta are written, then refs = 0 with release, then the table
  * entry, index before tag, the tag with release. A reader's pin is a compare-and-swap with acquire that
- * fails on REFS_DEAD: once it holds, key and meta of this incarnation are visible and cannot change, so
+ * fails on REFS_DEAD. Once the pin holds, key and meta of this incarnation are visible and cannot change, so
  * comparing them after the pin decides. Forgetting is the owner's compare-and-swap 0 -> REFS_DEAD.
  */
 #include "block/registry.h"
@@ -112,7 +112,7 @@ static inline uint64_t tag_of(uint64_t hash)
 	return tag ? tag : 1; /* 0 is the empty lane */
 }
 
-/* The high bit of each 16-bit lane equal to tag; lanes above an equal one may be marked wrongly. */
+/* Sets the high bit of each 16-bit lane that is equal to tag. Lanes above an equal one may be set wrongly. */
 static inline uint64_t lanes_equal(uint64_t word, uint64_t tag)
 {
 	uint64_t x = word ^ (tag * LANES_LOW);
@@ -140,7 +140,7 @@ static void tag_set(struct tn_bucket *b, uint32_t way, uint64_t tag)
 	__atomic_store_n(&b->words[way / 4], word, __ATOMIC_RELEASE);
 }
 
-/* A way whose tag is 0, or TABLE_WAYS. */
+/* A free way (its tag is 0), or TABLE_WAYS if there is none. */
 static uint32_t way_empty(const struct tn_bucket *b)
 {
 	for (uint32_t way = 0; way < TABLE_WAYS; way++)
@@ -156,7 +156,7 @@ void tn_registry_insert(struct tn_registry *reg, tn_block b)
 	struct tn_bucket *bucket = &reg->buckets[i];
 	uint32_t way;
 
-	/* Ends: there are more ways than records. Counts go up before the entry can be found. */
+	/* The search ends, because there are more ways than records. Counts go up before the entry can be found. */
 	while ((way = way_empty(bucket)) == TABLE_WAYS) {
 		overflow_add(bucket, 1);
 		i = bucket_after(reg, i);
@@ -273,10 +273,10 @@ static inline tn_block search_and_pin(struct tn_registry *reg, const struct want
 		if (b == TN_BLOCK_NONE)
 			return b;
 		if (!pin(&reg->records[b]))
-			return TN_BLOCK_NONE; /* it was being forgotten just now */
+			return TN_BLOCK_NONE; /* the block is being forgotten */
 		if (record_is(&reg->records[b], w))
 			return b;
-		tn_block_unpin(reg, b); /* forgotten and used again between search and pin */
+		tn_block_unpin(reg, b); /* the record was forgotten and used again between search and pin */
 	}
 }
 

@@ -33,7 +33,7 @@ _Static_assert(sizeof(struct tn_bucket) == 64, "a bucket is one cache line");
 #define META_RESIDENCY_MASK (0xffu << META_RESIDENCY_SHIFT)
 #define META_STATE_SHIFT 24
 #define META_STATE_MASK (3u << META_STATE_SHIFT)
-#define META_TAKEN (1u << 26) /* Reset, and out of the pool */
+#define META_TAKEN (1u << 26) /* Reset, and taken out of the pool */
 #define META_LINKED (1u << 27) /* chain.parent was registered when this was set */
 #define META_WANTED (1u << 28) /* the parent is known by hash only */
 
@@ -48,7 +48,7 @@ _Static_assert(sizeof(struct tn_record) == 32, "two records a cache line");
 
 /*
  * A record's place in its chain; owner only. Generations count how often a record was forgotten, modulo
- * 2^24: a link is alive while its parent has the generation it was made with.
+ * 2^24. A link is alive while its parent has the generation that the link was made with.
  */
 struct tn_chain {
 	union {
@@ -76,12 +76,12 @@ struct tn_registry {
 	uint32_t max_blocks;
 	uint32_t nbuckets;
 	uint32_t unused; /* records from here on were never taken */
-	uint32_t free; /* list of given back ones */
+	uint32_t free; /* list of records that were given back */
 	uint32_t count; /* read by other threads */
 	uint64_t duplicates; /* read by other threads */
 };
 
-/* Names (space, key) in 64 bits: place and tag in the table. Keys need not be well mixed themselves. */
+/* A hash of (space, key) in 64 bits: place and tag in the table. The keys themselves need not be random. */
 static inline uint64_t tn_registry_hash(uint16_t space, uint64_t k0, uint64_t k1)
 {
 	uint64_t h = (k0 ^ space) * 0x9e3779b97f4a7c15u;

@@ -17,12 +17,12 @@
  *  - One thread, the owner, makes every call from create to destroy (an io_uring belongs to the
  *    thread that created it). wake alone may come from any thread.
  *  - open, close, allocate, stat, unlink, lend, adopt are synchronous and may take as long as the file system likes: they
- *    are for opening and closing. submit, poll, cancel and wake never wait for a file system; what a running owner needs
- *    of it, TN_IO_ALLOCATE and TN_IO_STAT included, are requests.
+ *    are for opening and closing. submit, poll, cancel and wake never wait for a file system. What a running owner needs
+ *    from a file system it asks by requests: SYNC, ALLOCATE, STAT.
  *  - A file lent by one engine and adopted by another is one open file description: the lock that
- *    open took covers the I/O of both. The lender closes last, for its close gives the lock back.
- *  - A wake lets the poll that waits, or else the next one that would, return. Any poll may consume
- *    it: look at what wakers left for you after every poll, before you wait again.
+ *    open took covers the I/O of both. The lender closes last, because its close gives the lock back.
+ *  - A wake makes the waiting poll return; if none waits, the next poll that would wait. Any poll may consume
+ *    the wake. So after every poll, and before waiting again, the owner looks at what wakers left for it.
  */
 #ifndef TN_IO_IO_H
 #define TN_IO_IO_H
@@ -34,36 +34,36 @@
 
 #define TN_IO_ABI 3u
 #define TN_IO_FILES_MAX 64u
-#define TN_IO_NO_FILE UINT32_MAX /* in the place of a handle: there is none */
+#define TN_IO_NO_FILE UINT32_MAX /* no handle */
 
 enum tn_io_op {
 	TN_IO_READ,
 	TN_IO_WRITE,
 	TN_IO_SYNC, /* fdatasync of the file */
-	TN_IO_ALLOCATE, /* what allocate does; -ECANCELED leaves the file as it was, too */
-	TN_IO_STAT, /* what stat does */
+	TN_IO_ALLOCATE, /* does what allocate does; after -ECANCELED, too, the file is as it was */
+	TN_IO_STAT, /* does what stat does */
 	TN_IO_OPS,
 };
 
 #define TN_IO_NO_BUFFER UINT16_MAX
 
 /**
- * struct tn_io_req - one transfer, or another thing to do with a file
+ * struct tn_io_req - one transfer, sync, allocation or query of a file
  * @op:          enum tn_io_op
  * @buffer:      registered buffer in which all of @iov lies, or TN_IO_NO_BUFFER
  * @file:        handle from open
  * @offset:      bytes; with a direct file a multiple of its offset alignment
- * @length:      bytes, the sum of @iov; 0 for what is no transfer
+ * @length:      bytes, the sum of @iov; 0 for requests that transfer nothing
  * @iov_count:   any number from 1; beyond 1024 the transfer takes several system calls, one after another
  * @iov:         memory; no piece is empty; with a direct file each piece's address is a multiple of the
- *               memory alignment and its length of the offset alignment. SYNC has none. ALLOCATE has one piece: as many
- *               bytes from @offset on are reserved as it is long, and it has no address. STAT has one: a struct tn_io_stat
+ *               memory alignment and its length of the offset alignment. SYNC has none. ALLOCATE has one piece without
+ *               address; its length is the number of bytes to reserve from @offset on. STAT has one: a struct tn_io_stat
  * @done:        called by the *caller* of poll, never by the engine; free for the caller's use
  * @status:      out: 0 or -errno
- * @transferred: out: bytes moved; where status is not 0, at least that many of the file are changed
+ * @transferred: out: bytes moved; if status is not 0, at least that many bytes of the file are changed,
  *               or of the memory filled
- * @issue_ns:    out: when the engine handed it to the kernel (its latency starts there)
- * @engine:      private to the engine while in flight
+ * @issue_ns:    out: when the engine handed the request to the kernel (the latency starts there)
+ * @engine:      private to the engine while the request is in flight
  */
 struct tn_io_req {
 	uint8_t op;
@@ -82,14 +82,14 @@ struct tn_io_req {
 };
 
 /**
- * struct tn_io_stat - what a file and the medium under it are like
+ * struct tn_io_stat - properties of a file and of the medium under it
  * @size_bytes:   present length
- * @links:        names the file has in directories; 0: it was deleted and is gone when it is closed
+ * @links:        names that the file has in directories; 0: the file was deleted, and its last close frees it
  * @offset_align: direct I/O alignment of offsets and lengths; 1 if the file is buffered
  * @memory_align: likewise of memory
  * @optimal_bytes: preferred request size, 0 if unknown
  * @direct:       opened with O_DIRECT
- * @in_memory:    the medium is this machine's memory: what is reserved was written already
+ * @in_memory:    the medium is this machine's memory: reserving bytes writes them
  */
 struct tn_io_stat {
 	uint64_t size_bytes;
@@ -105,14 +105,14 @@ struct tn_io_stat {
 #define TN_IO_EXCLUSIVE 2u /* with CREATE: -EEXIST if it exists */
 #define TN_IO_READ_ONLY 4u
 #define TN_IO_LOCK 8u /* exclusive lock on this very file description; -EBUSY if another holds it */
-#define TN_IO_BUFFERED 16u /* do not ask for O_DIRECT (it is dropped by itself where not supported) */
+#define TN_IO_BUFFERED 16u /* do not ask for O_DIRECT (where it is not supported, the engine does without) */
 
 /**
  * struct tn_io_lent - an open file on its way from the engine that opened it to one that adopts it
  * @fd:      the description; valid while the lender has the file open
  * @file:    the lender's handle
- * @wrapper: for a wrapper that must know the file again in another of its kind; 0 otherwise
- * The rest is what the lender found out when it opened the file.
+ * @wrapper: for a wrapper that must recognise the file in another wrapper of its kind; 0 otherwise
+ * The other members say what the lender found out when it opened the file.
  */
 struct tn_io_lent {
 	int fd;
@@ -134,12 +134,12 @@ struct tn_io_ops {
 	const char *name;
 	/* 0 and *file, or -errno (ENOENT, EEXIST, EBUSY, EACCES, EMFILE, ...) with detail. */
 	int (*open)(struct tn_io *io, const char *path, unsigned flags, uint32_t *file);
-	/* -EBUSY while requests on it are in flight. The lock is free on return. */
+	/* -EBUSY while requests on the file are in flight. The lock is free on return. */
 	int (*close)(struct tn_io *io, uint32_t file);
 	int (*stat)(struct tn_io *io, uint32_t file, struct tn_io_stat *st);
 	/* Reserve space and extend the file; new bytes read as zero. -ENOSPC leaves the file as it was. */
 	int (*allocate)(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length);
-	/* The missing entry is durable on return. */
+	/* That the name is gone is durable on return. */
 	int (*unlink)(struct tn_io *io, const char *path);
 	/* Takes the first k of n requests and returns k; 0 when full (poll first). Never an error: a bad
 	   request is taken and completes with -EINVAL. */
@@ -148,11 +148,11 @@ struct tn_io_ops {
 	   the first one or a wake. Returns the count, 0 after time-out or wake. */
 	unsigned (*poll)(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns);
 	/* Ask for an early end. The request still completes, with -ECANCELED or as if never cancelled. -ENOENT:
-	   it is not in flight; -EAGAIN: poll first. */
+	   the request is not in flight; -EAGAIN: poll first. */
 	int (*cancel)(struct tn_io *io, struct tn_io_req *req);
-	/* Register memory for zero-translation I/O; -ENOTSUP or -ENOMEM are no reason to fail. */
+	/* Register memory, so that the kernel need not pin its pages per request. On -ENOTSUP or -ENOMEM do without. */
 	int (*register_buffer)(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer);
-	/* Tells what another engine needs to use an open file too; -EBADF, or -ENOTSUP where files are no
+	/* Fills in what another engine needs to use the open file, too; -EBADF, or -ENOTSUP where files are no
 	   descriptors. */
 	int (*lend)(struct tn_io *io, uint32_t file, struct tn_io_lent *lent);
 	/* Opens a lent file, with a duplicate of its descriptor: 0 and *file, or -errno. */
@@ -163,7 +163,7 @@ struct tn_io_ops {
 	void (*destroy)(struct tn_io *io);
 };
 
-/* An engine's object begins with this. */
+/* The first member of every engine's object. */
 struct tn_io {
 	const struct tn_io_ops *ops;
 };

@@ -24,7 +24,7 @@ struct tn_iofile {
 	bool direct;
 	bool read_only;
 	bool adopted; /* the lock is the lender's */
-	bool sparse; /* it was said that space cannot be reserved */
+	bool sparse; /* the log has been told that space cannot be reserved */
 	uint32_t inflight;
 	uint32_t offset_align;
 	uint32_t memory_align;
@@ -49,7 +49,7 @@ void tn_iofiles_close(struct tn_iofiles *files, uint32_t file);
 int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *st);
 int tn_iofiles_allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length);
 int tn_iofiles_unlink(const char *path);
-/* Does a request that is no transfer, on whatever thread may wait for it; its status. */
+/* Performs a request that is no transfer, on a thread that may wait for the file system; returns the status. */
 int tn_iofiles_do(struct tn_iofiles *files, struct tn_io_req *req);
 
 /* ---- transfers ------------------------------------------------------------------------------- */
@@ -58,19 +58,19 @@ int tn_iofiles_do(struct tn_iofiles *files, struct tn_io_req *req);
 #define TN_IOXFER_PIECES 1024u
 
 #define TN_IOXFER_CANCELLED 1u
-#define TN_IOXFER_ASYNC 2u /* did not go through without blocking once: let a kernel worker wait */
-#define TN_IOXFER_COUNTED 4u /* in its file's inflight */
+#define TN_IOXFER_ASYNC 2u /* would have blocked once: let a kernel worker wait */
+#define TN_IOXFER_COUNTED 4u /* counted in its file's inflight */
 
 /* Lies in the request's engine words while it is in flight. */
 struct tn_ioxfer {
 	struct tn_io_req *next; /* in one of the engine's queues */
-	const void *engine; /* whose it is; NULL when not in flight */
-	uint32_t index; /* first piece not fully moved, */
-	uint32_t skip;  /* and the bytes of it that were */
-	uint32_t count; /* pieces handed to the kernel now, */
-	uint32_t want;  /* and their bytes */
+	const void *engine; /* the engine that has the request; NULL when it is not in flight */
+	uint32_t index; /* first piece not fully moved */
+	uint32_t skip;  /* bytes of that piece that were moved */
+	uint32_t count; /* pieces handed to the kernel now */
+	uint32_t want;  /* bytes of these pieces */
 	uint32_t flags;
-	uint32_t slot; /* in the io_uring engine's table of requests that the kernel may have */
+	uint32_t slot; /* place in the io_uring engine's table of requests that the kernel may have */
 };
 
 static inline struct tn_ioxfer *tn_ioxfer_of(struct tn_io_req *req)
@@ -79,7 +79,7 @@ static inline struct tn_ioxfer *tn_ioxfer_of(struct tn_io_req *req)
 	return (struct tn_ioxfer *)(void *)req->engine;
 }
 
-/* Does it move bytes? The others wait for the file system as long as that likes. */
+/* Whether the request moves bytes. The others wait for the file system, however long that takes. */
 static inline bool tn_ioxfer_is(const struct tn_io_req *req)
 {
 	return req->op == TN_IO_READ || req->op == TN_IO_WRITE;
@@ -121,11 +121,11 @@ struct tn_iobuffer {
 	uint32_t first; /* the kernel's number of its first GiB */
 };
 
-/* Takes a request: clears the outputs and checks it. 0, or -EINVAL / -EBADF, which it completes with. */
+/* Takes a request: clears its outputs and checks it. 0, or -EINVAL / -EBADF, with which the request completes. */
 int tn_ioxfer_begin(struct tn_iofiles *files, const struct tn_iobuffer *buffers, uint32_t nbuffers,
 		    struct tn_io_req *req, const void *engine);
 
-/* Gives it back. */
+/* Gives the request back to its owner. */
 void tn_ioxfer_end(struct tn_iofiles *files, struct tn_io_req *req);
 
 /*
@@ -134,7 +134,7 @@ void tn_ioxfer_end(struct tn_iofiles *files, struct tn_io_req *req);
  */
 const struct iovec *tn_ioxfer_next(struct tn_io_req *req, struct iovec *one, uint32_t *n);
 
-/* res bytes were moved: 0: all is done, 1: go on with tn_ioxfer_next, -EIO: it ended early (logged). */
+/* After res bytes were moved. 0: all is done; 1: go on with tn_ioxfer_next; -EIO: the transfer ended early (logged). */
 int tn_ioxfer_advance(const struct tn_iofiles *files, struct tn_io_req *req, uint32_t res);
 
 /* Logs a failure that the kernel reported and returns it. */
@@ -144,14 +144,14 @@ int tn_ioxfer_failed(const struct tn_iofiles *files, const struct tn_io_req *req
 
 struct tn_fileworks;
 
-#define TN_FILEWORKS_EACH 2u /* of a file: for what reserves space, and for the rest */
+#define TN_FILEWORKS_EACH 2u /* per file: one thread reserves space, one does the rest */
 
 /* A thread of one file. */
 struct tn_filework {
 	struct tn_fileworks *all;
 	pthread_t thread;
 	bool started;
-	/* Under lock, which nobody holds while he waits for the file system: */
+	/* Under lock, which no thread holds while it waits for the file system: */
 	pthread_mutex_t lock;
 	pthread_cond_t news; /* todo is not empty, or stop */
 	struct tn_ioqueue todo;
@@ -160,19 +160,19 @@ struct tn_filework {
 
 struct tn_fileworks {
 	struct tn_iofiles *files;
-	void (*wake)(void *arg); /* called by the threads: something is done */
+	void (*wake)(void *arg); /* called by the threads after they finished a request */
 	void *arg;
-	uint32_t out; /* the owner's: posted and not taken */
+	uint32_t out; /* owner only: posted and not taken back */
 	struct tn_io_req *done; /* shared: newest first */
 	struct tn_filework of[TN_IO_FILES_MAX][TN_FILEWORKS_EACH];
 };
 
 void tn_fileworks_init(struct tn_fileworks *all, struct tn_iofiles *files, void (*wake)(void *arg), void *arg);
-/* Has a request that is no transfer done by a thread of its file; 0, or -errno: no thread could be started. */
+/* Posts a request that is no transfer to a thread of its file; 0, or -errno: no thread could be started. */
 int tn_fileworks_post(struct tn_fileworks *all, struct tn_io_req *req);
-/* What is done, with its status, linked by tn_ioxfer's next; or NULL. */
+/* The finished requests with their status, linked by tn_ioxfer's next; or NULL. */
 struct tn_io_req *tn_fileworks_take(struct tn_fileworks *all);
-/* Before a file is closed; nothing of it is in flight. */
+/* Ends a file's threads before it is closed; none of its requests is in flight. */
 void tn_fileworks_stop(struct tn_fileworks *all, uint32_t file);
 void tn_fileworks_fini(struct tn_fileworks *all);
 
@@ -181,7 +181,7 @@ void tn_fileworks_fini(struct tn_fileworks *all);
 /*
  * Wakers store woken, then read sleeping; the owner stores sleeping, then reads woken. All four are
  * sequentially consistent, so at least one side sees the other (Dekker): either the owner does not go
- * to sleep, or the waker makes the system call. Who takes sleeping away makes it, so only one does.
+ * to sleep, or the waker makes the system call. The waker that clears sleeping makes the call, so only one does.
  */
 struct tn_waker {
 	uint32_t woken;
@@ -203,7 +203,7 @@ static inline bool tn_waker_finish(struct tn_waker *w)
 	return __atomic_exchange_n(&w->woken, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Owner, before sleeping; false: do not, there was a wake. */
+/* Owner, before sleeping; false: do not sleep, there was a wake. */
 static inline bool tn_waker_prepare(struct tn_waker *w)
 {
 	__atomic_store_n(&w->sleeping, 1, __ATOMIC_SEQ_CST);
@@ -215,7 +215,7 @@ static inline bool tn_waker_prepare(struct tn_waker *w)
 
 /* ---- engines ----------------------------------------------------------------------------------- */
 
-/* Features of io_uring to do without, so that tests see what older kernels do. */
+/* Features of io_uring that are switched off, so that tests see what older kernels do. */
 #define TN_URING_NO_DEFER 1u     /* DEFER_TASKRUN, 6.1 */
 #define TN_URING_NO_COOP 2u      /* COOP_TASKRUN, SINGLE_ISSUER, SUBMIT_ALL; 5.18 to 6.0 */
 #define TN_URING_NO_FILES 4u     /* registered files */
@@ -227,7 +227,7 @@ static inline bool tn_waker_prepare(struct tn_waker *w)
 int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned without, struct tn_io **out);
 int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io **out);
 
-/* What POSIX threads share with the engine that they take over from; all of it outlives them. */
+/* What POSIX threads share with the engine that they replace; all of it outlives the threads. */
 struct tn_ioposix_heir {
 	struct tn_iofiles *files;
 	struct tn_waker *waker;
@@ -237,9 +237,12 @@ struct tn_ioposix_heir {
 
 int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const struct tn_ioposix_heir *heir,
 				  struct tn_io **out);
-/* A request that the other engine took, and may have moved in part; it is returned by this one's poll. Owner thread. */
+/*
+ * Takes over a request of the other engine, which may have moved it in part; this engine's poll returns it. Owner
+ * thread.
+ */
 void tn_ioengine_posix_take(struct tn_io *io, struct tn_io_req *req);
-/* Any thread, after tn_waker_wake of the shared waker said so: makes the sleeper return. */
+/* Any thread, after tn_waker_wake of the shared waker returned true: makes the sleeper return. */
 void tn_ioengine_posix_signal(struct tn_io *io);
 
 #endif

@@ -16,7 +16,7 @@
 #include "ioengine/ioengine.h"
 
 #define FAULTS_MAX 16u
-#define SHADOWS 4096u /* the most that any engine has in flight */
+#define SHADOWS 4096u /* most requests that any engine has in flight */
 #define OPS TN_IO_OPS
 #define NO_FAULT UINT32_MAX
 
@@ -26,7 +26,7 @@ struct shadow {
 	struct tn_io_req req; /* what the inner engine sees */
 	struct tn_io_req *outer;
 	struct iovec part;
-	uint64_t due_ns; /* HELD: until then, or UINT64_MAX */
+	uint64_t due_ns; /* HELD: given back then; UINT64_MAX: not by time */
 	uint8_t state;
 	bool cancelled;
 	uint32_t kind; /* enum tn_fault_kind, or NO_FAULT */
@@ -40,11 +40,11 @@ struct faulty {
 	struct tn_rng rng;
 	bool reorder;
 	uint32_t submit_eagain_percent;
-	uint32_t woken; /* shared: a wake that no poll has returned for */
-	bool refused; /* submit took nothing on purpose: the next poll must not wait for nothing */
+	uint32_t woken; /* shared: a wake that no poll has answered yet */
+	bool refused; /* submit took nothing on purpose: the next poll must not wait, because nothing may be in flight */
 	struct tn_fault faults[FAULTS_MAX];
 	uint32_t nfaults;
-	uint64_t seen[OPS]; /* requests of each op since the faults were set */
+	uint64_t seen[OPS]; /* requests per op since the faults were set */
 	/* The shadows in use, by state; free ones on a stack. */
 	uint32_t nfree, nready, nheld, ninner;
 	uint16_t free[SHADOWS];
@@ -84,7 +84,7 @@ static const struct tn_fault *choose_fault(struct faulty *f, const struct tn_io_
 	return NULL;
 }
 
-/* Cuts the shadow to about half; false: nothing that is left can be transferred. */
+/* Cuts the shadow to about half its length; false: no bytes are left to transfer. */
 static bool shorten(struct faulty *f, struct shadow *s)
 {
 	struct tn_io_req *r = &s->req;
@@ -106,7 +106,7 @@ static bool shorten(struct faulty *f, struct shadow *s)
 	return left > 0;
 }
 
-/* Starts one request with what was decided for it; false: the inner engine is full, nothing has changed. */
+/* Starts one request with the fault that was chosen; false: the inner engine is full, nothing has changed. */
 static bool take(struct faulty *f, struct tn_io_req *req, const struct tn_fault *t)
 {
 	struct shadow *s = &f->shadows[f->free[f->nfree - 1]];
@@ -158,7 +158,7 @@ static void corrupt(struct faulty *f, const struct tn_io_req *req)
 	((uint8_t *)v->iov_base)[tn_rng_below(&f->rng, (uint32_t)v->iov_len)] ^= 0x10;
 }
 
-/* What the fault does to a request that the inner engine has completed. */
+/* Applies the fault to a request that the inner engine has completed. */
 static void completed(struct faulty *f, struct shadow *s, uint64_t now)
 {
 	int status = s->req.status;
@@ -173,7 +173,7 @@ static void completed(struct faulty *f, struct shadow *s, uint64_t now)
 		return;
 	}
 	if (s->kind == TN_FAULT_HANG)
-		status = -ECANCELED; /* as if it had hung already: what is said of it must not depend on the disk's speed */
+		status = -ECANCELED; /* as if it had hung already: the status must not depend on the disk's speed */
 	if (s->kind == TN_FAULT_CORRUPT && status == 0 && s->req.op == TN_IO_READ)
 		corrupt(f, &s->req);
 	if (s->kind == TN_FAULT_SHORT && status == 0)
@@ -181,7 +181,7 @@ static void completed(struct faulty *f, struct shadow *s, uint64_t now)
 	make_ready(f, s, status);
 }
 
-/* Held requests whose time has come become ready; the earliest due time of the others. */
+/* Makes held requests whose time has come ready; returns the earliest due time of the others. */
 static uint64_t release_due(struct faulty *f, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
@@ -234,8 +234,8 @@ static unsigned poll_inner(struct faulty *f, uint64_t timeout_ns)
 	return n;
 }
 
-/* The inner engine's polls may have consumed the wake, with completions that are held back here: this remembers it. */
-static bool woken(struct faulty *f)
+/* Whether there was a wake. A poll of the inner engine may have consumed it; f->woken remembers it. */
+static bool take_wake(struct faulty *f)
 {
 	return __atomic_exchange_n(&f->woken, 0, __ATOMIC_SEQ_CST) != 0;
 }
@@ -252,7 +252,7 @@ static unsigned faulty_poll(struct tn_io *io, struct tn_io_req **done, unsigned 
 	for (;;) {
 		uint64_t next = release_due(f, now), until = next < deadline ? next : deadline;
 
-		if (f->nready || now >= deadline || f->refused || max == 0 || woken(f))
+		if (f->nready || now >= deadline || f->refused || max == 0 || take_wake(f))
 			break;
 		poll_inner(f, until == UINT64_MAX ? UINT64_MAX : until - now);
 		now = tn_now_ns(f->clock);
@@ -297,7 +297,7 @@ static int faulty_close(struct tn_io *io, uint32_t file)
 {
 	struct faulty *f = (struct faulty *)io;
 
-	/* The inner engine does not know of those that it has given back and we have not. */
+	/* The inner engine does not know of requests that it has given back and this wrapper has not. */
 	for (uint32_t i = 0; i < SHADOWS && f->nready + f->nheld; i++)
 		if (f->shadows[i].state != FREE && f->shadows[i].req.file == file)
 			return tn_fail(-EBUSY, "file %u: requests are in flight; poll them first", file);
@@ -338,7 +338,7 @@ static void faulty_wake(struct tn_io *io)
 {
 	struct faulty *f = (struct faulty *)io;
 
-	/* Before the inner wake: whoever is woken by that sees this. */
+	/* Before the inner wake: the poll that it ends reads this. */
 	__atomic_store_n(&f->woken, 1, __ATOMIC_SEQ_CST);
 	tn_io_wake(f->inner);
 }

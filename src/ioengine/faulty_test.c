@@ -14,7 +14,7 @@
 struct fixture {
 	struct tn_io *io;
 	struct tn_clock clock;
-	uint64_t stopped_ns; /* what the clock says; 0: the time */
+	uint64_t stopped_ns; /* the time that the clock gives; 0: the real time */
 	uint32_t file;
 	char path[64];
 	char *mem;
@@ -70,7 +70,7 @@ static void submit(struct fixture *f, enum tn_io_op op)
 	}
 }
 
-/* Polls until n are back or the time is over; how many. */
+/* Polls until n requests are back or the time is over; returns how many are back. */
 static unsigned collect(struct fixture *f, unsigned n, uint64_t timeout_ns)
 {
 	struct tn_io_req *done[N];
@@ -152,7 +152,7 @@ static void a_late_request_comes_after_its_delay(void **state)
 	set(f, (struct tn_fault){.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = 1, .delay_ns = 50000000});
 	submit(f, TN_IO_READ);
 	assert_int_equal(collect(f, N - 1, 5 * SECOND_NS), N - 1);
-	assert_int_equal(f->req[0].engine[0], (uintptr_t)f->io); /* that one is still out */
+	assert_int_equal(f->req[0].engine[0], (uintptr_t)f->io); /* this request is still in flight */
 	assert_int_equal(tn_io_close(f->io, f->file), -EBUSY);
 	f->stopped_ns = 0;
 	assert_int_equal(collect(f, 1, 5 * SECOND_NS), 1);
@@ -177,7 +177,7 @@ static void a_hanging_request_comes_after_cancel_or_release_only(void **state)
 	assert_int_equal(f->req[4].status, 0);
 }
 
-/* However fast or slow the disk is: nobody has looked whether it is done. */
+/* However fast or slow the disk is: no poll has asked yet whether the request is done. */
 static void a_hanging_request_cancelled_while_the_disk_works_on_it_is_cancelled(void **state)
 {
 	struct fixture *f = *state;
@@ -225,7 +225,10 @@ static void a_chance_of_half_hits_about_half(void **state)
 	assert_in_range(hit, 100, 300); /* of 400: ten standard deviations */
 }
 
-/* An engine whose one request is done at once, and whose polls consume the wake as they give it back. Waiting is instant. */
+/*
+ * An engine whose one request is done at once, and whose poll consumes the wake when it returns the request. It never
+ * really waits.
+ */
 struct prompt {
 	struct tn_io io;
 	uint64_t now_ns;
@@ -289,7 +292,7 @@ static void a_wake_ends_the_wait_although_it_came_with_a_completion_that_is_held
 		tn_io_wake(io);
 		assert_int_equal(tn_io_poll(io, &p, 1, SECOND_NS), 0);
 		assert_int_equal(inner.waits, 0);
-		/* Once: the next one waits. */
+		/* Only once: the next poll waits. */
 		assert_int_equal(tn_io_poll(io, &p, 1, SECOND_NS), 0);
 		assert_int_equal(inner.waits, 1);
 		tn_io_faulty_release(io);

@@ -2,7 +2,7 @@
 /*
  * Files of the real engines: opening with O_DIRECT where it exists, the lock, alignments, allocation.
  *
- * All of it is synchronous and rare; the transfers, and on which thread the rest is done, are the engines' business.
+ * All of it is synchronous and rare. Transfers, and the choice of the thread that runs this code, are the engines' business.
  */
 #include <assert.h>
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "ioengine/engine.h"
 
 #define DEFAULT_ALIGN 4096u
-#define ALLOCATE_BYTES (64u << 20) /* tmpfs clears what it reserves: 20 ms */
+#define ALLOCATE_BYTES (64u << 20) /* on tmpfs this takes 20 ms, because tmpfs clears what it reserves */
 
 #ifndef STATX_DIOALIGN
 #define STATX_DIOALIGN 0x2000u
@@ -96,7 +96,7 @@ static int open_path(const char *path, unsigned flags, int *out)
 			}
 		} else if (errno != EEXIST || (flags & TN_IO_EXCLUSIVE)) {
 			break;
-		} /* else someone else created it between the two opens: open theirs */
+		} /* another process created the file between the two opens: open that file */
 	}
 	if (fd < 0)
 		return tn_fail(-errno, "%s: cannot open: %s", path, strerror(errno));
@@ -127,13 +127,13 @@ static uint32_t logical_block_size(const struct stat *st)
 	return bytes;
 }
 
-/* Asks the kernel for the alignments of direct I/O; false: it does not support it on this file. */
+/* Asks the kernel for the alignments of direct I/O; false: this file does not support direct I/O. */
 static bool find_alignment(struct tn_iofile *f, const struct stat *st)
 {
 	struct statx buf;
 	uint32_t mem, off;
 
-	_Static_assert(sizeof(struct statx) >= 0xa0, "room for the alignment fields");
+	_Static_assert(sizeof(struct statx) >= 0xa0, "struct statx has the alignment fields");
 	memset(&buf, 0, sizeof(buf));
 	if (!statx(f->fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &buf) && (buf.stx_mask & STATX_DIOALIGN)) {
 		memcpy(&mem, (char *)&buf + DIO_MEM_ALIGN_AT, sizeof(mem));
@@ -159,7 +159,7 @@ static bool find_alignment(struct tn_iofile *f, const struct stat *st)
 
 /*
  * O_DIRECT is set after opening: open(2) with both O_CREAT and O_DIRECT leaves the file behind when it
- * fails, and this way it is the same description in either case.
+ * fails. This way the file description is the same whether direct I/O works or not.
  */
 static int set_direct(struct tn_iofile *f, const struct stat *st, const char *path, const struct tn_log *log)
 {
@@ -198,7 +198,10 @@ static int set_up(struct tn_iofile *f, const char *path, unsigned flags, const s
 			return tn_fail(-EBUSY, "%s: locked by another opener", path);
 		return tn_fail(-errno, "%s: flock failed: %s", path, strerror(errno));
 	}
-	/* Its creator may have failed and removed it before the lock was free: nobody would find what is written to it. */
+	/*
+	 * The file's creator may have failed and removed the file before the lock was free: bytes written to it would
+	 * be lost.
+	 */
 	if ((flags & TN_IO_LOCK) && S_ISREG(st.st_mode) && (fstat(f->fd, &st) || st.st_nlink == 0))
 		return tn_fail(-ENOENT, "%s: was removed while it was opened", path);
 	f->optimal_bytes = st.st_blksize > 0 ? (uint32_t)st.st_blksize : 0;
@@ -215,8 +218,8 @@ static void close_watched(struct tn_iofile *f)
 }
 
 /*
- * Opens, so that a child has no copy that it does not know of when the lock is taken. Opening may block, and fork must not
- * wait for it: if there was a fork meanwhile, the file is opened once more.
+ * Opens a file so that no child has a copy of the descriptor that is not in its list, before the lock is taken. Opening may
+ * block, and fork must not wait for it. So if there was a fork meanwhile, the file is opened once more.
  */
 static int open_watched(struct tn_iofile *f, const char *path, unsigned flags)
 {
@@ -232,7 +235,7 @@ static int open_watched(struct tn_iofile *f, const char *path, unsigned flags)
 		if (tn_fork_count() == forks)
 			return 0;
 		close_watched(f);
-		flags &= ~(TN_IO_CREATE | TN_IO_EXCLUSIVE); /* it is there now */
+		flags &= ~(TN_IO_CREATE | TN_IO_EXCLUSIVE); /* the file exists now */
 	}
 }
 
@@ -340,7 +343,10 @@ void tn_iofiles_close(struct tn_iofiles *files, uint32_t file)
 	struct tn_iofile *f = &files->f[file];
 
 	assert(f->fd >= 0 && f->inflight == 0);
-	/* The kernel may hold a registered file a little longer than its descriptor; the lock must not wait for that. */
+	/*
+	 * The kernel may hold a registered file a little longer than the descriptor is open. So the lock is given back
+	 * first.
+	 */
 	if (!f->adopted)
 		flock(f->fd, LOCK_UN);
 	close_watched(f);
@@ -372,24 +378,28 @@ int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 }
 
 /*
- * Whether the file system might have so much. Piece by piece it would give all that it has before it says that it is full,
- * and other files' writes would fail meanwhile; on tmpfs that is the machine's memory.
+ * Whether the file system seems to have so many free bytes. Without this check, a reservation in pieces would take all free
+ * bytes before the file system says that it is full, and other files' writes would fail meanwhile. On tmpfs these bytes are
+ * the machine's memory.
  */
-static bool may_have(const struct tn_iofile *f, uint64_t bytes)
+static bool may_have_space(const struct tn_iofile *f, uint64_t bytes)
 {
 	struct statvfs fs;
 
 	return fstatvfs(f->fd, &fs) || bytes / fs.f_frsize <= fs.f_bfree;
 }
 
-/* Reserves, or where that cannot be done makes the file longer; piece by piece, so that a cancel need not wait for all. */
+/*
+ * Reserves bytes, or makes the file longer where the file system cannot reserve. In pieces, so that a cancel takes
+ * effect soon.
+ */
 static int reserve(struct tn_iofiles *files, struct tn_iofile *f, uint64_t offset, uint64_t length, uint64_t size,
 		   const uint32_t *flags)
 {
 	uint64_t from = offset > size ? offset : size;
 	int err = 0;
 
-	if (offset + length > from && !may_have(f, offset + length - from))
+	if (offset + length > from && !may_have_space(f, offset + length - from))
 		return ENOSPC;
 	for (uint64_t done = 0, n; done < length && !err; done += n) {
 		n = length - done < ALLOCATE_BYTES ? length - done : ALLOCATE_BYTES;
@@ -428,7 +438,7 @@ static int allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, ui
 	err = reserve(files, f, offset, length, st.size_bytes, flags);
 	if (!err)
 		return 0;
-	/* ext4 keeps what it had reserved until then. */
+	/* ext4 keeps the bytes that it had reserved before it failed. */
 	if (end > st.size_bytes && ftruncate(f->fd, (off_t)st.size_bytes))
 		tn_log(files->log, TN_LOG_WARN, "%s: cannot go back to %llu bytes: %s", f->name,
 		       (unsigned long long)st.size_bytes, strerror(errno));

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that wait for the file system, so that the owner of an io_uring does not. One a file, because a file system that
- * hangs must not hold up the files of another, and one more for what reserves space in it: that may take long, and every
- * commit of a log asks for the file's state. Started by the file's first request that needs one, ended with the file.
+ * Threads that wait for the file system, so that the owner of an io_uring does not. Each file has its own, because a file
+ * system that hangs must not hold up the files of another. Each file has two: one reserves space, which may take long; the
+ * other asks for the file's state, as every commit of a log does. The first request that needs a thread starts it; the file's
+ * close ends it.
  *
- * Threads and not IORING_OP_FALLOCATE and IORING_OP_STATX, because what goes with an allocation (going back after -ENOSPC, growing
- * a file where nothing can be reserved) has operations only in Linux 6.9 and later.
+ * They are threads, not IORING_OP_FALLOCATE and IORING_OP_STATX, because an allocation also truncates (after -ENOSPC, and to grow
+ * a file where no space can be reserved), and io_uring can do that only since Linux 6.9.
  */
 #include <assert.h>
 #include <errno.h>
@@ -44,7 +45,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* It takes no signals: those are the application's. */
+/* The thread takes no signals: signals are the application's. */
 static int start(struct tn_fileworks *all, struct tn_filework *w)
 {
 	sigset_t every, old;
@@ -78,7 +79,7 @@ int tn_fileworks_post(struct tn_fileworks *all, struct tn_io_req *req)
 	struct tn_filework *of = all->of[req->file], *w = &of[req->op == TN_IO_ALLOCATE];
 	int err = 0;
 
-	/* All at once, while the store opens: starting a thread may take long, too. */
+	/* Starts all threads of the file at once, while the store opens: starting a thread may take long, too. */
 	for (uint32_t i = 0; i < TN_FILEWORKS_EACH && !err; i++)
 		err = of[i].started ? 0 : start(all, &of[i]);
 	if (err)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract's rules about requests, completions and waking; and what the other half needs. */
+/* The contract's rules about requests, completions and waking, and functions that io_contract_files.c uses, too. */
 #include "ioengine/io_contract.h"
 
 #include <errno.h>
@@ -204,7 +204,7 @@ static void a_read_that_meets_the_end_of_the_file_is_an_error(void **state)
 	assert_int_equal(req.transferred, 8 * KIB);
 	assert_int_equal(mem[8 * KIB - 1], 1);
 	assert_int_equal(mem[8 * KIB], 0);
-	/* Both lengths are told, where the engine is one that logs. */
+	/* The log line names both lengths, if the engine logs. */
 	if (c->engine->has & TN_CONTRACT_FILES) {
 		assert_non_null(strstr(c->last_line, "24576"));
 		assert_non_null(strstr(c->last_line, "8192"));
@@ -325,7 +325,7 @@ static void thousands_of_pieces_are_one_transfer_and_stay_unchanged(void **state
 	assert_int_equal(tn_contract_do(c, TN_IO_READ, 8 * KIB, in, (size_t)N * PIECE), 0);
 	for (unsigned i = 0; i < N; i++)
 		assert_memory_equal(in + (size_t)i * PIECE, iov[i].iov_base, PIECE);
-	/* And its end may lie in any of the calls it takes. */
+	/* The end of the file may lie in any of the system calls that the transfer takes. */
 	req = tn_contract_req(c, TN_IO_READ, 8 * KIB + 2000 * PIECE, iov, N);
 	tn_contract_run_all(c, &req, 1);
 	assert_int_equal(req.status, -EIO);
@@ -391,7 +391,7 @@ static void a_full_engine_takes_fewer_and_goes_on_after_a_poll(void **state)
 		tn_test_skip("the engine may take fewer at any time");
 	}
 	assert_int_equal(c->engine->create(8, &c->log, &small), 0);
-	/* Simulated disks do not share files: what is the file's is done through the small engine. */
+	/* Simulated disks do not share files, so calls on the file go through the small engine. */
 	assert_int_equal(tn_io_open(small, c->path, TN_IO_CREATE, &c->file), 0);
 	assert_int_equal(tn_io_allocate(small, c->file, 0, N * 4 * KIB), 0);
 	for (unsigned i = 0; i < N; i++) {
@@ -492,13 +492,13 @@ static void a_wake_before_the_poll_is_not_lost(void **state)
 	tn_io_wake(c->io);
 	tn_io_wake(c->io);
 	assert_int_equal(tn_io_poll(c->io, done, 1, 60ull * SECOND_NS), 0);
-	assert_true(tn_contract_now() - t0 < 60ull * SECOND_NS); /* the time-out ends a poll whose wake was lost */
+	assert_true(tn_contract_now() - t0 < 60ull * SECOND_NS); /* if the wake is lost, only the time-out ends the poll */
 }
 
 struct waker {
 	struct tn_io *io;
 	unsigned rounds;
-	unsigned ball; /* odd: the owner's turn */
+	unsigned ball; /* odd: the owner plays next */
 };
 
 static void *wake_in_turns(void *arg)

@@ -16,13 +16,13 @@
 
 #define TN_CONTRACT_THREADS 1u /* wake may come from other threads, and time passes by itself */
 #define TN_CONTRACT_FILES 2u   /* files are real ones of this machine; processes can share them */
-#define TN_CONTRACT_EXACT 4u   /* submit takes all there is room for */
+#define TN_CONTRACT_EXACT 4u   /* submit takes as many requests as the depth allows */
 
 struct tn_contract_engine {
 	const char *name;
 	int (*create)(uint32_t depth, const struct tn_log *log, struct tn_io **out);
 	unsigned has; /* TN_CONTRACT_* */
-	/* Loses what was not synced, as a power failure does; the files are closed. NULL: cannot. */
+	/* Loses what was not synced, as a power cut does; the files are closed. NULL: the disk cannot do that. */
 	void (*crash)(struct tn_io *io);
 };
 
@@ -36,7 +36,7 @@ struct tn_contract {
 	uint32_t file;
 	struct tn_io_stat st;
 	char path[256];
-	char last_line[256]; /* logged */
+	char last_line[256]; /* the last line that was logged */
 };
 
 /* Appends the tests of one engine in one directory to tests; the new number of them. */
@@ -45,7 +45,7 @@ size_t tn_contract_add(struct CMUnitTest *tests, size_t n, size_t max, const str
 size_t tn_contract_add_files(struct CMUnitTest *tests, size_t n, size_t max, const struct tn_contract_engine *engine,
 			     const char *dir);
 
-/* Runs the whole suite of these engines on tmpfs and on disk (TMPDIR, else /var/tmp); what main returns. */
+/* Runs the whole suite of these engines on tmpfs and on disk (TMPDIR, else /var/tmp). Returns what main returns. */
 int tn_contract_main(const char *name, const struct tn_contract_engine *engines, size_t count);
 
 /* ---- for the tests ------------------------------------------------------------------------------ */

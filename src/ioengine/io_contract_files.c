@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract's rules about files: opening, locks, allocation, and what is said when they fail. */
+/* The contract's rules about files: opening, locks, allocation, and the errors when one of these fails. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -91,7 +91,7 @@ static void a_buffered_file_takes_any_alignment(void **state)
 	free(mem);
 }
 
-/* A described drive is none, wherever its bytes lie. */
+/* A described drive is no memory, wherever its bytes lie. */
 static void a_file_says_whether_its_medium_is_memory(void **state)
 {
 	struct tn_contract *c = *state;
@@ -239,7 +239,7 @@ static void a_second_opener_is_refused_until_the_first_has_closed(void **state)
 		assert_int_equal(tn_io_open(other, c->path, TN_IO_LOCK, &theirs), -EBUSY);
 		assert_non_null(strstr(tn_error_last()->text, c->path));
 		assert_int_equal(tn_io_close(c->io, mine), 0);
-		/* At once: the lock does not wait for anything the kernel does later. */
+		/* At once: the lock does not wait for work that the kernel does later. */
 		assert_int_equal(tn_io_open(other, c->path, TN_IO_LOCK, &theirs), 0);
 		assert_int_equal(tn_io_close(other, theirs), 0);
 	}
@@ -326,7 +326,7 @@ static void the_lock_is_held_until_a_killed_owner_s_writes_have_ended(void **sta
 		assert_true(tn_contract_now() - start < 60 * SECOND_NS);
 		usleep(100);
 	}
-	/* Now it is ours, and nobody writes to it any more. */
+	/* Now this process has the lock, and no other process writes to the file. */
 	c->file = file;
 	memset(mem, 0x11, 32 * MIB);
 	assert_int_equal(tn_contract_do(c, TN_IO_WRITE, 0, mem, 32 * MIB), 0);
@@ -360,7 +360,7 @@ static void an_adopted_file_is_the_lender_s_description_with_its_lock(void **sta
 	assert_int_equal(tn_contract_do(&theirs, TN_IO_WRITE, 0, mem, 4 * KIB), 0);
 	assert_int_equal(tn_contract_do(c, TN_IO_READ, 0, mem + 4 * KIB, 4 * KIB), 0);
 	assert_memory_equal(mem, mem + 4 * KIB, 4 * KIB);
-	/* Its close is not the lock's end; the lender's is. */
+	/* The lock does not end when the adopter closes the file, but when the lender does. */
 	assert_int_equal(tn_io_close(theirs.io, theirs.file), 0);
 	assert_int_equal(tn_io_open(c->io, c->path, TN_IO_LOCK, &again), -EBUSY);
 	assert_int_equal(tn_io_adopt(theirs.io, &lent, &theirs.file), 0);
@@ -393,7 +393,7 @@ static void a_file_adopted_read_only_refuses_writes(void **state)
 	free(mem);
 }
 
-/* A small file system of its own, seen by this process only; false: no right to mount. */
+/* A small file system that only this process sees; false: no right to mount. */
 static bool mount_small(char *dir, const char *options)
 {
 	static bool own;

@@ -75,7 +75,7 @@ static int create_faultless(uint32_t depth, const struct tn_log *log, struct tn_
 	return err ? err : wrap(inner, &o, out);
 }
 
-/* Late, out of order, and refusing for no reason: all within the contract. */
+/* Completes late and out of order, and refuses without a reason. The contract allows all three. */
 static int create_unruly(uint32_t depth, const struct tn_log *log, struct tn_io **out)
 {
 	static const struct tn_fault late[] = {

@@ -137,7 +137,7 @@ static void collect(struct bench *b, unsigned n)
 		n -= tn_io_poll(b->io, done, 8, 1000000000u);
 }
 
-/* 0, or the line that was not as it should be. */
+/* 0, or the number of the line whose check failed. */
 static int check_all(struct bench *b)
 {
 	for (unsigned i = 0; i < REQUESTS; i++) {
@@ -162,7 +162,7 @@ static void *wake_soon(void *arg)
 	return NULL;
 }
 
-/* What the engine does afterwards is as before: files, writes, syncs, waking, its end. */
+/* Afterwards the engine works as before: files, writes, syncs, waking, destroying it. */
 static int go_on(struct bench *b)
 {
 	struct tn_io_req *done[1];
@@ -255,7 +255,7 @@ static void a_sandbox_that_begins_in_the_middle_of_io_loses_no_request(void **st
 	}
 }
 
-/* io_uring_register alone is refused: tables cannot be kept, transfers go on. */
+/* Only io_uring_register is refused: the tables of files and buffers cannot change, transfers go on. */
 static void without_io_uring_register_files_come_and_go_as_before(void **state)
 {
 	struct sandbox s = {.calls = TN_FORBID_REGISTER, .error = EPERM};

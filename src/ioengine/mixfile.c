@@ -14,7 +14,7 @@
 
 int tn_mixfile_load(const char *path, struct tn_mix *out)
 {
-	char text[TN_MIX_BYTES_MAX + 1]; /* one more, so that a longer file is seen to be one */
+	char text[TN_MIX_BYTES_MAX + 1]; /* one byte more, so that a longer file is noticed */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 	size_t got = 0;

@@ -10,7 +10,7 @@
 /* 0 and *out, or -errno (-ENOENT, -EACCES, ...; -EINVAL, -EPROTONOSUPPORT with path:line) with detail. */
 int tn_mixfile_load(const char *path, struct tn_mix *out);
 
-/* Writes dir/tenuto.mix, mode 0600, durably: after a crash it is the old one or this one. 0 or -errno. */
+/* Writes dir/tenuto.mix, mode 0600, durably: after a crash the file is the old one or the new one. 0 or -errno. */
 int tn_mixfile_save(const char *dir, const struct tn_mix *mix);
 
 #endif

@@ -77,9 +77,9 @@ static void what_is_saved_is_loaded_and_replaces_what_was_there(void **state)
 	assert_int_equal(st.st_mode & 07777, 0600);
 	mix.mixed_bps = 0;
 	assert_int_equal(tn_mixfile_save(*state, &mix), -EINVAL);
-	assert_int_equal(tn_mixfile_load(path, &back), 0); /* the old one is still there, */
+	assert_int_equal(tn_mixfile_load(path, &back), 0); /* the old file is still there, */
 	assert_int_equal(unlink(path), 0);
-	assert_int_equal(rmdir(*state), 0); /* and nothing besides */
+	assert_int_equal(rmdir(*state), 0); /* and no other file */
 	assert_int_equal(mkdir(*state, 0700), 0);
 }
 

@@ -2,9 +2,9 @@
 /*
  * The POSIX engine: threads that call preadv and pwritev, for kernels that forbid io_uring.
  *
- * The fallback, so plain: one mutex, one queue of work, one of completions. It keeps the contract of
- * io/io.h to the letter; it does not try to be fast. It may also take over from an io_uring engine that the
- * kernel refuses to serve any longer: then it works on that engine's files, and continues its requests.
+ * It is the fallback, and plain: one mutex, one queue of work, one of completions. It keeps the contract of
+ * io/io.h to the letter, and does not try to be fast. It may also take over from an io_uring engine that the
+ * kernel does not serve any longer. Then it works on that engine's files, and continues that engine's requests.
  */
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 struct posix {
 	struct tn_io io;
-	struct tn_iofiles *files; /* the owner's; workers read only the files they have requests for */
+	struct tn_iofiles *files; /* the owner changes the table; a worker reads only the entries of files that it has requests for */
 	const struct tn_iobuffer *buffers; /* registered with the engine that these threads took over from */
 	const uint32_t *nbuffers;
 	const struct tn_clock *clock;
@@ -38,7 +38,7 @@ struct posix {
 	struct tn_ioqueue todo;
 	struct tn_ioqueue ready;
 	bool stop;
-	bool signalled; /* a wake for a sleeping owner */
+	bool signalled; /* there was a wake for the sleeping owner */
 	pthread_t threads[64];
 };
 
@@ -63,7 +63,7 @@ static int perform(struct posix *p, struct tn_io_req *req)
 	while (more > 0) {
 		ssize_t res;
 
-		/* Set by cancel, under the lock; here a late look is as good. */
+		/* cancel sets the flag under the lock. Here the lock is not held: a flag that is seen late does no harm. */
 		if (__atomic_load_n(&tn_ioxfer_of(req)->flags, __ATOMIC_RELAXED) & TN_IOXFER_CANCELLED)
 			return -ECANCELED;
 		res = req->op == TN_IO_SYNC ? fdatasync(p->files->f[req->file].fd) : transfer(p, req);
@@ -154,7 +154,7 @@ static unsigned take_ready(struct posix *p, struct tn_io_req **done, unsigned ma
 	return n;
 }
 
-/* Until there is a completion, a wake, or the time is over. */
+/* Waits until there is a completion or a wake, or the time is over. */
 static void wait_for_news(struct posix *p, uint64_t ns)
 {
 	struct timespec ts;
@@ -332,7 +332,7 @@ static const struct tn_io_ops posix_ops = {
 	.destroy = posix_destroy,
 };
 
-/* Workers take no signals: those are the application's. */
+/* Workers take no signals: signals are the application's. */
 static int start_threads(struct posix *p, uint32_t n)
 {
 	sigset_t all, old;
@@ -345,7 +345,7 @@ static int start_threads(struct posix *p, uint32_t n)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err && p->nthreads == 0)
 		return tn_fail(-err, "cannot start a thread: %s", strerror(err));
-	return 0; /* fewer than asked for do as well */
+	return 0; /* fewer threads than asked for will do */
 }
 
 int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const struct tn_ioposix_heir *heir,

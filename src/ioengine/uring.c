@@ -6,9 +6,9 @@
  * enters the kernel only to wait, or when the kernel says that completions are waiting to be run
  * (DEFER_TASKRUN). wake writes to an eventfd that is read through the ring, and only while the owner
  * sleeps. Setting up is in uring_setup.c; the progress of split and short transfers in xfer.c; what happens when a
- * sandbox forbids io_uring_enter, in uring_refused.c. What is no transfer goes to a thread (filework.c). Syncs are never
- * tried in the submitting call, by the kernel's own rule. Transfers are, and those that would have to wait (a frozen file
- * system, a full queue) go to a kernel thread: writes to a file system that is being frozen do so since Linux 6.12.
+ * sandbox forbids io_uring_enter, in uring_refused.c. Allocations and STAT go to a thread (filework.c). Syncs are never
+ * tried in the submitting call, by the kernel's own rule. Transfers are. A transfer that would have to wait (for a frozen file
+ * system, a full queue) goes to a kernel thread; a write to a file system that is being frozen does so since Linux 6.12.
  *
  * The ring is created for a single issuer: create, and everything else but wake, is for one thread.
  */
@@ -27,7 +27,7 @@ static void finish(struct tn_uring *u, struct tn_io_req *req, int status)
 	tn_ioqueue_push(&u->ready, req);
 }
 
-/* The kernel's number of the registered part that all n pieces lie in, or -1: they straddle two. */
+/* The kernel's number of the registered part that all n pieces lie in; -1: they lie in two. */
 static int fixed_index(const struct tn_uring *u, const struct tn_io_req *req, const struct iovec *iov, uint32_t n)
 {
 	const struct tn_iobuffer *b = &u->buffers[req->buffer];
@@ -67,7 +67,7 @@ static void prep_transfer(const struct tn_uring *u, struct io_uring_sqe *sqe, in
 		sqe->buf_index = (uint16_t)fixed;
 }
 
-/* Puts the next piece of work of a request into the submission queue; false: that is full. */
+/* Puts the next piece of work of a request into the submission queue; false: the queue is full. */
 static bool prep(struct tn_uring *u, struct tn_io_req *req)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
@@ -89,10 +89,10 @@ static bool prep(struct tn_uring *u, struct tn_io_req *req)
 
 static void collect(struct tn_uring *u);
 
-/* What io_uring_enter answered; false: that was its last word, and threads have all that the ring had. */
+/* Judges the result of io_uring_enter. False: the kernel refuses for good, and threads have taken over all requests. */
 static bool still_served(struct tn_uring *u, int answer)
 {
-	assert(answer != -EEXIST); /* another thread than the one that created the engine */
+	assert(answer != -EEXIST); /* the caller is not the thread that created the engine */
 	if (answer >= 0 || !tn_uring_is_refusal(answer))
 		return true;
 	collect(u);
@@ -101,8 +101,8 @@ static bool still_served(struct tn_uring *u, int answer)
 }
 
 /*
- * Hands the submission queue to the kernel. What it does not take now (out of memory, completions not
- * collected) stays in the queue and goes with the next call.
+ * Hands the submission queue to the kernel. Entries that the kernel does not take now (out of memory, completions not
+ * collected) stay in the queue and go with the next call.
  */
 static void flush(struct tn_uring *u)
 {
@@ -170,8 +170,8 @@ static void finish_live(struct tn_uring *u, struct tn_io_req *req, int status)
 	finish(u, req, status);
 }
 
-/* The kernel's answer to (a part of) a request: finish it or queue it again. */
-static void answer(struct tn_uring *u, struct tn_io_req *req, int res)
+/* The kernel's result of a request or of a part of it: finishes the request, or queues the rest again. */
+static void handle_result(struct tn_uring *u, struct tn_io_req *req, int res)
 {
 	struct tn_ioxfer *x = tn_ioxfer_of(req);
 	int more;
@@ -224,7 +224,7 @@ static void take_work(struct tn_uring *u)
 	}
 }
 
-/* The kernel's answers, from shared memory. */
+/* Takes the kernel's results from shared memory. */
 static void collect(struct tn_uring *u)
 {
 	unsigned head, seen = 0;
@@ -235,12 +235,12 @@ static void collect(struct tn_uring *u)
 		if (cqe->user_data == TN_URING_TAG_WAKE)
 			u->event_armed = false;
 		else if (cqe->user_data != TN_URING_TAG_CANCEL)
-			answer(u, (struct tn_io_req *)(uintptr_t)cqe->user_data, cqe->res);
+			handle_result(u, (struct tn_io_req *)(uintptr_t)cqe->user_data, cqe->res);
 	}
 	io_uring_cq_advance(&u->ring, seen);
 }
 
-/* Completions; no system call, but for parts that must be issued again. */
+/* Returns up to max completed requests. Makes no system call, unless parts must be submitted again. */
 static unsigned harvest(struct tn_uring *u, struct tn_io_req **done, unsigned max)
 {
 	if (!u->refused)
@@ -254,8 +254,8 @@ static unsigned harvest(struct tn_uring *u, struct tn_io_req **done, unsigned ma
 	return take_ready(u, done, max);
 }
 
-/* Without waiting: lets the kernel post what is waiting to be posted. */
-static void nudge(struct tn_uring *u)
+/* Lets the kernel post the completions that wait to be posted. Does not sleep. */
+static void run_pending_completions(struct tn_uring *u)
 {
 	prep_again(u);
 	flush(u);
@@ -303,9 +303,9 @@ static void wait_in_poll(struct tn_uring *u, uint64_t ns)
 	if (ppoll(fds, 2, ns == UINT64_MAX ? NULL : &ts, NULL) > 0 && (fds[1].revents & POLLIN)) {
 		ssize_t n = read(u->event_fd, &value, sizeof(value));
 
-		assert(n == (ssize_t)sizeof(value)); /* there was something, and only the owner reads */
+		assert(n == (ssize_t)sizeof(value)); /* poll(2) said that there is a value, and only the owner reads */
 	}
-	nudge(u);
+	run_pending_completions(u);
 }
 
 static unsigned uring_poll(struct tn_io *io, struct tn_io_req **done, unsigned max, uint64_t timeout_ns)
@@ -316,7 +316,7 @@ static unsigned uring_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 
 	if (n || max == 0)
 		return n;
-	nudge(u);
+	run_pending_completions(u);
 	n = harvest(u, done, max);
 	if (!n && u->refused) {
 		n = tn_uring_refused_poll(u, done, max, timeout_ns);
@@ -353,12 +353,12 @@ static int uring_cancel(struct tn_io *io, struct tn_io_req *req)
 		return tn_io_cancel(u->threads, req);
 	if (tn_ioxfer_of(req)->engine != u)
 		return tn_fail(-ENOENT, "the request is not in flight");
-	/* The thread that does what is no transfer looks at it. */
+	/* The file's thread reads this flag. */
 	__atomic_or_fetch(&tn_ioxfer_of(req)->flags, TN_IOXFER_CANCELLED, __ATOMIC_RELAXED);
 	if (!tn_ioxfer_is(req) && req->op != TN_IO_SYNC)
 		return 0;
 	if (u->refused)
-		return 0; /* it ends with the ring */
+		return 0; /* the request ends with the ring */
 	sqe = io_uring_get_sqe(&u->ring);
 	if (!sqe) {
 		flush(u);
@@ -382,7 +382,7 @@ static void uring_wake(struct tn_io *io)
 
 	if (!tn_waker_wake(&u->waker))
 		return;
-	/* Where the owner sleeps is known now: it changed from ring to threads before it said that it sleeps. */
+	/* The owner sleeps where u->threads says: it changed from ring to threads before it announced its sleep. */
 	threads = __atomic_load_n(&u->threads, __ATOMIC_ACQUIRE);
 	if (threads) {
 		tn_ioengine_posix_signal(threads);

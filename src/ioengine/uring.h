@@ -12,7 +12,7 @@
 
 #define TN_URING_BUFFERS 64u         /* handles */
 #define TN_URING_KERNEL_BUFFERS 1024u /* the kernel's table, one entry per GiB */
-#define TN_URING_BUFFER_SHIFT 30u    /* the kernel takes at most 1 GiB a buffer */
+#define TN_URING_BUFFER_SHIFT 30u    /* the kernel takes at most 1 GiB per buffer */
 
 /* Linux 6.15; newer than Debian 12's header. */
 #define TN_URING_OP_READV_FIXED 60
@@ -27,14 +27,14 @@ struct tn_uring {
 	const struct tn_alloc *alloc;
 	const struct tn_log *log;
 	uint32_t depth;
-	uint32_t inflight; /* taken and not returned */
-	/* Requests that the kernel has or will get: the owner's list of them, for the day that it refuses. */
+	uint32_t inflight; /* requests taken and not returned */
+	/* Requests that the kernel has or will get. The owner keeps this list in case the kernel refuses io_uring_enter. */
 	struct tn_io_req **live;
 	uint32_t *free_slot;
 	uint32_t free_slots;
-	struct tn_ioqueue again; /* to be handed to the kernel once more */
-	struct tn_ioqueue ready; /* completed, to be returned */
-	/* What the kernel has, see uring_setup.c. */
+	struct tn_ioqueue again; /* requests to hand to the kernel once more */
+	struct tn_ioqueue ready; /* completed requests, to be returned */
+	/* Features that the kernel has: uring_setup.c. */
 	bool fixed_files;
 	bool vec_fixed;
 	bool ext_arg;
@@ -43,26 +43,26 @@ struct tn_uring {
 	struct tn_iobuffer buffers[TN_URING_BUFFERS];
 	uint32_t nbuffers;
 	uint32_t nkernel_buffers;
-	struct tn_fileworks work; /* for what may wait in the kernel */
+	struct tn_fileworks work; /* for requests that may wait in the kernel */
 	/* uring_refused.c */
 	bool refused; /* the kernel took io_uring away; the ring is gone, or on its way out */
 	int refusal;
 	uint32_t nthreads;
-	int end_fd; /* hangs up when the kernel has ended all of the ring's requests and let go of it; -1: it has, was told */
-	struct tn_io *threads; /* shared: what took over; NULL: nothing did, or could yet */
+	int end_fd; /* hangs up when the kernel has ended all of the ring's requests and freed the ring; -1: that was noticed */
+	struct tn_io *threads; /* shared: the engine that took over; NULL: none has, or none could be started yet */
 	/* Waking. */
 	int event_fd;
 	bool event_armed;
 	uint64_t event_value; /* target of the armed read */
-	/* Written by other threads: kept off the lines above. */
+	/* Written by other threads, so not in the cache lines above. */
 	struct tn_waker waker __attribute__((aligned(64)));
 };
 
-/* user_data of what is not a request (requests are aligned, so their addresses are not these). */
+/* user_data of entries that are no requests. Requests are aligned, so no request has such an address. */
 #define TN_URING_TAG_WAKE 1u
 #define TN_URING_TAG_CANCEL 2u
 
-/* A request begins, or ends, its time in the table of those that the kernel may have. */
+/* Enters a request in the table of those that the kernel may have, and takes it out. */
 static inline void tn_uring_live(struct tn_uring *u, struct tn_io_req *req)
 {
 	uint32_t slot = u->free_slot[--u->free_slots];
@@ -83,7 +83,7 @@ static inline void tn_uring_unlive(struct tn_uring *u, struct tn_io_req *req)
 int tn_uring_setup(struct tn_uring *u, unsigned without);
 void tn_uring_teardown(struct tn_uring *u);
 void tn_uring_close_ring(struct tn_uring *u);
-/* Whether an answer of io_uring_enter is a refusal for good, unlike an interrupt or a lack of memory. */
+/* Whether a result of io_uring_enter is a refusal for good, unlike an interrupt or a lack of memory. */
 bool tn_uring_is_refusal(int err);
 /* A file was opened, or is about to be closed (fd -1). */
 void tn_uring_register_file(struct tn_uring *u, uint32_t file, int fd);
@@ -91,9 +91,12 @@ int tn_uring_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_
 
 /* uring_refused.c */
 
-/* Gives the ring up and hands what it had to threads. The kernel's completions so far were collected. */
+/* Gives up the ring and hands its requests to threads. The caller has collected the kernel's completions so far. */
 void tn_uring_fall_back(struct tn_uring *u, int err);
-/* Once refused: submit and poll of whoever took over. A poll may return early, and without what is in ready. */
+/*
+ * After the refusal: submit and poll of the engine that took over. The poll may return early, and leaves requests in
+ * ready.
+ */
 unsigned tn_uring_refused_submit(struct tn_uring *u, struct tn_io_req **reqs, unsigned n);
 unsigned tn_uring_refused_poll(struct tn_uring *u, struct tn_io_req **done, unsigned max, uint64_t timeout_ns);
 

@@ -3,12 +3,12 @@
  * What becomes of an io_uring engine when the kernel refuses io_uring_enter, from a sandbox that began after it was
  * created: threads take over (posix.c), on the same files and with the same waker, and nobody above notices.
  *
- * What the kernel has not taken yet goes to the threads at once. What it has may still read and write memory, and says
- * nothing any more: completions are posted by io_uring_enter. So the ring is closed - the kernel then ends its requests by
- * itself - and the hang-up of a pipe, whose far end is registered with the ring alone, says that all of them are over.
- * Which had succeeded is not known. Reads and writes are done again, which changes nothing: their memory and their
- * place belong to them until they are returned. A sync is not: an error that it would have told is told once only, so it
- * counts as failed.
+ * Requests that the kernel has not taken yet go to the threads at once. Requests that it has taken may still read and write
+ * memory, but their completions cannot come any more: io_uring_enter posts them. So the ring is closed. The kernel then ends
+ * the ring's requests by itself. When all are over, a pipe hangs up whose far end is registered with the ring alone. It is
+ * not known which requests had succeeded. Reads and writes are done again, which does no harm: their memory and their place
+ * in the file belong to them until they are returned. A sync is not done again: the kernel reports an error of it only once,
+ * and the report may be lost. So the sync counts as failed.
  *
  * This waits for the kernel's end of the requests in flight, as a poll does; the device ends that.
  */
@@ -21,9 +21,9 @@
 #include "base/error.h"
 #include "ioengine/uring.h"
 
-#define LOOK_NS 2000000u /* how often the pipe is looked at, while the ring ends */
+#define LOOK_NS 2000000u /* between two looks at the pipe, while the ring ends */
 
-/* What took over; NULL if no thread can be had now. */
+/* The engine that took over; NULL if no thread can be started now. */
 static struct tn_io *threads_of(struct tn_uring *u)
 {
 	const struct tn_ioengine_opts o = {.kind = TN_IOENGINE_POSIX, .depth = u->depth, .threads = u->nthreads,
@@ -42,7 +42,7 @@ static void fail(struct tn_uring *u, struct tn_io_req *req, int status)
 	tn_ioqueue_push(&u->ready, req);
 }
 
-/* Of a request that the kernel does not have, or not any more. */
+/* For a request that the kernel does not have, or has no longer. */
 static void hand_over(struct tn_uring *u, struct tn_io_req *req)
 {
 	struct tn_io *threads = threads_of(u);
@@ -56,7 +56,7 @@ static void hand_over(struct tn_uring *u, struct tn_io_req *req)
 		tn_ioengine_posix_take(threads, req);
 }
 
-/* The ring is gone, and with it the answers to what the kernel had. */
+/* The ring is gone, and with it the results of the requests that the kernel had. */
 static void ring_has_ended(struct tn_uring *u)
 {
 	close(u->end_fd);
@@ -132,7 +132,7 @@ unsigned tn_uring_refused_poll(struct tn_uring *u, struct tn_io_req **done, unsi
 			timeout_ns = LOOK_NS;
 	}
 	if (u->ready.head)
-		return 0; /* these are the caller's first */
+		return 0; /* the caller takes the requests in ready first */
 	threads = threads_of(u);
 	if (!threads) { /* nobody could wake a sleeper */
 		if (timeout_ns)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this kernel's io_uring can do. Each feature is tried and, where it is refused, done without;
- * only a kernel that has no io_uring for us (or one before 5.6) makes the set-up fail.
+ * What this kernel's io_uring can do. Each feature is tried, and the engine does without a feature that is refused.
+ * The set-up fails only if the kernel has no io_uring for this process, or is older than 5.6.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -78,8 +78,8 @@ static int probe_ops(struct tn_uring *u, unsigned without)
 }
 
 /*
- * The table of files, and behind them the far end of a pipe. Nobody else has that end: when the near one hangs up, the
- * ring is gone, and with it every request - also where the kernel refuses to be asked (uring_refused.c).
+ * The table of files, and behind them the far end of a pipe. Only the ring has that end. So when the near end hangs up, the
+ * ring and all its requests are gone. That works even where the kernel refuses every call (uring_refused.c).
  */
 static int register_file_table(struct tn_uring *u)
 {
@@ -105,7 +105,7 @@ bool tn_uring_is_refusal(int err)
 	return err != -EINTR && err != -EAGAIN && err != -EBUSY && err != -ENOMEM && err != -ETIME;
 }
 
-/* A sandbox may let a ring be made, and not be used. */
+/* A sandbox may allow to make a ring, but not to use it. */
 static int try_enter(struct tn_uring *u)
 {
 	int err = io_uring_get_events(&u->ring);
@@ -141,7 +141,10 @@ int tn_uring_setup(struct tn_uring *u, unsigned without)
 		close(u->event_fd);
 		return err;
 	}
-	/* The ring's own descriptor is not registered: that could not be undone where io_uring_register is refused. */
+	/*
+	 * The ring's own descriptor is not registered: where io_uring_register is refused later, that could not be
+	 * undone.
+	 */
 	u->fixed_files = !(without & TN_URING_NO_FILES);
 	if (!(without & TN_URING_NO_BUFFERS)) {
 		u->sparse_buffers = !io_uring_register_buffers_sparse(&u->ring, TN_URING_KERNEL_BUFFERS);
@@ -155,7 +158,7 @@ int tn_uring_setup(struct tn_uring *u, unsigned without)
 void tn_uring_teardown(struct tn_uring *u)
 {
 	if (!u->refused) {
-		/* The ring itself goes away in the background; what is charged to the user is given back now. */
+		/* The kernel frees the ring in the background; memory that is charged to the user is given back now. */
 		if (u->nbuffers || u->sparse_buffers)
 			io_uring_unregister_buffers(&u->ring);
 		io_uring_unregister_files(&u->ring);
@@ -172,11 +175,11 @@ void tn_uring_register_file(struct tn_uring *u, uint32_t file, int fd)
 		return;
 	if (io_uring_register_files_update(&u->ring, file, &fd, 1) == 1)
 		return;
-	/* The table stays, for the end of the pipe in it; what else is there keeps an open file for nothing. */
+	/* The table stays, because the end of the pipe is in it. Its other entries keep their files open, unused. */
 	u->fixed_files = false;
 }
 
-/* Tells the kernel of n GiB-sized parts: into its table, or as the table where that must be given at once. */
+/* Registers n parts of 1 GiB: in the kernel's table, or as the whole table where the kernel cannot add to one. */
 static int register_parts(struct tn_uring *u, const struct iovec *parts, uint32_t n)
 {
 	int err;

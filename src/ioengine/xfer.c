@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The arithmetic of a transfer: whether a request is sound, what to hand to the kernel next, and what
- * its answer means. Pure, but for the log lines.
+ * the kernel's result means. Pure, but for the log lines.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "ioengine/engine.h"
 
-static int bad(const struct tn_iofiles *files, const struct tn_io_req *req, int status, const char *what)
+static int refuse(const struct tn_iofiles *files, const struct tn_io_req *req, int status, const char *what)
 {
 	tn_log(files->log, TN_LOG_WARN, "request op %u file %u offset %llu length %u pieces %u: %s", req->op, req->file,
 	       (unsigned long long)req->offset, req->length, req->iov_count, what);
 	return status;
 }
 
-/* The pieces: sum and alignment, and that they lie in the registered buffer. */
+/* Checks the pieces: their sum, their alignment, and that they lie in the registered buffer. */
 static const char *check_pieces(const struct tn_iofile *f, const struct tn_iobuffer *b, const struct tn_io_req *req)
 {
 	uintptr_t mem = 0;
@@ -59,30 +59,30 @@ int tn_ioxfer_begin(struct tn_iofiles *files, const struct tn_iobuffer *buffers,
 	req->status = 0;
 	req->transferred = 0;
 	if (req->file >= TN_IO_FILES_MAX || files->f[req->file].fd < 0)
-		return bad(files, req, -EBADF, "the file is not open");
+		return refuse(files, req, -EBADF, "the file is not open");
 	f = &files->f[req->file];
 	f->inflight++;
 	tn_ioxfer_of(req)->flags = TN_IOXFER_COUNTED;
 	if (req->op == TN_IO_SYNC)
 		return 0;
 	if (req->op >= TN_IO_OPS)
-		return bad(files, req, -EINVAL, "unknown op");
+		return refuse(files, req, -EINVAL, "unknown op");
 	if ((req->op == TN_IO_WRITE || req->op == TN_IO_ALLOCATE) && f->read_only)
-		return bad(files, req, -EBADF, "the file is open for reading only");
+		return refuse(files, req, -EBADF, "the file is open for reading only");
 	if (!tn_ioxfer_is(req)) {
 		bool sound = req->iov && req->iov_count == 1 && (req->op == TN_IO_ALLOCATE || req->iov->iov_base) &&
 			     (req->op == TN_IO_ALLOCATE || req->iov->iov_len == sizeof(struct tn_io_stat));
 
-		return sound ? 0 : bad(files, req, -EINVAL, "must have one piece that says what to reserve or where to put the answer");
+		return sound ? 0 : refuse(files, req, -EINVAL, "must have one piece that says what to reserve or where to put the answer");
 	}
 	if (req->offset > (uint64_t)INT64_MAX - req->length)
-		return bad(files, req, -EINVAL, "the offset is too large");
+		return refuse(files, req, -EINVAL, "the offset is too large");
 	if (f->direct && (req->offset & (f->offset_align - 1)))
-		return bad(files, req, -EINVAL, "the offset is not aligned for direct I/O");
+		return refuse(files, req, -EINVAL, "the offset is not aligned for direct I/O");
 	if (req->buffer != TN_IO_NO_BUFFER && req->buffer >= nbuffers)
-		return bad(files, req, -EINVAL, "the buffer is not registered");
+		return refuse(files, req, -EINVAL, "the buffer is not registered");
 	what = check_pieces(f, req->buffer == TN_IO_NO_BUFFER ? NULL : &buffers[req->buffer], req);
-	return what ? bad(files, req, -EINVAL, what) : 0;
+	return what ? refuse(files, req, -EINVAL, what) : 0;
 }
 
 void tn_ioxfer_end(struct tn_iofiles *files, struct tn_io_req *req)
@@ -138,7 +138,7 @@ int tn_ioxfer_advance(const struct tn_iofiles *files, struct tn_io_req *req, uin
 		x->skip = 0;
 		return req->transferred == req->length ? 0 : 1;
 	}
-	/* Zero bytes, or an odd number with direct I/O (which could not be continued): there is no more. */
+	/* Zero bytes, or with direct I/O a number that is not aligned, so that the rest cannot be transferred: the end. */
 	if (res == 0 || res > x->want || (f->direct && (res & (f->offset_align - 1)))) {
 		tn_log(files->log, TN_LOG_WARN, "%s: %s of %u bytes at %llu ended after %u", f->name, op_name(req), req->length,
 		       (unsigned long long)req->offset, req->transferred);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress of a transfer, with a kernel that moves as much as chance says. */
+/* The progress of a transfer, with a kernel that moves a random number of bytes. */
 #include <errno.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static int setup(void **state)
 }
 
 /* Copies what the kernel would move from src, which begins at the request's offset. */
-static void move(char *src, const struct iovec *iov, uint32_t n, uint32_t bytes)
+static void move_bytes(char *src, const struct iovec *iov, uint32_t n, uint32_t bytes)
 {
 	for (uint32_t i = 0; i < n && bytes; i++) {
 		uint32_t part = iov[i].iov_len < bytes ? (uint32_t)iov[i].iov_len : bytes;
@@ -73,7 +73,7 @@ static void any_sequence_of_short_transfers_moves_each_byte_once(void **state)
 				sum += (uint32_t)v[i].iov_len;
 			assert_int_equal(sum, tn_ioxfer_of(&req)->want);
 			res = tn_rng_below(&f->rng, 3) ? sum : UNIT * (1 + tn_rng_below(&f->rng, sum / UNIT));
-			move(src + req.transferred, v, n, res);
+			move_bytes(src + req.transferred, v, n, res);
 			more = tn_ioxfer_advance(&f->files, &req, res);
 		}
 		assert_int_equal(more, 0);

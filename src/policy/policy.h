@@ -50,7 +50,7 @@ struct tn_policy_request {
 
 /**
  * struct tn_policy_block - what is known of a block
- * @key_hash: 64 bits that name key and space, for ghosts and samples; policies mix them
+ * @key_hash: 64 bits that name key and space, for ghosts and samples; policies hash them
  * @parent:   entry id of the block before it in the chain, TN_ENTRY_NONE if there is none or it is not in this tier
  * @depth:    blocks before it
  * @from_end: blocks after it in the present request

@@ -329,7 +329,7 @@ static uint64_t random_life(uint64_t seed, uint64_t workload, uint32_t steps)
 			refer_chain(t, fresh ? new_key(t, dice < 5 ? GONE : old) : old, dice % 4 == 0);
 		} else if (dice < 70 && t->key[id] != GONE) { /* a drop or a failed write, not only of leaves */
 			take_out(t, id, TN_POLICY_DROPPED);
-		} else if (dice < 85) { /* room is made ahead */
+		} else if (dice < 85) { /* a victim goes ahead of need */
 			id = take_victim(t);
 			if (id != TN_ENTRY_NONE)
 				take_out(t, id, TN_POLICY_EVICTED);

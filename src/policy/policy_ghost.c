@@ -20,11 +20,11 @@ int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *a
 {
 	*g = (struct tn_ghosts){.alloc = alloc, .limit = limit, .oldest = 1, .next = 1};
 	g->nbins = (uint32_t)((uint64_t)limit * 100 / (LOAD_PERCENT * WAYS)) + 1;
-	/* The window holds three taken ghosts per remaining ghost; beyond that the oldest are forgotten early. */
-	for (g->window = 64; g->window < (uint64_t)limit * 4 && g->window < 1u << 31;)
-		g->window *= 2;
+	/* The span holds three taken ghosts per remaining ghost; beyond that the oldest are forgotten early. */
+	for (g->span = 64; g->span < (uint64_t)limit * 4 && g->span < 1u << 31;)
+		g->span *= 2;
 	g->ghosts = tn_get(alloc, ghosts_bytes(g));
-	g->live = tn_get(alloc, g->window / 8);
+	g->live = tn_get(alloc, g->span / 8);
 	if (g->ghosts && g->live)
 		return 0;
 	tn_ghosts_fini(g);
@@ -34,21 +34,21 @@ int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *a
 void tn_ghosts_fini(struct tn_ghosts *g)
 {
 	tn_put(g->alloc, g->ghosts, ghosts_bytes(g));
-	tn_put(g->alloc, g->live, g->window / 8);
+	tn_put(g->alloc, g->live, g->span / 8);
 	g->ghosts = NULL;
 	g->live = NULL;
 }
 
 static bool is_live(const struct tn_ghosts *g, uint32_t sequence)
 {
-	uint32_t bit = sequence & (g->window - 1);
+	uint32_t bit = sequence & (g->span - 1);
 
 	return g->next - sequence - 1 < g->next - g->oldest && (g->live[bit / 64] >> bit % 64 & 1);
 }
 
 static void forget(struct tn_ghosts *g, uint32_t sequence)
 {
-	uint32_t bit = sequence & (g->window - 1);
+	uint32_t bit = sequence & (g->span - 1);
 
 	g->live[bit / 64] &= ~((uint64_t)1 << bit % 64);
 	g->count--;
@@ -94,7 +94,7 @@ void tn_ghosts_put(struct tn_ghosts *g, uint64_t hash)
 
 	if (g->limit == 0)
 		return;
-	if (g->next - g->oldest == g->window)
+	if (g->next - g->oldest == g->span)
 		advance_oldest(g);
 	place = way_of(g, bin_of(g, hash, 0), &live);
 	other = way_of(g, bin_of(g, hash, 1), &other_live);
@@ -103,7 +103,7 @@ void tn_ghosts_put(struct tn_ghosts *g, uint64_t hash)
 	if (is_live(g, place->sequence))
 		forget(g, place->sequence);
 	*place = (struct tn_ghost){(uint32_t)hash, g->next};
-	g->live[(g->next & (g->window - 1)) / 64] |= (uint64_t)1 << (g->next & 63);
+	g->live[(g->next & (g->span - 1)) / 64] |= (uint64_t)1 << (g->next & 63);
 	g->next++;
 	g->count++;
 	while (g->count > g->limit)

@@ -5,7 +5,7 @@
  * A ghost lies in one of two bins of 16 ghosts of 8 bytes: in the bin that was emptier when the ghost was put. So a
  * full bin is next to impossible; in a full bin the oldest ghost goes. Order is kept by sequence numbers and one
  * bit per number (still remembered?), so that a ghost taken from the middle needs no list. About 14 bytes per ghost.
- * Hashes must be mixed.
+ * Hashes must be random in all bits.
  */
 #ifndef TN_POLICY_POLICY_GHOST_H
 #define TN_POLICY_POLICY_GHOST_H
@@ -20,9 +20,9 @@ struct tn_ghost;
 struct tn_ghosts {
 	const struct tn_alloc *alloc;
 	struct tn_ghost *ghosts;
-	uint64_t *live; /* bitmap over the last `window` sequence numbers */
+	uint64_t *live; /* bitmap over the last `span` sequence numbers */
 	uint32_t nbins;
-	uint32_t window; /* power of two */
+	uint32_t span; /* power of two */
 	uint32_t limit, count;
 	uint32_t oldest, next; /* sequence numbers, modulo 2^32 */
 };

@@ -22,7 +22,7 @@
 /*
  * A class is a kind and a level. Kinds: references so far 1, 2, 3, 4-5, 6-8, 9-15, 16-31, 32 and more, and two kinds of
  * blocks referenced once that have their own fate: a prompt's unfinished tail is hardly ever read again; a block that
- * continues a chain whose end had been seen exactly once is a session's next turn. Levels: the level of a block seen
+ * continues a chain whose end had been seen exactly once is a session's next request. Levels: the level of a block seen
  * once is by its depth (below 4, 8, 16, 32, 64, more), of others by the interval since the last reference (below 2^10,
  * 2^14, ...).
  */
@@ -59,7 +59,7 @@ struct tn_life {
 int tn_life_init(struct tn_life *life, const struct tn_alloc *alloc, uint32_t capacity);
 void tn_life_fini(struct tn_life *life);
 
-/* The clock ticks for a reference of the key with this (well mixed) hash, which makes it a block of `class`. */
+/* The clock ticks for a reference of the key with this hash (random in all bits), which makes it a block of `class`. */
 void tn_life_observe(struct tn_life *life, uint64_t hash, uint32_t class);
 
 /* A block of this value was given up for another block. */

@@ -102,7 +102,7 @@ static void s3fifo_lets_go_what_was_never_touched_and_remembers_it(void **state)
 	insert(p, 1, 0);
 	for (uint32_t i = 3; i <= 10; i++)
 		assert_int_equal(evict(p), i);
-	/* The small queue is below a tenth now: the main queue's turn. The touch of 0 counted for its move. */
+	/* The small queue is below a tenth now, so the main queue gives the victim. The touch of 0 counted for its move. */
 	assert_int_equal(evict(p), 0);
 	assert_int_equal(evict(p), 1);
 	p->ops->remove(p, 11, 1011, TN_POLICY_DROPPED); /* dropped blocks leave no ghost: back to the small queue */

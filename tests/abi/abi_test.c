@@ -41,7 +41,7 @@ static size_t size_then(const char *name)
 	return 0;
 }
 
-/* A struct of a later version: as ours, with one member more. */
+/* A struct of a later version: ours with one member more. */
 #define LATER(type)              \
 	struct {                 \
 		struct type s;   \
@@ -107,7 +107,7 @@ static void options_of_a_later_version_are_taken_while_what_is_unknown_is_zero(v
 	must_name("tn_cache_opts", sizeof(o), sizeof(o.s));
 }
 
-/* What an old caller does not have keeps its default, whatever lies behind. */
+/* Members that an old caller does not have keep their defaults, whatever lies behind the caller's struct. */
 static void members_beyond_the_callers_size_are_not_read(void **state)
 {
 	struct tn_cache_opts o;
@@ -116,7 +116,7 @@ static void members_beyond_the_callers_size_are_not_read(void **state)
 	tn_cache_opts_init(&o);
 	o.host_bytes = 4u << 20;
 	o.size = size_then("tn_cache_opts");
-	memset((char *)&o + o.size, 0xa5, sizeof(o) - o.size); /* a scheduler of that address would be the end */
+	memset((char *)&o + o.size, 0xa5, sizeof(o) - o.size); /* a scheduler name at that address would crash */
 	assert_int_equal(tn_cache_open(&o, &cache), 0);
 	assert_int_equal(tn_cache_close(cache), 0);
 }
@@ -140,7 +140,7 @@ static void results_of_a_later_version_are_zero_where_nothing_is_known(void **st
 	assert_int_equal(tn_cache_close(cache), 0);
 }
 
-/* A size that is too small, and one that nobody set. */
+/* A size that is too small, and a size that nobody set. */
 static const size_t wrong[] = {0, 4097};
 
 /* The call with the struct's size changed. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The structs of tenuto_0_1.h that grow, and where each of their members lies: made once from there, and once from today's headers. */
+/*
+ * The structs of tenuto_0_1.h that grow, and the place of each member: compiled once with that header, and once with
+ * today's headers.
+ */
 #ifndef TN_TEST_MEMBERS_H
 #define TN_TEST_MEMBERS_H
 
@@ -55,7 +58,7 @@ struct member {
 	DEVICE_STATS(bytes_written), DEVICE_STATS(meta_bytes_written), DEVICE_STATS(read_errors), \
 	DEVICE_STATS(write_errors), DEVICE_STATS(lost_blocks)
 
-/* Those that have a size and grow, and behind them those that lie on callers' stacks without one: they stay as large as they are. */
+/* First the structs that have a size and grow. Then those without a size that lie on callers' stacks: they never grow. */
 #define GROWING \
 	WHOLE(tn_cache_opts), WHOLE(tn_identity), WHOLE(tn_shard), WHOLE(tn_quota), WHOLE(tn_load_opts), WHOLE(tn_save_opts), \
 	WHOLE(tn_plan), WHOLE(tn_stats), WHOLE(tn_device_stats), WHOLE(tn_match), WHOLE(tn_save_result), WHOLE(tn_memory_desc)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program knew that was compiled against the first version of the public headers: a frozen copy, as much of it as
- * old_program.c needs, without a look at the headers of today. Members that came later are missing here.
+ * A frozen copy of the first version of the public headers, as far as old_program.c needs it. It includes no header of
+ * today. Members that came later are missing here.
  *
- * Never change it. If a test of it fails, it is the library that breaks old programs.
+ * Never change this file. If a test with it fails, the library breaks old programs.
  */
 #ifndef TENUTO_0_1_H
 #define TENUTO_0_1_H

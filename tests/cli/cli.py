@@ -2,8 +2,8 @@
 """What the tests of the command line share: running `tenuto`, checks, TAP output.
 
 A test file defines functions without arguments, named as sentences (three underscores at least), and ends with
-main(globals()). Each runs in a temporary
-directory of its own. TENUTO names the program (default: build/cli/tenuto).
+main(globals()). Each function runs in a temporary directory of its own. TENUTO names the program (default:
+build/cli/tenuto).
 """
 import json
 import os
@@ -42,7 +42,7 @@ def fail(text):
 
 
 def tenuto(*args, rc=OK, timeout=120, stdin="", **more):
-    """Runs it and checks the exit code; a death by signal (a crash) never passes."""
+    """Runs the program and checks the exit code; a death by signal (a crash) never passes."""
     args = [str(a) for a in args]
     r = Result(args, subprocess.run([TENUTO] + args, input=stdin, capture_output=True, text=True, timeout=timeout, **more))
     if r.rc != rc:
@@ -65,14 +65,14 @@ def write(name, text):
 
 
 def slack_table(token_ns):
-    """Of llama3-8b on an engine that takes so long for a token of a layer, whatever the prefix."""
+    """A table of llama3-8b for an engine that takes token_ns per token and layer, whatever the prefix."""
     return "\n".join(["tenuto-slack 1", "model llama3-8b", "gpu here", "engine -", "when now", "how synthetic", "layers 32",
                       "cells shared", "inputs 1 1000000", "prefixes 0", "cell 1 0 * %d 0 0" % token_ns,
                       "cell 1000000 0 * %d 0 0" % (1000000 * token_ns), ""])
 
 
 def rest_of_terminal(fd):
-    """What comes until the other end is closed; closes it."""
+    """The output until the other end is closed; closes fd."""
     text = b""
     try:
         while True:
@@ -125,4 +125,4 @@ def main(names):
             os.chdir(home)
             subprocess.run(["chmod", "-R", "u+rwX", where], check=False)
             shutil.rmtree(where, ignore_errors=True)
-    sys.exit(1 if failed else 0)  # meson counts the skips of TAP; 77 it would take for a failure
+    sys.exit(1 if failed else 0)  # meson counts the skips in TAP; it would take status 77 for a failure

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tenuto bench mix`: what it prints, what it leaves, and what it says when it cannot."""
+"""`tenuto bench mix`: what it prints, which file it leaves, and its errors."""
 import os
 import signal
 import subprocess

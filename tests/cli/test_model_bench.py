@@ -19,13 +19,13 @@ def drive(read, write, mixed):
 # Reads and writes do not disturb each other on it: the store prepares empty segments in the background, which is no part
 # of the model.
 APART = drive(29, 12, 41)
-# Each slows the other down: what waits in turns gains.
+# Reads and writes slow each other down: a strategy that does one after the other gains.
 SHARED = drive(29, 12, 12)
-# Writes slow reads down to 18, whatever the number of either in flight, which the model does not know.
+# Writes slow reads down to 18, whatever the numbers in flight, because the model does not know these numbers.
 SLOWED = drive(29, 8, 26)
 STRETCH = 128
 TOKENS, BLOCK = 2048, 512
-HITS = (50, 75)  # reading hides behind compute; and does not
+HITS = (50, 75)  # reading hides behind compute at the first rate, and does not at the second
 TOKEN_NS = 250
 LAYERS = 32
 WITHIN = 0.10
@@ -44,7 +44,7 @@ def model(requests):
 
 
 def predicted(hits, writes):
-    """ms by (strategy, hit rate) of a request that finds the first one's blocks; with writes behind a long prompt's saves.
+    """ms by (strategy, hit rate) of a request that finds the first one's blocks; with writes, after a long prompt whose saves are still being written.
 
     Before it comes a small restore, as in the bench: it tells the scheduler how long restores take.
     """
@@ -78,10 +78,10 @@ def differences(model, bench, pairs):
 
 
 def hold(model, pairs, measure):
-    """pairs: of the bench's and the model's."""
+    """pairs: (figure of the bench, figure of the model)."""
     bench = measure()
     wrong = differences(model, bench, pairs)
-    if wrong:  # others only ever make it later: of two medians the earlier one counts
+    if wrong:  # other processes only make a time longer: of two medians the shorter one counts
         bench = {k: min(v, bench[k]) for k, v in measure().items()}
         wrong = differences(model, bench, pairs)
     load = os.getloadavg()[0]
@@ -107,8 +107,8 @@ def the_model_says_what_the_pipeline_measures():
     said = predicted(HITS, False)
     if abs(said["ideal", 50] - said["unscheduled", 50]) > 0.01 * said["ideal", 50]:
         fail("reading must hide at 50 %% of hits: %s" % said)
-    # What does not fit behind compute Tenuto would rather compute again; the bench restores it all, which is the
-    # recurrence without writes.
+    # Blocks whose reading does not hide behind compute Tenuto would compute again. The bench restores all of them, which
+    # is the recurrence without writes.
     hold(said, same(*[("load_then_compute", h) for h in HITS]) + [(("tenuto", h), ("unscheduled", h)) for h in HITS],
          lambda: measured(HITS, "off", STRETCH, 3))
 

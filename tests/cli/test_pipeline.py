@@ -170,7 +170,7 @@ def a_slack_table_names_its_model_and_gpu():
 
 
 def interrupted(sig, group, *args):
-    """On a terminal, with a directory d; the signal comes when the progress says that a run is under way."""
+    """Runs it on a terminal, in a directory d. Sends the signal when the progress says that a run is under way."""
     os.mkdir("d")
     ours, its = pty.openpty()
     p = subprocess.Popen([TENUTO, "bench", "pipeline", *args, "--dir", "d"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

@@ -31,7 +31,7 @@ def store_files(where="d"):
 
 
 def damage(path, start, end, every=4096, seed=1):
-    """Flips a byte here and there in [start, end)."""
+    """Flips some bytes of [start, end)."""
     rng = random.Random(seed)
     with open(path, "r+b") as f:
         for at in range(start, min(end, os.path.getsize(path)), every):
@@ -43,7 +43,7 @@ def damage(path, start, end, every=4096, seed=1):
 
 
 def started(*more):
-    """A replay under way for minutes, once its store is there."""
+    """Starts a replay that takes minutes, and returns when its store is there."""
     p = subprocess.Popen([TENUTO, "replay", "t.jsonl", *COMMON, "--speed", "1", *more], stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True)
     deadline = time.time() + 20

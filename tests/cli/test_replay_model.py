@@ -10,7 +10,7 @@ LAYERS = 32
 TOKEN_NS = 1000  # of one layer, with the table below
 OBJECT = 2 << 20  # 512 tokens of a layer of llama3-8b
 HEADER = 4096
-READ, LATENCY = 29.0, 60000  # bytes a ns, ns: the default device
+READ, LATENCY = 29.0, 60000  # bytes per ns, ns: the default device
 TABLE = slack_table(TOKEN_NS)
 USUAL = ["--no-io", "--model", "llama3-8b"]
 
@@ -41,7 +41,7 @@ def compute_ms(tokens):
 
 
 def restore_ms(tokens, blocks, gbps=READ, all_first=False):
-    """The recurrence, with the rest of a prompt computed while so many blocks are read."""
+    """The recurrence: blocks are read while the rest of the prompt is computed."""
     each = tokens * TOKEN_NS
     loaded = LATENCY + blocks * HEADER / gbps
     end = 0
@@ -54,7 +54,7 @@ def restore_ms(tokens, blocks, gbps=READ, all_first=False):
 
 
 def two_requests(second_at=1000000):
-    """4,096 tokens, and much later the same with 4,096 more."""
+    """A prompt of 4,096 tokens, and much later the same prompt with 4,096 more."""
     return write("two.jsonl", request(0, 4096, list(range(8))) + request(second_at, 8192, list(range(16))))
 
 
@@ -84,7 +84,7 @@ def requests_are_served_one_after_the_other():
 def writes_that_wait_are_in_the_way_only_without_a_scheduler():
     need("replay")
     bubble = []
-    for at in (10 ** 6, 1):  # what the first one saved is on disk long ago, or waits to be written
+    for at in (10 ** 6, 1):  # the first request's blocks are on disk long ago, or wait to be written
         t = write("t.jsonl", request(0, 65536, list(range(128))) + request(at, 8192, list(range(16))))
         r = rows(model(t))
         bubble.append({s: r[s]["bubble_p99_ms"] for s in STRATEGIES})
@@ -100,7 +100,7 @@ def writes_that_wait_are_in_the_way_only_without_a_scheduler():
 
 
 def waits(latency_ns):
-    """ms that two restores wait for the writes of a long prompt before each, in all, and what reading the blocks takes."""
+    """ms that two restores wait, together, for the writes of a long prompt before each; and ms that reading the blocks takes."""
     write("drive.model", "tenuto-mix 1\nsource here\nmeasured_s 0\nread_bps 29000000000\nwrite_bps 12000000000\n"
           "mixed_bps 12000000000\nread_latency_ns %d\nwrite_latency_ns %d\n" % (LATENCY, latency_ns))
     total = []
@@ -142,7 +142,7 @@ def the_largest_rate_keeps_p90_within_the_slo():
     r = rows(model(t, "--slo-ms", "%.3f" % limit))["recompute"]
     if not r["max_rate_p90_ms"] <= limit:
         fail("p90 at the largest rate: %s" % r)
-    near("requests a second", r["max_requests_per_s"], r["max_rate_factor"])
+    near("requests per second", r["max_requests_per_s"], r["max_rate_factor"])
     if not r["max_rate_factor"] < r["over_rate_factor"] <= 1.002 * r["max_rate_factor"] or not r["over_rate_p90_ms"] > limit:
         fail("the smallest rate that is too much: %s" % r)
     more = rows(model(t, "--rate", "%.6f" % (1.005 * r["max_rate_factor"])))["recompute"]
@@ -175,7 +175,7 @@ def one_request_is_within_an_slo_at_any_rate_or_at_none():
 def more_requests_a_second_never_make_the_first_token_sooner():
     need("replay")
     last = None
-    for i in range(12):  # a slow disk, so that what waits to be written is never done
+    for i in range(12):  # a slow disk, so that writes always wait
         r = rows(model(shared_trace(), "--limit", "1500", "--gpu", "h100", "--read-gbps", "1", "--rate", "%.4f" % (0.02 * 1.4 ** i),
                        table=False))
         for s in STRATEGIES if last else ():
@@ -193,13 +193,13 @@ def the_page_shows_the_strategies():
         with open("r.html") as f:
             page = f.read()
         for word in STRATEGIES + ["<table", "TTFT p50", "bubble p50", "Time to first token at ", "against the request rate",
-                                  "What the GPU does", "requests a second", "D7-PS1010", "</html>"]:
+                                  "What the GPU does", "requests per second", "D7-PS1010", "</html>"]:
             if word not in page:
                 fail("no '%s' in the page with %s" % (word, more))
         if ("largest rate" in page) != bool(more) or ("asked for: " in page) != (more[1:] in (["500"], ["0.001"])):
             fail("with %s" % more)
         if "never read back</h2>" in page:
-            fail("with room for all there is nothing to compare")
+            fail("with a capacity for all blocks there is nothing to compare")
         if "//" in page.replace("http://www.w3.org", "") or "nan" in page or "inf," in page:
             fail("the page loads something, or a figure is no number")
         if page.count("<tr>") != 6 or page.count("<figure") != page.count("</figure>"):
@@ -276,7 +276,7 @@ def the_published_case_stands_beside_the_model():
             fail("%s is %s, must be %s" % (k, p[k], v))
     if not p["source"] or p["published"]["read_gbps"] != 25.9:
         fail(str(p))
-    near("ms a layer", p["model"][0]["layer_ms"], 10.3643, 1e-4)
+    near("ms per layer", p["model"][0]["layer_ms"], 10.3643, 1e-4)
     if not 0.9 < p["model"][0]["crossover_hit_rate"] < 1:
         fail(str(p["model"]))
     out = " ".join(tenuto("replay", "two.jsonl", *USUAL, "--gpu", "h100").out.split())
@@ -323,7 +323,7 @@ def a_device_model_says_what_the_drive_does():
         fail(str(d))
     if (d["read_gbps"], d["write_gbps"], d["mixed_gbps"]) != (4, 2, 2):
         fail(str(d))
-    d = model(t, "--device-model", "samsung-pm9a3-u2")["device"] # one of those that come with the program
+    d = model(t, "--device-model", "samsung-pm9a3-u2")["device"] # one of the models that come with the program
     if (d["read_gbps"], d["write_gbps"]) != (6.5, 3.5):
         fail(str(d))
     says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--device-model", "nowhere", rc=USAGE), "nowhere")

@@ -36,7 +36,7 @@ def every_verb_has_help_that_goes_to_stdout():
 
 
 def on_terminal(columns, *args):
-    """What it prints on a terminal of so many columns."""
+    """The output on a terminal of so many columns."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     p = subprocess.Popen([TENUTO, *args], stdin=subprocess.DEVNULL, stdout=its, stderr=subprocess.DEVNULL)
@@ -162,7 +162,7 @@ def a_disk_without_room_is_told_before_anything_runs_and_keeps_nothing():
         done = subprocess.run(["unshare", "-m", "sh", "-c", script, TENUTO], capture_output=True, text=True, timeout=60)
         if done.returncode == 77 or "unshare" in done.stderr:
             raise Skip("no right to mount")
-        if done.returncode != ENVIRONMENT or not re.search("needs|no room", done.stderr) or done.stdout:
+        if done.returncode != ENVIRONMENT or not re.search("needs|no free space", done.stderr) or done.stdout:
             fail("%s: exit code %s\n%s%s" % (verb, done.returncode, done.stderr, done.stdout))
 
 
@@ -173,7 +173,7 @@ def the_meaning_of_options_together_is_checked():
     for more in (["--dir", "."], ["--verify"], ["--speed", "2"], ["--io-engine", "auto"]):
         says(tenuto("replay", "t.jsonl", "--no-io", *more, rc=USAGE), "tenuto replay: %s and --no-io" % more[0])
     says(tenuto("replay", "t.jsonl", "--no-io", "--policy", "belady", "--host-blocks", "3", rc=USAGE), "--host-blocks", "belady")
-    # 2^31 blocks of 2^39 bytes: 64 bits make 0 of it, which would be no host memory at all
+    # 2^31 blocks of 2^39 bytes: in 64 bits the product is 0, which would mean no host memory
     says(tenuto("replay", "t.jsonl", "--geometry", "4096x128MiB", "--capacity-blocks", "1", "--host-blocks", "2147483648",
                 rc=USAGE), "host_bytes")
     says(tenuto("replay", "t.jsonl", "--model", "llama3-8b", "--geometry", "8x16KiB", rc=USAGE), "--model")

@@ -2,8 +2,8 @@
 /*
  * Fuzz target of tn_geometry_load: whatever the bytes, it refuses or gives a valid geometry that stores back to
  * the same bytes. The input is tried as it is, and once more with magic, version and checksum put right, for a
- * fuzzer does not guess checksums; a geometry that passes then goes through all that computes with it: shape, window,
- * host slot, store, layout and spans of a pool at made-up addresses, re-slicing.
+ * fuzzer does not guess checksums. A valid geometry then goes through all code that computes with one: shape, last
+ * tokens of a sliding window, host slot, store, layout and spans of a pool at made-up addresses, re-slicing.
  */
 #include <assert.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@
 #define HOST_BYTES (UINT64_C(1) << 30)
 #define WALKED 4096u /* planes and pieces of one input, at most: a fuzzer's run stays short */
 
-/* What an input holds behind its geometry. */
+/* The bytes of an input behind its geometry. */
 struct rest {
 	struct tn_pool_shape pool;
 	uint64_t disk_blocks;
@@ -61,7 +61,7 @@ static void check_page(const struct tn_layout *l, const struct tn_pool_shape *sh
 	assert(shape->alignment < 2 || (at - begin) % shape->alignment == 0);
 }
 
-/* An object's pieces are as long as the object. */
+/* An object's pieces together are as long as the object. */
 static void check_object(const struct tn_layout *l, const struct tn_shape *s, uint32_t layer)
 {
 	static uint32_t pages[TN_BLOCK_PAGES_MAX];
@@ -111,7 +111,7 @@ static void lay_out(const struct tn_geometry *g, const struct tn_pool_shape *sha
 	}
 }
 
-/* What memory and disk make of the blocks. */
+/* The block's size in host memory and on disk. */
 static void check_shape(const struct tn_geometry *g, const struct tn_shape *s, const struct rest *rest)
 {
 	static uint32_t sizes[TN_LAYERS_MAX];
@@ -153,7 +153,7 @@ static void compute(const struct tn_geometry *g, const uint8_t *more, size_t siz
 	if (shaped)
 		check_shape(g, &s, &rest);
 	lay_out(g, &rest.pool, shaped ? &s : NULL);
-	/* A plan has up to a copy a token and head: only small ones are walked. */
+	/* A copy list has up to one copy per token and head: only small lists are walked. */
 	if (tn_reslice_geometry(g, rest.src_tp, rest.dst_tp, &d) == 0 && tn_geometry_object_bytes(&d) < (1u << 16))
 		(void)tn_reslice_plan(g, rest.src_tp, rest.dst_tp, rest.dst_rank, NULL, 0);
 }

@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define ROOM 65536u
+#define INPUT_BYTES 65536u
 
 static const uint64_t uuid[2] = {0x0101010101010101ull, 0x0202020202020202ull};
 
@@ -66,25 +66,25 @@ static void decode_sealed(unsigned char *page, size_t len, uint32_t magic, size_
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	unsigned char *page = aligned_alloc(4096, ROOM);
-	size_t len = size < ROOM ? size : ROOM;
+	unsigned char *page = aligned_alloc(4096, INPUT_BYTES);
+	size_t len = size < INPUT_BYTES ? size : INPUT_BYTES;
 	const struct tn_disk_group *g = (const struct tn_disk_group *)(const void *)page;
 	const struct tn_disk_block *b = (const struct tn_disk_block *)(const void *)page;
 
-	memset(page, 0, ROOM);
+	memset(page, 0, INPUT_BYTES);
 	memcpy(page, data, len);
 	decode_all(page, len);
 	/* Short inputs stand for structures that are zero behind them. */
-	decode_all(page, ROOM);
-	decode_sealed(page, ROOM, TN_DISK_MAGIC_SUPER, TN_DISK_PAGE);
-	decode_sealed(page, ROOM, TN_DISK_MAGIC_SPACES, sizeof(struct tn_disk_spaces));
-	decode_sealed(page, ROOM, TN_DISK_MAGIC_PAGE, TN_DISK_PAGE);
-	decode_sealed(page, ROOM, TN_DISK_MAGIC_SEGMENT, TN_DISK_PAGE);
-	decode_sealed(page, ROOM, TN_DISK_MAGIC_ROOT, sizeof(struct tn_disk_root));
-	if (g->bytes >= sizeof(*g) && g->bytes <= ROOM)
-		decode_sealed(page, ROOM, TN_DISK_MAGIC_LOG, g->bytes);
-	if (b->header_bytes >= sizeof(*b) && b->header_bytes <= ROOM)
-		decode_sealed(page, ROOM, TN_DISK_MAGIC_BLOCK, b->header_bytes);
+	decode_all(page, INPUT_BYTES);
+	decode_sealed(page, INPUT_BYTES, TN_DISK_MAGIC_SUPER, TN_DISK_PAGE);
+	decode_sealed(page, INPUT_BYTES, TN_DISK_MAGIC_SPACES, sizeof(struct tn_disk_spaces));
+	decode_sealed(page, INPUT_BYTES, TN_DISK_MAGIC_PAGE, TN_DISK_PAGE);
+	decode_sealed(page, INPUT_BYTES, TN_DISK_MAGIC_SEGMENT, TN_DISK_PAGE);
+	decode_sealed(page, INPUT_BYTES, TN_DISK_MAGIC_ROOT, sizeof(struct tn_disk_root));
+	if (g->bytes >= sizeof(*g) && g->bytes <= INPUT_BYTES)
+		decode_sealed(page, INPUT_BYTES, TN_DISK_MAGIC_LOG, g->bytes);
+	if (b->header_bytes >= sizeof(*b) && b->header_bytes <= INPUT_BYTES)
+		decode_sealed(page, INPUT_BYTES, TN_DISK_MAGIC_BLOCK, b->header_bytes);
 	free(page);
 	return 0;
 }

@@ -88,11 +88,11 @@ static void save(struct tn_store *s, uint32_t n)
 	free(page);
 }
 
-/* Blocks in the checkpoint and in the log, killed. */
+/* Makes blocks in the checkpoint and in the log; the owner is killed. */
 static void make_golden(void)
 {
 	struct tn_simdisk_opts o = {.seed = 1};
-	static struct tn_store *s; /* stays: its owner was killed */
+	static struct tn_store *s; /* never closed: its owner was killed */
 
 	assert(tn_simdisk_create(&o, &golden) == 0 && open_on(golden, &s) == 0);
 	for (uint32_t n = 0; n < BLOCKS; n++) {

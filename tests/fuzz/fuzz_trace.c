@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target of the trace parser: whatever the bytes, it hands out only requests that keep its promises, and
+ * Fuzz target of the trace parser: whatever the bytes, it hands out only valid requests, and
  * an error has a message that begins with file and line.
  */
 #include <assert.h>

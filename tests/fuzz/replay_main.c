@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs a fuzz target over its corpus without libFuzzer: every file as it is, then mutations of them by a
- * seeded generator (TN_SEED, default 1; TN_FUZZ_ROUNDS mutations a file, default 2,000). Prints TAP.
+ * seeded generator (TN_SEED, default 1; TN_FUZZ_ROUNDS mutations per file, default 2,000). Prints TAP.
  *
- * It finds regressions, not new paths: it has no coverage feedback. `make fuzz` has.
+ * It finds regressions, not new paths, because it has no coverage feedback. `make fuzz` has that.
  * An input that kills the target is printed in hex, ready for `xxd -r -p` and the corpus.
  */
 #include <dirent.h>
@@ -46,7 +46,7 @@ static void died(int sig)
 	raise(sig);
 }
 
-/* The input goes in as an allocation of its exact size, so that a sanitizer sees a byte read too far. */
+/* The input is an allocation of its exact size, so that a sanitizer sees a read beyond its end. */
 static void run(const char *file, long round, const uint8_t *data, size_t size)
 {
 	uint8_t *exact = malloc(size ? size : 1);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a module are a tree, as the modules are: no file uses one that uses it, directly or through others.
+"""The files of a module form a tree, as the modules do: no file uses a file that uses it, directly or through others.
 
   circles.py [--root DIR] LIBRARY.a
 
@@ -44,14 +44,14 @@ def by_module(symbols, sources):
 
 
 def uses(files):
-    """file -> each other file that it uses -> a symbol of that"""
+    """file -> each other file that it uses -> a symbol that it needs of the other file"""
     owner = {symbol: file for file, (defines, _) in files.items() for symbol in defines}
     return {file: {owner[s]: s for s in sorted(needs) if owner.get(s, file) != file}
             for file, (_, needs) in files.items()}
 
 
 def ways(graph, start):
-    """file -> the shortest way to it from start, over files that use each other in turn; to start: round a circle"""
+    """file -> the shortest way to it from start, each file using the next one; of start itself: round a circle"""
     found, queue = {}, [[start]]
     for way in queue:
         for file in sorted(graph[way[-1]]):

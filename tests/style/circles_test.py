@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""circles.py must be able to fail: it is shown circles, made up or compiled. Prints TAP.
+"""circles.py must be able to fail: it gets circles, made up or compiled. Prints TAP.
 
   circles_test.py [COMPILER [ARGUMENT...]]
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the style checks know of C: comments and strings taken out, functions found, declarations with their comments.
+"""What the style checks know of C: how to take out comments and strings, find functions, and find comments of declarations.
 
-Not a parser. It relies on the code being formatted as in this project and is wrong in harmless ways elsewhere.
+This is no parser. It relies on the format of this project's code, and is wrong in harmless ways elsewhere.
 """
 import re
 

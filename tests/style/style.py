@@ -22,20 +22,19 @@ FUNCTION_LINES = 70
 SOURCE = ('.c', '.h', '.cu', '.cuh')
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Why they are banned: no bound (strcpy...), no error (ato*), hidden state (strtok, rand), no end (alloca), a shell
-# (system, popen).
+# Why they are banned: no bound (strcpy, alloca), no error (ato*), hidden state (strtok, rand), a shell (system, popen).
 BANNED = set('''strcpy strcat sprintf vsprintf strncpy gets strtok atoi atol atoll atof rand srand random srandom alloca
     system popen tmpnam mktemp'''.split())
 # The library never prints and never exits, and takes memory through the seam of base.
 BANNED_IN_LIBRARY = set('''printf vprintf fprintf vfprintf puts putchar fputs perror exit _exit quick_exit
     malloc calloc realloc strdup strndup asprintf'''.split())
-# The core is a state machine that a simulation owns: it is told the time and never waits.
+# The core is a state machine that a simulation can step: it gets the time as an argument and never waits.
 BANNED_IN_CORE = set('''clock_gettime gettimeofday time nanosleep usleep sleep
     pthread_mutex_lock pthread_cond_wait pthread_cond_timedwait'''.split())
 CORE = ('src/layout/', 'src/sched/', 'src/block/', 'src/policy/', 'src/store/', 'src/tier/')
 SEAMS = {'src/base/alloc.c'}
-# These take as long as the file system likes. The owner of a running cache never waits for that: it asks by request
-# (src/io/io.h), and only what opens and closes a cache calls them.
+# These take as long as the file system likes. The owner of a running cache never waits for a file system: it sends
+# requests (src/io/io.h). Only code that opens and closes a cache calls these functions.
 SLOW = set('''tn_io_open tn_io_close tn_io_stat tn_io_allocate tn_io_unlink open openat fopen stat fstat statx statvfs
     fallocate ftruncate fsync fdatasync unlink rename mkdir flock'''.split())
 OWNERS = ('src/store/', 'src/tier/', 'src/cache/', 'src/ring/')
@@ -100,7 +99,7 @@ class Tree:
         return out
 
     def excused(self, *key, number=0):
-        """Whether the list allows this much; what was really needed is remembered for stale()."""
+        """Whether the list allows this number; remembers the number that was needed, for stale()."""
         self.used[key] = max(number, self.used.get(key, 0))
         return key in self.exceptions and number <= self.exceptions[key]
 
@@ -302,7 +301,7 @@ def rule_text(tree):
 
 
 def _prose(name, text):
-    """(offset, words) of what is written for people: the comments of a C source, a document without quoted code."""
+    """(offset, text) of prose: the comments of a C source, a document without quoted code."""
     if name.endswith(SOURCE):
         return csource.comments(text)
     return [(0, re.sub(r'^```.*?^```|`[^`\n]*`', lambda m: re.sub(r'[^\n]', '`', m.group()), text, flags=re.S | re.M))]
