@@ -52,7 +52,7 @@ static const struct cli_opt options[] = {
 	{"depth", "N", "32", "queue depth", CLI_COUNT, offsetof(struct store_args, depth), 1, 1024},
 	{"io-engine", "NAME", "auto", "auto, io_uring or posix (fio then uses libaio)", CLI_STRING,
 	 offsetof(struct store_args, io_engine), 0, 0},
-	{"no-tmpfs", NULL, NULL, "leave out the throughput per core on tmpfs", CLI_FLAG,
+	{"no-tmpfs", NULL, NULL, "leave out the throughput per CPU on tmpfs", CLI_FLAG,
 	 offsetof(struct store_args, no_tmpfs), 0, 0},
 	{"no-verify", NULL, NULL, "without checksums", CLI_FLAG, offsetof(struct store_args, no_verify), 0, 0},
 	{"workers", "N", "the cache's", "threads that sum", CLI_COUNT, offsetof(struct store_args, workers), 1, 64},
@@ -67,7 +67,7 @@ static const struct cli_verb verb = {
 		 "looked for first; same total and final sync, on written extents. "
 		 "All run alternately; GB/s are medians, and ratio is the median over the rounds of store over fio in the same round, not the "
 		 "quotient of the two medians beside it. "
-		 "CPU is that of the whole process (wait4). Beside it: throughput per core on tmpfs, checksums on and off.",
+		 "CPU is that of the whole process (wait4). Beside it: throughput per CPU on tmpfs, checksums on and off.",
 	.opts = options,
 };
 
@@ -88,7 +88,7 @@ struct tmpfs_row {
 	uint64_t object_bytes;
 	enum bench_op op;
 	bool verify;
-	double gbps, per_core;
+	double gbps, per_cpu;
 };
 
 #define ROWS_MAX (2 * CLI_STRINGS_MAX)
@@ -288,7 +288,7 @@ static bool tmpfs_direct(const char *dir)
 
 static int measure_tmpfs_row(struct bench *b, struct bench_job *job, enum bench_op op, bool verify)
 {
-	double gbps[3], core[3];
+	double gbps[3], per_cpu[3];
 	struct bench_run run;
 	int rc = CLI_OK;
 
@@ -297,12 +297,12 @@ static int measure_tmpfs_row(struct bench *b, struct bench_job *job, enum bench_
 	for (size_t i = 0; !rc && i < 3; i++) {
 		rc = run_store(b, job, &run);
 		gbps[i] = rate(&run);
-		core[i] = run.phase_cpu > 0 ? (double)run.bytes * 1e-9 / run.phase_cpu : 0;
+		per_cpu[i] = run.phase_cpu > 0 ? (double)run.bytes * 1e-9 / run.phase_cpu : 0;
 		step(b);
 	}
 	if (!rc)
 		b->tmpfs[b->tmpfs_rows++] = (struct tmpfs_row){job->object_bytes, op, verify, bench_median(gbps, 3),
-							       bench_median(core, 3)};
+							       bench_median(per_cpu, 3)};
 	return rc;
 }
 
@@ -390,7 +390,7 @@ static json_t *as_json(const struct bench *b)
 
 		json_array_append_new(tmpfs, json_pack("{s:I, s:s, s:b, s:f, s:f}", "object_bytes",
 						       (json_int_t)r->object_bytes, "op", op_name(r->op), "checksums",
-						       (int)r->verify, "gbps", r->gbps, "gbps_per_core", r->per_core));
+						       (int)r->verify, "gbps", r->gbps, "gbps_per_cpu", r->per_cpu));
 	}
 	uname(&u);
 	json_object_set_new(o, "rows", rows);
@@ -460,7 +460,7 @@ static int print(const struct bench *b)
 		cli_wrap(stdout, 0, "ratio: the median over the rounds of store over fio in the same round, not the quotient of the medians beside it");
 	}
 	if (b->tmpfs_note)
-		printf("\nper core on tmpfs: %s\n", b->tmpfs_note);
+		printf("\nper CPU on tmpfs: %s\n", b->tmpfs_note);
 	if (!b->tmpfs_rows)
 		return cli_finish(CLI_OK);
 	puts("\non tmpfs:");
@@ -469,7 +469,7 @@ static int print(const struct bench *b)
 	cli_table_cell(&t, "op");
 	cli_table_cell(&t, "checksums");
 	cli_table_cell(&t, "GB/s");
-	cli_table_cell(&t, "GB/s per core");
+	cli_table_cell(&t, "GB/s per CPU");
 	for (size_t i = 0; i < b->tmpfs_rows; i++) {
 		const struct tmpfs_row *r = &b->tmpfs[i];
 
@@ -477,7 +477,7 @@ static int print(const struct bench *b)
 		cli_table_cell(&t, "%s", op_name(r->op));
 		cli_table_cell(&t, "%s", r->verify ? "on" : "off");
 		cli_table_cell(&t, "%.2f", r->gbps);
-		cli_table_cell(&t, "%.2f", r->per_core);
+		cli_table_cell(&t, "%.2f", r->per_cpu);
 	}
 	cli_table_print(&t, stdout, true);
 	return cli_finish(CLI_OK);

@@ -142,7 +142,7 @@ enum cli_exit cli_exit_of(int rc);
 
 /* Prints and releases a JSON value. CLI_OK, or CLI_ENVIRONMENT if stdout cannot be written. */
 int cli_json(json_t *value);
-/* Flushes stdout; CLI_OK, or CLI_ENVIRONMENT (said on stderr) if something could not be written. */
+/* Flushes stdout; CLI_OK, or CLI_ENVIRONMENT after a message on stderr if something could not be written. */
 int cli_finish(int code);
 
 /* Text with units, into buf (at least 32 bytes), which is returned. */

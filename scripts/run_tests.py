@@ -6,7 +6,7 @@ Programs print TAP, so cases are counted, not programs; a program that dies or p
 closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers.
 
 Tests that draw random numbers take their seed from TN_SEED. Where it is not set, this script sets it: random in the long form
-(TN_SOAK=1), otherwise a number per commit (without git: per version), so that a commit that passed passes again.
+(TN_SOAK=1), otherwise a number per commit (without git: per version), so that a commit that has passed passes again.
 """
 import json
 import os

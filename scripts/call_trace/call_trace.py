@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a load and of a save through the files of src/: what docs/architecture.md shows.
+"""The way of a load and of a save through the files of src/, as docs/architecture.md shows it.
 
   call_trace.py [--build DIR] [--dir DIR]
 
 Builds the library with -pg, runs calls.c (two saves, a flush and a load of 16 blocks) under uftrace, and prints which file called
-which, in the order in which it happened first, with the function that was called: for a save into host memory, for a save to
+which file, in the order of the first calls, with the function that was called: for a save into host memory, for a save to
 disk, and for a load from disk. A border crossing is a call from one file to another one, counted once. Calls into src/base and into system
 libraries do not count. A pair of files that call each other is marked "back and forth".
 
-What the owner does in each of its turns, whatever there is to do, is no part of the way: pairs of files that occur in all turns
-between begin and end are counted apart. Nor is what the store does for itself meanwhile (log groups, preparing space, durability).
+Calls that the owner makes in each of its turns, whatever there is to do, are no part of the way: pairs of files that occur in
+all turns between begin and end are counted apart. The store's own work (log groups, preparing space, durability) is no part either.
 """
 import argparse
 import os
@@ -93,10 +93,10 @@ def crossings(records, files, begin, end):
 
 
 def trace(program, directory, host_bytes):
-    """What read says, the file of each address, and when each function was entered and left last"""
+    """The records of read(), the file of each address, and the times at which each function was last entered and left"""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         data = os.path.join(scratch, 'data')
-        run('uftrace', 'record', '--no-libcall', '-d', data, program, scratch, str(host_bytes), cwd=scratch)  # gmon.out goes there
+        run('uftrace', 'record', '--no-libcall', '-d', data, program, scratch, str(host_bytes), cwd=scratch)  # cwd: gmon.out is written there
         records = read(data)
     when = {(function, entry): time for time, _, entry, function, _ in records}
     return records, files_of(program, {r[4] for r in records}), when

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-#define STRUCT_BYTES_MAX 4096u /* larger than any struct will grow. A size that nobody set is refused before bytes up to it are read */
+#define STRUCT_BYTES_MAX 4096u /* larger than any struct will grow: a size beyond it was never set, and no memory is read by it */
 
 static size_t smaller(size_t a, size_t b)
 {

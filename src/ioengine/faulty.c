@@ -41,7 +41,7 @@ struct faulty {
 	bool reorder;
 	uint32_t submit_eagain_percent;
 	uint32_t woken; /* shared: a wake that no poll has answered yet */
-	bool refused; /* submit took nothing on purpose: the next poll must not wait, because nothing may be in flight */
+	bool refused; /* submit took nothing on purpose: the next poll must not wait, because perhaps nothing is in flight */
 	struct tn_fault faults[FAULTS_MAX];
 	uint32_t nfaults;
 	uint64_t seen[OPS]; /* requests per op since the faults were set */

@@ -226,6 +226,8 @@ def phrases_that_the_list_names_are_found_in_comments_and_documents():
     assert 'a.c:2: "bytes a 16": write "per"' in words('src/base/a.c', '\n/* 8 bytes a 16 regions */\n')[0]
     assert 'a.h:2: "one a device"' in words('src/base/a.h', '\nint a; // one a device\n')[0]
     assert 'a.md:1' in words('docs/a.md', 'One file a device.\n')[0]
+    assert 'a.md:1: "GB/s a core"' in words('docs/a.md', 'XXH3 does 15 GB/s a core.\n')[0]
+    assert 'write alternately' in words('src/base/a.c', '/* Reads and writes run in\n * turns. */\n')[0]
 
 
 def a_phrase_is_found_across_lines():
