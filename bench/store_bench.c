@@ -41,7 +41,8 @@ struct store_args {
 };
 
 static const struct cli_opt options[] = {
-	{"vs-fio", NULL, NULL, "compare with fio, alternately: at the object size, and at its best request size", CLI_FLAG, offsetof(struct store_args, vs_fio), 0, 0},
+	{"vs-fio", NULL, NULL, "compare with fio, alternately: at the object size, and at its best request size", CLI_FLAG,
+	 offsetof(struct store_args, vs_fio), 0, 0},
 	{"dir", "DIR", "a temporary one", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
 	 offsetof(struct store_args, dir), 0, 0},
 	{"object", "SIZE", "32KiB, 128KiB, 512KiB, 1MiB", "object size; may be repeated", CLI_STRINGS,
