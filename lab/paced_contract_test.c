@@ -3,6 +3,7 @@
  * The contract suite on the paced wrapper: over io_uring, over POSIX threads, and over an engine that does all that the
  * contract allows.
  */
+#include "ioengine/faulty_rig.h"
 #include "ioengine/io_contract.h"
 #include "ioengine/ioengine.h"
 #include "lab/paced.h"

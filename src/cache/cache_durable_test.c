@@ -8,7 +8,7 @@
 
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 
 #define PER_BLOCK 2u
 #define NPAGES 128u

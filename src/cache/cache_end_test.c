@@ -6,7 +6,7 @@
 
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 
 #define BLOCKS 3u /* of which only the first is there */
 #define SHORT_NS (RIG_SECOND / 10)

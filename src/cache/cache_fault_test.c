@@ -6,7 +6,7 @@
  */
 #include "cache/cache_internal.h"
 #include "cache_script.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 #include "tn_test.h"
 
 static struct rig *faulty_rig(struct tn_rng *rng, uint64_t seed)

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "cache/cache_internal.h"
 #include "cache_rig.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 
 #define PER_BLOCK 2u
 

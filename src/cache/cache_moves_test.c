@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cache_rig.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 
 #define BIG_DIM 128u  /* 256 KiB per block */
 #define MID_DIM 64u   /* 128 KiB */

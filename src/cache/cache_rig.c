@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "cache/cache_internal.h"
 #include "enginepool.h"
+#include "ioengine/faulty_rig.h"
 #include "ioengine/ioengine.h"
 
 #define POISON 0xee

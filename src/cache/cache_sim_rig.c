@@ -7,7 +7,7 @@
 #include "block/registry.h"
 #include "cache/front.h"
 #include "cache_rig.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 #include "store/store_internal.h"
 
 void rig_note(struct rig *r, uint64_t what)

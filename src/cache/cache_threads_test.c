@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "cache_rig.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 
 struct loader {
 	struct rig *r;

@@ -13,7 +13,7 @@
 
 #include "base/rng.h"
 #include "cache_rig.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 
 #define THREADS 4u
 #define OP_BLOCKS 12u

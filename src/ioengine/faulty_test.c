@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ioengine/faulty_rig.h"
 #include "ioengine/ioengine.h"
 #include "tn_test.h"
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "ioengine/engine.h"
+#include "ioengine/faulty_rig.h"
 #include "ioengine/io_contract.h"
 #include "ioengine/uring.h"
 

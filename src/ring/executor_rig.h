@@ -4,6 +4,7 @@
 #define TN_RING_EXECUTOR_RIG_H
 
 #include "base/rng.h"
+#include "ioengine/faulty_rig.h"
 #include "ioengine/ioengine.h"
 #include "ring/executor.h"
 #include "tn_test.h"

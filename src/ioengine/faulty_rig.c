@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A wrapper that breaks things on purpose, so that what the store and the tiers do about it is tested.
- *
- * Each request taken travels through the inner engine as a shadow of its own, so nothing is assumed
+ * See faulty_rig.h. Each request taken travels through the inner engine as a shadow of its own, so nothing is assumed
  * about the engine words. The wrapper keeps the contract of io/io.h, whatever it is told to break.
  */
 #include <assert.h>
@@ -13,7 +11,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "base/rng.h"
-#include "ioengine/ioengine.h"
+#include "ioengine/faulty_rig.h"
 
 #define FAULTS_MAX 16u
 #define SHADOWS 4096u /* most requests that any engine has in flight */
@@ -46,7 +44,7 @@ struct faulty {
 	uint32_t nfaults;
 	uint64_t seen[OPS]; /* requests per op since the faults were set */
 	/* The shadows in use, by state; free ones on a stack. */
-	uint32_t nfree, nready, nheld, ninner;
+	uint32_t nfree, nready, nheld;
 	uint16_t free[SHADOWS];
 	uint16_t ready[SHADOWS];
 	uint16_t held[SHADOWS];
@@ -123,9 +121,7 @@ static bool take(struct faulty *f, struct tn_io_req *req, const struct tn_fault 
 	s->state = WITH_INNER;
 	if (kind == TN_FAULT_EIO || kind == TN_FAULT_ENOSPC || (kind == TN_FAULT_SHORT && !shorten(f, s)))
 		make_ready(f, s, kind == TN_FAULT_ENOSPC ? -ENOSPC : -EIO);
-	else if (tn_io_submit(f->inner, &inner_req, 1))
-		f->ninner++;
-	else
+	else if (tn_io_submit(f->inner, &inner_req, 1) == 0)
 		return false;
 	f->nfree--;
 	req->engine[0] = (uintptr_t)f;
@@ -163,7 +159,6 @@ static void completed(struct faulty *f, struct shadow *s, uint64_t now)
 {
 	int status = s->req.status;
 
-	f->ninner--;
 	if (s->kind == TN_FAULT_LATE) {
 		hold(f, s, now + s->delay_ns);
 		return;
