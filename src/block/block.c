@@ -9,34 +9,10 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "block/keys.h"
+#include "base/hash.h"
 #include "block/registry.h"
 
 /* ---- the state machine ----------------------------------------------------------------------- */
-
-enum operation { INIT_SEQUENCE, ADD_TOKENS, COMMIT, COMPLETE, REGISTER, RESET, FORGET, OPERATIONS };
-
-#define ILLEGAL (-1)
-
-/* [state][operation] -> next state. Adopting a block is COMPLETE and REGISTER in one. */
-static const signed char transitions[4][OPERATIONS] = {
-	[TN_BLOCK_RESET] = {[INIT_SEQUENCE] = TN_BLOCK_PARTIAL, [ADD_TOKENS] = ILLEGAL, [COMMIT] = ILLEGAL,
-			    [COMPLETE] = TN_BLOCK_COMPLETE, [REGISTER] = ILLEGAL, [RESET] = ILLEGAL,
-			    [FORGET] = ILLEGAL},
-	[TN_BLOCK_PARTIAL] = {[INIT_SEQUENCE] = ILLEGAL, [ADD_TOKENS] = TN_BLOCK_PARTIAL, [COMMIT] = TN_BLOCK_COMPLETE,
-			      [COMPLETE] = ILLEGAL, [REGISTER] = ILLEGAL, [RESET] = TN_BLOCK_RESET,
-			      [FORGET] = ILLEGAL},
-	[TN_BLOCK_COMPLETE] = {[INIT_SEQUENCE] = ILLEGAL, [ADD_TOKENS] = ILLEGAL, [COMMIT] = ILLEGAL,
-			       [COMPLETE] = ILLEGAL, [REGISTER] = TN_BLOCK_REGISTERED, [RESET] = TN_BLOCK_RESET,
-			       [FORGET] = ILLEGAL},
-	[TN_BLOCK_REGISTERED] = {[INIT_SEQUENCE] = ILLEGAL, [ADD_TOKENS] = ILLEGAL, [COMMIT] = ILLEGAL,
-				 [COMPLETE] = ILLEGAL, [REGISTER] = ILLEGAL, [RESET] = ILLEGAL,
-				 [FORGET] = TN_BLOCK_RESET},
-};
-
-static const char *const state_names[] = {"Reset", "Partial", "Complete", "Registered"};
-static const char *const operation_names[] = {"init_sequence", "add_tokens", "commit", "complete",
-					      "register",      "reset",	     "forget"};
 
 static void meta_set(struct tn_registry *reg, tn_block b, uint32_t meta)
 {
@@ -54,18 +30,17 @@ enum tn_block_state tn_block_state(const struct tn_registry *reg, tn_block b)
 	return (enum tn_block_state)((tn_registry_meta(reg, b) & META_STATE_MASK) >> META_STATE_SHIFT);
 }
 
-/* 0, or -EINVAL if the operation is not allowed in the block's present state. */
-static int check(const struct tn_registry *reg, tn_block b, enum operation op)
+/* 0, or -EINVAL if the block is not in the state that the operation is for. */
+static int check(const struct tn_registry *reg, tn_block b, enum tn_block_state wanted, const char *operation)
 {
-	enum tn_block_state state;
+	static const char *const names[] = {"Reset", "Complete", "Registered"};
 
 	if (b >= reg->unused)
 		return tn_fail(-EINVAL, "block %u: was never taken", b);
-	state = tn_block_state(reg, b);
-	if (transitions[state][op] == ILLEGAL)
-		return tn_fail(-EINVAL, "block %u: %s is not possible while it is %s", b, operation_names[op],
-			       state_names[state]);
-	if (state == TN_BLOCK_RESET && !(tn_registry_meta(reg, b) & META_TAKEN))
+	if (tn_block_state(reg, b) != wanted)
+		return tn_fail(-EINVAL, "block %u: %s is not possible while it is %s", b, operation,
+			       names[tn_block_state(reg, b)]);
+	if (wanted == TN_BLOCK_RESET && !(tn_registry_meta(reg, b) & META_TAKEN))
 		return tn_fail(-EINVAL, "block %u: lies in the pool, take one first", b);
 	return 0;
 }
@@ -168,14 +143,6 @@ static uint64_t parent_hash(uint16_t space, const struct tn_key *parent)
 	return tn_registry_hash(space, parent->word[0], parent->word[1]);
 }
 
-int tn_block_link(struct tn_registry *reg, tn_block b, const struct tn_key *parent)
-{
-	assert(tn_block_state(reg, b) == TN_BLOCK_REGISTERED);
-	if (tn_key_is_zero(parent) || tn_block_parent(reg, b) != TN_BLOCK_NONE)
-		return 0;
-	return link_by_hash(reg, b, parent_hash(tn_block_space(reg, b), parent));
-}
-
 /*
  * Computes the depths on the way from b up to the first ancestor whose depth is known, or that has no parent. Links made
  * in any order may have closed a circle. Brent's algorithm finds a circle, and one link of it is cut.
@@ -258,36 +225,6 @@ uint32_t tn_registry_relink(struct tn_registry *reg)
 
 /* ---- life cycle ------------------------------------------------------------------------------ */
 
-int tn_block_init_sequence(struct tn_registry *reg, struct tn_draft *draft)
-{
-	int rc = check(reg, draft->block, INIT_SEQUENCE);
-
-	if (rc)
-		return rc;
-	if (draft->capacity_tokens == 0 || draft->capacity_tokens > TN_DRAFT_TOKENS_MAX)
-		return tn_fail(-EINVAL, "capacity_tokens %u: must be 1 to %u", draft->capacity_tokens,
-			       TN_DRAFT_TOKENS_MAX);
-	if (!draft->tokens)
-		return tn_fail(-EINVAL, "tokens NULL: a draft needs room for %u", draft->capacity_tokens);
-	draft->ntokens = 0;
-	meta_set(reg, draft->block, meta_of(TN_BLOCK_PARTIAL, draft->space));
-	return 0;
-}
-
-int tn_block_add_tokens(struct tn_registry *reg, struct tn_draft *draft, const uint32_t *tokens, uint32_t n)
-{
-	int rc = check(reg, draft->block, ADD_TOKENS);
-
-	if (rc)
-		return rc;
-	if (n > draft->capacity_tokens - draft->ntokens)
-		return tn_fail(-ENOSPC, "%u tokens: the block has room for %u more", n,
-			       draft->capacity_tokens - draft->ntokens);
-	for (uint32_t i = 0; i < n; i++)
-		draft->tokens[draft->ntokens++] = tokens[i];
-	return 0;
-}
-
 static void complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
 		     const struct tn_key *parent)
 {
@@ -308,25 +245,10 @@ static void complete(struct tn_registry *reg, tn_block b, uint16_t space, const 
 	meta_set(reg, b, meta);
 }
 
-int tn_block_commit(struct tn_registry *reg, struct tn_draft *draft, struct tn_key *key)
-{
-	int rc = check(reg, draft->block, COMMIT);
-
-	if (rc)
-		return rc;
-	if (draft->ntokens != draft->capacity_tokens)
-		return tn_fail(-EINVAL, "block %u: has %u of %u tokens, only a full one can be committed", draft->block,
-			       draft->ntokens, draft->capacity_tokens);
-	*key = tn_keys_chain(&draft->secret, &draft->parent, &draft->salt,
-			     tn_key_is_zero(&draft->salt) ? 0 : sizeof(draft->salt), draft->tokens, draft->ntokens);
-	complete(reg, draft->block, draft->space, key, &draft->parent);
-	return 0;
-}
-
 int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
 		      const struct tn_key *parent)
 {
-	int rc = check(reg, b, COMPLETE);
+	int rc = check(reg, b, TN_BLOCK_RESET, "complete");
 
 	if (rc)
 		return rc;
@@ -341,7 +263,6 @@ static void duplicate(struct tn_registry *reg, tn_block existing, uint64_t wante
 {
 	if (wanted && tn_block_parent(reg, existing) == TN_BLOCK_NONE)
 		link_by_hash(reg, existing, wanted);
-	__atomic_store_n(&reg->duplicates, reg->duplicates + 1, __ATOMIC_RELAXED);
 }
 
 static void publish(struct tn_registry *reg, tn_block b)
@@ -360,7 +281,7 @@ int tn_block_register(struct tn_registry *reg, tn_block b, tn_block *out)
 {
 	struct tn_key key;
 	tn_block existing;
-	int rc = check(reg, b, REGISTER);
+	int rc = check(reg, b, TN_BLOCK_COMPLETE, "register");
 
 	if (rc)
 		return rc;
@@ -404,7 +325,7 @@ int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key 
 
 int tn_block_reset(struct tn_registry *reg, tn_block b)
 {
-	int rc = check(reg, b, RESET);
+	int rc = check(reg, b, TN_BLOCK_COMPLETE, "reset");
 
 	if (rc)
 		return rc;
@@ -415,7 +336,7 @@ int tn_block_reset(struct tn_registry *reg, tn_block b)
 int tn_block_forget(struct tn_registry *reg, tn_block b)
 {
 	uint32_t refs = 0;
-	int rc = check(reg, b, FORGET);
+	int rc = check(reg, b, TN_BLOCK_REGISTERED, "forget");
 
 	if (rc)
 		return rc;
@@ -453,11 +374,6 @@ struct tn_key tn_block_key(const struct tn_registry *reg, tn_block b)
 uint16_t tn_block_space(const struct tn_registry *reg, tn_block b)
 {
 	return (uint16_t)tn_registry_meta(reg, b);
-}
-
-uint32_t tn_block_children(const struct tn_registry *reg, tn_block b)
-{
-	return reg->chains[b].children;
 }
 
 uint32_t tn_block_depth(const struct tn_registry *reg, tn_block b)

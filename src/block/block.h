@@ -2,7 +2,7 @@
 /*
  * Blocks: identity life cycle, the registry that finds them by key, residency, pins.
  *
- * One record per block, in arrays sized at create; one open-addressing table of (tag, index) that
+ * One record per block in arrays sized at create; one open-addressing table of (tag, index) that
  * never rehashes and never moves an entry. The owner thread changes things; tn_registry_find,
  * tn_registry_find_one and tn_block_unpin may come from any thread at any time: they take no lock,
  * pin by compare-and-swap on the reference count and check key and space again after the pin. As no entry
@@ -10,12 +10,11 @@
  *
  * A record remembers its parent by index and generation. So parents may go, and their records be used
  * again, in any order. A parent that is not there yet when the child is registered (recovery finds blocks
- * in any order) is remembered by a 64-bit hash instead, and linked by tn_registry_relink or
- * tn_block_link.
+ * in any order) is remembered by a 64-bit hash instead, and linked by tn_registry_relink.
  *
- * Life cycle (after KVBM): Reset -> Partial -> Complete -> Registered -> Reset, Partial -> Reset and
- * Complete -> Reset on abort, Reset -> Registered for onboarded and recovered blocks. Every other
- * transition returns -EINVAL and leaves the block as it was.
+ * Life cycle: Reset -> Complete -> Registered -> Reset, Complete -> Reset on abort, Reset -> Registered for onboarded
+ * and recovered blocks. Every other transition returns -EINVAL and leaves the block as it was. A block that an engine
+ * is still filling is the engine's own matter.
  */
 #ifndef TN_BLOCK_BLOCK_H
 #define TN_BLOCK_BLOCK_H
@@ -30,9 +29,7 @@ typedef uint32_t tn_block; /* index of a record */
 #define TN_BLOCK_NONE UINT32_MAX
 #define TN_SLOT_NONE UINT32_MAX
 
-#define TN_DRAFT_TOKENS_MAX (1u << 20)
-
-enum tn_block_state { TN_BLOCK_RESET, TN_BLOCK_PARTIAL, TN_BLOCK_COMPLETE, TN_BLOCK_REGISTERED };
+enum tn_block_state { TN_BLOCK_RESET, TN_BLOCK_COMPLETE, TN_BLOCK_REGISTERED };
 
 /* Residency in one tier. */
 enum tn_residency { TN_ABSENT, TN_FILLING, TN_PRESENT, TN_DRAINING };
@@ -47,9 +44,8 @@ struct tn_registry_opts {
 int tn_registry_create(const struct tn_registry_opts *opts, struct tn_registry **out);
 void tn_registry_destroy(struct tn_registry *reg);
 uint32_t tn_registry_count(const struct tn_registry *reg); /* registered blocks */
-uint64_t tn_registry_duplicates(const struct tn_registry *reg); /* registrations that found the key taken */
-uint64_t tn_registry_bytes(const struct tn_registry *reg); /* memory that the registry takes */
-/* Records that were ever taken: all registered blocks are among the first so many. */
+uint64_t tn_registry_bytes(const struct tn_registry *reg); /* memory it holds */
+/* Registered blocks are among the first so many records: the others were never taken. */
 uint32_t tn_registry_records(const struct tn_registry *reg);
 /* The first registered block after b (TN_BLOCK_NONE: from the start), or TN_BLOCK_NONE. For snapshots. */
 tn_block tn_registry_next(const struct tn_registry *reg, tn_block b);
@@ -64,34 +60,13 @@ uint32_t tn_registry_relink(struct tn_registry *reg);
 /* Takes a Reset block from the pool of free records; -ENOSPC if the pool is empty. */
 int tn_block_take(struct tn_registry *reg, tn_block *out);
 
-/*
- * Tokens of a block that is being filled, kept by its creator. The key of a full block is that of
- * tn_keys_chain (keys.h) with the salt as extra: tn_hash_chain(secret, parent, tokens), the parent changed by
- * the salt if that is not zero. Only the first block of a chain needs a salt: its key is in all that follow.
- */
-struct tn_draft {
-	tn_block block;
-	uint16_t space;
-	uint32_t capacity_tokens; /* 1 .. TN_DRAFT_TOKENS_MAX */
-	uint32_t ntokens;
-	uint32_t *tokens; /* capacity_tokens of them; the caller's memory */
-	struct tn_secret secret;
-	struct tn_key parent;
-	struct tn_key salt;
-};
-
-int tn_block_init_sequence(struct tn_registry *reg, struct tn_draft *draft); /* Reset -> Partial */
-/* Appends tokens of a Partial block; -ENOSPC beyond the capacity, and then none is appended. */
-int tn_block_add_tokens(struct tn_registry *reg, struct tn_draft *draft, const uint32_t *tokens, uint32_t n);
-/* Partial -> Complete; -EINVAL unless the block is full. */
-int tn_block_commit(struct tn_registry *reg, struct tn_draft *draft, struct tn_key *key);
-/* Reset -> Complete for a block whose key the engine gave. */
+/* Reset -> Complete. */
 int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
 		      const struct tn_key *parent);
 /*
- * Complete -> Registered, referenced by nobody and absent from all tiers. If the key is taken, *out is the block that has it, b returns to the
- * pool and the duplicate is counted; returns 1 then, 0 otherwise. The caller gets no reference. A block
- * that has lost its parent is linked again when it is registered once more as a duplicate.
+ * Complete -> Registered, referenced by nobody and absent from all tiers. If the key is taken, *out is the block that
+ * has it, and b returns to the pool; returns 1 then, 0 otherwise. The caller gets no reference. A block that has lost
+ * its parent is linked again when it is registered once more as a duplicate.
  */
 int tn_block_register(struct tn_registry *reg, tn_block b, tn_block *out);
 /*
@@ -100,7 +75,7 @@ int tn_block_register(struct tn_registry *reg, tn_block b, tn_block *out);
  */
 int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key *key, const struct tn_key *parent,
 		   tn_block *out);
-/* Partial or Complete -> Reset (abort); the record goes back to the pool. */
+/* Complete -> Reset (abort); the record goes back to the pool. */
 int tn_block_reset(struct tn_registry *reg, tn_block b);
 /*
  * Registered -> Reset: look-ups no longer find the block, and its record is free. -EBUSY, and nothing has changed, while
@@ -125,20 +100,11 @@ void tn_block_unpin(struct tn_registry *reg, tn_block b);
 
 enum tn_block_state tn_block_state(const struct tn_registry *reg, tn_block b);
 uint32_t tn_block_refs(const struct tn_registry *reg, tn_block b);
-/* Whether the record still is that key's block; for callers that kept the index without a reference. */
-bool tn_block_is(const struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key);
 void tn_block_ref(struct tn_registry *reg, tn_block b); /* one more reference on a Registered block */
 struct tn_key tn_block_key(const struct tn_registry *reg, tn_block b);
 uint16_t tn_block_space(const struct tn_registry *reg, tn_block b);
 /* The parent if it is still registered under the same key, else TN_BLOCK_NONE. */
 tn_block tn_block_parent(const struct tn_registry *reg, tn_block b);
-/*
- * Links b to its parent if it has none registered now (the parent came later, or came back). Returns 1 if
- * it was linked, else 0.
- */
-int tn_block_link(struct tn_registry *reg, tn_block b, const struct tn_key *parent);
-/* Registered children that are linked to b. A count of 2^24 - 1 stays as it is until b is forgotten. */
-uint32_t tn_block_children(const struct tn_registry *reg, tn_block b);
 uint32_t tn_block_depth(const struct tn_registry *reg, tn_block b); /* blocks before it, saturating at 65535 */
 enum tn_residency tn_block_residency(const struct tn_registry *reg, tn_block b, enum tn_tier tier);
 void tn_block_set_residency(struct tn_registry *reg, tn_block b, enum tn_tier tier, enum tn_residency r);

@@ -10,20 +10,6 @@
 static const struct tn_key domain_extra = {{0x6172747865206e74u, 1}};
 static const struct tn_key domain_hashes = {{0x736568736168746eu, 2}};
 
-struct tn_key tn_keys_chain(const struct tn_secret *secret, const struct tn_key *parent, const void *extra,
-			    size_t extra_bytes, const uint32_t *tokens, size_t n)
-{
-	struct tn_key prev = *parent;
-
-	if (extra && extra_bytes) {
-		struct tn_key e = tn_hash_chain(secret, &domain_extra, extra, extra_bytes);
-
-		prev.word[0] ^= e.word[0];
-		prev.word[1] ^= e.word[1];
-	}
-	return tn_hash_chain(secret, &prev, tokens, n * sizeof(*tokens));
-}
-
 long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens, const uint32_t *tokens, size_t n,
 			  const void *extra, size_t extra_bytes, struct tn_key *keys, size_t max)
 {
@@ -43,9 +29,10 @@ long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens,
 		return tn_fail(-EINVAL, "keys NULL: there are %zu to write", blocks);
 	if (blocks > LONG_MAX)
 		return tn_fail(-EINVAL, "%zu blocks: more than can be counted", blocks);
+	if (extra_bytes)
+		prev = tn_hash_chain(secret, &domain_extra, extra, extra_bytes);
 	for (size_t i = 0; i < blocks; i++) {
-		keys[i] = tn_keys_chain(secret, &prev, i ? NULL : extra, i ? 0 : extra_bytes,
-					tokens + i * block_tokens, block_tokens);
+		keys[i] = tn_hash_chain(secret, &prev, tokens + i * block_tokens, block_tokens * sizeof(*tokens));
 		prev = keys[i];
 	}
 	return (long)blocks;

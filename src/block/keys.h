@@ -3,9 +3,9 @@
  * Keys of blocks: from tokens, or from an engine's own page hashes. Pure; any thread.
  *
  * The key of block i is tn_hash_chain(secret, key of block i-1, tokens of block i). What else the KV bytes
- * depend on (adapter, images, salt) goes into the first block's key as `extra`: the hash of extra is XORed into
- * the first block's parent (zero). That hash is taken in a domain of its own, so that no tokens can imitate it. A
- * trailing part of a block has no key.
+ * depend on (adapter, images, salt) goes into the first block as `extra`: the hash of extra, taken in a domain
+ * of its own so that no tokens can imitate it, takes the place of the first block's parent. A trailing part of a
+ * block has no key.
  */
 #ifndef TN_BLOCK_KEYS_H
 #define TN_BLOCK_KEYS_H
@@ -17,10 +17,6 @@
 
 #define TN_HASH_BYTES_MIN 16u
 #define TN_HASH_BYTES_MAX 32u
-
-/* Key of one block: its parent's key (zero: the first of its chain), its tokens, and extra (NULL: none). */
-struct tn_key tn_keys_chain(const struct tn_secret *secret, const struct tn_key *parent, const void *extra,
-			    size_t extra_bytes, const uint32_t *tokens, size_t n);
 
 /* Keys of the whole blocks among n tokens, at most max. Returns how many were written, or -EINVAL. */
 long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens, const uint32_t *tokens, size_t n,

@@ -82,11 +82,6 @@ uint32_t tn_registry_count(const struct tn_registry *reg)
 	return __atomic_load_n(&reg->count, __ATOMIC_RELAXED);
 }
 
-uint64_t tn_registry_duplicates(const struct tn_registry *reg)
-{
-	return __atomic_load_n(&reg->duplicates, __ATOMIC_RELAXED);
-}
-
 uint64_t tn_registry_bytes(const struct tn_registry *reg)
 {
 	return sizeof(*reg) + records_bytes(reg->max_blocks) + chains_bytes(reg->max_blocks) +
@@ -206,13 +201,6 @@ static inline bool record_is(const struct tn_record *r, const struct wanted *w)
 	return __atomic_load_n(&r->key[0], __ATOMIC_RELAXED) == w->key[0] &&
 	       __atomic_load_n(&r->key[1], __ATOMIC_RELAXED) == w->key[1] && (meta & 0xffff) == w->space &&
 	       (meta & META_STATE_MASK) == (uint32_t)TN_BLOCK_REGISTERED << META_STATE_SHIFT;
-}
-
-bool tn_block_is(const struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key)
-{
-	const struct wanted w = {{key->word[0], key->word[1]}, 0, space};
-
-	return b < reg->max_blocks && record_is(&reg->records[b], &w);
 }
 
 /* The record that the table has for w, at this moment. */

@@ -30,7 +30,6 @@ _Static_assert(sizeof(struct tn_bucket) == 64, "a bucket is one cache line");
 
 /* struct tn_record.meta: space, then 2 bits of residency for each of 4 tiers, then: */
 #define META_RESIDENCY_SHIFT 16
-#define META_RESIDENCY_MASK (0xffu << META_RESIDENCY_SHIFT)
 #define META_STATE_SHIFT 24
 #define META_STATE_MASK (3u << META_STATE_SHIFT)
 #define META_TAKEN (1u << 26) /* Reset, and taken out of the pool */
@@ -78,7 +77,6 @@ struct tn_registry {
 	uint32_t unused; /* records from here on were never taken */
 	uint32_t free; /* list of records that were given back */
 	uint32_t count; /* read by other threads */
-	uint64_t duplicates; /* read by other threads */
 };
 
 /* A hash of (space, key) in 64 bits: place and tag in the table. The keys themselves need not be random. */
