@@ -638,15 +638,20 @@ static void shuffle(struct tn_list *list, struct tn_rng *rng)
 
 	tn_list_init(&out);
 	while (!tn_list_empty(list)) {
-		struct tn_list *n = tn_list_pop(list);
+		struct tn_list *n = list->next;
 
+		tn_list_del(n);
 		if (tn_rng_below(rng, 2))
 			tn_list_push(&out, n);
 		else
 			tn_list_push_front(&out, n);
 	}
-	while (!tn_list_empty(&out))
-		tn_list_push(list, tn_list_pop(&out));
+	while (!tn_list_empty(&out)) {
+		struct tn_list *n = out.next;
+
+		tn_list_del(n);
+		tn_list_push(list, n);
+	}
 }
 
 /* Only the process died: what was in flight got there, in part, or not at all. */

@@ -10,9 +10,6 @@
 
 #include <tenuto/error.h>
 
-#define TN_STR_(x) #x
-#define TN_STR(x) TN_STR_(x)
-
 int tn_fail_at(const char *file, const char *func, int code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 int tn_fail_cause_at(const char *file, const char *func, int code, const char *fmt, ...)

@@ -3,8 +3,7 @@
  * The seam through which the owner of bytes hands checksums and copies to someone else.
  *
  * The owner thread posts jobs; run() may execute on any thread, done() is called on the owner
- * thread from collect(). The cache's workers implement it with threads, tn_exec_inline runs jobs
- * on the spot (simulation, or no workers wanted).
+ * thread from collect(). The cache's workers implement it with threads, simulations run jobs in collect().
  */
 #ifndef TN_BASE_EXEC_H
 #define TN_BASE_EXEC_H
@@ -22,48 +21,5 @@ struct tn_exec {
 	/* Calls done() of finished jobs; returns how many. */
 	unsigned (*collect)(struct tn_exec *exec);
 };
-
-/* Runs jobs in post, calls done() in collect, in the order of posting. */
-struct tn_exec_inline {
-	struct tn_exec exec;
-	struct tn_job *first, *last;
-};
-
-static inline void tn_exec_inline_post(struct tn_exec *exec, struct tn_job *job)
-{
-	struct tn_exec_inline *e = (struct tn_exec_inline *)exec;
-
-	job->run(job);
-	job->next = NULL;
-	if (e->last)
-		e->last->next = job;
-	else
-		e->first = job;
-	e->last = job;
-}
-
-static inline unsigned tn_exec_inline_collect(struct tn_exec *exec)
-{
-	struct tn_exec_inline *e = (struct tn_exec_inline *)exec;
-	unsigned n = 0;
-
-	while (e->first) {
-		struct tn_job *job = e->first;
-
-		e->first = job->next;
-		if (!e->first)
-			e->last = NULL;
-		job->done(job);
-		n++;
-	}
-	return n;
-}
-
-static inline void tn_exec_inline_init(struct tn_exec_inline *e)
-{
-	e->exec.post = tn_exec_inline_post;
-	e->exec.collect = tn_exec_inline_collect;
-	e->first = e->last = NULL;
-}
 
 #endif

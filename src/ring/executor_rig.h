@@ -3,6 +3,7 @@
 #ifndef TN_RING_EXECUTOR_RIG_H
 #define TN_RING_EXECUTOR_RIG_H
 
+#include "base/exec_rig.h"
 #include "base/rng.h"
 #include "ioengine/faulty_rig.h"
 #include "ioengine/ioengine.h"
