@@ -38,7 +38,6 @@ struct tn_uring {
 	bool fixed_files;
 	bool vec_fixed;
 	bool ext_arg;
-	bool taskrun_flag; /* the kernel says in shared memory whether completions wait to be run */
 	bool sparse_buffers;
 	struct tn_iobuffer buffers[TN_URING_BUFFERS];
 	uint32_t nbuffers;
@@ -46,7 +45,6 @@ struct tn_uring {
 	struct tn_fileworks work; /* for requests that may wait in the kernel */
 	/* uring_refused.c */
 	bool refused; /* the kernel took io_uring away; the ring is gone, or on its way out */
-	int refusal;
 	uint32_t nthreads;
 	int end_fd; /* hangs up when the kernel has ended all of the ring's requests and freed the ring; -1: that was noticed */
 	struct tn_io *threads; /* shared: the engine that took over; NULL: none has, or none could be started yet */

@@ -81,7 +81,6 @@ void tn_uring_fall_back(struct tn_uring *u, int err)
 	struct tn_io_req *req;
 
 	u->refused = true;
-	u->refusal = err;
 	u->fixed_files = false;
 	tn_log(u->log, TN_LOG_WARN, "io_uring_enter: %s; %u requests are carried over, and %u threads used from now on",
 	       strerror(-err), u->depth - u->free_slots, u->nthreads);

@@ -47,7 +47,6 @@ static int set_up_ring(struct tn_uring *u, unsigned without)
 		tn_fork_unlock();
 		if (!err) {
 			u->ext_arg = (p.features & IORING_FEAT_EXT_ARG) && !(without & TN_URING_NO_EXT_ARG);
-			u->taskrun_flag = p.flags & IORING_SETUP_TASKRUN_FLAG;
 			return 0;
 		}
 		if (err != -EINVAL)
