@@ -37,19 +37,28 @@ struct tn_iofiles {
 	const struct tn_log *log;
 };
 
+/* What a real engine's object begins with. */
+struct tn_ioengine {
+	struct tn_io io;
+	struct tn_iofiles *files;
+};
+
 void tn_iofiles_init(struct tn_iofiles *files, const struct tn_log *log);
 void tn_iofiles_fini(struct tn_iofiles *files);
-int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, uint32_t *file);
-int tn_iofiles_lend(const struct tn_iofiles *files, uint32_t file, struct tn_io_lent *lent);
-int tn_iofiles_adopt(struct tn_iofiles *files, const struct tn_io_lent *lent, uint32_t *file);
+
+/* Operations of the contract, for engines that begin with struct tn_ioengine. */
+int tn_ioengine_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file);
+int tn_ioengine_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent);
+int tn_ioengine_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file);
+int tn_ioengine_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st);
+int tn_ioengine_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length);
+int tn_ioengine_unlink(struct tn_io *io, const char *path);
+
 /* Whether the file may be closed: 0, -EBADF or -EBUSY. */
 int tn_iofiles_may_close(const struct tn_iofiles *files, uint32_t file);
 /* Gives the lock back, unless the file was adopted, and closes. */
 void tn_iofiles_close(struct tn_iofiles *files, uint32_t file);
-int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *st);
-int tn_iofiles_allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length);
-int tn_iofiles_unlink(const char *path);
-/* Performs a request that is no transfer, on a thread that may wait for the file system; returns the status. */
+/* Does a request that is no transfer, on whatever thread may wait for it; its status. */
 int tn_iofiles_do(struct tn_iofiles *files, struct tn_io_req *req);
 
 /* ---- transfers ------------------------------------------------------------------------------- */

@@ -34,6 +34,11 @@
 #define DIO_MEM_ALIGN_AT 0x98u
 #define DIO_OFFSET_ALIGN_AT 0x9cu
 
+static struct tn_iofiles *files_of(struct tn_io *io)
+{
+	return ((struct tn_ioengine *)io)->files;
+}
+
 void tn_iofiles_init(struct tn_iofiles *files, const struct tn_log *log)
 {
 	files->log = log;
@@ -249,8 +254,9 @@ static struct tn_iofile *free_entry(struct tn_iofiles *files, const char *name)
 	return NULL;
 }
 
-int tn_iofiles_open(struct tn_iofiles *files, const char *path, unsigned flags, uint32_t *file)
+int tn_ioengine_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
 {
+	struct tn_iofiles *files = files_of(io);
 	struct tn_iofile *f;
 	int err;
 
@@ -280,9 +286,9 @@ static const struct tn_iofile *get_file(const struct tn_iofiles *files, uint32_t
 	return file < TN_IO_FILES_MAX && files->f[file].fd >= 0 ? &files->f[file] : NULL;
 }
 
-int tn_iofiles_lend(const struct tn_iofiles *files, uint32_t file, struct tn_io_lent *lent)
+int tn_ioengine_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
 {
-	const struct tn_iofile *f = get_file(files, file);
+	const struct tn_iofile *f = get_file(files_of(io), file);
 
 	if (!f)
 		return tn_fail(-EBADF, "file %u is not open", file);
@@ -300,8 +306,9 @@ int tn_iofiles_lend(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 	return 0;
 }
 
-int tn_iofiles_adopt(struct tn_iofiles *files, const struct tn_io_lent *lent, uint32_t *file)
+int tn_ioengine_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
 {
+	struct tn_iofiles *files = files_of(io);
 	struct tn_iofile *f = free_entry(files, lent->name);
 
 	if (!f)
@@ -352,7 +359,7 @@ void tn_iofiles_close(struct tn_iofiles *files, uint32_t file)
 	close_watched(f);
 }
 
-int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *out)
+static int stat_file(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *out)
 {
 	const struct tn_iofile *f = get_file(files, file);
 	uint64_t bytes = 0;
@@ -375,6 +382,11 @@ int tn_iofiles_stat(const struct tn_iofiles *files, uint32_t file, struct tn_io_
 				   .direct = f->direct,
 				   .in_memory = fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC};
 	return 0;
+}
+
+int tn_ioengine_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
+{
+	return stat_file(files_of(io), file, st);
 }
 
 /*
@@ -432,7 +444,7 @@ static int allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, ui
 	if (__builtin_add_overflow(offset, length, &end) || end > INT64_MAX)
 		return tn_fail(-EFBIG, "%s: cannot allocate %llu bytes at %llu", f->name, (unsigned long long)length,
 			       (unsigned long long)offset);
-	err = tn_iofiles_stat(files, file, &st);
+	err = stat_file(files, file, &st);
 	if (err)
 		return err;
 	err = reserve(files, f, offset, length, st.size_bytes, flags);
@@ -446,20 +458,20 @@ static int allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, ui
 		       (unsigned long long)offset, strerror(err));
 }
 
-int tn_iofiles_allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length)
+int tn_ioengine_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
 {
-	return allocate(files, file, offset, length, NULL);
+	return allocate(files_of(io), file, offset, length, NULL);
 }
 
 int tn_iofiles_do(struct tn_iofiles *files, struct tn_io_req *req)
 {
 	if (req->op == TN_IO_STAT)
-		return tn_iofiles_stat(files, req->file, req->iov->iov_base);
+		return stat_file(files, req->file, req->iov->iov_base);
 	assert(req->op == TN_IO_ALLOCATE);
 	return allocate(files, req->file, req->offset, req->iov->iov_len, &tn_ioxfer_of(req)->flags);
 }
 
-int tn_iofiles_unlink(const char *path)
+int tn_ioengine_unlink(struct tn_io *io, const char *path)
 {
 	if (unlink(path))
 		return tn_fail(-errno, "%s: cannot unlink: %s", path, strerror(errno));

@@ -18,8 +18,7 @@
 #include "ioengine/engine.h"
 
 struct posix {
-	struct tn_io io;
-	struct tn_iofiles *files; /* the owner changes the table; a worker reads only the entries of files that it has requests for */
+	struct tn_ioengine e; /* the files are the owner's; workers read only those that they have requests for */
 	const struct tn_iobuffer *buffers; /* registered with the engine that these threads took over from */
 	const uint32_t *nbuffers;
 	const struct tn_clock *clock;
@@ -44,7 +43,7 @@ struct posix {
 
 static ssize_t transfer(const struct posix *p, struct tn_io_req *req)
 {
-	int fd = p->files->f[req->file].fd;
+	int fd = p->e.files->f[req->file].fd;
 	uint64_t offset = req->offset + req->transferred;
 	const struct iovec *iov;
 	struct iovec one;
@@ -59,20 +58,20 @@ static int perform(struct posix *p, struct tn_io_req *req)
 	int more = 1;
 
 	if (!tn_ioxfer_is(req) && req->op != TN_IO_SYNC)
-		return tn_iofiles_do(p->files, req);
+		return tn_iofiles_do(p->e.files, req);
 	while (more > 0) {
 		ssize_t res;
 
 		/* cancel sets the flag under the lock. Here the lock is not held: a flag that is seen late does no harm. */
 		if (__atomic_load_n(&tn_ioxfer_of(req)->flags, __ATOMIC_RELAXED) & TN_IOXFER_CANCELLED)
 			return -ECANCELED;
-		res = req->op == TN_IO_SYNC ? fdatasync(p->files->f[req->file].fd) : transfer(p, req);
+		res = req->op == TN_IO_SYNC ? fdatasync(p->e.files->f[req->file].fd) : transfer(p, req);
 		if (res < 0) {
 			if (errno == EINTR || errno == EAGAIN)
 				continue;
-			return tn_ioxfer_failed(p->files, req, -errno);
+			return tn_ioxfer_failed(p->e.files, req, -errno);
 		}
-		more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(p->files, req, (uint32_t)res);
+		more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(p->e.files, req, (uint32_t)res);
 	}
 	return more;
 }
@@ -115,7 +114,7 @@ static unsigned posix_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 	for (unsigned k = 0; k < n; k++) {
 		struct tn_io_req *req = reqs[k];
 
-		req->status = tn_ioxfer_begin(p->files, p->buffers, *p->nbuffers, req, p);
+		req->status = tn_ioxfer_begin(p->e.files, p->buffers, *p->nbuffers, req, p);
 		req->issue_ns = now;
 		tn_ioqueue_push(req->status ? &p->ready : &p->todo, req);
 	}
@@ -149,7 +148,7 @@ static unsigned take_ready(struct posix *p, struct tn_io_req **done, unsigned ma
 		done[n++] = tn_ioqueue_pop(&p->ready);
 	pthread_mutex_unlock(&p->lock);
 	for (unsigned i = 0; i < n; i++)
-		tn_ioxfer_end(p->files, done[i]);
+		tn_ioxfer_end(p->e.files, done[i]);
 	p->inflight -= n;
 	return n;
 }
@@ -244,44 +243,14 @@ static void posix_wake(struct tn_io *io)
 		tn_ioengine_posix_signal(io);
 }
 
-static int posix_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
-{
-	return tn_iofiles_open(((struct posix *)io)->files, path, flags, file);
-}
-
 static int posix_close(struct tn_io *io, uint32_t file)
 {
 	struct posix *p = (struct posix *)io;
-	int err = tn_iofiles_may_close(p->files, file);
+	int err = tn_iofiles_may_close(p->e.files, file);
 
 	if (!err)
-		tn_iofiles_close(p->files, file);
+		tn_iofiles_close(p->e.files, file);
 	return err;
-}
-
-static int posix_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
-{
-	return tn_iofiles_stat(((struct posix *)io)->files, file, st);
-}
-
-static int posix_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
-{
-	return tn_iofiles_allocate(((struct posix *)io)->files, file, offset, length);
-}
-
-static int posix_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
-{
-	return tn_iofiles_lend(((struct posix *)io)->files, file, lent);
-}
-
-static int posix_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
-{
-	return tn_iofiles_adopt(((struct posix *)io)->files, lent, file);
-}
-
-static int posix_unlink(struct tn_io *io, const char *path)
-{
-	return tn_iofiles_unlink(path);
 }
 
 static int posix_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
@@ -305,8 +274,8 @@ static void posix_destroy(struct tn_io *io)
 
 	assert(p->inflight == 0);
 	stop_threads(p);
-	if (p->files == &p->own_files)
-		tn_iofiles_fini(p->files);
+	if (p->e.files == &p->own_files)
+		tn_iofiles_fini(p->e.files);
 	pthread_cond_destroy(&p->work);
 	pthread_cond_destroy(&p->news);
 	pthread_mutex_destroy(&p->lock);
@@ -317,17 +286,17 @@ static const struct tn_io_ops posix_ops = {
 	.size = sizeof(struct tn_io_ops),
 	.abi = TN_IO_ABI,
 	.name = "posix",
-	.open = posix_open,
+	.open = tn_ioengine_open,
 	.close = posix_close,
-	.stat = posix_stat,
-	.allocate = posix_allocate,
-	.unlink = posix_unlink,
+	.stat = tn_ioengine_stat,
+	.allocate = tn_ioengine_allocate,
+	.unlink = tn_ioengine_unlink,
 	.submit = posix_submit,
 	.poll = posix_poll,
 	.cancel = posix_cancel,
 	.register_buffer = posix_register_buffer,
-	.lend = posix_lend,
-	.adopt = posix_adopt,
+	.lend = tn_ioengine_lend,
+	.adopt = tn_ioengine_adopt,
 	.wake = posix_wake,
 	.destroy = posix_destroy,
 };
@@ -357,12 +326,12 @@ int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const str
 
 	if (!p)
 		return tn_fail(-ENOMEM, "no memory for the POSIX engine (%zu bytes)", sizeof(*p));
-	p->io.ops = &posix_ops;
+	p->e.io.ops = &posix_ops;
 	p->clock = opts->clock;
 	p->alloc = opts->alloc;
 	p->depth = opts->depth;
 	tn_iofiles_init(&p->own_files, opts->log);
-	p->files = heir ? heir->files : &p->own_files;
+	p->e.files = heir ? heir->files : &p->own_files;
 	p->waker = heir ? heir->waker : &p->own_waker;
 	p->buffers = heir ? heir->buffers : NULL;
 	p->nbuffers = heir ? heir->nbuffers : &p->no_buffers;
@@ -376,10 +345,10 @@ int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const str
 	pthread_condattr_destroy(&attr);
 	err = start_threads(p, opts->threads);
 	if (err) {
-		posix_destroy(&p->io);
+		posix_destroy(&p->e.io);
 		return err;
 	}
-	*out = &p->io;
+	*out = &p->e.io;
 	return 0;
 }
 

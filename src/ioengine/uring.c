@@ -396,7 +396,7 @@ static void uring_wake(struct tn_io *io)
 static int uring_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
 {
 	struct tn_uring *u = (struct tn_uring *)io;
-	int err = tn_iofiles_open(&u->files, path, flags, file);
+	int err = tn_ioengine_open(io, path, flags, file);
 
 	if (!err)
 		tn_uring_register_file(u, *file, u->files.f[*file].fd);
@@ -416,34 +416,14 @@ static int uring_close(struct tn_io *io, uint32_t file)
 	return 0;
 }
 
-static int uring_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
-{
-	return tn_iofiles_stat(&((struct tn_uring *)io)->files, file, st);
-}
-
-static int uring_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
-{
-	return tn_iofiles_allocate(&((struct tn_uring *)io)->files, file, offset, length);
-}
-
-static int uring_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
-{
-	return tn_iofiles_lend(&((struct tn_uring *)io)->files, file, lent);
-}
-
 static int uring_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
 {
 	struct tn_uring *u = (struct tn_uring *)io;
-	int err = tn_iofiles_adopt(&u->files, lent, file);
+	int err = tn_ioengine_adopt(io, lent, file);
 
 	if (!err)
 		tn_uring_register_file(u, *file, u->files.f[*file].fd);
 	return err;
-}
-
-static int uring_unlink(struct tn_io *io, const char *path)
-{
-	return tn_iofiles_unlink(path);
 }
 
 static void put_memory(struct tn_uring *u)
@@ -471,14 +451,14 @@ static const struct tn_io_ops uring_ops = {
 	.name = "io_uring",
 	.open = uring_open,
 	.close = uring_close,
-	.stat = uring_stat,
-	.allocate = uring_allocate,
-	.unlink = uring_unlink,
+	.stat = tn_ioengine_stat,
+	.allocate = tn_ioengine_allocate,
+	.unlink = tn_ioengine_unlink,
 	.submit = uring_submit,
 	.poll = uring_poll,
 	.cancel = uring_cancel,
 	.register_buffer = tn_uring_register_buffer,
-	.lend = uring_lend,
+	.lend = tn_ioengine_lend,
 	.adopt = uring_adopt,
 	.wake = uring_wake,
 	.destroy = uring_destroy,
@@ -486,7 +466,7 @@ static const struct tn_io_ops uring_ops = {
 
 static void work_done(void *arg)
 {
-	uring_wake(&((struct tn_uring *)arg)->io);
+	uring_wake(arg);
 }
 
 int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned without, struct tn_io **out)
@@ -496,7 +476,8 @@ int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned witho
 
 	if (!u)
 		return tn_fail(-ENOMEM, "no memory for the io_uring engine (%zu bytes)", sizeof(*u));
-	u->io.ops = &uring_ops;
+	u->e.io.ops = &uring_ops;
+	u->e.files = &u->files;
 	u->clock = opts->clock;
 	u->alloc = opts->alloc;
 	u->log = opts->log;
@@ -516,6 +497,6 @@ int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned witho
 		put_memory(u);
 		return err;
 	}
-	*out = &u->io;
+	*out = &u->e.io;
 	return 0;
 }

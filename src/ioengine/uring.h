@@ -19,7 +19,7 @@
 #define TN_URING_OP_WRITEV_FIXED 61
 
 struct tn_uring {
-	struct tn_io io;
+	struct tn_ioengine e;
 	struct io_uring ring;
 	struct tn_fork_fd fork; /* the ring refers to the files, and a child's copy to the ring */
 	struct tn_iofiles files;
