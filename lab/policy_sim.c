@@ -53,7 +53,6 @@ const char *tn_policy_name(size_t i)
 void tn_policy_sim_opts_init(struct tn_policy_sim_opts *opts)
 {
 	*opts = (struct tn_policy_sim_opts){
-		.size = sizeof(*opts),
 		.policy = "default",
 		.max_request_blocks = 65536,
 		.protect_request = true,
@@ -63,9 +62,6 @@ void tn_policy_sim_opts_init(struct tn_policy_sim_opts *opts)
 
 static int check(const struct tn_policy_sim_opts *o)
 {
-	if (o->size != sizeof(*o))
-		return tn_fail(-EINVAL, "options of %zu bytes: must be %zu, call tn_policy_sim_opts_init first", o->size,
-			       sizeof(*o));
 	if (o->capacity_blocks > CAPACITY_MAX)
 		return tn_fail(-EINVAL, "capacity_blocks %llu: must be 0 (unlimited) to %u",
 			       (unsigned long long)o->capacity_blocks, CAPACITY_MAX);

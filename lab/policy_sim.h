@@ -28,7 +28,6 @@ enum tn_sim_evict {
 
 /**
  * struct tn_policy_sim_opts - begin with tn_policy_sim_opts_init, then set what differs
- * @size:               sizeof(struct tn_policy_sim_opts), set by init
  * @policy:             a name of tn_policy_name; "default" if not set
  * @capacity_blocks:    most blocks held; 0: unlimited, and the policy is not asked
  * @max_request_blocks: longest request that will come; 65536 if not set
@@ -38,7 +37,6 @@ enum tn_sim_evict {
  * @seed:               of sampling policies
  */
 struct tn_policy_sim_opts {
-	size_t size;
 	const char *policy;
 	uint64_t capacity_blocks;
 	uint32_t max_request_blocks;

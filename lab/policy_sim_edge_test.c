@@ -18,9 +18,6 @@ static void absurd_simulations_are_refused(void **state)
 	o.policy = "nonsense";
 	assert_int_equal(tn_policy_sim_create(&o, &sim), -EINVAL);
 	tn_policy_sim_opts_init(&o);
-	o.size = 3;
-	assert_int_equal(tn_policy_sim_create(&o, &sim), -EINVAL);
-	tn_policy_sim_opts_init(&o);
 	o.evict = 9;
 	assert_int_equal(tn_policy_sim_create(&o, &sim), -EINVAL);
 	tn_policy_sim_opts_init(&o);

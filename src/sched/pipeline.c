@@ -61,7 +61,7 @@ const char *tn_strategy_name(size_t strategy)
 
 void tn_pipeline_init(struct tn_pipeline *p)
 {
-	*p = (struct tn_pipeline){.size = sizeof(*p), .io = {.read_share = 0.5, .window = WINDOW_DEFAULT}};
+	*p = (struct tn_pipeline){.io = {.read_share = 0.5, .window = WINDOW_DEFAULT}};
 }
 
 static int check_rate(const char *name, double bps)
@@ -96,9 +96,6 @@ static int check(const struct tn_pipeline *p, uint32_t strategy)
 	bool reads = strategy != TN_STRATEGY_RECOMPUTE && p->bytes;
 	uint64_t sum = p->header_bytes;
 
-	if (p->size != sizeof(*p))
-		return tn_fail(-EINVAL, "struct tn_pipeline of %zu bytes, not %zu: call tn_pipeline_init", p->size,
-			       sizeof(*p));
 	if (strategy >= TN_STRATEGIES)
 		return tn_fail(-EINVAL, "strategy %u: there are %u", strategy, TN_STRATEGIES);
 	if (!p->layers || p->layers > TN_LAYERS_MAX || !p->compute_ns)

@@ -54,7 +54,6 @@ struct tn_pipeline_io {
 
 /**
  * struct tn_pipeline - one restore; begin with tn_pipeline_init, then set what differs
- * @size:         sizeof(struct tn_pipeline), set by init
  * @layers:       1 to TN_LAYERS_MAX
  * @compute_ns:   by layer: time to compute it for the tokens that are not restored; none may be 0
  * @bytes:        by layer: bytes to read, may be 0; not looked at for TN_STRATEGY_RECOMPUTE; NULL: nothing is read
@@ -64,7 +63,6 @@ struct tn_pipeline_io {
  * @io:           the device; not looked at when nothing is read or written
  */
 struct tn_pipeline {
-	size_t size;
 	uint32_t layers;
 	const uint64_t *compute_ns;
 	const uint64_t *bytes;
@@ -133,7 +131,6 @@ typedef int (*tn_pipeline_compute_fn)(void *arg, uint64_t input_tokens, uint64_t
 
 /**
  * struct tn_split - a prefix of which the first part is read and the rest recomputed; begin with tn_split_init
- * @size:         sizeof(struct tn_split), set by init
  * @layers:       1 to TN_LAYERS_MAX
  * @blocks:       that could be restored
  * @host_blocks:  of them, from the first on, that need no reading because they lie in host memory; not looked at with
@@ -148,7 +145,6 @@ typedef int (*tn_pipeline_compute_fn)(void *arg, uint64_t input_tokens, uint64_t
  * @scratch:      TN_SPLIT_SCRATCH(layers) words
  */
 struct tn_split {
-	size_t size;
 	uint32_t layers;
 	uint64_t blocks;
 	uint64_t host_blocks;

@@ -278,7 +278,6 @@ static void zero_negative_and_huge_values_are_refused(void **state)
 {
 	struct restore r;
 
-	REFUSED(r.p.size = 8, -EINVAL, "tn_pipeline_init");
 	REFUSED(r.p.layers = 0, -EINVAL, "0 layers");
 	REFUSED(r.p.layers = TN_LAYERS_MAX + 1, -EINVAL, "4097 layers");
 	REFUSED(r.p.compute_ns = NULL, -EINVAL, "compute times");

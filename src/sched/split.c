@@ -23,15 +23,13 @@ void tn_split_init(struct tn_split *s)
 	struct tn_pipeline p;
 
 	tn_pipeline_init(&p);
-	*s = (struct tn_split){.size = sizeof(*s), .io = p.io};
+	*s = (struct tn_split){.io = p.io};
 }
 
 static int check(const struct tn_split *s, uint64_t restore)
 {
 	uint64_t n;
 
-	if (s->size != sizeof(*s))
-		return tn_fail(-EINVAL, "struct tn_split of %zu bytes, not %zu: call tn_split_init", s->size, sizeof(*s));
 	if (!s->layers || s->layers > TN_LAYERS_MAX || !s->compute || !s->scratch)
 		return tn_fail(-EINVAL, "%u layers: must be 1 to %u, with a compute function and scratch", s->layers,
 			       TN_LAYERS_MAX);

@@ -270,7 +270,6 @@ static void what_makes_no_sense_is_refused(void **state)
 	struct tn_pipeline_result r;
 	struct prefix p;
 
-	REFUSED(p.s.size = 0, -EINVAL, "tn_split_init");
 	REFUSED(p.s.layers = 0, -EINVAL, "0 layers");
 	REFUSED(p.s.compute = NULL, -EINVAL, "compute function");
 	REFUSED(p.s.scratch = NULL, -EINVAL, "scratch");
