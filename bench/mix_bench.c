@@ -52,13 +52,13 @@ static void warn(void *arg, enum tn_log_level level, const char *where, const ch
 	fprintf(stderr, "%s\n", text);
 }
 
-/* Rate of both together over the rate of one after the other, for as many bytes of each. */
-static double against_serial(const struct tn_device_mix *m)
+/* Both together, as a share of what taking turns gives for as many bytes of each. */
+static double against_turns(const struct tn_mix *m)
 {
 	return (double)m->mixed_bps * (1 / (double)m->read_bps + 1 / (double)m->write_bps) / 2;
 }
 
-static json_t *mix_as_json(const struct tn_device_mix *m)
+static json_t *mix_as_json(const struct tn_mix *m)
 {
 	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:s}", "read_bps", (json_int_t)m->read_bps, "write_bps",
 			 (json_int_t)m->write_bps, "mixed_bps", (json_int_t)m->mixed_bps, "read_latency_ns",
@@ -66,8 +66,8 @@ static json_t *mix_as_json(const struct tn_device_mix *m)
 			 "mixed_against_serial", against_serial(m), "measured_s", (json_int_t)m->measured_s, "source", m->source);
 }
 
-static json_t *as_json(const struct mix_args *a, const char *dir, const struct tn_device_mix *m,
-		       const struct tn_device_mix *model)
+static json_t *as_json(const struct mix_args *a, const char *dir, const struct tn_mix *m,
+		       const struct tn_mix *model)
 {
 	json_t *o = mix_as_json(m);
 
@@ -101,10 +101,10 @@ static void row(struct cli_table *t, const char *name, uint64_t bps, uint64_t la
 		latency_cell(t, latency_ns > 0, model_latency_ns);
 }
 
-static int print(const struct mix_args *a, const char *dir, const struct tn_device_mix *m, const struct tn_device_mix *model)
+static int print(const struct mix_args *a, const char *dir, const struct tn_mix *m, const struct tn_mix *model)
 {
 	const bool left[] = {true, false, false, false, false};
-	struct tn_device_mix x = model ? *model : (struct tn_device_mix){0};
+	struct tn_mix x = model ? *model : (struct tn_mix){0};
 	struct cli_table t;
 
 	cli_table_init(&t, model ? 5 : 3, left);
@@ -127,7 +127,7 @@ static int print(const struct mix_args *a, const char *dir, const struct tn_devi
 	return cli_finish(CLI_OK);
 }
 
-static int measure(const struct mix_args *a, const char *dir, struct tn_device_mix *m)
+static int measure(const struct mix_args *a, const char *dir, struct tn_mix *m)
 {
 	struct cli_progress progress;
 	struct tn_io_measure_opts o;
@@ -152,7 +152,7 @@ static int measure(const struct mix_args *a, const char *dir, struct tn_device_m
 int cmd_bench_mix(int argc, char **argv)
 {
 	struct mix_args a = {.seconds = 6, .size = 256u << 20};
-	struct tn_device_mix m, model;
+	struct tn_mix m, model;
 	char path[4200];
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
 
@@ -168,7 +168,7 @@ int cmd_bench_mix(int argc, char **argv)
 		rc = cli_find_device_model(a.device_model, path, sizeof(path));
 		if (rc)
 			return rc;
-		rc = tn_device_model(path, &model);
+		rc = tn_mixfile_load(path, &model);
 		if (rc)
 			return cli_fail(rc, "--device-model");
 		a.device_model = path;

@@ -64,12 +64,12 @@ static bool show(void *arg, double done)
 int pipeline_calibrate(const struct pipeline_set *set, struct cli_progress *progress, struct pipeline_device *d)
 {
 	struct tn_io_measure_opts o;
-	struct tn_device_mix m;
+	struct tn_mix m;
 	double by = 1;
 	int rc;
 
 	if (set->device_model) {
-		rc = tn_device_model(set->device_model, &m);
+		rc = tn_mixfile_load(set->device_model, &m);
 		by = set->stretch;
 	} else {
 		tn_io_measure_opts_init(&o);

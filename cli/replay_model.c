@@ -200,7 +200,7 @@ static int create_compute(const struct replay_args *a, struct model_compute *c)
 
 static int create_device(const struct replay_args *a, struct model_device *d)
 {
-	struct tn_device_mix mix;
+	struct tn_mix mix;
 	char path[4200];
 	double by;
 	int rc;
@@ -210,7 +210,7 @@ static int create_device(const struct replay_args *a, struct model_device *d)
 		rc = cli_find_device_model(a->device_model, path, sizeof(path));
 		if (rc)
 			return rc;
-		rc = tn_device_model(path, &mix);
+		rc = tn_mixfile_load(path, &mix);
 		if (rc)
 			return cli_fail(rc, "--device-model");
 		d->read_bps = (double)mix.read_bps;

@@ -8,9 +8,9 @@
 #include "lab/match_bench.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "block/block.h"
@@ -44,15 +44,7 @@ static int fill(struct tn_registry *reg, uint32_t entries, uint64_t seed)
 	return 0;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-/* The buffers of one look-up; the caller's memory. */
+/* The caller's buffers of one look-up. */
 struct lookup {
 	struct tn_key *keys;
 	tn_block *blocks;
@@ -70,9 +62,9 @@ static int measure(struct tn_registry *reg, const struct tn_match_bench *b, cons
 
 		for (uint32_t i = 0; i < b->keys; i++)
 			l->keys[i] = key_of(b->seed, tn_rng_below(&rng, b->entries));
-		start = now_ns();
+		start = tn_now_ns(&tn_clock_system);
 		found = tn_registry_find(reg, SPACE, l->keys, b->keys, true, l->blocks, l->tiers);
-		ns_per_key[r] = (double)(now_ns() - start) / b->keys;
+		ns_per_key[r] = (double)(tn_now_ns(&tn_clock_system) - start) / b->keys;
 		for (uint32_t i = 0; i < found; i++)
 			tn_block_unpin(reg, l->blocks[i]);
 		if (found != b->keys)

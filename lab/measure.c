@@ -20,7 +20,6 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "ioengine/ioengine.h"
-#include "ioengine/mixfile.h"
 #include "lab/paced.h"
 
 #define ROUNDS 5u
@@ -288,9 +287,6 @@ static int set_up(struct measure *m)
 
 static int check(const struct tn_io_measure_opts *o)
 {
-	if (o->size != sizeof(*o))
-		return tn_fail(-EINVAL, "options of %zu bytes, this library has %zu: call tn_io_measure_opts_init", o->size,
-			       sizeof(*o));
 	if (!o->dir)
 		return tn_fail(-EINVAL, "dir is missing");
 	if (!(o->seconds >= 0.1 && o->seconds <= 3600))
@@ -308,7 +304,6 @@ static int check(const struct tn_io_measure_opts *o)
 void tn_io_measure_opts_init(struct tn_io_measure_opts *opts)
 {
 	*opts = (struct tn_io_measure_opts){
-		.size = sizeof(*opts),
 		.seconds = 6,
 		.file_bytes = 256u << 20,
 		.request_bytes = 256u << 10,
@@ -319,31 +314,7 @@ void tn_io_measure_opts_init(struct tn_io_measure_opts *opts)
 	};
 }
 
-static void make_public(const struct tn_mix *mix, struct tn_device_mix *out)
-{
-	*out = (struct tn_device_mix){.read_bps = mix->read_bps,
-				      .write_bps = mix->write_bps,
-				      .mixed_bps = mix->mixed_bps,
-				      .read_latency_ns = mix->read_latency_ns,
-				      .write_latency_ns = mix->write_latency_ns,
-				      .measured_s = mix->measured_s};
-	memcpy(out->source, mix->source, sizeof(out->source));
-}
-
-int tn_device_model(const char *path, struct tn_device_mix *out)
-{
-	struct tn_mix mix;
-	int rc;
-
-	if (!path || !out)
-		return tn_fail(-EINVAL, "tn_device_model: path or out is missing");
-	rc = tn_mixfile_load(path, &mix);
-	if (rc == 0)
-		make_public(&mix, out);
-	return rc;
-}
-
-int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_device_mix *out)
+int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_mix *out)
 {
 	struct tn_mix mix;
 	struct measure *m;
@@ -371,6 +342,6 @@ int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_device_mix *o
 	if (rc == 0 && opts->store && !opts->device_model)
 		rc = tn_mixfile_save(opts->dir, &mix);
 	if (rc == 0)
-		make_public(&mix, out);
+		*out = mix;
 	return rc;
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures what a directory's device does when it reads, when it writes, and when it does both; reads device models. */
+/*
+ * Measures what a directory's device does when it reads, when it writes, and when it does both. For cli/ and bench/,
+ * which may not include src/: struct tn_mix, and tn_mixfile_load, which reads device models (share/devices).
+ */
 #ifndef TN_LAB_MEASURE_H
 #define TN_LAB_MEASURE_H
 
@@ -9,32 +12,10 @@
 
 #include <tenuto/error.h>
 
-/** struct tn_device_mix - what a device does when it reads, when it writes, and when it does both
- * @read_bps:         bytes per second while only reads are in flight
- * @write_bps:        likewise for writes
- * @mixed_bps:        of both together while both are in flight
- * @read_latency_ns:  of one small read on an idle device
- * @write_latency_ns: likewise of a write
- * @measured_s:       when the device was measured, in seconds since 1970; 0: the drive was described, not measured
- * @source:           source of the figures
- */
-struct tn_device_mix {
-	uint64_t read_bps, write_bps, mixed_bps;
-	uint64_t read_latency_ns, write_latency_ns;
-	uint64_t measured_s;
-	char source[160];
-};
-
-/**
- * tn_device_model - read a device model (share/devices), or the DIR/tenuto.mix of a measured directory
- *
- * Any thread. Return: 0 and *out, or -ENOENT, -EACCES, -EINVAL, -EPROTONOSUPPORT; the detail names file and line.
- */
-int tn_device_model(const char *path, struct tn_device_mix *out);
+#include "ioengine/mixfile.h"
 
 /**
  * struct tn_io_measure_opts - begin with tn_io_measure_opts_init, then set what differs
- * @size:           sizeof(struct tn_io_measure_opts), set by init
  * @dir:            the directory whose device is measured; must be writable
  * @seconds:        time of all measurements together, 0.1 to 3600; default 6. Filling the file comes on top
  * @file_bytes:     size of the temporary file; default 256 MiB
@@ -48,7 +29,6 @@ int tn_device_model(const char *path, struct tn_device_mix *out);
  * @log, @log_arg:  warnings; NULL: none
  */
 struct tn_io_measure_opts {
-	size_t size;
 	const char *dir;
 	double seconds;
 	uint64_t file_bytes;
@@ -78,6 +58,6 @@ void tn_io_measure_opts_init(struct tn_io_measure_opts *opts);
  * Return: 0 and *out, -EINVAL, -ENOENT, -EACCES, -EROFS, -ENOSPC (no space for the file), -ECANCELED (by progress),
  * -EIO, -ENOMEM.
  */
-int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_device_mix *out);
+int tn_io_measure(const struct tn_io_measure_opts *opts, struct tn_mix *out);
 
 #endif

@@ -10,7 +10,6 @@
 
 #include <tenuto/error.h>
 
-#include "lab/measure.h"
 #include "tn_test.h"
 
 static int setup(void **state)
@@ -40,14 +39,14 @@ static void says(const char *text)
 
 static void every_shipped_model_is_read_and_names_its_source(void **state)
 {
-	struct tn_device_mix mix;
+	struct tn_mix mix;
 	glob_t g;
 
 	/* Tests run in the root of the sources. */
 	assert_int_equal(glob("share/devices/*.model", 0, NULL, &g), 0);
 	assert_true(g.gl_pathc >= 4);
 	for (size_t i = 0; i < g.gl_pathc; i++) {
-		if (tn_device_model(g.gl_pathv[i], &mix))
+		if (tn_mixfile_load(g.gl_pathv[i], &mix))
 			fail_msg("%s", tn_error_last()->text);
 		assert_true(mix.read_bps >= mix.write_bps);
 		assert_in_range(mix.mixed_bps, mix.write_bps, mix.read_bps + mix.write_bps);
@@ -55,7 +54,7 @@ static void every_shipped_model_is_read_and_names_its_source(void **state)
 		assert_int_equal(mix.measured_s, 0);
 	}
 	globfree(&g);
-	assert_int_equal(tn_device_model("share/devices/solidigm-d7-ps1010-pair.model", &mix), 0);
+	assert_int_equal(tn_mixfile_load("share/devices/solidigm-d7-ps1010-pair.model", &mix), 0);
 	assert_true(mix.read_bps == 29000000000u && mix.write_bps == 12000000000u && mix.mixed_bps == 12000000000u);
 }
 
@@ -86,28 +85,27 @@ static void what_is_saved_is_loaded_and_replaces_what_was_there(void **state)
 static void files_that_are_missing_wrong_or_huge_are_told(void **state)
 {
 	struct tn_mix mix = {1, TN_MIX_ORDER, 1, 1, 1, 0, 0, 0, "x"};
-	struct tn_device_mix out;
+	struct tn_mix out;
 	char path[128], text[TN_MIX_BYTES_MAX + 100];
 	FILE *f;
 
 	snprintf(path, sizeof(path), "%s/" TN_MIXFILE_NAME, (char *)*state);
-	assert_int_equal(tn_device_model(path, &out), -ENOENT);
+	assert_int_equal(tn_mixfile_load(path, &out), -ENOENT);
 	says(path);
-	assert_int_equal(tn_device_model(*state, &out), -EINVAL);
+	assert_int_equal(tn_mixfile_load(*state, &out), -EINVAL);
 	says("regular file");
-	assert_int_equal(tn_device_model(NULL, &out), -EINVAL);
 	f = fopen(path, "w");
 	assert_non_null(f);
 	fputs("tenuto-mix 1\nread_bps 0\n", f);
 	fclose(f);
-	assert_int_equal(tn_device_model(path, &out), -EINVAL);
+	assert_int_equal(tn_mixfile_load(path, &out), -EINVAL);
 	says(TN_MIXFILE_NAME ":2: read_bps");
 	f = fopen(path, "w");
 	assert_non_null(f);
 	memset(text, '\n', sizeof(text));
 	assert_int_equal(fwrite(text, 1, sizeof(text), f), sizeof(text));
 	fclose(f);
-	assert_int_equal(tn_device_model(path, &out), -EINVAL);
+	assert_int_equal(tn_mixfile_load(path, &out), -EINVAL);
 	says("at most 4096");
 	assert_int_equal(tn_mixfile_save("/nonexistent/here", &mix), -ENOENT);
 }
