@@ -101,36 +101,29 @@ static uint32_t compact(tn_slot *slots, uint32_t n)
 
 uint32_t tn_store_reserve(struct tn_store *s, uint32_t cls, uint32_t n, tn_slot *slots)
 {
-	uint32_t shape = s->cls[cls].shape, nd = s->ndevices, want = n, got = 0;
-	uint64_t held = s->committed + s->reserved;
+	uint32_t shape = s->cls[cls].shape, nd = s->ndevices, got = 0;
 
 	assert(cls < s->nclasses);
 	if (s->read_only)
 		return 0;
-	if (s->capacity_blocks > 0) {
-		if (held >= s->capacity_blocks)
-			want = 0;
-		else if (want > s->capacity_blocks - held)
-			want = (uint32_t)(s->capacity_blocks - held);
-	}
-	for (uint32_t i = 0; i < want; i++)
+	for (uint32_t i = 0; i < n; i++)
 		slots[i] = TN_SLOT_NONE;
 	/* Block i goes to device i modulo their number; each gets its blocks as neighbours. */
-	for (uint32_t k = 0; k < nd && k < want; k++) {
+	for (uint32_t k = 0; k < nd && k < n; k++) {
 		struct tn_store_device *d = &s->dev[(s->next_device + k) % nd];
 
 		if (tn_store_device_writable(d))
-			got += reserve_on(d, shape, (want - k + nd - 1) / nd, slots + k, nd);
+			got += reserve_on(d, shape, (n - k + nd - 1) / nd, slots + k, nd);
 	}
-	got = compact(slots, want);
-	for (uint32_t k = 0; k < nd && got < want; k++) {
+	got = compact(slots, n);
+	for (uint32_t k = 0; k < nd && got < n; k++) {
 		struct tn_store_device *d = &s->dev[k];
 
 		if (tn_store_device_writable(d))
-			got += reserve_on(d, shape, want - got, slots + got, 1);
+			got += reserve_on(d, shape, n - got, slots + got, 1);
 	}
 	s->next_device = (s->next_device + got) % nd;
-	if (got < want)
+	if (got < n)
 		s->starved = true;
 	return got;
 }
@@ -147,9 +140,7 @@ void tn_store_unreserve(struct tn_store *s, tn_slot slot)
 void tn_store_free_slots(const struct tn_store *s, uint32_t cls, uint64_t *free_now, uint64_t *freeing)
 {
 	uint32_t shape = s->cls[cls].shape;
-	uint64_t room = 0, held = s->committed + s->reserved;
-
-	*freeing = 0;
+	*freeing = *free_now = 0;
 	for (uint32_t i = 0; i < s->ndevices; i++) {
 		const struct tn_store_device *d = &s->dev[i];
 
@@ -158,18 +149,12 @@ void tn_store_free_slots(const struct tn_store *s, uint32_t cls, uint64_t *free_
 		for (uint32_t k = 0; k < d->allocated && !tn_store_log_stuck(d); k++)
 			if (d->segs[k].shape == shape && !d->segs[k].closed)
 				*freeing += d->segs[k].freeing;
-		room += s->shape[shape].free_slots[i];
+		*free_now += s->shape[shape].free_slots[i];
 		for (const struct tn_list *l = d->unassigned.next; l != &d->unassigned; l = l->next)
-			room += s->shape[shape].slot_count;
+			*free_now += s->shape[shape].slot_count;
 		if (d->alloc.retry_ns == 0 && d->allocated < d->limit)
-			room += (uint64_t)(d->limit - d->allocated) * s->shape[shape].slot_count;
+			*free_now += (uint64_t)(d->limit - d->allocated) * s->shape[shape].slot_count;
 	}
-	if (s->capacity_blocks > 0) {
-		uint64_t left = held < s->capacity_blocks ? s->capacity_blocks - held : 0;
-
-		room = room < left ? room : left;
-	}
-	*free_now = room;
 }
 
 uint64_t tn_store_slots(const struct tn_store *s)

@@ -186,7 +186,7 @@ struct tn_store_health_state {
 	enum tn_health health;
 	uint32_t error_score, slow_score, probe_good;
 	uint64_t probe_ns, probe_delay_ns;
-	bool probing, probe_wrote;
+	bool probing;
 	void *buffer;
 	struct tn_store_req req;
 };
@@ -304,7 +304,6 @@ struct tn_store {
 	uint32_t slot_pages; /* of the slot table */
 	uint32_t table_pages; /* of the segment table, before them in a checkpoint */
 	uint32_t device_shift;
-	uint64_t capacity_blocks;
 	uint64_t committed, reserved; /* over all devices */
 	uint64_t sequence; /* the next */
 	uint32_t recency; /* the newest that the owner named */

@@ -152,7 +152,6 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 	s->rebuild = o->rebuild;
 	s->prepare = o->prepare && !o->read_only;
 	s->ndevices = o->ndirs;
-	s->capacity_blocks = o->capacity_blocks;
 	s->slow_read_ns = o->slow_read_ns;
 	s->durability_ns = o->durability_ns ? o->durability_ns : TN_STORE_DURABILITY_NS;
 	memcpy(s->boot, o->boot, sizeof(s->boot));

@@ -113,7 +113,6 @@ struct tn_store_opts {
 	const char *const *dirs; /* must exist (the caller makes DIR/<instance>); the store file is made inside */
 	uint32_t ndirs;
 	uint64_t capacity_bytes; /* of slots (not metadata), over all devices; 0: as the existing stores say, which never grow */
-	uint64_t capacity_blocks; /* cap on committed + reserved slots, 0: none */
 	uint64_t segment_bytes; /* new stores; 0: capacity / 64 within 4 MiB .. 1 GiB */
 	uint64_t log_bytes; /* of each device, new stores; 0: derived from max_slots, 1 .. 256 MiB */
 	uint32_t max_slots; /* most slots in all: size of the slot table; 0: derived from the capacity, 64 KiB per slot */
@@ -135,8 +134,7 @@ struct tn_store_opts {
  * flight). 0 and *out; -EBUSY (owner's pid in the detail), -EUCLEAN, -EPROTONOSUPPORT, -ENOSPC, -EACCES, -EROFS,
  * -ENOMEM, -EXDEV (device belongs to another store), -ENODEV (more directories than devices), -ENOENT (nothing there
  * and read_only), -EINVAL, -EIO. The directories may be given in another order than before, and fewer of them: a device
- * that is not there is offline (set.c). A recovered store may hold more than capacity_blocks (removes that were not
- * durable): reserve gives nothing until enough is removed.
+ * that is not there is offline (set.c).
  *
  * Where the store drives the engine while it is open (close), requests of others that complete get
  * their done function called, as by any caller of poll.
@@ -201,7 +199,7 @@ uint64_t tn_store_bytes_for(uint64_t blocks, uint32_t ndirs, uint32_t nobjects, 
 
 /*
  * Reserve up to n slots, neighbours where possible, devices round-robin. Returns how many (0..n); fewer than n
- * means: evict (tn_store_remove) and wait for the removes to be durable, or capacity_blocks is reached.
+ * means: evict (tn_store_remove) and wait for the removes to be durable.
  */
 uint32_t tn_store_reserve(struct tn_store *store, uint32_t cls, uint32_t n, tn_slot *slots);
 /* Reserved but never published: free again at once. */

@@ -223,26 +223,6 @@ static void blocks_saved_together_are_neighbours_and_spread_over_devices(void **
 	rig_free(r);
 }
 
-static void the_store_never_holds_more_than_capacity_blocks(void **state)
-{
-	struct rig *r = rig_new(tn_test_seed());
-	uint64_t free_now, freeing;
-
-	r->opts.capacity_blocks = 20;
-	assert_int_equal(rig_open(r), 0);
-	for (uint64_t n = 0; n < 20; n++)
-		assert_true(rig_save(r, n) >= 0);
-	assert_int_equal(rig_save(r, 20), -1);
-	rig_remove(r, 0);
-	tn_store_free_slots(r->store, r->cls, &free_now, &freeing);
-	assert_int_equal(free_now, 1);
-	assert_int_equal(freeing, 1);
-	/* Another slot is taken: the freed one waits for its record. */
-	assert_true(rig_save(r, 20) >= 0);
-	assert_int_equal(rig_save(r, 21), -1);
-	rig_free(r);
-}
-
 static void a_freed_slot_is_not_reused_before_its_record_is_durable(void **state)
 {
 	struct rig *r = rig_new(tn_test_seed());
@@ -642,7 +622,6 @@ int main(void)
 		cmocka_unit_test(a_header_round_trips_and_any_changed_byte_is_found),
 		cmocka_unit_test(slots_do_not_overlap_and_start_where_drives_like_it),
 		cmocka_unit_test(blocks_saved_together_are_neighbours_and_spread_over_devices),
-		cmocka_unit_test(the_store_never_holds_more_than_capacity_blocks),
 		cmocka_unit_test(a_freed_slot_is_not_reused_before_its_record_is_durable),
 		cmocka_unit_test(a_saver_that_waits_for_a_freed_slot_costs_one_group_and_one_cycle),
 		cmocka_unit_test(tables_for_so_many_blocks_hold_so_many_blocks),
