@@ -20,6 +20,12 @@ static const struct {
 	uint32_t objects, bytes;
 } shapes[DRIVE_CLASSES] = {{4, 8192}, {3, 20000}, {OBJECTS_MAX, 100}};
 
+/* Where object i of a block of the class lies within the block's slot: at a multiple of 4 KiB (docs/format.md). */
+static uint64_t object_offset(uint32_t cls, uint32_t i)
+{
+	return i * (((uint64_t)shapes[cls].bytes + TN_STORE_BLOCK_ALIGN - 1) / TN_STORE_BLOCK_ALIGN * TN_STORE_BLOCK_ALIGN);
+}
+
 enum stage { IDLE, DATA, HEADER };
 
 struct drive_save {
@@ -250,14 +256,13 @@ static void add_req(struct drive_save *s, uint8_t op, uint64_t offset, uint8_t *
 /* The data in up to four requests that begin at objects. */
 static void add_data_reqs(struct drive_save *s, uint8_t op)
 {
-	struct drive *d = s->drive;
 	uint32_t cls = s->spec.cls, n = shapes[cls].objects, step = (n + 3) / 4;
 
 	s->nreqs = s->submitted = 0;
 	s->status = 0;
 	for (uint32_t i = 0; i < n; i += step) {
-		uint64_t from = tn_store_object_offset(d->store, d->cls[cls], i);
-		uint64_t to = tn_store_object_offset(d->store, d->cls[cls], i + step < n ? i + step : n);
+		uint64_t from = object_offset(cls, i);
+		uint64_t to = object_offset(cls, i + step < n ? i + step : n);
 
 		add_req(s, op, s->place.data_offset + from, s->mem + from, to - from);
 	}
@@ -285,14 +290,14 @@ static bool save_start(struct drive_save *s, const struct drive_spec *spec)
 	s->spec = *spec;
 	s->record = drive_record_new(d, &r);
 	tn_store_locate(d->store, spec->slot, &s->place);
-	s->data_bytes = tn_store_object_offset(d->store, d->cls[spec->cls], shapes[spec->cls].objects);
+	s->data_bytes = object_offset(spec->cls, shapes[spec->cls].objects);
 	if (s->data_bytes > s->place.slot_bytes || s->data_bytes + s->place.header_bytes > save_bytes(d))
 		return drive_fail(d, "slot %u: %llu bytes for %llu of data and %u of header", spec->slot,
 				  (unsigned long long)s->place.slot_bytes, (unsigned long long)s->data_bytes,
 				  s->place.header_bytes);
 	memset(s->mem, 0, s->data_bytes);
 	for (uint32_t i = 0; i < shapes[spec->cls].objects; i++)
-		contents(&r, i, s->mem + tn_store_object_offset(d->store, d->cls[spec->cls], i), shapes[spec->cls].bytes);
+		contents(&r, i, s->mem + object_offset(spec->cls, i), shapes[spec->cls].bytes);
 	add_data_reqs(s, TN_IO_WRITE);
 	s->stage = DATA;
 	return true;
@@ -315,7 +320,7 @@ static void header_start(struct drive_save *s)
 
 	for (uint32_t i = 0; i < n; i++) {
 		bytes[i] = shapes[r->cls].bytes;
-		sums[i] = tn_checksum(s->mem + tn_store_object_offset(d->store, d->cls[r->cls], i), bytes[i]);
+		sums[i] = tn_checksum(s->mem + object_offset(r->cls, i), bytes[i]);
 	}
 	tn_store_space_info(d->store, d->space[r->space], &h.space_id, &h.space_epoch);
 	tn_store_uuid(d->store, r->slot, uuid);
@@ -468,13 +473,13 @@ bool drive_verify_block(struct drive *d, const struct drive_record *r)
 	s = &d->saves[0];
 	s->spec = (struct drive_spec){.key = r->key, .cls = r->cls, .slot = r->slot};
 	tn_store_locate(d->store, r->slot, &s->place);
-	s->data_bytes = tn_store_object_offset(d->store, d->cls[r->cls], shapes[r->cls].objects);
+	s->data_bytes = object_offset(r->cls, shapes[r->cls].objects);
 	add_data_reqs(s, TN_IO_READ);
 	add_req(s, TN_IO_READ, s->place.header_offset, s->mem + s->data_bytes, s->place.header_bytes);
 	if (!read_all(s) || !verify_header(s, r, &h))
 		return false;
 	for (uint32_t i = 0; i < h.nobjects; i++) {
-		const uint8_t *got = s->mem + tn_store_object_offset(d->store, d->cls[r->cls], i);
+		const uint8_t *got = s->mem + object_offset(r->cls, i);
 		uint32_t len = shapes[r->cls].bytes;
 
 		if (h.object_bytes[i] != len || tn_checksum(got, len) != h.object_checksum[i])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shapes and classes: what a segment is divided into, and where the objects of a block lie within a slot. Arithmetic on
+ * Shapes and classes: what a segment is divided into, and which blocks fit which slots. Arithmetic on
  * sizes and two tables that only grow; which segment has which shape is in segment.c.
  */
 #include <errno.h>
@@ -101,31 +101,16 @@ int tn_store_class(struct tn_store *s, uint32_t nobjects, const uint32_t *object
 	if (rc)
 		return rc;
 	if (uniform) {
-		c.uniform = padded(object_bytes[0]);
 		c.uniform_bytes = object_bytes[0];
 	} else {
-		c.offset = tn_get(s->alloc, (nobjects + 1) * sizeof(*c.offset));
 		c.bytes = tn_get(s->alloc, nobjects * sizeof(*c.bytes));
-		if (!c.offset || !c.bytes) {
-			tn_put(s->alloc, c.offset, (nobjects + 1) * sizeof(*c.offset));
-			tn_put(s->alloc, c.bytes, nobjects * sizeof(*c.bytes));
+		if (!c.bytes)
 			return tn_fail(-ENOMEM, "no memory for a class of %u objects", nobjects);
-		}
 		memcpy(c.bytes, object_bytes, nobjects * sizeof(*c.bytes));
-		for (uint32_t i = 0; i < nobjects; i++)
-			c.offset[i + 1] = c.offset[i] + padded(object_bytes[i]);
 	}
 	s->cls[s->nclasses] = c;
 	*cls = s->nclasses++;
 	return 0;
-}
-
-uint64_t tn_store_object_offset(const struct tn_store *s, uint32_t cls, uint32_t i)
-{
-	const struct tn_store_class *c = &s->cls[cls];
-
-	assert(cls < s->nclasses && i <= c->nobjects);
-	return c->offset ? c->offset[i] : c->uniform * i;
 }
 
 uint64_t tn_store_bytes_for(uint64_t blocks, uint32_t ndirs, uint32_t nobjects, const uint32_t *object_bytes,

@@ -75,13 +75,11 @@ struct tn_store_shape {
 	uint32_t try_calls[TN_DEVICES_MAX];
 };
 
-/* Equal blocks: where objects lie within a slot. Several classes may share a shape. */
+/* Equal blocks, by the bytes of their objects. Several classes may share a shape. */
 struct tn_store_class {
 	uint32_t nobjects;
 	uint32_t shape;
-	uint64_t uniform;  /* padded bytes of each object if all are equal, else 0 */
-	uint64_t *offset;  /* otherwise nobjects + 1 offsets */
-	uint32_t *bytes;   /* as given, to find the class again; NULL when uniform */
+	uint32_t *bytes; /* of each object; NULL when all have uniform_bytes */
 	uint32_t uniform_bytes;
 };
 

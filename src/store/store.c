@@ -119,10 +119,8 @@ static void destroy(struct tn_store *s)
 			tn_io_close(s->io, s->dev[i].file);
 		device_put(&s->dev[i]);
 	}
-	for (uint32_t i = 0; i < s->nclasses; i++) {
-		tn_put(s->alloc, s->cls[i].offset, (s->cls[i].nobjects + 1) * sizeof(*s->cls[i].offset));
+	for (uint32_t i = 0; i < s->nclasses; i++)
 		tn_put(s->alloc, s->cls[i].bytes, s->cls[i].nobjects * sizeof(*s->cls[i].bytes));
-	}
 	give(s, s->shape, TN_STORE_SHAPES_MAX, sizeof(*s->shape));
 	give(s, s->cls, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
 	give(s, s->waits, 1, sizeof(*s->waits));

@@ -187,8 +187,6 @@ int tn_store_class(struct tn_store *store, uint32_t nobjects, const uint32_t *ob
 uint64_t tn_store_slots(const struct tn_store *store);
 /* Whether removing the block in this slot leaves a slot for the class. */
 bool tn_store_frees_for(const struct tn_store *store, tn_slot slot, uint32_t cls);
-/* Offset of object i of a block of this class within its slot; i == nobjects: the padded end. */
-uint64_t tn_store_object_offset(const struct tn_store *store, uint32_t cls, uint32_t i);
 
 /*
  * capacity_bytes that holds so many blocks and still has slots to spare while removes become durable.

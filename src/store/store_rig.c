@@ -357,11 +357,21 @@ uint32_t rig_live(struct rig *r)
 	return n;
 }
 
+/* Where object i lies within a slot: objects begin at multiples of 4 KiB (docs/format.md). */
+static uint64_t object_offset(const uint32_t *bytes, uint32_t i)
+{
+	uint64_t at = 0;
+
+	for (uint32_t k = 0; k < i; k++)
+		at += tn_round_up(bytes[k], TN_STORE_BLOCK_ALIGN);
+	return at;
+}
+
 static int write_block(struct rig *r, tn_slot slot, const struct tn_store_entry *e, uint32_t cls, const uint32_t *bytes,
 		       uint32_t nobjects)
 {
 	struct tn_store_place place;
-	uint64_t *sums = calloc(nobjects, sizeof(*sums)), uuid[2], total = tn_store_object_offset(r->store, cls, nobjects);
+	uint64_t *sums = calloc(nobjects, sizeof(*sums)), uuid[2], total = object_offset(bytes, nobjects);
 	unsigned char *buf = aligned_alloc(4096, total), *page = aligned_alloc(4096, tn_store_header_size(nobjects));
 	struct tn_store_header h = {.entry = *e, .nobjects = nobjects, .object_bytes = bytes, .object_checksum = sums};
 	int rc;
@@ -370,7 +380,7 @@ static int write_block(struct rig *r, tn_slot slot, const struct tn_store_entry 
 	assert_true(total <= place.slot_bytes);
 	memset(buf, 0, total);
 	for (uint32_t i = 0; i < nobjects; i++) {
-		unsigned char *at = buf + tn_store_object_offset(r->store, cls, i);
+		unsigned char *at = buf + object_offset(bytes, i);
 
 		rig_content(&e->key, e->sequence, i, at, bytes[i]);
 		sums[i] = tn_checksum(at, bytes[i]);
