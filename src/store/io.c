@@ -11,6 +11,7 @@
 
 #define POLL_BATCH 64u
 #define BULK_DEPTH 32u
+#define PATIENT_BYTES (256u << 20) /* long enough that few reads end before the next ones begin */
 
 static void submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, uint32_t len);
 
@@ -229,15 +230,19 @@ int tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, ui
 
 void tn_store_patient_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len)
 {
-	uint8_t bad[TN_STORE_PATIENT_BYTES / TN_STORE_BULK_BYTES + 1] = {0};
+	for (uint64_t at = 0, n; at < len; at += n) {
+		uint8_t bad[PATIENT_BYTES / TN_STORE_BULK_BYTES] = {0};
+		char *part = (char *)buf + at;
 
-	assert(len <= TN_STORE_PATIENT_BYTES);
-	if (len == 0 || tn_store_bulk_read(d, offset, buf, len, bad) == 0)
-		return;
-	/* One unreadable sector spoils a large read: try its pages one by one. */
-	for (uint64_t i = 0; i < len; i += TN_DISK_PAGE)
-		if (bad[i / TN_STORE_BULK_BYTES] && tn_store_sync_io(d, TN_IO_READ, offset + i, (char *)buf + i, TN_DISK_PAGE))
-			memset((char *)buf + i, 0xff, TN_DISK_PAGE);
+		n = len - at < PATIENT_BYTES ? len - at : PATIENT_BYTES;
+		if (tn_store_bulk_read(d, offset + at, part, n, bad) == 0)
+			continue;
+		/* One unreadable sector spoils a large read: try its pages one by one. */
+		for (uint64_t i = 0; i < n; i += TN_DISK_PAGE)
+			if (bad[i / TN_STORE_BULK_BYTES] &&
+			    tn_store_sync_io(d, TN_IO_READ, offset + at + i, part + i, TN_DISK_PAGE))
+				memset(part + i, 0xff, TN_DISK_PAGE);
+	}
 }
 
 /* The allocator aligns to 64 bytes, direct I/O wants pages: the true address lies just before ours. */

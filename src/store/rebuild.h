@@ -13,7 +13,7 @@ struct tn_store_table {
 	struct tn_store_device *dev;
 	struct tn_disk_page *page; /* slot_pages */
 	struct tn_disk_record *seg; /* segment_count */
-	uint8_t *bad; /* one byte per page: unreadable */
+	uint8_t *bad; /* one byte per page: unreadable or not valid */
 	uint32_t bad_pages;
 	uint64_t fitting, unfit; /* blocks of the segment that was compared last */
 	uint64_t max_sequence;

@@ -61,8 +61,7 @@ static void check_pages(struct tn_store_table *t, uint32_t first, uint32_t n)
 	struct tn_store *s = t->dev->store;
 
 	for (uint32_t p = first; p < first + n; p++) {
-		if (!t->bad[p] && tn_disk_page_check(&t->page[p], TN_DISK_PAGE, t->dev->super.device_uuid,
-						     s->table_pages + p) == 0)
+		if (tn_disk_page_check(&t->page[p], TN_DISK_PAGE, t->dev->super.device_uuid, s->table_pages + p) == 0)
 			continue;
 		t->bad[p] = 1;
 		t->bad_pages++;
@@ -72,42 +71,19 @@ static void check_pages(struct tn_store_table *t, uint32_t first, uint32_t n)
 }
 
 /* The slot pages of runs of assigned segments, in large reads. */
-static int load_slot_pages(struct tn_store_table *t, uint64_t offset)
+static void load_slot_pages(struct tn_store_table *t, uint64_t offset)
 {
 	struct tn_store *s = t->dev->store;
-	uint32_t per_chunk = TN_STORE_BULK_BYTES / TN_DISK_PAGE, first = 0;
-	size_t bad_bytes = s->slot_pages / per_chunk + 2;
-	uint8_t *bad = tn_get(s->alloc, bad_bytes);
 
-	if (!bad)
-		return tn_fail(-ENOMEM, "no memory for recovery");
-	while (first < s->segment_count) {
-		uint32_t end = first, p, n;
+	for (uint32_t first = 0, end; first < s->segment_count; first = end + 1) {
+		uint32_t p = first * s->segment_pages, n;
 
-		while (end < s->segment_count && t->seg[end].kind == TN_DISK_SEGMENT)
+		for (end = first; end < s->segment_count && t->seg[end].kind == TN_DISK_SEGMENT;)
 			end++;
-		if (end == first) {
-			first++;
-			continue;
-		}
-		p = first * s->segment_pages;
 		n = (end - first) * s->segment_pages;
-		memset(bad, 0, bad_bytes);
-		if (tn_store_bulk_read(t->dev, offset + (uint64_t)p * TN_DISK_PAGE, &t->page[p],
-				       (uint64_t)n * TN_DISK_PAGE, bad))
-			for (uint32_t i = 0; i < n; i++) {
-				/* One unreadable sector spoils the large read: try its pages one by one. */
-				uint64_t at = offset + (uint64_t)(p + i) * TN_DISK_PAGE;
-
-				if (bad[i / per_chunk] &&
-				    tn_store_sync_io(t->dev, TN_IO_READ, at, &t->page[p + i], TN_DISK_PAGE))
-					t->bad[p + i] = 1;
-			}
+		tn_store_patient_read(t->dev, offset + (uint64_t)p * TN_DISK_PAGE, &t->page[p], (uint64_t)n * TN_DISK_PAGE);
 		check_pages(t, p, n);
-		first = end;
 	}
-	tn_put(s->alloc, bad, bad_bytes);
-	return 0;
 }
 
 static int load_root(struct tn_store_table *t, const struct tn_disk_root *root, uint32_t region)
@@ -124,7 +100,7 @@ static int load_root(struct tn_store_table *t, const struct tn_disk_root *root, 
 	t->bad_pages = 0;
 	rc = load_segment_pages(t, pages);
 	if (rc == 0)
-		rc = load_slot_pages(t, pages + (uint64_t)s->table_pages * TN_DISK_PAGE);
+		load_slot_pages(t, pages + (uint64_t)s->table_pages * TN_DISK_PAGE);
 	return rc;
 }
 

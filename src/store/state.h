@@ -18,7 +18,6 @@
 #define TN_STORE_GROUP_BYTES TN_DISK_GROUP_MAX
 #define TN_STORE_BATCH_PAGES 16u	  /* checkpoint pages serialised at once: about 0.1 ms of the owner's time */
 #define TN_STORE_BULK_BYTES (1u << 20)	  /* one read of recovery */
-#define TN_STORE_PATIENT_BYTES (8u << 20)
 #define TN_STORE_DURABILITY_NS 1000000000ull /* the default */
 #define TN_STORE_NEVER UINT64_MAX
 #define TN_SHAPE_NONE UINT32_MAX

@@ -99,7 +99,7 @@ int tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, ui
 /* Likewise of chunks that lie stride apart; they come together in buf. */
 int tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len,
 			  void *buf, uint8_t *bad);
-/* Whole pages, at most TN_STORE_PATIENT_BYTES; those that cannot be read become 0xff. */
+/* Whole pages; those that cannot be read become 0xff. */
 void tn_store_patient_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len);
 /* Page-aligned memory of the store, counted in index_bytes; give back with the same size. */
 void *tn_store_pages_get(struct tn_store *s, size_t bytes);
