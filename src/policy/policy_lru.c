@@ -114,30 +114,12 @@ static void forget(struct tn_policy *p, uint32_t id, uint64_t key_hash, enum tn_
 	tn_policy_list_del(&r->lists, tn_policy_level(r->entries[id].priority), id);
 }
 
-const struct tn_policy_ops tn_policy_lru = {
-	.size = sizeof(struct tn_policy_ops),
-	.abi = TN_POLICY_ABI,
-	.name = "lru",
-	.create = lru_create,
-	.destroy = destroy,
-	.request = request,
-	.admit = tn_policy_admit_all,
-	.insert = insert,
-	.touch = touch,
-	.victim = victim,
-	.remove = forget,
-};
+/* Both are the same but for their names and what create makes of them. */
+#define RECENCY_OPS(policy, make)                                                                                   \
+	{                                                                                                           \
+		.name = (policy), .create = (make), .destroy = destroy, .request = request,                         \
+		.admit = tn_policy_admit_all, .insert = insert, .touch = touch, .victim = victim, .remove = forget, \
+	}
 
-const struct tn_policy_ops tn_policy_fifo = {
-	.size = sizeof(struct tn_policy_ops),
-	.abi = TN_POLICY_ABI,
-	.name = "fifo",
-	.create = fifo_create,
-	.destroy = destroy,
-	.request = request,
-	.admit = tn_policy_admit_all,
-	.insert = insert,
-	.touch = touch,
-	.victim = victim,
-	.remove = forget,
-};
+const struct tn_policy_ops tn_policy_lru = RECENCY_OPS("lru", lru_create);
+const struct tn_policy_ops tn_policy_fifo = RECENCY_OPS("fifo", fifo_create);
