@@ -99,9 +99,26 @@ static int fill_desc(struct tn_slack *t, const struct tn_slack_desc *d)
 	return rc ? rc : copy_lengths(t->prefixes, d->prefixes, d->nprefixes, 0, "prefix");
 }
 
+/* A table that is as @like but for its cells, which are zero. */
+static int create(const struct tn_slack *like, struct tn_slack **out)
+{
+	struct tn_slack *t = tn_get(&tn_alloc_system, sizeof(*t));
+
+	if (!t)
+		return tn_fail(-ENOMEM, "slack table: no memory");
+	*t = *like;
+	t->cells = tn_get(&tn_alloc_system, tn_array_bytes(cell_count(t), sizeof(*t->cells)));
+	if (!t->cells) {
+		tn_put(&tn_alloc_system, t, sizeof(*t));
+		return tn_fail(-ENOMEM, "slack table: no memory for %zu cells", cell_count(like));
+	}
+	*out = t;
+	return 0;
+}
+
 int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **out)
 {
-	struct tn_slack t = {0}, *table;
+	struct tn_slack t = {0};
 	struct tn_slack_desc d;
 	int rc;
 
@@ -111,21 +128,11 @@ int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **out)
 	rc = tn_abi_in(TN_ABI(tn_slack_desc, nprefixes), &d, desc);
 	if (rc == 0)
 		rc = fill_desc(&t, &d);
-	if (rc)
-		return rc;
-	table = tn_get(&tn_alloc_system, sizeof(*table));
-	if (!table)
-		return tn_fail(-ENOMEM, "slack table: no memory");
-	*table = t;
-	table->cells = tn_get(&tn_alloc_system, tn_array_bytes(cell_count(&t), sizeof(*table->cells)));
-	if (!table->cells) {
-		tn_put(&tn_alloc_system, table, sizeof(*table));
-		return tn_fail(-ENOMEM, "slack table: no memory for %zu cells", cell_count(&t));
-	}
-	for (size_t i = 0; i < cell_count(&t); i++)
-		table->cells[i].factor = 1;
-	*out = table;
-	return 0;
+	if (rc == 0)
+		rc = create(&t, out);
+	for (size_t i = 0; rc == 0 && i < cell_count(&t); i++)
+		(*out)->cells[i].factor = 1;
+	return rc;
 }
 
 int tn_slack_create_empty(uint32_t layers, struct tn_slack **out)
@@ -157,22 +164,14 @@ int tn_slack_create_empty(uint32_t layers, struct tn_slack **out)
 
 int tn_slack_clone(const struct tn_slack *table, struct tn_slack **out)
 {
-	struct tn_slack *t;
+	int rc;
 
 	if (!table || !out)
 		return tn_fail(-EINVAL, "tn_slack_clone: no table");
-	t = tn_get(&tn_alloc_system, sizeof(*t));
-	if (!t)
-		return tn_fail(-ENOMEM, "slack table: no memory");
-	*t = *table;
-	t->cells = tn_get(&tn_alloc_system, tn_array_bytes(cell_count(t), sizeof(*t->cells)));
-	if (!t->cells) {
-		tn_put(&tn_alloc_system, t, sizeof(*t));
-		return tn_fail(-ENOMEM, "slack table: no memory for %zu cells", cell_count(table));
-	}
-	memcpy(t->cells, table->cells, cell_count(t) * sizeof(*t->cells));
-	*out = t;
-	return 0;
+	rc = create(table, out);
+	if (rc == 0)
+		memcpy((*out)->cells, table->cells, cell_count(table) * sizeof(*table->cells));
+	return rc;
 }
 
 void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original)
