@@ -8,11 +8,9 @@
 
 #ifdef TN_HAVE_SDT
 #include <sys/sdt.h>
-#define TN_TRACE1(name, a) DTRACE_PROBE1(tenuto, name, a)
 #define TN_TRACE2(name, a, b) DTRACE_PROBE2(tenuto, name, a, b)
 #define TN_TRACE3(name, a, b, c) DTRACE_PROBE3(tenuto, name, a, b, c)
 #else
-#define TN_TRACE1(name, a) ((void)(a))
 #define TN_TRACE2(name, a, b) ((void)(a), (void)(b))
 #define TN_TRACE3(name, a, b, c) ((void)(a), (void)(b), (void)(c))
 #endif

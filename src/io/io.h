@@ -87,7 +87,6 @@ struct tn_io_req {
  * @links:        names that the file has in directories; 0: the file was deleted, and its last close frees it
  * @offset_align: direct I/O alignment of offsets and lengths; 1 if the file is buffered
  * @memory_align: likewise of memory
- * @optimal_bytes: preferred request size, 0 if unknown
  * @direct:       opened with O_DIRECT
  * @in_memory:    the medium is this machine's memory: reserving bytes writes them
  */
@@ -95,7 +94,6 @@ struct tn_io_stat {
 	uint64_t size_bytes;
 	uint32_t offset_align;
 	uint32_t memory_align;
-	uint32_t optimal_bytes;
 	uint32_t links;
 	bool direct;
 	bool in_memory;
@@ -122,7 +120,6 @@ struct tn_io_lent {
 	bool read_only;
 	uint32_t offset_align;
 	uint32_t memory_align;
-	uint32_t optimal_bytes;
 	char name[48];
 };
 

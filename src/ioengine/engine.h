@@ -28,7 +28,6 @@ struct tn_iofile {
 	uint32_t inflight;
 	uint32_t offset_align;
 	uint32_t memory_align;
-	uint32_t optimal_bytes;
 	char name[48]; /* end of the path, for messages */
 };
 

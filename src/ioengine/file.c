@@ -209,7 +209,6 @@ static int set_up(struct tn_iofile *f, const char *path, unsigned flags, const s
 	 */
 	if ((flags & TN_IO_LOCK) && S_ISREG(st.st_mode) && (fstat(f->fd, &st) || st.st_nlink == 0))
 		return tn_fail(-ENOENT, "%s: was removed while it was opened", path);
-	f->optimal_bytes = st.st_blksize > 0 ? (uint32_t)st.st_blksize : 0;
 	f->direct = false;
 	f->offset_align = f->memory_align = 1;
 	return flags & TN_IO_BUFFERED ? 0 : set_direct(f, &st, path, log);
@@ -299,7 +298,6 @@ int tn_ioengine_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
 		.read_only = f->read_only,
 		.offset_align = f->offset_align,
 		.memory_align = f->memory_align,
-		.optimal_bytes = f->optimal_bytes,
 	};
 	_Static_assert(sizeof(lent->name) == sizeof(f->name), "one length of names");
 	memcpy(lent->name, f->name, sizeof(f->name));
@@ -320,7 +318,6 @@ int tn_ioengine_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t 
 		.adopted = true,
 		.offset_align = lent->offset_align,
 		.memory_align = lent->memory_align,
-		.optimal_bytes = lent->optimal_bytes,
 	};
 	memcpy(f->name, lent->name, sizeof(f->name));
 	tn_fork_lock();
@@ -377,7 +374,6 @@ static int stat_file(const struct tn_iofiles *files, uint32_t file, struct tn_io
 	*out = (struct tn_io_stat){.size_bytes = bytes,
 				   .offset_align = f->offset_align,
 				   .memory_align = f->memory_align,
-				   .optimal_bytes = f->optimal_bytes,
 				   .links = (uint32_t)st.st_nlink,
 				   .direct = f->direct,
 				   .in_memory = fstatfs(f->fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC};
