@@ -52,8 +52,8 @@ static void warn(void *arg, enum tn_log_level level, const char *where, const ch
 	fprintf(stderr, "%s\n", text);
 }
 
-/* Both together, as a share of what taking turns gives for as many bytes of each. */
-static double against_turns(const struct tn_mix *m)
+/* Rate of both together over the rate of one after the other, for as many bytes of each. */
+static double against_serial(const struct tn_mix *m)
 {
 	return (double)m->mixed_bps * (1 / (double)m->read_bps + 1 / (double)m->write_bps) / 2;
 }
