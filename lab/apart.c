@@ -119,7 +119,7 @@ __attribute__((noreturn)) static void serve(struct executor *e)
 	for (;;) {
 		bool any = take(e);
 
-		for (uint32_t i = 0; i < e->runs; i++) /* all in turns, so that a kill meets many in the middle */
+		for (uint32_t i = 0; i < e->runs; i++) /* a step of each, so that a kill meets many in the middle */
 			any |= go_on(e, &e->run[i]);
 		idle = any ? 0 : idle + 1;
 		if (idle > IDLE_ROUNDS)

@@ -117,7 +117,8 @@ static void forget(struct tn_policy *p, uint32_t id, uint64_t key_hash, enum tn_
 /* Both are the same but for their names and what create makes of them. */
 #define RECENCY_OPS(policy, make)                                                                                   \
 	{                                                                                                           \
-		.name = (policy), .create = (make), .destroy = destroy, .request = request,                         \
+		.size = sizeof(struct tn_policy_ops), .abi = TN_POLICY_ABI, .name = (policy),                       \
+		.create = (make), .destroy = destroy, .request = request,                                           \
 		.admit = tn_policy_admit_all, .insert = insert, .touch = touch, .victim = victim, .remove = forget, \
 	}
 
