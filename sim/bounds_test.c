@@ -410,7 +410,7 @@ static struct world *world_up(const struct rig_opts *o)
 	w->next_id = NEW_IDS;
 	w->r = rig_simulated(o);
 	rig_must_open(w->r);
-	w->r->s[DIRECT].space->quota.host_bytes = 0;
+	w->r->s[DIRECT].space->quota.bytes[TN_TIER_HOST] = 0;
 	open_space(w, "carl", 0, &w->third);
 	save_hot(w, LOAD_HOST, 0, HOSTED);
 	for (uint32_t i = 0; i < SLOTS; i++) {

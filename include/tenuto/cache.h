@@ -25,6 +25,7 @@
 #include <tenuto/device.h>
 #include <tenuto/error.h>
 #include <tenuto/layout.h>
+#include <tenuto/match.h>
 #include <tenuto/memory.h>
 #include <tenuto/slack.h>
 #include <tenuto/types.h>
@@ -215,13 +216,6 @@ struct tn_completion {
  */
 TN_API int tn_cache_completions(struct tn_cache *cache, struct tn_completion *out, size_t max);
 
-/** How the blocks of a space match. A model whose layers differ in this has a space for each kind (struct tn_shard: group). */
-enum tn_match_rule {
-	TN_MATCH_PREFIX, /**< full attention: longest run from the first block */
-	TN_MATCH_WINDOW, /**< sliding window: the last window_tokens before the end must be there */
-	TN_MATCH_EXACT,  /**< recurrent state: the last block alone */
-};
-
 /**
  * struct tn_identity - what makes KV bytes reusable; two spaces that differ in any of it never match
  * @tenant:         who owns the blocks ("" for one tenant)
@@ -262,13 +256,11 @@ struct tn_shard {
 
 /**
  * struct tn_quota - limits of a space
- * @disk_bytes: most bytes on disk; UINT64_MAX: no limit; 0: nothing is ever stored on disk
- * @host_bytes: likewise in host memory
+ * @bytes: by enum tn_tier: most bytes in that tier; UINT64_MAX: no limit; 0: nothing is ever stored there
  */
 struct tn_quota {
 	size_t size;
-	uint64_t disk_bytes;
-	uint64_t host_bytes;
+	uint64_t bytes[TN_TIERS_MAX];
 };
 
 /** tn_identity_init_sized - tn_identity_init for a caller whose struct has @size bytes. Any thread. */
@@ -330,7 +322,8 @@ TN_API void tn_space_close(struct tn_space *space);
 TN_API int tn_space_drop(struct tn_space *space, uint64_t deadline_ns);
 
 /**
- * tn_keys_from_tokens - block keys of a prompt: chained XXH3-128 seeded with the space's secret
+ * tn_keys_from_tokens - block keys of a prompt: chained XXH3-128 seeded with the identity's secret
+ * @space:  any space of the identity: its shards and KV groups with as many tokens per block all have these keys
  * @tokens: token ids
  * @n:      number of tokens; only whole blocks (page_tokens * pages_per_block) get keys
  * @extra:  what else the KV depends on (LoRA id, image hashes, cache salt); NULL if nothing
@@ -345,55 +338,13 @@ TN_API long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *to
  * tn_keys_from_hashes - block keys from an engine's own chained page hashes
  * @hashes:     npages hashes of hash_bytes (16..32) each, in prompt order
  *
- * The last page's hash names the block; it is rehashed with the space's secret. A trailing part of a block
- * gets no key.
+ * The last page's hash names the block; it is rehashed with the identity's secret, as
+ * tn_keys_from_tokens says. A trailing part of a block gets no key.
  *
  * Return: keys written, or -EINVAL.
  */
 TN_API long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_t hash_bytes, size_t npages,
 				struct tn_key *keys, size_t max);
-
-#define TN_MATCH_PIN 1u
-
-/**
- * struct tn_match - what a look-up found
- * @size:         sizeof(struct tn_match), set by the caller
- * @blocks:       matched blocks, from the start of the prompt
- * @first:        first block that must be loaded (> 0 only under TN_MATCH_WINDOW and TN_MATCH_EXACT)
- * @host_blocks:  of them in host memory
- * @disk_blocks:  of them on disk only
- * @load_ns:      estimated time to load them all, from the loads so far; 0 until one of 1 MiB or more has ended
- * @pin:          the lease: pass it to tn_unpin; 0 if none was asked for
- */
-struct tn_match {
-	size_t size;
-	uint32_t blocks;
-	uint32_t first;
-	uint32_t host_blocks;
-	uint32_t disk_blocks;
-	uint64_t load_ns;
-	uint64_t pin;
-};
-
-/**
- * tn_match - longest prefix of a prompt that can be loaded
- * @keys:  block keys, first block of the prompt first
- * @n:     number of keys
- * @tiers: room for n bytes (enum tn_tier of each matched block), or NULL
- * @match: size set by the caller; the rest is set only on success
- * @flags: TN_MATCH_PIN takes a lease, so that the blocks are still there to load
- *
- * Allocates nothing and takes no lock that a completion holds. A lease ends by tn_unpin. To load what was found pass
- * keys + first and blocks - first of them to tn_load_begin.
- *
- * Return: number of matched blocks (0..n, at most max_op_blocks), -EINVAL, or - with TN_MATCH_PIN - -EAGAIN when all
- * leases are taken (max_ops * 4).
- */
-TN_API int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers,
-		    struct tn_match *match, unsigned flags);
-
-/** tn_unpin - end a lease of tn_match; -EINVAL if there is no such lease */
-TN_API int tn_unpin(struct tn_space *space, uint64_t pin);
 
 /**
  * tn_prefetch - bring blocks to host memory before they are asked for

@@ -18,6 +18,8 @@
 #include <tenuto/error.h>
 #include <tenuto/events.h>
 #include <tenuto/layout.h>
+#include <tenuto/match.h>
+#include <tenuto/memory.h>
 #include <tenuto/slack.h>
 #include <tenuto/types.h>
 

@@ -106,6 +106,9 @@ struct tn_memory_range {
 /** Where a block lies. */
 enum tn_tier { TN_TIER_NONE, TN_TIER_DEVICE, TN_TIER_HOST, TN_TIER_DISK, TN_TIER_REMOTE };
 
+/** Arrays by enum tn_tier have so many members: a tier that is added later finds its place in them. */
+#define TN_TIERS_MAX 8u
+
 /** A deadline that never comes; deadlines are absolute CLOCK_MONOTONIC times in ns. */
 #define TN_FOREVER UINT64_MAX
 

@@ -141,6 +141,7 @@ void tn_cache_free(struct tn_cache *cache)
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
 	}
 	tn_leases_destroy(cache);
+	tn_queries_destroy(cache);
 	tn_front_destroy(cache);
 	tn_ops_destroy(cache);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
@@ -188,6 +189,8 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_ops_create(cache);
 	if (rc == 0)
 		rc = tn_leases_create(cache);
+	if (rc == 0)
+		rc = tn_queries_create(cache);
 	if (rc == 0)
 		rc = tn_front_create(cache);
 	if (rc) {

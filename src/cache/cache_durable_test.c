@@ -219,7 +219,7 @@ static void a_save_and_a_flush_say_exactly_what_survives(void **state)
 
 static void set_quota(struct rig *r, uint64_t blocks)
 {
-	r->s->space->quota.disk_bytes = blocks * r->s->space->shape.slot_bytes;
+	r->s->space->quota.bytes[TN_TIER_DISK] = blocks * r->s->space->shape.slot_bytes;
 }
 
 static struct tn_save *begin_save(struct rig *r, uint64_t id, uint8_t *outcome)

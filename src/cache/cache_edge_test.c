@@ -321,7 +321,7 @@ static void a_match_without_a_pin_takes_no_lease(void **state)
 	assert_int_equal(tn_match(r.s->space, &key, 1, NULL, &free_m, TN_MATCH_PIN), -EAGAIN);
 	assert_int_equal(tn_match(r.s->space, &key, 1, &tier, &free_m, 0), 1);
 	assert_int_equal(tier, TN_TIER_DISK);
-	assert_int_equal(free_m.disk_blocks, 1);
+	assert_int_equal(free_m.tier_blocks[TN_TIER_DISK], 1);
 	assert_int_equal(free_m.pin, 0);
 	for (uint32_t i = 0; i < 64; i++)
 		assert_int_equal(tn_unpin(r.s->space, m[i].pin), 0);

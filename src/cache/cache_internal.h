@@ -65,6 +65,7 @@ struct tn_space {
 	uint16_t index;
 	uint32_t epoch; /* shared */
 	struct tn_key id;
+	struct tn_key identity; /* that the keys are of: the space without its share */
 	struct tn_secret secret;
 	struct tn_geometry geometry;
 	struct tn_shape shape;
@@ -86,6 +87,7 @@ struct tn_lease {
 	uint32_t generation; /* odd: taken. Shared. */
 	uint32_t n;
 	tn_block *blocks;
+	struct tn_lease *rest; /* leases that end with this one, of other spaces */
 };
 
 #define TN_RECORD_RESERVE 4096u /* records for blocks on their way in, beyond the capacities */
@@ -215,6 +217,10 @@ struct tn_cache {
 	uint64_t free_leases; /* shared: tagged stack */
 	tn_block *lease_blocks;
 
+	struct tn_query *queries; /* look-ups under way */
+	uint64_t free_queries;	  /* shared: tagged stack */
+	struct tn_key *query_keys;
+
 	tn_block *doomed; /* ring: blocks to forget when unpinned */
 	uint32_t doomed_head, doomed_count, doomed_size;
 	uint8_t *is_doomed; /* shared, by block: enum tn_doom; in the ring once if not TN_DOOM_NOT */
@@ -289,6 +295,15 @@ bool tn_intake_step(struct tn_cache *cache);
 /* match.c */
 int tn_leases_create(struct tn_cache *cache);
 void tn_leases_destroy(struct tn_cache *cache);
+/* The arguments of a look-up of several spaces: 0, -EINVAL, -ECHILD. */
+int tn_match_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags);
+/* tn_match_all, of arguments that were checked. */
+int tn_match_find(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+		  struct tn_match *match, unsigned flags);
+
+/* query.c */
+int tn_queries_create(struct tn_cache *cache);
+void tn_queries_destroy(struct tn_cache *cache);
 
 /* engine.c: the devices, before the first engine; and an engine on them, for the thread that calls it */
 int tn_devices_open(struct tn_cache *cache);

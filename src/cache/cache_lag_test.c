@@ -228,7 +228,7 @@ static void what_found_no_room_is_written_without_a_flush_when_there_is_some(voi
 	uint64_t pin;
 	struct reader rd = {.r = rig_up(100, 0)};
 
-	rd.r->s->space->quota.disk_bytes = rd.r->s->space->shape.slot_bytes;
+	rd.r->s->space->quota.bytes[TN_TIER_DISK] = rd.r->s->space->shape.slot_bytes;
 	assert_int_equal(save(&rd, 1, false), TN_SAVED_STORED);
 	rig_run(rd.r, RIG_SECOND);
 	pin = rig_pin(rd.r->s, 1, 1);

@@ -282,7 +282,7 @@ static void a_full_quota_is_called_by_its_name(void **state)
 	struct tn_save *s;
 	uint64_t pin;
 
-	r->s->space->quota.disk_bytes = r->s->space->shape.slot_bytes;
+	r->s->space->quota.bytes[TN_TIER_DISK] = r->s->space->shape.slot_bytes;
 	save(r, 0, 1);
 	pin = rig_pin(r->s, 1, 1);
 	assert_int_equal(tn_save_begin(r->s->space, r->s->pool, &keys[1], 1, pages, NULL, &s), 0);

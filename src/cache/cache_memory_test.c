@@ -71,7 +71,7 @@ static void open_tenant(struct world *w, uint32_t t, bool quotas)
 		id.model = "hybrid";
 		shard.group = group;
 		if (quotas)
-			quota.disk_bytes = quota.host_bytes = QUOTA * tn_geometry_block_bytes(&w->g[group]);
+			quota.bytes[TN_TIER_DISK] = quota.bytes[TN_TIER_HOST] = QUOTA * tn_geometry_block_bytes(&w->g[group]);
 		assert_int_equal(tn_space_open(w->r.cache, &id, &shard, &w->g[group], &quota, &w->space[t][group]), 0);
 	}
 }
@@ -236,8 +236,8 @@ static void a_quota_holds_whatever_pool_the_blocks_come_through(void **state)
 		struct tn_key key = rig_key(100 + id);
 
 		if (tn_match(w.space[1][1], &key, 1, NULL, &m, 0) == 1) {
-			host += m.host_blocks;
-			disk += m.disk_blocks;
+			host += m.tier_blocks[TN_TIER_HOST];
+			disk += m.tier_blocks[TN_TIER_DISK];
 		}
 	}
 	assert_in_range(host + disk, 1, 2 * QUOTA);

@@ -170,9 +170,9 @@ struct tn_quota rig_quota(struct rig *r, uint64_t disk_blocks, uint64_t host_blo
 	tn_quota_init(&q);
 	assert_int_equal(tn_shape_init(&g, &shape), 0);
 	if (disk_blocks != UINT64_MAX)
-		q.disk_bytes = disk_blocks * shape.slot_bytes;
+		q.bytes[TN_TIER_DISK] = disk_blocks * shape.slot_bytes;
 	if (host_blocks != UINT64_MAX)
-		q.host_bytes = host_blocks * shape.slot_bytes;
+		q.bytes[TN_TIER_HOST] = host_blocks * shape.slot_bytes;
 	return q;
 }
 
@@ -653,7 +653,7 @@ uint32_t rig_count_host(const struct rig_space *s, uint64_t first, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		struct tn_key key = rig_key(first + i);
 
-		found += tn_match(s->space, &key, 1, NULL, &m, 0) == 1 && m.host_blocks == 1;
+		found += tn_match(s->space, &key, 1, NULL, &m, 0) == 1 && m.tier_blocks[TN_TIER_HOST] == 1;
 	}
 	return found;
 }

@@ -262,7 +262,7 @@ static void a_pinned_block_is_not_evicted(void **state)
 	rig_save(r.s, 1, 16, 0);
 	rig_keys(1, 16, keys);
 	assert_int_equal(tn_match(r.s->space, keys, 16, NULL, &m, TN_MATCH_PIN), 16);
-	assert_int_equal(m.disk_blocks, 16);
+	assert_int_equal(m.tier_blocks[TN_TIER_DISK], 16);
 	for (uint64_t i = 1; i < 10; i++)
 		rig_save(r.s, 1 + i * 1000, 16, 0);
 	assert_int_equal(rig_load(r.s, 1, 16), 16);

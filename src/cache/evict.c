@@ -155,7 +155,7 @@ uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space)
 /* Whether the quota lets one more block of the space into host memory; one of its own goes for it if need be. */
 static bool host_quota_room(struct tn_cache *cache, const struct tn_space *space)
 {
-	uint64_t limit = __atomic_load_n(&space->quota.host_bytes, __ATOMIC_RELAXED) / space->shape.slot_bytes;
+	uint64_t limit = __atomic_load_n(&space->quota.bytes[TN_TIER_HOST], __ATOMIC_RELAXED) / space->shape.slot_bytes;
 	const uint64_t *here = &cache->space_host_blocks[space->index];
 	uint64_t have = *here + cache->space_host_coming[space->index];
 

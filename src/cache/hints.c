@@ -63,7 +63,7 @@ void tn_hint_wait_ends(struct tn_front_op *op, uint32_t layer)
 /* What host memory with room for so many blocks takes of this space's. */
 static uint64_t host_bytes(const struct tn_space *space, uint64_t blocks)
 {
-	uint64_t room = blocks * space->shape.slot_bytes, quota = __atomic_load_n(&space->quota.host_bytes, __ATOMIC_RELAXED);
+	uint64_t room = blocks * space->shape.slot_bytes, quota = __atomic_load_n(&space->quota.bytes[TN_TIER_HOST], __ATOMIC_RELAXED);
 
 	return room < quota ? room : quota;
 }

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "cache/front.h"
 
-#define TIERS 5u	  /* enum tn_tier */
 #define FIND_AT_ONCE 256u /* keys */
 
 int tn_leases_create(struct tn_cache *cache)
@@ -50,12 +49,19 @@ static void unpin(struct tn_cache *cache, tn_block b)
 	tn_doomed_unpinned(cache, b);
 }
 
+/* Ends the lease and those behind it. */
 static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 {
-	for (uint32_t i = 0; i < lease->n; i++)
-		unpin(cache, lease->blocks[i]);
-	lease->n = 0;
-	tn_stack_push(&cache->free_leases, (uint32_t)(lease - cache->leases), &lease->next);
+	while (lease) {
+		struct tn_lease *rest = lease->rest;
+
+		for (uint32_t i = 0; i < lease->n; i++)
+			unpin(cache, lease->blocks[i]);
+		lease->n = 0;
+		lease->rest = NULL;
+		tn_stack_push(&cache->free_leases, (uint32_t)(lease - cache->leases), &lease->next);
+		lease = rest;
+	}
 }
 
 /*
@@ -70,7 +76,7 @@ static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, ui
 	uint8_t tier[FIND_AT_ONCE];
 	uint32_t done = 0;
 
-	memset(counts, 0, TIERS * sizeof(*counts));
+	memset(counts, 0, TN_TIERS_MAX * sizeof(*counts));
 	for (;;) {
 		uint32_t want = n - done < FIND_AT_ONCE ? n - done : FIND_AT_ONCE, alive = 0, found;
 
@@ -115,29 +121,66 @@ static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, 
 			unpin(space->cache, blocks[i]);
 		end = from + got + 1; /* a window that reaches the gap cannot match */
 	}
-	memset(counts, 0, TIERS * sizeof(*counts));
+	memset(counts, 0, TN_TIERS_MAX * sizeof(*counts));
 	return 0;
 }
 
-static int take_lease(struct tn_cache *cache, struct tn_lease **lease)
+/* As many leases, one behind the other, or none. */
+static int take_leases(struct tn_cache *cache, size_t n, struct tn_lease **out)
 {
-	uint64_t i = tn_stack_pop(&cache->free_leases, next_free_lease, cache);
+	struct tn_lease *all = NULL;
 
-	if (!i)
-		return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", cache->nleases);
-	*lease = &cache->leases[i - 1];
+	for (; n > 0; n--) {
+		uint64_t i = tn_stack_pop(&cache->free_leases, next_free_lease, cache);
+
+		if (!i) {
+			lease_give(cache, all);
+			return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", cache->nleases);
+		}
+		cache->leases[i - 1].rest = all;
+		all = &cache->leases[i - 1];
+	}
+	*out = all;
 	return 0;
 }
 
-/* The lease's pin, or - nothing matched - none and the lease is free again. */
-static uint64_t lease_pin(struct tn_cache *cache, struct tn_lease *lease, uint32_t n)
+/* The leases' pin, or - nothing matched - none and the leases are free again. */
+static uint64_t lease_pin(struct tn_cache *cache, struct tn_lease *lease, bool found)
 {
-	lease->n = n;
-	if (n > 0)
+	if (lease && found)
 		return (uint64_t)__atomic_add_fetch(&lease->generation, 1, __ATOMIC_ACQ_REL) << 32 |
 		       (uint64_t)(lease - cache->leases + 1);
 	lease_give(cache, lease);
 	return 0;
+}
+
+/* Adds what was found of a space to the result. */
+static void add_found(const struct tn_space *space, const uint32_t *counts, struct tn_match *m)
+{
+	const struct tn_cache *cache = space->cache;
+	uint64_t ns_per_mib[TN_TIERS_MAX] = {
+		[TN_TIER_HOST] = __atomic_load_n(&cache->host_ns_per_mib, __ATOMIC_RELAXED),
+		[TN_TIER_DISK] = __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED),
+	};
+
+	for (unsigned t = 0; t < TN_TIERS_MAX; t++) {
+		m->tier_blocks[t] += counts[t];
+		m->load_ns += (counts[t] * space->shape.slot_bytes >> 20) * ns_per_mib[t];
+	}
+}
+
+static void count_lookup(struct tn_cache *cache, size_t keys, uint32_t hits)
+{
+	__atomic_add_fetch(&cache->lookups, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&cache->lookup_blocks, keys, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&cache->hit_blocks, hits, __ATOMIC_RELAXED);
+}
+
+static size_t most_keys(const struct tn_space *space, size_t n)
+{
+	if (__atomic_load_n(&space->dropping, __ATOMIC_ACQUIRE))
+		return 0;
+	return n < space->cache->o.max_op_blocks ? n : space->cache->o.max_op_blocks;
 }
 
 int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
@@ -146,9 +189,8 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
 	struct tn_match m = {.size = sizeof(m)};
 	struct tn_lease *lease = NULL;
-	uint32_t counts[TIERS];
+	uint32_t counts[TN_TIERS_MAX];
 	struct tn_cache *cache;
-	uint64_t disk, host;
 	int rc;
 
 	if (!space || (n && !keys) || !match || (flags & ~TN_MATCH_PIN))
@@ -156,31 +198,141 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	cache = space->cache;
 	if (tn_check_process(cache))
 		return -ECHILD;
-	if (n > cache->o.max_op_blocks)
-		n = cache->o.max_op_blocks;
 	rc = tn_abi_check(abi, match);
 	if (rc == 0 && flags & TN_MATCH_PIN)
-		rc = take_lease(cache, &lease);
+		rc = take_leases(cache, 1, &lease);
 	if (rc)
 		return rc;
-	if (__atomic_load_n(&space->dropping, __ATOMIC_ACQUIRE))
-		n = 0;
+	n = most_keys(space, n);
 	m.blocks = find_by_rule(space, keys, (uint32_t)n, lease ? lease->blocks : NULL, tiers, &m.first, counts);
-	m.host_blocks = counts[TN_TIER_HOST];
-	m.disk_blocks = counts[TN_TIER_DISK];
+	if (lease)
+		lease->n = m.blocks - m.first;
 	if (tiers)
 		memset(tiers, TN_TIER_NONE, m.first);
-	disk = m.disk_blocks * space->shape.slot_bytes >> 20;
-	host = m.host_blocks * space->shape.slot_bytes >> 20;
-	m.load_ns = disk * __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED) +
-		    host * __atomic_load_n(&cache->host_ns_per_mib, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&cache->lookups, 1, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&cache->lookup_blocks, n, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&cache->hit_blocks, m.blocks, __ATOMIC_RELAXED);
-	if (lease)
-		m.pin = lease_pin(cache, lease, m.blocks - m.first);
+	add_found(space, counts, &m);
+	count_lookup(cache, n, m.blocks);
+	m.pin = lease_pin(cache, lease, m.blocks > 0);
 	tn_abi_out(abi, match, &m);
 	return (int)m.blocks;
+}
+
+/* ---- several spaces --------------------------------------------------------------------------------------- */
+
+/*
+ * The longest end, n at most, at which the rule of every space can end; first[i] is of space i. Prefixes are looked for once: each
+ * end below one that a prefix has is one that it has, too. The others are asked in turn until all agree; each has the longest
+ * end of its own below what it is asked for, so none is left out.
+ */
+static uint32_t common_end(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, uint32_t n, uint32_t *first)
+{
+	uint32_t counts[TN_TIERS_MAX];
+	size_t agreed = 0;
+
+	for (size_t i = 0; i < nspaces; i++) {
+		first[i] = 0;
+		if (spaces[i]->match_rule == TN_MATCH_PREFIX)
+			n = find_alive(spaces[i], keys, n, NULL, NULL, counts);
+	}
+	for (size_t i = 0; agreed < nspaces; i = (i + 1) % nspaces) {
+		uint32_t end = n;
+
+		if (spaces[i]->match_rule != TN_MATCH_PREFIX)
+			end = find_by_rule(spaces[i], keys, n, NULL, NULL, &first[i], counts);
+		agreed = end == n ? agreed + 1 : 1;
+		n = end;
+	}
+	return n;
+}
+
+/* Counts, and with leases pins, what must be loaded to that end; false: some of it has gone meanwhile. */
+static bool take_all(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, uint32_t end,
+		     const uint32_t *first, struct tn_lease *lease, struct tn_match *m)
+{
+	uint32_t counts[TN_TIERS_MAX];
+
+	for (size_t i = 0; i < nspaces; i++) {
+		uint32_t n = end - first[i];
+		uint32_t got = find_alive(spaces[i], keys + first[i], n, lease ? lease->blocks : NULL, NULL, counts);
+
+		if (lease) {
+			lease->n = got;
+			lease = lease->rest;
+		}
+		if (got < n)
+			return false;
+		add_found(spaces[i], counts, m);
+	}
+	return true;
+}
+
+static void let_go(struct tn_cache *cache, struct tn_lease *lease)
+{
+	for (; lease; lease = lease->rest) {
+		for (uint32_t i = 0; i < lease->n; i++)
+			unpin(cache, lease->blocks[i]);
+		lease->n = 0;
+	}
+}
+
+int tn_match_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags)
+{
+	if (!spaces || nspaces == 0 || nspaces > TN_MATCH_SPACES_MAX || (n && !keys) || (flags & ~TN_MATCH_PIN))
+		return tn_fail(-EINVAL, "tn_match_all: %zu spaces, 1 to %u, or spaces or keys are missing, or unknown flags %#x", nspaces,
+			       TN_MATCH_SPACES_MAX, flags);
+	for (size_t i = 0; i < nspaces; i++) {
+		const struct tn_space *a = spaces[0], *b = spaces[i];
+
+		if (!b)
+			return tn_fail(-EINVAL, "tn_match_all: spaces[%zu] is missing", i);
+		if (b->cache != a->cache || !tn_key_eq(&b->identity, &a->identity) ||
+		    tn_geometry_block_tokens(&b->geometry) != tn_geometry_block_tokens(&a->geometry))
+			return tn_fail(-EINVAL, "tn_match_all: spaces[%zu] is of another cache, identity or number of tokens per block than "
+				       "spaces[0]: it has other keys", i);
+	}
+	return tn_check_process(spaces[0]->cache);
+}
+
+int tn_match_find(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+		  struct tn_match *match, unsigned flags)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
+	struct tn_cache *cache = spaces[0]->cache;
+	uint32_t at[TN_MATCH_SPACES_MAX], end;
+	struct tn_lease *lease = NULL;
+	struct tn_match m;
+	int rc = tn_abi_check(abi, match);
+
+	if (rc == 0 && flags & TN_MATCH_PIN)
+		rc = take_leases(cache, nspaces, &lease);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < nspaces; i++)
+		n = most_keys(spaces[i], n);
+	for (end = (uint32_t)n;; end--) {
+		end = common_end(spaces, nspaces, keys, end, at);
+		m = (struct tn_match){.size = sizeof(m), .blocks = end, .first = end};
+		if (take_all(spaces, nspaces, keys, end, at, lease, &m))
+			break;
+		let_go(cache, lease);
+	}
+	for (size_t i = 0; i < nspaces; i++)
+		m.first = at[i] < m.first ? at[i] : m.first;
+	if (first)
+		memcpy(first, at, nspaces * sizeof(*first));
+	count_lookup(cache, n, end);
+	m.pin = lease_pin(cache, lease, end > 0);
+	tn_abi_out(abi, match, &m);
+	return (int)end;
+}
+
+int tn_match_all(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+		 struct tn_match *match, unsigned flags)
+{
+	int rc = tn_match_check(spaces, nspaces, keys, n, flags);
+
+	if (rc == 0 && !match)
+		rc = tn_fail(-EINVAL, "tn_match_all: match is missing");
+	return rc ? rc : tn_match_find(spaces, nspaces, keys, n, first, match, flags);
 }
 
 int tn_unpin(struct tn_space *space, uint64_t pin)

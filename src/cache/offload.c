@@ -129,7 +129,7 @@ static void add(struct tn_offload_op *off, uint32_t slot)
  */
 static uint32_t batch(const struct tn_cache *cache, const struct tn_space *space)
 {
-	uint64_t limit = __atomic_load_n(&space->quota.disk_bytes, __ATOMIC_RELAXED) / space->shape.slot_bytes;
+	uint64_t limit = __atomic_load_n(&space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED) / space->shape.slot_bytes;
 	uint64_t coming = cache->space_disk_coming[space->index];
 	uint64_t room = limit > coming ? limit - coming : 1;
 

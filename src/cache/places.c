@@ -153,7 +153,7 @@ static bool host_place(struct tn_write_item *item)
 static uint32_t quota_room(struct tn_writing *w, uint32_t want)
 {
 	struct tn_cache *cache = w->op.cache;
-	uint64_t limit = __atomic_load_n(&w->op.space->quota.disk_bytes, __ATOMIC_RELAXED) / w->op.space->shape.slot_bytes;
+	uint64_t limit = __atomic_load_n(&w->op.space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED) / w->op.space->shape.slot_bytes;
 	uint64_t coming = cache->space_disk_coming[w->op.space->index];
 	uint64_t have = cache->space_disk_blocks[w->op.space->index] + coming;
 
@@ -175,9 +175,9 @@ static bool no_places(struct tn_writing *w, int status)
 static bool quota_is_full(struct tn_writing *w)
 {
 	return no_places(w, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: the space's quota of %llu bytes on disk is "
-				     "taken by blocks that are pinned or on their way; raise disk_bytes of its quota", w->unplaced,
+				     "taken by blocks that are pinned or on their way; raise the bytes of its quota", w->unplaced,
 				     (unsigned long long)w->op.space->shape.slot_bytes,
-				     (unsigned long long)__atomic_load_n(&w->op.space->quota.disk_bytes, __ATOMIC_RELAXED)));
+				     (unsigned long long)__atomic_load_n(&w->op.space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED)));
 }
 
 static uint8_t device_of(const struct tn_cache *cache, tn_slot slot)

@@ -177,7 +177,7 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 	tn_split_init(&s);
 	s.layers = g->layers;
 	s.blocks = m->blocks;
-	s.host_blocks = m->host_blocks;
+	s.host_blocks = m->tier_blocks[TN_TIER_HOST];
 	s.tiers = tiers;
 	s.block_tokens = tn_geometry_block_tokens(g);
 	s.input_tokens = input;
@@ -199,7 +199,7 @@ static int split_match(struct tn_space *space, const struct tn_match *match, con
 
 	if (space->match_rule != TN_MATCH_PREFIX || match->blocks == 0)
 		return 0;
-	if (match->disk_blocks && read_rate(space->cache) == 0)
+	if (match->tier_blocks[TN_TIER_DISK] && read_rate(space->cache) == 0)
 		return 0;
 	pthread_mutex_lock(&space->plan_lock);
 	rc = choose(space, match, tiers, input_tokens, &choice);
@@ -233,7 +233,7 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 		rc = tn_abi_in(TN_ABI_RESULT(tn_match, pin), &m, match);
 	if (rc)
 		return rc;
-	if (m.first > m.blocks || m.host_blocks > m.blocks || input_tokens > TN_SLACK_TOKENS_MAX)
+	if (m.first > m.blocks || m.tier_blocks[TN_TIER_HOST] > m.blocks || input_tokens > TN_SLACK_TOKENS_MAX)
 		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", m.blocks, m.first,
 			       (unsigned long long)input_tokens);
 	p.restore_blocks = m.blocks;

@@ -30,7 +30,7 @@ static bool let_in(struct tn_save_op *save, const struct tn_policy_block *info)
 	int why;
 
 	if (!cache->store || space->disk_class == UINT32_MAX ||
-	    __atomic_load_n(&space->quota.disk_bytes, __ATOMIC_RELAXED) < space->shape.slot_bytes)
+	    __atomic_load_n(&space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED) < space->shape.slot_bytes)
 		return false;
 	why = tn_store_writable(cache->store) ? tn_disk_admit(cache, info, space->shape.slot_bytes) : -EROFS;
 	if (why < 0 && !save->kept_off)

@@ -400,7 +400,7 @@ static void saves_begun_in_one_turn_do_not_exceed_the_backlog(void **state)
 	rig_set_up(&r, 64u << 20, 4u << 20, 64);
 	r.o.cache.write_backlog_bytes = 3u << 20;
 	reopen(&r, NULL, "slack", false);
-	__atomic_store_n(&r.s->space->quota.host_bytes, 0, __ATOMIC_RELAXED); /* but not for this space's */
+	__atomic_store_n(&r.s->space->quota.bytes[TN_TIER_HOST], 0, __ATOMIC_RELAXED); /* but not for this space's */
 	assert_int_equal(save_in_one_turn(&r, save, 16), 1);
 	end_saves(&r, save, 1, true);
 	rig_tear_down(&r);
@@ -581,7 +581,7 @@ static void a_cache_without_a_table_learns_the_layers_time_from_waits(void **sta
 
 static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 {
-	struct tn_match m = {.size = sizeof(m), .blocks = 64, .disk_blocks = 64};
+	struct tn_match m = {.size = sizeof(m), .blocks = 64, .tier_blocks = {[TN_TIER_DISK] = 64}};
 	struct tn_plan p = {.size = sizeof(p)};
 	struct tn_slack *t;
 	struct rig r;
@@ -632,7 +632,7 @@ static void a_plan_counts_reads_where_they_are(void **state)
 		rig_until(&r, rig_stats(&r).prefetched_blocks == i / 2 + 1);
 	}
 	assert_int_equal(tn_match(r.s->space, keys, 64, tiers, &m, 0), 64);
-	assert_true(m.host_blocks == 32 && m.disk_blocks == 32);
+	assert_true(m.tier_blocks[TN_TIER_HOST] == 32 && m.tier_blocks[TN_TIER_DISK] == 32);
 	for (uint32_t i = 0; i < 64; i++)
 		assert_int_equal(tiers[i], i % 2 ? TN_TIER_HOST : TN_TIER_DISK);
 	assert_int_equal(tn_plan(r.s->space, &m, NULL, 64, &blind), 0);
@@ -648,7 +648,7 @@ static void a_plan_counts_reads_where_they_are(void **state)
 
 static void a_disk_faster_than_any_is_planned_with_all_the_same(void **state)
 {
-	struct tn_match m = {.size = sizeof(m), .blocks = 64, .disk_blocks = 64};
+	struct tn_match m = {.size = sizeof(m), .blocks = 64, .tier_blocks = {[TN_TIER_DISK] = 64}};
 	struct tn_plan p = {.size = sizeof(p)};
 	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
 	struct rig r;

@@ -31,8 +31,9 @@ void tn_shard_init_sized(struct tn_shard *shard, size_t size)
 
 void tn_quota_init_sized(struct tn_quota *quota, size_t size)
 {
-	static const struct tn_quota defaults = {.size = sizeof(defaults), .disk_bytes = UINT64_MAX, .host_bytes = UINT64_MAX};
+	struct tn_quota defaults = {.size = sizeof(defaults)};
 
+	memset(defaults.bytes, 0xff, sizeof(defaults.bytes)); /* UINT64_MAX */
 	tn_abi_init(quota, size, &defaults, sizeof(defaults));
 }
 
@@ -75,8 +76,9 @@ static bool only_latent(const struct tn_geometry *g)
 	return true;
 }
 
+/* *identity: of whom the keys are; *out: of the space, which is a share of the identity's blocks. */
 static int fingerprint(const struct tn_cache *cache, const struct tn_identity *id, const struct tn_shard *shard,
-		       const struct tn_geometry *g, struct tn_key *out)
+		       const struct tn_geometry *g, struct tn_key *identity, struct tn_key *out)
 {
 	const struct tn_key none = {{0, 0}};
 	unsigned char geometry[TN_GEOMETRY_BYTES];
@@ -93,6 +95,7 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	put_string(&w, id->rotary);
 	put_string(&w, id->hash_algorithm);
 	put_u64(&w, id->hash_seed);
+	*identity = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
 	put_u64(&w, mla ? 0 : shard->tp_rank);
 	put_u64(&w, mla ? 1 : shard->tp_size);
 	put_u64(&w, shard->pp_rank);
@@ -130,7 +133,7 @@ static int take_arguments(const struct tn_identity *identity, const struct tn_sh
 	if (rc == 0)
 		rc = tn_abi_in(TN_ABI(tn_shard, window_tokens), &a->shard, shard);
 	if (rc == 0 && quota)
-		rc = tn_abi_in(TN_ABI(tn_quota, host_bytes), &a->quota, quota);
+		rc = tn_abi_in(TN_ABI(tn_quota, bytes), &a->quota, quota);
 	return rc;
 }
 
@@ -221,8 +224,8 @@ static struct tn_space *find_open(struct tn_cache *cache, const struct tn_key *i
 
 static void set_quota(struct tn_space *space, const struct tn_quota *quota)
 {
-	__atomic_store_n(&space->quota.disk_bytes, quota->disk_bytes, __ATOMIC_RELAXED);
-	__atomic_store_n(&space->quota.host_bytes, quota->host_bytes, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < TN_TIERS_MAX; i++)
+		__atomic_store_n(&space->quota.bytes[i], quota->bytes[i], __ATOMIC_RELAXED);
 }
 
 /*
@@ -232,7 +235,7 @@ static void set_quota(struct tn_space *space, const struct tn_quota *quota)
 static int fit_quota(struct tn_cache *cache, void *arg)
 {
 	const struct tn_space *space = arg;
-	uint64_t limit = __atomic_load_n(&space->quota.disk_bytes, __ATOMIC_RELAXED) / space->shape.slot_bytes;
+	uint64_t limit = __atomic_load_n(&space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED) / space->shape.slot_bytes;
 	uint64_t have = cache->space_disk_blocks[space->index];
 
 	if (cache->store && !cache->o.read_only && have > limit)
@@ -240,7 +243,7 @@ static int fit_quota(struct tn_cache *cache, void *arg)
 	return 0;
 }
 
-static int create_space(struct tn_cache *cache, const struct tn_key *id, const char *model,
+static int create_space(struct tn_cache *cache, const struct tn_key *identity, const struct tn_key *id, const char *model,
 			const struct tn_shard *shard, const struct tn_geometry *g, struct tn_space **out)
 {
 	struct tn_space *space = tn_get(cache->alloc, sizeof(*space));
@@ -257,7 +260,8 @@ static int create_space(struct tn_cache *cache, const struct tn_key *id, const c
 	space->match_rule = shard->match_rule;
 	space->group = shard->group;
 	space->window_blocks = tn_shape_window_blocks(g, shard->window_tokens);
-	secret = tn_hash_chain(&cache->secret, id, "keys", 4);
+	space->identity = *identity;
+	secret = tn_hash_chain(&cache->secret, identity, "keys", 4);
 	space->secret = (struct tn_secret){{secret.word[0], secret.word[1]}};
 	snprintf(space->model, sizeof(space->model), "%s", model);
 	rc = tn_shape_init(g, &space->shape);
@@ -298,7 +302,7 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 {
 	struct tn_space *space;
 	struct arguments a;
-	struct tn_key id;
+	struct tn_key whose, id;
 	int rc;
 
 	if (!cache || !out)
@@ -309,13 +313,13 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 	if (rc == 0)
 		rc = check_arguments(&a.identity, &a.shard, geometry);
 	if (rc == 0)
-		rc = fingerprint(cache, &a.identity, &a.shard, geometry, &id);
+		rc = fingerprint(cache, &a.identity, &a.shard, geometry, &whose, &id);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&cache->lock);
 	space = find_open(cache, &id);
 	if (!space)
-		rc = create_space(cache, &id, a.identity.model, &a.shard, geometry, &space);
+		rc = create_space(cache, &whose, &id, a.identity.model, &a.shard, geometry, &space);
 	if (rc == 0 && space->refs == 0)
 		tn_owner_call(cache, stays_on_owner, space);
 	if (rc == 0) {

@@ -331,9 +331,9 @@ static void open_sizes(struct storm *s, struct tn_rng *rng)
 
 		tn_quota_init(&quota);
 		if (tn_rng_below(rng, 4) == 0)
-			quota.disk_bytes = tn_rng_below(rng, 24) * (1ull << 18);
+			quota.bytes[TN_TIER_DISK] = tn_rng_below(rng, 24) * (1ull << 18);
 		if (tn_rng_below(rng, 4) == 0)
-			quota.host_bytes = tn_rng_below(rng, 8) * (1ull << 18);
+			quota.bytes[TN_TIER_HOST] = tn_rng_below(rng, 8) * (1ull << 18);
 		assert_int_equal(rig_space_open(&s->rig, &(struct rig_space_opts){.head_dim = head_dim[k], .quota = &quota}, &s->s[k]), 0);
 	}
 }

@@ -32,13 +32,13 @@ struct member {
 	MEMBER(tn_identity, hash_seed), \
 	MEMBER(tn_shard, size), MEMBER(tn_shard, tp_rank), MEMBER(tn_shard, tp_size), MEMBER(tn_shard, pp_rank), \
 	MEMBER(tn_shard, pp_size), MEMBER(tn_shard, group), MEMBER(tn_shard, match_rule), MEMBER(tn_shard, window_tokens), \
-	MEMBER(tn_quota, size), MEMBER(tn_quota, disk_bytes), MEMBER(tn_quota, host_bytes), \
+	MEMBER(tn_quota, size), MEMBER(tn_quota, bytes), \
 	MEMBER(tn_load_opts, size), MEMBER(tn_load_opts, first_page), MEMBER(tn_load_opts, npages), \
 	MEMBER(tn_load_opts, deadline_ns), MEMBER(tn_load_opts, priority), \
 	MEMBER(tn_save_opts, size), MEMBER(tn_save_opts, parent), MEMBER(tn_save_opts, partial_last), \
 	MEMBER(tn_save_opts, priority), MEMBER(tn_save_opts, ttl_ns), \
-	MEMBER(tn_match, size), MEMBER(tn_match, blocks), MEMBER(tn_match, first), MEMBER(tn_match, host_blocks), \
-	MEMBER(tn_match, disk_blocks), MEMBER(tn_match, load_ns), MEMBER(tn_match, pin), \
+	MEMBER(tn_match, size), MEMBER(tn_match, blocks), MEMBER(tn_match, first), MEMBER(tn_match, tier_blocks), \
+	 MEMBER(tn_match, load_ns), MEMBER(tn_match, pin), \
 	MEMBER(tn_save_result, size), MEMBER(tn_save_result, stored), MEMBER(tn_save_result, existing), \
 	MEMBER(tn_save_result, host_only), MEMBER(tn_save_result, rejected), MEMBER(tn_save_result, failed), \
 	MEMBER(tn_save_result, error), \

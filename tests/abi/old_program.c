@@ -86,7 +86,7 @@ static void open_space(struct program *p)
 	tn_shard_init_sized(&shard.s, sizeof(shard.s));
 	tn_quota_init_sized(&quota.s, sizeof(quota.s));
 	assert_int_equal(shard.s.tp_size, 1);
-	assert_true(quota.s.disk_bytes == UINT64_MAX);
+	assert_true(quota.s.bytes[TN_TIER_DISK] == UINT64_MAX);
 	identity.s.model = "old";
 	assert_int_equal(tn_geometry_raw(LAYERS, OBJECT, &geometry), 0);
 	assert_int_equal(tn_space_open(p->cache, &identity.s, &shard.s, &geometry, &quota.s, &p->space), 0);

@@ -14,8 +14,10 @@
 
 #define TN_FOREVER UINT64_MAX
 #define TN_MATCH_PIN 1u
+#define TN_TIERS_MAX 8u
 #define TN_PLANES_MAX 8
 
+enum tn_tier { TN_TIER_NONE, TN_TIER_DEVICE, TN_TIER_HOST, TN_TIER_DISK, TN_TIER_REMOTE };
 enum tn_memory_kind { TN_MEMORY_HOST, TN_MEMORY_FD, TN_MEMORY_DEVICE };
 enum tn_pool_order { TN_POOL_PLANES_PAGES, TN_POOL_PAGES_PLANES, TN_POOL_PLANE_REGION, TN_POOL_CROSS_LAYER };
 enum tn_log_level { TN_LOG_ERROR, TN_LOG_WARN, TN_LOG_INFO, TN_LOG_DEBUG };
@@ -131,16 +133,14 @@ struct tn_shard {
 
 struct tn_quota {
 	size_t size;
-	uint64_t disk_bytes;
-	uint64_t host_bytes;
+	uint64_t bytes[TN_TIERS_MAX];
 };
 
 struct tn_match {
 	size_t size;
 	uint32_t blocks;
 	uint32_t first;
-	uint32_t host_blocks;
-	uint32_t disk_blocks;
+	uint32_t tier_blocks[TN_TIERS_MAX];
 	uint64_t load_ns;
 	uint64_t pin;
 };
