@@ -16,6 +16,7 @@
 
 #include "../cli/explain.h"
 #include "../cli/pool.h"
+#include "../cli/stats.h"
 #include "bench.h"
 #include "lab/pipeline.h"
 

@@ -128,13 +128,13 @@ int request_plan(struct pipeline_rig *rig, uint32_t matched, uint32_t *restored,
 int request_serve(struct pipeline_rig *rig, uint32_t strategy, uint32_t blocks)
 {
 	struct pipeline_run *run = rig->run;
-	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	struct cli_stats before, after;
 	struct tn_load *load = NULL;
 	uint64_t began, ended = 0;
 	double cpu;
 	int rc = 0;
 
-	tn_cache_stats(rig->cache, &before);
+	cli_stats(rig->cache, &before);
 	cpu = cli_cpu_seconds();
 	began = cli_now_ns();
 	if (blocks)
@@ -146,7 +146,7 @@ int request_serve(struct pipeline_rig *rig, uint32_t strategy, uint32_t blocks)
 	if (!rc)
 		rc = compute(rig, load, blocks, began, &ended);
 	run->cpu = cli_cpu_seconds() - cpu;
-	tn_cache_stats(rig->cache, &after);
+	cli_stats(rig->cache, &after);
 	if (!rc && load)
 		rc = rig_end_load(rig, load);
 	run->restored = blocks;

@@ -74,12 +74,12 @@ static uint32_t blocks_of(const struct pipeline_set *set)
 
 static int restore_all(struct pipeline_rig *rig, const struct job *job, struct samples *s)
 {
-	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	struct cli_stats before, after;
 	uint32_t n = blocks_of(rig->set);
 	uint64_t began = cli_now_ns(), x = rig->set->seed ^ 0x9e3779b97f4a7c15u;
 	int rc = 0;
 
-	tn_cache_stats(rig->cache, &before);
+	cli_stats(rig->cache, &before);
 	while (!rc && s->n < job->restores) {
 		uint32_t first = (uint32_t)(next_random(&x) % (rig->set->blocks - n + 1));
 
@@ -88,7 +88,7 @@ static int restore_all(struct pipeline_rig *rig, const struct job *job, struct s
 		pipeline_done(&s->run, s->n, job->restores);
 	}
 	s->seconds = (double)(cli_now_ns() - began) * 1e-9;
-	tn_cache_stats(rig->cache, &after);
+	cli_stats(rig->cache, &after);
 	s->run.bytes_read = after.bytes_read - before.bytes_read;
 	s->run.bytes_written = after.bytes_written - before.bytes_written;
 	return rc;
@@ -97,22 +97,22 @@ static int restore_all(struct pipeline_rig *rig, const struct job *job, struct s
 /* Bytes of saves begun that are not on disk yet; written_before: by this cache when the write load began. */
 static uint64_t backlog_bytes(const struct pipeline_rig *rig, const struct pipeline_load *load, uint64_t written_before)
 {
-	struct tn_stats now = {.size = sizeof(now)};
+	struct cli_stats now;
 	uint64_t begun = __atomic_load_n(&load->begun, __ATOMIC_RELAXED);
 
-	tn_cache_stats(rig->cache, &now);
+	cli_stats(rig->cache, &now);
 	now.bytes_written -= written_before;
 	return begun > now.bytes_written ? begun - now.bytes_written : 0;
 }
 
 static int with_writes(struct pipeline_rig *rig, const struct job *job, struct samples *s)
 {
-	struct tn_stats before = {.size = sizeof(before)};
+	struct cli_stats before;
 	struct pipeline_load load;
 	uint64_t began;
 	int rc;
 
-	tn_cache_stats(rig->cache, &before);
+	cli_stats(rig->cache, &before);
 	if (load_start(&load, rig, PIPELINE_WRITE_CHAIN + (job->arm.run << 24)))
 		return -1;
 	rc = restore_all(rig, job, s);

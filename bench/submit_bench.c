@@ -19,6 +19,7 @@
 #include <tenuto/cache.h>
 
 #include "../cli/pool.h"
+#include "../cli/stats.h"
 
 #define LAYERS 4u
 #define PAGES 4096u
@@ -158,10 +159,10 @@ static int save_all(struct side *s)
 
 static int load_all(struct side *s, double *figure)
 {
-	struct tn_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	struct cli_stats before, after;
 	uint64_t start, until = cli_now_ns() + PATIENCE_NS;
 	struct tn_load *load;
-	int rc = tn_cache_stats(s->cache, &before), good;
+	int rc = cli_stats(s->cache, &before), good;
 
 	if (rc)
 		return rc;
@@ -179,7 +180,7 @@ static int load_all(struct side *s, double *figure)
 		return rc;
 	if (good != (int)s->blocks)
 		return good < 0 ? good : -EIO;
-	rc = tn_cache_stats(s->cache, &after);
+	rc = cli_stats(s->cache, &after);
 	figure[RESOLVE] = (double)(after.resolve_ns - before.resolve_ns) / 1e3;
 	figure[LAYER] = (double)(after.submit_ns - before.submit_ns) / 1e3 / (double)(after.submit_layers - before.submit_layers);
 	return rc;

@@ -73,7 +73,7 @@ static const struct cli_verb verb = {
 struct half {
 	atomic_ullong served; /* requests */
 	struct engine_totals totals;
-	struct tn_stats stats;
+	struct cli_stats stats;
 	uint64_t disk_blocks; /* after the last request */
 	uint64_t busy_ns;
 	double cpu_s;

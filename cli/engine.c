@@ -168,11 +168,9 @@ const struct engine_totals *engine_totals(const struct engine *e)
 	return &e->total;
 }
 
-int engine_stats(struct engine *e, struct tn_stats *stats)
+int engine_stats(struct engine *e, struct cli_stats *stats)
 {
-	memset(stats, 0, sizeof(*stats));
-	stats->size = sizeof(*stats);
-	return tn_cache_stats(e->cache, stats);
+	return cli_stats(e->cache, stats);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------- */

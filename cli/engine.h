@@ -15,6 +15,8 @@
 
 #include <tenuto/cache.h>
 
+#include "stats.h"
+
 struct engine;
 
 struct engine_opts {
@@ -52,7 +54,7 @@ int engine_request(struct engine *e, const uint64_t *ids, uint32_t n, bool parti
 /* Waits for the saves under way, then makes them durable. */
 int engine_flush(struct engine *e);
 const struct engine_totals *engine_totals(const struct engine *e);
-int engine_stats(struct engine *e, struct tn_stats *stats);
+int engine_stats(struct engine *e, struct cli_stats *stats);
 /* Ends what is under way and closes. Returns the error of the last flush. */
 int engine_close(struct engine *e);
 

@@ -88,7 +88,7 @@ static void wait_arrival(const struct trace *t, size_t i, double speed, uint64_t
  * Only whole blocks are written. So blocks that are in the bytes and not in the blocks were saved by two requests at
  * once.
  */
-static uint64_t written_twice(const struct tn_stats *st, uint64_t block_disk_bytes)
+static uint64_t written_twice(const struct cli_stats *st, uint64_t block_disk_bytes)
 {
 	uint64_t blocks = st->bytes_written / block_disk_bytes;
 
@@ -98,7 +98,7 @@ static uint64_t written_twice(const struct tn_stats *st, uint64_t block_disk_byt
 static void set_result(struct replay_result *r, struct engine *e, bool host, double run_s)
 {
 	const struct engine_totals *s = engine_totals(e);
-	struct tn_stats st;
+	struct cli_stats st;
 
 	r->requests = s->requests;
 	r->blocks = s->blocks;
@@ -159,7 +159,7 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 /* Warns of the blocks that a smaller capacity than the store had drops at once. */
 static void warn_dropped(struct engine *e)
 {
-	struct tn_stats st;
+	struct cli_stats st;
 	char capacity[32], dropped[32], had[32];
 
 	if (engine_stats(e, &st) || st.recovered_blocks <= st.capacity_blocks)

@@ -91,7 +91,7 @@ struct tn_save;
  * @offload_lag_ms:  how long a block that was admitted to disk may lie in host memory before its write begins, also while loads
  *                   never pause: from a quarter of it on its write goes into the loads' slack, from half of it on
  *                   before reads, for at most half of the devices' time. Longer only while the devices cannot write as fast
- *                   as saves bring blocks; the bound then is host memory's size, and tn_stats.offload_oldest_ns and
+ *                   as saves bring blocks; the bound then is host memory's size, and the statistics offload_oldest_ns and
  *                   offload_waiting_bytes say how far behind they are. 1,000 by default, which a kill can cost beside what
  *                   is in flight; UINT32_MAX: no bound in time
  * @durability_ms:   what was written to disk is made durable about so long after: a power cut loses at most that and the two
@@ -596,7 +596,7 @@ TN_API int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
  * That is each block that tn_save_result counts as stored or existing, wherever it lies by now: 0 says that each of them
  * which was not evicted, dropped or over its time since is on disk, and that no crash takes it from there. What a save left in
  * host memory alone (host_only) is not meant. Blocks that could not be written before are tried again by each flush, so a later one
- * may return 0; one that had to leave host memory meanwhile is told by one flush (tn_stats.offload_lost_blocks
+ * may return 0; one that had to leave host memory meanwhile is told by one flush (statistic offload_lost_blocks
  * counts them). What can be made durable is, also when another block is the reason of an error.
  *
  * Return: 0, -ETIMEDOUT, or the error of the first block that could not be written (-ENOSPC: no room for it, -EROFS: no
@@ -676,34 +676,27 @@ struct tn_plan {
 TN_API int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
 		   struct tn_plan *plan);
 
-/** struct tn_stats - counters since open, and the present state; of single devices see tn_cache_device_stats */
-struct tn_stats {
-	size_t size;
-	uint64_t blocks, host_blocks, disk_blocks;
-	uint64_t capacity_blocks;
-	uint64_t lookups, lookup_blocks, hit_blocks;
-	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
-	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
-	uint64_t host_only_blocks; /**< of saves: left in host memory alone, see tn_save_result */
-	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
-	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;
-	uint64_t offload_waiting_blocks, offload_waiting_bytes; /**< now in host memory, admitted to disk, and not written yet */
-	uint64_t offload_oldest_ns; /**< for how long the first of them has waited; see offload_lag_ms */
-	uint64_t offload_failed_blocks; /**< now in host memory: admitted to disk, could not be written, and are tried again */
-	uint64_t offload_lost_blocks;	/**< that were evicted from host memory before they could be written */
-	uint64_t bytes_read, bytes_written, blocks_read_back;
-	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
-	uint64_t recovered_blocks, recovery_ns;
-	uint64_t header_cache_hits, header_reads;
-	uint64_t unobserved_requests; /**< reads of executors' threads that a device's health was not told of: too many at once */
-	uint64_t resolve_ns;	/**< owner's CPU time: keys found and pinned, places and checksums resolved, once per load */
-	uint64_t submit_ns;	/**< owner's CPU time: reads written down and handed to the executor */
-	uint64_t submit_layers; /**< layers that took it */
-	uint64_t index_bytes;
-};
+/**
+ * tn_stat_name - statistics have names, as many as there are indices before NULL
+ *
+ * A later version may have more, at any index; a name keeps its meaning. Names end with the unit: _blocks, _objects, _bytes, _ns;
+ * those of one tier begin with the tier: "host_blocks", "disk_blocks". The list with what each counts is
+ * docs/statistics.md.
+ *
+ * Any thread. Return: the name, or NULL past the last.
+ */
+TN_API const char *tn_stat_name(uint32_t index);
 
-/** tn_cache_stats - a snapshot; @stats->size must be set. Return: 0, -EINVAL. */
-TN_API int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats);
+/**
+ * tn_cache_stats - a snapshot of all statistics
+ * @values: room for @n; values[i] is what tn_stat_name(i) names
+ *
+ * Return: how many statistics there are (more than @n: only @n were written), -EINVAL.
+ */
+TN_API int tn_cache_stats(struct tn_cache *cache, uint64_t *values, uint32_t n);
+
+/** tn_cache_stat - one statistic by its name. Return: 0 and *value, -ENOENT (this version has none of that name), -EINVAL. */
+TN_API int tn_cache_stat(struct tn_cache *cache, const char *name, uint64_t *value);
 
 /**
  * tn_cache_device_stats - a snapshot of one device, also of one that is offline

@@ -74,7 +74,7 @@ TN_API int tn_memory_unregister(struct tn_memory *memory);
  *
  * Any layout does in which every page of every plane lies in one range of the memory, and no two pages of the pool
  * share bytes. Pages whose address and size are multiples of what O_DIRECT asks for (`tenuto doctor`; 4096 is
- * always enough) move without a copy, others through a bounce buffer ("bounced_objects" of tn_stats).
+ * always enough) move without a copy, others through a bounce buffer (statistic bounced_objects).
  *
  * Return: 0 and *out, -EINVAL, -EOVERFLOW (more than 2^32 - 1 pages), -ENOSPC (TN_MEMORY_LAYOUTS_MAX), -ENOMEM.
  */

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "cache/front.h"
+#include "cache/stats.h"
 
 #define PATH_BYTES 1024u
 #define SLOW_READ_NS 500000000ull /* reads that take longer, often, make a device slow */
@@ -298,24 +299,12 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	return 0;
 }
 
-int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats)
+int tn_stats_take(struct tn_cache *cache, struct tn_stats *s)
 {
-	const struct tn_abi *abi = TN_ABI_RESULT(tn_stats, header_reads);
-	struct tn_stats s = {.size = sizeof(s)};
-	int rc;
-
-	if (!cache || !stats)
-		return tn_fail(-EINVAL, "tn_cache_stats: no cache, or nowhere to return the statistics");
-	rc = tn_abi_check(abi, stats);
-	if (rc)
-		return rc;
-	s.lookups = __atomic_load_n(&cache->lookups, __ATOMIC_RELAXED);
-	s.lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
-	s.hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
-	rc = tn_owner_call(cache, stats_on_owner, &s);
-	if (rc == 0)
-		tn_abi_out(abi, stats, &s);
-	return rc;
+	s->lookups = __atomic_load_n(&cache->lookups, __ATOMIC_RELAXED);
+	s->lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
+	s->hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
+	return tn_owner_call(cache, stats_on_owner, s);
 }
 
 struct device_stats_call {

@@ -205,7 +205,7 @@ static void on_event(void *arg, const struct tn_block_event *event)
 static int call_cache(struct inherited *i)
 {
 	struct tn_device_stats device = {.size = sizeof(device)};
-	struct tn_stats stats = {.size = sizeof(stats)};
+	uint64_t value;
 	struct tn_plan plan = {.size = sizeof(plan)};
 	struct tn_block_event events[4];
 	struct rig *r = &i->r;
@@ -214,7 +214,8 @@ static int call_cache(struct inherited *i)
 	int wrong = 0;
 
 	SAYS_ECHILD(tn_cache_eventfd(r->cache));
-	SAYS_ECHILD(tn_cache_stats(r->cache, &stats));
+	SAYS_ECHILD(tn_cache_stats(r->cache, &value, 1));
+	SAYS_ECHILD(tn_cache_stat(r->cache, "loads", &value));
 	SAYS_ECHILD(tn_cache_device_stats(r->cache, 0, &device));
 	SAYS_ECHILD(tn_cache_events(r->cache, &cursor, events, 4));
 	SAYS_ECHILD(tn_cache_snapshot(r->cache, on_event, NULL, &cursor));
@@ -229,7 +230,7 @@ static int call_cache(struct inherited *i)
 	if (tn_cache_open(&r->o.cache, &cache) != -EBUSY)
 		wrong++;
 	r->o.cache.instance = "child";
-	if (tn_cache_open(&r->o.cache, &cache) || tn_cache_stats(cache, &stats) || tn_cache_close(cache))
+	if (tn_cache_open(&r->o.cache, &cache) || tn_cache_stat(cache, "loads", &value) || tn_cache_close(cache))
 		wrong++;
 	return wrong;
 }

@@ -103,6 +103,7 @@ enum tn_doom {
 };
 
 struct tn_recovery;
+struct tn_stats;
 struct tn_schedule;
 struct tn_events;
 struct tn_front;

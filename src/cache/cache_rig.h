@@ -15,6 +15,7 @@
 
 #include "base/exec.h"
 #include "base/rng.h"
+#include "cache/stats.h"
 #include "simdisk.h"
 #include "tn_test.h"
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "cache/cache_internal.h"
 #include "cache/pool.h"
+#include "cache/stats.h"
 #include "ring/executor.h"
 
 #define DEPTH 64u

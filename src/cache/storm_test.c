@@ -223,7 +223,7 @@ static void flush(struct caller *c)
 
 static void other(struct caller *c)
 {
-	struct tn_stats st = {.size = sizeof(st)};
+	struct tn_stats st = {0};
 	struct tn_key keys[OP_BLOCKS];
 	uint32_t pages[OP_PAGES], size, n;
 	uint64_t first, begun = tn_test_now(), due;
@@ -252,7 +252,7 @@ static void other(struct caller *c)
 		ended(c, PREFETCH, begun, begun);
 		break;
 	default:
-		rc = tn_cache_stats(c->s->rig.cache, &st);
+		rc = tn_stats_take(c->s->rig.cache, &st);
 		ended(c, STATS, begun, begun);
 	}
 	if (rc < 0)

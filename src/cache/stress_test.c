@@ -186,7 +186,7 @@ static void lease(struct caller *c)
 
 static void other(struct caller *c)
 {
-	struct tn_stats st = {.size = sizeof(st)};
+	struct tn_stats st = {0};
 	struct tn_key keys[OP_BLOCKS];
 	uint64_t first;
 	uint32_t n = pick(c, keys, &first);
@@ -205,7 +205,7 @@ static void other(struct caller *c)
 		rc = rc == -EAGAIN ? 0 : rc;
 		break;
 	default:
-		rc = tn_cache_stats(c->r->cache, &st);
+		rc = tn_stats_take(c->r->cache, &st);
 	}
 	if (rc < 0 && !c->faulty)
 		wrong(c, "flush, drop, prefetch or stats", rc);

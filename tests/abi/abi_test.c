@@ -124,19 +124,61 @@ static void members_beyond_the_callers_size_are_not_read(void **state)
 static void results_of_a_later_version_are_zero_where_nothing_is_known(void **state)
 {
 	struct tn_cache *cache = open_cache();
-	LATER(tn_stats) s;
+	struct tn_identity identity;
+	struct tn_shard shard;
+	struct tn_geometry g;
+	struct tn_space *space;
+	struct tn_key key = {{1, 2}};
+	LATER(tn_match) m;
 
-	memset(&s, 0xa5, sizeof(s));
-	s.s.size = sizeof(s);
-	assert_int_equal(tn_cache_stats(cache, &s.s), 0);
-	assert_int_equal(s.s.size, sizeof(s));
-	assert_int_equal(s.s.loads, 0);
-	assert_int_equal(s.member, 0);
-	memset(&s, 0xa5, sizeof(s));
-	s.s.size = size_then("tn_stats") - 1;
-	assert_int_equal(tn_cache_stats(cache, &s.s), -EINVAL);
-	must_name("tn_stats", s.s.size, sizeof(s.s));
-	assert_int_equal(s.s.loads, 0xa5a5a5a5a5a5a5a5);
+	tn_identity_init(&identity);
+	tn_shard_init(&shard);
+	identity.model = "m";
+	assert_int_equal(tn_geometry_raw(1, 4096, &g), 0);
+	assert_int_equal(tn_space_open(cache, &identity, &shard, &g, NULL, &space), 0);
+	memset(&m, 0xa5, sizeof(m));
+	m.s.size = sizeof(m);
+	assert_int_equal(tn_match(space, &key, 1, NULL, &m.s, 0), 0);
+	assert_int_equal(m.s.size, sizeof(m));
+	assert_int_equal(m.s.blocks, 0);
+	assert_int_equal(m.member, 0);
+	memset(&m, 0xa5, sizeof(m));
+	m.s.size = size_then("tn_match") - 1;
+	assert_int_equal(tn_match(space, &key, 1, NULL, &m.s, 0), -EINVAL);
+	must_name("tn_match", m.s.size, sizeof(m.s));
+	assert_int_equal(m.s.load_ns, 0xa5a5a5a5a5a5a5a5);
+	tn_space_close(space);
+	assert_int_equal(tn_cache_close(cache), 0);
+}
+
+/* Whatever a version has more of, a program finds what it knows. */
+static void statistics_are_found_by_name_and_listed(void **state)
+{
+	struct tn_cache *cache = open_cache();
+	uint64_t value[200], one;
+	uint32_t n = 0;
+
+	while (tn_stat_name(n)) {
+		for (uint32_t i = 0; i < n; i++)
+			assert_string_not_equal(tn_stat_name(i), tn_stat_name(n));
+		n++;
+	}
+	assert_in_range(n, 40, 199);
+	assert_null(tn_stat_name(UINT32_MAX));
+	memset(value, 0xa5, sizeof(value));
+	assert_int_equal(tn_cache_stats(cache, value, 3), (int)n);
+	assert_true(value[2] == 0 && value[3] == 0xa5a5a5a5a5a5a5a5);
+	assert_int_equal(tn_cache_stats(cache, value, 200), (int)n);
+	assert_true(value[n] == 0xa5a5a5a5a5a5a5a5);
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(tn_cache_stat(cache, tn_stat_name(i), &one), 0);
+		assert_int_equal(one, value[i]);
+	}
+	assert_int_equal(tn_cache_stat(cache, "index_bytes", &one), 0);
+	assert_true(one > 0);
+	assert_int_equal(tn_cache_stat(cache, "no_such", &one), -ENOENT);
+	assert_int_equal(tn_cache_stat(NULL, "loads", &one), -EINVAL);
+	assert_int_equal(tn_cache_stats(cache, NULL, 1), -EINVAL);
 	assert_int_equal(tn_cache_close(cache), 0);
 }
 
@@ -236,6 +278,7 @@ int main(void)
 		cmocka_unit_test(options_of_a_later_version_are_taken_while_what_is_unknown_is_zero),
 		cmocka_unit_test(members_beyond_the_callers_size_are_not_read),
 		cmocka_unit_test(results_of_a_later_version_are_zero_where_nothing_is_known),
+		cmocka_unit_test(statistics_are_found_by_name_and_listed),
 		cmocka_unit_test(every_struct_that_a_cache_is_used_with_is_checked),
 		cmocka_unit_test(every_struct_of_the_tools_is_checked),
 	};

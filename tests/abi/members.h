@@ -17,7 +17,6 @@ struct member {
 #define WHOLE(type) {#type, 0, sizeof(struct type)}
 
 #define CACHE_OPTS(m) MEMBER(tn_cache_opts, m)
-#define STATS(m) MEMBER(tn_stats, m)
 #define DEVICE_STATS(m) MEMBER(tn_device_stats, m)
 
 #define MEMBERS \
@@ -44,15 +43,6 @@ struct member {
 	MEMBER(tn_save_result, error), \
 	MEMBER(tn_memory_desc, size), MEMBER(tn_memory_desc, kind), MEMBER(tn_memory_desc, nranges), MEMBER(tn_memory_desc, ranges), \
 	MEMBER(tn_plan, size), MEMBER(tn_plan, restore_blocks), MEMBER(tn_plan, recompute_blocks), MEMBER(tn_plan, choice), \
-	STATS(size), STATS(blocks), STATS(host_blocks), STATS(disk_blocks), STATS(capacity_blocks), STATS(lookups), \
-	STATS(lookup_blocks), STATS(hit_blocks), STATS(loads), STATS(load_blocks), STATS(load_failed_blocks), \
-	STATS(joined_blocks), STATS(saves), STATS(saved_blocks), STATS(existing_blocks), STATS(admission_rejected_blocks), \
-	STATS(save_failed_blocks), STATS(host_only_blocks), STATS(evicted_disk_blocks), STATS(evicted_host_blocks), \
-	STATS(dropped_blocks), STATS(offloaded_blocks), STATS(promoted_blocks), STATS(prefetched_blocks), \
-	STATS(offload_waiting_blocks), STATS(offload_waiting_bytes), STATS(offload_oldest_ns), STATS(offload_failed_blocks), \
-	STATS(offload_lost_blocks), STATS(bytes_read), STATS(bytes_written), STATS(blocks_read_back), \
-	STATS(verified_objects), STATS(corrupt_objects), STATS(io_errors), STATS(bounced_objects), STATS(recovered_blocks), \
-	STATS(recovery_ns), STATS(header_cache_hits), STATS(header_reads), \
 	DEVICE_STATS(size), DEVICE_STATS(path), DEVICE_STATS(health), DEVICE_STATS(deleted), DEVICE_STATS(capacity_bytes), \
 	DEVICE_STATS(used_bytes), DEVICE_STATS(blocks), DEVICE_STATS(quarantined_slots), DEVICE_STATS(bytes_read), \
 	DEVICE_STATS(bytes_written), DEVICE_STATS(meta_bytes_written), DEVICE_STATS(read_errors), \
@@ -61,7 +51,7 @@ struct member {
 /* First the structs that have a size and grow. Then those without a size that lie on callers' stacks: they never grow. */
 #define GROWING \
 	WHOLE(tn_cache_opts), WHOLE(tn_identity), WHOLE(tn_shard), WHOLE(tn_quota), WHOLE(tn_load_opts), WHOLE(tn_save_opts), \
-	WHOLE(tn_plan), WHOLE(tn_stats), WHOLE(tn_device_stats), WHOLE(tn_match), WHOLE(tn_save_result), WHOLE(tn_memory_desc)
+	WHOLE(tn_plan), WHOLE(tn_device_stats), WHOLE(tn_match), WHOLE(tn_save_result), WHOLE(tn_memory_desc)
 #define FIXED \
 	WHOLE(tn_key), WHOLE(tn_plane), WHOLE(tn_geometry), WHOLE(tn_pool_layout), WHOLE(tn_pool_shape), WHOLE(tn_memory_range), WHOLE(tn_plan_cost), WHOLE(tn_error)
 

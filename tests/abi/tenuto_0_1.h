@@ -185,26 +185,6 @@ struct tn_plan {
 	struct tn_plan_cost choice;
 };
 
-struct tn_stats {
-	size_t size;
-	uint64_t blocks, host_blocks, disk_blocks;
-	uint64_t capacity_blocks;
-	uint64_t lookups, lookup_blocks, hit_blocks;
-	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
-	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
-	uint64_t host_only_blocks;
-	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
-	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;
-	uint64_t offload_waiting_blocks, offload_waiting_bytes;
-	uint64_t offload_oldest_ns;
-	uint64_t offload_failed_blocks;
-	uint64_t offload_lost_blocks;
-	uint64_t bytes_read, bytes_written, blocks_read_back;
-	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
-	uint64_t recovered_blocks, recovery_ns;
-	uint64_t header_cache_hits, header_reads;
-};
-
 struct tn_device_stats {
 	size_t size;
 	char path[256];
@@ -229,7 +209,7 @@ void tn_save_opts_init_sized(struct tn_save_opts *opts, size_t size);
 
 int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out);
 int tn_cache_close(struct tn_cache *cache);
-int tn_cache_stats(struct tn_cache *cache, struct tn_stats *stats);
+int tn_cache_stat(struct tn_cache *cache, const char *name, uint64_t *value);
 int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats);
 int tn_flush(struct tn_cache *cache, uint64_t deadline_ns);
 int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statistics as the core has them; callers read them by name (stats.c). Each member is a statistic of that name. */
+#ifndef TN_CACHE_STATS_H
+#define TN_CACHE_STATS_H
+
+#include <stdint.h>
+
+struct tn_cache;
+
+struct tn_stats {
+	uint64_t blocks, host_blocks, disk_blocks;
+	uint64_t capacity_blocks;
+	uint64_t lookups, lookup_blocks, hit_blocks;
+	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
+	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
+	uint64_t host_only_blocks; /**< of saves: left in host memory alone, see tn_save_result */
+	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
+	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;
+	uint64_t offload_waiting_blocks, offload_waiting_bytes; /**< now in host memory, admitted to disk, and not written yet */
+	uint64_t offload_oldest_ns; /**< for how long the first of them has waited; see offload_lag_ms */
+	uint64_t offload_failed_blocks; /**< now in host memory: admitted to disk, could not be written, and are tried again */
+	uint64_t offload_lost_blocks;	/**< that were evicted from host memory before they could be written */
+	uint64_t bytes_read, bytes_written, blocks_read_back;
+	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
+	uint64_t recovered_blocks, recovery_ns;
+	uint64_t header_cache_hits, header_reads;
+	uint64_t unobserved_requests; /**< reads of executors' threads that a device's health was not told of: too many at once */
+	uint64_t resolve_ns;	/**< owner's CPU time: keys found and pinned, places and checksums resolved, once per load */
+	uint64_t submit_ns;	/**< owner's CPU time: reads written down and handed to the executor */
+	uint64_t submit_layers; /**< layers that took it */
+	uint64_t index_bytes;
+};
+
+/* A snapshot: 0, or -ECHILD. */
+int tn_stats_take(struct tn_cache *cache, struct tn_stats *stats);
+
+#endif
