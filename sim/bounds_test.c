@@ -130,8 +130,8 @@ static void out_of_host(struct world *w, uint64_t id)
 		tn_block b = block_of(w, HOSTED, id + i);
 
 		must(w, b != TN_BLOCK_NONE, "a pinned block is gone", 0);
-		if (tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_PRESENT)
-			tn_block_leaves_host(cache, b);
+		if (tn_tier_has(cache->memory, b))
+			tn_tier_leave(cache->memory, b, TN_LEAVE_DROPPED);
 	}
 }
 

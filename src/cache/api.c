@@ -291,7 +291,7 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 	cache = space->cache;
 	if (tn_check_process(cache))
 		return -ECHILD;
-	if (n == 0 || !cache->store || !space->host_ok)
+	if (n == 0 || !tn_space_in(space, cache->memory) || !cache->row[1])
 		return 0;
 	tn_front_reap(cache);
 	op = tn_front_take(cache);
@@ -509,8 +509,7 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 	for (size_t i = 0; i < c->n; i++) {
 		tn_block b = tn_registry_find_one(cache->registry, c->space->index, &c->keys[i], false);
 
-		if (b == TN_BLOCK_NONE || (tn_block_residency(cache->registry, b, TN_TIER_DISK) != TN_PRESENT &&
-					   tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_PRESENT))
+		if (b == TN_BLOCK_NONE || tn_block_lies_nowhere(cache, b))
 			continue;
 		tn_block_doom(cache, b);
 		found++;

@@ -176,6 +176,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->clock = tn_clock_system;
 	cache->open_devices = tn_devices_open;
 	cache->make_engine = tn_engine_open;
+	memcpy(cache->make_tier, tn_tier_makers, sizeof(cache->make_tier));
 	cache->slow_read_ns = SLOW_READ_NS;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->opener = getpid();
@@ -248,15 +249,26 @@ int tn_cache_close(struct tn_cache *cache)
 
 /* ---- statistics --------------------------------------------------------------------------------------------- */
 
+static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
+{
+	const struct tn_tier_base *host = cache->tier[TN_TIER_HOST], *disk = cache->tier[TN_TIER_DISK];
+
+	s->host_blocks = host ? host->blocks : 0;
+	s->evicted_host_blocks = host ? host->evicted : 0;
+	s->disk_blocks = disk ? disk->blocks : 0;
+	s->evicted_disk_blocks = disk ? disk->evicted : 0;
+	s->offload_waiting_blocks = cache->host ? tn_host_dirty_slots(cache->host) : 0;
+	s->offload_waiting_bytes = cache->host ? tn_host_dirty_bytes(cache->host) : 0;
+	s->offload_failed_blocks = cache->host ? tn_host_failed_slots(cache->host) : 0;
+}
+
 static int stats_on_owner(struct tn_cache *cache, void *arg)
 {
 	struct tn_stats *s = arg;
 	const struct tn_counters *c = &cache->c;
 
 	s->blocks = tn_registry_count(cache->registry);
-	s->host_blocks = c->host_blocks;
-	s->disk_blocks = c->disk_blocks;
-	s->capacity_blocks = cache->store ? tn_disk_capacity(cache) : 0;
+	s->capacity_blocks = cache->durable ? cache->durable->ops->capacity(cache->durable) : 0;
 	s->loads = c->loads;
 	s->load_blocks = c->load_blocks;
 	s->load_failed_blocks = c->load_failed_blocks;
@@ -267,14 +279,9 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->host_only_blocks = c->host_only_blocks;
 	s->admission_rejected_blocks = c->admission_rejected_blocks;
 	s->save_failed_blocks = c->save_failed_blocks;
-	s->evicted_disk_blocks = c->evicted_disk_blocks;
-	s->evicted_host_blocks = c->evicted_host_blocks;
 	s->dropped_blocks = c->dropped_blocks;
 	s->offloaded_blocks = c->offloaded_blocks;
-	s->offload_waiting_blocks = cache->host_dirty_slots;
-	s->offload_waiting_bytes = cache->host_dirty_bytes;
 	s->offload_oldest_ns = tn_offload_age(cache, tn_now_ns(&cache->clock));
-	s->offload_failed_blocks = cache->failed_slots;
 	s->offload_lost_blocks = c->offload_lost_blocks;
 	s->promoted_blocks = c->promoted_blocks;
 	s->prefetched_blocks = c->prefetched_blocks;
@@ -289,6 +296,7 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->submit_layers = c->submit_layers;
 	s->index_bytes = tn_registry_bytes(cache->registry);
 	s->bytes_written = tn_mover_bytes(cache->mover);
+	tier_stats(cache, s);
 	tn_reads_stats(cache, s);
 	if (cache->headers)
 		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);

@@ -276,9 +276,9 @@ static void of_two_saves_at_once_the_one_that_was_let_in_counts(void **state)
 		set_quota(r, 0);
 		s[0] = begin_save(r, 1, &outcome[0]);
 		set_quota(r, 100);
-		r->s->space->host_ok = !straight; /* or from the pages to disk */
+		r->s->space->cls[TN_TIER_HOST] = straight ? TN_CLASS_NONE : 0; /* or from the pages to disk */
 		s[1] = begin_save(r, 1, &outcome[1]);
-		r->s->space->host_ok = true;
+		r->s->space->cls[TN_TIER_HOST] = 0;
 		end_save(r, s[0]);
 		end_save(r, s[1]);
 		assert_int_equal(outcome[0], TN_SAVED_HOST_ONLY);
@@ -347,7 +347,7 @@ static void a_flush_makes_the_rest_durable_when_one_block_has_no_room(void **sta
 	pin = rig_pin(r->s, 1, 1);
 	assert_int_equal(save_one(r, 2), TN_SAVED_STORED);
 	rig_run(r, RIG_SECOND);
-	r->s->space->host_ok = false;
+	r->s->space->cls[TN_TIER_HOST] = TN_CLASS_NONE;
 	set_quota(r, 2);
 	assert_int_equal(save_one(r, 3), TN_SAVED_STORED);
 	other = rig_pin(r->s, 3, 1);
@@ -372,7 +372,7 @@ static void nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk(vo
 		save(r, id, NULL, &res);
 	assert_int_equal(res.rejected, AT_ONCE);
 	assert_int_equal(res.error, -EDQUOT);
-	assert_int_equal(r->cache->c.evicted_disk_blocks, 0);
+	assert_int_equal(r->cache->durable->evicted, 0);
 	rig_tear_down(r);
 }
 

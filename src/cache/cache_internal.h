@@ -37,28 +37,14 @@
 #include "tier/host.h"
 #include "tier/mover.h"
 
-/* Whether a host slot's block is still to go to disk. */
-enum tn_dirty {
-	TN_DIRTY_NOT,
-	TN_DIRTY_WAITS, /* in the offload queue */
-	TN_DIRTY_MOVES, /* in an offload */
-	TN_DIRTY_FAILED, /* could not be written: in host memory only; tried again by the next flush */
-};
-
 /* Flags of a block in its header and in the log. */
 #define TN_ENTRY_PARTIAL 1u /* holds a prompt's unfinished tail */
 #define TN_ENTRY_EXPIRES 2u /* had a time to live: not kept across reopening */
 
-/* A host slot that waits for its offload, since then. */
-struct tn_offload_place {
-	uint64_t since_ns;
-	uint32_t slot;
-};
-
 struct tn_space {
 	struct tn_cache *cache;
 	uint32_t refs; /* handles; under cache->lock */
-	uint32_t held; /* shared: loads and saves of callers that have not ended them */
+	uint32_t held; /* shared: loads and saves of callers that have not ended them, and look-ups that the owner has not */
 	uint32_t ops;  /* the owner's: operations under way */
 	uint32_t last_wait; /* shared, callers': enum tn_wait of the load that was waited for last */
 	uint32_t dropping; /* shared: not all blocks of a drop are marked yet; nothing is found, and saves do not begin */
@@ -70,8 +56,7 @@ struct tn_space {
 	struct tn_geometry geometry;
 	struct tn_shape shape;
 	uint32_t match_rule, window_blocks, group;
-	uint32_t disk_class;
-	bool host_ok;
+	uint32_t cls[TN_TIERS]; /* by tier: what its blocks are there; TN_CLASS_NONE: they are not held */
 	struct tn_quota quota; /* shared members */
 	char model[TN_SLACK_NAME]; /* as much of its name */
 	struct tn_slack *slack; /* corrected by what loads show */
@@ -90,10 +75,9 @@ struct tn_lease {
 	struct tn_lease *rest; /* leases that end with this one, of other spaces */
 };
 
-#define TN_RECORD_RESERVE 4096u /* records for blocks on their way in, beyond the capacities */
 #define TN_POOLS_MAX 4096u
 #define TN_EVENTS 1024u /* of tn_event_create, of one cache */
-#define TN_PLACES_AT_ONCE 256u /* disk slots that a save asks for in one go */
+
 
 /* Why a block is among the doomed. */
 enum tn_doom {
@@ -110,18 +94,22 @@ struct tn_front;
 struct tn_flights; /* block -> leading item */
 struct tn_reads;
 struct tn_workers;
+struct tn_whole;
 
 /* Counters that only the owner changes and anyone reads. */
 struct tn_counters {
 	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
 	uint64_t saves, saved_blocks, existing_blocks, host_only_blocks, admission_rejected_blocks, save_failed_blocks;
 	uint64_t offload_lost_blocks;
-	uint64_t evicted_disk_blocks, evicted_host_blocks, dropped_blocks;
+	uint64_t dropped_blocks;
 	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks, blocks_read_back;
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
-	uint64_t recovered_blocks, host_blocks, disk_blocks;
+	uint64_t recovered_blocks;
 	uint64_t resolve_ns, submit_ns, submit_layers;
 };
+
+/* Makes a tier of a cache whose store is open; *out stays NULL if the options say that there is none. */
+typedef int (*tn_tier_make)(struct tn_cache *cache, struct tn_tier_base **out);
 
 struct tn_cache {
 	struct tn_cache_opts o;
@@ -165,18 +153,19 @@ struct tn_cache {
 	uint32_t ndevices; /* of the store: as many as it was made with, also if fewer directories were given */
 	struct tn_schedule *schedule; /* NULL: everything goes as it comes */
 	struct tn_registry *registry;
-	struct tn_policy *disk_policy, *host_policy;
-	const struct tn_policy_ops *policy_ops;
+	struct tn_tier_base *tier[TN_TIERS]; /* by enum tn_tier; NULL: there is none */
+	struct tn_tier_base *row[TN_TIERS];  /* the same without gaps, best first; NULL ends it */
+	struct tn_tier_base *memory;	     /* the one that loads leave blocks in; NULL: none */
+	struct tn_tier_base *durable;	     /* the one that flushes are about; NULL: none */
+	struct tn_tier_watch tier_watch;
+	tn_tier_make make_tier[TN_TIERS];    /* who makes them; NULL: nobody. Those of tn_tier_makers, or a test's */
 	struct tn_exec *exec;
 	struct tn_workers *workers;
 	struct tn_mover *mover;
 	struct tn_reads *reads; /* NULL without disks */
 	struct tn_headers *headers;
 	struct tn_host *host;
-	uint8_t *host_dirty;  /* by host slot: enum tn_dirty */
-	uint8_t *host_queued; /* by host slot: it has a place in the offload queue */
-	uint32_t host_dirty_slots;
-	uint64_t host_dirty_bytes; /* of the blocks in them, on disk */
+	struct tn_whole *whole;
 	struct tn_flights *flights;
 	struct tn_secret secret;
 	uint64_t segment_bytes; /* of new stores; 0: the store's choice */
@@ -200,13 +189,9 @@ struct tn_cache {
 	struct tn_list placing; /* saves and offloads with blocks that have no place yet, the oldest first */
 	uint64_t places_due_ns; /* when to ask them again without being woken */
 	uint64_t ended; /* how many loads, saves and offloads are over: what they held may be free */
-	uint32_t disk_loads;	     /* of the loads, those from disk */
-	struct tn_offload_place *offload_queue; /* ring */
-	uint32_t offload_head, offload_count, offload_size;
-	uint64_t offload_queued; /* tickets: how many were ever queued */
+	uint32_t device_loads; /* of the loads, those from devices */
 	int offload_error;     /* of the last one that failed */
 	int offload_lost;      /* likewise, of blocks that left host memory before they could be written, and no flush has told */
-	uint32_t failed_slots; /* TN_DIRTY_FAILED */
 	uint64_t offload_retry_ns; /* when to try those again without being asked */
 	bool offload_again;    /* a device came back: try those once more */
 	bool offloads_first;   /* they are stepped before the saves this time */
@@ -228,27 +213,23 @@ struct tn_cache {
 	uint32_t doomed_look;  /* shared: one of them may have been let go of: go round once */
 	uint32_t doomed_round; /* still to be looked at on this round */
 	uint64_t doomed_due_ns; /* of the next one that nothing asked for */
-	tn_slot *slot_scratch; /* TN_PLACES_AT_ONCE */
+	uint32_t *place_scratch; /* TN_PLACES_AT_ONCE */
 	uint8_t *unread; /* bit per block: written to disk since open, and not loaded from there so far */
 	struct tn_recovery *recovery;
 
-	uint64_t space_disk_blocks[TN_STORE_SPACES_MAX], space_host_blocks[TN_STORE_SPACES_MAX];
 	uint32_t space_records[TN_STORE_SPACES_MAX]; /* registered blocks, wherever they lie */
 	uint32_t space_recency[TN_STORE_SPACES_MAX]; /* tick of its last use */
 	uint8_t space_leaving[TN_STORE_SPACES_MAX]; /* enum tn_leaving */
 	uint32_t leaving_cursor; /* of the registry: records to go; 0: nothing is looked for */
 	uint64_t leaving_next_ns; /* the blocks that are on their way out may be held: then more have to go */
-	uint64_t space_disk_coming[TN_STORE_SPACES_MAX]; /* slots of blocks that are being written */
-	uint64_t space_host_coming[TN_STORE_SPACES_MAX]; /* host slots that are being filled */
-	uint64_t disk_entries; /* of the disk policy; blocks admitted, written or not */
 	struct tn_events *events;
 	uint32_t *expiry; /* shared, by block: second after which it is not found; 0: none */
 	uint32_t ttl_used; /* shared */
 	uint32_t expiry_cursor;
 	uint64_t expiry_due_ns;
 	uint32_t tick; /* logical time: requests, since the store was made */
-	uint32_t *recency; /* by block on disk, or on its way there: tick of the last request for it */
-	uint64_t disk_ns_per_mib, host_ns_per_mib; /* shared: estimates */
+	uint32_t *recency; /* by block in a durable tier, or on its way there: tick of the last request for it */
+	uint64_t ns_per_mib[TN_TIERS]; /* shared: estimates, by the lowest tier that a load needed */
 	uint64_t read_bps; /* shared: of all devices together, as the scheduler knows it; 0: not yet */
 	struct tn_counters c;
 	uint64_t lookups, lookup_blocks, hit_blocks; /* shared, any thread */
@@ -293,6 +274,17 @@ void tn_messages_run(struct tn_cmd *list);
 /* intake.c: takes what callers ask for and what they have sent; whether there was anything */
 bool tn_intake_step(struct tn_cache *cache);
 
+/* The quota of a space in a tier, in bytes. Any thread. */
+static inline uint64_t tn_space_quota(const struct tn_space *space, enum tn_tier tier)
+{
+	return __atomic_load_n(&space->quota.bytes[tier], __ATOMIC_RELAXED);
+}
+
+static inline bool tn_space_in(const struct tn_space *space, const struct tn_tier_base *t)
+{
+	return t && space->cls[t->tier] != TN_CLASS_NONE;
+}
+
 /* match.c */
 int tn_leases_create(struct tn_cache *cache);
 void tn_leases_destroy(struct tn_cache *cache);
@@ -311,6 +303,7 @@ int tn_devices_open(struct tn_cache *cache);
 int tn_engine_open(const struct tn_cache *cache, uint32_t depth, struct tn_io **out);
 
 /* open.c: everything that opens and closes on the owner thread */
+extern const tn_tier_make tn_tier_makers[TN_TIERS];
 int tn_core_open(struct tn_cache *cache);
 int tn_core_close(struct tn_cache *cache);
 
@@ -345,6 +338,20 @@ void tn_op_span(const struct tn_op *op, uint32_t i, struct tn_span *span);
 
 /* load_start.c */
 void tn_load_begins(struct tn_reading *r);
+
+/* How the bytes of an item that is not idle are reached. */
+static inline enum tn_reach tn_read_reach(const struct tn_read_item *item)
+{
+	return item->r->op.cache->tier[item->tier]->ops->traits.reach;
+}
+
+/* An item's place in the memory tier. */
+static inline unsigned char *tn_read_memory(const struct tn_read_item *item, uint64_t **checks)
+{
+	const struct tn_tier_base *t = item->r->op.cache->memory;
+
+	return t->ops->address(t, item->memory, &item->r->op.space->shape, checks);
+}
 
 /* load.c: what load_start.c needs, too */
 /* Whether the load itself still wants the block. */
@@ -383,8 +390,12 @@ enum tn_offload_urgency {
 enum tn_offload_urgency tn_offload_urgency(struct tn_cache *cache, uint64_t now_ns);
 /* Queues again what could not be written; returns how many blocks there is still no place for. */
 uint32_t tn_offload_retry(struct tn_cache *cache);
-/* All tickets below this one are done. */
+/* Blocks on their way to the durable tier: all tickets below this one are done; and how many were given. */
 uint64_t tn_offloaded_up_to(const struct tn_cache *cache);
+uint64_t tn_offload_tickets(const struct tn_cache *cache);
+/* The block, which is in memory, goes to the next tier below the durable one that lets it in. */
+void tn_offload_further(struct tn_cache *cache, tn_block b);
+bool tn_offloads_idle(const struct tn_cache *cache);
 
 /* writing.c: what saves and offloads have in common */
 /* True: all that could be written is, and nothing is in flight any more. */
@@ -396,26 +407,25 @@ void tn_writing_publish(struct tn_write_item *item, tn_block b);
 void tn_places_join(struct tn_writing *w);
 void tn_places_leave(struct tn_writing *w);
 bool tn_places_step(struct tn_cache *cache);
+void tn_place_wait_init(struct tn_place_wait *wait, const struct tn_space *space, const struct tn_tier_base *t);
 void tn_item_release(struct tn_write_item *item);
 void tn_item_failed(struct tn_write_item *item, int status);
 /* A block that had a place has all its data there, or never will. */
 void tn_item_data_over(struct tn_write_item *item);
-static inline bool tn_item_on_disk(const struct tn_write_item *item)
+/* How the bytes of an item get to its place. */
+static inline enum tn_reach tn_item_reach(const struct tn_write_item *item)
 {
-	return item->slot != TN_SLOT_NONE;
+	return item->w->op.cache->tier[item->tier]->ops->traits.reach;
 }
 /* Whether these slots are held, and by nothing but transfers under way: none by a lease, or by a save that waits for its caller. */
 bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n);
 
-/* dirty.c: host slots whose blocks are to go to disk */
-void tn_dirty_push(struct tn_cache *cache, uint32_t host_slot);
-/* A block in host memory need not go to disk any more, or is there: it does not wait. */
-void tn_dirty_settled(struct tn_cache *cache, uint32_t host_slot);
+/* dirty.c: blocks in memory that are to go to a tier below */
+void tn_dirty_push(struct tn_cache *cache, tn_block b, const struct tn_tier_base *target);
+/* The block need not go any more, or is there (NOT), or could not be written (FAILED). */
+void tn_dirty_settled(struct tn_cache *cache, uint32_t slot, const struct tn_tier_base *target, enum tn_dirty as);
 /* The first place of the queue whose block still needs to go; NULL: there is none. */
-const struct tn_offload_place *tn_dirty_first(struct tn_cache *cache);
-uint32_t tn_dirty_pop(struct tn_cache *cache);
-/* Makes the tables for the number of slots that the slab is cut into for this shape; a failure changes nothing. */
-int tn_host_policy_for(struct tn_cache *cache, const struct tn_shape *shape);
+const struct tn_host_waiting *tn_dirty_first(struct tn_cache *cache, const struct tn_tier_base *target);
 
 /* flush.c */
 bool tn_flush_step(struct tn_cache *cache);
@@ -445,28 +455,23 @@ int tn_space_reclaim(struct tn_cache *cache);
 void tn_space_stays(struct tn_cache *cache, uint16_t index);
 bool tn_reclaim_step(struct tn_cache *cache);
 
-/* evict.c: capacity, admission, victims */
-uint64_t tn_disk_capacity(const struct tn_cache *cache);
-void tn_evict_to_capacity(struct tn_cache *cache);
-uint32_t tn_evict_disk(struct tn_cache *cache, uint32_t want, int space);
-uint32_t tn_evict_class(struct tn_cache *cache, uint32_t want, uint32_t cls);
-uint32_t tn_evict_host(struct tn_cache *cache, uint32_t want, int space);
-/* All blocks in these slots leave the disk, or none if somebody holds one. */
-bool tn_evict_slots(struct tn_cache *cache, tn_slot first, uint32_t n);
-/* A host slot that the space's quota allows, to be filled with block b; it arrives, or is put back. */
-uint32_t tn_host_slot_get(struct tn_cache *cache, const struct tn_space *space, tn_block b);
-void tn_host_slot_put(struct tn_cache *cache, const struct tn_space *space, uint32_t slot);
-/* Which blocks may go: those that nobody holds, of one space or of any (-1), in slots of one class or of any (NULL). */
-struct tn_usable {
-	struct tn_cache *cache;
-	int space;
-	const uint32_t *cls;
-};
-/* 1: a new block of so many bytes may go to disk, and they are charged; 0: it is not worth it; -EDQUOT: no write budget is left. */
-int tn_disk_admit(struct tn_cache *cache, const struct tn_policy_block *info, uint64_t bytes);
-bool tn_disk_readmit(struct tn_cache *cache, tn_block b);
+/* blocks.c: blocks and the row of tiers */
+#define for_each_tier(t, cache) for (struct tn_tier_base *const *t##_at = (cache)->row, *t; (t = *t##_at) != NULL; t##_at++)
+void tn_tier_joins(struct tn_cache *cache, struct tn_tier_base *t);
+void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, tn_block parent);
+/* A request references a block. First block first; then, if it goes back, last block first. */
+void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial);
+bool tn_request_goes_back(const struct tn_cache *cache);
+void tn_block_touch_back(struct tn_cache *cache, tn_block b, uint32_t from_end);
+/* A tier has let the block in. */
+void tn_block_let_in(struct tn_cache *cache, struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
+/* Whether a visible block is in the durable tier, or was let into it and is not given up: what a flush is about. */
+bool tn_block_is_kept(const struct tn_cache *cache, tn_block b);
+/* Whether the block is in memory or in the durable tier. */
+bool tn_block_is_local(const struct tn_cache *cache, tn_block b);
+/* Whether no tier has it, nor has let it in. */
+bool tn_block_lies_nowhere(const struct tn_cache *cache, tn_block b);
 
-/* doomed.c */
 void tn_block_doom(struct tn_cache *cache, tn_block b);
 /* Looks at some of the doomed; *due_ns: when to come back without being woken. */
 bool tn_doomed_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns);
@@ -477,28 +482,22 @@ void tn_block_try_forget(struct tn_cache *cache, tn_block b);
 /* Gives a reference back; the record goes if nobody else holds it and the block lies nowhere any more. */
 void tn_block_release(struct tn_cache *cache, tn_block b);
 
-/* residency.c */
-void tn_block_leaves_disk(struct tn_cache *cache, tn_block b, bool failed, bool eio);
-void tn_block_leaves_host(struct tn_cache *cache, tn_block b);
-void tn_block_evicted_from_disk(struct tn_cache *cache, tn_block b);
-void tn_block_arrives_in_host(struct tn_cache *cache, tn_block b, uint32_t host_slot, bool dirty);
-void tn_block_arrives_on_disk(struct tn_cache *cache, tn_block b, tn_slot slot);
-/* Whether a visible block is on disk, or was admitted to it and is not given up: what a flush is about. */
-bool tn_block_goes_to_disk(const struct tn_cache *cache, tn_block b);
+/* keyed.c: what tiers do and learn by themselves */
+bool tn_tiers_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns);
+/*
+ * Callers: asks the tiers that others use, too, for what of these keys the registry does not have; once it is over, a look-up
+ * finds what they have. NULL: no memory. end frees it, over or not.
+ */
+struct tn_lookup *tn_lookup_begin(struct tn_space *space, const struct tn_key *keys, uint32_t n);
+bool tn_lookup_over(const struct tn_lookup *l);
+void tn_lookup_end(struct tn_lookup *l);
 
-/* entries.c: what the policies are told */
-uint32_t tn_disk_entry(struct tn_cache *cache, tn_block b);
-uint32_t tn_host_entry(struct tn_cache *cache, tn_block b);
-void tn_disk_entry_add(struct tn_cache *cache, tn_block b, const struct tn_policy_block *info);
-void tn_disk_entry_del(struct tn_cache *cache, tn_block b, enum tn_policy_why why);
-uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);
-uint64_t tn_block_hash(const struct tn_cache *cache, tn_block b);
-void tn_block_describe(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial, struct tn_policy_block *info);
-void tn_request_begins(struct tn_cache *cache, uint32_t blocks, uint32_t hits, tn_block parent);
-/* A request references a block. First block first; then, if it goes back, last block first. */
-void tn_block_touch(struct tn_cache *cache, tn_block b, uint32_t from_end, bool partial);
-bool tn_request_goes_back(const struct tn_cache *cache);
-void tn_block_touch_back(struct tn_cache *cache, tn_block b, uint32_t from_end);
+/* whole.c: transfers of tiers that move whole blocks by themselves */
+int tn_whole_create(struct tn_cache *cache);
+void tn_whole_destroy(struct tn_cache *cache);
+/* A free one, or NULL: ask again when one has ended. */
+struct tn_tier_move *tn_whole_get(struct tn_cache *cache);
+void tn_whole_put(struct tn_cache *cache, struct tn_tier_move *move);
 
 /* load_headers.c: those of the blocks before up_to that were not asked for yet. */
 void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, tn_header_want_done done);

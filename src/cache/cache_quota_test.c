@@ -117,7 +117,7 @@ static void a_larger_space_without_memory_leaves_the_host_tier_as_it_was(void **
 		counter.fail_after = n;
 		r.cache->alloc = &counter.alloc;
 		if (rig_space_open(&r, &large, &t) == 0) {
-			opened += t.space->host_ok;
+			opened += tn_space_in(t.space, r.cache->memory);
 			rig_space_close(&t);
 		}
 		counter.fail_after = SIZE_MAX;

@@ -226,10 +226,59 @@ static uint32_t next_lease(const struct rig *r, uint32_t i)
 	return r->cache->leases[i].next;
 }
 
+/* Where the tier says that the block's place is, it is. */
+static bool has_its_place(const struct tn_cache *c, const struct tn_tier_base *t, tn_block b)
+{
+	uint32_t place = tn_tier_place_of(t, b);
+
+	if (t->ops->traits.reach == TN_REACH_DEVICE)
+		return tn_store_cookie(c->store, place) == b;
+	return t->ops->traits.reach != TN_REACH_MEMORY || tn_host_block(c->host, place) == b;
+}
+
+static void check_record(struct rig *r, tn_block b)
+{
+	struct tn_cache *c = r->cache;
+	bool anywhere = false;
+
+	if (tn_block_refs(c->registry, b))
+		rig_fail(r, "block %u: %u references are left", b, tn_block_refs(c->registry, b));
+	for_each_tier(t, c) {
+		enum tn_residency residency = tn_tier_residency(t, b);
+
+		if (residency != TN_PRESENT && residency != TN_ABSENT)
+			rig_fail(r, "block %u: residency in tier %s is %d", b, t->ops->name, residency);
+		if (residency == TN_PRESENT && !has_its_place(c, t, b))
+			rig_fail(r, "block %u: its place %u in tier %s is not its", b, tn_tier_place_of(t, b), t->ops->name);
+		anywhere |= residency == TN_PRESENT;
+	}
+	if (!anywhere)
+		rig_fail(r, "block %u lies nowhere", b);
+}
+
+static void check_counts(struct rig *r, const struct tn_tier_base *t)
+{
+	uint64_t all = 0, of_space[RIG_SPACES] = {0};
+	struct tn_cache *c = r->cache;
+
+	for (tn_block b = tn_registry_next(c->registry, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = tn_registry_next(c->registry, b)) {
+		all += tn_tier_has(t, b);
+		for (uint32_t s = 0; s < r->o.spaces && tn_tier_has(t, b); s++)
+			of_space[s] += tn_block_space(c->registry, b) == r->s[s].space->index;
+	}
+	if (all != t->blocks || all != t->entries)
+		rig_fail(r, "blocks in tier %s: %llu, counted %llu, policy %llu", t->ops->name, (unsigned long long)all,
+			 (unsigned long long)t->blocks, (unsigned long long)t->entries);
+	for (uint32_t s = 0; s < r->o.spaces; s++)
+		if (of_space[s] != t->space_blocks[r->s[s].space->index] || t->space_coming[r->s[s].space->index])
+			rig_fail(r, "space %u: %llu blocks in tier %s, counted %llu, %llu coming", s, (unsigned long long)of_space[s],
+				 t->ops->name, (unsigned long long)t->space_blocks[r->s[s].space->index],
+				 (unsigned long long)t->space_coming[r->s[s].space->index]);
+}
+
 static void check_records(struct rig *r)
 {
 	struct tn_cache *c = r->cache;
-	uint64_t disk = 0, host = 0, space_disk[RIG_SPACES] = {0};
 	uint32_t resets = 0;
 
 	for (tn_block b = 0; b < c->registry->unused; b++)
@@ -237,34 +286,13 @@ static void check_records(struct rig *r)
 			resets++;
 	if (resets)
 		rig_fail(r, "%u records of blocks that were never registered are left", resets);
-	for (tn_block b = tn_registry_next(c->registry, TN_BLOCK_NONE); b != TN_BLOCK_NONE;
-	     b = tn_registry_next(c->registry, b)) {
-		enum tn_residency d = tn_block_residency(c->registry, b, TN_TIER_DISK);
-		enum tn_residency h = tn_block_residency(c->registry, b, TN_TIER_HOST);
-
-		if (tn_block_refs(c->registry, b))
-			rig_fail(r, "block %u: %u references are left", b, tn_block_refs(c->registry, b));
-		if ((d != TN_PRESENT && d != TN_ABSENT) || (h != TN_PRESENT && h != TN_ABSENT) || (!d && !h))
-			rig_fail(r, "block %u: residency on disk %d, in host memory %d", b, d, h);
-		if (d && tn_store_cookie(c->store, tn_block_slot(c->registry, b, TN_TIER_DISK)) != b)
-			rig_fail(r, "block %u: slot %u is not its", b, tn_block_slot(c->registry, b, TN_TIER_DISK));
-		if (h && tn_host_block(c->host, tn_block_slot(c->registry, b, TN_TIER_HOST)) != b)
-			rig_fail(r, "block %u: host slot is not its", b);
-		disk += d == TN_PRESENT;
-		host += h == TN_PRESENT;
-		for (uint32_t s = 0; s < r->o.spaces && d; s++)
-			space_disk[s] += tn_block_space(c->registry, b) == r->s[s].space->index;
-	}
-	if (disk != c->c.disk_blocks || host != c->c.host_blocks || disk != c->disk_entries || disk != c->store->committed)
-		rig_fail(r, "blocks on disk: %llu, counted %llu, policy %llu, store %llu; host: %llu, counted %llu",
-				 (unsigned long long)disk, (unsigned long long)c->c.disk_blocks,
-				 (unsigned long long)c->disk_entries, (unsigned long long)c->store->committed,
-				 (unsigned long long)host, (unsigned long long)c->c.host_blocks);
-	for (uint32_t s = 0; s < r->o.spaces; s++)
-		if (space_disk[s] != c->space_disk_blocks[r->s[s].space->index])
-			rig_fail(r, "space %u: %llu blocks on disk, counted %llu", s,
-					 (unsigned long long)space_disk[s],
-					 (unsigned long long)c->space_disk_blocks[r->s[s].space->index]);
+	for (tn_block b = tn_registry_next(c->registry, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = tn_registry_next(c->registry, b))
+		check_record(r, b);
+	for_each_tier(t, c)
+		check_counts(r, t);
+	if (c->durable->blocks != c->store->committed)
+		rig_fail(r, "blocks on disk: %llu, store %llu", (unsigned long long)c->durable->blocks,
+			 (unsigned long long)c->store->committed);
 }
 
 void rig_check_quiet(struct rig *r)
@@ -277,7 +305,7 @@ void rig_check_quiet(struct rig *r)
 	if (!tn_core_idle(c) || c->doomed_count)
 		rig_fail(r, "not idle: loads %d saves %d flushes %d, %u to be offloaded, %u doomed",
 				 !tn_list_empty(&c->loads), !tn_list_empty(&c->saves), !tn_list_empty(&c->flushes),
-				 c->offload_count, c->doomed_count);
+				 c->host ? tn_host_queued(c->host, c->durable->tier) : 0, c->doomed_count);
 	if (ops != c->o.max_ops || leases != c->nleases)
 		rig_fail(r, "%u of %u operations and %u of %u leases are free", ops, c->o.max_ops, leases,
 				 c->nleases);
@@ -285,12 +313,9 @@ void rig_check_quiet(struct rig *r)
 		rig_fail(r, "%u of %u moves are free", tn_mover_free(c->mover), 2 * c->o.io_depth);
 	if (c->store->reserved)
 		rig_fail(r, "%llu slots stay reserved", (unsigned long long)c->store->reserved);
-	if (c->host && (tn_host_used(c->host) != c->c.host_blocks || c->host_dirty_slots))
+	if (c->host && (tn_host_used(c->host) != c->memory->blocks || tn_host_dirty_slots(c->host)))
 		rig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_host_used(c->host),
-				 (unsigned long long)c->c.host_blocks, c->host_dirty_slots);
-	for (uint32_t s = 0; s < r->o.spaces; s++)
-		if (c->space_disk_coming[r->s[s].space->index] || c->space_host_coming[r->s[s].space->index])
-			rig_fail(r, "space %u counts blocks that are coming", s);
+				 (unsigned long long)c->memory->blocks, tn_host_dirty_slots(c->host));
 	for (uint32_t s = 0; s < r->o.spaces; s++)
 		if (r->s[s].space->ops || r->s[s].space->held)
 			rig_fail(r, "space %u counts %u operations, %u of callers", s, r->s[s].space->ops, r->s[s].space->held);

@@ -69,7 +69,7 @@ static void flush_command(struct tn_cmd *cmd)
 		w->status = cache->offload_lost;
 		cache->offload_lost = 0;
 	}
-	w->offload_target = cache->offload_queued;
+	w->offload_target = tn_offload_tickets(cache);
 	tn_list_push(&cache->flushes, &w->link);
 }
 

@@ -60,12 +60,12 @@ void tn_hint_wait_ends(struct tn_front_op *op, uint32_t layer)
 
 /* ---- the write backlog ----------------------------------------------------------------------------- */
 
-/* What host memory with room for so many blocks takes of this space's. */
+/* What memory with so many free slots takes of this space. */
 static uint64_t host_bytes(const struct tn_space *space, uint64_t blocks)
 {
-	uint64_t room = blocks * space->shape.slot_bytes, quota = __atomic_load_n(&space->quota.bytes[TN_TIER_HOST], __ATOMIC_RELAXED);
+	uint64_t bytes = blocks * space->shape.slot_bytes, quota = tn_space_quota(space, space->cache->memory->tier);
 
-	return room < quota ? room : quota;
+	return bytes < quota ? bytes : quota;
 }
 
 /* Whole saves count, from now on: what several begun at once will bring is bounded before anything of it is here. */
@@ -77,7 +77,7 @@ int tn_backlog_admit(const struct tn_space *space, uint64_t blocks)
 	int64_t waiting;
 
 	limit = __atomic_load_n(&core->limit_bytes, __ATOMIC_RELAXED);
-	if (space->host_ok)
+	if (tn_space_in(space, space->cache->memory))
 		host = host_bytes(space, __atomic_load_n(&core->host_blocks, __ATOMIC_RELAXED));
 	limit = limit > UINT64_MAX - host ? UINT64_MAX : limit + host;
 	admitted = __atomic_load_n(&front->admitted_bytes, __ATOMIC_RELAXED);

@@ -35,7 +35,7 @@ static struct tn_span span_of(const struct tn_read_item *item)
 	struct tn_span span = {0};
 
 	if (item->r->prefetch)
-		span.flat = tn_host_flat(item->r->op.cache->host, item->host_slot);
+		span.flat = tn_read_memory(item, NULL);
 	else
 		tn_op_span(&item->r->op, index_of(item), &span);
 	return span;
@@ -123,21 +123,22 @@ static void item_ends(struct tn_read_item *item);
 static void promoted(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
+	struct tn_tier_base *t = cache->memory;
 	const struct tn_shape *s = &item->r->op.space->shape;
 	tn_block b = item->block;
+	uint64_t *checks;
 
-	if (item->host_slot == TN_HOST_NONE || item->state != TN_READ_DISK)
+	if (item->memory == TN_SLOT_NONE || item->state != TN_READ_LEAD)
 		return;
-	if (item->done_chunks < s->chunks || cache->is_doomed[b] == TN_DOOM_DROPPED ||
-	    tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_FILLING) {
-		if (tn_block_residency(cache->registry, b, TN_TIER_HOST) == TN_FILLING)
-			tn_block_set_residency(cache->registry, b, TN_TIER_HOST, TN_ABSENT);
-		tn_host_slot_put(cache, item->r->op.space, item->host_slot);
+	if (item->done_chunks < s->chunks || cache->is_doomed[b] == TN_DOOM_DROPPED || tn_tier_residency(t, b) != TN_FILLING) {
+		if (tn_tier_residency(t, b) == TN_FILLING)
+			tn_block_set_residency(cache->registry, b, t->tier, TN_ABSENT);
+		tn_tier_release(t, item->r->op.space->index, b, item->memory, 0);
 		return;
 	}
-	memcpy(tn_host_checks(cache->host, item->host_slot, s),
-	       item->r->checks + (size_t)index_of(item) * s->layers, s->layers * sizeof(uint64_t));
-	tn_block_arrives_in_host(cache, b, item->host_slot, false);
+	tn_read_memory(item, &checks);
+	memcpy(checks, item->r->checks + (size_t)index_of(item) * s->layers, s->layers * sizeof(uint64_t));
+	tn_tier_arrive(t, b, item->memory, NULL);
 	if (item->r->prefetch)
 		cache->c.prefetched_blocks++;
 	else
@@ -181,9 +182,9 @@ static void item_ends(struct tn_read_item *item)
 	assert(item->inflight == 0 && item->landed == 0);
 	if (item->state == TN_READ_IDLE)
 		return;
-	if (item->state == TN_READ_DISK) {
+	if (item->state == TN_READ_LEAD) {
 		tn_flights_del(cache->flights, item->block, item);
-		if (loaded)
+		if (loaded && cache->tier[item->tier]->ops->traits.durable)
 			count_read_back(cache, item->block);
 		promoted(item);
 		followers_end(item);
@@ -202,21 +203,31 @@ static bool item_is_over(const struct tn_read_item *item)
 	return item->error || item->done_chunks == item->r->op.space->shape.chunks;
 }
 
+/* The bytes are not to be had from there again, unless the block failed another load before, and was saved anew since. */
+static void place_failed(struct tn_read_item *item, int status)
+{
+	struct tn_tier_base *t = item->r->op.cache->tier[item->tier];
+	enum tn_residency r = tn_tier_residency(t, item->block);
+	enum tn_leave how = status == -EBADMSG ? TN_LEAVE_BAD : status == -EIO ? TN_LEAVE_EIO : TN_LEAVE_GONE;
+
+	if ((how == TN_LEAVE_GONE && status != -ENOENT) || tn_tier_place_of(t, item->block) != item->place)
+		return;
+	if (r == TN_PRESENT || r == TN_DRAINING)
+		tn_tier_leave(t, item->block, how);
+}
+
 static void item_fails(struct tn_read_item *item, int status)
 {
 	struct tn_cache *cache = item->r->op.cache;
 
 	if (!item->error) {
 		item->error = status;
-		TN_TRACE3(load_failed, item->block, item->slot, status);
+		TN_TRACE3(load_failed, item->block, item->place, status);
 		if (status == -EBADMSG)
 			cache->c.corrupt_objects++;
-		else if (status != -ECANCELED)
+		else if (status != -ECANCELED && status != -ENOENT)
 			cache->c.io_errors++;
-		/* Unless it failed another load before, and was saved anew since. */
-		if ((status == -EBADMSG || status == -EIO) &&
-		    tn_block_slot(cache->registry, item->block, TN_TIER_DISK) == item->slot)
-			tn_block_leaves_disk(cache, item->block, true, status == -EIO);
+		place_failed(item, status);
 	}
 	tn_read_shrink(item->r, index_of(item));
 	for (uint32_t c = 0; item->landed > 0; c++) {
@@ -312,8 +323,8 @@ static void start_check(struct tn_read_item *item, uint32_t c, bool verify)
 	mv->verify = verify;
 	mv->checks = r->checks + (size_t)index_of(item) * r->op.space->shape.layers + mv->first;
 	mv->mem = span_of(item);
-	if (item->host_slot != TN_HOST_NONE && !r->prefetch)
-		mv->to.flat = tn_host_flat(r->op.cache->host, item->host_slot);
+	if (item->memory != TN_SLOT_NONE && !r->prefetch)
+		mv->to.flat = tn_read_memory(item, NULL);
 	if (item->followers || mv->to.flat)
 		mv->extra = copy_on;
 	tn_mover_start(mv);
@@ -323,7 +334,7 @@ static void start_check(struct tn_read_item *item, uint32_t c, bool verify)
 static bool go_on(struct tn_read_item *item, uint32_t c, bool verify)
 {
 	struct tn_cache *cache = item->r->op.cache;
-	bool copies = item->followers || (item->host_slot != TN_HOST_NONE && !item->r->prefetch);
+	bool copies = item->followers || (item->memory != TN_SLOT_NONE && !item->r->prefetch);
 
 	if (verify && item->header != TN_HEADER_HAVE)
 		return false;
@@ -375,22 +386,70 @@ void tn_load_read_ended(struct tn_read_item *item, uint32_t c, int status, bool 
 	}
 }
 
-/* false: no IOCB is free. */
+static void whole_done(struct tn_tier_move *move, int status)
+{
+	struct tn_read_item *item = move->owner;
+	uint32_t chunks = item->r->op.space->shape.chunks;
+
+	tn_whole_put(item->r->op.cache, move);
+	item->header = TN_HEADER_HAVE; /* the checksums came with the bytes */
+	for (uint32_t c = 0; c < chunks; c++)
+		tn_load_read_ended(item, c, status, false);
+}
+
+/* All chunks at once, with their checksums, by the tier itself; false: too many are under way. */
+static bool start_whole(struct tn_read_item *item)
+{
+	struct tn_reading *r = item->r;
+	struct tn_tier_base *t = r->op.cache->tier[item->tier];
+	struct tn_tier_move *move = tn_whole_get(r->op.cache);
+	uint32_t i = index_of(item), chunks = r->op.space->shape.chunks;
+
+	if (!move)
+		return false;
+	*move = (struct tn_tier_move){
+		.space = {r->op.space->id, r->op.space->epoch},
+		.key = r->op.keys[i],
+		.shape = &r->op.space->shape,
+		.mem = span_of(item),
+		.checks = r->checks + (size_t)i * r->op.space->shape.layers,
+		.done = whole_done,
+		.owner = item,
+	};
+	for (uint32_t c = 0; c < chunks; c++)
+		*chunk_state(r, i, c) = TN_CHUNK_READING;
+	item->inflight += (uint16_t)chunks;
+	r->op.inflight += chunks;
+	t->ops->move(t, move);
+	return true;
+}
+
+/* From a tier's memory. */
+static void start_copy(struct tn_read_item *item, uint32_t c)
+{
+	struct tn_reading *r = item->r;
+	const struct tn_tier_base *t = r->op.cache->tier[item->tier];
+	struct tn_move *mv = get_move(item, c, TN_MOVES_COPIES);
+
+	mv->kind = TN_MOVE_COPY;
+	mv->mem.flat = t->ops->address(t, item->place, &r->op.space->shape, NULL);
+	mv->to = span_of(item);
+	tn_mover_start(mv);
+}
+
+/* false: no IOCB is free, or what else it takes. */
 static bool start_chunk(struct tn_read_item *item, uint32_t c)
 {
 	struct tn_reading *r = item->r;
 
-	if (item->state == TN_READ_DISK) {
+	if (tn_read_reach(item) == TN_REACH_WHOLE)
+		return start_whole(item);
+	if (item->state == TN_READ_COPY) {
+		start_copy(item, c);
+	} else {
 		if (!tn_reads_add(item, c))
 			return false;
 		*chunk_state(r, index_of(item), c) = TN_CHUNK_READING;
-	} else {
-		struct tn_move *mv = get_move(item, c, TN_MOVES_COPIES);
-
-		mv->kind = TN_MOVE_COPY;
-		mv->mem.flat = tn_host_flat(r->op.cache->host, item->host_slot);
-		mv->to = span_of(item);
-		tn_mover_start(mv);
 	}
 	item->inflight++;
 	r->op.inflight++;
@@ -424,13 +483,21 @@ static bool more_to_issue(const struct tn_reading *r)
 	return r->chunk < r->op.space->shape.chunks;
 }
 
+/* Its checksums are read from a device. */
+static bool needs_header(const struct tn_read_item *item)
+{
+	return item->state == TN_READ_LEAD && tn_read_reach(item) == TN_REACH_DEVICE;
+}
+
 /* Whether something keeps a chunk of an item from going now. */
 static bool must_wait(struct tn_read_item *item, uint32_t c)
 {
 	struct tn_reading *r = item->r;
 
-	if (item->state == TN_READ_HOST)
+	if (item->state == TN_READ_COPY)
 		return !tn_mover_may(r->op.cache->mover, TN_MOVES_COPIES, 0);
+	if (!needs_header(item))
+		return false;
 	if (r->chunk == 0) {
 		if (r->hdr_i <= r->i)
 			return true; /* no header buffer: next time */
@@ -511,12 +578,12 @@ static uint32_t issue(struct tn_reading *r)
 		if (r->i == 0)
 			r->together = together(r);
 		item = &r->items[r->i];
-		c = (item->state == TN_READ_DISK || item->state == TN_READ_HOST) && due(item) ? next_chunk(r) : NO_CHUNK;
+		c = (item->state == TN_READ_LEAD || item->state == TN_READ_COPY) && due(item) ? next_chunk(r) : NO_CHUNK;
 		if (c == NO_CHUNK) {
 			r->i++;
 			continue;
 		}
-		if (item->state == TN_READ_DISK && r->chunk == 0 && r->hdr_i <= r->i)
+		if (needs_header(item) && r->chunk == 0 && r->hdr_i <= r->i)
 			from_ns += look_ahead(r);
 		if (must_wait(item, c))
 			break;
@@ -524,7 +591,7 @@ static uint32_t issue(struct tn_reading *r)
 			from_ns = tn_cpu_ns();
 		if (!start_chunk(item, c))
 			break;
-		started += item->state == TN_READ_HOST ? COPY_QUANTUM : 1;
+		started += item->state == TN_READ_COPY ? COPY_QUANTUM : 1;
 		r->i += c + 1 == r->chunk + r->together;
 	}
 	tn_reads_issue(cache);
@@ -564,21 +631,20 @@ static void give_up(struct tn_reading *r)
 	tn_reads_cancel(r);
 }
 
-/* ns per MiB, an exponentially weighted mean over whole loads: of those that read from disk, and of those that did not. */
+/* ns per MiB, an exponentially weighted mean over whole loads, by the lowest tier of the row that a load needed. */
 static void update_estimate(struct tn_reading *r)
 {
 	struct tn_cache *cache = r->op.cache;
-	uint64_t bytes = r->good * r->op.space->shape.slot_bytes, ns = tn_now_ns(&cache->clock) - r->begin_ns;
-	uint64_t *estimate = &cache->host_ns_per_mib, old, new;
+	uint64_t bytes = r->good * r->op.space->shape.slot_bytes, ns = tn_now_ns(&cache->clock) - r->begin_ns, old, new;
+	uint32_t lowest = TN_TIER_NONE;
 
 	if (r->op.cancelled || bytes < (1u << 20) || r->op.end_page - r->op.first_page < r->good)
 		return;
 	for (uint32_t i = 0; i < r->good; i++)
-		if (r->items[i].slot != TN_SLOT_NONE)
-			estimate = &cache->disk_ns_per_mib;
-	old = *estimate;
+		lowest = r->items[i].tier > lowest ? r->items[i].tier : lowest;
+	old = cache->ns_per_mib[lowest];
 	new = ns / (bytes >> 20);
-	__atomic_store_n(estimate, old ? (old * 7 + new) / 8 : new, __ATOMIC_RELAXED);
+	__atomic_store_n(&cache->ns_per_mib[lowest], old ? (old * 7 + new) / 8 : new, __ATOMIC_RELAXED);
 }
 
 /* Chunks that were read when all moves were taken. */
@@ -605,7 +671,7 @@ static bool finished(struct tn_reading *r)
 		return false;
 	if (more_to_issue(r))
 		for (uint32_t i = 0; i < r->op.n; i++)
-			if (r->items[i].state == TN_READ_DISK || r->items[i].state == TN_READ_HOST)
+			if (r->items[i].state == TN_READ_LEAD || r->items[i].state == TN_READ_COPY)
 				if (due(&r->items[i]) && r->items[i].done_chunks < r->op.space->shape.chunks)
 					return false;
 	return true;
@@ -646,7 +712,7 @@ static void raise_urgent(struct tn_cache *cache)
 	}
 }
 
-/* The scheduler says who is next; what comes from host memory alone concerns no device. */
+/* The scheduler says who is next; what needs no device does not concern it. */
 static bool issue_by_need(struct tn_cache *cache, uint64_t now_ns)
 {
 	struct tn_reading *r;
@@ -655,7 +721,7 @@ static bool issue_by_need(struct tn_cache *cache, uint64_t now_ns)
 	for (struct tn_list *pos = cache->loads.next; pos != &cache->loads; pos = pos->next) {
 		r = tn_container_of(pos, struct tn_reading, op.link);
 		tn_schedule_load_at(r);
-		while (!r->from_disk && issue(r) > 0)
+		while (!r->from_device && issue(r) > 0)
 			busy = true;
 	}
 	while ((r = tn_schedule_next(cache, now_ns))) {

@@ -10,18 +10,18 @@ static bool wants_header(struct tn_read_item *item, struct tn_header_want *want)
 	const struct tn_shape *s = &r->op.space->shape;
 	uint32_t i = (uint32_t)(item - r->items);
 
-	if (item->state != TN_READ_DISK || item->header != TN_HEADER_NONE || item->error)
+	if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE || item->header != TN_HEADER_NONE || item->error)
 		return false;
 	if (!cache->o.verify) {
 		item->header = TN_HEADER_HAVE;
 		return false;
 	}
 	*want = (struct tn_header_want){
-		.slot = item->slot,
+		.slot = item->place,
 		.key = r->op.keys[i],
 		.space_id = r->op.space->id,
 		.space_epoch = r->op.space->epoch,
-		.sequence = tn_store_sequence(cache->store, item->slot),
+		.sequence = tn_store_sequence(cache->store, item->place),
 		.shape = s,
 		.checks = r->checks + (size_t)i * s->layers,
 		.owner = item,

@@ -10,14 +10,17 @@
 static void want_promotion(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
+	struct tn_space *space = item->r->op.space;
+	struct tn_tier_base *t = cache->memory;
+	struct tn_place_wait wait = {0};
 
-	if (!cache->host || !item->r->op.space->host_ok || item->partial || cache->host_policy == NULL)
+	if (!tn_space_in(space, t) || item->partial || tn_tier_residency(t, item->block) != TN_ABSENT)
 		return;
-	if (tn_block_residency(cache->registry, item->block, TN_TIER_HOST) != TN_ABSENT)
-		return;
-	item->host_slot = tn_host_slot_get(cache, item->r->op.space, item->block);
-	if (item->host_slot != TN_HOST_NONE)
-		tn_block_set_residency(cache->registry, item->block, TN_TIER_HOST, TN_FILLING);
+	tn_place_wait_init(&wait, space, t);
+	if (tn_tier_place(t, &wait, 1, &item->memory) == 1)
+		tn_block_set_residency(cache->registry, item->block, t->tier, TN_FILLING);
+	else
+		item->memory = TN_SLOT_NONE;
 }
 
 static bool join(struct tn_read_item *item)
@@ -39,29 +42,42 @@ static bool join(struct tn_read_item *item)
 	return true;
 }
 
+/* The first tier of the row that has the block; of a prefetch, below memory. NULL: it is not there. */
+static struct tn_tier_base *source_of(const struct tn_read_item *item)
+{
+	for_each_tier(t, item->r->op.cache)
+		if (tn_tier_has(t, item->block) && !(item->r->prefetch && t->ops->traits.reach == TN_REACH_MEMORY))
+			return t;
+	return NULL;
+}
+
 /* Decides where block i comes from; false if it is not there. */
 static bool activate(struct tn_read_item *item)
 {
 	struct tn_reading *r = item->r;
 	struct tn_cache *cache = r->op.cache;
-	struct tn_registry *reg = cache->registry;
+	struct tn_tier_base *t;
 	tn_block b = item->block;
 
 	if (b == TN_BLOCK_NONE || tn_watch_expired(cache, b))
 		return false;
-	if (tn_block_residency(reg, b, TN_TIER_HOST) == TN_PRESENT && !r->prefetch) {
-		item->state = TN_READ_HOST;
-		item->host_slot = tn_block_slot(reg, b, TN_TIER_HOST);
+	t = source_of(item);
+	if (!t)
+		return false;
+	item->tier = (uint8_t)t->tier;
+	item->place = tn_tier_place_of(t, b);
+	if (t->ops->traits.reach == TN_REACH_MEMORY) {
+		item->state = TN_READ_COPY;
 		return true;
 	}
-	if (tn_block_residency(reg, b, TN_TIER_DISK) != TN_PRESENT)
-		return false;
-	item->slot = tn_block_slot(reg, b, TN_TIER_DISK);
 	if (join(item))
 		return true;
-	item->state = TN_READ_DISK;
+	/* Whole blocks are checked in the pages that they land in: a part of one cannot be. */
+	if (item->partial && t->ops->traits.reach == TN_REACH_WHOLE)
+		return false;
+	item->state = TN_READ_LEAD;
 	want_promotion(item);
-	if (r->prefetch && item->host_slot == TN_HOST_NONE) { /* a prefetch without a host slot */
+	if (r->prefetch && item->memory == TN_SLOT_NONE) {
 		item->state = TN_READ_IDLE;
 		return false;
 	}

@@ -157,15 +157,11 @@ static uint64_t lease_pin(struct tn_cache *cache, struct tn_lease *lease, bool f
 /* Adds what was found of a space to the result. */
 static void add_found(const struct tn_space *space, const uint32_t *counts, struct tn_match *m)
 {
-	const struct tn_cache *cache = space->cache;
-	uint64_t ns_per_mib[TN_TIERS_MAX] = {
-		[TN_TIER_HOST] = __atomic_load_n(&cache->host_ns_per_mib, __ATOMIC_RELAXED),
-		[TN_TIER_DISK] = __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED),
-	};
+	const uint64_t *ns_per_mib = space->cache->ns_per_mib;
 
-	for (unsigned t = 0; t < TN_TIERS_MAX; t++) {
+	for (unsigned t = 0; t < TN_TIERS; t++) {
 		m->tier_blocks[t] += counts[t];
-		m->load_ns += (counts[t] * space->shape.slot_bytes >> 20) * ns_per_mib[t];
+		m->load_ns += (counts[t] * space->shape.slot_bytes >> 20) * __atomic_load_n(&ns_per_mib[t], __ATOMIC_RELAXED);
 	}
 }
 

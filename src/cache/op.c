@@ -242,7 +242,7 @@ void tn_reading_arm(struct tn_reading *r, const struct tn_command *c)
 	memset(r->chunk_state, TN_CHUNK_IDLE, (size_t)r->op.n * r->op.space->shape.chunks);
 	for (uint32_t i = 0; i < r->op.n; i++)
 		r->items[i] = (struct tn_read_item){
-			.r = r, .block = TN_BLOCK_NONE, .slot = TN_SLOT_NONE, .host_slot = TN_HOST_NONE};
+			.r = r, .block = TN_BLOCK_NONE, .place = TN_SLOT_NONE, .memory = TN_SLOT_NONE};
 }
 
 void tn_load_arm(struct tn_load_op *load, const struct tn_command *c)
@@ -277,7 +277,7 @@ void tn_save_arm(struct tn_save_op *save, const struct tn_command *c)
 	save->admitted_bytes = op->n * op->space->shape.slot_bytes;
 	for (uint32_t i = 0; i < op->n; i++)
 		save->w.items[i] = (struct tn_write_item){
-			.w = &save->w, .block = TN_BLOCK_NONE, .slot = TN_SLOT_NONE, .host_slot = TN_HOST_NONE};
+			.w = &save->w, .block = TN_BLOCK_NONE, .tier = TN_TIER_NONE};
 }
 
 /* The memory of block i of the operation: as many of its pages as are wanted. */

@@ -23,7 +23,7 @@
 #include "ring/ring.h"
 #include "sched/sched.h"
 #include "store/store.h"
-#include "tier/host.h"
+#include "tier/tier.h"
 
 /* A message to the owner: what is rare, or needs an answer at once. */
 struct tn_cmd {
@@ -73,8 +73,8 @@ struct tn_op {
 
 enum tn_read_state {
 	TN_READ_IDLE, /* nothing to do, or over */
-	TN_READ_DISK, /* leads a flight from disk */
-	TN_READ_HOST, /* copied from host memory */
+	TN_READ_LEAD, /* leads a flight from a tier that is no memory */
+	TN_READ_COPY, /* copied from a tier's memory */
 	TN_READ_FOLLOW, /* gets a copy from the leader */
 };
 
@@ -92,14 +92,15 @@ enum tn_header_state { TN_HEADER_NONE, TN_HEADER_READING, TN_HEADER_HAVE };
 struct tn_read_item {
 	struct tn_reading *r;
 	tn_block block;
-	tn_slot slot;       /* on disk */
-	uint32_t host_slot; /* being filled or read from */
+	uint32_t place;     /* that it is read from, */
+	uint32_t memory;    /* and one in the memory tier that is filled besides, or instead; TN_SLOT_NONE */
 	uint16_t done_chunks;
 	uint16_t inflight; /* reads, moves and header I/O of this item */
 	uint16_t landed;   /* chunks that were read, and wait for the header or for a move */
 	uint8_t state;     /* enum tn_read_state */
 	uint8_t header;    /* enum tn_header_state */
-	uint8_t device;    /* of slot */
+	uint8_t tier;      /* of place: enum tn_tier */
+	uint8_t device;    /* of place, where its tier has devices */
 	bool frozen;       /* a verification was posted: nobody may join any more */
 	bool partial;      /* only some of its pages are wanted */
 	int error;
@@ -109,8 +110,8 @@ struct tn_read_item {
 
 struct tn_reading {
 	struct tn_op op;
-	bool prefetch;  /* into host slots, and nobody waits for it; else part of a struct tn_load_op */
-	bool from_disk; /* it has something to read: not all of it comes from host memory and from other loads */
+	bool prefetch;  /* into the memory tier, and nobody waits for it; else part of a struct tn_load_op */
+	bool from_device; /* it has something that the scheduler lets go: not all of it is copied, or comes from elsewhere */
 	uint32_t good;	/* prefix, in blocks */
 	uint64_t deadline_ns, begin_ns;
 	uint32_t hdr_i, chunk, i; /* cursors */
@@ -125,7 +126,7 @@ struct tn_reading {
 	/* What the executor is told, once (reads.c). */
 	struct tn_ring_list list;
 	uint64_t *disk;		 /* by block: its first object's address */
-	unsigned char **flat_at; /* by block, of prefetches: its host slot */
+	unsigned char **flat_at; /* by block, of prefetches: its place in memory */
 	uint32_t iocbs;	    /* out */
 	uint64_t out_bytes; /* of them */
 };
@@ -144,7 +145,7 @@ enum tn_write_state {
 	TN_WRITE_PLACE,	 /* has no place yet */
 	TN_WRITE_DATA,	 /* bytes on their way */
 	TN_WRITE_HEADER, /* data written, header not */
-	TN_WRITE_STORED, /* header written (disk) or copied (host) */
+	TN_WRITE_STORED, /* all of it is there */
 	TN_WRITE_EXISTING,
 	TN_WRITE_REJECTED,
 	TN_WRITE_FAILED,
@@ -154,36 +155,34 @@ enum tn_write_state {
 struct tn_write_item {
 	struct tn_writing *w;
 	tn_block block;
-	tn_slot slot;       /* on disk */
-	uint32_t host_slot; /* being filled, or an offload's source */
+	uint32_t place;  /* that is being filled */
+	uint32_t source; /* an offload's: of the memory tier */
 	uint64_t sequence;   /* of its header */
 	uint16_t next_chunk; /* first one not started */
 	uint16_t done_chunks;
 	uint16_t inflight; /* moves and header I/O of this item */
 	uint8_t state;     /* enum tn_write_state */
 	uint8_t saved;     /* enum tn_saved, as soon as it is known */
-	uint8_t device;    /* of slot */
-	bool admitted;     /* to be kept on disk */
+	uint8_t tier;      /* of place; TN_TIER_NONE: it has none */
+	uint8_t device;    /* of place, where its tier has devices */
+	bool admitted;     /* the durable tier has let it in, or an offload's target */
 	int error;
 };
 
 struct tn_writing {
 	struct tn_op op;
-	struct tn_save_op *save;    /* NULL: an offload's, from host slots */
+	struct tn_save_op *save;    /* NULL: an offload's */
+	struct tn_tier_base *target; /* offloads: where to */
 	struct tn_write_item *items;
 	uint64_t *checks;
 	uint32_t hdr_i, i;	     /* cursors */
 	uint32_t ready_chunks;	     /* the first so many chunks have final bytes */
 	uint32_t unplaced, unwritten; /* items without a place; with a place, but without all their data */
-	uint32_t copying;	     /* of those with a place, they that have it in host memory */
+	uint32_t copying;	     /* of those with a place, they that have it in memory */
 	int error;		     /* of the first item that failed */
 	/* Waiting for places (places.c). */
 	struct tn_list place_link; /* in cache->placing, or alone */
-	uint64_t demand;	   /* of slots on disk, see tn_store_move; 0: none */
-	uint64_t stuck_ns;	   /* since when nothing but transfers, or older ones in the queue, is in its way */
-	uint64_t again_ns;	   /* transfers are: when to look again though none ended; 0: they are not */
-	uint64_t ended;		   /* cache->ended when they were */
-	bool own_gone;		   /* nothing of its own class could be evicted for it */
+	struct tn_place_wait wait;
 };
 
 /* A caller that waits for a durable point: of a flush or of a dropped space. */

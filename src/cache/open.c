@@ -12,6 +12,7 @@
 #include "cache/cache_internal.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
+#define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities; the disk tier counts on half */
 
 /* ---- recovery ----------------------------------------------------------------------------------------------- */
 
@@ -86,24 +87,16 @@ static void fill_policy(struct tn_recovery *r)
 	qsort(r->list, n, sizeof(*r->list), by_recency);
 	for (size_t i = 0; i < n; i++) {
 		tn_block b = r->list[i].block;
-		struct tn_key key;
 		struct tn_policy_block info;
 
-		key = tn_block_key(reg, b);
-		info = (struct tn_policy_block){
-			.key_hash = tn_key_hash(&key, tn_block_space(reg, b)),
-			.parent = tn_disk_entry(cache, tn_block_parent(reg, b)),
-			.depth = tn_block_depth(reg, b),
-		};
-		cache->disk_policy->ops->insert(cache->disk_policy, b, &info);
-		cache->disk_entries++;
-		cache->space_disk_blocks[tn_block_space(reg, b)]++;
+		tn_block_describe(reg, b, 0, false, &info);
+		info.parent = tn_tier_entry(cache->durable, tn_block_parent(reg, b));
+		tn_tier_adopt(cache->durable, b, &info);
 		cache->space_records[tn_block_space(reg, b)]++;
 		cache->space_recency[tn_block_space(reg, b)] = r->list[i].recency; /* in the order of last use */
-		cache->c.disk_blocks++;
 		cache->tick = r->list[i].recency;
 	}
-	cache->c.recovered_blocks = cache->c.disk_blocks;
+	cache->c.recovered_blocks = cache->durable->blocks;
 }
 
 /* ---- what the store asks later ------------------------------------------------------------------------------ */
@@ -132,7 +125,7 @@ static void on_evict(void *arg, tn_slot slot, uint32_t cookie)
 
 static bool on_vacate(void *arg, tn_slot first, uint32_t n)
 {
-	return tn_evict_slots(((struct tn_recovery *)arg)->cache, first, n);
+	return tn_disk_tier_vacate(((struct tn_recovery *)arg)->cache->durable, first, n);
 }
 
 static bool on_passes(void *arg, tn_slot first, uint32_t n)
@@ -144,7 +137,7 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 {
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
 
-	cache->offload_again |= health == TN_HEALTHY && cache->failed_slots > 0;
+	cache->offload_again |= health == TN_HEALTHY && cache->host && tn_host_failed_slots(cache->host) > 0;
 }
 
 static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)
@@ -203,7 +196,7 @@ static uint64_t table_blocks(const struct tn_cache *cache)
 	const struct tn_cache_opts *o = &cache->o;
 	uint64_t disk = o->ndirs == 0 ? 0 : new_slots(cache) > cache->stored_slots ? new_slots(cache) : cache->stored_slots;
 	uint64_t each = cache->slot_bytes && cache->slot_bytes < LEAST_BLOCK_BYTES ? cache->slot_bytes : LEAST_BLOCK_BYTES;
-	uint64_t n = disk + o->host_bytes / each + TN_RECORD_RESERVE;
+	uint64_t n = disk + o->host_bytes / each + RECORD_RESERVE;
 
 	if (o->max_blocks)
 		n = o->max_blocks;
@@ -274,7 +267,6 @@ static int plan_capacity(struct tn_cache *cache)
 static int open_registry(struct tn_cache *cache)
 {
 	struct tn_registry_opts ro = {.alloc = cache->alloc};
-	struct tn_policy_opts po = {.alloc = cache->alloc, .seed = cache->o.seed};
 	int rc;
 
 	cache->max_blocks = ro.max_blocks = (uint32_t)table_blocks(cache);
@@ -284,11 +276,77 @@ static int open_registry(struct tn_cache *cache)
 	cache->recency = tn_get(cache->alloc, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
 	if (!cache->recency)
 		return tn_fail(-ENOMEM, "no memory for the recency of %u blocks", cache->max_blocks);
-	po.capacity = cache->max_blocks;
-	po.target = (uint32_t)cache->o.disk_blocks;
-	rc = tn_policy_find(cache->o.policy, &cache->policy_ops);
-	return rc ? rc : cache->policy_ops->create(&po, &cache->disk_policy);
+	return 0;
 }
+
+/* ---- the row of tiers ---------------------------------------------------------------------------------------- */
+
+static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
+{
+	int rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->host) : 0;
+
+	if (cache->host)
+		*out = tn_host_tier(cache->host);
+	return rc;
+}
+
+static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)
+{
+	struct tn_policy_opts po = {
+		.capacity = cache->max_blocks,
+		.target = (uint32_t)cache->o.disk_blocks,
+		.seed = cache->o.seed,
+		.alloc = cache->alloc,
+	};
+	struct tn_disk_opts o = {
+		.store = cache->store,
+		.disk_blocks = cache->o.disk_blocks,
+		.max_blocks = cache->max_blocks,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+	};
+	const struct tn_policy_ops *policy;
+	int rc = cache->store ? tn_policy_find(cache->o.policy, &policy) : 0;
+
+	if (rc || !cache->store)
+		return rc;
+	rc = policy->create(&po, &o.policy);
+	if (rc)
+		return rc;
+	rc = tn_disk_tier_create(&o, out);
+	if (rc)
+		policy->destroy(o.policy);
+	return rc;
+}
+
+/* Who makes each tier, by enum tn_tier; a cache may have others in its place (struct tn_cache). */
+const tn_tier_make tn_tier_makers[TN_TIERS] = {
+	[TN_TIER_HOST] = make_host,
+	[TN_TIER_DISK] = make_disk,
+};
+
+static int make_tiers(struct tn_cache *cache)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < TN_TIERS; i++) {
+		struct tn_tier_base *t = NULL;
+
+		if (cache->make_tier[i])
+			rc = cache->make_tier[i](cache, &t);
+		if (rc == 0 && t)
+			tn_tier_joins(cache, t);
+	}
+	return rc;
+}
+
+static void destroy_tiers(struct tn_cache *cache)
+{
+	for_each_tier(t, cache)
+		t->ops->destroy(t);
+}
+
+/* ---- the store and what serves all ------------------------------------------------------------------------------ */
 
 static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 {
@@ -323,14 +381,16 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 	if (rc == 0) {
 		cache->ndevices = tn_store_devices(cache->store);
 		cache->secret = tn_store_secret(cache->store);
-		fill_policy(r);
+		rc = make_tiers(cache);
 	}
+	if (rc == 0)
+		fill_policy(r);
 	tn_put(cache->alloc, r->list, tn_array_bytes(r->room, sizeof(*r->list)));
 	r->list = NULL;
 	return rc;
 }
 
-static int open_tiers(struct tn_cache *cache)
+static int open_transfers(struct tn_cache *cache)
 {
 	struct tn_mover_opts mo = {
 		.io = cache->io,
@@ -352,8 +412,8 @@ static int open_tiers(struct tn_cache *cache)
 	ho.mover = cache->mover;
 	if (rc == 0 && cache->store)
 		rc = tn_headers_create(&ho, &cache->headers);
-	if (rc == 0 && cache->o.host_bytes)
-		rc = tn_host_create(cache->o.host_bytes, cache->alloc, &cache->host);
+	if (rc == 0)
+		rc = tn_whole_create(cache);
 	if (rc == 0)
 		rc = tn_flights_create(cache->alloc, active < cache->max_blocks ? (uint32_t)active : cache->max_blocks,
 				       &cache->flights);
@@ -362,11 +422,11 @@ static int open_tiers(struct tn_cache *cache)
 	cache->doomed_size = cache->max_blocks;
 	cache->doomed = tn_get(cache->alloc, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
 	cache->is_doomed = tn_get(cache->alloc, cache->max_blocks);
-	cache->slot_scratch = tn_get(cache->alloc, TN_PLACES_AT_ONCE * sizeof(tn_slot));
+	cache->place_scratch = tn_get(cache->alloc, TN_PLACES_AT_ONCE * sizeof(*cache->place_scratch));
 	cache->unread = tn_get(cache->alloc, cache->max_blocks / 8u + 1);
 	if (cache->unread)
 		memset(cache->unread, 0, cache->max_blocks / 8u + 1);
-	return cache->doomed && cache->is_doomed && cache->slot_scratch && cache->unread
+	return cache->doomed && cache->is_doomed && cache->place_scratch && cache->unread
 		       ? 0
 		       : tn_fail(-ENOMEM, "no memory for the cache's tables");
 }
@@ -382,23 +442,16 @@ static void close_parts(struct tn_cache *cache)
 	tn_headers_destroy(cache->headers);
 	tn_mover_destroy(cache->mover);
 	tn_flights_destroy(cache->flights);
-	if (cache->host) {
-		tn_put(a, cache->host_dirty, 2 * (size_t)tn_host_slots(cache->host));
-		tn_put(a, cache->offload_queue, tn_array_bytes(cache->offload_size, sizeof(*cache->offload_queue)));
-	}
 	tn_offloads_destroy(cache);
-	tn_host_destroy(cache->host);
-	if (cache->host_policy)
-		cache->host_policy->ops->destroy(cache->host_policy);
-	if (cache->disk_policy)
-		cache->disk_policy->ops->destroy(cache->disk_policy);
+	tn_whole_destroy(cache);
+	destroy_tiers(cache);
 	tn_registry_destroy(cache->registry);
 	tn_watch_destroy(cache);
 	tn_put(a, cache->doomed, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
 	tn_put(a, cache->unread, cache->max_blocks / 8u + 1);
 	tn_put(a, cache->is_doomed, cache->max_blocks);
 	tn_put(a, cache->recency, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
-	tn_put(a, cache->slot_scratch, TN_PLACES_AT_ONCE * sizeof(tn_slot));
+	tn_put(a, cache->place_scratch, TN_PLACES_AT_ONCE * sizeof(*cache->place_scratch));
 	tn_io_destroy(cache->io);
 	tn_put(a, cache->recovery, sizeof(*cache->recovery));
 }
@@ -425,9 +478,11 @@ int tn_core_open(struct tn_cache *cache)
 		rc = open_store(cache, cache->recovery);
 	} else if (rc == 0) {
 		rc = tn_rng_entropy(&cache->secret, sizeof(cache->secret));
+		if (rc == 0)
+			rc = make_tiers(cache);
 	}
 	if (rc == 0)
-		rc = open_tiers(cache);
+		rc = open_transfers(cache);
 	if (rc == 0)
 		rc = tn_offloads_create(cache);
 	if (rc == 0)
@@ -445,16 +500,18 @@ int tn_core_open(struct tn_cache *cache)
 
 int tn_core_close(struct tn_cache *cache)
 {
+	uint32_t failed;
 	int rc = 0;
 	struct tn_error error;
 
 	tn_doomed_end(cache);
+	failed = cache->host ? tn_host_failed_slots(cache->host) : 0;
 	tn_reads_destroy(cache); /* before the files that its threads share are closed */
 	if (cache->store)
 		rc = tn_store_close(cache->store);
-	if (rc == 0 && cache->store && (cache->failed_slots || cache->offload_lost))
+	if (rc == 0 && cache->store && (failed || cache->offload_lost))
 		rc = tn_fail(cache->offload_error, "%llu blocks in host memory could not be written to disk (error %d)",
-			     (unsigned long long)(cache->failed_slots + cache->c.offload_lost_blocks), -cache->offload_error);
+			     (unsigned long long)(failed + cache->c.offload_lost_blocks), -cache->offload_error);
 	error = *tn_error_last();
 
 	close_parts(cache);

@@ -57,7 +57,7 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 /* Any poll may consume a wake-up, so commands and finished jobs are looked at after it. */
 bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 {
-	uint64_t now, due, store_due = TN_FOREVER, doomed_due, offload_due;
+	uint64_t now, due, store_due = TN_FOREVER, doomed_due, offload_due, tiers_due;
 	bool busy;
 
 	tn_mover_turn(cache->mover);
@@ -67,6 +67,7 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy |= tn_reads_step(cache);
 	busy |= tn_reads_collect(cache);
 	now = tn_now_ns(&cache->clock);
+	busy |= tn_tiers_step(cache, now, &tiers_due);
 	tn_schedule_turn(cache, now, tn_offload_urgency(cache, now));
 	busy |= tn_loads_step(cache, now);
 	busy |= tn_places_step(cache);
@@ -89,6 +90,7 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	signal_completions(cache);
 	due = due < doomed_due ? due : doomed_due;
 	due = due < offload_due ? due : offload_due;
+	due = due < tiers_due ? due : tiers_due;
 	due = due < cache->places_due_ns ? due : cache->places_due_ns;
 	if (due > store_due)
 		due = store_due;
@@ -120,11 +122,8 @@ static void step_or_sleep(struct tn_cache *cache)
 /* Nothing under way: no operation, no dirty host block, no transfer. */
 bool tn_core_idle(const struct tn_cache *cache)
 {
-	for (uint32_t i = 0; i < cache->noffloads; i++)
-		if (cache->offloads[i].w.op.active)
-			return false;
 	return tn_list_empty(&cache->loads) && tn_list_empty(&cache->saves) && tn_list_empty(&cache->flushes) &&
-	       tn_list_empty(&cache->drops) && cache->offload_count == 0 && tn_mover_idle(cache->mover);
+	       tn_list_empty(&cache->drops) && tn_offloads_idle(cache) && tn_mover_idle(cache->mover);
 }
 
 static void *owner_main(void *arg)

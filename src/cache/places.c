@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Places for the blocks of saves and offloads: host slots, or slots on disk. Owner thread only.
+ * Places for the blocks of saves and offloads. Owner thread only.
  *
- * Who finds none waits in one queue, saves and offloads alike, and is asked in its order, so that nobody overtakes
- * for ever. What is waited for is always one of these:
- *
- *	slots of the right size whose removal is not durable yet: a commit of the log brings them;
- *	a segment that moves to this size, or whose preparation stops: a commit, or one write;
- *	transfers that are all that keeps some segment from moving, and end by themselves: for a second at most;
- *	the turn to move a segment, which the oldest one in the queue has.
- *
- * The oldest one gets slots from these or fails with -ENOSPC at once, when there is nothing of its size to evict and no
- * segment that can go. No lease is waited for, and no other save that waits for its caller or for a place.
+ * A save's block gets a place in memory if there is one at once, else in the durable tier if that has let the block in; an
+ * offload's in its target. Who waits for places stands in one queue, saves and offloads alike, and its tier is asked in the
+ * queue's order, so that nobody overtakes for ever.
  */
 #include <assert.h>
 #include <errno.h>
@@ -20,34 +13,26 @@
 #include "base/trace.h"
 #include "cache/cache_internal.h"
 
-#define TRANSFERS_NS 1000000000ull
-#define TRANSFERS_AGAIN_NS 10000000ull /* a long load lets go of one block after the other */
-#define TRANSFERS_PAUSE_NS 1000000ull  /* looking costs: not for each of many short ones that end */
-
 /* ---- what becomes of an item ------------------------------------------------------------------------------ */
 
 void tn_item_release(struct tn_write_item *item)
 {
 	struct tn_cache *cache = item->w->op.cache;
 
-	if (tn_item_on_disk(item)) {
-		cache->space_disk_coming[item->w->op.space->index]--;
-		if (item->error == -EIO)
-			tn_store_fail_slot(cache->store, item->slot, true);
-		else
-			tn_store_unreserve(cache->store, item->slot);
-		item->slot = TN_SLOT_NONE;
-	}
-	if (item->host_slot != TN_HOST_NONE && item->w->save) {
-		tn_host_slot_put(cache, item->w->op.space, item->host_slot);
-		item->host_slot = TN_HOST_NONE;
-	}
+	if (item->tier != TN_TIER_NONE)
+		tn_tier_release(cache->tier[item->tier], item->w->op.space->index, item->block, item->place, item->error);
+	item->tier = TN_TIER_NONE;
+}
+
+static bool in_memory(const struct tn_write_item *item)
+{
+	return tn_item_reach(item) == TN_REACH_MEMORY;
 }
 
 void tn_item_data_over(struct tn_write_item *item)
 {
 	item->w->unwritten--;
-	item->w->copying -= !tn_item_on_disk(item);
+	item->w->copying -= in_memory(item);
 }
 
 void tn_item_failed(struct tn_write_item *item, int status)
@@ -68,12 +53,20 @@ void tn_item_failed(struct tn_write_item *item, int status)
 	TN_TRACE2(save_failed, (uint32_t)(item - w->items), status);
 }
 
-static void placed(struct tn_write_item *item)
+static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uint32_t place)
 {
+	struct tn_store_place at;
+
+	item->tier = (uint8_t)t->tier;
+	item->place = place;
 	item->state = TN_WRITE_DATA;
 	item->w->unplaced--;
 	item->w->unwritten++;
-	item->w->copying += !tn_item_on_disk(item);
+	item->w->copying += in_memory(item);
+	if (t->ops->traits.reach != TN_REACH_DEVICE)
+		return;
+	tn_store_locate(item->w->op.cache->store, place, &at);
+	item->device = (uint8_t)at.device;
 }
 
 /* ---- slots that only transfers hold ---------------------------------------------------------------------- */
@@ -95,28 +88,38 @@ static bool writes_pass(const struct tn_writing *w, tn_slot first, uint32_t n, u
 	uint32_t before = *writes;
 
 	for (uint32_t i = 0; i < w->op.n; i++)
-		*writes += w->items[i].slot - first < n;
+		*writes += w->items[i].tier == w->op.cache->durable->tier && w->items[i].place - first < n;
 	return *writes == before || only_writes(w);
 }
 
-/* References that loads have on blocks in these slots, wherever they load them from. */
-static uint64_t load_refs(const struct tn_cache *cache, tn_slot first, uint32_t n)
+/*
+ * References that loads have on blocks in these slots, wherever they load them from, and offloads on blocks that go further
+ * down: they end by themselves.
+ */
+static uint64_t transfer_refs(const struct tn_cache *cache, tn_slot first, uint32_t n)
 {
 	uint64_t refs = 0;
+
+	for (uint32_t k = 0; k < cache->noffloads; k++) {
+		const struct tn_writing *w = &cache->offloads[k].w;
+
+		for (uint32_t i = 0; w->op.active && i < w->op.n; i++)
+			refs += tn_tier_place_of(cache->durable, w->items[i].block) - first < n;
+	}
 
 	for (const struct tn_list *pos = cache->loads.next; pos != &cache->loads; pos = pos->next) {
 		const struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
 
 		for (uint32_t i = 0; i < r->op.n; i++)
 			refs += r->items[i].state != TN_READ_IDLE &&
-				tn_block_slot(cache->registry, r->items[i].block, TN_TIER_DISK) - first < n;
+				tn_tier_place_of(cache->durable, r->items[i].block) - first < n;
 	}
 	return refs;
 }
 
 bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n)
 {
-	uint64_t loads = load_refs(cache, first, n), refs = 0;
+	uint64_t transfers = transfer_refs(cache, first, n), refs = 0;
 	uint32_t writes = 0;
 
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
@@ -125,215 +128,91 @@ bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n)
 	for (uint32_t i = 0; i < cache->noffloads; i++)
 		if (cache->offloads[i].w.op.active && !writes_pass(&cache->offloads[i].w, first, n, &writes))
 			return false;
-	if (loads + writes == 0)
+	if (transfers + writes == 0)
 		return false;
-	for (uint32_t k = 0; k < n && refs <= loads; k++) {
+	for (uint32_t k = 0; k < n && refs <= transfers; k++) {
 		tn_block b = tn_store_cookie(cache->store, first + k);
 
 		refs += b == TN_BLOCK_NONE ? 0 : tn_block_refs(cache->registry, b);
 	}
-	return refs <= loads; /* each that is more is a lease's, or a look-up's on another thread */
+	return refs <= transfers; /* each that is more is a lease's, or a look-up's on another thread */
 }
 
-/* ---- host memory -------------------------------------------------------------------------------------------- */
+/* ---- asking ------------------------------------------------------------------------------------------------ */
 
-static bool host_place(struct tn_write_item *item)
+void tn_place_wait_init(struct tn_place_wait *wait, const struct tn_space *space, const struct tn_tier_base *t)
+{
+	wait->space = space->index;
+	wait->cls = space->cls[t->tier];
+	wait->block_bytes = space->shape.slot_bytes;
+	wait->quota_bytes = tn_space_quota(space, t->tier);
+	wait->ended = space->cache->ended;
+}
+
+/* At once, or not at all. */
+static bool memory_place(struct tn_write_item *item)
 {
 	struct tn_writing *w = item->w;
+	struct tn_tier_base *t = w->op.cache->memory;
+	struct tn_place_wait wait = {0};
+	uint32_t place;
 
-	if (!w->save || !w->op.cache->host || !w->op.space->host_ok)
+	if (!w->save || !tn_space_in(w->op.space, t))
 		return false;
-	item->host_slot = tn_host_slot_get(w->op.cache, w->op.space, TN_BLOCK_NONE);
-	return item->host_slot != TN_HOST_NONE;
+	tn_place_wait_init(&wait, w->op.space, t);
+	if (tn_tier_place(t, &wait, 1, &place) != 1)
+		return false;
+	placed(item, t, place);
+	return true;
 }
 
-/* ---- disk ----------------------------------------------------------------------------------------------------- */
-
-/* Blocks of this space that its quota still lets onto the disk; makes room within the space if there is none. */
-static uint32_t quota_room(struct tn_writing *w, uint32_t want)
-{
-	struct tn_cache *cache = w->op.cache;
-	uint64_t limit = __atomic_load_n(&w->op.space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED) / w->op.space->shape.slot_bytes;
-	uint64_t coming = cache->space_disk_coming[w->op.space->index];
-	uint64_t have = cache->space_disk_blocks[w->op.space->index] + coming;
-
-	if (limit >= have + want)
-		return want;
-	tn_evict_disk(cache, (uint32_t)(have + want - limit), w->op.space->index);
-	have = cache->space_disk_blocks[w->op.space->index] + coming;
-	return limit > have ? (uint32_t)(limit - have < want ? limit - have : want) : 0;
-}
-
-static bool no_places(struct tn_writing *w, int status)
+static void no_places(struct tn_writing *w, int status)
 {
 	for (uint32_t i = w->i; i < w->op.n; i++)
 		if (w->items[i].state == TN_WRITE_PLACE)
 			tn_item_failed(&w->items[i], status);
-	return true;
 }
 
-static bool quota_is_full(struct tn_writing *w)
-{
-	return no_places(w, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: the space's quota of %llu bytes on disk is "
-				     "taken by blocks that are pinned or on their way; raise the bytes of its quota", w->unplaced,
-				     (unsigned long long)w->op.space->shape.slot_bytes,
-				     (unsigned long long)__atomic_load_n(&w->op.space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED)));
-}
-
-static uint8_t device_of(const struct tn_cache *cache, tn_slot slot)
-{
-	struct tn_store_place place;
-
-	tn_store_locate(cache->store, slot, &place);
-	return (uint8_t)place.device;
-}
-
-/* Gives free slots to the first items that wait for one; neighbours, as the store has them. */
-static uint32_t take_slots(struct tn_writing *w, uint32_t want)
+/* Gives places to the first items that wait for one; neighbours, as the tier has them. True if anything happened. */
+static bool ask(struct tn_writing *w, struct tn_tier_base *t, uint32_t want, bool first)
 {
 	struct tn_cache *cache = w->op.cache;
-	uint32_t got = tn_store_reserve(cache->store, w->op.space->disk_class, want, cache->slot_scratch), k = 0;
+	uint32_t k = 0;
+	int got;
 
-	for (uint32_t i = w->i; i < w->op.n && k < got; i++) {
-		if (w->items[i].state != TN_WRITE_PLACE)
-			continue;
-		w->items[i].slot = cache->slot_scratch[k++];
-		w->items[i].device = device_of(cache, w->items[i].slot);
-		cache->space_disk_coming[w->op.space->index]++;
-		placed(&w->items[i]);
+	want = want < TN_PLACES_AT_ONCE ? want : TN_PLACES_AT_ONCE;
+	tn_place_wait_init(&w->wait, w->op.space, t);
+	w->wait.first = first;
+	got = tn_tier_place(t, &w->wait, want, cache->place_scratch);
+	if (got < 0) {
+		no_places(w, got);
+		return true;
 	}
-	assert(k == got);
-	return got;
+	for (uint32_t i = w->i; i < w->op.n && k < (uint32_t)got; i++)
+		if (w->items[i].state == TN_WRITE_PLACE)
+			placed(&w->items[i], t, cache->place_scratch[k++]);
+	assert(k == (uint32_t)got);
+	if (w->wait.due_ns < cache->places_due_ns)
+		cache->places_due_ns = w->wait.due_ns;
+	return got > 0 || w->wait.again;
 }
 
-/* When to look again, whether transfers are still in the way. */
-static uint64_t look_ns(const struct tn_writing *w)
+/* True if anything happened; *waited: the tiers that somebody in front waits for, as bits. */
+static bool find_places(struct tn_writing *w, uint32_t *waited)
 {
-	bool some_ended = w->ended != w->op.cache->ended;
-
-	return w->again_ns - (some_ended ? TRANSFERS_AGAIN_NS - TRANSFERS_PAUSE_NS : 0);
-}
-
-/*
- * The oldest one's demand begins, whatever was tried for those before it; or once more, when transfers were in its way and some
- * have ended: then each segment is tried again, and what is of its own size.
- */
-static void demand(struct tn_writing *w, uint64_t now_ns)
-{
-	if (w->demand != 0 && (w->again_ns == 0 || now_ns < look_ns(w)))
-		return;
-	w->demand = tn_store_demand(w->op.cache->store);
-	w->again_ns = 0;
-	w->own_gone = false;
-}
-
-/* Transfers are in its way, and it is too early to look again: the oldest one only takes what others have freed. */
-static bool waits_still(const struct tn_writing *w, uint64_t now_ns)
-{
-	struct tn_cache *cache = w->op.cache;
-	uint64_t free_now, coming;
-
-	if (w->again_ns == 0 || now_ns >= look_ns(w))
-		return false;
-	tn_store_free_slots(cache->store, w->op.space->disk_class, &free_now, &coming);
-	if (free_now + coming > 0)
-		return false;
-	if (look_ns(w) < cache->places_due_ns)
-		cache->places_due_ns = look_ns(w);
-	return true;
-}
-
-/* False: for long enough. */
-static bool wait_for_transfers(struct tn_writing *w, uint64_t now_ns)
-{
-	struct tn_cache *cache = w->op.cache;
-	uint64_t end_ns = w->stuck_ns + TRANSFERS_NS;
-
-	if (now_ns >= end_ns)
-		return false;
-	if (w->again_ns == 0) {
-		w->again_ns = now_ns + TRANSFERS_AGAIN_NS < end_ns ? now_ns + TRANSFERS_AGAIN_NS : end_ns;
-		w->ended = cache->ended;
-	}
-	if (look_ns(w) < cache->places_due_ns)
-		cache->places_due_ns = look_ns(w);
-	return true;
-}
-
-/*
- * `missing` slots are not there. Slots whose remove record is not durable yet come by themselves: only what they leave
- * open is evicted, of blocks that leave a slot of this size. A segment that moves to this size is waited for instead.
- * `older`: somebody in front waits, too; the turn to move a segment is his. True if something happened.
- */
-static bool free_a_segment(struct tn_writing *w, uint32_t missing, bool older)
-{
-	struct tn_cache *cache = w->op.cache;
-	uint32_t cls = w->op.space->disk_class;
-	uint64_t free_now, coming, moving, now = tn_now_ns(&cache->clock);
-	enum tn_store_move move;
-
-	if (w->stuck_ns == 0)
-		w->stuck_ns = now;
-	if (!older) {
-		demand(w, now);
-		tn_store_move(cache->store, cls, true, w->demand);
-	}
-	tn_store_free_slots(cache->store, cls, &free_now, &coming);
-	moving = tn_store_moving(cache->store, cls);
-	if (moving == 0 && coming < missing && !w->own_gone) {
-		if (tn_evict_class(cache, missing - (uint32_t)coming, cls) > 0)
-			return true;
-		w->own_gone = true;
-	}
-	if (coming + moving > 0)
-		w->stuck_ns = now; /* the second is for transfers, and for older ones that wait for them */
-	if (coming + moving > 0 || older)
-		return false;
-	/* None of this size may go, so a segment of another size must. */
-	move = tn_store_move(cache->store, cls, false, w->demand);
-	if (move == TN_STORE_MOVE_COMES)
-		w->stuck_ns = now;
-	if (move == TN_STORE_MOVE_COMES || (move == TN_STORE_MOVE_PASSES && wait_for_transfers(w, now)))
-		return false;
-	return no_places(w, tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: everything is pinned or in use", w->unplaced,
-				     (unsigned long long)w->op.space->shape.slot_bytes));
-}
-
-static bool disk_places(struct tn_writing *w, bool older)
-{
-	uint32_t asked = w->unplaced < TN_PLACES_AT_ONCE ? w->unplaced : TN_PLACES_AT_ONCE, want, got;
-
-	if (!tn_store_writable(w->op.cache->store)) /* evicting would not help */
-		return no_places(w, tn_fail(-EROFS, "no device takes writes now"));
-	if (!older && waits_still(w, tn_now_ns(&w->op.cache->clock)))
-		return false;
-	want = quota_room(w, asked);
-	if (want == 0)
-		return quota_is_full(w);
-	got = take_slots(w, want);
-	if (got > 0) {
-		w->demand = w->stuck_ns = 0;
-		w->own_gone = false;
-	}
-	return got == want || free_a_segment(w, want - got, older) || got > 0;
-}
-
-/* True if anything happened. */
-static bool find_places(struct tn_writing *w, bool older)
-{
+	struct tn_tier_base *t = w->save ? w->op.cache->durable : w->target;
+	uint32_t want = 0;
 	bool busy = false;
-	uint32_t for_disk = 0;
 
 	for (uint32_t i = w->i; i < w->op.n; i++) {
 		struct tn_write_item *item = &w->items[i];
 
 		if (item->state != TN_WRITE_PLACE)
 			continue;
-		if (host_place(item)) {
-			placed(item);
+		if (memory_place(item)) {
 			busy = true;
 		} else if (item->admitted) {
-			for_disk++;
+			want++;
 		} else {
 			item->state = TN_WRITE_REJECTED;
 			item->saved = TN_SAVED_REJECTED;
@@ -341,8 +220,10 @@ static bool find_places(struct tn_writing *w, bool older)
 			busy = true;
 		}
 	}
-	if (for_disk)
-		busy |= disk_places(w, older);
+	if (want) {
+		busy |= ask(w, t, want, !(*waited & 1u << t->tier));
+		*waited |= w->unplaced ? 1u << t->tier : 0;
+	}
 	return busy;
 }
 
@@ -350,8 +231,7 @@ static bool find_places(struct tn_writing *w, bool older)
 
 void tn_places_join(struct tn_writing *w)
 {
-	w->demand = w->stuck_ns = 0;
-	w->own_gone = false;
+	w->wait = (struct tn_place_wait){0};
 	if (w->unplaced > 0)
 		tn_list_push(&w->op.cache->placing, &w->place_link);
 }
@@ -364,7 +244,8 @@ void tn_places_leave(struct tn_writing *w)
 bool tn_places_step(struct tn_cache *cache)
 {
 	struct tn_list *pos, *tmp;
-	bool busy = false, older = false;
+	uint32_t waited = 0;
+	bool busy = false;
 
 	cache->places_due_ns = TN_FOREVER;
 	tn_list_for_each_safe(pos, tmp, &cache->placing) {
@@ -372,11 +253,9 @@ bool tn_places_step(struct tn_cache *cache)
 
 		if (w->save && tn_op_is_cancelled(&w->op))
 			continue;
-		busy |= find_places(w, older);
+		busy |= find_places(w, &waited);
 		if (w->unplaced == 0)
 			tn_places_leave(w);
-		else
-			older = true;
 	}
 	return busy;
 }

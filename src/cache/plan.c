@@ -153,7 +153,7 @@ static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uin
 static double read_rate(const struct tn_cache *cache)
 {
 	uint64_t bps = __atomic_load_n(&cache->read_bps, __ATOMIC_RELAXED);
-	uint64_t ns_per_mib = __atomic_load_n(&cache->disk_ns_per_mib, __ATOMIC_RELAXED);
+	uint64_t ns_per_mib = __atomic_load_n(&cache->ns_per_mib[TN_TIER_DISK], __ATOMIC_RELAXED);
 
 	double rate = (double)bps;
 

@@ -153,14 +153,14 @@ void tn_reads_prepare(struct tn_reading *rd)
 		struct tn_read_item *item = &rd->items[i];
 		struct tn_store_place place;
 
-		if (item->state != TN_READ_DISK)
+		if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE)
 			continue;
 		any = true;
-		tn_store_locate(cache->store, item->slot, &place);
+		tn_store_locate(cache->store, item->place, &place);
 		item->device = (uint8_t)place.device;
 		rd->disk[i] = tn_ioctx_disk(place.device, place.data_offset / TN_STORE_BLOCK_ALIGN);
 		if (rd->prefetch)
-			rd->flat_at[i] = tn_host_flat(cache->host, item->host_slot);
+			rd->flat_at[i] = tn_read_memory(item, NULL);
 	}
 	if (!any)
 		return;

@@ -40,7 +40,8 @@ static void give_back(struct tn_cache *cache, uint32_t i)
 {
 	struct tn_space *sp = cache->spaces[i];
 
-	assert(cache->space_disk_blocks[i] + cache->space_host_blocks[i] == 0);
+	for_each_tier(t, cache)
+		assert(t->space_blocks[i] == 0);
 	if (cache->store)
 		tn_store_space_give_back(cache->store, (uint16_t)i);
 	if (sp) {

@@ -2,9 +2,8 @@
 /*
  * Saves, from what save_begin.c finds to be done to their end, on the owner thread.
  *
- * A save copies its blocks into host slots if there is a host tier (they go to disk later, offload.c), else
- * it writes them to disk straight from the engine's pages (writing.c), as the caller gives the layers. When all blocks are
- * through, they become visible together, first block first, so that a child never precedes its parent.
+ * A save copies its blocks into memory if there is a tier for that (they go down later, offload.c), else it writes them
+ * straight from the engine's pages (writing.c), as the caller gives the layers. When all blocks are through, they become visible together, first block first, so that a child never precedes its parent.
  */
 #include <assert.h>
 #include <errno.h>
@@ -27,7 +26,7 @@ static void withdraw(struct tn_write_item *item)
 	if (item->state == TN_WRITE_EXISTING || item->block == TN_BLOCK_NONE)
 		return;
 	if (item->admitted)
-		tn_disk_entry_del(cache, item->block, TN_POLICY_DROPPED);
+		tn_tier_remove(cache->durable, item->block);
 	tn_block_reset(cache->registry, item->block);
 	item->block = TN_BLOCK_NONE;
 }
@@ -51,21 +50,25 @@ static int update_ready(struct tn_save_op *save)
 	return 0;
 }
 
-static void arrives(struct tn_write_item *item, tn_block b)
+/* What lies in memory goes on from there. */
+static void goes_down(struct tn_save_op *save, tn_block b, bool admitted)
 {
-	struct tn_writing *w = item->w;
+	struct tn_cache *cache = save->w.op.cache;
 
-	if (tn_item_on_disk(item))
-		tn_writing_publish(item, b);
+	if (admitted)
+		tn_dirty_push(cache, b, cache->durable);
 	else
-		tn_block_arrives_in_host(w->op.cache, b, item->host_slot, item->admitted);
-	item->saved = item->admitted ? TN_SAVED_STORED : TN_SAVED_HOST_ONLY;
+		tn_offload_further(cache, b);
 }
 
-static bool lies_nowhere(const struct tn_cache *cache, tn_block b)
+static void arrives(struct tn_write_item *item, tn_block b)
 {
-	return tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_ABSENT &&
-	       tn_block_residency(cache->registry, b, TN_TIER_HOST) != TN_PRESENT;
+	bool in_memory = tn_item_reach(item) == TN_REACH_MEMORY;
+
+	tn_writing_publish(item, b);
+	if (in_memory)
+		goes_down(item->w->save, b, item->admitted);
+	item->saved = item->admitted ? TN_SAVED_STORED : TN_SAVED_HOST_ONLY;
 }
 
 /* The block failed verification, and whoever pinned it keeps its record: the new bytes go there. */
@@ -78,18 +81,18 @@ static void take_over(struct tn_write_item *item, tn_block known)
 	tn_save_describe(w->save, index_of(item), tn_block_parent(cache->registry, known),
 			 tn_block_depth(cache->registry, known), &info);
 	if (item->admitted)
-		tn_disk_entry_del(cache, item->block, TN_POLICY_DROPPED);
+		tn_tier_remove(cache->durable, item->block);
 	tn_block_reset(cache->registry, item->block);
 	item->block = known;
 	if (item->admitted)
-		tn_disk_entry_add(cache, known, &info);
+		tn_block_let_in(cache, cache->durable, known, &info);
 	tn_watch_expire_at(cache, known, w->save->ttl_ns);
 	arrives(item, known);
 }
 
 /*
- * Somebody else has saved the block meanwhile: theirs stays, and registering takes this record back. If theirs is kept off the
- * disk and this one was let in, it goes there all the same.
+ * Somebody else has saved the block meanwhile: theirs stays, and registering takes this record back. If theirs is kept out of the
+ * durable tier and this one was let in, it goes there all the same; and memory takes what only a tier further down has.
  */
 static void was_there(struct tn_write_item *item, tn_block known)
 {
@@ -97,24 +100,25 @@ static void was_there(struct tn_write_item *item, tn_block known)
 	struct tn_cache *cache = w->op.cache;
 	struct tn_registry *reg = cache->registry;
 	struct tn_policy_block info;
+	bool wanted;
 
-	item->saved = tn_block_goes_to_disk(cache, known) ? TN_SAVED_EXISTING : TN_SAVED_HOST_ONLY;
+	item->saved = tn_block_is_kept(cache, known) ? TN_SAVED_EXISTING : TN_SAVED_HOST_ONLY;
 	if (item->admitted)
-		tn_disk_entry_del(cache, item->block, TN_POLICY_DROPPED);
+		tn_tier_remove(cache->durable, item->block);
 	tn_block_register(reg, item->block, &item->block);
 	assert(item->block == known);
 	item->state = TN_WRITE_EXISTING;
 	tn_watch_extend(cache, known, w->save->ttl_ns);
-	if (item->admitted && item->saved == TN_SAVED_HOST_ONLY) {
+	wanted = item->admitted && item->saved == TN_SAVED_HOST_ONLY;
+	if (wanted) {
 		tn_save_describe(w->save, index_of(item), tn_block_parent(reg, known), tn_block_depth(reg, known), &info);
-		tn_disk_entry_add(cache, known, &info);
+		tn_block_let_in(cache, cache->durable, known, &info);
 		item->saved = TN_SAVED_STORED;
-		if (tn_item_on_disk(item)) {
-			tn_writing_publish(item, known);
-			return;
-		}
-		tn_dirty_push(cache, tn_block_slot(reg, known, TN_TIER_HOST));
 	}
+	if (tn_item_reach(item) == TN_REACH_MEMORY ? !tn_block_is_local(cache, known) : wanted)
+		tn_writing_publish(item, known);
+	if (wanted && tn_tier_residency(cache->durable, known) == TN_FILLING)
+		tn_dirty_push(cache, known, cache->durable);
 	tn_item_release(item);
 }
 
@@ -130,7 +134,7 @@ static void becomes_visible(struct tn_write_item *item)
 		withdraw(item);
 		return;
 	}
-	if (known != TN_BLOCK_NONE && lies_nowhere(cache, known)) {
+	if (known != TN_BLOCK_NONE && tn_block_lies_nowhere(cache, known)) {
 		take_over(item, known);
 		return;
 	}
@@ -143,7 +147,7 @@ static void becomes_visible(struct tn_write_item *item)
 	cache->space_recency[w->op.space->index] = cache->tick;
 	tn_watch_expire_at(cache, b, w->save->ttl_ns);
 	if (item->admitted) /* registering cleared it */
-		tn_block_set_residency(cache->registry, b, TN_TIER_DISK, TN_FILLING);
+		tn_block_set_residency(cache->registry, b, cache->durable->tier, TN_FILLING);
 	arrives(item, b);
 }
 

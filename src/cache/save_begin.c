@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The beginning of a save, on the owner thread: which of its blocks are there already, and which of the others admission
- * lets onto the disk. What it keeps off may still lie in host memory, and is told apart (enum tn_saved).
+ * The beginning of a save, on the owner thread: which of its blocks are there already, and which of the others the durable
+ * tier lets in. What it keeps out may still lie in memory, and is told apart (enum tn_saved).
  */
 #include <assert.h>
 #include <errno.h>
@@ -9,12 +9,14 @@
 #include "base/error.h"
 #include "cache/cache_internal.h"
 
-/* What the policy may know of a block that is not in its tier yet. */
+/* What the durable tier may know of a block that is not in it yet. */
 void tn_save_describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint32_t depth, struct tn_policy_block *info)
 {
+	const struct tn_tier_base *t = save->w.op.cache->durable;
+
 	*info = (struct tn_policy_block){
 		.key_hash = tn_key_hash(&save->w.op.keys[i], save->w.op.space->index),
-		.parent = tn_disk_entry(save->w.op.cache, parent),
+		.parent = t ? tn_tier_entry(t, parent) : TN_ENTRY_NONE,
 		.depth = depth,
 		.from_end = save->w.op.n - 1 - i,
 		.partial = save->partial_last && i == save->w.op.n - 1,
@@ -22,20 +24,28 @@ void tn_save_describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint
 	};
 }
 
-/* Whether the block may go to disk; what is in its way for another reason than the policy's word is noted. */
+/* Whether the durable tier lets the block in; what is in its way for another reason than the policy's word is noted. */
 static bool let_in(struct tn_save_op *save, const struct tn_policy_block *info)
 {
-	struct tn_cache *cache = save->w.op.cache;
 	struct tn_space *space = save->w.op.space;
-	int why;
+	struct tn_tier_base *t = save->w.op.cache->durable;
+	int rc;
 
-	if (!cache->store || space->disk_class == UINT32_MAX ||
-	    __atomic_load_n(&space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED) < space->shape.slot_bytes)
+	if (!tn_space_in(space, t) || tn_space_quota(space, t->tier) < space->shape.slot_bytes)
 		return false;
-	why = tn_store_writable(cache->store) ? tn_disk_admit(cache, info, space->shape.slot_bytes) : -EROFS;
-	if (why < 0 && !save->kept_off)
-		save->kept_off = why;
-	return why > 0;
+	rc = tn_tier_admit(t, info, space->shape.slot_bytes);
+	if (rc < 0 && !save->kept_off)
+		save->kept_off = rc;
+	return rc > 0;
+}
+
+/* For records: of the lowest tier first. */
+static bool evict_some(struct tn_cache *cache)
+{
+	for (unsigned t = TN_TIERS; t-- > 0;)
+		if (cache->tier[t] && tn_tier_evict(cache->tier[t], 16, -1, NULL) > 0)
+			return true;
+	return false;
 }
 
 /* A record for the new block, in state Complete: its key is known, its bytes are not stored yet. */
@@ -46,7 +56,7 @@ static int take_record(struct tn_save_op *save, uint32_t i)
 	tn_block b;
 	int rc = tn_block_take(cache->registry, &b);
 
-	if (rc == -ENOSPC && (tn_evict_disk(cache, 16, -1) > 0 || tn_evict_host(cache, 16, -1) > 0))
+	if (rc == -ENOSPC && evict_some(cache))
 		rc = tn_block_take(cache->registry, &b);
 	if (rc == 0)
 		rc = tn_block_complete(cache->registry, b, save->w.op.space->index, &save->w.op.keys[i], parent);
@@ -55,7 +65,7 @@ static int take_record(struct tn_save_op *save, uint32_t i)
 	return rc;
 }
 
-/* Asks for the block to be let onto the disk; if it is, it counts as one of the disk's from now on. */
+/* Asks for the block to be let in; if it is, it counts as one of the tier's from now on. */
 static void admit(struct tn_save_op *save, uint32_t i, const struct tn_policy_block *info)
 {
 	struct tn_cache *cache = save->w.op.cache;
@@ -65,13 +75,13 @@ static void admit(struct tn_save_op *save, uint32_t i, const struct tn_policy_bl
 		return;
 	if (take_record(save, i) == 0) {
 		item->admitted = true;
-		tn_disk_entry_add(cache, item->block, info);
-	} else {
-		tn_store_uncharge_write(cache->store, save->w.op.space->shape.slot_bytes);
+		tn_block_let_in(cache, cache->durable, item->block, info);
+	} else if (cache->durable->ops->quota) {
+		cache->durable->ops->quota(cache->durable, save->w.op.space->shape.slot_bytes, false);
 	}
 }
 
-/* The block is there. If only in host memory, it is offered to the disk once more. */
+/* The block is there. If only in memory, it is offered to the durable tier once more. */
 static void begin_visible(struct tn_save_op *save, uint32_t i, tn_block b, tn_block parent, uint32_t depth)
 {
 	struct tn_cache *cache = save->w.op.cache;
@@ -84,14 +94,14 @@ static void begin_visible(struct tn_save_op *save, uint32_t i, tn_block b, tn_bl
 	tn_watch_extend(cache, b, save->ttl_ns); /* also if its time is over: the bytes are the key's */
 	tn_block_touch(cache, b, save->w.op.n - 1 - i, save->partial_last && i == save->w.op.n - 1);
 	item->saved = TN_SAVED_EXISTING;
-	if (tn_block_goes_to_disk(cache, b))
+	if (tn_block_is_kept(cache, b))
 		return;
 	tn_save_describe(save, i, parent, depth, &info);
 	item->saved = TN_SAVED_HOST_ONLY;
 	if (!let_in(save, &info))
 		return;
-	tn_disk_entry_add(cache, b, &info);
-	tn_dirty_push(cache, tn_block_slot(cache->registry, b, TN_TIER_HOST));
+	tn_block_let_in(cache, cache->durable, b, &info);
+	tn_dirty_push(cache, b, cache->durable);
 	item->saved = TN_SAVED_STORED;
 }
 
@@ -103,8 +113,7 @@ static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, ui
 	tn_block b = tn_registry_find_one(reg, save->w.op.space->index, &save->w.op.keys[i], false);
 	struct tn_policy_block info;
 
-	if (b != TN_BLOCK_NONE && (tn_block_residency(reg, b, TN_TIER_HOST) == TN_PRESENT ||
-				   tn_block_residency(reg, b, TN_TIER_DISK) == TN_PRESENT)) {
+	if (b != TN_BLOCK_NONE && tn_block_is_local(cache, b)) {
 		begin_visible(save, i, b, *parent, depth);
 		*parent = b;
 		return;
@@ -112,8 +121,8 @@ static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, ui
 	tn_save_describe(save, i, *parent, depth, &info);
 	admit(save, i, &info);
 	*parent = item->block;
-	if (!item->admitted && cache->host && save->w.op.space->host_ok && take_record(save, i) == 0)
-		*parent = TN_BLOCK_NONE; /* in host memory only: no parent in the disk's eyes */
+	if (!item->admitted && tn_space_in(save->w.op.space, cache->memory) && take_record(save, i) == 0)
+		*parent = TN_BLOCK_NONE; /* in memory only: no parent in the durable tier's eyes */
 	if (item->block != TN_BLOCK_NONE) {
 		item->state = TN_WRITE_PLACE;
 		save->w.unplaced++;

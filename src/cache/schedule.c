@@ -101,12 +101,13 @@ static uint64_t backlog_of(struct tn_cache *cache)
 	return sum;
 }
 
-static uint64_t host_room(const struct tn_cache *cache)
+static uint64_t free_slots(const struct tn_cache *cache)
 {
-	uint64_t taken = cache->host_dirty_slots, slots;
+	uint64_t taken, slots;
 
 	if (!cache->host)
 		return 0;
+	taken = tn_host_dirty_slots(cache->host);
 	slots = tn_host_slots(cache->host);
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
 		taken += tn_container_of(pos, struct tn_writing, op.link)->copying;
@@ -170,7 +171,7 @@ void tn_schedule_turn(struct tn_cache *cache, uint64_t now, enum tn_offload_urge
 	backlog = backlog_of(cache);
 	limit = backlog_limit(cache);
 	__atomic_store_n(&core->limit_bytes, limit, __ATOMIC_RELAXED);
-	__atomic_store_n(&core->host_blocks, host_room(cache), __ATOMIC_RELAXED);
+	__atomic_store_n(&core->host_blocks, free_slots(cache), __ATOMIC_RELAXED);
 	tn_sched_backlog(s->sched, backlog, urgency == TN_OFFLOAD_IDLE ? limit : 0);
 	tn_sched_late(s->sched, urgency == TN_OFFLOAD_LATE);
 	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
@@ -207,13 +208,13 @@ void tn_schedule_load(struct tn_reading *r)
 	for (uint32_t i = 0; i < r->op.n; i++) {
 		uint32_t d = r->items[i].device;
 
-		if (r->items[i].state != TN_READ_DISK)
+		if (r->items[i].state != TN_READ_LEAD || tn_read_reach(&r->items[i]) != TN_REACH_DEVICE)
 			continue;
 		devices |= 1u << d;
 		most = ++blocks[d] > most ? blocks[d] : most;
 	}
-	r->from_disk = devices != 0;
-	r->op.cache->disk_loads += r->from_disk;
+	r->from_device = devices != 0;
+	r->op.cache->device_loads += r->from_device;
 	if (!s)
 		return;
 	r->sched = (struct tn_sched_load){
@@ -260,10 +261,10 @@ void tn_schedule_load_issued(struct tn_reading *r, bool all)
 
 void tn_schedule_load_over(struct tn_reading *r)
 {
-	r->op.cache->disk_loads -= r->from_disk;
+	r->op.cache->device_loads -= r->from_device;
 	if (r->op.cache->schedule)
 		tn_sched_load_del(r->op.cache->schedule->sched, &r->sched, tn_now_ns(&r->op.cache->clock),
-				  r->from_disk && !r->op.cancelled && r->good == r->op.n);
+				  r->from_device && !r->op.cancelled && r->good == r->op.n);
 }
 
 struct tn_reading *tn_schedule_next(struct tn_cache *cache, uint64_t now)

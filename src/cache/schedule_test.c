@@ -657,7 +657,7 @@ static void a_disk_faster_than_any_is_planned_with_all_the_same(void **state)
 	reopen(&r, NULL, "none", false);
 	assert_int_equal(tn_space_slack(r.s->space, t), 0);
 	tn_slack_destroy(t);
-	__atomic_store_n(&r.cache->disk_ns_per_mib, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&r.cache->ns_per_mib[TN_TIER_DISK], 1, __ATOMIC_RELAXED);
 	assert_int_equal(tn_plan(r.s->space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64);
 	rig_tear_down(&r);

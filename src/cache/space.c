@@ -170,16 +170,42 @@ static int take_number(struct tn_cache *cache, struct tn_space *space)
 	return i < TN_STORE_SPACES_MAX ? 0 : -ENOSPC;
 }
 
+/* What was there beyond a smaller capacity than last time. */
+static void evict_to_capacity(struct tn_cache *cache, struct tn_tier_base *t)
+{
+	uint64_t capacity = t->ops->capacity(t);
+
+	if (t->entries > capacity && !cache->o.read_only)
+		tn_tier_evict(t, (uint32_t)(t->entries - capacity), -1, NULL);
+}
+
+/* What the tiers must know of the space; one whose blocks a tier that is not durable cannot hold does without it. */
+static int announce(struct tn_cache *cache, struct tn_space *space)
+{
+	for_each_tier(t, cache) {
+		int rc = t->ops->space(t, &space->shape, &space->cls[t->tier]);
+
+		if (rc && t->ops->traits.durable)
+			return rc;
+		if (rc)
+			tn_log(&cache->log, TN_LOG_WARN, "space %u has no %s tier: %s", space->index, t->ops->name,
+			       tn_error_last()->text);
+		else
+			evict_to_capacity(cache, t);
+	}
+	return 0;
+}
+
 /* Owner thread: what the store and the tiers must know of the space. */
 static int open_on_owner(struct tn_cache *cache, void *arg)
 {
 	struct tn_space *space = ((struct open_call *)arg)->space;
 	const struct tn_shape *s = &space->shape;
 	struct tn_key id;
-	uint32_t *bytes;
 	int rc;
 
-	space->disk_class = UINT32_MAX;
+	for (unsigned i = 0; i < TN_TIERS; i++)
+		space->cls[i] = TN_CLASS_NONE;
 	rc = tn_mover_shape(cache->mover, s);
 	if (rc == 0)
 		rc = tn_reads_room(cache, s->padded_bytes);
@@ -193,22 +219,11 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 	}
 	if (rc)
 		return rc;
-	if (cache->store) {
+	if (cache->store)
 		tn_store_space_info(cache->store, space->index, &id, &space->epoch);
-		bytes = tn_get(cache->alloc, s->layers * sizeof(*bytes));
-		if (!bytes)
-			return tn_fail(-ENOMEM, "space: no memory");
-		for (uint32_t i = 0; i < s->layers; i++)
-			bytes[i] = s->object_bytes;
-		rc = tn_store_class(cache->store, s->layers, bytes, &space->disk_class);
-		tn_put(cache->alloc, bytes, s->layers * sizeof(*bytes));
-		if (rc)
-			return rc;
-		tn_evict_to_capacity(cache);
-	}
-	space->host_ok = cache->host && tn_host_policy_for(cache, s) == 0;
-	if (cache->host && !space->host_ok)
-		tn_log(&cache->log, TN_LOG_WARN, "space %u has no host tier: %s", space->index, tn_error_last()->text);
+	rc = announce(cache, space);
+	if (rc)
+		return rc;
 	cache->spaces[space->index] = space;
 	tn_space_stays(cache, space->index);
 	return 0;
@@ -235,11 +250,10 @@ static void set_quota(struct tn_space *space, const struct tn_quota *quota)
 static int fit_quota(struct tn_cache *cache, void *arg)
 {
 	const struct tn_space *space = arg;
-	uint64_t limit = __atomic_load_n(&space->quota.bytes[TN_TIER_DISK], __ATOMIC_RELAXED) / space->shape.slot_bytes;
-	uint64_t have = cache->space_disk_blocks[space->index];
+	struct tn_tier_base *t = cache->durable;
 
-	if (cache->store && !cache->o.read_only && have > limit)
-		tn_evict_disk(cache, (uint32_t)(have - limit), space->index);
+	if (t && !cache->o.read_only)
+		tn_tier_quota(t, space->index, tn_space_quota(space, t->tier) / space->shape.slot_bytes, 0);
 	return 0;
 }
 

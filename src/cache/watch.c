@@ -83,17 +83,16 @@ struct snapshot {
 
 static int snapshot_on_owner(struct tn_cache *cache, void *arg)
 {
-	static const enum tn_tier tiers[] = {TN_TIER_HOST, TN_TIER_DISK};
 	struct tn_registry *reg = cache->registry;
 	struct snapshot *s = arg;
 
 	for (tn_block b = tn_registry_next(reg, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = tn_registry_next(reg, b))
-		for (unsigned i = 0; i < 2; i++) {
+		for_each_tier(t, cache) {
 			struct tn_block_event e;
 
-			if (tn_block_residency(reg, b, tiers[i]) != TN_PRESENT)
+			if (!tn_tier_has(t, b))
 				continue;
-			fill_event(cache, b, tiers[i], TN_EVENT_STORED, &e);
+			fill_event(cache, b, t->tier, TN_EVENT_STORED, &e);
 			s->fn(s->arg, &e);
 			s->count++;
 		}
@@ -149,8 +148,8 @@ void tn_watch_extend(struct tn_cache *cache, tn_block b, uint64_t ttl_ns)
 	if (had == 0 || (at != 0 && at <= had))
 		return;
 	set_expiry(cache, b, at);
-	if (at == 0 && tn_block_residency(cache->registry, b, TN_TIER_DISK) == TN_PRESENT)
-		tn_store_update(cache->store, tn_block_slot(cache->registry, b, TN_TIER_DISK));
+	if (at == 0 && cache->durable && tn_tier_has(cache->durable, b))
+		tn_store_update(cache->store, tn_tier_place_of(cache->durable, b));
 }
 
 /* Any thread. */

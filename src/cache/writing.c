@@ -14,14 +14,25 @@ static uint32_t index_of(const struct tn_write_item *item)
 	return (uint32_t)(item - item->w->items);
 }
 
+/* Memory of a block that lies in a tier's memory. */
+static unsigned char *memory_of(const struct tn_writing *w, const struct tn_tier_base *t, uint32_t place, uint64_t **checks)
+{
+	return t->ops->address(t, place, &w->op.space->shape, checks);
+}
+
 static uint64_t *item_checks(const struct tn_write_item *item)
 {
 	struct tn_writing *w = item->w;
-	const struct tn_shape *s = &w->op.space->shape;
+	struct tn_cache *cache = w->op.cache;
+	uint64_t *checks;
 
-	if (item->host_slot != TN_HOST_NONE)
-		return tn_host_checks(w->op.cache->host, item->host_slot, s);
-	return w->checks + (size_t)index_of(item) * s->layers;
+	if (!w->save)
+		memory_of(w, cache->memory, item->source, &checks);
+	else if (tn_item_reach(item) == TN_REACH_MEMORY)
+		memory_of(w, cache->tier[item->tier], item->place, &checks);
+	else
+		checks = w->checks + (size_t)index_of(item) * w->op.space->shape.layers;
+	return checks;
 }
 
 /* ---- data --------------------------------------------------------------------------------------------- */
@@ -52,7 +63,7 @@ static uint32_t together(const struct tn_write_item *item)
 	uint64_t most;
 	uint32_t n = 1;
 
-	if (!tn_item_on_disk(item) || !tn_list_empty(&w->op.cache->loads))
+	if (tn_item_reach(item) != TN_REACH_DEVICE || !tn_list_empty(&w->op.cache->loads))
 		return n;
 	most = tn_schedule_write_most(w->op.cache, item->device);
 	most = most < TN_IO_BYTES ? most : TN_IO_BYTES;
@@ -78,7 +89,7 @@ static void save_move_done(struct tn_move *mv)
 		tn_item_failed(item, mv->status);
 	if (item->state == TN_WRITE_DATA && item->done_chunks == w->op.space->shape.chunks) {
 		tn_item_data_over(item);
-		item->state = tn_item_on_disk(item) ? TN_WRITE_HEADER : TN_WRITE_STORED;
+		item->state = tn_item_reach(item) == TN_REACH_DEVICE ? TN_WRITE_HEADER : TN_WRITE_STORED;
 	}
 }
 
@@ -105,14 +116,14 @@ static void start_move(struct tn_write_item *item, uint32_t chunks)
 		tn_op_span(&w->op, index_of(item), &mv->mem);
 		mv->checks = item_checks(item) + mv->first;
 	} else {
-		mv->mem.flat = tn_host_flat(cache->host, item->host_slot);
+		mv->mem.flat = memory_of(w, cache->memory, item->source, NULL);
 	}
-	if (tn_item_on_disk(item)) {
+	if (tn_item_reach(item) == TN_REACH_DEVICE) {
 		mv->kind = TN_MOVE_WRITE;
-		tn_store_locate(cache->store, item->slot, &mv->place);
+		tn_store_locate(cache->store, item->place, &mv->place);
 	} else {
 		mv->kind = TN_MOVE_COPY;
-		mv->to.flat = tn_host_flat(cache->host, item->host_slot);
+		mv->to.flat = memory_of(w, cache->tier[item->tier], item->place, NULL);
 	}
 	item->next_chunk += (uint16_t)chunks;
 	w->op.inflight++;
@@ -134,6 +145,58 @@ static bool may_move(const struct tn_writing *w)
 	return tn_mover_may(cache->mover, user_of(w), keep);
 }
 
+static struct tn_key parent_key(const struct tn_writing *w, uint32_t i)
+{
+	tn_block parent;
+
+	if (w->save)
+		return i ? w->op.keys[i - 1] : w->save->parent;
+	parent = tn_block_parent(w->op.cache->registry, w->items[i].block);
+	return parent == TN_BLOCK_NONE ? (struct tn_key){{0, 0}} : tn_block_key(w->op.cache->registry, parent);
+}
+
+static void whole_done(struct tn_tier_move *move, int status)
+{
+	struct tn_write_item *item = move->owner;
+	struct tn_writing *w = item->w;
+
+	tn_whole_put(w->op.cache, move);
+	w->op.inflight--;
+	item->inflight--;
+	if (status) {
+		tn_item_failed(item, status);
+		return;
+	}
+	tn_item_data_over(item);
+	item->state = TN_WRITE_STORED;
+}
+
+/* Offloads only: the tier takes the block from memory, with its checksums. */
+static bool start_whole(struct tn_write_item *item)
+{
+	struct tn_writing *w = item->w;
+	struct tn_cache *cache = w->op.cache;
+	struct tn_tier_move *move = tn_whole_get(cache);
+
+	if (!move)
+		return false;
+	*move = (struct tn_tier_move){
+		.write = true,
+		.space = {w->op.space->id, w->op.space->epoch},
+		.key = w->op.keys[index_of(item)],
+		.parent = parent_key(w, index_of(item)),
+		.shape = &w->op.space->shape,
+		.done = whole_done,
+		.owner = item,
+	};
+	move->mem.flat = memory_of(w, cache->memory, item->source, &move->checks);
+	item->next_chunk = (uint16_t)w->op.space->shape.chunks;
+	w->op.inflight++;
+	item->inflight++;
+	w->target->ops->move(w->target, move);
+	return true;
+}
+
 static bool write_chunks(struct tn_writing *w)
 {
 	const struct tn_shape *s = &w->op.space->shape;
@@ -144,18 +207,24 @@ static bool write_chunks(struct tn_writing *w)
 		struct tn_write_item *item = &w->items[i];
 
 		while (item->state == TN_WRITE_DATA && item->next_chunk < w->ready_chunks) {
-			bool on_disk = tn_item_on_disk(item);
+			enum tn_reach reach = tn_item_reach(item);
 			uint32_t chunks;
 
+			if (reach == TN_REACH_WHOLE) {
+				if (!start_whole(item))
+					return busy;
+				busy = true;
+				break;
+			}
 			if (!may_move(w)) {
-				if (on_disk)
+				if (reach == TN_REACH_DEVICE)
 					tn_schedule_write_waits(w);
 				return busy;
 			}
-			if (on_disk && taken >> item->device & 1)
+			if (reach == TN_REACH_DEVICE && taken >> item->device & 1)
 				break;
 			chunks = together(item);
-			if (on_disk && !tn_schedule_write(w, item->device, next_bytes(item, chunks))) {
+			if (reach == TN_REACH_DEVICE && !tn_schedule_write(w, item->device, next_bytes(item, chunks))) {
 				taken |= 1u << item->device;
 				break;
 			}
@@ -184,16 +253,6 @@ static void header_done(const struct tn_header_put *put, int status)
 		item->state = TN_WRITE_STORED;
 }
 
-static struct tn_key parent_key(const struct tn_writing *w, uint32_t i)
-{
-	tn_block parent;
-
-	if (w->save)
-		return i ? w->op.keys[i - 1] : w->save->parent;
-	parent = tn_block_parent(w->op.cache->registry, w->items[i].block);
-	return parent == TN_BLOCK_NONE ? (struct tn_key){{0, 0}} : tn_block_key(w->op.cache->registry, parent);
-}
-
 static uint8_t entry_flags(const struct tn_writing *w, uint32_t i)
 {
 	bool expires = w->save ? w->save->ttl_ns != 0 : w->op.cache->expiry[w->items[i].block] != 0;
@@ -208,7 +267,7 @@ static void fill_put(struct tn_writing *w, uint32_t i, struct tn_header_put *put
 	struct tn_write_item *item = &w->items[i];
 
 	*put = (struct tn_header_put){
-		.slot = item->slot,
+		.slot = item->place,
 		.entry = {
 			.key = w->op.keys[i],
 			.parent = parent_key(w, i),
@@ -272,13 +331,12 @@ void tn_writing_publish(struct tn_write_item *item, tn_block b)
 		.parent = parent_key(w, index_of(item)),
 		.sequence = item->sequence,
 		.space = w->op.space->index,
-		.recency = cache->recency[b],
+		.recency = cache->recency ? cache->recency[b] : 0,
 		.flags = entry_flags(w, index_of(item)),
 	};
 
-	tn_store_publish(cache->store, item->slot, b, &entry);
-	cache->space_disk_coming[w->op.space->index]--;
-	tn_block_arrives_on_disk(cache, b, item->slot);
+	tn_tier_arrive(cache->tier[item->tier], b, item->place, &entry);
+	item->tier = TN_TIER_NONE; /* the place is the block's now */
 }
 
 bool tn_writing_step(struct tn_writing *w, bool committed, bool *busy)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host tier's memory: one slab, cut into equal slots; each holds one block flat, as a slot on
- * disk does, and its objects' checksums behind it.
+ * The host tier: one slab of memory, cut into equal slots, its policy, and the queues of what waits to go down to another
+ * tier. Each slot holds one block flat, as a slot on disk does, and its objects' checksums behind it.
  *
  * The slab is cut for the largest shape announced while it was empty; blocks of smaller shapes use a
  * slot each, larger ones are not held here. Owner thread only, but the bytes.
@@ -12,28 +12,51 @@
 #include <stdbool.h>
 
 #include "base/alloc.h"
-#include "tier/shape.h"
+#include "tier/tier.h"
 
 #define TN_HOST_NONE UINT32_MAX
 
+/* Whether a slot's block is still to go to a tier. */
+enum tn_dirty {
+	TN_DIRTY_NOT,
+	TN_DIRTY_WAITS, /* in a queue; stays until it has gone */
+	TN_DIRTY_COPY, /* in a queue; nobody was promised that it goes, and it may be evicted before */
+	TN_DIRTY_MOVES, /* in an offload */
+	TN_DIRTY_FAILED, /* could not be written: in host memory only; tried again by the next flush */
+};
+
 struct tn_host;
 
-int tn_host_create(uint64_t bytes, const struct tn_alloc *alloc, struct tn_host **out);
-void tn_host_destroy(struct tn_host *h);
+int tn_host_create(uint64_t bytes, uint64_t seed, const struct tn_alloc *alloc, struct tn_host **out);
+struct tn_tier_base *tn_host_tier(struct tn_host *h);
 
-/* How many slots there would be after tn_host_shape. 0, -ENOSPC (not one fits) or -EFBIG (in use, and cut for smaller blocks). */
-int tn_host_plan(const struct tn_host *h, const struct tn_shape *shape, uint32_t *slots);
-/* Cuts the slab for this shape if need be. As plan, or -ENOMEM; then nothing changed. */
-int tn_host_shape(struct tn_host *h, const struct tn_shape *shape);
 uint32_t tn_host_slots(const struct tn_host *h);
 uint32_t tn_host_used(const struct tn_host *h);
+tn_block tn_host_block(const struct tn_host *h, uint32_t slot);
 
-/* A slot for block b, or TN_HOST_NONE. */
-uint32_t tn_host_take(struct tn_host *h, uint32_t b);
-void tn_host_put(struct tn_host *h, uint32_t slot);
-uint32_t tn_host_block(const struct tn_host *h, uint32_t slot);
-void tn_host_set_block(struct tn_host *h, uint32_t slot, uint32_t b);
-unsigned char *tn_host_flat(const struct tn_host *h, uint32_t slot);
-uint64_t *tn_host_checks(const struct tn_host *h, uint32_t slot, const struct tn_shape *shape);
+/* ---- what waits to go down: one queue per tier that it goes to -------------------------------------------------- */
+
+enum tn_dirty tn_host_dirty(const struct tn_host *h, uint32_t slot, enum tn_tier target);
+/* Slots that wait or move, and their bytes: of what stays until it has gone. */
+uint32_t tn_host_dirty_slots(const struct tn_host *h);
+uint64_t tn_host_dirty_bytes(const struct tn_host *h);
+uint32_t tn_host_failed_slots(const struct tn_host *h);
+
+/* The slot's block waits from now on; @as: WAITS or COPY; @bytes: that count, 0 for a copy. */
+void tn_host_wait(struct tn_host *h, uint32_t slot, enum tn_tier target, enum tn_dirty as, uint64_t bytes, uint64_t now_ns);
+/* It is in an offload. */
+void tn_host_moves(struct tn_host *h, uint32_t slot, enum tn_tier target);
+/* It need not go any more, or is there (NOT), or could not be written (FAILED); @bytes: as told to wait. */
+void tn_host_settled(struct tn_host *h, uint32_t slot, enum tn_tier target, enum tn_dirty as, uint64_t bytes);
+
+struct tn_host_waiting {
+	uint64_t since_ns;
+	uint32_t slot;
+};
+/* Of a queue: the first place, whether its block still waits or not; NULL: the queue is empty. */
+const struct tn_host_waiting *tn_host_first(const struct tn_host *h, enum tn_tier target);
+void tn_host_pop(struct tn_host *h, enum tn_tier target);
+uint32_t tn_host_queued(const struct tn_host *h, enum tn_tier target);
+uint64_t tn_host_tickets(const struct tn_host *h, enum tn_tier target); /* how many were ever given */
 
 #endif

@@ -115,9 +115,9 @@ static void lay_out(const struct tn_geometry *g, const struct tn_pool_shape *sha
 static void check_shape(const struct tn_geometry *g, const struct tn_shape *s, const struct rest *rest)
 {
 	static uint32_t sizes[TN_LAYERS_MAX];
-	static struct tn_host *host;
+	struct tn_host *host;
 	uint64_t layers = 0, segment_bytes = 0, bytes;
-	uint32_t slots;
+	uint32_t cls;
 
 	assert(s->object_bytes == tn_geometry_object_bytes(g) && s->padded_bytes >= s->object_bytes);
 	assert(s->slot_bytes / s->padded_bytes == g->layers && s->slot_bytes >= tn_geometry_block_bytes(g));
@@ -126,10 +126,10 @@ static void check_shape(const struct tn_geometry *g, const struct tn_shape *s, c
 	for (uint32_t c = 0; c < s->chunks; c++)
 		layers += tn_shape_chunk_count(s, c);
 	assert(layers == g->layers);
-	if (!host)
-		assert(tn_host_create(HOST_BYTES, &tn_alloc_system, &host) == 0);
-	if (tn_host_plan(host, s, &slots) == 0)
-		assert(slots >= 1 && slots <= HOST_BYTES / s->slot_bytes);
+	assert(tn_host_create(HOST_BYTES, 1, &tn_alloc_system, &host) == 0);
+	if (tn_host_tier(host)->ops->space(tn_host_tier(host), s, &cls) == 0)
+		assert(tn_host_slots(host) >= 1 && tn_host_slots(host) <= HOST_BYTES / s->slot_bytes);
+	tn_host_tier(host)->ops->destroy(tn_host_tier(host));
 	for (uint32_t i = 0; i < s->layers; i++)
 		sizes[i] = s->object_bytes;
 	bytes = tn_store_bytes_for(rest->disk_blocks, 1, s->layers, sizes, &segment_bytes);

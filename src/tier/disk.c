@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The disk tier: the store's slots, and who gets them.
+ *
+ * Who finds no slot asks again. What is waited for is always one of these:
+ *
+ *	slots of the right size whose removal is not durable yet: a commit of the log brings them;
+ *	a segment that moves to this size, or whose preparation stops: a commit, or one write;
+ *	transfers that are all that keeps some segment from moving, and end by themselves: for a second at most;
+ *	the turn to move a segment, which the first one in the core's queue has.
+ *
+ * The first one gets slots from these or fails with -ENOSPC at once, when there is nothing of its size to evict and no
+ * segment that can go. No lease is waited for, and no other save that waits for its caller or for a place.
+ */
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/trace.h"
+#include "tier/tier.h"
+
+#define TRANSFERS_NS 1000000000ull
+#define TRANSFERS_AGAIN_NS 10000000ull /* a long load lets go of one block after the other */
+#define TRANSFERS_PAUSE_NS 1000000ull  /* looking costs: not for each of many short ones that end */
+#define RECORDS_KEPT 2048u	       /* of the registry, for blocks on their way in: half of what the core adds for them */
+
+struct disk {
+	struct tn_tier_base base;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	struct tn_store *store;
+	uint64_t disk_blocks;
+	uint32_t max_blocks;
+};
+
+static struct disk *disk_of(struct tn_tier_base *t)
+{
+	return (struct disk *)t;
+}
+
+static const struct disk *disk_at(const struct tn_tier_base *t)
+{
+	return (const struct disk *)t;
+}
+
+/* ---- places -------------------------------------------------------------------------------------------------- */
+
+/* When to look again, whether transfers are still in the way. */
+static uint64_t look_ns(const struct tn_place_wait *w)
+{
+	bool some_ended = w->ended_then != w->ended;
+
+	return w->again_ns - (some_ended ? TRANSFERS_AGAIN_NS - TRANSFERS_PAUSE_NS : 0);
+}
+
+/*
+ * The first one's demand begins, whatever was tried for those before it; or once more, when transfers were in its way and some
+ * have ended: then each segment is tried again, and what is of its own size.
+ */
+static void demand(struct disk *d, struct tn_place_wait *w, uint64_t now_ns)
+{
+	if (w->demand != 0 && (w->again_ns == 0 || now_ns < look_ns(w)))
+		return;
+	w->demand = tn_store_demand(d->store);
+	w->again_ns = 0;
+	w->own_gone = false;
+}
+
+/* Transfers are in its way, and it is too early to look again: the first one only takes what others have freed. */
+static bool waits_still(const struct disk *d, struct tn_place_wait *w, uint64_t now_ns)
+{
+	uint64_t free_now, coming;
+
+	if (w->again_ns == 0 || now_ns >= look_ns(w))
+		return false;
+	tn_store_free_slots(d->store, w->cls, &free_now, &coming);
+	if (free_now + coming > 0)
+		return false;
+	w->due_ns = look_ns(w);
+	return true;
+}
+
+/* False: for long enough. */
+static bool wait_for_transfers(struct tn_place_wait *w, uint64_t now_ns)
+{
+	uint64_t end_ns = w->stuck_ns + TRANSFERS_NS;
+
+	if (now_ns >= end_ns)
+		return false;
+	if (w->again_ns == 0) {
+		w->again_ns = now_ns + TRANSFERS_AGAIN_NS < end_ns ? now_ns + TRANSFERS_AGAIN_NS : end_ns;
+		w->ended_then = w->ended;
+	}
+	w->due_ns = look_ns(w);
+	return true;
+}
+
+/*
+ * `missing` slots are not there. Slots whose remove record is not durable yet come by themselves: only what they leave
+ * open is evicted, of blocks that leave a slot of this size. A segment that moves to this size is waited for instead.
+ * If somebody waits in front, the turn to move a segment is theirs.
+ */
+static int free_slots(struct disk *d, struct tn_place_wait *w, uint32_t missing)
+{
+	uint64_t free_now, coming, moving, now = tn_now_ns(d->clock);
+	enum tn_store_move move;
+
+	if (w->stuck_ns == 0)
+		w->stuck_ns = now;
+	if (w->first) {
+		demand(d, w, now);
+		tn_store_move(d->store, w->cls, true, w->demand);
+	}
+	tn_store_free_slots(d->store, w->cls, &free_now, &coming);
+	moving = tn_store_moving(d->store, w->cls);
+	if (moving == 0 && coming < missing && !w->own_gone) {
+		w->again = tn_tier_evict(&d->base, missing - (uint32_t)coming, -1, &w->cls) > 0;
+		if (w->again)
+			return 0;
+		w->own_gone = true;
+	}
+	if (coming + moving > 0)
+		w->stuck_ns = now; /* the second is for transfers, and for older ones that wait for them */
+	if (coming + moving > 0 || !w->first)
+		return 0;
+	/* None of this size may go, so a segment of another size must. */
+	move = tn_store_move(d->store, w->cls, false, w->demand);
+	if (move == TN_STORE_MOVE_COMES)
+		w->stuck_ns = now;
+	if (move == TN_STORE_MOVE_COMES || (move == TN_STORE_MOVE_PASSES && wait_for_transfers(w, now)))
+		return 0;
+	return tn_fail(-ENOSPC, "no slot for blocks of %llu bytes: everything is pinned or in use",
+		       (unsigned long long)w->block_bytes);
+}
+
+static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
+{
+	struct disk *d = disk_of(t);
+	uint32_t asked = want < TN_PLACES_AT_ONCE ? want : TN_PLACES_AT_ONCE, allowed, got;
+	int rc;
+
+	if (!tn_store_writable(d->store)) /* evicting would not help */
+		return tn_fail(-EROFS, "no device takes writes now");
+	if (w->first && waits_still(d, w, tn_now_ns(d->clock)))
+		return 0;
+	allowed = tn_tier_quota(t, w->space, w->quota_bytes / w->block_bytes, asked);
+	if (allowed == 0)
+		return tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: the space's quota of %llu bytes on disk is taken by "
+			       "blocks that are pinned or on their way; raise its quota", want, (unsigned long long)w->block_bytes,
+			       (unsigned long long)w->quota_bytes);
+	got = tn_store_reserve(d->store, w->cls, allowed, out);
+	if (got > 0) {
+		w->demand = w->stuck_ns = 0;
+		w->own_gone = false;
+	}
+	if (got < allowed) {
+		rc = free_slots(d, w, allowed - got);
+		if (rc && got == 0)
+			return rc;
+	}
+	return (int)got;
+}
+
+static void release(struct tn_tier_base *t, tn_block b, uint32_t slot, int status)
+{
+	if (status == -EIO)
+		tn_store_fail_slot(disk_of(t)->store, slot, true);
+	else
+		tn_store_unreserve(disk_of(t)->store, slot);
+}
+
+/* ---- blocks --------------------------------------------------------------------------------------------------- */
+
+static void fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_store_entry *entry)
+{
+	tn_store_publish(disk_of(t)->store, slot, b, entry);
+	TN_TRACE2(block_on_disk, b, slot);
+}
+
+static void drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_leave how)
+{
+	if (how == TN_LEAVE_BAD || how == TN_LEAVE_EIO)
+		tn_store_fail_slot(disk_of(t)->store, slot, how == TN_LEAVE_EIO);
+	else
+		tn_store_remove(disk_of(t)->store, slot);
+	if (how == TN_LEAVE_EVICTED)
+		TN_TRACE2(evict_disk, b, slot);
+}
+
+static bool evict(const struct tn_tier_base *t, tn_block b, uint32_t slot, const uint32_t *cls)
+{
+	return !cls || tn_store_frees_for(disk_at(t)->store, slot, *cls);
+}
+
+static void used(struct tn_tier_base *t, uint32_t slot, uint32_t tick)
+{
+	tn_store_touch(disk_of(t)->store, slot, tick);
+}
+
+/*
+ * First a look, then all are withdrawn, and only then the first one goes: if somebody pins one meanwhile, they are all
+ * there again. What was dropped before and waits to leave goes as well.
+ */
+bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n)
+{
+	struct tn_store *store = disk_of(t)->store;
+	uint32_t k;
+
+	for (k = 0; k < n; k++) {
+		tn_block b = tn_store_cookie(store, first + k);
+
+		if (b != TN_BLOCK_NONE && tn_block_refs(t->registry, b) > 0)
+			return false;
+	}
+	for (k = 0; k < n; k++) {
+		tn_block b = tn_store_cookie(store, first + k);
+
+		if (b != TN_BLOCK_NONE && !t->watch->dropped(t->watch->arg, b) && !tn_block_withdraw(t->registry, b, t->tier))
+			break;
+	}
+	for (uint32_t i = 0; i < k; i++) {
+		tn_block b = tn_store_cookie(store, first + i);
+
+		if (b == TN_BLOCK_NONE)
+			continue;
+		if (k == n) {
+			tn_tier_leave(t, b, TN_LEAVE_EVICTED);
+			t->evicted++;
+			t->watch->evicted(t->watch->arg, t, b);
+		} else if (!t->watch->dropped(t->watch->arg, b)) {
+			tn_block_set_residency(t->registry, b, t->tier, TN_PRESENT);
+		}
+	}
+	return k == n;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------ */
+
+static int space(struct tn_tier_base *t, const struct tn_shape *s, uint32_t *cls)
+{
+	struct disk *d = disk_of(t);
+	uint32_t *bytes = tn_get(d->alloc, s->layers * sizeof(*bytes));
+	int rc;
+
+	*cls = TN_CLASS_NONE;
+	if (!bytes)
+		return tn_fail(-ENOMEM, "space: no memory");
+	for (uint32_t i = 0; i < s->layers; i++)
+		bytes[i] = s->object_bytes;
+	rc = tn_store_class(d->store, s->layers, bytes, cls);
+	tn_put(d->alloc, bytes, s->layers * sizeof(*bytes));
+	return rc;
+}
+
+static bool quota(struct tn_tier_base *t, uint64_t bytes, bool take)
+{
+	if (take)
+		return tn_store_charge_write(disk_of(t)->store, bytes);
+	tn_store_uncharge_write(disk_of(t)->store, bytes);
+	return true;
+}
+
+/*
+ * How many blocks the disk holds: as many as there are slots, which the sizes of what is stored and of the spaces that are
+ * open decide - not which of them came first. It changes when segments move between sizes.
+ */
+static uint64_t capacity(const struct tn_tier_base *t)
+{
+	const struct disk *d = disk_at(t);
+	uint64_t slots = tn_store_slots(d->store), spare = slots / 32 < 8 ? 8 : slots / 32;
+	uint32_t reserve = d->max_blocks / 2 < RECORDS_KEPT ? d->max_blocks / 2 : RECORDS_KEPT;
+	/* Some slots stay free: an evicted block's is not used again before its removal is durable. */
+	uint64_t blocks = slots > 2 * spare ? slots - spare : (slots + 1) / 2;
+
+	if (d->disk_blocks && d->disk_blocks < blocks)
+		blocks = d->disk_blocks;
+	return blocks < d->max_blocks - reserve ? blocks : d->max_blocks - reserve;
+}
+
+static int health(const struct tn_tier_base *t)
+{
+	return tn_store_writable(disk_at(t)->store) ? 0 : -EROFS;
+}
+
+static void destroy(struct tn_tier_base *t)
+{
+	t->policy->ops->destroy(t->policy);
+	tn_put(disk_of(t)->alloc, t, sizeof(struct disk));
+}
+
+static const struct tn_tier_ops ops = {
+	.size = sizeof(ops),
+	.abi = TN_TIER_ABI,
+	.name = "disk",
+	.traits = {.reach = TN_REACH_DEVICE, .durable = true, .saves = true, .offloads = true},
+	.space = space,
+	.place = place,
+	.release = release,
+	.fill = fill,
+	.drain = drain,
+	.evict = evict,
+	.quota = quota,
+	.capacity = capacity,
+	.health = health,
+	.used = used,
+	.destroy = destroy,
+};
+
+int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **out)
+{
+	struct disk *d = tn_get(opts->alloc, sizeof(*d));
+
+	if (!d)
+		return tn_fail(-ENOMEM, "disk tier: no memory");
+	d->alloc = opts->alloc;
+	d->clock = opts->clock;
+	d->store = opts->store;
+	d->disk_blocks = opts->disk_blocks;
+	d->max_blocks = opts->max_blocks;
+	d->base.ops = &ops;
+	d->base.tier = TN_TIER_DISK;
+	d->base.policy = opts->policy;
+	*out = &d->base;
+	return 0;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all tiers have in common: the policy is told, blocks arrive and leave, victims go, quotas hold.
+ */
+#include "tier/tier.h"
+
+#include <errno.h>
+
+/* ---- what the policy knows ---------------------------------------------------------------------------------- */
+
+/*
+ * Where entries are blocks, a block is one exactly while its residency is not ABSENT: from the moment it is let in,
+ * before it is written, on.
+ */
+uint32_t tn_tier_entry(const struct tn_tier_base *t, tn_block b)
+{
+	enum tn_residency r = b == TN_BLOCK_NONE ? TN_ABSENT : tn_tier_residency(t, b);
+
+	if (r == TN_ABSENT || (t->ops->traits.entry_by_slot && r != TN_PRESENT))
+		return TN_ENTRY_NONE;
+	return t->ops->traits.entry_by_slot ? tn_block_slot(t->registry, b, t->tier) : b;
+}
+
+/* The space is mixed in by its constant multiple of the golden ratio. */
+uint64_t tn_key_hash(const struct tn_key *key, uint16_t space)
+{
+	return key->word[0] ^ space * 0x9e3779b97f4a7c15u;
+}
+
+static uint64_t block_hash(const struct tn_registry *reg, tn_block b)
+{
+	struct tn_key key = tn_block_key(reg, b);
+
+	return tn_key_hash(&key, tn_block_space(reg, b));
+}
+
+void tn_block_describe(const struct tn_registry *reg, tn_block b, uint32_t from_end, bool partial, struct tn_policy_block *info)
+{
+	*info = (struct tn_policy_block){
+		.key_hash = block_hash(reg, b),
+		.parent = TN_ENTRY_NONE,
+		.depth = tn_block_depth(reg, b),
+		.from_end = from_end,
+		.partial = partial,
+	};
+}
+
+static void describe(const struct tn_tier_base *t, tn_block b, struct tn_policy_block *info)
+{
+	tn_block_describe(t->registry, b, 0, false, info);
+	info->parent = tn_tier_entry(t, tn_block_parent(t->registry, b));
+}
+
+void tn_tier_request(struct tn_tier_base *t, uint32_t blocks, uint32_t hits, tn_block parent)
+{
+	struct tn_policy_request req = {blocks, hits, tn_tier_entry(t, parent)};
+
+	if (t->policy)
+		t->policy->ops->request(t->policy, &req);
+}
+
+void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *info)
+{
+	uint32_t id = tn_tier_entry(t, b);
+
+	if (id == TN_ENTRY_NONE)
+		return;
+	info->parent = tn_tier_entry(t, tn_block_parent(t->registry, b));
+	t->policy->ops->touch(t->policy, id, info);
+}
+
+/* ---- coming in ---------------------------------------------------------------------------------------------- */
+
+struct usable {
+	const struct tn_tier_base *tier;
+	int space;
+	const uint32_t *cls;
+};
+
+static tn_block block_of(const struct tn_tier_base *t, uint32_t id)
+{
+	return t->ops->traits.entry_by_slot ? t->block_of[id] : id;
+}
+
+static bool usable(void *arg, uint32_t id)
+{
+	const struct usable *u = arg;
+	const struct tn_tier_base *t = u->tier;
+	tn_block b = block_of(t, id);
+
+	return tn_block_refs(t->registry, b) == 0 && tn_tier_has(t, b) &&
+	       (u->space < 0 || tn_block_space(t->registry, b) == u->space) &&
+	       (!t->ops->evict || t->ops->evict(t, b, tn_tier_place_of(t, b), u->cls));
+}
+
+int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes)
+{
+	bool full = t->entries >= t->ops->capacity(t);
+	struct usable u = {t, -1, NULL};
+	int rc = t->ops->health ? t->ops->health(t) : 0;
+
+	if (rc)
+		return rc;
+	if (!t->policy->ops->admit(t->policy, info, full, usable, &u))
+		return 0;
+	if (t->ops->quota && !t->ops->quota(t, bytes, true))
+		return -EDQUOT;
+	if (!full || tn_tier_evict(t, 1, -1, NULL) == 1)
+		return 1;
+	if (t->ops->quota)
+		t->ops->quota(t, bytes, false);
+	return 0;
+}
+
+static void insert(struct tn_tier_base *t, uint32_t id, const struct tn_policy_block *info)
+{
+	t->policy->ops->insert(t->policy, id, info);
+	t->entries++;
+}
+
+void tn_tier_insert(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)
+{
+	tn_block_set_residency(t->registry, b, t->tier, TN_FILLING);
+	insert(t, b, info);
+}
+
+bool tn_tier_readmit(struct tn_tier_base *t, tn_block b)
+{
+	struct tn_policy_block info;
+
+	if (t->entries >= t->ops->capacity(t) && tn_tier_evict(t, 1, -1, NULL) != 1)
+		return false;
+	describe(t, b, &info);
+	tn_tier_insert(t, b, &info);
+	return true;
+}
+
+static void remove_entry(struct tn_tier_base *t, uint32_t id, tn_block b, enum tn_policy_why why)
+{
+	tn_block_set_residency(t->registry, b, t->tier, TN_ABSENT);
+	t->policy->ops->remove(t->policy, id, block_hash(t->registry, b), why);
+	t->entries--;
+}
+
+void tn_tier_remove(struct tn_tier_base *t, tn_block b)
+{
+	remove_entry(t, b, b, TN_POLICY_DROPPED);
+}
+
+static void count_in(struct tn_tier_base *t, tn_block b)
+{
+	t->space_blocks[tn_block_space(t->registry, b)]++;
+	t->blocks++;
+}
+
+void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry)
+{
+	struct tn_policy_block info;
+
+	if (!t->ops->traits.keyed)
+		tn_block_set_slot(t->registry, b, t->tier, place);
+	t->ops->fill(t, b, place, entry);
+	tn_block_set_residency(t->registry, b, t->tier, t->watch->dropped(t->watch->arg, b) ? TN_DRAINING : TN_PRESENT);
+	if (t->ops->traits.entry_by_slot) {
+		describe(t, b, &info);
+		insert(t, place, &info);
+	}
+	t->space_coming[tn_block_space(t->registry, b)]--;
+	count_in(t, b);
+	t->watch->arrived(t->watch->arg, t, b);
+}
+
+void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)
+{
+	tn_block_set_residency(t->registry, b, t->tier, TN_PRESENT);
+	insert(t, b, info);
+	count_in(t, b);
+}
+
+/* ---- leaving ------------------------------------------------------------------------------------------------- */
+
+void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how)
+{
+	uint32_t place = tn_tier_place_of(t, b), id = t->ops->traits.entry_by_slot ? place : b;
+
+	t->watch->leaves(t->watch->arg, t, b, place, how);
+	remove_entry(t, id, b, how == TN_LEAVE_EVICTED || t->ops->traits.entry_by_slot ? TN_POLICY_EVICTED : TN_POLICY_DROPPED);
+	if (!t->ops->traits.keyed)
+		tn_block_set_slot(t->registry, b, t->tier, TN_SLOT_NONE);
+	t->space_blocks[tn_block_space(t->registry, b)]--;
+	t->blocks--;
+	t->ops->drain(t, b, place, how);
+}
+
+uint32_t tn_tier_evict(struct tn_tier_base *t, uint32_t want, int space, const uint32_t *cls)
+{
+	struct usable u = {t, space, cls};
+	uint32_t n = 0;
+
+	while (t->policy && n < want) {
+		uint32_t id = t->policy->ops->victim(t->policy, usable, &u);
+		tn_block b;
+
+		if (id == TN_ENTRY_NONE)
+			break;
+		b = block_of(t, id);
+		if (!tn_block_withdraw(t->registry, b, t->tier))
+			continue; /* pinned meanwhile: not usable any more */
+		tn_tier_leave(t, b, TN_LEAVE_EVICTED);
+		t->evicted++;
+		t->watch->evicted(t->watch->arg, t, b);
+		n++;
+	}
+	return n;
+}
+
+/* ---- places -------------------------------------------------------------------------------------------------- */
+
+uint32_t tn_tier_quota(struct tn_tier_base *t, uint16_t space, uint64_t limit_blocks, uint32_t want)
+{
+	uint64_t have = t->space_blocks[space] + t->space_coming[space];
+
+	if (limit_blocks >= have + want)
+		return want;
+	tn_tier_evict(t, (uint32_t)(have + want - limit_blocks), space, NULL);
+	have = t->space_blocks[space] + t->space_coming[space];
+	if (limit_blocks <= have)
+		return 0;
+	return limit_blocks - have < want ? (uint32_t)(limit_blocks - have) : want;
+}
+
+int tn_tier_place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
+{
+	int got;
+
+	w->again = false;
+	w->due_ns = UINT64_MAX;
+	got = t->ops->place(t, w, want, out);
+	if (got > 0)
+		t->space_coming[w->space] += (uint32_t)got;
+	return got;
+}
+
+void tn_tier_release(struct tn_tier_base *t, uint16_t space, tn_block b, uint32_t place, int status)
+{
+	t->space_coming[space]--;
+	t->ops->release(t, b, place, status);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tier: where blocks lie besides the engine's memory. The core has a row of them, by enum tn_tier, and knows each only
+ * through this interface: what the tier is good for (struct tn_tier_traits), its calls (struct tn_tier_ops), and what all
+ * tiers have in common (tier.c): a policy, counts and quotas by space, and the residency of blocks in the registry.
+ *
+ * A block is let in (tn_tier_admit, tn_tier_insert), gets a place (place), its bytes go there, and it arrives
+ * (tn_tier_arrive, fill). It leaves (tn_tier_leave, drain) when the policy names it, when it was dropped, or when its
+ * place failed. What never arrives gives its place back (release).
+ *
+ * A place is a slot, whose number the registry keeps; in a keyed tier it follows from the block's key, and is 0. How bytes
+ * get there is the tier's reach. No call waits: what a tier cannot say at once it says when it is asked again.
+ *
+ * Owner thread only.
+ */
+#ifndef TN_TIER_TIER_H
+#define TN_TIER_TIER_H
+
+#include "base/list.h"
+#include "block/block.h"
+#include "policy/policy.h"
+#include "store/store.h"
+#include "tier/shape.h"
+
+#define TN_TIER_ABI 1u
+#define TN_TIERS 5u /* enum tn_tier */
+#define TN_PLACES_AT_ONCE 256u
+
+struct tn_tier_base;
+
+/* How a place's bytes are reached. */
+enum tn_reach {
+	TN_REACH_MEMORY, /* an address: copied by workers */
+	TN_REACH_DEVICE, /* device and offset: IOCBs and the mover, headers beside the data */
+	TN_REACH_WHOLE,  /* whole blocks, by the tier's own executor (move) */
+};
+
+struct tn_tier_traits {
+	enum tn_reach reach;
+	bool keyed;	   /* places follow from keys */
+	bool durable;	   /* what is let in here is "stored", and what a flush waits for */
+	bool saves;	   /* saves may write here */
+	bool promotes;	   /* loads and prefetches leave what they bring here */
+	bool offloads;	   /* takes what a tier above holds in memory */
+	bool entry_by_slot; /* the policy's entries are slots; else blocks, from the moment they are let in */
+};
+
+/* Why a block leaves a tier. */
+enum tn_leave {
+	TN_LEAVE_EVICTED,
+	TN_LEAVE_DROPPED,
+	TN_LEAVE_BAD, /* its bytes were not its */
+	TN_LEAVE_EIO,
+	TN_LEAVE_GONE, /* the tier has said so: nothing is left to be removed */
+};
+
+/* What a space is to a tier. */
+#define TN_CLASS_NONE UINT32_MAX
+
+/* Blocks of one operation that want places. Zero before the first call of place, and again after each success. */
+struct tn_place_wait {
+	uint16_t space;
+	uint32_t cls;	       /* of the space in this tier */
+	uint64_t block_bytes;
+	uint64_t quota_bytes;  /* that the space may have here */
+	bool first;	       /* nobody has waited for longer */
+	uint64_t ended;	       /* operations that are over so far: what they held may be free */
+	/* Out. */
+	uint64_t due_ns; /* when to ask again if nothing ended */
+	bool again;	 /* something happened: ask again at once */
+	/* The tier's. */
+	uint64_t demand;    /* see tn_store_move; a ticket */
+	uint64_t stuck_ns;  /* since when nothing but transfers, or older ones in the queue, is in its way */
+	uint64_t again_ns;  /* transfers are: when to look again though none ended; 0: they are not */
+	uint64_t ended_then; /* ended when they were */
+	bool own_gone;	    /* nothing of its own class could be evicted for it */
+};
+
+/* A space, and its life: what was stored before a drop of the space is of an earlier one. */
+struct tn_tier_space {
+	struct tn_key id;
+	uint32_t epoch;
+};
+
+/* A block that somebody else put into a keyed tier, or took away. */
+struct tn_tier_event {
+	struct tn_tier_space space;
+	struct tn_key key, parent;
+	bool gone;
+};
+
+/* A look-up in a keyed tier. The caller's until done. */
+struct tn_tier_probe {
+	struct tn_list link;
+	struct tn_tier_space space;
+	const struct tn_key *keys;
+	uint32_t n;
+	uint32_t found; /* out: that many of the first keys are there */
+	uint64_t due_ns; /* the tier's */
+	void (*done)(struct tn_tier_probe *probe, int status);
+	void *owner;
+};
+
+/* A whole block on its way to or from a tier that moves bytes by itself. The caller's until done. */
+struct tn_tier_move {
+	struct tn_list link;
+	bool write;
+	struct tn_tier_space space;
+	struct tn_key key, parent;
+	const struct tn_shape *shape;
+	struct tn_span mem;
+	uint64_t *checks; /* by layer: of what is written; out: what was written */
+	void (*done)(struct tn_tier_move *move, int status); /* -ENOENT: the block is gone */
+	void *owner;
+	uint64_t due_ns; /* the tier's */
+};
+
+struct tn_tier_ops {
+	size_t size;
+	uint32_t abi;
+	const char *name;
+	struct tn_tier_traits traits;
+	/* What blocks of this shape are to the tier: a class, or TN_CLASS_NONE and an error: they are not held here. */
+	int (*space)(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t *cls);
+	/* Keyed tiers: asks which blocks are there. */
+	int (*probe)(struct tn_tier_base *t, struct tn_tier_probe *probe);
+	/*
+	 * Up to `want` places: how many there are at once, in out; 0: ask again, in every turn or when w->due_ns has come;
+	 * -ENOSPC, -EROFS: there will be none.
+	 */
+	int (*place)(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out);
+	/* A place that block b does not use after all; -EIO: it could not be written. */
+	void (*release)(struct tn_tier_base *t, tn_block b, uint32_t place, int status);
+	/* The block has arrived; entry: what the tier's index keeps of it. */
+	void (*fill)(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry);
+	/* It has left. */
+	void (*drain)(struct tn_tier_base *t, tn_block b, uint32_t place, enum tn_leave how); /* its key is still known */
+	/* Whether the block may be evicted, for a block of class cls (NULL: of any). */
+	bool (*evict)(const struct tn_tier_base *t, tn_block b, uint32_t place, const uint32_t *cls);
+	/* Takes bytes from the budget of writes, or gives them back; false: the budget is used up. */
+	bool (*quota)(struct tn_tier_base *t, uint64_t bytes, bool take);
+	uint64_t (*capacity)(const struct tn_tier_base *t); /* in blocks */
+	int (*health)(const struct tn_tier_base *t);	    /* 0, or why it takes no writes now */
+	void (*used)(struct tn_tier_base *t, uint32_t place, uint32_t tick);
+	/* TN_REACH_MEMORY: where the place is, and the checksums of its objects. */
+	unsigned char *(*address)(const struct tn_tier_base *t, uint32_t place, const struct tn_shape *shape, uint64_t **checks);
+	/* TN_REACH_WHOLE: starts a transfer, which ends in a step, by itself, whatever becomes of the other side. */
+	void (*move)(struct tn_tier_base *t, struct tn_tier_move *move);
+	/* Keyed tiers: what others have changed; returns how many, at most max. */
+	uint32_t (*events)(struct tn_tier_base *t, struct tn_tier_event *out, uint32_t max);
+	/* Goes on with what is under way; whether anything happened. Lowers *due_ns to when it must be called again. */
+	bool (*step)(struct tn_tier_base *t, uint64_t now_ns, uint64_t *due_ns);
+	void (*destroy)(struct tn_tier_base *t);
+};
+
+/* What the core wants to know. */
+struct tn_tier_watch {
+	void (*arrived)(void *arg, struct tn_tier_base *t, tn_block b);
+	void (*leaves)(void *arg, struct tn_tier_base *t, tn_block b, uint32_t place, enum tn_leave how);
+	/* An evicted block has left. */
+	void (*evicted)(void *arg, struct tn_tier_base *t, tn_block b);
+	/* Whether the block was dropped, so that it only waits for its holders. */
+	bool (*dropped)(void *arg, tn_block b);
+	void *arg;
+};
+
+struct tn_tier_base {
+	const struct tn_tier_ops *ops;
+	enum tn_tier tier;
+	const struct tn_tier_watch *watch;
+	struct tn_registry *registry;
+	struct tn_policy *policy; /* NULL: the tier holds nothing yet */
+	const tn_block *block_of; /* by slot, where entries are slots */
+	uint64_t entries;	  /* of the policy */
+	uint64_t blocks;	  /* that lie here */
+	uint64_t evicted;
+	uint64_t space_blocks[TN_STORE_SPACES_MAX];
+	uint64_t space_coming[TN_STORE_SPACES_MAX]; /* places that are being filled */
+};
+
+/* ---- what all tiers have in common: tier.c ------------------------------------------------------------------ */
+
+static inline enum tn_residency tn_tier_residency(const struct tn_tier_base *t, tn_block b)
+{
+	return tn_block_residency(t->registry, b, t->tier);
+}
+
+static inline bool tn_tier_has(const struct tn_tier_base *t, tn_block b)
+{
+	return tn_tier_residency(t, b) == TN_PRESENT;
+}
+
+static inline uint32_t tn_tier_place_of(const struct tn_tier_base *t, tn_block b)
+{
+	return t->ops->traits.keyed ? 0 : tn_block_slot(t->registry, b, t->tier);
+}
+
+/* The policy's entry of a block, or TN_ENTRY_NONE. */
+uint32_t tn_tier_entry(const struct tn_tier_base *t, tn_block b);
+
+/* 64 bits that name a key and its space: spaces do not share ghosts. */
+uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);
+void tn_block_describe(const struct tn_registry *reg, tn_block b, uint32_t from_end, bool partial, struct tn_policy_block *info);
+
+/* The policy hears of a request, and of each block that it references. info->parent is set here. */
+void tn_tier_request(struct tn_tier_base *t, uint32_t blocks, uint32_t hits, tn_block parent);
+void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *info);
+
+/*
+ * 1: a new block of so many bytes may come in, and they are charged, and there is a free entry: if another block had to go
+ * for it, that one is gone; 0: it is not worth it; -EDQUOT: no write budget is left; else what health says.
+ */
+int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes);
+/* A block that was let in before and could not be written is let in again, if there is a free entry for it. */
+bool tn_tier_readmit(struct tn_tier_base *t, tn_block b);
+/* The block counts as one of the tier's from now on: FILLING. */
+void tn_tier_insert(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
+/* A block that was inserted does not come after all. */
+void tn_tier_remove(struct tn_tier_base *t, tn_block b);
+
+/* Its bytes are in the place, which counted as coming. */
+void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry);
+/* A block was there before this process: the policy does not hear of a request, and nobody of an event. */
+void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
+void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how);
+
+/* Evicts up to `want` blocks, of one space or any (-1), whose places blocks of class cls can have (NULL: any). */
+uint32_t tn_tier_evict(struct tn_tier_base *t, uint32_t want, int space, const uint32_t *cls);
+/* How many of `want` more blocks of a space its quota lets in; the space's own go for them if need be. */
+uint32_t tn_tier_quota(struct tn_tier_base *t, uint16_t space, uint64_t limit_blocks, uint32_t want);
+
+/* As the calls above, with the counts of what is coming. */
+int tn_tier_place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out);
+void tn_tier_release(struct tn_tier_base *t, uint16_t space, tn_block b, uint32_t place, int status);
+
+/* ---- the tiers that there are ---------------------------------------------------------------------------------- */
+
+/* disk.c: the store, its policy, and who waits for its places */
+struct tn_disk_opts {
+	struct tn_store *store;
+	struct tn_policy *policy; /* the tier's from now on */
+	uint64_t disk_blocks;	  /* at most so many; 0: as many as fit */
+	uint32_t max_blocks;	  /* records of the registry */
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+};
+int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **out);
+/* All blocks in these slots leave, or none if somebody holds one. */
+bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n);
+
+#endif
