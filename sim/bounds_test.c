@@ -13,6 +13,7 @@
 #include "block/registry.h"
 #include "cache/cache_internal.h"
 #include "cache/cache_rig.h"
+#include "far.h"
 #include "store/store_internal.h"
 
 #define BLOCKS 8u  /* of one operation */
@@ -592,6 +593,22 @@ static void every_operation_ends_in_time_beside_any_other(void **state)
 	world_down(w);
 }
 
+/* A third tier takes copies of what is saved, slowly, and gives way. */
+static const struct tn_far_opts far = {.seed = 5, .blocks = 400, .latency_ns = 40 * RIG_MS};
+
+static void and_beside_a_third_tier_that_is_slow(void **state)
+{
+	struct rig_opts o = machine(tn_test_seed());
+	struct world *w;
+
+	o.far = &far;
+	w = world_up(&o);
+	sweep(w);
+	assert_int_equal(w->late, 0);
+	assert_true(tn_far_blocks(w->r->far) > 0);
+	world_down(w);
+}
+
 /* Slots come by evictions and by segments that move, and each has to wait for the log. */
 static void and_when_every_save_takes_the_place_of_others(void **state)
 {
@@ -643,6 +660,7 @@ static void and_on_other_machines_beside_any_two(void **state)
 
 		tn_rng_seed(&rng, seed);
 		o = random_machine(&rng, seed);
+		o.far = seed % 3 ? NULL : &far;
 		w = world_up(&o);
 		for (uint32_t k = 0; k < pairs; k++) {
 			enum kind kind = tn_rng_below(&rng, KINDS);
@@ -665,6 +683,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_operation_ends_in_time_beside_any_other),
+		cmocka_unit_test(and_beside_a_third_tier_that_is_slow),
 		cmocka_unit_test(and_when_every_save_takes_the_place_of_others),
 		cmocka_unit_test(and_on_other_machines_beside_any_two),
 	};

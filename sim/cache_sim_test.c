@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cache_script.h"
+#include "far.h"
 #include "tn_test.h"
 
 struct plan {
@@ -173,6 +174,23 @@ static void saves_that_rewrite_every_slot_end_on_a_slow_disk(void **state)
 	}
 }
 
+/* The same with a third tier, whose blocks others take away and put back. */
+static const struct tn_far_opts far = {.seed = 7, .blocks = 60, .latency_ns = 3 * RIG_MS, .lose = 6, .others = 6, .corrupt = 40};
+
+static struct plan far_plan(struct tn_rng *rng, uint64_t seed)
+{
+	struct plan p = seed % 2 ? roomy_plan(rng, seed) : tight_plan(rng, seed);
+
+	p.o.cache.host_bytes = (seed % 4 < 2 ? 40 : 12) * slot_bytes(&p.o);
+	p.o.far = &far;
+	return p;
+}
+
+static void a_third_tier_that_others_use_too_gives_no_wrong_byte_either(void **state)
+{
+	run_seeds(far_plan, 20);
+}
+
 static void one_seed_gives_one_run(void **state)
 {
 	for (uint64_t seed = tn_test_seed(); seed < tn_test_seed() + 4; seed++) {
@@ -180,7 +198,7 @@ static void one_seed_gives_one_run(void **state)
 		struct plan p;
 
 		tn_rng_seed(&rng, seed);
-		p = seed % 2 ? roomy_plan(&rng, seed) : tight_plan(&rng, seed);
+		p = seed % 3 == 0 ? far_plan(&rng, seed) : seed % 3 == 1 ? roomy_plan(&rng, seed) : tight_plan(&rng, seed);
 		assert_true(run(&p, seed) == run(&p, seed));
 	}
 }
@@ -191,6 +209,7 @@ int main(void)
 		cmocka_unit_test(what_is_durable_is_found_again_after_crashes_and_reopening),
 		cmocka_unit_test(a_small_cache_evicts_and_never_gives_a_wrong_byte),
 		cmocka_unit_test(saves_that_rewrite_every_slot_end_on_a_slow_disk),
+		cmocka_unit_test(a_third_tier_that_others_use_too_gives_no_wrong_byte_either),
 		cmocka_unit_test(one_seed_gives_one_run),
 	};
 

@@ -43,6 +43,16 @@ static inline void tn_list_del(struct tn_list *n)
 	tn_list_init(n);
 }
 
+static inline struct tn_list *tn_list_pop(struct tn_list *head)
+{
+	struct tn_list *n = head->next;
+
+	if (n == head)
+		return NULL;
+	tn_list_del(n);
+	return n;
+}
+
 #define tn_list_for_each_safe(pos, tmp, head)                                                      \
 	for ((pos) = (head)->next, (tmp) = (pos)->next; (pos) != (head); (pos) = (tmp), (tmp) = (pos)->next)
 

@@ -6,18 +6,22 @@
  */
 #include "cache/cache_internal.h"
 #include "cache_script.h"
+#include "far.h"
 #include "ioengine/faulty_rig.h"
 #include "tn_test.h"
 
 static struct rig *faulty_rig(struct tn_rng *rng, uint64_t seed)
 {
 	const struct tn_io_faulty_opts faults = {.reorder = seed % 2, .submit_eagain_percent = seed % 3 ? 0 : 20, .seed = seed};
+	static const struct tn_far_opts far = {.seed = 5, .blocks = 60, .latency_ns = 3 * RIG_MS, .lose = 6, .others = 6, .corrupt = 40};
 	struct rig_opts o = rig_simulated_opts();
 	struct rig *r;
 
 	o.seed = seed;
 	o.cache.ndirs = 1 + tn_rng_below(rng, 2);
 	o.cache.host_bytes = tn_rng_below(rng, 2) ? 2u << 20 : 0;
+	if (seed % 3 == 0 && o.cache.host_bytes) /* a third tier, which has no faults of the disk, but its own */
+		o.far = &far;
 	o.head_dim = tn_rng_below(rng, 2) ? 128 : 96;
 	o.npages = 300;
 	o.faulty = true;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "cache/cache_internal.h"
+#include "far.h"
 #include "enginepool.h"
 #include "ioengine/faulty_rig.h"
 #include "ioengine/ioengine.h"
@@ -300,6 +301,7 @@ void rig_tear_down(struct rig *r)
 		return;
 	}
 	tn_io_destroy(r->io);
+	tn_far_destroy(r->far);
 	free(r);
 }
 

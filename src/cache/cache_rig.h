@@ -31,6 +31,8 @@
 #define RIG_MS 1000000ull
 #define RIG_SECOND TN_TEST_SECOND
 
+struct tn_far;
+struct tn_far_opts;
 struct tn_fault;
 struct tn_io_faulty_opts;
 struct rig;
@@ -52,6 +54,7 @@ struct rig;
  * @medium_bytes: of the disk, 0: no limit
  * @read_ns, @write_ns, @sync_ns: mean latencies of the disk; 0: its defaults
  * @prepare:     called with r->cache made and not open yet; may set what only tests set, and put a wrapper in r->io around it
+ * @far:         a third tier (sim/far.h), or NULL; what it holds outlives the cache
  * @job_ns:      time that each job of the one worker takes, first come, first served; 0: none to speak of, in any order
  */
 struct rig_opts {
@@ -64,6 +67,7 @@ struct rig_opts {
 	const struct tn_io_faulty_opts *faults;
 	int (*open)(const struct tn_cache_opts *opts, struct tn_cache **out);
 	void (*prepare)(struct rig *r);
+	const struct tn_far_opts *far;
 	uint64_t seed, segment_bytes, medium_bytes, read_ns, write_ns, sync_ns, job_ns;
 };
 
@@ -121,6 +125,7 @@ struct rig {
 	/* Simulated. */
 	bool simulated;
 	struct tn_simdisk *disk;
+	struct tn_far *far;
 	struct rig_exec exec;
 	uint64_t hash;	/* of what happened: two runs are the same if it is */
 	uint64_t turns; /* of rig_turn */

@@ -7,6 +7,7 @@
 #include "block/registry.h"
 #include "cache/front.h"
 #include "cache_rig.h"
+#include "far.h"
 #include "ioengine/faulty_rig.h"
 #include "store/store_internal.h"
 
@@ -113,12 +114,26 @@ static void make_disk(struct rig *r)
 	r->exec.job_ns = r->o.job_ns;
 }
 
+static int make_far(struct tn_cache *cache, struct tn_tier_base **out)
+{
+	struct tn_policy_opts po = {.capacity = cache->max_blocks, .seed = cache->o.seed, .alloc = cache->alloc};
+	struct rig *r = cache->devices;
+	const struct tn_policy_ops *lru;
+	struct tn_policy *policy;
+
+	assert_int_equal(tn_policy_find("lru", &lru), 0);
+	assert_int_equal(lru->create(&po, &policy), 0);
+	return tn_far_tier(r->far, &cache->clock, cache->alloc, policy, out);
+}
+
 int rig_sim_open(struct rig *r, struct tn_cache_opts *opts)
 {
 	int rc;
 
 	if (!r->disk)
 		make_disk(r);
+	if (r->o.far && !r->far)
+		assert_int_equal(tn_far_create(r->o.far, &r->far), 0);
 	opts->seed = r->o.seed | 1;
 	rc = tn_cache_create(opts, &r->cache);
 	if (rc)
@@ -129,6 +144,9 @@ int rig_sim_open(struct rig *r, struct tn_cache_opts *opts)
 	r->cache->boot[0] = tn_simdisk_boot(r->disk);
 	r->cache->entropy[0] = r->o.seed + 1;
 	r->cache->entropy[1] = 0x5eed;
+	r->cache->devices = r;
+	if (r->far)
+		r->cache->make_tier[TN_TIER_REMOTE] = make_far;
 	if (r->o.prepare)
 		r->o.prepare(r);
 	r->cache->io = r->io;
