@@ -247,6 +247,18 @@ int tn_cache_close(struct tn_cache *cache)
 	return rc ? tn_fail_at(error.where, "", rc, "%s", error.text) : 0;
 }
 
+int tn_flush(struct tn_cache *cache, uint64_t deadline_ns)
+{
+	struct tn_flush_waiter *w;
+
+	if (!cache)
+		return tn_fail(-EINVAL, "tn_flush: no cache");
+	if (tn_forked(cache))
+		return tn_error_last()->code;
+	w = tn_flush_begin(cache);
+	return w ? tn_flush_wait(w, deadline_ns) : tn_fail(-ENOMEM, "tn_flush: no memory");
+}
+
 /* ---- statistics --------------------------------------------------------------------------------------------- */
 
 static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)

@@ -530,6 +530,14 @@ void tn_reads_stats(const struct tn_cache *cache, struct tn_stats *stats);
 /* watch.c: events, expiry */
 int tn_watch_create(struct tn_cache *cache);
 void tn_watch_destroy(struct tn_cache *cache);
+/* Owner thread: tells fn of all blocks; arg is a struct tn_watch_snapshot. */
+struct tn_watch_snapshot {
+	void (*fn)(void *arg, const struct tn_block_event *event);
+	void *arg;
+	uint64_t cursor; /* out: events from here on are newer */
+	long count;	 /* out */
+};
+int tn_watch_snapshot(struct tn_cache *cache, void *arg);
 void tn_watch_raise(struct tn_cache *cache, tn_block b, enum tn_tier tier, enum tn_block_event_kind kind);
 void tn_watch_expire_at(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);
 void tn_watch_extend(struct tn_cache *cache, tn_block b, uint64_t ttl_ns);

@@ -116,15 +116,3 @@ int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns)
 	}
 	return tn_flush_poll(w);
 }
-
-int tn_flush(struct tn_cache *cache, uint64_t deadline_ns)
-{
-	struct tn_flush_waiter *w;
-
-	if (!cache)
-		return tn_fail(-EINVAL, "tn_flush: no cache");
-	if (tn_forked(cache))
-		return tn_error_last()->code;
-	w = tn_flush_begin(cache);
-	return w ? tn_flush_wait(w, deadline_ns) : tn_fail(-ENOMEM, "tn_flush: no memory");
-}

@@ -358,6 +358,24 @@ void tn_space_close(struct tn_space *space)
 	pthread_mutex_unlock(&space->cache->lock);
 }
 
+int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
+{
+	const struct timespec nap = {0, 1000000};
+	struct tn_flush_waiter *w;
+	int rc;
+
+	if (!space)
+		return tn_fail(-EINVAL, "tn_space_drop: no space");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	if (space->cache->o.read_only && space->cache->store)
+		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
+	/* Background offloads and prefetches end by themselves. */
+	while ((rc = tn_space_drop_begin(space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)
+		nanosleep(&nap, NULL);
+	return rc ? rc : tn_flush_wait(w, deadline_ns);
+}
+
 /* ---- keys ------------------------------------------------------------------------------------------------- */
 
 long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *tokens, size_t n, const void *extra,

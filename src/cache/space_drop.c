@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dropping a space: all its blocks go. The owner goes through the registry for them, some records per step. */
 #include <errno.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "cache/cache_internal.h"
@@ -74,22 +73,4 @@ int tn_space_drop_begin(struct tn_space *space, struct tn_flush_waiter **out)
 	else
 		*out = call.waiter;
 	return rc;
-}
-
-int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
-{
-	const struct timespec nap = {0, 1000000};
-	struct tn_flush_waiter *w;
-	int rc;
-
-	if (!space)
-		return tn_fail(-EINVAL, "tn_space_drop: no space");
-	if (tn_check_process(space->cache))
-		return -ECHILD;
-	if (space->cache->o.read_only && space->cache->store)
-		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
-	/* Background offloads and prefetches end by themselves. */
-	while ((rc = tn_space_drop_begin(space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)
-		nanosleep(&nap, NULL);
-	return rc ? rc : tn_flush_wait(w, deadline_ns);
 }

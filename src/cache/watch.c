@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What is told about blocks to the outside - events and snapshots -, and when they expire.
- */
+/* What is told about blocks to the outside - events and snapshots -, and when they expire. Owner thread. */
 #include <errno.h>
 #include <string.h>
 
@@ -63,28 +61,10 @@ uint16_t tn_space_index(const struct tn_space *space)
 	return space->index;
 }
 
-long tn_cache_events(struct tn_cache *cache, uint64_t *cursor, struct tn_block_event *out, size_t max)
-{
-	if (!cache || !cursor || (max && !out))
-		return tn_fail(-EINVAL, "tn_cache_events: cache, cursor or out is missing");
-	if (tn_check_process(cache))
-		return -ECHILD;
-	if (*cursor == 0)
-		*cursor = tn_events_next(cache->events);
-	return tn_events_read(cache->events, cursor, out, max);
-}
-
-struct snapshot {
-	void (*fn)(void *arg, const struct tn_block_event *event);
-	void *arg;
-	uint64_t cursor;
-	long count;
-};
-
-static int snapshot_on_owner(struct tn_cache *cache, void *arg)
+int tn_watch_snapshot(struct tn_cache *cache, void *arg)
 {
 	struct tn_registry *reg = cache->registry;
-	struct snapshot *s = arg;
+	struct tn_watch_snapshot *s = arg;
 
 	for (tn_block b = tn_registry_next(reg, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = tn_registry_next(reg, b))
 		for_each_tier(t, cache) {
@@ -98,21 +78,6 @@ static int snapshot_on_owner(struct tn_cache *cache, void *arg)
 		}
 	s->cursor = tn_events_next(cache->events);
 	return 0;
-}
-
-long tn_cache_snapshot(struct tn_cache *cache, void (*fn)(void *arg, const struct tn_block_event *event), void *arg,
-		       uint64_t *cursor)
-{
-	struct snapshot s = {.fn = fn, .arg = arg};
-	int rc;
-
-	if (!cache || !fn || !cursor)
-		return tn_fail(-EINVAL, "tn_cache_snapshot: cache, fn or cursor is missing");
-	rc = tn_owner_call(cache, snapshot_on_owner, &s);
-	if (rc)
-		return rc;
-	*cursor = s.cursor;
-	return s.count;
 }
 
 /* ---- time to live --------------------------------------------------------------------------------------------- */
