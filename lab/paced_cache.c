@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "cache/cache_internal.h"
+#include "core/core.h"
 #include "ioengine/mixfile.h"
 #include "lab/paced.h"
 

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "block/registry.h"
-#include "cache/cache_internal.h"
-#include "cache/cache_rig.h"
+#include "core/core.h"
+#include "front/cache_rig.h"
 #include "far.h"
 #include "store/store_internal.h"
 

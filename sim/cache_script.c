@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cache/front.h"
+#include "front/front.h"
 
 #define BLOCKS (CSCRIPT_CHAINS * CSCRIPT_CHAIN_BLOCKS)
 

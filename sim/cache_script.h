@@ -7,7 +7,7 @@
 #ifndef TN_SIM_CACHE_SCRIPT_H
 #define TN_SIM_CACHE_SCRIPT_H
 
-#include "cache/cache_rig.h"
+#include "front/cache_rig.h"
 
 #define CSCRIPT_CHAINS 6u
 #define CSCRIPT_CHAIN_BLOCKS 32u

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "cache/pool.h"
+#include "core/pool.h"
 
 /* A pool over a memory of its own, whose ranges are the regions at bases (tn_layout_regions says how many, and how large). */
 static inline int enginepool_create(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape,

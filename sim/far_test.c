@@ -2,8 +2,8 @@
 /* A cache with a third tier that is far away: offload to it, promotion from it, losses, and what others do there. */
 #include <errno.h>
 
-#include "cache/cache_internal.h"
-#include "cache/cache_rig.h"
+#include "core/core.h"
+#include "front/cache_rig.h"
 #include "far.h"
 
 #define HOST_BLOCKS 16u

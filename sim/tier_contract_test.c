@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "block/events.h"
-#include "cache/cache_internal.h"
-#include "cache/cache_rig.h"
+#include "core/core.h"
+#include "front/cache_rig.h"
 #include "far.h"
 
 #define SOME 6u

@@ -21,7 +21,7 @@ enum { PREFIX = 8192, LOOKUPS = 51 };
 
 /* What the store's slot table adds: a sequence number and a cookie per slot (src/store). */
 #define STORE_BYTES_A_SLOT 12u
-/* What the cache adds: when a block was last used, for the index on disk (src/cache). */
+/* What the cache adds: when a block was last used, for the index on disk (src/core). */
 #define RECENCY_BYTES_A_BLOCK 4u
 #define BYTES_A_BLOCK_MAX 96.0
 

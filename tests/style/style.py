@@ -37,9 +37,9 @@ SEAMS = {'src/base/alloc.c'}
 # requests (src/io/io.h). Only code that opens and closes a cache calls these functions.
 SLOW = set('''tn_io_open tn_io_close tn_io_stat tn_io_allocate tn_io_unlink open openat fopen stat fstat statx statvfs
     fallocate ftruncate fsync fdatasync unlink rename mkdir flock'''.split())
-OWNERS = ('src/store/', 'src/tier/', 'src/cache/', 'src/ring/')
+OWNERS = ('src/store/', 'src/tier/', 'src/core/', 'src/front/', 'src/ring/')
 OPENING = {'src/store/' + f for f in ('superblock.c', 'set.c', 'store.c', 'check.c', 'capacity.c', 'admin.c')} | {
-    'src/cache/cache.c', 'src/cache/engine.c', 'src/cache/open.c', 'src/ring/core.c', 'src/ring/threads.c'}
+    'src/front/cache.c', 'src/core/engine.c', 'src/core/open.c', 'src/ring/core.c', 'src/ring/threads.c'}
 
 
 class Tree:

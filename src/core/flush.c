@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The durable point: a flush waits for everything that was queued for the disk before it, then for the store. It is about
+ * admitted blocks alone: what admission keeps in host memory is never queued.
+ */
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/futex.h"
+#include "core/core.h"
+
+static void flush_ends(struct tn_flush_waiter *w, int status)
+{
+	tn_list_del(&w->link);
+	/* Why no device takes writes, where it is that. */
+	w->status = status && w->cache->store && tn_store_deleted(w->cache->store) ? -ESTALE : status;
+	if (w->save) {
+		tn_face_tell_status(&w->cache->region, w->save->w.op.index, w->status);
+		tn_op_drained(&w->save->w.op);
+		return;
+	}
+	/* The waiter belongs to its caller, or - abandoned - to nobody, from the exchange on. */
+	if (__atomic_exchange_n(&w->done, 1, __ATOMIC_ACQ_REL) == 2)
+		tn_put(w->cache->alloc, w, sizeof(*w));
+	else
+		tn_futex_wake(&w->done);
+}
+
+/* What could be written is durable, also when something else could not be. */
+static void synced(void *arg, int status)
+{
+	struct tn_flush_waiter *w = arg;
+
+	flush_ends(w, w->status ? w->status : status);
+}
+
+bool tn_flush_step(struct tn_cache *cache)
+{
+	struct tn_list *pos, *tmp;
+	bool busy = false;
+
+	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
+		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
+
+		if (w->syncing || tn_offloaded_up_to(cache) < w->offload_target)
+			continue;
+		busy = true;
+		if (!cache->store) {
+			flush_ends(w, 0);
+			continue;
+		}
+		w->syncing = true;
+		tn_store_flush(cache->store, synced, w);
+	}
+	return busy;
+}
+
+static void flush_command(struct tn_cmd *cmd)
+{
+	struct tn_flush_waiter *w = tn_container_of(cmd, struct tn_flush_waiter, cmd);
+	struct tn_cache *cache = w->cache;
+
+	/* What failed before is among the blocks that this flush is about: it is tried again, or there is no place for it. */
+	if (tn_offload_retry(cache) > 0)
+		w->status = cache->offload_error;
+	else if (cache->o.read_only && cache->store && cache->c.host_only_blocks > 0)
+		w->status = -EROFS;
+	if (cache->offload_lost) { /* told once */
+		w->status = cache->offload_lost;
+		cache->offload_lost = 0;
+	}
+	w->offload_target = tn_offload_tickets(cache);
+	tn_list_push(&cache->flushes, &w->link);
+}
+
+void tn_save_flush(struct tn_save_op *save)
+{
+	save->flush = (struct tn_flush_waiter){.cache = save->w.op.cache, .save = save};
+	flush_command(&save->flush.cmd);
+}
+
+struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache)
+{
+	struct tn_flush_waiter *w = tn_get(cache->alloc, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	w->cache = cache;
+	w->cmd.run = flush_command;
+	tn_owner_send(cache, &w->cmd);
+	return w;
+}
+
+int tn_flush_poll(struct tn_flush_waiter *w)
+{
+	int status;
+
+	if (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE))
+		return -EAGAIN;
+	status = w->status;
+	tn_put(w->cache->alloc, w, sizeof(*w));
+	return status ? tn_fail(status, "what was to be durable could not be written (error %d)", -status) : 0;
+}
+
+int tn_flush_wait(struct tn_flush_waiter *w, uint64_t deadline_ns)
+{
+	uint32_t pending = 0;
+
+	while (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE)) {
+		if (tn_futex_wait(&w->done, 0, deadline_ns) == -ETIMEDOUT) {
+			/* The owner frees it when the flush ends, unless that happened just now. */
+			if (__atomic_compare_exchange_n(&w->done, &pending, 2, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				return tn_fail(-ETIMEDOUT, "not durable by the deadline; it goes on");
+			break;
+		}
+	}
+	return tn_flush_poll(w);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines through a thread: in order, none lost without being counted, whatever the callback takes. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/core.h"
+#include "tn_test.h"
+
+#define THREADS 4u
+#define EACH 20000u
+
+struct got {
+	uint32_t open; /* shared: the callback returns */
+	uint32_t next[THREADS]; /* number of the next line of each thread */
+	uint64_t lines, lost;
+};
+
+static void count_line(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	struct got *g = arg;
+	unsigned long long lost;
+	unsigned thread, n;
+
+	while (!__atomic_load_n(&g->open, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	if (sscanf(text, "%llu log lines were lost", &lost) == 1) {
+		g->lost += lost;
+		return;
+	}
+	assert_int_equal(sscanf(text, "thread %u line %u", &thread, &n), 2);
+	assert_true(thread < THREADS && n >= g->next[thread]);
+	g->next[thread] = n + 1;
+	g->lines++;
+}
+
+static struct tn_cache *start(struct got *g)
+{
+	struct tn_cache *cache = calloc(1, sizeof(*cache));
+
+	assert_non_null(cache);
+	cache->alloc = &tn_alloc_system;
+	cache->log = (struct tn_log){count_line, g, TN_LOG_INFO};
+	assert_int_equal(tn_logger_start(cache), 0);
+	return cache;
+}
+
+static void lines_that_find_no_place_are_counted(void **state)
+{
+	struct got g = {0};
+	struct tn_cache *cache = start(&g);
+
+	for (uint32_t i = 0; i < 300; i++)
+		tn_log(&cache->log, TN_LOG_INFO, "thread 0 line %u", i);
+	__atomic_store_n(&g.open, 1, __ATOMIC_RELEASE);
+	tn_logger_stop(cache);
+	assert_int_equal(g.lines, 256);
+	assert_int_equal(g.next[0], 256); /* the first ones */
+	assert_int_equal(g.lost, 44);
+	assert_ptr_equal(cache->log.arg, &g);
+	free(cache);
+}
+
+struct talker {
+	struct tn_cache *cache;
+	uint32_t number;
+};
+
+static void *talk(void *arg)
+{
+	const struct talker *t = arg;
+
+	for (uint32_t i = 0; i < EACH; i++)
+		tn_log(&t->cache->log, TN_LOG_INFO, "thread %u line %u", t->number, i);
+	return NULL;
+}
+
+static void lines_of_many_threads_come_in_the_order_of_each(void **state)
+{
+	struct got g = {.open = 1};
+	struct tn_cache *cache = start(&g);
+	struct talker talker[THREADS];
+	pthread_t thread[THREADS];
+
+	for (uint32_t i = 0; i < THREADS; i++) {
+		talker[i] = (struct talker){cache, i};
+		assert_int_equal(pthread_create(&thread[i], NULL, talk, &talker[i]), 0);
+	}
+	for (uint32_t i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	tn_logger_stop(cache);
+	assert_int_equal(g.lines + g.lost, THREADS * EACH);
+	assert_true(g.lines > 0);
+	free(cache);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lines_that_find_no_place_are_counted),
+		cmocka_unit_test(lines_of_many_threads_come_in_the_order_of_each),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

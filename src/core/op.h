@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations: what callers begin, and what the owner begins by itself.
+ *
+ *	struct tn_op		what any operation has
+ *	struct tn_reading	blocks that are read: a prefetch is nothing else
+ *	struct tn_load_op	a reading into an engine's pages, whose progress is told
+ *	struct tn_writing	blocks that are written
+ *	struct tn_save_op	a writing from an engine's pages, layer by layer as the caller gives them
+ *	struct tn_offload_op	a writing from a tier's own memory to the tier below; the owner's alone
+ *
+ * All of it is the owner's alone. What callers ask for and what they are told lies in the region (region/face.h), where an operation of
+ * a caller's has its index for a number.
+ */
+#ifndef TN_CORE_OP_H
+#define TN_CORE_OP_H
+
+#include <tenuto/cache.h>
+
+#include "base/list.h"
+#include "block/block.h"
+#include "region/face.h"
+#include "ring/ring.h"
+#include "sched/sched.h"
+#include "store/store.h"
+#include "tier/tier.h"
+
+/* A message to the owner: what is rare, or needs an answer at once. */
+struct tn_cmd {
+	struct tn_cmd *next;
+	void (*run)(struct tn_cmd *cmd);
+};
+
+struct tn_reading;
+struct tn_writing;
+struct tn_save_op;
+
+/* ---- the head ------------------------------------------------------------------------------------------ */
+
+/* Tables of an operation's place, made once; which of them an operation uses depends on what it is. */
+struct tn_op_tables {
+	struct tn_key *keys;
+	uint32_t *pages;
+	void *items; /* of either kind */
+	uint64_t *checks;
+	uint8_t *chunk_state;
+	uint64_t *before_ns;
+	uint64_t *disk;
+	unsigned char **flat_at;
+};
+
+struct tn_op {
+	uint64_t generation; /* of its life in the region, or of the last one; 0: it had none */
+	bool alive;	     /* not drained yet */
+	uint32_t index;	     /* of its place among the callers' operations */
+	struct tn_op_tables table;
+
+	struct tn_list link; /* active list */
+	struct tn_cache *cache;
+	struct tn_space *space;
+	struct tn_pool *pool; /* NULL: the bytes are not in an engine's pages */
+	struct tn_key *keys;
+	uint32_t *pages;
+	uint64_t first_page, end_page; /* those that are wanted */
+	uint32_t n; /* blocks */
+	int32_t priority;
+	uint32_t inflight;
+	bool active;
+	bool cancelled;
+};
+
+/* ---- reading: loads and prefetches ----------------------------------------------------------------------- */
+
+enum tn_read_state {
+	TN_READ_IDLE, /* nothing to do, or over */
+	TN_READ_LEAD, /* leads a flight from a tier that is no memory */
+	TN_READ_COPY, /* copied from a tier's memory */
+	TN_READ_FOLLOW, /* gets a copy from the leader */
+};
+
+enum tn_header_state { TN_HEADER_NONE, TN_HEADER_READING, TN_HEADER_HAVE };
+
+#define TN_CHUNK_IDLE 0u
+#define TN_CHUNK_MOVING 1u
+#define TN_CHUNK_DONE 2u
+#define TN_CHUNK_LANDED 3u /* read, to be checked */
+#define TN_CHUNK_SOUND 4u  /* read and checked, to be copied on */
+#define TN_CHUNK_FAILED 5u
+#define TN_CHUNK_READING 6u
+
+/* One block of a reading. */
+struct tn_read_item {
+	struct tn_reading *r;
+	tn_block block;
+	uint32_t place;     /* that it is read from, */
+	uint32_t memory;    /* and one in the memory tier that is filled besides, or instead; TN_SLOT_NONE */
+	uint16_t done_chunks;
+	uint16_t inflight; /* reads, moves and header I/O of this item */
+	uint16_t landed;   /* chunks that were read, and wait for the header or for a move */
+	uint8_t state;     /* enum tn_read_state */
+	uint8_t header;    /* enum tn_header_state */
+	uint8_t tier;      /* of place: enum tn_tier */
+	uint8_t device;    /* of place, where its tier has devices */
+	bool frozen;       /* a verification was posted: nobody may join any more */
+	bool partial;      /* only some of its pages are wanted */
+	int error;
+	struct tn_read_item *followers; /* items of other loads that get a copy */
+	struct tn_read_item *next_follower;
+};
+
+struct tn_reading {
+	struct tn_op op;
+	bool prefetch;  /* into the memory tier, and nobody waits for it; else part of a struct tn_load_op */
+	bool from_device; /* it has something that the scheduler lets go: not all of it is copied, or comes from elsewhere */
+	uint32_t good;	/* prefix, in blocks */
+	uint64_t deadline_ns, begin_ns;
+	uint32_t hdr_i, chunk, i; /* cursors */
+	uint32_t together;	  /* chunks from `chunk` on that are read together */
+	uint32_t landed;	  /* chunks of all items that wait for a move: see tn_read_item */
+	struct tn_read_item *items;
+	uint64_t *checks;
+	uint8_t *chunk_state; /* chunk-major: [chunk * n + i] */
+	/* What the scheduler knows of it (schedule.c). */
+	struct tn_sched_load sched;
+	uint64_t *before_ns; /* by layer */
+	/* What the executor is told, once (reads.c). */
+	struct tn_ring_list list;
+	uint64_t *disk;		 /* by block: its first object's address */
+	unsigned char **flat_at; /* by block, of prefetches: its place in memory */
+	uint32_t iocbs;	    /* out */
+	uint64_t out_bytes; /* of them */
+};
+
+struct tn_load_op {
+	struct tn_reading r;
+	uint32_t left[TN_CHUNKS_MAX]; /* blocks of the good prefix whose chunk is missing */
+	uint64_t input_tokens, start_ns;
+	bool whole; /* the caller may want all layers at once: its last load was waited for so */
+};
+
+/* ---- writing: saves and offloads ------------------------------------------------------------------------- */
+
+enum tn_write_state {
+	TN_WRITE_OVER,	 /* of a save whose blocks are not looked at yet */
+	TN_WRITE_PLACE,	 /* has no place yet */
+	TN_WRITE_DATA,	 /* bytes on their way */
+	TN_WRITE_HEADER, /* data written, header not */
+	TN_WRITE_STORED, /* all of it is there */
+	TN_WRITE_EXISTING,
+	TN_WRITE_REJECTED,
+	TN_WRITE_FAILED,
+};
+
+/* One block of a writing. */
+struct tn_write_item {
+	struct tn_writing *w;
+	tn_block block;
+	uint32_t place;  /* that is being filled */
+	uint32_t source; /* an offload's: of the memory tier */
+	uint64_t sequence;   /* of its header */
+	uint16_t next_chunk; /* first one not started */
+	uint16_t done_chunks;
+	uint16_t inflight; /* moves and header I/O of this item */
+	uint8_t state;     /* enum tn_write_state */
+	uint8_t saved;     /* enum tn_saved, as soon as it is known */
+	uint8_t tier;      /* of place; TN_TIER_NONE: it has none */
+	uint8_t device;    /* of place, where its tier has devices */
+	bool admitted;     /* the durable tier has let it in, or an offload's target */
+	int error;
+};
+
+struct tn_writing {
+	struct tn_op op;
+	struct tn_save_op *save;    /* NULL: an offload's */
+	struct tn_tier_base *target; /* offloads: where to */
+	struct tn_write_item *items;
+	uint64_t *checks;
+	uint32_t hdr_i, i;	     /* cursors */
+	uint32_t ready_chunks;	     /* the first so many chunks have final bytes */
+	uint32_t unplaced, unwritten; /* items without a place; with a place, but without all their data */
+	uint32_t copying;	     /* of those with a place, they that have it in memory */
+	int error;		     /* of the first item that failed */
+	/* Waiting for places (places.c). */
+	struct tn_list place_link; /* in cache->placing, or alone */
+	struct tn_place_wait wait;
+};
+
+/* A caller that waits for a durable point: of a flush or of a dropped space. */
+struct tn_flush_waiter {
+	struct tn_cmd cmd;
+	struct tn_list link;
+	struct tn_cache *cache;
+	uint64_t offload_target; /* offload tickets to be finished first */
+	bool syncing;
+	uint32_t done; /* shared: futex. 2: the caller timed out, and the owner frees it */
+	int status; /* before done: of the first block that could not be written */
+	struct tn_save_op *save; /* that is over when this flush ends: durability_ms is 0 */
+	struct tn_space *space; /* a drop's */
+	uint32_t next; /* a drop's: the record to be looked at */
+};
+
+struct tn_save_op {
+	struct tn_writing w;
+	struct tn_key parent;
+	uint64_t ttl_ns;
+	bool partial_last;
+	bool held;	  /* begins when its space is not being dropped any more */
+	int kept_off;	  /* why the first block that the policy was not asked about, or wanted, does not go to disk */
+	uint64_t admitted_bytes; /* of the write backlog */
+	struct tn_flush_waiter flush; /* see tn_save_flush */
+};
+
+#define TN_OFFLOAD_BLOCKS 64u /* of one offload */
+
+struct tn_offload_op {
+	struct tn_writing w;
+	uint64_t first_ticket;
+	uint64_t since_ns; /* since when its first block has waited */
+};
+
+/* A place for one operation of a caller's. */
+union tn_op_place {
+	struct tn_op op;
+	struct tn_reading reading;
+	struct tn_load_op load;
+	struct tn_save_op save;
+};
+
+static inline struct tn_reading *tn_reading_of(struct tn_op *op)
+{
+	return tn_container_of(op, struct tn_reading, op);
+}
+
+static inline struct tn_load_op *tn_load_of(struct tn_op *op)
+{
+	return tn_container_of(op, struct tn_load_op, r.op);
+}
+
+static inline struct tn_writing *tn_writing_of(struct tn_op *op)
+{
+	return tn_container_of(op, struct tn_writing, op);
+}
+
+static inline struct tn_save_op *tn_save_of(struct tn_op *op)
+{
+	return tn_container_of(op, struct tn_save_op, w.op);
+}
+
+#endif

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bringing the core up and down, on the owner thread: engine, store with recovery, registry, policies, tiers.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "core/core.h"
+
+#define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
+#define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities; the disk tier counts on half */
+
+/* ---- recovery ----------------------------------------------------------------------------------------------- */
+
+/*
+ * What the store found: registered at once, given to the policy afterwards in the order of last use. By block,
+ * because a released one's record is used again.
+ */
+struct recovered {
+	uint32_t recency;
+	uint32_t depth; /* known once all are linked */
+	tn_block block;
+};
+
+struct tn_recovery {
+	struct tn_cache *cache;
+	struct recovered *list;
+	size_t count, room;
+};
+
+static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entry *entry)
+{
+	struct tn_recovery *r = arg;
+	struct tn_registry *reg = r->cache->registry;
+	tn_block b;
+
+	if (entry->flags & TN_ENTRY_EXPIRES)
+		return UINT32_MAX;
+	if (tn_block_adopt(reg, entry->space, &entry->key, &entry->parent, &b) < 0)
+		return UINT32_MAX;
+	if (tn_block_residency(reg, b, TN_TIER_DISK) != TN_ABSENT)
+		return UINT32_MAX; /* the store releases an older one first: this one is the older */
+	tn_block_set_slot(reg, b, TN_TIER_DISK, slot);
+	tn_block_set_residency(reg, b, TN_TIER_DISK, TN_PRESENT);
+	r->cache->recency[b] = entry->recency;
+	r->list[b] = (struct recovered){entry->recency, 0, b};
+	r->count = b < r->count ? r->count : b + 1;
+	return b;
+}
+
+static void on_release(void *arg, tn_slot slot, uint32_t cookie)
+{
+	struct tn_recovery *r = arg;
+
+	tn_block_set_residency(r->cache->registry, cookie, TN_TIER_DISK, TN_ABSENT);
+	tn_block_forget(r->cache->registry, cookie);
+}
+
+static int by_recency(const void *a, const void *b)
+{
+	const struct recovered *x = a, *y = b;
+
+	if (x->recency != y->recency)
+		return x->recency < y->recency ? -1 : 1;
+	if (x->depth != y->depth) /* of one request: the first block is the most recent, all others need it */
+		return x->depth > y->depth ? -1 : 1;
+	return x->block < y->block ? -1 : x->block > y->block;
+}
+
+static void fill_policy(struct tn_recovery *r)
+{
+	struct tn_cache *cache = r->cache;
+	struct tn_registry *reg = cache->registry;
+	size_t n = 0;
+
+	tn_registry_relink(reg);
+	for (size_t i = 0; i < r->count; i++)
+		r->list[i].depth = tn_block_depth(reg, r->list[i].block);
+	for (size_t b = 0; b < r->count; b++)
+		if (tn_block_state(reg, (tn_block)b) == TN_BLOCK_REGISTERED &&
+		    tn_block_residency(reg, (tn_block)b, TN_TIER_DISK) == TN_PRESENT)
+			r->list[n++] = r->list[b];
+	qsort(r->list, n, sizeof(*r->list), by_recency);
+	for (size_t i = 0; i < n; i++) {
+		tn_block b = r->list[i].block;
+		struct tn_policy_block info;
+
+		tn_block_describe(reg, b, 0, false, &info);
+		info.parent = tn_tier_entry(cache->durable, tn_block_parent(reg, b));
+		tn_tier_adopt(cache->durable, b, &info);
+		cache->space_records[tn_block_space(reg, b)]++;
+		cache->space_recency[tn_block_space(reg, b)] = r->list[i].recency; /* in the order of last use */
+		cache->tick = r->list[i].recency;
+	}
+	cache->c.recovered_blocks = cache->durable->blocks;
+}
+
+/* ---- what the store asks later ------------------------------------------------------------------------------ */
+
+static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry)
+{
+	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
+	tn_block parent = tn_block_parent(cache->registry, cookie);
+
+	entry->key = tn_block_key(cache->registry, cookie);
+	entry->space = tn_block_space(cache->registry, cookie);
+	entry->recency = cache->recency[cookie];
+	entry->flags = cache->expiry[cookie] ? TN_ENTRY_EXPIRES : 0;
+	entry->parent = (struct tn_key){{0, 0}};
+	if (parent != TN_BLOCK_NONE)
+		entry->parent = tn_block_key(cache->registry, parent);
+}
+
+static void on_evict(void *arg, tn_slot slot, uint32_t cookie)
+{
+	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
+
+	if (tn_block_residency(cache->registry, cookie, TN_TIER_DISK) == TN_PRESENT)
+		tn_block_doom(cache, cookie);
+}
+
+static bool on_vacate(void *arg, tn_slot first, uint32_t n)
+{
+	return tn_disk_tier_vacate(((struct tn_recovery *)arg)->cache->durable, first, n);
+}
+
+static bool on_passes(void *arg, tn_slot first, uint32_t n)
+{
+	return tn_slots_pass(((struct tn_recovery *)arg)->cache, first, n);
+}
+
+static void on_health(void *arg, uint32_t device, enum tn_health health)
+{
+	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
+
+	cache->offload_again |= health == TN_HEALTHY && cache->host && tn_host_failed_slots(cache->host) > 0;
+}
+
+static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)
+{
+	return tn_schedule_store_write(((struct tn_recovery *)arg)->cache, device, bytes);
+}
+
+static void on_written(void *arg, uint32_t device, uint64_t bytes)
+{
+	tn_schedule_write_ended(((struct tn_recovery *)arg)->cache, device, bytes);
+}
+
+/* ---- parts -------------------------------------------------------------------------------------------------- */
+
+static void wake_owner(void *arg)
+{
+	tn_io_wake(((struct tn_cache *)arg)->io);
+}
+
+static int open_engine(struct tn_cache *cache)
+{
+	uint32_t depth = 64;
+	int rc;
+
+	/* Room for the data, the headers and the store's own requests. */
+	while (depth < cache->o.io_depth + 64 && depth < 4096)
+		depth *= 2;
+	rc = cache->open_devices(cache);
+	return rc ? rc : cache->make_engine(cache, depth, &cache->io);
+}
+
+static int open_workers(struct tn_cache *cache)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint32_t n = cache->o.workers;
+
+	if (n == 0)
+		n = cpus >= 8 ? 4 : cpus >= 2 ? (uint32_t)cpus / 2 : 1;
+	if (tn_workers_create(n, cache->alloc, wake_owner, cache, &cache->workers))
+		return tn_error_last()->code;
+	cache->exec = tn_workers_exec(cache->workers);
+	return 0;
+}
+
+/* Slots of new stores: one for each block of the size that was announced, and some for those in between. */
+static uint64_t new_slots(const struct tn_cache *cache)
+{
+	uint64_t each = cache->slot_bytes ? cache->slot_bytes : LEAST_BLOCK_BYTES;
+
+	return cache->o.disk_bytes / each + cache->o.disk_bytes / each / 8 + 1024;
+}
+
+/* Tables for every block that the tiers can hold. */
+static uint64_t table_blocks(const struct tn_cache *cache)
+{
+	const struct tn_cache_opts *o = &cache->o;
+	uint64_t disk = o->ndirs == 0 ? 0 : new_slots(cache) > cache->stored_slots ? new_slots(cache) : cache->stored_slots;
+	uint64_t each = cache->slot_bytes && cache->slot_bytes < LEAST_BLOCK_BYTES ? cache->slot_bytes : LEAST_BLOCK_BYTES;
+	uint64_t n = disk + o->host_bytes / each + RECORD_RESERVE;
+
+	if (o->max_blocks)
+		n = o->max_blocks;
+	return n > 1u << 31 ? 1u << 31 : n;
+}
+
+/* Lays new stores out for blocks of the given geometry: the bytes that disk_blocks of them need, and the segments. */
+static int plan_layout(struct tn_cache *cache, uint64_t *bytes)
+{
+	uint64_t blocks = cache->o.disk_blocks, least;
+	struct tn_shape s;
+	uint32_t *sizes;
+
+	if (tn_shape_init(cache->o.geometry, &s))
+		return tn_error_last()->code;
+	if (blocks == 0) {
+		blocks = cache->o.disk_bytes / (s.slot_bytes + TN_STORE_HEADER_BYTES);
+		blocks = blocks > 64 ? blocks - 64 : 1;
+	}
+	sizes = tn_get(cache->alloc, s.layers * sizeof(*sizes));
+	if (!sizes)
+		return tn_fail(-ENOMEM, "no memory");
+	for (uint32_t i = 0; i < s.layers; i++)
+		sizes[i] = s.object_bytes;
+	cache->slot_bytes = s.slot_bytes;
+	least = tn_store_bytes_for(blocks, (uint32_t)cache->o.ndirs, s.layers, sizes, &cache->segment_bytes);
+	tn_put(cache->alloc, sizes, s.layers * sizeof(*sizes));
+	*bytes = least;
+	return 0;
+}
+
+/* A tenth of what is free. */
+static int spare_bytes(const struct tn_cache *cache, uint64_t *bytes)
+{
+	struct statvfs fs;
+
+	*bytes = 0;
+	for (size_t i = 0; i < cache->o.ndirs; i++) {
+		if (statvfs(cache->o.dirs[i], &fs))
+			return tn_fail(-errno, "directory %s: %s", cache->o.dirs[i], strerror(errno));
+		*bytes += (uint64_t)fs.f_bavail * fs.f_frsize / 10;
+	}
+	return 0;
+}
+
+/* What the directories hold already, and the capacity of new stores if it was not given. */
+static int plan_capacity(struct tn_cache *cache)
+{
+	struct tn_store_opts so = {.io = cache->io, .alloc = cache->alloc, .clock = &cache->clock, .log = &cache->log};
+	uint64_t existing = 0, size, slots;
+	int rc = 0;
+
+	for (size_t i = 0; i < cache->o.ndirs; i++)
+		if (tn_store_capacity(&so, cache->o.dirs[i], &size, &slots) == 0) {
+			existing += size;
+			cache->stored_slots += slots;
+		}
+	if (cache->o.geometry && (cache->o.disk_bytes || cache->o.disk_blocks)) {
+		rc = plan_layout(cache, &size);
+		if (rc == 0 && cache->o.disk_bytes == 0)
+			cache->o.disk_bytes = size;
+	}
+	if (rc == 0 && cache->o.disk_bytes == 0 && existing == 0)
+		rc = spare_bytes(cache, &cache->o.disk_bytes);
+	return rc;
+}
+
+static int open_registry(struct tn_cache *cache)
+{
+	struct tn_registry_opts ro = {.alloc = cache->alloc};
+	int rc;
+
+	cache->max_blocks = ro.max_blocks = (uint32_t)table_blocks(cache);
+	rc = tn_registry_create(&ro, &cache->registry);
+	if (rc || cache->o.ndirs == 0)
+		return rc;
+	cache->recency = tn_get(cache->alloc, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
+	if (!cache->recency)
+		return tn_fail(-ENOMEM, "no memory for the recency of %u blocks", cache->max_blocks);
+	return 0;
+}
+
+/* ---- the row of tiers ---------------------------------------------------------------------------------------- */
+
+static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
+{
+	int rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->host) : 0;
+
+	if (cache->host)
+		*out = tn_host_tier(cache->host);
+	return rc;
+}
+
+static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)
+{
+	struct tn_policy_opts po = {
+		.capacity = cache->max_blocks,
+		.target = (uint32_t)cache->o.disk_blocks,
+		.seed = cache->o.seed,
+		.alloc = cache->alloc,
+	};
+	struct tn_disk_opts o = {
+		.store = cache->store,
+		.disk_blocks = cache->o.disk_blocks,
+		.max_blocks = cache->max_blocks,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+	};
+	const struct tn_policy_ops *policy;
+	int rc = cache->store ? tn_policy_find(cache->o.policy, &policy) : 0;
+
+	if (rc || !cache->store)
+		return rc;
+	rc = policy->create(&po, &o.policy);
+	if (rc)
+		return rc;
+	rc = tn_disk_tier_create(&o, out);
+	if (rc)
+		policy->destroy(o.policy);
+	return rc;
+}
+
+/* Who makes each tier, by enum tn_tier; a cache may have others in its place (struct tn_cache). */
+const tn_tier_make tn_tier_makers[TN_TIERS] = {
+	[TN_TIER_HOST] = make_host,
+	[TN_TIER_DISK] = make_disk,
+};
+
+static int make_tiers(struct tn_cache *cache)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && i < TN_TIERS; i++) {
+		struct tn_tier_base *t = NULL;
+
+		if (cache->make_tier[i])
+			rc = cache->make_tier[i](cache, &t);
+		if (rc == 0 && t)
+			tn_tier_joins(cache, t);
+	}
+	return rc;
+}
+
+static void destroy_tiers(struct tn_cache *cache)
+{
+	for_each_tier(t, cache)
+		t->ops->destroy(t);
+}
+
+/* ---- the store and what serves all ------------------------------------------------------------------------------ */
+
+static int open_store(struct tn_cache *cache, struct tn_recovery *r)
+{
+	struct tn_store_opts so = {
+		.io = cache->io,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.log = &cache->log,
+		.dirs = cache->o.dirs,
+		.ndirs = (uint32_t)cache->o.ndirs,
+		.capacity_bytes = cache->o.disk_bytes,
+		.segment_bytes = cache->segment_bytes,
+		.max_slots = (uint32_t)(new_slots(cache) < UINT32_MAX ? new_slots(cache) : UINT32_MAX),
+		.read_only = cache->o.read_only,
+		.prepare = true,
+		.write_bytes_per_day = cache->o.write_bytes_per_day,
+		.lock_timeout_ns = cache->o.lock_timeout_ns,
+		.durability_ns = cache->o.durability_ms == UINT32_MAX ? UINT64_MAX : cache->o.durability_ms * 1000000ull,
+		.slow_read_ns = cache->slow_read_ns,
+		.boot = {cache->boot[0], cache->boot[1]},
+		.entropy = {cache->entropy[0], cache->entropy[1]},
+		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r, on_may_write, on_written,
+		       on_vacate, on_passes},
+	};
+	int rc;
+
+	r->room = cache->max_blocks;
+	r->list = tn_get(cache->alloc, tn_array_bytes(r->room, sizeof(*r->list)));
+	if (!r->list)
+		return tn_fail(-ENOMEM, "no memory to recover %zu blocks", r->room);
+	rc = tn_store_open(&so, &cache->store);
+	if (rc == 0) {
+		cache->ndevices = tn_store_devices(cache->store);
+		cache->secret = tn_store_secret(cache->store);
+		rc = make_tiers(cache);
+	}
+	if (rc == 0)
+		fill_policy(r);
+	tn_put(cache->alloc, r->list, tn_array_bytes(r->room, sizeof(*r->list)));
+	r->list = NULL;
+	return rc;
+}
+
+static int open_transfers(struct tn_cache *cache)
+{
+	struct tn_mover_opts mo = {
+		.io = cache->io,
+		.store = cache->store,
+		.exec = cache->exec,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.io_depth = cache->o.io_depth,
+	};
+	struct tn_headers_opts ho = {
+		.store = cache->store,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.cache_bytes = cache->o.header_cache_bytes,
+	};
+	uint64_t active = (uint64_t)cache->o.max_ops * cache->o.max_op_blocks;
+	int rc = tn_mover_create(&mo, &cache->mover);
+
+	ho.mover = cache->mover;
+	if (rc == 0 && cache->store)
+		rc = tn_headers_create(&ho, &cache->headers);
+	if (rc == 0)
+		rc = tn_whole_create(cache);
+	if (rc == 0)
+		rc = tn_flights_create(cache->alloc, active < cache->max_blocks ? (uint32_t)active : cache->max_blocks,
+				       &cache->flights);
+	if (rc)
+		return rc;
+	cache->doomed_size = cache->max_blocks;
+	cache->doomed = tn_get(cache->alloc, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
+	cache->is_doomed = tn_get(cache->alloc, cache->max_blocks);
+	cache->place_scratch = tn_get(cache->alloc, TN_PLACES_AT_ONCE * sizeof(*cache->place_scratch));
+	cache->unread = tn_get(cache->alloc, cache->max_blocks / 8u + 1);
+	if (cache->unread)
+		memset(cache->unread, 0, cache->max_blocks / 8u + 1);
+	return cache->doomed && cache->is_doomed && cache->place_scratch && cache->unread
+		       ? 0
+		       : tn_fail(-ENOMEM, "no memory for the cache's tables");
+}
+
+/* ---- up and down ------------------------------------------------------------------------------------------------ */
+
+static void close_parts(struct tn_cache *cache)
+{
+	const struct tn_alloc *a = cache->alloc;
+
+	tn_workers_destroy(cache->workers);
+	tn_schedule_destroy(cache);
+	tn_headers_destroy(cache->headers);
+	tn_mover_destroy(cache->mover);
+	tn_flights_destroy(cache->flights);
+	tn_offloads_destroy(cache);
+	tn_whole_destroy(cache);
+	destroy_tiers(cache);
+	tn_registry_destroy(cache->registry);
+	tn_watch_destroy(cache);
+	tn_put(a, cache->doomed, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
+	tn_put(a, cache->unread, cache->max_blocks / 8u + 1);
+	tn_put(a, cache->is_doomed, cache->max_blocks);
+	tn_put(a, cache->recency, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
+	tn_put(a, cache->place_scratch, TN_PLACES_AT_ONCE * sizeof(*cache->place_scratch));
+	tn_io_destroy(cache->io);
+	tn_put(a, cache->recovery, sizeof(*cache->recovery));
+}
+
+int tn_core_open(struct tn_cache *cache)
+{
+	int rc = cache->io ? 0 : open_engine(cache);
+
+	cache->recovery = tn_get(cache->alloc, sizeof(*cache->recovery));
+	if (rc == 0 && !cache->recovery)
+		rc = tn_fail(-ENOMEM, "no memory");
+	if (rc == 0 && cache->o.seed == 0)
+		rc = tn_rng_entropy(&cache->o.seed, sizeof(cache->o.seed));
+	if (rc == 0 && !cache->exec)
+		rc = open_workers(cache);
+	if (rc == 0 && cache->o.ndirs)
+		rc = plan_capacity(cache);
+	if (rc == 0)
+		rc = open_registry(cache);
+	if (rc == 0)
+		rc = tn_watch_create(cache);
+	if (rc == 0 && cache->o.ndirs) {
+		cache->recovery->cache = cache;
+		rc = open_store(cache, cache->recovery);
+	} else if (rc == 0) {
+		rc = tn_rng_entropy(&cache->secret, sizeof(cache->secret));
+		if (rc == 0)
+			rc = make_tiers(cache);
+	}
+	if (rc == 0)
+		rc = open_transfers(cache);
+	if (rc == 0)
+		rc = tn_offloads_create(cache);
+	if (rc == 0)
+		rc = tn_schedule_create(cache);
+	if (rc == 0)
+		rc = tn_reads_create(cache, tn_load_read_ended);
+	if (rc) {
+		tn_reads_destroy(cache);
+		if (cache->store)
+			tn_store_close(cache->store);
+		close_parts(cache);
+	}
+	return rc;
+}
+
+int tn_core_close(struct tn_cache *cache)
+{
+	uint32_t failed;
+	int rc = 0;
+	struct tn_error error;
+
+	tn_doomed_end(cache);
+	failed = cache->host ? tn_host_failed_slots(cache->host) : 0;
+	tn_reads_destroy(cache); /* before the files that its threads share are closed */
+	if (cache->store)
+		rc = tn_store_close(cache->store);
+	if (rc == 0 && cache->store && (failed || cache->offload_lost))
+		rc = tn_fail(cache->offload_error, "%llu blocks in host memory could not be written to disk (error %d)",
+			     (unsigned long long)(failed + cache->c.offload_lost_blocks), -cache->offload_error);
+	error = *tn_error_last();
+
+	close_parts(cache);
+	return rc ? tn_fail_at(error.where, "", rc, "%s", error.text) : 0;
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Between the cache and its scheduler: tells it of loads, transfers and phases, asks it before each transfer, and
+ * keeps the slack tables in step with what engines were seen to take.
+ *
+ * Owner thread. What fronts know - where an engine is, how long it computed, what it is about to do - lies in the region
+ * (hints.c). With scheduler "none", or without disks, there is no scheduler and everything may go.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "core/core.h"
+
+#define BACKLOG_SECONDS 2u /* of writing: what saves may have waiting */
+#define BACKLOG_LEAST (256ull << 20)
+#define BACKLOG_UNKNOWN (1ull << 30)
+
+struct tn_schedule {
+	struct tn_sched *sched;
+	uint64_t loads;	  /* numbers them */
+	/* How much of the front's words was looked at. */
+	uint64_t learned; /* observations */
+	uint64_t calm_calls;
+	uint64_t refused_bytes;
+};
+
+/* ---- create -------------------------------------------------------------------------------------- */
+
+int tn_schedule_create(struct tn_cache *cache)
+{
+	struct tn_sched_opts o = {
+		.devices = cache->ndevices,
+		.alloc = cache->alloc,
+		.explain = cache->o.explain,
+		.explain_arg = cache->o.explain_arg,
+	};
+	struct tn_region_core *core = tn_region_core(&cache->region);
+	struct tn_schedule *s;
+	int rc;
+
+	if (!cache->store || strcmp(cache->o.scheduler, "none") == 0)
+		return 0;
+	s = tn_get(cache->alloc, sizeof(*s));
+	if (!s)
+		return tn_fail(-ENOMEM, "scheduler: no memory");
+	rc = tn_sched_create(&o, &s->sched);
+	if (rc) {
+		tn_put(cache->alloc, s, sizeof(*s));
+		return rc;
+	}
+	for (uint32_t i = 0; i < o.devices; i++)
+		tn_sched_device(s->sched, i, &cache->mix[i]);
+	cache->schedule = s;
+	__atomic_store_n(&core->limit_bytes, cache->o.write_backlog_bytes ? cache->o.write_backlog_bytes : BACKLOG_UNKNOWN,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&core->scheduled, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+void tn_schedule_destroy(struct tn_cache *cache)
+{
+	if (!cache->schedule)
+		return;
+	tn_sched_destroy(cache->schedule->sched);
+	tn_put(cache->alloc, cache->schedule, sizeof(*cache->schedule));
+	cache->schedule = NULL;
+}
+
+void tn_schedule_give_back(struct tn_cache *cache, uint64_t bytes)
+{
+	uint64_t *given_back = &tn_region_core(&cache->region)->given_back_bytes;
+
+	__atomic_store_n(given_back, cache->given_back_bytes += bytes, __ATOMIC_RELAXED);
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------ */
+
+/* Blocks that still have to be written straight to disk, as far as is known; what waits in host memory is bounded by that. */
+static uint64_t for_disk(const struct tn_writing *w)
+{
+	return w->unplaced + w->unwritten - w->copying;
+}
+
+/* What of saves waits for the disk. Gives back what was admitted and does not any more. */
+static uint64_t backlog_of(struct tn_cache *cache)
+{
+	uint64_t sum = 0;
+
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
+		struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
+		const struct tn_shape *s = &save->w.op.space->shape;
+		uint64_t left = for_disk(&save->w) * s->slot_bytes;
+
+		sum += left / s->chunks * save->w.ready_chunks;
+		if (save->held || left >= save->admitted_bytes)
+			continue;
+		tn_schedule_give_back(cache, save->admitted_bytes - left);
+		save->admitted_bytes = left;
+	}
+	return sum;
+}
+
+static uint64_t free_slots(const struct tn_cache *cache)
+{
+	uint64_t taken, slots;
+
+	if (!cache->host)
+		return 0;
+	taken = tn_host_dirty_slots(cache->host);
+	slots = tn_host_slots(cache->host);
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
+		taken += tn_container_of(pos, struct tn_writing, op.link)->copying;
+	return taken < slots ? slots - taken : 0;
+}
+
+static uint64_t backlog_limit(const struct tn_cache *cache)
+{
+	uint64_t bps = tn_sched_write_bps(cache->schedule->sched);
+
+	if (cache->o.write_backlog_bytes)
+		return cache->o.write_backlog_bytes;
+	if (bps == 0)
+		return BACKLOG_UNKNOWN;
+	return bps * BACKLOG_SECONDS > BACKLOG_LEAST ? bps * BACKLOG_SECONDS : BACKLOG_LEAST;
+}
+
+static void learn(struct tn_cache *cache, uint64_t now)
+{
+	struct tn_schedule *s = cache->schedule;
+	struct tn_observation o;
+
+	/* No more than there can be: a front that writes all the time must not keep the owner here. */
+	for (uint32_t i = 0; i < TN_REGION_OBSERVATIONS && tn_observation_take(&cache->region, &s->learned, &o); i++) {
+		struct tn_space *space = o.space < TN_STORE_SPACES_MAX ? cache->spaces[o.space] : NULL;
+
+		if (!space || !space->slack || o.layer >= space->shape.layers)
+			continue;
+		if (tn_slack_observe(space->slack, o.input, o.prefix, o.layer, o.ns))
+			space->slack_moved = true;
+		tn_space_share_slack(space, now);
+	}
+}
+
+/* What the front has said since the last turn. */
+static void listen(struct tn_cache *cache, uint64_t now)
+{
+	const struct tn_region_front *front = tn_region_front(&cache->region);
+	uint64_t calls = __atomic_load_n(&front->calm_calls, __ATOMIC_ACQUIRE);
+	uint64_t refused = __atomic_load_n(&front->refused_bytes, __ATOMIC_RELAXED);
+	struct tn_schedule *s = cache->schedule;
+
+	if (calls != s->calm_calls)
+		tn_sched_calm(s->sched, __atomic_load_n(&front->calm_until_ns, __ATOMIC_RELAXED));
+	if (refused != s->refused_bytes)
+		tn_sched_refused(s->sched, refused - s->refused_bytes, now);
+	s->calm_calls = calls;
+	s->refused_bytes = refused;
+}
+
+void tn_schedule_turn(struct tn_cache *cache, uint64_t now, enum tn_offload_urgency urgency)
+{
+	struct tn_region_core *core = tn_region_core(&cache->region);
+	struct tn_schedule *s = cache->schedule;
+	uint64_t backlog, limit;
+
+	if (!s)
+		return;
+	tn_sched_turn(s->sched, now);
+	learn(cache, now);
+	backlog = backlog_of(cache);
+	limit = backlog_limit(cache);
+	__atomic_store_n(&core->limit_bytes, limit, __ATOMIC_RELAXED);
+	__atomic_store_n(&core->host_blocks, free_slots(cache), __ATOMIC_RELAXED);
+	tn_sched_backlog(s->sched, backlog, urgency == TN_OFFLOAD_IDLE ? limit : 0);
+	tn_sched_late(s->sched, urgency == TN_OFFLOAD_LATE);
+	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
+	listen(cache, now);
+}
+
+uint64_t tn_schedule_due(const struct tn_cache *cache)
+{
+	return cache->schedule ? tn_sched_due(cache->schedule->sched) : TN_FOREVER;
+}
+
+/* ---- loads ------------------------------------------------------------------------------------------- */
+
+/* When each layer is needed, as far as the space's table knows. */
+static const uint64_t *needs(struct tn_reading *r)
+{
+	uint64_t prefix = r->op.n * tn_geometry_block_tokens(&r->op.space->geometry);
+	uint64_t sum = 0;
+
+	if (r->prefetch || tn_load_of(&r->op)->input_tokens == 0 || !r->op.space->slack)
+		return NULL;
+	for (uint32_t l = 0; l < r->op.space->shape.layers; l++) {
+		r->before_ns[l] = sum;
+		sum += tn_slack_window(r->op.space->slack, tn_load_of(&r->op)->input_tokens, prefix, l);
+	}
+	return r->before_ns;
+}
+
+void tn_schedule_load(struct tn_reading *r)
+{
+	struct tn_schedule *s = r->op.cache->schedule;
+	uint32_t blocks[TN_DEVICES_MAX] = {0}, most = 0, devices = 0;
+
+	for (uint32_t i = 0; i < r->op.n; i++) {
+		uint32_t d = r->items[i].device;
+
+		if (r->items[i].state != TN_READ_LEAD || tn_read_reach(&r->items[i]) != TN_REACH_DEVICE)
+			continue;
+		devices |= 1u << d;
+		most = ++blocks[d] > most ? blocks[d] : most;
+	}
+	r->from_device = devices != 0;
+	r->op.cache->device_loads += r->from_device;
+	if (!s)
+		return;
+	r->sched = (struct tn_sched_load){
+		.id = ++s->loads,
+		.priority = r->op.priority,
+		.layers = r->op.space->shape.layers,
+		.start_ns = !r->prefetch && tn_load_of(&r->op)->start_ns ? tn_load_of(&r->op)->start_ns : r->begin_ns,
+		.deadline_ns = r->deadline_ns,
+		.before_ns = needs(r),
+		.layer_bytes = (uint64_t)most * r->op.space->shape.padded_bytes,
+		.together = r->op.space->shape.chunk_objects,
+	};
+	tn_sched_load_add(s->sched, &r->sched, r->begin_ns);
+	tn_sched_load_waits(s->sched, &r->sched, devices);
+}
+
+void tn_schedule_load_at(struct tn_reading *r)
+{
+	const struct tn_face_asked *asked = tn_face_asked(&r->op.cache->region, r->op.index);
+	uint64_t since;
+	uint32_t layer;
+
+	if (!r->op.cache->schedule)
+		return;
+	r->sched.priority = r->op.priority;
+	if (r->prefetch)
+		return;
+	since = __atomic_load_n(&asked->at_ns, __ATOMIC_ACQUIRE);
+	layer = __atomic_load_n(&asked->at_layer, __ATOMIC_ACQUIRE);
+	if (since == 0 || since != __atomic_load_n(&asked->at_ns, __ATOMIC_RELAXED) || layer >= r->op.space->shape.layers)
+		return; /* not yet, or being changed: what was known is soon made up for */
+	r->sched.at_layer = layer;
+	r->sched.at_ns = since;
+}
+
+void tn_schedule_load_issued(struct tn_reading *r, bool all)
+{
+	if (!r->op.cache->schedule)
+		return;
+	r->sched.next_layer = tn_shape_chunk_first(&r->op.space->shape, r->chunk);
+	if (all)
+		tn_sched_load_waits(r->op.cache->schedule->sched, &r->sched, 0);
+}
+
+void tn_schedule_load_over(struct tn_reading *r)
+{
+	r->op.cache->device_loads -= r->from_device;
+	if (r->op.cache->schedule)
+		tn_sched_load_del(r->op.cache->schedule->sched, &r->sched, tn_now_ns(&r->op.cache->clock),
+				  r->from_device && !r->op.cancelled && r->good == r->op.n);
+}
+
+struct tn_reading *tn_schedule_next(struct tn_cache *cache, uint64_t now)
+{
+	struct tn_sched_load *load = tn_sched_pick(cache->schedule->sched, now);
+
+	return load ? tn_container_of(load, struct tn_reading, sched) : NULL;
+}
+
+void tn_schedule_again(struct tn_cache *cache)
+{
+	tn_sched_again(cache->schedule->sched);
+}
+
+/* ---- transfers --------------------------------------------------------------------------------------- */
+
+uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later)
+{
+	return tn_sched_read_room(cache->schedule->sched, device, least, tn_now_ns(&cache->clock), later);
+}
+
+bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes)
+{
+	struct tn_reading *r = item->r;
+	struct tn_cache *cache = r->op.cache;
+
+	return !cache->schedule ||
+	       tn_sched_read(cache->schedule->sched, &r->sched, tn_shape_chunk_first(&r->op.space->shape, chunk),
+			     item->device, bytes, tn_now_ns(&cache->clock));
+}
+
+void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	if (cache->schedule)
+		tn_sched_read_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
+}
+
+static enum tn_sched_writer writer_of(const struct tn_writing *w)
+{
+	return w->save ? TN_SCHED_SAVES : TN_SCHED_OFFLOADS;
+}
+
+bool tn_schedule_write(const struct tn_writing *w, uint32_t device, uint64_t bytes)
+{
+	struct tn_cache *cache = w->op.cache;
+
+	return !cache->schedule ||
+	       tn_sched_write(cache->schedule->sched, writer_of(w), device, bytes, tn_now_ns(&cache->clock));
+}
+
+uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device)
+{
+	return cache->schedule ? tn_sched_write_most(cache->schedule->sched, device, tn_now_ns(&cache->clock)) : UINT64_MAX;
+}
+
+void tn_schedule_write_waits(const struct tn_writing *w)
+{
+	if (w->op.cache->schedule)
+		tn_sched_write_waits(w->op.cache->schedule->sched, writer_of(w));
+}
+
+bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	return !cache->schedule ||
+	       tn_sched_write(cache->schedule->sched, TN_SCHED_STORE, device, bytes, tn_now_ns(&cache->clock));
+}
+
+void tn_schedule_write_undone(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	if (cache->schedule)
+		tn_sched_write_undo(cache->schedule->sched, device, bytes);
+}
+
+void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+{
+	if (cache->schedule)
+		tn_sched_write_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
+}

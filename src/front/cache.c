@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening and closing the cache, its options and its statistics.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/abi.h"
+#include "base/error.h"
+#include "base/fork.h"
+#include "front/front.h"
+#include "core/stats.h"
+
+#define PATH_BYTES 1024u
+#define SLOW_READ_NS 500000000ull /* reads that take longer, often, make a device slow */
+
+void tn_cache_opts_init_sized(struct tn_cache_opts *opts, size_t size)
+{
+	static const struct tn_cache_opts defaults = {
+		.size = sizeof(defaults),
+		.instance = "default",
+		.max_ops = 64,
+		.max_op_blocks = 8192,
+		.io_depth = 128,
+		.io_engine = "auto",
+		.policy = "default",
+		.scheduler = "slack",
+		.offload_lag_ms = 1000,
+		.verify = true,
+		.header_cache_bytes = 32u << 20,
+		.lock_timeout_ns = 5000000000u,
+		.durability_ms = 1000,
+		.log_level = TN_LOG_INFO,
+	};
+
+	tn_abi_init(opts, size, &defaults, sizeof(defaults));
+}
+
+/* ---- options ---------------------------------------------------------------------------------------------- */
+
+static int range(const char *name, uint64_t value, uint64_t least, uint64_t most)
+{
+	if (value < least || value > most)
+		return tn_fail(-EINVAL, "%s %llu: must be %llu to %llu", name, (unsigned long long)value,
+			       (unsigned long long)least, (unsigned long long)most);
+	return 0;
+}
+
+static int check_instance(const char *name)
+{
+	size_t n = name ? strlen(name) : 0;
+
+	if (n == 0 || n > 200 || name[0] == '.' || strchr(name, '/'))
+		return tn_fail(-EINVAL, "instance \"%s\": must be a plain file name of 1 to 200 bytes", name ? name : "");
+	return 0;
+}
+
+/* Replaces zeros by their defaults and checks the rest. */
+static int check_options(struct tn_cache_opts *o)
+{
+	const struct tn_policy_ops *policy;
+	int rc = 0;
+
+	if (o->ndirs > TN_DEVICES_MAX || (o->ndirs && !o->dirs))
+		return tn_fail(-EINVAL, "%zu directories: at most %u", o->ndirs, TN_DEVICES_MAX);
+	if (o->ndirs == 0 && o->host_bytes == 0)
+		return tn_fail(-EINVAL, "neither directories nor host_bytes: the cache could hold nothing");
+	o->max_ops = o->max_ops ? o->max_ops : 64;
+	o->max_op_blocks = o->max_op_blocks ? o->max_op_blocks : 8192;
+	o->io_depth = o->io_depth ? o->io_depth : 128;
+	o->header_cache_bytes = o->header_cache_bytes ? o->header_cache_bytes : 32u << 20;
+	o->io_engine = o->io_engine ? o->io_engine : "auto";
+	o->policy = o->policy ? o->policy : "default";
+	o->scheduler = o->scheduler ? o->scheduler : "slack";
+	if (strcmp(o->scheduler, "slack") != 0 && strcmp(o->scheduler, "none") != 0)
+		return tn_fail(-EINVAL, "scheduler \"%.64s\": must be \"slack\" or \"none\"", o->scheduler);
+	if ((rc = range("max_ops", o->max_ops, 1, 4096)) || (rc = range("max_op_blocks", o->max_op_blocks, 1, 1u << 20)) ||
+	    (rc = range("io_depth", o->io_depth, 1, 2048)) || (rc = range("workers", o->workers, 0, 64)) ||
+	    (rc = range("executors", o->executors, 0, 16)) ||
+	    (rc = range("disk_blocks", o->disk_blocks, 0, 1u << 31)) ||
+	    (rc = range("max_blocks", o->max_blocks, 0, 1u << 31)) ||
+	    (rc = range("disk_bytes", o->disk_bytes, 0, 1ull << 56)) ||
+	    (rc = range("host_bytes", o->host_bytes, 0, 1ull << 46)) ||
+	    (rc = range("header_cache_bytes", o->header_cache_bytes, 0, 1ull << 40)) ||
+	    (rc = range("lock_timeout_ns", o->lock_timeout_ns, 0, 86400ull * 1000000000u)))
+		return rc;
+	rc = check_instance(o->instance);
+	return rc ? rc : tn_policy_find(o->policy, &policy);
+}
+
+/*
+ * DIR/<instance>, made if missing. One DIR in which it cannot be made may be a lost device: the store goes on without it, or says
+ * that there is none.
+ */
+static int make_dirs(struct tn_cache *cache)
+{
+	struct tn_cache_opts *o = &cache->o;
+	const char **paths;
+	size_t failed = 0;
+	char *text;
+	int rc = 0;
+
+	cache->dir_paths = tn_get(cache->alloc, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
+	if (!cache->dir_paths)
+		return tn_fail(-ENOMEM, "no memory");
+	paths = (const char **)(void *)cache->dir_paths;
+	text = cache->dir_paths + TN_DEVICES_MAX * sizeof(char *);
+	for (size_t i = 0; i < o->ndirs; i++, text += PATH_BYTES) {
+		int n = snprintf(text, PATH_BYTES, "%s/%s", o->dirs[i], o->instance);
+
+		if (n < 0 || (size_t)n >= PATH_BYTES)
+			return tn_fail(-ENAMETOOLONG, "directory %.100s...: longer than %u bytes", o->dirs[i], PATH_BYTES);
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(paths[k], text) == 0)
+				return tn_fail(-EINVAL, "directory %s is given twice", o->dirs[i]);
+		paths[i] = text;
+	}
+	for (size_t i = 0; i < o->ndirs && !o->read_only; i++) {
+		if (mkdir(paths[i], 0700) == 0 || errno == EEXIST)
+			continue;
+		failed++;
+		rc = tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
+	}
+	o->dirs = paths;
+	return failed == o->ndirs ? rc : 0;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------------- */
+
+void tn_cache_free(struct tn_cache *cache)
+{
+	const struct tn_alloc *a = cache->alloc;
+
+	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
+		if (cache->spaces[i])
+			tn_space_slack_destroy(cache->spaces[i]);
+		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
+	}
+	tn_leases_destroy(cache);
+	tn_queries_destroy(cache);
+	tn_front_destroy(cache);
+	tn_ops_destroy(cache);
+	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
+	if (cache->free_devices)
+		cache->free_devices(cache->devices);
+	if (cache->eventfd >= 0)
+		close(cache->eventfd);
+	pthread_mutex_destroy(&cache->lock);
+	tn_put(a, cache, sizeof(*cache));
+}
+
+/* Everything but the core: options, tables, no threads. A simulation goes on with tn_core_open by itself. */
+int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
+{
+	const struct tn_alloc *a = &tn_alloc_system;
+	struct tn_cache_opts o;
+	struct tn_cache *cache;
+	int rc;
+
+	tn_cache_opts_init(&o);
+	rc = tn_abi_in(TN_ABI(tn_cache_opts, log_level), &o, opts);
+	if (rc == 0)
+		rc = check_options(&o);
+	if (rc)
+		return rc;
+	cache = tn_get(a, sizeof(*cache));
+	if (!cache)
+		return tn_fail(-ENOMEM, "no memory");
+	cache->o = o;
+	cache->alloc = a;
+	cache->clock = tn_clock_system;
+	cache->open_devices = tn_devices_open;
+	cache->make_engine = tn_engine_open;
+	memcpy(cache->make_tier, tn_tier_makers, sizeof(cache->make_tier));
+	cache->slow_read_ns = SLOW_READ_NS;
+	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
+	cache->opener = getpid();
+	cache->opener_mark = tn_process_mark();
+	pthread_mutex_init(&cache->lock, NULL);
+	tn_list_init(&cache->loads);
+	tn_list_init(&cache->saves);
+	tn_list_init(&cache->placing);
+	tn_list_init(&cache->flushes);
+	tn_list_init(&cache->drops);
+	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_ops_create(cache);
+	if (rc == 0)
+		rc = tn_leases_create(cache);
+	if (rc == 0)
+		rc = tn_queries_create(cache);
+	if (rc == 0)
+		rc = tn_front_create(cache);
+	if (rc) {
+		tn_cache_free(cache);
+		return rc;
+	}
+	*out = cache;
+	return 0;
+}
+
+int tn_cache_start(struct tn_cache *cache)
+{
+	int rc = make_dirs(cache);
+
+	if (rc == 0)
+		rc = tn_owner_start(cache);
+	if (rc)
+		tn_cache_free(cache);
+	return rc;
+}
+
+int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out)
+{
+	struct tn_cache *cache;
+	int rc;
+
+	if (!opts || !out)
+		return tn_fail(-EINVAL, "tn_cache_open: opts or out is missing");
+	rc = tn_cache_create(opts, &cache);
+	if (rc == 0)
+		rc = tn_cache_start(cache);
+	if (rc)
+		return rc;
+	*out = cache;
+	return 0;
+}
+
+int tn_cache_close(struct tn_cache *cache)
+{
+	struct tn_error error;
+	int rc;
+
+	if (!cache)
+		return 0;
+	if (tn_forked(cache))
+		return tn_error_last()->code; /* its memory goes with the child */
+	assert(cache->nmemories == 0);
+	tn_owner_stop(cache);
+	rc = cache->open_status;
+	error = cache->open_error;
+	tn_cache_free(cache);
+	return rc ? tn_fail_at(error.where, "", rc, "%s", error.text) : 0;
+}
+
+int tn_flush(struct tn_cache *cache, uint64_t deadline_ns)
+{
+	struct tn_flush_waiter *w;
+
+	if (!cache)
+		return tn_fail(-EINVAL, "tn_flush: no cache");
+	if (tn_forked(cache))
+		return tn_error_last()->code;
+	w = tn_flush_begin(cache);
+	return w ? tn_flush_wait(w, deadline_ns) : tn_fail(-ENOMEM, "tn_flush: no memory");
+}
+
+/* ---- statistics --------------------------------------------------------------------------------------------- */
+
+static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
+{
+	const struct tn_tier_base *host = cache->tier[TN_TIER_HOST], *disk = cache->tier[TN_TIER_DISK];
+
+	s->host_blocks = host ? host->blocks : 0;
+	s->evicted_host_blocks = host ? host->evicted : 0;
+	s->disk_blocks = disk ? disk->blocks : 0;
+	s->evicted_disk_blocks = disk ? disk->evicted : 0;
+	s->offload_waiting_blocks = cache->host ? tn_host_dirty_slots(cache->host) : 0;
+	s->offload_waiting_bytes = cache->host ? tn_host_dirty_bytes(cache->host) : 0;
+	s->offload_failed_blocks = cache->host ? tn_host_failed_slots(cache->host) : 0;
+}
+
+static int stats_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct tn_stats *s = arg;
+	const struct tn_counters *c = &cache->c;
+
+	s->blocks = tn_registry_count(cache->registry);
+	s->capacity_blocks = cache->durable ? cache->durable->ops->capacity(cache->durable) : 0;
+	s->loads = c->loads;
+	s->load_blocks = c->load_blocks;
+	s->load_failed_blocks = c->load_failed_blocks;
+	s->joined_blocks = c->joined_blocks;
+	s->saves = c->saves;
+	s->saved_blocks = c->saved_blocks;
+	s->existing_blocks = c->existing_blocks;
+	s->host_only_blocks = c->host_only_blocks;
+	s->admission_rejected_blocks = c->admission_rejected_blocks;
+	s->save_failed_blocks = c->save_failed_blocks;
+	s->dropped_blocks = c->dropped_blocks;
+	s->offloaded_blocks = c->offloaded_blocks;
+	s->offload_oldest_ns = tn_offload_age(cache, tn_now_ns(&cache->clock));
+	s->offload_lost_blocks = c->offload_lost_blocks;
+	s->promoted_blocks = c->promoted_blocks;
+	s->prefetched_blocks = c->prefetched_blocks;
+	s->blocks_read_back = c->blocks_read_back;
+	s->verified_objects = c->verified_objects;
+	s->corrupt_objects = c->corrupt_objects;
+	s->io_errors = c->io_errors;
+	s->bounced_objects = c->bounced_objects;
+	s->recovered_blocks = c->recovered_blocks;
+	s->resolve_ns = c->resolve_ns;
+	s->submit_ns = c->submit_ns;
+	s->submit_layers = c->submit_layers;
+	s->index_bytes = tn_registry_bytes(cache->registry);
+	s->bytes_written = tn_mover_bytes(cache->mover);
+	tier_stats(cache, s);
+	tn_reads_stats(cache, s);
+	if (cache->headers)
+		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);
+	if (cache->store) {
+		s->recovery_ns = tn_store_recovery_ns(cache->store);
+		s->index_bytes += tn_store_index_bytes(cache->store);
+	}
+	return 0;
+}
+
+int tn_stats_take(struct tn_cache *cache, struct tn_stats *s)
+{
+	s->lookups = __atomic_load_n(&cache->lookups, __ATOMIC_RELAXED);
+	s->lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
+	s->hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
+	return tn_owner_call(cache, stats_on_owner, s);
+}
+
+struct device_stats_call {
+	uint32_t index;
+	struct tn_device_stats *stats;
+};
+
+/* 1: there is such a device. */
+static int device_stats_on_owner(struct tn_cache *cache, void *arg)
+{
+	const struct device_stats_call *c = arg;
+
+	return cache->store && tn_store_stats(cache->store, c->index, c->stats) == 0;
+}
+
+int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_device_stats, lost_blocks);
+	struct tn_device_stats s;
+	struct device_stats_call call = {index, &s};
+	int rc;
+
+	if (!cache || !stats)
+		return tn_fail(-EINVAL, "tn_cache_device_stats: no cache, or nowhere to return the statistics");
+	rc = tn_abi_check(abi, stats);
+	if (rc)
+		return rc;
+	rc = tn_owner_call(cache, device_stats_on_owner, &call);
+	if (rc == 0)
+		return -ENOENT;
+	if (rc < 0)
+		return rc;
+	tn_abi_out(abi, stats, &s);
+	return 0;
+}

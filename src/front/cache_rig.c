@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cache_rig.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "core/core.h"
+#include "far.h"
+#include "enginepool.h"
+#include "ioengine/faulty_rig.h"
+#include "ioengine/ioengine.h"
+
+#define POISON 0xee
+
+uint32_t rig_executors;
+
+/* ---- options ------------------------------------------------------------------------------------------------ */
+
+static void on_log(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	if (getenv("TN_TEST_VERBOSE"))
+		printf("# %llu us: log %d %s: %s\n", (unsigned long long)(rig_now(arg) / RIG_US), level, where, text);
+}
+
+/* head_dim 64 x 2 heads x 16 tokens x bf16: 4 KiB per page and plane, so pages can be read into directly. */
+void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
+{
+	const char *base = getenv("TMPDIR");
+	struct tn_cache_opts *o = &r->o.cache;
+
+	memset(r, 0, sizeof(*r));
+	snprintf(r->dir, sizeof(r->dir), "%s/tn-cache-XXXXXX", base ? base : "/tmp");
+	assert_non_null(mkdtemp(r->dir));
+	r->dirs[0] = r->dir;
+	r->o = (struct rig_opts){.spaces = 1, .layers = RIG_LAYERS, .pages_per_block = RIG_PAGES, .heads = 2, .head_dim = head_dim,
+				 .npages = RIG_POOL_PAGES};
+	tn_cache_opts_init(o);
+	o->dirs = r->dirs;
+	o->ndirs = disk_bytes ? 1 : 0;
+	o->disk_bytes = disk_bytes;
+	o->host_bytes = host_bytes;
+	o->max_blocks = 8192;
+	o->max_ops = 16;
+	o->max_op_blocks = 256;
+	o->policy = "lru";
+	o->executors = rig_executors;
+}
+
+struct rig_opts rig_simulated_opts(void)
+{
+	static const char *const dirs[] = {"a", "b"};
+	struct rig_opts o = {.spaces = 2, .layers = 2, .pages_per_block = 2, .heads = 1, .head_dim = 128, .npages = 64,
+			     .seed = tn_test_seed(), .segment_bytes = 512u << 10};
+
+	tn_cache_opts_init(&o.cache);
+	o.cache.dirs = dirs;
+	o.cache.ndirs = 1;
+	o.cache.disk_bytes = 4u << 20;
+	o.cache.max_blocks = 8192;
+	o.cache.max_ops = 12;
+	o.cache.max_op_blocks = 64;
+	o.cache.io_depth = 16;
+	o.cache.header_cache_bytes = 64u << 10;
+	o.cache.policy = "lru";
+	return o;
+}
+
+struct rig *rig_simulated(const struct rig_opts *o)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	assert_non_null(r);
+	r->simulated = true;
+	r->o = *o;
+	return r;
+}
+
+void rig_dimensions(struct rig *r, uint32_t head_dim)
+{
+	r->o.head_dim = head_dim;
+}
+
+/* ---- spaces --------------------------------------------------------------------------------------------------- */
+
+static struct tn_geometry geometry(const struct rig *r, const struct rig_space_opts *o)
+{
+	uint32_t dim = o->head_dim ? o->head_dim : r->o.head_dim;
+
+	return (struct tn_geometry){
+		.layers = r->o.layers, .page_tokens = 16, .nplanes = 2,
+		.pages_per_block = o->pages_per_block ? o->pages_per_block : r->o.pages_per_block,
+		.planes = {{TN_PLANE_K, r->o.heads, dim, 16}, {TN_PLANE_V, r->o.heads, dim, 16}}};
+}
+
+struct tn_geometry rig_geometry(const struct rig *r)
+{
+	return geometry(r, &(struct rig_space_opts){0});
+}
+
+static void open_pool(struct rig_space *s)
+{
+	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = s->npages};
+	uint64_t bytes;
+	uint32_t count;
+
+	assert_int_equal(tn_layout_regions(&s->g, &shape, &count, &bytes), 0);
+	assert_true(count <= sizeof(s->bases) / sizeof(s->bases[0]));
+	bytes = (bytes + 4095) / 4096 * 4096;
+	s->memory = aligned_alloc(4096, bytes * count);
+	assert_non_null(s->memory);
+	if (s->rig->simulated)
+		memset(s->memory, POISON, bytes * count);
+	for (uint32_t i = 0; i < count; i++)
+		s->bases[i] = s->memory + i * bytes;
+	assert_int_equal(enginepool_create(s->rig->cache, &s->g, &shape, s->bases, &s->pool), 0);
+}
+
+int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_space *s)
+{
+	struct tn_identity id;
+	struct tn_shard shard;
+	int rc;
+
+	*s = (struct rig_space){.rig = r, .g = geometry(r, o), .npages = r->o.npages};
+	tn_identity_init(&id);
+	if (o->tenant)
+		id.tenant = o->tenant;
+	id.model = o->model ? o->model : "test";
+	id.hash_seed = o->seed;
+	tn_shard_init(&shard);
+	if (o->window) {
+		shard.match_rule = TN_MATCH_WINDOW;
+		shard.window_tokens = UINT32_MAX;
+	}
+	rc = tn_space_open(r->cache, &id, &shard, &s->g, o->quota, &s->space);
+	if (rc)
+		return rc;
+	s->salt = tn_hash64(id.model, strlen(id.model)) ^ tn_hash64(&id.hash_seed, sizeof(id.hash_seed));
+	s->salt ^= o->tenant ? tn_hash64(o->tenant, strlen(o->tenant)) : 0;
+	if (!o->no_pool)
+		open_pool(s);
+	return 0;
+}
+
+void rig_open_second(struct rig *r, uint32_t head_dim, struct rig_space *s)
+{
+	struct rig_space_opts o = {.head_dim = head_dim};
+
+	assert_int_equal(rig_space_open(r, &o, s), 0);
+}
+
+void rig_space_close(struct rig_space *s)
+{
+	assert_int_equal(enginepool_destroy(s->pool), 0);
+	tn_space_close(s->space);
+	free(s->memory);
+	*s = (struct rig_space){.rig = s->rig};
+}
+
+struct tn_quota rig_quota(struct rig *r, uint64_t disk_blocks, uint64_t host_blocks)
+{
+	struct tn_geometry g = rig_geometry(r);
+	struct tn_shape shape;
+	struct tn_quota q;
+
+	tn_quota_init(&q);
+	assert_int_equal(tn_shape_init(&g, &shape), 0);
+	if (disk_blocks != UINT64_MAX)
+		q.bytes[TN_TIER_DISK] = disk_blocks * shape.slot_bytes;
+	if (host_blocks != UINT64_MAX)
+		q.bytes[TN_TIER_HOST] = host_blocks * shape.slot_bytes;
+	return q;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+/* Of every thread that makes an engine; the first is the owner. */
+static int make_faulty(const struct tn_cache *cache, uint32_t depth, struct tn_io **out)
+{
+	struct tn_ioengine_opts io = {.kind = TN_IOENGINE_POSIX, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
+	struct rig *r = cache->devices;
+	struct tn_io_faulty_opts fo = {.seed = 1};
+	struct tn_io *inner;
+	int rc = tn_ioengine_create(&io, &inner);
+
+	if (rc)
+		return rc;
+	if (r->o.faults)
+		fo = *r->o.faults;
+	fo.clock = &tn_clock_system;
+	rc = tn_io_faulty_create(inner, &fo, out);
+	if (!r->io)
+		r->io = *out;
+	return rc;
+}
+
+static int open_real(struct rig *r, const struct tn_cache_opts *opts)
+{
+	int rc;
+
+	if (!r->o.faulty)
+		return r->o.open ? r->o.open(opts, &r->cache) : tn_cache_open(opts, &r->cache);
+	rc = tn_cache_create(opts, &r->cache);
+	if (rc)
+		return rc;
+	r->io = NULL;
+	r->cache->devices = r;
+	r->cache->make_engine = make_faulty;
+	return tn_cache_start(r->cache);
+}
+
+int rig_open(struct rig *r)
+{
+	static const char *const tenants[RIG_SPACES] = {"anna", "bert"};
+	struct tn_cache_opts opts = r->o.cache;
+	int rc;
+
+	if (!opts.log) {
+		opts.log = on_log;
+		opts.log_arg = r;
+	}
+	rc = r->simulated ? rig_sim_open(r, &opts) : open_real(r, &opts);
+	if (rc) {
+		r->cache = NULL;
+		return rc;
+	}
+	for (uint32_t i = 0; i < r->o.spaces; i++) {
+		struct tn_quota quota = rig_quota(r, r->o.quota_blocks[i], UINT64_MAX);
+		struct rig_space_opts so = {.tenant = r->simulated ? tenants[i] : NULL, .quota = r->o.quota_blocks[i] ? &quota : NULL};
+
+		rc = rig_space_open(r, &so, &r->s[i]);
+		if (rc)
+			rig_fail(r, "space %u: %d: %s", i, rc, tn_error_last()->text);
+	}
+	return 0;
+}
+
+void rig_must_open(struct rig *r)
+{
+	int rc = rig_open(r);
+
+	if (rc)
+		rig_fail(r, "open: %d: %s", rc, tn_error_last()->text);
+}
+
+struct rig *rig_start(const struct rig_opts *o)
+{
+	struct rig *r = rig_simulated(o);
+
+	rig_must_open(r);
+	rig_run(r, 5 * RIG_SECOND);
+	return r;
+}
+
+int rig_close(struct rig *r)
+{
+	struct tn_cache *cache = r->cache;
+
+	for (uint32_t i = 0; i < r->o.spaces; i++)
+		if (r->s[i].space)
+			rig_space_close(&r->s[i]);
+	if (r->simulated)
+		return rig_sim_close(r);
+	r->cache = NULL;
+	return tn_cache_close(cache);
+}
+
+void rig_reopen(struct rig *r)
+{
+	int rc = rig_close(r);
+
+	if (rc)
+		rig_fail(r, "close: %d: %s", rc, tn_error_last()->text);
+	rig_must_open(r);
+}
+
+void rig_set_up(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
+{
+	rig_init(r, disk_bytes, host_bytes, head_dim);
+	rig_must_open(r);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+void rig_tear_down(struct rig *r)
+{
+	if (r->simulated && r->o.faulty)
+		rig_calm(r);
+	if (r->cache)
+		assert_int_equal(rig_close(r), 0);
+	if (!r->simulated) {
+		assert_int_equal(nftw(r->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+		return;
+	}
+	tn_io_destroy(r->io);
+	tn_far_destroy(r->far);
+	free(r);
+}
+
+/* ---- faults --------------------------------------------------------------------------------------------------------- */
+
+struct faults {
+	struct tn_io *io;
+	const struct tn_fault *faults;
+	uint32_t n;
+	bool release;
+};
+
+static int set_faults(struct tn_cache *cache, void *arg)
+{
+	struct faults *f = arg;
+	int rc = tn_io_faulty_set(f->io, f->faults, f->n);
+
+	if (f->release)
+		tn_io_faulty_release(f->io);
+	return rc;
+}
+
+static void change_faults(struct rig *r, struct faults f)
+{
+	f.io = r->io;
+	assert_true(r->o.faulty);
+	assert_int_equal(r->simulated ? set_faults(r->cache, &f) : tn_owner_call(r->cache, set_faults, &f), 0);
+}
+
+void rig_fault(struct rig *r, const struct tn_fault *faults, uint32_t n)
+{
+	change_faults(r, (struct faults){.faults = faults, .n = n});
+}
+
+void rig_calm(struct rig *r)
+{
+	change_faults(r, (struct faults){.release = true});
+}
+
+/* ---- statistics ------------------------------------------------------------------------------------------------------ */
+
+struct tn_stats rig_stats(struct rig *r)
+{
+	struct tn_stats s = {0};
+
+	assert_int_equal(tn_stats_take(r->cache, &s), 0);
+	return s;
+}
+
+struct tn_device_stats rig_device(struct rig *r, uint32_t index)
+{
+	struct tn_device_stats s = {.size = sizeof(s)};
+
+	assert_int_equal(tn_cache_device_stats(r->cache, index, &s), 0);
+	return s;
+}
+
+int rig_flush(struct rig *r)
+{
+	struct tn_flush_waiter *w;
+	int rc = 0;
+
+	if (!r->simulated)
+		return tn_test_ended(tn_flush(r->cache, rig_deadline(r)));
+	w = tn_flush_begin(r->cache);
+	rig_until(r, (rc = tn_flush_poll(w)) != -EAGAIN);
+	return rc;
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------------- */
+
+uint64_t rig_now(const struct rig *r)
+{
+	return r->simulated ? tn_now_ns(tn_simdisk_clock(r->disk)) : tn_test_now();
+}
+
+uint64_t rig_deadline(const struct rig *r)
+{
+	return rig_now(r) + 60 * RIG_SECOND;
+}
+
+void rig_turn(struct rig *r, uint64_t max_ns)
+{
+	if (r->simulated)
+		rig_sim_turn(r, max_ns);
+	else
+		usleep((useconds_t)(max_ns < RIG_MS ? max_ns / RIG_US : 1000));
+}
+
+void rig_run(struct rig *r, uint64_t ns)
+{
+	uint64_t end = rig_now(r) + ns;
+
+	while (rig_now(r) < end)
+		rig_turn(r, end - rig_now(r));
+}
+
+void rig_wait_on(struct rig *r, uint64_t end_ns, const char *condition)
+{
+	if (rig_now(r) > end_ns)
+		rig_fail(r, "HANG: after a minute it is still not true that %s", condition);
+	rig_turn(r, RIG_MS);
+}
+
+void rig_fail(const struct rig *r, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	print_error("TN_SEED=%llu: %s\n", (unsigned long long)(r->simulated ? r->o.seed : tn_test_seed()), text);
+	fail();
+	abort(); /* fail() does not return */
+}
+
+/* ---- keys, pages and bytes ---------------------------------------------------------------------------------------------- */
+
+struct tn_key rig_key(uint64_t id)
+{
+	return (struct tn_key){{id * 0x9e3779b97f4a7c15u + 1, id}};
+}
+
+void rig_keys(uint64_t first, uint32_t n, struct tn_key *keys)
+{
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = rig_key(first + i);
+}
+
+void rig_pages(const struct rig_space *s, uint32_t first_page, uint32_t n, uint32_t *pages)
+{
+	for (uint32_t i = 0; i < n * s->g.pages_per_block; i++)
+		pages[i] = first_page + i;
+}
+
+unsigned char *rig_plane(const struct rig_space *s, uint32_t layer, uint32_t plane, uint32_t page, uint32_t *bytes)
+{
+	*bytes = tn_geometry_page_bytes(&s->g, plane);
+	return (unsigned char *)s->bases[layer] + ((size_t)plane * s->npages + page) * *bytes;
+}
+
+static uint64_t word_of(const struct rig_space *s, uint64_t id, uint32_t layer, uint32_t plane, uint32_t page_in_block, uint32_t i)
+{
+	uint64_t words[2] = {id ^ s->salt, (uint64_t)layer << 32 | plane << 16 | page_in_block};
+
+	return tn_hash64(words, sizeof(words)) + i * 0x9e3779b97f4a7c15u;
+}
+
+void rig_fill(const struct rig_space *s, uint64_t id, uint32_t layer, uint32_t page_in_block, uint32_t page)
+{
+	for (uint32_t p = 0; p < s->g.nplanes; p++) {
+		uint64_t first = word_of(s, id, layer, p, page_in_block, 0), step = word_of(s, id, layer, p, page_in_block, 1) - first;
+		uint32_t bytes;
+		unsigned char *at = rig_plane(s, layer, p, page, &bytes);
+
+		for (uint32_t i = 0; i < bytes; i += 8, first += step)
+			memcpy(at + i, &first, 8);
+	}
+}
+
+bool rig_holds(const struct rig_space *s, uint64_t id, uint32_t layer, uint32_t page_in_block, uint32_t page)
+{
+	for (uint32_t p = 0; p < s->g.nplanes; p++) {
+		uint64_t first = word_of(s, id, layer, p, page_in_block, 0), step = word_of(s, id, layer, p, page_in_block, 1) - first;
+		uint32_t bytes;
+		const unsigned char *at = rig_plane(s, layer, p, page, &bytes);
+
+		for (uint32_t i = 0; i < bytes; i += 8, first += step)
+			if (memcmp(at + i, &first, 8) != 0)
+				return false;
+	}
+	return true;
+}
+
+void rig_fill_blocks(const struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page)
+{
+	uint32_t each = s->g.pages_per_block;
+
+	for (uint32_t l = 0; l < s->g.layers; l++)
+		for (uint32_t i = 0; i < n * each; i++)
+			rig_fill(s, first + i / each, l, i % each, first_page + i);
+}
+
+void rig_check_blocks(const struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page)
+{
+	uint32_t each = s->g.pages_per_block;
+
+	for (uint32_t l = 0; l < s->g.layers; l++)
+		for (uint32_t i = 0; i < n * each; i++)
+			if (!rig_holds(s, first + i / each, l, i % each, first_page + i))
+				rig_fail(s->rig, "WRONG BYTES: block %llu layer %u page %u", (unsigned long long)(first + i / each), l,
+					 i % each);
+}
+
+void rig_poison(const struct rig_space *s, uint32_t page)
+{
+	for (uint32_t l = 0; l < s->g.layers; l++)
+		for (uint32_t p = 0; p < s->g.nplanes; p++) {
+			uint32_t bytes;
+			unsigned char *at = rig_plane(s, l, p, page, &bytes);
+
+			memset(at, POISON, bytes);
+		}
+}
+
+bool rig_poisoned(const struct rig_space *s, uint32_t page)
+{
+	for (uint32_t l = 0; l < s->g.layers; l++)
+		for (uint32_t p = 0; p < s->g.nplanes; p++) {
+			uint32_t bytes;
+			const unsigned char *at = rig_plane(s, l, p, page, &bytes);
+
+			for (uint32_t i = 0; i < bytes; i++)
+				if (at[i] != POISON)
+					return false;
+		}
+	return true;
+}
+
+/* ---- saves --------------------------------------------------------------------------------------------------------------- */
+
+struct tn_save *rig_save_begin(struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page, const struct tn_save_opts *o)
+{
+	struct tn_key keys[RIG_AT_ONCE];
+	uint32_t pages[RIG_AT_ONCE * RIG_BLOCK_PAGES];
+	struct tn_save *save;
+
+	assert_true(n <= RIG_AT_ONCE && s->g.pages_per_block <= RIG_BLOCK_PAGES);
+	rig_keys(first, n, keys);
+	rig_pages(s, first_page, n, pages);
+	rig_fill_blocks(s, first, n, first_page);
+	assert_int_equal(tn_save_begin(s->space, s->pool, keys, n, pages, o, &save), 0);
+	return save;
+}
+
+void rig_save_give(struct rig_space *s, struct tn_save *save)
+{
+	for (uint32_t l = 0; l < s->g.layers; l++)
+		assert_int_equal(tn_save_layer(save, l, NULL, 0), 0);
+	assert_int_equal(tn_save_commit(save), 0);
+}
+
+struct tn_save_result rig_save_end(struct rig_space *s, struct tn_save *save)
+{
+	struct tn_save_result res = {.size = sizeof(res)};
+	int rc = 0;
+
+	if (s->rig->simulated)
+		rig_until(s->rig, (rc = tn_save_end(save, 1, &res)) != -ETIMEDOUT);
+	else
+		rc = tn_test_ended(tn_save_end(save, rig_deadline(s->rig), &res));
+	assert_int_equal(rc, 0);
+	return res;
+}
+
+struct tn_save_result rig_save(struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page)
+{
+	struct tn_key parent = rig_key(first - 1);
+	struct tn_save_opts so;
+	struct tn_save *save;
+
+	tn_save_opts_init(&so);
+	so.parent = first > 1 ? &parent : NULL;
+	save = rig_save_begin(s, first, n, first_page, &so);
+	rig_save_give(s, save);
+	return rig_save_end(s, save);
+}
+
+/* ---- loads ---------------------------------------------------------------------------------------------------------------- */
+
+struct tn_load *rig_load_begin(struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page, const struct tn_load_opts *o)
+{
+	struct tn_key keys[RIG_AT_ONCE];
+	uint32_t pages[RIG_AT_ONCE * RIG_BLOCK_PAGES];
+	struct tn_load *load;
+
+	assert_true(n <= RIG_AT_ONCE && s->g.pages_per_block <= RIG_BLOCK_PAGES);
+	rig_keys(first, n, keys);
+	rig_pages(s, first_page, n, pages);
+	assert_int_equal(tn_load_begin(s->space, s->pool, keys, n, pages, o, &load), 0);
+	return load;
+}
+
+int rig_load_wait(struct rig_space *s, struct tn_load *load, uint32_t layer)
+{
+	int rc = 0;
+
+	if (s->rig->simulated)
+		rig_until(s->rig, (rc = tn_load_poll(load, layer)) != -EAGAIN);
+	else
+		rc = tn_test_ended(tn_load_wait(load, layer, rig_deadline(s->rig)));
+	return rc;
+}
+
+void rig_load_end(struct rig_space *s, struct tn_load *load)
+{
+	int rc = 0;
+
+	if (s->rig->simulated)
+		rig_until(s->rig, (rc = tn_load_end(load, 0, NULL)) != -EBUSY);
+	else
+		rc = tn_load_end(load, rig_deadline(s->rig), NULL);
+	if (rc == -EBUSY)
+		fail_msg("HANG: the transfers of a load did not end within a minute");
+	assert_int_equal(rc, 0);
+}
+
+int rig_load(struct rig_space *s, uint64_t first, uint32_t n)
+{
+	uint32_t first_page = s->npages / 2;
+	struct tn_load *load = rig_load_begin(s, first, n, first_page, NULL);
+	int good = -1, rc;
+
+	for (uint32_t l = 0; l < s->g.layers; l++) {
+		rc = rig_load_wait(s, load, l);
+		assert_true(rc >= 0 && (good < 0 || rc <= good));
+		good = rc;
+	}
+	rig_load_end(s, load);
+	rig_check_blocks(s, first, (uint32_t)good, first_page);
+	return good;
+}
+
+/* ---- look-ups --------------------------------------------------------------------------------------------------------------- */
+
+int rig_match(const struct rig_space *s, uint64_t first, uint32_t n)
+{
+	struct tn_key keys[RIG_AT_ONCE];
+	struct tn_match m = {.size = sizeof(m)};
+
+	assert_true(n <= RIG_AT_ONCE);
+	rig_keys(first, n, keys);
+	return tn_match(s->space, keys, n, NULL, &m, 0);
+}
+
+uint32_t rig_count(const struct rig_space *s, uint64_t first, uint32_t n)
+{
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		found += rig_match(s, first + i, 1) == 1;
+	return found;
+}
+
+uint32_t rig_count_host(const struct rig_space *s, uint64_t first, uint32_t n)
+{
+	struct tn_match m = {.size = sizeof(m)};
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_key key = rig_key(first + i);
+
+		found += tn_match(s->space, &key, 1, NULL, &m, 0) == 1 && m.tier_blocks[TN_TIER_HOST] == 1;
+	}
+	return found;
+}
+
+uint64_t rig_pin(const struct rig_space *s, uint64_t first, uint32_t n)
+{
+	struct tn_key keys[RIG_AT_ONCE];
+	struct tn_match m = {.size = sizeof(m)};
+
+	assert_true(n <= RIG_AT_ONCE);
+	rig_keys(first, n, keys);
+	assert_int_equal(tn_match(s->space, keys, n, NULL, &m, TN_MATCH_PIN), n);
+	return m.pin;
+}
+
+void rig_unpin(const struct rig_space *s, uint64_t pin)
+{
+	assert_int_equal(tn_unpin(s->space, pin), 0);
+}

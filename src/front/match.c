@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Look-ups and the leases that they take. Any thread: the registry's table is read without the owner, and a lease is a list of
+ * pinned blocks from a pool that is sized at open.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/abi.h"
+#include "base/error.h"
+#include "front/front.h"
+
+#define FIND_AT_ONCE 256u /* keys */
+
+int tn_leases_create(struct tn_cache *cache)
+{
+	uint32_t n = cache->o.max_ops * 4, each = cache->o.max_op_blocks;
+
+	cache->nleases = n;
+	cache->leases = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->leases)));
+	cache->lease_blocks = tn_get(cache->alloc, tn_array_bytes(n, each * sizeof(tn_block)));
+	if (!cache->leases || !cache->lease_blocks)
+		return tn_fail(-ENOMEM, "no memory for %u leases; lower max_ops or max_op_blocks", n);
+	for (uint32_t i = 0; i < n; i++) {
+		cache->leases[i].blocks = cache->lease_blocks + (size_t)i * each;
+		tn_stack_push(&cache->free_leases, i, &cache->leases[i].next);
+	}
+	return 0;
+}
+
+void tn_leases_destroy(struct tn_cache *cache)
+{
+	uint32_t n = cache->nleases, each = cache->o.max_op_blocks;
+
+	tn_put(cache->alloc, cache->leases, tn_array_bytes(n, sizeof(*cache->leases)));
+	tn_put(cache->alloc, cache->lease_blocks, tn_array_bytes(n, each * sizeof(tn_block)));
+}
+
+static uint32_t next_free_lease(void *arg, uint32_t i)
+{
+	struct tn_cache *cache = arg;
+
+	return __atomic_load_n(&cache->leases[i].next, __ATOMIC_RELAXED);
+}
+
+static void unpin(struct tn_cache *cache, tn_block b)
+{
+	tn_block_unpin(cache->registry, b);
+	tn_doomed_unpinned(cache, b);
+}
+
+/* Ends the lease and those behind it. */
+static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
+{
+	while (lease) {
+		struct tn_lease *rest = lease->rest;
+
+		for (uint32_t i = 0; i < lease->n; i++)
+			unpin(cache, lease->blocks[i]);
+		lease->n = 0;
+		lease->rest = NULL;
+		tn_stack_push(&cache->free_leases, (uint32_t)(lease - cache->leases), &lease->next);
+		lease = rest;
+	}
+}
+
+/*
+ * tn_registry_find, but for blocks whose time is over. Those found are pinned if there is a list for them; tiers (may be
+ * NULL) and counts[tier] are set for them.
+ */
+static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, uint32_t n, tn_block *blocks,
+			   uint8_t *tiers, uint32_t *counts)
+{
+	struct tn_cache *cache = space->cache;
+	tn_block some[FIND_AT_ONCE];
+	uint8_t tier[FIND_AT_ONCE];
+	uint32_t done = 0;
+
+	memset(counts, 0, TN_TIERS_MAX * sizeof(*counts));
+	for (;;) {
+		uint32_t want = n - done < FIND_AT_ONCE ? n - done : FIND_AT_ONCE, alive = 0, found;
+
+		found = tn_registry_find(cache->registry, space->index, keys + done, want, blocks != NULL, some, tier);
+		for (; alive < found && !tn_watch_expired(cache, some[alive]); alive++) {
+			counts[tier[alive]]++;
+			if (blocks)
+				blocks[done + alive] = some[alive];
+			if (tiers)
+				tiers[done + alive] = tier[alive];
+		}
+		for (uint32_t i = alive; blocks && i < found; i++)
+			unpin(cache, some[i]);
+		done += alive;
+		if (alive < want || done == n)
+			return done;
+	}
+}
+
+/*
+ * Applies the group's rule to what was found: keys[first..end) are there, and pinned if there is a list. Returns end.
+ * Tiers are said of what matched only: another look of blocks that are not pinned may find less, which is a miss.
+ */
+static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, uint32_t n, tn_block *blocks,
+			     uint8_t *tiers, uint32_t *first, uint32_t *counts)
+{
+	uint32_t window = space->match_rule == TN_MATCH_EXACT ? 1 : space->window_blocks;
+
+	*first = 0;
+	if (space->match_rule == TN_MATCH_PREFIX)
+		return find_alive(space, keys, n, blocks, tiers, counts);
+	/* The longest prefix whose last `window` blocks are all there. */
+	for (uint32_t end = n; end > 0; end--) {
+		uint32_t from = end > window ? end - window : 0, got;
+
+		got = find_alive(space, keys + from, end - from, blocks, NULL, counts);
+		if (got == end - from && (!tiers || find_alive(space, keys + from, got, NULL, tiers + from, counts) == got)) {
+			*first = from;
+			return end;
+		}
+		for (uint32_t i = 0; blocks && i < got; i++)
+			unpin(space->cache, blocks[i]);
+		end = from + got + 1; /* a window that reaches the gap cannot match */
+	}
+	memset(counts, 0, TN_TIERS_MAX * sizeof(*counts));
+	return 0;
+}
+
+/* As many leases, one behind the other, or none. */
+static int take_leases(struct tn_cache *cache, size_t n, struct tn_lease **out)
+{
+	struct tn_lease *all = NULL;
+
+	for (; n > 0; n--) {
+		uint64_t i = tn_stack_pop(&cache->free_leases, next_free_lease, cache);
+
+		if (!i) {
+			lease_give(cache, all);
+			return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", cache->nleases);
+		}
+		cache->leases[i - 1].rest = all;
+		all = &cache->leases[i - 1];
+	}
+	*out = all;
+	return 0;
+}
+
+/* The leases' pin, or - nothing matched - none and the leases are free again. */
+static uint64_t lease_pin(struct tn_cache *cache, struct tn_lease *lease, bool found)
+{
+	if (lease && found)
+		return (uint64_t)__atomic_add_fetch(&lease->generation, 1, __ATOMIC_ACQ_REL) << 32 |
+		       (uint64_t)(lease - cache->leases + 1);
+	lease_give(cache, lease);
+	return 0;
+}
+
+/* Adds what was found of a space to the result. */
+static void add_found(const struct tn_space *space, const uint32_t *counts, struct tn_match *m)
+{
+	const uint64_t *ns_per_mib = space->cache->ns_per_mib;
+
+	for (unsigned t = 0; t < TN_TIERS; t++) {
+		m->tier_blocks[t] += counts[t];
+		m->load_ns += (counts[t] * space->shape.slot_bytes >> 20) * __atomic_load_n(&ns_per_mib[t], __ATOMIC_RELAXED);
+	}
+}
+
+static void count_lookup(struct tn_cache *cache, size_t keys, uint32_t hits)
+{
+	__atomic_add_fetch(&cache->lookups, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&cache->lookup_blocks, keys, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&cache->hit_blocks, hits, __ATOMIC_RELAXED);
+}
+
+static size_t most_keys(const struct tn_space *space, size_t n)
+{
+	if (__atomic_load_n(&space->dropping, __ATOMIC_ACQUIRE))
+		return 0;
+	return n < space->cache->o.max_op_blocks ? n : space->cache->o.max_op_blocks;
+}
+
+int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
+	     unsigned flags)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
+	struct tn_match m = {.size = sizeof(m)};
+	struct tn_lease *lease = NULL;
+	uint32_t counts[TN_TIERS_MAX];
+	struct tn_cache *cache;
+	int rc;
+
+	if (!space || (n && !keys) || !match || (flags & ~TN_MATCH_PIN))
+		return tn_fail(-EINVAL, "tn_match: space, keys or match is missing, or unknown flags %#x", flags);
+	cache = space->cache;
+	if (tn_check_process(cache))
+		return -ECHILD;
+	rc = tn_abi_check(abi, match);
+	if (rc == 0 && flags & TN_MATCH_PIN)
+		rc = take_leases(cache, 1, &lease);
+	if (rc)
+		return rc;
+	n = most_keys(space, n);
+	m.blocks = find_by_rule(space, keys, (uint32_t)n, lease ? lease->blocks : NULL, tiers, &m.first, counts);
+	if (lease)
+		lease->n = m.blocks - m.first;
+	if (tiers)
+		memset(tiers, TN_TIER_NONE, m.first);
+	add_found(space, counts, &m);
+	count_lookup(cache, n, m.blocks);
+	m.pin = lease_pin(cache, lease, m.blocks > 0);
+	tn_abi_out(abi, match, &m);
+	return (int)m.blocks;
+}
+
+/* ---- several spaces --------------------------------------------------------------------------------------- */
+
+/*
+ * The longest end, n at most, at which the rule of every space can end; first[i] is of space i. Prefixes are looked for once: each
+ * end below one that a prefix has is one that it has, too. The others are asked in turn until all agree; each has the longest
+ * end of its own below what it is asked for, so none is left out.
+ */
+static uint32_t common_end(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, uint32_t n, uint32_t *first)
+{
+	uint32_t counts[TN_TIERS_MAX];
+	size_t agreed = 0;
+
+	for (size_t i = 0; i < nspaces; i++) {
+		first[i] = 0;
+		if (spaces[i]->match_rule == TN_MATCH_PREFIX)
+			n = find_alive(spaces[i], keys, n, NULL, NULL, counts);
+	}
+	for (size_t i = 0; agreed < nspaces; i = (i + 1) % nspaces) {
+		uint32_t end = n;
+
+		if (spaces[i]->match_rule != TN_MATCH_PREFIX)
+			end = find_by_rule(spaces[i], keys, n, NULL, NULL, &first[i], counts);
+		agreed = end == n ? agreed + 1 : 1;
+		n = end;
+	}
+	return n;
+}
+
+/* Counts, and with leases pins, what must be loaded to that end; false: some of it has gone meanwhile. */
+static bool take_all(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, uint32_t end,
+		     const uint32_t *first, struct tn_lease *lease, struct tn_match *m)
+{
+	uint32_t counts[TN_TIERS_MAX];
+
+	for (size_t i = 0; i < nspaces; i++) {
+		uint32_t n = end - first[i];
+		uint32_t got = find_alive(spaces[i], keys + first[i], n, lease ? lease->blocks : NULL, NULL, counts);
+
+		if (lease) {
+			lease->n = got;
+			lease = lease->rest;
+		}
+		if (got < n)
+			return false;
+		add_found(spaces[i], counts, m);
+	}
+	return true;
+}
+
+static void let_go(struct tn_cache *cache, struct tn_lease *lease)
+{
+	for (; lease; lease = lease->rest) {
+		for (uint32_t i = 0; i < lease->n; i++)
+			unpin(cache, lease->blocks[i]);
+		lease->n = 0;
+	}
+}
+
+int tn_match_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags)
+{
+	if (!spaces || nspaces == 0 || nspaces > TN_MATCH_SPACES_MAX || (n && !keys) || (flags & ~TN_MATCH_PIN))
+		return tn_fail(-EINVAL, "tn_match_all: %zu spaces, 1 to %u, or spaces or keys are missing, or unknown flags %#x", nspaces,
+			       TN_MATCH_SPACES_MAX, flags);
+	for (size_t i = 0; i < nspaces; i++) {
+		const struct tn_space *a = spaces[0], *b = spaces[i];
+
+		if (!b)
+			return tn_fail(-EINVAL, "tn_match_all: spaces[%zu] is missing", i);
+		if (b->cache != a->cache || !tn_key_eq(&b->identity, &a->identity) ||
+		    tn_geometry_block_tokens(&b->geometry) != tn_geometry_block_tokens(&a->geometry))
+			return tn_fail(-EINVAL, "tn_match_all: spaces[%zu] is of another cache, identity or number of tokens per block than "
+				       "spaces[0]: it has other keys", i);
+	}
+	return tn_check_process(spaces[0]->cache);
+}
+
+int tn_match_find(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+		  struct tn_match *match, unsigned flags)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
+	struct tn_cache *cache = spaces[0]->cache;
+	uint32_t at[TN_MATCH_SPACES_MAX], end;
+	struct tn_lease *lease = NULL;
+	struct tn_match m;
+	int rc = tn_abi_check(abi, match);
+
+	if (rc == 0 && flags & TN_MATCH_PIN)
+		rc = take_leases(cache, nspaces, &lease);
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < nspaces; i++)
+		n = most_keys(spaces[i], n);
+	for (end = (uint32_t)n;; end--) {
+		end = common_end(spaces, nspaces, keys, end, at);
+		m = (struct tn_match){.size = sizeof(m), .blocks = end, .first = end};
+		if (take_all(spaces, nspaces, keys, end, at, lease, &m))
+			break;
+		let_go(cache, lease);
+	}
+	for (size_t i = 0; i < nspaces; i++)
+		m.first = at[i] < m.first ? at[i] : m.first;
+	if (first)
+		memcpy(first, at, nspaces * sizeof(*first));
+	count_lookup(cache, n, end);
+	m.pin = lease_pin(cache, lease, end > 0);
+	tn_abi_out(abi, match, &m);
+	return (int)end;
+}
+
+int tn_match_all(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+		 struct tn_match *match, unsigned flags)
+{
+	int rc = tn_match_check(spaces, nspaces, keys, n, flags);
+
+	if (rc == 0 && !match)
+		rc = tn_fail(-EINVAL, "tn_match_all: match is missing");
+	return rc ? rc : tn_match_find(spaces, nspaces, keys, n, first, match, flags);
+}
+
+int tn_unpin(struct tn_space *space, uint64_t pin)
+{
+	uint32_t generation = (uint32_t)(pin >> 32), i = (uint32_t)pin;
+	struct tn_cache *cache;
+
+	if (!space)
+		return tn_fail(-EINVAL, "tn_unpin: no space");
+	cache = space->cache;
+	if (tn_check_process(cache))
+		return -ECHILD;
+	/* Odd generations are taken; the exchange to even lets only one caller end the lease. */
+	if (i == 0 || i > cache->nleases || !(generation & 1) ||
+	    !__atomic_compare_exchange_n(&cache->leases[i - 1].generation, &generation, generation + 1, false,
+					 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return tn_fail(-EINVAL, "tn_unpin: no lease %#llx (ended before?)", (unsigned long long)pin);
+	lease_give(cache, &cache->leases[i - 1]);
+	return 0;
+}

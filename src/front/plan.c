@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The slack tables of spaces as callers give and get them, and what is planned with them: how much of a matched prefix to restore. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/abi.h"
+#include "base/error.h"
+#include "core/core.h"
+#include "sched/pipeline.h"
+#include "sched/slack_internal.h"
+
+/* ---- the tables ---------------------------------------------------------------------------------- */
+
+struct slack_call {
+	struct tn_space *space;
+	struct tn_slack *table; /* set: to take; copy: what was given */
+};
+
+static int set_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct slack_call *c = arg;
+	struct tn_slack *old = c->space->slack;
+
+	c->space->slack = c->table;
+	c->table = old;
+	return 0;
+}
+
+static int copy_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct slack_call *c = arg;
+
+	return tn_slack_clone(c->space->slack, &c->table);
+}
+
+static int check_table(const struct tn_space *space, const struct tn_slack *table)
+{
+	struct tn_slack_desc d;
+
+	tn_slack_describe(table, &d);
+	if (d.layers != space->geometry.layers)
+		return tn_fail(-EINVAL, "slack table of %s: %u layers, the space has %u", d.model, d.layers,
+			       space->geometry.layers);
+	if (strcmp(d.model, "-") != 0 && strncmp(d.model, space->model, sizeof(space->model)) != 0)
+		return tn_fail(-EINVAL, "slack table of %s, but the space's model is %s", d.model, space->model);
+	return tn_slack_check(table) ? tn_fail_cause(-EINVAL, "slack table of %s has gaps", d.model) : 0;
+}
+
+int tn_space_slack(struct tn_space *space, const struct tn_slack *table)
+{
+	struct slack_call call = {space, NULL};
+	struct tn_slack *copy = NULL;
+	int rc;
+
+	if (!space)
+		return tn_fail(-EINVAL, "tn_space_slack: no space");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	rc = table ? check_table(space, table) : 0;
+	if (rc)
+		return rc;
+	rc = table ? tn_slack_clone(table, &call.table) : tn_slack_create_empty(space->geometry.layers, &call.table);
+	if (rc == 0)
+		rc = tn_slack_clone(call.table, &copy);
+	if (rc == 0)
+		rc = tn_owner_call(space->cache, set_on_owner, &call); /* from here on call.table is the old one */
+	if (rc == 0) {
+		struct tn_slack *old;
+
+		pthread_mutex_lock(&space->plan_lock);
+		old = space->plan_slack;
+		space->plan_slack = copy;
+		pthread_mutex_unlock(&space->plan_lock);
+		copy = old;
+	}
+	tn_slack_destroy(copy);
+	tn_slack_destroy(call.table);
+	return rc;
+}
+
+int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out)
+{
+	struct slack_call call = {space, NULL};
+	int rc;
+
+	if (!space || !out)
+		return tn_fail(-EINVAL, "tn_space_slack_copy: space or out is missing");
+	rc = tn_owner_call(space->cache, copy_on_owner, &call);
+	if (rc == 0)
+		*out = call.table;
+	return rc;
+}
+
+/* ---- the plan ------------------------------------------------------------------------------------ */
+
+static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uint64_t *ns)
+{
+	const struct tn_slack *t = arg;
+
+	for (uint32_t l = 0; l < t->layers; l++) {
+		ns[l] = l && t->rows == 1 ? ns[0] : tn_slack_window(t, input_tokens, prefix_tokens, l);
+		if (ns[l] == 0)
+			return -ENODATA;
+	}
+	return 0;
+}
+
+/* Of all devices together, from their measured mix, the scheduler's meter, or loads that ended. */
+static double read_rate(const struct tn_cache *cache)
+{
+	uint64_t bps = __atomic_load_n(&cache->read_bps, __ATOMIC_RELAXED);
+	uint64_t ns_per_mib = __atomic_load_n(&cache->ns_per_mib[TN_TIER_DISK], __ATOMIC_RELAXED);
+
+	double rate = (double)bps;
+
+	if (!bps && ns_per_mib)
+		rate = (double)(1u << 20) * 1e9 / (double)ns_per_mib;
+	return rate < TN_PIPELINE_BPS_MAX ? rate : TN_PIPELINE_BPS_MAX; /* many devices, each as fast as a mix may say */
+}
+
+static struct tn_plan_cost cost_of(const struct tn_pipeline_result *r)
+{
+	return (struct tn_plan_cost){
+		.ttft_ns = r->ttft_ns, .bubble_ns = r->bubble_ns, .compute_ns = r->compute_ns, .io_ns = r->io_ns};
+}
+
+static int choose(struct tn_space *space, const struct tn_match *m, const uint8_t *tiers, uint64_t input,
+		  struct tn_split_choice *out)
+{
+	const struct tn_geometry *g = &space->geometry;
+	struct tn_split s;
+
+	tn_split_init(&s);
+	s.layers = g->layers;
+	s.blocks = m->blocks;
+	s.host_blocks = m->tier_blocks[TN_TIER_HOST];
+	s.tiers = tiers;
+	s.block_tokens = tn_geometry_block_tokens(g);
+	s.input_tokens = input;
+	s.object_bytes = space->shape.padded_bytes;
+	s.header_bytes = TN_STORE_HEADER_BYTES;
+	s.io.read_bps = read_rate(space->cache);
+	s.io.latency_ns = space->cache->mix[0].read_latency_ns;
+	s.compute = compute;
+	s.compute_arg = space->plan_slack;
+	s.scratch = space->plan_scratch;
+	return tn_split_choose(&s, out);
+}
+
+static int split_match(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
+		       struct tn_plan *plan)
+{
+	struct tn_split_choice choice;
+	int rc;
+
+	if (space->match_rule != TN_MATCH_PREFIX || match->blocks == 0)
+		return 0;
+	if (match->tier_blocks[TN_TIER_DISK] && read_rate(space->cache) == 0)
+		return 0;
+	pthread_mutex_lock(&space->plan_lock);
+	rc = choose(space, match, tiers, input_tokens, &choice);
+	pthread_mutex_unlock(&space->plan_lock);
+	if (rc == -ENODATA)
+		return 0;
+	if (rc)
+		return rc;
+	plan->restore_blocks = (uint32_t)choice.restore_blocks;
+	plan->recompute_blocks = match->blocks - plan->restore_blocks;
+	plan->choice = cost_of(&choice.chosen);
+	plan->restore_all = cost_of(&choice.restore_all);
+	plan->recompute_all = cost_of(&choice.restore_none);
+	return 0;
+}
+
+int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
+	    struct tn_plan *plan)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_plan, choice);
+	struct tn_match m = {.size = sizeof(m)};
+	struct tn_plan p = {.size = sizeof(p)};
+	int rc;
+
+	if (!space || !match || !plan)
+		return tn_fail(-EINVAL, "tn_plan: space, match or plan is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	rc = tn_abi_check(abi, plan);
+	if (rc == 0)
+		rc = tn_abi_in(TN_ABI_RESULT(tn_match, pin), &m, match);
+	if (rc)
+		return rc;
+	if (m.first > m.blocks || m.tier_blocks[TN_TIER_HOST] > m.blocks || input_tokens > TN_SLACK_TOKENS_MAX)
+		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", m.blocks, m.first,
+			       (unsigned long long)input_tokens);
+	p.restore_blocks = m.blocks;
+	rc = split_match(space, &m, tiers, input_tokens, &p);
+	if (rc == 0)
+		tn_abi_out(abi, plan, &p);
+	return rc;
+}

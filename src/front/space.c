@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Spaces: who the blocks belong to. Opening and closing takes a lock; nothing on the way of a load or save does.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/abi.h"
+#include "base/error.h"
+#include "block/keys.h"
+#include "core/core.h"
+
+#define FINGERPRINT_BYTES 4096u
+#define NAPS_MAX 5000u /* of a millisecond */
+
+void tn_identity_init_sized(struct tn_identity *id, size_t size)
+{
+	static const struct tn_identity defaults = {.size = sizeof(defaults)};
+
+	tn_abi_init(id, size, &defaults, sizeof(defaults));
+}
+
+void tn_shard_init_sized(struct tn_shard *shard, size_t size)
+{
+	static const struct tn_shard defaults = {.size = sizeof(defaults), .tp_size = 1, .pp_size = 1};
+
+	tn_abi_init(shard, size, &defaults, sizeof(defaults));
+}
+
+void tn_quota_init_sized(struct tn_quota *quota, size_t size)
+{
+	struct tn_quota defaults = {.size = sizeof(defaults)};
+
+	memset(defaults.bytes, 0xff, sizeof(defaults.bytes)); /* UINT64_MAX */
+	tn_abi_init(quota, size, &defaults, sizeof(defaults));
+}
+
+/* ---- fingerprint ------------------------------------------------------------------------------------------ */
+
+struct writer {
+	unsigned char buf[FINGERPRINT_BYTES];
+	size_t len;
+	bool overflow;
+};
+
+static void put_bytes(struct writer *w, const void *p, size_t n)
+{
+	if (n > sizeof(w->buf) - w->len) {
+		w->overflow = true;
+		return;
+	}
+	memcpy(w->buf + w->len, p, n);
+	w->len += n;
+}
+
+static void put_u64(struct writer *w, uint64_t v)
+{
+	put_bytes(w, &v, sizeof(v));
+}
+
+static void put_string(struct writer *w, const char *s)
+{
+	size_t n = s ? strlen(s) : 0;
+
+	put_u64(w, n); /* length first, so that no two sequences of strings look alike */
+	put_bytes(w, s ? s : "", n);
+}
+
+static bool only_latent(const struct tn_geometry *g)
+{
+	for (uint32_t p = 0; p < g->nplanes; p++)
+		if (g->planes[p].kind != TN_PLANE_LATENT)
+			return false;
+	return true;
+}
+
+/* *identity: of whom the keys are; *out: of the space, which is a share of the identity's blocks. */
+static int fingerprint(const struct tn_cache *cache, const struct tn_identity *id, const struct tn_shard *shard,
+		       const struct tn_geometry *g, struct tn_key *identity, struct tn_key *out)
+{
+	const struct tn_key none = {{0, 0}};
+	unsigned char geometry[TN_GEOMETRY_BYTES];
+	struct writer w = {.len = 0};
+	bool mla = only_latent(g);
+	int n = tn_geometry_store(g, geometry, sizeof(geometry));
+
+	if (n < 0)
+		return n;
+	put_string(&w, id->tenant);
+	put_string(&w, id->model);
+	put_string(&w, id->revision);
+	put_string(&w, id->kv_dtype);
+	put_string(&w, id->rotary);
+	put_string(&w, id->hash_algorithm);
+	put_u64(&w, id->hash_seed);
+	*identity = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	put_u64(&w, mla ? 0 : shard->tp_rank);
+	put_u64(&w, mla ? 1 : shard->tp_size);
+	put_u64(&w, shard->pp_rank);
+	put_u64(&w, shard->pp_size);
+	put_u64(&w, shard->group);
+	put_u64(&w, shard->match_rule);
+	put_u64(&w, shard->window_tokens);
+	put_bytes(&w, geometry, (size_t)n);
+	if (w.overflow)
+		return tn_fail(-EINVAL, "identity: its strings have more than %u bytes together", FINGERPRINT_BYTES - 512);
+	*out = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	return 0;
+}
+
+/* ---- open ------------------------------------------------------------------------------------------------- */
+
+/* What tn_space_open is given. */
+struct arguments {
+	struct tn_identity identity;
+	struct tn_shard shard;
+	struct tn_quota quota;
+};
+
+static int take_arguments(const struct tn_identity *identity, const struct tn_shard *shard, const struct tn_quota *quota,
+			  struct arguments *a)
+{
+	int rc;
+
+	if (!identity || !shard)
+		return tn_fail(-EINVAL, "tn_space_open: identity or shard is missing");
+	tn_identity_init(&a->identity);
+	tn_shard_init(&a->shard);
+	tn_quota_init(&a->quota);
+	rc = tn_abi_in(TN_ABI(tn_identity, hash_seed), &a->identity, identity);
+	if (rc == 0)
+		rc = tn_abi_in(TN_ABI(tn_shard, window_tokens), &a->shard, shard);
+	if (rc == 0 && quota)
+		rc = tn_abi_in(TN_ABI(tn_quota, bytes), &a->quota, quota);
+	return rc;
+}
+
+static int check_arguments(const struct tn_identity *id, const struct tn_shard *shard, const struct tn_geometry *g)
+{
+	if (!id->model || id->model[0] == '\0')
+		return tn_fail(-EINVAL, "identity: model is required, so that another model's KV never matches");
+	if (shard->tp_size == 0 || shard->tp_rank >= shard->tp_size)
+		return tn_fail(-EINVAL, "shard: tp_rank %u of tp_size %u", shard->tp_rank, shard->tp_size);
+	if (shard->pp_size == 0 || shard->pp_rank >= shard->pp_size)
+		return tn_fail(-EINVAL, "shard: pp_rank %u of pp_size %u", shard->pp_rank, shard->pp_size);
+	if (shard->match_rule > TN_MATCH_EXACT)
+		return tn_fail(-EINVAL, "shard: match_rule %u is none of enum tn_match_rule", shard->match_rule);
+	if (shard->match_rule == TN_MATCH_WINDOW && shard->window_tokens == 0)
+		return tn_fail(-EINVAL, "shard: TN_MATCH_WINDOW needs window_tokens > 0");
+	if (!g)
+		return tn_fail(-EINVAL, "tn_space_open: no geometry");
+	return tn_geometry_check(g);
+}
+
+struct open_call {
+	struct tn_space *space;
+};
+
+static int take_number(struct tn_cache *cache, struct tn_space *space)
+{
+	uint32_t i = 0;
+
+	if (cache->store)
+		return tn_store_space(cache->store, &space->id, &space->index);
+	while (i < TN_STORE_SPACES_MAX && cache->spaces[i])
+		i++;
+	space->index = (uint16_t)i;
+	return i < TN_STORE_SPACES_MAX ? 0 : -ENOSPC;
+}
+
+/* What was there beyond a smaller capacity than last time. */
+static void evict_to_capacity(struct tn_cache *cache, struct tn_tier_base *t)
+{
+	uint64_t capacity = t->ops->capacity(t);
+
+	if (t->entries > capacity && !cache->o.read_only)
+		tn_tier_evict(t, (uint32_t)(t->entries - capacity), -1, NULL);
+}
+
+/* What the tiers must know of the space; one whose blocks a tier that is not durable cannot hold does without it. */
+static int announce(struct tn_cache *cache, struct tn_space *space)
+{
+	for_each_tier(t, cache) {
+		int rc = t->ops->space(t, &space->shape, &space->cls[t->tier]);
+
+		if (rc && t->ops->traits.durable)
+			return rc;
+		if (rc)
+			tn_log(&cache->log, TN_LOG_WARN, "space %u has no %s tier: %s", space->index, t->ops->name,
+			       tn_error_last()->text);
+		else
+			evict_to_capacity(cache, t);
+	}
+	return 0;
+}
+
+/* Owner thread: what the store and the tiers must know of the space. */
+static int open_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct tn_space *space = ((struct open_call *)arg)->space;
+	const struct tn_shape *s = &space->shape;
+	struct tn_key id;
+	int rc;
+
+	for (unsigned i = 0; i < TN_TIERS; i++)
+		space->cls[i] = TN_CLASS_NONE;
+	rc = tn_mover_shape(cache->mover, s);
+	if (rc == 0)
+		rc = tn_reads_room(cache, s->padded_bytes);
+	if (rc)
+		return rc;
+	rc = take_number(cache, space);
+	if (rc == -ENOSPC) {
+		rc = tn_space_reclaim(cache);
+		if (rc == 0)
+			rc = take_number(cache, space);
+	}
+	if (rc)
+		return rc;
+	if (cache->store)
+		tn_store_space_info(cache->store, space->index, &id, &space->epoch);
+	rc = announce(cache, space);
+	if (rc)
+		return rc;
+	cache->spaces[space->index] = space;
+	tn_space_stays(cache, space->index);
+	return 0;
+}
+
+static struct tn_space *find_open(struct tn_cache *cache, const struct tn_key *id)
+{
+	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+		if (cache->spaces[i] && tn_key_eq(&cache->spaces[i]->id, id))
+			return cache->spaces[i];
+	return NULL;
+}
+
+static void set_quota(struct tn_space *space, const struct tn_quota *quota)
+{
+	for (unsigned i = 0; i < TN_TIERS_MAX; i++)
+		__atomic_store_n(&space->quota.bytes[i], quota->bytes[i], __ATOMIC_RELAXED);
+}
+
+/*
+ * Owner thread, when a space is opened: a crash may bring back what had been evicted for the quota, and that may be smaller than
+ * last time. Of a space that is open, the next save makes it true.
+ */
+static int fit_quota(struct tn_cache *cache, void *arg)
+{
+	const struct tn_space *space = arg;
+	struct tn_tier_base *t = cache->durable;
+
+	if (t && !cache->o.read_only)
+		tn_tier_quota(t, space->index, tn_space_quota(space, t->tier) / space->shape.slot_bytes, 0);
+	return 0;
+}
+
+static int create_space(struct tn_cache *cache, const struct tn_key *identity, const struct tn_key *id, const char *model,
+			const struct tn_shard *shard, const struct tn_geometry *g, struct tn_space **out)
+{
+	struct tn_space *space = tn_get(cache->alloc, sizeof(*space));
+	const struct timespec nap = {0, 1000000};
+	struct open_call call = {space};
+	struct tn_key secret;
+	int rc;
+
+	if (!space)
+		return tn_fail(-ENOMEM, "space: no memory");
+	space->cache = cache;
+	space->id = *id;
+	space->geometry = *g;
+	space->match_rule = shard->match_rule;
+	space->group = shard->group;
+	space->window_blocks = tn_shape_window_blocks(g, shard->window_tokens);
+	space->identity = *identity;
+	secret = tn_hash_chain(&cache->secret, identity, "keys", 4);
+	space->secret = (struct tn_secret){{secret.word[0], secret.word[1]}};
+	snprintf(space->model, sizeof(space->model), "%s", model);
+	rc = tn_shape_init(g, &space->shape);
+	if (rc == 0 && space->shape.layers > cache->max_objects)
+		rc = tn_fail(-EINVAL, "%u layers: raise max_op_blocks", space->shape.layers);
+	if (rc == 0)
+		rc = tn_space_slack_create(space);
+	if (rc) {
+		tn_put(cache->alloc, space, sizeof(*space));
+		return rc;
+	}
+	/* Blocks of spaces that nobody has open make room; the owner gets them out within some steps, unless leases hold them. */
+	for (uint32_t naps = 0; naps < NAPS_MAX; naps++) {
+		rc = tn_owner_call(cache, open_on_owner, &call);
+		if (rc != -EAGAIN)
+			break;
+		nanosleep(&nap, NULL);
+	}
+	if (rc == -EAGAIN)
+		rc = tn_fail(-ENOSPC, "%u spaces are known, and leases hold blocks of all that are not open", TN_STORE_SPACES_MAX);
+	if (rc) {
+		tn_space_slack_destroy(space);
+		tn_put(cache->alloc, space, sizeof(*space));
+		return rc;
+	}
+	*out = space;
+	return 0;
+}
+
+static int stays_on_owner(struct tn_cache *cache, void *arg)
+{
+	tn_space_stays(cache, ((struct tn_space *)arg)->index);
+	return 0;
+}
+
+int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
+		  const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out)
+{
+	struct tn_space *space;
+	struct arguments a;
+	struct tn_key whose, id;
+	int rc;
+
+	if (!cache || !out)
+		return tn_fail(-EINVAL, "tn_space_open: no cache, or nowhere to return the space");
+	if (tn_check_process(cache))
+		return -ECHILD;
+	rc = take_arguments(identity, shard, quota, &a);
+	if (rc == 0)
+		rc = check_arguments(&a.identity, &a.shard, geometry);
+	if (rc == 0)
+		rc = fingerprint(cache, &a.identity, &a.shard, geometry, &whose, &id);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&cache->lock);
+	space = find_open(cache, &id);
+	if (!space)
+		rc = create_space(cache, &whose, &id, a.identity.model, &a.shard, geometry, &space);
+	if (rc == 0 && space->refs == 0)
+		tn_owner_call(cache, stays_on_owner, space);
+	if (rc == 0) {
+		if (space->refs == 0 || quota)
+			set_quota(space, &a.quota);
+		if (quota && space->refs == 0)
+			tn_owner_call(cache, fit_quota, space);
+		space->refs++;
+		*out = space;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return rc;
+}
+
+/* The record stays until its number is needed (reclaim.c) or the cache closes: blocks refer to it. */
+void tn_space_close(struct tn_space *space)
+{
+	if (!space || tn_check_process(space->cache))
+		return;
+	pthread_mutex_lock(&space->cache->lock);
+	space->refs--;
+	pthread_mutex_unlock(&space->cache->lock);
+}
+
+int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
+{
+	const struct timespec nap = {0, 1000000};
+	struct tn_flush_waiter *w;
+	int rc;
+
+	if (!space)
+		return tn_fail(-EINVAL, "tn_space_drop: no space");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	if (space->cache->o.read_only && space->cache->store)
+		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
+	/* Background offloads and prefetches end by themselves. */
+	while ((rc = tn_space_drop_begin(space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)
+		nanosleep(&nap, NULL);
+	return rc ? rc : tn_flush_wait(w, deadline_ns);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------------------- */
+
+long tn_keys_from_tokens(const struct tn_space *space, const uint32_t *tokens, size_t n, const void *extra,
+			 size_t extra_bytes, struct tn_key *keys, size_t max)
+{
+	if (!space || (n && !tokens) || (max && !keys) || (extra_bytes && !extra))
+		return tn_fail(-EINVAL, "tn_keys_from_tokens: a pointer is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	return tn_block_keys_tokens(&space->secret, tn_geometry_block_tokens(&space->geometry), tokens, n, extra, extra_bytes,
+				    keys, max);
+}
+
+long tn_keys_from_hashes(const struct tn_space *space, const void *hashes, size_t hash_bytes, size_t npages,
+			 struct tn_key *keys, size_t max)
+{
+	if (!space || (npages && !hashes) || (max && !keys))
+		return tn_fail(-EINVAL, "tn_keys_from_hashes: a pointer is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	return tn_block_keys_hashes(&space->secret, space->geometry.pages_per_block, hashes, hash_bytes, npages, keys,
+				    max);
+}
