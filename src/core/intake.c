@@ -20,15 +20,17 @@ static void begin_save(struct tn_op *op, const struct tn_command *c)
 	tn_save_begins(tn_save_of(op));
 }
 
-static void look(struct tn_cache *cache, uint32_t number)
+/* Until the ring is answered the front begins no new life of the operation: the command is copied before that. */
+static void look(struct tn_cache *cache, const struct tn_doorbell *kicks, uint32_t number)
 {
 	struct tn_op *op = &cache->ops[number].op;
+	bool alive = op->alive;
 	struct tn_command c;
-	int rc;
+	int rc = alive ? 0 : tn_face_take_command(&cache->region, number, &c);
 
-	if (op->alive)
+	tn_doorbell_answer(kicks, number);
+	if (alive)
 		return;
-	rc = tn_face_take_command(&cache->region, number, &c);
 	if (c.generation <= op->generation) {
 		tn_op_notify(op); /* rung once more, too late: who waits to give the operation back may do so now */
 		return;
@@ -50,10 +52,8 @@ bool tn_intake_step(struct tn_cache *cache)
 	struct tn_cmd *messages = tn_messages_take(cache);
 	uint32_t first, n = tn_doorbell_take(&kicks, &cache->kicks, cache->kicked, &first);
 
-	for (uint32_t i = 0; i < n; i++) {
-		tn_doorbell_answer(&kicks, cache->kicked[first + i]);
-		look(cache, cache->kicked[first + i]);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		look(cache, &kicks, cache->kicked[first + i]);
 	tn_messages_run(messages);
 	return n > 0 || messages;
 }

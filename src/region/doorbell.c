@@ -24,9 +24,10 @@ uint32_t tn_doorbell_take(const struct tn_doorbell *d, struct tn_doorbell_taker 
 		return 0;
 	if (step == TN_DOORBELL_BROKEN) {
 		t->last = t->head;
-		t->left = 0;
-		for (uint32_t i = 0; i < d->count; i++)
-			numbers[i] = i;
+		t->left = d->count;
+		for (uint32_t i = d->count; i-- > 0;)
+			if (tn_doorbell_pending(d, i))
+				numbers[--t->left] = i;
 	}
 	*first = t->left;
 	return d->count - t->left;

@@ -123,7 +123,7 @@ static inline enum tn_doorbell_step tn_doorbell_take_step(const struct tn_doorbe
 
 /*
  * What came into the list since the last take: *first of d->count places, up to the end, the oldest number first. Each has to be
- * answered. If the list is none, because the other side has written what it must not, these are all numbers: each may have been in it.
+ * answered. If the list is none, because the other side has written what it must not, these are all numbers that were not answered.
  * Returns how many.
  */
 uint32_t tn_doorbell_take(const struct tn_doorbell *d, struct tn_doorbell_taker *t, uint32_t *numbers, uint32_t *first);
@@ -142,7 +142,7 @@ static inline void tn_doorbell_answer(const struct tn_doorbell *d, uint32_t numb
 	__atomic_store_n(&d->seen[number], asked, __ATOMIC_SEQ_CST);
 }
 
-/* Ringing side: whether the number is in the list, or about to come into it, and was not answered yet. */
+/* Whether the number is in the list, or about to come into it, and was not answered yet. */
 static inline bool tn_doorbell_pending(const struct tn_doorbell *d, uint32_t number)
 {
 	uint32_t asked = __atomic_load_n(&d->link[number].asked, __ATOMIC_SEQ_CST);

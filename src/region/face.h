@@ -162,7 +162,10 @@ int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const voi
 
 /* ---- the core --------------------------------------------------------------------------------------- */
 
-/* A copy of the command, and whether it is sound by itself: numbers of spaces, pools, pages and layers are for the caller to check. 0, -EINVAL. */
+/*
+ * A copy of the command, and whether it is sound by itself: numbers of spaces, pools, pages and layers are for the caller to check. 0,
+ * -EINVAL. Before the ring is answered, because after the answer the front may write the command of the next life.
+ */
 int tn_face_take_command(const struct tn_region *r, uint32_t op, struct tn_command *out);
 
 /* Copies of as many keys; and of the pages from first to end, which must be below npages. The counts were checked. 0, -EINVAL. */
