@@ -29,7 +29,8 @@ static void save_all(struct tn_space *space, struct tn_pool *pool, const struct 
 int main(int argc, char **argv)
 {
 	const char *dir = argv[1];
-	struct tn_pool_layout layout = {.order = TN_POOL_CROSS_LAYER, .npages = 2 * BLOCKS};
+	const struct tn_pool_shape order = {.order = TN_POOL_CROSS_LAYER, .npages = 2 * BLOCKS};
+	const struct tn_memory_range range = {.address = kv, .bytes = sizeof(kv)};
 	uint32_t tokens[BLOCKS], from[BLOCKS], to[BLOCKS];
 	struct tn_key keys[BLOCKS];
 	struct tn_cache_opts opts;
@@ -38,10 +39,13 @@ int main(int argc, char **argv)
 	struct tn_geometry shape;
 	struct tn_cache *cache;
 	struct tn_space *space;
+	struct tn_memory_desc desc;
+	struct tn_memory *memory;
+	struct tn_pool_layout layout;
 	struct tn_pool *pool;
+	uint64_t base[LAYERS];
 	struct tn_load *load;
 	const struct timespec quiet = {2, 0}; /* until the store has prepared what it prepares at first */
-	void *base = kv;
 
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		tokens[i] = from[i] = i;
@@ -55,7 +59,11 @@ int main(int argc, char **argv)
 	ok(tn_geometry_raw(LAYERS, OBJECT_BYTES, &shape));
 	ok(tn_cache_open(&opts, &cache));
 	ok(tn_space_open(cache, &model, &shard, &shape, NULL, &space));
-	ok(tn_pool_register(space, &layout, &base, TN_MEM_HOST, &pool));
+	tn_memory_desc_init(&desc);
+	desc.ranges = &range, desc.nranges = 1;
+	ok(tn_memory_register(cache, &desc, &memory));
+	ok(tn_layout_fill(&shape, &order, NULL, base, &layout));
+	ok(tn_pool_create(memory, &shape, &layout, &pool));
 	ok(tn_keys_from_tokens(space, tokens, BLOCKS, NULL, 0, keys, BLOCKS));
 	save_all(space, pool, keys, from); /* the store takes a segment */
 	ok(tn_flush(cache, TN_FOREVER));
@@ -69,7 +77,8 @@ int main(int argc, char **argv)
 	for (uint32_t layer = 0; layer < LAYERS; layer++)
 		ok(tn_load_wait(load, layer, TN_FOREVER));
 	ok(tn_load_end(load, TN_FOREVER, NULL));
-	ok(tn_pool_unregister(pool));
+	ok(tn_pool_destroy(pool));
+	ok(tn_memory_unregister(memory));
 	tn_space_close(space);
 	return tn_cache_close(cache) ? 1 : 0;
 }
