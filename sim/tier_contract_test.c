@@ -33,7 +33,7 @@ static struct rig *row(void)
 /* Runs a case with a cache of its own for each tier. */
 static void for_each(void (*fn)(struct rig *r, struct tn_tier_base *t))
 {
-	for (unsigned i = 0; i < TN_TIERS; i++) {
+	for (unsigned i = 0; i < TN_TIERS_MAX; i++) {
 		struct rig *r = row();
 		struct tn_tier_base *t = r->cache->tier[i];
 

@@ -164,7 +164,7 @@ void tn_tier_joins(struct tn_cache *cache, struct tn_tier_base *t)
 	t->watch = &cache->tier_watch;
 	t->registry = cache->registry;
 	cache->tier[t->tier] = t;
-	for (unsigned i = 0, k = 0; i < TN_TIERS; i++)
+	for (unsigned i = 0, k = 0; i < TN_TIERS_MAX; i++)
 		if (cache->tier[i])
 			cache->row[k++] = cache->tier[i];
 	if (t->ops->traits.promotes)

@@ -55,7 +55,7 @@ struct tn_space {
 	struct tn_geometry geometry;
 	struct tn_shape shape;
 	uint32_t match_rule, window_blocks, group;
-	uint32_t cls[TN_TIERS]; /* by tier: what its blocks are there; TN_CLASS_NONE: they are not held */
+	uint32_t cls[TN_TIERS_MAX]; /* by tier: what its blocks are there; TN_CLASS_NONE: they are not held */
 	struct tn_quota quota; /* shared members */
 	char model[TN_SLACK_NAME]; /* as much of its name */
 	struct tn_slack *slack; /* corrected by what loads show */
@@ -152,12 +152,12 @@ struct tn_cache {
 	uint32_t ndevices; /* of the store: as many as it was made with, also if fewer directories were given */
 	struct tn_schedule *schedule; /* NULL: everything goes as it comes */
 	struct tn_registry *registry;
-	struct tn_tier_base *tier[TN_TIERS]; /* by enum tn_tier; NULL: there is none */
-	struct tn_tier_base *row[TN_TIERS];  /* the same without gaps, best first; NULL ends it */
+	struct tn_tier_base *tier[TN_TIERS_MAX]; /* by enum tn_tier; NULL: there is none */
+	struct tn_tier_base *row[TN_TIERS_MAX];  /* the same without gaps, best first; NULL ends it */
 	struct tn_tier_base *memory;	     /* the one that loads leave blocks in; NULL: none */
 	struct tn_tier_base *durable;	     /* the one that flushes are about; NULL: none */
 	struct tn_tier_watch tier_watch;
-	tn_tier_make make_tier[TN_TIERS];    /* who makes them; NULL: nobody. Those of tn_tier_makers, or a test's */
+	tn_tier_make make_tier[TN_TIERS_MAX];    /* who makes them; NULL: nobody. Those of tn_tier_makers, or a test's */
 	struct tn_exec *exec;
 	struct tn_workers *workers;
 	struct tn_mover *mover;
@@ -228,7 +228,7 @@ struct tn_cache {
 	uint64_t expiry_due_ns;
 	uint32_t tick; /* logical time: requests, since the store was made */
 	uint32_t *recency; /* by block in a durable tier, or on its way there: tick of the last request for it */
-	uint64_t ns_per_mib[TN_TIERS]; /* shared: estimates, by the lowest tier that a load needed */
+	uint64_t ns_per_mib[TN_TIERS_MAX]; /* shared: estimates, by the lowest tier that a load needed */
 	uint64_t read_bps; /* shared: of all devices together, as the scheduler knows it; 0: not yet */
 	struct tn_counters c;
 	uint64_t lookups, lookup_blocks, hit_blocks; /* shared, any thread */
@@ -302,7 +302,7 @@ int tn_devices_open(struct tn_cache *cache);
 int tn_engine_open(const struct tn_cache *cache, uint32_t depth, struct tn_io **out);
 
 /* open.c: everything that opens and closes on the owner thread */
-extern const tn_tier_make tn_tier_makers[TN_TIERS];
+extern const tn_tier_make tn_tier_makers[TN_TIERS_MAX];
 int tn_core_open(struct tn_cache *cache);
 int tn_core_close(struct tn_cache *cache);
 

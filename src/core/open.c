@@ -320,7 +320,7 @@ static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)
 }
 
 /* Who makes each tier, by enum tn_tier; a cache may have others in its place (struct tn_cache). */
-const tn_tier_make tn_tier_makers[TN_TIERS] = {
+const tn_tier_make tn_tier_makers[TN_TIERS_MAX] = {
 	[TN_TIER_HOST] = make_host,
 	[TN_TIER_DISK] = make_disk,
 };
@@ -329,7 +329,7 @@ static int make_tiers(struct tn_cache *cache)
 {
 	int rc = 0;
 
-	for (unsigned i = 0; rc == 0 && i < TN_TIERS; i++) {
+	for (unsigned i = 0; rc == 0 && i < TN_TIERS_MAX; i++) {
 		struct tn_tier_base *t = NULL;
 
 		if (cache->make_tier[i])

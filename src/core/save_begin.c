@@ -42,7 +42,7 @@ static bool let_in(struct tn_save_op *save, const struct tn_policy_block *info)
 /* For records: of the lowest tier first. */
 static bool evict_some(struct tn_cache *cache)
 {
-	for (unsigned t = TN_TIERS; t-- > 0;)
+	for (unsigned t = TN_TIERS_MAX; t-- > 0;)
 		if (cache->tier[t] && tn_tier_evict(cache->tier[t], 16, -1, NULL) > 0)
 			return true;
 	return false;

@@ -83,6 +83,7 @@ struct rig_space {
 	uint32_t npages;
 	uint64_t salt;
 	unsigned char *memory;
+	uint64_t memory_bytes;
 	void *bases[TN_PLANES_MAX * 8];
 };
 

@@ -159,7 +159,7 @@ static void add_found(const struct tn_space *space, const uint32_t *counts, stru
 {
 	const uint64_t *ns_per_mib = space->cache->ns_per_mib;
 
-	for (unsigned t = 0; t < TN_TIERS; t++) {
+	for (unsigned t = 0; t < TN_TIERS_MAX; t++) {
 		m->tier_blocks[t] += counts[t];
 		m->load_ns += (counts[t] * space->shape.slot_bytes >> 20) * __atomic_load_n(&ns_per_mib[t], __ATOMIC_RELAXED);
 	}

@@ -204,7 +204,7 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 	struct tn_key id;
 	int rc;
 
-	for (unsigned i = 0; i < TN_TIERS; i++)
+	for (unsigned i = 0; i < TN_TIERS_MAX; i++)
 		space->cls[i] = TN_CLASS_NONE;
 	rc = tn_mover_shape(cache->mover, s);
 	if (rc == 0)

@@ -20,8 +20,8 @@ struct tables {
 	tn_block *block;
 	uint32_t *free_slot; /* stack */
 	uint8_t *queued;     /* bit per tier that it is in the queue to */
-	uint8_t *dirty[TN_TIERS]; /* enum tn_dirty */
-	struct tn_host_waiting *place[TN_TIERS];
+	uint8_t *dirty[TN_TIERS_MAX]; /* enum tn_dirty */
+	struct tn_host_waiting *place[TN_TIERS_MAX];
 	struct tn_policy *policy;
 };
 
@@ -33,7 +33,7 @@ struct tn_host {
 	uint64_t bytes, stride;
 	uint32_t nslots, used;
 	struct tables t;
-	struct queue queue[TN_TIERS];
+	struct queue queue[TN_TIERS_MAX];
 	uint32_t dirty_slots, failed_slots;
 	uint64_t dirty_bytes;
 };
@@ -64,7 +64,7 @@ static void tables_put(const struct tn_host *h, struct tables *t, uint32_t slots
 	tn_put(h->alloc, t->block, tn_array_bytes(slots, sizeof(*t->block)));
 	tn_put(h->alloc, t->free_slot, tn_array_bytes(slots, sizeof(*t->free_slot)));
 	tn_put(h->alloc, t->queued, slots);
-	for (unsigned i = BELOW; i < TN_TIERS; i++) {
+	for (unsigned i = BELOW; i < TN_TIERS_MAX; i++) {
 		tn_put(h->alloc, t->dirty[i], slots);
 		tn_put(h->alloc, t->place[i], tn_array_bytes(slots, sizeof(*t->place[i])));
 	}
@@ -83,7 +83,7 @@ static int tables_get(const struct tn_host *h, struct tables *t, uint32_t slots)
 		.queued = tn_get(h->alloc, slots),
 	};
 	all = t->block && t->free_slot && t->queued;
-	for (unsigned i = BELOW; i < TN_TIERS; i++) {
+	for (unsigned i = BELOW; i < TN_TIERS_MAX; i++) {
 		t->dirty[i] = tn_get(h->alloc, slots);
 		t->place[i] = tn_get(h->alloc, tn_array_bytes(slots, sizeof(*t->place[i])));
 		all = all && t->dirty[i] && t->place[i];
@@ -123,7 +123,7 @@ static int cut(struct tn_host *h, const struct tn_shape *shape)
 	h->base.block_of = new.block;
 	for (uint32_t i = 0; i < h->nslots; i++)
 		new.free_slot[i] = h->nslots - 1 - i;
-	for (unsigned i = 0; i < TN_TIERS; i++) {
+	for (unsigned i = 0; i < TN_TIERS_MAX; i++) {
 		h->queue[i].place = new.place[i];
 		h->queue[i].head = h->queue[i].count = 0;
 	}
@@ -274,7 +274,7 @@ static void drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_lea
 {
 	struct tn_host *h = host_of(t);
 
-	for (unsigned i = BELOW; i < TN_TIERS; i++) {
+	for (unsigned i = BELOW; i < TN_TIERS_MAX; i++) {
 		h->failed_slots -= h->t.dirty[i][slot] == TN_DIRTY_FAILED;
 		h->t.dirty[i][slot] = TN_DIRTY_NOT;
 	}
@@ -283,7 +283,7 @@ static void drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_lea
 
 static bool evict(const struct tn_tier_base *t, tn_block b, uint32_t slot, const uint32_t *cls)
 {
-	for (unsigned i = BELOW; i < TN_TIERS; i++) {
+	for (unsigned i = BELOW; i < TN_TIERS_MAX; i++) {
 		enum tn_dirty dirty = host_at(t)->t.dirty[i][slot];
 
 		if (dirty == TN_DIRTY_WAITS || dirty == TN_DIRTY_MOVES)

@@ -23,7 +23,6 @@
 #include "tier/shape.h"
 
 #define TN_TIER_ABI 1u
-#define TN_TIERS 5u /* enum tn_tier */
 #define TN_PLACES_AT_ONCE 256u
 
 struct tn_tier_base;
