@@ -403,7 +403,7 @@ static void a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_i
 	const char *dirs[2];
 	struct stat st;
 	struct rig r;
-	uint64_t left;
+	uint64_t left, saved = 0;
 
 	rig_init(&r, 64u << 20, 0, 64);
 	snprintf(sub, sizeof(sub), "%s/sub", r.dir);
@@ -412,12 +412,16 @@ static void a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_i
 	dirs[0] = r.dir, dirs[1] = sub;
 	r.o.cache.instance = "two", r.o.cache.dirs = dirs, r.o.cache.ndirs = 2;
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(rig_save(r.s, 1, 16, 0).stored, 16);
+	/* A device whose space is still being allocated has no slots, and a busy machine may take its time. */
+	for (; rig_device(&r, 0).blocks == 0 || rig_device(&r, 1).blocks == 0; saved += 16) {
+		assert_true(saved < 512);
+		assert_int_equal(rig_save(r.s, saved + 1, 16, 0).stored, 16);
+	}
 	assert_int_equal(rig_close(&r), 0);
 	assert_int_equal(rename(sub, away), 0);
 	assert_int_equal(rig_open(&r), 0);
 	left = rig_stats(&r).recovered_blocks;
-	assert_in_range(left, 1, 15);
+	assert_in_range(left, 1, saved - 1);
 	assert_int_equal(rig_device(&r, 0).health, TN_HEALTHY);
 	assert_int_equal(rig_device(&r, 1).health, TN_OFFLINE);
 	assert_int_equal(stat(sub, &st), -1);
