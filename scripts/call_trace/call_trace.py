@@ -115,7 +115,7 @@ def main():
     for name, host_bytes, first, last in SPANS:
         records, files, when = runs[host_bytes]
         way, turns = crossings(records, files, when[first, True], when[last, False])
-        always = set.intersection(*turns)
+        always = set.intersection(*turns[1:-1])  # the span may begin or end within a turn
         own = [w for w in way if w[:2] not in always]
         pairs = {(a, b) for a, b, _ in own}
         modules = {(os.path.dirname(a), os.path.dirname(b)) for a, b in pairs if os.path.dirname(a) != os.path.dirname(b)}
