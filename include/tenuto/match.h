@@ -93,7 +93,7 @@ TN_API int tn_unpin(struct tn_space *space, uint64_t pin);
  * the first tn_match_poll ends it. A lease is taken when the look-up ends, never before: what was found may have gone
  * until then, and is not part of the result.
  *
- * Return: 0 and *query, -EINVAL, -EAGAIN (max_ops look-ups are under way), -E2BIG (more than max_op_blocks keys).
+ * Return: 0 and *query, -EINVAL, -EAGAIN (max_ops look-ups are under way), -E2BIG (more than max_op_blocks keys), -ENOMEM.
  */
 TN_API int tn_match_begin(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
 			  uint64_t deadline_ns, unsigned flags, uint64_t *query);

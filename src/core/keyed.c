@@ -109,6 +109,7 @@ static void lookup_ends(struct tn_lookup *l)
 {
 	struct tn_space *space = l->space;
 
+	space->cache->completions_pending = 1;
 	if (__atomic_exchange_n(&l->done, 1, __ATOMIC_ACQ_REL) == 2)
 		free_lookup(l);
 	else

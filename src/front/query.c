@@ -16,6 +16,7 @@ struct tn_query {
 	uint32_t nspaces, n;
 	uint64_t deadline_ns;
 	struct tn_space *space[TN_MATCH_SPACES_MAX];
+	struct tn_lookup *lookup[TN_MATCH_SPACES_MAX]; /* NULL: every tier answers at once */
 	struct tn_key *keys;
 };
 
@@ -47,6 +48,46 @@ static uint32_t next_free_query(void *arg, uint32_t i)
 	return __atomic_load_n(&cache->queries[i].next, __ATOMIC_RELAXED);
 }
 
+/* Ends what is asked of tiers: those that have not answered do so in vain. */
+static void end_lookups(struct tn_query *q)
+{
+	for (uint32_t i = 0; i < q->nspaces; i++) {
+		if (q->lookup[i])
+			tn_lookup_end(q->lookup[i]);
+		q->lookup[i] = NULL;
+	}
+}
+
+static bool is_answered(const struct tn_query *q)
+{
+	for (uint32_t i = 0; i < q->nspaces; i++)
+		if (q->lookup[i] && !tn_lookup_over(q->lookup[i]))
+			return false;
+	return true;
+}
+
+/* Asks the tiers that answer later, once per space. 0 or -ENOMEM. */
+static int begin_lookups(struct tn_cache *cache, struct tn_query *q)
+{
+	bool later = false;
+
+	for_each_tier(t, cache)
+		later |= t->ops->probe != NULL;
+	for (uint32_t i = 0; later && q->n && q->deadline_ns && i < q->nspaces; i++) {
+		q->lookup[i] = tn_lookup_begin(q->space[i], q->keys, q->n);
+		if (q->lookup[i])
+			continue;
+		end_lookups(q);
+		return tn_fail(-ENOMEM, "tn_match_begin: no memory to ask for %u keys", q->n);
+	}
+	return 0;
+}
+
+static void give_back(struct tn_cache *cache, struct tn_query *q)
+{
+	tn_stack_push(&cache->free_queries, (uint32_t)(q - cache->queries), &q->next);
+}
+
 int tn_match_begin(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint64_t deadline_ns,
 		   unsigned flags, uint64_t *query)
 {
@@ -73,6 +114,11 @@ int tn_match_begin(struct tn_space *const *spaces, size_t nspaces, const struct 
 	memcpy(q->space, spaces, nspaces * sizeof(*spaces));
 	if (n)
 		memcpy(q->keys, keys, n * sizeof(*keys));
+	rc = begin_lookups(cache, q);
+	if (rc) {
+		give_back(cache, q);
+		return rc;
+	}
 	*query = (uint64_t)__atomic_add_fetch(&q->generation, 1, __ATOMIC_ACQ_REL) << 32 | i;
 	return 0;
 }
@@ -94,9 +140,9 @@ static int no_query(const char *call, uint64_t query)
 	return tn_fail(-EINVAL, "%s: no look-up %#llx (over before?)", call, (unsigned long long)query);
 }
 
-static void give_back(struct tn_cache *cache, struct tn_query *q)
+static void put_back(struct tn_query *q)
 {
-	tn_stack_push(&cache->free_queries, (uint32_t)(q - cache->queries), &q->next);
+	__atomic_sub_fetch(&q->generation, 1, __ATOMIC_RELEASE);
 }
 
 int tn_match_poll(struct tn_cache *cache, uint64_t query, uint32_t *first, struct tn_match *match)
@@ -111,9 +157,14 @@ int tn_match_poll(struct tn_cache *cache, uint64_t query, uint32_t *first, struc
 	q = take(cache, query);
 	if (!q)
 		return no_query("tn_match_poll", query);
+	if (!is_answered(q) && tn_now_ns(&cache->clock) < q->deadline_ns) {
+		put_back(q);
+		return -EAGAIN;
+	}
+	end_lookups(q);
 	rc = tn_match_find(q->space, q->nspaces, q->keys, q->n, first, match, q->flags);
 	if (rc == -EAGAIN || rc == -EINVAL) /* no lease is free, or match cannot take the result: it can be asked again */
-		__atomic_sub_fetch(&q->generation, 1, __ATOMIC_RELEASE);
+		put_back(q);
 	else
 		give_back(cache, q);
 	return rc;
@@ -130,6 +181,7 @@ int tn_match_cancel(struct tn_cache *cache, uint64_t query)
 	q = take(cache, query);
 	if (!q)
 		return no_query("tn_match_cancel", query);
+	end_lookups(q);
 	give_back(cache, q);
 	return 0;
 }
