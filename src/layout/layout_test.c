@@ -23,12 +23,13 @@ struct pool {
 static int compile(const struct tn_geometry *g, const struct tn_pool_shape *shape, const struct tn_memory_range *range,
 		   size_t n, uintptr_t *table, struct tn_layout *out)
 {
-	uint64_t *base = calloc((size_t)g->layers * g->nplanes, sizeof(*base)), *regions = calloc(n, sizeof(*regions));
+	const size_t most = (size_t)g->layers * g->nplanes; /* regions; those without a range lie behind the last range */
+	uint64_t *base = calloc(most, sizeof(*base)), *regions = calloc(most, sizeof(*regions));
 	struct tn_pool_layout layout;
 	int rc;
 
-	for (size_t i = 1; i < n; i++)
-		regions[i] = regions[i - 1] + range[i - 1].bytes;
+	for (size_t i = 1; i < most; i++)
+		regions[i] = regions[i - 1] + (i <= n ? range[i - 1].bytes : 0);
 	rc = tn_layout_fill(g, shape, regions, base, &layout);
 	if (rc == 0)
 		rc = tn_layout_init(g, &layout, range, n, table, out);
