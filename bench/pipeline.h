@@ -18,6 +18,7 @@
 #include "../cli/pool.h"
 #include "../cli/stats.h"
 #include "bench.h"
+#include "lab/models.h"
 #include "lab/pipeline.h"
 
 #define PIPELINE_HITS_MAX 32u

@@ -60,15 +60,10 @@ static int scale(const struct tn_slack *from, struct tn_slack *to, double factor
 	for (uint32_t i = 0; !rc && i < d.ninputs; i++)
 		for (uint32_t p = 0; !rc && p < d.nprefixes; p++)
 			for (uint32_t k = 0; !rc && k < layers; k++) {
-				uint32_t layer = d.per_layer ? k : TN_SLACK_ALL_LAYERS;
-				struct tn_slack_cell cell;
-				double ns;
+				double ns = (double)tn_slack_window(from, d.inputs[i], d.prefixes[p], k) * factor;
 
-				rc = tn_slack_get(from, i, p, layer, &cell);
-				ns = (double)cell.window_ns * factor;
-				cell.window_ns = ns < 1 ? 1 : ns > (double)TN_SLACK_WINDOW_MAX ? TN_SLACK_WINDOW_MAX : (uint64_t)ns;
-				if (!rc)
-					rc = tn_slack_set(to, i, p, layer, &cell);
+				ns = ns < 1 ? 1 : ns > (double)TN_SLACK_WINDOW_MAX ? (double)TN_SLACK_WINDOW_MAX : ns;
+				rc = tn_slack_set(to, i, p, d.per_layer ? k : TN_SLACK_ALL_LAYERS, (uint64_t)ns);
 			}
 	return rc;
 }
@@ -165,9 +160,9 @@ int pipeline_ideal(const struct pipeline_set *set, const struct pipeline_device 
 	free(layer);
 	if (rc)
 		return cli_fail(rc, "the ideal");
-	run->ttft = (double)r.ttft_ns * 1e-9;
-	run->compute = (double)r.compute_ns * 1e-9;
-	run->bubble = (double)r.bubble_ns * 1e-9;
-	run->bytes_read = r.read_bytes;
+	run->ttft = (double)r.restore.ttft_ns * 1e-9;
+	run->compute = (double)r.restore.compute_ns * 1e-9;
+	run->bubble = (double)r.restore.bubble_ns * 1e-9;
+	run->bytes_read = r.restore.read_bytes;
 	return CLI_OK;
 }

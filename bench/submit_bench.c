@@ -4,8 +4,8 @@
  *
  * A 64K-token prefix of Llama-3-8B: 4,096 pages of 16 tokens, 8,192 page planes of 32 KiB per layer, scattered over the pool;
  * as 256 blocks of 16 pages, and as 4,096 blocks of one page. The store has LAYERS of the model's 32 layers, so that it
- * fits in memory; the figures are per layer and do not depend on the number of layers. The owner thread's figures are CPU
- * time, because on a small machine the reads themselves, copies from memory, occupy the CPUs meanwhile. The same run also
+ * fits in memory; the figures are per layer and do not depend on the number of layers. The owner thread's figures are
+ * time on the clock: a thread's CPU time costs a system call to read, as much as many of the steps that are measured. The same run also
  * measures a dependent random load, because these paths touch much memory, and machines differ most in that. Last, it
  * tells when the first and the last layer are there, with the reads on the owner's thread and on one and two executors.
  */
@@ -20,6 +20,8 @@
 
 #include "../cli/pool.h"
 #include "../cli/stats.h"
+#include "attached.h"
+#include "lab/models.h"
 
 #define LAYERS 4u
 #define PAGES 4096u
@@ -30,6 +32,7 @@
 
 struct submit_args {
 	char *dir;
+	const char *socket;
 	uint64_t rounds;
 	bool json;
 };
@@ -37,6 +40,8 @@ struct submit_args {
 static const struct cli_opt options[] = {
 	{"dir", "DIR", NULL, "where the store lies (a new directory is made inside, and removed); default: /dev/shm", CLI_STRING,
 	 offsetof(struct submit_args, dir), 0, 0},
+	{"socket", "PATH", NULL, BENCH_SOCKET_HELP "; with blocks of 16 pages alone, and what others load counts, too", CLI_STRING,
+	 offsetof(struct submit_args, socket), 0, 0},
 	{"rounds", "N", "20", "loads of each row", CLI_COUNT, offsetof(struct submit_args, rounds), 3, 1000},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct submit_args, json), 0, 0},
 	{0},
@@ -54,13 +59,16 @@ enum { BEGIN, RESOLVE, LAYER, FIRST, LAST, FIGURES };
 
 static const char *const figures[FIGURES] = {"begin_us", "resolve_us", "layer_us", "first_ms", "last_ms"};
 
+#define OWNERS UINT32_MAX
+
 /* One shape of blocks with one kind of executor. */
 struct row {
-	uint32_t pages_per_block, executors;
+	uint32_t pages_per_block, executors; /* OWNERS: the owner's */
 	double *figure[FIGURES]; /* per load */
 };
 
 struct side {
+	bool attached;
 	struct tn_cache *cache;
 	struct tn_space *space;
 	struct cli_pool pool;
@@ -116,6 +124,14 @@ static int open_cache(struct side *s, const char *dir, const struct row *row, co
 	return tn_space_open(s->cache, &id, &shard, g, NULL, &s->space);
 }
 
+/* Attached: how the cache was opened is the owner's choice. */
+static int attach(struct side *s, const char *socket, const struct tn_geometry *g)
+{
+	int rc = bench_attach(socket, &s->cache);
+
+	return rc ? rc : bench_space_open(s->cache, "submit", g, &s->space);
+}
+
 static int make_pool(struct side *s, const struct tn_geometry *g)
 {
 	const struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = PAGES};
@@ -123,10 +139,14 @@ static int make_pool(struct side *s, const struct tn_geometry *g)
 	s->bytes = cli_pool_bytes(g, &shape);
 	if (s->bytes == 0)
 		return tn_error_last()->code;
-	s->memory = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (s->memory == MAP_FAILED)
+	if (s->attached) {
+		s->memory = bench_memory(s->bytes);
+	} else {
+		s->memory = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		madvise(s->memory, s->bytes, MADV_HUGEPAGE);
+	}
+	if (!s->memory || s->memory == MAP_FAILED)
 		return -ENOMEM;
-	madvise(s->memory, s->bytes, MADV_HUGEPAGE);
 	for (uint32_t l = 0; l < LAYERS; l++)
 		memset(s->memory + l * (s->bytes / LAYERS), (int)(17 + l), s->bytes / LAYERS);
 	s->pages = calloc(PAGES, sizeof(*s->pages));
@@ -152,7 +172,7 @@ static int save_all(struct side *s)
 		rc = tn_save_commit(save);
 	if (rc == 0)
 		rc = tn_save_end(save, cli_now_ns() + PATIENCE_NS, &res);
-	if (rc == 0 && res.stored != s->blocks)
+	if (rc == 0 && res.stored + (s->attached ? res.host_only : 0) != s->blocks)
 		return res.error ? res.error : -ENOSPC;
 	return rc ? rc : tn_flush(s->cache, cli_now_ns() + PATIENCE_NS);
 }
@@ -189,18 +209,24 @@ static int load_all(struct side *s, double *figure)
 static void close_side(struct side *s)
 {
 	cli_pool_close(&s->pool);
-	tn_space_close(s->space);
+	if (s->attached)
+		bench_space_drop(s->space);
+	else
+		tn_space_close(s->space);
 	tn_cache_close(s->cache);
-	if (s->memory && s->memory != MAP_FAILED)
+	if (s->attached)
+		bench_memory_free(s->memory);
+	else if (s->memory && s->memory != MAP_FAILED)
 		munmap(s->memory, s->bytes);
 	free(s->pages);
 	free(s->keys);
 }
 
-static int run_row(const char *dir, struct row *row, size_t rounds, struct cli_progress *progress, uint64_t done)
+/* In a cache of its own in dir, or in the one that socket leads to. */
+static int run_row(const char *dir, const char *socket, struct row *row, size_t rounds, struct cli_progress *progress, uint64_t done)
 {
 	struct tn_geometry g;
-	struct side s = {.blocks = PAGES / row->pages_per_block};
+	struct side s = {.blocks = PAGES / row->pages_per_block, .attached = socket};
 	double figure[FIGURES];
 	int rc = tn_model_find("llama3-8b", &g);
 
@@ -208,7 +234,7 @@ static int run_row(const char *dir, struct row *row, size_t rounds, struct cli_p
 	g.page_tokens = 16;
 	g.pages_per_block = row->pages_per_block;
 	if (rc == 0)
-		rc = open_cache(&s, dir, row, &g);
+		rc = socket ? attach(&s, socket, &g) : open_cache(&s, dir, row, &g);
 	if (rc == 0)
 		rc = make_pool(&s, &g);
 	if (rc == 0)
@@ -223,8 +249,10 @@ static int run_row(const char *dir, struct row *row, size_t rounds, struct cli_p
 	}
 	if (cli_interrupted())
 		rc = cli_error(CLI_ENVIRONMENT, "interrupted");
+	else if (rc == -ENOSPC && socket)
+		rc = cli_error(CLI_ENVIRONMENT, "%s: the owner's cache does not take all of the run's %u blocks, 1 GiB", socket, s.blocks);
 	else if (rc)
-		rc = cli_fail(rc, "%s", dir);
+		rc = cli_fail(rc, "%s", socket ? socket : dir);
 	if (s.cache)
 		close_side(&s);
 	return rc;
@@ -254,7 +282,10 @@ static int print(const struct row *rows, size_t nrows, size_t n, double chase_ns
 		cli_table_cell(&t, "%s", heads[i]);
 	for (size_t i = 0; i < nrows; i++) {
 		cli_table_cell(&t, "%u", PAGES / rows[i].pages_per_block);
-		cli_table_cell(&t, "%u", rows[i].executors);
+		if (rows[i].executors == OWNERS)
+			cli_table_cell(&t, "the owner's");
+		else
+			cli_table_cell(&t, "%u", rows[i].executors);
 		for (int f = BEGIN; f <= LAYER; f++)
 			cell(&t, rows[i].figure[f], n);
 		cli_table_cell(&t, "%.0f, %.0f", bench_median(rows[i].figure[FIRST], n), bench_median(rows[i].figure[LAST], n));
@@ -282,7 +313,7 @@ static json_t *as_json(const struct row *rows, size_t nrows, size_t n, double ch
 		json_t *r = json_object();
 
 		json_object_set_new(r, "blocks", json_integer(PAGES / rows[i].pages_per_block));
-		json_object_set_new(r, "executors", json_integer(rows[i].executors));
+		json_object_set_new(r, "executors", rows[i].executors == OWNERS ? json_null() : json_integer(rows[i].executors));
 		for (int f = 0; f < FIGURES; f++)
 			add_figure(r, figures[f], rows[i].figure[f], n);
 		json_array_append_new(list, r);
@@ -293,41 +324,56 @@ static json_t *as_json(const struct row *rows, size_t nrows, size_t n, double ch
 	return o;
 }
 
+/* In a directory that is made for it, and removed. */
+static int run_row_in(char *base, struct row *row, size_t rounds, struct cli_progress *progress, uint64_t done)
+{
+	char dir[4096];
+	int rc = cli_scratch_dir(base, "/dev/shm", dir, sizeof(dir));
+
+	if (rc)
+		return rc;
+	rc = cli_check_free_bytes(dir, DISK_BYTES);
+	if (!rc)
+		rc = run_row(dir, NULL, row, rounds, progress, done);
+	cli_remove_tree(dir);
+	return rc;
+}
+
 int cmd_bench_submit(int argc, char **argv)
 {
-	static struct row rows[] = {{.pages_per_block = 16}, {.pages_per_block = 16, .executors = 1},
-				    {.pages_per_block = 16, .executors = 2}, {.pages_per_block = 1},
-				    {.pages_per_block = 1, .executors = 1}, {.pages_per_block = 1, .executors = 2}};
-	enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+	static struct row own[] = {{.pages_per_block = 16}, {.pages_per_block = 16, .executors = 1},
+				   {.pages_per_block = 16, .executors = 2}, {.pages_per_block = 1},
+				   {.pages_per_block = 1, .executors = 1}, {.pages_per_block = 1, .executors = 2}};
+	static struct row attached[] = {{.pages_per_block = 16, .executors = OWNERS}};
 	struct submit_args a = {.rounds = 20};
 	struct cli_progress progress;
-	char dir[4096];
+	struct row *rows;
+	size_t nrows;
 	double *v, chase_ns;
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
 
 	if (rc != CLI_GO)
 		return rc;
-	v = calloc((size_t)a.rounds * ROWS * FIGURES, sizeof(*v));
+	if (a.socket && a.dir)
+		return cli_error(CLI_USAGE, "--socket: --dir is for a cache that this benchmark opens itself");
+	rows = a.socket ? attached : own;
+	nrows = a.socket ? sizeof(attached) / sizeof(attached[0]) : sizeof(own) / sizeof(own[0]);
+	v = calloc((size_t)a.rounds * nrows * FIGURES, sizeof(*v));
 	if (!v)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	cli_catch_interrupts();
-	cli_progress_begin(&progress, "bench submit", ROWS * a.rounds);
+	cli_progress_begin(&progress, "bench submit", nrows * a.rounds);
 	chase_ns = dependent_load_ns();
 	rc = CLI_OK;
-	for (size_t i = 0; i < ROWS && rc == CLI_OK; i++) {
+	for (size_t i = 0; i < nrows && rc == CLI_OK; i++) {
 		for (size_t f = 0; f < FIGURES; f++)
 			rows[i].figure[f] = v + (i * FIGURES + f) * (size_t)a.rounds;
-		rc = cli_scratch_dir(a.dir, "/dev/shm", dir, sizeof(dir));
-		if (rc)
-			break;
-		rc = cli_check_free_bytes(dir, DISK_BYTES);
-		if (!rc)
-			rc = run_row(dir, &rows[i], (size_t)a.rounds, &progress, i * a.rounds);
-		cli_remove_tree(dir);
+		rc = a.socket ? run_row(NULL, a.socket, &rows[i], (size_t)a.rounds, &progress, i * a.rounds)
+			      : run_row_in(a.dir, &rows[i], (size_t)a.rounds, &progress, i * a.rounds);
 	}
 	cli_progress_end(&progress);
 	if (rc == CLI_OK)
-		rc = a.json ? cli_json(as_json(rows, ROWS, (size_t)a.rounds, chase_ns)) : print(rows, ROWS, (size_t)a.rounds, chase_ns);
+		rc = a.json ? cli_json(as_json(rows, nrows, (size_t)a.rounds, chase_ns)) : print(rows, nrows, (size_t)a.rounds, chase_ns);
 	free(v);
 	return rc;
 }

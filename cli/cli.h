@@ -72,7 +72,7 @@ struct cli_opt {
 
 /**
  * struct cli_verb - how a verb is called
- * @name:     as typed after "tenuto", e.g. "store info"
+ * @name:     as typed after the program's name, e.g. "store info"; "" of a program without verbs
  * @operands: as shown in the help, e.g. "TRACE.jsonl"
  * @about:    what it does, as one text; printing breaks it into lines
  * @opts:     options, ends with name NULL; --help is added
@@ -109,6 +109,7 @@ int cmd_replay(int argc, char **argv);
 int cmd_workload(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_store(int argc, char **argv);
+int cmd_status(int argc, char **argv);
 int cmd_profile(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
@@ -126,7 +127,9 @@ const char *cli_nearest(const char *s, const char *const *names, size_t n);
 
 /* ---- errors ------------------------------------------------------------------------------------ */
 
-/* From here on messages begin with "tenuto NAME: "; cli_parse calls it. */
+/* The program's name in help and messages: "tenuto", unless another program sets its own before anything else. */
+extern const char *cli_program;
+/* From here on messages begin with "tenuto NAME: ", or "tenuto: " if the name is empty; cli_parse calls it. */
 void cli_speak_as(const char *name);
 /* "tenuto VERB: ..." on stderr; returns code. */
 int cli_error(enum cli_exit code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -198,6 +201,11 @@ double cli_cpu_seconds(void); /* user and system, whole process with its kernel 
  */
 bool cli_interrupted(void);
 void cli_catch_interrupts(void);
+/*
+ * Where a cache of this user's is served unless its owner was told another place: `tenuto.sock` in the first of the directories
+ * $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR and /run/tenuto that has (exists) or could have one. False: there is no such directory.
+ */
+bool cli_default_socket(bool exists, char *path, size_t path_bytes);
 /* Makes a private directory in base (NULL: $TMPDIR, else /var/tmp, which is on a disk more likely than /tmp); -errno. */
 int cli_temp_dir(const char *base, char *path, size_t path_bytes);
 /*

@@ -11,6 +11,7 @@
 #include <tenuto/slack.h>
 
 #include "cli.h"
+#include "lab/models.h"
 #include "profile.h"
 
 #define SYNTHETIC_LAYERS 32u
@@ -49,11 +50,11 @@ static void describe_verb(void)
 				    "much I/O hides behind it. Give --from, or --synthetic, or --model and --gpu (docs/model.md).\n"
 				    "Models:");
 
-	for (size_t i = 0; tn_slack_model_at(i); i++)
-		n += (size_t)snprintf(about + n, sizeof(about) - n, " %s", tn_slack_model_at(i));
+	for (size_t i = 0; tn_model_at(i); i++)
+		n += (size_t)snprintf(about + n, sizeof(about) - n, " %s", tn_model_at(i));
 	n += (size_t)snprintf(about + n, sizeof(about) - n, "\nGPUs:  ");
-	for (size_t i = 0; tn_slack_gpu_at(i); i++)
-		n += (size_t)snprintf(about + n, sizeof(about) - n, " %s", tn_slack_gpu_at(i)->name);
+	for (size_t i = 0; tn_gpu_at(i); i++)
+		n += (size_t)snprintf(about + n, sizeof(about) - n, " %s", tn_gpu_at(i));
 }
 
 /* ---- from timings -------------------------------------------------------------------------------- */
@@ -115,17 +116,16 @@ static int fill(struct tn_slack *t, struct profile_rows *rows, struct grid *g)
 	qsort(rows->row, rows->n, sizeof(*rows->row), by_lengths);
 	while (from < rows->n) {
 		const struct profile_row *r = &rows->row[from];
-		struct tn_slack_cell cell = {0};
 		size_t end = from + 1;
 		int rc;
 
 		while (end < rows->n && rows->row[end].layer == r->layer && rows->row[end].prefix == r->prefix &&
 		       rows->row[end].input == r->input)
 			end++;
-		cell.window_ns = rows->row[from + (end - from - 1) / 2].ns;
 		rc = tn_slack_set(t, (uint32_t)length_index(g->inputs, &g->desc.ninputs, r->input),
 				  (uint32_t)length_index(g->prefixes, &g->desc.nprefixes, r->prefix),
-				  g->desc.per_layer ? r->layer : TN_SLACK_ALL_LAYERS, &cell);
+				  g->desc.per_layer ? r->layer : TN_SLACK_ALL_LAYERS,
+				  rows->row[from + (end - from - 1) / 2].ns);
 		if (rc)
 			return rc;
 		from = end;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto store info|verify|check DIR...`: what stores hold, whether every byte of them is good, whether
+ * `tenuto store info|verify|check|flush DIR...`: what stores hold, whether every byte of them is good, whether
  * their index is sound - and its repair from the block headers.
  *
- * Works on stores that no process has open (info: on any).
+ * verify and check work on stores that no process has open, info on any: of one that a process serves it asks that process, too. flush is
+ * for these alone.
  */
 #include "cli.h"
 
@@ -16,6 +17,8 @@
 
 #include <tenuto/admin.h>
 #include <tenuto/cache.h>
+
+#include "store_live.h"
 
 struct store_args {
 	const char *instance;
@@ -39,7 +42,18 @@ static const struct cli_opt check_options[] = {
 static const struct cli_verb info_verb = {
 	.name = "store info",
 	.operands = "DIR...",
-	.about = "Prints what the devices of a store are and hold. Changes nothing; works beside the process that has it open.",
+	.about = "Prints what the devices of a store are and hold. Changes nothing; works beside the process that has it open, and asks it how "
+		 "they are now if it serves its cache.",
+	.opts = plain_options,
+	.min_operands = 1,
+	.max_operands = TN_DEVICES_MAX,
+};
+
+static const struct cli_verb flush_verb = {
+	.name = "store flush",
+	.operands = "DIR...",
+	.about = "Has the process that has the store open, and serves it, write everything that host memory holds for the disks, and make it "
+		 "durable. Ends when that is so.",
 	.opts = plain_options,
 	.min_operands = 1,
 	.max_operands = TN_DEVICES_MAX,
@@ -159,12 +173,14 @@ static int begin(const struct cli_verb *v, int argc, char **argv, struct store_a
 	return CLI_GO;
 }
 
-static int failed(struct told *told, int rc)
+static int failed(const struct tn_admin_store *store, struct told *told, int rc)
 {
 	cli_progress_end(&told->progress);
 	json_decref(told->lines);
 	if (rc == -ECANCELED && cli_interrupted())
 		return cli_error(CLI_ENVIRONMENT, "interrupted");
+	if (rc == -EBUSY)
+		return store_is_in_use(store);
 	return cli_fail(rc, NULL);
 }
 
@@ -284,22 +300,42 @@ static void print_device(const struct tn_admin_device *d)
 	cli_table_print(&t, stdout, false);
 }
 
+/* *asked: somebody serves the store. */
+static int ask_owner(const struct tn_admin_store *store, struct store_live *live, bool *asked)
+{
+	struct tn_cache *cache;
+	int rc;
+
+	*asked = store_owner(store, &cache) == 0;
+	if (!*asked)
+		return 0;
+	rc = store_live_ask(cache, live);
+	tn_cache_close(cache);
+	return rc;
+}
+
 static int store_info(int argc, char **argv)
 {
 	struct tn_admin_device device[TN_DEVICES_MAX];
 	struct tn_admin_store store;
+	struct store_live live;
 	struct store_args a;
 	struct told told;
 	json_t *list;
-	bool bad;
+	bool bad, in_use, asked;
 	int rc = begin(&info_verb, argc, argv, &a, &store, &told);
 
 	if (rc != CLI_GO)
 		return rc;
 	rc = tn_admin_store_info(&store, device);
 	if (rc)
-		return failed(&told, rc);
+		return failed(&store, &told, rc);
 	bad = told.problem;
+	in_use = asked = false;
+	for (size_t i = 0; i < store.ndirs; i++)
+		in_use |= device[i].in_use;
+	if (in_use && (rc = ask_owner(&store, &live, &asked)))
+		return failed(&store, &told, rc);
 	list = json_array();
 	for (size_t i = 0; i < store.ndirs; i++) {
 		bad |= device[i].superblock_damaged || device[i].missing;
@@ -310,10 +346,12 @@ static int store_info(int argc, char **argv)
 		if (i)
 			putchar('\n');
 		print_device(&device[i]);
+		if (asked)
+			store_live_print(&live, device[i].device_index);
 	}
 	if (a.json) {
-		rc = cli_json(json_pack("{s:I, s:o, s:o}", "capacity_bytes", (json_int_t)(capacity(device) * device->device_count),
-					"devices", list, "notes", told.lines));
+		rc = cli_json(json_pack("{s:I, s:o, s:o, s:o}", "capacity_bytes", (json_int_t)(capacity(device) * device->device_count),
+					"devices", list, "notes", told.lines, "owner", asked ? store_live_json(&live) : json_null()));
 		return rc ? rc : bad ? CLI_PROBLEM : CLI_OK;
 	}
 	json_decref(list);
@@ -364,7 +402,7 @@ static int store_verify(int argc, char **argv)
 		return rc;
 	rc = tn_admin_store_verify(&store, &r);
 	if (rc)
-		return failed(&told, rc);
+		return failed(&store, &told, rc);
 	cli_progress_end(&told.progress);
 	s = (double)(cli_now_ns() - start) * 1e-9;
 	bad = told.problem || r.corrupt_blocks + r.corrupt_objects + r.io_errors + r.lost_segments > 0;
@@ -447,7 +485,7 @@ static int store_check(int argc, char **argv)
 		before = blocks_before(&store);
 	rc = tn_admin_store_check(&store, a.rebuild ? TN_ADMIN_REBUILD : 0, &r);
 	if (rc)
-		return failed(&told, rc);
+		return failed(&store, &told, rc);
 	cli_progress_end(&told.progress);
 	bad = r.problems > r.repaired; /* told.problem is set by repairs, too */
 	if (a.json) {
@@ -458,9 +496,44 @@ static int store_check(int argc, char **argv)
 	return cli_finish(bad ? CLI_PROBLEM : CLI_OK);
 }
 
+/* ---- flush ------------------------------------------------------------------------------------- */
+
+static int store_flush(int argc, char **argv)
+{
+	struct tn_admin_store store;
+	struct tn_cache *cache;
+	struct store_args a;
+	struct told told;
+	uint64_t start;
+	double seconds;
+	int rc = begin(&flush_verb, argc, argv, &a, &store, &told);
+
+	if (rc != CLI_GO)
+		return rc;
+	json_decref(told.lines);
+	rc = store_owner(&store, &cache);
+	if (rc)
+		return cli_error(CLI_ENVIRONMENT, rc == -ENOENT || rc == -ECONNREFUSED ? "nothing to flush: %s" : "cannot flush: %s",
+				 tn_error_last()->text);
+	start = cli_now_ns();
+	do /* a second at a time, so that an interrupt ends it */
+		rc = tn_flush(cache, cli_now_ns() + 1000000000u);
+	while (rc == -ETIMEDOUT && !cli_interrupted());
+	seconds = (double)(cli_now_ns() - start) * 1e-9;
+	if (rc)
+		rc = rc == -ETIMEDOUT ? cli_error(CLI_ENVIRONMENT, "interrupted") : cli_fail(rc, NULL);
+	else if (a.json)
+		rc = cli_json(json_pack("{s:f}", "wall_seconds", seconds));
+	else
+		printf("everything is durable, after %.3f s\n", seconds);
+	tn_cache_close(cache);
+	return rc ? rc : cli_finish(CLI_OK);
+}
+
 static const struct cli_command commands[] = {
 	{"info", store_info, "what a store is and holds"},
 	{"verify", store_verify, "read every block and check every checksum"},
+	{"flush", store_flush, "have the process that has a store open make everything durable"},
 	{"check", store_check, "is the index sound; --rebuild repairs it"},
 	{NULL, NULL, NULL},
 };

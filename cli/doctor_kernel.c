@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor: the kernel, what its io_uring can do for us, and memory (locked, huge). */
+/* doctor: the kernel, what its io_uring can do for us, and huge pages. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
 
 #include <liburing.h>
 
 #include "cli.h"
 #include "doctor.h"
-
-#define OP_READV_FIXED 60 /* Linux 6.15 */
 
 static void probe_version(struct doctor *d)
 {
@@ -44,50 +40,15 @@ static bool setup_works(unsigned flags)
 	return true;
 }
 
-/* Whether 16 MiB can be registered: that depends on the limit, and on the right to exceed it. */
-static bool can_register(struct io_uring *ring)
-{
-	struct iovec iov = {NULL, (size_t)16 << 20};
-	bool ok;
-
-	iov.iov_base = mmap(NULL, iov.iov_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (iov.iov_base == MAP_FAILED)
-		return false;
-	ok = io_uring_register_buffers(ring, &iov, 1) == 0;
-	if (ok)
-		io_uring_unregister_buffers(ring);
-	munmap(iov.iov_base, iov.iov_len);
-	return ok;
-}
-
 static void probe_uring_features(struct doctor *d, struct io_uring *ring)
 {
 	bool defer = setup_works(IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN);
 	bool coop = setup_works(IORING_SETUP_COOP_TASKRUN);
-	struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
-	bool vec = probe && io_uring_opcode_supported(probe, OP_READV_FIXED);
 	bool files = io_uring_register_files_sparse(ring, 4) == 0;
 
-	io_uring_free_probe(probe);
-	doctor_add(d, "io_uring features", defer && files && vec ? DOCTOR_YES : DOCTOR_PARTLY, "less CPU per GB",
-		   "a newer kernel: DEFER_TASKRUN needs 6.1, READV_FIXED 6.15",
-		   "completions %s, registered files %s, READV_FIXED %s",
-		   defer ? "deferred" : coop ? "cooperative" : "by interrupt", files ? "yes" : "no", vec ? "yes" : "no");
-}
-
-static void probe_memlock(struct doctor *d, struct io_uring *ring)
-{
-	struct rlimit lim = {0, 0};
-	char text[32] = "unlimited";
-	bool ok = ring && can_register(ring);
-
-	getrlimit(RLIMIT_MEMLOCK, &lim);
-	if (lim.rlim_cur != RLIM_INFINITY)
-		cli_bytes(text, (double)lim.rlim_cur);
-	doctor_add(d, "locked memory", ok ? DOCTOR_YES : DOCTOR_PARTLY,
-		   "registered buffers: less CPU a read",
-		   "raise it: `ulimit -l unlimited`, LimitMEMLOCK=infinity (systemd), --ulimit memlock=-1 (docker)",
-		   "limit %s; registering 16 MiB %s", text, ok ? "works" : ring ? "fails" : "not tried");
+	doctor_add(d, "io_uring features", defer && files ? DOCTOR_YES : DOCTOR_PARTLY, "less CPU per GB",
+		   "a newer kernel: DEFER_TASKRUN needs 6.1", "completions %s, registered files %s",
+		   defer ? "deferred" : coop ? "cooperative" : "by interrupt", files ? "yes" : "no");
 }
 
 /* A sandbox may allow to make a ring and refuse to serve it. Returns the error, and which call failed. */
@@ -123,28 +84,41 @@ static void probe_uring(struct doctor *d)
 			   disabled ? "sysctl kernel.io_uring_disabled=0" :
 				      "allow io_uring in the container's seccomp profile, or a kernel with CONFIG_IO_URING",
 			   "%s: %s%s", call, strerror(-err), disabled ? " (kernel.io_uring_disabled is set)" : "");
-		probe_memlock(d, NULL);
 		return;
 	}
 	doctor_add(d, "io_uring", DOCTOR_YES, gives, "", "works");
 	probe_uring_features(d, &ring);
-	probe_memlock(d, &ring);
 	io_uring_queue_exit(&ring);
+}
+
+/* Which of the words of a setting stands in brackets, as in "always [madvise] never". NULL: there is no such setting. */
+static const char *chosen(const char *path, char *line, size_t bytes)
+{
+	char *word;
+
+	doctor_read_line(path, line, bytes);
+	word = strchr(line, '[');
+	if (word && strchr(word, ']'))
+		*strchr(++word, ']') = '\0';
+	return word;
 }
 
 static void probe_hugepages(struct doctor *d)
 {
-	static const char gives[] = "contiguous host memory: faster transfers";
+	static const char gives[] = "contiguous host memory: faster transfers, less CPU per GB";
+	static const char shared_gives[] = "the same for memory of attached processes";
 	uint64_t reserved = doctor_read_number("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", 0);
-	char line[64], *mode;
+	char line[128], shared_line[128];
+	const char *mode = chosen("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line));
+	const char *shared = chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shared_line, sizeof(shared_line));
+	bool merged = shared && strcmp(shared, "never") && strcmp(shared, "deny");
 
-	doctor_read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof(line));
-	mode = strchr(line, '[');
-	if (mode && strchr(mode, ']'))
-		*strchr(++mode, ']') = '\0';
 	doctor_add(d, "hugepages", mode && strcmp(mode, "never") ? DOCTOR_YES : reserved ? DOCTOR_PARTLY : DOCTOR_NO, gives,
 		   "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "transparent %s, reserved 2 MiB pages %llu",
 		   mode ? mode : "not available", (unsigned long long)reserved);
+	doctor_add(d, "shared hugepages", merged ? DOCTOR_YES : reserved ? DOCTOR_PARTLY : DOCTOR_NO, shared_gives,
+		   "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled, or reserve some: sysctl vm.nr_hugepages=N",
+		   "transparent %s, reserved 2 MiB pages %llu", shared ? shared : "not available", (unsigned long long)reserved);
 }
 
 void doctor_probe_kernel(struct doctor *d)

@@ -44,7 +44,7 @@ def findings(run):
 run = doctor("--json")
 found = findings(run)
 check("json_has_every_topic_with_its_remedy", run.returncode == 0 and all(
-    n in found for n in ("kernel", "io_uring", "O_DIRECT", "atomic writes", "hugepages", "locked memory", "NVMe", "IOMMU", "VFIO",
+    n in found for n in ("kernel", "io_uring", "O_DIRECT", "atomic writes", "hugepages", "shared hugepages", "NVMe", "IOMMU", "VFIO",
                          "CUDA", "GPUDirect Storage", "UCX")) and
     all(f["todo"] or f["state"] == "yes" for f in found.values()), run.stdout + run.stderr)
 run = doctor()

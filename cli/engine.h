@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stand-in for an inference engine: it owns a paged KV pool and does with a request what an engine does -
- * match, load the hits, "compute" the rest, save the rest - with made-up bytes that can be checked (content.h).
+ * A stand-in for an inference engine: it does with a request what an engine does - match, load the hits, "compute" the rest, save the
+ * rest - with made-up bytes that can be checked (content.h), in one process (rank.h) or in one per rank (engine_ranks.h).
  *
  * Saves go on while the next requests are served. Pool memory limits their number.
  * One thread.
@@ -23,7 +23,8 @@ struct engine_opts {
 	const char *const *dirs;
 	size_t ndirs;
 	const char *model; /* names the space */
-	struct tn_geometry geometry;
+	struct tn_geometry geometry; /* of a block's share */
+	uint32_t ranks;		     /* 0 or 1: this process alone; else a process per rank, and this one schedules */
 	uint64_t capacity_blocks; /* on disk; 0: the capacity of the existing stores */
 	uint64_t host_blocks;
 	uint32_t longest; /* blocks of the longest request */
@@ -44,6 +45,7 @@ struct engine_totals {
 	uint64_t wrong_objects;	   /* given back as good, but different from what was saved */
 	uint64_t read_ns;  /* time with a load under way: from its begin until its last layer was there */
 	uint64_t write_ns; /* time with a save under way; loads and the filling of pages may have gone on meanwhile */
+	uint64_t short_loads; /* of ranks that got fewer blocks than the scheduler had found */
 	int error; /* error of the first failed save */
 };
 
@@ -53,7 +55,7 @@ int engine_open(const struct engine_opts *opts, struct engine **out);
 int engine_request(struct engine *e, const uint64_t *ids, uint32_t n, bool partial_last, uint32_t *hits);
 /* Waits for the saves under way, then makes them durable. */
 int engine_flush(struct engine *e);
-const struct engine_totals *engine_totals(const struct engine *e);
+const struct engine_totals *engine_totals(struct engine *e);
 int engine_stats(struct engine *e, struct cli_stats *stats);
 /* Ends what is under way and closes. Returns the error of the last flush. */
 int engine_close(struct engine *e);

@@ -73,7 +73,7 @@ static void help_opt(const char *name, const char *arg, const char *help, const 
 
 static int help(const struct cli_verb *v)
 {
-	printf("usage: tenuto %s [options]%s%s\n\n", v->name, v->operands ? " " : "", v->operands ? v->operands : "");
+	printf("usage: %s%s%s [options]%s%s\n\n", cli_program, *v->name ? " " : "", v->name, v->operands ? " " : "", v->operands ? v->operands : "");
 	cli_wrap(stdout, 0, v->about);
 	puts("\noptions:");
 	for (const struct cli_opt *o = v->opts; o->name; o++)
@@ -141,7 +141,7 @@ static int usage(const struct cli_verb *v, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	return cli_error(CLI_USAGE, "%s\ntry 'tenuto %s --help'", text, v->name);
+	return cli_error(CLI_USAGE, "%s\ntry '%s%s%s --help'", text, cli_program, *v->name ? " " : "", v->name);
 }
 
 static const struct cli_opt *find_opt(const struct cli_verb *v, const char *name, size_t len)

@@ -17,7 +17,8 @@
 
 #include <tenuto/error.h>
 
-static const char *verb; /* as typed; NULL before one is known */
+const char *cli_program = "tenuto";
+static const char *verb = ""; /* as typed; empty before one is known */
 
 void cli_speak_as(const char *name)
 {
@@ -33,7 +34,7 @@ static void begin_message(void)
 {
 	if (bar_shown)
 		fputs(CLEAR_LINE, stderr);
-	fprintf(stderr, "tenuto%s%s: ", verb ? " " : "", verb ? verb : "");
+	fprintf(stderr, "%s%s%s: ", cli_program, *verb ? " " : "", verb);
 }
 
 int cli_error(enum cli_exit code, const char *fmt, ...)

@@ -10,10 +10,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <tenuto/layout.h>
 
+#include "engine_ranks.h"
+#include "lab/models.h"
 #include "lab/policy_sim.h"
 
 #define CAPACITY_MAX (1ull << 31)
@@ -33,6 +36,8 @@ static const struct cli_opt options[] = {
 	OPT("model", "NAME", NULL, CLI_STRING, model, 0, 0, "a model's geometry instead, 512 tokens per block"),
 	OPT("dir", "DIR", "a temporary one", CLI_STRINGS, dirs, 0, 0,
 	    "where to store; repeat for several devices; kept afterwards"),
+	OPT("ranks", "N", "1", CLI_COUNT, ranks, 1, ENGINE_RANKS_MAX,
+	    "tensor parallelism: so many processes, each with its share of every block, attach to the cache of this one, which schedules"),
 	OPT("limit", "N", "all", CLI_COUNT, limit, 1, UINT64_MAX, "only the first N requests"),
 	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0,
 	    "requests arrive as in the trace, FACTOR times as fast; without it a request waits for saves of its blocks"),
@@ -118,6 +123,8 @@ static json_t *as_json(const struct replay_args *a, const struct replay_result *
 		{"corrupt_objects", r->wrong_objects + r->corrupt_detected},
 		{"wrong_objects", r->wrong_objects},
 		{"io_errors", r->io_errors},
+		{"ranks", a->ranks},
+		{"short_loads", r->short_loads},
 		{"late_requests", r->late_requests},
 	};
 
@@ -161,7 +168,7 @@ static void print_io(struct cli_table *t, const struct replay_args *a, const str
 	cli_table_cell(t, "written");
 	cli_table_cell(t, "%s", cli_bytes(b, (double)r->bytes_written));
 	cli_table_cell(t, "%.2f GB/s over %s %s", gbps(r->bytes_written, r->write_seconds),
-		       cli_duration(d, r->write_seconds), a->host_blocks ? "of the run" : "with a save under way");
+		       cli_duration(d, r->write_seconds), a->host_blocks || a->ranks > 1 ? "of the run" : "with a save under way");
 	row(t, "objects verified", r->verified_objects,
 	    a->verify ? "every restored byte compared" : "checksums; --verify compares every byte");
 	row(t, "objects corrupt", r->wrong_objects + r->corrupt_detected,
@@ -170,6 +177,10 @@ static void print_io(struct cli_table *t, const struct replay_args *a, const str
 		row(t, "blocks recovered", r->recovered_blocks, "were in the store already");
 	if (r->blocks_failed || r->io_errors)
 		row(t, "blocks not stored", r->blocks_failed, "I/O errors or no free slot");
+	if (a->ranks > 1) {
+		row(t, "ranks", a->ranks, "processes; a block counts when all have their share of it");
+		row(t, "loads cut short", r->short_loads, r->short_loads ? "of ranks that got less than the scheduler's lease held" : "");
+	}
 	if (a->speed > 0)
 		row(t, "requests late", r->late_requests, "began after their time");
 }
@@ -220,7 +231,7 @@ static int check_no_io(const struct replay_args *a)
 		const char *name;
 		bool given;
 	} needs_io[] = {{"dir", a->dirs.n > 0}, {"verify", a->verify}, {"speed", a->speed > 0}, {"io-engine", a->io_engine},
-		       {"explain", a->explain}};
+		       {"explain", a->explain}, {"ranks", a->ranks > 1}};
 
 	for (size_t i = 0; a->no_io && i < sizeof(needs_io) / sizeof(needs_io[0]); i++)
 		if (needs_io[i].given)
@@ -249,6 +260,8 @@ static int check_args(const struct replay_args *a)
 	}
 	if (a->model && a->geometry.layers)
 		return cli_error(CLI_USAGE, "give either --geometry or --model, not both");
+	if (a->ranks > 1 && a->speed > 0)
+		return cli_error(CLI_USAGE, "--ranks and --speed exclude each other: the scheduler gives the ranks one request after the other");
 	return check_no_io(a) || replay_model_check(a) ? CLI_USAGE : CLI_OK;
 }
 
@@ -269,6 +282,32 @@ static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
 	g->pages_per_block = 1;
 	rc = tn_geometry_check(g);
 	return rc ? cli_fail(rc, "--model %s", a->model) : CLI_OK;
+}
+
+/* Of a block: each rank has as many layers, and a part of each. */
+static int share_of(struct tn_geometry *g, uint32_t ranks)
+{
+	int rc = 0;
+
+	for (uint32_t p = 0; p < g->nplanes; p++) {
+		struct tn_plane *plane = &g->planes[p];
+		uint32_t *parts = plane->heads > 1 ? &plane->heads : &plane->head_dim;
+
+		if (plane->kind == TN_PLANE_LATENT || *parts % ranks)
+			return cli_error(CLI_USAGE, "--ranks %u: %s", ranks, plane->kind == TN_PLANE_LATENT ? "this model's KV is latent, and every rank has all of it"
+					 : plane->heads > 1 ? "it does not divide the model's KV heads" : "it does not divide the bytes of a layer");
+		*parts /= ranks;
+	}
+	rc = tn_geometry_check(g);
+	return rc ? cli_fail(rc, "--ranks %u", ranks) : CLI_OK;
+}
+
+static double children_cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_CHILDREN, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 /* Prints the figures. The exit code follows from them. */
@@ -300,6 +339,8 @@ static int run(const struct replay_args *a, const char *name, const struct trace
 		r->block_bytes = tn_geometry_block_bytes(&g);
 	if (!rc)
 		rc = replay_model_create(a, &g, &m);
+	if (!rc && a->ranks > 1)
+		rc = share_of(&g, (uint32_t)a->ranks);
 	if (m && !(r->each = calloc(t->requests, sizeof(*r->each))))
 		rc = cli_error(CLI_ENVIRONMENT, "out of memory");
 	if (!rc)
@@ -307,7 +348,7 @@ static int run(const struct replay_args *a, const char *name, const struct trace
 	if (!rc && m && !r->interrupted)
 		rc = replay_model_run(m, t, r->each);
 	r->wall_seconds = (double)(cli_now_ns() - start_ns) * 1e-9;
-	r->cpu_seconds = cli_cpu_seconds() - cpu;
+	r->cpu_seconds = cli_cpu_seconds() - cpu + (a->ranks > 1 ? children_cpu_seconds() : 0);
 	if (!rc)
 		rc = finish(a, name, t, r, m);
 	replay_model_destroy(m);
@@ -338,7 +379,7 @@ static int replay(const struct replay_args *a, const char *name)
 
 int cmd_replay(int argc, char **argv)
 {
-	struct replay_args a = {.policy = "default", .seed = 1};
+	struct replay_args a = {.policy = "default", .seed = 1, .ranks = 1};
 	bool made = false;
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
 

@@ -14,6 +14,7 @@ struct replay_args {
 	uint64_t capacity_blocks; /* 0: not given */
 	uint64_t host_blocks;
 	uint64_t limit;
+	uint64_t ranks; /* processes with a share of each block; 1: this process alone */
 	uint64_t seed;
 	const char *policy;
 	const char *model;
@@ -59,6 +60,7 @@ struct replay_result {
 	double write_seconds; /* time with a save under way; with host memory, which is written to disk later, the whole run */
 	double cpu_seconds, wall_seconds;
 	uint64_t capacity_blocks; /* of the store; 0: unlimited */
+	uint64_t short_loads; /* of ranks that got less than the scheduler had found */
 	uint64_t late_requests; /* with --speed: requests that began after their time */
 	bool interrupted;
 	struct replay_sample sample[REPLAY_SAMPLES + 1];
@@ -71,6 +73,7 @@ void replay_sample(struct replay_result *r, const struct trace *t, size_t done, 
 
 /* Each returns an exit code: CLI_OK and *r, or an error after a message on stderr. */
 int replay_index(const struct replay_args *a, const struct trace *t, struct replay_result *r);
+/* g: of a block's share. */
 int replay_bytes(const struct replay_args *a, const struct trace *t, const struct tn_geometry *g,
 		 struct replay_result *r);
 

@@ -40,14 +40,14 @@ static uint64_t store_capacity(const char *const *dirs, size_t ndirs, bool *all)
  * Without --capacity-blocks everything is kept: the blocks of the store, and the trace's blocks if enough bytes are
  * free.
  */
-static int default_capacity(const struct trace *t, const struct tn_geometry *g, const char *const *dirs, size_t ndirs,
+static int default_capacity(const struct trace *t, const struct tn_geometry *g, uint32_t ranks, const char *const *dirs, size_t ndirs,
 			    uint64_t *capacity)
 {
-	uint64_t need = engine_disk_bytes(g, t->distinct), free_bytes = 0, had;
+	uint64_t need = engine_disk_bytes(g, t->distinct * ranks), free_bytes = 0, had;
 	char a[32], b[32];
 	bool all;
 
-	had = store_capacity(dirs, ndirs, &all);
+	had = store_capacity(dirs, ndirs, &all) / ranks;
 	if (had) {
 		/* 0: the stores' own capacity, without a warning that they cannot grow. */
 		*capacity = had < t->distinct ? t->distinct : all ? 0 : had;
@@ -95,7 +95,7 @@ static uint64_t written_twice(const struct cli_stats *st, uint64_t block_disk_by
 	return blocks > st->saved_blocks ? blocks - st->saved_blocks : 0;
 }
 
-static void set_result(struct replay_result *r, struct engine *e, bool host, double run_s)
+static void set_result(struct replay_result *r, struct engine *e, bool later, double run_s)
 {
 	const struct engine_totals *s = engine_totals(e);
 	struct cli_stats st;
@@ -106,8 +106,9 @@ static void set_result(struct replay_result *r, struct engine *e, bool host, dou
 	r->host_hit_blocks = s->host_hit_blocks;
 	r->wrong_objects = s->wrong_objects;
 	r->read_seconds = (double)s->read_ns * 1e-9;
-	/* A save into host memory ends before its bytes are on disk. */
-	r->write_seconds = host ? run_s : (double)s->write_ns * 1e-9;
+	/* A save into host memory ends before its bytes are on disk; those of several ranks overlap. */
+	r->short_loads = s->short_loads;
+	r->write_seconds = later ? run_s : (double)s->write_ns * 1e-9;
 	if (engine_stats(e, &st))
 		return;
 	r->blocks_written = st.saved_blocks;
@@ -128,6 +129,7 @@ static void set_result(struct replay_result *r, struct engine *e, bool host, dou
 
 static int serve(const struct replay_args *a, const struct trace *t, struct engine *e, struct replay_result *r)
 {
+	bool later = a->host_blocks > 0 || a->ranks > 1;
 	uint64_t start_ns = cli_now_ns();
 	struct cli_progress p;
 	size_t i;
@@ -141,7 +143,7 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 		if ((i + 1) * REPLAY_SAMPLES >= (r->samples + 1) * t->requests) {
 			double run_s = (double)(cli_now_ns() - start_ns) * 1e-9;
 
-			set_result(r, e, a->host_blocks, run_s);
+			set_result(r, e, later, run_s);
 			replay_sample(r, t, i + 1, run_s);
 		}
 		cli_progress_step(&p, t->first[i]);
@@ -152,7 +154,7 @@ static int serve(const struct replay_args *a, const struct trace *t, struct engi
 		rc = trace_distinct(t, i < t->requests ? t->first[i] : t->blocks, &r->distinct_blocks);
 	if (!rc)
 		rc = engine_flush(e);
-	set_result(r, e, a->host_blocks, (double)(cli_now_ns() - start_ns) * 1e-9);
+	set_result(r, e, later, (double)(cli_now_ns() - start_ns) * 1e-9);
 	return rc;
 }
 
@@ -176,6 +178,7 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 		.ndirs = ndirs,
 		.model = a->model ? a->model : "raw",
 		.geometry = *g,
+		.ranks = (uint32_t)a->ranks,
 		.capacity_blocks = a->capacity_blocks,
 		.host_blocks = a->host_blocks,
 		.longest = t->longest,
@@ -191,7 +194,7 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 	};
 	struct explain *x;
 	struct engine *e;
-	int rc = a->capacity_blocks ? 0 : default_capacity(t, g, dirs, ndirs, &o.capacity_blocks);
+	int rc = a->capacity_blocks ? 0 : default_capacity(t, g, (uint32_t)a->ranks, dirs, ndirs, &o.capacity_blocks);
 	int closed;
 
 	if (rc)
@@ -209,8 +212,8 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 	warn_dropped(e);
 	r->distinct_blocks = t->distinct;
 	r->capacity_blocks = o.capacity_blocks;
-	r->block_bytes = tn_geometry_block_bytes(g);
-	r->block_disk_bytes = engine_block_disk_bytes(g);
+	r->block_bytes = a->ranks * tn_geometry_block_bytes(g);
+	r->block_disk_bytes = a->ranks * engine_block_disk_bytes(g);
 	rc = serve(a, t, e, r);
 	if (rc)
 		rc = cli_fail(rc, NULL);

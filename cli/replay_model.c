@@ -48,8 +48,8 @@ static int known_gpus(const char *option)
 	char names[160] = "";
 	size_t n = 0;
 
-	for (size_t i = 0; tn_slack_gpu_at(i) && n < sizeof(names); i++)
-		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", tn_slack_gpu_at(i)->name);
+	for (size_t i = 0; tn_gpu_at(i) && n < sizeof(names); i++)
+		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", tn_gpu_at(i));
 	return cli_error(CLI_USAGE, "--%s needs to know how fast layers are computed: give --gpu (%s) or --slack FILE",
 			 option, names);
 }

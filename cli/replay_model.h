@@ -14,7 +14,14 @@
 
 #include <tenuto/slack.h>
 
+#include "lab/models.h"
 #include "lab/pipeline.h"
+
+/* Words of scratch of a split, or of a pipeline with its bytes and times by layer. */
+#define MODEL_SCRATCH(layers) (4 * (size_t)(layers))
+_Static_assert(MODEL_SCRATCH(1) >= TN_SPLIT_SCRATCH(1) &&
+		       MODEL_SCRATCH(1) * sizeof(uint64_t) >= sizeof(uint64_t) + sizeof(struct tn_pipeline_layer),
+	       "it holds either");
 
 struct model_device {
 	double read_bps, write_bps, mixed_bps;
@@ -103,7 +110,7 @@ struct replay_model {
 	struct model_paper *paper; /* NULL: the run has another model or GPU than the paper */
 };
 
-/* tn_pipeline_compute_fn of a struct model_compute. */
+/* tn_compute_fn of a struct model_compute. */
 int model_compute_ns(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uint64_t *ns);
 struct tn_pipeline_io model_io(const struct model_device *d);
 
@@ -112,7 +119,7 @@ bool model_paper_applies(const struct replay_model *m);
 int model_paper(struct replay_model *m, struct model_paper *out);
 
 /*
- * Plays the whole trace at factor times its rate; leaves the sorted TTFTs in m->sort. scratch: TN_SPLIT_SCRATCH(layers) words.
+ * Plays the whole trace at factor times its rate; leaves the sorted TTFTs in m->sort. scratch: MODEL_SCRATCH(layers) words.
  * 0 or -errno.
  */
 int model_play(const struct replay_model *m, uint32_t strategy, double factor, uint64_t *scratch,

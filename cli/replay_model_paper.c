@@ -69,8 +69,8 @@ static int at_rate(struct replay_model *m, double read_bps, uint64_t layer_bytes
 		rc = tn_pipeline_run(&p, TN_STRATEGY_TENUTO, layer, &r);
 	if (rc)
 		return rc;
-	out->ttft_ms = (double)r.ttft_ns * 1e-6;
-	out->bubble_ms = (double)r.bubble_ns * 1e-6;
+	out->ttft_ms = (double)r.restore.ttft_ns * 1e-6;
+	out->bubble_ms = (double)r.restore.bubble_ns * 1e-6;
 	return 0;
 }
 

@@ -218,7 +218,7 @@ static void paragraph(FILE *f, const char *text)
 
 int replay_model_report(const struct replay_model *m, FILE *f)
 {
-	uint64_t *scratch = calloc(TN_SPLIT_SCRATCH(m->geometry.layers), sizeof(*scratch));
+	uint64_t *scratch = calloc(MODEL_SCRATCH(m->geometry.layers), sizeof(*scratch));
 	char text[MODEL_PARAGRAPH];
 	int rc;
 

@@ -32,7 +32,7 @@ static bool reads_beside_writes(uint32_t strategy)
 
 /* ---- what each request takes --------------------------------------------------------------------- */
 
-static void set_cost(struct model_cost *c, const struct tn_pipeline_result *r, uint64_t restored, uint64_t host)
+static void set_cost(struct model_cost *c, const struct tn_restore *r, uint64_t restored, uint64_t host)
 {
 	c->ttft_ns = r->ttft_ns;
 	c->compute_ns = r->compute_ns;
@@ -78,7 +78,7 @@ static int cost_shared(struct replay_model *m, size_t i, const struct tn_split *
 		c->read = (uint32_t)(s->blocks - s->host_blocks);
 		rc = restore_all(m, i, k, 0, 0, s->scratch, &r);
 		if (!rc)
-			set_cost(c, &r, s->blocks, s->host_blocks);
+			set_cost(c, &r.restore, s->blocks, s->host_blocks);
 	}
 	return rc;
 }
@@ -90,12 +90,11 @@ static int cost_shared(struct replay_model *m, size_t i, const struct tn_split *
 static int compute_costs(struct replay_model *m, size_t i, uint64_t tokens, const struct replay_hits *h, uint64_t *scratch)
 {
 	struct model_request *q = &m->request[i];
+	struct tn_split s = {.window = TN_SPLIT_WINDOW};
 	struct tn_split_choice c;
-	struct tn_split s;
 	int rc;
 
 	tokens = tokens ? tokens : 1;
-	tn_split_init(&s);
 	s.layers = m->geometry.layers;
 	s.block_tokens = TRACE_BLOCK_TOKENS;
 	s.blocks = h->hits < tokens / s.block_tokens ? h->hits : tokens / s.block_tokens;
@@ -103,7 +102,8 @@ static int compute_costs(struct replay_model *m, size_t i, uint64_t tokens, cons
 	s.input_tokens = tokens - s.blocks * s.block_tokens;
 	s.object_bytes = tn_geometry_object_bytes(&m->geometry);
 	s.header_bytes = model_header_bytes(s.layers);
-	s.io = model_io(&m->device);
+	s.read_bps = m->device.read_bps;
+	s.latency_ns = m->device.latency_ns;
 	s.compute = model_compute_ns;
 	s.compute_arg = &m->compute;
 	s.scratch = scratch;
@@ -113,7 +113,7 @@ static int compute_costs(struct replay_model *m, size_t i, uint64_t tokens, cons
 		return rc;
 	set_cost(&q->cost[TN_STRATEGY_RECOMPUTE], &c.restore_none, 0, 0);
 	set_cost(&q->cost[TN_STRATEGY_TENUTO], &c.chosen, c.restore_blocks, s.host_blocks);
-	s.io.window = UINT32_MAX;
+	s.window = UINT32_MAX;
 	rc = tn_split_choose(&s, &c);
 	if (rc)
 		return rc;
@@ -204,7 +204,7 @@ static int serve(const struct replay_model *m, uint32_t strategy, size_t i, stru
 	rc = restore_all(m, i, strategy, (uint64_t)w->backlog, m->request[i].write_layer_bytes, scratch, &r);
 	if (rc)
 		return rc;
-	set_cost(c, &r, c->restored, c->restored - c->read);
+	set_cost(c, &r.restore, c->restored, c->restored - c->read);
 	w->backlog = (double)r.unwritten_bytes;
 	return 0;
 }
@@ -317,7 +317,7 @@ static void set_arrivals(struct replay_model *m, const struct trace *t, double f
 int replay_model_run(struct replay_model *m, const struct trace *t, const struct replay_hits *each)
 {
 	uint32_t layers = m->geometry.layers;
-	uint64_t *scratch = calloc(TN_SPLIT_SCRATCH(layers), sizeof(*scratch));
+	uint64_t *scratch = calloc(MODEL_SCRATCH(layers), sizeof(*scratch));
 	double first = t->arrival_ms[0], last = first;
 	int rc = 0;
 

@@ -24,6 +24,23 @@ uint64_t cli_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+bool cli_default_socket(bool exists, char *path, size_t path_bytes)
+{
+	const char *const dirs[] = {getenv("RUNTIME_DIRECTORY"), getenv("XDG_RUNTIME_DIR"), "/run/tenuto"};
+
+	for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+		int bytes = dirs[i] ? (int)strcspn(dirs[i], ":") : 0; /* systemd names several so */
+		int n = snprintf(path, path_bytes, "%.*s", bytes, dirs[i] ? dirs[i] : "");
+
+		if (n <= 0 || path[0] != '/' || (size_t)n + sizeof("/tenuto.sock") > path_bytes || (!exists && access(path, W_OK | X_OK)))
+			continue;
+		snprintf(path + n, path_bytes - (size_t)n, "/tenuto.sock");
+		if (!exists || access(path, F_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
 double cli_cpu_seconds(void)
 {
 	struct rusage u;

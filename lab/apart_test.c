@@ -4,7 +4,7 @@
  * cancelled. Each must be reported once. Objects and places belong to an IOCB from its issue to its report, also across executors; what was
  * given back is used for something else at once, so that a transfer which comes too late is seen.
  */
-#include "lab/apart.h"
+#include "lab/apart_rig.h"
 
 #include <fcntl.h>
 #include <sched.h>

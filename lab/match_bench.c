@@ -75,9 +75,8 @@ static int measure(struct tn_registry *reg, const struct tn_match_bench *b, cons
 
 int tn_match_bench_run(const struct tn_match_bench *b, double *ns_per_key, uint64_t *index_bytes)
 {
-	struct tn_alloc_counter memory;
-	struct tn_registry_opts o = {.max_blocks = b->entries, .alloc = &memory.alloc};
 	const struct tn_alloc *sys = &tn_alloc_system;
+	struct tn_registry_opts o = {.max_blocks = b->entries, .alloc = sys};
 	struct tn_registry *reg = NULL;
 	struct lookup l;
 	int rc;
@@ -85,7 +84,6 @@ int tn_match_bench_run(const struct tn_match_bench *b, double *ns_per_key, uint6
 	if (b->entries == 0 || b->keys == 0 || b->rounds == 0)
 		return tn_fail(-EINVAL, "%u entries, %u keys, %u rounds: each must be at least 1", b->entries, b->keys,
 			       b->rounds);
-	tn_alloc_counter_init(&memory);
 	l.keys = tn_get(sys, tn_array_bytes(b->keys, sizeof(*l.keys)));
 	l.blocks = tn_get(sys, tn_array_bytes(b->keys, sizeof(*l.blocks)));
 	l.tiers = tn_get(sys, b->keys);
@@ -95,7 +93,7 @@ int tn_match_bench_run(const struct tn_match_bench *b, double *ns_per_key, uint6
 		rc = fill(reg, b->entries, b->seed);
 	if (!rc)
 		rc = measure(reg, b, &l, ns_per_key);
-	*index_bytes = memory.live_bytes;
+	*index_bytes = rc ? 0 : tn_registry_bytes(reg);
 	tn_registry_destroy(reg);
 	tn_put(sys, l.tiers, b->keys);
 	tn_put(sys, l.blocks, tn_array_bytes(b->keys, sizeof(*l.blocks)));

@@ -61,7 +61,7 @@ static int submit(struct measure *m, uint32_t i, uint8_t op, uint64_t offset, ui
 	struct tn_io_req *req = &m->req[i];
 
 	m->iov[i] = (struct iovec){m->mem + (size_t)i * m->o->request_bytes, bytes};
-	*req = (struct tn_io_req){.op = op, .buffer = TN_IO_NO_BUFFER, .file = m->file, .offset = offset, .length = bytes,
+	*req = (struct tn_io_req){.op = op, .file = m->file, .offset = offset, .length = bytes,
 				  .iov = &m->iov[i], .iov_count = op == TN_IO_SYNC ? 0 : 1};
 	return tn_io_submit(m->io, &req, 1) == 1 ? 0 : tn_fail(-EAGAIN, "the I/O engine takes no request");
 }

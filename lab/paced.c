@@ -331,11 +331,6 @@ static int paced_unlink(struct tn_io *io, const char *path)
 	return tn_io_unlink(((struct paced *)io)->inner, path);
 }
 
-static int paced_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
-{
-	return tn_io_register_buffer(((struct paced *)io)->inner, base, bytes, buffer);
-}
-
 static void paced_destroy(struct tn_io *io)
 {
 	struct paced *p = (struct paced *)io;
@@ -357,7 +352,6 @@ static const struct tn_io_ops paced_ops = {
 	.submit = paced_submit,
 	.poll = paced_poll,
 	.cancel = paced_cancel,
-	.register_buffer = paced_register_buffer,
 	.lend = paced_lend,
 	.adopt = paced_adopt,
 	.wake = paced_wake,

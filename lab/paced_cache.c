@@ -34,18 +34,18 @@ static void stretch_mix(struct tn_mix *mix, uint32_t stretch)
 }
 
 /* Every device is the one that the model describes. */
-static int model_devices(struct tn_cache *cache)
+static int model_devices(struct tn_engines *e)
 {
-	struct devices *d = cache->devices;
+	struct devices *d = e->devices;
 	struct tn_mix mix;
 	struct tn_paced_opts po = {
 		.mix = &mix,
 		.stretch = d->drive.stretch,
-		.dirs = cache->o.dirs,
-		.ndirs = (uint32_t)cache->o.ndirs,
-		.alloc = cache->alloc,
-		.clock = &cache->clock,
-		.log = &cache->log,
+		.dirs = e->opts->dirs,
+		.ndirs = (uint32_t)e->opts->ndirs,
+		.alloc = e->alloc,
+		.clock = e->clock,
+		.log = e->log,
 	};
 	int rc = tn_mixfile_load(d->drive.model, &mix);
 
@@ -56,15 +56,15 @@ static int model_devices(struct tn_cache *cache)
 		return tn_fail_cause(rc, "device_model");
 	stretch_mix(&mix, d->drive.stretch);
 	for (size_t i = 0; i < TN_DEVICES_MAX; i++)
-		cache->mix[i] = mix;
+		e->mix[i] = mix;
 	return 0;
 }
 
-static int make_paced(const struct tn_cache *cache, uint32_t depth, struct tn_io **out)
+static int make_paced(const struct tn_engines *e, uint32_t depth, struct tn_io **out)
 {
-	const struct devices *d = cache->devices;
+	const struct devices *d = e->devices;
 	struct tn_io *inner;
-	int rc = tn_engine_open(cache, depth, &inner);
+	int rc = tn_engine_open(e, depth, &inner);
 
 	if (rc)
 		return rc;
@@ -111,10 +111,10 @@ int tn_paced_cache_open(const struct tn_cache_opts *opts, const struct tn_paced_
 	}
 	d->drive = *drive;
 	d->drive.stretch = drive->stretch ? drive->stretch : STRETCH;
-	cache->devices = d;
-	cache->open_devices = model_devices;
-	cache->make_engine = make_paced;
-	cache->free_devices = free_devices;
+	cache->engines.devices = d;
+	cache->engines.open = model_devices;
+	cache->engines.make = make_paced;
+	cache->engines.free = free_devices;
 	cache->slow_read_ns *= d->drive.stretch; /* a healthy described drive takes that much longer */
 	rc = tn_cache_start(cache);
 	if (rc)

@@ -114,7 +114,7 @@ static void *move(void *arg)
 			struct tn_io_req *p = &r->req[sent];
 
 			r->iov[sent] = (struct iovec){r->rig->mem + (size_t)sent * PIECE, PIECE};
-			*p = (struct tn_io_req){.op = (uint8_t)r->op, .buffer = TN_IO_NO_BUFFER, .file = r->file,
+			*p = (struct tn_io_req){.op = (uint8_t)r->op, .file = r->file,
 						.offset = (uint64_t)sent * PIECE, .length = PIECE, .iov = &r->iov[sent], .iov_count = 1};
 			if (tn_io_submit(r->io, &p, 1) == 0)
 				break;
@@ -207,8 +207,8 @@ static void a_sync_waits_for_the_writes_before_it_and_time_outs_hold_meanwhile(v
 	struct rig *rig = *state;
 	struct tn_io *io = engine(rig, 8);
 	struct iovec iov = {rig->mem, PIECE * 64};
-	struct tn_io_req w = {.op = TN_IO_WRITE, .buffer = TN_IO_NO_BUFFER, .length = PIECE * 64, .iov = &iov, .iov_count = 1};
-	struct tn_io_req sync = {.op = TN_IO_SYNC, .buffer = TN_IO_NO_BUFFER}, *both[2] = {&w, &sync}, *done[2];
+	struct tn_io_req w = {.op = TN_IO_WRITE, .length = PIECE * 64, .iov = &iov, .iov_count = 1};
+	struct tn_io_req sync = {.op = TN_IO_SYNC}, *both[2] = {&w, &sync}, *done[2];
 	uint64_t takes_ns = ns_for(PIECE * 64, WRITE_BPS) + STRETCH * mix.write_latency_ns, t0, t;
 	unsigned n;
 
@@ -261,7 +261,7 @@ static void directories_are_drives_of_their_own_and_other_files_take_no_time(voi
 	assert_int_equal(tn_io_paced_create(inner, 256, paced, &io), 0);
 	for (unsigned i = 0; i < 3; i++) {
 		snprintf(path[i], sizeof(path[i]), i == 2 ? "%s" : "%s/file", dirs[i]);
-		req[i] = (struct tn_io_req){.op = TN_IO_WRITE, .buffer = TN_IO_NO_BUFFER, .length = 4096, .iov = &iov, .iov_count = 1};
+		req[i] = (struct tn_io_req){.op = TN_IO_WRITE, .length = 4096, .iov = &iov, .iov_count = 1};
 		assert_int_equal(tn_io_open(io, path[i], TN_IO_CREATE, &req[i].file), 0);
 		all[i] = &req[i];
 	}

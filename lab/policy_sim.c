@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies on the index only (policy_sim.h): what they would hit and write on a trace of block ids.
- * The policy that knows the future is in policy_belady.c.
+ * Policies on the index only (policy_sim.h): what they would hit and write on a trace of block ids. At the end, the policy that knows
+ * the future: farthest next use, deepest first among blocks that are never used again.
  */
 #include "lab/policy_sim.h"
 
@@ -9,13 +9,88 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
-#include "lab/id_map.h"
 #include "policy/policy.h"
 
 #define NOT_HELD UINT32_MAX
+#define NEVER (UINT32_MAX - 1) /* the request of a next use: there is none */
 #define CAPACITY_MAX (1u << 30)
 #define REQUEST_MAX (1u << 24)
+
+/* ---- ids -------------------------------------------------------------------------------------- */
+
+struct id_slot {
+	uint64_t id;
+	uint32_t value;
+	bool used;
+};
+
+/* A growing map from 64-bit ids to 32-bit values. Values stay in their place until the next reservation. */
+struct id_map {
+	struct id_slot *slots;
+	uint64_t capacity; /* power of two, or 0 */
+	uint64_t count;
+};
+
+static size_t slots_bytes(uint64_t capacity)
+{
+	return tn_array_bytes(capacity, sizeof(struct id_slot));
+}
+
+static struct id_slot *probe(struct id_slot *slots, uint64_t capacity, uint64_t id)
+{
+	uint64_t h = id * 0x9e3779b97f4a7c15u;
+	uint64_t i = (h ^ h >> 32) & (capacity - 1);
+
+	while (slots[i].used && slots[i].id != id)
+		i = (i + 1) & (capacity - 1);
+	return &slots[i];
+}
+
+/* Makes free slots for n more ids; -ENOMEM. */
+static int id_map_reserve(struct id_map *m, uint64_t n)
+{
+	uint64_t capacity = m->capacity ? m->capacity : 1024;
+	struct id_slot *slots;
+
+	/* At most 2/3 full. */
+	while ((m->count + n) * 3 > capacity * 2 && capacity <= UINT64_MAX / 2)
+		capacity *= 2;
+	if (capacity == m->capacity)
+		return 0;
+	slots = tn_get(&tn_alloc_system, slots_bytes(capacity));
+	if (!slots)
+		return tn_fail(-ENOMEM, "no memory to remember %llu block ids", (unsigned long long)(m->count + n));
+	for (uint64_t i = 0; i < m->capacity; i++)
+		if (m->slots[i].used)
+			*probe(slots, capacity, m->slots[i].id) = m->slots[i];
+	tn_put(&tn_alloc_system, m->slots, slots_bytes(m->capacity));
+	m->slots = slots;
+	m->capacity = capacity;
+	return 0;
+}
+
+/* The id's slot. A new id gets `value`; the caller has reserved a free slot for it. */
+static struct id_slot *id_map_at(struct id_map *m, uint64_t id, uint32_t value)
+{
+	struct id_slot *s = probe(m->slots, m->capacity, id);
+
+	if (!s->used) {
+		*s = (struct id_slot){id, value, true};
+		m->count++;
+	}
+	return s;
+}
+
+static void id_map_fini(struct id_map *m)
+{
+	tn_put(&tn_alloc_system, m->slots, slots_bytes(m->capacity));
+	m->slots = NULL;
+	m->capacity = m->count = 0;
+}
+
+/* ---- a simulation ----------------------------------------------------------------------------- */
 
 struct held {
 	uint64_t id;
@@ -27,7 +102,7 @@ struct tn_policy_sim {
 	struct tn_policy_sim_opts opts;
 	bool after, protect;
 	struct tn_policy *policy; /* NULL: unlimited */
-	struct tn_id_map map; /* id -> entry, or NOT_HELD; unlimited: 0 if hit, else 1 */
+	struct id_map map; /* id -> entry, or NOT_HELD; unlimited: 0 if hit, else 1 */
 	uint32_t entries; /* of the policy */
 	struct held *held;
 	uint32_t *free;
@@ -121,7 +196,6 @@ int tn_policy_sim_create(const struct tn_policy_sim_opts *opts, struct tn_policy
 		return tn_fail(-ENOMEM, "no memory for a simulation");
 	sim->opts = *opts;
 	sim->opts.policy = NULL; /* the string is the caller's and may be gone */
-	sim->map.alloc = &tn_alloc_system;
 	sim->slots = tn_get(&tn_alloc_system, tn_array_bytes(opts->max_request_blocks, sizeof(*sim->slots)));
 	if (!sim->slots)
 		rc = tn_fail(-ENOMEM, "no memory for requests of %u blocks", opts->max_request_blocks);
@@ -141,7 +215,7 @@ void tn_policy_sim_destroy(struct tn_policy_sim *sim)
 		return;
 	if (sim->policy)
 		sim->policy->ops->destroy(sim->policy);
-	tn_id_map_fini(&sim->map);
+	id_map_fini(&sim->map);
 	tn_put(&tn_alloc_system, sim->held, tn_array_bytes(sim->entries, sizeof(*sim->held)));
 	tn_put(&tn_alloc_system, sim->free, tn_array_bytes(sim->entries, sizeof(*sim->free)));
 	tn_put(&tn_alloc_system, sim->slots, tn_array_bytes(sim->opts.max_request_blocks, sizeof(*sim->slots)));
@@ -171,7 +245,7 @@ static bool evict(struct tn_policy_sim *sim, struct tn_policy_sim_result *r)
 	if (id == TN_ENTRY_NONE)
 		return false;
 	ops->remove(sim->policy, id, sim->held[id].id, TN_POLICY_EVICTED);
-	tn_id_map_at(&sim->map, sim->held[id].id, NOT_HELD)->value = NOT_HELD;
+	id_map_at(&sim->map, sim->held[id].id, NOT_HELD)->value = NOT_HELD;
 	sim->free[sim->nfree++] = id;
 	sim->stats.held--;
 	r->evicted++;
@@ -186,7 +260,6 @@ static struct tn_policy_block describe(struct tn_policy_sim *sim, const uint64_t
 		.key_hash = ids[i],
 		.parent = parent == NOT_HELD ? TN_ENTRY_NONE : parent,
 		.depth = (uint32_t)i,
-		.from_end = (uint32_t)(n - 1 - i),
 		.partial = partial && i == n - 1,
 	};
 }
@@ -241,7 +314,6 @@ static void run_policy(struct tn_policy_sim *sim, const uint64_t *ids, size_t n,
 		       struct tn_policy_sim_result *r)
 {
 	const struct tn_policy_ops *ops = sim->policy->ops;
-	const struct tn_policy_request req = {(uint32_t)n, r->hits, TN_ENTRY_NONE};
 
 	sim->request++;
 	for (uint32_t i = 0; i < r->hits; i++) {
@@ -251,7 +323,7 @@ static void run_policy(struct tn_policy_sim *sim, const uint64_t *ids, size_t n,
 		sim->stats.unread -= !h->hit;
 		h->hit = true;
 	}
-	ops->request(sim->policy, &req);
+	ops->request(sim->policy, TN_ENTRY_NONE);
 	for (size_t i = 0; i < n; i++)
 		refer(sim, ids, n, i, partial, r);
 	if (!ops->forward)
@@ -276,6 +348,16 @@ static void keep_all(struct tn_policy_sim *sim, size_t n, struct tn_policy_sim_r
 		}
 }
 
+static void count(struct tn_policy_sim_stats *stats, uint64_t blocks, const struct tn_policy_sim_result *r)
+{
+	stats->requests++;
+	stats->blocks += blocks;
+	stats->hits += r->hits;
+	stats->inserted += r->inserted;
+	stats->rejected += r->rejected;
+	stats->evicted += r->evicted;
+}
+
 int tn_policy_sim_request(struct tn_policy_sim *sim, const uint64_t *ids, size_t n, bool partial_last,
 			  struct tn_policy_sim_result *result)
 {
@@ -285,23 +367,18 @@ int tn_policy_sim_request(struct tn_policy_sim *sim, const uint64_t *ids, size_t
 	if (n > sim->opts.max_request_blocks)
 		return tn_fail(-EINVAL, "request of %zu blocks: max_request_blocks is %u", n,
 			       sim->opts.max_request_blocks);
-	rc = tn_id_map_reserve(&sim->map, n);
+	rc = id_map_reserve(&sim->map, n);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < n; i++)
-		sim->slots[i] = (uint64_t)(tn_id_map_at(&sim->map, ids[i], NOT_HELD) - sim->map.slots);
+		sim->slots[i] = (uint64_t)(id_map_at(&sim->map, ids[i], NOT_HELD) - sim->map.slots);
 	while (r.hits < n && *entry_of(sim, r.hits) != NOT_HELD)
 		r.hits++;
 	if (sim->policy)
 		run_policy(sim, ids, n, partial_last, &r);
 	else
 		keep_all(sim, n, &r);
-	sim->stats.requests++;
-	sim->stats.blocks += n;
-	sim->stats.hits += r.hits;
-	sim->stats.inserted += r.inserted;
-	sim->stats.rejected += r.rejected;
-	sim->stats.evicted += r.evicted;
+	count(&sim->stats, n, &r);
 	sim->stats.distinct = sim->map.count;
 	if (result)
 		*result = r;
@@ -311,4 +388,179 @@ int tn_policy_sim_request(struct tn_policy_sim *sim, const uint64_t *ids, size_t
 void tn_policy_sim_stats(const struct tn_policy_sim *sim, struct tn_policy_sim_stats *stats)
 {
 	*stats = sim->stats;
+}
+
+/* ---- the policy that knows the future: next uses from the end of the trace, then the requests with a heap of them ------ */
+
+struct use {
+	uint32_t next; /* request that uses the block again, or NEVER */
+	uint32_t depth;
+	uint32_t block;
+};
+
+struct belady {
+	const uint64_t *ids;
+	const uint32_t *lengths;
+	size_t requests;
+	uint64_t references;
+	uint64_t capacity;
+	struct id_map map; /* id -> number of the block */
+	uint32_t *blocks; /* of each reference */
+	uint32_t *next; /* of each reference: request of the block's next reference */
+	uint32_t *held; /* of each block: next use while the block is held, else NOT_HELD */
+	bool *hit; /* of each block: since the block came in */
+	struct use *heap; /* farthest use on top; outdated uses stay until they surface */
+	uint64_t heap_count;
+	struct tn_policy_sim_stats stats;
+};
+
+static bool farther(const struct use *a, const struct use *b)
+{
+	return a->next != b->next ? a->next > b->next : a->depth > b->depth;
+}
+
+static void heap_push(struct belady *s, struct use u)
+{
+	uint64_t i = s->heap_count++;
+
+	for (; i > 0 && farther(&u, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		s->heap[i] = s->heap[(i - 1) / 2];
+	s->heap[i] = u;
+}
+
+static struct use heap_pop(struct belady *s)
+{
+	struct use top = s->heap[0], last = s->heap[--s->heap_count];
+	uint64_t i = 0;
+
+	for (uint64_t c = 1; c < s->heap_count; c = 2 * i + 1) {
+		if (c + 1 < s->heap_count && farther(&s->heap[c + 1], &s->heap[c]))
+			c++;
+		if (!farther(&s->heap[c], &last))
+			break;
+		s->heap[i] = s->heap[c];
+		i = c;
+	}
+	s->heap[i] = last;
+	return top;
+}
+
+static void belady_fini(struct belady *s)
+{
+	const struct tn_alloc *a = &tn_alloc_system;
+
+	id_map_fini(&s->map);
+	tn_put(a, s->blocks, tn_array_bytes(s->references, sizeof(*s->blocks)));
+	tn_put(a, s->next, tn_array_bytes(s->references, sizeof(*s->next)));
+	tn_put(a, s->held, tn_array_bytes(s->references, sizeof(*s->held)));
+	tn_put(a, s->hit, tn_array_bytes(s->references, sizeof(*s->hit)));
+	tn_put(a, s->heap, tn_array_bytes(s->references, sizeof(*s->heap)));
+}
+
+static int number_blocks(struct belady *s)
+{
+	const struct tn_alloc *a = &tn_alloc_system;
+	int rc;
+
+	if (s->requests >= NEVER)
+		return tn_fail(-EINVAL, "%zu requests: more than %u", s->requests, NEVER - 1);
+	for (size_t q = 0; q < s->requests; q++)
+		s->references += s->lengths[q];
+	if (s->references >= NEVER)
+		return tn_fail(-EINVAL, "%llu blocks: more than %u", (unsigned long long)s->references, NEVER - 1);
+	s->blocks = tn_get(a, tn_array_bytes(s->references, sizeof(*s->blocks)));
+	s->next = tn_get(a, tn_array_bytes(s->references, sizeof(*s->next)));
+	s->held = tn_get(a, tn_array_bytes(s->references, sizeof(*s->held)));
+	s->hit = tn_get(a, tn_array_bytes(s->references, sizeof(*s->hit)));
+	s->heap = tn_get(a, tn_array_bytes(s->references, sizeof(*s->heap)));
+	if (!s->blocks || !s->next || !s->held || !s->hit || !s->heap)
+		return tn_fail(-ENOMEM, "no memory for a trace of %llu blocks", (unsigned long long)s->references);
+	for (uint64_t i = 0; i < s->references; i++) {
+		rc = id_map_reserve(&s->map, 1);
+		if (rc)
+			return rc;
+		s->blocks[i] = id_map_at(&s->map, s->ids[i], (uint32_t)s->map.count)->value;
+	}
+	return 0;
+}
+
+/* From the end: which request uses each reference's block next. Leaves held[] empty. */
+static void look_ahead(struct belady *s)
+{
+	uint64_t end = s->references;
+
+	for (uint64_t b = 0; b < s->map.count; b++)
+		s->held[b] = NEVER;
+	for (size_t q = s->requests; q-- > 0;) {
+		uint64_t start = end - s->lengths[q];
+
+		for (uint64_t i = start; i < end; i++)
+			s->next[i] = s->held[s->blocks[i]];
+		for (uint64_t i = start; i < end; i++)
+			s->held[s->blocks[i]] = (uint32_t)q;
+		end = start;
+	}
+	for (uint64_t b = 0; b < s->map.count; b++)
+		s->held[b] = NOT_HELD;
+}
+
+static struct tn_policy_sim_result serve(struct belady *s, uint64_t start, uint32_t n)
+{
+	struct tn_policy_sim_result r = {0};
+
+	while (r.hits < n && s->held[s->blocks[start + r.hits]] != NOT_HELD) {
+		uint32_t b = s->blocks[start + r.hits++];
+
+		s->stats.unread -= !s->hit[b];
+		s->hit[b] = true;
+	}
+	for (uint32_t i = n; i-- > 0;) {
+		uint32_t b = s->blocks[start + i];
+
+		if (s->held[b] == NOT_HELD) {
+			s->stats.held++;
+			s->stats.unread++;
+			s->hit[b] = false;
+			r.inserted++;
+		}
+		s->held[b] = s->next[start + i];
+		if (s->capacity)
+			heap_push(s, (struct use){s->next[start + i], i, b});
+	}
+	while (s->capacity && s->stats.held > s->capacity) {
+		struct use u = heap_pop(s);
+
+		if (s->held[u.block] != u.next)
+			continue; /* the block was used since */
+		s->held[u.block] = NOT_HELD;
+		s->stats.held--;
+		r.evicted++;
+	}
+	return r;
+}
+
+int tn_policy_sim_belady(const uint64_t *ids, const uint32_t *lengths, size_t requests, uint64_t capacity_blocks,
+			 struct tn_policy_sim_result *results, struct tn_policy_sim_stats *stats)
+{
+	struct belady s = {.ids = ids, .lengths = lengths, .requests = requests, .capacity = capacity_blocks};
+	uint64_t start = 0;
+	int rc = number_blocks(&s);
+
+	if (rc) {
+		belady_fini(&s);
+		return rc;
+	}
+	look_ahead(&s);
+	for (size_t q = 0; q < requests; q++) {
+		struct tn_policy_sim_result r = serve(&s, start, lengths[q]);
+
+		start += lengths[q];
+		count(&s.stats, lengths[q], &r);
+		if (results)
+			results[q] = r;
+	}
+	s.stats.distinct = s.map.count;
+	*stats = s.stats;
+	belady_fini(&s);
+	return 0;
 }

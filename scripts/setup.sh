@@ -9,7 +9,10 @@ PACKAGES="
 	gcc g++ clang libc6-dev make meson ninja-build pkg-config python3 git binutils
 	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev libck-dev systemtap-sdt-dev
 	fio libclang-rt-14-dev shellcheck
+	libmicrohttpd-dev libyaml-dev libsystemd-dev
 "
+# A test runs this server itself. The package would begin one for the whole machine.
+SERVERS="prometheus"
 
 die() {
 	echo "setup: $*" >&2
@@ -17,7 +20,7 @@ die() {
 }
 
 missing() {
-	for p in $PACKAGES; do
+	for p in "$@"; do
 		# The trailing blank keeps "not-installed" apart from "installed".
 		case "$(dpkg-query -W -f '${Status} ' "$p" 2>/dev/null || true)" in
 		*" installed "*) ;;
@@ -38,23 +41,29 @@ quietly() {
 }
 
 if [ "${1:-}" = --list ]; then
-	printf '%s\n' $PACKAGES
+	printf '%s\n' $PACKAGES $SERVERS
 	exit 0
 fi
 command -v dpkg-query >/dev/null ||
-	die "no dpkg-query: this is no Debian. Install what these packages hold, then use meson:" $PACKAGES
-WANTED=$(missing)
-[ -n "$WANTED" ] || exit 0
-command -v apt-get >/dev/null || die "no apt-get here, and these packages are missing: $WANTED"
+	die "no dpkg-query: this is no Debian. Install what these packages hold, then use meson:" $PACKAGES $SERVERS
+WANTED=$(missing $PACKAGES)
+UNSTARTED=$(missing $SERVERS)
+[ -n "$WANTED$UNSTARTED" ] || exit 0
+command -v apt-get >/dev/null || die "no apt-get here, and these packages are missing: $WANTED$UNSTARTED"
 SUDO=
 if [ "$(id -u)" -ne 0 ]; then
-	command -v sudo >/dev/null || die "not root, and there is no sudo. As root: apt-get install $WANTED"
+	command -v sudo >/dev/null || die "not root, and there is no sudo. As root: apt-get install $WANTED$UNSTARTED"
 	SUDO=sudo
 	[ -t 0 ] || SUDO="sudo -n" # nobody is there to type a password
 fi
-echo "setup: installing $WANTED"
+echo "setup: installing $WANTED$UNSTARTED"
 quietly $SUDO apt-get -q -o DPkg::Lock::Timeout=120 update
-quietly $SUDO env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
-	-o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 install $WANTED
-WANTED=$(missing)
+INSTALL="apt-get -q -y --no-install-recommends -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 install"
+[ -z "$WANTED" ] || quietly $SUDO env DEBIAN_FRONTEND=noninteractive $INSTALL $WANTED
+if [ -n "$UNSTARTED" ]; then
+	# So that systemctl, if there is one, starts nothing, neither now nor at the next boot.
+	quietly $SUDO env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 $INSTALL $UNSTARTED
+	! command -v systemctl >/dev/null || quietly $SUDO env SYSTEMD_OFFLINE=1 systemctl disable $UNSTARTED
+fi
+WANTED=$(missing $PACKAGES $SERVERS)
 [ -z "$WANTED" ] || die "still missing after the installation: $WANTED"

@@ -359,7 +359,7 @@ static void begin_flush(struct cscript *s)
 		return;
 	new_act(s, a);
 	a->tick = s->tick;
-	a->flush = tn_flush_begin(s->r->cache);
+	a->flush = tn_flush_begin(&s->r->cache->flushes);
 	assert_non_null(a->flush);
 	a->kind = CACT_FLUSH;
 	s->n.flushes++;
@@ -457,7 +457,7 @@ static void drop_space(struct cscript *s)
 		return;
 	new_act(s, a);
 	a->space = space;
-	rc = tn_space_drop_begin(s->r->s[space].space, &a->flush);
+	rc = tn_space_drop_begin(&s->r->cache->drops, s->r->s[space].space, &a->flush);
 	rig_note(s->r, (uint64_t)rc);
 	if (rc && rc != -EBUSY)
 		rig_fail(s->r, "space_drop: %d: %s", rc, tn_error_last()->text);
@@ -512,7 +512,7 @@ static uint32_t go_on(struct cscript *s, bool hurry)
 static void check_quotas(struct cscript *s)
 {
 	for (uint32_t i = 0; i < RIG_SPACES; i++) {
-		uint64_t have = s->r->cache->durable->space_blocks[s->r->s[i].space->index];
+		uint64_t have = s->r->cache->row.durable->space_blocks[s->r->s[i].space->index];
 
 		if (s->r->o.quota_blocks[i] && have > s->r->o.quota_blocks[i])
 			rig_fail(s->r, "space %u has %llu blocks on disk, its quota is %llu", i, (unsigned long long)have,
@@ -549,7 +549,7 @@ void cscript_step(struct cscript *s)
 
 static void load_hangs(struct rig *r, uint32_t number)
 {
-	struct tn_op *op = &r->cache->ops[number].op;
+	struct tn_op *op = &r->cache->own->ops[number].op;
 	const struct tn_reading *rd = tn_reading_of(op);
 
 	rig_fail(r, "HANG: a load of %u blocks has not ended: %u transfers, header %u, chunk %u", op->n, op->inflight, rd->hdr_i,
@@ -558,12 +558,12 @@ static void load_hangs(struct rig *r, uint32_t number)
 
 static void save_hangs(struct rig *r, uint32_t number)
 {
-	struct tn_op *op = &r->cache->ops[number].op;
+	struct tn_op *op = &r->cache->own->ops[number].op;
 	const struct tn_writing *w = tn_writing_of(op);
 
 	rig_fail(r, "HANG: a save of %u blocks has not ended: %u without a place, %u unwritten, %u transfers, header %u; "
 		 "committed %llu reserved %llu", op->n, w->unplaced, w->unwritten, op->inflight, w->hdr_i,
-		 (unsigned long long)r->cache->durable->blocks, (unsigned long long)r->cache->durable->entries);
+		 (unsigned long long)r->cache->row.durable->blocks, (unsigned long long)r->cache->row.durable->entries);
 }
 
 static void hang(struct rig *r, const struct cact *a)
@@ -584,7 +584,7 @@ void cscript_drain(struct cscript *s, uint64_t limit_ns)
 {
 	uint64_t end = rig_now(s->r) + limit_ns;
 
-	while (go_on(s, true) || !tn_core_idle(s->r->cache) || s->r->cache->doomed_count) {
+	while (go_on(s, true) || !tn_core_idle(s->r->cache) || s->r->cache->blocks.doomed_count) {
 		rig_turn(s->r, RIG_MS);
 		if (rig_now(s->r) <= end)
 			continue;
@@ -620,7 +620,7 @@ static bool is_local(const struct cscript *s, uint32_t space, const struct tn_ke
 	const struct tn_cache *cache = s->r->cache;
 	tn_block b = tn_registry_find_one(cache->registry, s->r->s[space].space->index, key, false);
 
-	return b != TN_BLOCK_NONE && tn_block_is_local(cache, b);
+	return b != TN_BLOCK_NONE && tn_block_is_local(&cache->blocks, b);
 }
 
 static void verify_loads(struct cscript *s)

@@ -226,6 +226,8 @@ static bool end_probes(struct tier *t, uint64_t now_ns, uint64_t *due_ns)
 	struct tn_list *pos, *tmp;
 	bool any = false;
 
+	if (t->far->o.mute)
+		return false;
 	tn_list_for_each_safe(pos, tmp, &t->probes) {
 		struct tn_tier_probe *p = tn_container_of(pos, struct tn_tier_probe, link);
 		const struct stored *s;

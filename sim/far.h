@@ -21,12 +21,14 @@ struct tn_far;
  * @lose:       in one of so many steps with something under way a block is lost; 0: never
  * @others:     likewise: somebody puts a lost block back
  * @corrupt:    one of so many reads gives a wrong byte; 0: none
+ * @mute:       look-ups are never answered
  */
 struct tn_far_opts {
 	uint64_t seed;
 	uint32_t blocks;
 	uint64_t latency_ns;
 	uint32_t lose, others, corrupt;
+	bool mute;
 };
 
 int tn_far_create(const struct tn_far_opts *opts, struct tn_far **out);

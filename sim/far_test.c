@@ -41,7 +41,7 @@ static uint32_t in_tier(struct rig *r, enum tn_tier tier, uint64_t first, uint32
 		struct tn_key key = rig_key(first + i);
 		tn_block b = tn_registry_find_one(r->cache->registry, r->s[0].space->index, &key, false);
 
-		found += b != TN_BLOCK_NONE && tn_tier_has(r->cache->tier[tier], b);
+		found += b != TN_BLOCK_NONE && tn_tier_has(r->cache->row.tier[tier], b);
 	}
 	return found;
 }
@@ -55,7 +55,7 @@ static void save_far(struct rig *r, uint64_t first)
 
 static void leave(struct rig *r, enum tn_tier tier)
 {
-	struct tn_tier_base *t = r->cache->tier[tier];
+	struct tn_tier_base *t = r->cache->row.tier[tier];
 
 	while (t->blocks > 0)
 		assert_true(tn_tier_evict(t, 1, -1, NULL) == 1);
@@ -160,38 +160,59 @@ static int poll_match(struct rig *r, uint64_t query, struct tn_match *m)
 	return tn_match_poll(r->cache, query, NULL, m);
 }
 
-/* What a look-up finds that waits for every tier; it takes the lease at its end, if one is asked for. */
-static int match_later(struct rig *r, uint64_t deadline_ns, unsigned flags, struct tn_match *m)
+static uint64_t begin_match(struct rig *r, uint64_t deadline_ns, unsigned flags)
 {
 	struct tn_key keys[CHAIN];
 	uint64_t query;
-	int rc;
 
 	rig_keys(1, CHAIN, keys);
 	assert_int_equal(tn_match_begin(&r->s[0].space, 1, keys, CHAIN, deadline_ns, flags, &query), 0);
+	return query;
+}
+
+/* What a look-up finds that waits for every tier; it takes the lease at its end, if one is asked for. */
+static int match_later(struct rig *r, uint64_t deadline_ns, unsigned flags, struct tn_match *m)
+{
+	uint64_t query = begin_match(r, deadline_ns, flags);
+	int rc;
+
 	rig_until(r, (rc = poll_match(r, query, m)) != -EAGAIN);
 	return rc;
 }
 
-/* Another life of the cache knows nothing of what is far away, until it asks. */
-static void a_look_up_that_may_take_its_time_finds_what_is_there(void **state)
+static void drop(struct rig *r)
 {
-	const struct tn_far_opts far = far_opts();
-	struct rig *r = far_rig(&far);
-	struct tn_key keys[CHAIN];
-	struct tn_match m;
-	uint64_t query;
-	int found;
+	struct tn_flush_waiter *w;
+
+	assert_int_equal(tn_space_drop_begin(&r->cache->drops, r->s[0].space, &w), 0);
+	rig_until(r, tn_flush_poll(w) != -EAGAIN);
+}
+
+/* A cache whose blocks are far away only, and nobody has asked for them. */
+static struct rig *forgotten_rig(const struct tn_far_opts *far)
+{
+	struct rig *r = far_rig(far);
 
 	save_far(r, 1);
 	only_far(r);
 	assert_int_equal(rig_flush(r), 0);
 	rig_reopen(r);
 	assert_int_equal(rig_match(&r->s[0], 1, CHAIN), 0);
+	return r;
+}
+
+/* Another life of the cache knows nothing of what is far away, until it asks. */
+static void a_look_up_that_may_take_its_time_finds_what_is_there(void **state)
+{
+	const struct tn_far_opts far = far_opts();
+	struct rig *r = forgotten_rig(&far);
+	struct tn_match m;
+	uint64_t query;
+	int found;
+
 	tn_far_take_away(r->far, CHAIN - 1, false); /* the last, or another one: the prefix ends there */
 	assert_int_equal(match_later(r, 0, 0, &m), 0); /* only what is known at once */
-	rig_keys(1, CHAIN, keys);
-	assert_int_equal(tn_match_begin(&r->s[0].space, 1, keys, CHAIN, rig_now(r) + RIG_MS, 0, &query), 0);
+	query = begin_match(r, rig_now(r) + RIG_MS, 0);
 	assert_int_equal(poll_match(r, query, &m), -EAGAIN);
 	rig_oversleep(r, RIG_MS);
 	assert_int_equal(poll_match(r, query, &m), 0); /* nothing has answered by then */
@@ -204,10 +225,55 @@ static void a_look_up_that_may_take_its_time_finds_what_is_there(void **state)
 	assert_int_equal(tn_unpin(r->s[0].space, m.pin), 0);
 	assert_int_equal(rig_load(&r->s[0], 1, CHAIN), CHAIN);
 	/* Who gives up leaves it to the owner. */
-	assert_int_equal(tn_match_begin(&r->s[0].space, 1, keys, CHAIN, TN_FOREVER, 0, &query), 0);
-	assert_int_equal(tn_match_cancel(r->cache, query), 0);
+	assert_int_equal(tn_match_cancel(r->cache, begin_match(r, TN_FOREVER, 0)), 0);
 	rig_run(r, RIG_SECOND);
 	assert_int_equal(r->s[0].space->held, 0);
+	rig_tear_down(r);
+}
+
+static void a_look_up_that_is_never_answered_holds_nothing(void **state)
+{
+	struct tn_far_opts far = far_opts();
+	struct tn_match m;
+	struct rig *r;
+	uint64_t query;
+
+	far.mute = true;
+	r = forgotten_rig(&far);
+	query = begin_match(r, rig_now(r) + RIG_SECOND, 0);
+	rig_run(r, RIG_MS);
+	drop(r);
+	assert_int_equal(poll_match(r, query, &m), -EAGAIN);
+	rig_oversleep(r, RIG_SECOND);
+	assert_int_equal(poll_match(r, query, &m), 0);
+	/* What is asked at the same time is bounded; whoever comes later is told what is known. */
+	for (uint32_t i = 0; i < 4 * r->cache->o.max_ops; i++)
+		assert_int_equal(tn_match_cancel(r->cache, begin_match(r, TN_FOREVER, 0)), 0);
+	assert_int_equal(match_later(r, TN_FOREVER, 0, &m), 0);
+	assert_int_equal(rig_save(&r->s[0], 1, CHAIN, 0).failed, 0);
+	assert_int_equal(match_later(r, TN_FOREVER, 0, &m), CHAIN);
+	begin_match(r, TN_FOREVER, 0); /* nobody ends it before the cache closes */
+	rig_tear_down(r);
+}
+
+static void an_answer_that_comes_after_a_drop_brings_nothing_back(void **state)
+{
+	struct tn_far_opts far = far_opts();
+	struct tn_match m;
+	struct rig *r;
+	uint64_t query;
+	int rc;
+
+	far.latency_ns = 2000 * RIG_MS;
+	r = forgotten_rig(&far);
+	query = begin_match(r, TN_FOREVER, 0);
+	rig_run(r, RIG_MS);
+	drop(r);
+	assert_int_equal(poll_match(r, query, &m), -EAGAIN);
+	rig_until(r, (rc = poll_match(r, query, &m)) != -EAGAIN);
+	assert_int_equal(rc, 0);
+	assert_int_equal(in_tier(r, TN_TIER_REMOTE, 1, CHAIN), 0);
+	rig_check_quiet(r);
 	rig_tear_down(r);
 }
 
@@ -287,7 +353,7 @@ static void a_save_waits_for_a_segment_whose_blocks_are_being_copied(void **stat
 	for (uint64_t id = 1; id <= 5 * CHAIN / 2; id += CHAIN / 2) /* some in either */
 		assert_int_equal(rig_save(&r->s[0], id, CHAIN / 2, 0).failed, 0);
 	assert_int_equal(rig_flush(r), 0);
-	rig_until(r, tn_host_queued(r->cache->host, TN_TIER_REMOTE) == 0);
+	rig_until(r, tn_host_queued(r->cache->row.host, TN_TIER_REMOTE) == 0);
 	rig_open_second(r, 4 * r->o.head_dim, &large);
 	res = rig_save(&large, 1001, 1, 0);
 	assert_int_equal(res.failed, 0);
@@ -326,7 +392,7 @@ static void it_is_no_fuller_than_it_may_be(void **state)
 		assert_int_equal(rig_save(&r->s[0], id, CHAIN, 0).failed, 0);
 		rig_until(r, tn_core_idle(r->cache));
 		assert_true(tn_far_blocks(r->far) <= 2 * CHAIN);
-		assert_int_equal(tn_far_blocks(r->far), r->cache->tier[TN_TIER_REMOTE]->blocks);
+		assert_int_equal(tn_far_blocks(r->far), r->cache->row.tier[TN_TIER_REMOTE]->blocks);
 	}
 	assert_true(tn_far_blocks(r->far) >= CHAIN);
 	rig_check_quiet(r);
@@ -338,14 +404,12 @@ static void blocks_of_an_earlier_life_of_a_space_stay_away(void **state)
 {
 	const struct tn_far_opts far = far_opts();
 	struct rig *r = far_rig(&far);
-	struct tn_flush_waiter *w;
 
 	save_far(r, 1);
 	for (uint32_t i = 0; i < CHAIN; i++)
 		tn_far_take_away(r->far, 0, true);
 	rig_until(r, in_tier(r, TN_TIER_REMOTE, 1, CHAIN) == 0); /* so that the drop does not reach them */
-	assert_int_equal(tn_space_drop_begin(r->s[0].space, &w), 0);
-	rig_until(r, tn_flush_poll(w) != -EAGAIN);
+	drop(r);
 	assert_true(tn_far_put_back(r->far, true));
 	while (tn_far_put_back(r->far, true))
 		;
@@ -362,6 +426,8 @@ int main(void)
 		cmocka_unit_test(a_block_that_is_lost_is_a_miss),
 		cmocka_unit_test(what_others_take_away_and_put_there_is_known_from_events),
 		cmocka_unit_test(a_look_up_that_may_take_its_time_finds_what_is_there),
+		cmocka_unit_test(a_look_up_that_is_never_answered_holds_nothing),
+		cmocka_unit_test(an_answer_that_comes_after_a_drop_brings_nothing_back),
 		cmocka_unit_test(wrong_bytes_from_afar_are_a_miss),
 		cmocka_unit_test(a_copy_under_way_keeps_no_block_from_becoming_durable),
 		cmocka_unit_test(blocks_with_a_time_to_live_go_no_further_than_the_disk),

@@ -49,7 +49,6 @@ static struct tn_io_req request(uint8_t op, uint32_t file, uint64_t offset, stru
 {
 	return (struct tn_io_req){
 		.op = op,
-		.buffer = TN_IO_NO_BUFFER,
 		.file = file,
 		.offset = offset,
 		.length = iov ? (uint32_t)iov->iov_len : 0,

@@ -11,7 +11,6 @@
 #include "base/rng.h"
 #include "simmedia.h"
 
-#define BUFFERS_MAX 64u
 #define DEPTH_MAX 4096u
 #define CALL_NS 500u /* what a call of poll costs: a caller that spins still sees time pass */
 #define IDLE_NS 1000000000u /* an endless wait for nothing returns after this */
@@ -49,8 +48,6 @@ struct tn_simdisk {
 	struct handle handles[TN_IO_FILES_MAX];
 	struct flight *flights;
 	uint32_t nflights;
-	struct iovec buffers[BUFFERS_MAX];
-	uint32_t nbuffers;
 	struct fault faults[TN_SIMDISK_FAULTS_MAX];
 	uint32_t nfaults;
 	uint64_t events, writes, syncs, returned;
@@ -202,7 +199,6 @@ void tn_simdisk_crash(struct tn_simdisk *d, enum tn_simdisk_crash mode, uint64_t
 	tn_rng_seed(&rng, seed);
 	d->nflights = 0;
 	memset(d->handles, 0, sizeof(d->handles));
-	d->nbuffers = 0;
 	d->returned++; /* what had completed counts as returned: the next process' syncs cover it */
 	sim_media_crash(&d->media, mode, d->returned, &rng);
 	d->boot += mode != TN_SIMDISK_KILL;
@@ -494,25 +490,7 @@ static int disk_unlink(struct tn_io *io, const char *path)
 	return 0;
 }
 
-static int disk_register(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
-{
-	struct tn_simdisk *d = tn_simdisk_of(io);
-
-	if (d->nbuffers == BUFFERS_MAX)
-		return tn_fail(-ENOMEM, "%u buffers are registered already", BUFFERS_MAX);
-	d->buffers[d->nbuffers] = (struct iovec){.iov_base = base, .iov_len = bytes};
-	*buffer = (uint16_t)d->nbuffers++;
-	return 0;
-}
-
 /* ---- requests ------------------------------------------------------------------------------------ */
-
-static bool iov_inside(const struct iovec *iov, const struct iovec *buffer)
-{
-	uintptr_t from = (uintptr_t)iov->iov_base, base = (uintptr_t)buffer->iov_base;
-
-	return from >= base && iov->iov_len <= buffer->iov_len && from - base <= buffer->iov_len - iov->iov_len;
-}
 
 /* 0, or what is wrong with a request. */
 static int check_request(const struct tn_simdisk *d, const struct handle *h, const struct tn_io_req *r)
@@ -533,15 +511,11 @@ static int check_request(const struct tn_simdisk *d, const struct handle *h, con
 	if (r->length == 0 || r->iov_count == 0 || r->offset % align || r->length % align ||
 	    r->offset > (uint64_t)INT64_MAX - r->length)
 		return -EINVAL;
-	if (r->buffer != TN_IO_NO_BUFFER && r->buffer >= d->nbuffers)
-		return -EINVAL;
 	for (uint32_t i = 0; i < r->iov_count; i++) {
 		if (r->iov[i].iov_len == 0 || r->iov[i].iov_len > r->length - sum)
 			return -EINVAL;
 		sum += r->iov[i].iov_len;
 		if ((uintptr_t)r->iov[i].iov_base % align || r->iov[i].iov_len % align)
-			return -EINVAL;
-		if (r->buffer != TN_IO_NO_BUFFER && !iov_inside(&r->iov[i], &d->buffers[r->buffer]))
 			return -EINVAL;
 	}
 	return sum == r->length ? 0 : -EINVAL;
@@ -640,9 +614,9 @@ static void start(struct tn_simdisk *d, struct tn_io_req *r)
 static unsigned disk_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
 {
 	struct tn_simdisk *d = tn_simdisk_of(io);
-	unsigned room = d->opts.depth - d->nflights;
+	unsigned left = d->opts.depth - d->nflights;
 
-	n = n < room ? n : room;
+	n = n < left ? n : left;
 	if (n && d->opts.submit_short_percent && tn_rng_below(&d->rng, 100) < d->opts.submit_short_percent)
 		n = tn_rng_below(&d->rng, n + 1);
 	for (unsigned i = 0; i < n; i++)
@@ -789,7 +763,6 @@ static const struct tn_io_ops simdisk_ops = {
 	.submit = disk_submit,
 	.poll = disk_poll,
 	.cancel = disk_cancel,
-	.register_buffer = disk_register,
 	.lend = disk_lend,
 	.adopt = disk_adopt,
 	.wake = disk_wake,

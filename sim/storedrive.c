@@ -97,16 +97,6 @@ static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entr
 	return i;
 }
 
-static void on_release(void *arg, tn_slot slot, uint32_t cookie)
-{
-	struct drive *d = arg;
-
-	if (cookie >= d->nrecords || d->records[cookie].found != slot)
-		drive_fail(d, "release of slot %u, cookie %u: no such block was recovered there", slot, cookie);
-	else
-		d->records[cookie].found = NONE;
-}
-
 static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry)
 {
 	struct drive *d = arg;
@@ -264,7 +254,6 @@ bool drive_open(struct drive *d)
 		.entropy = {d->opts.seed + 1, 0x5eed},
 		.boot = {tn_simdisk_boot(d->disk)},
 		.cb = {.recovered = on_recovered,
-		       .release = on_release,
 		       .describe = on_describe,
 		       .evict = on_evict,
 		       .health = on_health,

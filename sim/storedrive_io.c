@@ -96,7 +96,7 @@ bool drive_pump(struct drive *d, uint64_t timeout_ns)
 	uint64_t now = tn_now_ns(tn_simdisk_clock(d->disk)), next = tn_store_step(d->store, now);
 	unsigned n;
 
-	/* At once means: again after this poll, which may have made room for a request that the disk did not take. */
+	/* At once means: again after this poll, which may have freed a place for a request that the disk did not take. */
 	if (timeout_ns && next < now + timeout_ns)
 		timeout_ns = next > now ? next - now : 1;
 	n = tn_io_poll(d->io, done, 16, timeout_ns);
@@ -241,7 +241,6 @@ static void add_req(struct drive_save *s, uint8_t op, uint64_t offset, uint8_t *
 	s->iov[s->nreqs] = (struct iovec){.iov_base = mem, .iov_len = len};
 	*r = (struct tn_io_req){
 		.op = op,
-		.buffer = TN_IO_NO_BUFFER,
 		.file = s->place.file,
 		.offset = offset,
 		.length = (uint32_t)len,

@@ -48,7 +48,7 @@ static void evict_wanted(struct drive *d)
 		drive_remove(d, d->evict[--d->evict_count], false);
 }
 
-/* Up to n slots; makes room by evicting, as the cache would. */
+/* Up to n slots; frees some by evicting, as the cache would. */
 static uint32_t reserve(struct drive *d, uint32_t cls, uint32_t n, tn_slot *slots)
 {
 	uint32_t got = 0;

@@ -35,7 +35,7 @@ static void for_each(void (*fn)(struct rig *r, struct tn_tier_base *t))
 {
 	for (unsigned i = 0; i < TN_TIERS_MAX; i++) {
 		struct rig *r = row();
-		struct tn_tier_base *t = r->cache->tier[i];
+		struct tn_tier_base *t = r->cache->row.tier[i];
 
 		if (t)
 			fn(r, t);
@@ -103,7 +103,7 @@ static tn_block record_of(struct rig *r, uint32_t s, uint64_t id)
 	tn_block b;
 
 	if (tn_block_adopt(r->cache->registry, space_of(r, s)->index, &key, NULL, &b) == 0)
-		r->cache->space_records[space_of(r, s)->index]++;
+		r->cache->blocks.space_records[space_of(r, s)->index]++;
 	return b;
 }
 
@@ -117,7 +117,7 @@ static tn_block bring(struct rig *r, struct tn_tier_base *t, uint32_t s, uint64_
 	unsigned char *flat;
 	uint32_t place;
 
-	tn_block_describe(r->cache->registry, b, 0, false, &info);
+	tn_block_describe(r->cache->registry, b, false, &info);
 	if (!t->ops->traits.entry_by_slot && tn_tier_admit(t, &info, space->shape.slot_bytes) != 1)
 		return TN_BLOCK_NONE;
 	if (!t->ops->traits.entry_by_slot)
@@ -171,7 +171,7 @@ static void arrives_and_leaves(struct rig *r, struct tn_tier_base *t)
 	assert_int_equal(tn_events_read(r->cache->events, &cursor, e, 4), 1);
 	assert_true(e[0].kind == TN_EVENT_REMOVED && e[0].tier == t->tier);
 	assert_int_equal(rig_match(&r->s[0], 1, 1), 0);
-	tn_block_try_forget(r->cache, b);
+	tn_block_try_forget(&r->cache->blocks, b);
 }
 
 static void a_block_that_arrives_is_found_and_counted_until_it_leaves(void **state)
@@ -191,7 +191,7 @@ static void gives_back(struct rig *r, struct tn_tier_base *t)
 			tn_block b = record_of(r, 0, 1 + i);
 
 			tn_tier_release(t, space_of(r, 0)->index, b, place[i], 0);
-			tn_block_try_forget(r->cache, b);
+			tn_block_try_forget(&r->cache->blocks, b);
 		}
 		assert_int_equal(t->space_coming[space_of(r, 0)->index], 0);
 	}
@@ -213,7 +213,7 @@ static void evicts(struct rig *r, struct tn_tier_base *t)
 	b = bring(r, t, 1, 100);
 	assert_int_equal(tn_tier_evict(t, 1000, space_of(r, 0)->index, NULL), SOME - 1); /* not the held one, nor another space's */
 	assert_true(tn_tier_has(t, held) && tn_tier_has(t, b) && t->blocks == 2 && t->evicted == SOME - 1);
-	tn_block_release(r->cache, held);
+	tn_block_release(&r->cache->blocks, held);
 	assert_int_equal(tn_tier_evict(t, 1000, -1, NULL), 2);
 	assert_int_equal(t->blocks, 0);
 }
@@ -292,7 +292,7 @@ static void keeps_bytes(struct rig *r, struct tn_tier_base *t)
 		assert_memory_equal(got, flat, s->slot_bytes + s->layers * sizeof(uint64_t));
 		tn_tier_leave(t, b[i], TN_LEAVE_DROPPED);
 		assert_int_equal(move_whole(r, t, space_of(r, 0), 1 + i, got, false), -ENOENT);
-		tn_block_try_forget(r->cache, b[i]);
+		tn_block_try_forget(&r->cache->blocks, b[i]);
 		free(flat);
 		free(got);
 	}

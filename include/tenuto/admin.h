@@ -50,7 +50,7 @@ struct tn_admin_store {
  * @file_bytes:         length of the file
  * @index_bytes:        superblocks, log, checkpoints
  * @segment_bytes:      of each segment; times @segments: the device's capacity, which is that of each device of its store
- * @segments, @segments_allocated, @segments_assigned: in all, with room in the file, in use by a slot size
+ * @segments, @segments_allocated, @segments_assigned: in all, with bytes reserved in the file, in use by a slot size
  * @slots, @blocks, @quarantined: in the assigned segments
  * @log_bytes, @log_used_bytes: size of the log, and what a recovery would read of it
  * @checkpoints:        written so far
@@ -116,7 +116,7 @@ static inline void tn_admin_store_init(struct tn_admin_store *store)
 
 /**
  * tn_admin_store_info - what the devices of a store are and hold
- * @device: room for store->ndirs entries, in the order of the directories
+ * @device: store->ndirs entries, in the order of the directories
  *
  * Any thread. Changes nothing and takes no ownership: works beside the process that has the store open. Waits up to a
  * second for its locks before it says in_use: those of a process that was just killed go with its last transfers.

@@ -24,6 +24,7 @@
 #include <tenuto/decision.h>
 #include <tenuto/device.h>
 #include <tenuto/error.h>
+#include <tenuto/latency.h>
 #include <tenuto/layout.h>
 #include <tenuto/match.h>
 #include <tenuto/memory.h>
@@ -66,9 +67,9 @@ struct tn_save;
  * @io_depth:        most I/O requests in flight, 0: 128
  * @io_engine:       "auto" (io_uring, or threads where the kernel forbids it), "io_uring" or "posix" (threads). Where the
  *                   kernel forbids it later, from a sandbox that began after open, threads take over from both
- * @executors:       threads that read and verify, each with an I/O engine of its own; 0: the owner thread's engine reads
- *                   and the workers verify (one device and few CPUs are served best so), at most 16
- * @workers:         checksum and copy threads; 0: one for each second CPU, at most 4
+ * @executors:       threads that read, write, verify and copy, each with an I/O engine of its own, at most 16; 0: the owner thread's
+ *                   engine reads and writes, and the workers verify and copy (one device and few CPUs are served best so)
+ * @workers:         checksum and copy threads, without @executors; 0: one for each second CPU, at most 4
  * @policy:          "default", "lru", "fifo", "s3fifo"
  * @verify:          check every object read (default true; false is for benchmarks)
  * @read_only:       never write to the directories
@@ -84,9 +85,9 @@ struct tn_save;
  * @explain, @explain_arg: told every decision of the scheduler, default none
  * @write_backlog_bytes: most bytes of saves that wait for the disk; tn_save_begin says -EAGAIN rather than exceed it, and loads
  *                   never wait for it. A save counts whole from tn_save_begin on, less, as soon as that is known, its
- *                   blocks that are there already, are rejected, found room in host memory or were written; one is
- *                   always let in when nothing waits. With a host tier, so much more may be begun as it has room
- *                   for, within the space's quota.
+ *                   blocks that are there already, are rejected, found a place in host memory or were written; one is
+ *                   always let in when nothing waits. With a host tier, so much more may be begun as it has free
+ *                   places for, within the space's quota.
  *                   0: what the devices write in about two seconds, at least 256 MiB, 1 GiB if not measured
  * @offload_lag_ms:  how long a block that was admitted to disk may lie in host memory before its write begins, also while loads
  *                   never pause: from a quarter of it on its write goes into the loads' slack, from half of it on
@@ -175,7 +176,7 @@ TN_API int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out
  * them.
  *
  * Return: 0; or the error of the last flush, or of blocks that were admitted to disk and could not be written from host
- * memory (-ENOSPC: there was no room for them). The cache is gone either way.
+ * memory (-ENOSPC: the disk had no free slots for them). The cache is gone either way.
  */
 TN_API int tn_cache_close(struct tn_cache *cache);
 
@@ -305,7 +306,7 @@ static inline void tn_quota_init(struct tn_quota *quota)
 TN_API int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
 			 const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out);
 
-/** tn_space_close - the handle goes, the blocks stay until their room, or the space's number, is needed; NULL is fine */
+/** tn_space_close - the handle goes, the blocks stay until their slots, or the space's number, are needed; NULL is fine */
 TN_API void tn_space_close(struct tn_space *space);
 
 /**
@@ -327,7 +328,7 @@ TN_API int tn_space_drop(struct tn_space *space, uint64_t deadline_ns);
  * @tokens: token ids
  * @n:      number of tokens; only whole blocks (page_tokens * pages_per_block) get keys
  * @extra:  what else the KV depends on (LoRA id, image hashes, cache salt); NULL if nothing
- * @keys:   room for @max keys
+ * @keys:   @max of them, to be filled
  *
  * Return: keys written, or -EINVAL.
  */
@@ -349,7 +350,7 @@ TN_API long tn_keys_from_hashes(const struct tn_space *space, const void *hashes
 /**
  * tn_prefetch - bring blocks to host memory before they are asked for
  *
- * Best effort: ends quietly at the deadline or when there is no host tier or no room.
+ * Best effort: ends quietly at the deadline or when there is no host tier or no free place in it.
  *
  * Return: blocks that will be looked for (n, or 0 without host tier or disk), -EINVAL, -EAGAIN (max_ops), -E2BIG
  * (max_op_blocks).
@@ -396,8 +397,8 @@ static inline void tn_load_opts_init(struct tn_load_opts *opts)
  * The pages belong to Tenuto until tn_load_end returned 0.
  *
  * Return: 0 and *out; -EINVAL (a page out of range, given twice, or still part of another load or of a save, with
- * the value), -EAGAIN (max_ops are under way),
- * -E2BIG (more than max_op_blocks allows, ever). Blocks that are not there are no error: they shorten the good prefix.
+ * the value), -EAGAIN (max_ops are under way; or, of an attached cache, others have the session memory that the pages need),
+ * -E2BIG (more than max_op_blocks allows, or than there is session memory, ever). Blocks that are not there are no error: they shorten the good prefix.
  */
 TN_API int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 			 const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out);
@@ -464,7 +465,7 @@ enum tn_saved {
  * @ttl_ns:   not found any more after that time (to the second), nor after reopening; 0: never forgotten for its age.
  *            Of a block that is saved again the longer time counts from then on, also if its time was over and it had
  *            not gone yet; with 0 it is kept across reopening from the next durable point on
- * @outcome:  room for n bytes, which stay the caller's: enum tn_saved of each block, set when tn_save_end returns 0; or NULL
+ * @outcome:  n bytes, which stay the caller's: enum tn_saved of each block, set when tn_save_end returns 0; or NULL
  * @tag:      the caller's, for tn_cache_completions
  */
 struct tn_save_opts {
@@ -495,7 +496,8 @@ static inline void tn_save_opts_init(struct tn_save_opts *opts)
  * Blocks that are already there, or that admission rejects, cost nothing further.
  *
  * Return: 0 and *out; -EINVAL (also for a page that still belongs to a load, with its index), -EAGAIN (max_ops, or
- * write_backlog_bytes: nothing was begun; ask again when saves have gone on, or leave these blocks out), -E2BIG (more than max_op_blocks allows, ever).
+ * write_backlog_bytes, or session memory as of tn_load_begin: nothing was begun; ask again when saves have gone on, or leave these blocks
+ * out), -E2BIG (more than max_op_blocks, or session memory, allows, ever).
  */
 TN_API int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 			 const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out);
@@ -553,8 +555,8 @@ TN_API int tn_save_abort(struct tn_save *save);
  * @host_only: visible, in host memory alone, new or there before: admission - the policy, the write budget, the
  *             space's quota, the devices' health - keeps them off the disk, or there is none. No flush is about them, and
  *             they end with the process. A later save of such a block asks admission again
- * @rejected:  not admitted, and no room in host memory
- * @failed:    no room (known at once, or after a second in which only transfers were in the way of it), an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
+ * @rejected:  not admitted, and no place in host memory
+ * @failed:    no free slot (known at once, or after a second in which only transfers were in the way of it), an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
  *             held)
  * @error:     of the first that failed; if none did, why the first of those that are host_only or rejected was kept off the
  *             disk: -EROFS: no device takes writes, or the cache was opened read-only; -EDQUOT: the write budget is
@@ -599,7 +601,7 @@ TN_API int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
  * may return 0; one that had to leave host memory meanwhile is told by one flush (statistic offload_lost_blocks
  * counts them). What can be made durable is, also when another block is the reason of an error.
  *
- * Return: 0, -ETIMEDOUT, or the error of the first block that could not be written (-ENOSPC: no room for it, -EROFS: no
+ * Return: 0, -ETIMEDOUT, or the error of the first block that could not be written (-ENOSPC: no free slot for it, -EROFS: no
  * device takes writes) or of the device. -EROFS also if the cache was opened read-only and saves have left blocks in its
  * host memory.
  * -ESTALE: a store's file was deleted underneath (looked for after each sync, and by a flush that has nothing to write): what
@@ -689,7 +691,7 @@ TN_API const char *tn_stat_name(uint32_t index);
 
 /**
  * tn_cache_stats - a snapshot of all statistics
- * @values: room for @n; values[i] is what tn_stat_name(i) names
+ * @values: @n of them; values[i] is what tn_stat_name(i) names
  *
  * Return: how many statistics there are (more than @n: only @n were written), -EINVAL.
  */

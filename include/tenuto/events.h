@@ -4,6 +4,9 @@
  *
  * The cache keeps the last 65,536 of them. A reader has a cursor of its own; one that was away for too long is told
  * so, takes a snapshot and goes on from there.
+ *
+ * A process that has attached (session.h) reads of the spaces that it has open, and only of those. From its first call on the cache keeps
+ * the last 65,536 of these for it, with numbers of their own: what happens in other spaces moves nothing.
  */
 #ifndef TENUTO_EVENTS_H
 #define TENUTO_EVENTS_H
@@ -54,14 +57,18 @@ TN_API uint16_t tn_space_index(const struct tn_space *space);
  * Any thread; waits for nothing.
  *
  * Return: how many (0: none yet), -ESTALE if some are gone already (*cursor is the next event's number then: take a
- * snapshot), or -EINVAL.
+ * snapshot), or -EINVAL. In an attached process also -ENOMEM (the owner has none to keep its events) and -ESHUTDOWN.
  */
 TN_API long tn_cache_events(struct tn_cache *cache, uint64_t *cursor, struct tn_block_event *out, size_t max);
 
 /**
  * tn_cache_snapshot - every block that the cache holds now, as one STORED event for each tier it lies in
- * @fn:     called on the cache's own thread, which waits for it: keep it short and do not call Tenuto from it
+ * @fn:     called on the cache's own thread, which waits for it: keep it short and do not call Tenuto from it. In an attached process
+ *          called on the caller's thread
  * @cursor: out: tn_cache_events goes on from here
+ *
+ * An attached process gets the snapshot in parts. What changes between the parts is told by events from *cursor on: whoever takes
+ * over the snapshot and then those events has what the cache holds.
  *
  * Any thread. Return: events given, or -EINVAL.
  */

@@ -14,26 +14,6 @@
 extern "C" {
 #endif
 
-/** Geometry of a well-known model (--model NAME of the command line): one bf16 shard with TP 1. */
-struct tn_model {
-	const char *name;
-	struct tn_geometry geometry;
-};
-
-/**
- * tn_model_at - the models known by name, in a fixed order
- *
- * Any thread. Return: the i-th model, or NULL past the last.
- */
-TN_API const struct tn_model *tn_model_at(size_t i);
-
-/**
- * tn_model_find - a model's geometry by name ("llama3-8b", "qwen3-32b", ...)
- *
- * Any thread. Return: 0 and *out, or -ENOENT with the known names in the detail.
- */
-TN_API int tn_model_find(const char *name, struct tn_geometry *out);
-
 /**
  * tn_geometry_raw - a geometry whose objects are simply @object_bytes of bytes (one plane, one page a block)
  *
@@ -178,7 +158,7 @@ TN_API int tn_reslice_geometry(const struct tn_geometry *g, uint32_t src_tp, uin
  * tn_reslice_plan - how objects of @src_tp tensor-parallel shards become the object of one of @dst_tp shards
  * @g:        geometry of a *source* shard
  * @dst_rank: which destination shard
- * @plan:     room for @max copies, or NULL to only count
+ * @plan:     memory for @max copies, or NULL to only count
  *
  * Offsets are into objects in stored order; tn_copy.src is the rank of the source shard. Copies rise in
  * dst_offset, cover the destination exactly once, and neighbours are merged.

@@ -53,11 +53,12 @@ struct tn_match {
  * tn_match - longest prefix of a prompt that can be loaded
  * @keys:  block keys, first block of the prompt first
  * @n:     number of keys
- * @tiers: room for n bytes (enum tn_tier of each matched block), or NULL
+ * @tiers: n bytes (enum tn_tier of each matched block), or NULL
  * @match: size set by the caller; the rest is set only on success
  * @flags: TN_MATCH_PIN takes a lease, so that the blocks are still there to load
  *
- * A lease ends by tn_unpin. To load what was found pass keys + first and blocks - first of them to tn_load_begin.
+ * A lease ends by tn_unpin in the process that took it, or with that process. It holds the blocks for whoever loads them, in any process: a load names
+ * keys, not leases. To load what was found pass keys + first and blocks - first of them to tn_load_begin.
  *
  * Return: number of matched blocks (0..n, at most max_op_blocks), -EINVAL, or - with TN_MATCH_PIN - -EAGAIN when all
  * leases are taken (max_ops * 4).
@@ -69,8 +70,11 @@ TN_API int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n,
  * tn_match_all - longest prefix of a prompt that every one of several spaces can load
  * @spaces: of one cache, one identity and as many tokens per block: the TP ranks and KV groups that a request needs, each with
  *          its own rule (struct tn_shard: match_rule); 1 to TN_MATCH_SPACES_MAX, each once
- * @first:  room for @nspaces: the first block that must be loaded of each space; or NULL
+ * @first:  @nspaces of them: the first block that must be loaded of each space; or NULL
  * @keys, @n, @match, @flags: as of tn_match
+ *
+ * A block that one rank has not saved, or whose save has not committed there, is not found. What was found, each rank loads by the same
+ * keys from its own space; ranks that load go on with the least of their good prefixes.
  *
  * The prefix ends where every space's rule can end: a window or a checkpoint that one of them lacks makes it shorter for all. The
  * lease holds the blocks that must be loaded of all spaces, or none; it ends by one tn_unpin with any of the spaces.
@@ -91,9 +95,10 @@ TN_API int tn_unpin(struct tn_space *space, uint64_t pin);
  *
  * The arguments are copied; the spaces stay open until the look-up is over. Without a tier that answers later
  * the first tn_match_poll ends it. A lease is taken when the look-up ends, never before: what was found may have gone
- * until then, and is not part of the result.
+ * until then, and is not part of the result. Tiers are asked for max_ops * 4 spaces at a time; beyond that, and while a tier
+ * answers nothing, only what is known at once is found. A look-up does not keep a space from being dropped.
  *
- * Return: 0 and *query, -EINVAL, -EAGAIN (max_ops look-ups are under way), -E2BIG (more than max_op_blocks keys), -ENOMEM.
+ * Return: 0 and *query, -EINVAL, -EAGAIN (max_ops look-ups are under way), -E2BIG (more than max_op_blocks keys).
  */
 TN_API int tn_match_begin(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
 			  uint64_t deadline_ns, unsigned flags, uint64_t *query);

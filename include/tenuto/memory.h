@@ -36,12 +36,15 @@ struct tn_pool;
  * @nranges: how many, at least 1
  * @ranges:  copied. An engine with a tensor per layer gives each as a range; offsets in the memory count through the
  *           ranges in their order, as if one followed the other
+ * @stage_bytes: in an attached cache (tenuto/session.h), of memory that the owner's process cannot map: most session memory through
+ *           which the bytes of each pool's operations are copied, at least one block; 0: as much as the pool has, at most 1 GiB
  */
 struct tn_memory_desc {
 	size_t size;
 	uint32_t kind;
 	uint32_t nranges;
 	const struct tn_memory_range *ranges;
+	uint64_t stage_bytes;
 };
 
 /** tn_memory_desc_init_sized - tn_memory_desc_init for a caller whose struct has @size bytes. Any thread. */
@@ -56,12 +59,13 @@ static inline void tn_memory_desc_init(struct tn_memory_desc *desc)
 /**
  * tn_memory_register - bytes that an engine owns, for pools
  *
- * The bytes stay the caller's, and mapped until tn_memory_unregister. Bytes that are registered twice are two memories: what goes
+ * The bytes stay the caller's, and mapped until tn_memory_unregister. In an attached cache those that the owner's process cannot map are
+ * copied on the way (tenuto/session.h). Bytes that are registered twice are two memories: what goes
  * on in one is not known in the other.
  *
  * Return: 0 and *out; -EINVAL (no ranges, one that is empty or without an address, or two that overlap), -EOVERFLOW (a range
  * wraps around the address space), -ENOTSUP (files and device memory: no part of this library moves their bytes yet),
- * -ENOMEM.
+ * -ENOMEM. In an attached cache -EINVAL also of a file that is no memory, or that ends before the range.
  */
 TN_API int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out);
 

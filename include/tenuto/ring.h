@@ -45,7 +45,7 @@ extern "C" {
 #endif
 
 #define TN_RING_MAGIC 0x30474e4952544e54ull /* "TNTRING0", little-endian */
-#define TN_RING_VERSION 2u
+#define TN_RING_VERSION 3u
 #define TN_IOCB_IOCTXS_MAX 2048u
 #define TN_RING_DEPTH_MAX 4096u
 #define TN_RING_EVENTS_MAX 65536u
@@ -93,6 +93,9 @@ enum tn_iocb_op {
 
 #define TN_IOCB_VERIFY 1u /* the checksums of all entries that the bytes come from are known: compare with them */
 #define TN_IOCB_SUM 2u	  /* tell the checksum of each object */
+#define TN_IOCB_FIRST 4u  /* goes before others of its priority */
+#define TN_IOCB_LANDED 8u /* COPY: compare or sum what lies in the list after the copy, because the source may change meanwhile */
+#define TN_IOCB_BOUNCE 16u /* READ: by way of the executor's memory, because the list's may change before it is compared */
 
 /* The status of an IOCTX that has not ended. */
 #define TN_RING_PENDING 1
@@ -108,6 +111,7 @@ enum tn_iocb_op {
  * @priority:      higher first
  * @sequence:      order of issue, from 1
  * @cancel:        1: start no more transfers
+ * @request_bytes: most bytes of one request to a device; 0: the executor's choice
  */
 struct tn_iocb {
 	uint16_t op;
@@ -120,12 +124,13 @@ struct tn_iocb {
 	int32_t priority;
 	uint64_t sequence;
 	uint32_t cancel;
-	uint32_t reserved[5];
+	uint32_t request_bytes;
+	uint32_t reserved[4];
 };
 
 TN_RING_CHECK(sizeof(struct tn_iocb) == 64, "an IOCB header is one cache line");
 TN_RING_CHECK(offsetof(struct tn_iocb, after_value) == 16 && offsetof(struct tn_iocb, sequence) == 32 &&
-		      offsetof(struct tn_iocb, cancel) == 40,
+		      offsetof(struct tn_iocb, cancel) == 40 && offsetof(struct tn_iocb, request_bytes) == 44,
 	      "layout of an IOCB header");
 
 /**

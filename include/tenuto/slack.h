@@ -4,7 +4,7 @@
  *
  * A table answers: at this many input tokens (to be computed) behind this many prefix tokens (restored), how long
  * does the compute of one layer take? That time is the window in which the next layer's I/O costs nothing. Tables come
- * from an engine's own timings, from the analytic model below, from a calibrated kernel - or from nothing at all:
+ * from an engine's own timings, from the analytic model of `tenuto profile`, from a calibrated kernel - or from nothing at all:
  * tn_slack_observe corrects any table from what was seen.
  *
  * Pure: no file, no clock, no lock. One table is for one thread at a time; give each its tn_slack_clone.
@@ -29,7 +29,7 @@ struct tn_slack;
 #define TN_SLACK_WINDOW_MAX UINT64_C(3600000000000)
 /** Most tokens of a length. */
 #define TN_SLACK_TOKENS_MAX (UINT64_C(1) << 40)
-/** Room of each name in a table, with its NUL. */
+/** Bytes of each name in a table, with its NUL. */
 #define TN_SLACK_NAME 64u
 /** In place of a layer: all of them. */
 #define TN_SLACK_ALL_LAYERS UINT32_MAX
@@ -84,19 +84,6 @@ static inline void tn_slack_desc_init(struct tn_slack_desc *desc)
 }
 
 /**
- * struct tn_slack_cell - what is known of one layer at one pair of lengths
- * @window_ns: compute time of the layer, 1..TN_SLACK_WINDOW_MAX
- * @sm_budget: streaming multiprocessors that I/O may use meanwhile; 0: none to spare, or no GPU
- * @max_iocbs: most IOCBs that fit the window; 0: not limited. Both are carried for executors on a GPU: with CPU threads
- *             the scheduler goes by bytes and need, and looks at neither
- */
-struct tn_slack_cell {
-	uint64_t window_ns;
-	uint32_t sm_budget;
-	uint32_t max_iocbs;
-};
-
-/**
  * tn_slack_create - a table of these lengths, without any cell
  *
  * Everything in @desc is copied. Fill it with tn_slack_set; cells that are missing are gaps, and tn_slack_check
@@ -109,8 +96,7 @@ TN_API int tn_slack_create(const struct tn_slack_desc *desc, struct tn_slack **o
 /**
  * tn_slack_create_empty - a table that knows nothing and learns from tn_slack_observe
  *
- * tn_slack_window says 0 until the first observation. It has no cells to set: tn_slack_set says -EINVAL, tn_slack_get
- * -ENOENT, tn_slack_check 0. Once printed and parsed it is a table like any other.
+ * tn_slack_window says 0 until the first observation. It has no cells to set: tn_slack_set says -EINVAL, tn_slack_check 0. Once printed and parsed it is a table like any other.
  *
  * Return: as tn_slack_create.
  */
@@ -133,16 +119,13 @@ static inline void tn_slack_describe(const struct tn_slack *table, struct tn_sla
 
 /**
  * tn_slack_set - the cell of inputs[@input] and prefixes[@prefix]
- * @layer: or TN_SLACK_ALL_LAYERS, which is all there is if the layers share their cells
+ * @layer:     or TN_SLACK_ALL_LAYERS, which is all there is if the layers share their cells
+ * @window_ns: compute time of the layer, 1..TN_SLACK_WINDOW_MAX
  *
  * Forgets corrections of that cell. Return: 0, -EINVAL (no such cell, a window of 0 or above TN_SLACK_WINDOW_MAX).
  */
 TN_API int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
-			const struct tn_slack_cell *cell);
-
-/** tn_slack_get - a cell as it was set, without corrections. Return: 0, -EINVAL (no such cell), -ENOENT (a gap). */
-TN_API int tn_slack_get(const struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
-			struct tn_slack_cell *cell);
+			uint64_t window_ns);
 
 /** tn_slack_check - whether a table has all its cells. Return: 0, -ENODATA with the first gap in the detail. */
 TN_API int tn_slack_check(const struct tn_slack *table);
@@ -160,14 +143,6 @@ TN_API uint64_t tn_slack_window(const struct tn_slack *table, uint64_t input_tok
 				uint32_t layer);
 
 /**
- * tn_slack_look - as tn_slack_window, with the least SM budget and IOCBs of the cells around
- *
- * Return: 0, -ENOENT (nothing known), -EINVAL (no such layer).
- */
-TN_API int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
-			 struct tn_slack_cell *cell);
-
-/**
  * tn_slack_observe - a layer's compute was seen to take so long: corrects the table
  *
  * Exponentially weighted, on the cells around the lengths and - as a first guess - on all cells that were never
@@ -181,10 +156,10 @@ TN_API int tn_slack_look(const struct tn_slack *table, uint64_t input_tokens, ui
 TN_API bool tn_slack_observe(struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
 			     int64_t observed_ns);
 
-/* ---- the file: text, one item a line (docs/model.md) -------------------------------------------- */
+/* ---- the file: text, one item per line (docs/model.md) -------------------------------------------- */
 
 /** Version of the format that tn_slack_print writes and tn_slack_parse reads. */
-#define TN_SLACK_VERSION 1u
+#define TN_SLACK_VERSION 2u
 
 /**
  * tn_slack_parse - a table from the text of a slack-table file
@@ -199,54 +174,13 @@ TN_API int tn_slack_parse(const char *text, size_t len, struct tn_slack **out);
 
 /**
  * tn_slack_print - the text of a table, with all corrections made part of the cells
- * @buf: or NULL with @room 0, to learn the length
+ * @buf: or NULL with @size 0, to learn the length
  *
- * Never writes past @room; always ends what it writes with a NUL.
+ * Never writes past @size bytes; always ends what it writes with a NUL.
  *
- * Return: length of the whole text without NUL (more than fits: call again with more room), or -ENODATA (a gap).
+ * Return: length of the whole text without NUL (more than fits: call again with a larger one), or -ENODATA (a gap).
  */
-TN_API long tn_slack_print(const struct tn_slack *table, char *buf, size_t room);
-
-/* ---- the analytic model (docs/model.md) --------------------------------------------------------- */
-
-/** struct tn_slack_gpu - a GPU's published rates: dense bf16 FLOP/s, memory bytes per second, SMs, and their source */
-struct tn_slack_gpu {
-	const char *name;
-	double flops_per_s;
-	double bytes_per_s;
-	uint32_t sms;
-	const char *source;
-};
-
-/** tn_slack_gpu_at - the GPUs known by name, in a fixed order. Any thread. Return: NULL past the last. */
-TN_API const struct tn_slack_gpu *tn_slack_gpu_at(size_t i);
-
-/** tn_slack_model_at - names of the models known to tn_slack_analytic. Any thread. Return: NULL past the last. */
-TN_API const char *tn_slack_model_at(size_t i);
-
-/** Share of the peak FLOP/s that prefill reaches in practice, unless something else is given. */
-#define TN_SLACK_EFFICIENCY 0.5
-
-/**
- * tn_slack_analytic_ns - time of one layer: the larger of FLOPs over rate and bytes over bandwidth
- * @model, @gpu:  by name
- * @efficiency:   share of the GPU's FLOP/s that is reached, (0, 1]
- * @window_ns:    set only on success, at least 1, at most TN_SLACK_WINDOW_MAX
- *
- * Return: 0, -ENOENT (unknown model or GPU, the known ones in the detail), -EINVAL (efficiency, layer, 0 or more
- * than TN_SLACK_TOKENS_MAX tokens).
- */
-TN_API int tn_slack_analytic_ns(const char *model, const char *gpu, double efficiency, uint64_t input_tokens,
-				uint64_t prefix_tokens, uint32_t layer, uint64_t *window_ns);
-
-/**
- * tn_slack_analytic - a table of the analytic model: inputs of 1 to 128K tokens behind prefixes of 0 to 1M tokens
- * @when: as in struct tn_slack_desc
- *
- * Return: 0 and *out, or as tn_slack_analytic_ns, -ENOMEM.
- */
-TN_API int tn_slack_analytic(const char *model, const char *gpu, double efficiency, const char *when,
-			     struct tn_slack **out);
+TN_API long tn_slack_print(const struct tn_slack *table, char *buf, size_t size);
 
 #ifdef __cplusplus
 }

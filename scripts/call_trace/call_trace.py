@@ -44,13 +44,15 @@ def build(directory):
 
 def files_of(program, addresses):
     """address -> file below src/, or None"""
-    addresses = sorted(addresses)
-    out = subprocess.run(['addr2line', '-e', program], input='\n'.join(addresses), check=True, stdout=subprocess.PIPE,
-                         text=True).stdout.split('\n')
+    out = subprocess.run(['addr2line', '-a', '-i', '-e', program], input='\n'.join(sorted(addresses)), check=True,
+                         stdout=subprocess.PIPE, text=True).stdout.split('\n')
     names = {}
-    for address, line in zip(addresses, out):
+    for line in out:
         match = re.search(r'/src/([^/:]+/[^/:]+\.[ch]):', line)
-        names[address] = match.group(1) if match else None
+        if line.startswith('0x'):
+            address = format(int(line, 16), 'x')
+        elif match:  # what was inlined at the function's begin comes first, the function itself last
+            names[address] = match.group(1)
     return names
 
 

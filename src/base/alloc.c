@@ -43,34 +43,3 @@ static void system_sparse(void *arg, void *p, size_t bytes)
 }
 
 const struct tn_alloc tn_alloc_system = {system_get, system_put, system_sparse, NULL};
-
-static void *counter_get(void *arg, size_t bytes)
-{
-	struct tn_alloc_counter *c = arg;
-	void *p;
-
-	if (c->fail_after == 0)
-		return NULL;
-	if (c->fail_after != SIZE_MAX)
-		c->fail_after--;
-	p = system_get(NULL, bytes);
-	if (p)
-		c->live_bytes += bytes;
-	return p;
-}
-
-static void counter_put(void *arg, void *p, size_t bytes)
-{
-	struct tn_alloc_counter *c = arg;
-
-	if (p)
-		c->live_bytes -= bytes;
-	system_put(NULL, p, bytes);
-}
-
-void tn_alloc_counter_init(struct tn_alloc_counter *c)
-{
-	c->alloc = (struct tn_alloc){counter_get, counter_put, system_sparse, c};
-	c->live_bytes = 0;
-	c->fail_after = SIZE_MAX;
-}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory seam. Memory is taken in create functions and given back in destroy; a counting
- * allocator (tn_alloc_counter) lets tests measure what an index holds, and lets the n-th request fail.
+ * The memory seam. Memory is taken in create functions and given back in destroy; a counting allocator (alloc_rig.h) lets
+ * tests measure what an index holds, and lets the n-th request fail.
  *
  * All allocations are zeroed and aligned to 64 bytes. From 2 MiB up they come from mmap, with
  * transparent hugepages asked for, so that 10-million-entry tables do not live on 4 KiB pages. A table that is made for the
@@ -21,15 +21,6 @@ struct tn_alloc {
 };
 
 extern const struct tn_alloc tn_alloc_system;
-
-/* A counting allocator on top of tn_alloc_system. */
-struct tn_alloc_counter {
-	struct tn_alloc alloc; /* hand out this one */
-	size_t live_bytes; /* requested and not given back */
-	size_t fail_after; /* requests that still succeed; SIZE_MAX for all */
-};
-
-void tn_alloc_counter_init(struct tn_alloc_counter *c);
 
 static inline void *tn_get(const struct tn_alloc *a, size_t bytes)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
+#include "base/alloc_rig.h"
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/hash.h"
@@ -105,6 +105,19 @@ static void keys_depend_on_secret_parent_and_data(void **state)
 	assert_true(tn_key_eq(&a, &b));
 }
 
+static void runs_of_numbers_stay_together_and_are_spread(void **state)
+{
+	uint64_t at[64] = {0};
+
+	for (uint64_t x = 0; x < 1024; x += 16) {
+		for (uint64_t k = 1; k < 16; k++)
+			assert_int_equal(tn_mix_runs(x + k), tn_mix_runs(x) + k);
+		at[tn_mix_runs(x) >> 4 & 63]++;
+	}
+	for (uint32_t i = 0; i < 64; i++)
+		assert_true(at[i] < 8);
+}
+
 static void the_counting_allocator_counts_and_fails_on_request(void **state)
 {
 	struct tn_alloc_counter c;
@@ -135,6 +148,7 @@ int main(void)
 		cmocka_unit_test(any_changed_byte_changes_the_checksum),
 		cmocka_unit_test(the_checksum_is_the_one_in_the_format_document),
 		cmocka_unit_test(keys_depend_on_secret_parent_and_data),
+		cmocka_unit_test(runs_of_numbers_stay_together_and_are_spread),
 		cmocka_unit_test(the_counting_allocator_counts_and_fails_on_request),
 	};
 

@@ -38,20 +38,6 @@ static uint64_t root_end(struct root *r)
 	return XXH3_64bits_digest(&r->st);
 }
 
-uint64_t tn_checksum(const void *data, size_t len)
-{
-	const unsigned char *p = data;
-	struct root root;
-
-	root_init(&root, len);
-	for (size_t off = 0; off < len; off += TN_CHECKSUM_LEAF) {
-		size_t n = len - off < TN_CHECKSUM_LEAF ? len - off : TN_CHECKSUM_LEAF;
-
-		root_add(&root, XXH3_64bits(p + off, n));
-	}
-	return root_end(&root);
-}
-
 /* One leaf that lies in several iovecs, starting at byte off of iov[*i]. */
 static uint64_t scattered_leaf(const struct iovec *iov, size_t *i, size_t *off, size_t len)
 {
@@ -98,4 +84,11 @@ uint64_t tn_checksum_iov(const struct iovec *iov, size_t iov_count, size_t skip,
 		len -= n;
 	}
 	return root_end(&root);
+}
+
+uint64_t tn_checksum(const void *data, size_t len)
+{
+	const struct iovec all = {(void *)(uintptr_t)data, len};
+
+	return tn_checksum_iov(&all, 1, 0, len);
 }

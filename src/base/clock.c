@@ -22,9 +22,4 @@ static uint64_t realtime_ns(void *arg)
 	return read_clock(CLOCK_REALTIME);
 }
 
-uint64_t tn_cpu_ns(void)
-{
-	return read_clock(CLOCK_THREAD_CPUTIME_ID);
-}
-
 const struct tn_clock tn_clock_system = {monotonic_ns, realtime_ns, NULL};

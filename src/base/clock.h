@@ -23,7 +23,4 @@ static inline uint64_t tn_wall_ns(const struct tn_clock *c)
 	return c->wall_ns(c->arg);
 }
 
-/* CPU time of this thread, for counters only: no decision may depend on it. */
-uint64_t tn_cpu_ns(void);
-
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread-local detail of the last failure. */
+/* The thread-local detail of the last failure; log lines; and whose they are: the library's version. */
 #include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/log.h"
 
 static __thread struct tn_error last;
 
@@ -46,4 +48,20 @@ int tn_fail_cause_at(const char *file, const char *func, int code, const char *f
 	if (n >= 0 && (size_t)n < sizeof(last.text) && cause[0] != '\0')
 		snprintf(last.text + n, sizeof(last.text) - (size_t)n, ": %s", cause);
 	return code;
+}
+
+void tn_log_at(const struct tn_log *log, enum tn_log_level level, const char *where, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	log->fn(log->arg, level, where, text);
+}
+
+const char *tn_version(void)
+{
+	return "0.1.0";
 }

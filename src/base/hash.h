@@ -30,6 +30,12 @@ static inline uint64_t tn_mix64(uint64_t x)
 	return x ^ (x >> 31);
 }
 
+/* For tables by numbers that come in runs: neighbours share cache lines, runs are spread. */
+static inline uint64_t tn_mix_runs(uint64_t x)
+{
+	return tn_mix64(x >> 4) << 4 | (x & 15);
+}
+
 static inline int tn_key_eq(const struct tn_key *a, const struct tn_key *b)
 {
 	return a->word[0] == b->word[0] && a->word[1] == b->word[1];

@@ -19,11 +19,6 @@ static void meta_set(struct tn_registry *reg, tn_block b, uint32_t meta)
 	__atomic_store_n(&reg->records[b].meta, meta, __ATOMIC_RELAXED);
 }
 
-static uint32_t meta_of(enum tn_block_state state, uint16_t space)
-{
-	return (uint32_t)state << META_STATE_SHIFT | space;
-}
-
 enum tn_block_state tn_block_state(const struct tn_registry *reg, tn_block b)
 {
 	assert(b < reg->max_blocks);
@@ -40,26 +35,6 @@ static int check(const struct tn_registry *reg, tn_block b, enum tn_block_state 
 	if (tn_block_state(reg, b) != wanted)
 		return tn_fail(-EINVAL, "block %u: %s is not possible while it is %s", b, operation,
 			       names[tn_block_state(reg, b)]);
-	if (wanted == TN_BLOCK_RESET && !(tn_registry_meta(reg, b) & META_TAKEN))
-		return tn_fail(-EINVAL, "block %u: lies in the pool, take one first", b);
-	return 0;
-}
-
-/* ---- the pool -------------------------------------------------------------------------------- */
-
-int tn_block_take(struct tn_registry *reg, tn_block *out)
-{
-	tn_block b = reg->free;
-
-	if (b != TN_BLOCK_NONE)
-		reg->free = reg->records[b].slot[0];
-	else if (reg->unused < reg->max_blocks)
-		b = reg->unused++;
-	else
-		return tn_fail(-ENOSPC, "all %u blocks are in use: evict, or raise max_blocks", reg->max_blocks);
-	__atomic_store_n(&reg->records[b].refs, REFS_DEAD, __ATOMIC_RELAXED);
-	meta_set(reg, b, META_TAKEN);
-	*out = b;
 	return 0;
 }
 
@@ -82,13 +57,11 @@ static void depth_from_parent(struct tn_registry *reg, tn_block b)
 
 static void link_to(struct tn_registry *reg, tn_block b, tn_block parent)
 {
-	struct tn_chain *c = &reg->chains[b], *p = &reg->chains[parent];
+	struct tn_chain *c = &reg->chains[b];
 
 	c->wanted = 0;
 	c->parent = parent;
-	c->parent_generation = p->generation & GENERATION_MASK;
-	if (p->children < CHILDREN_MAX)
-		p->children++;
+	c->parent_generation = reg->chains[parent].generation & GENERATION_MASK;
 	meta_set(reg, b, (tn_registry_meta(reg, b) & ~META_WANTED) | META_LINKED);
 	depth_from_parent(reg, b);
 }
@@ -102,40 +75,12 @@ tn_block tn_block_parent(const struct tn_registry *reg, tn_block b)
 	return c->parent;
 }
 
-static void unlink_from_parent(struct tn_registry *reg, tn_block b)
-{
-	tn_block parent = tn_block_parent(reg, b);
-	struct tn_chain *p;
-
-	meta_set(reg, b, tn_registry_meta(reg, b) & ~(META_LINKED | META_WANTED));
-	if (parent == TN_BLOCK_NONE)
-		return;
-	p = &reg->chains[parent];
-	/* A count that reached its maximum is no longer exact, so it stays there. */
-	if (p->children > 0 && p->children < CHILDREN_MAX)
-		p->children--;
-}
-
 static bool is_ancestor(const struct tn_registry *reg, tn_block b, tn_block of)
 {
 	for (; of != TN_BLOCK_NONE; of = tn_block_parent(reg, of))
 		if (of == b)
 			return true;
 	return false;
-}
-
-/* Links b, whose parent is known by hash. Returns whether that was possible. */
-static bool link_by_hash(struct tn_registry *reg, tn_block b, uint64_t hash)
-{
-	tn_block parent = tn_registry_by_hash(reg, hash);
-
-	if (parent == TN_BLOCK_NONE)
-		return false;
-	/* Keys that an engine gives might form a circle. A block without children is the ancestor of no block. */
-	if (parent == b || (reg->chains[b].children && is_ancestor(reg, b, parent)))
-		return false;
-	link_to(reg, b, parent);
-	return true;
 }
 
 static uint64_t parent_hash(uint16_t space, const struct tn_key *parent)
@@ -155,7 +100,7 @@ static void settle_depth(struct tn_registry *reg, tn_block b)
 
 	while (reg->chains[top].unsettled && (parent = tn_block_parent(reg, top)) != TN_BLOCK_NONE) {
 		if (parent == turtle) { /* cut here and start again: then no circle is left above b */
-			unlink_from_parent(reg, top);
+			meta_set(reg, top, tn_registry_meta(reg, top) & ~META_LINKED);
 			reg->chains[top].depth = 0;
 			reg->chains[top].unsettled = 0;
 			top = turtle = b;
@@ -225,54 +170,63 @@ uint32_t tn_registry_relink(struct tn_registry *reg)
 
 /* ---- life cycle ------------------------------------------------------------------------------ */
 
-static void complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
-		     const struct tn_key *parent)
+int tn_block_take(struct tn_registry *reg, uint16_t space, const struct tn_key *key, const struct tn_key *parent,
+		  tn_block *out)
 {
-	struct tn_record *r = &reg->records[b];
-	struct tn_chain *c = &reg->chains[b];
-	uint32_t meta = meta_of(TN_BLOCK_COMPLETE, space);
+	uint32_t meta = (uint32_t)TN_BLOCK_COMPLETE << META_STATE_SHIFT | space;
+	tn_block b = reg->free;
+	struct tn_record *r;
+	struct tn_chain *c;
 
+	if (tn_key_is_zero(key))
+		return tn_fail(-EINVAL, "key 0: means no block");
+	if (b != TN_BLOCK_NONE)
+		reg->free = reg->records[b].slot[0];
+	else if (reg->unused < reg->max_blocks)
+		b = reg->unused++;
+	else
+		return tn_fail(-ENOSPC, "all %u blocks are in use: evict, or raise max_blocks", reg->max_blocks);
+	r = &reg->records[b];
+	c = &reg->chains[b];
+	__atomic_store_n(&r->refs, REFS_DEAD, __ATOMIC_RELAXED);
 	__atomic_store_n(&r->key[0], key->word[0], __ATOMIC_RELAXED);
 	__atomic_store_n(&r->key[1], key->word[1], __ATOMIC_RELAXED);
 	r->slot[0] = r->slot[1] = TN_SLOT_NONE;
 	c->wanted = 0;
-	c->children = 0;
 	c->depth = 0;
 	if (parent && !tn_key_is_zero(parent) && !tn_key_eq(parent, key)) {
 		c->wanted = parent_hash(space, parent);
 		meta |= META_WANTED;
 	}
 	meta_set(reg, b, meta);
-}
-
-int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
-		      const struct tn_key *parent)
-{
-	int rc = check(reg, b, TN_BLOCK_RESET, "complete");
-
-	if (rc)
-		return rc;
-	if (tn_key_is_zero(key))
-		return tn_fail(-EINVAL, "key 0: means no block");
-	complete(reg, b, space, key, parent);
+	*out = b;
 	return 0;
 }
 
-/* The key is taken: link its block to its parent again if the link was lost. */
+/*
+ * The key is taken: link its block to its parent again if the link was lost. Keys that an engine gives might form a circle,
+ * which is not closed.
+ */
 static void duplicate(struct tn_registry *reg, tn_block existing, uint64_t wanted)
 {
+	tn_block parent = TN_BLOCK_NONE;
+
 	if (wanted && tn_block_parent(reg, existing) == TN_BLOCK_NONE)
-		link_by_hash(reg, existing, wanted);
+		parent = tn_registry_by_hash(reg, wanted);
+	if (parent != TN_BLOCK_NONE && !is_ancestor(reg, existing, parent))
+		link_to(reg, existing, parent);
 }
 
 static void publish(struct tn_registry *reg, tn_block b)
 {
 	uint32_t meta = tn_registry_meta(reg, b);
-	struct tn_chain *c = &reg->chains[b];
+	tn_block parent = TN_BLOCK_NONE;
 
 	meta_set(reg, b, (meta & ~META_STATE_MASK) | (uint32_t)TN_BLOCK_REGISTERED << META_STATE_SHIFT);
 	if (meta & META_WANTED)
-		link_by_hash(reg, b, c->wanted);
+		parent = tn_registry_by_hash(reg, reg->chains[b].wanted);
+	if (parent != TN_BLOCK_NONE) /* of which a new block is no ancestor */
+		link_to(reg, b, parent);
 	__atomic_store_n(&reg->records[b].refs, 0, __ATOMIC_RELEASE);
 	tn_registry_insert(reg, b);
 }
@@ -304,8 +258,6 @@ int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key 
 	tn_block b;
 	int rc;
 
-	if (tn_key_is_zero(key))
-		return tn_fail(-EINVAL, "key 0: means no block");
 	if (parent)
 		tn_registry_prefetch(reg, parent_hash(space, parent)); /* so that two cache misses overlap */
 	b = tn_registry_find_one(reg, space, key, false);
@@ -314,10 +266,9 @@ int tn_block_adopt(struct tn_registry *reg, uint16_t space, const struct tn_key 
 		*out = b;
 		return 1;
 	}
-	rc = tn_block_take(reg, &b);
+	rc = tn_block_take(reg, space, key, parent, &b);
 	if (rc)
 		return rc;
-	complete(reg, b, space, key, parent);
 	publish(reg, b);
 	*out = b;
 	return 0;
@@ -344,7 +295,6 @@ int tn_block_forget(struct tn_registry *reg, tn_block b)
 					 __ATOMIC_RELAXED))
 		return tn_fail(-EBUSY, "block %u: has %u references, forget it when they are gone", b, refs);
 	tn_registry_remove(reg, b);
-	unlink_from_parent(reg, b);
 	reg->chains[b].generation = (reg->chains[b].generation + 1) & GENERATION_MASK;
 	give_back(reg, b);
 	return 0;

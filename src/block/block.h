@@ -3,7 +3,7 @@
  * Blocks: identity life cycle, the registry that finds them by key, residency, pins.
  *
  * One record per block in arrays sized at create; one open-addressing table of (tag, index) that
- * never rehashes and never moves an entry. The owner thread changes things; tn_registry_find,
+ * never rehashes and never moves an entry. The owner thread changes things; tn_registry_find, tn_registry_pin,
  * tn_registry_find_one and tn_block_unpin may come from any thread at any time: they take no lock,
  * pin by compare-and-swap on the reference count and check key and space again after the pin. As no entry
  * ever moves, a reader cannot miss one that stays in the table.
@@ -57,12 +57,9 @@ uint32_t tn_registry_relink(struct tn_registry *reg);
 
 /* ---- identity; owner thread ------------------------------------------------------------------ */
 
-/* Takes a Reset block from the pool of free records; -ENOSPC if the pool is empty. */
-int tn_block_take(struct tn_registry *reg, tn_block *out);
-
-/* Reset -> Complete. */
-int tn_block_complete(struct tn_registry *reg, tn_block b, uint16_t space, const struct tn_key *key,
-		      const struct tn_key *parent);
+/* Reset -> Complete: takes a record from the pool; -ENOSPC if the pool is empty, -EINVAL for key 0. */
+int tn_block_take(struct tn_registry *reg, uint16_t space, const struct tn_key *key, const struct tn_key *parent,
+		  tn_block *out);
 /*
  * Complete -> Registered, referenced by nobody and absent from all tiers. If the key is taken, *out is the block that
  * has it, and b returns to the pool; returns 1 then, 0 otherwise. The caller gets no reference. A block that has lost
@@ -92,6 +89,8 @@ int tn_block_forget(struct tn_registry *reg, tn_block b);
  */
 uint32_t tn_registry_find(struct tn_registry *reg, uint16_t space, const struct tn_key *keys, uint32_t n, bool pin,
 			  tn_block *out, uint8_t *tiers);
+/* Pins the blocks of all keys that are registered, whatever their residency; out[i] is TN_BLOCK_NONE for the others. */
+void tn_registry_pin(struct tn_registry *reg, uint16_t space, const struct tn_key *keys, uint32_t n, tn_block *out);
 /* The block of one key, whatever its residency. TN_BLOCK_NONE if the key is not registered. */
 tn_block tn_registry_find_one(struct tn_registry *reg, uint16_t space, const struct tn_key *key, bool pin);
 void tn_block_unpin(struct tn_registry *reg, tn_block b);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/alloc_rig.h"
 #include "block/events.h"
 #include "tn_test.h"
 

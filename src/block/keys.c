@@ -10,56 +10,56 @@
 static const struct tn_key domain_extra = {{0x6172747865206e74u, 1}};
 static const struct tn_key domain_hashes = {{0x736568736168746eu, 2}};
 
-long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens, const uint32_t *tokens, size_t n,
-			  const void *extra, size_t extra_bytes, struct tn_key *keys, size_t max)
+/* How many keys there are to write: whole blocks of `each` among n, at most max. -EINVAL if something is missing. */
+static long count_blocks(const void *from, size_t n, uint64_t each, const struct tn_key *keys, size_t max)
 {
-	struct tn_key prev = {{0, 0}};
-	size_t blocks;
+	size_t blocks = n / each;
 
-	if (block_tokens == 0)
-		return tn_fail(-EINVAL, "block_tokens 0: a block must have tokens");
-	if (!tokens && n)
-		return tn_fail(-EINVAL, "tokens NULL: %zu were announced", n);
-	if (!extra && extra_bytes)
-		return tn_fail(-EINVAL, "extra NULL: %zu bytes were announced", extra_bytes);
-	blocks = n / block_tokens;
+	if (!from && n)
+		return tn_fail(-EINVAL, "tokens or hashes NULL: %zu were announced", n);
 	if (blocks > max)
 		blocks = max;
 	if (!keys && blocks)
 		return tn_fail(-EINVAL, "keys NULL: there are %zu to write", blocks);
-	if (blocks > LONG_MAX)
+	if (blocks > LONG_MAX / TN_HASH_BYTES_MAX)
 		return tn_fail(-EINVAL, "%zu blocks: more than can be counted", blocks);
+	return (long)blocks;
+}
+
+long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens, const uint32_t *tokens, size_t n,
+			  const void *extra, size_t extra_bytes, struct tn_key *keys, size_t max)
+{
+	struct tn_key prev = {{0, 0}};
+	long blocks;
+
+	if (block_tokens == 0)
+		return tn_fail(-EINVAL, "block_tokens 0: a block must have tokens");
+	if (!extra && extra_bytes)
+		return tn_fail(-EINVAL, "extra NULL: %zu bytes were announced", extra_bytes);
+	blocks = count_blocks(tokens, n, block_tokens, keys, max);
 	if (extra_bytes)
 		prev = tn_hash_chain(secret, &domain_extra, extra, extra_bytes);
-	for (size_t i = 0; i < blocks; i++) {
-		keys[i] = tn_hash_chain(secret, &prev, tokens + i * block_tokens, block_tokens * sizeof(*tokens));
+	for (long i = 0; i < blocks; i++) {
+		keys[i] = tn_hash_chain(secret, &prev, tokens + (size_t)i * block_tokens, block_tokens * sizeof(*tokens));
 		prev = keys[i];
 	}
-	return (long)blocks;
+	return blocks;
 }
 
 long tn_block_keys_hashes(const struct tn_secret *secret, uint32_t pages_per_block, const void *hashes,
 			  size_t hash_bytes, size_t npages, struct tn_key *keys, size_t max)
 {
 	const unsigned char *bytes = hashes;
-	size_t blocks;
+	long blocks;
 
 	if (pages_per_block == 0)
 		return tn_fail(-EINVAL, "pages_per_block 0: a block must have pages");
 	if (hash_bytes < TN_HASH_BYTES_MIN || hash_bytes > TN_HASH_BYTES_MAX)
 		return tn_fail(-EINVAL, "hash_bytes %zu: must be %u to %u", hash_bytes, TN_HASH_BYTES_MIN,
 			       TN_HASH_BYTES_MAX);
-	if (!hashes && npages)
-		return tn_fail(-EINVAL, "hashes NULL: %zu were announced", npages);
-	blocks = npages / pages_per_block;
-	if (blocks > max)
-		blocks = max;
-	if (!keys && blocks)
-		return tn_fail(-EINVAL, "keys NULL: there are %zu to write", blocks);
-	if (blocks > LONG_MAX / hash_bytes)
-		return tn_fail(-EINVAL, "%zu blocks: more than can be counted", blocks);
-	for (size_t i = 0; i < blocks; i++)
+	blocks = count_blocks(hashes, npages, pages_per_block, keys, max);
+	for (long i = 0; i < blocks; i++)
 		keys[i] = tn_hash_chain(secret, &domain_hashes,
-					bytes + ((i + 1) * pages_per_block - 1) * hash_bytes, hash_bytes);
-	return (long)blocks;
+					bytes + (((size_t)i + 1) * pages_per_block - 1) * hash_bytes, hash_bytes);
+	return blocks;
 }

@@ -107,12 +107,20 @@ static inline uint64_t tag_of(uint64_t hash)
 	return tag ? tag : 1; /* 0 is the empty lane */
 }
 
-/* Sets the high bit of each 16-bit lane that is equal to tag. Lanes above an equal one may be set wrongly. */
-static inline uint64_t lanes_equal(uint64_t word, uint64_t tag)
+/*
+ * Sets the high bit of each 16-bit lane of a bucket's w-th word that is a tag and equal to this one. Lanes above an equal
+ * one may be set wrongly.
+ */
+static inline uint64_t lanes_equal(uint64_t word, uint32_t w, uint64_t tag)
 {
 	uint64_t x = word ^ (tag * LANES_LOW);
 
-	return (x - LANES_LOW) & ~x & LANES_HIGH;
+	return (x - LANES_LOW) & ~x & (w == 2 ? LANES_HIGH & LAST_WORD_TAGS : LANES_HIGH);
+}
+
+static inline uint32_t way_of_lane(uint32_t w, uint64_t lanes)
+{
+	return w * 4 + (uint32_t)__builtin_ctzll(lanes) / 16;
 }
 
 static inline uint64_t word_load(const struct tn_bucket *b, uint32_t w)
@@ -135,11 +143,11 @@ static void tag_set(struct tn_bucket *b, uint32_t way, uint64_t tag)
 	__atomic_store_n(&b->words[way / 4], word, __ATOMIC_RELEASE);
 }
 
-/* A free way (its tag is 0), or TABLE_WAYS if there is none. */
-static uint32_t way_empty(const struct tn_bucket *b)
+/* The way with this tag and block; with tag 0, a free way, whatever block it had. TABLE_WAYS if there is none. Owner only. */
+static uint32_t way_of(const struct tn_bucket *bucket, uint64_t tag, tn_block b)
 {
 	for (uint32_t way = 0; way < TABLE_WAYS; way++)
-		if (!(b->words[way / 4] >> way % 4 * 16 & 0xffff))
+		if ((bucket->words[way / 4] >> way % 4 * 16 & 0xffff) == tag && (!tag || bucket->index[way] == b))
 			return way;
 	return TABLE_WAYS;
 }
@@ -152,7 +160,7 @@ void tn_registry_insert(struct tn_registry *reg, tn_block b)
 	uint32_t way;
 
 	/* The search ends, because there are more ways than records. Counts go up before the entry can be found. */
-	while ((way = way_empty(bucket)) == TABLE_WAYS) {
+	while ((way = way_of(bucket, 0, TN_BLOCK_NONE)) == TABLE_WAYS) {
 		overflow_add(bucket, 1);
 		i = bucket_after(reg, i);
 		bucket = &reg->buckets[i];
@@ -160,14 +168,6 @@ void tn_registry_insert(struct tn_registry *reg, tn_block b)
 	__atomic_store_n(&bucket->index[way], b, __ATOMIC_RELAXED);
 	tag_set(bucket, way, tag_of(hash));
 	__atomic_store_n(&reg->count, reg->count + 1, __ATOMIC_RELAXED);
-}
-
-static uint32_t way_of(const struct tn_bucket *bucket, uint64_t tag, tn_block b)
-{
-	for (uint32_t way = 0; way < TABLE_WAYS; way++)
-		if ((bucket->words[way / 4] >> way % 4 * 16 & 0xffff) == tag && bucket->index[way] == b)
-			return way;
-	return TABLE_WAYS;
 }
 
 void tn_registry_remove(struct tn_registry *reg, tn_block b)
@@ -194,17 +194,29 @@ struct wanted {
 	uint32_t space;
 };
 
-static inline bool record_is(const struct tn_record *r, const struct wanted *w)
+static inline bool is_registered(uint32_t meta)
 {
+	return (meta & META_STATE_MASK) == (uint32_t)TN_BLOCK_REGISTERED << META_STATE_SHIFT;
+}
+
+static inline bool record_is(const struct tn_registry *reg, tn_block b, const struct wanted *w)
+{
+	const struct tn_record *r = &reg->records[b];
 	uint32_t meta = __atomic_load_n(&r->meta, __ATOMIC_RELAXED);
 
 	return __atomic_load_n(&r->key[0], __ATOMIC_RELAXED) == w->key[0] &&
 	       __atomic_load_n(&r->key[1], __ATOMIC_RELAXED) == w->key[1] && (meta & 0xffff) == w->space &&
-	       (meta & META_STATE_MASK) == (uint32_t)TN_BLOCK_REGISTERED << META_STATE_SHIFT;
+	       is_registered(meta);
 }
 
-/* The record that the table has for w, at this moment. */
-static inline tn_block search(const struct tn_registry *reg, const struct wanted *w)
+static inline bool hash_is(const struct tn_registry *reg, tn_block b, const struct wanted *w)
+{
+	return tn_registry_hash_of(reg, b) == w->hash && is_registered(tn_registry_meta(reg, b));
+}
+
+/* The block that the table has for w, at this moment, by either of these two. */
+static inline tn_block search(const struct tn_registry *reg, const struct wanted *w,
+			      bool (*is)(const struct tn_registry *reg, tn_block b, const struct wanted *w))
 {
 	uint32_t i = home_of(reg, w->hash);
 	uint64_t tag = tag_of(w->hash);
@@ -214,15 +226,12 @@ static inline tn_block search(const struct tn_registry *reg, const struct wanted
 		uint64_t last = word_load(bucket, 2);
 
 		for (uint32_t word = 0; word < 3; word++) {
-			uint64_t lanes = lanes_equal(word == 2 ? last : word_load(bucket, word), tag);
+			uint64_t lanes = lanes_equal(word == 2 ? last : word_load(bucket, word), word, tag);
 
-			if (word == 2)
-				lanes &= LAST_WORD_TAGS;
 			for (; lanes; lanes &= lanes - 1) {
-				uint32_t way = word * 4 + (uint32_t)__builtin_ctzll(lanes) / 16;
-				tn_block b = __atomic_load_n(&bucket->index[way], __ATOMIC_RELAXED);
+				tn_block b = __atomic_load_n(&bucket->index[way_of_lane(word, lanes)], __ATOMIC_RELAXED);
 
-				if (record_is(&reg->records[b], w))
+				if (is(reg, b, w))
 					return b;
 			}
 		}
@@ -231,6 +240,13 @@ static inline tn_block search(const struct tn_registry *reg, const struct wanted
 		i = bucket_after(reg, i);
 	}
 	return TN_BLOCK_NONE;
+}
+
+tn_block tn_registry_by_hash(const struct tn_registry *reg, uint64_t hash)
+{
+	const struct wanted w = {.hash = hash};
+
+	return search(reg, &w, hash_is);
 }
 
 static inline bool pin(struct tn_record *r)
@@ -256,47 +272,23 @@ void tn_block_unpin(struct tn_registry *reg, tn_block b)
 static inline tn_block search_and_pin(struct tn_registry *reg, const struct wanted *w)
 {
 	for (;;) {
-		tn_block b = search(reg, w);
+		tn_block b = search(reg, w, record_is);
 
 		if (b == TN_BLOCK_NONE)
 			return b;
 		if (!pin(&reg->records[b]))
 			return TN_BLOCK_NONE; /* the block is being forgotten */
-		if (record_is(&reg->records[b], w))
+		if (record_is(reg, b, w))
 			return b;
 		tn_block_unpin(reg, b); /* the record was forgotten and used again between search and pin */
 	}
 }
 
-static inline struct wanted want(uint16_t space, const struct tn_key *key)
-{
-	return (struct wanted){{key->word[0], key->word[1]},
-			       tn_registry_hash(space, key->word[0], key->word[1]),
-			       space};
-}
-
 tn_block tn_registry_find_one(struct tn_registry *reg, uint16_t space, const struct tn_key *key, bool do_pin)
 {
-	struct wanted w = want(space, key);
+	const struct wanted w = {{key->word[0], key->word[1]}, tn_registry_hash(space, key->word[0], key->word[1]), space};
 
-	return do_pin ? search_and_pin(reg, &w) : search(reg, &w);
-}
-
-tn_block tn_registry_by_hash(const struct tn_registry *reg, uint64_t hash)
-{
-	uint32_t i = home_of(reg, hash);
-
-	for (;;) {
-		const struct tn_bucket *bucket = &reg->buckets[i];
-
-		for (uint32_t way = 0; way < TABLE_WAYS; way++)
-			if ((bucket->words[way / 4] >> way % 4 * 16 & 0xffff) == tag_of(hash) &&
-			    tn_registry_hash_of(reg, bucket->index[way]) == hash)
-				return bucket->index[way];
-		if (!(bucket->words[2] >> 32))
-			return TN_BLOCK_NONE;
-		i = bucket_after(reg, i);
-	}
+	return do_pin ? search_and_pin(reg, &w) : search(reg, &w, record_is);
 }
 
 /* The best tier that has the block, TN_TIER_NONE if none. */
@@ -314,14 +306,12 @@ void tn_registry_prefetch_record(const struct tn_registry *reg, uint64_t hash)
 	uint64_t tag = tag_of(hash);
 
 	for (uint32_t word = 0; word < 3; word++) {
-		uint64_t lanes = lanes_equal(word_load(bucket, word), tag);
+		uint64_t lanes = lanes_equal(word_load(bucket, word), word, tag);
 
-		if (word == 2)
-			lanes &= LAST_WORD_TAGS;
 		if (lanes) {
-			uint32_t way = word * 4 + (uint32_t)__builtin_ctzll(lanes) / 16;
+			tn_block b = __atomic_load_n(&bucket->index[way_of_lane(word, lanes)], __ATOMIC_RELAXED);
 
-			__builtin_prefetch(&reg->records[__atomic_load_n(&bucket->index[way], __ATOMIC_RELAXED)], 1);
+			__builtin_prefetch(&reg->records[b], 1);
 			return;
 		}
 	}
@@ -329,37 +319,72 @@ void tn_registry_prefetch_record(const struct tn_registry *reg, uint64_t hash)
 		__builtin_prefetch(&reg->buckets[bucket_after(reg, home_of(reg, hash))]);
 }
 
+/* A walk through keys that begins to load what a key's look-up will touch before its turn comes. */
+struct walk {
+	struct tn_registry *reg;
+	const struct tn_key *keys;
+	uint32_t n;
+	uint16_t space;
+	bool pin;
+	uint64_t hashes[AHEAD_RING];
+};
+
+static inline void load_ahead(struct walk *w, uint64_t step)
+{
+	if (step < w->n) {
+		uint64_t h = tn_registry_hash(w->space, w->keys[step].word[0], w->keys[step].word[1]);
+
+		w->hashes[step % AHEAD_RING] = h;
+		tn_registry_prefetch(w->reg, h);
+	}
+	if (step >= AHEAD_RECORD && step - AHEAD_RECORD < w->n)
+		tn_registry_prefetch_record(w->reg, w->hashes[(step - AHEAD_RECORD) % AHEAD_RING]);
+}
+
+static inline void walk_begin(struct walk *w)
+{
+	for (uint64_t step = 0; step < AHEAD_BUCKET; step++)
+		load_ahead(w, step);
+}
+
+/* The keys one after the other, each once. */
+static inline tn_block walk_to(struct walk *w, uint32_t i)
+{
+	struct wanted one = {{w->keys[i].word[0], w->keys[i].word[1]}, w->hashes[i % AHEAD_RING], w->space};
+
+	load_ahead(w, (uint64_t)i + AHEAD_BUCKET);
+	return w->pin ? search_and_pin(w->reg, &one) : search(w->reg, &one, record_is);
+}
+
 uint32_t tn_registry_find(struct tn_registry *reg, uint16_t space, const struct tn_key *keys, uint32_t n, bool do_pin,
 			  tn_block *out, uint8_t *tiers)
 {
-	uint64_t hashes[AHEAD_RING];
+	struct walk w = {.reg = reg, .keys = keys, .n = n, .space = space, .pin = do_pin};
 
-	for (uint64_t step = 0; step < (uint64_t)n + AHEAD_BUCKET; step++) {
-		if (step < n) {
-			uint64_t h = tn_registry_hash(space, keys[step].word[0], keys[step].word[1]);
+	walk_begin(&w);
+	for (uint32_t i = 0; i < n; i++) {
+		tn_block b = walk_to(&w, i);
+		uint8_t tier;
 
-			hashes[step % AHEAD_RING] = h;
-			tn_registry_prefetch(reg, h);
+		if (b == TN_BLOCK_NONE)
+			return i;
+		tier = best_tier(tn_registry_meta(reg, b));
+		if (tier == TN_TIER_NONE) {
+			if (do_pin)
+				tn_block_unpin(reg, b);
+			return i;
 		}
-		if (step >= AHEAD_RECORD && step - AHEAD_RECORD < n)
-			tn_registry_prefetch_record(reg, hashes[(step - AHEAD_RECORD) % AHEAD_RING]);
-		if (step >= AHEAD_BUCKET) {
-			uint32_t i = (uint32_t)(step - AHEAD_BUCKET);
-			struct wanted w = {{keys[i].word[0], keys[i].word[1]}, hashes[i % AHEAD_RING], space};
-			tn_block b = do_pin ? search_and_pin(reg, &w) : search(reg, &w);
-			uint8_t tier;
-
-			if (b == TN_BLOCK_NONE)
-				return i;
-			tier = best_tier(tn_registry_meta(reg, b));
-			if (tier == TN_TIER_NONE) {
-				if (do_pin)
-					tn_block_unpin(reg, b);
-				return i;
-			}
-			out[i] = b;
-			tiers[i] = tier;
-		}
+		out[i] = b;
+		tiers[i] = tier;
 	}
 	return n;
+}
+
+void tn_registry_pin(struct tn_registry *reg, uint16_t space, const struct tn_key *keys, uint32_t n, tn_block *out)
+{
+	struct walk w = {.reg = reg, .keys = keys, .n = n, .space = space, .pin = true};
+
+	walk_begin(&w);
+	for (uint32_t i = 0; i < n; i++)
+		out[i] = walk_to(&w, i);
 }

@@ -32,9 +32,8 @@ _Static_assert(sizeof(struct tn_bucket) == 64, "a bucket is one cache line");
 #define META_RESIDENCY_SHIFT 16
 #define META_STATE_SHIFT 24
 #define META_STATE_MASK (3u << META_STATE_SHIFT)
-#define META_TAKEN (1u << 26) /* Reset, and taken out of the pool */
-#define META_LINKED (1u << 27) /* chain.parent was registered when this was set */
-#define META_WANTED (1u << 28) /* the parent is known by hash only */
+#define META_LINKED (1u << 26) /* chain.parent was registered when this was set */
+#define META_WANTED (1u << 27) /* the parent is known by hash only */
 
 /* What look-ups read. Readers on other threads see key, refs and meta, through __atomic builtins only. */
 struct tn_record {
@@ -47,25 +46,23 @@ _Static_assert(sizeof(struct tn_record) == 32, "two records a cache line");
 
 /*
  * A record's place in its chain; owner only. Generations count how often a record was forgotten, modulo
- * 2^24. A link is alive while its parent has the generation that the link was made with.
+ * 2^31. A link is alive while its parent has the generation that the link was made with.
  */
 struct tn_chain {
 	union {
 		struct {
 			uint32_t parent;
-			uint32_t parent_generation : 24;
+			uint32_t parent_generation : 31;
 			uint32_t unsettled : 1; /* within tn_registry_relink: depth is to be computed */
 		};
 		uint64_t wanted; /* META_WANTED: tn_registry_hash of the parent */
 	};
-	uint64_t generation : 24;
-	uint64_t children : 24;
-	uint64_t depth : 16;
+	uint32_t generation;
+	uint32_t depth;
 };
 _Static_assert(sizeof(struct tn_chain) == 16, "two words");
 
-#define GENERATION_MASK 0xffffffu
-#define CHILDREN_MAX 0xffffffu
+#define GENERATION_MASK 0x7fffffffu
 
 struct tn_registry {
 	const struct tn_alloc *alloc;

@@ -7,33 +7,32 @@
 #include "base/futex.h"
 #include "core/core.h"
 
-/* Threads do not survive a fork: the child may not use the parent's cache. */
-bool tn_forked(const struct tn_cache *cache)
+bool tn_messages_forked(const struct tn_messages *m)
 {
-	if (tn_process_is(cache->opener_mark))
+	if (tn_process_is(m->opener_mark))
 		return false;
 	tn_fail(-ECHILD, "the cache was opened by process %d before a fork; open another instance in this one",
-		(int)cache->opener);
+		(int)m->opener);
 	return true;
 }
 
-void tn_owner_send(struct tn_cache *cache, struct tn_cmd *cmd)
+void tn_messages_send(struct tn_messages *m, struct tn_cmd *cmd)
 {
-	struct tn_cmd *old = __atomic_load_n(&cache->commands, __ATOMIC_RELAXED);
+	struct tn_cmd *old = __atomic_load_n(&m->stack, __ATOMIC_RELAXED);
 
 	do
 		cmd->next = old;
-	while (!__atomic_compare_exchange_n(&cache->commands, &old, cmd, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
-	tn_io_wake(cache->io);
+	while (!__atomic_compare_exchange_n(&m->stack, &old, cmd, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+	tn_io_wake(m->io);
 }
 
-struct tn_cmd *tn_messages_take(struct tn_cache *cache)
+struct tn_cmd *tn_messages_take(struct tn_messages *m)
 {
 	struct tn_cmd *list, *fifo = NULL;
 
-	if (!__atomic_load_n(&cache->commands, __ATOMIC_RELAXED))
+	if (!__atomic_load_n(&m->stack, __ATOMIC_RELAXED))
 		return NULL;
-	list = __atomic_exchange_n(&cache->commands, NULL, __ATOMIC_ACQUIRE);
+	list = __atomic_exchange_n(&m->stack, NULL, __ATOMIC_ACQUIRE);
 	while (list) {
 		struct tn_cmd *next = list->next;
 
@@ -75,15 +74,15 @@ static void run_call(struct tn_cmd *cmd)
 	tn_futex_wake(&c->done);
 }
 
-int tn_owner_call(struct tn_cache *cache, int (*fn)(struct tn_cache *cache, void *arg), void *arg)
+int tn_messages_call(struct tn_messages *m, int (*fn)(struct tn_cache *cache, void *arg), void *arg)
 {
-	struct call c = {.cmd.run = run_call, .cache = cache, .fn = fn, .arg = arg};
+	struct call c = {.cmd.run = run_call, .cache = m->cache, .fn = fn, .arg = arg};
 
-	if (tn_forked(cache))
+	if (tn_messages_forked(m))
 		return tn_error_last()->code;
-	if (!cache->owner_runs) /* a simulation: this is the owner thread */
-		return fn(cache, arg);
-	tn_owner_send(cache, &c.cmd);
+	if (!m->owner_runs) /* a simulation: this is the owner thread */
+		return fn(m->cache, arg);
+	tn_messages_send(m, &c.cmd);
 	while (!__atomic_load_n(&c.done, __ATOMIC_ACQUIRE))
 		tn_futex_wait(&c.done, 0, TN_FOREVER);
 	if (c.status < 0 && c.error.code == c.status)

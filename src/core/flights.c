@@ -3,10 +3,10 @@
  * Which item leads the read of a block: an open-addressing map sized at create, with backward-shift
  * deletion. Owner thread only.
  */
-#include <assert.h>
 #include <errno.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "core/core.h"
 
 struct flight {
@@ -53,7 +53,7 @@ void tn_flights_destroy(struct tn_flights *f)
 
 static uint32_t home(const struct tn_flights *f, tn_block b)
 {
-	return (uint32_t)(b * 0x9e3779b97f4a7c15u >> 32) & f->mask;
+	return (uint32_t)tn_mix_runs(b) & f->mask; /* loads want blocks that were saved together */
 }
 
 static uint32_t find(const struct tn_flights *f, tn_block b)
@@ -74,9 +74,9 @@ void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_read_item *item)
 {
 	uint32_t at = find(f, b);
 
-	if (!f->slot[at].item)
-		f->count++;
-	assert(f->count <= f->mask / 2 + 1);
+	if (!f->slot[at].item && f->count > f->mask / 2)
+		return; /* nobody can join it */
+	f->count += !f->slot[at].item;
 	f->slot[at] = (struct flight){item, b};
 }
 

@@ -11,17 +11,19 @@
 
 static void flush_ends(struct tn_flush_waiter *w, int status)
 {
+	struct tn_store *store = w->flushes->store;
+
 	tn_list_del(&w->link);
 	/* Why no device takes writes, where it is that. */
-	w->status = status && w->cache->store && tn_store_deleted(w->cache->store) ? -ESTALE : status;
+	w->status = status && store && tn_store_deleted(store) ? -ESTALE : status;
 	if (w->save) {
-		tn_face_tell_status(&w->cache->region, w->save->w.op.index, w->status);
+		tn_op_tell_status(&w->save->w.op, w->status);
 		tn_op_drained(&w->save->w.op);
 		return;
 	}
 	/* The waiter belongs to its caller, or - abandoned - to nobody, from the exchange on. */
 	if (__atomic_exchange_n(&w->done, 1, __ATOMIC_ACQ_REL) == 2)
-		tn_put(w->cache->alloc, w, sizeof(*w));
+		tn_flush_put(w);
 	else
 		tn_futex_wake(&w->done);
 }
@@ -34,71 +36,94 @@ static void synced(void *arg, int status)
 	flush_ends(w, w->status ? w->status : status);
 }
 
-bool tn_flush_step(struct tn_cache *cache)
+bool tn_flush_step(struct tn_flushes *f)
 {
 	struct tn_list *pos, *tmp;
 	bool busy = false;
 
-	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
+	tn_list_for_each_safe(pos, tmp, &f->offloads->flushes) {
 		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
 
-		if (w->syncing || tn_offloaded_up_to(cache) < w->offload_target)
+		if (w->syncing || tn_offloaded_up_to(f->offloads) < w->offload_target)
 			continue;
 		busy = true;
-		if (!cache->store) {
+		if (!f->store) {
 			flush_ends(w, 0);
 			continue;
 		}
 		w->syncing = true;
-		tn_store_flush(cache->store, synced, w);
+		tn_store_flush(f->store, synced, w);
 	}
 	return busy;
+}
+
+void tn_flush_join(struct tn_flush_waiter *w)
+{
+	tn_list_push(&w->flushes->offloads->flushes, &w->link);
 }
 
 static void flush_command(struct tn_cmd *cmd)
 {
 	struct tn_flush_waiter *w = tn_container_of(cmd, struct tn_flush_waiter, cmd);
-	struct tn_cache *cache = w->cache;
+	const struct tn_flushes *f = w->flushes;
 
 	/* What failed before is among the blocks that this flush is about: it is tried again, or there is no place for it. */
-	if (tn_offload_retry(cache) > 0)
-		w->status = cache->offload_error;
-	else if (cache->o.read_only && cache->store && cache->c.host_only_blocks > 0)
+	if (tn_offload_retry(f->offloads) > 0)
+		w->status = f->dirty->error;
+	else if (f->read_only && f->store && f->c->host_only_blocks > 0)
 		w->status = -EROFS;
-	if (cache->offload_lost) { /* told once */
-		w->status = cache->offload_lost;
-		cache->offload_lost = 0;
+	if (f->dirty->lost) { /* told once */
+		w->status = f->dirty->lost;
+		f->dirty->lost = 0;
 	}
-	w->offload_target = tn_offload_tickets(cache);
-	tn_list_push(&cache->flushes, &w->link);
+	w->offload_target = tn_offload_tickets(f->offloads);
+	tn_flush_join(w);
 }
 
-void tn_save_flush(struct tn_save_op *save)
+void tn_save_flush(struct tn_flushes *f, struct tn_save_op *save)
 {
-	save->flush = (struct tn_flush_waiter){.cache = save->w.op.cache, .save = save};
+	save->flush = (struct tn_flush_waiter){.flushes = f, .save = save};
 	flush_command(&save->flush.cmd);
 }
 
-struct tn_flush_waiter *tn_flush_begin(struct tn_cache *cache)
+struct tn_flush_waiter *tn_flush_take(struct tn_flushes *f)
 {
-	struct tn_flush_waiter *w = tn_get(cache->alloc, sizeof(*w));
+	struct tn_flush_waiter *w = tn_get(f->alloc, sizeof(*w));
+
+	if (w)
+		w->flushes = f;
+	return w;
+}
+
+void tn_flush_put(struct tn_flush_waiter *w)
+{
+	tn_put(w->flushes->alloc, w, sizeof(*w));
+}
+
+struct tn_flush_waiter *tn_flush_begin(struct tn_flushes *f)
+{
+	struct tn_flush_waiter *w = tn_flush_take(f);
 
 	if (!w)
 		return NULL;
-	w->cache = cache;
 	w->cmd.run = flush_command;
-	tn_owner_send(cache, &w->cmd);
+	tn_messages_send(f->messages, &w->cmd);
 	return w;
+}
+
+bool tn_flush_is_over(const struct tn_flush_waiter *w)
+{
+	return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE);
 }
 
 int tn_flush_poll(struct tn_flush_waiter *w)
 {
 	int status;
 
-	if (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE))
+	if (!tn_flush_is_over(w))
 		return -EAGAIN;
 	status = w->status;
-	tn_put(w->cache->alloc, w, sizeof(*w));
+	tn_flush_put(w);
 	return status ? tn_fail(status, "what was to be durable could not be written (error %d)", -status) : 0;
 }
 

@@ -3,8 +3,9 @@
  * Loads and prefetches from their beginning (load_start.c) to their end, on the owner thread.
  *
  * A load goes through its blocks chunk by chunk: layer 0 of all blocks first, then the next layers. A block
- * on disk needs its header (checksums) beside the first chunk. A worker checks what was read before the header is
- * there; the executor that reads the rest checks it (reads.c).
+ * on disk needs its header (checksums) beside the first chunk. What was read before the header is there is checked afterwards, the
+ * rest by the executor that reads it. A chunk that others want, too - loads that joined, the memory tier - is copied to one after the
+ * other, once it is checked.
  * A failure of block i shortens the good prefix to i, before any layer that lacks it is reported.
  */
 #include <assert.h>
@@ -14,31 +15,22 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "core/core.h"
+#include "core/load_chunk.h"
 
 #define QUANTUM 512u     /* chunks a load may start before the next load's turn, */
 #define COPY_QUANTUM 16u /* where one from host memory counts as so many */
 #define NO_CHUNK UINT32_MAX
 #define HEADER_AHEAD 64u /* headers read ahead of the data */
 
-static uint8_t *chunk_state(struct tn_reading *r, uint32_t i, uint32_t c)
-{
-	return &r->chunk_state[(size_t)c * r->op.n + i];
-}
-
 static uint32_t index_of(const struct tn_read_item *item)
 {
 	return (uint32_t)(item - item->r->items);
 }
 
-static struct tn_span span_of(const struct tn_read_item *item)
+/* Read, and waiting to be checked or copied on, or to be read again. */
+static bool is_landed(uint8_t state)
 {
-	struct tn_span span = {0};
-
-	if (item->r->prefetch)
-		span.flat = tn_read_memory(item, NULL);
-	else
-		tn_op_span(&item->r->op, index_of(item), &span);
-	return span;
+	return state == TN_CHUNK_LANDED || state == TN_CHUNK_DOUBTED || (state >= TN_CHUNK_SOUND && state < TN_CHUNK_COPYING);
 }
 
 bool tn_read_wanted(const struct tn_read_item *item)
@@ -56,7 +48,7 @@ static bool due(const struct tn_read_item *item)
 
 static void tell_idle(const struct tn_read_item *item)
 {
-	tn_face_tell_idle(&item->r->op.cache->region, item->r->op.index, index_of(item));
+	tn_face_tell_idle(tn_op_region(&item->r->op), item->r->op.number, index_of(item));
 }
 
 /* The pages of an item are the caller's again as soon as nothing writes to them any more, nor will. */
@@ -78,7 +70,7 @@ static bool arrived(struct tn_reading *r, uint32_t c, uint32_t blocks)
 	load->left[c] -= blocks;
 	if (load->left[c] > 0)
 		return false;
-	tn_face_tell_ready(&r->op.cache->region, r->op.index, c, r->op.generation);
+	tn_face_tell_ready(tn_op_region(&r->op), r->op.number, c, r->op.generation);
 	return true;
 }
 
@@ -90,12 +82,12 @@ void tn_read_shrink(struct tn_reading *r, uint32_t good)
 	if (good >= was)
 		return;
 	r->good = good;
-	tn_face_tell_good(&r->op.cache->region, r->op.index, good);
-	for (uint32_t c = 0; c < r->op.space->shape.chunks; c++) {
+	tn_face_tell_good(tn_op_region(&r->op), r->op.number, good);
+	for (uint32_t c = 0; c < r->op.shape->chunks; c++) {
 		uint32_t missing = 0;
 
 		for (uint32_t i = good; i < was; i++)
-			missing += *chunk_state(r, i, c) != TN_CHUNK_DONE;
+			missing += *tn_chunk_state(r, i, c) != TN_CHUNK_DONE;
 		arrived(r, c, missing);
 	}
 	for (uint32_t i = good; i < was; i++)
@@ -108,9 +100,9 @@ void tn_read_chunk_good(struct tn_read_item *item, uint32_t c)
 	struct tn_reading *r = item->r;
 	uint32_t i = index_of(item);
 
-	if (*chunk_state(r, i, c) == TN_CHUNK_DONE)
+	if (*tn_chunk_state(r, i, c) == TN_CHUNK_DONE)
 		return;
-	*chunk_state(r, i, c) = TN_CHUNK_DONE;
+	*tn_chunk_state(r, i, c) = TN_CHUNK_DONE;
 	item->done_chunks++;
 	if (i < r->good && arrived(r, c, 1))
 		tn_op_notify(&r->op);
@@ -123,17 +115,17 @@ static void item_ends(struct tn_read_item *item);
 static void promoted(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
-	struct tn_tier_base *t = cache->memory;
-	const struct tn_shape *s = &item->r->op.space->shape;
+	struct tn_tier_base *t = cache->row.memory;
+	const struct tn_shape *s = item->r->op.shape;
 	tn_block b = item->block;
 	uint64_t *checks;
 
 	if (item->memory == TN_SLOT_NONE || item->state != TN_READ_LEAD)
 		return;
-	if (item->done_chunks < s->chunks || cache->is_doomed[b] == TN_DOOM_DROPPED || tn_tier_residency(t, b) != TN_FILLING) {
+	if (item->done_chunks < s->chunks || item->unfit || tn_block_is_dropped(&cache->blocks, b) || tn_tier_residency(t, b) != TN_FILLING) {
 		if (tn_tier_residency(t, b) == TN_FILLING)
 			tn_block_set_residency(cache->registry, b, t->tier, TN_ABSENT);
-		tn_tier_release(t, item->r->op.space->index, b, item->memory, 0);
+		tn_tier_release(t, tn_block_space(cache->registry, b), b, item->memory, 0);
 		return;
 	}
 	tn_read_memory(item, &checks);
@@ -156,7 +148,7 @@ static void followers_end(struct tn_read_item *leader)
 
 		f->r->op.inflight--;
 		f->next_follower = NULL;
-		if (f->done_chunks < f->r->op.space->shape.chunks) {
+		if (f->done_chunks < f->r->op.shape->chunks) {
 			f->error = leader->error ? leader->error : -EIO;
 			tn_read_shrink(f->r, index_of(f));
 		}
@@ -165,51 +157,64 @@ static void followers_end(struct tn_read_item *leader)
 	}
 }
 
-static void count_read_back(struct tn_cache *cache, tn_block b)
+/* Its bytes are counted at the tier that they came from. A prefetch brings nobody any. */
+static void count_loaded(const struct tn_read_item *item)
 {
-	uint8_t bit = (uint8_t)(1u << b % 8u);
+	const struct tn_op *op = &item->r->op;
+	uint64_t bytes = (uint64_t)op->shape->layers * op->shape->object_bytes;
 
-	if (cache->unread[b / 8u] & bit)
-		cache->c.blocks_read_back++;
-	cache->unread[b / 8u] &= (uint8_t)~bit;
+	op->cache->c.load_blocks++;
+	if (item->r->prefetch)
+		return;
+	TN_TRACE3(loaded, item->block, item->tier, bytes);
+	op->session->loaded_bytes += bytes;
+	if (item->tier == TN_TIER_HOST)
+		op->cache->c.loaded_host_bytes += bytes;
+	else
+		op->cache->c.loaded_disk_bytes += bytes;
 }
 
 static void item_ends(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
-	bool loaded = item->done_chunks == item->r->op.space->shape.chunks;
+	bool loaded = item->done_chunks == item->r->op.shape->chunks;
 
 	assert(item->inflight == 0 && item->landed == 0);
 	if (item->state == TN_READ_IDLE)
 		return;
 	if (item->state == TN_READ_LEAD) {
 		tn_flights_del(cache->flights, item->block, item);
-		if (loaded && cache->tier[item->tier]->ops->traits.durable)
-			count_read_back(cache, item->block);
+		if (loaded && cache->row.tier[item->tier]->ops->traits.durable)
+			tn_block_read_back(&cache->blocks, item->block);
 		promoted(item);
 		followers_end(item);
 	}
 	if (loaded)
-		cache->c.load_blocks++;
+		count_loaded(item);
 	item->state = TN_READ_IDLE;
 	tell_idle(item);
-	tn_block_release(cache, item->block);
+	tn_block_release(&cache->blocks, item->block);
 }
 
 static bool item_is_over(const struct tn_read_item *item)
 {
 	if (item->state == TN_READ_IDLE || item->state == TN_READ_FOLLOW || item->inflight)
 		return false; /* a follower is ended by its leader */
-	return item->error || item->done_chunks == item->r->op.space->shape.chunks;
+	return item->error || item->done_chunks == item->r->op.shape->chunks;
 }
 
 /* The bytes are not to be had from there again, unless the block failed another load before, and was saved anew since. */
 static void place_failed(struct tn_read_item *item, int status)
 {
-	struct tn_tier_base *t = item->r->op.cache->tier[item->tier];
+	struct tn_tier_base *t = item->r->op.cache->row.tier[item->tier];
 	enum tn_residency r = tn_tier_residency(t, item->block);
 	enum tn_leave how = status == -EBADMSG ? TN_LEAVE_BAD : status == -EIO ? TN_LEAVE_EIO : TN_LEAVE_GONE;
 
+	/* A mismatch says nothing of the device where another process could change the bytes, before they were written or since they were read. */
+	if (how == TN_LEAVE_BAD && tn_op_is_foreign(&item->r->op) && tn_read_reach(item) == TN_REACH_WHOLE)
+		return;
+	if (how == TN_LEAVE_BAD && t->ops->traits.durable && tn_block_is_unsure(&item->r->op.cache->blocks, item->block))
+		how = TN_LEAVE_DROPPED;
 	if ((how == TN_LEAVE_GONE && status != -ENOENT) || tn_tier_place_of(t, item->block) != item->place)
 		return;
 	if (r == TN_PRESENT || r == TN_DRAINING)
@@ -225,15 +230,15 @@ static void item_fails(struct tn_read_item *item, int status)
 		TN_TRACE3(load_failed, item->block, item->place, status);
 		if (status == -EBADMSG)
 			cache->c.corrupt_objects++;
-		else if (status != -ECANCELED && status != -ENOENT)
+		else if (status != -ECANCELED && status != -ENOENT && status != -EFAULT)
 			cache->c.io_errors++;
 		place_failed(item, status);
 	}
 	tn_read_shrink(item->r, index_of(item));
 	for (uint32_t c = 0; item->landed > 0; c++) {
-		uint8_t *state = chunk_state(item->r, index_of(item), c);
+		uint8_t *state = tn_chunk_state(item->r, index_of(item), c);
 
-		if (*state != TN_CHUNK_LANDED && *state != TN_CHUNK_SOUND)
+		if (!is_landed(*state))
 			continue;
 		*state = TN_CHUNK_FAILED;
 		item->landed--;
@@ -245,41 +250,20 @@ static void item_fails(struct tn_read_item *item, int status)
 
 /* ---- chunks ------------------------------------------------------------------------------------------ */
 
-/* Worker: the verified chunk goes to everybody who joined, and into host memory. */
-static void copy_on(struct tn_move *mv)
-{
-	struct tn_read_item *item = mv->owner;
-	const struct tn_shape *s = mv->shape;
-
-	for (uint32_t l = mv->first; l < mv->first + mv->count; l++) {
-		tn_span_object(&mv->mem, s, l, mv->scratch);
-		for (struct tn_read_item *f = item->followers; f; f = f->next_follower) {
-			struct tn_span to;
-
-			tn_op_span(&f->r->op, index_of(f), &to);
-			tn_span_object(&to, s, l, mv->scratch_to);
-			tn_iov_copy(mv->scratch_to, mv->scratch, s->object_bytes);
-		}
-		if (mv->to.flat) {
-			tn_span_object(&mv->to, s, l, mv->scratch_to);
-			tn_iov_copy(mv->scratch_to, mv->scratch, s->object_bytes);
-		}
-	}
-}
-
 /* A chunk's read, check and copies are over. */
 static void chunk_ends(struct tn_read_item *item, uint32_t c, int status)
 {
 	item->r->op.inflight--;
 	item->inflight--;
 	if (status || item->error) {
-		*chunk_state(item->r, index_of(item), c) = TN_CHUNK_FAILED;
+		*tn_chunk_state(item->r, index_of(item), c) = TN_CHUNK_FAILED;
 		if (status)
 			item_fails(item, status);
 	} else {
 		tn_read_chunk_good(item, c);
 		for (struct tn_read_item *f = item->followers; f; f = f->next_follower)
-			tn_read_chunk_good(f, c);
+			if (!f->error)
+				tn_read_chunk_good(f, c);
 	}
 	if (item_is_over(item))
 		item_ends(item);
@@ -287,81 +271,46 @@ static void chunk_ends(struct tn_read_item *item, uint32_t c, int status)
 		tn_read_pages_free(item);
 }
 
-static void move_done(struct tn_move *mv)
+/*
+ * Goes on with a chunk that was read: checks it, unless it is, copies it to the next who wants it, or is done with it. The first copy
+ * checks what it copies. false: there is no header yet, or no IOCB.
+ */
+static bool go_on(struct tn_read_item *item, uint32_t c, bool checked, uint32_t copied)
 {
-	struct tn_read_item *item = mv->owner;
+	uint8_t *state = tn_chunk_state(item->r, index_of(item), c);
+	bool copy;
 
-	if (mv->verify && !mv->status)
-		item->r->op.cache->c.verified_objects += mv->count;
-	chunk_ends(item, mv->chunk, mv->status);
-}
-
-static struct tn_move *get_move(struct tn_read_item *item, uint32_t c, enum tn_move_user user)
-{
-	struct tn_reading *r = item->r;
-	const struct tn_shape *s = &r->op.space->shape;
-	struct tn_move *mv = tn_mover_get(r->op.cache->mover, user);
-
-	assert(mv); /* asked tn_mover_may before */
-	mv->shape = s;
-	mv->first = tn_shape_chunk_first(s, c);
-	mv->count = tn_shape_chunk_count(s, c);
-	mv->chunk = c;
-	mv->owner = item;
-	mv->done = move_done;
-	*chunk_state(r, index_of(item), c) = TN_CHUNK_MOVING;
-	return mv;
-}
-
-/* From the leader's pages, which hold the chunk now. */
-static void start_check(struct tn_read_item *item, uint32_t c, bool verify)
-{
-	struct tn_reading *r = item->r;
-	struct tn_move *mv = get_move(item, c, TN_MOVES_CHECKS);
-
-	mv->kind = TN_MOVE_CHECK;
-	mv->verify = verify;
-	mv->checks = r->checks + (size_t)index_of(item) * r->op.space->shape.layers + mv->first;
-	mv->mem = span_of(item);
-	if (item->memory != TN_SLOT_NONE && !r->prefetch)
-		mv->to.flat = tn_read_memory(item, NULL);
-	if (item->followers || mv->to.flat)
-		mv->extra = copy_on;
-	tn_mover_start(mv);
-}
-
-/* Goes on with a chunk that was read, as far as the header and the moves allow; false: it still waits. */
-static bool go_on(struct tn_read_item *item, uint32_t c, bool verify)
-{
-	struct tn_cache *cache = item->r->op.cache;
-	bool copies = item->followers || (item->memory != TN_SLOT_NONE && !item->r->prefetch);
-
-	if (verify && item->header != TN_HEADER_HAVE)
+	copied = tn_chunk_next_copy(item, copied);
+	copy = copied < tn_chunk_copies(item);
+	if (!checked && item->header != TN_HEADER_HAVE)
 		return false;
-	if ((verify || copies) && !tn_mover_may(cache->mover, TN_MOVES_CHECKS, 0))
+	if (copy ? !tn_chunk_copy(item, c, copied, !checked) : !checked && !tn_chunk_check(item, c))
 		return false;
 	item->frozen = true;
-	if (verify || copies)
-		start_check(item, c, verify);
+	if (copy)
+		*state = (uint8_t)(TN_CHUNK_COPYING + copied);
+	else if (!checked)
+		*state = TN_CHUNK_CHECKING;
 	else
 		chunk_ends(item, c, 0);
 	return true;
 }
 
-/* Chunks that waited for the header, or for a move. */
+/* Chunks that waited for the header, or for an IOCB. */
 static bool landed_go_on(struct tn_read_item *item)
 {
 	bool any = false;
 
-	for (uint32_t c = 0; item->landed > 0 && c < item->r->op.space->shape.chunks; c++) {
-		uint8_t *state = chunk_state(item->r, index_of(item), c), was = *state;
+	for (uint32_t c = 0; item->landed > 0 && c < item->r->op.shape->chunks; c++) {
+		uint8_t *state = tn_chunk_state(item->r, index_of(item), c), was = *state;
 
-		if (was != TN_CHUNK_LANDED && was != TN_CHUNK_SOUND)
+		if (!is_landed(was))
 			continue;
 		item->landed--;
 		item->r->landed--;
-		*state = TN_CHUNK_MOVING;
-		if (go_on(item, c, was == TN_CHUNK_LANDED)) {
+		*state = TN_CHUNK_READING;
+		if (was == TN_CHUNK_DOUBTED ? tn_chunk_read_again(item, c)
+					    : go_on(item, c, was != TN_CHUNK_LANDED, was == TN_CHUNK_LANDED ? 0 : was - TN_CHUNK_SOUND)) {
 			any = true;
 			continue;
 		}
@@ -373,68 +322,117 @@ static bool landed_go_on(struct tn_read_item *item)
 	return any;
 }
 
-void tn_load_read_ended(struct tn_read_item *item, uint32_t c, int status, bool verified)
+static void wait_in(struct tn_read_item *item, uint32_t c, uint32_t state)
 {
-	bool verify = item->r->op.cache->o.verify && !verified;
+	*tn_chunk_state(item->r, index_of(item), c) = (uint8_t)state;
+	item->landed++;
+	item->r->landed++;
+}
 
-	if (status || item->error) {
+/* One step of a chunk is over. */
+static void step_ends(struct tn_read_item *item, uint32_t c, int status, bool checked, uint32_t copied)
+{
+	if (status || item->error)
 		chunk_ends(item, c, status);
-	} else if (!go_on(item, c, verify)) {
-		*chunk_state(item->r, index_of(item), c) = verify ? TN_CHUNK_LANDED : TN_CHUNK_SOUND;
-		item->landed++;
-		item->r->landed++;
+	else if (!go_on(item, c, checked, copied))
+		wait_in(item, c, checked ? TN_CHUNK_SOUND + copied : TN_CHUNK_LANDED);
+}
+
+/* A check is over. Who could have changed the bytes does not make their block a bad one: they are read again. */
+static void check_ends(struct tn_read_item *item, uint32_t c, const struct tn_part *p, bool checked, uint32_t copied)
+{
+	bool doubted = p->status == -EBADMSG && !p->again && tn_op_is_foreign(&item->r->op) && item->state == TN_READ_LEAD;
+
+	if (doubted && !item->error && tn_read_reach(item) == TN_REACH_DEVICE) {
+		item->frozen = true;
+		wait_in(item, c, TN_CHUNK_DOUBTED);
+	} else {
+		step_ends(item, c, p->status, checked, copied);
+	}
+}
+
+/* A copy to the memory tier, or to somebody who joined, is over. */
+static void copy_ends(struct tn_read_item *item, uint32_t c, const struct tn_part *p, uint32_t copy)
+{
+	struct tn_read_item *f = tn_chunk_copies_to(item, copy);
+
+	if (f && p->status == -EFAULT) { /* who joined has no pages any more, which is no business of the others */
+		f->error = p->status;
+		tn_read_shrink(f->r, index_of(f));
+		step_ends(item, c, 0, !p->verified, copy + 1);
+		return;
+	}
+	item->unfit |= !f && p->status == -EBADMSG;
+	check_ends(item, c, p, true, copy + 1);
+}
+
+static void header_ended(struct tn_read_item *item, const struct tn_part *p);
+
+void tn_load_ended(struct tn_op *op, const struct tn_part *p)
+{
+	struct tn_read_item *item = &tn_reading_of(op)->items[p->block];
+	uint32_t c = tn_shape_chunk_of(op->shape, p->first);
+	uint8_t state = *tn_chunk_state(item->r, p->block, c);
+
+	switch (p->kind) {
+	case TN_TRANSFER_READ_HEADER:
+		header_ended(item, p);
+		break;
+	case TN_TRANSFER_READ:
+	case TN_TRANSFER_IN:
+		if (state != (p->again ? TN_CHUNK_READING_AGAIN : TN_CHUNK_READING))
+			break; /* it was told before */
+		if (p->kind == TN_TRANSFER_READ && !p->status)
+			op->cache->c.bytes_read += (uint64_t)p->count * op->shape->padded_bytes;
+		check_ends(item, c, p, p->kind == TN_TRANSFER_IN || p->verified || !op->cache->o.verify, 0);
+		break;
+	case TN_TRANSFER_CHECK:
+		check_ends(item, c, p, true, 0);
+		break;
+	default:
+		copy_ends(item, c, p, state - TN_CHUNK_COPYING);
 	}
 }
 
 static void whole_done(struct tn_tier_move *move, int status)
 {
 	struct tn_read_item *item = move->owner;
-	uint32_t chunks = item->r->op.space->shape.chunks;
+	uint32_t chunks = item->r->op.shape->chunks;
 
-	tn_whole_put(item->r->op.cache, move);
+	tn_whole_put(item->r->op.cache->whole, move);
 	item->header = TN_HEADER_HAVE; /* the checksums came with the bytes */
 	for (uint32_t c = 0; c < chunks; c++)
-		tn_load_read_ended(item, c, status, false);
+		step_ends(item, c, status, !item->r->op.cache->o.verify, 0);
 }
 
 /* All chunks at once, with their checksums, by the tier itself; false: too many are under way. */
 static bool start_whole(struct tn_read_item *item)
 {
 	struct tn_reading *r = item->r;
-	struct tn_tier_base *t = r->op.cache->tier[item->tier];
-	struct tn_tier_move *move = tn_whole_get(r->op.cache);
-	uint32_t i = index_of(item), chunks = r->op.space->shape.chunks;
+	struct tn_tier_base *t = r->op.cache->row.tier[item->tier];
+	struct tn_tier_move *move = tn_whole_get(r->op.cache->whole);
+	uint32_t i = index_of(item), chunks = r->op.shape->chunks;
 
 	if (!move)
 		return false;
 	*move = (struct tn_tier_move){
-		.space = {r->op.space->id, r->op.space->epoch},
+		.space = r->op.tier_space,
 		.key = r->op.keys[i],
-		.shape = &r->op.space->shape,
-		.mem = span_of(item),
-		.checks = r->checks + (size_t)i * r->op.space->shape.layers,
+		.shape = r->op.shape,
+		.checks = r->checks + (size_t)i * r->op.shape->layers,
 		.done = whole_done,
 		.owner = item,
 	};
+	if (r->prefetch)
+		move->mem.flat = r->op.memory[i];
+	else
+		tn_op_span(&r->op, i, &move->mem);
 	for (uint32_t c = 0; c < chunks; c++)
-		*chunk_state(r, i, c) = TN_CHUNK_READING;
+		*tn_chunk_state(r, i, c) = TN_CHUNK_READING;
 	item->inflight += (uint16_t)chunks;
 	r->op.inflight += chunks;
 	t->ops->move(t, move);
 	return true;
-}
-
-/* From a tier's memory. */
-static void start_copy(struct tn_read_item *item, uint32_t c)
-{
-	struct tn_reading *r = item->r;
-	const struct tn_tier_base *t = r->op.cache->tier[item->tier];
-	struct tn_move *mv = get_move(item, c, TN_MOVES_COPIES);
-
-	mv->kind = TN_MOVE_COPY;
-	mv->mem.flat = t->ops->address(t, item->place, &r->op.space->shape, NULL);
-	mv->to = span_of(item);
-	tn_mover_start(mv);
 }
 
 /* false: no IOCB is free, or what else it takes. */
@@ -444,13 +442,9 @@ static bool start_chunk(struct tn_read_item *item, uint32_t c)
 
 	if (tn_read_reach(item) == TN_REACH_WHOLE)
 		return start_whole(item);
-	if (item->state == TN_READ_COPY) {
-		start_copy(item, c);
-	} else {
-		if (!tn_reads_add(item, c))
-			return false;
-		*chunk_state(r, index_of(item), c) = TN_CHUNK_READING;
-	}
+	if (!tn_chunk_read(item, c))
+		return false;
+	*tn_chunk_state(r, index_of(item), c) = TN_CHUNK_READING;
 	item->inflight++;
 	r->op.inflight++;
 	return true;
@@ -458,9 +452,9 @@ static bool start_chunk(struct tn_read_item *item, uint32_t c)
 
 /* ---- headers ------------------------------------------------------------------------------------------ */
 
-static void header_ended(const struct tn_header_want *want, int status)
+static void header_ended(struct tn_read_item *item, const struct tn_part *p)
 {
-	struct tn_read_item *item = want->owner;
+	int status = tn_load_header_ended(item, p, item->r->op.cache->headers);
 
 	item->r->op.inflight--;
 	item->inflight--;
@@ -480,7 +474,7 @@ static void header_ended(const struct tn_header_want *want, int status)
 
 static bool more_to_issue(const struct tn_reading *r)
 {
-	return r->chunk < r->op.space->shape.chunks;
+	return r->chunk < r->op.shape->chunks;
 }
 
 /* Its checksums are read from a device. */
@@ -494,8 +488,6 @@ static bool must_wait(struct tn_read_item *item, uint32_t c)
 {
 	struct tn_reading *r = item->r;
 
-	if (item->state == TN_READ_COPY)
-		return !tn_mover_may(r->op.cache->mover, TN_MOVES_COPIES, 0);
 	if (!needs_header(item))
 		return false;
 	if (r->chunk == 0) {
@@ -505,17 +497,19 @@ static bool must_wait(struct tn_read_item *item, uint32_t c)
 		if (item->partial && item->header == TN_HEADER_READING && !item->error)
 			return true;
 	}
-	return !tn_reads_may_go(item, c);
+	return !tn_transfers_may_read(item, c);
 }
 
 /* Asks for the headers of the next blocks, or finds that they are known; the time it took, as work done once per load. */
 static uint64_t look_ahead(struct tn_reading *r)
 {
-	uint64_t from_ns = tn_cpu_ns(), ns;
+	struct tn_cache *cache = r->op.cache;
+	struct tn_header_source from = {cache->store, cache->headers, cache->o.verify};
+	uint64_t from_ns = tn_now_ns(&cache->clock), ns;
 
-	tn_load_read_headers(r, r->i + HEADER_AHEAD, header_ended);
-	ns = tn_cpu_ns() - from_ns;
-	r->op.cache->c.resolve_ns += ns;
+	tn_load_read_headers(r, r->i + HEADER_AHEAD, &from);
+	ns = tn_now_ns(&cache->clock) - from_ns;
+	cache->c.resolve_ns += ns;
 	return ns;
 }
 
@@ -526,7 +520,7 @@ static bool wants_whole(struct tn_reading *r)
 
 	if (r->prefetch)
 		return true;
-	wait = __atomic_load_n(&tn_face_asked(&r->op.cache->region, r->op.index)->first_wait, __ATOMIC_RELAXED);
+	wait = __atomic_load_n(&tn_face_asked(tn_op_region(&r->op), r->op.number)->first_wait, __ATOMIC_RELAXED);
 	return wait == TN_WAIT_NOT ? tn_load_of(&r->op)->whole : wait == TN_WAIT_WHOLE;
 }
 
@@ -536,7 +530,7 @@ static bool wants_whole(struct tn_reading *r)
  */
 static uint32_t together(struct tn_reading *r)
 {
-	const struct tn_shape *s = &r->op.space->shape;
+	const struct tn_shape *s = r->op.shape;
 	uint32_t most = TN_IO_BYTES / (s->chunk_objects * s->padded_bytes), left = s->chunks - r->chunk;
 
 	if (r->chunk == 0 || most < 2 || !wants_whole(r))
@@ -548,7 +542,7 @@ static uint32_t together(struct tn_reading *r)
 static uint32_t next_chunk(struct tn_reading *r)
 {
 	for (uint32_t c = r->chunk; c < r->chunk + r->together; c++)
-		if (*chunk_state(r, r->i, c) == TN_CHUNK_IDLE)
+		if (*tn_chunk_state(r, r->i, c) == TN_CHUNK_IDLE)
 			return c;
 	return NO_CHUNK;
 }
@@ -556,7 +550,7 @@ static uint32_t next_chunk(struct tn_reading *r)
 static void next_chunks(struct tn_reading *r)
 {
 	for (uint32_t c = 0; c < r->together; c++)
-		r->op.cache->c.submit_layers += tn_shape_chunk_count(&r->op.space->shape, r->chunk + c);
+		r->op.cache->c.submit_layers += tn_shape_chunk_count(r->op.shape, r->chunk + c);
 	r->chunk += r->together;
 	r->i = 0;
 }
@@ -588,16 +582,16 @@ static uint32_t issue(struct tn_reading *r)
 		if (must_wait(item, c))
 			break;
 		if (started == 0)
-			from_ns = tn_cpu_ns();
+			from_ns = tn_now_ns(&cache->clock);
 		if (!start_chunk(item, c))
 			break;
 		started += item->state == TN_READ_COPY ? COPY_QUANTUM : 1;
 		r->i += c + 1 == r->chunk + r->together;
 	}
-	tn_reads_issue(cache);
+	tn_transfers_issue(cache);
 	tn_schedule_load_issued(r, !more_to_issue(r));
 	if (started)
-		cache->c.submit_ns += tn_cpu_ns() - from_ns;
+		cache->c.submit_ns += tn_now_ns(&cache->clock) - from_ns;
 	return started;
 }
 
@@ -605,9 +599,9 @@ static void give_up(struct tn_reading *r)
 {
 	uint32_t good = 0;
 
-	tn_reads_look(r);
+	tn_transfers_look(&r->op);
 	r->op.cancelled = true;
-	while (good < r->good && r->items[good].done_chunks == r->op.space->shape.chunks)
+	while (good < r->good && r->items[good].done_chunks == r->op.shape->chunks)
 		good++;
 	tn_read_shrink(r, good);
 	for (uint32_t i = 0; i < r->op.n; i++)
@@ -623,19 +617,23 @@ static void give_up(struct tn_reading *r)
 			if (*at != item)
 				continue;
 			*at = item->next_follower;
+			leader->nfollowers--;
 			r->op.inflight--;
 			item_ends(item);
 			break;
 		}
 	}
-	tn_reads_cancel(r);
+	for (uint32_t i = 0; i < r->op.n; i++)
+		if (r->items[i].followers) /* others wait for some of them */
+			return;
+	tn_transfers_cancel(&r->op);
 }
 
 /* ns per MiB, an exponentially weighted mean over whole loads, by the lowest tier of the row that a load needed. */
 static void update_estimate(struct tn_reading *r)
 {
 	struct tn_cache *cache = r->op.cache;
-	uint64_t bytes = r->good * r->op.space->shape.slot_bytes, ns = tn_now_ns(&cache->clock) - r->begin_ns, old, new;
+	uint64_t bytes = r->good * r->op.shape->slot_bytes, ns = tn_now_ns(&cache->clock) - r->begin_ns, old, new;
 	uint32_t lowest = TN_TIER_NONE;
 
 	if (r->op.cancelled || bytes < (1u << 20) || r->op.end_page - r->op.first_page < r->good)
@@ -647,7 +645,7 @@ static void update_estimate(struct tn_reading *r)
 	__atomic_store_n(&cache->ns_per_mib[lowest], old ? (old * 7 + new) / 8 : new, __ATOMIC_RELAXED);
 }
 
-/* Chunks that were read when all moves were taken. */
+/* Chunks that were read when no IOCB was free. */
 static bool landed_step(struct tn_reading *r)
 {
 	bool any = false;
@@ -655,11 +653,7 @@ static bool landed_step(struct tn_reading *r)
 	for (uint32_t i = 0; i < r->op.n && r->landed > 0; i++) {
 		struct tn_read_item *item = &r->items[i];
 
-		if (item->landed == 0)
-			continue;
-		if (!tn_mover_may(r->op.cache->mover, TN_MOVES_CHECKS, 0))
-			break;
-		if (landed_go_on(item))
+		if (item->landed > 0 && landed_go_on(item))
 			any = true;
 	}
 	return any;
@@ -672,7 +666,7 @@ static bool finished(struct tn_reading *r)
 	if (more_to_issue(r))
 		for (uint32_t i = 0; i < r->op.n; i++)
 			if (r->items[i].state == TN_READ_LEAD || r->items[i].state == TN_READ_COPY)
-				if (due(&r->items[i]) && r->items[i].done_chunks < r->op.space->shape.chunks)
+				if (due(&r->items[i]) && r->items[i].done_chunks < r->op.shape->chunks)
 					return false;
 	return true;
 }
@@ -685,7 +679,7 @@ static void finish(struct tn_reading *r)
 		item_ends(&r->items[i]);
 	update_estimate(r);
 	tn_schedule_load_over(r);
-	cache->ended++;
+	cache->places.ended++;
 	cache->c.load_failed_blocks += r->prefetch ? 0 : r->op.n - r->good;
 	tn_list_del(&r->op.link);
 	r->op.active = false;

@@ -3,15 +3,18 @@
  * The beginning of a load or a prefetch, on the owner thread: where each of its blocks comes from.
  *
  * One flight per block: a load that wants a block which another load is already reading joins that flight and gets a copy
- * after verification, as long as none of the block's chunks was verified yet.
+ * after verification, as long as none of the block's chunks was verified yet. It joins no flight into pages of another process than
+ * its own: that process could change what was verified before it is copied, or take its pages away.
  */
 #include "core/core.h"
+
+#define HOLD_AT_ONCE 256u /* keys whose memory is loaded ahead */
 
 static void want_promotion(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
 	struct tn_space *space = item->r->op.space;
-	struct tn_tier_base *t = cache->memory;
+	struct tn_tier_base *t = cache->row.memory;
 	struct tn_place_wait wait = {0};
 
 	if (!tn_space_in(space, t) || item->partial || tn_tier_residency(t, item->block) != TN_ABSENT)
@@ -23,18 +26,24 @@ static void want_promotion(struct tn_read_item *item)
 		item->memory = TN_SLOT_NONE;
 }
 
+static bool may_trust(const struct tn_read_item *item, const struct tn_read_item *leader)
+{
+	return !tn_op_is_foreign(&leader->r->op) || leader->r->op.session == item->r->op.session;
+}
+
 static bool join(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
 	struct tn_read_item *leader = tn_flights_get(cache->flights, item->block);
 
 	/* A leader that nobody wants any more may have been passed over already. */
-	if (!leader || leader->frozen || !tn_read_wanted(leader) || leader->partial || item->partial || item->r->prefetch ||
-	    leader->r == item->r)
+	if (!leader || leader->frozen || leader->nfollowers == TN_FOLLOWERS_MAX || !tn_read_wanted(leader) || leader->partial || item->partial || item->r->prefetch ||
+	    leader->r == item->r || !may_trust(item, leader))
 		return false;
 	item->state = TN_READ_FOLLOW;
 	item->next_follower = leader->followers;
 	leader->followers = item;
+	leader->nfollowers++;
 	item->r->op.inflight++;
 	if (leader->r->op.priority < item->r->op.priority)
 		leader->r->op.priority = item->r->op.priority;
@@ -45,7 +54,7 @@ static bool join(struct tn_read_item *item)
 /* The first tier of the row that has the block; of a prefetch, below memory. NULL: it is not there. */
 static struct tn_tier_base *source_of(const struct tn_read_item *item)
 {
-	for_each_tier(t, item->r->op.cache)
+	for_each_tier(t, &item->r->op.cache->row)
 		if (tn_tier_has(t, item->block) && !(item->r->prefetch && t->ops->traits.reach == TN_REACH_MEMORY))
 			return t;
 	return NULL;
@@ -59,7 +68,7 @@ static bool activate(struct tn_read_item *item)
 	struct tn_tier_base *t;
 	tn_block b = item->block;
 
-	if (b == TN_BLOCK_NONE || tn_watch_expired(cache, b))
+	if (b == TN_BLOCK_NONE || tn_watch_expired(cache->watch, b))
 		return false;
 	t = source_of(item);
 	if (!t)
@@ -85,29 +94,64 @@ static bool activate(struct tn_read_item *item)
 	return true;
 }
 
-/* Blocks of the sub-range: those outside it have nothing to do, those at its ends only some pages. */
-static bool outside(struct tn_reading *r, uint32_t i)
+/* Blocks of the sub-range: those before `first` and from `end` on have nothing to do. */
+static void range_of(const struct tn_op *op, uint32_t *first, uint32_t *end)
 {
-	uint64_t first = (uint64_t)i * r->op.space->geometry.pages_per_block;
-	uint64_t end = first + r->op.space->geometry.pages_per_block;
+	uint64_t per_block = op->space->geometry.pages_per_block;
+	uint64_t from = op->first_page / per_block, to = op->end_page / per_block + (op->end_page % per_block > 0);
 
-	r->items[i].partial = r->op.first_page > first || r->op.end_page < end;
-	return end <= r->op.first_page || first >= r->op.end_page;
+	*end = to < op->n ? (uint32_t)to : op->n;
+	*first = from < *end ? (uint32_t)from : *end;
 }
 
-/* Pins all blocks before any is activated: what one is promoted into may be another's place in host memory. */
-static void hold_blocks(struct tn_reading *r)
+/* Of the blocks at the ends of the sub-range only some pages are wanted. */
+static void mark_partial(struct tn_reading *r, uint32_t first, uint32_t end)
 {
-	if (__atomic_load_n(&r->op.space->dropping, __ATOMIC_RELAXED))
-		return;
+	uint64_t per_block = r->op.space->geometry.pages_per_block;
+
+	r->items[first].partial |= r->op.first_page > first * per_block;
+	r->items[end - 1].partial |= r->op.end_page < end * per_block;
+}
+
+/*
+ * Pins all blocks before any is activated: what one is promoted into may be another's place in host memory. Behind a gap only a
+ * prefetch wants any.
+ */
+static void hold_blocks(struct tn_reading *r, uint32_t first, uint32_t end)
+{
+	struct tn_op *op = &r->op;
+	tn_block some[HOLD_AT_ONCE];
+	bool gap = __atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED);
+
+	for (uint32_t i = first, n; i < end && !gap; i += n) {
+		n = end - i < HOLD_AT_ONCE ? end - i : HOLD_AT_ONCE;
+		tn_registry_pin(op->cache->registry, op->space->index, op->keys + i, n, some);
+		for (uint32_t k = 0; k < n; k++) {
+			r->items[i + k].block = some[k];
+			gap |= some[k] == TN_BLOCK_NONE && !r->prefetch;
+		}
+	}
+}
+
+/* Where the bytes of each block are. */
+static void find_bytes(struct tn_reading *r)
+{
+	const struct tn_cache *cache = r->op.cache;
+
 	for (uint32_t i = 0; i < r->op.n; i++) {
 		struct tn_read_item *item = &r->items[i];
+		struct tn_store_place place;
 
-		if (outside(r, i))
+		if (item->state == TN_READ_COPY)
+			r->op.memory[i] = cache->row.tier[item->tier]->ops->address(cache->row.tier[item->tier], item->place,
+										r->op.shape, NULL);
+		if (item->memory != TN_SLOT_NONE)
+			r->op.memory[i] = tn_read_memory(item, NULL);
+		if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE)
 			continue;
-		item->block = tn_registry_find_one(r->op.cache->registry, r->op.space->index, &r->op.keys[i], true);
-		if (item->block == TN_BLOCK_NONE && !r->prefetch)
-			return;
+		tn_store_locate(cache->store, item->place, &place);
+		item->device = (uint8_t)place.device;
+		r->disk[i] = tn_ioctx_disk(place.device, place.data_offset / TN_STORE_BLOCK_ALIGN);
 	}
 }
 
@@ -118,7 +162,7 @@ static void release_idle(struct tn_reading *r)
 		struct tn_read_item *item = &r->items[i];
 
 		if (item->state == TN_READ_IDLE && item->block != TN_BLOCK_NONE) {
-			tn_block_release(r->op.cache, item->block);
+			tn_block_release(&r->op.cache->blocks, item->block);
 			item->block = TN_BLOCK_NONE;
 		}
 	}
@@ -128,30 +172,33 @@ static void touch_blocks(struct tn_reading *r)
 {
 	struct tn_cache *cache = r->op.cache;
 
-	tn_request_begins(cache, r->op.n, r->good, TN_BLOCK_NONE);
+	tn_request_begins(&cache->blocks, TN_BLOCK_NONE);
 	for (uint32_t i = 0; i < r->good; i++)
 		if (r->items[i].block != TN_BLOCK_NONE)
-			tn_block_touch(cache, r->items[i].block, r->op.n - 1 - i, false);
-	for (uint32_t i = tn_request_goes_back(cache) ? r->op.n : 0; i-- > 0;)
+			tn_block_touch(&cache->blocks, r->items[i].block, false);
+	for (uint32_t i = tn_request_goes_back(&cache->blocks) ? r->op.n : 0; i-- > 0;)
 		if (r->items[i].block != TN_BLOCK_NONE)
-			tn_block_touch_back(cache, r->items[i].block, r->op.n - 1 - i);
+			tn_block_touch_back(&cache->blocks, r->items[i].block);
 }
 
 void tn_load_begins(struct tn_reading *r)
 {
 	struct tn_cache *cache = r->op.cache;
-	const struct tn_shape *s = &r->op.space->shape;
-	uint64_t cpu_ns = tn_cpu_ns();
+	const struct tn_shape *s = r->op.shape;
+	uint32_t first, end, from[TN_TIERS_MAX] = {0};
 
 	r->op.active = true;
-	r->begin_ns = tn_now_ns(&cache->clock);
 	tn_list_push(&cache->loads, &r->op.link);
 	cache->c.loads += !r->prefetch;
-	hold_blocks(r);
+	r->op.session->loads += !r->prefetch;
+	range_of(&r->op, &first, &end);
+	if (first < end)
+		mark_partial(r, first, end);
+	hold_blocks(r, first, end);
 	for (uint32_t i = 0; i < r->op.n; i++) {
 		struct tn_read_item *item = &r->items[i];
 
-		if (outside(r, i)) {
+		if (i < first || i >= end) {
 			for (uint32_t c = 0; c < s->chunks; c++)
 				tn_read_chunk_good(item, c);
 			tn_read_pages_free(item);
@@ -166,11 +213,12 @@ void tn_load_begins(struct tn_reading *r)
 			tn_read_shrink(r, i);
 			break;
 		}
+		from[item->tier]++;
 	}
+	tn_face_tell_tiers(tn_op_region(&r->op), r->op.number, from);
 	release_idle(r);
-	tn_reads_prepare(r);
+	find_bytes(r);
 	if (!r->prefetch)
 		touch_blocks(r);
 	tn_schedule_load(r);
-	cache->c.resolve_ns += tn_cpu_ns() - cpu_ns;
 }

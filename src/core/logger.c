@@ -6,12 +6,12 @@
  * Each place of the ring says by its turn whose it is: turn t is free for the line number t, t + 1 holds it.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/futex.h"
+#include "base/thread.h"
 #include "core/core.h"
 
 #define LINES 256u /* a power of two */
@@ -24,7 +24,8 @@ struct line {
 };
 
 struct tn_logger {
-	struct tn_log out; /* the caller's */
+	struct tn_log *log; /* that goes through the thread, until stop */
+	struct tn_log out;  /* what it was: the caller's */
 	const struct tn_alloc *alloc;
 	pthread_t thread;
 	uint64_t next;	 /* shared: number of the next line put in */
@@ -119,46 +120,40 @@ static void *logger_main(void *arg)
 	}
 }
 
-int tn_logger_start(struct tn_cache *cache)
+int tn_logger_start(struct tn_log *log, const struct tn_alloc *alloc, struct tn_logger **out)
 {
 	struct tn_logger *l;
-	sigset_t all, old;
 	int rc;
 
-	if (!cache->log.fn)
+	if (!log->fn)
 		return 0;
-	l = tn_get(cache->alloc, sizeof(*l));
+	l = tn_get(alloc, sizeof(*l));
 	if (!l)
 		return tn_fail(-ENOMEM, "no memory for log lines");
-	l->out = cache->log;
-	l->alloc = cache->alloc;
+	l->log = log;
+	l->out = *log;
+	l->alloc = alloc;
 	for (uint64_t i = 0; i < LINES; i++)
 		l->line[i].turn = i;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&l->thread, NULL, logger_main, l);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = tn_thread_start(&l->thread, logger_main, l);
 	if (rc) {
-		tn_put(cache->alloc, l, sizeof(*l));
+		tn_put(alloc, l, sizeof(*l));
 		return tn_fail(-rc, "cannot start the log thread (errno %d)", rc);
 	}
-	cache->log.fn = put_line;
-	cache->log.arg = l;
-	cache->logger = l;
+	log->fn = put_line;
+	log->arg = l;
+	*out = l;
 	return 0;
 }
 
-void tn_logger_stop(struct tn_cache *cache)
+void tn_logger_stop(struct tn_logger *l)
 {
-	struct tn_logger *l = cache->logger;
-
 	if (!l)
 		return;
 	__atomic_store_n(&l->stop, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_exchange_n(&l->asleep, 0, __ATOMIC_SEQ_CST))
 		tn_futex_wake(&l->asleep);
 	pthread_join(l->thread, NULL);
-	cache->log = l->out;
-	cache->logger = NULL;
+	*l->log = l->out;
 	tn_put(l->alloc, l, sizeof(*l));
 }

@@ -34,35 +34,33 @@ static void count_line(void *arg, enum tn_log_level level, const char *where, co
 	g->lines++;
 }
 
-static struct tn_cache *start(struct got *g)
+static struct tn_logger *start(struct got *g, struct tn_log *log)
 {
-	struct tn_cache *cache = calloc(1, sizeof(*cache));
+	struct tn_logger *logger;
 
-	assert_non_null(cache);
-	cache->alloc = &tn_alloc_system;
-	cache->log = (struct tn_log){count_line, g, TN_LOG_INFO};
-	assert_int_equal(tn_logger_start(cache), 0);
-	return cache;
+	*log = (struct tn_log){count_line, g, TN_LOG_INFO};
+	assert_int_equal(tn_logger_start(log, &tn_alloc_system, &logger), 0);
+	return logger;
 }
 
 static void lines_that_find_no_place_are_counted(void **state)
 {
 	struct got g = {0};
-	struct tn_cache *cache = start(&g);
+	struct tn_log log;
+	struct tn_logger *logger = start(&g, &log);
 
 	for (uint32_t i = 0; i < 300; i++)
-		tn_log(&cache->log, TN_LOG_INFO, "thread 0 line %u", i);
+		tn_log(&log, TN_LOG_INFO, "thread 0 line %u", i);
 	__atomic_store_n(&g.open, 1, __ATOMIC_RELEASE);
-	tn_logger_stop(cache);
+	tn_logger_stop(logger);
 	assert_int_equal(g.lines, 256);
 	assert_int_equal(g.next[0], 256); /* the first ones */
 	assert_int_equal(g.lost, 44);
-	assert_ptr_equal(cache->log.arg, &g);
-	free(cache);
+	assert_ptr_equal(log.arg, &g);
 }
 
 struct talker {
-	struct tn_cache *cache;
+	const struct tn_log *log;
 	uint32_t number;
 };
 
@@ -71,27 +69,27 @@ static void *talk(void *arg)
 	const struct talker *t = arg;
 
 	for (uint32_t i = 0; i < EACH; i++)
-		tn_log(&t->cache->log, TN_LOG_INFO, "thread %u line %u", t->number, i);
+		tn_log(t->log, TN_LOG_INFO, "thread %u line %u", t->number, i);
 	return NULL;
 }
 
 static void lines_of_many_threads_come_in_the_order_of_each(void **state)
 {
 	struct got g = {.open = 1};
-	struct tn_cache *cache = start(&g);
+	struct tn_log log;
+	struct tn_logger *logger = start(&g, &log);
 	struct talker talker[THREADS];
 	pthread_t thread[THREADS];
 
 	for (uint32_t i = 0; i < THREADS; i++) {
-		talker[i] = (struct talker){cache, i};
+		talker[i] = (struct talker){&log, i};
 		assert_int_equal(pthread_create(&thread[i], NULL, talk, &talker[i]), 0);
 	}
 	for (uint32_t i = 0; i < THREADS; i++)
 		pthread_join(thread[i], NULL);
-	tn_logger_stop(cache);
+	tn_logger_stop(logger);
 	assert_int_equal(g.lines + g.lost, THREADS * EACH);
 	assert_true(g.lines > 0);
-	free(cache);
 }
 
 int main(void)

@@ -21,65 +21,72 @@
 
 #define OPS 4u /* for each tier that takes blocks */
 
-static uint32_t targets(const struct tn_cache *cache)
+static uint32_t targets(const struct tn_row *row)
 {
 	uint32_t n = 0;
 
-	for_each_tier(t, cache)
+	for_each_tier(t, row)
 		n += t->ops->traits.offloads;
 	return n;
 }
 
-int tn_offloads_create(struct tn_cache *cache)
+int tn_offloads_create(struct tn_offloads *o, struct tn_cache *cache, uint32_t first)
 {
-	uint32_t n = OPS * targets(cache), blocks = n * TN_OFFLOAD_BLOCKS, k = 0;
+	uint32_t n = OPS * targets(o->row), blocks = n * TN_OFFLOAD_BLOCKS, k = 0;
 
-	if (!cache->memory || n == 0)
+	tn_list_init(&o->flushes);
+	if (!o->row->memory || n == 0)
 		return 0;
-	cache->offloads = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->offloads)));
-	cache->offload_keys = tn_get(cache->alloc, tn_array_bytes(blocks, sizeof(*cache->offload_keys)));
-	cache->offload_items = tn_get(cache->alloc, tn_array_bytes(blocks, sizeof(*cache->offload_items)));
-	cache->noffloads = n;
-	if (!cache->offloads || !cache->offload_keys || !cache->offload_items)
+	o->op = tn_get(o->alloc, tn_array_bytes(n, sizeof(*o->op)));
+	o->keys = tn_get(o->alloc, tn_array_bytes(blocks, sizeof(*o->keys)));
+	o->items = tn_get(o->alloc, tn_array_bytes(blocks, sizeof(*o->items)));
+	o->memory = tn_get(o->alloc, tn_array_bytes(blocks, sizeof(*o->memory)));
+	o->n = n;
+	if (!o->op || !o->keys || !o->items || !o->memory)
 		return tn_fail(-ENOMEM, "no memory for %u offloads", n);
-	for_each_tier(t, cache) {
+	for_each_tier(t, o->row) {
 		for (uint32_t i = 0; t->ops->traits.offloads && i < OPS; i++, k++) {
-			struct tn_writing *w = &cache->offloads[k].w;
+			struct tn_writing *w = &o->op[k].w;
 
 			w->op.cache = cache;
-			w->op.keys = cache->offload_keys + k * TN_OFFLOAD_BLOCKS;
-			w->items = cache->offload_items + k * TN_OFFLOAD_BLOCKS;
+			w->op.index = first + k;
+			w->op.memory = o->memory + k * TN_OFFLOAD_BLOCKS;
+			w->op.keys = o->keys + k * TN_OFFLOAD_BLOCKS;
+			w->items = o->items + k * TN_OFFLOAD_BLOCKS;
 			w->target = t;
 		}
 	}
 	return 0;
 }
 
-void tn_offloads_destroy(struct tn_cache *cache)
+void tn_offloads_destroy(struct tn_offloads *o)
 {
-	uint32_t blocks = cache->noffloads * TN_OFFLOAD_BLOCKS;
+	uint32_t blocks = o->n * TN_OFFLOAD_BLOCKS;
 
-	tn_put(cache->alloc, cache->offloads, tn_array_bytes(cache->noffloads, sizeof(*cache->offloads)));
-	tn_put(cache->alloc, cache->offload_keys, tn_array_bytes(blocks, sizeof(*cache->offload_keys)));
-	tn_put(cache->alloc, cache->offload_items, tn_array_bytes(blocks, sizeof(*cache->offload_items)));
+	if (!o->alloc) /* it did not come to create */
+		return;
+	tn_put(o->alloc, o->op, tn_array_bytes(o->n, sizeof(*o->op)));
+	tn_put(o->alloc, o->keys, tn_array_bytes(blocks, sizeof(*o->keys)));
+	tn_put(o->alloc, o->items, tn_array_bytes(blocks, sizeof(*o->items)));
+	tn_put(o->alloc, o->memory, tn_array_bytes(blocks, sizeof(*o->memory)));
 }
 
 /* ---- what waits -------------------------------------------------------------------------------------------- */
 
-uint64_t tn_offload_tickets(const struct tn_cache *cache)
+uint64_t tn_offload_tickets(const struct tn_offloads *o)
 {
-	return cache->host && cache->durable ? tn_host_tickets(cache->host, cache->durable->tier) : 0;
+	return o->row->host && o->row->durable ? tn_host_tickets(o->row->host, o->row->durable->tier) : 0;
 }
 
-uint64_t tn_offload_age(struct tn_cache *cache, uint64_t now_ns)
+uint64_t tn_offload_age(struct tn_offloads *o, uint64_t now_ns)
 {
-	const struct tn_host_waiting *first = cache->host && cache->durable ? tn_dirty_first(cache, cache->durable) : NULL;
+	const struct tn_host_waiting *first = o->row->host && o->row->durable ? tn_dirty_first(o->dirty, o->row->durable) : NULL;
 	uint64_t since = first ? first->since_ns : TN_FOREVER;
 
-	for (uint32_t i = 0; i < cache->noffloads; i++) {
-		const struct tn_offload_op *off = &cache->offloads[i];
+	for (uint32_t i = 0; i < o->n; i++) {
+		const struct tn_offload_op *off = &o->op[i];
 
-		if (off->w.op.active && off->w.target == cache->durable && off->since_ns < since)
+		if (off->w.op.active && off->w.target == o->row->durable && off->since_ns < since)
 			since = off->since_ns;
 	}
 	if (since == TN_FOREVER)
@@ -87,60 +94,54 @@ uint64_t tn_offload_age(struct tn_cache *cache, uint64_t now_ns)
 	return now_ns > since ? now_ns - since : 1;
 }
 
-bool tn_offloads_idle(const struct tn_cache *cache)
+bool tn_offloads_idle(const struct tn_offloads *o)
 {
-	for (uint32_t i = 0; i < cache->noffloads; i++)
-		if (cache->offloads[i].w.op.active)
+	for (uint32_t i = 0; i < o->n; i++)
+		if (o->op[i].w.op.active)
 			return false;
-	for_each_tier(t, cache)
-		if (t->ops->traits.offloads && cache->host && tn_host_queued(cache->host, t->tier) > 0)
+	for_each_tier(t, o->row)
+		if (t->ops->traits.offloads && o->row->host && tn_host_queued(o->row->host, t->tier) > 0)
 			return false;
 	return true;
 }
 
-static uint64_t lag_ns(const struct tn_cache *cache)
-{
-	return cache->o.offload_lag_ms == UINT32_MAX ? TN_FOREVER : cache->o.offload_lag_ms * 1000000ull;
-}
-
-enum tn_offload_urgency tn_offload_urgency(struct tn_cache *cache, uint64_t now_ns)
+enum tn_offload_urgency tn_offload_urgency(struct tn_offloads *o, uint64_t now_ns)
 {
 	uint64_t age;
 
-	if (!cache->host || !cache->durable)
+	if (!o->row->host || !o->row->durable)
 		return TN_OFFLOAD_IDLE;
-	age = tn_offload_age(cache, now_ns);
-	if (age > 0 && age >= lag_ns(cache) / 2)
+	age = tn_offload_age(o, now_ns);
+	if (age > 0 && age >= o->lag_ns / 2)
 		return TN_OFFLOAD_LATE;
-	if (!tn_list_empty(&cache->flushes) || tn_host_dirty_slots(cache->host) > tn_host_slots(cache->host) / 2)
+	if (!tn_list_empty(&o->flushes) || tn_host_dirty_slots(o->row->host) > tn_host_slots(o->row->host) / 2)
 		return TN_OFFLOAD_PRESSES;
-	return age > 0 && age >= lag_ns(cache) / 4 ? TN_OFFLOAD_PRESSES : TN_OFFLOAD_IDLE;
+	return age > 0 && age >= o->lag_ns / 4 ? TN_OFFLOAD_PRESSES : TN_OFFLOAD_IDLE;
 }
 
 /* When what waits becomes more urgent, or what failed is tried again. */
-static uint64_t next_ns(struct tn_cache *cache, uint64_t now_ns)
+static uint64_t next_ns(struct tn_offloads *o, uint64_t now_ns)
 {
-	uint64_t age = tn_offload_age(cache, now_ns), lag = lag_ns(cache), due = TN_FOREVER;
+	uint64_t age = tn_offload_age(o, now_ns), lag = o->lag_ns, due = TN_FOREVER;
 
 	if (age > 0 && lag != TN_FOREVER && age < lag / 2)
 		due = now_ns + (age < lag / 4 ? lag / 4 : lag / 2) - age;
-	if (tn_host_failed_slots(cache->host) > 0 && cache->offload_retry_ns < due)
-		due = cache->offload_retry_ns;
+	if (tn_host_failed_slots(o->row->host) > 0 && o->retry_ns < due)
+		due = o->retry_ns;
 	return due;
 }
 
 /* ---- one offload --------------------------------------------------------------------------------------------- */
 
-static void add(struct tn_offload_op *off, uint32_t slot)
+static void add(struct tn_offloads *o, struct tn_offload_op *off, uint32_t slot)
 {
 	struct tn_writing *w = &off->w;
-	struct tn_cache *cache = w->op.cache;
-	tn_block b = tn_host_block(cache->host, slot);
+	tn_block b = tn_host_block(o->row->host, slot);
 
-	tn_host_pop(cache->host, w->target->tier);
-	tn_block_ref(cache->registry, b);
-	tn_host_moves(cache->host, slot, w->target->tier);
-	w->op.keys[w->op.n] = tn_block_key(cache->registry, b);
+	tn_host_pop(o->row->host, w->target->tier);
+	tn_block_ref(o->registry, b);
+	tn_host_moves(o->row->host, slot, w->target->tier);
+	w->op.keys[w->op.n] = tn_block_key(o->registry, b);
 	w->items[w->op.n] = (struct tn_write_item){
 		.w = w,
 		.block = b,
@@ -149,6 +150,7 @@ static void add(struct tn_offload_op *off, uint32_t slot)
 		.state = TN_WRITE_PLACE,
 		.admitted = true,
 	};
+	w->op.memory[w->op.n] = o->row->memory->ops->address(o->row->memory, slot, w->op.shape, NULL);
 	w->op.n++;
 	w->unplaced++;
 }
@@ -165,85 +167,85 @@ static uint32_t batch(const struct tn_space *space, const struct tn_tier_base *t
 	return left < TN_OFFLOAD_BLOCKS ? (uint32_t)left : TN_OFFLOAD_BLOCKS;
 }
 
-static bool begin(struct tn_offload_op *off)
+static bool begin(struct tn_offloads *o, struct tn_offload_op *off)
 {
 	struct tn_writing *w = &off->w;
-	struct tn_cache *cache = w->op.cache;
 	struct tn_tier_base *t = w->target;
-	const struct tn_host_waiting *first = tn_dirty_first(cache, t);
+	const struct tn_host_waiting *first = tn_dirty_first(o->dirty, t);
 	uint32_t most;
 
 	if (!first)
 		return false;
 	off->since_ns = first->since_ns;
-	off->first_ticket = tn_host_tickets(cache->host, t->tier) - tn_host_queued(cache->host, t->tier);
+	off->first_ticket = tn_host_tickets(o->row->host, t->tier) - tn_host_queued(o->row->host, t->tier);
 	tn_writing_arm(w, w->items, NULL);
 	w->target = t;
-	w->op.space = cache->spaces[tn_block_space(cache->registry, tn_host_block(cache->host, first->slot))];
+	tn_op_set_space(&w->op, o->spaces[tn_block_space(o->registry, tn_host_block(o->row->host, first->slot))]);
 	w->op.n = 0;
 	w->op.active = true;
-	w->ready_chunks = w->op.space->shape.chunks;
+	w->ready = w->op.shape->layers;
 	w->op.space->ops++;
 	most = batch(w->op.space, t);
 	do
-		add(off, first->slot);
-	while (w->op.n < most && (first = tn_dirty_first(cache, t)) &&
-	       tn_block_space(cache->registry, tn_host_block(cache->host, first->slot)) == w->op.space->index);
+		add(o, off, first->slot);
+	while (w->op.n < most && (first = tn_dirty_first(o->dirty, t)) &&
+	       tn_block_space(o->registry, tn_host_block(o->row->host, first->slot)) == w->op.space->index);
+	tn_transfers_prepare(&w->op, NULL);
 	tn_places_join(w);
 	return true;
 }
 
-uint32_t tn_offload_retry(struct tn_cache *cache)
+uint32_t tn_offload_retry(struct tn_offloads *o)
 {
 	uint32_t left = 0;
 	bool writable;
 
-	if (!cache->host || tn_host_failed_slots(cache->host) == 0)
+	if (!o->row->host || tn_host_failed_slots(o->row->host) == 0)
 		return 0;
-	writable = cache->durable->ops->health(cache->durable) == 0;
-	for (uint32_t s = 0; s < tn_host_slots(cache->host); s++) {
-		tn_block b = tn_host_block(cache->host, s);
+	writable = o->row->durable->ops->health(o->row->durable) == 0;
+	for (uint32_t s = 0; s < tn_host_slots(o->row->host); s++) {
+		tn_block b = tn_host_block(o->row->host, s);
 
-		if (tn_host_dirty(cache->host, s, cache->durable->tier) != TN_DIRTY_FAILED || !tn_tier_has(cache->memory, b))
+		if (tn_host_dirty(o->row->host, s, o->row->durable->tier) != TN_DIRTY_FAILED || !tn_tier_has(o->row->memory, b))
 			continue; /* written, or dropped since */
-		if (!writable || !tn_tier_readmit(cache->durable, b)) {
+		if (!writable || !tn_tier_readmit(o->row->durable, b)) {
 			left++;
 			continue;
 		}
-		cache->recency[b] = cache->tick;
-		tn_dirty_push(cache, b, cache->durable);
+		o->blocks->recency[b] = o->blocks->tick;
+		tn_dirty_push(o->dirty, b, o->row->durable);
 	}
 	return left;
 }
 
-void tn_offload_further(struct tn_cache *cache, tn_block b)
+void tn_offload_further(struct tn_offloads *o, tn_block b)
 {
-	const struct tn_space *space = cache->spaces[tn_block_space(cache->registry, b)];
+	const struct tn_space *space = o->spaces[tn_block_space(o->registry, b)];
 	struct tn_policy_block info;
 
-	if (cache->expiry[b]) /* it would come back without its time to live */
+	if (tn_watch_expires(o->watch, b)) /* it would come back without its time to live */
 		return;
-	for_each_tier(t, cache) {
-		if (!t->ops->traits.offloads || t == cache->durable || !tn_space_in(space, t) ||
+	for_each_tier(t, o->row) {
+		if (!t->ops->traits.offloads || t == o->row->durable || !tn_space_in(space, t) ||
 		    tn_tier_residency(t, b) != TN_ABSENT)
 			continue;
-		tn_block_describe(cache->registry, b, 0, false, &info);
-		info.parent = tn_tier_entry(t, tn_block_parent(cache->registry, b));
+		tn_block_describe(o->registry, b, false, &info);
+		info.parent = tn_tier_entry(t, tn_block_parent(o->registry, b));
 		if (tn_tier_admit(t, &info, space->shape.slot_bytes) != 1)
 			continue;
-		tn_block_let_in(cache, t, b, &info);
-		tn_dirty_push(cache, b, t);
+		tn_block_let_in(o->blocks, t, b, &info);
+		tn_dirty_push(o->dirty, b, t);
 		return;
 	}
 }
 
 /* The one to this tier that began first, of those with this ticket or a later one; NULL: none. */
-static struct tn_offload_op *oldest_from(struct tn_cache *cache, const struct tn_tier_base *t, uint64_t ticket)
+static struct tn_offload_op *oldest_from(struct tn_offloads *o, const struct tn_tier_base *t, uint64_t ticket)
 {
 	struct tn_offload_op *oldest = NULL;
 
-	for (uint32_t i = 0; i < cache->noffloads; i++) {
-		struct tn_offload_op *off = &cache->offloads[i];
+	for (uint32_t i = 0; i < o->n; i++) {
+		struct tn_offload_op *off = &o->op[i];
 
 		if (off->w.op.active && off->w.target == t && off->first_ticket >= ticket &&
 		    (!oldest || off->first_ticket < oldest->first_ticket))
@@ -253,20 +255,19 @@ static struct tn_offload_op *oldest_from(struct tn_cache *cache, const struct tn
 }
 
 /* The scheduler holds back writes for reads, and not for ever; without one, only what presses goes first. */
-static bool may_begin(struct tn_cache *cache, uint64_t now_ns)
+static bool may_begin(struct tn_offloads *o, uint64_t now_ns)
 {
-	return cache->schedule || cache->device_loads == 0 || tn_offload_urgency(cache, now_ns) != TN_OFFLOAD_IDLE;
+	return o->scheduled || *o->device_loads == 0 || tn_offload_urgency(o, now_ns) != TN_OFFLOAD_IDLE;
 }
 
 /* A block of this offload could not be written: flushes that wait for it will say so. */
-static void failed(const struct tn_offload_op *off, int status)
+static void failed(struct tn_offloads *o, const struct tn_offload_op *off, int status)
 {
-	struct tn_cache *cache = off->w.op.cache;
 	struct tn_list *pos, *tmp;
 
-	cache->offload_error = status;
-	cache->offload_retry_ns = tn_now_ns(&cache->clock) + RETRY_NS;
-	tn_list_for_each_safe(pos, tmp, &cache->flushes) {
+	o->dirty->error = status;
+	o->retry_ns = tn_now_ns(o->clock) + RETRY_NS;
+	tn_list_for_each_safe(pos, tmp, &o->flushes) {
 		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
 
 		if (!w->syncing && !w->status && off->first_ticket < w->offload_target)
@@ -275,115 +276,113 @@ static void failed(const struct tn_offload_op *off, int status)
 }
 
 
-static void item_ends(struct tn_offload_op *off, struct tn_write_item *item)
+static void item_ends(struct tn_offloads *o, struct tn_offload_op *off, struct tn_write_item *item)
 {
-	struct tn_cache *cache = off->w.op.cache;
 	struct tn_tier_base *t = off->w.target;
 	tn_block b = item->block;
-	bool dropped = !tn_tier_has(cache->memory, b);
+	bool dropped = !tn_tier_has(o->row->memory, b);
 
 	if (item->state == TN_WRITE_STORED && !dropped) {
-		tn_dirty_settled(cache, item->source, t, TN_DIRTY_NOT);
+		tn_dirty_settled(o->dirty, item->source, t, TN_DIRTY_NOT);
 		tn_writing_publish(item, b);
-		cache->c.offloaded_blocks++;
-		tn_offload_further(cache, b);
+		o->c->offloaded_blocks++;
+		tn_offload_further(o, b);
 		return;
 	}
-	tn_dirty_settled(cache, item->source, t, t == cache->durable && !dropped ? TN_DIRTY_FAILED : TN_DIRTY_NOT);
-	if (t == cache->durable && !dropped)
-		failed(off, item->error ? item->error : -EIO);
+	tn_dirty_settled(o->dirty, item->source, t, t == o->row->durable && !dropped ? TN_DIRTY_FAILED : TN_DIRTY_NOT);
+	if (t == o->row->durable && !dropped)
+		failed(o, off, item->error ? item->error : -EIO);
 	tn_item_release(item);
 	tn_tier_remove(t, b);
 }
 
-static void finish(struct tn_offload_op *off)
+static void finish(struct tn_offloads *o, struct tn_offload_op *off)
 {
 	struct tn_writing *w = &off->w;
-	struct tn_cache *cache = w->op.cache;
 
 	for (uint32_t i = 0; i < w->op.n; i++) {
 		tn_block b = w->items[i].block;
 
-		item_ends(off, &w->items[i]);
-		tn_block_release(cache, b);
+		item_ends(o, off, &w->items[i]);
+		tn_block_release(o->blocks, b);
 	}
 	w->op.active = false;
-	cache->ended++;
+	o->places->ended++;
 	w->op.space->ops--;
 }
 
-static bool step(struct tn_offload_op *off)
+static bool step(struct tn_offloads *o, struct tn_offload_op *off)
 {
 	bool busy = false;
 
 	if (!tn_writing_step(&off->w, true, &busy))
 		return busy;
-	finish(off);
+	finish(o, off);
 	return true;
 }
 
 /* At the end of the cache nobody waits for copies. */
-static void forget_copies(struct tn_cache *cache, struct tn_tier_base *t)
+static void forget_copies(struct tn_offloads *o, struct tn_tier_base *t)
 {
 	const struct tn_host_waiting *w;
 
-	while ((w = tn_dirty_first(cache, t))) {
-		tn_block b = tn_host_block(cache->host, w->slot);
+	while ((w = tn_dirty_first(o->dirty, t))) {
+		tn_block b = tn_host_block(o->row->host, w->slot);
 
-		tn_dirty_settled(cache, w->slot, t, TN_DIRTY_NOT);
+		tn_dirty_settled(o->dirty, w->slot, t, TN_DIRTY_NOT);
 		tn_tier_remove(t, b);
 	}
 }
 
 /* Those under way go on oldest first: one that began later must not take all that there is to write with. */
-static bool step_to(struct tn_cache *cache, struct tn_tier_base *t, uint64_t now_ns)
+static bool step_to(struct tn_offloads *o, struct tn_tier_base *t, uint64_t now_ns)
 {
 	struct tn_offload_op *off;
 	uint64_t from = 0;
 	bool busy = false;
 
-	if (cache->stopping && t != cache->durable)
-		forget_copies(cache, t);
-	for (uint32_t i = 0; i < cache->noffloads && tn_host_queued(cache->host, t->tier) > 0 && may_begin(cache, now_ns); i++)
-		if (cache->offloads[i].w.target == t && !cache->offloads[i].w.op.active)
-			busy |= begin(&cache->offloads[i]);
-	while ((off = oldest_from(cache, t, from))) {
+	if (o->closing && t != o->row->durable)
+		forget_copies(o, t);
+	for (uint32_t i = 0; i < o->n && tn_host_queued(o->row->host, t->tier) > 0 && may_begin(o, now_ns); i++)
+		if (o->op[i].w.target == t && !o->op[i].w.op.active)
+			busy |= begin(o, &o->op[i]);
+	while ((off = oldest_from(o, t, from))) {
 		from = off->first_ticket + 1;
-		busy |= step(off);
+		busy |= step(o, off);
 	}
 	return busy;
 }
 
-bool tn_offload_step(struct tn_cache *cache, uint64_t now_ns, uint64_t *due_ns)
+bool tn_offload_step(struct tn_offloads *o, uint64_t now_ns, uint64_t *due_ns)
 {
 	bool busy = false;
 
 	*due_ns = TN_FOREVER;
-	if (cache->noffloads == 0)
+	if (o->n == 0)
 		return false;
 	/* The end of the cache tries each of those that failed once. */
-	if (!cache->stopping && (cache->offload_again || (tn_host_failed_slots(cache->host) > 0 && now_ns >= cache->offload_retry_ns))) {
-		cache->offload_retry_ns = now_ns + RETRY_NS;
-		tn_offload_retry(cache);
+	if (!o->closing && (o->again || (tn_host_failed_slots(o->row->host) > 0 && now_ns >= o->retry_ns))) {
+		o->retry_ns = now_ns + RETRY_NS;
+		tn_offload_retry(o);
 	}
-	cache->offload_again = false;
-	for_each_tier(t, cache)
+	o->again = false;
+	for_each_tier(t, o->row)
 		if (t->ops->traits.offloads)
-			busy |= step_to(cache, t, now_ns);
-	*due_ns = next_ns(cache, now_ns);
+			busy |= step_to(o, t, now_ns);
+	*due_ns = next_ns(o, now_ns);
 	return busy;
 }
 
-uint64_t tn_offloaded_up_to(const struct tn_cache *cache)
+uint64_t tn_offloaded_up_to(const struct tn_offloads *o)
 {
-	uint64_t oldest = tn_offload_tickets(cache);
+	uint64_t oldest = tn_offload_tickets(o);
 
 	if (oldest > 0)
-		oldest -= tn_host_queued(cache->host, cache->durable->tier);
-	for (uint32_t i = 0; i < cache->noffloads; i++) {
-		const struct tn_offload_op *off = &cache->offloads[i];
+		oldest -= tn_host_queued(o->row->host, o->row->durable->tier);
+	for (uint32_t i = 0; i < o->n; i++) {
+		const struct tn_offload_op *off = &o->op[i];
 
-		if (off->w.op.active && off->w.target == cache->durable && off->first_ticket < oldest)
+		if (off->w.op.active && off->w.target == o->row->durable && off->first_ticket < oldest)
 			oldest = off->first_ticket;
 	}
 	return oldest;

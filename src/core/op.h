@@ -34,6 +34,7 @@ struct tn_cmd {
 struct tn_reading;
 struct tn_writing;
 struct tn_save_op;
+struct tn_flushes;
 
 /* ---- the head ------------------------------------------------------------------------------------------ */
 
@@ -46,18 +47,33 @@ struct tn_op_tables {
 	uint8_t *chunk_state;
 	uint64_t *before_ns;
 	uint64_t *disk;
-	unsigned char **flat_at;
+	unsigned char **memory;
 };
+
+/* What the entries of an operation's IOCBs are (transfers.c). */
+enum tn_op_list {
+	TN_LIST_PAGES,	 /* the engine's */
+	TN_LIST_MEMORY,	 /* places in the memory tier */
+	TN_LIST_HEADERS, /* buffers of block headers */
+	TN_LISTS
+};
+
+struct tn_part;
 
 struct tn_op {
 	uint64_t generation; /* of its life in the region, or of the last one; 0: it had none */
 	bool alive;	     /* not drained yet */
-	uint32_t index;	     /* of its place among the callers' operations */
+	uint32_t index;	     /* of its place among the operations of all sessions, and the owner's */
+	uint32_t number;     /* of its place in its session; not the owner's */
+	struct tn_session *session; /* whose region it is asked for in; NULL: the owner's */
 	struct tn_op_tables table;
 
 	struct tn_list link; /* active list */
 	struct tn_cache *cache;
 	struct tn_space *space;
+	struct tn_tier_space tier_space; /* what tiers know it by; while it has operations it is not dropped */
+	const struct tn_shape *shape;	 /* of its blocks, ... */
+	const struct tn_shape *header_shape; /* ... and of their headers */
 	struct tn_pool *pool; /* NULL: the bytes are not in an engine's pages */
 	struct tn_key *keys;
 	uint32_t *pages;
@@ -67,6 +83,62 @@ struct tn_op {
 	uint32_t inflight;
 	bool active;
 	bool cancelled;
+	bool writing; /* part of a struct tn_writing, else of a struct tn_reading */
+	/* What moves its bytes (transfers.c). */
+	unsigned char **memory; /* by block: its place in the memory tier */
+	struct tn_ring_list list[TN_LISTS];
+	uint32_t iocbs;	    /* written, or out */
+	uint64_t out_bytes; /* of them */
+};
+
+/* What transfers do (transfers.c): from where, to where. "The operation's bytes" are its pages, or without a pool its places in memory. */
+enum tn_transfer_kind {
+	TN_TRANSFER_READ,	  /* a device -> the operation's bytes */
+	TN_TRANSFER_WRITE,	  /* the operation's bytes -> a device; from an engine's pages with their sums */
+	TN_TRANSFER_IN,		  /* memory tier -> pages */
+	TN_TRANSFER_OUT,	  /* pages -> memory tier; of saves with their sums */
+	TN_TRANSFER_FOLLOW,	  /* the operation's bytes -> pages of another load */
+	TN_TRANSFER_CHECK,	  /* none: the operation's bytes are compared with their checksums */
+	TN_TRANSFER_READ_HEADER,  /* a device -> a header buffer */
+	TN_TRANSFER_WRITE_HEADER, /* a header buffer -> a device */
+};
+
+/* Who shares the IOCBs; headers are their operation's. */
+enum tn_transfer_user {
+	TN_TRANSFER_READS,
+	TN_TRANSFER_CHECKS, /* and copies, of what was read */
+	TN_TRANSFER_COPIES, /* from memory */
+	TN_TRANSFER_SAVES,
+	TN_TRANSFER_OFFLOADS,
+	TN_TRANSFER_USERS
+};
+
+#define TN_TRANSFER_OBJECTS_MAX 64u
+
+/* Up to TN_TRANSFER_OBJECTS_MAX neighbouring objects of one block that are to be moved. */
+struct tn_transfer {
+	struct tn_op *op;
+	uint8_t kind, user; /* enum tn_transfer_kind, enum tn_transfer_user */
+	uint8_t device;	    /* of place */
+	bool verify;	    /* against the operation's checksums, which are known */
+	bool again;	    /* READ: by way of the executor's memory, because its check failed in pages that another process can change */
+	uint32_t window;    /* nothing of another window goes into the same IOCB */
+	uint32_t block;	    /* of the operation; of headers: the buffer */
+	uint32_t first, count; /* objects; of headers: 0, 1 */
+	uint32_t request_bytes; /* most of one request; 0: as the executor likes */
+	uint64_t place;		/* of the first object on a device: see tn_ioctx_disk */
+	struct tn_op *to;	/* FOLLOW: the other load, ... */
+	uint32_t to_block;	/* ... and which block of it */
+};
+
+/* What ended: objects of one block, as they were asked for; or a header. */
+struct tn_part {
+	uint8_t kind;
+	bool verified, again; /* as the transfer said */
+	uint32_t block, first, count;
+	uint32_t buffer; /* of headers */
+	int status;
+	const uint64_t *sums; /* by object: what transfers with sums computed */
 };
 
 /* ---- reading: loads and prefetches ----------------------------------------------------------------------- */
@@ -81,12 +153,17 @@ enum tn_read_state {
 enum tn_header_state { TN_HEADER_NONE, TN_HEADER_READING, TN_HEADER_HAVE };
 
 #define TN_CHUNK_IDLE 0u
-#define TN_CHUNK_MOVING 1u
-#define TN_CHUNK_DONE 2u
-#define TN_CHUNK_LANDED 3u /* read, to be checked */
-#define TN_CHUNK_SOUND 4u  /* read and checked, to be copied on */
+#define TN_CHUNK_READING 1u
+#define TN_CHUNK_LANDED 2u /* read, to be checked */
+#define TN_CHUNK_CHECKING 3u
+#define TN_CHUNK_DONE 4u
 #define TN_CHUNK_FAILED 5u
-#define TN_CHUNK_READING 6u
+#define TN_CHUNK_DOUBTED 6u /* its check failed in pages that another process can change: to be read again, and checked elsewhere */
+#define TN_CHUNK_READING_AGAIN 7u
+/* Read and checked, and copied on to so many; the next copy waits, or is under way. */
+#define TN_CHUNK_SOUND 16u
+#define TN_CHUNK_COPYING 128u
+#define TN_FOLLOWERS_MAX 100u
 
 /* One block of a reading. */
 struct tn_read_item {
@@ -95,15 +172,18 @@ struct tn_read_item {
 	uint32_t place;     /* that it is read from, */
 	uint32_t memory;    /* and one in the memory tier that is filled besides, or instead; TN_SLOT_NONE */
 	uint16_t done_chunks;
-	uint16_t inflight; /* reads, moves and header I/O of this item */
-	uint16_t landed;   /* chunks that were read, and wait for the header or for a move */
+	uint16_t inflight; /* chunks that are read, checked or copied on, and the header */
+	uint16_t landed;   /* of them, those that wait for the header or for an IOCB */
 	uint8_t state;     /* enum tn_read_state */
 	uint8_t header;    /* enum tn_header_state */
 	uint8_t tier;      /* of place: enum tn_tier */
 	uint8_t device;    /* of place, where its tier has devices */
 	bool frozen;       /* a verification was posted: nobody may join any more */
 	bool partial;      /* only some of its pages are wanted */
+	bool unfit;	   /* what was copied to the memory tier was not what had been read: it does not arrive there */
+	uint8_t nfollowers;
 	int error;
+	uint64_t sequence; /* of the header that it needs */
 	struct tn_read_item *followers; /* items of other loads that get a copy */
 	struct tn_read_item *next_follower;
 };
@@ -116,19 +196,14 @@ struct tn_reading {
 	uint64_t deadline_ns, begin_ns;
 	uint32_t hdr_i, chunk, i; /* cursors */
 	uint32_t together;	  /* chunks from `chunk` on that are read together */
-	uint32_t landed;	  /* chunks of all items that wait for a move: see tn_read_item */
+	uint32_t landed;	  /* of all items: see tn_read_item */
 	struct tn_read_item *items;
 	uint64_t *checks;
 	uint8_t *chunk_state; /* chunk-major: [chunk * n + i] */
 	/* What the scheduler knows of it (schedule.c). */
 	struct tn_sched_load sched;
 	uint64_t *before_ns; /* by layer */
-	/* What the executor is told, once (reads.c). */
-	struct tn_ring_list list;
-	uint64_t *disk;		 /* by block: its first object's address */
-	unsigned char **flat_at; /* by block, of prefetches: its place in memory */
-	uint32_t iocbs;	    /* out */
-	uint64_t out_bytes; /* of them */
+	uint64_t *disk; /* by block: its first object's address */
 };
 
 struct tn_load_op {
@@ -158,9 +233,9 @@ struct tn_write_item {
 	uint32_t place;  /* that is being filled */
 	uint32_t source; /* an offload's: of the memory tier */
 	uint64_t sequence;   /* of its header */
-	uint16_t next_chunk; /* first one not started */
-	uint16_t done_chunks;
-	uint16_t inflight; /* moves and header I/O of this item */
+	uint16_t next;	/* object: the first one not started */
+	uint16_t done;	/* objects */
+	uint16_t inflight; /* transfers of this item */
 	uint8_t state;     /* enum tn_write_state */
 	uint8_t saved;     /* enum tn_saved, as soon as it is known */
 	uint8_t tier;      /* of place; TN_TIER_NONE: it has none */
@@ -176,12 +251,12 @@ struct tn_writing {
 	struct tn_write_item *items;
 	uint64_t *checks;
 	uint32_t hdr_i, i;	     /* cursors */
-	uint32_t ready_chunks;	     /* the first so many chunks have final bytes */
+	uint32_t ready;		     /* layers: the first so many have final bytes */
 	uint32_t unplaced, unwritten; /* items without a place; with a place, but without all their data */
 	uint32_t copying;	     /* of those with a place, they that have it in memory */
 	int error;		     /* of the first item that failed */
-	/* Waiting for places (places.c). */
-	struct tn_list place_link; /* in cache->placing, or alone */
+	/* Waiting for places (writing.c). */
+	struct tn_list place_link; /* among the cache's places.waiting, or alone */
 	struct tn_place_wait wait;
 };
 
@@ -189,7 +264,7 @@ struct tn_writing {
 struct tn_flush_waiter {
 	struct tn_cmd cmd;
 	struct tn_list link;
-	struct tn_cache *cache;
+	struct tn_flushes *flushes;
 	uint64_t offload_target; /* offload tickets to be finished first */
 	bool syncing;
 	uint32_t done; /* shared: futex. 2: the caller timed out, and the owner frees it */

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/rng.h"
+#include "block/events.h"
 #include "core/core.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
@@ -16,10 +18,7 @@
 
 /* ---- recovery ----------------------------------------------------------------------------------------------- */
 
-/*
- * What the store found: registered at once, given to the policy afterwards in the order of last use. By block,
- * because a released one's record is used again.
- */
+/* What the store found: registered at once, given to the policy afterwards in the order of last use. By block. */
 struct recovered {
 	uint32_t recency;
 	uint32_t depth; /* known once all are linked */
@@ -29,7 +28,7 @@ struct recovered {
 struct tn_recovery {
 	struct tn_cache *cache;
 	struct recovered *list;
-	size_t count, room;
+	size_t count, size;
 };
 
 static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entry *entry)
@@ -42,22 +41,12 @@ static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entr
 		return UINT32_MAX;
 	if (tn_block_adopt(reg, entry->space, &entry->key, &entry->parent, &b) < 0)
 		return UINT32_MAX;
-	if (tn_block_residency(reg, b, TN_TIER_DISK) != TN_ABSENT)
-		return UINT32_MAX; /* the store releases an older one first: this one is the older */
 	tn_block_set_slot(reg, b, TN_TIER_DISK, slot);
 	tn_block_set_residency(reg, b, TN_TIER_DISK, TN_PRESENT);
-	r->cache->recency[b] = entry->recency;
+	r->cache->blocks.recency[b] = entry->recency;
 	r->list[b] = (struct recovered){entry->recency, 0, b};
 	r->count = b < r->count ? r->count : b + 1;
 	return b;
-}
-
-static void on_release(void *arg, tn_slot slot, uint32_t cookie)
-{
-	struct tn_recovery *r = arg;
-
-	tn_block_set_residency(r->cache->registry, cookie, TN_TIER_DISK, TN_ABSENT);
-	tn_block_forget(r->cache->registry, cookie);
 }
 
 static int by_recency(const void *a, const void *b)
@@ -89,14 +78,13 @@ static void fill_policy(struct tn_recovery *r)
 		tn_block b = r->list[i].block;
 		struct tn_policy_block info;
 
-		tn_block_describe(reg, b, 0, false, &info);
-		info.parent = tn_tier_entry(cache->durable, tn_block_parent(reg, b));
-		tn_tier_adopt(cache->durable, b, &info);
-		cache->space_records[tn_block_space(reg, b)]++;
-		cache->space_recency[tn_block_space(reg, b)] = r->list[i].recency; /* in the order of last use */
-		cache->tick = r->list[i].recency;
+		tn_block_describe(reg, b, false, &info);
+		info.parent = tn_tier_entry(cache->row.durable, tn_block_parent(reg, b));
+		tn_tier_adopt(cache->row.durable, b, &info);
+		cache->blocks.tick = r->list[i].recency; /* in the order of last use */
+		tn_block_registered(&cache->blocks, tn_block_space(reg, b));
 	}
-	cache->c.recovered_blocks = cache->durable->blocks;
+	cache->c.recovered_blocks = cache->row.durable->blocks;
 }
 
 /* ---- what the store asks later ------------------------------------------------------------------------------ */
@@ -108,8 +96,8 @@ static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_stor
 
 	entry->key = tn_block_key(cache->registry, cookie);
 	entry->space = tn_block_space(cache->registry, cookie);
-	entry->recency = cache->recency[cookie];
-	entry->flags = cache->expiry[cookie] ? TN_ENTRY_EXPIRES : 0;
+	entry->recency = cache->blocks.recency[cookie];
+	entry->flags = tn_watch_expires(cache->watch, cookie) ? TN_ENTRY_EXPIRES : 0;
 	entry->parent = (struct tn_key){{0, 0}};
 	if (parent != TN_BLOCK_NONE)
 		entry->parent = tn_block_key(cache->registry, parent);
@@ -120,12 +108,12 @@ static void on_evict(void *arg, tn_slot slot, uint32_t cookie)
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
 
 	if (tn_block_residency(cache->registry, cookie, TN_TIER_DISK) == TN_PRESENT)
-		tn_block_doom(cache, cookie);
+		tn_block_doom(&cache->blocks, cookie);
 }
 
 static bool on_vacate(void *arg, tn_slot first, uint32_t n)
 {
-	return tn_disk_tier_vacate(((struct tn_recovery *)arg)->cache->durable, first, n);
+	return tn_disk_tier_vacate(((struct tn_recovery *)arg)->cache->row.durable, first, n);
 }
 
 static bool on_passes(void *arg, tn_slot first, uint32_t n)
@@ -137,7 +125,7 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 {
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
 
-	cache->offload_again |= health == TN_HEALTHY && cache->host && tn_host_failed_slots(cache->host) > 0;
+	cache->offloads.again |= health == TN_HEALTHY && cache->row.host && tn_host_failed_slots(cache->row.host) > 0;
 }
 
 static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)
@@ -165,8 +153,8 @@ static int open_engine(struct tn_cache *cache)
 	/* Room for the data, the headers and the store's own requests. */
 	while (depth < cache->o.io_depth + 64 && depth < 4096)
 		depth *= 2;
-	rc = cache->open_devices(cache);
-	return rc ? rc : cache->make_engine(cache, depth, &cache->io);
+	rc = cache->engines.open(&cache->engines);
+	return rc ? rc : cache->engines.make(&cache->engines, depth, &cache->io);
 }
 
 static int open_workers(struct tn_cache *cache)
@@ -264,6 +252,22 @@ static int plan_capacity(struct tn_cache *cache)
 	return rc;
 }
 
+static int open_watch(struct tn_cache *cache)
+{
+	const struct tn_watch_opts wo = {
+		.row = &cache->row,
+		.registry = cache->registry,
+		.spaces = cache->spaces,
+		.events = cache->events,
+		.alloc = cache->alloc,
+		.clock = &cache->clock,
+		.max_blocks = cache->max_blocks,
+	};
+
+	return tn_watch_create(&wo, &cache->watch);
+}
+
+/* The registry, and what is kept of blocks beside it. */
 static int open_registry(struct tn_cache *cache)
 {
 	struct tn_registry_opts ro = {.alloc = cache->alloc};
@@ -271,22 +275,33 @@ static int open_registry(struct tn_cache *cache)
 
 	cache->max_blocks = ro.max_blocks = (uint32_t)table_blocks(cache);
 	rc = tn_registry_create(&ro, &cache->registry);
-	if (rc || cache->o.ndirs == 0)
+	if (rc == 0)
+		rc = tn_events_create(TN_EVENTS_KEPT, cache->alloc, &cache->events);
+	if (rc == 0)
+		rc = open_watch(cache);
+	if (rc)
 		return rc;
-	cache->recency = tn_get(cache->alloc, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
-	if (!cache->recency)
-		return tn_fail(-ENOMEM, "no memory for the recency of %u blocks", cache->max_blocks);
-	return 0;
+	cache->blocks.registry = cache->registry;
+	cache->blocks.row = &cache->row;
+	cache->blocks.dirty = &cache->dirty;
+	cache->blocks.watch = cache->watch;
+	cache->blocks.io = cache->io;
+	cache->blocks.c = &cache->c;
+	cache->blocks.alloc = cache->alloc;
+	cache->blocks.max = cache->max_blocks;
+	cache->dirty = (struct tn_dirty_blocks){
+		.row = &cache->row, .registry = cache->registry, .spaces = cache->spaces, .clock = &cache->clock};
+	return tn_blocks_create(&cache->blocks, cache->o.ndirs > 0);
 }
 
 /* ---- the row of tiers ---------------------------------------------------------------------------------------- */
 
 static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 {
-	int rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->host) : 0;
+	int rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->row.host) : 0;
 
-	if (cache->host)
-		*out = tn_host_tier(cache->host);
+	if (cache->row.host)
+		*out = tn_host_tier(cache->row.host);
 	return rc;
 }
 
@@ -335,14 +350,14 @@ static int make_tiers(struct tn_cache *cache)
 		if (cache->make_tier[i])
 			rc = cache->make_tier[i](cache, &t);
 		if (rc == 0 && t)
-			tn_tier_joins(cache, t);
+			tn_tier_joins(&cache->blocks, t);
 	}
 	return rc;
 }
 
 static void destroy_tiers(struct tn_cache *cache)
 {
-	for_each_tier(t, cache)
+	for_each_tier(t, &cache->row)
 		t->ops->destroy(t);
 }
 
@@ -368,15 +383,15 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 		.slow_read_ns = cache->slow_read_ns,
 		.boot = {cache->boot[0], cache->boot[1]},
 		.entropy = {cache->entropy[0], cache->entropy[1]},
-		.cb = {on_recovered, on_release, on_describe, on_evict, on_health, r, on_may_write, on_written,
+		.cb = {on_recovered, on_describe, on_evict, on_health, r, on_may_write, on_written,
 		       on_vacate, on_passes},
 	};
 	int rc;
 
-	r->room = cache->max_blocks;
-	r->list = tn_get(cache->alloc, tn_array_bytes(r->room, sizeof(*r->list)));
+	r->size = cache->max_blocks;
+	r->list = tn_get(cache->alloc, tn_array_bytes(r->size, sizeof(*r->list)));
 	if (!r->list)
-		return tn_fail(-ENOMEM, "no memory to recover %zu blocks", r->room);
+		return tn_fail(-ENOMEM, "no memory to recover %zu blocks", r->size);
 	rc = tn_store_open(&so, &cache->store);
 	if (rc == 0) {
 		cache->ndevices = tn_store_devices(cache->store);
@@ -385,50 +400,91 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 	}
 	if (rc == 0)
 		fill_policy(r);
-	tn_put(cache->alloc, r->list, tn_array_bytes(r->room, sizeof(*r->list)));
+	tn_put(cache->alloc, r->list, tn_array_bytes(r->size, sizeof(*r->list)));
 	r->list = NULL;
 	return rc;
 }
 
 static int open_transfers(struct tn_cache *cache)
 {
-	struct tn_mover_opts mo = {
-		.io = cache->io,
-		.store = cache->store,
-		.exec = cache->exec,
-		.alloc = cache->alloc,
-		.clock = &cache->clock,
-		.io_depth = cache->o.io_depth,
-	};
 	struct tn_headers_opts ho = {
 		.store = cache->store,
 		.alloc = cache->alloc,
-		.clock = &cache->clock,
 		.cache_bytes = cache->o.header_cache_bytes,
 	};
 	uint64_t active = (uint64_t)cache->o.max_ops * cache->o.max_op_blocks;
-	int rc = tn_mover_create(&mo, &cache->mover);
+	int rc = cache->store ? tn_headers_create(&ho, &cache->headers) : 0;
 
-	ho.mover = cache->mover;
-	if (rc == 0 && cache->store)
-		rc = tn_headers_create(&ho, &cache->headers);
 	if (rc == 0)
-		rc = tn_whole_create(cache);
+		rc = tn_whole_create(cache->alloc, &cache->whole);
 	if (rc == 0)
 		rc = tn_flights_create(cache->alloc, active < cache->max_blocks ? (uint32_t)active : cache->max_blocks,
 				       &cache->flights);
 	if (rc)
 		return rc;
-	cache->doomed_size = cache->max_blocks;
-	cache->doomed = tn_get(cache->alloc, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
-	cache->is_doomed = tn_get(cache->alloc, cache->max_blocks);
-	cache->place_scratch = tn_get(cache->alloc, TN_PLACES_AT_ONCE * sizeof(*cache->place_scratch));
-	cache->unread = tn_get(cache->alloc, cache->max_blocks / 8u + 1);
-	if (cache->unread)
-		memset(cache->unread, 0, cache->max_blocks / 8u + 1);
-	return cache->doomed && cache->is_doomed && cache->place_scratch && cache->unread
-		       ? 0
-		       : tn_fail(-ENOMEM, "no memory for the cache's tables");
+	cache->places.scratch = tn_get(cache->alloc, TN_PLACES_AT_ONCE * sizeof(*cache->places.scratch));
+	return cache->places.scratch ? 0 : tn_fail(-ENOMEM, "no memory for places");
+}
+
+static int open_offloads(struct tn_cache *cache)
+{
+	struct tn_offloads *o = &cache->offloads;
+
+	o->row = &cache->row;
+	o->registry = cache->registry;
+	o->blocks = &cache->blocks;
+	o->dirty = &cache->dirty;
+	o->watch = cache->watch;
+	o->spaces = cache->spaces;
+	o->places = &cache->places;
+	o->device_loads = &cache->device_loads;
+	o->c = &cache->c;
+	o->alloc = cache->alloc;
+	o->clock = &cache->clock;
+	o->lag_ns = cache->o.offload_lag_ms == UINT32_MAX ? TN_FOREVER : cache->o.offload_lag_ms * 1000000ull;
+	o->scheduled = cache->schedule != NULL;
+	return tn_offloads_create(o, cache, cache->o.max_ops);
+}
+
+static int open_keyed(struct tn_cache *cache)
+{
+	const struct tn_keyed_opts ko = {
+		.row = &cache->row,
+		.registry = cache->registry,
+		.blocks = &cache->blocks,
+		.watch = cache->watch,
+		.spaces = cache->spaces,
+		.messages = &cache->messages,
+		.alloc = cache->alloc,
+		.lookups = cache->o.max_ops * 4,
+		.keys = cache->o.max_op_blocks,
+	};
+
+	return tn_keyed_create(&ko, &cache->keyed);
+}
+
+/* Flushes, and spaces that are dropped or have to go. */
+static int open_flushes(struct tn_cache *cache)
+{
+	const struct tn_reclaim_opts ro = {&cache->blocks, cache->spaces, cache->store, cache->alloc, &cache->clock, &cache->log};
+
+	cache->flushes = (struct tn_flushes){
+		.offloads = &cache->offloads,
+		.dirty = &cache->dirty,
+		.messages = &cache->messages,
+		.store = cache->store,
+		.c = &cache->c,
+		.alloc = cache->alloc,
+		.read_only = cache->o.read_only,
+	};
+	cache->drops = (struct tn_drops){
+		.blocks = &cache->blocks,
+		.flushes = &cache->flushes,
+		.messages = &cache->messages,
+		.store = cache->store,
+	};
+	tn_list_init(&cache->drops.waiting);
+	return tn_reclaim_create(&ro, &cache->reclaim);
 }
 
 /* ---- up and down ------------------------------------------------------------------------------------------------ */
@@ -438,20 +494,19 @@ static void close_parts(struct tn_cache *cache)
 	const struct tn_alloc *a = cache->alloc;
 
 	tn_workers_destroy(cache->workers);
+	tn_reclaim_destroy(cache->reclaim);
 	tn_schedule_destroy(cache);
 	tn_headers_destroy(cache->headers);
-	tn_mover_destroy(cache->mover);
 	tn_flights_destroy(cache->flights);
-	tn_offloads_destroy(cache);
-	tn_whole_destroy(cache);
+	tn_offloads_destroy(&cache->offloads);
+	tn_whole_destroy(cache->whole);
 	destroy_tiers(cache);
+	tn_keyed_destroy(cache->keyed);
 	tn_registry_destroy(cache->registry);
-	tn_watch_destroy(cache);
-	tn_put(a, cache->doomed, tn_array_bytes(cache->doomed_size, sizeof(tn_block)));
-	tn_put(a, cache->unread, cache->max_blocks / 8u + 1);
-	tn_put(a, cache->is_doomed, cache->max_blocks);
-	tn_put(a, cache->recency, tn_array_bytes(cache->max_blocks, sizeof(*cache->recency)));
-	tn_put(a, cache->place_scratch, TN_PLACES_AT_ONCE * sizeof(*cache->place_scratch));
+	tn_blocks_destroy(&cache->blocks);
+	tn_watch_destroy(cache->watch);
+	tn_events_destroy(cache->events);
+	tn_put(a, cache->places.scratch, TN_PLACES_AT_ONCE * sizeof(*cache->places.scratch));
 	tn_io_destroy(cache->io);
 	tn_put(a, cache->recovery, sizeof(*cache->recovery));
 }
@@ -460,19 +515,18 @@ int tn_core_open(struct tn_cache *cache)
 {
 	int rc = cache->io ? 0 : open_engine(cache);
 
+	cache->messages.io = cache->io;
 	cache->recovery = tn_get(cache->alloc, sizeof(*cache->recovery));
 	if (rc == 0 && !cache->recovery)
 		rc = tn_fail(-ENOMEM, "no memory");
 	if (rc == 0 && cache->o.seed == 0)
 		rc = tn_rng_entropy(&cache->o.seed, sizeof(cache->o.seed));
-	if (rc == 0 && !cache->exec)
-		rc = open_workers(cache);
+	if (rc == 0 && !cache->exec && (cache->o.executors == 0 || cache->o.ndirs == 0))
+		rc = open_workers(cache); /* executors with threads need nobody else's */
 	if (rc == 0 && cache->o.ndirs)
 		rc = plan_capacity(cache);
 	if (rc == 0)
 		rc = open_registry(cache);
-	if (rc == 0)
-		rc = tn_watch_create(cache);
 	if (rc == 0 && cache->o.ndirs) {
 		cache->recovery->cache = cache;
 		rc = open_store(cache, cache->recovery);
@@ -484,13 +538,17 @@ int tn_core_open(struct tn_cache *cache)
 	if (rc == 0)
 		rc = open_transfers(cache);
 	if (rc == 0)
-		rc = tn_offloads_create(cache);
-	if (rc == 0)
 		rc = tn_schedule_create(cache);
 	if (rc == 0)
-		rc = tn_reads_create(cache, tn_load_read_ended);
+		rc = open_offloads(cache);
+	if (rc == 0)
+		rc = open_keyed(cache);
+	if (rc == 0)
+		rc = open_flushes(cache);
+	if (rc == 0)
+		rc = tn_transfers_create(cache, tn_load_ended, tn_writing_ended);
 	if (rc) {
-		tn_reads_destroy(cache);
+		tn_transfers_destroy(cache);
 		if (cache->store)
 			tn_store_close(cache->store);
 		close_parts(cache);
@@ -504,14 +562,16 @@ int tn_core_close(struct tn_cache *cache)
 	int rc = 0;
 	struct tn_error error;
 
-	tn_doomed_end(cache);
-	failed = cache->host ? tn_host_failed_slots(cache->host) : 0;
-	tn_reads_destroy(cache); /* before the files that its threads share are closed */
+	tn_doomed_end(&cache->blocks);
+	failed = cache->row.host ? tn_host_failed_slots(cache->row.host) : 0;
+	tn_transfers_destroy(cache); /* before the files that its threads share are closed */
 	if (cache->store)
 		rc = tn_store_close(cache->store);
-	if (rc == 0 && cache->store && (failed || cache->offload_lost))
-		rc = tn_fail(cache->offload_error, "%llu blocks in host memory could not be written to disk (error %d)",
-			     (unsigned long long)(failed + cache->c.offload_lost_blocks), -cache->offload_error);
+	if (rc && tn_error_last()->code != rc)
+		rc = tn_fail(rc, "the last changes could not be made durable (error %d): the next open goes back to what was flushed", -rc);
+	if (rc == 0 && cache->store && (failed || cache->dirty.lost))
+		rc = tn_fail(cache->dirty.error, "%llu blocks in host memory could not be written to disk (error %d)",
+			     (unsigned long long)(failed + cache->c.offload_lost_blocks), -cache->dirty.error);
 	error = *tn_error_last();
 
 	close_parts(cache);

@@ -8,10 +8,17 @@
 #include "base/alloc.h"
 #include "layout/layout.h"
 
-struct tn_claims; /* the front's: front/claims.h */
+struct tn_claims; /* the front's: front/pool.c */
+struct tn_stage_pool; /* front/stage.c */
+struct tn_session;
 
 struct tn_memory {
 	struct tn_cache *cache;
+	struct tn_session *session; /* whose it is; NULL in an attached cache, ... */
+	uint32_t number; /* ... where the owner has this number for it, ... */
+	bool staged; /* ... or does not know of it: the bytes of its pools are copied (front/stage.h), ... */
+	uint64_t stage_bytes; /* ... through so much session memory each; 0: the default */
+	const uint32_t *lost; /* shared: pages of it are gone (base/guard.h); NULL: they cannot */
 	struct tn_memory_range *range;
 	size_t nranges;
 	uint32_t npools; /* under cache->lock, as what follows */
@@ -21,11 +28,13 @@ struct tn_memory {
 
 struct tn_pool {
 	struct tn_memory *memory;
+	struct tn_session *session; /* whose operations may use it: its memory's */
 	uint32_t number; /* in cache->pools */
 	uint32_t ops; /* shared: loads and saves of callers that have not ended them */
 	uint32_t align; /* of all its pages and planes */
 	struct tn_layout layout; /* its addresses are those of the claims' layout */
 	struct tn_claims *claims;
+	struct tn_stage_pool *stage; /* of a memory that is staged */
 };
 
 #endif

@@ -1,16 +1,208 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Saves, from what save_begin.c finds to be done to their end, on the owner thread.
+ * Saves, on the owner thread.
  *
- * A save copies its blocks into memory if there is a tier for that (they go down later, offload.c), else it writes them
- * straight from the engine's pages (writing.c), as the caller gives the layers. When all blocks are through, they become visible together, first block first, so that a child never precedes its parent.
+ * A save begins with the question which of its blocks are there already, and which of the others the durable tier lets in. What that keeps
+ * out may still lie in memory, and is told apart (enum tn_saved). A save copies its blocks into memory if there is a tier for that (they go
+ * down later, offload.c), else it writes them straight from the engine's pages (writing.c), as the caller gives the layers. When all blocks
+ * are through, they become visible together, first block first, so that a child never precedes its parent.
  */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "core/core.h"
+
+/* ---- the beginning ---------------------------------------------------------------------------------- */
+
+/* What the durable tier may know of a block that is not in it yet. */
+static void describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint32_t depth, struct tn_policy_block *info)
+{
+	const struct tn_tier_base *t = save->w.op.cache->row.durable;
+
+	*info = (struct tn_policy_block){
+		.key_hash = tn_key_hash(&save->w.op.keys[i], save->w.op.space->index),
+		.parent = t ? tn_tier_entry(t, parent) : TN_ENTRY_NONE,
+		.depth = depth,
+		.partial = save->partial_last && i == save->w.op.n - 1,
+		.priority = (int8_t)save->w.op.priority,
+	};
+}
+
+/* Whether the durable tier lets the block in; what is in its way for another reason than the policy's word is noted. */
+static bool let_in(struct tn_save_op *save, uint32_t i, struct tn_policy_block *info)
+{
+	struct tn_shares *shares = &save->w.op.cache->blocks.shares;
+	const struct tn_key *key = &save->w.op.keys[i];
+	struct tn_space *space = save->w.op.space;
+	struct tn_tier_base *t = save->w.op.cache->row.durable;
+	int rc;
+
+	if (!tn_space_in(space, t) || tn_space_quota(space, t->tier) < space->shape.slot_bytes)
+		return false;
+	info->decided = tn_shares_decided(shares, t, space->index, key);
+	rc = tn_tier_admit(t, info, space->shape.slot_bytes);
+	tn_shares_note(shares, space->index, key, rc > 0);
+	if (rc < 0 && !save->kept_off)
+		save->kept_off = rc;
+	return rc > 0;
+}
+
+/* For records: of the lowest tier first. */
+static bool evict_some(struct tn_cache *cache)
+{
+	for (unsigned t = TN_TIERS_MAX; t-- > 0;)
+		if (cache->row.tier[t] && tn_tier_evict(cache->row.tier[t], 16, -1, NULL) > 0)
+			return true;
+	return false;
+}
+
+/* A record for the new block, in state Complete: its key is known, its bytes are not stored yet. */
+static int take_record(struct tn_save_op *save, uint32_t i)
+{
+	struct tn_cache *cache = save->w.op.cache;
+	const struct tn_key *key = &save->w.op.keys[i], *parent = i ? key - 1 : &save->parent;
+	tn_block b;
+	int rc = tn_block_take(cache->registry, save->w.op.space->index, key, parent, &b);
+
+	if (rc == -ENOSPC && evict_some(cache))
+		rc = tn_block_take(cache->registry, save->w.op.space->index, key, parent, &b);
+	if (rc == 0)
+		save->w.items[i].block = b;
+	return rc;
+}
+
+/* Asks for the block to be let in; if it is, it counts as one of the tier's from now on. */
+static void admit(struct tn_save_op *save, uint32_t i, struct tn_policy_block *info)
+{
+	struct tn_cache *cache = save->w.op.cache;
+	struct tn_write_item *item = &save->w.items[i];
+
+	if (!let_in(save, i, info))
+		return;
+	if (take_record(save, i) == 0) {
+		item->admitted = true;
+		tn_block_let_in(&cache->blocks, cache->row.durable, item->block, info);
+	} else if (cache->row.durable->ops->quota) {
+		cache->row.durable->ops->quota(cache->row.durable, save->w.op.shape->slot_bytes, false);
+	}
+}
+
+/* The longer of both times to live counts. */
+static void extend(struct tn_save_op *save, tn_block b)
+{
+	struct tn_cache *cache = save->w.op.cache;
+	const struct tn_tier_base *t = cache->row.durable;
+
+	if (tn_watch_extend(cache->watch, b, save->ttl_ns) && t && tn_tier_has(t, b))
+		tn_store_update(cache->store, tn_tier_place_of(t, b));
+}
+
+/* The block is there. If only in memory, it is offered to the durable tier once more. */
+static void begin_visible(struct tn_save_op *save, uint32_t i, tn_block b, tn_block parent, uint32_t depth)
+{
+	struct tn_cache *cache = save->w.op.cache;
+	struct tn_write_item *item = &save->w.items[i];
+	struct tn_policy_block info;
+
+	item->state = TN_WRITE_EXISTING;
+	item->block = b;
+	tn_block_ref(cache->registry, b); /* not to be evicted for the blocks behind it; until the end of begin */
+	extend(save, b); /* also if its time is over: the bytes are the key's */
+	tn_block_touch(&cache->blocks, b, save->partial_last && i == save->w.op.n - 1);
+	item->saved = TN_SAVED_EXISTING;
+	if (tn_block_is_kept(&cache->blocks, b))
+		return;
+	describe(save, i, parent, depth, &info);
+	item->saved = TN_SAVED_HOST_ONLY;
+	if (!let_in(save, i, &info))
+		return;
+	tn_block_let_in(&cache->blocks, cache->row.durable, b, &info);
+	tn_dirty_push(&cache->dirty, b, cache->row.durable);
+	item->saved = TN_SAVED_STORED;
+}
+
+static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, uint32_t depth)
+{
+	struct tn_cache *cache = save->w.op.cache;
+	struct tn_registry *reg = cache->registry;
+	struct tn_write_item *item = &save->w.items[i];
+	tn_block b = tn_registry_find_one(reg, save->w.op.space->index, &save->w.op.keys[i], false);
+	struct tn_policy_block info;
+
+	if (b != TN_BLOCK_NONE && tn_block_is_local(&cache->blocks, b)) {
+		begin_visible(save, i, b, *parent, depth);
+		*parent = b;
+		return;
+	}
+	describe(save, i, *parent, depth, &info);
+	admit(save, i, &info);
+	*parent = item->block;
+	if (!item->admitted && tn_space_in(save->w.op.space, cache->row.memory) && take_record(save, i) == 0)
+		*parent = TN_BLOCK_NONE; /* in memory only: no parent in the durable tier's eyes */
+	if (item->block != TN_BLOCK_NONE) {
+		item->state = TN_WRITE_PLACE;
+		save->w.unplaced++;
+	} else {
+		item->state = TN_WRITE_REJECTED;
+		item->saved = TN_SAVED_REJECTED;
+	}
+}
+
+/* Blocks that are there, and those before them. */
+static void touch_back(struct tn_save_op *save, tn_block before)
+{
+	struct tn_cache *cache = save->w.op.cache;
+
+	if (!tn_request_goes_back(&cache->blocks))
+		return;
+	for (uint32_t i = save->w.op.n; i-- > 0;)
+		if (save->w.items[i].block != TN_BLOCK_NONE)
+			tn_block_touch_back(&cache->blocks, save->w.items[i].block);
+	for (tn_block b = before; b != TN_BLOCK_NONE; b = tn_block_parent(cache->registry, b))
+		tn_block_touch_back(&cache->blocks, b);
+}
+
+static void find_work(struct tn_save_op *save)
+{
+	struct tn_cache *cache = save->w.op.cache;
+	struct tn_registry *reg = cache->registry;
+	tn_block parent = TN_BLOCK_NONE, first;
+	uint32_t depth = 0;
+
+	if (!tn_key_is_zero(&save->parent))
+		parent = tn_registry_find_one(reg, save->w.op.space->index, &save->parent, true);
+	first = parent;
+	if (parent != TN_BLOCK_NONE)
+		depth = tn_block_depth(reg, parent) + 1;
+	tn_request_begins(&cache->blocks, parent);
+	for (uint32_t i = 0; i < save->w.op.n; i++)
+		begin_item(save, i, &parent, depth + i);
+	touch_back(save, first);
+	for (uint32_t i = 0; i < save->w.op.n; i++)
+		if (save->w.items[i].state == TN_WRITE_EXISTING)
+			tn_block_unpin(reg, save->w.items[i].block);
+	if (first != TN_BLOCK_NONE)
+		tn_block_release(&cache->blocks, first);
+	tn_places_join(&save->w);
+}
+
+void tn_save_begins(struct tn_save_op *save)
+{
+	struct tn_op *op = &save->w.op;
+
+	op->active = true;
+	op->cache->c.saves++;
+	op->session->saves++;
+	tn_list_push(&op->cache->saves, &op->link);
+	save->held = __atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED);
+	if (!save->held)
+		find_work(save);
+}
+
+/* ---- from there to the end --------------------------------------------------------------------------- */
 
 static uint32_t index_of(const struct tn_write_item *item)
 {
@@ -26,7 +218,7 @@ static void withdraw(struct tn_write_item *item)
 	if (item->state == TN_WRITE_EXISTING || item->block == TN_BLOCK_NONE)
 		return;
 	if (item->admitted)
-		tn_tier_remove(cache->durable, item->block);
+		tn_tier_remove(cache->row.durable, item->block);
 	tn_block_reset(cache->registry, item->block);
 	item->block = TN_BLOCK_NONE;
 }
@@ -34,18 +226,13 @@ static void withdraw(struct tn_write_item *item)
 /* 0, or -EINVAL: a layer was given with an event that there is not. */
 static int update_ready(struct tn_save_op *save)
 {
-	const struct tn_shape *s = &save->w.op.space->shape;
+	struct tn_writing *w = &save->w;
 
-	while (save->w.ready_chunks < s->chunks) {
-		uint32_t first = tn_shape_chunk_first(s, save->w.ready_chunks);
+	for (; w->ready < w->op.shape->layers; w->ready++) {
+		int final = tn_face_layer_is_final(tn_op_region(&w->op), w->op.number, w->ready);
 
-		for (uint32_t l = first; l < first + tn_shape_chunk_count(s, save->w.ready_chunks); l++) {
-			int final = tn_face_layer_is_final(&save->w.op.cache->region, save->w.op.index, l);
-
-			if (final != 1)
-				return final;
-		}
-		save->w.ready_chunks++;
+		if (final != 1)
+			return final;
 	}
 	return 0;
 }
@@ -56,9 +243,9 @@ static void goes_down(struct tn_save_op *save, tn_block b, bool admitted)
 	struct tn_cache *cache = save->w.op.cache;
 
 	if (admitted)
-		tn_dirty_push(cache, b, cache->durable);
+		tn_dirty_push(&cache->dirty, b, cache->row.durable);
 	else
-		tn_offload_further(cache, b);
+		tn_offload_further(&cache->offloads, b);
 }
 
 static void arrives(struct tn_write_item *item, tn_block b)
@@ -78,15 +265,15 @@ static void take_over(struct tn_write_item *item, tn_block known)
 	struct tn_cache *cache = w->op.cache;
 	struct tn_policy_block info;
 
-	tn_save_describe(w->save, index_of(item), tn_block_parent(cache->registry, known),
+	describe(w->save, index_of(item), tn_block_parent(cache->registry, known),
 			 tn_block_depth(cache->registry, known), &info);
 	if (item->admitted)
-		tn_tier_remove(cache->durable, item->block);
+		tn_tier_remove(cache->row.durable, item->block);
 	tn_block_reset(cache->registry, item->block);
 	item->block = known;
 	if (item->admitted)
-		tn_block_let_in(cache, cache->durable, known, &info);
-	tn_watch_expire_at(cache, known, w->save->ttl_ns);
+		tn_block_let_in(&cache->blocks, cache->row.durable, known, &info);
+	tn_watch_expire_at(cache->watch, known, w->save->ttl_ns);
 	arrives(item, known);
 }
 
@@ -102,23 +289,23 @@ static void was_there(struct tn_write_item *item, tn_block known)
 	struct tn_policy_block info;
 	bool wanted;
 
-	item->saved = tn_block_is_kept(cache, known) ? TN_SAVED_EXISTING : TN_SAVED_HOST_ONLY;
+	item->saved = tn_block_is_kept(&cache->blocks, known) ? TN_SAVED_EXISTING : TN_SAVED_HOST_ONLY;
 	if (item->admitted)
-		tn_tier_remove(cache->durable, item->block);
+		tn_tier_remove(cache->row.durable, item->block);
 	tn_block_register(reg, item->block, &item->block);
 	assert(item->block == known);
 	item->state = TN_WRITE_EXISTING;
-	tn_watch_extend(cache, known, w->save->ttl_ns);
+	extend(w->save, known);
 	wanted = item->admitted && item->saved == TN_SAVED_HOST_ONLY;
 	if (wanted) {
-		tn_save_describe(w->save, index_of(item), tn_block_parent(reg, known), tn_block_depth(reg, known), &info);
-		tn_block_let_in(cache, cache->durable, known, &info);
+		describe(w->save, index_of(item), tn_block_parent(reg, known), tn_block_depth(reg, known), &info);
+		tn_block_let_in(&cache->blocks, cache->row.durable, known, &info);
 		item->saved = TN_SAVED_STORED;
 	}
-	if (tn_item_reach(item) == TN_REACH_MEMORY ? !tn_block_is_local(cache, known) : wanted)
+	if (tn_item_reach(item) == TN_REACH_MEMORY ? !tn_block_is_local(&cache->blocks, known) : wanted)
 		tn_writing_publish(item, known);
-	if (wanted && tn_tier_residency(cache->durable, known) == TN_FILLING)
-		tn_dirty_push(cache, known, cache->durable);
+	if (wanted && tn_tier_residency(cache->row.durable, known) == TN_FILLING)
+		tn_dirty_push(&cache->dirty, known, cache->row.durable);
 	tn_item_release(item);
 }
 
@@ -129,12 +316,12 @@ static void becomes_visible(struct tn_write_item *item)
 	tn_block b = item->block, known;
 
 	known = tn_registry_find_one(cache->registry, w->op.space->index, &w->op.keys[index_of(item)], false);
-	if (known != TN_BLOCK_NONE && cache->is_doomed[known] == TN_DOOM_DROPPED) {
+	if (known != TN_BLOCK_NONE && tn_block_is_dropped(&cache->blocks, known)) {
 		tn_item_failed(item, tn_fail(-EBUSY, "block %u was dropped, and somebody still holds it", index_of(item)));
 		withdraw(item);
 		return;
 	}
-	if (known != TN_BLOCK_NONE && tn_block_lies_nowhere(cache, known)) {
+	if (known != TN_BLOCK_NONE && tn_block_lies_nowhere(&cache->blocks, known)) {
 		take_over(item, known);
 		return;
 	}
@@ -143,11 +330,10 @@ static void becomes_visible(struct tn_write_item *item)
 		return;
 	}
 	tn_block_register(cache->registry, b, &item->block);
-	cache->space_records[w->op.space->index]++;
-	cache->space_recency[w->op.space->index] = cache->tick;
-	tn_watch_expire_at(cache, b, w->save->ttl_ns);
+	tn_block_registered(&cache->blocks, w->op.space->index);
+	tn_watch_expire_at(cache->watch, b, w->save->ttl_ns);
 	if (item->admitted) /* registering cleared it */
-		tn_block_set_residency(cache->registry, b, cache->durable->tier, TN_FILLING);
+		tn_block_set_residency(cache->registry, b, cache->row.durable->tier, TN_FILLING);
 	arrives(item, b);
 }
 
@@ -155,10 +341,11 @@ static void becomes_visible(struct tn_write_item *item)
 static uint32_t tell_results(struct tn_save_op *save)
 {
 	const struct tn_op *op = &save->w.op;
-	struct tn_counters *c = &op->cache->c;
+	struct tn_stats *c = &op->cache->c;
 	uint32_t n[TN_SAVED_KINDS] = {0};
-	uint8_t *saved = tn_face_saved(&op->cache->region, op->index);
+	uint8_t *saved = tn_face_saved(tn_op_region(op), op->number);
 	int error = op->cancelled ? 0 : save->w.error;
+	uint64_t bytes;
 
 	for (uint32_t i = 0; i < op->n; i++) {
 		saved[i] = op->cancelled ? TN_SAVED_NOT : save->w.items[i].saved;
@@ -166,12 +353,16 @@ static uint32_t tell_results(struct tn_save_op *save)
 	}
 	if (!op->cancelled && !error && n[TN_SAVED_HOST_ONLY] + n[TN_SAVED_REJECTED] > 0)
 		error = save->kept_off;
-	tn_face_tell_saved(&op->cache->region, op->index, n, TN_SAVED_KINDS, error);
+	tn_face_tell_saved(tn_op_region(op), op->number, n, TN_SAVED_KINDS, error);
 	c->saved_blocks += n[TN_SAVED_STORED];
 	c->existing_blocks += n[TN_SAVED_EXISTING];
 	c->host_only_blocks += n[TN_SAVED_HOST_ONLY];
 	c->admission_rejected_blocks += n[TN_SAVED_REJECTED];
 	c->save_failed_blocks += n[TN_SAVED_FAILED];
+	bytes = (uint64_t)(n[TN_SAVED_STORED] + n[TN_SAVED_HOST_ONLY]) * op->shape->layers * op->shape->object_bytes;
+	TN_TRACE3(saved, n[TN_SAVED_STORED], n[TN_SAVED_REJECTED], bytes);
+	c->saved_bytes += bytes;
+	op->session->saved_bytes += bytes;
 	return n[TN_SAVED_STORED];
 }
 
@@ -191,10 +382,10 @@ static void finish(struct tn_save_op *save)
 	stored = tell_results(save);
 	tn_list_del(&save->w.op.link);
 	save->w.op.active = false;
-	save->w.op.cache->ended++;
-	tn_schedule_give_back(save->w.op.cache, save->admitted_bytes);
+	save->w.op.cache->places.ended++;
+	tn_schedule_give_back(&save->w.op, save->admitted_bytes);
 	if (commit && stored > 0 && save->w.op.cache->o.durability_ms == 0)
-		tn_save_flush(save);
+		tn_save_flush(&save->w.op.cache->flushes, save);
 	else
 		tn_op_drained(&save->w.op);
 }
@@ -218,12 +409,12 @@ static bool step(struct tn_save_op *save)
 		if (__atomic_load_n(&save->w.op.space->dropping, __ATOMIC_RELAXED))
 			return false;
 		save->held = false;
-		tn_save_find_work(save);
+		find_work(save);
 		return true;
 	}
 	rc = save->w.op.cancelled ? 0 : update_ready(save);
 	if (rc) {
-		tn_face_tell_status(&save->w.op.cache->region, save->w.op.index, rc);
+		tn_op_tell_status(&save->w.op, rc);
 		cancel(save);
 	}
 	if (!tn_writing_step(&save->w, tn_op_is_committed(&save->w.op), &busy))
@@ -247,13 +438,10 @@ bool tn_save_devices_pending(const struct tn_cache *cache)
 {
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
 		const struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
-		const struct tn_shape *s = &save->w.op.space->shape;
-		uint32_t ready = save->w.ready_chunks, l = tn_shape_chunk_first(s, ready);
 
-		if (ready < s->chunks)
-			for (uint32_t k = 0; k < tn_shape_chunk_count(s, ready); k++)
-				if (tn_face_layer_is_devices(&cache->region, save->w.op.index, l + k))
-					return true;
+		if (save->w.ready < save->w.op.shape->layers &&
+		    tn_face_layer_is_devices(tn_op_region(&save->w.op), save->w.op.number, save->w.ready))
+			return true;
 	}
 	return false;
 }

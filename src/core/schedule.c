@@ -4,12 +4,13 @@
  * keeps the slack tables in step with what engines were seen to take.
  *
  * Owner thread. What fronts know - where an engine is, how long it computed, what it is about to do - lies in the region
- * (hints.c). With scheduler "none", or without disks, there is no scheduler and everything may go.
+ * (front/api.c). With scheduler "none", or without disks, there is no scheduler and everything may go.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "core/core.h"
 
 #define BACKLOG_SECONDS 2u /* of writing: what saves may have waiting */
@@ -19,10 +20,7 @@
 struct tn_schedule {
 	struct tn_sched *sched;
 	uint64_t loads;	  /* numbers them */
-	/* How much of the front's words was looked at. */
-	uint64_t learned; /* observations */
-	uint64_t calm_calls;
-	uint64_t refused_bytes;
+	uint64_t limit_bytes; /* of the write backlog */
 };
 
 /* ---- create -------------------------------------------------------------------------------------- */
@@ -35,7 +33,6 @@ int tn_schedule_create(struct tn_cache *cache)
 		.explain = cache->o.explain,
 		.explain_arg = cache->o.explain_arg,
 	};
-	struct tn_region_core *core = tn_region_core(&cache->region);
 	struct tn_schedule *s;
 	int rc;
 
@@ -50,12 +47,21 @@ int tn_schedule_create(struct tn_cache *cache)
 		return rc;
 	}
 	for (uint32_t i = 0; i < o.devices; i++)
-		tn_sched_device(s->sched, i, &cache->mix[i]);
+		tn_sched_device(s->sched, i, &cache->engines.mix[i]);
 	cache->schedule = s;
-	__atomic_store_n(&core->limit_bytes, cache->o.write_backlog_bytes ? cache->o.write_backlog_bytes : BACKLOG_UNKNOWN,
-			 __ATOMIC_RELAXED);
-	__atomic_store_n(&core->scheduled, 1, __ATOMIC_RELAXED);
+	s->limit_bytes = cache->o.write_backlog_bytes ? cache->o.write_backlog_bytes : BACKLOG_UNKNOWN;
+	tn_schedule_session(cache->own);
 	return 0;
+}
+
+void tn_schedule_session(struct tn_session *session)
+{
+	struct tn_region_core *core = tn_region_core(&session->region);
+
+	if (!session->cache->schedule)
+		return;
+	__atomic_store_n(&core->limit_bytes, session->cache->schedule->limit_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&core->scheduled, 1, __ATOMIC_RELAXED);
 }
 
 void tn_schedule_destroy(struct tn_cache *cache)
@@ -67,11 +73,13 @@ void tn_schedule_destroy(struct tn_cache *cache)
 	cache->schedule = NULL;
 }
 
-void tn_schedule_give_back(struct tn_cache *cache, uint64_t bytes)
+void tn_schedule_give_back(struct tn_op *op, uint64_t bytes)
 {
-	uint64_t *given_back = &tn_region_core(&cache->region)->given_back_bytes;
+	struct tn_session *session = op->session;
 
-	__atomic_store_n(given_back, cache->given_back_bytes += bytes, __ATOMIC_RELAXED);
+	session->waiting_bytes -= bytes;
+	TN_TRACE2(backlog, session->place, session->waiting_bytes);
+	__atomic_store_n(&tn_region_core(&session->region)->given_back_bytes, session->given_back_bytes += bytes, __ATOMIC_RELAXED);
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------ */
@@ -89,13 +97,13 @@ static uint64_t backlog_of(struct tn_cache *cache)
 
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
 		struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
-		const struct tn_shape *s = &save->w.op.space->shape;
+		const struct tn_shape *s = save->w.op.shape;
 		uint64_t left = for_disk(&save->w) * s->slot_bytes;
 
-		sum += left / s->chunks * save->w.ready_chunks;
+		sum += left / s->layers * save->w.ready;
 		if (save->held || left >= save->admitted_bytes)
 			continue;
-		tn_schedule_give_back(cache, save->admitted_bytes - left);
+		tn_schedule_give_back(&save->w.op, save->admitted_bytes - left);
 		save->admitted_bytes = left;
 	}
 	return sum;
@@ -105,10 +113,10 @@ static uint64_t free_slots(const struct tn_cache *cache)
 {
 	uint64_t taken, slots;
 
-	if (!cache->host)
+	if (!cache->row.host)
 		return 0;
-	taken = tn_host_dirty_slots(cache->host);
-	slots = tn_host_slots(cache->host);
+	taken = tn_host_dirty_slots(cache->row.host);
+	slots = tn_host_slots(cache->row.host);
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
 		taken += tn_container_of(pos, struct tn_writing, op.link)->copying;
 	return taken < slots ? slots - taken : 0;
@@ -125,16 +133,16 @@ static uint64_t backlog_limit(const struct tn_cache *cache)
 	return bps * BACKLOG_SECONDS > BACKLOG_LEAST ? bps * BACKLOG_SECONDS : BACKLOG_LEAST;
 }
 
-static void learn(struct tn_cache *cache, uint64_t now)
+static void learn(struct tn_session *session, uint64_t now)
 {
-	struct tn_schedule *s = cache->schedule;
+	struct tn_cache *cache = session->cache;
 	struct tn_observation o;
 
 	/* No more than there can be: a front that writes all the time must not keep the owner here. */
-	for (uint32_t i = 0; i < TN_REGION_OBSERVATIONS && tn_observation_take(&cache->region, &s->learned, &o); i++) {
+	for (uint32_t i = 0; i < TN_REGION_OBSERVATIONS && tn_observation_take(&session->region, &session->learned, &o); i++) {
 		struct tn_space *space = o.space < TN_STORE_SPACES_MAX ? cache->spaces[o.space] : NULL;
 
-		if (!space || !space->slack || o.layer >= space->shape.layers)
+		if (!space || !tn_session_may_name(session, o.space) || !space->slack || o.layer >= space->shape.layers)
 			continue;
 		if (tn_slack_observe(space->slack, o.input, o.prefix, o.layer, o.ns))
 			space->slack_moved = true;
@@ -143,39 +151,55 @@ static void learn(struct tn_cache *cache, uint64_t now)
 }
 
 /* What the front has said since the last turn. */
-static void listen(struct tn_cache *cache, uint64_t now)
+static void listen(struct tn_session *session, uint64_t now)
 {
-	const struct tn_region_front *front = tn_region_front(&cache->region);
+	const struct tn_region_front *front = tn_region_front(&session->region);
 	uint64_t calls = __atomic_load_n(&front->calm_calls, __ATOMIC_ACQUIRE);
 	uint64_t refused = __atomic_load_n(&front->refused_bytes, __ATOMIC_RELAXED);
-	struct tn_schedule *s = cache->schedule;
+	struct tn_schedule *s = session->cache->schedule;
 
-	if (calls != s->calm_calls)
+	if (calls != session->calm_calls)
 		tn_sched_calm(s->sched, __atomic_load_n(&front->calm_until_ns, __ATOMIC_RELAXED));
-	if (refused != s->refused_bytes)
-		tn_sched_refused(s->sched, refused - s->refused_bytes, now);
-	s->calm_calls = calls;
-	s->refused_bytes = refused;
+	if (refused != session->refused_bytes)
+		tn_sched_refused(s->sched, refused - session->refused_bytes, now);
+	session->calm_calls = calls;
+	session->refused_bytes = refused;
+}
+
+/* What a session's saves may bring: what those of the others leave. */
+static void tell_limits(struct tn_cache *cache)
+{
+	uint64_t limit = cache->schedule->limit_bytes, blocks = free_slots(cache), all = 0;
+
+	for_each_session(session, cache)
+		all += session->waiting_bytes;
+	for_each_session(session, cache) {
+		struct tn_region_core *core = tn_region_core(&session->region);
+		uint64_t others = all - session->waiting_bytes;
+
+		__atomic_store_n(&core->limit_bytes, others < limit ? limit - others : 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&core->host_blocks, blocks, __ATOMIC_RELAXED);
+	}
 }
 
 void tn_schedule_turn(struct tn_cache *cache, uint64_t now, enum tn_offload_urgency urgency)
 {
-	struct tn_region_core *core = tn_region_core(&cache->region);
 	struct tn_schedule *s = cache->schedule;
-	uint64_t backlog, limit;
+	uint64_t backlog;
 
 	if (!s)
 		return;
 	tn_sched_turn(s->sched, now);
-	learn(cache, now);
+	for_each_session(session, cache)
+		learn(session, now);
 	backlog = backlog_of(cache);
-	limit = backlog_limit(cache);
-	__atomic_store_n(&core->limit_bytes, limit, __ATOMIC_RELAXED);
-	__atomic_store_n(&core->host_blocks, free_slots(cache), __ATOMIC_RELAXED);
-	tn_sched_backlog(s->sched, backlog, urgency == TN_OFFLOAD_IDLE ? limit : 0);
+	s->limit_bytes = backlog_limit(cache);
+	tell_limits(cache);
+	tn_sched_backlog(s->sched, backlog, urgency == TN_OFFLOAD_IDLE ? s->limit_bytes : 0);
 	tn_sched_late(s->sched, urgency == TN_OFFLOAD_LATE);
 	__atomic_store_n(&cache->read_bps, tn_sched_read_bps(s->sched), __ATOMIC_RELAXED);
-	listen(cache, now);
+	for_each_session(session, cache)
+		listen(session, now);
 }
 
 uint64_t tn_schedule_due(const struct tn_cache *cache)
@@ -193,7 +217,7 @@ static const uint64_t *needs(struct tn_reading *r)
 
 	if (r->prefetch || tn_load_of(&r->op)->input_tokens == 0 || !r->op.space->slack)
 		return NULL;
-	for (uint32_t l = 0; l < r->op.space->shape.layers; l++) {
+	for (uint32_t l = 0; l < r->op.shape->layers; l++) {
 		r->before_ns[l] = sum;
 		sum += tn_slack_window(r->op.space->slack, tn_load_of(&r->op)->input_tokens, prefix, l);
 	}
@@ -220,12 +244,12 @@ void tn_schedule_load(struct tn_reading *r)
 	r->sched = (struct tn_sched_load){
 		.id = ++s->loads,
 		.priority = r->op.priority,
-		.layers = r->op.space->shape.layers,
+		.layers = r->op.shape->layers,
 		.start_ns = !r->prefetch && tn_load_of(&r->op)->start_ns ? tn_load_of(&r->op)->start_ns : r->begin_ns,
 		.deadline_ns = r->deadline_ns,
 		.before_ns = needs(r),
-		.layer_bytes = (uint64_t)most * r->op.space->shape.padded_bytes,
-		.together = r->op.space->shape.chunk_objects,
+		.layer_bytes = (uint64_t)most * r->op.shape->padded_bytes,
+		.together = r->op.shape->chunk_objects,
 	};
 	tn_sched_load_add(s->sched, &r->sched, r->begin_ns);
 	tn_sched_load_waits(s->sched, &r->sched, devices);
@@ -233,7 +257,7 @@ void tn_schedule_load(struct tn_reading *r)
 
 void tn_schedule_load_at(struct tn_reading *r)
 {
-	const struct tn_face_asked *asked = tn_face_asked(&r->op.cache->region, r->op.index);
+	const struct tn_face_asked *asked = tn_face_asked(tn_op_region(&r->op), r->op.number);
 	uint64_t since;
 	uint32_t layer;
 
@@ -244,7 +268,7 @@ void tn_schedule_load_at(struct tn_reading *r)
 		return;
 	since = __atomic_load_n(&asked->at_ns, __ATOMIC_ACQUIRE);
 	layer = __atomic_load_n(&asked->at_layer, __ATOMIC_ACQUIRE);
-	if (since == 0 || since != __atomic_load_n(&asked->at_ns, __ATOMIC_RELAXED) || layer >= r->op.space->shape.layers)
+	if (since == 0 || since != __atomic_load_n(&asked->at_ns, __ATOMIC_RELAXED) || layer >= r->op.shape->layers)
 		return; /* not yet, or being changed: what was known is soon made up for */
 	r->sched.at_layer = layer;
 	r->sched.at_ns = since;
@@ -254,7 +278,7 @@ void tn_schedule_load_issued(struct tn_reading *r, bool all)
 {
 	if (!r->op.cache->schedule)
 		return;
-	r->sched.next_layer = tn_shape_chunk_first(&r->op.space->shape, r->chunk);
+	r->sched.next_layer = tn_shape_chunk_first(r->op.shape, r->chunk);
 	if (all)
 		tn_sched_load_waits(r->op.cache->schedule->sched, &r->sched, 0);
 }
@@ -283,7 +307,7 @@ void tn_schedule_again(struct tn_cache *cache)
 
 uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later)
 {
-	return tn_sched_read_room(cache->schedule->sched, device, least, tn_now_ns(&cache->clock), later);
+	return tn_sched_sendable(cache->schedule->sched, device, least, tn_now_ns(&cache->clock), later);
 }
 
 bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes)
@@ -292,7 +316,7 @@ bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes)
 	struct tn_cache *cache = r->op.cache;
 
 	return !cache->schedule ||
-	       tn_sched_read(cache->schedule->sched, &r->sched, tn_shape_chunk_first(&r->op.space->shape, chunk),
+	       tn_sched_read(cache->schedule->sched, &r->sched, tn_shape_chunk_first(r->op.shape, chunk),
 			     item->device, bytes, tn_now_ns(&cache->clock));
 }
 
@@ -330,12 +354,6 @@ bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t b
 {
 	return !cache->schedule ||
 	       tn_sched_write(cache->schedule->sched, TN_SCHED_STORE, device, bytes, tn_now_ns(&cache->clock));
-}
-
-void tn_schedule_write_undone(struct tn_cache *cache, uint32_t device, uint64_t bytes)
-{
-	if (cache->schedule)
-		tn_sched_write_undo(cache->schedule->sched, device, bytes);
 }
 
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)

@@ -7,31 +7,30 @@
 
 #include "base/error.h"
 #include "core/core.h"
-#include "sched/pipeline.h"
-#include "sched/slack_internal.h"
+#include "sched/slack.h"
+#include "sched/split.h"
 
 #define SHARE_EVERY_NS 100000000u /* the copy is renewed no more often */
 
-int tn_space_slack_create(struct tn_space *space)
+int tn_space_slack_create(struct tn_space *space, const struct tn_alloc *alloc)
 {
-	const struct tn_alloc *a = space->cache->alloc;
 	size_t bytes = TN_SPLIT_SCRATCH(space->shape.layers) * sizeof(uint64_t);
 	int rc = tn_slack_create_empty(space->shape.layers, &space->slack);
 
 	pthread_mutex_init(&space->plan_lock, NULL);
 	if (rc == 0)
 		rc = tn_slack_clone(space->slack, &space->plan_slack);
-	space->plan_scratch = tn_get(a, bytes);
+	space->plan_scratch = tn_get(alloc, bytes);
 	if (rc == 0 && !space->plan_scratch)
 		rc = tn_fail(-ENOMEM, "space: no memory");
 	if (rc)
-		tn_space_slack_destroy(space);
+		tn_space_slack_destroy(space, alloc);
 	return rc;
 }
 
-void tn_space_slack_destroy(struct tn_space *space)
+void tn_space_slack_destroy(struct tn_space *space, const struct tn_alloc *alloc)
 {
-	tn_put(space->cache->alloc, space->plan_scratch, TN_SPLIT_SCRATCH(space->shape.layers) * sizeof(uint64_t));
+	tn_put(alloc, space->plan_scratch, TN_SPLIT_SCRATCH(space->shape.layers) * sizeof(uint64_t));
 	tn_slack_destroy(space->plan_slack);
 	tn_slack_destroy(space->slack);
 	pthread_mutex_destroy(&space->plan_lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statistics as the core has them; callers read them by name (stats.c). Each member is a statistic of that name. */
-#ifndef TN_CACHE_STATS_H
-#define TN_CACHE_STATS_H
+/* Statistics as the core has them; callers read them by name (front/observe.c). Each member is a statistic of that name. */
+#ifndef TN_CORE_STATS_H
+#define TN_CORE_STATS_H
 
 #include <stdint.h>
 
@@ -22,13 +22,16 @@ struct tn_stats {
 	uint64_t offload_lost_blocks;	/**< that were evicted from host memory before they could be written */
 	uint64_t bytes_read, bytes_written, blocks_read_back;
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
+	uint64_t staged_bytes; /**< that attached processes have copied between session memory and pages of theirs alone */
 	uint64_t recovered_blocks, recovery_ns;
 	uint64_t header_cache_hits, header_reads;
 	uint64_t unobserved_requests; /**< reads of executors' threads that a device's health was not told of: too many at once */
-	uint64_t resolve_ns;	/**< owner's CPU time: keys found and pinned, places and checksums resolved, once per load */
-	uint64_t submit_ns;	/**< owner's CPU time: reads written down and handed to the executor */
+	uint64_t resolve_ns;	/**< of the owner: what is asked copied and checked, keys pinned, places and checksums resolved, once per load */
+	uint64_t submit_ns;	/**< of the owner: reads written down and handed to the executor */
 	uint64_t submit_layers; /**< layers that took it */
 	uint64_t index_bytes;
+	uint64_t loaded_host_bytes, loaded_disk_bytes; /**< of loads, what arrived from each tier */
+	uint64_t saved_bytes; /**< of saves, what a tier took */
 };
 
 /* A snapshot: 0, or -ECHILD. */

@@ -8,36 +8,39 @@
 #define MOVES 64u
 
 struct tn_whole {
+	const struct tn_alloc *alloc;
 	struct tn_list free;
 	struct tn_tier_move move[MOVES];
 };
 
-int tn_whole_create(struct tn_cache *cache)
+int tn_whole_create(const struct tn_alloc *alloc, struct tn_whole **out)
 {
-	struct tn_whole *w = tn_get(cache->alloc, sizeof(*w));
+	struct tn_whole *w = tn_get(alloc, sizeof(*w));
 
 	if (!w)
 		return tn_fail(-ENOMEM, "no memory for transfers of blocks");
+	w->alloc = alloc;
 	tn_list_init(&w->free);
 	for (uint32_t i = 0; i < MOVES; i++)
 		tn_list_push(&w->free, &w->move[i].link);
-	cache->whole = w;
+	*out = w;
 	return 0;
 }
 
-void tn_whole_destroy(struct tn_cache *cache)
+void tn_whole_destroy(struct tn_whole *w)
 {
-	tn_put(cache->alloc, cache->whole, sizeof(*cache->whole));
+	if (w)
+		tn_put(w->alloc, w, sizeof(*w));
 }
 
-struct tn_tier_move *tn_whole_get(struct tn_cache *cache)
+struct tn_tier_move *tn_whole_get(struct tn_whole *w)
 {
-	struct tn_list *link = tn_list_pop(&cache->whole->free);
+	struct tn_list *link = tn_list_pop(&w->free);
 
 	return link ? tn_container_of(link, struct tn_tier_move, link) : NULL;
 }
 
-void tn_whole_put(struct tn_cache *cache, struct tn_tier_move *move)
+void tn_whole_put(struct tn_whole *w, struct tn_tier_move *move)
 {
-	tn_list_push(&cache->whole->free, &move->link);
+	tn_list_push(&w->free, &move->link);
 }

@@ -6,12 +6,15 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/futex.h"
+#include "base/thread.h"
 #include "core/core.h"
+
+#define WAKE_EVERY_NS 50000u /* the owner, while there are more jobs */
 
 struct worker {
 	struct tn_workers *workers;
@@ -24,7 +27,7 @@ struct worker {
 struct tn_workers {
 	struct tn_exec exec;
 	const struct tn_alloc *alloc;
-	uint32_t wanted, n; /* threads that there is room for, that run */
+	uint32_t wanted, n; /* threads that there is memory for, that run */
 	uint32_t stop;
 	struct tn_job *finished; /* shared: newest first */
 	void (*wake)(void *arg);
@@ -68,9 +71,14 @@ static void sleep_until_work(struct worker *w)
 	__atomic_compare_exchange_n(&w->work, &word, word + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
+/*
+ * The owner takes all finished jobs whenever it is woken, and on a busy machine each of its turns takes the CPU from the worker. So
+ * it is woken for the first job, for the last one, and every WAKE_EVERY_NS between.
+ */
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
+	uint64_t woken = 0;
 
 	while (!__atomic_load_n(&w->workers->stop, __ATOMIC_ACQUIRE)) {
 		struct tn_job *job = take_all(&w->inbox);
@@ -81,12 +89,17 @@ static void *worker_main(void *arg)
 		}
 		while (job) {
 			struct tn_job *next = job->next;
+			uint64_t now;
 
 			job->run(job);
 			push(&w->workers->finished, job);
 			__atomic_sub_fetch(&w->backlog, 1, __ATOMIC_RELAXED);
-			w->workers->wake(w->workers->wake_arg);
-			job = next;
+			job = next ? next : take_all(&w->inbox);
+			now = tn_now_ns(&tn_clock_system);
+			if (!job || now - woken >= WAKE_EVERY_NS) {
+				w->workers->wake(w->workers->wake_arg);
+				woken = now;
+			}
 		}
 	}
 	return NULL;
@@ -137,7 +150,6 @@ int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(voi
 		      struct tn_workers **out)
 {
 	struct tn_workers *ws = tn_get(alloc, sizeof(*ws) + n * sizeof(struct worker));
-	sigset_t all, old;
 
 	if (!ws)
 		return tn_fail(-ENOMEM, "no memory for %u workers", n);
@@ -147,23 +159,18 @@ int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(voi
 	ws->exec.collect = collect;
 	ws->wake = wake;
 	ws->wake_arg = arg;
-	/* The host program's signals are not ours to take. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (ws->n = 0; ws->n < n; ws->n++) {
 		struct worker *w = &ws->worker[ws->n];
 		int rc;
 
 		w->workers = ws;
-		rc = pthread_create(&w->thread, NULL, worker_main, w);
+		rc = tn_thread_start(&w->thread, worker_main, w);
 		if (rc) {
-			pthread_sigmask(SIG_SETMASK, &old, NULL);
 			tn_workers_destroy(ws);
 			return tn_fail(-rc, "cannot start worker thread %u (errno %d)", ws->n, rc);
 		}
 		pthread_setname_np(w->thread, "tenuto-worker");
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	*out = ws;
 	return 0;
 }

@@ -1,23 +1,294 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What saves and offloads have in common, from their places (places.c) to the moment before their blocks become visible:
- * per block its chunks, as soon as they have final bytes, then - if it goes to disk - its header. Owner thread only.
+ * What saves and offloads have in common, up to the moment before their blocks become visible: per block its place, then its objects, as
+ * soon as they have final bytes, then - if it goes to disk - its header. Owner thread only.
+ *
+ * A save's block gets a place in memory if there is one at once, else in the durable tier if that has let the block in; an
+ * offload's in its target. Who waits for places stands in one queue, saves and offloads alike, and its tier is asked in the
+ * queue's order, so that nobody overtakes for ever.
  */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/trace.h"
 #include "core/core.h"
+
+#define COPY_BYTES (1u << 20) /* most of one transfer into memory, so that those of several items share an IOCB */
 
 static uint32_t index_of(const struct tn_write_item *item)
 {
 	return (uint32_t)(item - item->w->items);
 }
 
+/* ---- what becomes of an item ------------------------------------------------------------------------------ */
+
+void tn_item_release(struct tn_write_item *item)
+{
+	struct tn_cache *cache = item->w->op.cache;
+
+	if (item->tier != TN_TIER_NONE)
+		tn_tier_release(cache->row.tier[item->tier], item->w->op.space->index, item->block, item->place, item->error);
+	item->tier = TN_TIER_NONE;
+}
+
+static bool in_memory(const struct tn_write_item *item)
+{
+	return tn_item_reach(item) == TN_REACH_MEMORY;
+}
+
+static void data_over(struct tn_write_item *item)
+{
+	item->w->unwritten--;
+	item->w->copying -= in_memory(item);
+}
+
+void tn_item_failed(struct tn_write_item *item, int status)
+{
+	struct tn_writing *w = item->w;
+
+	if (item->state == TN_WRITE_PLACE)
+		w->unplaced--;
+	else if (item->state == TN_WRITE_DATA)
+		data_over(item);
+	item->state = TN_WRITE_FAILED;
+	item->saved = TN_SAVED_FAILED;
+	item->error = status;
+	if (!w->error)
+		w->error = status;
+	if (status == -EIO)
+		w->op.cache->c.io_errors++;
+	TN_TRACE2(save_failed, (uint32_t)(item - w->items), status);
+}
+
+static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uint32_t place)
+{
+	struct tn_writing *w = item->w;
+	struct tn_store_place at;
+
+	item->tier = (uint8_t)t->tier;
+	item->place = place;
+	item->state = TN_WRITE_DATA;
+	w->unplaced--;
+	w->unwritten++;
+	w->copying += in_memory(item);
+	if (t->ops->traits.reach == TN_REACH_MEMORY)
+		w->op.memory[item - w->items] = t->ops->address(t, place, w->op.shape, NULL);
+	if (t->ops->traits.reach != TN_REACH_DEVICE)
+		return;
+	tn_store_locate(w->op.cache->store, place, &at);
+	item->device = (uint8_t)at.device;
+}
+
+/* ---- slots that only transfers hold ---------------------------------------------------------------------- */
+
+/*
+ * A save or an offload that waits for no place and for no call of its user any more: of layers that were given at most for
+ * their events.
+ */
+static bool only_writes(const struct tn_writing *w)
+{
+	if (!w->save)
+		return w->unplaced == 0;
+	return tn_op_is_cancelled(&w->op) || (tn_op_is_committed(&w->op) && w->unplaced == 0);
+}
+
+/* Adds to *writes the slots that the operation writes to; false if it may do so for long. */
+static bool writes_pass(const struct tn_writing *w, tn_slot first, uint32_t n, uint32_t *writes)
+{
+	uint32_t before = *writes;
+
+	for (uint32_t i = 0; i < w->op.n; i++)
+		*writes += w->items[i].tier == w->op.cache->row.durable->tier && w->items[i].place - first < n;
+	return *writes == before || only_writes(w);
+}
+
+/*
+ * References that loads have on blocks in these slots, wherever they load them from, and offloads on blocks that go further
+ * down: they end by themselves.
+ */
+static uint64_t transfer_refs(const struct tn_cache *cache, tn_slot first, uint32_t n)
+{
+	uint64_t refs = 0;
+
+	for (uint32_t k = 0; k < cache->offloads.n; k++) {
+		const struct tn_writing *w = &cache->offloads.op[k].w;
+
+		for (uint32_t i = 0; w->op.active && i < w->op.n; i++)
+			refs += tn_tier_place_of(cache->row.durable, w->items[i].block) - first < n;
+	}
+
+	for (const struct tn_list *pos = cache->loads.next; pos != &cache->loads; pos = pos->next) {
+		const struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
+
+		for (uint32_t i = 0; i < r->op.n; i++)
+			refs += r->items[i].state != TN_READ_IDLE &&
+				tn_tier_place_of(cache->row.durable, r->items[i].block) - first < n;
+	}
+	return refs;
+}
+
+bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n)
+{
+	uint64_t transfers = transfer_refs(cache, first, n), refs = 0;
+	uint32_t writes = 0;
+
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
+		if (!writes_pass(tn_container_of(pos, struct tn_writing, op.link), first, n, &writes))
+			return false;
+	for (uint32_t i = 0; i < cache->offloads.n; i++)
+		if (cache->offloads.op[i].w.op.active && !writes_pass(&cache->offloads.op[i].w, first, n, &writes))
+			return false;
+	if (transfers + writes == 0)
+		return false;
+	for (uint32_t k = 0; k < n && refs <= transfers; k++) {
+		tn_block b = tn_store_cookie(cache->store, first + k);
+
+		refs += b == TN_BLOCK_NONE ? 0 : tn_block_refs(cache->registry, b);
+	}
+	return refs <= transfers; /* each that is more is a lease's, or a look-up's on another thread */
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
+
+void tn_place_wait_init(struct tn_place_wait *wait, const struct tn_space *space, const struct tn_tier_base *t)
+{
+	wait->space = space->index;
+	wait->cls = space->cls[t->tier];
+	wait->block_bytes = space->shape.slot_bytes;
+	wait->quota_bytes = tn_space_quota(space, t->tier);
+	wait->ended = space->cache->places.ended;
+}
+
+/* At once, or not at all. */
+static bool memory_place(struct tn_write_item *item)
+{
+	struct tn_writing *w = item->w;
+	struct tn_tier_base *t = w->op.cache->row.memory;
+	struct tn_place_wait wait = {0};
+	uint32_t place;
+
+	if (!w->save || !tn_space_in(w->op.space, t))
+		return false;
+	tn_place_wait_init(&wait, w->op.space, t);
+	if (tn_tier_place(t, &wait, 1, &place) != 1)
+		return false;
+	placed(item, t, place);
+	return true;
+}
+
+static void no_places(struct tn_writing *w, int status)
+{
+	for (uint32_t i = w->i; i < w->op.n; i++)
+		if (w->items[i].state == TN_WRITE_PLACE)
+			tn_item_failed(&w->items[i], status);
+}
+
+/* Places in the tier that the operation has and that are not stored yet. */
+static uint64_t filling(const struct tn_writing *w, const struct tn_tier_base *t)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < w->op.n; i++)
+		n += w->items[i].tier == t->tier && (w->items[i].state == TN_WRITE_DATA || w->items[i].state == TN_WRITE_HEADER);
+	return n;
+}
+
+/* Gives places to the first items that wait for one; neighbours, as the tier has them. True if anything happened. */
+static bool ask(struct tn_writing *w, struct tn_tier_base *t, uint32_t want, bool first)
+{
+	struct tn_cache *cache = w->op.cache;
+	uint32_t k = 0;
+	int got;
+
+	want = want < TN_PLACES_AT_ONCE ? want : TN_PLACES_AT_ONCE;
+	tn_place_wait_init(&w->wait, w->op.space, t);
+	w->wait.first = first;
+	w->wait.own = filling(w, t);
+	got = tn_tier_place(t, &w->wait, want, cache->places.scratch);
+	if (got < 0) {
+		no_places(w, got);
+		return true;
+	}
+	for (uint32_t i = w->i; i < w->op.n && k < (uint32_t)got; i++)
+		if (w->items[i].state == TN_WRITE_PLACE)
+			placed(&w->items[i], t, cache->places.scratch[k++]);
+	assert(k == (uint32_t)got);
+	if (w->wait.due_ns < cache->places.due_ns)
+		cache->places.due_ns = w->wait.due_ns;
+	return got > 0 || w->wait.again;
+}
+
+/* True if anything happened; *waited: the tiers that somebody in front waits for, as bits. */
+static bool find_places(struct tn_writing *w, uint32_t *waited)
+{
+	struct tn_tier_base *t = w->save ? w->op.cache->row.durable : w->target;
+	uint32_t want = 0;
+	bool busy = false;
+
+	for (uint32_t i = w->i; i < w->op.n; i++) {
+		struct tn_write_item *item = &w->items[i];
+
+		if (item->state != TN_WRITE_PLACE)
+			continue;
+		if (memory_place(item)) {
+			busy = true;
+		} else if (item->admitted) {
+			want++;
+		} else {
+			item->state = TN_WRITE_REJECTED;
+			item->saved = TN_SAVED_REJECTED;
+			w->unplaced--;
+			busy = true;
+		}
+	}
+	if (want) {
+		busy |= ask(w, t, want, !(*waited & 1u << t->tier));
+		*waited |= w->unplaced ? 1u << t->tier : 0;
+	}
+	return busy;
+}
+
+/* ---- the queue -------------------------------------------------------------------------------------------------- */
+
+void tn_places_join(struct tn_writing *w)
+{
+	w->wait = (struct tn_place_wait){0};
+	if (w->unplaced > 0)
+		tn_list_push(&w->op.cache->places.waiting, &w->place_link);
+}
+
+void tn_places_leave(struct tn_writing *w)
+{
+	tn_list_del(&w->place_link);
+}
+
+bool tn_places_step(struct tn_cache *cache)
+{
+	struct tn_list *pos, *tmp;
+	uint32_t waited = 0;
+	bool busy = false;
+
+	cache->places.due_ns = TN_FOREVER;
+	tn_list_for_each_safe(pos, tmp, &cache->places.waiting) {
+		struct tn_writing *w = tn_container_of(pos, struct tn_writing, place_link);
+
+		if (w->save && tn_op_is_cancelled(&w->op))
+			continue;
+		busy |= find_places(w, &waited);
+		if (w->unplaced == 0)
+			tn_places_leave(w);
+	}
+	return busy;
+}
+
+/* ---- where the bytes are ------------------------------------------------------------------------------ */
+
 /* Memory of a block that lies in a tier's memory. */
 static unsigned char *memory_of(const struct tn_writing *w, const struct tn_tier_base *t, uint32_t place, uint64_t **checks)
 {
-	return t->ops->address(t, place, &w->op.space->shape, checks);
+	return t->ops->address(t, place, w->op.shape, checks);
 }
 
 static uint64_t *item_checks(const struct tn_write_item *item)
@@ -27,122 +298,106 @@ static uint64_t *item_checks(const struct tn_write_item *item)
 	uint64_t *checks;
 
 	if (!w->save)
-		memory_of(w, cache->memory, item->source, &checks);
+		memory_of(w, cache->row.memory, item->source, &checks);
 	else if (tn_item_reach(item) == TN_REACH_MEMORY)
-		memory_of(w, cache->tier[item->tier], item->place, &checks);
+		memory_of(w, cache->row.tier[item->tier], item->place, &checks);
 	else
-		checks = w->checks + (size_t)index_of(item) * w->op.space->shape.layers;
+		checks = w->checks + (size_t)index_of(item) * w->op.shape->layers;
 	return checks;
 }
 
 /* ---- data --------------------------------------------------------------------------------------------- */
 
-/* Objects of so many chunks from the next one on. */
-static uint32_t objects_of(const struct tn_write_item *item, uint32_t chunks)
+static uint64_t chunk_bytes(const struct tn_shape *s)
 {
-	const struct tn_shape *s = &item->w->op.space->shape;
-	uint32_t last = item->next_chunk + chunks - 1;
-
-	return tn_shape_chunk_first(s, last) + tn_shape_chunk_count(s, last) - tn_shape_chunk_first(s, item->next_chunk);
-}
-
-static uint64_t next_bytes(const struct tn_write_item *item, uint32_t chunks)
-{
-	return (uint64_t)objects_of(item, chunks) * item->w->op.space->shape.padded_bytes;
+	return (uint64_t)s->chunk_objects * s->padded_bytes;
 }
 
 /*
- * How many chunks the next move takes. A disk is fastest with requests of 1 to 4 MiB, and each costs CPU; but beside loads, and into
- * host memory, where workers sum and copy for loads, too, each move is one chunk, so that nobody waits long for it; and without loads
- * no more than half of the scheduler's quantum, so that the next load does not.
+ * Most bytes of one request. A disk is fastest with requests of 1 to 4 MiB, and each costs CPU; but beside loads each is one chunk, so
+ * that nobody waits long for it; and without loads no more than half of the scheduler's quantum, so that the next load does not.
  */
-static uint32_t together(const struct tn_write_item *item)
+static uint64_t request_bytes(const struct tn_write_item *item)
 {
 	const struct tn_writing *w = item->w;
-	const struct tn_shape *s = &w->op.space->shape;
+	const struct tn_shape *s = w->op.shape;
 	uint64_t most;
-	uint32_t n = 1;
 
-	if (tn_item_reach(item) != TN_REACH_DEVICE || !tn_list_empty(&w->op.cache->loads))
-		return n;
+	if (tn_item_reach(item) != TN_REACH_DEVICE)
+		return COPY_BYTES;
+	if (!tn_list_empty(&w->op.cache->loads))
+		return chunk_bytes(s);
 	most = tn_schedule_write_most(w->op.cache, item->device);
 	most = most < TN_IO_BYTES ? most : TN_IO_BYTES;
-	while (item->next_chunk + n < w->ready_chunks && next_bytes(item, n + 1) <= most &&
-	       objects_of(item, n + 1) * s->object_iovs <= TN_OBJECT_IOVS_MAX)
-		n++;
-	return n;
+	return most > chunk_bytes(s) ? most : chunk_bytes(s);
 }
 
-static void save_move_done(struct tn_move *mv)
+/* The next objects of an item, as many as may go together. */
+static struct tn_transfer next_transfer(struct tn_write_item *item)
 {
-	struct tn_write_item *item = mv->owner;
 	struct tn_writing *w = item->w;
+	uint32_t padded = w->op.shape->padded_bytes, left = w->ready - item->next;
+	uint64_t most = request_bytes(item);
+	struct tn_store_place place;
+	struct tn_transfer t = {
+		.op = &w->op,
+		.kind = tn_item_reach(item) == TN_REACH_DEVICE ? TN_TRANSFER_WRITE : TN_TRANSFER_OUT,
+		.user = w->save ? TN_TRANSFER_SAVES : TN_TRANSFER_OFFLOADS,
+		.block = index_of(item),
+		.first = item->next,
+		.count = most / padded < left ? (uint32_t)(most / padded) : left,
+		.request_bytes = (uint32_t)most,
+	};
 
-	w->op.inflight--;
-	item->inflight--;
-	item->done_chunks += (uint16_t)mv->chunks;
-	if (mv->kind == TN_MOVE_WRITE)
-		tn_schedule_write_ended(w->op.cache, item->device, (uint64_t)mv->count * mv->shape->padded_bytes);
-	if (mv->bounced)
-		w->op.cache->c.bounced_objects += mv->count;
-	if (mv->status && item->state == TN_WRITE_DATA)
-		tn_item_failed(item, mv->status);
-	if (item->state == TN_WRITE_DATA && item->done_chunks == w->op.space->shape.chunks) {
-		tn_item_data_over(item);
+	t.count = t.count < TN_TRANSFER_OBJECTS_MAX ? t.count : TN_TRANSFER_OBJECTS_MAX;
+	t.count = t.count ? t.count : 1;
+	if (t.kind == TN_TRANSFER_OUT)
+		return t;
+	tn_store_locate(w->op.cache->store, item->place, &place);
+	t.device = item->device;
+	t.place = tn_ioctx_disk(place.device, (place.data_offset + (uint64_t)t.first * padded) / TN_STORE_BLOCK_ALIGN);
+	return t;
+}
+
+/* Writes the next objects of an item, if they may go; *later: none of this operation may go now. */
+static bool start(struct tn_write_item *item, uint32_t *taken, bool *later)
+{
+	struct tn_writing *w = item->w;
+	struct tn_transfer t = next_transfer(item);
+	uint64_t bytes = (uint64_t)t.count * w->op.shape->padded_bytes;
+
+	if (!tn_transfer_may(&t)) {
+		if (t.kind == TN_TRANSFER_WRITE)
+			tn_schedule_write_waits(w);
+		*later = true;
+		return false;
+	}
+	if (t.kind == TN_TRANSFER_WRITE && (*taken >> t.device & 1 || !tn_schedule_write(w, t.device, bytes))) {
+		*taken |= 1u << t.device;
+		return false;
+	}
+	tn_transfer_add(&t);
+	item->next += (uint16_t)t.count;
+	item->inflight += (uint16_t)t.count;
+	w->op.inflight += t.count;
+	return true;
+}
+
+static void object_ended(struct tn_write_item *item, const struct tn_part *p)
+{
+	const struct tn_shape *s = item->w->op.shape;
+
+	item->done++;
+	if (p->status == 0 && p->kind == TN_TRANSFER_WRITE)
+		item->w->op.cache->c.bytes_written += s->padded_bytes;
+	if (p->status && item->state == TN_WRITE_DATA)
+		tn_item_failed(item, p->status);
+	if (p->status == 0 && item->w->save)
+		item_checks(item)[p->first] = p->sums[0];
+	if (item->state == TN_WRITE_DATA && item->done == s->layers) {
+		data_over(item);
 		item->state = tn_item_reach(item) == TN_REACH_DEVICE ? TN_WRITE_HEADER : TN_WRITE_STORED;
 	}
-}
-
-static enum tn_move_user user_of(const struct tn_writing *w)
-{
-	return w->save ? TN_MOVES_SAVES : TN_MOVES_OFFLOADS;
-}
-
-static void start_move(struct tn_write_item *item, uint32_t chunks)
-{
-	struct tn_writing *w = item->w;
-	struct tn_cache *cache = w->op.cache;
-	const struct tn_shape *s = &w->op.space->shape;
-	struct tn_move *mv = tn_mover_get(cache->mover, user_of(w));
-
-	assert(mv);
-	mv->shape = s;
-	mv->first = tn_shape_chunk_first(s, item->next_chunk);
-	mv->count = objects_of(item, chunks);
-	mv->chunks = chunks;
-	mv->owner = item;
-	mv->done = save_move_done;
-	if (w->save) {
-		tn_op_span(&w->op, index_of(item), &mv->mem);
-		mv->checks = item_checks(item) + mv->first;
-	} else {
-		mv->mem.flat = memory_of(w, cache->memory, item->source, NULL);
-	}
-	if (tn_item_reach(item) == TN_REACH_DEVICE) {
-		mv->kind = TN_MOVE_WRITE;
-		tn_store_locate(cache->store, item->place, &mv->place);
-	} else {
-		mv->kind = TN_MOVE_COPY;
-		mv->to.flat = memory_of(w, cache->tier[item->tier], item->place, NULL);
-	}
-	item->next_chunk += (uint16_t)chunks;
-	w->op.inflight++;
-	item->inflight++;
-	tn_mover_start(mv);
-}
-
-/*
- * Reads come first: while loads are under way, writes get a quarter of the moves if nobody else wants them, and otherwise
- * what the mover leaves to each of its users.
- */
-static bool may_move(const struct tn_writing *w)
-{
-	struct tn_cache *cache = w->op.cache;
-	uint32_t keep = cache->o.io_depth / 2;
-
-	if (!tn_list_empty(&cache->loads))
-		keep += cache->o.io_depth;
-	return tn_mover_may(cache->mover, user_of(w), keep);
 }
 
 static struct tn_key parent_key(const struct tn_writing *w, uint32_t i)
@@ -160,79 +415,57 @@ static void whole_done(struct tn_tier_move *move, int status)
 	struct tn_write_item *item = move->owner;
 	struct tn_writing *w = item->w;
 
-	tn_whole_put(w->op.cache, move);
+	tn_whole_put(w->op.cache->whole, move);
 	w->op.inflight--;
 	item->inflight--;
 	if (status) {
 		tn_item_failed(item, status);
 		return;
 	}
-	tn_item_data_over(item);
+	data_over(item);
 	item->state = TN_WRITE_STORED;
 }
 
 /* Offloads only: the tier takes the block from memory, with its checksums. */
-static bool start_whole(struct tn_write_item *item)
+static bool start_whole(struct tn_write_item *item, bool *later)
 {
 	struct tn_writing *w = item->w;
 	struct tn_cache *cache = w->op.cache;
-	struct tn_tier_move *move = tn_whole_get(cache);
+	struct tn_tier_move *move = tn_whole_get(cache->whole);
 
+	*later = !move;
 	if (!move)
 		return false;
 	*move = (struct tn_tier_move){
 		.write = true,
-		.space = {w->op.space->id, w->op.space->epoch},
+		.space = w->op.tier_space,
 		.key = w->op.keys[index_of(item)],
 		.parent = parent_key(w, index_of(item)),
-		.shape = &w->op.space->shape,
+		.shape = w->op.shape,
 		.done = whole_done,
 		.owner = item,
 	};
-	move->mem.flat = memory_of(w, cache->memory, item->source, &move->checks);
-	item->next_chunk = (uint16_t)w->op.space->shape.chunks;
+	move->mem.flat = memory_of(w, cache->row.memory, item->source, &move->checks);
+	item->next = (uint16_t)w->op.shape->layers;
 	w->op.inflight++;
 	item->inflight++;
 	w->target->ops->move(w->target, move);
 	return true;
 }
 
-static bool write_chunks(struct tn_writing *w)
+static bool write_data(struct tn_writing *w)
 {
-	const struct tn_shape *s = &w->op.space->shape;
 	uint32_t all = (1u << w->op.cache->ndevices) - 1, taken = 0; /* devices that take no write now */
-	bool busy = false;
+	bool busy = false, later = false;
 
-	for (uint32_t i = w->i; i < w->op.n && (taken != all || all == 0); i++) {
+	for (uint32_t i = w->i; i < w->op.n && !later && (taken != all || all == 0); i++) {
 		struct tn_write_item *item = &w->items[i];
 
-		while (item->state == TN_WRITE_DATA && item->next_chunk < w->ready_chunks) {
-			enum tn_reach reach = tn_item_reach(item);
-			uint32_t chunks;
-
-			if (reach == TN_REACH_WHOLE) {
-				if (!start_whole(item))
-					return busy;
-				busy = true;
-				break;
-			}
-			if (!may_move(w)) {
-				if (reach == TN_REACH_DEVICE)
-					tn_schedule_write_waits(w);
-				return busy;
-			}
-			if (reach == TN_REACH_DEVICE && taken >> item->device & 1)
-				break;
-			chunks = together(item);
-			if (reach == TN_REACH_DEVICE && !tn_schedule_write(w, item->device, next_bytes(item, chunks))) {
-				taken |= 1u << item->device;
-				break;
-			}
-			start_move(item, chunks);
+		while (item->state == TN_WRITE_DATA && item->next < w->ready &&
+		       (tn_item_reach(item) == TN_REACH_WHOLE ? start_whole(item, &later) : start(item, &taken, &later)))
 			busy = true;
-		}
 		if (i == w->i && item->state != TN_WRITE_PLACE &&
-		    (item->state != TN_WRITE_DATA || item->next_chunk == s->chunks))
+		    (item->state != TN_WRITE_DATA || item->next == w->op.shape->layers))
 			w->i++; /* nothing left to start for the first ones */
 	}
 	return busy;
@@ -240,22 +473,9 @@ static bool write_chunks(struct tn_writing *w)
 
 /* ---- headers ------------------------------------------------------------------------------------------ */
 
-static void header_done(const struct tn_header_put *put, int status)
-{
-	struct tn_write_item *item = put->owner;
-
-	item->w->op.inflight--;
-	item->inflight--;
-	tn_schedule_write_ended(item->w->op.cache, item->device, TN_STORE_HEADER_BYTES);
-	if (status)
-		tn_item_failed(item, status);
-	else
-		item->state = TN_WRITE_STORED;
-}
-
 static uint8_t entry_flags(const struct tn_writing *w, uint32_t i)
 {
-	bool expires = w->save ? w->save->ttl_ns != 0 : w->op.cache->expiry[w->items[i].block] != 0;
+	bool expires = w->save ? w->save->ttl_ns != 0 : tn_watch_expires(w->op.cache->watch, w->items[i].block);
 	bool partial = w->save && w->save->partial_last && i == w->op.n - 1;
 
 	return (uint8_t)((partial ? TN_ENTRY_PARTIAL : 0) | (expires ? TN_ENTRY_EXPIRES : 0));
@@ -273,54 +493,95 @@ static void fill_put(struct tn_writing *w, uint32_t i, struct tn_header_put *put
 			.parent = parent_key(w, i),
 			.sequence = tn_store_next_sequence(cache->store),
 			.space = w->op.space->index,
-			.recency = cache->recency[item->block],
+			.recency = cache->blocks.recency[item->block],
 			.flags = entry_flags(w, i),
 		},
-		.space_id = w->op.space->id,
-		.space_epoch = w->op.space->epoch,
+		.space_id = w->op.tier_space.id,
+		.space_epoch = w->op.tier_space.epoch,
 		.group = w->op.space->group,
-		.shape = &w->op.space->shape,
+		.shape = w->op.shape,
 		.checks = item_checks(item),
-		.owner = item,
 	};
 	item->sequence = put->entry.sequence;
 }
 
-/* Runs of neighbouring items, so that their headers, neighbours too, go out in one write. */
+/* Neighbours in the order of their slots, so that their headers, neighbours too, go out in one request. */
+static bool write_header(struct tn_writing *w, uint32_t i)
+{
+	struct tn_cache *cache = w->op.cache;
+	struct tn_write_item *item = &w->items[i];
+	uint64_t bytes = w->op.header_shape->padded_bytes;
+	struct tn_header_put put;
+	struct tn_store_place place;
+	struct tn_transfer t = {
+		.op = &w->op,
+		.kind = TN_TRANSFER_WRITE_HEADER,
+		.user = w->save ? TN_TRANSFER_SAVES : TN_TRANSFER_OFFLOADS,
+		.device = item->device,
+		.count = 1,
+	};
+
+	t.block = tn_transfer_may(&t) ? tn_headers_take(cache->headers, true, i) : TN_HEADER_NO_BUFFER;
+	if (t.block == TN_HEADER_NO_BUFFER) {
+		tn_schedule_write_waits(w);
+		return false;
+	}
+	if (!tn_schedule_write(w, item->device, bytes)) {
+		tn_headers_give(cache->headers, t.block);
+		return false;
+	}
+	tn_store_locate(cache->store, item->place, &place);
+	t.place = tn_ioctx_disk(place.device, place.header_offset / TN_STORE_HEADER_BYTES);
+	tn_transfer_add(&t);
+	fill_put(w, i, &put);
+	tn_headers_encode(cache->headers, t.block, &put); /* the IOCB is handed over later */
+	item->inflight++;
+	w->op.inflight++;
+	return true;
+}
+
 static bool write_headers(struct tn_writing *w)
 {
-	struct tn_header_put puts[TN_HEADERS_BATCH];
 	bool busy = false;
 
-	while (w->hdr_i < w->op.n) {
-		uint8_t device = w->items[w->hdr_i].device;
-		uint32_t n = 0, taken;
-
-		while (n < TN_HEADERS_BATCH && w->hdr_i + n < w->op.n &&
-		       w->items[w->hdr_i + n].state == TN_WRITE_HEADER && w->items[w->hdr_i + n].device == device) {
-			fill_put(w, w->hdr_i + n, &puts[n]);
-			n++;
-		}
-		if (n == 0) {
-			w->hdr_i++;
+	for (; w->hdr_i < w->op.n; w->hdr_i++) {
+		if (w->items[w->hdr_i].state != TN_WRITE_HEADER)
 			continue;
-		}
-		if (!tn_schedule_write(w, device, (uint64_t)n * TN_STORE_HEADER_BYTES))
+		if (!write_header(w, w->hdr_i))
 			return busy;
-		taken = tn_headers_write(w->op.cache->headers, puts, n, header_done);
-		tn_schedule_write_undone(w->op.cache, device, (uint64_t)(n - taken) * TN_STORE_HEADER_BYTES);
-		if (taken == 0)
-			return busy;
-		for (uint32_t k = 0; k < taken; k++)
-			w->items[w->hdr_i + k].inflight++;
-		w->op.inflight += taken;
-		w->hdr_i += taken;
 		busy = true;
 	}
 	return busy;
 }
 
+static void header_ended(struct tn_write_item *item, const struct tn_part *p)
+{
+	struct tn_writing *w = item->w;
+
+	tn_headers_give(w->op.cache->headers, p->buffer);
+	if (p->status) {
+		tn_item_failed(item, p->status);
+		return;
+	}
+	tn_headers_written(w->op.cache->headers, item->place, &w->op.keys[p->block], item->sequence, w->op.shape->layers,
+			   item_checks(item));
+	item->state = TN_WRITE_STORED;
+}
+
 /* ---- the end ------------------------------------------------------------------------------------------ */
+
+void tn_writing_ended(struct tn_op *op, const struct tn_part *p)
+{
+	struct tn_write_item *item = &tn_writing_of(op)->items[p->block];
+
+	op->inflight--;
+	item->inflight--;
+	if (p->kind == TN_TRANSFER_WRITE_HEADER)
+		header_ended(item, p);
+	else
+		object_ended(item, p);
+}
+
 
 void tn_writing_publish(struct tn_write_item *item, tn_block b)
 {
@@ -331,18 +592,20 @@ void tn_writing_publish(struct tn_write_item *item, tn_block b)
 		.parent = parent_key(w, index_of(item)),
 		.sequence = item->sequence,
 		.space = w->op.space->index,
-		.recency = cache->recency ? cache->recency[b] : 0,
+		.recency = cache->blocks.recency ? cache->blocks.recency[b] : 0,
 		.flags = entry_flags(w, index_of(item)),
 	};
 
-	tn_tier_arrive(cache->tier[item->tier], b, item->place, &entry);
+	if (cache->row.tier[item->tier]->ops->traits.durable)
+		tn_block_set_unsure(&cache->blocks, b, tn_op_is_foreign(&w->op));
+	tn_tier_arrive(cache->row.tier[item->tier], b, item->place, &entry);
 	item->tier = TN_TIER_NONE; /* the place is the block's now */
 }
 
 bool tn_writing_step(struct tn_writing *w, bool committed, bool *busy)
 {
 	if (!w->op.cancelled) {
-		*busy |= write_chunks(w);
+		*busy |= write_data(w);
 		if (!committed || w->unplaced || w->unwritten)
 			return false;
 		*busy |= write_headers(w);

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The callers' side of loads, saves and drops: checks, hands over, waits. Any thread.
+ * The callers' side of loads, saves and drops: checks, hands over, waits; and what callers tell the scheduler on the way, through the
+ * region: where an engine is and how long it computed, what saves are about to bring, what the engine does now. Any thread.
  */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/abi.h"
 #include "base/error.h"
-#include "front/claims.h"
-#include "front/front.h"
+#include "base/trace.h"
+#include "front/attach.h"
+#include "front/stage.h"
+#include "region/latency.h"
 
 void tn_load_opts_init_sized(struct tn_load_opts *opts, size_t size)
 {
@@ -25,7 +29,12 @@ void tn_save_opts_init_sized(struct tn_save_opts *opts, size_t size)
 	tn_abi_init(opts, size, &defaults, sizeof(defaults));
 }
 
-/* ---- loads ------------------------------------------------------------------------------------------------ */
+/* ---- operations ------------------------------------------------------------------------------------------- */
+
+static int owner_is_gone(void)
+{
+	return tn_fail(-ESHUTDOWN, "the process that owns the cache is gone; close this one and attach again");
+}
 
 static int check_op(const struct tn_space *space, const struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		    const uint32_t *pages, void *out)
@@ -34,6 +43,8 @@ static int check_op(const struct tn_space *space, const struct tn_pool *pool, co
 		return tn_fail(-EINVAL, "space, pool, keys, pages or out is missing");
 	if (tn_check_process(space->cache))
 		return -ECHILD;
+	if (tn_region_is_gone(&space->cache->region))
+		return owner_is_gone();
 	if (pool->memory->cache != space->cache)
 		return tn_fail(-EINVAL, "the pool and the space are of different caches");
 	if (!tn_geometry_same(&pool->layout.geometry, &space->geometry))
@@ -46,10 +57,152 @@ static int check_op(const struct tn_space *space, const struct tn_pool *pool, co
 	return 0;
 }
 
+/* An operation with its keys and pages; not handed over yet. */
+static int take_op(const struct tn_front_args *args, const char *call, struct tn_front_op **out)
+{
+	struct tn_cache *cache = args->space->cache;
+	struct tn_front_op *op = tn_front_take(cache);
+	int rc;
+
+	if (!op)
+		return tn_fail(-EAGAIN, "%s: all %u operations are under way; end some or raise max_ops", call, cache->o.max_ops);
+	rc = tn_front_arm(op, args);
+	if (rc == 0)
+		*out = op;
+	return rc;
+}
+
+/* As tn_handle_enter, for a call about one layer. */
+static int enter_layer(const void *handle, enum tn_handle_kind kind, const char *call, uint32_t layer, struct tn_front_op **op)
+{
+	int rc = tn_handle_enter(handle, kind, call, op);
+
+	if (rc)
+		return rc;
+	if (layer < (*op)->space->shape.layers)
+		return 0;
+	rc = tn_fail(-EINVAL, "layer %u: this space has %u", layer, (*op)->space->shape.layers);
+	tn_handle_leave(*op);
+	return rc;
+}
+
+static void cancel(struct tn_front_op *op)
+{
+	tn_face_set(&tn_face_asked(op->region, op->number)->cancel);
+	tn_front_kick(op);
+}
+
+/* Also ends a save's waiting for its caller: abort. */
+static int cancel_by_handle(const void *handle, enum tn_handle_kind kind, const char *call)
+{
+	struct tn_front_op *op;
+	int rc = tn_handle_enter(handle, kind, call, &op);
+
+	if (rc)
+		return rc;
+	cancel(op);
+	tn_handle_leave(op);
+	return 0;
+}
+
+/*
+ * Also of an operation whose owner is gone: once nothing can land in its pages any more. A save's are only read: then what a dead owner's
+ * device writes of pages that change is found wrong when it is loaded. A staged operation ends by the thread that copies, which is here.
+ */
+static bool is_over(const void *arg)
+{
+	const struct tn_front_op *op = arg;
+	bool save = (op->generation & 1) == TN_HANDLE_SAVE;
+
+	if (op->region != &op->cache->region)
+		return tn_front_is_over(op);
+	return tn_front_is_over(op) || (save && tn_region_is_dead(op->region)) || tn_attached_landed(op->cache);
+}
+
+/*
+ * Inside the operation's handle: waits until the operation is over and this caller's alone. 0, -EBUSY at the deadline, or -EINVAL:
+ * another caller ends it.
+ */
+static int end_op(struct tn_front_op *op, uint64_t deadline_ns, const char *call)
+{
+	const struct timespec nap = {0, 1000000};
+
+	for (;;) {
+		int rc = tn_face_wait(op->region, op->number, is_over, op, deadline_ns);
+
+		if (rc == -ESHUTDOWN && tn_now_ns(&op->cache->clock) < deadline_ns) {
+			nanosleep(&nap, NULL); /* the kernel ends the dead owner's transfers, and tells nobody */
+			continue;
+		}
+		if (rc)
+			return -EBUSY;
+		if (!tn_handle_close(op))
+			return tn_fail(-EINVAL, "%s: another thread has just ended it", call);
+		if (is_over(op))
+			return 0;
+		tn_handle_reopen(op); /* a caller who was inside, too, has kicked it once more */
+	}
+}
+
+static void give_back(struct tn_front_op *op)
+{
+	tn_handle_leave(op);
+	tn_front_give(op);
+}
+
+/* ---- where the engine is ------------------------------------------------------------------------- */
+
+static void observe(const struct tn_front_op *op, uint32_t layer, int64_t ns)
+{
+	tn_observation_put(&op->cache->region, &(struct tn_observation){
+		.input = op->input_tokens,
+		.prefix = op->n * tn_geometry_block_tokens(&op->space->geometry),
+		.ns = ns,
+		.space = op->space->index,
+		.layer = layer,
+	});
+}
+
+/* Without a time in between, so that the owner does not take one layer's for another's. */
+static void engine_is_at(const struct tn_front_op *op, uint32_t layer, uint64_t now)
+{
+	struct tn_face_asked *asked = tn_face_asked(&op->cache->region, op->number);
+
+	__atomic_store_n(&asked->at_ns, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&asked->at_layer, layer, __ATOMIC_RELEASE);
+	__atomic_store_n(&asked->at_ns, now, __ATOMIC_RELEASE);
+}
+
+static bool is_scheduled(const struct tn_cache *cache)
+{
+	return __atomic_load_n(&tn_region_core(&cache->region)->scheduled, __ATOMIC_RELAXED);
+}
+
+void tn_hint_wait_begins(struct tn_front_op *op, uint32_t layer, uint64_t now)
+{
+	if (!is_scheduled(op->cache))
+		return;
+	if (op->left_ns && op->input_tokens && layer == op->left_layer + 1)
+		observe(op, op->left_layer, (int64_t)(now - op->left_ns));
+	op->left_ns = 0;
+	engine_is_at(op, layer, now);
+}
+
+void tn_hint_wait_ends(struct tn_front_op *op, uint32_t layer, uint64_t now)
+{
+	if (!is_scheduled(op->cache))
+		return;
+	op->left_layer = layer;
+	op->left_ns = now;
+	engine_is_at(op, layer, now);
+}
+
+/* ---- loads ------------------------------------------------------------------------------------------------ */
+
 int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		  const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out)
 {
-	struct tn_front_op *op;
+	struct tn_front_op *op = NULL;
 	struct tn_load_opts o;
 	uint64_t all;
 	int rc = check_op(space, pool, keys, n, pages, out);
@@ -63,18 +216,20 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	if (o.first_page > all || o.npages > all - o.first_page)
 		return tn_fail(-EINVAL, "tn_load_begin: pages %llu + %llu are outside the %llu of %zu blocks",
 			       (unsigned long long)o.first_page, (unsigned long long)o.npages, (unsigned long long)all, n);
-	op = tn_front_take(space->cache);
-	if (!op)
-		return tn_fail(-EAGAIN, "tn_load_begin: all %u operations are under way; end some or raise max_ops",
-			       space->cache->o.max_ops);
-	rc = tn_front_arm(op, &(struct tn_front_args){space, pool, keys, n, pages});
+	rc = take_op(&(struct tn_front_args){space, pool, keys, n, pages}, "tn_load_begin", &op);
 	if (rc)
 		return rc;
+	op->begun_ns = tn_now_ns(&op->cache->clock);
 	op->first_page = o.first_page;
 	op->end_page = o.npages ? o.first_page + o.npages : all;
 	op->input_tokens = o.input_tokens;
 	op->tag = o.tag;
-	rc = tn_claims_load(pool->claims, tn_face_pages(&op->cache->region, op->number), op->first_page, op->end_page);
+	rc = tn_claims_load(pool->claims, tn_face_pages(op->region, op->number), op->first_page, op->end_page);
+	if (rc == 0 && pool->stage) {
+		rc = tn_stage_take(op, "tn_load_begin");
+		if (rc)
+			tn_claims_loaded(pool->claims, tn_face_pages(op->region, op->number), op->first_page, op->end_page);
+	}
 	if (rc) {
 		tn_front_give(op);
 		return rc;
@@ -107,13 +262,8 @@ static bool wait_is_over(const void *arg)
 
 	if (!tn_front_layer_is_ready(w->op, w->layer))
 		return false;
-	return tn_face_good(&w->op->cache->region, w->op->number) < w->op->n || !tn_front_all_is_ready(w->op) ||
+	return tn_face_good(w->op->region, w->op->number) < w->op->n || !tn_front_all_is_ready(w->op) ||
 	       tn_front_is_over(w->op);
-}
-
-static bool is_over(const void *arg)
-{
-	return tn_front_is_over(arg);
 }
 
 /* The first wait tells whether the caller wants layer by layer. Threads that wait first at once may race: either tells the truth. */
@@ -128,34 +278,40 @@ static void note_first_wait(struct tn_front_op *op, uint32_t layer)
 	__atomic_store_n(&op->space->last_wait, wait, __ATOMIC_RELAXED);
 }
 
-static int wait_until_over(const struct tn_front_op *op, uint64_t deadline_ns)
+/* A layer is ready: if it is the last one that was waited for, so may be all. */
+static void time_if_last(struct tn_front_op *op, uint32_t layer)
 {
-	return tn_face_wait(&op->cache->region, op->number, is_over, op, deadline_ns);
-}
-
-static int load_wait(struct tn_front_op *op, uint32_t layer, uint64_t deadline_ns)
-{
-	const struct layer_wait w = {op, layer};
-	int rc = tn_front_check_layer(op, layer);
-
-	if (rc)
-		return rc;
-	note_first_wait(op, layer);
-	tn_hint_wait_begins(op, layer);
-	if (tn_face_wait(&op->cache->region, op->number, wait_is_over, &w, deadline_ns) && !tn_front_layer_is_ready(op, layer))
-		return tn_fail(-ETIMEDOUT, "tn_load_wait: layer %u is not there by the deadline", layer);
-	tn_hint_wait_ends(op, layer);
-	return (int)tn_face_good(&op->cache->region, op->number);
+	if (layer + 1 == op->space->shape.layers && tn_front_all_is_ready(op))
+		tn_front_time_load(op);
 }
 
 int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns)
 {
+	struct layer_wait w = {.layer = layer};
+	const struct tn_cache *cache;
 	struct tn_front_op *op;
-	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_wait", &op);
+	uint64_t begun, now;
+	int rc = enter_layer(load, TN_HANDLE_LOAD, "tn_load_wait", layer, &op);
 
 	if (rc)
 		return rc;
-	rc = load_wait(op, layer, deadline_ns);
+	w.op = op;
+	cache = op->cache;
+	begun = tn_now_ns(&cache->clock);
+	note_first_wait(op, layer);
+	tn_hint_wait_begins(op, layer, begun);
+	rc = tn_face_wait(op->region, op->number, wait_is_over, &w, deadline_ns);
+	now = tn_now_ns(&cache->clock);
+	tn_latency_add(&cache->region, TN_LATENCY_LAYER_WAIT, TN_TIER_NONE, now - begun);
+	if (rc == -ESHUTDOWN || tn_region_is_gone(&cache->region)) {
+		rc = owner_is_gone();
+	} else if (rc && !tn_front_layer_is_ready(op, layer)) {
+		rc = tn_fail(-ETIMEDOUT, "tn_load_wait: layer %u is not there by the deadline", layer);
+	} else {
+		tn_hint_wait_ends(op, layer, now);
+		time_if_last(op, layer);
+		rc = (int)tn_face_good(op->region, op->number);
+	}
 	tn_handle_leave(op);
 	return rc;
 }
@@ -163,13 +319,17 @@ int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns)
 int tn_load_poll(struct tn_load *load, uint32_t layer)
 {
 	struct tn_front_op *op;
-	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_poll", &op);
+	int rc = enter_layer(load, TN_HANDLE_LOAD, "tn_load_poll", layer, &op);
 
 	if (rc)
 		return rc;
-	rc = tn_front_check_layer(op, layer);
-	if (rc == 0)
-		rc = tn_front_layer_is_ready(op, layer) ? (int)tn_face_good(&op->cache->region, op->number) : -EAGAIN;
+	rc = -EAGAIN;
+	if (tn_front_layer_is_ready(op, layer)) {
+		time_if_last(op, layer);
+		rc = (int)tn_face_good(op->region, op->number);
+	}
+	if (tn_region_is_gone(&op->cache->region))
+		rc = owner_is_gone();
 	tn_handle_leave(op);
 	return rc;
 }
@@ -181,41 +341,24 @@ int tn_load_event(struct tn_load *load, uint32_t layer, const uint64_t **word, u
 
 	if (!word || !value)
 		return tn_fail(-EINVAL, "tn_load_event: word or value is missing");
-	rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_event", &op);
+	rc = enter_layer(load, TN_HANDLE_LOAD, "tn_load_event", layer, &op);
 	if (rc)
 		return rc;
-	rc = tn_front_check_layer(op, layer);
-	if (rc == 0) {
-		*word = &tn_face_ready(&op->cache->region, op->number)[tn_shape_chunk_of(&op->space->shape, layer)];
-		*value = op->generation;
-	}
+	*word = &tn_face_ready(op->region, op->number)[tn_shape_chunk_of(&op->space->shape, layer)];
+	*value = op->generation;
 	tn_handle_leave(op);
-	return rc;
-}
-
-/* Also ends the save's waiting for its caller: abort. */
-static void cancel(struct tn_front_op *op)
-{
-	tn_face_set(&tn_face_asked(&op->cache->region, op->number)->cancel);
-	tn_front_kick(op);
+	return 0;
 }
 
 int tn_load_cancel(struct tn_load *load)
 {
-	struct tn_front_op *op;
-	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_cancel", &op);
-
-	if (rc)
-		return rc;
-	cancel(op);
-	tn_handle_leave(op);
-	return 0;
+	return cancel_by_handle(load, TN_HANDLE_LOAD, "tn_load_cancel");
 }
 
 /* A block is the caller's again when nothing of it can be in flight any more. */
 static void tell_busy(const struct tn_front_op *op, uint8_t *busy)
 {
-	const struct tn_region *region = &op->cache->region;
+	const struct tn_region *region = op->region;
 	const uint8_t *told = tn_face_busy(region, op->number);
 	bool begun = __atomic_load_n(&tn_face_told(region, op->number)->begun, __ATOMIC_ACQUIRE) == op->generation;
 
@@ -225,52 +368,21 @@ static void tell_busy(const struct tn_front_op *op, uint8_t *busy)
 			busy[i / 8] |= (uint8_t)(1u << (i % 8));
 }
 
-/*
- * Inside the handle of an operation that is over: 0 if it is this caller's to give back; -EBUSY: it was kicked once
- * more meanwhile, by a caller who was inside, too; -EINVAL: another caller ends it.
- */
-static int end_op(struct tn_front_op *op, const char *call)
-{
-	if (!tn_handle_close(op))
-		return tn_fail(-EINVAL, "%s: another thread has just ended it", call);
-	if (tn_front_is_over(op))
-		return 0;
-	tn_handle_reopen(op);
-	return -EBUSY;
-}
-
-static void give_back(struct tn_front_op *op)
-{
-	tn_handle_leave(op);
-	tn_front_give(op);
-}
-
-/* Inside: cancels what is missing, and waits until the load is over and this caller's alone; -EBUSY at the deadline. */
-static int load_end(struct tn_front_op *op, uint64_t deadline_ns)
-{
-	const uint32_t *cancelled = &tn_face_asked(&op->cache->region, op->number)->cancel;
-	int rc;
-
-	if (!tn_front_is_over(op) && !__atomic_load_n(cancelled, __ATOMIC_RELAXED) && !tn_front_all_is_ready(op))
-		cancel(op);
-	do {
-		if (wait_until_over(op, deadline_ns))
-			return -EBUSY;
-		rc = end_op(op, "tn_load_end");
-	} while (rc == -EBUSY);
-	return rc;
-}
-
 int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 {
+	const uint32_t *cancelled;
 	struct tn_front_op *op;
 	int rc = tn_handle_enter(load, TN_HANDLE_LOAD, "tn_load_end", &op);
 
 	if (rc)
 		return rc;
-	rc = load_end(op, deadline_ns);
+	cancelled = &tn_face_asked(op->region, op->number)->cancel;
+	if (!tn_front_is_over(op) && !__atomic_load_n(cancelled, __ATOMIC_RELAXED) && !tn_front_all_is_ready(op))
+		cancel(op); /* what is missing */
+	rc = end_op(op, deadline_ns, "tn_load_end");
 	if (rc == 0) {
-		tn_claims_loaded(op->pool->claims, tn_face_pages(&op->cache->region, op->number), op->first_page, op->end_page);
+		tn_front_time_load(op);
+		tn_claims_loaded(op->pool->claims, tn_face_pages(op->region, op->number), op->first_page, op->end_page);
 		give_back(op);
 		return 0;
 	}
@@ -282,7 +394,7 @@ int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 
 int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uint64_t deadline_ns)
 {
-	struct tn_front_op *op;
+	struct tn_front_op *op = NULL;
 	struct tn_cache *cache;
 	int rc;
 
@@ -291,13 +403,12 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 	cache = space->cache;
 	if (tn_check_process(cache))
 		return -ECHILD;
-	if (n == 0 || !tn_space_in(space, cache->memory) || !cache->row[1])
+	if (tn_region_is_gone(&cache->region))
+		return owner_is_gone();
+	if (n == 0 || !space->prefetches)
 		return 0;
 	tn_front_reap(cache);
-	op = tn_front_take(cache);
-	if (!op)
-		return tn_fail(-EAGAIN, "tn_prefetch: all %u operations are under way", cache->o.max_ops);
-	rc = tn_front_arm(op, &(struct tn_front_args){space, NULL, keys, n, NULL});
+	rc = take_op(&(struct tn_front_args){space, NULL, keys, n, NULL}, "tn_prefetch", &op);
 	if (rc)
 		return rc;
 	tn_handle_next(op, TN_HANDLE_LOAD); /* nobody gets it */
@@ -309,27 +420,50 @@ int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t n, uin
 	return (int)n;
 }
 
-/* ---- saves ------------------------------------------------------------------------------------------------ */
+/* ---- the write backlog ----------------------------------------------------------------------------- */
 
-/* An operation for the save, with its pages; not handed over yet. */
-static int arm_save(const struct tn_front_args *args, struct tn_front_op **out)
+/* What memory with so many free slots takes of this space. */
+static uint64_t host_bytes(const struct tn_space *space, uint64_t blocks)
 {
-	struct tn_front_op *op = tn_front_take(args->space->cache);
-	int rc;
+	uint64_t bytes = blocks * space->shape.slot_bytes, quota = tn_space_quota(space, space->memory_tier);
 
-	if (!op)
-		return tn_fail(-EAGAIN, "tn_save_begin: all %u operations are under way; end some or raise max_ops",
-			       args->space->cache->o.max_ops);
-	rc = tn_front_arm(op, args);
-	if (rc)
-		return rc;
-	rc = tn_claims_save(args->pool->claims, tn_face_pages(&op->cache->region, op->number), op->end_page);
-	if (rc)
-		tn_front_give(op);
-	else
-		*out = op;
-	return rc;
+	return bytes < quota ? bytes : quota;
 }
+
+/* Whole saves count, from now on: what several begun at once will bring is bounded before anything of it is here. */
+static int admit(const struct tn_space *space, uint64_t blocks)
+{
+	struct tn_region_front *front = tn_region_front(&space->cache->region);
+	const struct tn_region_core *core = tn_region_core(&space->cache->region);
+	uint64_t bytes = blocks * space->shape.slot_bytes, host = 0, limit, admitted;
+	int64_t waiting;
+
+	limit = __atomic_load_n(&core->limit_bytes, __ATOMIC_RELAXED);
+	if (space->memory_tier != TN_TIER_NONE)
+		host = host_bytes(space, __atomic_load_n(&core->host_blocks, __ATOMIC_RELAXED));
+	limit = limit > UINT64_MAX - host ? UINT64_MAX : limit + host;
+	admitted = __atomic_load_n(&front->admitted_bytes, __ATOMIC_RELAXED);
+	for (;;) {
+		waiting = (int64_t)(admitted - __atomic_load_n(&core->given_back_bytes, __ATOMIC_RELAXED));
+		if (waiting > 0 && (bytes > limit || (uint64_t)waiting > limit - bytes))
+			break;
+		if (__atomic_compare_exchange_n(&front->admitted_bytes, &admitted, admitted + bytes, true, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return 0;
+	}
+	__atomic_add_fetch(&front->refused_bytes, bytes, __ATOMIC_RELAXED);
+	TN_TRACE2(save_refused, bytes, waiting);
+	return tn_fail(-EAGAIN, "write backlog: %llu MiB of saves wait for the disk (at most %llu); try again later, or "
+		       "raise write_backlog_bytes", (unsigned long long)waiting >> 20, (unsigned long long)(limit >> 20));
+}
+
+static void admit_undo(const struct tn_space *space, uint64_t blocks)
+{
+	__atomic_sub_fetch(&tn_region_front(&space->cache->region)->admitted_bytes, blocks * space->shape.slot_bytes,
+			   __ATOMIC_RELAXED);
+}
+
+/* ---- saves ------------------------------------------------------------------------------------------------ */
 
 int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		  const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out)
@@ -343,16 +477,28 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		rc = tn_abi_in(TN_ABI(tn_save_opts, ttl_ns), &o, opts);
 	if (rc)
 		return rc;
+	if (space->cache->attached && space->cache->o.read_only)
+		return tn_fail(-EROFS, "tn_save_begin: the owner's rules let this process read only");
 	if (o.priority < -128 || o.priority > 127)
 		return tn_fail(-EINVAL, "tn_save_begin: priority %d outside -128..127", o.priority);
-	rc = tn_backlog_admit(space, n);
+	rc = admit(space, n);
 	if (rc)
 		return rc;
-	rc = arm_save(&(struct tn_front_args){space, pool, keys, n, pages}, &op);
+	rc = take_op(&(struct tn_front_args){space, pool, keys, n, pages}, "tn_save_begin", &op);
+	if (rc == 0)
+		rc = tn_claims_save(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
+	if (rc == 0 && pool->stage) {
+		rc = tn_stage_take(op, "tn_save_begin");
+		if (rc)
+			tn_claims_saved(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
+	}
 	if (rc) {
-		tn_backlog_undo(space, n);
+		if (op)
+			tn_front_give(op);
+		admit_undo(space, n);
 		return rc;
 	}
+	op->begun_ns = tn_now_ns(&op->cache->clock);
 	op->outcome = o.outcome;
 	op->tag = o.tag;
 	tn_handle_next(op, TN_HANDLE_SAVE);
@@ -367,87 +513,62 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	return 0;
 }
 
-static int save_layer(struct tn_front_op *op, uint32_t layer, const struct tn_event *event, uint64_t value)
-{
-	struct tn_face_given *given;
-	int rc = tn_front_check_layer(op, layer);
-
-	if (rc)
-		return rc;
-	if (event && event->cache != op->cache)
-		return tn_fail(-EINVAL, "tn_save_layer: the event is another cache's");
-	given = &tn_face_given(&op->cache->region, op->number)[layer];
-	if (tn_face_is_set(&given->given))
-		return tn_fail(-EINVAL, "tn_save_layer: layer %u was given before", layer);
-	__atomic_store_n(&given->event, event ? event->number : TN_EVENT_NONE, __ATOMIC_RELAXED);
-	__atomic_store_n(&given->value, value, __ATOMIC_RELAXED);
-	tn_face_set(&given->given);
-	__atomic_add_fetch(&op->layers_given, 1, __ATOMIC_RELEASE);
-	tn_front_kick(op);
-	return 0;
-}
-
 int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_event *event, uint64_t value)
 {
+	struct tn_face_given *given;
 	struct tn_front_op *op;
-	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_layer", &op);
+	int rc = enter_layer(save, TN_HANDLE_SAVE, "tn_save_layer", layer, &op);
 
 	if (rc)
 		return rc;
-	rc = save_layer(op, layer, event, value);
+	given = &tn_face_given(op->region, op->number)[layer];
+	if (event && event->cache != op->cache) {
+		rc = tn_fail(-EINVAL, "tn_save_layer: the event is another cache's");
+	} else if (tn_face_is_set(&given->given)) {
+		rc = tn_fail(-EINVAL, "tn_save_layer: layer %u was given before", layer);
+	} else {
+		__atomic_store_n(&given->event, event ? event->number : TN_EVENT_NONE, __ATOMIC_RELAXED);
+		__atomic_store_n(&given->value, value, __ATOMIC_RELAXED);
+		tn_face_set(&given->given);
+		__atomic_add_fetch(&op->layers_given, 1, __ATOMIC_RELEASE);
+		tn_front_kick(op);
+	}
 	tn_handle_leave(op);
 	return rc;
-}
-
-static int save_commit(struct tn_front_op *op)
-{
-	uint32_t given = __atomic_load_n(&op->layers_given, __ATOMIC_ACQUIRE), layers = op->space->shape.layers;
-
-	if (given != layers)
-		return tn_fail(-EINVAL, "tn_save_commit: %u of %u layers were given", given, layers);
-	tn_face_set(&tn_face_asked(&op->cache->region, op->number)->commit);
-	tn_front_kick(op);
-	return 0;
 }
 
 int tn_save_commit(struct tn_save *save)
 {
 	struct tn_front_op *op;
+	uint32_t given, layers;
 	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_commit", &op);
 
 	if (rc)
 		return rc;
-	rc = save_commit(op);
+	given = __atomic_load_n(&op->layers_given, __ATOMIC_ACQUIRE);
+	layers = op->space->shape.layers;
+	if (given == layers) {
+		tn_face_set(&tn_face_asked(op->region, op->number)->commit);
+		tn_front_kick(op);
+	}
 	tn_handle_leave(op);
-	return rc;
+	return given == layers ? 0 : tn_fail(-EINVAL, "tn_save_commit: %u of %u layers were given", given, layers);
 }
 
 int tn_save_abort(struct tn_save *save)
 {
-	struct tn_front_op *op;
-	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_abort", &op);
-
-	if (rc)
-		return rc;
-	cancel(op);
-	tn_handle_leave(op);
-	return 0;
+	return cancel_by_handle(save, TN_HANDLE_SAVE, "tn_save_abort");
 }
 
-/* Inside: waits until it is over, and is this caller's alone. */
 static int save_end(struct tn_front_op *op, uint64_t deadline_ns)
 {
-	const struct tn_face_asked *asked = tn_face_asked(&op->cache->region, op->number);
+	const struct tn_face_asked *asked = tn_face_asked(op->region, op->number);
 	int rc;
 
 	if (!__atomic_load_n(&asked->commit, __ATOMIC_RELAXED) && !__atomic_load_n(&asked->cancel, __ATOMIC_RELAXED))
 		return tn_fail(-EINVAL, "tn_save_end: neither committed nor aborted");
-	do {
-		if (wait_until_over(op, deadline_ns))
-			return tn_fail(-ETIMEDOUT, "tn_save_end: still under way at the deadline; call again");
-		rc = end_op(op, "tn_save_end");
-	} while (rc == -EBUSY);
-	return rc;
+	rc = end_op(op, deadline_ns, "tn_save_end");
+	return rc == -EBUSY ? tn_fail(-ETIMEDOUT, "tn_save_end: still under way at the deadline; call again") : rc;
 }
 
 static struct tn_save_result result_of(const struct tn_face_told *told)
@@ -467,6 +588,7 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_save_result, error);
 	const struct tn_face_told *told;
+	const struct tn_cache *cache;
 	struct tn_save_result ours;
 	struct tn_front_op *op;
 	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_end", &op);
@@ -481,13 +603,23 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 		tn_handle_leave(op);
 		return rc;
 	}
-	told = tn_face_told(&op->cache->region, op->number);
+	cache = op->cache;
+	told = tn_face_told(op->region, op->number);
+	if (!tn_front_is_over(op) || told->status == -ESHUTDOWN) { /* it never will be, or only as far as this process is concerned */
+		tn_claims_saved(op->pool->claims, tn_face_pages(op->region, op->number), op->end_page);
+		give_back(op);
+		return owner_is_gone();
+	}
+	if (!__atomic_load_n(&tn_face_asked(op->region, op->number)->cancel, __ATOMIC_RELAXED))
+		tn_latency_add(&cache->region, TN_LATENCY_SAVE, TN_TIER_NONE, tn_now_ns(&cache->clock) - op->begun_ns);
+	if (tn_face_good(&cache->region, op->number) == 0) /* the core has refused the command: nothing of it is given back there */
+		admit_undo(op->space, op->n);
 	ours = result_of(told);
 	if (result)
 		tn_abi_out(abi, result, &ours);
 	if (op->outcome)
-		memcpy(op->outcome, tn_face_saved(&op->cache->region, op->number), op->n);
-	tn_claims_saved(op->pool->claims, tn_face_pages(&op->cache->region, op->number), op->end_page);
+		memcpy(op->outcome, tn_face_saved(op->region, op->number), op->n);
+	tn_claims_saved(op->pool->claims, tn_face_pages(op->region, op->number), op->end_page);
 	rc = told->status;
 	give_back(op);
 	return rc ? tn_fail(rc, "tn_save_end: stored, and not durable (error %d)", -rc) : 0;
@@ -509,9 +641,9 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 	for (size_t i = 0; i < c->n; i++) {
 		tn_block b = tn_registry_find_one(cache->registry, c->space->index, &c->keys[i], false);
 
-		if (b == TN_BLOCK_NONE || tn_block_lies_nowhere(cache, b))
+		if (b == TN_BLOCK_NONE || tn_block_lies_nowhere(&cache->blocks, b))
 			continue;
-		tn_block_doom(cache, b);
+		tn_block_doom(&cache->blocks, b);
 		found++;
 	}
 	return found;
@@ -523,5 +655,31 @@ int tn_drop(struct tn_space *space, const struct tn_key *keys, size_t n)
 
 	if (!space || (n && !keys))
 		return tn_fail(-EINVAL, "tn_drop: space or keys is missing");
+	if (space->cache->attached && !tn_check_process(space->cache))
+		return tn_remote_drop(space, keys, n);
 	return tn_owner_call(space->cache, drop_on_owner, &call);
+}
+
+/* ---- the phase --------------------------------------------------------------------------------------- */
+
+int tn_phase(struct tn_cache *cache, enum tn_phase phase, uint64_t slack_ns)
+{
+	struct tn_region_front *front;
+	uint64_t now, until;
+
+	if (!cache || (phase != TN_PHASE_PREFILL && phase != TN_PHASE_DECODE))
+		return tn_fail(-EINVAL, "tn_phase: no cache, or phase %d is neither prefill nor decode", (int)phase);
+	if (tn_forked(cache))
+		return tn_error_last()->code;
+	if (!is_scheduled(cache))
+		return 0;
+	now = tn_now_ns(&cache->clock);
+	until = slack_ns > TN_FOREVER - now ? TN_FOREVER : now + slack_ns;
+	if (phase == TN_PHASE_DECODE && slack_ns == 0)
+		until = TN_FOREVER;
+	front = tn_region_front(&cache->region);
+	__atomic_store_n(&front->calm_until_ns, until, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&front->calm_calls, 1, __ATOMIC_RELEASE);
+	tn_front_wake(cache);
+	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening and closing the cache, its options and its statistics.
+ * Opening and closing the cache, its options, flushes.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,8 +13,9 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/fork.h"
-#include "front/front.h"
-#include "core/stats.h"
+#include "front/attach.h"
+#include "front/serve.h"
+#include "region/latency.h"
 
 #define PATH_BYTES 1024u
 #define SLOW_READ_NS 500000000ull /* reads that take longer, often, make a device slow */
@@ -138,20 +139,37 @@ void tn_cache_free(struct tn_cache *cache)
 
 	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
 		if (cache->spaces[i])
-			tn_space_slack_destroy(cache->spaces[i]);
+			tn_space_slack_destroy(cache->spaces[i], a);
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
 	}
-	tn_leases_destroy(cache);
-	tn_queries_destroy(cache);
+	tn_match_destroy(cache);
 	tn_front_destroy(cache);
-	tn_ops_destroy(cache);
+	tn_session_destroy(cache->own);
+	if (cache->region.base)
+		tn_region_destroy(&cache->region, a);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
-	if (cache->free_devices)
-		cache->free_devices(cache->devices);
+	if (cache->engines.free)
+		cache->engines.free(cache->engines.devices);
 	if (cache->eventfd >= 0)
 		close(cache->eventfd);
 	pthread_mutex_destroy(&cache->lock);
 	tn_put(a, cache, sizeof(*cache));
+}
+
+/* Where this process and the core meet. */
+static int create_session(struct tn_cache *cache)
+{
+	struct tn_region_counts counts;
+	int rc;
+
+	tn_session_limits(cache);
+	tn_session_counts(cache, &counts);
+	rc = tn_region_create(&counts, cache->alloc, &cache->region);
+	if (rc == 0)
+		rc = tn_session_create(cache, &cache->region, &cache->own);
+	if (rc == 0)
+		tn_list_push(&cache->sessions, &cache->own->link);
+	return rc;
 }
 
 /* Everything but the core: options, tables, no threads. A simulation goes on with tn_core_open by itself. */
@@ -174,25 +192,27 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->o = o;
 	cache->alloc = a;
 	cache->clock = tn_clock_system;
-	cache->open_devices = tn_devices_open;
-	cache->make_engine = tn_engine_open;
+	cache->engines = (struct tn_engines){
+		.open = tn_devices_open,
+		.make = tn_engine_open,
+		.opts = &cache->o,
+		.alloc = a,
+		.clock = &cache->clock,
+		.log = &cache->log,
+	};
 	memcpy(cache->make_tier, tn_tier_makers, sizeof(cache->make_tier));
 	cache->slow_read_ns = SLOW_READ_NS;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
-	cache->opener = getpid();
-	cache->opener_mark = tn_process_mark();
+	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);
 	tn_list_init(&cache->loads);
 	tn_list_init(&cache->saves);
-	tn_list_init(&cache->placing);
-	tn_list_init(&cache->flushes);
-	tn_list_init(&cache->drops);
+	tn_list_init(&cache->places.waiting);
 	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_ops_create(cache);
+	tn_list_init(&cache->sessions);
+	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : create_session(cache);
 	if (rc == 0)
-		rc = tn_leases_create(cache);
-	if (rc == 0)
-		rc = tn_queries_create(cache);
+		rc = tn_match_create(cache);
 	if (rc == 0)
 		rc = tn_front_create(cache);
 	if (rc) {
@@ -211,6 +231,8 @@ int tn_cache_start(struct tn_cache *cache)
 		rc = tn_owner_start(cache);
 	if (rc)
 		tn_cache_free(cache);
+	else
+		cache->opened_ns = tn_now_ns(&cache->clock);
 	return rc;
 }
 
@@ -239,7 +261,13 @@ int tn_cache_close(struct tn_cache *cache)
 		return 0;
 	if (tn_forked(cache))
 		return tn_error_last()->code; /* its memory goes with the child */
-	assert(cache->nmemories == 0);
+	if (cache->attached) {
+		assert(cache->nmemories == 0 && "tn_memory_unregister all memories before tn_cache_close");
+		tn_detach(cache);
+		return 0;
+	}
+	tn_server_stop(cache);
+	assert(cache->nmemories == 0 && "tn_memory_unregister all memories before tn_cache_close");
 	tn_owner_stop(cache);
 	rc = cache->open_status;
 	error = cache->open_error;
@@ -250,113 +278,20 @@ int tn_cache_close(struct tn_cache *cache)
 int tn_flush(struct tn_cache *cache, uint64_t deadline_ns)
 {
 	struct tn_flush_waiter *w;
+	uint64_t begun;
+	int rc;
 
 	if (!cache)
 		return tn_fail(-EINVAL, "tn_flush: no cache");
 	if (tn_forked(cache))
 		return tn_error_last()->code;
-	w = tn_flush_begin(cache);
-	return w ? tn_flush_wait(w, deadline_ns) : tn_fail(-ENOMEM, "tn_flush: no memory");
-}
-
-/* ---- statistics --------------------------------------------------------------------------------------------- */
-
-static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
-{
-	const struct tn_tier_base *host = cache->tier[TN_TIER_HOST], *disk = cache->tier[TN_TIER_DISK];
-
-	s->host_blocks = host ? host->blocks : 0;
-	s->evicted_host_blocks = host ? host->evicted : 0;
-	s->disk_blocks = disk ? disk->blocks : 0;
-	s->evicted_disk_blocks = disk ? disk->evicted : 0;
-	s->offload_waiting_blocks = cache->host ? tn_host_dirty_slots(cache->host) : 0;
-	s->offload_waiting_bytes = cache->host ? tn_host_dirty_bytes(cache->host) : 0;
-	s->offload_failed_blocks = cache->host ? tn_host_failed_slots(cache->host) : 0;
-}
-
-static int stats_on_owner(struct tn_cache *cache, void *arg)
-{
-	struct tn_stats *s = arg;
-	const struct tn_counters *c = &cache->c;
-
-	s->blocks = tn_registry_count(cache->registry);
-	s->capacity_blocks = cache->durable ? cache->durable->ops->capacity(cache->durable) : 0;
-	s->loads = c->loads;
-	s->load_blocks = c->load_blocks;
-	s->load_failed_blocks = c->load_failed_blocks;
-	s->joined_blocks = c->joined_blocks;
-	s->saves = c->saves;
-	s->saved_blocks = c->saved_blocks;
-	s->existing_blocks = c->existing_blocks;
-	s->host_only_blocks = c->host_only_blocks;
-	s->admission_rejected_blocks = c->admission_rejected_blocks;
-	s->save_failed_blocks = c->save_failed_blocks;
-	s->dropped_blocks = c->dropped_blocks;
-	s->offloaded_blocks = c->offloaded_blocks;
-	s->offload_oldest_ns = tn_offload_age(cache, tn_now_ns(&cache->clock));
-	s->offload_lost_blocks = c->offload_lost_blocks;
-	s->promoted_blocks = c->promoted_blocks;
-	s->prefetched_blocks = c->prefetched_blocks;
-	s->blocks_read_back = c->blocks_read_back;
-	s->verified_objects = c->verified_objects;
-	s->corrupt_objects = c->corrupt_objects;
-	s->io_errors = c->io_errors;
-	s->bounced_objects = c->bounced_objects;
-	s->recovered_blocks = c->recovered_blocks;
-	s->resolve_ns = c->resolve_ns;
-	s->submit_ns = c->submit_ns;
-	s->submit_layers = c->submit_layers;
-	s->index_bytes = tn_registry_bytes(cache->registry);
-	s->bytes_written = tn_mover_bytes(cache->mover);
-	tier_stats(cache, s);
-	tn_reads_stats(cache, s);
-	if (cache->headers)
-		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);
-	if (cache->store) {
-		s->recovery_ns = tn_store_recovery_ns(cache->store);
-		s->index_bytes += tn_store_index_bytes(cache->store);
+	begun = tn_now_ns(&cache->clock);
+	if (cache->attached) {
+		rc = tn_remote_flush(cache, deadline_ns);
+	} else {
+		w = tn_flush_begin(&cache->flushes);
+		rc = w ? tn_flush_wait(w, deadline_ns) : tn_fail(-ENOMEM, "tn_flush: no memory");
 	}
-	return 0;
-}
-
-int tn_stats_take(struct tn_cache *cache, struct tn_stats *s)
-{
-	s->lookups = __atomic_load_n(&cache->lookups, __ATOMIC_RELAXED);
-	s->lookup_blocks = __atomic_load_n(&cache->lookup_blocks, __ATOMIC_RELAXED);
-	s->hit_blocks = __atomic_load_n(&cache->hit_blocks, __ATOMIC_RELAXED);
-	return tn_owner_call(cache, stats_on_owner, s);
-}
-
-struct device_stats_call {
-	uint32_t index;
-	struct tn_device_stats *stats;
-};
-
-/* 1: there is such a device. */
-static int device_stats_on_owner(struct tn_cache *cache, void *arg)
-{
-	const struct device_stats_call *c = arg;
-
-	return cache->store && tn_store_stats(cache->store, c->index, c->stats) == 0;
-}
-
-int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats)
-{
-	const struct tn_abi *abi = TN_ABI_RESULT(tn_device_stats, lost_blocks);
-	struct tn_device_stats s;
-	struct device_stats_call call = {index, &s};
-	int rc;
-
-	if (!cache || !stats)
-		return tn_fail(-EINVAL, "tn_cache_device_stats: no cache, or nowhere to return the statistics");
-	rc = tn_abi_check(abi, stats);
-	if (rc)
-		return rc;
-	rc = tn_owner_call(cache, device_stats_on_owner, &call);
-	if (rc == 0)
-		return -ENOENT;
-	if (rc < 0)
-		return rc;
-	tn_abi_out(abi, stats, &s);
-	return 0;
+	tn_latency_add(&cache->region, TN_LATENCY_FLUSH, TN_TIER_NONE, tn_now_ns(&cache->clock) - begun);
+	return rc;
 }

@@ -372,7 +372,7 @@ static void nothing_is_evicted_for_a_block_that_the_budget_keeps_off_the_disk(vo
 		save(r, id, NULL, &res);
 	assert_int_equal(res.rejected, AT_ONCE);
 	assert_int_equal(res.error, -EDQUOT);
-	assert_int_equal(r->cache->durable->evicted, 0);
+	assert_int_equal(r->cache->row.durable->evicted, 0);
 	rig_tear_down(r);
 }
 

@@ -35,13 +35,13 @@ static void begin(struct stuck *s)
 	s->load = rig_load_begin(s->r.s, 1, BLOCKS, 0, NULL);
 	/* The second call is answered a turn of the owner after the first: the reads are in flight by then. */
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(tn_owner_call(s->r.cache, nothing, NULL), 0);
+		assert_int_equal(tn_owner_call(rig_core(&s->r), nothing, NULL), 0);
 }
 
 /* Again and again, for what was not held yet. */
 static void let_reads_go(struct stuck *s)
 {
-	rig_until(&s->r, (rig_calm(&s->r), tn_owner_call(s->r.cache, no_load_left, NULL) == 1));
+	rig_until(&s->r, (rig_calm(&s->r), tn_owner_call(rig_core(&s->r), no_load_left, NULL) == 1));
 }
 
 static void set_up(struct stuck *s)

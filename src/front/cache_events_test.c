@@ -205,14 +205,18 @@ static void a_completion_names_the_save_that_ended(void **state)
 	tn_cache_eventfd(r.cache);
 	assert_int_equal(tn_cache_completions(r.cache, &c, 1), 0); /* set_up's save was ended */
 	save = begin_save(&r, 100, 0, UINT64_MAX);
-	assert_int_equal(tn_cache_completions(r.cache, &c, 1), 0);
+	/* It has the place of set_up's save, whose last ring may come only now: told, but not as ended. */
+	if (tn_cache_completions(r.cache, &c, 1) == 1) {
+		assert_ptr_equal(c.save, save);
+		assert_int_equal(c.ended, 0);
+	}
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		assert_int_equal(tn_save_layer(save, l, NULL, 0), 0);
 	assert_int_equal(tn_save_commit(save), 0);
 	c = wait_for_end(&r, UINT64_MAX, &told);
 	assert_ptr_equal(c.save, save);
 	assert_null(c.load);
-	assert_in_range(told, 1, 2); /* the end may be told before the last call that asked for something is answered */
+	assert_in_range(told, 1, 3); /* that ring; and the end may be told before the last call is answered */
 	assert_int_equal(tn_save_end(save, 0, NULL), 0);
 	assert_int_equal(tn_cache_completions(r.cache, NULL, 1), -EINVAL);
 	assert_int_equal(tn_cache_completions(NULL, &c, 1), -EINVAL);

@@ -205,6 +205,7 @@ static void on_event(void *arg, const struct tn_block_event *event)
 static int call_cache(struct inherited *i)
 {
 	struct tn_device_stats device = {.size = sizeof(device)};
+	struct tn_latency latency = {.size = sizeof(latency)};
 	uint64_t value;
 	struct tn_plan plan = {.size = sizeof(plan)};
 	struct tn_block_event events[4];
@@ -217,6 +218,7 @@ static int call_cache(struct inherited *i)
 	SAYS_ECHILD(tn_cache_stats(r->cache, &value, 1));
 	SAYS_ECHILD(tn_cache_stat(r->cache, "loads", &value));
 	SAYS_ECHILD(tn_cache_device_stats(r->cache, 0, &device));
+	SAYS_ECHILD(tn_cache_latency(r->cache, TN_LATENCY_MATCH, TN_TIER_NONE, &latency));
 	SAYS_ECHILD(tn_cache_events(r->cache, &cursor, events, 4));
 	SAYS_ECHILD(tn_cache_snapshot(r->cache, on_event, NULL, &cursor));
 	SAYS_ECHILD(tn_flush(r->cache, tn_test_deadline()));

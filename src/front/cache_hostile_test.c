@@ -130,7 +130,7 @@ static void *break_rules(void *arg)
 				   &(struct tn_observation){odd(h, 0), odd(h, 9), odd(h, 9), (int64_t)odd(h, 9), (uint32_t)odd(h, 0),
 							    (uint32_t)odd(h, RIG_LAYERS)});
 		tn_doorbell_ring(&d, op->number);
-		tn_io_wake(h->r->cache->io);
+		tn_io_wake(rig_core(h->r)->io);
 	}
 	return NULL;
 }
@@ -147,12 +147,12 @@ static void end_hostile(struct hostile *h)
 
 		tn_face_asked(region, number)->command.generation = 0; /* none begins any more */
 		tn_face_set(&tn_face_asked(region, number)->cancel);
-		while (__atomic_load_n(&h->r->cache->ops[number].op.alive, __ATOMIC_RELAXED) && tn_test_now() < until) {
+		while (__atomic_load_n(&rig_session(h->r)->ops[number].op.alive, __ATOMIC_RELAXED) && tn_test_now() < until) {
 			tn_doorbell_ring(&d, number);
-			tn_io_wake(h->r->cache->io);
+			tn_io_wake(rig_core(h->r)->io);
 			usleep(1000);
 		}
-		assert_false(h->r->cache->ops[number].op.alive);
+		assert_false(rig_session(h->r)->ops[number].op.alive);
 	}
 	assert_int_equal(enginepool_destroy(h->pool), 0);
 }
@@ -169,7 +169,7 @@ static void others_never_notice_a_front_that_breaks_every_rule(void **state)
 
 	rig_set_up(&r, 64u << 20, 0, 64);
 	bytes = PAGES * (uint64_t)tn_geometry_block_bytes(&r.s->g) / RIG_PAGES;
-	memory = malloc(bytes); /* ASAN guards its ends */
+	memory = r.owner ? rig_memory(&r, bytes) : malloc(bytes); /* ASAN guards its ends */
 	assert_non_null(memory);
 	h.r = &r;
 	tn_rng_seed(&h.rng, tn_test_seed());
@@ -191,8 +191,11 @@ static void others_never_notice_a_front_that_breaks_every_rule(void **state)
 	printf("# %llu rounds, %llu good blocks; %llu words changed, %llu hostile operations begun\n", (unsigned long long)rounds,
 	       (unsigned long long)good, (unsigned long long)h.words, (unsigned long long)begun);
 	assert_true(rounds > 0 && good > 0 && begun > HOSTILE_OPS);
+	if (r.owner)
+		rig_memory_free(&r, memory, bytes);
+	else
+		free(memory);
 	rig_tear_down(&r);
-	free(memory);
 }
 
 int main(void)

@@ -61,14 +61,14 @@ static int flush_ends(struct rig *r, struct tn_flush_waiter *w)
 
 static void until_failed(struct rig *r, uint32_t blocks)
 {
-	for (uint32_t i = 0; i < 1000 && tn_host_failed_slots(r->cache->host) < blocks; i++)
+	for (uint32_t i = 0; i < 1000 && tn_host_failed_slots(r->cache->row.host) < blocks; i++)
 		rig_turn(r, RIG_MS);
-	assert_int_equal(tn_host_failed_slots(r->cache->host), blocks);
+	assert_int_equal(tn_host_failed_slots(r->cache->row.host), blocks);
 }
 
 static void the_next_flush_writes_what_failed_before(void **state)
 {
-	struct tn_fault block = {.kind = TN_FAULT_EIO, .op = TN_IO_WRITE, .count = 6}; /* few of the log, which the flush writes */
+	struct tn_fault block = {.kind = TN_FAULT_EIO, .op = TN_IO_WRITE, .count = 7}; /* the block, its objects alone, and again; not of the log */
 	struct rig *r = rig_up(2u << 20);
 
 	rig_fault(r, &block, 1);
@@ -92,10 +92,10 @@ static void what_failed_is_written_when_the_device_comes_back(void **state)
 	until_failed(r, 1);
 	rig_run(r, RIG_SECOND);
 	assert_false(tn_store_writable(r->cache->store));
-	assert_int_equal(tn_host_failed_slots(r->cache->host), 1);
+	assert_int_equal(tn_host_failed_slots(r->cache->row.host), 1);
 	rig_calm(r);
 	rig_run(r, 60 * RIG_SECOND);
-	assert_int_equal(tn_host_failed_slots(r->cache->host), 0);
+	assert_int_equal(tn_host_failed_slots(r->cache->row.host), 0);
 	assert_int_equal(r->cache->c.offloaded_blocks, 1);
 	rig_tear_down(r);
 }
@@ -109,22 +109,22 @@ static void two_flushes_at_once_both_tell_the_truth(void **state)
 
 	fault(r, TN_FAULT_LATE, TN_IO_WRITE, 20 * RIG_MS);
 	save(r, 0, 1);
-	rig_until(r, r->cache->offloads[0].w.op.active && r->cache->offloads[0].w.op.inflight > 0);
+	rig_until(r, r->cache->offloads.op[0].w.op.active && r->cache->offloads.op[0].w.op.inflight > 0);
 	fault(r, TN_FAULT_LATE, TN_IO_WRITE, 500 * RIG_MS);
 	save(r, 0, 2);
-	rig_until(r, r->cache->offloads[1].w.op.active && r->cache->offloads[1].w.op.inflight > 0);
-	first = tn_flush_begin(r->cache);
+	rig_until(r, r->cache->offloads.op[1].w.op.active && r->cache->offloads.op[1].w.op.inflight > 0);
+	first = tn_flush_begin(&r->cache->flushes);
 	fault(r, TN_FAULT_EIO, TN_IO_WRITE, 0); /* the header of the first block */
 	until_failed(r, 1);
 	rig_calm(r);
 	assert_false(first->done);
-	second = tn_flush_begin(r->cache);
+	second = tn_flush_begin(&r->cache->flushes);
 	fault(r, TN_FAULT_LATE, TN_IO_SYNC, 10 * RIG_MS);
 	rc = flush_ends(r, first);
 	assert_true(rc == -EIO || (rc == 0 && r->cache->c.offloaded_blocks == 2));
 	assert_int_equal(flush_ends(r, second), 0);
 	assert_int_equal(r->cache->c.offloaded_blocks, 2);
-	assert_int_equal(tn_host_failed_slots(r->cache->host), 0);
+	assert_int_equal(tn_host_failed_slots(r->cache->row.host), 0);
 	rig_tear_down(r);
 }
 
@@ -139,7 +139,7 @@ static void a_drop_that_waits_for_its_sync_holds_up_no_other_space(void **state)
 	assert_int_equal(rig_flush(r), 0);
 	fault(r, TN_FAULT_LATE, TN_IO_SYNC, RIG_SECOND);
 	begin = rig_now(r);
-	assert_int_equal(tn_space_drop_begin(r->s->space, &drop), 0);
+	assert_int_equal(tn_space_drop_begin(&r->cache->drops, r->s->space, &drop), 0);
 	assert_false(rig_load(r->s, 1, 1));
 	assert_true(rig_load(&r->s[1], 2, 1));
 	save(r, 1, 3);
@@ -167,13 +167,13 @@ static void doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of(vo
 	pin = rig_pin(r->s, 1, 2);
 	assert_int_equal(tn_drop(r->s->space, key, 2), 2);
 	rig_run(r, RIG_MS);
-	assert_int_equal(r->cache->doomed_count, 2);
-	head = r->cache->doomed_head;
+	assert_int_equal(r->cache->blocks.doomed_count, 2);
+	head = r->cache->blocks.doomed_head;
 	assert_true(rig_load(&r->s[1], 3, 1));
-	assert_int_equal(r->cache->doomed_head, head);
+	assert_int_equal(r->cache->blocks.doomed_head, head);
 	rig_unpin(r->s, pin);
 	rig_run(r, RIG_MS);
-	assert_int_equal(r->cache->doomed_count, 0);
+	assert_int_equal(r->cache->blocks.doomed_count, 0);
 	rig_tear_down(r);
 }
 
@@ -197,21 +197,21 @@ static void a_space_is_dropped_in_steps_and_closed_meanwhile(void **state)
 		save_empty(r, i, AT_ONCE, one);
 	save(r, 1, 1);
 	assert_int_equal(rig_match(r->s, MANY, 1), 1);
-	rig_until(r, tn_space_drop_begin(r->s->space, &drop) != -EBUSY); /* the offloads end by themselves */
+	rig_until(r, tn_space_drop_begin(&r->cache->drops, r->s->space, &drop) != -EBUSY); /* the offloads end by themselves */
 	assert_int_equal(rig_match(r->s, MANY, 1), 0);
 	/* A save meanwhile: of a block that is being dropped, and of a new one. */
 	assert_int_equal(tn_save_begin(r->s->space, r->s->pool, key, 2, two, NULL, &s[0]), 0);
 	assert_int_equal(tn_save_begin(r->s->space, r->s->pool, key, 1, pages, NULL, &s[1]), 0);
 	assert_int_equal(tn_load_begin(r->s->space, r->s->pool, key, 1, pages + PER_BLOCK, NULL, &load), 0);
 	assert_int_equal(tn_save_abort(s[1]), 0);
-	assert_int_equal(tn_space_drop_begin(r->s->space, &again), -EBUSY);
+	assert_int_equal(tn_space_drop_begin(&r->cache->drops, r->s->space, &again), -EBUSY);
 	assert_true(tn_core_step(r->cache, &due));
 	assert_true(r->s->space->dropping);
 	assert_int_equal(tn_load_poll(load, 0), 0);
 	assert_int_equal(tn_load_end(load, 0, NULL), 0);
 	assert_int_equal(flush_ends(r, drop), 0);
 	assert_false(r->s->space->dropping);
-	rig_until(r, r->cache->doomed_count == 0);
+	rig_until(r, r->cache->blocks.doomed_count == 0);
 	assert_int_equal(r->cache->c.dropped_blocks, MANY);
 	assert_true(rig_load(&r->s[1], 1, 1));
 	rig_save_give(r->s, s[0]);

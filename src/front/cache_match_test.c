@@ -19,10 +19,13 @@ static const struct {
 	{0, 0, TN_MATCH_PREFIX}, {1, 0, TN_MATCH_PREFIX}, {0, 1, TN_MATCH_WINDOW}, {0, 2, TN_MATCH_EXACT}, {0, 3, TN_MATCH_WINDOW},
 };
 
+#define KV_BYTES 4096u
+
 struct world {
 	struct rig r;
 	struct tn_space *space[SPACES];
 	struct tn_pool *pool;
+	void *kv;
 	struct tn_geometry g;
 	struct tn_key key[KEYS];
 	bool there[SPACES][KEYS];
@@ -51,8 +54,6 @@ static struct tn_space *open_share(struct world *w, const char *tenant, uint32_t
 
 static void up(struct world *w)
 {
-	static unsigned char kv[4096];
-	void *base = kv;
 	uint32_t tokens[KEYS * TOKENS];
 	struct tn_key other[KEYS];
 
@@ -60,7 +61,8 @@ static void up(struct world *w)
 	rig_set_up(&w->r, 0, 32u << 20, 64);
 	w->g = (struct tn_geometry){.layers = 1, .page_tokens = TOKENS, .pages_per_block = 1, .nplanes = 1,
 				    .planes = {{TN_PLANE_K, 1, 512, 16}}};
-	assert_int_equal(enginepool_create(w->r.cache, &w->g, &(struct tn_pool_shape){.npages = 1}, &base, &w->pool), 0);
+	w->kv = rig_memory(&w->r, KV_BYTES);
+	assert_int_equal(enginepool_create(w->r.cache, &w->g, &(struct tn_pool_shape){.npages = 1}, &w->kv, &w->pool), 0);
 	for (uint32_t i = 0; i < SPACES; i++)
 		w->space[i] = open_share(w, "anna", i, TOKENS);
 	for (uint32_t i = 0; i < KEYS * TOKENS; i++)
@@ -77,6 +79,7 @@ static void down(struct world *w)
 	for (uint32_t i = 0; i < SPACES; i++)
 		tn_space_close(w->space[i]);
 	assert_int_equal(enginepool_destroy(w->pool), 0);
+	rig_memory_free(&w->r, w->kv, KV_BYTES);
 	rig_tear_down(&w->r);
 }
 

@@ -227,10 +227,15 @@ static void a_quota_holds_whatever_pool_the_blocks_come_through(void **state)
 	struct tn_match m = {.size = sizeof(m)};
 	struct world w;
 	uint32_t host = 0, disk = 0;
+	int rc;
 
 	up(&w);
 	for (uint64_t id = 0; id < 60; id += 10)
 		save(&w, 1, 1, 100 + id, 10, 0);
+	/* An offload can find the disk's quota taken by blocks that a save is writing. If host memory needs the place of such a block
+	 * before the next try, the block is lost: one flush says so. */
+	rc = tn_flush(w.r.cache, tn_test_deadline());
+	assert_true(rc == 0 || rc == -ENOSPC);
 	assert_int_equal(tn_flush(w.r.cache, tn_test_deadline()), 0);
 	for (uint64_t id = 0; id < 60; id++) {
 		struct tn_key key = rig_key(100 + id);
@@ -294,6 +299,7 @@ static void what_no_memory_is_is_refused_by_what_it_is(void **state)
 	struct tn_memory_desc desc;
 	struct tn_memory *memory = NULL;
 	struct rig r;
+	char *there;
 
 	rig_set_up(&r, 0, 4u << 20, 64);
 	tn_memory_desc_init(&desc);
@@ -318,9 +324,13 @@ static void what_no_memory_is_is_refused_by_what_it_is(void **state)
 	range[0] = (struct tn_memory_range){.address = (void *)(UINTPTR_MAX - 100), .bytes = 4096};
 	assert_int_equal(tn_memory_register(r.cache, &desc, &memory), -EOVERFLOW);
 	assert_null(memory);
-	range[0] = (struct tn_memory_range){.address = at, .bytes = 4096};
+	there = r.owner ? rig_memory(&r, 8192) : at; /* the owner of an attached cache maps what is registered */
+	range[0] = (struct tn_memory_range){.address = there, .bytes = 4096};
+	range[1] = (struct tn_memory_range){.address = there + 4096, .bytes = 4096};
 	assert_int_equal(tn_memory_register(r.cache, &desc, &memory), 0);
 	assert_int_equal(tn_memory_unregister(memory), 0);
+	if (r.owner)
+		rig_memory_free(&r, there, 8192);
 	rig_tear_down(&r);
 }
 

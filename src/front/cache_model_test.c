@@ -46,8 +46,8 @@ static void loads_and_saves_take_the_time_of_the_model_and_give_the_same_bytes(v
 	drive = (struct tn_paced_drive){path, STRETCH};
 	r.o.open = open_paced;
 	rig_must_open(&r);
-	assert_int_equal(r.cache->mix[0].read_bps, 32000000);
-	assert_int_equal(r.cache->mix[0].write_latency_ns, 10000 * STRETCH);
+	assert_int_equal(rig_core(&r)->engines.mix[0].read_bps, 32000000);
+	assert_int_equal(rig_core(&r)->engines.mix[0].write_latency_ns, 10000 * STRETCH);
 	t0 = tn_test_now();
 	rig_save(r.s, 1, 64, 0);
 	assert_int_equal(rig_flush(&r), 0);
@@ -94,19 +94,19 @@ static void what_was_measured_of_a_directory_is_known_and_a_broken_file_is_not(v
 	FILE *f;
 
 	rig_set_up(&r, 64u << 20, 0, 64);
-	assert_int_equal(r.cache->mix[0].version, 0);
+	assert_int_equal(rig_core(&r)->engines.mix[0].version, 0);
 	assert_int_equal(rig_close(&r), 0);
 	assert_int_equal(tn_mixfile_save(r.dir, &slow), 0);
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(r.cache->mix[0].version, 1);
-	assert_true(r.cache->mix[0].write_bps == slow.write_bps);
+	assert_int_equal(rig_core(&r)->engines.mix[0].version, 1);
+	assert_true(rig_core(&r)->engines.mix[0].write_bps == slow.write_bps);
 	assert_int_equal(rig_close(&r), 0);
 	snprintf(path, sizeof(path), "%s/" TN_MIXFILE_NAME, r.dir);
 	f = fopen(path, "w");
 	assert_non_null(f);
 	fclose(f);
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(r.cache->mix[0].version, 0);
+	assert_int_equal(rig_core(&r)->engines.mix[0].version, 0);
 	rig_tear_down(&r);
 }
 

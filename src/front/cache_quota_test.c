@@ -5,6 +5,7 @@
  */
 #include <unistd.h>
 
+#include "base/alloc_rig.h"
 #include "core/core.h"
 #include "cache_rig.h"
 
@@ -117,7 +118,7 @@ static void a_larger_space_without_memory_leaves_the_host_tier_as_it_was(void **
 		counter.fail_after = n;
 		r.cache->alloc = &counter.alloc;
 		if (rig_space_open(&r, &large, &t) == 0) {
-			opened += tn_space_in(t.space, r.cache->memory);
+			opened += tn_space_in(t.space, r.cache->row.memory);
 			rig_space_close(&t);
 		}
 		counter.fail_after = SIZE_MAX;
@@ -156,7 +157,7 @@ int main(void)
 		cmocka_unit_test(saves_at_once_do_not_exceed_the_host_quota),
 		cmocka_unit_test(promotion_and_prefetch_keep_to_the_host_quota),
 		cmocka_unit_test(a_space_at_its_quota_recycles_its_own_blocks_and_no_neighbours),
-		cmocka_unit_test(a_larger_space_without_memory_leaves_the_host_tier_as_it_was),
+		RIG_EMBEDDED_TEST(a_larger_space_without_memory_leaves_the_host_tier_as_it_was, "it replaces the allocator, which the session's thread reads"),
 		cmocka_unit_test(promotion_at_the_quota_recycles_own_blocks),
 		cmocka_unit_test(what_was_recovered_fits_the_quota),
 	};

@@ -19,6 +19,16 @@
 #define POISON 0xee
 
 uint32_t rig_executors;
+bool rig_attached, rig_staged;
+
+/* TN_TEST_ATTACHED=1, or =staged: as if each test had said so. */
+__attribute__((constructor)) static void look_at_environment(void)
+{
+	const char *attached = getenv("TN_TEST_ATTACHED");
+
+	rig_attached = attached != NULL;
+	rig_staged = attached && strcmp(attached, "staged") == 0;
+}
 
 /* ---- options ------------------------------------------------------------------------------------------------ */
 
@@ -39,7 +49,7 @@ void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t 
 	assert_non_null(mkdtemp(r->dir));
 	r->dirs[0] = r->dir;
 	r->o = (struct rig_opts){.spaces = 1, .layers = RIG_LAYERS, .pages_per_block = RIG_PAGES, .heads = 2, .head_dim = head_dim,
-				 .npages = RIG_POOL_PAGES};
+				 .npages = RIG_POOL_PAGES, .attached = rig_attached, .staged = rig_staged};
 	tn_cache_opts_init(o);
 	o->dirs = r->dirs;
 	o->ndirs = disk_bytes ? 1 : 0;
@@ -103,6 +113,25 @@ struct tn_geometry rig_geometry(const struct rig *r)
 	return geometry(r, &(struct rig_space_opts){0});
 }
 
+/* Not from malloc, which meson has fill it: most tests use a page or two of it. */
+void *rig_memory(const struct rig *r, uint64_t bytes)
+{
+	void *memory = MAP_FAILED;
+
+	if (r->o.attached && !r->o.staged)
+		assert_int_equal(tn_memory_alloc(bytes, NULL, &memory), 0);
+	else
+		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	return memory;
+}
+
+void rig_memory_free(const struct rig *r, void *memory, uint64_t bytes)
+{
+	if (tn_memory_free(memory)) /* it is none of tn_memory_alloc's */
+		assert_int_equal(munmap(memory, bytes), 0);
+}
+
 static void open_pool(struct rig_space *s)
 {
 	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = s->npages};
@@ -113,9 +142,7 @@ static void open_pool(struct rig_space *s)
 	assert_true(count <= sizeof(s->bases) / sizeof(s->bases[0]));
 	bytes = (bytes + 4095) / 4096 * 4096;
 	s->memory_bytes = bytes * count;
-	/* Not from malloc, which meson has fill it: most tests use a page or two of it. */
-	s->memory = mmap(NULL, s->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_ptr_not_equal(s->memory, MAP_FAILED);
+	s->memory = rig_memory(s->rig, s->memory_bytes);
 	if (s->rig->simulated)
 		memset(s->memory, POISON, bytes * count);
 	for (uint32_t i = 0; i < count; i++)
@@ -140,10 +167,15 @@ int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_spa
 		shard.match_rule = TN_MATCH_WINDOW;
 		shard.window_tokens = UINT32_MAX;
 	}
+	if (o->ranks) {
+		shard.tp_rank = o->rank;
+		shard.tp_size = o->ranks;
+	}
 	rc = tn_space_open(r->cache, &id, &shard, &s->g, o->quota, &s->space);
 	if (rc)
 		return rc;
 	s->salt = tn_hash64(id.model, strlen(id.model)) ^ tn_hash64(&id.hash_seed, sizeof(id.hash_seed));
+	s->salt += o->rank;
 	s->salt ^= o->tenant ? tn_hash64(o->tenant, strlen(o->tenant)) : 0;
 	if (!o->no_pool)
 		open_pool(s);
@@ -162,7 +194,7 @@ void rig_space_close(struct rig_space *s)
 	assert_int_equal(enginepool_destroy(s->pool), 0);
 	tn_space_close(s->space);
 	if (s->memory)
-		munmap(s->memory, s->memory_bytes);
+		rig_memory_free(s->rig, s->memory, s->memory_bytes);
 	*s = (struct rig_space){.rig = s->rig};
 }
 
@@ -184,10 +216,10 @@ struct tn_quota rig_quota(struct rig *r, uint64_t disk_blocks, uint64_t host_blo
 /* ---- open and close ---------------------------------------------------------------------------------------------- */
 
 /* Of every thread that makes an engine; the first is the owner. */
-static int make_faulty(const struct tn_cache *cache, uint32_t depth, struct tn_io **out)
+static int make_faulty(const struct tn_engines *e, uint32_t depth, struct tn_io **out)
 {
 	struct tn_ioengine_opts io = {.kind = TN_IOENGINE_POSIX, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
-	struct rig *r = cache->devices;
+	struct rig *r = e->devices;
 	struct tn_io_faulty_opts fo = {.seed = 1};
 	struct tn_io *inner;
 	int rc = tn_ioengine_create(&io, &inner);
@@ -203,19 +235,81 @@ static int make_faulty(const struct tn_cache *cache, uint32_t depth, struct tn_i
 	return rc;
 }
 
-static int open_real(struct rig *r, const struct tn_cache_opts *opts)
+static int open_owner(struct rig *r, const struct tn_cache_opts *opts, struct tn_cache **out)
 {
 	int rc;
 
 	if (!r->o.faulty)
-		return r->o.open ? r->o.open(opts, &r->cache) : tn_cache_open(opts, &r->cache);
-	rc = tn_cache_create(opts, &r->cache);
+		return r->o.open ? r->o.open(opts, out) : tn_cache_open(opts, out);
+	rc = tn_cache_create(opts, out);
 	if (rc)
 		return rc;
 	r->io = NULL;
-	r->cache->devices = r;
-	r->cache->make_engine = make_faulty;
-	return tn_cache_start(r->cache);
+	(*out)->engines.devices = r;
+	(*out)->engines.make = make_faulty;
+	return tn_cache_start(*out);
+}
+
+/* Beside the directory, which some tests want to be empty. */
+static const char *socket_path(const struct rig *r, char *path, size_t bytes)
+{
+	snprintf(path, bytes, "%s.socket", r->dir);
+	return path;
+}
+
+struct tn_cache *rig_attach(const struct rig *r)
+{
+	char path[sizeof(r->dir) + 16];
+	struct tn_cache *cache;
+	const struct tn_attach_opts o = {.size = sizeof(o), .deadline_ns = tn_test_deadline()};
+	int rc = tn_cache_attach(socket_path(r, path, sizeof(path)), &o, &cache);
+
+	if (rc)
+		rig_fail(r, "attach: %d: %s", rc, tn_error_last()->text);
+	return cache;
+}
+
+static int open_real(struct rig *r, const struct tn_cache_opts *opts)
+{
+	char path[sizeof(r->dir) + 16];
+	int rc;
+
+	if (!r->o.attached)
+		return open_owner(r, opts, &r->cache);
+	rc = open_owner(r, opts, &r->owner);
+	if (rc) {
+		r->owner = NULL;
+		return rc;
+	}
+	rc = tn_cache_serve(r->owner, socket_path(r, path, sizeof(path)), NULL);
+	if (rc)
+		rig_fail(r, "serve: %d: %s", rc, tn_error_last()->text);
+	r->cache = rig_attach(r);
+	return 0;
+}
+
+void rig_skip(void **state)
+{
+	const char *why = *state;
+
+	tn_test_skip(why);
+}
+
+struct tn_cache *rig_core(const struct rig *r)
+{
+	return r->owner ? r->owner : r->cache;
+}
+
+struct tn_session *rig_session(const struct rig *r)
+{
+	struct tn_cache *core = rig_core(r);
+
+	return r->owner ? tn_container_of(core->sessions.prev, struct tn_session, link) : core->own;
+}
+
+struct tn_space *rig_core_space(const struct rig_space *s)
+{
+	return rig_core(s->rig)->spaces[s->space->index];
 }
 
 int rig_open(struct rig *r)
@@ -271,6 +365,11 @@ int rig_close(struct rig *r)
 	if (r->simulated)
 		return rig_sim_close(r);
 	r->cache = NULL;
+	if (r->owner) {
+		assert_int_equal(tn_cache_close(cache), 0);
+		cache = r->owner;
+		r->owner = NULL;
+	}
 	return tn_cache_close(cache);
 }
 
@@ -298,9 +397,16 @@ void rig_tear_down(struct rig *r)
 {
 	if (r->simulated && r->o.faulty)
 		rig_calm(r);
-	if (r->cache)
-		assert_int_equal(rig_close(r), 0);
+	if (r->cache) {
+		int rc = rig_close(r);
+
+		if (rc)
+			rig_fail(r, "close: %d: %s", rc, tn_error_last()->text);
+	}
 	if (!r->simulated) {
+		char path[sizeof(r->dir) + 16];
+
+		unlink(socket_path(r, path, sizeof(path))); /* of an owner that was killed */
 		assert_int_equal(nftw(r->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
 		return;
 	}
@@ -332,7 +438,7 @@ static void change_faults(struct rig *r, struct faults f)
 {
 	f.io = r->io;
 	assert_true(r->o.faulty);
-	assert_int_equal(r->simulated ? set_faults(r->cache, &f) : tn_owner_call(r->cache, set_faults, &f), 0);
+	assert_int_equal(r->simulated ? set_faults(r->cache, &f) : tn_owner_call(rig_core(r), set_faults, &f), 0);
 }
 
 void rig_fault(struct rig *r, const struct tn_fault *faults, uint32_t n)
@@ -370,7 +476,7 @@ int rig_flush(struct rig *r)
 
 	if (!r->simulated)
 		return tn_test_ended(tn_flush(r->cache, rig_deadline(r)));
-	w = tn_flush_begin(r->cache);
+	w = tn_flush_begin(&r->cache->flushes);
 	rig_until(r, (rc = tn_flush_poll(w)) != -EAGAIN);
 	return rc;
 }

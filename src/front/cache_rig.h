@@ -46,6 +46,8 @@ struct rig;
  * @quota_blocks: of each space on disk, 0: no limit
  * @faulty:      the I/O engines make faults when rig_fault tells them to
  * @faults:      and those from the beginning, or NULL
+ * @attached:    the cache is one that has attached to the one that is opened, in this process
+ * @staged:      and its pools lie in memory that only a process itself can map
  * @open:        a real rig's, instead of tn_cache_open
  *
  * Of a simulated rig:
@@ -63,7 +65,7 @@ struct rig_opts {
 	uint32_t layers, pages_per_block, heads, head_dim;
 	uint32_t npages;
 	uint64_t quota_blocks[RIG_SPACES];
-	bool faulty;
+	bool faulty, attached, staged;
 	const struct tn_io_faulty_opts *faults;
 	int (*open)(const struct tn_cache_opts *opts, struct tn_cache **out);
 	void (*prepare)(struct rig *r);
@@ -92,12 +94,14 @@ struct rig_space {
  * @seed:   of the engine's hashes: spaces of different seeds are different
  * @window: the rule is TN_MATCH_WINDOW, with as many tokens as there can be
  * @quota:  NULL: no limit
+ * @rank, @ranks: the space is for the share of one of so many TP ranks; 0: of one
  * @no_pool: nothing is saved or loaded
  */
 struct rig_space_opts {
 	const char *tenant, *model;
 	uint64_t seed;
 	uint32_t head_dim, pages_per_block;
+	uint32_t rank, ranks;
 	bool window;
 	const struct tn_quota *quota;
 	bool no_pool;
@@ -118,6 +122,7 @@ struct rig_exec {
 struct rig {
 	struct rig_opts o;
 	struct tn_cache *cache; /* NULL: closed */
+	struct tn_cache *owner; /* of an attached rig: what the cache has attached to */
 	struct rig_space s[RIG_SPACES];
 	struct tn_io *io; /* of a simulated rig, or of the owner of a faulty one */
 	/* Real. */
@@ -134,6 +139,8 @@ struct rig {
 
 /* Threads that read, of the caches of rigs that rig_init makes. */
 extern uint32_t rig_executors;
+/* Whether the caches of such rigs are attached ones, and their pools staged. */
+extern bool rig_attached, rig_staged;
 
 /* ---- a cache ---------------------------------------------------------------------------------------------- */
 
@@ -163,6 +170,21 @@ struct tn_stats rig_stats(struct rig *r);
 struct tn_device_stats rig_device(struct rig *r, uint32_t index);
 /* What a flush returns. */
 int rig_flush(struct rig *r);
+
+/* What has a core to look into: the cache, its space and its session; of an attached rig the owner's. */
+struct tn_cache *rig_core(const struct rig *r);
+struct tn_space *rig_core_space(const struct rig_space *s);
+struct tn_session *rig_session(const struct rig *r);
+/* One more process that attaches, so to speak, to the owner of an attached rig. */
+struct tn_cache *rig_attach(const struct rig *r);
+/* As cmocka_unit_test, of a test that has no meaning where the cache is an attached one, and why: there it is skipped. */
+#define RIG_EMBEDDED_TEST(f, why) {#f, rig_attached ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)(why)}
+void rig_skip(void **state);
+#define RIG_SIMULATED "a simulated cache has no thread that could serve"
+
+/* Zeroed memory for pools: of an attached rig, such that the owner can map it, unless it is staged. */
+void *rig_memory(const struct rig *r, uint64_t bytes);
+void rig_memory_free(const struct rig *r, void *memory, uint64_t bytes);
 
 /* Replaces the faults of the owner's engine. */
 void rig_fault(struct rig *r, const struct tn_fault *faults, uint32_t n);

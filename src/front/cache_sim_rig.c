@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/stack.h"
 #include "block/registry.h"
 #include "front/front.h"
 #include "cache_rig.h"
@@ -117,7 +118,7 @@ static void make_disk(struct rig *r)
 static int make_far(struct tn_cache *cache, struct tn_tier_base **out)
 {
 	struct tn_policy_opts po = {.capacity = cache->max_blocks, .seed = cache->o.seed, .alloc = cache->alloc};
-	struct rig *r = cache->devices;
+	struct rig *r = cache->engines.devices;
 	const struct tn_policy_ops *lru;
 	struct tn_policy *policy;
 
@@ -144,7 +145,7 @@ int rig_sim_open(struct rig *r, struct tn_cache_opts *opts)
 	r->cache->boot[0] = tn_simdisk_boot(r->disk);
 	r->cache->entropy[0] = r->o.seed + 1;
 	r->cache->entropy[1] = 0x5eed;
-	r->cache->devices = r;
+	r->cache->engines.devices = r;
 	if (r->far)
 		r->cache->make_tier[TN_TIER_REMOTE] = make_far;
 	if (r->o.prepare)
@@ -158,6 +159,11 @@ int rig_sim_close(struct rig *r)
 {
 	int rc;
 
+	if (!tn_simdisk_is_off(r->disk)) { /* as the owner thread ends */
+		r->cache->stopping = r->cache->offloads.closing = true;
+		tn_offload_retry(&r->cache->offloads);
+		rig_until(r, tn_core_idle(r->cache));
+	}
 	r->cache->io = NULL; /* the disk outlives the cache */
 	rc = tn_core_close(r->cache);
 	tn_cache_free(r->cache);
@@ -225,23 +231,16 @@ void rig_oversleep(struct rig *r, uint64_t ns)
 
 /* ---- nothing is lost -------------------------------------------------------------------------------------- */
 
-static uint32_t stack_length(uint64_t head, uint32_t (*next)(const struct rig *r, uint32_t i), const struct rig *r)
+/* Takes the free entries of a table, and puts them back. */
+static uint32_t stack_length(uint64_t *head, const uint32_t *first, size_t entry_bytes)
 {
-	uint32_t i = (uint32_t)head, n = 0;
+	uint64_t whole = *head;
+	uint32_t n = 0;
 
-	for (; i; i = next(r, i - 1))
+	while (tn_stack_pop(head, first, entry_bytes))
 		n++;
+	*head = whole;
 	return n;
-}
-
-static uint32_t next_op(const struct rig *r, uint32_t i)
-{
-	return r->cache->front->ops[i].next_free;
-}
-
-static uint32_t next_lease(const struct rig *r, uint32_t i)
-{
-	return r->cache->leases[i].next;
 }
 
 /* Where the tier says that the block's place is, it is. */
@@ -251,7 +250,7 @@ static bool has_its_place(const struct tn_cache *c, const struct tn_tier_base *t
 
 	if (t->ops->traits.reach == TN_REACH_DEVICE)
 		return tn_store_cookie(c->store, place) == b;
-	return t->ops->traits.reach != TN_REACH_MEMORY || tn_host_block(c->host, place) == b;
+	return t->ops->traits.reach != TN_REACH_MEMORY || tn_host_block(c->row.host, place) == b;
 }
 
 static void check_record(struct rig *r, tn_block b)
@@ -261,7 +260,7 @@ static void check_record(struct rig *r, tn_block b)
 
 	if (tn_block_refs(c->registry, b))
 		rig_fail(r, "block %u: %u references are left", b, tn_block_refs(c->registry, b));
-	for_each_tier(t, c) {
+	for_each_tier(t, &c->row) {
 		enum tn_residency residency = tn_tier_residency(t, b);
 
 		if (residency != TN_PRESENT && residency != TN_ABSENT)
@@ -306,34 +305,34 @@ static void check_records(struct rig *r)
 		rig_fail(r, "%u records of blocks that were never registered are left", resets);
 	for (tn_block b = tn_registry_next(c->registry, TN_BLOCK_NONE); b != TN_BLOCK_NONE; b = tn_registry_next(c->registry, b))
 		check_record(r, b);
-	for_each_tier(t, c)
+	for_each_tier(t, &c->row)
 		check_counts(r, t);
-	if (c->durable->blocks != c->store->committed)
-		rig_fail(r, "blocks on disk: %llu, store %llu", (unsigned long long)c->durable->blocks,
-			 (unsigned long long)c->store->committed);
+	if (c->row.durable->blocks != c->store->slots[TN_SLOT_COMMITTED])
+		rig_fail(r, "blocks on disk: %llu, store %llu", (unsigned long long)c->row.durable->blocks,
+			 (unsigned long long)c->store->slots[TN_SLOT_COMMITTED]);
 }
 
 void rig_check_quiet(struct rig *r)
 {
 	struct tn_cache *c = r->cache;
-	uint32_t ops, leases = stack_length(c->free_leases, next_lease, r);
+	uint32_t ops, leases = stack_length(&c->matches->free_leases, &c->matches->leases[0].next, sizeof(c->matches->leases[0]));
 
 	tn_front_reap(c);
-	ops = stack_length(c->front->free_ops, next_op, r);
-	if (!tn_core_idle(c) || c->doomed_count)
+	ops = stack_length(&c->front->free_ops, &c->front->ops[0].next_free, sizeof(c->front->ops[0]));
+	if (!tn_core_idle(c) || c->blocks.doomed_count)
 		rig_fail(r, "not idle: loads %d saves %d flushes %d, %u to be offloaded, %u doomed",
-				 !tn_list_empty(&c->loads), !tn_list_empty(&c->saves), !tn_list_empty(&c->flushes),
-				 c->host ? tn_host_queued(c->host, c->durable->tier) : 0, c->doomed_count);
-	if (ops != c->o.max_ops || leases != c->nleases)
+				 !tn_list_empty(&c->loads), !tn_list_empty(&c->saves), !tn_list_empty(&c->offloads.flushes),
+				 c->row.host ? tn_host_queued(c->row.host, c->row.durable->tier) : 0, c->blocks.doomed_count);
+	if (ops != c->o.max_ops || leases != c->matches->nleases)
 		rig_fail(r, "%u of %u operations and %u of %u leases are free", ops, c->o.max_ops, leases,
-				 c->nleases);
-	if (tn_mover_free(c->mover) != 2 * c->o.io_depth)
-		rig_fail(r, "%u of %u moves are free", tn_mover_free(c->mover), 2 * c->o.io_depth);
-	if (c->store->reserved)
-		rig_fail(r, "%llu slots stay reserved", (unsigned long long)c->store->reserved);
-	if (c->host && (tn_host_used(c->host) != c->memory->blocks || tn_host_dirty_slots(c->host)))
-		rig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_host_used(c->host),
-				 (unsigned long long)c->memory->blocks, tn_host_dirty_slots(c->host));
+				 c->matches->nleases);
+	if (!tn_transfers_idle(c))
+		rig_fail(r, "IOCBs are out");
+	if (c->store->slots[TN_SLOT_RESERVED])
+		rig_fail(r, "%llu slots stay reserved", (unsigned long long)c->store->slots[TN_SLOT_RESERVED]);
+	if (c->row.host && (tn_host_used(c->row.host) != c->row.memory->blocks || tn_host_dirty_slots(c->row.host)))
+		rig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_host_used(c->row.host),
+				 (unsigned long long)c->row.memory->blocks, tn_host_dirty_slots(c->row.host));
 	for (uint32_t s = 0; s < r->o.spaces; s++)
 		if (r->s[s].space->ops || r->s[s].space->held)
 			rig_fail(r, "space %u counts %u operations, %u of callers", s, r->s[s].space->ops, r->s[s].space->held);

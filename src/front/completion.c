@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "front/front.h"
+#include "front/attach.h"
 
 int tn_cache_eventfd(struct tn_cache *cache)
 {
@@ -14,6 +14,8 @@ int tn_cache_eventfd(struct tn_cache *cache)
 		return tn_fail(-EINVAL, "tn_cache_eventfd: no cache");
 	if (tn_check_process(cache))
 		return -ECHILD;
+	if (cache->attached)
+		return tn_attached_eventfd(cache);
 	/* What ended before anybody listened counts as one. */
 	if (!__atomic_exchange_n(&cache->eventfd_used, 1, __ATOMIC_SEQ_CST))
 		(void)!write(cache->eventfd, &one, sizeof(one));
@@ -41,7 +43,9 @@ static bool describe(struct tn_front_op *op, enum tn_handle_kind kind, struct tn
 	if (kind == TN_HANDLE_LOAD) {
 		out->load = handle;
 		out->ready_layers = ready_layers(op);
-		out->good_blocks = out->ready_layers ? tn_face_good(&op->cache->region, op->number) : op->n;
+		if (out->ready_layers == op->space->shape.layers)
+			tn_front_time_load(op);
+		out->good_blocks = out->ready_layers ? tn_face_good(op->region, op->number) : op->n;
 	} else {
 		out->save = handle;
 	}
@@ -60,8 +64,8 @@ int tn_cache_completions(struct tn_cache *cache, struct tn_completion *out, size
 	if (tn_check_process(cache))
 		return -ECHILD;
 	f = cache->front;
-	bell = tn_region_completions(&cache->region);
 	pthread_mutex_lock(&f->completions_lock);
+	bell = tn_region_completions(f->told_in);
 	while (n < max && n < INT32_MAX) {
 		uint32_t number;
 

@@ -7,15 +7,17 @@
 #define TN_FRONT_FRONT_H
 
 #include "core/core.h"
+#include "core/pool.h"
 
 /* An operation as its caller's side knows it, by number. */
 struct tn_front_op {
-	uint64_t gate;	     /* shared: of its handle, see handle.c */
+	uint64_t gate;	     /* shared: of its handle */
 	uint32_t next_free;  /* shared: link of the free stack */
 	uint32_t number;
 	struct tn_cache *cache;
 	struct tn_space *space;
 	struct tn_pool *pool; /* NULL: a prefetch */
+	const struct tn_region *region; /* where its callers meet who carries it out: the cache's, or tn_stage_region */
 	uint64_t generation;
 	uint64_t first_page, end_page; /* that are claimed */
 	uint32_t n; /* blocks */
@@ -25,6 +27,7 @@ struct tn_front_op {
 	uint64_t input_tokens; /* loads */
 	uint32_t left_layer;   /* which wait a load's caller returned from last, ... */
 	uint64_t left_ns;      /* ... and when; 0: it is in one */
+	uint64_t begun_ns;     /* shared: when it began; 0: that it is ready was timed */
 };
 
 struct tn_event {
@@ -34,6 +37,7 @@ struct tn_event {
 };
 
 struct tn_front {
+	uint32_t handle_slot; /* front_op.c; 0: none */
 	struct tn_front_op *ops;
 	uint64_t free_ops; /* shared: tagged stack of numbers */
 	pthread_mutex_t reap_lock;
@@ -41,6 +45,7 @@ struct tn_front {
 	struct tn_event *events;
 	uint64_t free_events; /* shared: tagged stack of numbers */
 	pthread_mutex_t completions_lock; /* of the rest */
+	const struct tn_region *told_in; /* the region whose completions callers take */
 	struct tn_doorbell_taker completions;
 	uint32_t *completed; /* numbers, the next one to be told first, ... */
 	uint32_t next_completed; /* ... from here to the end */
@@ -48,10 +53,6 @@ struct tn_front {
 
 int tn_front_create(struct tn_cache *cache);
 void tn_front_destroy(struct tn_cache *cache);
-
-/* A stack of numbers that any thread may push and pop; pop: number + 1, or 0 if it is empty. */
-uint64_t tn_stack_pop(uint64_t *head, uint32_t (*next)(void *arg, uint32_t i), void *arg);
-void tn_stack_push(uint64_t *head, uint32_t i, uint32_t *next);
 
 /* ---- front_op.c ------------------------------------------------------------------------------------ */
 
@@ -73,19 +74,21 @@ struct tn_front_args {
 int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *args);
 /* Hands the operation over to the core. */
 void tn_front_begin(struct tn_front_op *op, const struct tn_command *command);
+/* The core looks at what the front has written. */
+void tn_front_wake(struct tn_cache *cache);
 /* Lets the core look at the operation's words. */
 void tn_front_kick(struct tn_front_op *op);
 /* Whether the core is done with the operation, and will not look at it again. */
 bool tn_front_is_over(const struct tn_front_op *op);
 bool tn_front_layer_is_ready(const struct tn_front_op *op, uint32_t layer);
 bool tn_front_all_is_ready(const struct tn_front_op *op);
-int tn_front_check_layer(const struct tn_front_op *op, uint32_t layer);
+/* The caller sees all layers of a load ready: times the load, the first time, unless it was cancelled. */
+void tn_front_time_load(struct tn_front_op *op);
 
-/* ---- handle.c: handles of loads and saves, the numbers that callers have instead of addresses -------- */
-
+/* Of the operation's present life, or the last one; any thread. */
+uint64_t tn_front_generation(const struct tn_front_op *op);
+/* Handles of loads and saves: the numbers that callers have instead of addresses. */
 enum tn_handle_kind { TN_HANDLE_LOAD, TN_HANDLE_SAVE };
-int tn_handles_create(struct tn_cache *cache);
-void tn_handles_destroy(struct tn_cache *cache);
 /* The operation's next life; the handle is not open yet. */
 void tn_handle_next(struct tn_front_op *op, enum tn_handle_kind kind);
 void *tn_handle_open(struct tn_front_op *op);
@@ -101,13 +104,59 @@ void tn_handle_leave(struct tn_front_op *op);
 bool tn_handle_close(struct tn_front_op *op);
 void tn_handle_reopen(struct tn_front_op *op);
 
-/* ---- hints.c: what the scheduler is told --------------------------------------------------------------- */
+/* ---- pool.c: which pages belong to loads and saves ---------------------------------------------------------- */
+
+/*
+ * Claims pages[first..end) for a load, or none: 0, or -EINVAL with the index in the detail (out of range, given twice, or still part of
+ * another load or of a save). Any thread.
+ */
+int tn_claims_load(struct tn_claims *c, const uint32_t *pages, uint64_t first, uint64_t end);
+void tn_claims_loaded(struct tn_claims *c, const uint32_t *pages, uint64_t first, uint64_t end);
+/* Likewise pages[0..n) for a save, which other saves may have, too. */
+int tn_claims_save(struct tn_claims *c, const uint32_t *pages, uint64_t n);
+void tn_claims_saved(struct tn_claims *c, const uint32_t *pages, uint64_t n);
+
+/* ---- api.c: what the scheduler is told, for tests ----------------------------------------------------------------- */
 
 /* An engine is about to wait for a layer, and goes on with it. */
-void tn_hint_wait_begins(struct tn_front_op *load, uint32_t layer);
-void tn_hint_wait_ends(struct tn_front_op *load, uint32_t layer);
-/* A save of so many blocks may begin, or -EAGAIN when too much waits to be written already; and it did not begin. */
-int tn_backlog_admit(const struct tn_space *space, uint64_t blocks);
-void tn_backlog_undo(const struct tn_space *space, uint64_t blocks);
+void tn_hint_wait_begins(struct tn_front_op *load, uint32_t layer, uint64_t now);
+void tn_hint_wait_ends(struct tn_front_op *load, uint32_t layer, uint64_t now);
+
+/* ---- match.c: leases and queries ---------------------------------------------------------------------- */
+
+struct tn_lease {
+	uint32_t next; /* free list */
+	uint32_t generation; /* odd: taken. Shared. */
+	uint32_t n;
+	tn_block *blocks;
+	struct tn_lease *rest; /* leases that end with this one, of other spaces */
+};
+
+/* Look-ups: what they hold, and how many there were. */
+struct tn_matches {
+	struct tn_lease *leases;
+	uint32_t nleases;
+	uint64_t free_leases; /* shared: tagged stack */
+	tn_block *lease_blocks;
+	struct tn_query *queries; /* under way */
+	uint32_t nqueries;
+	uint64_t free_queries; /* shared: tagged stack */
+	struct tn_key *query_keys;
+	uint64_t lookups, lookup_blocks, hit_blocks; /* shared */
+};
+
+int tn_match_create(struct tn_cache *cache);
+void tn_match_destroy(struct tn_cache *cache);
+/* tn_match and tn_match_all, for a process that times the call itself. */
+int tn_match_answer(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match, unsigned flags);
+int tn_match_all_answer(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+			struct tn_match *match, unsigned flags);
+/* tn_unpin, of whichever space. */
+int tn_lease_end(struct tn_cache *cache, uint64_t pin);
+/* Whether tn_match_begin would take these arguments. */
+int tn_query_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags);
+/* tn_match_begin, of arguments that were checked; the session is told when a tier has answered. */
+int tn_query_begin(struct tn_session *whose, struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
+		   uint64_t deadline_ns, unsigned flags, uint64_t *query);
 
 #endif

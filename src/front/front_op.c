@@ -1,39 +1,151 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The callers' side of operations: which are free, and what all of them have in common on their way to the core and back.
+ * The callers' side of operations: which are free, their handles, and what all of them have in common on their way to the core and back.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "core/pool.h"
-#include "front/front.h"
+#include "base/stack.h"
+#include "front/stage.h"
+#include "region/call.h"
+#include "region/latency.h"
+
+/* ---- handles ---------------------------------------------------------------------------------------- */
 
 /*
- * A stack of indices that any thread may push and pop: head is (tag << 32 | index + 1), the tag makes a
- * recurring head differ (ABA).
+ * The handles of loads and saves: never addresses, but the operation's place and how often it was given out, so that
+ * whatever a caller passes is checked before anything is touched.
+ *
+ *   handle = generation (42 bits) | operation of the cache (12) | cache of the process (10)
+ *
+ * The lowest bit of a generation is the kind. An operation's gate has its generation, whether the handle is open, and how
+ * many callers are inside a call with it. Who ends it closes the gate first, so that one only can, and waits for those
+ * inside: they find it over and return.
  */
-void tn_stack_push(uint64_t *head, uint32_t i, uint32_t *next)
-{
-	uint64_t old = __atomic_load_n(head, __ATOMIC_RELAXED), new;
+#define CACHES 1024u /* entry 0 stays empty: no handle is NULL */
+#define CACHE_BITS 10u
+#define OP_BITS 12u
+#define GENERATION_SHIFT (CACHE_BITS + OP_BITS)
+#define GENERATION_MASK ((UINT64_C(1) << (64 - GENERATION_SHIFT)) - 1)
+#define GATE_SHIFT 16u
+#define GATE_OPEN (UINT64_C(1) << 15)
+#define GATE_INSIDE (GATE_OPEN - 1)
 
-	do {
-		__atomic_store_n(next, (uint32_t)old, __ATOMIC_RELAXED);
-		new = ((old >> 32) + 1) << 32 | (i + 1);
-	} while (!__atomic_compare_exchange_n(head, &old, new, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+_Static_assert(sizeof(uintptr_t) == 8, "a handle is a pointer to nothing, of 64 bits");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tn_cache *caches[CACHES];	 /* written under lock */
+static uint64_t generations[CACHES]; /* under lock: the highest that a cache of this entry gave out */
+
+static int handles_create(struct tn_cache *cache)
+{
+	uint32_t slot = 1;
+
+	_Static_assert(1u << OP_BITS >= 4096u, "as many as max_ops may be");
+	pthread_mutex_lock(&lock);
+	while (slot < CACHES && caches[slot])
+		slot++;
+	if (slot < CACHES) {
+		for (uint32_t i = 0; i < cache->o.max_ops; i++)
+			cache->front->ops[i].gate = generations[slot] << GATE_SHIFT;
+		cache->front->handle_slot = slot;
+		__atomic_store_n(&caches[slot], cache, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&lock);
+	return slot < CACHES ? 0 : tn_fail(-EAGAIN, "%u caches are open in this process, the most there can be", CACHES - 1);
 }
 
-/* next(arg, i) reads the link of entry i. */
-uint64_t tn_stack_pop(uint64_t *head, uint32_t (*next)(void *arg, uint32_t i), void *arg)
+static void handles_destroy(struct tn_cache *cache)
 {
-	uint64_t old = __atomic_load_n(head, __ATOMIC_ACQUIRE), new;
+	uint32_t slot = cache->front->handle_slot;
 
-	do {
-		if ((uint32_t)old == 0)
-			return 0;
-		new = ((old >> 32) + 1) << 32 | next(arg, (uint32_t)old - 1);
-	} while (!__atomic_compare_exchange_n(head, &old, new, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
-	return (uint32_t)old;
+	if (slot == 0)
+		return;
+	pthread_mutex_lock(&lock);
+	for (uint32_t i = 0; i < cache->o.max_ops; i++)
+		if (cache->front->ops[i].gate >> GATE_SHIFT > generations[slot])
+			generations[slot] = cache->front->ops[i].gate >> GATE_SHIFT;
+	__atomic_store_n(&caches[slot], NULL, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&lock);
+}
+
+static void *handle(const struct tn_front_op *op, uint64_t generation)
+{
+	return (void *)(uintptr_t)(generation << GENERATION_SHIFT | (uint64_t)op->number << CACHE_BITS | op->cache->front->handle_slot);
+}
+
+void tn_handle_next(struct tn_front_op *op, enum tn_handle_kind kind)
+{
+	/* Others may be looking at it, with a handle of its last life. */
+	uint64_t gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED);
+
+	op->generation = (((gate >> (GATE_SHIFT + 1)) + 1) << 1 | kind) & GENERATION_MASK;
+	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT, __ATOMIC_RELAXED);
+}
+
+void *tn_handle_open(struct tn_front_op *op)
+{
+	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT | GATE_OPEN, __ATOMIC_RELEASE);
+	return handle(op, op->generation);
+}
+
+void *tn_handle_of(const struct tn_front_op *op, enum tn_handle_kind kind)
+{
+	uint64_t gate = __atomic_load_n(&op->gate, __ATOMIC_ACQUIRE), generation = gate >> GATE_SHIFT;
+
+	return (gate & GATE_OPEN) && (generation & 1) == kind ? handle(op, generation) : NULL;
+}
+
+uint64_t tn_front_generation(const struct tn_front_op *op)
+{
+	return __atomic_load_n(&op->gate, __ATOMIC_ACQUIRE) >> GATE_SHIFT;
+}
+
+int tn_handle_enter(const void *handle, enum tn_handle_kind kind, const char *call, struct tn_front_op **out)
+{
+	uint64_t h = (uint64_t)(uintptr_t)handle, i = h >> CACHE_BITS & ((1u << OP_BITS) - 1), gate;
+	struct tn_cache *cache = __atomic_load_n(&caches[h & (CACHES - 1)], __ATOMIC_ACQUIRE);
+	struct tn_front_op *op;
+
+	if (!cache || i >= cache->o.max_ops || (h >> GENERATION_SHIFT & 1) != kind)
+		goto wrong;
+	if (tn_check_process(cache))
+		return -ECHILD;
+	op = &cache->front->ops[i];
+	gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED);
+	do
+		if ((gate & ~GATE_INSIDE) != (h >> GENERATION_SHIFT << GATE_SHIFT | GATE_OPEN) ||
+		    (gate & GATE_INSIDE) == GATE_INSIDE)
+			goto wrong;
+	while (!__atomic_compare_exchange_n(&op->gate, &gate, gate + 1, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED));
+	*out = op;
+	return 0;
+wrong:
+	return tn_fail(-EINVAL, "%s: %#llx is no %s (ended before?)", call, (unsigned long long)h,
+		       kind == TN_HANDLE_LOAD ? "load" : "save");
+}
+
+void tn_handle_leave(struct tn_front_op *op)
+{
+	__atomic_fetch_sub(&op->gate, 1, __ATOMIC_RELEASE);
+}
+
+bool tn_handle_close(struct tn_front_op *op)
+{
+	uint64_t gate = __atomic_fetch_and(&op->gate, ~GATE_OPEN, __ATOMIC_ACQ_REL);
+
+	if (!(gate & GATE_OPEN))
+		return false; /* another caller was first */
+	while ((__atomic_load_n(&op->gate, __ATOMIC_ACQUIRE) & GATE_INSIDE) > 1)
+		sched_yield(); /* the operation is over: whoever is inside is on the way out */
+	return true;
+}
+
+void tn_handle_reopen(struct tn_front_op *op)
+{
+	__atomic_fetch_or(&op->gate, GATE_OPEN, __ATOMIC_RELEASE);
 }
 
 /* ---- create -------------------------------------------------------------------------------------- */
@@ -60,9 +172,11 @@ int tn_front_create(struct tn_cache *cache)
 	if (!f->ops || !f->prefetches || !f->completed || !f->events)
 		return tn_fail(-ENOMEM, "no memory for %u operations", cache->o.max_ops);
 	f->next_completed = cache->o.max_ops;
+	f->told_in = &cache->region;
 	for (uint32_t i = 0; i < cache->o.max_ops; i++) {
 		f->ops[i].cache = cache;
 		f->ops[i].number = i;
+		f->ops[i].region = &cache->region;
 		tn_stack_push(&f->free_ops, i, &f->ops[i].next_free);
 	}
 	for (uint32_t i = 0; i < TN_EVENTS; i++) {
@@ -70,7 +184,7 @@ int tn_front_create(struct tn_cache *cache)
 		f->events[i].number = i;
 		tn_stack_push(&f->free_events, i, &f->events[i].next_free);
 	}
-	return tn_handles_create(cache);
+	return handles_create(cache);
 }
 
 void tn_front_destroy(struct tn_cache *cache)
@@ -80,7 +194,7 @@ void tn_front_destroy(struct tn_cache *cache)
 
 	if (!f)
 		return;
-	tn_handles_destroy(cache);
+	handles_destroy(cache);
 	tn_put(a, f->ops, tn_array_bytes(cache->o.max_ops, sizeof(*f->ops)));
 	tn_put(a, f->prefetches, prefetch_words(cache) * sizeof(*f->prefetches));
 	tn_put(a, f->completed, tn_array_bytes(cache->o.max_ops, sizeof(*f->completed)));
@@ -91,13 +205,6 @@ void tn_front_destroy(struct tn_cache *cache)
 }
 
 /* ---- free operations ------------------------------------------------------------------------------- */
-
-static uint32_t next_free_op(void *arg, uint32_t i)
-{
-	const struct tn_front *f = arg;
-
-	return __atomic_load_n(&f->ops[i].next_free, __ATOMIC_RELAXED);
-}
 
 static void put_free(struct tn_front_op *op)
 {
@@ -136,11 +243,11 @@ void tn_front_reap(struct tn_cache *cache)
 struct tn_front_op *tn_front_take(struct tn_cache *cache)
 {
 	struct tn_front *f = cache->front;
-	uint64_t i = tn_stack_pop(&f->free_ops, next_free_op, f);
+	uint32_t i = tn_stack_pop(&f->free_ops, &f->ops[0].next_free, sizeof(f->ops[0]));
 
 	if (!i) {
 		tn_front_reap(cache);
-		i = tn_stack_pop(&f->free_ops, next_free_op, f);
+		i = tn_stack_pop(&f->free_ops, &f->ops[0].next_free, sizeof(f->ops[0]));
 	}
 	return i ? &f->ops[i - 1] : NULL;
 }
@@ -149,7 +256,6 @@ struct tn_front_op *tn_front_take(struct tn_cache *cache)
 
 int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 {
-	const struct tn_region *region = &op->cache->region;
 	uint32_t per_block = a->space->geometry.pages_per_block, most = tn_op_blocks_max(op->cache, a->space, a->pages != NULL);
 
 	if (a->n > most) {
@@ -160,6 +266,7 @@ int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 	}
 	op->space = a->space;
 	op->pool = a->pool;
+	op->region = a->pool && a->pool->stage ? tn_stage_region(op->cache) : &op->cache->region;
 	op->n = (uint32_t)a->n;
 	op->first_page = 0;
 	op->end_page = a->n * per_block;
@@ -167,9 +274,9 @@ int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 	op->tag = op->input_tokens = op->left_ns = 0;
 	op->left_layer = 0;
 	__atomic_store_n(&op->layers_given, 0, __ATOMIC_RELAXED);
-	memcpy(tn_face_keys(region, op->number), a->keys, a->n * sizeof(*a->keys));
+	memcpy(tn_face_keys(&op->cache->region, op->number), a->keys, a->n * sizeof(*a->keys));
 	if (a->pages)
-		memcpy(tn_face_pages(region, op->number), a->pages, op->end_page * sizeof(*a->pages));
+		memcpy(tn_face_pages(op->region, op->number), a->pages, op->end_page * sizeof(*a->pages));
 	if (a->pool) {
 		__atomic_add_fetch(&op->space->held, 1, __ATOMIC_RELAXED);
 		__atomic_add_fetch(&op->pool->ops, 1, __ATOMIC_RELAXED);
@@ -177,16 +284,29 @@ int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 	return 0;
 }
 
+void tn_front_wake(struct tn_cache *cache)
+{
+	if (cache->attached)
+		tn_region_wake(&cache->region);
+	else
+		tn_io_wake(cache->io);
+}
+
 void tn_front_kick(struct tn_front_op *op)
 {
-	struct tn_doorbell kicks = tn_region_kicks(&op->cache->region);
+	struct tn_doorbell kicks = tn_region_kicks(op->region);
 
-	if (tn_doorbell_ring(&kicks, op->number))
-		tn_io_wake(op->cache->io);
+	if (!tn_doorbell_ring(&kicks, op->number))
+		return;
+	if (op->region == &op->cache->region)
+		tn_front_wake(op->cache);
+	else
+		tn_stage_wake(op->cache);
 }
 
 void tn_front_begin(struct tn_front_op *op, const struct tn_command *command)
 {
+	uint32_t layers = command->kind == TN_COMMAND_SAVE ? op->space->shape.layers : 0;
 	struct tn_command c = *command;
 
 	c.generation = op->generation;
@@ -195,10 +315,15 @@ void tn_front_begin(struct tn_front_op *op, const struct tn_command *command)
 	c.blocks = op->n;
 	c.first_page = op->first_page;
 	c.end_page = op->end_page;
-	tn_face_ask(&op->cache->region, op->number, &c, c.kind == TN_COMMAND_SAVE ? op->space->shape.layers : 0);
+	tn_face_ask(&op->cache->region, op->number, &c, layers);
 	if (c.kind == TN_COMMAND_PREFETCH)
 		__atomic_fetch_or(&op->cache->front->prefetches[op->number / 64], 1ull << op->number % 64, __ATOMIC_RELEASE);
-	tn_front_kick(op);
+	if (op->region == &op->cache->region) {
+		tn_front_kick(op);
+	} else {
+		tn_face_ask(op->region, op->number, &c, layers);
+		tn_stage_begin(op);
+	}
 }
 
 /* ---- and back ----------------------------------------------------------------------------------------- */
@@ -206,27 +331,32 @@ void tn_front_begin(struct tn_front_op *op, const struct tn_command *command)
 /* A ring that was not answered yet would reach whoever has the operation next. */
 bool tn_front_is_over(const struct tn_front_op *op)
 {
-	struct tn_doorbell kicks = tn_region_kicks(&op->cache->region);
+	struct tn_doorbell kicks = tn_region_kicks(op->region);
 
-	return tn_face_is_drained(&op->cache->region, op->number, op->generation) && !tn_doorbell_pending(&kicks, op->number);
+	return tn_face_is_drained(op->region, op->number, op->generation) && !tn_doorbell_pending(&kicks, op->number);
 }
 
 bool tn_front_layer_is_ready(const struct tn_front_op *op, uint32_t layer)
 {
-	return tn_face_is_ready(&op->cache->region, op->number, tn_shape_chunk_of(&op->space->shape, layer), op->generation);
+	return tn_face_is_ready(op->region, op->number, tn_shape_chunk_of(&op->space->shape, layer), op->generation);
 }
 
 bool tn_front_all_is_ready(const struct tn_front_op *op)
 {
 	for (uint32_t c = 0; c < op->space->shape.chunks; c++)
-		if (!tn_face_is_ready(&op->cache->region, op->number, c, op->generation))
+		if (!tn_face_is_ready(op->region, op->number, c, op->generation))
 			return false;
 	return true;
 }
 
-int tn_front_check_layer(const struct tn_front_op *op, uint32_t layer)
+void tn_front_time_load(struct tn_front_op *op)
 {
-	if (layer >= op->space->shape.layers)
-		return tn_fail(-EINVAL, "layer %u: this space has %u", layer, op->space->shape.layers);
-	return 0;
+	const struct tn_cache *cache = op->cache;
+	uint64_t begun = __atomic_load_n(&op->begun_ns, __ATOMIC_RELAXED);
+
+	if (begun == 0 || __atomic_load_n(&tn_face_asked(op->region, op->number)->cancel, __ATOMIC_RELAXED))
+		return;
+	if (__atomic_exchange_n(&op->begun_ns, 0, __ATOMIC_RELAXED))
+		tn_latency_add(&cache->region, TN_LATENCY_LOAD, tn_face_lowest_tier(op->region, op->number),
+			       tn_now_ns(&cache->clock) - begun);
 }

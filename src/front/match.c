@@ -1,65 +1,101 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Look-ups and the leases that they take. Any thread: the registry's table is read without the owner, and a lease is a list of
- * pinned blocks from a pool that is sized at open.
+ * pinned blocks from a pool that is sized at open. A look-up that is begun and polled, for tiers that answer later, is a query: it
+ * keeps its arguments, in tables that are sized at open, too.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/abi.h"
 #include "base/error.h"
-#include "front/front.h"
+#include "base/stack.h"
+#include "base/trace.h"
+#include "front/attach.h"
+#include "region/latency.h"
 
 #define FIND_AT_ONCE 256u /* keys */
 
-int tn_leases_create(struct tn_cache *cache)
-{
-	uint32_t n = cache->o.max_ops * 4, each = cache->o.max_op_blocks;
+struct tn_query {
+	uint32_t next;	     /* free stack */
+	uint32_t generation; /* odd: under way. Shared. */
+	unsigned flags;
+	uint32_t nspaces, n;
+	uint64_t deadline_ns;
+	struct tn_space *space[TN_MATCH_SPACES_MAX];
+	struct tn_lookup *lookup[TN_MATCH_SPACES_MAX]; /* NULL: nothing is asked that is answered later */
+	struct tn_key *keys;
+};
 
-	cache->nleases = n;
-	cache->leases = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*cache->leases)));
-	cache->lease_blocks = tn_get(cache->alloc, tn_array_bytes(n, each * sizeof(tn_block)));
-	if (!cache->leases || !cache->lease_blocks)
-		return tn_fail(-ENOMEM, "no memory for %u leases; lower max_ops or max_op_blocks", n);
+int tn_match_create(struct tn_cache *cache)
+{
+	uint32_t nqueries = cache->o.max_ops, n = nqueries * 4, each = cache->o.max_op_blocks;
+	struct tn_matches *m = tn_get(cache->alloc, sizeof(*m));
+
+	if (!m)
+		return tn_fail(-ENOMEM, "no memory for look-ups");
+	cache->matches = m;
+	m->nleases = n;
+	m->nqueries = nqueries;
+	m->leases = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*m->leases)));
+	m->lease_blocks = tn_get(cache->alloc, tn_array_bytes(n, each * sizeof(tn_block)));
+	m->queries = tn_get(cache->alloc, tn_array_bytes(nqueries, sizeof(*m->queries)));
+	m->query_keys = tn_get(cache->alloc, tn_array_bytes(nqueries, each * sizeof(struct tn_key)));
+	if (!m->leases || !m->lease_blocks || !m->queries || !m->query_keys)
+		return tn_fail(-ENOMEM, "no memory for %u leases and %u look-ups; lower max_ops or max_op_blocks", n, nqueries);
 	for (uint32_t i = 0; i < n; i++) {
-		cache->leases[i].blocks = cache->lease_blocks + (size_t)i * each;
-		tn_stack_push(&cache->free_leases, i, &cache->leases[i].next);
+		m->leases[i].blocks = m->lease_blocks + (size_t)i * each;
+		tn_stack_push(&m->free_leases, i, &m->leases[i].next);
+	}
+	for (uint32_t i = 0; i < nqueries; i++) {
+		m->queries[i].keys = m->query_keys + (size_t)i * each;
+		tn_stack_push(&m->free_queries, i, &m->queries[i].next);
 	}
 	return 0;
 }
 
-void tn_leases_destroy(struct tn_cache *cache)
+void tn_match_destroy(struct tn_cache *cache)
 {
-	uint32_t n = cache->nleases, each = cache->o.max_op_blocks;
+	const struct tn_alloc *a = cache->alloc;
+	struct tn_matches *m = cache->matches;
+	uint32_t each = cache->o.max_op_blocks;
 
-	tn_put(cache->alloc, cache->leases, tn_array_bytes(n, sizeof(*cache->leases)));
-	tn_put(cache->alloc, cache->lease_blocks, tn_array_bytes(n, each * sizeof(tn_block)));
-}
-
-static uint32_t next_free_lease(void *arg, uint32_t i)
-{
-	struct tn_cache *cache = arg;
-
-	return __atomic_load_n(&cache->leases[i].next, __ATOMIC_RELAXED);
+	if (!m)
+		return;
+	tn_put(a, m->leases, tn_array_bytes(m->nleases, sizeof(*m->leases)));
+	tn_put(a, m->lease_blocks, tn_array_bytes(m->nleases, each * sizeof(tn_block)));
+	tn_put(a, m->queries, tn_array_bytes(m->nqueries, sizeof(*m->queries)));
+	tn_put(a, m->query_keys, tn_array_bytes(m->nqueries, each * sizeof(struct tn_key)));
+	tn_put(a, m, sizeof(*m));
 }
 
 static void unpin(struct tn_cache *cache, tn_block b)
 {
 	tn_block_unpin(cache->registry, b);
-	tn_doomed_unpinned(cache, b);
+	tn_doomed_unpinned(&cache->blocks, b);
+}
+
+/* Unpins what the lease and those behind it have. */
+static void let_go(struct tn_cache *cache, struct tn_lease *lease)
+{
+	for (; lease; lease = lease->rest) {
+		for (uint32_t i = 0; i < lease->n; i++)
+			unpin(cache, lease->blocks[i]);
+		lease->n = 0;
+	}
 }
 
 /* Ends the lease and those behind it. */
 static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 {
+	struct tn_matches *m = cache->matches;
+
+	let_go(cache, lease);
 	while (lease) {
 		struct tn_lease *rest = lease->rest;
 
-		for (uint32_t i = 0; i < lease->n; i++)
-			unpin(cache, lease->blocks[i]);
-		lease->n = 0;
 		lease->rest = NULL;
-		tn_stack_push(&cache->free_leases, (uint32_t)(lease - cache->leases), &lease->next);
+		tn_stack_push(&m->free_leases, (uint32_t)(lease - m->leases), &lease->next);
 		lease = rest;
 	}
 }
@@ -81,7 +117,7 @@ static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, ui
 		uint32_t want = n - done < FIND_AT_ONCE ? n - done : FIND_AT_ONCE, alive = 0, found;
 
 		found = tn_registry_find(cache->registry, space->index, keys + done, want, blocks != NULL, some, tier);
-		for (; alive < found && !tn_watch_expired(cache, some[alive]); alive++) {
+		for (; alive < found && !tn_watch_expired(cache->watch, some[alive]); alive++) {
 			counts[tier[alive]]++;
 			if (blocks)
 				blocks[done + alive] = some[alive];
@@ -128,17 +164,18 @@ static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, 
 /* As many leases, one behind the other, or none. */
 static int take_leases(struct tn_cache *cache, size_t n, struct tn_lease **out)
 {
+	struct tn_matches *m = cache->matches;
 	struct tn_lease *all = NULL;
 
 	for (; n > 0; n--) {
-		uint64_t i = tn_stack_pop(&cache->free_leases, next_free_lease, cache);
+		uint32_t i = tn_stack_pop(&m->free_leases, &m->leases[0].next, sizeof(m->leases[0]));
 
 		if (!i) {
 			lease_give(cache, all);
-			return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", cache->nleases);
+			return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", m->nleases);
 		}
-		cache->leases[i - 1].rest = all;
-		all = &cache->leases[i - 1];
+		m->leases[i - 1].rest = all;
+		all = &m->leases[i - 1];
 	}
 	*out = all;
 	return 0;
@@ -149,7 +186,7 @@ static uint64_t lease_pin(struct tn_cache *cache, struct tn_lease *lease, bool f
 {
 	if (lease && found)
 		return (uint64_t)__atomic_add_fetch(&lease->generation, 1, __ATOMIC_ACQ_REL) << 32 |
-		       (uint64_t)(lease - cache->leases + 1);
+		       (uint64_t)(lease - cache->matches->leases + 1);
 	lease_give(cache, lease);
 	return 0;
 }
@@ -165,11 +202,17 @@ static void add_found(const struct tn_space *space, const uint32_t *counts, stru
 	}
 }
 
-static void count_lookup(struct tn_cache *cache, size_t keys, uint32_t hits)
+static void count_lookup(struct tn_matches *m, size_t keys, uint32_t hits)
 {
-	__atomic_add_fetch(&cache->lookups, 1, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&cache->lookup_blocks, keys, __ATOMIC_RELAXED);
-	__atomic_add_fetch(&cache->hit_blocks, hits, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&m->lookups, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&m->lookup_blocks, keys, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&m->hit_blocks, hits, __ATOMIC_RELAXED);
+	TN_TRACE2(lookup, keys, hits);
+}
+
+static void time_lookup(const struct tn_cache *cache, uint64_t begun_ns)
+{
+	tn_latency_add(&cache->region, TN_LATENCY_MATCH, TN_TIER_NONE, tn_now_ns(&cache->clock) - begun_ns);
 }
 
 static size_t most_keys(const struct tn_space *space, size_t n)
@@ -179,22 +222,30 @@ static size_t most_keys(const struct tn_space *space, size_t n)
 	return n < space->cache->o.max_op_blocks ? n : space->cache->o.max_op_blocks;
 }
 
-int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
-	     unsigned flags)
+static int check_space(const struct tn_space *space, const struct tn_key *keys, size_t n, const struct tn_match *match, unsigned flags)
+{
+	if (!space || (n && !keys) || !match || (flags & ~TN_MATCH_PIN))
+		return tn_fail(-EINVAL, "tn_match: space, keys or match is missing, or unknown flags %#x", flags);
+	return tn_check_process(space->cache) ? -ECHILD : 0;
+}
+
+/* tn_match, of arguments that were checked. */
+static int find_one(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
+		    unsigned flags)
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
 	struct tn_match m = {.size = sizeof(m)};
+	struct tn_cache *cache = space->cache;
 	struct tn_lease *lease = NULL;
 	uint32_t counts[TN_TIERS_MAX];
-	struct tn_cache *cache;
-	int rc;
+	int rc = tn_abi_check(abi, match);
 
-	if (!space || (n && !keys) || !match || (flags & ~TN_MATCH_PIN))
-		return tn_fail(-EINVAL, "tn_match: space, keys or match is missing, or unknown flags %#x", flags);
-	cache = space->cache;
-	if (tn_check_process(cache))
-		return -ECHILD;
-	rc = tn_abi_check(abi, match);
+	if (rc == 0 && cache->attached) {
+		rc = tn_remote_match(&space, 1, keys, n, tiers, NULL, &m, flags, false);
+		if (rc >= 0)
+			tn_abi_out(abi, match, &m);
+		return rc;
+	}
 	if (rc == 0 && flags & TN_MATCH_PIN)
 		rc = take_leases(cache, 1, &lease);
 	if (rc)
@@ -206,10 +257,32 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	if (tiers)
 		memset(tiers, TN_TIER_NONE, m.first);
 	add_found(space, counts, &m);
-	count_lookup(cache, n, m.blocks);
+	count_lookup(cache->matches, n, m.blocks);
 	m.pin = lease_pin(cache, lease, m.blocks > 0);
 	tn_abi_out(abi, match, &m);
 	return (int)m.blocks;
+}
+
+int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
+	     unsigned flags)
+{
+	int rc = check_space(space, keys, n, match, flags);
+	uint64_t begun;
+
+	if (rc)
+		return rc;
+	begun = tn_now_ns(&space->cache->clock);
+	rc = find_one(space, keys, n, tiers, match, flags);
+	if (rc >= 0)
+		time_lookup(space->cache, begun);
+	return rc;
+}
+
+int tn_match_answer(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match, unsigned flags)
+{
+	int rc = check_space(space, keys, n, match, flags);
+
+	return rc ? rc : find_one(space, keys, n, tiers, match, flags);
 }
 
 /* ---- several spaces --------------------------------------------------------------------------------------- */
@@ -261,16 +334,7 @@ static bool take_all(struct tn_space *const *spaces, size_t nspaces, const struc
 	return true;
 }
 
-static void let_go(struct tn_cache *cache, struct tn_lease *lease)
-{
-	for (; lease; lease = lease->rest) {
-		for (uint32_t i = 0; i < lease->n; i++)
-			unpin(cache, lease->blocks[i]);
-		lease->n = 0;
-	}
-}
-
-int tn_match_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags)
+static int check_spaces(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags)
 {
 	if (!spaces || nspaces == 0 || nspaces > TN_MATCH_SPACES_MAX || (n && !keys) || (flags & ~TN_MATCH_PIN))
 		return tn_fail(-EINVAL, "tn_match_all: %zu spaces, 1 to %u, or spaces or keys are missing, or unknown flags %#x", nspaces,
@@ -288,8 +352,9 @@ int tn_match_check(struct tn_space *const *spaces, size_t nspaces, const struct 
 	return tn_check_process(spaces[0]->cache);
 }
 
-int tn_match_find(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
-		  struct tn_match *match, unsigned flags)
+/* tn_match_all, of arguments that were checked. */
+static int find_all(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+		    struct tn_match *match, unsigned flags)
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
 	struct tn_cache *cache = spaces[0]->cache;
@@ -298,6 +363,12 @@ int tn_match_find(struct tn_space *const *spaces, size_t nspaces, const struct t
 	struct tn_match m;
 	int rc = tn_abi_check(abi, match);
 
+	if (rc == 0 && cache->attached) {
+		rc = tn_remote_match(spaces, nspaces, keys, n, NULL, first, &m, flags, true);
+		if (rc >= 0)
+			tn_abi_out(abi, match, &m);
+		return rc;
+	}
 	if (rc == 0 && flags & TN_MATCH_PIN)
 		rc = take_leases(cache, nspaces, &lease);
 	if (rc)
@@ -315,7 +386,7 @@ int tn_match_find(struct tn_space *const *spaces, size_t nspaces, const struct t
 		m.first = at[i] < m.first ? at[i] : m.first;
 	if (first)
 		memcpy(first, at, nspaces * sizeof(*first));
-	count_lookup(cache, n, end);
+	count_lookup(cache->matches, n, end);
 	m.pin = lease_pin(cache, lease, end > 0);
 	tn_abi_out(abi, match, &m);
 	return (int)end;
@@ -324,16 +395,30 @@ int tn_match_find(struct tn_space *const *spaces, size_t nspaces, const struct t
 int tn_match_all(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
 		 struct tn_match *match, unsigned flags)
 {
-	int rc = tn_match_check(spaces, nspaces, keys, n, flags);
+	int rc = check_spaces(spaces, nspaces, keys, n, flags);
+	uint64_t begun;
 
 	if (rc == 0 && !match)
 		rc = tn_fail(-EINVAL, "tn_match_all: match is missing");
-	return rc ? rc : tn_match_find(spaces, nspaces, keys, n, first, match, flags);
+	if (rc)
+		return rc;
+	begun = tn_now_ns(&spaces[0]->cache->clock);
+	rc = find_all(spaces, nspaces, keys, n, first, match, flags);
+	if (rc >= 0)
+		time_lookup(spaces[0]->cache, begun);
+	return rc;
+}
+
+int tn_match_all_answer(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
+			struct tn_match *match, unsigned flags)
+{
+	int rc = check_spaces(spaces, nspaces, keys, n, flags);
+
+	return rc ? rc : find_all(spaces, nspaces, keys, n, first, match, flags);
 }
 
 int tn_unpin(struct tn_space *space, uint64_t pin)
 {
-	uint32_t generation = (uint32_t)(pin >> 32), i = (uint32_t)pin;
 	struct tn_cache *cache;
 
 	if (!space)
@@ -341,11 +426,162 @@ int tn_unpin(struct tn_space *space, uint64_t pin)
 	cache = space->cache;
 	if (tn_check_process(cache))
 		return -ECHILD;
+	if (cache->attached)
+		return tn_remote_unpin(space, pin);
+	return tn_lease_end(cache, pin);
+}
+
+int tn_lease_end(struct tn_cache *cache, uint64_t pin)
+{
+	uint32_t generation = (uint32_t)(pin >> 32), i = (uint32_t)pin;
+	struct tn_matches *m = cache->matches;
+
 	/* Odd generations are taken; the exchange to even lets only one caller end the lease. */
-	if (i == 0 || i > cache->nleases || !(generation & 1) ||
-	    !__atomic_compare_exchange_n(&cache->leases[i - 1].generation, &generation, generation + 1, false,
+	if (i == 0 || i > m->nleases || !(generation & 1) ||
+	    !__atomic_compare_exchange_n(&m->leases[i - 1].generation, &generation, generation + 1, false,
 					 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return tn_fail(-EINVAL, "tn_unpin: no lease %#llx (ended before?)", (unsigned long long)pin);
-	lease_give(cache, &cache->leases[i - 1]);
+	lease_give(cache, &m->leases[i - 1]);
+	return 0;
+}
+
+/* ---- queries ---------------------------------------------------------------------------------------------- */
+
+/* Ends what is asked of tiers: those that have not answered do so in vain. */
+static void end_lookups(struct tn_query *q)
+{
+	for (uint32_t i = 0; i < q->nspaces; i++) {
+		if (q->lookup[i])
+			tn_lookup_end(q->lookup[i]);
+		q->lookup[i] = NULL;
+	}
+}
+
+static bool is_answered(const struct tn_query *q)
+{
+	for (uint32_t i = 0; i < q->nspaces; i++)
+		if (q->lookup[i] && !tn_lookup_over(q->lookup[i]))
+			return false;
+	return true;
+}
+
+static void give_query(struct tn_matches *m, struct tn_query *q)
+{
+	tn_stack_push(&m->free_queries, (uint32_t)(q - m->queries), &q->next);
+}
+
+int tn_query_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags)
+{
+	int rc = check_spaces(spaces, nspaces, keys, n, flags);
+
+	if (rc == 0 && n > spaces[0]->cache->o.max_op_blocks)
+		rc = tn_fail(-E2BIG, "tn_match_begin: %zu keys, at most max_op_blocks: %u", n, spaces[0]->cache->o.max_op_blocks);
+	return rc;
+}
+
+int tn_match_begin(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint64_t deadline_ns,
+		   unsigned flags, uint64_t *query)
+{
+	int rc;
+
+	if (!query)
+		return tn_fail(-EINVAL, "tn_match_begin: nowhere to return the query");
+	rc = tn_query_check(spaces, nspaces, keys, n, flags);
+	if (rc)
+		return rc;
+	if (spaces[0]->cache->attached)
+		return tn_remote_match_begin(spaces, nspaces, keys, n, deadline_ns, flags, query);
+	return tn_query_begin(spaces[0]->cache->own, spaces, nspaces, keys, n, deadline_ns, flags, query);
+}
+
+int tn_query_begin(struct tn_session *whose, struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
+		   uint64_t deadline_ns, unsigned flags, uint64_t *query)
+{
+	struct tn_cache *cache = whose->cache;
+	struct tn_matches *m = cache->matches;
+	struct tn_query *q;
+	uint32_t i;
+
+	i = tn_stack_pop(&m->free_queries, &m->queries[0].next, sizeof(m->queries[0]));
+	if (!i)
+		return tn_fail(-EAGAIN, "tn_match_begin: all %u look-ups are under way; poll some or raise max_ops", m->nqueries);
+	q = &m->queries[i - 1];
+	q->flags = flags;
+	q->nspaces = (uint32_t)nspaces;
+	q->n = (uint32_t)n;
+	q->deadline_ns = deadline_ns;
+	memcpy(q->space, spaces, nspaces * sizeof(*spaces));
+	if (n)
+		memcpy(q->keys, keys, n * sizeof(*keys));
+	for (uint32_t s = 0; s < nspaces; s++) /* asks the tiers that answer later */
+		q->lookup[s] = n && deadline_ns ? tn_lookup_begin(cache->keyed, whose, q->space[s], q->keys, q->n) : NULL;
+	*query = (uint64_t)__atomic_add_fetch(&q->generation, 1, __ATOMIC_ACQ_REL) << 32 | i;
+	return 0;
+}
+
+/* The query is the caller's alone until it is given back or put back; NULL: there is no such query, or another thread has it. */
+static struct tn_query *take_query(struct tn_matches *m, uint64_t query)
+{
+	uint32_t generation = (uint32_t)(query >> 32), i = (uint32_t)query;
+
+	if (i == 0 || i > m->nqueries || !(generation & 1) ||
+	    !__atomic_compare_exchange_n(&m->queries[i - 1].generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
+					 __ATOMIC_RELAXED))
+		return NULL;
+	return &m->queries[i - 1];
+}
+
+static int no_query(const char *call, uint64_t query)
+{
+	return tn_fail(-EINVAL, "%s: no look-up %#llx (over before?)", call, (unsigned long long)query);
+}
+
+static void put_back(struct tn_query *q)
+{
+	__atomic_sub_fetch(&q->generation, 1, __ATOMIC_RELEASE);
+}
+
+int tn_match_poll(struct tn_cache *cache, uint64_t query, uint32_t *first, struct tn_match *match)
+{
+	struct tn_query *q;
+	int rc;
+
+	if (!cache || !match)
+		return tn_fail(-EINVAL, "tn_match_poll: cache or match is missing");
+	if (tn_check_process(cache))
+		return -ECHILD;
+	if (cache->attached)
+		return tn_remote_match_poll(cache, query, first, match);
+	q = take_query(cache->matches, query);
+	if (!q)
+		return no_query("tn_match_poll", query);
+	if (!is_answered(q) && tn_now_ns(&cache->clock) < q->deadline_ns) {
+		put_back(q);
+		return -EAGAIN;
+	}
+	end_lookups(q);
+	rc = find_all(q->space, q->nspaces, q->keys, q->n, first, match, q->flags);
+	if (rc == -EAGAIN || rc == -EINVAL) /* no lease is free, or match cannot take the result: it can be asked again */
+		put_back(q);
+	else
+		give_query(cache->matches, q);
+	return rc;
+}
+
+int tn_match_cancel(struct tn_cache *cache, uint64_t query)
+{
+	struct tn_query *q;
+
+	if (!cache)
+		return tn_fail(-EINVAL, "tn_match_cancel: no cache");
+	if (tn_check_process(cache))
+		return -ECHILD;
+	if (cache->attached)
+		return tn_remote_match_cancel(cache, query);
+	q = take_query(cache->matches, query);
+	if (!q)
+		return no_query("tn_match_cancel", query);
+	end_lookups(q);
+	give_query(cache->matches, q);
 	return 0;
 }

@@ -6,8 +6,9 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "core/core.h"
-#include "sched/pipeline.h"
-#include "sched/slack_internal.h"
+#include "front/attach.h"
+#include "sched/slack.h"
+#include "sched/split.h"
 
 /* ---- the tables ---------------------------------------------------------------------------------- */
 
@@ -56,6 +57,8 @@ int tn_space_slack(struct tn_space *space, const struct tn_slack *table)
 		return tn_fail(-EINVAL, "tn_space_slack: no space");
 	if (tn_check_process(space->cache))
 		return -ECHILD;
+	if (space->cache->attached)
+		return tn_remote_slack(space, table);
 	rc = table ? check_table(space, table) : 0;
 	if (rc)
 		return rc;
@@ -85,6 +88,10 @@ int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out)
 
 	if (!space || !out)
 		return tn_fail(-EINVAL, "tn_space_slack_copy: space or out is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	if (space->cache->attached)
+		return tn_remote_slack_copy(space, out);
 	rc = tn_owner_call(space->cache, copy_on_owner, &call);
 	if (rc == 0)
 		*out = call.table;
@@ -97,7 +104,7 @@ static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uin
 {
 	const struct tn_slack *t = arg;
 
-	for (uint32_t l = 0; l < t->layers; l++) {
+	for (uint32_t l = 0; l < t->d.layers; l++) {
 		ns[l] = l && t->rows == 1 ? ns[0] : tn_slack_window(t, input_tokens, prefix_tokens, l);
 		if (ns[l] == 0)
 			return -ENODATA;
@@ -115,10 +122,10 @@ static double read_rate(const struct tn_cache *cache)
 
 	if (!bps && ns_per_mib)
 		rate = (double)(1u << 20) * 1e9 / (double)ns_per_mib;
-	return rate < TN_PIPELINE_BPS_MAX ? rate : TN_PIPELINE_BPS_MAX; /* many devices, each as fast as a mix may say */
+	return rate < TN_READ_BPS_MAX ? rate : TN_READ_BPS_MAX; /* many devices, each as fast as a mix may say */
 }
 
-static struct tn_plan_cost cost_of(const struct tn_pipeline_result *r)
+static struct tn_plan_cost cost_of(const struct tn_restore *r)
 {
 	return (struct tn_plan_cost){
 		.ttft_ns = r->ttft_ns, .bubble_ns = r->bubble_ns, .compute_ns = r->compute_ns, .io_ns = r->io_ns};
@@ -128,9 +135,8 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 		  struct tn_split_choice *out)
 {
 	const struct tn_geometry *g = &space->geometry;
-	struct tn_split s;
+	struct tn_split s = {.window = TN_SPLIT_WINDOW};
 
-	tn_split_init(&s);
 	s.layers = g->layers;
 	s.blocks = m->blocks;
 	s.host_blocks = m->tier_blocks[TN_TIER_HOST];
@@ -139,8 +145,8 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 	s.input_tokens = input;
 	s.object_bytes = space->shape.padded_bytes;
 	s.header_bytes = TN_STORE_HEADER_BYTES;
-	s.io.read_bps = read_rate(space->cache);
-	s.io.latency_ns = space->cache->mix[0].read_latency_ns;
+	s.read_bps = read_rate(space->cache);
+	s.latency_ns = space->cache->engines.mix[0].read_latency_ns;
 	s.compute = compute;
 	s.compute_arg = space->plan_slack;
 	s.scratch = space->plan_scratch;
@@ -193,7 +199,10 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", m.blocks, m.first,
 			       (unsigned long long)input_tokens);
 	p.restore_blocks = m.blocks;
-	rc = split_match(space, &m, tiers, input_tokens, &p);
+	if (space->cache->attached)
+		rc = tn_remote_plan(space, &m, tiers, input_tokens, &p);
+	else
+		rc = split_match(space, &m, tiers, input_tokens, &p);
 	if (rc == 0)
 		tn_abi_out(abi, plan, &p);
 	return rc;

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memories and pools: where an engine keeps its pages. Registering and creating take a lock; nothing on the way of a load or
- * save does.
+ * Memories and pools: where an engine keeps its pages, and who has which of them: one load, or any number of saves. Registering and
+ * creating take a lock; nothing on the way of a load or save does.
+ *
+ * Whoever claims a page marks it first and looks at the marks of others then, all in one order (SEQ_CST): of two that
+ * claim the same bytes at once at least one sees the other. Both may, and then both are refused: an engine that does this
+ * has an error of its own.
  */
 #include <errno.h>
 #include <string.h>
@@ -9,7 +13,8 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "core/core.h"
-#include "front/claims.h"
+#include "front/attach.h"
+#include "layout/layout.h"
 
 void tn_memory_desc_init_sized(struct tn_memory_desc *desc, size_t size)
 {
@@ -52,6 +57,14 @@ static int check_ranges(const struct tn_memory_range *range, uint32_t n)
 	return 0;
 }
 
+static void free_memory(struct tn_memory *memory)
+{
+	const struct tn_alloc *a = memory->cache->alloc;
+
+	tn_put(a, memory->range, ranges_bytes(memory->nranges));
+	tn_put(a, memory, sizeof(*memory));
+}
+
 int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out)
 {
 	struct tn_memory_desc d;
@@ -78,13 +91,20 @@ int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc
 	if (!memory)
 		return tn_fail(-ENOMEM, "tn_memory_register: no memory");
 	memory->cache = cache;
+	memory->session = cache->own;
 	memory->nranges = d.nranges;
+	memory->stage_bytes = d.stage_bytes;
 	memory->range = tn_get(cache->alloc, ranges_bytes(d.nranges));
 	if (!memory->range) {
 		tn_put(cache->alloc, memory, sizeof(*memory));
 		return tn_fail(-ENOMEM, "tn_memory_register: no memory for %u ranges", d.nranges);
 	}
 	memcpy(memory->range, d.ranges, d.nranges * sizeof(*memory->range));
+	rc = cache->attached ? tn_remote_memory(memory) : 0;
+	if (rc) {
+		free_memory(memory);
+		return rc;
+	}
 	pthread_mutex_lock(&cache->lock);
 	cache->nmemories++;
 	pthread_mutex_unlock(&cache->lock);
@@ -109,8 +129,182 @@ int tn_memory_unregister(struct tn_memory *memory)
 	pthread_mutex_unlock(&cache->lock);
 	if (pools > 0)
 		return tn_fail(-EBUSY, "tn_memory_unregister: it has %u pools; destroy them first", pools);
-	tn_put(cache->alloc, memory->range, ranges_bytes(memory->nranges));
-	tn_put(cache->alloc, memory, sizeof(*memory));
+	if (cache->attached)
+		tn_remote_memory_unregister(memory);
+	free_memory(memory);
+	return 0;
+}
+
+/* ---- claims ----------------------------------------------------------------------------------------------- */
+
+/*
+ * The pages of pools with one layout. A memory keeps them as long as it has a pool, so whoever claims a page looks at the others'
+ * without a lock.
+ */
+struct tn_claims {
+	struct tn_layout layout;
+	uint64_t *loading; /* shared bitmap: pages that belong to a load */
+	uint32_t *saving;  /* shared: by page, how many saves it is part of */
+	uint32_t nothers;  /* shared: those before it are complete */
+	struct other {
+		struct tn_claims *claims;
+		struct tn_overlap overlap; /* of these pages with its pages */
+	} other[TN_MEMORY_LAYOUTS_MAX];
+	size_t table_bytes, loading_bytes, saving_bytes;
+};
+
+static void destroy_claims(struct tn_claims *c, const struct tn_alloc *alloc)
+{
+	tn_put(alloc, c->layout.base, c->table_bytes);
+	tn_put(alloc, c->loading, c->loading_bytes);
+	tn_put(alloc, c->saving, c->saving_bytes);
+	tn_put(alloc, c, sizeof(*c));
+}
+
+static int create_claims(const struct tn_layout *layout, const struct tn_alloc *alloc, struct tn_claims **out)
+{
+	size_t planes = (size_t)layout->geometry.layers * layout->geometry.nplanes;
+	struct tn_claims *c = tn_get(alloc, sizeof(*c));
+
+	if (!c)
+		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
+	c->layout = *layout;
+	c->table_bytes = tn_array_bytes(planes, sizeof(uintptr_t));
+	c->loading_bytes = (layout->npages + 63) / 64 * sizeof(uint64_t);
+	c->saving_bytes = tn_array_bytes(layout->npages, sizeof(*c->saving));
+	c->layout.base = tn_get(alloc, c->table_bytes);
+	c->loading = tn_get(alloc, c->loading_bytes);
+	c->saving = tn_get(alloc, c->saving_bytes);
+	if (!c->layout.base || !c->loading || !c->saving) {
+		destroy_claims(c, alloc);
+		return tn_fail(-ENOMEM, "tn_pool_create: no memory for %llu pages", (unsigned long long)layout->npages);
+	}
+	memcpy(c->layout.base, layout->base, planes * sizeof(uintptr_t));
+	*out = c;
+	return 0;
+}
+
+static void looks_at(struct tn_claims *c, struct tn_claims *other)
+{
+	struct other *o = &c->other[c->nothers];
+
+	tn_overlap_init(&o->overlap, &c->layout, &other->layout);
+	o->claims = other;
+	if (o->overlap.nways > 0)
+		__atomic_store_n(&c->nothers, c->nothers + 1, __ATOMIC_SEQ_CST);
+}
+
+/* From now on each looks at the other, if their layouts overlap. */
+static void meet(struct tn_claims *a, struct tn_claims *b)
+{
+	looks_at(a, b);
+	looks_at(b, a);
+}
+
+static bool is_loading(const struct tn_claims *c, uint64_t page)
+{
+	return __atomic_load_n(&c->loading[page / 64], __ATOMIC_SEQ_CST) >> (page % 64) & 1;
+}
+
+static bool is_saving(const struct tn_claims *c, uint64_t page)
+{
+	return __atomic_load_n(&c->saving[page], __ATOMIC_SEQ_CST) > 0;
+}
+
+static bool any_loading(void *arg, uint64_t first, uint64_t end)
+{
+	while (first < end && !is_loading(arg, first))
+		first++;
+	return first < end;
+}
+
+static bool any_claimed(void *arg, uint64_t first, uint64_t end)
+{
+	while (first < end && !is_loading(arg, first) && !is_saving(arg, first))
+		first++;
+	return first < end;
+}
+
+/* Whether pages of other layouts that share bytes with this one are claimed: taken says which claims count. */
+static bool others_have(const struct tn_claims *c, uint64_t page, bool (*taken)(void *arg, uint64_t first, uint64_t end))
+{
+	uint32_t n = __atomic_load_n(&c->nothers, __ATOMIC_SEQ_CST);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (tn_overlap_any(&c->other[i].overlap, page, taken, c->other[i].claims))
+			return true;
+	return false;
+}
+
+static int out_of_range(const struct tn_claims *c, uint64_t i, uint32_t page)
+{
+	return tn_fail(-EINVAL, "pages[%llu] = %u: the pool has %llu pages", (unsigned long long)i, page,
+		       (unsigned long long)c->layout.npages);
+}
+
+static int taken_by(uint64_t i, uint32_t page, const char *whom)
+{
+	return tn_fail(-EINVAL, "pages[%llu] = %u: %s", (unsigned long long)i, page, whom);
+}
+
+void tn_claims_loaded(struct tn_claims *c, const uint32_t *pages, uint64_t first, uint64_t end)
+{
+	for (uint64_t i = first; i < end; i++)
+		__atomic_fetch_and(&c->loading[pages[i] / 64], ~(1ull << (pages[i] % 64)), __ATOMIC_RELEASE);
+}
+
+int tn_claims_load(struct tn_claims *c, const uint32_t *pages, uint64_t first, uint64_t end)
+{
+	for (uint64_t i = first; i < end; i++) {
+		uint32_t page = pages[i];
+		uint64_t bit = 1ull << (page % 64), undo = i + 1;
+		int rc = 0;
+
+		if (page >= c->layout.npages) {
+			undo = i;
+			rc = out_of_range(c, i, page);
+		} else if (__atomic_fetch_or(&c->loading[page / 64], bit, __ATOMIC_SEQ_CST) & bit) {
+			undo = i;
+			rc = taken_by(i, page, "given twice, or still part of another load");
+		} else if (is_saving(c, page)) {
+			rc = taken_by(i, page, "still part of a save; end it first");
+		} else if (others_have(c, page, any_claimed)) {
+			rc = taken_by(i, page, "still part of a load or save through another pool of the memory; end it first");
+		}
+		if (rc) {
+			tn_claims_loaded(c, pages, first, undo);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+void tn_claims_saved(struct tn_claims *c, const uint32_t *pages, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		__atomic_fetch_sub(&c->saving[pages[i]], 1, __ATOMIC_RELEASE);
+}
+
+int tn_claims_save(struct tn_claims *c, const uint32_t *pages, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t page = pages[i];
+		int rc = 0;
+
+		if (page >= c->layout.npages) {
+			tn_claims_saved(c, pages, i);
+			return out_of_range(c, i, page);
+		}
+		__atomic_fetch_add(&c->saving[page], 1, __ATOMIC_SEQ_CST);
+		if (is_loading(c, page))
+			rc = taken_by(i, page, "still part of a load; end it first");
+		else if (others_have(c, page, any_loading))
+			rc = taken_by(i, page, "still part of a load through another pool of the memory; end it first");
+		if (rc) {
+			tn_claims_saved(c, pages, i + 1);
+			return rc;
+		}
+	}
 	return 0;
 }
 
@@ -133,7 +327,7 @@ static int find_claims(struct tn_memory *m, const struct tn_layout *layout, stru
 	int rc;
 
 	for (uint32_t i = 0; i < m->nclaims; i++) {
-		if (!same_places(tn_claims_layout(m->claims[i]), layout))
+		if (!same_places(&m->claims[i]->layout, layout))
 			continue;
 		*out = m->claims[i];
 		return 0;
@@ -141,11 +335,11 @@ static int find_claims(struct tn_memory *m, const struct tn_layout *layout, stru
 	if (m->nclaims == TN_MEMORY_LAYOUTS_MAX)
 		return tn_fail(-ENOSPC, "tn_pool_create: the memory has had pools of %u layouts; destroy all of its pools, or register "
 			       "its bytes as several memories", TN_MEMORY_LAYOUTS_MAX);
-	rc = tn_claims_create(layout, m->cache->alloc, out);
+	rc = create_claims(layout, m->cache->alloc, out);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < m->nclaims; i++)
-		tn_claims_meet(m->claims[i], *out);
+		meet(m->claims[i], *out);
 	m->claims[m->nclaims++] = *out;
 	return 0;
 }
@@ -153,7 +347,7 @@ static int find_claims(struct tn_memory *m, const struct tn_layout *layout, stru
 /* The number by which operations name it. Under cache->lock. */
 static int take_number(struct tn_cache *cache, struct tn_pool *pool)
 {
-	while (pool->number < TN_POOLS_MAX && cache->pools[pool->number])
+	while (pool->number < TN_POOLS_MAX && __atomic_load_n(&cache->pools[pool->number], __ATOMIC_ACQUIRE))
 		pool->number++;
 	return pool->number < TN_POOLS_MAX ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be", TN_POOLS_MAX);
 }
@@ -163,13 +357,15 @@ static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 	int rc;
 
 	pthread_mutex_lock(&memory->cache->lock);
-	rc = take_number(memory->cache, pool);
+	rc = memory->cache->attached ? 0 : take_number(memory->cache, pool); /* an attached cache has the owner's */
 	if (rc == 0)
 		rc = find_claims(memory, &pool->layout, &pool->claims);
 	if (rc == 0) {
-		pool->layout.base = tn_claims_layout(pool->claims)->base;
+		pool->layout.base = pool->claims->layout.base;
+		pool->session = memory->session;
 		memory->npools++;
-		__atomic_store_n(&memory->cache->pools[pool->number], pool, __ATOMIC_RELEASE);
+		if (!memory->cache->attached)
+			__atomic_store_n(&memory->cache->pools[pool->number], pool, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&memory->cache->lock);
 	return rc;
@@ -201,7 +397,12 @@ int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 	if (rc == 0) {
 		pool->memory = memory;
 		pool->align = tn_layout_align(&pool->layout);
-		rc = join_memory(memory, pool);
+		rc = memory->cache->attached ? tn_remote_pool(pool, layout) : 0;
+		if (rc == 0) {
+			rc = join_memory(memory, pool);
+			if (rc && memory->cache->attached)
+				tn_remote_pool_destroy(pool);
+		}
 	}
 	tn_put(a, table, bytes);
 	if (rc) {
@@ -216,6 +417,7 @@ int tn_pool_destroy(struct tn_pool *pool)
 {
 	const struct tn_alloc *a;
 	struct tn_memory *m;
+	int rc = 0;
 
 	if (!pool)
 		return 0;
@@ -225,11 +427,18 @@ int tn_pool_destroy(struct tn_pool *pool)
 	if (__atomic_load_n(&pool->ops, __ATOMIC_ACQUIRE) > 0)
 		return tn_fail(-EBUSY, "tn_pool_destroy: %u loads or saves use it; end them first", pool->ops);
 	a = m->cache->alloc;
+	if (m->cache->attached)
+		rc = tn_remote_pool_destroy(pool);
+	else if (m->session != m->cache->own)
+		rc = tn_owner_call(m->cache, tn_session_forget_pool, pool);
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&m->cache->lock);
 	m->npools--;
-	__atomic_store_n(&m->cache->pools[pool->number], NULL, __ATOMIC_RELEASE);
+	if (m->session && m->session == m->cache->own) /* of others the core has forgotten it: the number may be another pool's by now */
+		__atomic_store_n(&m->cache->pools[pool->number], NULL, __ATOMIC_RELEASE);
 	for (; m->npools == 0 && m->nclaims > 0; m->nclaims--)
-		tn_claims_destroy(m->claims[m->nclaims - 1], a);
+		destroy_claims(m->claims[m->nclaims - 1], a);
 	pthread_mutex_unlock(&m->cache->lock);
 	tn_put(a, pool, sizeof(*pool));
 	return 0;

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "block/keys.h"
 #include "core/core.h"
+#include "front/attach.h"
 
 #define FINGERPRINT_BYTES 4096u
 #define NAPS_MAX 5000u /* of a millisecond */
@@ -76,9 +77,30 @@ static bool only_latent(const struct tn_geometry *g)
 	return true;
 }
 
-/* *identity: of whom the keys are; *out: of the space, which is a share of the identity's blocks. */
+/* Whose blocks they are, and which share of them. */
+struct fingerprint {
+	struct tn_key identity; /* of whom the keys are */
+	struct tn_key family;	/* of the spaces with the shares of the same blocks: ranks of one size, of one group */
+	struct tn_key id;	/* of the space */
+	uint32_t rank;
+};
+
+static struct tn_key family_of(const struct tn_cache *cache, const struct writer *identity, const struct tn_shard *shard, bool mla)
+{
+	const struct tn_key none = {{0, 0}};
+	struct writer w = *identity;
+
+	put_string(&w, "ranks");
+	put_u64(&w, mla ? 1 : shard->tp_size);
+	put_u64(&w, shard->pp_size);
+	put_u64(&w, shard->group);
+	put_u64(&w, shard->match_rule);
+	put_u64(&w, shard->window_tokens);
+	return tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+}
+
 static int fingerprint(const struct tn_cache *cache, const struct tn_identity *id, const struct tn_shard *shard,
-		       const struct tn_geometry *g, struct tn_key *identity, struct tn_key *out)
+		       const struct tn_geometry *g, struct fingerprint *out)
 {
 	const struct tn_key none = {{0, 0}};
 	unsigned char geometry[TN_GEOMETRY_BYTES];
@@ -95,7 +117,9 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	put_string(&w, id->rotary);
 	put_string(&w, id->hash_algorithm);
 	put_u64(&w, id->hash_seed);
-	*identity = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	out->identity = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	out->family = family_of(cache, &w, shard, mla);
+	out->rank = shard->pp_rank * (mla ? 1 : shard->tp_size) + (mla ? 0 : shard->tp_rank);
 	put_u64(&w, mla ? 0 : shard->tp_rank);
 	put_u64(&w, mla ? 1 : shard->tp_size);
 	put_u64(&w, shard->pp_rank);
@@ -106,7 +130,7 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	put_bytes(&w, geometry, (size_t)n);
 	if (w.overflow)
 		return tn_fail(-EINVAL, "identity: its strings have more than %u bytes together", FINGERPRINT_BYTES - 512);
-	*out = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	out->id = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
 	return 0;
 }
 
@@ -154,10 +178,6 @@ static int check_arguments(const struct tn_identity *id, const struct tn_shard *
 	return tn_geometry_check(g);
 }
 
-struct open_call {
-	struct tn_space *space;
-};
-
 static int take_number(struct tn_cache *cache, struct tn_space *space)
 {
 	uint32_t i = 0;
@@ -182,7 +202,7 @@ static void evict_to_capacity(struct tn_cache *cache, struct tn_tier_base *t)
 /* What the tiers must know of the space; one whose blocks a tier that is not durable cannot hold does without it. */
 static int announce(struct tn_cache *cache, struct tn_space *space)
 {
-	for_each_tier(t, cache) {
+	for_each_tier(t, &cache->row) {
 		int rc = t->ops->space(t, &space->shape, &space->cls[t->tier]);
 
 		if (rc && t->ops->traits.durable)
@@ -199,21 +219,19 @@ static int announce(struct tn_cache *cache, struct tn_space *space)
 /* Owner thread: what the store and the tiers must know of the space. */
 static int open_on_owner(struct tn_cache *cache, void *arg)
 {
-	struct tn_space *space = ((struct open_call *)arg)->space;
+	struct tn_space *space = arg;
 	const struct tn_shape *s = &space->shape;
 	struct tn_key id;
 	int rc;
 
 	for (unsigned i = 0; i < TN_TIERS_MAX; i++)
 		space->cls[i] = TN_CLASS_NONE;
-	rc = tn_mover_shape(cache->mover, s);
-	if (rc == 0)
-		rc = tn_reads_room(cache, s->padded_bytes);
+	rc = tn_transfers_shape(cache, s);
 	if (rc)
 		return rc;
 	rc = take_number(cache, space);
 	if (rc == -ENOSPC) {
-		rc = tn_space_reclaim(cache);
+		rc = tn_space_reclaim(cache->reclaim);
 		if (rc == 0)
 			rc = take_number(cache, space);
 	}
@@ -225,7 +243,8 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 	if (rc)
 		return rc;
 	cache->spaces[space->index] = space;
-	tn_space_stays(cache, space->index);
+	tn_shares_join(&cache->blocks.shares, space->index, &space->family, space->rank);
+	tn_space_stays(cache->reclaim, space->index);
 	return 0;
 }
 
@@ -244,52 +263,64 @@ static void set_quota(struct tn_space *space, const struct tn_quota *quota)
 }
 
 /*
- * Owner thread, when a space is opened: a crash may bring back what had been evicted for the quota, and that may be smaller than
- * last time. Of a space that is open, the next save makes it true.
+ * Owner thread, of a space that nobody had open: it stays. A crash may bring back what had been evicted for the quota, and that may be
+ * smaller than last time. Of a space that is open, the next save makes it true.
  */
-static int fit_quota(struct tn_cache *cache, void *arg)
+static int enter_on_owner(struct tn_cache *cache, void *arg)
 {
 	const struct tn_space *space = arg;
-	struct tn_tier_base *t = cache->durable;
+	struct tn_tier_base *t = cache->row.durable;
 
+	tn_space_stays(cache->reclaim, space->index);
 	if (t && !cache->o.read_only)
 		tn_tier_quota(t, space->index, tn_space_quota(space, t->tier) / space->shape.slot_bytes, 0);
 	return 0;
 }
 
-static int create_space(struct tn_cache *cache, const struct tn_key *identity, const struct tn_key *id, const char *model,
-			const struct tn_shard *shard, const struct tn_geometry *g, struct tn_space **out)
+/* What the front has to know of where its blocks may lie. */
+static void look_at_tiers(struct tn_space *space)
+{
+	const struct tn_cache *cache = space->cache;
+
+	space->memory_tier = tn_space_in(space, cache->row.memory) ? cache->row.memory->tier : TN_TIER_NONE;
+	space->prefetches = space->memory_tier != TN_TIER_NONE && cache->row.best_first[1];
+}
+
+static int create_space(struct tn_cache *cache, const struct fingerprint *f, const char *model, const struct tn_shard *shard,
+			const struct tn_geometry *g, struct tn_space **out)
 {
 	struct tn_space *space = tn_get(cache->alloc, sizeof(*space));
 	const struct timespec nap = {0, 1000000};
-	struct open_call call = {space};
 	struct tn_key secret;
 	int rc;
 
 	if (!space)
 		return tn_fail(-ENOMEM, "space: no memory");
 	space->cache = cache;
-	space->id = *id;
+	space->id = f->id;
 	space->geometry = *g;
 	space->match_rule = shard->match_rule;
 	space->group = shard->group;
 	space->window_blocks = tn_shape_window_blocks(g, shard->window_tokens);
-	space->identity = *identity;
-	secret = tn_hash_chain(&cache->secret, identity, "keys", 4);
+	space->identity = f->identity;
+	space->family = f->family;
+	space->rank = f->rank;
+	secret = tn_hash_chain(&cache->secret, &f->identity, "keys", 4);
 	space->secret = (struct tn_secret){{secret.word[0], secret.word[1]}};
 	snprintf(space->model, sizeof(space->model), "%s", model);
 	rc = tn_shape_init(g, &space->shape);
+	space->header_shape = tn_header_shape(&space->shape);
 	if (rc == 0 && space->shape.layers > cache->max_objects)
 		rc = tn_fail(-EINVAL, "%u layers: raise max_op_blocks", space->shape.layers);
 	if (rc == 0)
-		rc = tn_space_slack_create(space);
+		rc = tn_space_slack_create(space, cache->alloc);
 	if (rc) {
 		tn_put(cache->alloc, space, sizeof(*space));
 		return rc;
 	}
-	/* Blocks of spaces that nobody has open make room; the owner gets them out within some steps, unless leases hold them. */
+	/* Blocks of spaces that nobody has open go; the owner gets them out within some steps, unless leases hold them. */
 	for (uint32_t naps = 0; naps < NAPS_MAX; naps++) {
-		rc = tn_owner_call(cache, open_on_owner, &call);
+		rc = tn_owner_call(cache, open_on_owner, space);
 		if (rc != -EAGAIN)
 			break;
 		nanosleep(&nap, NULL);
@@ -297,17 +328,12 @@ static int create_space(struct tn_cache *cache, const struct tn_key *identity, c
 	if (rc == -EAGAIN)
 		rc = tn_fail(-ENOSPC, "%u spaces are known, and leases hold blocks of all that are not open", TN_STORE_SPACES_MAX);
 	if (rc) {
-		tn_space_slack_destroy(space);
+		tn_space_slack_destroy(space, cache->alloc);
 		tn_put(cache->alloc, space, sizeof(*space));
 		return rc;
 	}
+	look_at_tiers(space);
 	*out = space;
-	return 0;
-}
-
-static int stays_on_owner(struct tn_cache *cache, void *arg)
-{
-	tn_space_stays(cache, ((struct tn_space *)arg)->index);
 	return 0;
 }
 
@@ -316,7 +342,7 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 {
 	struct tn_space *space;
 	struct arguments a;
-	struct tn_key whose, id;
+	struct fingerprint f;
 	int rc;
 
 	if (!cache || !out)
@@ -326,21 +352,21 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 	rc = take_arguments(identity, shard, quota, &a);
 	if (rc == 0)
 		rc = check_arguments(&a.identity, &a.shard, geometry);
+	if (rc == 0 && cache->attached)
+		return tn_remote_space_open(cache, &a.identity, &a.shard, geometry, quota ? &a.quota : NULL, out);
 	if (rc == 0)
-		rc = fingerprint(cache, &a.identity, &a.shard, geometry, &whose, &id);
+		rc = fingerprint(cache, &a.identity, &a.shard, geometry, &f);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&cache->lock);
-	space = find_open(cache, &id);
+	space = find_open(cache, &f.id);
 	if (!space)
-		rc = create_space(cache, &whose, &id, a.identity.model, &a.shard, geometry, &space);
-	if (rc == 0 && space->refs == 0)
-		tn_owner_call(cache, stays_on_owner, space);
+		rc = create_space(cache, &f, a.identity.model, &a.shard, geometry, &space);
 	if (rc == 0) {
 		if (space->refs == 0 || quota)
 			set_quota(space, &a.quota);
-		if (quota && space->refs == 0)
-			tn_owner_call(cache, fit_quota, space);
+		if (space->refs == 0)
+			tn_owner_call(cache, enter_on_owner, space);
 		space->refs++;
 		*out = space;
 	}
@@ -353,6 +379,10 @@ void tn_space_close(struct tn_space *space)
 {
 	if (!space || tn_check_process(space->cache))
 		return;
+	if (space->cache->attached) {
+		tn_remote_space_close(space);
+		return;
+	}
 	pthread_mutex_lock(&space->cache->lock);
 	space->refs--;
 	pthread_mutex_unlock(&space->cache->lock);
@@ -368,10 +398,12 @@ int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
 		return tn_fail(-EINVAL, "tn_space_drop: no space");
 	if (tn_check_process(space->cache))
 		return -ECHILD;
+	if (space->cache->attached)
+		return tn_remote_space_drop(space, deadline_ns);
 	if (space->cache->o.read_only && space->cache->store)
 		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
 	/* Background offloads and prefetches end by themselves. */
-	while ((rc = tn_space_drop_begin(space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)
+	while ((rc = tn_space_drop_begin(&space->cache->drops, space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)
 		nanosleep(&nap, NULL);
 	return rc ? rc : tn_flush_wait(w, deadline_ns);
 }

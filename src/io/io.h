@@ -32,7 +32,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define TN_IO_ABI 3u
+#define TN_IO_ABI 4u
 #define TN_IO_FILES_MAX 64u
 #define TN_IO_NO_FILE UINT32_MAX /* no handle */
 
@@ -45,12 +45,9 @@ enum tn_io_op {
 	TN_IO_OPS,
 };
 
-#define TN_IO_NO_BUFFER UINT16_MAX
-
 /**
  * struct tn_io_req - one transfer, sync, allocation or query of a file
  * @op:          enum tn_io_op
- * @buffer:      registered buffer in which all of @iov lies, or TN_IO_NO_BUFFER
  * @file:        handle from open
  * @offset:      bytes; with a direct file a multiple of its offset alignment
  * @length:      bytes, the sum of @iov; 0 for requests that transfer nothing
@@ -67,7 +64,6 @@ enum tn_io_op {
  */
 struct tn_io_req {
 	uint8_t op;
-	uint16_t buffer;
 	uint32_t file;
 	uint64_t offset;
 	uint32_t length;
@@ -147,8 +143,6 @@ struct tn_io_ops {
 	/* Ask for an early end. The request still completes, with -ECANCELED or as if never cancelled. -ENOENT:
 	   the request is not in flight; -EAGAIN: poll first. */
 	int (*cancel)(struct tn_io *io, struct tn_io_req *req);
-	/* Register memory, so that the kernel need not pin its pages per request. On -ENOTSUP or -ENOMEM do without. */
-	int (*register_buffer)(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer);
 	/* Fills in what another engine needs to use the open file, too; -EBADF, or -ENOTSUP where files are no
 	   descriptors. */
 	int (*lend)(struct tn_io *io, uint32_t file, struct tn_io_lent *lent);
@@ -203,11 +197,6 @@ static inline unsigned tn_io_poll(struct tn_io *io, struct tn_io_req **done, uns
 static inline int tn_io_cancel(struct tn_io *io, struct tn_io_req *req)
 {
 	return io->ops->cancel(io, req);
-}
-
-static inline int tn_io_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
-{
-	return io->ops->register_buffer(io, base, bytes, buffer);
 }
 
 static inline int tn_io_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)

@@ -314,11 +314,6 @@ static int faulty_unlink(struct tn_io *io, const char *path)
 	return tn_io_unlink(((struct faulty *)io)->inner, path);
 }
 
-static int faulty_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
-{
-	return tn_io_register_buffer(((struct faulty *)io)->inner, base, bytes, buffer);
-}
-
 static int faulty_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
 {
 	return tn_io_lend(((struct faulty *)io)->inner, file, lent);
@@ -359,7 +354,6 @@ static const struct tn_io_ops faulty_ops = {
 	.submit = faulty_submit,
 	.poll = faulty_poll,
 	.cancel = faulty_cancel,
-	.register_buffer = faulty_register_buffer,
 	.lend = faulty_lend,
 	.adopt = faulty_adopt,
 	.wake = faulty_wake,

@@ -65,7 +65,7 @@ static void submit(struct fixture *f, enum tn_io_op op)
 		struct tn_io_req *p = &f->req[i];
 
 		f->iov[i] = (struct iovec){f->mem + i * BYTES, BYTES};
-		f->req[i] = (struct tn_io_req){.op = (uint8_t)op, .buffer = TN_IO_NO_BUFFER, .file = f->file, .offset = i * BYTES,
+		f->req[i] = (struct tn_io_req){.op = (uint8_t)op, .file = f->file, .offset = i * BYTES,
 					       .length = BYTES, .iov = &f->iov[i], .iov_count = 1};
 		assert_int_equal(tn_io_submit(f->io, &p, 1), 1);
 	}

@@ -46,15 +46,7 @@ void tn_iofiles_init(struct tn_iofiles *files, const struct tn_log *log)
 		files->f[i].fd = -1;
 }
 
-void tn_iofiles_fini(struct tn_iofiles *files)
-{
-	for (uint32_t i = 0; i < TN_IO_FILES_MAX; i++)
-		if (files->f[i].fd >= 0)
-			tn_iofiles_close(files, i);
-}
-
-/* Makes the entries of the directory that path lies in durable. */
-static int sync_directory(const char *path)
+int tn_iofiles_sync_directory(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char dir[4096] = ".";
@@ -94,7 +86,7 @@ static int open_path(const char *path, unsigned flags, int *out)
 			break;
 		fd = open(path, mode | O_CREAT | O_EXCL, 0600);
 		if (fd >= 0) {
-			err = sync_directory(path);
+			err = tn_iofiles_sync_directory(path);
 			if (err) {
 				close(fd);
 				return err;
@@ -221,6 +213,23 @@ static void close_watched(struct tn_iofile *f)
 	f->fd = -1;
 }
 
+/* The kernel may hold a registered file a little longer than the descriptor is open. So the lock is given back first. */
+static void unlock_and_close(struct tn_iofile *f)
+{
+	if (!f->adopted)
+		flock(f->fd, LOCK_UN);
+	close_watched(f);
+}
+
+void tn_iofiles_fini(struct tn_iofiles *files)
+{
+	for (uint32_t i = 0; i < TN_IO_FILES_MAX; i++) {
+		assert(files->f[i].fd < 0 || files->f[i].inflight == 0);
+		if (files->f[i].fd >= 0)
+			unlock_and_close(&files->f[i]);
+	}
+}
+
 /*
  * Opens a file so that no child has a copy of the descriptor that is not in its list, before the lock is taken. Opening may
  * block, and fork must not wait for it. So if there was a fork meanwhile, the file is opened once more.
@@ -280,9 +289,25 @@ int tn_ioengine_open(struct tn_io *io, const char *path, unsigned flags, uint32_
 	return 0;
 }
 
-static const struct tn_iofile *get_file(const struct tn_iofiles *files, uint32_t file)
+/* NULL with detail: it is not open. */
+static struct tn_iofile *get_file(struct tn_iofiles *files, uint32_t file)
 {
-	return file < TN_IO_FILES_MAX && files->f[file].fd >= 0 ? &files->f[file] : NULL;
+	if (file < TN_IO_FILES_MAX && files->f[file].fd >= 0)
+		return &files->f[file];
+	tn_fail(-EBADF, "file %u is not open", file);
+	return NULL;
+}
+
+int tn_ioengine_close(struct tn_io *io, uint32_t file)
+{
+	struct tn_iofile *f = get_file(files_of(io), file);
+
+	if (!f)
+		return -EBADF;
+	if (f->inflight)
+		return tn_fail(-EBUSY, "%s: %u requests are in flight; poll them first", f->name, f->inflight);
+	unlock_and_close(f);
+	return 0;
 }
 
 int tn_ioengine_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
@@ -290,7 +315,7 @@ int tn_ioengine_lend(struct tn_io *io, uint32_t file, struct tn_io_lent *lent)
 	const struct tn_iofile *f = get_file(files_of(io), file);
 
 	if (!f)
-		return tn_fail(-EBADF, "file %u is not open", file);
+		return -EBADF;
 	*lent = (struct tn_io_lent){
 		.fd = f->fd,
 		.file = file,
@@ -331,32 +356,7 @@ int tn_ioengine_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t 
 	return 0;
 }
 
-int tn_iofiles_may_close(const struct tn_iofiles *files, uint32_t file)
-{
-	const struct tn_iofile *f = get_file(files, file);
-
-	if (!f)
-		return tn_fail(-EBADF, "file %u is not open", file);
-	if (f->inflight)
-		return tn_fail(-EBUSY, "%s: %u requests are in flight; poll them first", f->name, f->inflight);
-	return 0;
-}
-
-void tn_iofiles_close(struct tn_iofiles *files, uint32_t file)
-{
-	struct tn_iofile *f = &files->f[file];
-
-	assert(f->fd >= 0 && f->inflight == 0);
-	/*
-	 * The kernel may hold a registered file a little longer than the descriptor is open. So the lock is given back
-	 * first.
-	 */
-	if (!f->adopted)
-		flock(f->fd, LOCK_UN);
-	close_watched(f);
-}
-
-static int stat_file(const struct tn_iofiles *files, uint32_t file, struct tn_io_stat *out)
+static int stat_file(struct tn_iofiles *files, uint32_t file, struct tn_io_stat *out)
 {
 	const struct tn_iofile *f = get_file(files, file);
 	uint64_t bytes = 0;
@@ -364,7 +364,7 @@ static int stat_file(const struct tn_iofiles *files, uint32_t file, struct tn_io
 	struct stat st;
 
 	if (!f)
-		return tn_fail(-EBADF, "file %u is not open", file);
+		return -EBADF;
 	if (fstat(f->fd, &st))
 		return tn_fail(-errno, "%s: fstat failed: %s", f->name, strerror(errno));
 	if (!S_ISBLK(st.st_mode))
@@ -402,7 +402,7 @@ static bool may_have_space(const struct tn_iofile *f, uint64_t bytes)
  * effect soon.
  */
 static int reserve(struct tn_iofiles *files, struct tn_iofile *f, uint64_t offset, uint64_t length, uint64_t size,
-		   const uint32_t *flags)
+		   struct tn_io_req *req)
 {
 	uint64_t from = offset > size ? offset : size;
 	int err = 0;
@@ -411,7 +411,7 @@ static int reserve(struct tn_iofiles *files, struct tn_iofile *f, uint64_t offse
 		return ENOSPC;
 	for (uint64_t done = 0, n; done < length && !err; done += n) {
 		n = length - done < ALLOCATE_BYTES ? length - done : ALLOCATE_BYTES;
-		if (flags && (__atomic_load_n(flags, __ATOMIC_RELAXED) & TN_IOXFER_CANCELLED))
+		if (req && tn_ioxfer_is_cancelled(req))
 			return ECANCELED;
 		do {
 			err = fallocate(f->fd, 0, (off_t)(offset + done), (off_t)n) ? errno : 0;
@@ -426,15 +426,15 @@ static int reserve(struct tn_iofiles *files, struct tn_iofile *f, uint64_t offse
 	return offset + length > size && ftruncate(f->fd, (off_t)(offset + length)) ? errno : 0;
 }
 
-static int allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length, const uint32_t *flags)
+static int allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, uint64_t length, struct tn_io_req *req)
 {
-	struct tn_iofile *f = file < TN_IO_FILES_MAX && files->f[file].fd >= 0 ? &files->f[file] : NULL;
+	struct tn_iofile *f = get_file(files, file);
 	struct tn_io_stat st;
 	uint64_t end;
 	int err;
 
 	if (!f)
-		return tn_fail(-EBADF, "file %u is not open", file);
+		return -EBADF;
 	if (length == 0)
 		return tn_fail(-EINVAL, "%s: nothing to allocate (length 0)", f->name);
 	if (__builtin_add_overflow(offset, length, &end) || end > INT64_MAX)
@@ -443,7 +443,7 @@ static int allocate(struct tn_iofiles *files, uint32_t file, uint64_t offset, ui
 	err = stat_file(files, file, &st);
 	if (err)
 		return err;
-	err = reserve(files, f, offset, length, st.size_bytes, flags);
+	err = reserve(files, f, offset, length, st.size_bytes, req);
 	if (!err)
 		return 0;
 	/* ext4 keeps the bytes that it had reserved before it failed. */
@@ -464,12 +464,12 @@ int tn_iofiles_do(struct tn_iofiles *files, struct tn_io_req *req)
 	if (req->op == TN_IO_STAT)
 		return stat_file(files, req->file, req->iov->iov_base);
 	assert(req->op == TN_IO_ALLOCATE);
-	return allocate(files, req->file, req->offset, req->iov->iov_len, &tn_ioxfer_of(req)->flags);
+	return allocate(files, req->file, req->offset, req->iov->iov_len, req);
 }
 
 int tn_ioengine_unlink(struct tn_io *io, const char *path)
 {
 	if (unlink(path))
 		return tn_fail(-errno, "%s: cannot unlink: %s", path, strerror(errno));
-	return sync_directory(path);
+	return tn_iofiles_sync_directory(path);
 }

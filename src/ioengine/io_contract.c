@@ -88,7 +88,7 @@ size_t tn_contract_append(struct CMUnitTest *tests, size_t n, size_t max, const 
 struct tn_io_req tn_contract_req(const struct tn_contract *c, enum tn_io_op op, uint64_t offset, struct iovec *iov,
 				 uint32_t iov_count)
 {
-	struct tn_io_req req = {.op = (uint8_t)op, .buffer = TN_IO_NO_BUFFER, .file = c->file, .offset = offset,
+	struct tn_io_req req = {.op = (uint8_t)op, .file = c->file, .offset = offset,
 				.iov = iov, .iov_count = iov_count, .status = 4711};
 
 	for (uint32_t i = 0; i < iov_count && op <= TN_IO_SYNC; i++)
@@ -252,7 +252,7 @@ static void a_failed_request_has_no_effect_on_the_others(void **state)
 
 static void a_malformed_request_completes_with_einval(void **state)
 {
-	enum { N = 8 };
+	enum { N = 7 };
 	struct tn_contract *c = *state;
 	char *mem = tn_contract_memory(12 * KIB);
 	struct iovec whole[2] = {{mem, 4 * KIB}, {mem + 4 * KIB, 4 * KIB}};
@@ -268,9 +268,8 @@ static void a_malformed_request_completes_with_einval(void **state)
 	reqs[2] = tn_contract_req(c, TN_IO_WRITE, 0, hole, 2);
 	reqs[3] = tn_contract_req(c, TN_IO_WRITE, 0, huge, 2);
 	reqs[4].op = 17;
-	reqs[5].buffer = 9;
-	reqs[6].offset = UINT64_MAX - 4095;
-	reqs[7].length = 0;
+	reqs[5].offset = UINT64_MAX - 4095;
+	reqs[6].length = 0;
 	tn_contract_run_all(c, reqs, N);
 	for (unsigned i = 0; i < N; i++)
 		assert_int_equal(reqs[i].status, -EINVAL);
@@ -334,46 +333,6 @@ static void thousands_of_pieces_are_one_transfer_and_stay_unchanged(void **state
 	free(iov);
 	free(in);
 	free(out);
-}
-
-static void registered_memory_gives_the_same_bytes(void **state)
-{
-	enum { N = 64, BYTES = 32 * KIB };
-	struct tn_contract *c = *state;
-	char *mem = tn_contract_memory((size_t)2 * N * BYTES), *in = mem + (size_t)N * BYTES;
-	struct tn_io_req reqs[N];
-	struct iovec iov[N][8];
-	uint16_t buffer;
-	int err = tn_io_register_buffer(c->io, mem, (size_t)2 * N * BYTES, &buffer);
-
-	if (err) {
-		assert_true(err == -ENOTSUP || err == -ENOMEM);
-		free(mem);
-		tn_test_skip(tn_error_last()->text);
-	}
-	fill(&c->rng, mem, (size_t)N * BYTES);
-	for (int pass = 0; pass < 2; pass++) {
-		for (unsigned i = 0; i < N; i++) {
-			char *at = (pass ? in : mem) + (size_t)i * BYTES;
-
-			reqs[i] = tn_contract_req(c, pass ? TN_IO_READ : TN_IO_WRITE, i * BYTES, iov[i],
-						  divide(&c->rng, at, BYTES, 4096, iov[i], 1 + i % 8));
-			reqs[i].buffer = buffer;
-		}
-		tn_contract_run_all(c, reqs, N);
-		for (unsigned i = 0; i < N; i++)
-			assert_int_equal(reqs[i].status, 0);
-	}
-	assert_memory_equal(in, mem, (size_t)N * BYTES);
-	/* Memory beyond the registered range is refused, not transferred. */
-	iov[0][0] = (struct iovec){mem + (size_t)2 * N * BYTES - 4 * KIB, 8 * KIB};
-	reqs[0] = tn_contract_req(c, TN_IO_READ, 0, iov[0], 1);
-	reqs[0].buffer = buffer;
-	tn_contract_run_all(c, reqs, 1);
-	assert_int_equal(reqs[0].status, -EINVAL);
-	tn_io_destroy(c->io); /* before the memory goes */
-	free(mem);
-	assert_int_equal(c->engine->create(DEPTH, &c->log, &c->io), 0);
 }
 
 static void a_full_engine_takes_fewer_and_goes_on_after_a_poll(void **state)
@@ -600,7 +559,6 @@ size_t tn_contract_add(struct CMUnitTest *tests, size_t n, size_t max, const str
 		T(a_malformed_request_completes_with_einval),
 		T(an_unaligned_request_on_a_direct_file_is_refused_alone),
 		T(thousands_of_pieces_are_one_transfer_and_stay_unchanged),
-		T(registered_memory_gives_the_same_bytes),
 		T(a_full_engine_takes_fewer_and_goes_on_after_a_poll),
 		T(a_sync_comes_back_and_covers_what_came_back_before),
 		T(a_cancelled_request_comes_back_exactly_once),

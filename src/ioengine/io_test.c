@@ -32,7 +32,7 @@ static int create_uring(uint32_t depth, const struct tn_log *log, struct tn_io *
 /* Linux 5.19 to 6.0. */
 static int create_uring_coop(uint32_t depth, const struct tn_log *log, struct tn_io **out)
 {
-	return create_uring_without(depth, log, TN_URING_NO_DEFER | TN_URING_NO_VEC_FIXED, out);
+	return create_uring_without(depth, log, TN_URING_NO_DEFER, out);
 }
 
 /* Linux 5.10: nothing but the operations. */

@@ -7,6 +7,7 @@
 
 #include <tenuto/error.h>
 
+#include "base/alloc_rig.h"
 #include "ioengine/engine.h"
 #include "tn_test.h"
 #include "tn_test_seccomp.h"
@@ -109,7 +110,7 @@ struct bench {
 static void make_request(struct bench *b, unsigned i, enum tn_io_op op, uint64_t offset)
 {
 	b->iov[i] = (struct iovec){b->memory + (size_t)i * REQUEST_BYTES, REQUEST_BYTES};
-	b->req[i] = (struct tn_io_req){.op = (uint8_t)op, .buffer = TN_IO_NO_BUFFER, .file = b->file, .offset = offset,
+	b->req[i] = (struct tn_io_req){.op = (uint8_t)op, .file = b->file, .offset = offset,
 				       .status = 1};
 	if (op == TN_IO_SYNC)
 		return;
@@ -255,7 +256,7 @@ static void a_sandbox_that_begins_in_the_middle_of_io_loses_no_request(void **st
 	}
 }
 
-/* Only io_uring_register is refused: the tables of files and buffers cannot change, transfers go on. */
+/* Only io_uring_register is refused: the table of files cannot change, transfers go on. */
 static void without_io_uring_register_files_come_and_go_as_before(void **state)
 {
 	struct sandbox s = {.calls = TN_FORBID_REGISTER, .error = EPERM};

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "ioengine/engine.h"
 
 int tn_mixfile_load(const char *path, struct tn_mix *out)
 {
@@ -58,7 +59,7 @@ static int write_durably(const char *path, const char *text, size_t bytes)
 int tn_mixfile_save(const char *dir, const struct tn_mix *mix)
 {
 	char text[TN_MIX_BYTES_MAX], path[PATH_MAX], new[PATH_MAX];
-	int n = tn_mix_print(mix, text, sizeof(text)), fd, rc;
+	int n = tn_mix_print(mix, text, sizeof(text)), rc;
 
 	if (n < 0)
 		return n;
@@ -73,10 +74,5 @@ int tn_mixfile_save(const char *dir, const struct tn_mix *mix)
 		unlink(new);
 		return rc;
 	}
-	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return tn_fail(-errno, "%s: cannot open: %s", dir, strerror(errno));
-	rc = fsync(fd) ? tn_fail(-errno, "%s: cannot sync: %s", dir, strerror(errno)) : 0;
-	close(fd);
-	return rc;
+	return tn_iofiles_sync_directory(path);
 }

@@ -3,39 +3,38 @@
  * The POSIX engine: threads that call preadv and pwritev, for kernels that forbid io_uring.
  *
  * It is the fallback, and plain: one mutex, one queue of work, one of completions. It keeps the contract of
- * io/io.h to the letter, and does not try to be fast. It may also take over from an io_uring engine that the
- * kernel does not serve any longer. Then it works on that engine's files, and continues that engine's requests.
+ * io/io.h to the letter, and does not try to be fast. It also works for an io_uring engine, on that engine's files: it
+ * waits for the file system, or takes over all requests when the kernel does not serve the io_uring any longer.
  */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "ioengine/engine.h"
 
 struct posix {
 	struct tn_ioengine e; /* the files are the owner's; workers read only those that they have requests for */
-	const struct tn_iobuffer *buffers; /* registered with the engine that these threads took over from */
-	const uint32_t *nbuffers;
 	const struct tn_clock *clock;
 	const struct tn_alloc *alloc;
 	uint32_t depth;
 	uint32_t inflight;
 	uint32_t nthreads; /* running */
 	struct tn_waker *waker;
+	void (*ended)(void *arg); /* tells the parent of the first of several completions */
+	void *ended_arg;
 	struct tn_iofiles own_files;
 	struct tn_waker own_waker;
-	uint32_t no_buffers;
 	/* Under lock: */
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* todo is not empty, or stop */
 	pthread_cond_t news; /* ready is not empty, or a wake */
-	struct tn_ioqueue todo;
-	struct tn_ioqueue ready;
+	struct tn_list todo;
+	struct tn_list ready;
 	bool stop;
 	bool signalled; /* there was a wake for the sleeping owner */
 	pthread_t threads[64];
@@ -43,7 +42,7 @@ struct posix {
 
 static ssize_t transfer(const struct posix *p, struct tn_io_req *req)
 {
-	int fd = p->e.files->f[req->file].fd;
+	int fd = tn_iofiles_fd(p->e.files, req->file);
 	uint64_t offset = req->offset + req->transferred;
 	const struct iovec *iov;
 	struct iovec one;
@@ -62,10 +61,9 @@ static int perform(struct posix *p, struct tn_io_req *req)
 	while (more > 0) {
 		ssize_t res;
 
-		/* cancel sets the flag under the lock. Here the lock is not held: a flag that is seen late does no harm. */
-		if (__atomic_load_n(&tn_ioxfer_of(req)->flags, __ATOMIC_RELAXED) & TN_IOXFER_CANCELLED)
+		if (tn_ioxfer_is_cancelled(req))
 			return -ECANCELED;
-		res = req->op == TN_IO_SYNC ? fdatasync(p->e.files->f[req->file].fd) : transfer(p, req);
+		res = req->op == TN_IO_SYNC ? fdatasync(tn_iofiles_fd(p->e.files, req->file)) : transfer(p, req);
 		if (res < 0) {
 			if (errno == EINTR || errno == EAGAIN)
 				continue;
@@ -74,6 +72,12 @@ static int perform(struct posix *p, struct tn_io_req *req)
 		more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(p->e.files, req, (uint32_t)res);
 	}
 	return more;
+}
+
+/* Under lock: for the owner that sleeps in poll. */
+static void tell_owner(void *arg)
+{
+	pthread_cond_signal(&((struct posix *)arg)->news);
 }
 
 static void *worker(void *arg)
@@ -91,13 +95,14 @@ static void *worker(void *arg)
 			pthread_cond_wait(&p->work, &p->lock);
 			continue;
 		}
+		tn_ioxfer_of(req)->queued = false;
 		pthread_mutex_unlock(&p->lock);
 		req->issue_ns = tn_now_ns(p->clock);
 		req->status = perform(p, req);
 		pthread_mutex_lock(&p->lock);
-		if (!p->ready.head)
-			pthread_cond_signal(&p->news);
-		tn_ioqueue_push(&p->ready, req);
+		tn_ioqueue_put(&p->ready, req);
+		if (tn_ioqueue_first(&p->ready) == req)
+			p->ended(p->ended_arg);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -114,9 +119,10 @@ static unsigned posix_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 	for (unsigned k = 0; k < n; k++) {
 		struct tn_io_req *req = reqs[k];
 
-		req->status = tn_ioxfer_begin(p->e.files, p->buffers, *p->nbuffers, req, p);
+		req->status = tn_ioxfer_begin(p->e.files, req, p);
 		req->issue_ns = now;
-		tn_ioqueue_push(req->status ? &p->ready : &p->todo, req);
+		tn_ioxfer_of(req)->queued = req->status == 0;
+		tn_ioqueue_put(req->status ? &p->ready : &p->todo, req);
 	}
 	p->inflight += n;
 	if (n == 1)
@@ -134,7 +140,8 @@ void tn_ioengine_posix_take(struct tn_io *io, struct tn_io_req *req)
 	tn_ioxfer_of(req)->engine = p;
 	p->inflight++;
 	pthread_mutex_lock(&p->lock);
-	tn_ioqueue_push(&p->todo, req);
+	tn_ioxfer_of(req)->queued = true;
+	tn_ioqueue_put(&p->todo, req);
 	pthread_cond_signal(&p->work);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -144,7 +151,7 @@ static unsigned take_ready(struct posix *p, struct tn_io_req **done, unsigned ma
 	unsigned n = 0;
 
 	pthread_mutex_lock(&p->lock);
-	while (n < max && p->ready.head)
+	while (n < max && !tn_list_empty(&p->ready))
 		done[n++] = tn_ioqueue_pop(&p->ready);
 	pthread_mutex_unlock(&p->lock);
 	for (unsigned i = 0; i < n; i++)
@@ -164,7 +171,7 @@ static void wait_for_news(struct posix *p, uint64_t ns)
 	ts.tv_sec += (time_t)(ns / 1000000000u);
 	ts.tv_nsec = (long)(ns % 1000000000u);
 	pthread_mutex_lock(&p->lock);
-	while (!p->ready.head && !p->signalled && !err)
+	while (tn_list_empty(&p->ready) && !p->signalled && !err)
 		err = pthread_cond_timedwait(&p->news, &p->lock, &ts);
 	p->signalled = false;
 	pthread_mutex_unlock(&p->lock);
@@ -196,24 +203,6 @@ static unsigned posix_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 	return 0;
 }
 
-static void remove_todo(struct posix *p, struct tn_io_req *req)
-{
-	struct tn_ioqueue rest;
-	struct tn_io_req *r;
-
-	tn_ioqueue_init(&rest);
-	while ((r = tn_ioqueue_pop(&p->todo))) {
-		if (r == req) {
-			r->status = -ECANCELED;
-			tn_ioqueue_push(&p->ready, r);
-		} else {
-			tn_ioqueue_push(&rest, r);
-		}
-	}
-	while ((r = tn_ioqueue_pop(&rest)))
-		tn_ioqueue_push(&p->todo, r);
-}
-
 static int posix_cancel(struct tn_io *io, struct tn_io_req *req)
 {
 	struct posix *p = (struct posix *)io;
@@ -221,8 +210,12 @@ static int posix_cancel(struct tn_io *io, struct tn_io_req *req)
 	if (tn_ioxfer_of(req)->engine != p)
 		return tn_fail(-ENOENT, "the request is not in flight");
 	pthread_mutex_lock(&p->lock);
-	__atomic_or_fetch(&tn_ioxfer_of(req)->flags, TN_IOXFER_CANCELLED, __ATOMIC_RELAXED);
-	remove_todo(p, req);
+	tn_ioxfer_cancel(req);
+	if (tn_ioxfer_of(req)->queued) {
+		tn_ioxfer_of(req)->queued = false;
+		req->status = -ECANCELED;
+		tn_ioqueue_put(&p->ready, req);
+	}
 	pthread_mutex_unlock(&p->lock);
 	return 0;
 }
@@ -241,21 +234,6 @@ static void posix_wake(struct tn_io *io)
 {
 	if (tn_waker_wake(((struct posix *)io)->waker))
 		tn_ioengine_posix_signal(io);
-}
-
-static int posix_close(struct tn_io *io, uint32_t file)
-{
-	struct posix *p = (struct posix *)io;
-	int err = tn_iofiles_may_close(p->e.files, file);
-
-	if (!err)
-		tn_iofiles_close(p->e.files, file);
-	return err;
-}
-
-static int posix_register_buffer(struct tn_io *io, void *base, size_t bytes, uint16_t *buffer)
-{
-	return tn_fail(-ENOTSUP, "the POSIX engine registers no memory; it takes any");
 }
 
 static void stop_threads(struct posix *p)
@@ -287,38 +265,32 @@ static const struct tn_io_ops posix_ops = {
 	.abi = TN_IO_ABI,
 	.name = "posix",
 	.open = tn_ioengine_open,
-	.close = posix_close,
+	.close = tn_ioengine_close,
 	.stat = tn_ioengine_stat,
 	.allocate = tn_ioengine_allocate,
 	.unlink = tn_ioengine_unlink,
 	.submit = posix_submit,
 	.poll = posix_poll,
 	.cancel = posix_cancel,
-	.register_buffer = posix_register_buffer,
 	.lend = tn_ioengine_lend,
 	.adopt = tn_ioengine_adopt,
 	.wake = posix_wake,
 	.destroy = posix_destroy,
 };
 
-/* Workers take no signals: signals are the application's. */
 static int start_threads(struct posix *p, uint32_t n)
 {
-	sigset_t all, old;
 	int err = 0;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (; p->nthreads < n && !err; p->nthreads += !err)
-		err = pthread_create(&p->threads[p->nthreads], NULL, worker, p);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+		err = tn_thread_start(&p->threads[p->nthreads], worker, p);
 	if (err && p->nthreads == 0)
 		return tn_fail(-err, "cannot start a thread: %s", strerror(err));
 	return 0; /* fewer threads than asked for will do */
 }
 
-int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const struct tn_ioposix_heir *heir,
-				  struct tn_io **out)
+int tn_ioengine_posix_create_for(const struct tn_ioengine_opts *opts, const struct tn_ioposix_parent *parent,
+				 struct tn_io **out)
 {
 	struct posix *p = tn_get(opts->alloc, sizeof(*p));
 	pthread_condattr_t attr;
@@ -331,12 +303,12 @@ int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const str
 	p->alloc = opts->alloc;
 	p->depth = opts->depth;
 	tn_iofiles_init(&p->own_files, opts->log);
-	p->e.files = heir ? heir->files : &p->own_files;
-	p->waker = heir ? heir->waker : &p->own_waker;
-	p->buffers = heir ? heir->buffers : NULL;
-	p->nbuffers = heir ? heir->nbuffers : &p->no_buffers;
-	tn_ioqueue_init(&p->todo);
-	tn_ioqueue_init(&p->ready);
+	p->e.files = parent ? parent->files : &p->own_files;
+	p->waker = parent && parent->waker ? parent->waker : &p->own_waker;
+	p->ended = parent && parent->ended ? parent->ended : tell_owner;
+	p->ended_arg = parent && parent->ended ? parent->arg : p;
+	tn_list_init(&p->todo);
+	tn_list_init(&p->ready);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -354,5 +326,5 @@ int tn_ioengine_posix_create_heir(const struct tn_ioengine_opts *opts, const str
 
 int tn_ioengine_posix_create(const struct tn_ioengine_opts *opts, struct tn_io **out)
 {
-	return tn_ioengine_posix_create_heir(opts, NULL, out);
+	return tn_ioengine_posix_create_for(opts, NULL, out);
 }

@@ -5,8 +5,8 @@
  * A submit is one system call for the whole batch. A poll takes completions from shared memory and
  * enters the kernel only to wait, or when the kernel says that completions are waiting to be run
  * (DEFER_TASKRUN). wake writes to an eventfd that is read through the ring, and only while the owner
- * sleeps. Setting up is in uring_setup.c; the progress of split and short transfers in xfer.c; what happens when a
- * sandbox forbids io_uring_enter, in uring_refused.c. Allocations and STAT go to a thread (filework.c). Syncs are never
+ * sleeps. How the ring comes and goes, also when a sandbox forbids io_uring_enter, is in uring_ring.c; the progress of split and
+ * short transfers in xfer.c. Allocations and STAT go to threads (posix.c). Syncs are never
  * tried in the submitting call, by the kernel's own rule. Transfers are. A transfer that would have to wait (for a frozen file
  * system, a full queue) goes to a kernel thread; a write to a file system that is being frozen does so since Linux 6.12.
  *
@@ -21,64 +21,33 @@
 #include "base/error.h"
 #include "ioengine/uring.h"
 
-static void finish(struct tn_uring *u, struct tn_io_req *req, int status)
-{
-	req->status = status;
-	tn_ioqueue_push(&u->ready, req);
-}
-
-/* The kernel's number of the registered part that all n pieces lie in; -1: they lie in two. */
-static int fixed_index(const struct tn_uring *u, const struct tn_io_req *req, const struct iovec *iov, uint32_t n)
-{
-	const struct tn_iobuffer *b = &u->buffers[req->buffer];
-	uintptr_t part = ((uintptr_t)iov[0].iov_base - b->base) >> TN_URING_BUFFER_SHIFT;
-
-	for (uint32_t i = 0; i < n; i++) {
-		uintptr_t at = (uintptr_t)iov[i].iov_base - b->base;
-
-		if (at >> TN_URING_BUFFER_SHIFT != part || (at + iov[i].iov_len - 1) >> TN_URING_BUFFER_SHIFT != part)
-			return -1;
-	}
-	return (int)(b->first + part);
-}
-
-static void prep_transfer(const struct tn_uring *u, struct io_uring_sqe *sqe, int fd, struct tn_io_req *req)
+static void prep_transfer(struct io_uring_sqe *sqe, int fd, struct tn_io_req *req)
 {
 	bool reading = req->op == TN_IO_READ;
 	uint64_t offset = req->offset + req->transferred;
 	const struct iovec *iov;
 	struct iovec one;
 	uint32_t n;
-	int op, fixed = -1;
 
 	iov = tn_ioxfer_next(req, &one, &n);
-	if (req->buffer != TN_IO_NO_BUFFER && (n == 1 || u->vec_fixed))
-		fixed = fixed_index(u, req, iov, n);
-	if (n == 1) {
-		op = fixed >= 0 ? (reading ? IORING_OP_READ_FIXED : IORING_OP_WRITE_FIXED) :
-				  (reading ? IORING_OP_READ : IORING_OP_WRITE);
-		io_uring_prep_rw(op, sqe, fd, iov->iov_base, (unsigned)iov->iov_len, offset);
-	} else {
-		op = fixed >= 0 ? (reading ? TN_URING_OP_READV_FIXED : TN_URING_OP_WRITEV_FIXED) :
-				  (reading ? IORING_OP_READV : IORING_OP_WRITEV);
-		io_uring_prep_rw(op, sqe, fd, iov, n, offset);
-	}
-	if (fixed >= 0)
-		sqe->buf_index = (uint16_t)fixed;
+	if (n == 1)
+		io_uring_prep_rw(reading ? IORING_OP_READ : IORING_OP_WRITE, sqe, fd, iov->iov_base, (unsigned)iov->iov_len, offset);
+	else
+		io_uring_prep_rw(reading ? IORING_OP_READV : IORING_OP_WRITEV, sqe, fd, iov, n, offset);
 }
 
 /* Puts the next piece of work of a request into the submission queue; false: the queue is full. */
 static bool prep(struct tn_uring *u, struct tn_io_req *req)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
-	int fd = u->fixed_files ? (int)req->file : u->files.f[req->file].fd;
+	int fd = u->fixed_files ? (int)req->file : tn_iofiles_fd(&u->files, req->file);
 
 	if (!sqe)
 		return false;
 	if (req->op == TN_IO_SYNC)
 		io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
 	else
-		prep_transfer(u, sqe, fd, req);
+		prep_transfer(sqe, fd, req);
 	if (u->fixed_files)
 		sqe->flags |= IOSQE_FIXED_FILE;
 	if (tn_ioxfer_of(req)->flags & TN_IOXFER_ASYNC)
@@ -120,8 +89,52 @@ static void flush(struct tn_uring *u)
 
 static void prep_again(struct tn_uring *u)
 {
-	while (!u->refused && u->again.head && prep(u, u->again.head))
-		tn_ioqueue_pop(&u->again);
+	struct tn_io_req *req;
+
+	while (!u->refused && (req = tn_ioqueue_first(&u->again)) && prep(u, req))
+		tn_ioqueue_put(&u->live, req);
+}
+
+/* Any thread. */
+static void wake(void *arg)
+{
+	struct tn_uring *u = arg;
+	const uint64_t one = 1;
+	struct tn_io *threads;
+
+	if (!tn_waker_wake(&u->waker))
+		return;
+	/* The owner sleeps where u->threads says: it changed from ring to threads before it announced its sleep. */
+	threads = __atomic_load_n(&u->threads, __ATOMIC_ACQUIRE);
+	if (threads) {
+		tn_ioengine_posix_signal(threads);
+	} else {
+		ssize_t n = write(u->event_fd, &one, sizeof(one));
+
+		assert(n == (ssize_t)sizeof(one)); /* blocks only after 2^64 - 2 unread wake-ups */
+	}
+}
+
+/*
+ * Hands a request that waits for the file system to the file's threads. Each file has its own, because a file system that hangs
+ * must not hold up the files of another. Each file has two: reserving space may take long, and every commit of a log asks for
+ * the file's state; the store has one reservation per file under way at most.
+ *
+ * They are threads, not IORING_OP_FALLOCATE and IORING_OP_STATX, because an allocation also truncates (after -ENOSPC, and to
+ * grow a file where no space can be reserved), and io_uring can do that only since Linux 6.9.
+ */
+static int post(struct tn_uring *u, struct tn_io_req *req)
+{
+	const struct tn_ioengine_opts o = {.depth = u->depth, .threads = 2, .alloc = u->alloc, .clock = u->clock, .log = u->log};
+	const struct tn_ioposix_parent parent = {.files = &u->files, .ended = wake, .arg = u};
+	struct tn_io **work = &u->work[req->file];
+	int err = *work ? 0 : tn_ioengine_posix_create_for(&o, &parent, work);
+
+	if (err)
+		return err;
+	tn_ioengine_posix_take(*work, req);
+	u->work_out++;
+	return 0;
 }
 
 static unsigned uring_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
@@ -143,66 +156,59 @@ static unsigned uring_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 			if (u->refused || io_uring_sq_space_left(&u->ring) == 0)
 				break;
 		}
-		err = tn_ioxfer_begin(&u->files, u->buffers, u->nbuffers, req, u);
+		err = tn_ioxfer_begin(&u->files, req, u);
 		req->issue_ns = now;
 		u->inflight++;
 		if (!err && !tn_ioxfer_is(req) && req->op != TN_IO_SYNC) {
-			err = tn_fileworks_post(&u->work, req);
+			err = post(u, req);
 			if (!err)
 				continue;
 		}
 		if (err) {
-			finish(u, req, err);
+			tn_uring_finish(u, req, err);
 		} else {
 			bool ok = prep(u, req);
 
 			assert(ok);
-			tn_uring_live(u, req);
+			tn_ioqueue_put(&u->live, req);
 		}
 	}
 	flush(u);
 	return k;
 }
 
-static void finish_live(struct tn_uring *u, struct tn_io_req *req, int status)
-{
-	tn_uring_unlive(u, req);
-	finish(u, req, status);
-}
-
 /* The kernel's result of a request or of a part of it: finishes the request, or queues the rest again. */
 static void handle_result(struct tn_uring *u, struct tn_io_req *req, int res)
 {
-	struct tn_ioxfer *x = tn_ioxfer_of(req);
 	int more;
 
 	if (res == -EAGAIN || res == -EINTR) {
-		if (x->flags & TN_IOXFER_CANCELLED) {
-			finish_live(u, req, -ECANCELED);
+		if (tn_ioxfer_is_cancelled(req)) {
+			tn_uring_finish(u, req, -ECANCELED);
 			return;
 		}
-		x->flags |= TN_IOXFER_ASYNC;
-		tn_ioqueue_push(&u->again, req);
+		tn_ioxfer_of(req)->flags |= TN_IOXFER_ASYNC;
+		tn_ioqueue_put(&u->again, req);
 		return;
 	}
 	if (res < 0) {
-		finish_live(u, req, res == -ECANCELED ? res : tn_ioxfer_failed(&u->files, req, res));
+		tn_uring_finish(u, req, res == -ECANCELED ? res : tn_ioxfer_failed(&u->files, req, res));
 		return;
 	}
 	more = req->op == TN_IO_SYNC ? 0 : tn_ioxfer_advance(&u->files, req, (uint32_t)res);
 	if (more <= 0)
-		finish_live(u, req, more);
-	else if (x->flags & TN_IOXFER_CANCELLED)
-		finish_live(u, req, -ECANCELED);
+		tn_uring_finish(u, req, more);
+	else if (tn_ioxfer_is_cancelled(req))
+		tn_uring_finish(u, req, -ECANCELED);
 	else
-		tn_ioqueue_push(&u->again, req);
+		tn_ioqueue_put(&u->again, req);
 }
 
 static unsigned take_ready(struct tn_uring *u, struct tn_io_req **done, unsigned max)
 {
 	unsigned n = 0;
 
-	while (n < max && u->ready.head) {
+	while (n < max && !tn_list_empty(&u->ready)) {
 		struct tn_io_req *req = tn_ioqueue_pop(&u->ready);
 
 		tn_ioxfer_end(&u->files, req);
@@ -212,16 +218,16 @@ static unsigned take_ready(struct tn_uring *u, struct tn_io_req **done, unsigned
 	return n;
 }
 
-static void take_work(struct tn_uring *u)
+static unsigned take_work(struct tn_uring *u, struct tn_io_req **done, unsigned max)
 {
-	struct tn_io_req *req = tn_fileworks_take(&u->work);
+	unsigned n = 0;
 
-	while (req) {
-		struct tn_io_req *next = tn_ioxfer_of(req)->next;
-
-		finish(u, req, req->status);
-		req = next;
-	}
+	for (uint32_t i = 0; i < TN_IO_FILES_MAX && n < max; i++)
+		if (u->work[i])
+			n += tn_io_poll(u->work[i], done + n, max - n, 0);
+	u->work_out -= n;
+	u->inflight -= n;
+	return n;
 }
 
 /* Takes the kernel's results from shared memory. */
@@ -243,15 +249,17 @@ static void collect(struct tn_uring *u)
 /* Returns up to max completed requests. Makes no system call, unless parts must be submitted again. */
 static unsigned harvest(struct tn_uring *u, struct tn_io_req **done, unsigned max)
 {
+	unsigned n = 0;
+
 	if (!u->refused)
 		collect(u);
-	if (u->work.out)
-		take_work(u);
-	if (u->again.head) {
+	if (u->work_out)
+		n = take_work(u, done, max);
+	if (!tn_list_empty(&u->again)) {
 		prep_again(u);
 		flush(u);
 	}
-	return take_ready(u, done, max);
+	return n + take_ready(u, done + n, max - n);
 }
 
 /* Lets the kernel post the completions that wait to be posted. Does not sleep. */
@@ -347,16 +355,16 @@ static unsigned uring_poll(struct tn_io *io, struct tn_io_req **done, unsigned m
 static int uring_cancel(struct tn_io *io, struct tn_io_req *req)
 {
 	struct tn_uring *u = (struct tn_uring *)io;
+	const void *engine = tn_ioxfer_of(req)->engine;
 	struct io_uring_sqe *sqe;
 
-	if (u->threads && tn_ioxfer_of(req)->engine == u->threads)
+	if (u->threads && engine == u->threads)
 		return tn_io_cancel(u->threads, req);
-	if (tn_ioxfer_of(req)->engine != u)
+	if (engine && req->file < TN_IO_FILES_MAX && engine == u->work[req->file])
+		return tn_io_cancel(u->work[req->file], req);
+	if (engine != u)
 		return tn_fail(-ENOENT, "the request is not in flight");
-	/* The file's thread reads this flag. */
-	__atomic_or_fetch(&tn_ioxfer_of(req)->flags, TN_IOXFER_CANCELLED, __ATOMIC_RELAXED);
-	if (!tn_ioxfer_is(req) && req->op != TN_IO_SYNC)
-		return 0;
+	tn_ioxfer_cancel(req);
 	if (u->refused)
 		return 0; /* the request ends with the ring */
 	sqe = io_uring_get_sqe(&u->ring);
@@ -376,21 +384,7 @@ static int uring_cancel(struct tn_io *io, struct tn_io_req *req)
 
 static void uring_wake(struct tn_io *io)
 {
-	struct tn_uring *u = (struct tn_uring *)io;
-	const uint64_t one = 1;
-	struct tn_io *threads;
-
-	if (!tn_waker_wake(&u->waker))
-		return;
-	/* The owner sleeps where u->threads says: it changed from ring to threads before it announced its sleep. */
-	threads = __atomic_load_n(&u->threads, __ATOMIC_ACQUIRE);
-	if (threads) {
-		tn_ioengine_posix_signal(threads);
-	} else {
-		ssize_t n = write(u->event_fd, &one, sizeof(one));
-
-		assert(n == (ssize_t)sizeof(one)); /* blocks only after 2^64 - 2 unread wake-ups */
-	}
+	wake(io);
 }
 
 static int uring_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
@@ -399,20 +393,20 @@ static int uring_open(struct tn_io *io, const char *path, unsigned flags, uint32
 	int err = tn_ioengine_open(io, path, flags, file);
 
 	if (!err)
-		tn_uring_register_file(u, *file, u->files.f[*file].fd);
+		tn_uring_register_file(u, *file, tn_iofiles_fd(&u->files, *file));
 	return err;
 }
 
 static int uring_close(struct tn_io *io, uint32_t file)
 {
 	struct tn_uring *u = (struct tn_uring *)io;
-	int err = tn_iofiles_may_close(&u->files, file);
+	int err = tn_ioengine_close(io, file);
 
 	if (err)
 		return err;
-	tn_fileworks_stop(&u->work, file);
+	tn_io_destroy(u->work[file]);
+	u->work[file] = NULL;
 	tn_uring_register_file(u, file, -1);
-	tn_iofiles_close(&u->files, file);
 	return 0;
 }
 
@@ -422,15 +416,8 @@ static int uring_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t
 	int err = tn_ioengine_adopt(io, lent, file);
 
 	if (!err)
-		tn_uring_register_file(u, *file, u->files.f[*file].fd);
+		tn_uring_register_file(u, *file, tn_iofiles_fd(&u->files, *file));
 	return err;
-}
-
-static void put_memory(struct tn_uring *u)
-{
-	tn_put(u->alloc, u->free_slot, tn_array_bytes(u->depth, sizeof(*u->free_slot)));
-	tn_put(u->alloc, u->live, tn_array_bytes(u->depth, sizeof(struct tn_io_req *)));
-	tn_put(u->alloc, u, sizeof(*u));
 }
 
 static void uring_destroy(struct tn_io *io)
@@ -438,11 +425,12 @@ static void uring_destroy(struct tn_io *io)
 	struct tn_uring *u = (struct tn_uring *)io;
 
 	assert(u->inflight == 0);
-	tn_fileworks_fini(&u->work);
+	for (uint32_t i = 0; i < TN_IO_FILES_MAX; i++)
+		tn_io_destroy(u->work[i]);
 	tn_io_destroy(u->threads);
 	tn_uring_teardown(u);
 	tn_iofiles_fini(&u->files);
-	put_memory(u);
+	tn_put(u->alloc, u, sizeof(*u));
 }
 
 static const struct tn_io_ops uring_ops = {
@@ -457,17 +445,11 @@ static const struct tn_io_ops uring_ops = {
 	.submit = uring_submit,
 	.poll = uring_poll,
 	.cancel = uring_cancel,
-	.register_buffer = tn_uring_register_buffer,
 	.lend = tn_ioengine_lend,
 	.adopt = uring_adopt,
 	.wake = uring_wake,
 	.destroy = uring_destroy,
 };
-
-static void work_done(void *arg)
-{
-	uring_wake(arg);
-}
 
 int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned without, struct tn_io **out)
 {
@@ -485,16 +467,12 @@ int tn_ioengine_uring_create(const struct tn_ioengine_opts *opts, unsigned witho
 	u->nthreads = opts->threads;
 	u->end_fd = -1;
 	tn_iofiles_init(&u->files, opts->log);
-	tn_fileworks_init(&u->work, &u->files, work_done, u);
-	tn_ioqueue_init(&u->again);
-	tn_ioqueue_init(&u->ready);
-	u->live = tn_get(u->alloc, tn_array_bytes(u->depth, sizeof(struct tn_io_req *)));
-	u->free_slot = tn_get(u->alloc, tn_array_bytes(u->depth, sizeof(*u->free_slot)));
-	for (uint32_t i = 0; u->free_slot && i < u->depth; i++)
-		u->free_slot[u->free_slots++] = u->depth - 1 - i;
-	err = u->live && u->free_slot ? tn_uring_setup(u, without) : tn_fail(-ENOMEM, "no memory for %u requests", u->depth);
+	tn_list_init(&u->live);
+	tn_list_init(&u->again);
+	tn_list_init(&u->ready);
+	err = tn_uring_setup(u, without);
 	if (err) {
-		put_memory(u);
+		tn_put(u->alloc, u, sizeof(*u));
 		return err;
 	}
 	*out = &u->e.io;

@@ -15,46 +15,41 @@ static int refuse(const struct tn_iofiles *files, const struct tn_io_req *req, i
 	return status;
 }
 
-/* Checks the pieces: their sum, their alignment, and that they lie in the registered buffer. */
-static const char *check_pieces(const struct tn_iofile *f, const struct tn_iobuffer *b, const struct tn_io_req *req)
+/* Checks the pieces: their sum and their alignment. */
+static const char *check_pieces(const struct tn_iofile *f, const struct tn_io_req *req)
 {
 	uintptr_t mem = 0;
 	size_t len = 0, sum = 0;
-	bool empty = false, outside = false;
+	bool empty = false;
 
 	if (!req->iov || req->iov_count == 0)
 		return "has no memory";
 	for (uint32_t i = 0; i < req->iov_count; i++) {
-		uintptr_t base = (uintptr_t)req->iov[i].iov_base;
 		size_t n = req->iov[i].iov_len;
 
 		if (n > UINT32_MAX) /* keeps the sum from wrapping */
 			return "a piece is longer than the request";
-		mem |= base;
+		mem |= (uintptr_t)req->iov[i].iov_base;
 		len |= n;
 		sum += n;
 		empty |= n == 0;
-		if (b)
-			outside |= base < b->base || n > b->bytes || base - b->base > b->bytes - n;
 	}
 	if (empty)
 		return "a piece is empty";
 	if (sum != req->length)
 		return "length is not the sum of the pieces";
-	if (outside)
-		return "a piece lies outside the registered buffer";
 	if (f->direct && ((mem & (f->memory_align - 1)) || (len & (f->offset_align - 1))))
 		return "memory is not aligned for direct I/O";
 	return NULL;
 }
 
-int tn_ioxfer_begin(struct tn_iofiles *files, const struct tn_iobuffer *buffers, uint32_t nbuffers,
-		    struct tn_io_req *req, const void *engine)
+int tn_ioxfer_begin(struct tn_iofiles *files, struct tn_io_req *req, const void *engine)
 {
 	struct tn_iofile *f;
 	const char *what;
 
 	memset(tn_ioxfer_of(req), 0, sizeof(struct tn_ioxfer));
+	tn_list_init(&tn_ioxfer_of(req)->link);
 	tn_ioxfer_of(req)->engine = engine;
 	req->status = 0;
 	req->transferred = 0;
@@ -79,9 +74,7 @@ int tn_ioxfer_begin(struct tn_iofiles *files, const struct tn_iobuffer *buffers,
 		return refuse(files, req, -EINVAL, "the offset is too large");
 	if (f->direct && (req->offset & (f->offset_align - 1)))
 		return refuse(files, req, -EINVAL, "the offset is not aligned for direct I/O");
-	if (req->buffer != TN_IO_NO_BUFFER && req->buffer >= nbuffers)
-		return refuse(files, req, -EINVAL, "the buffer is not registered");
-	what = check_pieces(f, req->buffer == TN_IO_NO_BUFFER ? NULL : &buffers[req->buffer], req);
+	what = check_pieces(f, req);
 	return what ? refuse(files, req, -EINVAL, what) : 0;
 }
 

@@ -47,7 +47,7 @@ static void any_sequence_of_short_transfers_moves_each_byte_once(void **state)
 	for (unsigned i = 0; i < MAX; i++)
 		src[i] = (char)tn_rng_next(&f->rng);
 	for (int round = 0; round < 300; round++) {
-		struct tn_io_req req = {.op = TN_IO_READ, .buffer = TN_IO_NO_BUFFER, .file = 3, .iov = iov};
+		struct tn_io_req req = {.op = TN_IO_READ, .file = 3, .iov = iov};
 		uint32_t pieces = 1 + tn_rng_below(&f->rng, round % 3 ? 40 : UNITS), longest = 1 + tn_rng_below(&f->rng, 8);
 		int more = 1;
 
@@ -61,7 +61,7 @@ static void any_sequence_of_short_transfers_moves_each_byte_once(void **state)
 		}
 		memcpy(copy, iov, req.iov_count * sizeof(*iov));
 		memset(dst, 0, MAX);
-		assert_int_equal(tn_ioxfer_begin(&f->files, NULL, 0, &req, f), 0);
+		assert_int_equal(tn_ioxfer_begin(&f->files, &req, f), 0);
 		while (more == 1) {
 			const struct iovec *v;
 			struct iovec one;
@@ -95,11 +95,11 @@ static void no_progress_and_an_odd_end_on_a_direct_file_are_errors(void **state)
 	struct fixture *f = *state;
 	char mem[4 * UNIT];
 	struct iovec iov[2] = {{mem, UNIT}, {mem + UNIT, 3 * UNIT}}, one;
-	struct tn_io_req req = {.op = TN_IO_WRITE, .buffer = TN_IO_NO_BUFFER, .file = 3, .iov = iov, .iov_count = 2,
+	struct tn_io_req req = {.op = TN_IO_WRITE, .file = 3, .iov = iov, .iov_count = 2,
 				.length = 4 * UNIT};
 	uint32_t n;
 
-	assert_int_equal(tn_ioxfer_begin(&f->files, NULL, 0, &req, f), 0);
+	assert_int_equal(tn_ioxfer_begin(&f->files, &req, f), 0);
 	tn_ioxfer_next(&req, &one, &n);
 	assert_int_equal(tn_ioxfer_advance(&f->files, &req, 2 * UNIT), 1);
 	tn_ioxfer_next(&req, &one, &n);
@@ -108,7 +108,7 @@ static void no_progress_and_an_odd_end_on_a_direct_file_are_errors(void **state)
 	assert_int_equal(req.transferred, 2 * UNIT);
 	tn_ioxfer_end(&f->files, &req);
 
-	assert_int_equal(tn_ioxfer_begin(&f->files, NULL, 0, &req, f), 0);
+	assert_int_equal(tn_ioxfer_begin(&f->files, &req, f), 0);
 	tn_ioxfer_next(&req, &one, &n);
 	assert_int_equal(tn_ioxfer_advance(&f->files, &req, UNIT + 100), -EIO);
 	assert_int_equal(req.transferred, UNIT + 100);

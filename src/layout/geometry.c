@@ -6,6 +6,7 @@
  * checks. What passed tn_geometry_check has objects of at most 2^30 bytes and blocks of at most 2^42. The tokens of a
  * block are not bounded by its bytes, because a state plane has none per token: they need 64 bits, and go up to 2^44.
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -14,9 +15,20 @@
 #include "layout/layout.h"
 
 #define GEOMETRY_VERSION 1u
-#define CHECKSUM_OFFSET (TN_GEOMETRY_BYTES - 8u)
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a geometry is serialised by copying it");
 
 static const unsigned char geometry_magic[8] = {'T', 'N', 'G', 'E', 'O', 'M', 0, 0};
+
+/* The serialised form: see TN_GEOMETRY_BYTES. */
+struct serial {
+	unsigned char magic[sizeof(geometry_magic)];
+	uint32_t version;
+	struct tn_geometry g;
+	uint64_t checksum;
+};
+static_assert(sizeof(struct serial) == TN_GEOMETRY_BYTES && offsetof(struct serial, checksum) == TN_GEOMETRY_BYTES - 8,
+	      "no padding");
 
 /* Bits of one page of a plane; false on overflow. */
 static bool page_bits(const struct tn_geometry *g, const struct tn_plane *p, uint64_t *bits)
@@ -164,31 +176,9 @@ int tn_geometry_raw(uint32_t layers, uint64_t object_bytes, struct tn_geometry *
 	return rc;
 }
 
-static unsigned char *put_le(unsigned char *p, uint64_t v, unsigned bytes)
-{
-	for (unsigned i = 0; i < bytes; i++)
-		*p++ = (unsigned char)(v >> (8 * i));
-	return p;
-}
-
-static uint64_t get_le(const unsigned char **p, unsigned bytes)
-{
-	uint64_t v = 0;
-
-	for (unsigned i = 0; i < bytes; i++)
-		v |= (uint64_t)*(*p)++ << (8 * i);
-	return v;
-}
-
-static uint32_t get_u32(const unsigned char **p)
-{
-	return (uint32_t)get_le(p, 4);
-}
-
 int tn_geometry_store(const struct tn_geometry *g, void *buf, size_t len)
 {
-	static const struct tn_plane unused;
-	unsigned char *p = buf;
+	struct serial s = {.version = GEOMETRY_VERSION, .g = *g};
 	int rc;
 
 	if (len < TN_GEOMETRY_BYTES)
@@ -196,73 +186,44 @@ int tn_geometry_store(const struct tn_geometry *g, void *buf, size_t len)
 	rc = tn_geometry_check(g);
 	if (rc)
 		return rc;
-	memcpy(p, geometry_magic, sizeof(geometry_magic));
-	p = put_le(p + sizeof(geometry_magic), GEOMETRY_VERSION, 4);
-	p = put_le(p, g->layers, 4);
-	p = put_le(p, g->page_tokens, 4);
-	p = put_le(p, g->pages_per_block, 4);
-	p = put_le(p, g->page_order, 4);
-	p = put_le(p, g->nplanes, 4);
-	for (uint32_t i = 0; i < TN_PLANES_MAX; i++) {
-		const struct tn_plane *plane = i < g->nplanes ? &g->planes[i] : &unused;
-
-		p = put_le(p, plane->kind, 4);
-		p = put_le(p, plane->heads, 4);
-		p = put_le(p, plane->head_dim, 4);
-		p = put_le(p, plane->elem_bits, 4);
-	}
-	put_le(p, tn_hash64(buf, CHECKSUM_OFFSET), 8);
+	memcpy(s.magic, geometry_magic, sizeof(s.magic));
+	memset(s.g.planes + g->nplanes, 0, (TN_PLANES_MAX - g->nplanes) * sizeof(s.g.planes[0]));
+	s.checksum = tn_hash64(&s, offsetof(struct serial, checksum));
+	memcpy(buf, &s, sizeof(s));
 	return (int)TN_GEOMETRY_BYTES;
 }
 
 /* Magic, version, length, checksum: the envelope, before any field is believed. */
-static int check_envelope(const unsigned char *buf, size_t len)
+static int open_envelope(const void *buf, size_t len, struct serial *s)
 {
-	const unsigned char *p = buf + sizeof(geometry_magic);
-	uint32_t version;
-
-	if (len < sizeof(geometry_magic) + 4)
+	if (len < offsetof(struct serial, g))
 		return tn_fail(-EBADMSG, "%zu bytes are too few for a geometry, which has %u", len, TN_GEOMETRY_BYTES);
-	if (memcmp(buf, geometry_magic, sizeof(geometry_magic)) != 0)
+	memcpy(s, buf, len < sizeof(*s) ? len : sizeof(*s));
+	if (memcmp(s->magic, geometry_magic, sizeof(s->magic)) != 0)
 		return tn_fail(-EBADMSG, "these bytes are no geometry: they do not begin with its magic");
-	version = get_u32(&p);
-	if (version != GEOMETRY_VERSION)
+	if (s->version != GEOMETRY_VERSION)
 		return tn_fail(-EPROTONOSUPPORT, "geometry version %u: this library reads %u; use the one that wrote it",
-			       version, GEOMETRY_VERSION);
+			       s->version, GEOMETRY_VERSION);
 	if (len < TN_GEOMETRY_BYTES)
 		return tn_fail(-EBADMSG, "geometry cut off: %zu of %u bytes", len, TN_GEOMETRY_BYTES);
-	p = buf + CHECKSUM_OFFSET;
-	if (get_le(&p, 8) != tn_hash64(buf, CHECKSUM_OFFSET))
+	if (s->checksum != tn_hash64(s, offsetof(struct serial, checksum)))
 		return tn_fail(-EBADMSG, "geometry damaged: its checksum does not match");
 	return 0;
 }
 
 int tn_geometry_load(const void *buf, size_t len, struct tn_geometry *g)
 {
-	const unsigned char *p = (const unsigned char *)buf + sizeof(geometry_magic) + 4;
-	struct tn_geometry in;
-	int rc = check_envelope(buf, len);
+	static const struct tn_plane unused;
+	struct serial s;
+	int rc = open_envelope(buf, len, &s);
 
+	for (uint32_t i = 0; rc == 0 && i < TN_PLANES_MAX; i++)
+		if (i >= s.g.nplanes && memcmp(&s.g.planes[i], &unused, sizeof(unused)))
+			return tn_fail(-EINVAL, "plane %u is unused (nplanes %u) but not zero", i, s.g.nplanes);
+	if (rc == 0)
+		rc = tn_geometry_check(&s.g);
 	if (rc)
 		return rc;
-	in.layers = get_u32(&p);
-	in.page_tokens = get_u32(&p);
-	in.pages_per_block = get_u32(&p);
-	in.page_order = get_u32(&p);
-	in.nplanes = get_u32(&p);
-	for (uint32_t i = 0; i < TN_PLANES_MAX; i++) {
-		struct tn_plane *plane = &in.planes[i];
-
-		plane->kind = get_u32(&p);
-		plane->heads = get_u32(&p);
-		plane->head_dim = get_u32(&p);
-		plane->elem_bits = get_u32(&p);
-		if (i >= in.nplanes && (plane->kind | plane->heads | plane->head_dim | plane->elem_bits) != 0)
-			return tn_fail(-EINVAL, "plane %u is unused (nplanes %u) but not zero", i, in.nplanes);
-	}
-	rc = tn_geometry_check(&in);
-	if (rc)
-		return rc;
-	*g = in;
+	*g = s.g;
 	return (int)TN_GEOMETRY_BYTES;
 }

@@ -5,14 +5,16 @@
  * Every order, whatever its nesting, comes down to one base per (layer, plane) and one page stride per plane;
  * computing and checking those here leaves tn_layout_address a single multiply-add. The order inside a page does not
  * matter here: a page is moved whole.
+ *
+ * Beside it: the pieces of objects, copying into them, and which pages of two layouts over one memory share bytes.
  */
 #include "layout/layout.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "layout/overlap.h"
 
 /* What all orders share: strides and offsets inside the regions, before addresses are known. */
 struct regions {
@@ -128,43 +130,63 @@ int tn_layout_fill(const struct tn_geometry *g, const struct tn_pool_shape *shap
 	return 0;
 }
 
+/* ---- planes ----------------------------------------------------------------------------------------------- */
+
+/* One plane of one layer: pages at `at`, `at + stride`, ... */
+struct plane_span {
+	uint64_t at;
+	uint64_t stride;
+	uint64_t npages;
+	uint32_t bytes;
+};
+
+static uint64_t end_of(const struct plane_span *s)
+{
+	return s->at + (s->npages - 1) * s->stride + s->bytes;
+}
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t r = a % b;
+
+		a = b;
+		b = r;
+	}
+	return a;
+}
+
+/*
+ * False: no page of one shares a byte with a page of the other. Exact for equal strides; else see tn_layout_init.
+ *
+ * A page of b begins before or behind one of a by the distance of the planes plus whole strides of both: by any number that
+ * leaves the same remainder by the strides' greatest common divisor. The two such numbers next to zero decide.
+ */
+static bool planes_touch(const struct plane_span *a, const struct plane_span *b)
+{
+	uint64_t step, ahead;
+
+	if (a->at >= end_of(b) || b->at >= end_of(a))
+		return false;
+	step = a->stride == b->stride ? a->stride : common_divisor(a->stride, b->stride);
+	ahead = b->at >= a->at ? (b->at - a->at) % step : (step - (a->at - b->at) % step) % step;
+	return ahead < a->bytes || step - ahead < b->bytes;
+}
+
 /* ---- checks ----------------------------------------------------------------------------------------------- */
 
-static struct tn_plane_span span_of(const struct tn_geometry *g, const struct tn_pool_layout *pool, uint64_t i)
+static struct plane_span span_of(const struct tn_geometry *g, const struct tn_pool_layout *pool, uint64_t i)
 {
 	uint32_t p = (uint32_t)(i % g->nplanes);
 
-	return (struct tn_plane_span){pool->base[i], pool->stride[p], pool->npages, tn_geometry_page_bytes(g, p)};
+	return (struct plane_span){pool->base[i], pool->stride[p], pool->npages, tn_geometry_page_bytes(g, p)};
 }
 
-/* Heap sort of planes by their bases: no memory of its own, and pools of 32,768 planes exist. */
-static void sift_down(uintptr_t *order, size_t i, size_t n, const uint64_t *base)
+static int by_base(const void *a, const void *b, void *base)
 {
-	for (size_t child; (child = 2 * i + 1) < n; i = child) {
-		uintptr_t t = order[i];
+	const uint64_t *at = base, x = at[*(const uintptr_t *)a], y = at[*(const uintptr_t *)b];
 
-		if (child + 1 < n && base[order[child + 1]] > base[order[child]])
-			child++;
-		if (base[t] >= base[order[child]])
-			return;
-		order[i] = order[child];
-		order[child] = t;
-	}
-}
-
-static void sort_by_base(uintptr_t *order, size_t n, const uint64_t *base)
-{
-	for (size_t i = 0; i < n; i++)
-		order[i] = i;
-	for (size_t i = n / 2; i-- > 0;)
-		sift_down(order, i, n, base);
-	for (size_t end = n; end-- > 1;) {
-		uintptr_t t = order[0];
-
-		order[0] = order[end];
-		order[end] = t;
-		sift_down(order, 0, end, base);
-	}
+	return (x > y) - (x < y);
 }
 
 /* Two layers in the same bytes would overwrite each other without any error. The spans are known not to overflow. */
@@ -172,15 +194,16 @@ static int overlap_check(const struct tn_geometry *g, const struct tn_pool_layou
 {
 	size_t n = (size_t)g->layers * g->nplanes;
 
-	sort_by_base(order, n, pool->base);
+	for (size_t i = 0; i < n; i++)
+		order[i] = i;
+	qsort_r(order, n, sizeof(*order), by_base, (void *)(uintptr_t)pool->base);
 	for (size_t i = 0; i < n; i++) {
-		struct tn_plane_span a = span_of(g, pool, order[i]);
-		uint64_t end = a.at + (a.npages - 1) * a.stride + a.bytes;
+		struct plane_span a = span_of(g, pool, order[i]);
 
-		for (size_t k = i + 1; k < n && pool->base[order[k]] < end; k++) {
-			struct tn_plane_span b = span_of(g, pool, order[k]);
+		for (size_t k = i + 1; k < n && pool->base[order[k]] < end_of(&a); k++) {
+			struct plane_span b = span_of(g, pool, order[k]);
 
-			if (tn_planes_touch(&a, &b))
+			if (planes_touch(&a, &b))
 				return tn_fail(-EINVAL, "layer %u plane %u at %llu and layer %u plane %u at %llu overlap: %llu pages, strides "
 					       "of %llu and %llu bytes", (uint32_t)(order[i] / g->nplanes), (uint32_t)(order[i] % g->nplanes),
 					       (unsigned long long)a.at, (uint32_t)(order[k] / g->nplanes), (uint32_t)(order[k] % g->nplanes),
@@ -217,7 +240,7 @@ struct cursor {
 };
 
 /* The address of a plane that lies in one range; 0 if it lies in none, or reaches over the range's end. */
-static uintptr_t address_of(const struct tn_plane_span *s, const struct tn_memory_range *range, size_t nranges, struct cursor *c)
+static uintptr_t address_of(const struct plane_span *s, const struct tn_memory_range *range, size_t nranges, struct cursor *c)
 {
 	uint64_t bytes;
 
@@ -242,7 +265,7 @@ int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *poo
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
-		struct tn_plane_span s = span_of(g, pool, i);
+		struct plane_span s = span_of(g, pool, i);
 
 		if (!address_of(&s, range, nranges, &c))
 			return tn_fail(-EINVAL, "layer %u plane %u: %llu pages of %u bytes from offset %llu on, each %llu behind the one before, "
@@ -254,7 +277,7 @@ int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *poo
 		return rc;
 	l.geometry = *g;
 	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
-		struct tn_plane_span s = span_of(g, pool, i);
+		struct plane_span s = span_of(g, pool, i);
 
 		table[i] = address_of(&s, range, nranges, &c);
 		l.planes_apart |= i % g->nplanes > 0 && c.i != last;
@@ -300,4 +323,163 @@ uint32_t tn_layout_align(const struct tn_layout *layout)
 	for (uint32_t p = 0; p < planes; p++)
 		all |= layout->stride[p] | layout->page_bytes[p];
 	return (uint32_t)(all & -all);
+}
+
+uint32_t tn_span_object(const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, struct iovec *iov)
+{
+	if (span->layout)
+		return tn_layout_object_iov(span->layout, layer, span->pages, iov);
+	iov[0] = (struct iovec){span->flat + (size_t)layer * shape->padded_bytes, shape->object_bytes};
+	return 1;
+}
+
+uint32_t tn_iov_cut(struct iovec *to, const struct iovec *from, uint32_t n, uint64_t skip, uint32_t *len)
+{
+	uint32_t made = 0, left = *len;
+
+	for (uint32_t i = 0; i < n && left > 0; i++) {
+		size_t have = from[i].iov_len;
+
+		if (skip >= have) {
+			skip -= have;
+			continue;
+		}
+		have -= skip;
+		if (have > left)
+			have = left;
+		to[made++] = (struct iovec){(char *)from[i].iov_base + skip, have};
+		skip = 0;
+		left -= (uint32_t)have;
+	}
+	*len = left;
+	return made;
+}
+
+void tn_iov_copy(const struct iovec *dst, const struct iovec *src, size_t len)
+{
+	size_t di = 0, si = 0, doff = 0, soff = 0;
+
+	while (len > 0) {
+		size_t n = dst[di].iov_len - doff;
+
+		if (n > src[si].iov_len - soff)
+			n = src[si].iov_len - soff;
+		if (n > len)
+			n = len;
+		memcpy((char *)dst[di].iov_base + doff, (const char *)src[si].iov_base + soff, n);
+		len -= n;
+		doff += n;
+		soff += n;
+		if (doff == dst[di].iov_len) {
+			di++;
+			doff = 0;
+		}
+		if (soff == src[si].iov_len) {
+			si++;
+			soff = 0;
+		}
+	}
+}
+
+void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, const void *src,
+		   struct iovec *iov)
+{
+	const struct tn_layout *l = span->layout;
+	struct iovec from = {(void *)(uintptr_t)src, shape->object_bytes};
+	const char *plane = src;
+
+	if (span->page_count == 0) {
+		tn_span_object(span, shape, layer, iov);
+		tn_iov_copy(iov, &from, shape->object_bytes);
+		return;
+	}
+	for (uint32_t p = 0; p < l->geometry.nplanes; p++) {
+		size_t bytes = l->page_bytes[p];
+
+		for (uint32_t i = span->page_first; i < span->page_first + span->page_count; i++)
+			memcpy(tn_layout_address(l, layer, p, span->pages[i]), plane + i * bytes, bytes);
+		plane += l->geometry.pages_per_block * bytes;
+	}
+}
+
+/* ---- pages that two layouts share ------------------------------------------------------------------------- */
+
+static struct plane_span plane_of(const struct tn_layout *l, uint32_t plane)
+{
+	uint32_t p = plane % l->geometry.nplanes;
+
+	return (struct plane_span){l->base[plane], l->stride[p], l->npages, l->page_bytes[p]};
+}
+
+static uint32_t plane_count(const struct tn_layout *l)
+{
+	return l->geometry.layers * l->geometry.nplanes;
+}
+
+/* The planes i of `from` and k of `to` lie to each other as those of the way do. */
+static bool is_way(const struct tn_overlap *o, uint32_t way, const struct plane_span *i, const struct plane_span *k)
+{
+	struct plane_span a = plane_of(o->from, o->way[way].from), b = plane_of(o->to, o->way[way].to);
+
+	return b.at - a.at == k->at - i->at && a.stride == i->stride && b.stride == k->stride && a.bytes == i->bytes &&
+	       b.bytes == k->bytes;
+}
+
+void tn_overlap_init(struct tn_overlap *o, const struct tn_layout *from, const struct tn_layout *to)
+{
+	*o = (struct tn_overlap){.from = from, .to = to};
+	for (uint32_t i = 0; i < plane_count(from) && o->nways <= TN_OVERLAP_WAYS; i++) {
+		struct plane_span a = plane_of(from, i);
+
+		for (uint32_t k = 0; k < plane_count(to) && o->nways <= TN_OVERLAP_WAYS; k++) {
+			struct plane_span b = plane_of(to, k);
+			uint32_t way = 0;
+
+			if (!planes_touch(&a, &b))
+				continue;
+			while (way < o->nways && !is_way(o, way, &a, &b))
+				way++;
+			if (way < o->nways)
+				continue;
+			if (way < TN_OVERLAP_WAYS) {
+				o->way[way].from = i;
+				o->way[way].to = k;
+			}
+			o->nways++;
+		}
+	}
+}
+
+/* Pages [*first, *end) of b that share bytes with the page of a. */
+static void pages_at(const struct plane_span *a, const struct plane_span *b, uint64_t page, uint64_t *first, uint64_t *end)
+{
+	uint64_t at = a->at + page * a->stride, past = at + a->bytes;
+
+	*first = at < b->at + b->bytes ? 0 : (at - b->at - b->bytes) / b->stride + 1;
+	*end = past <= b->at ? 0 : (past - b->at - 1) / b->stride + 1;
+	if (*end > b->npages)
+		*end = b->npages;
+}
+
+static bool pair_taken(const struct tn_overlap *o, uint32_t i, uint32_t k, uint64_t page,
+		       bool (*taken)(void *arg, uint64_t first, uint64_t end), void *arg)
+{
+	struct plane_span a = plane_of(o->from, i), b = plane_of(o->to, k);
+	uint64_t first, end;
+
+	pages_at(&a, &b, page, &first, &end);
+	return first < end && taken(arg, first, end);
+}
+
+bool tn_overlap_any(const struct tn_overlap *o, uint64_t page, bool (*taken)(void *arg, uint64_t first, uint64_t end),
+		    void *arg)
+{
+	for (uint32_t way = 0; way < o->nways && o->nways <= TN_OVERLAP_WAYS; way++)
+		if (pair_taken(o, o->way[way].from, o->way[way].to, page, taken, arg))
+			return true;
+	for (uint32_t i = 0; i < plane_count(o->from) && o->nways > TN_OVERLAP_WAYS; i++)
+		for (uint32_t k = 0; k < plane_count(o->to); k++)
+			if (pair_taken(o, i, k, page, taken, arg))
+				return true;
+	return false;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "lab/models.h"
 #include "layout/layout.h"
 #include "tn_test.h"
 #include "tn_test_geometry.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pages of two layouts over one memory, against an owner per byte. */
-#include "layout/overlap.h"
+#include "layout/layout.h"
 
 #include <string.h>
 

@@ -4,9 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include <tenuto/layout.h>
-
 #include "base/rng.h"
+#include "lab/models.h"
 #include "tn_test.h"
 #include "tn_test_geometry.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "layout/span.h"
+#include "layout/layout.h"
 #include "tn_test.h"
 
 #define PIECES 12u

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "policy/policies.h"
 
 static const struct tn_policy_ops *const policies[] = {&tn_policy_default, &tn_policy_lru, &tn_policy_fifo,
 						       &tn_policy_s3fifo};

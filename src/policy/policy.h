@@ -35,36 +35,29 @@ struct tn_policy_opts {
 	const struct tn_alloc *alloc;
 };
 
-/**
- * struct tn_policy_request - the prompt that the following calls belong to
- * @blocks: blocks of the prompt (known so far)
- * @hits:   blocks of the prompt that were found
- * @parent: entry id of the block before the first block that the calls are about (a save that continues a loaded
- *          prefix), or TN_ENTRY_NONE
- */
-struct tn_policy_request {
-	uint32_t blocks;
-	uint32_t hits;
-	uint32_t parent;
-};
+enum tn_policy_decided { TN_POLICY_UNDECIDED, TN_POLICY_LET_IN, TN_POLICY_KEPT_OUT };
 
 /**
  * struct tn_policy_block - what is known of a block
  * @key_hash: 64 bits that name key and space, for ghosts and samples; policies hash them
  * @parent:   entry id of the block before it in the chain, TN_ENTRY_NONE if there is none or it is not in this tier
  * @depth:    blocks before it
- * @from_end: blocks after it in the present request
  * @partial:  the block holds a prompt's unfinished tail (hint)
  * @priority: of the save, 0 is normal
+ * @decided:  of admit: what was decided about another share of the same block just now. The policy learns of the reference as ever, and decides the
+ *            same, unless the block's parent is not in the tier
  */
 struct tn_policy_block {
 	uint64_t key_hash;
 	uint32_t parent;
 	uint32_t depth;
-	uint32_t from_end;
 	bool partial;
 	int8_t priority;
+	enum tn_policy_decided decided;
 };
+
+/* Whether an entry may go now. */
+typedef bool (*tn_usable_fn)(void *arg, uint32_t id);
 
 enum tn_policy_why { TN_POLICY_EVICTED, TN_POLICY_DROPPED };
 
@@ -78,15 +71,18 @@ struct tn_policy_ops {
 	bool forward;
 	int (*create)(const struct tn_policy_opts *opts, struct tn_policy **out);
 	void (*destroy)(struct tn_policy *p);
-	void (*request)(struct tn_policy *p, const struct tn_policy_request *req);
+	/*
+	 * The following calls belong to one prompt. parent: entry id of the block before the first block that they are about (a
+	 * save that continues a loaded prefix), or TN_ENTRY_NONE.
+	 */
+	void (*request)(struct tn_policy *p, uint32_t parent);
 	/*
 	 * Whether a block that is not in the tier is worth writing; if the tier is full, whether the block is worth
 	 * more than the victim that would go (a block that usable accepts). false counts as a rejection and is
 	 * remembered. After true with full set, the caller asks for the victim, removes the victim, and inserts the
 	 * block.
 	 */
-	bool (*admit)(struct tn_policy *p, const struct tn_policy_block *b, bool full,
-		      bool (*usable)(void *arg, uint32_t id), void *arg);
+	bool (*admit)(struct tn_policy *p, const struct tn_policy_block *b, bool full, tn_usable_fn usable, void *arg);
 	/*
 	 * An insert without an admit before it is of a block that had to be let in. Before the first request: of
 	 * recovered blocks, the oldest first; their parents may be ids that are inserted later.
@@ -95,7 +91,7 @@ struct tn_policy_ops {
 	/* A block that is in the tier was referenced. */
 	void (*touch)(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b);
 	/* The next entry to go among those that usable() accepts (NULL: all), or TN_ENTRY_NONE. It stays until remove. */
-	uint32_t (*victim)(struct tn_policy *p, bool (*usable)(void *arg, uint32_t id), void *arg);
+	uint32_t (*victim)(struct tn_policy *p, tn_usable_fn usable, void *arg);
 	/* The entry left the tier. key_hash is its block's (struct tn_policy_block): policies need not keep the hash. */
 	void (*remove)(struct tn_policy *p, uint32_t id, uint64_t key_hash, enum tn_policy_why why);
 };
@@ -103,6 +99,8 @@ struct tn_policy_ops {
 struct tn_policy {
 	const struct tn_policy_ops *ops;
 };
+
+extern const struct tn_policy_ops tn_policy_default, tn_policy_lru, tn_policy_fifo, tn_policy_s3fifo;
 
 /* "default", "lru", "fifo", "s3fifo"; -EINVAL with the known names in the detail. */
 int tn_policy_find(const char *name, const struct tn_policy_ops **out);

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "policy/policies.h"
+#include "policy/policy.h"
 #include "policy/policy_life.h"
 
 #define CANDIDATES 64u
@@ -270,7 +270,7 @@ static void classify(struct policy *p, struct entry *e, uint32_t interval, uint3
 	c->count = e->count;
 }
 
-static void request(struct tn_policy *base, const struct tn_policy_request *req)
+static void request(struct tn_policy *base, uint32_t parent)
 {
 	struct policy *p = policy_of(base);
 
@@ -278,10 +278,10 @@ static void request(struct tn_policy *base, const struct tn_policy_request *req)
 	p->context = (struct context){0};
 	p->pending.valid = false;
 	p->chosen = p->spared = TN_ENTRY_NONE;
-	if (req->parent != TN_ENTRY_NONE) {
-		const struct entry *e = &p->entries[req->parent];
+	if (parent != TN_ENTRY_NONE) {
+		const struct entry *e = &p->entries[parent];
 
-		assert(req->parent < p->nentries);
+		assert(parent < p->nentries);
 		p->context = (struct context){e->count, e->class / TN_LIFE_LEVELS == TN_LIFE_CONTINUED};
 	}
 }
@@ -317,8 +317,6 @@ static void reference(struct policy *p, const struct tn_policy_block *b, uint64_
 
 /* ---- victims -------------------------------------------------------------------------------------------- */
 
-typedef bool (*usable_fn)(void *arg, uint32_t id);
-
 /* Whether a goes before b. */
 static bool goes_before(const struct policy *p, const struct entry *a, float value, const struct entry *b, float than)
 {
@@ -329,13 +327,13 @@ static bool goes_before(const struct policy *p, const struct entry *a, float val
 	return p->life.now - a->last > p->life.now - b->last;
 }
 
-static bool may_go(const struct policy *p, uint32_t id, usable_fn usable, void *arg)
+static bool may_go(const struct policy *p, uint32_t id, tn_usable_fn usable, void *arg)
 {
 	return id != p->spared && (!usable || usable(arg, id));
 }
 
 /* The leaf to go of the n leaves from `first` on. All picks are made before the first is read: cache misses overlap. */
-static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, usable_fn usable, void *arg)
+static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, tn_usable_fn usable, void *arg)
 {
 	uint32_t picks[CANDIDATES], npicks = n < CANDIDATES ? n : CANDIDATES, best = TN_ENTRY_NONE;
 	uint64_t random = 0;
@@ -368,7 +366,7 @@ static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, usable_fn usa
 	return TN_ENTRY_NONE;
 }
 
-static uint32_t choose(struct policy *p, usable_fn usable, void *arg)
+static uint32_t choose(struct policy *p, tn_usable_fn usable, void *arg)
 {
 	uint32_t id = TN_ENTRY_NONE;
 
@@ -378,7 +376,7 @@ static uint32_t choose(struct policy *p, usable_fn usable, void *arg)
 	return id;
 }
 
-static uint32_t victim(struct tn_policy *base, usable_fn usable, void *arg)
+static uint32_t victim(struct tn_policy *base, tn_usable_fn usable, void *arg)
 {
 	struct policy *p = policy_of(base);
 
@@ -391,7 +389,7 @@ static uint32_t victim(struct tn_policy *base, usable_fn usable, void *arg)
 /* ---- in and out ----------------------------------------------------------------------------------------- */
 
 /* Whether the block displaces a leaf; sets which leaf. */
-static bool displaces(struct policy *p, const struct entry *e, usable_fn usable, void *arg)
+static bool displaces(struct policy *p, const struct entry *e, tn_usable_fn usable, void *arg)
 {
 	const struct entry *out;
 	float value;
@@ -410,18 +408,27 @@ static bool displaces(struct policy *p, const struct entry *e, usable_fn usable,
 	return true;
 }
 
-static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool full, usable_fn usable, void *arg)
+/* Whether a block that has its parent is worth a write and, in a full tier, a leaf. */
+static bool is_worth(struct policy *p, const struct tn_policy_block *b, const struct entry *e, bool full, tn_usable_fn usable, void *arg)
+{
+	if (b->decided != TN_POLICY_UNDECIDED)
+		return b->decided == TN_POLICY_LET_IN;
+	if (b->priority <= 0 && p->life.reads_per_write[e->class] < MIN_READS_PER_WRITE)
+		return false;
+	return !full || displaces(p, e, usable, arg);
+}
+
+static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool full, tn_usable_fn usable, void *arg)
 {
 	struct policy *p = policy_of(base);
 	struct entry e;
 	uint64_t hash = tn_mix64(b->key_hash);
-	bool orphan = b->depth > 0 && b->parent == TN_ENTRY_NONE, worth;
+	bool orphan = b->depth > 0 && b->parent == TN_ENTRY_NONE;
 
 	p->chosen = TN_ENTRY_NONE;
 	p->spared = b->parent;
 	reference(p, b, hash, &e);
-	worth = b->priority > 0 || p->life.reads_per_write[e.class] >= MIN_READS_PER_WRITE;
-	if (orphan || !worth || (full && !displaces(p, &e, usable, arg))) {
+	if (orphan || !is_worth(p, b, &e, full, usable, arg)) {
 		ghost_put(p, hash, e.count, e.last);
 		p->pending.valid = false;
 		p->spared = TN_ENTRY_NONE;

@@ -8,8 +8,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/alloc_rig.h"
 #include "base/rng.h"
-#include "policy/policies.h"
+#include "policy/policy.h"
 #include "policy/policy_life.h"
 #include "tn_test.h"
 
@@ -153,9 +154,8 @@ static void recover_lone(struct tier *t, uint32_t n)
 
 static void begin(struct tier *t)
 {
-	const struct tn_policy_request req = {0, 0, TN_ENTRY_NONE};
 
-	t->policy->ops->request(t->policy, &req);
+	t->policy->ops->request(t->policy, TN_ENTRY_NONE);
 }
 
 /* One block of a request as a real tier does it; whether the block is in afterwards. */

@@ -25,18 +25,13 @@ int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *a
 		g->span *= 2;
 	g->ghosts = tn_get(alloc, ghosts_bytes(g));
 	g->live = tn_get(alloc, g->span / 8);
-	if (g->ghosts && g->live)
-		return 0;
-	tn_ghosts_fini(g);
-	return -ENOMEM;
+	return g->ghosts && g->live ? 0 : -ENOMEM;
 }
 
 void tn_ghosts_fini(struct tn_ghosts *g)
 {
 	tn_put(g->alloc, g->ghosts, ghosts_bytes(g));
 	tn_put(g->alloc, g->live, g->span / 8);
-	g->ghosts = NULL;
-	g->live = NULL;
 }
 
 static bool is_live(const struct tn_ghosts *g, uint32_t sequence)

@@ -27,7 +27,7 @@ struct tn_ghosts {
 	uint32_t oldest, next; /* sequence numbers, modulo 2^32 */
 };
 
-/* Remembers the last `limit` hashes put; -ENOMEM. */
+/* Remembers the last `limit` hashes put; -ENOMEM, and then, too, fini gives back what it has. */
 int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *alloc);
 void tn_ghosts_fini(struct tn_ghosts *g);
 void tn_ghosts_put(struct tn_ghosts *g, uint64_t hash);

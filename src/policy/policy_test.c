@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/alloc.h"
+#include "base/alloc_rig.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "policy/policy.h"
@@ -26,20 +26,18 @@ static struct tn_policy *policy(const char *name, uint32_t capacity)
 /* Inserts an entry whose key hash is its id + 1000, as a request of its own. */
 static void insert(struct tn_policy *p, uint32_t id, int8_t priority)
 {
-	const struct tn_policy_request req = {1, 0, TN_ENTRY_NONE};
 	const struct tn_policy_block b = {.key_hash = id + 1000, .parent = TN_ENTRY_NONE, .priority = priority};
 
-	p->ops->request(p, &req);
+	p->ops->request(p, TN_ENTRY_NONE);
 	p->ops->admit(p, &b, false, NULL, NULL);
 	p->ops->insert(p, id, &b);
 }
 
 static void touch(struct tn_policy *p, uint32_t id)
 {
-	const struct tn_policy_request req = {1, 1, TN_ENTRY_NONE};
 	const struct tn_policy_block b = {.key_hash = id + 1000, .parent = TN_ENTRY_NONE};
 
-	p->ops->request(p, &req);
+	p->ops->request(p, TN_ENTRY_NONE);
 	p->ops->touch(p, id, &b);
 }
 
@@ -71,11 +69,10 @@ static void lru_evicts_in_order_of_the_last_touch(void **state)
 static void fifo_keeps_the_order_of_arrival_but_the_deepest_of_a_request_goes_first(void **state)
 {
 	struct tn_policy *p = policy("fifo", CAPACITY);
-	const struct tn_policy_request req = {3, 0, TN_ENTRY_NONE};
 	const struct tn_policy_block b = {.key_hash = 1};
 
 	insert(p, 9, 0);
-	p->ops->request(p, &req);
+	p->ops->request(p, TN_ENTRY_NONE);
 	for (uint32_t i = 0; i < 3; i++)
 		p->ops->insert(p, i, &b);
 	for (uint32_t i = 3; i-- > 0;)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/alloc_rig.h"
 #include "base/rng.h"
 #include "block/block.h"
 #include "policy/policy.h"

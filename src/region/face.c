@@ -32,6 +32,16 @@ void tn_face_ask(const struct tn_region *r, uint32_t op, const struct tn_command
 		__atomic_store_n(&given[l].given, 0, __ATOMIC_RELAXED);
 }
 
+enum tn_tier tn_face_lowest_tier(const struct tn_region *r, uint32_t op)
+{
+	const uint32_t *blocks = tn_face_told(r, op)->blocks;
+	uint32_t t = TN_TIERS_MAX - 1;
+
+	while (t > TN_TIER_NONE && __atomic_load_n(&blocks[t], __ATOMIC_RELAXED) == 0)
+		t--;
+	return (enum tn_tier)t;
+}
+
 int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const void *arg), const void *arg, uint64_t deadline_ns)
 {
 	uint32_t *waiters = &tn_face_asked(r, op)->waiters, *progress = &tn_face_told(r, op)->progress;
@@ -40,13 +50,17 @@ int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const voi
 	if (ready(arg))
 		return 0;
 	if (deadline_ns == 0)
-		return -ETIMEDOUT;
+		return tn_region_is_gone(r) ? -ESHUTDOWN : -ETIMEDOUT;
 	__atomic_add_fetch(waiters, 1, __ATOMIC_SEQ_CST);
 	for (;;) {
 		uint32_t seen = __atomic_load_n(progress, __ATOMIC_SEQ_CST);
 
 		if (ready(arg))
 			break;
+		if (tn_region_is_gone(r)) {
+			rc = -ESHUTDOWN;
+			break;
+		}
 		rc = tn_futex_wait_on(progress, seen, deadline_ns, r->shared);
 		if (rc == -ETIMEDOUT) {
 			rc = ready(arg) ? 0 : -ETIMEDOUT;
@@ -153,6 +167,15 @@ void tn_face_tell_saved(const struct tn_region *r, uint32_t op, const uint32_t *
 
 	memcpy(t->blocks, blocks, kinds * sizeof(*blocks));
 	t->error = error;
+}
+
+void tn_face_tell_tiers(const struct tn_region *r, uint32_t op, const uint32_t *blocks)
+{
+	uint32_t *told = tn_face_told(r, op)->blocks;
+
+	_Static_assert(TN_TIERS_MAX <= TN_FACE_KINDS, "each tier has its count");
+	for (uint32_t t = 0; t < TN_TIERS_MAX; t++)
+		__atomic_store_n(&told[t], blocks[t], __ATOMIC_RELAXED);
 }
 
 bool tn_face_notify(const struct tn_region *r, uint32_t op)

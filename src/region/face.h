@@ -71,7 +71,7 @@ struct tn_face_given {
 	uint32_t given; /* written last */
 };
 
-#define TN_FACE_KINDS 8u /* of results */
+#define TN_FACE_KINDS 8u /* of results, or tiers */
 
 /* The core's words. */
 struct tn_face_told {
@@ -81,7 +81,8 @@ struct tn_face_told {
 	uint32_t good;		     /* blocks of the good prefix */
 	int32_t status;		     /* before drained: 0, or why the command was refused or its result is not durable */
 	int32_t error;		     /* before drained: a save's first, see tn_save_result */
-	uint32_t blocks[TN_FACE_KINDS]; /* before drained: how many blocks of a save had each result */
+	/* Before drained: how many blocks of a save had each result; before the event words: how many of a load come from each tier. */
+	uint32_t blocks[TN_FACE_KINDS];
 };
 
 static inline struct tn_face_asked *tn_face_asked(const struct tn_region *r, uint32_t op)
@@ -154,9 +155,12 @@ static inline uint32_t tn_face_good(const struct tn_region *r, uint32_t op)
 	return __atomic_load_n(&tn_face_told(r, op)->good, __ATOMIC_ACQUIRE);
 }
 
+/* The lowest tier that blocks of the load come from, once all its event words were raised; TN_TIER_NONE: nothing was found. */
+enum tn_tier tn_face_lowest_tier(const struct tn_region *r, uint32_t op);
+
 /*
  * Sleeps until ready(arg) or the deadline; a deadline of 0 only looks, without a system call. What ready looks at changes before
- * the core notifies. 0, or -ETIMEDOUT.
+ * the core notifies. 0, -ETIMEDOUT, or -ESHUTDOWN: the core is gone.
  */
 int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const void *arg), const void *arg, uint64_t deadline_ns);
 
@@ -199,6 +203,9 @@ static inline void tn_face_tell_ready(const struct tn_region *r, uint32_t op, ui
 
 /* Before drained: how many blocks of a save had each of so many results, and the first error. */
 void tn_face_tell_saved(const struct tn_region *r, uint32_t op, const uint32_t *blocks, uint32_t kinds, int error);
+
+/* How many blocks of a load come from each of TN_TIERS_MAX tiers. */
+void tn_face_tell_tiers(const struct tn_region *r, uint32_t op, const uint32_t *blocks);
 
 /* Before drained: why the command was refused, or its result is not durable. */
 static inline void tn_face_tell_status(const struct tn_region *r, uint32_t op, int status)

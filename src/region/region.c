@@ -6,8 +6,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "region/call.h"
+#include "region/doorbell.h"
 #include "region/event.h"
 #include "region/face.h"
+#include "region/latency.h"
 #include "region/observation.h"
 
 #define PAGE_BYTES 4096u /* of private memory, where pages only keep the writers' lines apart */
@@ -16,7 +20,9 @@
 static bool counts_are_sound(const struct tn_region_counts *c)
 {
 	return c->ops > 0 && c->ops <= TN_REGION_OPS_MAX && c->blocks > 0 && c->blocks <= TN_REGION_BLOCKS_MAX && c->layers > 0 &&
-	       c->layers <= TN_LAYERS_MAX && c->chunks > 0 && c->chunks <= TN_REGION_CHUNKS_MAX && c->events <= TN_REGION_EVENTS_MAX;
+	       c->layers <= TN_LAYERS_MAX && c->chunks > 0 && c->chunks <= TN_REGION_CHUNKS_MAX && c->events <= TN_REGION_EVENTS_MAX &&
+	       c->calls <= TN_REGION_CALLS_MAX && c->call_bytes <= TN_REGION_CALL_BYTES_MAX &&
+	       c->call_bytes % TN_REGION_CALL_ALIGN == 0;
 }
 
 static uint64_t table_bytes(const struct tn_region_counts *c, enum tn_region_table table)
@@ -32,6 +38,9 @@ static uint64_t table_bytes(const struct tn_region_counts *c, enum tn_region_tab
 		[TN_REGION_GIVEN] = ops * c->layers * sizeof(struct tn_face_given),
 		[TN_REGION_EVENTS] = c->events * sizeof(struct tn_event_word),
 		[TN_REGION_OBSERVED] = TN_REGION_OBSERVATIONS * sizeof(struct tn_observation),
+		[TN_REGION_CALLS] = c->calls * sizeof(struct tn_call_asked),
+		[TN_REGION_CALL_BYTES] = (uint64_t)c->calls * c->call_bytes,
+		[TN_REGION_LATENCIES] = TN_REGION_HISTOGRAMS * sizeof(struct tn_region_histogram),
 		[TN_REGION_CORE] = sizeof(struct tn_region_core),
 		[TN_REGION_SEEN] = ops * sizeof(uint32_t),
 		[TN_REGION_COMPLETIONS] = ops * sizeof(struct tn_doorbell_link),
@@ -39,6 +48,8 @@ static uint64_t table_bytes(const struct tn_region_counts *c, enum tn_region_tab
 		[TN_REGION_READY] = ops * c->chunks * sizeof(uint64_t),
 		[TN_REGION_SAVED] = ops * c->blocks,
 		[TN_REGION_BUSY] = ops * c->blocks,
+		[TN_REGION_ANSWERS] = c->calls * sizeof(struct tn_call_told),
+		[TN_REGION_ANSWER_BYTES] = (uint64_t)c->calls * c->call_bytes,
 	};
 
 	return bytes[table];
@@ -77,6 +88,7 @@ int tn_region_format(void *base, const struct tn_region_counts *counts, uint32_t
 	*h = (struct tn_region_header){.magic = TN_REGION_MAGIC, .version = TN_REGION_VERSION, .page_bytes = page_bytes,
 				       .bytes = out->bytes, .counts = *counts};
 	memcpy(h->at, out->at, sizeof(h->at));
+	h->check = tn_hash64(h, offsetof(struct tn_region_header, check));
 	return 0;
 }
 
@@ -92,6 +104,8 @@ int tn_region_attach(void *base, uint64_t bytes, bool shared, struct tn_region *
 	if (h.magic != TN_REGION_MAGIC || h.version != TN_REGION_VERSION)
 		return tn_fail(-EPROTONOSUPPORT, "region: magic %#llx, version %u; this library knows version %u",
 			       (unsigned long long)h.magic, h.version, TN_REGION_VERSION);
+	if (h.check != tn_hash64(&h, offsetof(struct tn_region_header, check)))
+		return tn_fail(-EINVAL, "region: the header's checksum is wrong");
 	if (!counts_are_sound(&h.counts) || h.page_bytes < 64 || h.page_bytes > PAGE_BYTES_MAX || (h.page_bytes & (h.page_bytes - 1)))
 		return tn_fail(-EINVAL, "region: counts or a page size of %u beyond the limits", h.page_bytes);
 	r.counts = h.counts;
@@ -123,4 +137,38 @@ void tn_region_destroy(struct tn_region *region, const struct tn_alloc *alloc)
 {
 	tn_put(alloc, region->base, region->bytes);
 	*region = (struct tn_region){0};
+}
+
+/* ---- doorbells (doorbell.h) --------------------------------------------------------------------------- */
+
+bool tn_doorbell_ring(const struct tn_doorbell *d, uint32_t number)
+{
+	struct tn_doorbell_turn t = {.number = number};
+	enum tn_doorbell_step step;
+
+	do
+		step = tn_doorbell_ring_step(d, &t);
+	while (step == TN_DOORBELL_MORE);
+	return step == TN_DOORBELL_DONE;
+}
+
+uint32_t tn_doorbell_take(const struct tn_doorbell *d, struct tn_doorbell_taker *t, uint32_t *numbers, uint32_t *first)
+{
+	enum tn_doorbell_step step;
+
+	t->phase = 0;
+	do
+		step = tn_doorbell_take_step(d, t, numbers);
+	while (step == TN_DOORBELL_MORE);
+	if (step == TN_DOORBELL_NO)
+		return 0;
+	if (step == TN_DOORBELL_BROKEN) {
+		t->last = t->head;
+		t->left = d->count;
+		for (uint32_t i = d->count; i-- > 0;)
+			if (tn_doorbell_pending(d, i))
+				numbers[--t->left] = i;
+	}
+	*first = t->left;
+	return d->count - t->left;
 }

@@ -10,7 +10,8 @@
  * front alone writes. The words are grouped by writer, so that each side could map the other's pages read-only:
  *
  *   header        where everything lies; written once, before the other side sees the region
- *   front's part  what is asked: commands, keys, pages, layers given, events (face.h, event.h, observation.h)
+ *   front's part  what is asked: commands, keys, pages, layers given, events; how long calls took (face.h, event.h,
+ *                 observation.h, latency.h)
  *   core's part   what is told: the good prefix, event words, results (face.h)
  *
  * Operations have numbers, from 0 on, and each its own place in every table. How a side tells the other which
@@ -29,11 +30,14 @@
 #include "region/doorbell.h"
 
 #define TN_REGION_MAGIC UINT64_C(0x6e6f696765726e74) /* "tnregion" */
-#define TN_REGION_VERSION 1u
+#define TN_REGION_VERSION 3u
 #define TN_REGION_OPS_MAX 4096u
 #define TN_REGION_BLOCKS_MAX (1u << 20)
 #define TN_REGION_CHUNKS_MAX 128u
 #define TN_REGION_EVENTS_MAX (1u << 20)
+#define TN_REGION_CALLS_MAX 256u
+#define TN_REGION_CALL_BYTES_MAX (64u << 20)
+#define TN_REGION_CALL_ALIGN 64u /* of the bytes of each call */
 /* Compute times of layers that a front has seen and the core has not taken yet, at most. */
 #define TN_REGION_OBSERVATIONS 1024u
 
@@ -45,9 +49,11 @@
  * @layers: of one block
  * @chunks: of one block: groups of layers that become ready together, each with an event word
  * @events: event words that the front raises
+ * @calls:  at once (call.h); none within one process
+ * @call_bytes: of one call, and of its answer; a multiple of TN_REGION_CALL_ALIGN
  */
 struct tn_region_counts {
-	uint32_t ops, blocks, pages, layers, chunks, events;
+	uint32_t ops, blocks, pages, layers, chunks, events, calls, call_bytes;
 };
 
 enum tn_region_table {
@@ -61,6 +67,9 @@ enum tn_region_table {
 	TN_REGION_GIVEN, /* struct tn_face_given, by operation and layer */
 	TN_REGION_EVENTS, /* struct tn_event_word */
 	TN_REGION_OBSERVED, /* struct tn_observation */
+	TN_REGION_CALLS, /* struct tn_call_asked */
+	TN_REGION_CALL_BYTES,
+	TN_REGION_LATENCIES, /* struct tn_region_histogram */
 	/* The core's. */
 	TN_REGION_CORE,	       /* struct tn_region_core */
 	TN_REGION_SEEN,	       /* kicks: uint32_t, by operation */
@@ -69,6 +78,8 @@ enum tn_region_table {
 	TN_REGION_READY,       /* uint64_t, by operation and chunk */
 	TN_REGION_SAVED,       /* uint8_t, by operation and block */
 	TN_REGION_BUSY,	       /* uint8_t, by operation and block */
+	TN_REGION_ANSWERS,     /* struct tn_call_told */
+	TN_REGION_ANSWER_BYTES,
 	TN_REGION_TABLES,
 };
 
@@ -80,6 +91,7 @@ struct tn_region_header {
 	uint64_t bytes;
 	struct tn_region_counts counts;
 	uint64_t at[TN_REGION_TABLES];
+	uint64_t check; /* XXH3 of what is before */
 };
 
 /* Words of the front that belong to no operation; those of several threads at once on lines of their own. */
@@ -88,8 +100,12 @@ struct tn_region_front {
 	_Alignas(64) uint64_t observed; /* places of observations taken, since the beginning */
 	_Alignas(64) uint64_t admitted_bytes; /* of saves that were begun, since the beginning */
 	uint64_t refused_bytes; /* of saves that were not, since the beginning */
+	uint64_t staged_bytes; /* copied between the front's pages and session memory, since the beginning */
 	uint64_t calm_until_ns; /* of tn_phase, as of the last call */
 	uint64_t calm_calls;
+	_Alignas(64) uint32_t rung; /* between processes: futex word of the thread that answers calls and wakes the core */
+	uint32_t wakes;	  /* how often the core was to be woken */
+	uint32_t listens; /* somebody sleeps until there are completions */
 };
 
 /* Words of the core that belong to no operation. */
@@ -100,6 +116,9 @@ struct tn_region_core {
 	uint64_t limit_bytes; /* of what is admitted and not given back; UINT64_MAX: none */
 	uint64_t host_blocks; /* that host memory would take from saves */
 	uint32_t scheduled; /* where engines are, and how long they compute, is of use */
+	uint32_t completed; /* futex word of who listens; rises with completions. The front adds to it, too, to wake its own listener */
+	uint32_t asleep;    /* of regions between processes: who rings a bell must wake the owner, too */
+	uint32_t let_go;    /* likewise: nothing of the front is under way any more, nor will be */
 };
 
 /*
@@ -111,7 +130,24 @@ struct tn_region {
 	struct tn_region_counts counts;
 	uint64_t at[TN_REGION_TABLES];
 	bool shared; /* with another process: futexes are not private */
+	uint32_t gone; /* shared by the threads of this side, of a front: enum tn_region_gone */
 };
+
+enum tn_region_gone {
+	TN_REGION_SERVED,
+	TN_REGION_GONE, /* the other side answers no more */
+	TN_REGION_DEAD, /* and does nothing any more; what the kernel does for it may go on */
+};
+
+static inline bool tn_region_is_gone(const struct tn_region *region)
+{
+	return __atomic_load_n(&region->gone, __ATOMIC_ACQUIRE) != TN_REGION_SERVED;
+}
+
+static inline bool tn_region_is_dead(const struct tn_region *region)
+{
+	return __atomic_load_n(&region->gone, __ATOMIC_ACQUIRE) == TN_REGION_DEAD;
+}
 
 /* Bytes of a region with such tables on pages of that size; 0: counts beyond the limits. */
 uint64_t tn_region_bytes(const struct tn_region_counts *counts, uint32_t page_bytes);

@@ -2,7 +2,7 @@
 /*
  * Executors: who takes IOCBs from a ring, moves the objects, and finishes them.
  *
- * Two drivers of one core (core.h). The inline one is stepped by the thread that owns the I/O engine and posts
+ * Two drivers of one lane (lane.h). The inline one is stepped by the thread that owns the I/O engine and posts
  * checksums to an exec: simulations and small machines. The threaded one has threads with an engine of
  * their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
  *
@@ -85,7 +85,7 @@ struct tn_executor_ops {
 	uint32_t abi;
 	const char *name;
 	/* Makes bounce buffers for objects of this many bytes on disk. 0 or -ENOMEM. */
-	int (*room)(struct tn_executor *ex, uint32_t padded_bytes);
+	int (*make_bounces)(struct tn_executor *ex, uint32_t padded_bytes);
 	/* Takes IOCBs and cancels, and goes on; whether anything happened. After every poll of the owner's engine. */
 	bool (*step)(struct tn_executor *ex);
 	/* When step must be called again though nothing woke the owner; TN_FOREVER: never. */
@@ -99,14 +99,14 @@ struct tn_executor {
 	const struct tn_executor_ops *ops;
 };
 
-/* The core runs in step. 0 and *out, or -EINVAL, -ENOMEM, or the error of stat. */
+/* The lane runs in step. 0 and *out, or -EINVAL, -ENOMEM, or the error of stat. */
 int tn_executor_inline_create(const struct tn_executor_opts *opts, struct tn_executor **out);
 /* 0 and *out; besides, what an engine's create or adopt says. */
 int tn_executor_threads_create(const struct tn_executor_opts *opts, struct tn_executor **out);
 
-static inline int tn_executor_room(struct tn_executor *ex, uint32_t padded_bytes)
+static inline int tn_executor_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
 {
-	return ex->ops->room(ex, padded_bytes);
+	return ex->ops->make_bounces(ex, padded_bytes);
 }
 
 static inline bool tn_executor_step(struct tn_executor *ex)

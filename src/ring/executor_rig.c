@@ -144,7 +144,7 @@ static void attach(struct rig *r)
 		assert_int_equal(tn_executor_threads_create(&o, &r->ex), 0);
 	else
 		assert_int_equal(tn_executor_inline_create(&o, &r->ex), 0);
-	assert_int_equal(tn_executor_room(r->ex, r->shape.padded_bytes), 0);
+	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
 }
 
 struct rig *rig_make(struct rig_opts o)
@@ -438,7 +438,7 @@ void rig_check_guards(struct rig *r)
 			uint32_t n = place_of(r, b, l, iov);
 
 			if (r->o.flat)
-				iov[0].iov_len = r->shape.padded_bytes; /* flat memory has room for the padding */
+				iov[0].iov_len = r->shape.padded_bytes; /* flat memory includes the padding */
 			for (uint32_t i = 0; i < n; i++)
 				memset(copy + ((unsigned char *)iov[i].iov_base - r->pool), RIG_GUARD, iov[i].iov_len);
 		}

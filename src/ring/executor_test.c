@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/alloc_rig.h"
 #include "base/error.h"
 #include "executor_rig.h"
 #include "window.h"
@@ -412,14 +413,14 @@ static void room_that_was_refused_is_asked_for_again(void **state)
 	tn_alloc_counter_init(&a);
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &o.ring), 0);
 	assert_int_equal(threads ? tn_executor_threads_create(&o, &ex) : tn_executor_inline_create(&o, &ex), 0);
-	assert_int_equal(tn_executor_room(ex, 4096), 0);
+	assert_int_equal(tn_executor_make_bounces(ex, 4096), 0);
 	a.fail_after = 0;
-	assert_int_equal(tn_executor_room(ex, 4u << 20), -ENOMEM);
-	assert_int_equal(tn_executor_room(ex, 4u << 20), -ENOMEM);
-	assert_int_equal(tn_executor_room(ex, 4096), 0);
+	assert_int_equal(tn_executor_make_bounces(ex, 4u << 20), -ENOMEM);
+	assert_int_equal(tn_executor_make_bounces(ex, 4u << 20), -ENOMEM);
+	assert_int_equal(tn_executor_make_bounces(ex, 4096), 0);
 	a.fail_after = SIZE_MAX;
-	assert_int_equal(tn_executor_room(ex, 4u << 20), 0);
-	assert_int_equal(tn_executor_room(ex, 2u << 20), 0);
+	assert_int_equal(tn_executor_make_bounces(ex, 4u << 20), 0);
+	assert_int_equal(tn_executor_make_bounces(ex, 2u << 20), 0);
 	tn_executor_destroy(ex);
 	tn_ring_destroy(o.ring);
 	assert_int_equal(a.live_bytes, 0);
@@ -430,19 +431,26 @@ static void the_urgent_go_first_and_lists_take_turns(void **state)
 {
 	struct rig *r = rig_make((struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 32 << 10, .depth = 1, .blocks = 16});
 	struct tn_ring_list other = r->list;
-	uint32_t ids[4], urgent;
+	uint32_t ids[4], urgent, first;
 
 	assert_int_equal(tn_ring_list_set(r->ring, 2, &other), 0);
 	for (uint32_t i = 0; i < 3; i++)
 		ids[i] = rig_iocb(r, 0, r->o.blocks, i, 0);
 	ids[3] = rig_iocb(r, 0, r->o.blocks, 3, 0);
 	tn_ring_iocb(r->ring, ids[3])->list = 2;
+	first = rig_iocb(r, 0, 2, 0, 0);
+	tn_ring_iocb(r->ring, first)->flags |= TN_IOCB_FIRST;
 	urgent = rig_iocb(r, 0, 2, 0, 0);
 	tn_ring_iocb(r->ring, urgent)->priority = 1;
 	assert_int_equal(tn_ring_issue(r->ring, ids, 4), 0);
+	rig_issue(r, first);
 	rig_issue(r, urgent);
 	/* 256 KiB per object, one request at a time: the urgent one is through before any of the others, */
 	assert_int_equal(rig_await(r, urgent).status, 0);
+	if (!threads)
+		assert_false(rig_finished(r, first));
+	/* then the one that goes first, */
+	assert_int_equal(rig_await(r, first).status, 0);
 	if (!threads)
 		assert_false(rig_finished(r, ids[0]));
 	/* and the other list's before the first list's last. */
@@ -541,6 +549,33 @@ static void cancel_ends_what_has_not_begun_and_drains_the_rest(void **state)
 	}
 	assert_int_equal(moved + c.failures, r->o.blocks);
 	assert_in_range(moved, 1, r->o.blocks - 1);
+	rig_free(r);
+}
+
+/* What needs no device does not wait for one, however much is in flight there. */
+static void copies_go_on_while_a_device_takes_no_more(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096, .depth = 1});
+	uint32_t writes[2], copy;
+
+	rig_fill(r);
+	for (uint32_t i = 0; i < 2; i++) {
+		writes[i] = rig_iocb(r, 0, 1, 2 * i, 0);
+		rig_turn_into(r, writes[i], TN_IOCB_WRITE, false);
+		rig_issue(r, writes[i]);
+	}
+	copy = rig_iocb(r, 4, 8, ALL, 0);
+	rig_turn_into(r, copy, TN_IOCB_COPY, true);
+	rig_issue(r, copy);
+	for (uint32_t i = 0; i < 8 && threads == 0; i++)
+		tn_executor_step(r->ex); /* and nobody looks what the device has done */
+	if (threads == 0) {
+		assert_false(rig_finished(r, writes[0]) || rig_finished(r, writes[1]));
+		assert_true(rig_finished(r, copy));
+	}
+	assert_int_equal(rig_await(r, copy).status, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(rig_await(r, writes[i]).status, 0);
 	rig_free(r);
 }
 
@@ -652,6 +687,7 @@ int main(void)
 		T(a_list_that_had_its_turn_is_not_passed_over_for_ever_by_lists_of_little_work),
 		T(what_is_not_urgent_goes_on_beside_urgent_reads_that_never_end),
 		T(cancel_ends_what_has_not_begun_and_drains_the_rest),
+		T(copies_go_on_while_a_device_takes_no_more),
 		T(requests_that_observe_was_not_told_of_are_counted),
 		T(a_storm_of_iocbs_ends_with_every_status_true),
 	};

@@ -170,6 +170,12 @@ static void neighbours_of_several_iocbs_are_written_together(void **state)
 	rig_free(r);
 }
 
+/* What lies behind an object up to the next one, in the slots. */
+static unsigned char *padding_of(struct rig *r, uint32_t e)
+{
+	return r->slot[e / RIG_LAYERS] + (size_t)(e % RIG_LAYERS) * r->shape.padded_bytes + r->shape.object_bytes;
+}
+
 static void objects_are_copied_between_pages_and_slots(void **state)
 {
 	static const struct rig_opts how[] = {{.page_bytes = 4096}, {.page_bytes = 400}, {.page_bytes = 4096, .flat = true}};
@@ -179,9 +185,13 @@ static void objects_are_copied_between_pages_and_slots(void **state)
 		struct tn_ring_completion c;
 
 		rig_fill(r);
+		for (uint32_t e = 0; e < OBJECTS; e++)
+			memset(padding_of(r, e), 0xaa, r->shape.padded_bytes - r->shape.object_bytes); /* another tenant's */
 		assert_int_equal(run(r, iocb(r, TN_IOCB_COPY, true, 0, RIG_BLOCKS, ALL, TN_IOCB_SUM)).status, 0);
 		for (uint32_t e = 0; e < OBJECTS; e++) {
 			assert_true(rig_slot_has(r, e / RIG_LAYERS, e % RIG_LAYERS));
+			for (uint32_t k = 0; k < r->shape.padded_bytes - r->shape.object_bytes; k++)
+				assert_int_equal(padding_of(r, e)[k], 0);
 			assert_int_equal(r->sums[e], r->checks[e]);
 		}
 		rig_wipe(r);

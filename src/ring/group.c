@@ -1,22 +1,194 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups of an executor's core (core.h): gathering neighbours, their requests, bounce buffers, and when their jobs are done.
+ * Groups of a lane (lane.h): where objects lie in memory, gathering neighbours, their requests and bounce buffers, and their jobs:
+ * what is done with the bytes that needs no device.
  */
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
+#include "base/checksum.h"
 #include "base/list.h"
-#include "ring/core.h"
+#include "ring/lane.h"
 
 /* Most bytes that one job copies or checks, so that several threads share the work. */
 #define COPY_BYTES (256u << 10)
 
-static const struct tn_shape *shape_of(const struct tn_core_member *m)
+/* ---- objects --------------------------------------------------------------------------------------------- */
+
+static int span_of(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span)
+{
+	uint32_t block = entry / list->shape->layers, per_block;
+	uint64_t first;
+
+	*span = (struct tn_span){0};
+	if (block >= list->blocks)
+		return -EINVAL;
+	if (!list->layout) {
+		span->flat = list->flat[block];
+		return span->flat ? 0 : -EINVAL;
+	}
+	per_block = list->layout->geometry.pages_per_block;
+	first = (uint64_t)block * per_block;
+	if (first + per_block <= list->first_page || first >= list->end_page)
+		return -EINVAL;
+	span->layout = list->layout;
+	span->pages = list->pages + first;
+	if (list->first_page > first)
+		span->page_first = (uint32_t)(list->first_page - first);
+	if (list->end_page < first + per_block)
+		span->page_count = (uint32_t)(list->end_page - first) - span->page_first;
+	else if (span->page_first)
+		span->page_count = per_block - span->page_first;
+	return 0;
+}
+
+static uint32_t object_iov(const struct tn_ring_list *list, uint32_t entry, struct iovec *iov)
+{
+	struct tn_span span;
+	int err = span_of(list, entry, &span);
+
+	assert(err == 0); /* the IOCTX was checked when it was planned */
+	return tn_span_object(&span, list->shape, entry % list->shape->layers, iov);
+}
+
+static bool is_direct(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at, struct iovec *scratch)
+{
+	const struct tn_ring_list *list = run->list;
+	const struct tn_lane_sorted *x = &run->order[at];
+	uint32_t align = lane->device[tn_ioctx_device(x->place)].align, n;
+	struct tn_span span;
+
+	if (run->cb.flags & TN_IOCB_BOUNCE)
+		return false;
+	if (!list->layout)
+		return true; /* flat memory has the padding of the disk */
+	if (span_of(list, x->entry, &span) || span.page_count || list->shape->padded_bytes != list->shape->object_bytes)
+		return false;
+	if (list->align >= align)
+		return true;
+	n = object_iov(list, x->entry, scratch);
+	for (uint32_t i = 0; i < n; i++)
+		if (((uintptr_t)scratch[i].iov_base | scratch[i].iov_len) & (align - 1))
+			return false;
+	return true;
+}
+
+static int check_place(const struct tn_lane *lane, const struct tn_lane_run *run, uint64_t place)
+{
+	if (tn_ioctx_device(place) >= lane->ndevices)
+		return -ENODEV;
+	return tn_ioctx_page(place) > ((uint64_t)INT64_MAX >> 12) - run->list->shape->padded_bytes / 4096 ? -EINVAL : 0;
+}
+
+static int check(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at)
+{
+	const struct tn_lane_sorted *x = &run->order[at];
+	struct tn_span to, from;
+	int err = 0;
+
+	if (run->cb.op == TN_IOCB_READ || run->cb.op == TN_IOCB_WRITE)
+		err = check_place(lane, run, x->place);
+	if (!err && x->misfit)
+		err = -EINVAL;
+	if (!err)
+		err = span_of(run->list, x->entry, &to);
+	if (err || run->cb.op == TN_IOCB_READ)
+		return err;
+	from = to;
+	if (run->cb.op == TN_IOCB_COPY && (x->place > UINT32_MAX || span_of(run->source, (uint32_t)x->place, &from)))
+		return -EINVAL;
+	/*
+	 * Only whole objects can be written, copied or summed; a part of one is copied from a source that is contiguous, and cannot be
+	 * summed where it lands.
+	 */
+	if ((run->cb.flags & TN_IOCB_LANDED) && to.page_count)
+		return -EINVAL;
+	return from.page_count || (to.page_count && from.layout) ? -EINVAL : 0;
+}
+
+/* Fills a bounce buffer with an object, as it lies on disk. */
+static void fill(struct tn_lane_group *g, const struct tn_ring_list *list, uint32_t entry, unsigned char *bounce)
+{
+	uint32_t bytes = list->shape->object_bytes;
+
+	object_iov(list, entry, g->job_scratch);
+	tn_iov_copy(&(struct iovec){bounce, bytes}, g->job_scratch, bytes);
+	memset(bounce + bytes, 0, list->shape->padded_bytes - bytes);
+}
+
+/* From pieces of memory to an object of the list; only its wanted pages, if the source is one piece. */
+static void store(struct tn_lane_group *g, const struct tn_ring_list *list, uint32_t entry, const struct iovec *from, uint32_t n)
+{
+	const struct tn_shape *s = list->shape;
+	struct tn_span span;
+
+	/* What lay there before may be another tenant's, and the padding goes to disk with the object. */
+	if (!list->layout)
+		memset(list->flat[entry / s->layers] + (size_t)(entry % s->layers) * s->padded_bytes + s->object_bytes, 0,
+		       s->padded_bytes - s->object_bytes);
+	if (n > 1) {
+		object_iov(list, entry, g->scratch);
+		tn_iov_copy(g->scratch, from, list->shape->object_bytes);
+		return;
+	}
+	span_of(list, entry, &span);
+	tn_span_store(&span, list->shape, entry % list->shape->layers, from->iov_base, g->scratch);
+}
+
+/* The bytes come from the bounce buffer, if there is one, or from the source. */
+static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *m, unsigned char *bounce)
+{
+	const struct tn_lane_run *run = m->run;
+	const struct tn_lane_sorted *x = &run->order[m->at];
+	uint32_t bytes = run->list->shape->object_bytes, n = 1;
+	uint32_t from = g->op == TN_IOCB_COPY ? (uint32_t)x->place : x->entry;
+	struct iovec *iov = g->job_scratch;
+	uint64_t sum;
+
+	if (bounce && g->op == TN_IOCB_WRITE)
+		fill(g, run->list, x->entry, bounce);
+	if (bounce)
+		iov[0] = (struct iovec){bounce, bytes};
+	else
+		n = object_iov(run->source, from, iov);
+	if (run->cb.flags & TN_IOCB_LANDED) {
+		store(g, run->list, x->entry, iov, n);
+		n = object_iov(run->list, x->entry, iov);
+	}
+	if (run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM)) {
+		sum = tn_checksum_iov(iov, n, 0, bytes);
+		if ((run->cb.flags & TN_IOCB_VERIFY) && sum != run->source->checks[from])
+			return -EBADMSG;
+		run->sums[x->index] = sum;
+	}
+	if (run->cb.flags & TN_IOCB_LANDED)
+		return 0;
+	if (g->op == TN_IOCB_COPY || (bounce && g->op == TN_IOCB_READ))
+		store(g, run->list, x->entry, iov, n);
+	return 0;
+}
+
+static void run_job(struct tn_job *job)
+{
+	struct tn_lane_group *g = tn_container_of(job, struct tn_lane_group, job);
+	unsigned char *at = g->bounce;
+
+	for (uint32_t i = 0; i < g->members; i++) {
+		g->member[i].status = work_on_object(g, &g->member[i], at);
+		if (at)
+			at += g->member[i].run->list->shape->padded_bytes;
+	}
+}
+
+/* ---- groups ---------------------------------------------------------------------------------------------- */
+
+static const struct tn_shape *shape_of(const struct tn_lane_member *m)
 {
 	return m->run->list->shape;
 }
 
-static void push(struct tn_core_groups *q, struct tn_core_group *g)
+static void push(struct tn_lane_groups *q, struct tn_lane_group *g)
 {
 	g->next = NULL;
 	if (q->first)
@@ -26,9 +198,9 @@ static void push(struct tn_core_groups *q, struct tn_core_group *g)
 	q->last = g;
 }
 
-static struct tn_core_group *pop(struct tn_core_groups *q)
+static struct tn_lane_group *pop(struct tn_lane_groups *q)
 {
-	struct tn_core_group *g = q->first;
+	struct tn_lane_group *g = q->first;
 
 	if (g)
 		q->first = g->next;
@@ -37,10 +209,10 @@ static struct tn_core_group *pop(struct tn_core_groups *q)
 
 /* ---- bounce buffers ------------------------------------------------------------------------------------- */
 
-static bool take_bounce(struct tn_core *core, struct tn_core_group *g, uint64_t bytes)
+static bool take_bounce(struct tn_lane *lane, struct tn_lane_group *g, uint64_t bytes)
 {
-	for (uint32_t i = 0; i < core->nbounces; i++) {
-		struct tn_core_bounces *b = &core->bounces[i];
+	for (uint32_t i = 0; i < lane->nbounces; i++) {
+		struct tn_lane_bounces *b = &lane->bounces[i];
 
 		if (b->bytes_each >= bytes && b->nfree > 0) {
 			g->bounce = b->memory + b->bytes_each * b->free[--b->nfree];
@@ -51,17 +223,17 @@ static bool take_bounce(struct tn_core *core, struct tn_core_group *g, uint64_t 
 	return false;
 }
 
-static bool any_bounce(const struct tn_core *core, uint64_t bytes)
+static bool any_bounce(const struct tn_lane *lane, uint64_t bytes)
 {
-	for (uint32_t i = 0; i < core->nbounces; i++)
-		if (core->bounces[i].bytes_each >= bytes)
+	for (uint32_t i = 0; i < lane->nbounces; i++)
+		if (lane->bounces[i].bytes_each >= bytes)
 			return true;
 	return false;
 }
 
-static void give_bounce(struct tn_core *core, struct tn_core_group *g)
+static void give_bounce(struct tn_lane *lane, struct tn_lane_group *g)
 {
-	struct tn_core_bounces *b = &core->bounces[g->bounce_class];
+	struct tn_lane_bounces *b = &lane->bounces[g->bounce_class];
 
 	b->free[b->nfree++] = (uint32_t)((size_t)(g->bounce - b->memory) / b->bytes_each);
 	g->bounce = NULL;
@@ -69,93 +241,101 @@ static void give_bounce(struct tn_core *core, struct tn_core_group *g)
 
 /* ---- gathering ------------------------------------------------------------------------------------------ */
 
-static void add_member(struct tn_core *core, struct tn_core_group *g, struct tn_core_run *run, uint32_t at)
+static void add_member(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane_run *run, uint32_t at)
 {
-	g->member[g->members++] = (struct tn_core_member){.run = run, .at = at};
+	g->member[g->members++] = (struct tn_lane_member){.run = run, .at = at};
 	g->bytes += run->list->shape->padded_bytes;
 	g->iovs += run->list->layout ? run->list->shape->object_iovs : 1;
 	run->order[at].taken = true;
 	run->waiting--;
-	core->waiting--;
+	lane->waiting--;
 }
 
 /* Whether the IOCTX, which lies behind the group's last, can go with it. */
-static bool fits(struct tn_core *core, const struct tn_core_group *g, struct tn_core_run *run, uint32_t at,
+static bool fits(struct tn_lane *lane, const struct tn_lane_group *g, struct tn_lane_run *run, uint32_t at,
 		 uint64_t most_bytes)
 {
 	uint32_t iovs = run->list->layout ? run->list->shape->object_iovs : 1;
 
-	if (run->order[at].alone || g->members == TN_CORE_MEMBERS_MAX || g->bytes + run->list->shape->padded_bytes > most_bytes)
+	if (run->order[at].alone || g->members == TN_LANE_MEMBERS_MAX || g->bytes + run->list->shape->padded_bytes > most_bytes)
 		return false;
-	if (!g->bounce && g->iovs + iovs > TN_CORE_IOVS_MERGED)
+	if (!g->bounce && g->iovs + iovs > TN_LANE_IOVS_MERGED)
 		return false;
-	return tn_core_check(core, run, at) == 0 && tn_core_is_direct(core, run, at, g->scratch) == !g->bounce;
+	return check(lane, run, at) == 0 && is_direct(lane, run, at, g->scratch) == !g->bounce;
 }
 
 /* Whether neighbours of both runs may go together. A read of the same list is a later layer, which must not hold up this one. */
-static bool may_join(const struct tn_core_run *run, const struct tn_core_run *other)
+static bool may_join(const struct tn_lane_run *run, const struct tn_lane_run *other)
 {
 	return other != run && other->used && other->started && other->waiting && other->cb.op == run->cb.op &&
 	       (run->cb.op == TN_IOCB_WRITE || other->cb.list != run->cb.list);
 }
 
-/* Adds what lies right behind the group, of the same IOCB first, then of any IOCB that has started. */
-static void extend(struct tn_core *core, struct tn_core_group *g, struct tn_core_run *run)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
-	uint64_t most = TN_RING_IO_BYTES;
+	return a < b ? a : b;
+}
+
+/* Adds what lies right behind the group, of the same IOCB first, then of any IOCB that has started. */
+static void extend(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane_run *run)
+{
+	uint64_t most = run->request_bytes;
+	uint32_t at = run->cursor;
 	bool more = true;
 
 	while (more && g->bytes < most) {
 		uint64_t place = g->place + g->bytes / 4096;
-		uint32_t at = tn_core_find(run, place);
 
-		more = at != TN_RING_NO_INDEX && fits(core, g, run, at, most);
+		at = tn_lane_find(run, at + 1, place);
+		more = at != TN_RING_NO_INDEX && fits(lane, g, run, at, most);
 		if (more)
-			add_member(core, g, run, at);
-		for (uint32_t i = 0; !more && i < core->nruns && g->bytes < TN_RING_CROSS_BYTES; i++) {
-			struct tn_core_run *other = &core->runs[i];
+			add_member(lane, g, run, at);
+		for (uint32_t i = 0; !more && i < lane->nruns && g->bytes < TN_RING_CROSS_BYTES && g->bytes < most; i++) {
+			struct tn_lane_run *other = &lane->runs[i];
+			uint32_t find;
 
 			if (!may_join(run, other))
 				continue;
-			at = tn_core_find(other, place);
-			more = at != TN_RING_NO_INDEX && fits(core, g, other, at, TN_RING_CROSS_BYTES);
+			find = tn_lane_find(other, other->cursor, place);
+			more = find != TN_RING_NO_INDEX && fits(lane, g, other, find, smaller(most, TN_RING_CROSS_BYTES));
 			if (more) {
-				add_member(core, g, other, at);
-				most = TN_RING_CROSS_BYTES;
+				add_member(lane, g, other, find);
+				most = smaller(most, TN_RING_CROSS_BYTES);
 			}
 		}
 	}
 }
 
 /* Adds what the same IOCB copies or checks next. */
-static void extend_copies(struct tn_core *core, struct tn_core_group *g, struct tn_core_run *run)
+static void extend_copies(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane_run *run)
 {
-	for (uint32_t at = run->cursor; at < run->cb.count && g->members < TN_CORE_MEMBERS_MAX && g->bytes < COPY_BYTES; at++) {
+	for (uint32_t at = run->cursor; at < run->cb.count && g->members < TN_LANE_MEMBERS_MAX && g->bytes < COPY_BYTES; at++) {
 		if (run->order[at].taken)
 			continue;
-		if (tn_core_check(core, run, at))
+		if (check(lane, run, at))
 			return; /* its turn comes */
-		add_member(core, g, run, at);
+		add_member(lane, g, run, at);
 	}
 }
 
-static void group_free(struct tn_core *core, struct tn_core_group *g)
+static void group_free(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	if (g->bounce)
-		give_bounce(core, g);
-	g->next = core->free_groups;
-	core->free_groups = g;
-	core->busy_groups--;
-	core->starved = false;
+		give_bounce(lane, g);
+	g->next = lane->free_groups;
+	lane->free_groups = g;
+	lane->busy_groups--;
+	lane->copying -= tn_lane_copies(g->op);
+	lane->starved = false;
 }
 
-static void issue_pieces(struct tn_core *core, struct tn_core_group *g);
-static void post_job(struct tn_core *core, struct tn_core_group *g);
+static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g);
+static void post_job(struct tn_lane *lane, struct tn_lane_group *g);
 
 /* Whether the group has work that needs no device. */
-static bool needs_job(const struct tn_core_group *g)
+static bool needs_job(const struct tn_lane_group *g)
 {
-	bool job = g->bounce || g->op == TN_IOCB_COPY || g->op == TN_IOCB_CHECK;
+	bool job = g->bounce || tn_lane_copies(g->op);
 
 	for (uint32_t i = 0; i < g->members && !job; i++)
 		job = g->member[i].run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM);
@@ -163,34 +343,34 @@ static bool needs_job(const struct tn_core_group *g)
 }
 
 /* What it takes to transfer the run's next IOCTX: 0; -EAGAIN: something is not free; or what is wrong. */
-static int make_ready(struct tn_core *core, struct tn_core_group *g, const struct tn_core_run *run)
+static int make_ready(struct tn_lane *lane, struct tn_lane_group *g, const struct tn_lane_run *run)
 {
 	uint32_t padded = run->list->shape->padded_bytes;
 	uint64_t bytes = padded < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : padded;
 
-	if (!core->free_pieces || core->filled.first)
+	if (!lane->free_pieces || lane->filled.first)
 		return -EAGAIN;
-	if (tn_core_is_direct(core, run, run->cursor, g->scratch))
+	if (is_direct(lane, run, run->cursor, g->scratch))
 		return 0;
-	if (!any_bounce(core, bytes))
+	if (!any_bounce(lane, bytes))
 		return -ENOBUFS; /* nobody announced objects of that size */
-	return take_bounce(core, g, bytes) ? 0 : -EAGAIN;
+	return take_bounce(lane, g, bytes) ? 0 : -EAGAIN;
 }
 
-static void transfer(struct tn_core *core, struct tn_core_group *g)
+static void transfer(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	if (g->bounce)
-		tn_core_count(&core->stats.bounced, g->members);
+		tn_lane_count(&lane->stats.bounced, g->members);
 	if (g->op == TN_IOCB_READ || !g->bounce)
-		issue_pieces(core, g);
+		issue_pieces(lane, g);
 	if (g->op == TN_IOCB_WRITE && needs_job(g))
-		post_job(core, g);
+		post_job(lane, g);
 }
 
-bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run)
+bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run)
 {
-	struct tn_core_group *g = core->free_groups;
-	bool copies = run->cb.op == TN_IOCB_COPY || run->cb.op == TN_IOCB_CHECK;
+	struct tn_lane_group *g = lane->free_groups;
+	bool copies = tn_lane_copies(run->cb.op);
 	uint32_t at;
 	int err;
 
@@ -203,37 +383,38 @@ bool tn_core_group_start(struct tn_core *core, struct tn_core_run *run)
 	g->bytes = g->next_byte = 0;
 	g->status = 0;
 	g->op = (uint8_t)run->cb.op;
-	err = tn_core_check(core, run, at);
+	err = check(lane, run, at);
 	if (!err && !copies)
-		err = make_ready(core, g, run);
+		err = make_ready(lane, g, run);
 	if (err == -EAGAIN)
 		return false;
 	if (err) {
 		run->order[at].taken = true;
 		run->waiting--;
-		core->waiting--;
-		tn_core_member_done(core, run, at, err);
+		lane->waiting--;
+		tn_lane_member_done(lane, run, at, err);
 		return true;
 	}
-	core->free_groups = g->next;
-	core->busy_groups++;
+	lane->free_groups = g->next;
+	lane->busy_groups++;
+	lane->copying += copies;
 	g->place = run->order[at].place;
-	add_member(core, g, run, at);
+	add_member(lane, g, run, at);
 	if (copies) {
-		extend_copies(core, g, run);
-		post_job(core, g);
+		extend_copies(lane, g, run);
+		post_job(lane, g);
 		return true;
 	}
 	if (!run->order[at].alone)
-		extend(core, g, run);
-	transfer(core, g);
+		extend(lane, g, run);
+	transfer(lane, g);
 	return true;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------- */
 
 /* The memory of bytes [from, from + len) of the group, as they lie on disk. */
-static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t len, struct iovec *iov)
+static uint32_t piece_iov(const struct tn_lane_group *g, uint64_t from, uint32_t len, struct iovec *iov)
 {
 	uint64_t begin = 0; /* offset of the member in the group */
 	uint32_t n = 0;
@@ -246,9 +427,9 @@ static uint32_t piece_iov(const struct tn_core_group *g, uint64_t from, uint32_t
 		uint32_t padded = shape_of(&g->member[i])->padded_bytes, k;
 
 		if (begin + padded > from) {
-			const struct tn_core_run *run = g->member[i].run;
+			const struct tn_lane_run *run = g->member[i].run;
 
-			k = tn_core_object_iov(run->list, run->order[g->member[i].at].entry, g->scratch);
+			k = object_iov(run->list, run->order[g->member[i].at].entry, g->scratch);
 			if (!run->list->layout)
 				g->scratch[0].iov_len = padded;
 			n += tn_iov_cut(iov + n, g->scratch, k, from > begin ? from - begin : 0, &len);
@@ -265,18 +446,16 @@ static void piece_done(struct tn_io_req *req);
  * Sends as many requests as are free and, of reads, the window takes. One goes at least: the caller has seen to that. The rest
  * follows as requests come back.
  */
-static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
+static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g)
 {
-	struct tn_core_device *d = &core->device[tn_ioctx_device(g->place)];
-	uint64_t now = tn_now_ns(core->o.clock), most = TN_RING_IO_BYTES;
+	struct tn_lane_device *d = &lane->device[tn_ioctx_device(g->place)];
+	uint64_t now = tn_now_ns(lane->o.clock), most = g->member[0].run->request_bytes;
 	bool read = g->op == TN_IOCB_READ;
 
 	if (read)
-		most = tn_window_piece(&d->window);
-	if (most > TN_RING_IO_BYTES)
-		most = TN_RING_IO_BYTES;
-	while (g->next_byte < g->bytes && g->status == 0 && core->free_pieces) {
-		struct tn_core_piece *p = core->free_pieces;
+		most = smaller(most, tn_window_piece(&d->window));
+	while (g->next_byte < g->bytes && g->status == 0 && lane->free_pieces) {
+		struct tn_lane_piece *p = lane->free_pieces;
 		uint64_t len = g->bytes - g->next_byte;
 
 		if (len > most)
@@ -285,11 +464,10 @@ static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 			return; /* the group goes on when one of its requests is back */
 		if (read)
 			tn_window_sent(&d->window, len, now);
-		core->free_pieces = p->next;
+		lane->free_pieces = p->next;
 		p->group = g;
 		p->req = (struct tn_io_req){
 			.op = read ? TN_IO_READ : TN_IO_WRITE,
-			.buffer = TN_IO_NO_BUFFER,
 			.file = d->file,
 			.offset = tn_ioctx_page(g->place) * 4096 + g->next_byte,
 			.length = (uint32_t)len,
@@ -300,147 +478,177 @@ static void issue_pieces(struct tn_core *core, struct tn_core_group *g)
 		};
 		g->next_byte += len;
 		g->ios++;
-		core->inflight++;
-		tn_core_count(&core->stats.requests, 1);
-		core->queue[(core->queue_head + core->queue_count++) % core->o.depth] = &p->req;
+		lane->inflight++;
+		tn_lane_count(&lane->stats.requests, 1);
+		lane->queue[(lane->queue_head + lane->queue_count++) % lane->o.depth] = &p->req;
 	}
 }
 
-void tn_core_groups_send(struct tn_core *core)
+void tn_lane_groups_send(struct tn_lane *lane)
 {
-	while (core->filled.first && core->free_pieces)
-		issue_pieces(core, pop(&core->filled));
+	while (lane->filled.first && lane->free_pieces)
+		issue_pieces(lane, pop(&lane->filled));
+}
+
+/* ---- memory that is gone ----------------------------------------------------------------------------------- */
+
+static bool is_lost(const struct tn_ring_list *list)
+{
+	return list->lost && __atomic_load_n(list->lost, __ATOMIC_SEQ_CST);
+}
+
+static bool member_is_lost(const struct tn_lane_member *m)
+{
+	return is_lost(m->run->list) || is_lost(m->run->source);
+}
+
+/* After a request that failed: an access per page tells whether the memory is to blame, or the device. */
+static bool memory_failed(struct tn_lane_group *g)
+{
+	bool lost = false;
+
+	for (uint32_t i = 0; i < g->members && !g->bounce; i++) {
+		const struct tn_lane_run *run = g->member[i].run;
+		uint32_t n = run->list->lost ? object_iov(run->list, run->order[g->member[i].at].entry, g->scratch) : 0;
+
+		for (uint32_t k = 0; k < n; k++)
+			for (size_t at = 0; at < g->scratch[k].iov_len; at += 4096)
+				(void)((const volatile unsigned char *)g->scratch[k].iov_base)[at];
+		lost |= is_lost(run->list);
+	}
+	return lost;
 }
 
 /* ---- jobs, and the end ------------------------------------------------------------------------------------ */
 
 /* A bad sector must not fail the objects beside it: each object is moved again by itself. */
-static void move_again(struct tn_core *core, struct tn_core_group *g)
+static void move_again(struct tn_lane *lane, struct tn_lane_group *g)
 {
-	tn_core_count(&core->stats.again, g->members);
+	tn_lane_count(&lane->stats.again, g->members);
 	for (uint32_t i = 0; i < g->members; i++) {
-		struct tn_core_run *run = g->member[i].run;
+		struct tn_lane_run *run = g->member[i].run;
 		uint32_t at = g->member[i].at;
 
 		run->order[at].taken = false;
 		run->order[at].alone = 1;
 		run->waiting++;
-		core->waiting++;
+		lane->waiting++;
 		if (at < run->cursor)
 			run->cursor = at;
 	}
-	group_free(core, g);
+	group_free(lane, g);
 }
 
 /* Requests and job are over: each member has what the requests say, or else what the job said. */
-static void group_over(struct tn_core *core, struct tn_core_group *g)
+static void group_over(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	if (g->status && g->status != -ECANCELED && g->members > 1) {
-		move_again(core, g);
+		move_again(lane, g);
 		return;
 	}
 	for (uint32_t i = 0; i < g->members; i++) {
-		struct tn_core_member *m = &g->member[i];
+		struct tn_lane_member *m = &g->member[i];
+		int status = g->status ? g->status : m->status;
 
-		tn_core_member_done(core, m->run, m->at, g->status ? g->status : m->status);
+		tn_lane_member_done(lane, m->run, m->at, member_is_lost(m) ? -EFAULT : status);
 	}
-	group_free(core, g);
+	group_free(lane, g);
 }
 
-static bool requests_are_over(const struct tn_core_group *g)
+static bool requests_are_over(const struct tn_lane_group *g)
 {
 	return g->ios == 0 && (g->next_byte == g->bytes || g->status);
 }
 
 static void job_done(struct tn_job *job)
 {
-	struct tn_core_group *g = tn_container_of(job, struct tn_core_group, job);
-	struct tn_core *core = g->core;
+	struct tn_lane_group *g = tn_container_of(job, struct tn_lane_group, job);
+	struct tn_lane *lane = g->lane;
 	bool bad = false;
 
 	g->working = false;
 	for (uint32_t i = 0; i < g->members; i++) {
 		if (g->member[i].run->cb.flags & TN_IOCB_VERIFY)
-			tn_core_count(&core->stats.verified, 1);
+			tn_lane_count(&lane->stats.verified, 1);
 		bad |= g->member[i].status != 0;
 	}
 	if (g->op != TN_IOCB_WRITE || (!g->bounce && requests_are_over(g))) {
-		group_over(core, g);
+		group_over(lane, g);
 	} else if (g->bounce && bad) {
 		g->status = -EBADMSG; /* nothing of it was written; alone, each object gets its own status */
-		group_over(core, g);
-	} else if (g->bounce && core->free_pieces && !core->filled.first) {
-		issue_pieces(core, g);
+		group_over(lane, g);
+	} else if (g->bounce && lane->free_pieces && !lane->filled.first) {
+		issue_pieces(lane, g);
 	} else if (g->bounce) {
-		push(&core->filled, g);
+		push(&lane->filled, g);
 	}
 }
 
-static void post_job(struct tn_core *core, struct tn_core_group *g)
+static void post_job(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	g->working = true;
-	g->job.run = tn_core_run_job;
+	g->job.run = run_job;
 	g->job.done = job_done;
-	if (core->o.exec) {
-		core->o.exec->post(core->o.exec, &g->job);
+	if (lane->o.exec) {
+		lane->o.exec->post(lane->o.exec, &g->job);
 	} else if (g->op == TN_IOCB_WRITE && !g->bounce) {
-		push(&core->summing, g); /* so that the device works meanwhile */
+		push(&lane->summing, g); /* so that the device works meanwhile */
 	} else {
-		tn_core_run_job(&g->job);
+		run_job(&g->job);
 		job_done(&g->job);
 	}
 }
 
-bool tn_core_groups_sum(struct tn_core *core)
+bool tn_lane_groups_sum(struct tn_lane *lane)
 {
-	struct tn_core_group *g;
-	bool any = false;
+	struct tn_lane_group *g = pop(&lane->summing);
 
-	while ((g = pop(&core->summing))) {
-		tn_core_run_job(&g->job);
-		job_done(&g->job);
-		any = true;
-	}
-	return any;
+	if (!g)
+		return false;
+	run_job(&g->job);
+	job_done(&g->job);
+	return true;
 }
 
-static void requests_over(struct tn_core *core, struct tn_core_group *g)
+static void requests_over(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	if (g->working)
 		return; /* the job's end is the group's */
 	if (g->op == TN_IOCB_WRITE) {
-		group_over(core, g);
+		group_over(lane, g);
 		return;
 	}
 	if (g->status == 0 && needs_job(g))
-		post_job(core, g);
+		post_job(lane, g);
 	else
-		group_over(core, g);
+		group_over(lane, g);
 }
 
 static void piece_done(struct tn_io_req *req)
 {
-	struct tn_core_piece *p = req->owner;
-	struct tn_core_group *g = p->group;
-	struct tn_core *core = g->core;
-	uint64_t now = tn_now_ns(core->o.clock);
+	struct tn_lane_piece *p = req->owner;
+	struct tn_lane_group *g = p->group;
+	struct tn_lane *lane = g->lane;
+	uint64_t now = tn_now_ns(lane->o.clock);
 	uint32_t device = tn_ioctx_device(g->place);
 
-	core->inflight--;
-	core->starved = false;
+	if (req->status && req->status != -ECANCELED && memory_failed(g))
+		req->status = -EFAULT;
+	lane->inflight--;
+	lane->starved = false;
 	if (req->op == TN_IO_READ)
-		tn_window_ended(&core->device[device].window, req->length, now - req->issue_ns, req->status == 0, now);
-	if (core->o.observe)
-		core->o.observe(core->o.observe_arg, device, (enum tn_io_op)req->op, req->length, now - req->issue_ns, req->status);
+		tn_window_ended(&lane->device[device].window, req->length, now - req->issue_ns, req->status == 0, now);
+	if (lane->o.observe && req->status != -EFAULT)
+		lane->o.observe(lane->o.observe_arg, device, (enum tn_io_op)req->op, req->length, now - req->issue_ns, req->status);
 	if (req->status && g->status == 0)
 		g->status = req->status;
 	if (req->status == 0)
-		tn_core_count(req->op == TN_IO_READ ? &core->stats.bytes : &core->stats.bytes_written, req->length);
-	p->next = core->free_pieces;
-	core->free_pieces = p;
+		tn_lane_count(req->op == TN_IO_READ ? &lane->stats.bytes : &lane->stats.bytes_written, req->length);
+	p->next = lane->free_pieces;
+	lane->free_pieces = p;
 	g->ios--;
 	if (g->next_byte < g->bytes && g->status == 0)
-		issue_pieces(core, g);
+		issue_pieces(lane, g);
 	else if (g->ios == 0)
-		requests_over(core, g);
+		requests_over(lane, g);
 }

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #include "base/alloc.h"
-#include "layout/span.h"
+#include "layout/layout.h"
 #include "region/ring_memory.h"
 
 /**
@@ -24,6 +24,7 @@
  * @flat:   without layout: by block, memory in the order and padding of the slot on disk
  * @align:  all pieces of memory have addresses and lengths that are multiples of this; 1: not known
  * @checks: by entry: expected checksums (TN_IOCB_VERIFY)
+ * @lost:   becomes other than 0 if pages of the memory are gone (base/guard.h): what is under way fails with -EFAULT. NULL: they stay
  *
  * Every object of a list has the same length. What is written, or copied from, needs all pages of its blocks.
  */
@@ -36,6 +37,7 @@ struct tn_ring_list {
 	unsigned char *const *flat;
 	uint32_t align;
 	const uint64_t *checks;
+	const uint32_t *lost;
 };
 
 /**

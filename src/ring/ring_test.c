@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "base/alloc_rig.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "ring/ring.h"

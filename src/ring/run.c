@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs of a core: IOCBs are taken, started, cancelled and finished. What a run moves is up to plan.c and group.c. */
+/*
+ * Runs of a lane: IOCBs are taken, sorted by place, started, cancelled and finished; and whose turn it is. What a run moves is up to
+ * group.c.
+ */
 #include <errno.h>
 #include <string.h>
 
-#include "ring/core.h"
+#include "ring/lane.h"
 
-static void finish(struct tn_core_intake *in, uint32_t id, int32_t status, uint32_t failed, uint32_t failures)
+/* Groups that one list may start before another of the same priority has its turn. */
+#define QUANTUM 16u
+/* Groups that may go before what waits with a lower priority, before one group of that goes: the one issued first. */
+#define PATIENCE 16u
+
+static void finish(struct tn_lane_intake *in, uint32_t id, int32_t status, uint32_t failed, uint32_t failures)
 {
 	struct tn_iocb_result *res = tn_ring_result_of(&in->view, id);
 
@@ -15,19 +23,19 @@ static void finish(struct tn_core_intake *in, uint32_t id, int32_t status, uint3
 	tn_ring_finish(&in->view, id);
 }
 
-static void finish_run(struct tn_core *core, struct tn_core_run *run)
+static void finish_run(struct tn_lane *lane, struct tn_lane_run *run)
 {
-	struct tn_core_intake *in = core->o.intake;
+	struct tn_lane_intake *in = lane->o.intake;
 
 	run->used = false;
-	core->used_runs--;
-	tn_core_count(&core->stats.iocbs, 1);
+	lane->used_runs--;
+	tn_lane_count(&lane->stats.iocbs, 1);
 	pthread_mutex_lock(&in->lock);
 	finish(in, run->id, run->status, run->failed, run->failures);
 	pthread_mutex_unlock(&in->lock);
 }
 
-void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t at, int32_t status)
+void tn_lane_member_done(struct tn_lane *lane, struct tn_lane_run *run, uint32_t at, int32_t status)
 {
 	uint32_t index = run->order[at].index;
 
@@ -40,49 +48,96 @@ void tn_core_member_done(struct tn_core *core, struct tn_core_run *run, uint32_t
 			run->status = status;
 		}
 	}
-	tn_core_count(&core->stats.objects, 1);
+	tn_lane_count(&lane->stats.objects, 1);
 	/* release: orders the count after the status, for callers that count before they look */
-	tn_ring_store32(&tn_ring_result_of(&core->o.intake->view, run->id)->ended, run->cb.count - run->open + 1);
+	tn_ring_store32(&tn_ring_result_of(&lane->o.intake->view, run->id)->ended, run->cb.count - run->open + 1);
 	if (--run->open == 0)
-		finish_run(core, run);
+		finish_run(lane, run);
 }
 
 /* Gives up the IOCTXs that are in no group. If none is in a group, the run is finished with the last one. */
-static void give_up(struct tn_core *core, struct tn_core_run *run, int status)
+static void give_up(struct tn_lane *lane, struct tn_lane_run *run, int status)
 {
 	for (uint32_t at = run->cursor; run->waiting > 0; at++) {
 		if (run->order[at].taken)
 			continue;
 		run->order[at].taken = true;
 		run->waiting--;
-		core->waiting--;
-		tn_core_member_done(core, run, at, status);
+		lane->waiting--;
+		tn_lane_member_done(lane, run, at, status);
 	}
 }
 
 /* Finishes a whole IOCB that cannot be begun. */
-static void refuse(struct tn_core *core, struct tn_core_run *run, int status)
+static void refuse(struct tn_lane *lane, struct tn_lane_run *run, int status)
 {
 	run->status = status;
 	run->failed = 0;
 	run->failures = run->cb.count;
-	finish_run(core, run);
+	finish_run(lane, run);
 }
 
-static void start_run(struct tn_core *core, struct tn_core_run *run)
+static void merge(struct tn_lane_sorted *to, const struct tn_lane_sorted *a, uint32_t na, const struct tn_lane_sorted *b,
+		  uint32_t nb)
 {
-	tn_core_sort(core, run);
+	while (na && nb) {
+		bool first = a->place <= b->place; /* stable: equal places stay in the caller's order */
+
+		*to++ = first ? *a++ : *b++;
+		na -= first;
+		nb -= !first;
+	}
+	memcpy(to, a, na * sizeof(*a));
+	memcpy(to + na, b, nb * sizeof(*b));
+}
+
+/* Bottom-up, so that it takes no stack and at most eleven passes; a sorted IOCB takes none. */
+static void sort(struct tn_lane *lane, struct tn_lane_run *run)
+{
+	const struct tn_ioctx *ctx = tn_ring_ioctx_of(&lane->o.intake->view, run->id);
+	struct tn_lane_sorted *from = run->order, *to = lane->sort_scratch;
+	uint32_t n = run->cb.count, bytes = run->list->shape->object_bytes;
+	bool sorted = true;
+
+	for (uint32_t i = 0; i < n; i++) {
+		run->order[i] = (struct tn_lane_sorted){
+			.place = __atomic_load_n(&ctx[i].place, __ATOMIC_RELAXED),
+			.entry = __atomic_load_n(&ctx[i].entry, __ATOMIC_RELAXED),
+			.index = (uint16_t)i,
+			.misfit = __atomic_load_n(&ctx[i].length, __ATOMIC_RELAXED) != bytes,
+		};
+		sorted &= i == 0 || run->order[i - 1].place <= run->order[i].place;
+	}
+	for (uint32_t width = 1; width < n && !sorted; width *= 2) {
+		struct tn_lane_sorted *swap = from;
+
+		for (uint32_t i = 0; i < n; i += 2 * width) {
+			uint32_t na = n - i < width ? n - i : width;
+			uint32_t nb = n - i - na < width ? n - i - na : width;
+
+			merge(to + i, from + i, na, from + i + na, nb);
+		}
+		from = to;
+		to = swap;
+	}
+	if (from != run->order)
+		memcpy(run->order, from, n * sizeof(*from));
+}
+
+static void start_run(struct tn_lane *lane, struct tn_lane_run *run)
+{
+	sort(lane, run);
 	run->started = true;
 	run->cursor = 0;
 	run->waiting = run->open = run->cb.count;
-	core->waiting += run->cb.count;
+	lane->waiting += run->cb.count;
 }
 
-static struct tn_core_run *free_run(struct tn_core *core)
+static struct tn_lane_run *free_run(struct tn_lane *lane)
 {
-	for (uint32_t i = 0; i < core->nruns; i++)
-		if (!core->runs[i].used)
-			return &core->runs[i];
+	for (uint32_t i = 0; i < lane->nruns; i++)
+		if (!lane->runs[i].used)
+			return &lane->runs[i];
 	return NULL;
 }
 
@@ -98,6 +153,7 @@ static struct tn_iocb copy_of(const struct tn_iocb *cb)
 		.after_value = __atomic_load_n(&cb->after_value, __ATOMIC_RELAXED),
 		.sequence = __atomic_load_n(&cb->sequence, __ATOMIC_RELAXED),
 		.source = __atomic_load_n(&cb->source, __ATOMIC_RELAXED),
+		.request_bytes = __atomic_load_n(&cb->request_bytes, __ATOMIC_RELAXED),
 		.priority = __atomic_load_n(&cb->priority, __ATOMIC_RELAXED),
 	};
 }
@@ -108,24 +164,24 @@ static const struct tn_ring_list *list_of(const struct tn_ring *ring, uint32_t i
 }
 
 /* What is wrong with an IOCB as a whole, or 0. */
-static int check_iocb(const struct tn_core *core, const struct tn_core_run *run)
+static int check_iocb(const struct tn_lane *lane, const struct tn_lane_run *run)
 {
 	const struct tn_iocb *cb = &run->cb;
 
 	if (cb->op < TN_IOCB_READ || cb->op > TN_IOCB_CHECK)
 		return -ENOTSUP;
-	if (!run->list || !run->source || cb->count == 0 || cb->count > core->ioctxs)
+	if (!run->list || !run->source || cb->count == 0 || cb->count > lane->ioctxs)
 		return -EINVAL;
 	if (run->source->shape->object_bytes != run->list->shape->object_bytes)
 		return -EINVAL;
 	if ((cb->flags & TN_IOCB_VERIFY) && !run->source->checks)
 		return -EINVAL;
-	if (cb->after_event != TN_RING_NO_EVENT && cb->after_event >= core->o.intake->view.events)
+	if (cb->after_event != TN_RING_NO_EVENT && cb->after_event >= lane->o.intake->view.events)
 		return -EINVAL;
 	return 0;
 }
 
-static bool is_cancelled(const struct tn_core_intake *in, uint32_t id)
+static bool is_cancelled(const struct tn_lane_intake *in, uint32_t id)
 {
 	return tn_ring_load32(&tn_ring_iocb_of(&in->view, id)->cancel);
 }
@@ -135,26 +191,37 @@ static uint32_t at_most(uint32_t n, uint32_t most)
 	return n < most ? n : most;
 }
 
-static void open_run(struct tn_core *core, struct tn_core_run *run, uint32_t id)
+/* Whole 4 KiB pages, as places are. */
+static uint32_t request_bytes(const struct tn_iocb *cb)
 {
-	const struct tn_ring_view *v = &core->o.intake->view;
-	struct tn_core_sorted *order = run->order;
-	int err;
+	uint32_t bytes = cb->request_bytes & ~4095u;
 
-	*run = (struct tn_core_run){.id = id, .cb = copy_of(tn_ring_iocb_of(v, id)), .order = order, .used = true,
-				    .statuses = tn_ring_statuses_of(v, id), .sums = tn_ring_sums_of(v, id)};
-	run->failed = TN_RING_NO_INDEX;
-	core->used_runs++;
-	run->list = list_of(core->o.intake->ring, run->cb.list);
-	run->source = run->cb.op == TN_IOCB_COPY ? list_of(core->o.intake->ring, run->cb.source) : run->list;
-	tn_ring_begin(v, id, at_most(run->cb.count, v->ioctxs), run->cb.sequence);
-	err = check_iocb(core, run);
-	if (err)
-		refuse(core, run, err);
+	if (cb->request_bytes == 0 || bytes > TN_RING_IO_BYTES)
+		return TN_RING_IO_BYTES;
+	return bytes ? bytes : 4096;
 }
 
-/* Finishes those that were cancelled before a core took them; under lock. */
-static bool finish_cancelled(struct tn_core *core, struct tn_core_intake *in)
+static void open_run(struct tn_lane *lane, struct tn_lane_run *run, uint32_t id)
+{
+	const struct tn_ring_view *v = &lane->o.intake->view;
+	struct tn_lane_sorted *order = run->order;
+	int err;
+
+	*run = (struct tn_lane_run){.id = id, .cb = copy_of(tn_ring_iocb_of(v, id)), .order = order, .used = true,
+				    .statuses = tn_ring_statuses_of(v, id), .sums = tn_ring_sums_of(v, id)};
+	run->failed = TN_RING_NO_INDEX;
+	run->request_bytes = request_bytes(&run->cb);
+	lane->used_runs++;
+	run->list = list_of(lane->o.intake->ring, run->cb.list);
+	run->source = run->cb.op == TN_IOCB_COPY ? list_of(lane->o.intake->ring, run->cb.source) : run->list;
+	tn_ring_begin(v, id, at_most(run->cb.count, v->ioctxs), run->cb.sequence);
+	err = check_iocb(lane, run);
+	if (err)
+		refuse(lane, run, err);
+}
+
+/* Finishes those that were cancelled before a lane took them; under lock. */
+static bool finish_cancelled(struct tn_lane *lane, struct tn_lane_intake *in)
 {
 	uint32_t left = 0;
 
@@ -169,7 +236,7 @@ static bool finish_cancelled(struct tn_core *core, struct tn_core_intake *in)
 		cb = copy_of(tn_ring_iocb_of(&in->view, id));
 		tn_ring_begin(&in->view, id, at_most(cb.count, in->view.ioctxs), cb.sequence);
 		finish(in, id, -ECANCELED, 0, cb.count);
-		tn_core_count(&core->stats.iocbs, 1);
+		tn_lane_count(&lane->stats.iocbs, 1);
 	}
 	if (left == in->count)
 		return false;
@@ -177,10 +244,10 @@ static bool finish_cancelled(struct tn_core *core, struct tn_core_intake *in)
 	return true;
 }
 
-/* The next IOCB, if the core has capacity for one; *any: it, or cancelled ones. */
-static bool take(struct tn_core *core, uint32_t *id, bool *any)
+/* The next IOCB, if the lane has capacity for one; *any: it, or cancelled ones. */
+static bool take(struct tn_lane *lane, uint32_t *id, bool *any)
 {
-	struct tn_core_intake *in = core->o.intake;
+	struct tn_lane_intake *in = lane->o.intake;
 	uint32_t taken;
 	bool mine;
 
@@ -192,8 +259,8 @@ static bool take(struct tn_core *core, uint32_t *id, bool *any)
 		in->ids[in->count] = taken;
 		__atomic_store_n(&in->count, in->count + 1, __ATOMIC_RELAXED);
 	}
-	*any |= finish_cancelled(core, in);
-	mine = in->count > 0 && core->used_runs < core->nruns && core->waiting < core->o.backlog;
+	*any |= finish_cancelled(lane, in);
+	mine = in->count > 0 && lane->used_runs < lane->nruns && lane->waiting < lane->o.backlog;
 	if (mine) {
 		*id = in->ids[0];
 		__atomic_store_n(&in->count, in->count - 1, __ATOMIC_RELAXED);
@@ -204,43 +271,160 @@ static bool take(struct tn_core *core, uint32_t *id, bool *any)
 	return mine;
 }
 
-bool tn_core_take_iocbs(struct tn_core *core)
+bool tn_lane_take_iocbs(struct tn_lane *lane)
 {
 	bool any = false;
 	uint32_t id;
 
-	while (take(core, &id, &any)) {
-		struct tn_core_run *run = free_run(core);
+	while (take(lane, &id, &any)) {
+		struct tn_lane_run *run = free_run(lane);
 
-		open_run(core, run, id);
-		if (run->used && tn_ring_may_start(&core->o.intake->view, run->cb.after_event, run->cb.after_value))
-			start_run(core, run);
+		open_run(lane, run, id);
+		if (run->used && tn_ring_may_start(&lane->o.intake->view, run->cb.after_event, run->cb.after_value))
+			start_run(lane, run);
 	}
 	return any;
 }
 
-bool tn_core_poll_runs(struct tn_core *core)
+bool tn_lane_poll_runs(struct tn_lane *lane)
 {
-	uint32_t seen = 0, used = core->used_runs;
+	uint32_t seen = 0, used = lane->used_runs;
 	bool any = false;
 
-	for (uint32_t i = 0; i < core->nruns && seen < used; i++) {
-		struct tn_core_run *run = &core->runs[i];
+	for (uint32_t i = 0; i < lane->nruns && seen < used; i++) {
+		struct tn_lane_run *run = &lane->runs[i];
 
 		if (!run->used)
 			continue;
 		seen++;
-		if (is_cancelled(core->o.intake, run->id)) {
+		if (is_cancelled(lane->o.intake, run->id)) {
 			if (run->started && !run->waiting)
 				continue;
 			if (!run->started)
-				start_run(core, run); /* for the statuses of its entries */
-			give_up(core, run, -ECANCELED);
+				start_run(lane, run); /* for the statuses of its entries */
+			give_up(lane, run, -ECANCELED);
 			any = true;
-		} else if (!run->started && tn_ring_may_start(&core->o.intake->view, run->cb.after_event, run->cb.after_value)) {
-			start_run(core, run);
+		} else if (!run->started && tn_ring_may_start(&lane->o.intake->view, run->cb.after_event, run->cb.after_value)) {
+			start_run(lane, run);
 			any = true;
 		}
 	}
 	return any;
+}
+
+/* ---- whose turn it is, and who lies where ---------------------------------------------------------------------------- */
+
+/* Whether b goes before a. */
+static bool goes_before(const struct tn_lane_turns *t, const struct tn_lane_run *b, const struct tn_lane_run *a)
+{
+	uint64_t sa = t->served[a->cb.list], sb = t->served[b->cb.list];
+
+	if (a->cb.priority != b->cb.priority)
+		return b->cb.priority > a->cb.priority;
+	if ((a->cb.flags ^ b->cb.flags) & TN_IOCB_FIRST)
+		return b->cb.flags & TN_IOCB_FIRST;
+	if (sa != sb)
+		return sb < sa;
+	return (int64_t)(b->cb.sequence - a->cb.sequence) < 0;
+}
+
+/*
+ * Which devices take one more read. The same for all who want the device, whatever their size, so that small ones do not pass a large one
+ * for ever. Writes have no window: the scheduler lets no more of them go than reads can bear.
+ */
+static void look_at_windows(struct tn_lane *lane, uint64_t now_ns)
+{
+	for (uint32_t d = 0; d < lane->ndevices; d++)
+		lane->device[d].open = tn_window_open(&lane->device[d].window, TN_WINDOW_PIECE_LEAST, now_ns);
+}
+
+/* Whether a run has more to move that may go now. An address of no device is found out when it is its turn. */
+static bool may_go(const struct tn_lane *lane, bool copies, struct tn_lane_run *run)
+{
+	uint32_t device;
+
+	if (!run->used || !run->started || !run->waiting || tn_lane_copies(run->cb.op) != copies)
+		return false;
+	while (run->order[run->cursor].taken)
+		run->cursor++;
+	device = tn_ioctx_device(run->order[run->cursor].place);
+	return run->cb.op != TN_IOCB_READ || device >= lane->ndevices || lane->device[device].open;
+}
+
+/* Of what waits with a lower priority than this, the one that was issued first. */
+static struct tn_lane_run *first_below(struct tn_lane *lane, bool copies, int32_t priority)
+{
+	struct tn_lane_run *first = NULL;
+
+	for (uint32_t i = 0; i < lane->nruns; i++) {
+		struct tn_lane_run *run = &lane->runs[i];
+
+		if (may_go(lane, copies, run) && run->cb.priority < priority &&
+		    (!first || (int64_t)(run->cb.sequence - first->cb.sequence) < 0))
+			first = run;
+	}
+	return first;
+}
+
+/* The most urgent, TN_IOCB_FIRST before others of the same priority; among equals the lists take turns; within a list in the order of issue. */
+struct tn_lane_run *tn_lane_next_run(struct tn_lane *lane, bool copies, uint64_t now_ns)
+{
+	struct tn_lane_turns *t = &lane->turns[copies];
+	struct tn_lane_run *best = NULL;
+	int32_t lowest = INT32_MAX;
+	uint32_t seen = 0;
+
+	if (!copies)
+		look_at_windows(lane, now_ns);
+	for (uint32_t i = 0; i < lane->nruns && seen < lane->used_runs; i++) {
+		struct tn_lane_run *run = &lane->runs[i];
+
+		seen += run->used;
+		if (!may_go(lane, copies, run))
+			continue;
+		lowest = run->cb.priority < lowest ? run->cb.priority : lowest;
+		if (!best || goes_before(t, run, best))
+			best = run;
+	}
+	if (!best)
+		return NULL;
+	t->passes_over = lowest < best->cb.priority && t->passed_over < PATIENCE;
+	if (lowest < best->cb.priority && !t->passes_over)
+		best = first_below(lane, copies, best->cb.priority);
+	if (best->cb.list != t->list || t->left == 0) {
+		/* A turn that ended for want of work is one, too, or lists of little work would go before others for ever. */
+		if (t->left > 0)
+			t->served[t->list] = ++t->turn;
+		t->list = best->cb.list;
+		t->left = QUANTUM;
+	}
+	if (--t->left == 0)
+		t->served[best->cb.list] = ++t->turn;
+	return best;
+}
+
+static bool is_free_at(const struct tn_lane_run *run, uint32_t at, uint64_t place)
+{
+	return run->order[at].place == place && !run->order[at].taken && !run->order[at].alone;
+}
+
+uint32_t tn_lane_find(const struct tn_lane_run *run, uint32_t likely, uint64_t place)
+{
+	uint32_t lo = run->cursor, hi = run->cb.count;
+
+	if (likely < hi && is_free_at(run, likely, place))
+		return likely;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (run->order[mid].place < place)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	/* The same object may be asked for twice, each with its own destination. */
+	for (; lo < run->cb.count && run->order[lo].place == place; lo++)
+		if (is_free_at(run, lo, place))
+			return lo;
+	return TN_RING_NO_INDEX;
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The executor with threads: each owns an engine and a core, adopts the owner's open files, and verifies what it
+ * The executor with threads: each owns an engine and a lane, adopts the owner's open files, and verifies what it
  * reads. Whoever is awake takes IOCBs; an issue wakes them all through their engines (a wake is never lost, see
  * io/io.h). What the requests took is told to the owner in its step.
  */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "ring/core.h"
+#include "base/thread.h"
+#include "ring/lane.h"
 
 #define POLL_BATCH 64u
 #define BACKLOG 256u	     /* IOCTXs that one thread keeps before others should take some */
@@ -28,27 +28,27 @@ struct threads;
 
 struct worker {
 	struct threads *all;
-	struct tn_core *core;
+	struct tn_lane *lane;
 	struct tn_io *io;
 	pthread_t thread;
 	bool started;
 	int status; /* of its start */
 	struct tn_error error;
 	bool up; /* under lock: its start ended */
-	uint32_t room_turn; /* under lock: the last request for bounce buffers that it answered, ... */
-	int room_status;    /* ... and how */
+	uint32_t bounce_turn; /* under lock: the last request for bounce buffers that it answered, ... */
+	int bounce_status;    /* ... and how */
 };
 
 struct threads {
 	struct tn_executor ex;
 	struct tn_executor_opts o;
-	struct tn_core_intake intake;
+	struct tn_lane_intake intake;
 	struct tn_io_lent *lent;
 	uint32_t n;
 	uint32_t stop;	    /* shared */
-	uint32_t want_room; /* shared: objects of so many bytes ... */
-	uint32_t room_turn; /* shared: ... are announced, for the so many-th time */
-	uint32_t have_room; /* the owner's: all have buffers for objects of so many bytes */
+	uint32_t bounce_bytes; /* shared: objects of so many bytes ... */
+	uint32_t bounce_turn; /* shared: ... are announced, for the so many-th time */
+	uint32_t have_bounces; /* the owner's: all have buffers for objects of so many bytes */
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct seen *seen;
@@ -92,28 +92,28 @@ static int set_up(struct worker *w)
 
 	if (err)
 		return err;
-	w->core->o.io = w->io;
+	w->lane->o.io = w->io;
 	for (uint32_t i = 0; i < t->o.ndevices && !err; i++) {
 		file = TN_IO_NO_FILE;
 		err = t->o.files[i] == TN_IO_NO_FILE ? 0 : tn_io_adopt(w->io, &t->lent[i], &file);
 		if (!err)
-			err = tn_core_device_add(w->core, file);
+			err = tn_lane_device_add(w->lane, file);
 	}
 	return err;
 }
 
-static void make_room(struct worker *w)
+static void make_bounces(struct worker *w)
 {
 	struct threads *t = w->all;
-	uint32_t turn = __atomic_load_n(&t->room_turn, __ATOMIC_ACQUIRE);
+	uint32_t turn = __atomic_load_n(&t->bounce_turn, __ATOMIC_ACQUIRE);
 	int status;
 
-	if (turn == w->room_turn)
+	if (turn == w->bounce_turn)
 		return;
-	status = tn_core_room(w->core, __atomic_load_n(&t->want_room, __ATOMIC_RELAXED));
+	status = tn_lane_make_bounces(w->lane, __atomic_load_n(&t->bounce_bytes, __ATOMIC_RELAXED));
 	pthread_mutex_lock(&t->lock);
-	w->room_turn = turn;
-	w->room_status = status;
+	w->bounce_turn = turn;
+	w->bounce_status = status;
 	pthread_cond_broadcast(&t->news);
 	pthread_mutex_unlock(&t->lock);
 }
@@ -121,9 +121,9 @@ static void make_room(struct worker *w)
 /* At once: behind the IOCB that ended there may be much to verify. */
 static void tell_ended(struct worker *w, uint64_t *iocbs)
 {
-	if (w->core->stats.iocbs != *iocbs && w->all->o.wake)
+	if (w->lane->stats.iocbs != *iocbs && w->all->o.wake)
 		w->all->o.wake(w->all->o.wake_arg);
-	*iocbs = w->core->stats.iocbs;
+	*iocbs = w->lane->stats.iocbs;
 }
 
 static void work(struct worker *w)
@@ -136,10 +136,10 @@ static void work(struct worker *w)
 		bool busy;
 		unsigned n;
 
-		make_room(w);
-		busy = tn_core_go(w->core);
+		make_bounces(w);
+		busy = tn_lane_go(w->lane);
 		tell_ended(w, &iocbs);
-		due = tn_core_due(w->core, 0); /* from now on */
+		due = tn_lane_due(w->lane, 0); /* from now on */
 		n = tn_io_poll(w->io, done, POLL_BATCH, busy ? 0 : due);
 		for (unsigned i = 0; i < n; i++) {
 			done[i]->done(done[i]);
@@ -173,27 +173,27 @@ static void *thread_main(void *arg)
 
 /* ---- the owner ------------------------------------------------------------------------------------------- */
 
-static int threads_room(struct tn_executor *ex, uint32_t padded_bytes)
+static int threads_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
 {
 	struct threads *t = (struct threads *)ex;
 	int err = 0;
 
-	if (padded_bytes <= t->have_room)
+	if (padded_bytes <= t->have_bounces)
 		return 0;
-	__atomic_store_n(&t->want_room, padded_bytes, __ATOMIC_RELAXED);
-	__atomic_store_n(&t->room_turn, t->room_turn + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&t->bounce_bytes, padded_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->bounce_turn, t->bounce_turn + 1, __ATOMIC_RELEASE);
 	kick(t);
 	pthread_mutex_lock(&t->lock);
 	for (uint32_t i = 0; i < t->n; i++) {
-		while (t->worker[i].room_turn != t->room_turn)
+		while (t->worker[i].bounce_turn != t->bounce_turn)
 			pthread_cond_wait(&t->news, &t->lock);
-		if (t->worker[i].room_status)
-			err = t->worker[i].room_status;
+		if (t->worker[i].bounce_status)
+			err = t->worker[i].bounce_status;
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (err)
-		return tn_fail(err, "executor: no room to bounce objects of %u bytes", padded_bytes);
-	t->have_room = padded_bytes;
+		return tn_fail(err, "executor: no memory to bounce objects of %u bytes", padded_bytes);
+	t->have_bounces = padded_bytes;
 	return 0;
 }
 
@@ -229,7 +229,7 @@ static void threads_stats(struct tn_executor *ex, struct tn_executor_stats *stat
 	for (uint32_t i = 0; i < t->n; i++) {
 		struct tn_executor_stats one;
 
-		tn_core_stats(t->worker[i].core, &one);
+		tn_lane_stats(t->worker[i].lane, &one);
 		stats->iocbs += one.iocbs;
 		stats->objects += one.objects;
 		stats->requests += one.requests;
@@ -261,9 +261,9 @@ static void threads_destroy(struct tn_executor *ex)
 
 		if (w->started)
 			pthread_join(w->thread, NULL);
-		tn_core_destroy(w->core);
+		tn_lane_destroy(w->lane);
 	}
-	tn_core_intake_fini(&t->intake, a);
+	tn_lane_intake_fini(&t->intake, a);
 	pthread_cond_destroy(&t->news);
 	pthread_mutex_destroy(&t->lock);
 	tn_put(a, t->seen, SEEN * sizeof(*t->seen));
@@ -275,7 +275,7 @@ static const struct tn_executor_ops threads_ops = {
 	.size = sizeof(struct tn_executor_ops),
 	.abi = TN_EXECUTOR_ABI,
 	.name = "threads",
-	.room = threads_room,
+	.make_bounces = threads_make_bounces,
 	.step = threads_step,
 	.due = threads_due,
 	.stats = threads_stats,
@@ -285,13 +285,8 @@ static const struct tn_executor_ops threads_ops = {
 /* One after another, so that a first failure is the one that is told. */
 static int start(struct threads *t, struct worker *w)
 {
-	sigset_t all, old;
-	int rc;
+	int rc = tn_thread_start(&w->thread, thread_main, w);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&w->thread, NULL, thread_main, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
 		return tn_fail(-rc, "cannot start an executor's thread: %s", strerror(rc));
 	w->started = true;
@@ -307,10 +302,10 @@ static int start(struct threads *t, struct worker *w)
 
 static int start_all(struct threads *t)
 {
-	const struct tn_core_opts co = {.intake = &t->intake, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
+	const struct tn_lane_opts co = {.intake = &t->intake, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
 					.alloc = t->o.alloc, .clock = t->o.clock,
 					.observe = t->o.observe ? observed : NULL, .observe_arg = t};
-	int err = tn_core_intake_init(&t->intake, t->o.ring, t->o.alloc);
+	int err = tn_lane_intake_init(&t->intake, t->o.ring, t->o.alloc);
 
 	for (uint32_t i = 0; i < t->o.ndevices && !err; i++)
 		err = t->o.files[i] == TN_IO_NO_FILE ? 0 : tn_io_lend(t->o.io, t->o.files[i], &t->lent[i]);
@@ -318,7 +313,7 @@ static int start_all(struct threads *t)
 		struct worker *w = &t->worker[i];
 
 		w->all = t;
-		err = tn_core_create(&co, &w->core);
+		err = tn_lane_create(&co, &w->lane);
 		if (!err)
 			err = start(t, w);
 	}

@@ -129,7 +129,7 @@ static void missing_and_doubled_and_unknown_keys_are_refused(void **state)
 static void another_version_and_another_file_are_told_apart(void **state)
 {
 	refused(with("tenuto-mix 1", "tenuto-mix 2"), -EPROTONOSUPPORT, "drive.model:1: version 2");
-	refused(with("tenuto-mix 1\n", ""), -EINVAL, "drive.model:2: not a device's mix");
+	refused(with("tenuto-mix 1\n", ""), -EINVAL, "drive.model:2: another file: must begin with \"tenuto-mix 1\"");
 	refused("", -EINVAL, "drive.model:1: empty");
 	refused("# nothing\n", -EINVAL, "drive.model:1: empty");
 }

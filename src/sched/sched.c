@@ -21,6 +21,10 @@
 #define AGED_EACH_NS (100u * MS)   /* ... one in this time ... */
 #define AGED_BYTES (8u << 20)	   /* ... for so much */
 #define DRAIN_NS (40u * MS)	   /* a read waits no longer for writes in flight: they are late */
+#define METER_NS (10u * MS)	   /* rates are measured over so much time, ... */
+#define METER_MIN_NS (MS / 5)	   /* or until nothing is in flight, but not shorter than this, ... */
+#define METER_BYTES (256u << 10)   /* ... and over so many bytes at least */
+#define BEST_NS (1u * SECOND)	   /* the best rate of this time, or of the one before, is the device's */
 #define FREE_SHARE_PERCENT 95u	   /* of serial use: mixing that gives so much is free */
 
 /* ---- small things -------------------------------------------------------------------------------- */
@@ -55,35 +59,84 @@ const char *tn_chosen_name(uint32_t chosen)
 	return chosen < sizeof(names) / sizeof(names[0]) ? names[chosen] : "unknown";
 }
 
+/* ---- meters -------------------------------------------------------------------------------------- */
+
+/* A transfer begins; in_flight: bytes of all other transfers. */
+static void meter_starts(struct tn_meter *m, uint64_t in_flight, uint64_t now_ns)
+{
+	if (in_flight)
+		return;
+	m->since_ns = now_ns;
+	m->bytes = 0;
+	m->first = true;
+}
+
+static void meter_rate(struct tn_meter *m, uint64_t bps, uint64_t now)
+{
+	if (now < m->best_ns || now - m->best_ns > BEST_NS) {
+		m->best[1] = m->best[0];
+		m->best[0] = 0;
+		m->best_ns = now;
+	}
+	if (m->best[0] < bps)
+		m->best[0] = bps;
+}
+
+static void meter_latency(struct tn_meter *m, uint64_t ns)
+{
+	if (m->latency_ns == 0 || ns < m->latency_ns)
+		m->latency_ns = ns;
+	else
+		m->latency_ns += (ns - m->latency_ns) / 16;
+}
+
+static void meter_ends(struct tn_meter *m, uint64_t bytes, uint64_t in_flight, uint64_t now_ns)
+{
+	uint64_t ns = elapsed(now_ns, m->since_ns);
+
+	if (m->first && ns > 0 && ns < SECOND)
+		meter_latency(m, ns);
+	m->first = false;
+	m->bytes += bytes;
+	if (now_ns >= m->since_ns && (m->bytes < METER_BYTES || ns < (in_flight ? METER_NS : METER_MIN_NS)))
+		return;
+	if (ns > 0 && ns < 10 * SECOND)
+		meter_rate(m, (uint64_t)((double)m->bytes * 1e9 / (double)ns), now_ns);
+	m->since_ns = now_ns;
+	m->bytes = 0;
+}
+
 /* ---- rates --------------------------------------------------------------------------------------- */
 
-static uint64_t all_devices(const struct tn_sched *s, uint64_t (*bps)(const struct tn_sched_device *d))
+static uint64_t all_devices(const struct tn_sched *s, bool writes)
 {
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < s->o.devices; i++) {
-		if (bps(&s->device[i]) == 0)
+		uint64_t bps = bps_of(writes ? &s->device[i].writes : &s->device[i].reads);
+
+		if (bps == 0)
 			return 0;
-		sum += bps(&s->device[i]);
+		sum += bps;
 	}
 	return sum;
 }
 
 uint64_t tn_sched_write_bps(const struct tn_sched *s)
 {
-	return all_devices(s, write_bps);
+	return all_devices(s, true);
 }
 
 uint64_t tn_sched_read_bps(const struct tn_sched *s)
 {
-	return all_devices(s, read_bps);
+	return all_devices(s, false);
 }
 
 static uint64_t read_queue(const struct tn_sched_device *d)
 {
-	if (read_bps(d) == 0)
-		return UINT64_MAX;
-	return max64(QUEUE_MIN_BYTES, bytes_in(read_bps(d), QUEUE_NS));
+	uint64_t bps = bps_of(&d->reads);
+
+	return bps ? max64(QUEUE_MIN_BYTES, bytes_in(bps, QUEUE_NS)) : UINT64_MAX;
 }
 
 /* ---- create -------------------------------------------------------------------------------------- */
@@ -96,11 +149,6 @@ int tn_sched_create(const struct tn_sched_opts *opts, struct tn_sched **out)
 	if (!s)
 		return tn_fail(-ENOMEM, "scheduler: no memory");
 	s->o = *opts;
-	s->device = tn_get(opts->alloc, tn_array_bytes(TN_DEVICES_MAX, sizeof(*s->device)));
-	if (!s->device) {
-		tn_put(opts->alloc, s, sizeof(*s));
-		return tn_fail(-ENOMEM, "scheduler: no memory");
-	}
 	for (uint32_t i = 0; i < TN_DEVICES_MAX; i++)
 		s->device[i].told = TN_REASONS;
 	tn_list_init(&s->loads);
@@ -110,13 +158,8 @@ int tn_sched_create(const struct tn_sched_opts *opts, struct tn_sched **out)
 
 void tn_sched_destroy(struct tn_sched *s)
 {
-	const struct tn_alloc *a;
-
-	if (!s)
-		return;
-	a = s->o.alloc;
-	tn_put(a, s->device, tn_array_bytes(TN_DEVICES_MAX, sizeof(*s->device)));
-	tn_put(a, s, sizeof(*s));
+	if (s)
+		tn_put(s->o.alloc, s, sizeof(*s));
 }
 
 /* Mixing is free if reads and writes together get nearly what one after the other would: their harmonic mean. */
@@ -132,9 +175,14 @@ static bool mix_is_free(const struct tn_mix *m)
 
 void tn_sched_device(struct tn_sched *s, uint32_t device, const struct tn_mix *mix)
 {
+	struct tn_sched_device *d = &s->device[device];
+
 	assert(device < s->o.devices);
-	s->device[device].mix = *mix;
-	s->device[device].free_mix = mix_is_free(mix);
+	d->free_mix = mix_is_free(mix);
+	d->reads.said_bps = mix->version ? mix->read_bps : 0;
+	d->reads.said_latency_ns = mix->read_latency_ns;
+	d->writes.said_bps = mix->version ? mix->write_bps : 0;
+	d->writes.said_latency_ns = mix->write_latency_ns;
 }
 
 void tn_sched_calm(struct tn_sched *s, uint64_t until_ns)
@@ -157,12 +205,11 @@ void tn_sched_late(struct tn_sched *s, bool late)
 
 /* ---- telling ------------------------------------------------------------------------------------- */
 
-static void tell(struct tn_sched *s, const struct tn_decision *d)
+static void tell(const struct tn_sched *s, struct tn_decision d)
 {
-	struct tn_decision told = *d;
-
-	told.deferred_bytes = s->backlog;
-	s->o.explain(s->o.explain_arg, &told);
+	d.deferred_bytes = s->backlog;
+	if (s->o.explain)
+		s->o.explain(s->o.explain_arg, &d);
 }
 
 static void tell_reads(struct tn_sched *s)
@@ -177,7 +224,7 @@ static void tell_reads(struct tn_sched *s)
 			continue;
 		t->d.device = i;
 		t->d.bytes = t->bytes[i];
-		tell(s, &t->d);
+		tell(s, t->d);
 		t->bytes[i] = 0;
 	}
 }
@@ -216,21 +263,6 @@ static int64_t write_slack(const struct tn_sched *s, uint64_t now)
 	return calm(s, now) ? (int64_t)min64(s->calm_until_ns - now, INT64_MAX) : INT64_MAX;
 }
 
-static void tell_write(struct tn_sched *s, uint32_t device, uint64_t bytes, enum tn_reason reason, int64_t slack_ns,
-		       uint64_t now)
-{
-	if (!s->o.explain)
-		return;
-	tell_reads(s);
-	s->device[device].told = TN_REASONS;
-	tell(s, &(struct tn_decision){.time_ns = now,
-				      .device = device,
-				      .chosen = TN_CHOSE_WRITE,
-				      .reason = reason,
-				      .slack_ns = slack_ns,
-				      .bytes = bytes});
-}
-
 /* What waits is told once, not in every turn. */
 static void tell_wait(struct tn_sched *s, const struct tn_sched_load *load, uint32_t device, uint64_t bytes,
 		      enum tn_reason reason, uint64_t now)
@@ -241,24 +273,23 @@ static void tell_wait(struct tn_sched *s, const struct tn_sched_load *load, uint
 		return;
 	tell_reads(s);
 	d->told = reason;
-	tell(s, &(struct tn_decision){.time_ns = now,
-				      .load = load ? load->id : 0,
-				      .layer = load ? load->next_layer : 0,
-				      .device = device,
-				      .chosen = TN_CHOSE_WAIT,
-				      .reason = reason,
-				      .slack_ns = load ? slack_of(load, load->next_layer, now) : write_slack(s, now),
-				      .bytes = bytes});
+	tell(s, (struct tn_decision){.time_ns = now,
+				     .load = load ? load->id : 0,
+				     .layer = load ? load->next_layer : 0,
+				     .device = device,
+				     .chosen = TN_CHOSE_WAIT,
+				     .reason = reason,
+				     .slack_ns = load ? slack_of(load, load->next_layer, now) : write_slack(s, now),
+				     .bytes = bytes});
 }
 
 void tn_sched_refused(struct tn_sched *s, uint64_t bytes, uint64_t now_ns)
 {
-	if (s->o.explain)
-		tell(s, &(struct tn_decision){.time_ns = now_ns,
-					      .device = TN_DEVICES_MAX,
-					      .chosen = TN_CHOSE_REFUSE,
-					      .reason = TN_REASON_BACKLOG,
-					      .bytes = bytes});
+	tell(s, (struct tn_decision){.time_ns = now_ns,
+				     .device = TN_DEVICES_MAX,
+				     .chosen = TN_CHOSE_REFUSE,
+				     .reason = TN_REASON_BACKLOG,
+				     .bytes = bytes});
 }
 
 /* ---- turns --------------------------------------------------------------------------------------- */
@@ -468,42 +499,50 @@ static bool drained(struct tn_sched_device *d, uint64_t now)
 	return false;
 }
 
-uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later)
+/* Bytes of reads that may go now, whatever they are for; *reason: why no more may. An idle device takes any number. */
+static uint64_t sendable(struct tn_sched *s, uint32_t device, enum tn_reason *reason, uint64_t now)
 {
 	struct tn_sched_device *d = &s->device[device];
-	uint64_t queue = read_queue(d), room;
+	uint64_t queue = read_queue(d);
 
-	*later = false;
-	if (tn_sched_put_off(s, device, now_ns) || !drained(d, now_ns))
+	*reason = TN_REASON_SLACK;
+	if (d->slack_bytes && tn_sched_put_off(s, device, now))
 		return 0;
+	*reason = TN_REASON_WRITES_DRAIN;
+	if (!drained(d, now))
+		return 0;
+	*reason = TN_REASON_WINDOW;
 	if (d->read_bytes == 0)
-		return max64(queue, least);
-	room = queue > d->read_bytes ? queue - d->read_bytes : 0;
-	*later = room < queue / 4;
-	return room >= least && !*later ? room : 0;
+		return UINT64_MAX;
+	return queue > d->read_bytes ? queue - d->read_bytes : 0;
+}
+
+uint64_t tn_sched_sendable(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later)
+{
+	const struct tn_sched_device *d = &s->device[device];
+	enum tn_reason reason;
+	uint64_t bytes = sendable(s, device, &reason, now_ns);
+
+	*later = reason == TN_REASON_WINDOW && bytes < read_queue(d) / 4;
+	if (d->read_bytes == 0)
+		return bytes ? max64(read_queue(d), least) : 0;
+	return bytes >= least && !*later ? bytes : 0;
 }
 
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns)
 {
 	struct tn_sched_device *d = &s->device[device];
+	enum tn_reason reason;
 
 	assert(device < s->o.devices);
-	if (tn_sched_put_off(s, device, now_ns)) {
-		tell_wait(s, load, device, bytes, TN_REASON_SLACK, now_ns);
-		return false;
-	}
-	if (!drained(d, now_ns)) {
-		tell_wait(s, load, device, bytes, TN_REASON_WRITES_DRAIN, now_ns);
-		return false;
-	}
-	if (d->read_bytes && d->read_bytes + bytes > read_queue(d)) {
-		tell_wait(s, load, device, bytes, TN_REASON_WINDOW, now_ns);
+	if (bytes > sendable(s, device, &reason, now_ns)) {
+		tell_wait(s, load, device, bytes, reason, now_ns);
 		return false;
 	}
 	note_read(s, load, layer, device, bytes, now_ns);
 	d->told = TN_REASONS;
-	tn_meter_starts(&d->reads, d->read_bytes, now_ns);
+	meter_starts(&d->reads, d->read_bytes, now_ns);
 	d->read_bytes += bytes;
 	load->served_ns = now_ns;
 	aged_reads(s, load, bytes);
@@ -516,7 +555,7 @@ void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uin
 
 	assert(d->read_bytes >= bytes);
 	d->read_bytes -= bytes;
-	tn_meter_ends(&d->reads, bytes, d->read_bytes, now_ns);
+	meter_ends(&d->reads, bytes, d->read_bytes, now_ns);
 }
 
 /* ---- writes -------------------------------------------------------------------------------------- */
@@ -565,7 +604,7 @@ static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched
 	w->starving = true;
 	d->starved = who;
 	d->starved_bytes = quantum - bytes;
-	took = ns_of(quantum, write_bps(d)) + write_latency(d);
+	took = ns_of(quantum, bps_of(&d->writes)) + latency_of(&d->writes);
 	d->late_next_ns = add_ns(now, min64(LATE_SHARE * took, SECOND));
 	if (!late)
 		d->starved_next_ns = add_ns(now, min64(STARVED_SHARE * took, SECOND));
@@ -626,10 +665,17 @@ bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t devic
 		tell_wait(s, NULL, device, bytes, reason, now_ns);
 		return false;
 	}
-	tell_write(s, device, bytes, reason, slack_ns, now_ns);
+	d->told = TN_REASONS;
+	tell_reads(s);
+	tell(s, (struct tn_decision){.time_ns = now_ns,
+				     .device = device,
+				     .chosen = TN_CHOSE_WRITE,
+				     .reason = reason,
+				     .slack_ns = slack_ns,
+				     .bytes = bytes});
 	d->wrote = true;
 	d->waits[who].since_ns = now_ns;
-	tn_meter_starts(&d->writes, d->write_bytes, now_ns);
+	meter_starts(&d->writes, d->write_bytes, now_ns);
 	d->write_bytes += bytes;
 	return true;
 }
@@ -660,5 +706,5 @@ void tn_sched_write_done(struct tn_sched *s, uint32_t device, uint64_t bytes, ui
 	struct tn_sched_device *d = &s->device[device];
 
 	tn_sched_write_undo(s, device, bytes);
-	tn_meter_ends(&d->writes, bytes, d->write_bytes, now_ns);
+	meter_ends(&d->writes, bytes, d->write_bytes, now_ns);
 }

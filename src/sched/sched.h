@@ -51,7 +51,7 @@ void tn_sched_late(struct tn_sched *s, bool late);
 uint64_t tn_sched_write_bps(const struct tn_sched *s);
 uint64_t tn_sched_read_bps(const struct tn_sched *s);
 
-/* What laxity.c keeps of a load. */
+/* What sched_slack.c keeps of a load. */
 struct tn_sched_laxity {
 	bool known;
 	uint32_t next_layer;
@@ -107,7 +107,7 @@ void tn_sched_again(struct tn_sched *s);
  * reads before they ask. *later: enough is in flight to keep the device busy for a while, so it is not worth a turn to
  * ask now.
  */
-uint64_t tn_sched_read_room(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later);
+uint64_t tn_sched_sendable(struct tn_sched *s, uint32_t device, uint64_t least, uint64_t now_ns, bool *later);
 /* Whether reads of a layer may go; counted as in flight if so, until tn_sched_read_done. */
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns);

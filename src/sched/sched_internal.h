@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a scheduler, shared by its rules (sched.c), those for writes into the slack of reads (sched_slack.c)
- * and the bound of writes in flight (sched_quantum.c).
+ * The inside of a scheduler, shared by its rules (sched.c), and by what writes may take of a device (sched_slack.c).
  */
 #ifndef TN_SCHED_SCHED_INTERNAL_H
 #define TN_SCHED_SCHED_INTERNAL_H
 
-#include "sched/meter.h"
 #include "sched/sched.h"
 
-#define MS 1000000u
-#define SECOND 1000000000u
-#define NS_MAX (1000000ull * SECOND)
+#define MS 1000000ull
+#define SECOND 1000000000ull
+#define NS_MAX (1000000 * SECOND)
 #define START_BPS 500000000u /* of a device of which nothing is known */
+
+/*
+ * The rate and the latency of a device in one direction: as its mix says, else learned from what is in flight and ends.
+ * The best rate counts: a device that is not asked for all it can do looks slow. The latency is that of what goes first to
+ * an idle device.
+ */
+struct tn_meter {
+	uint64_t said_bps, said_latency_ns; /* of the mix; said_bps 0: there is none */
+	uint64_t since_ns, bytes;
+	uint64_t best[2], best_ns; /* bytes per second: of the present period, which began at best_ns, and of the one before */
+	uint64_t latency_ns;
+	bool first; /* nothing ended since the device was idle */
+};
 
 /*
  * Writes of one kind that are refused: in this turn and in the one before, and since when they got none at all.
@@ -24,7 +35,6 @@ struct tn_sched_waits {
 };
 
 struct tn_sched_device {
-	struct tn_mix mix;
 	bool free_mix;
 	uint32_t loads; /* that have reads waiting for it */
 	uint64_t read_bytes, write_bytes; /* in flight */
@@ -55,7 +65,7 @@ struct tn_sched_telling {
 
 struct tn_sched {
 	struct tn_sched_opts o;
-	struct tn_sched_device *device;
+	struct tn_sched_device device[TN_DEVICES_MAX];
 	struct tn_list loads;
 	uint64_t restore_ns; /* of short restores, smoothed; 0: none seen */
 	uint64_t calm_until_ns;
@@ -102,24 +112,20 @@ static inline uint64_t bytes_in(uint64_t bps, uint64_t ns)
 	return (uint64_t)((double)bps * (double)ns / 1e9);
 }
 
-static inline uint64_t write_bps(const struct tn_sched_device *d)
+/* Bytes per second; 0: nothing is known yet. */
+static inline uint64_t seen_bps(const struct tn_meter *m)
 {
-	return d->mix.version ? d->mix.write_bps : tn_meter_bps(&d->writes);
+	return max64(m->best[0], m->best[1]);
 }
 
-static inline uint64_t write_latency(const struct tn_sched_device *d)
+static inline uint64_t bps_of(const struct tn_meter *m)
 {
-	return d->mix.version ? d->mix.write_latency_ns : d->writes.latency_ns;
+	return m->said_bps ? m->said_bps : seen_bps(m);
 }
 
-static inline uint64_t read_latency(const struct tn_sched_device *d)
+static inline uint64_t latency_of(const struct tn_meter *m)
 {
-	return d->mix.version ? d->mix.read_latency_ns : d->reads.latency_ns;
-}
-
-static inline uint64_t read_bps(const struct tn_sched_device *d)
-{
-	return d->mix.version ? d->mix.read_bps : tn_meter_bps(&d->reads);
+	return m->said_bps ? m->said_latency_ns : m->latency_ns;
 }
 
 /* No load is expected yet: tn_sched_calm. */
@@ -128,18 +134,29 @@ static inline bool calm(const struct tn_sched *s, uint64_t now)
 	return s->calm_until_ns > now;
 }
 
-/* sched_quantum.c */
+/* sched_slack.c */
 
 /* Bytes of writes that may be in flight. */
 uint64_t tn_sched_quantum(const struct tn_sched *s, const struct tn_sched_device *d, uint64_t now);
 /* A restore ended well after so long: short ones set the quantum. */
 void tn_sched_restore_took(struct tn_sched *s, uint64_t ns);
 
-/* sched_slack.c */
+/* Of a load whose reads cannot be put off, or of which that is not known: no time is to be taken from the load. */
+#define TN_LAXITY_NONE INT64_MIN
+
+/*
+ * For how long from now on a device that reads so fast may do something else, if no other load wanted it, and every
+ * layer of this load would still be there when it is needed, a quarter of a layer early. *read_ns: the time of reading
+ * the rest of the load. Both count on reads that take a quarter longer than that rate says. TN_LAXITY_NONE: no table,
+ * or the engine is at the very layer that is next, or may be.
+ *
+ * The load keeps the result of the look at all layers until its next layer or the rate changes.
+ */
+int64_t tn_laxity(struct tn_sched_load *load, uint64_t read_bps, uint64_t now_ns, int64_t *read_ns);
 
 /* Reads wait: whether a write may go into their slack, and how much that is. */
 bool tn_sched_into_slack(struct tn_sched *s, uint32_t device, uint64_t bytes, int64_t *slack_ns, uint64_t now);
-/* Whether a read has to wait for writes that have a turn in its slack. */
+/* Writes have a turn in the slack of reads (slack_bytes): whether a read has to wait for them. */
 bool tn_sched_put_off(struct tn_sched *s, uint32_t device, uint64_t now);
 
 #endif

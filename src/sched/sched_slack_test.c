@@ -8,11 +8,9 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "sched/laxity.h"
-#include "sched/sched.h"
+#include "sched/sched_internal.h"
 #include "tn_test.h"
 
-#define MS 1000000ull
 #define CHUNK (256u << 10)
 #define LAYERS 32u
 #define LOADS 4u /* at once */
@@ -88,7 +86,7 @@ static uint32_t chunks_a_layer(void)
 	return (uint32_t)((double)drive.read_bps * (double)IO_NS / 1e9 / CHUNK);
 }
 
-/* Another load, with its first layer needed when those before it are computed, and a table that says window_ns a layer. */
+/* Another load, with its first layer needed when those before it are computed, and a table that says window_ns per layer. */
 static void load_begin(struct sim *m, uint64_t window_ns)
 {
 	struct load *l = &m->load[(m->first + m->count) % LOADS];

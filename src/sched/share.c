@@ -26,13 +26,20 @@ static bool waits(const struct tn_share_kind *k)
 	return k->asked || k->before;
 }
 
-/* A kind that waited in the last turn, got nothing in this turn, and did not ask: what was left for it is free. */
-bool tn_share_again(const struct tn_share *s)
+/*
+ * A kind that waited in the last turn, got nothing in this turn, and did not ask: what was left for it is free. Kinds that may take and
+ * do not, because they wait for something else besides, would leave it to each other for ever. When each has had its turn, nobody waits.
+ */
+bool tn_share_again(struct tn_share *s)
 {
+	bool left = false;
+
 	for (uint32_t k = 0; s->deferred && k < TN_SHARE_KINDS; k++)
-		if (s->kind[k].before && !s->kind[k].asked)
-			return true;
-	return false;
+		left |= s->kind[k].before && !s->kind[k].asked;
+	s->vain = left ? s->vain + 1 : 0;
+	for (uint32_t k = 0; s->vain > TN_SHARE_KINDS && k < TN_SHARE_KINDS; k++)
+		s->kind[k].asked = false;
+	return left;
 }
 
 /* Pieces to be left for other kinds: with `older`, only for kinds that have waited longer than since. */
@@ -71,6 +78,7 @@ void tn_share_took(struct tn_share *s, uint32_t kind)
 	struct tn_share_kind *k = &s->kind[kind];
 
 	k->taken++;
+	s->vain = 0;
 	k->before = false; /* until the kind asks in vain again */
 	k->since = ++s->asks;
 }

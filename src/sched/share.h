@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TN_SHARE_KINDS 4u
+#define TN_SHARE_KINDS 5u
 
 struct tn_share_kind {
 	uint32_t taken;
@@ -25,6 +25,7 @@ struct tn_share {
 	uint32_t least; /* pieces that are left for each kind while it waits */
 	uint64_t asks;
 	bool deferred; /* in this turn: somebody was refused for the sake of another kind */
+	uint32_t vain; /* turns in a row that another had to follow, since a piece was taken */
 	struct tn_share_kind kind[TN_SHARE_KINDS];
 };
 
@@ -34,7 +35,7 @@ void tn_share_init(struct tn_share *s, uint32_t pieces);
 /* A turn begins: a kind that did not ask in the last turn does not wait. */
 void tn_share_turn(struct tn_share *s);
 /* After all have asked: whether another turn has to follow at once, because a piece was left for a kind that wants none. */
-bool tn_share_again(const struct tn_share *s);
+bool tn_share_again(struct tn_share *s);
 
 /* Whether this kind may take one of the free pieces; beyond what is left for it, it keeps `keep` pieces for others. */
 bool tn_share_may(struct tn_share *s, uint32_t kind, uint32_t free_pieces, uint32_t keep);

@@ -61,7 +61,7 @@ static void the_first_to_ask_does_not_take_everything(void **state)
 		model_init(&m, total, 1);
 		turn(&m); /* takes all there is */
 		assert_int_equal(m.used, total);
-		m.want = 0xf;
+		m.want = (1u << KINDS) - 1;
 		for (uint32_t k = 0; k < 20 * total; k++) {
 			end_one(&m);
 			turn(&m);
@@ -126,6 +126,29 @@ static void nothing_stays_unused_when_a_kind_stops_asking(void **state)
 	}
 }
 
+/* Kinds that may take a piece, and do not, because they wait for something else besides. */
+static void kinds_that_do_not_take_what_they_may_come_to_rest(void **state)
+{
+	struct tn_share s;
+	uint32_t turns = 0, free_pieces = 1;
+
+	tn_share_init(&s, 4);
+	for (uint32_t k = 0; k < 3; k++)
+		tn_share_took(&s, 0);
+	do {
+		tn_share_turn(&s);
+		assert_true(++turns < 4 * KINDS);
+		/* Each comes first once. */
+		for (uint32_t i = 0; i < KINDS - 1; i++)
+			tn_share_may(&s, 1 + (i + turns) % (KINDS - 1), turns < 3 ? 0 : free_pieces, 0);
+	} while (turns < 4 || tn_share_again(&s));
+	/* At rest nobody is kept from asking, and the piece is anybody's. */
+	tn_share_turn(&s);
+	for (uint32_t k = 1; k < KINDS; k++)
+		assert_true(tn_share_may(&s, k, free_pieces, 0));
+	assert_true(tn_share_may(&s, 0, free_pieces, 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -133,6 +156,7 @@ int main(void)
 		cmocka_unit_test(one_kind_alone_has_all_and_keeps_what_it_is_told_to),
 		cmocka_unit_test(what_a_kind_is_left_does_not_depend_on_what_it_keeps),
 		cmocka_unit_test(nothing_stays_unused_when_a_kind_stops_asking),
+		cmocka_unit_test(kinds_that_do_not_take_what_they_may_come_to_rest),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

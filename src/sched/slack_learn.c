@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables that begin empty: a shape fitted to what was seen, and cells that remember where it was and what it was.
+ * How much an observation counts; and tables that begin empty: a shape fitted to what was seen, and cells that remember
+ * where it was and what it was.
  *
  * The shape is a roofline: max(floor(prefix), compute(input, prefix)). Few tokens take as long as the weights and the
  * prefix take to be read, which is learned from small inputs; others take a per token and b per pair of
@@ -14,7 +15,16 @@
  * Ranges: inputs and prefixes are at most 2^40, times 1 to 3.6e12 ns, so the sums stay between 1e-24 and 1e45, and the
  * prior keeps the determinant at least PRIOR of its largest term.
  */
-#include "sched/slack_internal.h"
+#include "sched/slack.h"
+
+/* docs/model.md */
+#define DEAD_BAND 0.03    /* a deviation below is noise */
+#define CLIP 2.0	  /* most that one observation may claim: twice or half */
+#define GAIN 0.15	  /* part of a deviation confirmed once that a cell, and all cells together, make up */
+#define GAIN_MIXED 0.08	  /* of a deviation that follows one in the other direction */
+#define STREAK_MOVES 2	  /* deviations in a row before anything moves */
+#define STREAK_LONG 4	  /* deviations in a row before it moves faster ... */
+#define GAIN_LONG 0.35	  /* ... by this part */
 
 #define SMALL TN_SLACK_SMALL_INPUT
 #define RIDGE 128.0	    /* tokens whose compute takes as long as the floor, as long as only one of them is known */
@@ -28,6 +38,39 @@
 #define CORNERS_APART 4.0 /* ratios of corners that are further apart are not mixed */
 #define WHOLE 1e9	 /* a gain at which every corner takes over what was seen */
 #define PULL 0.02	 /* weight of the shape beside what cells know */
+
+/* ---- gains --------------------------------------------------------------------------------------- */
+
+double tn_slack_gain(struct tn_slack_run *run, double ratio)
+{
+	bool up = ratio > 1;
+
+	if (ratio < 1 + DEAD_BAND && ratio > 1 / (1 + DEAD_BAND)) {
+		*run = (struct tn_slack_run){0, 0};
+		return 0;
+	}
+	run->any += run->any < STREAK_MOVES;
+	if ((run->same > 0) != up || run->same == 0)
+		run->same = up ? 1 : -1;
+	else if (run->same < STREAK_LONG && run->same > -STREAK_LONG)
+		run->same = (int8_t)(run->same + (up ? 1 : -1));
+	if (run->any < STREAK_MOVES)
+		return 0;
+	if (run->same == STREAK_LONG || run->same == -STREAK_LONG)
+		return GAIN_LONG;
+	return run->same >= STREAK_MOVES || run->same <= -STREAK_MOVES ? GAIN : GAIN_MIXED;
+}
+
+double tn_slack_step(double ratio, double gain)
+{
+	if (ratio > CLIP)
+		ratio = CLIP;
+	if (ratio < 1 / CLIP)
+		ratio = 1 / CLIP;
+	return ratio >= 1 ? 1 + gain * (ratio - 1) : 1 / (1 + gain * (1 / ratio - 1));
+}
+
+/* ---- the shape ----------------------------------------------------------------------------------- */
 
 /* Where a time is a row of a fit: its two terms for a coefficient of 1 each. */
 struct terms {
@@ -99,7 +142,7 @@ static void add_row(struct tn_slack_fit *f, struct terms x, double ns, double we
 
 	if (known(f) && ns < at * FIT_OFF && ns * FIT_OFF > at)
 		f->run = (struct tn_slack_run){0, 0};
-	else if (known(f) && tn_slack_gain(&f->run, ns / at) >= TN_SLACK_GAIN_LONG)
+	else if (known(f) && tn_slack_gain(&f->run, ns / at) >= GAIN_LONG)
 		*f = (struct tn_slack_fit){.a = f->a, .b = f->b};
 	if (known(f) && ns > at * FIT_CLIP)
 		ns = at * FIT_CLIP;
@@ -128,11 +171,6 @@ static void fit(struct tn_slack *t, double input, double prefix, double ns)
 
 /* ---- the cells ----------------------------------------------------------------------------------- */
 
-static double trust(const struct tn_slack_entry *e)
-{
-	return e->seen < 1 ? (double)e->seen : 1;
-}
-
 /* What was seen at a cell, over the shape there. */
 static double ratio_at(const struct tn_slack *t, const struct tn_slack_entry *e)
 {
@@ -149,12 +187,9 @@ static double cells_ratio(const struct tn_slack *t, const struct tn_slack_corner
 	unsigned most = 0;
 
 	*weight = 0;
-	tn_slack_weigh(c, w);
 	for (unsigned k = 0; k < 4; k++) {
-		const struct tn_slack_entry *e = c->at[k / 2][k % 2];
-
-		w[k] *= trust(e);
-		ratio[k] = w[k] > 0 ? ratio_at(t, e) : 1;
+		w[k] = c->weight[k] * (c->at[k]->seen < 1 ? (double)c->at[k]->seen : 1);
+		ratio[k] = w[k] > 0 ? ratio_at(t, c->at[k]) : 1;
 		most = w[k] > w[most] ? k : most;
 	}
 	for (unsigned k = 0; k < 4; k++) {
@@ -200,24 +235,23 @@ static double gain_at(struct tn_slack_entry *nearest, double ratio)
 	return ratio < 0.5 ? WHOLE : 1 / (1 + (double)nearest->seen);
 }
 
-bool tn_slack_learn(struct tn_slack *t, struct tn_slack_corners *c, double ns)
+bool tn_slack_learn(struct tn_slack *t, const struct tn_slack_corners *c, double ns)
 {
-	double shape = shape_ns(t, c->input_tokens, c->prefix_tokens), w[4], weight, squares = 0;
+	double shape = shape_ns(t, c->input_tokens, c->prefix_tokens), weight, squares = 0;
 	double ratio = ns / shape / cells_ratio(t, c, &weight), gain = 0;
 	bool moved = false;
 
-	tn_slack_weigh(c, w);
 	if (weight > 0)
-		gain = gain_at(tn_slack_nearest(c), ratio);
+		gain = gain_at(c->nearest, ratio);
 	for (unsigned k = 0; k < 4; k++)
-		squares += w[k] * w[k];
+		squares += c->weight[k] * c->weight[k];
 	for (unsigned k = 0; k < 4; k++) {
-		struct tn_slack_entry *e = c->at[k / 2][k % 2];
+		struct tn_slack_entry *e = c->at[k];
 
-		if (w[k] <= 0 || (gain <= 0 && e->seen > 0))
+		if (c->weight[k] <= 0 || (gain <= 0 && e->seen > 0))
 			continue;
-		move_cell(t, c, e, ns / shape, gain * w[k] / squares);
-		e->seen += e->seen < TN_SLACK_SEEN_ENOUGH ? (float)w[k] : 0;
+		move_cell(t, c, e, ns / shape, gain * c->weight[k] / squares);
+		e->seen += e->seen < TN_SLACK_SEEN_ENOUGH ? (float)c->weight[k] : 0;
 		moved = true;
 	}
 	if (moved)

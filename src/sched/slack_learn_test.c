@@ -7,10 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include <tenuto/slack.h>
-
 #include "base/rng.h"
-#include "sched/pipeline.h"
+#include "lab/models.h"
+#include "lab/pipeline_rig.h"
 #include "tn_test.h"
 
 #define SEEDS 200
@@ -148,14 +147,13 @@ static int compute(void *arg, uint64_t input, uint64_t prefix, uint64_t *ns)
 
 static void split_of(struct tn_split *s, struct asked *a, uint32_t matched, uint64_t *scratch)
 {
-	tn_split_init(s);
-	s->layers = a->layers;
+	*s = (struct tn_split){.layers = a->layers, .window = TN_SPLIT_WINDOW};
 	s->blocks = matched;
 	s->block_tokens = BLOCK_TOKENS;
 	s->input_tokens = (BLOCKS - matched) * BLOCK_TOKENS;
 	s->object_bytes = BLOCK_TOKENS * 4096;
-	s->io.read_bps = 6.5e9;
-	s->io.latency_ns = 80000;
+	s->read_bps = 6.5e9;
+	s->latency_ns = 80000;
 	s->compute = compute;
 	s->compute_arg = a;
 	s->scratch = scratch;
@@ -167,7 +165,7 @@ static double plan_and_serve(struct world *w, uint32_t matched)
 	uint64_t scratch[TN_SPLIT_SCRATCH(128)], input;
 	struct asked truth = {w->truth, w->layers}, table = {w->table, w->layers};
 	struct tn_split_choice best, chosen = {.restore_blocks = matched};
-	struct tn_pipeline_result got;
+	struct tn_restore got;
 	struct tn_split s;
 	int rc;
 

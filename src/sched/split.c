@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How much of a prefix to restore when a fast engine outruns a slow disk (pipeline.h, docs/model.md).
+ * How much of a prefix to restore when a fast engine outruns a slow disk (docs/model.md).
  *
  * With compute C(k) and reading k * b per layer, the time is T1 = first layer's load + layers * C(k) while reading
  * hides behind compute, and T2 = all loads + C(k) once it does not. C is concave in k (attention grows with what lies
@@ -8,7 +8,7 @@
  * blocks. A run of blocks that lie in host memory costs no reading: once the blocks before it are restored, it is, to
  * its end. Runs make the time a saw, so the best found is looked at more closely.
  */
-#include "sched/pipeline.h"
+#include "sched/split.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -17,37 +17,40 @@
 
 #define EVERY_ONE 64 /* so many blocks are simply all tried */
 #define GRID 16
+#define BYTES_MAX (UINT64_C(1) << 53) /* exact as a double */
+#define END_MAX 9e18 /* ns that still fit 63 bits */
 
-void tn_split_init(struct tn_split *s)
-{
-	struct tn_pipeline p;
-
-	tn_pipeline_init(&p);
-	*s = (struct tn_split){.io = p.io};
-}
-
-static int check(const struct tn_split *s, uint64_t restore)
+static int check(const struct tn_split *s)
 {
 	uint64_t n;
 
 	if (!s->layers || s->layers > TN_LAYERS_MAX || !s->compute || !s->scratch)
 		return tn_fail(-EINVAL, "%u layers: must be 1 to %u, with a compute function and scratch", s->layers,
 			       TN_LAYERS_MAX);
-	if (restore > s->blocks || s->host_blocks > s->blocks)
-		return tn_fail(-EINVAL, "%llu blocks to restore and %llu in host memory, of %llu",
-			       (unsigned long long)restore, (unsigned long long)s->host_blocks,
+	if (s->host_blocks > s->blocks)
+		return tn_fail(-EINVAL, "%llu blocks in host memory, of %llu", (unsigned long long)s->host_blocks,
 			       (unsigned long long)s->blocks);
 	if (s->blocks && (!s->block_tokens || !s->object_bytes))
-		return tn_fail(-EINVAL, "blocks of %llu tokens and %llu bytes a layer: neither may be 0",
+		return tn_fail(-EINVAL, "blocks of %llu tokens and %llu bytes per layer: neither may be 0",
 			       (unsigned long long)s->block_tokens, (unsigned long long)s->object_bytes);
 	if (!s->blocks && !s->input_tokens)
 		return tn_fail(-EINVAL, "neither a block nor a token: there is nothing to compute");
 	if (__builtin_mul_overflow(s->blocks, s->block_tokens, &n) || __builtin_add_overflow(n, s->input_tokens, &n) ||
-	    __builtin_mul_overflow(s->blocks, s->object_bytes, &n) ||
-	    __builtin_mul_overflow(s->blocks, s->header_bytes, &n))
-		return tn_fail(-EOVERFLOW, "%llu blocks of %llu tokens, %llu bytes a layer: more than can be counted",
+	    __builtin_mul_overflow(s->object_bytes, s->layers, &n) || __builtin_add_overflow(n, s->header_bytes, &n) ||
+	    __builtin_mul_overflow(s->blocks, n, &n) || n > BYTES_MAX)
+		return tn_fail(-EOVERFLOW, "%llu blocks of %llu tokens, %llu bytes per layer: more than can be counted",
 			       (unsigned long long)s->blocks, (unsigned long long)s->block_tokens,
 			       (unsigned long long)s->object_bytes);
+	return 0;
+}
+
+static int check_device(const struct tn_split *s)
+{
+	if (!(s->read_bps > 0 && s->read_bps <= TN_READ_BPS_MAX))
+		return tn_fail(-EINVAL, "read_bps %g: must be above 0, at most %g", s->read_bps, TN_READ_BPS_MAX);
+	if (!s->window || s->latency_ns > TN_LAYER_NS_MAX)
+		return tn_fail(-EINVAL, "window %u, latency of %llu ns: must be above 0, and at most %llu", s->window,
+			       (unsigned long long)s->latency_ns, (unsigned long long)TN_LAYER_NS_MAX);
 	return 0;
 }
 
@@ -79,18 +82,54 @@ static uint64_t reach(const struct tn_split *s, uint64_t restore)
 	return restore;
 }
 
+/* A time is over when its last ns is. */
+static uint64_t whole_ns(double ns)
+{
+	uint64_t n = (uint64_t)ns;
+
+	return n + ((double)n < ns);
+}
+
+/*
+ * The recurrence, when so many blocks are read; 1 if a time does not fit. Layers are read one behind the other, and one
+ * that is issued while another moves hides its latency behind that one.
+ */
+static int run(const struct tn_split *s, const uint64_t *compute, uint64_t reads, struct tn_restore *out)
+{
+	uint64_t *loaded = s->scratch + s->layers;
+	double now = 0;
+
+	*out = (struct tn_restore){.read_bytes = reads * (s->layers * s->object_bytes + s->header_bytes)};
+	for (uint32_t l = 0; l < s->layers; l++) {
+		uint64_t issued = l >= s->window ? loaded[l - s->window] : 0;
+
+		if (reads) {
+			uint64_t bytes = reads * (s->object_bytes + (l ? 0 : s->header_bytes));
+
+			now = now > (double)(issued + s->latency_ns) ? now : (double)(issued + s->latency_ns);
+			now += (double)bytes * 1e9 / s->read_bps;
+		}
+		if (!(now + (double)compute[l] + (double)out->ttft_ns < END_MAX))
+			return 1;
+		loaded[l] = out->io_ns = whole_ns(now);
+		out->ttft_ns = (out->ttft_ns > loaded[l] ? out->ttft_ns : loaded[l]) + compute[l];
+		out->compute_ns += compute[l];
+	}
+	out->bubble_ns = out->ttft_ns - out->compute_ns;
+	return 0;
+}
+
 /* One evaluation; *hides: every layer's reading takes no longer than its compute. */
-static int evaluate(struct search *f, uint64_t restore, struct tn_pipeline_result *out, bool *hides)
+static int evaluate(struct search *f, uint64_t restore, struct tn_restore *out, bool *hides)
 {
 	const struct tn_split *s = f->s;
-	uint64_t *compute = s->scratch, *bytes = compute + s->layers;
-	struct tn_pipeline_layer *layer = (struct tn_pipeline_layer *)(bytes + s->layers);
-	uint64_t disk = reads_of(f, restore);
+	uint64_t *compute = s->scratch, reads = reads_of(f, restore);
 	uint64_t prefix = restore * s->block_tokens;
 	uint64_t input = (s->blocks - restore) * s->block_tokens + s->input_tokens;
-	struct tn_pipeline p;
-	int rc;
+	int rc = reads ? check_device(s) : 0;
 
+	if (rc)
+		return rc;
 	if (!input) {
 		input = 1;
 		prefix--;
@@ -98,36 +137,23 @@ static int evaluate(struct search *f, uint64_t restore, struct tn_pipeline_resul
 	rc = s->compute(s->compute_arg, input, prefix, compute);
 	if (rc < 0)
 		return rc;
-	tn_pipeline_init(&p);
-	p.layers = s->layers;
-	p.compute_ns = compute;
-	p.bytes = disk ? bytes : NULL;
-	p.header_bytes = disk * s->header_bytes;
-	p.io = s->io;
-	for (uint32_t l = 0; l < s->layers; l++)
-		bytes[l] = disk * s->object_bytes;
-	rc = tn_pipeline_run(&p, TN_STRATEGY_TENUTO, layer, out);
-	if (rc)
-		return rc;
 	*hides = true;
-	for (uint32_t l = 0; disk && *hides && l < s->layers; l++)
-		*hides = (double)bytes[l] * 1e9 / s->io.read_bps <= (double)compute[l];
+	for (uint32_t l = 0; l < s->layers; l++) {
+		if (!compute[l] || compute[l] > TN_LAYER_NS_MAX)
+			return tn_fail(-EINVAL, "layer %u computes for %llu ns: must be 1 to %llu", l,
+				       (unsigned long long)compute[l], (unsigned long long)TN_LAYER_NS_MAX);
+		*hides &= !reads || (double)(reads * s->object_bytes) * 1e9 / s->read_bps <= (double)compute[l];
+	}
+	if (run(s, compute, reads, out))
+		return tn_fail(-EOVERFLOW, "%llu blocks at %g bytes per second: no clock counts how long that takes",
+			       (unsigned long long)reads, s->read_bps);
 	return 0;
-}
-
-int tn_split_at(const struct tn_split *s, uint64_t restore, struct tn_pipeline_result *result)
-{
-	struct search f = {s, 0, 0};
-	bool hides;
-	int rc = check(s, restore);
-
-	return rc ? rc : evaluate(&f, restore, result, &hides);
 }
 
 /* Keeps the better one; a choice that restores more wins a tie. */
 static int consider(struct search *f, uint64_t restore, struct tn_split_choice *best, bool *hides)
 {
-	struct tn_pipeline_result r;
+	struct tn_restore r;
 	int rc;
 
 	*hides = false;
@@ -197,7 +223,7 @@ int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out)
 	struct search f = {s, 0, 0};
 	struct tn_split_choice best;
 	bool hides;
-	int rc = check(s, 0);
+	int rc = check(s);
 
 	if (rc)
 		return rc;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "sched/pipeline.h"
+#include "lab/pipeline_rig.h"
 #include "tn_test.h"
 
 #define LAYERS_MOST 40
@@ -50,15 +50,15 @@ struct prefix {
 static void even(struct prefix *p, uint64_t blocks, double bps)
 {
 	memset(p, 0, sizeof(*p));
-	tn_split_init(&p->s);
+	p->s.window = TN_SPLIT_WINDOW;
 	p->s.layers = p->engine.layers = 32;
 	p->s.blocks = blocks;
 	p->s.block_tokens = 64;
 	p->s.input_tokens = 500;
 	p->s.object_bytes = 262144;
 	p->s.header_bytes = 4096;
-	p->s.io.read_bps = bps;
-	p->s.io.latency_ns = 100000;
+	p->s.read_bps = bps;
+	p->s.latency_ns = 100000;
 	p->s.compute = compute;
 	p->s.compute_arg = &p->engine;
 	p->s.scratch = p->scratch;
@@ -82,7 +82,7 @@ static uint64_t best_of_all(struct prefix *p)
 	uint64_t best = UINT64_MAX;
 
 	for (uint64_t k = 0; k <= p->s.blocks; k++) {
-		struct tn_pipeline_result r;
+		struct tn_restore r;
 
 		assert_int_equal(tn_split_at(&p->s, k, &r), 0);
 		best = r.ttft_ns < best ? r.ttft_ns : best;
@@ -108,6 +108,29 @@ static void random_prefix(struct tn_rng *rng, struct prefix *p, uint64_t most)
 
 		for (uint64_t n = 1 + tn_rng_below(rng, (uint32_t)longest); n > 0 && b < p->s.blocks; n--)
 			p->tiers[b++] = tier;
+	}
+}
+
+/* The library's recurrence is that of lab/pipeline.c, to the last ns: both extremes and the choice, whatever the window. */
+static void what_is_expected_is_what_the_pipeline_says(void **state)
+{
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct tn_restore all, none, chosen;
+		struct tn_split_choice c;
+		struct prefix p;
+
+		random_prefix(&rng, &p, 600);
+		p.s.window = 1 + tn_rng_below(&rng, 6);
+		c = choose(&p);
+		assert_int_equal(tn_split_at(&p.s, p.s.blocks, &all), 0);
+		assert_int_equal(tn_split_at(&p.s, 0, &none), 0);
+		assert_int_equal(tn_split_at(&p.s, c.restore_blocks, &chosen), 0);
+		assert_memory_equal(&all, &c.restore_all, sizeof(all));
+		assert_memory_equal(&none, &c.restore_none, sizeof(none));
+		assert_memory_equal(&chosen, &c.chosen, sizeof(chosen));
 	}
 }
 
@@ -217,7 +240,7 @@ static void blocks_in_host_memory_are_not_read(void **state)
 /* Of 1,000 blocks only every tenth is read, but for the last hundred: a slow disk that restores these leaves those. */
 static void blocks_in_host_memory_are_not_read_wherever_they_lie(void **state)
 {
-	struct tn_pipeline_result r;
+	struct tn_restore r;
 	struct tn_split_choice c;
 	struct prefix p;
 
@@ -237,7 +260,7 @@ static void blocks_in_host_memory_are_not_read_wherever_they_lie(void **state)
 	assert_int_equal(c.restore_blocks % 10, 3); /* never some of those that are there at once */
 	assert_int_equal(c.chosen.read_bytes, c.restore_blocks / 10 * (32ull * 262144 + 4096));
 	memset(p.tiers, TN_TIER_HOST, 1000);
-	p.s.io.read_bps = 1e6;
+	p.s.read_bps = 1e6;
 	assert_int_equal(choose(&p).restore_blocks, 1000);
 }
 
@@ -250,7 +273,8 @@ static void of_a_prompt_restored_whole_the_last_token_is_computed(void **state)
 	p.engine.tokens = 640;
 	assert_int_equal(choose(&p).restore_blocks, 10);
 	even(&p, 0, 1e9);
-	p.s.io = (struct tn_pipeline_io){0};
+	p.s.read_bps = 0;
+	p.s.window = 0;
 	assert_int_equal(choose(&p).restore_blocks, 0);
 }
 
@@ -267,21 +291,25 @@ static void of_a_prompt_restored_whole_the_last_token_is_computed(void **state)
 
 static void what_makes_no_sense_is_refused(void **state)
 {
-	struct tn_pipeline_result r;
 	struct prefix p;
 
 	REFUSED(p.s.layers = 0, -EINVAL, "0 layers");
 	REFUSED(p.s.compute = NULL, -EINVAL, "compute function");
 	REFUSED(p.s.scratch = NULL, -EINVAL, "scratch");
-	REFUSED(p.s.host_blocks = 101, -EINVAL, "101 in host memory");
+	REFUSED(p.s.host_blocks = 101, -EINVAL, "101 blocks in host memory");
 	REFUSED(p.s.block_tokens = 0, -EINVAL, "0 tokens");
 	REFUSED(p.s.object_bytes = 0, -EINVAL, "0 bytes");
 	REFUSED(p.s.blocks = p.s.input_tokens = 0, -EINVAL, "nothing to compute");
 	REFUSED(p.s.blocks = UINT64_MAX, -EOVERFLOW, "more than can be counted");
-	REFUSED(p.s.io.read_bps = -1, -EINVAL, "read_bps");
+	REFUSED(p.s.read_bps = -1, -EINVAL, "read_bps");
+	REFUSED(p.s.read_bps = 0.0 / 0.0, -EINVAL, "nan");
+	REFUSED(p.s.read_bps = 1e300, -EINVAL, "1e+300");
+	REFUSED(p.s.read_bps = 1e-3, -EOVERFLOW, "no clock");
+	REFUSED(p.s.window = 0, -EINVAL, "window 0");
+	REFUSED(p.s.latency_ns = UINT64_MAX, -EINVAL, "latency");
+	REFUSED(p.engine.token_ns = 1e13, -EINVAL, "layer 0 computes for");
+	REFUSED(p.s.object_bytes = UINT64_C(1) << 52, -EOVERFLOW, "more than can be counted");
 	REFUSED(p.engine.fail = -EDOM, -EDOM, "");
-	even(&p, 100, 1e9);
-	assert_int_equal(tn_split_at(&p.s, 101, &r), -EINVAL);
 }
 
 int main(void)
@@ -289,6 +317,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_fast_disk_restores_all_and_a_slow_one_none),
 		cmocka_unit_test(between_them_a_part_is_restored_and_it_hides),
+		cmocka_unit_test(what_is_expected_is_what_the_pipeline_says),
 		cmocka_unit_test(the_choice_is_the_best_there_is),
 		cmocka_unit_test(an_irregular_table_costs_no_more_and_is_no_worse_than_the_extremes),
 		cmocka_unit_test(a_search_among_a_million_blocks_is_short),

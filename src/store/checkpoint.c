@@ -22,99 +22,63 @@
 
 static void next_step(struct tn_store_device *d);
 
-static uint32_t page_count(const struct tn_store *s)
-{
-	return s->table_pages + s->slot_pages;
-}
-
 /* ---- pages -------------------------------------------------------------------------------------------------- */
 
-static void fill_segment_page(struct tn_store_device *d, uint32_t number, struct tn_disk_page *page)
+/* Whether the checkpoint says anything of a slot: a block whose record is not durable yet is left to the log. */
+static bool listed(const struct tn_store_device *d, uint32_t local, bool settling)
 {
-	uint32_t first = number * TN_DISK_RECORDS;
+	struct tn_slot_meta meta = d->meta[local];
 
-	for (uint32_t i = 0; i < TN_DISK_RECORDS && first + i < d->store->segment_count; i++) {
-		const struct tn_store_segment *sg = &d->segs[first + i];
-
-		tn_store_segment_record(d, first + i, &page->rec[i]);
-		/* An assignment that is not durable yet is left to the log. */
-		if (tn_store_segment_settling(sg))
-			page->rec[i].kind = TN_DISK_EMPTY;
-	}
-}
-
-static void fill_slot_page(struct tn_store_device *d, uint32_t p, struct tn_disk_page *page)
-{
-	page->generation = d->segs[p / d->store->segment_pages].generation;
-	for (uint32_t i = 0; i < TN_DISK_RECORDS; i++) {
-		uint32_t local = p << 6 | i;
-		uint64_t meta = d->meta[local];
-		bool settling = tn_store_settling(d, p) >> i & 1;
-
-		if (TN_META_STATE(meta) == TN_SLOT_QUARANTINED || TN_META_FAILURES(meta) > 0 ||
-		    (TN_META_STATE(meta) == TN_SLOT_COMMITTED && !settling && !tn_store_in_doubt(d, local)))
-			tn_store_record_fill(d, local, &page->rec[i]);
-		if (settling && page->rec[i].kind == TN_DISK_BLOCK)
-			memset(&page->rec[i], 0, sizeof(page->rec[i]));
-	}
+	if (meta.state == TN_SLOT_COMMITTED && !tn_store_in_doubt(d, local))
+		return !settling;
+	return meta.state == TN_SLOT_QUARANTINED || meta.failures > 0;
 }
 
 static void fill_page(struct tn_store_device *d, uint32_t number, struct tn_disk_page *page)
 {
 	struct tn_store *s = d->store;
+	uint64_t item = (uint64_t)number << 6, first = tn_store_slot_item(s, 0);
 
 	memset(page, 0, sizeof(*page));
 	memcpy(page->device_uuid, d->super.device_uuid, sizeof(page->device_uuid));
 	page->checkpoint = d->ckpt.number + 1;
 	page->number = number;
-	if (number < s->table_pages)
-		fill_segment_page(d, number, page);
-	else
-		fill_slot_page(d, number - s->table_pages, page);
+	if (item >= first)
+		page->generation = d->segs[tn_store_segment_of(s, (uint32_t)(item - first))].generation;
+	for (uint32_t i = 0; i < TN_DISK_RECORDS; i++, item++) {
+		bool settling = tn_store_settling(d, number) >> i & 1;
+
+		if (item < first && number * TN_DISK_RECORDS + i < s->segment_count) {
+			tn_store_record_fill(d, item, &page->rec[i]);
+			if (settling) /* an assignment that is not durable yet is left to the log, too */
+				page->rec[i].kind = TN_DISK_EMPTY;
+		} else if (item >= first && listed(d, (uint32_t)(item - first), settling)) {
+			tn_store_record_fill(d, item, &page->rec[i]);
+		}
+	}
 	tn_disk_seal(&page->head, TN_DISK_MAGIC_PAGE, sizeof(*page));
 }
 
-/* Must this page be written? Pages of segments without a shape are never read. */
-static bool wanted(struct tn_store_device *d, uint32_t number)
+/* Pages of segments without a shape are never read, and so never written. */
+static bool unused(const struct tn_store_device *d, uint32_t number)
 {
-	struct tn_store *s = d->store;
+	const struct tn_store *s = d->store;
 
-	if (number >= s->table_pages &&
-	    d->segs[(number - s->table_pages) / s->segment_pages].shape == TN_SHAPE_NONE)
-		return false;
-	return tn_bit_test(d->ckpt.dirty[d->ckpt.region], number) || tn_bit_test(d->ckpt.soft[d->ckpt.region], number);
+	return number >= s->table_pages && d->segs[(number - s->table_pages) / s->segment_pages].shape == TN_SHAPE_NONE;
 }
 
-/* First page at or after from that may have to be written. */
-static uint32_t next_candidate(const struct tn_store_device *d, uint32_t from, uint32_t n)
+/* So many of the pages whose recency alone has changed are written, too: each time those behind the last ones. */
+static void take_soft_pages(struct tn_store_device *d, uint32_t most)
 {
-	const struct tn_store_ckpt *c = &d->ckpt;
-	uint32_t hard = tn_bit_next(c->dirty[c->region], from, n), soft = n;
+	struct tn_store_ckpt *c = &d->ckpt;
+	const uint64_t *soft = c->soft[c->region];
+	uint32_t n = tn_store_page_count(d->store), p = tn_bit_next(soft, c->soft_from[c->region], n);
 
-	if (c->soft_budget > 0)
-		soft = tn_bit_next(c->soft[c->region], from > c->soft_from[c->region] ? from : c->soft_from[c->region], n);
-	return hard < soft ? hard : soft;
-}
-
-static uint64_t page_offset(const struct tn_store_device *d, uint32_t number)
-{
-	return d->super.checkpoint_offset[d->ckpt.region] + sizeof(struct tn_disk_root) + (uint64_t)number * TN_DISK_PAGE;
-}
-
-/* How many pages from the cursor on go in one write; the first one does. */
-static uint32_t run_length(struct tn_store_device *d)
-{
-	const struct tn_store_ckpt *c = &d->ckpt;
-	uint32_t n = page_count(d->store), budget = c->soft_budget, k = 0;
-
-	for (uint32_t p = c->cursor; k < TN_STORE_BATCH_PAGES && p < n && wanted(d, p); p++, k++) {
-		if (tn_bit_test(c->dirty[c->region], p))
-			continue;
-		if (budget == 0 || p < c->soft_from[c->region])
-			break;
-		budget--;
+	for (; p < n && most > 0; p = tn_bit_next(soft, p + 1, n)) {
+		most -= !tn_bit_test(c->dirty[c->region], p);
+		tn_bit_set(c->dirty[c->region], p);
 	}
-	return k;
+	c->soft_from[c->region] = p < n ? p : 0;
 }
 
 /*
@@ -126,7 +90,7 @@ static bool may_go(struct tn_store_device *d, uint32_t bytes)
 	const struct tn_store *s = d->store;
 	struct tn_store_ckpt *c = &d->ckpt;
 
-	if (!s->cb.may_write || c->hurry || d->log.full || d->log.position - d->log.tail >= d->super.log_bytes / 4 * 3)
+	if (!s->cb.may_write || c->hurry || d->log.full || d->log.next.position - d->log.tail >= d->super.log_bytes / 4 * 3)
 		return true;
 	if (!s->cb.may_write(s->cb.arg, d->index, bytes))
 		return false;
@@ -139,26 +103,24 @@ static int write_batch(struct tn_store_device *d)
 {
 	struct tn_store_ckpt *c = &d->ckpt;
 	struct tn_disk_page *page = c->buffer;
-	uint32_t n = page_count(d->store), first, count;
+	uint64_t *dirty = c->dirty[c->region], at = d->super.checkpoint_offset[c->region] + sizeof(struct tn_disk_root);
+	uint32_t n = tn_store_page_count(d->store), first = tn_bit_next(dirty, c->cursor, n), end;
 
-	do {
-		c->cursor = next_candidate(d, c->cursor, n);
-		if (c->cursor == n)
-			return -ENOENT;
-	} while (!wanted(d, c->cursor) && ++c->cursor);
-	count = run_length(d);
-	assert(count > 0);
-	if (!may_go(d, count * TN_DISK_PAGE))
+	while (first < n && unused(d, first))
+		first = tn_bit_next(dirty, first + 1, n);
+	for (end = first; end < n && end < first + TN_STORE_BATCH_PAGES && tn_bit_test(dirty, end) && !unused(d, end);)
+		end++;
+	c->cursor = first;
+	if (first == n)
+		return -ENOENT;
+	if (!may_go(d, (end - first) * TN_DISK_PAGE))
 		return -EAGAIN;
-	first = c->cursor;
-	for (uint32_t k = 0; k < count; k++) {
-		if (!tn_bit_test(c->dirty[c->region], c->cursor) && --c->soft_budget == 0)
-			c->soft_from[c->region] = c->cursor + 1;
+	for (; c->cursor < end; c->cursor++) {
+		tn_bit_clear(dirty, c->cursor);
 		tn_bit_clear(c->soft[c->region], c->cursor); /* the other region has the old recency still */
-		tn_bit_clear(c->dirty[c->region], c->cursor);
-		fill_page(d, c->cursor++, &page[k]);
+		fill_page(d, c->cursor, &page[c->cursor - first]);
 	}
-	tn_store_req_submit(&c->req, TN_IO_WRITE, page_offset(d, first), page, count * TN_DISK_PAGE);
+	tn_store_req_submit(&c->req, TN_IO_WRITE, at + (uint64_t)first * TN_DISK_PAGE, page, (end - first) * TN_DISK_PAGE);
 	return 0;
 }
 
@@ -166,13 +128,12 @@ static int write_batch(struct tn_store_device *d)
 
 static void fill_root(struct tn_store_device *d, struct tn_disk_root *root)
 {
-	memset(root, 0, sizeof(*root));
 	root->checkpoint = d->ckpt.number + 1;
-	root->log_position = d->ckpt.start_position;
-	root->log_sequence = d->ckpt.start_sequence;
+	root->log_position = d->ckpt.start.position;
+	root->log_sequence = d->ckpt.start.sequence;
 	root->epoch = d->store->epoch;
 	root->next_sequence = d->store->sequence;
-	root->page_count = page_count(d->store);
+	root->page_count = tn_store_page_count(d->store);
 	root->log_required = d->ckpt.log_required;
 	root->super = d->super;
 	tn_disk_seal(&root->head, TN_DISK_MAGIC_ROOT, sizeof(*root));
@@ -183,14 +144,12 @@ static void root_durable(struct tn_store_device *d)
 	struct tn_store_ckpt *c = &d->ckpt;
 
 	c->number++;
-	if (c->soft_budget > 0) /* to the end: the next one begins in front again */
-		c->soft_from[c->region] = 0;
 	c->region = !c->region;
-	c->soft_any = tn_bit_next(c->soft[c->region], 0, page_count(d->store)) < page_count(d->store);
+	c->soft_any = tn_bit_next(c->soft[c->region], 0, tn_store_page_count(d->store)) < tn_store_page_count(d->store);
 	c->phase = TN_CKPT_IDLE;
-	c->failures = 0;
+	c->retry.failures = 0;
 	c->root_unknown = false;
-	d->log.tail = c->start_position;
+	d->log.tail = c->start.position;
 	if (d->log.full)
 		tn_store_log_step(d, tn_now_ns(d->store->clock));
 }
@@ -202,12 +161,10 @@ static void fail(struct tn_store_device *d, int status)
 	struct tn_store_ckpt *c = &d->ckpt;
 
 	/* What of it reached the disk is unknown: the next attempt at this region writes everything. */
-	memset(c->dirty[c->region], 0xff, (page_count(d->store) + 63) / 64 * sizeof(uint64_t));
+	memset(c->dirty[c->region], 0xff, (tn_store_page_count(d->store) + 63) / 64 * sizeof(uint64_t));
 	c->phase = TN_CKPT_IDLE;
 	c->doubt = 0;
-	c->retry_ns = tn_now_ns(d->store->clock) + (RETRY_NS << (c->failures < 5 ? c->failures : 5));
-	if (c->failures++ == 0 && !d->deleted)
-		tn_log(d->store->log, TN_LOG_ERROR, "%s: checkpoint: %s; trying again", d->path, strerror(-status));
+	tn_store_retry_later(d, &c->retry, RETRY_NS, "checkpoint", status);
 	if (d->log.full)
 		tn_store_waits_settle(d, status);
 }
@@ -216,7 +173,7 @@ static void step_done(struct tn_store_req *r, int status)
 {
 	struct tn_store_device *d = r->dev;
 
-	tn_store_observe(d->store, d->index, (enum tn_io_op)r->io.op, 0, tn_now_ns(d->store->clock) - r->start_ns, status);
+	tn_store_observe_req(r, status);
 	if (d->ckpt.granted)
 		d->store->cb.written(d->store->cb.arg, d->index, d->ckpt.granted);
 	d->ckpt.granted = 0;
@@ -235,14 +192,6 @@ static void step_done(struct tn_store_req *r, int status)
 	next_step(d);
 }
 
-static void write_root(struct tn_store_device *d)
-{
-	struct tn_store_ckpt *c = &d->ckpt;
-
-	tn_store_req_submit(&c->req, TN_IO_WRITE, d->super.checkpoint_offset[c->region], c->buffer,
-			    sizeof(struct tn_disk_root));
-}
-
 static void next_step(struct tn_store_device *d)
 {
 	struct tn_store_ckpt *c = &d->ckpt;
@@ -250,8 +199,13 @@ static void next_step(struct tn_store_device *d)
 
 	switch (c->phase) {
 	case TN_CKPT_VOID:
+	case TN_CKPT_ROOT:
 		memset(c->buffer, 0, sizeof(struct tn_disk_root));
-		write_root(d);
+		if (c->phase == TN_CKPT_ROOT)
+			fill_root(d, c->buffer);
+		c->root_unknown = true;
+		tn_store_req_submit(&c->req, TN_IO_WRITE, d->super.checkpoint_offset[c->region], c->buffer,
+				    sizeof(struct tn_disk_root));
 		return;
 	case TN_CKPT_PAGES:
 		rc = write_batch(d);
@@ -261,7 +215,7 @@ static void next_step(struct tn_store_device *d)
 		__attribute__((fallthrough));
 	case TN_CKPT_LOG:
 		/* A group at the start position proves later that the log is still there; not worth failing for. */
-		if (d->log.position == c->start_position && !d->log.full && d->log.failures == 0) {
+		if (d->log.next.position == c->start.position && !d->log.full && d->log.retry.failures == 0) {
 			d->log.force = true;
 			tn_store_log_step(d, tn_now_ns(d->store->clock));
 			if (!d->log.full)
@@ -271,21 +225,13 @@ static void next_step(struct tn_store_device *d)
 		__attribute__((fallthrough));
 	case TN_CKPT_SYNC_VOID:
 	case TN_CKPT_SYNC_PAGES:
-		c->log_required = d->log.position > c->start_position;
-		tn_store_req_submit(&c->req, TN_IO_SYNC, 0, NULL, 0);
-		return;
-	case TN_CKPT_ROOT:
-		fill_root(d, c->buffer);
-		c->root_unknown = true;
-		write_root(d);
-		return;
 	case TN_CKPT_SYNC_ROOT:
+		c->log_required = d->log.next.position > c->start.position;
 		tn_store_req_submit(&c->req, TN_IO_SYNC, 0, NULL, 0);
 		return;
 	case TN_CKPT_IDLE:
-		break;
+		return;
 	}
-	assert(!"a checkpoint went on that was never begun");
 }
 
 void tn_store_ckpt_start(struct tn_store_device *d, bool final)
@@ -294,11 +240,10 @@ void tn_store_ckpt_start(struct tn_store_device *d, bool final)
 
 	assert(c->phase == TN_CKPT_IDLE);
 	/* Pages show what is durable; all else must be in the log from here on. */
-	c->start_position = d->durable.position;
-	c->start_sequence = d->durable.sequence;
+	c->start = d->durable.reached;
 	c->cursor = 0;
-	c->soft_budget = final ? UINT32_MAX : SOFT_PAGES_MIN + page_count(d->store) / 64;
 	c->soft_from[c->region] = final ? 0 : c->soft_from[c->region];
+	take_soft_pages(d, final ? UINT32_MAX : SOFT_PAGES_MIN + tn_store_page_count(d->store) / 64);
 	c->soft_due_ns = 0;
 	/* A root that may be the newest valid one must be gone for certain before the pages that it names change. */
 	c->phase = c->root_unknown ? TN_CKPT_VOID : TN_CKPT_PAGES;
@@ -323,12 +268,10 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 			next_step(d);
 		return ask_again_ns(c, now_ns);
 	}
-	if (tn_store_index_off(d))
-		return TN_STORE_NEVER;
-	if (c->phase != TN_CKPT_IDLE)
+	if (tn_store_index_off(d) || c->phase != TN_CKPT_IDLE)
 		return TN_STORE_NEVER;
 	/* A checkpoint frees the log up to where it is durable. */
-	if (d->log.position - d->log.tail < d->super.log_bytes / 2 || d->durable.position == d->log.tail) {
+	if (d->log.next.position - d->log.tail < d->super.log_bytes / 2 || d->durable.reached.position == d->log.tail) {
 		if (!c->soft_any)
 			return TN_STORE_NEVER;
 		if (c->soft_due_ns == 0)
@@ -336,8 +279,8 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 		if (now_ns < c->soft_due_ns)
 			return c->soft_due_ns;
 	}
-	if (now_ns < c->retry_ns)
-		return c->retry_ns;
+	if (now_ns < c->retry.ns)
+		return c->retry.ns;
 	tn_store_ckpt_start(d, false);
 	return ask_again_ns(c, now_ns);
 }

@@ -112,8 +112,16 @@ enum tn_disk_kind {
 	TN_DISK_EMPTY = 0, /* checkpoint: free; log: removed */
 	TN_DISK_BLOCK = 1,
 	TN_DISK_QUARANTINED = 2,
-	TN_DISK_SEGMENT = 3, /* union member seg counts */
+	TN_DISK_SEGMENT = 3, /* union member shape counts */
 };
+
+/* What a segment is divided into; all zero: it has no shape. */
+struct tn_disk_shape {
+	uint64_t slot_bytes; /* distance of slots */
+	uint32_t header_bytes;
+	uint32_t slot_count; /* per segment */
+};
+static_assert(sizeof(struct tn_disk_shape) == 16, "format");
 
 /* One slot or segment: the record of log groups and checkpoint pages alike. */
 struct tn_disk_record {
@@ -127,12 +135,7 @@ struct tn_disk_record {
 			struct tn_key key;
 			struct tn_key parent;
 		};
-		struct {
-			uint64_t slot_bytes;
-			uint32_t header_bytes;
-			uint32_t slot_count;
-			uint64_t zero[2];
-		} seg;
+		struct tn_disk_shape shape; /* then zeros */
 	};
 	uint32_t segment;
 	uint32_t index; /* of the slot within its segment */
@@ -207,14 +210,13 @@ struct tn_disk_segment {
 	uint64_t device_uuid[2];
 	uint32_t segment;
 	uint32_t generation; /* of its assignment; 0: never assigned */
-	uint64_t slot_bytes;
-	uint32_t header_bytes;
-	uint32_t slot_count;
+	struct tn_disk_shape shape;
 	uint32_t prepared; /* 1: every byte was written once */
 	uint32_t reserved;
 	uint8_t zero[4032];
 };
 static_assert(sizeof(struct tn_disk_segment) == TN_DISK_PAGE, "format");
+static_assert(offsetof(struct tn_disk_segment, shape) == 40, "format");
 
 struct tn_disk_block { /* then object checksums (u64 each), then object lengths (u32 each) */
 	struct tn_disk_head head;
@@ -242,8 +244,6 @@ static_assert(offsetof(struct tn_disk_block, space_epoch) == 96, "format");
 
 /* Fills magic, version and checksum of a structure of so many bytes. */
 void tn_disk_seal(struct tn_disk_head *head, uint32_t magic, size_t bytes);
-/* 0, -EBADMSG, or -EPROTONOSUPPORT when only the version is unknown; with detail, "what" naming the thing. */
-int tn_disk_check(const struct tn_disk_head *head, uint32_t magic, size_t bytes, const char *what);
 
 /* Pure decoders: everything that comes from the disk goes through one of them. */
 int tn_disk_super_decode(const void *page, size_t len, struct tn_disk_super *out);
@@ -257,5 +257,37 @@ int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[
 int tn_disk_segment_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t segment);
 /* Is this page a damaged segment header, rather than one of another version or store? */
 bool tn_disk_segment_damaged(const struct tn_disk_segment *h);
+
+/* Sizes and regions of a new store; -EINVAL. */
+int tn_disk_plan_sizes(const struct tn_store_opts *opts, struct tn_disk_super *sb);
+/* Bits of a device's local slot numbers. */
+uint32_t tn_disk_slot_bits(uint64_t slot_pages);
+
+/* A block as a record has it. */
+static inline void tn_disk_record_block(struct tn_disk_record *r, const struct tn_store_entry *e)
+{
+	r->kind = TN_DISK_BLOCK;
+	r->flags = e->flags;
+	r->space = e->space;
+	r->recency = e->recency;
+	r->sequence = e->sequence;
+	r->key = e->key;
+	r->parent = e->parent;
+}
+
+static inline struct tn_store_entry tn_disk_record_entry(const struct tn_disk_record *r)
+{
+	return (struct tn_store_entry){.key = r->key,
+				       .parent = r->parent,
+				       .sequence = r->sequence,
+				       .space = r->space,
+				       .recency = r->recency,
+				       .flags = r->flags};
+}
+
+static inline uint64_t tn_round_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) / to * to;
+}
 
 #endif

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Health of devices: what is seen of transfers moves a device between healthy, slow, read-only
- * and offline; small probes of the scratch page bring it back.
+ * Health of devices: what is seen of transfers moves a device between healthy, slow, read-only and offline. Probes
+ * (background.c) bring it back; nothing else does. And the write budget of a day.
  *
  * Two leaky scores decide, so that single hiccups do nothing: an error adds 8 and a success takes 1
  * away, 64 is offline (eight errors in a row); a late read adds 4, one in time takes 1 away, 64 is
- * slow (half the reads late). What an event does in a state is one table.
+ * slow (half the reads late).
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/trace.h"
 #include "store/store_internal.h"
 
 #define SCORE_LIMIT 64u
@@ -18,58 +20,53 @@
 #define PROBE_FIRST_NS 1000000000ull
 #define PROBE_LAST_NS 30000000000ull
 #define PROBES_NEEDED 3u
-#define DEFAULT_SLOW_NS 500000000ull
 
-enum event {
-	EV_LATE,      /* too many reads were late */
-	EV_NO_SPACE,  /* a write found no room or a read-only file system */
-	EV_ERRORS,    /* too many errors */
-	EV_GONE,      /* the device is not there any more */
-	EV_DELETED,   /* its file has no name any more, which was logged */
-	EV_GOOD,      /* enough probes in a row were good */
-	EV_COUNT,
-};
+#define RETRY_MAX_NS 5000000000ull
+#define DAY_NS 86400000000000ull
 
 static const char *const health_text[] = {
 	"healthy",
 	"slow: reads take too long; it is still used",
-	"read-only: there is no room or no right to write; what it holds is still read",
+	"read-only: there is no free disk space or no right to write; what it holds is still read",
 	"offline: it is gone, or fails too often; its blocks are misses until it is back",
 };
 
-static const enum tn_health next_health[4][EV_COUNT] = {
-	/* state         late           no space       errors      gone        deleted       good probes */
-	[TN_HEALTHY] = {TN_SLOW, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_READ_ONLY, TN_HEALTHY},
-	[TN_SLOW] = {TN_SLOW, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_READ_ONLY, TN_HEALTHY},
-	[TN_READ_ONLY] = {TN_READ_ONLY, TN_READ_ONLY, TN_OFFLINE, TN_OFFLINE, TN_READ_ONLY, TN_HEALTHY},
-	[TN_OFFLINE] = {TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_OFFLINE, TN_HEALTHY},
-};
-
-static void happen(struct tn_store_device *d, enum event ev)
+static void change(struct tn_store_device *d, enum tn_health health)
 {
 	struct tn_store_health_state *h = &d->hs;
 	struct tn_store *s = d->store;
-	enum tn_health old = h->health;
 
-	h->health = next_health[old][ev];
-	if (h->health == old)
-		return;
+	TN_TRACE2(health, d->index, health);
+	h->health = health;
 	h->error_score = h->slow_score = h->probe_good = 0;
 	h->probe_delay_ns = PROBE_FIRST_NS;
 	h->probe_ns = tn_now_ns(s->clock) + h->probe_delay_ns;
-	if (ev != EV_DELETED)
-		tn_log(s->log, h->health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: the device is %s", d->path,
-		       health_text[h->health]);
+	if (!d->deleted || health != TN_READ_ONLY) /* that its file was deleted was logged */
+		tn_log(s->log, health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: the device is %s", d->path, health_text[health]);
 	/* An offline device commits nothing: flushes must not wait for that. */
-	if (h->health == TN_OFFLINE && d->log.phase == TN_LOG_IDLE)
+	if (health == TN_OFFLINE)
 		tn_store_waits_settle(d, -EIO);
 	if (s->cb.health)
-		s->cb.health(s->cb.arg, d->index, h->health);
+		s->cb.health(s->cb.arg, d->index, health);
 }
 
-void tn_store_health_deleted(struct tn_store_device *d)
+/* Of what is known of a device the worst counts. */
+static void become(struct tn_store_device *d, enum tn_health health)
 {
-	happen(d, EV_DELETED);
+	if (health > d->hs.health)
+		change(d, health);
+}
+
+void tn_store_file_deleted(struct tn_store_device *d)
+{
+	if (d->deleted)
+		return;
+	d->deleted = true;
+	tn_log(d->store->log, TN_LOG_ERROR,
+	       "%s: the file was deleted: what it holds is served until the cache closes, and gone then; nothing new is stored in it",
+	       d->path);
+	become(d, TN_READ_ONLY);
+	tn_store_waits_settle(d, -ESTALE);
 }
 
 static void observe_error(struct tn_store_device *d, enum tn_io_op op, int status)
@@ -83,16 +80,16 @@ static void observe_error(struct tn_store_device *d, enum tn_io_op op, int statu
 	if (status == -ESTALE && d->deleted)
 		return;
 	if (status == -ENODEV || status == -ENXIO || status == -ENOMEDIUM) {
-		happen(d, EV_GONE);
+		become(d, TN_OFFLINE);
 		return;
 	}
 	if (op != TN_IO_READ && (status == -ENOSPC || status == -EDQUOT || status == -EROFS)) {
-		happen(d, EV_NO_SPACE);
+		become(d, TN_READ_ONLY);
 		return;
 	}
 	h->error_score += ERROR_WEIGHT;
 	if (h->error_score >= SCORE_LIMIT)
-		happen(d, EV_ERRORS);
+		become(d, TN_OFFLINE);
 }
 
 void tn_store_observe(struct tn_store *s, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns,
@@ -108,6 +105,7 @@ void tn_store_observe(struct tn_store *s, uint32_t device, enum tn_io_op op, uin
 		observe_error(d, op, status);
 		return;
 	}
+	TN_TRACE3(device_io, device, op, bytes);
 	if (op == TN_IO_READ)
 		d->bytes_read += bytes;
 	else if (op == TN_IO_WRITE)
@@ -122,17 +120,21 @@ void tn_store_observe(struct tn_store *s, uint32_t device, enum tn_io_op op, uin
 		h->slow_score--;
 	if (h->slow_score >= SCORE_LIMIT) {
 		h->slow_score = 0;
-		happen(d, EV_LATE);
+		become(d, TN_SLOW);
 	}
 }
 
-/* ---- probes ------------------------------------------------------------------------------------------------ */
+void tn_store_observe_req(const struct tn_store_req *r, int status)
+{
+	const struct tn_store *s = r->dev->store;
 
-static void probe_end(struct tn_store_device *d, bool good)
+	tn_store_observe(r->dev->store, r->dev->index, (enum tn_io_op)r->io.op, 0, tn_now_ns(s->clock) - r->start_ns, status);
+}
+
+void tn_store_health_probed(struct tn_store_device *d, bool good)
 {
 	struct tn_store_health_state *h = &d->hs;
 
-	h->probing = false;
 	h->probe_good = good ? h->probe_good + 1 : 0;
 	if (good)
 		h->probe_delay_ns = PROBE_FIRST_NS / 4;
@@ -140,52 +142,69 @@ static void probe_end(struct tn_store_device *d, bool good)
 		h->probe_delay_ns = h->probe_delay_ns < PROBE_FIRST_NS ? PROBE_FIRST_NS : 2 * h->probe_delay_ns;
 	h->probe_ns = tn_now_ns(d->store->clock) + h->probe_delay_ns;
 	if (h->probe_good >= PROBES_NEEDED)
-		happen(d, EV_GOOD);
-}
-
-/* A slow device is read; any other is written, synced and read back. */
-static void probe_done(struct tn_store_req *r, int status)
-{
-	struct tn_store_device *d = r->dev;
-	struct tn_store_health_state *h = &d->hs;
-	bool late = tn_now_ns(d->store->clock) - r->start_ns > d->store->slow_read_ns;
-
-	if (status || late || r->io.op == TN_IO_READ)
-		probe_end(d, status == 0 && !late);
-	else if (r->io.op == TN_IO_WRITE)
-		tn_store_req_submit(&h->req, TN_IO_SYNC, 0, NULL, 0);
-	else
-		tn_store_req_submit(&h->req, TN_IO_READ, TN_DISK_SCRATCH_OFFSET, h->buffer, TN_DISK_PAGE);
-}
-
-uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns)
-{
-	struct tn_store_health_state *h = &d->hs;
-
-	if (h->health == TN_HEALTHY || d->store->read_only || d->absent || d->deleted || h->probing)
-		return TN_STORE_NEVER;
-	if (now_ns < h->probe_ns)
-		return h->probe_ns;
-	h->probing = true;
-	tn_store_req_submit(&h->req, h->health == TN_SLOW ? TN_IO_READ : TN_IO_WRITE, TN_DISK_SCRATCH_OFFSET, h->buffer,
-			    TN_DISK_PAGE);
-	return TN_STORE_NEVER;
-}
-
-void tn_store_health_init(struct tn_store_device *d)
-{
-	tn_store_req_init(&d->hs.req, d, probe_done);
-	d->hs.probe_delay_ns = PROBE_FIRST_NS;
-	if (d->store->read_only)
-		d->hs.health = TN_READ_ONLY;
-	if (d->absent)
-		d->hs.health = TN_OFFLINE;
-	if (d->store->slow_read_ns == 0)
-		d->store->slow_read_ns = DEFAULT_SLOW_NS;
+		change(d, TN_HEALTHY);
 }
 
 enum tn_health tn_store_health(const struct tn_store *s, uint32_t device)
 {
 	assert(device < s->ndevices);
 	return s->dev[device].hs.health;
+}
+
+void tn_store_retry_later(struct tn_store_device *d, struct tn_store_retry *r, uint64_t first_ns, const char *what, int status)
+{
+	uint64_t delay = first_ns << (r->failures < 7 ? r->failures : 7);
+
+	if (r->failures++ == 0 && !d->deleted)
+		tn_log(d->store->log, TN_LOG_ERROR, "%s: %s: %s; trying again", d->path, what, strerror(-status));
+	r->ns = tn_now_ns(d->store->clock) + (delay < RETRY_MAX_NS ? delay : RETRY_MAX_NS);
+}
+
+/*
+ * ---- the write budget ----
+ *
+ * How many bytes may be written in a day, so that a drive lasts as long as it was bought for: a token bucket of an
+ * eighth of the day's budget, refilled with the other seven eighths over a day: no 24 hours see more than the budget.
+ * Whoever writes blocks asks first. The store's own writes are counted and never refused, so the bucket may go below
+ * zero.
+ */
+
+void tn_store_budget_init(struct tn_store *s, uint64_t bytes_per_day)
+{
+	s->budget_rate = bytes_per_day < 1ull << 62 ? bytes_per_day : 0;
+	s->budget_tokens = (int64_t)(s->budget_rate / 8);
+	s->budget_ns = tn_now_ns(s->clock);
+}
+
+static void refill(struct tn_store *s)
+{
+	uint64_t now = tn_now_ns(s->clock), ns = now - s->budget_ns;
+	int64_t most = (int64_t)(s->budget_rate / 8);
+	double more = (double)ns / (double)DAY_NS * (double)(s->budget_rate - s->budget_rate / 8);
+
+	if (more < 1.0)
+		return;
+	s->budget_ns = now;
+	if (more >= (double)(most - s->budget_tokens))
+		s->budget_tokens = most;
+	else
+		s->budget_tokens += (int64_t)more;
+}
+
+bool tn_store_charge_write(struct tn_store *s, uint64_t bytes)
+{
+	if (s->budget_rate == 0)
+		return true;
+	refill(s);
+	if (s->budget_tokens < 0 || (uint64_t)s->budget_tokens < bytes) {
+		TN_TRACE2(over_budget, bytes, s->budget_tokens);
+		return false;
+	}
+	s->budget_tokens -= (int64_t)bytes;
+	return true;
+}
+
+void tn_store_uncharge_write(struct tn_store *s, uint64_t bytes)
+{
+	s->budget_tokens += (int64_t)bytes;
 }

@@ -11,9 +11,6 @@
 
 #define POLL_BATCH 64u
 #define BULK_DEPTH 32u
-#define PATIENT_BYTES (256u << 20) /* long enough that few reads end before the next ones begin */
-
-static void submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, uint32_t len);
 
 /* A good sync of a file that was deleted made nothing durable: it is good only if the file has a name after it. */
 static int synced(struct tn_store_req *r)
@@ -23,7 +20,7 @@ static int synced(struct tn_store_req *r)
 	r->io.op = TN_IO_SYNC; /* what it was asked for */
 	r->io.status = deleted ? -ESTALE : 0;
 	if (deleted)
-		r->dev->store->events->file_deleted(r->dev);
+		tn_store_file_deleted(r->dev);
 	return r->io.status;
 }
 
@@ -38,9 +35,9 @@ static void req_done(struct tn_io_req *io)
 	s->inflight--;
 	if (io->op == TN_IO_SYNC) {
 		r->dev->syncing = false;
-		s->events->sync_ended(r->dev, status);
+		tn_store_sync_ended(r->dev, status);
 		if (status == 0) {
-			tn_store_req_look(r);
+			tn_store_req_submit(r, TN_IO_STAT, 0, &r->stat, sizeof(r->stat));
 			return;
 		}
 	}
@@ -56,17 +53,21 @@ void tn_store_req_init(struct tn_store_req *r, struct tn_store_device *d,
 	tn_list_init(&r->link);
 }
 
-static void submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, uint32_t len)
+void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint64_t len)
 {
 	struct tn_store_device *d = r->dev;
 	struct tn_store *s = d->store;
 
 	assert(!r->busy);
+	if (op == TN_IO_WRITE) {
+		d->meta_bytes_written += len;
+		s->budget_tokens -= (int64_t)len; /* counted, never refused */
+	}
+	r->iov = (struct iovec){buf, len};
 	r->io = (struct tn_io_req){.op = (uint8_t)op,
-				   .buffer = TN_IO_NO_BUFFER,
 				   .file = d->file,
 				   .offset = offset,
-				   .length = len,
+				   .length = op == TN_IO_READ || op == TN_IO_WRITE ? (uint32_t)len : 0,
 				   .iov_count = op == TN_IO_SYNC ? 0 : 1,
 				   .iov = &r->iov,
 				   .done = req_done,
@@ -77,26 +78,11 @@ static void submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, ui
 	tn_store_requeue(s);
 }
 
-void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len)
+/* What the sync will cover. Perhaps again, if the engine did not take it. */
+static void sync_begins(struct tn_store_device *d)
 {
-	r->iov = (struct iovec){buf, len};
-	if (op == TN_IO_WRITE) {
-		r->dev->meta_bytes_written += len;
-		tn_store_charge_meta(r->dev, len);
-	}
-	submit(r, op, offset, len);
-}
-
-void tn_store_req_allocate(struct tn_store_req *r, uint64_t offset, uint64_t bytes)
-{
-	r->iov = (struct iovec){NULL, bytes};
-	submit(r, TN_IO_ALLOCATE, offset, 0);
-}
-
-void tn_store_req_look(struct tn_store_req *r)
-{
-	r->iov = (struct iovec){&r->stat, sizeof(r->stat)};
-	submit(r, TN_IO_STAT, 0, 0);
+	d->sync_sent = d->log.next;
+	d->sync_spaces = d->spaces_unsynced;
 }
 
 void tn_store_requeue(struct tn_store *s)
@@ -112,7 +98,7 @@ void tn_store_requeue(struct tn_store *s)
 			continue;
 		r->start_ns = tn_now_ns(s->clock);
 		if (io->op == TN_IO_SYNC)
-			s->events->sync_begins(r->dev);
+			sync_begins(r->dev);
 		s->stalled = tn_io_submit(s->io, &io, 1) == 0;
 		if (s->stalled)
 			return;
@@ -130,11 +116,6 @@ bool tn_store_complete(struct tn_store *s, struct tn_io_req *io)
 	req_done(io);
 	tn_store_requeue(s);
 	return true;
-}
-
-uint32_t tn_store_inflight(const struct tn_store *s)
-{
-	return s->inflight;
 }
 
 void tn_store_poll(struct tn_store *s, uint64_t timeout_ns)
@@ -171,78 +152,60 @@ int tn_store_sync_io(struct tn_store_device *d, enum tn_io_op op, uint64_t offse
 	return 0;
 }
 
+/* One of the reads of a bulk: a chunk at once, or, after an error, page by page. */
 struct bulk {
 	struct tn_store_req req;
-	uint8_t *bad;
-	uint32_t chunk;
-	int *status;
+	uint64_t offset;
+	char *buf;
+	uint32_t left, step; /* bytes */
 };
 
 static void bulk_finish(struct tn_store_req *r, int status)
 {
 	struct bulk *b = tn_container_of(r, struct bulk, req);
+	uint32_t n = r->io.length;
 
-	if (status) {
-		*b->status = -EIO;
-		if (b->bad)
-			b->bad[b->chunk] = 1;
+	if (status && n > TN_DISK_PAGE) { /* one unreadable sector spoils a large read */
+		b->step = TN_DISK_PAGE;
+		return;
 	}
-}
-
-int tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len,
-			  void *buf, uint8_t *bad)
-{
-	struct bulk b[BULK_DEPTH];
-	uint32_t chunks = (uint32_t)((len + chunk - 1) / chunk), next = 0, busy;
-	int status = 0;
-
-	for (uint32_t i = 0; i < BULK_DEPTH; i++) {
-		tn_store_req_init(&b[i].req, d, bulk_finish);
-		b[i].bad = bad;
-		b[i].status = &status;
-	}
-	do {
-		busy = 0;
-		for (uint32_t i = 0; i < BULK_DEPTH; i++) {
-			if (!b[i].req.busy && next < chunks) {
-				uint64_t at = (uint64_t)next * chunk, n = len - at < chunk ? len - at : chunk;
-
-				b[i].chunk = next;
-				tn_store_req_submit(&b[i].req, TN_IO_READ, offset + next * stride, (char *)buf + at,
-						    (uint32_t)n);
-				next++;
-			}
-			busy += b[i].req.busy;
-		}
-		if (busy > 0)
-			tn_store_poll(d->store, 100000000);
-	} while (busy > 0 || next < chunks);
 	if (status)
-		tn_fail(status, "%s: reading %llu bytes at %llu failed in part", d->path, (unsigned long long)len,
-			(unsigned long long)offset);
-	return status;
+		memset(b->buf, 0xff, n);
+	b->offset += n;
+	b->buf += n;
+	b->left -= n;
 }
 
-int tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len, uint8_t *bad)
+void tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len, void *buf)
 {
-	return tn_store_strided_read(d, offset, TN_STORE_BULK_BYTES, TN_STORE_BULK_BYTES, len, buf, bad);
+	struct bulk b[BULK_DEPTH] = {0};
+	uint64_t next = 0;
+	bool busy;
+
+	for (uint32_t i = 0; i < BULK_DEPTH; i++)
+		tn_store_req_init(&b[i].req, d, bulk_finish);
+	do {
+		busy = false;
+		for (uint32_t i = 0; i < BULK_DEPTH; i++) {
+			if (!b[i].req.busy && b[i].left == 0 && next < len) {
+				b[i].offset = offset + next / chunk * stride;
+				b[i].buf = (char *)buf + next;
+				b[i].left = b[i].step = len - next < chunk ? (uint32_t)(len - next) : chunk;
+				next += b[i].left;
+			}
+			if (!b[i].req.busy && b[i].left > 0)
+				tn_store_req_submit(&b[i].req, TN_IO_READ, b[i].offset, b[i].buf,
+						    b[i].left < b[i].step ? b[i].left : b[i].step);
+			busy |= b[i].req.busy;
+		}
+		if (busy)
+			tn_store_poll(d->store, 100000000);
+	} while (busy);
 }
 
-void tn_store_patient_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len)
+void tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len)
 {
-	for (uint64_t at = 0, n; at < len; at += n) {
-		uint8_t bad[PATIENT_BYTES / TN_STORE_BULK_BYTES] = {0};
-		char *part = (char *)buf + at;
-
-		n = len - at < PATIENT_BYTES ? len - at : PATIENT_BYTES;
-		if (tn_store_bulk_read(d, offset + at, part, n, bad) == 0)
-			continue;
-		/* One unreadable sector spoils a large read: try its pages one by one. */
-		for (uint64_t i = 0; i < n; i += TN_DISK_PAGE)
-			if (bad[i / TN_STORE_BULK_BYTES] &&
-			    tn_store_sync_io(d, TN_IO_READ, offset + at + i, part + i, TN_DISK_PAGE))
-				memset(part + i, 0xff, TN_DISK_PAGE);
-	}
+	tn_store_strided_read(d, offset, TN_STORE_BULK_BYTES, TN_STORE_BULK_BYTES, len, buf);
 }
 
 /* The allocator aligns to 64 bytes, direct I/O wants pages: the true address lies just before ours. */

@@ -9,13 +9,12 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "store/rebuild.h"
+#include "store/store_internal.h"
 
 #define WINDOW_BYTES (32u << 20)
 #define SEARCH_BYTES (4u << 20)
 #define HEADER_MAX (13u * TN_DISK_PAGE)
 
-/* bytes 0: it cannot be read. */
 typedef void (*header_fn)(struct tn_store_table *t, uint32_t segment, uint32_t index, const void *page, uint32_t bytes);
 
 /* ---- headers at their places --------------------------------------------------------------------------------- */
@@ -29,12 +28,9 @@ static void adopt_header(struct tn_store_table *t, uint32_t segment, uint32_t in
 	struct tn_disk_page *p = &t->page[local >> 6];
 	struct tn_store_header h;
 
-	if (bytes == 0) {
-		d->salvage.unreadable++;
-		return;
-	}
 	if (tn_store_header_decode(page, bytes, d->super.device_uuid, tn_store_global(d, local), &h)) {
 		d->salvage.damaged += head->magic == TN_DISK_MAGIC_BLOCK;
+		d->salvage.unreadable += head->magic == UINT32_MAX;
 		return;
 	}
 	if (h.entry.sequence > t->max_sequence)
@@ -43,16 +39,8 @@ static void adopt_header(struct tn_store_table *t, uint32_t segment, uint32_t in
 		d->salvage.dropped++;
 		return;
 	}
-	p->rec[local & 63] = (struct tn_disk_record){.kind = TN_DISK_BLOCK,
-						     .flags = h.entry.flags,
-						     .space = h.entry.space,
-						     .recency = h.entry.recency,
-						     .sequence = h.entry.sequence,
-						     .key = h.entry.key,
-						     .parent = h.entry.parent,
-						     .segment = segment,
-						     .index = index,
-						     .generation = p->generation};
+	p->rec[local & 63] = (struct tn_disk_record){.segment = segment, .index = index, .generation = p->generation};
+	tn_disk_record_block(&p->rec[local & 63], &h.entry);
 }
 
 /* Does the header bear out what the index says of the slot? If not, no space has its number: recovery drops it durably. */
@@ -64,9 +52,9 @@ static void compare_header(struct tn_store_table *t, uint32_t segment, uint32_t 
 	struct tn_disk_record *r = &p->rec[local & 63];
 	struct tn_store_header h;
 
-	if (p->generation != t->seg[segment].generation || r->kind != TN_DISK_BLOCK)
+	if (p->generation != tn_store_seg(t, segment)->generation || r->kind != TN_DISK_BLOCK)
 		return;
-	if (bytes > 0 && tn_store_header_decode(page, bytes, d->super.device_uuid, tn_store_global(d, local), &h) == 0 &&
+	if (tn_store_header_decode(page, bytes, d->super.device_uuid, tn_store_global(d, local), &h) == 0 &&
 	    tn_key_eq(&h.entry.key, &r->key) && h.entry.sequence == r->sequence) {
 		t->fitting++;
 		return;
@@ -75,56 +63,43 @@ static void compare_header(struct tn_store_table *t, uint32_t segment, uint32_t 
 	r->space = UINT16_MAX;
 }
 
-/* Calls fn for slots [index, end) of a segment whose record is known. */
+/* Calls fn for slots [index, end) of a segment whose record is known. What cannot be read is 0xff. */
 static int read_headers(struct tn_store_table *t, uint32_t segment, uint32_t index, uint32_t end, header_fn fn)
 {
 	struct tn_store_device *d = t->dev;
-	struct tn_store *s = d->store;
-	const struct tn_disk_record *seg = &t->seg[segment];
-	uint32_t hb = seg->seg.header_bytes, per_window = WINDOW_BYTES / hb;
-	uint32_t chunks = WINDOW_BYTES / TN_STORE_BULK_BYTES + 1;
+	uint32_t bytes = tn_store_seg(t, segment)->shape.header_bytes, n;
 	uint64_t base = tn_store_segment_offset(d, segment) + TN_DISK_PAGE;
-	unsigned char *window = tn_store_pages_get(s, WINDOW_BYTES);
-	uint8_t bad[WINDOW_BYTES / TN_STORE_BULK_BYTES + 1];
+	unsigned char *window = tn_store_pages_get(d->store, WINDOW_BYTES);
 
 	if (!window)
 		return tn_fail(-ENOMEM, "no memory to read block headers");
-	while (index < end) {
-		uint32_t n = end - index < per_window ? end - index : per_window;
-
-		memset(bad, 0, chunks);
-		tn_store_bulk_read(d, base + (uint64_t)index * hb, window, (uint64_t)n * hb, bad);
-		for (uint32_t i = 0; i < n; i++) {
-			uint64_t at = (uint64_t)i * hb;
-			bool spoilt = bad[at / TN_STORE_BULK_BYTES] || bad[(at + hb - 1) / TN_STORE_BULK_BYTES];
-
-			/* One unreadable sector spoils the large read: try its headers one by one. */
-			spoilt = spoilt && tn_store_sync_io(d, TN_IO_READ, base + (uint64_t)(index + i) * hb, window + at, hb);
-			fn(t, segment, index + i, window + at, spoilt ? 0 : hb);
-		}
-		index += n;
+	for (; index < end; index += n) {
+		n = end - index < WINDOW_BYTES / bytes ? end - index : WINDOW_BYTES / bytes;
+		tn_store_bulk_read(d, base + (uint64_t)index * bytes, window, (uint64_t)n * bytes);
+		for (uint32_t i = 0; i < n; i++)
+			fn(t, segment, index + i, window + (size_t)i * bytes, bytes);
 	}
-	tn_store_pages_put(s, window, WINDOW_BYTES);
+	tn_store_pages_put(d->store, window, WINDOW_BYTES);
 	return 0;
 }
 
 int tn_store_rebuild_parts(struct tn_store_table *t, uint32_t segment, uint32_t first_part, uint32_t parts)
 {
 	struct tn_store *s = t->dev->store;
-	const struct tn_disk_record *seg = &t->seg[segment];
+	const struct tn_disk_record *seg = tn_store_seg(t, segment);
 	uint32_t index = first_part * TN_DISK_RECORDS, end = index + parts * TN_DISK_RECORDS;
 
 	if (segment >= t->dev->allocated)
 		return 0;
 	for (uint32_t i = 0; i < parts; i++)
 		t->page[segment * s->segment_pages + first_part + i].generation = seg->generation;
-	return read_headers(t, segment, index, end < seg->seg.slot_count ? end : seg->seg.slot_count, adopt_header);
+	return read_headers(t, segment, index, end < seg->shape.slot_count ? end : seg->shape.slot_count, adopt_header);
 }
 
 int tn_store_compare_headers(struct tn_store_table *t, uint32_t segment)
 {
 	t->fitting = t->unfit = 0;
-	return read_headers(t, segment, 0, t->seg[segment].seg.slot_count, compare_header);
+	return read_headers(t, segment, 0, tn_store_seg(t, segment)->shape.slot_count, compare_header);
 }
 
 /* ---- a segment without a header ------------------------------------------------------------------------------- */
@@ -173,7 +148,7 @@ static int infer(struct tn_store_table *t, uint32_t segment, bool *known)
 		uint64_t n = s->segment_bytes - at;
 
 		n = n < SEARCH_BYTES + HEADER_MAX ? n : SEARCH_BYTES + HEADER_MAX;
-		tn_store_patient_read(d, base + at, window, n);
+		tn_store_bulk_read(d, base + at, window, n);
 		for (uint64_t i = 0; i < n && i < SEARCH_BYTES; i += TN_DISK_PAGE) {
 			uint64_t sequence = proves(d, segment, at + i, window + i, n - i, &shape);
 
@@ -187,9 +162,8 @@ static int infer(struct tn_store_table *t, uint32_t segment, bool *known)
 	*known = newest > 0;
 	if (!*known)
 		return 0;
-	t->seg[segment].seg.slot_bytes = s->shape[best].slot_bytes;
-	t->seg[segment].seg.header_bytes = s->shape[best].header_bytes;
-	t->seg[segment].seg.slot_count = s->shape[best].slot_count;
+	tn_store_seg(t, segment)->shape =
+		(struct tn_disk_shape){s->shape[best].slot_bytes, s->shape[best].header_bytes, s->shape[best].slot_count};
 	return 0;
 }
 
@@ -200,22 +174,19 @@ enum header_state { HEADER_GOOD, HEADER_UNUSED, HEADER_DAMAGED };
 static enum header_state read_segment(struct tn_store_table *t, uint32_t i, struct tn_disk_segment *h)
 {
 	struct tn_store_device *d = t->dev;
-	struct tn_disk_record *r = &t->seg[i];
+	struct tn_disk_record *r = tn_store_seg(t, i);
 	uint32_t shape;
 
 	r->segment = i;
-	tn_store_patient_read(d, tn_store_segment_offset(d, i), h, TN_DISK_PAGE);
+	tn_store_bulk_read(d, tn_store_segment_offset(d, i), h, TN_DISK_PAGE);
 	if (tn_disk_segment_damaged(h))
 		return HEADER_DAMAGED;
 	if (tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i))
 		return HEADER_UNUSED;
 	r->generation = h->generation;
-	if (h->generation == 0 ||
-	    !tn_store_shape_of(d->store, h->slot_bytes, h->header_bytes, h->slot_count, &shape))
+	if (h->generation == 0 || !tn_store_shape_of(d->store, &h->shape, &shape))
 		return HEADER_UNUSED;
-	r->seg.slot_bytes = h->slot_bytes;
-	r->seg.header_bytes = h->header_bytes;
-	r->seg.slot_count = h->slot_count;
+	r->shape = h->shape;
 	return HEADER_GOOD;
 }
 
@@ -229,13 +200,13 @@ static int rebuild_segment(struct tn_store_table *t, uint32_t i, struct tn_disk_
 
 	if (state == HEADER_DAMAGED) {
 		rc = infer(t, i, &known);
-		t->seg[i].generation = generation; /* higher than any that is known: no older header fits it */
+		tn_store_seg(t, i)->generation = generation; /* higher than any that is known: no older header fits it */
 		v->segments_without += known;
 		v->segments_lost += !known && memcmp(h, &blank, sizeof(blank)) != 0;
 	}
 	if (rc || !known)
 		return rc;
-	t->seg[i].kind = TN_DISK_SEGMENT;
+	tn_store_seg(t, i)->kind = TN_DISK_SEGMENT;
 	v->segments++;
 	return tn_store_rebuild_parts(t, i, 0, t->dev->store->segment_pages);
 }
@@ -244,40 +215,23 @@ int tn_store_rebuild(struct tn_store_table *t)
 {
 	struct tn_store_device *d = t->dev;
 	struct tn_store *s = d->store;
-	size_t words = (s->table_pages + s->slot_pages + 63) / 64 * sizeof(uint64_t);
-	struct tn_disk_segment *h = tn_store_pages_get(s, TN_DISK_PAGE);
+	size_t words = (tn_store_page_count(s) + 63) / 64 * sizeof(uint64_t);
+	struct tn_disk_segment *h = d->log.header_page;
 	uint32_t generation = 0;
 	int rc = 0;
 
-	if (!h)
-		return tn_fail(-ENOMEM, "no memory to read segment headers");
-	memset(t->page, 0, (size_t)s->slot_pages * TN_DISK_PAGE);
-	memset(t->seg, 0, s->segment_count * sizeof(*t->seg));
+	memset(t->seg_page, 0, (size_t)tn_store_page_count(s) * TN_DISK_PAGE);
 	memset(&d->salvage, 0, sizeof(d->salvage));
 	memset(d->ckpt.dirty[0], 0xff, words);
 	memset(d->ckpt.dirty[1], 0xff, words);
 	for (uint32_t i = 0; i < d->allocated; i++) {
 		read_segment(t, i, h);
-		generation = generation > t->seg[i].generation ? generation : t->seg[i].generation;
+		generation = generation > tn_store_seg(t, i)->generation ? generation : tn_store_seg(t, i)->generation;
 	}
 	for (uint32_t i = 0; i < d->allocated && rc == 0; i++)
 		rc = rebuild_segment(t, i, h, generation + 1);
-	tn_store_pages_put(s, h, TN_DISK_PAGE);
-	d->log.tail = d->log.position = 0;
-	d->log.sequence = 1;
+	d->log.tail = d->log.next.position = 0;
+	d->log.next.sequence = 1;
 	t->max_epoch = d->super.epoch;
 	return rc;
-}
-
-void tn_store_tell_salvage(const struct tn_store_device *d)
-{
-	const struct tn_store_salvage *v = &d->salvage;
-
-	tn_log(d->store->log, TN_LOG_INFO,
-	       "%s: saved %llu blocks from the headers of %u segments (%u of them had lost their own header); not saved: %llu damaged and "
-	       "%llu unreadable block headers, %llu blocks older than another of their key, %llu of dropped or unknown spaces, %u "
-	       "segments without a good header",
-	       d->path, (unsigned long long)d->committed, v->segments, v->segments_without, (unsigned long long)v->damaged,
-	       (unsigned long long)v->unreadable, (unsigned long long)v->superseded, (unsigned long long)v->dropped,
-	       v->segments_lost);
 }

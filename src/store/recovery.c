@@ -12,9 +12,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "store/rebuild.h"
+#include "store/store_internal.h"
 
 #define LOG_WINDOW (4u << 20)
+#define BAD_PAGE UINT32_MAX /* instead of the number of a page that is unreadable or not valid */
 #define SEQUENCE_JUMP (1ull << 24) /* more than a session can have used without a trace */
 #define EPOCH_JUMP (1ull << 20) /* likewise of epochs, one for each failed sync */
 
@@ -26,33 +27,20 @@ static bool segment_record_ok(struct tn_store *s, const struct tn_disk_record *r
 
 	if (r->kind != TN_DISK_SEGMENT)
 		return true;
-	return r->generation > 0 &&
-	       tn_store_shape_of(s, r->seg.slot_bytes, r->seg.header_bytes, r->seg.slot_count, &shape);
+	return r->generation > 0 && tn_store_shape_of(s, &r->shape, &shape);
 }
 
 static int load_segment_pages(struct tn_store_table *t, uint64_t offset)
 {
 	struct tn_store *s = t->dev->store;
-	size_t bytes = (size_t)s->table_pages * TN_DISK_PAGE;
-	struct tn_disk_page *page = tn_store_pages_get(s, bytes);
-	int rc;
+	int rc = 0;
 
-	if (!page)
-		return tn_fail(-ENOMEM, "no memory for the segment table");
-	rc = tn_store_bulk_read(t->dev, offset, page, bytes, NULL);
-	for (uint32_t i = 0; i < s->table_pages && rc == 0; i++) {
-		rc = tn_disk_page_check(&page[i], TN_DISK_PAGE, t->dev->super.device_uuid, i);
-		for (uint32_t k = 0; k < TN_DISK_RECORDS && rc == 0; k++) {
-			uint32_t number = i * TN_DISK_RECORDS + k;
-
-			if (number >= s->segment_count)
-				break;
-			t->seg[number] = page[i].rec[k];
-			if (!segment_record_ok(s, &page[i].rec[k]))
-				rc = tn_fail(-EBADMSG, "segment %u: impossible values in the checkpoint", number);
-		}
-	}
-	tn_store_pages_put(s, page, bytes);
+	tn_store_bulk_read(t->dev, offset, t->seg_page, (uint64_t)s->table_pages * TN_DISK_PAGE);
+	for (uint32_t i = 0; i < s->table_pages && rc == 0; i++)
+		rc = tn_disk_page_check(&t->seg_page[i], TN_DISK_PAGE, t->dev->super.device_uuid, i);
+	for (uint32_t i = 0; i < s->segment_count && rc == 0; i++)
+		if (!segment_record_ok(s, tn_store_seg(t, i)))
+			rc = tn_fail(-EBADMSG, "segment %u: impossible values in the checkpoint", i);
 	return rc;
 }
 
@@ -63,10 +51,10 @@ static void check_pages(struct tn_store_table *t, uint32_t first, uint32_t n)
 	for (uint32_t p = first; p < first + n; p++) {
 		if (tn_disk_page_check(&t->page[p], TN_DISK_PAGE, t->dev->super.device_uuid, s->table_pages + p) == 0)
 			continue;
-		t->bad[p] = 1;
 		t->bad_pages++;
 		memset(&t->page[p], 0, sizeof(t->page[p]));
-		t->page[p].generation = t->seg[p / s->segment_pages].generation;
+		t->page[p].number = BAD_PAGE;
+		t->page[p].generation = tn_store_seg(t, p / s->segment_pages)->generation;
 	}
 }
 
@@ -78,10 +66,10 @@ static void load_slot_pages(struct tn_store_table *t, uint64_t offset)
 	for (uint32_t first = 0, end; first < s->segment_count; first = end + 1) {
 		uint32_t p = first * s->segment_pages, n;
 
-		for (end = first; end < s->segment_count && t->seg[end].kind == TN_DISK_SEGMENT;)
+		for (end = first; end < s->segment_count && tn_store_seg(t, end)->kind == TN_DISK_SEGMENT;)
 			end++;
 		n = (end - first) * s->segment_pages;
-		tn_store_patient_read(t->dev, offset + (uint64_t)p * TN_DISK_PAGE, &t->page[p], (uint64_t)n * TN_DISK_PAGE);
+		tn_store_bulk_read(t->dev, offset + (uint64_t)p * TN_DISK_PAGE, &t->page[p], (uint64_t)n * TN_DISK_PAGE);
 		check_pages(t, p, n);
 	}
 }
@@ -92,11 +80,9 @@ static int load_root(struct tn_store_table *t, const struct tn_disk_root *root, 
 	uint64_t pages = t->dev->super.checkpoint_offset[region] + sizeof(*root);
 	int rc;
 
-	if (root->page_count != s->table_pages + s->slot_pages)
+	if (root->page_count != tn_store_page_count(s))
 		return tn_fail(-EBADMSG, "%s: a checkpoint of %u pages", t->dev->path, root->page_count);
-	memset(t->page, 0, (size_t)s->slot_pages * TN_DISK_PAGE);
-	memset(t->seg, 0, s->segment_count * sizeof(*t->seg));
-	memset(t->bad, 0, s->slot_pages);
+	memset(t->seg_page, 0, (size_t)tn_store_page_count(s) * TN_DISK_PAGE);
 	t->bad_pages = 0;
 	rc = load_segment_pages(t, pages);
 	if (rc == 0)
@@ -105,12 +91,6 @@ static int load_root(struct tn_store_table *t, const struct tn_disk_root *root, 
 }
 
 /* ---- the log -------------------------------------------------------------------------------------------------- */
-
-static void mark_dirty(struct tn_store_table *t, uint32_t page)
-{
-	tn_bit_set(t->dev->ckpt.dirty[0], page);
-	tn_bit_set(t->dev->ckpt.dirty[1], page);
-}
 
 /*
  * A record says what its slot is. Pages may already be newer than the record (a checkpoint is written while
@@ -127,11 +107,11 @@ static void apply(struct tn_store_table *t, const struct tn_disk_record *r)
 	if (r->sequence > t->max_sequence)
 		t->max_sequence = r->sequence;
 	if (r->kind == TN_DISK_SEGMENT) {
-		if (r->generation >= t->seg[r->segment].generation && segment_record_ok(s, r))
-			t->seg[r->segment] = *r;
-		mark_dirty(t, r->segment / TN_DISK_RECORDS);
+		if (r->generation >= tn_store_seg(t, r->segment)->generation && segment_record_ok(s, r))
+			*tn_store_seg(t, r->segment) = *r;
+		tn_store_page_dirty(t->dev, r->segment / TN_DISK_RECORDS);
 		for (uint32_t i = 0; i < s->segment_pages; i++)
-			mark_dirty(t, s->table_pages + r->segment * s->segment_pages + i);
+			tn_store_page_dirty(t->dev, s->table_pages + r->segment * s->segment_pages + i);
 		return;
 	}
 	if (r->index >= s->segment_pages * TN_DISK_RECORDS)
@@ -145,19 +125,19 @@ static void apply(struct tn_store_table *t, const struct tn_disk_record *r)
 		page->generation = r->generation;
 	}
 	page->rec[r->index % TN_DISK_RECORDS] = *r;
-	mark_dirty(t, s->table_pages + p);
+	tn_store_page_dirty(t->dev, s->table_pages + p);
 }
 
 struct replay {
 	struct tn_store_table *t;
 	unsigned char *window;
-	uint64_t position, sequence; /* of the next group */
+	struct tn_log_point next;
 	uint64_t window_at, window_bytes;
 	uint64_t end; /* position after which the region has been read once */
 	uint32_t groups;
 };
 
-/* Brings `need` bytes at the position into the window; fewer only at the end of the region. NULL: unreadable. */
+/* Brings `need` bytes at the position into the window; fewer only at the end of the region. */
 static const unsigned char *look(struct replay *r, uint64_t position, uint32_t need, uint32_t *got)
 {
 	struct tn_store_device *d = r->t->dev;
@@ -169,12 +149,9 @@ static const unsigned char *look(struct replay *r, uint64_t position, uint32_t n
 		/* The first look is short: most logs are. */
 		uint64_t n = r->groups < 8 ? TN_STORE_GROUP_BYTES : LOG_WINDOW;
 
-		n = n < to_end ? n : to_end;
-		r->window_bytes = 0;
-		if (tn_store_bulk_read(d, d->super.log_offset + position % size, r->window, n, NULL))
-			return NULL;
 		r->window_at = position;
-		r->window_bytes = n;
+		r->window_bytes = n < to_end ? n : to_end;
+		tn_store_bulk_read(d, d->super.log_offset + position % size, r->window, r->window_bytes);
 	}
 	*got = (uint32_t)(r->window_at + r->window_bytes - position);
 	return r->window + (position - r->window_at);
@@ -186,12 +163,11 @@ static const struct tn_disk_group *group_at(struct replay *r, uint64_t position,
 	struct tn_store_device *d = r->t->dev;
 	uint32_t got, bytes;
 	const unsigned char *p = look(r, position, TN_DISK_PAGE, &got);
-	int rc = p ? tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes) : -EIO;
+	int rc = tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes);
 
-	if (rc == -EMSGSIZE && bytes <= TN_STORE_GROUP_BYTES) {
+	if (rc == -EMSGSIZE) {
 		p = look(r, position, bytes, &got);
-		rc = p ? tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes)
-		       : -EIO;
+		rc = tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes);
 	}
 	return rc ? NULL : (const struct tn_disk_group *)(const void *)p;
 }
@@ -223,18 +199,18 @@ static bool believed(const struct tn_store_table *t, const struct tn_disk_group 
 static const struct tn_disk_group *behind_damage(struct replay *r)
 {
 	for (uint32_t skip = TN_DISK_PAGE; skip <= TN_STORE_GROUP_BYTES; skip += TN_DISK_PAGE) {
-		uint64_t position = r->position + skip;
+		uint64_t position = r->next.position + skip;
 		const struct tn_disk_group *g;
 		uint32_t got;
 
 		if (position >= r->end)
 			return NULL;
 		g = (const struct tn_disk_group *)(const void *)look(r, position, TN_DISK_PAGE, &got);
-		if (!g || g->head.magic != TN_DISK_MAGIC_LOG || g->position != position || g->sequence <= r->sequence)
+		if (g->head.magic != TN_DISK_MAGIC_LOG || g->position != position || g->sequence <= r->next.sequence)
 			continue;
 		g = group_at(r, position, g->sequence);
 		if (g)
-			return r->sequence < r->t->mark_sequence || whole(r->t, g) ? g : NULL;
+			return r->next.sequence < r->t->mark_sequence || whole(r->t, g) ? g : NULL;
 	}
 	return NULL;
 }
@@ -257,8 +233,7 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 {
 	struct tn_store_device *d = t->dev;
 	struct replay r = {.t = t,
-			   .position = root->log_position,
-			   .sequence = root->log_sequence,
+			   .next = {root->log_position, root->log_sequence},
 			   .end = root->log_position + d->super.log_bytes};
 
 	r.window = tn_store_pages_get(d->store, LOG_WINDOW);
@@ -266,10 +241,9 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 		return tn_fail(-ENOMEM, "no memory to replay the log");
 	t->max_epoch = root->epoch;
 	d->distrusted = false;
-	d->log.again_position = r.position;
-	d->log.again_sequence = r.sequence;
-	while (r.position < r.end) {
-		const struct tn_disk_group *g = group_at(&r, r.position, r.sequence);
+	d->log.again = r.next;
+	while (r.next.position < r.end) {
+		const struct tn_disk_group *g = group_at(&r, r.next.position, r.next.sequence);
 
 		if (!g) {
 			g = behind_damage(&r);
@@ -277,23 +251,19 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 				break;
 			tn_log(d->store->log, TN_LOG_WARN, "%s: the log is damaged before group %llu; going on there", d->path,
 			       (unsigned long long)g->sequence);
-			r.position = g->position;
-			r.sequence = g->sequence;
+			r.next = (struct tn_log_point){g->position, g->sequence};
 		}
 		apply_group(t, g);
 		t->max_epoch = g->epoch;
-		if (t->believe_all || r.sequence < t->mark_sequence) {
-			d->log.again_position = r.position;
-			d->log.again_sequence = r.sequence;
-		}
-		r.position += g->bytes;
-		r.sequence++;
+		if (t->believe_all || r.next.sequence < t->mark_sequence)
+			d->log.again = r.next;
+		r.next.position += g->bytes;
+		r.next.sequence++;
 		r.groups++;
 	}
 	tn_store_pages_put(d->store, r.window, LOG_WINDOW);
 	d->log.tail = root->log_position;
-	d->log.position = r.position;
-	d->log.sequence = r.sequence;
+	d->log.next = r.next;
 	if ((root->log_required && r.groups == 0) || t->max_epoch < d->super.log_epoch)
 		return tn_fail(-EBADMSG, "%s: the log is lost", d->path);
 	return 0;
@@ -334,19 +304,19 @@ static int read_roots(struct tn_store_device *d, struct tn_disk_root *root, bool
 static int use_root(struct tn_store_table *t, const struct tn_disk_root *root, uint32_t region)
 {
 	struct tn_store *s = t->dev->store;
-	uint32_t words = (s->table_pages + s->slot_pages + 63) / 64;
+	uint32_t words = (tn_store_page_count(s) + 63) / 64;
 	int rc;
 
 	memset(t->dev->ckpt.dirty[region], 0, words * sizeof(uint64_t));
 	memset(t->dev->ckpt.dirty[!region], 0xff, words * sizeof(uint64_t));
 	t->max_sequence = root->next_sequence;
 	for (uint32_t p = 0; p < s->slot_pages && t->bad_pages > 0; p++) {
-		if (!t->bad[p])
+		if (t->page[p].number != BAD_PAGE)
 			continue;
 		rc = tn_store_rebuild_parts(t, p / s->segment_pages, p % s->segment_pages, 1);
 		if (rc)
 			return rc;
-		mark_dirty(t, s->table_pages + p);
+		tn_store_page_dirty(t->dev, s->table_pages + p);
 	}
 	rc = replay(t, root);
 	t->dev->ckpt.region = !region;
@@ -361,8 +331,6 @@ static int load_index(struct tn_store_table *t, const struct tn_disk_root *root,
 	int rc;
 
 	rc = load_root(t, &root[newest], newest);
-	if (rc == -ENOMEM)
-		return rc;
 	if (rc == 0 && t->bad_pages == 0)
 		return use_root(t, &root[newest], newest);
 	tn_log(d->store->log, TN_LOG_WARN, "%s: the newest checkpoint is damaged (%s)", d->path,
@@ -396,12 +364,10 @@ static void load_mark(struct tn_store_table *t)
 static int recover_device(struct tn_store_table *t)
 {
 	struct tn_store_device *d = t->dev;
-	struct tn_disk_root *root = tn_store_pages_get(d->store, 2 * sizeof(*root));
+	struct tn_disk_root *root = d->ckpt.buffer;
 	bool valid[2] = {false, false};
 	int rc;
 
-	if (!root)
-		return tn_fail(-ENOMEM, "no memory for recovery");
 	load_mark(t);
 	rc = read_roots(d, root, valid);
 	for (int i = 0; i < 2; i++) /* a rebuilt index continues their numbers */
@@ -411,7 +377,6 @@ static int recover_device(struct tn_store_table *t)
 		rc = tn_fail(-EBADMSG, "%s", d->store->rebuild ? "as asked for" : "the space table is lost");
 	if (rc == 0)
 		rc = load_index(t, root, valid);
-	tn_store_pages_put(d->store, root, 2 * sizeof(*root));
 	if (rc == 0 || rc == -ENOMEM)
 		return rc;
 	tn_log(d->store->log, d->store->rebuild ? TN_LOG_INFO : TN_LOG_WARN,
@@ -422,12 +387,10 @@ static int recover_device(struct tn_store_table *t)
 
 /* ---- from the table to memory --------------------------------------------------------------------------------------- */
 
-/* Keys seen so far: open addressing over (hash of the key, slot); the owner knows the rest. */
+/* The newest slot of each key so far: open addressing over the slots; the tables have their records. */
 struct seen {
-	struct tn_slot_hash {
-		uint32_t hash;
-		tn_slot slot;
-	} *at;
+	struct tn_store_table *table; /* of each device */
+	tn_slot *next; /* the slot's number plus one; 0: none */
 	size_t mask, bytes;
 };
 
@@ -446,9 +409,9 @@ static int mend_segment(struct tn_store_table *t, uint32_t i, struct adopted *a)
 {
 	struct tn_store_device *d = t->dev;
 	struct tn_store_segment *sg = &d->segs[i];
-	const struct tn_disk_record *r = &t->seg[i];
+	const struct tn_disk_record *r = tn_store_seg(t, i);
 	uint32_t shape;
-	int rc = tn_store_shape_get(d->store, r->seg.slot_bytes, r->seg.header_bytes, &shape);
+	int rc = tn_store_shape_get(d->store, r->shape.slot_bytes, r->shape.header_bytes, &shape);
 
 	if (rc == 0)
 		rc = tn_store_compare_headers(t, i);
@@ -463,19 +426,17 @@ static int mend_segment(struct tn_store_table *t, uint32_t i, struct adopted *a)
 	a->kept += t->fitting;
 	a->unfit += t->unfit;
 	sg->shape = shape;
-	sg->header_dirty = true;
-	d->log.headers_dirty++;
+	tn_store_header_dirty(d, i);
 	return 0;
 }
 
-static int adopt_segment(struct tn_store_table *t, uint32_t i, const struct tn_disk_segment *h, bool readable,
-			 struct adopted *a)
+static int adopt_segment(struct tn_store_table *t, uint32_t i, const struct tn_disk_segment *h, struct adopted *a)
 {
 	struct tn_store_device *d = t->dev;
 	struct tn_store_segment *sg = &d->segs[i];
-	const struct tn_disk_record *r = &t->seg[i];
+	const struct tn_disk_record *r = tn_store_seg(t, i);
 	bool there = i < d->allocated;
-	bool valid = there && readable && tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i) == 0;
+	bool valid = there && tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i) == 0;
 	uint32_t shape = TN_SHAPE_NONE;
 
 	sg->shape = TN_SHAPE_NONE;
@@ -485,26 +446,34 @@ static int adopt_segment(struct tn_store_table *t, uint32_t i, const struct tn_d
 		sg->generation = h->generation;
 	if (r->kind != TN_DISK_SEGMENT)
 		return 0;
-	if (there && (!readable || tn_disk_segment_damaged(h)))
+	if (there && tn_disk_segment_damaged(h))
 		return mend_segment(t, i, a);
-	if (valid && h->generation == r->generation && h->slot_bytes == r->seg.slot_bytes &&
-	    h->header_bytes == r->seg.header_bytes &&
-	    tn_store_shape_get(d->store, r->seg.slot_bytes, r->seg.header_bytes, &shape) == 0)
+	if (valid && h->generation == r->generation && h->shape.slot_bytes == r->shape.slot_bytes &&
+	    h->shape.header_bytes == r->shape.header_bytes &&
+	    tn_store_shape_get(d->store, r->shape.slot_bytes, r->shape.header_bytes, &shape) == 0)
 		sg->shape = shape;
 	a->cut += !valid && !there;
 	a->damaged += !valid && there;
 	return 0;
 }
 
-static int adopt_segments(struct tn_store_table *t, const struct tn_disk_segment *header, const uint8_t *unreadable)
+/* Segment headers are checked before anything is written into a segment. */
+static int adopt_segments(struct tn_store_table *t)
 {
 	struct tn_store_device *d = t->dev;
-	const struct tn_log *log = d->store->log;
+	struct tn_store *s = d->store;
+	const struct tn_log *log = s->log;
+	size_t bytes = (size_t)s->segment_count * TN_DISK_PAGE;
+	struct tn_disk_segment *header = tn_store_pages_get(s, bytes);
 	struct adopted a = {0};
 	int rc = 0;
 
-	for (uint32_t i = 0; i < d->store->segment_count && rc == 0; i++)
-		rc = adopt_segment(t, i, &header[i], !unreadable[i], &a);
+	if (!header)
+		return tn_fail(-ENOMEM, "no memory for segment headers");
+	tn_store_strided_read(d, d->super.segments_offset, s->segment_bytes, TN_DISK_PAGE, (uint64_t)d->allocated * TN_DISK_PAGE,
+			      header);
+	for (uint32_t i = 0; i < s->segment_count && rc == 0; i++)
+		rc = adopt_segment(t, i, &header[i], &a);
 	d->lost_segments = a.cut + a.damaged;
 	if (a.cut > 0)
 		tn_log(log, TN_LOG_WARN, "%s: the file is cut off: the blocks of %u segment%s beyond its end are forgotten", d->path,
@@ -516,152 +485,116 @@ static int adopt_segments(struct tn_store_table *t, const struct tn_disk_segment
 	if (a.damaged > 0)
 		tn_log(log, TN_LOG_WARN, "%s: damaged headers: the blocks of %u segment%s are forgotten", d->path, a.damaged,
 		       a.damaged == 1 ? "" : "s");
+	tn_store_pages_put(s, header, bytes);
 	return rc;
 }
 
-/* Segment headers are checked before anything is written into a segment. */
-static int check_segments(struct tn_store_table *t)
+static struct tn_disk_record *record_of(const struct tn_store_table *t, uint32_t local)
 {
-	struct tn_store_device *d = t->dev;
-	struct tn_store *s = d->store;
-	size_t bytes = (size_t)s->segment_count * TN_DISK_PAGE;
-	struct tn_disk_segment *header = tn_store_pages_get(s, bytes);
-	uint8_t *unreadable = tn_get(s->alloc, s->segment_count);
-	int rc = header && unreadable ? 0 : tn_fail(-ENOMEM, "no memory for segment headers");
-
-	if (rc == 0) {
-		if (d->allocated > 0)
-			tn_store_strided_read(d, d->super.segments_offset, s->segment_bytes, TN_DISK_PAGE,
-					      (uint64_t)d->allocated * TN_DISK_PAGE, header, unreadable);
-		rc = adopt_segments(t, header, unreadable);
-	}
-	tn_store_pages_put(s, header, bytes);
-	tn_put(s->alloc, unreadable, s->segment_count);
-	return rc;
+	return &t->page[local >> 6].rec[local & 63];
 }
 
 /* Forgets a slot durably. */
-static void drop(struct tn_store_device *d, uint32_t local)
+static void drop(struct tn_store_table *t, uint32_t local)
 {
-	tn_store_slot_set(d, local, TN_SLOT_FREEING);
-	tn_store_slot_unlogged(d, local);
+	record_of(t, local)->kind = TN_DISK_EMPTY;
+	tn_store_slot_set(t->dev, local, TN_SLOT_FREEING);
+	tn_store_item_changed(t->dev, tn_store_slot_item(t->dev->store, local));
 }
 
-/* Finds the slot that holds this key of this space so far; *place is where a new one would go. */
-static tn_slot find_seen(struct tn_store *s, struct seen *seen, uint16_t space, const struct tn_key *key, size_t *place)
+/* Where the newest slot of this key of this space is noted, or will be. */
+static tn_slot *find_seen(const struct seen *seen, const struct tn_disk_record *r)
 {
-	uint64_t name[3] = {key->word[0], key->word[1], space};
-	uint32_t hash = (uint32_t)(tn_hash64(name, sizeof(name)) >> 32) | 1;
-	struct tn_store_entry e;
+	const struct tn_store *s = seen->table->dev->store;
+	uint64_t name[3] = {r->key.word[0], r->key.word[1], r->space};
+	size_t i = tn_hash64(name, sizeof(name)) & seen->mask;
 
-	for (size_t i = hash & seen->mask;; i = (i + 1) & seen->mask) {
-		struct tn_store_device *d;
+	for (; seen->next[i] > 0; i = (i + 1) & seen->mask) {
+		tn_slot slot = seen->next[i] - 1;
+		const struct tn_disk_record *other =
+			record_of(&seen->table[tn_store_device_of(s, slot)->index], tn_store_local(s, slot));
 
-		*place = i;
-		if (seen->at[i].hash == 0) {
-			seen->at[i].hash = hash;
-			seen->at[i].slot = TN_SLOT_NONE;
-			return TN_SLOT_NONE;
-		}
-		if (seen->at[i].hash != hash)
-			continue;
-		if (seen->at[i].slot == TN_SLOT_NONE)
-			return TN_SLOT_NONE;
-		d = tn_store_device_of(s, seen->at[i].slot);
-		s->cb.describe(s->cb.arg, seen->at[i].slot, d->cookie[tn_store_local(s, seen->at[i].slot)], &e);
-		if (tn_key_eq(&e.key, key) && e.space == space)
-			return seen->at[i].slot;
+		if (tn_key_eq(&other->key, &r->key) && other->space == r->space)
+			break;
 	}
+	return &seen->next[i];
 }
 
-static void recover_block(struct tn_store_device *d, uint32_t local, const struct tn_disk_record *r, struct seen *seen)
-{
-	struct tn_store *s = d->store;
-	struct tn_store_entry e = {.key = r->key,
-				   .parent = r->parent,
-				   .sequence = r->sequence,
-				   .space = r->space,
-				   .recency = r->recency,
-				   .flags = r->flags};
-	tn_slot slot = tn_store_global(d, local), old;
-	size_t place;
-
-	d->meta[local] = TN_META(r->sequence, TN_META_FAILURES(d->meta[local]), TN_META_STATE(d->meta[local]));
-	if (!tn_store_spaces_valid(s, r->space, r->sequence)) {
-		d->salvage.dropped++;
-		drop(d, local);
-		return;
-	}
-	old = find_seen(s, seen, e.space, &e.key, &place);
-	if (old != TN_SLOT_NONE) {
-		struct tn_store_device *od = tn_store_device_of(s, old);
-		uint32_t ol = tn_store_local(s, old);
-
-		d->salvage.superseded++;
-		if (TN_META_SEQUENCE(od->meta[ol]) >= r->sequence) {
-			drop(d, local);
-			return;
-		}
-		if (s->cb.release)
-			s->cb.release(s->cb.arg, old, od->cookie[ol]);
-		drop(od, ol);
-		seen->at[place].slot = TN_SLOT_NONE;
-	}
-	d->cookie[local] = s->cb.recovered(s->cb.arg, slot, &e);
-	if (d->cookie[local] == UINT32_MAX) {
-		drop(d, local);
-		return;
-	}
-	seen->at[place].slot = slot;
-	tn_store_slot_set(d, local, TN_SLOT_COMMITTED);
-	d->segs[tn_store_segment_of(s, local)].warm += (float)r->recency; /* the mean is taken below */
-	s->recency = s->recency > r->recency ? s->recency : r->recency;
-}
-
-static void recover_slot(struct tn_store_device *d, uint32_t local, const struct tn_disk_record *r, struct seen *seen)
-{
-	d->meta[local] = TN_META(0, r->failures < 15 ? r->failures : 15, TN_META_STATE(d->meta[local]));
-	if (r->kind == TN_DISK_QUARANTINED)
-		tn_store_slot_set(d, local, TN_SLOT_QUARANTINED);
-	else if (r->kind == TN_DISK_BLOCK && r->sequence < TN_DISK_LIMIT)
-		recover_block(d, local, r, seen);
-}
-
-/* Slots begin as free ones of their segment, then take the state that the table says. */
-static void recover_segment(struct tn_store_table *t, uint32_t segment, struct seen *seen)
+/* Of several slots with a key the newest stays. */
+static void note_block(struct tn_store_table *t, uint32_t local, struct seen *seen)
 {
 	struct tn_store_device *d = t->dev;
 	struct tn_store *s = d->store;
-	struct tn_store_segment *sg = &d->segs[segment];
-	uint32_t first = segment * s->segment_pages, n;
-	uint64_t before = d->committed;
+	const struct tn_disk_record *r = record_of(t, local);
+	tn_slot *newest;
 
-	if (sg->shape == TN_SHAPE_NONE) {
-		tn_store_segment_place(d, segment);
+	if (!tn_store_spaces_valid(s, r->space, r->sequence)) {
+		d->salvage.dropped++;
+		drop(t, local);
 		return;
 	}
-	n = s->shape[sg->shape].slot_count;
-	sg->free = n;
-	d->empty++;
-	if (segment < d->limit) {
-		s->shape[sg->shape].free_slots[d->index] += n;
-		d->assigned++;
-		d->assigned_slots += n;
-	}
-	for (uint32_t i = 0; i < n; i += TN_DISK_RECORDS)
-		d->free[first + i / TN_DISK_RECORDS] =
-			(1ull << (n - i < TN_DISK_RECORDS ? n - i : TN_DISK_RECORDS)) - 1;
-	tn_store_segment_place(d, segment);
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t p = first + i / TN_DISK_RECORDS;
-		const struct tn_disk_record *r = &t->page[p].rec[i % TN_DISK_RECORDS];
+	newest = find_seen(seen, r);
+	if (*newest > 0) {
+		struct tn_store_table *ot = &seen->table[tn_store_device_of(s, *newest - 1)->index];
+		uint32_t other = tn_store_local(s, *newest - 1);
 
-		if (t->page[p].generation == sg->generation && r->kind != TN_DISK_SEGMENT &&
-		    (r->kind != TN_DISK_EMPTY || r->failures > 0))
-			recover_slot(d, p << 6 | i % TN_DISK_RECORDS, r, seen);
+		d->salvage.superseded++;
+		if (record_of(ot, other)->sequence >= r->sequence) {
+			drop(t, local);
+			return;
+		}
+		drop(ot, other);
 	}
-	if (d->committed > before)
-		sg->warm /= (float)(d->committed - before);
+	*newest = tn_store_global(d, local) + 1;
+}
+
+/* Slots begin as free ones of their segment, then take the state that the table says. */
+static void note_slot(struct tn_store_table *t, uint32_t local, struct seen *seen)
+{
+	const struct tn_disk_record *r = record_of(t, local);
+	struct tn_slot_meta *m = &t->dev->meta[local];
+
+	m->failures = r->failures < TN_SLOT_FAILURES_MAX ? r->failures : TN_SLOT_FAILURES_MAX;
+	if (r->kind == TN_DISK_QUARANTINED)
+		tn_store_slot_set(t->dev, local, TN_SLOT_QUARANTINED);
+	if (r->kind != TN_DISK_BLOCK || r->sequence >= TN_DISK_LIMIT)
+		return;
+	m->sequence = r->sequence;
+	note_block(t, local, seen);
+}
+
+static void hand_over(struct tn_store_table *t, uint32_t local, struct seen *seen)
+{
+	struct tn_store_device *d = t->dev;
+	struct tn_store *s = d->store;
+	const struct tn_disk_record *r = record_of(t, local);
+	struct tn_store_entry e = tn_disk_record_entry(r);
+
+	if (r->kind != TN_DISK_BLOCK || r->sequence >= TN_DISK_LIMIT)
+		return;
+	d->cookie[local] = s->cb.recovered(s->cb.arg, tn_store_global(d, local), &e);
+	if (d->cookie[local] == UINT32_MAX) {
+		drop(t, local);
+		return;
+	}
+	tn_store_slot_set(d, local, TN_SLOT_COMMITTED);
+	d->segs[tn_store_segment_of(s, local)].warm += (float)r->recency; /* the mean is taken at the end */
+	s->recency = s->recency > r->recency ? s->recency : r->recency;
+}
+
+/* Calls fn for each slot of a segment of which the table says something. */
+static void each_slot(struct tn_store_table *t, uint32_t segment, struct seen *seen,
+		      void (*fn)(struct tn_store_table *t, uint32_t local, struct seen *seen))
+{
+	const struct tn_store_segment *sg = &t->dev->segs[segment];
+	const struct tn_store *s = t->dev->store;
+
+	for (uint32_t i = 0; sg->shape != TN_SHAPE_NONE && i < s->shape[sg->shape].slot_count; i++) {
+		uint32_t local = tn_store_local_of(s, segment, i);
+
+		if (t->page[local >> 6].generation == sg->generation)
+			fn(t, local, seen);
+	}
 }
 
 /* ---- all devices --------------------------------------------------------------------------------------------------- */
@@ -671,19 +604,11 @@ static int table_get(struct tn_store_device *d, struct tn_store_table *t)
 	struct tn_store *s = d->store;
 
 	*t = (struct tn_store_table){.dev = d, .max_epoch = 0};
-	t->page = tn_store_pages_get(s, (size_t)s->slot_pages * TN_DISK_PAGE);
-	t->seg = tn_get(s->alloc, s->segment_count * sizeof(*t->seg));
-	t->bad = tn_get(s->alloc, s->slot_pages);
-	return t->page && t->seg && t->bad ? 0 : tn_fail(-ENOMEM, "no memory for a slot table of %u pages", s->slot_pages);
-}
-
-static void table_put(struct tn_store_table *t)
-{
-	struct tn_store *s = t->dev->store;
-
-	tn_store_pages_put(s, t->page, (size_t)s->slot_pages * TN_DISK_PAGE);
-	tn_put(s->alloc, t->seg, s->segment_count * sizeof(*t->seg));
-	tn_put(s->alloc, t->bad, s->slot_pages);
+	t->seg_page = tn_store_pages_get(s, (size_t)tn_store_page_count(s) * TN_DISK_PAGE);
+	if (!t->seg_page)
+		return tn_fail(-ENOMEM, "no memory for a slot table of %u pages", s->slot_pages);
+	t->page = t->seg_page + s->table_pages;
+	return 0;
 }
 
 static uint64_t count_blocks(const struct tn_store_table *t)
@@ -699,22 +624,49 @@ static uint64_t count_blocks(const struct tn_store_table *t)
 
 static int adopt_tables(struct tn_store *s, struct tn_store_table *t)
 {
-	struct seen seen = {.mask = 1023};
+	struct seen seen = {.table = t, .mask = 1023};
 	uint64_t blocks = 0;
 
 	for (uint32_t i = 0; i < s->ndevices; i++)
 		blocks += count_blocks(&t[i]);
-	while (seen.mask < 2 * blocks)
+	while (seen.mask < 4 * blocks)
 		seen.mask = seen.mask * 2 + 1;
-	seen.bytes = (seen.mask + 1) * sizeof(*seen.at);
-	seen.at = tn_get(s->alloc, seen.bytes);
-	if (!seen.at)
+	seen.bytes = (seen.mask + 1) * sizeof(*seen.next);
+	seen.next = tn_get(s->alloc, seen.bytes);
+	if (!seen.next)
 		return tn_fail(-ENOMEM, "no memory to compare %llu keys", (unsigned long long)blocks);
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		for (uint32_t k = 0; k < s->segment_count && !s->dev[i].absent; k++)
-			recover_segment(&t[i], k, &seen);
-	tn_put(s->alloc, seen.at, seen.bytes);
+		for (uint32_t k = 0; k < s->segment_count && !s->dev[i].absent; k++) {
+			if (s->dev[i].segs[k].shape == TN_SHAPE_NONE)
+				tn_store_segment_place(&s->dev[i], k);
+			else
+				tn_store_segment_fill(&s->dev[i], k);
+			each_slot(&t[i], k, &seen, note_slot);
+		}
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		for (uint32_t k = 0; k < s->segment_count && !s->dev[i].absent; k++) {
+			struct tn_store_segment *sg = &s->dev[i].segs[k];
+
+			each_slot(&t[i], k, &seen, hand_over);
+			if (sg->slots[TN_SLOT_COMMITTED] > 0)
+				sg->warm /= (float)sg->slots[TN_SLOT_COMMITTED];
+		}
+	tn_put(s->alloc, seen.next, seen.bytes);
 	return 0;
+}
+
+/* One line: what the rebuild saved, what not, and why. */
+static void tell_salvage(const struct tn_store_device *d)
+{
+	const struct tn_store_salvage *v = &d->salvage;
+
+	tn_log(d->store->log, TN_LOG_INFO,
+	       "%s: saved %llu blocks from the headers of %u segments (%u of them had lost their own header); not saved: %llu damaged and "
+	       "%llu unreadable block headers, %llu blocks older than another of their key, %llu of dropped or unknown spaces, %u "
+	       "segments without a good header",
+	       d->path, (unsigned long long)d->slots[TN_SLOT_COMMITTED], v->segments, v->segments_without, (unsigned long long)v->damaged,
+	       (unsigned long long)v->unreadable, (unsigned long long)v->superseded, (unsigned long long)v->dropped,
+	       v->segments_lost);
 }
 
 int tn_store_recover(struct tn_store *s)
@@ -733,7 +685,7 @@ int tn_store_recover(struct tn_store *s)
 		if (rc == 0)
 			rc = recover_device(&t[n]);
 		if (rc == 0)
-			rc = check_segments(&t[n]);
+			rc = adopt_segments(&t[n]);
 		/* Groups behind a gap in the log may be of later epochs than any that was read. */
 		t[n].max_epoch += t[n].believe_all || t[n].same_boot ? 0 : EPOCH_JUMP;
 		sequence = sequence > t[n].max_sequence ? sequence : t[n].max_sequence;
@@ -744,9 +696,9 @@ int tn_store_recover(struct tn_store *s)
 		/* A rebuilt log begins anew: what lies in its region must all be older. */
 		epoch += d->lost ? 1000 : 0;
 	}
-	for (uint32_t i = 0; i < s->spaces->count; i++)
-		if (s->spaces->space[i].min_sequence > sequence)
-			sequence = s->spaces->space[i].min_sequence;
+	for (uint32_t i = 0; i < s->spaces.count; i++)
+		if (s->spaces.space[i].min_sequence > sequence)
+			sequence = s->spaces.space[i].min_sequence;
 	jump = s->read_only ? 1 : SEQUENCE_JUMP;
 	s->sequence = sequence + jump;
 	s->epoch = epoch + 1;
@@ -754,8 +706,8 @@ int tn_store_recover(struct tn_store *s)
 		rc = adopt_tables(s, t);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		if (s->dev[i].lost)
-			tn_store_tell_salvage(&s->dev[i]);
+			tell_salvage(&s->dev[i]);
 	for (uint32_t i = 0; i < n; i++)
-		table_put(&t[i]);
+		tn_store_pages_put(s, t[i].seg_page, (size_t)tn_store_page_count(s) * TN_DISK_PAGE);
 	return rc;
 }

@@ -21,10 +21,8 @@
 struct set {
 	struct tn_store *s;
 	const struct tn_store_opts *o;
-	enum tn_found found[TN_DEVICES_MAX];
-	struct tn_error why[TN_DEVICES_MAX]; /* an absent one cannot be opened */
 	struct tn_disk_super best; /* of the device that was in the newest session */
-	void *pages;
+	void *pages; /* for superblocks, and for a space table */
 };
 
 /* ---- creation ------------------------------------------------------------------------------------------- */
@@ -42,19 +40,19 @@ static int random_words(const struct tn_store_opts *o, uint64_t salt, uint64_t *
 	return 0;
 }
 
-static int create_device(struct tn_store_device *d, const struct tn_disk_super *plan, const uint64_t uuid[2])
+static int create_device(struct tn_store_device *d, const struct tn_disk_super *plan, const uint64_t uuid[2], void *page)
 {
 	int rc = tn_io_allocate(d->store->io, d->file, 0, plan->segments_offset);
 
 	if (rc)
-		return tn_fail_cause(rc, "%s: no room for the index (%llu bytes)", d->path,
+		return tn_fail_cause(rc, "%s: no free disk space for the index (%llu bytes)", d->path,
 				     (unsigned long long)plan->segments_offset);
 	d->super = *plan;
 	d->super.device_index = d->index;
 	memcpy(d->super.device_uuid, uuid, sizeof(d->super.device_uuid));
-	rc = tn_store_super_write(d, TN_DISK_CREATING);
+	rc = tn_store_super_write(d, TN_DISK_CREATING, page);
 	if (rc == 0)
-		rc = tn_store_spaces_format(d);
+		rc = tn_store_spaces_format(d, page);
 	if (rc == 0)
 		rc = tn_store_ckpt_format(d);
 	return rc;
@@ -72,16 +70,17 @@ static void unmake(struct tn_store_device *d)
 }
 
 /* All devices are complete, then each is declared so: whatever a crash leaves is told apart at open. */
-static int create_set(struct tn_store *s, const struct tn_store_opts *o)
+static int create_set(struct set *t)
 {
+	struct tn_store *s = t->s;
 	uint64_t word[4 + 2 * TN_DEVICES_MAX];
 	struct tn_disk_super plan;
 	int rc;
 
 	memset(&plan, 0, sizeof(plan));
-	rc = tn_store_plan_sizes(o, &plan);
+	rc = tn_disk_plan_sizes(t->o, &plan);
 	if (rc == 0)
-		rc = random_words(o, 0, word, 4 + 2 * s->ndevices);
+		rc = random_words(t->o, 0, word, 4 + 2 * s->ndevices);
 	if (rc)
 		return rc;
 	memcpy(plan.store_uuid, word, 16);
@@ -91,9 +90,9 @@ static int create_set(struct tn_store *s, const struct tn_store_opts *o)
 	plan.epoch = 1;
 	plan.log_epoch = 0;
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++)
-		rc = create_device(&s->dev[i], &plan, word + 4 + 2 * i);
+		rc = create_device(&s->dev[i], &plan, word + 4 + 2 * i, t->pages);
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++)
-		rc = tn_store_super_write(&s->dev[i], TN_DISK_CLEAN);
+		rc = tn_store_super_write(&s->dev[i], TN_DISK_CLEAN, t->pages);
 	if (rc == 0)
 		tn_log(s->log, TN_LOG_INFO, "created a store of %u x %u segments of %llu bytes", s->ndevices,
 		       plan.segment_count, (unsigned long long)plan.segment_bytes);
@@ -108,8 +107,8 @@ static int create(struct set *t)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (t->found[i] == TN_FOUND_ABSENT)
-			return tn_fail_at(t->why[i].where, "", t->why[i].code, "%s", t->why[i].text);
+		if (s->dev[i].found == TN_FOUND_ABSENT)
+			return tn_fail_at(s->dev[i].why.where, "", s->dev[i].why.code, "%s", s->dev[i].why.text);
 	if (s->read_only)
 		return tn_fail(-ENOENT,
 			       "%s is no finished store: it is empty, or its creation was interrupted; remove it, or open a cache there, "
@@ -121,7 +120,7 @@ static int create(struct set *t)
 	if (rc == -EEXIST || rc == -EBUSY)
 		return -EAGAIN;
 	if (rc == 0)
-		rc = create_set(s, t->o);
+		rc = create_set(t);
 	if (rc == 0)
 		return 0;
 	error = *tn_error_last();
@@ -132,9 +131,9 @@ static int create(struct set *t)
 
 /* ---- the devices of a store ------------------------------------------------------------------------------- */
 
-static bool of_store(enum tn_found found)
+static bool of_store(const struct tn_store_device *d)
 {
-	return found == TN_FOUND_CREATING || found == TN_FOUND_STORE || found == TN_FOUND_STALE;
+	return d->found == TN_FOUND_CREATING || d->found == TN_FOUND_STORE || d->found == TN_FOUND_STALE;
 }
 
 /* All are of one store, with the same sizes, each with a number of its own. */
@@ -144,20 +143,16 @@ static int check_set(struct set *t)
 	const struct tn_store_device *has[TN_DEVICES_MAX] = {NULL};
 	struct tn_store *s = t->s;
 
-	for (uint32_t i = 0; i < s->ndevices; i++) {
-		const struct tn_store_device *d = &s->dev[i];
-
-		if (of_store(t->found[i]) && memcmp(d->super.store_uuid, first->store_uuid, 16) != 0)
+	tn_store_each(d, s) {
+		if (of_store(d) && memcmp(d->super.store_uuid, first->store_uuid, 16) != 0)
 			return tn_fail(-EXDEV, "%s belongs to another store (%016llx, not %016llx)", d->path,
 				       (unsigned long long)d->super.store_uuid[0], (unsigned long long)first->store_uuid[0]);
 	}
 	if (s->ndevices > first->device_count)
 		return tn_fail(-ENODEV, "%u directories were given, but they belong to a store of %u devices, which cannot grow", s->ndevices,
 			       first->device_count);
-	for (uint32_t i = 0; i < s->ndevices; i++) {
-		const struct tn_store_device *d = &s->dev[i];
-
-		if (!of_store(t->found[i]))
+	tn_store_each(d, s) {
+		if (!of_store(d))
 			continue;
 		if (d->super.device_count != first->device_count || d->super.segment_bytes != first->segment_bytes ||
 		    d->super.segment_count != first->segment_count || d->super.segment_pages != first->segment_pages ||
@@ -182,7 +177,7 @@ static void find_stale(struct set *t)
 	uint32_t life[TN_DEVICES_MAX] = {0}, n = 0;
 
 	for (uint32_t i = 0; i < t->s->ndevices; i++)
-		if (t->found[i] == TN_FOUND_STORE)
+		if (t->s->dev[i].found == TN_FOUND_STORE)
 			sb[n++] = &t->s->dev[i].super;
 	for (uint32_t i = 1; i < n; i++)
 		for (uint32_t k = i; k > 0 && sb[k]->epoch > sb[k - 1]->epoch; k--) {
@@ -195,7 +190,7 @@ static void find_stale(struct set *t)
 		struct tn_store_device *d = tn_container_of(sb[i], struct tn_store_device, super);
 
 		if (sb[i]->life[sb[i]->device_index] < life[sb[i]->device_index]) {
-			t->found[d - t->s->dev] = TN_FOUND_STALE;
+			d->found = TN_FOUND_STALE;
 			continue;
 		}
 		for (uint32_t k = 0; k < TN_DEVICES_MAX; k++)
@@ -210,7 +205,6 @@ static int place_devices(struct set *t)
 	struct tn_store *s = t->s;
 	size_t bytes = s->ndevices * sizeof(*s->dev);
 	struct tn_store_device *old = tn_get(s->alloc, bytes);
-	struct set was = *t;
 	uint32_t n = s->ndevices, next = 0;
 
 	if (!old)
@@ -219,15 +213,15 @@ static int place_devices(struct set *t)
 	s->ndevices = t->best.device_count;
 	memset(s->dev, 0, TN_DEVICES_MAX * sizeof(*s->dev));
 	for (uint32_t i = 0; i < s->ndevices; i++) {
-		t->found[i] = TN_FOUND_ABSENT;
-		t->why[i] = (struct tn_error){.text = "its directory was not given"};
+		s->dev[i].found = TN_FOUND_ABSENT;
+		s->dev[i].why = (struct tn_error){.text = "its directory was not given"};
 		snprintf(s->dev[i].path, sizeof(s->dev[i].path), "(device %u)", i + 1);
 	}
 	for (int pass = 0; pass < 3; pass++)
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t to = old[i].super.device_index;
 
-			if (pass != (of_store(was.found[i]) ? 0 : was.found[i] == TN_FOUND_NOTHING ? 1 : 2))
+			if (pass != (of_store(&old[i]) ? 0 : old[i].found == TN_FOUND_NOTHING ? 1 : 2))
 				continue;
 			if (pass > 0) {
 				while (s->dev[next].store)
@@ -235,8 +229,6 @@ static int place_devices(struct set *t)
 				to = next;
 			}
 			s->dev[to] = old[i];
-			t->found[to] = was.found[i];
-			t->why[to] = was.why[i];
 		}
 	for (uint32_t i = 0; i < s->ndevices; i++) {
 		s->dev[i].store = s;
@@ -269,11 +261,11 @@ static void go_without(struct set *t, struct tn_store_device *d)
 	memset(d->super.device_uuid, 0, sizeof(d->super.device_uuid));
 	tn_log(d->store->log, TN_LOG_WARN,
 	       "%s: going on without device %u of %u (%s): its blocks are misses%s", d->path, d->index + 1, d->store->ndevices,
-	       t->why[d->index].text, d->store->read_only ? "" : ", and it is made anew when it comes back");
+	       d->why.text, d->store->read_only ? "" : ", and it is made anew when it comes back");
 }
 
 /* An empty, unfinished or stale one becomes an empty device of the store, under a new identity. */
-static int make_anew(struct set *t, struct tn_store_device *d, enum tn_found was)
+static int make_anew(struct set *t, struct tn_store_device *d)
 {
 	static const char *const why[] = {
 		[TN_FOUND_NOTHING] = "its directory is empty",
@@ -286,16 +278,16 @@ static int make_anew(struct set *t, struct tn_store_device *d, enum tn_found was
 
 	if (rc == 0)
 		rc = random_words(t->o, ((uint64_t)plan.life[d->index] << 8) + d->index + 1, uuid, 2);
-	plan.generation = was == TN_FOUND_NOTHING ? 0 : d->super.generation;
+	plan.generation = d->found == TN_FOUND_NOTHING ? 0 : d->super.generation;
 	plan.created_wall_ns = tn_wall_ns(t->s->clock);
 	plan.log_epoch = 0;
 	if (rc == 0)
-		rc = create_device(d, &plan, uuid);
+		rc = create_device(d, &plan, uuid, t->pages);
 	if (rc == 0)
-		rc = tn_store_super_write(d, TN_DISK_CLEAN);
+		rc = tn_store_super_write(d, TN_DISK_CLEAN, t->pages);
 	if (rc == 0)
 		tn_log(t->s->log, TN_LOG_WARN, "%s: device %u of %u is made anew (%s): the blocks that it held are gone", d->path,
-		       d->index + 1, t->s->ndevices, why[was]);
+		       d->index + 1, t->s->ndevices, why[d->found]);
 	return rc;
 }
 
@@ -305,29 +297,26 @@ static int mend_set(struct set *t)
 	struct tn_store *s = t->s;
 
 	for (uint32_t i = 0; i < s->ndevices; i++)
-		t->best.life[i] += t->found[i] != TN_FOUND_STORE;
-	for (uint32_t i = 0; i < s->ndevices; i++) {
-		struct tn_store_device *d = &s->dev[i];
-		enum tn_found was = t->found[i];
-		int rc = 0;
+		t->best.life[i] += s->dev[i].found != TN_FOUND_STORE;
+	tn_store_each(d, s) {
+		int rc;
 
-		if (was == TN_FOUND_STORE) {
+		if (d->found == TN_FOUND_STORE) {
 			memcpy(d->super.life, t->best.life, sizeof(d->super.life));
 			continue;
 		}
-		if (was != TN_FOUND_ABSENT && !s->read_only)
-			rc = make_anew(t, d, was);
-		else if (was != TN_FOUND_ABSENT)
-			t->why[i] = (struct tn_error){.text = "it is to be made anew, which a read-only open does not do"};
-		if (rc == 0 && was != TN_FOUND_ABSENT && !s->read_only)
-			continue;
-		if (rc && !gone(rc)) {
-			unmake(d);
-			return rc == -EEXIST ? tn_fail(-EBUSY, "%s is being created by another process", d->path) : rc;
+		if (d->found != TN_FOUND_ABSENT && s->read_only) {
+			d->why = (struct tn_error){.text = "it is to be made anew, which a read-only open does not do"};
+		} else if (d->found != TN_FOUND_ABSENT) {
+			rc = make_anew(t, d);
+			if (rc == 0)
+				continue;
+			d->why = *tn_error_last();
+			if (!gone(rc)) {
+				unmake(d);
+				return rc == -EEXIST ? tn_fail(-EBUSY, "%s is being created by another process", d->path) : rc;
+			}
 		}
-		if (rc)
-			t->why[i] = *tn_error_last();
-		d->unreachable = was == TN_FOUND_ABSENT;
 		go_without(t, d);
 	}
 	return 0;
@@ -343,15 +332,15 @@ static int look(struct set *t, uint32_t i)
 	if (rc)
 		return rc;
 	rc = tn_store_device_open(d, t->o, false, t->pages);
-	t->found[i] = TN_FOUND_NOTHING;
+	d->found = TN_FOUND_NOTHING;
 	if (rc == -ENOENT)
 		return 0;
 	if (rc == 0)
-		rc = tn_store_identify(d, t->pages, &t->found[i]);
+		rc = tn_store_identify(d, t->pages);
 	if (!gone(rc))
 		return rc;
-	t->found[i] = TN_FOUND_ABSENT;
-	t->why[i] = *tn_error_last();
+	d->found = TN_FOUND_ABSENT;
+	d->why = *tn_error_last();
 	tn_store_device_close(d);
 	return 0;
 }
@@ -364,7 +353,7 @@ static int open_once(struct set *t)
 
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++) {
 		rc = look(t, i);
-		stores |= t->found[i] == TN_FOUND_STORE;
+		stores |= s->dev[i].found == TN_FOUND_STORE;
 	}
 	if (rc)
 		return rc;
@@ -382,7 +371,7 @@ int tn_store_set_open(struct tn_store *s, const struct tn_store_opts *o)
 	struct set t = {.s = s, .o = o};
 	int rc = -EAGAIN;
 
-	t.pages = tn_store_pages_get(s, 2 * TN_DISK_PAGE);
+	t.pages = tn_store_pages_get(s, sizeof(struct tn_disk_spaces));
 	if (!t.pages)
 		return tn_fail(-ENOMEM, "no memory for superblocks");
 	for (uint32_t races = 0; rc == -EAGAIN && races < RACES_MAX; races++) {
@@ -390,7 +379,7 @@ int tn_store_set_open(struct tn_store *s, const struct tn_store_opts *o)
 		for (uint32_t i = 0; i < s->ndevices && rc == -EAGAIN; i++)
 			tn_store_device_close(&s->dev[i]);
 	}
-	tn_store_pages_put(s, t.pages, 2 * TN_DISK_PAGE);
+	tn_store_pages_put(s, t.pages, sizeof(struct tn_disk_spaces));
 	if (rc == -EAGAIN)
 		rc = tn_fail(-EBUSY, "%s is being created by another process", s->dev[0].path);
 	if (rc)
@@ -400,7 +389,7 @@ int tn_store_set_open(struct tn_store *s, const struct tn_store_opts *o)
 	s->segment_pages = s->dev[0].super.segment_pages;
 	s->slot_pages = s->segment_count * s->segment_pages;
 	s->table_pages = (s->segment_count + TN_DISK_RECORDS - 1) / TN_DISK_RECORDS;
-	s->device_shift = tn_store_slot_bits(s->slot_pages);
+	s->device_shift = tn_disk_slot_bits(s->slot_pages);
 	if ((uint64_t)s->ndevices << s->device_shift > 1ull << 32)
 		return tn_fail(-EUCLEAN, "%s: %u slot pages on %u devices: more than can be numbered; remove the store's files and begin anew",
 			       s->dev[0].path, s->slot_pages, s->ndevices);

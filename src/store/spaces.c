@@ -12,13 +12,11 @@
 #include "base/error.h"
 #include "store/store_internal.h"
 
-int tn_store_spaces_format(struct tn_store_device *d)
+int tn_store_spaces_format(struct tn_store_device *d, struct tn_disk_spaces *t)
 {
-	struct tn_disk_spaces *t = tn_store_pages_get(d->store, sizeof(*t));
 	int rc;
 
-	if (!t)
-		return tn_fail(-ENOMEM, "no memory for a space table");
+	memset(t, 0, sizeof(*t));
 	memcpy(t->store_uuid, d->super.store_uuid, sizeof(t->store_uuid));
 	t->generation = 1;
 	/* A device that is made anew may have a table of its earlier life. */
@@ -28,19 +26,14 @@ int tn_store_spaces_format(struct tn_store_device *d)
 		rc = tn_store_sync_io(d, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(0), t, sizeof(*t));
 	if (rc == 0)
 		rc = tn_store_sync_io(d, TN_IO_SYNC, 0, NULL, 0);
-	tn_store_pages_put(d->store, t, sizeof(*t));
 	return rc;
 }
 
-int tn_store_spaces_load(struct tn_store *s)
+void tn_store_spaces_load(struct tn_store *s)
 {
-	struct tn_disk_spaces *t = tn_store_pages_get(s, sizeof(*t));
-
-	if (!t)
-		return tn_fail(-ENOMEM, "no memory for a space table");
-	s->spaces->generation = 0;
-	for (uint32_t i = 0; i < s->ndevices; i++) {
-		struct tn_store_device *d = &s->dev[i];
+	s->spaces.generation = 0;
+	tn_store_each(d, s) {
+		struct tn_disk_spaces *t = d->spaces_page;
 
 		d->spaces_generation = d->absent ? UINT64_MAX : 0; /* an absent one has nothing to write */
 		for (int copy = 0; copy < 2 && !d->absent; copy++) {
@@ -51,30 +44,27 @@ int tn_store_spaces_load(struct tn_store *s)
 				d->spaces_generation = t->generation;
 				d->spaces_copy = copy;
 			}
-			if (t->generation > s->spaces->generation)
-				*s->spaces = *t;
+			if (t->generation > s->spaces.generation)
+				s->spaces = *t;
 		}
 	}
-	tn_store_pages_put(s, t, sizeof(*t));
-	s->spaces_lost = s->spaces->generation == 0;
+	s->spaces_lost = s->spaces.generation == 0;
 	if (s->spaces_lost) {
-		memset(s->spaces, 0, sizeof(*s->spaces));
-		memcpy(s->spaces->store_uuid, s->dev[0].super.store_uuid, sizeof(s->spaces->store_uuid));
-		s->spaces->generation = 1;
+		memset(&s->spaces, 0, sizeof(s->spaces));
+		memcpy(s->spaces.store_uuid, s->dev[0].super.store_uuid, sizeof(s->spaces.store_uuid));
+		s->spaces.generation = 1;
 		tn_log(s->log, TN_LOG_WARN, "%s: the space table is damaged: rebuilding it from block headers", s->dev[0].path);
 	}
-	return 0;
 }
 
-bool tn_store_spaces_blocked(const struct tn_store_device *d)
+static bool in_use(const struct tn_store *s, uint16_t space)
 {
-	return d->spaces_unsynced && d->spaces_generation < d->store->spaces->generation;
+	return space < s->spaces.count && !tn_key_is_zero(&s->spaces.space[space].id);
 }
 
 bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t sequence)
 {
-	return space < s->spaces->count && !tn_key_is_zero(&s->spaces->space[space].id) &&
-	       sequence >= s->spaces->space[space].min_sequence;
+	return in_use(s, space) && sequence >= s->spaces.space[space].min_sequence;
 }
 
 /*
@@ -84,17 +74,17 @@ bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t se
 static void learn(struct tn_store *s, const struct tn_store_header *h)
 {
 	uint16_t i = h->entry.space;
-	struct tn_disk_space *sp = &s->spaces->space[i];
+	struct tn_disk_space *sp = &s->spaces.space[i];
 
 	if (tn_key_is_zero(&sp->id) || h->space_epoch > sp->epoch) {
 		*sp = (struct tn_disk_space){
 			.id = h->space_id, .epoch = h->space_epoch, .min_sequence = h->entry.sequence};
-		s->spaces->generation++;
-		if (i >= s->spaces->count)
-			s->spaces->count = i + 1u;
+		s->spaces.generation++;
+		if (i >= s->spaces.count)
+			s->spaces.count = i + 1u;
 	} else if (h->space_epoch == sp->epoch && tn_key_eq(&sp->id, &h->space_id) && h->entry.sequence < sp->min_sequence) {
 		sp->min_sequence = h->entry.sequence;
-		s->spaces->generation++;
+		s->spaces.generation++;
 	}
 }
 
@@ -107,14 +97,14 @@ bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h)
 		return false;
 	if (s->spaces_lost)
 		learn(s, h);
-	sp = &s->spaces->space[i];
-	return i < s->spaces->count && tn_key_eq(&sp->id, &h->space_id) && h->space_epoch == sp->epoch &&
+	sp = &s->spaces.space[i];
+	return i < s->spaces.count && tn_key_eq(&sp->id, &h->space_id) && h->space_epoch == sp->epoch &&
 	       h->entry.sequence >= sp->min_sequence;
 }
 
 int tn_store_space(struct tn_store *s, const struct tn_key *space_id, uint16_t *space)
 {
-	struct tn_disk_spaces *t = s->spaces;
+	struct tn_disk_spaces *t = &s->spaces;
 	uint32_t i = t->count;
 
 	if (tn_key_is_zero(space_id))
@@ -142,32 +132,30 @@ int tn_store_space(struct tn_store *s, const struct tn_key *space_id, uint16_t *
 
 static void next_epoch(struct tn_store *s, uint16_t space)
 {
-	s->spaces->space[space].epoch++;
-	s->spaces->space[space].min_sequence = s->sequence;
-	s->spaces->generation++;
+	s->spaces.space[space].epoch++;
+	s->spaces.space[space].min_sequence = s->sequence;
+	s->spaces.generation++;
 }
 
 void tn_store_space_give_back(struct tn_store *s, uint16_t space)
 {
-	assert(space < s->spaces->count && !tn_key_is_zero(&s->spaces->space[space].id));
-	s->spaces->space[space].id = (struct tn_key){{0, 0}};
+	assert(in_use(s, space));
+	s->spaces.space[space].id = (struct tn_key){{0, 0}};
 	next_epoch(s, space);
 }
 
 int tn_store_space_info(const struct tn_store *s, uint16_t space, struct tn_key *space_id, uint32_t *epoch)
 {
-	if (space >= s->spaces->count || tn_key_is_zero(&s->spaces->space[space].id))
+	if (!in_use(s, space))
 		return tn_fail(-ENOENT, "space %u: there is none", space);
-	*space_id = s->spaces->space[space].id;
-	*epoch = s->spaces->space[space].epoch;
+	*space_id = s->spaces.space[space].id;
+	*epoch = s->spaces.space[space].epoch;
 	return 0;
 }
 
 int tn_store_space_drop(struct tn_store *s, uint16_t space)
 {
-	struct tn_disk_spaces *t = s->spaces;
-
-	if (space >= t->count || tn_key_is_zero(&t->space[space].id))
+	if (!in_use(s, space))
 		return tn_fail(-ENOENT, "space %u: there is none", space);
 	if (s->read_only)
 		return tn_fail(-EROFS, "the store is open read-only");
@@ -177,5 +165,5 @@ int tn_store_space_drop(struct tn_store *s, uint16_t space)
 
 uint16_t tn_store_spaces(const struct tn_store *s)
 {
-	return (uint16_t)s->spaces->count;
+	return (uint16_t)s->spaces.count;
 }

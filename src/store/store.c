@@ -1,78 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store as a whole: opening, closing, and what is known of it. The parts are in their own files (store_internal.h lists
- * them), and nothing below calls what is here: a store that is open lives by its steps (step.c).
+ * The store as a whole: opening, closing, what is known of it, and its steps, by which a store that is open lives: each
+ * part of each device does what is due, and says when to ask again. The parts are in their own files (store_internal.h
+ * lists them), and nothing below calls what is here.
  */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/boot.h"
 #include "base/error.h"
+#include "base/proc.h"
 #include "store/store_internal.h"
-#include "store/waits.h"
 
-static const struct tn_store_events events = {
-	.sync_begins = tn_store_sync_begins,
-	.sync_ended = tn_store_sync_ended,
-	.file_deleted = tn_store_file_deleted,
-};
+#define SLOW_READ_NS 500000000ull /* the default */
 
 /* ---- memory -------------------------------------------------------------------------------------------------- */
 
-static void *take(struct tn_store *s, size_t n, size_t size)
+/* The next bytes of the device's memory, which begins with the pages for direct I/O; while there is none, only counts. */
+static void *carve(struct tn_store_device *d, size_t n, size_t size)
 {
-	size_t bytes = tn_array_bytes(n, size);
-	void *p = tn_get(s->alloc, bytes);
+	unsigned char *p = d->memory ? d->memory + d->memory_bytes : NULL;
 
-	if (p)
-		s->index_bytes += bytes;
+	d->memory_bytes += tn_round_up(n * size, 64);
 	return p;
 }
 
-static void give(struct tn_store *s, void *p, size_t n, size_t size)
+static void carve_map(struct tn_store_device *d, struct tn_store_map *m)
 {
-	if (p)
-		s->index_bytes -= n * size;
-	tn_put(s->alloc, p, n * size);
+	uint32_t pages = tn_store_page_count(d->store);
+
+	m->word = carve(d, pages, sizeof(*m->word));
+	m->any = carve(d, (pages + 63) / 64, sizeof(*m->any));
 }
 
-static uint32_t bitmap_words(uint32_t bits)
+static void carve_all(struct tn_store_device *d)
 {
-	return (bits + 63) / 64;
+	struct tn_store *s = d->store;
+	uint32_t words = (tn_store_page_count(s) + 63) / 64;
+
+	d->memory_bytes = 0;
+	d->ckpt.buffer = carve(d, TN_STORE_BATCH_PAGES, TN_DISK_PAGE);
+	d->log.group = carve(d, 1, TN_STORE_GROUP_BYTES);
+	d->log.header_page = carve(d, 1, TN_DISK_PAGE);
+	d->durable.mark = carve(d, 1, sizeof(*d->durable.mark));
+	d->spaces_page = carve(d, 1, sizeof(*d->spaces_page));
+	d->hs.buffer = carve(d, 1, TN_DISK_PAGE);
+	d->prep.buffer = carve(d, s->prepare, TN_STORE_BULK_BYTES);
+	d->segs = carve(d, s->segment_count, sizeof(*d->segs));
+	d->free = carve(d, s->slot_pages, sizeof(*d->free));
+	d->doubtful = carve(d, s->slot_pages, sizeof(*d->doubtful));
+	d->meta = carve(d, (size_t)s->slot_pages * 64, sizeof(*d->meta));
+	d->cookie = carve(d, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
+	carve_map(d, &d->unlogged);
+	carve_map(d, &d->inflight);
+	carve_map(d, &d->logged);
+	carve_map(d, &d->covered);
+	for (int i = 0; i < 2; i++) {
+		d->ckpt.dirty[i] = carve(d, words, sizeof(uint64_t));
+		d->ckpt.soft[i] = carve(d, words, sizeof(uint64_t));
+	}
 }
 
 static int device_get(struct tn_store_device *d)
 {
 	struct tn_store *s = d->store;
-	uint32_t words = bitmap_words(s->table_pages + s->slot_pages);
 
-	d->segs = take(s, s->segment_count, sizeof(*d->segs));
-	d->free = take(s, s->slot_pages, sizeof(*d->free));
-	d->unlogged = take(s, s->slot_pages, sizeof(*d->unlogged));
-	d->inflight = take(s, s->slot_pages, sizeof(*d->inflight));
-	d->logged = take(s, s->slot_pages, sizeof(*d->logged));
-	d->covered = take(s, s->slot_pages, sizeof(*d->covered));
-	d->doubtful = take(s, s->slot_pages, sizeof(*d->doubtful));
-	d->unlogged_pages = take(s, bitmap_words(s->slot_pages), sizeof(uint64_t));
-	d->logged_pages = take(s, bitmap_words(s->slot_pages), sizeof(uint64_t));
-	d->covered_pages = take(s, bitmap_words(s->slot_pages), sizeof(uint64_t));
-	d->meta = take(s, (size_t)s->slot_pages * 64, sizeof(*d->meta));
-	d->cookie = take(s, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
-	d->ckpt.dirty[0] = take(s, words, sizeof(uint64_t));
-	d->ckpt.dirty[1] = take(s, words, sizeof(uint64_t));
-	d->ckpt.soft[0] = take(s, words, sizeof(uint64_t));
-	d->ckpt.soft[1] = take(s, words, sizeof(uint64_t));
-	d->ckpt.buffer = tn_store_pages_get(s, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
-	d->log.group = tn_store_pages_get(s, TN_STORE_GROUP_BYTES);
-	d->log.header_page = tn_store_pages_get(s, TN_DISK_PAGE);
-	d->durable.mark = tn_store_pages_get(s, sizeof(*d->durable.mark));
-	d->spaces_page = tn_store_pages_get(s, sizeof(*d->spaces_page));
-	d->hs.buffer = tn_store_pages_get(s, TN_DISK_PAGE);
-	if (!d->segs || !d->free || !d->unlogged || !d->inflight || !d->logged || !d->covered || !d->doubtful ||
-	    !d->unlogged_pages || !d->logged_pages || !d->covered_pages || !d->durable.mark || !d->meta || !d->cookie || !d->ckpt.dirty[0] || !d->ckpt.dirty[1] || !d->ckpt.soft[0] || !d->ckpt.soft[1] || !d->ckpt.buffer ||
-	    !d->log.group || !d->log.header_page || !d->spaces_page || !d->hs.buffer)
+	carve_all(d);
+	d->memory = tn_store_pages_get(s, d->memory_bytes);
+	if (!d->memory)
 		return tn_fail(-ENOMEM, "no memory for %u slots: lower max_slots", s->slot_pages * TN_DISK_RECORDS);
+	carve_all(d);
 	for (uint32_t i = 0; i < s->segment_count; i++) {
 		tn_list_init(&d->segs[i].link);
 		d->segs[i].shape = TN_SHAPE_NONE;
@@ -80,53 +77,86 @@ static int device_get(struct tn_store_device *d)
 	return 0;
 }
 
-static void device_put(struct tn_store_device *d)
-{
-	struct tn_store *s = d->store;
-	uint32_t words = bitmap_words(s->table_pages + s->slot_pages);
-
-	if (!s->slot_pages)
-		return;
-	give(s, d->segs, s->segment_count, sizeof(*d->segs));
-	give(s, d->free, s->slot_pages, sizeof(*d->free));
-	give(s, d->unlogged, s->slot_pages, sizeof(*d->unlogged));
-	give(s, d->inflight, s->slot_pages, sizeof(*d->inflight));
-	give(s, d->logged, s->slot_pages, sizeof(*d->logged));
-	give(s, d->covered, s->slot_pages, sizeof(*d->covered));
-	give(s, d->doubtful, s->slot_pages, sizeof(*d->doubtful));
-	give(s, d->unlogged_pages, bitmap_words(s->slot_pages), sizeof(uint64_t));
-	give(s, d->logged_pages, bitmap_words(s->slot_pages), sizeof(uint64_t));
-	give(s, d->covered_pages, bitmap_words(s->slot_pages), sizeof(uint64_t));
-	give(s, d->meta, (size_t)s->slot_pages * 64, sizeof(*d->meta));
-	give(s, d->cookie, (size_t)s->slot_pages * 64, sizeof(*d->cookie));
-	give(s, d->ckpt.dirty[0], words, sizeof(uint64_t));
-	give(s, d->ckpt.dirty[1], words, sizeof(uint64_t));
-	give(s, d->ckpt.soft[0], words, sizeof(uint64_t));
-	give(s, d->ckpt.soft[1], words, sizeof(uint64_t));
-	tn_store_pages_put(s, d->ckpt.buffer, TN_STORE_BATCH_PAGES * TN_DISK_PAGE);
-	tn_store_pages_put(s, d->log.group, TN_STORE_GROUP_BYTES);
-	tn_store_pages_put(s, d->log.header_page, TN_DISK_PAGE);
-	tn_store_pages_put(s, d->durable.mark, sizeof(*d->durable.mark));
-	tn_store_pages_put(s, d->spaces_page, sizeof(*d->spaces_page));
-	tn_store_pages_put(s, d->hs.buffer, TN_DISK_PAGE);
-	tn_store_pages_put(s, d->prep.buffer, TN_STORE_BULK_BYTES);
-}
-
 static void destroy(struct tn_store *s)
 {
-	for (uint32_t i = 0; s->dev && i < s->ndevices; i++) {
+	for (uint32_t i = 0; i < s->ndevices; i++) {
 		if (s->dev[i].open)
 			tn_io_close(s->io, s->dev[i].file);
-		device_put(&s->dev[i]);
+		tn_store_pages_put(s, s->dev[i].memory, s->dev[i].memory_bytes);
 	}
-	for (uint32_t i = 0; i < s->nclasses; i++)
-		tn_put(s->alloc, s->cls[i].bytes, s->cls[i].nobjects * sizeof(*s->cls[i].bytes));
-	give(s, s->shape, TN_STORE_SHAPES_MAX, sizeof(*s->shape));
-	give(s, s->cls, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
-	give(s, s->waits, 1, sizeof(*s->waits));
-	tn_store_pages_put(s, s->spaces, sizeof(*s->spaces));
-	give(s, s->dev, TN_DEVICES_MAX, sizeof(*s->dev));
 	tn_put(s->alloc, s, sizeof(*s));
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t tn_store_step(struct tn_store *s, uint64_t now_ns)
+{
+	uint64_t next = TN_STORE_NEVER;
+
+	tn_store_requeue(s);
+	tn_store_each(d, s) {
+		if ((s->starved && d->slots[TN_SLOT_FREEING] > 0) || d->victim != UINT32_MAX)
+			d->log.urgent = d->log.unlogged > 0 || d->durable.reached.sequence < d->log.next.sequence;
+		next = earlier(next, tn_store_probe_step(d, now_ns));
+		next = earlier(next, tn_store_log_step(d, now_ns));
+		next = earlier(next, tn_store_durable_step(d, now_ns));
+		next = earlier(next, tn_store_ckpt_step(d, now_ns));
+		if (s->opened && !s->closing) {
+			next = earlier(next, tn_store_move_step(d, now_ns));
+			next = earlier(next, tn_store_doubt_step(d, now_ns));
+			next = earlier(next, tn_store_allocate_step(d, now_ns));
+			next = earlier(next, tn_store_prepare_step(d, now_ns));
+		}
+	}
+	s->starved = false;
+	if (s->look_again)
+		next = now_ns;
+	s->look_again = false;
+	return s->stalled ? now_ns : next;
+}
+
+/* ---- waiting: at open and close -------------------------------------------------------------------------- */
+
+static void turn(struct tn_store *s)
+{
+	tn_store_step(s, tn_now_ns(s->clock));
+	tn_store_poll(s, 1000000);
+}
+
+static void flush_waited(void *arg, int status)
+{
+	*(int *)arg = status;
+}
+
+int tn_store_flush_wait(struct tn_store *s)
+{
+	int status = 1;
+
+	tn_store_flush(s, flush_waited, &status);
+	while (status == 1)
+		turn(s);
+	return status;
+}
+
+int tn_store_ckpt_wait(struct tn_store_device *d, bool final)
+{
+	uint64_t number;
+
+	d->ckpt.hurry = true;
+	/* A checkpoint that is under way began too early. */
+	while (d->ckpt.phase != TN_CKPT_IDLE)
+		turn(d->store);
+	number = d->ckpt.number;
+	tn_store_ckpt_start(d, final);
+	while (d->ckpt.phase != TN_CKPT_IDLE)
+		turn(d->store);
+	d->ckpt.hurry = false;
+	return d->ckpt.number > number ? 0 : tn_fail(-EIO, "%s: the checkpoint could not be written", d->path);
 }
 
 /* ---- open ------------------------------------------------------------------------------------------------------ */
@@ -145,30 +175,22 @@ static int create(const struct tn_store_opts *o, struct tn_store **out)
 	s->clock = o->clock;
 	s->log = o->log;
 	s->cb = o->cb;
-	s->events = &events;
 	s->read_only = o->read_only;
 	s->rebuild = o->rebuild;
 	s->prepare = o->prepare && !o->read_only;
 	s->ndevices = o->ndirs;
-	s->slow_read_ns = o->slow_read_ns;
+	s->slow_read_ns = o->slow_read_ns ? o->slow_read_ns : SLOW_READ_NS;
 	s->durability_ns = o->durability_ns ? o->durability_ns : TN_STORE_DURABILITY_NS;
 	memcpy(s->boot, o->boot, sizeof(s->boot));
 	if (s->boot[0] == 0 && s->boot[1] == 0)
 		tn_boot_id(s->boot);
 	tn_store_budget_init(s, o->write_bytes_per_day);
 	tn_list_init(&s->queued);
-	s->dev = take(s, TN_DEVICES_MAX, sizeof(*s->dev));
-	s->shape = take(s, TN_STORE_SHAPES_MAX, sizeof(*s->shape));
-	s->cls = take(s, TN_STORE_CLASSES_MAX, sizeof(*s->cls));
-	s->waits = take(s, 1, sizeof(*s->waits));
-	s->spaces = tn_store_pages_get(s, sizeof(*s->spaces));
-	for (uint32_t i = 0; s->dev && i < TN_DEVICES_MAX; i++) {
+	s->index_bytes = sizeof(*s);
+	s->dev = s->device;
+	for (uint32_t i = 0; i < TN_DEVICES_MAX; i++) {
 		s->dev[i].store = s;
 		s->dev[i].index = i;
-	}
-	if (!s->dev || !s->shape || !s->cls || !s->waits || !s->spaces) {
-		destroy(s);
-		return tn_fail(-ENOMEM, "no memory for a store");
 	}
 	*out = s;
 	return 0;
@@ -178,7 +200,7 @@ static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
 {
 	struct tn_store *s = d->store;
 	struct tn_io_stat st = {0};
-	uint64_t limit, room;
+	uint64_t limit, there;
 	int rc = device_get(d);
 
 	if (rc == 0 && !d->absent)
@@ -190,16 +212,14 @@ static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
 	tn_list_init(&d->unassigned);
 	d->victim = UINT32_MAX;
 	d->tell_ns = TN_STORE_NEVER;
-	tn_store_commit_init(d);
+	tn_store_log_init(d);
 	tn_store_ckpt_init(d);
-	tn_store_health_init(d);
-	tn_store_prepare_init(d);
-	tn_store_allocate_init(d);
-	tn_store_look_init(d);
+	d->hs.health = d->absent ? TN_OFFLINE : s->read_only ? TN_READ_ONLY : TN_HEALTHY;
+	tn_store_background_init(d);
 	if (d->absent) /* no segment of it is there to be used */
 		return 0;
-	room = (st.size_bytes - d->super.segments_offset) / s->segment_bytes;
-	d->allocated = room < s->segment_count ? (uint32_t)room : s->segment_count;
+	there = (st.size_bytes - d->super.segments_offset) / s->segment_bytes;
+	d->allocated = there < s->segment_count ? (uint32_t)there : s->segment_count;
 	d->limit = s->segment_count;
 	limit = capacity_bytes / s->ndevices / s->segment_bytes + (capacity_bytes / s->ndevices % s->segment_bytes > 0);
 	if (capacity_bytes > 0 && limit < d->limit)
@@ -220,10 +240,10 @@ static int device_start(struct tn_store_device *d, uint64_t capacity_bytes)
 static int write_groups_again(struct tn_store_device *d)
 {
 	struct tn_store_log *log = &d->log;
-	uint64_t position = log->again_position, size = d->super.log_bytes;
+	uint64_t position = log->again.position, size = d->super.log_bytes;
 	int rc = 0;
 
-	for (uint64_t i = log->again_sequence; i < log->sequence && position < log->position && rc == 0; i++) {
+	for (uint64_t i = log->again.sequence; i < log->next.sequence && position < log->next.position && rc == 0; i++) {
 		uint64_t to_end = size - position % size, at = d->super.log_offset + position % size;
 		uint32_t bytes, n = (uint32_t)(to_end < TN_STORE_GROUP_BYTES ? to_end : TN_STORE_GROUP_BYTES);
 
@@ -250,8 +270,7 @@ static int write_again(struct tn_store_device *d)
 
 	d->spaces_generation = 0;
 	d->log.epoch = d->store->epoch;
-	d->log.synced_position = d->durable.position = d->log.position;
-	d->log.synced_sequence = d->durable.sequence = d->log.sequence;
+	d->log.synced = d->durable.reached = d->log.next;
 	if (d->lost) /* a whole checkpoint follows */
 		return 0;
 	rc = write_groups_again(d);
@@ -277,23 +296,23 @@ static int begin_session(struct tn_store *s)
 	}
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++) {
 		struct tn_store_device *d = &s->dev[i];
-		uint64_t before = d->log.position;
+		uint64_t before = d->log.next.position;
 
 		if (d->absent)
 			continue;
 		/* Groups that were not believed are never read again, whatever later marks say. */
-		if (d->lost || d->distrusted || d->log.position - d->log.tail >= d->super.log_bytes / 2)
+		if (d->lost || d->distrusted || d->log.next.position - d->log.tail >= d->super.log_bytes / 2)
 			rc = tn_store_ckpt_wait(d, true);
 		if (rc == 0)
 			rc = tn_store_durable_start(d);
 		d->log.force = true;
-		while (rc == 0 && (d->log.force || d->log.phase != TN_LOG_IDLE) && !d->log.full && d->log.failures == 0 &&
+		while (rc == 0 && (d->log.force || d->log.phase != TN_LOG_IDLE) && !d->log.full && d->log.retry.failures == 0 &&
 		       d->hs.health != TN_OFFLINE) {
 			tn_store_log_step(d, tn_now_ns(s->clock));
 			if (d->log.phase != TN_LOG_IDLE)
 				tn_store_poll(s, 1000000);
 		}
-		if (rc == 0 && (d->log.failures > 0 || d->hs.health == TN_OFFLINE))
+		if (rc == 0 && (d->log.retry.failures > 0 || d->hs.health == TN_OFFLINE))
 			rc = tn_fail(-EIO, "%s: the index log cannot be written", d->path);
 		if (rc)
 			break;
@@ -302,12 +321,12 @@ static int begin_session(struct tn_store *s)
 		if (rc)
 			break;
 		d->super.epoch = s->epoch;
-		if (d->log.position > before)
+		if (d->log.next.position > before)
 			d->super.log_epoch = s->epoch;
 		d->super.sequence_floor = s->sequence;
 		d->super.opened_wall_ns = tn_wall_ns(s->clock);
 		d->super.owner_pid = (uint32_t)getpid();
-		rc = tn_store_super_write(d, TN_DISK_OPEN);
+		rc = tn_store_super_write(d, TN_DISK_OPEN, d->hs.buffer);
 	}
 	return rc;
 }
@@ -323,10 +342,10 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 	rc = tn_store_set_open(s, o);
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++)
 		rc = device_start(&s->dev[i], o->capacity_bytes);
-	if (rc == 0)
-		rc = tn_store_spaces_load(s);
-	if (rc == 0)
+	if (rc == 0) {
+		tn_store_spaces_load(s);
 		rc = tn_store_recover(s);
+	}
 	s->recovery_ns = tn_now_ns(s->clock) - start;
 	if (rc == 0 && !s->read_only)
 		rc = begin_session(s);
@@ -338,10 +357,10 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 		return rc;
 	}
 	tn_log(s->log, TN_LOG_INFO, "%s with %llu blocks in %.3f s", s->rebuild ? "rebuilt" : "opened",
-	       (unsigned long long)s->committed, (double)s->recovery_ns / 1e9);
+	       (unsigned long long)s->slots[TN_SLOT_COMMITTED], (double)s->recovery_ns / 1e9);
 	s->opened = true;
 	for (uint32_t i = 0; i < s->ndevices && !s->read_only; i++)
-		tn_store_allocate_ahead(&s->dev[i], tn_now_ns(s->clock)); /* so that the first save need not wait for it */
+		tn_store_allocate_step(&s->dev[i], tn_now_ns(s->clock)); /* so that the first save need not wait for it */
 	*out = s;
 	return 0;
 }
@@ -368,7 +387,7 @@ int tn_store_close(struct tn_store *s)
 		while (s->inflight > 0)
 			tn_store_poll(s, 1000000);
 		if (status == 0)
-			status = tn_store_super_write(d, TN_DISK_CLEAN);
+			status = tn_store_super_write(d, TN_DISK_CLEAN, d->hs.buffer);
 		rc = rc ? rc : status;
 	}
 	while (s->inflight > 0)
@@ -390,16 +409,24 @@ uint32_t tn_store_file(const struct tn_store *s, uint32_t device)
 	return s->dev[device].absent ? TN_IO_NO_FILE : s->dev[device].file;
 }
 
-uint32_t tn_store_align(const struct tn_store *s, uint32_t device)
+const char *tn_store_path(const struct tn_store *s, uint32_t device)
 {
 	assert(device < s->ndevices);
-	return s->dev[device].align;
+	return s->dev[device].absent ? "" : s->dev[device].path;
+}
+
+bool tn_store_deleted(const struct tn_store *s)
+{
+	tn_store_each(d, s)
+		if (d->deleted)
+			return true;
+	return false;
 }
 
 bool tn_store_writable(const struct tn_store *s)
 {
-	for (uint32_t i = 0; i < s->ndevices; i++)
-		if (tn_store_device_writable(&s->dev[i]))
+	tn_store_each(d, s)
+		if (tn_store_device_writable(d))
 			return true;
 	return false;
 }
@@ -425,7 +452,7 @@ static uint64_t used_bytes(const struct tn_store_device *d)
 
 	for (uint32_t i = 0; i < d->allocated; i++)
 		if (d->segs[i].shape != TN_SHAPE_NONE)
-			n += (uint64_t)d->segs[i].used * d->store->shape[d->segs[i].shape].slot_bytes;
+			n += (uint64_t)tn_store_used(&d->segs[i]) * d->store->shape[d->segs[i].shape].slot_bytes;
 	return n;
 }
 
@@ -445,8 +472,8 @@ int tn_store_stats(const struct tn_store *s, uint32_t device, struct tn_device_s
 	st->health = d->hs.health;
 	st->capacity_bytes = (uint64_t)d->limit * s->segment_bytes;
 	st->used_bytes = used_bytes(d);
-	st->blocks = d->committed;
-	st->quarantined_slots = d->quarantined;
+	st->blocks = d->slots[TN_SLOT_COMMITTED];
+	st->quarantined_slots = d->slots[TN_SLOT_QUARANTINED];
 	st->bytes_read = d->bytes_read;
 	st->bytes_written = d->bytes_written;
 	st->meta_bytes_written = d->meta_bytes_written;

@@ -71,14 +71,11 @@ struct tn_store;
 
 struct tn_store_callbacks {
 	/*
-	 * A committed block found at open, in no particular order. Returning a cookie keeps it; UINT32_MAX
-	 * (registry full, unknown) drops it durably. A later call with the same key and a higher sequence
-	 * first gets `release` for the old slot.
+	 * A committed block found at open, in no particular order: of each key and space the one with the highest
+	 * sequence. Returning a cookie keeps it; UINT32_MAX (registry full, unknown) drops it durably.
 	 */
 	uint32_t (*recovered)(void *arg, tn_slot slot, const struct tn_store_entry *entry);
-	/* During recovery only: that slot's block is superseded or invalid. */
-	void (*release)(void *arg, tn_slot slot, uint32_t cookie);
-	/* Fill *entry for a committed slot (checkpoints, log; also while recovering). Must not fail, must not call the store. */
+	/* Fill *entry for a committed slot (checkpoints, log). Must not fail, must not call the store. */
 	void (*describe)(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry);
 	/*
 	 * The block's data may be lost because a sync failed, or its segment is beyond a capacity that was made
@@ -178,7 +175,10 @@ int tn_store_space_drop(struct tn_store *store, uint16_t space);
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* The class for blocks of nobjects objects of object_bytes each: padded size and header size; -EINVAL, -ENOSPC (table full). */
+/*
+ * The class for blocks of nobjects objects of object_bytes each. Blocks of equal padded size and header size have one.
+ * -EINVAL, -ENOSPC (table full).
+ */
 int tn_store_class(struct tn_store *store, uint32_t nobjects, const uint32_t *object_bytes, uint32_t *cls);
 /*
  * Slots in all: those of segments that belong to a class, and in the others as many as the smallest known blocks would
@@ -204,8 +204,8 @@ uint32_t tn_store_reserve(struct tn_store *store, uint32_t cls, uint32_t n, tn_s
 void tn_store_unreserve(struct tn_store *store, tn_slot slot);
 /* The device's handle in the I/O engine; TN_IO_NO_FILE: it is not there. */
 uint32_t tn_store_file(const struct tn_store *store, uint32_t device);
-/* What addresses, offsets and lengths of its direct I/O are multiples of. */
-uint32_t tn_store_align(const struct tn_store *store, uint32_t device);
+/* Of its file; empty: the device is not there. */
+const char *tn_store_path(const struct tn_store *store, uint32_t device);
 void tn_store_locate(const struct tn_store *store, tn_slot slot, struct tn_store_place *place);
 /* Whether any device takes writes now. */
 bool tn_store_writable(const struct tn_store *store);
@@ -273,8 +273,6 @@ void tn_store_flush(struct tn_store *store, void (*done)(void *arg, int status),
 bool tn_store_complete(struct tn_store *store, struct tn_io_req *req);
 /* Background work: group commit of removes, checkpoints, preparing segments, probes. Returns when to call again (ns). */
 uint64_t tn_store_step(struct tn_store *store, uint64_t now_ns);
-/* Requests of the store in flight (0: closing needs no wait). */
-uint32_t tn_store_inflight(const struct tn_store *store);
 
 /* ---- health ----------------------------------------------------------------------------------- */
 

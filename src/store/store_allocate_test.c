@@ -93,7 +93,7 @@ static void a_full_disk_is_asked_again_ten_seconds_later(void **state)
 	assert_true(take_all(r) > 0);
 	rig_grown(r);
 	assert_int_equal(r->store->dev[0].allocated, before);
-	assert_non_null(strstr(r->logs, "no room for segment"));
+	assert_non_null(strstr(r->logs, "no free disk space for segment"));
 	assert_int_equal(tn_store_moving(r->store, r->cls), 0);
 	tn_simdisk_set_capacity(r->disk, UINT64_MAX);
 	pass(r, 9 * SECOND_NS);

@@ -5,7 +5,7 @@
  *
  * Not here: that a page leaves out slots whose record is still on its way (fill_slot_page). Showing them would do no
  * harm by itself - a block is published after its data was written, so the sync of the pages covers it, and replay
- * brings its record - but then a page would name what no flush has promised, and doubt.c relies on it not doing so.
+ * brings its record - but then a page would name what no flush has promised, and sync.c relies on it not doing so.
  */
 #include <errno.h>
 #include <string.h>
@@ -60,17 +60,17 @@ static struct rig *saved(void)
 	for (uint64_t n = 0; n < 2 * KEYS; n++)
 		assert_true(rig_save(r, n) >= 0);
 	assert_int_equal(rig_flush(r), 0);
-	device(r)->ckpt.retry_ns = UINT64_MAX;
+	device(r)->ckpt.retry.ns = UINT64_MAX;
 	return r;
 }
 
-/* Groups without inserts, so without a sync of data before them, until there is room for so many more pages. */
+/* Groups without inserts, so without a sync of data before them, until the log has free space for so many more pages only. */
 static void fill_log(struct rig *r, uint64_t pages_left)
 {
 	const struct tn_store_log *log = &device(r)->log;
 	uint64_t n = KEYS;
 
-	while (device(r)->super.log_bytes - (log->position - log->tail) > pages_left * TN_DISK_PAGE) {
+	while (device(r)->super.log_bytes - (log->next.position - log->tail) > pages_left * TN_DISK_PAGE) {
 		if (rig_find(r, n))
 			rig_remove(r, n++);
 		else
@@ -85,10 +85,10 @@ static void run_checkpoint(struct rig *r)
 {
 	uint64_t number = device(r)->ckpt.number;
 
-	device(r)->ckpt.retry_ns = 0;
+	device(r)->ckpt.retry.ns = 0;
 	while (device(r)->ckpt.number == number)
 		rig_step(r, 1);
-	device(r)->ckpt.retry_ns = UINT64_MAX;
+	device(r)->ckpt.retry.ns = UINT64_MAX;
 }
 
 static void power_that_goes_when_a_checkpoint_frees_a_full_log_damages_nothing(void **state)
@@ -166,7 +166,7 @@ static void a_root_that_a_failed_attempt_may_have_left_is_void_before_its_pages_
 	while (device(r)->ckpt.phase != TN_CKPT_IDLE || device(r)->log.phase != TN_LOG_IDLE)
 		rig_step(r, 1);
 	assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
-	assert_true(device(r)->ckpt.failures > 0);
+	assert_true(device(r)->ckpt.retry.failures > 0);
 	/* Other pages than the first time. */
 	for (uint64_t n = KEYS; n < 2 * KEYS; n++)
 		rig_remove(r, n);
@@ -291,7 +291,7 @@ static void a_checkpoint_that_may_not_begin_says_when_to_ask_again(void **state)
 
 	fill_log(r, device(r)->super.log_bytes / TN_DISK_PAGE / 5 * 2);
 	close_gate(r, &g);
-	device(r)->ckpt.retry_ns = 0;
+	device(r)->ckpt.retry.ns = 0;
 	for (uint32_t k = 1; k < 4; k++) {
 		now = tn_now_ns(r->clock);
 		assert_in_range(tn_store_ckpt_step(device(r), now), now + 1, now + 10000000);
@@ -337,10 +337,10 @@ static void a_checkpoint_that_waits_gives_up_when_a_sync_failed(void **state)
 	assert_int_equal(tn_simdisk_set_faults(r->disk, &lost, 1), 0);
 	rig_flush(r);
 	assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
-	for (int k = 0; k < 1000 && device(r)->ckpt.failures == 0; k++)
+	for (int k = 0; k < 1000 && device(r)->ckpt.retry.failures == 0; k++)
 		rig_step(r, 1);
 	assert_int_equal(device(r)->ckpt.phase, TN_CKPT_IDLE);
-	assert_true(device(r)->ckpt.failures > 0);
+	assert_true(device(r)->ckpt.retry.failures > 0);
 	rig_free(r);
 }
 

@@ -241,7 +241,7 @@ static void a_new_class_waits_for_the_segment_that_is_being_prepared(void **stat
 		while (d->assigned < d->limit - 1 || (devices == 2 && r->store->dev[1].assigned < d->limit)) {
 			r->store->next_device = d->assigned == d->limit - 1;
 			tn_store_step(r->store, tn_now_ns(r->clock));
-			rig_grown(r); /* else what the other device has no room for yet goes to the first one's last segment */
+			rig_grown(r); /* else what the other device has no segment for yet goes to the first one's last segment */
 			assert_true(rig_save(r, n++) >= 0);
 		}
 		tn_store_step(r->store, tn_now_ns(r->clock));
@@ -305,13 +305,13 @@ static void a_segment_with_quarantined_slots_moves_and_keeps_an_eye_on_their_pla
 	assert_int_equal(tn_store_class(r->store, 1, other, &cls), 0);
 	/* The slots there begin with a failure: the next one is their last. Others have two. */
 	while (rig_reserve(r, cls, 1, &slot) == 1) {
-		uint64_t m = r->store->dev[0].meta[tn_store_local(r->store, slot)];
+		struct tn_slot_meta m = r->store->dev[0].meta[tn_store_local(r->store, slot)];
 		bool touches;
 
 		tn_store_locate(r->store, slot, &place);
 		touches = touch(place.data_offset, place.slot_bytes, &bad) ||
 			  touch(place.header_offset, place.header_bytes, &bad);
-		assert_int_equal(TN_META_FAILURES(m), touches);
+		assert_int_equal(m.failures, touches);
 		suspects += touches;
 		tn_store_fail_slot(r->store, slot, false);
 	}

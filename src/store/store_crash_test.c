@@ -212,7 +212,7 @@ static void run(uint64_t seed, unsigned rounds, uint64_t stride)
 	c->armed = false;
 	assert_true(c->crashes > 100);
 	printf("# %llu crashes at %llu events, %llu bytes of log\n", (unsigned long long)c->crashes,
-	       (unsigned long long)tn_simdisk_events(c->rig->disk), (unsigned long long)c->rig->store->dev[0].log.position);
+	       (unsigned long long)tn_simdisk_events(c->rig->disk), (unsigned long long)c->rig->store->dev[0].log.next.position);
 	rig_free(c->rig);
 	free(c);
 }

@@ -80,7 +80,7 @@ static void a_torn_log_group_is_dropped_and_the_rest_kept(void **state)
 {
 	struct rig *r = killed_store();
 	struct tn_disk_super sb = super_of(r);
-	uint64_t last = r->store->dev[0].log.position - TN_DISK_PAGE; /* the group of the last five blocks */
+	uint64_t last = r->store->dev[0].log.next.position - TN_DISK_PAGE; /* the group of the last five blocks */
 
 	kill_it(r);
 	damage(r, sb.log_offset + last + 100, 1);
@@ -92,7 +92,7 @@ static void behind_a_damaged_log_group_the_log_goes_on(void **state)
 {
 	struct rig *r = killed_store();
 	struct tn_disk_super sb = super_of(r);
-	uint64_t last = r->store->dev[0].log.position - 3 * TN_DISK_PAGE;
+	uint64_t last = r->store->dev[0].log.next.position - 3 * TN_DISK_PAGE;
 
 	kill_it(r);
 	damage(r, sb.log_offset + last + 100, 1);
@@ -340,7 +340,7 @@ static void devices_may_come_in_any_order_but_not_more_than_there_are(void **sta
 	assert_int_equal(rig_open(r), 0);
 	for (uint64_t n = 0; n < SAVED; n++)
 		assert_true(rig_save(r, n) >= 0);
-	assert_in_range(r->store->dev[0].committed, SAVED / 2 - 1, SAVED / 2 + 1);
+	assert_in_range(r->store->dev[0].slots[TN_SLOT_COMMITTED], SAVED / 2 - 1, SAVED / 2 + 1);
 	assert_int_equal(rig_close(r), 0);
 	r->dirs[0] = "b";
 	r->dirs[1] = "a";
@@ -503,9 +503,9 @@ static void a_segment_header_that_no_block_of_ours_could_have_is_not_believed(vo
 	at = r->store->dev[0].super.segments_offset;
 	assert_int_equal(rig_close(r), 0);
 	assert_int_equal(tn_simdisk_peek(r->disk, RIG_PATH, at, &h, sizeof(h)), 0);
-	h.header_bytes = 64 << 20;
-	h.slot_bytes = TN_DISK_PAGE;
-	h.slot_count = 1;
+	h.shape.header_bytes = 64 << 20;
+	h.shape.slot_bytes = TN_DISK_PAGE;
+	h.shape.slot_count = 1;
 	tn_disk_seal(&h.head, TN_DISK_MAGIC_SEGMENT, sizeof(h));
 	assert_int_equal(tn_simdisk_poke(r->disk, RIG_PATH, at, &h, sizeof(h)), 0);
 	r->opts.rebuild = true;

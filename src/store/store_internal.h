@@ -1,123 +1,233 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the store share: its state (state.h), and the calls between them, in the order of the tree that
- * docs/architecture.md shows: a file calls what is declared above its own section. Nothing outside src/store includes
- * this, except its tests.
+ * What the files of the store share: the state of a store and of its devices, how slots are numbered, and the calls
+ * between the files. The calls stand in the order of the tree that docs/architecture.md shows: a file calls what is
+ * declared above its own section. Nothing outside src/store includes this, except its tests.
+ *
+ * Slots are numbered by the page of the slot table that describes them: a global slot is
+ * [device | page | bit], 63 slots per page, so that table, bitmaps and arrays are all indexed by shifting.
  */
 #ifndef TN_STORE_STORE_INTERNAL_H
 #define TN_STORE_STORE_INTERNAL_H
 
-#include "store/bitmap.h"
-#include "store/state.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "store/format.h"
+#include "store/store.h"
 
-/* ---- numbers and states: geometry.c ----------------------------------------------------------------------- */
+#define TN_STORE_SHAPES_MAX 64u
+#define TN_STORE_FLUSHES_MAX 256u
+#define TN_STORE_GROUP_BYTES TN_DISK_GROUP_MAX
+#define TN_STORE_BATCH_PAGES 16u	  /* checkpoint pages serialised at once: about 0.1 ms of the owner's time */
+#define TN_STORE_BULK_BYTES (1u << 20)	  /* one read of recovery */
+#define TN_STORE_DURABILITY_NS 1000000000ull /* the default */
+#define TN_STORE_NEVER UINT64_MAX
+#define TN_SHAPE_NONE UINT32_MAX
 
-/* Offsets of all regions from the sizes; -EINVAL when the numbers cannot be. */
-int tn_store_place_regions(struct tn_disk_super *sb);
-/* Sizes and regions of a new store; -EINVAL. */
-int tn_store_plan_sizes(const struct tn_store_opts *opts, struct tn_disk_super *sb);
-/* Bits of a device's local slot numbers. */
-uint32_t tn_store_slot_bits(uint64_t slot_pages);
+enum tn_slot_state {
+	TN_SLOT_FREE,
+	TN_SLOT_RESERVED,
+	TN_SLOT_COMMITTED,
+	TN_SLOT_FREEING, /* removed, the record is not durable yet */
+	TN_SLOT_QUARANTINED,
+	TN_SLOT_STATES,
+};
 
-/* ---- numbers and states: budget.c ------------------------------------------------------------------------- */
+struct tn_slot_meta {
+	uint64_t state : 4; /* enum tn_slot_state */
+	uint64_t failures : 4;
+	uint64_t sequence : 56; /* of the block */
+};
 
-void tn_store_budget_init(struct tn_store *s, uint64_t bytes_per_day);
-/* Bytes of metadata: counted against the budget, never refused. */
-void tn_store_charge_meta(struct tn_store_device *d, uint64_t bytes);
+#define TN_SLOT_FAILURES_MAX 15u
 
-/* ---- numbers and states: classes.c ------------------------------------------------------------------------ */
+struct tn_store_device;
 
-/* Can a segment's record or header from disk be believed? Makes its shape. */
-bool tn_store_shape_of(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t slot_count, uint32_t *shape);
-int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t *shape);
+/* A request of the store's own. Each has one user and one buffer, so that nothing is allocated later. */
+struct tn_store_req {
+	struct tn_io_req io;
+	struct iovec iov;
+	struct tn_io_stat stat; /* after a sync */
+	struct tn_store_device *dev;
+	void (*finish)(struct tn_store_req *r, int status);
+	struct tn_list link; /* in store->queued while the engine is full */
+	uint64_t start_ns;
+	bool busy;
+};
 
-/* ---- numbers and states: segment.c ------------------------------------------------------------------------ */
+/* What failed is tried again after a pause that doubles up to a limit. */
+struct tn_store_retry {
+	uint32_t failures; /* in a row */
+	uint64_t ns; /* not before */
+};
 
-/* Links a segment into the list where it belongs now. */
-void tn_store_segment_place(struct tn_store_device *d, uint32_t segment);
-/* State changes of single slots, with all counters. */
-void tn_store_slot_set(struct tn_store_device *d, uint32_t local, enum tn_slot_state state);
-void tn_store_slot_dirty(struct tn_store_device *d, uint32_t local);
-/* Something about this slot is to be logged. */
-void tn_store_slot_unlogged(struct tn_store_device *d, uint32_t local);
-/* Takes an emptied or unassigned segment for a shape. */
-void tn_store_segment_assign(struct tn_store_device *d, uint32_t segment, uint32_t shape);
+/*
+ * Slots and segments about which something is to be done, one word per page of a checkpoint (a bit per record), and in
+ * `any` one bit per word that is not zero.
+ */
+struct tn_store_map {
+	uint64_t *word, *any;
+};
 
-/* Something about the segment's assignment is not durable. */
-static inline bool tn_store_segment_settling(const struct tn_store_segment *sg)
-{
-	return sg->unlogged || sg->inflight || sg->logged || sg->covered;
-}
+/* Equal slots: what a segment is divided into. */
+struct tn_store_shape {
+	uint64_t slot_bytes; /* distance of slots */
+	uint32_t header_bytes;
+	uint32_t slot_count; /* per segment */
+	uint64_t data_offset; /* of slot 0 within the segment */
+	struct tn_list has_free[TN_DEVICES_MAX]; /* segments with free slots, by device */
+	uint64_t free_slots[TN_DEVICES_MAX]; /* in those segments */
+	/* The colder segments of other shapes are tried again at this time, or after so many calls. */
+	uint64_t try_ns[TN_DEVICES_MAX];
+	uint32_t try_calls[TN_DEVICES_MAX];
+};
 
-/* No slot of the segment is used, and its last assignment is durable. */
-static inline bool tn_store_segment_clean(const struct tn_store_device *d, uint32_t segment)
-{
-	return d->segs[segment].used == 0 && !tn_store_segment_settling(&d->segs[segment]);
-}
+struct tn_store_segment {
+	struct tn_list link; /* has_free of its shape, or unassigned of its device, or alone */
+	uint32_t shape;
+	uint32_t generation;
+	uint32_t slots[TN_SLOT_STATES]; /* how many, by state */
+	uint32_t cursor; /* part at which the next search begins */
+	float warm; /* moving mean of the recency of the blocks that are used in the segment */
+	uint64_t tried; /* the store's number of the last time that the segment could not move */
+	bool closed; /* being emptied for another class, or beyond the capacity: no new block goes here */
+	bool header_dirty; /* the on-disk header must be written before the record */
+	bool prepared; /* every byte was written once */
+};
 
-static inline bool tn_store_device_writable(const struct tn_store_device *d)
-{
-	return !d->store->read_only && (d->hs.health == TN_HEALTHY || d->hs.health == TN_SLOW);
-}
+enum tn_log_phase { TN_LOG_IDLE, TN_LOG_SPACES, TN_LOG_SEGMENT, TN_LOG_WRITE };
 
-/* Something about this segment is to be logged. */
-void tn_store_segment_unlogged(struct tn_store_device *d, uint32_t segment);
-/* Whether the segment could be another shape's. */
-bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape);
+/* A group of the log: where it is, in bytes written to the log before it, ever, and its number. */
+struct tn_log_point {
+	uint64_t position, sequence;
+};
 
-/* ---- numbers and states: records.c ------------------------------------------------------------------------ */
+/* The append-only log of a device. */
+struct tn_store_log {
+	enum tn_log_phase phase;
+	struct tn_log_point next;
+	struct tn_log_point synced; /* groups before it are covered by a good sync */
+	uint64_t epoch; /* of groups: rises when groups are written anew, so that the old ones are stale */
+	uint64_t tail; /* position from which the newest root replays: groups before it may be overwritten */
+	struct tn_disk_group *group; /* being written, or the last one that was */
+	uint32_t segment; /* whose header is being written */
+	uint64_t last_ns; /* when the last group was begun */
+	uint64_t swept; /* pages passed by all sweeps so far */
+	uint32_t cursor; /* page at which the next sweep begins */
+	uint64_t unlogged; /* slots and segments with something to log */
+	uint32_t headers_dirty;
+	uint64_t oldest_ns; /* since when something is unlogged */
+	bool urgent; /* slots are short: the next group does not wait for more records */
+	bool force; /* a group is wanted even without records */
+	bool full; /* no free space until the checkpoint ends */
+	int doubt; /* a sync failed while a group was being written: the group must be written again */
+	struct tn_log_point again; /* first group that recovery found and that may not be durable */
+	struct tn_store_retry retry;
+	struct tn_store_req req;
+	struct tn_disk_segment *header_page;
+};
 
-void tn_store_record_fill(struct tn_store_device *d, uint32_t local, struct tn_disk_record *rec);
-void tn_store_segment_record(const struct tn_store_device *d, uint32_t segment, struct tn_disk_record *rec);
-/* The on-disk header of a segment as it is now, assigned or not. */
-void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h);
+enum tn_durable_phase { TN_DURABLE_IDLE, TN_DURABLE_DATA, TN_DURABLE_MARK, TN_DURABLE_SYNC };
 
-/* ---- numbers and states: waits.c, to those who settle ----------------------------------------------------- */
+/* How far the log is durable, and the cycle that makes more of the log durable (log.c). */
+struct tn_store_durable {
+	enum tn_durable_phase phase;
+	bool running; /* this session's first mark was written */
+	struct tn_log_point reached; /* groups before it are durable, and marked so */
+	struct tn_log_point cover; /* likewise when the cycle under way ends */
+	uint64_t since_ns; /* age of the oldest record that was logged and is not in the cycle under way; 0: none */
+	int doubt; /* a sync failed since the cycle began */
+	uint64_t generation; /* of the newest mark */
+	bool mark_copy; /* the place of that mark: the next one goes to the other place */
+	struct tn_disk_mark *mark; /* being written */
+	struct tn_store_retry retry;
+	struct tn_store_req req;
+};
 
-/* A group was sealed: flushes that waited for the sweep wait for the group now, if the sweep has come round. */
-void tn_store_waits_swept(struct tn_store_device *d);
-/* Does anybody wait for groups that were written? */
-bool tn_store_waits_for_groups(const struct tn_store_device *d);
-/* Settles flushes after more became durable, or nothing did. */
-void tn_store_waits_settle(struct tn_store_device *d, int status);
+/* In their order; the first two only after an attempt whose root may be on the disk. */
+enum tn_ckpt_phase {
+	TN_CKPT_IDLE,
+	TN_CKPT_VOID,
+	TN_CKPT_SYNC_VOID,
+	TN_CKPT_PAGES,
+	TN_CKPT_LOG,
+	TN_CKPT_SYNC_PAGES,
+	TN_CKPT_ROOT,
+	TN_CKPT_SYNC_ROOT,
+};
 
-/* ---- requests: io.c --------------------------------------------------------------------------------------- */
+/* Two regions written in turn, incrementally. */
+struct tn_store_ckpt {
+	enum tn_ckpt_phase phase;
+	uint64_t number; /* of the newest valid root */
+	uint32_t region; /* to be written next, or being written */
+	struct tn_log_point start;
+	uint32_t cursor;
+	uint32_t soft_from[2]; /* by region, the first page that may be written only for its recency: they take turns */
+	bool soft_any; /* there are such pages */
+	uint64_t soft_due_ns; /* of a checkpoint for the sake of those pages; 0: none is planned */
+	int doubt; /* a sync failed since the checkpoint began: it must be done again */
+	bool hurry; /* somebody does nothing but wait for the checkpoint: it yields to nothing */
+	uint64_t granted; /* bytes in flight that the checkpoint was allowed to write, and whose end is to be reported */
+	bool log_required; /* a group at the start position will be durable with the pages */
+	bool root_unknown; /* an attempt at this region failed after its root was sent: that root may be valid */
+	uint64_t *dirty[2]; /* one bit per page: the page differs from what the region holds */
+	uint64_t *soft[2]; /* one bit per page: the recency is newer than what the region holds */
+	void *buffer;
+	struct tn_store_retry retry;
+	struct tn_store_req req;
+};
 
-void tn_store_req_init(struct tn_store_req *r, struct tn_store_device *d,
-		       void (*finish)(struct tn_store_req *r, int status));
-void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len);
-void tn_store_req_allocate(struct tn_store_req *r, uint64_t offset, uint64_t bytes);
-/* Asks whether the file still has a name: ends as a sync, with -ESTALE if it has none. A sync does so by itself. */
-void tn_store_req_look(struct tn_store_req *r);
-void tn_store_requeue(struct tn_store *s);
-/* One round of polling; what is not the store's goes to its done function. */
-void tn_store_poll(struct tn_store *s, uint64_t timeout_ns);
-/* Blocking transfers while opening and closing. */
-int tn_store_sync_io(struct tn_store_device *d, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len);
-/* Many reads at once; bad[i] is set for each chunk of TN_STORE_BULK_BYTES that could not be read (then -EIO). */
-int tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len, uint8_t *bad);
-/* Likewise of chunks that lie stride apart; they come together in buf. */
-int tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len,
-			  void *buf, uint8_t *bad);
-/* Whole pages; those that cannot be read become 0xff. */
-void tn_store_patient_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len);
-/* Page-aligned memory of the store, counted in index_bytes; give back with the same size. */
-void *tn_store_pages_get(struct tn_store *s, size_t bytes);
-void tn_store_pages_put(struct tn_store *s, void *p, size_t bytes);
+struct tn_store_health_state {
+	enum tn_health health;
+	uint32_t error_score, slow_score, probe_good;
+	uint64_t probe_ns, probe_delay_ns;
+	void *buffer;
+	struct tn_store_req req;
+};
 
-/* ---- one file: spaces.c ----------------------------------------------------------------------------------- */
+struct tn_store_prepare {
+	uint32_t segment; /* being written with zeros; UINT32_MAX: none */
+	uint64_t offset; /* at the end of the segment: its header, which says so, is still to be written */
+	bool stop; /* the segment is wanted now */
+	uint64_t next_ns;
+	void *buffer;
+	struct tn_store_req req;
+};
 
-int tn_store_spaces_load(struct tn_store *s);
-int tn_store_spaces_format(struct tn_store_device *d);
-/* A space table waits until the one before it is durable. */
-bool tn_store_spaces_blocked(const struct tn_store_device *d);
-/* Is a block of this space and sequence still valid? */
-bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t sequence);
-/* A block header found while rebuilding: is its space known? If the table was lost, it is taken from the headers. */
-bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h);
+/* Space in the file for one more segment. */
+struct tn_store_allocation {
+	uint64_t begun_ns;
+	uint64_t retry_ns; /* after ENOSPC: when to try again; 0: nothing failed */
+	struct tn_store_req req; /* busy: under way */
+};
 
-/* ---- one file: trace.c, superblock.c ---------------------------------------------------------------------- */
+/* What a rebuild from headers found, and what it could not save. */
+struct tn_store_salvage {
+	uint64_t damaged; /* block headers that are not valid */
+	uint64_t unreadable; /* block headers that cannot be read */
+	uint64_t dropped; /* blocks of spaces that were dropped, or are not known */
+	uint64_t superseded; /* blocks of whose key there is a newer one */
+	uint32_t segments; /* of which block headers were read */
+	uint32_t segments_without; /* those of them whose own header had to be made from block headers */
+	uint32_t segments_lost; /* damaged, without a single good block header */
+};
 
+/* What a flush still waits for on one device. */
+struct tn_store_wait {
+	uint64_t sweep; /* the sweep that must have been passed; 0: it was passed */
+	uint64_t ticket; /* groups before this one must be durable; 0: nothing */
+	uint64_t look; /* the look at the file's name that must have ended; 0: nothing */
+};
+
+struct tn_store_flush {
+	void (*done)(void *arg, int status); /* NULL: this entry is free */
+	void *arg;
+	int status;
+	struct tn_store_wait wait[TN_DEVICES_MAX];
+};
+
+/* What is in a device's file. */
 enum tn_found {
 	TN_FOUND_NOTHING, /* no file, or one in which there is nothing */
 	TN_FOUND_CREATING, /* an unfinished creation: no block was ever in it */
@@ -126,36 +236,281 @@ enum tn_found {
 	TN_FOUND_ABSENT, /* it cannot be opened */
 };
 
-/*
- * What is in a file without a valid superblock: 0 and *found, which is TN_FOUND_STORE with *copy (of the newest
- * checkpoint root), or TN_FOUND_NOTHING; -EUCLEAN, whose detail says what was found where.
- */
-int tn_store_trace(struct tn_store_device *d, uint64_t file_bytes, struct tn_disk_super *copy, enum tn_found *found);
-/* The store's file in this directory; -ENAMETOOLONG. */
-int tn_store_set_path(struct tn_store_device *d, const char *dir);
-/* Opens and locks the file (creates it, with make: -EEXIST if there is one); detail says who has it. */
-int tn_store_device_open(struct tn_store_device *d, const struct tn_store_opts *opts, bool make, void *pages);
-void tn_store_device_close(struct tn_store_device *d);
-/* What the open file is; fills super. -EUCLEAN, -EPROTONOSUPPORT, -EIO: it cannot be used, and must not be written. */
-int tn_store_identify(struct tn_store_device *d, void *pages, enum tn_found *found);
-/* Opens the device's file with its lock; *left_ns, how long another owner is waited for, goes down by what it took. */
-int tn_store_lock_wait(struct tn_store_device *d, unsigned flags, uint64_t *left_ns, uint32_t *file);
-/* Both copies, one after the other, with a new generation. */
-int tn_store_super_write(struct tn_store_device *d, enum tn_disk_state state);
+struct tn_store_device {
+	struct tn_store *store;
+	unsigned char *memory; /* of all arrays and buffers below */
+	size_t memory_bytes;
+	uint32_t index;
+	uint32_t file;
+	uint32_t align; /* of offsets, lengths and memory that satisfies direct I/O; 1: any */
+	bool in_memory; /* tmpfs: reserved space is as fast as written space */
+	bool open;
+	bool absent; /* this session goes without the device: offline, and nothing of it is read */
+	enum tn_found found; /* when the store was opened */
+	struct tn_error why; /* it is absent */
+	bool made; /* its file was created by this open */
+	bool deleted; /* its file has no name any more */
+	bool super_damaged; /* one copy was not as new and valid as the other one */
+	bool lost; /* no index was left: rebuilt from headers */
+	bool distrusted; /* groups in its log were not believed: those must not be read again */
+	char path[512];
+	struct tn_disk_super super;
+	struct tn_store_segment *segs;
+	struct tn_list unassigned; /* allocated segments without a shape */
+	uint32_t allocated; /* segments for which the file is long enough */
+	uint32_t limit; /* segments to use */
+	uint32_t empty; /* assigned segments without a used slot */
+	uint32_t assigned; /* segments, of those to use */
+	uint64_t assigned_slots; /* in those segments */
+	uint32_t victim; /* segment that moves; UINT32_MAX: none */
+	uint32_t victim_shape; /* to which the victim moves */
+	uint64_t passing; /* the store's number of the last time that only transfers kept a segment from moving */
+	uint32_t leaving; /* next segment beyond the capacity whose blocks are to go */
+	uint64_t leave_ns; /* not before */
+	/*
+	 * A change is unlogged, then in the group that is being written (inflight), then in one that was written
+	 * (logged), then in what the cycle under way makes durable (covered).
+	 */
+	struct tn_store_map unlogged, inflight, logged, covered;
+	uint64_t *free, *doubtful; /* slots, a word per page; doubtful: its data may be lost (sync.c) */
+	struct tn_slot_meta *meta; /* 64 per page of the slot table, the last one unused */
+	uint32_t *cookie;
+	uint64_t slots[TN_SLOT_STATES]; /* by state, of assigned segments */
+	uint64_t spaces_generation; /* of the table that was written to this device last */
+	bool spaces_unsynced; /* no sync covers that table yet: the next one is not written before */
+	bool spaces_copy; /* the place of the newest durable table: the next one goes to the other place */
+	struct tn_disk_spaces *spaces_page; /* being written */
+	struct tn_store_log log;
+	struct tn_store_durable durable;
+	struct tn_store_ckpt ckpt;
+	struct tn_store_health_state hs;
+	struct tn_store_prepare prep;
+	struct tn_store_allocation alloc;
+	struct {
+		struct tn_store_req req;
+		uint64_t begun, ended;
+		bool again; /* somebody asked after the look under way had begun */
+	} look; /* at the file's name, for a flush that has nothing to write */
+	struct tn_store_req sync_req; /* of code that drives the engine */
+	bool syncing; /* a sync is in flight: the next one waits */
+	struct tn_log_point sync_sent; /* the log's next group, when the sync was sent */
+	bool sync_spaces; /* the sync covers a new space table */
+	bool running; /* recovered */
+	bool untold; /* the owner does not know of all blocks in doubt yet */
+	uint64_t tell_ns; /* when to ask the owner (again) to remove them */
+	uint64_t lost_blocks;
+	uint32_t lost_segments; /* at open: damaged or cut off */
+	struct tn_store_salvage salvage;
+	bool flush_waiting;
+	uint64_t bytes_read, bytes_written, meta_bytes_written, read_errors, write_errors;
+};
 
-/* ---- one device: health.c --------------------------------------------------------------------------------- */
+struct tn_store {
+	struct tn_io *io;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	const struct tn_log *log;
+	struct tn_store_callbacks cb;
+	bool read_only, prepare, opened, closing, rebuild;
+	bool starved; /* a reserve found too little since the last look */
+	bool look_again; /* a look for a segment to move was interrupted */
+	uint32_t ndevices;
+	struct tn_store_device *dev; /* device[] */
+	/* geometry, equal on all devices */
+	uint64_t segment_bytes;
+	uint32_t segment_count, segment_pages;
+	uint32_t slot_pages; /* of the slot table */
+	uint32_t table_pages; /* of the segment table, before them in a checkpoint */
+	uint32_t device_shift;
+	uint64_t slots[TN_SLOT_STATES]; /* by state, over all devices */
+	uint64_t sequence; /* the next */
+	uint32_t recency; /* the newest that the owner named */
+	uint64_t epoch;
+	uint64_t slow_read_ns;
+	uint64_t durability_ns; /* between a change and the sync that makes it durable; TN_STORE_NEVER: only when asked for */
+	uint64_t boot[2]; /* of the machine; zero: unknown */
+	uint32_t next_device; /* at which the next reserve begins: round robin */
+	uint64_t tries; /* numbers what is asked to move, and what could not */
+	uint32_t nshapes;
+	uint32_t most_slots; /* per segment, of all shapes */
+	bool spaces_lost; /* no copy was valid: rebuilt from block headers */
+	struct tn_list queued; /* requests that the engine did not take, and syncs that wait for another sync */
+	bool stalled; /* the engine took no more */
+	uint32_t inflight;
+	uint32_t flushes; /* under way */
+	uint64_t budget_rate; /* bytes per day; 0: no limit */
+	int64_t budget_tokens;
+	uint64_t budget_ns;
+	uint64_t recovery_ns;
+	uint64_t index_bytes;
+	struct tn_store_device device[TN_DEVICES_MAX];
+	struct tn_store_shape shape[TN_STORE_SHAPES_MAX];
+	struct tn_store_flush flush[TN_STORE_FLUSHES_MAX];
+	struct tn_disk_spaces spaces;
+};
 
-void tn_store_health_init(struct tn_store_device *d);
-void tn_store_health_deleted(struct tn_store_device *d);
-uint64_t tn_store_health_step(struct tn_store_device *d, uint64_t now_ns);
+/* ---- bitmaps: bit i is bit i % 64 of word i / 64 ------------------------------------------------------------ */
 
-/* ---- one device: deleted.c -------------------------------------------------------------------------------- */
+static inline void tn_bit_set(uint64_t *map, uint32_t i)
+{
+	map[i / 64] |= 1ull << (i % 64);
+}
 
-void tn_store_look_init(struct tn_store_device *d);
-/* Looks whether the file still has a name, later than now; the number that look.ended will have then. */
-uint64_t tn_store_look(struct tn_store_device *d);
-/* Reports that the file has no name. */
-void tn_store_file_deleted(struct tn_store_device *d);
+static inline void tn_bit_clear(uint64_t *map, uint32_t i)
+{
+	map[i / 64] &= ~(1ull << (i % 64));
+}
+
+static inline bool tn_bit_test(const uint64_t *map, uint32_t i)
+{
+	return map[i / 64] >> (i % 64) & 1;
+}
+
+/* First set bit at or after from, or n. */
+static inline uint32_t tn_bit_next(const uint64_t *map, uint32_t from, uint32_t n)
+{
+	while (from < n) {
+		uint64_t w = map[from / 64] >> (from % 64);
+
+		if (w) {
+			from += (uint32_t)__builtin_ctzll(w);
+			return from < n ? from : n;
+		}
+		from = (from / 64 + 1) * 64;
+	}
+	return n;
+}
+
+static inline void tn_map_set(struct tn_store_map *m, uint64_t item)
+{
+	m->word[item >> 6] |= 1ull << (item & 63);
+	tn_bit_set(m->any, (uint32_t)(item >> 6));
+}
+
+static inline void tn_map_clear(struct tn_store_map *m, uint64_t item)
+{
+	m->word[item >> 6] &= ~(1ull << (item & 63));
+	if (m->word[item >> 6] == 0)
+		tn_bit_clear(m->any, (uint32_t)(item >> 6));
+}
+
+#define tn_store_each(d, s) for (struct tn_store_device *d = (s)->dev; d < (s)->dev + (s)->ndevices; d++)
+
+/* ---- numbering ---------------------------------------------------------------------------------- */
+
+static inline struct tn_store_device *tn_store_device_of(const struct tn_store *s, tn_slot slot)
+{
+	uint32_t d = s->device_shift >= 32 ? 0 : slot >> s->device_shift;
+
+	assert(d < s->ndevices);
+	return &s->dev[d];
+}
+
+/* Slot number within its device: page * 64 + bit. */
+static inline uint32_t tn_store_local(const struct tn_store *s, tn_slot slot)
+{
+	return s->device_shift >= 32 ? slot : slot & ((1u << s->device_shift) - 1);
+}
+
+static inline tn_slot tn_store_global(const struct tn_store_device *d, uint32_t local)
+{
+	return d->store->device_shift >= 32 ? local : (d->index << d->store->device_shift | local);
+}
+
+static inline uint32_t tn_store_segment_of(const struct tn_store *s, uint32_t local)
+{
+	return (local >> 6) / s->segment_pages;
+}
+
+static inline uint32_t tn_store_index_of(const struct tn_store *s, uint32_t local)
+{
+	return (local >> 6) % s->segment_pages * TN_DISK_RECORDS + (local & 63);
+}
+
+static inline uint32_t tn_store_local_of(const struct tn_store *s, uint32_t segment, uint32_t index)
+{
+	return (segment * s->segment_pages + index / TN_DISK_RECORDS) << 6 | index % TN_DISK_RECORDS;
+}
+
+static inline uint64_t tn_store_segment_offset(const struct tn_store_device *d, uint32_t segment)
+{
+	return d->super.segments_offset + (uint64_t)segment * d->store->segment_bytes;
+}
+
+/* Items are what maps and checkpoints list: [page of the checkpoint | bit], segments before slots. */
+static inline uint64_t tn_store_slot_item(const struct tn_store *s, uint32_t local)
+{
+	return ((uint64_t)s->table_pages << 6) + local;
+}
+
+static inline uint64_t tn_store_segment_item(uint32_t segment)
+{
+	return (uint64_t)(segment / TN_DISK_RECORDS) << 6 | segment % TN_DISK_RECORDS;
+}
+
+static inline uint32_t tn_store_page_count(const struct tn_store *s)
+{
+	return s->table_pages + s->slot_pages;
+}
+
+/* ---- state: segment.c --------------------------------------------------------------------------------------- */
+
+int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t *shape);
+/* Can a segment's record or header from disk be believed? Makes its shape. */
+bool tn_store_shape_of(struct tn_store *s, const struct tn_disk_shape *is, uint32_t *shape);
+/* The checkpoint's page differs from what both regions hold. */
+void tn_store_page_dirty(struct tn_store_device *d, uint32_t page);
+/* A slot or segment is to be logged, and its checkpoint page to be written. */
+void tn_store_item_changed(struct tn_store_device *d, uint64_t item);
+/* The on-disk header of the segment must be written before its record. */
+void tn_store_header_dirty(struct tn_store_device *d, uint32_t segment);
+/* State changes of single slots, with all counters. */
+void tn_store_slot_set(struct tn_store_device *d, uint32_t local, enum tn_slot_state state);
+/* Links a segment into the list where it belongs now. */
+void tn_store_segment_place(struct tn_store_device *d, uint32_t segment);
+/* All slots of a segment that has just got its shape are free. */
+void tn_store_segment_fill(struct tn_store_device *d, uint32_t segment);
+/* Takes an emptied or unassigned segment for a shape. */
+void tn_store_segment_assign(struct tn_store_device *d, uint32_t segment, uint32_t shape);
+/* Whether the segment could be another shape's. */
+bool tn_store_segment_movable(const struct tn_store_device *d, uint32_t segment, uint32_t shape);
+/* What a slot or segment is now, as the disk has it. */
+void tn_store_record_fill(struct tn_store_device *d, uint64_t item, struct tn_disk_record *rec);
+/* The on-disk header of a segment as it is now, assigned or not. */
+void tn_store_segment_seal(const struct tn_store_device *d, uint32_t segment, struct tn_disk_segment *h);
+
+/* Records of a page about which not everything is durable. */
+static inline uint64_t tn_store_settling(const struct tn_store_device *d, uint32_t page)
+{
+	return d->unlogged.word[page] | d->inflight.word[page] | d->logged.word[page] | d->covered.word[page];
+}
+
+/* Something about the segment's assignment is not durable. */
+static inline bool tn_store_segment_settling(const struct tn_store_device *d, uint32_t segment)
+{
+	return tn_store_settling(d, segment / TN_DISK_RECORDS) >> segment % TN_DISK_RECORDS & 1;
+}
+
+static inline uint32_t tn_store_used(const struct tn_store_segment *sg)
+{
+	return sg->slots[TN_SLOT_RESERVED] + sg->slots[TN_SLOT_COMMITTED] + sg->slots[TN_SLOT_FREEING];
+}
+
+/* No slot of the segment is used, and its last assignment is durable. */
+static inline bool tn_store_segment_clean(const struct tn_store_device *d, uint32_t segment)
+{
+	return tn_store_used(&d->segs[segment]) == 0 && !tn_store_segment_settling(d, segment);
+}
+
+static inline bool tn_store_device_writable(const struct tn_store_device *d)
+{
+	return !d->store->read_only && (d->hs.health == TN_HEALTHY || d->hs.health == TN_SLOW);
+}
+
+static inline bool tn_store_in_doubt(const struct tn_store_device *d, uint32_t local)
+{
+	return d->doubtful[local >> 6] >> (local & 63) & 1;
+}
 
 /* Nothing is written to this device's index: the device is offline, or its file was deleted and nobody will ever read it. */
 static inline bool tn_store_index_off(const struct tn_store_device *d)
@@ -163,52 +518,104 @@ static inline bool tn_store_index_off(const struct tn_store_device *d)
 	return d->hs.health == TN_OFFLINE || d->deleted;
 }
 
-/* ---- one device: allocate.c ------------------------------------------------------------------------------- */
+/* ---- state: sync.c ------------------------------------------------------------------------------------------ */
 
-void tn_store_allocate_init(struct tn_store_device *d);
-/* Begins to give the file room for one more segment, if there may be one and none is on its way. */
+/* Ends the flush if it waits for nothing more. */
+void tn_store_flush_end(struct tn_store *s, struct tn_store_flush *f);
+/* Settles flushes after more became durable, or nothing did. */
+void tn_store_waits_settle(struct tn_store_device *d, int status);
+/* What is in one map is in the other one from now on. */
+void tn_store_map_move(struct tn_store_device *d, struct tn_store_map *from, struct tn_store_map *to);
+/* Empties a map; each item goes to the function. */
+void tn_store_map_empty(struct tn_store_device *d, struct tn_store_map *map,
+			void (*each)(struct tn_store_device *d, uint64_t item));
+/* What was logged and is not durable is marked to be logged once more. */
+void tn_store_log_anew(struct tn_store_device *d);
+/* After a failed sync: the groups that may be lost by it are written over. */
+void tn_store_log_rewind(struct tn_store_device *d);
+/* A sync of the device's file ended, whoever asked for it. */
+void tn_store_sync_ended(struct tn_store_device *d, int status);
+/* Asks the owner to remove what is in doubt; returns when to call again. */
+uint64_t tn_store_doubt_step(struct tn_store_device *d, uint64_t now_ns);
+
+/* ---- state: health.c ---------------------------------------------------------------------------------------- */
+
+/* The device's probe ended. */
+void tn_store_health_probed(struct tn_store_device *d, bool good);
+/* Reports that the file has no name. */
+void tn_store_file_deleted(struct tn_store_device *d);
+/* A request of the index ended, with which the device shows its health. */
+void tn_store_observe_req(const struct tn_store_req *r, int status);
+/* The next try comes after `first_ns`, doubled per failure; `what` is logged the first time. */
+void tn_store_retry_later(struct tn_store_device *d, struct tn_store_retry *r, uint64_t first_ns, const char *what,
+			  int status);
+void tn_store_budget_init(struct tn_store *s, uint64_t bytes_per_day);
+
+/* ---- requests: io.c ----------------------------------------------------------------------------------------- */
+
+void tn_store_req_init(struct tn_store_req *r, struct tn_store_device *d,
+		       void (*finish)(struct tn_store_req *r, int status));
+/* A query of the file (TN_IO_STAT) ends as a sync does: with -ESTALE if the file has no name. A sync asks by itself. */
+void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offset, void *buf, uint64_t len);
+void tn_store_requeue(struct tn_store *s);
+/* One round of polling; what is not the store's goes to its done function. */
+void tn_store_poll(struct tn_store *s, uint64_t timeout_ns);
+/* Blocking transfers while opening and closing. */
+int tn_store_sync_io(struct tn_store_device *d, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len);
+/* Many large reads at once, of whole pages; pages that cannot be read become 0xff. */
+void tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len);
+/* Likewise of chunks that lie stride apart; they come together in buf. */
+void tn_store_strided_read(struct tn_store_device *d, uint64_t offset, uint64_t stride, uint32_t chunk, uint64_t len, void *buf);
+/* Page-aligned memory of the store, counted in index_bytes; give back with the same size. */
+void *tn_store_pages_get(struct tn_store *s, size_t bytes);
+void tn_store_pages_put(struct tn_store *s, void *p, size_t bytes);
+
+/* ---- one file: spaces.c ------------------------------------------------------------------------------------- */
+
+void tn_store_spaces_load(struct tn_store *s);
+/* Writes an empty table, with memory for one. */
+int tn_store_spaces_format(struct tn_store_device *d, struct tn_disk_spaces *t);
+/* Is a block of this space and sequence still valid? */
+bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t sequence);
+/* A block header found while rebuilding: is its space known? If the table was lost, it is taken from the headers. */
+bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h);
+
+/* ---- one file: superblock.c --------------------------------------------------------------------------------- */
+
+/* The store's file in this directory; -ENAMETOOLONG. */
+int tn_store_set_path(struct tn_store_device *d, const char *dir);
+/* Opens and locks the file (creates it, with make: -EEXIST if there is one); detail says who has it. */
+int tn_store_device_open(struct tn_store_device *d, const struct tn_store_opts *opts, bool make, void *pages);
+void tn_store_device_close(struct tn_store_device *d);
+/* What the open file is; fills found and super. -EUCLEAN, -EPROTONOSUPPORT, -EIO: it cannot be used, and must not be written. */
+int tn_store_identify(struct tn_store_device *d, void *pages);
+/* Opens the device's file with its lock; *left_ns, how long another owner is waited for, goes down by what it took. */
+int tn_store_lock_wait(struct tn_store_device *d, unsigned flags, uint64_t *left_ns, uint32_t *file);
+/* Both copies, one after the other, with a new generation; `page` is memory for one. */
+int tn_store_super_write(struct tn_store_device *d, enum tn_disk_state state, struct tn_disk_super *page);
+
+/* ---- one device: background.c ------------------------------------------------------------------------------- */
+
+void tn_store_background_init(struct tn_store_device *d);
+/* Probes a device that is not healthy. This and the next ones return when to call again. */
+uint64_t tn_store_probe_step(struct tn_store_device *d, uint64_t now_ns);
+/* Begins to make the file longer by one segment, if it may be and is not being made longer. */
 void tn_store_allocate(struct tn_store_device *d, uint64_t now_ns);
 /* Is a segment on its way that is worth waiting for? */
 bool tn_store_allocating(const struct tn_store_device *d, uint64_t now_ns);
-/* Begins to grow the file if no segment is left to be taken; returns when to ask again. */
-uint64_t tn_store_allocate_ahead(struct tn_store_device *d, uint64_t now_ns);
-/* Likewise, on a device that takes writes. */
+/* Makes the file longer if no segment is left to be taken, on a device that takes writes. */
 uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns);
-
-/* ---- one device: prepare.c -------------------------------------------------------------------------------- */
-
 uint64_t tn_store_prepare_step(struct tn_store_device *d, uint64_t now_ns);
 /* The segment being prepared is wanted as it is: true if it can be had at once, else after the write under way. */
 bool tn_store_prepare_stop(struct tn_store_device *d);
-void tn_store_prepare_init(struct tn_store_device *d);
 
-/* ---- one device: log.c ------------------------------------------------------------------------------------ */
+/* ---- one device: log.c -------------------------------------------------------------------------------------- */
 
-/* Is there anything to be logged? */
-static inline bool tn_store_log_changed(const struct tn_store_log *log)
-{
-	return log->unlogged > 0 || log->segments_unlogged > 0;
-}
-
+void tn_store_log_init(struct tn_store_device *d);
 /* Starts a commit if there is reason to; returns when to ask again. */
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
-/* The log has failed several times in a row: nothing may wait for what the log is to make durable. */
-bool tn_store_log_stuck(const struct tn_store_device *d);
-/* Starts a commit if somebody waits for one, or so much has changed that it need not wait for the step. */
-void tn_store_log_advance(struct tn_store_device *d);
-/* The log's request ended. True: a group was written, and what waits behind it may go on. */
-bool tn_store_log_done(struct tn_store_device *d, int status);
-/* After a failed sync: the groups that may be lost by it are written over. */
-void tn_store_log_rewind(struct tn_store_device *d);
-
-/* ---- one device: durable.c -------------------------------------------------------------------------------- */
-
-/* Starts a cycle if there is reason to; returns when to ask again. */
+/* Likewise a cycle. */
 uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns);
-/* The cycle's request ended. True: what waited for the sync may go on. */
-bool tn_store_durable_done(struct tn_store_device *d, int status);
-/* What was logged and is not durable is marked to be logged once more. */
-void tn_store_log_anew(struct tn_store_device *d);
 /* The newest valid mark; -ENOENT: none, as in stores of programs that synced before each group. */
 int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark);
 /* Writes the newest mark again with the same bytes. */
@@ -216,13 +623,7 @@ int tn_store_mark_again(struct tn_store_device *d);
 /* Writes the first mark of the session; only then are there cycles. */
 int tn_store_durable_start(struct tn_store_device *d);
 
-/* Slots of a page about which not everything is durable. */
-static inline uint64_t tn_store_settling(const struct tn_store_device *d, uint32_t page)
-{
-	return d->unlogged[page] | d->inflight[page] | d->logged[page] | d->covered[page];
-}
-
-/* ---- one device: checkpoint.c ----------------------------------------------------------------------------- */
+/* ---- one device: checkpoint.c ------------------------------------------------------------------------------- */
 
 void tn_store_ckpt_init(struct tn_store_device *d);
 void tn_store_ckpt_start(struct tn_store_device *d, bool final);
@@ -230,50 +631,53 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns);
 /* The first root of a new device, and the only one: what is at the second one's place goes. */
 int tn_store_ckpt_format(struct tn_store_device *d);
 
-/* ---- one device: commit.c --------------------------------------------------------------------------------- */
-
-/* Sets where the requests of log and cycle end. */
-void tn_store_commit_init(struct tn_store_device *d);
-/* After a group or a sync, or when a flush begins: starts what need not wait for the next step. */
-void tn_store_commit_advance(struct tn_store_device *d);
-
-/* ---- one device: doubt.c ---------------------------------------------------------------------------------- */
-
-/* Events of requests: any sync of the device's file, whoever asked for it. */
-void tn_store_sync_begins(struct tn_store_device *d);
-void tn_store_sync_ended(struct tn_store_device *d, int status);
-/* A slot was published; perhaps a sync had failed while it was written. */
-void tn_store_doubt_publish(struct tn_store_device *d, uint32_t local);
-/* Asks the owner to remove what is in doubt; returns when to call again. */
-uint64_t tn_store_doubt_step(struct tn_store_device *d, uint64_t now_ns);
-
-static inline bool tn_store_in_doubt(const struct tn_store_device *d, uint32_t local)
-{
-	return d->doubtful[local >> 6] >> (local & 63) & 1;
-}
-
-/* ---- one device: move.c ----------------------------------------------------------------------------------- */
+/* ---- one device: reserve.c ---------------------------------------------------------------------------------- */
 
 /* Ends moves, empties what is beyond the capacity; returns when to call again. */
 uint64_t tn_store_move_step(struct tn_store_device *d, uint64_t now_ns);
 
-/* ---- opening: recovery.c ---------------------------------------------------------------------------------- */
+/* ---- opening: rebuild.c ------------------------------------------------------------------------------------- */
+
+/* The slot table of a device while it is being recovered: what the pages said, then what the log said. */
+struct tn_store_table {
+	struct tn_store_device *dev;
+	struct tn_disk_page *seg_page; /* all pages of a checkpoint: table_pages */
+	struct tn_disk_page *page; /* and slot_pages behind them */
+	uint32_t bad_pages;
+	uint64_t fitting, unfit; /* blocks of the segment that was compared last */
+	uint64_t max_sequence;
+	uint64_t max_epoch;
+	uint64_t mark_sequence, mark_epoch; /* of the newest mark */
+	bool believe_all; /* there is no mark: each group was synced before the next */
+	bool same_boot; /* no power cut came since the groups behind the mark were written, so nothing of them is lost */
+};
+
+static inline struct tn_disk_record *tn_store_seg(const struct tn_store_table *t, uint32_t segment)
+{
+	return &t->seg_page[segment / TN_DISK_RECORDS].rec[segment % TN_DISK_RECORDS];
+}
+
+/* Compares a segment's block headers with the table. A record that no header bears out is flagged to be dropped. */
+int tn_store_compare_headers(struct tn_store_table *t, uint32_t segment);
+/* Reads the block headers of one segment (first..last part) into the table. */
+int tn_store_rebuild_parts(struct tn_store_table *t, uint32_t segment, uint32_t first_part, uint32_t parts);
+/* The whole device from segment and block headers. */
+int tn_store_rebuild(struct tn_store_table *t);
+
+/* ---- opening: recovery.c, set.c ----------------------------------------------------------------------------- */
 
 int tn_store_recover(struct tn_store *s);
-
-/* ---- opening: set.c, the devices together ----------------------------------------------------------------- */
-
 /* Opens, locks and identifies or creates the files of all devices; fills geometry and super. */
 int tn_store_set_open(struct tn_store *s, const struct tn_store_opts *opts);
 
-/* ---- the whole: step.c, while opening and closing --------------------------------------------------------- */
+/* ---- the whole: store.c, while opening and closing ---------------------------------------------------------- */
 
 /* Drives the engine until everything so far is durable. */
 int tn_store_flush_wait(struct tn_store *s);
 /* Drives the engine through a whole checkpoint. */
 int tn_store_ckpt_wait(struct tn_store_device *d, bool final);
 
-/* ---- tools: check.c and walk.c: what the public tools do, on any engine ----------------------------------- */
+/* ---- tools: admin.c, what the public tools do, on any engine ------------------------------------------------ */
 
 struct tn_admin_store;
 struct tn_admin_device;
@@ -284,7 +688,5 @@ int tn_store_admin_info(const struct tn_store_opts *opts, struct tn_admin_device
 int tn_store_admin_verify(const struct tn_store_opts *opts, const struct tn_admin_store *a, struct tn_admin_verify *out);
 int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin_store *a, bool rebuild,
 			 struct tn_admin_check *out);
-/* Reads all blocks (walk.c): what verify and check do; *stale: blocks of which index and header do not agree. */
-int tn_store_walk(struct tn_store *s, const struct tn_admin_store *a, struct tn_admin_verify *verify, uint64_t *stale);
 
 #endif

@@ -89,7 +89,7 @@ static void look_from_outside(bool open)
 /* The death of the owner: the kernel ends what was in flight, of which nobody hears, and the file description goes with the engine. */
 static void die(struct rig *r, struct tn_io *io)
 {
-	uint32_t left = tn_store_inflight(r->store);
+	uint32_t left = r->store->inflight;
 	struct tn_io_req *done[16];
 
 	while (left > 0)
@@ -219,7 +219,6 @@ static void transfer(struct tn_io *io, struct tn_store *s, uint32_t file, uint64
 {
 	struct iovec iov = {buf, len};
 	struct tn_io_req req = {.op = TN_IO_WRITE,
-				.buffer = TN_IO_NO_BUFFER,
 				.file = file,
 				.offset = offset,
 				.length = len,

@@ -29,16 +29,6 @@ static uint32_t rig_recovered(void *arg, tn_slot slot, const struct tn_store_ent
 	return UINT32_MAX;
 }
 
-static void rig_release(void *arg, tn_slot slot, uint32_t cookie)
-{
-	struct rig *r = arg;
-
-	assert_true(r->block[cookie].live && r->block[cookie].slot == slot);
-	r->block[cookie].live = false;
-	r->recovered--;
-	r->released++;
-}
-
 static void rig_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *e)
 {
 	struct rig *r = arg;
@@ -168,7 +158,7 @@ struct rig *rig_new_on(struct tn_io *io, const struct tn_clock *clock, const cha
 		.log_bytes = 64 << 10,
 		.max_slots = 512,
 		.entropy = {1, 2},
-		.cb = {rig_recovered, rig_release, rig_describe, rig_evict, rig_health, r, .vacate = rig_vacate, .passes = rig_passes},
+		.cb = {rig_recovered, rig_describe, rig_evict, rig_health, r, .vacate = rig_vacate, .passes = rig_passes},
 	};
 	return r;
 }
@@ -208,7 +198,7 @@ int rig_open(struct rig *r)
 	int rc;
 
 	memset(r->block, 0, sizeof(r->block));
-	r->recovered = r->released = 0;
+	r->recovered = 0;
 	if (r->disk)
 		r->opts.boot[0] = tn_simdisk_boot(r->disk);
 	rc = tn_store_open(&r->opts, &r->store);
@@ -276,7 +266,6 @@ int rig_io(struct rig *r, enum tn_io_op op, uint32_t file, uint64_t offset, void
 	bool ended = false;
 	struct iovec iov = {buf, len};
 	struct tn_io_req req = {.op = (uint8_t)op,
-				.buffer = TN_IO_NO_BUFFER,
 				.file = file,
 				.offset = offset,
 				.length = len,

@@ -43,7 +43,7 @@ struct rig {
 	uint16_t space;
 	uint32_t cls, object_bytes[RIG_OBJECTS];
 	struct rig_block block[RIG_BLOCKS_MAX]; /* the cookie is the index */
-	uint32_t recovered, released, evict_calls, refuse_above;
+	uint32_t recovered, evict_calls, refuse_above;
 	uint32_t vacate_calls, vacated; /* segments asked for, blocks removed for it */
 	tn_slot passes;		      /* of this slot's segment only transfers are in the way; TN_SLOT_NONE: of none */
 	bool evict_removes;

@@ -285,7 +285,7 @@ static void an_open_that_fails_leaves_no_files(void **state)
 	opens(r);
 	goes_on(r, 0, 3);
 	assert_int_equal(rig_close(r), 0);
-	/* Nor does a lost device for which there is no room. */
+	/* Nor does a lost device for which there is no free disk space. */
 	assert_int_equal(tn_io_unlink(r->io, B_PATH), 0);
 	tn_simdisk_set_capacity(r->disk, (uint64_t)tn_simdisk_size(r->disk, RIG_PATH) + (64 << 10));
 	opens(r);

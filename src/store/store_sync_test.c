@@ -123,7 +123,7 @@ static void a_segment_header_that_went_with_another_group_is_written_again(void 
 	assert_int_equal(rig_open(r), 0);
 	assert_int_equal(tn_store_class(r->store, RIG_OBJECTS, bytes, &cls), 0);
 	assert_true(rig_save(r, 1) >= 0);
-	tn_store_step(r->store, tn_now_ns(r->clock)); /* the next segment's room, which no reserve waits for */
+	tn_store_step(r->store, tn_now_ns(r->clock)); /* the next segment's disk space, which no reserve waits for */
 	assert_true(rig_grown(r));
 	lose_syncs(r, 0, 1);
 	tn_store_flush(r->store, flushed, &status);

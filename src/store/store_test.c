@@ -112,7 +112,7 @@ static void the_log_wraps_around_many_times(void **state)
 				assert_int_equal(rig_read(r, k), 0);
 		}
 	}
-	assert_true(r->store->dev[0].log.position > 8 * r->store->dev[0].super.log_bytes);
+	assert_true(r->store->dev[0].log.next.position > 8 * r->store->dev[0].super.log_bytes);
 	rig_free(r);
 }
 
@@ -409,7 +409,7 @@ static void a_full_disk_shrinks_the_store_instead_of_stopping_it(void **state)
 	while (rig_save(r, n) >= 0)
 		n++;
 	assert_in_range(n, 15, 40);
-	assert_non_null(strstr(r->logs, "no room for segment"));
+	assert_non_null(strstr(r->logs, "no free disk space for segment"));
 	rig_remove(r, 0);
 	assert_int_equal(rig_flush(r), 0);
 	assert_true(rig_save(r, n) >= 0);

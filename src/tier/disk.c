@@ -7,6 +7,7 @@
  *	slots of the right size whose removal is not durable yet: a commit of the log brings them;
  *	a segment that moves to this size, or whose preparation stops: a commit, or one write;
  *	transfers that are all that keeps some segment from moving, and end by themselves: for a second at most;
+ *	other saves of a space at its quota, and transfers that hold what was dropped of it: likewise;
  *	the turn to move a segment, which the first one in the core's queue has.
  *
  * The first one gets slots from these or fails with -ENOSPC at once, when there is nothing of its size to evict and no
@@ -132,6 +133,20 @@ static int free_slots(struct disk *d, struct tn_place_wait *w, uint32_t missing)
 		       (unsigned long long)w->block_bytes);
 }
 
+/* The quota may be taken by what others are filling, or by blocks that were dropped and that transfers still hold: these end by themselves. */
+static bool wait_for_quota(const struct disk *d, struct tn_place_wait *w)
+{
+	uint64_t now = tn_now_ns(d->clock);
+
+	if (d->base.space_coming[w->space] <= w->own && !d->base.watch->dropping(d->base.watch->arg))
+		return false;
+	if (w->stuck_ns == 0)
+		w->stuck_ns = now;
+	if (w->again_ns > 0 && now >= look_ns(w))
+		w->again_ns = 0;
+	return wait_for_transfers(w, now);
+}
+
 static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
 {
 	struct disk *d = disk_of(t);
@@ -143,6 +158,8 @@ static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want,
 	if (w->first && waits_still(d, w, tn_now_ns(d->clock)))
 		return 0;
 	allowed = tn_tier_quota(t, w->space, w->quota_bytes / w->block_bytes, asked);
+	if (allowed == 0 && wait_for_quota(d, w))
+		return 0;
 	if (allowed == 0)
 		return tn_fail(-ENOSPC, "no slot for %u blocks of %llu bytes: the space's quota of %llu bytes on disk is taken by "
 			       "blocks that are pinned or on their way; raise its quota", want, (unsigned long long)w->block_bytes,
@@ -182,8 +199,6 @@ static void drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_lea
 		tn_store_fail_slot(disk_of(t)->store, slot, how == TN_LEAVE_EIO);
 	else
 		tn_store_remove(disk_of(t)->store, slot);
-	if (how == TN_LEAVE_EVICTED)
-		TN_TRACE2(evict_disk, b, slot);
 }
 
 static bool evict(const struct tn_tier_base *t, tn_block b, uint32_t slot, const uint32_t *cls)
@@ -223,9 +238,7 @@ bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n)
 		if (b == TN_BLOCK_NONE)
 			continue;
 		if (k == n) {
-			tn_tier_leave(t, b, TN_LEAVE_EVICTED);
-			t->evicted++;
-			t->watch->evicted(t->watch->arg, t, b);
+			tn_tier_leave_evicted(t, b);
 		} else if (!t->watch->dropped(t->watch->arg, b)) {
 			tn_block_set_residency(t->registry, b, t->tier, TN_PRESENT);
 		}

@@ -10,40 +10,30 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 
-#define BUFFERS 16u
-#define BUFFERS_MOST 12u /* of one direction, so that neither reads nor writes wait until the others want none */
-#define BUFFER_BYTES (TN_HEADERS_BATCH * TN_STORE_HEADER_BYTES)
+#define MOST (TN_HEADER_BUFFERS * 3 / 4) /* of one direction, so that neither reads nor writes wait until the others want none */
 #define ENTRY_WORDS 4u /* key, slot with the number of checksums, sequence */
-
-struct buffer {
-	struct tn_io_req req;
-	struct iovec iov;
-	struct tn_headers *headers;
-	struct buffer *next;
-	unsigned char *page;
-	uint32_t count, header_bytes, device;
-	union {
-		tn_header_want_done want;
-		tn_header_put_done put;
-	} done;
-	union {
-		struct tn_header_want want[TN_HEADERS_BATCH];
-		struct tn_header_put put[TN_HEADERS_BATCH];
-	} item;
-};
 
 struct tn_headers {
 	struct tn_headers_opts o;
 	uint64_t *ring, *index; /* index: 1 + position in words since the beginning of time */
 	uint64_t ring_words, index_size, head;
-	struct buffer buffers[BUFFERS], *free;
-	uint32_t taken[2]; /* for reads, for writes */
 	unsigned char *pages;
 	size_t page_bytes; /* of one buffer */
+	unsigned char *memory[TN_HEADER_BUFFERS];
+	uint32_t block[TN_HEADER_BUFFERS];
+	bool writes[TN_HEADER_BUFFERS];
+	uint32_t free[TN_HEADER_BUFFERS], nfree;
+	uint32_t taken[2]; /* for reads, for writes */
 	uint32_t *lengths; /* TN_STORE_OBJECTS_MAX equal object lengths, for encode */
 	uint64_t hits, reads;
 };
+
+static size_t pages_bytes(const struct tn_headers *h)
+{
+	return tn_array_bytes(TN_HEADER_BUFFERS, h->page_bytes);
+}
 
 int tn_headers_create(const struct tn_headers_opts *opts, struct tn_headers **out)
 {
@@ -52,28 +42,26 @@ int tn_headers_create(const struct tn_headers_opts *opts, struct tn_headers **ou
 	if (!h)
 		return tn_fail(-ENOMEM, "headers: no memory");
 	h->o = *opts;
+	/* More than 2 MiB together, so that they come page-aligned, as direct I/O wants it. */
 	h->page_bytes = tn_store_header_size(TN_STORE_OBJECTS_MAX);
-	if (h->page_bytes < BUFFER_BYTES)
-		h->page_bytes = BUFFER_BYTES;
 	h->ring_words = opts->cache_bytes / sizeof(uint64_t) * 15 / 16;
 	for (h->index_size = 64; h->index_size * 32 <= h->ring_words; h->index_size *= 2)
 		;
 	h->ring = tn_get(opts->alloc, tn_array_bytes(h->ring_words, sizeof(uint64_t)));
 	h->index = tn_get(opts->alloc, tn_array_bytes(h->index_size, sizeof(uint64_t)));
 	h->lengths = tn_get(opts->alloc, TN_STORE_OBJECTS_MAX * sizeof(uint32_t));
-	/* From 2 MiB on, memory comes page-aligned, as direct I/O wants it. */
-	h->pages = tn_get(opts->alloc, tn_array_bytes(BUFFERS, h->page_bytes + (2u << 20) / BUFFERS));
+	h->pages = tn_get(opts->alloc, pages_bytes(h));
 	if (!h->ring || !h->index || !h->lengths || !h->pages) {
 		tn_headers_destroy(h);
 		return tn_fail(-ENOMEM, "headers: no memory for a cache of %llu bytes; lower header_cache_bytes",
 			       (unsigned long long)opts->cache_bytes);
 	}
-	for (uint32_t i = 0; i < BUFFERS; i++) {
-		h->buffers[i].headers = h;
-		h->buffers[i].page = h->pages + i * h->page_bytes;
-		h->buffers[i].next = h->free;
-		h->free = &h->buffers[i];
+	tn_sparse(opts->alloc, h->pages, pages_bytes(h)); /* most headers are much smaller than the largest */
+	for (uint32_t i = 0; i < TN_HEADER_BUFFERS; i++) {
+		h->memory[i] = h->pages + i * h->page_bytes;
+		h->free[h->nfree++] = TN_HEADER_BUFFERS - 1 - i;
 	}
+	assert(pages_bytes(h) >= 2u << 20);
 	*out = h;
 	return 0;
 }
@@ -85,7 +73,7 @@ void tn_headers_destroy(struct tn_headers *h)
 	if (!h)
 		return;
 	a = h->o.alloc;
-	tn_put(a, h->pages, tn_array_bytes(BUFFERS, h->page_bytes + (2u << 20) / BUFFERS));
+	tn_put(a, h->pages, pages_bytes(h));
 	tn_put(a, h->lengths, TN_STORE_OBJECTS_MAX * sizeof(uint32_t));
 	tn_put(a, h->index, tn_array_bytes(h->index_size, sizeof(uint64_t)));
 	tn_put(a, h->ring, tn_array_bytes(h->ring_words, sizeof(uint64_t)));
@@ -102,7 +90,7 @@ void tn_headers_counts(const struct tn_headers *h, uint64_t *cache_hits, uint64_
 
 static uint64_t *index_of(struct tn_headers *h, tn_slot slot)
 {
-	return &h->index[(slot * 0x9e3779b97f4a7c15u >> 20) & (h->index_size - 1)];
+	return &h->index[tn_mix_runs(slot) & (h->index_size - 1)];
 }
 
 bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want)
@@ -125,8 +113,8 @@ bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want)
 	return true;
 }
 
-static void cache_put(struct tn_headers *h, tn_slot slot, const struct tn_store_entry *entry, uint32_t n,
-		      const uint64_t *checks)
+void tn_headers_written(struct tn_headers *h, tn_slot slot, const struct tn_key *key, uint64_t sequence, uint32_t n,
+			const uint64_t *checks)
 {
 	uint64_t words = ENTRY_WORDS + n, *e;
 
@@ -136,61 +124,44 @@ static void cache_put(struct tn_headers *h, tn_slot slot, const struct tn_store_
 	if (h->head % h->ring_words + words > h->ring_words)
 		h->head += h->ring_words - h->head % h->ring_words;
 	e = &h->ring[h->head % h->ring_words];
-	e[0] = entry->key.word[0];
-	e[1] = entry->key.word[1];
+	e[0] = key->word[0];
+	e[1] = key->word[1];
 	e[2] = ((uint64_t)n << 32) | slot;
-	e[3] = entry->sequence;
+	e[3] = sequence;
 	memcpy(e + ENTRY_WORDS, checks, n * sizeof(uint64_t));
 	*index_of(h, slot) = h->head + 1;
 	h->head += words;
 }
 
-/* ---- I/O -------------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------------ */
 
-static struct buffer *take(struct tn_headers *h, bool write)
+uint32_t tn_headers_take(struct tn_headers *h, bool write, uint32_t block)
 {
-	struct buffer *b = h->free;
+	uint32_t b;
 
-	if (!b || h->taken[write] == BUFFERS_MOST)
-		return NULL;
+	if (h->nfree == 0 || h->taken[write] == MOST)
+		return TN_HEADER_NO_BUFFER;
+	b = h->free[--h->nfree];
 	h->taken[write]++;
-	h->free = b->next;
+	h->writes[b] = write;
+	h->block[b] = block;
 	return b;
 }
 
-static void give(struct buffer *b)
+void tn_headers_give(struct tn_headers *h, uint32_t buffer)
 {
-	b->headers->taken[b->req.op == TN_IO_WRITE]--;
-	b->next = b->headers->free;
-	b->headers->free = b;
+	h->taken[h->writes[buffer]]--;
+	h->free[h->nfree++] = buffer;
 }
 
-static void start(struct buffer *b, enum tn_io_op op, const struct tn_store_place *place,
-		  void (*done)(struct tn_io_req *req))
+uint32_t tn_headers_block(const struct tn_headers *h, uint32_t buffer)
 {
-	b->device = place->device;
-	b->iov = (struct iovec){b->page, (size_t)b->count * b->header_bytes};
-	b->req = (struct tn_io_req){
-		.op = (uint8_t)op,
-		.buffer = TN_IO_NO_BUFFER,
-		.file = place->file,
-		.offset = place->header_offset,
-		.length = b->count * b->header_bytes,
-		.iov = &b->iov,
-		.iov_count = 1,
-		.done = done,
-		.owner = b,
-	};
-	tn_mover_submit(b->headers->o.mover, &b->req);
+	return h->block[buffer];
 }
 
-static void observe(struct buffer *b)
+unsigned char *const *tn_headers_memory(const struct tn_headers *h)
 {
-	struct tn_headers *h = b->headers;
-
-	tn_mover_returned(h->o.mover);
-	tn_store_observe(h->o.store, b->device, (enum tn_io_op)b->req.op, b->req.length,
-			 tn_now_ns(h->o.clock) - b->req.issue_ns, b->req.status);
+	return h->memory;
 }
 
 static int check(const struct tn_header_want *w, const struct tn_store_header *hdr)
@@ -212,77 +183,21 @@ static int check(const struct tn_header_want *w, const struct tn_store_header *h
 	return 0;
 }
 
-static void read_done(struct tn_io_req *req)
+int tn_headers_decode(struct tn_headers *h, uint32_t buffer, const struct tn_header_want *w)
 {
-	struct buffer *b = req->owner;
-	struct tn_headers *h = b->headers;
+	struct tn_store_header hdr;
+	uint64_t uuid[2];
 
-	observe(b);
-	for (uint32_t i = 0; i < b->count; i++) {
-		const struct tn_header_want *w = &b->item.want[i];
-		struct tn_store_header hdr;
-		uint64_t uuid[2];
-		int rc = req->status;
-
-		if (rc == 0) {
-			tn_store_uuid(h->o.store, w->slot, uuid);
-			rc = tn_store_header_decode(b->page + (size_t)i * b->header_bytes, b->header_bytes, uuid,
-						    w->slot, &hdr);
-			if (rc == 0)
-				rc = check(w, &hdr);
-			if (rc)
-				rc = -EBADMSG;
-		}
-		if (rc == 0) {
-			memcpy(w->checks, hdr.object_checksum, w->shape->layers * sizeof(uint64_t));
-			cache_put(h, w->slot, &hdr.entry, w->shape->layers, w->checks);
-		}
-		b->done.want(w, rc);
-	}
-	give(b);
-}
-
-uint32_t tn_headers_read(struct tn_headers *h, const struct tn_header_want *wants, uint32_t n, tn_header_want_done done)
-{
-	struct tn_store_place first, place;
-	struct buffer *b = take(h, false);
-
-	assert(n > 0);
-	if (!b)
-		return 0;
-	tn_store_locate(h->o.store, wants[0].slot, &first);
-	b->header_bytes = first.header_bytes;
-	b->done.want = done;
-	b->count = 0;
-	while (b->count < n && b->count < TN_HEADERS_BATCH && (b->count + 1) * (size_t)b->header_bytes <= h->page_bytes) {
-		tn_store_locate(h->o.store, wants[b->count].slot, &place);
-		if (place.file != first.file || place.header_bytes != first.header_bytes ||
-		    place.header_offset != first.header_offset + (uint64_t)b->count * first.header_bytes)
-			break;
-		b->item.want[b->count] = wants[b->count];
-		b->count++;
-	}
 	h->reads++;
-	start(b, TN_IO_READ, &first, read_done);
-	return b->count;
+	tn_store_uuid(h->o.store, w->slot, uuid);
+	if (tn_store_header_decode(h->memory[buffer], tn_store_header_size(w->shape->layers), uuid, w->slot, &hdr) || check(w, &hdr))
+		return -EBADMSG;
+	memcpy(w->checks, hdr.object_checksum, w->shape->layers * sizeof(uint64_t));
+	tn_headers_written(h, w->slot, &hdr.entry.key, hdr.entry.sequence, w->shape->layers, w->checks);
+	return 0;
 }
 
-static void write_done(struct tn_io_req *req)
-{
-	struct buffer *b = req->owner;
-
-	observe(b);
-	for (uint32_t i = 0; i < b->count; i++) {
-		const struct tn_header_put *p = &b->item.put[i];
-
-		if (req->status == 0)
-			cache_put(b->headers, p->slot, &p->entry, p->shape->layers, p->checks);
-		b->done.put(p, req->status);
-	}
-	give(b);
-}
-
-static void encode(struct tn_headers *h, const struct tn_header_put *p, unsigned char *page)
+void tn_headers_encode(struct tn_headers *h, uint32_t buffer, const struct tn_header_put *p)
 {
 	struct tn_store_header hdr = {
 		.entry = p->entry,
@@ -299,30 +214,5 @@ static void encode(struct tn_headers *h, const struct tn_header_put *p, unsigned
 		for (uint32_t i = 0; i < TN_STORE_OBJECTS_MAX; i++)
 			h->lengths[i] = p->shape->object_bytes;
 	tn_store_uuid(h->o.store, p->slot, uuid);
-	tn_store_header_encode(&hdr, uuid, p->slot, page);
-}
-
-uint32_t tn_headers_write(struct tn_headers *h, const struct tn_header_put *puts, uint32_t n, tn_header_put_done done)
-{
-	struct tn_store_place first, place;
-	struct buffer *b = take(h, true);
-
-	assert(n > 0);
-	if (!b)
-		return 0;
-	tn_store_locate(h->o.store, puts[0].slot, &first);
-	b->header_bytes = first.header_bytes;
-	b->done.put = done;
-	b->count = 0;
-	while (b->count < n && b->count < TN_HEADERS_BATCH && (b->count + 1) * (size_t)b->header_bytes <= h->page_bytes) {
-		tn_store_locate(h->o.store, puts[b->count].slot, &place);
-		if (place.file != first.file || place.header_bytes != first.header_bytes ||
-		    place.header_offset != first.header_offset + (uint64_t)b->count * first.header_bytes)
-			break;
-		encode(h, &puts[b->count], b->page + (size_t)b->count * b->header_bytes);
-		b->item.put[b->count] = puts[b->count];
-		b->count++;
-	}
-	start(b, TN_IO_WRITE, &first, write_done);
-	return b->count;
+	tn_store_header_encode(&hdr, uuid, p->slot, h->memory[buffer]);
 }

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Block headers on their way: a bounded cache of the checksums they hold, and merged reads and writes of
- * headers that lie side by side (blocks saved together have neighbouring slots).
+ * Block headers: buffers that they are read into and written from, what they must say, and a bounded cache of the checksums they hold.
+ * What the bytes of a header mean is the store's (tn_store_header_*); moving them is the rings' part.
  *
- * Owner thread only. What the bytes of a header mean is the store's (tn_store_header_*).
+ * Owner thread only.
  */
 #ifndef TN_TIER_HEADERS_H
 #define TN_TIER_HEADERS_H
 
+#include "layout/layout.h"
 #include "store/store.h"
-#include "tier/mover.h"
+
+/* Headers that may be on their way at once; each has a buffer, by number. */
+#define TN_HEADER_BUFFERS 256u
+#define TN_HEADER_NO_BUFFER UINT32_MAX
 
 struct tn_headers;
 
 struct tn_headers_opts {
-	struct tn_mover *mover;
 	struct tn_store *store;
 	const struct tn_alloc *alloc;
-	const struct tn_clock *clock;
 	uint64_t cache_bytes;
 };
 
@@ -30,8 +32,6 @@ struct tn_header_want {
 	uint64_t sequence; /* as the index has it; 0: unknown */
 	const struct tn_shape *shape;
 	uint64_t *checks; /* out: shape->layers values */
-	void *owner;
-	uint32_t index;
 };
 
 /* One header to write; its data is on disk. */
@@ -43,27 +43,34 @@ struct tn_header_put {
 	uint32_t group;
 	const struct tn_shape *shape;
 	const uint64_t *checks;
-	void *owner;
-	uint32_t index;
 };
 
-typedef void (*tn_header_want_done)(const struct tn_header_want *want, int status);
-typedef void (*tn_header_put_done)(const struct tn_header_put *put, int status);
+/* Headers of blocks of a shape, each as a block of one object. */
+static inline struct tn_shape tn_header_shape(const struct tn_shape *s)
+{
+	uint32_t bytes = tn_store_header_size(s->layers);
+
+	return (struct tn_shape){.layers = 1, .object_bytes = bytes, .padded_bytes = bytes, .object_iovs = 1, .chunk_objects = 1,
+				 .first_objects = 1, .chunks = 1, .slot_bytes = bytes};
+}
 
 int tn_headers_create(const struct tn_headers_opts *opts, struct tn_headers **out);
 void tn_headers_destroy(struct tn_headers *h);
 
 /* Fills want->checks from the cache. */
 bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want);
-/*
- * Starts one read for as many of the n wants, from the first on, as lie side by side; returns how many, 0
- * if no buffer is free. done per want: 0, -EBADMSG (not the header of that block), or the I/O error.
- */
-uint32_t tn_headers_read(struct tn_headers *h, const struct tn_header_want *wants, uint32_t n, tn_header_want_done done);
-/* Likewise for writing. On success the checksums are in the cache. */
-uint32_t tn_headers_write(struct tn_headers *h, const struct tn_header_put *puts, uint32_t n, tn_header_put_done done);
-/* Most headers that one call takes. */
-#define TN_HEADERS_BATCH 16u
+/* A free buffer for a block of the caller's, or TN_HEADER_NO_BUFFER: neither reads nor writes get all of them. */
+uint32_t tn_headers_take(struct tn_headers *h, bool write, uint32_t block);
+void tn_headers_give(struct tn_headers *h, uint32_t buffer);
+uint32_t tn_headers_block(const struct tn_headers *h, uint32_t buffer);
+/* By buffer: its memory. */
+unsigned char *const *tn_headers_memory(const struct tn_headers *h);
+/* What was read: 0, and the checksums are there, and cached; or -EBADMSG: it is not the header of that block. */
+int tn_headers_decode(struct tn_headers *h, uint32_t buffer, const struct tn_header_want *want);
+void tn_headers_encode(struct tn_headers *h, uint32_t buffer, const struct tn_header_put *put);
+/* It is on disk: the checksums are cached. */
+void tn_headers_written(struct tn_headers *h, tn_slot slot, const struct tn_key *key, uint64_t sequence, uint32_t n,
+			const uint64_t *checks);
 
 void tn_headers_counts(const struct tn_headers *h, uint64_t *cache_hits, uint64_t *reads);
 

@@ -257,7 +257,7 @@ static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want,
 
 	if (tn_tier_quota(t, w->space, w->quota_bytes / w->block_bytes, 1) == 0)
 		return 0;
-	return take(h, out) || (tn_tier_evict(t, 1, -1, NULL) == 1 && take(h, out));
+	return take(h, out) || (tn_tier_evict(t, 1, -1, NULL) > 0 && take(h, out));
 }
 
 static void release(struct tn_tier_base *t, tn_block b, uint32_t slot, int status)

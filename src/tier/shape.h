@@ -3,7 +3,7 @@
 #ifndef TN_TIER_SHAPE_H
 #define TN_TIER_SHAPE_H
 
-#include "layout/span.h"
+#include "layout/layout.h"
 
 /* Chunks of a block: limits the per-operation tables. */
 #define TN_CHUNKS_MAX 128u

@@ -2,6 +2,7 @@
 /*
  * What all tiers have in common: the policy is told, blocks arrive and leave, victims go, quotas hold.
  */
+#include "base/trace.h"
 #include "tier/tier.h"
 
 #include <errno.h>
@@ -34,29 +35,26 @@ static uint64_t block_hash(const struct tn_registry *reg, tn_block b)
 	return tn_key_hash(&key, tn_block_space(reg, b));
 }
 
-void tn_block_describe(const struct tn_registry *reg, tn_block b, uint32_t from_end, bool partial, struct tn_policy_block *info)
+void tn_block_describe(const struct tn_registry *reg, tn_block b, bool partial, struct tn_policy_block *info)
 {
 	*info = (struct tn_policy_block){
 		.key_hash = block_hash(reg, b),
 		.parent = TN_ENTRY_NONE,
 		.depth = tn_block_depth(reg, b),
-		.from_end = from_end,
 		.partial = partial,
 	};
 }
 
 static void describe(const struct tn_tier_base *t, tn_block b, struct tn_policy_block *info)
 {
-	tn_block_describe(t->registry, b, 0, false, info);
+	tn_block_describe(t->registry, b, false, info);
 	info->parent = tn_tier_entry(t, tn_block_parent(t->registry, b));
 }
 
-void tn_tier_request(struct tn_tier_base *t, uint32_t blocks, uint32_t hits, tn_block parent)
+void tn_tier_request(struct tn_tier_base *t, tn_block parent)
 {
-	struct tn_policy_request req = {blocks, hits, tn_tier_entry(t, parent)};
-
 	if (t->policy)
-		t->policy->ops->request(t->policy, &req);
+		t->policy->ops->request(t->policy, tn_tier_entry(t, parent));
 }
 
 void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *info)
@@ -82,15 +80,20 @@ static tn_block block_of(const struct tn_tier_base *t, uint32_t id)
 	return t->ops->traits.entry_by_slot ? t->block_of[id] : id;
 }
 
-static bool usable(void *arg, uint32_t id)
+static bool may_go(const struct usable *u, tn_block b)
 {
-	const struct usable *u = arg;
 	const struct tn_tier_base *t = u->tier;
-	tn_block b = block_of(t, id);
 
 	return tn_block_refs(t->registry, b) == 0 && tn_tier_has(t, b) &&
 	       (u->space < 0 || tn_block_space(t->registry, b) == u->space) &&
 	       (!t->ops->evict || t->ops->evict(t, b, tn_tier_place_of(t, b), u->cls));
+}
+
+static bool usable(void *arg, uint32_t id)
+{
+	const struct usable *u = arg;
+
+	return may_go(u, block_of(u->tier, id));
 }
 
 int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes)
@@ -105,7 +108,7 @@ int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, ui
 		return 0;
 	if (t->ops->quota && !t->ops->quota(t, bytes, true))
 		return -EDQUOT;
-	if (!full || tn_tier_evict(t, 1, -1, NULL) == 1)
+	if (!full || tn_tier_evict(t, 1, -1, NULL) > 0)
 		return 1;
 	if (t->ops->quota)
 		t->ops->quota(t, bytes, false);
@@ -128,7 +131,7 @@ bool tn_tier_readmit(struct tn_tier_base *t, tn_block b)
 {
 	struct tn_policy_block info;
 
-	if (t->entries >= t->ops->capacity(t) && tn_tier_evict(t, 1, -1, NULL) != 1)
+	if (t->entries >= t->ops->capacity(t) && tn_tier_evict(t, 1, -1, NULL) == 0)
 		return false;
 	describe(t, b, &info);
 	tn_tier_insert(t, b, &info);
@@ -183,6 +186,7 @@ void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how)
 {
 	uint32_t place = tn_tier_place_of(t, b), id = t->ops->traits.entry_by_slot ? place : b;
 
+	TN_TRACE3(leave, b, t->tier, how);
 	t->watch->leaves(t->watch->arg, t, b, place, how);
 	remove_entry(t, id, b, how == TN_LEAVE_EVICTED || t->ops->traits.entry_by_slot ? TN_POLICY_EVICTED : TN_POLICY_DROPPED);
 	if (!t->ops->traits.keyed)
@@ -190,6 +194,61 @@ void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how)
 	t->space_blocks[tn_block_space(t->registry, b)]--;
 	t->blocks--;
 	t->ops->drain(t, b, place, how);
+}
+
+static void leave_alone(struct tn_tier_base *t, tn_block b)
+{
+	tn_tier_leave(t, b, TN_LEAVE_EVICTED);
+	t->evicted++;
+	t->watch->evicted(t->watch->arg, t, b);
+}
+
+/* The next share of the block, of the spaces after *space up to the block's own; TN_BLOCK_NONE: there is no more. */
+static tn_block next_share(const struct tn_tier_base *t, const struct tn_key *key, uint16_t own, uint16_t *space)
+{
+	tn_block b = TN_BLOCK_NONE;
+
+	while (b == TN_BLOCK_NONE && (*space = t->next_share[*space]) != own)
+		b = tn_registry_find_one(t->registry, *space, key, false);
+	return b;
+}
+
+bool tn_tier_has_share(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key)
+{
+	uint16_t at = space;
+	tn_block b;
+
+	while ((b = next_share(t, key, space, &at)) != TN_BLOCK_NONE)
+		if (tn_tier_has(t, b) || tn_tier_residency(t, b) == TN_FILLING)
+			return true;
+	return false;
+}
+
+/* Returns how many of those that left are what u says. What is held stays, and goes like any other block. */
+static uint32_t leave_with_shares(struct tn_tier_base *t, tn_block b, const struct usable *u)
+{
+	const struct usable any = {t, -1, NULL};
+	struct tn_key key = tn_block_key(t->registry, b);
+	uint16_t own = tn_block_space(t->registry, b), at = own;
+	uint32_t n = 1;
+
+	leave_alone(t, b);
+	while ((b = next_share(t, &key, own, &at)) != TN_BLOCK_NONE) {
+		bool counts = may_go(u, b);
+
+		if (!may_go(&any, b) || !tn_block_withdraw(t->registry, b, t->tier))
+			continue;
+		leave_alone(t, b);
+		n += counts;
+	}
+	return n;
+}
+
+void tn_tier_leave_evicted(struct tn_tier_base *t, tn_block b)
+{
+	const struct usable any = {t, -1, NULL};
+
+	leave_with_shares(t, b, &any);
 }
 
 uint32_t tn_tier_evict(struct tn_tier_base *t, uint32_t want, int space, const uint32_t *cls)
@@ -204,12 +263,9 @@ uint32_t tn_tier_evict(struct tn_tier_base *t, uint32_t want, int space, const u
 		if (id == TN_ENTRY_NONE)
 			break;
 		b = block_of(t, id);
-		if (!tn_block_withdraw(t->registry, b, t->tier))
-			continue; /* pinned meanwhile: not usable any more */
-		tn_tier_leave(t, b, TN_LEAVE_EVICTED);
-		t->evicted++;
-		t->watch->evicted(t->watch->arg, t, b);
-		n++;
+		if (tn_block_withdraw(t->registry, b, t->tier))
+			n += leave_with_shares(t, b, &u);
+		/* else it was pinned meanwhile: not usable any more */
 	}
 	return n;
 }

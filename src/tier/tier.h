@@ -30,7 +30,7 @@ struct tn_tier_base;
 /* How a place's bytes are reached. */
 enum tn_reach {
 	TN_REACH_MEMORY, /* an address: copied by workers */
-	TN_REACH_DEVICE, /* device and offset: IOCBs and the mover, headers beside the data */
+	TN_REACH_DEVICE, /* device and offset: IOCBs, headers beside the data */
 	TN_REACH_WHOLE,  /* whole blocks, by the tier's own executor (move) */
 };
 
@@ -64,6 +64,7 @@ struct tn_place_wait {
 	uint64_t quota_bytes;  /* that the space may have here */
 	bool first;	       /* nobody has waited for longer */
 	uint64_t ended;	       /* operations that are over so far: what they held may be free */
+	uint64_t own;	       /* places that the operation fills here already */
 	/* Out. */
 	uint64_t due_ns; /* when to ask again if nothing ended */
 	bool again;	 /* something happened: ask again at once */
@@ -160,6 +161,8 @@ struct tn_tier_watch {
 	void (*evicted)(void *arg, struct tn_tier_base *t, tn_block b);
 	/* Whether the block was dropped, so that it only waits for its holders. */
 	bool (*dropped)(void *arg, tn_block b);
+	/* Whether some blocks wait like that: what they take of a quota is free once their holders let go of them. */
+	bool (*dropping)(void *arg);
 	void *arg;
 };
 
@@ -168,6 +171,7 @@ struct tn_tier_base {
 	enum tn_tier tier;
 	const struct tn_tier_watch *watch;
 	struct tn_registry *registry;
+	const uint16_t *next_share; /* by space: rings of the spaces that hold the shares of the same blocks */
 	struct tn_policy *policy; /* NULL: the tier holds nothing yet */
 	const tn_block *block_of; /* by slot, where entries are slots */
 	uint64_t entries;	  /* of the policy */
@@ -199,10 +203,10 @@ uint32_t tn_tier_entry(const struct tn_tier_base *t, tn_block b);
 
 /* 64 bits that name a key and its space: spaces do not share ghosts. */
 uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);
-void tn_block_describe(const struct tn_registry *reg, tn_block b, uint32_t from_end, bool partial, struct tn_policy_block *info);
+void tn_block_describe(const struct tn_registry *reg, tn_block b, bool partial, struct tn_policy_block *info);
 
 /* The policy hears of a request, and of each block that it references. info->parent is set here. */
-void tn_tier_request(struct tn_tier_base *t, uint32_t blocks, uint32_t hits, tn_block parent);
+void tn_tier_request(struct tn_tier_base *t, tn_block parent);
 void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *info);
 
 /*
@@ -217,13 +221,20 @@ void tn_tier_insert(struct tn_tier_base *t, tn_block b, const struct tn_policy_b
 /* A block that was inserted does not come after all. */
 void tn_tier_remove(struct tn_tier_base *t, tn_block b);
 
+/* Whether the tier has a share of the block, of another rank than the space's. */
+bool tn_tier_has_share(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key);
 /* Its bytes are in the place, which counted as coming. */
 void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry);
 /* A block was there before this process: the policy does not hear of a request, and nobody of an event. */
 void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
 void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how);
+/* A block that was withdrawn leaves as an evicted one, and with it what may go of the other ranks' shares. */
+void tn_tier_leave_evicted(struct tn_tier_base *t, tn_block b);
 
-/* Evicts up to `want` blocks, of one space or any (-1), whose places blocks of class cls can have (NULL: any). */
+/*
+ * Evicts `want` blocks or fewer, of one space or any (-1), whose places blocks of class cls can have (NULL: any). The shares that other ranks have of
+ * them go, too, because nobody can use those any more: returns how many such blocks left, which may be more than `want`.
+ */
 uint32_t tn_tier_evict(struct tn_tier_base *t, uint32_t want, int space, const uint32_t *cls);
 /* How many of `want` more blocks of a space its quota lets in; the space's own go for them if need be. */
 uint32_t tn_tier_quota(struct tn_tier_base *t, uint16_t space, uint64_t limit_blocks, uint32_t want);

@@ -204,6 +204,7 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	const struct tn_pool_layout layout = {.npages = 1, .base = &base, .stride = {sizeof(kv)}};
 	struct tn_cache *cache = open_cache();
 	struct tn_device_stats device;
+	struct tn_latency latency;
 	struct tn_load_opts load_opts;
 	struct tn_save_opts save_opts;
 	struct tn_identity identity;
@@ -251,6 +252,7 @@ static void every_struct_that_a_cache_is_used_with_is_checked(void **state)
 	REFUSED(tn_match, match, tn_plan(space, &match, NULL, 1, &plan));
 	REFUSED(tn_plan, plan, tn_plan(space, &match, NULL, 1, &plan));
 	REFUSED(tn_device_stats, device, tn_cache_device_stats(cache, 0, &device));
+	REFUSED(tn_latency, latency, tn_cache_latency(cache, TN_LATENCY_MATCH, TN_TIER_NONE, &latency));
 	assert_int_equal(tn_pool_destroy(pool), 0);
 	assert_int_equal(tn_memory_unregister(memory), 0);
 	tn_space_close(space);

@@ -66,9 +66,9 @@ def write(name, text):
 
 def slack_table(token_ns):
     """A table of llama3-8b for an engine that takes token_ns per token and layer, whatever the prefix."""
-    return "\n".join(["tenuto-slack 1", "model llama3-8b", "gpu here", "engine -", "when now", "how synthetic", "layers 32",
-                      "cells shared", "inputs 1 1000000", "prefixes 0", "cell 1 0 * %d 0 0" % token_ns,
-                      "cell 1000000 0 * %d 0 0" % (1000000 * token_ns), ""])
+    return "\n".join(["tenuto-slack 2", "model llama3-8b", "gpu here", "engine -", "when now", "how synthetic", "layers 32",
+                      "cells shared", "inputs 1 1000000", "prefixes 0", "cell 1 0 * %d" % token_ns,
+                      "cell 1000000 0 * %d" % (1000000 * token_ns), ""])
 
 
 def rest_of_terminal(fd):

@@ -355,8 +355,8 @@ def tables_that_do_not_fit_are_refused():
     write("table.slack", TABLE)
     says(tenuto("replay", t, "--no-io", "--model", "llama3-70b", "--slack", "table.slack", rc=USAGE), "llama3-8b", "32 layers")
     says(tenuto("replay", t, *USUAL, "--slack", "nowhere", rc=USAGE), "nowhere")
-    says(tenuto("replay", t, *USUAL, "--slack", write("bad", TABLE.replace(" 1000 0 0", " 0 0 0")), rc=USAGE), "line 11")
-    tenuto("replay", t, *USUAL, "--slack", write("bad", TABLE.replace("slack 1", "slack 9")), rc=PROBLEM)
+    says(tenuto("replay", t, *USUAL, "--slack", write("bad", TABLE.replace(" 1000\n", " 0\n")), rc=USAGE), "line 11")
+    tenuto("replay", t, *USUAL, "--slack", write("bad", TABLE.replace("slack 2", "slack 9")), rc=PROBLEM)
 
 
 main(globals())

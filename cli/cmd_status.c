@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto status [SOCKET]`: one screen of what a cache does that a process serves, drawn again every two seconds.
+ *
+ * Attaches as any process does, and asks for statistics alone. When the owner ends, the screen says so and waits for the next one.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tenuto/session.h>
+
+#include "cli.h"
+#include "status.h"
+
+#define REFRESH_SECONDS 2
+#define PATIENCE_NS 10000000000ull /* for an owner that opens its stores */
+#define PATH_BYTES 108u /* of sockaddr_un */
+
+struct status_args {
+	bool once, json;
+};
+
+static const struct cli_opt options[] = {
+	{"once", NULL, NULL, "print once, with rates since the cache was opened, and end", CLI_FLAG, offsetof(struct status_args, once), 0, 0},
+	{"json", NULL, NULL, "print JSON: with --once an object, else an object per line", CLI_FLAG, offsetof(struct status_args, json), 0, 0},
+	{0},
+};
+
+static const struct cli_verb verb = {
+	.name = "status",
+	.operands = "[SOCKET | DIR]",
+	.about = "Shows what a cache does that tenutod or an engine serves at SOCKET, or that has the store in DIR open, every two seconds until "
+		 "it is interrupted. Without either it looks for tenuto.sock in $XDG_RUNTIME_DIR and in /run/tenuto. Off a terminal it prints a line each time. When the owner "
+		 "ends, it says so and waits for the next one; with --once it ends with 3 if nobody serves there.",
+	.opts = options,
+	.max_operands = 1,
+};
+
+/* ---- JSON ------------------------------------------------------------------------------------------ */
+
+static json_t *latency_json(const struct status *s, uint32_t i)
+{
+	json_t *o = json_pack("{s:I, s:f}", "count", (json_int_t)s->latency[i].count, "sum", (double)s->latency[i].sum_ns * 1e-9);
+	double p50 = status_quantile(s, NULL, i, 0.5), p99 = status_quantile(s, NULL, i, 0.99);
+
+	json_object_set_new(o, "p50", p50 < 0 ? json_null() : json_real(p50));
+	json_object_set_new(o, "p99", p99 < 0 ? json_null() : json_real(p99));
+	return o;
+}
+
+/* Samples by the names of /metrics; latencies with their quantiles since the cache was opened. */
+static json_t *to_json(const struct status *s, const char *socket)
+{
+	json_t *metrics = json_object(), *latencies = json_object();
+	uint64_t budget = s->owner.write_bytes_per_day;
+
+	for (size_t i = 0; i < s->n; i++)
+		json_object_set_new(metrics, s->samples[i].key, json_real(s->samples[i].value));
+	for (uint32_t i = 0; i < STATUS_LATENCIES; i++)
+		json_object_set_new(latencies, status_latencies[i].key, latency_json(s, i));
+	return json_pack("{s:s, s:s, s:I, s:f, s:o, s:o, s:o}", "version", tn_version(), "socket", socket, "pid", (json_int_t)s->owner.pid,
+			 "written_bytes_per_day", status_written_per_day(s), "budget_bytes_per_day",
+			 budget ? json_integer((json_int_t)budget) : json_null(), "latencies", latencies, "metrics", metrics);
+}
+
+static int print_json(const struct status *s, const char *socket, bool once)
+{
+	json_t *o = to_json(s, socket);
+
+	if (once)
+		return cli_json(o);
+	if (!o)
+		return cli_error(CLI_ENVIRONMENT, "out of memory for the result");
+	json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
+	json_decref(o);
+	putchar('\n');
+	return cli_finish(CLI_OK);
+}
+
+/* ---- the screen ------------------------------------------------------------------------------------ */
+
+/* From the top left corner on, cut to the terminal's size, so that nothing scrolls. */
+static int draw(char *text)
+{
+	struct winsize size = {0};
+	int lines, columns;
+
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || size.ws_row == 0 || size.ws_col == 0)
+		size = (struct winsize){.ws_row = 24, .ws_col = 80};
+	lines = size.ws_row - 1;
+	columns = size.ws_col;
+	fputs("\033[H", stdout);
+	for (char *line = text, *end; lines > 0 && (end = strchr(line, '\n')); line = end + 1, lines--)
+		printf("%.*s\033[K\n", (int)(end - line < columns ? end - line : columns), line);
+	fputs("\033[J", stdout);
+	return cli_finish(CLI_OK);
+}
+
+static int print_screen(const struct status *s, const struct status *before, const char *socket, bool tty)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *out = open_memstream(&text, &bytes);
+	int rc;
+
+	if (!out)
+		return cli_error(CLI_ENVIRONMENT, "out of memory for the screen");
+	status_print(s, before, socket, out);
+	if (fclose(out)) {
+		free(text);
+		return cli_error(CLI_ENVIRONMENT, "out of memory for the screen");
+	}
+	if (tty) {
+		rc = draw(text);
+	} else {
+		fputs(text, stdout);
+		rc = cli_finish(CLI_OK);
+	}
+	free(text);
+	return rc;
+}
+
+static int print(const struct status_args *a, const struct status *s, const struct status *before, const char *socket)
+{
+	bool tty = isatty(STDOUT_FILENO);
+
+	if (a->json)
+		return print_json(s, socket, a->once);
+	if (a->once || tty)
+		return print_screen(s, before, socket, tty && !a->once);
+	status_print_line(s, before, stdout);
+	return cli_finish(CLI_OK);
+}
+
+/* ---- the cache ------------------------------------------------------------------------------------- */
+
+static void wait_for_refresh(void)
+{
+	const struct timespec t = {.tv_sec = REFRESH_SECONDS};
+
+	if (!cli_interrupted())
+		nanosleep(&t, NULL); /* a signal ends it */
+}
+
+static int attach(const char *path, struct tn_cache **cache)
+{
+	const struct tn_attach_opts opts = {.size = sizeof(opts), .deadline_ns = cli_now_ns() + PATIENCE_NS};
+	struct stat st;
+
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+		return tn_cache_attach_store(path, "default", &opts, cache);
+	return tn_cache_attach(path, &opts, cache);
+}
+
+/* Whether a later attempt may find an owner. */
+static bool owner_may_come(int rc)
+{
+	return rc == -ENOENT || rc == -ECONNREFUSED || rc == -ESHUTDOWN || rc == -ETIMEDOUT || rc == -EAGAIN;
+}
+
+static void say_gone(const char *socket, bool *said)
+{
+	if (!*said)
+		cli_error(CLI_ENVIRONMENT, "nobody serves a cache at %s now: waits for the next owner (Ctrl-C ends)", socket);
+	*said = true;
+}
+
+/* Until the owner is gone, or the user wants no more; CLI_GO: the owner is gone. */
+static int show(const struct status_args *a, struct tn_cache *cache, const char *socket)
+{
+	struct status s = {0}, before = {0};
+	int rc = 0, out = CLI_OK;
+
+	if (!a->once && !a->json && isatty(STDOUT_FILENO))
+		fputs("\033[2J", stdout);
+	while (out == CLI_OK && !cli_interrupted()) {
+		rc = status_take(cache, &s);
+		if (rc)
+			break;
+		out = print(a, &s, before.n ? &before : NULL, socket);
+		if (a->once)
+			break;
+		status_free(&before);
+		before = s;
+		memset(&s, 0, sizeof(s));
+		wait_for_refresh();
+	}
+	status_free(&s);
+	status_free(&before);
+	if (rc == -ESHUTDOWN && !a->once)
+		return CLI_GO;
+	return rc ? cli_fail(rc, NULL) : out;
+}
+
+static int find_owner(int operands, char **argv, char path[PATH_BYTES])
+{
+	if (operands == 0 && !cli_default_socket(true, path, PATH_BYTES) && !cli_default_socket(false, path, PATH_BYTES))
+		return cli_error(CLI_ENVIRONMENT, "no cache is served at /run/tenuto/tenuto.sock or at $XDG_RUNTIME_DIR/tenuto.sock; start "
+				 "tenutod, or give the socket of its owner");
+	if (operands && (size_t)snprintf(path, PATH_BYTES, "%s", argv[1]) >= PATH_BYTES)
+		return cli_error(CLI_USAGE, "%s: a path may have %u bytes", argv[1], PATH_BYTES - 1);
+	return CLI_GO;
+}
+
+int cmd_status(int argc, char **argv)
+{
+	struct status_args a = {0};
+	bool said_gone = false;
+	char path[PATH_BYTES];
+	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
+
+	if (rc == CLI_GO)
+		rc = find_owner(n, argv, path);
+	if (rc != CLI_GO)
+		return rc;
+	cli_catch_interrupts();
+	while (rc == CLI_GO && !cli_interrupted()) {
+		struct tn_cache *cache = NULL;
+		int attached = attach(path, &cache);
+
+		if (attached == 0) {
+			said_gone = false;
+			rc = show(&a, cache, path);
+			tn_cache_close(cache);
+			if (rc != CLI_GO)
+				break;
+		} else if (a.once && owner_may_come(attached)) {
+			return cli_error(CLI_ENVIRONMENT, "nobody serves a cache there: %s", tn_error_last()->text);
+		} else if (!owner_may_come(attached)) {
+			return cli_fail(attached, NULL);
+		}
+		say_gone(path, &said_gone);
+		wait_for_refresh();
+	}
+	return cli_interrupted() ? CLI_OK : rc;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include <tenuto/status.h>
+
+enum type { COUNTER, GAUGE, HISTOGRAM };
+
+static const char *const type_name[] = {"counter", "gauge", "histogram"};
+
+#define NS 1e-9 /* of a statistic in ns, whose metric is in seconds */
+#define SECONDS_PER_DAY 86400.0
+#define STATS_MAX 256u
+
+/*
+ * A statistic of the library (docs/statistics.md) as a metric. Neighbours of one name are one metric with several labels, and the first has
+ * its help. @scale: 0 is 1.
+ */
+struct statistic {
+	const char *stat;
+	const char *name;
+	const char *labels; /* NULL: none */
+	enum type type;
+	double scale;
+	const char *help;
+};
+
+static const struct statistic statistics[] = {
+	{"blocks", "tenuto_blocks", NULL, GAUGE, 0, "Blocks that are known, in any tier"},
+	{"host_blocks", "tenuto_tier_blocks", "tier=\"host\"", GAUGE, 0, "Blocks in a tier"},
+	{"disk_blocks", "tenuto_tier_blocks", "tier=\"disk\"", GAUGE, 0, NULL},
+	{"capacity_blocks", "tenuto_capacity_blocks", NULL, GAUGE, 0, "Most blocks that the disks hold"},
+	{"lookups", "tenuto_lookups_total", NULL, COUNTER, 0, "Look-ups"},
+	{"lookup_blocks", "tenuto_lookup_blocks_total", NULL, COUNTER, 0, "Blocks that look-ups asked for"},
+	{"hit_blocks", "tenuto_hit_blocks_total", NULL, COUNTER, 0, "Blocks that look-ups found, as part of a prefix"},
+	{"loads", "tenuto_loads_total", NULL, COUNTER, 0, "Loads that began"},
+	{"load_blocks", "tenuto_load_blocks_total", NULL, COUNTER, 0, "Blocks of loads that arrived"},
+	{"load_failed_blocks", "tenuto_load_failed_blocks_total", NULL, COUNTER, 0, "Blocks of loads that did not arrive"},
+	{"joined_blocks", "tenuto_joined_blocks_total", NULL, COUNTER, 0, "Blocks of loads that another load was reading already"},
+	{"saves", "tenuto_saves_total", NULL, COUNTER, 0, "Saves that began"},
+	{"saved_blocks", "tenuto_saved_blocks_total", NULL, COUNTER, 0, "Blocks of saves that were admitted to disk"},
+	{"existing_blocks", "tenuto_existing_blocks_total", NULL, COUNTER, 0, "Blocks of saves that were there already"},
+	{"host_only_blocks", "tenuto_host_only_blocks_total", NULL, COUNTER, 0, "Blocks of saves that stayed in host memory alone"},
+	{"admission_rejected_blocks", "tenuto_admission_rejected_blocks_total", NULL, COUNTER, 0, "Blocks of saves that were not admitted"},
+	{"save_failed_blocks", "tenuto_save_failed_blocks_total", NULL, COUNTER, 0, "Blocks of saves that failed"},
+	{"evicted_host_blocks", "tenuto_evicted_blocks_total", "tier=\"host\"", COUNTER, 0, "Blocks that left a tier for others"},
+	{"evicted_disk_blocks", "tenuto_evicted_blocks_total", "tier=\"disk\"", COUNTER, 0, NULL},
+	{"dropped_blocks", "tenuto_dropped_blocks_total", NULL, COUNTER, 0, "Blocks that were dropped, or whose time was over"},
+	{"offloaded_blocks", "tenuto_offloaded_blocks_total", NULL, COUNTER, 0, "Blocks that went from host memory to disk"},
+	{"promoted_blocks", "tenuto_promoted_blocks_total", NULL, COUNTER, 0, "Blocks that loads left in host memory"},
+	{"prefetched_blocks", "tenuto_prefetched_blocks_total", NULL, COUNTER, 0, "Blocks that prefetches brought to host memory"},
+	{"offload_waiting_blocks", "tenuto_offload_waiting_blocks", NULL, GAUGE, 0,
+	 "Blocks in host memory that are admitted to disk and not written yet"},
+	{"offload_waiting_bytes", "tenuto_offload_waiting_bytes", NULL, GAUGE, 0, "Bytes of the blocks that wait to be written to disk"},
+	{"offload_oldest_ns", "tenuto_offload_oldest_seconds", NULL, GAUGE, NS, "How long the first of them has waited"},
+	{"offload_failed_blocks", "tenuto_offload_failed_blocks", NULL, GAUGE, 0,
+	 "Blocks in host memory that could not be written to disk and are tried again"},
+	{"offload_lost_blocks", "tenuto_offload_lost_blocks_total", NULL, COUNTER, 0,
+	 "Blocks that were evicted from host memory before they could be written"},
+	{"bytes_read", "tenuto_read_bytes_total", NULL, COUNTER, 0, "Bytes of blocks read from the disks"},
+	{"bytes_written", "tenuto_written_bytes_total", NULL, COUNTER, 0, "Bytes of blocks written to the disks"},
+	{"blocks_read_back", "tenuto_read_back_blocks_total", NULL, COUNTER, 0,
+	 "Blocks written since the start that were loaded at least once"},
+	{"verified_objects", "tenuto_verified_objects_total", NULL, COUNTER, 0, "Objects whose checksum was compared"},
+	{"corrupt_objects", "tenuto_corrupt_objects_total", NULL, COUNTER, 0, "Objects whose checksum was wrong"},
+	{"io_errors", "tenuto_io_errors_total", NULL, COUNTER, 0, "Requests to the disks that failed"},
+	{"bounced_objects", "tenuto_bounced_objects_total", NULL, COUNTER, 0,
+	 "Objects that went through a bounce buffer because of their alignment"},
+	{"staged_bytes", "tenuto_staged_bytes_total", NULL, COUNTER, 0,
+	 "Bytes that attached processes have copied, because their pages are not in memory that can be mapped"},
+	{"recovered_blocks", "tenuto_recovered_blocks", NULL, GAUGE, 0, "Blocks that the disks held at the start"},
+	{"recovery_ns", "tenuto_recovery_seconds", NULL, GAUGE, NS, "How long the opening of the stores took"},
+	{"header_cache_hits", "tenuto_header_cache_hits_total", NULL, COUNTER, 0, "Headers of blocks found in memory"},
+	{"header_reads", "tenuto_header_reads_total", NULL, COUNTER, 0, "Headers of blocks read from the disks"},
+	{"unobserved_requests", "tenuto_unobserved_requests_total", NULL, COUNTER, 0,
+	 "Reads that the health of a device was not told of, because there were too many at once"},
+	{"resolve_ns", "tenuto_resolve_seconds_total", NULL, COUNTER, NS, "Time of the owner thread to find the blocks of loads"},
+	{"submit_ns", "tenuto_submit_seconds_total", NULL, COUNTER, NS, "Time of the owner thread to hand reads over"},
+	{"submit_layers", "tenuto_submit_layers_total", NULL, COUNTER, 0, "Layers whose reads were handed over"},
+	{"index_bytes", "tenuto_index_bytes", NULL, GAUGE, 0, "Memory of the index"},
+	{"loaded_host_bytes", "tenuto_loaded_bytes_total", "tier=\"host\"", COUNTER, 0, "Bytes of loads, by the tier that they came from"},
+	{"loaded_disk_bytes", "tenuto_loaded_bytes_total", "tier=\"disk\"", COUNTER, 0, NULL},
+	{"saved_bytes", "tenuto_saved_bytes_total", NULL, COUNTER, 0, "Bytes of saves that a tier took"},
+};
+
+#define STATISTICS (sizeof(statistics) / sizeof(statistics[0]))
+
+/* A member of struct tn_device_stats as a metric, with the device as its label. */
+struct of_device {
+	const char *name;
+	enum type type;
+	size_t at;
+	const char *help;
+};
+
+#define DEVICE(member) offsetof(struct tn_device_stats, member)
+
+static const struct of_device of_devices[] = {
+	{"tenuto_device_capacity_bytes", GAUGE, DEVICE(capacity_bytes), "Capacity of a device"},
+	{"tenuto_device_used_bytes", GAUGE, DEVICE(used_bytes), "Bytes of a device that blocks take"},
+	{"tenuto_device_blocks", GAUGE, DEVICE(blocks), "Blocks on a device"},
+	{"tenuto_device_quarantined_slots", GAUGE, DEVICE(quarantined_slots), "Slots of a device that are not used any more"},
+	{"tenuto_device_read_bytes_total", COUNTER, DEVICE(bytes_read), "Bytes read from a device"},
+	{"tenuto_device_written_bytes_total", COUNTER, DEVICE(bytes_written), "Bytes of blocks written to a device"},
+	{"tenuto_device_meta_written_bytes_total", COUNTER, DEVICE(meta_bytes_written), "Bytes of the index written to a device"},
+	{"tenuto_device_read_errors_total", COUNTER, DEVICE(read_errors), "Reads of a device that failed"},
+	{"tenuto_device_write_errors_total", COUNTER, DEVICE(write_errors), "Writes to a device that failed"},
+	{"tenuto_device_lost_blocks_total", COUNTER, DEVICE(lost_blocks), "Blocks given up because a sync of the device failed"},
+};
+
+static const char *const health_name[] = {[TN_HEALTHY] = "healthy", [TN_SLOW] = "slow", [TN_READ_ONLY] = "read_only",
+					  [TN_OFFLINE] = "offline"};
+
+static void print_head(FILE *out, const char *name, enum type type, const char *help)
+{
+	fprintf(out, "# HELP %s %s.\n# TYPE %s %s\n", name, help, name, type_name[type]);
+}
+
+/* ---- statistics ------------------------------------------------------------------------------------ */
+
+static void print_statistic(FILE *out, const struct statistic *s, uint64_t value)
+{
+	if (s->help)
+		print_head(out, s->name, s->type, s->help);
+	fputs(s->name, out);
+	if (s->labels)
+		fprintf(out, "{%s}", s->labels);
+	if (s->scale > 0)
+		fprintf(out, " %.9f\n", (double)value * s->scale);
+	else
+		fprintf(out, " %" PRIu64 "\n", value);
+}
+
+static int print_statistics(FILE *out, struct tn_cache *cache)
+{
+	uint64_t value[STATS_MAX];
+	int n = tn_cache_stats(cache, value, STATS_MAX);
+
+	if (n < 0)
+		return n;
+	for (size_t k = 0; k < STATISTICS; k++)
+		for (uint32_t i = 0; i < (uint32_t)n && i < STATS_MAX; i++)
+			if (strcmp(tn_stat_name(i), statistics[k].stat) == 0)
+				print_statistic(out, &statistics[k], value[i]);
+	return 0;
+}
+
+/* ---- devices --------------------------------------------------------------------------------------- */
+
+static void print_device_labels(FILE *out, uint32_t index, const struct tn_device_stats *d)
+{
+	fprintf(out, "{device=\"%u\",path=\"", index);
+	for (const char *s = d->path; *s; s++)
+		if (*s == '\n')
+			fputs("\\n", out);
+		else
+			fprintf(out, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+	putc('"', out);
+}
+
+static void print_health(FILE *out, const struct tn_device_stats *devices, uint32_t n)
+{
+	print_head(out, "tenuto_device_health", GAUGE, "How well a device serves: 1 for its state, 0 for the others");
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t h = 0; h < sizeof(health_name) / sizeof(health_name[0]); h++) {
+			fputs("tenuto_device_health", out);
+			print_device_labels(out, i, &devices[i]);
+			fprintf(out, ",health=\"%s\"} %d\n", health_name[h], devices[i].health == h);
+		}
+	print_head(out, "tenuto_device_deleted", GAUGE, "1 if the file of a device was deleted while it is in use");
+	for (uint32_t i = 0; i < n; i++) {
+		fputs("tenuto_device_deleted", out);
+		print_device_labels(out, i, &devices[i]);
+		fprintf(out, "} %d\n", devices[i].deleted);
+	}
+}
+
+static int print_devices(FILE *out, struct tn_cache *cache)
+{
+	struct tn_device_stats devices[TN_DEVICES_MAX];
+	uint32_t n = 0;
+	int rc = 0;
+
+	for (; n < TN_DEVICES_MAX; n++) {
+		devices[n].size = sizeof(devices[n]);
+		rc = tn_cache_device_stats(cache, n, &devices[n]);
+		if (rc)
+			break;
+	}
+	if (rc && rc != -ENOENT)
+		return rc;
+	if (n == 0)
+		return 0;
+	print_health(out, devices, n);
+	for (size_t k = 0; k < sizeof(of_devices) / sizeof(of_devices[0]); k++) {
+		print_head(out, of_devices[k].name, of_devices[k].type, of_devices[k].help);
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t value;
+
+			memcpy(&value, (const char *)&devices[i] + of_devices[k].at, sizeof(value));
+			fputs(of_devices[k].name, out);
+			print_device_labels(out, i, &devices[i]);
+			fprintf(out, "} %" PRIu64 "\n", value);
+		}
+	}
+	return 0;
+}
+
+/* ---- who uses the cache ---------------------------------------------------------------------------- */
+
+/* A member of struct tn_session_stats as a metric, with the session's place and process as labels. Neighbours as above. */
+static const struct of_session {
+	const char *name;
+	const char *label; /* besides; NULL: none */
+	enum type type;
+	size_t at, bytes;
+	double scale;
+	const char *help;
+} of_sessions[] = {
+#define SESSION(member) offsetof(struct tn_session_stats, member), sizeof(((struct tn_session_stats *)NULL)->member)
+	{"tenuto_session_attached_seconds", NULL, GAUGE, SESSION(attached_ns), NS, "How long a process has been attached; session 0 is the owner itself"},
+	{"tenuto_session_loads_total", NULL, COUNTER, SESSION(loads), 0, "Loads that a process began"},
+	{"tenuto_session_saves_total", NULL, COUNTER, SESSION(saves), 0, "Saves that a process began"},
+	{"tenuto_session_loaded_bytes_total", NULL, COUNTER, SESSION(loaded_bytes), 0, "Bytes that arrived in a process' pages"},
+	{"tenuto_session_saved_bytes_total", NULL, COUNTER, SESSION(saved_bytes), 0, "Bytes of a process' saves that a tier took"},
+	{"tenuto_session_operations", "kind=\"load\"", GAUGE, SESSION(loads_now), 0, "Operations of a process that are under way"},
+	{"tenuto_session_operations", "kind=\"save\"", GAUGE, SESSION(saves_now), 0, NULL},
+	{"tenuto_session_operations", "kind=\"prefetch\"", GAUGE, SESSION(prefetches_now), 0, NULL},
+	{"tenuto_session_operation_states", "state=\"moving\"", GAUGE, SESSION(moving), 0,
+	 "Operations of a process by what they do: move bytes, wait for their turn or a place, or wait for the process"},
+	{"tenuto_session_operation_states", "state=\"turn\"", GAUGE, SESSION(waiting_turn), 0, NULL},
+	{"tenuto_session_operation_states", "state=\"process\"", GAUGE, SESSION(waiting_process), 0, NULL},
+	{"tenuto_session_waiting_calls", NULL, GAUGE, SESSION(calls), 0, "Calls of a process that wait for the disks, as flushes"},
+	{"tenuto_session_backlog_bytes", NULL, GAUGE, SESSION(backlog_bytes), 0, "Bytes of a process' saves that are still to be written"},
+};
+
+static uint64_t number_at(const struct tn_session_stats *s, const struct of_session *m)
+{
+	uint32_t small;
+	uint64_t large;
+
+	if (m->bytes == sizeof(small)) {
+		memcpy(&small, (const char *)s + m->at, sizeof(small));
+		return small;
+	}
+	memcpy(&large, (const char *)s + m->at, sizeof(large));
+	return large;
+}
+
+static void print_session(FILE *out, const struct of_session *m, uint32_t place, const struct tn_session_stats *s)
+{
+	fprintf(out, "%s{session=\"%u\",pid=\"%u\"%s%s} ", m->name, place, s->pid, m->label ? "," : "", m->label ? m->label : "");
+	if (m->scale > 0)
+		fprintf(out, "%.9f\n", (double)number_at(s, m) * m->scale);
+	else
+		fprintf(out, "%" PRIu64 "\n", number_at(s, m));
+}
+
+static int print_sessions(FILE *out, struct tn_cache *cache)
+{
+	struct tn_session_stats s[TN_SESSION_PLACES];
+	bool there[TN_SESSION_PLACES];
+
+	for (uint32_t i = 0; i < TN_SESSION_PLACES; i++) {
+		int rc;
+
+		s[i].size = sizeof(s[i]);
+		rc = tn_cache_session_stats(cache, i, &s[i]);
+		if (rc && rc != -ENOENT)
+			return rc;
+		there[i] = rc == 0;
+	}
+	for (size_t k = 0; k < sizeof(of_sessions) / sizeof(of_sessions[0]); k++) {
+		if (!of_sessions[k].help) /* printed with the first of its metric: samples of one metric must be together */
+			continue;
+		print_head(out, of_sessions[k].name, of_sessions[k].type, of_sessions[k].help);
+		for (uint32_t i = 0; i < TN_SESSION_PLACES; i++)
+			for (size_t m = k; there[i] && m < sizeof(of_sessions) / sizeof(of_sessions[0]) &&
+			     strcmp(of_sessions[m].name, of_sessions[k].name) == 0; m++)
+				print_session(out, &of_sessions[m], i, &s[i]);
+	}
+	return 0;
+}
+
+static int print_owner(FILE *out, struct tn_cache *cache)
+{
+	struct tn_owner_stats o = {.size = sizeof(o)};
+	int rc = tn_cache_owner_stats(cache, &o);
+
+	if (rc)
+		return rc;
+	print_head(out, "tenuto_build_info", GAUGE, "1, with the version of the library as a label");
+	fprintf(out, "tenuto_build_info{version=\"%s\"} 1\n", tn_version());
+	print_head(out, "tenuto_open_seconds", GAUGE, "How long the cache has been open");
+	fprintf(out, "tenuto_open_seconds %.3f\n", (double)o.open_ns * NS);
+	print_head(out, "tenuto_sessions", GAUGE, "Processes that are attached");
+	fprintf(out, "tenuto_sessions %u\n", o.sessions);
+	print_head(out, "tenuto_attached_total", COUNTER, "Processes that have attached");
+	fprintf(out, "tenuto_attached_total %" PRIu64 "\n", o.sessions_total);
+	if (o.write_bytes_per_day) {
+		print_head(out, "tenuto_write_budget_bytes_per_second", GAUGE, "Bytes that may be written to the disks per second, on average");
+		fprintf(out, "tenuto_write_budget_bytes_per_second %.3f\n", (double)o.write_bytes_per_day / SECONDS_PER_DAY);
+	}
+	return 0;
+}
+
+/* ---- latencies ------------------------------------------------------------------------------------- */
+
+/*
+ * Buckets of Prometheus: bounds of 2^n and 1.5 * 2^n ns, from 1 us to 100 s. Each is a bound of the library's, too, so that nothing is
+ * split. The library's own 304 would be 10 times the text.
+ */
+#define FIRST_POWER 10u
+#define LAST_POWER 36u
+
+static void print_bucket(FILE *out, const char *name, const char *tier, const char *le, uint64_t count)
+{
+	fprintf(out, "%s_bucket{%s%s%sle=\"%s\"} %" PRIu64 "\n", name, tier ? "tier=\"" : "", tier ? tier : "", tier ? "\"," : "", le,
+		count);
+}
+
+static void print_histogram(FILE *out, const char *name, const char *tier, const struct tn_latency *l)
+{
+	uint64_t count = 0;
+	uint32_t bucket = 0;
+	char le[32];
+
+	for (uint32_t half = 2 * FIRST_POWER; half < 2 * LAST_POWER + 2; half++) {
+		uint64_t bound_ns = UINT64_C(1) << half / 2;
+
+		bound_ns += half % 2 ? bound_ns / 2 : 0;
+		for (; tn_latency_bound_ns(bucket) <= bound_ns; bucket++)
+			count += l->buckets[bucket];
+		snprintf(le, sizeof(le), "%.12g", (double)bound_ns * NS);
+		print_bucket(out, name, tier, le, count);
+	}
+	print_bucket(out, name, tier, "+Inf", l->count);
+	fprintf(out, "%s_sum%s%s%s %.9f\n", name, tier ? "{tier=\"" : "", tier ? tier : "", tier ? "\"}" : "", (double)l->sum_ns * NS);
+	fprintf(out, "%s_count%s%s%s %" PRIu64 "\n", name, tier ? "{tier=\"" : "", tier ? tier : "", tier ? "\"}" : "", l->count);
+}
+
+static const char *const tier_name[] = {[TN_TIER_NONE] = "none", [TN_TIER_DEVICE] = "device", [TN_TIER_HOST] = "host",
+					[TN_TIER_DISK] = "disk", [TN_TIER_REMOTE] = "remote"};
+
+static int print_loads(FILE *out, struct tn_cache *cache)
+{
+	struct tn_latency l = {.size = sizeof(l)};
+
+	print_head(out, "tenuto_load_seconds", HISTOGRAM,
+		   "From the beginning of a load to its last layer, by the lowest tier that it needed (none: nothing was there)");
+	for (uint32_t t = 0; t < sizeof(tier_name) / sizeof(tier_name[0]); t++) {
+		int rc = tn_cache_all_latency(cache, TN_LATENCY_LOAD, (enum tn_tier)t, &l);
+
+		if (rc)
+			return rc;
+		/* A tier that this cache does not have has no loads. */
+		if (l.count > 0 || t == TN_TIER_HOST || t == TN_TIER_DISK)
+			print_histogram(out, "tenuto_load_seconds", tier_name[t], &l);
+	}
+	return 0;
+}
+
+static int print_latencies(FILE *out, struct tn_cache *cache)
+{
+	static const struct {
+		enum tn_latency_kind kind;
+		const char *name, *help;
+	} kinds[] = {
+		{TN_LATENCY_MATCH, "tenuto_match_seconds", "Look-ups"},
+		{TN_LATENCY_LAYER_WAIT, "tenuto_layer_wait_seconds", "Waits for a layer of a load, also if it was there at once"},
+		{TN_LATENCY_SAVE, "tenuto_save_seconds", "From the beginning of a save to its end"},
+		{TN_LATENCY_FLUSH, "tenuto_flush_seconds", "Flushes"},
+	};
+	struct tn_latency l = {.size = sizeof(l)};
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		int rc = tn_cache_all_latency(cache, kinds[i].kind, TN_TIER_NONE, &l);
+
+		if (rc)
+			return rc;
+		print_head(out, kinds[i].name, HISTOGRAM, kinds[i].help);
+		print_histogram(out, kinds[i].name, NULL, &l);
+	}
+	return print_loads(out, cache);
+}
+
+int metrics_print(struct tn_cache *cache, FILE *out)
+{
+	int rc = print_owner(out, cache);
+
+	if (rc == 0)
+		rc = print_statistics(out, cache);
+	if (rc == 0)
+		rc = print_devices(out, cache);
+	if (rc == 0)
+		rc = print_sessions(out, cache);
+	return rc ? rc : print_latencies(out, cache);
+}

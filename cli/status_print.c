@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The screen of `tenuto status`. The titles of its rows are those of the panels of share/grafana/tenuto.json. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli.h"
+#include "status.h"
+
+#define GB 1e-9
+#define LABELS 600u /* bytes: an escaped path and a little more */
+#define KEY 800u
+
+static const char *const healths[] = {"healthy", "slow", "read_only", "offline"};
+
+static void row(FILE *out, const char *title, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void row(FILE *out, const char *title, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(out, "%-42s", title);
+	va_start(ap, fmt);
+	vfprintf(out, fmt, ap);
+	va_end(ap);
+	putc('\n', out);
+}
+
+/* A share of look-ups' blocks; false: there were none. */
+static bool hits(const struct status *s, const struct status *before, double *share)
+{
+	double asked = status_rate(s, before, "tenuto_lookup_blocks_total");
+
+	*share = asked > 0 ? 100 * status_rate(s, before, "tenuto_hit_blocks_total") / asked : 0;
+	return asked > 0;
+}
+
+static char *latency_text(char *buf, double seconds)
+{
+	if (seconds < 0)
+		snprintf(buf, 32, "-");
+	else if (seconds < 1e-3)
+		snprintf(buf, 32, "%.1f us", seconds * 1e6);
+	else if (seconds < 1)
+		snprintf(buf, 32, "%.1f ms", seconds * 1e3);
+	else
+		snprintf(buf, 32, "%.1f s", seconds);
+	return buf;
+}
+
+static void print_traffic(const struct status *s, const struct status *before, FILE *out)
+{
+	double now, all;
+	bool any = hits(s, before, &now);
+	char a[32], b[32], c[32];
+
+	hits(s, NULL, &all);
+	if (any && before)
+		row(out, "Blocks found by look-ups", "%.1f %%, since the start %.1f %%", now, all);
+	else if (hits(s, NULL, &all))
+		row(out, "Blocks found by look-ups", "%.1f %% since the start", all);
+	else
+		row(out, "Blocks found by look-ups", "no look-ups");
+	row(out, "Look-ups, loads and saves per second", "%.1f, %.1f, %.1f", status_rate(s, before, "tenuto_lookups_total"),
+	    status_rate(s, before, "tenuto_loads_total"), status_rate(s, before, "tenuto_saves_total"));
+	row(out, "Loads by tier", "host %.2f GB/s, disk %.2f GB/s", GB * status_rate(s, before, "tenuto_loaded_bytes_total{tier=\"host\"}"),
+	    GB * status_rate(s, before, "tenuto_loaded_bytes_total{tier=\"disk\"}"));
+	row(out, "Bytes of saves", "%.2f GB/s", GB * status_rate(s, before, "tenuto_saved_bytes_total"));
+	row(out, "Disks, all together", "read %.2f GB/s, written %.2f GB/s", GB * status_rate(s, before, "tenuto_read_bytes_total"),
+	    GB * status_rate(s, before, "tenuto_written_bytes_total"));
+	row(out, "Blocks by tier", "host %s, disk %s of %s", cli_number(a, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"host\"}")),
+	    cli_number(b, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"disk\"}")),
+	    cli_number(c, (uint64_t)status_value(s, "tenuto_capacity_blocks")));
+	row(out, "Leaving tiers", "host %.1f per second, disk %.1f per second",
+	    status_rate(s, before, "tenuto_evicted_blocks_total{tier=\"host\"}"),
+	    status_rate(s, before, "tenuto_evicted_blocks_total{tier=\"disk\"}"));
+	row(out, "Blocks of saves", "stored %.1f per second, rejected %.1f, failed %.1f", status_rate(s, before, "tenuto_saved_blocks_total"),
+	    status_rate(s, before, "tenuto_admission_rejected_blocks_total"), status_rate(s, before, "tenuto_save_failed_blocks_total"));
+	row(out, "Waiting to be written to disk", "%s, the first for %.1f s",
+	    cli_bytes(a, status_value(s, "tenuto_offload_waiting_bytes")), status_value(s, "tenuto_offload_oldest_seconds"));
+}
+
+static void print_endurance(const struct status *s, FILE *out)
+{
+	double written = status_written_per_day(s), budget = (double)s->owner.write_bytes_per_day;
+	char a[32], b[32];
+
+	if (budget > 0)
+		row(out, "Written over a day, and the budget", "%s per day of %s (%.1f %%)", cli_bytes(a, written), cli_bytes(b, budget),
+		    100 * written / budget);
+	else
+		row(out, "Written over a day, and the budget", "%s per day; rating of the drives unknown (write_bytes_per_day)",
+		    cli_bytes(a, written));
+}
+
+static void print_latencies(const struct status *s, const struct status *before, FILE *out)
+{
+	char a[32], b[32], n[32];
+
+	fprintf(out, "\n%-42s%10s%12s%14s\n", "Latencies", "p50", "p99", "calls");
+	for (uint32_t i = 0; i < STATUS_LATENCIES; i++)
+		fprintf(out, "%-42s%10s%12s%14s\n", status_latencies[i].title, latency_text(a, status_quantile(s, before, i, 0.5)),
+			latency_text(b, status_quantile(s, before, i, 0.99)), cli_number(n, s->latency[i].count));
+}
+
+/* ---- devices and sessions -------------------------------------------------------------------------- */
+
+/* The sample of one device or session: those of a metric have the same labels in the same order. */
+static double of(const struct status *s, const char *name, const char *labels)
+{
+	char key[KEY];
+
+	snprintf(key, sizeof(key), "%s{%s}", name, labels);
+	return status_value(s, key);
+}
+
+static double of_more(const struct status *s, const char *name, const char *labels, const char *more)
+{
+	char both[LABELS + 64];
+
+	snprintf(both, sizeof(both), "%s,%s", labels, more);
+	return of(s, name, both);
+}
+
+static double of_rate(const struct status *s, const struct status *before, const char *name, const char *labels)
+{
+	char key[KEY];
+
+	snprintf(key, sizeof(key), "%s{%s}", name, labels);
+	return status_rate(s, before, key);
+}
+
+/* The labels of a sample of that name; false: it is another one. */
+static bool labels_of(const struct status_sample *sample, const char *name, char labels[LABELS])
+{
+	size_t bytes = strlen(name);
+
+	if (strncmp(sample->key, name, bytes) != 0 || sample->key[bytes] != '{')
+		return false;
+	snprintf(labels, LABELS, "%s", sample->key + bytes + 1);
+	labels[strlen(labels) - 1] = '\0';
+	return true;
+}
+
+static const char *health_of(const struct status *s, const char *labels)
+{
+	char more[64];
+
+	for (size_t i = 0; i < sizeof(healths) / sizeof(healths[0]); i++) {
+		snprintf(more, sizeof(more), "health=\"%s\"", healths[i]);
+		if (of_more(s, "tenuto_device_health", labels, more) > 0)
+			return healths[i];
+	}
+	return "unknown";
+}
+
+static void print_devices(const struct status *s, const struct status *before, FILE *out)
+{
+	static const bool left[] = {true, true, false, false, false, false, true};
+	char labels[LABELS], a[32], b[32];
+	struct cli_table t;
+
+	cli_table_init(&t, 7, left);
+	for (size_t i = 0; i < 7; i++)
+		cli_table_cell(&t, "%s", ((const char *const[]){"Device", "health", "used", "read", "written", "errors", "path"})[i]);
+	for (size_t i = 0; i < s->n; i++) {
+		const char *path;
+
+		if (!labels_of(&s->samples[i], "tenuto_device_capacity_bytes", labels))
+			continue;
+		path = strstr(labels, "path=\"");
+		cli_table_cell(&t, "%.*s", (int)strcspn(labels + 8, "\""), labels + 8);
+		cli_table_cell(&t, "%s", health_of(s, labels));
+		cli_table_cell(&t, "%s of %s", cli_bytes(a, of(s, "tenuto_device_used_bytes", labels)), cli_bytes(b, s->samples[i].value));
+		cli_table_cell(&t, "%.2f GB/s", GB * of_rate(s, before, "tenuto_device_read_bytes_total", labels));
+		cli_table_cell(&t, "%.2f GB/s", GB * (of_rate(s, before, "tenuto_device_written_bytes_total", labels) +
+						      of_rate(s, before, "tenuto_device_meta_written_bytes_total", labels)));
+		cli_table_cell(&t, "%.0f", of(s, "tenuto_device_read_errors_total", labels) + of(s, "tenuto_device_write_errors_total", labels));
+		cli_table_cell(&t, "%.*s", path ? (int)strlen(path) - 7 : 0, path ? path + 6 : "");
+	}
+	putc('\n', out);
+	if (t.cells > 7)
+		cli_table_print(&t, out, true);
+	else
+		fputs("No devices: the cache is in host memory alone.\n", out);
+}
+
+static void print_sessions(const struct status *s, const struct status *before, FILE *out)
+{
+	static const char *const head[] = {"Process", "attached", "loads", "saves", "under way", "moving", "for a turn", "for it", "calls",
+					   "backlog"};
+	bool left[10] = {true};
+	char labels[LABELS], text[32];
+	struct cli_table t;
+
+	cli_table_init(&t, 10, left);
+	for (size_t i = 0; i < 10; i++)
+		cli_table_cell(&t, "%s", head[i]);
+	for (size_t i = 0; i < s->n; i++) {
+		const char *states = "tenuto_session_operation_states", *kinds = "tenuto_session_operations";
+
+		if (!labels_of(&s->samples[i], "tenuto_session_attached_seconds", labels))
+			continue;
+		cli_table_cell(&t, strstr(labels, "session=\"0\"") ? "%.*s (owner)" : "%.*s", (int)strcspn(strstr(labels, "pid=\"") + 5, "\""),
+			       strstr(labels, "pid=\"") + 5);
+		cli_table_cell(&t, "%s", cli_duration(text, s->samples[i].value));
+		cli_table_cell(&t, "%.2f GB/s", GB * of_rate(s, before, "tenuto_session_loaded_bytes_total", labels));
+		cli_table_cell(&t, "%.2f GB/s", GB * of_rate(s, before, "tenuto_session_saved_bytes_total", labels));
+		cli_table_cell(&t, "%.0f", of_more(s, kinds, labels, "kind=\"load\"") + of_more(s, kinds, labels, "kind=\"save\"") +
+						   of_more(s, kinds, labels, "kind=\"prefetch\""));
+		cli_table_cell(&t, "%.0f", of_more(s, states, labels, "state=\"moving\""));
+		cli_table_cell(&t, "%.0f", of_more(s, states, labels, "state=\"turn\""));
+		cli_table_cell(&t, "%.0f", of_more(s, states, labels, "state=\"process\""));
+		cli_table_cell(&t, "%.0f", of(s, "tenuto_session_waiting_calls", labels));
+		cli_table_cell(&t, "%s", cli_bytes(text, of(s, "tenuto_session_backlog_bytes", labels)));
+	}
+	putc('\n', out);
+	cli_table_print(&t, out, true);
+}
+
+void status_print(const struct status *s, const struct status *before, const char *socket, FILE *out)
+{
+	char open[32];
+
+	fprintf(out, "Tenuto %s: process %u at %s, open for %s; attached: %u\n\n", tn_version(), s->owner.pid, socket,
+		cli_duration(open, (double)s->owner.open_ns * 1e-9), s->owner.sessions);
+	print_traffic(s, before, out);
+	print_endurance(s, out);
+	print_latencies(s, before, out);
+	print_devices(s, before, out);
+	print_sessions(s, before, out);
+}
+
+void status_print_line(const struct status *s, const struct status *before, FILE *out)
+{
+	uint32_t ill = 0;
+	double share;
+	bool any = hits(s, before, &share);
+	char wait[32], backlog[32], labels[LABELS];
+
+	for (size_t i = 0; i < s->n; i++)
+		ill += labels_of(&s->samples[i], "tenuto_device_capacity_bytes", labels) && strcmp(health_of(s, labels), "healthy") != 0;
+	if (any)
+		fprintf(out, "hits %.1f %%", share);
+	else
+		fputs("hits -", out);
+	fprintf(out, ", loads %.2f GB/s (disk %.2f), saves %.2f GB/s, layer wait p99 %s, attached %u, backlog %s, devices not healthy %u\n",
+		GB * status_sum_rate(s, before, "tenuto_loaded_bytes_total"),
+		GB * status_rate(s, before, "tenuto_loaded_bytes_total{tier=\"disk\"}"),
+		GB * status_rate(s, before, "tenuto_saved_bytes_total"), latency_text(wait, status_quantile(s, before, 1, 0.99)), s->owner.sessions,
+		cli_bytes(backlog, status_value(s, "tenuto_offload_waiting_bytes")), ill);
+}

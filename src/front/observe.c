@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a cache tells of itself: statistics by name, from a table of the members of struct tn_stats; those of a device; how long calls take; and
+ * blocks that arrive in a tier and leave it, for those who keep an index of their own: events, and snapshots to begin with.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/abi.h"
+#include "base/error.h"
+#include "block/events.h"
+#include "front/attach.h"
+#include "region/latency.h"
+
+/* ---- statistics ------------------------------------------------------------------------------------------- */
+
+struct stat {
+	const char *name;
+	size_t at;
+};
+
+#define STAT(member) {#member, offsetof(struct tn_stats, member)}
+
+static const struct stat named[] = {
+	STAT(blocks), STAT(host_blocks), STAT(disk_blocks), STAT(capacity_blocks), STAT(lookups),
+	STAT(lookup_blocks), STAT(hit_blocks), STAT(loads), STAT(load_blocks), STAT(load_failed_blocks),
+	STAT(joined_blocks), STAT(saves), STAT(saved_blocks), STAT(existing_blocks), STAT(admission_rejected_blocks),
+	STAT(save_failed_blocks), STAT(host_only_blocks), STAT(evicted_disk_blocks), STAT(evicted_host_blocks),
+	STAT(dropped_blocks), STAT(offloaded_blocks), STAT(promoted_blocks), STAT(prefetched_blocks),
+	STAT(offload_waiting_blocks), STAT(offload_waiting_bytes), STAT(offload_oldest_ns),
+	STAT(offload_failed_blocks), STAT(offload_lost_blocks), STAT(bytes_read), STAT(bytes_written),
+	STAT(blocks_read_back), STAT(verified_objects), STAT(corrupt_objects), STAT(io_errors),
+	STAT(bounced_objects), STAT(staged_bytes), STAT(recovered_blocks), STAT(recovery_ns), STAT(header_cache_hits),
+	STAT(header_reads), STAT(unobserved_requests), STAT(resolve_ns), STAT(submit_ns), STAT(submit_layers),
+	STAT(index_bytes), STAT(loaded_host_bytes), STAT(loaded_disk_bytes), STAT(saved_bytes),
+};
+
+#define COUNT (sizeof(named) / sizeof(named[0]))
+
+_Static_assert(sizeof(struct tn_stats) == COUNT * sizeof(uint64_t), "every member has its name");
+
+static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
+{
+	const struct tn_tier_base *host = cache->row.tier[TN_TIER_HOST], *disk = cache->row.tier[TN_TIER_DISK];
+
+	s->host_blocks = host ? host->blocks : 0;
+	s->evicted_host_blocks = host ? host->evicted : 0;
+	s->disk_blocks = disk ? disk->blocks : 0;
+	s->evicted_disk_blocks = disk ? disk->evicted : 0;
+	s->offload_waiting_blocks = cache->row.host ? tn_host_dirty_slots(cache->row.host) : 0;
+	s->offload_waiting_bytes = cache->row.host ? tn_host_dirty_bytes(cache->row.host) : 0;
+	s->offload_failed_blocks = cache->row.host ? tn_host_failed_slots(cache->row.host) : 0;
+}
+
+static int stats_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct tn_stats *s = arg;
+
+	*s = cache->c;
+	s->blocks = tn_registry_count(cache->registry);
+	s->capacity_blocks = cache->row.durable ? cache->row.durable->ops->capacity(cache->row.durable) : 0;
+	s->offload_oldest_ns = tn_offload_age(&cache->offloads, tn_now_ns(&cache->clock));
+	s->index_bytes = tn_registry_bytes(cache->registry);
+	tier_stats(cache, s);
+	for_each_session(session, cache)
+		s->staged_bytes += __atomic_load_n(&tn_region_front(&session->region)->staged_bytes, __ATOMIC_RELAXED);
+	tn_transfers_stats(cache, s);
+	if (cache->headers)
+		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);
+	if (cache->store) {
+		s->recovery_ns = tn_store_recovery_ns(cache->store);
+		s->index_bytes += tn_store_index_bytes(cache->store);
+	}
+	return 0;
+}
+
+int tn_stats_take(struct tn_cache *cache, struct tn_stats *s)
+{
+	int rc;
+
+	if (cache->attached)
+		return tn_check_process(cache) ? -ECHILD : tn_remote_stats(cache, s);
+	rc = tn_owner_call(cache, stats_on_owner, s);
+	s->lookups = __atomic_load_n(&cache->matches->lookups, __ATOMIC_RELAXED);
+	s->lookup_blocks = __atomic_load_n(&cache->matches->lookup_blocks, __ATOMIC_RELAXED);
+	s->hit_blocks = __atomic_load_n(&cache->matches->hit_blocks, __ATOMIC_RELAXED);
+	return rc;
+}
+
+static uint64_t value_of(const struct tn_stats *s, uint32_t i)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)s + named[i].at, sizeof(value));
+	return value;
+}
+
+const char *tn_stat_name(uint32_t index)
+{
+	return index < COUNT ? named[index].name : NULL;
+}
+
+int tn_cache_stats(struct tn_cache *cache, uint64_t *values, uint32_t n)
+{
+	struct tn_stats s = {0};
+	int rc;
+
+	if (!cache || (n && !values))
+		return tn_fail(-EINVAL, "tn_cache_stats: no cache, or nowhere to return the statistics");
+	rc = tn_stats_take(cache, &s);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < n && i < COUNT; i++)
+		values[i] = value_of(&s, i);
+	return (int)COUNT;
+}
+
+int tn_cache_stat(struct tn_cache *cache, const char *name, uint64_t *value)
+{
+	struct tn_stats s = {0};
+	uint32_t i = 0;
+	int rc;
+
+	if (!cache || !name || !value)
+		return tn_fail(-EINVAL, "tn_cache_stat: no cache, no name, or nowhere to return the value");
+	while (i < COUNT && strcmp(named[i].name, name) != 0)
+		i++;
+	if (i == COUNT)
+		return tn_fail(-ENOENT, "tn_cache_stat: this version has no statistic \"%.64s\"", name);
+	rc = tn_stats_take(cache, &s);
+	if (rc == 0)
+		*value = value_of(&s, i);
+	return rc;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+struct device_stats_call {
+	uint32_t index;
+	struct tn_device_stats *stats;
+};
+
+/* 1: there is such a device. */
+static int device_stats_on_owner(struct tn_cache *cache, void *arg)
+{
+	const struct device_stats_call *c = arg;
+
+	return cache->store && tn_store_stats(cache->store, c->index, c->stats) == 0;
+}
+
+int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_device_stats, lost_blocks);
+	struct tn_device_stats s;
+	struct device_stats_call call = {index, &s};
+	int rc;
+
+	if (!cache || !stats)
+		return tn_fail(-EINVAL, "tn_cache_device_stats: no cache, or nowhere to return the statistics");
+	rc = tn_abi_check(abi, stats);
+	if (rc)
+		return rc;
+	if (cache->attached)
+		rc = tn_check_process(cache) ? -ECHILD : tn_remote_device_stats(cache, index, &s);
+	else
+		rc = tn_owner_call(cache, device_stats_on_owner, &call);
+	if (rc == 0)
+		return -ENOENT;
+	if (rc < 0)
+		return rc;
+	tn_abi_out(abi, stats, &s);
+	return 0;
+}
+
+/* ---- latencies -------------------------------------------------------------------------------------------- */
+
+int tn_cache_latency(struct tn_cache *cache, enum tn_latency_kind kind, enum tn_tier tier, struct tn_latency *out)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_latency, buckets);
+	struct tn_latency ours = {.size = sizeof(ours)};
+	int rc;
+
+	if (!cache || !out)
+		return tn_fail(-EINVAL, "tn_cache_latency: no cache, or nowhere to return the histogram");
+	if (!tn_latency_exists((uint32_t)kind, (uint32_t)tier))
+		return tn_fail(-EINVAL, "tn_cache_latency: there is no histogram of kind %u and tier %u", (uint32_t)kind, (uint32_t)tier);
+	if (tn_check_process(cache))
+		return -ECHILD;
+	rc = tn_abi_check(abi, out);
+	if (rc)
+		return rc;
+	tn_latency_read(&cache->region, kind, (uint32_t)tier, &ours);
+	tn_abi_out(abi, out, &ours);
+	return 0;
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------------- */
+
+long tn_cache_events(struct tn_cache *cache, uint64_t *cursor, struct tn_block_event *out, size_t max)
+{
+	if (!cache || !cursor || (max && !out))
+		return tn_fail(-EINVAL, "tn_cache_events: cache, cursor or out is missing");
+	if (tn_check_process(cache))
+		return -ECHILD;
+	if (cache->attached)
+		return tn_remote_events(cache, cursor, out, max);
+	if (*cursor == 0)
+		*cursor = tn_events_next(cache->events);
+	return tn_events_read(cache->events, cursor, out, max);
+}
+
+static int snapshot_on_owner(struct tn_cache *cache, void *arg)
+{
+	tn_watch_snapshot(cache->watch, arg);
+	return 0;
+}
+
+long tn_cache_snapshot(struct tn_cache *cache, void (*fn)(void *arg, const struct tn_block_event *event), void *arg,
+		       uint64_t *cursor)
+{
+	struct tn_watch_snapshot s = {.fn = fn, .arg = arg};
+	int rc;
+
+	if (!cache || !fn || !cursor)
+		return tn_fail(-EINVAL, "tn_cache_snapshot: cache, fn or cursor is missing");
+	if (tn_check_process(cache))
+		return -ECHILD;
+	if (cache->attached)
+		return tn_remote_snapshot(cache, fn, arg, cursor);
+	rc = tn_owner_call(cache, snapshot_on_owner, &s);
+	if (rc)
+		return rc;
+	*cursor = s.cursor;
+	return s.count;
+}

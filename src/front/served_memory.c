@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memories of processes that have attached, as the owner's process maps them.
+ *
+ * A file of memory may lose pages at any time: no seal keeps a memfd from being punched, and files in /dev/shm take no seals. So each mapping
+ * is guarded (base/guard.h), and what uses memory that is lost fails with -EFAULT, for that process alone. Files of other file systems are
+ * refused: a page of a disk, of FUSE or of a network can keep a thread that touches it waiting for ever.
+ */
+#include <errno.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "front/serve.h"
+
+static int check_file(const struct tn_served *s, int fd, uint64_t offset, uint64_t bytes, uint64_t *page_bytes)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (fstat(fd, &st) || fstatfs(fd, &fs))
+		return tn_fail(-errno, "process %d registers a descriptor that tells nothing of itself: %s", (int)s->pid, strerror(errno));
+	if (!S_ISREG(st.st_mode) || (fs.f_type != TMPFS_MAGIC && fs.f_type != HUGETLBFS_MAGIC))
+		return tn_fail(-EINVAL, "process %d registers a file that is no memory (of file system %#lx); take a memfd, hugetlbfs, POSIX "
+			       "shared memory or tn_memory_alloc", (int)s->pid, (unsigned long)fs.f_type);
+	if (bytes == 0 || offset > (uint64_t)st.st_size || bytes > (uint64_t)st.st_size - offset)
+		return tn_fail(-EINVAL, "process %d registers %llu bytes at %llu of a file with %lld", (int)s->pid,
+			       (unsigned long long)bytes, (unsigned long long)offset, (long long)st.st_size);
+	*page_bytes = (uint64_t)fs.f_bsize;
+	return 0;
+}
+
+static void unmap(struct tn_served_memory *m)
+{
+	for (uint32_t i = 0; i < m->nranges; i++) {
+		tn_guard_remove(&m->guard[i]);
+		munmap(m->mapped[i].address, m->mapped[i].bytes);
+	}
+	m->nranges = 0;
+	m->memory = NULL;
+}
+
+static int map(struct tn_served *s, const struct tn_wire_memory *w, const int *fds, struct tn_served_memory *m)
+{
+	m->lost = 0;
+	for (uint32_t i = 0; i < w->nranges; i++) {
+		uint64_t offset = w->range[i].offset, bytes = w->range[i].bytes, page = 1, into, whole;
+		int rc = check_file(s, fds[i], offset, bytes, &page);
+		unsigned char *address;
+
+		if (rc)
+			return rc;
+		into = offset % page;
+		whole = (into + bytes + page - 1) / page * page;
+		address = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fds[i], (off_t)(offset - into));
+		if (address == MAP_FAILED)
+			return tn_fail(-errno, "cannot map %llu bytes of process %d: %s", (unsigned long long)bytes, (int)s->pid, strerror(errno));
+		madvise(address, whole, MADV_DONTFORK);
+		m->mapped[i] = (struct tn_memory_range){.address = address, .bytes = whole};
+		m->range[m->nranges++] = (struct tn_memory_range){.address = address + into, .bytes = bytes};
+		rc = tn_guard_add(&m->guard[i], address, whole, &m->lost);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+int tn_served_memory(struct tn_served *s, const struct tn_wire_memory *w, const int *fds, uint32_t nfds, uint32_t *number)
+{
+	struct tn_memory_desc d;
+	struct tn_served_memory *m;
+	uint32_t i = 0;
+	int rc;
+
+	if (w->nranges == 0 || w->nranges > TN_WIRE_RANGES_MAX || w->nranges != nfds)
+		return tn_fail(-EINVAL, "process %d registers %u ranges with %u descriptors", (int)s->pid, w->nranges, nfds);
+	pthread_mutex_lock(&s->lock);
+	while (i < TN_SERVED_MEMORIES && s->memory[i].memory)
+		i++;
+	m = &s->memory[i < TN_SERVED_MEMORIES ? i : 0];
+	rc = i < TN_SERVED_MEMORIES ? map(s, w, fds, m)
+				    : tn_fail(-ENOSPC, "process %d has %u memories; unregister some", (int)s->pid, TN_SERVED_MEMORIES);
+	tn_memory_desc_init(&d);
+	d.nranges = m->nranges;
+	d.ranges = m->range;
+	if (rc == 0)
+		rc = tn_memory_register(s->cache, &d, &m->memory);
+	if (rc == 0) {
+		m->memory->session = s->session;
+		m->memory->lost = &m->lost;
+	} else if (i < TN_SERVED_MEMORIES) {
+		unmap(m);
+	}
+	pthread_mutex_unlock(&s->lock);
+	*number = i;
+	return rc;
+}
+
+int tn_served_forget(struct tn_served *s, uint32_t number)
+{
+	struct tn_served_memory *m = number < TN_SERVED_MEMORIES ? &s->memory[number] : NULL;
+	int rc;
+
+	pthread_mutex_lock(&s->lock);
+	if (!m || !m->memory)
+		rc = tn_fail(-EINVAL, "process %d has no memory %u", (int)s->pid, number);
+	else
+		rc = tn_memory_unregister(m->memory);
+	if (rc == 0)
+		unmap(m);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}

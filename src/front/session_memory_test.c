@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of processes that attach: which is taken, and what becomes of the owner and of others when its pages go away. */
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+
+#include "base/error.h"
+#include "enginepool.h"
+#include "session_rig.h"
+
+/* A space over memory of a file, in place of the rig's own. */
+struct shared {
+	struct rig_space s;
+	unsigned char *memory;
+	uint64_t bytes;
+	int fd; /* -1: closed, the memory is found by its name */
+};
+
+static const char *name(void)
+{
+	static char text[64];
+
+	snprintf(text, sizeof(text), "/tenuto-test-%d", (int)getpid());
+	return text;
+}
+
+static int file_of(const char *kind)
+{
+	int fd;
+
+	if (strcmp(kind, "memfd") == 0)
+		return memfd_create("test", MFD_CLOEXEC);
+	fd = shm_open(name(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	if (fd >= 0 && strcmp(kind, "unlinked") == 0)
+		assert_int_equal(shm_unlink(name()), 0);
+	return fd;
+}
+
+/* A pool of the rig's space in a file of that kind. */
+static void share(struct rig *r, const char *kind, struct shared *m)
+{
+	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
+	uint64_t bytes;
+	uint32_t count;
+
+	memset(m, 0, sizeof(*m));
+	m->s = *r->s;
+	assert_int_equal(tn_layout_regions(&m->s.g, &shape, &count, &bytes), 0);
+	m->bytes = bytes * count;
+	m->fd = file_of(kind);
+	assert_true(m->fd >= 0);
+	assert_int_equal(ftruncate(m->fd, (off_t)m->bytes), 0);
+	m->memory = mmap(NULL, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
+	assert_ptr_not_equal(m->memory, MAP_FAILED);
+	if (strcmp(kind, "named") == 0) {
+		assert_int_equal(close(m->fd), 0);
+		m->fd = -1;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		m->s.bases[i] = m->memory + i * bytes;
+	assert_int_equal(enginepool_create(r->cache, &m->s.g, &shape, m->s.bases, &m->s.pool), 0);
+}
+
+static void give_back(struct shared *m)
+{
+	assert_int_equal(enginepool_destroy(m->s.pool), 0);
+	assert_int_equal(munmap(m->memory, m->bytes), 0);
+	if (m->fd >= 0)
+		close(m->fd);
+	shm_unlink(name());
+}
+
+static void memory_of_any_shared_file_serves(void **state)
+{
+	static const char *const kinds[] = {"memfd", "named", "unlinked"};
+	struct rig r, mine;
+	struct shared m;
+
+	set_up(&r);
+	attach(r.dir, &mine);
+	for (uint32_t i = 0; i < 3; i++) {
+		share(&mine, kinds[i], &m);
+		assert_int_equal(rig_load(&m.s, 1, BLOCKS), BLOCKS);
+		assert_int_equal(rig_save(&m.s, 1000 * (1 + i), BLOCKS, 0).stored, BLOCKS);
+		assert_int_equal(rig_load(r.s, 1000 * (1 + i), BLOCKS), BLOCKS);
+		give_back(&m);
+	}
+	detach(&mine);
+	rig_tear_down(&r);
+}
+
+static void files_that_are_no_memory_are_refused(void **state)
+{
+	struct tn_memory_range range = {.bytes = 1u << 20};
+	struct tn_memory_desc d;
+	struct tn_memory *memory;
+	struct rig r, mine;
+	char path[300];
+	int fd;
+
+	set_up(&r);
+	attach(r.dir, &mine);
+	snprintf(path, sizeof(path), "%s/bytes", r.dir);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	assert_int_equal(ftruncate(fd, 1 << 20), 0);
+	range.address = mmap(NULL, range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	tn_memory_desc_init(&d);
+	d.nranges = 1;
+	d.ranges = &range;
+	assert_int_equal(tn_memory_register(mine.cache, &d, &memory), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "no memory"));
+	munmap(range.address, range.bytes);
+	close(fd);
+	unlink(path);
+	/* Smaller than the range says. */
+	fd = memfd_create("small", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(fd, 4096), 0);
+	range.address = mmap(NULL, range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_int_equal(tn_memory_register(mine.cache, &d, &memory), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "of a file with 4096"));
+	munmap(range.address, range.bytes);
+	close(fd);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS);
+	detach(&mine);
+	rig_tear_down(&r);
+}
+
+/* A layout that goes beyond its memory is refused, also by an owner whose client's front has not looked. */
+static void memory_smaller_than_its_layout_is_refused(void **state)
+{
+	struct tn_memory_range range = {.bytes = 1u << 20};
+	struct tn_wire_pool w = {.nbases = RIG_LAYERS * 2, .npages = RIG_POOL_PAGES};
+	uint64_t base[RIG_LAYERS * 2] = {0};
+	struct tn_pool_layout layout = {.npages = RIG_POOL_PAGES, .base = base};
+	struct tn_memory_desc d;
+	struct tn_memory *memory;
+	struct tn_pool *pool;
+	struct rig r, mine;
+	uint32_t number;
+	const struct iovec in[] = {{&w, sizeof(w)}, {base, sizeof(base)}}, out = {&number, sizeof(number)};
+
+	set_up(&r);
+	attach(r.dir, &mine);
+	assert_int_equal(tn_memory_alloc(range.bytes, NULL, &range.address), 0);
+	tn_memory_desc_init(&d);
+	d.nranges = 1;
+	d.ranges = &range;
+	assert_int_equal(tn_memory_register(mine.cache, &d, &memory), 0);
+	for (uint32_t i = 0; i < RIG_LAYERS * 2; i++)
+		base[i] = i * 4096;
+	for (uint32_t i = 0; i < 2; i++)
+		w.stride[i] = layout.stride[i] = RIG_LAYERS * 2 * 4096;
+	assert_int_equal(tn_pool_create(memory, &mine.s->g, &layout, &pool), -EINVAL);
+	assert_true(strlen(tn_error_last()->text) > 20);
+	w.memory = memory->number;
+	assert_true(tn_geometry_store(&mine.s->g, w.geometry, sizeof(w.geometry)) > 0);
+	assert_int_equal(tn_attached_call(mine.cache, TN_WIRE_POOL_CREATE, in, 2, &out, 1), -EINVAL);
+	assert_true(strlen(tn_error_last()->text) > 20);
+	assert_int_equal(tn_memory_unregister(memory), 0);
+	assert_int_equal(tn_memory_free(range.address), 0);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS);
+	detach(&mine);
+	rig_tear_down(&r);
+}
+
+/* An empty, read-only directory in its place. 77: that takes more rights than the test has. */
+static int do_without_dev_shm(const char *dir)
+{
+	struct rig r;
+
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("none", "/dev/shm", "tmpfs", MS_RDONLY, "size=4k"))
+		return TN_TEST_SKIP;
+	assert_true(shm_open(name(), O_CREAT | O_RDWR, 0600) < 0);
+	attach(dir, &r);
+	assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_save(r.s, 1000, BLOCKS, 0).stored, BLOCKS);
+	detach(&r);
+	return 0;
+}
+
+static void a_machine_without_dev_shm_will_do(void **state)
+{
+	struct rig r;
+	int rc;
+
+	set_up(&r);
+	rc = end_of(start("do_without_dev_shm", &r));
+	rig_tear_down(&r);
+	if (rc == TN_TEST_SKIP)
+		tn_test_skip("a mount over /dev/shm takes root");
+	assert_int_equal(rc, 0);
+}
+
+/* ---- pages that go away ------------------------------------------------------------------------------------------ */
+
+#define ROUNDS 12u
+
+/* Without a look at the pages, which are gone. */
+static void save_as_it_is(struct rig_space *s, uint64_t first)
+{
+	struct tn_key keys[BLOCKS];
+	uint32_t pages[BLOCKS * RIG_PAGES];
+	struct tn_save *save;
+
+	rig_keys(first, BLOCKS, keys);
+	rig_pages(s, 0, BLOCKS, pages);
+	assert_int_equal(tn_save_begin(s->space, s->pool, keys, BLOCKS, pages, NULL, &save), 0);
+	rig_save_give(s, save);
+	assert_int_equal(rig_save_end(s, save).failed, BLOCKS);
+}
+
+/* Truncates, or punches, while its loads and saves are under way; then tries once more, and begins anew with other memory. */
+static int lose_memory(const char *dir)
+{
+	struct tn_save_result res = {.size = sizeof(res)};
+	struct tn_rng rng;
+	struct shared m;
+	struct rig r;
+
+	attach(dir, &r);
+	tn_rng_seed(&rng, tn_test_seed());
+	for (uint32_t i = 0; i < (tn_test_soak() ? 300u : ROUNDS); i++) {
+		struct tn_load *load;
+		struct tn_save *save;
+
+		share(&r, "memfd", &m);
+		load = rig_load_begin(&m.s, 1, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+		save = rig_save_begin(&m.s, 5000 + i * BLOCKS, BLOCKS, 0, NULL);
+		rig_save_give(&m.s, save);
+		for (uint64_t until = tn_test_now() + tn_rng_below(&rng, 400) * RIG_US; tn_test_now() < until;)
+			;
+		if (i % 3 == 2)
+			fallocate(m.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)m.bytes);
+		else
+			assert_int_equal(ftruncate(m.fd, i % 3 ? 0 : (off_t)m.bytes / 2), 0);
+		assert_true(rig_load_wait(&m.s, load, RIG_LAYERS - 1) >= 0);
+		rig_load_end(&m.s, load);
+		res = rig_save_end(&m.s, save);
+		assert_int_equal(res.stored + res.existing + res.host_only + res.rejected + res.failed, BLOCKS);
+		if (i % 3 == 1) { /* nothing is left of it */
+			load = rig_load_begin(&m.s, 1, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+			assert_int_equal(rig_load_wait(&m.s, load, RIG_LAYERS - 1), 0);
+			rig_load_end(&m.s, load);
+			save_as_it_is(&m.s, 900000 + i * BLOCKS);
+		}
+		give_back(&m);
+	}
+	assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS); /* of memory that is there */
+	detach(&r);
+	return 0;
+}
+
+/* The owner's threads meet pages that are gone: theirs is that operation alone. */
+static void lose(uint32_t executors, uint64_t host_bytes)
+{
+	struct tn_device_stats d;
+	struct tn_stats stats;
+	char path[PATH];
+	struct rig r;
+	pid_t pid;
+	int rounds = 0, status;
+
+	rig_executors = executors;
+	rig_set_up(&r, 64u << 20, host_bytes, 64);
+	rig_executors = 0;
+	socket_path(&r, path);
+	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
+	assert_int_equal(rig_save(r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	pid = start("lose_memory", &r);
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS); /* checks the bytes */
+		rounds++;
+	}
+	assert_int_equal(status, 0);
+	assert_true(rounds > 0);
+	stats = rig_stats(&r);
+	d = rig_device(&r, 0);
+	assert_int_equal(d.health, TN_HEALTHY);
+	assert_int_equal(d.read_errors + d.write_errors, 0);
+	assert_int_equal(stats.io_errors, 0);
+	assert_int_equal(stats.corrupt_objects, 0);
+	rig_tear_down(&r);
+}
+
+static void memory_that_goes_away_costs_its_owner_alone(void **state)
+{
+	lose(0, 0);
+	lose(0, 8u << 20);
+	lose(2, 0);
+}
+
+static const struct {
+	const char *name;
+	int (*run)(const char *dir);
+} bodies[] = {
+	{"lose_memory", lose_memory},
+	{"do_without_dev_shm", do_without_dev_shm},
+};
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_of_any_shared_file_serves),
+		cmocka_unit_test(files_that_are_no_memory_are_refused),
+		cmocka_unit_test(memory_smaller_than_its_layout_is_refused),
+		cmocka_unit_test(a_machine_without_dev_shm_will_do),
+		cmocka_unit_test(memory_that_goes_away_costs_its_owner_alone),
+	};
+
+	for (size_t i = 0; argc == 3 && i < sizeof(bodies) / sizeof(bodies[0]); i++)
+		if (strcmp(argv[1], bodies[i].name) == 0) {
+			setenv("CMOCKA_TEST_ABORT", "1", 1);
+			return bodies[i].run(argv[2]);
+		}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

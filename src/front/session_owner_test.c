@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Owners that end, or stop: what the processes that are attached learn of it, by when, and what becomes of their pages. How attached
+ * processes end is session_ends_test.c.
+ */
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#include "session_rig.h"
+#include "stalled_disk.h"
+
+#define LEASES 64u /* of a cache with max_ops as rig_init has it */
+#define ENGINE "TN_TEST_ENGINE" /* of the next owner that is started */
+
+/* Owns the cache in the directory of the rig, until it is killed, or told to close. */
+static int own_until_told(const char *dir, bool forks)
+{
+	char path[PATH];
+	sigset_t term;
+	struct rig r;
+	int signal;
+
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	assert_int_equal(pthread_sigmask(SIG_BLOCK, &term, NULL), 0);
+	init_in(dir, &r);
+	r.o.cache.io_engine = getenv(ENGINE);
+	rig_must_open(&r);
+	socket_path(&r, path);
+	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
+	if (forks && fork() == 0)
+		for (;;)
+			pause();
+	assert_int_equal(sigwait(&term, &signal), 0);
+	return rig_close(&r);
+}
+
+static int own(const char *dir)
+{
+	return own_until_told(dir, false);
+}
+
+/* A child has copies of all its descriptors. It goes with the session of processes, which the test kills. */
+static int own_and_fork(const char *dir)
+{
+	setpgid(0, 0);
+	return own_until_told(dir, true);
+}
+
+static pid_t start_owner(const char *body, struct rig *r)
+{
+	pid_t pid = start(body, r);
+	struct tn_cache *cache;
+	char path[PATH];
+	int rc;
+
+	socket_path(r, path);
+	while ((rc = tn_cache_attach(path, patient(), &cache)) == -ENOENT || rc == -ECONNREFUSED)
+		usleep(1000);
+	assert_int_equal(rc, 0);
+	assert_int_equal(tn_cache_close(cache), 0);
+	return pid;
+}
+
+/* ---- an owner that is killed ------------------------------------------------------------------------------------- */
+
+/* Processes and threads that wait when the owner is killed. */
+struct waiting {
+	struct rig *r;
+	struct tn_load *load;
+	struct tn_save *save; /* waits for an event that nobody raises */
+	uint32_t killed;      /* shared */
+};
+
+/* A thread of it; how its last call ended, and when. */
+struct waiter {
+	struct waiting *w;
+	pthread_t thread;
+	int rc;
+	uint64_t end_ns;
+};
+
+static int wait_for_load(struct waiting *w)
+{
+	return tn_load_wait(w->load, RIG_LAYERS - 1, TN_FOREVER);
+}
+
+static int wait_for_save(struct waiting *w)
+{
+	struct tn_save_result res = {.size = sizeof(res)};
+
+	return tn_save_end(w->save, TN_FOREVER, &res);
+}
+
+static int wait_for_flush(struct waiting *w)
+{
+	int rc;
+
+	do
+		rc = tn_flush(w->r->cache, TN_FOREVER);
+	while (rc == 0);
+	return rc;
+}
+
+static int look_up(struct waiting *w)
+{
+	int rc;
+
+	do
+		rc = rig_match(w->r->s, 1, BLOCKS);
+	while (rc >= 0);
+	return rc;
+}
+
+static int (*const waits[])(struct waiting *w) = {wait_for_load, wait_for_save, wait_for_flush, look_up};
+#define WAITS (sizeof(waits) / sizeof(waits[0]))
+
+static struct waiter waiters[WAITS];
+
+static void *wait_in_thread(void *arg)
+{
+	struct waiter *waiter = arg;
+
+	waiter->rc = waits[waiter - waiters](waiter->w);
+	waiter->end_ns = tn_test_now();
+	return NULL;
+}
+
+/* Others attach meanwhile: they are attached, or learn that nobody serves. One that dies slowly may not answer. */
+static void *attach_in_thread(void *arg)
+{
+	struct waiting *w = arg;
+	struct tn_cache *cache;
+	char path[PATH];
+	uint32_t killed;
+	int rc;
+
+	socket_path(w->r, path);
+	do {
+		killed = __atomic_load_n(&w->killed, __ATOMIC_SEQ_CST);
+		rc = tn_cache_attach(path, attach_by(tn_test_now() + 200 * RIG_MS), &cache);
+		if (rc == 0)
+			tn_cache_close(cache);
+		else
+			assert_true(rc == -ECONNREFUSED || rc == -ETIMEDOUT);
+	} while (!killed);
+	return NULL;
+}
+
+static void join(pthread_t thread, const char *what)
+{
+	const struct timespec t = {time(NULL) + 60, 0};
+
+	if (pthread_timedjoin_np(thread, NULL, &t))
+		fail_msg("HANG: %s", what);
+}
+
+static void all_calls_say_so(struct rig *r, struct tn_load *load)
+{
+	struct tn_match m = {.size = sizeof(m)};
+	struct tn_key key = rig_key(1);
+	uint32_t pages[RIG_PAGES] = {0};
+	struct tn_load *other;
+	uint64_t value;
+
+	assert_int_equal(tn_load_wait(load, RIG_LAYERS - 1, TN_FOREVER), -ESHUTDOWN);
+	assert_int_equal(tn_load_poll(load, 0), -ESHUTDOWN);
+	assert_int_equal(tn_match(r->s->space, &key, 1, NULL, &m, 0), -ESHUTDOWN);
+	assert_int_equal(tn_load_begin(r->s->space, r->s->pool, &key, 1, pages, NULL, &other), -ESHUTDOWN);
+	assert_int_equal(tn_flush(r->cache, TN_FOREVER), -ESHUTDOWN);
+	assert_int_equal(tn_drop(r->s->space, &key, 1), -ESHUTDOWN);
+	assert_int_equal(tn_cache_stat(r->cache, "loads", &value), -ESHUTDOWN);
+}
+
+/* Kills the owner while all wait. How long the last of them took to learn of it. */
+static uint64_t kill_while_all_wait(pid_t owner, struct waiting *w, uint64_t after_us)
+{
+	pthread_t attaching;
+	uint64_t from, last = 0;
+
+	for (uint32_t i = 0; i < WAITS; i++) {
+		waiters[i].w = w;
+		assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_in_thread, &waiters[i]), 0);
+	}
+	assert_int_equal(pthread_create(&attaching, NULL, attach_in_thread, w), 0);
+	usleep((useconds_t)after_us);
+	from = tn_test_now();
+	assert_int_equal(kill(owner, SIGKILL), 0);
+	__atomic_store_n(&w->killed, 1, __ATOMIC_SEQ_CST);
+	for (uint32_t i = 0; i < WAITS; i++) {
+		join(waiters[i].thread, "a wait for an owner that was killed");
+		assert_true(waiters[i].rc == -ESHUTDOWN || (i == 0 && waiters[i].rc >= 0));
+		if (waiters[i].end_ns > from && waiters[i].end_ns - from > last)
+			last = waiters[i].end_ns - from;
+	}
+	all_calls_say_so(w->r, w->load);
+	join(attaching, "attaching to an owner that was killed");
+	return last;
+}
+
+/* A save that waits for its caller for ever. */
+static struct tn_save *begin_save(struct rig *r, struct tn_event *event)
+{
+	struct tn_save *save = rig_save_begin(r->s, 5000, 8, BLOCKS * RIG_PAGES, NULL);
+
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_save_layer(save, l, event, 1), 0);
+	assert_int_equal(tn_save_commit(save), 0);
+	return save;
+}
+
+struct killing {
+	struct rig *r;
+	struct stalled_disk *disk; /* that is to hang; NULL: it does not */
+	pid_t owner;
+	struct tn_rng *rng;
+};
+
+/* One owner's end, and the next one's beginning. Returns how long the last wait took to learn of it. */
+static uint64_t an_owner_is_killed(struct killing *k)
+{
+	struct tn_event *event;
+	struct waiting w = {0};
+	struct rig mine;
+	uint64_t took;
+
+	attach(k->r->dir, &mine);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS); /* the owner is warm */
+	assert_int_equal(tn_event_create(mine.cache, &event), 0);
+	if (k->disk)
+		stalled_disk_stop(k->disk);
+	w.r = &mine;
+	w.load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
+	w.save = begin_save(&mine, event);
+	for (uint64_t until = tn_test_deadline(); k->disk && stalled_disk_reads(k->disk) == 0 && tn_test_now() < until; usleep(500))
+		;
+	took = kill_while_all_wait(k->owner, &w, tn_rng_below(k->rng, 3000));
+	if (k->disk) {
+		/* The dead owner's reads may still land. */
+		assert_int_equal(tn_load_end(w.load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
+		stalled_disk_go_on(k->disk);
+	}
+	assert_int_equal(tn_load_end(w.load, tn_test_deadline(), NULL), 0);
+	for (uint32_t p = 0; p < BLOCKS * RIG_PAGES; p++)
+		rig_poison(mine.s, p);
+	assert_int_equal(waitpid(k->owner, NULL, 0), k->owner);
+	k->owner = start_owner("own", k->r);
+	for (uint32_t p = 0; p < BLOCKS * RIG_PAGES; p++)
+		assert_true(rig_poisoned(mine.s, p));
+	tn_event_destroy(event);
+	detach(&mine);
+	return took;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void owners_are_killed(struct rig *r, struct stalled_disk *disk, uint32_t rounds)
+{
+	struct killing k = {.r = r};
+	struct tn_rng rng;
+	struct rig mine;
+	uint64_t took[200];
+
+	tn_rng_seed(&rng, tn_test_seed());
+	k.rng = &rng;
+	k.owner = start_owner("own", r);
+	attach(r->dir, &mine);
+	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_flush(&mine), 0);
+	detach(&mine);
+	for (uint32_t i = 0; i < rounds; i++) {
+		/* The next owner's: threads that hang in the kernel, or requests of an io_uring. */
+		assert_int_equal(setenv(ENGINE, i % 2 ? "auto" : "posix", 1), 0);
+		k.disk = i % 4 >= 2 ? disk : NULL;
+		took[i] = an_owner_is_killed(&k);
+	}
+	kill_and_wait(k.owner);
+	qsort(took, rounds, sizeof(*took), by_size);
+	printf("# %u owners killed%s: the last wait ended after %.1f ms (median), %.1f ms (p95), %.1f ms at most\n", rounds,
+	       disk ? ", half of them while their disk hung" : "", took[rounds / 2] / 1e6, took[rounds * 95 / 100] / 1e6, took[rounds - 1] / 1e6);
+}
+
+static void when_the_owner_is_killed_every_wait_ends_and_the_next_owner_is_warm(void **state)
+{
+	struct rig r;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	owners_are_killed(&r, NULL, tn_test_soak() ? 100 : 4);
+	rig_tear_down(&r);
+}
+
+static void init_on(struct stalled_disk *disk, struct rig *r)
+{
+	const char *was = getenv("TMPDIR");
+	char *old = was ? strdup(was) : NULL;
+
+	assert_int_equal(setenv("TMPDIR", disk->path, 1), 0);
+	rig_init(r, 64u << 20, 0, 64);
+	if (old)
+		setenv("TMPDIR", old, 1);
+	else
+		unsetenv("TMPDIR");
+	free(old);
+}
+
+static void pages_stay_busy_while_the_disk_of_a_killed_owner_hangs(void **state)
+{
+	struct stalled_disk disk;
+	const char *no = stalled_disk_create(&disk);
+	struct rig r;
+
+	if (no)
+		tn_test_skip(no);
+	init_on(&disk, &r);
+	owners_are_killed(&r, &disk, tn_test_soak() ? 100 : 4);
+	rig_tear_down(&r);
+	stalled_disk_destroy(&disk);
+}
+
+static void a_killed_owners_child_keeps_nobody_from_its_socket(void **state)
+{
+	pid_t owner, next;
+	struct rig r, mine;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	owner = start_owner("own_and_fork", &r);
+	attach(r.dir, &mine);
+	kill_and_wait(owner);
+	while (rig_match(mine.s, 1, 1) != -ESHUTDOWN)
+		usleep(1000);
+	detach(&mine);
+	next = start_owner("own", &r);
+	attach(r.dir, &mine);
+	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+	detach(&mine);
+	assert_int_equal(kill(-owner, SIGKILL), 0); /* the child was there all the time */
+	kill_and_wait(next);
+	rig_tear_down(&r);
+}
+
+/* ---- an owner that closes ------------------------------------------------------------------------------------------ */
+
+static void a_cache_that_is_closed_lets_its_processes_go(void **state)
+{
+	struct rig r, mine;
+
+	set_up(&r);
+	attach(r.dir, &mine); /* in the same process, which is allowed */
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_close(&r), 0);
+	while (rig_match(mine.s, 1, 1) != -ESHUTDOWN)
+		usleep(1000);
+	detach(&mine);
+	rig_tear_down(&r);
+}
+
+/* Attaches and closes until it is told to stop. Every attempt ends in one of the ways that it may. */
+static void *come_and_go(void *arg)
+{
+	struct waiting *w = arg;
+	struct tn_cache *cache;
+	char path[PATH];
+
+	socket_path(w->r, path);
+	while (!__atomic_load_n(&w->killed, __ATOMIC_SEQ_CST)) {
+		int rc = tn_cache_attach(path, patient(), &cache);
+
+		if (rc == 0)
+			assert_int_equal(tn_cache_close(cache), 0);
+		else
+			assert_true(rc == -ECONNREFUSED || rc == -ENOENT);
+	}
+	return NULL;
+}
+
+static void processes_attach_while_the_owner_closes(void **state)
+{
+	struct waiting w = {0};
+	pthread_t thread[2];
+	char path[PATH];
+	struct rig r;
+
+	set_up(&r);
+	w.r = &r;
+	socket_path(&r, path);
+	for (uint32_t k = 0; k < 2; k++)
+		assert_int_equal(pthread_create(&thread[k], NULL, come_and_go, &w), 0);
+	for (uint32_t i = 0; i < (tn_test_soak() ? 200u : 8u); i++) {
+		usleep(2000);
+		assert_int_equal(rig_close(&r), 0);
+		rig_must_open(&r);
+		assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
+	}
+	__atomic_store_n(&w.killed, 1, __ATOMIC_SEQ_CST);
+	for (uint32_t k = 0; k < 2; k++)
+		join(thread[k], "attaching while the owner closes");
+	rig_tear_down(&r);
+}
+
+static void calls_end_at_once_when_the_owner_closes_although_its_disk_hangs(void **state)
+{
+	struct stalled_disk disk;
+	const char *no = stalled_disk_create(&disk);
+	struct rig r, mine;
+	struct tn_load *load;
+	pid_t owner;
+
+	if (no)
+		tn_test_skip(no);
+	init_on(&disk, &r);
+	unsetenv(ENGINE);
+	owner = start_owner("own", &r);
+	attach(r.dir, &mine);
+	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_flush(&mine), 0);
+	stalled_disk_stop(&disk);
+	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
+	for (uint64_t until = tn_test_deadline(); stalled_disk_reads(&disk) == 0 && tn_test_now() < until; usleep(500))
+		;
+	assert_int_equal(kill(owner, SIGTERM), 0);
+	while (rig_match(mine.s, 1, 1) >= 0)
+		usleep(500);
+	all_calls_say_so(&mine, load);
+	assert_int_equal(tn_load_end(load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
+	stalled_disk_go_on(&disk);
+	assert_int_equal(tn_load_end(load, tn_test_deadline(), NULL), 0);
+	assert_int_equal(end_of(owner), 0);
+	detach(&mine);
+	rig_tear_down(&r);
+	stalled_disk_destroy(&disk);
+}
+
+/* ---- an owner that is stopped ---------------------------------------------------------------------------------------- */
+
+static void calls_of_a_stopped_owner_end_by_a_deadline_and_what_they_got_is_given_back(void **state)
+{
+	struct tn_match m = {.size = sizeof(m)};
+	struct tn_cache *other;
+	struct tn_key keys[BLOCKS];
+	uint64_t pin[LEASES];
+	struct tn_memory_range range = {.bytes = 1u << 20};
+	struct tn_memory_desc d;
+	struct tn_memory *memory;
+	struct tn_load *load;
+	struct rig r, mine;
+	char path[PATH];
+	pid_t owner;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	socket_path(&r, path);
+	owner = start_owner("own", &r);
+	attach(r.dir, &mine);
+	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+	rig_keys(1, BLOCKS, keys);
+	assert_int_equal(tn_memory_alloc(range.bytes, NULL, &range.address), 0);
+	tn_memory_desc_init(&d);
+	d.nranges = 1;
+	d.ranges = &range;
+	assert_int_equal(kill(owner, SIGSTOP), 0);
+	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
+	assert_int_equal(tn_load_wait(load, 0, tn_test_now() + 5 * RIG_MS), -ETIMEDOUT);
+	assert_int_equal(tn_load_end(load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
+	assert_int_equal(tn_flush(mine.cache, tn_test_now() + 5 * RIG_MS), -ETIMEDOUT);
+	assert_int_equal(tn_cache_attach(path, attach_by(tn_test_now() + 5 * RIG_MS), &other), -ETIMEDOUT);
+	tn_attached_answer_within(mine.cache, 5 * RIG_MS);
+	assert_int_equal(tn_memory_register(mine.cache, &d, &memory), -ETIMEDOUT);
+	assert_int_equal(tn_match(mine.s->space, keys, BLOCKS, NULL, &m, TN_MATCH_PIN), -ETIMEDOUT);
+	tn_attached_answer_within(mine.cache, 600 * RIG_SECOND);
+	assert_int_equal(rig_match(mine.s, 1, BLOCKS), -ETIMEDOUT); /* at once */
+	assert_int_equal(kill(owner, SIGCONT), 0);
+	while (rig_match(mine.s, 1, BLOCKS) == -ETIMEDOUT) /* until the owner has answered what it was asked before */
+		usleep(1000);
+	assert_int_equal(tn_load_end(load, tn_test_deadline(), NULL), 0);
+	for (uint32_t i = 0; i < LEASES; i++) /* none is taken by the look-up whose answer came too late */
+		pin[i] = rig_pin(mine.s, 1, BLOCKS);
+	for (uint32_t i = 0; i < LEASES; i++)
+		rig_unpin(mine.s, pin[i]);
+	assert_int_equal(tn_memory_register(mine.cache, &d, &memory), 0);
+	assert_int_equal(tn_memory_unregister(memory), 0);
+	assert_int_equal(tn_memory_free(range.address), 0);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS);
+	detach(&mine);
+	assert_int_equal(kill(owner, SIGTERM), 0);
+	assert_int_equal(end_of(owner), 0);
+	rig_tear_down(&r);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct body bodies[] = {
+		{"own", own},
+		{"own_and_fork", own_and_fork},
+		{NULL, NULL},
+	};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(when_the_owner_is_killed_every_wait_ends_and_the_next_owner_is_warm),
+		cmocka_unit_test(pages_stay_busy_while_the_disk_of_a_killed_owner_hangs),
+		cmocka_unit_test(a_killed_owners_child_keeps_nobody_from_its_socket),
+		cmocka_unit_test(a_cache_that_is_closed_lets_its_processes_go),
+		cmocka_unit_test(processes_attach_while_the_owner_closes),
+		cmocka_unit_test(calls_end_at_once_when_the_owner_closes_although_its_disk_hangs),
+		cmocka_unit_test(calls_of_a_stopped_owner_end_by_a_deadline_and_what_they_got_is_given_back),
+	};
+	int rc = run_body(argc, argv, bodies);
+
+	return rc >= 0 ? rc : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Staging (stage.h): session memory of pools, and the thread that copies between it and the callers' pages. */
+#include "front/stage.h"
+
+#include <errno.h>
+#include <string.h>
+#include <tenuto/session.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/futex.h"
+#include "base/thread.h"
+#include "region/call.h"
+#include "region/event.h"
+
+#define EVENT_POLL_NS 50000u /* how often a save looks whether a device has written an event's word; as the owner does */
+#define LAYER_ALIGN 4096u    /* of the session memory of a layer: direct I/O of pages that allow it */
+
+struct tn_stage {
+	struct tn_cache *cache;
+	struct tn_region region; /* of this process: the callers' side of staged operations */
+	pthread_t thread;
+	uint32_t stopping, asleep; /* shared */
+	uint64_t active[TN_REGION_OPS_MAX / 64]; /* shared: operations that have begun; cleared by the thread */
+	/* The thread's: */
+	struct tn_doorbell_taker kicks, completions;
+	uint32_t *numbers; /* while they are looked at */
+	bool told;	   /* there are completions that a reader of the eventfd does not know */
+};
+
+/* ---- session memory ---------------------------------------------------------------------------------------- */
+
+static uint64_t layer_bytes(const struct tn_geometry *g)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t p = 0; p < g->nplanes; p++)
+		bytes += (uint64_t)tn_geometry_page_bytes(g, p) * g->pages_per_block;
+	return bytes;
+}
+
+/* As many as the pool has blocks, and as the memory's owner allows; one at least, and pages have 32 bits. */
+static uint32_t slots_of(const struct tn_pool *pool)
+{
+	const struct tn_geometry *g = &pool->layout.geometry;
+	uint64_t slot_bytes = layer_bytes(g) * g->layers, most = UINT32_MAX / g->pages_per_block, n;
+
+	n = (pool->layout.npages + g->pages_per_block - 1) / g->pages_per_block;
+	if (pool->memory->stage_bytes)
+		n = pool->memory->stage_bytes / slot_bytes;
+	else if (n > TN_STAGE_BYTES / slot_bytes)
+		n = TN_STAGE_BYTES / slot_bytes;
+	n = n < most ? n : most;
+	return n ? (uint32_t)n : 1;
+}
+
+/* Blocks lie in the order in which they are stored, as far as a pool allows: an object is one piece per plane. */
+static int lay_out(struct tn_stage_pool *s, const struct tn_geometry *g, uint64_t *base, uint64_t *bytes)
+{
+	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = (uint64_t)s->nslots * g->pages_per_block};
+	uint64_t each, region[TN_LAYERS_MAX];
+	uint32_t count;
+	int rc = tn_layout_regions(g, &shape, &count, &each);
+
+	if (rc)
+		return rc;
+	each = (each + LAYER_ALIGN - 1) / LAYER_ALIGN * LAYER_ALIGN;
+	for (uint32_t i = 0; i < count; i++)
+		region[i] = i * each;
+	*bytes = count * each;
+	return tn_layout_fill(g, &shape, region, base, &s->places);
+}
+
+static size_t tables_bytes(const struct tn_geometry *g)
+{
+	_Static_assert(sizeof(uint64_t) == sizeof(uintptr_t), "offsets and addresses in one table");
+	return 2 * tn_array_bytes(g->layers * (size_t)g->nplanes, sizeof(uint64_t));
+}
+
+/* The tables begin with the offsets; the addresses follow. */
+static int make(struct tn_stage_pool *s, const struct tn_geometry *g, uint64_t *tables)
+{
+	uint64_t bytes;
+	void *address;
+	int rc = lay_out(s, g, tables, &bytes);
+
+	if (rc == 0)
+		rc = tn_memory_alloc(bytes, NULL, &address);
+	if (rc)
+		return rc;
+	s->range = (struct tn_memory_range){.address = address, .bytes = bytes};
+	return tn_layout_init(g, &s->places, &s->range, 1, (uintptr_t *)(tables + g->layers * (size_t)g->nplanes), &s->layout);
+}
+
+int tn_stage_pool_create(struct tn_pool *pool)
+{
+	const struct tn_geometry *g = &pool->layout.geometry;
+	struct tn_cache *cache = pool->memory->cache;
+	struct tn_stage_pool *s = tn_get(cache->alloc, sizeof(*s));
+	uint64_t *tables = tn_get(cache->alloc, tables_bytes(g));
+	int rc;
+
+	if (!s || !tables) {
+		tn_put(cache->alloc, s, sizeof(*s));
+		tn_put(cache->alloc, tables, tables_bytes(g));
+		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
+	}
+	pool->stage = s;
+	pthread_mutex_init(&s->lock, NULL);
+	s->places.base = tables;
+	s->memory = (struct tn_memory){.cache = cache, .range = &s->range, .nranges = 1};
+	s->nslots = slots_of(pool);
+	s->free = tn_get(cache->alloc, tn_array_bytes(s->nslots, sizeof(*s->free)));
+	rc = s->free ? make(s, g, tables) : tn_fail(-ENOMEM, "tn_pool_create: no memory for %u slots", s->nslots);
+	if (rc) {
+		tn_stage_pool_destroy(pool);
+		return rc;
+	}
+	while (s->nfree < s->nslots) { /* the last one is taken first: memory is used from its beginning on */
+		s->free[s->nfree] = s->nslots - 1 - s->nfree;
+		s->nfree++;
+	}
+	return 0;
+}
+
+void tn_stage_pool_destroy(struct tn_pool *pool)
+{
+	const struct tn_alloc *a = pool->memory->cache->alloc;
+	struct tn_stage_pool *s = pool->stage;
+
+	if (!s)
+		return;
+	pool->stage = NULL;
+	tn_memory_free(s->range.address);
+	tn_put(a, s->free, tn_array_bytes(s->nslots, sizeof(*s->free)));
+	tn_put(a, (void *)(uintptr_t)s->places.base, tables_bytes(&pool->layout.geometry));
+	pthread_mutex_destroy(&s->lock);
+	tn_put(a, s, sizeof(*s));
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------- */
+
+struct blocks {
+	uint32_t first, end; /* those of which some page is claimed */
+};
+
+static struct blocks blocks_of(const struct tn_front_op *op)
+{
+	uint32_t each = op->space->geometry.pages_per_block;
+
+	return (struct blocks){(uint32_t)(op->first_page / each), (uint32_t)((op->end_page + each - 1) / each)};
+}
+
+int tn_stage_take(struct tn_front_op *op, const char *call)
+{
+	uint32_t each = op->space->geometry.pages_per_block, *pages = tn_face_pages(&op->cache->region, op->number);
+	struct tn_stage_pool *s = op->pool->stage;
+	struct blocks b = blocks_of(op);
+	uint32_t n = b.end - b.first;
+	bool there;
+
+	if (n > s->nslots)
+		return tn_fail(-E2BIG, "%s: %u blocks in pages that the cache's owner cannot map, and session memory for %u; split it, "
+			       "raise stage_bytes, or use tn_memory_alloc", call, n, s->nslots);
+	pthread_mutex_lock(&s->lock);
+	there = n <= s->nfree;
+	for (uint32_t i = b.first; there && i < b.end; i++) {
+		uint32_t page = s->free[--s->nfree] * each;
+
+		for (uint32_t k = 0; k < each; k++)
+			pages[i * each + k] = page + k;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return there ? 0 : tn_fail(-EAGAIN, "%s: other operations have too much of the session memory, which is for %u blocks; end some, raise "
+				   "stage_bytes, or use tn_memory_alloc", call, s->nslots);
+}
+
+static void give_slots(const struct tn_front_op *op)
+{
+	uint32_t each = op->space->geometry.pages_per_block;
+	const uint32_t *pages = tn_face_pages(&op->cache->region, op->number);
+	struct tn_stage_pool *s = op->pool->stage;
+	struct blocks b = blocks_of(op);
+
+	pthread_mutex_lock(&s->lock);
+	for (uint32_t i = b.end; i > b.first; i--)
+		s->free[s->nfree++] = pages[(i - 1) * each] / each;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- copies -------------------------------------------------------------------------------------------------- */
+
+/* The claimed pages of a layer of blocks before `end`: to the session memory, or from it. */
+static void copy_layer(const struct tn_front_op *op, uint32_t layer, uint32_t end, bool to_session)
+{
+	uint32_t each = op->space->geometry.pages_per_block;
+	const uint32_t *theirs = tn_face_pages(op->region, op->number), *ours = tn_face_pages(&op->cache->region, op->number);
+	const struct tn_layout *caller = &op->pool->layout, *session = &op->pool->stage->layout;
+	uint64_t last = (uint64_t)end * each, bytes = 0;
+
+	last = last < op->end_page ? last : op->end_page;
+	for (uint32_t p = 0; p < caller->geometry.nplanes; p++)
+		for (uint64_t i = op->first_page; i < last; i++) {
+			void *a = tn_layout_address(caller, layer, p, theirs[i]), *b = tn_layout_address(session, layer, p, ours[i]);
+
+			memcpy(to_session ? b : a, to_session ? a : b, caller->page_bytes[p]);
+			bytes += caller->page_bytes[p];
+		}
+	__atomic_add_fetch(&tn_region_front(&op->cache->region)->staged_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+/* ---- an operation -------------------------------------------------------------------------------------------- */
+
+static void kick_owner(const struct tn_front_op *op)
+{
+	const struct tn_region *owner = &op->cache->region;
+	struct tn_doorbell kicks = tn_region_kicks(owner);
+
+	if (tn_doorbell_ring(&kicks, op->number))
+		tn_region_wake(owner);
+}
+
+/* The owner will not look at the operation, nor at its session memory, again. */
+static bool owner_let_go(const struct tn_front_op *op)
+{
+	const struct tn_region *owner = &op->cache->region;
+	struct tn_doorbell kicks = tn_region_kicks(owner);
+
+	return tn_face_is_drained(owner, op->number, op->generation) && !tn_doorbell_pending(&kicks, op->number);
+}
+
+/* The caller may begin the operation's next life before this returns. */
+static void let_go(struct tn_stage *s, struct tn_front_op *op, int status)
+{
+	uint32_t number = op->number;
+	uint64_t generation = op->generation;
+
+	give_slots(op);
+	__atomic_fetch_and(&s->active[number / 64], ~(1ull << number % 64), __ATOMIC_RELEASE);
+	tn_face_tell_status(&s->region, number, status);
+	s->told |= tn_face_drains(&s->region, number, generation);
+}
+
+/* Cancel and abort. True: it is passed on now. */
+static bool pass_cancel(const struct tn_front_op *op)
+{
+	uint32_t *to = &tn_face_asked(&op->cache->region, op->number)->cancel;
+
+	if (!tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel) || tn_face_is_set(to))
+		return false;
+	tn_face_set(to);
+	return true;
+}
+
+/* The pages of blocks from `good` on are not written to any more. */
+static void tell_good(const struct tn_front_op *op, uint32_t good)
+{
+	uint32_t old = tn_face_good(op->region, op->number);
+
+	if (good >= old)
+		return;
+	tn_face_tell_good(op->region, op->number, good);
+	for (uint32_t i = good; i < old; i++)
+		tn_face_tell_idle(op->region, op->number, i);
+}
+
+/* A chunk that the owner has told and this thread has not; chunks: there is none. */
+static uint32_t next_chunk(const struct tn_front_op *op, bool gone)
+{
+	uint32_t c = 0, chunks = op->space->shape.chunks;
+
+	while (c < chunks && (tn_face_is_ready(op->region, op->number, c, op->generation) ||
+			      !(gone || tn_face_is_ready(&op->cache->region, op->number, c, op->generation))))
+		c++;
+	return c;
+}
+
+static bool step_load(struct tn_stage *s, struct tn_front_op *op)
+{
+	const struct tn_region *owner = &op->cache->region;
+	bool gone = tn_region_is_gone(owner), over = gone || owner_let_go(op);
+	const struct tn_shape *shape = &op->space->shape;
+	uint32_t chunk = next_chunk(op, gone), blocks[TN_FACE_KINDS];
+	uint32_t good = gone ? 0 : tn_face_good(owner, op->number);
+
+	if (!over && pass_cancel(op)) /* a ring after the owner's end would reach the operation's next life */
+		kick_owner(op);
+	if (chunk == shape->chunks) {
+		if (over)
+			let_go(s, op, tn_face_told(owner, op->number)->status);
+		return over;
+	}
+	for (uint32_t i = 0; i < tn_shape_chunk_count(shape, chunk); i++)
+		copy_layer(op, tn_shape_chunk_first(shape, chunk) + i, good, false);
+	for (uint32_t i = 0; i < TN_FACE_KINDS; i++)
+		blocks[i] = __atomic_load_n(&tn_face_told(owner, op->number)->blocks[i], __ATOMIC_RELAXED);
+	tn_face_tell_tiers(op->region, op->number, blocks);
+	tell_good(op, good);
+	tn_face_tell_ready(op->region, op->number, chunk, op->generation);
+	s->told |= tn_face_notify(op->region, op->number);
+	return true;
+}
+
+/* Whether the bytes of a layer that was given are final; if only a device knows, *due_ns is when to look again. */
+static bool is_final(const struct tn_front_op *op, const struct tn_face_given *given, uint64_t *due_ns)
+{
+	uint32_t event = __atomic_load_n(&given->event, __ATOMIC_RELAXED);
+	const struct tn_event_word *word;
+
+	if (event == TN_EVENT_NONE)
+		return true;
+	word = tn_event_word(&op->cache->region, event);
+	if (tn_event_word_reached(word, __atomic_load_n(&given->value, __ATOMIC_RELAXED)))
+		return true;
+	if (__atomic_load_n(&word->device, __ATOMIC_RELAXED))
+		*due_ns = tn_now_ns(&op->cache->clock) + EVENT_POLL_NS;
+	return false;
+}
+
+/* Copies one layer whose bytes are final, and gives it to the owner; then the commit. True: something was passed on. */
+static bool pass_layer(const struct tn_front_op *op, uint64_t *due_ns)
+{
+	const struct tn_face_given *from = tn_face_given(op->region, op->number);
+	struct tn_face_given *to = tn_face_given(&op->cache->region, op->number);
+	uint32_t *commit = &tn_face_asked(&op->cache->region, op->number)->commit, left = 0;
+
+	for (uint32_t l = 0; l < op->space->shape.layers; l++) {
+		if (tn_face_is_set(&to[l].given))
+			continue;
+		left++;
+		if (!tn_face_is_set(&from[l].given) || !is_final(op, &from[l], due_ns))
+			continue;
+		copy_layer(op, l, op->n, true);
+		__atomic_store_n(&to[l].event, TN_EVENT_NONE, __ATOMIC_RELAXED);
+		tn_face_set(&to[l].given);
+		return true;
+	}
+	if (left > 0 || tn_face_is_set(commit) || !tn_face_is_set(&tn_face_asked(op->region, op->number)->commit))
+		return false;
+	tn_face_set(commit);
+	return true;
+}
+
+static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
+{
+	const struct tn_region *owner = &op->cache->region;
+	const struct tn_face_told *told = tn_face_told(owner, op->number);
+
+	if (tn_region_is_gone(owner)) {
+		let_go(s, op, -ESHUTDOWN);
+		return true;
+	}
+	if (owner_let_go(op)) {
+		tn_face_tell_saved(op->region, op->number, told->blocks, TN_FACE_KINDS, told->error);
+		memcpy(tn_face_saved(op->region, op->number), tn_face_saved(owner, op->number), op->n);
+		let_go(s, op, told->status);
+		return true;
+	}
+	if (!pass_cancel(op) &&
+	    (tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel) || !pass_layer(op, due_ns)))
+		return false;
+	kick_owner(op);
+	return true;
+}
+
+void tn_stage_begin(struct tn_front_op *op)
+{
+	struct tn_stage *s = op->cache->stage;
+
+	tn_face_begins(&s->region, op->number, op->generation, op->n);
+	__atomic_fetch_or(&s->active[op->number / 64], 1ull << op->number % 64, __ATOMIC_SEQ_CST);
+	kick_owner(op);
+	if (tn_region_is_gone(&op->cache->region)) /* the thread may have been told of that before, and sleep */
+		tn_stage_wake(op->cache);
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------- */
+
+static bool is_active(const struct tn_stage *s, uint32_t number)
+{
+	return __atomic_load_n(&s->active[number / 64], __ATOMIC_ACQUIRE) >> number % 64 & 1;
+}
+
+/* Operations under way are looked at in any case; who has rung for one that is over waits until that is answered. */
+static bool take_kicks(struct tn_stage *s)
+{
+	struct tn_doorbell bell = tn_region_kicks(&s->region);
+	uint32_t first, n = tn_doorbell_take(&bell, &s->kicks, s->numbers, &first);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t number = s->numbers[first + i];
+
+		tn_doorbell_answer(&bell, number);
+		if (!is_active(s, number))
+			s->told |= tn_face_notify(&s->region, number);
+	}
+	return n > 0;
+}
+
+/* The owner's completions: those of operations that are not staged go on to the callers as they are. */
+static bool take_completions(struct tn_stage *s)
+{
+	struct tn_doorbell from = tn_region_completions(&s->cache->region), to = tn_region_completions(&s->region);
+	uint32_t first, n = tn_doorbell_take(&from, &s->completions, s->numbers, &first);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t number = s->numbers[first + i];
+
+		tn_doorbell_answer(&from, number);
+		if (!is_active(s, number))
+			s->told |= tn_doorbell_ring(&to, number);
+	}
+	return n > 0;
+}
+
+/* One step of each operation. False: nothing happened. */
+static bool step_all(struct tn_stage *s, uint64_t *due_ns)
+{
+	bool busy = take_kicks(s);
+	uint64_t one = 1;
+
+	busy |= take_completions(s);
+	for (uint32_t w = 0; w < TN_REGION_OPS_MAX / 64; w++) {
+		uint64_t left = __atomic_load_n(&s->active[w], __ATOMIC_SEQ_CST);
+
+		for (; left; left &= left - 1) {
+			struct tn_front_op *op = &s->cache->front->ops[w * 64 + (uint32_t)__builtin_ctzll(left)];
+
+			busy |= (op->generation & 1) == TN_HANDLE_LOAD ? step_load(s, op) : step_save(s, op, due_ns);
+		}
+	}
+	if (s->told && __atomic_load_n(&s->cache->eventfd_used, __ATOMIC_SEQ_CST))
+		(void)!write(s->cache->eventfd, &one, sizeof(one)); /* full: the reader is signalled anyway */
+	s->told = false;
+	return busy;
+}
+
+/* From now on callers are told completions by the thread, which alone takes the owner's. What they have not been told yet is told once more. */
+static void take_over_completions(struct tn_stage *s)
+{
+	struct tn_doorbell from = tn_region_completions(&s->cache->region), to = tn_region_completions(&s->region);
+	struct tn_front *f = s->cache->front;
+
+	pthread_mutex_lock(&f->completions_lock);
+	for (; f->next_completed < from.count; f->next_completed++) {
+		tn_doorbell_answer(&from, f->completed[f->next_completed]);
+		tn_doorbell_ring(&to, f->completed[f->next_completed]);
+	}
+	s->completions = f->completions;
+	f->completions = (struct tn_doorbell_taker){0};
+	f->told_in = &s->region;
+	pthread_mutex_unlock(&f->completions_lock);
+}
+
+/*
+ * The word that the thread sleeps on rises with the owner's completions. Whoever rings here, or raises an event, stores what it has to say and
+ * looks at `asleep` then; the thread sets `asleep` and looks at everything once more then.
+ */
+static void *stage_main(void *arg)
+{
+	struct tn_stage *s = arg;
+	uint32_t *completed = &tn_region_core(&s->cache->region)->completed;
+
+	pthread_setname_np(pthread_self(), "tenuto-stage");
+	take_over_completions(s);
+	while (!__atomic_load_n(&s->stopping, __ATOMIC_SEQ_CST)) {
+		uint64_t due = TN_FOREVER;
+		uint32_t seen;
+
+		if (step_all(s, &due))
+			continue;
+		__atomic_store_n(&s->asleep, 1, __ATOMIC_SEQ_CST);
+		seen = __atomic_load_n(completed, __ATOMIC_SEQ_CST);
+		due = TN_FOREVER;
+		if (!step_all(s, &due) && !__atomic_load_n(&s->stopping, __ATOMIC_SEQ_CST))
+			tn_futex_wait_on(completed, seen, due, true);
+		__atomic_store_n(&s->asleep, 0, __ATOMIC_SEQ_CST);
+	}
+	return NULL;
+}
+
+void tn_stage_wake(const struct tn_cache *cache)
+{
+	if (__atomic_load_n(&cache->stage->asleep, __ATOMIC_SEQ_CST))
+		tn_region_tell_completed(&cache->region);
+}
+
+const struct tn_region *tn_stage_region(const struct tn_cache *cache)
+{
+	return &cache->stage->region;
+}
+
+/* ---- start and stop ------------------------------------------------------------------------------------------- */
+
+static void destroy(struct tn_stage *s)
+{
+	const struct tn_alloc *a = s->cache->alloc;
+
+	if (s->region.base)
+		tn_region_destroy(&s->region, a);
+	tn_put(a, s->numbers, tn_array_bytes(s->cache->region.counts.ops, sizeof(*s->numbers)));
+	tn_put(a, s, sizeof(*s));
+}
+
+static int start(struct tn_cache *cache)
+{
+	struct tn_region_counts counts = cache->region.counts;
+	struct tn_stage *s = tn_get(cache->alloc, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
+	s->cache = cache;
+	counts.events = counts.calls = counts.call_bytes = 0;
+	s->numbers = tn_get(cache->alloc, tn_array_bytes(counts.ops, sizeof(*s->numbers)));
+	rc = s->numbers ? tn_region_create(&counts, cache->alloc, &s->region) : tn_fail(-ENOMEM, "tn_pool_create: no memory");
+	if (rc == 0) {
+		rc = tn_thread_start(&s->thread, stage_main, s);
+		if (rc)
+			rc = tn_fail(-rc, "tn_pool_create: cannot start a thread (errno %d)", rc);
+	}
+	if (rc) {
+		destroy(s);
+		return rc;
+	}
+	__atomic_store_n(&tn_region_front(&cache->region)->listens, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&cache->stage, s, __ATOMIC_SEQ_CST);
+	tn_region_tell_completed(&cache->region); /* the thread looks at what came before somebody listened; the other listener ends */
+	return 0;
+}
+
+int tn_stage_start(struct tn_cache *cache)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&cache->lock);
+	if (!cache->stage)
+		rc = start(cache);
+	pthread_mutex_unlock(&cache->lock);
+	return rc;
+}
+
+void tn_stage_stop(struct tn_cache *cache)
+{
+	struct tn_stage *s = cache->stage;
+
+	if (!s)
+		return;
+	__atomic_store_n(&s->stopping, 1, __ATOMIC_SEQ_CST);
+	tn_region_tell_completed(&cache->region);
+	pthread_join(s->thread, NULL);
+	cache->stage = NULL;
+	destroy(s);
+}

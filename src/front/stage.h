@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Staging: loads and saves of an attached cache whose pages lie in memory of this process alone. The owner moves their bytes from and to
+ * session memory, which both processes map, and a thread of this process copies them between there and the pages.
+ *
+ * A pool over such memory has session memory of its own: slots of one block each, and a pool of the owner's over them. An operation
+ * takes its slots when it begins, all or none, so no operation that has begun waits for slots; they are free again when it is over.
+ *
+ * A staged operation meets its callers not in the session's region but in a region of this process, where the thread is the core: it reads there
+ * what is asked and asks the owner for the same, and it tells there what the owner has told once the bytes are in the pages. Words that a layer is
+ * ready by, the good prefix, the end of an operation: all are the thread's, so whoever looks at them - a thread, a GPU - finds the bytes in place.
+ *
+ * | who waits | for what | who ends it, by when |
+ * |---|---|---|
+ * | nobody | for slots: -EAGAIN at tn_load_begin and tn_save_begin | |
+ * | a layer of a load | the owner, then the copy of the layer's chunk | the thread, after at most one chunk or layer of each other operation |
+ * | a layer of a save | its event, then the copy | the same |
+ * | the end of an operation | the owner's end of it | the owner; when its process is gone the thread, at once: it has no address of the pages |
+ */
+#ifndef TN_FRONT_STAGE_H
+#define TN_FRONT_STAGE_H
+
+#include "front/front.h"
+
+/* Most session memory of a pool, unless its memory was registered with another number. */
+#define TN_STAGE_BYTES (UINT64_C(1) << 30)
+
+struct tn_stage;
+
+struct tn_stage_pool {
+	struct tn_memory memory; /* what the owner maps */
+	struct tn_memory_range range;
+	struct tn_pool_layout places; /* a pool over it, as the owner is told, ... */
+	struct tn_layout layout;      /* ... and as this process sees it */
+	uint32_t nslots;
+	pthread_mutex_t lock; /* of what follows */
+	uint32_t nfree;
+	uint32_t *free; /* slots */
+};
+
+/* The thread of an attached cache, started by the first call. 0, -ENOMEM, or an error of pthread_create. */
+int tn_stage_start(struct tn_cache *cache);
+/* No operation is under way any more; without a thread nothing. */
+void tn_stage_stop(struct tn_cache *cache);
+/* Where operations of pools that are staged meet their callers. */
+const struct tn_region *tn_stage_region(const struct tn_cache *cache);
+/* Lets the thread look at what its callers, and events, say. Any thread. */
+void tn_stage_wake(const struct tn_cache *cache);
+
+/* Session memory for a pool whose own layout is compiled: pool->stage. 0, -ENOMEM, -EINVAL. The owner does not know of it yet. */
+int tn_stage_pool_create(struct tn_pool *pool);
+void tn_stage_pool_destroy(struct tn_pool *pool);
+
+/*
+ * Slots for the pages that an operation has claimed: 0; -EAGAIN: others have them; -E2BIG: the pool has not so many. They go back when the
+ * thread lets go of the operation, or with put if it did not begin.
+ */
+int tn_stage_take(struct tn_front_op *op, const char *call);
+/* Hands it over to the owner, and to the thread. What is asked was written down in both regions. */
+void tn_stage_begin(struct tn_front_op *op);
+
+#endif

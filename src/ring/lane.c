@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lane's life, and its step: IOCBs are taken (run.c), groups of the runs whose turn it is are started (group.c),
+ * requests are submitted. And the executor that is one lane in its owner's thread, on its owner's engine: deterministic, and with no
+ * thread to wake.
+ */
+#include "ring/lane.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "base/error.h"
+
+#define EVENT_POLL_NS 500000u /* an event word may be written by a device, which wakes nobody */
+
+/* Lists of pieces of memory: one per request, two per group. */
+static uint32_t lists_of(const struct tn_lane *lane)
+{
+	return 2 * lane->ngroups + lane->o.depth;
+}
+
+static size_t served_bytes(const struct tn_lane *lane)
+{
+	return tn_array_bytes(lane->o.intake->ring->nlists, sizeof(*lane->turns[0].served));
+}
+
+int tn_lane_intake_init(struct tn_lane_intake *in, struct tn_ring *ring, const struct tn_alloc *alloc)
+{
+	*in = (struct tn_lane_intake){.ring = ring};
+	if (tn_ring_memory_view(ring->memory, ring->bytes, &in->view))
+		return tn_fail(-EINVAL, "executor: %llu bytes that are no ring", (unsigned long long)ring->bytes);
+	in->ids = tn_get(alloc, tn_array_bytes(in->view.depth, sizeof(*in->ids)));
+	if (!in->ids)
+		return tn_fail(-ENOMEM, "executor: no memory");
+	pthread_mutex_init(&in->lock, NULL);
+	return 0;
+}
+
+void tn_lane_intake_fini(struct tn_lane_intake *in, const struct tn_alloc *alloc)
+{
+	if (!in->ids)
+		return;
+	pthread_mutex_destroy(&in->lock);
+	tn_put(alloc, in->ids, tn_array_bytes(in->view.depth, sizeof(*in->ids)));
+}
+
+int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
+{
+	const struct tn_alloc *a = opts->alloc;
+	const struct tn_ring_view *v = &opts->intake->view;
+	struct tn_lane *c = tn_get(a, sizeof(*c));
+
+	if (!c)
+		return tn_fail(-ENOMEM, "executor: no memory");
+	c->o = *opts;
+	c->nruns = v->depth;
+	c->ioctxs = v->ioctxs;
+	c->ngroups = 2 * opts->depth;
+	c->runs = tn_get(a, tn_array_bytes(c->nruns, sizeof(*c->runs)));
+	c->sorted = tn_get(a, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
+	c->sort_scratch = tn_get(a, tn_array_bytes(c->ioctxs, sizeof(*c->sort_scratch)));
+	c->turns[0].served = tn_get(a, served_bytes(c));
+	c->turns[1].served = tn_get(a, served_bytes(c));
+	c->groups = tn_get(a, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
+	c->members = tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
+	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
+	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(void *)));
+	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
+	/* Made for the largest objects and IOCBs; what is used of each is little. */
+	tn_sparse(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
+	tn_sparse(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
+	tn_sparse(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
+	if (!c->runs || !c->sorted || !c->sort_scratch || !c->turns[0].served || !c->turns[1].served || !c->groups || !c->members ||
+	    !c->pieces || !c->queue || !c->iovs) {
+		tn_lane_destroy(c);
+		return tn_fail(-ENOMEM, "executor: no memory for %u requests", opts->depth);
+	}
+	for (uint32_t i = 0; i < c->nruns; i++)
+		c->runs[i].order = c->sorted + (size_t)i * c->ioctxs;
+	for (uint32_t i = 0; i < opts->depth; i++) {
+		c->pieces[i].iov = c->iovs + (size_t)i * TN_OBJECT_IOVS_MAX;
+		c->pieces[i].next = c->free_pieces;
+		c->free_pieces = &c->pieces[i];
+	}
+	for (uint32_t i = 0; i < c->ngroups; i++) {
+		struct tn_lane_group *g = &c->groups[i];
+
+		g->lane = c;
+		g->member = c->members + (size_t)i * TN_LANE_MEMBERS_MAX;
+		g->scratch = c->iovs + ((size_t)opts->depth + 2 * i) * TN_OBJECT_IOVS_MAX;
+		g->job_scratch = g->scratch + TN_OBJECT_IOVS_MAX;
+		g->next = c->free_groups;
+		c->free_groups = g;
+	}
+	*out = c;
+	return 0;
+}
+
+void tn_lane_destroy(struct tn_lane *c)
+{
+	const struct tn_alloc *a;
+
+	if (!c)
+		return;
+	assert(c->inflight == 0 && c->busy_groups == 0);
+	a = c->o.alloc;
+	for (uint32_t i = 0; i < c->nbounces; i++)
+		tn_put(a, c->bounces[i].memory, c->bounces[i].bytes_each * TN_LANE_BOUNCES);
+	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
+	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(void *)));
+	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
+	tn_put(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
+	tn_put(a, c->groups, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
+	tn_put(a, c->turns[1].served, served_bytes(c));
+	tn_put(a, c->turns[0].served, served_bytes(c));
+	tn_put(a, c->sort_scratch, tn_array_bytes(c->ioctxs, sizeof(*c->sort_scratch)));
+	tn_put(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
+	tn_put(a, c->runs, tn_array_bytes(c->nruns, sizeof(*c->runs)));
+	tn_put(a, c, sizeof(*c));
+}
+
+int tn_lane_device_add(struct tn_lane *lane, uint32_t file)
+{
+	struct tn_io_stat st = {.offset_align = 1, .memory_align = 1};
+	int err = file == TN_IO_NO_FILE ? 0 : tn_io_stat(lane->o.io, file, &st);
+
+	if (err)
+		return err;
+	if (lane->ndevices == TN_RING_DEVICES_MAX)
+		return tn_fail(-EINVAL, "executor: %u devices, the most an address can name", lane->ndevices);
+	lane->device[lane->ndevices++] = (struct tn_lane_device){
+		.file = file,
+		.align = st.offset_align > st.memory_align ? st.offset_align : st.memory_align,
+	};
+	return 0;
+}
+
+int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes)
+{
+	size_t bytes = padded_bytes < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : padded_bytes;
+	struct tn_lane_bounces *b = &lane->bounces[lane->nbounces];
+
+	for (uint32_t i = 0; i < lane->nbounces; i++)
+		if (lane->bounces[i].bytes_each >= bytes)
+			return 0;
+	if (lane->nbounces == TN_LANE_BOUNCE_CLASSES)
+		return tn_fail(-ENOMEM, "no bounce buffers left for objects of %zu bytes; open the largest geometry first", bytes);
+	b->memory = tn_get(lane->o.alloc, tn_array_bytes(bytes, TN_LANE_BOUNCES));
+	if (!b->memory)
+		return tn_fail(-ENOMEM, "no memory for %u bounce buffers of %zu bytes", TN_LANE_BOUNCES, bytes);
+	b->bytes_each = bytes;
+	for (b->nfree = 0; b->nfree < TN_LANE_BOUNCES; b->nfree++)
+		b->free[b->nfree] = b->nfree;
+	lane->nbounces++;
+	lane->starved = false;
+	return 0;
+}
+
+static void submit(struct tn_lane *lane)
+{
+	while (lane->queue_count > 0) {
+		uint32_t run = lane->o.depth - lane->queue_head; /* up to the wrap */
+		unsigned n;
+
+		if (run > lane->queue_count)
+			run = lane->queue_count;
+		n = tn_io_submit(lane->o.io, lane->queue + lane->queue_head, run);
+		lane->queue_head = (lane->queue_head + n) % lane->o.depth;
+		lane->queue_count -= n;
+		if (n < run)
+			return;
+	}
+}
+
+/* Starts the next group, of those that copy or check, or of a device's; false: there is none, or nothing is free. */
+static bool start_next(struct tn_lane *lane, bool copies, uint64_t now_ns)
+{
+	struct tn_lane_turns *t = &lane->turns[copies];
+	struct tn_lane_run *run;
+
+	if (lane->waiting == 0 || (copies && (!lane->free_groups || lane->copying >= lane->ngroups / 2)))
+		return false;
+	run = tn_lane_next_run(lane, copies, now_ns);
+	if (!run)
+		return false;
+	if (!tn_lane_group_start(lane, run)) {
+		lane->starved |= !copies;
+		return false;
+	}
+	t->passed_over = t->passes_over ? t->passed_over + 1 : 0;
+	return true;
+}
+
+bool tn_lane_go(struct tn_lane *lane)
+{
+	uint64_t now = tn_now_ns(lane->o.clock);
+	bool any = tn_lane_take_iocbs(lane);
+
+	any |= tn_lane_poll_runs(lane);
+	tn_lane_groups_send(lane);
+	while (!lane->starved && start_next(lane, false, now))
+		any = true;
+	submit(lane);
+	any |= tn_lane_groups_sum(lane);
+	/* What is done on the spot is one at a time: what ended on a device meanwhile is looked at before the next. */
+	while (start_next(lane, true, now)) {
+		any = true;
+		if (!lane->o.exec)
+			break;
+	}
+	return any;
+}
+
+uint64_t tn_lane_due(const struct tn_lane *lane, uint64_t now_ns)
+{
+	for (uint32_t i = 0; i < lane->nruns && lane->used_runs > 0; i++)
+		if (lane->runs[i].used && !lane->runs[i].started)
+			return now_ns + EVENT_POLL_NS;
+	return TN_FOREVER;
+}
+
+void tn_lane_stats(const struct tn_lane *lane, struct tn_executor_stats *stats)
+{
+	const struct tn_executor_stats *s = &lane->stats;
+
+	*stats = (struct tn_executor_stats){
+		.iocbs = __atomic_load_n(&s->iocbs, __ATOMIC_RELAXED),
+		.objects = __atomic_load_n(&s->objects, __ATOMIC_RELAXED),
+		.requests = __atomic_load_n(&s->requests, __ATOMIC_RELAXED),
+		.bytes = __atomic_load_n(&s->bytes, __ATOMIC_RELAXED),
+		.bytes_written = __atomic_load_n(&s->bytes_written, __ATOMIC_RELAXED),
+		.bounced = __atomic_load_n(&s->bounced, __ATOMIC_RELAXED),
+		.verified = __atomic_load_n(&s->verified, __ATOMIC_RELAXED),
+		.again = __atomic_load_n(&s->again, __ATOMIC_RELAXED),
+	};
+}
+
+/* ---- inline --------------------------------------------------------------------------------------------- */
+
+struct inline_executor {
+	struct tn_executor ex;
+	struct tn_lane *lane;
+	struct tn_lane_intake intake;
+	const struct tn_alloc *alloc;
+};
+
+static int inline_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
+{
+	return tn_lane_make_bounces(((struct inline_executor *)ex)->lane, padded_bytes);
+}
+
+static bool inline_step(struct tn_executor *ex)
+{
+	return tn_lane_go(((struct inline_executor *)ex)->lane);
+}
+
+static uint64_t inline_due(struct tn_executor *ex, uint64_t now_ns)
+{
+	return tn_lane_due(((struct inline_executor *)ex)->lane, now_ns);
+}
+
+static void inline_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
+{
+	tn_lane_stats(((struct inline_executor *)ex)->lane, stats);
+}
+
+static void inline_destroy(struct tn_executor *ex)
+{
+	struct inline_executor *e = (struct inline_executor *)ex;
+
+	tn_lane_destroy(e->lane);
+	tn_lane_intake_fini(&e->intake, e->alloc);
+	tn_put(e->alloc, e, sizeof(*e));
+}
+
+static const struct tn_executor_ops inline_ops = {
+	.size = sizeof(struct tn_executor_ops),
+	.abi = TN_EXECUTOR_ABI,
+	.name = "inline",
+	.make_bounces = inline_make_bounces,
+	.step = inline_step,
+	.due = inline_due,
+	.stats = inline_stats,
+	.destroy = inline_destroy,
+};
+
+int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_executor **out)
+{
+	struct inline_executor *e;
+	struct tn_lane_opts co;
+	int err;
+
+	if (o->depth == 0)
+		return tn_fail(-EINVAL, "executor: depth 0");
+	e = tn_get(o->alloc, sizeof(*e));
+	if (!e)
+		return tn_fail(-ENOMEM, "executor: no memory");
+	e->ex.ops = &inline_ops;
+	e->alloc = o->alloc;
+	co = (struct tn_lane_opts){.intake = &e->intake, .io = o->io, .depth = o->depth, .backlog = UINT32_MAX,
+				   .alloc = o->alloc, .clock = o->clock, .exec = o->exec,
+				   .observe = o->observe, .observe_arg = o->observe_arg};
+	err = tn_lane_intake_init(&e->intake, o->ring, o->alloc);
+	if (!err)
+		err = tn_lane_create(&co, &e->lane);
+	for (uint32_t i = 0; i < o->ndevices && !err; i++)
+		err = tn_lane_device_add(e->lane, o->files[i]);
+	if (err) {
+		inline_destroy(&e->ex);
+		return err;
+	}
+	*out = &e->ex;
+	return 0;
+}

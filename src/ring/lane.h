@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lane: what one thread of an executor steps, a state machine over one I/O engine; the same for all CPU executors.
+ *
+ * A *run* is an IOCB that was taken, its IOCTXs sorted by place. A *group* is what is moved together: neighbours on disk up to 1 MiB,
+ * or one object that is larger, either straight between the disk and their memory or through a bounce buffer; or some objects that are
+ * copied or checked. A *piece* is one request of a group; what a device's window (window.h) does not take yet waits in
+ * its run, so that what comes later and is wanted sooner need not wait behind it. A *job* is the part of a group's work that needs
+ * no device: checksums and copies. A read's job follows its pieces, a write's job fills the bounce buffer before its pieces, or sums the
+ * objects beside them. When both have ended each IOCTX has its status, and a run without open IOCTXs is finished.
+ *
+ * Headers and IOCTXs of IOCBs lie in memory that others write, perhaps while an executor reads it: each is copied once,
+ * when the IOCB is taken or sorted, and only the copy is checked and used.
+ *
+ * One thread makes all calls. Nothing allocates after create but tn_lane_make_bounces.
+ */
+#ifndef TN_RING_LANE_H
+#define TN_RING_LANE_H
+
+#include <pthread.h>
+
+#include "layout/layout.h"
+#include "ring/executor.h"
+#include "ring/window.h"
+
+#define TN_LANE_MEMBERS_MAX (TN_RING_IO_BYTES / 4096u)
+#define TN_LANE_BOUNCES 16u
+#define TN_LANE_BOUNCE_CLASSES 4u
+/* Most pieces of memory in a request that more than one object went into; the kernel takes no more in one call. */
+#define TN_LANE_IOVS_MERGED 1024u
+
+/*
+ * One end of a ring's queues, for the lanes of one executor, which use it one at a time. What a lane does not want to take yet waits here
+ * for another one, or for its cancel.
+ */
+struct tn_lane_intake {
+	struct tn_ring *ring;
+	struct tn_ring_view view; /* the executor's own */
+	pthread_mutex_t lock;
+	uint32_t *ids, count; /* under lock; the count is looked at without */
+};
+
+struct tn_lane_opts {
+	struct tn_lane_intake *intake;
+	struct tn_io *io;
+	uint32_t depth;
+	uint32_t backlog; /* takes no more IOCBs while so many IOCTXs wait; others may have them */
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	struct tn_exec *exec;
+	tn_executor_observe observe;
+	void *observe_arg;
+};
+
+/* The copy of an IOCTX. */
+struct tn_lane_sorted {
+	uint64_t place;
+	uint32_t entry;
+	uint16_t index;	    /* in the IOCB */
+	bool taken;	    /* in a group, or finished */
+	uint8_t alone : 1;  /* not to be merged: a merged request for it failed */
+	uint8_t misfit : 1; /* its length was not that of the list's objects */
+};
+
+_Static_assert(sizeof(struct tn_lane_sorted) == 16 && TN_IOCB_IOCTXS_MAX <= UINT16_MAX, "four to a cache line");
+
+struct tn_lane_run {
+	uint32_t id;
+	struct tn_iocb cb; /* as it was when it was taken */
+	const struct tn_ring_list *list;
+	const struct tn_ring_list *source; /* where checksums belong to, and the bytes of a COPY come from; else the list */
+	int32_t *statuses;
+	uint64_t *sums;
+	struct tn_lane_sorted *order; /* cb.count entries */
+	uint32_t cursor;	      /* all before are taken */
+	uint32_t waiting;	      /* not taken */
+	uint32_t open;		      /* without a status */
+	uint32_t request_bytes;	      /* most of one request */
+	bool used, started;
+	int32_t status;
+	uint32_t failed, failures;
+};
+
+struct tn_lane_member {
+	struct tn_lane_run *run;
+	uint32_t at; /* in order */
+	int32_t status;
+};
+
+struct tn_lane;
+
+struct tn_lane_group {
+	struct tn_job job;
+	struct tn_lane *lane;
+	struct tn_lane_group *next;
+	struct tn_lane_member *member;
+	uint32_t members;
+	uint8_t op;
+	bool working;	/* its job is out */
+	uint64_t place; /* of the first member */
+	uint64_t bytes, next_byte;
+	uint32_t iovs; /* direct: pieces of memory so far */
+	uint32_t ios;
+	int status;
+	unsigned char *bounce;
+	uint32_t bounce_class;
+	struct iovec *scratch;	   /* of the lane's thread; of the job while no request is out */
+	struct iovec *job_scratch; /* of the job */
+};
+
+struct tn_lane_groups {
+	struct tn_lane_group *first, *last;
+};
+
+struct tn_lane_piece {
+	struct tn_io_req req;
+	struct tn_lane_group *group;
+	struct tn_lane_piece *next;
+	struct iovec *iov;
+};
+
+struct tn_lane_device {
+	uint32_t file;
+	uint32_t align; /* of offsets, lengths and memory */
+	struct tn_window window;
+	bool open; /* when the next run was chosen: takes one more request */
+};
+
+struct tn_lane_bounces {
+	unsigned char *memory;
+	size_t bytes_each;
+	uint32_t free[TN_LANE_BOUNCES], nfree;
+};
+
+/* Whose turn it is. */
+struct tn_lane_turns {
+	uint64_t *served; /* by list: when it last had its turn */
+	uint64_t turn;
+	uint32_t list, left;
+	uint32_t passed_over; /* groups that went since one of a lower priority did, which waits; ... */
+	bool passes_over;     /* ... and whether the one chosen last is one more */
+};
+
+struct tn_lane {
+	struct tn_lane_opts o;
+	struct tn_lane_device device[TN_RING_DEVICES_MAX];
+	uint32_t ndevices;
+	struct tn_lane_run *runs;
+	uint32_t nruns, used_runs;
+	uint32_t ioctxs; /* most of one IOCB */
+	uint32_t waiting; /* IOCTXs of all runs that are in no group */
+	struct tn_lane_sorted *sorted, *sort_scratch;
+	struct tn_lane_turns turns[2]; /* of runs that move bytes to or from a device, and of those that copy or check */
+	struct tn_lane_group *groups, *free_groups;
+	uint32_t ngroups, busy_groups;
+	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs */
+	struct tn_lane_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
+	struct tn_lane_groups summing; /* writes whose job is done on the spot, once their requests are submitted */
+	struct tn_lane_member *members;
+	struct tn_lane_piece *pieces, *free_pieces;
+	struct iovec *iovs;
+	struct tn_io_req **queue; /* requests that the engine has not taken */
+	uint32_t queue_head, queue_count;
+	uint32_t inflight;
+	struct tn_lane_bounces bounces[TN_LANE_BOUNCE_CLASSES];
+	uint32_t nbounces;
+	bool starved; /* nothing was free for the next group of a device's: wait for one to end */
+	struct tn_executor_stats stats; /* written by the owner, read by anyone */
+};
+
+/* 0, -EINVAL (no ring's memory), -ENOMEM. */
+int tn_lane_intake_init(struct tn_lane_intake *in, struct tn_ring *ring, const struct tn_alloc *alloc);
+void tn_lane_intake_fini(struct tn_lane_intake *in, const struct tn_alloc *alloc);
+
+/* Files and alignments are set afterwards, with tn_lane_device_add. 0 and *out, or -ENOMEM, -EINVAL. */
+int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out);
+void tn_lane_destroy(struct tn_lane *lane);
+/* The next device, by its file in the lane's engine. */
+int tn_lane_device_add(struct tn_lane *lane, uint32_t file);
+int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes);
+/* Takes, starts, submits; whether anything happened. Completions come through the requests' done. */
+bool tn_lane_go(struct tn_lane *lane);
+/* When it must go on though nothing wakes it: a run waits for an event, whose word may be written by a device. TN_FOREVER: never. */
+uint64_t tn_lane_due(const struct tn_lane *lane, uint64_t now_ns);
+/* Any thread. */
+void tn_lane_stats(const struct tn_lane *lane, struct tn_executor_stats *stats);
+
+static inline bool tn_lane_copies(uint16_t op)
+{
+	return op == TN_IOCB_COPY || op == TN_IOCB_CHECK;
+}
+
+/* ---- between lane.c, group.c and run.c; each calls only those behind it ---------------- */
+
+static inline void tn_lane_count(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
+/* run.c: an IOCTX has its status. With the last one of its run the IOCB is finished. */
+void tn_lane_member_done(struct tn_lane *lane, struct tn_lane_run *run, uint32_t at, int32_t status);
+/*
+ * Takes IOCBs until the lane's backlog is full; whether there were any. A single executor has no bound, so that its
+ * backlog never keeps it from an urgent IOCB; of several executors each leaves work for the others.
+ */
+bool tn_lane_take_iocbs(struct tn_lane *lane);
+/* Gives up the runs that were cancelled, and starts those whose event has come; whether there were any. */
+bool tn_lane_poll_runs(struct tn_lane *lane);
+
+/* The run whose turn it is, of those that copy or check, or of those whose device's window is open; or NULL. */
+struct tn_lane_run *tn_lane_next_run(struct tn_lane *lane, bool copies, uint64_t now_ns);
+/* The entry of `run` at this place that is free to be taken, or TN_RING_NO_INDEX; it is often the likely one. */
+uint32_t tn_lane_find(const struct tn_lane_run *run, uint32_t likely, uint64_t place);
+
+/* group.c: starts the run's next IOCTX and what lies behind it; false: nothing is free. */
+bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run);
+/* Sends what became ready while nothing was free. */
+void tn_lane_groups_send(struct tn_lane *lane);
+/* Does the next job that was left until requests are submitted; whether there was one. */
+bool tn_lane_groups_sum(struct tn_lane *lane);
+
+#endif

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of tenutod: what it takes, and what it says of what it does not take."""
+import os
+import re
+
+from daemon import ROOT, asked
+from cli import ENVIRONMENT, USAGE, fail, main, write
+
+# What is wrong: the file, the line that is told, and words of the message: what is there, and what to write.
+BAD = {
+    "a unit that is none": ("host_bytes: 64Gb\n", 1, ["host_bytes", "'64Gb'", "GiB"]),
+    "a size that is none": ("# c\nhost_bytes: lots\n", 2, ["host_bytes", "'lots'", "write a size such as 64GiB"]),
+    "a size beyond 64 bits": ("host_bytes: 99999999999999999999\n", 1, ["host_bytes", "too large"]),
+    "a size beyond its limit": ("host_bytes: 1GiB\nheader_cache_bytes: 1\n", 2, ["header_cache_bytes", "'1'", "4096"]),
+    "a negative number": ("max_ops: -1\n", 1, ["max_ops", "'-1'", "from 1 to 4096"]),
+    "a number beyond its limit": ("host_bytes: 1GiB\n\nmax_ops: 5000\n", 3, ["max_ops", "'5000'", "from 1 to 4096"]),
+    "a time that is none": ("durability_ms: 1s\n", 1, ["durability_ms", "'1s'", "number of ms", "never"]),
+    "a time that has an end": ("lock_timeout_ms: never\n", 1, ["lock_timeout_ms", "'never'", "number of ms"]),
+    "a name that is none": ("host_byte: 1GiB\n", 1, ["'host_byte'", "did you mean host_bytes"]),
+    "a name far from any": ("xyzzy: 1\n", 1, ["'xyzzy'", "--print-config"]),
+    "a choice that is none": ("policy: lruu\n", 1, ["policy", "'lruu'", "default, lru, fifo or s3fifo", "did you mean lru?"]),
+    "a switch that is none": ("read_only: yes\n", 1, ["read_only", "'yes'", "true or false"]),
+    "a socket without a path": ("socket: tenuto.sock\n", 1, ["socket", "'tenuto.sock'", "/run/tenuto/tenuto.sock"]),
+    "a socket's path that is too long": ("socket: /%s\n" % ("x" * 200), 1, ["socket", "107 bytes"]),
+    "an address without a port": ("listen: 127.0.0.1\n", 1, ["listen", "'127.0.0.1'", "127.0.0.1:9470"]),
+    "an address by name": ("listen: localhost:9470\n", 1, ["listen", "'localhost:9470'", "numeric"]),
+    "an address without brackets": ("listen: '::1:9470'\n", 1, ["listen", "'::1:9470'", "[::1]:9470"]),
+    "a port beyond 65535": ("listen: 127.0.0.1:99999\n", 1, ["listen", "'127.0.0.1:99999'"]),
+    "clients that are no list": ("clients: all\n", 1, ["clients", "list of rules"]),
+    "a client that is a word": ("clients:\n  - root\n", 2, ["clients", "uid: 1000"]),
+    "a client who is anybody": ("clients:\n  - {tenants: [a]}\n", 2, ["neither uid nor token_file"]),
+    "a client's name that is none": ("clients:\n  - uid: 1\n    tenant: [a]\n", 3, ["'tenant'", "did you mean tenants"]),
+    "a client's uid that is none": ("clients:\n  - uid: me\n", 2, ["uid", "'me'", "write a number"]),
+    "a client's quota that is none": ("clients:\n  - {uid: 1, disk_quota: much}\n", 2, ["disk_quota", "'much'", "64GiB"]),
+    "tenants that are no list": ("clients:\n  - {uid: 1, tenants: a}\n", 2, ["tenants", "[team-a, team-b]"]),
+    "no tenants at all": ("clients:\n  - {uid: 1, tenants: []}\n", 2, ["tenants", "empty list"]),
+    "no value": ("host_bytes:\n", 1, ["host_bytes", "no value"]),
+    "a list for a value": ("host_bytes: [1, 2]\n", 1, ["host_bytes", "one value"]),
+    "a relative path": ("dirs:\n  - /a\n  - b/c\n", 3, ["dirs", "'b/c'", "absolute"]),
+    "a path that is a list": ("dirs:\n  - /a\n  - [b]\n", 3, ["dirs", "path"]),
+    "too many paths": ("dirs:\n" + "".join("  - /d%d\n" % i for i in range(17)), 18, ["dirs", "'/d16'", "at most 16"]),
+    "a setting twice": ("host_bytes: 1GiB\nworkers: 1\nhost_bytes: 2GiB\n", 3, ["host_bytes", "line 1"]),
+    "a list of all": ("- host_bytes\n", 1, ["NAME: VALUE"]),
+    "a word": ("\nhello\n", 2, ["NAME: VALUE"]),
+    "a name that is a list": ("? [a]\n: 1\n", 1, ["NAME: VALUE"]),
+    "a tab": ("host_bytes: 1GiB\n\tworkers: 1\n", 2, ["no YAML", "NAME: VALUE"]),
+    "an open quote": ("instance: \"a\n", 2, ["no YAML"]),
+    "no UTF-8": ("instance: \udcff\n", 1, ["no YAML"]),
+    "a zero byte": ("instance: \"a\\0b\"\n", 1, ["instance", "zero byte"]),
+    "two documents": ("host_bytes: 1GiB\n---\nworkers: 1\n", 2, ["second document"]),
+}
+
+
+def put(text):
+    with open("c.yaml", "w", encoding="utf-8", errors="surrogateescape") as f:
+        f.write(text)
+    return "c.yaml"
+
+
+def printed(*args):
+    return asked(*args, "--print-config").stdout
+
+
+def settings(text):
+    return dict(re.findall(r"^(\w+): *(.*)$", text, re.M))
+
+
+def the_printed_defaults_are_read_as_the_defaults():
+    defaults = printed()
+    if printed("--config", write("d.yaml", defaults)) != defaults:
+        fail("another configuration")
+    names = settings(defaults)
+    if len(names) < 20 or names["listen"] != '"127.0.0.1:9470"':
+        fail(defaults)
+    for name in names:
+        if not re.search(r"^# .*\n%s:" % name, defaults, re.M):
+            fail("%s has no comment" % name)
+
+
+def other_settings_are_read_as_they_are_printed():
+    ours = put('dirs: ["/a b", "/c\\"\\\\\\u00e4"]\ninstance: \'x: "y"\'\nhost_bytes: 64GiB\ndisk_bytes: 500MB\nread_only: true\n'
+               "write_bytes_per_day: 3TB\noffload_lag_ms: never\ndurability_ms: 0\npolicy: s3fifo\nscheduler: none\nmax_blocks: 5M\n"
+               "io_engine: posix\nexecutors: 3\nlisten: '[::1]:1'\nlog_level: debug\n"
+               "clients:\n  - {uid: 7, tenants: [a, 'b: c'], disk_quota: 1GiB, max_priority: 3}\n  - {token_file: /t, read_only: true}\n")
+    once = printed("--config", ours)
+    if printed("--config", write("again.yaml", once)) != once:
+        fail(once)
+    now, defaults = settings(once), settings(printed())
+    changed = {n for n in now if now[n] != defaults[n]}
+    if 'tenants:\n      - "a"\n      - "b: c"\n' not in once or "uid: 7" not in once or 'token_file: "/t"' not in once:
+        fail(once)
+    if len(changed) != 16 or now["disk_bytes"] != "500000000" or now["host_bytes"] != "64GiB" or now["offload_lag_ms"] != "never":
+        fail(once)
+
+
+def options_come_before_the_file():
+    ours = put("dirs: [/a, /b]\nhost_bytes: 1GiB\ndisk_bytes: 1GiB\nlisten: off\nworkers: 7\n")
+    now = settings(printed("--config", ours, "--dir", "/c", "--host-bytes", "2GiB", "--disk-bytes", "3GiB", "--listen", "127.0.0.1:1"))
+    if now["host_bytes"] != "2GiB" or now["disk_bytes"] != "3GiB" or now["listen"] != '"127.0.0.1:1"' or now["workers"] != "7":
+        fail(str(now))
+    once = printed("--config", ours, "--dir", "/c")
+    if '- "/c"' not in once or "/a" in once:
+        fail(once)
+
+
+def a_mistake_is_told_with_file_line_value_and_what_to_write():
+    for what, (text, line, words) in BAD.items():
+        err = asked("--config", put(text), "--check-config", rc=USAGE).stderr
+        if not err.startswith("tenutod: c.yaml:%d: " % line):
+            fail("%s: line %d is not told: %s" % (what, line, err))
+        for word in words:
+            if word not in err:
+                fail("%s: '%s' is not in: %s" % (what, word, err))
+        if err.count("\n") != 1:
+            fail("%s: more than one line: %s" % (what, err))
+
+
+def a_mistake_of_an_option_is_told_with_what_to_write():
+    for args, words in ((["--listen", "x"], ["--listen", "'x'", "127.0.0.1:9470"]), (["--host-bytes", "1X"], ["--host-bytes", "'1X'"]),
+                        (["--hostbytes", "1"], ["did you mean --host-bytes"]), (["operand"], ["unexpected 'operand'"])):
+        err = asked(*args, "--check-config", rc=USAGE).stderr
+        for word in words:
+            if word not in err:
+                fail("%s: %s" % (args, err))
+
+
+def a_file_that_cannot_be_read_is_named():
+    for path, rc in (("absent.yaml", USAGE), (".", USAGE)):
+        if path not in asked("--config", path, "--check-config", rc=rc).stderr:
+            fail(path)
+    with open("huge.yaml", "w") as f:
+        f.write("# " + "x" * (2 << 20))
+    asked("--config", "huge.yaml", "--check-config", rc=USAGE)
+    if os.geteuid():
+        os.chmod(put("workers: 1\n"), 0)
+        asked("--config", "c.yaml", "--check-config", rc=ENVIRONMENT)
+
+
+def help_fits_80_columns_and_the_version_is_told():
+    text = asked("--help").stdout
+    if not text.startswith("usage: tenutod [options]\n") or max(map(len, text.splitlines())) > 80:
+        fail(text)
+    if not re.fullmatch(r"tenutod \d+\.\d+\.\d+\n", asked("--version").stdout):
+        fail("no version")
+
+
+def a_cache_that_could_hold_nothing_is_refused():
+    for text in ("", "# nothing\n", "workers: 1\n", "dirs: []\n"):
+        err = asked("--config", put(text), "--check-config", rc=USAGE).stderr
+        if "neither dirs nor host_bytes" not in err or "host_bytes: 64GiB" not in err:
+            fail(err)
+    asked("--config", put("host_bytes: 1GiB\n"), "--check-config")
+
+
+def a_file_that_was_cut_off_anywhere_never_crashes_it():
+    whole = printed().encode()
+    for n in range(0, len(whole), 97):
+        with open("cut.yaml", "wb") as f:
+            f.write(whole[:n])
+        err = asked("--config", "cut.yaml", "--check-config", rc=USAGE).stderr
+        if "cut.yaml:" not in err and "neither dirs" not in err:
+            fail(err)
+
+
+def an_alias_is_what_it_names():
+    if settings(printed("--config", put("host_bytes: &x 1GiB\ndisk_bytes: *x\n")))["disk_bytes"] != "1GiB":
+        fail("no alias")
+
+
+def the_documents_name_every_setting():
+    with open(os.path.join(ROOT, "docs", "deploy.md")) as f:
+        text = f.read()
+    for name in settings(printed()):
+        if "`%s`" % name not in text:
+            fail("docs/deploy.md does not name %s" % name)
+
+
+main(globals())

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenutod as a service: its states, signals, log lines, sockets, units."""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+
+from daemon import DEADLINE, ROOT, TENUTOD, Daemon, asked, get, until
+from cli import ENVIRONMENT, OK, TENUTO, USAGE, Skip, fail, main, tenuto, write
+
+HOST = ("--host-bytes", "4MiB")
+UNITS = os.environ.get("TENUTOD_UNITS", os.path.dirname(TENUTOD))
+
+
+def a_service_tells_systemd_when_it_is_ready_and_when_it_stops():
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        with Daemon(*HOST) as d:
+            if d.get("/readyz")[0] != 200 or d.get("/healthz")[0] != 200:
+                fail("not ready")
+            d.end(sig)
+            ready, stopping = d.states.index("READY=1"), d.states.index("STOPPING=1")
+            if not ready < stopping:
+                fail(str(d.states))
+
+
+def what_it_stored_is_sound_after_the_end_and_after_a_kill():
+    os.mkdir("kv")
+    disk = ("--dir", "kv", "--disk-bytes", "64MiB")
+    for how, rc in ((signal.SIGTERM, OK), (signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, OK)):
+        with Daemon(*disk) as d:
+            d.end(how, rc=rc)
+        tenuto("store", "check", "kv")
+
+
+def before_the_cache_is_open_it_lives_and_is_not_ready():
+    os.mkdir("kv")
+    config = write("c.yaml", "dirs: [%s]\ndisk_bytes: 64MiB\nlock_timeout_ms: 3000\n" % os.path.abspath("kv"))
+    with Daemon("--config", config) as owner:
+        with Daemon("--config", config, wait="STATUS=opening the cache") as second:
+            health, ready, metrics = second.get("/healthz"), second.get("/readyz"), second.get("/metrics")
+            if health[0] != 200 or ready[0] != 503 or metrics[0] != 503 or "opening" not in ready[2]:
+                fail("%s %s %s" % (health, ready, metrics))
+            err = second.end(None, rc=ENVIRONMENT)
+            if "READY=1" in second.states or str(owner.process.pid) not in err:
+                fail(err)
+        owner.end()
+
+
+def a_signal_while_it_opens_ends_it_once_it_has_opened():
+    os.mkdir("kv")
+    config = write("c.yaml", "dirs: [%s]\ndisk_bytes: 64MiB\nlock_timeout_ms: 60000\n" % os.path.abspath("kv"))
+    with Daemon("--config", config) as owner, Daemon("--config", config, wait="STATUS=opening the cache") as second:
+        second.send(signal.SIGTERM)
+        owner.end()
+        second.end(None)
+
+
+def other_users_attach_by_the_rules_of_the_file():
+    if os.geteuid() != 0:
+        raise Skip("another user takes root")
+    os.chmod(".", 0o755)
+    path = os.path.abspath("socket")
+    text = "host_bytes: 4MiB\nsocket: %s\nclients:\n  - uid: 0\n" % path
+    config = write("c.yaml", text + "  - {uid: 65534, tenants: [a]}\n")
+
+    def as_nobody(*command):
+        return subprocess.run(command, user=65534, group=65534, extra_groups=[], capture_output=True, text=True, timeout=DEADLINE, check=False)
+
+    def refused_as_nobody(words):
+        got = as_nobody(TENUTO, "status", "--once", path)
+        if got.returncode == 0 or words not in got.stderr:
+            fail(got.stdout + got.stderr)
+
+    try:
+        reaches = as_nobody(TENUTO, "--version").returncode == 0 and as_nobody("ls", os.getcwd()).returncode == 0
+    except PermissionError:
+        reaches = False
+    if not reaches:
+        raise Skip("another user does not get to these directories")
+    with Daemon("--config", config) as d:
+        refused_as_nobody("only processes of user 0 may see")
+        tenuto("status", "--once", path)
+        write("c.yaml", text)
+        d.send(signal.SIGHUP)
+        d.wait("READY=1", 2)
+        refused_as_nobody("user 65534 may not attach")
+        tenuto("status", "--once", path)
+        d.end()
+
+
+def on_sighup_the_log_level_changes_and_the_rest_is_named_with_its_line():
+    config = write("c.yaml", "host_bytes: 4MiB\nlog_level: error\n")
+    with Daemon("--config", config) as d:
+        if d.err:
+            fail("not only errors: " + d.err)
+        write("c.yaml", "log_level: info\n# more\nhost_bytes: 8MiB\n")
+        d.send(signal.SIGHUP)
+        d.wait("READY=1", 2)
+        d.wait_for_line("log_level is info")
+        if "RELOADING=1" not in d.states or not any(s.startswith("MONOTONIC_USEC=") for s in d.states):
+            fail(str(d.states))
+        write("c.yaml", "log_level: info\nhost_bytes: 8MiB\npolicy: lru\n")
+        d.send(signal.SIGHUP)
+        d.wait_for_line("c.yaml:2: host_bytes has changed")
+        d.wait_for_line("c.yaml:3: policy has changed")
+        d.wait("READY=1", 3)
+        write("c.yaml", "log_level: error\nhost_bytes: 4MiB\n")
+        d.send(signal.SIGHUP)
+        d.wait("READY=1", 4)
+        before = d.err
+        if d.end() != before:
+            fail("more than errors: " + d.err)
+
+
+def a_mistake_on_sighup_changes_nothing():
+    config = write("c.yaml", "host_bytes: 4MiB\n")
+    with Daemon("--config", config) as d:
+        for text, told in (("log_level: errror\n", "c.yaml:1: log_level: 'errror'"), ("log_level: [\n", "c.yaml:2: "),
+                           ("log_level: error\n", "neither dirs nor host_bytes")):
+            write("c.yaml", text)
+            d.send(signal.SIGHUP)
+            d.wait_for_line(told)
+        os.unlink("c.yaml")
+        d.send(signal.SIGHUP)
+        d.wait_for_line("c.yaml: No such file")
+        d.wait_for_line("stay as they were", 4)
+        if d.get("/readyz")[0] != 200 or "the cache is closed" not in d.end():
+            fail(d.err)
+
+
+def lines_have_priorities_in_the_journal_alone():
+    with Daemon(*HOST) as d:
+        for line in d.end().splitlines():
+            if not line.startswith("tenutod: "):
+                fail(line)
+    # The variable of a stream that is not stderr says nothing.
+    with Daemon(*HOST, env={"JOURNAL_STREAM": "1:2"}) as d:
+        if "<6>" in d.end():
+            fail(d.err)
+    script = 'exec env JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) "$@"'
+    with Daemon(*HOST, wrap=("sh", "-c", script, "sh")) as d:
+        for line in d.end().splitlines():
+            if not re.match(r"<[36]>\w", line):
+                fail(line)
+
+
+def processes_attach_at_its_socket_and_find_one_owner():
+    path = os.path.abspath("attach.sock")
+    first = Daemon("--host-bytes", "64MiB", "--socket", path)
+    first.wait_for_line("processes attach at " + path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.settimeout(DEADLINE)
+        s.connect(path)
+        s.send(b"no greeting of this version")
+        if b"greeting" not in s.recv(65536):
+            fail("a stranger is not told why it is refused")
+    second = Daemon("--host-bytes", "64MiB", "--socket", path, wait=None)
+    second.end(None, rc=3)
+    second.wait_for_line("another process serves there")
+    first.end()
+    if os.path.exists(path):
+        fail("the socket is still there after the end")
+
+
+def an_address_in_use_is_told():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        err = asked(*HOST, "--listen", "127.0.0.1:%d" % s.getsockname()[1], rc=ENVIRONMENT).stderr
+        if "in use" not in err or "listen: 127.0.0.1:" not in err:
+            fail(err)
+
+
+def a_directory_that_is_not_there_is_told():
+    err = asked("--dir", "absent", "--listen", "off", rc=USAGE).stderr
+    if "absent" not in err:
+        fail(err)
+
+
+def without_an_address_there_is_no_server():
+    with Daemon(*HOST, "--listen", "off") as d:
+        if "http" in d.end():
+            fail(d.err)
+
+
+def pages_take_get_and_head_alone():
+    with Daemon(*HOST) as d:
+        for path in ("/metrics", "/healthz", "/readyz"):
+            whole, head, post = d.get(path), d.get(path, method="HEAD"), d.get(path, method="POST", data=b"x" * 100000)
+            if whole[0] != 200 or head[0] != 200 or head[2] or head[1]["Content-Length"] != str(len(whole[2].encode())) and path != "/metrics":
+                fail("%s: %s" % (path, head))
+            if post[0] != 405 or post[1]["Allow"] != "GET, HEAD":
+                fail("%s: %s" % (path, post))
+        if d.get("/metrics")[1]["Content-Type"] != "text/plain; version=0.0.4; charset=utf-8":
+            fail(str(d.get("/metrics")[1]))
+        for path in ("/", "/metrics/", "/../metrics", "/metricsx"):
+            if d.get(path)[0] != 404:
+                fail(path)
+        d.end()
+
+
+def it_ends_in_order_while_it_is_asked():
+    with Daemon(*HOST) as d:
+        seen = set()
+
+        def ask():
+            try:
+                while True:
+                    seen.add(get(d.port, "/metrics")[0])
+            except OSError:
+                pass
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for t in threads:
+            t.start()
+        until(lambda: 200 in seen, "answer")
+        d.end()
+        for t in threads:
+            t.join()
+        if not seen <= {200, 503}:
+            fail(str(seen))
+
+
+def idle_connections_do_not_keep_others_out():
+    with Daemon(*HOST) as d:
+        idle = [socket.create_connection(("127.0.0.1", d.port)) for _ in range(8)]
+        if d.get("/readyz")[0] != 200:
+            fail("no answer")
+        d.end()
+        for s in idle:
+            s.close()
+
+
+def systemds_socket_is_used_for_the_metrics():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        script = 'exec env LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=$1 "$2" --host-bytes 4MiB 3<&%d' % s.fileno()
+        with Daemon("--listen", "off", wrap=("sh", "-c", script, "sh", "metrics"), pass_fds=[s.fileno()]) as d:
+            if get(port, "/readyz")[0] != 200:
+                fail("no answer")
+            d.end()
+        script = script.replace("--host-bytes", "--listen off --host-bytes")
+        with Daemon("--listen", "off", wrap=("sh", "-c", script, "sh", "other"), pass_fds=[s.fileno()]) as d:
+            d.wait_for_line("gives a socket 'other'")
+            d.end()
+
+
+def systemds_socket_is_used_to_attach():
+    path = os.path.abspath("given.sock")
+    script = 'exec env LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=$1 "$2" --host-bytes 4MiB "$3" "$4" 3<&%d'
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+        s.bind(path)
+        s.listen()
+        for _ in range(2):  # systemd keeps it for the next life
+            with Daemon(wrap=("sh", "-c", script % s.fileno(), "sh", "attach"), pass_fds=[s.fileno()]) as d:
+                if tenuto("status", path, "--once", "--json").json()["pid"] != d.process.pid:
+                    fail("another owner")
+                d.end()
+                if not os.path.exists(path) or os.listdir(d.run_dir):
+                    fail("the socket of systemd is gone, or there is another one")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
+        s.bind(path + "2")
+        s.listen()
+        with Daemon(wrap=("sh", "-c", script % s.fileno(), "sh", "attach"), pass_fds=[s.fileno()], wait=None) as d:
+            if "ListenSequentialPacket" not in d.end(None, rc=USAGE):
+                fail(d.err)
+
+
+def by_default_it_serves_in_the_runtime_directory():
+    with Daemon(*HOST) as d:
+        path = os.path.join(d.run_dir, "tenuto.sock")
+        d.wait_for_line("processes attach at " + path)
+        if tenuto("status", path, "--once", "--json").json()["pid"] != d.process.pid:
+            fail("another owner")
+        with Daemon(*HOST, env={"RUNTIME_DIRECTORY": d.run_dir}, wait=None) as second:
+            if "another process serves there" not in second.end(None, rc=ENVIRONMENT):
+                fail(second.err)
+        if "XDG_RUNTIME_DIR" not in asked("--help").stdout + asked("--print-config").stdout:
+            fail("the documents do not say where")
+        d.end()
+        if os.path.exists(path):
+            fail("the socket is still there after the end")
+
+
+def the_units_are_what_systemd_takes():
+    if not shutil.which("systemd-analyze"):
+        raise Skip("systemd-analyze is not there (package systemd)")
+    for path in (os.path.join(UNITS, "tenutod.service"), os.path.join(ROOT, "daemon", "systemd", "tenutod.socket"),
+                 os.path.join(ROOT, "daemon", "systemd", "tenutod-metrics.socket")):
+        with open(path) as f:
+            text = f.read()
+        if path.endswith(".service") and "/tenutod --config" not in text:
+            fail(text)
+        write(os.path.basename(path), re.sub(r"^ExecStart=\S+", "ExecStart=" + TENUTOD, text, flags=re.M))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", "./tenutod.service", "./tenutod.socket", "./tenutod-metrics.socket"],
+                          capture_output=True, text=True, timeout=60)
+    if done.returncode or done.stderr.strip() or done.stdout.strip():
+        fail("%s %s%s" % (done.returncode, done.stdout, done.stderr))
+    write("broken.service", open("tenutod.service").read().replace("NoNewPrivileges", "NoSuchSetting"))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", "./broken.service"], capture_output=True, text=True, timeout=60)
+    if "NoSuchSetting" not in done.stderr + done.stdout:
+        fail("a mistake is not seen")
+
+
+main(globals())
