@@ -394,6 +394,8 @@ bool drive_close(struct drive *d)
 		return drive_fail(d, "close: %d: %s", err, tn_error_last()->text);
 	if (!err)
 		d->durable_tick = d->tick;
+	else
+		drive_outlived(d); /* a device that is offline keeps the log as a process that dies would leave it */
 	return !d->error[0];
 }
 

@@ -62,7 +62,10 @@ struct drive_record {
 	bool live; /* in the running store */
 	bool declined; /* at the last open */
 	bool asked; /* the store asked for its removal: it may be gone (after a failed sync) */
-	/* A process died with this block not durable, perhaps just after a failed sync gave it up: the next power cut may take it. */
+	/*
+	 * A process died, or could not close in order, with this block not durable, perhaps just after a failed sync gave it up: the next
+	 * power cut may take it.
+	 */
 	bool shaky;
 };
 
@@ -116,7 +119,10 @@ void drive_destroy(struct drive *d);
 bool drive_open(struct drive *d);
 /* Whether what the open found is what the oracle allows, and every byte of it right. */
 bool drive_verify(struct drive *d);
-/* Its process died, and a later power cut may take blocks that a failed sync had just given up. drive_adopt sees to it itself. */
+/*
+ * Its process died, or closed with an error, and a later power cut may take blocks that a failed sync had just given up. drive_adopt
+ * and drive_close see to it themselves.
+ */
 void drive_outlived(struct drive *d);
 /* Found is what is true from now on: what the open did not find must never come back. */
 void drive_adopt(struct drive *d);
