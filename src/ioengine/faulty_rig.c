@@ -281,6 +281,10 @@ void tn_io_faulty_release(struct tn_io *faulty)
 	for (uint32_t i = 0; i < f->nheld; i++)
 		if (f->shadows[f->held[i]].due_ns == UINT64_MAX)
 			f->shadows[f->held[i]].due_ns = 0;
+	/* Those that the inner engine still works on were to hang when it is done. One that was cancelled stays cancelled. */
+	for (uint32_t i = 0; i < SHADOWS; i++)
+		if (f->shadows[i].state == WITH_INNER && f->shadows[i].kind == TN_FAULT_HANG && !f->shadows[i].cancelled)
+			f->shadows[i].kind = NO_FAULT;
 }
 
 static int faulty_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)

@@ -47,7 +47,7 @@ struct tn_io_faulty_opts {
 int tn_io_faulty_create(struct tn_io *inner, const struct tn_io_faulty_opts *opts, struct tn_io **out);
 /* Replaces the faults of a running wrapper; counters start again. Owner thread. */
 int tn_io_faulty_set(struct tn_io *faulty, const struct tn_fault *faults, uint32_t fault_count);
-/* Lets hanging requests complete. Owner thread. */
+/* Lets hanging requests complete, also those that the inner engine has not done yet. Owner thread. */
 void tn_io_faulty_release(struct tn_io *faulty);
 
 #endif

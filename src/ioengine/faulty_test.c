@@ -192,6 +192,18 @@ static void a_hanging_request_cancelled_while_the_disk_works_on_it_is_cancelled(
 		assert_int_equal(f->req[i].status, 0);
 }
 
+/* No poll has asked yet whether the request is done. */
+static void a_hanging_request_released_while_the_disk_works_on_it_completes(void **state)
+{
+	struct fixture *f = *state;
+
+	set(f, (struct tn_fault){.kind = TN_FAULT_HANG, .op = TN_IO_READ, .count = 1});
+	submit(f, TN_IO_READ);
+	tn_io_faulty_release(f->io);
+	assert_int_equal(collect(f, N, 5 * SECOND_NS), N);
+	assert_int_equal(f->req[0].status, 0);
+}
+
 static void a_corrupted_read_succeeds_with_one_wrong_byte(void **state)
 {
 	struct fixture *f = *state;
@@ -321,6 +333,7 @@ int main(void)
 		T(a_late_request_comes_after_its_delay),
 		T(a_hanging_request_comes_after_cancel_or_release_only),
 		T(a_hanging_request_cancelled_while_the_disk_works_on_it_is_cancelled),
+		T(a_hanging_request_released_while_the_disk_works_on_it_completes),
 		T(a_corrupted_read_succeeds_with_one_wrong_byte),
 		T(a_chance_of_half_hits_about_half),
 		cmocka_unit_test(a_wake_ends_the_wait_although_it_came_with_a_completion_that_is_held_back),
