@@ -23,11 +23,14 @@
 
 struct status_args {
 	bool once, json;
+	const char *token_file;
 };
 
 static const struct cli_opt options[] = {
 	{"once", NULL, NULL, "print once, with rates since the cache was opened, and end", CLI_FLAG, offsetof(struct status_args, once), 0, 0},
 	{"json", NULL, NULL, "print JSON: with --once an object, else an object per line", CLI_FLAG, offsetof(struct status_args, json), 0, 0},
+	{"token-file", "FILE", NULL, "what its first line has lets this user attach, as a token of an engine does", CLI_STRING,
+	 offsetof(struct status_args, token_file), 0, 0},
 	{0},
 };
 
@@ -36,7 +39,8 @@ static const struct cli_verb verb = {
 	.operands = "[SOCKET | DIR]",
 	.about = "Shows what a cache does that tenutod or an engine serves at SOCKET, or that has the store in DIR open, every two seconds until "
 		 "it is interrupted. Without either it looks for tenuto.sock in $XDG_RUNTIME_DIR and in /run/tenuto. Off a terminal it prints a line each time. When the owner "
-		 "ends, it says so and waits for the next one; with --once it ends with 3 if nobody serves there.",
+		 "ends, it says so and waits for the next one; with --once it ends with 3 if nobody serves there. A user who is let use some tenants sees "
+		 "the statistics of those alone.",
 	.opts = options,
 	.max_operands = 1,
 };
@@ -56,15 +60,20 @@ static json_t *latency_json(const struct status *s, uint32_t i)
 /* Samples by the names of /metrics; latencies with their quantiles since the cache was opened. */
 static json_t *to_json(const struct status *s, const char *socket)
 {
-	json_t *metrics = json_object(), *latencies = json_object();
+	json_t *metrics = json_object(), *latencies;
 	uint64_t budget = s->owner.write_bytes_per_day;
+	double per_day = status_written_per_day(s);
 
 	for (size_t i = 0; i < s->n; i++)
 		json_object_set_new(metrics, s->samples[i].key, json_real(s->samples[i].value));
+	if (s->partial)
+		return json_pack("{s:s, s:s, s:b, s:o}", "version", tn_version(), "socket", socket, "tenants_only", (int)s->tenants_only, "metrics",
+				 metrics);
+	latencies = json_object();
 	for (uint32_t i = 0; i < STATUS_LATENCIES; i++)
 		json_object_set_new(latencies, status_latencies[i].key, latency_json(s, i));
-	return json_pack("{s:s, s:s, s:I, s:f, s:o, s:o, s:o}", "version", tn_version(), "socket", socket, "pid", (json_int_t)s->owner.pid,
-			 "written_bytes_per_day", status_written_per_day(s), "budget_bytes_per_day",
+	return json_pack("{s:s, s:s, s:I, s:f, s:o, s:o, s:o, s:o}", "version", tn_version(), "socket", socket, "pid", (json_int_t)s->owner.pid,
+			 "written_bytes", status_written(s), "written_bytes_per_day", per_day < 0 ? json_null() : json_real(per_day), "budget_bytes_per_day",
 			 budget ? json_integer((json_int_t)budget) : json_null(), "latencies", latencies, "metrics", metrics);
 }
 
@@ -147,9 +156,9 @@ static void wait_for_refresh(void)
 		nanosleep(&t, NULL); /* a signal ends it */
 }
 
-static int attach(const char *path, struct tn_cache **cache)
+static int attach(const char *path, const char *token, struct tn_cache **cache)
 {
-	const struct tn_attach_opts opts = {.size = sizeof(opts), .deadline_ns = cli_now_ns() + PATIENCE_NS};
+	const struct tn_attach_opts opts = {.size = sizeof(opts), .deadline_ns = cli_now_ns() + PATIENCE_NS, .token = token};
 	struct stat st;
 
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
@@ -207,13 +216,30 @@ static int find_owner(int operands, char **argv, char path[PATH_BYTES])
 	return CLI_GO;
 }
 
+static int read_token(const char *path, char token[TN_SERVE_TOKEN_BYTES])
+{
+	FILE *f = path ? fopen(path, "re") : NULL;
+
+	if (!path)
+		return CLI_GO;
+	if (!f)
+		return cli_error(CLI_USAGE, "--token-file %s: %s", path, strerror(errno));
+	if (!fgets(token, TN_SERVE_TOKEN_BYTES, f))
+		token[0] = '\0';
+	token[strcspn(token, "\n")] = '\0';
+	fclose(f);
+	return token[0] ? CLI_GO : cli_error(CLI_USAGE, "--token-file %s: its first line is empty", path);
+}
+
 int cmd_status(int argc, char **argv)
 {
+	char path[PATH_BYTES], token[TN_SERVE_TOKEN_BYTES] = "";
 	struct status_args a = {0};
 	bool said_gone = false;
-	char path[PATH_BYTES];
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
 
+	if (rc == CLI_GO)
+		rc = read_token(a.token_file, token);
 	if (rc == CLI_GO)
 		rc = find_owner(n, argv, path);
 	if (rc != CLI_GO)
@@ -221,7 +247,7 @@ int cmd_status(int argc, char **argv)
 	cli_catch_interrupts();
 	while (rc == CLI_GO && !cli_interrupted()) {
 		struct tn_cache *cache = NULL;
-		int attached = attach(path, &cache);
+		int attached = attach(path, a.token_file ? token : NULL, &cache);
 
 		if (attached == 0) {
 			said_gone = false;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include <tenuto/status.h>
@@ -135,7 +134,22 @@ static void print_statistic(FILE *out, const struct statistic *s, uint64_t value
 		fprintf(out, " %" PRIu64 "\n", value);
 }
 
-static int print_statistics(FILE *out, struct tn_cache *cache)
+/* Statistics that the library counts by tenant, too: see docs/statistics.md. */
+static const char *const of_tenants[] = {
+	"blocks", "host_blocks", "disk_blocks", "lookups", "lookup_blocks", "hit_blocks", "loads", "load_blocks", "load_failed_blocks", "saves",
+	"saved_blocks", "existing_blocks", "host_only_blocks", "admission_rejected_blocks", "save_failed_blocks", "loaded_host_bytes",
+	"loaded_disk_bytes", "saved_bytes",
+};
+
+static bool is_of_tenants(const char *stat)
+{
+	for (size_t i = 0; i < sizeof(of_tenants) / sizeof(of_tenants[0]); i++)
+		if (strcmp(of_tenants[i], stat) == 0)
+			return true;
+	return false;
+}
+
+static int print_statistics(FILE *out, struct tn_cache *cache, bool tenants_only)
 {
 	uint64_t value[STATS_MAX];
 	int n = tn_cache_stats(cache, value, STATS_MAX);
@@ -144,7 +158,7 @@ static int print_statistics(FILE *out, struct tn_cache *cache)
 		return n;
 	for (size_t k = 0; k < STATISTICS; k++)
 		for (uint32_t i = 0; i < (uint32_t)n && i < STATS_MAX; i++)
-			if (strcmp(tn_stat_name(i), statistics[k].stat) == 0)
+			if (strcmp(tn_stat_name(i), statistics[k].stat) == 0 && (!tenants_only || is_of_tenants(statistics[k].stat)))
 				print_statistic(out, &statistics[k], value[i]);
 	return 0;
 }
@@ -393,10 +407,20 @@ int metrics_print(struct tn_cache *cache, FILE *out)
 	int rc = print_owner(out, cache);
 
 	if (rc == 0)
-		rc = print_statistics(out, cache);
+		rc = print_statistics(out, cache, false);
 	if (rc == 0)
 		rc = print_devices(out, cache);
 	if (rc == 0)
 		rc = print_sessions(out, cache);
 	return rc ? rc : print_latencies(out, cache);
+}
+
+int metrics_print_part(struct tn_cache *cache, FILE *out, bool *tenants_only)
+{
+	struct tn_device_stats d = {.size = sizeof(d)};
+	int rc = tn_cache_device_stats(cache, 0, &d);
+
+	*tenants_only = rc == -EACCES;
+	rc = print_statistics(out, cache, *tenants_only);
+	return rc || *tenants_only ? rc : print_devices(out, cache);
 }

@@ -9,6 +9,7 @@
 #ifndef TENUTO_CLI_METRICS_H
 #define TENUTO_CLI_METRICS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include <tenuto/cache.h>
@@ -23,5 +24,14 @@
  * printed.
  */
 int metrics_print(struct tn_cache *cache, FILE *out);
+
+/**
+ * metrics_print_part - the metrics that a process may see which the owner lets see not all: of another user, or of some tenants
+ * @cache:        attached to
+ * @tenants_only: out: it sees statistics of its tenants, and only what is counted by tenant is printed
+ *
+ * As metrics_print. Return: 0, or the error of a call on the cache.
+ */
+int metrics_print_part(struct tn_cache *cache, FILE *out, bool *tenants_only);
 
 #endif

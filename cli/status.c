@@ -9,6 +9,7 @@
 #include "metrics.h"
 
 #define SECONDS_PER_DAY 86400.0
+#define RATE_SECONDS 3600.0 /* from which on a rate says something of a day */
 
 const struct status_latency status_latencies[STATUS_LATENCIES] = {
 	{"Look-up", "tenuto_match_seconds", TN_LATENCY_MATCH, TN_TIER_NONE},
@@ -45,24 +46,30 @@ static int split(struct status *s)
 	return 0;
 }
 
-int status_take(struct tn_cache *cache, struct status *s)
+static int take_text(struct tn_cache *cache, struct status *s)
 {
 	size_t bytes = 0;
-	FILE *out;
+	FILE *out = open_memstream(&s->text, &bytes);
+	int rc;
+
+	if (!out)
+		return -ENOMEM;
+	rc = s->partial ? metrics_print_part(cache, out, &s->tenants_only) : metrics_print(cache, out);
+	return fclose(out) && rc == 0 ? -ENOMEM : rc;
+}
+
+int status_take(struct tn_cache *cache, struct status *s)
+{
 	int rc;
 
 	memset(s, 0, sizeof(*s));
 	s->at_ns = cli_now_ns();
-	out = open_memstream(&s->text, &bytes);
-	if (!out)
-		return -ENOMEM;
-	rc = metrics_print(cache, out);
-	if (fclose(out) && rc == 0)
-		rc = -ENOMEM;
 	s->owner.size = sizeof(s->owner);
-	if (rc == 0)
-		rc = tn_cache_owner_stats(cache, &s->owner);
-	for (uint32_t i = 0; rc == 0 && i < STATUS_LATENCIES; i++) {
+	rc = tn_cache_owner_stats(cache, &s->owner);
+	s->partial = rc == -EACCES;
+	if (rc == 0 || s->partial)
+		rc = take_text(cache, s);
+	for (uint32_t i = 0; rc == 0 && !s->partial && i < STATUS_LATENCIES; i++) {
 		s->latency[i].size = sizeof(s->latency[i]);
 		rc = tn_cache_all_latency(cache, status_latencies[i].kind, status_latencies[i].tier, &s->latency[i]);
 	}
@@ -132,9 +139,14 @@ double status_quantile(const struct status *s, const struct status *before, uint
 	return -1;
 }
 
+double status_written(const struct status *s)
+{
+	return status_sum(s, "tenuto_device_written_bytes_total") + status_sum(s, "tenuto_device_meta_written_bytes_total");
+}
+
 double status_written_per_day(const struct status *s)
 {
-	double bytes = status_sum(s, "tenuto_device_written_bytes_total") + status_sum(s, "tenuto_device_meta_written_bytes_total");
+	double seconds = seconds_since(s, NULL);
 
-	return bytes / seconds_since(s, NULL) * SECONDS_PER_DAY;
+	return seconds < RATE_SECONDS ? -1 : status_written(s) / seconds * SECONDS_PER_DAY;
 }

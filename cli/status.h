@@ -6,6 +6,7 @@
 #ifndef TENUTO_CLI_STATUS_H
 #define TENUTO_CLI_STATUS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include <tenuto/status.h>
@@ -32,11 +33,13 @@ struct status {
 	char *text; /* holds the keys */
 	struct status_sample *samples;
 	size_t n;
+	bool partial;	   /* the owner lets this process see statistics alone, no owner and no latencies; and devices, unless ... */
+	bool tenants_only; /* ... the statistics are of some tenants */
 	struct tn_owner_stats owner;
 	struct tn_latency latency[STATUS_LATENCIES];
 };
 
-/* What the cache says now: 0, or -errno of the library. status_free either way. */
+/* What the cache says now, as far as it lets this process see it: 0, or -errno of the library. status_free either way. */
 int status_take(struct tn_cache *cache, struct status *s);
 void status_free(struct status *s);
 
@@ -49,7 +52,9 @@ double status_rate(const struct status *s, const struct status *before, const ch
 double status_sum_rate(const struct status *s, const struct status *before, const char *name);
 /* In seconds, of the calls since before or, likewise, of all; at most 12.5 % too high. Negative: there were none. */
 double status_quantile(const struct status *s, const struct status *before, uint32_t latency, double q);
-/* Bytes per day at the rate since the cache was opened, the index included. */
+/* Bytes to all devices since the cache was opened, the index included. */
+double status_written(const struct status *s);
+/* Per day, at the rate since then; negative: the cache has not been open for long enough, an hour, to say. */
 double status_written_per_day(const struct status *s);
 
 /* The screen, as plain lines. */

@@ -80,15 +80,18 @@ static void print_traffic(const struct status *s, const struct status *before, F
 
 static void print_endurance(const struct status *s, FILE *out)
 {
-	double written = status_written_per_day(s), budget = (double)s->owner.write_bytes_per_day;
+	const char *title = "Written over a day, and the budget";
+	double per_day = status_written_per_day(s), budget = (double)s->owner.write_bytes_per_day;
 	char a[32], b[32];
 
-	if (budget > 0)
-		row(out, "Written over a day, and the budget", "%s per day of %s (%.1f %%)", cli_bytes(a, written), cli_bytes(b, budget),
-		    100 * written / budget);
+	if (per_day >= 0 && budget > 0)
+		row(out, title, "%s per day of %s (%.1f %%)", cli_bytes(a, per_day), cli_bytes(b, budget), 100 * per_day / budget);
+	else if (per_day >= 0)
+		row(out, title, "%s per day; rating of the drives unknown (write_bytes_per_day)", cli_bytes(a, per_day));
+	else if (budget > 0)
+		row(out, title, "%s so far, of %s per day", cli_bytes(a, status_written(s)), cli_bytes(b, budget));
 	else
-		row(out, "Written over a day, and the budget", "%s per day; rating of the drives unknown (write_bytes_per_day)",
-		    cli_bytes(a, written));
+		row(out, title, "%s so far; rating of the drives unknown (write_bytes_per_day)", cli_bytes(a, status_written(s)));
 }
 
 static void print_latencies(const struct status *s, const struct status *before, FILE *out)
@@ -216,10 +219,52 @@ static void print_sessions(const struct status *s, const struct status *before, 
 	cli_table_print(&t, out, true);
 }
 
+/* What has come of one kind since the owner opened the cache; and per second, if a time before is known. */
+static void print_bytes(const struct status *s, const struct status *before, const char *title, const char *key, FILE *out)
+{
+	char a[32];
+
+	if (before)
+		row(out, title, "%s so far, now %.2f GB/s", cli_bytes(a, status_value(s, key)), GB * status_rate(s, before, key));
+	else
+		row(out, title, "%s so far", cli_bytes(a, status_value(s, key)));
+}
+
+/* For a process that may not see what others do: when the cache was opened it does not know, so there are no rates without a time before. */
+static void print_part(const struct status *s, const struct status *before, const char *socket, FILE *out)
+{
+	double asked = status_value(s, "tenuto_lookup_blocks_total");
+	char a[32], b[32], c[32];
+
+	fprintf(out, "Tenuto %s: the cache at %s, %s\n\n", tn_version(), socket,
+		s->tenants_only ? "of the tenants that this user may see" : "without what the owner's user alone may see");
+	if (asked > 0)
+		row(out, "Blocks found by look-ups", "%.1f %% since the start", 100 * status_value(s, "tenuto_hit_blocks_total") / asked);
+	else
+		row(out, "Blocks found by look-ups", "no look-ups");
+	row(out, "Look-ups, loads and saves", "%s, %s, %s so far", cli_number(a, (uint64_t)status_value(s, "tenuto_lookups_total")),
+	    cli_number(b, (uint64_t)status_value(s, "tenuto_loads_total")), cli_number(c, (uint64_t)status_value(s, "tenuto_saves_total")));
+	print_bytes(s, before, "Loads from host memory", "tenuto_loaded_bytes_total{tier=\"host\"}", out);
+	print_bytes(s, before, "Loads from disk", "tenuto_loaded_bytes_total{tier=\"disk\"}", out);
+	print_bytes(s, before, "Bytes of saves", "tenuto_saved_bytes_total", out);
+	row(out, "Blocks by tier", "host %s, disk %s", cli_number(a, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"host\"}")),
+	    cli_number(b, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"disk\"}")));
+	row(out, "Blocks of saves", "stored %s, rejected %s, failed %s",
+	    cli_number(a, (uint64_t)status_value(s, "tenuto_saved_blocks_total")),
+	    cli_number(b, (uint64_t)status_value(s, "tenuto_admission_rejected_blocks_total")),
+	    cli_number(c, (uint64_t)status_value(s, "tenuto_save_failed_blocks_total")));
+	if (!s->tenants_only)
+		print_devices(s, before ? before : s, out);
+}
+
 void status_print(const struct status *s, const struct status *before, const char *socket, FILE *out)
 {
 	char open[32];
 
+	if (s->partial) {
+		print_part(s, before, socket, out);
+		return;
+	}
 	fprintf(out, "Tenuto %s: process %u at %s, open for %s; attached: %u\n\n", tn_version(), s->owner.pid, socket,
 		cli_duration(open, (double)s->owner.open_ns * 1e-9), s->owner.sessions);
 	print_traffic(s, before, out);
@@ -231,6 +276,7 @@ void status_print(const struct status *s, const struct status *before, const cha
 
 void status_print_line(const struct status *s, const struct status *before, FILE *out)
 {
+	const struct status *from = s->partial && !before ? s : before; /* when the cache was opened is not known: no rates */
 	uint32_t ill = 0;
 	double share;
 	bool any = hits(s, before, &share);
@@ -242,9 +288,13 @@ void status_print_line(const struct status *s, const struct status *before, FILE
 		fprintf(out, "hits %.1f %%", share);
 	else
 		fputs("hits -", out);
-	fprintf(out, ", loads %.2f GB/s (disk %.2f), saves %.2f GB/s, layer wait p99 %s, attached %u, backlog %s, devices not healthy %u\n",
-		GB * status_sum_rate(s, before, "tenuto_loaded_bytes_total"),
-		GB * status_rate(s, before, "tenuto_loaded_bytes_total{tier=\"disk\"}"),
-		GB * status_rate(s, before, "tenuto_saved_bytes_total"), latency_text(wait, status_quantile(s, before, 1, 0.99)), s->owner.sessions,
+	fprintf(out, ", loads %.2f GB/s (disk %.2f), saves %.2f GB/s", GB * status_sum_rate(s, from, "tenuto_loaded_bytes_total"),
+		GB * status_rate(s, from, "tenuto_loaded_bytes_total{tier=\"disk\"}"), GB * status_rate(s, from, "tenuto_saved_bytes_total"));
+	if (s->partial) {
+		fputs(s->tenants_only ? ", of the tenants that this user may see\n" : "\n", out);
+		return;
+	}
+	fprintf(out, ", layer wait p99 %s, attached %u, backlog %s, devices not healthy %u\n",
+		latency_text(wait, status_quantile(s, before, 1, 0.99)), s->owner.sessions,
 		cli_bytes(backlog, status_value(s, "tenuto_offload_waiting_bytes")), ill);
 }

@@ -693,6 +693,9 @@ TN_API const char *tn_stat_name(uint32_t index);
  * tn_cache_stats - a snapshot of all statistics
  * @values: @n of them; values[i] is what tn_stat_name(i) names
  *
+ * To a process that has attached and may see some tenants only (struct tn_serve_rule): of the spaces of those tenants, as long as they keep
+ * their numbers. What is not counted by space is 0 then; docs/statistics.md says what that is.
+ *
  * Return: how many statistics there are (more than @n: only @n were written), -EINVAL.
  */
 TN_API int tn_cache_stats(struct tn_cache *cache, uint64_t *values, uint32_t n);
@@ -705,7 +708,8 @@ TN_API int tn_cache_stat(struct tn_cache *cache, const char *name, uint64_t *val
  * @index: 0 for the first; devices keep their places while the cache is open
  * @stats: size set by the caller
  *
- * Return: 0, -ENOENT past the last device (at once in a cache without directories), -EINVAL.
+ * Return: 0, -ENOENT past the last device (at once in a cache without directories), -EINVAL, -EACCES (attached, and let see some tenants
+ * only).
  */
 TN_API int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats);
 

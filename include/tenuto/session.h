@@ -68,8 +68,8 @@ extern "C" {
  * @size:         sizeof(struct tn_serve_rule), set by init
  * @uid:          effective user of the process when it attaches, as the kernel tells the owner; or TN_ANY_UID. 0 by default
  * @token:        that the process must give (struct tn_attach_opts): for containers that share a uid; NULL: none
- * @tenants, @ntenants: whose spaces it may open and look up (struct tn_identity); 0: all. A process that is let see some tenants only has no
- *                statistics of the cache or its devices, which would tell it of the others (-EACCES); latencies of its own calls it has
+ * @tenants, @ntenants: whose spaces it may open and look up (struct tn_identity); 0: all. A process that is let see some tenants only has the statistics of
+ *                these alone (tn_cache_stats), and none of devices, which would tell it of the others (-EACCES); latencies of its own calls it has
  * @read_only:    it saves and drops nothing (-EROFS)
  * @max_priority: of its loads and saves; higher ones become this
  * @quota:        most of each space that it opens, which stays the space's; NULL: none. It may ask for less

@@ -66,7 +66,7 @@ struct tn_session_stats {
  * tn_cache_owner_stats - who owns the cache
  * @out: size set by the caller
  *
- * Return: 0; -EINVAL, -EACCES (attached, and of another user than the owner), -ESHUTDOWN.
+ * Return: 0; -EINVAL, -EACCES (attached, and of another user than the owner, or let see some tenants only), -ESHUTDOWN.
  */
 TN_API int tn_cache_owner_stats(struct tn_cache *cache, struct tn_owner_stats *out);
 

@@ -56,6 +56,7 @@ struct tn_space {
 	uint16_t index;
 	uint32_t epoch; /* shared */
 	struct tn_key id;
+	struct tn_key tenant;	/* tn_tenant_of */
 	struct tn_key identity; /* that the keys are of: the space without its share */
 	struct tn_key family;	/* of the spaces that hold the other ranks' shares of its blocks */
 	uint32_t rank;		/* among them, from 0 */
@@ -68,6 +69,7 @@ struct tn_space {
 	uint32_t memory_tier; /* enum tn_tier: where loads leave its blocks; TN_TIER_NONE: nowhere */
 	bool prefetches;      /* and whether there is a tier below */
 	struct tn_quota quota; /* shared members */
+	struct tn_stats c; /* of it alone, since it has its number: what TN_COUNT counts; shared, callers': its look-ups */
 	char model[TN_SLACK_NAME]; /* as much of its name */
 	struct tn_slack *slack; /* corrected by what loads show */
 	bool slack_moved;	/* since the copy was made */

@@ -163,15 +163,15 @@ static void count_loaded(const struct tn_read_item *item)
 	const struct tn_op *op = &item->r->op;
 	uint64_t bytes = (uint64_t)op->shape->layers * op->shape->object_bytes;
 
-	op->cache->c.load_blocks++;
+	TN_COUNT(op, load_blocks, 1);
 	if (item->r->prefetch)
 		return;
 	TN_TRACE3(loaded, item->block, item->tier, bytes);
 	op->session->loaded_bytes += bytes;
 	if (item->tier == TN_TIER_HOST)
-		op->cache->c.loaded_host_bytes += bytes;
+		TN_COUNT(op, loaded_host_bytes, bytes);
 	else
-		op->cache->c.loaded_disk_bytes += bytes;
+		TN_COUNT(op, loaded_disk_bytes, bytes);
 }
 
 static void item_ends(struct tn_read_item *item)
@@ -680,7 +680,7 @@ static void finish(struct tn_reading *r)
 	update_estimate(r);
 	tn_schedule_load_over(r);
 	cache->places.ended++;
-	cache->c.load_failed_blocks += r->prefetch ? 0 : r->op.n - r->good;
+	TN_COUNT(&r->op, load_failed_blocks, r->prefetch ? 0 : r->op.n - r->good);
 	tn_list_del(&r->op.link);
 	r->op.active = false;
 	tn_op_drained(&r->op);

@@ -189,7 +189,7 @@ void tn_load_begins(struct tn_reading *r)
 
 	r->op.active = true;
 	tn_list_push(&cache->loads, &r->op.link);
-	cache->c.loads += !r->prefetch;
+	TN_COUNT(&r->op, loads, !r->prefetch);
 	r->op.session->loads += !r->prefetch;
 	range_of(&r->op, &first, &end);
 	if (first < end)

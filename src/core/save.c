@@ -194,7 +194,7 @@ void tn_save_begins(struct tn_save_op *save)
 	struct tn_op *op = &save->w.op;
 
 	op->active = true;
-	op->cache->c.saves++;
+	TN_COUNT(op, saves, 1);
 	op->session->saves++;
 	tn_list_push(&op->cache->saves, &op->link);
 	save->held = __atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED);
@@ -341,7 +341,6 @@ static void becomes_visible(struct tn_write_item *item)
 static uint32_t tell_results(struct tn_save_op *save)
 {
 	const struct tn_op *op = &save->w.op;
-	struct tn_stats *c = &op->cache->c;
 	uint32_t n[TN_SAVED_KINDS] = {0};
 	uint8_t *saved = tn_face_saved(tn_op_region(op), op->number);
 	int error = op->cancelled ? 0 : save->w.error;
@@ -354,14 +353,14 @@ static uint32_t tell_results(struct tn_save_op *save)
 	if (!op->cancelled && !error && n[TN_SAVED_HOST_ONLY] + n[TN_SAVED_REJECTED] > 0)
 		error = save->kept_off;
 	tn_face_tell_saved(tn_op_region(op), op->number, n, TN_SAVED_KINDS, error);
-	c->saved_blocks += n[TN_SAVED_STORED];
-	c->existing_blocks += n[TN_SAVED_EXISTING];
-	c->host_only_blocks += n[TN_SAVED_HOST_ONLY];
-	c->admission_rejected_blocks += n[TN_SAVED_REJECTED];
-	c->save_failed_blocks += n[TN_SAVED_FAILED];
+	TN_COUNT(op, saved_blocks, n[TN_SAVED_STORED]);
+	TN_COUNT(op, existing_blocks, n[TN_SAVED_EXISTING]);
+	TN_COUNT(op, host_only_blocks, n[TN_SAVED_HOST_ONLY]);
+	TN_COUNT(op, admission_rejected_blocks, n[TN_SAVED_REJECTED]);
+	TN_COUNT(op, save_failed_blocks, n[TN_SAVED_FAILED]);
 	bytes = (uint64_t)(n[TN_SAVED_STORED] + n[TN_SAVED_HOST_ONLY]) * op->shape->layers * op->shape->object_bytes;
 	TN_TRACE3(saved, n[TN_SAVED_STORED], n[TN_SAVED_REJECTED], bytes);
-	c->saved_bytes += bytes;
+	TN_COUNT(op, saved_bytes, bytes);
 	op->session->saved_bytes += bytes;
 	return n[TN_SAVED_STORED];
 }

@@ -34,6 +34,14 @@ struct tn_stats {
 	uint64_t saved_bytes; /**< of saves, what a tier took */
 };
 
+/* Of an operation: in the cache, and in its space for those who may see some tenants only. */
+#define TN_COUNT(op, member, n)                                                                                                             \
+	do {                                                                                                                               \
+		const uint64_t more_ = (n);                                                                                                \
+		(op)->cache->c.member += more_;                                                                                            \
+		(op)->space->c.member += more_;                                                                                            \
+	} while (0)
+
 /* A snapshot: 0, or -ECHILD. */
 int tn_stats_take(struct tn_cache *cache, struct tn_stats *stats);
 

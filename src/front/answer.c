@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -463,16 +464,32 @@ static int check_sees_tenants(const struct tn_served *s)
 {
 	if (tn_rule_is_for_all(s->rule))
 		return 0;
-	return tn_fail(-EACCES, "process %d: statistics are of all tenants, and it may see some only", (int)s->pid);
+	return tn_fail(-EACCES, "process %d: statistics of devices are of all tenants, and it may see some only", (int)s->pid);
+}
+
+/* Of the tenants that the process may see. */
+static int stats_of_tenants(const struct tn_served *s, struct tn_stats *stats)
+{
+	const char *tenant = s->rule->tenants;
+	uint32_t n = s->rule->ntenants;
+	struct tn_key *keys = tn_get(s->cache->alloc, tn_array_bytes(n, sizeof(*keys)));
+	int rc;
+
+	if (!keys)
+		return tn_fail(-ENOMEM, "tn_cache_stats: no memory for %u tenants", n);
+	for (uint32_t i = 0; i < n; tenant += strlen(tenant) + 1, i++)
+		keys[i] = tn_tenant_of(s->cache, tenant);
+	qsort(keys, n, sizeof(*keys), tn_tenant_order);
+	rc = tn_stats_take_of(s->cache, keys, n, stats);
+	tn_put(s->cache->alloc, keys, tn_array_bytes(n, sizeof(*keys)));
+	return rc;
 }
 
 static int stats(struct call *c)
 {
 	struct tn_stats s;
-	int rc = check_sees_tenants(c->s);
+	int rc = tn_rule_is_for_all(c->s->rule) ? tn_stats_take(c->s->cache, &s) : stats_of_tenants(c->s, &s);
 
-	if (rc == 0)
-		rc = tn_stats_take(c->s->cache, &s);
 	if (rc == 0)
 		answer(c, &s, sizeof(s));
 	return rc;

@@ -116,6 +116,15 @@ void tn_claims_loaded(struct tn_claims *c, const uint32_t *pages, uint64_t first
 int tn_claims_save(struct tn_claims *c, const uint32_t *pages, uint64_t n);
 void tn_claims_saved(struct tn_claims *c, const uint32_t *pages, uint64_t n);
 
+/* ---- statistics of some tenants --------------------------------------------------------------------------------- */
+
+/* space.c: what the spaces of a tenant have in common; NULL is "". */
+struct tn_key tn_tenant_of(const struct tn_cache *cache, const char *tenant);
+/* observe.c: of two of them, for qsort. */
+int tn_tenant_order(const void *a, const void *b);
+/* tn_stats_take of the spaces of n tenants, in that order, alone: what is not counted by space is 0. 0, or -ECHILD. */
+int tn_stats_take_of(struct tn_cache *cache, const struct tn_key *tenants, uint32_t n, struct tn_stats *stats);
+
 /* ---- api.c: what the scheduler is told, for tests ----------------------------------------------------------------- */
 
 /* An engine is about to wait for a layer, and goes on with it. */

@@ -202,11 +202,17 @@ static void add_found(const struct tn_space *space, const uint32_t *counts, stru
 	}
 }
 
-static void count_lookup(struct tn_matches *m, size_t keys, uint32_t hits)
+/* A look-up in several spaces counts in the first. */
+static void count_lookup(struct tn_space *space, size_t keys, uint32_t hits)
 {
+	struct tn_matches *m = space->cache->matches;
+
 	__atomic_add_fetch(&m->lookups, 1, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&m->lookup_blocks, keys, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&m->hit_blocks, hits, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&space->c.lookups, 1, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&space->c.lookup_blocks, keys, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&space->c.hit_blocks, hits, __ATOMIC_RELAXED);
 	TN_TRACE2(lookup, keys, hits);
 }
 
@@ -257,7 +263,7 @@ static int find_one(struct tn_space *space, const struct tn_key *keys, size_t n,
 	if (tiers)
 		memset(tiers, TN_TIER_NONE, m.first);
 	add_found(space, counts, &m);
-	count_lookup(cache->matches, n, m.blocks);
+	count_lookup(space, n, m.blocks);
 	m.pin = lease_pin(cache, lease, m.blocks > 0);
 	tn_abi_out(abi, match, &m);
 	return (int)m.blocks;
@@ -386,7 +392,7 @@ static int find_all(struct tn_space *const *spaces, size_t nspaces, const struct
 		m.first = at[i] < m.first ? at[i] : m.first;
 	if (first)
 		memcpy(first, at, nspaces * sizeof(*first));
-	count_lookup(cache->matches, n, end);
+	count_lookup(spaces[0], n, end);
 	m.pin = lease_pin(cache, lease, end > 0);
 	tn_abi_out(abi, match, &m);
 	return (int)end;

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/abi.h"
@@ -87,6 +88,60 @@ int tn_stats_take(struct tn_cache *cache, struct tn_stats *s)
 	s->hit_blocks = __atomic_load_n(&cache->matches->hit_blocks, __ATOMIC_RELAXED);
 	return rc;
 }
+
+/* ---- of some tenants --------------------------------------------------------------------------------------- */
+
+struct tenants {
+	const struct tn_key *key;
+	uint32_t n;
+	struct tn_stats *stats;
+};
+
+int tn_tenant_order(const void *a, const void *b)
+{
+	const uint64_t *x = ((const struct tn_key *)a)->word, *y = ((const struct tn_key *)b)->word;
+	uint32_t i = x[0] == y[0];
+
+	return (x[i] > y[i]) - (x[i] < y[i]);
+}
+
+static void add_space(struct tn_cache *cache, struct tn_space *space, struct tn_stats *s)
+{
+	const struct tn_tier_base *host = cache->row.tier[TN_TIER_HOST], *disk = cache->row.tier[TN_TIER_DISK];
+
+	for (size_t i = 0; i < COUNT; i++) {
+		const uint64_t *from = (const uint64_t *)(const void *)((const char *)&space->c + named[i].at);
+		uint64_t *to = (uint64_t *)(void *)((char *)s + named[i].at);
+
+		*to += __atomic_load_n(from, __ATOMIC_RELAXED);
+	}
+	s->blocks += cache->blocks.space_records[space->index];
+	s->host_blocks += host ? host->space_blocks[space->index] : 0;
+	s->disk_blocks += disk ? disk->space_blocks[space->index] : 0;
+}
+
+static int tenants_on_owner(struct tn_cache *cache, void *arg)
+{
+	const struct tenants *t = arg;
+
+	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
+		struct tn_space *space = cache->spaces[i];
+
+		if (space && bsearch(&space->tenant, t->key, t->n, sizeof(*t->key), tn_tenant_order))
+			add_space(cache, space, t->stats);
+	}
+	return 0;
+}
+
+int tn_stats_take_of(struct tn_cache *cache, const struct tn_key *tenants, uint32_t n, struct tn_stats *stats)
+{
+	struct tenants t = {tenants, n, stats};
+
+	memset(stats, 0, sizeof(*stats));
+	return tn_owner_call(cache, tenants_on_owner, &t);
+}
+
+/* ---- by name ------------------------------------------------------------------------------------------------ */
 
 static uint64_t value_of(const struct tn_stats *s, uint32_t i)
 {

@@ -62,6 +62,13 @@ static int open_tenant(struct rig *r, const char *tenant, const struct tn_quota 
 	return rig_space_open(r, &(struct rig_space_opts){.tenant = tenant, .quota = quota}, s);
 }
 
+#define SOME 5u /* blocks */
+
+struct counted {
+	const char *name;
+	uint64_t value;
+};
+
 /* ---- what other processes do ------------------------------------------------------------------------------------- */
 
 /* The rig of a process that has attached with a token, without a space. */
@@ -94,10 +101,11 @@ static int is_refused_at_the_door(const char *dir)
 
 static int uses_its_tenant(const char *dir)
 {
+	struct tn_device_stats d = {.size = sizeof(d)};
+	struct tn_owner_stats o = {.size = sizeof(o)};
 	struct tn_save_result res;
 	struct rig_space s;
 	struct rig r;
-	uint64_t value;
 
 	become(NOBODY);
 	attach_rig(dir, NULL, &r);
@@ -108,12 +116,50 @@ static int uses_its_tenant(const char *dir)
 	res = rig_save(r.s, 1, BLOCKS, 0);
 	assert_int_equal(res.stored + res.existing, BLOCKS); /* of this process, or of the one before */
 	assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS);
-	assert_int_equal(tn_cache_stat(r.cache, "loads", &value), -EACCES);
-	{
-		struct tn_device_stats d = {.size = sizeof(d)};
+	assert_int_equal(tn_cache_device_stats(r.cache, 0, &d), -EACCES);
+	assert_int_equal(tn_cache_owner_stats(r.cache, &o), -EACCES);
+	detach(&r);
+	return 0;
+}
 
-		assert_int_equal(tn_cache_device_stats(r.cache, 0, &d), -EACCES);
+static void check_stats(struct tn_cache *cache, const struct counted *want, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t value;
+
+		assert_int_equal(tn_cache_stat(cache, want[i].name, &value), 0);
+		if (value != want[i].value)
+			fail_msg("%s is %llu, not %llu", want[i].name, (unsigned long long)value, (unsigned long long)want[i].value);
 	}
+}
+
+/* What the process' tenant did before it came, by the rig's calls, and nothing of the other tenant. */
+static int counts_its_tenant(const char *dir)
+{
+	uint64_t bytes, value[128], sum = 0, known = 0;
+	struct rig r;
+	int n;
+
+	become(NOBODY);
+	attach_rig(dir, NULL, &r);
+	assert_int_equal(open_tenant(&r, "a", NULL, r.s), 0);
+	bytes = (uint64_t)SOME * tn_geometry_block_bytes(&r.s->g);
+	const struct counted want[] = {
+		{"blocks", SOME}, {"host_blocks", SOME}, {"disk_blocks", SOME}, {"saves", 2}, {"saved_blocks", SOME}, {"existing_blocks", SOME},
+		{"saved_bytes", bytes}, {"loads", 1}, {"load_blocks", SOME}, {"loaded_host_bytes", bytes}, {"lookups", 2},
+		{"lookup_blocks", SOME + 1}, {"hit_blocks", SOME},
+	};
+
+	check_stats(r.cache, want, sizeof(want) / sizeof(want[0]));
+	n = tn_cache_stats(r.cache, value, 128);
+	assert_in_range(n, 1, 128);
+	for (int i = 0; i < n; i++)
+		sum += value[i];
+	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
+		known += want[i].value;
+	assert_int_equal(sum, known); /* all the others are 0 */
+	assert_int_equal(rig_match(r.s, 1, SOME), SOME);
+	check_stats(r.cache, &(struct counted){"lookups", 3}, 1);
 	detach(&r);
 	return 0;
 }
@@ -228,6 +274,32 @@ static void a_rule_names_user_token_and_tenants(void **state)
 	rig_tear_down(&r);
 }
 
+static void statistics_of_a_process_are_those_of_its_tenants(void **state)
+{
+	const char *const tenants[] = {"z", "a"};
+	struct tn_serve_rule rule = rule_of(NOBODY);
+	struct rig_space a;
+	struct rig r;
+
+	if (!is_root())
+		tn_test_skip("other users take root");
+	rule.tenants = tenants;
+	rule.ntenants = 2;
+	serve(&r, &rule, 1); /* and the rig has saved blocks of no tenant */
+	assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(open_tenant(&r, "a", NULL, &a), 0);
+	assert_int_equal(rig_save(&a, 1, SOME, 0).stored, SOME);
+	assert_int_equal(rig_save(&a, 1, SOME, 0).existing, SOME);
+	assert_int_equal(rig_flush(&r), 0);
+	assert_int_equal(rig_load(&a, 1, SOME), SOME);
+	assert_int_equal(rig_match(&a, 1, SOME), SOME);
+	assert_int_equal(rig_match(&a, 900, 1), 0);
+	assert_int_equal(end_of(start("counts_its_tenant", &r)), 0);
+	assert_true(rig_stats(&r).loads == 2 && rig_stats(&r).saves == 3);
+	rig_space_close(&a);
+	rig_tear_down(&r);
+}
+
 static void a_process_that_may_only_read_changes_nothing(void **state)
 {
 	struct tn_serve_rule rule = rule_of(NOBODY);
@@ -305,6 +377,7 @@ static const struct {
 	{"is_refused_at_the_door", is_refused_at_the_door},
 	{"uses_its_tenant", uses_its_tenant},
 	{"uses_a_token", uses_a_token},
+	{"counts_its_tenant", counts_its_tenant},
 	{"only_reads", only_reads},
 	{"is_held_to_its_quota", is_held_to_its_quota},
 };
@@ -314,6 +387,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_rules_only_the_owners_user_attaches),
 		cmocka_unit_test(a_rule_names_user_token_and_tenants),
+		cmocka_unit_test(statistics_of_a_process_are_those_of_its_tenants),
 		cmocka_unit_test(a_process_that_may_only_read_changes_nothing),
 		cmocka_unit_test(a_rules_quota_is_the_most_that_a_space_gets),
 		cmocka_unit_test(rules_that_make_no_sense_are_refused),

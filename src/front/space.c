@@ -79,6 +79,7 @@ static bool only_latent(const struct tn_geometry *g)
 
 /* Whose blocks they are, and which share of them. */
 struct fingerprint {
+	struct tn_key tenant;
 	struct tn_key identity; /* of whom the keys are */
 	struct tn_key family;	/* of the spaces with the shares of the same blocks: ranks of one size, of one group */
 	struct tn_key id;	/* of the space */
@@ -99,6 +100,14 @@ static struct tn_key family_of(const struct tn_cache *cache, const struct writer
 	return tn_hash_chain(&cache->secret, &none, w.buf, w.len);
 }
 
+struct tn_key tn_tenant_of(const struct tn_cache *cache, const char *tenant)
+{
+	const struct tn_key none = {{0, 0}};
+	const struct tn_key named = tn_hash_chain(&cache->secret, &none, "tenant", 6);
+
+	return tn_hash_chain(&cache->secret, &named, tenant ? tenant : "", tenant ? strlen(tenant) : 0);
+}
+
 static int fingerprint(const struct tn_cache *cache, const struct tn_identity *id, const struct tn_shard *shard,
 		       const struct tn_geometry *g, struct fingerprint *out)
 {
@@ -117,6 +126,7 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	put_string(&w, id->rotary);
 	put_string(&w, id->hash_algorithm);
 	put_u64(&w, id->hash_seed);
+	out->tenant = tn_tenant_of(cache, id->tenant);
 	out->identity = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
 	out->family = family_of(cache, &w, shard, mla);
 	out->rank = shard->pp_rank * (mla ? 1 : shard->tp_size) + (mla ? 0 : shard->tp_rank);
@@ -302,6 +312,7 @@ static int create_space(struct tn_cache *cache, const struct fingerprint *f, con
 	space->match_rule = shard->match_rule;
 	space->group = shard->group;
 	space->window_blocks = tn_shape_window_blocks(g, shard->window_tokens);
+	space->tenant = f->tenant;
 	space->identity = f->identity;
 	space->family = f->family;
 	space->rank = f->rank;

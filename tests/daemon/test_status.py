@@ -174,6 +174,50 @@ def benchmarks_run_in_the_cache_of_a_live_owner_and_leave_nothing_there():
         d.end()
 
 
+def as_nobody(*args, rc=0):
+    """`tenuto status` of another user."""
+    return tenuto("status", *args, rc=rc, user=65534, group=65534, extra_groups=[])
+
+
+def another_user_sees_what_the_rules_let_it_see_and_else_is_told_why_not():
+    if os.geteuid() != 0:
+        raise Skip("other users take root")
+    os.chmod(".", 0o755)
+    try:
+        as_nobody("--help")
+    except PermissionError:
+        raise Skip("other users may not run this build") from None
+    path = os.path.abspath(SOCKET)
+    with a_daemon() as d:
+        says(as_nobody(path, "--once", rc=ENVIRONMENT), "user", "rule")
+        d.end()
+    write("token", "a secret\n")
+    write("other", "a guess\n")
+    for name in ("token", "other"):
+        os.chmod(name, 0o644)
+    config = write("c.yaml", "clients:\n  - {uid: 65534, token_file: token, tenants: [team-a]}\n  - {uid: 65534}\n  - {uid: 0}\n")
+    with a_daemon("--config", config) as d:
+        told = as_nobody(path, "--once", "--json", "--token-file", "token").json()
+        if not told["tenants_only"] or "pid" in told or told["metrics"].get("tenuto_loads_total") != 0:
+            fail(str(told))
+        if [n for n in told["metrics"] if "device" in n or "session" in n or "evicted" in n]:
+            fail("a tenant sees what others do: %s" % sorted(told["metrics"]))
+        screen = as_nobody(path, "--once", "--token-file", "token").out
+        if "of the tenants that this user may see" not in screen or "Device" in screen or "Process" in screen:
+            fail(screen)
+        told = as_nobody(path, "--once", "--json").json()  # by the second rule
+        if told["tenants_only"] or "pid" in told or not [n for n in told["metrics"] if "tenuto_device_blocks" in n]:
+            fail(str(told))
+        screen = as_nobody(path, "--once").out
+        if "without what the owner's user alone may see" not in screen or "healthy" not in screen or "Process" in screen:
+            fail(screen)
+        as_nobody(path, "--once", "--token-file", "other")
+        says(as_nobody(path, "--once", "--token-file", "absent", rc=USAGE), "absent")
+        if tenuto("status", path, "--once", "--json").json()["pid"] != d.process.pid:
+            fail("the owner's user does not see all")
+        d.end()
+
+
 def without_an_owner_it_says_where_it_looked():
     says(tenuto("status", "absent", "--once", rc=ENVIRONMENT), "absent")
     env = {k: v for k, v in os.environ.items() if k not in ("XDG_RUNTIME_DIR", "RUNTIME_DIRECTORY")}
