@@ -44,15 +44,22 @@ static void let_reads_go(struct stuck *s)
 	rig_until(&s->r, (rig_calm(&s->r), tn_owner_call(rig_core(&s->r), no_load_left, NULL) == 1));
 }
 
-static void set_up(struct stuck *s)
+static void set_up_as(struct stuck *s, bool staged)
 {
 	rig_init(&s->r, 64u << 20, 0, 64);
 	s->r.o.faulty = true;
+	if (staged)
+		s->r.o.attached = s->r.o.staged = true;
 	rig_must_open(&s->r);
 	rig_save(s->r.s, 1, 1, 0);
 	assert_int_equal(rig_flush(&s->r), 0);
 	rig_reopen(&s->r); /* the headers leave memory */
 	begin(s);
+}
+
+static void set_up(struct stuck *s)
+{
+	set_up_as(s, false);
 }
 
 static void a_deadline_that_is_over_only_asks_and_the_busy_pages_are_named(void **state)
@@ -96,6 +103,29 @@ static void a_deadline_before_the_drain_is_kept_and_the_handle_lives_on(void **s
 	assert_int_equal(tn_load_wait(s.load, RIG_LAYERS - 1, tn_test_deadline()), 0);
 	let_reads_go(&s);
 	assert_int_equal(tn_load_end(s.load, tn_test_deadline(), &busy), 0);
+	rig_tear_down(&s.r);
+}
+
+/* Whether the end, which is not waited for, says that the load lives on and no page is busy. */
+static bool no_page_is_busy(struct stuck *s)
+{
+	uint8_t busy = 0xff;
+
+	assert_int_equal(tn_load_end(s->load, 0, &busy), -EBUSY);
+	return busy == 0;
+}
+
+static void pages_of_a_staged_load_are_the_callers_while_its_reads_hang(void **state)
+{
+	const uint32_t first = 1;
+	struct stuck s;
+
+	set_up_as(&s, true);
+	rig_until(&s.r, no_page_is_busy(&s));
+	rig_fill_blocks(s.r.s, first + 100, 1, 0); /* the caller computes into them */
+	let_reads_go(&s);
+	assert_int_equal(tn_load_end(s.load, tn_test_deadline(), NULL), 0);
+	rig_check_blocks(s.r.s, first + 100, 1, 0);
 	rig_tear_down(&s.r);
 }
 
@@ -150,8 +180,9 @@ static void the_end_sleeps_until_the_last_transfer_ended_and_one_of_two_threads_
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_deadline_that_is_over_only_asks_and_the_busy_pages_are_named),
-		cmocka_unit_test(a_deadline_before_the_drain_is_kept_and_the_handle_lives_on),
+		RIG_UNSTAGED_TEST(a_deadline_that_is_over_only_asks_and_the_busy_pages_are_named),
+		RIG_UNSTAGED_TEST(a_deadline_before_the_drain_is_kept_and_the_handle_lives_on),
+		cmocka_unit_test(pages_of_a_staged_load_are_the_callers_while_its_reads_hang),
 		cmocka_unit_test(the_end_sleeps_until_the_last_transfer_ended_and_one_of_two_threads_gets_the_pages),
 	};
 

@@ -179,6 +179,9 @@ struct tn_session *rig_session(const struct rig *r);
 struct tn_cache *rig_attach(const struct rig *r);
 /* As cmocka_unit_test, of a test that has no meaning where the cache is an attached one, and why: there it is skipped. */
 #define RIG_EMBEDDED_TEST(f, why) {#f, rig_attached ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)(why)}
+/* A test of pages that reads go to straight. */
+#define RIG_UNSTAGED_TEST(f) {#f, rig_staged ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)RIG_STAGED}
+#define RIG_STAGED "of a staged load no page is written to while its reads hang: they go to session memory"
 void rig_skip(void **state);
 #define RIG_SIMULATED "a simulated cache has no thread that could serve"
 

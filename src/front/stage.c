@@ -14,6 +14,8 @@
 #include "region/event.h"
 
 #define EVENT_POLL_NS 50000u /* how often a save looks whether a device has written an event's word; as the owner does */
+#define COPY_BYTES (8u << 20) /* of a save at once, ... */
+#define COPY_LAYERS 64u	      /* ... and layers */
 #define LAYER_ALIGN 4096u    /* of the session memory of a layer: direct I/O of pages that allow it */
 
 struct tn_stage {
@@ -229,6 +231,12 @@ static bool owner_let_go(const struct tn_front_op *op)
 	return tn_face_is_drained(owner, op->number, op->generation) && !tn_doorbell_pending(&kicks, op->number);
 }
 
+/* What the owner tells of the operation is of this life. */
+static bool owner_began(const struct tn_front_op *op)
+{
+	return __atomic_load_n(&tn_face_told(&op->cache->region, op->number)->begun, __ATOMIC_ACQUIRE) == op->generation;
+}
+
 /* The caller may begin the operation's next life before this returns. */
 static void let_go(struct tn_stage *s, struct tn_front_op *op, int status)
 {
@@ -286,6 +294,8 @@ static bool step_load(struct tn_stage *s, struct tn_front_op *op)
 	if (!over && pass_cancel(op)) /* a ring after the owner's end would reach the operation's next life */
 		kick_owner(op);
 	if (chunk == shape->chunks) {
+		if (owner_began(op)) /* pages that nothing is copied to any more are the caller's, also while the owner waits for a disk */
+			tell_good(op, tn_face_good(owner, op->number));
 		if (over)
 			let_go(s, op, tn_face_told(owner, op->number)->status);
 		return over;
@@ -317,24 +327,33 @@ static bool is_final(const struct tn_front_op *op, const struct tn_face_given *g
 	return false;
 }
 
-/* Copies one layer whose bytes are final, and gives it to the owner; then the commit. True: something was passed on. */
-static bool pass_layer(const struct tn_front_op *op, uint64_t *due_ns)
+/*
+ * Copies layers whose bytes are final, and gives them to the owner; then the commit. True: something was passed on. Several small layers go
+ * together, so that the owner can write them with one request.
+ */
+static bool pass_layers(const struct tn_front_op *op, uint64_t *due_ns)
 {
 	const struct tn_face_given *from = tn_face_given(op->region, op->number);
 	struct tn_face_given *to = tn_face_given(&op->cache->region, op->number);
-	uint32_t *commit = &tn_face_asked(&op->cache->region, op->number)->commit, left = 0;
+	uint32_t *commit = &tn_face_asked(&op->cache->region, op->number)->commit, left = 0, copied = 0, layer[COPY_LAYERS];
+	uint64_t bytes = 0, each = layer_bytes(&op->pool->layout.geometry) * op->n;
 
-	for (uint32_t l = 0; l < op->space->shape.layers; l++) {
+	for (uint32_t l = 0; l < op->space->shape.layers && copied < COPY_LAYERS && (copied == 0 || bytes + each <= COPY_BYTES); l++) {
 		if (tn_face_is_set(&to[l].given))
 			continue;
 		left++;
 		if (!tn_face_is_set(&from[l].given) || !is_final(op, &from[l], due_ns))
 			continue;
 		copy_layer(op, l, op->n, true);
-		__atomic_store_n(&to[l].event, TN_EVENT_NONE, __ATOMIC_RELAXED);
-		tn_face_set(&to[l].given);
-		return true;
+		bytes += each;
+		layer[copied++] = l;
 	}
+	for (uint32_t i = 0; i < copied; i++) {
+		__atomic_store_n(&to[layer[i]].event, TN_EVENT_NONE, __ATOMIC_RELAXED);
+		tn_face_set(&to[layer[i]].given);
+	}
+	if (copied > 0)
+		return true;
 	if (left > 0 || tn_face_is_set(commit) || !tn_face_is_set(&tn_face_asked(op->region, op->number)->commit))
 		return false;
 	tn_face_set(commit);
@@ -357,7 +376,7 @@ static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_
 		return true;
 	}
 	if (!pass_cancel(op) &&
-	    (tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel) || !pass_layer(op, due_ns)))
+	    (tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel) || !pass_layers(op, due_ns)))
 		return false;
 	kick_owner(op);
 	return true;
