@@ -61,7 +61,7 @@ struct tn_match {
  * keys, not leases. To load what was found pass keys + first and blocks - first of them to tn_load_begin.
  *
  * Return: number of matched blocks (0..n, at most max_op_blocks), -EINVAL, or - with TN_MATCH_PIN - -EAGAIN when all
- * leases are taken (max_ops * 4).
+ * leases are taken (max_ops * 4). Each process that has attached has a part of 64 leases and 4 look-ups that no other takes, whoever came first.
  */
 TN_API int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers,
 		    struct tn_match *match, unsigned flags);

@@ -105,7 +105,8 @@ struct tn_session {
 	uint64_t may_name[TN_STORE_SPACES_MAX / 64]; /* shared: spaces, as bits; the own session may name all */
 };
 
-#define TN_POOLS_MAX 4096u
+#define TN_POOLS_OWN 4096u /* of the process that opened the cache; those of sessions have numbers of their own, so that nobody takes another's */
+#define TN_POOLS_MAX (TN_POOLS_OWN + TN_SESSIONS_MAX * 256u)
 #define TN_EVENTS 1024u /* of tn_event_create, of one cache */
 #define TN_EVENTS_KEPT 65536u /* of blocks, for tn_cache_events */
 

@@ -94,19 +94,42 @@ static bool is_whole(const struct tn_served *s)
 	return s->uid == geteuid() && tn_rule_is_for_all(s->rule);
 }
 
-/* Whether the process may open a space of the tenant. Others than those of the owner's own user have their part of the numbers of spaces. */
-static int check_space(struct tn_served *s, const char *tenant)
+/*
+ * Whether the process may open a space of the tenant: then it is counted, until opened. Others than those of the owner's own user have their part
+ * of the numbers of spaces, and open at most so many, however many of their calls come at the same time.
+ */
+static int begin_opening(struct tn_served *s, const char *tenant)
 {
+	bool may;
 	uint32_t n;
 
 	if (!tn_rule_allows(s->rule, tenant))
 		return tn_fail(-EACCES, "process %d of user %u may not open spaces of tenant '%.100s'", (int)s->pid, s->uid, tenant);
 	pthread_mutex_lock(&s->lock);
-	n = s->nspaces;
+	n = s->nspaces + s->nopening;
+	may = is_whole(s) || n < TN_STORE_SPACES_MAX / TN_ATTACHED_MAX;
+	s->nopening += may;
 	pthread_mutex_unlock(&s->lock);
-	if (!is_whole(s) && n >= TN_STORE_SPACES_MAX / TN_ATTACHED_MAX)
-		return tn_fail(-ENOSPC, "process %d of user %u has %u spaces open; close some", (int)s->pid, s->uid, n);
-	return 0;
+	return may ? 0 : tn_fail(-ENOSPC, "process %d of user %u has %u spaces open; close some", (int)s->pid, s->uid, n);
+}
+
+/* NULL: it was not opened. */
+static void end_opening(struct tn_served *s, struct tn_space *space)
+{
+	pthread_mutex_lock(&s->lock);
+	s->nopening--;
+	if (space) {
+		s->space[space->index] = space;
+		s->nspaces += s->refs[space->index] == 0;
+		s->refs[space->index]++;
+		name_space(s->session, space->index, true);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static bool gives_up(void *arg, uint32_t naps)
+{
+	return is_over(arg) || naps >= TN_SPACE_NAPS_MAX;
 }
 
 static int check_writes(const struct tn_served *s, const char *call)
@@ -121,7 +144,7 @@ static int open_space(struct call *c)
 	char text[TN_WIRE_STRINGS_BYTES + TN_WIRE_STRINGS], *string[TN_WIRE_STRINGS], *end = text;
 	struct tn_identity id;
 	struct tn_geometry g;
-	struct tn_space *space;
+	struct tn_space *space = NULL;
 	size_t at = 0;
 	bool limited;
 	int rc;
@@ -145,23 +168,19 @@ static int open_space(struct call *c)
 	id.hash_seed = w.hash_seed;
 	w.shard.size = sizeof(w.shard);
 	w.quota.size = sizeof(w.quota);
-	rc = check_space(c->s, id.tenant);
 	/* A quota evicts what is beyond it: who only reads sets none. */
 	limited = w.has_quota != 0 && !c->s->rule->read_only;
 	if (!c->s->rule->read_only)
 		tn_rule_limit(c->s->rule, &w.quota, &limited);
-	if (rc == 0)
-		rc = tn_geometry_load(w.geometry, sizeof(w.geometry), &g);
+	rc = begin_opening(c->s, id.tenant);
+	if (rc)
+		return rc;
+	rc = tn_geometry_load(w.geometry, sizeof(w.geometry), &g);
 	if (rc >= 0)
-		rc = tn_space_open(c->s->cache, &id, &w.shard, &g, limited ? &w.quota : NULL, &space);
+		rc = tn_space_open_unless(c->s->cache, &id, &w.shard, &g, limited ? &w.quota : NULL, gives_up, c->s, &space);
+	end_opening(c->s, space);
 	if (rc < 0)
 		return rc;
-	pthread_mutex_lock(&c->s->lock);
-	c->s->space[space->index] = space;
-	c->s->nspaces += c->s->refs[space->index] == 0;
-	c->s->refs[space->index]++;
-	name_space(c->s->session, space->index, true);
-	pthread_mutex_unlock(&c->s->lock);
 	told = (struct tn_wire_space_told){.number = space->index, .secret = space->secret, .identity = space->identity,
 					   .memory_tier = space->memory_tier, .prefetches = space->prefetches};
 	tn_quota_init(&told.quota);
@@ -220,9 +239,9 @@ static int match(struct call *c)
 		return rc;
 	tiers = c->answer + sizeof(told); /* the process may look at them before they are final */
 	if (w.all)
-		rc = tn_match_all_answer(spaces, w.nspaces, keys, w.n, told.first, &told.match, w.flags);
+		rc = tn_match_all_answer(&c->s->holder, spaces, w.nspaces, keys, w.n, told.first, &told.match, w.flags);
 	else
-		rc = tn_match_answer(spaces[0], keys, w.n, tiers, &told.match, w.flags);
+		rc = tn_match_answer(&c->s->holder, spaces[0], keys, w.n, tiers, &told.match, w.flags);
 	if (rc < 0)
 		return rc;
 	if (told.match.pin)

@@ -8,6 +8,7 @@
 
 #include "core/core.h"
 #include "core/pool.h"
+#include "front/allotment.h"
 
 /* An operation as its caller's side knows it, by number. */
 struct tn_front_op {
@@ -131,6 +132,17 @@ int tn_stats_take_of(struct tn_cache *cache, const struct tn_key *tenants, uint3
 void tn_hint_wait_begins(struct tn_front_op *load, uint32_t layer, uint64_t now);
 void tn_hint_wait_ends(struct tn_front_op *load, uint32_t layer, uint64_t now);
 
+/* ---- space.c ---------------------------------------------------------------------------------------------- */
+
+#define TN_SPACE_NAPS_MAX 5000u
+
+/* Whether a wait shall end in vain after so many naps of a millisecond. */
+typedef bool tn_gives_up(void *arg, uint32_t naps);
+/* tn_space_open, which gives up after TN_SPACE_NAPS_MAX while leases hold the blocks of other spaces. */
+int tn_space_open_unless(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
+			 const struct tn_geometry *geometry, const struct tn_quota *quota, tn_gives_up *gives_up, void *arg,
+			 struct tn_space **out);
+
 /* ---- match.c: leases and queries ---------------------------------------------------------------------- */
 
 struct tn_lease {
@@ -139,12 +151,22 @@ struct tn_lease {
 	uint32_t n;
 	tn_block *blocks;
 	struct tn_lease *rest; /* leases that end with this one, of other spaces */
+	struct tn_allotment *allotment;  /* of the session that has it; NULL: the owner's process */
+};
+
+#define TN_ALLOTTED_LEASES TN_MATCH_SPACES_MAX /* those of one look-up, of whatever kind */
+#define TN_ALLOTTED_QUERIES 4u
+
+/* What a session has of both. */
+struct tn_holder {
+	struct tn_allotment leases, queries;
 };
 
 /* Look-ups: what they hold, and how many there were. */
 struct tn_matches {
 	struct tn_lease *leases;
-	uint32_t nleases;
+	uint32_t nleases; /* the sessions' own parts included, as of the queries */
+	struct tn_common common_leases, common_queries;
 	uint64_t free_leases; /* shared: tagged stack */
 	tn_block *lease_blocks;
 	struct tn_query *queries; /* under way */
@@ -156,16 +178,19 @@ struct tn_matches {
 
 int tn_match_create(struct tn_cache *cache);
 void tn_match_destroy(struct tn_cache *cache);
+/* The parts of a session that begins. */
+void tn_holder_init(struct tn_holder *holder);
 /* tn_match and tn_match_all, for a process that times the call itself. */
-int tn_match_answer(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match, unsigned flags);
-int tn_match_all_answer(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
-			struct tn_match *match, unsigned flags);
+int tn_match_answer(struct tn_holder *holder, struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers,
+		    struct tn_match *match, unsigned flags);
+int tn_match_all_answer(struct tn_holder *holder, struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
+			uint32_t *first, struct tn_match *match, unsigned flags);
 /* tn_unpin, of whichever space. */
 int tn_lease_end(struct tn_cache *cache, uint64_t pin);
 /* Whether tn_match_begin would take these arguments. */
 int tn_query_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags);
-/* tn_match_begin, of arguments that were checked; the session is told when a tier has answered. */
-int tn_query_begin(struct tn_session *whose, struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
-		   uint64_t deadline_ns, unsigned flags, uint64_t *query);
+/* tn_match_begin, of arguments that were checked; the session is told when a tier has answered. holder NULL: for the owner's process. */
+int tn_query_begin(struct tn_session *whose, struct tn_holder *holder, struct tn_space *const *spaces, size_t nspaces,
+		   const struct tn_key *keys, size_t n, uint64_t deadline_ns, unsigned flags, uint64_t *query);
 
 #endif

@@ -21,6 +21,7 @@ struct tn_query {
 	uint32_t generation; /* odd: under way. Shared. */
 	unsigned flags;
 	uint32_t nspaces, n;
+	struct tn_holder *holder; /* whose it is; NULL: the owner's process */
 	uint64_t deadline_ns;
 	struct tn_space *space[TN_MATCH_SPACES_MAX];
 	struct tn_lookup *lookup[TN_MATCH_SPACES_MAX]; /* NULL: nothing is asked that is answered later */
@@ -30,11 +31,16 @@ struct tn_query {
 int tn_match_create(struct tn_cache *cache)
 {
 	uint32_t nqueries = cache->o.max_ops, n = nqueries * 4, each = cache->o.max_op_blocks;
+	struct tn_common queries = {.most = nqueries}, leases = {.most = n};
 	struct tn_matches *m = tn_get(cache->alloc, sizeof(*m));
 
 	if (!m)
 		return tn_fail(-ENOMEM, "no memory for look-ups");
 	cache->matches = m;
+	m->common_leases = leases;
+	m->common_queries = queries;
+	n += TN_SESSIONS_MAX * TN_ALLOTTED_LEASES;
+	nqueries += TN_SESSIONS_MAX * TN_ALLOTTED_QUERIES;
 	m->nleases = n;
 	m->nqueries = nqueries;
 	m->leases = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*m->leases)));
@@ -85,19 +91,28 @@ static void let_go(struct tn_cache *cache, struct tn_lease *lease)
 	}
 }
 
-/* Ends the lease and those behind it. */
+/* Ends the lease and those behind it, which are one holder's. */
 static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 {
+	struct tn_allotment *own = lease ? lease->allotment : NULL;
 	struct tn_matches *m = cache->matches;
+	uint32_t n = 0;
 
 	let_go(cache, lease);
-	while (lease) {
+	for (; lease; n++) {
 		struct tn_lease *rest = lease->rest;
 
 		lease->rest = NULL;
 		tn_stack_push(&m->free_leases, (uint32_t)(lease - m->leases), &lease->next);
 		lease = rest;
 	}
+	tn_allotment_give(&m->common_leases, own, n);
+}
+
+void tn_holder_init(struct tn_holder *holder)
+{
+	holder->leases = (struct tn_allotment){.own = TN_ALLOTTED_LEASES};
+	holder->queries = (struct tn_allotment){.own = TN_ALLOTTED_QUERIES};
 }
 
 /*
@@ -161,20 +176,29 @@ static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, 
 	return 0;
 }
 
-/* As many leases, one behind the other, or none. */
-static int take_leases(struct tn_cache *cache, size_t n, struct tn_lease **out)
+/* None is left: whose are they? */
+static int too_many(const char *call, const char *what, const char *end, const struct tn_common *c, const struct tn_allotment *p)
 {
+	if (p && p->taken < c->most)
+		return tn_fail(-EAGAIN, "%s: this process has %u %s, of which %u are its own part, and other processes have the rest of the "
+			       "owner's %u; %s some, or raise the owner's max_ops", call, p->taken, what, p->own, c->most, end);
+	return tn_fail(-EAGAIN, "%s: all %u %s are taken; %s some or raise max_ops", call, c->most, what, end);
+}
+
+/* As many leases, one behind the other, or none. */
+static int take_leases(struct tn_cache *cache, struct tn_holder *holder, size_t n, struct tn_lease **out)
+{
+	struct tn_allotment *own = holder ? &holder->leases : NULL;
 	struct tn_matches *m = cache->matches;
 	struct tn_lease *all = NULL;
 
-	for (; n > 0; n--) {
+	if (!tn_allotment_take(&m->common_leases, own, (uint32_t)n))
+		return too_many("tn_match", "leases", "tn_unpin", &m->common_leases, own);
+	for (; n > 0; n--) { /* as many are free as were counted */
 		uint32_t i = tn_stack_pop(&m->free_leases, &m->leases[0].next, sizeof(m->leases[0]));
 
-		if (!i) {
-			lease_give(cache, all);
-			return tn_fail(-EAGAIN, "tn_match: all %u leases are taken; tn_unpin some or raise max_ops", m->nleases);
-		}
 		m->leases[i - 1].rest = all;
+		m->leases[i - 1].allotment = own;
 		all = &m->leases[i - 1];
 	}
 	*out = all;
@@ -236,7 +260,7 @@ static int check_space(const struct tn_space *space, const struct tn_key *keys, 
 }
 
 /* tn_match, of arguments that were checked. */
-static int find_one(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
+static int find_one(struct tn_holder *holder, struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match,
 		    unsigned flags)
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
@@ -253,7 +277,7 @@ static int find_one(struct tn_space *space, const struct tn_key *keys, size_t n,
 		return rc;
 	}
 	if (rc == 0 && flags & TN_MATCH_PIN)
-		rc = take_leases(cache, 1, &lease);
+		rc = take_leases(cache, holder, 1, &lease);
 	if (rc)
 		return rc;
 	n = most_keys(space, n);
@@ -278,17 +302,18 @@ int tn_match(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_
 	if (rc)
 		return rc;
 	begun = tn_now_ns(&space->cache->clock);
-	rc = find_one(space, keys, n, tiers, match, flags);
+	rc = find_one(NULL, space, keys, n, tiers, match, flags);
 	if (rc >= 0)
 		time_lookup(space->cache, begun);
 	return rc;
 }
 
-int tn_match_answer(struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers, struct tn_match *match, unsigned flags)
+int tn_match_answer(struct tn_holder *holder, struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers,
+		    struct tn_match *match, unsigned flags)
 {
 	int rc = check_space(space, keys, n, match, flags);
 
-	return rc ? rc : find_one(space, keys, n, tiers, match, flags);
+	return rc ? rc : find_one(holder, space, keys, n, tiers, match, flags);
 }
 
 /* ---- several spaces --------------------------------------------------------------------------------------- */
@@ -359,8 +384,8 @@ static int check_spaces(struct tn_space *const *spaces, size_t nspaces, const st
 }
 
 /* tn_match_all, of arguments that were checked. */
-static int find_all(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
-		    struct tn_match *match, unsigned flags)
+static int find_all(struct tn_holder *holder, struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
+		    uint32_t *first, struct tn_match *match, unsigned flags)
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_match, pin);
 	struct tn_cache *cache = spaces[0]->cache;
@@ -376,7 +401,7 @@ static int find_all(struct tn_space *const *spaces, size_t nspaces, const struct
 		return rc;
 	}
 	if (rc == 0 && flags & TN_MATCH_PIN)
-		rc = take_leases(cache, nspaces, &lease);
+		rc = take_leases(cache, holder, nspaces, &lease);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < nspaces; i++)
@@ -409,18 +434,18 @@ int tn_match_all(struct tn_space *const *spaces, size_t nspaces, const struct tn
 	if (rc)
 		return rc;
 	begun = tn_now_ns(&spaces[0]->cache->clock);
-	rc = find_all(spaces, nspaces, keys, n, first, match, flags);
+	rc = find_all(NULL, spaces, nspaces, keys, n, first, match, flags);
 	if (rc >= 0)
 		time_lookup(spaces[0]->cache, begun);
 	return rc;
 }
 
-int tn_match_all_answer(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, uint32_t *first,
-			struct tn_match *match, unsigned flags)
+int tn_match_all_answer(struct tn_holder *holder, struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
+			uint32_t *first, struct tn_match *match, unsigned flags)
 {
 	int rc = check_spaces(spaces, nspaces, keys, n, flags);
 
-	return rc ? rc : find_all(spaces, nspaces, keys, n, first, match, flags);
+	return rc ? rc : find_all(holder, spaces, nspaces, keys, n, first, match, flags);
 }
 
 int tn_unpin(struct tn_space *space, uint64_t pin)
@@ -473,7 +498,10 @@ static bool is_answered(const struct tn_query *q)
 
 static void give_query(struct tn_matches *m, struct tn_query *q)
 {
+	struct tn_allotment *own = q->holder ? &q->holder->queries : NULL;
+
 	tn_stack_push(&m->free_queries, (uint32_t)(q - m->queries), &q->next);
+	tn_allotment_give(&m->common_queries, own, 1);
 }
 
 int tn_query_check(struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n, unsigned flags)
@@ -497,21 +525,23 @@ int tn_match_begin(struct tn_space *const *spaces, size_t nspaces, const struct 
 		return rc;
 	if (spaces[0]->cache->attached)
 		return tn_remote_match_begin(spaces, nspaces, keys, n, deadline_ns, flags, query);
-	return tn_query_begin(spaces[0]->cache->own, spaces, nspaces, keys, n, deadline_ns, flags, query);
+	return tn_query_begin(spaces[0]->cache->own, NULL, spaces, nspaces, keys, n, deadline_ns, flags, query);
 }
 
-int tn_query_begin(struct tn_session *whose, struct tn_space *const *spaces, size_t nspaces, const struct tn_key *keys, size_t n,
-		   uint64_t deadline_ns, unsigned flags, uint64_t *query)
+int tn_query_begin(struct tn_session *whose, struct tn_holder *holder, struct tn_space *const *spaces, size_t nspaces,
+		   const struct tn_key *keys, size_t n, uint64_t deadline_ns, unsigned flags, uint64_t *query)
 {
+	struct tn_allotment *own = holder ? &holder->queries : NULL;
 	struct tn_cache *cache = whose->cache;
 	struct tn_matches *m = cache->matches;
 	struct tn_query *q;
 	uint32_t i;
 
+	if (!tn_allotment_take(&m->common_queries, own, 1))
+		return too_many("tn_match_begin", "look-ups under way", "poll", &m->common_queries, own);
 	i = tn_stack_pop(&m->free_queries, &m->queries[0].next, sizeof(m->queries[0]));
-	if (!i)
-		return tn_fail(-EAGAIN, "tn_match_begin: all %u look-ups are under way; poll some or raise max_ops", m->nqueries);
 	q = &m->queries[i - 1];
+	q->holder = holder;
 	q->flags = flags;
 	q->nspaces = (uint32_t)nspaces;
 	q->n = (uint32_t)n;
@@ -566,7 +596,7 @@ int tn_match_poll(struct tn_cache *cache, uint64_t query, uint32_t *first, struc
 		return -EAGAIN;
 	}
 	end_lookups(q);
-	rc = find_all(q->space, q->nspaces, q->keys, q->n, first, match, q->flags);
+	rc = find_all(q->holder, q->space, q->nspaces, q->keys, q->n, first, match, q->flags);
 	if (rc == -EAGAIN || rc == -EINVAL) /* no lease is free, or match cannot take the result: it can be asked again */
 		put_back(q);
 	else

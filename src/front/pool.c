@@ -347,9 +347,13 @@ static int find_claims(struct tn_memory *m, const struct tn_layout *layout, stru
 /* The number by which operations name it. Under cache->lock. */
 static int take_number(struct tn_cache *cache, struct tn_pool *pool)
 {
-	while (pool->number < TN_POOLS_MAX && __atomic_load_n(&cache->pools[pool->number], __ATOMIC_ACQUIRE))
+	bool own = pool->memory->session == cache->own;
+	uint32_t end = own ? TN_POOLS_OWN : TN_POOLS_MAX;
+
+	pool->number = own ? 0 : TN_POOLS_OWN;
+	while (pool->number < end && __atomic_load_n(&cache->pools[pool->number], __ATOMIC_ACQUIRE))
 		pool->number++;
-	return pool->number < TN_POOLS_MAX ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be", TN_POOLS_MAX);
+	return pool->number < end ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be; destroy some", end);
 }
 
 static int join_memory(struct tn_memory *memory, struct tn_pool *pool)

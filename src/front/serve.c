@@ -144,6 +144,7 @@ static int begin(struct tn_served *s, const struct tn_wire_hello *hello, size_t 
 		rc = tn_session_create(s->cache, &s->region, &s->session);
 	if (rc)
 		return rc;
+	tn_holder_init(&s->holder);
 	s->session->read_only = s->rule->read_only;
 	s->session->max_priority = s->rule->max_priority;
 	s->pins = tn_get(a, tn_array_bytes(s->cache->matches->nleases, sizeof(*s->pins)));
@@ -215,27 +216,35 @@ static void join_peers(struct tn_served *s)
 	tn_peers_join(s->cache->peers, &s->peer);
 }
 
-/* The first message of a process: its session begins, or it is told why not. False: there is none. */
-static bool greet(struct tn_served *s, const struct tn_wire_hello *hello, size_t bytes)
+/* The thread of a session that has joined the core. If there is none the session leaves again: nothing of it is under way yet. */
+static int start_session(struct tn_served *s)
 {
-	int fd = -1, rc = begin(s, hello, bytes, &fd), started = EAGAIN;
+	int rc = tn_thread_start(&s->thread, tn_served_main, s);
 
 	if (rc == 0)
+		return 0;
+	while (tn_owner_call(s->cache, tn_session_leave, s->session) == -EAGAIN)
+		;
+	return tn_fail(-rc, "the owner's process cannot start a thread for a session: %s", strerror(rc));
+}
+
+/* The first message of a process: its session begins, or it is told why not. False: there is none. Who is welcome is answered from then on. */
+static bool greet(struct tn_served *s, const struct tn_wire_hello *hello, size_t bytes)
+{
+	int fd = -1, rc = begin(s, hello, bytes, &fd);
+
+	if (rc == 0) {
 		join_peers(s);
+		rc = start_session(s);
+	}
 	welcome(s, rc, fd);
 	if (fd >= 0)
 		close(fd);
-	if (rc == 0) {
-		started = tn_thread_start(&s->thread, tn_served_main, s);
-		if (started)
-			while (tn_owner_call(s->cache, tn_session_leave, s->session) == -EAGAIN)
-				;
-	}
-	if (started == 0)
+	if (rc == 0)
 		tn_log(&s->cache->log, TN_LOG_INFO, "process %d has attached", (int)s->pid);
 	else
 		tn_log(&s->cache->log, TN_LOG_WARN, "process %d could not attach: %s", (int)s->pid, tn_error_last()->text);
-	return started == 0;
+	return rc == 0;
 }
 
 /* Its thread gives back what it has, then says so. A process that lives learns at once that nobody answers any more. */

@@ -20,6 +20,9 @@
 #define TN_SERVED_MEMORIES 64u
 #define TN_SERVED_POOLS 256u
 
+/* Each session can have as many, whatever the others have: tn_pool_create has as many numbers for sessions. */
+_Static_assert(TN_POOLS_MAX - TN_POOLS_OWN == TN_ATTACHED_MAX * TN_SERVED_POOLS, "pools of sessions");
+
 struct tn_server;
 
 /* A memory of a session, mapped here. */
@@ -49,7 +52,8 @@ struct tn_served {
 	struct tn_rules *rules; /* by one of which it goes: */
 	const struct tn_rule *rule;
 	uint32_t uid;
-	uint32_t nspaces; /* under lock: open, each once */
+	uint32_t nspaces; /* under lock: open, each once, ... */
+	uint32_t nopening; /* ... and being opened */
 	pid_t pid;
 	int sock, process; /* pidfd; -1: the kernel does not give one. The server's thread's */
 	bool staged;	   /* it was said that the process copies; the server's thread's */
@@ -63,6 +67,7 @@ struct tn_served {
 	pthread_mutex_t lock; /* of what follows */
 	struct tn_space *space[TN_STORE_SPACES_MAX]; /* by number, which is the space's */
 	uint32_t refs[TN_STORE_SPACES_MAX];
+	struct tn_holder holder; /* its thread's */
 	uint64_t *pins; /* by lease */
 	struct tn_served_query *queries; /* by the cache's place of the query; its thread's, as what follows up to the memories */
 	struct tn_events *events; /* of its spaces; NULL: it has not asked for any */

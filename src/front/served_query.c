@@ -27,7 +27,7 @@ int tn_served_query(struct tn_served *s, struct tn_space *const *spaces, const s
 	struct tn_served_query *q;
 
 	if (rc == 0)
-		rc = tn_query_begin(s->session, spaces, w->nspaces, keys, w->n, w->deadline_ns, w->flags, query);
+		rc = tn_query_begin(s->session, &s->holder, spaces, w->nspaces, keys, w->n, w->deadline_ns, w->flags, query);
 	if (rc)
 		return rc;
 	q = &s->queries[(uint32_t)*query - 1];

@@ -12,9 +12,9 @@
 #include "block/keys.h"
 #include "core/core.h"
 #include "front/attach.h"
+#include "front/front.h"
 
 #define FINGERPRINT_BYTES 4096u
-#define NAPS_MAX 5000u /* of a millisecond */
 
 void tn_identity_init_sized(struct tn_identity *id, size_t size)
 {
@@ -296,11 +296,11 @@ static void look_at_tiers(struct tn_space *space)
 	space->prefetches = space->memory_tier != TN_TIER_NONE && cache->row.best_first[1];
 }
 
+/* A record that is nobody's yet. */
 static int create_space(struct tn_cache *cache, const struct fingerprint *f, const char *model, const struct tn_shard *shard,
 			const struct tn_geometry *g, struct tn_space **out)
 {
 	struct tn_space *space = tn_get(cache->alloc, sizeof(*space));
-	const struct timespec nap = {0, 1000000};
 	struct tn_key secret;
 	int rc;
 
@@ -329,29 +329,70 @@ static int create_space(struct tn_cache *cache, const struct fingerprint *f, con
 		tn_put(cache->alloc, space, sizeof(*space));
 		return rc;
 	}
-	/* Blocks of spaces that nobody has open go; the owner gets them out within some steps, unless leases hold them. */
-	for (uint32_t naps = 0; naps < NAPS_MAX; naps++) {
-		rc = tn_owner_call(cache, open_on_owner, space);
-		if (rc != -EAGAIN)
-			break;
-		nanosleep(&nap, NULL);
-	}
-	if (rc == -EAGAIN)
-		rc = tn_fail(-ENOSPC, "%u spaces are known, and leases hold blocks of all that are not open", TN_STORE_SPACES_MAX);
-	if (rc) {
-		tn_space_slack_destroy(space, cache->alloc);
-		tn_put(cache->alloc, space, sizeof(*space));
-		return rc;
-	}
-	look_at_tiers(space);
 	*out = space;
 	return 0;
+}
+
+static void destroy_space(struct tn_cache *cache, struct tn_space *space)
+{
+	if (!space)
+		return;
+	tn_space_slack_destroy(space, cache->alloc);
+	tn_put(cache->alloc, space, sizeof(*space));
+}
+
+/*
+ * One more handle of the space that has the identity: of one that is known, or of *fresh, which is taken then; -ENOENT: there is neither.
+ * -EAGAIN: no number is free yet.
+ */
+static int enter_space(struct tn_cache *cache, const struct tn_key *id, struct tn_space **fresh, const struct tn_quota *quota, bool limited,
+		       struct tn_space **out)
+{
+	struct tn_space *space;
+	int rc = 0;
+
+	pthread_mutex_lock(&cache->lock);
+	space = find_open(cache, id);
+	if (!space && !*fresh)
+		rc = -ENOENT;
+	if (!space && *fresh) {
+		space = *fresh;
+		rc = tn_owner_call(cache, open_on_owner, space);
+		if (rc == 0) {
+			*fresh = NULL;
+			look_at_tiers(space);
+		}
+	}
+	if (rc == 0) {
+		if (space->refs == 0 || limited)
+			set_quota(space, quota);
+		if (space->refs == 0)
+			tn_owner_call(cache, enter_on_owner, space);
+		space->refs++;
+		*out = space;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return rc;
+}
+
+static bool has_waited_for_long(void *arg, uint32_t naps)
+{
+	return naps >= TN_SPACE_NAPS_MAX;
 }
 
 int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
 		  const struct tn_geometry *geometry, const struct tn_quota *quota, struct tn_space **out)
 {
-	struct tn_space *space;
+	return tn_space_open_unless(cache, identity, shard, geometry, quota, has_waited_for_long, NULL, out);
+}
+
+/* The lock is free while this naps: others open and close what they have. */
+int tn_space_open_unless(struct tn_cache *cache, const struct tn_identity *identity, const struct tn_shard *shard,
+			 const struct tn_geometry *geometry, const struct tn_quota *quota, tn_gives_up *gives_up, void *arg,
+			 struct tn_space **out)
+{
+	const struct timespec nap = {0, 1000000};
+	struct tn_space *fresh = NULL;
 	struct arguments a;
 	struct fingerprint f;
 	int rc;
@@ -369,19 +410,21 @@ int tn_space_open(struct tn_cache *cache, const struct tn_identity *identity, co
 		rc = fingerprint(cache, &a.identity, &a.shard, geometry, &f);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&cache->lock);
-	space = find_open(cache, &f.id);
-	if (!space)
-		rc = create_space(cache, &f, a.identity.model, &a.shard, geometry, &space);
-	if (rc == 0) {
-		if (space->refs == 0 || quota)
-			set_quota(space, &a.quota);
-		if (space->refs == 0)
-			tn_owner_call(cache, enter_on_owner, space);
-		space->refs++;
-		*out = space;
+	rc = enter_space(cache, &f.id, &fresh, &a.quota, quota != NULL, out);
+	if (rc != -ENOENT)
+		return rc;
+	rc = create_space(cache, &f, a.identity.model, &a.shard, geometry, &fresh);
+	if (rc)
+		return rc;
+	/* Blocks of spaces that nobody has open go; the owner gets them out within some steps, unless leases hold them. */
+	for (uint32_t naps = 0; (rc = enter_space(cache, &f.id, &fresh, &a.quota, quota != NULL, out)) == -EAGAIN; naps++) {
+		if (gives_up(arg, naps)) {
+			rc = tn_fail(-ENOSPC, "%u spaces are known, and leases hold blocks of all that are not open", TN_STORE_SPACES_MAX);
+			break;
+		}
+		nanosleep(&nap, NULL);
 	}
-	pthread_mutex_unlock(&cache->lock);
+	destroy_space(cache, fresh);
 	return rc;
 }
 
