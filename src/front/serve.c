@@ -677,6 +677,8 @@ static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int 
 	server->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = server->news < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_rules_create(opts, cache->alloc, &server->rules);
 	if (rc == 0)
+		rc = tn_guard_prepare();
+	if (rc == 0)
 		rc = tn_peers_create(cache->alloc, &peers);
 	if (rc == 0 && !server->given)
 		rc = open_socket(server);
