@@ -244,6 +244,8 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		.priority = o.priority,
 		.flags = __atomic_load_n(&space->last_wait, __ATOMIC_RELAXED) == TN_WAIT_WHOLE ? TN_COMMAND_WHOLE : 0,
 	});
+	if (tn_region_is_dead(&space->cache->region)) /* meanwhile: the event words may have been raised before this load had any */
+		tn_attached_raise(space->cache);
 	return 0;
 }
 

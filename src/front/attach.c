@@ -40,7 +40,7 @@ struct tn_attached {
 	bool watches;
 	pthread_mutex_t messages; /* of messages on the socket, and of turn */
 	uint32_t turn;		  /* of the last message */
-	pthread_mutex_t lock;	  /* of what follows */
+	pthread_mutex_t lock;	  /* of what follows, and of raising event words of a dead owner */
 	pthread_t listener;
 	bool listens;
 	uint32_t stopping; /* shared */
@@ -255,11 +255,16 @@ static void wake_all(struct tn_cache *cache)
 	tn_region_tell_completed(r);
 }
 
-/* Nobody else writes the region any more: who waits for an event word without a call - a stream, say - goes on, and finds no good block. */
-static void raise_words(struct tn_cache *cache)
+/*
+ * Nobody else writes the region any more: who waits for an event word without a call - a stream, say - goes on, and finds no good block. The region
+ * is marked first: the words of a load that begins too late to be seen here are raised by whoever has begun it, who looks at the mark afterwards.
+ */
+void tn_attached_raise(struct tn_cache *cache)
 {
 	const struct tn_region *r = &cache->region;
 
+	pthread_mutex_lock(&cache->attached->lock);
+	__atomic_store_n(&cache->region.gone, TN_REGION_DEAD, __ATOMIC_SEQ_CST);
 	for (uint32_t i = 0; i < r->counts.ops; i++) {
 		uint64_t generation = tn_front_generation(&cache->front->ops[i]);
 
@@ -268,7 +273,7 @@ static void raise_words(struct tn_cache *cache)
 			if (__atomic_load_n(&tn_face_ready(r, i)[c], __ATOMIC_RELAXED) < generation)
 				tn_face_tell_ready(r, i, c, generation);
 	}
-	__atomic_store_n(&cache->region.gone, TN_REGION_DEAD, __ATOMIC_SEQ_CST);
+	pthread_mutex_unlock(&cache->attached->lock);
 }
 
 /* A closing owner lets go of the session in two steps: it answers no more, then nothing of the session is under way. */
@@ -288,7 +293,7 @@ static void *watch(void *arg)
 	while (poll(p, 3, -1) < 0)
 		;
 	if (!p[0].revents)
-		raise_words(cache);
+		tn_attached_raise(cache);
 	return NULL;
 }
 

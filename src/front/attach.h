@@ -34,6 +34,8 @@ int tn_attached_memory(struct tn_cache *cache, struct tn_wire_memory *w, const i
 void tn_attached_answer_within(struct tn_cache *cache, uint64_t ns);
 /* The owner's process is gone, and nothing that it has begun can still write to this process's memory. */
 bool tn_attached_landed(struct tn_cache *cache);
+/* Of an owner that is gone: raises the event words of all loads, which have no good block. Any thread. */
+void tn_attached_raise(struct tn_cache *cache);
 /* A descriptor of this process's own that is readable when there are completions; -errno. */
 int tn_attached_eventfd(struct tn_cache *cache);
 

@@ -85,9 +85,10 @@ void tn_handle_next(struct tn_front_op *op, enum tn_handle_kind kind)
 	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT, __ATOMIC_RELAXED);
 }
 
+/* Who opens it looks afterwards whether the owner is dead, whose end looks at the generations: one sees the other. */
 void *tn_handle_open(struct tn_front_op *op)
 {
-	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT | GATE_OPEN, __ATOMIC_RELEASE);
+	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT | GATE_OPEN, __ATOMIC_SEQ_CST);
 	return handle(op, op->generation);
 }
 
@@ -100,7 +101,7 @@ void *tn_handle_of(const struct tn_front_op *op, enum tn_handle_kind kind)
 
 uint64_t tn_front_generation(const struct tn_front_op *op)
 {
-	return __atomic_load_n(&op->gate, __ATOMIC_ACQUIRE) >> GATE_SHIFT;
+	return __atomic_load_n(&op->gate, __ATOMIC_SEQ_CST) >> GATE_SHIFT;
 }
 
 int tn_handle_enter(const void *handle, enum tn_handle_kind kind, const char *call, struct tn_front_op **out)

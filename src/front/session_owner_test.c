@@ -322,6 +322,54 @@ static void pages_stay_busy_while_the_disk_of_a_killed_owner_hangs(void **state)
 	stalled_disk_destroy(&disk);
 }
 
+/* Kills the owner, and waits until that is known here, when the time is asked for next. */
+static struct {
+	pid_t owner;
+	struct tn_cache *cache;
+} dying;
+
+static uint64_t kill_and_tell_time(void *arg)
+{
+	pid_t pid = dying.owner;
+
+	dying.owner = 0;
+	if (pid)
+		kill_and_wait(pid);
+	while (pid && !tn_region_is_dead(&dying.cache->region))
+		usleep(500);
+	return tn_now_ns(&tn_clock_system);
+}
+
+static void event_words_rise_although_the_owner_dies_while_a_load_begins(void **state)
+{
+	const struct tn_clock clock = {.now_ns = kill_and_tell_time};
+	const uint64_t *word;
+	struct tn_load *load;
+	struct rig r, mine;
+	uint64_t value;
+	pid_t owner;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	unsetenv(ENGINE);
+	owner = start_owner("own", &r);
+	attach(r.dir, &mine);
+	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS);
+	mine.cache->clock = clock; /* a load that begins asks for the time after it has looked whether the owner is there */
+	dying.cache = mine.cache;
+	dying.owner = owner;
+	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
+	assert_int_equal(dying.owner, 0);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+		assert_int_equal(tn_load_event(load, l, &word, &value), 0);
+		assert_true(__atomic_load_n(word, __ATOMIC_ACQUIRE) >= value);
+	}
+	assert_int_equal(tn_load_wait(load, 0, TN_FOREVER), -ESHUTDOWN);
+	assert_int_equal(tn_load_end(load, tn_test_deadline(), NULL), 0);
+	detach(&mine);
+	rig_tear_down(&r);
+}
+
 static void a_killed_owners_child_keeps_nobody_from_its_socket(void **state)
 {
 	pid_t owner, next;
@@ -500,6 +548,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(when_the_owner_is_killed_every_wait_ends_and_the_next_owner_is_warm),
 		cmocka_unit_test(pages_stay_busy_while_the_disk_of_a_killed_owner_hangs),
+		cmocka_unit_test(event_words_rise_although_the_owner_dies_while_a_load_begins),
 		cmocka_unit_test(a_killed_owners_child_keeps_nobody_from_its_socket),
 		cmocka_unit_test(a_cache_that_is_closed_lets_its_processes_go),
 		cmocka_unit_test(processes_attach_while_the_owner_closes),

@@ -146,7 +146,7 @@ static inline bool tn_region_is_gone(const struct tn_region *region)
 
 static inline bool tn_region_is_dead(const struct tn_region *region)
 {
-	return __atomic_load_n(&region->gone, __ATOMIC_ACQUIRE) == TN_REGION_DEAD;
+	return __atomic_load_n(&region->gone, __ATOMIC_SEQ_CST) == TN_REGION_DEAD;
 }
 
 /* Bytes of a region with such tables on pages of that size; 0: counts beyond the limits. */
