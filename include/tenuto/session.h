@@ -5,7 +5,9 @@
  * The calls of cache.h, match.h and memory.h mean the same in a process that has attached. What goes on between it and the owner's
  * process goes through memory that both map; a load or a save costs no system call but the wake-up of a sleeping owner. Pages in memory
  * that both can map are read and written by the owner in place: memory of tn_memory_alloc, or a memfd, POSIX shared memory or a file of hugetlbfs that the
- * process has mapped shared. Other files that are mapped shared are refused (-EINVAL). Memory that is truncated while it is registered fails its loads and saves.
+ * process has mapped shared. Other files that are mapped shared are refused (-EINVAL). Memory that is truncated or punched while it is registered
+ * fails its loads and saves: loads find nothing, saves return -EFAULT, and so does each begin once one of them has ended so. What ends that is to unregister the
+ * memory and to register other memory.
  *
  * All other memory of an attached process (of malloc, anonymous, private mappings of files) is staged: a thread of that process copies each byte between the
  * pages and session memory that the owner maps. Each pool has as much of it as it has pages, 1 GiB at most, or as stage_bytes of struct tn_memory_desc says; the kernel

@@ -49,6 +49,8 @@ static int find_pool(const struct tn_op *op, const struct tn_space *space, uint3
 
 	if (!pool || pool->session != op->session || !tn_geometry_same(&pool->layout.geometry, &space->geometry))
 		return tn_fail(-EINVAL, "pool %u is none, or its geometry is not that of space %u", number, space->index);
+	if (pool->memory->lost && __atomic_load_n(pool->memory->lost, __ATOMIC_SEQ_CST))
+		return tn_fail(-EFAULT, "pool %u: pages of its memory are gone, which was truncated or punched", number);
 	*out = pool;
 	return 0;
 }

@@ -19,6 +19,7 @@ struct tn_memory {
 	bool staged; /* ... or does not know of it: the bytes of its pools are copied (front/stage.h), ... */
 	uint64_t stage_bytes; /* ... through so much session memory each; 0: the default */
 	const uint32_t *lost; /* shared: pages of it are gone (base/guard.h); NULL: they cannot */
+	uint32_t told_lost; /* shared: in an attached cache: the owner has refused an operation for that */
 	struct tn_memory_range *range;
 	size_t nranges;
 	uint32_t npools; /* under cache->lock, as what follows */

@@ -36,6 +36,12 @@ static int owner_is_gone(void)
 	return tn_fail(-ESHUTDOWN, "the process that owns the cache is gone; close this one and attach again");
 }
 
+static int memory_is_lost(const char *call)
+{
+	return tn_fail(-EFAULT, "%s: pages of the memory are gone: its file was truncated or punched while it was registered; unregister it, and "
+		       "register memory that stays", call);
+}
+
 static int check_op(const struct tn_space *space, const struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		    const uint32_t *pages, void *out)
 {
@@ -49,6 +55,8 @@ static int check_op(const struct tn_space *space, const struct tn_pool *pool, co
 		return tn_fail(-EINVAL, "the pool and the space are of different caches");
 	if (!tn_geometry_same(&pool->layout.geometry, &space->geometry))
 		return tn_fail(-EINVAL, "the pool has pages of another geometry than the space's blocks");
+	if (__atomic_load_n(&pool->memory->told_lost, __ATOMIC_RELAXED))
+		return memory_is_lost("the pool cannot be used any more");
 	if (n == 0)
 		return tn_fail(-EINVAL, "no blocks (n = 0)");
 	for (size_t i = 0; i < n; i++)
@@ -142,6 +150,17 @@ static int end_op(struct tn_front_op *op, uint64_t deadline_ns, const char *call
 			return 0;
 		tn_handle_reopen(op); /* a caller who was inside, too, has kicked it once more */
 	}
+}
+
+/* An operation is over: whether the core has refused it because of its memory, which is remembered. */
+static bool lost_memory(const struct tn_front_op *op)
+{
+	bool lost = tn_front_is_over(op) && tn_face_good(&op->cache->region, op->number) == 0 &&
+		    tn_face_told(op->region, op->number)->status == -EFAULT;
+
+	if (lost)
+		__atomic_store_n(&op->pool->memory->told_lost, 1, __ATOMIC_RELAXED);
+	return lost;
 }
 
 static void give_back(struct tn_front_op *op)
@@ -384,6 +403,7 @@ int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 	rc = end_op(op, deadline_ns, "tn_load_end");
 	if (rc == 0) {
 		tn_front_time_load(op);
+		lost_memory(op);
 		tn_claims_loaded(op->pool->claims, tn_face_pages(op->region, op->number), op->first_page, op->end_page);
 		give_back(op);
 		return 0;
@@ -593,6 +613,7 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 	const struct tn_cache *cache;
 	struct tn_save_result ours;
 	struct tn_front_op *op;
+	bool refused, lost;
 	int rc = tn_handle_enter(save, TN_HANDLE_SAVE, "tn_save_end", &op);
 
 	if (rc)
@@ -614,17 +635,26 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 	}
 	if (!__atomic_load_n(&tn_face_asked(op->region, op->number)->cancel, __ATOMIC_RELAXED))
 		tn_latency_add(&cache->region, TN_LATENCY_SAVE, TN_TIER_NONE, tn_now_ns(&cache->clock) - op->begun_ns);
-	if (tn_face_good(&cache->region, op->number) == 0) /* the core has refused the command: nothing of it is given back there */
+	refused = tn_face_good(&cache->region, op->number) == 0;
+	if (refused) /* the core has: nothing of it is given back there */
 		admit_undo(op->space, op->n);
 	ours = result_of(told);
+	if (refused)
+		ours = (struct tn_save_result){.size = sizeof(ours), .failed = op->n, .error = told->status};
 	if (result)
 		tn_abi_out(abi, result, &ours);
-	if (op->outcome)
+	if (op->outcome && refused)
+		memset(op->outcome, TN_SAVED_FAILED, op->n);
+	else if (op->outcome)
 		memcpy(op->outcome, tn_face_saved(op->region, op->number), op->n);
 	tn_claims_saved(op->pool->claims, tn_face_pages(op->region, op->number), op->end_page);
 	rc = told->status;
+	lost = lost_memory(op);
 	give_back(op);
-	return rc ? tn_fail(rc, "tn_save_end: stored, and not durable (error %d)", -rc) : 0;
+	if (lost)
+		return memory_is_lost("tn_save_end");
+	return rc ? tn_fail(rc, refused ? "tn_save_end: the cache's owner has refused it (error %d)" :
+					  "tn_save_end: stored, and not durable (error %d)", -rc) : 0;
 }
 
 /* ---- drop ------------------------------------------------------------------------------------------------- */

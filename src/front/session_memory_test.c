@@ -198,18 +198,60 @@ static void a_machine_without_dev_shm_will_do(void **state)
 
 #define ROUNDS 12u
 
+static void serve_blocks(struct rig *r)
+{
+	char path[PATH];
+
+	socket_path(r, path);
+	assert_int_equal(tn_cache_serve(r->cache, path, NULL), 0);
+	assert_int_equal(rig_save(r->s, 1, BLOCKS, 0).stored, BLOCKS);
+}
+
 /* Without a look at the pages, which are gone. */
-static void save_as_it_is(struct rig_space *s, uint64_t first)
+static int begin_as_it_is(struct rig_space *s, uint64_t first, struct tn_save **save)
 {
 	struct tn_key keys[BLOCKS];
 	uint32_t pages[BLOCKS * RIG_PAGES];
-	struct tn_save *save;
 
 	rig_keys(first, BLOCKS, keys);
 	rig_pages(s, 0, BLOCKS, pages);
-	assert_int_equal(tn_save_begin(s->space, s->pool, keys, BLOCKS, pages, NULL, &save), 0);
-	rig_save_give(s, save);
-	assert_int_equal(rig_save_end(s, save).failed, BLOCKS);
+	return tn_save_begin(s->space, s->pool, keys, BLOCKS, pages, NULL, save);
+}
+
+static void says_that_pages_are_gone(int rc)
+{
+	assert_int_equal(rc, -EFAULT);
+	assert_non_null(strstr(tn_error_last()->text, "pages of the memory are gone"));
+}
+
+/* All pages are gone. A load finds nothing; then nothing is tried again, and each call says so. */
+static void all_is_refused(struct rig_space *s, uint64_t first)
+{
+	struct tn_save_result res = {.size = sizeof(res)};
+	struct tn_key key = rig_key(1);
+	uint32_t pages[RIG_PAGES];
+	struct tn_load *load;
+	struct tn_save *save;
+	int rc;
+
+	rig_pages(s, 0, 1, pages);
+	rc = tn_load_begin(s->space, s->pool, &key, 1, pages, NULL, &load);
+	if (rc == 0) { /* no operation before was refused */
+		assert_int_equal(rig_load_wait(s, load, RIG_LAYERS - 1), 0);
+		rig_load_end(s, load);
+	} else {
+		says_that_pages_are_gone(rc);
+	}
+	rc = begin_as_it_is(s, first, &save);
+	if (rc == 0) { /* nor was the load: this one is */
+		rig_save_give(s, save);
+		rc = tn_save_end(save, tn_test_deadline(), &res);
+		assert_int_equal(res.failed, BLOCKS);
+		assert_int_equal(res.error, -EFAULT);
+	}
+	says_that_pages_are_gone(rc);
+	says_that_pages_are_gone(begin_as_it_is(s, first, &save));
+	says_that_pages_are_gone(tn_load_begin(s->space, s->pool, &key, 1, pages, NULL, &load));
 }
 
 /* Truncates, or punches, while its loads and saves are under way; then tries once more, and begins anew with other memory. */
@@ -225,6 +267,7 @@ static int lose_memory(const char *dir)
 	for (uint32_t i = 0; i < (tn_test_soak() ? 300u : ROUNDS); i++) {
 		struct tn_load *load;
 		struct tn_save *save;
+		int rc;
 
 		share(&r, "memfd", &m);
 		load = rig_load_begin(&m.s, 1, BLOCKS, RIG_POOL_PAGES / 2, NULL);
@@ -238,14 +281,11 @@ static int lose_memory(const char *dir)
 			assert_int_equal(ftruncate(m.fd, i % 3 ? 0 : (off_t)m.bytes / 2), 0);
 		assert_true(rig_load_wait(&m.s, load, RIG_LAYERS - 1) >= 0);
 		rig_load_end(&m.s, load);
-		res = rig_save_end(&m.s, save);
+		rc = tn_save_end(save, tn_test_deadline(), &res);
+		assert_true(rc == 0 || rc == -EFAULT);
 		assert_int_equal(res.stored + res.existing + res.host_only + res.rejected + res.failed, BLOCKS);
-		if (i % 3 == 1) { /* nothing is left of it */
-			load = rig_load_begin(&m.s, 1, BLOCKS, RIG_POOL_PAGES / 2, NULL);
-			assert_int_equal(rig_load_wait(&m.s, load, RIG_LAYERS - 1), 0);
-			rig_load_end(&m.s, load);
-			save_as_it_is(&m.s, 900000 + i * BLOCKS);
-		}
+		if (i % 3 == 1)
+			all_is_refused(&m.s, 900000 + i * BLOCKS);
 		give_back(&m);
 	}
 	assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS); /* of memory that is there */
@@ -253,12 +293,54 @@ static int lose_memory(const char *dir)
 	return 0;
 }
 
+static uint64_t stat_of(struct rig *r, const char *stat)
+{
+	uint64_t value = 0;
+
+	assert_int_equal(tn_cache_stat(r->cache, stat, &value), 0);
+	return value;
+}
+
+/* The owner tries once; after that neither its device nor its threads have anything to do with such memory. */
+static void what_is_lost_is_refused_before_any_work(void **state)
+{
+	struct tn_key key = rig_key(1);
+	uint32_t pages[RIG_PAGES];
+	uint64_t bytes_read, verified;
+	struct tn_load *load;
+	struct rig r, mine;
+	struct shared m;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	serve_blocks(&r);
+	attach(r.dir, &mine);
+	share(&mine, "memfd", &m);
+	assert_int_equal(ftruncate(m.fd, 0), 0);
+	load = rig_load_begin(&m.s, 1, BLOCKS, 0, NULL);
+	assert_int_equal(rig_load_wait(&m.s, load, RIG_LAYERS - 1), 0);
+	rig_load_end(&m.s, load);
+	bytes_read = stat_of(&r, "bytes_read");
+	verified = stat_of(&r, "verified_objects");
+	load = rig_load_begin(&m.s, 1, BLOCKS, 0, NULL); /* refused at the command */
+	assert_int_equal(rig_load_wait(&m.s, load, RIG_LAYERS - 1), 0);
+	rig_load_end(&m.s, load);
+	rig_pages(&m.s, 0, 1, pages);
+	says_that_pages_are_gone(tn_load_begin(m.s.space, m.s.pool, &key, 1, pages, NULL, &load));
+	assert_int_equal(stat_of(&r, "bytes_read"), bytes_read);
+	assert_int_equal(stat_of(&r, "verified_objects"), verified);
+	give_back(&m);
+	share(&mine, "memfd", &m); /* other memory */
+	assert_int_equal(rig_load(&m.s, 1, BLOCKS), BLOCKS);
+	give_back(&m);
+	detach(&mine);
+	rig_tear_down(&r);
+}
+
 /* The owner's threads meet pages that are gone: theirs is that operation alone. */
 static void lose(uint32_t executors, uint64_t host_bytes)
 {
 	struct tn_device_stats d;
 	struct tn_stats stats;
-	char path[PATH];
 	struct rig r;
 	pid_t pid;
 	int rounds = 0, status;
@@ -266,9 +348,7 @@ static void lose(uint32_t executors, uint64_t host_bytes)
 	rig_executors = executors;
 	rig_set_up(&r, 64u << 20, host_bytes, 64);
 	rig_executors = 0;
-	socket_path(&r, path);
-	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
-	assert_int_equal(rig_save(r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	serve_blocks(&r);
 	pid = start("lose_memory", &r);
 	while (waitpid(pid, &status, WNOHANG) == 0) {
 		assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS); /* checks the bytes */
@@ -307,6 +387,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(files_that_are_no_memory_are_refused),
 		cmocka_unit_test(memory_smaller_than_its_layout_is_refused),
 		cmocka_unit_test(a_machine_without_dev_shm_will_do),
+		cmocka_unit_test(what_is_lost_is_refused_before_any_work),
 		cmocka_unit_test(memory_that_goes_away_costs_its_owner_alone),
 	};
 

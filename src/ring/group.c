@@ -14,6 +14,18 @@
 /* Most bytes that one job copies or checks, so that several threads share the work. */
 #define COPY_BYTES (256u << 10)
 
+/* ---- memory that is gone --------------------------------------------------------------------------------- */
+
+static bool is_lost(const struct tn_ring_list *list)
+{
+	return list->lost && __atomic_load_n(list->lost, __ATOMIC_SEQ_CST);
+}
+
+static bool run_is_lost(const struct tn_lane_run *run)
+{
+	return is_lost(run->list) || is_lost(run->source);
+}
+
 /* ---- objects --------------------------------------------------------------------------------------------- */
 
 static int span_of(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span)
@@ -87,6 +99,8 @@ static int check(const struct tn_lane *lane, const struct tn_lane_run *run, uint
 	struct tn_span to, from;
 	int err = 0;
 
+	if (run_is_lost(run))
+		return -EFAULT;
 	if (run->cb.op == TN_IOCB_READ || run->cb.op == TN_IOCB_WRITE)
 		err = check_place(lane, run, x->place);
 	if (!err && x->misfit)
@@ -175,7 +189,7 @@ static void run_job(struct tn_job *job)
 	unsigned char *at = g->bounce;
 
 	for (uint32_t i = 0; i < g->members; i++) {
-		g->member[i].status = work_on_object(g, &g->member[i], at);
+		g->member[i].status = run_is_lost(g->member[i].run) ? -EFAULT : work_on_object(g, &g->member[i], at);
 		if (at)
 			at += g->member[i].run->list->shape->padded_bytes;
 	}
@@ -490,18 +504,6 @@ void tn_lane_groups_send(struct tn_lane *lane)
 		issue_pieces(lane, pop(&lane->filled));
 }
 
-/* ---- memory that is gone ----------------------------------------------------------------------------------- */
-
-static bool is_lost(const struct tn_ring_list *list)
-{
-	return list->lost && __atomic_load_n(list->lost, __ATOMIC_SEQ_CST);
-}
-
-static bool member_is_lost(const struct tn_lane_member *m)
-{
-	return is_lost(m->run->list) || is_lost(m->run->source);
-}
-
 /* After a request that failed: an access per page tells whether the memory is to blame, or the device. */
 static bool memory_failed(struct tn_lane_group *g)
 {
@@ -509,7 +511,8 @@ static bool memory_failed(struct tn_lane_group *g)
 
 	for (uint32_t i = 0; i < g->members && !g->bounce; i++) {
 		const struct tn_lane_run *run = g->member[i].run;
-		uint32_t n = run->list->lost ? object_iov(run->list, run->order[g->member[i].at].entry, g->scratch) : 0;
+		bool asks = run->list->lost && !is_lost(run->list);
+		uint32_t n = asks ? object_iov(run->list, run->order[g->member[i].at].entry, g->scratch) : 0;
 
 		for (uint32_t k = 0; k < n; k++)
 			for (size_t at = 0; at < g->scratch[k].iov_len; at += 4096)
@@ -550,7 +553,7 @@ static void group_over(struct tn_lane *lane, struct tn_lane_group *g)
 		struct tn_lane_member *m = &g->member[i];
 		int status = g->status ? g->status : m->status;
 
-		tn_lane_member_done(lane, m->run, m->at, member_is_lost(m) ? -EFAULT : status);
+		tn_lane_member_done(lane, m->run, m->at, run_is_lost(m->run) ? -EFAULT : status);
 	}
 	group_free(lane, g);
 }
