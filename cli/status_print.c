@@ -66,9 +66,13 @@ static void print_traffic(const struct status *s, const struct status *before, F
 	row(out, "Bytes of saves", "%.2f GB/s", GB * status_rate(s, before, "tenuto_saved_bytes_total"));
 	row(out, "Disks, all together", "read %.2f GB/s, written %.2f GB/s", GB * status_rate(s, before, "tenuto_read_bytes_total"),
 	    GB * status_rate(s, before, "tenuto_written_bytes_total"));
-	row(out, "Blocks by tier", "host %s, disk %s of %s", cli_number(a, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"host\"}")),
-	    cli_number(b, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"disk\"}")),
-	    cli_number(c, (uint64_t)status_value(s, "tenuto_capacity_blocks")));
+	/* How many fit is known when there are some: until then nothing says how large they will be. */
+	cli_number(a, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"host\"}"));
+	cli_number(b, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"disk\"}"));
+	if (status_value(s, "tenuto_tier_blocks{tier=\"disk\"}") > 0)
+		row(out, "Blocks by tier", "host %s, disk %s of %s", a, b, cli_number(c, (uint64_t)status_value(s, "tenuto_capacity_blocks")));
+	else
+		row(out, "Blocks by tier", "host %s, disk %s", a, b);
 	row(out, "Leaving tiers", "host %.1f per second, disk %.1f per second",
 	    status_rate(s, before, "tenuto_evicted_blocks_total{tier=\"host\"}"),
 	    status_rate(s, before, "tenuto_evicted_blocks_total{tier=\"disk\"}"));

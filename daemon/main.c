@@ -42,7 +42,7 @@ static const struct cli_opt options[] = {
 	{"socket", "PATH", "auto", "Unix socket at which processes of the same user attach; off: none", CLI_STRING, AT(socket), 0, 0},
 	{"listen", "ADDRESS", "127.0.0.1:9470", "of /metrics, /healthz and /readyz; off: none", CLI_STRING, AT(listen), 0, 0},
 	{"print-config", NULL, NULL, "print the settings with comments, as a file for --config, and exit", CLI_FLAG, AT(print_config), 0, 0},
-	{"check-config", NULL, NULL, "say whether the settings are right, and exit", CLI_FLAG, AT(check_config), 0, 0},
+	{"check-config", NULL, NULL, "say whether the settings are right and what they name is there, and exit", CLI_FLAG, AT(check_config), 0, 0},
 	{0},
 };
 
@@ -179,10 +179,56 @@ static struct given take_sockets(void)
 	return given;
 }
 
+/* The path at which processes are to attach by the settings; false: nowhere. */
+static bool socket_path(const struct config *c, char path[CONFIG_SOCKET_BYTES + 1])
+{
+	bool by_default = strcmp(c->socket, "auto") == 0;
+
+	if (strcmp(c->socket, "off") == 0)
+		return false;
+	if (by_default && geteuid() == 0)
+		mkdir("/run/tenuto", 0755); /* if it fails, it shows when the socket is made */
+	if (by_default)
+		return cli_default_socket(false, path, CONFIG_SOCKET_BYTES + 1);
+	snprintf(path, CONFIG_SOCKET_BYTES + 1, "%s", c->socket);
+	return true;
+}
+
+static bool is_served(const char *path)
+{
+	const struct tn_attach_opts opts = {.size = sizeof(opts), .deadline_ns = cli_now_ns() + 1000000000u};
+	struct tn_cache *other;
+	int rc = tn_cache_attach(path, &opts, &other);
+
+	if (rc == 0)
+		tn_cache_close(other);
+	return rc != -ENOENT && rc != -ECONNREFUSED && rc != -EACCES;
+}
+
+/* Before stores are opened, which may take long. An owner that is about to end is waited for as long as for its stores. 0, -EADDRINUSE. */
+static int await_socket(const char *path, uint64_t timeout_ms)
+{
+	uint64_t until = cli_now_ns() + timeout_ms * 1000000u;
+	const struct timespec nap = {0, 50000000};
+	bool told = false;
+
+	while (is_served(path)) {
+		if (cli_now_ns() >= until) {
+			journal_line(TN_LOG_ERROR, "socket %s: another process serves there; end it, or give another socket", path);
+			return -EADDRINUSE;
+		}
+		if (!told)
+			journal_line(TN_LOG_WARN, "socket %s: another process serves there; waits up to %" PRIu64 " ms for its end", path,
+				     timeout_ms);
+		told = true;
+		nanosleep(&nap, NULL);
+	}
+	return 0;
+}
+
 /* Lets processes attach: at systemd's socket, or at the one of the settings. */
 static int serve_by(struct tn_cache *cache, const struct config *c, int given, const struct tn_serve_opts *opts)
 {
-	bool by_default = strcmp(c->socket, "auto") == 0;
 	char path[CONFIG_SOCKET_BYTES + 1];
 	int rc;
 
@@ -196,16 +242,14 @@ static int serve_by(struct tn_cache *cache, const struct config *c, int given, c
 		journal_line(TN_LOG_INFO, "no process can attach: socket is off");
 		return 0;
 	}
-	if (by_default && geteuid() == 0)
-		mkdir("/run/tenuto", 0755); /* if it fails, it shows below */
-	if (by_default && !cli_default_socket(false, path, sizeof(path))) {
+	if (!socket_path(c, path)) {
 		journal_line(TN_LOG_WARN, "no process can attach: neither $RUNTIME_DIRECTORY nor $XDG_RUNTIME_DIR nor /run/tenuto is a directory "
 			     "that this user may write; give a socket");
 		return 0;
 	}
-	rc = tn_cache_serve(cache, by_default ? path : c->socket, opts);
+	rc = tn_cache_serve(cache, path, opts);
 	if (rc == 0)
-		journal_line(TN_LOG_INFO, "processes attach at %s", by_default ? path : c->socket);
+		journal_line(TN_LOG_INFO, "processes attach at %s", path);
 	return rc;
 }
 
@@ -251,11 +295,14 @@ static int fail(int rc, const char *what)
 /* With the server of the metrics. */
 static int run_cache(struct config *c, const struct args *a, const sigset_t *signals, struct http *http, int given)
 {
+	char path[CONFIG_SOCKET_BYTES + 1];
 	struct tn_cache_opts opts;
 	struct tn_cache *cache;
 	uint64_t blocks = 0;
 	int rc, sig;
 
+	if (given < 0 && socket_path(c, path) && (rc = await_socket(path, c->dirs.n > 0 ? c->lock_timeout_ms : 0)))
+		return (int)cli_exit_of(rc);
 	config_cache_opts(c, &opts);
 	opts.log = journal_of_library;
 	opts.log_level = TN_LOG_DEBUG; /* journal_set_level chooses, and may choose anew */
@@ -316,6 +363,16 @@ static int run(struct config *c, const struct args *a)
 	return rc;
 }
 
+static int check_paths(const struct config *c, const char *file)
+{
+	char why[CONFIG_WHY];
+	int rc = config_check_paths(c, why);
+
+	if (rc == 0)
+		return CLI_OK;
+	return cli_error(cli_exit_of(rc), "%s%s%s", file ? file : "", file ? ": " : "", why);
+}
+
 int main(int argc, char **argv)
 {
 	struct args a = {.host_bytes = NO_BYTES, .disk_bytes = NO_BYTES};
@@ -340,7 +397,7 @@ int main(int argc, char **argv)
 		config_print(&c, stdout);
 		rc = cli_finish(CLI_OK);
 	} else {
-		rc = a.check_config ? CLI_OK : run(&c, &a);
+		rc = a.check_config ? check_paths(&c, a.config) : run(&c, &a);
 	}
 	config_free(&c);
 	return rc;

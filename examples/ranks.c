@@ -168,11 +168,14 @@ int main(int argc, char **argv)
 	if (argc == 3)
 		return work(argv[1], argv[2][0]);
 	snprintf(path, sizeof(path), "%s/tenuto.sock", dir);
-	if (tn_cache_attach(path, NULL, &cache)) {
+	if (tn_cache_attach(path, NULL, &cache) == 0) {
+		fprintf(stderr, "attached to the cache that is served at %s\n", path);
+	} else {
 		tn_cache_opts_init(&opts);
 		opts.dirs = &dir, opts.ndirs = 1, opts.disk_bytes = 64 << 20;
 		ok(tn_cache_open(&opts, &cache));
 		ok(tn_cache_serve(cache, path, NULL));
+		fprintf(stderr, "owns the cache in %s, and serves it at %s\n", dir, path);
 	}
 	for (uint32_t i = 0; i < RANKS; i++)
 		worker[i] = start(path, i);

@@ -8,6 +8,7 @@
 #include "base/alloc_rig.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "tn_test.h"
@@ -139,11 +140,35 @@ static void the_counting_allocator_counts_and_fails_on_request(void **state)
 	assert_null(tn_get(&tn_alloc_system, SIZE_MAX));
 }
 
+static void keep_line(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	snprintf(arg, 128, "%s", text);
+}
+
+static void lines_beyond_the_limit_are_counted_and_told(void **state)
+{
+	const uint64_t second = 1000000000u, now = 7 * second;
+	struct tn_log_limit limit = {0};
+	char line[128] = "";
+	const struct tn_log log = {keep_line, line, TN_LOG_INFO};
+
+	for (uint32_t i = 0; i < 3 * TN_LOG_LINES_PER_SECOND; i++)
+		assert_true(tn_log_may(&limit, &log, now + i) == (i < TN_LOG_LINES_PER_SECOND));
+	assert_false(tn_log_may(&limit, &log, now + second - 1));
+	assert_string_equal(line, "");
+	assert_true(tn_log_may(&limit, &log, now + second));
+	assert_string_equal(line, "41 more lines of this kind were left out");
+	line[0] = '\0';
+	assert_true(tn_log_may(&limit, &log, now + 3 * second));
+	assert_string_equal(line, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cause_is_kept_behind_the_new_error),
 		cmocka_unit_test(the_error_detail_belongs_to_its_thread),
+		cmocka_unit_test(lines_beyond_the_limit_are_counted_and_told),
 		cmocka_unit_test(a_scattered_object_has_the_checksum_of_the_contiguous_one),
 		cmocka_unit_test(any_changed_byte_changes_the_checksum),
 		cmocka_unit_test(the_checksum_is_the_one_in_the_format_document),

@@ -65,3 +65,18 @@ const char *tn_version(void)
 {
 	return "0.1.0";
 }
+
+bool tn_log_may(struct tn_log_limit *l, const struct tn_log *log, uint64_t now_ns)
+{
+	if (now_ns - l->since_ns >= 1000000000u) {
+		if (l->unsaid)
+			tn_log(log, TN_LOG_INFO, "%u more lines of this kind were left out", l->unsaid);
+		*l = (struct tn_log_limit){.since_ns = now_ns};
+	}
+	if (l->lines == TN_LOG_LINES_PER_SECOND) {
+		l->unsaid++;
+		return false;
+	}
+	l->lines++;
+	return true;
+}

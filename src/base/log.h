@@ -3,6 +3,8 @@
 #ifndef TN_BASE_LOG_H
 #define TN_BASE_LOG_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <tenuto/error.h>
 
 struct tn_log {
@@ -20,5 +22,15 @@ void tn_log_at(const struct tn_log *log, enum tn_log_level level, const char *wh
 		if (log_ && log_->fn && (lvl) <= log_->level)                                    \
 			tn_log_at(log_, (lvl), __func__, __VA_ARGS__);                           \
 	} while (0)
+
+/* For lines that others can cause as often as they like: so many of a kind per second are enough. One thread's; zeros to begin with. */
+#define TN_LOG_LINES_PER_SECOND 20u
+struct tn_log_limit {
+	uint64_t since_ns; /* the beginning of the present second */
+	uint32_t lines, unsaid; /* of it: those that were written, and those that were not */
+};
+
+/* Whether a line may be written now. The first one after some were left out tells how many, in a line of its own. */
+bool tn_log_may(struct tn_log_limit *limit, const struct tn_log *log, uint64_t now_ns);
 
 #endif

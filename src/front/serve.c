@@ -48,6 +48,7 @@ struct tn_server {
 	bool given;	/* the socket is somebody else's: it stays when the server ends */
 	uint32_t stopping; /* shared */
 	pthread_t thread;
+	struct tn_log_limit lines; /* the thread's: about processes that come and go. Who connects again and again does not fill the log */
 	struct caller caller[CALLERS_MAX];	   /* the thread's */
 	struct tn_served *served[TN_ATTACHED_MAX]; /* the thread's */
 };
@@ -229,9 +230,10 @@ static int start_session(struct tn_served *s)
 }
 
 /* The first message of a process: its session begins, or it is told why not. False: there is none. Who is welcome is answered from then on. */
-static bool greet(struct tn_served *s, const struct tn_wire_hello *hello, size_t bytes)
+static bool greet(struct tn_server *server, struct tn_served *s, const struct tn_wire_hello *hello, size_t bytes)
 {
 	int fd = -1, rc = begin(s, hello, bytes, &fd);
+	bool say;
 
 	if (rc == 0) {
 		join_peers(s);
@@ -240,10 +242,11 @@ static bool greet(struct tn_served *s, const struct tn_wire_hello *hello, size_t
 	welcome(s, rc, fd);
 	if (fd >= 0)
 		close(fd);
-	if (rc == 0)
-		tn_log(&s->cache->log, TN_LOG_INFO, "process %d has attached", (int)s->pid);
-	else
-		tn_log(&s->cache->log, TN_LOG_WARN, "process %d could not attach: %s", (int)s->pid, tn_error_last()->text);
+	say = tn_log_may(&server->lines, &s->cache->log, tn_now_ns(&tn_clock_system));
+	if (say && rc == 0)
+		tn_log(&s->cache->log, TN_LOG_INFO, "process %d of user %u has attached as session %u", (int)s->pid, s->uid, s->session->place + 1);
+	else if (say)
+		tn_log(&s->cache->log, TN_LOG_WARN, "process %d of user %u could not attach: %s", (int)s->pid, s->uid, tn_error_last()->text);
 	return rc == 0;
 }
 
@@ -446,7 +449,7 @@ static void take_greeting(struct tn_server *server, struct caller *caller)
 		s = create_served(server, &c);
 	if (!s)
 		refuse(c.sock, tn_error_last()->code);
-	else if (greet(s, &hello, (size_t)n))
+	else if (greet(server, s, &hello, (size_t)n))
 		server->served[i] = s;
 	else
 		destroy(s);
@@ -459,7 +462,9 @@ static void forget(struct tn_server *server, uint32_t i)
 
 	server->served[i] = NULL;
 	pthread_join(s->thread, NULL);
-	tn_log(&server->cache->log, TN_LOG_INFO, "process %d is not attached any more", (int)s->pid);
+	if (tn_log_may(&server->lines, &server->cache->log, tn_now_ns(&tn_clock_system)))
+		tn_log(&server->cache->log, TN_LOG_INFO, "process %d of user %u, session %u, is not attached any more", (int)s->pid, s->uid,
+		       s->session->place + 1);
 	destroy(s);
 }
 

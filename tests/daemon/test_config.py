@@ -144,6 +144,32 @@ def help_fits_80_columns_and_the_version_is_told():
         fail("no version")
 
 
+def what_the_settings_name_must_be_there_when_the_file_is_checked():
+    here = os.getcwd()
+    os.makedirs("kv/default", exist_ok=True)
+    write("token", "a secret\n")
+    write("empty", "")
+    good = "dirs: [%s/kv]\nsocket: %s/s\nclients:\n  - {token_file: %s/token}\n" % (here, here, here)
+    asked("--config", put(good), "--check-config")
+    if os.listdir("kv") != ["default"] or os.listdir("kv/default"):
+        fail("something was made")
+    for text, words in ((good.replace("/kv", "/absent"), ["dirs", "/absent", "make it"]),
+                        (good.replace("/kv", "/token"), ["dirs", "/token'", "directory"]),
+                        (good.replace("/s\n", "/absent/s\n"), ["socket", "/absent'", "directory"]),
+                        (good.replace("/token}", "/absent}"), ["token_file", "/absent"]),
+                        (good.replace("/token}", "/empty}"), ["token_file", "/empty", "first line"])):
+        err = asked("--config", put(text), "--check-config", rc=USAGE).stderr
+        for word in ["c.yaml: ", *words]:
+            if word not in err:
+                fail("'%s' is not in: %s" % (word, err))
+    if os.geteuid():
+        os.chmod("kv/default", 0o555)
+        err = asked("--config", put(good), "--check-config", rc=ENVIRONMENT).stderr
+        if "kv/default" not in err or "Permission denied" not in err:
+            fail(err)
+        asked("--config", put(good + "read_only: true\n"), "--check-config")
+
+
 def a_cache_that_could_hold_nothing_is_refused():
     for text in ("", "# nothing\n", "workers: 1\n", "dirs: []\n"):
         err = asked("--config", put(text), "--check-config", rc=USAGE).stderr

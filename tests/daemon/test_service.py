@@ -81,7 +81,9 @@ def other_users_attach_by_the_rules_of_the_file():
     if not reaches:
         raise Skip("another user does not get to these directories")
     with Daemon("--config", config) as d:
-        refused_as_nobody("only processes of user 0 may see")
+        got = as_nobody(TENUTO, "status", "--once", path)
+        if got.returncode != 0 or "of the tenants that this user may see" not in got.stdout:
+            fail(got.stdout + got.stderr)
         tenuto("status", "--once", path)
         write("c.yaml", text)
         d.send(signal.SIGHUP)
@@ -160,6 +162,11 @@ def processes_attach_at_its_socket_and_find_one_owner():
     second = Daemon("--host-bytes", "64MiB", "--socket", path, wait=None)
     second.end(None, rc=3)
     second.wait_for_line("another process serves there")
+    os.mkdir("kv")
+    config = write("c.yaml", "dirs: [%s]\nlock_timeout_ms: 1\nsocket: %s\n" % (os.path.abspath("kv"), path))
+    third = Daemon("--config", config, wait=None)
+    if "another process serves there" not in third.end(None, rc=3) or os.listdir("kv"):
+        fail("a store was opened before the socket was found taken: %s" % third.err)
     first.end()
     if os.path.exists(path):
         fail("the socket is still there after the end")

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether the directories and files that settings name are there and may be used, for --check-config: nothing is opened or made. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "config.h"
+
+/* 0, or -errno; as the daemon's effective user. */
+static int use(const char *path, int mode)
+{
+	struct stat st;
+
+	if (stat(path, &st))
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	return faccessat(AT_FDCWD, path, mode, AT_EACCESS) ? -errno : 0;
+}
+
+static int fail(int rc, const char *setting, const char *path, const char *then, char *why)
+{
+	snprintf(why, CONFIG_WHY, "%s: '%.300s': %s; %s", setting, path, strerror(-rc), then);
+	return rc;
+}
+
+/* What is made anew is made in the directory; the instance's own directory counts once it is there. */
+static int check_dir(const struct config *c, const char *dir, char *why)
+{
+	int mode = c->read_only ? R_OK | X_OK : R_OK | W_OK | X_OK;
+	int rc = use(dir, mode);
+	char own[4096];
+
+	if (rc == -ENOENT)
+		return fail(rc, "dirs", dir, "make it, or correct the path", why);
+	snprintf(own, sizeof(own), "%s/%s", dir, c->instance);
+	if (rc == 0 && access(own, F_OK) == 0) {
+		dir = own;
+		rc = use(own, mode);
+	}
+	return rc ? fail(rc, "dirs", dir, "it must be a directory that this user may read and write", why) : 0;
+}
+
+static int check_socket(const char *path, char *why)
+{
+	char dir[CONFIG_SOCKET_BYTES + 1];
+	int rc;
+
+	if (path[0] != '/')
+		return 0; /* auto, off */
+	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(path, '/') - path), path);
+	rc = use(dir[0] ? dir : "/", W_OK | X_OK);
+	return rc ? fail(rc, "socket", dir, "the socket needs a directory that this user may write", why) : 0;
+}
+
+int config_check_paths(const struct config *c, char *why)
+{
+	const struct tn_serve_opts *opts;
+	struct client_rules *rules;
+	int rc = 0;
+
+	for (size_t i = 0; i < c->dirs.n && rc == 0; i++)
+		rc = check_dir(c, c->dirs.item[i], why);
+	if (rc == 0)
+		rc = check_socket(c->socket, why);
+	if (rc)
+		return rc;
+	rc = clients_rules(&c->clients, &rules, &opts, why, CONFIG_WHY); /* reads the tokens */
+	if (rc == 0)
+		clients_rules_free(rules);
+	return rc;
+}
