@@ -102,6 +102,8 @@ struct tn_session {
 	uint64_t learned, calm_calls, refused_bytes; /* how much of the front's words was looked at */
 	uint64_t loads, saves; /* that have begun */
 	uint64_t loaded_bytes, saved_bytes; /* of them */
+	uint64_t stageable_bytes; /* of pages that its operations were about, in memory that its process copies to and from */
+	uint64_t staged_bytes;	  /* that it says it has copied, as far as that can be: not more, and never fewer than before */
 	uint64_t may_name[TN_STORE_SPACES_MAX / 64]; /* shared: spaces, as bits; the own session may name all */
 };
 
@@ -417,6 +419,8 @@ struct tn_session_view {
 	struct tn_session_stats *out; /* but for what the server knows of the process */
 };
 int tn_session_describe(struct tn_cache *cache, void *arg);
+/* Adds the bytes that the session's process has staged to a sum, which stays at its highest value. Owner thread. */
+void tn_session_add_staged(struct tn_session *session, uint64_t *sum);
 /* There is something new for whoever is behind the session; one that has left is not touched. Owner thread. */
 void tn_session_completes(struct tn_cache *cache, const struct tn_session *session);
 /* Owner thread, arg is a pool of a session that is not the own one: no operation finds it any more. 0; -EBUSY: some use it. */

@@ -92,6 +92,18 @@ static int take(struct tn_op *op, const struct tn_command *c)
 	return rc;
 }
 
+/* The process copies each byte of these pages once at most. */
+static void count_stageable(const struct tn_op *op)
+{
+	const struct tn_layout *layout = &op->pool->layout;
+	uint64_t *sum = &op->session->stageable_bytes, each = 0, bytes;
+
+	for (uint32_t p = 0; p < layout->geometry.nplanes; p++)
+		each += layout->page_bytes[p];
+	bytes = tn_array_bytes(op->end_page - op->first_page, tn_array_bytes(each, layout->geometry.layers));
+	*sum = bytes > UINT64_MAX - *sum ? UINT64_MAX : *sum + bytes;
+}
+
 int tn_op_begin(struct tn_op *op, const struct tn_command *c)
 {
 	int rc = take(op, c);
@@ -109,6 +121,8 @@ int tn_op_begin(struct tn_op *op, const struct tn_command *c)
 	op->keys = op->table.keys;
 	op->pages = op->table.pages;
 	op->space->ops++;
+	if (op->pool && op->pool->memory->staged)
+		count_stageable(op);
 	tn_face_begins(tn_op_region(op), op->number, op->generation, op->n);
 	return 0;
 }

@@ -16,8 +16,8 @@ struct tn_memory {
 	struct tn_cache *cache;
 	struct tn_session *session; /* whose it is; NULL in an attached cache, ... */
 	uint32_t number; /* ... where the owner has this number for it, ... */
-	bool staged; /* ... or does not know of it: the bytes of its pools are copied (front/stage.h), ... */
-	uint64_t stage_bytes; /* ... through so much session memory each; 0: the default */
+	bool staged; /* ... or does not know of it: the bytes of its pools are copied (front/stage.h). In the owner's: that process says that it copies to and from it */
+	uint64_t stage_bytes; /* of an attached cache: through so much session memory each; 0: the default */
 	const uint32_t *lost; /* shared: pages of it are gone (base/guard.h); NULL: they cannot */
 	uint32_t told_lost; /* shared: in an attached cache: the owner has refused an operation for that */
 	struct tn_memory_range *range;

@@ -192,6 +192,16 @@ static bool is_busy(const struct tn_session *session, const struct tn_pool *pool
 	return false;
 }
 
+void tn_session_add_staged(struct tn_session *session, uint64_t *sum)
+{
+	uint64_t said = __atomic_load_n(&tn_region_front(&session->region)->staged_bytes, __ATOMIC_RELAXED);
+
+	said = said < session->stageable_bytes ? said : session->stageable_bytes;
+	if (said > session->staged_bytes)
+		session->staged_bytes = said;
+	*sum = session->staged_bytes > UINT64_MAX - *sum ? UINT64_MAX : *sum + session->staged_bytes;
+}
+
 int tn_session_leave(struct tn_cache *cache, void *arg)
 {
 	struct tn_session *session = arg;
@@ -200,7 +210,7 @@ int tn_session_leave(struct tn_cache *cache, void *arg)
 	if (is_busy(session, NULL))
 		return -EAGAIN;
 	tn_watch_unfollow(cache->watch, session->may_name);
-	cache->c.staged_bytes += __atomic_load_n(&tn_region_front(&session->region)->staged_bytes, __ATOMIC_RELAXED);
+	tn_session_add_staged(session, &cache->c.staged_bytes);
 	tn_list_del(&session->link);
 	return 0;
 }

@@ -65,7 +65,7 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->index_bytes = tn_registry_bytes(cache->registry);
 	tier_stats(cache, s);
 	for_each_session(session, cache)
-		s->staged_bytes += __atomic_load_n(&tn_region_front(&session->region)->staged_bytes, __ATOMIC_RELAXED);
+		tn_session_add_staged(session, &s->staged_bytes);
 	tn_transfers_stats(cache, s);
 	if (cache->headers)
 		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);

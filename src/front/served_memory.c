@@ -92,6 +92,7 @@ int tn_served_memory(struct tn_served *s, const struct tn_wire_memory *w, const 
 		rc = tn_memory_register(s->cache, &d, &m->memory);
 	if (rc == 0) {
 		m->memory->session = s->session;
+		m->memory->staged = w->staged;
 		m->memory->lost = &m->lost;
 	} else if (i < TN_SERVED_MEMORIES) {
 		unmap(m);

@@ -194,6 +194,56 @@ static void a_machine_without_dev_shm_will_do(void **state)
 	assert_int_equal(rc, 0);
 }
 
+/* ---- bytes that a process says it has copied --------------------------------------------------------------------- */
+
+static uint64_t stat_of(struct rig *r, const char *stat)
+{
+	uint64_t value = 0;
+
+	assert_int_equal(tn_cache_stat(r->cache, stat, &value), 0);
+	return value;
+}
+
+static void say(const struct rig *r, uint64_t bytes)
+{
+	__atomic_store_n(&tn_region_front(&r->cache->region)->staged_bytes, bytes, __ATOMIC_RELAXED);
+}
+
+/* What it says counts as far as its operations were about memory that is staged, and never falls. */
+static void a_process_that_lies_of_staged_bytes_falsifies_nothing(void **state)
+{
+	struct rig r, mine;
+	struct held before;
+	char path[PATH];
+	uint64_t all;
+
+	set_up(&r);
+	before = held_by(&r);
+	attach(r.dir, &mine);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS); /* of pages that the owner maps */
+	say(&mine, UINT64_MAX);
+	assert_int_equal(stat_of(&r, "staged_bytes"), 0);
+	detach(&mine);
+	all_is_given_back(&r, &before);
+	assert_int_equal(stat_of(&r, "staged_bytes"), 0);
+	init_in(r.dir, &mine);
+	mine.o.attached = mine.o.staged = true;
+	socket_path(&mine, path);
+	assert_int_equal(tn_cache_attach(path, patient(), &mine.cache), 0);
+	assert_int_equal(rig_space_open(&mine, &(struct rig_space_opts){0}, mine.s), 0);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS);
+	all = stat_of(&r, "staged_bytes");
+	assert_true(all > 0);
+	say(&mine, 0);
+	assert_int_equal(stat_of(&r, "staged_bytes"), all);
+	say(&mine, UINT64_MAX);
+	assert_int_equal(stat_of(&r, "staged_bytes"), all);
+	detach(&mine);
+	all_is_given_back(&r, &before);
+	assert_int_equal(stat_of(&r, "staged_bytes"), all);
+	rig_tear_down(&r);
+}
+
 /* ---- pages that go away ------------------------------------------------------------------------------------------ */
 
 #define ROUNDS 12u
@@ -293,14 +343,6 @@ static int lose_memory(const char *dir)
 	return 0;
 }
 
-static uint64_t stat_of(struct rig *r, const char *stat)
-{
-	uint64_t value = 0;
-
-	assert_int_equal(tn_cache_stat(r->cache, stat, &value), 0);
-	return value;
-}
-
 /* The owner tries once; after that neither its device nor its threads have anything to do with such memory. */
 static void what_is_lost_is_refused_before_any_work(void **state)
 {
@@ -387,6 +429,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(files_that_are_no_memory_are_refused),
 		cmocka_unit_test(memory_smaller_than_its_layout_is_refused),
 		cmocka_unit_test(a_machine_without_dev_shm_will_do),
+		cmocka_unit_test(a_process_that_lies_of_staged_bytes_falsifies_nothing),
 		cmocka_unit_test(what_is_lost_is_refused_before_any_work),
 		cmocka_unit_test(memory_that_goes_away_costs_its_owner_alone),
 	};
