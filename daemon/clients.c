@@ -35,7 +35,7 @@ static bool same(const struct client *a, const struct client *b)
 {
 	bool equal = a->uid == b->uid && same_text(a->token_file, b->token_file) && a->tenants.n == b->tenants.n &&
 		     a->read_only == b->read_only && a->max_priority == b->max_priority && a->host_quota == b->host_quota &&
-		     a->disk_quota == b->disk_quota;
+		     a->disk_quota == b->disk_quota && a->max_memory == b->max_memory;
 
 	for (size_t i = 0; equal && i < a->tenants.n; i++)
 		equal = strcmp(a->tenants.item[i], b->tenants.item[i]) == 0;
@@ -85,6 +85,7 @@ static int make_rule(const struct client *c, uint32_t i, struct client_rules *r,
 	rule->read_only = c->read_only;
 	rule->max_priority = (int32_t)c->max_priority;
 	rule->quota = &r->quota[i];
+	rule->max_memory_bytes = c->max_memory;
 	rule->token = c->token_file ? r->token[i] : NULL;
 	return c->token_file ? read_token(c->token_file, r->token[i], why, bytes) : 0;
 }

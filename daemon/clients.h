@@ -19,13 +19,14 @@
  * @token_file: path of a file whose first line is the token; NULL: none is asked for
  * @tenants:    none: all
  * @host_quota, @disk_quota: UINT64_MAX: no limit
+ * @max_memory: bytes that it may have registered; 0: as many as the machine has
  */
 struct client {
 	uint64_t uid;
 	const char *token_file;
 	struct cli_strings tenants;
 	bool read_only;
-	uint64_t max_priority, host_quota, disk_quota;
+	uint64_t max_priority, host_quota, disk_quota, max_memory;
 };
 
 #define CLIENT_ANY UINT64_MAX

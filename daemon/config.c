@@ -58,7 +58,8 @@ const struct config_setting config_settings[] = {
 	{"clients", CONFIG_CLIENTS, AT(clients), 0, 0, NULL, true,
 	 "Who may attach, and what they may: a list of rules, the first that fits counts. Without any, processes of tenutod's own user may do "
 	 "everything. A rule, as - {uid: 1000, tenants: [team-a], disk_quota: 100GiB}, has a uid or a token_file (for containers that share a uid; "
-	 "its first line is what they give as token), and may have tenants, read_only, max_priority, host_quota and disk_quota (of each space). "
+	 "its first line is what they give as token), and may have tenants, read_only, max_priority, host_quota and disk_quota (of each space), and max_memory: "
+	 "of its pages that it may let this process map, without which it is as much as the machine has. "
 	 "Processes that are attached keep the rule that they have."},
 	{"listen", CONFIG_LISTEN, AT(listen), 0, 0, NULL, false,
 	 "Address and port of /metrics, /healthz and /readyz, as 127.0.0.1:9470 or [::1]:9470; off: none. They ask for no password: give an "
@@ -75,6 +76,7 @@ const struct config_setting client_settings[] = {
 	{"max_priority", CONFIG_COUNT, offsetof(struct client, max_priority), 0, 127, NULL, true, NULL},
 	{"host_quota", CONFIG_SIZE, offsetof(struct client, host_quota), 0, UINT64_MAX, NULL, true, NULL},
 	{"disk_quota", CONFIG_SIZE, offsetof(struct client, disk_quota), 0, UINT64_MAX, NULL, true, NULL},
+	{"max_memory", CONFIG_SIZE, offsetof(struct client, max_memory), 1, 1ull << 46, NULL, true, NULL},
 	{0},
 };
 
@@ -341,6 +343,10 @@ static void print_client(FILE *out, const struct client *c)
 	if (c->disk_quota != defaults.disk_quota) {
 		fputs("    disk_quota: ", out);
 		print_size(out, c->disk_quota);
+	}
+	if (c->max_memory != defaults.max_memory) {
+		fputs("    max_memory: ", out);
+		print_size(out, c->max_memory);
 	}
 }
 

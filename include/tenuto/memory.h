@@ -65,7 +65,8 @@ static inline void tn_memory_desc_init(struct tn_memory_desc *desc)
  *
  * Return: 0 and *out; -EINVAL (no ranges, one that is empty or without an address, or two that overlap), -EOVERFLOW (a range
  * wraps around the address space), -ENOTSUP (files and device memory: no part of this library moves their bytes yet),
- * -ENOMEM. In an attached cache -EINVAL also of a file that is no memory, or that ends before the range.
+ * -ENOMEM. In an attached cache -EINVAL also of a file that is no memory, or that ends before the range, and -ENOSPC if the process has too much registered
+ * (tenuto/session.h).
  */
 TN_API int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out);
 
@@ -80,7 +81,8 @@ TN_API int tn_memory_unregister(struct tn_memory *memory);
  * share bytes. Pages whose address and size are multiples of what O_DIRECT asks for (`tenuto doctor`; 4096 is
  * always enough) move without a copy, others through a bounce buffer (statistic bounced_objects).
  *
- * Return: 0 and *out, -EINVAL, -EOVERFLOW (more than 2^32 - 1 pages), -ENOSPC (TN_MEMORY_LAYOUTS_MAX), -ENOMEM.
+ * Return: 0 and *out, -EINVAL, -EOVERFLOW (more than 2^32 - 1 pages), -ENOSPC (TN_MEMORY_LAYOUTS_MAX; of memory that is staged also as
+ * tn_memory_register), -ENOMEM.
  */
 TN_API int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 			  const struct tn_pool_layout *layout, struct tn_pool **out);

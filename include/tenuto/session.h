@@ -7,7 +7,8 @@
  * that both can map are read and written by the owner in place: memory of tn_memory_alloc, or a memfd, POSIX shared memory or a file of hugetlbfs that the
  * process has mapped shared. Other files that are mapped shared are refused (-EINVAL). Memory that is truncated or punched while it is registered
  * fails its loads and saves: loads find nothing, saves return -EFAULT, and so does each begin once one of them has ended so. What ends that is to unregister the
- * memory and to register other memory.
+ * memory and to register other memory. The owner maps of each process at most 64 memories with 1,024 ranges together and with as many bytes as the machine has, or as
+ * max_memory_bytes of the process's rule says, and of all processes 64 TiB: -ENOSPC beyond.
  *
  * All other memory of an attached process (of malloc, anonymous, private mappings of files) is staged: a thread of that process copies each byte between the
  * pages and session memory that the owner maps. Each pool has as much of it as it has pages, 1 GiB at most, or as stage_bytes of struct tn_memory_desc says; the kernel
@@ -25,6 +26,10 @@
  * When the owner's process closes the cache or is killed, calls and waits of those that have attached return -ESHUTDOWN at once, and event words of
  * loads rise with a good prefix of 0. Pages that were being loaded stay -EBUSY (tn_load_end) until nothing of that owner can land in them any more; staged pages are
  * free at once.
+ * That nothing can land any more is seen by the locks that the dead owner has on the files of its store (/proc/locks). Where they cannot be seen - from another PID namespace, or
+ * another mount namespace that has not the store at the owner's path - such pages stay -EBUSY for good. The process then leaves their cache open, with its memory mapped, attaches once
+ * more, and uses other memory; or it ends, and the next one takes new memory, not the old file. To spare it that, share the PID namespace and the store's path (read-only will
+ * do; docs/deploy.md, Containers).
  * Before Linux 6.9 an owner that is killed while its disk hangs is noticed only when the disk goes on.
  *
  * While the owner's process is stopped, or does not run for another reason, waits with a deadline end by their deadline, tn_flush and
@@ -75,6 +80,8 @@ extern "C" {
  * @read_only:    it saves and drops nothing (-EROFS)
  * @max_priority: of its loads and saves; higher ones become this
  * @quota:        most of each space that it opens, which stays the space's; NULL: none. It may ask for less
+ * @max_memory_bytes: most bytes of memory that each process may have registered at a time, session memory of staged pools included; 0: as many
+ *                as the machine has, swap included
  */
 struct tn_serve_rule {
 	size_t size;
@@ -85,6 +92,7 @@ struct tn_serve_rule {
 	bool read_only;
 	int32_t max_priority;
 	const struct tn_quota *quota;
+	uint64_t max_memory_bytes;
 };
 
 /** tn_serve_rule_init_sized - tn_serve_rule_init for a caller whose struct has @size bytes. Any thread. */

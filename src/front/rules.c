@@ -86,6 +86,7 @@ static int copy(const struct tn_serve_rule *theirs, const struct tn_alloc *alloc
 	memcpy(to->token, from.token ? from.token : "", from.token ? strlen(from.token) : 0);
 	to->read_only = from.read_only;
 	to->max_priority = from.max_priority;
+	to->max_memory_bytes = from.max_memory_bytes;
 	return copy_tenants(&from, alloc, i, to);
 }
 

@@ -21,6 +21,7 @@ struct tn_rule {
 	bool read_only;
 	int32_t max_priority;
 	struct tn_quota quota;
+	uint64_t max_memory_bytes; /* 0: what the machine has */
 };
 
 struct tn_rules;

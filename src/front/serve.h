@@ -19,6 +19,7 @@
 
 #define TN_SERVED_MEMORIES 64u
 #define TN_SERVED_POOLS 256u
+#define TN_SERVED_RANGES 1024u /* of all memories: a process has 65,530 mappings (vm.max_map_count), and others need some, too */
 
 /* Each session can have as many, whatever the others have: tn_pool_create has as many numbers for sessions. */
 _Static_assert(TN_POOLS_MAX - TN_POOLS_OWN == TN_ATTACHED_MAX * TN_SERVED_POOLS, "pools of sessions");
@@ -75,6 +76,8 @@ struct tn_served {
 	uint64_t slack_bytes, slack_at;
 	uint32_t slack_space;
 	struct tn_served_memory memory[TN_SERVED_MEMORIES];
+	uint64_t mapped_bytes; /* of them, whole pages ... */
+	uint32_t mappings;     /* ... in so many */
 	struct tn_pool *pool[TN_SERVED_POOLS];
 };
 

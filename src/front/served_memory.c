@@ -5,6 +5,8 @@
  * A file of memory may lose pages at any time: no seal keeps a memfd from being punched, and files in /dev/shm take no seals. So each mapping
  * is guarded (base/guard.h), and what uses memory that is lost fails with -EFAULT, for that process alone. Files of other file systems are
  * refused: a page of a disk, of FUSE or of a network can keep a thread that touches it waiting for ever.
+ *
+ * What is mapped takes addresses and mappings of the owner's process, whether or not it has pages: both are bounded, for each process and for all.
  */
 #include <errno.h>
 #include <linux/magic.h>
@@ -12,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -35,11 +38,58 @@ static int check_file(const struct tn_served *s, int fd, uint64_t offset, uint64
 	return 0;
 }
 
-static void unmap(struct tn_served_memory *m)
+/* ---- how much ------------------------------------------------------------------------------------------------- */
+
+#define ADDRESSES_MAX (UINT64_C(1) << 46) /* half of what a process has, of 47 bits */
+
+static uint64_t mapped_by_all; /* shared: bytes of all sessions of this process */
+
+static uint64_t machine_bytes(void)
+{
+	struct sysinfo i;
+	uint64_t bytes;
+
+	return sysinfo(&i) || __builtin_mul_overflow((uint64_t)i.totalram + i.totalswap, (uint64_t)i.mem_unit, &bytes) ? UINT64_MAX : bytes;
+}
+
+/* Under lock, as what follows. */
+static int reserve(struct tn_served *s, uint64_t bytes)
+{
+	uint64_t most = s->rule->max_memory_bytes ? s->rule->max_memory_bytes : machine_bytes();
+
+	if (s->mappings == TN_SERVED_RANGES)
+		return tn_fail(-ENOSPC, "process %d has %u ranges of memory registered, the most there can be; unregister some, or make ranges one",
+			       (int)s->pid, TN_SERVED_RANGES);
+	if (bytes > most || s->mapped_bytes > most - bytes)
+		return tn_fail(-ENOSPC, "process %d registers %llu bytes and has %llu, of at most %llu; unregister some, or have the cache's owner raise "
+			       "max_memory_bytes of its rule", (int)s->pid, (unsigned long long)bytes, (unsigned long long)s->mapped_bytes,
+			       (unsigned long long)most);
+	if (bytes > ADDRESSES_MAX || __atomic_add_fetch(&mapped_by_all, bytes, __ATOMIC_RELAXED) > ADDRESSES_MAX) {
+		if (bytes <= ADDRESSES_MAX)
+			__atomic_sub_fetch(&mapped_by_all, bytes, __ATOMIC_RELAXED);
+		return tn_fail(-ENOSPC, "process %d registers %llu bytes: the owner's process maps at most %llu of all that are attached; unregister some",
+			       (int)s->pid, (unsigned long long)bytes, (unsigned long long)ADDRESSES_MAX);
+	}
+	s->mapped_bytes += bytes;
+	s->mappings++;
+	return 0;
+}
+
+static void unreserve(struct tn_served *s, uint64_t bytes)
+{
+	__atomic_sub_fetch(&mapped_by_all, bytes, __ATOMIC_RELAXED);
+	s->mapped_bytes -= bytes;
+	s->mappings--;
+}
+
+/* ---- mapping -------------------------------------------------------------------------------------------------- */
+
+static void unmap(struct tn_served *s, struct tn_served_memory *m)
 {
 	for (uint32_t i = 0; i < m->nranges; i++) {
 		tn_guard_remove(&m->guard[i]);
 		munmap(m->mapped[i].address, m->mapped[i].bytes);
+		unreserve(s, m->mapped[i].bytes);
 	}
 	m->nranges = 0;
 	m->memory = NULL;
@@ -57,9 +107,15 @@ static int map(struct tn_served *s, const struct tn_wire_memory *w, const int *f
 			return rc;
 		into = offset % page;
 		whole = (into + bytes + page - 1) / page * page;
+		rc = reserve(s, whole);
+		if (rc)
+			return rc;
 		address = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fds[i], (off_t)(offset - into));
-		if (address == MAP_FAILED)
-			return tn_fail(-errno, "cannot map %llu bytes of process %d: %s", (unsigned long long)bytes, (int)s->pid, strerror(errno));
+		if (address == MAP_FAILED) {
+			rc = -errno;
+			unreserve(s, whole);
+			return tn_fail(rc, "cannot map %llu bytes of process %d: %s", (unsigned long long)bytes, (int)s->pid, strerror(-rc));
+		}
 		madvise(address, whole, MADV_DONTFORK);
 		m->mapped[i] = (struct tn_memory_range){.address = address, .bytes = whole};
 		m->range[m->nranges++] = (struct tn_memory_range){.address = address + into, .bytes = bytes};
@@ -95,7 +151,7 @@ int tn_served_memory(struct tn_served *s, const struct tn_wire_memory *w, const 
 		m->memory->staged = w->staged;
 		m->memory->lost = &m->lost;
 	} else if (i < TN_SERVED_MEMORIES) {
-		unmap(m);
+		unmap(s, m);
 	}
 	pthread_mutex_unlock(&s->lock);
 	*number = i;
@@ -113,7 +169,7 @@ int tn_served_forget(struct tn_served *s, uint32_t number)
 	else
 		rc = tn_memory_unregister(m->memory);
 	if (rc == 0)
-		unmap(m);
+		unmap(s, m);
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }

@@ -194,6 +194,132 @@ static void a_machine_without_dev_shm_will_do(void **state)
 	assert_int_equal(rc, 0);
 }
 
+/* ---- how much the owner maps ------------------------------------------------------------------------------------- */
+
+#define MIB (UINT64_C(1) << 20)
+#define SHARE (8 * MIB)
+
+static int sparse_file(uint64_t bytes)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	return fd;
+}
+
+/* So many ranges of so many bytes, one behind the other, as a front sends them that maps nothing itself. The owner's answer. */
+static int send_ranges(struct tn_cache *cache, int fd, uint32_t n, uint64_t bytes, struct tn_wire_registered *answer)
+{
+	struct tn_wire_memory w = {.magic = TN_WIRE_MAGIC, .nranges = n};
+	int fds[TN_WIRE_RANGES_MAX];
+
+	for (uint32_t i = 0; i < n; i++) {
+		fds[i] = fd;
+		w.range[i].offset = i * bytes;
+		w.range[i].bytes = bytes;
+	}
+	assert_int_equal(tn_attached_memory(cache, &w, fds, answer), 0);
+	return answer->status;
+}
+
+static void is_refused(struct tn_cache *cache, int fd, uint32_t n, uint64_t bytes, const char *says)
+{
+	struct tn_wire_registered answer;
+
+	assert_int_equal(send_ranges(cache, fd, n, bytes, &answer), -ENOSPC);
+	if (!strstr(answer.text, says))
+		fail_msg("\"%s\" does not say \"%s\"", answer.text, says);
+}
+
+static void forget(struct tn_cache *cache, uint32_t number)
+{
+	const struct tn_wire_about about = {.number = number};
+	const struct iovec in = TN_PART(&about, sizeof(about));
+
+	assert_int_equal(tn_attached_call(cache, TN_WIRE_MEMORY_UNREGISTER, &in, 1, NULL, 0), 0);
+}
+
+/* Serves with a rule of so many bytes, and attaches. */
+static void attach_for(struct rig *r, uint64_t max_memory_bytes, struct tn_cache **cache)
+{
+	struct tn_serve_rule rule;
+	struct tn_serve_opts o;
+	char path[PATH];
+
+	tn_serve_rule_init(&rule);
+	rule.uid = geteuid();
+	rule.max_memory_bytes = max_memory_bytes;
+	tn_serve_opts_init(&o);
+	o.rules = &rule;
+	o.nrules = 1;
+	rig_set_up(r, 64u << 20, 0, 64);
+	socket_path(r, path);
+	assert_int_equal(tn_cache_serve(r->cache, path, &o), 0);
+	assert_int_equal(tn_cache_attach(path, patient(), cache), 0);
+}
+
+static void memory_beyond_a_processs_share_is_refused(void **state)
+{
+	struct tn_wire_registered first, answer;
+	int fd = sparse_file(2 * SHARE);
+	struct tn_cache *cache;
+	struct rig r;
+
+	attach_for(&r, SHARE, &cache);
+	is_refused(cache, fd, 1, SHARE + 1, "has 0, of at most 8388608");
+	assert_int_equal(send_ranges(cache, fd, 2, SHARE / 2, &first), 0);
+	is_refused(cache, fd, 1, 1, "has 8388608, of at most 8388608; unregister some, or have the cache's owner raise max_memory_bytes");
+	for (uint32_t i = 0; i < 3; i++) {
+		forget(cache, first.number);
+		assert_int_equal(send_ranges(cache, fd, 5, SHARE / 2, &answer), -ENOSPC); /* what was mapped of it is not any more */
+		assert_int_equal(send_ranges(cache, fd, 1, SHARE, &first), 0);
+	}
+	assert_int_equal(tn_cache_close(cache), 0);
+	rig_tear_down(&r);
+	close(fd);
+}
+
+static void without_a_rule_the_share_is_the_machines_memory(void **state)
+{
+	int fd = sparse_file(UINT64_C(1) << 45);
+	struct tn_wire_registered answer;
+	struct tn_cache *cache;
+	struct rig r;
+
+	attach_for(&r, 0, &cache);
+	is_refused(cache, fd, 1, UINT64_C(1) << 45, "max_memory_bytes");
+	assert_int_equal(send_ranges(cache, fd, 1, 64 * MIB, &answer), 0);
+	assert_int_equal(tn_cache_close(cache), 0);
+	rig_tear_down(&r);
+	close(fd);
+}
+
+/* Whatever the rule says. */
+static void addresses_and_mappings_are_left_for_the_owner(void **state)
+{
+	const uint64_t most = UINT64_C(1) << 46, file = INT64_MAX / 4096 * 4096;
+	struct tn_wire_registered answer;
+	struct tn_cache *cache;
+	int fd = sparse_file(file);
+	struct rig r;
+
+	attach_for(&r, UINT64_MAX, &cache);
+	is_refused(cache, fd, 1, most + 1, "maps at most 70368744177664 of all");
+	is_refused(cache, fd, 1, file, "maps at most");
+	assert_int_equal(send_ranges(cache, fd, 1, MIB, &answer), 0);
+	is_refused(cache, fd, 1, most, "maps at most");
+	forget(cache, answer.number);
+	for (uint32_t i = 0; i < 8; i++)
+		assert_int_equal(send_ranges(cache, fd, TN_WIRE_RANGES_MAX, 4096, &answer), 0);
+	is_refused(cache, fd, 1, 4096, "has 1024 ranges");
+	forget(cache, answer.number);
+	assert_int_equal(send_ranges(cache, fd, 1, 4096, &answer), 0);
+	assert_int_equal(tn_cache_close(cache), 0);
+	rig_tear_down(&r);
+	close(fd);
+}
+
 /* ---- bytes that a process says it has copied --------------------------------------------------------------------- */
 
 static uint64_t stat_of(struct rig *r, const char *stat)
@@ -429,6 +555,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(files_that_are_no_memory_are_refused),
 		cmocka_unit_test(memory_smaller_than_its_layout_is_refused),
 		cmocka_unit_test(a_machine_without_dev_shm_will_do),
+		cmocka_unit_test(memory_beyond_a_processs_share_is_refused),
+		cmocka_unit_test(without_a_rule_the_share_is_the_machines_memory),
+		cmocka_unit_test(addresses_and_mappings_are_left_for_the_owner),
 		cmocka_unit_test(a_process_that_lies_of_staged_bytes_falsifies_nothing),
 		cmocka_unit_test(what_is_lost_is_refused_before_any_work),
 		cmocka_unit_test(memory_that_goes_away_costs_its_owner_alone),
