@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@
 #include "front/stage.h"
 
 #define MS 1000000ull
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* inode of the first one (PROC_PID_INIT_INO of the kernel) */
 
 struct tn_attached {
 	int sock, stop; /* stop: eventfd that ends the threads */
@@ -297,26 +299,62 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* Whether somebody has the file locked who is the dead owner. A lock is held until all that was begun through the file has ended. */
-static bool owner_has(const struct tn_attached *a, const char *path)
+/* Who has a file locked, as far as this process can see. */
+struct holders {
+	bool owner; /* the dead one */
+	bool other; /* another process, which has got the lock since */
+};
+
+/* False: nothing can be seen. */
+static bool see_holders(const struct tn_attached *a, const struct stat *st, struct holders *h)
 {
-	char line[256];
-	struct stat st;
-	bool has = false;
-	FILE *f;
+	FILE *f = fopen("/proc/locks", "re");
+	char line[256], kind[16];
+	unsigned long long inode;
+	unsigned major, minor;
+	int pid;
 
-	if (a->owner_pid <= 0 || stat(path, &st) || !(f = fopen("/proc/locks", "re")))
-		return true; /* who cannot know must not give pages back */
-	while (!has && fgets(line, sizeof(line), f)) {
-		unsigned long long inode;
-		char kind[16];
-		int pid;
-
-		if (sscanf(line, "%*s %15s %*s %*s %d %*x:%*x:%llu", kind, &pid, &inode) == 3)
-			has = strcmp(kind, "FLOCK") == 0 && pid == a->owner_pid && inode == st.st_ino;
+	if (!f)
+		return false;
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%*s %15s %*s %*s %d %x:%x:%llu", kind, &pid, &major, &minor, &inode) != 5 || strcmp(kind, "FLOCK") != 0 ||
+		    inode != st->st_ino)
+			continue;
+		h->owner |= pid == a->owner_pid;
+		/* Some file systems have another device here than in stat: then nothing is known of other processes. */
+		h->other |= pid != a->owner_pid && makedev(major, minor) == st->st_dev;
 	}
 	fclose(f);
-	return has;
+	return true;
+}
+
+/* Linux tells of locks of a process that is dead and reaped in the first PID namespace only. */
+static bool sees_the_dead(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == FIRST_PID_NAMESPACE;
+}
+
+static bool is_free(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	bool got = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0; /* a next owner that opens just now tries again */
+
+	if (fd >= 0)
+		close(fd);
+	return got;
+}
+
+/* Whether the dead owner has the file locked, or may have. A lock is held until all that was begun through the file has ended. */
+static bool owner_has(const struct tn_attached *a, const char *path)
+{
+	struct holders h = {false, false};
+	struct stat st;
+
+	if (a->owner_pid <= 0 || stat(path, &st) || !see_holders(a, &st, &h))
+		return true; /* who cannot know must not give pages back */
+	return h.owner || (!h.other && !sees_the_dead() && !is_free(path));
 }
 
 bool tn_attached_owns(const struct tn_cache *cache, const char *path)

@@ -4,6 +4,8 @@
  * processes end is session_ends_test.c.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/syscall.h>
 
 #include "session_rig.h"
@@ -322,6 +324,113 @@ static void pages_stay_busy_while_the_disk_of_a_killed_owner_hangs(void **state)
 	stalled_disk_destroy(&disk);
 }
 
+/* The child of own_and_keep_locks. The owner's number must be free once it is reaped: a process group would keep it. */
+static void keeper_path(const char *dir, char *path, size_t bytes)
+{
+	snprintf(path, bytes, "%s/keeper", dir);
+}
+
+static void kill_keeper(const char *dir)
+{
+	char path[300];
+	FILE *f;
+	int pid;
+
+	keeper_path(dir, path, sizeof(path));
+	f = fopen(path, "re");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%d", &pid), 1);
+	fclose(f);
+	unlink(path);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+}
+
+/* Owns it with a child that the library knows nothing of, which keeps the locks as a transfer does that the kernel has not ended. */
+static int own_and_keep_locks(const char *dir)
+{
+	char path[PATH], keeper[300];
+	struct rig r;
+	long pid;
+	FILE *f;
+
+	init_in(dir, &r);
+	rig_must_open(&r);
+	socket_path(&r, path);
+	keeper_path(dir, keeper, sizeof(keeper));
+	pid = syscall(SYS_clone, (long)SIGCHLD, 0l, 0l, 0l, 0l);
+	if (pid == 0) {
+		alarm(180);
+		for (;;)
+			pause();
+	}
+	f = fopen(keeper, "we");
+	assert_non_null(f);
+	fprintf(f, "%ld", pid);
+	fclose(f);
+	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
+	pause(); /* until it is killed */
+	return 1;
+}
+
+/* The owner is dead and reaped, and its locks are not gone: its pages are not given back. */
+static int wait_for_locks(const char *dir)
+{
+	struct tn_load *load;
+	struct rig r, mine;
+	pid_t owner;
+
+	init_in(dir, &r);
+	owner = start_owner("own_and_keep_locks", &r);
+	attach(dir, &mine);
+	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(kill(owner, SIGSTOP), 0);
+	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
+	kill_and_wait(owner);
+	while (rig_match(mine.s, 1, 1) != -ESHUTDOWN)
+		usleep(500);
+	assert_int_equal(tn_load_end(load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
+	kill_keeper(dir);
+	assert_int_equal(tn_load_end(load, tn_test_deadline(), NULL), 0);
+	detach(&mine);
+	fflush(stdout);
+	_exit(0); /* LeakSanitizer cannot look about in the first process of a namespace */
+}
+
+/* The same in a PID namespace of its own, as in a container. */
+static int wait_for_locks_in_a_container(const char *dir)
+{
+	pid_t pid;
+
+	if (unshare(CLONE_NEWPID | CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		return TN_TEST_SKIP;
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		alarm(180);
+		if (mount("proc", "/proc", "proc", 0, NULL))
+			_exit(TN_TEST_SKIP);
+		execl("/proc/self/exe", "session-test", "wait_for_locks", dir, (char *)NULL);
+		_exit(127);
+	}
+	return end_of(pid);
+}
+
+static void pages_stay_busy_while_a_dead_owners_locks_are_there(void **state)
+{
+	struct rig r;
+	int rc;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	assert_int_equal(end_of(start("wait_for_locks", &r)), 0);
+	rig_tear_down(&r);
+	rig_init(&r, 64u << 20, 0, 64);
+	rc = end_of(start("wait_for_locks_in_a_container", &r));
+	rig_tear_down(&r);
+	if (rc == TN_TEST_SKIP)
+		tn_test_skip("a PID namespace takes root");
+	assert_int_equal(rc, 0);
+}
+
 /* Kills the owner, and waits until that is known here, when the time is asked for next. */
 static struct {
 	pid_t owner;
@@ -543,11 +652,15 @@ int main(int argc, char **argv)
 	static const struct body bodies[] = {
 		{"own", own},
 		{"own_and_fork", own_and_fork},
+		{"own_and_keep_locks", own_and_keep_locks},
+		{"wait_for_locks", wait_for_locks},
+		{"wait_for_locks_in_a_container", wait_for_locks_in_a_container},
 		{NULL, NULL},
 	};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(when_the_owner_is_killed_every_wait_ends_and_the_next_owner_is_warm),
 		cmocka_unit_test(pages_stay_busy_while_the_disk_of_a_killed_owner_hangs),
+		cmocka_unit_test(pages_stay_busy_while_a_dead_owners_locks_are_there),
 		cmocka_unit_test(event_words_rise_although_the_owner_dies_while_a_load_begins),
 		cmocka_unit_test(a_killed_owners_child_keeps_nobody_from_its_socket),
 		cmocka_unit_test(a_cache_that_is_closed_lets_its_processes_go),
