@@ -80,6 +80,8 @@ static const struct statistic statistics[] = {
 	{"resolve_ns", "tenuto_resolve_seconds_total", NULL, COUNTER, NS, "Time of the owner thread to find the blocks of loads"},
 	{"submit_ns", "tenuto_submit_seconds_total", NULL, COUNTER, NS, "Time of the owner thread to hand reads over"},
 	{"submit_layers", "tenuto_submit_layers_total", NULL, COUNTER, 0, "Layers whose reads were handed over"},
+	{"vigils", "tenuto_vigils_total", NULL, COUNTER, 0, "Times that the owner thread stayed awake after an operation, for the next one"},
+	{"vigils_used", "tenuto_vigils_used_total", NULL, COUNTER, 0, "Of these, times that an operation was begun meanwhile"},
 	{"index_bytes", "tenuto_index_bytes", NULL, GAUGE, 0, "Memory of the index"},
 	{"loaded_host_bytes", "tenuto_loaded_bytes_total", "tier=\"host\"", COUNTER, 0, "Bytes of loads, by the tier that they came from"},
 	{"loaded_disk_bytes", "tenuto_loaded_bytes_total", "tier=\"disk\"", COUNTER, 0, NULL},

@@ -28,6 +28,7 @@
 #include "core/op.h"
 #include "core/shares.h"
 #include "core/stats.h"
+#include "core/vigil.h"
 #include "core/watch.h"
 #include "io/io.h"
 #include "policy/policy.h"
@@ -274,6 +275,7 @@ struct tn_cache {
 
 	struct tn_messages messages;
 	pthread_t owner;
+	struct tn_vigil vigil; /* the owner's */
 	uint32_t opened; /* shared: futex, 1 when open ended, 2 when it may close */
 	int open_status;
 	struct tn_error open_error;

@@ -29,6 +29,7 @@ void tn_op_drained(struct tn_op *op)
 	op->space->ops--;
 	tn_face_drains(tn_op_region(op), op->number, op->generation);
 	op->session->completed = true;
+	tn_vigil_ended(&op->cache->vigil);
 }
 
 /* ---- what is asked ------------------------------------------------------------------------------------- */

@@ -57,6 +57,7 @@ static void look(struct tn_session *session, const struct tn_doorbell *kicks, ui
 		return;
 	}
 	from_ns = tn_now_ns(&session->cache->clock);
+	tn_vigil_begun(&session->cache->vigil, from_ns);
 	if (rc == 0)
 		rc = tn_op_begin(op, &c);
 	if (rc)
@@ -185,6 +186,12 @@ bool tn_core_wait(struct tn_cache *cache, uint64_t timeout_ns)
 	return harvest(cache, timeout_ns);
 }
 
+/* With nothing else under way: a vigil takes no CPU from the cache's own work. */
+static bool keeps_vigil(struct tn_cache *cache, uint64_t now)
+{
+	return tn_list_empty(&cache->loads) && tn_list_empty(&cache->saves) && tn_vigil_keep(&cache->vigil, now);
+}
+
 /* The thread sleeps only after a step in which nothing happened: whatever came later will wake it. */
 static void step_or_sleep(struct tn_cache *cache)
 {
@@ -193,7 +200,7 @@ static void step_or_sleep(struct tn_cache *cache)
 	if (tn_core_step(cache, &due))
 		return;
 	now = tn_now_ns(&cache->clock);
-	if (due <= now)
+	if (due <= now || keeps_vigil(cache, now))
 		return;
 	tn_sessions_sleep(cache, true);
 	if (!tn_sessions_rang(cache))
@@ -231,8 +238,10 @@ static void *owner_main(void *arg)
 
 int tn_owner_start(struct tn_cache *cache)
 {
-	int rc = tn_logger_start(&cache->log, cache->alloc, &cache->logger);
+	int rc;
 
+	cache->vigil.able = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+	rc = tn_logger_start(&cache->log, cache->alloc, &cache->logger);
 	if (rc)
 		return rc;
 	rc = tn_thread_start(&cache->owner, owner_main, cache);

@@ -29,6 +29,7 @@ struct tn_stats {
 	uint64_t resolve_ns;	/**< of the owner: what is asked copied and checked, keys pinned, places and checksums resolved, once per load */
 	uint64_t submit_ns;	/**< of the owner: reads written down and handed to the executor */
 	uint64_t submit_layers; /**< layers that took it */
+	uint64_t vigils, vigils_used; /**< times that the owner stayed awake after an operation; and the next one was begun meanwhile */
 	uint64_t index_bytes;
 	uint64_t loaded_host_bytes, loaded_disk_bytes; /**< of loads, what arrived from each tier */
 	uint64_t saved_bytes; /**< of saves, what a tier took */

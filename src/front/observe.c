@@ -34,6 +34,7 @@ static const struct stat named[] = {
 	STAT(blocks_read_back), STAT(verified_objects), STAT(corrupt_objects), STAT(io_errors),
 	STAT(bounced_objects), STAT(staged_bytes), STAT(recovered_blocks), STAT(recovery_ns), STAT(header_cache_hits),
 	STAT(header_reads), STAT(unobserved_requests), STAT(resolve_ns), STAT(submit_ns), STAT(submit_layers),
+	STAT(vigils), STAT(vigils_used),
 	STAT(index_bytes), STAT(loaded_host_bytes), STAT(loaded_disk_bytes), STAT(saved_bytes),
 };
 
@@ -63,6 +64,8 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	s->capacity_blocks = cache->row.durable ? cache->row.durable->ops->capacity(cache->row.durable) : 0;
 	s->offload_oldest_ns = tn_offload_age(&cache->offloads, tn_now_ns(&cache->clock));
 	s->index_bytes = tn_registry_bytes(cache->registry);
+	s->vigils = cache->vigil.vigils;
+	s->vigils_used = cache->vigil.used;
 	tier_stats(cache, s);
 	for_each_session(session, cache)
 		tn_session_add_staged(session, &s->staged_bytes);
