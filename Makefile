@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 60
 TESTS := --suite unit --suite sim --suite io --suite cli
 OPTIONS := -Dwerror=$(WERROR)
 # Sanitized programs run several times slower, and stop at the first finding. The simulations have one thread.
-SANITIZED := --suite unit --suite io --no-suite style --no-suite once --timeout-multiplier 5
+SANITIZED := --suite unit --suite io --no-suite style --no-suite once
 export UBSAN_OPTIONS ?= halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ThreadSanitizer of clang 14 cannot place its shadow where the kernel randomises addresses widely.
@@ -48,12 +48,12 @@ bench: build
 	@meson test -C build --benchmark --no-rebuild --verbose
 
 asan: setup
-	@CC=clang scripts/build.sh build-asan -Db_sanitize=address,undefined $(OPTIONS)
-	@scripts/run_tests.py build-asan $(SANITIZED) --suite sim
+	@CC=clang BUILD_FOR="$(SANITIZED) --suite sim" scripts/build.sh build-asan -Db_sanitize=address,undefined $(OPTIONS)
+	@scripts/run_tests.py build-asan $(SANITIZED) --suite sim --timeout-multiplier 5
 
 tsan: setup
-	@CC=clang scripts/build.sh build-tsan -Db_sanitize=thread $(OPTIONS)
-	@$(SETARCH) scripts/run_tests.py build-tsan $(SANITIZED) --no-suite single
+	@CC=clang BUILD_FOR="$(SANITIZED) --no-suite single" scripts/build.sh build-tsan -Db_sanitize=thread $(OPTIONS)
+	@$(SETARCH) scripts/run_tests.py build-tsan $(SANITIZED) --no-suite single --timeout-multiplier 5
 
 clang: setup
 	@CC=clang scripts/build.sh build-clang -Dwerror=true

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # build.sh DIR [MESON OPTION...]: configure once, again when the options change, and build. Quiet unless it fails;
-# warnings are always shown. CC chooses the compiler of a directory when it is made.
+# warnings are always shown. CC chooses the compiler of a directory when it is made. With
+# BUILD_FOR="--suite NAME..." only what these tests need is built.
 set -eu
 
 dir=$1
@@ -25,4 +26,5 @@ elif [ "$(cat "$stamp" 2>/dev/null)" != "$*" ]; then
 fi
 echo "$*" >"$stamp"
 echo "building $dir"
-exec ninja -C "$dir" --quiet
+# shellcheck disable=SC2046,SC2086 # lists of words
+exec ninja -C "$dir" --quiet ${BUILD_FOR:+$(scripts/run_tests.py --targets "$dir" $BUILD_FOR)}

@@ -3,7 +3,10 @@
 """run_tests.py DIR [ARGUMENT OF meson test...]: run the tests of a build directory and count the test cases.
 
 Programs print TAP, so cases are counted, not programs; a program that dies or prints nothing counts as one failed. The
-closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers.
+closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers. One test more
+than there are CPUs runs at a time, because some wait for most of their time.
+
+run_tests.py --targets DIR [--suite NAME] [--no-suite NAME]...: print what ninja must build for these tests, and run nothing.
 
 Tests that draw random numbers take their seed from TN_SEED. Where it is not set, this script sets it: random in the long form
 (TN_SOAK=1), otherwise a number per commit (without git: per version), so that a commit that has passed passes again.
@@ -46,14 +49,36 @@ def seed():
             return 1 + zlib.crc32(re.search(r"version: *'[^']*'", f.read()).group().encode())
 
 
+def introspect(build, what):
+    return json.loads(subprocess.run(['meson', 'introspect', '--' + what, build], capture_output=True, text=True, check=True).stdout)
+
+
+def targets(build, args):
+    """Files below build, as ninja names them, that the tests of these suites run or need."""
+    names = list(zip(args, args[1:]))
+    want = {name for option, name in names if option == '--suite'}
+    leave = {name for option, name in names if option == '--no-suite'}
+    files = {t['id']: t['filename'] for t in introspect(build, 'targets')}
+    needed = set()
+    for test in introspect(build, 'tests'):
+        suites = {s.partition(':')[2] for s in test['suite']}
+        if suites & want and not suites & leave:
+            needed.update(os.path.relpath(f, os.path.abspath(build)) for d in test['depends'] for f in files[d])
+    return sorted(needed)
+
+
 def main():
+    if sys.argv[1] == '--targets':
+        print('\n'.join(targets(sys.argv[2], sys.argv[3:])))
+        return 0
     build, args = sys.argv[1], sys.argv[2:]
     os.environ['TN_SEED'] = os.environ.get('TN_SEED') or str(seed())
     print(f'{build}: TN_SEED={os.environ["TN_SEED"]}', flush=True)
     log = os.path.join(build, 'meson-logs', 'testlog.json')
     if os.path.exists(log):
         os.remove(log)
-    rc = subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--print-errorlogs', *args],
+    rc = subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--print-errorlogs', '--num-processes',
+                         str(len(os.sched_getaffinity(0)) + 1), *args],
                         stdin=subprocess.DEVNULL, check=False).returncode
     total = [0, 0, 0]
     if os.path.exists(log):

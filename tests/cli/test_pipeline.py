@@ -10,7 +10,9 @@ import time
 
 from cli import ENVIRONMENT, ROOT, TENUTO, USAGE, fail, main, rest_of_terminal, says, tenuto
 
-SMALL = ("--layers", "4", "--prompt-tokens", "1024", "--repeat", "2")
+SIZE = ("--layers", "4", "--prompt-tokens", "1024")
+SMALL = (*SIZE, "--repeat", "2")
+ONCE = (*SIZE, "--repeat", "1")  # where no figure is compared with another run's
 STRATEGIES = ["recompute", "load_then_compute", "unscheduled", "tenuto", "ideal"]
 KEYS = ["strategy", "hit_rate", "writes", "ttft_ms", "ttft_p99_ms", "compute_ms", "bubble_ms", "read_gbps", "write_gbps",
         "cpu_seconds"]
@@ -21,7 +23,7 @@ def rows_of(result):
 
 
 def every_strategy_has_a_row_for_each_hit_rate_with_and_without_writes():
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,50,100", "--json").json()
+    r = tenuto("bench", "pipeline", *ONCE, "--hit-rates", "0,50,100", "--json", timeout=400).json()
     rows = rows_of(r)
     if len(rows) != len(r["rows"]) or set(rows) != {(s, h, w) for s in STRATEGIES for h in (0, .5, 1) for w in (False, True)}:
         fail("rows: %s" % sorted(rows))
@@ -36,7 +38,7 @@ def every_strategy_has_a_row_for_each_hit_rate_with_and_without_writes():
 
 
 def times_and_bytes_of_a_row_fit_together():
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,75", "--service", "order", "--json").json()
+    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,75", "--service", "order", "--json", timeout=400).json()
     s = r["settings"]
     for row in r["rows"]:
         if abs(row["ttft_ms"] - row["compute_ms"] - row["bubble_ms"]) > 0.2 * row["ttft_ms"] + 1:
@@ -61,7 +63,7 @@ def times_and_bytes_of_a_row_fit_together():
 
 
 def a_crossover_below_the_lowest_hit_rate_lies_between_none_and_it():
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "50", "--writes", "off", "--service", "order", "--json").json()
+    r = tenuto("bench", "pipeline", *ONCE, "--hit-rates", "50", "--writes", "off", "--service", "order", "--json").json()
     share = rows_of(r)["load_then_compute", .5, False]["bubble_share"]
     if share < 0.05 or abs(r["crossover"]["load_then_compute"] - .5 * .05 / share) > 1e-6:
         fail("%s at %s" % (r["crossover"], share))
@@ -112,7 +114,7 @@ def a_split_restores_no_more_than_hits():
 
 def the_report_is_one_page_with_charts_and_nothing_is_left_behind():
     os.mkdir("d")
-    out = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,100", "--dir", "d", "--report", "r.html").out
+    out = tenuto("bench", "pipeline", *ONCE, "--hit-rates", "0,100", "--dir", "d", "--report", "r.html", timeout=400).out
     if "crossover" not in out or "ideal" not in out:
         fail(out)
     with open("r.html") as f:
@@ -164,7 +166,7 @@ def every_field_and_reason_of_a_decision_is_explained():
 def a_slack_table_names_its_model_and_gpu():
     tenuto("profile", "--model", "llama3-8b", "--gpu", "a100", "--out", "a.slack")
     says(tenuto("bench", "pipeline", "--model", "glm4-9b", "--slack", "a.slack", rc=USAGE), "is of llama3-8b", "glm4-9b")
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--slack", "a.slack", "--json").json()
+    r = tenuto("bench", "pipeline", *ONCE, "--hit-rates", "0", "--writes", "off", "--slack", "a.slack", "--json").json()
     if r["settings"]["gpu"] != "a100":
         fail(r["settings"])
 
