@@ -26,5 +26,7 @@ elif [ "$(cat "$stamp" 2>/dev/null)" != "$*" ]; then
 fi
 echo "$*" >"$stamp"
 echo "building $dir"
+# What the tests need is known of a configuration that is up to date.
+[ -z "${BUILD_FOR:-}" ] || ninja -C "$dir" --quiet build.ninja
 # shellcheck disable=SC2046,SC2086 # lists of words
 exec ninja -C "$dir" --quiet ${BUILD_FOR:+$(scripts/run_tests.py --targets "$dir" $BUILD_FOR)}
