@@ -99,6 +99,22 @@ static inline pid_t start(const char *body, const struct rig *r)
 	return pid;
 }
 
+/* Another process that becomes the owner, or is it again; returns once it can be attached to. */
+static inline pid_t start_owner(const char *body, const struct rig *r)
+{
+	pid_t pid = start(body, r);
+	struct tn_cache *cache;
+	char path[PATH];
+	int rc;
+
+	socket_path(r, path);
+	while ((rc = tn_cache_attach(path, patient(), &cache)) == -ENOENT || rc == -ECONNREFUSED)
+		usleep(1000);
+	assert_int_equal(rc, 0);
+	assert_int_equal(tn_cache_close(cache), 0);
+	return pid;
+}
+
 static inline int end_of(pid_t pid)
 {
 	int status;

@@ -247,6 +247,7 @@ struct tn_flushes {
 	const struct tn_stats *c;
 	const struct tn_alloc *alloc;
 	bool read_only;
+	uint32_t syncing; /* that the store has begun */
 };
 
 /* Spaces that are being dropped (space_drop.c). */
@@ -569,10 +570,7 @@ const struct tn_host_waiting *tn_dirty_first(struct tn_dirty_blocks *d, const st
 bool tn_flush_step(struct tn_flushes *f);
 /* What a save has stored becomes durable, and then it is over; flush.status is its result. */
 void tn_save_flush(struct tn_flushes *f, struct tn_save_op *save);
-/*
- * tn_flush in two halves, for those who may not wait: NULL without memory; poll says -EAGAIN while the flush is under way, and frees it then. A flush
- * may end with -EAGAIN, too (a store that has too many to wait for): who polls more than once asks whether it is over.
- */
+/* tn_flush in two halves, for those who may not wait: NULL without memory; poll says -EAGAIN while the flush is under way, and frees it then. */
 struct tn_flush_waiter *tn_flush_begin(struct tn_flushes *f);
 bool tn_flush_is_over(const struct tn_flush_waiter *w);
 int tn_flush_poll(struct tn_flush_waiter *w);

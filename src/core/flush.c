@@ -2,6 +2,10 @@
 /*
  * The durable point: a flush waits for everything that was queued for the disk before it, then for the store. It is about
  * admitted blocks alone: what admission keeps in host memory is never queued.
+ *
+ * The store has places for so many flushes; the others wait for one of them. A caller that gives up at its deadline leaves its flush behind.
+ * Such a flush goes on, or ends in the next one, which is about all that it is about: so whoever asks often and does not wait takes neither
+ * memory nor, for long, the others' places.
  */
 #include <errno.h>
 
@@ -33,18 +37,33 @@ static void synced(void *arg, int status)
 {
 	struct tn_flush_waiter *w = arg;
 
+	w->flushes->syncing--;
 	flush_ends(w, w->status ? w->status : status);
 }
 
+/* Nobody waits for it any more, and the next one begins no earlier than it would: that one tells its error, too. */
+static bool ends_in(struct tn_flush_waiter *w, struct tn_flush_waiter *next)
+{
+	if (w->save || __atomic_load_n(&w->done, __ATOMIC_ACQUIRE) != 2 || next->syncing || next->offload_target < w->offload_target)
+		return false;
+	next->status = next->status ? next->status : w->status;
+	tn_list_del(&w->link);
+	tn_flush_put(w);
+	return true;
+}
+
+/* When a flush of the store ends, the core takes another turn, and this looks again. */
 bool tn_flush_step(struct tn_flushes *f)
 {
-	struct tn_list *pos, *tmp;
+	struct tn_list *pos, *tmp, *all = &f->offloads->flushes;
 	bool busy = false;
 
-	tn_list_for_each_safe(pos, tmp, &f->offloads->flushes) {
+	tn_list_for_each_safe(pos, tmp, all) {
 		struct tn_flush_waiter *w = tn_container_of(pos, struct tn_flush_waiter, link);
 
-		if (w->syncing || tn_offloaded_up_to(f->offloads) < w->offload_target)
+		if (w->syncing || (tmp != all && ends_in(w, tn_container_of(tmp, struct tn_flush_waiter, link))))
+			continue;
+		if (tn_offloaded_up_to(f->offloads) < w->offload_target || f->syncing == TN_STORE_FLUSHES_MAX)
 			continue;
 		busy = true;
 		if (!f->store) {
@@ -52,6 +71,7 @@ bool tn_flush_step(struct tn_flushes *f)
 			continue;
 		}
 		w->syncing = true;
+		f->syncing++;
 		tn_store_flush(f->store, synced, w);
 	}
 	return busy;

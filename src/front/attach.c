@@ -184,7 +184,6 @@ static int gone(void)
 static int wait_for_answer(struct tn_attached *a, uint32_t turn, uint64_t deadline_ns, struct tn_wire_registered *answer)
 {
 	for (;;) {
-		struct tn_wire_about about = {0};
 		int rc = wait_for(a->sock, POLLIN, deadline_ns);
 
 		if (rc)
@@ -193,9 +192,8 @@ static int wait_for_answer(struct tn_attached *a, uint32_t turn, uint64_t deadli
 			return -ESHUTDOWN;
 		if (answer->turn == turn)
 			return 0;
-		about.number = answer->number;
 		if (answer->status == 0)
-			tn_calls_ask(&a->calls, TN_WIRE_MEMORY_UNREGISTER, 0, &(struct iovec){&about, sizeof(about)}, 1, NULL, 0);
+			tn_calls_forget_memory(&a->calls, answer->number);
 	}
 }
 
@@ -216,6 +214,11 @@ int tn_attached_memory(struct tn_cache *cache, struct tn_wire_memory *w, const i
 		return tn_fail(-ETIMEDOUT, "the process that owns the cache has not answered for %llu ms: is it stopped?",
 			       (unsigned long long)(a->calls.answer_ns / MS));
 	return rc ? gone() : 0;
+}
+
+void tn_attached_forget_memory(struct tn_cache *cache, uint32_t number)
+{
+	tn_calls_forget_memory(&cache->attached->calls, number);
 }
 
 int tn_attached_call_until(struct tn_cache *cache, enum tn_wire_call kind, uint64_t deadline_ns, const struct iovec *in, int nin,

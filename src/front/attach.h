@@ -30,6 +30,8 @@ int tn_attached_call_until(struct tn_cache *cache, enum tn_wire_call kind, uint6
 			   const struct iovec *out, int nout);
 /* Registers a memory: a message with a descriptor per range. 0, -ESHUTDOWN, -ETIMEDOUT. */
 int tn_attached_memory(struct tn_cache *cache, struct tn_wire_memory *w, const int *fds, struct tn_wire_registered *answer);
+/* The owner is to forget it; if it does not answer, by a later call. */
+void tn_attached_forget_memory(struct tn_cache *cache, uint32_t number);
 /* How long calls without a deadline of their own wait for an owner that says nothing; only tests change it. */
 void tn_attached_answer_within(struct tn_cache *cache, uint64_t ns);
 /* The owner's process is gone, and nothing that it has begun can still write to this process's memory. */

@@ -132,6 +132,27 @@ static bool free_left(struct tn_calls *c, bool *undo, enum tn_wire_call *kind, s
 	return any;
 }
 
+static int ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_ns, const struct iovec *in, int nin, const struct iovec *out,
+	       int nout, bool *asked);
+
+/* Those stay that the owner has not been asked about, and those over which a pool lies. Of one that was asked about the number may be another's. */
+static void forget_unwanted(struct tn_calls *c)
+{
+	uint64_t all = __atomic_exchange_n(&c->unwanted, 0, __ATOMIC_ACQ_REL), stay = 0;
+
+	for (uint32_t i = 0; i < TN_WIRE_MEMORIES; i++) {
+		struct tn_wire_about about = {.number = i};
+		bool asked = false;
+		int rc = 0;
+
+		if (all >> i & 1)
+			rc = ask(c, TN_WIRE_MEMORY_UNREGISTER, 0, &(struct iovec){&about, sizeof(about)}, 1, NULL, 0, &asked);
+		if (rc && (!asked || rc == -EBUSY))
+			stay |= UINT64_C(1) << i;
+	}
+	__atomic_fetch_or(&c->unwanted, stay, __ATOMIC_ACQ_REL);
+}
+
 static void free_all_left(struct tn_calls *c)
 {
 	struct tn_wire_about about;
@@ -141,6 +162,16 @@ static void free_all_left(struct tn_calls *c)
 	while (__atomic_load_n(&c->nleft, __ATOMIC_ACQUIRE) && free_left(c, &undo, &kind, &about))
 		if (undo)
 			tn_calls_ask(c, kind, 0, &(struct iovec){&about, sizeof(about)}, 1, NULL, 0);
+	if (__atomic_load_n(&c->unwanted, __ATOMIC_ACQUIRE))
+		forget_unwanted(c);
+}
+
+void tn_calls_forget_memory(struct tn_calls *c, uint32_t number)
+{
+	if (number >= TN_WIRE_MEMORIES)
+		return;
+	__atomic_fetch_or(&c->unwanted, UINT64_C(1) << number, __ATOMIC_ACQ_REL);
+	free_all_left(c);
 }
 
 /* 0, -ESHUTDOWN, -ETIMEDOUT. */
@@ -174,8 +205,9 @@ static int timed_out(const struct tn_calls *c, enum tn_wire_call kind, bool own)
 		       (unsigned long long)(c->answer_ns / 1000000u));
 }
 
-int tn_calls_ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_ns, const struct iovec *in, int nin, const struct iovec *out,
-		 int nout)
+/* *asked: set once the owner may see the call. */
+static int ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_ns, const struct iovec *in, int nin, const struct iovec *out,
+	       int nout, bool *asked)
 {
 	const struct tn_region *r = c->region;
 	bool own = deadline_ns;
@@ -194,6 +226,7 @@ int tn_calls_ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_n
 	for (int i = 0; i < nin; bytes += in[i].iov_len, i++)
 		if (in[i].iov_len)
 			memcpy(bytes, in[i].iov_base, in[i].iov_len);
+	*asked = true;
 	turn = tn_call_ask(r, call, kind, (uint32_t)sum(in, nin));
 	tn_region_ring(r);
 	rc = tn_call_wait(r, call, turn, deadline_ns);
@@ -204,4 +237,12 @@ int tn_calls_ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_n
 	rc = rc ? rc : take_answer(r, call, kind, out, nout);
 	give_place(c, call);
 	return rc;
+}
+
+int tn_calls_ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_ns, const struct iovec *in, int nin, const struct iovec *out,
+		 int nout)
+{
+	bool asked;
+
+	return ask(c, kind, deadline_ns, in, nin, out, nout, &asked);
 }

@@ -3,7 +3,8 @@
  * The places of an attached cache's calls (region/call.h): which are free, and what becomes of a call whose caller has gone.
  *
  * A caller waits for its answer until a deadline. An owner that is stopped (SIGSTOP) answers later: until then the place stays taken, because the
- * owner may be reading it. What the late answer gives - a lease, a query, a space, a pool - is given back by the next call.
+ * owner may be reading it. What the late answer gives - a lease, a query, a space, a pool - is given back by the next call. So is a memory
+ * that the owner could not be told of at once: it goes after the pool that may lie over it.
  */
 #ifndef TN_FRONT_CALLS_H
 #define TN_FRONT_CALLS_H
@@ -21,6 +22,7 @@ struct tn_calls {
 	sem_t places;	    /* free ones */
 	uint64_t free;	    /* shared: tagged stack */
 	uint32_t next[TN_WIRE_CALLS];
+	uint64_t unwanted;  /* shared: by number, memories that the owner has registered and nobody wants */
 	uint32_t nleft, noverdue; /* shared: places of which the caller has gone; those of calls without a deadline of their own */
 	pthread_mutex_t lock;	  /* of what follows */
 	struct {
@@ -42,5 +44,8 @@ void tn_calls_destroy(struct tn_calls *c);
  */
 int tn_calls_ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_ns, const struct iovec *in, int nin, const struct iovec *out,
 		 int nout);
+
+/* The owner forgets a memory that it has registered: now, or - it does not answer, or a late answer may have made a pool of it - by a later call. */
+void tn_calls_forget_memory(struct tn_calls *c, uint32_t number);
 
 #endif

@@ -286,7 +286,7 @@ int tn_remote_memory(struct tn_memory *memory)
 void tn_remote_memory_unregister(struct tn_memory *memory)
 {
 	if (!memory->staged)
-		call_about(memory->cache, TN_WIRE_MEMORY_UNREGISTER, &(struct tn_wire_about){.number = memory->number});
+		tn_attached_forget_memory(memory->cache, memory->number);
 }
 
 static int create_pool(struct tn_pool *pool, const struct tn_memory *memory, const struct tn_pool_layout *layout)

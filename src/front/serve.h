@@ -17,7 +17,7 @@
 #include "front/peers.h"
 #include "front/wire.h"
 
-#define TN_SERVED_MEMORIES 64u
+#define TN_SERVED_MEMORIES TN_WIRE_MEMORIES
 #define TN_SERVED_POOLS 256u
 #define TN_SERVED_RANGES 1024u /* of all memories: a process has 65,530 mappings (vm.max_map_count), and others need some, too */
 

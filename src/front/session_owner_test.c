@@ -49,21 +49,6 @@ static int own_and_fork(const char *dir)
 	return own_until_told(dir, true);
 }
 
-static pid_t start_owner(const char *body, struct rig *r)
-{
-	pid_t pid = start(body, r);
-	struct tn_cache *cache;
-	char path[PATH];
-	int rc;
-
-	socket_path(r, path);
-	while ((rc = tn_cache_attach(path, patient(), &cache)) == -ENOENT || rc == -ECONNREFUSED)
-		usleep(1000);
-	assert_int_equal(rc, 0);
-	assert_int_equal(tn_cache_close(cache), 0);
-	return pid;
-}
-
 /* ---- an owner that is killed ------------------------------------------------------------------------------------- */
 
 /* Processes and threads that wait when the owner is killed. */

@@ -688,21 +688,6 @@ static int own(const char *dir)
 	return 0;
 }
 
-static pid_t start_owner(struct rig *r)
-{
-	pid_t pid = start("own", r);
-	struct tn_cache *cache;
-	char path[PATH];
-	int rc;
-
-	socket_path(r, path);
-	while ((rc = tn_cache_attach(path, patient(), &cache)) == -ENOENT || rc == -ECONNREFUSED)
-		usleep(1000);
-	assert_int_equal(rc, 0);
-	assert_int_equal(tn_cache_close(cache), 0);
-	return pid;
-}
-
 /* The dead owner has no address of the pages: they are the caller's at once, and nothing is written to them any more. */
 static void when_the_owner_is_killed_the_pages_are_free_at_once(void **state)
 {
@@ -713,7 +698,7 @@ static void when_the_owner_is_killed_the_pages_are_free_at_once(void **state)
 	rig_init(&r, 64u << 20, 0, 64);
 	tn_rng_seed(&rng, tn_test_seed());
 	for (uint32_t i = 0; i < rounds; i++) {
-		pid_t owner = start_owner(&r);
+		pid_t owner = start_owner("own", &r);
 		struct tn_save_result res = {.size = sizeof(res)};
 		struct tn_save *save, *open;
 		struct tn_load *load;

@@ -22,6 +22,7 @@
 #define TN_WIRE_PATH 1100u
 #define TN_WIRE_CALLS 16u /* places for calls of a session */
 #define TN_WIRE_RANGES_MAX 128u /* of a memory, each with a descriptor */
+#define TN_WIRE_MEMORIES 64u /* numbers of a session's memories */
 #define TN_WIRE_STRINGS 6u /* of an identity */
 #define TN_WIRE_STRINGS_BYTES 4096u
 

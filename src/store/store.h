@@ -262,9 +262,11 @@ void tn_store_touch(struct tn_store *store, tn_slot slot, uint32_t recency);
 
 /* ---- durability and background work ----------------------------------------------------------- */
 
+#define TN_STORE_FLUSHES_MAX 256u
+
 /*
  * Make all publishes and removes so far durable: the log, fdatasync, the mark, fdatasync. done(arg, status) once,
- * perhaps before this returns; several may be under way (they share the syncs), at most 256 (-EAGAIN). A device that
+ * perhaps before this returns; several may be under way (they share the syncs), at most TN_STORE_FLUSHES_MAX (-EAGAIN). A device that
  * fails ends the flush with its error; records that it has not taken are tried again. After a failed *sync* blocks
  * whose data it covered are lost: cb.evict is called for each in the next step, and flushes fail until then.
  */

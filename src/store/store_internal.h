@@ -16,7 +16,6 @@
 #include "store/store.h"
 
 #define TN_STORE_SHAPES_MAX 64u
-#define TN_STORE_FLUSHES_MAX 256u
 #define TN_STORE_GROUP_BYTES TN_DISK_GROUP_MAX
 #define TN_STORE_BATCH_PAGES 16u	  /* checkpoint pages serialised at once: about 0.1 ms of the owner's time */
 #define TN_STORE_BULK_BYTES (1u << 20)	  /* one read of recovery */
