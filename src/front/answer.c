@@ -732,6 +732,22 @@ static void give_back(struct tn_served *s)
 			close_space(s, i);
 }
 
+void tn_served_answer(struct tn_served *s)
+{
+	for (uint32_t i = 0; i < TN_WIRE_CALLS; i++)
+		look(s, i);
+}
+
+void tn_served_leave(struct tn_served *s)
+{
+	while (__atomic_load_n(&s->slow, __ATOMIC_ACQUIRE) > 0)
+		nap(NAP_NS);
+	/* A disk may hang for long. The owner sleeps meanwhile, but for this question. */
+	for (uint64_t ns = NAP_NS; tn_owner_call(s->cache, tn_session_leave, s->session) == -EAGAIN; ns += ns < LEAVE_NAP_NS ? ns : 0)
+		nap(ns);
+	give_back(s);
+}
+
 void *tn_served_main(void *arg)
 {
 	struct tn_served *s = arg;
@@ -746,17 +762,11 @@ void *tn_served_main(void *arg)
 		if (wakes != woken)
 			tn_io_wake(s->cache->io);
 		woken = wakes;
-		for (uint32_t i = 0; i < TN_WIRE_CALLS; i++)
-			look(s, i);
+		tn_served_answer(s);
 		if (!is_over(s))
 			tn_region_wait_ring(&s->region, seen);
 	}
-	while (__atomic_load_n(&s->slow, __ATOMIC_ACQUIRE) > 0)
-		nap(NAP_NS);
-	/* A disk may hang for long. The owner sleeps meanwhile, but for this question. */
-	for (uint64_t ns = NAP_NS; tn_owner_call(s->cache, tn_session_leave, s->session) == -EAGAIN; ns += ns < LEAVE_NAP_NS ? ns : 0)
-		nap(ns);
-	give_back(s);
+	tn_served_leave(s);
 	__atomic_store_n(&s->ended, 1, __ATOMIC_RELEASE);
 	(void)!write(s->news, &one, sizeof(one));
 	return NULL;

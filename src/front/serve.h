@@ -85,11 +85,25 @@ struct tn_served {
 
 /* All sessions end; NULL-safe of a cache that is not served. */
 void tn_server_stop(struct tn_cache *cache);
+/* A message of a session, of so many bytes, with descriptors, which stay the caller's. */
+void tn_served_message(struct tn_served *s, const struct tn_wire_memory *w, size_t bytes, const int *fds, uint32_t nfds);
+
+/* ---- served.c --------------------------------------------------------------------------------------------- */
+
+/* Whether that is a greeting which this process understands: 0 or -EPROTONOSUPPORT. */
+int tn_served_check_hello(const struct tn_wire_hello *h, size_t bytes);
+/* A session, whose rule is known, gets a region - *fd is its file - and joins the core. After an error, as at its end, it is destroyed. */
+int tn_served_begin(struct tn_served *s, int *fd);
+/* After it has left the core. The memory goes, too. */
+void tn_served_destroy(struct tn_served *s);
 
 /* ---- answer.c --------------------------------------------------------------------------------------------- */
 
 /* Answers the calls of a session until it is over, then gives back all that it has; arg is a struct tn_served. */
 void *tn_served_main(void *arg);
+/* Its parts: answers the calls that are there, and begins those that wait; the session leaves the core, and gives back all that it has. */
+void tn_served_answer(struct tn_served *s);
+void tn_served_leave(struct tn_served *s);
 
 /* ---- served_memory.c -------------------------------------------------------------------------------------- */
 
