@@ -12,6 +12,8 @@ struct tn_decision_made {
 	uint64_t asked; /* bit by rank: it was told; its next question is about another save */
 	struct tn_key family;
 	bool let_in;
+	bool old; /* the hand has passed it */
+	uint16_t promised; /* shares that were let in with it and have not asked yet */
 };
 
 int tn_shares_create(struct tn_shares *s, const struct tn_alloc *alloc)
@@ -80,13 +82,46 @@ enum tn_policy_decided tn_shares_decided(const struct tn_shares *s, const struct
 	return tn_tier_has_share(t, space, key) ? TN_POLICY_LET_IN : TN_POLICY_UNDECIDED;
 }
 
-void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, bool let_in)
+static void take_back(struct tn_shares *s, struct tn_decision_made *d, uint32_t shares)
+{
+	d->promised -= (uint16_t)shares;
+	s->promised -= shares;
+}
+
+/* Promises that nobody has come for while the hand went round once to twice: a rank does not save any more. */
+static void move_hand(struct tn_shares *s)
+{
+	struct tn_decision_made *d = &s->made[s->hand];
+
+	s->hand = (s->hand + 1) % DECISIONS;
+	if (d->old)
+		take_back(s, d, d->promised);
+	d->old = true;
+}
+
+static uint16_t others(const struct tn_shares *s, uint16_t space)
+{
+	uint16_t n = 0;
+
+	for (uint16_t at = s->next[space]; at != space; at = s->next[at])
+		n++;
+	return n;
+}
+
+void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, enum tn_policy_decided decided, bool let_in)
 {
 	struct tn_decision_made *d = place_of(s, space, key);
 
 	if (is_alone(s, space))
 		return;
-	if (!is_about(s, d, space, key) || d->asked >> s->rank[space] & 1)
+	if (!is_about(s, d, space, key) || d->asked >> s->rank[space] & 1) {
+		take_back(s, d, d->promised);
+		move_hand(s);
 		*d = (struct tn_decision_made){.key = *key, .family = s->family[space], .let_in = let_in};
+		d->promised = let_in && decided == TN_POLICY_UNDECIDED ? others(s, space) : 0;
+		s->promised += d->promised;
+	} else if (d->promised > 0) {
+		take_back(s, d, 1);
+	}
 	d->asked |= UINT64_C(1) << s->rank[space];
 }
