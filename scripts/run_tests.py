@@ -3,8 +3,7 @@
 """run_tests.py DIR [ARGUMENT OF meson test...]: run the tests of a build directory and count the test cases.
 
 Programs print TAP, so cases are counted, not programs; a program that dies or prints nothing counts as one failed. The
-closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers. One test more
-than there are CPUs runs at a time, because some wait for most of their time.
+closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers.
 
 run_tests.py --targets DIR [--suite NAME] [--no-suite NAME]...: print what ninja must build for these tests, and run nothing.
 
@@ -77,8 +76,7 @@ def main():
     log = os.path.join(build, 'meson-logs', 'testlog.json')
     if os.path.exists(log):
         os.remove(log)
-    rc = subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--print-errorlogs', '--num-processes',
-                         str(len(os.sched_getaffinity(0)) + 1), *args],
+    rc = subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--print-errorlogs', *args],
                         stdin=subprocess.DEVNULL, check=False).returncode
     total = [0, 0, 0]
     if os.path.exists(log):

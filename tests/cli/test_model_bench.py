@@ -2,8 +2,8 @@
 """The model of `tenuto replay` against `tenuto bench pipeline`: the same drive, the same compute, within 10 %.
 
 The bench moves real bytes through the whole store, on a drive that is paced and stretched; the model does arithmetic at
-the drive's own speed. Others on the machine make the bench late: it may try twice, the second time with medians of three
-runs, and a machine that is overloaded throughout is a skip that says so.
+the drive's own speed. Others on the machine make the bench late: it may try twice, and a machine that is overloaded
+throughout is a skip that says so.
 """
 import json
 import os
@@ -78,11 +78,11 @@ def differences(model, bench, pairs):
 
 
 def hold(model, pairs, measure):
-    """pairs: (figure of the bench, figure of the model); measure(repeat) runs the bench."""
-    bench = measure(1)
+    """pairs: (figure of the bench, figure of the model)."""
+    bench = measure()
     wrong = differences(model, bench, pairs)
     if wrong:  # other processes only make a time longer: of two medians the shorter one counts
-        bench = {k: min(v, bench[k]) for k, v in measure(3).items()}
+        bench = {k: min(v, bench[k]) for k, v in measure().items()}
         wrong = differences(model, bench, pairs)
     load = os.getloadavg()[0]
     if wrong and load > 2 * os.cpu_count():
@@ -110,7 +110,7 @@ def the_model_says_what_the_pipeline_measures():
     # Blocks whose reading does not hide behind compute Tenuto would compute again. The bench restores all of them, which
     # is the recurrence without writes.
     hold(said, same(*[("load_then_compute", h) for h in HITS]) + [(("tenuto", h), ("unscheduled", h)) for h in HITS],
-         lambda repeat: measured(HITS, "off", STRETCH, repeat))
+         lambda: measured(HITS, "off", STRETCH, 3))
 
 
 def with_writes_reads_come_first():
@@ -118,7 +118,7 @@ def with_writes_reads_come_first():
     said = predicted(HITS[:1], True)
     if not said["unscheduled", 50] > 1.3 * said["tenuto", 50]:
         fail("the writes must be in the way: %s" % said)
-    hold(said, same(("tenuto", 50)), lambda repeat: measured(HITS[:1], "on", STRETCH, repeat))
+    hold(said, same(("tenuto", 50)), lambda: measured(HITS[:1], "on", STRETCH, 2))
 
 
 def with_writes_reads_are_as_slow_as_the_drive_says():
@@ -126,7 +126,7 @@ def with_writes_reads_are_as_slow_as_the_drive_says():
     said = predicted(HITS[1:], True)
     if not said["unscheduled", 75] > 1.3 * said["ideal", 75]:
         fail("the writes must be in the way: %s" % said)
-    hold(said, same(("unscheduled", 75), ("load_then_compute", 75)), lambda repeat: measured(HITS[1:], "on", STRETCH, repeat))
+    hold(said, same(("unscheduled", 75), ("load_then_compute", 75)), lambda: measured(HITS[1:], "on", STRETCH, 2))
 
 
 main(globals())
