@@ -162,10 +162,12 @@ static void cancel(struct host *h)
 
 static bool may_be(const struct host *h, uint32_t place, uint64_t stamp)
 {
-	for (uint32_t i = 0; i < h->maybes[place]; i++)
+	uint32_t n = h->maybes[place];
+
+	for (uint32_t i = 0; i < n && n <= MAYBE; i++)
 		if (h->maybe[place][i] == stamp)
 			return true;
-	return h->maybes[place] > MAYBE;
+	return n > MAYBE;
 }
 
 static void check_part(struct host *h, uint16_t op, const struct part *p, uint64_t sum)

@@ -56,6 +56,12 @@ void tn_shares_leave(struct tn_shares *s, uint16_t space)
 	s->family[space] = (struct tn_key){{0, 0}};
 }
 
+/* Of a rank that does not decide by itself. */
+static uint64_t rank_bit(const struct tn_shares *s, uint16_t space)
+{
+	return UINT64_C(1) << s->rank[space];
+}
+
 static struct tn_decision_made *place_of(const struct tn_shares *s, uint16_t space, const struct tn_key *key)
 {
 	return &s->made[(key->word[0] ^ s->family[space].word[0]) % DECISIONS];
@@ -77,7 +83,7 @@ enum tn_policy_decided tn_shares_decided(const struct tn_shares *s, const struct
 
 	if (is_alone(s, space))
 		return TN_POLICY_UNDECIDED;
-	if (is_about(s, d, space, key) && !(d->asked >> s->rank[space] & 1))
+	if (is_about(s, d, space, key) && !(d->asked & rank_bit(s, space)))
 		return d->let_in ? TN_POLICY_LET_IN : TN_POLICY_KEPT_OUT;
 	return tn_tier_has_share(t, space, key) ? TN_POLICY_LET_IN : TN_POLICY_UNDECIDED;
 }
@@ -99,13 +105,15 @@ static void move_hand(struct tn_shares *s)
 	d->old = true;
 }
 
+/* Ranks that have a share of the same blocks. Spaces of one rank with other geometries have blocks of their own. */
 static uint16_t others(const struct tn_shares *s, uint16_t space)
 {
-	uint16_t n = 0;
+	uint64_t ranks = 0;
 
 	for (uint16_t at = s->next[space]; at != space; at = s->next[at])
-		n++;
-	return n;
+		ranks |= s->rank[at] < RANKS_MAX ? rank_bit(s, at) : 0;
+	ranks &= ~rank_bit(s, space);
+	return (uint16_t)__builtin_popcountll(ranks);
 }
 
 void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, enum tn_policy_decided decided, bool let_in)
@@ -114,7 +122,7 @@ void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *ke
 
 	if (is_alone(s, space))
 		return;
-	if (!is_about(s, d, space, key) || d->asked >> s->rank[space] & 1) {
+	if (!is_about(s, d, space, key) || d->asked & rank_bit(s, space)) {
 		take_back(s, d, d->promised);
 		move_hand(s);
 		*d = (struct tn_decision_made){.key = *key, .family = s->family[space], .let_in = let_in};
@@ -123,5 +131,5 @@ void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *ke
 	} else if (d->promised > 0) {
 		take_back(s, d, 1);
 	}
-	d->asked |= UINT64_C(1) << s->rank[space];
+	d->asked |= rank_bit(s, space);
 }

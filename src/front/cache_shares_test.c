@@ -180,6 +180,24 @@ static void the_first_share_of_a_block_makes_place_for_the_others(void **state)
 	down(&w);
 }
 
+static void a_space_of_the_same_rank_and_another_geometry_is_promised_nothing(void **state)
+{
+	const struct tn_key family = {{7, 7}}, first = {{1, 1}};
+	const uint32_t rank[] = {0, 0, 1, 1};
+	static struct tn_shares s;
+
+	assert_int_equal(tn_shares_create(&s, &tn_alloc_system), 0);
+	for (uint16_t i = 0; i < 2; i++)
+		tn_shares_join(&s, i, &family, rank[i]);
+	tn_shares_note(&s, 0, &first, TN_POLICY_UNDECIDED, true);
+	assert_int_equal(s.promised, 0);
+	for (uint16_t i = 2; i < 4; i++)
+		tn_shares_join(&s, i, &family, rank[i]);
+	tn_shares_note(&s, 0, &first, TN_POLICY_UNDECIDED, true);
+	assert_int_equal(s.promised, 1);
+	tn_shares_destroy(&s, &tn_alloc_system);
+}
+
 static void promises_to_a_rank_that_saves_no_more_end(void **state)
 {
 	const struct tn_key family = {{7, 7}}, first = {{1, 1}};
@@ -298,6 +316,7 @@ int main(void)
 		cmocka_unit_test(a_share_that_somebody_holds_stays),
 		cmocka_unit_test(ranks_of_other_engines_are_left_alone),
 		cmocka_unit_test(the_first_share_of_a_block_makes_place_for_the_others),
+		cmocka_unit_test(a_space_of_the_same_rank_and_another_geometry_is_promised_nothing),
 		cmocka_unit_test(promises_to_a_rank_that_saves_no_more_end),
 		cmocka_unit_test(blocks_are_there_with_all_shares_or_none),
 	};
