@@ -6,7 +6,7 @@
 set -eu
 
 PACKAGES="
-	gcc g++ clang libc6-dev make meson ninja-build pkg-config python3 git binutils
+	gcc g++ clang libc6-dev make meson ninja-build pkg-config python3 python3-dev python3-venv git binutils
 	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev libck-dev systemtap-sdt-dev
 	fio libclang-rt-14-dev shellcheck
 	libmicrohttpd-dev libyaml-dev libsystemd-dev

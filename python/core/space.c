@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenuto.Space: the blocks of one tenant, model and shard. */
+#include <errno.h>
+
+#include "binding.h"
+
+struct identity {
+	struct tn_identity id;
+	struct tn_shard shard;
+	struct tn_quota quota;
+	bool has_quota;
+};
+
+static const struct tn_py_field id_fields[] = {
+	{"tenant", TN_PY_TEXT, offsetof(struct tn_identity, tenant)},
+	{"revision", TN_PY_TEXT, offsetof(struct tn_identity, revision)},
+	{"kv_dtype", TN_PY_TEXT, offsetof(struct tn_identity, kv_dtype)},
+	{"rotary", TN_PY_TEXT, offsetof(struct tn_identity, rotary)},
+	{"hash_algorithm", TN_PY_TEXT, offsetof(struct tn_identity, hash_algorithm)},
+	{"hash_seed", TN_PY_U64, offsetof(struct tn_identity, hash_seed)},
+	{NULL, 0, 0},
+};
+
+static const struct tn_py_field shard_fields[] = {
+	{"tp_rank", TN_PY_U32, offsetof(struct tn_shard, tp_rank)},
+	{"tp_size", TN_PY_U32, offsetof(struct tn_shard, tp_size)},
+	{"pp_rank", TN_PY_U32, offsetof(struct tn_shard, pp_rank)},
+	{"pp_size", TN_PY_U32, offsetof(struct tn_shard, pp_size)},
+	{"group", TN_PY_U32, offsetof(struct tn_shard, group)},
+	{"match_rule", TN_PY_U32, offsetof(struct tn_shard, match_rule)},
+	{"window_tokens", TN_PY_U32, offsetof(struct tn_shard, window_tokens)},
+	{NULL, 0, 0},
+};
+
+static bool identity_from(PyObject *kw, struct identity *out)
+{
+	PyObject *quota = kw ? PyDict_GetItemString(kw, "quota") : NULL; /* borrowed */
+	Py_ssize_t known = quota != NULL;
+
+	tn_identity_init(&out->id);
+	tn_shard_init(&out->shard);
+	out->has_quota = quota && quota != Py_None;
+	if (tn_py_quota(quota, &out->quota) || tn_py_fields(kw, id_fields, &out->id, &known) || tn_py_fields(kw, shard_fields, &out->shard, &known))
+		return false;
+	if (!kw || known == PyDict_Size(kw))
+		return true;
+	PyErr_SetString(PyExc_TypeError, "a space takes tenant, revision, kv_dtype, rotary, hash_algorithm, hash_seed, tp_rank, tp_size, pp_rank, pp_size, group, "
+					 "match_rule, window_tokens and quota");
+	return false;
+}
+
+static PyObject *space_new(PyTypeObject *type, PyObject *args, PyObject *kw)
+{
+	struct tn_py_cache *cache;
+	struct tn_py_space *self;
+	PyObject *geometry;
+	struct identity i;
+	const char *model;
+	int rc = -1;
+
+	if (!PyArg_ParseTuple(args, "O!sO!;a Cache, a model and a Geometry are wanted", tn_py_cache_type, &cache, &model, tn_py_geometry_type, &geometry) ||
+	    !identity_from(kw, &i))
+		return NULL;
+	i.id.model = model;
+	self = tn_py_new(type);
+	if (!self)
+		return NULL;
+	tn_py_link_init(&self->link);
+	self->geometry = ((struct tn_py_geometry *)geometry)->g;
+	if (tn_py_enter(cache)) {
+		self->cache = (struct tn_py_cache *)TN_PY_REF(cache);
+		TN_PY_CALL(cache, rc = tn_space_open(cache->c, &i.id, &i.shard, &self->geometry, i.has_quota ? &i.quota : NULL, &self->s));
+		if (rc)
+			tn_py_raise(rc);
+		else
+			tn_py_link_add(&cache->children[TN_PY_SPACES], &self->link);
+	}
+	if (rc == 0)
+		return (PyObject *)self;
+	Py_DECREF((PyObject *)self);
+	return NULL;
+}
+
+void tn_py_space_close(struct tn_py_space *space)
+{
+	struct tn_space *s = space->s;
+
+	space->s = NULL;
+	tn_py_link_remove(&space->link);
+	if (!s || !space->cache->c)
+		return;
+	Py_BEGIN_ALLOW_THREADS;
+	tn_space_close(s);
+	Py_END_ALLOW_THREADS;
+}
+
+static void space_dealloc(PyObject *self)
+{
+	struct tn_py_space *space = (struct tn_py_space *)self;
+
+	PyObject_GC_UnTrack(self);
+	if (space->cache)
+		tn_py_space_close(space);
+	Py_XDECREF((PyObject *)space->cache);
+	tn_py_free(self);
+}
+
+static int space_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(((struct tn_py_space *)self)->cache);
+	return 0;
+}
+
+/* The space of a call, entered; NULL with an exception. */
+static struct tn_py_space *enter(PyObject *self)
+{
+	struct tn_py_space *space = (struct tn_py_space *)self;
+
+	if (space->s)
+		return tn_py_enter(space->cache) ? space : NULL;
+	tn_py_raise_text(-EBADF, "the space was closed");
+	return NULL;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *space_keys(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"tokens", "extra", NULL};
+	struct tn_py_space *space = (struct tn_py_space *)self;
+	PyObject *from, *out = NULL;
+	Py_buffer extra = {0};
+	uint32_t *tokens;
+	size_t n, max;
+	long rc;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "O|y*", names, &from, &extra))
+		return NULL;
+	tokens = tn_py_u32s(from, "tokens", &n);
+	max = tokens ? n / tn_geometry_block_tokens(&space->geometry) : 0;
+	if (tokens)
+		out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)max * TN_PY_KEY_BYTES);
+	if (out && enter(self)) {
+		struct tn_key *keys = (struct tn_key *)(void *)PyBytes_AsString(out);
+
+		TN_PY_CALL(space->cache, rc = tn_keys_from_tokens(space->s, tokens, n, extra.buf, (size_t)extra.len, keys, max));
+		if (rc < 0)
+			tn_py_raise(rc);
+	}
+	PyMem_Free(tokens);
+	if (extra.obj)
+		PyBuffer_Release(&extra);
+	if (PyErr_Occurred())
+		Py_CLEAR(out);
+	return out;
+}
+
+static PyObject *space_keys_from_hashes(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"hashes", "hash_bytes", NULL};
+	struct tn_py_space *space = (struct tn_py_space *)self;
+	Py_ssize_t hash_bytes = 32, n;
+	PyObject *out = NULL;
+	Py_buffer hashes;
+	long rc = 0;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "y*|n", names, &hashes, &hash_bytes))
+		return NULL;
+	if (hash_bytes < 16 || hash_bytes > 32 || hashes.len % hash_bytes) {
+		PyErr_Format(PyExc_ValueError, "%zd bytes are no whole number of hashes of %zd bytes (16 to 32)", hashes.len, hash_bytes);
+	} else {
+		n = hashes.len / hash_bytes;
+		out = PyBytes_FromStringAndSize(NULL, n / space->geometry.pages_per_block * TN_PY_KEY_BYTES);
+		if (out && enter(self)) {
+			struct tn_key *keys = (struct tn_key *)(void *)PyBytes_AsString(out);
+
+			TN_PY_CALL(space->cache, rc = tn_keys_from_hashes(space->s, hashes.buf, (size_t)hash_bytes, (size_t)n, keys,
+									  (size_t)n / space->geometry.pages_per_block));
+			if (rc < 0)
+				tn_py_raise(rc);
+		}
+	}
+	PyBuffer_Release(&hashes);
+	if (PyErr_Occurred())
+		Py_CLEAR(out);
+	return out;
+}
+
+/* ---- other calls ---------------------------------------------------------------------------------------------------------- */
+
+static PyObject *space_prefetch(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"keys", "timeout", NULL};
+	PyObject *packed, *timeout = Py_None;
+	struct tn_py_space *space;
+	uint64_t deadline_ns;
+	Py_buffer keys;
+	size_t n;
+	int rc = -1;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O", names, &packed, &timeout) || tn_py_deadline(timeout, &deadline_ns) ||
+	    tn_py_keys(packed, &keys, &n))
+		return NULL;
+	space = enter(self);
+	if (space) {
+		TN_PY_CALL(space->cache, rc = tn_prefetch(space->s, keys.buf, n, deadline_ns));
+		if (rc < 0)
+			tn_py_raise(rc);
+	}
+	PyBuffer_Release(&keys);
+	return PyErr_Occurred() ? NULL : PyLong_FromLong(rc);
+}
+
+static PyObject *space_drop_blocks(PyObject *self, PyObject *packed)
+{
+	struct tn_py_space *space;
+	Py_buffer keys;
+	size_t n;
+	int rc = -1;
+
+	if (tn_py_keys(packed, &keys, &n))
+		return NULL;
+	space = enter(self);
+	if (space) {
+		TN_PY_CALL(space->cache, rc = tn_drop(space->s, keys.buf, n));
+		if (rc < 0)
+			tn_py_raise(rc);
+	}
+	PyBuffer_Release(&keys);
+	return PyErr_Occurred() ? NULL : PyLong_FromLong(rc);
+}
+
+static PyObject *space_drop(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"timeout", NULL};
+	PyObject *timeout = Py_None;
+	struct tn_py_space *space;
+	uint64_t deadline_ns;
+	int rc;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O", names, &timeout) || tn_py_deadline(timeout, &deadline_ns))
+		return NULL;
+	space = enter(self);
+	if (!space)
+		return NULL;
+	TN_PY_CALL(space->cache, rc = tn_space_drop(space->s, deadline_ns));
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
+}
+
+static PyObject *space_close(PyObject *self, PyObject *nothing)
+{
+	tn_py_space_close((struct tn_py_space *)self);
+	return Py_NewRef(Py_None);
+}
+
+static PyObject *get_geometry(PyObject *self, void *arg)
+{
+	return tn_py_geometry(&((struct tn_py_space *)self)->geometry);
+}
+
+static PyObject *get_cache(PyObject *self, void *arg)
+{
+	return TN_PY_REF(((struct tn_py_space *)self)->cache);
+}
+
+static PyObject *get_index(PyObject *self, void *arg)
+{
+	const struct tn_py_space *space = (struct tn_py_space *)self;
+
+	return space->s ? PyLong_FromUnsignedLong(tn_space_index(space->s)) : tn_py_raise_text(-EBADF, "the space was closed");
+}
+
+static PyGetSetDef getset[] = {
+	{"geometry", get_geometry, NULL, "of its blocks", NULL},
+	{"cache", get_cache, NULL, "that it is of", NULL},
+	{"index", get_index, NULL, "the number by which block events name it", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+#define WITH_KEYWORDS(function) (PyCFunction)(void (*)(void))function, METH_VARARGS | METH_KEYWORDS
+
+static PyMethodDef methods[] = {
+	{"keys", WITH_KEYWORDS(space_keys),
+	 "keys(tokens, extra=b\"\")\n--\n\nPacked keys of a prompt's whole blocks: bytes, KEY_BYTES per block.\n\n"
+	 "tokens: an integer array of one dimension, or a sequence; extra: bytes of what else the KV depends on (LoRA, images, a cache salt)."},
+	{"keys_from_hashes", WITH_KEYWORDS(space_keys_from_hashes),
+	 "keys_from_hashes(hashes, hash_bytes=32)\n--\n\nPacked keys from an engine's own chained page hashes, 16 to 32 bytes each, one after the other.\n\n"
+	 "The last page's hash names a block; a trailing part of a block gets no key. Raises ValueError."},
+	{"match", WITH_KEYWORDS(tn_py_space_match),
+	 "match(keys, pin=False, tiers=False)\n--\n\nThe longest prefix of packed keys that can be loaded: a Match.\n\n"
+	 "pin: take a lease, which keeps the blocks until Match.unpin; tiers: also where each block lies. Raises Again (all leases are taken), Closed."},
+	{"plan", WITH_KEYWORDS(tn_py_space_plan),
+	 "plan(match, input_tokens)\n--\n\nHow much of a match to restore, and how much to compute again: a dict with restore_blocks, recompute_blocks,\n"
+	 "ttft_ns, restore_all_ttft_ns and recompute_all_ttft_ns (estimates in ns; 0: not known)."},
+	{"prefetch", WITH_KEYWORDS(space_prefetch),
+	 "prefetch(keys, timeout=None)\n--\n\nBring blocks to host memory before they are asked for. Returns how many will be looked for."},
+	{"drop_blocks", space_drop_blocks, METH_O, "drop_blocks(keys)\n--\n\nForget single blocks. Returns how many were found."},
+	{"drop", WITH_KEYWORDS(space_drop),
+	 "drop(timeout=None)\n--\n\nForget all blocks of the space, durably. Raises Busy (loads or saves under way at the end of timeout), Timeout, Error."},
+	{"close", space_close, METH_NOARGS, "close()\n--\n\nThe handle goes, the blocks stay."},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+	{Py_tp_doc, (void *)"Space(cache, model, geometry, *, tenant=\"\", revision=\"\", kv_dtype=\"\", rotary=\"\", hash_algorithm=\"\", hash_seed=0, tp_rank=0,\n"
+			    "      tp_size=1, pp_rank=0, pp_size=1, group=0, match_rule=MATCH_PREFIX, window_tokens=0, quota=None)\n--\n\n"
+			    "The blocks of one tenant, model and shard; made by Cache.space."},
+	{Py_tp_new, (void *)space_new},
+	{Py_tp_dealloc, (void *)space_dealloc},
+	{Py_tp_traverse, (void *)space_traverse},
+	{Py_tp_getset, getset},
+	{Py_tp_methods, methods},
+	{0, NULL},
+};
+
+PyType_Spec tn_py_space_spec = {
+	.name = "tenuto._core.Space",
+	.basicsize = sizeof(struct tn_py_space),
+	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+	.slots = slots,
+};
