@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The object checksum. The shared libxxhash picks AVX2 or AVX-512 at run time. The static one of Debian has no code that picks, so a build that
+ * links it compiles this file once per instruction set (TN_CHECKSUM_TARGET names it), and checksum_pick.c picks.
+ */
 #include "base/checksum.h"
 
+#ifdef TN_CHECKSUM_TARGET
+#define XXH_INLINE_ALL
+#include "base/checksum_targets.h"
+#define tn_checksum_iov TN_CHECKSUM_OF(TN_CHECKSUM_TARGET)
+#else
 #define XXH_STATIC_LINKING_ONLY /* the streaming state lives on the stack */
+#endif
 #include <xxhash.h>
-#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#if !defined(TN_CHECKSUM_TARGET) && defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h> /* redefines the XXH3 calls to pick AVX2 or AVX-512 at run time */
 #endif
 
@@ -86,9 +96,11 @@ uint64_t tn_checksum_iov(const struct iovec *iov, size_t iov_count, size_t skip,
 	return root_end(&root);
 }
 
+#ifndef TN_CHECKSUM_TARGET
 uint64_t tn_checksum(const void *data, size_t len)
 {
 	const struct iovec all = {(void *)(uintptr_t)data, len};
 
 	return tn_checksum_iov(&all, 1, 0, len);
 }
+#endif
