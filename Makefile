@@ -5,7 +5,7 @@
 
 WERROR ?= false
 FUZZ_SECONDS ?= 60
-TESTS := --suite unit --suite sim --suite io --suite cli
+TESTS := --suite unit --suite sim --suite io --suite cli --suite python
 OPTIONS := -Dwerror=$(WERROR)
 # Sanitized programs run several times slower, and stop at the first finding. The simulations have one thread.
 SANITIZED := --suite unit --suite io --no-suite style --no-suite once
@@ -14,12 +14,13 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ThreadSanitizer of clang 14 cannot place its shadow where the kernel randomises addresses widely.
 SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build demo test bench asan tsan clang lint fuzz soak install clean
+.PHONY: help setup build demo test python bench asan tsan clang lint fuzz soak install clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (a minute at most)"
 	@echo "make test      all tests: unit, simulation, real I/O"
+	@echo "make python    the wheel: built, installed into a new environment, tested there (with transformers where TN_PYTHON has it)"
 	@echo "make bench     the store against fio, look-ups, and what the scheduler costs"
 	@echo "make lint      style rules, shellcheck, clang with -Werror"
 	@echo "make asan      tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -41,6 +42,9 @@ demo: build
 
 test: build
 	@scripts/run_tests.py build $(TESTS)
+
+python: setup
+	@scripts/python_test.sh
 
 bench: build
 	build/cli/tenuto bench store --vs-fio

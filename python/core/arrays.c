@@ -214,7 +214,7 @@ static bool from_pointer(struct tn_py_view *v, unsigned long long pointer, PyObj
 static PyObject *view_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"array", "writable", "pointer", "shape", "strides", "itemsize", "owner", NULL};
-	PyObject *array = Py_None, *shape = NULL, *strides = Py_None, *owner = Py_None;
+	PyObject *array = NULL, *shape = NULL, *strides = Py_None, *owner = Py_None;
 	unsigned long long pointer = 0;
 	Py_ssize_t itemsize = 1;
 	struct tn_py_view *v;
@@ -222,7 +222,7 @@ static PyObject *view_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|Op$KOOnO", names, &array, &writable, &pointer, &shape, &strides, &itemsize, &owner))
 		return NULL;
-	if (array != Py_None)
+	if (array && (array != Py_None || !shape))
 		return tn_py_view_of(array, writable);
 	if (!shape) {
 		PyErr_SetString(PyExc_TypeError, "View() wants an array, or pointer and shape");

@@ -301,18 +301,23 @@ static int end_operations(struct tn_py_cache *cache, uint64_t deadline_ns)
 
 #define CHILD(at, type) ((struct type *)(void *)((char *)(at)-offsetof(struct type, link)))
 
+/* Each is held while it is closed: its last user may drop it meanwhile. */
+#define CLOSE_ALL(list, type)                                                          \
+	do {                                                                           \
+		while ((list).next != &(list)) {                                       \
+			struct type *child = CHILD((list).next, type);                 \
+			Py_INCREF((PyObject *)child);                                  \
+			type##_close(child);                                           \
+			Py_DECREF((PyObject *)child);                                  \
+		}                                                                      \
+	} while (0)
+
 static void close_children(struct tn_py_cache *cache)
 {
-	struct tn_py_link *lists = cache->children, *l;
-
-	while ((l = lists[TN_PY_POOLS].next) != &lists[TN_PY_POOLS])
-		tn_py_pool_close(CHILD(l, tn_py_pool));
-	while ((l = lists[TN_PY_MEMORIES].next) != &lists[TN_PY_MEMORIES])
-		tn_py_memory_close(CHILD(l, tn_py_memory));
-	while ((l = lists[TN_PY_SPACES].next) != &lists[TN_PY_SPACES])
-		tn_py_space_close(CHILD(l, tn_py_space));
-	while ((l = lists[TN_PY_EVENTS].next) != &lists[TN_PY_EVENTS])
-		tn_py_event_close(CHILD(l, tn_py_event));
+	CLOSE_ALL(cache->children[TN_PY_POOLS], tn_py_pool);
+	CLOSE_ALL(cache->children[TN_PY_MEMORIES], tn_py_memory);
+	CLOSE_ALL(cache->children[TN_PY_SPACES], tn_py_space);
+	CLOSE_ALL(cache->children[TN_PY_EVENTS], tn_py_event);
 }
 
 /* Return: 0 or a negative errno of tn_cache_close; 1 at the deadline; -1000 with an exception of a signal, and close may be called again. */

@@ -96,17 +96,20 @@ void tn_py_memory_close(struct tn_py_memory *memory)
 	rc = tn_memory_unregister(m);
 	Py_END_ALLOW_THREADS;
 	if (rc)
-		cache->stuck = true;
+		cache->stuck = true; /* the arrays stay where they are, too */
+	else
+		Py_CLEAR(memory->views);
 }
 
 int tn_py_memory_check(struct tn_py_memory *memory)
 {
-	Py_ssize_t n = PyTuple_Size(memory->views);
+	Py_ssize_t n;
 
 	if (!memory->m) {
 		tn_py_raise_text(-EBADF, "the memory was closed");
 		return -1;
 	}
+	n = PyTuple_Size(memory->views);
 	for (Py_ssize_t i = 0; i < n; i++) {
 		int moved = tn_py_view_moved((struct tn_py_view *)PyTuple_GetItem(memory->views, i));
 
@@ -123,18 +126,11 @@ static PyObject *memory_close(PyObject *self, PyObject *nothing)
 {
 	struct tn_py_memory *m = (struct tn_py_memory *)self;
 	struct tn_py_link *pools = m->cache ? &m->cache->children[TN_PY_POOLS] : NULL;
-	PyObject *none, *views;
 
 	for (struct tn_py_link *l = pools ? pools->next : NULL; m->m && l != pools; l = l->next)
 		if (((struct tn_py_pool *)(void *)((char *)l - offsetof(struct tn_py_pool, link)))->memory == m)
 			return tn_py_raise_text(-EBUSY, "the memory has pools: close them first");
 	tn_py_memory_close(m);
-	none = PyTuple_New(0);
-	if (!none)
-		return NULL;
-	views = m->views;
-	m->views = none;
-	Py_DECREF(views);
 	return Py_NewRef(Py_None);
 }
 

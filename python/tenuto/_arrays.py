@@ -88,8 +88,6 @@ class _Layout(NamedTuple):
 
 def _layout(geometry: _core.Geometry, views: list[_core.View], axes: str) -> _Layout:
     """Addresses of the first pages, and how far pages lie apart."""
-    if sorted(axes) != sorted(set(axes)) or not set(axes) <= set('lpn') or 'n' not in axes:
-        raise ValueError(f'axes {axes!r}: letters of l, p and n, each once, n among them')
     layers, planes = geometry.layers, len(geometry.planes)
     outside = [n for letter, n in (('l', layers), ('p', planes)) if letter not in axes]
     count = 1
@@ -97,6 +95,8 @@ def _layout(geometry: _core.Geometry, views: list[_core.View], axes: str) -> _La
         count *= n
     if len(views) != count:
         raise ValueError(f'{len(views)} arrays for {layers} layers and {planes} planes with axes {axes!r}: {count} are wanted')
+    for view in views:
+        extent(view)
     found: dict[tuple[int, int], tuple[int, int, int]] = {}
     for i, view in enumerate(views):
         if len(view.shape) < len(axes):
@@ -139,6 +139,8 @@ def _place(address: int, ranges: list[Range]) -> int:
 
 
 def _views(arrays: Any, axes: str, writable: bool) -> list[_core.View]:
+    if sorted(axes) != sorted(set(axes)) or not set(axes) <= set('lpn') or 'n' not in axes:
+        raise ValueError(f'axes {axes!r}: letters of l, p and n, each once, n among them')
     what = tuple(name for letter, name in (('l', 'layers'), ('p', 'planes')) if letter not in axes)
     return [_core.View(a, writable) for a in _flatten(arrays, len(what), what)]
 

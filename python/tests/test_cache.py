@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saves, look-ups and loads; what goes wrong is a clear exception, or a miss."""
+import ctypes
+import os
+import threading
+
+import tenuto
+from case import LAYERS, OBJECT, Case, content, main
+
+KEY = tenuto.KEY_BYTES
+
+
+class Blocks(Case):
+    def test_what_was_saved_comes_back_layer_by_layer(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        size = 4 * space.geometry.block_bytes
+        with space.match(keys, pin=True, tiers=True) as found:
+            self.assertEqual((found.blocks, found.first, found.pinned), (4, 0, True))
+            self.assertEqual(set(found.tiers), {tenuto.TIER_DISK})
+            with space.load(keys, pool, range(4, 8)) as load:
+                self.assertEqual([load.wait(layer) for layer in range(LAYERS)], [4] * LAYERS)
+                self.assertEqual(load.poll(0), 4)
+            self.assertTrue(load.ended)
+        self.assertFalse(found.pinned)
+        self.assertEqual(kv[size:2 * size], kv[:size])
+
+    def test_a_store_is_warm_when_it_is_opened_again(self):
+        with self.open() as cache:
+            space, kv, pool = self.raw(cache)
+            keys = self.stored(space, kv, pool)
+            cache.flush()
+        self.assertTrue(cache.closed)
+        with self.open() as cache:
+            space, again, pool = self.raw(cache)
+            self.assertEqual(space.keys(range(4)), keys)
+            self.assertEqual(space.load(keys, pool, range(4)).finish(), 4)
+            self.assertEqual(again, kv)
+
+    def test_host_memory_alone_needs_no_directory(self):
+        cache = tenuto.Cache(host_bytes=16 << 20)
+        self.addCleanup(cache.close)
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        self.assertEqual(space.match(keys).host_blocks, 4)
+
+    def test_a_block_that_is_not_there_is_a_miss(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool, 2)
+        more = keys + content('no key', KEY)
+        self.assertEqual(space.match(more).blocks, 2)
+        self.assertEqual(space.load(more, pool, [8, 9, 10]).finish(), 2)
+        self.assertEqual(space.load(content('none', KEY), pool, [8]).finish(), 0)
+
+    def test_a_damaged_block_is_a_miss(self):
+        with self.open(instance='damaged') as cache:
+            space, kv, pool = self.raw(cache)
+            keys = self.stored(space, kv, pool, 3)
+            cache.flush()
+        path = os.path.join(self.dir, 'damaged', 'tenuto.store')
+        with open(path, 'r+b') as store:
+            data = store.read()
+            at = data.index(bytes(kv[space.geometry.block_bytes:][:64]))  # the second block
+            store.seek(at)
+            store.write(bytes(b ^ 1 for b in data[at:at + 64]))
+        with self.open(instance='damaged') as cache:
+            space, kv, pool = self.raw(cache)
+            self.assertEqual(space.load(keys, pool, range(3)).finish(), 1)
+            self.assertEqual(space.match(keys).blocks, 1)
+
+    def test_blocks_that_are_dropped_are_gone(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        self.assertEqual(space.drop_blocks(keys[2 * KEY:3 * KEY]), 1)
+        self.assertEqual(space.match(keys).blocks, 2)
+        space.drop(timeout=60)
+        self.assertEqual(space.match(keys).blocks, 0)
+
+    def test_spaces_that_differ_in_anything_never_match(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache, tenant='a', kv_dtype='bf16')
+        keys = self.stored(space, kv, pool)
+        for other in ({'tenant': 'b', 'kv_dtype': 'bf16'}, {'tenant': 'a', 'kv_dtype': 'fp8'}, {'tenant': 'a', 'kv_dtype': 'bf16', 'revision': '2'}):
+            stranger = cache.space('toy', space.geometry, **other)
+            self.assertEqual(stranger.match(keys).blocks, 0)
+            self.assertNotEqual(stranger.keys(range(4)), keys)
+        self.assertEqual(cache.space('toy', space.geometry, tenant='a', kv_dtype='bf16').match(keys).blocks, 4)
+
+    def test_match_all_finds_what_every_rank_has(self):
+        cache = self.open()
+        ranks = [self.raw(cache, tp_rank=r, tp_size=2) for r in range(2)]
+        keys = self.stored(*ranks[0], 4)
+        self.stored(*ranks[1], 2)
+        found = tenuto.match_all([r[0] for r in ranks], keys, pin=True)
+        self.assertEqual((found.blocks, found.firsts), (2, (0, 0)))
+        found.unpin()
+        query = tenuto.match_begin([r[0] for r in ranks], keys, timeout=10)
+        self.assertEqual(query.poll().blocks, 2)
+        with self.assertRaises(tenuto.Closed):
+            query.poll()
+
+    def test_a_save_whose_body_raises_leaves_nothing(self):
+        cache = self.open()
+        space, _, pool = self.raw(cache)
+        keys = space.keys(range(2))
+        with self.assertRaises(KeyError), space.save(keys, pool, [0, 1]) as save:
+            save.layer(0)
+            raise KeyError
+        self.assertEqual(save.result, (0, 0, 0, 0, 0, 0))
+        with space.save(keys, pool, [0, 1]) as save:
+            save.layer(0)  # not all layers: aborted, too
+        self.assertEqual(space.match(keys).blocks, 0)
+        with space.save(keys, pool, [0, 1]) as save:
+            for layer in range(LAYERS):
+                save.layer(layer)
+        self.assertEqual((save.result.stored, save.outcome), (2, bytes([tenuto.SAVED_STORED] * 2)))
+
+    def test_a_save_waits_for_an_event(self):
+        cache = self.open()
+        space, _, pool = self.raw(cache)
+        keys, event = space.keys([7]), cache.event()
+        save = space.save(keys, pool, [0])
+        for layer in range(LAYERS):
+            save.layer(layer, event, layer + 1)
+        save.commit()
+        with self.assertRaises(tenuto.Timeout):
+            save.end(0.05)
+        event.raise_to(LAYERS)
+        self.assertEqual(save.end(60).stored, 1)
+
+    def test_part_of_the_pages_is_loaded(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool, 3)
+        block = space.geometry.block_bytes
+        kv[8 * block:11 * block] = b'x' * (3 * block)
+        self.assertEqual(space.load(keys, pool, [8, 9, 10], first_page=1, npages=1).finish(), 3)
+        self.assertEqual(kv[9 * block:10 * block], kv[block:2 * block])
+        self.assertEqual(kv[8 * block:9 * block] + kv[10 * block:11 * block], b'x' * (2 * block))
+
+
+class Observed(Case):
+    def test_statistics_devices_latencies_processes_and_events(self):
+        cache = self.open()
+        _, cursor, _ = cache.block_events()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        space.match(keys)
+        space.load(keys, pool, range(4, 8)).finish()
+        self.assertEqual(cache.stats()['disk_blocks'], 4)
+        self.assertEqual(cache.devices()[0]['health'], 'healthy')
+        self.assertEqual(cache.latency('load', 'disk')['count'], 1)
+        self.assertEqual(sum(n for _, n in cache.latency('match', all_processes=True)['buckets']), 1)
+        self.assertEqual(cache.owner()['pid'], os.getpid())
+        self.assertEqual(cache.sessions()[0]['loads'], 1)
+        events, cursor, gone = cache.block_events(cursor)
+        self.assertFalse(gone)
+        stored = [e for e in events if e.stored]
+        self.assertEqual([e.key for e in stored], [keys[i * KEY:(i + 1) * KEY] for i in range(4)])
+        self.assertEqual((stored[0].parent, stored[1].parent), (None, keys[:KEY]))
+        snapshot, _ = cache.snapshot()
+        self.assertEqual({e.key for e in snapshot}, {e.key for e in stored})
+        plan = space.plan(space.match(keys, tiers=True), 100)
+        self.assertEqual(plan['restore_blocks'] + plan['recompute_blocks'], 4)
+        cache.phase('decode', 1000000)
+
+    def test_log_lines_come_to_a_function(self):
+        lines = []
+        with self.open(log=lambda *line: lines.append(line), log_level=3) as cache:
+            self.raw(cache)
+        self.assertTrue(lines)
+        self.assertTrue(all(isinstance(t, str) for _, _, t in lines))
+
+
+class Wrong(Case):
+    def test_errors_have_errno_and_a_text_and_are_os_errors(self):
+        cache = self.open()
+        space, _, pool = self.raw(cache)
+        with self.assertRaisesRegex(tenuto.InvalidValue, r'pages\[1\] = 99: the pool has 16 pages') as caught:
+            space.load(space.keys([1, 2]), pool, [0, 99])
+        key = space.keys([1])
+        self.assertIsInstance(caught.exception, OSError)
+        self.assertIsInstance(caught.exception, ValueError)
+        self.assertEqual(caught.exception.errno, 22)
+        for keys, pages in ((key, [1, 2]), (key + b'1', [1]), (b'', []), (key, [-1]), (key, [1 << 32])):
+            with self.assertRaises(ValueError):
+                space.load(keys, pool, pages)
+        with self.assertRaises(TypeError):
+            space.load('text', pool, [0])
+        with self.assertRaises(TypeError):
+            space.load(key, pool, [0], no_such_option=1)
+        with self.assertRaises(TypeError):
+            tenuto.Cache(self.dir, instance='other', no_such_option=1)
+        with space.load(key, pool, [0]) as load, self.assertRaises(IndexError):
+            load.wait(LAYERS)
+
+    def test_a_page_of_a_load_is_refused_to_others(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        load = space.load(keys[:KEY], pool, [8])
+        with self.assertRaises(tenuto.InvalidValue):
+            space.load(keys[:KEY], pool, [8])
+        with self.assertRaises(tenuto.Busy):
+            pool.close()
+        self.assertEqual(load.finish(), 1)
+        with self.assertRaises(tenuto.Closed):
+            load.wait()
+        self.assertEqual(load.end(), ())
+        with self.assertRaises(tenuto.Busy):
+            pool.memory.close()
+        pool.close()
+        pool.memory.close()
+        with self.assertRaises(tenuto.Closed):
+            space.load(keys[:KEY], pool, [8])
+
+    def test_too_much_under_way_is_again(self):
+        cache = self.open(max_ops=2)
+        space, _, pool = self.raw(cache)
+        saves = [space.save(space.keys([i]), pool, [i]) for i in range(2)]
+        with self.assertRaises(tenuto.Again):
+            space.save(space.keys([9]), pool, [9])
+        for save in saves:
+            self.assertEqual(save.finish().stored, 1)
+
+    def test_directories_that_are_not_there_or_no_store(self):
+        with self.assertRaises(FileNotFoundError):
+            tenuto.Cache(os.path.join(self.dir, 'none'))
+        os.mkdir(os.path.join(self.dir, 'junk'))
+        with open(os.path.join(self.dir, 'junk', 'tenuto.store'), 'wb') as f:
+            f.write(b'Z' * 1048576)
+        with self.assertRaises(tenuto.Error) as caught:
+            tenuto.Cache(self.dir, instance='junk')
+        self.assertEqual(caught.exception.errno, 117)  # EUCLEAN
+
+    def test_a_store_of_a_newer_version_is_refused(self):
+        self.open().close()
+        with open(os.path.join(self.dir, 'default', 'tenuto.store'), 'r+b') as store:
+            for copy in (0, 65536):
+                store.seek(copy + 4)
+                store.write((77).to_bytes(2, 'little'))
+        with self.assertRaisesRegex(tenuto.WrongVersion, 'version 77'):
+            tenuto.Cache(self.dir)
+
+    def test_another_models_store_is_a_miss(self):
+        with self.open() as cache:
+            space, kv, pool = self.raw(cache, model='one')
+            keys = self.stored(space, kv, pool)
+            cache.flush()
+        with self.open() as cache:
+            geometry = tenuto.Geometry.raw(LAYERS, 2 * OBJECT)
+            kv = bytearray(4 * geometry.block_bytes)
+            for space in (cache.space('two', geometry), cache.space('one', geometry)):
+                pool = cache.memory(kv).pool(geometry, npages=4)
+                self.assertEqual(space.match(keys).blocks, 0)
+                self.assertEqual(space.load(keys, pool, range(4)).finish(), 0)
+
+    def test_a_pool_of_another_geometry_is_refused(self):
+        cache = self.open()
+        space, _, _ = self.raw(cache)
+        other = tenuto.Geometry.raw(LAYERS + 1, OBJECT)
+        pool = cache.memory(bytearray(4 * other.block_bytes)).pool(other, npages=4)
+        with self.assertRaises(tenuto.InvalidValue):
+            space.load(space.keys([1]), pool, [0])
+
+    def test_a_full_store_keeps_what_is_held_and_says_so(self):
+        cache = self.open(disk_bytes=4 << 20)
+        space, _, pool = self.raw(cache)
+        leases, result = [], None
+        for i in range(200):
+            result = space.save(space.keys([i]), pool, [0]).finish()
+            if not result.stored:
+                break
+            leases.append(space.match(space.keys([i]), pin=True))
+        self.assertEqual((result.stored, result.rejected), (0, 1))
+        self.assertEqual(space.load(space.keys([0]), pool, [1]).finish(), 1)
+        for lease in leases:
+            lease.unpin()
+        self.assertEqual(space.save(space.keys([1000]), pool, [0]).finish().failed, 0)
+
+    def test_a_full_disk_serves_what_it_has(self):
+        libc = ctypes.CDLL(None)
+        if libc.unshare(0x20000) or libc.mount(b'none', b'/', None, 0x44000, None) or libc.mount(b'none', self.dir.encode(), b'tmpfs', 0, b'size=6m'):
+            self.skipTest('a mount takes root')
+        try:
+            cache = self.open(disk_bytes=64 << 20)
+            space, kv, pool = self.raw(cache)
+            block, right = space.geometry.block_bytes, 0
+            for i in range(400):
+                kv[:block] = content(i, block)
+                result = space.save(space.keys([i]), pool, [0]).finish()
+                self.assertEqual(sum(result[:5]), 1)
+            for i in range(400):
+                if space.load(space.keys([i]), pool, [1]).finish():
+                    self.assertEqual(kv[block:2 * block], content(i, block))
+                    right += 1
+            self.assertGreater(right, 20)
+            cache.close()
+        finally:
+            libc.umount2(self.dir.encode(), 2)
+
+    def test_two_owners_of_one_directory(self):
+        self.open()
+        with self.assertRaisesRegex(tenuto.Busy, str(os.getpid())):
+            tenuto.Cache(self.dir, lock_timeout_ns=1)
+        said = self.python('''
+import sys, tenuto
+try:
+    tenuto.Cache(sys.argv[1], lock_timeout_ns=1)
+except tenuto.Busy as e:
+    print(e.strerror)
+''', self.dir)
+        self.assertIn(str(os.getpid()), said)
+
+
+class Threads(Case):
+    def test_many_threads_use_one_cache(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache, 64)
+        block, wrong = space.geometry.block_bytes, []
+
+        def one(t):
+            for i in range(10):
+                key, page = space.keys([100 * t + i]), 8 * t
+                data = content((t, i), block)
+                kv[page * block:(page + 1) * block] = data
+                space.save(key, pool, [page]).finish()
+                if space.match(key).blocks and space.load(key, pool, [page + 1]).finish() and kv[(page + 1) * block:(page + 2) * block] != data:
+                    wrong.append((t, i))
+
+        threads = [threading.Thread(target=one, args=(t,)) for t in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(cache.sessions()[0]['saves'], 80)
+
+    def test_other_threads_run_while_one_waits(self):
+        cache = self.open()
+        space, _, pool = self.raw(cache)
+        event, key = cache.event(), space.keys([1])
+        save = space.save(key, pool, [0])
+        for layer in range(LAYERS):
+            save.layer(layer, event, 1)
+        save.commit()
+        done = []
+        waiter = threading.Thread(target=lambda: done.append(save.end()))
+        waiter.start()
+        event.raise_to(1)  # would never come if the waiter kept the GIL
+        waiter.join(60)
+        self.assertEqual(done[0].stored, 1)
+
+
+if __name__ == '__main__':
+    main(__name__)
