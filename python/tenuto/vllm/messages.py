@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler's side and the workers' sides of the connector tell each other: plain values, pickled by vLLM."""
+from dataclasses import dataclass, field
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata, KVConnectorMetadata, KVConnectorWorkerMetadata
+
+
+@dataclass
+class Hello(KVConnectorHandshakeMetadata):
+    """A worker, once: the share of each block that it has, and the geometry of each group's pages.
+
+    `shares` is how many different shares there are: workers that hold the same bytes (MLA, replicated KV heads) have the same one, and one of them saves it.
+    """
+    share: int
+    shares: int
+    pp_rank: int
+    pp_size: int
+    geometries: dict  # group index -> bytes
+    means: str        # fingerprint of what the bytes mean
+
+
+@dataclass
+class Blocks:
+    """Blocks of a prompt: keys, and each group's pages. `pages` has, by group, the first block that is meant and the page of each from there on."""
+    id: int
+    request: str
+    keys: bytes
+    pages: dict
+    parent: bytes | None = None
+    last: bool = False  # of a save: the request has ended, and waits for this before its pages are given away
+
+
+@dataclass
+class Step(KVConnectorMetadata):
+    """The scheduler, in every step. `early` saves are of blocks that this step computes, `late` ones of blocks that are there already."""
+    number: int = 0
+    socket: str | None = None
+    loads: list = field(default_factory=list)
+    early: list = field(default_factory=list)
+    late: list = field(default_factory=list)
+    wait_for: list = field(default_factory=list)   # saves whose pages this step gives to somebody else
+    told: list = field(default_factory=list)       # requests that have ended with nothing to save: to be reported at once
+
+
+@dataclass
+class Done(KVConnectorWorkerMetadata):
+    """A worker, after every step. Counts are by save, so that the scheduler knows when all workers are through."""
+    steps: dict = field(default_factory=dict)      # steps with loads that were waited for: how many workers
+    saves: dict = field(default_factory=dict)      # saves that have ended: how many workers
+    failed: set = field(default_factory=set)       # requests whose load was not complete
+
+    def aggregate(self, other):
+        for mine, theirs in ((self.steps, other.steps), (self.saves, other.saves)):
+            for key, n in theirs.items():
+                mine[key] = mine.get(key, 0) + n
+        self.failed |= other.failed
+        return self

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector's side in vLLM's scheduler: what is looked up, loaded and saved.
+
+A step that computes on loaded bytes which nobody has confirmed yet saves nothing: were they wrong, what it computes is wrong, too. Its blocks are saved
+by a later step, when all workers have said that their loads were complete. All other steps save layer by layer, while they compute.
+"""
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from tenuto import _core
+from tenuto.vllm.messages import Blocks, Step
+from tenuto.vllm.store import GONE, Stats
+
+KEY = _core.KEY_BYTES
+#: Blocks whose engine hash is remembered, so that events can name them as vLLM does.
+EVENT_BLOCKS = 1 << 16
+
+
+@dataclass
+class Tracked:
+    """A request: `saved` blocks need no more thought, `failed` says that a load of it was not complete, so that it is offered nothing again."""
+    request: object
+    keys: bytes = b""
+    hashed: int = 0
+    saved: int = 0
+    failed: bool = False
+    match: object = None
+    loading: bool = False
+    local: int = 0   # blocks that vLLM itself had when it asked
+
+
+class Scheduler:
+    def __init__(self, model, store, layerwise, warn):
+        self.model, self.store, self.layerwise, self.warn = model, store, layerwise, warn
+        self.hellos, self.generation, self.spaces, self.first_space = {}, 0, [], None
+        self.requests, self.loads, self.late, self.told = {}, [], [], []
+        self.number, self.unconfirmed, self.saving, self.workers = 0, {}, OrderedDict(), 1
+        self.pages_saving, self.wait_for, self.next_id, self.ending = {}, set(), 1, {}
+        self.stats, self.events = Stats(), Events(model.events)
+
+    # ---- the cache --------------------------------------------------------------------------------------------------
+
+    def meet(self, hellos):
+        """What all workers have said of themselves. Raises ValueError if they do not fit together."""
+        self.hellos = hellos
+        self.workers = len(hellos)
+        if len({(h.means, h.shares, h.pp_size) for h in hellos.values()}) != 1:
+            raise ValueError("tenuto: the workers keep their KV in different ways")
+
+    def ready(self):
+        if self.store.cache is None or not self.hellos:
+            return False
+        if self.generation == self.store.generation:
+            return True
+        try:
+            self.spaces, seen = [], set()
+            for h in self.hellos.values():
+                for group, geometry in h.geometries.items():
+                    if (h.share, h.pp_rank, group) not in seen:
+                        seen.add((h.share, h.pp_rank, group))
+                        space = self.model.space(self.store.cache, group, h.share, h.pp_rank, _core.Geometry.from_bytes(geometry), h.means)
+                        self.spaces.append((group, space))
+        except OSError as e:
+            self._failed(e)
+            return False
+        self.generation = self.store.generation
+        self.events.begin(self.store.cache)
+        return True
+
+    def _failed(self, error):
+        """A call of the cache has failed: without its owner there is no cache, else there is only no answer."""
+        if isinstance(error, GONE) or isinstance(error, _core.Timeout):
+            self.generation, self.spaces = 0, []
+            for t in self.requests.values():
+                t.match = None
+            self.store.lost(error)
+        else:
+            self.warn(f"tenuto: {error}")
+
+    def _keys(self, t):
+        """All keys of the request's full blocks, as far as vLLM has hashed them."""
+        hashes = t.request.block_hashes
+        if len(hashes) > t.hashed and self.spaces:
+            fresh = b"".join(bytes(h) for h in hashes[t.hashed:])
+            t.keys += self.spaces[0][1].keys_from_hashes(fresh, len(bytes(hashes[0])))
+            self.events.name(t, hashes, KEY)
+            t.hashed = len(hashes)
+        return t.keys
+
+    def _match(self, keys, pin):
+        """A Match of all spaces, or None."""
+        try:
+            return _core.match_all([s for _, s in self.spaces], keys, pin)
+        except _core.Again:
+            return self._match(keys, False) if pin else None
+        except OSError as e:
+            self._failed(e)
+            return None
+
+    # ---- loads ------------------------------------------------------------------------------------------------------
+
+    def matched(self, request, computed):
+        """Tokens beyond those computed that can be loaded, and whether asynchronously."""
+        t = self.track(request)
+        t.match = None
+        if t.failed or not self.ready():
+            return 0, False
+        size = self.model.block_tokens
+        first, end = computed // size, (request.num_tokens - 1) // size
+        t.local = first
+        keys = self._keys(t)[first * KEY:end * KEY]
+        if not keys:
+            return 0, False
+        t.match = self._match(keys, True)
+        self.stats.add("queried_blocks", len(keys) // KEY)
+        if t.match is None or t.match.blocks < self.model.min_blocks:
+            t.match = None
+            return 0, False
+        return t.match.blocks * size, not self.layerwise
+
+    def allocated(self, request, ids, tokens):
+        """Pages of a request that is to run, or to be loaded."""
+        t = self.track(request)
+        if not tokens or t.match is None:
+            return
+        size = self.model.block_tokens
+        n = tokens // size
+        end = len(ids[self.model.groups[0].index])
+        computed = t.local
+        pages, firsts = {}, t.match.firsts
+        for i, (group, _) in enumerate(self.spaces):
+            if group in pages:
+                continue
+            block_ids = ids[group]
+            skip = firsts[i]
+            while skip < n and block_ids[computed + skip] == 0:
+                skip += 1  # vLLM has no page for what lies before a window
+            pages[group] = (skip, list(block_ids[computed + skip:computed + n]))
+        assert end >= computed + n
+        self._given_away(p for _, ps in pages.values() for p in ps)
+        self.loads.append(Blocks(0, request.request_id, t.keys[computed * KEY:(computed + n) * KEY], pages))
+        t.saved = max(t.saved, computed + n)
+        t.loading = True
+        self.stats.add("hit_blocks", n)
+
+    # ---- saves ------------------------------------------------------------------------------------------------------
+
+    def step(self, output):
+        """What the workers are to do in a step."""
+        self.number += 1
+        if not self.unconfirmed:
+            self._end_requests()
+        step = Step(self.number, self.store.socket, self.loads, [], self.late, [], self.told)
+        self.loads, self.late, self.told = [], [], []
+        waited = bool(step.loads) and self.layerwise
+        ready = self.ready()
+        table = output.kv_connector_block_state
+        for request_id, n in output.num_scheduled_tokens.items():
+            t = self.requests.get(request_id)
+            if t is None:
+                continue
+            ids = table.get_block_ids(request_id) if table is not None else None
+            if ids is None:
+                continue
+            if ready and not self.unconfirmed:
+                drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
+                have = t.request.num_computed_tokens
+                self._plan(step, t, ids, have, have if waited else have + n - drafts)
+        self._reused(output)
+        step.wait_for, self.wait_for = sorted(self.wait_for), set()
+        if waited:
+            self.unconfirmed[self.number] = (self.workers, [b.request for b in step.loads])
+        for t in self.requests.values():
+            if t.match is not None and not t.loading:
+                t.match = None  # looked up, but not scheduled: it is looked up again
+        return step
+
+    def _plan(self, step, t, ids, have, end):
+        """Saves of a request: `have` tokens are computed, `end` will be."""
+        size = self.model.block_tokens
+        keys = self._keys(t)
+        full = min(end // size, len(keys) // KEY)
+        if full <= t.saved or not self.model.writes:
+            return
+        first = t.saved
+        found = self._match(keys[first * KEY:full * KEY], False)
+        if found is None:
+            return
+        t.saved = full
+        first += found.blocks
+        while first < full and keys[first * KEY:(first + 1) * KEY] in self.saving:
+            first += 1
+        middle = max(first, min(have // size, full))
+        if middle > first:
+            step.late.append(self._save(t, keys, ids, first, middle))
+        if full > middle:
+            step.early.append(self._save(t, keys, ids, middle, full))
+
+    def _save(self, t, keys, ids, first, end, last=False):
+        number, self.next_id = self.next_id, self.next_id + 1
+        pages = {}
+        for g in self.model.groups:
+            skip = first
+            for i in range(first, end):
+                if ids[g.index][i] == 0:
+                    skip = i + 1
+            pages[g.index] = (skip - first, list(ids[g.index][skip:end]))
+        mine = [keys[i * KEY:(i + 1) * KEY] for i in range(first, end)]
+        used = [p for _, ps in pages.values() for p in ps]
+        self.saving.update((k, number) for k in mine)
+        self.pages_saving[number] = (self.workers, mine, used)
+        parent = keys[(first - 1) * KEY:first * KEY] if first else None
+        return Blocks(number, t.request.request_id, b"".join(mine), pages, parent, last)
+
+    def _reused(self, output):
+        """Pages that this step gives to somebody: a save that still reads one of them has to end first."""
+        if not self.pages_saving:
+            return
+        for new in output.scheduled_new_reqs:
+            skip = new.num_computed_tokens // self.model.block_tokens
+            self._given_away(p for group in new.block_ids for p in group[skip:])
+        for ids in output.scheduled_cached_reqs.new_block_ids:
+            if ids:
+                self._given_away(p for group in ids for p in group)
+
+    def _given_away(self, pages):
+        if not self.pages_saving:
+            return
+        pages = set(pages)
+        for number, (_, _, used) in self.pages_saving.items():
+            if not pages.isdisjoint(used):
+                self.wait_for.add(number)
+
+    # ---- what workers tell ------------------------------------------------------------------------------------------
+
+    def answered(self, output):
+        done = output.kv_connector_worker_meta
+        if done is None:
+            return
+        for request_id in done.failed:
+            t = self.requests.get(request_id) or self.ending.get(request_id, (None,))[0]
+            if t is not None:
+                t.failed = True
+                t.saved = 0
+                self.stats.add("failed_requests")
+        for number, n in done.steps.items():
+            left, requests = self.unconfirmed.get(number, (0, ()))
+            if left > n:
+                self.unconfirmed[number] = (left - n, requests)
+                continue
+            self.unconfirmed.pop(number, None)
+            for request_id in requests:
+                self._loaded(request_id)
+        for request_id in output.finished_recving or ():
+            self._loaded(request_id)
+        for number, n in done.saves.items():
+            left, keys, used = self.pages_saving.get(number, (0, (), ()))
+            if left > n:
+                self.pages_saving[number] = (left - n, keys, used)
+                continue
+            self.pages_saving.pop(number, None)
+            for k in keys:
+                if self.saving.get(k) == number:
+                    del self.saving[k]
+
+    def _loaded(self, request_id):
+        t = self.requests.get(request_id)
+        if t is not None:
+            t.match, t.loading = None, False  # which ends the lease
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def track(self, request):
+        t = self.requests.get(request.request_id)
+        if t is None:
+            t = self.requests[request.request_id] = Tracked(request)
+        return t
+
+    def finished(self, request, ids, loading):
+        """Whether the request's pages have to wait: for a save, or for whether what it was computed on is good."""
+        t = self.requests.pop(request.request_id, None)
+        self.loads = [b for b in self.loads if b.request != request.request_id]
+        if t is None or loading or not self.model.writes or not self.ready() or self._unsaved(t, ids)[0] is None:
+            return False
+        self.ending[request.request_id] = (t, ids)
+        return True
+
+    def _unsaved(self, t, ids):
+        """The first block of a request that ends and was not saved, and the end of its blocks; None if there is none."""
+        keys = self._keys(t)
+        full = min((t.request.num_tokens - 1) // self.model.block_tokens, len(keys) // KEY, *(len(ids[g.index]) for g in self.model.groups))
+        found = self._match(keys[t.saved * KEY:full * KEY], False) if full > t.saved else None
+        if found is None or t.saved + found.blocks >= full:
+            return None, full
+        return t.saved + found.blocks, full
+
+    def _end_requests(self):
+        """Last saves of requests that have ended, now that it is known that what they were computed on was good."""
+        ending, self.ending = self.ending, {}
+        for request_id, (t, ids) in ending.items():
+            first, full = (None, 0) if t.failed or not self.ready() else self._unsaved(t, ids)
+            if first is None:
+                self.told.append(request_id)
+            else:
+                self.late.append(self._save(t, t.keys, ids, first, full, last=True))
+
+    def is_loading(self, request_id):
+        """Whether an asynchronous load of a request is under way."""
+        t = self.requests.get(request_id)
+        return not self.layerwise and t is not None and t.loading
+
+    def forget(self):
+        """Drops all blocks of the model. Returns whether there was a cache."""
+        if not self.ready():
+            return False
+        try:
+            for _, space in self.spaces:
+                space.drop(10.0)
+        except OSError as e:
+            self._failed(e)
+            return False
+        return True
+
+    def busy(self):
+        """Whether the engine is to go on stepping, although no request is left."""
+        return bool(self.ending or self.late or self.told)
+
+
+class Events:
+    """Which blocks arrive in the cache and leave it, in vLLM's words; for those whose hash this engine has seen."""
+
+    def __init__(self, wanted):
+        self.wanted, self.cursor, self.cache, self.names = wanted, 0, None, OrderedDict()
+
+    def begin(self, cache):
+        self.cursor, self.cache = 0, cache if self.wanted else None
+        if self.cache is not None:
+            _, self.cursor, _ = _core.events(self.cache, 0)
+
+    def name(self, t, hashes, key_bytes):
+        if not self.wanted:
+            return
+        request = t.request
+        for i in range(t.hashed, len(hashes)):
+            key = t.keys[i * key_bytes:(i + 1) * key_bytes]
+            self.names[key] = (bytes(hashes[i]), bytes(hashes[i - 1]) if i else None, request, i)
+            self.names.move_to_end(key)
+        while len(self.names) > EVENT_BLOCKS:
+            self.names.popitem(last=False)
+
+    def take(self):
+        """(whether it arrived, the tier, what the block is called) since the last call."""
+        if self.cache is None:
+            return []
+        try:
+            events, self.cursor, _ = _core.events(self.cache, self.cursor)
+        except OSError:
+            return []
+        return [(stored, tier, self.names[key]) for _, _, key, _, _, _, _, stored, tier in events if key in self.names]

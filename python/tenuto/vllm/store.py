@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cache that an adapter uses: opened by it, or attached to, and attached to again when its owner comes back.
+
+What does not work is no error of the engine: `Store.cache` is None while there is no cache, and the engine computes. Only a configuration that
+cannot work raises, when the engine starts. Neither vLLM nor torch is imported here.
+"""
+import hashlib
+import json
+import os
+import tempfile
+import threading
+import time
+
+from tenuto import _core
+
+#: What ends a use of a cache, and not only one call: the owner has gone, hangs, or the cache was closed.
+GONE = (_core.OwnerGone, _core.Closed, _core.Forked)
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler")
+_CACHE_NUMBERS = ("disk_bytes", "host_bytes", "max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers",
+                  "write_bytes_per_day", "write_backlog_bytes", "header_cache_bytes", "offload_lag_ms", "durability_ms")
+_CACHE_FLAGS = ("verify", "read_only")
+_COMMON = ("path", "socket", "store", "token", "serve", "tenant", "revision", "retry_s")
+
+#: Caches that this process has opened, by the socket that they are served at: who runs beside the owner uses its cache, and not the socket.
+_owned = {}
+
+
+def size_of(value, name):
+    """Bytes: a number, or a text such as "4GiB". Raises ValueError with the name."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"{name}: a number, or a text such as \"4GiB\", is wanted, not {value!r}")
+    if isinstance(value, int):
+        return value
+    text = value.strip().lower().removesuffix("b").removesuffix("i")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    try:
+        return int(float(text.removesuffix(unit)) * _UNITS[unit])
+    except ValueError:
+        raise ValueError(f"{name}: {value!r} is no size") from None
+
+
+class Config:
+    """What the engine's user has written, checked. `extra`: names that the adapter takes beside those of a cache."""
+
+    def __init__(self, given, extra=()):
+        given = dict(given)
+        known = {*_COMMON, *_CACHE_TEXTS, *_CACHE_NUMBERS, *_CACHE_FLAGS, *extra}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ValueError(f"tenuto: no such option: {', '.join(unknown)}. There are: {', '.join(sorted(known))}")
+        paths = given.get("path")
+        self.paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths or ())
+        self.socket, self.store = given.get("socket"), given.get("store")
+        if (bool(self.paths) + bool(self.socket) + bool(self.store)) != 1:
+            raise ValueError('tenuto: exactly one of "path" (directories that this engine owns), "socket" (of tenutod, or of an engine that serves its '
+                             'cache) and "store" (a directory whose owner serves it) is wanted')
+        self.token = given.get("token")
+        self.serve = given.get("serve")
+        self.tenant = str(given.get("tenant", ""))
+        self.revision = str(given.get("revision", ""))
+        self.retry_s = float(given.get("retry_s", 1.0))
+        self.instance = given.get("instance") or "default"
+        self.options = {n: str(given[n]) for n in _CACHE_TEXTS if n in given}
+        self.options.update({n: size_of(given[n], n) for n in _CACHE_NUMBERS if n in given})
+        self.options.update({n: bool(given[n]) for n in _CACHE_FLAGS if n in given})
+        if not self.paths and self.options:
+            wrong = sorted(set(self.options) - {"instance"})
+            if wrong:
+                raise ValueError(f"tenuto: {', '.join(wrong)}: only the owner of a cache decides that; it is attached to here")
+        self.given = given
+
+
+def default_socket(name):
+    """Where an engine serves the cache that it owns to its workers: a path of less than 107 bytes."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if not base or not os.path.isdir(base):
+        base = tempfile.gettempdir()
+    return os.path.join(base, f"tenuto-{os.getpid()}-{hashlib.sha256(name.encode()).hexdigest()[:12]}.sock")
+
+
+class Store:
+    """A cache, now and after its owner has come back.
+
+    `generation` changes whenever `cache` does: what was opened in the one before is gone. `warn` and `info` take a text.
+    """
+
+    def __init__(self, config, name="", info=None, warn=None):
+        self.config, self.info, self.warn = config, info or (lambda text: None), warn or (lambda text: None)
+        self.cache, self.generation, self.shared = None, 0, False
+        self.socket = config.socket
+        self._lock, self._thread, self._stop = threading.Lock(), None, threading.Event()
+        self._serving = None
+        if config.paths:
+            self._open(name)
+        else:
+            self._try_attach(first=True)
+
+    def _open(self, name):
+        c = self.config
+        self.cache = _core.Cache(tuple(os.fsencode(p) for p in c.paths), log=lambda level, where, text: self.warn(f"tenuto: {text}"), **c.options)
+        self.generation = 1
+        self.socket = c.serve or default_socket(name)
+        try:
+            self.cache._serve(os.fsencode(self.socket), (), False)
+        except BaseException:
+            self.cache.close()
+            raise
+        _owned[self.socket] = self.cache
+        self.info(f"tenuto: {', '.join(map(str, c.paths))} is open, and served at {self.socket}")
+
+    def _attach(self, timeout):
+        c = self.config
+        mine = _owned.get(c.socket)
+        if mine is not None and not mine.closed:
+            self.shared = True
+            return mine
+        if c.store:
+            return _core.Cache._attach(os.fsencode(c.store), c.instance, c.token, timeout)
+        return _core.Cache._attach(os.fsencode(c.socket), None, c.token, timeout)
+
+    def _try_attach(self, first=False):
+        try:
+            cache = self._attach(5.0)
+        except (OSError, MemoryError) as e:
+            if first:
+                self.warn(f"tenuto: no cache yet ({e}); the engine serves without it, and asks again every {self.config.retry_s} s")
+                self._retry()
+            return False
+        with self._lock:
+            if self._stop.is_set():
+                if not self.shared:
+                    cache.close()
+                return True
+            self.cache, self.generation = cache, self.generation + 1
+        self.info(f"tenuto: attached to {self.config.socket or self.config.store}")
+        return True
+
+    def _retry(self):
+        """Asks in a thread of its own until the owner is back."""
+        def run():
+            while not self._stop.wait(self.config.retry_s):
+                if self._try_attach():
+                    return
+
+        if self._stop.is_set() or (self._thread and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=run, name="tenuto-attach", daemon=True)
+        self._thread.start()
+
+    def lost(self, error):
+        """The cache is of no use any more: whoever noticed calls this, after ending what it had begun."""
+        with self._lock:
+            cache, self.cache = self.cache, None
+        if cache is None:
+            return
+        self.warn(f"tenuto: the cache has gone ({error}); the engine serves on without it")
+        if not self.shared:
+            threading.Thread(target=self._close_quietly, args=(cache,), name="tenuto-close", daemon=True).start()
+        if not self.config.paths:
+            self._retry()
+
+    @staticmethod
+    def _close_quietly(cache):
+        try:
+            cache.close()
+        except OSError:
+            pass
+
+    def close(self):
+        """Ends the retrying, and the cache if this process has it. Raises nothing."""
+        self._stop.set()
+        with self._lock:
+            cache, self.cache = self.cache, None
+        if cache is None or self.shared:
+            return
+        _owned.pop(self.socket, None)
+        try:
+            cache.close()
+        except OSError as e:
+            self.warn(f"tenuto: closing: {e}")
+
+
+def fingerprint(values):
+    """A short name for everything that decides what KV bytes mean."""
+    text = json.dumps(values, sort_keys=True, default=str, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+class Stats:
+    """Counters by name, taken and reset by whoever sends them on."""
+
+    def __init__(self):
+        self._counts, self._lock = {}, threading.Lock()
+
+    def add(self, name, value=1):
+        with self._lock:
+            self._counts[name] = self._counts.get(name, 0) + value
+
+    def take(self):
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        return counts
+
+
+def now():
+    return time.monotonic()

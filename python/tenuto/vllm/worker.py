@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector's side in a worker: it moves bytes between vLLM's KV pages and the cache, and decides nothing.
+
+Loads of a step are waited for layer by layer, before the layer is computed, or - asynchronous ones - asked about after each step. Saves are given
+layer by layer as they are computed, and asked about after each step. A page is not given back to vLLM before Tenuto has let go of it. Whatever goes wrong
+with a load becomes a block that vLLM computes again, whatever goes wrong with a save a block that is not kept.
+"""
+from dataclasses import dataclass
+
+from tenuto import _core
+from tenuto.vllm.layout import group_of, layer_of, place
+from tenuto.vllm.messages import Done, Hello
+from tenuto.vllm.store import GONE, Stats, now
+
+#: How long a worker waits for a save whose pages are wanted, before it forgets the save.
+SAVE_PATIENCE_S = 10.0
+
+
+@dataclass
+class Load:
+    blocks: object
+    parts: dict   # group -> (_core.Load, how many blocks, pages)
+    good: dict    # group -> good blocks
+    begun: float
+
+
+@dataclass
+class Save:
+    blocks: object
+    parts: dict   # group -> _core.Save
+    given: set
+    early: bool
+    committed: bool = False
+
+
+class Worker:
+    """`caches`: vLLM's tensors by layer; `describe`: what the model's KV is (connector.Model)."""
+
+    def __init__(self, model, connect, load_timeout_s, stage_bytes, layerwise, warn):
+        self.model, self.connect, self.load_timeout_s, self.stage_bytes = model, connect, load_timeout_s, stage_bytes
+        self.layerwise, self.warn = layerwise, warn
+        self.store, self.generation = None, 0
+        self.groups, self.ranges, self.where, self.tensors = [], [], {}, {}
+        self.spaces, self.pools, self.memory = {}, {}, None
+        self.loads, self.saves, self.waiting = [], {}, {}
+        self.invalid, self.failed, self.step = set(), set(), None
+        self.done, self.stats, self.told = Done(), Stats(), set()
+
+    # ---- the engine's memory ----------------------------------------------------------------------------------------
+
+    def register(self, caches):
+        """vLLM's KV tensors. Raises NotImplementedError for what cannot be moved."""
+        layers = {}
+        for name, tensor in caches.items():
+            if not hasattr(tensor, "untyped_storage"):
+                raise NotImplementedError(f"tenuto: layer {name} keeps a recurrent state; only attention layers can be stored")
+            if tensor.device.type != "cpu":
+                raise NotImplementedError(f"tenuto: layer {name} lies on {tensor.device}. The connector moves host memory only: on a GPU use vLLM's "
+                                          "OffloadingConnector with tenuto.vllm.tier")
+            storage = tensor.untyped_storage()
+            layers[name] = layer_of(name, tensor.shape, tensor.stride(), tensor.element_size(), tensor.data_ptr(),
+                                    (storage.data_ptr(), storage.nbytes()), self.model.blocks)
+        self.tensors = caches
+        for g in self.model.groups:
+            names = [n for n in g.layers if n in layers]
+            self.groups.append(group_of(g.index, names, [layers[n] for n in names], g.block_tokens, g.latent))
+        self.ranges = place(self.groups, layers)
+        self.where = {name: (g.index, i) for g in self.groups for i, name in enumerate(g.layers)}
+
+    def hello(self):
+        m = self.model
+        return Hello(m.share, m.shares, m.pp_rank, m.pp_size, {g.index: g.geometry for g in self.groups}, m.means)
+
+    # ---- the cache --------------------------------------------------------------------------------------------------
+
+    def ready(self, socket):
+        """Whether there is a cache, with spaces and pools open."""
+        if self.store is None:
+            self.store = self.connect(socket)
+        if self.store.cache is None:
+            return False
+        if self.generation == self.store.generation:
+            return True
+        try:
+            self._open(self.store.cache)
+        except GONE as e:
+            self.gone(e)
+            return False
+        except (OSError, MemoryError) as e:
+            self.warn(f"tenuto: the cache cannot be used here: {e}")
+            self._leave()
+            return False
+        self.generation = self.store.generation
+        return True
+
+    def _open(self, cache):
+        self._leave()
+        self.memory = _core.Memory(cache, self.ranges, (), self.stage_bytes)
+        for g in self.groups:
+            geometry = _core.Geometry.from_bytes(g.geometry)
+            self.pools[g.index] = _core.Pool(self.memory, geometry, self.model.blocks, g.base, g.strides)
+            self.spaces[g.index] = self.model.space(cache, g.index, self.model.share, self.model.pp_rank, geometry, self.model.means)
+
+    def _leave(self):
+        self.generation, self.spaces, self.pools, self.memory = 0, {}, {}, None
+
+    def gone(self, error):
+        """The cache is lost: what was under way has failed."""
+        for load in self.loads + list(self.waiting.values()):
+            if load.good is not None:
+                self._end_load(load, failed=True)
+        self.loads = []  # those in self.waiting are told when vLLM asks
+        for number in list(self.saves):
+            self._save_over(number)
+        self._leave()
+        if self.store is not None:
+            self.store.lost(error)
+
+    # ---- a step -----------------------------------------------------------------------------------------------------
+
+    def bind(self, step):
+        """Before the step: pages that somebody else gets, saves that begin."""
+        self.step = step
+        self.told.update(step.told)
+        ready = self.ready(step.socket)
+        for number in step.wait_for:
+            self._wait_save(number)
+        for blocks, early in [(b, False) for b in step.late] + [(b, True) for b in step.early]:
+            if not ready or not self._begin_save(blocks, early):
+                self.stats.add("save_dropped_blocks", len(blocks.keys) // _core.KEY_BYTES)
+                self._save_over(blocks.id, blocks)
+
+    def start_loads(self):
+        step = self.step
+        if step is None or not step.loads:
+            return
+        loads, step.loads = step.loads, []
+        ready = self.ready(step.socket)
+        for blocks in loads:
+            load = self._begin_load(blocks) if ready else None
+            if load is None:
+                self._load_failed(blocks, {g: 0 for g in blocks.pages})
+                if not self.layerwise:
+                    self.waiting[blocks.request] = Load(blocks, {}, {}, now())
+            elif self.layerwise:
+                self.loads.append(load)
+            else:
+                self.waiting[blocks.request] = load
+        if self.layerwise:
+            self.done.steps[step.number] = 1
+
+    def _begin_load(self, blocks):
+        load = Load(blocks, {}, {}, now())
+        for group, (first, pages) in blocks.pages.items():
+            if pages and not self._begin_part(load, group, first, pages):
+                self._end_load(load, failed=True, quiet=True)
+                return None
+        return load
+
+    def _begin_part(self, load, group, first, pages):
+        keys = load.blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
+        for attempt in range(2):
+            try:
+                part = _core.Load(self.spaces[group], self.pools[group], keys, pages, timeout=self.load_timeout_s)
+                load.parts[group] = (part, len(pages), pages)
+                return True
+            except _core.Again:
+                if attempt or not self.loads:
+                    return False
+                for other in self.loads:  # they have the session memory: it comes back as soon as they are over
+                    self._finish_load(other)
+            except GONE as e:
+                self.gone(e)
+                return False
+            except OSError as e:
+                self.warn(f"tenuto: a load of {len(pages)} blocks cannot begin: {e}")
+                return False
+        return False
+
+    def wait_layer(self, name):
+        """A layer is about to be computed: its pages are there after this, or are known to be no good."""
+        group, layer = self.where.get(name, (None, 0))
+        for load in list(self.loads):
+            if group in load.parts and not load.parts[group][0].ended:
+                try:
+                    load.good[group] = load.parts[group][0].wait(layer)
+                except OSError as e:
+                    self.gone(e)
+                    return
+
+    def _finish_load(self, load):
+        """Waits for all of a load. Its pages are the engine's after that."""
+        for group, (part, n, _) in load.parts.items():
+            if part.ended:
+                continue
+            try:
+                load.good[group] = part.wait()
+            except OSError:
+                load.good[group] = 0
+        self._end_load(load)
+
+    def _end_load(self, load, failed=False, quiet=False):
+        for group, (part, n, _) in load.parts.items():
+            if failed:
+                load.good[group] = 0
+            if not part.ended:
+                try:
+                    while part.end(60.0):
+                        self.warn(f"tenuto: the pages of {n} blocks are still written to by a device that does not answer")
+                except OSError:
+                    load.good[group] = 0
+        if not quiet:
+            self._judge(load)
+
+    def _judge(self, load):
+        """What became of a load that is over."""
+        if load.good is None:
+            return
+        good, load.good = dict(load.good), None
+        bad = {g: good.get(g, 0) for g, (_, n, _) in load.parts.items() if good.get(g, 0) < n}
+        for group, (_, n, _) in load.parts.items():
+            self.stats.add("load_blocks", min(good.get(group, 0), n))
+            self.stats.add("load_bytes", min(good.get(group, 0), n) * self._page_bytes(group))
+        self.stats.add("loads")
+        self.stats.add("load_seconds", now() - load.begun)
+        if bad:
+            self._load_failed(load.blocks, bad)
+
+    def _page_bytes(self, group):
+        for g in self.groups:
+            if g.index == group:
+                return _core.Geometry.from_bytes(g.geometry).block_bytes
+        return 0
+
+    def _load_failed(self, blocks, bad):
+        """`bad`: good blocks of each group that has fewer than were asked for."""
+        self.failed.add(blocks.request)
+        self.done.failed.add(blocks.request)
+        for group, good in bad.items():
+            pages = blocks.pages[group][1][good:]
+            self.stats.add("load_failed_blocks", len(pages))
+            self.invalid.update(pages)
+
+    # ---- saves ------------------------------------------------------------------------------------------------------
+
+    def _begin_save(self, blocks, early):
+        save = Save(blocks, {}, set(), early)
+        if not self.model.saves:
+            self._save_over(blocks.id, blocks)
+            return True
+        for group, (first, pages) in blocks.pages.items():
+            if not pages:
+                continue
+            keys = blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
+            parent = blocks.keys[(first - 1) * _core.KEY_BYTES:first * _core.KEY_BYTES] if first else blocks.parent
+            try:
+                save.parts[group] = _core.Save(self.spaces[group], self.pools[group], keys, pages, parent=parent)
+            except GONE as e:
+                self.gone(e)
+                return False
+            except OSError as e:
+                if not isinstance(e, _core.Again):
+                    self.warn(f"tenuto: a save of {len(pages)} blocks cannot begin: {e}")
+                self._abort(save)
+                return False
+        self.saves[blocks.id] = save
+        if not early:
+            self._commit(save)
+        return True
+
+    def save_layer(self, name):
+        group, layer = self.where.get(name, (None, 0))
+        for save in list(self.saves.values()):
+            part = save.parts.get(group)
+            if part is None or not save.early or save.committed or (group, layer) in save.given:
+                continue
+            save.given.add((group, layer))
+            try:
+                part.layer(layer)
+            except OSError as e:
+                self.gone(e)
+                return
+
+    def _commit(self, save):
+        """Every layer that was not given yet is final now."""
+        for group in self.groups:
+            part = save.parts.get(group.index)
+            if part is None:
+                continue
+            try:
+                for layer in range(len(group.layers)):
+                    if (group.index, layer) not in save.given:
+                        part.layer(layer)
+                part.commit()
+            except OSError as e:
+                self.gone(e)
+                return
+        save.committed = True
+
+    def _abort(self, save):
+        for part in save.parts.values():
+            try:
+                part.abort()
+                part.end(SAVE_PATIENCE_S)
+            except OSError:
+                pass
+
+    def _wait_save(self, number):
+        """The pages of a save are wanted: it ends, or is forgotten."""
+        save = self.saves.get(number)
+        if save is None:
+            return
+        until = now() + SAVE_PATIENCE_S
+        while number in self.saves and not self._poll_save(number, save, 0.2):
+            if now() > until and not save.committed:
+                self._abort(save)
+                self._save_over(number)
+
+    def _poll_save(self, number, save, patience=0.0):
+        """Whether a save is over."""
+        for part in save.parts.values():
+            if part.ended:
+                continue
+            try:
+                part.end(patience)
+            except _core.Timeout:
+                return False
+            except GONE as e:
+                self.gone(e)
+                return True
+            except OSError as e:
+                self.warn(f"tenuto: a save: {e}")
+        for part in save.parts.values():
+            r = part.result
+            if r is None:
+                continue
+            for name in ("stored", "existing", "host_only", "rejected", "failed"):
+                self.stats.add(f"save_{name}_blocks", getattr(r, name))
+        self._save_over(number)
+        return True
+
+    def _save_over(self, number, blocks=None):
+        save = self.saves.pop(number, None)
+        blocks = blocks or (save.blocks if save else None)
+        if blocks is None:
+            return
+        self.done.saves[number] = self.done.saves.get(number, 0) + 1
+        if blocks.last:
+            self.told.add(blocks.request)
+
+    # ---- after a step -----------------------------------------------------------------------------------------------
+
+    def end_step(self):
+        """After the forward pass: the step's loads are over, its saves complete."""
+        for load in self.loads:
+            self._finish_load(load)
+        self.loads = []
+        for save in list(self.saves.values()):
+            if not save.committed:
+                self._commit(save)
+
+    def finished(self):
+        """(requests whose last save is over, requests whose asynchronous load is over, those of them that failed)."""
+        for number, save in list(self.saves.items()):
+            if number in self.saves and save.committed:
+                self._poll_save(number, save)
+        received = set()
+        for request, load in list(self.waiting.items()):
+            if self._poll_load(load):
+                received.add(request)
+                self.waiting.pop(request, None)
+        told, self.told = self.told, set()
+        failed, self.failed = self.failed, set()
+        return told, received, failed & received
+
+    def _poll_load(self, load):
+        for group, (part, n, _) in load.parts.items():
+            if part.ended:
+                continue
+            try:
+                good = part.poll()
+                if good is None:
+                    return False
+                load.good[group] = good
+                if part.end(0.0):
+                    return False
+            except OSError as e:
+                load.good[group] = 0
+                if isinstance(e, GONE):
+                    self.gone(e)
+                return True
+        if load.good:
+            self._judge(load)
+        return True
+
+    def take_invalid(self):
+        invalid, self.invalid = self.invalid, set()
+        return invalid
+
+    def take_done(self):
+        done, self.done = self.done, Done()
+        return done
+
+    def busy(self):
+        return bool(self.saves or self.waiting)
+
+    def shutdown(self):
+        for load in self.loads + list(self.waiting.values()):
+            self._end_load(load, failed=True, quiet=True)
+        until = now() + SAVE_PATIENCE_S
+        for number, save in list(self.saves.items()):
+            while number in self.saves and now() < until and not self._poll_save(number, save, 0.2):
+                pass
+        self._leave()
+        if self.store is not None:
+            self.store.close()
