@@ -24,7 +24,7 @@ from vllm.logger import init_logger
 
 from tenuto import _core
 from tenuto.vllm.scheduler import Scheduler
-from tenuto.vllm.store import Config, Store, default_socket, fingerprint, size_of
+from tenuto.vllm.store import Config, Store, fingerprint, size_of
 from tenuto.vllm.worker import Worker
 
 logger = init_logger(__name__)
@@ -120,6 +120,8 @@ class Model:
 class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
     """Loads prefixes from Tenuto, and saves what is computed. See the module."""
 
+    worker_class = Worker
+
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         transfer = self._kv_transfer_config
@@ -148,7 +150,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
                 given["socket"] = config.socket or socket
             return Store(Config(given), self._name, logger.info, logger.warning)
 
-        return Worker(self._model, connect, float(config.given.get("load_timeout_s", 10.0)), size_of(config.given.get("stage_bytes", 0), "stage_bytes"),
+        return self.worker_class(self._model, connect, float(config.given.get("load_timeout_s", 10.0)), size_of(config.given.get("stage_bytes", 0), "stage_bytes"),
                       self._layerwise, logger.warning)
 
     @property
