@@ -14,7 +14,7 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ThreadSanitizer of clang 14 cannot place its shadow where the kernel randomises addresses widely.
 SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build demo test python bench asan tsan clang lint fuzz soak install clean
+.PHONY: help setup build demo test python bench asan tsan clang lint fuzz soak engines install clean
 .NOTPARALLEL:
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make clang     unit tests of a build by clang (make asan runs all others by clang)"
 	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
 	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (an hour)"
+	@echo "make engines   vLLM with Tenuto, end to end (installs vLLM for CPUs into a cache directory, 5 GB; half an hour)"
 	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
 	@echo "make clean     remove the build directories"
 
@@ -74,6 +75,10 @@ fuzz: setup
 
 soak: build
 	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite sim --suite io --timeout-multiplier 0 --verbose
+
+engines: build
+	@tests/engines/install.sh
+	@tests/engines/run.py --report docs/engines.md
 
 install: build
 	@meson configure build -Dprefix=$(or $(PREFIX),/usr/local)

@@ -155,7 +155,11 @@ class Scheduler:
         waited = bool(step.loads) and self.layerwise
         ready = self.ready()
         table = output.kv_connector_block_state
+        # Beside loads only what was computed before is saved: a request that begins now may share pages that are still to be loaded.
+        old = set(output.scheduled_cached_reqs.req_ids) - set(output.scheduled_cached_reqs.resumed_req_ids)
         for request_id, n in output.num_scheduled_tokens.items():
+            if waited and request_id not in old:
+                continue
             t = self.requests.get(request_id)
             if t is None:
                 continue
