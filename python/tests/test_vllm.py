@@ -11,7 +11,6 @@ import unittest
 from tenuto import _core
 from tenuto.vllm import layout
 from tenuto.vllm.store import Config, Stats, Store, fingerprint, size_of
-from case import main
 
 try:
     import vllm  # noqa: F401
@@ -162,4 +161,4 @@ class Interfaces(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    main(__name__)
+    unittest.main()

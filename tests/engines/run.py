@@ -301,12 +301,12 @@ def scenario_late_tier(lab):
 
 
 def scenario_kill_engine(lab):
-    """kill -9 while blocks are saved."""
-    make = connector(path=lab.fresh("e1"), disk_bytes="1GiB")
-    name = lab.begin(make, rounds=2, pause=os.path.join(lab.dir, "pause"), between=0.02)
-    lab.wait_file(os.path.join(lab.dir, "pause.0"))
-    os.unlink(os.path.join(lab.dir, "pause.0"))
+    """kill -9 in the middle of a cold round, while prompts are computed and their blocks saved."""
+    make, mark = connector(path=lab.fresh("e1"), disk_bytes="1GiB"), os.path.join(lab.dir, "mark")
+    name = lab.begin(make, mark=mark, mark_at=len(lab.prompts) // 2)
+    lab.wait_file(mark)
     lab.kill(name)
+    need(not os.path.exists(name + ".json"), "the engine had ended before it was killed")
     after = lab.live(make)
     need(hits(after) > 0, "nothing was there after the kill")
     return f"{same(lab, after)} answers equal; {hits(after):,} tokens were there after the kill"

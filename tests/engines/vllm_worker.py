@@ -4,7 +4,8 @@
     python vllm_worker.py JOB.json
 
 The job: {"model": ..., "llm": {arguments of LLM}, "transfer": {KVTransferConfig} or null, "prompts": [[token, ...], ...], "rounds": n, "tokens": n,
-"reset": forget the engine's own prefixes between rounds, "batch": prompts at a time, "out": PATH, "pause": PATH of a file to make and then wait for}.
+"reset": forget the engine's own prefixes between rounds, "batch": prompts at a time, "out": PATH, "pause": PATH of a file to make after
+each round and then wait for, "mark": PATH of a file to make as soon as "mark_at" prompts were answered}.
 """
 import json
 import os
@@ -45,8 +46,8 @@ def main():
             for out in llm.generate(some, sampling, use_tqdm=False):
                 tokens.append(list(out.outputs[0].token_ids))
                 cached.append(out.num_cached_tokens)
-            if job.get("between"):
-                time.sleep(job["between"])
+            if job.get("mark") and at >= job["mark_at"] and not os.path.exists(job["mark"]):
+                open(job["mark"], "w").close()
         rounds.append({"tokens": tokens, "cached": cached, "seconds": time.monotonic() - first})
         if job.get("reset"):
             for _ in range(200):
