@@ -328,6 +328,7 @@ def scenario_kill_daemon(lab):
     time.sleep(3)
     os.unlink(pause + ".2")
     result = lab.end(name)
+    lab.stop_daemon()
     cached = [sum(r["cached"]) for r in result["rounds"]]
     need(cached[1] > cached[0] and cached[2] < cached[1] and cached[3] > cached[2], f"cached tokens by round: {cached}")
     return f"{same(lab, result)} answers equal; cached tokens by round: cold {cached[0]:,}, warm {cached[1]:,}, tenutod killed {cached[2]:,}, tenutod back {cached[3]:,}"
