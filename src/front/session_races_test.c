@@ -433,7 +433,7 @@ static uint32_t kept(struct rig *r)
 	pthread_mutex_lock(&r->cache->lock);
 	n = r->cache->nmemories;
 	for (uint32_t i = TN_POOLS_OWN; i < TN_POOLS_MAX; i++)
-		n += r->cache->pools[i] != NULL;
+		n += __atomic_load_n(&r->cache->pools[i], __ATOMIC_ACQUIRE) != NULL;
 	pthread_mutex_unlock(&r->cache->lock);
 	return n;
 }
