@@ -118,7 +118,7 @@ static tn_block bring(struct rig *r, struct tn_tier_base *t, uint32_t s, uint64_
 	uint32_t place;
 
 	tn_block_describe(r->cache->registry, b, false, &info);
-	if (!t->ops->traits.entry_by_slot && tn_tier_admit(t, &info, space->shape.slot_bytes, 0) != 1)
+	if (!t->ops->traits.entry_by_slot && tn_tier_admit(t, &info, space->shape.slot_bytes) != 1)
 		return TN_BLOCK_NONE;
 	if (!t->ops->traits.entry_by_slot)
 		tn_tier_insert(t, b, &info);

@@ -231,7 +231,7 @@ void tn_offload_further(struct tn_offloads *o, tn_block b)
 			continue;
 		tn_block_describe(o->registry, b, false, &info);
 		info.parent = tn_tier_entry(t, tn_block_parent(o->registry, b));
-		if (tn_tier_admit(t, &info, space->shape.slot_bytes, 0) != 1)
+		if (tn_tier_admit(t, &info, space->shape.slot_bytes) != 1)
 			continue;
 		tn_block_let_in(o->blocks, t, b, &info);
 		tn_dirty_push(o->dirty, b, t);

@@ -43,8 +43,8 @@ static bool let_in(struct tn_save_op *save, uint32_t i, struct tn_policy_block *
 	if (!tn_space_in(space, t) || tn_space_quota(space, t->tier) < space->shape.slot_bytes)
 		return false;
 	info->decided = tn_shares_decided(shares, t, space->index, key);
-	rc = tn_tier_admit(t, info, space->shape.slot_bytes, shares->promised);
-	tn_shares_note(shares, space->index, key, info->decided, rc > 0);
+	rc = tn_tier_admit(t, info, space->shape.slot_bytes);
+	tn_shares_note(shares, space->index, key, rc > 0);
 	if (rc < 0 && !save->kept_off)
 		save->kept_off = rc;
 	return rc > 0;

@@ -12,8 +12,6 @@ struct tn_decision_made {
 	uint64_t asked; /* bit by rank: it was told; its next question is about another save */
 	struct tn_key family;
 	bool let_in;
-	bool old; /* the hand has passed it */
-	uint16_t promised; /* shares that were let in with it and have not asked yet */
 };
 
 int tn_shares_create(struct tn_shares *s, const struct tn_alloc *alloc)
@@ -56,12 +54,6 @@ void tn_shares_leave(struct tn_shares *s, uint16_t space)
 	s->family[space] = (struct tn_key){{0, 0}};
 }
 
-/* Of a rank that does not decide by itself. */
-static uint64_t rank_bit(const struct tn_shares *s, uint16_t space)
-{
-	return UINT64_C(1) << s->rank[space];
-}
-
 static struct tn_decision_made *place_of(const struct tn_shares *s, uint16_t space, const struct tn_key *key)
 {
 	return &s->made[(key->word[0] ^ s->family[space].word[0]) % DECISIONS];
@@ -83,53 +75,18 @@ enum tn_policy_decided tn_shares_decided(const struct tn_shares *s, const struct
 
 	if (is_alone(s, space))
 		return TN_POLICY_UNDECIDED;
-	if (is_about(s, d, space, key) && !(d->asked & rank_bit(s, space)))
+	if (is_about(s, d, space, key) && !(d->asked >> s->rank[space] & 1))
 		return d->let_in ? TN_POLICY_LET_IN : TN_POLICY_KEPT_OUT;
 	return tn_tier_has_share(t, space, key) ? TN_POLICY_LET_IN : TN_POLICY_UNDECIDED;
 }
 
-static void take_back(struct tn_shares *s, struct tn_decision_made *d, uint32_t shares)
-{
-	d->promised -= (uint16_t)shares;
-	s->promised -= shares;
-}
-
-/* Promises that nobody has come for while the hand went round once to twice: a rank does not save any more. */
-static void move_hand(struct tn_shares *s)
-{
-	struct tn_decision_made *d = &s->made[s->hand];
-
-	s->hand = (s->hand + 1) % DECISIONS;
-	if (d->old)
-		take_back(s, d, d->promised);
-	d->old = true;
-}
-
-/* Ranks that have a share of the same blocks. Spaces of one rank with other geometries have blocks of their own. */
-static uint16_t others(const struct tn_shares *s, uint16_t space)
-{
-	uint64_t ranks = 0;
-
-	for (uint16_t at = s->next[space]; at != space; at = s->next[at])
-		ranks |= s->rank[at] < RANKS_MAX ? rank_bit(s, at) : 0;
-	ranks &= ~rank_bit(s, space);
-	return (uint16_t)__builtin_popcountll(ranks);
-}
-
-void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, enum tn_policy_decided decided, bool let_in)
+void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, bool let_in)
 {
 	struct tn_decision_made *d = place_of(s, space, key);
 
 	if (is_alone(s, space))
 		return;
-	if (!is_about(s, d, space, key) || d->asked & rank_bit(s, space)) {
-		take_back(s, d, d->promised);
-		move_hand(s);
+	if (!is_about(s, d, space, key) || d->asked >> s->rank[space] & 1)
 		*d = (struct tn_decision_made){.key = *key, .family = s->family[space], .let_in = let_in};
-		d->promised = let_in && decided == TN_POLICY_UNDECIDED ? others(s, space) : 0;
-		s->promised += d->promised;
-	} else if (d->promised > 0) {
-		take_back(s, d, 1);
-	}
-	d->asked |= rank_bit(s, space);
+	d->asked |= UINT64_C(1) << s->rank[space];
 }

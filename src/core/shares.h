@@ -21,8 +21,6 @@ struct tn_shares {
 	uint32_t rank[TN_STORE_SPACES_MAX];
 	struct tn_key family[TN_STORE_SPACES_MAX]; /* zero: nobody has opened it */
 	struct tn_decision_made *made;
-	uint32_t hand;	   /* of the decisions: see shares.c */
-	uint32_t promised; /* shares that were let in with another one and are still to come */
 };
 
 /* 0, -ENOMEM. */
@@ -31,12 +29,8 @@ void tn_shares_destroy(struct tn_shares *s, const struct tn_alloc *alloc);
 /* A space that is new, or known, is the rank's of this family. */
 void tn_shares_join(struct tn_shares *s, uint16_t space, const struct tn_key *family, uint32_t rank);
 void tn_shares_leave(struct tn_shares *s, uint16_t space);
-/*
- * What was decided about another share of the block: the tier has one, or a rank has asked before this one. What this one is told must be noted,
- * with what was decided before. A share that is let in first promises places to the others: until they ask these places are not free for other
- * blocks, or seven of eight would come in without being compared with what is there.
- */
+/* What was decided about another share of the block: the tier has one, or a rank has asked before this one. What this one is told must be noted. */
 enum tn_policy_decided tn_shares_decided(const struct tn_shares *s, const struct tn_tier_base *t, uint16_t space, const struct tn_key *key);
-void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, enum tn_policy_decided decided, bool let_in);
+void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, bool let_in);
 
 #endif

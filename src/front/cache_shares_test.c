@@ -148,77 +148,6 @@ static void ranks_of_other_engines_are_left_alone(void **state)
 	down(&w);
 }
 
-/*
- * In a full store each block that one rank brings costs a block, with its shares: what these leave free is for the shares of the other ranks, and not
- * for blocks that are compared with nothing.
- */
-static void the_first_share_of_a_block_makes_place_for_the_others(void **state)
-{
-	struct rig_opts o = rig_simulated_opts();
-	uint64_t before, after;
-	uint32_t n = 0;
-	struct world w;
-
-	o.cache.host_bytes = 0;
-	o.cache.policy = "lru";
-	o.cache.disk_blocks = 30 * RANKS;
-	up(&w, &o);
-	while (rig_stats(w.r).evicted_disk_blocks == 0)
-		save_all(&w, 1000 + 10 * n++, 1);
-	before = rig_stats(w.r).evicted_disk_blocks;
-	for (uint32_t i = 0; i < PROMPT; i++)
-		save(&w, 1, 50000 + 10 * i, 1);
-	after = rig_stats(w.r).evicted_disk_blocks;
-	assert_in_range(after - before, (PROMPT - 1) * RANKS, PROMPT * RANKS);
-	for (uint32_t i = 0; i < PROMPT; i++) {
-		save(&w, 0, 50000 + 10 * i, 1);
-		save(&w, 2, 50000 + 10 * i, 1);
-		assert_int_equal(shares_of(&w, 50000 + 10 * i), RANKS);
-	}
-	assert_int_equal(rig_stats(w.r).evicted_disk_blocks, after);
-	assert_int_equal(rig_core(w.r)->blocks.shares.promised, 0);
-	down(&w);
-}
-
-static void a_space_of_the_same_rank_and_another_geometry_is_promised_nothing(void **state)
-{
-	const struct tn_key family = {{7, 7}}, first = {{1, 1}};
-	const uint32_t rank[] = {0, 0, 1, 1};
-	static struct tn_shares s;
-
-	assert_int_equal(tn_shares_create(&s, &tn_alloc_system), 0);
-	for (uint16_t i = 0; i < 2; i++)
-		tn_shares_join(&s, i, &family, rank[i]);
-	tn_shares_note(&s, 0, &first, TN_POLICY_UNDECIDED, true);
-	assert_int_equal(s.promised, 0);
-	for (uint16_t i = 2; i < 4; i++)
-		tn_shares_join(&s, i, &family, rank[i]);
-	tn_shares_note(&s, 0, &first, TN_POLICY_UNDECIDED, true);
-	assert_int_equal(s.promised, 1);
-	tn_shares_destroy(&s, &tn_alloc_system);
-}
-
-static void promises_to_a_rank_that_saves_no_more_end(void **state)
-{
-	const struct tn_key family = {{7, 7}}, first = {{1, 1}};
-	static struct tn_shares s;
-
-	assert_int_equal(tn_shares_create(&s, &tn_alloc_system), 0);
-	for (uint16_t i = 0; i < RANKS; i++)
-		tn_shares_join(&s, i, &family, i);
-	tn_shares_note(&s, 0, &first, TN_POLICY_UNDECIDED, true);
-	assert_int_equal(s.promised, RANKS - 1);
-	tn_shares_note(&s, 2, &first, TN_POLICY_LET_IN, true);
-	assert_int_equal(s.promised, RANKS - 2);
-	for (uint64_t i = 2; i < 100; i++)
-		tn_shares_note(&s, 0, &(struct tn_key){{i, i}}, TN_POLICY_UNDECIDED, false);
-	assert_int_equal(s.promised, RANKS - 2);
-	for (uint64_t i = 100; s.promised > 0 && i < 10000; i++)
-		tn_shares_note(&s, 0, &(struct tn_key){{i * 4096, i}}, TN_POLICY_UNDECIDED, false); /* all in one place of the table, another one */
-	assert_int_equal(s.promised, 0);
-	tn_shares_destroy(&s, &tn_alloc_system);
-}
-
 /* ---- at random ------------------------------------------------------------------------------------------------ */
 
 static void shuffle(struct tn_rng *rng, uint32_t *order)
@@ -315,9 +244,6 @@ int main(void)
 		cmocka_unit_test(a_share_that_is_evicted_takes_the_others_along),
 		cmocka_unit_test(a_share_that_somebody_holds_stays),
 		cmocka_unit_test(ranks_of_other_engines_are_left_alone),
-		cmocka_unit_test(the_first_share_of_a_block_makes_place_for_the_others),
-		cmocka_unit_test(a_space_of_the_same_rank_and_another_geometry_is_promised_nothing),
-		cmocka_unit_test(promises_to_a_rank_that_saves_no_more_end),
 		cmocka_unit_test(blocks_are_there_with_all_shares_or_none),
 	};
 

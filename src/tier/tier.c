@@ -96,10 +96,9 @@ static bool usable(void *arg, uint32_t id)
 	return may_go(u, block_of(u->tier, id));
 }
 
-int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes, uint32_t promised)
+int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes)
 {
-	/* One of the promised places may be this block's own. */
-	bool own = promised > 0 && info->decided == TN_POLICY_LET_IN, full = (uint64_t)t->entries + promised - own >= t->ops->capacity(t);
+	bool full = t->entries >= t->ops->capacity(t);
 	struct usable u = {t, -1, NULL};
 	int rc = t->ops->health ? t->ops->health(t) : 0;
 

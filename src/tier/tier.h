@@ -212,9 +212,8 @@ void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *i
 /*
  * 1: a new block of so many bytes may come in, and they are charged, and there is a free entry: if another block had to go
  * for it, that one is gone; 0: it is not worth it; -EDQUOT: no write budget is left; else what health says.
- * @promised: entries that are free and not for this block, but for shares of blocks that were let in (info->decided of theirs says so)
  */
-int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes, uint32_t promised);
+int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes);
 /* A block that was let in before and could not be written is let in again, if there is a free entry for it. */
 bool tn_tier_readmit(struct tn_tier_base *t, tn_block b);
 /* The block counts as one of the tier's from now on: FILLING. */
