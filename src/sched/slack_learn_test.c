@@ -272,16 +272,27 @@ static void a_first_layer_that_was_preempted_is_soon_forgotten(void **state)
 	static const double first[] = {1000, 0.001};
 
 	for (int i = 0; i < 2; i++) {
-		struct world w;
+		double after_one[SEEDS], after_three[SEEDS];
 
-		open_world(&w, 0, tn_test_seed(), 0.02);
-		tn_slack_observe(w.table, 2048, 6144, 0, (int64_t)((double)tn_slack_window(w.truth, 2048, 6144, 0) * first[i]));
-		serve(&w, 2048, 6144);
-		assert_true(off(&w, 2048, 6144) < 0.05);
-		serve(&w, 512, 7680);
-		serve(&w, 4096, 4096);
-		assert_true(off(&w, 3000, 5192) < 0.1);
-		close_world(&w);
+		for (size_t s = 0; s < SEEDS; s++) {
+			struct world w;
+
+			open_world(&w, 0, tn_test_seed() + s, 0.02);
+			tn_slack_observe(w.table, 2048, 6144, 0,
+					 (int64_t)((double)tn_slack_window(w.truth, 2048, 6144, 0) * first[i]));
+			serve(&w, 2048, 6144);
+			after_one[s] = off(&w, 2048, 6144);
+			serve(&w, 512, 7680);
+			serve(&w, 4096, 4096);
+			after_three[s] = off(&w, 3000, 5192);
+			close_world(&w);
+		}
+		median(after_one, SEEDS);
+		median(after_three, SEEDS);
+		/* Of 20,000 seeds, the worst was off by 5.6 % after one request and by 4.3 % after three; 1 in 100 by 4.8 and 3.7 %. */
+		assert_true(after_one[SEEDS * 9 / 10] < 0.05);
+		assert_true(after_one[SEEDS - 1] < 0.07);
+		assert_true(after_three[SEEDS - 1] < 0.06);
 	}
 }
 
