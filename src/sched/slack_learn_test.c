@@ -197,21 +197,22 @@ static unsigned near_after(struct world *w, const uint32_t *hits, unsigned n, un
 static void streams_are_planned_well(const uint32_t *hits, unsigned n, const char *what, unsigned most)
 {
 	for (size_t e = 0; e < ENGINES; e++) {
-		unsigned latest = 0, sum = 0;
+		double after[SEEDS / 2], sum = 0;
 
 		for (uint64_t s = 0; s < SEEDS / 2; s++) {
-			unsigned after;
 			struct world w;
 
 			open_world(&w, e, tn_test_seed() + s, s % 2 ? 0.1 : 0.02);
-			after = near_after(&w, hits, n, 50);
-			latest = after > latest ? after : latest;
-			sum += after;
+			after[s] = near_after(&w, hits, n, 50);
+			sum += after[s];
 			close_world(&w);
 		}
-		print_message("# %s, %s on %s: within 5 %% after %.1f requests, at most %u\n", what, engines[e].model,
-			      engines[e].gpu, sum / (SEEDS / 2.0), latest);
-		assert_true(latest <= most);
+		median(after, SEEDS / 2);
+		print_message("# %s, %s on %s: within 5 %% after %.1f requests, at most %.0f\n", what, engines[e].model,
+			      engines[e].gpu, sum / (SEEDS / 2.0), after[SEEDS / 2 - 1]);
+		/* One stream in some 40,000 takes a request or two longer: two of 100 would be a defect. */
+		assert_true(after[SEEDS / 2 - 2] <= most);
+		assert_true(sum / (SEEDS / 2.0) <= 5);
 	}
 }
 
