@@ -506,17 +506,22 @@ static uint64_t average(uint64_t ns)
 }
 
 /*
- * Time of the device per write. The log asks nobody: where the device takes one request at a time, a write may find one of the log's, and its
- * sync, before it each time.
+ * Time of the device per write, as the scheduler measures it: from its request to its end. Where the device takes one request at a time, a
+ * write may find one read before it each time, and one write of the log, which asks nobody, with its sync.
  */
 static uint64_t write_time(const struct world *w, const enum kind *others, uint32_t n)
 {
 	const struct rig_opts *o = &w->r->o;
-	bool logs = false;
+	bool loads = false, logs = false;
+	uint64_t ns = o->write_ns;
 
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
+		loads |= kinds[others[i]].needs == READS;
 		logs |= others[i] == FLUSH || others[i] == DROP || others[i] == DROP_SPACE;
-	return average(o->write_ns + (logs && o->cache.io_depth == 1 ? o->write_ns + o->sync_ns : 0));
+	}
+	if (o->cache.io_depth == 1)
+		ns += (loads ? o->read_ns : 0) + (logs ? o->write_ns + o->sync_ns : 0);
+	return average(ns);
 }
 
 /*
