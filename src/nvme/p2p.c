@@ -3,7 +3,7 @@
  * Entries carry no address of memory, they follow one another; every STRIDE-th one's is kept, so a look-up is a binary
  * search over those and a short walk.
  */
-#include "ring/p2p.h"
+#include "nvme/p2p.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 
 struct tn_p2p {
 	const struct tn_alloc *alloc;
-	struct tn_p2p_entry *entry; /* in the order of memory; a gap between ranges is an entry with bus GAP */
+	struct tn_nvme_piece *entry; /* in the order of memory; a gap between ranges is an entry with bus GAP */
 	uintptr_t *mark; /* the address of every STRIDE-th entry */
 	uint64_t entries, marks;
 	uint64_t memory_bytes;
@@ -61,14 +61,14 @@ static int check_ranges(const struct tn_p2p_range *ranges, size_t n)
 }
 
 /* Appends to the table; in the first pass only counts (no entries yet). */
-static void append(struct tn_p2p *t, struct tn_p2p_entry *last, uint64_t bus, uint64_t length, uintptr_t address)
+static void append(struct tn_p2p *t, struct tn_nvme_piece *last, uint64_t bus, uint64_t length, uintptr_t address)
 {
 	bool gap = bus == GAP;
 
 	if (t->entries > 0 && (gap ? last->bus == GAP : last->bus != GAP && last->bus + last->length == bus)) {
 		last->length += length;
 	} else {
-		*last = (struct tn_p2p_entry){bus, length};
+		*last = (struct tn_nvme_piece){bus, length};
 		if (t->mark && t->entries % STRIDE == 0)
 			t->mark[t->entries / STRIDE] = address;
 		t->entries++;
@@ -80,7 +80,7 @@ static void append(struct tn_p2p *t, struct tn_p2p_entry *last, uint64_t bus, ui
 static int walk(struct tn_p2p *t, const struct tn_p2p_range *ranges, size_t n, tn_p2p_translate translate, void *arg)
 {
 	const struct tn_p2p_range *r = next_range(ranges, n, 0);
-	struct tn_p2p_entry last = {0};
+	struct tn_nvme_piece last = {0};
 	uintptr_t at = r->address;
 
 	t->begin = at;
@@ -151,7 +151,7 @@ void tn_p2p_destroy(struct tn_p2p *t)
 	tn_put(t->alloc, t, sizeof(*t));
 }
 
-int tn_p2p_find(const struct tn_p2p *t, uintptr_t address, uint64_t length, struct tn_p2p_entry *pieces, uint32_t max)
+int tn_p2p_find(const struct tn_p2p *t, uintptr_t address, uint64_t length, struct tn_nvme_piece *pieces, uint32_t max)
 {
 	uint64_t lo = 0, hi = t->marks, i;
 	uint32_t n = 0;
@@ -178,7 +178,7 @@ int tn_p2p_find(const struct tn_p2p *t, uintptr_t address, uint64_t length, stru
 			some = length;
 		if (n == max)
 			return tn_fail(-E2BIG, "p2p: %#llx takes more than %u pieces", (unsigned long long)address, max);
-		pieces[n++] = (struct tn_p2p_entry){t->entry[i].bus + skip, some};
+		pieces[n++] = (struct tn_nvme_piece){t->entry[i].bus + skip, some};
 		at += t->entry[i].length;
 		address += some;
 		length -= some;

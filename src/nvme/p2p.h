@@ -6,20 +6,14 @@
  * look-up, without a translation a page. Who translates is the caller's: IOMMU, driver, or nobody (identity, for
  * executors on the CPU). Read-only afterwards: any number of threads, and a device, may look things up.
  */
-#ifndef TN_RING_P2P_H
-#define TN_RING_P2P_H
+#ifndef TN_NVME_P2P_H
+#define TN_NVME_P2P_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/alloc.h"
-
-struct tn_p2p_entry {
-	uint64_t bus;
-	uint64_t length;
-};
-
-_Static_assert(sizeof(struct tn_p2p_entry) == 16, "an entry is 16 bytes");
+#include "nvme/command.h"
 
 struct tn_p2p_range {
 	uintptr_t address;
@@ -42,7 +36,7 @@ void tn_p2p_destroy(struct tn_p2p *table);
 
 /* The bus pieces of memory [address, address + length): how many were written to pieces; -EFAULT: some of it is not in
    the table, -E2BIG: more than max. */
-int tn_p2p_find(const struct tn_p2p *table, uintptr_t address, uint64_t length, struct tn_p2p_entry *pieces, uint32_t max);
+int tn_p2p_find(const struct tn_p2p *table, uintptr_t address, uint64_t length, struct tn_nvme_piece *pieces, uint32_t max);
 
 struct tn_p2p_size {
 	uint64_t memory_bytes; /* registered */

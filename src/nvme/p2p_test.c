@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "ring/p2p.h"
+#include "nvme/p2p.h"
 #include "tn_test.h"
 
 #define PAGE 4096u
@@ -51,7 +51,7 @@ static void every_byte_of_random_mappings_is_found(void **state)
 	for (int round = 0; round < 300; round++) {
 		struct map m = {.base = (uintptr_t)1 << 40, .pages = 4 + tn_rng_below(&rng, 250), .most = 1 + tn_rng_below(&rng, 9 * PAGE)};
 		struct tn_p2p_range r[3];
-		struct tn_p2p_entry piece[300];
+		struct tn_nvme_piece piece[300];
 		struct tn_p2p_size size;
 		struct tn_p2p *t;
 		uint32_t third = m.pages / 3;

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two files of the software controller share. */
+#ifndef TN_LAB_NVME_SOFT_INTERNAL_H
+#define TN_LAB_NVME_SOFT_INTERNAL_H
+
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "lab/nvme_soft.h"
+
+#define TN_SOFT_WORK_MAX 4096u
+#define TN_SOFT_PIECES_MAX 1040u /* of one command: 4 MiB in pages, and more */
+#define TN_SOFT_BUS_PAGES (1u << 20)
+#define TN_SOFT_REGIONS_MAX 256u
+
+struct tn_soft_sq {
+	uint64_t bus;
+	uint32_t entries, head; /* 0 entries: it is not there */
+};
+
+struct tn_soft_cq {
+	uint64_t bus;
+	uint32_t entries, head, tail, phase;
+};
+
+/* A command that was fetched and whose completion was not posted. */
+struct tn_soft_work {
+	struct tn_nvme_command c;
+	uint32_t queue, result, status;
+	uint64_t due;	      /* the step in which it is completed at the earliest */
+	bool done, lost, twice;
+	uint64_t list_sum, data_sum; /* as they were when it was fetched */
+};
+
+/* Mapped memory: where its pages are on the bus. */
+struct tn_soft_region {
+	unsigned char *memory;
+	uint64_t pages;
+	uint32_t *bus;
+};
+
+/* Blocks as they were before a write that was not flushed. */
+struct tn_soft_undo {
+	struct tn_soft_undo *next;
+	uint64_t block;
+	unsigned char bytes[];
+};
+
+struct tn_soft {
+	struct tn_soft_opts o;
+	struct tn_soft_chances chances;
+	struct tn_soft_stats stats;
+	struct tn_nvme_port port;
+	struct tn_rng rng;
+	uint64_t cap, now;
+	unsigned char *registers, *media;
+	uint64_t register_bytes;
+	uint32_t cc; /* as it was seen last */
+	bool unplugged, stop, threaded;
+	pthread_t thread;
+	struct tn_soft_sq sq[TN_SOFT_QUEUES_MAX];
+	struct tn_soft_cq cq[TN_SOFT_QUEUES_MAX];
+	struct tn_soft_work work[TN_SOFT_WORK_MAX];
+	uint32_t active[TN_SOFT_WORK_MAX], nactive;
+	uint32_t free_work[TN_SOFT_WORK_MAX], nfree;
+	struct tn_nvme_piece piece[TN_SOFT_PIECES_MAX]; /* of the command that is looked at */
+	struct tn_soft_undo *undo;
+	pthread_mutex_t lock; /* of what maps memory */
+	unsigned char **page; /* by page of the bus: the memory, or NULL */
+	uint32_t next_page;
+	struct tn_soft_region region[TN_SOFT_REGIONS_MAX];
+};
+
+void tn_soft_found(struct tn_soft *s, enum tn_soft_finding finding);
+
+/* ---- nvme_soft_data.c ---- */
+int tn_soft_data_init(struct tn_soft *s);
+void tn_soft_data_fini(struct tn_soft *s);
+/* Memory at a bus address that lies in one page; NULL: it is not mapped. */
+void *tn_soft_at(struct tn_soft *s, uint64_t bus, uint64_t bytes);
+/* A status of 0, or what the command ends with: checks everything, and remembers sums of the list and of a write's data. */
+uint32_t tn_soft_look(struct tn_soft *s, struct tn_soft_work *w);
+/* Moves the bytes; the status. */
+uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w);
+/* Answer of an admin command. */
+uint32_t tn_soft_to_memory(struct tn_soft *s, struct tn_soft_work *w, unsigned char *data, uint64_t bytes);
+void tn_soft_flush(struct tn_soft *s);
+void tn_soft_lose(struct tn_soft *s);
+
+#endif

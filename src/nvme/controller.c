@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See controller.h. */
+#include "nvme/controller.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+#define ADMIN_ENTRIES 32u
+#define ADMIN_NS 10000000000ull
+#define QUEUES_MAX 64u
+#define SHUTDOWN_NS 10000000000ull /* a drive says less, if anything (RTD3 entry latency) */
+
+struct pair {
+	struct tn_nvme_queue q;
+	void *sq, *cq;
+	uint64_t sq_bus, cq_bus;
+	bool made; /* the controller knows it */
+};
+
+struct tn_nvme {
+	struct tn_nvme_opts o;
+	struct tn_nvme_info info;
+	uint64_t cap;
+	uint32_t npairs; /* with the admin queues, which are the first */
+	struct pair *pair;
+	unsigned char *identify;
+	uint64_t identify_bus;
+};
+
+/* ---- registers ------------------------------------------------------------------------------------------ */
+
+static uint32_t *reg(const struct tn_nvme *n, uint64_t offset)
+{
+	return (uint32_t *)((unsigned char *)n->o.port->registers + offset);
+}
+
+static uint32_t get32(const struct tn_nvme *n, uint64_t offset)
+{
+	return tn_ring_load32(reg(n, offset));
+}
+
+/* Registers of 64 bits may be read and written in halves, the lower one first (Base 3.1.3). */
+static uint64_t get64(const struct tn_nvme *n, uint64_t offset)
+{
+	uint64_t low = get32(n, offset);
+
+	return low | (uint64_t)get32(n, offset + 4) << 32;
+}
+
+static void set32(const struct tn_nvme *n, uint64_t offset, uint32_t value)
+{
+	tn_nvme_bell(reg(n, offset), value);
+}
+
+static void set64(const struct tn_nvme *n, uint64_t offset, uint64_t value)
+{
+	set32(n, offset, (uint32_t)value);
+	set32(n, offset + 4, (uint32_t)(value >> 32));
+}
+
+static int gone(const struct tn_nvme *n)
+{
+	return tn_fail(-ENODEV, "%s: the controller is gone", n->o.port->name);
+}
+
+int tn_nvme_check(const struct tn_nvme *n)
+{
+	uint32_t status = get32(n, TN_NVME_CSTS);
+
+	if (status == TN_NVME_GONE)
+		return gone(n);
+	return status & TN_NVME_CSTS_FATAL ? tn_fail(-EIO, "%s: the controller has failed (CSTS.CFS)", n->o.port->name) : 0;
+}
+
+/* Waits until these bits of CSTS have this value. A failed controller may be waited for: a reset clears it. */
+static int await(struct tn_nvme *n, uint32_t mask, uint32_t value, uint64_t ns, bool failed_is_fine)
+{
+	uint64_t end = tn_now_ns(n->o.clock) + ns;
+	uint32_t status;
+
+	while (((status = get32(n, TN_NVME_CSTS)) & mask) != value || status == TN_NVME_GONE) {
+		if (status == TN_NVME_GONE)
+			return gone(n);
+		if (status & TN_NVME_CSTS_FATAL && !failed_is_fine)
+			return tn_nvme_check(n);
+		if (tn_now_ns(n->o.clock) >= end)
+			return tn_fail(-ETIMEDOUT, "%s: status %#x did not become %#x (mask %#x) in %llu ms", n->o.port->name, status,
+				       value, mask, (unsigned long long)(ns / 1000000));
+		n->o.port->pause(n->o.port->arg);
+	}
+	return 0;
+}
+
+/* ---- admin commands ---------------------------------------------------------------------------------------- */
+
+/* The controller's answer to the one admin command under way. */
+static int await_completion(struct tn_nvme *n, uint32_t id, struct tn_nvme_completion *done)
+{
+	struct tn_nvme_queue *q = &n->pair[TN_NVME_ADMIN].q;
+	uint64_t end = tn_now_ns(n->o.clock) + n->o.admin_ns;
+	int rc;
+
+	for (;;) {
+		while (tn_nvme_queue_poll(q, done)) {
+			tn_nvme_queue_took(q);
+			if (done->id == id) /* others are late answers, of commands that were given up, or mistakes of its */
+				return 0;
+		}
+		rc = tn_nvme_check(n);
+		if (rc)
+			return rc;
+		if (tn_now_ns(n->o.clock) >= end)
+			return -ETIMEDOUT;
+		n->o.port->pause(n->o.port->arg);
+	}
+}
+
+int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result)
+{
+	struct tn_nvme_queue *q = &n->pair[TN_NVME_ADMIN].q;
+	struct tn_nvme_command c = *command;
+	struct tn_nvme_completion done = {0};
+	uint32_t id = tn_nvme_queue_id(q);
+	int rc;
+
+	if (id == TN_NVME_NO_ID) /* of those given up */
+		return tn_fail(-ETIMEDOUT, "%s: no admin command is answered any more: it has to be reset", n->o.port->name);
+	c.id = (uint16_t)id;
+	tn_nvme_queue_put(q, &c);
+	tn_nvme_queue_ring(q);
+	rc = await_completion(n, id, &done);
+	if (rc == -ETIMEDOUT) /* its id stays taken until a reset: the answer may come yet */
+		return tn_fail(rc, "%s: admin command %#x was not answered in %llu ms", n->o.port->name, c.opcode,
+			       (unsigned long long)(n->o.admin_ns / 1000000));
+	if (rc)
+		return rc;
+	tn_nvme_queue_give(q, id);
+	if (tn_nvme_status(&done))
+		return tn_fail(-EREMOTEIO, "%s: admin command %#x was refused with status %#x", n->o.port->name, c.opcode,
+			       tn_nvme_status(&done));
+	*result = done.result;
+	return 0;
+}
+
+int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id)
+{
+	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_ABORT, 0);
+	uint32_t result;
+	int rc;
+
+	c.dword10 = (queue + 1) | id << 16;
+	rc = tn_nvme_admin(n, &c, &result);
+	if (rc)
+		return rc;
+	return result & 1 ? -EALREADY : 0; /* Base 5.1.1: bit 0: it was not aborted */
+}
+
+/* ---- identify ------------------------------------------------------------------------------------------------ */
+
+static int identify(struct tn_nvme *n, uint32_t what, uint32_t namespace_id)
+{
+	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_IDENTIFY, namespace_id);
+	uint32_t result;
+
+	memset(n->identify, 0, TN_NVME_IDENTIFY_BYTES);
+	c.data[0] = n->identify_bus;
+	c.dword10 = what;
+	return tn_nvme_admin(n, &c, &result);
+}
+
+static uint32_t field(const struct tn_nvme *n, uint32_t offset, uint32_t bytes)
+{
+	uint32_t v = 0;
+
+	memcpy(&v, n->identify + offset, bytes);
+	return v;
+}
+
+/* Characters padded with blanks; what cannot be printed becomes a question mark. */
+static void text(const struct tn_nvme *n, uint32_t offset, uint32_t bytes, char *out)
+{
+	uint32_t end = 0;
+
+	for (uint32_t i = 0; i < bytes; i++) {
+		unsigned char c = n->identify[offset + i];
+
+		out[i] = c >= 0x20 && c < 0x7f ? (char)c : '?';
+		if (c > 0x20)
+			end = i + 1;
+	}
+	out[end] = 0;
+}
+
+static int identify_controller(struct tn_nvme *n)
+{
+	int rc = identify(n, TN_NVME_IDENTIFY_CONTROLLER, 0);
+	uint32_t mdts, shift = tn_nvme_cap_page_shift(n->cap);
+
+	if (rc)
+		return rc;
+	text(n, TN_NVME_ID_MODEL, 40, n->info.model);
+	text(n, TN_NVME_ID_SERIAL, 20, n->info.serial);
+	text(n, TN_NVME_ID_FIRMWARE, 8, n->info.firmware);
+	mdts = field(n, TN_NVME_ID_MDTS, 1);
+	n->info.transfer_bytes = mdts == 0 || mdts + shift > 30 ? 1u << 30 : 1u << (mdts + shift);
+	n->info.cache = field(n, TN_NVME_ID_VWC, 1) & 1;
+	n->info.discard = field(n, TN_NVME_ID_ONCS, 2) & 4;
+	n->info.sgl = (field(n, TN_NVME_ID_SGLS, 4) & 3) != 0;
+	return 0;
+}
+
+static int find_namespace(struct tn_nvme *n)
+{
+	uint32_t id = n->o.namespace_id;
+	int rc;
+
+	if (id == 0) {
+		rc = identify(n, TN_NVME_IDENTIFY_ACTIVE, 0);
+		if (rc)
+			return rc;
+		id = field(n, 0, 4);
+		if (id == 0 || field(n, 4, 4))
+			return tn_fail(-EINVAL, "%s: %s: say which one is meant", n->o.port->name,
+				       id ? "has several namespaces" : "has no namespace");
+	}
+	n->info.namespace_id = id;
+	return identify(n, TN_NVME_IDENTIFY_NAMESPACE, id);
+}
+
+static int identify_namespace(struct tn_nvme *n)
+{
+	int rc = find_namespace(n);
+	uint32_t format, metadata, shift;
+
+	if (rc)
+		return rc;
+	format = field(n, TN_NVME_NS_LBAF + 4 * (field(n, TN_NVME_NS_FLBAS, 1) & 15), 4);
+	metadata = format & 0xffff;
+	shift = (format >> 16) & 0xff;
+	memcpy(&n->info.blocks, n->identify + TN_NVME_NS_SIZE, 8);
+	if (n->info.blocks == 0)
+		return tn_fail(-ENODEV, "%s: namespace %u is not there", n->o.port->name, n->info.namespace_id);
+	if (metadata || field(n, TN_NVME_NS_DPS, 1) & 7)
+		return tn_fail(-ENOTSUP, "%s: namespace %u has %u bytes of metadata per block%s: format it without", n->o.port->name,
+			       n->info.namespace_id, metadata, field(n, TN_NVME_NS_DPS, 1) & 7 ? " and end-to-end protection" : "");
+	if (shift < 9 || shift > 12)
+		return tn_fail(-ENOTSUP, "%s: namespace %u has blocks of 2^%u bytes: 512 to 4096 can be used", n->o.port->name,
+			       n->info.namespace_id, shift);
+	n->info.block_bytes = 1u << shift;
+	if (n->info.blocks > UINT64_MAX >> shift)
+		return tn_fail(-EINVAL, "%s: namespace %u is said to have %llu blocks", n->o.port->name, n->info.namespace_id,
+			       (unsigned long long)n->info.blocks);
+	if (n->info.transfer_bytes > n->info.block_bytes << 16) /* NLB has 16 bits */
+		n->info.transfer_bytes = n->info.block_bytes << 16;
+	return 0;
+}
+
+/* ---- queues ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t pages(uint64_t bytes)
+{
+	return (bytes + TN_NVME_PAGE - 1) / TN_NVME_PAGE * TN_NVME_PAGE;
+}
+
+static void put_pair(struct tn_nvme *n, struct pair *p)
+{
+	const struct tn_nvme_port *port = n->o.port;
+
+	if (p->cq)
+		port->put(port->arg, p->cq, pages(p->q.entries * sizeof(struct tn_nvme_completion)));
+	if (p->sq)
+		port->put(port->arg, p->sq, pages(p->q.entries * sizeof(struct tn_nvme_command)));
+	tn_put(n->o.alloc, p->q.free, p->q.entries * sizeof(*p->q.free));
+	memset(p, 0, sizeof(*p));
+}
+
+static int get_pair(struct tn_nvme *n, uint32_t number, uint32_t entries)
+{
+	const struct tn_nvme_port *port = n->o.port;
+	struct pair *p = &n->pair[number];
+
+	p->q.entries = entries;
+	p->sq = port->get(port->arg, pages(entries * sizeof(struct tn_nvme_command)), &p->sq_bus);
+	p->cq = port->get(port->arg, pages(entries * sizeof(struct tn_nvme_completion)), &p->cq_bus);
+	p->q.free = tn_get(n->o.alloc, entries * sizeof(*p->q.free));
+	if (!p->sq || !p->cq || !p->q.free)
+		return tn_fail(-ENOMEM, "%s: no memory for queues of %u entries", port->name, entries);
+	p->q.sq = p->sq;
+	p->q.cq = p->cq;
+	p->q.sq_bell = reg(n, tn_nvme_doorbell(n->cap, number, 0));
+	p->q.cq_bell = reg(n, tn_nvme_doorbell(n->cap, number, 1));
+	return 0;
+}
+
+static void empty_pair(struct pair *p)
+{
+	memset(p->cq, 0, p->q.entries * sizeof(struct tn_nvme_completion));
+	tn_nvme_queue_init(&p->q);
+	p->made = false;
+}
+
+/* The completion queue first: the submission queue names it (Base 5.4, 5.5). Physically contiguous, no interrupts. */
+static int make_pair(struct tn_nvme *n, uint32_t number)
+{
+	struct pair *p = &n->pair[number];
+	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_CREATE_CQ, 0);
+	uint32_t result;
+	int rc;
+
+	empty_pair(p);
+	c.data[0] = p->cq_bus;
+	c.dword10 = number | (p->q.entries - 1) << 16;
+	c.dword11 = 1;
+	rc = tn_nvme_admin(n, &c, &result);
+	if (rc)
+		return rc;
+	c.opcode = TN_NVME_CREATE_SQ;
+	c.data[0] = p->sq_bus;
+	c.dword11 = 1 | number << 16;
+	rc = tn_nvme_admin(n, &c, &result);
+	p->made = rc == 0;
+	return rc;
+}
+
+/* As many as the controller grants, of those that are wanted (Base 5.27.1.5). */
+static int ask_for_queues(struct tn_nvme *n)
+{
+	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);
+	uint32_t result, want = n->o.queues - 1, sq, cq;
+	int rc;
+
+	c.dword10 = TN_NVME_FEATURE_QUEUES;
+	c.dword11 = want | want << 16;
+	rc = tn_nvme_admin(n, &c, &result);
+	if (rc)
+		return rc;
+	sq = (result & 0xffff) + 1;
+	cq = (result >> 16) + 1;
+	n->info.queues = sq < cq ? sq : cq;
+	if (n->info.queues > n->o.queues)
+		n->info.queues = n->o.queues;
+	return 0;
+}
+
+/* ---- up and down --------------------------------------------------------------------------------------------------- */
+
+/* Afterwards the controller touches no memory (Base 3.5.1: CSTS.RDY follows CC.EN). */
+static int disable(struct tn_nvme *n)
+{
+	uint32_t config = get32(n, TN_NVME_CC);
+	uint64_t ns = tn_nvme_cap_timeout_ns(n->cap);
+	int rc;
+
+	if (tn_nvme_check(n) == -ENODEV)
+		return -ENODEV;
+	if (config & TN_NVME_CC_ENABLE) {
+		rc = await(n, TN_NVME_CSTS_READY, TN_NVME_CSTS_READY, ns, true); /* it must not be cleared before that */
+		if (rc == -ENODEV)
+			return rc;
+		set32(n, TN_NVME_CC, config & ~TN_NVME_CC_ENABLE);
+	}
+	return await(n, TN_NVME_CSTS_READY, 0, ns, true);
+}
+
+static int enable(struct tn_nvme *n)
+{
+	struct pair *admin = &n->pair[TN_NVME_ADMIN];
+
+	empty_pair(admin);
+	admin->made = true;
+	set32(n, TN_NVME_AQA, (ADMIN_ENTRIES - 1) | (ADMIN_ENTRIES - 1) << 16);
+	set64(n, TN_NVME_ASQ, admin->sq_bus);
+	set64(n, TN_NVME_ACQ, admin->cq_bus);
+	set32(n, TN_NVME_CC, TN_NVME_CC_ENTRIES); /* NVM commands, pages of 4 KiB, round robin */
+	set32(n, TN_NVME_CC, TN_NVME_CC_ENTRIES | TN_NVME_CC_ENABLE);
+	return await(n, TN_NVME_CSTS_READY, TN_NVME_CSTS_READY, tn_nvme_cap_timeout_ns(n->cap), false);
+}
+
+static int read_capabilities(struct tn_nvme *n)
+{
+	const struct tn_nvme_port *port = n->o.port;
+
+	n->cap = get64(n, TN_NVME_CAP);
+	if (n->cap == UINT64_MAX)
+		return gone(n);
+	if (!tn_nvme_cap_nvm(n->cap))
+		return tn_fail(-ENOTSUP, "%s: the controller does not speak the NVM command set", port->name);
+	if (tn_nvme_cap_page_shift(n->cap) > 12)
+		return tn_fail(-ENOTSUP, "%s: the controller has no memory pages of 4 KiB, only of 2^%u bytes", port->name,
+			       tn_nvme_cap_page_shift(n->cap));
+	if (tn_nvme_doorbell(n->cap, n->o.queues + 1, 0) > port->register_bytes)
+		return tn_fail(-EINVAL, "%s: %llu bytes of registers have no room for the doorbells of %u queues", port->name,
+			       (unsigned long long)port->register_bytes, n->o.queues);
+	n->info.entries = n->o.entries;
+	if (n->info.entries > tn_nvme_cap_entries(n->cap))
+		n->info.entries = tn_nvme_cap_entries(n->cap);
+	return 0;
+}
+
+static int check_opts(const struct tn_nvme_opts *o)
+{
+	if (o->queues == 0 || o->queues > QUEUES_MAX)
+		return tn_fail(-EINVAL, "nvme: %u queues: 1..%u", o->queues, QUEUES_MAX);
+	if (o->entries < 2 || o->entries > TN_NVME_ENTRIES_MAX)
+		return tn_fail(-EINVAL, "nvme: queues of %u entries: 2..%u", o->entries, TN_NVME_ENTRIES_MAX);
+	return 0;
+}
+
+static int bring_up(struct tn_nvme *n)
+{
+	const struct tn_nvme_port *port = n->o.port;
+	int rc = read_capabilities(n);
+
+	rc = rc ? rc : disable(n);
+	if (rc)
+		return rc;
+	n->identify = port->get(port->arg, TN_NVME_IDENTIFY_BYTES, &n->identify_bus);
+	if (!n->identify)
+		return tn_fail(-ENOMEM, "%s: no memory for the identify data", port->name);
+	rc = get_pair(n, TN_NVME_ADMIN, ADMIN_ENTRIES);
+	rc = rc ? rc : enable(n);
+	rc = rc ? rc : identify_controller(n);
+	rc = rc ? rc : identify_namespace(n);
+	rc = rc ? rc : ask_for_queues(n);
+	for (n->npairs = 1; rc == 0 && n->npairs <= n->info.queues; n->npairs++) {
+		rc = get_pair(n, n->npairs, n->info.entries);
+		rc = rc ? rc : make_pair(n, n->npairs);
+	}
+	return rc;
+}
+
+int tn_nvme_create(const struct tn_nvme_opts *opts, struct tn_nvme **out)
+{
+	int rc = check_opts(opts);
+	struct tn_nvme *n;
+
+	if (rc)
+		return rc;
+	n = tn_get(opts->alloc, sizeof(*n));
+	if (!n)
+		return tn_fail(-ENOMEM, "nvme: no memory");
+	n->o = *opts;
+	n->o.admin_ns = opts->admin_ns ? opts->admin_ns : ADMIN_NS;
+	n->npairs = 1;
+	n->pair = tn_get(opts->alloc, (opts->queues + 1) * sizeof(*n->pair));
+	rc = n->pair ? bring_up(n) : tn_fail(-ENOMEM, "nvme: no memory");
+	if (rc) {
+		tn_nvme_destroy(n);
+		return rc;
+	}
+	tn_log(opts->log, TN_LOG_INFO, "%s: %s %s, %llu blocks of %u bytes, transfers of %u KiB with %s, %u queues of %u", opts->port->name,
+	       n->info.model, n->info.serial, (unsigned long long)n->info.blocks, n->info.block_bytes, n->info.transfer_bytes >> 10,
+	       n->info.sgl ? "SGLs" : "PRPs", n->info.queues, n->info.entries);
+	*out = n;
+	return 0;
+}
+
+/* Deletes the queues, says that the power may go, and takes the controller's access to memory away. */
+static void shut_down(struct tn_nvme *n)
+{
+	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_DELETE_SQ, 0);
+	uint32_t result;
+	int rc = tn_nvme_check(n);
+
+	for (uint32_t i = 1; i < n->npairs && rc == 0; i++) {
+		if (!n->pair[i].made)
+			continue;
+		c.opcode = TN_NVME_DELETE_SQ;
+		c.dword10 = i;
+		rc = tn_nvme_admin(n, &c, &result);
+		c.opcode = TN_NVME_DELETE_CQ;
+		rc = rc ? rc : tn_nvme_admin(n, &c, &result);
+	}
+	if (rc == 0) {
+		set32(n, TN_NVME_CC, (get32(n, TN_NVME_CC) & ~TN_NVME_CC_SHUTDOWN_MASK) | TN_NVME_CC_SHUTDOWN);
+		rc = await(n, TN_NVME_CSTS_SHUT_MASK, TN_NVME_CSTS_SHUT, SHUTDOWN_NS, false);
+	}
+	if (rc)
+		tn_log(n->o.log, TN_LOG_WARN, "not shut down in good order: %s", tn_error_last()->text);
+	rc = disable(n);
+	if (rc && rc != -ENODEV)
+		tn_log(n->o.log, TN_LOG_ERROR, "not disabled: %s", tn_error_last()->text);
+}
+
+void tn_nvme_destroy(struct tn_nvme *n)
+{
+	if (!n)
+		return;
+	if (n->pair) {
+		if (n->pair[TN_NVME_ADMIN].made)
+			shut_down(n);
+		for (uint32_t i = 0; i <= n->o.queues; i++)
+			put_pair(n, &n->pair[i]);
+	}
+	if (n->identify)
+		n->o.port->put(n->o.port->arg, n->identify, TN_NVME_IDENTIFY_BYTES);
+	tn_put(n->o.alloc, n->pair, (n->o.queues + 1) * sizeof(*n->pair));
+	tn_put(n->o.alloc, n, sizeof(*n));
+}
+
+int tn_nvme_reset(struct tn_nvme *n)
+{
+	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);
+	uint32_t want = n->info.queues - 1, result;
+	int rc = disable(n);
+
+	rc = rc ? rc : enable(n);
+	c.dword10 = TN_NVME_FEATURE_QUEUES;
+	c.dword11 = want | want << 16;
+	rc = rc ? rc : tn_nvme_admin(n, &c, &result);
+	for (uint32_t i = 1; rc == 0 && i < n->npairs; i++)
+		rc = make_pair(n, i);
+	return rc;
+}
+
+const struct tn_nvme_info *tn_nvme_info(const struct tn_nvme *n)
+{
+	return &n->info;
+}
+
+struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue)
+{
+	return &n->pair[queue + 1].q;
+}

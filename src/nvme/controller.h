@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A controller, driven from user space: reset, admin queue, identify, I/O queue pairs, shutdown (Base 3.5.1, 3.6).
+ *
+ * The port says how registers, memory and bus addresses are reached: VFIO (vfio.h), or the software controller (lab/nvme_soft.h). Calls wait
+ * for the controller, each command for at most opts.admin_ns, and state changes for as long as CAP.TO says; they are for opening, closing
+ * and recovery. The queues that they make are driven by whoever has them (queue.h).
+ *
+ * One thread makes all calls.
+ */
+#ifndef TN_NVME_CONTROLLER_H
+#define TN_NVME_CONTROLLER_H
+
+#include <stdbool.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "nvme/p2p.h"
+#include "nvme/queue.h"
+
+/**
+ * struct tn_nvme_port - the way to a controller
+ * @name:      for messages
+ * @registers: BAR 0
+ * @register_bytes: of it
+ * @get, @put: zeroed memory for queues and lists: whole pages, contiguous on the bus; NULL: there is none
+ * @map, @unmap: the controller may reach this memory, which is whole pages, from now on or no more; 0 or -errno
+ * @translate: where mapped memory lies on the bus
+ * @pause:     called again and again by who waits for the controller
+ */
+struct tn_nvme_port {
+	const char *name;
+	void *registers;
+	uint64_t register_bytes;
+	void *(*get)(void *arg, uint64_t bytes, uint64_t *bus);
+	void (*put)(void *arg, void *memory, uint64_t bytes);
+	int (*map)(void *arg, void *memory, uint64_t bytes);
+	void (*unmap)(void *arg, void *memory, uint64_t bytes);
+	tn_p2p_translate translate;
+	void (*pause)(void *arg);
+	void *arg;
+};
+
+/**
+ * struct tn_nvme_opts
+ * @namespace_id: 0: the only one
+ * @queues:       I/O queue pairs that are wanted, 1..64
+ * @entries:      of each queue; the controller may allow fewer
+ * @admin_ns:     by when an admin command has to end; 0: 10 s
+ */
+struct tn_nvme_opts {
+	const struct tn_nvme_port *port;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	const struct tn_log *log;
+	uint32_t namespace_id;
+	uint32_t queues;
+	uint32_t entries;
+	uint64_t admin_ns;
+};
+
+/**
+ * struct tn_nvme_info - what the controller said of itself and of the namespace
+ * @transfer_bytes: most of one command
+ * @sgl:      pieces may begin and end anywhere (at dwords)
+ * @cache:    volatile: durable means flushed
+ * @discard:  dataset management is there
+ */
+struct tn_nvme_info {
+	char model[41], serial[21], firmware[9];
+	uint32_t namespace_id;
+	uint32_t block_bytes;
+	uint64_t blocks;
+	uint32_t transfer_bytes;
+	uint32_t queues, entries;
+	bool sgl, cache, discard;
+};
+
+struct tn_nvme;
+
+/*
+ * Resets the controller, which must be nobody else's, and brings it up. 0 and *out; -EINVAL: options; -ENOTSUP: the controller or the
+ * namespace is one that Tenuto does not drive; -ENODEV: it is gone; -ETIMEDOUT, -EIO: it did not answer, or failed; -ENOMEM.
+ */
+int tn_nvme_create(const struct tn_nvme_opts *opts, struct tn_nvme **out);
+/* Shuts the controller down in good order, if it can be (Base 3.6.1). Nothing may be under way. NULL-safe. */
+void tn_nvme_destroy(struct tn_nvme *n);
+const struct tn_nvme_info *tn_nvme_info(const struct tn_nvme *n);
+/* Of 0..info.queues - 1. Valid until destroy; empty again after tn_nvme_reset. */
+struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue);
+
+/* Does an admin command without data: 0 and *result, or as create; -EREMOTEIO: the controller refused it. */
+int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result);
+/* Asks for an early end of a command of an I/O queue. 0: the controller says it did; -EALREADY: it did not; or as tn_nvme_admin. */
+int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id);
+/* After it the controller touches no memory of commands that were under way; queues are empty. As create. */
+int tn_nvme_reset(struct tn_nvme *n);
+/* -ENODEV: gone; -EIO: it says that it has failed; 0. A register is read, which takes a microsecond. */
+int tn_nvme_check(const struct tn_nvme *n);
+
+#endif

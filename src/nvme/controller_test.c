@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver against the software controller: bring-up, limits, refusals, aborts, resets, ends. Time passes by steps of the controller. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "lab/nvme_soft.h"
+#include "tn_test.h"
+
+#define STEP_NS 1000000ull
+
+struct rig {
+	struct tn_soft_opts o;
+	struct tn_soft *soft;
+	struct tn_nvme_port port;
+	struct tn_nvme_opts nvme;
+	struct tn_clock clock;
+	uint64_t now;
+	uint32_t gets_left; /* then the port has no memory */
+	struct tn_nvme *n;
+};
+
+static uint64_t now_of(void *arg)
+{
+	return ((struct rig *)arg)->now;
+}
+
+static void step(void *arg)
+{
+	struct rig *r = arg;
+
+	r->now += STEP_NS;
+	tn_soft_step(r->soft);
+}
+
+/* The port's functions but pause have the software controller as their argument. */
+static void *get(void *arg, uint64_t bytes, uint64_t *bus)
+{
+	struct rig *r = arg;
+	const struct tn_nvme_port *p = tn_soft_port(r->soft);
+
+	return r->gets_left-- ? p->get(p->arg, bytes, bus) : NULL;
+}
+
+static void put(void *arg, void *memory, uint64_t bytes)
+{
+	struct rig *r = arg;
+	const struct tn_nvme_port *p = tn_soft_port(r->soft);
+
+	p->put(p->arg, memory, bytes);
+}
+
+static void setup(struct rig *r)
+{
+	memset(r, 0, sizeof(*r));
+	tn_soft_opts_init(&r->o);
+	r->gets_left = UINT32_MAX;
+	r->o.seed = tn_test_seed();
+	r->nvme = (struct tn_nvme_opts){.alloc = &tn_alloc_system, .clock = &r->clock, .queues = 2, .entries = 32, .admin_ns = 500 * STEP_NS};
+	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
+}
+
+static int up(struct rig *r)
+{
+	if (!r->soft) {
+		assert_int_equal(tn_soft_create(&r->o, &r->soft), 0);
+		r->port = *tn_soft_port(r->soft);
+		r->port.get = get;
+		r->port.put = put;
+		r->port.pause = step;
+		r->port.arg = r;
+		r->nvme.port = &r->port;
+	}
+	r->n = NULL;
+	return tn_nvme_create(&r->nvme, &r->n);
+}
+
+static void must_come_up(struct rig *r)
+{
+	int rc = up(r);
+
+	if (rc)
+		fail_msg("%d: %s", rc, tn_error_last()->text);
+}
+
+static void no_findings(struct rig *r)
+{
+	struct tn_soft_stats stats;
+
+	tn_soft_stats(r->soft, &stats);
+	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
+		if (stats.findings[i])
+			fail_msg("the controller found: %s", tn_soft_finding_name(i));
+}
+
+static void down(struct rig *r)
+{
+	tn_nvme_destroy(r->n);
+	no_findings(r);
+	tn_soft_destroy(r->soft);
+}
+
+/* One block, alone on its queue; the status, or -1: nothing came. */
+static int transfer(struct rig *r, uint32_t queue, uint32_t opcode, uint64_t block, unsigned char *memory, uint64_t bus, uint32_t *id)
+{
+	struct tn_nvme_queue *q = tn_nvme_io_queue(r->n, queue);
+	struct tn_nvme_command c = tn_nvme_transfer(opcode, 1, block, 1);
+	struct tn_nvme_completion done = {0};
+
+	c.data[0] = bus;
+	*id = tn_nvme_queue_id(q);
+	c.id = (uint16_t)*id;
+	tn_nvme_queue_put(q, &c);
+	tn_nvme_queue_ring(q);
+	for (int i = 0; i < 100; i++) {
+		step(r);
+		if (!tn_nvme_queue_poll(q, &done))
+			continue;
+		tn_nvme_queue_took(q);
+		assert_int_equal(done.id, *id);
+		tn_nvme_queue_give(q, *id);
+		return (int)tn_nvme_status(&done);
+	}
+	return -1;
+}
+
+static void it_comes_up_says_what_it_is_and_moves_a_block(void **state)
+{
+	unsigned char *memory;
+	uint64_t bus;
+	uint32_t id;
+	struct rig r;
+
+	setup(&r);
+	r.o.stride = 2;
+	r.o.sgl = 0;
+	must_come_up(&r);
+	assert_string_equal(tn_nvme_info(r.n)->model, "Tenuto software controller");
+	assert_string_equal(tn_nvme_info(r.n)->serial, "SOFT0001");
+	assert_int_equal(tn_nvme_info(r.n)->blocks, r.o.blocks);
+	assert_int_equal(tn_nvme_info(r.n)->block_bytes, 512);
+	assert_int_equal(tn_nvme_info(r.n)->transfer_bytes, 131072);
+	assert_int_equal(tn_nvme_info(r.n)->queues, 2);
+	assert_int_equal(tn_nvme_info(r.n)->entries, 32);
+	assert_true(tn_nvme_info(r.n)->cache && tn_nvme_info(r.n)->discard && !tn_nvme_info(r.n)->sgl);
+	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	memset(memory, 0x5a, 512);
+	for (uint32_t i = 0; i < 100; i++)
+		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, memory, bus, &id), 0);
+	assert_int_equal(transfer(&r, 1, TN_NVME_READ, 99, memory, bus + 512, &id), 0);
+	assert_memory_equal(memory, memory + 512, 512);
+	assert_int_equal(tn_soft_media(r.soft)[99 * 512 + 511], 0x5a);
+	assert_int_equal(transfer(&r, 0, TN_NVME_READ, r.o.blocks - 1, memory, bus, &id), 0);
+	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	down(&r);
+}
+
+static void a_controller_with_less_gives_what_it_has(void **state)
+{
+	struct rig r;
+
+	setup(&r);
+	r.o.entries = 8;
+	r.o.queues = 1;
+	r.o.mdts = 0;
+	r.o.block_bytes = 4096;
+	must_come_up(&r);
+	assert_int_equal(tn_nvme_info(r.n)->queues, 1);
+	assert_int_equal(tn_nvme_info(r.n)->entries, 8);
+	assert_int_equal(tn_nvme_info(r.n)->block_bytes, 4096);
+	assert_int_equal(tn_nvme_info(r.n)->transfer_bytes, 65536u * 4096);
+	down(&r);
+}
+
+static void a_namespace_that_is_not_ours_to_drive_is_refused_by_name(void **state)
+{
+	struct rig r;
+
+	setup(&r);
+	r.o.metadata_bytes = 8;
+	assert_int_equal(up(&r), -ENOTSUP);
+	assert_non_null(strstr(tn_error_last()->text, "namespace 1 has 8 bytes of metadata per block"));
+	down(&r);
+	setup(&r);
+	r.nvme.namespace_id = 7;
+	assert_int_equal(up(&r), -EREMOTEIO);
+	down(&r);
+}
+
+static void options_out_of_bounds_are_refused(void **state)
+{
+	struct rig r;
+
+	setup(&r);
+	r.nvme.queues = 0;
+	assert_int_equal(up(&r), -EINVAL);
+	r.nvme.queues = 65;
+	assert_int_equal(up(&r), -EINVAL);
+	r.nvme.queues = 1;
+	r.nvme.entries = 1;
+	assert_int_equal(up(&r), -EINVAL);
+	r.nvme.entries = 4097;
+	assert_int_equal(up(&r), -EINVAL);
+	r.nvme.entries = 64;
+	r.port.register_bytes = TN_NVME_DOORBELLS + 8;
+	assert_int_equal(up(&r), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "no room for the doorbells"));
+	tn_soft_destroy(r.soft);
+}
+
+/* What is lost is aborted; what was aborted gives its id back by its completion. */
+static void a_lost_command_is_aborted(void **state)
+{
+	const struct tn_soft_chances lose = {.lost = 65536}, none = {0};
+	struct tn_nvme_completion done = {0};
+	unsigned char *memory;
+	uint64_t bus;
+	uint32_t id;
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	tn_soft_fault(r.soft, &lose);
+	assert_int_equal(transfer(&r, 0, TN_NVME_READ, 5, memory, bus, &id), -1);
+	tn_soft_fault(r.soft, &none);
+	assert_int_equal(tn_nvme_abort(r.n, 0, id), 0);
+	step(&r);
+	assert_int_equal(tn_nvme_queue_poll(tn_nvme_io_queue(r.n, 0), &done), 1);
+	tn_nvme_queue_took(tn_nvme_io_queue(r.n, 0));
+	assert_int_equal(done.id, id);
+	assert_int_equal(tn_nvme_status(&done), TN_NVME_ABORTED);
+	tn_nvme_queue_give(tn_nvme_io_queue(r.n, 0), id);
+	assert_int_equal(tn_nvme_abort(r.n, 0, id), -EALREADY);
+	assert_int_equal(transfer(&r, 0, TN_NVME_READ, 5, memory, bus, &id), 0);
+	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	down(&r);
+}
+
+static void a_reset_ends_what_is_under_way_and_it_goes_on(void **state)
+{
+	struct tn_soft_chances fault = {.lost = 65536};
+	unsigned char *memory;
+	uint64_t bus;
+	uint32_t id;
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	for (uint32_t i = 0; i < 20; i++) {
+		tn_soft_fault(r.soft, &fault);
+		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, memory, bus, &id), -1);
+		if (i % 5 == 4) {
+			fault = (struct tn_soft_chances){.fatal = 65536, .lost = 65536};
+			tn_soft_fault(r.soft, &fault);
+			step(&r);
+			assert_int_equal(tn_nvme_check(r.n), -EIO);
+		}
+		fault = (struct tn_soft_chances){.lost = 65536};
+		tn_soft_fault(r.soft, &(struct tn_soft_chances){0});
+		assert_int_equal(tn_nvme_reset(r.n), 0);
+		assert_int_equal(tn_nvme_check(r.n), 0);
+		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, memory, bus, &id), 0);
+	}
+	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	down(&r);
+}
+
+static void one_that_is_unplugged_is_gone_and_nothing_waits(void **state)
+{
+	struct rig r;
+	uint64_t before;
+
+	setup(&r);
+	must_come_up(&r);
+	tn_soft_unplug(r.soft);
+	before = r.now;
+	assert_int_equal(tn_nvme_check(r.n), -ENODEV);
+	assert_int_equal(tn_nvme_abort(r.n, 0, 1), -ENODEV);
+	assert_int_equal(tn_nvme_reset(r.n), -ENODEV);
+	tn_nvme_destroy(r.n);
+	assert_true(r.now - before < 20 * STEP_NS);
+	assert_int_equal(up(&r), -ENODEV);
+	tn_soft_destroy(r.soft);
+}
+
+/* A controller that answers nothing: each call ends by its deadline. */
+static void dead(void *arg)
+{
+	((struct rig *)arg)->now += STEP_NS;
+}
+
+static void one_that_does_not_answer_ends_every_call_in_time(void **state)
+{
+	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);
+	uint32_t result;
+	uint64_t before;
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	r.port.pause = dead;
+	for (int i = 0; i < 40; i++) { /* more than there are ids */
+		before = r.now;
+		assert_int_equal(tn_nvme_admin(r.n, &c, &result), -ETIMEDOUT);
+		assert_true(r.now - before <= 502 * STEP_NS);
+	}
+	before = r.now;
+	assert_int_equal(tn_nvme_reset(r.n), -ETIMEDOUT);
+	assert_true(r.now - before <= 2100 * STEP_NS);
+	r.port.pause = step;
+	assert_int_equal(tn_nvme_reset(r.n), 0);
+	assert_int_equal(tn_nvme_admin(r.n, &c, &result), 0);
+	r.port.pause = dead;
+	before = r.now;
+	tn_nvme_destroy(r.n);
+	assert_true(r.now - before < 15000 * STEP_NS);
+	tn_soft_destroy(r.soft);
+}
+
+static void memory_that_runs_out_at_any_point_leaves_nothing_behind(void **state)
+{
+	uint32_t left = 0;
+	struct rig r;
+	int rc;
+
+	setup(&r);
+	do {
+		r.gets_left = left++;
+		rc = up(&r);
+		assert_true(rc == 0 || rc == -ENOMEM);
+	} while (rc);
+	assert_int_equal(left, 8); /* identify data, and three pairs */
+	down(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(it_comes_up_says_what_it_is_and_moves_a_block),
+		cmocka_unit_test(a_controller_with_less_gives_what_it_has),
+		cmocka_unit_test(a_namespace_that_is_not_ours_to_drive_is_refused_by_name),
+		cmocka_unit_test(options_out_of_bounds_are_refused),
+		cmocka_unit_test(a_lost_command_is_aborted),
+		cmocka_unit_test(a_reset_ends_what_is_under_way_and_it_goes_on),
+		cmocka_unit_test(one_that_is_unplugged_is_gone_and_nothing_waits),
+		cmocka_unit_test(one_that_does_not_answer_ends_every_call_in_time),
+		cmocka_unit_test(memory_that_runs_out_at_any_point_leaves_nothing_behind),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
