@@ -143,7 +143,7 @@ static void identify_data(const struct tn_soft *s, uint32_t what, unsigned char 
 		put_text(data + TN_NVME_ID_FIRMWARE, 8, "1");
 		data[TN_NVME_ID_MDTS] = (unsigned char)s->o.mdts;
 		data[TN_NVME_ID_NN] = 1;
-		data[TN_NVME_ID_ONCS] = 4;
+		data[TN_NVME_ID_ONCS] = s->o.zeroes ? 12 : 4;
 		data[TN_NVME_ID_VWC] = s->o.cache;
 		data[TN_NVME_ID_SGLS] = (unsigned char)s->o.sgl;
 	} else {

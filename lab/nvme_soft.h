@@ -48,6 +48,7 @@ struct tn_soft_chances {
  * @mdts:       log2 of pages; 0: no limit
  * @stride:     CAP.DSTRD
  * @sgl:        as SGLS bits 1:0
+ * @zeroes:     has write zeroes
  * @cache:      a volatile write cache: what was not flushed may be lost by tn_soft_power_cut
  * @scattered:  runs of mapped pages are that long at most on the bus; 0: as long as they are
  * @steps:      commands end up to so many steps after they were fetched, in any order; 0: at once
@@ -57,7 +58,7 @@ struct tn_soft_opts {
 	uint64_t blocks;
 	uint32_t block_bytes, metadata_bytes;
 	uint32_t entries, queues, mdts, stride, sgl;
-	bool cache, trusting;
+	bool cache, zeroes, trusting;
 	uint32_t scattered, steps, late_steps;
 	uint64_t seed;
 	struct tn_soft_chances chances;

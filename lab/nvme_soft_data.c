@@ -370,14 +370,14 @@ static uint64_t data_bytes(const struct tn_soft *s, const struct tn_nvme_command
 {
 	if (c->opcode == TN_NVME_DATASET)
 		return ((c->dword10 & 0xff) + 1) * sizeof(struct tn_nvme_range);
-	return c->opcode == TN_NVME_FLUSH ? 0 : transfer_bytes(s, c);
+	return c->opcode == TN_NVME_FLUSH || c->opcode == TN_NVME_WRITE_ZEROES ? 0 : transfer_bytes(s, c);
 }
 
 static uint32_t check_transfer(struct tn_soft *s, const struct tn_nvme_command *c)
 {
 	uint64_t bytes = transfer_bytes(s, c), blocks = bytes / s->o.block_bytes;
 
-	if (s->o.mdts && bytes > (uint64_t)TN_NVME_PAGE << s->o.mdts) {
+	if (s->o.mdts && c->opcode != TN_NVME_WRITE_ZEROES && bytes > (uint64_t)TN_NVME_PAGE << s->o.mdts) {
 		tn_soft_found(s, TN_SOFT_TOO_LONG);
 		return TN_NVME_INVALID_FIELD;
 	}
@@ -395,11 +395,13 @@ uint32_t tn_soft_look(struct tn_soft *s, struct tn_soft_work *w)
 	uint32_t status = 0;
 	struct walk k;
 
-	if (c->opcode != TN_NVME_FLUSH && c->opcode != TN_NVME_READ && c->opcode != TN_NVME_WRITE && c->opcode != TN_NVME_DATASET)
+	bool moves = c->opcode == TN_NVME_READ || c->opcode == TN_NVME_WRITE || c->opcode == TN_NVME_WRITE_ZEROES;
+
+	if (!moves && c->opcode != TN_NVME_FLUSH && c->opcode != TN_NVME_DATASET)
 		return TN_NVME_INVALID_OPCODE;
 	if (c->namespace_id != 1)
 		return TN_NVME_INVALID_NAMESPACE;
-	if (c->opcode == TN_NVME_READ || c->opcode == TN_NVME_WRITE)
+	if (moves)
 		status = check_transfer(s, c);
 	if (status || bytes == 0 || s->o.trusting)
 		return status;
@@ -487,6 +489,12 @@ uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w)
 
 	if (c->opcode == TN_NVME_FLUSH) {
 		tn_soft_flush(s);
+		return 0;
+	}
+	if (c->opcode == TN_NVME_WRITE_ZEROES) {
+		if (!remember(s, first_block(c), transfer_bytes(s, c) / s->o.block_bytes))
+			return TN_NVME_INTERNAL_ERROR;
+		memset(s->media + first_block(c) * s->o.block_bytes, 0, transfer_bytes(s, c));
 		return 0;
 	}
 	status = pieces(s, w, bytes, &k);

@@ -13,6 +13,7 @@
  *    disk) is continued by the engine and, where it cannot be, completes with an error;
  *    transferred then says how many bytes were moved.
  *  - One request's failure has no effect on another's.
+ *  - Writes beyond the end may be refused with -ENOSPC: whoever wants a longer file allocates.
  *  - TN_IO_SYNC covers the requests whose completion poll had returned before it was submitted.
  *  - One thread, the owner, makes every call from create to destroy (an io_uring belongs to the
  *    thread that created it). wake alone may come from any thread.

@@ -135,6 +135,12 @@ int tn_contract_do(struct tn_contract *c, enum tn_io_op op, uint64_t offset, voi
 	return req.status;
 }
 
+/* An engine may refuse writes beyond the end. */
+static void lengthen(struct tn_contract *c, uint64_t bytes)
+{
+	assert_int_equal(tn_io_allocate(c->io, c->file, 0, bytes), 0);
+}
+
 static void fill(struct tn_rng *rng, void *mem, size_t bytes)
 {
 	uint64_t *w = mem;
@@ -168,6 +174,7 @@ static void what_was_written_in_pieces_is_read_back_in_others(void **state)
 	struct tn_io_req *reqs = calloc(N, sizeof(*reqs));
 	struct iovec(*iov)[8] = calloc(N, sizeof(*iov));
 
+	lengthen(c, (uint64_t)N * BYTES);
 	fill(&c->rng, out, (size_t)N * BYTES);
 	for (unsigned i = 0; i < N; i++)
 		reqs[i] = tn_contract_req(c, TN_IO_WRITE, (uint64_t)i * BYTES, iov[i],
@@ -195,6 +202,7 @@ static void a_read_that_meets_the_end_of_the_file_is_an_error(void **state)
 	struct iovec iov[4] = {{mem, 4 * KIB}, {mem + 4 * KIB, 8 * KIB}, {mem + 12 * KIB, 4 * KIB}, {mem + 16 * KIB, 8 * KIB}};
 	struct tn_io_req req;
 
+	lengthen(c, 8 * KIB);
 	memset(mem, 1, 8 * KIB);
 	assert_int_equal(tn_contract_do(c, TN_IO_WRITE, 0, mem, 8 * KIB), 0);
 	memset(mem, 0, 32 * KIB);
@@ -312,6 +320,7 @@ static void thousands_of_pieces_are_one_transfer_and_stay_unchanged(void **state
 	struct iovec *iov = calloc(N, sizeof(*iov)), *copy = calloc(N, sizeof(*iov));
 	struct tn_io_req req;
 
+	lengthen(c, 8 * KIB + (uint64_t)N * PIECE);
 	fill(&c->rng, out, (size_t)N * PIECE);
 	for (unsigned i = 0; i < N; i++)
 		iov[i] = (struct iovec){out + (size_t)(N - 1 - i) * PIECE, PIECE};
@@ -375,6 +384,7 @@ static void a_sync_comes_back_and_covers_what_came_back_before(void **state)
 	struct tn_contract *c = *state;
 	char *mem = tn_contract_memory(8 * KIB);
 
+	lengthen(c, 4 * KIB);
 	memset(mem, 5, 4 * KIB);
 	assert_int_equal(tn_contract_do(c, TN_IO_WRITE, 0, mem, 4 * KIB), 0);
 	assert_int_equal(tn_contract_do(c, TN_IO_SYNC, 0, NULL, 0), 0);

@@ -165,6 +165,14 @@ static void model_init(struct model *m, uint32_t entries, uint32_t want)
 	tn_nvme_queue_init(&m->q);
 }
 
+static uint32_t index_of(const struct model *m, uint32_t id)
+{
+	uint32_t index = tn_nvme_queue_index(&m->q, id);
+
+	assert_true(index < m->q.entries - 1);
+	return index;
+}
+
 /* The controller's next access, if it can make one. */
 static bool controller_step(struct model *m, uint32_t pick)
 {
@@ -185,14 +193,14 @@ static bool controller_step(struct model *m, uint32_t pick)
 	if (m->nunder && (pick & 1)) {
 		assert_true((m->posted + 1) % m->q.entries != tn_ring_load32(&m->cq_bell)); /* never full */
 		m->ended = (pick >> 1) % m->nunder;
-		dword[0] = m->expected[m->under_way[m->ended]] - 1 + 1000;
+		dword[0] = m->expected[index_of(m, m->under_way[m->ended])] - 1 + 1000;
 		m->half = 1;
 		return true;
 	}
 	if (m->fetched != tn_ring_load32(&m->sq_bell)) {
 		const struct tn_nvme_command *c = &m->sq[m->fetched];
 
-		assert_true(c->id < m->q.entries - 1 && c->dword10 == m->expected[c->id] - 1); /* whole, and not one of before */
+		assert_true(c->dword10 == m->expected[index_of(m, c->id)] - 1); /* whole, and not one of before */
 		m->under_way[m->nunder++] = c->id;
 		m->fetched = (m->fetched + 1) % m->q.entries;
 		return true;
@@ -210,8 +218,8 @@ static bool host_put(struct model *m)
 	id = tn_nvme_queue_id(&m->q);
 	if (id == TN_NVME_NO_ID)
 		return false;
-	assert_int_equal(m->expected[id], 0);
-	m->expected[id] = ++m->sent;
+	assert_int_equal(m->expected[index_of(m, id)], 0);
+	m->expected[index_of(m, id)] = ++m->sent;
 	c.id = (uint16_t)id;
 	c.dword10 = m->sent - 1;
 	tn_nvme_queue_put(&m->q, &c);
@@ -224,9 +232,9 @@ static bool host_poll(struct model *m)
 
 	if (!tn_nvme_queue_poll(&m->q, &done))
 		return false;
-	assert_true(done.id < m->q.entries - 1 && m->expected[done.id] > 0);
-	assert_int_equal(done.result, m->expected[done.id] - 1 + 1000);
-	m->expected[done.id] = 0;
+	assert_true(m->expected[index_of(m, done.id)] > 0);
+	assert_int_equal(done.result, m->expected[index_of(m, done.id)] - 1 + 1000);
+	m->expected[index_of(m, done.id)] = 0;
 	tn_nvme_queue_give(&m->q, done.id);
 	m->got++;
 	return true;
@@ -301,6 +309,28 @@ static void every_order_of_a_few_commands_is_right(void **state)
 	}
 }
 
+static void an_id_comes_again_after_many_uses(void **state)
+{
+	static const struct {
+		uint32_t entries, uses;
+	} cases[] = {{2, 32768}, {64, 1024}, {65, 512}, {4096, 16}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		static uint16_t ids[TN_NVME_ENTRIES_MAX];
+		struct tn_nvme_queue q = {.free = ids, .entries = cases[i].entries};
+		uint32_t first, id, uses = 0;
+
+		tn_nvme_queue_init(&q);
+		first = tn_nvme_queue_id(&q);
+		for (id = first; uses == 0 || id != first; uses++) {
+			tn_nvme_queue_give(&q, id);
+			id = tn_nvme_queue_id(&q);
+			assert_int_equal(tn_nvme_queue_index(&q, id), tn_nvme_queue_index(&q, first));
+		}
+		assert_int_equal(uses, cases[i].uses);
+	}
+}
+
 static void random_orders_of_many_commands_are_right(void **state)
 {
 	struct tn_rng rng;
@@ -325,6 +355,7 @@ int main(void)
 		cmocka_unit_test(list_pages_are_counted_as_they_are_used),
 		cmocka_unit_test(an_sgl_names_pieces_anywhere),
 		cmocka_unit_test(every_order_of_a_few_commands_is_right),
+		cmocka_unit_test(an_id_comes_again_after_many_uses),
 		cmocka_unit_test(random_orders_of_many_commands_are_right),
 	};
 

@@ -206,6 +206,7 @@ static int identify_controller(struct tn_nvme *n)
 	n->info.transfer_bytes = mdts == 0 || mdts + shift > 30 ? 1u << 30 : 1u << (mdts + shift);
 	n->info.cache = field(n, TN_NVME_ID_VWC, 1) & 1;
 	n->info.discard = field(n, TN_NVME_ID_ONCS, 2) & 4;
+	n->info.zeroes = field(n, TN_NVME_ID_ONCS, 2) & 8;
 	n->info.sgl = (field(n, TN_NVME_ID_SGLS, 4) & 3) != 0;
 	return 0;
 }

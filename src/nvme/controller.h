@@ -65,7 +65,7 @@ struct tn_nvme_opts {
  * @transfer_bytes: most of one command
  * @sgl:      pieces may begin and end anywhere (at dwords)
  * @cache:    volatile: durable means flushed
- * @discard:  dataset management is there
+ * @discard, @zeroes: dataset management and write zeroes are there
  */
 struct tn_nvme_info {
 	char model[41], serial[21], firmware[9];
@@ -74,7 +74,7 @@ struct tn_nvme_info {
 	uint64_t blocks;
 	uint32_t transfer_bytes;
 	uint32_t queues, entries;
-	bool sgl, cache, discard;
+	bool sgl, cache, discard, zeroes;
 };
 
 struct tn_nvme;

@@ -6,6 +6,9 @@
  * queue has entries, a full queue has one entry less than its size (Base 3.3.1.2.1), and the controller is told of the completions that were
  * polled before it is told of new commands. So neither queue is ever full, and nothing but ids has to be counted.
  *
+ * The upper bits of an id, beyond those that the number of entries needs, change with each use. So a completion that a controller posts twice is
+ * not taken for the end of the next command with that index; of 4,096 entries it takes 16 uses until an id comes again, of 64 it takes 1,024.
+ *
  * Order, with the controller at the other end of the bus:
  *   to it    entries are plain stores; the doorbell's store is released after them, so that the controller, which fetches no entry at or behind
  *            the tail that it was told, sees them whole (Base 3.3.1.1). One doorbell may tell of many entries.
@@ -26,6 +29,7 @@
  * @sq_bell, @cq_bell: their doorbells
  * @free:          ids that are free: a stack, with room for all
  * @entries:       2..TN_NVME_ENTRIES_MAX
+ * @stride:        of ids with the same index: a power of two
  * @tail, @rung:   the next entry of the submission queue, and the tail that the controller was told
  * @head, @taken:  the next entry of the completion queue, and the head that the controller was told
  */
@@ -35,7 +39,7 @@ struct tn_nvme_queue {
 	uint32_t *sq_bell;
 	uint32_t *cq_bell;
 	uint16_t *free;
-	uint32_t entries;
+	uint32_t entries, stride;
 	uint32_t nfree;
 	uint32_t tail, rung;
 	uint32_t head, taken;
@@ -47,9 +51,17 @@ TN_HD void tn_nvme_queue_init(struct tn_nvme_queue *q)
 {
 	q->tail = q->rung = q->head = q->taken = 0;
 	q->phase = 1;
+	for (q->stride = 2; q->stride < q->entries;)
+		q->stride *= 2;
 	q->nfree = q->entries - 1;
 	for (uint32_t i = 0; i < q->nfree; i++)
 		q->free[i] = (uint16_t)(q->nfree - 1 - i);
+}
+
+/* Which of the ids that are in use at once: below entries - 1 of those that were given out. */
+TN_HD uint32_t tn_nvme_queue_index(const struct tn_nvme_queue *q, uint32_t id)
+{
+	return id & (q->stride - 1);
 }
 
 TN_HD uint32_t tn_nvme_queue_id(struct tn_nvme_queue *q)
@@ -60,7 +72,7 @@ TN_HD uint32_t tn_nvme_queue_id(struct tn_nvme_queue *q)
 /* The controller does not touch the command's memory any more. */
 TN_HD void tn_nvme_queue_give(struct tn_nvme_queue *q, uint32_t id)
 {
-	q->free[q->nfree++] = (uint16_t)id;
+	q->free[q->nfree++] = (uint16_t)(id + q->stride);
 }
 
 /* Writes a command that has an id; the controller learns of it by the next ring. */

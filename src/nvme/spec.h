@@ -79,7 +79,7 @@ enum tn_nvme_admin_opcode {
 	TN_NVME_SET_FEATURES = 0x09,
 };
 
-enum tn_nvme_opcode { TN_NVME_FLUSH = 0x00, TN_NVME_WRITE = 0x01, TN_NVME_READ = 0x02, TN_NVME_DATASET = 0x09 };
+enum tn_nvme_opcode { TN_NVME_FLUSH = 0x00, TN_NVME_WRITE = 0x01, TN_NVME_READ = 0x02, TN_NVME_WRITE_ZEROES = 0x08, TN_NVME_DATASET = 0x09 };
 
 #define TN_NVME_FEATURE_CACHE 6u  /* volatile write cache (Base 5.27.1.4) */
 #define TN_NVME_FEATURE_QUEUES 7u /* number of queues (Base 5.27.1.5) */
@@ -175,7 +175,7 @@ enum {
 	TN_NVME_ID_MDTS = 77,	  /* most bytes of a transfer: 2^n pages of CAP.MPSMIN; 0: no limit */
 	TN_NVME_ID_ACL = 258,	  /* aborts at once, from 0 */
 	TN_NVME_ID_NN = 516,	  /* 32 bits: namespaces */
-	TN_NVME_ID_ONCS = 520,	  /* 16 bits: bit 2: dataset management */
+	TN_NVME_ID_ONCS = 520,	  /* 16 bits: bit 2: dataset management, 3: write zeroes */
 	TN_NVME_ID_VWC = 525,	  /* bit 0: a volatile write cache */
 	TN_NVME_ID_SGLS = 536,	  /* 32 bits; bits 1:0: 0 no SGLs, 1 at any byte, 2 dwords only */
 };

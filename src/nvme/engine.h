@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An engine of the I/O contract (io/io.h) on a namespace: one file, which is a range of logical blocks, through one pair of queues.
+ *
+ * The range begins with a volume header (volume.h) that says how long the file is. Nothing is lent and nothing adopted: other threads
+ * have engines of their own on other pairs, and the same file through the header.
+ *
+ * Memory that was mapped moves without a copy; other memory goes by way of the engine's bounce buffers. There are no interrupts: a poll that
+ * waits looks at the queue all the time while commands are under way, and sleeps while none is.
+ *
+ * A command that is not answered in time is aborted; if that does not end it, the controller is reset, and everything that was under way
+ * fails. Until then its id and its memory stay taken: a late answer writes nothing that somebody else has. Poll waits for abort and reset,
+ * for admin_ns (tn_nvme_opts) and CAP.TO at most. If not even a reset ends it, requests under way stay so, and the reset is tried again every
+ * second; a controller that is gone has no memory to reach, and everything fails at once.
+ */
+#ifndef TN_NVME_ENGINE_H
+#define TN_NVME_ENGINE_H
+
+#include "io/io.h"
+#include "nvme/controller.h"
+
+/**
+ * struct tn_nvme_engine_opts
+ * @nvme:    outlives the engine
+ * @port:    of @nvme
+ * @queue:   which pair is the engine's own
+ * @depth:   most requests in flight; 0: 256
+ * @command_ns: by when a command has to be answered; 0: 5 s
+ * @first, @blocks: the range; 0 blocks: to the end of the namespace
+ * @force:   takes a range that holds something else
+ */
+struct tn_nvme_engine_opts {
+	struct tn_nvme *nvme;
+	const struct tn_nvme_port *port;
+	uint32_t queue;
+	uint32_t depth;
+	uint64_t command_ns;
+	uint64_t first, blocks;
+	bool force;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	const struct tn_log *log;
+};
+
+/* Counters since create. */
+struct tn_nvme_engine_stats {
+	uint64_t commands, bytes;
+	uint64_t bounced;   /* commands by way of bounce buffers */
+	uint64_t bells;	    /* doorbells of the submission queue */
+	uint64_t late;	    /* commands that were not answered in time */
+	uint64_t aborted, resets;
+	uint64_t strange;   /* completions of no command under way */
+};
+
+/* 0 and *out; -EINVAL, -ENOMEM. */
+int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io **out);
+/* Whole pages of memory that requests move without a copy from now on. 0; -EINVAL, -ENOSPC: too many memories; what the port says. */
+int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes);
+/* No request uses it any more. */
+void tn_nvme_engine_unmap(struct tn_io *io, void *memory);
+void tn_nvme_engine_stats(const struct tn_io *io, struct tn_nvme_engine_stats *stats);
+
+#endif

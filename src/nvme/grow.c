@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file becomes longer: zeros first, then the header that says so, each flushed. After a power cut in between, or a failure, it is as long as
+ * before. One request at a time; nothing else waits for it.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "nvme/engine_internal.h"
+
+#define ZEROES_MOST 65536u /* blocks of one command (NVM 3.2.8) */
+
+static const struct tn_nvme_slot no_memory = {.bounce = TN_NVME_NO_BOUNCE};
+
+static uint64_t end_of(const struct tn_io_req *req)
+{
+	return req->offset + req->iov->iov_len;
+}
+
+static int check(const struct tn_nvme_engine *e, const struct tn_io_req *req)
+{
+	if (req->offset % TN_VOLUME_PAGE || req->iov->iov_len % TN_VOLUME_PAGE || req->offset > UINT64_MAX - req->iov->iov_len)
+		return tn_fail(-EINVAL, "nvme: %zu bytes at %llu: a file grows by multiples of %u", req->iov->iov_len,
+			       (unsigned long long)req->offset, TN_VOLUME_PAGE);
+	if (end_of(req) > e->capacity)
+		return tn_fail(-ENOSPC, "nvme: %zu bytes at %llu: the range has %llu", req->iov->iov_len, (unsigned long long)req->offset,
+			       (unsigned long long)e->capacity);
+	return 0;
+}
+
+static void finish(struct tn_nvme_engine *e, struct tn_io_req *req, int status)
+{
+	e->phase = TN_NVME_IDLE;
+	if (status == 0 && end_of(req) > e->volume.size_bytes) {
+		e->volume.size_bytes = end_of(req);
+		e->volume.sequence++;
+	}
+	tn_nvme_end(e, req, status);
+}
+
+static void start(struct tn_nvme_engine *e, struct tn_io_req *req)
+{
+	int rc = check(e, req);
+
+	if (rc || end_of(req) <= e->volume.size_bytes) {
+		tn_nvme_end(e, req, rc);
+		return;
+	}
+	e->zeroed = e->volume.size_bytes;
+	e->phase = TN_NVME_ZERO;
+}
+
+/* One command's worth of zeros; false: not now. */
+static bool send_zeros(struct tn_nvme_engine *e, struct tn_io_req *req)
+{
+	const struct tn_nvme_info *info = tn_nvme_info(e->o.nvme);
+	uint64_t left = end_of(req) - e->zeroed, most = info->zeroes ? (uint64_t)ZEROES_MOST * e->block_bytes : e->bounce_bytes;
+	struct tn_nvme_slot slot = no_memory;
+	struct tn_nvme_command c;
+
+	slot.bytes = (uint32_t)(left < most ? left : most);
+	slot.block = tn_nvme_block_at(e, TN_VOLUME_DATA + e->zeroed);
+	c = tn_nvme_transfer(info->zeroes ? TN_NVME_WRITE_ZEROES : TN_NVME_WRITE, info->namespace_id, slot.block, slot.bytes / e->block_bytes);
+	if (!info->zeroes && !tn_nvme_set_data(e, &c, e->page_bus + TN_NVME_PAGE, slot.bytes))
+		return false;
+	if (!tn_nvme_send(e, req, &c, &slot))
+		return false;
+	e->zeroed += slot.bytes;
+	return true;
+}
+
+static bool send_header(struct tn_nvme_engine *e, struct tn_io_req *req)
+{
+	const struct tn_volume v = {.sequence = e->volume.sequence + 1, .size_bytes = end_of(req), .exists = e->volume.exists};
+	struct tn_nvme_slot slot = no_memory;
+	struct tn_nvme_command c;
+
+	slot.bytes = TN_VOLUME_PAGE;
+	slot.block = tn_nvme_block_at(e, (uint64_t)tn_volume_next(&e->volume) * TN_VOLUME_PAGE);
+	tn_volume_encode(&v, e->page);
+	c = tn_nvme_transfer(TN_NVME_WRITE, tn_nvme_info(e->o.nvme)->namespace_id, slot.block, slot.bytes / e->block_bytes);
+	return tn_nvme_set_data(e, &c, e->page_bus, slot.bytes) && tn_nvme_send(e, req, &c, &slot);
+}
+
+static bool send_flush(struct tn_nvme_engine *e, struct tn_io_req *req)
+{
+	struct tn_nvme_command c = tn_nvme_flush(tn_nvme_info(e->o.nvme)->namespace_id);
+
+	return !tn_nvme_info(e->o.nvme)->cache || tn_nvme_send(e, req, &c, &no_memory);
+}
+
+/* Everything that was sent has ended well: the next phase, if it can begin now. */
+static void go_on(struct tn_nvme_engine *e, struct tn_io_req *req)
+{
+	switch (e->phase) {
+	case TN_NVME_ZERO:
+		if (send_flush(e, req))
+			e->phase = TN_NVME_ZERO_FLUSH;
+		return;
+	case TN_NVME_ZERO_FLUSH:
+		if (send_header(e, req))
+			e->phase = TN_NVME_HEADER;
+		return;
+	case TN_NVME_HEADER:
+		if (send_flush(e, req))
+			e->phase = TN_NVME_HEADER_FLUSH;
+		return;
+	default:
+		finish(e, req, 0);
+	}
+}
+
+void tn_nvme_grow(struct tn_nvme_engine *e)
+{
+	struct tn_io_req *req = tn_list_empty(&e->growing) ? NULL : tn_container_of(e->growing.next, struct tn_io_req, engine);
+	struct tn_nvme_xfer *x;
+
+	if (!req)
+		return;
+	x = tn_nvme_xfer_of(req);
+	if (e->phase == TN_NVME_IDLE)
+		start(e, req);
+	if (x->flags & TN_NVME_ENDED)
+		return;
+	if (e->gone && !req->status)
+		req->status = -ENODEV;
+	if (req->status || (x->flags & TN_NVME_CANCELLED && e->phase < TN_NVME_HEADER)) {
+		if (x->out == 0)
+			finish(e, req, req->status ? req->status : -ECANCELED);
+		return;
+	}
+	while (e->phase == TN_NVME_ZERO && e->zeroed < end_of(req) && send_zeros(e, req))
+		;
+	if (x->out == 0 && (e->phase != TN_NVME_ZERO || e->zeroed == end_of(req)))
+		go_on(e, req);
+}

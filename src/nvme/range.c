@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one file of a range: opened, made and forgotten through the volume header; and memory that its requests move without a copy. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "nvme/engine_internal.h"
+
+/* ---- the header --------------------------------------------------------------------------------------------------- */
+
+static int transfer(struct tn_nvme_engine *e, enum tn_io_op op, uint64_t offset, void *memory, uint32_t bytes)
+{
+	struct iovec iov = {memory, bytes};
+	struct tn_io_req req = {.op = (uint8_t)op, .offset = offset, .length = bytes, .iov = &iov, .iov_count = 1};
+
+	if (op == TN_IO_SYNC)
+		req = (struct tn_io_req){.op = TN_IO_SYNC};
+	return tn_nvme_wait_for(e, &req, TN_NVME_RAW);
+}
+
+static int write_header(struct tn_nvme_engine *e, bool exists, uint64_t size_bytes)
+{
+	const struct tn_volume v = {.sequence = e->volume.sequence + 1, .size_bytes = size_bytes, .exists = exists};
+	unsigned char page[TN_VOLUME_PAGE] __attribute__((aligned(64)));
+	int rc;
+
+	tn_volume_encode(&v, page);
+	rc = transfer(e, TN_IO_WRITE, (uint64_t)tn_volume_next(&e->volume) * TN_VOLUME_PAGE, page, sizeof(page));
+	rc = rc ? rc : transfer(e, TN_IO_SYNC, 0, NULL, 0);
+	if (rc)
+		return tn_fail(rc, "%s: cannot write the volume header", e->o.port->name);
+	e->volume = v;
+	return 0;
+}
+
+/* 0: the range holds nothing but zeros where a header, a file system or a partition table would begin. */
+static int check_empty(struct tn_nvme_engine *e)
+{
+	unsigned char *buffer = tn_get(e->o.alloc, TN_VOLUME_DATA);
+	bool zeros = true;
+	int rc;
+
+	if (!buffer)
+		return tn_fail(-ENOMEM, "nvme: no memory");
+	rc = transfer(e, TN_IO_READ, 0, buffer, TN_VOLUME_DATA);
+	for (uint32_t i = 0; i < TN_VOLUME_DATA; i++)
+		zeros &= buffer[i] == 0;
+	tn_put(e->o.alloc, buffer, TN_VOLUME_DATA);
+	if (rc)
+		return tn_fail(rc, "%s: cannot be read", e->o.port->name);
+	if (!zeros && !e->o.force)
+		return tn_fail(-EUCLEAN, "%s: holds something that is not Tenuto's, from block %llu on: wipe it, or force it by its serial number %s",
+			       e->o.port->name, (unsigned long long)e->o.first, tn_nvme_info(e->o.nvme)->serial);
+	return 0;
+}
+
+/* *found: there is a header, which is e->volume now. */
+static int read_header(struct tn_nvme_engine *e, bool *found)
+{
+	unsigned char two[2 * TN_VOLUME_PAGE] __attribute__((aligned(64)));
+	int rc = transfer(e, TN_IO_READ, 0, two, sizeof(two));
+
+	*found = false;
+	e->volume = (struct tn_volume){0};
+	if (rc)
+		return tn_fail(rc, "%s: cannot read the volume header", e->o.port->name);
+	if (tn_volume_choose(two, &e->volume))
+		return check_empty(e);
+	*found = true;
+	if (e->volume.size_bytes > e->capacity)
+		return tn_fail(-EUCLEAN, "%s: the volume header says %llu bytes, the range has %llu", e->o.port->name,
+			       (unsigned long long)e->volume.size_bytes, (unsigned long long)e->capacity);
+	return 0;
+}
+
+/* ---- the file -------------------------------------------------------------------------------------------------------- */
+
+int tn_nvme_range_open(struct tn_io *io, const char *path, unsigned flags, uint32_t *file)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	bool found;
+	int rc;
+
+	if (e->open)
+		return tn_fail(-EBUSY, "%s: open already", path);
+	rc = read_header(e, &found);
+	if (rc)
+		return rc;
+	if (e->volume.exists && flags & TN_IO_CREATE && flags & TN_IO_EXCLUSIVE)
+		return tn_fail(-EEXIST, "%s: exists", path);
+	if (!e->volume.exists && !(flags & TN_IO_CREATE))
+		return tn_fail(-ENOENT, "%s: %s has no store", path, e->o.port->name);
+	rc = e->volume.exists ? 0 : write_header(e, true, 0);
+	if (rc)
+		return rc;
+	e->open = true;
+	e->read_only = flags & TN_IO_READ_ONLY;
+	*file = 0;
+	return 0;
+}
+
+static int check_open(const struct tn_nvme_engine *e, uint32_t file)
+{
+	return file == 0 && e->open ? 0 : tn_fail(-EBADF, "nvme: file %u is not open", file);
+}
+
+int tn_nvme_range_close(struct tn_io *io, uint32_t file)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	int rc = check_open(e, file);
+
+	if (rc)
+		return rc;
+	if (e->inflight)
+		return tn_fail(-EBUSY, "nvme: %u requests are in flight", e->inflight);
+	e->open = false;
+	return 0;
+}
+
+int tn_nvme_range_stat(struct tn_io *io, uint32_t file, struct tn_io_stat *st)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	int rc = check_open(e, file);
+
+	if (rc == 0)
+		tn_nvme_range_describe(e, st);
+	return rc;
+}
+
+int tn_nvme_range_allocate(struct tn_io *io, uint32_t file, uint64_t offset, uint64_t length)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	struct iovec iov = {NULL, length};
+	struct tn_io_req req = {.op = TN_IO_ALLOCATE, .file = file, .offset = offset, .iov = &iov, .iov_count = 1};
+	int rc = check_open(e, file);
+
+	return rc ? rc : tn_nvme_wait_for(e, &req, 0);
+}
+
+int tn_nvme_range_unlink(struct tn_io *io, const char *path)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	bool found = true;
+	int rc = e->open ? 0 : read_header(e, &found);
+
+	if (rc)
+		return rc;
+	if (!found || !e->volume.exists)
+		return tn_fail(-ENOENT, "%s: %s has no store", path, e->o.port->name);
+	return write_header(e, false, e->open ? e->volume.size_bytes : 0);
+}
+
+/* ---- memories ----------------------------------------------------------------------------------------------------------- */
+
+int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	const struct tn_nvme_port *port = e->o.port;
+	const struct tn_p2p_range range = {(uintptr_t)memory, bytes};
+	struct tn_nvme_memory *m = NULL;
+	int rc;
+
+	if (bytes == 0 || bytes % TN_NVME_PAGE || (uintptr_t)memory % TN_NVME_PAGE)
+		return tn_fail(-EINVAL, "nvme: %llu bytes at %p are not whole pages", (unsigned long long)bytes, memory);
+	for (uint32_t i = 0; i < TN_NVME_MEMORIES && !m; i++)
+		m = e->memory[i].table ? NULL : &e->memory[i];
+	if (!m)
+		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
+	rc = port->map(port->arg, memory, bytes);
+	if (rc)
+		return rc;
+	rc = tn_p2p_create(&range, 1, port->translate, port->arg, e->o.alloc, &m->table);
+	if (rc) {
+		port->unmap(port->arg, memory, bytes);
+		return rc;
+	}
+	m->address = memory;
+	m->bytes = bytes;
+	return 0;
+}
+
+void tn_nvme_engine_unmap(struct tn_io *io, void *memory)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+
+	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++) {
+		struct tn_nvme_memory *m = &e->memory[i];
+
+		if (!m->table || m->address != memory)
+			continue;
+		tn_p2p_destroy(m->table);
+		e->o.port->unmap(e->o.port->arg, m->address, m->bytes);
+		memset(m, 0, sizeof(*m));
+		return;
+	}
+}

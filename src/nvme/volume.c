@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See volume.h. */
+#include "nvme/volume.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/checksum.h"
+
+#define MAGIC 0x304d554c4f564e54ull /* "TNVOLUM0", little-endian */
+#define VERSION 1u
+
+struct page {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t exists;
+	uint64_t sequence;
+	uint64_t size_bytes;
+	unsigned char zeros[TN_VOLUME_PAGE - 40];
+	uint64_t sum; /* of everything before it */
+};
+
+_Static_assert(sizeof(struct page) == TN_VOLUME_PAGE, "a copy is one page");
+
+void tn_volume_encode(const struct tn_volume *v, unsigned char *page)
+{
+	struct page p = {.magic = MAGIC, .version = VERSION, .exists = v->exists, .sequence = v->sequence, .size_bytes = v->size_bytes};
+
+	p.sum = tn_checksum(&p, offsetof(struct page, sum));
+	memcpy(page, &p, sizeof(p));
+}
+
+int tn_volume_decode(const unsigned char *page, struct tn_volume *v)
+{
+	struct page p;
+
+	memcpy(&p, page, sizeof(p));
+	if (p.magic != MAGIC || p.version != VERSION || p.sum != tn_checksum(&p, offsetof(struct page, sum)))
+		return -EUCLEAN;
+	*v = (struct tn_volume){.sequence = p.sequence, .size_bytes = p.size_bytes, .exists = p.exists != 0};
+	return 0;
+}
+
+int tn_volume_choose(const unsigned char *two, struct tn_volume *v)
+{
+	struct tn_volume a, b;
+	bool has_a = tn_volume_decode(two, &a) == 0, has_b = tn_volume_decode(two + TN_VOLUME_PAGE, &b) == 0;
+
+	if (!has_a && !has_b)
+		return -EUCLEAN;
+	*v = !has_b || (has_a && a.sequence > b.sequence) ? a : b;
+	return 0;
+}

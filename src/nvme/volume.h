@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The volume header: what a range of a raw namespace begins with, in place of what a file system knows of a file. docs/format.md has its layout.
+ *
+ * Two copies, written in turns, so that one is whole after a power cut in the middle of a write. Pure.
+ */
+#ifndef TN_NVME_VOLUME_H
+#define TN_NVME_VOLUME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TN_VOLUME_PAGE 4096u
+#define TN_VOLUME_DATA 65536u /* where the file begins: behind the two copies, and room to grow */
+
+/** struct tn_volume - size_bytes: of the file; exists: it was created and not unlinked; sequence: of the copy, rises by one per write */
+struct tn_volume {
+	uint64_t sequence;
+	uint64_t size_bytes;
+	bool exists;
+};
+
+void tn_volume_encode(const struct tn_volume *v, unsigned char *page);
+/* 0 and *v, or -EUCLEAN: the page is no header. */
+int tn_volume_decode(const unsigned char *page, struct tn_volume *v);
+/* The newer of two copies: 0 and *v, or -EUCLEAN. */
+int tn_volume_choose(const unsigned char *two, struct tn_volume *v);
+/* Which copy the next write goes to. */
+static inline uint32_t tn_volume_next(const struct tn_volume *v)
+{
+	return (uint32_t)((v->sequence + 1) % 2);
+}
+
+#endif
