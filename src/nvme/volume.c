@@ -7,26 +7,32 @@
 
 #include "base/checksum.h"
 
-#define MAGIC 0x304d554c4f564e54ull /* "TNVOLUM0", little-endian */
+#define MAGIC 0x4c564e54u /* "TNVL" */
 #define VERSION 1u
 
 struct page {
-	uint64_t magic;
-	uint32_t version;
-	uint32_t exists;
+	uint32_t magic;
+	uint16_t version;
+	uint16_t zero;
+	uint64_t sum; /* of everything behind it */
 	uint64_t sequence;
 	uint64_t size_bytes;
+	uint64_t exists;
 	unsigned char zeros[TN_VOLUME_PAGE - 40];
-	uint64_t sum; /* of everything before it */
 };
 
-_Static_assert(sizeof(struct page) == TN_VOLUME_PAGE, "a copy is one page");
+_Static_assert(sizeof(struct page) == TN_VOLUME_PAGE && offsetof(struct page, sequence) == 16, "docs/format.md");
+
+static uint64_t sum_of(const struct page *p)
+{
+	return tn_checksum(&p->sequence, sizeof(*p) - offsetof(struct page, sequence));
+}
 
 void tn_volume_encode(const struct tn_volume *v, unsigned char *page)
 {
 	struct page p = {.magic = MAGIC, .version = VERSION, .exists = v->exists, .sequence = v->sequence, .size_bytes = v->size_bytes};
 
-	p.sum = tn_checksum(&p, offsetof(struct page, sum));
+	p.sum = sum_of(&p);
 	memcpy(page, &p, sizeof(p));
 }
 
@@ -35,7 +41,7 @@ int tn_volume_decode(const unsigned char *page, struct tn_volume *v)
 	struct page p;
 
 	memcpy(&p, page, sizeof(p));
-	if (p.magic != MAGIC || p.version != VERSION || p.sum != tn_checksum(&p, offsetof(struct page, sum)))
+	if (p.magic != MAGIC || p.version != VERSION || p.zero || p.sum != sum_of(&p))
 		return -EUCLEAN;
 	*v = (struct tn_volume){.sequence = p.sequence, .size_bytes = p.size_bytes, .exists = p.exists != 0};
 	return 0;

@@ -2,7 +2,7 @@
 /*
  * The volume header: what a range of a raw namespace begins with, in place of what a file system knows of a file. docs/format.md has its layout.
  *
- * Two copies, written in turns, so that one is whole after a power cut in the middle of a write. Pure.
+ * Two copies, written alternately, so that one is whole after a power cut in the middle of a write. Pure.
  */
 #ifndef TN_NVME_VOLUME_H
 #define TN_NVME_VOLUME_H

@@ -2,10 +2,11 @@
 /* The contract's suite on the NVMe engine, over several kinds of software controllers. The controllers look at how they are driven. */
 #include <string.h>
 
+#include <tenuto/error.h>
+
 #include "ioengine/io_contract.h"
 #include "lab/nvme_soft.h"
 #include "nvme/engine.h"
-#include "tenuto/error.h"
 
 #define ENGINES_MAX 8u /* at once */
 
