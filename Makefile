@@ -5,7 +5,7 @@
 
 WERROR ?= false
 FUZZ_SECONDS ?= 60
-TESTS := --suite unit --suite sim --suite io --suite cli --suite python
+TESTS := --suite unit --suite sim --suite io --suite cli --suite python --suite nvme
 OPTIONS := -Dwerror=$(WERROR)
 # Sanitized programs run several times slower, and stop at the first finding. The simulations have one thread.
 SANITIZED := --suite unit --suite io --no-suite style --no-suite once

@@ -10,6 +10,7 @@ PACKAGES="
 	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev libck-dev systemtap-sdt-dev
 	fio libclang-rt-14-dev shellcheck
 	libmicrohttpd-dev libyaml-dev libsystemd-dev
+	qemu-system-x86 busybox-static cpio
 "
 # A test runs this server itself. The package would begin one for the whole machine.
 SERVERS="prometheus"

@@ -70,7 +70,9 @@ int tn_nvme_check(const struct tn_nvme *n)
 
 	if (status == TN_NVME_GONE)
 		return gone(n);
-	return status & TN_NVME_CSTS_FATAL ? tn_fail(-EIO, "%s: the controller has failed (CSTS.CFS)", n->o.port->name) : 0;
+	if (status & TN_NVME_CSTS_FATAL)
+		return tn_fail(-EIO, "%s: the controller has failed (CSTS.CFS)", n->o.port->name);
+	return status & TN_NVME_CSTS_READY ? 0 : tn_fail(-EIO, "%s: the controller was reset by somebody else", n->o.port->name);
 }
 
 /* Waits until these bits of CSTS have this value. A failed controller may be waited for: a reset clears it. */

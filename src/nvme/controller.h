@@ -96,7 +96,7 @@ int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint
 int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id);
 /* After it the controller touches no memory of commands that were under way; queues are empty. As create. */
 int tn_nvme_reset(struct tn_nvme *n);
-/* -ENODEV: gone; -EIO: it says that it has failed; 0. A register is read, which takes a microsecond. */
+/* -ENODEV: gone; -EIO: it says that it has failed, or is not enabled; 0. A register is read, which takes a microsecond. */
 int tn_nvme_check(const struct tn_nvme *n);
 
 #endif

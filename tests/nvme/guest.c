@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs in a virtual machine that has nothing but NVMe controllers (tests/nvme/run.py): the driver on hardware that others wrote. TAP on
+ * standard output. Arguments: the seed, then controllers by their addresses on the PCI bus.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "nvme/engine.h"
+#include "nvme/vfio.h"
+
+#define MEMORY_BYTES (8u << 20)
+#define CONTROLLERS_MAX 4
+#define QUEUES 4u
+#define SECOND_NS 1000000000ull
+
+struct drive {
+	const char *bdf;
+	struct tn_nvme_vfio *vfio;
+	const struct tn_nvme_port *port;
+	struct tn_nvme *nvme;
+	const struct tn_nvme_info *info;
+	unsigned char *memory; /* mapped */
+	struct tn_p2p *table;
+	struct tn_nvme_list list;
+};
+
+static struct drive drives[CONTROLLERS_MAX];
+static struct tn_rng rng;
+static uint64_t seed, commands, bytes_moved;
+static int tests, failures, ndrives;
+static char why[256];
+
+#define must(ok, ...)                                                                              \
+	do {                                                                                       \
+		if (!(ok)) {                                                                       \
+			snprintf(why, sizeof(why), __VA_ARGS__);                                   \
+			return false;                                                              \
+		}                                                                                  \
+	} while (0)
+
+static void say(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	printf("# %s\n", text);
+}
+
+static const struct tn_log loud = {say, NULL, TN_LOG_INFO}, quiet;
+
+static void report(const char *name, bool ok)
+{
+	printf("%s %d - %s\n", ok ? "ok" : "not ok", ++tests, name);
+	if (!ok)
+		printf("# TN_SEED=%llu: %s (%s)\n", (unsigned long long)seed, why, tn_error_last()->text);
+	failures += !ok;
+	fflush(stdout);
+}
+
+/* ---- drives ------------------------------------------------------------------------------------------------------ */
+
+static bool open_drive(struct drive *d)
+{
+	struct tn_nvme_opts o = {.alloc = &tn_alloc_system, .clock = &tn_clock_system, .log = &loud, .queues = QUEUES, .entries = 64};
+	struct tn_p2p_range range;
+	int rc = tn_nvme_vfio_open(d->bdf, &tn_alloc_system, &d->vfio);
+
+	must(rc == 0, "not opened: %d", rc);
+	o.port = d->port = tn_nvme_vfio_port(d->vfio);
+	rc = tn_nvme_create(&o, &d->nvme);
+	must(rc == 0, "not up: %d", rc);
+	d->info = tn_nvme_info(d->nvme);
+	d->memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(d->memory != MAP_FAILED && d->port->map(d->port->arg, d->memory, MEMORY_BYTES) == 0, "not mapped");
+	range = (struct tn_p2p_range){(uintptr_t)d->memory, MEMORY_BYTES};
+	must(tn_p2p_create(&range, 1, d->port->translate, d->port->arg, &tn_alloc_system, &d->table) == 0, "no table");
+	d->list.bytes = 4 * TN_NVME_PAGE;
+	d->list.memory = d->port->get(d->port->arg, d->list.bytes, &d->list.bus);
+	must(d->list.memory, "no memory for lists");
+	return true;
+}
+
+static void close_drive(struct drive *d)
+{
+	tn_p2p_destroy(d->table);
+	d->port->put(d->port->arg, d->list.memory, d->list.bytes);
+	d->port->unmap(d->port->arg, d->memory, MEMORY_BYTES);
+	munmap(d->memory, MEMORY_BYTES);
+	tn_nvme_destroy(d->nvme);
+	tn_nvme_vfio_close(d->vfio);
+}
+
+/* One command, alone on its queue; its status, or -1: no answer in ten seconds. */
+static int one(struct drive *d, uint32_t queue, struct tn_nvme_command *c)
+{
+	struct tn_nvme_queue *q = tn_nvme_io_queue(d->nvme, queue);
+	uint64_t end = tn_now_ns(&tn_clock_system) + 10 * SECOND_NS;
+	struct tn_nvme_completion done;
+	uint32_t id = tn_nvme_queue_id(q);
+
+	c->id = (uint16_t)id;
+	tn_nvme_queue_put(q, c);
+	tn_nvme_queue_ring(q);
+	commands++;
+	while (!tn_nvme_queue_poll(q, &done)) {
+		if (tn_now_ns(&tn_clock_system) > end)
+			return -1;
+		sched_yield();
+	}
+	tn_nvme_queue_took(q);
+	tn_nvme_queue_give(q, done.id);
+	return done.id == id ? (int)tn_nvme_status(&done) : -2;
+}
+
+/* ---- lists at every alignment ------------------------------------------------------------------------------------------ */
+
+/* A piece of the mapped memory, by its pieces on the bus. */
+static uint32_t locate(struct drive *d, uint64_t at, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max)
+{
+	int n = tn_p2p_find(d->table, (uintptr_t)d->memory + at, bytes, piece, max);
+
+	return n > 0 ? (uint32_t)n : 0;
+}
+
+static int transfer(struct drive *d, uint32_t opcode, uint64_t block, const struct tn_nvme_piece *piece, uint32_t n, bool sgl)
+{
+	struct tn_nvme_command c;
+	uint64_t bytes = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < n; i++)
+		bytes += piece[i].length;
+	c = tn_nvme_transfer(opcode, d->info->namespace_id, block, (uint32_t)(bytes / d->info->block_bytes));
+	rc = sgl ? tn_nvme_set_sgl(&c, piece, n, &d->list) : tn_nvme_set_prps(&c, piece, n, &d->list);
+	bytes_moved += bytes;
+	return rc ? rc : one(d, tn_rng_below(&rng, d->info->queues), &c);
+}
+
+/* Writes with one kind of list, reads with the other, to another place of memory. */
+static bool there_and_back(struct drive *d, uint64_t from, uint64_t to, uint64_t bytes, bool sgl)
+{
+	uint64_t blocks = bytes / d->info->block_bytes, block = 1024 + tn_rng_below(&rng, (uint32_t)(d->info->blocks - 1024 - blocks));
+	struct tn_nvme_piece piece[4];
+	uint32_t n;
+	int rc;
+
+	for (uint64_t i = 0; i < bytes; i += 8) {
+		uint64_t w = tn_rng_next(&rng);
+
+		memcpy(d->memory + from + i, &w, 8);
+	}
+	n = locate(d, from, bytes, piece, 4);
+	rc = transfer(d, TN_NVME_WRITE, block, piece, n, sgl);
+	must(rc == 0, "write of %llu bytes at offset %llu of memory with %s: %#x", (unsigned long long)bytes, (unsigned long long)from,
+	     sgl ? "SGL" : "PRPs", (unsigned)rc);
+	memset(d->memory + to - 4, 0xee, bytes + 8);
+	n = locate(d, to, bytes, piece, 4);
+	rc = transfer(d, TN_NVME_READ, block, piece, n, !sgl);
+	must(rc == 0, "read of %llu bytes at offset %llu of memory with %s: %#x", (unsigned long long)bytes, (unsigned long long)to,
+	     sgl ? "PRPs" : "SGL", (unsigned)rc);
+	must(memcmp(d->memory + from, d->memory + to, bytes) == 0, "wrong bytes of %llu", (unsigned long long)bytes);
+	must(d->memory[to - 1] == 0xee && d->memory[to + bytes] == 0xee, "bytes beside the %llu were touched", (unsigned long long)bytes);
+	return true;
+}
+
+/* From one block to MDTS, at every dword of a page for the short ones. */
+static bool every_alignment(struct drive *d)
+{
+	uint64_t most = d->info->transfer_bytes < 1u << 20 ? d->info->transfer_bytes : 1u << 20;
+
+	for (uint32_t skip = 4; skip < TN_NVME_PAGE; skip += 4)
+		if (!there_and_back(d, skip, (4u << 20) + TN_NVME_PAGE - skip, d->info->block_bytes, skip & 4))
+			return false;
+	for (uint64_t bytes = d->info->block_bytes; bytes <= most; bytes *= 2)
+		for (uint32_t k = 0; k < 6; k++)
+			if (!there_and_back(d, 4 * (1 + tn_rng_below(&rng, 1023)), (4u << 20) + 4 * (1 + tn_rng_below(&rng, 1023)), bytes, k & 1))
+				return false;
+	return there_and_back(d, TN_NVME_PAGE, 4u << 20, most, true) && there_and_back(d, TN_NVME_PAGE, 4u << 20, most, false);
+}
+
+/* Objects in many pieces: PRPs where pages are whole, SGLs anywhere. */
+static bool many_pieces(struct drive *d)
+{
+	for (uint32_t round = 0; round < 40; round++) {
+		uint32_t n = 2 + tn_rng_below(&rng, 30), unit = round % 2 ? TN_NVME_PAGE : d->info->block_bytes;
+		bool sgl = unit < TN_NVME_PAGE || tn_rng_below(&rng, 2);
+		struct tn_nvme_piece out[32], in[32];
+		uint64_t block = 1024 + tn_rng_below(&rng, (uint32_t)(d->info->blocks - 4096));
+		int rc;
+
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t at = (uint64_t)i * 2 * TN_NVME_PAGE + (unit < TN_NVME_PAGE ? 4 * tn_rng_below(&rng, 900) : 0);
+
+			memset(d->memory + at, (int)(round * 7 + i), unit);
+			must(locate(d, at, unit, &out[i], 1) == 1 && locate(d, (4u << 20) + (uint64_t)(n - i) * 2 * TN_NVME_PAGE, unit, &in[i], 1) == 1,
+			     "not located");
+		}
+		rc = transfer(d, TN_NVME_WRITE, block, out, n, sgl);
+		must(rc == 0, "write of %u pieces of %u with %s: %#x", n, unit, sgl ? "SGL" : "PRPs", (unsigned)rc);
+		rc = transfer(d, TN_NVME_READ, block, in, n, true);
+		must(rc == 0, "read of %u pieces: %#x", n, (unsigned)rc);
+		for (uint32_t i = 0; i < n; i++) {
+			const unsigned char *at = d->memory + (4u << 20) + (uint64_t)(n - i) * 2 * TN_NVME_PAGE;
+
+			must(at[0] == (unsigned char)(round * 7 + i) && !memcmp(at, at + 1, unit - 1), "wrong bytes in piece %u of %u", i, n);
+		}
+	}
+	return true;
+}
+
+static bool what_is_wrong_is_refused(struct drive *d)
+{
+	struct tn_nvme_command c = tn_nvme_transfer(TN_NVME_READ, d->info->namespace_id, d->info->blocks, 1);
+	int rc;
+
+	c.data[0] = d->list.bus;
+	rc = one(d, 0, &c);
+	must(rc == TN_NVME_LBA_RANGE, "a read beyond the end: %#x", (unsigned)rc);
+	c = tn_nvme_flush(77);
+	rc = one(d, 0, &c);
+	must(rc > 0, "a flush of namespace 77: %#x", (unsigned)rc);
+	c = tn_nvme_flush(d->info->namespace_id);
+	rc = one(d, 0, &c);
+	must(rc == 0, "a flush: %#x", (unsigned)rc);
+	return true;
+}
+
+/* ---- the engine ------------------------------------------------------------------------------------------------------------ */
+
+#define SLOTS 32u
+#define SLOT_BYTES 131072u
+
+/* Random transfers of a file, with resets in between. */
+static bool engine_runs(struct drive *d, uint32_t rounds, bool resets)
+{
+	struct tn_nvme_engine_opts o = {.nvme = d->nvme, .port = d->port, .queue = d->info->queues - 1, .alloc = &tn_alloc_system,
+					.clock = &tn_clock_system, .log = resets ? &quiet : &loud, .force = true, .command_ns = 60 * SECOND_NS};
+	static unsigned char number[SLOTS * 4]; /* by a slot's range of the file: what was written there last; 0: not known */
+	struct tn_nvme_engine_stats stats;
+	unsigned char *memory = mmap(NULL, SLOTS * SLOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct tn_io *io;
+	uint32_t file, failed = 0;
+
+	must(memory != MAP_FAILED && tn_nvme_engine_create(&o, &io) == 0, "no engine");
+	must(tn_nvme_engine_map(io, memory, SLOTS * SLOT_BYTES / 2) == 0, "not mapped"); /* the other half is bounced */
+	must(tn_io_open(io, "store", TN_IO_CREATE, &file) == 0, "no file");
+	must(tn_io_allocate(io, file, 0, sizeof(number) * SLOT_BYTES) == 0, "not allocated");
+	memset(number, 0, sizeof(number));
+	for (uint32_t round = 0; round < rounds; round++) {
+		struct tn_io_req req[SLOTS], *batch[SLOTS], *done[SLOTS];
+		struct iovec iov[SLOTS];
+		uint32_t where[SLOTS], first = tn_rng_below(&rng, 4) * SLOTS, back = 0;
+
+		for (uint32_t i = 0; i < SLOTS; i++) {
+			bool writes = number[first + i] == 0 || tn_rng_below(&rng, 2);
+
+			where[i] = first + i;
+			iov[i] = (struct iovec){memory + i * SLOT_BYTES, SLOT_BYTES};
+			req[i] = (struct tn_io_req){.op = writes ? TN_IO_WRITE : TN_IO_READ, .file = file, .offset = (uint64_t)where[i] * SLOT_BYTES,
+						    .length = SLOT_BYTES, .iov = &iov[i], .iov_count = 1};
+			memset(memory + i * SLOT_BYTES, writes ? (int)(1 + (round + i) % 255) : 0, SLOT_BYTES);
+			batch[i] = &req[i];
+		}
+		must(tn_io_submit(io, batch, SLOTS) == SLOTS, "not taken");
+		if (resets && round % 4 == 3) /* the engine finds out, and resets it itself */
+			*(volatile uint32_t *)((unsigned char *)d->port->registers + TN_NVME_CC) &= ~TN_NVME_CC_ENABLE;
+		while (back < SLOTS) {
+			unsigned n = tn_io_poll(io, done, SLOTS, 30 * SECOND_NS);
+
+			must(n > 0, "%u requests of round %u do not come back", SLOTS - back, round);
+			for (unsigned k = 0; k < n; k++) {
+				uint32_t i = (uint32_t)(done[k] - req);
+				const unsigned char *at = memory + i * SLOT_BYTES;
+
+				failed += req[i].status != 0;
+				must(req[i].status == 0 || resets, "status %d", req[i].status);
+				if (req[i].op == TN_IO_READ && req[i].status == 0)
+					must(at[0] == number[where[i]] && !memcmp(at, at + 1, SLOT_BYTES - 1), "wrong bytes in round %u", round);
+				if (req[i].op == TN_IO_WRITE)
+					number[where[i]] = req[i].status ? 0 : at[0];
+			}
+			back += n;
+		}
+	}
+	must(!resets || failed > 0, "nothing was under way in any reset");
+	tn_nvme_engine_stats(io, &stats);
+	printf("# engine: %llu commands, %llu bounced, %llu doorbells, %llu resets, %u requests failed by them\n", (unsigned long long)stats.commands,
+	       (unsigned long long)stats.bounced, (unsigned long long)stats.bells, (unsigned long long)stats.resets, failed);
+	commands += stats.commands;
+	bytes_moved += stats.bytes;
+	must(tn_io_close(io, file) == 0, "not closed");
+	tn_io_destroy(io);
+	munmap(memory, SLOTS * SLOT_BYTES);
+	return true;
+}
+
+static bool it_is_found(void)
+{
+	struct tn_nvme_found found[16];
+	int n = tn_nvme_vfio_find(found, 16), mine = 0;
+
+	for (int i = 0; i < n && i < 16; i++)
+		mine += found[i].vfio;
+	must(mine == ndrives, "%d controllers can be used, %d were to be found", mine, ndrives);
+	return true;
+}
+
+static bool a_second_owner_is_refused(struct drive *d)
+{
+	struct tn_nvme_vfio *v;
+	int rc = tn_nvme_vfio_open(d->bdf, &tn_alloc_system, &v);
+
+	must(rc == -EBUSY, "opened twice: %d", rc);
+	rc = tn_nvme_vfio_open("0000:00:00.0", &tn_alloc_system, &v);
+	must(rc == -ENODEV, "the host bridge: %d", rc);
+	rc = tn_nvme_vfio_open("nonsense", &tn_alloc_system, &v);
+	must(rc == -EINVAL, "nonsense: %d", rc);
+	return true;
+}
+
+static void run(struct drive *d)
+{
+	bool up = open_drive(d);
+
+	report("a controller comes up", up);
+	if (!up)
+		return;
+	report("PRPs and SGLs of one block to MDTS, at every alignment", every_alignment(d));
+	report("objects in many pieces", many_pieces(d));
+	report("what is wrong is refused", what_is_wrong_is_refused(d));
+	report("a second owner is refused", a_second_owner_is_refused(d));
+	report("the engine moves the right bytes", engine_runs(d, 12, false));
+	report("resets under load lose nothing", engine_runs(d, 12, true));
+}
+
+int main(int argc, char **argv)
+{
+	ndrives = argc - 2 < CONTROLLERS_MAX ? argc - 2 : CONTROLLERS_MAX;
+	seed = strtoull(argc > 1 ? argv[1] : "1", NULL, 0);
+	tn_rng_seed(&rng, seed);
+	printf("# TN_SEED=%llu\n", (unsigned long long)seed);
+	report("the controllers are found", it_is_found());
+	for (int i = 0; i < ndrives; i++) {
+		drives[i].bdf = argv[i + 2];
+		run(&drives[i]);
+	}
+	for (int i = 0; i < ndrives; i++)
+		if (drives[i].table)
+			close_drive(&drives[i]);
+	report("all are closed, and come up again", ndrives > 0 && open_drive(&drives[0]));
+	printf("1..%d\n# %llu commands, %llu MiB\n", tests, (unsigned long long)commands, (unsigned long long)(bytes_moved >> 20));
+	return failures != 0;
+}
