@@ -129,7 +129,7 @@ static tn_block bring(struct rig *r, struct tn_tier_base *t, uint32_t s, uint64_
 		assert_int_equal(move_whole(r, t, space, id, flat, true), 0);
 		free(flat);
 	}
-	tn_tier_arrive(t, b, place, &entry);
+	tn_block_arrives(&r->cache->blocks, t, b, place, &entry);
 	return b;
 }
 

@@ -2,12 +2,13 @@
 /*
  * The seam through which the owner of bytes hands checksums and copies to someone else.
  *
- * The owner thread posts jobs; run() may execute on any thread, done() is called on the owner
- * thread from collect(). The cache's workers implement it with threads, simulations run jobs in collect().
+ * The owner thread posts jobs; run() may execute on any thread. The owner takes finished jobs and calls their done(). The cache's workers
+ * implement it with threads, simulations run jobs in next().
  */
 #ifndef TN_BASE_EXEC_H
 #define TN_BASE_EXEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct tn_job {
@@ -18,8 +19,21 @@ struct tn_job {
 
 struct tn_exec {
 	void (*post)(struct tn_exec *exec, struct tn_job *job);
-	/* Calls done() of finished jobs; returns how many. */
-	unsigned (*collect)(struct tn_exec *exec);
+	/* A finished job, whose done() is still to be called; NULL: there is no more now. */
+	struct tn_job *(*next)(struct tn_exec *exec);
 };
+
+/* Ends what is finished; whether there was anything. */
+static inline bool tn_exec_collect(struct tn_exec *exec)
+{
+	struct tn_job *job;
+	bool any = false;
+
+	while ((job = exec->next(exec)) != NULL) {
+		job->done(job);
+		any = true;
+	}
+	return any;
+}
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "base/exec.h"
 
-/* Runs jobs in post, calls done() in collect, in the order of posting. */
+/* Runs jobs in post; they end in the order of posting. */
 struct tn_exec_inline {
 	struct tn_exec exec;
 	struct tn_job *first, *last;
@@ -24,27 +24,22 @@ static inline void tn_exec_inline_post(struct tn_exec *exec, struct tn_job *job)
 	e->last = job;
 }
 
-static inline unsigned tn_exec_inline_collect(struct tn_exec *exec)
+static inline struct tn_job *tn_exec_inline_next(struct tn_exec *exec)
 {
 	struct tn_exec_inline *e = (struct tn_exec_inline *)exec;
-	unsigned n = 0;
+	struct tn_job *job = e->first;
 
-	while (e->first) {
-		struct tn_job *job = e->first;
-
+	if (job)
 		e->first = job->next;
-		if (!e->first)
-			e->last = NULL;
-		job->done(job);
-		n++;
-	}
-	return n;
+	if (!e->first)
+		e->last = NULL;
+	return job;
 }
 
 static inline void tn_exec_inline_init(struct tn_exec_inline *e)
 {
 	e->exec.post = tn_exec_inline_post;
-	e->exec.collect = tn_exec_inline_collect;
+	e->exec.next = tn_exec_inline_next;
 	e->first = e->last = NULL;
 }
 

@@ -102,6 +102,14 @@ void tn_block_let_in(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, c
 		bl->recency[b] = bl->tick;
 }
 
+void tn_block_arrives(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry)
+{
+	tn_tier_arrive(t, b, place, entry, tn_block_is_dropped(bl, b));
+	if (t->ops->traits.durable)
+		bl->unread[b / 8u] |= (uint8_t)(1u << b % 8u);
+	tn_watch_raise(bl->watch, b, t->tier, TN_EVENT_STORED);
+}
+
 void tn_block_registered(struct tn_blocks *bl, uint16_t space)
 {
 	bl->space_records[space]++;
@@ -165,15 +173,6 @@ bool tn_block_lies_nowhere(const struct tn_blocks *bl, tn_block b)
 
 /* ---- what tiers tell -------------------------------------------------------------------------------------------- */
 
-static void arrived(void *arg, struct tn_tier_base *t, tn_block b)
-{
-	struct tn_blocks *bl = arg;
-
-	if (t->ops->traits.durable)
-		bl->unread[b / 8u] |= (uint8_t)(1u << b % 8u);
-	tn_watch_raise(bl->watch, b, t->tier, TN_EVENT_STORED);
-}
-
 /* A block that leaves the memory tier does not go further down: its places in the queues are skipped. */
 static void leaves_memory(struct tn_blocks *bl, tn_block b, uint32_t slot, enum tn_leave how)
 {
@@ -226,7 +225,7 @@ void tn_tier_joins(struct tn_blocks *bl, struct tn_tier_base *t)
 {
 	struct tn_row *row = bl->row;
 
-	bl->tier_watch = (struct tn_tier_watch){arrived, leaves, evicted, dropped, dropping, bl};
+	bl->tier_watch = (struct tn_tier_watch){leaves, evicted, dropped, dropping, bl};
 	t->watch = &bl->tier_watch;
 	t->registry = bl->registry;
 	t->next_share = bl->shares.next;

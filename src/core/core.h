@@ -507,8 +507,8 @@ void tn_read_shrink(struct tn_reading *r, uint32_t good);
 void tn_read_pages_free(struct tn_read_item *item);
 
 /* load.c, save.c, offload.c: one step each; return whether anything happened */
-void tn_load_ended(struct tn_op *op, const struct tn_part *part);
-void tn_writing_ended(struct tn_op *op, const struct tn_part *part);
+void tn_load_ended(const struct tn_part *part);
+void tn_writing_ended(const struct tn_part *part);
 bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns);
 bool tn_saves_step(struct tn_cache *cache);
 bool tn_save_devices_pending(const struct tn_cache *cache);
@@ -618,6 +618,8 @@ bool tn_request_goes_back(const struct tn_blocks *bl);
 void tn_block_touch_back(struct tn_blocks *bl, tn_block b);
 /* A tier has let the block in. */
 void tn_block_let_in(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
+/* Its bytes are in a place of the tier; entry: what the tier's index keeps of it, or NULL. */
+void tn_block_arrives(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry);
 /* The space has one record more, by a request. */
 void tn_block_registered(struct tn_blocks *bl, uint16_t space);
 /* It was loaded from the durable tier. */
@@ -687,9 +689,7 @@ void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, const struct tn_
 int tn_load_header_ended(struct tn_read_item *item, const struct tn_part *part, struct tn_headers *headers);
 
 /* transfers.c: what operations move, as IOCBs */
-/* A part of an operation has ended: of one that reads, or that writes. */
-typedef void (*tn_transfer_ended)(struct tn_op *op, const struct tn_part *part);
-int tn_transfers_create(struct tn_cache *cache, tn_transfer_ended read, tn_transfer_ended written);
+int tn_transfers_create(struct tn_cache *cache);
 void tn_transfers_destroy(struct tn_cache *cache);
 /* Blocks of this shape may come. 0 or -ENOMEM. */
 int tn_transfers_shape(struct tn_cache *cache, const struct tn_shape *shape);
@@ -701,7 +701,7 @@ bool tn_transfers_again(struct tn_cache *cache);
 /* Whether the scheduler lets the reads of a chunk go now. */
 bool tn_transfers_may_read(struct tn_read_item *item, uint32_t chunk);
 /*
- * Appends to the IOCB that is being written; tn_transfer_ended is called when it has ended. false: the user has as many IOCBs as it
+ * Appends to the IOCB that is being written; a walk finds when it has ended. false: the user has as many IOCBs as it
  * may have now; ask again in the next turn.
  */
 bool tn_transfer_add(const struct tn_transfer *t);
@@ -711,12 +711,25 @@ bool tn_transfer_may(const struct tn_transfer *t);
 void tn_transfers_issue(struct tn_cache *cache);
 /* Lets the executor go on. */
 bool tn_transfers_step(struct tn_cache *cache);
-/* Tells what ended. */
-bool tn_transfers_collect(struct tn_cache *cache);
+/*
+ * A walk over what ended. With an operation: its reads alone, also of IOCBs that are not through, which stay out. One walk at a time without
+ * an operation; whoever takes the parts may add transfers meanwhile.
+ */
+struct tn_transfer_walk {
+	struct tn_cache *cache;
+	const struct tn_op *op;
+	uint32_t next, before, id; /* IOCBs: to be visited, the last one that stayed out, and the one that is looked at */
+	uint32_t k;    /* its next entry */
+	bool all;      /* all entries before that have ended */
+	bool through;  /* and so has the IOCB: it is given back after its last part */
+	bool any;      /* something has ended */
+};
+struct tn_transfer_walk tn_transfers_walk(struct tn_cache *cache, const struct tn_op *op);
+/* The next part that ended; false: there is no more. */
+bool tn_transfers_ended(struct tn_transfer_walk *w, struct tn_part *part);
 /* When to step again although nothing ended. */
 uint64_t tn_transfers_due(const struct tn_cache *cache, uint64_t now_ns);
-/* Of a load that was given up: what ended counts, what has not begun is not begun. */
-void tn_transfers_look(const struct tn_op *op);
+/* Of a load that was given up: what has not begun is not begun. */
 void tn_transfers_cancel(const struct tn_op *op);
 bool tn_transfers_idle(const struct tn_cache *cache);
 void tn_transfers_stats(const struct tn_cache *cache, struct tn_stats *stats);
@@ -765,8 +778,8 @@ void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_read_item *item)
 void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_read_item *item);
 
 /* workers.c */
-int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(void *arg), void *arg,
-		      struct tn_workers **out);
+/* io: that the owner sleeps in, who takes what they have finished. */
+int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, struct tn_io *io, struct tn_workers **out);
 void tn_workers_destroy(struct tn_workers *w);
 struct tn_exec *tn_workers_exec(struct tn_workers *w);
 

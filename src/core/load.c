@@ -130,7 +130,7 @@ static void promoted(struct tn_read_item *item)
 	}
 	tn_read_memory(item, &checks);
 	memcpy(checks, item->r->checks + (size_t)index_of(item) * s->layers, s->layers * sizeof(uint64_t));
-	tn_tier_arrive(t, b, item->memory, NULL);
+	tn_block_arrives(&cache->blocks, t, b, item->memory, NULL);
 	if (item->r->prefetch)
 		cache->c.prefetched_blocks++;
 	else
@@ -368,8 +368,9 @@ static void copy_ends(struct tn_read_item *item, uint32_t c, const struct tn_par
 
 static void header_ended(struct tn_read_item *item, const struct tn_part *p);
 
-void tn_load_ended(struct tn_op *op, const struct tn_part *p)
+void tn_load_ended(const struct tn_part *p)
 {
+	struct tn_op *op = p->op;
 	struct tn_read_item *item = &tn_reading_of(op)->items[p->block];
 	uint32_t c = tn_shape_chunk_of(op->shape, p->first);
 	uint8_t state = *tn_chunk_state(item->r, p->block, c);
@@ -597,9 +598,12 @@ static uint32_t issue(struct tn_reading *r)
 
 static void give_up(struct tn_reading *r)
 {
+	struct tn_transfer_walk walk = tn_transfers_walk(r->op.cache, &r->op);
+	struct tn_part part;
 	uint32_t good = 0;
 
-	tn_transfers_look(&r->op);
+	while (tn_transfers_ended(&walk, &part)) /* what ended counts */
+		tn_load_ended(&part);
 	r->op.cancelled = true;
 	while (good < r->good && r->items[good].done_chunks == r->op.shape->chunks)
 		good++;

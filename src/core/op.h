@@ -133,6 +133,7 @@ struct tn_transfer {
 
 /* What ended: objects of one block, as they were asked for; or a header. */
 struct tn_part {
+	struct tn_op *op;
 	uint8_t kind;
 	bool verified, again; /* as the transfer said */
 	uint32_t block, first, count;

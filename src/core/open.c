@@ -140,11 +140,6 @@ static void on_written(void *arg, uint32_t device, uint64_t bytes)
 
 /* ---- parts -------------------------------------------------------------------------------------------------- */
 
-static void wake_owner(void *arg)
-{
-	tn_io_wake(((struct tn_cache *)arg)->io);
-}
-
 static int open_engine(struct tn_cache *cache)
 {
 	uint32_t depth = 64;
@@ -164,7 +159,7 @@ static int open_workers(struct tn_cache *cache)
 
 	if (n == 0)
 		n = cpus >= 8 ? 4 : cpus >= 2 ? (uint32_t)cpus / 2 : 1;
-	if (tn_workers_create(n, cache->alloc, wake_owner, cache, &cache->workers))
+	if (tn_workers_create(n, cache->alloc, cache->io, &cache->workers))
 		return tn_error_last()->code;
 	cache->exec = tn_workers_exec(cache->workers);
 	return 0;
@@ -546,7 +541,7 @@ int tn_core_open(struct tn_cache *cache)
 	if (rc == 0)
 		rc = open_flushes(cache);
 	if (rc == 0)
-		rc = tn_transfers_create(cache, tn_load_ended, tn_writing_ended);
+		rc = tn_transfers_create(cache);
 	if (rc) {
 		tn_transfers_destroy(cache);
 		if (cache->store)

@@ -103,6 +103,20 @@ static bool harvest(struct tn_cache *cache, uint64_t timeout_ns)
 	return n > 0;
 }
 
+/* What of operations the executor has moved, or given up. */
+static bool take_ended(struct tn_cache *cache)
+{
+	struct tn_transfer_walk walk = tn_transfers_walk(cache, NULL);
+	struct tn_part part;
+
+	while (tn_transfers_ended(&walk, &part))
+		if (part.op->writing)
+			tn_writing_ended(&part);
+		else
+			tn_load_ended(&part);
+	return walk.any;
+}
+
 static void signal_completions(struct tn_cache *cache)
 {
 	uint64_t one = 1;
@@ -142,9 +156,9 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	tn_transfers_turn(cache);
 	busy = harvest(cache, 0);
 	busy |= take_asked(cache);
-	busy |= cache->exec && cache->exec->collect(cache->exec) > 0;
+	busy |= cache->exec && tn_exec_collect(cache->exec);
 	busy |= tn_transfers_step(cache);
-	busy |= tn_transfers_collect(cache);
+	busy |= take_ended(cache);
 	now = tn_now_ns(&cache->clock);
 	busy |= tn_keyed_step(cache->keyed, now, &tiers_due);
 	tn_schedule_turn(cache, now, tn_offload_urgency(&cache->offloads, now));

@@ -37,7 +37,7 @@ struct transfer {
 	uint32_t object_bytes;
 	uint32_t seen; /* had ended when the IOCB was last looked at */
 	uint32_t told; /* the scheduler knows that they ended */
-	uint32_t from; /* all before were told to the operation */
+	uint32_t from; /* all before were told to who walks */
 	uint64_t bytes;
 	uint32_t next; /* in the list of those that are out */
 };
@@ -45,7 +45,6 @@ struct transfer {
 struct tn_transfers {
 	struct tn_ring *ring;
 	struct tn_executor *executor;
-	tn_transfer_ended read, written; /* who is told what ended */
 	struct transfer at[DEPTH];
 	uint32_t first, last; /* out, in the order of issue */
 	uint32_t taken;	      /* being written, or out */
@@ -122,7 +121,7 @@ static int create_executor(struct tn_cache *cache)
 			   : tn_executor_threads_create(&o, &cache->transfers->executor);
 }
 
-int tn_transfers_create(struct tn_cache *cache, tn_transfer_ended read, tn_transfer_ended written)
+int tn_transfers_create(struct tn_cache *cache)
 {
 	struct tn_ring_opts ro = tn_ring_opts_default();
 	struct tn_transfers *r = tn_get(cache->alloc, sizeof(*r));
@@ -131,8 +130,6 @@ int tn_transfers_create(struct tn_cache *cache, tn_transfer_ended read, tn_trans
 	if (!r)
 		return tn_fail(-ENOMEM, "transfers: no memory");
 	cache->transfers = r;
-	r->read = read;
-	r->written = written;
 	r->first = r->last = NONE;
 	tn_share_init(&r->share, DEPTH);
 	ro.memory.depth = DEPTH;
@@ -481,7 +478,7 @@ static int part_status(const int32_t *at, uint32_t objects)
 static struct tn_part part_of(struct tn_cache *cache, const struct transfer *x, const struct tn_ioctx *ctx)
 {
 	const struct tn_shape *s = x->t.op->shape;
-	struct tn_part p = {.kind = x->t.kind, .verified = x->t.verify, .again = x->t.again, .count = 1};
+	struct tn_part p = {.op = x->t.op, .kind = x->t.kind, .verified = x->t.verify, .again = x->t.again, .count = 1};
 	uint64_t entry = kinds[x->t.kind].op == TN_IOCB_COPY ? ctx->place : ctx->entry;
 
 	if (kinds[x->t.kind].list == TN_LIST_HEADERS) {
@@ -494,34 +491,6 @@ static struct tn_part part_of(struct tn_cache *cache, const struct transfer *x, 
 	if (!x->t.op->writing)
 		p.count = tn_shape_chunk_count(s, tn_shape_chunk_of(s, p.first));
 	return p;
-}
-
-/* Tells the operation of each part of the IOCB that has ended; @over: what has no status was given up. */
-static void look(struct tn_cache *cache, uint32_t id, bool over)
-{
-	struct transfer *x = &cache->transfers->at[id];
-	const struct tn_ioctx *ctx = tn_ring_ioctx(cache->transfers->ring, id);
-	const int32_t *statuses = tn_ring_statuses(cache->transfers->ring, id);
-	const uint64_t *sums = tn_ring_sums(cache->transfers->ring, id);
-	bool all = true;
-
-	for (uint32_t k = x->from; k < x->count;) {
-		struct tn_part p = part_of(cache, x, &ctx[k]);
-
-		p.status = statuses ? part_status(statuses + k, p.count) : 1;
-		p.sums = sums + k;
-		k += p.count;
-		all &= p.status != 1;
-		x->from = all ? k : x->from;
-		if (p.status == 1 && !over)
-			continue;
-		if (p.status == 1)
-			p.status = -ECANCELED;
-		if (x->t.op->writing)
-			cache->transfers->written(x->t.op, &p);
-		else
-			cache->transfers->read(x->t.op, &p);
-	}
 }
 
 /* What may be told more than once, and before its IOCB is through. */
@@ -543,8 +512,8 @@ static void tell(struct tn_cache *cache, struct transfer *x, uint32_t ended)
 	x->told = ended;
 }
 
-/* The IOCB is through: its record goes first, for the operation may end with the last of its blocks. */
-static void through(struct tn_cache *cache, uint32_t id, uint32_t before)
+/* The IOCB is through: it leaves the list of those that are out, and what it took of the scheduler's and its user's bytes is free. */
+static void unlink_iocb(struct tn_cache *cache, uint32_t id, uint32_t before)
 {
 	struct tn_transfers *r = cache->transfers;
 	struct transfer *x = &r->at[id];
@@ -558,7 +527,13 @@ static void through(struct tn_cache *cache, uint32_t id, uint32_t before)
 	tell(cache, x, x->count);
 	x->t.op->out_bytes -= x->bytes;
 	*out_of(r, &x->t) -= x->bytes;
-	look(cache, id, true);
+}
+
+/* All of its parts were told. */
+static void put_iocb(struct tn_transfers *r, uint32_t id)
+{
+	struct transfer *x = &r->at[id];
+
 	x->t.op->iocbs--;
 	x->t.op->inflight--;
 	r->taken--;
@@ -566,52 +541,94 @@ static void through(struct tn_cache *cache, uint32_t id, uint32_t before)
 	tn_ring_put(r->ring, &id, 1);
 }
 
+/* The next part of the walk's IOCB that has ended; of one that is through, what has no status was given up. */
+static bool next_part(struct tn_transfer_walk *w, struct tn_part *p)
+{
+	struct tn_transfers *r = w->cache->transfers;
+	struct transfer *x = &r->at[w->id];
+	const struct tn_ioctx *ctx = tn_ring_ioctx(r->ring, w->id);
+	const int32_t *statuses = tn_ring_statuses(r->ring, w->id);
+
+	while (w->k < x->count) {
+		*p = part_of(w->cache, x, &ctx[w->k]);
+		p->status = statuses ? part_status(statuses + w->k, p->count) : 1;
+		p->sums = tn_ring_sums(r->ring, w->id) + w->k;
+		w->k += p->count;
+		w->all &= p->status != 1;
+		x->from = w->all ? w->k : x->from;
+		if (p->status == 1 && !w->through)
+			continue;
+		if (p->status == 1)
+			p->status = -ECANCELED;
+		return true;
+	}
+	return false;
+}
+
+/* Whether the parts of the IOCB are to be looked at. The reads of an operation are, if it is named; else what is through, or well on its way. */
+static bool visit(struct tn_transfer_walk *w, uint32_t id)
+{
+	struct tn_transfers *r = w->cache->transfers;
+	struct transfer *x = &r->at[id];
+	struct tn_ring_completion done;
+	uint32_t ended;
+
+	if (w->op)
+		return x->t.op == w->op && is_read(x);
+	ended = tn_ring_ended(r->ring, id);
+	w->through = tn_ring_result(r->ring, id, &done) == 0;
+	if (w->through) {
+		unlink_iocb(w->cache, id, w->before);
+		return true;
+	}
+	w->before = id;
+	tell(w->cache, x, ended);
+	if (!is_read(x) || ended <= x->seen || (ended - x->seen) * LOOKS < x->count)
+		return false;
+	x->seen = ended;
+	return true;
+}
+
+struct tn_transfer_walk tn_transfers_walk(struct tn_cache *cache, const struct tn_op *op)
+{
+	struct tn_transfers *r = cache->transfers;
+	struct tn_ring_completion done;
+
+	while (!op && tn_ring_poll(r->ring, &done, 1))
+		; /* the list has them in the order of issue */
+	return (struct tn_transfer_walk){.cache = cache, .op = op, .next = op && !op->iocbs ? NONE : r->first, .before = NONE, .id = NONE};
+}
+
+bool tn_transfers_ended(struct tn_transfer_walk *w, struct tn_part *p)
+{
+	struct tn_transfers *r = w->cache->transfers;
+
+	for (;;) {
+		if (w->id != NONE && next_part(w, p))
+			return true;
+		if (w->id != NONE && w->through)
+			put_iocb(r, w->id);
+		w->id = w->next;
+		if (w->id == NONE)
+			return false;
+		w->next = r->at[w->id].next;
+		w->k = r->at[w->id].from;
+		w->all = true;
+		if (visit(w, w->id))
+			w->any = true;
+		else
+			w->id = NONE;
+	}
+}
+
 bool tn_transfers_step(struct tn_cache *cache)
 {
 	return tn_executor_step(cache->transfers->executor);
 }
 
-bool tn_transfers_collect(struct tn_cache *cache)
-{
-	struct tn_transfers *r = cache->transfers;
-	struct tn_ring_completion done;
-	bool any = false;
-
-	while (tn_ring_poll(r->ring, &done, 1))
-		; /* the list below has them in the order of issue */
-	for (uint32_t id = r->first, before = NONE, next; id != NONE; id = next) {
-		struct transfer *x = &r->at[id];
-		uint32_t ended = tn_ring_ended(r->ring, id);
-
-		next = x->next;
-		if (tn_ring_result(r->ring, id, &done) == 0) {
-			through(cache, id, before);
-			any = true;
-			continue;
-		}
-		tell(cache, x, ended);
-		if (is_read(x) && ended > x->seen && (ended - x->seen) * LOOKS >= x->count) {
-			x->seen = ended;
-			look(cache, id, false);
-			any = true;
-		}
-		before = id;
-	}
-	return any;
-}
-
 uint64_t tn_transfers_due(const struct tn_cache *cache, uint64_t now_ns)
 {
 	return tn_executor_due(cache->transfers->executor, now_ns);
-}
-
-void tn_transfers_look(const struct tn_op *op)
-{
-	struct tn_transfers *r = op->cache->transfers;
-
-	for (uint32_t id = op->iocbs ? r->first : NONE; id != NONE; id = r->at[id].next)
-		if (r->at[id].t.op == op && is_read(&r->at[id]))
-			look(op->cache, id, false);
 }
 
 void tn_transfers_cancel(const struct tn_op *op)

@@ -30,8 +30,8 @@ struct tn_workers {
 	uint32_t wanted, n; /* threads that there is memory for, that run */
 	uint32_t stop;
 	struct tn_job *finished; /* shared: newest first */
-	void (*wake)(void *arg);
-	void *wake_arg;
+	struct tn_job *taken;	 /* the owner's: of those finished, oldest first */
+	struct tn_io *io;	 /* that the owner sleeps in */
 	struct worker worker[];
 };
 
@@ -97,7 +97,7 @@ static void *worker_main(void *arg)
 			job = next ? next : take_all(&w->inbox);
 			now = tn_now_ns(&tn_clock_system);
 			if (!job || now - woken >= WAKE_EVERY_NS) {
-				w->workers->wake(w->workers->wake_arg);
+				tn_io_wake(w->workers->io);
 				woken = now;
 			}
 		}
@@ -127,27 +127,18 @@ static void post(struct tn_exec *exec, struct tn_job *job)
 	wake_worker(best);
 }
 
-static unsigned collect(struct tn_exec *exec)
+static struct tn_job *next(struct tn_exec *exec)
 {
 	struct tn_workers *ws = (struct tn_workers *)exec;
-	struct tn_job *job;
-	unsigned n = 0;
+	struct tn_job *job = ws->taken;
 
-	if (!__atomic_load_n(&ws->finished, __ATOMIC_RELAXED))
-		return 0;
-	job = take_all(&ws->finished);
-	while (job) {
-		struct tn_job *next = job->next;
-
-		job->done(job);
-		job = next;
-		n++;
-	}
-	return n;
+	if (!job && __atomic_load_n(&ws->finished, __ATOMIC_RELAXED))
+		job = take_all(&ws->finished);
+	ws->taken = job ? job->next : NULL;
+	return job;
 }
 
-int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(void *arg), void *arg,
-		      struct tn_workers **out)
+int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, struct tn_io *io, struct tn_workers **out)
 {
 	struct tn_workers *ws = tn_get(alloc, sizeof(*ws) + n * sizeof(struct worker));
 
@@ -156,9 +147,8 @@ int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, void (*wake)(voi
 	ws->alloc = alloc;
 	ws->wanted = n;
 	ws->exec.post = post;
-	ws->exec.collect = collect;
-	ws->wake = wake;
-	ws->wake_arg = arg;
+	ws->exec.next = next;
+	ws->io = io;
 	for (ws->n = 0; ws->n < n; ws->n++) {
 		struct worker *w = &ws->worker[ws->n];
 		int rc;

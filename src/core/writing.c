@@ -570,11 +570,11 @@ static void header_ended(struct tn_write_item *item, const struct tn_part *p)
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
-void tn_writing_ended(struct tn_op *op, const struct tn_part *p)
+void tn_writing_ended(const struct tn_part *p)
 {
-	struct tn_write_item *item = &tn_writing_of(op)->items[p->block];
+	struct tn_write_item *item = &tn_writing_of(p->op)->items[p->block];
 
-	op->inflight--;
+	p->op->inflight--;
 	item->inflight--;
 	if (p->kind == TN_TRANSFER_WRITE_HEADER)
 		header_ended(item, p);
@@ -598,7 +598,7 @@ void tn_writing_publish(struct tn_write_item *item, tn_block b)
 
 	if (cache->row.tier[item->tier]->ops->traits.durable)
 		tn_block_set_unsure(&cache->blocks, b, tn_op_is_foreign(&w->op));
-	tn_tier_arrive(cache->row.tier[item->tier], b, item->place, &entry);
+	tn_block_arrives(&cache->blocks, cache->row.tier[item->tier], b, item->place, &entry);
 	item->tier = TN_TIER_NONE; /* the place is the block's now */
 }
 

@@ -113,7 +113,8 @@ struct rig_space_opts {
  */
 struct rig_exec {
 	struct tn_exec exec;
-	struct tn_job *posted, *ran; /* posted: newest first */
+	struct tn_job *posted, *ran, *done; /* posted: newest first */
+	bool taken; /* some of those done, in this turn */
 	struct tn_rng rng;
 	const struct tn_clock *clock;
 	uint64_t job_ns, next_ns; /* when the oldest one ends */

@@ -32,33 +32,26 @@ static void exec_post(struct tn_exec *exec, struct tn_job *job)
 }
 
 /* One worker, to which each job takes the same time. */
-static unsigned collect_in_order(struct rig_exec *e)
+static struct tn_job *next_in_order(struct rig_exec *e)
 {
-	unsigned n = 0;
+	struct tn_job **oldest = &e->posted, *job;
 
-	while (e->posted && tn_now_ns(e->clock) >= e->next_ns) {
-		struct tn_job **oldest = &e->posted, *job;
-
-		while ((*oldest)->next)
-			oldest = &(*oldest)->next;
-		job = *oldest;
-		*oldest = NULL;
-		e->next_ns += e->job_ns;
-		job->run(job);
-		job->done(job);
-		n++;
-	}
-	return n;
+	if (!e->posted || tn_now_ns(e->clock) < e->next_ns)
+		return NULL;
+	while ((*oldest)->next)
+		oldest = &(*oldest)->next;
+	job = *oldest;
+	*oldest = NULL;
+	e->next_ns += e->job_ns;
+	job->run(job);
+	return job;
 }
 
-static unsigned exec_collect(struct tn_exec *exec)
+/* Some of those that ran are done now, and some of the others run. */
+static void run_some(struct rig_exec *e)
 {
-	struct rig_exec *e = (struct rig_exec *)exec;
-	struct tn_job **at, *done = NULL;
-	unsigned n = 0;
+	struct tn_job **at;
 
-	if (e->job_ns)
-		return collect_in_order(e);
 	for (at = &e->ran; *at;) {
 		struct tn_job *job = *at;
 
@@ -67,8 +60,8 @@ static unsigned exec_collect(struct tn_exec *exec)
 			continue;
 		}
 		*at = job->next;
-		job->next = done;
-		done = job;
+		job->next = e->done;
+		e->done = job;
 	}
 	for (at = &e->posted; *at;) {
 		struct tn_job *job = *at;
@@ -82,14 +75,22 @@ static unsigned exec_collect(struct tn_exec *exec)
 		job->next = e->ran;
 		e->ran = job;
 	}
-	while (done) {
-		struct tn_job *next = done->next;
+}
 
-		done->done(done);
-		done = next;
-		n++;
-	}
-	return n;
+static struct tn_job *exec_next(struct tn_exec *exec)
+{
+	struct rig_exec *e = (struct rig_exec *)exec;
+	struct tn_job *job;
+
+	if (e->job_ns)
+		return next_in_order(e);
+	if (!e->taken)
+		run_some(e);
+	job = e->done;
+	e->taken = job; /* once per turn: until all that is done was taken */
+	if (job)
+		e->done = job->next;
+	return job;
 }
 
 /* ---- up and down ---------------------------------------------------------------------------------------- */
@@ -110,7 +111,7 @@ static void make_disk(struct rig *r)
 	}
 	tn_rng_seed(&r->exec.rng, r->o.seed ^ 0xe8ec);
 	r->exec.exec.post = exec_post;
-	r->exec.exec.collect = exec_collect;
+	r->exec.exec.next = exec_next;
 	r->exec.clock = tn_simdisk_clock(r->disk);
 	r->exec.job_ns = r->o.job_ns;
 }

@@ -42,33 +42,27 @@ enum tn_tier tn_face_lowest_tier(const struct tn_region *r, uint32_t op)
 	return (enum tn_tier)t;
 }
 
-int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const void *arg), const void *arg, uint64_t deadline_ns)
+uint32_t tn_face_attend(const struct tn_region *r, uint32_t op)
 {
-	uint32_t *waiters = &tn_face_asked(r, op)->waiters, *progress = &tn_face_told(r, op)->progress;
-	int rc = 0;
+	__atomic_add_fetch(&tn_face_asked(r, op)->waiters, 1, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&tn_face_told(r, op)->progress, __ATOMIC_SEQ_CST);
+}
 
-	if (ready(arg))
-		return 0;
-	if (deadline_ns == 0)
-		return tn_region_is_gone(r) ? -ESHUTDOWN : -ETIMEDOUT;
-	__atomic_add_fetch(waiters, 1, __ATOMIC_SEQ_CST);
-	for (;;) {
-		uint32_t seen = __atomic_load_n(progress, __ATOMIC_SEQ_CST);
+int tn_face_sleep(const struct tn_region *r, uint32_t op, uint32_t *seen, uint64_t deadline_ns)
+{
+	uint32_t *progress = &tn_face_told(r, op)->progress;
+	int rc;
 
-		if (ready(arg))
-			break;
-		if (tn_region_is_gone(r)) {
-			rc = -ESHUTDOWN;
-			break;
-		}
-		rc = tn_futex_wait_on(progress, seen, deadline_ns, r->shared);
-		if (rc == -ETIMEDOUT) {
-			rc = ready(arg) ? 0 : -ETIMEDOUT;
-			break;
-		}
-	}
-	__atomic_sub_fetch(waiters, 1, __ATOMIC_RELAXED);
-	return rc;
+	if (tn_region_is_gone(r))
+		return -ESHUTDOWN;
+	rc = tn_futex_wait_on(progress, *seen, deadline_ns, r->shared);
+	*seen = __atomic_load_n(progress, __ATOMIC_SEQ_CST);
+	return rc == -ETIMEDOUT ? rc : 0;
+}
+
+void tn_face_leave(const struct tn_region *r, uint32_t op)
+{
+	__atomic_sub_fetch(&tn_face_asked(r, op)->waiters, 1, __ATOMIC_RELAXED);
 }
 
 /* ---- the core --------------------------------------------------------------------------------------- */

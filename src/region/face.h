@@ -14,6 +14,8 @@
 #ifndef TN_REGION_FACE_H
 #define TN_REGION_FACE_H
 
+#include <errno.h>
+
 #include "region/region.h"
 
 enum tn_command_kind { TN_COMMAND_LOAD = 1, TN_COMMAND_PREFETCH, TN_COMMAND_SAVE };
@@ -159,10 +161,29 @@ static inline uint32_t tn_face_good(const struct tn_region *r, uint32_t op)
 enum tn_tier tn_face_lowest_tier(const struct tn_region *r, uint32_t op);
 
 /*
- * Sleeps until ready(arg) or the deadline; a deadline of 0 only looks, without a system call. What ready looks at changes before
- * the core notifies. 0, -ETIMEDOUT, or -ESHUTDOWN: the core is gone.
+ * A wait, from attend to leave. Attend, and each sleep, return in *seen how far the operation is: what the caller looks at after that
+ * changes before the core notifies again, which ends the next sleep. 0, -ETIMEDOUT, or -ESHUTDOWN: the core is gone.
  */
-int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const void *arg), const void *arg, uint64_t deadline_ns);
+uint32_t tn_face_attend(const struct tn_region *r, uint32_t op);
+int tn_face_sleep(const struct tn_region *r, uint32_t op, uint32_t *seen, uint64_t deadline_ns);
+void tn_face_leave(const struct tn_region *r, uint32_t op);
+
+/* Waits until ready(arg) or the deadline; a deadline of 0 only looks, without a system call. As tn_face_sleep. */
+static inline int tn_face_wait(const struct tn_region *r, uint32_t op, bool (*ready)(const void *arg), const void *arg, uint64_t deadline_ns)
+{
+	uint32_t seen;
+	int rc = 0;
+
+	if (ready(arg))
+		return 0;
+	if (deadline_ns == 0)
+		return tn_region_is_gone(r) ? -ESHUTDOWN : -ETIMEDOUT;
+	seen = tn_face_attend(r, op);
+	while (rc == 0 && !ready(arg))
+		rc = tn_face_sleep(r, op, &seen, deadline_ns);
+	tn_face_leave(r, op);
+	return rc == -ETIMEDOUT && ready(arg) ? 0 : rc;
+}
 
 /* ---- the core --------------------------------------------------------------------------------------- */
 

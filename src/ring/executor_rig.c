@@ -247,7 +247,7 @@ void rig_step(struct rig *r)
 	n = tn_io_poll(r->io, done, 32, r->o.threads || r->exec.first ? 0 : 200000);
 	for (unsigned i = 0; i < n; i++)
 		done[i]->done(done[i]);
-	r->exec.exec.collect(&r->exec.exec);
+	tn_exec_collect(&r->exec.exec);
 	tn_executor_step(r->ex);
 }
 

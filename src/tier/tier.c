@@ -156,21 +156,20 @@ static void count_in(struct tn_tier_base *t, tn_block b)
 	t->blocks++;
 }
 
-void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry)
+void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry, bool dropped)
 {
 	struct tn_policy_block info;
 
 	if (!t->ops->traits.keyed)
 		tn_block_set_slot(t->registry, b, t->tier, place);
 	t->ops->fill(t, b, place, entry);
-	tn_block_set_residency(t->registry, b, t->tier, t->watch->dropped(t->watch->arg, b) ? TN_DRAINING : TN_PRESENT);
+	tn_block_set_residency(t->registry, b, t->tier, dropped ? TN_DRAINING : TN_PRESENT);
 	if (t->ops->traits.entry_by_slot) {
 		describe(t, b, &info);
 		insert(t, place, &info);
 	}
 	t->space_coming[tn_block_space(t->registry, b)]--;
 	count_in(t, b);
-	t->watch->arrived(t->watch->arg, t, b);
 }
 
 void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)

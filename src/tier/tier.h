@@ -155,7 +155,6 @@ struct tn_tier_ops {
 
 /* What the core wants to know. */
 struct tn_tier_watch {
-	void (*arrived)(void *arg, struct tn_tier_base *t, tn_block b);
 	void (*leaves)(void *arg, struct tn_tier_base *t, tn_block b, uint32_t place, enum tn_leave how);
 	/* An evicted block has left. */
 	void (*evicted)(void *arg, struct tn_tier_base *t, tn_block b);
@@ -223,8 +222,8 @@ void tn_tier_remove(struct tn_tier_base *t, tn_block b);
 
 /* Whether the tier has a share of the block, of another rank than the space's. */
 bool tn_tier_has_share(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key);
-/* Its bytes are in the place, which counted as coming. */
-void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry);
+/* Its bytes are in the place, which counted as coming. dropped: it only waits for its holders, and nobody finds it. */
+void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry, bool dropped);
 /* A block was there before this process: the policy does not hear of a request, and nobody of an event. */
 void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
 void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how);
