@@ -190,7 +190,7 @@ static inline bool tn_lane_copies(uint16_t op)
 	return op == TN_IOCB_COPY || op == TN_IOCB_CHECK;
 }
 
-/* ---- between lane.c, group.c and run.c; each calls only those behind it ---------------- */
+/* ---- between lane.c, group.c, run.c and object.c; each calls only those behind it ---------------- */
 
 static inline void tn_lane_count(uint64_t *counter, uint64_t n)
 {
@@ -218,5 +218,16 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run);
 void tn_lane_groups_send(struct tn_lane *lane);
 /* Does the next job that was left until requests are submitted; whether there was one. */
 bool tn_lane_groups_sum(struct tn_lane *lane);
+
+/* object.c: whether the memory, or that of either side of the run, is gone. */
+bool tn_lane_is_lost(const struct tn_ring_list *list);
+bool tn_lane_run_is_lost(const struct tn_lane_run *run);
+/* The pieces of memory of an object; how many. */
+uint32_t tn_lane_object_iov(const struct tn_ring_list *list, uint32_t entry, struct iovec *iov);
+/* Whether the run's entry needs no bounce buffer; and 0, or what is wrong with it. */
+bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at, struct iovec *scratch);
+int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at);
+/* The job of a group: each member gets its status. Any thread. */
+void tn_lane_work(struct tn_job *job);
 
 #endif

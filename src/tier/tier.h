@@ -180,7 +180,7 @@ struct tn_tier_base {
 	uint64_t space_coming[TN_STORE_SPACES_MAX]; /* places that are being filled */
 };
 
-/* ---- what all tiers have in common: tier.c ------------------------------------------------------------------ */
+/* ---- what all tiers have in common: tier.c, and leave.c below the tiers ----------------------------------------- */
 
 static inline enum tn_residency tn_tier_residency(const struct tn_tier_base *t, tn_block b)
 {
@@ -203,6 +203,16 @@ uint32_t tn_tier_entry(const struct tn_tier_base *t, tn_block b);
 /* 64 bits that name a key and its space: spaces do not share ghosts. */
 uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);
 void tn_block_describe(const struct tn_registry *reg, tn_block b, bool partial, struct tn_policy_block *info);
+/* The same, with the parent as the tier's policy knows it. */
+void tn_tier_describe(const struct tn_tier_base *t, tn_block b, struct tn_policy_block *info);
+
+/* What a policy asks of an entry: whether its block may go, for a block of a space (-1: any) and a class (NULL: any). */
+struct tn_tier_usable {
+	const struct tn_tier_base *tier;
+	int space;
+	const uint32_t *cls;
+};
+bool tn_tier_usable(void *arg, uint32_t id);
 
 /* The policy hears of a request, and of each block that it references. info->parent is set here. */
 void tn_tier_request(struct tn_tier_base *t, tn_block parent);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects of a lane (lane.h): where they lie in memory, whether they can be moved as they are asked to be, and the job of a group: what is
+ * done with the bytes that needs no device. A job may run on any thread, and touches its own group only.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/checksum.h"
+#include "base/list.h"
+#include "ring/lane.h"
+
+/* ---- memory that is gone --------------------------------------------------------------------------------- */
+
+bool tn_lane_is_lost(const struct tn_ring_list *list)
+{
+	return list->lost && __atomic_load_n(list->lost, __ATOMIC_SEQ_CST);
+}
+
+bool tn_lane_run_is_lost(const struct tn_lane_run *run)
+{
+	return tn_lane_is_lost(run->list) || tn_lane_is_lost(run->source);
+}
+
+/* ---- objects --------------------------------------------------------------------------------------------- */
+
+static int span_of(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span)
+{
+	uint32_t block = entry / list->shape->layers, per_block;
+	uint64_t first;
+
+	*span = (struct tn_span){0};
+	if (block >= list->blocks)
+		return -EINVAL;
+	if (!list->layout) {
+		span->flat = list->flat[block];
+		return span->flat ? 0 : -EINVAL;
+	}
+	per_block = list->layout->geometry.pages_per_block;
+	first = (uint64_t)block * per_block;
+	if (first + per_block <= list->first_page || first >= list->end_page)
+		return -EINVAL;
+	span->layout = list->layout;
+	span->pages = list->pages + first;
+	if (list->first_page > first)
+		span->page_first = (uint32_t)(list->first_page - first);
+	if (list->end_page < first + per_block)
+		span->page_count = (uint32_t)(list->end_page - first) - span->page_first;
+	else if (span->page_first)
+		span->page_count = per_block - span->page_first;
+	return 0;
+}
+
+uint32_t tn_lane_object_iov(const struct tn_ring_list *list, uint32_t entry, struct iovec *iov)
+{
+	struct tn_span span;
+	int err = span_of(list, entry, &span);
+
+	assert(err == 0); /* the IOCTX was checked when it was planned */
+	return tn_span_object(&span, list->shape, entry % list->shape->layers, iov);
+}
+
+bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at, struct iovec *scratch)
+{
+	const struct tn_ring_list *list = run->list;
+	const struct tn_lane_sorted *x = &run->order[at];
+	uint32_t align = lane->device[tn_ioctx_device(x->place)].align, n;
+	struct tn_span span;
+
+	if (run->cb.flags & TN_IOCB_BOUNCE)
+		return false;
+	if (!list->layout)
+		return true; /* flat memory has the padding of the disk */
+	if (span_of(list, x->entry, &span) || span.page_count || list->shape->padded_bytes != list->shape->object_bytes)
+		return false;
+	if (list->align >= align)
+		return true;
+	n = tn_lane_object_iov(list, x->entry, scratch);
+	for (uint32_t i = 0; i < n; i++)
+		if (((uintptr_t)scratch[i].iov_base | scratch[i].iov_len) & (align - 1))
+			return false;
+	return true;
+}
+
+static int check_place(const struct tn_lane *lane, const struct tn_lane_run *run, uint64_t place)
+{
+	if (tn_ioctx_device(place) >= lane->ndevices)
+		return -ENODEV;
+	return tn_ioctx_page(place) > ((uint64_t)INT64_MAX >> 12) - run->list->shape->padded_bytes / 4096 ? -EINVAL : 0;
+}
+
+int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at)
+{
+	const struct tn_lane_sorted *x = &run->order[at];
+	struct tn_span to, from;
+	int err = 0;
+
+	if (tn_lane_run_is_lost(run))
+		return -EFAULT;
+	if (run->cb.op == TN_IOCB_READ || run->cb.op == TN_IOCB_WRITE)
+		err = check_place(lane, run, x->place);
+	if (!err && x->misfit)
+		err = -EINVAL;
+	if (!err)
+		err = span_of(run->list, x->entry, &to);
+	if (err || run->cb.op == TN_IOCB_READ)
+		return err;
+	from = to;
+	if (run->cb.op == TN_IOCB_COPY && (x->place > UINT32_MAX || span_of(run->source, (uint32_t)x->place, &from)))
+		return -EINVAL;
+	/*
+	 * Only whole objects can be written, copied or summed; a part of one is copied from a source that is contiguous, and cannot be
+	 * summed where it lands.
+	 */
+	if ((run->cb.flags & TN_IOCB_LANDED) && to.page_count)
+		return -EINVAL;
+	return from.page_count || (to.page_count && from.layout) ? -EINVAL : 0;
+}
+
+/* Fills a bounce buffer with an object, as it lies on disk. */
+static void fill(struct tn_lane_group *g, const struct tn_ring_list *list, uint32_t entry, unsigned char *bounce)
+{
+	uint32_t bytes = list->shape->object_bytes;
+
+	tn_lane_object_iov(list, entry, g->job_scratch);
+	tn_iov_copy(&(struct iovec){bounce, bytes}, g->job_scratch, bytes);
+	memset(bounce + bytes, 0, list->shape->padded_bytes - bytes);
+}
+
+/* From pieces of memory to an object of the list; only its wanted pages, if the source is one piece. */
+static void store(struct tn_lane_group *g, const struct tn_ring_list *list, uint32_t entry, const struct iovec *from, uint32_t n)
+{
+	const struct tn_shape *s = list->shape;
+	struct tn_span span;
+
+	/* What lay there before may be another tenant's, and the padding goes to disk with the object. */
+	if (!list->layout)
+		memset(list->flat[entry / s->layers] + (size_t)(entry % s->layers) * s->padded_bytes + s->object_bytes, 0,
+		       s->padded_bytes - s->object_bytes);
+	if (n > 1) {
+		tn_lane_object_iov(list, entry, g->scratch);
+		tn_iov_copy(g->scratch, from, list->shape->object_bytes);
+		return;
+	}
+	span_of(list, entry, &span);
+	tn_span_store(&span, list->shape, entry % list->shape->layers, from->iov_base, g->scratch);
+}
+
+/* The bytes come from the bounce buffer, if there is one, or from the source. */
+static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *m, unsigned char *bounce)
+{
+	const struct tn_lane_run *run = m->run;
+	const struct tn_lane_sorted *x = &run->order[m->at];
+	uint32_t bytes = run->list->shape->object_bytes, n = 1;
+	uint32_t from = g->op == TN_IOCB_COPY ? (uint32_t)x->place : x->entry;
+	struct iovec *iov = g->job_scratch;
+	uint64_t sum;
+
+	if (bounce && g->op == TN_IOCB_WRITE)
+		fill(g, run->list, x->entry, bounce);
+	if (bounce)
+		iov[0] = (struct iovec){bounce, bytes};
+	else
+		n = tn_lane_object_iov(run->source, from, iov);
+	if (run->cb.flags & TN_IOCB_LANDED) {
+		store(g, run->list, x->entry, iov, n);
+		n = tn_lane_object_iov(run->list, x->entry, iov);
+	}
+	if (run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM)) {
+		sum = tn_checksum_iov(iov, n, 0, bytes);
+		if ((run->cb.flags & TN_IOCB_VERIFY) && sum != run->source->checks[from])
+			return -EBADMSG;
+		run->sums[x->index] = sum;
+	}
+	if (run->cb.flags & TN_IOCB_LANDED)
+		return 0;
+	if (g->op == TN_IOCB_COPY || (bounce && g->op == TN_IOCB_READ))
+		store(g, run->list, x->entry, iov, n);
+	return 0;
+}
+
+void tn_lane_work(struct tn_job *job)
+{
+	struct tn_lane_group *g = tn_container_of(job, struct tn_lane_group, job);
+	unsigned char *at = g->bounce;
+
+	for (uint32_t i = 0; i < g->members; i++) {
+		g->member[i].status = tn_lane_run_is_lost(g->member[i].run) ? -EFAULT : work_on_object(g, &g->member[i], at);
+		if (at)
+			at += g->member[i].run->list->shape->padded_bytes;
+	}
+}
