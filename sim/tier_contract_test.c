@@ -117,7 +117,7 @@ static tn_block bring(struct rig *r, struct tn_tier_base *t, uint32_t s, uint64_
 	unsigned char *flat;
 	uint32_t place;
 
-	tn_block_describe(r->cache->registry, b, false, &info);
+	tn_block_describe(t, b, false, &info);
 	if (!t->ops->traits.entry_by_slot && tn_tier_admit(t, &info, space->shape.slot_bytes) != 1)
 		return TN_BLOCK_NONE;
 	if (!t->ops->traits.entry_by_slot)

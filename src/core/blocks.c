@@ -20,7 +20,7 @@ int tn_blocks_create(struct tn_blocks *bl, bool disks)
 	bl->unsure = tn_get(bl->alloc, bl->max / 8u + 1);
 	if (disks)
 		bl->recency = tn_get(bl->alloc, tn_array_bytes(bl->max, sizeof(*bl->recency)));
-	return tn_shares_create(&bl->shares, bl->alloc) == 0 && bl->doomed && bl->is_doomed && bl->unread && bl->unsure && (bl->recency || !disks)
+	return tn_shares_create(&bl->shares, bl->max, bl->alloc) == 0 && bl->doomed && bl->is_doomed && bl->unread && bl->unsure && (bl->recency || !disks)
 		       ? 0
 		       : tn_fail(-ENOMEM, "no memory for the tables of %u blocks", bl->max);
 }
@@ -29,7 +29,7 @@ void tn_blocks_destroy(struct tn_blocks *bl)
 {
 	if (!bl->alloc) /* it did not come to create */
 		return;
-	tn_shares_destroy(&bl->shares, bl->alloc);
+	tn_shares_destroy(&bl->shares);
 	tn_put(bl->alloc, bl->doomed, tn_array_bytes(bl->max, sizeof(tn_block)));
 	tn_put(bl->alloc, bl->is_doomed, bl->max);
 	tn_put(bl->alloc, bl->unread, bl->max / 8u + 1);
@@ -61,8 +61,8 @@ void tn_block_touch(struct tn_blocks *bl, tn_block b, bool partial)
 {
 	struct tn_policy_block info;
 
-	tn_block_describe(bl->registry, b, partial, &info);
 	for_each_tier(t, bl->row) {
+		tn_block_describe(t, b, partial, &info);
 		tn_tier_touch(t, b, &info);
 		used_now(bl, t, b);
 	}
@@ -89,10 +89,12 @@ void tn_block_touch_back(struct tn_blocks *bl, tn_block b)
 {
 	struct tn_policy_block info;
 
-	tn_block_describe(bl->registry, b, false, &info);
-	for_each_tier(t, bl->row)
-		if (goes_back(t))
-			tn_tier_touch(t, b, &info);
+	for_each_tier(t, bl->row) {
+		if (!goes_back(t))
+			continue;
+		tn_block_describe(t, b, false, &info);
+		tn_tier_touch(t, b, &info);
+	}
 }
 
 void tn_block_let_in(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)
@@ -229,6 +231,7 @@ void tn_tier_joins(struct tn_blocks *bl, struct tn_tier_base *t)
 	t->watch = &bl->tier_watch;
 	t->registry = bl->registry;
 	t->next_share = bl->shares.next;
+	t->first_share = bl->shares.first;
 	row->tier[t->tier] = t;
 	for (unsigned i = 0, k = 0; i < TN_TIERS_MAX; i++)
 		if (row->tier[i])

@@ -67,7 +67,7 @@ static void learn(struct tn_keyed *k, struct tn_tier_base *t, const struct tn_sp
 		k->o.blocks->space_records[space->index]++;
 		tn_watch_expire_at(k->o.watch, b, 0);
 	}
-	tn_block_describe(k->o.registry, b, false, &info);
+	tn_block_describe(t, b, false, &info);
 	info.parent = tn_tier_entry(t, tn_block_parent(k->o.registry, b));
 	tn_tier_adopt(t, b, &info);
 	tn_watch_raise(k->o.watch, b, t->tier, TN_EVENT_STORED);

@@ -229,7 +229,7 @@ void tn_offload_further(struct tn_offloads *o, tn_block b)
 		if (!t->ops->traits.offloads || t == o->row->durable || !tn_space_in(space, t) ||
 		    tn_tier_residency(t, b) != TN_ABSENT)
 			continue;
-		tn_block_describe(o->registry, b, false, &info);
+		tn_block_describe(t, b, false, &info);
 		info.parent = tn_tier_entry(t, tn_block_parent(o->registry, b));
 		if (tn_tier_admit(t, &info, space->shape.slot_bytes) != 1)
 			continue;

@@ -78,7 +78,7 @@ static void fill_policy(struct tn_recovery *r)
 		tn_block b = r->list[i].block;
 		struct tn_policy_block info;
 
-		tn_block_describe(reg, b, false, &info);
+		tn_block_describe(cache->row.durable, b, false, &info);
 		info.parent = tn_tier_entry(cache->row.durable, tn_block_parent(reg, b));
 		tn_tier_adopt(cache->row.durable, b, &info);
 		cache->blocks.tick = r->list[i].recency; /* in the order of last use */

@@ -23,7 +23,7 @@ static void describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint3
 	const struct tn_tier_base *t = save->w.op.cache->row.durable;
 
 	*info = (struct tn_policy_block){
-		.key_hash = tn_key_hash(&save->w.op.keys[i], save->w.op.space->index),
+		.key_hash = t ? tn_key_hash(t, &save->w.op.keys[i], save->w.op.space->index) : 0,
 		.parent = t ? tn_tier_entry(t, parent) : TN_ENTRY_NONE,
 		.depth = depth,
 		.partial = save->partial_last && i == save->w.op.n - 1,
@@ -44,7 +44,7 @@ static bool let_in(struct tn_save_op *save, uint32_t i, struct tn_policy_block *
 		return false;
 	info->decided = tn_shares_decided(shares, t, space->index, key);
 	rc = tn_tier_admit(t, info, space->shape.slot_bytes);
-	tn_shares_note(shares, space->index, key, rc > 0);
+	tn_shares_note(shares, t, space->index, key, rc > 0);
 	if (rc < 0 && !save->kept_off)
 		save->kept_off = rc;
 	return rc > 0;
@@ -84,6 +84,7 @@ static void admit(struct tn_save_op *save, uint32_t i, struct tn_policy_block *i
 		return;
 	if (take_record(save, i) == 0) {
 		item->admitted = true;
+		tn_shares_took(&cache->blocks.shares, cache->row.durable, item->block);
 		tn_block_let_in(&cache->blocks, cache->row.durable, item->block, info);
 	} else if (cache->row.durable->ops->quota) {
 		cache->row.durable->ops->quota(cache->row.durable, save->w.op.shape->slot_bytes, false);
@@ -119,6 +120,7 @@ static void begin_visible(struct tn_save_op *save, uint32_t i, tn_block b, tn_bl
 	item->saved = TN_SAVED_HOST_ONLY;
 	if (!let_in(save, i, &info))
 		return;
+	tn_shares_took(&cache->blocks.shares, cache->row.durable, b);
 	tn_block_let_in(&cache->blocks, cache->row.durable, b, &info);
 	tn_dirty_push(&cache->dirty, b, cache->row.durable);
 	item->saved = TN_SAVED_STORED;

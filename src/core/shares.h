@@ -18,19 +18,27 @@ struct tn_decision_made; /* about a block */
 
 struct tn_shares {
 	uint16_t next[TN_STORE_SPACES_MAX]; /* of the spaces of one family, in a ring; itself: there is no other */
+	uint16_t first[TN_STORE_SPACES_MAX]; /* one of the ring, the same for all of it */
 	uint32_t rank[TN_STORE_SPACES_MAX];
 	struct tn_key family[TN_STORE_SPACES_MAX]; /* zero: nobody has opened it */
 	struct tn_decision_made *made;
+	uint64_t decisions;
+	uint32_t most; /* shares of one block, of any family */
+	uint32_t *share; /* of the tier that decides (tier/share.h), from the second rank on */
+	uint32_t max_blocks;
+	const struct tn_alloc *alloc;
 };
 
 /* 0, -ENOMEM. */
-int tn_shares_create(struct tn_shares *s, const struct tn_alloc *alloc);
-void tn_shares_destroy(struct tn_shares *s, const struct tn_alloc *alloc);
-/* A space that is new, or known, is the rank's of this family. */
-void tn_shares_join(struct tn_shares *s, uint16_t space, const struct tn_key *family, uint32_t rank);
+int tn_shares_create(struct tn_shares *s, uint32_t max_blocks, const struct tn_alloc *alloc);
+void tn_shares_destroy(struct tn_shares *s);
+/* A space that is new, or known, is the rank's of this family; t decides, and may be NULL. 0, -ENOMEM. */
+int tn_shares_join(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, const struct tn_key *family, uint32_t rank);
 void tn_shares_leave(struct tn_shares *s, uint16_t space);
 /* What was decided about another share of the block: the tier has one, or a rank has asked before this one. What this one is told must be noted. */
 enum tn_policy_decided tn_shares_decided(const struct tn_shares *s, const struct tn_tier_base *t, uint16_t space, const struct tn_key *key);
-void tn_shares_note(struct tn_shares *s, uint16_t space, const struct tn_key *key, bool let_in);
+void tn_shares_note(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, const struct tn_key *key, bool let_in);
+/* A share that was let in has a record, and is inserted now. */
+void tn_shares_took(struct tn_shares *s, struct tn_tier_base *t, tn_block b);
 
 #endif

@@ -250,10 +250,10 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 	if (cache->store)
 		tn_store_space_info(cache->store, space->index, &id, &space->epoch);
 	rc = announce(cache, space);
+	rc = rc ? rc : tn_shares_join(&cache->blocks.shares, cache->row.durable, space->index, &space->family, space->rank);
 	if (rc)
 		return rc;
 	cache->spaces[space->index] = space;
-	tn_shares_join(&cache->blocks.shares, space->index, &space->family, space->rank);
 	tn_space_stays(cache->reclaim, space->index);
 	return 0;
 }

@@ -465,7 +465,9 @@ static void after_an_unplug_everything_fails_and_nothing_waits(void **state)
 			out -= n;
 			must(&r, r.now - before < 5000 * STEP_NS, "requests wait for what is gone");
 		}
-		must(&r, prepare(&r, &q[0], 0), "not prepared");
+		do
+			must(&r, prepare(&r, &q[0], 0), "not prepared");
+		while (q[0].req.op == TN_IO_SYNC); /* nothing to do, where there is no volatile cache */
 		one = &q[0].req;
 		q[0].out = true;
 		assert_int_equal(tn_io_submit(r.io, &one, 1), 1);

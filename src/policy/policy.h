@@ -84,7 +84,8 @@ struct tn_policy_ops {
 	 */
 	bool (*admit)(struct tn_policy *p, const struct tn_policy_block *b, bool full, tn_usable_fn usable, void *arg);
 	/*
-	 * An insert without an admit before it is of a block that had to be let in. Before the first request: of
+	 * An insert without an admit before it is of a block that had to be let in; if it is a share of one that was decided about
+	 * (struct tn_policy_block), it is no reference. Before the first request: of
 	 * recovered blocks, the oldest first; their parents may be ids that are inserted later.
 	 */
 	void (*insert)(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b);
@@ -94,6 +95,8 @@ struct tn_policy_ops {
 	uint32_t (*victim)(struct tn_policy *p, tn_usable_fn usable, void *arg);
 	/* The entry left the tier. key_hash is its block's (struct tn_policy_block): policies need not keep the hash. */
 	void (*remove)(struct tn_policy *p, uint32_t id, uint64_t key_hash, enum tn_policy_why why);
+	/* Blocks have so many shares each, of which one is an entry: the tier holds fewer blocks. NULL: it does not matter. */
+	void (*shares)(struct tn_policy *p, uint32_t n);
 };
 
 struct tn_policy {

@@ -71,6 +71,7 @@ struct policy {
 	struct tn_policy base;
 	const struct tn_alloc *alloc;
 	uint32_t nentries;
+	uint32_t target; /* shares of blocks that the tier means to hold */
 	uint32_t zone[ZONES + 1]; /* where each zone begins in leaves, and where the last zone ends */
 	uint32_t nghosts; /* lines */
 	uint32_t ghost_shift;
@@ -449,6 +450,23 @@ static void recover(struct policy *p, const struct tn_policy_block *b, struct en
 	e->priority = b->priority;
 }
 
+/* A share takes the place of another one of its block, which was removed just now: the ghost knows the block's references. */
+static void succeed(struct policy *p, const struct tn_policy_block *b, uint64_t hash, struct entry *e)
+{
+	const struct ghosts *g = ghost_line(p, hash);
+	uint32_t at = ghost_find(g, hash), kind, level;
+
+	*e = (struct entry){.last = p->life.now, .parent = TN_ENTRY_NONE, .count = 1, .partial = b->partial};
+	if (at < GHOST_WAYS) {
+		e->count = g->count[at] & 63;
+		e->last -= (uint32_t)(uint16_t)((p->life.now >> p->ghost_shift) - g->last[at]) << p->ghost_shift;
+	}
+	kind = e->count > 1 ? tn_life_count_kind(e->count) : e->partial ? TN_LIFE_PARTIAL : 0;
+	level = e->count > 1 ? tn_life_interval_level(p->life.now - e->last) : tn_life_depth_level(b->depth);
+	e->class = (kind * TN_LIFE_LEVELS + level) & 63;
+	e->priority = b->priority;
+}
+
 static void insert(struct tn_policy *base, uint32_t id, const struct tn_policy_block *b)
 {
 	struct policy *p = policy_of(base);
@@ -461,6 +479,8 @@ static void insert(struct tn_policy *base, uint32_t id, const struct tn_policy_b
 		recover(p, b, &in);
 	else if (p->pending.valid && p->pending.hash == hash)
 		in = p->pending.entry;
+	else if (b->decided == TN_POLICY_LET_IN)
+		succeed(p, b, hash, &in);
 	else
 		reference(p, b, hash, &in);
 	p->pending.valid = false;
@@ -498,18 +518,37 @@ static void remove_entry(struct tn_policy *base, uint32_t id, uint64_t key_hash,
 
 /* ---- create --------------------------------------------------------------------------------------------- */
 
+/* How long a ghost's tick is. */
+static void time_ghosts(struct policy *p, uint32_t capacity)
+{
+	uint64_t span = (uint64_t)GHOST_SPAN * (capacity < GHOSTS_MIN ? GHOSTS_MIN : capacity);
+
+	p->ghost_shift = 0;
+	while (UINT64_C(65536) << p->ghost_shift < span && p->ghost_shift < 16)
+		p->ghost_shift++;
+}
+
 static void size_ghosts(struct policy *p, uint32_t capacity)
 {
-	uint64_t ghosts = capacity < GHOSTS_FULL ? capacity : GHOSTS_FULL, span;
+	uint64_t ghosts = capacity < GHOSTS_FULL ? capacity : GHOSTS_FULL;
 
 	if (ghosts < (uint64_t)capacity * 2 / 3)
 		ghosts = (uint64_t)capacity * 2 / 3;
 	if (ghosts < GHOSTS_MIN)
 		ghosts = GHOSTS_MIN;
 	p->nghosts = (uint32_t)((ghosts + GHOST_WAYS - 1) / GHOST_WAYS);
-	span = (uint64_t)GHOST_SPAN * (capacity < GHOSTS_MIN ? GHOSTS_MIN : capacity);
-	while (UINT64_C(65536) << p->ghost_shift < span && p->ghost_shift < 16)
-		p->ghost_shift++;
+	time_ghosts(p, capacity);
+}
+
+/* What is measured in capacities is so from now on. Ghosts that there are keep their ticks. */
+static void shares(struct tn_policy *base, uint32_t n)
+{
+	struct policy *p = policy_of(base);
+	uint32_t blocks = p->target / n ? p->target / n : 1;
+
+	tn_life_expect(&p->life, blocks);
+	if (!p->open)
+		time_ghosts(p, blocks);
 }
 
 static void destroy(struct tn_policy *base)
@@ -539,6 +578,7 @@ static int create(const struct tn_policy_opts *opts, struct tn_policy **out)
 	p->base.ops = &tn_policy_default;
 	p->alloc = opts->alloc;
 	p->nentries = opts->capacity;
+	p->target = capacity;
 	p->chosen = p->spared = TN_ENTRY_NONE;
 	tn_rng_seed(&p->rng, opts->seed);
 	size_ghosts(p, capacity);
@@ -569,4 +609,5 @@ const struct tn_policy_ops tn_policy_default = {
 	.touch = touch,
 	.victim = victim,
 	.remove = remove_entry,
+	.shares = shares,
 };

@@ -241,20 +241,28 @@ void tn_life_note_evicted(struct tn_life *life, float value)
 	life->threshold += ((double)value - life->threshold) / 256;
 }
 
-int tn_life_init(struct tn_life *life, const struct tn_alloc *alloc, uint32_t capacity)
+void tn_life_expect(struct tn_life *life, uint32_t capacity)
 {
-	*life = (struct tn_life){.alloc = alloc, .capacity = capacity};
-	life->samples = tn_get(alloc, sizeof(*life->samples) * SAMPLES);
-	if (!life->samples)
-		return tn_fail(-ENOMEM, "no memory for a sample of %u keys", SAMPLES);
-	while ((uint64_t)SAMPLES * ((uint64_t)life->sample_mask + 1) < (uint64_t)SAMPLE_COVER * capacity)
+	life->capacity = capacity;
+	if (life->now == 0) /* another mask would make other keys the sample */
+		life->sample_mask = 0;
+	while (life->now == 0 && (uint64_t)SAMPLES * ((uint64_t)life->sample_mask + 1) < (uint64_t)SAMPLE_COVER * capacity)
 		life->sample_mask = life->sample_mask * 2 + 1;
-	for (uint32_t b = 1; b <= TN_LIFE_BUCKETS; b++)
-		life->edge[b] = (double)(UINT64_C(1) << (TN_LIFE_FIRST_OCTAVE + (b - 1) / 2)) * (b % 2 ? 1 : 1.5);
 	life->half_life = HALF_LIFE_CAPACITIES * capacity;
 	if (life->half_life < HALF_LIFE_MIN)
 		life->half_life = HALF_LIFE_MIN;
 	recompute(life);
+}
+
+int tn_life_init(struct tn_life *life, const struct tn_alloc *alloc, uint32_t capacity)
+{
+	*life = (struct tn_life){.alloc = alloc};
+	life->samples = tn_get(alloc, sizeof(*life->samples) * SAMPLES);
+	if (!life->samples)
+		return tn_fail(-ENOMEM, "no memory for a sample of %u keys", SAMPLES);
+	for (uint32_t b = 1; b <= TN_LIFE_BUCKETS; b++)
+		life->edge[b] = (double)(UINT64_C(1) << (TN_LIFE_FIRST_OCTAVE + (b - 1) / 2)) * (b % 2 ? 1 : 1.5);
+	tn_life_expect(life, capacity);
 	return 0;
 }
 

@@ -57,6 +57,8 @@ struct tn_life {
 };
 
 int tn_life_init(struct tn_life *life, const struct tn_alloc *alloc, uint32_t capacity);
+/* The tier holds so many blocks from now on; best before the first reference. */
+void tn_life_expect(struct tn_life *life, uint32_t capacity);
 void tn_life_fini(struct tn_life *life);
 
 /* The clock ticks for a reference of the key with this hash (random in all bits), which makes it a block of `class`. */

@@ -4,7 +4,7 @@
  * for places that they lack; what comes in is tier.c's.
  */
 #include "base/trace.h"
-#include "tier/tier.h"
+#include "tier/share.h"
 
 /* ---- what the policy knows ---------------------------------------------------------------------------------- */
 
@@ -18,35 +18,35 @@ uint32_t tn_tier_entry(const struct tn_tier_base *t, tn_block b)
 
 	if (r == TN_ABSENT || (t->ops->traits.entry_by_slot && r != TN_PRESENT))
 		return TN_ENTRY_NONE;
-	return t->ops->traits.entry_by_slot ? tn_block_slot(t->registry, b, t->tier) : b;
+	return t->ops->traits.entry_by_slot ? tn_block_slot(t->registry, b, t->tier) : tn_share_known(t, b);
 }
 
 /* The space is mixed in by its constant multiple of the golden ratio. */
-uint64_t tn_key_hash(const struct tn_key *key, uint16_t space)
+uint64_t tn_key_hash(const struct tn_tier_base *t, const struct tn_key *key, uint16_t space)
 {
-	return key->word[0] ^ space * 0x9e3779b97f4a7c15u;
+	return key->word[0] ^ t->first_share[space] * 0x9e3779b97f4a7c15u;
 }
 
-static uint64_t block_hash(const struct tn_registry *reg, tn_block b)
+static uint64_t block_hash(const struct tn_tier_base *t, tn_block b)
 {
-	struct tn_key key = tn_block_key(reg, b);
+	struct tn_key key = tn_block_key(t->registry, b);
 
-	return tn_key_hash(&key, tn_block_space(reg, b));
+	return tn_key_hash(t, &key, tn_block_space(t->registry, b));
 }
 
-void tn_block_describe(const struct tn_registry *reg, tn_block b, bool partial, struct tn_policy_block *info)
+void tn_block_describe(const struct tn_tier_base *t, tn_block b, bool partial, struct tn_policy_block *info)
 {
 	*info = (struct tn_policy_block){
-		.key_hash = block_hash(reg, b),
+		.key_hash = block_hash(t, b),
 		.parent = TN_ENTRY_NONE,
-		.depth = tn_block_depth(reg, b),
+		.depth = tn_block_depth(t->registry, b),
 		.partial = partial,
 	};
 }
 
 void tn_tier_describe(const struct tn_tier_base *t, tn_block b, struct tn_policy_block *info)
 {
-	tn_block_describe(t->registry, b, false, info);
+	tn_block_describe(t, b, false, info);
 	info->parent = tn_tier_entry(t, tn_block_parent(t->registry, b));
 }
 
@@ -57,29 +57,57 @@ static tn_block block_of(const struct tn_tier_base *t, uint32_t id)
 	return t->ops->traits.entry_by_slot ? t->block_of[id] : id;
 }
 
-static bool may_go(const struct tn_tier_usable *u, tn_block b)
+/* Whether one that may go is what is wanted. */
+static bool matches(const struct tn_tier_usable *u, tn_block b)
 {
 	const struct tn_tier_base *t = u->tier;
 
-	return tn_block_refs(t->registry, b) == 0 && tn_tier_has(t, b) &&
-	       (u->space < 0 || tn_block_space(t->registry, b) == u->space) &&
-	       (!t->ops->evict || t->ops->evict(t, b, tn_tier_place_of(t, b), u->cls));
+	return (u->space < 0 || tn_block_space(t->registry, b) == u->space) &&
+	       (!u->cls || !t->ops->evict || t->ops->evict(t, b, tn_tier_place_of(t, b), u->cls));
 }
 
+static bool is_free(const struct tn_tier_base *t, tn_block b)
+{
+	return tn_block_refs(t->registry, b) == 0 && tn_tier_has(t, b) &&
+	       (!t->ops->evict || t->ops->evict(t, b, tn_tier_place_of(t, b), NULL));
+}
+
+/* All shares of the block may go, and one of them is what is wanted. */
 bool tn_tier_usable(void *arg, uint32_t id)
 {
 	const struct tn_tier_usable *u = arg;
+	tn_block b = block_of(u->tier, id), other = b;
+	bool wanted = false;
 
-	return may_go(u, block_of(u->tier, id));
+	do {
+		if (!is_free(u->tier, other))
+			return false;
+		wanted = wanted || matches(u, other);
+		other = tn_share_next(u->tier, other);
+	} while (other != b);
+	return wanted;
 }
 
 /* ---- leaving ------------------------------------------------------------------------------------------------- */
 
 static void remove_entry(struct tn_tier_base *t, uint32_t id, tn_block b, enum tn_policy_why why)
 {
+	tn_block heir = tn_share_next(t, b);
+	bool followed = tn_share_follows(t, b);
+	struct tn_policy_block info;
+
 	tn_block_set_residency(t->registry, b, t->tier, TN_ABSENT);
-	t->policy->ops->remove(t->policy, id, block_hash(t->registry, b), why);
+	tn_share_part(t, b);
 	t->entries--;
+	if (followed)
+		return;
+	t->policy->ops->remove(t->policy, id, block_hash(t, b), why);
+	if (heir == b)
+		return;
+	tn_share_follow(t, heir, false);
+	tn_tier_describe(t, heir, &info);
+	info.decided = TN_POLICY_LET_IN; /* no reference: the policy knows the block */
+	t->policy->ops->insert(t->policy, heir, &info);
 }
 
 void tn_tier_remove(struct tn_tier_base *t, tn_block b)
@@ -118,34 +146,66 @@ static tn_block next_share(const struct tn_tier_base *t, const struct tn_key *ke
 	return b;
 }
 
-bool tn_tier_has_share(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key)
+tn_block tn_tier_mate(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key)
 {
 	uint16_t at = space;
 	tn_block b;
 
 	while ((b = next_share(t, key, space, &at)) != TN_BLOCK_NONE)
-		if (tn_tier_has(t, b) || tn_tier_residency(t, b) == TN_FILLING)
-			return true;
-	return false;
+		if (tn_tier_residency(t, b) != TN_ABSENT)
+			return b;
+	return TN_BLOCK_NONE;
 }
 
-/* Returns how many of those that left are what u says. What is held stays, and goes like any other block. */
+/*
+ * Shares that were there before their ranks were, or that found no place in a ring: as of now they are one entry. The one that the policy knows
+ * already stays it.
+ */
+void tn_tier_gather(struct tn_tier_base *t, tn_block b)
+{
+	uint16_t own = tn_block_space(t->registry, b), at = own;
+	struct tn_key key;
+	tn_block other;
+
+	if (!t->share || t->next_share[own] == own || tn_share_next(t, b) != b)
+		return;
+	key = tn_block_key(t->registry, b);
+	while ((other = next_share(t, &key, own, &at)) != TN_BLOCK_NONE) {
+		if (tn_tier_residency(t, other) == TN_ABSENT)
+			continue;
+		t->policy->ops->remove(t->policy, b, block_hash(t, b), TN_POLICY_DROPPED);
+		tn_share_follow(t, b, true);
+		tn_share_join(t, other, b);
+		return;
+	}
+}
+
+/* 1 if it left and is what u says. What is held stays. */
+static uint32_t leave_if_free(struct tn_tier_base *t, tn_block b, const struct tn_tier_usable *u)
+{
+	bool goes = is_free(t, b), counts = goes && matches(u, b);
+
+	if (!goes || !tn_block_withdraw(t->registry, b, t->tier))
+		return 0;
+	leave_alone(t, b);
+	return counts;
+}
+
+/* Returns how many of those that left are what u says. The entry goes last, so that no other share has to take its place. */
 static uint32_t leave_with_shares(struct tn_tier_base *t, tn_block b, const struct tn_tier_usable *u)
 {
-	const struct tn_tier_usable any = {t, -1, NULL};
 	struct tn_key key = tn_block_key(t->registry, b);
 	uint16_t own = tn_block_space(t->registry, b), at = own;
-	uint32_t n = 1;
+	uint32_t n = matches(u, b);
+	tn_block next;
 
-	leave_alone(t, b);
-	while ((b = next_share(t, &key, own, &at)) != TN_BLOCK_NONE) {
-		bool counts = may_go(u, b);
-
-		if (!may_go(&any, b) || !tn_block_withdraw(t->registry, b, t->tier))
-			continue;
-		leave_alone(t, b);
-		n += counts;
+	for (tn_block other = tn_share_next(t, b); other != b; other = next) {
+		next = tn_share_next(t, other);
+		n += leave_if_free(t, other, u);
 	}
+	while ((next = next_share(t, &key, own, &at)) != TN_BLOCK_NONE) /* where each share is an entry, or was there before its rank */
+		n += leave_if_free(t, next, u);
+	leave_alone(t, b);
 	return n;
 }
 

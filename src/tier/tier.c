@@ -2,9 +2,9 @@
 /*
  * What all tiers have in common: the policy is told of requests, blocks are let in, get places and arrive. How they leave is leave.c's.
  */
-#include "tier/tier.h"
-
 #include <errno.h>
+
+#include "tier/share.h"
 
 /* ---- requests ----------------------------------------------------------------------------------------------- */
 
@@ -20,21 +20,34 @@ void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *i
 
 	if (id == TN_ENTRY_NONE)
 		return;
+	tn_tier_gather(t, b);
+	if (tn_share_follows(t, b)) /* the entry's own reference counts */
+		return;
 	info->parent = tn_tier_entry(t, tn_block_parent(t->registry, b));
 	t->policy->ops->touch(t->policy, id, info);
 }
 
 /* ---- coming in ---------------------------------------------------------------------------------------------- */
 
+/* What was decided about the first share holds for the others: the policy hears of a block once. */
+static bool is_let_in(struct tn_tier_base *t, const struct tn_policy_block *info, bool full)
+{
+	struct tn_tier_usable u = {t, -1, NULL};
+
+	if (t->share && info->decided != TN_POLICY_UNDECIDED)
+		return info->decided == TN_POLICY_LET_IN && (info->depth == 0 || info->parent != TN_ENTRY_NONE);
+	return t->policy->ops->admit(t->policy, info, full, tn_tier_usable, &u);
+}
+
 int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes)
 {
-	bool full = t->entries >= t->ops->capacity(t);
-	struct tn_tier_usable u = {t, -1, NULL};
+	uint64_t capacity = t->ops->capacity(t), promised = info->decided == TN_POLICY_UNDECIDED ? t->promised : 0;
+	bool full = t->entries + (promised < capacity / 2 ? promised : capacity / 2) >= capacity;
 	int rc = t->ops->health ? t->ops->health(t) : 0;
 
 	if (rc)
 		return rc;
-	if (!t->policy->ops->admit(t->policy, info, full, tn_tier_usable, &u))
+	if (!is_let_in(t, info, full))
 		return 0;
 	if (t->ops->quota && !t->ops->quota(t, bytes, true))
 		return -EDQUOT;
@@ -54,7 +67,16 @@ static void insert(struct tn_tier_base *t, uint32_t id, const struct tn_policy_b
 void tn_tier_insert(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)
 {
 	tn_block_set_residency(t->registry, b, t->tier, TN_FILLING);
-	insert(t, b, info);
+	if (tn_share_follows(t, b))
+		t->entries++;
+	else
+		insert(t, b, info);
+}
+
+void tn_tier_follow(struct tn_tier_base *t, tn_block b, tn_block mate)
+{
+	tn_share_follow(t, b, true);
+	tn_share_join(t, mate, b);
 }
 
 bool tn_tier_readmit(struct tn_tier_base *t, tn_block b)

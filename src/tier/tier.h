@@ -170,10 +170,13 @@ struct tn_tier_base {
 	enum tn_tier tier;
 	const struct tn_tier_watch *watch;
 	struct tn_registry *registry;
-	const uint16_t *next_share; /* by space: rings of the spaces that hold the shares of the same blocks */
+	const uint16_t *next_share;  /* by space: rings of the spaces that hold the shares of the same blocks */
+	const uint16_t *first_share; /* by space: of such a ring one, the same for all of it */
+	uint32_t *share;	     /* by block: share.h; NULL: each share is an entry of the policy's */
 	struct tn_policy *policy; /* NULL: the tier holds nothing yet */
 	const tn_block *block_of; /* by slot, where entries are slots */
-	uint64_t entries;	  /* of the policy */
+	uint64_t entries;	  /* shares that are in, or on their way */
+	uint64_t promised;	  /* of the free ones: for shares of blocks of which the first share was let in */
 	uint64_t blocks;	  /* that lie here */
 	uint64_t evicted;
 	uint64_t space_blocks[TN_STORE_SPACES_MAX];
@@ -197,12 +200,12 @@ static inline uint32_t tn_tier_place_of(const struct tn_tier_base *t, tn_block b
 	return t->ops->traits.keyed ? 0 : tn_block_slot(t->registry, b, t->tier);
 }
 
-/* The policy's entry of a block, or TN_ENTRY_NONE. */
+/* The policy's entry of a block, which another share of it may be, or TN_ENTRY_NONE. */
 uint32_t tn_tier_entry(const struct tn_tier_base *t, tn_block b);
 
-/* 64 bits that name a key and its space: spaces do not share ghosts. */
-uint64_t tn_key_hash(const struct tn_key *key, uint16_t space);
-void tn_block_describe(const struct tn_registry *reg, tn_block b, bool partial, struct tn_policy_block *info);
+/* 64 bits that name a block: its key, and the first of the spaces that hold its shares. Others do not share ghosts. */
+uint64_t tn_key_hash(const struct tn_tier_base *t, const struct tn_key *key, uint16_t space);
+void tn_block_describe(const struct tn_tier_base *t, tn_block b, bool partial, struct tn_policy_block *info);
 /* The same, with the parent as the tier's policy knows it. */
 void tn_tier_describe(const struct tn_tier_base *t, tn_block b, struct tn_policy_block *info);
 
@@ -227,11 +230,15 @@ int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, ui
 bool tn_tier_readmit(struct tn_tier_base *t, tn_block b);
 /* The block counts as one of the tier's from now on: FILLING. */
 void tn_tier_insert(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
+/* Before it is inserted: it is a share of the block that another one, which is in or on its way, is a share of. */
+void tn_tier_follow(struct tn_tier_base *t, tn_block b, tn_block mate);
 /* A block that was inserted does not come after all. */
 void tn_tier_remove(struct tn_tier_base *t, tn_block b);
 
-/* Whether the tier has a share of the block, of another rank than the space's. */
-bool tn_tier_has_share(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key);
+/* A block that is in is one entry with the other ranks' shares of it, as far as these are registered. */
+void tn_tier_gather(struct tn_tier_base *t, tn_block b);
+/* A share that the tier has of the block, of another rank than the space's, and that is registered; TN_BLOCK_NONE. */
+tn_block tn_tier_mate(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key);
 /* Its bytes are in the place, which counted as coming. dropped: it only waits for its holders, and nobody finds it. */
 void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry, bool dropped);
 /* A block was there before this process: the policy does not hear of a request, and nobody of an event. */
