@@ -22,7 +22,8 @@ struct tn_fork_fd {
 
 /*
  * A fork of this process waits from lock until unlock. So between the two a descriptor can be made and watched, and no child
- * has a descriptor that is not in its list. The caller makes no call that may block between the two.
+ * has a descriptor that is not in its list. The caller makes no call that may block between the two. Other tables of the
+ * process that a child uses, too, are kept under the same lock.
  */
 void tn_fork_lock(void);
 void tn_fork_unlock(void);

@@ -11,6 +11,8 @@
 
 #include "core/core.h"
 #include "core/pool.h"
+#include "front/attach.h"
+#include "front/front.h"
 #include "cache_rig.h"
 #include "tn_test_child.h"
 
@@ -289,12 +291,112 @@ static void every_call_in_a_forked_child_says_echild_at_once(void **state)
 	}
 }
 
+/* ---- a child of a process whose other threads are inside the library ----------------------------------------- */
+
+#define FORKS 30u
+#define MEMORIES 200u
+
+/* Other threads work while the process forks. */
+struct others {
+	void (*work)(struct others *o);
+	int (*in_child)(void *arg);
+	void *memory[MEMORIES];
+	pthread_t thread;
+	uint32_t stop; /* shared */
+};
+
+static void *work_on(void *arg)
+{
+	struct others *o = arg;
+
+	while (!__atomic_load_n(&o->stop, __ATOMIC_SEQ_CST)) {
+		for (uint32_t i = 0; i < 64; i++)
+			o->work(o);
+		usleep(50); /* else a fork could wait for long */
+	}
+	return NULL;
+}
+
+static void fork_meanwhile(struct others *o)
+{
+	assert_int_equal(pthread_create(&o->thread, NULL, work_on, o), 0);
+	for (uint32_t i = 0; i < FORKS; i++)
+		assert_int_equal(tn_test_in_child(o->in_child, o), 0);
+	__atomic_store_n(&o->stop, 1, __ATOMIC_SEQ_CST);
+	assert_int_equal(pthread_join(o->thread, NULL), 0);
+}
+
+/* Goes through the whole list. */
+static void ask_for_a_file(struct others *o)
+{
+	uint64_t offset;
+
+	if (tn_memory_file(o->memory[0], 4096, &offset) < 0)
+		abort();
+}
+
+static int use_memory(void *arg)
+{
+	struct others *o = arg;
+	uint64_t offset;
+	void *own;
+	int wrong;
+
+	/* Of its parent's memory the child has nothing: what lies at the address now is another thing. */
+	wrong = tn_memory_free(o->memory[1]) != -EINVAL || tn_memory_file(o->memory[1], 4096, &offset) >= 0;
+	if (tn_memory_alloc(4096, NULL, &own))
+		return 2;
+	wrong += tn_memory_file(own, 4096, &offset) < 0 || tn_memory_free(own);
+	return wrong;
+}
+
+static void a_child_can_allocate_whatever_its_parents_threads_did_just_then(void **state)
+{
+	struct others o = {.work = ask_for_a_file, .in_child = use_memory};
+
+	for (uint32_t i = 0; i < MEMORIES; i++)
+		assert_int_equal(tn_memory_alloc(4096, NULL, &o.memory[i]), 0);
+	fork_meanwhile(&o);
+	for (uint32_t i = 0; i < MEMORIES; i++)
+		assert_int_equal(tn_memory_free(o.memory[i]), 0);
+}
+
+/* A front without a cache. */
+static void come_and_go(struct others *o)
+{
+	struct tn_cache *cache = tn_get(&tn_alloc_system, sizeof(*cache));
+
+	if (!cache)
+		abort();
+	cache->alloc = &tn_alloc_system;
+	cache->o.max_ops = 4096;
+	if (tn_front_create(cache))
+		abort();
+	tn_front_destroy(cache);
+	tn_put(&tn_alloc_system, cache, sizeof(*cache));
+}
+
+static int come_and_go_in_child(void *arg)
+{
+	come_and_go(arg);
+	return 0;
+}
+
+static void a_child_can_open_a_cache_whatever_its_parents_threads_did_just_then(void **state)
+{
+	struct others o = {.work = come_and_go, .in_child = come_and_go_in_child};
+
+	fork_meanwhile(&o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_child_that_outlives_a_killed_owner_keeps_no_lock),
 		cmocka_unit_test(a_lock_that_somebody_else_keeps_is_told_with_his_pid),
 		cmocka_unit_test(every_call_in_a_forked_child_says_echild_at_once),
+		cmocka_unit_test(a_child_can_allocate_whatever_its_parents_threads_did_just_then),
+		cmocka_unit_test(a_child_can_open_a_cache_whatever_its_parents_threads_did_just_then),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/stack.h"
 #include "front/stage.h"
 #include "region/call.h"
@@ -35,16 +36,16 @@
 
 _Static_assert(sizeof(uintptr_t) == 8, "a handle is a pointer to nothing, of 64 bits");
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tn_cache *caches[CACHES];	 /* written under lock */
-static uint64_t generations[CACHES]; /* under lock: the highest that a cache of this entry gave out */
+/* Under the lock of fork.h: a child never has it locked by a thread that it does not have. */
+static struct tn_cache *caches[CACHES];	 /* written under it */
+static uint64_t generations[CACHES]; /* the highest that a cache of this entry gave out */
 
 static int handles_create(struct tn_cache *cache)
 {
 	uint32_t slot = 1;
 
 	_Static_assert(1u << OP_BITS >= 4096u, "as many as max_ops may be");
-	pthread_mutex_lock(&lock);
+	tn_fork_lock();
 	while (slot < CACHES && caches[slot])
 		slot++;
 	if (slot < CACHES) {
@@ -53,8 +54,8 @@ static int handles_create(struct tn_cache *cache)
 		cache->front->handle_slot = slot;
 		__atomic_store_n(&caches[slot], cache, __ATOMIC_RELEASE);
 	}
-	pthread_mutex_unlock(&lock);
-	return slot < CACHES ? 0 : tn_fail(-EAGAIN, "%u caches are open in this process, the most there can be", CACHES - 1);
+	tn_fork_unlock();
+	return slot < CACHES ? 0 : tn_fail(-EAGAIN, "%u caches are open in this process, the most there can be; close some", CACHES - 1);
 }
 
 static void handles_destroy(struct tn_cache *cache)
@@ -63,12 +64,12 @@ static void handles_destroy(struct tn_cache *cache)
 
 	if (slot == 0)
 		return;
-	pthread_mutex_lock(&lock);
+	tn_fork_lock();
 	for (uint32_t i = 0; i < cache->o.max_ops; i++)
 		if (cache->front->ops[i].gate >> GATE_SHIFT > generations[slot])
 			generations[slot] = cache->front->ops[i].gate >> GATE_SHIFT;
 	__atomic_store_n(&caches[slot], NULL, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&lock);
+	tn_fork_unlock();
 }
 
 static void *handle(const struct tn_front_op *op, uint64_t generation)

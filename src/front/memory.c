@@ -2,13 +2,13 @@
 /* Memory of this process that the owner of a cache can map, too: sealed memfds, of which the process has a list. */
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/list.h"
 #include "front/attach.h"
 
@@ -19,11 +19,12 @@ struct block {
 	struct tn_list link;
 	unsigned char *address;
 	uint64_t bytes;
+	uint64_t mark; /* of the process: its children have the entry and the descriptor, but not the memory */
 	int fd;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tn_list blocks = {&blocks, &blocks}; /* under lock */
+/* Under the lock of fork.h: a child never has it locked by a thread that it does not have. */
+static struct tn_list blocks = {&blocks, &blocks};
 
 /* Maps so many bytes of a new file; NULL and errno. */
 static void *map_new(uint64_t bytes, unsigned flags, int *fd)
@@ -65,11 +66,12 @@ int tn_memory_alloc(uint64_t bytes, uint64_t *page_bytes, void **out)
 		tn_put(&tn_alloc_system, b, sizeof(*b));
 		return tn_fail(rc == -EINVAL ? -ENOMEM : rc, "tn_memory_alloc: %llu bytes: %s", (unsigned long long)bytes, strerror(-rc));
 	}
+	b->mark = tn_process_mark();
 	madvise(b->address, b->bytes, MADV_HUGEPAGE);
 	madvise(b->address, b->bytes, MADV_DONTFORK);
-	pthread_mutex_lock(&lock);
+	tn_fork_lock();
 	tn_list_push(&blocks, &b->link);
-	pthread_mutex_unlock(&lock);
+	tn_fork_unlock();
 	if (page_bytes)
 		*page_bytes = page;
 	*out = b->address;
@@ -81,7 +83,7 @@ static struct block *find(const unsigned char *address, uint64_t bytes)
 	for (struct tn_list *pos = blocks.next; pos != &blocks; pos = pos->next) {
 		struct block *b = tn_container_of(pos, struct block, link);
 
-		if (address >= b->address && address < b->address + b->bytes && bytes <= (uint64_t)(b->address + b->bytes - address))
+		if (tn_process_is(b->mark) && address >= b->address && address < b->address + b->bytes && bytes <= (uint64_t)(b->address + b->bytes - address))
 			return b;
 	}
 	return NULL;
@@ -93,13 +95,13 @@ int tn_memory_free(void *memory)
 
 	if (!memory)
 		return 0;
-	pthread_mutex_lock(&lock);
+	tn_fork_lock();
 	b = find(memory, 1);
 	if (b && b->address == memory)
 		tn_list_del(&b->link);
 	else
 		b = NULL;
-	pthread_mutex_unlock(&lock);
+	tn_fork_unlock();
 	if (!b)
 		return tn_fail(-EINVAL, "tn_memory_free: %p is not what tn_memory_alloc returned", memory);
 	munmap(b->address, b->bytes);
@@ -112,9 +114,9 @@ int tn_memory_file(const void *address, uint64_t bytes, uint64_t *offset)
 {
 	const struct block *b;
 
-	pthread_mutex_lock(&lock);
+	tn_fork_lock();
 	b = find(address, bytes);
-	pthread_mutex_unlock(&lock);
+	tn_fork_unlock();
 	if (!b)
 		return -1;
 	*offset = (uint64_t)((const unsigned char *)address - b->address);
