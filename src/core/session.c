@@ -164,7 +164,7 @@ int tn_session_join(struct tn_cache *cache, void *arg)
 	while (place < TN_SESSIONS_MAX && place_is_taken(cache, place))
 		place++;
 	if (place == TN_SESSIONS_MAX)
-		return tn_fail(-EAGAIN, "%u processes are attached, the most there can be", TN_SESSIONS_MAX);
+		return tn_fail(-EAGAIN, "%u processes are attached, the most there can be; close the cache in one of them", TN_SESSIONS_MAX);
 	session->place = place;
 	for (uint32_t i = 0; i < session->region.counts.ops; i++)
 		session->ops[i].op.index = cache->o.max_ops + cache->offloads.n + place * TN_SESSION_OPS_MAX + i;

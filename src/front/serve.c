@@ -364,7 +364,7 @@ static void take_greeting(struct tn_server *server, struct caller *caller)
 		return;
 	}
 	if (i == TN_ATTACHED_MAX)
-		tn_fail(-EAGAIN, "%u processes are attached, the most there can be", TN_ATTACHED_MAX);
+		tn_fail(-EAGAIN, "%u processes are attached, the most there can be; close the cache in one of them", TN_ATTACHED_MAX);
 	else
 		s = create_served(server, &c);
 	if (!s)
