@@ -87,7 +87,12 @@ TN_API int tn_memory_unregister(struct tn_memory *memory);
 TN_API int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 			  const struct tn_pool_layout *layout, struct tn_pool **out);
 
-/** tn_pool_destroy - -EBUSY while loads or saves use it; NULL is fine */
+/**
+ * tn_pool_destroy - NULL is fine
+ *
+ * Return: 0; -EBUSY while loads or saves use it; -ETIMEDOUT: the process that owns the cache has not answered (tenuto/session.h). Then the pool is used for
+ * nothing more, and tn_pool_destroy is called again: it ends this pool whether or not the owner has carried out the first call.
+ */
 TN_API int tn_pool_destroy(struct tn_pool *pool);
 
 #ifdef __cplusplus

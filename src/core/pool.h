@@ -31,6 +31,7 @@ struct tn_pool {
 	struct tn_memory *memory;
 	struct tn_session *session; /* whose operations may use it: its memory's */
 	uint32_t number; /* in cache->pools */
+	uint64_t life;	 /* of an attached cache: which of the session's pools, all that it ever made; a number is another pool's later */
 	uint32_t ops; /* shared: loads and saves of callers that have not ended them */
 	uint32_t align; /* of all its pages and planes */
 	struct tn_layout layout; /* its addresses are those of the claims' layout */

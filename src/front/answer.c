@@ -432,6 +432,7 @@ static int create_pool(struct call *c)
 	struct tn_served *s = c->s;
 	struct tn_memory *memory = NULL;
 	struct tn_pool_layout layout;
+	struct tn_wire_pool_told told;
 	struct tn_wire_pool w;
 	struct tn_geometry g;
 	uint32_t i = 0;
@@ -456,24 +457,28 @@ static int create_pool(struct call *c)
 	layout = (struct tn_pool_layout){.npages = w.npages, .base = (const uint64_t *)(const void *)(c->asked + sizeof(w))};
 	memcpy(layout.stride, w.stride, sizeof(layout.stride));
 	rc = tn_pool_create(memory, &g, &layout, &s->pool[i]);
-	if (rc == 0)
-		answer(c, &s->pool[i]->number, sizeof(s->pool[i]->number));
-	return rc;
+	if (rc)
+		return rc;
+	s->pool[i]->life = ++s->pools;
+	told = (struct tn_wire_pool_told){.life = s->pools, .number = s->pool[i]->number};
+	answer(c, &told, sizeof(told));
+	return 0;
 }
 
-static int destroy_pool(struct tn_served *s, uint32_t number)
+/* A process that has not waited for the answer asks again. Meanwhile the number may be another pool's: that one stays. */
+static int destroy_pool(struct tn_served *s, const struct tn_wire_about *about)
 {
 	for (uint32_t i = 0; i < TN_SERVED_POOLS; i++) {
 		int rc;
 
-		if (!s->pool[i] || s->pool[i]->number != number)
+		if (!s->pool[i] || s->pool[i]->number != about->number || s->pool[i]->life != about->pin)
 			continue;
 		rc = tn_pool_destroy(s->pool[i]);
 		if (rc == 0)
 			s->pool[i] = NULL;
 		return rc;
 	}
-	return tn_fail(-EINVAL, "process %d has no pool %u", (int)s->pid, number);
+	return tn_fail(-ENOENT, "process %d has no pool %u (%llu)", (int)s->pid, about->number, (unsigned long long)about->pin);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------------------------- */
@@ -613,7 +618,7 @@ static int dispatch(struct call *c)
 	case TN_WIRE_POOL_CREATE:
 		return create_pool(c);
 	case TN_WIRE_POOL_DESTROY:
-		return destroy_pool(c->s, w.number);
+		return destroy_pool(c->s, &w);
 	case TN_WIRE_MEMORY_UNREGISTER:
 		return tn_served_forget(c->s, w.number);
 	case TN_WIRE_PLAN:

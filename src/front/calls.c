@@ -85,6 +85,7 @@ static bool undoes(const struct tn_region *r, uint32_t call, enum tn_wire_call *
 	const unsigned char *answer = tn_call_told_bytes(r, call);
 	struct tn_wire_match_told matched;
 	struct tn_wire_space_told opened;
+	struct tn_wire_pool_told created;
 
 	*about = (struct tn_wire_about){0};
 	switch (tn_call_asked(r, call)->kind) {
@@ -104,8 +105,10 @@ static bool undoes(const struct tn_region *r, uint32_t call, enum tn_wire_call *
 		about->number = opened.number;
 		return told->status >= 0;
 	case TN_WIRE_POOL_CREATE:
-		memcpy(&about->number, answer, sizeof(about->number));
+		memcpy(&created, answer, sizeof(created));
 		*kind = TN_WIRE_POOL_DESTROY;
+		about->number = created.number;
+		about->pin = created.life;
 		return told->status >= 0;
 	default:
 		return false;

@@ -294,13 +294,19 @@ static int create_pool(struct tn_pool *pool, const struct tn_memory *memory, con
 	const struct tn_geometry *g = &pool->layout.geometry;
 	struct tn_wire_pool w = {.memory = memory->number, .nbases = g->layers * g->nplanes, .npages = layout->npages};
 	const struct iovec in[] = {TN_PART(&w, sizeof(w)), TN_PART(layout->base, w.nbases * sizeof(*layout->base))};
-	const struct iovec out = TN_PART(&pool->number, sizeof(pool->number));
+	struct tn_wire_pool_told told;
+	const struct iovec out = TN_PART(&told, sizeof(told));
 	int rc = tn_geometry_store(g, w.geometry, sizeof(w.geometry));
 
 	if (rc < 0)
 		return rc;
 	memcpy(w.stride, layout->stride, sizeof(w.stride));
-	return tn_attached_call(memory->cache, TN_WIRE_POOL_CREATE, in, 2, &out, 1);
+	rc = tn_attached_call(memory->cache, TN_WIRE_POOL_CREATE, in, 2, &out, 1);
+	if (rc)
+		return rc;
+	pool->number = told.number;
+	pool->life = told.life;
+	return 0;
 }
 
 /* The owner's pool lies over session memory, as the owner's memory does. */
@@ -330,12 +336,15 @@ int tn_remote_pool(struct tn_pool *pool, const struct tn_pool_layout *layout)
 	return pool->memory->staged ? create_staged(pool) : create_pool(pool, pool->memory, layout);
 }
 
-/* The owner may still be on its way out of an operation that this side has ended. */
+/*
+ * The owner may still be on its way out of an operation that this side has ended. It does not have the pool any more if it has carried out, later, a call
+ * that had timed out here.
+ */
 int tn_remote_pool_destroy(struct tn_pool *pool)
 {
-	int rc = call_about(pool->memory->cache, TN_WIRE_POOL_DESTROY, &(struct tn_wire_about){.number = pool->number});
+	int rc = call_about(pool->memory->cache, TN_WIRE_POOL_DESTROY, &(struct tn_wire_about){.number = pool->number, .pin = pool->life});
 
-	if (rc && rc != -ESHUTDOWN)
+	if (rc && rc != -ESHUTDOWN && rc != -ENOENT)
 		return rc;
 	if (pool->stage) {
 		tn_remote_memory_unregister(&pool->stage->memory);

@@ -79,6 +79,7 @@ struct tn_served {
 	uint64_t mapped_bytes; /* of them, whole pages ... */
 	uint32_t mappings;     /* ... in so many */
 	struct tn_pool *pool[TN_SERVED_POOLS];
+	uint64_t pools; /* made so far */
 };
 
 /* ---- serve.c ---------------------------------------------------------------------------------------------- */

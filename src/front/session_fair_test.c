@@ -188,6 +188,43 @@ static void each_process_can_have_its_pools_whatever_others_have(void **state)
 	rig_tear_down(&r);
 }
 
+/* What is asked of the owner's cache waits meanwhile. */
+static void the_owner_does_not_answer_in_time(struct rig *owner, struct rig *r, struct tn_pool *pool)
+{
+	assert_int_equal(pthread_mutex_lock(&owner->cache->lock), 0);
+	tn_attached_answer_within(r->cache, 5 * RIG_MS);
+	assert_int_equal(tn_pool_destroy(pool), -ETIMEDOUT);
+	assert_int_equal(pthread_mutex_unlock(&owner->cache->lock), 0);
+	tn_attached_answer_within(r->cache, 600 * RIG_SECOND);
+}
+
+static bool is_there(const struct rig *owner, const struct tn_pool *pool)
+{
+	return __atomic_load_n(&owner->cache->pools[pool->number], __ATOMIC_ACQUIRE) != NULL;
+}
+
+static void a_pool_that_is_destroyed_a_second_time_is_no_other_pool(void **state)
+{
+	struct tn_pool *pool[2], *next[2];
+	struct rig r, a;
+
+	serve(&r);
+	attach(r.dir, &a);
+	assert_int_equal(create_pools(&a, pool, 2), 2);
+	the_owner_does_not_answer_in_time(&r, &a, pool[0]);
+	rig_until(&r, tn_pool_destroy(pool[0]) == 0); /* it is gone, and nobody has its number yet */
+	the_owner_does_not_answer_in_time(&r, &a, pool[1]);
+	rig_until(&r, rig_match(a.s, 1, 1) == 1); /* the owner answers again: it has carried out what had timed out */
+	assert_int_equal(create_pools(&a, next, 2), 2);
+	assert_true(next[0]->number == pool[1]->number || next[1]->number == pool[1]->number);
+	assert_int_equal(tn_pool_destroy(pool[1]), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(is_there(&r, next[i]));
+	destroy_pools(next, 2);
+	detach(&a);
+	rig_tear_down(&r);
+}
+
 /* ---- spaces ------------------------------------------------------------------------------------------------------- */
 
 /* One that waits until it is told to give up. */
@@ -397,6 +434,7 @@ int main(void)
 		cmocka_unit_test(a_process_that_takes_all_leases_leaves_the_others_their_part),
 		cmocka_unit_test(a_process_that_begins_all_look_ups_leaves_the_others_their_part),
 		cmocka_unit_test(each_process_can_have_its_pools_whatever_others_have),
+		cmocka_unit_test(a_pool_that_is_destroyed_a_second_time_is_no_other_pool),
 		cmocka_unit_test(a_process_ends_and_another_one_begins_while_a_space_waits_to_be_opened),
 		cmocka_unit_test(so_many_spaces_of_a_process_are_open_also_if_it_opens_them_at_the_same_time),
 		cmocka_unit_test(a_process_that_no_thread_can_answer_is_not_welcome),

@@ -82,8 +82,8 @@ enum tn_wire_call {
 	TN_WIRE_FLUSH,		/* tn_wire_about */
 	TN_WIRE_STATS,		/* -> uint64_t values */
 	TN_WIRE_DEVICE_STATS,	/* tn_wire_about -> struct tn_device_stats */
-	TN_WIRE_POOL_CREATE,	/* tn_wire_pool, bases -> uint32_t */
-	TN_WIRE_POOL_DESTROY,	/* tn_wire_about */
+	TN_WIRE_POOL_CREATE,	/* tn_wire_pool, bases -> tn_wire_pool_told */
+	TN_WIRE_POOL_DESTROY,	/* tn_wire_about; -ENOENT: it is gone already */
 	TN_WIRE_MEMORY_UNREGISTER, /* tn_wire_about */
 	TN_WIRE_PLAN,		/* tn_wire_plan, tiers -> struct tn_plan */
 	/* Of the whole cache, for processes of the owner's user alone. */
@@ -103,7 +103,7 @@ enum tn_wire_call {
 struct tn_wire_about {
 	uint32_t number; /* of a space, pool, memory or device */
 	uint32_t n;	 /* keys */
-	uint64_t pin; /* or query */
+	uint64_t pin; /* or query, or a pool's life */
 	uint64_t deadline_ns;
 };
 
@@ -164,6 +164,12 @@ struct tn_wire_pool {
 	uint64_t npages;
 	uint64_t stride[TN_PLANES_MAX];
 	unsigned char geometry[TN_GEOMETRY_BYTES];
+};
+
+/* Numbers are given out again; a life is not. */
+struct tn_wire_pool_told {
+	uint64_t life;
+	uint32_t number;
 };
 
 struct tn_wire_plan {
