@@ -27,8 +27,9 @@
  * loads rise with a good prefix of 0. Pages that were being loaded stay -EBUSY (tn_load_end) until nothing of that owner can land in them any more; staged pages are
  * free at once.
  * That nothing can land any more is seen by the locks that the dead owner has on the files of its store (/proc/locks). Where they cannot be seen - from another PID namespace, or
- * another mount namespace that has not the store at the owner's path - such pages stay -EBUSY for good. The process then leaves their cache open, with its memory mapped, attaches once
- * more, and uses other memory; or it ends, and the next one takes new memory, not the old file. To spare it that, share the PID namespace and the store's path (read-only will
+ * another mount namespace that has not the store at the owner's path - such pages stay -EBUSY for good. tn_cache_close then waits for nothing: of an owner
+ * that is gone it ends all loads and saves, pools and memories that are left, whose handles are used no more. The process does not put anything into these pages again: it frees the
+ * memory (munmap, tn_memory_free), attaches once more and uses other memory; or it ends, and the next one takes new memory, not the old file. To spare it that, share the PID namespace and the store's path (read-only will
  * do; docs/deploy.md, Containers).
  * Before Linux 6.9 an owner that is killed while its disk hangs is noticed only when the disk goes on.
  *

@@ -272,6 +272,7 @@ struct tn_cache {
 	pthread_mutex_t lock; /* spaces, memories and pools: open and close only */
 	struct tn_space *spaces[TN_STORE_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
 	uint32_t nmemories;
+	struct tn_list memories;
 	struct tn_pool *pools[TN_POOLS_MAX]; /* shared: by number; written under the lock */
 
 	struct tn_messages messages;

@@ -6,6 +6,7 @@
 #include <tenuto/memory.h>
 
 #include "base/alloc.h"
+#include "base/list.h"
 #include "layout/layout.h"
 
 struct tn_claims; /* the front's: front/pool.c */
@@ -13,6 +14,8 @@ struct tn_stage_pool; /* front/stage.c */
 struct tn_session;
 
 struct tn_memory {
+	struct tn_list link; /* under cache->lock: of the cache's */
+	struct tn_list pools; /* likewise */
 	struct tn_cache *cache;
 	struct tn_session *session; /* whose it is; NULL in an attached cache, ... */
 	uint32_t number; /* ... where the owner has this number for it, ... */
@@ -28,6 +31,7 @@ struct tn_memory {
 };
 
 struct tn_pool {
+	struct tn_list link; /* under cache->lock: of the memory's */
 	struct tn_memory *memory;
 	struct tn_session *session; /* whose operations may use it: its memory's */
 	uint32_t number; /* in cache->pools */

@@ -465,6 +465,7 @@ void tn_detach(struct tn_cache *cache)
 		pthread_join(a->listener, NULL);
 	}
 	tn_stage_stop(cache);
+	tn_memories_abandon(cache);
 	tn_front_destroy(cache);
 	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
 		tn_put(cache->alloc, cache->spaces[i], sizeof(struct tn_space));
@@ -502,6 +503,7 @@ static int create(struct tn_cache **out)
 	cache->alloc = alloc;
 	cache->attached = a;
 	cache->clock = tn_clock_system;
+	tn_list_init(&cache->memories);
 	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_mutex_init(&a->lock, NULL);

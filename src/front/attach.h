@@ -74,6 +74,11 @@ long tn_remote_snapshot(struct tn_cache *cache, void (*fn)(void *arg, const stru
 int tn_remote_slack(struct tn_space *space, const struct tn_slack *table);
 int tn_remote_slack_copy(struct tn_space *space, struct tn_slack **out);
 
+/* ---- pool.c ------------------------------------------------------------------------------------------------ */
+
+/* Frees the memories and pools that are left when the owner is gone and the cache ends. No thread is in a call with them. */
+void tn_memories_abandon(struct tn_cache *cache);
+
 /* ---- memory.c ---------------------------------------------------------------------------------------------- */
 
 /* The file that these bytes of tn_memory_alloc are in, and where; -1: there is none. */

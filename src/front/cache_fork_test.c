@@ -331,7 +331,7 @@ static void ask_for_a_file(struct others *o)
 {
 	uint64_t offset;
 
-	if (tn_memory_file(o->memory[0], 4096, &offset) < 0)
+	if (tn_memory_file(o->memory[MEMORIES - 1], 4096, &offset) < 0)
 		abort();
 }
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "core/core.h"
 #include "front/attach.h"
+#include "front/stage.h"
 #include "layout/layout.h"
 
 void tn_memory_desc_init_sized(struct tn_memory_desc *desc, size_t size)
@@ -91,6 +92,7 @@ int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc
 	if (!memory)
 		return tn_fail(-ENOMEM, "tn_memory_register: no memory");
 	memory->cache = cache;
+	tn_list_init(&memory->pools);
 	memory->session = cache->own;
 	memory->nranges = d.nranges;
 	memory->stage_bytes = d.stage_bytes;
@@ -107,6 +109,7 @@ int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc
 	}
 	pthread_mutex_lock(&cache->lock);
 	cache->nmemories++;
+	tn_list_push(&cache->memories, &memory->link);
 	pthread_mutex_unlock(&cache->lock);
 	*out = memory;
 	return 0;
@@ -124,8 +127,10 @@ int tn_memory_unregister(struct tn_memory *memory)
 		return -ECHILD;
 	pthread_mutex_lock(&cache->lock);
 	pools = memory->npools;
-	if (pools == 0)
+	if (pools == 0) {
 		cache->nmemories--;
+		tn_list_del(&memory->link);
+	}
 	pthread_mutex_unlock(&cache->lock);
 	if (pools > 0)
 		return tn_fail(-EBUSY, "tn_memory_unregister: it has %u pools; destroy them first", pools);
@@ -368,6 +373,7 @@ static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 		pool->layout.base = pool->claims->layout.base;
 		pool->session = memory->session;
 		memory->npools++;
+		tn_list_push(&memory->pools, &pool->link);
 		if (!memory->cache->attached)
 			__atomic_store_n(&memory->cache->pools[pool->number], pool, __ATOMIC_RELEASE);
 	}
@@ -439,6 +445,7 @@ int tn_pool_destroy(struct tn_pool *pool)
 		return rc;
 	pthread_mutex_lock(&m->cache->lock);
 	m->npools--;
+	tn_list_del(&pool->link);
 	if (m->session && m->session == m->cache->own) /* of others the core has forgotten it: the number may be another pool's by now */
 		__atomic_store_n(&m->cache->pools[pool->number], NULL, __ATOMIC_RELEASE);
 	for (; m->npools == 0 && m->nclaims > 0; m->nclaims--)
@@ -446,4 +453,27 @@ int tn_pool_destroy(struct tn_pool *pool)
 	pthread_mutex_unlock(&m->cache->lock);
 	tn_put(a, pool, sizeof(*pool));
 	return 0;
+}
+
+/* ---- of an owner that is gone -------------------------------------------------------------------------------- */
+
+void tn_memories_abandon(struct tn_cache *cache)
+{
+	const struct tn_alloc *a = cache->alloc;
+	struct tn_list *at;
+
+	while ((at = tn_list_pop(&cache->memories))) {
+		struct tn_memory *m = tn_container_of(at, struct tn_memory, link);
+
+		while ((at = tn_list_pop(&m->pools))) {
+			struct tn_pool *pool = tn_container_of(at, struct tn_pool, link);
+
+			tn_stage_pool_destroy(pool);
+			tn_put(a, pool, sizeof(*pool));
+		}
+		while (m->nclaims > 0)
+			destroy_claims(m->claims[--m->nclaims], a);
+		free_memory(m);
+	}
+	cache->nmemories = 0;
 }

@@ -381,6 +381,60 @@ static int wait_for_locks(const char *dir)
 	_exit(0); /* LeakSanitizer cannot look about in the first process of a namespace */
 }
 
+/* Closes a cache of which a load has not ended. What it leaves to be freed is the pages alone. */
+static void abandon(struct rig *r, struct tn_load *load)
+{
+	const struct rig_space left = *r->s;
+
+	assert_int_equal(tn_pool_destroy(r->s->pool), -EBUSY);
+	assert_int_equal(tn_cache_close(r->cache), 0);
+	assert_int_equal(tn_load_end(load, 0, NULL), -EINVAL);
+	rig_memory_free(r, left.memory, left.memory_bytes);
+}
+
+static void a_cache_whose_pages_stay_busy_can_be_closed(void **state)
+{
+	struct rig r, mine;
+	struct tn_load *load;
+	pid_t owner;
+	uint32_t descriptors;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	owner = start_owner("own_and_keep_locks", &r);
+	descriptors = entries("/proc/self/fd");
+	for (int staged = 0; staged < 2; staged++) {
+		char path[PATH];
+
+		init_in(r.dir, &mine);
+		mine.o.attached = true;
+		mine.o.staged = staged;
+		socket_path(&r, path);
+		assert_int_equal(tn_cache_attach(path, patient(), &mine.cache), 0);
+		assert_int_equal(rig_space_open(&mine, &(struct rig_space_opts){0}, mine.s), 0);
+		if (!staged) {
+			assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+			assert_int_equal(rig_flush(&mine), 0);
+		}
+		assert_int_equal(kill(owner, SIGSTOP), 0);
+		load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
+		kill_and_wait(owner);
+		while (rig_match(mine.s, 1, 1) != -ESHUTDOWN)
+			usleep(500);
+		if (!staged)
+			assert_int_equal(tn_load_end(load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
+		abandon(&mine, load);
+		assert_int_equal(entries("/proc/self/fd"), descriptors);
+		kill_keeper(r.dir);
+		owner = start_owner(staged ? "own" : "own_and_keep_locks", &r); /* the next one, to which it attaches again */
+	}
+	attach(r.dir, &mine);
+	assert_int_equal(rig_load(mine.s, 1, BLOCKS), BLOCKS);
+	detach(&mine);
+	assert_int_equal(kill(owner, SIGTERM), 0);
+	assert_int_equal(end_of(owner), 0);
+	rig_tear_down(&r);
+}
+
 /* The same in a PID namespace of its own, as in a container. */
 static int wait_for_locks_in_a_container(const char *dir)
 {
@@ -647,6 +701,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(when_the_owner_is_killed_every_wait_ends_and_the_next_owner_is_warm),
 		cmocka_unit_test(pages_stay_busy_while_the_disk_of_a_killed_owner_hangs),
 		cmocka_unit_test(pages_stay_busy_while_a_dead_owners_locks_are_there),
+		cmocka_unit_test(a_cache_whose_pages_stay_busy_can_be_closed),
 		cmocka_unit_test(event_words_rise_although_the_owner_dies_while_a_load_begins),
 		cmocka_unit_test(a_killed_owners_child_keeps_nobody_from_its_socket),
 		cmocka_unit_test(a_cache_that_is_closed_lets_its_processes_go),
