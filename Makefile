@@ -20,7 +20,7 @@ SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 help:
 	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (a minute at most)"
 	@echo "make test      all tests: unit, simulation, real I/O"
-	@echo "make python    the wheel: built, installed into a new environment, tested there (with transformers where TN_PYTHON has it)"
+	@echo "make python    the wheel: built, installed into a new environment, tested there, with transformers where it installs"
 	@echo "make bench     the store against fio, look-ups, and what the scheduler costs"
 	@echo "make lint      style rules, shellcheck, clang with -Werror"
 	@echo "make asan      tests under AddressSanitizer and UndefinedBehaviorSanitizer"
