@@ -36,7 +36,7 @@ void tn_py_link_add(struct tn_py_link *head, struct tn_py_link *link);
 /** tn_py_link_remove - also if it is in no list */
 void tn_py_link_remove(struct tn_py_link *link);
 
-enum tn_py_child { TN_PY_POOLS, TN_PY_MEMORIES, TN_PY_SPACES, TN_PY_EVENTS, TN_PY_CHILDREN };
+enum tn_py_child { TN_PY_CLIENTS, TN_PY_POOLS, TN_PY_MEMORIES, TN_PY_SPACES, TN_PY_EVENTS, TN_PY_CHILDREN };
 
 /**
  * struct tn_py_cache - tenuto.Cache

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client.h"
 #include "op.h"
 
 /* A first slice of a wait, and the longest: a signal comes through after one at most. */
@@ -314,6 +315,7 @@ static int end_operations(struct tn_py_cache *cache, uint64_t deadline_ns)
 
 static void close_children(struct tn_py_cache *cache)
 {
+	CLOSE_ALL(cache->children[TN_PY_CLIENTS], tn_py_client);
 	CLOSE_ALL(cache->children[TN_PY_POOLS], tn_py_pool);
 	CLOSE_ALL(cache->children[TN_PY_MEMORIES], tn_py_memory);
 	CLOSE_ALL(cache->children[TN_PY_SPACES], tn_py_space);

@@ -2,6 +2,7 @@
 /* The module tenuto._core: its types, functions and constants. One per process. */
 #include <string.h>
 
+#include "client.h"
 #include "op.h"
 
 PyTypeObject *tn_py_cache_type, *tn_py_space_type, *tn_py_view_type, *tn_py_memory_type, *tn_py_pool_type, *tn_py_event_type, *tn_py_geometry_type;
@@ -92,7 +93,7 @@ static struct {
 	{&tn_py_view_type, &tn_py_view_spec},	{&tn_py_geometry_type, &tn_py_geometry_spec}, {&tn_py_cache_type, &tn_py_cache_spec},
 	{&tn_py_space_type, &tn_py_space_spec}, {&tn_py_memory_type, &tn_py_memory_spec},     {&tn_py_pool_type, &tn_py_pool_spec},
 	{&tn_py_event_type, &tn_py_event_spec}, {NULL, &tn_py_buffer_spec},		      {NULL, &tn_py_load_spec},
-	{NULL, &tn_py_save_spec},
+	{NULL, &tn_py_save_spec},		{NULL, &tn_py_client_spec},
 };
 
 static struct PyModuleDef definition = {
