@@ -14,7 +14,7 @@ export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1
 # ThreadSanitizer of clang 14 cannot place its shadow where the kernel randomises addresses widely.
 SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help setup build demo test python bench asan tsan clang lint fuzz soak engines install clean
+.PHONY: help setup build demo test python bench asan tsan clang lint fuzz soak engines peers install clean
 .NOTPARALLEL:
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
 	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (an hour)"
 	@echo "make engines   vLLM with Tenuto, end to end (installs vLLM for CPUs into a cache directory, 5 GB; half an hour)"
+	@echo "make peers     Tenuto beside the disk tiers of vLLM, LMCache and NIXL (PEERS: more options of bench/peers/run.py)"
 	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
 	@echo "make clean     remove the build directories"
 
@@ -79,6 +80,9 @@ soak: build
 engines: build
 	@tests/engines/install.sh
 	@tests/engines/run.py --report docs/engines.md
+
+peers: setup
+	@bench/peers/run.py $(PEERS)
 
 install: build
 	@meson configure build -Dprefix=$(or $(PREFIX),/usr/local)
