@@ -9,6 +9,7 @@
 #define SETS 1024u /* of decisions about blocks whose ranks save them at about the same time; what is overwritten is decided anew */
 #define WAYS 8u
 #define DECISIONS (SETS * WAYS)
+#define STALE 2048u /* decisions later a rank that has not asked is not waited for any more */
 #define RANKS_MAX 64u	/* bits of `asked`; a rank beyond them decides by itself */
 
 struct tn_decision_made {
@@ -50,6 +51,7 @@ static int make_rings(struct tn_shares *s, struct tn_tier_base *t)
 	for (uint32_t i = 0; i < s->max_blocks; i++)
 		s->share[i] = i;
 	t->share = s->share;
+	s->tier = t;
 	return 0;
 }
 
@@ -58,7 +60,7 @@ static uint32_t others(const struct tn_shares *s, uint16_t space)
 	uint32_t n = 0;
 
 	for (uint16_t at = s->next[space]; at != space; at = s->next[at])
-		n++;
+		n += s->rank[at] < RANKS_MAX;
 	return n;
 }
 
@@ -86,6 +88,12 @@ int tn_shares_join(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, 
 	return 0;
 }
 
+static void release(struct tn_tier_base *t, struct tn_decision_made *d)
+{
+	t->promised -= d->promised;
+	d->promised = 0;
+}
+
 void tn_shares_leave(struct tn_shares *s, uint16_t space)
 {
 	uint16_t before = space;
@@ -97,6 +105,9 @@ void tn_shares_leave(struct tn_shares *s, uint16_t space)
 	for (uint16_t at = before; before != space && s->first[at] == space; at = s->next[at]) /* what the policy remembers of blocks that are not there is lost */
 		s->first[at] = before;
 	s->first[space] = space;
+	for (uint32_t i = 0; i < DECISIONS && s->tier; i++) /* it does not ask any more */
+		if (tn_key_eq(&s->made[i].family, &s->family[space]))
+			release(s->tier, &s->made[i]);
 	s->family[space] = (struct tn_key){{0, 0}};
 }
 
@@ -135,28 +146,6 @@ enum tn_policy_decided tn_shares_decided(const struct tn_shares *s, const struct
 	return tn_tier_mate(t, space, key) != TN_BLOCK_NONE ? TN_POLICY_LET_IN : TN_POLICY_UNDECIDED;
 }
 
-void tn_shares_note(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, const struct tn_key *key, bool let_in)
-{
-	struct tn_decision_made *d = place_of(s, space, key);
-	uint64_t bit;
-
-	if (is_alone(s, space))
-		return;
-	bit = UINT64_C(1) << s->rank[space];
-	if (!is_about(s, d, space, key) || d->asked & bit) {
-		bool first = let_in && tn_tier_mate(t, space, key) == TN_BLOCK_NONE;
-
-		t->promised -= d->promised;
-		*d = (struct tn_decision_made){.key = *key, .family = s->family[space], .let_in = let_in, .last = TN_BLOCK_NONE, .number = ++s->decisions};
-		d->promised = first ? others(s, space) : 0;
-		t->promised += d->promised;
-	} else if (d->promised > 0) {
-		d->promised--;
-		t->promised--;
-	}
-	d->asked |= bit;
-}
-
 /* Shares that are on their way are not found by their key. */
 static bool is_share(const struct tn_shares *s, const struct tn_tier_base *t, tn_block b, uint16_t space, const struct tn_key *key)
 {
@@ -166,6 +155,38 @@ static bool is_share(const struct tn_shares *s, const struct tn_tier_base *t, tn
 		return false;
 	its = tn_block_key(t->registry, b);
 	return tn_key_eq(&its, key) && tn_key_eq(&s->family[tn_block_space(t->registry, b)], &s->family[space]);
+}
+
+/* One of all per decision: what was promised long ago is not kept. */
+static void look_for_stale(struct tn_shares *s, struct tn_tier_base *t)
+{
+	struct tn_decision_made *d = &s->made[s->decisions % DECISIONS];
+
+	if (d->number + STALE < s->decisions)
+		release(t, d);
+}
+
+void tn_shares_note(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, const struct tn_key *key, bool let_in)
+{
+	struct tn_decision_made *d = place_of(s, space, key);
+	uint64_t bit;
+
+	if (is_alone(s, space))
+		return;
+	bit = UINT64_C(1) << s->rank[space];
+	if (!is_about(s, d, space, key) || d->asked & bit) {
+		bool first = let_in && !is_share(s, t, d->last, space, key) && tn_tier_mate(t, space, key) == TN_BLOCK_NONE;
+
+		release(t, d);
+		*d = (struct tn_decision_made){.key = *key, .family = s->family[space], .let_in = let_in, .last = TN_BLOCK_NONE, .number = ++s->decisions};
+		d->promised = first ? others(s, space) : 0;
+		t->promised += d->promised;
+		look_for_stale(s, t);
+	} else if (d->promised > 0) {
+		d->promised--;
+		t->promised--;
+	}
+	d->asked |= bit;
 }
 
 void tn_shares_took(struct tn_shares *s, struct tn_tier_base *t, tn_block b)

@@ -470,8 +470,11 @@ static void a_staged_pool_whose_answer_comes_too_late_leaves_nothing_at_the_owne
 	rig_until(&r, is_asked(&mine, TN_WIRE_PLAN));
 	tn_attached_answer_within(mine.cache, 100 * RIG_MS);
 	/* If the session's thread is faster, once more: then it waits. */
-	while ((rc = tn_pool_create(mine.s->pool->memory, &mine.s->g, &layout, &pool)) == 0)
+	while ((rc = tn_pool_create(mine.s->pool->memory, &mine.s->g, &layout, &pool)) == 0) {
+		tn_attached_answer_within(mine.cache, 600 * RIG_SECOND);
 		assert_int_equal(tn_pool_destroy(pool), 0);
+		tn_attached_answer_within(mine.cache, 100 * RIG_MS);
+	}
 	assert_int_equal(rc, -ETIMEDOUT);
 	assert_int_equal(pthread_mutex_unlock(&r.s->space->plan_lock), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
