@@ -5,8 +5,11 @@ The engine itself is run by tests/engines/run.py.
 """
 import inspect
 import os
+import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 from tenuto import _core
 from tenuto.vllm import layout
@@ -124,6 +127,48 @@ class Stores(unittest.TestCase):
                     Store(second)
             finally:
                 owner.close()
+
+
+class Part:
+    """A load of one group: `poll` gives a count or raises; until `end` its pages are the cache's."""
+
+    def __init__(self, answer):
+        self.answer, self.ended = answer, False
+
+    def poll(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def end(self, patience):
+        self.ended = True
+        return False
+
+
+class AsynchronousLoads(unittest.TestCase):
+    """A worker without vLLM: the three classes of it that messages derive from are stood in for."""
+
+    def worker(self):
+        names = ["vllm"] + [f"vllm.{n}" for n in ("distributed", "distributed.kv_transfer", "distributed.kv_transfer.kv_connector",
+                                                  "distributed.kv_transfer.kv_connector.v1", "distributed.kv_transfer.kv_connector.v1.base")]
+        if no_vllm:
+            stubs = {n: types.ModuleType(n) for n in names}
+            for n in ("KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorWorkerMetadata"):
+                setattr(stubs[names[-1]], n, type(n, (), {}))
+            with unittest.mock.patch.dict(sys.modules, stubs):
+                from tenuto.vllm import worker
+        else:
+            from tenuto.vllm import worker
+        return worker, worker.Worker(None, None, 1.0, 0, False, lambda text: None)
+
+    def test_pages_are_told_only_when_no_group_writes_to_them(self):
+        module, worker = self.worker()
+        parts = [Part(OSError(5, "one group's load has failed")), Part(None)]
+        blocks = types.SimpleNamespace(request="r", keys=b"", pages={0: (0, [1, 2]), 1: (0, [3, 4])})
+        worker.waiting["r"] = module.Load(blocks, {g: (part, 2, blocks.pages[g][1]) for g, part in enumerate(parts)}, {}, 0.0)
+        _, received, failed = worker.finished()
+        self.assertEqual((received, failed, worker.take_invalid()), ({"r"}, {"r"}, {1, 2, 3, 4}))
+        self.assertTrue(all(part.ended for part in parts))
 
 
 @unittest.skipIf(no_vllm, no_vllm)

@@ -451,7 +451,7 @@ int tn_attached_eventfd(struct tn_cache *cache)
 
 /* ---- attach and detach ------------------------------------------------------------------------------------- */
 
-void tn_detach(struct tn_cache *cache)
+void tn_attached_stop(struct tn_cache *cache)
 {
 	struct tn_attached *a = cache->attached;
 	uint64_t one = 1;
@@ -465,7 +465,12 @@ void tn_detach(struct tn_cache *cache)
 		pthread_join(a->listener, NULL);
 	}
 	tn_stage_stop(cache);
-	tn_memories_abandon(cache);
+}
+
+void tn_detach(struct tn_cache *cache)
+{
+	struct tn_attached *a = cache->attached;
+
 	tn_front_destroy(cache);
 	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
 		tn_put(cache->alloc, cache->spaces[i], sizeof(struct tn_space));
@@ -632,6 +637,7 @@ int tn_cache_attach(const char *path, const struct tn_attach_opts *opts, struct 
 	if (cache) {
 		struct tn_error error = *tn_error_last();
 
+		tn_attached_stop(cache);
 		tn_detach(cache);
 		tn_fail_at(error.where, "", rc, "%s", error.text);
 	}

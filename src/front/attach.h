@@ -14,7 +14,8 @@
 
 /* ---- attach.c ---------------------------------------------------------------------------------------------- */
 
-/* The end of an attached cache; frees it. */
+/* The end of an attached cache: its threads end, then, after its memories have gone, it is freed. */
+void tn_attached_stop(struct tn_cache *cache);
 void tn_detach(struct tn_cache *cache);
 /* A part of what a call sends or gets. */
 #define TN_PART(p, n) ((struct iovec){(void *)(uintptr_t)(p), (n)})

@@ -265,6 +265,8 @@ int tn_cache_close(struct tn_cache *cache)
 	if (cache->attached) {
 		/* Of an owner that is gone pages may stay -EBUSY for good, and with them a load, its pool and its memory. */
 		assert((cache->nmemories == 0 || tn_region_is_gone(&cache->region)) && "tn_memory_unregister all memories before tn_cache_close");
+		tn_attached_stop(cache);
+		tn_memories_abandon(cache);
 		tn_detach(cache);
 		return 0;
 	}

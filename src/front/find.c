@@ -86,6 +86,7 @@ int tn_cache_attach_store(const char *dir, const char *instance, const struct tn
 		*out = cache;
 		return 0;
 	}
+	tn_attached_stop(cache);
 	tn_detach(cache);
 	return tn_fail(-ENOENT, "%s: nobody serves the store; at %s a process serves another one", store, target);
 }

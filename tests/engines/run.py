@@ -18,12 +18,11 @@ import sys
 import tempfile
 import time
 
+from checks import Failed, canary, connector, flip, hits, need, same, three_rounds, tier, tier_twice
+import vllm_shapes
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 MARKS = ("<!-- engines: begin -->", "<!-- engines: end -->")
-
-
-class Failed(Exception):
-    pass
 
 
 def prompts(n, seed):
@@ -45,6 +44,7 @@ class Lab:
         self.model = os.path.join(args.engines, "models/tiny-llama")
         self.daemon, self.count, self.launcher = None, 0, None
         self.prompts = prompts(args.prompts, 7)
+        self.answers = {}
 
     def __enter__(self):
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
@@ -89,6 +89,22 @@ class Lab:
 
     def live(self, transfer, **job):
         return self.end(self.begin(transfer, **job))
+
+    def answers_without(self, **job):
+        """Tokens of the same engine without Tenuto."""
+        name = json.dumps(job, sort_keys=True)
+        if name not in self.answers:
+            self.answers[name] = self.live(None, **job)["rounds"][0]["tokens"]
+        return self.answers[name]
+
+    def other_model(self, kind):
+        """A model of another architecture, made at its first use."""
+        path = os.path.join(self.args.engines, f"models/tiny-{kind}")
+        if not os.path.isdir(path):
+            part = tempfile.mkdtemp(dir=os.path.dirname(path))
+            subprocess.run([self.python, os.path.join(HERE, "tiny_model.py"), part, kind], check=True, capture_output=True)
+            os.rename(part, path)
+        return path
 
     def wait_file(self, path, patience=900):
         until = time.monotonic() + patience
@@ -136,70 +152,7 @@ class Lab:
         return path
 
 
-def connector(**extra):
-    return {"kv_connector": "TenutoConnector", "kv_connector_module_path": "tenuto.vllm.connector", "kv_role": "kv_both",
-            "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra}
-
-
-def tier(**extra):
-    return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": {
-        "spec_name": "CpuTiering", "spec_module_path": "cpu_tiering", "cpu_bytes_to_use": 64 << 20, "block_size": 32,
-        "secondary_tiers": [{"type": "TenutoTier", "module_path": "tenuto.vllm.tier", **extra}]}}
-
-
-def canary(transfer):
-    text = json.dumps(transfer)
-    return json.loads(text.replace("TenutoConnector", "CanaryConnector").replace("TenutoTier", "CanaryTier").replace("tenuto.vllm.connector", "canary")
-                      .replace("tenuto.vllm.tier", "canary"))
-
-
-# ---- what must hold ---------------------------------------------------------------------------------------------------
-
-def hits(result):
-    """Tokens that came from outside the engine, as vLLM counts them."""
-    return int(result["metrics"].get("vllm:external_prefix_cache_hits", 0))
-
-
-def same(lab, result, which=0):
-    """How many prompts had the reference's tokens; all, or Failed."""
-    for i, r in enumerate(result["rounds"]):
-        wrong = [n for n, (a, b) in enumerate(zip(r["tokens"], lab.reference)) if a != b]
-        if wrong or len(r["tokens"]) != len(lab.reference):
-            raise Failed(f"round {i}: prompts {wrong[:10]} have other tokens than the reference")
-    return sum(len(r["tokens"]) for r in result["rounds"])
-
-
-def need(condition, text):
-    if not condition:
-        raise Failed(text)
-
-
-def flip(store):
-    """One bit of the first block's KV in a closed store: the first 128 KiB that look like numbers, and not like tables."""
-    path, page, run = os.path.join(store, "default", "tenuto.store"), 4096, 0
-    with open(path, "r+b") as f:
-        for at in range(0, os.path.getsize(path), page):
-            run = run + 1 if len(set(f.read(page))) > 150 else 0
-            if run == 32:
-                break
-        need(run == 32, "no data in the store")
-        f.seek(at - 16 * page + 5)
-        byte = f.read(1)[0]
-        f.seek(at - 16 * page + 5)
-        f.write(bytes([byte ^ 0x10]))
-
-
-def three_rounds(lab, make):
-    """Cold, warm, and after a restart of the whole engine."""
-    first = lab.live(make, rounds=2, reset=True)
-    n = same(lab, first)
-    warm = hits(first)
-    second = lab.live(make, rounds=1)
-    n += same(lab, second)
-    need(warm > 0, "no hits in the second round")
-    need(hits(second) > 0, "no hits after the restart")
-    return f"{n} answers equal; {warm:,} tokens from Tenuto in the warm round, {hits(second):,} after the restart of the engine"
-
+# ---- scenarios --------------------------------------------------------------------------------------------------------
 
 def scenario_connector(lab):
     return three_rounds(lab, connector(path=lab.fresh("c1"), disk_bytes="1GiB"))
@@ -218,25 +171,8 @@ def scenario_connector_processes(lab):
     return f"{same(lab, first) + same(lab, second)} answers equal; {hits(first):,} tokens warm, {hits(second):,} after the restart"
 
 
-def scenario_connector_tp2(lab):
-    """Two workers, each with its share of each block."""
-    store, env = lab.fresh("c4"), {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"}
-    few, llm = lab.prompts[:10], {"tensor_parallel_size": 2}
-    plain = lab.live(None, prompts=few, llm=llm, env=env)["rounds"][0]["tokens"]
-    make = connector(path=store, disk_bytes="1GiB")
-    first = lab.live(make, prompts=few, rounds=2, reset=True, llm=llm, env=env)
-    second = lab.live(make, prompts=few, llm=llm, env=env)
-    need(all(r["tokens"] == plain for r in first["rounds"] + second["rounds"]), "other tokens than without Tenuto")
-    need(hits(first) > 0 and hits(second) > 0, "no hits")
-    return f"30 answers equal to those of TP 2 without Tenuto; {hits(first):,} tokens warm, {hits(second):,} after the restart"
-
-
 def scenario_tier(lab):
-    first = lab.live(tier(path=lab.fresh("t1"), disk_bytes="1GiB"))
-    second = lab.live(tier(path=os.path.join(lab.dir, "t1"), disk_bytes="1GiB"))
-    loaded = int(second["metrics"].get("vllm:tenuto_tier_loaded_chunks", 0))
-    need(loaded > 0, "the tier loaded nothing after the restart")
-    return f"{same(lab, first) + same(lab, second)} answers equal; {loaded} chunks loaded after the restart, {hits(second):,} tokens"
+    return tier_twice(lab, tier(path=lab.fresh("t1"), disk_bytes="1GiB"))
 
 
 def scenario_canary_connector(lab):
@@ -346,7 +282,7 @@ def scenario_full_disk(lab):
         subprocess.run(["umount", store], check=False)
 
 
-SCENARIOS = [n.removeprefix("scenario_") for n in list(globals()) if n.startswith("scenario_")]
+SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS
 
 
 def report(path, text):
@@ -380,7 +316,7 @@ def main():
         for name in args.scenarios or SCENARIOS:
             begun = time.monotonic()
             try:
-                text, ok = globals()["scenario_" + name](lab), "holds"
+                text, ok = SCENARIOS[name](lab), "holds"
             except Failed as e:
                 text, ok, bad = str(e), "FAILED", bad + 1
             print(f"{ok:7} {name:22} {time.monotonic() - begun:6.1f} s  {text}", flush=True)

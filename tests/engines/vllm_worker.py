@@ -17,7 +17,7 @@ def cached_and_metrics(llm):
     """What the engine itself counts."""
     values = {}
     for metric in llm.get_metrics():
-        if "prefix_cache" in metric.name or "tenuto" in metric.name or "kv_offload" in metric.name:
+        if "prefix_cache" in metric.name or "preemption" in metric.name or "tenuto" in metric.name or "kv_offload" in metric.name:
             values[metric.name] = values.get(metric.name, 0) + getattr(metric, "value", 0)
     return values
 

@@ -384,10 +384,12 @@ class Worker:
                 load.good[group] = good
                 if part.end(0.0):
                     return False
+            except GONE as e:
+                self.gone(e)
+                return True
             except OSError as e:
-                load.good[group] = 0
-                if isinstance(e, GONE):
-                    self.gone(e)
+                self.warn(f"tenuto: a load: {e}")
+                self._end_load(load, failed=True)  # other groups' pages may still be written to
                 return True
         if load.good:
             self._judge(load)

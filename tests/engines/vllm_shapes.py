@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM in other shapes than one worker and one Llama: several workers, latent attention, sliding windows, too little KV memory. Each function is a scenario of run.py."""
+import checks
+
+WORKERS = {"llm": {"tensor_parallel_size": 2}, "env": {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"}}
+
+
+def few(lab):
+    """Enough prompts for each beginning to come back; two workers on two cores are slow."""
+    return lab.prompts[:10]
+
+
+def scenario_connector_tp2(lab):
+    """Two workers, each with its share of each block."""
+    return checks.three_rounds(lab, checks.connector(path=lab.fresh("p1"), disk_bytes="1GiB"), settle=2, prompts=few(lab), **WORKERS)
+
+
+def scenario_connector_tp2_async(lab):
+    return checks.three_rounds(lab, checks.connector(path=lab.fresh("p2"), disk_bytes="1GiB", load="async"), settle=2, prompts=few(lab), **WORKERS)
+
+
+def scenario_tier_tp2(lab):
+    """The tier runs in the scheduler's process: a row of vLLM's region has the bytes of both workers."""
+    return checks.tier_twice(lab, checks.tier(path=lab.fresh("p3"), disk_bytes="1GiB"), prompts=few(lab), **WORKERS)
+
+
+def scenario_window(lab):
+    """Gemma 3: layers with a sliding window of 64 tokens and layers without, two groups of blocks."""
+    return checks.three_rounds(lab, checks.connector(path=lab.fresh("w1"), disk_bytes="1GiB"), model=lab.other_model("gemma3"))
+
+
+def scenario_tier_window(lab):
+    return checks.tier_twice(lab, checks.tier(path=lab.fresh("w2"), disk_bytes="1GiB"), model=lab.other_model("gemma3"))
+
+
+def latent(lab):
+    return {"model": lab.other_model("deepseek"), "llm": {"block_size": 16}}
+
+
+def scenario_latent(lab):
+    """DeepSeek's latent attention (MLA): one vector per token."""
+    return checks.three_rounds(lab, checks.connector(path=lab.fresh("m1"), disk_bytes="1GiB"), **latent(lab))
+
+
+def scenario_latent_async(lab):
+    return checks.three_rounds(lab, checks.connector(path=lab.fresh("m2"), disk_bytes="1GiB", load="async"), **latent(lab))
+
+
+def scenario_latent_tp2(lab):
+    """Both workers hold the same latent vectors: one of them saves, both load."""
+    one = latent(lab)
+    alone = lab.live(checks.connector(path=lab.fresh("m3"), disk_bytes="1GiB"), prompts=few(lab), **one)
+    both = {"model": one["model"], "llm": {**one["llm"], **WORKERS["llm"]}, "env": WORKERS["env"]}
+    store = lab.fresh("m4")
+    reference = lab.answers_without(prompts=few(lab), **both)
+    first = lab.live(checks.connector(path=store, disk_bytes="1GiB"), prompts=few(lab), **both)
+    second = lab.live(checks.connector(path=store, disk_bytes="1GiB"), prompts=few(lab), **both)
+    stored = [int(r["metrics"].get("vllm:tenuto_save_stored_blocks", 0)) for r in (alone, first)]
+    checks.need(stored[0] == stored[1], f"one worker stored {stored[0]} blocks, two stored {stored[1]}")
+    checks.need(checks.hits(second) > 0, "no hits after the restart")
+    n = checks.same(lab, first, reference) + checks.same(lab, second, reference)
+    return f"{n} answers equal; {stored[1]} blocks stored, as by one worker; {checks.hits(second):,} tokens after the restart"
+
+
+def preempted(lab, **options):
+    """Requests that together need more KV memory than there is: vLLM takes pages from some, which are computed or loaded again."""
+    job = {"batch": 8, "tokens": 160, "llm": {"num_gpu_blocks_override": 40, "max_model_len": 512}}
+    make = checks.connector(path=lab.fresh("b" + options.get("load", "")), disk_bytes="1GiB", **options)
+    reference = lab.answers_without(**job)
+    first = lab.live(make, rounds=2, reset=True, **job)
+    times = int(first["metrics"].get("vllm:num_preemptions", 0))
+    checks.need(times > 0, "nothing was preempted")
+    checks.need(checks.hits(first) > 0, "no hits")
+    return f"{checks.same(lab, first, reference)} answers equal; {times} preemptions, {checks.hits(first):,} tokens from Tenuto"
+
+
+def scenario_preemption(lab):
+    return preempted(lab)
+
+
+def scenario_preemption_async(lab):
+    return preempted(lab, load="async")
+
+
+SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")}
