@@ -64,6 +64,18 @@ static uint32_t others(const struct tn_shares *s, uint16_t space)
 	return n;
 }
 
+static bool has_rank(const struct tn_shares *s, uint16_t space, uint32_t rank)
+{
+	uint16_t at = space;
+
+	do {
+		if (s->rank[at] == rank)
+			return true;
+		at = s->next[at];
+	} while (at != space);
+	return false;
+}
+
 int tn_shares_join(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, const struct tn_key *family, uint32_t rank)
 {
 	uint32_t other = 0;
@@ -72,6 +84,8 @@ int tn_shares_join(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, 
 		return 0;
 	while (other < TN_STORE_SPACES_MAX && !tn_key_eq(&s->family[other], family))
 		other++;
+	if (other < TN_STORE_SPACES_MAX && has_rank(s, (uint16_t)other, rank))
+		return 0; /* another engine's, of another geometry */
 	if (other < TN_STORE_SPACES_MAX && make_rings(s, t))
 		return -ENOMEM;
 	s->family[space] = *family;

@@ -33,7 +33,7 @@ struct tn_shares {
 /* 0, -ENOMEM. */
 int tn_shares_create(struct tn_shares *s, uint32_t max_blocks, const struct tn_alloc *alloc);
 void tn_shares_destroy(struct tn_shares *s);
-/* A space that is new, or known, is the rank's of this family; t decides, and may be NULL. 0, -ENOMEM. */
+/* A space that is new, or known, is the rank's of this family, unless another space is; t decides, and may be NULL. 0, -ENOMEM. */
 int tn_shares_join(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, const struct tn_key *family, uint32_t rank);
 void tn_shares_leave(struct tn_shares *s, uint16_t space);
 /* What was decided about another share of the block: the tier has one, or a rank has asked before this one. What this one is told must be noted. */
