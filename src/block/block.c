@@ -339,7 +339,8 @@ static uint32_t residency_shift(enum tn_tier tier)
 
 enum tn_residency tn_block_residency(const struct tn_registry *reg, tn_block b, enum tn_tier tier)
 {
-	return (enum tn_residency)(tn_registry_meta(reg, b) >> residency_shift(tier) & 3);
+	/* Acquire: who sees the tier present also sees what was written before (tn_block_set_residency). */
+	return (enum tn_residency)(__atomic_load_n(&reg->records[b].meta, __ATOMIC_ACQUIRE) >> residency_shift(tier) & 3);
 }
 
 void tn_block_set_residency(struct tn_registry *reg, tn_block b, enum tn_tier tier, enum tn_residency r)
