@@ -7,9 +7,12 @@
 
 #include "core/pool.h"
 
-/* A pool over a memory of its own, whose ranges are the regions at bases (tn_layout_regions says how many, and how large). */
-static inline int enginepool_create(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape,
-				    void *const *bases, struct tn_pool **out)
+/*
+ * A pool over a memory of its own, whose ranges are the regions at bases (tn_layout_regions says how many, and how large). stage_bytes: as of
+ * struct tn_memory_desc.
+ */
+static inline int enginepool_create_staged(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape,
+					   void *const *bases, uint64_t stage_bytes, struct tn_pool **out)
 {
 	struct tn_memory_range *range;
 	struct tn_pool_layout layout;
@@ -28,6 +31,7 @@ static inline int enginepool_create(struct tn_cache *cache, const struct tn_geom
 	tn_memory_desc_init(&desc);
 	desc.ranges = range;
 	desc.nranges = n;
+	desc.stage_bytes = stage_bytes;
 	rc = tn_memory_register(cache, &desc, &memory);
 	if (rc == 0) {
 		rc = tn_layout_fill(g, shape, NULL, base, &layout);
@@ -39,6 +43,12 @@ static inline int enginepool_create(struct tn_cache *cache, const struct tn_geom
 	free(range);
 	free(base);
 	return rc;
+}
+
+static inline int enginepool_create(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape,
+				    void *const *bases, struct tn_pool **out)
+{
+	return enginepool_create_staged(cache, g, shape, bases, 0, out);
 }
 
 /* The pool and its memory. */

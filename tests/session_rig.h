@@ -77,6 +77,20 @@ static inline void attach(const char *dir, struct rig *r)
 	assert_int_equal(rig_space_open(r, &(struct rig_space_opts){0}, r->s), 0);
 }
 
+/* Likewise, with a space whose pool is staged: with session memory for so many blocks, 0: for all. */
+static inline void attach_staged(const char *dir, uint32_t stage_blocks, struct rig *r)
+{
+	char path[PATH];
+
+	init_in(dir, r);
+	r->o.attached = r->o.staged = true;
+	r->o.stage_blocks = stage_blocks;
+	socket_path(r, path);
+	assert_int_equal(tn_cache_attach(path, patient(), &r->cache), 0);
+	assert_int_equal(rig_space_open(r, &(struct rig_space_opts){0}, r->s), 0);
+	assert_non_null(r->s->pool->stage);
+}
+
 static inline void detach(struct rig *r)
 {
 	rig_space_close(r->s);

@@ -398,7 +398,7 @@ static inline void tn_load_opts_init(struct tn_load_opts *opts)
  *
  * Return: 0 and *out; -EINVAL (a page out of range, given twice, or still part of another load or of a save, with
  * the value), -EAGAIN (max_ops are under way; or, of an attached cache, others have the session memory that the pages need),
- * -E2BIG (more than max_op_blocks allows, or than there is session memory, ever), -EFAULT (of an attached cache: pages of the memory are gone, as an operation
+ * -E2BIG (more than max_op_blocks allows), -EFAULT (of an attached cache: pages of the memory are gone, as an operation
  * before has told; tenuto/session.h). Blocks that are not there are no error: they shorten the good prefix.
  */
 TN_API int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
@@ -498,7 +498,7 @@ static inline void tn_save_opts_init(struct tn_save_opts *opts)
  *
  * Return: 0 and *out; -EINVAL (also for a page that still belongs to a load, with its index), -EAGAIN (max_ops, or
  * write_backlog_bytes, or session memory as of tn_load_begin: nothing was begun; ask again when saves have gone on, or leave these blocks
- * out), -E2BIG (more than max_op_blocks, or session memory, allows, ever), -EFAULT (as tn_load_begin).
+ * out), -E2BIG (more than max_op_blocks allows), -EFAULT (as tn_load_begin).
  */
 TN_API int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 			 const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out);

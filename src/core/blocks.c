@@ -94,7 +94,16 @@ void tn_block_touch_back(struct tn_blocks *bl, tn_block b)
 			continue;
 		tn_block_describe(t, b, false, &info);
 		tn_tier_touch(t, b, &info);
+		used_now(bl, t, b);
 	}
+}
+
+void tn_chain_touch_back(struct tn_blocks *bl, tn_block last)
+{
+	if (!tn_request_goes_back(bl))
+		return;
+	for (tn_block b = last; b != TN_BLOCK_NONE; b = tn_block_parent(bl->registry, b))
+		tn_block_touch_back(bl, b);
 }
 
 void tn_block_let_in(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)

@@ -168,17 +168,24 @@ static void release_idle(struct tn_reading *r)
 	}
 }
 
+/* The parent is that of a load which goes on with a prefix: all of it counts as used again. */
 static void touch_blocks(struct tn_reading *r)
 {
 	struct tn_cache *cache = r->op.cache;
+	tn_block parent = TN_BLOCK_NONE;
 
-	tn_request_begins(&cache->blocks, TN_BLOCK_NONE);
+	if (!tn_key_is_zero(&r->parent))
+		parent = tn_registry_find_one(cache->registry, r->op.space->index, &r->parent, true);
+	tn_request_begins(&cache->blocks, parent);
 	for (uint32_t i = 0; i < r->good; i++)
 		if (r->items[i].block != TN_BLOCK_NONE)
 			tn_block_touch(&cache->blocks, r->items[i].block, false);
 	for (uint32_t i = tn_request_goes_back(&cache->blocks) ? r->op.n : 0; i-- > 0;)
 		if (r->items[i].block != TN_BLOCK_NONE)
 			tn_block_touch_back(&cache->blocks, r->items[i].block);
+	tn_chain_touch_back(&cache->blocks, parent);
+	if (parent != TN_BLOCK_NONE)
+		tn_block_release(&cache->blocks, parent);
 }
 
 void tn_load_begins(struct tn_reading *r)

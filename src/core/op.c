@@ -150,6 +150,7 @@ void tn_reading_arm(struct tn_reading *r, const struct tn_command *c)
 	memset((char *)r + sizeof(r->op), 0, sizeof(*r) - sizeof(r->op));
 	r->prefetch = c->kind == TN_COMMAND_PREFETCH;
 	r->deadline_ns = c->deadline_ns;
+	r->parent = c->parent;
 	r->items = t->items;
 	r->checks = t->checks;
 	r->chunk_state = t->chunk_state;

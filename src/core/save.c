@@ -158,13 +158,10 @@ static void touch_back(struct tn_save_op *save, tn_block before)
 {
 	struct tn_cache *cache = save->w.op.cache;
 
-	if (!tn_request_goes_back(&cache->blocks))
-		return;
-	for (uint32_t i = save->w.op.n; i-- > 0;)
+	for (uint32_t i = tn_request_goes_back(&cache->blocks) ? save->w.op.n : 0; i-- > 0;)
 		if (save->w.items[i].block != TN_BLOCK_NONE)
 			tn_block_touch_back(&cache->blocks, save->w.items[i].block);
-	for (tn_block b = before; b != TN_BLOCK_NONE; b = tn_block_parent(cache->registry, b))
-		tn_block_touch_back(&cache->blocks, b);
+	tn_chain_touch_back(&cache->blocks, before);
 }
 
 static void find_work(struct tn_save_op *save)

@@ -132,6 +132,15 @@ void rig_memory_free(const struct rig *r, void *memory, uint64_t bytes)
 		assert_int_equal(munmap(memory, bytes), 0);
 }
 
+static uint64_t block_bytes(const struct tn_geometry *g)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t p = 0; p < g->nplanes; p++)
+		bytes += (uint64_t)tn_geometry_page_bytes(g, p) * g->pages_per_block * g->layers;
+	return bytes;
+}
+
 static void open_pool(struct rig_space *s)
 {
 	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = s->npages};
@@ -147,7 +156,7 @@ static void open_pool(struct rig_space *s)
 		memset(s->memory, POISON, bytes * count);
 	for (uint32_t i = 0; i < count; i++)
 		s->bases[i] = s->memory + i * bytes;
-	assert_int_equal(enginepool_create(s->rig->cache, &s->g, &shape, s->bases, &s->pool), 0);
+	assert_int_equal(enginepool_create_staged(s->rig->cache, &s->g, &shape, s->bases, s->rig->o.stage_blocks * block_bytes(&s->g), &s->pool), 0);
 }
 
 int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_space *s)

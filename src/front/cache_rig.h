@@ -48,6 +48,7 @@ struct rig;
  * @faults:      and those from the beginning, or NULL
  * @attached:    the cache is one that has attached to the one that is opened, in this process
  * @staged:      and its pools lie in memory that only a process itself can map
+ * @stage_blocks: with session memory for so many blocks each, 0: for as many as they have
  * @open:        a real rig's, instead of tn_cache_open
  *
  * Of a simulated rig:
@@ -63,7 +64,7 @@ struct rig_opts {
 	struct tn_cache_opts cache;
 	uint32_t spaces;
 	uint32_t layers, pages_per_block, heads, head_dim;
-	uint32_t npages;
+	uint32_t npages, stage_blocks;
 	uint64_t quota_blocks[RIG_SPACES];
 	bool faulty, attached, staged;
 	const struct tn_io_faulty_opts *faults;

@@ -82,7 +82,7 @@ void tn_handle_next(struct tn_front_op *op, enum tn_handle_kind kind)
 	/* Others may be looking at it, with a handle of its last life. */
 	uint64_t gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED);
 
-	op->generation = (((gate >> (GATE_SHIFT + 1)) + 1) << 1 | kind) & GENERATION_MASK;
+	op->generation = (((gate >> (GATE_SHIFT + 1)) + op->windows.count) << 1 | kind) & GENERATION_MASK;
 	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT, __ATOMIC_RELAXED);
 }
 
@@ -272,11 +272,12 @@ int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 	op->n = (uint32_t)a->n;
 	op->first_page = 0;
 	op->end_page = a->n * per_block;
+	op->windows = (struct tn_windows){.count = 1};
 	op->outcome = NULL;
 	op->tag = op->input_tokens = op->left_ns = 0;
 	op->left_layer = 0;
 	__atomic_store_n(&op->layers_given, 0, __ATOMIC_RELAXED);
-	memcpy(tn_face_keys(&op->cache->region, op->number), a->keys, a->n * sizeof(*a->keys));
+	memcpy(tn_face_keys(op->region, op->number), a->keys, a->n * sizeof(*a->keys));
 	if (a->pages)
 		memcpy(tn_face_pages(op->region, op->number), a->pages, op->end_page * sizeof(*a->pages));
 	if (a->pool) {
@@ -317,15 +318,13 @@ void tn_front_begin(struct tn_front_op *op, const struct tn_command *command)
 	c.blocks = op->n;
 	c.first_page = op->first_page;
 	c.end_page = op->end_page;
-	tn_face_ask(&op->cache->region, op->number, &c, layers);
+	tn_face_ask(op->region, op->number, &c, layers);
 	if (c.kind == TN_COMMAND_PREFETCH)
 		__atomic_fetch_or(&op->cache->front->prefetches[op->number / 64], 1ull << op->number % 64, __ATOMIC_RELEASE);
-	if (op->region == &op->cache->region) {
+	if (op->region == &op->cache->region)
 		tn_front_kick(op);
-	} else {
-		tn_face_ask(op->region, op->number, &c, layers);
+	else
 		tn_stage_begin(op);
-	}
 }
 
 /* ---- and back ----------------------------------------------------------------------------------------- */

@@ -140,12 +140,13 @@ void tn_stage_pool_destroy(struct tn_pool *pool)
 	tn_put(a, s, sizeof(*s));
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------- */
+/* ---- windows ------------------------------------------------------------------------------------------------- */
 
 struct blocks {
-	uint32_t first, end; /* those of which some page is claimed */
+	uint32_t first, end;
 };
 
+/* Those of which some page is claimed. */
 static struct blocks blocks_of(const struct tn_front_op *op)
 {
 	uint32_t each = op->space->geometry.pages_per_block;
@@ -153,20 +154,68 @@ static struct blocks blocks_of(const struct tn_front_op *op)
 	return (struct blocks){(uint32_t)(op->first_page / each), (uint32_t)((op->end_page + each - 1) / each)};
 }
 
+static struct blocks window_of(const struct tn_front_op *op)
+{
+	struct blocks all = blocks_of(op);
+	uint32_t first = all.first + op->windows.index * op->windows.blocks, left = all.end - first;
+
+	return (struct blocks){first, first + (left < op->windows.blocks ? left : op->windows.blocks)};
+}
+
+static bool is_last(const struct tn_front_op *op)
+{
+	return op->windows.index + 1 == op->windows.count;
+}
+
+/* The generation that the owner knows the window by: the last one's is the operation's. */
+static uint64_t life_of(const struct tn_front_op *op)
+{
+	return op->generation - 2ull * (op->windows.count - 1 - op->windows.index);
+}
+
+static bool is_save(const struct tn_front_op *op)
+{
+	return (op->generation & 1) == TN_HANDLE_SAVE;
+}
+
+/* Writes down what the owner is asked of the window: the command, its keys; its pages are the slots. */
+static void ask(const struct tn_front_op *op)
+{
+	const struct tn_region *owner = &op->cache->region;
+	const struct tn_key *keys = tn_face_keys(op->region, op->number);
+	struct tn_command c = tn_face_asked(op->region, op->number)->command;
+	struct blocks w = window_of(op);
+	uint64_t each = op->space->geometry.pages_per_block, first = w.first * each, end = w.end * each;
+
+	c.generation = life_of(op);
+	c.blocks = w.end - w.first;
+	c.first_page = op->first_page > first ? op->first_page - first : 0;
+	c.end_page = (op->end_page < end ? op->end_page : end) - first;
+	if (op->windows.index > 0)
+		c.parent = keys[w.first - 1];
+	if (!is_last(op))
+		c.flags &= ~TN_COMMAND_PARTIAL_LAST;
+	if (!is_save(op) && op->windows.count > 1)
+		c.flags |= TN_COMMAND_WHOLE; /* no layer of it is told before most of the others are there */
+	memcpy(tn_face_keys(owner, op->number), keys + w.first, c.blocks * sizeof(*keys));
+	tn_face_ask(owner, op->number, &c, is_save(op) ? op->space->shape.layers : 0);
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------- */
+
 int tn_stage_take(struct tn_front_op *op, const char *call)
 {
 	uint32_t each = op->space->geometry.pages_per_block, *pages = tn_face_pages(&op->cache->region, op->number);
 	struct tn_stage_pool *s = op->pool->stage;
-	struct blocks b = blocks_of(op);
-	uint32_t n = b.end - b.first;
+	struct blocks all = blocks_of(op);
+	uint32_t n = all.end - all.first, slots = n <= s->nslots ? n : (s->nslots + 1) / 2;
 	bool there;
 
-	if (n > s->nslots)
-		return tn_fail(-E2BIG, "%s: %u blocks in pages that the cache's owner cannot map, and session memory for %u; split it, "
-			       "raise stage_bytes, or use tn_memory_alloc", call, n, s->nslots);
+	op->windows.blocks = slots;
+	op->windows.count = (n + slots - 1) / slots;
 	pthread_mutex_lock(&s->lock);
-	there = n <= s->nfree;
-	for (uint32_t i = b.first; there && i < b.end; i++) {
+	there = slots <= s->nfree;
+	for (uint32_t i = 0; there && i < slots; i++) {
 		uint32_t page = s->free[--s->nfree] * each;
 
 		for (uint32_t k = 0; k < each; k++)
@@ -182,28 +231,29 @@ static void give_slots(const struct tn_front_op *op)
 	uint32_t each = op->space->geometry.pages_per_block;
 	const uint32_t *pages = tn_face_pages(&op->cache->region, op->number);
 	struct tn_stage_pool *s = op->pool->stage;
-	struct blocks b = blocks_of(op);
 
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = b.end; i > b.first; i--)
+	for (uint32_t i = op->windows.blocks; i > 0; i--)
 		s->free[s->nfree++] = pages[(i - 1) * each] / each;
 	pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- copies -------------------------------------------------------------------------------------------------- */
 
-/* The claimed pages of a layer of blocks before `end`: to the session memory, or from it. */
+/* The claimed pages of a layer of the window's blocks before `end`: to the session memory, or from it. */
 static void copy_layer(const struct tn_front_op *op, uint32_t layer, uint32_t end, bool to_session)
 {
 	uint32_t each = op->space->geometry.pages_per_block;
 	const uint32_t *theirs = tn_face_pages(op->region, op->number), *ours = tn_face_pages(&op->cache->region, op->number);
 	const struct tn_layout *caller = &op->pool->layout, *session = &op->pool->stage->layout;
-	uint64_t last = (uint64_t)end * each, bytes = 0;
+	uint64_t window = (uint64_t)window_of(op).first * each, last = (uint64_t)end * each, bytes = 0;
+	uint64_t first = op->first_page > window ? op->first_page : window;
 
 	last = last < op->end_page ? last : op->end_page;
 	for (uint32_t p = 0; p < caller->geometry.nplanes; p++)
-		for (uint64_t i = op->first_page; i < last; i++) {
-			void *a = tn_layout_address(caller, layer, p, theirs[i]), *b = tn_layout_address(session, layer, p, ours[i]);
+		for (uint64_t i = first; i < last; i++) {
+			void *a = tn_layout_address(caller, layer, p, theirs[i]);
+			void *b = tn_layout_address(session, layer, p, ours[i - window]);
 
 			memcpy(to_session ? b : a, to_session ? a : b, caller->page_bytes[p]);
 			bytes += caller->page_bytes[p];
@@ -222,19 +272,35 @@ static void kick_owner(const struct tn_front_op *op)
 		tn_region_wake(owner);
 }
 
-/* The owner will not look at the operation, nor at its session memory, again. */
+/* The owner will not look at the window, nor at the session memory, again. */
 static bool owner_let_go(const struct tn_front_op *op)
 {
 	const struct tn_region *owner = &op->cache->region;
 	struct tn_doorbell kicks = tn_region_kicks(owner);
 
-	return tn_face_is_drained(owner, op->number, op->generation) && !tn_doorbell_pending(&kicks, op->number);
+	return tn_face_is_drained(owner, op->number, life_of(op)) && !tn_doorbell_pending(&kicks, op->number);
 }
 
-/* What the owner tells of the operation is of this life. */
+/* What the owner tells is of this window. */
 static bool owner_began(const struct tn_front_op *op)
 {
-	return __atomic_load_n(&tn_face_told(&op->cache->region, op->number)->begun, __ATOMIC_ACQUIRE) == op->generation;
+	return __atomic_load_n(&tn_face_told(&op->cache->region, op->number)->begun, __ATOMIC_ACQUIRE) == life_of(op);
+}
+
+/* What was counted of the windows so far, the one under way included. */
+static void count(const struct tn_front_op *op, uint32_t *blocks)
+{
+	const struct tn_face_told *told = tn_face_told(&op->cache->region, op->number);
+
+	for (uint32_t i = 0; i < TN_FACE_KINDS; i++)
+		blocks[i] = op->windows.counted[i] + __atomic_load_n(&told->blocks[i], __ATOMIC_RELAXED);
+}
+
+static void next_window(struct tn_front_op *op)
+{
+	op->windows.index++;
+	ask(op);
+	kick_owner(op);
 }
 
 /* The caller may begin the operation's next life before this returns. */
@@ -272,43 +338,94 @@ static void tell_good(const struct tn_front_op *op, uint32_t good)
 		tn_face_tell_idle(op->region, op->number, i);
 }
 
-/* A chunk that the owner has told and this thread has not; chunks: there is none. */
-static uint32_t next_chunk(const struct tn_front_op *op, bool gone)
+/* The good prefix, as far as the owner has told: all blocks, or those before the first that the window lost. */
+static uint32_t good_of(const struct tn_front_op *op)
+{
+	uint32_t good = tn_face_good(&op->cache->region, op->number);
+	struct blocks w = window_of(op);
+
+	return good < w.end - w.first ? w.first + good : op->n;
+}
+
+/* A chunk of the window that the owner has told and this thread has not copied; chunks: there is none. */
+static uint32_t next_chunk(const struct tn_front_op *op)
 {
 	uint32_t c = 0, chunks = op->space->shape.chunks;
+	uint64_t life = life_of(op);
 
-	while (c < chunks && (tn_face_is_ready(op->region, op->number, c, op->generation) ||
-			      !(gone || tn_face_is_ready(&op->cache->region, op->number, c, op->generation))))
+	while (c < chunks && (tn_face_is_ready(op->region, op->number, c, life) || !tn_face_is_ready(&op->cache->region, op->number, c, life)))
 		c++;
 	return c;
 }
 
+/* The words of a chunk rise with each window; only the last one's is what callers wait for. */
+static void load_chunk(struct tn_stage *s, const struct tn_front_op *op, uint32_t chunk)
+{
+	const struct tn_shape *shape = &op->space->shape;
+	uint32_t good = good_of(op), end = window_of(op).end, tiers[TN_FACE_KINDS];
+
+	for (uint32_t i = 0; i < tn_shape_chunk_count(shape, chunk); i++)
+		copy_layer(op, tn_shape_chunk_first(shape, chunk) + i, good < end ? good : end, false);
+	if (is_last(op)) {
+		count(op, tiers);
+		tn_face_tell_tiers(op->region, op->number, tiers);
+		tell_good(op, good);
+	}
+	tn_face_tell_ready(op->region, op->number, chunk, life_of(op));
+	if (is_last(op))
+		s->told |= tn_face_notify(op->region, op->number);
+}
+
+/* Nothing of it comes any more: who waits for a layer goes on with the good prefix. */
+static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t good)
+{
+	uint32_t tiers[TN_FACE_KINDS];
+
+	count(op, tiers);
+	tn_face_tell_tiers(op->region, op->number, tiers);
+	tell_good(op, good);
+	for (uint32_t c = 0; c < op->space->shape.chunks; c++)
+		if (!tn_face_is_ready(op->region, op->number, c, op->generation))
+			tn_face_tell_ready(op->region, op->number, c, op->generation);
+	s->told |= tn_face_notify(op->region, op->number);
+	let_go(s, op, tn_face_told(&op->cache->region, op->number)->status);
+}
+
+static void window_loaded(struct tn_stage *s, struct tn_front_op *op)
+{
+	struct blocks w = window_of(op);
+
+	if (is_last(op) || good_of(op) < op->n || tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel)) {
+		finish_load(s, op, is_last(op) || good_of(op) < w.end ? good_of(op) : w.end);
+		return;
+	}
+	for (uint32_t i = w.first; i < w.end; i++)
+		tn_face_tell_idle(op->region, op->number, i);
+	count(op, op->windows.counted);
+	next_window(op);
+}
+
 static bool step_load(struct tn_stage *s, struct tn_front_op *op)
 {
-	const struct tn_region *owner = &op->cache->region;
-	bool gone = tn_region_is_gone(owner), over = gone || owner_let_go(op);
-	const struct tn_shape *shape = &op->space->shape;
-	uint32_t chunk = next_chunk(op, gone), blocks[TN_FACE_KINDS];
-	uint32_t good = gone ? 0 : tn_face_good(owner, op->number);
+	bool over = owner_let_go(op);
+	uint32_t chunk;
 
+	if (tn_region_is_gone(&op->cache->region)) {
+		finish_load(s, op, 0);
+		return true;
+	}
 	if (!over && pass_cancel(op)) /* a ring after the owner's end would reach the operation's next life */
 		kick_owner(op);
-	if (chunk == shape->chunks) {
-		if (owner_began(op)) /* pages that nothing is copied to any more are the caller's, also while the owner waits for a disk */
-			tell_good(op, tn_face_good(owner, op->number));
-		if (over)
-			let_go(s, op, tn_face_told(owner, op->number)->status);
-		return over;
+	chunk = next_chunk(op);
+	if (chunk < op->space->shape.chunks) {
+		load_chunk(s, op, chunk);
+		return true;
 	}
-	for (uint32_t i = 0; i < tn_shape_chunk_count(shape, chunk); i++)
-		copy_layer(op, tn_shape_chunk_first(shape, chunk) + i, good, false);
-	for (uint32_t i = 0; i < TN_FACE_KINDS; i++)
-		blocks[i] = __atomic_load_n(&tn_face_told(owner, op->number)->blocks[i], __ATOMIC_RELAXED);
-	tn_face_tell_tiers(op->region, op->number, blocks);
-	tell_good(op, good);
-	tn_face_tell_ready(op->region, op->number, chunk, op->generation);
-	s->told |= tn_face_notify(op->region, op->number);
-	return true;
+	if (owner_began(op)) /* pages that nothing is copied to any more are the caller's, also while the owner waits for a disk */
+		tell_good(op, good_of(op));
+	if (over)
+		window_loaded(s, op);
+	return over;
 }
 
 /* Whether the bytes of a layer that was given are final; if only a device knows, *due_ns is when to look again. */
@@ -336,15 +453,16 @@ static bool pass_layers(const struct tn_front_op *op, uint64_t *due_ns)
 	const struct tn_face_given *from = tn_face_given(op->region, op->number);
 	struct tn_face_given *to = tn_face_given(&op->cache->region, op->number);
 	uint32_t *commit = &tn_face_asked(&op->cache->region, op->number)->commit, left = 0, copied = 0, layer[COPY_LAYERS];
-	uint64_t bytes = 0, each = layer_bytes(&op->pool->layout.geometry) * op->n;
+	struct blocks w = window_of(op);
+	uint64_t bytes = 0, each = layer_bytes(&op->pool->layout.geometry) * (w.end - w.first);
 
 	for (uint32_t l = 0; l < op->space->shape.layers && copied < COPY_LAYERS && (copied == 0 || bytes + each <= COPY_BYTES); l++) {
 		if (tn_face_is_set(&to[l].given))
 			continue;
 		left++;
-		if (!tn_face_is_set(&from[l].given) || !is_final(op, &from[l], due_ns))
-			continue;
-		copy_layer(op, l, op->n, true);
+		if (!tn_face_is_set(&from[l].given) || (op->windows.index == 0 && !is_final(op, &from[l], due_ns)))
+			continue; /* later windows begin when all are final: their events may be gone */
+		copy_layer(op, l, w.end, true);
 		bytes += each;
 		layer[copied++] = l;
 	}
@@ -360,23 +478,75 @@ static bool pass_layers(const struct tn_front_op *op, uint64_t *due_ns)
 	return true;
 }
 
-static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
+/* What becomes of the blocks from `first` on, which the owner never had. */
+static void leave_rest(struct tn_front_op *op, uint32_t first, enum tn_saved saved)
+{
+	memset(tn_face_saved(op->region, op->number) + first, saved, op->n - first);
+	op->windows.counted[saved] += op->n - first;
+	op->windows.left = op->n - first;
+}
+
+/* The results of a window that the owner took. */
+static void take_results(struct tn_front_op *op)
 {
 	const struct tn_region *owner = &op->cache->region;
 	const struct tn_face_told *told = tn_face_told(owner, op->number);
+	struct blocks w = window_of(op);
 
-	if (tn_region_is_gone(owner)) {
+	memcpy(tn_face_saved(op->region, op->number) + w.first, tn_face_saved(owner, op->number), w.end - w.first);
+	count(op, op->windows.counted);
+	if (!op->windows.error)
+		op->windows.error = told->error;
+	if (!op->windows.status)
+		op->windows.status = told->status;
+}
+
+/* The owner has refused the window. Of the first one its caller is told so, as if it were not staged. */
+static void take_refusal(struct tn_front_op *op)
+{
+	int status = tn_face_told(&op->cache->region, op->number)->status;
+
+	if (op->windows.index == 0)
+		tn_face_tell_good(op->region, op->number, 0);
+	else
+		leave_rest(op, window_of(op).first, TN_SAVED_FAILED);
+	if (!op->windows.error)
+		op->windows.error = status;
+	if (op->windows.index == 0 || status == -EFAULT)
+		op->windows.status = status;
+}
+
+static void window_saved(struct tn_stage *s, struct tn_front_op *op)
+{
+	bool refused = tn_face_good(&op->cache->region, op->number) == 0;
+
+	if (refused)
+		take_refusal(op);
+	else
+		take_results(op);
+	if (!refused && !is_last(op)) {
+		if (!tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel)) {
+			next_window(op);
+			return;
+		}
+		leave_rest(op, window_of(op).end, TN_SAVED_NOT);
+	}
+	tn_face_tell_saved(op->region, op->number, op->windows.counted, TN_FACE_KINDS, op->windows.error);
+	let_go(s, op, op->windows.status);
+}
+
+static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
+{
+	if (tn_region_is_gone(&op->cache->region)) {
 		let_go(s, op, -ESHUTDOWN);
 		return true;
 	}
 	if (owner_let_go(op)) {
-		tn_face_tell_saved(op->region, op->number, told->blocks, TN_FACE_KINDS, told->error);
-		memcpy(tn_face_saved(op->region, op->number), tn_face_saved(owner, op->number), op->n);
-		let_go(s, op, told->status);
+		window_saved(s, op);
 		return true;
 	}
 	if (!pass_cancel(op) &&
-	    (tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel) || !pass_layers(op, due_ns)))
+	    (tn_face_is_set(&tn_face_asked(&op->cache->region, op->number)->cancel) || !pass_layers(op, due_ns)))
 		return false;
 	kick_owner(op);
 	return true;
@@ -386,6 +556,7 @@ void tn_stage_begin(struct tn_front_op *op)
 {
 	struct tn_stage *s = op->cache->stage;
 
+	ask(op);
 	tn_face_begins(&s->region, op->number, op->generation, op->n);
 	__atomic_fetch_or(&s->active[op->number / 64], 1ull << op->number % 64, __ATOMIC_SEQ_CST);
 	kick_owner(op);
@@ -445,7 +616,7 @@ static bool step_all(struct tn_stage *s, uint64_t *due_ns)
 		for (; left; left &= left - 1) {
 			struct tn_front_op *op = &s->cache->front->ops[w * 64 + (uint32_t)__builtin_ctzll(left)];
 
-			busy |= (op->generation & 1) == TN_HANDLE_LOAD ? step_load(s, op) : step_save(s, op, due_ns);
+			busy |= is_save(op) ? step_save(s, op, due_ns) : step_load(s, op);
 		}
 	}
 	if (s->told && __atomic_load_n(&s->cache->eventfd_used, __ATOMIC_SEQ_CST))

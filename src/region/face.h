@@ -40,7 +40,7 @@ enum tn_wait {
  * @space, @pool: numbers; a prefetch has no pool
  * @blocks:     at least 1
  * @first_page, @end_page: of the pages of all blocks those that a load is to write, or a save to read
- * @parent:     saves: key of the block before the first
+ * @parent:     key of the block before the first: of a save its caller's; of a load only if it goes on with one that brought that block
  * @flags:      TN_COMMAND_PARTIAL_LAST, TN_COMMAND_WHOLE
  *
  * The other fields are those of struct tn_load_opts and tn_save_opts with the same name.
