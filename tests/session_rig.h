@@ -42,6 +42,27 @@ static inline void set_up(struct rig *r)
 	assert_int_equal(rig_flush(r), 0);
 }
 
+/* Serves a rig's cache: who has the tenant's name as token may see that tenant only, and who has none all of them. */
+static inline void serve_tenant(const struct rig *r, const char *tenant)
+{
+	struct tn_serve_rule rules[2];
+	struct tn_serve_opts o;
+	char path[PATH];
+
+	for (uint32_t i = 0; i < 2; i++) {
+		tn_serve_rule_init(&rules[i]);
+		rules[i].uid = geteuid();
+	}
+	rules[0].token = tenant;
+	rules[0].tenants = &tenant;
+	rules[0].ntenants = 1;
+	tn_serve_opts_init(&o);
+	o.rules = rules;
+	o.nrules = 2;
+	socket_path(r, path);
+	assert_int_equal(tn_cache_serve(r->cache, path, &o), 0);
+}
+
 /* A rig in a directory that is there, with the options of set_up. */
 static inline void init_in(const char *dir, struct rig *r)
 {

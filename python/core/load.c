@@ -92,25 +92,24 @@ static PyObject *good_prefix(struct tn_py_op *op, int rc)
 	return PyLong_FromLong(rc);
 }
 
+struct wait {
+	struct tn_load *load;
+	uint32_t layer;
+};
+
+static int wait_once(void *arg, uint64_t until_ns)
+{
+	const struct wait *w = arg;
+
+	return tn_load_wait(w->load, w->layer, until_ns);
+}
+
 /* Without tn_py_op_enter before. Return: as tn_load_wait; with an exception if a signal or a close came between. */
 static int wait_until(struct tn_py_op *op, uint32_t layer, uint64_t deadline_ns)
 {
-	struct tn_py_cache *cache = (struct tn_py_cache *)TN_PY_REF(op->cache);
-	struct tn_load *load = op->load;
-	uint32_t slices = 0;
-	uint64_t until;
-	int rc;
+	struct wait w = {op->load, layer};
 
-	do {
-		until = tn_py_slice(&slices, deadline_ns);
-		if (!tn_py_enter(cache)) {
-			rc = -EBADF;
-			break;
-		}
-		TN_PY_CALL(cache, rc = tn_load_wait(load, layer, until));
-	} while (rc == -ETIMEDOUT && until < deadline_ns && tn_py_go_on(cache) == 0);
-	Py_DECREF((PyObject *)cache);
-	return rc;
+	return tn_py_op_wait(op, wait_once, &w, deadline_ns);
 }
 
 /* The load of a handle that has not ended; NULL with an exception. */

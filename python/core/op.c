@@ -102,18 +102,7 @@ struct tn_py_op *tn_py_op_enter(PyObject *self)
 	return NULL;
 }
 
-static int end_once(struct tn_py_op *op, uint64_t deadline_ns, uint8_t *busy)
-{
-	int rc;
-
-	if (op->load)
-		return tn_load_end(op->load, deadline_ns, busy);
-	op->result.size = sizeof(op->result);
-	rc = tn_save_end(op->save, deadline_ns, &op->result);
-	return rc == -ETIMEDOUT ? -EBUSY : rc;
-}
-
-int tn_py_op_end_until(struct tn_py_op *op, uint64_t deadline_ns, uint8_t *busy)
+int tn_py_op_wait(struct tn_py_op *op, tn_py_wait *wait, void *arg, uint64_t deadline_ns)
 {
 	struct tn_py_cache *cache = (struct tn_py_cache *)TN_PY_REF(op->cache);
 	uint32_t slices = 0;
@@ -126,10 +115,40 @@ int tn_py_op_end_until(struct tn_py_op *op, uint64_t deadline_ns, uint8_t *busy)
 			rc = -EBADF;
 			break;
 		}
-		TN_PY_CALL(cache, rc = end_once(op, until, busy));
-	} while (rc == -EBUSY && until < deadline_ns && tn_py_go_on(cache) == 0);
+		TN_PY_CALL(cache, rc = wait(arg, until));
+	} while ((rc == -EBUSY || rc == -ETIMEDOUT) && until < deadline_ns && tn_py_go_on(cache) == 0);
 	Py_DECREF((PyObject *)cache);
 	return rc;
+}
+
+static int end_once(struct tn_py_op *op, uint64_t deadline_ns, uint8_t *busy)
+{
+	int rc;
+
+	if (op->load)
+		return tn_load_end(op->load, deadline_ns, busy);
+	op->result.size = sizeof(op->result);
+	rc = tn_save_end(op->save, deadline_ns, &op->result);
+	return rc == -ETIMEDOUT ? -EBUSY : rc;
+}
+
+struct end {
+	struct tn_py_op *op;
+	uint8_t *busy;
+};
+
+static int end_part(void *arg, uint64_t until_ns)
+{
+	const struct end *e = arg;
+
+	return end_once(e->op, until_ns, e->busy);
+}
+
+int tn_py_op_end_until(struct tn_py_op *op, uint64_t deadline_ns, uint8_t *busy)
+{
+	struct end e = {op, busy};
+
+	return tn_py_op_wait(op, end_part, &e, deadline_ns);
 }
 
 /* ---- the end, whoever comes first ------------------------------------------------------------------------------------- */

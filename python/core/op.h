@@ -64,6 +64,14 @@ void tn_py_op_free(struct tn_py_op *op);
 void tn_py_op_drop(struct tn_py_op *op);
 /** tn_py_op_enter - the operation of a handle, for a call without the GIL; NULL with an exception */
 struct tn_py_op *tn_py_op_enter(PyObject *self);
+/** tn_py_wait - one part of a wait, without the GIL. Return: -EBUSY or -ETIMEDOUT: not yet */
+typedef int tn_py_wait(void *arg, uint64_t until_ns);
+/**
+ * tn_py_op_wait - a wait for an operation, in parts that look for signals and a close in between. The operation may be over afterwards
+ *
+ * Return: what the last part returned; with an exception if a signal or a close came.
+ */
+int tn_py_op_wait(struct tn_py_op *op, tn_py_wait *wait, void *arg, uint64_t deadline_ns);
 /** tn_py_op_end_until - cancelled or committed before: wait for the end. Return: 0: over; -EBUSY, -ETIMEDOUT; any error of an end */
 int tn_py_op_end_until(struct tn_py_op *op, uint64_t deadline_ns, uint8_t *busy);
 /** tn_py_ops_reap - orphans that are over */

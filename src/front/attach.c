@@ -85,14 +85,13 @@ static void send_until(int fd, uint64_t deadline_ns)
 
 static int connect_to(const char *path, uint64_t deadline_ns, int *out)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct sockaddr_un address;
 	struct stat st;
 	int fd, rc;
 
-	if (strlen(path) >= sizeof(address.sun_path))
-		return tn_fail(-ENAMETOOLONG, "%.60s...: %zu bytes, a socket's path has at most %zu", path, strlen(path),
-			       sizeof(address.sun_path) - 1);
-	memcpy(address.sun_path, path, strlen(path) + 1);
+	rc = tn_wire_address(path, &address);
+	if (rc)
+		return rc;
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return tn_fail(-errno, "socket: %s", strerror(errno));

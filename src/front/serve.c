@@ -626,7 +626,7 @@ static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int 
 
 int tn_cache_serve(struct tn_cache *cache, const char *path, const struct tn_serve_opts *opts)
 {
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct sockaddr_un address;
 	int rc;
 
 	if (!cache || !path || path[0] == '\0')
@@ -634,10 +634,9 @@ int tn_cache_serve(struct tn_cache *cache, const char *path, const struct tn_ser
 	rc = check_serve(cache);
 	if (rc)
 		return rc;
-	if (strlen(path) >= sizeof(address.sun_path))
-		return tn_fail(-ENAMETOOLONG, "%.60s...: %zu bytes, a socket's path has at most %zu", path, strlen(path),
-			       sizeof(address.sun_path) - 1);
-	memcpy(address.sun_path, path, strlen(path) + 1);
+	rc = tn_wire_address(path, &address);
+	if (rc)
+		return rc;
 	return serve(cache, &address, -1, opts);
 }
 

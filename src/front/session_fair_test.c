@@ -11,7 +11,7 @@
 
 #define MAX_OPS 32u
 #define LEASES (4 * MAX_OPS)
-#define TOKEN "some"
+#define TENANT "some" /* and the token of who may see it */
 #define SPACES (TN_STORE_SPACES_MAX / TN_ATTACHED_MAX) /* of a process that may see some tenants only */
 #define AT_ONCE (TN_WIRE_CALLS - 1)
 
@@ -31,26 +31,10 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
 /* Who has the token may see one tenant only. */
 static void serve(struct rig *r)
 {
-	const char *const tenants[] = {"some"};
-	struct tn_serve_rule rules[2];
-	struct tn_serve_opts o;
-	char path[PATH];
-
-	for (uint32_t i = 0; i < 2; i++) {
-		tn_serve_rule_init(&rules[i]);
-		rules[i].uid = geteuid();
-	}
-	rules[0].token = TOKEN;
-	rules[0].tenants = tenants;
-	rules[0].ntenants = 1;
-	tn_serve_opts_init(&o);
-	o.rules = rules;
-	o.nrules = 2;
 	rig_init(r, 0, 8u << 20, 64);
 	r->o.cache.max_ops = MAX_OPS;
 	rig_must_open(r);
-	socket_path(r, path);
-	assert_int_equal(tn_cache_serve(r->cache, path, &o), 0);
+	serve_tenant(r, TENANT);
 	rig_save(r->s, 1, BLOCKS, 0);
 }
 
@@ -367,7 +351,7 @@ static void so_many_spaces_of_a_process_are_open_also_if_it_opens_them_at_the_sa
 	socket_path(&r, path);
 	init_in(r.dir, &mine);
 	mine.o.attached = true;
-	o.token = TOKEN;
+	o.token = TENANT;
 	assert_int_equal(tn_cache_attach(path, &o, &mine.cache), 0);
 	tn_attached_answer_within(mine.cache, 600 * RIG_SECOND);
 	for (uint64_t i = 0; i < SPACES - 1; i++) {

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "session_rig.h"
 
-#define TOKEN "evil"
+#define TENANT "evil" /* of the attacker, and its token */
 #define WORDS_AT_ONCE 32u
 #define SOAK_ATTACKERS 20u /* one after the other, each with a session of its own and as many changes */
 #define SOAK_CHANGES 5000000ull
@@ -222,7 +222,7 @@ static void connect_again(struct attacker *a)
 
 	memcpy(address.sun_path, a->path, strlen(a->path) + 1);
 	snprintf(h.version, sizeof(h.version), "%s", tn_version());
-	snprintf(h.token, sizeof(h.token), "%s", TOKEN);
+	snprintf(h.token, sizeof(h.token), "%s", TENANT);
 	if (below(a, 4) == 0)
 		memset(h.token, (int)below(a, 256), sizeof(h.token));
 	if (below(a, 4) == 0)
@@ -277,7 +277,7 @@ static int session_socket(void)
 
 static int attack(const char *dir)
 {
-	const struct tn_attach_opts o = {.size = sizeof(o), .deadline_ns = tn_test_deadline(), .token = TOKEN};
+	const struct tn_attach_opts o = {.size = sizeof(o), .deadline_ns = tn_test_deadline(), .token = TENANT};
 	uint64_t until = tn_test_now() + SHORT_NS, changes = 0;
 	static struct attacker a;
 
@@ -337,34 +337,13 @@ static uint64_t use_beside_attackers(struct rig *r, struct rig *other, uint64_t 
 	return rounds;
 }
 
-static void serve_with_rules(struct rig *r)
-{
-	const char *const tenants[] = {"evil"};
-	struct tn_serve_rule rules[2];
-	struct tn_serve_opts o;
-	char path[PATH];
-
-	for (uint32_t i = 0; i < 2; i++) {
-		tn_serve_rule_init(&rules[i]);
-		rules[i].uid = geteuid();
-	}
-	rules[0].token = TOKEN;
-	rules[0].tenants = tenants;
-	rules[0].ntenants = 1;
-	tn_serve_opts_init(&o);
-	o.rules = rules;
-	o.nrules = 2;
-	socket_path(r, path);
-	assert_int_equal(tn_cache_serve(r->cache, path, &o), 0);
-}
-
 static void others_never_notice_a_process_that_attacks(void **state)
 {
 	uint64_t rounds, good = 0, begun, until;
 	struct rig r, other;
 
 	rig_set_up(&r, 64u << 20, 8u << 20, 64);
-	serve_with_rules(&r);
+	serve_tenant(&r, TENANT);
 	attach(r.dir, &other);
 	rounds = use_beside_attackers(&r, &other, &good);
 	begun = rig_stats(&r).loads + rig_stats(&r).saves - 3 * rounds;

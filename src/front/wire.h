@@ -7,12 +7,17 @@
 #ifndef TN_FRONT_WIRE_H
 #define TN_FRONT_WIRE_H
 
+#include <errno.h>
 #include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 #include <tenuto/cache.h>
 #include <tenuto/match.h>
 #include <tenuto/session.h>
 
+#include "base/error.h"
 #include "layout/layout.h"
 #include "store/store.h"
 
@@ -27,6 +32,16 @@
 #define TN_WIRE_STRINGS_BYTES 4096u
 
 /* ---- the socket ----------------------------------------------------------------------------------------------- */
+
+/* Of a socket's path: 0, -ENAMETOOLONG. */
+static inline int tn_wire_address(const char *path, struct sockaddr_un *out)
+{
+	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
+	if (strlen(path) >= sizeof(out->sun_path))
+		return tn_fail(-ENAMETOOLONG, "%.60s...: %zu bytes, a socket's path has at most %zu", path, strlen(path), sizeof(out->sun_path) - 1);
+	memcpy(out->sun_path, path, strlen(path) + 1);
+	return 0;
+}
 
 struct tn_wire_hello {
 	uint64_t magic;
