@@ -38,7 +38,7 @@ struct tn_pool;
  *           ranges in their order, as if one followed the other
  * @stage_bytes: in an attached cache (tenuto/session.h), of memory that the owner's process cannot map: most session memory through
  *           which the bytes of each pool's operations are copied, at least one block; 0: as much as the pool has, at most 1 GiB. An
- *           operation that needs more is carried out in parts
+ *           operation that needs more is carried out in batches
  */
 struct tn_memory_desc {
 	size_t size;

@@ -636,7 +636,7 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 	if (!__atomic_load_n(&tn_face_asked(op->region, op->number)->cancel, __ATOMIC_RELAXED))
 		tn_latency_add(&cache->region, TN_LATENCY_SAVE, TN_TIER_NONE, tn_now_ns(&cache->clock) - op->begun_ns);
 	refused = tn_face_good(op->region, op->number) == 0;
-	admit_undo(op->space, refused ? op->n : op->windows.left); /* of which the core gives nothing back */
+	admit_undo(op->space, refused ? op->n : op->batches.left); /* of which the core gives nothing back */
 	ours = result_of(told);
 	if (refused)
 		ours = (struct tn_save_result){.size = sizeof(ours), .failed = op->n, .error = told->status};

@@ -12,10 +12,10 @@
 #include "region/face.h"
 
 /*
- * A staged operation that has less session memory than blocks goes to the owner in windows, one after the other, each a life of its own there
- * (stage.c). Every other operation is one window.
+ * A staged operation that has less session memory than blocks goes to the owner in batches, one after the other, each a life of its own there
+ * (stage.c). Every other operation is one batch.
  */
-struct tn_windows {
+struct tn_batches {
 	uint32_t count, index; /* how many, and the one under way */
 	uint32_t blocks;       /* of each, the last may have fewer */
 	uint32_t counted[TN_FACE_KINDS]; /* of those that are over: results of a save, or tiers of a load */
@@ -32,8 +32,8 @@ struct tn_front_op {
 	struct tn_space *space;
 	struct tn_pool *pool; /* NULL: a prefetch */
 	const struct tn_region *region; /* where its callers meet who carries it out: the cache's, or tn_stage_region */
-	uint64_t generation; /* the last of as many as it has windows */
-	struct tn_windows windows;
+	uint64_t generation; /* the last of as many as it has batches */
+	struct tn_batches batches;
 	uint64_t first_page, end_page; /* that are claimed */
 	uint32_t n; /* blocks */
 	uint32_t layers_given; /* shared; saves */

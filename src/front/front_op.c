@@ -82,7 +82,7 @@ void tn_handle_next(struct tn_front_op *op, enum tn_handle_kind kind)
 	/* Others may be looking at it, with a handle of its last life. */
 	uint64_t gate = __atomic_load_n(&op->gate, __ATOMIC_RELAXED);
 
-	op->generation = (((gate >> (GATE_SHIFT + 1)) + op->windows.count) << 1 | kind) & GENERATION_MASK;
+	op->generation = (((gate >> (GATE_SHIFT + 1)) + op->batches.count) << 1 | kind) & GENERATION_MASK;
 	__atomic_store_n(&op->gate, op->generation << GATE_SHIFT, __ATOMIC_RELAXED);
 }
 
@@ -272,7 +272,7 @@ int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 	op->n = (uint32_t)a->n;
 	op->first_page = 0;
 	op->end_page = a->n * per_block;
-	op->windows = (struct tn_windows){.count = 1};
+	op->batches = (struct tn_batches){.count = 1};
 	op->outcome = NULL;
 	op->tag = op->input_tokens = op->left_ns = 0;
 	op->left_layer = 0;

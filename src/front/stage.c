@@ -140,7 +140,7 @@ void tn_stage_pool_destroy(struct tn_pool *pool)
 	tn_put(a, s, sizeof(*s));
 }
 
-/* ---- windows ------------------------------------------------------------------------------------------------- */
+/* ---- batches ------------------------------------------------------------------------------------------------- */
 
 struct blocks {
 	uint32_t first, end;
@@ -154,23 +154,23 @@ static struct blocks blocks_of(const struct tn_front_op *op)
 	return (struct blocks){(uint32_t)(op->first_page / each), (uint32_t)((op->end_page + each - 1) / each)};
 }
 
-static struct blocks window_of(const struct tn_front_op *op)
+static struct blocks batch_of(const struct tn_front_op *op)
 {
 	struct blocks all = blocks_of(op);
-	uint32_t first = all.first + op->windows.index * op->windows.blocks, left = all.end - first;
+	uint32_t first = all.first + op->batches.index * op->batches.blocks, left = all.end - first;
 
-	return (struct blocks){first, first + (left < op->windows.blocks ? left : op->windows.blocks)};
+	return (struct blocks){first, first + (left < op->batches.blocks ? left : op->batches.blocks)};
 }
 
 static bool is_last(const struct tn_front_op *op)
 {
-	return op->windows.index + 1 == op->windows.count;
+	return op->batches.index + 1 == op->batches.count;
 }
 
-/* The generation that the owner knows the window by: the last one's is the operation's. */
+/* The generation that the owner knows the batch by: the last one's is the operation's. */
 static uint64_t life_of(const struct tn_front_op *op)
 {
-	return op->generation - 2ull * (op->windows.count - 1 - op->windows.index);
+	return op->generation - 2ull * (op->batches.count - 1 - op->batches.index);
 }
 
 static bool is_save(const struct tn_front_op *op)
@@ -178,26 +178,26 @@ static bool is_save(const struct tn_front_op *op)
 	return (op->generation & 1) == TN_HANDLE_SAVE;
 }
 
-/* Writes down what the owner is asked of the window: the command, its keys; its pages are the slots. */
+/* Writes down what the owner is asked of the batch: the command, its keys; its pages are the slots. */
 static void ask(const struct tn_front_op *op)
 {
 	const struct tn_region *owner = &op->cache->region;
 	const struct tn_key *keys = tn_face_keys(op->region, op->number);
 	struct tn_command c = tn_face_asked(op->region, op->number)->command;
-	struct blocks w = window_of(op);
-	uint64_t each = op->space->geometry.pages_per_block, first = w.first * each, end = w.end * each;
+	struct blocks b = batch_of(op);
+	uint64_t each = op->space->geometry.pages_per_block, first = b.first * each, end = b.end * each;
 
 	c.generation = life_of(op);
-	c.blocks = w.end - w.first;
+	c.blocks = b.end - b.first;
 	c.first_page = op->first_page > first ? op->first_page - first : 0;
 	c.end_page = (op->end_page < end ? op->end_page : end) - first;
-	if (op->windows.index > 0)
-		c.parent = keys[w.first - 1];
+	if (op->batches.index > 0)
+		c.parent = keys[b.first - 1];
 	if (!is_last(op))
 		c.flags &= ~TN_COMMAND_PARTIAL_LAST;
-	if (!is_save(op) && op->windows.count > 1)
+	if (!is_save(op) && op->batches.count > 1)
 		c.flags |= TN_COMMAND_WHOLE; /* no layer of it is told before most of the others are there */
-	memcpy(tn_face_keys(owner, op->number), keys + w.first, c.blocks * sizeof(*keys));
+	memcpy(tn_face_keys(owner, op->number), keys + b.first, c.blocks * sizeof(*keys));
 	tn_face_ask(owner, op->number, &c, is_save(op) ? op->space->shape.layers : 0);
 }
 
@@ -211,8 +211,8 @@ int tn_stage_take(struct tn_front_op *op, const char *call)
 	uint32_t n = all.end - all.first, slots = n <= s->nslots ? n : (s->nslots + 1) / 2;
 	bool there;
 
-	op->windows.blocks = slots;
-	op->windows.count = (n + slots - 1) / slots;
+	op->batches.blocks = slots;
+	op->batches.count = (n + slots - 1) / slots;
 	pthread_mutex_lock(&s->lock);
 	there = slots <= s->nfree;
 	for (uint32_t i = 0; there && i < slots; i++) {
@@ -233,27 +233,27 @@ static void give_slots(const struct tn_front_op *op)
 	struct tn_stage_pool *s = op->pool->stage;
 
 	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = op->windows.blocks; i > 0; i--)
+	for (uint32_t i = op->batches.blocks; i > 0; i--)
 		s->free[s->nfree++] = pages[(i - 1) * each] / each;
 	pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- copies -------------------------------------------------------------------------------------------------- */
 
-/* The claimed pages of a layer of the window's blocks before `end`: to the session memory, or from it. */
+/* The claimed pages of a layer of the batch's blocks before `end`: to the session memory, or from it. */
 static void copy_layer(const struct tn_front_op *op, uint32_t layer, uint32_t end, bool to_session)
 {
 	uint32_t each = op->space->geometry.pages_per_block;
 	const uint32_t *theirs = tn_face_pages(op->region, op->number), *ours = tn_face_pages(&op->cache->region, op->number);
 	const struct tn_layout *caller = &op->pool->layout, *session = &op->pool->stage->layout;
-	uint64_t window = (uint64_t)window_of(op).first * each, last = (uint64_t)end * each, bytes = 0;
-	uint64_t first = op->first_page > window ? op->first_page : window;
+	uint64_t batch = (uint64_t)batch_of(op).first * each, last = (uint64_t)end * each, bytes = 0;
+	uint64_t first = op->first_page > batch ? op->first_page : batch;
 
 	last = last < op->end_page ? last : op->end_page;
 	for (uint32_t p = 0; p < caller->geometry.nplanes; p++)
 		for (uint64_t i = first; i < last; i++) {
 			void *a = tn_layout_address(caller, layer, p, theirs[i]);
-			void *b = tn_layout_address(session, layer, p, ours[i - window]);
+			void *b = tn_layout_address(session, layer, p, ours[i - batch]);
 
 			memcpy(to_session ? b : a, to_session ? a : b, caller->page_bytes[p]);
 			bytes += caller->page_bytes[p];
@@ -272,7 +272,7 @@ static void kick_owner(const struct tn_front_op *op)
 		tn_region_wake(owner);
 }
 
-/* The owner will not look at the window, nor at the session memory, again. */
+/* The owner will not look at the batch, nor at the session memory, again. */
 static bool owner_let_go(const struct tn_front_op *op)
 {
 	const struct tn_region *owner = &op->cache->region;
@@ -281,24 +281,24 @@ static bool owner_let_go(const struct tn_front_op *op)
 	return tn_face_is_drained(owner, op->number, life_of(op)) && !tn_doorbell_pending(&kicks, op->number);
 }
 
-/* What the owner tells is of this window. */
+/* What the owner tells is of this batch. */
 static bool owner_began(const struct tn_front_op *op)
 {
 	return __atomic_load_n(&tn_face_told(&op->cache->region, op->number)->begun, __ATOMIC_ACQUIRE) == life_of(op);
 }
 
-/* What was counted of the windows so far, the one under way included. */
+/* What was counted of the batches so far, the one under way included. */
 static void count(const struct tn_front_op *op, uint32_t *blocks)
 {
 	const struct tn_face_told *told = tn_face_told(&op->cache->region, op->number);
 
 	for (uint32_t i = 0; i < TN_FACE_KINDS; i++)
-		blocks[i] = op->windows.counted[i] + __atomic_load_n(&told->blocks[i], __ATOMIC_RELAXED);
+		blocks[i] = op->batches.counted[i] + __atomic_load_n(&told->blocks[i], __ATOMIC_RELAXED);
 }
 
-static void next_window(struct tn_front_op *op)
+static void next_batch(struct tn_front_op *op)
 {
-	op->windows.index++;
+	op->batches.index++;
 	ask(op);
 	kick_owner(op);
 }
@@ -338,16 +338,16 @@ static void tell_good(const struct tn_front_op *op, uint32_t good)
 		tn_face_tell_idle(op->region, op->number, i);
 }
 
-/* The good prefix, as far as the owner has told: all blocks, or those before the first that the window lost. */
+/* The good prefix, as far as the owner has told: all blocks, or those before the first that the batch lost. */
 static uint32_t good_of(const struct tn_front_op *op)
 {
 	uint32_t good = tn_face_good(&op->cache->region, op->number);
-	struct blocks w = window_of(op);
+	struct blocks b = batch_of(op);
 
-	return good < w.end - w.first ? w.first + good : op->n;
+	return good < b.end - b.first ? b.first + good : op->n;
 }
 
-/* A chunk of the window that the owner has told and this thread has not copied; chunks: there is none. */
+/* A chunk of the batch that the owner has told and this thread has not copied; chunks: there is none. */
 static uint32_t next_chunk(const struct tn_front_op *op)
 {
 	uint32_t c = 0, chunks = op->space->shape.chunks;
@@ -358,11 +358,11 @@ static uint32_t next_chunk(const struct tn_front_op *op)
 	return c;
 }
 
-/* The words of a chunk rise with each window; only the last one's is what callers wait for. */
+/* The words of a chunk rise with each batch; only the last one's is what callers wait for. */
 static void load_chunk(struct tn_stage *s, const struct tn_front_op *op, uint32_t chunk)
 {
 	const struct tn_shape *shape = &op->space->shape;
-	uint32_t good = good_of(op), end = window_of(op).end, tiers[TN_FACE_KINDS];
+	uint32_t good = good_of(op), end = batch_of(op).end, tiers[TN_FACE_KINDS];
 
 	for (uint32_t i = 0; i < tn_shape_chunk_count(shape, chunk); i++)
 		copy_layer(op, tn_shape_chunk_first(shape, chunk) + i, good < end ? good : end, false);
@@ -391,18 +391,18 @@ static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t goo
 	let_go(s, op, tn_face_told(&op->cache->region, op->number)->status);
 }
 
-static void window_loaded(struct tn_stage *s, struct tn_front_op *op)
+static void batch_loaded(struct tn_stage *s, struct tn_front_op *op)
 {
-	struct blocks w = window_of(op);
+	struct blocks b = batch_of(op);
 
 	if (is_last(op) || good_of(op) < op->n || tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel)) {
-		finish_load(s, op, is_last(op) || good_of(op) < w.end ? good_of(op) : w.end);
+		finish_load(s, op, is_last(op) || good_of(op) < b.end ? good_of(op) : b.end);
 		return;
 	}
-	for (uint32_t i = w.first; i < w.end; i++)
+	for (uint32_t i = b.first; i < b.end; i++)
 		tn_face_tell_idle(op->region, op->number, i);
-	count(op, op->windows.counted);
-	next_window(op);
+	count(op, op->batches.counted);
+	next_batch(op);
 }
 
 static bool step_load(struct tn_stage *s, struct tn_front_op *op)
@@ -424,7 +424,7 @@ static bool step_load(struct tn_stage *s, struct tn_front_op *op)
 	if (owner_began(op)) /* pages that nothing is copied to any more are the caller's, also while the owner waits for a disk */
 		tell_good(op, good_of(op));
 	if (over)
-		window_loaded(s, op);
+		batch_loaded(s, op);
 	return over;
 }
 
@@ -453,16 +453,16 @@ static bool pass_layers(const struct tn_front_op *op, uint64_t *due_ns)
 	const struct tn_face_given *from = tn_face_given(op->region, op->number);
 	struct tn_face_given *to = tn_face_given(&op->cache->region, op->number);
 	uint32_t *commit = &tn_face_asked(&op->cache->region, op->number)->commit, left = 0, copied = 0, layer[COPY_LAYERS];
-	struct blocks w = window_of(op);
-	uint64_t bytes = 0, each = layer_bytes(&op->pool->layout.geometry) * (w.end - w.first);
+	struct blocks b = batch_of(op);
+	uint64_t bytes = 0, each = layer_bytes(&op->pool->layout.geometry) * (b.end - b.first);
 
 	for (uint32_t l = 0; l < op->space->shape.layers && copied < COPY_LAYERS && (copied == 0 || bytes + each <= COPY_BYTES); l++) {
 		if (tn_face_is_set(&to[l].given))
 			continue;
 		left++;
-		if (!tn_face_is_set(&from[l].given) || (op->windows.index == 0 && !is_final(op, &from[l], due_ns)))
-			continue; /* later windows begin when all are final: their events may be gone */
-		copy_layer(op, l, w.end, true);
+		if (!tn_face_is_set(&from[l].given) || (op->batches.index == 0 && !is_final(op, &from[l], due_ns)))
+			continue; /* later batches begin when all are final: their events may be gone */
+		copy_layer(op, l, b.end, true);
 		bytes += each;
 		layer[copied++] = l;
 	}
@@ -482,41 +482,41 @@ static bool pass_layers(const struct tn_front_op *op, uint64_t *due_ns)
 static void leave_rest(struct tn_front_op *op, uint32_t first, enum tn_saved saved)
 {
 	memset(tn_face_saved(op->region, op->number) + first, saved, op->n - first);
-	op->windows.counted[saved] += op->n - first;
-	op->windows.left = op->n - first;
+	op->batches.counted[saved] += op->n - first;
+	op->batches.left = op->n - first;
 }
 
-/* The results of a window that the owner took. */
+/* The results of a batch that the owner took. */
 static void take_results(struct tn_front_op *op)
 {
 	const struct tn_region *owner = &op->cache->region;
 	const struct tn_face_told *told = tn_face_told(owner, op->number);
-	struct blocks w = window_of(op);
+	struct blocks b = batch_of(op);
 
-	memcpy(tn_face_saved(op->region, op->number) + w.first, tn_face_saved(owner, op->number), w.end - w.first);
-	count(op, op->windows.counted);
-	if (!op->windows.error)
-		op->windows.error = told->error;
-	if (!op->windows.status)
-		op->windows.status = told->status;
+	memcpy(tn_face_saved(op->region, op->number) + b.first, tn_face_saved(owner, op->number), b.end - b.first);
+	count(op, op->batches.counted);
+	if (!op->batches.error)
+		op->batches.error = told->error;
+	if (!op->batches.status)
+		op->batches.status = told->status;
 }
 
-/* The owner has refused the window. Of the first one its caller is told so, as if it were not staged. */
+/* The owner has refused the batch. Of the first one its caller is told so, as if it were not staged. */
 static void take_refusal(struct tn_front_op *op)
 {
 	int status = tn_face_told(&op->cache->region, op->number)->status;
 
-	if (op->windows.index == 0)
+	if (op->batches.index == 0)
 		tn_face_tell_good(op->region, op->number, 0);
 	else
-		leave_rest(op, window_of(op).first, TN_SAVED_FAILED);
-	if (!op->windows.error)
-		op->windows.error = status;
-	if (op->windows.index == 0 || status == -EFAULT)
-		op->windows.status = status;
+		leave_rest(op, batch_of(op).first, TN_SAVED_FAILED);
+	if (!op->batches.error)
+		op->batches.error = status;
+	if (op->batches.index == 0 || status == -EFAULT)
+		op->batches.status = status;
 }
 
-static void window_saved(struct tn_stage *s, struct tn_front_op *op)
+static void batch_saved(struct tn_stage *s, struct tn_front_op *op)
 {
 	bool refused = tn_face_good(&op->cache->region, op->number) == 0;
 
@@ -526,13 +526,13 @@ static void window_saved(struct tn_stage *s, struct tn_front_op *op)
 		take_results(op);
 	if (!refused && !is_last(op)) {
 		if (!tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel)) {
-			next_window(op);
+			next_batch(op);
 			return;
 		}
-		leave_rest(op, window_of(op).end, TN_SAVED_NOT);
+		leave_rest(op, batch_of(op).end, TN_SAVED_NOT);
 	}
-	tn_face_tell_saved(op->region, op->number, op->windows.counted, TN_FACE_KINDS, op->windows.error);
-	let_go(s, op, op->windows.status);
+	tn_face_tell_saved(op->region, op->number, op->batches.counted, TN_FACE_KINDS, op->batches.error);
+	let_go(s, op, op->batches.status);
 }
 
 static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
@@ -542,7 +542,7 @@ static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_
 		return true;
 	}
 	if (owner_let_go(op)) {
-		window_saved(s, op);
+		batch_saved(s, op);
 		return true;
 	}
 	if (!pass_cancel(op) &&

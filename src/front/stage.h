@@ -6,9 +6,9 @@
  * A pool over such memory has session memory of its own: slots of one block each, and a pool of the owner's over them. An operation
  * takes its slots when it begins, all or none, so no operation that has begun waits for slots; they are free again when it is over.
  *
- * An operation with more blocks than the pool has slots takes half of them, and goes to the owner in windows of as many blocks, one after the
+ * An operation with more blocks than the pool has slots takes half of them, and goes to the owner in batches of as many blocks, one after the
  * other: to the owner each is an operation of its own, with a generation of its own, of which the last is the caller's. A load's layers are all told
- * with the last window; a save's later windows begin when its caller has committed.
+ * with the last batch; a save's later batches begin when its caller has committed.
  *
  * A staged operation meets its callers not in the session's region but in a region of this process, where the thread is the core: it reads there
  * what is asked and asks the owner for the same, and it tells there what the owner has told once the bytes are in the pages. Words that a layer is
@@ -56,7 +56,7 @@ int tn_stage_pool_create(struct tn_pool *pool);
 void tn_stage_pool_destroy(struct tn_pool *pool);
 
 /*
- * Slots for the blocks of which an operation has claimed pages, or if the pool has not so many for a window: 0; -EAGAIN: others have them. They go
+ * Slots for the blocks of which an operation has claimed pages, or if the pool has not so many for a batch: 0; -EAGAIN: others have them. They go
  * back when the thread lets go of the operation.
  */
 int tn_stage_take(struct tn_front_op *op, const char *call);

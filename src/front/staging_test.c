@@ -626,7 +626,7 @@ static int begin_and_hang(const char *dir)
 	return begin_and_hang_with(dir, 0);
 }
 
-static int begin_and_hang_in_windows(const char *dir)
+static int begin_and_hang_in_batches(const char *dir)
 {
 	return begin_and_hang_with(dir, BLOCKS * 3 / 4);
 }
@@ -655,7 +655,7 @@ static void a_killed_process_leaves_nothing_behind(void **state)
 		pid_t pid[4];
 
 		for (uint32_t k = 0; k < 4; k++)
-			pid[k] = start(k % 2 ? "begin_and_hang" : "begin_and_hang_in_windows", &r);
+			pid[k] = start(k % 2 ? "begin_and_hang" : "begin_and_hang_in_batches", &r);
 		for (uint32_t k = 0; k < 4; k++) {
 			usleep(tn_rng_below(&rng, 30000));
 			kill_and_wait(pid[k]);
@@ -701,7 +701,7 @@ static void when_the_owner_is_killed_the_pages_are_free_at_once(void **state)
 		uint64_t value;
 		struct rig mine;
 
-		attach_staged(r.dir, i % 2 * 24, &mine); /* as many as the operations below need, the last of them in windows */
+		attach_staged(r.dir, i % 2 * 24, &mine); /* as many as the operations below need, the last of them in batches */
 		if (i == 0) {
 			assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
 			assert_int_equal(rig_flush(&mine), 0);
@@ -748,7 +748,7 @@ static const struct {
 	{"inherit", inherit},
 	{"mixture", mixture},
 	{"begin_and_hang", begin_and_hang},
-	{"begin_and_hang_in_windows", begin_and_hang_in_windows},
+	{"begin_and_hang_in_batches", begin_and_hang_in_batches},
 	{"own", own},
 };
 

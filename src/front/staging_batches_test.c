@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staged operations with more blocks than there is session memory for (stage.h): they go to the owner in windows, and their callers notice nothing
+ * Staged operations with more blocks than there is session memory for (stage.h): they go to the owner in batches, and their callers notice nothing
  * of that: which pages are written, when words rise, the good prefix, what became of each block, cancels, aborts, and what is free afterwards.
  */
 #include <pthread.h>
@@ -91,7 +91,7 @@ static void every_wanted_page_arrives_and_no_other(void **state)
 }
 
 /* Whoever looks at a word alone finds the layer of all blocks. */
-static void a_word_rises_after_the_last_window(void **state)
+static void a_word_rises_after_the_last_batch(void **state)
 {
 	struct rig r, mine;
 
@@ -117,7 +117,7 @@ static void a_word_rises_after_the_last_window(void **state)
 	tear_down_staged(&r, &mine);
 }
 
-/* In whichever window it is: the prefix ends before it, and is whole. */
+/* In whichever batch it is: the prefix ends before it, and is whole. */
 static void a_block_that_is_missing_ends_the_prefix(void **state)
 {
 	struct rig r, mine;
@@ -135,7 +135,7 @@ static void a_block_that_is_missing_ends_the_prefix(void **state)
 	tear_down_staged(&r, &mine);
 }
 
-/* What is used least recently of a prefix is its end, whether it was saved in windows or loaded, and also for the next owner. */
+/* What is used least recently of a prefix is its end, whether it was saved in batches or loaded, and also for the next owner. */
 static void a_prefix_loses_its_end_first(void **state)
 {
 	for (int loads = 0; loads < 2; loads++) {
@@ -157,7 +157,7 @@ static void a_prefix_loses_its_end_first(void **state)
 }
 
 /* Each block is told as it is, wherever the save is aborted, and what is told to be stored is found. */
-static void outcomes_are_those_of_all_windows(void **state)
+static void outcomes_are_those_of_all_batches(void **state)
 {
 	uint64_t next = 1000;
 	struct rig r, mine;
@@ -209,8 +209,8 @@ static void outcomes_are_those_of_all_windows(void **state)
 	tear_down_staged(&r, &mine);
 }
 
-/* Layers that become final after the save was committed: all windows wait for the first one's. */
-static void layers_whose_events_come_late_are_saved_in_all_windows(void **state)
+/* Layers that become final after the save was committed: all batches wait for the first one's. */
+static void layers_whose_events_come_late_are_saved_in_all_batches(void **state)
 {
 	struct tn_event *event;
 	struct rig r, mine;
@@ -333,11 +333,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_wanted_page_arrives_and_no_other),
-		cmocka_unit_test(a_word_rises_after_the_last_window),
+		cmocka_unit_test(a_word_rises_after_the_last_batch),
 		cmocka_unit_test(a_block_that_is_missing_ends_the_prefix),
 		cmocka_unit_test(a_prefix_loses_its_end_first),
-		cmocka_unit_test(outcomes_are_those_of_all_windows),
-		cmocka_unit_test(layers_whose_events_come_late_are_saved_in_all_windows),
+		cmocka_unit_test(outcomes_are_those_of_all_batches),
+		cmocka_unit_test(layers_whose_events_come_late_are_saved_in_all_batches),
 		cmocka_unit_test(threads_share_what_session_memory_there_is),
 	};
 
