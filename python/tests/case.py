@@ -61,7 +61,7 @@ class Case(unittest.TestCase):
 class _Tap(unittest.TestResult):
     def __init__(self):
         super().__init__()
-        self.number = 0
+        self.number, self.told = 0, None
 
     def _say(self, line):
         self.number += 1
@@ -88,6 +88,16 @@ class _Tap(unittest.TestResult):
     def addError(self, test, err):
         super().addError(test, err)
         self._bad(test, err)
+
+
+    def addSubTest(self, test, subtest, err):
+        """A part that failed is told; its test is counted once, by the first of them."""
+        super().addSubTest(test, subtest, err)
+        if err and test is not self.told:
+            self.told = test
+            self._bad(test, err)
+        elif err:
+            print('# ' + self._exc_info_to_string(err, test).strip().replace('\n', '\n# '))
 
 
 def main(name):

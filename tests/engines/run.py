@@ -285,13 +285,13 @@ def scenario_full_disk(lab):
 SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS
 
 
-def report(path, text):
+def report(path, text, marks=MARKS):
     with open(path) as f:
         old = f.read()
-    before, rest = old.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
+    before, rest = old.split(marks[0])
+    _, after = rest.split(marks[1])
     with open(path, "w") as f:
-        f.write(before + MARKS[0] + "\n" + text + MARKS[1] + after)
+        f.write(before + marks[0] + "\n" + text + marks[1] + after)
 
 
 def main():

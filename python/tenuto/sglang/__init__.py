@@ -26,6 +26,7 @@ OPTIONS = ("load_timeout_s", "save_timeout_s", "stage_bytes")
 SGLANGS = ("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold", "prefetch_timeout_base", "prefetch_timeout_per_ki_token",
            "hicache_storage_pass_prefix_keys", "tp_lcm_size")
 NAP_S = 0.002
+BESIDE_S = 10.0  # most that a process waits for the one that owns the cache, when both start
 COPIED = 16  # pages of a batch that SGLang copies
 KEY = _core.KEY_BYTES
 
@@ -95,14 +96,18 @@ class TenutoStorage(HiCacheStorage):
         if c.dcp_size > 1:
             self.rank, self.ranks = c.dcp_rank, c.dcp_size
         self.pp_rank, self.pp_size = c.pp_rank, c.pp_size
-        if given.get("path") and (c.tp_rank or c.pp_rank or c.attn_cp_rank or c.dp_rank):
+        beside = given.get("path") and (c.tp_rank or c.pp_rank or c.attn_cp_rank or c.dp_rank)
+        if beside:
             # The first process owns the cache and serves it; the others use it.
             paths = given["path"] if isinstance(given["path"], (list, tuple)) else [given["path"]]
             given = {k: v for k, v in given.items() if k in (*OPTIONS, "tenant", "revision", "retry_s", "instance", "token")} | {"store": paths[0]}
         self.settings = Config(given, OPTIONS)
         self.load_timeout_s, self.save_timeout_s = float(given.get("load_timeout_s", 10.0)), float(given.get("save_timeout_s", 30.0))
         self.stage_bytes = size_of(given.get("stage_bytes", 0), "stage_bytes")
-        self.store = Store(self.settings, "sglang", logger.info, logger.warning)
+        self.store = Store(self.settings, f"sglang {self.settings.paths}", logger.info, logger.warning)
+        until = time.monotonic() + BESIDE_S
+        while beside and self.store.cache is None and time.monotonic() < until:
+            time.sleep(NAP_S)  # the first process is starting, too
         self.registered_pools, self._pools, self._lock, self._told = {}, {}, threading.Lock(), set()
 
     # ---- pools ----
