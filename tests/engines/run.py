@@ -19,6 +19,7 @@ import tempfile
 import time
 
 from checks import Failed, canary, connector, flip, hits, need, same, three_rounds, tier, tier_twice
+import lmcache_runs
 import vllm_shapes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -237,15 +238,29 @@ def scenario_late_tier(lab):
 
 
 def scenario_kill_engine(lab):
-    """kill -9 in the middle of a cold round, while prompts are computed and their blocks saved."""
-    make, mark = connector(path=lab.fresh("e1"), disk_bytes="1GiB"), os.path.join(lab.dir, "mark")
-    name = lab.begin(make, mark=mark, mark_at=len(lab.prompts) // 2)
-    lab.wait_file(mark)
-    lab.kill(name)
-    need(not os.path.exists(name + ".json"), "the engine had ended before it was killed")
+    """kill -9 in the middle of cold rounds, while prompts are computed and their blocks saved: three times, each further on."""
+    make = connector(path=lab.fresh("e1"), disk_bytes="1GiB")
+    for quarter in (1, 2, 3):
+        mark = os.path.join(lab.dir, f"mark{quarter}")
+        name = lab.begin(make, mark=mark, mark_at=len(lab.prompts) * quarter // 4)
+        lab.wait_file(mark)
+        time.sleep(0.013 * quarter)
+        lab.kill(name)
+        need(not os.path.exists(name + ".json"), "the engine had ended before it was killed")
     after = lab.live(make)
-    need(hits(after) > 0, "nothing was there after the kill")
-    return f"{same(lab, after)} answers equal; {hits(after):,} tokens were there after the kill"
+    need(hits(after) > 0, "nothing was there after the kills")
+    return f"{same(lab, after)} answers equal; {hits(after):,} tokens were there after three kills"
+
+
+def scenario_events(lab):
+    """What Tenuto stores is told to vLLM's event stream, by the names and with the tokens of vLLM's own events."""
+    result = lab.live(connector(path=lab.fresh("v1"), disk_bytes="1GiB"), events=f"ipc://{lab.dir}/events", settle=2)
+    stored = result["events"]["stored"]
+    own, kept = next((stored[m] for m in stored if m not in ("CPU", "STORAGE")), {}), {**stored.get("CPU", {}), **stored.get("STORAGE", {})}
+    need(kept and own, f"events by medium: { {m: len(blocks) for m, blocks in stored.items()} }")
+    wrong = [name for name, tokens in kept.items() if own.get(name) != tokens]
+    need(not wrong, f"{len(wrong)} of {len(kept)} stored blocks have other names or tokens than vLLM's own events")
+    return f"{same(lab, result)} answers equal; {len(kept)} blocks stored, told by vLLM's names ({len(own)} of vLLM's own)"
 
 
 def scenario_kill_daemon(lab):
@@ -282,7 +297,7 @@ def scenario_full_disk(lab):
         subprocess.run(["umount", store], check=False)
 
 
-SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS
+SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | lmcache_runs.SCENARIOS
 
 
 def report(path, text, marks=MARKS):
@@ -322,7 +337,7 @@ def main():
             print(f"{ok:7} {name:22} {time.monotonic() - begun:6.1f} s  {text}", flush=True)
             lines.append(f"| {name} | {ok} | {text} |")
     if args.report:
-        head = f"vLLM 0.32.0 on CPUs, {args.prompts} prompts, {time.strftime('%Y-%m-%d')}:\n\n| scenario | | what came out |\n|---|---|---|\n"
+        head = f"vLLM 0.32.0 on CPUs, LMCache 0.5.6, {args.prompts} prompts, {time.strftime('%Y-%m-%d')}:\n\n| scenario | | what came out |\n|---|---|---|\n"
         report(args.report, head + "\n".join(lines) + "\n")
     return 1 if bad else 0
 

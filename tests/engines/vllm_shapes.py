@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM in other shapes than one worker and one Llama: several workers, latent attention, sliding windows, too little KV memory. Each function is a scenario of run.py."""
+import json
+
 import checks
 
 WORKERS = {"llm": {"tensor_parallel_size": 2}, "env": {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_CPU_OMP_THREADS_BIND": "0|1"}}
@@ -34,32 +36,64 @@ def scenario_tier_window(lab):
 
 
 def latent(lab):
-    return {"model": lab.other_model("deepseek"), "llm": {"block_size": 16}}
+    return {"model": lab.other_model("deepseek"), "llm": {"block_size": 16}, "latent": True}
+
+
+def as_own_prefixes(lab, make, settle=0.5, **job):
+    """Cold, warm and after a restart, each against vLLM with its own prefix cache and the same tokens found, so that each prefill is split in the same place:
+    vLLM's latent attention on CPUs has other tokens for a prefill that is split than for one that is not."""
+    name = "own prefixes " + json.dumps(job, sort_keys=True)
+    if name not in lab.answers:
+        lab.answers[name] = lab.live(None, rounds=2, **job)["rounds"]
+    cold, warm = lab.answers[name]
+    first = lab.live(make, rounds=2, reset=True, settle=settle, **job)
+    second = lab.live(make, **job)
+    n = 0
+    for text, got, wanted in (("cold", first["rounds"][0], cold), ("warm", first["rounds"][1], warm), ("restarted", second["rounds"][0], warm)):
+        checks.need(got["cached"] == wanted["cached"], f"{text}: {got['cached']} tokens found, vLLM itself finds {wanted['cached']}")
+        n += checks.same(lab, {"rounds": [got]}, wanted["tokens"])
+    checks.need(checks.hits(second) > 0, "no hits after the restart")
+    return f"{n} answers and the tokens found equal to vLLM's own prefix cache; {checks.hits(second):,} tokens after the restart", first
 
 
 def scenario_latent(lab):
     """DeepSeek's latent attention (MLA): one vector per token."""
-    return checks.three_rounds(lab, checks.connector(path=lab.fresh("m1"), disk_bytes="1GiB"), **latent(lab))
+    return as_own_prefixes(lab, checks.connector(path=lab.fresh("m1"), disk_bytes="1GiB"), **latent(lab))[0]
 
 
 def scenario_latent_async(lab):
-    return checks.three_rounds(lab, checks.connector(path=lab.fresh("m2"), disk_bytes="1GiB", load="async"), **latent(lab))
+    return as_own_prefixes(lab, checks.connector(path=lab.fresh("m2"), disk_bytes="1GiB", load="async"), **latent(lab))[0]
 
 
 def scenario_latent_tp2(lab):
     """Both workers hold the same latent vectors: one of them saves, both load."""
-    one = latent(lab)
-    alone = lab.live(checks.connector(path=lab.fresh("m3"), disk_bytes="1GiB"), prompts=few(lab), **one)
-    both = {"model": one["model"], "llm": {**one["llm"], **WORKERS["llm"]}, "env": WORKERS["env"]}
-    store = lab.fresh("m4")
-    reference = lab.answers_without(prompts=few(lab), **both)
-    first = lab.live(checks.connector(path=store, disk_bytes="1GiB"), prompts=few(lab), **both)
-    second = lab.live(checks.connector(path=store, disk_bytes="1GiB"), prompts=few(lab), **both)
+    one = {**latent(lab), "prompts": few(lab)}
+    alone = lab.live(checks.connector(path=lab.fresh("m3"), disk_bytes="1GiB"), rounds=2, reset=True, settle=2, **one)
+    both = {**one, "llm": {**one["llm"], **WORKERS["llm"]}, "env": WORKERS["env"]}
+    text, first = as_own_prefixes(lab, checks.connector(path=lab.fresh("m4"), disk_bytes="1GiB"), settle=2, **both)
     stored = [int(r["metrics"].get("vllm:tenuto_save_stored_blocks", 0)) for r in (alone, first)]
     checks.need(stored[0] == stored[1], f"one worker stored {stored[0]} blocks, two stored {stored[1]}")
-    checks.need(checks.hits(second) > 0, "no hits after the restart")
-    n = checks.same(lab, first, reference) + checks.same(lab, second, reference)
-    return f"{n} answers equal; {stored[1]} blocks stored, as by one worker; {checks.hits(second):,} tokens after the restart"
+    return f"{text}; {stored[1]} blocks stored, as by one worker"
+
+
+def scenario_latent_canary(lab):
+    make, job = checks.connector(path=lab.fresh("m5"), disk_bytes="1GiB"), latent(lab)
+    good = lab.live(make, **job), lab.live(make, **job)
+    changed = lab.live(checks.canary(make), **job)
+    other = sum(a != b for a, b in zip(changed["rounds"][0]["tokens"], good[1]["rounds"][0]["tokens"]))
+    checks.need(other > 0, "restored bytes were changed, and the tokens are the same: restored KV is not used")
+    return f"restored KV changed on purpose: {other} of {len(lab.prompts)} answers differ"
+
+
+def scenario_latent_refused(lab):
+    """As vLLM comes, prefixes are off for MLA on this machine: the connector does not start, where it would give other tokens."""
+    name = lab.begin(checks.connector(path=lab.fresh("m6"), disk_bytes="1GiB"), **{**latent(lab), "latent": False})
+    try:
+        lab.end(name)
+    except checks.Failed:
+        checks.need("chunked prefill are off for this model" in lab.log(name), "the engine did not start, and does not say why")
+        return "vLLM has turned prefixes off for this model: the connector refuses to start, and says so"
+    raise checks.Failed("the connector restores prefixes where vLLM has turned them off")
 
 
 def preempted(lab, **options):

@@ -10,6 +10,7 @@ each round and then wait for, "mark": PATH of a file to make as soon as "mark_at
 import json
 import os
 import sys
+import threading
 import time
 
 
@@ -22,12 +23,57 @@ def cached_and_metrics(llm):
     return values
 
 
+def beside_lmcache(site):
+    """LMCache lives in an environment of its own. What vLLM scans at a start has an object of numba's then, which has no dictionary."""
+    import vllm.triton_utils.dispatcher as dispatcher
+    dispatcher.vars = lambda v: v.__dict__ if isinstance(v.__dict__, dict) else {}
+    sys.path.append(site)
+
+
+class Listener(threading.Thread):
+    """Reads vLLM's event stream: what of each medium was stored and removed."""
+
+    def __init__(self, endpoint):
+        super().__init__(daemon=True)
+        import zmq
+        self.socket = zmq.Context.instance().socket(zmq.SUB)
+        self.socket.connect(endpoint)
+        self.socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self.stored, self.removed, self.over = {}, {}, False
+
+    def run(self):
+        import msgspec
+        from vllm.distributed.kv_events import BlockRemoved, BlockStored, KVEventBatch
+        decoder = msgspec.msgpack.Decoder(KVEventBatch)
+        while not self.over:
+            if not self.socket.poll(100):
+                continue
+            for event in decoder.decode(self.socket.recv_multipart()[-1]).events:
+                if isinstance(event, BlockStored):
+                    size = event.block_size
+                    for i, name in enumerate(event.block_hashes):
+                        self.stored.setdefault(str(event.medium), {})[str(name)] = event.token_ids[i * size:(i + 1) * size]
+                elif isinstance(event, BlockRemoved):
+                    self.removed.setdefault(str(event.medium), []).extend(str(name) for name in event.block_hashes)
+
+    def end(self):
+        self.over = True
+        self.join()
+        self.socket.close()
+        return {"stored": self.stored, "removed": self.removed}
+
+
 def main():
     with open(sys.argv[1]) as f:
         job = json.load(f)
     begun = time.monotonic()
     from vllm import LLM, SamplingParams
     from vllm.config import KVTransferConfig
+    if job.get("latent"):
+        import cpu_latent
+        cpu_latent.on()
+    if job.get("site"):
+        beside_lmcache(job["site"])
     extra = {}
     if job.get("transfer"):
         extra["kv_transfer_config"] = KVTransferConfig(**job["transfer"])
@@ -36,6 +82,10 @@ def main():
         extra["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=job["events"])
     llm = LLM(**{**dict(model=job["model"], enforce_eager=True, dtype="float32", max_model_len=1024, max_num_seqs=8, block_size=32, seed=0,
                         enable_prefix_caching=True, disable_log_stats=False), **job.get("llm", {}), **extra})
+    listener = Listener(job["events"]) if job.get("events") else None
+    if listener:
+        listener.start()
+        time.sleep(1)
     ready = time.monotonic()
     sampling = SamplingParams(max_tokens=job.get("tokens", 8), temperature=0, ignore_eos=True)
     rounds, batch = [], job.get("batch", 1)
@@ -60,6 +110,9 @@ def main():
             while os.path.exists(job["pause"] + f".{number}"):
                 time.sleep(0.05)
     result = {"rounds": rounds, "metrics": cached_and_metrics(llm), "start_seconds": ready - begun}
+    if listener:
+        time.sleep(1)
+        result["events"] = listener.end()
     with open(job["out"] + ".part", "w") as f:
         json.dump(result, f)
     os.replace(job["out"] + ".part", job["out"])

@@ -21,6 +21,7 @@ from vllm.distributed.kv_events import BlockRemoved, BlockStored
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole, KVConnectorTransferResults, SupportsHMA
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.logger import init_logger
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 from tenuto import _core
 from tenuto.vllm.scheduler import Scheduler
@@ -69,6 +70,9 @@ class Model:
         if not self.groups or {g.block_tokens for g in self.groups} != {self.groups[0].block_tokens}:
             sizes = [g.block_tokens for g in self.groups]
             raise NotImplementedError(f"tenuto: groups of layers whose blocks have different numbers of tokens ({sizes}) cannot be looked up together")
+        if any(g.latent for g in self.groups) and not (vllm_config.cache_config.enable_prefix_caching or vllm_config.scheduler_config.enable_chunked_prefill):
+            raise NotImplementedError("tenuto: prefix caching and chunked prefill are off for this model's latent attention (MLA). vLLM turns both off where its "
+                                      "kernels give other tokens for a prompt that continues a prefix, as on CPUs without AMX; so nothing may be restored there")
         self.block_tokens, self.blocks = self.groups[0].block_tokens, kv_cache_config.num_blocks
         if kv_cache_config.hash_block_size not in (None, self.block_tokens):
             raise NotImplementedError(f"tenuto: vLLM hashes {kv_cache_config.hash_block_size} tokens at a time, its blocks have {self.block_tokens}")
@@ -241,6 +245,8 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
     def take_events(self):
         medium = {_core.TIER_HOST: "CPU", _core.TIER_DISK: "STORAGE"}
         for stored, tier, (digest, parent, request, i) in self._scheduler.events.take():
+            parent = maybe_convert_block_hash(parent) if parent is not None else None
+            digest = maybe_convert_block_hash(digest)  # the names that vLLM's own events have
             if not stored:
                 yield BlockRemoved(block_hashes=[digest], medium=medium.get(tier))
                 continue
