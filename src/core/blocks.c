@@ -98,11 +98,11 @@ void tn_block_touch_back(struct tn_blocks *bl, tn_block b)
 	}
 }
 
-void tn_chain_touch_back(struct tn_blocks *bl, tn_block last)
+void tn_chain_touch_back(struct tn_blocks *bl, tn_block last, uint32_t most)
 {
 	if (!tn_request_goes_back(bl))
 		return;
-	for (tn_block b = last; b != TN_BLOCK_NONE; b = tn_block_parent(bl->registry, b))
+	for (tn_block b = last; b != TN_BLOCK_NONE && most > 0; b = tn_block_parent(bl->registry, b), most--)
 		tn_block_touch_back(bl, b);
 }
 

@@ -617,8 +617,8 @@ void tn_request_begins(struct tn_blocks *bl, tn_block parent);
 void tn_block_touch(struct tn_blocks *bl, tn_block b, bool partial);
 bool tn_request_goes_back(const struct tn_blocks *bl);
 void tn_block_touch_back(struct tn_blocks *bl, tn_block b);
-/* Likewise the block and all before it, which a request continues. TN_BLOCK_NONE: none. */
-void tn_chain_touch_back(struct tn_blocks *bl, tn_block last);
+/* Likewise the block and so many at most of those up to it, which a request continues. TN_BLOCK_NONE: none. */
+void tn_chain_touch_back(struct tn_blocks *bl, tn_block last, uint32_t most);
 /* A tier has let the block in. */
 void tn_block_let_in(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
 /* Its bytes are in a place of the tier; entry: what the tier's index keeps of it, or NULL. */

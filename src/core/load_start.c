@@ -183,7 +183,7 @@ static void touch_blocks(struct tn_reading *r)
 	for (uint32_t i = tn_request_goes_back(&cache->blocks) ? r->op.n : 0; i-- > 0;)
 		if (r->items[i].block != TN_BLOCK_NONE)
 			tn_block_touch_back(&cache->blocks, r->items[i].block);
-	tn_chain_touch_back(&cache->blocks, parent);
+	tn_chain_touch_back(&cache->blocks, parent, cache->o.max_op_blocks); /* its caller's operation has no more */
 	if (parent != TN_BLOCK_NONE)
 		tn_block_release(&cache->blocks, parent);
 }

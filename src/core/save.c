@@ -161,7 +161,7 @@ static void touch_back(struct tn_save_op *save, tn_block before)
 	for (uint32_t i = tn_request_goes_back(&cache->blocks) ? save->w.op.n : 0; i-- > 0;)
 		if (save->w.items[i].block != TN_BLOCK_NONE)
 			tn_block_touch_back(&cache->blocks, save->w.items[i].block);
-	tn_chain_touch_back(&cache->blocks, before);
+	tn_chain_touch_back(&cache->blocks, before, UINT32_MAX);
 }
 
 static void find_work(struct tn_save_op *save)
