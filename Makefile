@@ -28,7 +28,7 @@ help:
 	@echo "make clang     unit tests of a build by clang (make asan runs all others by clang)"
 	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
 	@echo "make soak      the long form of the crash tests: every power cut, 200 kills (an hour)"
-	@echo "make engines   vLLM and LMCache with Tenuto, end to end (installs both into a cache directory, 5 GB; half an hour)"
+	@echo "make engines   vLLM, LMCache and, where it is installed, SGLang with Tenuto (installs the first two into a cache directory, 5 GB; an hour)"
 	@echo "make peers     Tenuto beside the disk tiers of vLLM, LMCache and NIXL (PEERS: more options of bench/peers/run.py)"
 	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
 	@echo "make clean     remove the build directories"
@@ -80,6 +80,7 @@ soak: build
 engines: build
 	@tests/engines/install.sh
 	@tests/engines/run.py --report docs/engines.md
+	@tests/engines/run_sglang.py --report docs/engines.md || [ $$? = 77 ]
 
 peers: setup
 	@bench/peers/run.py $(PEERS)

@@ -19,7 +19,7 @@ def main():
     engine = sglang.Engine(**{**dict(
         model_path=job["model"], device="cpu", attention_backend="torch_native", sampling_backend="pytorch", dtype="float32", disable_cuda_graph=True,
         disable_overlap_schedule=True, mem_fraction_static=0.1, max_total_tokens=8192, context_length=1024, page_size=16, random_seed=0, skip_server_warmup=True,
-        grammar_backend="none"), **job.get("engine", {})})
+        grammar_backend="none", log_level="info"), **job.get("engine", {})})
     sampling, rounds = {"max_new_tokens": job.get("tokens", 8), "temperature": 0, "ignore_eos": True}, []
     for number in range(job.get("rounds", 1)):
         tokens, cached = [], []
