@@ -291,8 +291,10 @@ def scenario_full_disk(lab):
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", store], capture_output=True).returncode:
         return "not run: it takes root and a tmpfs"
     try:
-        result = lab.live(connector(path=store, disk_bytes="64MiB", host_bytes=0), rounds=2, reset=True)
-        return f"{same(lab, result)} answers equal; {hits(result):,} tokens found"
+        name = lab.begin(connector(path=store, disk_bytes="64MiB", host_bytes=0), rounds=2, reset=True)
+        result = lab.end(name)
+        need("no free disk space" in lab.log(name), "the disk was not full")
+        return f"{same(lab, result)} answers equal; {hits(result):,} tokens found in the room that there was"
     finally:
         subprocess.run(["umount", store], check=False)
 
