@@ -507,21 +507,29 @@ static uint64_t average(uint64_t ns)
 
 /*
  * Time of the device per write, as the scheduler measures it: from its request to its end. Where the device takes one request at a time, a
- * write may find one read before it each time, and one write of the log, which asks nobody, with its sync.
+ * write may find one read before it each time, and one write of the log, which asks nobody, with its sync; where it takes two, these two at
+ * once, and waits for the shorter.
  */
 static uint64_t write_time(const struct world *w, const enum kind *others, uint32_t n)
 {
 	const struct rig_opts *o = &w->r->o;
 	bool loads = false, logs = false;
-	uint64_t ns = o->write_ns;
+	uint64_t read, log;
 
 	for (uint32_t i = 0; i < n; i++) {
 		loads |= kinds[others[i]].needs == READS;
 		logs |= others[i] == FLUSH || others[i] == DROP || others[i] == DROP_SPACE;
 	}
-	if (o->cache.io_depth == 1)
-		ns += (loads ? o->read_ns : 0) + (logs ? o->write_ns + o->sync_ns : 0);
-	return average(ns);
+	read = loads ? o->read_ns : 0;
+	log = logs ? o->write_ns + o->sync_ns : 0;
+	switch (o->cache.io_depth) {
+	case 1:
+		return average(o->write_ns + read + log);
+	case 2:
+		return average(o->write_ns + (read < log ? read : log));
+	default:
+		return average(o->write_ns);
+	}
 }
 
 /*

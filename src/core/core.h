@@ -457,6 +457,8 @@ void tn_op_notify(struct tn_op *op);
 void tn_op_tell_status(const struct tn_op *op, int status);
 /* ... or that the owner is done with it. */
 void tn_op_drained(struct tn_op *op);
+/* Of an operation that is not under way: no batch of it follows. */
+void tn_op_ends(struct tn_op *op);
 /* Most blocks of one operation; any thread. */
 uint32_t tn_op_blocks_max(const struct tn_cache *cache, const struct tn_space *space, bool with_pages);
 /*

@@ -180,10 +180,12 @@ static void touch_blocks(struct tn_reading *r)
 	for (uint32_t i = 0; i < r->good; i++)
 		if (r->items[i].block != TN_BLOCK_NONE)
 			tn_block_touch(&cache->blocks, r->items[i].block, false);
-	for (uint32_t i = tn_request_goes_back(&cache->blocks) ? r->op.n : 0; i-- > 0;)
-		if (r->items[i].block != TN_BLOCK_NONE)
-			tn_block_touch_back(&cache->blocks, r->items[i].block);
-	tn_chain_touch_back(&cache->blocks, parent, cache->o.max_op_blocks); /* its caller's operation has no more */
+	if (!r->op.more || r->good < r->op.n) { /* of an operation in batches the last one does it for all */
+		for (uint32_t i = tn_request_goes_back(&cache->blocks) ? r->op.n : 0; i-- > 0;)
+			if (r->items[i].block != TN_BLOCK_NONE)
+				tn_block_touch_back(&cache->blocks, r->items[i].block);
+		tn_chain_touch_back(&cache->blocks, parent, cache->o.max_op_blocks); /* its caller's operation has no more */
+	}
 	if (parent != TN_BLOCK_NONE)
 		tn_block_release(&cache->blocks, parent);
 }
@@ -196,8 +198,8 @@ void tn_load_begins(struct tn_reading *r)
 
 	r->op.active = true;
 	tn_list_push(&cache->loads, &r->op.link);
-	TN_COUNT(&r->op, loads, !r->prefetch);
-	r->op.session->loads += !r->prefetch;
+	TN_COUNT(&r->op, loads, !r->prefetch && !r->op.goes_on);
+	r->op.session->loads += !r->prefetch && !r->op.goes_on;
 	range_of(&r->op, &first, &end);
 	if (first < end)
 		mark_partial(r, first, end);

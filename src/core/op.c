@@ -23,10 +23,20 @@ void tn_op_tell_status(const struct tn_op *op, int status)
 	tn_face_tell_status(tn_op_region(op), op->number, status);
 }
 
+void tn_op_ends(struct tn_op *op)
+{
+	if (op->between)
+		op->between->ops--;
+	op->between = NULL;
+}
+
+/* Between two batches the space stays in use: who drops it would leave the later half of an operation that was begun before. */
 void tn_op_drained(struct tn_op *op)
 {
 	op->alive = false;
-	op->space->ops--;
+	op->between = op->space;
+	if (!op->more || tn_op_is_cancelled(op))
+		tn_op_ends(op);
 	tn_face_drains(tn_op_region(op), op->number, op->generation);
 	op->session->completed = true;
 	tn_vigil_ended(&op->cache->vigil);
@@ -119,9 +129,12 @@ int tn_op_begin(struct tn_op *op, const struct tn_command *c)
 	op->first_page = c->first_page;
 	op->end_page = c->end_page;
 	op->inflight = 0;
+	op->goes_on = c->flags & TN_COMMAND_GOES_ON;
+	op->more = c->flags & TN_COMMAND_MORE;
 	op->keys = op->table.keys;
 	op->pages = op->table.pages;
 	op->space->ops++;
+	tn_op_ends(op);
 	if (op->pool && op->pool->memory->staged)
 		count_stageable(op);
 	tn_face_begins(tn_op_region(op), op->number, op->generation, op->n);
@@ -133,6 +146,7 @@ void tn_op_refuse(struct tn_op *op, uint64_t generation, int status)
 {
 	const struct tn_region *region = tn_op_region(op);
 
+	tn_op_ends(op);
 	op->generation = generation;
 	tn_face_begins(region, op->number, generation, 0);
 	tn_face_tell_good(region, op->number, 0);

@@ -84,6 +84,8 @@ struct tn_op {
 	bool active;
 	bool cancelled;
 	bool writing; /* part of a struct tn_writing, else of a struct tn_reading */
+	bool goes_on, more; /* it is a batch: not the first, not the last */
+	struct tn_space *between; /* its last life's, until the next batch; NULL: no batch follows */
 	/* What moves its bytes (transfers.c). */
 	unsigned char **memory; /* by block: its place in the memory tier */
 	struct tn_ring_list list[TN_LISTS];

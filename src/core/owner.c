@@ -53,6 +53,8 @@ static void look(struct tn_session *session, const struct tn_doorbell *kicks, ui
 	if (alive)
 		return;
 	if (c.generation <= op->generation) {
+		if (tn_op_is_cancelled(op))
+			tn_op_ends(op);
 		tn_op_notify(op); /* rung once more, too late: who waits to give the operation back may do so now */
 		return;
 	}

@@ -153,15 +153,17 @@ static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, ui
 	}
 }
 
-/* Blocks that are there, and those before them. */
+/* Blocks that are there, and those before them: no more than one operation has. The last batch does it for all. */
 static void touch_back(struct tn_save_op *save, tn_block before)
 {
 	struct tn_cache *cache = save->w.op.cache;
 
+	if (save->w.op.more)
+		return;
 	for (uint32_t i = tn_request_goes_back(&cache->blocks) ? save->w.op.n : 0; i-- > 0;)
 		if (save->w.items[i].block != TN_BLOCK_NONE)
 			tn_block_touch_back(&cache->blocks, save->w.items[i].block);
-	tn_chain_touch_back(&cache->blocks, before, UINT32_MAX);
+	tn_chain_touch_back(&cache->blocks, before, cache->o.max_op_blocks);
 }
 
 static void find_work(struct tn_save_op *save)
@@ -176,6 +178,8 @@ static void find_work(struct tn_save_op *save)
 	first = parent;
 	if (parent != TN_BLOCK_NONE)
 		depth = tn_block_depth(reg, parent) + 1;
+	else if (save->w.op.goes_on)
+		depth = 1; /* the block before it was not let in */
 	tn_request_begins(&cache->blocks, parent);
 	for (uint32_t i = 0; i < save->w.op.n; i++)
 		begin_item(save, i, &parent, depth + i);
@@ -193,8 +197,8 @@ void tn_save_begins(struct tn_save_op *save)
 	struct tn_op *op = &save->w.op;
 
 	op->active = true;
-	TN_COUNT(op, saves, 1);
-	op->session->saves++;
+	TN_COUNT(op, saves, !op->goes_on);
+	op->session->saves += !op->goes_on;
 	tn_list_push(&op->cache->saves, &op->link);
 	save->held = __atomic_load_n(&op->space->dropping, __ATOMIC_RELAXED);
 	if (!save->held)

@@ -209,6 +209,8 @@ int tn_session_leave(struct tn_cache *cache, void *arg)
 	session->over = true;
 	if (is_busy(session, NULL))
 		return -EAGAIN;
+	for (uint32_t i = 0; i < session->region.counts.ops; i++)
+		tn_op_ends(&session->ops[i].op);
 	tn_watch_unfollow(cache->watch, session->may_name);
 	tn_session_add_staged(session, &cache->c.staged_bytes);
 	tn_list_del(&session->link);

@@ -287,10 +287,13 @@ static bool wait_is_over(const void *arg)
 	       tn_front_is_over(w->op);
 }
 
-/* The first wait tells whether the caller wants layer by layer. Threads that wait first at once may race: either tells the truth. */
+/*
+ * The first wait tells whether the caller wants layer by layer. Threads that wait first at once may race: either tells the truth. Batches come as
+ * a whole, whatever the caller waits for.
+ */
 static void note_first_wait(struct tn_front_op *op, uint32_t layer)
 {
-	uint32_t *first = &tn_face_asked(&op->cache->region, op->number)->first_wait;
+	uint32_t *first = &tn_face_asked(op->batches.count > 1 ? op->region : &op->cache->region, op->number)->first_wait;
 	uint32_t wait = layer > 0 ? TN_WAIT_WHOLE : TN_WAIT_LAYERS;
 
 	if (__atomic_load_n(first, __ATOMIC_RELAXED) != TN_WAIT_NOT)
@@ -593,6 +596,14 @@ static int save_end(struct tn_front_op *op, uint64_t deadline_ns)
 	return rc == -EBUSY ? tn_fail(-ETIMEDOUT, "tn_save_end: still under way at the deadline; call again") : rc;
 }
 
+/* A save that is over: nobody has aborted it, and blocks have no result. So ends the last thing that an owner does that closes its cache. */
+static bool is_forgotten(const struct tn_front_op *op)
+{
+	const struct tn_face_told *told = tn_face_told(op->region, op->number);
+
+	return told->status == 0 && told->blocks[TN_SAVED_NOT] > 0 && !tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel);
+}
+
 static struct tn_save_result result_of(const struct tn_face_told *told)
 {
 	return (struct tn_save_result){
@@ -628,14 +639,14 @@ int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_resul
 	}
 	cache = op->cache;
 	told = tn_face_told(op->region, op->number);
-	if (!tn_front_is_over(op) || told->status == -ESHUTDOWN) { /* it never will be, or only as far as this process is concerned */
+	if (!tn_front_is_over(op) || told->status == -ESHUTDOWN || is_forgotten(op)) { /* it never will be, or without the owner's having done it */
 		tn_claims_saved(op->pool->claims, tn_face_pages(op->region, op->number), op->end_page);
 		give_back(op);
 		return owner_is_gone();
 	}
 	if (!__atomic_load_n(&tn_face_asked(op->region, op->number)->cancel, __ATOMIC_RELAXED))
 		tn_latency_add(&cache->region, TN_LATENCY_SAVE, TN_TIER_NONE, tn_now_ns(&cache->clock) - op->begun_ns);
-	refused = tn_face_good(op->region, op->number) == 0;
+	refused = tn_face_save_is_refused(op->region, op->number);
 	admit_undo(op->space, refused ? op->n : op->batches.left); /* of which the core gives nothing back */
 	ours = result_of(told);
 	if (refused)

@@ -115,24 +115,41 @@ static bool undoes(const struct tn_region *r, uint32_t call, enum tn_wire_call *
 	}
 }
 
-/* Frees a place whose answer has come since. False: there is none. */
-static bool free_left(struct tn_calls *c, bool *undo, enum tn_wire_call *kind, struct tn_wire_about *about)
+/*
+ * The answer of a place that was left has come: what it gave is given back by a call from the same place, for whose answer nobody waits; else the
+ * place is free. True: the owner has something to look at.
+ */
+static bool take_late(struct tn_calls *c, uint32_t call)
 {
-	bool any = false;
+	struct tn_wire_about about;
+	enum tn_wire_call kind;
+	bool undo = undoes(c->region, call, &kind, &about);
+
+	__atomic_sub_fetch(&c->noverdue, c->left[call].overdue, __ATOMIC_RELEASE);
+	c->left[call].overdue = false;
+	if (undo) {
+		memcpy(tn_call_asked_bytes(c->region, call), &about, sizeof(about));
+		c->left[call].turn = tn_call_ask(c->region, call, kind, sizeof(about));
+		return true;
+	}
+	c->left[call].is = false;
+	__atomic_sub_fetch(&c->nleft, 1, __ATOMIC_RELEASE);
+	give_place(c, call);
+	return false;
+}
+
+/* Looks at all places that were left. */
+static void take_all_late(struct tn_calls *c)
+{
+	bool rings = false;
 
 	pthread_mutex_lock(&c->lock);
-	for (uint32_t i = 0; i < TN_WIRE_CALLS && !any; i++) {
-		any = c->left[i].is && __atomic_load_n(&tn_call_told(c->region, i)->turn, __ATOMIC_ACQUIRE) == c->left[i].turn;
-		if (!any)
-			continue;
-		*undo = undoes(c->region, i, kind, about);
-		c->left[i].is = false;
-		__atomic_sub_fetch(&c->nleft, 1, __ATOMIC_RELEASE);
-		__atomic_sub_fetch(&c->noverdue, c->left[i].overdue, __ATOMIC_RELEASE);
-		give_place(c, i);
-	}
+	for (uint32_t i = 0; i < TN_WIRE_CALLS; i++)
+		if (c->left[i].is && __atomic_load_n(&tn_call_told(c->region, i)->turn, __ATOMIC_ACQUIRE) == c->left[i].turn)
+			rings |= take_late(c, i);
 	pthread_mutex_unlock(&c->lock);
-	return any;
+	if (rings)
+		tn_region_ring(c->region);
 }
 
 static int ask(struct tn_calls *c, enum tn_wire_call kind, uint64_t deadline_ns, const struct iovec *in, int nin, const struct iovec *out,
@@ -156,15 +173,10 @@ static void forget_unwanted(struct tn_calls *c)
 	__atomic_fetch_or(&c->unwanted, stay, __ATOMIC_ACQ_REL);
 }
 
-static void free_all_left(struct tn_calls *c)
+static void look_at_left(struct tn_calls *c)
 {
-	struct tn_wire_about about;
-	enum tn_wire_call kind;
-	bool undo;
-
-	while (__atomic_load_n(&c->nleft, __ATOMIC_ACQUIRE) && free_left(c, &undo, &kind, &about))
-		if (undo)
-			tn_calls_ask(c, kind, 0, &(struct iovec){&about, sizeof(about)}, 1, NULL, 0);
+	if (__atomic_load_n(&c->nleft, __ATOMIC_ACQUIRE))
+		take_all_late(c);
 	if (__atomic_load_n(&c->unwanted, __ATOMIC_ACQUIRE))
 		forget_unwanted(c);
 }
@@ -174,7 +186,7 @@ void tn_calls_forget_memory(struct tn_calls *c, uint32_t number)
 	if (number >= TN_WIRE_MEMORIES)
 		return;
 	__atomic_fetch_or(&c->unwanted, UINT64_C(1) << number, __ATOMIC_ACQ_REL);
-	free_all_left(c);
+	look_at_left(c);
 }
 
 /* 0, -ESHUTDOWN, -ETIMEDOUT. */
@@ -184,7 +196,7 @@ static int take_place(struct tn_calls *c, uint64_t deadline_ns, uint32_t *call)
 		uint64_t now = tn_now_ns(&tn_clock_system), until = now + SLICE_NS < deadline_ns ? now + SLICE_NS : deadline_ns;
 		const struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
 
-		free_all_left(c);
+		look_at_left(c);
 		if (tn_region_is_gone(c->region))
 			return -ESHUTDOWN;
 		if (__atomic_load_n(&c->noverdue, __ATOMIC_ACQUIRE))

@@ -102,6 +102,8 @@ int tn_remote_space_open(struct tn_cache *cache, const struct tn_identity *id, c
 	pthread_mutex_lock(&cache->lock);
 	rc = take_space(cache, &told, shard, g, out);
 	pthread_mutex_unlock(&cache->lock);
+	if (rc)
+		call_about(cache, TN_WIRE_SPACE_CLOSE, &(struct tn_wire_about){.number = told.number});
 	return rc;
 }
 

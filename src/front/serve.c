@@ -47,6 +47,7 @@ struct tn_server {
 	uint32_t stopping; /* shared */
 	pthread_t thread;
 	struct tn_log_limit lines; /* the thread's: about processes that come and go. Who connects again and again does not fill the log */
+	char store[TN_DEVICES_MAX][TN_WIRE_PATH];  /* of the cache: files, by device */
 	struct caller caller[CALLERS_MAX];	   /* the thread's */
 	struct tn_served *served[TN_ATTACHED_MAX]; /* the thread's */
 };
@@ -119,8 +120,7 @@ static void welcome(struct tn_served *s, int rc, int fd)
 		w.read_only = s->rule->read_only;
 		w.region_bytes = s->region.bytes;
 		w.nlocks = s->cache->store ? s->cache->ndevices : 0;
-		for (uint32_t i = 0; i < w.nlocks; i++)
-			tn_find_store(s->cache, i, w.lock[i], sizeof(w.lock[i]));
+		memcpy(w.lock, s->cache->server->store, sizeof(w.lock));
 	}
 	fds[1] = rc ? -1 : open_life();
 	send_answer(s->sock, &w, sizeof(w), fds, rc ? 0 : fds[1] < 0 ? 1 : 2);
@@ -199,7 +199,10 @@ void tn_served_message(struct tn_served *s, const struct tn_wire_memory *w, size
 	send_answer(s->sock, &answer, sizeof(answer), NULL, 0);
 }
 
-/* Takes one message without waiting. Bytes, more than size if it is longer; 0 at the end; -errno. */
+/*
+ * Takes one message without waiting. Bytes, more than size if it is longer; 0 at the end; -errno. fds NULL: the kernel lets go of descriptors that
+ * come along; this process does not get them.
+ */
 static ssize_t receive(int sock, void *message, size_t size, int fds[TN_WIRE_RANGES_MAX], uint32_t *nfds)
 {
 	union {
@@ -207,10 +210,15 @@ static ssize_t receive(int sock, void *message, size_t size, int fds[TN_WIRE_RAN
 		char bytes[CMSG_SPACE(TN_WIRE_RANGES_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {message, size};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
 
+	if (fds) {
+		m.msg_control = &control;
+		m.msg_controllen = sizeof(control);
+	}
 	*nfds = 0;
+	n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return -errno;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
@@ -221,23 +229,17 @@ static ssize_t receive(int sock, void *message, size_t size, int fds[TN_WIRE_RAN
 	return m.msg_flags & MSG_TRUNC ? (ssize_t)size + 1 : n;
 }
 
-static void close_all(const int *fds, uint32_t nfds)
-{
-	for (uint32_t i = 0; i < nfds; i++)
-		close(fds[i]);
-}
-
 /* One message of a session. */
 static void take_message(struct tn_served *s)
 {
 	struct tn_wire_memory message;
 	int fds[TN_WIRE_RANGES_MAX];
 	uint32_t nfds;
-	ssize_t n = receive(s->sock, &message, sizeof(message), fds, &nfds);
+	ssize_t n = receive(s->sock, &message, sizeof(message), tn_served_takes_descriptors() ? fds : NULL, &nfds);
 
 	if (n > 0)
 		tn_served_message(s, &message, (size_t)n, fds, nfds);
-	close_all(fds, nfds);
+	tn_served_close(fds, nfds);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
@@ -346,14 +348,12 @@ static struct tn_served *create_served(struct tn_server *server, const struct ca
 /* The first message of a connection, which is its greeting. */
 static void take_greeting(struct tn_server *server, struct caller *caller)
 {
-	int fds[TN_WIRE_RANGES_MAX];
 	struct tn_wire_hello hello;
 	struct tn_served *s = NULL;
 	struct caller c = *caller;
 	uint32_t nfds, i = 0;
-	ssize_t n = receive(c.sock, &hello, sizeof(hello), fds, &nfds);
+	ssize_t n = receive(c.sock, &hello, sizeof(hello), NULL, &nfds);
 
-	close_all(fds, nfds);
 	if (n == -EAGAIN || n == -EINTR)
 		return;
 	*caller = (struct caller){0};
@@ -599,6 +599,8 @@ static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int 
 	server->sock = given;
 	server->given = given >= 0;
 	pthread_mutex_init(&server->lock, NULL);
+	for (uint32_t i = 0; cache->store && i < cache->ndevices; i++) /* its thread asks no directory */
+		tn_find_store(cache, i, server->store[i], sizeof(server->store[i]));
 	server->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = server->news < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_rules_create(opts, cache->alloc, &server->rules);
 	if (rc == 0)

@@ -86,6 +86,10 @@ struct tn_served {
 
 /* All sessions end; NULL-safe of a cache that is not served. */
 void tn_server_stop(struct tn_cache *cache);
+/* Closes what came with a message. What is no memory a thread closes that nobody waits for: a file system may be asked by that, and not answer. */
+void tn_served_close(const int *fds, uint32_t nfds);
+/* False: too many such threads still wait for a file system. */
+bool tn_served_takes_descriptors(void);
 /* A message of a session, of so many bytes, with descriptors, which stay the caller's. */
 void tn_served_message(struct tn_served *s, const struct tn_wire_memory *w, size_t bytes, const int *fds, uint32_t nfds);
 

@@ -4,11 +4,13 @@
  *
  * A file of memory may lose pages at any time: no seal keeps a memfd from being punched, and files in /dev/shm take no seals. So each mapping
  * is guarded (base/guard.h), and what uses memory that is lost fails with -EFAULT, for that process alone. Files of other file systems are
- * refused: a page of a disk, of FUSE or of a network can keep a thread that touches it waiting for ever.
+ * refused: a page of a disk, of FUSE or of a network can keep a thread that touches it waiting for ever, and so can the file itself, asked for its
+ * status or closed. What a descriptor is the kernel tells without them.
  *
  * What is mapped takes addresses and mappings of the owner's process, whether or not it has pages: both are bounded, for each process and for all.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,13 +21,72 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "front/serve.h"
+
+/* ---- descriptors ---------------------------------------------------------------------------------------------- */
+
+#define CLOSING_MAX 16u
+
+struct strangers {
+	uint32_t n;
+	int fd[TN_WIRE_RANGES_MAX];
+};
+
+static uint32_t closing; /* shared: threads of this process that close strangers */
+
+/* Files that can be sealed are the kernel's memory; of others no more than this is asked. */
+static bool is_memory(int fd)
+{
+	return fcntl(fd, F_GET_SEALS) >= 0;
+}
+
+bool tn_served_takes_descriptors(void)
+{
+	return __atomic_load_n(&closing, __ATOMIC_ACQUIRE) < CLOSING_MAX;
+}
+
+static void *close_strangers(void *arg)
+{
+	struct strangers *s = arg;
+
+	for (uint32_t i = 0; i < s->n; i++)
+		close(s->fd[i]);
+	tn_put(&tn_alloc_system, s, sizeof(*s));
+	__atomic_sub_fetch(&closing, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+void tn_served_close(const int *fds, uint32_t nfds)
+{
+	struct strangers *s = NULL;
+	pthread_t thread;
+
+	for (uint32_t i = 0; i < nfds; i++) {
+		if (!is_memory(fds[i]) && !s)
+			s = tn_get(&tn_alloc_system, sizeof(*s));
+		if (s && !is_memory(fds[i]))
+			s->fd[s->n++] = fds[i];
+		else
+			close(fds[i]);
+	}
+	if (!s)
+		return;
+	__atomic_add_fetch(&closing, 1, __ATOMIC_RELAXED);
+	if (tn_thread_start(&thread, close_strangers, s))
+		close_strangers(s); /* there is nobody else who could */
+	else
+		pthread_detach(thread);
+}
 
 static int check_file(const struct tn_served *s, int fd, uint64_t offset, uint64_t bytes, uint64_t *page_bytes)
 {
 	struct statfs fs;
 	struct stat st;
 
+	if (!is_memory(fd))
+		return tn_fail(-EINVAL, "process %d registers a file that is no memory; take a memfd, hugetlbfs, POSIX shared memory or "
+			       "tn_memory_alloc", (int)s->pid);
 	if (fstat(fd, &st) || fstatfs(fd, &fs))
 		return tn_fail(-errno, "process %d registers a descriptor that tells nothing of itself: %s", (int)s->pid, strerror(errno));
 	if (!S_ISREG(st.st_mode) || (fs.f_type != TMPFS_MAGIC && fs.f_type != HUGETLBFS_MAGIC))
@@ -133,6 +194,9 @@ int tn_served_memory(struct tn_served *s, const struct tn_wire_memory *w, const 
 	uint32_t i = 0;
 	int rc;
 
+	if (nfds == 0 && !tn_served_takes_descriptors())
+		return tn_fail(-EAGAIN, "process %d registers memory, and %u messages with descriptors of other files wait to be closed: a file system "
+			       "does not answer. Try again when it does", (int)s->pid, CLOSING_MAX);
 	if (w->nranges == 0 || w->nranges > TN_WIRE_RANGES_MAX || w->nranges != nfds)
 		return tn_fail(-EINVAL, "process %d registers %u ranges with %u descriptors", (int)s->pid, w->nranges, nfds);
 	pthread_mutex_lock(&s->lock);

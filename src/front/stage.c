@@ -146,12 +146,13 @@ struct blocks {
 	uint32_t first, end;
 };
 
-/* Those of which some page is claimed. */
+/* Those of which some page is claimed; of a load that asks for none, the last one. */
 static struct blocks blocks_of(const struct tn_front_op *op)
 {
 	uint32_t each = op->space->geometry.pages_per_block;
+	uint32_t first = (uint32_t)(op->first_page / each), end = (uint32_t)((op->end_page + each - 1) / each);
 
-	return (struct blocks){(uint32_t)(op->first_page / each), (uint32_t)((op->end_page + each - 1) / each)};
+	return (struct blocks){first < end ? first : end - 1, end};
 }
 
 static struct blocks batch_of(const struct tn_front_op *op)
@@ -186,19 +187,26 @@ static void ask(const struct tn_front_op *op)
 	struct tn_command c = tn_face_asked(op->region, op->number)->command;
 	struct blocks b = batch_of(op);
 	uint64_t each = op->space->geometry.pages_per_block, first = b.first * each, end = b.end * each;
+	bool in_whole = !is_save(op) && op->batches.count > 1; /* no layer of it is told before most of the others are there */
 
 	c.generation = life_of(op);
 	c.blocks = b.end - b.first;
 	c.first_page = op->first_page > first ? op->first_page - first : 0;
 	c.end_page = (op->end_page < end ? op->end_page : end) - first;
-	if (op->batches.index > 0)
+	if (op->batches.index > 0) {
 		c.parent = keys[b.first - 1];
+		c.flags |= TN_COMMAND_GOES_ON;
+	}
 	if (!is_last(op))
-		c.flags &= ~TN_COMMAND_PARTIAL_LAST;
-	if (!is_save(op) && op->batches.count > 1)
-		c.flags |= TN_COMMAND_WHOLE; /* no layer of it is told before most of the others are there */
+		c.flags = (c.flags | TN_COMMAND_MORE) & ~TN_COMMAND_PARTIAL_LAST;
+	if (in_whole) {
+		c.flags |= TN_COMMAND_WHOLE;
+		c.input_tokens = 0;
+	}
 	memcpy(tn_face_keys(owner, op->number), keys + b.first, c.blocks * sizeof(*keys));
 	tn_face_ask(owner, op->number, &c, is_save(op) ? op->space->shape.layers : 0);
+	if (in_whole)
+		__atomic_store_n(&tn_face_asked(owner, op->number)->first_wait, TN_WAIT_WHOLE, __ATOMIC_RELAXED);
 }
 
 /* ---- slots --------------------------------------------------------------------------------------------------- */
@@ -208,13 +216,12 @@ int tn_stage_take(struct tn_front_op *op, const char *call)
 	uint32_t each = op->space->geometry.pages_per_block, *pages = tn_face_pages(&op->cache->region, op->number);
 	struct tn_stage_pool *s = op->pool->stage;
 	struct blocks all = blocks_of(op);
-	uint32_t n = all.end - all.first, slots = n <= s->nslots ? n : (s->nslots + 1) / 2;
+	uint32_t n = all.end - all.first, slots;
 	bool there;
 
-	op->batches.blocks = slots;
-	op->batches.count = (n + slots - 1) / slots;
 	pthread_mutex_lock(&s->lock);
-	there = slots <= s->nfree;
+	slots = n <= s->nslots ? n : (s->nfree + 1) / 2; /* others find some, however many such operations there are */
+	there = slots > 0 && slots <= s->nfree;
 	for (uint32_t i = 0; there && i < slots; i++) {
 		uint32_t page = s->free[--s->nfree] * each;
 
@@ -222,6 +229,8 @@ int tn_stage_take(struct tn_front_op *op, const char *call)
 			pages[i * each + k] = page + k;
 	}
 	pthread_mutex_unlock(&s->lock);
+	op->batches.blocks = slots;
+	op->batches.count = there ? (n + slots - 1) / slots : 0;
 	return there ? 0 : tn_fail(-EAGAIN, "%s: other operations have too much of the session memory, which is for %u blocks; end some, raise "
 				   "stage_bytes, or use tn_memory_alloc", call, s->nslots);
 }
@@ -315,14 +324,34 @@ static void let_go(struct tn_stage *s, struct tn_front_op *op, int status)
 	s->told |= tn_face_drains(&s->region, number, generation);
 }
 
-/* Cancel and abort. True: it is passed on now. */
-static bool pass_cancel(const struct tn_front_op *op)
+static bool is_cancelled(const struct tn_front_op *op)
+{
+	return tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel);
+}
+
+/* True: the owner is told now. */
+static bool cancel(const struct tn_front_op *op)
 {
 	uint32_t *to = &tn_face_asked(&op->cache->region, op->number)->cancel;
 
-	if (!tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel) || tn_face_is_set(to))
+	if (tn_face_is_set(to))
 		return false;
 	tn_face_set(to);
+	return true;
+}
+
+/* Cancel and abort. True: it is passed on now. */
+static bool pass_cancel(const struct tn_front_op *op)
+{
+	return is_cancelled(op) && cancel(op);
+}
+
+/* The owner is done with a batch, and no other follows. True: it is told now that it has had all, and will answer the ring. */
+static bool end_early(const struct tn_front_op *op)
+{
+	if (is_last(op) || !cancel(op))
+		return false;
+	kick_owner(op);
 	return true;
 }
 
@@ -388,15 +417,16 @@ static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t goo
 		if (!tn_face_is_ready(op->region, op->number, c, op->generation))
 			tn_face_tell_ready(op->region, op->number, c, op->generation);
 	s->told |= tn_face_notify(op->region, op->number);
-	let_go(s, op, tn_face_told(&op->cache->region, op->number)->status);
+	let_go(s, op, owner_began(op) ? tn_face_told(&op->cache->region, op->number)->status : 0);
 }
 
 static void batch_loaded(struct tn_stage *s, struct tn_front_op *op)
 {
 	struct blocks b = batch_of(op);
 
-	if (is_last(op) || good_of(op) < op->n || tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel)) {
-		finish_load(s, op, is_last(op) || good_of(op) < b.end ? good_of(op) : b.end);
+	if (is_last(op) || good_of(op) < op->n || is_cancelled(op)) {
+		if (!end_early(op))
+			finish_load(s, op, is_last(op) || good_of(op) < b.end ? good_of(op) : b.end);
 		return;
 	}
 	for (uint32_t i = b.first; i < b.end; i++)
@@ -501,14 +531,12 @@ static void take_results(struct tn_front_op *op)
 		op->batches.status = told->status;
 }
 
-/* The owner has refused the batch. Of the first one its caller is told so, as if it were not staged. */
+/* The owner has refused the batch. Of the first one its caller is told so, as if it were not staged: no block has a result. */
 static void take_refusal(struct tn_front_op *op)
 {
 	int status = tn_face_told(&op->cache->region, op->number)->status;
 
-	if (op->batches.index == 0)
-		tn_face_tell_good(op->region, op->number, 0);
-	else
+	if (op->batches.index > 0)
 		leave_rest(op, batch_of(op).first, TN_SAVED_FAILED);
 	if (!op->batches.error)
 		op->batches.error = status;
@@ -518,19 +546,22 @@ static void take_refusal(struct tn_front_op *op)
 
 static void batch_saved(struct tn_stage *s, struct tn_front_op *op)
 {
-	bool refused = tn_face_good(&op->cache->region, op->number) == 0;
+	const struct tn_face_told *told = tn_face_told(&op->cache->region, op->number);
+	bool refused = tn_face_save_is_refused(&op->cache->region, op->number);
+	bool stops = refused || is_cancelled(op) || told->blocks[TN_SAVED_NOT] > 0; /* an owner that ends forgets saves, too */
 
+	if (stops && end_early(op))
+		return;
 	if (refused)
 		take_refusal(op);
 	else
 		take_results(op);
-	if (!refused && !is_last(op)) {
-		if (!tn_face_is_set(&tn_face_asked(op->region, op->number)->cancel)) {
-			next_batch(op);
-			return;
-		}
-		leave_rest(op, batch_of(op).end, TN_SAVED_NOT);
+	if (!stops && !is_last(op)) {
+		next_batch(op);
+		return;
 	}
+	if (!refused)
+		leave_rest(op, batch_of(op).end, TN_SAVED_NOT);
 	tn_face_tell_saved(op->region, op->number, op->batches.counted, TN_FACE_KINDS, op->batches.error);
 	let_go(s, op, op->batches.status);
 }

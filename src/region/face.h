@@ -24,7 +24,10 @@ enum tn_command_kind { TN_COMMAND_LOAD = 1, TN_COMMAND_PREFETCH, TN_COMMAND_SAVE
 /* Flags of a command. */
 #define TN_COMMAND_PARTIAL_LAST 1u /* save: the last block holds a prompt's unfinished tail */
 #define TN_COMMAND_WHOLE 2u	   /* load: the caller's last one was waited for with all layers at once */
-#define TN_COMMAND_FLAGS 3u
+/* Of an operation that comes in batches, each a life of its own: there was one before, and another one follows. */
+#define TN_COMMAND_GOES_ON 4u
+#define TN_COMMAND_MORE 8u
+#define TN_COMMAND_FLAGS 15u
 
 /* What the first wait for a load is about. */
 enum tn_wait {
@@ -41,7 +44,8 @@ enum tn_wait {
  * @blocks:     at least 1
  * @first_page, @end_page: of the pages of all blocks those that a load is to write, or a save to read
  * @parent:     key of the block before the first: of a save its caller's; of a load only if it goes on with one that brought that block
- * @flags:      TN_COMMAND_PARTIAL_LAST, TN_COMMAND_WHOLE
+ * @flags:      TN_COMMAND_PARTIAL_LAST and the others. From a life with TN_COMMAND_MORE to the next one, or until `cancel` is set and a
+ *              ring follows, the space counts as in use
  *
  * The other fields are those of struct tn_load_opts and tn_save_opts with the same name.
  */
@@ -224,6 +228,17 @@ static inline void tn_face_tell_ready(const struct tn_region *r, uint32_t op, ui
 
 /* Before drained: how many blocks of a save had each of so many results, and the first error. */
 void tn_face_tell_saved(const struct tn_region *r, uint32_t op, const uint32_t *blocks, uint32_t kinds, int error);
+
+/* Of a save that is drained: the owner has refused it, and no block has a result. */
+static inline bool tn_face_save_is_refused(const struct tn_region *r, uint32_t op)
+{
+	const struct tn_face_told *t = tn_face_told(r, op);
+	uint32_t blocks = 0;
+
+	for (uint32_t i = 0; i < TN_FACE_KINDS; i++)
+		blocks += t->blocks[i];
+	return t->status != 0 && blocks == 0;
+}
 
 /* How many blocks of a load come from each of TN_TIERS_MAX tiers. */
 void tn_face_tell_tiers(const struct tn_region *r, uint32_t op, const uint32_t *blocks);
