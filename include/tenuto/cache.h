@@ -397,7 +397,7 @@ static inline void tn_load_opts_init(struct tn_load_opts *opts)
  * The pages belong to Tenuto until tn_load_end returned 0.
  *
  * Return: 0 and *out; -EINVAL (a page out of range, given twice, or still part of another load or of a save, with
- * the value), -EAGAIN (max_ops are under way; or, of an attached cache, others have the session memory that the pages need),
+ * the value; a sub-range without a page), -EAGAIN (max_ops are under way; or, of an attached cache, others have the session memory that the pages need),
  * -E2BIG (more than max_op_blocks allows), -EFAULT (of an attached cache: pages of the memory are gone, as an operation
  * before has told; tenuto/session.h). Blocks that are not there are no error: they shorten the good prefix.
  */
@@ -545,7 +545,11 @@ TN_API int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_e
  */
 TN_API int tn_save_commit(struct tn_save *save);
 
-/** tn_save_abort - forget the save; nothing of it becomes visible. Return: 0, -EINVAL (no such save). */
+/**
+ * tn_save_abort - forget the save
+ *
+ * Nothing of it becomes visible, unless it was committed before: then what is stored by the time that this is seen stays. Return: 0, -EINVAL (no such save).
+ */
 TN_API int tn_save_abort(struct tn_save *save);
 
 /**
@@ -583,7 +587,8 @@ struct tn_save_result {
  * Return: 0: the pages are the caller's and the handle is gone; -ETIMEDOUT: still under way, call again;
  * -EINVAL: neither committed nor aborted, or no such save: it was ended before. With durability_ms 0 also what tn_flush returns:
  * then the handle is gone too, and what result says is stored can be loaded, but is not known to be durable. -EFAULT, of an attached
- * cache: pages of the memory are gone; the handle is gone too, and nothing was stored.
+ * cache: pages of the memory are gone; the handle is gone too, and nothing was stored, or a prefix of a save in batches (tenuto/session.h). -ESHUTDOWN, of
+ * an attached cache: its owner is gone, and what became of the save is not known; the handle is gone too.
  */
 TN_API int tn_save_end(struct tn_save *save, uint64_t deadline_ns, struct tn_save_result *result);
 

@@ -13,9 +13,10 @@
  * All other memory of an attached process (of malloc, anonymous, private mappings of files) is staged: a thread of that process copies each byte between the
  * pages and session memory that the owner maps. Each pool has as much of it as it has pages, 1 GiB at most, or as stage_bytes of struct tn_memory_desc says; the kernel
  * gives it pages when it is used. A load or save has its part of it, whole blocks, from tn_load_begin or tn_save_begin until the owner is done with it: -EAGAIN
- * if others have too much of it. Nobody waits for it. An operation with more blocks than there is session memory for takes one half of it and is carried out in batches of as
- * many blocks, one after the other: it is slower, all layers of such a load come at its end, and a batch does not pin the blocks of later ones as a load
- * otherwise pins all of its blocks (a lease does). Such a save is read from the pages after tn_save_commit, too, until tn_save_end returned 0, as any save. Saves copy a layer once it was given and its event
+ * if others have too much of it. Nobody waits for it. An operation with more blocks than there is session memory for takes one half of what is free
+ * and is carried out in batches of as many blocks, one after the other: it is slower, all layers of such a load come at its end, and a batch does not pin the blocks of later ones as a load
+ * otherwise pins all of its blocks (a lease does). The batches of such a save become visible one after the other: what an abort after the commit, lost
+ * memory (-EFAULT) or the end of either process leaves is a prefix of it. It is read from the pages after tn_save_commit, too, until tn_save_end returned 0, as any save. Saves copy a layer once it was given and its event
  * has come, also of blocks that turn out to be stored already. Every sign that a layer is there, event words included, comes after its
  * bytes. The statistic staged_bytes counts the bytes, and the owner's log says once per process that it copies.
  *

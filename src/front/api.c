@@ -232,8 +232,8 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	if (rc)
 		return rc;
 	all = n * space->geometry.pages_per_block;
-	if (o.first_page > all || o.npages > all - o.first_page)
-		return tn_fail(-EINVAL, "tn_load_begin: pages %llu + %llu are outside the %llu of %zu blocks",
+	if (o.first_page >= all || o.npages > all - o.first_page)
+		return tn_fail(-EINVAL, "tn_load_begin: pages from %llu on, %llu of them (0: all that follow), of the %llu of %zu blocks",
 			       (unsigned long long)o.first_page, (unsigned long long)o.npages, (unsigned long long)all, n);
 	rc = take_op(&(struct tn_front_args){space, pool, keys, n, pages}, "tn_load_begin", &op);
 	if (rc)

@@ -687,6 +687,87 @@ static void calls_of_a_stopped_owner_end_by_a_deadline_and_what_they_got_is_give
 	rig_tear_down(&r);
 }
 
+static void *pin_too_late(void *arg)
+{
+	const struct rig *r = arg;
+	struct tn_match m = {.size = sizeof(m)};
+	struct tn_key keys[BLOCKS];
+
+	rig_keys(1, BLOCKS, keys);
+	assert_int_equal(tn_match(r->s->space, keys, BLOCKS, NULL, &m, TN_MATCH_PIN), -ETIMEDOUT);
+	return NULL;
+}
+
+static void what_several_late_answers_gave_is_given_back(void **state)
+{
+	uint64_t pin[LEASES];
+	struct rig r, mine;
+	pthread_t thread[4];
+	pid_t owner;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	owner = start_owner("own", &r);
+	attach(r.dir, &mine);
+	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
+	for (uint32_t round = 0; round < 5; round++) {
+		assert_int_equal(kill(owner, SIGSTOP), 0);
+		usleep(20000); /* the signal is there before the calls */
+		tn_attached_answer_within(mine.cache, 60 * RIG_MS);
+		for (uint32_t k = 0; k < 4; k++)
+			assert_int_equal(pthread_create(&thread[k], NULL, pin_too_late, &mine), 0);
+		for (uint32_t k = 0; k < 4; k++)
+			join(thread[k], "a call of a stopped owner");
+		tn_attached_answer_within(mine.cache, 600 * RIG_SECOND);
+		assert_int_equal(kill(owner, SIGCONT), 0);
+		while (rig_match(mine.s, 1, BLOCKS) == -ETIMEDOUT)
+			usleep(1000);
+	}
+	rig_match(mine.s, 1, BLOCKS); /* the owner has looked at all places since */
+	for (uint32_t i = 0; i < LEASES; i++)
+		pin[i] = rig_pin(mine.s, 1, BLOCKS);
+	for (uint32_t i = 0; i < LEASES; i++)
+		rig_unpin(mine.s, pin[i]);
+	detach(&mine);
+	assert_int_equal(kill(owner, SIGTERM), 0);
+	assert_int_equal(end_of(owner), 0);
+	rig_tear_down(&r);
+}
+
+/* What was done before the owner died was done. */
+static void a_save_that_has_ended_stays_so_when_the_owner_is_killed(void **state)
+{
+	for (uint32_t staged = 0; staged < 2; staged++) {
+		struct tn_save_result res = {.size = sizeof(res)};
+		struct tn_completion c[4];
+		struct tn_save *save;
+		struct rig r, mine;
+		bool ended = false;
+		pid_t owner;
+		int rc;
+
+		rig_init(&r, 64u << 20, 0, 64);
+		owner = start_owner("own", &r);
+		if (staged)
+			attach_staged(r.dir, 0, &mine);
+		else
+			attach(r.dir, &mine);
+		save = rig_save_begin(mine.s, 1, BLOCKS, 0, NULL);
+		rig_fill_blocks(mine.s, 1, BLOCKS, 0);
+		rig_save_give(mine.s, save);
+		while (!ended)
+			for (int i = 0, n = tn_cache_completions(mine.cache, c, 4); i < n; i++)
+				ended |= c[i].save == save && c[i].ended;
+		kill_and_wait(owner);
+		while (!tn_region_is_dead(&mine.cache->region))
+			usleep(100);
+		rc = tn_save_end(save, tn_test_deadline(), &res);
+		assert_int_equal(rc, 0);
+		assert_int_equal(res.stored, BLOCKS);
+		detach(&mine);
+		rig_tear_down(&r);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct body bodies[] = {
@@ -708,6 +789,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(processes_attach_while_the_owner_closes),
 		cmocka_unit_test(calls_end_at_once_when_the_owner_closes_although_its_disk_hangs),
 		cmocka_unit_test(calls_of_a_stopped_owner_end_by_a_deadline_and_what_they_got_is_given_back),
+		cmocka_unit_test(what_several_late_answers_gave_is_given_back),
+		cmocka_unit_test(a_save_that_has_ended_stays_so_when_the_owner_is_killed),
 	};
 	int rc = run_body(argc, argv, bodies);
 

@@ -146,13 +146,12 @@ struct blocks {
 	uint32_t first, end;
 };
 
-/* Those of which some page is claimed; of a load that asks for none, the last one. */
+/* Those of which some page is claimed: one at least. */
 static struct blocks blocks_of(const struct tn_front_op *op)
 {
 	uint32_t each = op->space->geometry.pages_per_block;
-	uint32_t first = (uint32_t)(op->first_page / each), end = (uint32_t)((op->end_page + each - 1) / each);
 
-	return (struct blocks){first < end ? first : end - 1, end};
+	return (struct blocks){(uint32_t)(op->first_page / each), (uint32_t)((op->end_page + each - 1) / each)};
 }
 
 static struct blocks batch_of(const struct tn_front_op *op)

@@ -6,7 +6,7 @@
  * A pool over such memory has session memory of its own: slots of one block each, and a pool of the owner's over them. An operation
  * takes its slots when it begins, all or none, so no operation that has begun waits for slots; they are free again when it is over.
  *
- * An operation with more blocks than the pool has slots takes half of them, and goes to the owner in batches of as many blocks, one after the
+ * An operation with more blocks than the pool has slots takes half of those that are free, and goes to the owner in batches of as many blocks, one after the
  * other: to the owner each is an operation of its own, with a generation of its own, of which the last is the caller's. A load's layers are all told
  * with the last batch; a save's later batches begin when its caller has committed.
  *

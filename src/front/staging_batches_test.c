@@ -329,6 +329,203 @@ static void threads_share_what_session_memory_there_is(void **state)
 	tear_down_staged(&r, &mine);
 }
 
+/* ---- what the owner makes of batches -------------------------------------------------------------------------- */
+
+static void a_load_of_no_page_is_refused(void **state)
+{
+	uint32_t pages[4 * RIG_PAGES];
+	struct tn_key keys[4];
+	struct tn_load_opts o;
+	struct tn_load *load;
+	struct rig r, mine;
+
+	set_up_staged(2, &r, &mine);
+	rig_keys(1, 4, keys);
+	rig_pages(mine.s, 0, 4, pages);
+	tn_load_opts_init(&o);
+	o.first_page = 4 * RIG_PAGES;
+	assert_int_equal(tn_load_begin(mine.s->space, mine.s->pool, keys, 4, pages, &o, &load), -EINVAL);
+	assert_int_equal(tn_load_begin(r.s->space, r.s->pool, keys, 4, pages, &o, &load), -EINVAL);
+	nothing_is_left(&mine);
+	tear_down_staged(&r, &mine);
+}
+
+static void operations_in_batches_are_counted_once(void **state)
+{
+	struct tn_stats before, after;
+	struct tn_load *load;
+	struct rig r, mine;
+
+	set_up_staged(3, &r, &mine);
+	before = rig_stats(&r);
+	assert_int_equal(rig_save(mine.s, 1000, MOST, 0).stored, MOST);
+	load = rig_load_begin(mine.s, 1000, MOST, 0, NULL);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_load_wait(load, l, tn_test_deadline()), MOST);
+	rig_load_end(mine.s, load);
+	assert_int_equal(mine.s->space->last_wait, TN_WAIT_LAYERS); /* as its caller waited, not as its batches came */
+	after = rig_stats(&r);
+	assert_int_equal(after.saves - before.saves, 1);
+	assert_int_equal(after.loads - before.loads, 1);
+	tear_down_staged(&r, &mine);
+}
+
+struct dropper {
+	const struct rig *r;
+	uint32_t go, over; /* shared */
+	pthread_t thread;
+};
+
+/* As often as it takes: the space is in use. */
+static void *drop_space(void *arg)
+{
+	struct dropper *d = arg;
+
+	while (!__atomic_load_n(&d->go, __ATOMIC_ACQUIRE))
+		sched_yield();
+	do
+		if (tn_space_drop(d->r->s->space, tn_test_deadline()) == 0)
+			break;
+	while (!__atomic_load_n(&d->over, __ATOMIC_ACQUIRE));
+	return NULL;
+}
+
+static struct tn_save *begin_committed(struct rig *mine, uint64_t id)
+{
+	struct tn_save *save = rig_save_begin(mine->s, id, MOST, 0, NULL);
+
+	rig_fill_blocks(mine->s, id, MOST, 0);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_save_layer(save, l, NULL, 0), 0);
+	assert_int_equal(tn_save_commit(save), 0);
+	return save;
+}
+
+/* Whoever else drops the space while a save is under way finds all of it or nothing. */
+static void a_drop_never_finds_a_part_of_a_save(void **state)
+{
+	struct rig r, mine;
+
+	set_up_staged(2, &r, &mine);
+	for (uint32_t i = 0; i < 30; i++) {
+		struct dropper d = {.r = &r};
+		struct tn_save *save;
+		uint32_t found = 0;
+
+		assert_int_equal(pthread_create(&d.thread, NULL, drop_space, &d), 0);
+		save = begin_committed(&mine, 1000);
+		__atomic_store_n(&d.go, 1, __ATOMIC_RELEASE);
+		rig_save_end(mine.s, save);
+		__atomic_store_n(&d.over, 1, __ATOMIC_RELEASE);
+		assert_int_equal(pthread_join(d.thread, NULL), 0);
+		for (uint32_t b = 0; b < MOST; b++)
+			found += rig_load(mine.s, 1000 + b, 1) == 1;
+		assert_true(found == 0 || found == MOST);
+		assert_int_equal(tn_space_drop(r.s->space, tn_test_deadline()), 0);
+	}
+	tear_down_staged(&r, &mine);
+}
+
+/* An operation that ends before its last batch keeps nobody from a drop. */
+static void a_space_is_free_after_an_operation_that_ended_early(void **state)
+{
+	struct rig r, mine;
+
+	set_up_staged(3, &r, &mine);
+	for (uint32_t i = 0; i < 40; i++) {
+		struct tn_save_result res = {.size = sizeof(res)};
+		struct tn_save *save = begin_committed(&mine, 1000);
+		struct tn_load *load;
+
+		usleep(i * 20);
+		assert_int_equal(tn_save_abort(save), 0);
+		assert_int_equal(tn_save_end(save, tn_test_deadline(), &res), 0);
+		assert_true(res.stored + res.existing <= MOST);
+		load = rig_load_begin(mine.s, 1000, MOST, 0, NULL); /* of a prefix */
+		usleep(i * 10);
+		assert_int_equal(tn_load_cancel(load), 0);
+		rig_load_end(mine.s, load);
+		while (tn_space_drop(r.s->space, tn_test_deadline()) == -EBUSY) /* until the owner has answered */
+			assert_true(tn_test_now() < tn_test_deadline());
+	}
+	nothing_is_left(&mine);
+	tear_down_staged(&r, &mine);
+}
+
+/* The default policy lets no block in whose parent it has kept out, in whichever batch that was. */
+static void no_block_is_stored_behind_one_that_was_rejected(void **state)
+{
+	uint32_t rejected = 0;
+	struct rig r, mine;
+	char path[PATH];
+
+	rig_init(&r, 64u << 20, 0, 64);
+	r.o.cache.policy = "default";
+	r.o.cache.disk_blocks = 60;
+	rig_must_open(&r);
+	socket_path(&r, path);
+	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
+	attach_staged(r.dir, 4, &mine);
+	for (uint32_t k = 0; k < 6; k++) {
+		rig_save(r.s, 1, 30, 0);
+		rig_save(r.s, 100, 30, 0);
+		rig_load(r.s, 1, 30);
+		rig_load(r.s, 100, 30);
+	}
+	for (uint32_t k = 0; k < 100; k++) {
+		uint8_t outcome[MOST];
+		struct tn_save_opts o;
+		struct tn_save *save;
+		bool gap = false;
+
+		if (k % 3 == 0) {
+			rig_load(r.s, 1, 30);
+			rig_load(r.s, 100, 20);
+		}
+		tn_save_opts_init(&o);
+		o.outcome = outcome;
+		save = rig_save_begin(mine.s, 1000 + 100 * k, MOST, 0, &o);
+		rig_fill_blocks(mine.s, 1000 + 100 * k, MOST, 0);
+		rig_save_give(mine.s, save);
+		rig_save_end(mine.s, save);
+		for (uint32_t b = 0; b < MOST; b++) {
+			assert_false(gap && outcome[b] == TN_SAVED_STORED);
+			gap |= outcome[b] == TN_SAVED_REJECTED;
+		}
+		rejected += gap;
+	}
+	assert_true(rejected > 0);
+	detach(&mine);
+	rig_tear_down(&r);
+}
+
+/* Committed, and its event comes never: the owner that ends forgets it, and its caller is not told that all is well. */
+static void a_save_that_its_owner_forgets_does_not_end_well(void **state)
+{
+	for (uint32_t slots = 0; slots <= MOST; slots += 4) {
+		struct tn_event *event;
+		struct tn_save *save;
+		struct rig r, mine;
+
+		set_up(&r);
+		if (slots)
+			attach_staged(r.dir, slots, &mine);
+		else
+			attach(r.dir, &mine);
+		assert_int_equal(tn_event_create(mine.cache, &event), 0);
+		save = rig_save_begin(mine.s, 1000, 20, 0, NULL);
+		for (uint32_t l = 0; l < RIG_LAYERS; l++)
+			assert_int_equal(tn_save_layer(save, l, event, 1), 0);
+		assert_int_equal(tn_save_commit(save), 0);
+		if (slots % 8)
+			usleep(1000);
+		assert_int_equal(rig_close(&r), 0);
+		assert_int_equal(tn_save_end(save, tn_test_deadline(), NULL), -ESHUTDOWN);
+		detach(&mine);
+		rig_tear_down(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -339,6 +536,12 @@ int main(void)
 		cmocka_unit_test(outcomes_are_those_of_all_batches),
 		cmocka_unit_test(layers_whose_events_come_late_are_saved_in_all_batches),
 		cmocka_unit_test(threads_share_what_session_memory_there_is),
+		cmocka_unit_test(a_load_of_no_page_is_refused),
+		cmocka_unit_test(operations_in_batches_are_counted_once),
+		cmocka_unit_test(a_drop_never_finds_a_part_of_a_save),
+		cmocka_unit_test(a_space_is_free_after_an_operation_that_ended_early),
+		cmocka_unit_test(no_block_is_stored_behind_one_that_was_rejected),
+		cmocka_unit_test(a_save_that_its_owner_forgets_does_not_end_well),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests(tests, NULL, NULL));
