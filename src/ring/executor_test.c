@@ -579,6 +579,66 @@ static void copies_go_on_while_a_device_takes_no_more(void **state)
 	rig_free(r);
 }
 
+/* One turn of an owner's loop whose workers have not finished anything. */
+static void step_without_jobs(struct rig *r)
+{
+	struct tn_io_req *done[32];
+	unsigned n;
+
+	tn_executor_step(r->ex);
+	n = tn_io_poll(r->io, done, 32, 200000);
+	for (unsigned i = 0; i < n; i++)
+		done[i]->done(done[i]);
+	tn_executor_step(r->ex);
+}
+
+/* Objects of a layer that are read and checked one by one. */
+static uint32_t issue_singles(struct rig *r, uint32_t layer)
+{
+	uint32_t id = rig_iocb(r, 0, 12, layer, TN_IOCB_VERIFY);
+
+	tn_ring_iocb(r->ring, id)->request_bytes = 4096;
+	rig_issue(r, id);
+	return id;
+}
+
+/* Nor for reads whose checks keep all that is free for the next ones: a job ends only after each read that may be under way has ended. */
+static void copies_go_on_beside_reads_that_never_end(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.exec = true, .page_bytes = 4096, .depth = 1});
+	uint32_t copy, reads[2], jobs = 0;
+
+	rig_fill(r);
+	for (uint32_t k = 0; k < 2; k++)
+		reads[k] = issue_singles(r, 2 * k);
+	while (r->exec.first == r->exec.last) /* until reads have all that is free */
+		step_without_jobs(r);
+	copy = rig_iocb(r, 4, 6, ALL, 0);
+	rig_turn_into(r, copy, TN_IOCB_COPY, true);
+	rig_issue(r, copy);
+	while (!rig_finished(r, copy) && jobs < 100) {
+		struct tn_job *job = tn_exec_inline_next(&r->exec.exec);
+
+		if (job) {
+			job->done(job);
+			jobs++;
+		}
+		for (uint32_t i = 0; i < 20; i++)
+			step_without_jobs(r);
+		for (uint32_t k = 0; k < 2; k++)
+			if (rig_finished(r, reads[k])) {
+				assert_int_equal(rig_await(r, reads[k]).status, 0);
+				reads[k] = issue_singles(r, 2 * k);
+			}
+	}
+	print_message("# after %u jobs\n", jobs);
+	assert_in_range(jobs, 0, 5);
+	for (uint32_t k = 0; k < 2; k++)
+		assert_int_equal(rig_await(r, reads[k]).status, 0);
+	assert_int_equal(rig_await(r, copy).status, 0);
+	rig_free(r);
+}
+
 /* An owner that does not step for so long learns later how much it missed. */
 static void requests_that_observe_was_not_told_of_are_counted(void **state)
 {
@@ -688,6 +748,7 @@ int main(void)
 		T(what_is_not_urgent_goes_on_beside_urgent_reads_that_never_end),
 		T(cancel_ends_what_has_not_begun_and_drains_the_rest),
 		T(copies_go_on_while_a_device_takes_no_more),
+		cmocka_unit_test(copies_go_on_beside_reads_that_never_end),
 		T(requests_that_observe_was_not_told_of_are_counted),
 		T(a_storm_of_iocbs_ends_with_every_status_true),
 	};

@@ -78,8 +78,7 @@ static void add_member(struct tn_lane *lane, struct tn_lane_group *g, struct tn_
 	g->bytes += run->list->shape->padded_bytes;
 	g->iovs += run->list->layout ? run->list->shape->object_iovs : 1;
 	run->order[at].taken = true;
-	run->waiting--;
-	lane->waiting--;
+	tn_lane_wait(lane, run, -1);
 }
 
 /* Whether the IOCTX, which lies behind the group's last, can go with it. */
@@ -221,8 +220,7 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run)
 		return false;
 	if (err) {
 		run->order[at].taken = true;
-		run->waiting--;
-		lane->waiting--;
+		tn_lane_wait(lane, run, -1);
 		tn_lane_member_done(lane, run, at, err);
 		return true;
 	}
@@ -351,8 +349,7 @@ static void move_again(struct tn_lane *lane, struct tn_lane_group *g)
 
 		run->order[at].taken = false;
 		run->order[at].alone = 1;
-		run->waiting++;
-		lane->waiting++;
+		tn_lane_wait(lane, run, 1);
 		if (at < run->cursor)
 			run->cursor = at;
 	}

@@ -180,6 +180,9 @@ static bool start_next(struct tn_lane *lane, bool copies, uint64_t now_ns)
 
 	if (lane->waiting == 0 || (copies && (!lane->free_groups || lane->copying >= lane->ngroups / 2)))
 		return false;
+	/* Where CPUs are slower than devices each group that is free again would be a read's. */
+	if (!copies && lane->to_copy > 0 && lane->copying == 0 && lane->busy_groups + 1 >= lane->ngroups)
+		return false;
 	run = tn_lane_next_run(lane, copies, now_ns);
 	if (!run)
 		return false;

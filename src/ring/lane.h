@@ -148,12 +148,13 @@ struct tn_lane {
 	struct tn_lane_run *runs;
 	uint32_t nruns, used_runs;
 	uint32_t ioctxs; /* most of one IOCB */
-	uint32_t waiting; /* IOCTXs of all runs that are in no group */
+	uint32_t waiting; /* IOCTXs of all runs that are in no group, ... */
+	uint32_t to_copy; /* ... and of them, those that copy or check */
 	struct tn_lane_sorted *sorted, *sort_scratch;
 	struct tn_lane_turns turns[2]; /* of runs that move bytes to or from a device, and of those that copy or check */
 	struct tn_lane_group *groups, *free_groups;
 	uint32_t ngroups, busy_groups;
-	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs */
+	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs; and one if any wants to */
 	struct tn_lane_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
 	struct tn_lane_groups summing; /* writes whose job is done on the spot, once their requests are submitted */
 	struct tn_lane_member *members;
@@ -188,6 +189,14 @@ void tn_lane_stats(const struct tn_lane *lane, struct tn_executor_stats *stats);
 static inline bool tn_lane_copies(uint16_t op)
 {
 	return op == TN_IOCB_COPY || op == TN_IOCB_CHECK;
+}
+
+/* So many more IOCTXs of a run, or fewer, are in no group. */
+static inline void tn_lane_wait(struct tn_lane *lane, struct tn_lane_run *run, int32_t n)
+{
+	run->waiting += (uint32_t)n;
+	lane->waiting += (uint32_t)n;
+	lane->to_copy += tn_lane_copies(run->cb.op) ? (uint32_t)n : 0;
 }
 
 /* ---- between lane.c, group.c, run.c and object.c; each calls only those behind it ---------------- */

@@ -62,8 +62,7 @@ static void give_up(struct tn_lane *lane, struct tn_lane_run *run, int status)
 		if (run->order[at].taken)
 			continue;
 		run->order[at].taken = true;
-		run->waiting--;
-		lane->waiting--;
+		tn_lane_wait(lane, run, -1);
 		tn_lane_member_done(lane, run, at, status);
 	}
 }
@@ -129,8 +128,9 @@ static void start_run(struct tn_lane *lane, struct tn_lane_run *run)
 	sort(lane, run);
 	run->started = true;
 	run->cursor = 0;
-	run->waiting = run->open = run->cb.count;
-	lane->waiting += run->cb.count;
+	run->waiting = 0;
+	run->open = run->cb.count;
+	tn_lane_wait(lane, run, (int32_t)run->cb.count);
 }
 
 static struct tn_lane_run *free_run(struct tn_lane *lane)
