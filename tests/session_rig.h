@@ -253,6 +253,19 @@ static inline int run_body(int argc, char **argv, const struct body *bodies)
 	return -1;
 }
 
+/* The socket of the session: the one that the process has. */
+static inline int session_socket(void)
+{
+	for (int fd = 3; fd < 256; fd++) {
+		socklen_t len = sizeof(int);
+		int type = 0;
+
+		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_SEQPACKET)
+			return fd;
+	}
+	return -1;
+}
+
 static inline int connect_to(const char *path, int type)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};

@@ -262,19 +262,6 @@ static int open_file(const char *kind)
 	return fd;
 }
 
-/* The socket of the session: the one that the process has. */
-static int session_socket(void)
-{
-	for (int fd = 3; fd < 256; fd++) {
-		socklen_t len = sizeof(int);
-		int type = 0;
-
-		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_SEQPACKET)
-			return fd;
-	}
-	return -1;
-}
-
 static int attack(const char *dir)
 {
 	const struct tn_attach_opts o = {.size = sizeof(o), .deadline_ns = tn_test_deadline(), .token = TENANT};
