@@ -250,11 +250,14 @@ int cmd_status(int argc, char **argv)
 		int attached = attach(path, a.token_file ? token : NULL, &cache);
 
 		if (attached == 0) {
+			n = 0; /* it was there: another owner may come */
 			said_gone = false;
 			rc = show(&a, cache, path);
 			tn_cache_close(cache);
 			if (rc != CLI_GO)
 				break;
+		} else if (attached == -ENOENT && n > 0 && !said_gone && access(path, F_OK)) {
+			return cli_error(CLI_USAGE, "%s: %s; give the socket at which tenutod serves, or a directory of its stores", path, strerror(ENOENT));
 		} else if (a.once && owner_may_come(attached)) {
 			return cli_error(CLI_ENVIRONMENT, "nobody serves a cache there: %s", tn_error_last()->text);
 		} else if (!owner_may_come(attached)) {

@@ -35,9 +35,9 @@ static int digits(const char **s, uint64_t *out, char *why, const char *whole)
 	return 0;
 }
 
-static int check_bounds(const char *s, uint64_t v, uint64_t unit, uint64_t min, uint64_t max, uint64_t *out, char *why)
+static int check_bounds(const char *s, uint64_t v, uint64_t min, uint64_t max, uint64_t *out, char *why)
 {
-	if (__builtin_mul_overflow(v, unit, &v) || v < min || v > max) {
+	if (v < min || v > max) {
 		snprintf(why, CLI_WHY, "'%.60s' is out of range (%" PRIu64 " to %" PRIu64 ")", s, min, max);
 		return -1;
 	}
@@ -50,17 +50,52 @@ struct unit {
 	uint64_t factor;
 };
 
+/* Digits behind a point, of a number that is whole once it is multiplied: with v before the point, v * 10^n and 10^n. */
+static int fraction(const char **p, uint64_t *v, uint64_t *scale, char *why, const char *whole)
+{
+	const char *s = *p;
+
+	*scale = 1;
+	if (*s != '.')
+		return 0;
+	for (s++; *s >= '0' && *s <= '9'; s++)
+		if (__builtin_mul_overflow(*v, 10u, v) || __builtin_add_overflow(*v, (uint64_t)(*s - '0'), v) ||
+		    __builtin_mul_overflow(*scale, 10u, scale)) {
+			snprintf(why, CLI_WHY, "'%.60s' has too many digits", whole);
+			return -1;
+		}
+	if (s == *p + 1) {
+		snprintf(why, CLI_WHY, "'%.60s' has no digit behind its point", whole);
+		return -1;
+	}
+	*p = s;
+	return 0;
+}
+
 static int parse_with_unit(const char *s, const struct unit *units, const char *known, uint64_t min, uint64_t max, uint64_t *out,
 		     char *why)
 {
+	uint64_t v, scale, factor;
 	const char *p = s;
-	uint64_t v;
 
-	if (digits(&p, &v, why, s))
+	if (digits(&p, &v, why, s) || fraction(&p, &v, &scale, why, s))
 		return -1;
-	for (const struct unit *u = units; u->name; u++)
-		if (!strcmp(p, u->name))
-			return check_bounds(s, v, u->factor, min, max, out, why);
+	for (const struct unit *u = units; u->name; u++) {
+		if (strcmp(p, u->name) != 0)
+			continue;
+		factor = u->factor;
+		for (; scale > 1 && factor % 10 == 0; scale /= 10) /* 1.5GB: 15 times 100 MB */
+			factor /= 10;
+		if (__builtin_mul_overflow(v, factor, &v)) {
+			snprintf(why, CLI_WHY, "'%.60s' is out of range (%" PRIu64 " to %" PRIu64 ")", s, min, max);
+			return -1;
+		}
+		if (v % scale != 0) {
+			snprintf(why, CLI_WHY, "'%.60s' is not a non-negative whole number", s);
+			return -1;
+		}
+		return check_bounds(s, v / scale, min, max, out, why);
+	}
 	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a %s", s, p, known);
 	return -1;
 }

@@ -247,6 +247,15 @@ int config_check(const struct config *c, char *why)
 	return -EINVAL;
 }
 
+uint32_t config_line(const struct config *c, const char *setting)
+{
+	const struct config_setting *s = config_settings;
+
+	while (strcmp(s->name, setting) != 0)
+		s++;
+	return c->line[s - config_settings];
+}
+
 /* ---- values to text -------------------------------------------------------------------------------- */
 
 static void print_comment(FILE *out, const char *text)

@@ -105,8 +105,15 @@ int config_add_dir(struct config *c, const struct config_setting *s, const char 
 /* Whether the settings make a cache: 0, or -EINVAL and why. */
 int config_check(const struct config *c, char *why);
 
-/* Whether what the settings name is there, and this user may use it: directories, the socket's directory, token files. 0, or -errno and why. */
-int config_check_paths(const struct config *c, char *why);
+/*
+ * Whether what the settings name is there, and this user may use it: directories, the socket's directory, token files. 0, or -errno, why, and which
+ * setting's value is wrong.
+ */
+int config_check_paths(const struct config *c, const char **setting, char *why);
+/* Of the socket alone. */
+int config_check_socket(const char *path, char *why);
+/* Of a setting; 0: it is not from the file. */
+uint32_t config_line(const struct config *c, const char *setting);
 
 /* Prints all settings with comments; config_load of that gives the same ones. */
 void config_print(const struct config *c, FILE *out);

@@ -43,30 +43,56 @@ static int check_dir(const struct config *c, const char *dir, char *why)
 	return rc ? fail(rc, "dirs", dir, "it must be a directory that this user may read and write", why) : 0;
 }
 
-static int check_socket(const char *path, char *why)
+/* A directory that is another one, too: two stores would be one. */
+static int check_twice(const struct config *c, size_t i, char *why)
+{
+	struct stat a, b;
+
+	if (stat(c->dirs.item[i], &a))
+		return 0;
+	for (size_t k = 0; k < i; k++)
+		if (stat(c->dirs.item[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+			return fail(-EINVAL, "dirs", c->dirs.item[i], "it is given twice, leave one of them out", why);
+	return 0;
+}
+
+int config_check_socket(const char *path, char *why)
 {
 	char dir[CONFIG_SOCKET_BYTES + 1];
+	struct stat st;
 	int rc;
 
 	if (path[0] != '/')
 		return 0; /* auto, off */
+	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+		return fail(-EINVAL, "socket", path, "it is no socket, give another path", why);
 	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(path, '/') - path), path);
 	rc = use(dir[0] ? dir : "/", W_OK | X_OK);
 	return rc ? fail(rc, "socket", dir, "the socket needs a directory that this user may write", why) : 0;
 }
 
-int config_check_paths(const struct config *c, char *why)
+int config_check_paths(const struct config *c, const char **setting, char *why)
 {
 	const struct tn_serve_opts *opts;
 	struct client_rules *rules;
 	int rc = 0;
 
-	for (size_t i = 0; i < c->dirs.n && rc == 0; i++)
+	*setting = "instance";
+	if (strchr(c->instance, '/') || c->instance[0] == '\0' || strcmp(c->instance, ".") == 0 || strcmp(c->instance, "..") == 0)
+		return fail(-EINVAL, "instance", c->instance, "write a name of one part", why);
+	*setting = "dirs";
+	for (size_t i = 0; i < c->dirs.n && rc == 0; i++) {
 		rc = check_dir(c, c->dirs.item[i], why);
-	if (rc == 0)
-		rc = check_socket(c->socket, why);
+		if (rc == 0)
+			rc = check_twice(c, i, why);
+	}
 	if (rc)
 		return rc;
+	*setting = "socket";
+	rc = config_check_socket(c->socket, why);
+	if (rc)
+		return rc;
+	*setting = "clients";
 	rc = clients_rules(&c->clients, &rules, &opts, why, CONFIG_WHY); /* reads the tokens */
 	if (rc == 0)
 		clients_rules_free(rules);

@@ -295,12 +295,16 @@ static int fail(int rc, const char *what)
 /* With the server of the metrics. */
 static int run_cache(struct config *c, const struct args *a, const sigset_t *signals, struct http *http, int given)
 {
-	char path[CONFIG_SOCKET_BYTES + 1];
+	char path[CONFIG_SOCKET_BYTES + 1], why[CONFIG_WHY];
 	struct tn_cache_opts opts;
 	struct tn_cache *cache;
 	uint64_t blocks = 0;
 	int rc, sig;
 
+	if (given < 0 && (rc = config_check_socket(c->socket, why))) { /* before stores are made */
+		journal_line(TN_LOG_ERROR, "%s", why);
+		return (int)cli_exit_of(rc);
+	}
 	if (given < 0 && socket_path(c, path) && (rc = await_socket(path, c->dirs.n > 0 ? c->lock_timeout_ms : 0)))
 		return (int)cli_exit_of(rc);
 	config_cache_opts(c, &opts);
@@ -365,12 +369,15 @@ static int run(struct config *c, const struct args *a)
 
 static int check_paths(const struct config *c, const char *file)
 {
+	const char *setting;
 	char why[CONFIG_WHY];
-	int rc = config_check_paths(c, why);
+	int rc = config_check_paths(c, &setting, why);
 
 	if (rc == 0)
 		return CLI_OK;
-	return cli_error(cli_exit_of(rc), "%s%s%s", file ? file : "", file ? ": " : "", why);
+	if (file && config_line(c, setting))
+		return cli_error(cli_exit_of(rc), "%s:%u: %s", file, config_line(c, setting), why);
+	return cli_error(cli_exit_of(rc), "%s", why);
 }
 
 int main(int argc, char **argv)

@@ -145,9 +145,22 @@ static Py_ssize_t objects_from(PyObject *kw, struct tn_cache_opts *opts, struct 
 	return (log != NULL) + (level != NULL) + (geometry != NULL);
 }
 
+static bool is_option(PyObject *name)
+{
+	static const char *const others[] = {"log", "log_level", "geometry"};
+	bool is = false;
+
+	for (const struct tn_py_field *f = options; f->name; f++)
+		is |= PyUnicode_CompareWithASCIIString(name, f->name) == 0;
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		is |= PyUnicode_CompareWithASCIIString(name, others[i]) == 0;
+	return is;
+}
+
 static int options_from(PyObject *kw, struct tn_cache_opts *opts, struct tn_py_cache *self)
 {
-	Py_ssize_t known;
+	PyObject *name, *value;
+	Py_ssize_t known, at = 0;
 
 	tn_cache_opts_init(opts);
 	opts->log_level = TN_LOG_WARN;
@@ -156,7 +169,9 @@ static int options_from(PyObject *kw, struct tn_cache_opts *opts, struct tn_py_c
 		return -1;
 	if (!kw || known == PyDict_Size(kw))
 		return 0;
-	PyErr_SetString(PyExc_TypeError, "an option that a cache does not take: see help(tenuto.Cache)");
+	while (PyDict_Next(kw, &at, &name, &value) && is_option(name))
+		;
+	PyErr_Format(PyExc_TypeError, "a cache has no option '%U': see help(tenuto.Cache)", name);
 	return -1;
 }
 

@@ -27,9 +27,9 @@ static bool check(struct tn_py_op *op, size_t npages)
 	else if (!pool->p || !op->space->s)
 		tn_py_raise_text(-EBADF, "the pool or the space was closed");
 	else if (op->n == 0)
-		PyErr_SetString(PyExc_ValueError, "no keys");
+		PyErr_SetString(PyExc_ValueError, "no keys: packed keys of KEY_BYTES each are wanted, one at least");
 	else if (npages != op->n * per_block)
-		PyErr_Format(PyExc_ValueError, "%zu pages for %zu blocks of %u: %zu are wanted", npages, op->n, per_block, op->n * per_block);
+		PyErr_Format(PyExc_ValueError, "%zu pages were given, and %zu blocks of %u pages each (pages_per_block) take %zu", npages, op->n, per_block, op->n * per_block);
 	else
 		return tn_py_memory_check(pool->memory) == 0;
 	return false;

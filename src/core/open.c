@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -211,6 +212,8 @@ static int plan_layout(struct tn_cache *cache, uint64_t *bytes)
 	return 0;
 }
 
+#define SMALL_BYTES (UINT64_C(1) << 30) /* a new store with less is more likely a mistake */
+
 /* A tenth of what is free. */
 static int spare_bytes(const struct tn_cache *cache, uint64_t *bytes)
 {
@@ -221,6 +224,41 @@ static int spare_bytes(const struct tn_cache *cache, uint64_t *bytes)
 		if (statvfs(cache->o.dirs[i], &fs))
 			return tn_fail(-errno, "directory %s: %s", cache->o.dirs[i], strerror(errno));
 		*bytes += (uint64_t)fs.f_bavail * fs.f_frsize / 10;
+	}
+	return 0;
+}
+
+/* Bytes of a directory's file system, all and those that are free; false: it does not say. */
+static bool room_of(const char *dir, uint64_t *all, uint64_t *left)
+{
+	struct statvfs fs;
+
+	if (statvfs(dir, &fs))
+		return false;
+	*all = (uint64_t)fs.f_blocks * fs.f_frsize;
+	*left = (uint64_t)fs.f_bavail * fs.f_frsize;
+	return true;
+}
+
+/*
+ * A capacity that no file system could ever hold is refused, before tables are made for it. One that does not fit beside what is there now is said
+ * to be so: it may fit later. existing: what the stores have, of which nobody knows how much is written.
+ */
+static int check_room(struct tn_cache *cache, uint64_t existing)
+{
+	uint64_t each = cache->o.ndirs ? cache->o.disk_bytes / cache->o.ndirs : 0, all, left;
+
+	for (size_t i = 0; i < cache->o.ndirs; i++) {
+		const char *dir = cache->o.dirs[i];
+
+		if (!room_of(dir, &all, &left))
+			continue; /* opening the store says why */
+		if (each > all)
+			return tn_fail(-EINVAL, "disk_bytes %llu: a capacity of %llu in %s, whose file system has %llu in all; give less",
+				       (unsigned long long)cache->o.disk_bytes, (unsigned long long)each, dir, (unsigned long long)all);
+		if (each > left && existing == 0)
+			tn_log(&cache->log, TN_LOG_WARN, "%s: %llu MiB of disk_bytes are its, and %llu MiB are free: saves will fail when it is full", dir,
+			       (unsigned long long)each >> 20, (unsigned long long)left >> 20);
 	}
 	return 0;
 }
@@ -242,8 +280,14 @@ static int plan_capacity(struct tn_cache *cache)
 		if (rc == 0 && cache->o.disk_bytes == 0)
 			cache->o.disk_bytes = size;
 	}
-	if (rc == 0 && cache->o.disk_bytes == 0 && existing == 0)
+	if (rc == 0)
+		rc = check_room(cache, existing);
+	if (rc == 0 && cache->o.disk_bytes == 0 && existing == 0) {
 		rc = spare_bytes(cache, &cache->o.disk_bytes);
+		if (rc == 0 && cache->o.disk_bytes < SMALL_BYTES)
+			tn_log(&cache->log, TN_LOG_WARN, "new stores have %llu MiB, a tenth of what is free; disk_bytes gives them more, later, too",
+			       (unsigned long long)cache->o.disk_bytes >> 20);
+	}
 	return rc;
 }
 
@@ -293,7 +337,13 @@ static int open_registry(struct tn_cache *cache)
 
 static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 {
-	int rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->row.host) : 0;
+	struct sysinfo i;
+	int rc;
+
+	if (cache->o.host_bytes && sysinfo(&i) == 0 && cache->o.host_bytes / i.mem_unit > i.totalram)
+		return tn_fail(-EINVAL, "host_bytes %llu: the machine has %llu bytes of memory; give less", (unsigned long long)cache->o.host_bytes,
+			       (unsigned long long)i.totalram * i.mem_unit);
+	rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->row.host) : 0;
 
 	if (cache->row.host)
 		*out = tn_host_tier(cache->row.host);

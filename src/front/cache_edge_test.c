@@ -457,6 +457,24 @@ static void a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_no
 	rig_tear_down(&r);
 }
 
+/* Before tables are made for it. */
+static void a_capacity_that_the_machine_never_has_is_refused(void **state)
+{
+	struct rig r;
+
+	rig_init(&r, UINT64_C(1) << 50, 0, 64);
+	r.o.attached = r.o.staged = false;
+	assert_int_equal(rig_open(&r), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "file system"));
+	r.o.cache.disk_bytes = 64u << 20;
+	r.o.cache.host_bytes = UINT64_C(1) << 46;
+	assert_int_equal(rig_open(&r), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "host_bytes"));
+	r.o.cache.host_bytes = 0;
+	assert_int_equal(rig_open(&r), 0);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -467,6 +485,7 @@ int main(void)
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),
+		cmocka_unit_test(a_capacity_that_the_machine_never_has_is_refused),
 		cmocka_unit_test(an_operation_that_never_fits_names_the_limit),
 		cmocka_unit_test(a_match_without_a_pin_takes_no_lease),
 		RIG_EMBEDDED_TEST(a_dropped_block_goes_when_its_lease_ends, RIG_SIMULATED),

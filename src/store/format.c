@@ -131,8 +131,12 @@ int tn_disk_plan_sizes(const struct tn_store_opts *o, struct tn_disk_super *sb)
 							       : sb->log_bytes;
 	}
 	sb->log_bytes = tn_round_up(sb->log_bytes < LOG_BYTES_MIN ? LOG_BYTES_MIN : sb->log_bytes, TN_DISK_PAGE);
-	if (place_regions(sb))
+	if (sb->log_bytes > 1ull << 40)
 		return tn_fail(-EINVAL, "log of %llu bytes: at most 1 TiB", (unsigned long long)sb->log_bytes);
+	if (place_regions(sb))
+		return tn_fail(-EINVAL, "capacity of %llu bytes: %llu segments of %llu bytes; a device has at most %llu bytes, and %u pages of slot table",
+			       (unsigned long long)o->capacity_bytes, (unsigned long long)count, (unsigned long long)segment,
+			       (unsigned long long)DEVICE_BYTES_MAX, SLOT_PAGES_MAX);
 	return 0;
 }
 

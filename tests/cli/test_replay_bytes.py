@@ -327,7 +327,7 @@ def store_info_of_a_damaged_superblock_is_a_problem():
 
 def a_full_disk_is_a_clear_error_and_loses_nothing():
     trace()
-    r = in_mount("size=6m", "%s replay t.jsonl %s --dir m" % (TENUTO, " ".join(COMMON)))
+    r = in_mount("size=22m", "fallocate -l 16m m/other && %s replay t.jsonl %s --dir m" % (TENUTO, " ".join(COMMON)))
     if r.rc not in (OK, PROBLEM, ENVIRONMENT) or not r.err:
         fail(str(r))
     if r.out and r.json()["corrupt_objects"]:

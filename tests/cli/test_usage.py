@@ -108,6 +108,10 @@ def a_number_that_is_not_wholly_understood_is_refused():
                   "18446744073709551616", "99999999999999999999999", "5kk", "+5"]
     for v in bad_counts:
         says(tenuto("replay", "t.jsonl", "--no-io", "--capacity-blocks", v, rc=USAGE), "--capacity-blocks")
+    for v in ["1.5", "1.k", ".5k", "1.0005k", "0.5.5k", "1.00000000000000000000k"]:
+        says(tenuto("replay", "t.jsonl", "--no-io", "--capacity-blocks", v, rc=USAGE), "--capacity-blocks", v)
+    if "1,500 " not in tenuto("replay", "t.jsonl", "--no-io", "--capacity-blocks", "1.50k").out:
+        fail("1.50k are not 1,500")
     for v in ["0", "NaN", "nan", "inf", "-1", "1e999", "", "1x", "0x1p3", "1.2.3"]:
         says(tenuto("replay", "t.jsonl", "--speed", v, rc=USAGE), "--speed")
     for v in ["8", "8x", "x16KiB", "0x16KiB", "8x0", "8x16Kib", "8x16 KiB", "8x-1", "-8x16KiB", "8x9223372036854775808",

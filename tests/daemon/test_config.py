@@ -157,9 +157,12 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
                         (good.replace("/kv", "/token"), ["dirs", "/token'", "directory"]),
                         (good.replace("/s\n", "/absent/s\n"), ["socket", "/absent'", "directory"]),
                         (good.replace("/token}", "/absent}"), ["token_file", "/absent"]),
-                        (good.replace("/token}", "/empty}"), ["token_file", "/empty", "first line"])):
+                        (good.replace("/token}", "/empty}"), ["token_file", "/empty", "first line"]),
+                        (good.replace("/kv]", "/kv, %s/kv/../kv]" % here), ["c.yaml:1: ", "dirs", "given twice"]),
+                        (good.replace("/s\n", "/token\n"), ["c.yaml:2: ", "socket", "/token'", "no socket"]),
+                        (good + "instance: ../x\n", ["c.yaml:5: ", "instance", "'../x'"])):
         err = asked("--config", put(text), "--check-config", rc=USAGE).stderr
-        for word in ["c.yaml: ", *words]:
+        for word in ["c.yaml:", *words]:
             if word not in err:
                 fail("'%s' is not in: %s" % (word, err))
     if os.geteuid():

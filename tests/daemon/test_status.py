@@ -219,7 +219,8 @@ def another_user_sees_what_the_rules_let_it_see_and_else_is_told_why_not():
 
 
 def without_an_owner_it_says_where_it_looked():
-    says(tenuto("status", "absent", "--once", rc=ENVIRONMENT), "absent")
+    says(tenuto("status", "absent", "--once", rc=USAGE), "absent", "socket")
+    says(tenuto("status", "absent", rc=USAGE), "absent", "socket")
     env = {k: v for k, v in os.environ.items() if k not in ("XDG_RUNTIME_DIR", "RUNTIME_DIRECTORY")}
     here = os.getcwd()
     if os.path.exists("/run/tenuto/tenuto.sock"):

@@ -288,9 +288,11 @@ def scenario_kill_daemon(lab):
 def scenario_full_disk(lab):
     """A file system that is full before the store has its size."""
     store = lab.fresh("full")
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", store], capture_output=True).returncode:
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=70m", "none", store], capture_output=True).returncode:
         return "not run: it takes root and a tmpfs"
     try:
+        with open(os.path.join(store, "other"), "wb") as f:
+            f.write(bytes(64 << 20))
         name = lab.begin(connector(path=store, disk_bytes="64MiB", host_bytes=0), rounds=2, reset=True)
         result = lab.end(name)
         need("no free disk space" in lab.log(name), "the disk was not full")
