@@ -62,17 +62,20 @@ static json_t *to_json(const struct status *s, const char *socket)
 {
 	json_t *metrics = json_object(), *latencies;
 	uint64_t budget = s->owner.write_bytes_per_day;
-	double per_day = status_written_per_day(s);
+	double per_day = status_written_per_day(s), time;
+	struct timespec now;
 
+	clock_gettime(CLOCK_REALTIME, &now);
+	time = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 	for (size_t i = 0; i < s->n; i++)
 		json_object_set_new(metrics, s->samples[i].key, json_real(s->samples[i].value));
 	if (s->partial)
-		return json_pack("{s:s, s:s, s:b, s:o}", "version", tn_version(), "socket", socket, "tenants_only", (int)s->tenants_only, "metrics",
+		return json_pack("{s:s, s:f, s:s, s:b, s:o}", "version", tn_version(), "time", time, "socket", socket, "tenants_only", (int)s->tenants_only, "metrics",
 				 metrics);
 	latencies = json_object();
 	for (uint32_t i = 0; i < STATUS_LATENCIES; i++)
 		json_object_set_new(latencies, status_latencies[i].key, latency_json(s, i));
-	return json_pack("{s:s, s:s, s:I, s:f, s:o, s:o, s:o, s:o}", "version", tn_version(), "socket", socket, "pid", (json_int_t)s->owner.pid,
+	return json_pack("{s:s, s:f, s:s, s:I, s:f, s:o, s:o, s:o, s:o}", "version", tn_version(), "time", time, "socket", socket, "pid", (json_int_t)s->owner.pid,
 			 "written_bytes", status_written(s), "written_bytes_per_day", per_day < 0 ? json_null() : json_real(per_day), "budget_bytes_per_day",
 			 budget ? json_integer((json_int_t)budget) : json_null(), "latencies", latencies, "metrics", metrics);
 }

@@ -28,7 +28,6 @@ class Peer:
 
     def save(self, indices):
         result = self.space.save(self._of(indices), self.pool, indices).finish()
-        self.cache.flush()
         if result.failed or result.rejected:
             raise OSError(result.error, f'{result.failed} blocks failed, {result.rejected} rejected')
         return indices

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tenuto beside other stores of KV blocks: same blocks, same total, same directory, alternately. Writes a JSON file with every run and, on request, docs/peers.md.
 
-Every round runs each peer twice, in an order that turns: a process that saves, and, after the store's files have left the page cache, one that looks up, loads single
+Every round runs each peer twice, in an order of its own: a process that saves, and, after the store's files have left the page cache, one that looks up, loads single
 blocks and loads all. Peers use O_DIRECT where they have it. Then the faults: the store is damaged between the two processes, or one is killed.
 
 Environments: --env PEER=PYTHON, --engines DIR (DIR/ENVIRONMENT/bin/python); what neither names is installed below --cache from the Python registry. What does not
@@ -96,8 +96,7 @@ def cold(directory):
 
 def round_of(args, peers, number):
     told = {}
-    names = list(peers)
-    for name in names[number % len(names):] + names[:number % len(names)]:
+    for name in random.Random(number).sample(list(peers), len(peers)):  # nobody has the same one before it each time
         directory = fresh(args)
         try:
             saved = one(args, peers[name], 'save', directory)
@@ -129,14 +128,17 @@ def place(args, directory, block):
 
 
 def on_small_disk(args, peer):
-    """A save on a file system that holds half of the blocks."""
+    """A save on a file system that has room for half of the blocks."""
     image, where = os.path.join(args.dir, 'tenuto-peers.img'), fresh(args)
     try:
         with open(image, 'wb') as f:
-            f.truncate(args.blocks * args.block_bytes // 2 + (16 << 20))
+            f.truncate(3 * args.blocks * args.block_bytes + (64 << 20))
         subprocess.run(['mkfs.ext4', '-q', '-F', image], check=True, capture_output=True)
         subprocess.run(['mount', '-o', 'loop', image, where], check=True, capture_output=True)
         try:
+            free = os.statvfs(where)
+            with open(where + '/other', 'wb') as f:
+                os.posix_fallocate(f.fileno(), 0, free.f_bavail * free.f_frsize - args.blocks * args.block_bytes // 2 - (16 << 20))
             saved = one(args, peer, 'save', where)
             return {'save': saved, 'load': one(args, peer, 'load', where)}
         finally:
@@ -252,10 +254,12 @@ def report(args, result):
 
 
 def versions(args, peers):
+    """Of what each peer's environment is for, as it says itself."""
     code = 'import importlib.metadata as m, json, sys\nprint(json.dumps({d: m.version(d) for d in sys.argv[1:] if any(True for _ in m.distributions(name=d))}))'
     out = {}
     for name, needs, _, _ in peers.values():
-        out |= json.loads(subprocess.run([environment(args, name, needs), '-c', code, *VERSIONS], capture_output=True, text=True, check=True).stdout)
+        wanted = [v for v in VERSIONS if any(v == ('tenuto' if n == ROOT else n.partition('==')[0]) for n in needs)]
+        out |= json.loads(subprocess.run([environment(args, name, needs), '-c', code, *wanted], capture_output=True, text=True, check=True).stdout)
     return out
 
 
