@@ -106,12 +106,15 @@ static void *logger_main(void *arg)
 
 	pthread_setname_np(pthread_self(), "tenuto-log");
 	for (;;) {
+		/* Read before the look: every line from before the stop is then seen. */
+		bool stop = __atomic_load_n(&l->stop, __ATOMIC_SEQ_CST);
+
 		if (has_line(l)) {
 			hand_over(l);
 			continue;
 		}
 		tell_lost(l);
-		if (__atomic_load_n(&l->stop, __ATOMIC_SEQ_CST))
+		if (stop)
 			return NULL;
 		__atomic_store_n(&l->asleep, 1, __ATOMIC_SEQ_CST);
 		if (!has_line(l) && !__atomic_load_n(&l->stop, __ATOMIC_SEQ_CST))

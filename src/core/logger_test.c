@@ -13,7 +13,9 @@
 struct got {
 	uint32_t open; /* shared: the callback returns */
 	uint32_t next[THREADS]; /* number of the next line of each thread */
-	uint64_t lines, lost;
+	uint64_t lines;
+	uint64_t lost; /* shared */
+	uint32_t slow; /* microseconds that the callback takes to tell what was lost */
 };
 
 static void count_line(void *arg, enum tn_log_level level, const char *where, const char *text)
@@ -25,7 +27,8 @@ static void count_line(void *arg, enum tn_log_level level, const char *where, co
 	while (!__atomic_load_n(&g->open, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	if (sscanf(text, "%llu log lines were lost", &lost) == 1) {
-		g->lost += lost;
+		__atomic_add_fetch(&g->lost, lost, __ATOMIC_RELEASE);
+		usleep(g->slow);
 		return;
 	}
 	assert_int_equal(sscanf(text, "thread %u line %u", &thread, &n), 2);
@@ -92,11 +95,30 @@ static void lines_of_many_threads_come_in_the_order_of_each(void **state)
 	assert_true(g.lines > 0);
 }
 
+/* The thread has looked for lines and tells what was lost: a line comes, and then the stop. */
+static void the_last_line_before_the_stop_is_handed_over(void **state)
+{
+	struct got g = {.slow = 50000};
+	struct tn_log log;
+	struct tn_logger *logger = start(&g, &log);
+
+	for (uint32_t i = 0; i < 300; i++)
+		tn_log(&log, TN_LOG_INFO, "thread 0 line %u", i);
+	__atomic_store_n(&g.open, 1, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&g.lost, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	tn_log(&log, TN_LOG_INFO, "thread 0 line 300");
+	tn_logger_stop(logger);
+	assert_int_equal(g.lines, 257);
+	assert_int_equal(g.lost, 44);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lines_that_find_no_place_are_counted),
 		cmocka_unit_test(lines_of_many_threads_come_in_the_order_of_each),
+		cmocka_unit_test(the_last_line_before_the_stop_is_handed_over),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
