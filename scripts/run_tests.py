@@ -3,7 +3,8 @@
 """run_tests.py DIR [ARGUMENT OF meson test...]: run the tests of a build directory and count the test cases.
 
 Programs print TAP, so cases are counted, not programs; a program that dies or prints nothing counts as one failed. The
-closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers.
+closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers, after lines
+that begin with # and tell what failed.
 
 run_tests.py --targets DIR [--suite NAME] [--no-suite NAME]...: print what ninja must build for these tests, and run nothing.
 
@@ -33,6 +34,15 @@ def count(result, tap):
     elif ok + bad == 0:
         ok = 1
     return ok - skipped, bad, skipped
+
+
+def telling(test):
+    """The lines that say best why a program failed; of a sanitizer's report who met whom."""
+    told = re.compile(r'not ok\b|# TN_SEED|Traceback|\w*(?:Error|Exception)\b.*:|.*(?:Sanitizer|runtime error|: error: |fail)'
+                      r'|\s*(?:#\d+ |(?:Previous |Atomic )*(?:read|write|atomic) of size)', re.I)
+    text = f"{test.get('stdout', '')}\n{test.get('stderr', '')}".split('\n  Thread T')[0]
+    lines = [re.sub(r' \(\S+\+0x.*|/\S*/\.\./', '', line)[:200] for line in text.splitlines() if told.match(line)]
+    return [f"# {test['name']}: {test['result']}", *(f'#   {line}' for line in lines[:16])]
 
 
 def seed():
@@ -79,12 +89,15 @@ def main():
     rc = subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--print-errorlogs', *args],
                         stdin=subprocess.DEVNULL, check=False).returncode
     total = [0, 0, 0]
+    failures = []
     if os.path.exists(log):
         with open(log, encoding='utf-8') as f:
             for line in f:
                 test = json.loads(line)
-                for i, n in enumerate(count(test['result'], test.get('stdout', ''))):
-                    total[i] += n
+                counts = count(test['result'], test.get('stdout', ''))
+                total = [a + b for a, b in zip(total, counts)]
+                if counts[1]:
+                    failures += telling(test)
     if rc and not total[1]:
         total[1] = 1
     if sum(total) == 0:
@@ -92,7 +105,7 @@ def main():
         rc = 1
     if os.environ.get('TN_TALLY'):
         with open(os.environ['TN_TALLY'], 'a', encoding='utf-8') as f:
-            print(*total, file=f)
+            print(*failures, ' '.join(map(str, total)), sep='\n', file=f)
     print(f'{build}: {total[0]} passed, {total[1]} failed, {total[2]} skipped')
     return 1 if rc or total[1] else 0
 
