@@ -5,7 +5,7 @@
  * A save begins with the question which of its blocks are there already, and which of the others the durable tier lets in. What that keeps
  * out may still lie in memory, and is told apart (enum tn_saved). A save copies its blocks into memory if there is a tier for that (they go
  * down later, offload.c), else it writes them straight from the engine's pages (writing.c), as the caller gives the layers. When all blocks
- * are through, they become visible together, first block first, so that a child never precedes its parent.
+ * are through, they become visible in one go, first block first, so that a child never precedes its parent.
  */
 #include <assert.h>
 #include <errno.h>
