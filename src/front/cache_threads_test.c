@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "cache_rig.h"
+#include "core/core.h"
 #include "ioengine/faulty_rig.h"
 
 struct loader {
@@ -219,6 +220,85 @@ static void a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated(voi
 	rig_tear_down(&r);
 }
 
+/* ---- an operation that is another thread's while its beginner is still on his way out ------------------------------- */
+
+static __thread bool wakes_late;
+static uint32_t at_wake, go_on; /* shared, relaxed: they must order nothing */
+static struct tn_io_ops late_ops;
+static void (*engine_wake)(struct tn_io *io);
+
+static void late_wake(struct tn_io *io)
+{
+	if (wakes_late)
+		__atomic_store_n(&at_wake, 1, __ATOMIC_RELAXED);
+	while (wakes_late && !__atomic_load_n(&go_on, __ATOMIC_RELAXED))
+		usleep(100);
+	engine_wake(io);
+}
+
+static int make_late(const struct tn_engines *e, uint32_t depth, struct tn_io **out)
+{
+	int rc = tn_engine_open(e, depth, out);
+
+	if (rc)
+		return rc;
+	late_ops = *(*out)->ops;
+	engine_wake = late_ops.wake;
+	late_ops.wake = late_wake;
+	(*out)->ops = &late_ops;
+	return 0;
+}
+
+static int open_late(const struct tn_cache_opts *opts, struct tn_cache **out)
+{
+	int rc = tn_cache_create(opts, out);
+
+	if (rc)
+		return rc;
+	(*out)->engines.make = make_late;
+	return tn_cache_start(*out);
+}
+
+static void *prefetch_thread(void *arg)
+{
+	struct loader *l = arg;
+	struct tn_key key = rig_key(1);
+
+	wakes_late = true;
+	l->good = tn_prefetch(l->r->s->space, &key, 1, tn_test_deadline());
+	return NULL;
+}
+
+/* Nobody has woken the owner for what was begun before, but whoever asks it something does: in some turn after that there is an operation again. */
+static bool prefetches_after_a_turn(struct rig *r)
+{
+	struct tn_key key = rig_key(2);
+
+	rig_stats(r);
+	return tn_prefetch(r->s->space, &key, 1, tn_test_deadline()) == 1;
+}
+
+/* ThreadSanitizer says whether the first of them still looks at the operation. */
+static void a_prefetch_that_is_over_before_its_beginner_returns_is_another_ones(void **state)
+{
+	struct loader l = {.good = -1};
+	pthread_t t;
+	struct rig r;
+
+	rig_init(&r, 16u << 20, 1u << 20, 64);
+	r.o.cache.max_ops = 1;
+	r.o.open = open_late;
+	assert_int_equal(rig_open(&r), 0);
+	l.r = &r;
+	assert_int_equal(pthread_create(&t, NULL, prefetch_thread, &l), 0);
+	rig_until(&r, __atomic_load_n(&at_wake, __ATOMIC_RELAXED));
+	rig_until(&r, prefetches_after_a_turn(&r)); /* with the only operation */
+	__atomic_store_n(&go_on, 1, __ATOMIC_RELAXED);
+	pthread_join(t, NULL);
+	assert_int_equal(l.good, 1);
+	rig_tear_down(&r);
+}
+
 static int with_executors(void **state)
 {
 	rig_executors = 2;
@@ -240,6 +320,7 @@ int main(void)
 		cmocka_unit_test(loads_of_one_prefix_share_its_reads),
 		cmocka_unit_test(cancelled_loads_end_and_never_hang),
 		cmocka_unit_test(a_lease_taken_while_blocks_are_evicted_holds),
+		RIG_EMBEDDED_TEST(a_prefetch_that_is_over_before_its_beginner_returns_is_another_ones, "it does not wake the owner's engine itself"),
 		cmocka_unit_test(a_drop_whose_sync_hangs_ends_at_its_deadline_and_can_be_repeated),
 		EXECUTORS(loads_of_one_prefix_share_its_reads),
 		EXECUTORS(cancelled_loads_end_and_never_hang),

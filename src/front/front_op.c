@@ -295,16 +295,22 @@ void tn_front_wake(struct tn_cache *cache)
 		tn_io_wake(cache->io);
 }
 
+/*
+ * With the ring the operation is the core's: from then on it may be over, and - a prefetch, which nobody has to end, or one that another thread
+ * ends, who had its handle from tn_cache_completions - begun anew by somebody else. What is needed of it is read before.
+ */
 void tn_front_kick(struct tn_front_op *op)
 {
 	struct tn_doorbell kicks = tn_region_kicks(op->region);
+	struct tn_cache *cache = op->cache;
+	bool staged = op->region != &cache->region;
 
 	if (!tn_doorbell_ring(&kicks, op->number))
 		return;
-	if (op->region == &op->cache->region)
-		tn_front_wake(op->cache);
+	if (staged)
+		tn_stage_wake(cache);
 	else
-		tn_stage_wake(op->cache);
+		tn_front_wake(cache);
 }
 
 void tn_front_begin(struct tn_front_op *op, const struct tn_command *command)
