@@ -296,8 +296,8 @@ void tn_front_wake(struct tn_cache *cache)
 }
 
 /*
- * With the ring the operation is the core's: from then on it may be over, and - a prefetch, which nobody has to end, or one that another thread
- * ends, who had its handle from tn_cache_completions - begun anew by somebody else. What is needed of it is read before.
+ * Once it has rung, the operation may be over and another thread's: a prefetch, or one whose handle somebody else had from
+ * tn_cache_completions. So what is needed of it is read before.
  */
 void tn_front_kick(struct tn_front_op *op)
 {
