@@ -527,14 +527,14 @@ static bool wants_whole(struct tn_reading *r)
 
 /*
  * How many chunks of a block are read together. An engine that computes layer by layer gets the next one first. Where the
- * caller wants all layers at once, larger requests are faster and cost less. The first chunk goes alone: its checksums come beside it.
+ * caller wants all layers at once, larger requests are faster and cost less.
  */
 static uint32_t together(struct tn_reading *r)
 {
 	const struct tn_shape *s = r->op.shape;
 	uint32_t most = TN_IO_BYTES / (s->chunk_objects * s->padded_bytes), left = s->chunks - r->chunk;
 
-	if (r->chunk == 0 || most < 2 || !wants_whole(r))
+	if (most < 2 || !wants_whole(r))
 		return 1;
 	return most < left ? most : left;
 }
@@ -572,6 +572,8 @@ static uint32_t issue(struct tn_reading *r)
 		}
 		if (r->i == 0)
 			r->together = together(r);
+		else if (r->together > 1 && !wants_whole(r))
+			r->together = 1; /* the caller has begun to wait for a layer: the other blocks' first */
 		item = &r->items[r->i];
 		c = (item->state == TN_READ_LEAD || item->state == TN_READ_COPY) && due(item) ? next_chunk(r) : NO_CHUNK;
 		if (c == NO_CHUNK) {

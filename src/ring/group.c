@@ -414,23 +414,38 @@ static void post_job(struct tn_lane *lane, struct tn_lane_group *g)
 	g->job.done = job_done;
 	if (lane->o.exec) {
 		lane->o.exec->post(lane->o.exec, &g->job);
+	} else if (g->op == TN_IOCB_READ) {
+		push(&lane->landed, g); /* so that the device works meanwhile */
 	} else if (g->op == TN_IOCB_WRITE && !g->bounce) {
-		push(&lane->summing, g); /* so that the device works meanwhile */
+		push(&lane->summing, g); /* likewise */
 	} else {
 		tn_lane_work(&g->job);
 		job_done(&g->job);
 	}
 }
 
-bool tn_lane_groups_sum(struct tn_lane *lane)
+/* The next of them; its bytes, 0: there is none. */
+static uint64_t work_next(struct tn_lane_groups *q)
 {
-	struct tn_lane_group *g = pop(&lane->summing);
+	struct tn_lane_group *g = pop(q);
+	uint64_t bytes = g ? g->bytes : 0;
 
-	if (!g)
-		return false;
-	tn_lane_work(&g->job);
-	job_done(&g->job);
-	return true;
+	if (g) {
+		tn_lane_work(&g->job);
+		job_done(&g->job);
+	}
+	return bytes;
+}
+
+bool tn_lane_groups_work(struct tn_lane *lane)
+{
+	bool any = lane->landed.first || lane->summing.first;
+	uint64_t bytes = 0;
+
+	while (bytes < TN_LANE_WORK_BYTES && lane->landed.first)
+		bytes += work_next(&lane->landed);
+	work_next(&lane->summing);
+	return any;
 }
 
 static void requests_over(struct tn_lane *lane, struct tn_lane_group *g)

@@ -204,7 +204,7 @@ bool tn_lane_go(struct tn_lane *lane)
 	while (!lane->starved && start_next(lane, false, now))
 		any = true;
 	submit(lane);
-	any |= tn_lane_groups_sum(lane);
+	any |= tn_lane_groups_work(lane);
 	/* What is done on the spot is one at a time: what ended on a device meanwhile is looked at before the next. */
 	while (start_next(lane, true, now)) {
 		any = true;

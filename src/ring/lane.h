@@ -28,6 +28,8 @@
 #define TN_LANE_BOUNCE_CLASSES 4u
 /* Most pieces of memory in a request that more than one object went into; the kernel takes no more in one call. */
 #define TN_LANE_IOVS_MERGED 1024u
+/* Bytes of reads that a lane without helpers checks before it looks for what else has ended, or is to be sent. */
+#define TN_LANE_WORK_BYTES (256u << 10)
 
 /*
  * One end of a ring's queues, for the lanes of one executor, which use it one at a time. What a lane does not want to take yet waits here
@@ -156,7 +158,8 @@ struct tn_lane {
 	uint32_t ngroups, busy_groups;
 	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs; and one if any wants to */
 	struct tn_lane_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
-	struct tn_lane_groups summing; /* writes whose job is done on the spot, once their requests are submitted */
+	struct tn_lane_groups landed;  /* reads whose job is done on the spot, once the next requests are submitted; ... */
+	struct tn_lane_groups summing; /* ... and writes, once their own are */
 	struct tn_lane_member *members;
 	struct tn_lane_piece *pieces, *free_pieces;
 	struct iovec *iovs;
@@ -225,8 +228,8 @@ uint32_t tn_lane_find(const struct tn_lane_run *run, uint32_t likely, uint64_t p
 bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run);
 /* Sends what became ready while nothing was free. */
 void tn_lane_groups_send(struct tn_lane *lane);
-/* Does the next job that was left until requests are submitted; whether there was one. */
-bool tn_lane_groups_sum(struct tn_lane *lane);
+/* Does jobs that were left until requests are submitted: some of reads, and one of a write; whether there were any. */
+bool tn_lane_groups_work(struct tn_lane *lane);
 
 /* object.c: whether the memory, or that of either side of the run, is gone. */
 bool tn_lane_is_lost(const struct tn_ring_list *list);
