@@ -1,24 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a load's requests follow its caller: chunk by chunk for one that waits for the first layer, up to 1 MiB at once for one that
- * wants all layers; and for loads that nobody has waited for yet, as in the load before. On a simulated disk whose reads are counted.
+ * How a load's requests follow its caller: chunk by chunk for one that waits for the first layer, up to 1 MiB at once, from the first
+ * layer on, for one that wants all layers; and for loads that nobody has waited for yet, as in the load before. On a simulated disk
+ * whose reads are counted.
  */
 #include "cache_rig.h"
+#include "core/core.h"
+#include "core/load_chunk.h"
 #include "io/io.h"
 #include "tier/shape.h"
 
 #define LAYERS 16u
+#define OBJECT_BYTES (128u << 10) /* the first chunk is one layer, the others are two */
 #define BLOCKS 4u
+#define MANY 24u /* blocks: more than a load has under way at once */
+#define HEADER_BYTES (64u << 10) /* no read of headers is longer, and none of layers shorter */
 
 static const struct tn_io_ops *disk_ops;
-static uint64_t longest; /* read since it was set to 0 */
+static uint64_t first, longest, bytes; /* of the reads of layers since count_anew: the first, the longest, all */
 
 static unsigned count_reads(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
-		if (reqs[i]->op == TN_IO_READ && reqs[i]->length > longest)
-			longest = reqs[i]->length;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t length = reqs[i]->length;
+
+		if (reqs[i]->op != TN_IO_READ || length <= HEADER_BYTES)
+			continue;
+		first = first ? first : length;
+		longest = length > longest ? length : longest;
+		bytes += length;
+	}
 	return disk_ops->submit(io, reqs, n);
+}
+
+static void count_anew(void)
+{
+	first = longest = bytes = 0;
 }
 
 static void count(struct rig *r)
@@ -31,14 +48,16 @@ static void count(struct rig *r)
 	r->io->ops = &counting;
 }
 
-static struct rig *rig_up(void)
+static struct rig *rig_up(uint64_t read_ns)
 {
 	struct rig_opts o = rig_simulated_opts();
 
-	o.cache.disk_bytes = 64u << 20;
+	o.cache.disk_bytes = 128u << 20;
 	o.segment_bytes = 16u << 20;
 	o.layers = LAYERS;
-	o.head_dim = 1024; /* an object is 128 KiB, a chunk 256 KiB */
+	o.npages = MANY * 2;
+	o.head_dim = OBJECT_BYTES / 128;
+	o.read_ns = read_ns;
 	o.prepare = count;
 	return rig_start(&o);
 }
@@ -48,7 +67,7 @@ static uint64_t load(struct rig *r, uint32_t layer)
 {
 	struct tn_load *l;
 
-	longest = 0;
+	count_anew();
 	l = rig_load_begin(r->s, 1, BLOCKS, BLOCKS * 2, NULL);
 	if (layer < LAYERS)
 		tn_load_wait(l, layer, 0);
@@ -60,7 +79,7 @@ static uint64_t load(struct rig *r, uint32_t layer)
 
 static void requests_follow_the_first_wait(void **state)
 {
-	struct rig *r = rig_up();
+	struct rig *r = rig_up(0);
 
 	assert_int_equal(rig_save(r->s, 1, BLOCKS, 0).stored, BLOCKS);
 	assert_true(load(r, LAYERS) <= TN_CHUNK_BYTES); /* nothing is known */
@@ -71,9 +90,60 @@ static void requests_follow_the_first_wait(void **state)
 	rig_tear_down(r);
 }
 
+static void a_load_as_a_whole_reads_more_than_the_first_layer_from_the_beginning(void **state)
+{
+	struct rig *r = rig_up(0);
+
+	assert_int_equal(rig_save(r->s, 1, BLOCKS, 0).stored, BLOCKS);
+	load(r, LAYERS);
+	assert_int_equal(first, OBJECT_BYTES); /* nothing is known */
+	load(r, LAYERS - 1);
+	load(r, LAYERS);
+	assert_true(first > OBJECT_BYTES);
+	load(r, 0);
+	load(r, LAYERS);
+	assert_int_equal(first, OBJECT_BYTES);
+	rig_tear_down(r);
+}
+
+/* Its first requests are as long as in the load before; those after its first wait are of the layer that it waits for. */
+static void who_waits_for_the_first_layer_after_all_gets_it_before_the_others(void **state)
+{
+	struct rig *r = rig_up(10 * RIG_MS); /* so slow that the scheduler does not let all of a load go at once */
+	struct tn_reading *reading;
+	struct tn_load *l;
+	uint32_t begun = 0;
+
+	assert_int_equal(rig_save(r->s, 1, MANY, 0).stored, MANY);
+	load(r, LAYERS - 1);
+	count_anew();
+	l = rig_load_begin(r->s, 1, MANY, 0, NULL);
+	rig_until(r, bytes > 0);
+	reading = tn_container_of(r->cache->loads.next, struct tn_reading, op.link);
+	while (begun < MANY && *tn_chunk_state(reading, begun, 0) != TN_CHUNK_IDLE)
+		begun++;
+	assert_in_range(begun, 1, MANY - 2);
+	assert_int_not_equal(*tn_chunk_state(reading, 0, 1), TN_CHUNK_IDLE);
+	tn_load_wait(l, 0, 0);
+	while (*tn_chunk_state(reading, MANY - 1, 0) == TN_CHUNK_IDLE) {
+		/* The core may have been about to send one more. */
+		for (uint32_t i = begun + 1; i < MANY; i++)
+			assert_int_equal(*tn_chunk_state(reading, i, 1), TN_CHUNK_IDLE);
+		rig_turn(r, RIG_MS);
+	}
+	assert_int_equal(rig_load_wait(r->s, l, LAYERS - 1), MANY);
+	rig_load_end(r->s, l);
+	rig_check_blocks(r->s, 1, MANY, 0);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(requests_follow_the_first_wait)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(requests_follow_the_first_wait),
+		cmocka_unit_test(a_load_as_a_whole_reads_more_than_the_first_layer_from_the_beginning),
+		cmocka_unit_test(who_waits_for_the_first_layer_after_all_gets_it_before_the_others),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
