@@ -128,6 +128,41 @@ static void on_an_idle_device_a_whole_load_does_not_go_at_once(void **state)
 	rig_free(r);
 }
 
+static struct {
+	const struct tn_io_ops *ops; /* the engine's own */
+	struct rig *rig;
+	uint64_t verified; /* when the last request was submitted */
+} watched;
+
+static unsigned submit_watched(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
+{
+	watched.verified = stats_of(watched.rig).verified;
+	return watched.ops->submit(io, reqs, n);
+}
+
+/* Nothing waits to be sent while what was read is checked: the device would be idle. */
+static void the_next_request_is_sent_before_what_was_read_is_checked(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.page_bytes = 4096, .depth = 1}); /* an object is one request */
+	struct tn_io_ops ops = *r->io->ops;
+	uint32_t ids[2];
+
+	watched.ops = r->io->ops;
+	watched.rig = r;
+	ops.submit = submit_watched;
+	r->io->ops = &ops;
+	for (uint32_t l = 0; l < 2; l++) {
+		ids[l] = rig_iocb(r, 0, 1, l, TN_IOCB_VERIFY);
+		rig_issue(r, ids[l]);
+	}
+	for (uint32_t l = 0; l < 2; l++)
+		assert_int_equal(rig_await(r, ids[l]).status, 0);
+	assert_int_equal(stats_of(r).verified, 2);
+	assert_int_equal(watched.verified, 0);
+	r->io->ops = watched.ops;
+	rig_free(r);
+}
+
 static void a_part_of_a_block_s_pages_leaves_the_others_alone(void **state)
 {
 	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
@@ -735,6 +770,7 @@ int main(void)
 		T(neighbours_of_different_loads_are_read_together),
 		T(layers_of_one_load_are_not_read_together),
 		cmocka_unit_test(on_an_idle_device_a_whole_load_does_not_go_at_once),
+		cmocka_unit_test(the_next_request_is_sent_before_what_was_read_is_checked),
 		T(a_part_of_a_block_s_pages_leaves_the_others_alone),
 		T(a_wrong_checksum_fails_its_object_alone),
 		T(an_error_of_a_merged_read_fails_only_who_fails_alone),
