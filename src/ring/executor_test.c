@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Executors: what they read where, what they merge, what they report. Each test runs on both drivers. */
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 
@@ -278,160 +277,6 @@ static void an_iocb_starts_after_its_event_and_not_before(void **state)
 	assert_int_equal(rig_await(r, id).status, 0);
 	assert_true(rig_has(r, 1, 1));
 	rig_free(r);
-}
-
-/* Nothing in an IOCB is trusted: it may come from another side of the shared memory. */
-static void nonsense_is_refused_entry_by_entry(void **state)
-{
-	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
-	uint32_t id = rig_iocb(r, 0, 7, 0, 0);
-	struct tn_ioctx *x = tn_ring_ioctx(r->ring, id);
-	struct tn_ring_completion c;
-
-	x[0].place = tn_ioctx_disk(1, 1);
-	x[1].length++;
-	x[2].entry = RIG_BLOCKS * RIG_LAYERS;
-	x[3].entry = UINT32_MAX;
-	x[4].place = tn_ioctx_disk(0, (UINT64_C(1) << 56) - 1);
-	x[5].place = tn_ioctx_disk(0, UINT64_C(1) << 40); /* past the end of the file */
-	rig_issue(r, id);
-	c = rig_await(r, id);
-	assert_int_equal(c.failures, 6);
-	assert_int_equal(c.failed, 0);
-	assert_int_equal(c.status, -ENODEV);
-	id = rig_iocb(r, 0, 1, 0, 0);
-	tn_ring_iocb(r->ring, id)->list = 5;
-	rig_issue(r, id);
-	assert_int_equal(rig_await(r, id).status, -EINVAL);
-	id = rig_iocb(r, 0, 1, 0, 0);
-	tn_ring_iocb(r->ring, id)->list = UINT32_MAX;
-	rig_issue(r, id);
-	assert_int_equal(rig_await(r, id).status, -EINVAL);
-	id = rig_iocb(r, 0, 1, 0, 0);
-	tn_ring_iocb(r->ring, id)->op = 9;
-	rig_issue(r, id);
-	assert_int_equal(rig_await(r, id).status, -ENOTSUP);
-	id = rig_iocb(r, 0, 1, 0, 0);
-	tn_ring_iocb(r->ring, id)->count = 0; /* would never be finished */
-	rig_issue(r, id);
-	assert_int_equal(rig_await(r, id).status, -EINVAL);
-	id = rig_iocb(r, 0, 1, 0, 0);
-	tn_ring_iocb(r->ring, id)->count = RIG_BLOCKS * RIG_LAYERS + 1; /* more than an IOCB of this ring has */
-	rig_issue(r, id);
-	assert_int_equal(rig_await(r, id).status, -EINVAL);
-	id = rig_iocb(r, 0, 1, 0, 0);
-	tn_ring_iocb(r->ring, id)->after_event = 64; /* of as many */
-	rig_issue(r, id);
-	assert_int_equal(rig_await(r, id).status, -EINVAL);
-	rig_check_guards(r);
-	rig_free(r);
-}
-
-/* A producer that keeps writing to an IOCB after its issue. */
-struct hostile {
-	struct rig *r;
-	struct tn_rng rng;
-	uint32_t target; /* shared: id + 1; 0: none */
-	uint32_t at_it;	 /* shared: the target that it saw last */
-	bool stop;	 /* shared */
-};
-
-#define HOSTILE_IOCTXS (6 * RIG_LAYERS)
-
-static void set32(uint32_t *p, uint32_t v)
-{
-	__atomic_store_n(p, v, __ATOMIC_RELAXED);
-}
-
-static void spoil(struct hostile *h, uint32_t id)
-{
-	static const uint32_t counts[] = {HOSTILE_IOCTXS, 1, 0, RIG_BLOCKS * RIG_LAYERS + 1, UINT32_MAX};
-	static const uint32_t lists[] = {1, 1, 5, UINT32_MAX}, events[] = {TN_RING_NO_EVENT, 7, 1u << 28};
-	struct tn_iocb *cb = tn_ring_iocb(h->r->ring, id);
-	struct tn_ioctx *x = tn_ring_ioctx(h->r->ring, id) + tn_rng_below(&h->rng, HOSTILE_IOCTXS);
-	uint32_t entry = tn_rng_below(&h->rng, RIG_BLOCKS * RIG_LAYERS), bytes = h->r->shape.object_bytes;
-	uint64_t good = tn_ioctx_disk(0, rig_disk(h->r, entry / RIG_LAYERS, entry % RIG_LAYERS));
-
-	switch (tn_rng_below(&h->rng, 8)) {
-	case 0:
-		set32(&cb->count, counts[tn_rng_below(&h->rng, 5)]);
-		return;
-	case 1:
-		set32(&cb->list, lists[tn_rng_below(&h->rng, 4)]);
-		return;
-	case 2:
-		set32(&cb->after_event, events[tn_rng_below(&h->rng, 3)]);
-		return;
-	case 3:
-		set32(&x->length, tn_rng_below(&h->rng, 2) ? bytes : 64 * bytes);
-		return;
-	case 4:
-		__atomic_store_n(&x->place, tn_rng_below(&h->rng, 2) ? good : tn_rng_next(&h->rng), __ATOMIC_RELAXED);
-		return;
-	default:
-		set32(&x->entry, tn_rng_below(&h->rng, 2) ? entry : (uint32_t)tn_rng_next(&h->rng));
-	}
-}
-
-static void *hostile_main(void *arg)
-{
-	struct hostile *h = arg;
-
-	while (!__atomic_load_n(&h->stop, __ATOMIC_ACQUIRE)) {
-		uint32_t target = __atomic_load_n(&h->target, __ATOMIC_ACQUIRE);
-
-		__atomic_store_n(&h->at_it, target, __ATOMIC_RELEASE);
-		if (target)
-			spoil(h, target - 1);
-		else
-			sched_yield();
-	}
-	return NULL;
-}
-
-static void aim(struct hostile *h, uint32_t target)
-{
-	__atomic_store_n(&h->target, target, __ATOMIC_RELEASE);
-	while (__atomic_load_n(&h->at_it, __ATOMIC_ACQUIRE) != target)
-		sched_yield();
-}
-
-/* What is checked must be what is used: each round ends, and nothing but objects is written. */
-static void an_iocb_that_is_written_to_while_it_is_read_harms_nobody(void **state)
-{
-	static const struct rig_opts how[] = {{.page_bytes = 4096}, {.page_bytes = 400}};
-	uint32_t rounds = tn_test_soak() ? 20000 : 150;
-
-	for (size_t i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
-		struct rig_opts o = how[i];
-		struct hostile h = {0};
-		pthread_t thread;
-
-		o.threads = threads;
-		h.r = rig_make(o);
-		tn_rng_seed(&h.rng, tn_test_seed() + i);
-		assert_int_equal(pthread_create(&thread, NULL, hostile_main, &h), 0);
-		for (uint32_t round = 1; round <= rounds; round++) {
-			uint32_t id = rig_iocb(h.r, 0, HOSTILE_IOCTXS / RIG_LAYERS, ALL, TN_IOCB_VERIFY);
-			uint64_t deadline = tn_test_deadline();
-
-			/* Every other one is taken at once, so that its header changes meanwhile; the others wait. */
-			if (round % 2)
-				tn_ring_iocb(h.r->ring, id)->after_event = 7;
-			tn_ring_iocb(h.r->ring, id)->after_value = round;
-			rig_issue(h.r, id);
-			aim(&h, id + 1);
-			assert_int_equal(tn_ring_signal(h.r->ring, 7, round), 0);
-			while (!rig_finished(h.r, id) && tn_test_now() < deadline)
-				rig_step(h.r);
-			aim(&h, 0);
-			rig_await(h.r, id);
-		}
-		__atomic_store_n(&h.stop, true, __ATOMIC_RELEASE);
-		assert_int_equal(pthread_join(thread, NULL), 0);
-		rig_check_guards(h.r);
-		rig_free(h.r);
-	}
 }
 
 /* An engine for objects that were refused once would miss them for ever, without anybody being told. */
@@ -776,8 +621,6 @@ int main(void)
 		T(an_error_of_a_merged_read_fails_only_who_fails_alone),
 		T(an_object_larger_than_a_request_takes_several),
 		T(an_iocb_starts_after_its_event_and_not_before),
-		T(nonsense_is_refused_entry_by_entry),
-		T(an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 		T(room_that_was_refused_is_asked_for_again),
 		T(the_urgent_go_first_and_lists_take_turns),
 		T(a_list_that_had_its_turn_is_not_passed_over_for_ever_by_lists_of_little_work),
