@@ -255,6 +255,7 @@ struct tn_writing {
 	struct tn_write_item *items;
 	uint64_t *checks;
 	uint32_t hdr_i, i;	     /* cursors */
+	uint32_t through, hdr_to;    /* all data of the first so many items is written; and their headers may go */
 	uint32_t ready;		     /* layers: the first so many have final bytes */
 	uint32_t unplaced, unwritten; /* items without a place; with a place, but without all their data */
 	uint32_t copying;	     /* of those with a place, they that have it in memory */
@@ -284,6 +285,7 @@ struct tn_save_op {
 	uint64_t ttl_ns;
 	bool partial_last;
 	bool held;	  /* begins when its space is not being dropped any more */
+	uint32_t shown;	  /* the first so many blocks are visible, or will not be */
 	int kept_off;	  /* why the first block that the policy was not asked about, or wanted, does not go to disk */
 	uint64_t admitted_bytes; /* of the write backlog */
 	struct tn_flush_waiter flush; /* see tn_save_flush */

@@ -4,8 +4,8 @@
  *
  * A save begins with the question which of its blocks are there already, and which of the others the durable tier lets in. What that keeps
  * out may still lie in memory, and is told apart (enum tn_saved). A save copies its blocks into memory if there is a tier for that (they go
- * down later, offload.c), else it writes them straight from the engine's pages (writing.c), as the caller gives the layers. When all blocks
- * are through, they become visible in one go, first block first, so that a child never precedes its parent.
+ * down later, offload.c), else it writes them straight from the engine's pages (writing.c), as the caller gives the layers. Once the save is
+ * committed, its blocks become visible as they are stored, first block first, so that a child never precedes its parent.
  */
 #include <assert.h>
 #include <errno.h>
@@ -368,19 +368,33 @@ static uint32_t tell_results(struct tn_save_op *save)
 	return n[TN_SAVED_STORED];
 }
 
+/* What is stored does not wait for the blocks behind it. */
+static bool show(struct tn_save_op *save)
+{
+	uint32_t before = save->shown;
+
+	for (; save->shown < save->w.op.n; save->shown++) {
+		struct tn_write_item *item = &save->w.items[save->shown];
+
+		if (item->state < TN_WRITE_STORED || item->inflight > 0)
+			break;
+		if (item->state == TN_WRITE_STORED)
+			becomes_visible(item);
+		else
+			withdraw(item);
+	}
+	return save->shown > before;
+}
+
 static void finish(struct tn_save_op *save)
 {
 	bool commit = !save->w.op.cancelled;
 	uint32_t stored;
 
-	for (uint32_t i = 0; i < save->w.op.n; i++) {
-		struct tn_write_item *item = &save->w.items[i];
-
-		if (commit && item->state == TN_WRITE_STORED)
-			becomes_visible(item);
-		else
-			withdraw(item);
-	}
+	if (commit)
+		show(save);
+	for (uint32_t i = save->shown; i < save->w.op.n; i++)
+		withdraw(&save->w.items[i]);
 	stored = tell_results(save);
 	tn_list_del(&save->w.op.link);
 	save->w.op.active = false;
@@ -419,10 +433,13 @@ static bool step(struct tn_save_op *save)
 		tn_op_tell_status(&save->w.op, rc);
 		cancel(save);
 	}
-	if (!tn_writing_step(&save->w, tn_op_is_committed(&save->w.op), &busy))
-		return busy;
-	finish(save);
-	return true;
+	if (tn_writing_step(&save->w, tn_op_is_committed(&save->w.op), &busy)) {
+		finish(save);
+		return true;
+	}
+	if (!save->w.op.cancelled && tn_op_is_committed(&save->w.op))
+		busy |= show(save);
+	return busy;
 }
 
 bool tn_saves_step(struct tn_cache *cache)

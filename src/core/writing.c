@@ -16,6 +16,7 @@
 #include "core/core.h"
 
 #define COPY_BYTES (1u << 20) /* most of one transfer into memory, so that those of several items share an IOCB */
+#define HEADERS_BYTES (8u << 20) /* blocks of so many bytes do not wait for those behind them with their headers */
 
 static uint32_t index_of(const struct tn_write_item *item)
 {
@@ -540,11 +541,24 @@ static bool write_header(struct tn_writing *w, uint32_t i)
 	return true;
 }
 
+static bool data_is_over(const struct tn_write_item *item)
+{
+	return item->state != TN_WRITE_OVER && item->state != TN_WRITE_PLACE && item->state != TN_WRITE_DATA;
+}
+
+/*
+ * Neighbours wait for each other, so that their headers are one request, but not for the whole operation: a block of a save that has
+ * its header and its record outlives the process.
+ */
 static bool write_headers(struct tn_writing *w)
 {
 	bool busy = false;
 
-	for (; w->hdr_i < w->op.n; w->hdr_i++) {
+	while (w->through < w->op.n && data_is_over(&w->items[w->through]))
+		w->through++;
+	if (w->through == w->op.n || (uint64_t)(w->through - w->hdr_to) * w->op.shape->slot_bytes >= HEADERS_BYTES)
+		w->hdr_to = w->through;
+	for (; w->hdr_i < w->hdr_to; w->hdr_i++) {
 		if (w->items[w->hdr_i].state != TN_WRITE_HEADER)
 			continue;
 		if (!write_header(w, w->hdr_i))
@@ -606,7 +620,7 @@ bool tn_writing_step(struct tn_writing *w, bool committed, bool *busy)
 {
 	if (!w->op.cancelled) {
 		*busy |= write_data(w);
-		if (!committed || w->unplaced || w->unwritten)
+		if (!committed)
 			return false;
 		*busy |= write_headers(w);
 		if (w->hdr_i < w->op.n)

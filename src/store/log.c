@@ -32,6 +32,7 @@
 #define RETRY_NS 50000000ull
 #define GROUP_PERIOD_NS 50000000ull /* between groups that nobody waits for: records wait at most this long */
 #define COMMIT_SLOTS 2048u /* so many changes do not wait any longer */
+#define COMMIT_BYTES (8u << 20) /* nor do blocks of so many bytes: they are what a process that dies now would lose */
 
 /* ---- sealing a group ------------------------------------------------------------------------------------------------ */
 
@@ -93,6 +94,7 @@ static bool seal(struct tn_store_device *d)
 	memset((char *)g + used, 0, g->bytes - used);
 	tn_disk_seal(&g->head, TN_DISK_MAGIC_LOG, g->bytes);
 	log->force = false;
+	log->published_bytes = 0;
 	if (g->records > 0 && d->durable.since_ns == 0)
 		d->durable.since_ns = log->oldest_ns;
 	log->oldest_ns = log->last_ns = tn_now_ns(d->store->clock);
@@ -209,7 +211,7 @@ uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
 	if (log->unlogged > 0) {
 		due = log->last_ns + GROUP_PERIOD_NS;
 		due = due > log->oldest_ns ? due : log->oldest_ns;
-		if (log->urgent || log->unlogged >= COMMIT_SLOTS)
+		if (log->urgent || log->unlogged >= COMMIT_SLOTS || log->published_bytes >= COMMIT_BYTES)
 			due = now_ns;
 		due = due > log->retry.ns ? due : log->retry.ns;
 	}

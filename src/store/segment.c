@@ -379,6 +379,7 @@ void tn_store_publish(struct tn_store *s, tn_slot slot, uint32_t cookie, const s
 	d->meta[local].sequence = entry->sequence;
 	tn_store_slot_set(d, local, TN_SLOT_COMMITTED);
 	slot_changed(d, local);
+	d->log.published_bytes += s->shape[d->segs[tn_store_segment_of(s, local)].shape].slot_bytes;
 	warm(d, local, entry->recency);
 	if (!tn_store_in_doubt(d, local))
 		return;

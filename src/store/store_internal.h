@@ -116,6 +116,7 @@ struct tn_store_log {
 	uint64_t unlogged; /* slots and segments with something to log */
 	uint32_t headers_dirty;
 	uint64_t oldest_ns; /* since when something is unlogged */
+	uint64_t published_bytes; /* of blocks, since the last group was begun */
 	bool urgent; /* slots are short: the next group does not wait for more records */
 	bool force; /* a group is wanted even without records */
 	bool full; /* no free space until the checkpoint ends */
