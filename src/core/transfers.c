@@ -354,7 +354,7 @@ static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 
 	if (writes(t)) {
 		keep = loads ? DEPTH * 3 / 4 : DEPTH / 2;
-		if (*out_of(r, t) > (loads ? most / 4 : most))
+		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(r, t) > (loads ? most / 4 : most))
 			return false;
 	} else if (t->kind == TN_TRANSFER_IN || (t->kind == TN_TRANSFER_READ && !cache->schedule)) {
 		if (t->op->iocbs >= 2 && t->op->out_bytes >= WINDOW_BYTES)

@@ -619,11 +619,10 @@ void tn_writing_publish(struct tn_write_item *item, tn_block b)
 bool tn_writing_step(struct tn_writing *w, bool committed, bool *busy)
 {
 	if (!w->op.cancelled) {
+		if (committed)
+			*busy |= write_headers(w); /* before the data, which takes what it can get */
 		*busy |= write_data(w);
-		if (!committed)
-			return false;
-		*busy |= write_headers(w);
-		if (w->hdr_i < w->op.n)
+		if (!committed || w->hdr_i < w->op.n)
 			return false;
 	}
 	return w->op.inflight == 0;

@@ -103,20 +103,25 @@ static bool seal(struct tn_store_device *d)
 
 /* ---- writing a group ------------------------------------------------------------------------------------------------ */
 
-static bool write_segment_header(struct tn_store_device *d)
+/* Several at once: a save that needs many segments has no record until the headers of all are written. */
+static bool write_segment_headers(struct tn_store_device *d)
 {
 	struct tn_store_log *log = &d->log;
-	uint32_t i = 0;
+	uint32_t n = log->headers_dirty < TN_LOG_HEADERS ? log->headers_dirty : TN_LOG_HEADERS;
 
-	if (log->headers_dirty == 0)
-		return false;
-	while (!d->segs[i].header_dirty)
-		i++;
-	log->segment = i;
-	tn_store_segment_seal(d, i, log->header_page);
-	tn_store_req_submit(&log->req, TN_IO_WRITE, tn_store_segment_offset(d, i), log->header_page,
-			    sizeof(*log->header_page));
-	return true;
+	log->headers_open = n;
+	log->headers_status = 0;
+	for (uint32_t i = 0, k = 0; k < n; i++) {
+		struct tn_log_header *h = &log->header[k];
+
+		if (!d->segs[i].header_dirty)
+			continue;
+		h->segment = i;
+		tn_store_segment_seal(d, i, h->page);
+		tn_store_req_submit(&h->req, TN_IO_WRITE, tn_store_segment_offset(d, i), h->page, sizeof(*h->page));
+		k++;
+	}
+	return n > 0;
 }
 
 /* Begins the first step from `from` on that has something to do. */
@@ -133,7 +138,7 @@ static void begin_step(struct tn_store_device *d, enum tn_log_phase from)
 				    sizeof(*d->spaces_page));
 		return;
 	}
-	if (from <= TN_LOG_SEGMENT && write_segment_header(d)) {
+	if (from <= TN_LOG_SEGMENT && write_segment_headers(d)) {
 		log->phase = TN_LOG_SEGMENT;
 		return;
 	}
@@ -185,14 +190,30 @@ static void log_done(struct tn_store_req *r, int status)
 		advance(d);
 		return;
 	}
-	if (log->phase == TN_LOG_SPACES) {
-		d->spaces_generation = d->spaces_page->generation;
-		d->spaces_unsynced = true;
-	} else if (d->segs[log->segment].generation == log->header_page->generation) {
-		d->segs[log->segment].header_dirty = false;
+	d->spaces_generation = d->spaces_page->generation;
+	d->spaces_unsynced = true;
+	begin_step(d, TN_LOG_SEGMENT);
+}
+
+static void header_done(struct tn_store_req *r, int status)
+{
+	struct tn_log_header *h = tn_container_of(r, struct tn_log_header, req);
+	struct tn_store_device *d = r->dev;
+	struct tn_store_log *log = &d->log;
+
+	tn_store_observe_req(r, status);
+	if (status && !log->headers_status)
+		log->headers_status = status;
+	if (!status && !log->doubt && d->segs[h->segment].generation == h->page->generation) {
+		d->segs[h->segment].header_dirty = false;
 		log->headers_dirty--;
 	}
-	begin_step(d, TN_LOG_SEGMENT);
+	if (--log->headers_open > 0)
+		return;
+	if (log->headers_status || log->doubt)
+		group_ended(d, log->headers_status ? log->headers_status : log->doubt);
+	else
+		begin_step(d, TN_LOG_SEGMENT);
 }
 
 /* A space table waits until the one before it is durable. */
@@ -470,6 +491,8 @@ int tn_store_durable_start(struct tn_store_device *d)
 void tn_store_log_init(struct tn_store_device *d)
 {
 	tn_store_req_init(&d->log.req, d, log_done);
+	for (uint32_t i = 0; i < TN_LOG_HEADERS; i++)
+		tn_store_req_init(&d->log.header[i].req, d, header_done);
 	tn_store_req_init(&d->durable.req, d, durable_done);
 	tn_store_req_init(&d->look.req, d, look_done);
 }

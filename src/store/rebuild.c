@@ -216,7 +216,7 @@ int tn_store_rebuild(struct tn_store_table *t)
 	struct tn_store_device *d = t->dev;
 	struct tn_store *s = d->store;
 	size_t words = (tn_store_page_count(s) + 63) / 64 * sizeof(uint64_t);
-	struct tn_disk_segment *h = d->log.header_page;
+	struct tn_disk_segment *h = d->log.header[0].page;
 	uint32_t generation = 0;
 	int rc = 0;
 

@@ -41,7 +41,8 @@ static void carve_all(struct tn_store_device *d)
 	d->memory_bytes = 0;
 	d->ckpt.buffer = carve(d, TN_STORE_BATCH_PAGES, TN_DISK_PAGE);
 	d->log.group = carve(d, 1, TN_STORE_GROUP_BYTES);
-	d->log.header_page = carve(d, 1, TN_DISK_PAGE);
+	for (uint32_t i = 0; i < TN_LOG_HEADERS; i++)
+		d->log.header[i].page = carve(d, 1, TN_DISK_PAGE);
 	d->durable.mark = carve(d, 1, sizeof(*d->durable.mark));
 	d->spaces_page = carve(d, 1, sizeof(*d->spaces_page));
 	d->hs.buffer = carve(d, 1, TN_DISK_PAGE);

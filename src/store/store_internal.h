@@ -101,6 +101,15 @@ struct tn_log_point {
 	uint64_t position, sequence;
 };
 
+#define TN_LOG_HEADERS 8u
+
+/* A segment's header that is being written. */
+struct tn_log_header {
+	struct tn_store_req req;
+	struct tn_disk_segment *page;
+	uint32_t segment;
+};
+
 /* The append-only log of a device. */
 struct tn_store_log {
 	enum tn_log_phase phase;
@@ -109,7 +118,9 @@ struct tn_store_log {
 	uint64_t epoch; /* of groups: rises when groups are written anew, so that the old ones are stale */
 	uint64_t tail; /* position from which the newest root replays: groups before it may be overwritten */
 	struct tn_disk_group *group; /* being written, or the last one that was */
-	uint32_t segment; /* whose header is being written */
+	struct tn_log_header header[TN_LOG_HEADERS];
+	uint32_t headers_open; /* being written */
+	int headers_status;    /* of the first of them that failed */
 	uint64_t last_ns; /* when the last group was begun */
 	uint64_t swept; /* pages passed by all sweeps so far */
 	uint32_t cursor; /* page at which the next sweep begins */
@@ -124,7 +135,6 @@ struct tn_store_log {
 	struct tn_log_point again; /* first group that recovery found and that may not be durable */
 	struct tn_store_retry retry;
 	struct tn_store_req req;
-	struct tn_disk_segment *header_page;
 };
 
 enum tn_durable_phase { TN_DURABLE_IDLE, TN_DURABLE_DATA, TN_DURABLE_MARK, TN_DURABLE_SYNC };
