@@ -95,6 +95,7 @@ static bool seal(struct tn_store_device *d)
 	tn_disk_seal(&g->head, TN_DISK_MAGIC_LOG, g->bytes);
 	log->force = false;
 	log->published_bytes = 0;
+	log->headers_next = 0;
 	if (g->records > 0 && d->durable.since_ns == 0)
 		d->durable.since_ns = log->oldest_ns;
 	log->oldest_ns = log->last_ns = tn_now_ns(d->store->clock);
@@ -103,24 +104,27 @@ static bool seal(struct tn_store_device *d)
 
 /* ---- writing a group ------------------------------------------------------------------------------------------------ */
 
-/* Several at once: a save that needs many segments has no record until the headers of all are written. */
+/*
+ * Several at once: a save that needs many segments has no record before their headers are written. One pass per group: what changed behind
+ * it is of the next group.
+ */
 static bool write_segment_headers(struct tn_store_device *d)
 {
 	struct tn_store_log *log = &d->log;
-	uint32_t n = log->headers_dirty < TN_LOG_HEADERS ? log->headers_dirty : TN_LOG_HEADERS;
+	uint32_t n = 0;
 
-	log->headers_open = n;
 	log->headers_status = 0;
-	for (uint32_t i = 0, k = 0; k < n; i++) {
-		struct tn_log_header *h = &log->header[k];
+	for (; log->headers_dirty > 0 && n < TN_LOG_HEADERS && log->headers_next < d->store->segment_count; log->headers_next++) {
+		struct tn_log_header *h = &log->header[n];
 
-		if (!d->segs[i].header_dirty)
+		if (!d->segs[log->headers_next].header_dirty)
 			continue;
-		h->segment = i;
-		tn_store_segment_seal(d, i, h->page);
-		tn_store_req_submit(&h->req, TN_IO_WRITE, tn_store_segment_offset(d, i), h->page, sizeof(*h->page));
-		k++;
+		h->segment = log->headers_next;
+		tn_store_segment_seal(d, h->segment, h->page);
+		tn_store_req_submit(&h->req, TN_IO_WRITE, tn_store_segment_offset(d, h->segment), h->page, sizeof(*h->page));
+		n++;
 	}
+	log->headers_open = n;
 	return n > 0;
 }
 

@@ -101,7 +101,7 @@ struct tn_log_point {
 	uint64_t position, sequence;
 };
 
-#define TN_LOG_HEADERS 8u
+#define TN_LOG_HEADERS 16u
 
 /* A segment's header that is being written. */
 struct tn_log_header {
@@ -119,6 +119,7 @@ struct tn_store_log {
 	uint64_t tail; /* position from which the newest root replays: groups before it may be overwritten */
 	struct tn_disk_group *group; /* being written, or the last one that was */
 	struct tn_log_header header[TN_LOG_HEADERS];
+	uint32_t headers_next; /* segment at which the next ones are looked for */
 	uint32_t headers_open; /* being written */
 	int headers_status;    /* of the first of them that failed */
 	uint64_t last_ns; /* when the last group was begun */
