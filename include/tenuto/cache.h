@@ -541,7 +541,8 @@ TN_API int tn_save_layer(struct tn_save *save, uint32_t layer, const struct tn_e
 /**
  * tn_save_commit - all layers were given: let the blocks become visible when their bytes are stored
  *
- * When those of all blocks are, in one go, first block first. A look-up in this very moment may find the first ones only.
+ * First block first, some at a time: a look-up before tn_save_end has returned may find the first ones only, and these are
+ * what the death of the process leaves.
  *
  * Return: 0, -EINVAL if a layer is missing (the save stays open).
  */
