@@ -69,15 +69,21 @@ def start(args, peer, role, directory):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
+def end(process):
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
 def one(args, peer, role, directory):
     """A worker's answer; {'error': ...} where there is none."""
     process = start(args, peer, role, directory)
     try:
         out, err = process.communicate(timeout=args.timeout)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         return {'error': f'hangs: no end after {args.timeout} s', 'hang': True}
+    finally:  # also if this program is told to stop
+        end(process)
     try:
         return json.loads(out.splitlines()[-1])
     except (IndexError, ValueError):
@@ -150,6 +156,27 @@ def on_small_disk(args, peer):
         shutil.rmtree(where, ignore_errors=True)
 
 
+def written_by(process):
+    """Bytes that the process has given to disks, written or on their way; 0 if it has ended."""
+    try:
+        with open(f'/proc/{process.pid}/io', encoding='ascii') as f:
+            return int(dict(line.split(': ') for line in f)['write_bytes'])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def killed_in_save(args, peer, directory):
+    """Half of the bytes are written or on their way; how many really."""
+    process, deadline, written = start(args, peer, 'save', directory), time.monotonic() + args.timeout, 0
+    try:
+        while process.poll() is None and time.monotonic() < deadline and written < args.blocks * args.block_bytes // 2:
+            time.sleep(0.0005)
+            written = written_by(process) or written
+    finally:
+        end(process)
+    return written
+
+
 def fault(args, peer, what):
     if what == 'full disk':
         return on_small_disk(args, peer)
@@ -158,12 +185,8 @@ def fault(args, peer, what):
         if what == 'directory gone':
             return {'load': one(args, peer, 'gone', directory)}
         if what == 'kill -9 in mid-save':
-            process, end = start(args, peer, 'save', directory), time.monotonic() + args.timeout
-            while process.poll() is None and time.monotonic() < end and place(args, directory, args.blocks // 4)[0] is None:
-                time.sleep(0.001)
-            process.kill()
-            process.communicate()
-            return {'load': one(args, peer, 'load', directory)}
+            written = killed_in_save(args, peer, directory)
+            return {'killed_mb': written / 1e6, 'load': one(args, peer, 'load', directory)}
         one(args, peer, 'save', directory)
         path, at = place(args, directory, args.blocks // 2)
         if path is None:
@@ -194,6 +217,8 @@ def outcome(told):
     ends = told['load'].get('ends')
     if ends:
         parts.append(', '.join(f'{n} **wrong bytes**' if k == 'wrong' else f'{n} {k}' for k, n in ends.items() if n))
+    if 'killed_mb' in told:
+        parts.append(f'killed when {told["killed_mb"]:.0f} MB were written or on their way')
     return '; '.join(parts)
 
 
