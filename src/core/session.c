@@ -65,6 +65,8 @@ static int tables_get(struct tn_session *session, const struct sizes *t)
 		if (!memory)
 			return tn_fail(-ENOMEM, "no memory for %u operations of %u blocks; lower max_ops or max_op_blocks",
 				       t->ops, t->blocks);
+		/* The first operation would wait until whole hugepages are cleared: five milliseconds each on a virtual machine. */
+		tn_sparse(session->cache->alloc, memory, table_bytes(t, &table[k]));
 		for (uint32_t i = 0; i < t->ops; i++)
 			*table_of(&session->ops[i].op, &table[k]) = memory + i * table[k].each * table[k].size;
 	}

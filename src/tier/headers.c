@@ -57,6 +57,7 @@ int tn_headers_create(const struct tn_headers_opts *opts, struct tn_headers **ou
 			       (unsigned long long)opts->cache_bytes);
 	}
 	tn_sparse(opts->alloc, h->pages, pages_bytes(h)); /* most headers are much smaller than the largest */
+	tn_sparse(opts->alloc, h->ring, tn_array_bytes(h->ring_words, sizeof(uint64_t))); /* filled as headers come, who wait for no hugepage */
 	for (uint32_t i = 0; i < TN_HEADER_BUFFERS; i++) {
 		h->memory[i] = h->pages + i * h->page_bytes;
 		h->free[h->nfree++] = TN_HEADER_BUFFERS - 1 - i;
