@@ -343,7 +343,8 @@ static bool writes(const struct tn_transfer *t)
 
 /*
  * Whether an IOCB may be taken for this. Beside loads, which come first, writes get a quarter of the IOCBs and of the bytes if nobody
- * else wants them; without loads half of the IOCBs, so that the next load finds some.
+ * else wants them; without loads half of the IOCBs, so that the next load finds some. Bytes do not keep headers back: they are few, and
+ * blocks whose data is written wait for them.
  */
 static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 {
