@@ -22,7 +22,7 @@
 #define AGED_BYTES (8u << 20)	   /* ... for so much */
 #define DRAIN_NS (40u * MS)	   /* a read waits no longer for writes in flight: they are late */
 #define METER_NS (10u * MS)	   /* rates are measured over so much time, ... */
-#define METER_MIN_NS (MS / 5)	   /* or until nothing is in flight, but not shorter than this, ... */
+#define METER_MIN_NS (MS / 5)	   /* or from the first transfer until none is in flight, but not shorter than this, ... */
 #define METER_BYTES (256u << 10)   /* ... and over so many bytes at least */
 #define BEST_NS (1u * SECOND)	   /* the best rate of this time, or of the one before, is the device's */
 #define FREE_SHARE_PERCENT 95u	   /* of serial use: mixing that gives so much is free */
@@ -69,6 +69,7 @@ static void meter_starts(struct tn_meter *m, uint64_t in_flight, uint64_t now_ns
 	m->since_ns = now_ns;
 	m->bytes = 0;
 	m->first = true;
+	m->later = false;
 }
 
 static void meter_rate(struct tn_meter *m, uint64_t bps, uint64_t now)
@@ -98,12 +99,13 @@ static void meter_ends(struct tn_meter *m, uint64_t bytes, uint64_t in_flight, u
 		meter_latency(m, ns);
 	m->first = false;
 	m->bytes += bytes;
-	if (now_ns >= m->since_ns && (m->bytes < METER_BYTES || ns < (in_flight ? METER_NS : METER_MIN_NS)))
+	if (now_ns >= m->since_ns && (m->bytes < METER_BYTES || ns < (in_flight || m->later ? METER_NS : METER_MIN_NS)))
 		return;
 	if (ns > 0 && ns < 10 * SECOND)
 		meter_rate(m, (uint64_t)((double)m->bytes * 1e9 / (double)ns), now_ns);
 	m->since_ns = now_ns;
 	m->bytes = 0;
+	m->later = true;
 }
 
 /* ---- rates --------------------------------------------------------------------------------------- */

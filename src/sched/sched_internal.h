@@ -23,6 +23,7 @@ struct tn_meter {
 	uint64_t best[2], best_ns; /* bytes per second: of the present period, which began at best_ns, and of the one before */
 	uint64_t latency_ns;
 	bool first; /* nothing ended since the device was idle */
+	bool later; /* another measurement has ended since then: most of what ends soon had begun before this one */
 };
 
 /*
