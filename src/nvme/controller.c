@@ -2,6 +2,7 @@
 /* See controller.h. */
 #include "nvme/controller.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@ struct pair {
 	void *sq, *cq;
 	uint64_t sq_bus, cq_bus;
 	bool made; /* the controller knows it */
+	uint32_t generation; /* in which it was made */
 };
 
 struct tn_nvme {
@@ -26,6 +28,8 @@ struct tn_nvme {
 	struct pair *pair;
 	unsigned char *identify;
 	uint64_t identify_bus;
+	pthread_mutex_t lock; /* of admin commands and resets: each pair may have a thread of its own */
+	uint32_t generation;  /* shared: rises with each reset */
 };
 
 /* ---- registers ------------------------------------------------------------------------------------------ */
@@ -118,7 +122,7 @@ static int await_completion(struct tn_nvme *n, uint32_t id, struct tn_nvme_compl
 	}
 }
 
-int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result)
+static int admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result)
 {
 	struct tn_nvme_queue *q = &n->pair[TN_NVME_ADMIN].q;
 	struct tn_nvme_command c = *command;
@@ -145,6 +149,16 @@ int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint
 	return 0;
 }
 
+int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result)
+{
+	int rc;
+
+	pthread_mutex_lock(&n->lock);
+	rc = admin(n, command, result);
+	pthread_mutex_unlock(&n->lock);
+	return rc;
+}
+
 int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id)
 {
 	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_ABORT, 0);
@@ -168,7 +182,7 @@ static int identify(struct tn_nvme *n, uint32_t what, uint32_t namespace_id)
 	memset(n->identify, 0, TN_NVME_IDENTIFY_BYTES);
 	c.data[0] = n->identify_bus;
 	c.dword10 = what;
-	return tn_nvme_admin(n, &c, &result);
+	return admin(n, &c, &result);
 }
 
 static uint32_t field(const struct tn_nvme *n, uint32_t offset, uint32_t bytes)
@@ -315,14 +329,15 @@ static int make_pair(struct tn_nvme *n, uint32_t number)
 	c.data[0] = p->cq_bus;
 	c.dword10 = number | (p->q.entries - 1) << 16;
 	c.dword11 = 1;
-	rc = tn_nvme_admin(n, &c, &result);
+	rc = admin(n, &c, &result);
 	if (rc)
 		return rc;
 	c.opcode = TN_NVME_CREATE_SQ;
 	c.data[0] = p->sq_bus;
 	c.dword11 = 1 | number << 16;
-	rc = tn_nvme_admin(n, &c, &result);
+	rc = admin(n, &c, &result);
 	p->made = rc == 0;
+	p->generation = p->made ? n->generation : p->generation;
 	return rc;
 }
 
@@ -335,7 +350,7 @@ static int ask_for_queues(struct tn_nvme *n)
 
 	c.dword10 = TN_NVME_FEATURE_QUEUES;
 	c.dword11 = want | want << 16;
-	rc = tn_nvme_admin(n, &c, &result);
+	rc = admin(n, &c, &result);
 	if (rc)
 		return rc;
 	sq = (result & 0xffff) + 1;
@@ -446,6 +461,8 @@ int tn_nvme_create(const struct tn_nvme_opts *opts, struct tn_nvme **out)
 	n->o = *opts;
 	n->o.admin_ns = opts->admin_ns ? opts->admin_ns : ADMIN_NS;
 	n->npairs = 1;
+	n->generation = 1;
+	pthread_mutex_init(&n->lock, NULL);
 	n->pair = tn_get(opts->alloc, (opts->queues + 1) * sizeof(*n->pair));
 	rc = n->pair ? bring_up(n) : tn_fail(-ENOMEM, "nvme: no memory");
 	if (rc) {
@@ -471,9 +488,9 @@ static void shut_down(struct tn_nvme *n)
 			continue;
 		c.opcode = TN_NVME_DELETE_SQ;
 		c.dword10 = i;
-		rc = tn_nvme_admin(n, &c, &result);
+		rc = admin(n, &c, &result);
 		c.opcode = TN_NVME_DELETE_CQ;
-		rc = rc ? rc : tn_nvme_admin(n, &c, &result);
+		rc = rc ? rc : admin(n, &c, &result);
 	}
 	if (rc == 0) {
 		set32(n, TN_NVME_CC, (get32(n, TN_NVME_CC) & ~TN_NVME_CC_SHUTDOWN_MASK) | TN_NVME_CC_SHUTDOWN);
@@ -499,21 +516,63 @@ void tn_nvme_destroy(struct tn_nvme *n)
 	if (n->identify)
 		n->o.port->put(n->o.port->arg, n->identify, TN_NVME_IDENTIFY_BYTES);
 	tn_put(n->o.alloc, n->pair, (n->o.queues + 1) * sizeof(*n->pair));
+	pthread_mutex_destroy(&n->lock);
 	tn_put(n->o.alloc, n, sizeof(*n));
 }
 
-int tn_nvme_reset(struct tn_nvme *n)
+/* Under lock. Afterwards the controller has no I/O queues. */
+static int restart(struct tn_nvme *n)
 {
 	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);
 	uint32_t want = n->info.queues - 1, result;
 	int rc = disable(n);
 
+	for (uint32_t i = 1; rc == 0 && i < n->npairs; i++)
+		n->pair[i].made = false;
 	rc = rc ? rc : enable(n);
 	c.dword10 = TN_NVME_FEATURE_QUEUES;
 	c.dword11 = want | want << 16;
-	rc = rc ? rc : tn_nvme_admin(n, &c, &result);
+	rc = rc ? rc : admin(n, &c, &result);
+	if (rc == 0) /* release: whoever sees it knows that the controller touches no memory of commands from before */
+		__atomic_store_n(&n->generation, n->generation + 1, __ATOMIC_RELEASE);
+	return rc;
+}
+
+uint32_t tn_nvme_generation(const struct tn_nvme *n)
+{
+	return __atomic_load_n(&n->generation, __ATOMIC_ACQUIRE);
+}
+
+int tn_nvme_restart(struct tn_nvme *n, uint32_t generation)
+{
+	int rc;
+
+	pthread_mutex_lock(&n->lock);
+	rc = n->generation == generation ? restart(n) : 0;
+	pthread_mutex_unlock(&n->lock);
+	return rc;
+}
+
+int tn_nvme_renew(struct tn_nvme *n, uint32_t queue, uint32_t *generation)
+{
+	int rc;
+
+	pthread_mutex_lock(&n->lock);
+	*generation = n->generation;
+	rc = n->pair[queue + 1].generation == n->generation ? 0 : make_pair(n, queue + 1);
+	pthread_mutex_unlock(&n->lock);
+	return rc;
+}
+
+int tn_nvme_reset(struct tn_nvme *n)
+{
+	int rc;
+
+	pthread_mutex_lock(&n->lock);
+	rc = restart(n);
 	for (uint32_t i = 1; rc == 0 && i < n->npairs; i++)
 		rc = make_pair(n, i);
+	pthread_mutex_unlock(&n->lock);
 	return rc;
 }
 

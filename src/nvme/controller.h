@@ -4,9 +4,10 @@
  *
  * The port says how registers, memory and bus addresses are reached: VFIO (vfio.h), or the software controller (lab/nvme_soft.h). Calls wait
  * for the controller, each command for at most opts.admin_ns, and state changes for as long as CAP.TO says; they are for opening, closing
- * and recovery. The queues that they make are driven by whoever has them (queue.h).
+ * and recovery. The queues that they make are driven by whoever has them (queue.h, pair.h).
  *
- * One thread makes all calls.
+ * One thread creates, destroys and calls tn_nvme_reset. Each pair of queues may have a thread of its own, which makes the other calls. A reset
+ * takes all pairs from the controller; the thread of each finds that out by the generation, and has its own made again.
  */
 #ifndef TN_NVME_CONTROLLER_H
 #define TN_NVME_CONTROLLER_H
@@ -94,8 +95,14 @@ struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue);
 int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result);
 /* Asks for an early end of a command of an I/O queue. 0: the controller says it did; -EALREADY: it did not; or as tn_nvme_admin. */
 int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id);
-/* After it the controller touches no memory of commands that were under way; queues are empty. As create. */
+/* After it the controller touches no memory of commands that were under way; queues are empty. Nobody else may use them meanwhile. As create. */
 int tn_nvme_reset(struct tn_nvme *n);
+/* How often it was reset. If it has risen, the controller touches no memory of commands that were under way on any pair. */
+uint32_t tn_nvme_generation(const struct tn_nvme *n);
+/* Resets it, unless another thread has done so since that generation. It has no I/O queues then. As create. */
+int tn_nvme_restart(struct tn_nvme *n, uint32_t generation);
+/* The pair, which the caller drives, is known to the controller and, if it was not, empty; *generation: the present one. As tn_nvme_admin. */
+int tn_nvme_renew(struct tn_nvme *n, uint32_t queue, uint32_t *generation);
 /* -ENODEV: gone; -EIO: it says that it has failed, or is not enabled; 0. A register is read, which takes a microsecond. */
 int tn_nvme_check(const struct tn_nvme *n);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See engine.h. Requests become commands in transfer.c, commands end in progress.c; the file is in range.c and grow.c. */
+/* See engine.h. Requests become commands in transfer.c; what is under way is in pair.c; the file is in range.c and grow.c. */
 #include "nvme/engine.h"
 
 #include <errno.h>
@@ -11,7 +11,6 @@
 
 #define DEPTH 256u
 #define DEPTH_MAX 4096u
-#define COMMAND_NS 5000000000ull
 #define TRANSFER_MAX (512u << 10) /* of one command: its list is one page, of PRPs or of SGL descriptors */
 #define BOUNCE_BYTES (128u << 10)
 #define BOUNCES 16u
@@ -28,7 +27,7 @@ static unsigned submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
 		tn_nvme_begin(e, reqs[taken], 0);
 	}
 	tn_nvme_issue(e);
-	e->stats.bells += (uint64_t)tn_nvme_queue_ring(e->queue);
+	tn_nvme_pair_ring(&e->pair);
 	return taken;
 }
 
@@ -84,7 +83,7 @@ static unsigned poll(struct tn_io *io, struct tn_io_req **done, unsigned max, ui
 		n = take_done(e, done, max);
 		if (n || timeout_ns == 0 || was_woken(e) || tn_now_ns(e->o.clock) >= end)
 			return n;
-		if (e->ncommands)
+		if (tn_nvme_pair_busy(&e->pair))
 			e->o.port->pause(e->o.port->arg);
 		else
 			tn_futex_wait(&e->wakes, e->wakes_seen, end);
@@ -116,16 +115,13 @@ static void destroy(struct tn_io *io)
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	const struct tn_nvme_port *port = e->o.port;
 
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++)
-		if (e->memory[i].table)
-			tn_nvme_engine_unmap(io, e->memory[i].address);
-	if (e->lists)
-		port->put(port->arg, e->lists, e->lists_bytes);
+	tn_nvme_memories_unmap_all(&e->memories);
 	if (e->bounces)
 		port->put(port->arg, e->bounces, e->bounces_bytes);
 	if (e->page)
 		port->put(port->arg, e->page, e->page_bytes);
-	tn_put(e->o.alloc, e->slot, e->nslots * sizeof(*e->slot));
+	tn_put(e->o.alloc, e->part, e->pair.nslots * sizeof(*e->part));
+	tn_nvme_pair_fini(&e->pair);
 	tn_put(e->o.alloc, e, sizeof(*e));
 }
 
@@ -163,25 +159,29 @@ static int check_range(struct tn_nvme_engine *e)
 	e->block_bytes = info->block_bytes;
 	e->capacity = e->o.blocks * info->block_bytes / TN_VOLUME_PAGE * TN_VOLUME_PAGE - TN_VOLUME_DATA;
 	e->most = info->transfer_bytes < TRANSFER_MAX ? info->transfer_bytes : TRANSFER_MAX;
-	e->sgl = info->sgl;
 	return 0;
+}
+
+static int make_pair(struct tn_nvme_engine *e)
+{
+	const struct tn_nvme_pair_opts o = {.nvme = e->o.nvme, .port = e->o.port, .queue = e->o.queue, .command_ns = e->o.command_ns,
+					    .alloc = e->o.alloc, .clock = e->o.clock, .log = e->o.log, .ended = tn_nvme_ended, .arg = e};
+
+	return tn_nvme_pair_init(&e->pair, &o);
 }
 
 static int get_memory(struct tn_nvme_engine *e)
 {
 	const struct tn_nvme_port *port = e->o.port;
 
-	e->nslots = e->queue->entries - 1;
-	e->slot = tn_get(e->o.alloc, e->nslots * sizeof(*e->slot));
-	e->lists_bytes = (uint64_t)e->nslots * TN_NVME_PAGE;
-	e->lists = port->get(port->arg, e->lists_bytes, &e->lists_bus);
+	e->part = tn_get(e->o.alloc, e->pair.nslots * sizeof(*e->part));
 	e->bounce_bytes = e->most < BOUNCE_BYTES ? e->most : BOUNCE_BYTES;
 	e->bounces_bytes = (uint64_t)BOUNCES * e->bounce_bytes;
 	e->bounces = port->get(port->arg, e->bounces_bytes, &e->bounces_bus);
 	e->page_bytes = TN_NVME_PAGE + e->bounce_bytes;
 	e->page = port->get(port->arg, e->page_bytes, &e->page_bus);
-	if (!e->slot || !e->lists || !e->bounces || !e->page)
-		return tn_fail(-ENOMEM, "nvme: no memory for %u commands", e->nslots);
+	if (!e->part || !e->bounces || !e->page)
+		return tn_fail(-ENOMEM, "nvme: no memory for %u commands", e->pair.nslots);
 	e->free_bounces = (1u << BOUNCES) - 1;
 	return 0;
 }
@@ -191,8 +191,6 @@ int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io *
 	struct tn_nvme_engine *e;
 	int rc;
 
-	if (opts->queue >= tn_nvme_info(opts->nvme)->queues)
-		return tn_fail(-EINVAL, "nvme: queue pair %u: there are %u", opts->queue, tn_nvme_info(opts->nvme)->queues);
 	if (opts->depth > DEPTH_MAX)
 		return tn_fail(-EINVAL, "nvme: depth %u: at most %u", opts->depth, DEPTH_MAX);
 	e = tn_get(opts->alloc, sizeof(*e));
@@ -201,12 +199,13 @@ int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io *
 	e->io.ops = &ops;
 	e->o = *opts;
 	e->depth = opts->depth ? opts->depth : DEPTH;
-	e->o.command_ns = opts->command_ns ? opts->command_ns : COMMAND_NS;
-	e->queue = tn_nvme_io_queue(opts->nvme, opts->queue);
+	e->memories.port = opts->port;
+	e->memories.alloc = opts->alloc;
 	tn_list_init(&e->pending);
 	tn_list_init(&e->growing);
 	tn_list_init(&e->done);
 	rc = check_range(e);
+	rc = rc ? rc : make_pair(e);
 	rc = rc ? rc : get_memory(e);
 	if (rc) {
 		destroy(&e->io);
@@ -218,5 +217,9 @@ int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io *
 
 void tn_nvme_engine_stats(const struct tn_io *io, struct tn_nvme_engine_stats *stats)
 {
-	*stats = ((const struct tn_nvme_engine *)io)->stats;
+	const struct tn_nvme_engine *e = (const struct tn_nvme_engine *)io;
+	const struct tn_nvme_pair_stats *p = &e->pair.stats;
+
+	*stats = (struct tn_nvme_engine_stats){.commands = p->commands, .bells = p->bells, .late = p->late, .aborted = p->aborted,
+					       .resets = p->resets, .strange = p->strange, .bytes = e->bytes, .bounced = e->bounced};
 }

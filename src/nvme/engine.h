@@ -8,16 +8,14 @@
  * Memory that was mapped moves without a copy; other memory goes by way of the engine's bounce buffers. There are no interrupts: a poll that
  * waits looks at the queue all the time while commands are under way, and sleeps while none is.
  *
- * A command that is not answered in time is aborted; if that does not end it, the controller is reset, and everything that was under way
- * fails. Until then its id and its memory stay taken: a late answer writes nothing that somebody else has. Poll waits for abort and reset,
- * for admin_ns (tn_nvme_opts) and CAP.TO at most. If not even a reset ends it, requests under way stay so, and the reset is tried again every
- * second; a controller that is gone has no memory to reach, and everything fails at once.
+ * Commands that are not answered, and controllers that fail: pair.h. Poll waits for abort and reset, for admin_ns (tn_nvme_opts) and CAP.TO at
+ * most.
  */
 #ifndef TN_NVME_ENGINE_H
 #define TN_NVME_ENGINE_H
 
 #include "io/io.h"
-#include "nvme/controller.h"
+#include "nvme/pair.h"
 
 /**
  * struct tn_nvme_engine_opts
@@ -42,14 +40,10 @@ struct tn_nvme_engine_opts {
 	const struct tn_log *log;
 };
 
-/* Counters since create. */
+/* Counters since create. The first are those of pair.h, bounced: commands by way of bounce buffers. */
 struct tn_nvme_engine_stats {
-	uint64_t commands, bytes;
-	uint64_t bounced;   /* commands by way of bounce buffers */
-	uint64_t bells;	    /* doorbells of the submission queue */
-	uint64_t late;	    /* commands that were not answered in time */
-	uint64_t aborted, resets;
-	uint64_t strange;   /* completions of no command under way */
+	uint64_t commands, bells, late, aborted, resets, strange;
+	uint64_t bytes, bounced;
 };
 
 /* 0 and *out; -EINVAL, -ENOMEM. */

@@ -5,23 +5,19 @@
 
 #include "base/list.h"
 #include "nvme/engine.h"
+#include "nvme/memory.h"
+#include "nvme/pair.h"
 #include "nvme/volume.h"
 
-#define TN_NVME_MEMORIES 64u
 #define TN_NVME_NO_BOUNCE UINT32_MAX
-#define TN_NVME_PIECES 256u /* of one command: a page of SGL descriptors */
 
-enum tn_nvme_state { TN_NVME_FREE, TN_NVME_SENT, TN_NVME_ABORTING };
-
-/* A command that has an id. */
-struct tn_nvme_slot {
+/* What a command is for. */
+struct tn_nvme_part {
 	struct tn_io_req *req;
-	uint64_t since_ns, block;
+	uint64_t block;
 	uint32_t at, bytes; /* of the request */
 	uint32_t piece, skip; /* where these bytes begin in its memory */
 	uint32_t bounce;
-	uint16_t id;
-	uint8_t state, op;
 };
 
 #define TN_NVME_CANCELLED 1u
@@ -45,34 +41,22 @@ struct tn_nvme_xfer {
 /* The file that becomes longer: one request at a time. */
 enum tn_nvme_phase { TN_NVME_IDLE, TN_NVME_ZERO, TN_NVME_ZERO_FLUSH, TN_NVME_HEADER, TN_NVME_HEADER_FLUSH };
 
-struct tn_nvme_memory {
-	void *address;
-	uint64_t bytes;
-	struct tn_p2p *table;
-};
-
 struct tn_nvme_engine {
 	struct tn_io io;
 	struct tn_nvme_engine_opts o;
-	struct tn_nvme_queue *queue;
-	struct tn_nvme_engine_stats stats;
+	struct tn_nvme_pair pair;
+	uint64_t bytes, bounced; /* counters */
 	uint32_t depth, inflight; /* requests */
-	uint32_t ncommands;
 	uint32_t block_bytes, most; /* most: bytes of one command */
-	bool sgl, gone;
 	uint64_t capacity; /* bytes that the file may have */
 	/* the file */
 	struct tn_volume volume;
 	bool open, read_only;
-	/* commands */
-	struct tn_nvme_slot *slot; /* by the id's index */
-	uint32_t nslots;
-	unsigned char *lists; /* a page per slot */
-	uint64_t lists_bus, lists_bytes;
+	struct tn_nvme_part *part; /* by the index of the command's id */
 	unsigned char *bounces;
 	uint64_t bounces_bus, bounces_bytes;
 	uint32_t bounce_bytes, free_bounces; /* free ones, as bits */
-	struct tn_nvme_memory memory[TN_NVME_MEMORIES];
+	struct tn_nvme_memories memories;
 	struct tn_nvme_piece scratch[TN_NVME_PIECES];
 	unsigned char *page; /* that a header is written from, and behind it zeros */
 	uint64_t page_bus, page_bytes;
@@ -80,7 +64,6 @@ struct tn_nvme_engine {
 	uint64_t zeroed; /* bytes of the file */
 	/* requests */
 	struct tn_list pending, growing, done;
-	uint64_t late_next_ns, reset_next_ns;
 	uint32_t wakes, wakes_seen; /* wakes: any thread */
 };
 
@@ -100,18 +83,16 @@ static inline struct tn_nvme_xfer *tn_nvme_xfer_of(struct tn_io_req *req)
 void tn_nvme_begin(struct tn_nvme_engine *e, struct tn_io_req *req, uint8_t flags);
 /* Sends what there is to send. */
 void tn_nvme_issue(struct tn_nvme_engine *e);
-/* Sends a command of a request's; false: no id is free, or the controller is out of order. */
-bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, struct tn_nvme_command *c, const struct tn_nvme_slot *slot);
+/* Sends a command of a request's, whose data tn_nvme_pair_pieces names; false: no id is free, or the controller is out of order. */
+bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, struct tn_nvme_command *c, const struct tn_nvme_part *part);
 /* Names memory that is contiguous on the bus in the command that is sent next; false: no id is free. */
 bool tn_nvme_set_data(struct tn_nvme_engine *e, struct tn_nvme_command *c, uint64_t bus, uint64_t bytes);
 void tn_nvme_range_describe(const struct tn_nvme_engine *e, struct tn_io_stat *st);
 /* Block of the namespace at an offset of the range. */
 uint64_t tn_nvme_block_at(const struct tn_nvme_engine *e, uint64_t offset);
-/* A command is over, and its memory is the request's again. */
-void tn_nvme_ended(struct tn_nvme_engine *e, struct tn_nvme_slot *s, int status);
+/* As tn_nvme_pair_opts.ended; arg: the engine. */
+void tn_nvme_ended(void *arg, uint32_t index, int status);
 void tn_nvme_end(struct tn_nvme_engine *e, struct tn_io_req *req, int status);
-/* What a status means for the request; logged if it is an error. */
-int tn_nvme_errno(struct tn_nvme_engine *e, const struct tn_nvme_slot *s, uint32_t status);
 
 /* ---- grow.c ---- */
 void tn_nvme_grow(struct tn_nvme_engine *e);

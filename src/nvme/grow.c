@@ -11,7 +11,7 @@
 
 #define ZEROES_MOST 65536u /* blocks of one command (NVM 3.2.8) */
 
-static const struct tn_nvme_slot no_memory = {.bounce = TN_NVME_NO_BOUNCE};
+static const struct tn_nvme_part no_memory = {.bounce = TN_NVME_NO_BOUNCE};
 
 static uint64_t end_of(const struct tn_io_req *req)
 {
@@ -56,31 +56,31 @@ static bool send_zeros(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	const struct tn_nvme_info *info = tn_nvme_info(e->o.nvme);
 	uint64_t left = end_of(req) - e->zeroed, most = info->zeroes ? (uint64_t)ZEROES_MOST * e->block_bytes : e->bounce_bytes;
-	struct tn_nvme_slot slot = no_memory;
+	struct tn_nvme_part part = no_memory;
 	struct tn_nvme_command c;
 
-	slot.bytes = (uint32_t)(left < most ? left : most);
-	slot.block = tn_nvme_block_at(e, TN_VOLUME_DATA + e->zeroed);
-	c = tn_nvme_transfer(info->zeroes ? TN_NVME_WRITE_ZEROES : TN_NVME_WRITE, info->namespace_id, slot.block, slot.bytes / e->block_bytes);
-	if (!info->zeroes && !tn_nvme_set_data(e, &c, e->page_bus + TN_NVME_PAGE, slot.bytes))
+	part.bytes = (uint32_t)(left < most ? left : most);
+	part.block = tn_nvme_block_at(e, TN_VOLUME_DATA + e->zeroed);
+	c = tn_nvme_transfer(info->zeroes ? TN_NVME_WRITE_ZEROES : TN_NVME_WRITE, info->namespace_id, part.block, part.bytes / e->block_bytes);
+	if (!info->zeroes && !tn_nvme_set_data(e, &c, e->page_bus + TN_NVME_PAGE, part.bytes))
 		return false;
-	if (!tn_nvme_send(e, req, &c, &slot))
+	if (!tn_nvme_send(e, req, &c, &part))
 		return false;
-	e->zeroed += slot.bytes;
+	e->zeroed += part.bytes;
 	return true;
 }
 
 static bool send_header(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	const struct tn_volume v = {.sequence = e->volume.sequence + 1, .size_bytes = end_of(req), .exists = e->volume.exists};
-	struct tn_nvme_slot slot = no_memory;
+	struct tn_nvme_part part = no_memory;
 	struct tn_nvme_command c;
 
-	slot.bytes = TN_VOLUME_PAGE;
-	slot.block = tn_nvme_block_at(e, (uint64_t)tn_volume_next(&e->volume) * TN_VOLUME_PAGE);
+	part.bytes = TN_VOLUME_PAGE;
+	part.block = tn_nvme_block_at(e, (uint64_t)tn_volume_next(&e->volume) * TN_VOLUME_PAGE);
 	tn_volume_encode(&v, e->page);
-	c = tn_nvme_transfer(TN_NVME_WRITE, tn_nvme_info(e->o.nvme)->namespace_id, slot.block, slot.bytes / e->block_bytes);
-	return tn_nvme_set_data(e, &c, e->page_bus, slot.bytes) && tn_nvme_send(e, req, &c, &slot);
+	c = tn_nvme_transfer(TN_NVME_WRITE, tn_nvme_info(e->o.nvme)->namespace_id, part.block, part.bytes / e->block_bytes);
+	return tn_nvme_set_data(e, &c, e->page_bus, part.bytes) && tn_nvme_send(e, req, &c, &part);
 }
 
 static bool send_flush(struct tn_nvme_engine *e, struct tn_io_req *req)
@@ -123,7 +123,7 @@ void tn_nvme_grow(struct tn_nvme_engine *e)
 		start(e, req);
 	if (x->flags & TN_NVME_ENDED)
 		return;
-	if (e->gone && !req->status)
+	if (e->pair.gone && !req->status)
 		req->status = -ENODEV;
 	if (req->status || (x->flags & TN_NVME_CANCELLED && e->phase < TN_NVME_HEADER)) {
 		if (x->out == 0)

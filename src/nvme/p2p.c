@@ -151,14 +151,11 @@ void tn_p2p_destroy(struct tn_p2p *t)
 	tn_put(t->alloc, t, sizeof(*t));
 }
 
-int tn_p2p_find(const struct tn_p2p *t, uintptr_t address, uint64_t length, struct tn_nvme_piece *pieces, uint32_t max)
+/* The entry that an address lies in, or the first behind it if there is none; *at: where it begins. */
+static uint64_t entry_of(const struct tn_p2p *t, uintptr_t address, uintptr_t *at)
 {
 	uint64_t lo = 0, hi = t->marks, i;
-	uint32_t n = 0;
-	uintptr_t at;
 
-	if (address < t->begin || length == 0)
-		return tn_fail(-EFAULT, "p2p: %#llx is not registered", (unsigned long long)address);
 	while (hi - lo > 1) { /* the last mark at or below the address */
 		uint64_t mid = lo + (hi - lo) / 2;
 
@@ -167,11 +164,20 @@ int tn_p2p_find(const struct tn_p2p *t, uintptr_t address, uint64_t length, stru
 		else
 			hi = mid;
 	}
-	i = lo * STRIDE;
-	at = t->mark[lo];
-	for (; i < t->entries && at + t->entry[i].length <= address; i++)
-		at += t->entry[i].length;
-	for (; i < t->entries && length > 0 && t->entry[i].bus != GAP; i++) {
+	*at = t->mark[lo];
+	for (i = lo * STRIDE; i < t->entries && *at + t->entry[i].length <= address; i++)
+		*at += t->entry[i].length;
+	return i;
+}
+
+int tn_p2p_find(const struct tn_p2p *t, uintptr_t address, uint64_t length, struct tn_nvme_piece *pieces, uint32_t max)
+{
+	uint32_t n = 0;
+	uintptr_t at;
+
+	if (address < t->begin || length == 0)
+		return tn_fail(-EFAULT, "p2p: %#llx is not registered", (unsigned long long)address);
+	for (uint64_t i = entry_of(t, address, &at); i < t->entries && length > 0 && t->entry[i].bus != GAP; i++) {
 		uint64_t skip = address - at, some = t->entry[i].length - skip;
 
 		if (some > length)
@@ -186,6 +192,16 @@ int tn_p2p_find(const struct tn_p2p *t, uintptr_t address, uint64_t length, stru
 	if (length > 0)
 		return tn_fail(-EFAULT, "p2p: %#llx is not registered", (unsigned long long)address);
 	return (int)n;
+}
+
+int tn_p2p_around(const struct tn_p2p *t, uintptr_t address, uintptr_t *begin, struct tn_nvme_piece *piece)
+{
+	uint64_t i = address < t->begin ? t->entries : entry_of(t, address, begin);
+
+	if (i == t->entries || t->entry[i].bus == GAP)
+		return tn_fail(-EFAULT, "p2p: %#llx is not registered", (unsigned long long)address);
+	*piece = t->entry[i];
+	return 0;
 }
 
 void tn_p2p_size(const struct tn_p2p *t, struct tn_p2p_size *size)

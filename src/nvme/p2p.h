@@ -38,6 +38,9 @@ void tn_p2p_destroy(struct tn_p2p *table);
    the table, -E2BIG: more than max. */
 int tn_p2p_find(const struct tn_p2p *table, uintptr_t address, uint64_t length, struct tn_nvme_piece *pieces, uint32_t max);
 
+/* The whole piece that an address lies in, and where it begins: 0, or -EFAULT. */
+int tn_p2p_around(const struct tn_p2p *table, uintptr_t address, uintptr_t *begin, struct tn_nvme_piece *piece);
+
 struct tn_p2p_size {
 	uint64_t memory_bytes; /* registered */
 	uint64_t entries;

@@ -154,43 +154,10 @@ int tn_nvme_range_unlink(struct tn_io *io, const char *path)
 
 int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes)
 {
-	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
-	const struct tn_nvme_port *port = e->o.port;
-	const struct tn_p2p_range range = {(uintptr_t)memory, bytes};
-	struct tn_nvme_memory *m = NULL;
-	int rc;
-
-	if (bytes == 0 || bytes % TN_NVME_PAGE || (uintptr_t)memory % TN_NVME_PAGE)
-		return tn_fail(-EINVAL, "nvme: %llu bytes at %p are not whole pages", (unsigned long long)bytes, memory);
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES && !m; i++)
-		m = e->memory[i].table ? NULL : &e->memory[i];
-	if (!m)
-		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
-	rc = port->map(port->arg, memory, bytes);
-	if (rc)
-		return rc;
-	rc = tn_p2p_create(&range, 1, port->translate, port->arg, e->o.alloc, &m->table);
-	if (rc) {
-		port->unmap(port->arg, memory, bytes);
-		return rc;
-	}
-	m->address = memory;
-	m->bytes = bytes;
-	return 0;
+	return tn_nvme_memories_map(&tn_nvme_engine_of(io)->memories, memory, bytes);
 }
 
 void tn_nvme_engine_unmap(struct tn_io *io, void *memory)
 {
-	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
-
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++) {
-		struct tn_nvme_memory *m = &e->memory[i];
-
-		if (!m->table || m->address != memory)
-			continue;
-		tn_p2p_destroy(m->table);
-		e->o.port->unmap(e->o.port->arg, m->address, m->bytes);
-		memset(m, 0, sizeof(*m));
-		return;
-	}
+	tn_nvme_memories_unmap(&tn_nvme_engine_of(io)->memories, memory);
 }

@@ -40,20 +40,6 @@ static void end_if_over(struct tn_nvme_engine *e, struct tn_io_req *req)
 	tn_nvme_end(e, req, status);
 }
 
-int tn_nvme_errno(struct tn_nvme_engine *e, const struct tn_nvme_slot *s, uint32_t status)
-{
-	bool wished = tn_nvme_xfer_of(s->req)->flags & TN_NVME_CANCELLED;
-
-	if (status == 0)
-		return 0;
-	if (status != TN_NVME_ABORTED || !wished)
-		tn_log(e->o.log, TN_LOG_WARN, "nvme: op %#x of %u bytes at block %llu ended with status %#x", s->op, s->bytes,
-		       (unsigned long long)s->block, status);
-	if (status == TN_NVME_ABORTED && wished)
-		return -ECANCELED;
-	return status == TN_NVME_CAPACITY ? -ENOSPC : -EIO;
-}
-
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Copies bytes between a buffer and the request's memory. */
@@ -71,42 +57,13 @@ static void copy(const struct tn_io_req *req, uint32_t piece, uint32_t skip, uns
 	}
 }
 
-static const struct tn_nvme_memory *memory_of(const struct tn_nvme_engine *e, uintptr_t address, uint64_t bytes)
-{
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++) {
-		const struct tn_nvme_memory *m = &e->memory[i];
-
-		if (m->table && address >= (uintptr_t)m->address && bytes <= m->bytes && address - (uintptr_t)m->address <= m->bytes - bytes)
-			return m;
-	}
-	return NULL;
-}
-
-/* Whether a command may name both, one behind the other. */
-static bool joins(const struct tn_nvme_engine *e, const struct tn_nvme_piece *a, const struct tn_nvme_piece *b)
-{
-	return e->sgl || ((a->bus + a->length) % TN_NVME_PAGE == 0 && b->bus % TN_NVME_PAGE == 0);
-}
-
 /* Pieces of a command, from the request's next byte on, in e->scratch: how many, and *bytes of them. 0: the memory is not mapped. */
 static uint32_t gather(struct tn_nvme_engine *e, const struct tn_io_req *req, uint32_t *bytes)
 {
 	const struct tn_nvme_xfer *x = tn_nvme_xfer_of((struct tn_io_req *)(uintptr_t)req);
-	uint32_t n = 0, skip = x->skip, most = x->limit - x->sent < e->most ? x->limit - x->sent : e->most;
+	uint32_t most = x->limit - x->sent < e->most ? x->limit - x->sent : e->most;
 
-	*bytes = 0;
-	for (uint32_t i = x->piece; *bytes < most; i++, skip = 0) {
-		uintptr_t address = (uintptr_t)req->iov[i].iov_base + skip;
-		uint64_t left = req->iov[i].iov_len - skip, some = left < most - *bytes ? left : most - *bytes;
-		const struct tn_nvme_memory *m = memory_of(e, address, some);
-		int k = m ? tn_p2p_find(m->table, address, some, e->scratch + n, TN_NVME_PIECES - n) : 0;
-
-		if (k <= 0 || (n && !joins(e, &e->scratch[n - 1], &e->scratch[n])))
-			break;
-		n += (uint32_t)k;
-		*bytes += (uint32_t)some;
-	}
-	return n;
+	return tn_nvme_memories_gather(&e->memories, e->pair.sgl, req->iov + x->piece, x->skip, most, e->scratch, TN_NVME_PIECES, bytes);
 }
 
 /* ---- sending -------------------------------------------------------------------------------------------------------- */
@@ -116,45 +73,27 @@ uint64_t tn_nvme_block_at(const struct tn_nvme_engine *e, uint64_t offset)
 	return e->o.first + offset / e->block_bytes;
 }
 
-bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, struct tn_nvme_command *c, const struct tn_nvme_slot *slot)
+bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, struct tn_nvme_command *c, const struct tn_nvme_part *part)
 {
-	uint32_t id = e->reset_next_ns || e->gone ? TN_NVME_NO_ID : tn_nvme_queue_id(e->queue);
-	struct tn_nvme_slot *s;
+	uint64_t now = tn_now_ns(e->o.clock);
+	uint32_t index;
 
-	if (id == TN_NVME_NO_ID)
+	if (!tn_nvme_pair_ready(&e->pair))
 		return false;
-	c->id = (uint16_t)id;
-	s = &e->slot[tn_nvme_queue_index(e->queue, id)];
-	*s = *slot;
-	s->req = req;
-	s->id = c->id;
-	s->op = c->opcode;
-	s->state = TN_NVME_SENT;
-	s->since_ns = tn_now_ns(e->o.clock);
-	if (e->ncommands++ == 0)
-		e->late_next_ns = s->since_ns; /* a device that fails is noticed soon */
+	index = tn_nvme_pair_send(&e->pair, c, part->block, part->bytes, now);
+	e->part[index] = *part;
+	e->part[index].req = req;
 	if (!req->issue_ns)
-		req->issue_ns = s->since_ns;
+		req->issue_ns = now;
 	tn_nvme_xfer_of(req)->out++;
-	e->stats.commands++;
-	tn_nvme_queue_put(e->queue, c);
 	return true;
-}
-
-/* Names the memory in the command, whose list lies in the page of the id that is taken next: the top of the stack. */
-static int set_pieces(struct tn_nvme_engine *e, struct tn_nvme_command *c, const struct tn_nvme_piece *piece, uint32_t n)
-{
-	uint32_t id = tn_nvme_queue_index(e->queue, e->queue->free[e->queue->nfree - 1]);
-	const struct tn_nvme_list list = {e->lists + (uint64_t)id * TN_NVME_PAGE, e->lists_bus + (uint64_t)id * TN_NVME_PAGE, TN_NVME_PAGE};
-
-	return e->sgl ? tn_nvme_set_sgl(c, piece, n, &list) : tn_nvme_set_prps(c, piece, n, &list);
 }
 
 bool tn_nvme_set_data(struct tn_nvme_engine *e, struct tn_nvme_command *c, uint64_t bus, uint64_t bytes)
 {
 	const struct tn_nvme_piece piece = {bus, bytes};
 
-	return e->queue->nfree && set_pieces(e, c, &piece, 1) == 0;
+	return tn_nvme_pair_ready(&e->pair) && tn_nvme_pair_pieces(&e->pair, c, &piece, 1) == 0;
 }
 
 static void advance(struct tn_io_req *req, uint32_t bytes)
@@ -179,47 +118,47 @@ static void advance(struct tn_io_req *req, uint32_t bytes)
 static bool send_transfer(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	struct tn_nvme_xfer *x = tn_nvme_xfer_of(req);
-	struct tn_nvme_slot slot = {.at = x->sent, .piece = x->piece, .skip = x->skip, .bounce = TN_NVME_NO_BOUNCE};
+	struct tn_nvme_part part = {.at = x->sent, .piece = x->piece, .skip = x->skip, .bounce = TN_NVME_NO_BOUNCE};
 	uint64_t offset = req->offset + x->sent + (x->flags & TN_NVME_RAW ? 0 : TN_VOLUME_DATA);
 	bool writes = req->op == TN_IO_WRITE;
 	struct tn_nvme_command c;
 	uint32_t n;
 
-	if (e->queue->nfree == 0 || e->reset_next_ns)
+	if (!tn_nvme_pair_ready(&e->pair))
 		return false;
-	n = gather(e, req, &slot.bytes);
+	n = gather(e, req, &part.bytes);
 	if (n == 0) {
 		if (!e->free_bounces)
 			return false;
-		slot.bounce = (uint32_t)__builtin_ctz(e->free_bounces);
-		slot.bytes = x->limit - x->sent < e->bounce_bytes ? x->limit - x->sent : e->bounce_bytes;
-		e->scratch[0] = (struct tn_nvme_piece){e->bounces_bus + (uint64_t)slot.bounce * e->bounce_bytes, slot.bytes};
+		part.bounce = (uint32_t)__builtin_ctz(e->free_bounces);
+		part.bytes = x->limit - x->sent < e->bounce_bytes ? x->limit - x->sent : e->bounce_bytes;
+		e->scratch[0] = (struct tn_nvme_piece){e->bounces_bus + (uint64_t)part.bounce * e->bounce_bytes, part.bytes};
 		n = 1;
 	}
-	slot.block = tn_nvme_block_at(e, offset);
-	c = tn_nvme_transfer(writes ? TN_NVME_WRITE : TN_NVME_READ, tn_nvme_info(e->o.nvme)->namespace_id, slot.block,
-			     slot.bytes / e->block_bytes);
-	if (set_pieces(e, &c, e->scratch, n)) { /* memory whose pieces end within a block of the bus: of no table that was checked */
+	part.block = tn_nvme_block_at(e, offset);
+	c = tn_nvme_transfer(writes ? TN_NVME_WRITE : TN_NVME_READ, tn_nvme_info(e->o.nvme)->namespace_id, part.block,
+			     part.bytes / e->block_bytes);
+	if (tn_nvme_pair_pieces(&e->pair, &c, e->scratch, n)) { /* memory whose pieces end within a block of the bus: of no table that was checked */
 		req->status = -EFAULT;
 		return false;
 	}
-	if (slot.bounce != TN_NVME_NO_BOUNCE) {
-		e->free_bounces &= ~(1u << slot.bounce);
-		e->stats.bounced++;
+	if (part.bounce != TN_NVME_NO_BOUNCE) {
+		e->free_bounces &= ~(1u << part.bounce);
+		e->bounced++;
 		if (writes)
-			copy(req, x->piece, x->skip, e->bounces + (uint64_t)slot.bounce * e->bounce_bytes, slot.bytes, true);
+			copy(req, x->piece, x->skip, e->bounces + (uint64_t)part.bounce * e->bounce_bytes, part.bytes, true);
 	}
-	e->stats.bytes += slot.bytes;
-	advance(req, slot.bytes);
-	return tn_nvme_send(e, req, &c, &slot);
+	e->bytes += part.bytes;
+	advance(req, part.bytes);
+	return tn_nvme_send(e, req, &c, &part);
 }
 
 static bool send_flush(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	struct tn_nvme_command c = tn_nvme_flush(tn_nvme_info(e->o.nvme)->namespace_id);
-	const struct tn_nvme_slot slot = {.bounce = TN_NVME_NO_BOUNCE};
+	const struct tn_nvme_part part = {.bounce = TN_NVME_NO_BOUNCE};
 
-	if (tn_nvme_info(e->o.nvme)->cache && !tn_nvme_send(e, req, &c, &slot))
+	if (tn_nvme_info(e->o.nvme)->cache && !tn_nvme_send(e, req, &c, &part))
 		return false;
 	tn_nvme_xfer_of(req)->flags |= TN_NVME_FLUSHED;
 	return true;
@@ -234,7 +173,7 @@ void tn_nvme_issue(struct tn_nvme_engine *e)
 		struct tn_nvme_xfer *x = tn_nvme_xfer_of(req);
 		bool more = true;
 
-		if (e->gone && !req->status)
+		if (e->pair.gone && !req->status)
 			req->status = -ENODEV;
 		if (req->op == TN_IO_SYNC)
 			more = req->status || send_flush(e, req);
@@ -247,21 +186,22 @@ void tn_nvme_issue(struct tn_nvme_engine *e)
 	}
 }
 
-void tn_nvme_ended(struct tn_nvme_engine *e, struct tn_nvme_slot *s, int status)
+void tn_nvme_ended(void *arg, uint32_t index, int said)
 {
-	struct tn_io_req *req = s->req;
+	struct tn_nvme_engine *e = arg;
+	struct tn_nvme_part *part = &e->part[index];
+	struct tn_io_req *req = part->req;
 	struct tn_nvme_xfer *x = tn_nvme_xfer_of(req);
+	int status = tn_nvme_pair_errno(&e->pair, index, said, x->flags & TN_NVME_CANCELLED);
 
-	s->state = TN_NVME_FREE;
-	e->ncommands--;
 	x->out--;
-	if (s->bounce != TN_NVME_NO_BOUNCE) {
+	if (part->bounce != TN_NVME_NO_BOUNCE) {
 		if (status == 0 && req->op == TN_IO_READ)
-			copy(req, s->piece, s->skip, e->bounces + (uint64_t)s->bounce * e->bounce_bytes, s->bytes, false);
-		e->free_bounces |= 1u << s->bounce;
+			copy(req, part->piece, part->skip, e->bounces + (uint64_t)part->bounce * e->bounce_bytes, part->bytes, false);
+		e->free_bounces |= 1u << part->bounce;
 	}
 	if (status) {
-		x->good = s->at < x->good ? s->at : x->good;
+		x->good = part->at < x->good ? part->at : x->good;
 		req->status = req->status ? req->status : status;
 	}
 	if (!(x->flags & TN_NVME_GROWS))

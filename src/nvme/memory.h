@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memories that a controller may reach, and where their bytes lie on the bus: a P2P table each.
+ *
+ * One thread makes all calls.
+ */
+#ifndef TN_NVME_MEMORY_H
+#define TN_NVME_MEMORY_H
+
+#include <sys/uio.h>
+
+#include "nvme/controller.h"
+
+#define TN_NVME_MEMORIES 64u
+
+struct tn_nvme_memory {
+	void *address;
+	uint64_t bytes;
+	struct tn_p2p *table;
+};
+
+/* hit: the piece that was found last, and its address; most addresses that are asked for lie in the same one. */
+struct tn_nvme_memories {
+	const struct tn_nvme_port *port;
+	const struct tn_alloc *alloc;
+	struct tn_nvme_memory memory[TN_NVME_MEMORIES];
+	uintptr_t hit_address;
+	struct tn_nvme_piece hit;
+};
+
+/* Whole pages, from now on. 0; -EINVAL, -ENOSPC: too many memories; what the port says. */
+int tn_nvme_memories_map(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
+/* Nothing under way names it. */
+void tn_nvme_memories_unmap(struct tn_nvme_memories *m, void *memory);
+void tn_nvme_memories_unmap_all(struct tn_nvme_memories *m);
+/* As tn_nvme_memories_find, where the piece is not that of the last time. */
+int tn_nvme_memories_look_up(struct tn_nvme_memories *m, uintptr_t address, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max);
+
+/* The pieces of these bytes: how many were written to piece; 0: they are not mapped, or take more than max. */
+static inline int tn_nvme_memories_find(struct tn_nvme_memories *m, uintptr_t address, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max)
+{
+	uint64_t skip = address - m->hit_address;
+
+	if (skip >= m->hit.length || bytes > m->hit.length - skip || max == 0)
+		return tn_nvme_memories_look_up(m, address, bytes, piece, max);
+	piece->bus = m->hit.bus + skip;
+	piece->length = bytes;
+	return 1;
+}
+
+/*
+ * Pieces of one command, of most bytes at most, from byte `skip` of iov[0] on: how many were written to piece, and *bytes of them.
+ * sgl: they may begin and end anywhere; else at page boundaries, as PRPs need. 0: the first bytes are not mapped.
+ */
+uint32_t tn_nvme_memories_gather(struct tn_nvme_memories *m, bool sgl, const struct iovec *iov, size_t skip, uint32_t most,
+				 struct tn_nvme_piece *piece, uint32_t max, uint32_t *bytes);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See pair.h. */
+#include "nvme/pair.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define COMMAND_NS 5000000000ull
+#define LATE_LOOK_NS 10000000ull /* how often commands are looked at for being late */
+#define RESET_AGAIN_NS 1000000000ull
+
+/* ---- what is late ------------------------------------------------------------------------------------------------ */
+
+static void end(struct tn_nvme_pair *p, uint32_t index, int status)
+{
+	p->slot[index].state = TN_NVME_FREE;
+	p->ncommands--;
+	p->o.ended(p->o.arg, index, status);
+}
+
+/* Everything under way has failed: the controller reaches none of its memory any more. */
+static void fail_all(struct tn_nvme_pair *p, int status)
+{
+	for (uint32_t i = 0; i < p->nslots; i++)
+		if (p->slot[i].state != TN_NVME_FREE)
+			end(p, i, status);
+}
+
+/* After a reset, by this pair's thread or by another's. */
+static void renew(struct tn_nvme_pair *p, uint64_t now)
+{
+	int rc;
+
+	fail_all(p, -EIO);
+	rc = tn_nvme_renew(p->o.nvme, p->o.queue, &p->generation);
+	p->reset_next_ns = rc ? now + RESET_AGAIN_NS : 0;
+	if (rc)
+		tn_log(p->o.log, TN_LOG_ERROR, "pair %u is not made again: %s", p->o.queue, tn_error_last()->text);
+}
+
+static void reset(struct tn_nvme_pair *p, uint64_t now)
+{
+	int rc;
+
+	if (now < p->reset_next_ns)
+		return;
+	p->reset_next_ns = now + RESET_AGAIN_NS;
+	p->stats.resets++;
+	rc = tn_nvme_restart(p->o.nvme, p->generation);
+	tn_log(p->o.log, TN_LOG_ERROR, rc ? "not reset: %s" : "reset%s", rc ? tn_error_last()->text : "");
+	p->gone = rc == -ENODEV;
+	if (p->gone)
+		fail_all(p, -ENODEV);
+	else if (rc == 0)
+		renew(p, now);
+}
+
+/* Asks once for the end of a command; true: it will come, or has come. */
+static bool ask_for_end(struct tn_nvme_pair *p, struct tn_nvme_slot *s, uint64_t now)
+{
+	p->stats.late++;
+	tn_log(p->o.log, TN_LOG_WARN, "command %u (op %u, block %llu) was not answered in %llu ms", s->id, s->op, (unsigned long long)s->block,
+	       (unsigned long long)((now - s->since_ns) / 1000000));
+	if (tn_nvme_abort(p->o.nvme, p->o.queue, s->id))
+		return false;
+	p->stats.aborted++;
+	s->state = TN_NVME_ABORTING;
+	s->since_ns = tn_now_ns(p->o.clock);
+	return true;
+}
+
+static void look_for_late(struct tn_nvme_pair *p)
+{
+	uint64_t now;
+	int rc;
+
+	if (!tn_nvme_pair_busy(p))
+		return;
+	now = tn_now_ns(p->o.clock);
+	if (now < p->late_next_ns)
+		return;
+	p->late_next_ns = now + LATE_LOOK_NS;
+	rc = tn_nvme_check(p->o.nvme);
+	if (rc || p->reset_next_ns) {
+		reset(p, now);
+		return;
+	}
+	for (uint32_t i = 0; i < p->nslots; i++) {
+		struct tn_nvme_slot *s = &p->slot[i];
+
+		if (s->state == TN_NVME_FREE || now < s->since_ns + p->o.command_ns)
+			continue;
+		if (s->state == TN_NVME_ABORTING || !ask_for_end(p, s, now)) {
+			reset(p, now);
+			return;
+		}
+	}
+}
+
+/* ---- completions ------------------------------------------------------------------------------------------------- */
+
+/* A completion of no command under way is a second one, or nonsense. */
+static bool is_under_way(const struct tn_nvme_pair *p, uint32_t index, const struct tn_nvme_completion *c)
+{
+	return index < p->nslots && p->slot[index].state != TN_NVME_FREE && p->slot[index].id == c->id;
+}
+
+static bool collect(struct tn_nvme_pair *p)
+{
+	struct tn_nvme_completion c;
+	bool any = false;
+
+	for (; tn_nvme_queue_poll(p->queue, &c); any = true) {
+		uint32_t index = tn_nvme_queue_index(p->queue, c.id);
+
+		if (!is_under_way(p, index, &c)) {
+			p->stats.strange++;
+			continue;
+		}
+		end(p, index, (int)tn_nvme_status(&c));
+		tn_nvme_queue_give(p->queue, c.id);
+	}
+	if (any)
+		tn_nvme_queue_took(p->queue);
+	return any;
+}
+
+bool tn_nvme_pair_poll(struct tn_nvme_pair *p)
+{
+	uint32_t under_way = p->ncommands;
+	bool any = collect(p);
+
+	/* What is under way since a reset by another pair's thread is not answered any more. */
+	if (tn_nvme_generation(p->o.nvme) != p->generation && !p->gone)
+		renew(p, tn_now_ns(p->o.clock));
+	look_for_late(p);
+	return any || p->ncommands != under_way;
+}
+
+int tn_nvme_pair_errno(const struct tn_nvme_pair *p, uint32_t index, int status, bool wished)
+{
+	const struct tn_nvme_slot *s = &p->slot[index];
+
+	if (status <= 0)
+		return status;
+	if (status == TN_NVME_ABORTED && wished)
+		return -ECANCELED;
+	tn_log(p->o.log, TN_LOG_WARN, "nvme: op %#x of %u bytes at block %llu ended with status %#x", s->op, s->bytes,
+	       (unsigned long long)s->block, (unsigned)status);
+	return status == TN_NVME_CAPACITY ? -ENOSPC : -EIO;
+}
+
+/* ---- sending --------------------------------------------------------------------------------------------------------- */
+
+/* The list lies in the page of the id that is taken next: the top of the stack. */
+int tn_nvme_pair_pieces(struct tn_nvme_pair *p, struct tn_nvme_command *c, const struct tn_nvme_piece *piece, uint32_t n)
+{
+	uint64_t at = (uint64_t)tn_nvme_queue_index(p->queue, p->queue->free[p->queue->nfree - 1]) * TN_NVME_PAGE;
+	const struct tn_nvme_list list = {p->lists + at, p->lists_bus + at, TN_NVME_PAGE};
+
+	return p->sgl ? tn_nvme_set_sgl(c, piece, n, &list) : tn_nvme_set_prps(c, piece, n, &list);
+}
+
+uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, struct tn_nvme_command *c, uint64_t block, uint32_t bytes, uint64_t now_ns)
+{
+	uint32_t id = tn_nvme_queue_id(p->queue), index = tn_nvme_queue_index(p->queue, id);
+
+	c->id = (uint16_t)id;
+	p->slot[index] = (struct tn_nvme_slot){.since_ns = now_ns, .block = block, .bytes = bytes, .id = c->id, .state = TN_NVME_SENT, .op = c->opcode};
+	if (p->ncommands++ == 0)
+		p->late_next_ns = now_ns; /* a device that fails is noticed soon */
+	p->stats.commands++;
+	tn_nvme_queue_put(p->queue, c);
+	return index;
+}
+
+void tn_nvme_pair_ring(struct tn_nvme_pair *p)
+{
+	p->stats.bells += (uint64_t)tn_nvme_queue_ring(p->queue);
+}
+
+/* ---- made and unmade --------------------------------------------------------------------------------------------------- */
+
+int tn_nvme_pair_init(struct tn_nvme_pair *p, const struct tn_nvme_pair_opts *opts)
+{
+	const struct tn_nvme_port *port = opts->port;
+
+	memset(p, 0, sizeof(*p));
+	if (opts->queue >= tn_nvme_info(opts->nvme)->queues)
+		return tn_fail(-EINVAL, "nvme: queue pair %u: there are %u", opts->queue, tn_nvme_info(opts->nvme)->queues);
+	p->o = *opts;
+	p->o.command_ns = opts->command_ns ? opts->command_ns : COMMAND_NS;
+	p->queue = tn_nvme_io_queue(opts->nvme, opts->queue);
+	p->sgl = tn_nvme_info(opts->nvme)->sgl;
+	p->generation = tn_nvme_generation(opts->nvme);
+	p->nslots = p->queue->entries - 1;
+	p->slot = tn_get(opts->alloc, p->nslots * sizeof(*p->slot));
+	p->lists_bytes = (uint64_t)p->nslots * TN_NVME_PAGE;
+	p->lists = port->get(port->arg, p->lists_bytes, &p->lists_bus);
+	if (!p->slot || !p->lists)
+		return tn_fail(-ENOMEM, "nvme: no memory for %u commands", p->nslots);
+	return 0;
+}
+
+void tn_nvme_pair_fini(struct tn_nvme_pair *p)
+{
+	if (!p->o.alloc)
+		return;
+	if (p->lists)
+		p->o.port->put(p->o.port->arg, p->lists, p->lists_bytes);
+	tn_put(p->o.alloc, p->slot, p->nslots * sizeof(*p->slot));
+	memset(p, 0, sizeof(*p));
+}

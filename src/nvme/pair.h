@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pair of queues with what is under way on it: who has which id, a page for each command's list, deadlines, aborts and resets.
+ *
+ * A command that is not answered in time is aborted; if that does not end it, the controller is reset, and everything that was under way
+ * fails. Until then its id and its list stay taken, and the memory that it names is the controller's: a late answer writes nothing that somebody
+ * else has. If not even a reset ends it, commands under way stay so, and the reset is tried again every second; a controller that is gone has no
+ * memory to reach, and everything fails at once.
+ *
+ * A pair's thread makes all calls. What a command is for is the user's business, by the index of its id.
+ */
+#ifndef TN_NVME_PAIR_H
+#define TN_NVME_PAIR_H
+
+#include "nvme/controller.h"
+
+#define TN_NVME_PIECES 256u /* of one command: a page of SGL descriptors */
+
+enum tn_nvme_state { TN_NVME_FREE, TN_NVME_SENT, TN_NVME_ABORTING };
+
+/* A command that has an id. */
+struct tn_nvme_slot {
+	uint64_t since_ns, block;
+	uint32_t bytes;
+	uint16_t id;
+	uint8_t state, op;
+};
+
+/* Counters since init. */
+struct tn_nvme_pair_stats {
+	uint64_t commands;
+	uint64_t bells;	  /* doorbells of the submission queue */
+	uint64_t late;	  /* commands that were not answered in time */
+	uint64_t aborted;
+	uint64_t resets;  /* that this pair asked for */
+	uint64_t strange; /* completions of no command under way */
+};
+
+/**
+ * struct tn_nvme_pair_opts
+ * @nvme:    outlives the pair
+ * @port:    of @nvme
+ * @queue:   which pair
+ * @command_ns: by when a command has to be answered; 0: 5 s
+ * @ended:   called when a command is over, and its memory the user's again. status: 0; above 0 what the controller said; -EIO: there
+ *           was a reset, -ENODEV: the controller is gone. Sends nothing.
+ */
+struct tn_nvme_pair_opts {
+	struct tn_nvme *nvme;
+	const struct tn_nvme_port *port;
+	uint32_t queue;
+	uint64_t command_ns;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	const struct tn_log *log;
+	void (*ended)(void *arg, uint32_t index, int status);
+	void *arg;
+};
+
+struct tn_nvme_pair {
+	struct tn_nvme_pair_opts o;
+	struct tn_nvme_queue *queue;
+	struct tn_nvme_pair_stats stats;
+	struct tn_nvme_slot *slot; /* by the id's index */
+	uint32_t nslots, ncommands; /* ncommands: under way */
+	uint32_t generation;	    /* of the controller, in which the pair was made */
+	bool sgl, gone;
+	unsigned char *lists; /* a page per slot */
+	uint64_t lists_bus, lists_bytes;
+	uint64_t late_next_ns, reset_next_ns;
+};
+
+/* 0, -EINVAL (no such pair), -ENOMEM. */
+int tn_nvme_pair_init(struct tn_nvme_pair *p, const struct tn_nvme_pair_opts *opts);
+/* Nothing is under way. Fine after an init that failed, and for zeroed memory. */
+void tn_nvme_pair_fini(struct tn_nvme_pair *p);
+
+/* An id is free, and the controller in order: the next send does what it is asked to. */
+static inline bool tn_nvme_pair_ready(const struct tn_nvme_pair *p)
+{
+	return p->queue->nfree && !p->reset_next_ns && !p->gone;
+}
+
+/* Must be polled, though nothing wakes its user. */
+static inline bool tn_nvme_pair_busy(const struct tn_nvme_pair *p)
+{
+	return p->ncommands || (p->reset_next_ns && !p->gone);
+}
+
+/* Names the memory in the command that is sent next. It is ready. 0, or as tn_nvme_set_sgl and tn_nvme_set_prps. */
+int tn_nvme_pair_pieces(struct tn_nvme_pair *p, struct tn_nvme_command *c, const struct tn_nvme_piece *piece, uint32_t n);
+/* Sends a command; block and bytes are for messages. It is ready. The index of its id. */
+uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, struct tn_nvme_command *c, uint64_t block, uint32_t bytes, uint64_t now_ns);
+/* Looks at completions and at what is late; whether anything ended. Waits for aborts and resets. */
+bool tn_nvme_pair_poll(struct tn_nvme_pair *p);
+/* Tells the controller of what was sent. */
+void tn_nvme_pair_ring(struct tn_nvme_pair *p);
+/* What a status that ended said means; logged if it is an error. wished: its user had asked for an end. */
+int tn_nvme_pair_errno(const struct tn_nvme_pair *p, uint32_t index, int status, bool wished);
+
+#endif
