@@ -20,6 +20,14 @@ struct pair {
 	uint32_t generation; /* in which it was made */
 };
 
+/* Memory that was mapped by so many. */
+struct mapped {
+	void *memory;
+	uint64_t bytes;
+	struct tn_p2p *table;
+	uint32_t users;
+};
+
 struct tn_nvme {
 	struct tn_nvme_opts o;
 	struct tn_nvme_info info;
@@ -28,7 +36,8 @@ struct tn_nvme {
 	struct pair *pair;
 	unsigned char *identify;
 	uint64_t identify_bus;
-	pthread_mutex_t lock; /* of admin commands and resets: each pair may have a thread of its own */
+	struct mapped mapped[TN_NVME_MEMORIES];
+	pthread_mutex_t lock; /* of admin commands, resets and mapped memories: each pair may have a thread of its own */
 	uint32_t generation;  /* shared: rises with each reset */
 };
 
@@ -584,4 +593,71 @@ const struct tn_nvme_info *tn_nvme_info(const struct tn_nvme *n)
 struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue)
 {
 	return &n->pair[queue + 1].q;
+}
+
+/* ---- memories ------------------------------------------------------------------------------------------------------ */
+
+static struct mapped *mapped_at(struct tn_nvme *n, const void *memory, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++)
+		if (n->mapped[i].memory == memory && n->mapped[i].bytes == bytes)
+			return &n->mapped[i];
+	return NULL;
+}
+
+/* Under lock. */
+static int map(struct tn_nvme *n, struct mapped *m, void *memory, uint64_t bytes)
+{
+	const struct tn_nvme_port *port = n->o.port;
+	const struct tn_p2p_range range = {(uintptr_t)memory, bytes};
+	int rc;
+
+	if (!m)
+		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
+	rc = port->map(port->arg, memory, bytes);
+	if (rc)
+		return rc;
+	rc = tn_p2p_create(&range, 1, port->translate, port->arg, n->o.alloc, &m->table);
+	if (rc) {
+		port->unmap(port->arg, memory, bytes);
+		return rc;
+	}
+	m->memory = memory;
+	m->bytes = bytes;
+	return 0;
+}
+
+int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table)
+{
+	struct mapped *m;
+	int rc = 0;
+
+	if (bytes == 0 || bytes % TN_NVME_PAGE || (uintptr_t)memory % TN_NVME_PAGE)
+		return tn_fail(-EINVAL, "nvme: %llu bytes at %p are not whole pages", (unsigned long long)bytes, memory);
+	pthread_mutex_lock(&n->lock);
+	m = mapped_at(n, memory, bytes);
+	if (!m) {
+		m = mapped_at(n, NULL, 0);
+		rc = map(n, m, memory, bytes);
+	}
+	if (rc == 0) {
+		m->users++;
+		*table = m->table;
+	}
+	pthread_mutex_unlock(&n->lock);
+	return rc;
+}
+
+void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes)
+{
+	struct mapped *m;
+
+	pthread_mutex_lock(&n->lock);
+	m = mapped_at(n, memory, bytes);
+	if (m && --m->users == 0) {
+		tn_p2p_destroy(m->table);
+		n->o.port->unmap(n->o.port->arg, memory, bytes);
+		memset(m, 0, sizeof(*m));
+	}
+	pthread_mutex_unlock(&n->lock);
 }

@@ -78,6 +78,8 @@ struct tn_nvme_info {
 	bool sgl, cache, discard, zeroes;
 };
 
+#define TN_NVME_MEMORIES 64u /* that are mapped at once */
+
 struct tn_nvme;
 
 /*
@@ -90,6 +92,14 @@ void tn_nvme_destroy(struct tn_nvme *n);
 const struct tn_nvme_info *tn_nvme_info(const struct tn_nvme *n);
 /* Of 0..info.queues - 1. Valid until destroy; empty again after tn_nvme_reset. */
 struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue);
+
+/*
+ * The controller may reach this memory, which is whole pages, until as many calls of tn_nvme_unmap; *table: where it lies on the bus, the same for
+ * all who map it. 0; -EINVAL, -ENOMEM; -ENOSPC: too many memories; what the port says.
+ */
+int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table);
+/* Nothing under way names it. */
+void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes);
 
 /* Does an admin command without data: 0 and *result, or as create; -EREMOTEIO: the controller refused it. */
 int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result);

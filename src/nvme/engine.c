@@ -199,8 +199,7 @@ int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io *
 	e->io.ops = &ops;
 	e->o = *opts;
 	e->depth = opts->depth ? opts->depth : DEPTH;
-	e->memories.port = opts->port;
-	e->memories.alloc = opts->alloc;
+	e->memories.nvme = opts->nvme;
 	tn_list_init(&e->pending);
 	tn_list_init(&e->growing);
 	tn_list_init(&e->done);

@@ -9,25 +9,16 @@
 
 int tn_nvme_memories_map(struct tn_nvme_memories *ms, void *memory, uint64_t bytes)
 {
-	const struct tn_nvme_port *port = ms->port;
-	const struct tn_p2p_range range = {(uintptr_t)memory, bytes};
 	struct tn_nvme_memory *m = NULL;
 	int rc;
 
-	if (bytes == 0 || bytes % TN_NVME_PAGE || (uintptr_t)memory % TN_NVME_PAGE)
-		return tn_fail(-EINVAL, "nvme: %llu bytes at %p are not whole pages", (unsigned long long)bytes, memory);
 	for (uint32_t i = 0; i < TN_NVME_MEMORIES && !m; i++)
 		m = ms->memory[i].table ? NULL : &ms->memory[i];
 	if (!m)
 		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
-	rc = port->map(port->arg, memory, bytes);
+	rc = tn_nvme_map(ms->nvme, memory, bytes, &m->table);
 	if (rc)
 		return rc;
-	rc = tn_p2p_create(&range, 1, port->translate, port->arg, ms->alloc, &m->table);
-	if (rc) {
-		port->unmap(port->arg, memory, bytes);
-		return rc;
-	}
 	m->address = memory;
 	m->bytes = bytes;
 	return 0;
@@ -35,8 +26,7 @@ int tn_nvme_memories_map(struct tn_nvme_memories *ms, void *memory, uint64_t byt
 
 static void unmap(struct tn_nvme_memories *ms, struct tn_nvme_memory *m)
 {
-	tn_p2p_destroy(m->table);
-	ms->port->unmap(ms->port->arg, m->address, m->bytes);
+	tn_nvme_unmap(ms->nvme, m->address, m->bytes);
 	memset(m, 0, sizeof(*m));
 	ms->hit.length = 0;
 }

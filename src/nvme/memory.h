@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memories that a controller may reach, and where their bytes lie on the bus: a P2P table each.
+ * Memories that one user of a controller has mapped, and where their bytes lie on the bus: a P2P table each.
  *
  * One thread makes all calls.
  */
@@ -11,24 +11,21 @@
 
 #include "nvme/controller.h"
 
-#define TN_NVME_MEMORIES 64u
-
 struct tn_nvme_memory {
 	void *address;
 	uint64_t bytes;
-	struct tn_p2p *table;
+	const struct tn_p2p *table;
 };
 
 /* hit: the piece that was found last, and its address; most addresses that are asked for lie in the same one. */
 struct tn_nvme_memories {
-	const struct tn_nvme_port *port;
-	const struct tn_alloc *alloc;
+	struct tn_nvme *nvme;
 	struct tn_nvme_memory memory[TN_NVME_MEMORIES];
 	uintptr_t hit_address;
 	struct tn_nvme_piece hit;
 };
 
-/* Whole pages, from now on. 0; -EINVAL, -ENOSPC: too many memories; what the port says. */
+/* From now on. As tn_nvme_map. */
 int tn_nvme_memories_map(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
 /* Nothing under way names it. */
 void tn_nvme_memories_unmap(struct tn_nvme_memories *m, void *memory);

@@ -269,8 +269,6 @@ static uint32_t piece_iov(const struct tn_lane_group *g, uint64_t from, uint32_t
 	return n;
 }
 
-static void piece_done(struct tn_io_req *req);
-
 /*
  * Sends as many requests as are free and, of reads, the window takes. One goes at least: the caller has seen to that. The rest
  * follows as requests come back.
@@ -295,21 +293,14 @@ static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g)
 			tn_window_sent(&d->window, len, now);
 		lane->free_pieces = p->next;
 		p->group = g;
-		p->req = (struct tn_io_req){
-			.op = read ? TN_IO_READ : TN_IO_WRITE,
-			.file = d->file,
-			.offset = tn_ioctx_page(g->place) * 4096 + g->next_byte,
-			.length = (uint32_t)len,
-			.iov_count = piece_iov(g, g->next_byte, (uint32_t)len, p->iov),
-			.iov = p->iov,
-			.done = piece_done,
-			.owner = p,
-		};
+		p->offset = tn_ioctx_page(g->place) * 4096 + g->next_byte;
+		p->length = (uint32_t)len;
+		p->iov_count = piece_iov(g, g->next_byte, (uint32_t)len, p->iov);
 		g->next_byte += len;
 		g->ios++;
 		lane->inflight++;
 		tn_lane_count(&lane->stats.requests, 1);
-		lane->queue[(lane->queue_head + lane->queue_count++) % lane->o.depth] = &p->req;
+		lane->queue[(lane->queue_head + lane->queue_count++) % lane->o.depth] = p;
 	}
 }
 
@@ -345,16 +336,18 @@ static bool memory_failed(struct tn_lane_group *g)
 
 /* ---- jobs, and the end ------------------------------------------------------------------------------------ */
 
-/* A bad sector must not fail the objects beside it: each object is moved again by itself. */
-static void move_again(struct tn_lane *lane, struct tn_lane_group *g)
+/* Each object is to be moved once more: by itself, or by way of a bounce buffer, as all that is left of its run. */
+static void move_again(struct tn_lane *lane, struct tn_lane_group *g, bool bounce)
 {
-	tn_lane_count(&lane->stats.again, g->members);
 	for (uint32_t i = 0; i < g->members; i++) {
 		struct tn_lane_run *run = g->member[i].run;
 		uint32_t at = g->member[i].at;
 
 		run->order[at].taken = false;
-		run->order[at].alone = 1;
+		if (bounce)
+			run->cb.flags |= TN_IOCB_BOUNCE;
+		else
+			run->order[at].alone = 1;
 		tn_lane_wait(lane, run, 1);
 		if (at < run->cursor)
 			run->cursor = at;
@@ -365,8 +358,14 @@ static void move_again(struct tn_lane *lane, struct tn_lane_group *g)
 /* Requests and job are over: each member has what the requests say, or else what the job said. */
 static void group_over(struct tn_lane *lane, struct tn_lane_group *g)
 {
+	if (g->status == -EXDEV && !g->bounce) {
+		move_again(lane, g, true);
+		return;
+	}
+	/* A bad sector must not fail the objects beside it. */
 	if (g->status && g->status != -ECANCELED && g->members > 1) {
-		move_again(lane, g);
+		tn_lane_count(&lane->stats.again, g->members);
+		move_again(lane, g, false);
 		return;
 	}
 	for (uint32_t i = 0; i < g->members; i++) {
@@ -462,26 +461,26 @@ static void requests_over(struct tn_lane *lane, struct tn_lane_group *g)
 		group_over(lane, g);
 }
 
-static void piece_done(struct tn_io_req *req)
+void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns)
 {
-	struct tn_lane_piece *p = req->owner;
 	struct tn_lane_group *g = p->group;
 	struct tn_lane *lane = g->lane;
-	uint64_t now = tn_now_ns(lane->o.clock);
-	uint32_t device = tn_ioctx_device(g->place);
+	uint64_t now = tn_now_ns(lane->o.clock), took = now - issue_ns;
+	uint32_t device = tn_lane_device_of(p);
+	enum tn_io_op op = tn_lane_op_of(p);
 
-	if (req->status && req->status != -ECANCELED && memory_failed(g))
-		req->status = -EFAULT;
+	if (status && status != -ECANCELED && status != -EXDEV && memory_failed(g))
+		status = -EFAULT;
 	lane->inflight--;
 	lane->starved = false;
-	if (req->op == TN_IO_READ)
-		tn_window_ended(&lane->device[device].window, req->length, now - req->issue_ns, req->status == 0, now);
-	if (lane->o.observe && req->status != -EFAULT)
-		lane->o.observe(lane->o.observe_arg, device, (enum tn_io_op)req->op, req->length, now - req->issue_ns, req->status);
-	if (req->status && g->status == 0)
-		g->status = req->status;
-	if (req->status == 0)
-		tn_lane_count(req->op == TN_IO_READ ? &lane->stats.bytes : &lane->stats.bytes_written, req->length);
+	if (op == TN_IO_READ)
+		tn_window_ended(&lane->device[device].window, p->length, took, status == 0, now);
+	if (lane->o.observe && status != -EFAULT && status != -EXDEV)
+		lane->o.observe(lane->o.observe_arg, device, op, p->length, took, status);
+	if (status && g->status == 0)
+		g->status = status;
+	if (status == 0)
+		tn_lane_count(op == TN_IO_READ ? &lane->stats.bytes : &lane->stats.bytes_written, p->length);
 	p->next = lane->free_pieces;
 	lane->free_pieces = p;
 	g->ios--;

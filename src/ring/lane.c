@@ -64,7 +64,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	c->groups = tn_get(a, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
 	c->members = tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
 	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
-	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(void *)));
+	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->queue)));
 	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	/* Made for the largest objects and IOCBs; what is used of each is little. */
 	tn_sparse(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
@@ -78,6 +78,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	for (uint32_t i = 0; i < c->nruns; i++)
 		c->runs[i].order = c->sorted + (size_t)i * c->ioctxs;
 	for (uint32_t i = 0; i < opts->depth; i++) {
+		c->pieces[i].number = i;
 		c->pieces[i].iov = c->iovs + (size_t)i * TN_OBJECT_IOVS_MAX;
 		c->pieces[i].next = c->free_pieces;
 		c->free_pieces = &c->pieces[i];
@@ -107,7 +108,7 @@ void tn_lane_destroy(struct tn_lane *c)
 	for (uint32_t i = 0; i < c->nbounces; i++)
 		tn_put(a, c->bounces[i].memory, c->bounces[i].bytes_each * TN_LANE_BOUNCES);
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
-	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(void *)));
+	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(*c->queue)));
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
 	tn_put(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
 	tn_put(a, c->groups, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
@@ -119,19 +120,11 @@ void tn_lane_destroy(struct tn_lane *c)
 	tn_put(a, c, sizeof(*c));
 }
 
-int tn_lane_device_add(struct tn_lane *lane, uint32_t file)
+int tn_lane_device_add(struct tn_lane *lane, uint32_t align)
 {
-	struct tn_io_stat st = {.offset_align = 1, .memory_align = 1};
-	int err = file == TN_IO_NO_FILE ? 0 : tn_io_stat(lane->o.io, file, &st);
-
-	if (err)
-		return err;
 	if (lane->ndevices == TN_RING_DEVICES_MAX)
 		return tn_fail(-EINVAL, "executor: %u devices, the most an address can name", lane->ndevices);
-	lane->device[lane->ndevices++] = (struct tn_lane_device){
-		.file = file,
-		.align = st.offset_align > st.memory_align ? st.offset_align : st.memory_align,
-	};
+	lane->device[lane->ndevices++] = (struct tn_lane_device){.align = align};
 	return 0;
 }
 
@@ -160,11 +153,11 @@ static void submit(struct tn_lane *lane)
 {
 	while (lane->queue_count > 0) {
 		uint32_t run = lane->o.depth - lane->queue_head; /* up to the wrap */
-		unsigned n;
+		uint32_t n;
 
 		if (run > lane->queue_count)
 			run = lane->queue_count;
-		n = tn_io_submit(lane->o.io, lane->queue + lane->queue_head, run);
+		n = lane->o.transport->send(lane->o.transport, lane->queue + lane->queue_head, run);
 		lane->queue_head = (lane->queue_head + n) % lane->o.depth;
 		lane->queue_count -= n;
 		if (n < run)
@@ -243,6 +236,7 @@ void tn_lane_stats(const struct tn_lane *lane, struct tn_executor_stats *stats)
 struct inline_executor {
 	struct tn_executor ex;
 	struct tn_lane *lane;
+	struct tn_lane_requests requests;
 	struct tn_lane_intake intake;
 	const struct tn_alloc *alloc;
 };
@@ -272,6 +266,7 @@ static void inline_destroy(struct tn_executor *ex)
 	struct inline_executor *e = (struct inline_executor *)ex;
 
 	tn_lane_destroy(e->lane);
+	tn_lane_requests_fini(&e->requests);
 	tn_lane_intake_fini(&e->intake, e->alloc);
 	tn_put(e->alloc, e, sizeof(*e));
 }
@@ -300,14 +295,16 @@ int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_execut
 		return tn_fail(-ENOMEM, "executor: no memory");
 	e->ex.ops = &inline_ops;
 	e->alloc = o->alloc;
-	co = (struct tn_lane_opts){.intake = &e->intake, .io = o->io, .depth = o->depth, .backlog = UINT32_MAX,
+	co = (struct tn_lane_opts){.intake = &e->intake, .transport = &e->requests.transport, .depth = o->depth, .backlog = UINT32_MAX,
 				   .alloc = o->alloc, .clock = o->clock, .exec = o->exec,
 				   .observe = o->observe, .observe_arg = o->observe_arg};
 	err = tn_lane_intake_init(&e->intake, o->ring, o->alloc);
 	if (!err)
+		err = tn_lane_requests_init(&e->requests, o->io, o->depth, o->alloc);
+	if (!err)
 		err = tn_lane_create(&co, &e->lane);
 	for (uint32_t i = 0; i < o->ndevices && !err; i++)
-		err = tn_lane_device_add(e->lane, o->files[i]);
+		err = tn_lane_requests_add(&e->requests, e->lane, o->files[i]);
 	if (err) {
 		inline_destroy(&e->ex);
 		return err;

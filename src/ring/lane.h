@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane: what one thread of an executor steps, a state machine over one I/O engine; the same for all CPU executors.
+ * A lane: what one thread of an executor steps, a state machine over one transport; the same for all CPU executors.
  *
  * A *run* is an IOCB that was taken, its IOCTXs sorted by place. A *group* is what is moved together: neighbours on disk up to 1 MiB,
  * or one object that is larger, either straight between the disk and their memory or through a bounce buffer; or some objects that are
- * copied or checked. A *piece* is one request of a group; what a device's window (window.h) does not take yet waits in
+ * copied or checked. A *piece* is one transfer of a group, which the transport turns into a request of the I/O contract (requests.c) or
+ * into commands of a controller (commands.c); what a device's window (window.h) does not take yet waits in
  * its run, so that what comes later and is wanted sooner need not wait behind it. A *job* is the part of a group's work that needs
  * no device: checksums and copies. A read's job follows its pieces, a write's job fills the bounce buffer before its pieces, or sums the
  * objects beside them. When both have ended each IOCTX has its status, and a run without open IOCTXs is finished.
@@ -42,9 +43,17 @@ struct tn_lane_intake {
 	uint32_t *ids, count; /* under lock; the count is looked at without */
 };
 
+struct tn_lane_piece;
+
+/* How pieces get to devices and back. */
+struct tn_lane_transport {
+	/* Takes the first k of n pieces and returns k. Each comes back by tn_lane_piece_over, not from within this call. */
+	uint32_t (*send)(struct tn_lane_transport *transport, struct tn_lane_piece *const *piece, uint32_t n);
+};
+
 struct tn_lane_opts {
 	struct tn_lane_intake *intake;
-	struct tn_io *io;
+	struct tn_lane_transport *transport;
 	uint32_t depth;
 	uint32_t backlog; /* takes no more IOCBs while so many IOCTXs wait; others may have them */
 	const struct tn_alloc *alloc;
@@ -115,14 +124,16 @@ struct tn_lane_groups {
 };
 
 struct tn_lane_piece {
-	struct tn_io_req req;
 	struct tn_lane_group *group;
 	struct tn_lane_piece *next;
 	struct iovec *iov;
+	uint32_t iov_count;
+	uint32_t number; /* below the lane's depth: each transport has a record per piece */
+	uint32_t length;
+	uint64_t offset; /* bytes on the device */
 };
 
 struct tn_lane_device {
-	uint32_t file;
 	uint32_t align; /* of offsets, lengths and memory */
 	struct tn_window window;
 	bool open; /* when the next run was chosen: takes one more request */
@@ -163,7 +174,7 @@ struct tn_lane {
 	struct tn_lane_member *members;
 	struct tn_lane_piece *pieces, *free_pieces;
 	struct iovec *iovs;
-	struct tn_io_req **queue; /* requests that the engine has not taken */
+	struct tn_lane_piece **queue; /* those that the transport has not taken */
 	uint32_t queue_head, queue_count;
 	uint32_t inflight;
 	struct tn_lane_bounces bounces[TN_LANE_BOUNCE_CLASSES];
@@ -176,11 +187,11 @@ struct tn_lane {
 int tn_lane_intake_init(struct tn_lane_intake *in, struct tn_ring *ring, const struct tn_alloc *alloc);
 void tn_lane_intake_fini(struct tn_lane_intake *in, const struct tn_alloc *alloc);
 
-/* Files and alignments are set afterwards, with tn_lane_device_add. 0 and *out, or -ENOMEM, -EINVAL. */
+/* Devices are added afterwards. 0 and *out, or -ENOMEM, -EINVAL. */
 int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out);
 void tn_lane_destroy(struct tn_lane *lane);
-/* The next device, by its file in the lane's engine. */
-int tn_lane_device_add(struct tn_lane *lane, uint32_t file);
+/* The next device; align: of offsets, lengths and memory. */
+int tn_lane_device_add(struct tn_lane *lane, uint32_t align);
 int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes);
 /* Takes, starts, submits; whether anything happened. Completions come through the requests' done. */
 bool tn_lane_go(struct tn_lane *lane);
@@ -202,7 +213,41 @@ static inline void tn_lane_wait(struct tn_lane *lane, struct tn_lane_run *run, i
 	lane->to_copy += tn_lane_copies(run->cb.op) ? (uint32_t)n : 0;
 }
 
-/* ---- between lane.c, group.c, run.c and object.c; each calls only those behind it ---------------- */
+/* A piece's device, and whether it is read or written. */
+static inline uint32_t tn_lane_device_of(const struct tn_lane_piece *p)
+{
+	return tn_ioctx_device(p->group->place);
+}
+
+static inline enum tn_io_op tn_lane_op_of(const struct tn_lane_piece *p)
+{
+	return p->group->op == TN_IOCB_READ ? TN_IO_READ : TN_IO_WRITE;
+}
+
+/* Pieces as requests of the I/O contract; @io may be set after init. */
+struct tn_lane_requests {
+	struct tn_lane_transport transport;
+	struct tn_io *io;
+	const struct tn_alloc *alloc;
+	struct tn_io_req *req; /* by piece */
+	uint32_t depth;
+	uint32_t file[TN_RING_DEVICES_MAX];
+};
+
+/* ---- between lane.c, requests.c, group.c, run.c and object.c; each calls only those behind it ---------------- */
+
+/* 0 or -ENOMEM. */
+int tn_lane_requests_init(struct tn_lane_requests *r, struct tn_io *io, uint32_t depth, const struct tn_alloc *alloc);
+/* Fine for zeroed memory. */
+void tn_lane_requests_fini(struct tn_lane_requests *r);
+/* Adds the lane's next device by its file, which may be TN_IO_NO_FILE: 0, or the error of stat. */
+int tn_lane_requests_add(struct tn_lane_requests *r, struct tn_lane *lane, uint32_t file);
+
+/*
+ * group.c: a piece that was sent is over. -EXDEV: the device cannot reach its memory, and nothing of the group's was moved or else all is moved
+ * again: by way of a bounce buffer. issue_ns: when it went to the device.
+ */
+void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns);
 
 static inline void tn_lane_count(uint64_t *counter, uint64_t n)
 {

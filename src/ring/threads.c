@@ -29,6 +29,7 @@ struct threads;
 struct worker {
 	struct threads *all;
 	struct tn_lane *lane;
+	struct tn_lane_requests requests;
 	struct tn_io *io;
 	pthread_t thread;
 	bool started;
@@ -92,12 +93,12 @@ static int set_up(struct worker *w)
 
 	if (err)
 		return err;
-	w->lane->o.io = w->io;
+	w->requests.io = w->io;
 	for (uint32_t i = 0; i < t->o.ndevices && !err; i++) {
 		file = TN_IO_NO_FILE;
 		err = t->o.files[i] == TN_IO_NO_FILE ? 0 : tn_io_adopt(w->io, &t->lent[i], &file);
 		if (!err)
-			err = tn_lane_device_add(w->lane, file);
+			err = tn_lane_requests_add(&w->requests, w->lane, file);
 	}
 	return err;
 }
@@ -262,6 +263,7 @@ static void threads_destroy(struct tn_executor *ex)
 		if (w->started)
 			pthread_join(w->thread, NULL);
 		tn_lane_destroy(w->lane);
+		tn_lane_requests_fini(&w->requests);
 	}
 	tn_lane_intake_fini(&t->intake, a);
 	pthread_cond_destroy(&t->news);
@@ -302,7 +304,7 @@ static int start(struct threads *t, struct worker *w)
 
 static int start_all(struct threads *t)
 {
-	const struct tn_lane_opts co = {.intake = &t->intake, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
+	struct tn_lane_opts co = {.intake = &t->intake, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
 					.alloc = t->o.alloc, .clock = t->o.clock,
 					.observe = t->o.observe ? observed : NULL, .observe_arg = t};
 	int err = tn_lane_intake_init(&t->intake, t->o.ring, t->o.alloc);
@@ -313,7 +315,10 @@ static int start_all(struct threads *t)
 		struct worker *w = &t->worker[i];
 
 		w->all = t;
-		err = tn_lane_create(&co, &w->lane);
+		err = tn_lane_requests_init(&w->requests, NULL, t->o.depth, t->o.alloc);
+		co.transport = &w->requests.transport;
+		if (!err)
+			err = tn_lane_create(&co, &w->lane);
 		if (!err)
 			err = start(t, w);
 	}

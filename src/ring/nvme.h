@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The executor that drives NVMe queues: an IOCB's objects become commands of a controller, whose PRPs or SGLs follow from the P2P tables of the
+ * memories that were mapped. No request of the I/O contract is in between.
+ *
+ * Each device of the ring is a range of a namespace, reached through a pair of queues that nobody else drives: so several executors, each on a
+ * ring and pairs of its own, may serve one store. What moves is what any lane moves (lane.h): objects in memory that was not mapped, or that the
+ * controller cannot address, go by way of bounce buffers.
+ *
+ * Without a thread the owner steps it: at once again while commands are under way, because there are no interrupts. With one, the thread polls
+ * while commands are under way and sleeps while there is nothing to do.
+ */
+#ifndef TN_RING_NVME_H
+#define TN_RING_NVME_H
+
+#include "nvme/controller.h"
+#include "ring/executor.h"
+
+/**
+ * struct tn_ring_drive - a device: the bytes of a store's file, on a range of a namespace
+ * @nvme:  outlives the executor
+ * @port:  of @nvme
+ * @queue: the pair that the executor drives
+ * @first, @blocks: where the file's bytes lie, and how many there may be: tn_nvme_engine_range
+ */
+struct tn_ring_drive {
+	struct tn_nvme *nvme;
+	const struct tn_nvme_port *port;
+	uint32_t queue;
+	uint64_t first, blocks;
+};
+
+/**
+ * struct tn_executor_nvme_opts
+ * @drives:     by device
+ * @command_ns: by when a command has to be answered; 0: 5 s
+ * @thread:     it steps itself; wake and observe as in tn_executor_opts
+ * @exec:       without a thread: where checksums and copies from bounce buffers are done; NULL: on the spot
+ */
+struct tn_executor_nvme_opts {
+	struct tn_ring *ring;
+	const struct tn_ring_drive *drives;
+	uint32_t ndrives;
+	uint32_t depth;
+	uint64_t command_ns;
+	bool thread;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	const struct tn_log *log;
+	struct tn_exec *exec;
+	void (*wake)(void *arg);
+	void *wake_arg;
+	tn_executor_observe observe;
+	void *observe_arg;
+};
+
+/* 0 and *out, or -EINVAL, -ENOMEM. */
+int tn_executor_nvme_create(const struct tn_executor_nvme_opts *opts, struct tn_executor **out);
+/* Whole pages of memory that the drives move bytes from and to without a copy from now on. Nothing is issued. As tn_nvme_map. */
+int tn_executor_nvme_map(struct tn_executor *ex, void *memory, uint64_t bytes);
+/* Nothing is issued. */
+void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory);
+
+/* Counters of a drive's pair since create. */
+struct tn_nvme_pair_stats;
+void tn_executor_nvme_pair_stats(const struct tn_executor *ex, uint32_t device, struct tn_nvme_pair_stats *stats);
+
+#endif
