@@ -52,6 +52,8 @@ int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io *
 int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes);
 /* No request uses it any more. */
 void tn_nvme_engine_unmap(struct tn_io *io, void *memory);
+/* Where the file's bytes lie, for others who have a pair of their own: the first block, and how many there may be. */
+void tn_nvme_engine_range(const struct tn_io *io, uint64_t *first, uint64_t *blocks);
 void tn_nvme_engine_stats(const struct tn_io *io, struct tn_nvme_engine_stats *stats);
 
 #endif

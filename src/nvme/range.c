@@ -161,3 +161,11 @@ void tn_nvme_engine_unmap(struct tn_io *io, void *memory)
 {
 	tn_nvme_memories_unmap(&tn_nvme_engine_of(io)->memories, memory);
 }
+
+void tn_nvme_engine_range(const struct tn_io *io, uint64_t *first, uint64_t *blocks)
+{
+	const struct tn_nvme_engine *e = (const struct tn_nvme_engine *)io;
+
+	*first = tn_nvme_block_at(e, TN_VOLUME_DATA);
+	*blocks = e->capacity / e->block_bytes;
+}

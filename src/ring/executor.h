@@ -2,7 +2,7 @@
 /*
  * Executors: who takes IOCBs from a ring, moves the objects, and finishes them.
  *
- * Two drivers of one lane (lane.h). The inline one is stepped by the thread that owns the I/O engine and posts
+ * Three drivers of one lane (lane.h), of which this file has two; the third drives NVMe queues (nvme.h). The inline one is stepped by the thread that owns the I/O engine and posts
  * checksums to an exec: simulations and small machines. The threaded one has threads with an engine of
  * their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Executors beside a producer that writes nonsense: what they refuse, and that nothing but objects is written. Each test runs on both drivers. */
+/* Executors beside a producer that writes nonsense: what they refuse, and that nothing but objects is written. Each test runs on all drivers. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -176,6 +176,20 @@ static int run_threads(void **state)
 	return 0;
 }
 
+static int run_nvme(void **state)
+{
+	threads = 0;
+	rig_drives = RIG_NVME;
+	return 0;
+}
+
+static int run_nvme_thread(void **state)
+{
+	threads = 1;
+	rig_drives = RIG_NVME_THREAD;
+	return 0;
+}
+
 #define T(how, f) {#how ": " #f, f, run_##how, NULL, NULL}
 
 int main(void)
@@ -185,6 +199,10 @@ int main(void)
 		T(inline, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 		T(threads, nonsense_is_refused_entry_by_entry),
 		T(threads, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
+		T(nvme, nonsense_is_refused_entry_by_entry),
+		T(nvme, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
+		T(nvme_thread, nonsense_is_refused_entry_by_entry),
+		T(nvme_thread, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

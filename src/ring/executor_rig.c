@@ -23,23 +23,36 @@ uint64_t rig_disk(const struct rig *r, uint32_t block, uint32_t layer)
 	return 1 + (slot * RIG_LAYERS + layer) * (r->shape.padded_bytes / 4096);
 }
 
+static uint64_t disk_pages(const struct rig *r)
+{
+	return RIG_BLOCKS * RIG_LAYERS * (r->shape.padded_bytes / 4096);
+}
+
+static void to_disk(struct rig *r, const void *from, size_t bytes, uint64_t offset)
+{
+	int fd = r->nvme ? -1 : open(r->path, O_RDWR | O_CREAT, 0600);
+
+	if (r->nvme) {
+		memcpy(rig_nvme_bytes(&r->drive) + offset, from, bytes);
+		return;
+	}
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, from, bytes, (off_t)offset), bytes);
+	close(fd);
+}
+
 static void write_objects(struct rig *r)
 {
 	unsigned char *object = calloc(1, r->shape.padded_bytes);
-	int fd = open(r->path, O_RDWR | O_CREAT, 0600);
 
-	assert_true(fd >= 0);
 	for (uint32_t b = 0; b < r->o.blocks; b++) {
 		for (uint32_t l = 0; l < RIG_LAYERS; l++) {
 			for (uint32_t i = 0; i < r->shape.padded_bytes; i++)
 				object[i] = i < r->shape.object_bytes ? byte_of(b, l, i) : 0xee;
 			r->checks[b * RIG_LAYERS + l] = tn_checksum(object, r->shape.object_bytes);
-			assert_int_equal(pwrite(fd, object, r->shape.padded_bytes, (off_t)rig_disk(r, b, l) * 4096),
-					 r->shape.padded_bytes);
+			to_disk(r, object, r->shape.padded_bytes, rig_disk(r, b, l) * 4096);
 		}
 	}
-	assert_int_equal(fsync(fd), 0);
-	close(fd);
 	free(object);
 }
 
@@ -131,6 +144,19 @@ static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes
 	r->observed_errors += status != 0;
 }
 
+static void attach_nvme(struct rig *r)
+{
+	const struct tn_executor_nvme_opts o = {.ring = r->ring, .drives = &r->drive.drive, .ndrives = 1, .depth = r->o.depth,
+						.command_ns = r->drive.o.command_ns, .thread = r->drive.o.thread, .alloc = &tn_alloc_system,
+						.clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL, .observe = observe,
+						.observe_arg = r};
+
+	tn_exec_inline_init(&r->exec);
+	assert_int_equal(tn_executor_nvme_create(&o, &r->ex), 0);
+	assert_int_equal(tn_executor_nvme_map(r->ex, r->pool, r->pool_bytes / 4096 * 4096), 0);
+	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
+}
+
 static void attach(struct rig *r)
 {
 	struct tn_executor_opts o = {.ring = r->ring, .io = r->io, .files = &r->file, .ndevices = 1, .depth = r->o.depth,
@@ -147,6 +173,29 @@ static void attach(struct rig *r)
 	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
 }
 
+static void open_file(struct rig *r)
+{
+	assert_int_equal(rig_engine(r, &r->io), 0);
+	assert_int_equal(tn_io_open(r->io, r->path, TN_IO_CREATE, &r->file), 0);
+}
+
+static void open_nvme(struct rig *r)
+{
+	struct rig_nvme_opts o;
+
+	rig_nvme_opts_init(&o);
+	o.thread = rig_drives == RIG_NVME_THREAD;
+	o.file_bytes = (2 + disk_pages(r)) * 4096;
+	if (r->o.unruly)
+		o.soft.chances = (struct tn_soft_chances){.error = 3000, .lost = 300, .twice = 3000, .late = 6000};
+	rig_nvme_up(&r->drive, &o);
+	r->io = r->drive.io;
+	r->file = r->drive.file;
+	r->nvme = true;
+}
+
+enum rig_drives rig_drives;
+
 struct rig *rig_make(struct rig_opts o)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -162,6 +211,10 @@ struct rig *rig_make(struct rig_opts o)
 	tn_rng_seed(&r->rng, tn_test_seed() + nth);
 	snprintf(r->path, sizeof(r->path), "%s/tenuto-ring-%d-%u", tmp && *tmp ? tmp : "/var/tmp", (int)getpid(), nth++);
 	shape_of(r);
+	if (rig_drives == RIG_FILES)
+		open_file(r);
+	else
+		open_nvme(r);
 	write_objects(r);
 	make_pool(r);
 	make_slots(r);
@@ -178,17 +231,22 @@ struct rig *rig_make(struct rig_opts o)
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, RIG_SLOTS, &r->slot_list), 0);
-	assert_int_equal(rig_engine(r, &r->io), 0);
-	assert_int_equal(tn_io_open(r->io, r->path, 0, &r->file), 0);
-	attach(r);
+	if (r->nvme)
+		attach_nvme(r);
+	else
+		attach(r);
 	return r;
 }
 
 void rig_free(struct rig *r)
 {
 	tn_executor_destroy(r->ex);
-	tn_io_unlink(r->io, r->path);
-	tn_io_destroy(r->io);
+	if (r->nvme) {
+		rig_nvme_down(&r->drive);
+	} else {
+		tn_io_unlink(r->io, r->path);
+		tn_io_destroy(r->io);
+	}
 	tn_ring_destroy(r->ring);
 	free(r->slots);
 	free(r->pool);
@@ -244,7 +302,9 @@ void rig_step(struct rig *r)
 	unsigned n;
 
 	tn_executor_step(r->ex);
-	n = tn_io_poll(r->io, done, 32, r->o.threads || r->exec.first ? 0 : 200000);
+	if (r->nvme)
+		rig_nvme_step(&r->drive);
+	n = tn_io_poll(r->io, done, 32, r->nvme || r->o.threads || r->exec.first ? 0 : 200000);
 	for (unsigned i = 0; i < n; i++)
 		done[i]->done(done[i]);
 	tn_exec_collect(&r->exec.exec);
@@ -359,8 +419,12 @@ void rig_fill_slots(struct rig *r)
 static unsigned char *from_disk(struct rig *r, uint64_t page, size_t bytes)
 {
 	unsigned char *object = malloc(bytes);
-	int fd = open(r->path, O_RDONLY);
+	int fd = r->nvme ? -1 : open(r->path, O_RDONLY);
 
+	if (r->nvme) {
+		memcpy(object, rig_nvme_bytes(&r->drive) + page * 4096, bytes);
+		return object;
+	}
 	assert_true(fd >= 0);
 	assert_int_equal(pread(fd, object, bytes, (off_t)page * 4096), bytes);
 	close(fd);
@@ -390,11 +454,6 @@ static bool is_guard(struct rig *r, uint64_t page, size_t bytes)
 	return clean;
 }
 
-static uint64_t disk_pages(const struct rig *r)
-{
-	return RIG_BLOCKS * RIG_LAYERS * (r->shape.padded_bytes / 4096);
-}
-
 bool rig_disk_clean(struct rig *r, uint32_t block, uint32_t layer)
 {
 	return is_guard(r, rig_disk(r, block, layer), r->shape.padded_bytes) && is_guard(r, 0, 4096) &&
@@ -405,12 +464,9 @@ void rig_wipe_disk(struct rig *r)
 {
 	size_t bytes = (2 + disk_pages(r)) * 4096;
 	unsigned char *guards = malloc(bytes);
-	int fd = open(r->path, O_RDWR);
 
 	memset(guards, RIG_GUARD, bytes);
-	assert_true(fd >= 0);
-	assert_int_equal(pwrite(fd, guards, bytes, 0), bytes);
-	close(fd);
+	to_disk(r, guards, bytes, 0);
 	free(guards);
 }
 

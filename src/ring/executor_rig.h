@@ -5,6 +5,7 @@
 
 #include "base/exec_rig.h"
 #include "base/rng.h"
+#include "executor_nvme_rig.h"
 #include "ioengine/faulty_rig.h"
 #include "ioengine/ioengine.h"
 #include "ring/executor.h"
@@ -30,9 +31,15 @@ struct rig_opts {
 	bool unruly; /* late and reordered completions */
 };
 
+/* Which executors rig_make makes: those of an I/O engine, or the one that drives NVMe queues, stepped or with a thread. */
+enum rig_drives { RIG_FILES, RIG_NVME, RIG_NVME_THREAD };
+extern enum rig_drives rig_drives;
+
 struct rig {
 	struct rig_opts o;
 	char path[128];
+	bool nvme; /* whose file lies on a controller, and io is its engine; else: */
+	struct rig_nvme drive;
 	struct tn_io *io; /* faulty, over the machine's engine */
 	uint32_t file;
 	struct tn_ring *ring;

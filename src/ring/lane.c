@@ -11,12 +11,19 @@
 
 #include "base/error.h"
 
+#define PAGE 4096u
 #define EVENT_POLL_NS 500000u /* an event word may be written by a device, which wakes nobody */
 
 /* Lists of pieces of memory: one per request, two per group. */
 static uint32_t lists_of(const struct tn_lane *lane)
 {
 	return 2 * lane->ngroups + lane->o.depth;
+}
+
+/* What bounce buffers of a class take, wherever its first whole page begins. */
+static size_t bounce_block(size_t bytes_each)
+{
+	return bytes_each * TN_LANE_BOUNCES + PAGE;
 }
 
 static size_t served_bytes(const struct tn_lane *lane)
@@ -106,7 +113,7 @@ void tn_lane_destroy(struct tn_lane *c)
 	assert(c->inflight == 0 && c->busy_groups == 0);
 	a = c->o.alloc;
 	for (uint32_t i = 0; i < c->nbounces; i++)
-		tn_put(a, c->bounces[i].memory, c->bounces[i].bytes_each * TN_LANE_BOUNCES);
+		tn_put(a, c->bounces[i].block, bounce_block(c->bounces[i].bytes_each));
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(*c->queue)));
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
@@ -132,15 +139,23 @@ int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes)
 {
 	size_t bytes = padded_bytes < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : padded_bytes;
 	struct tn_lane_bounces *b = &lane->bounces[lane->nbounces];
+	struct tn_lane_transport *t = lane->o.transport;
+	int err;
 
 	for (uint32_t i = 0; i < lane->nbounces; i++)
 		if (lane->bounces[i].bytes_each >= bytes)
 			return 0;
 	if (lane->nbounces == TN_LANE_BOUNCE_CLASSES)
 		return tn_fail(-ENOMEM, "no bounce buffers left for objects of %zu bytes; open the largest geometry first", bytes);
-	b->memory = tn_get(lane->o.alloc, tn_array_bytes(bytes, TN_LANE_BOUNCES));
-	if (!b->memory)
+	b->block = tn_get(lane->o.alloc, bounce_block(bytes));
+	if (!b->block)
 		return tn_fail(-ENOMEM, "no memory for %u bounce buffers of %zu bytes", TN_LANE_BOUNCES, bytes);
+	b->memory = (unsigned char *)b->block + (PAGE - (uintptr_t)b->block % PAGE) % PAGE;
+	err = t->map ? t->map(t, b->memory, bytes * TN_LANE_BOUNCES) : 0;
+	if (err) {
+		tn_put(lane->o.alloc, b->block, bounce_block(bytes));
+		return err;
+	}
 	b->bytes_each = bytes;
 	for (b->nfree = 0; b->nfree < TN_LANE_BOUNCES; b->nfree++)
 		b->free[b->nfree] = b->nfree;

@@ -49,6 +49,8 @@ struct tn_lane_piece;
 struct tn_lane_transport {
 	/* Takes the first k of n pieces and returns k. Each comes back by tn_lane_piece_over, not from within this call. */
 	uint32_t (*send)(struct tn_lane_transport *transport, struct tn_lane_piece *const *piece, uint32_t n);
+	/* Devices are to reach this memory, whole pages of bounce buffers, as long as the lane lives: 0 or -errno. NULL: they do. */
+	int (*map)(struct tn_lane_transport *transport, void *memory, size_t bytes);
 };
 
 struct tn_lane_opts {
@@ -140,7 +142,8 @@ struct tn_lane_device {
 };
 
 struct tn_lane_bounces {
-	unsigned char *memory;
+	void *block;	       /* that was allocated; ... */
+	unsigned char *memory; /* ... and its first whole page */
 	size_t bytes_each;
 	uint32_t free[TN_LANE_BOUNCES], nfree;
 };

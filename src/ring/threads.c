@@ -12,17 +12,10 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "ring/lane.h"
+#include "ring/seen.h"
 
 #define POLL_BATCH 64u
 #define BACKLOG 256u	     /* IOCTXs that one thread keeps before others should take some */
-#define SEEN 1024u	     /* requests whose latency waits to be told; more are forgotten, and counted */
-
-struct seen {
-	uint32_t device, bytes;
-	uint64_t latency_ns;
-	enum tn_io_op op;
-	int status;
-};
 
 struct threads;
 
@@ -52,9 +45,7 @@ struct threads {
 	uint32_t have_bounces; /* the owner's: all have buffers for objects of so many bytes */
 	pthread_mutex_t lock;
 	pthread_cond_t news;
-	struct seen *seen;
-	uint32_t nseen;	     /* under lock */
-	uint64_t unobserved; /* under lock */
+	struct tn_seen seen;
 	bool leave;	     /* under lock: all were told to stop, engines may go */
 	struct worker worker[TN_EXECUTOR_THREADS_MAX];
 };
@@ -70,16 +61,8 @@ static void kick(void *arg)
 static void observed(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns, int status)
 {
 	struct threads *t = arg;
-	bool many;
 
-	pthread_mutex_lock(&t->lock);
-	if (t->nseen < SEEN)
-		t->seen[t->nseen++] = (struct seen){device, bytes, latency_ns, op, status};
-	else
-		t->unobserved++;
-	many = t->nseen == SEEN / 2;
-	pthread_mutex_unlock(&t->lock);
-	if (many && t->o.wake) /* of one large IOCB, whose end may be far */
+	if (tn_seen_add(&t->seen, device, op, bytes, latency_ns, status) && t->o.wake)
 		t->o.wake(t->o.wake_arg);
 }
 
@@ -201,19 +184,8 @@ static int threads_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
 static bool threads_step(struct tn_executor *ex)
 {
 	struct threads *t = (struct threads *)ex;
-	struct seen batch[64];
-	uint32_t n;
 
-	do {
-		pthread_mutex_lock(&t->lock);
-		n = t->nseen < 64 ? t->nseen : 64;
-		t->nseen -= n;
-		memcpy(batch, t->seen + t->nseen, n * sizeof(batch[0]));
-		pthread_mutex_unlock(&t->lock);
-		for (uint32_t i = 0; i < n; i++)
-			t->o.observe(t->o.observe_arg, batch[i].device, batch[i].op, batch[i].bytes, batch[i].latency_ns,
-				     batch[i].status);
-	} while (n == 64);
+	tn_seen_tell(&t->seen, t->o.observe, t->o.observe_arg);
 	return false; /* what it is told asks for nothing else */
 }
 
@@ -240,9 +212,7 @@ static void threads_stats(struct tn_executor *ex, struct tn_executor_stats *stat
 		stats->verified += one.verified;
 		stats->again += one.again;
 	}
-	pthread_mutex_lock(&t->lock);
-	stats->unobserved = t->unobserved;
-	pthread_mutex_unlock(&t->lock);
+	stats->unobserved = tn_seen_lost(&t->seen);
 }
 
 static void threads_destroy(struct tn_executor *ex)
@@ -268,7 +238,7 @@ static void threads_destroy(struct tn_executor *ex)
 	tn_lane_intake_fini(&t->intake, a);
 	pthread_cond_destroy(&t->news);
 	pthread_mutex_destroy(&t->lock);
-	tn_put(a, t->seen, SEEN * sizeof(*t->seen));
+	tn_seen_fini(&t->seen);
 	tn_put(a, t->lent, tn_array_bytes(t->o.ndevices, sizeof(*t->lent)));
 	tn_put(a, t, sizeof(*t));
 }
@@ -342,9 +312,10 @@ int tn_executor_threads_create(const struct tn_executor_opts *o, struct tn_execu
 	t->o = *o;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->news, NULL);
-	t->seen = tn_get(o->alloc, SEEN * sizeof(*t->seen));
 	t->lent = tn_get(o->alloc, tn_array_bytes(o->ndevices, sizeof(*t->lent)));
-	err = t->seen && t->lent ? start_all(t) : tn_fail(-ENOMEM, "executor: no memory");
+	err = tn_seen_init(&t->seen, o->alloc);
+	if (!err)
+		err = t->lent ? start_all(t) : tn_fail(-ENOMEM, "executor: no memory");
 	if (err) {
 		struct tn_error cause = *tn_error_last();
 
