@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "tn_test.h"
 
 #define STEPS 4u
 

@@ -6,6 +6,7 @@
 #include "lab/nvme_soft.h"
 #include "nvme/engine.h"
 #include "ring/nvme.h"
+#include "tn_test.h"
 
 /**
  * struct rig_nvme_opts

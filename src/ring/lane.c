@@ -301,6 +301,7 @@ int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_execut
 {
 	struct inline_executor *e;
 	struct tn_lane_opts co;
+	uint32_t align;
 	int err;
 
 	if (o->depth == 0)
@@ -318,8 +319,11 @@ int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_execut
 		err = tn_lane_requests_init(&e->requests, o->io, o->depth, o->alloc);
 	if (!err)
 		err = tn_lane_create(&co, &e->lane);
-	for (uint32_t i = 0; i < o->ndevices && !err; i++)
-		err = tn_lane_requests_add(&e->requests, e->lane, o->files[i]);
+	for (uint32_t i = 0; i < o->ndevices && !err; i++) {
+		err = tn_lane_requests_add(&e->requests, o->files[i], &align);
+		if (!err)
+			err = tn_lane_device_add(e->lane, align);
+	}
 	if (err) {
 		inline_destroy(&e->ex);
 		return err;

@@ -234,7 +234,7 @@ struct tn_lane_requests {
 	const struct tn_alloc *alloc;
 	struct tn_io_req *req; /* by piece */
 	uint32_t depth;
-	uint32_t file[TN_RING_DEVICES_MAX];
+	uint32_t file[TN_RING_DEVICES_MAX], files;
 };
 
 /* ---- between lane.c, requests.c, group.c, run.c and object.c; each calls only those behind it ---------------- */
@@ -243,8 +243,8 @@ struct tn_lane_requests {
 int tn_lane_requests_init(struct tn_lane_requests *r, struct tn_io *io, uint32_t depth, const struct tn_alloc *alloc);
 /* Fine for zeroed memory. */
 void tn_lane_requests_fini(struct tn_lane_requests *r);
-/* Adds the lane's next device by its file, which may be TN_IO_NO_FILE: 0, or the error of stat. */
-int tn_lane_requests_add(struct tn_lane_requests *r, struct tn_lane *lane, uint32_t file);
+/* The next device by its file, which may be TN_IO_NO_FILE: 0 and *align, for tn_lane_device_add, or the error of stat. */
+int tn_lane_requests_add(struct tn_lane_requests *r, uint32_t file, uint32_t *align);
 
 /*
  * group.c: a piece that was sent is over. -EXDEV: the device cannot reach its memory, and nothing of the group's was moved or else all is moved

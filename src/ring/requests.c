@@ -47,14 +47,16 @@ void tn_lane_requests_fini(struct tn_lane_requests *r)
 		tn_put(r->alloc, r->req, tn_array_bytes(r->depth, sizeof(*r->req)));
 }
 
-int tn_lane_requests_add(struct tn_lane_requests *r, struct tn_lane *lane, uint32_t file)
+int tn_lane_requests_add(struct tn_lane_requests *r, uint32_t file, uint32_t *align)
 {
 	struct tn_io_stat st = {.offset_align = 1, .memory_align = 1};
 	int err = file == TN_IO_NO_FILE ? 0 : tn_io_stat(r->io, file, &st);
 
-	if (!err)
-		err = tn_lane_device_add(lane, st.offset_align > st.memory_align ? st.offset_align : st.memory_align);
-	if (!err)
-		r->file[lane->ndevices - 1] = file;
-	return err;
+	if (err)
+		return err;
+	if (r->files == TN_RING_DEVICES_MAX)
+		return tn_fail(-EINVAL, "executor: %u devices, the most an address can name", r->files);
+	r->file[r->files++] = file;
+	*align = st.offset_align > st.memory_align ? st.offset_align : st.memory_align;
+	return 0;
 }

@@ -71,7 +71,7 @@ static void observed(void *arg, uint32_t device, enum tn_io_op op, uint32_t byte
 static int set_up(struct worker *w)
 {
 	struct threads *t = w->all;
-	uint32_t file;
+	uint32_t file, align;
 	int err = t->o.engine(t->o.engine_arg, &w->io);
 
 	if (err)
@@ -81,7 +81,9 @@ static int set_up(struct worker *w)
 		file = TN_IO_NO_FILE;
 		err = t->o.files[i] == TN_IO_NO_FILE ? 0 : tn_io_adopt(w->io, &t->lent[i], &file);
 		if (!err)
-			err = tn_lane_requests_add(&w->requests, w->lane, file);
+			err = tn_lane_requests_add(&w->requests, file, &align);
+		if (!err)
+			err = tn_lane_device_add(w->lane, align);
 	}
 	return err;
 }
