@@ -151,12 +151,52 @@ static void a_pool_of_60_gb_takes_a_small_table(void **state)
 	}
 }
 
+#define OBJECT_BYTES (100u << 10)
+
+/* Every object somewhere else. */
+static int objects_apart(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
+{
+	uint64_t at = address - ((uintptr_t)1 << 41), object = at / OBJECT_BYTES, left = OBJECT_BYTES - at % OBJECT_BYTES;
+
+	*bus = (object * 7919 % (1u << 20)) * 2 * OBJECT_BYTES + at % OBJECT_BYTES;
+	*contiguous = left < length ? left : length;
+	return 0;
+}
+
+/* 16 bytes per region and 8 per 16 regions, against 8 bytes per 4 KiB page. */
+static void a_pool_of_60_gb_of_objects_of_100_kib_takes_a_smaller_table_than_prps_however_it_lies(void **state)
+{
+	static const struct {
+		const char *name;
+		tn_p2p_translate translate;
+		uint64_t factor; /* smaller than PRPs, at least */
+	} how[] = {{"contiguous", tn_p2p_identity, 1000000}, {"2 MiB pages apart", huge_pages, 200}, {"objects apart", objects_apart, 12}};
+	const uint64_t objects = 60000000000ull / OBJECT_BYTES;
+	const struct tn_p2p_range r = {(uintptr_t)1 << 41, objects * OBJECT_BYTES};
+
+	for (size_t k = 0; k < sizeof(how) / sizeof(how[0]); k++) {
+		struct tn_p2p_size size;
+		struct tn_p2p *t;
+
+		assert_int_equal(tn_p2p_create(&r, 1, how[k].translate, NULL, &tn_alloc_system, &t), 0);
+		tn_p2p_size(t, &size);
+		printf("# %llu objects of 100 KiB, %s: %llu entries, %llu bytes; as a PRP list %llu bytes\n", (unsigned long long)objects,
+		       how[k].name, (unsigned long long)size.entries, (unsigned long long)size.table_bytes,
+		       (unsigned long long)size.prp_bytes);
+		assert_int_equal(size.memory_bytes, objects * OBJECT_BYTES);
+		assert_int_equal(size.prp_bytes, objects * 25 * 8);
+		assert_true(size.table_bytes * how[k].factor < size.prp_bytes);
+		tn_p2p_destroy(t);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_byte_of_random_mappings_is_found),
 		cmocka_unit_test(ranges_that_overlap_or_have_no_bus_address_are_refused),
 		cmocka_unit_test(a_pool_of_60_gb_takes_a_small_table),
+		cmocka_unit_test(a_pool_of_60_gb_of_objects_of_100_kib_takes_a_smaller_table_than_prps_however_it_lies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
