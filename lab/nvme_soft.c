@@ -65,6 +65,7 @@ static uint64_t capabilities(const struct tn_soft *s)
 
 static void forget(struct tn_soft *s, uint32_t at)
 {
+	s->work[s->active[at]].number = 0;
 	s->free_work[s->nfree++] = s->active[at];
 	s->active[at] = s->active[--s->nactive];
 }
@@ -264,6 +265,7 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 {
 	uint32_t at;
 
+	w->number = ++s->number;
 	w->result = w->status = 0;
 	w->done = w->lost = w->twice = false;
 	w->due = s->now + (s->o.steps ? tn_rng_below(&s->rng, s->o.steps) : 0);
@@ -281,8 +283,16 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 		w->due += happens(s, s->chances.late) ? s->o.late_steps : 0;
 		w->lost = happens(s, s->chances.lost);
 		w->twice = happens(s, s->chances.twice);
+		if (w->c.opcode == TN_NVME_FLUSH)
+			tn_soft_cover(s, w->number);
 	}
 	s->stats.commands++;
+}
+
+static void tell(struct tn_soft *s, uint32_t queue)
+{
+	if (s->on_command && queue != TN_NVME_ADMIN)
+		s->on_command(s->on_command_arg, s);
 }
 
 /* A fetched entry is overwritten: one that is fetched again before the host has written it is known. The host never reads it. */
@@ -315,6 +325,7 @@ static bool fetch(struct tn_soft *s, uint32_t queue)
 		}
 		accept(s, w);
 		s->active[s->nactive++] = s->free_work[--s->nfree];
+		tell(s, queue);
 	}
 	return n > 0;
 }
@@ -340,7 +351,7 @@ static bool complete_due(struct tn_soft *s)
 
 	for (uint32_t i = 0; i < s->nactive;) {
 		struct tn_soft_work *w = &s->work[s->active[i]];
-		uint32_t was = s->active[i];
+		uint32_t was = s->active[i], queue = w->queue;
 
 		if (w->due > s->now || (w->lost && w->done)) {
 			i++;
@@ -351,6 +362,7 @@ static bool complete_due(struct tn_soft *s)
 			forget(s, i);
 		else
 			i++;
+		tell(s, queue);
 	}
 	return any;
 }
@@ -399,7 +411,7 @@ static bool look_at_config(struct tn_soft *s)
 	} else if (!(was & TN_NVME_CC_ENABLE)) {
 		enabled(s, cc);
 	} else if (cc & TN_NVME_CC_SHUTDOWN_MASK) {
-		tn_soft_flush(s);
+		tn_soft_settle(s, 0, UINT64_MAX);
 		set32(s, TN_NVME_CSTS, get32(s, TN_NVME_CSTS) | TN_NVME_CSTS_SHUT);
 	}
 	return true;
@@ -551,6 +563,17 @@ void tn_soft_power_cut(struct tn_soft *s)
 	set32(s, TN_NVME_CC, 0);
 	set32(s, TN_NVME_CSTS, 0);
 	s->cc = 0;
+}
+
+void tn_soft_on_command(struct tn_soft *s, tn_soft_command_fn fn, void *arg)
+{
+	s->on_command = fn;
+	s->on_command_arg = arg;
+}
+
+uint64_t tn_soft_steps(const struct tn_soft *s)
+{
+	return s->now;
 }
 
 void tn_soft_stats(const struct tn_soft *s, struct tn_soft_stats *stats)

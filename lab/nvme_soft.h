@@ -86,6 +86,42 @@ void tn_soft_unplug(struct tn_soft *s);
 /* Loses everything under way, and of each block that was written since the last flush the old or the new bytes stay. Comes back disabled. */
 void tn_soft_power_cut(struct tn_soft *s);
 
+/*
+ * Called after each I/O command was fetched, and after each has ended: between two calls nothing changes what a power cut may leave. May copy
+ * the controller, must not use it. NULL: none.
+ */
+typedef void (*tn_soft_command_fn)(void *arg, struct tn_soft *s);
+void tn_soft_on_command(struct tn_soft *s, tn_soft_command_fn fn, void *arg);
+/* How often it was stepped. */
+uint64_t tn_soft_steps(const struct tn_soft *s);
+
+/**
+ * struct tn_soft_volatile - a block that the power may take
+ * @number:    of the command that writes it
+ * @index:     0: that is the youngest command whose blocks may be taken; so many there are: @count
+ * @under_way: the command had not ended
+ * @at, @of:   which block of the command it is
+ */
+struct tn_soft_volatile {
+	uint64_t number;
+	uint32_t index, count;
+	bool under_way;
+	uint32_t at, of;
+};
+
+typedef bool (*tn_soft_keeps)(void *arg, const struct tn_soft_volatile *v);
+
+/*
+ * Another controller with the same namespace and the same volatile cache, disabled; what is under way is in the cache, too. Its own randomness comes
+ * from the seed. Not while a thread steps the first one. 0 or -ENOMEM.
+ */
+int tn_soft_copy(struct tn_soft *s, uint64_t seed, struct tn_soft **out);
+/*
+ * Of a copy: the power was cut, or (without power_cut) only the host's process died and what had ended stays in the cache. keeps is asked for
+ * each block that may be taken.
+ */
+void tn_soft_cut(struct tn_soft *copy, bool power_cut, tn_soft_keeps keeps, void *arg);
+
 struct tn_soft_stats {
 	uint64_t commands, bytes, flushes, faults, aborts, resets;
 	uint64_t findings[TN_SOFT_FINDINGS];

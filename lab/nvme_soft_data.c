@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the software controller does with memory: an IOMMU, lists of commands, the namespace's bytes and its volatile cache. */
+/* What the software controller does with memory: an IOMMU, lists of commands, the namespace's bytes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -426,42 +426,9 @@ static void look_again(struct tn_soft *s, const struct tn_soft_work *w, const st
 		tn_soft_found(s, TN_SOFT_DATA_TOUCHED);
 }
 
-static bool remember(struct tn_soft *s, uint64_t block, uint64_t blocks)
+static uint32_t deallocate(struct tn_soft *s, const struct tn_soft_work *w, uint32_t npieces)
 {
-	for (uint64_t i = 0; s->o.cache && i < blocks; i++) {
-		struct tn_soft_undo *u = malloc(sizeof(*u) + s->o.block_bytes);
-
-		if (!u)
-			return false;
-		u->block = block + i;
-		u->next = s->undo;
-		memcpy(u->bytes, s->media + (block + i) * s->o.block_bytes, s->o.block_bytes);
-		s->undo = u;
-	}
-	return true;
-}
-
-void tn_soft_flush(struct tn_soft *s)
-{
-	s->stats.flushes++;
-	while (s->undo) {
-		struct tn_soft_undo *next = s->undo->next;
-
-		free(s->undo);
-		s->undo = next;
-	}
-}
-
-void tn_soft_lose(struct tn_soft *s)
-{
-	for (struct tn_soft_undo *u = s->undo; u; u = u->next)
-		if (tn_rng_below(&s->rng, 2))
-			memcpy(s->media + u->block * s->o.block_bytes, u->bytes, s->o.block_bytes);
-	tn_soft_flush(s);
-}
-
-static uint32_t deallocate(struct tn_soft *s, const struct tn_nvme_command *c, uint32_t npieces)
-{
+	const struct tn_nvme_command *c = &w->c;
 	struct tn_nvme_range range[256];
 
 	if (move(s, npieces, FROM_MEMORY, (unsigned char *)range, NULL))
@@ -473,7 +440,7 @@ static uint32_t deallocate(struct tn_soft *s, const struct tn_nvme_command *c, u
 			return TN_NVME_LBA_RANGE;
 		if (!(c->dword11 & TN_NVME_DEALLOCATE))
 			continue;
-		if (!remember(s, r->first, r->blocks))
+		if (!tn_soft_remember(s, w, r->first, r->blocks))
 			return TN_NVME_INTERNAL_ERROR;
 		memset(s->media + r->first * s->o.block_bytes, 0, (uint64_t)r->blocks * s->o.block_bytes);
 	}
@@ -488,11 +455,11 @@ uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w)
 	uint32_t status;
 
 	if (c->opcode == TN_NVME_FLUSH) {
-		tn_soft_flush(s);
+		tn_soft_flush(s, w->number);
 		return 0;
 	}
 	if (c->opcode == TN_NVME_WRITE_ZEROES) {
-		if (!remember(s, first_block(c), transfer_bytes(s, c) / s->o.block_bytes))
+		if (!tn_soft_remember(s, w, first_block(c), transfer_bytes(s, c) / s->o.block_bytes))
 			return TN_NVME_INTERNAL_ERROR;
 		memset(s->media + first_block(c) * s->o.block_bytes, 0, transfer_bytes(s, c));
 		return 0;
@@ -503,12 +470,28 @@ uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w)
 	look_again(s, w, &k);
 	s->stats.bytes += bytes;
 	if (c->opcode == TN_NVME_DATASET)
-		return deallocate(s, c, k.n);
+		return deallocate(s, w, k.n);
 	if (c->opcode == TN_NVME_READ)
 		return move(s, k.n, TO_MEMORY, s->media + first_block(c) * s->o.block_bytes, NULL);
-	if (!(c->dword12 & TN_NVME_FUA) && !remember(s, first_block(c), bytes / s->o.block_bytes))
+	if (c->dword12 & TN_NVME_FUA)
+		tn_soft_settle(s, first_block(c), bytes / s->o.block_bytes);
+	else if (!tn_soft_remember(s, w, first_block(c), bytes / s->o.block_bytes))
 		return TN_NVME_INTERNAL_ERROR;
 	return move(s, k.n, FROM_MEMORY, s->media + first_block(c) * s->o.block_bytes, NULL);
+}
+
+bool tn_soft_copy_write(struct tn_soft *s, struct tn_soft_work *w, struct tn_soft *to)
+{
+	uint64_t bytes = data_bytes(s, &w->c), first = first_block(&w->c);
+	unsigned char *at = to->media + first * s->o.block_bytes;
+	struct walk k;
+
+	if (w->c.opcode == TN_NVME_WRITE_ZEROES) {
+		bytes = transfer_bytes(s, &w->c);
+		return tn_soft_remember(to, w, first, bytes / s->o.block_bytes) && memset(at, 0, bytes);
+	}
+	return w->c.opcode != TN_NVME_WRITE || (pieces(s, w, bytes, &k) == 0 && tn_soft_remember(to, w, first, bytes / s->o.block_bytes) &&
+						move(s, k.n, FROM_MEMORY, at, NULL) == 0);
 }
 
 /* ---- made and unmade ----------------------------------------------------------------------------------------------------- */
@@ -538,7 +521,7 @@ int tn_soft_data_init(struct tn_soft *s)
 
 void tn_soft_data_fini(struct tn_soft *s)
 {
-	tn_soft_flush(s);
+	tn_soft_settle(s, 0, UINT64_MAX);
 	for (uint32_t i = 0; i < TN_SOFT_REGIONS_MAX; i++)
 		free(s->region[i].bus);
 	if (s->registers)

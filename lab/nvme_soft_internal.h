@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two files of the software controller share. */
+/* What the files of the software controller share. */
 #ifndef TN_LAB_NVME_SOFT_INTERNAL_H
 #define TN_LAB_NVME_SOFT_INTERNAL_H
 
@@ -27,6 +27,7 @@ struct tn_soft_cq {
 struct tn_soft_work {
 	struct tn_nvme_command c;
 	uint32_t queue, result, status;
+	uint64_t number;      /* of all commands that were fetched; 0: none, this is free */
 	uint64_t due;	      /* the step in which it is completed at the earliest */
 	bool done, lost, twice;
 	uint64_t list_sum, data_sum; /* as they were when it was fetched */
@@ -39,10 +40,15 @@ struct tn_soft_region {
 	uint32_t *bus;
 };
 
-/* Blocks as they were before a write that was not flushed. */
+/* A block as it was before a write that was not flushed. Those of one command follow one another. */
 struct tn_soft_undo {
-	struct tn_soft_undo *next;
+	struct tn_soft_undo *next; /* older */
 	uint64_t block;
+	uint64_t number; /* of the command that wrote it */
+	uint64_t flush;	 /* number of the first flush that covers it; 0: none */
+	const struct tn_soft_work *work; /* which the command was; its number is another one once the command has ended. NULL: under way when it was copied */
+	uint32_t at, of; /* which block of the command, of how many */
+	bool kept;	 /* a cut left the new bytes */
 	unsigned char bytes[];
 };
 
@@ -52,7 +58,9 @@ struct tn_soft {
 	struct tn_soft_stats stats;
 	struct tn_nvme_port port;
 	struct tn_rng rng;
-	uint64_t cap, now;
+	uint64_t cap, now, number; /* number: of the last command */
+	tn_soft_command_fn on_command;
+	void *on_command_arg;
 	unsigned char *registers, *media;
 	uint64_t register_bytes;
 	uint32_t cc; /* as it was seen last */
@@ -84,7 +92,19 @@ uint32_t tn_soft_look(struct tn_soft *s, struct tn_soft_work *w);
 uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w);
 /* Answer of an admin command. */
 uint32_t tn_soft_to_memory(struct tn_soft *s, struct tn_soft_work *w, unsigned char *data, uint64_t bytes);
-void tn_soft_flush(struct tn_soft *s);
+/* What a write that is under way would write, written to a copy of the controller; false: no memory. */
+bool tn_soft_copy_write(struct tn_soft *s, struct tn_soft_work *w, struct tn_soft *to);
+
+/* ---- nvme_soft_cache.c ---- */
+/* These blocks are about to be written; false: no memory. */
+bool tn_soft_remember(struct tn_soft *s, const struct tn_soft_work *w, uint64_t block, uint64_t blocks);
+/* These blocks are durable as they are now. */
+void tn_soft_settle(struct tn_soft *s, uint64_t block, uint64_t blocks);
+/* A flush was fetched: it covers what has ended by now (NVM 3.2.1). */
+void tn_soft_cover(struct tn_soft *s, uint64_t flush);
+/* It is done. */
+void tn_soft_flush(struct tn_soft *s, uint64_t flush);
+/* Of each block that was not flushed the old or the new bytes stay, by chance. */
 void tn_soft_lose(struct tn_soft *s);
 
 #endif

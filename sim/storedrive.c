@@ -138,7 +138,7 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 {
 	struct drive *d = arg;
 
-	if (health != TN_HEALTHY && !d->opts.faulty && !tn_simdisk_is_off(d->disk))
+	if (health != TN_HEALTHY && !d->opts.faulty && !d->disk->ops->is_off(d->disk))
 		drive_fail(d, "device %u became %d without a fault", device, health);
 }
 
@@ -156,21 +156,20 @@ struct tn_store_entry drive_entry(const struct drive *d, const struct drive_reco
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 
-static struct drive *drive_new(const struct drive_opts *opts, struct tn_simdisk *disk, uint64_t seed)
+static struct drive *drive_new(const struct drive_opts *opts, struct medium *disk, uint64_t seed)
 {
 	struct drive *d = calloc(1, sizeof(*d));
 
 	assert(d);
 	d->opts = *opts;
 	d->disk = disk;
-	d->io = tn_simdisk_io(disk);
 	tn_rng_seed(&d->rng, seed);
 	d->newest = calloc(opts->keys, sizeof(*d->newest));
 	assert(d->newest);
 	return d;
 }
 
-struct drive *drive_create(const struct drive_opts *opts, struct tn_simdisk *disk)
+struct drive *drive_create(const struct drive_opts *opts, struct medium *disk)
 {
 	struct drive *d = drive_new(opts, disk, opts->seed);
 
@@ -178,7 +177,7 @@ struct drive *drive_create(const struct drive_opts *opts, struct tn_simdisk *dis
 	return d;
 }
 
-struct drive *drive_fork(const struct drive *d, struct tn_simdisk *disk, uint64_t seed)
+struct drive *drive_fork(const struct drive *d, struct medium *disk, uint64_t seed)
 {
 	struct drive *f = drive_new(&d->opts, disk, seed);
 
@@ -203,8 +202,8 @@ static void abandon(struct drive *d)
 {
 	if (!d->store)
 		return;
-	tn_simdisk_on_event(d->disk, NULL, NULL);
-	tn_simdisk_power_off_at(d->disk, 1);
+	d->disk->ops->on_event(d->disk, NULL, NULL);
+	d->disk->ops->power_off(d->disk);
 	while (d->own_inflight && drive_pump(d, 0))
 		;
 	tn_store_close(d->store);
@@ -240,9 +239,9 @@ uint32_t drive_record_new(struct drive *d, const struct drive_record *r)
 bool drive_open(struct drive *d)
 {
 	struct tn_store_opts o = {
-		.io = d->io,
+		.io = d->io = d->disk->ops->io(d->disk),
 		.alloc = &tn_alloc_system,
-		.clock = tn_simdisk_clock(d->disk),
+		.clock = d->disk->ops->clock(d->disk),
 		.dirs = dirs,
 		.ndirs = d->opts.ndevices,
 		.capacity_bytes = d->opts.capacity_bytes,
@@ -252,7 +251,7 @@ bool drive_open(struct drive *d)
 		.prepare = d->opts.prepare,
 		.slow_read_ns = 3600000000000u,
 		.entropy = {d->opts.seed + 1, 0x5eed},
-		.boot = {tn_simdisk_boot(d->disk)},
+		.boot = {d->disk->ops->boot(d->disk)},
 		.cb = {.recovered = on_recovered,
 		       .describe = on_describe,
 		       .evict = on_evict,
@@ -402,15 +401,15 @@ bool drive_close(struct drive *d)
 bool drive_crash(struct drive *d, enum tn_simdisk_crash mode, uint64_t seed)
 {
 	/* The hook is the caller's; closing without power makes no events. */
-	tn_simdisk_power_off_at(d->disk, 1);
+	d->disk->ops->power_off(d->disk);
 	while (d->own_inflight && drive_pump(d, 0))
 		;
 	tn_store_close(d->store);
 	d->store = NULL;
 	memset(d->flush, 0, sizeof(d->flush));
-	tn_simdisk_crash(d->disk, mode, seed);
+	d->disk->ops->crash(d->disk, mode, seed);
 	d->cut = mode != TN_SIMDISK_KILL;
-	tn_simdisk_set_faults(d->disk, NULL, 0);
+	d->disk->ops->set_faults(d->disk, NULL);
 	/* Now and then the registry is too small for what is found. */
 	d->decline_percent = tn_rng_below(&d->rng, 3) ? 0 : 10;
 	if (!drive_open(d) || !drive_verify(d))

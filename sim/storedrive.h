@@ -5,8 +5,8 @@
  * after a crash at this moment, what may be, and what must not.
  *
  * The contents of every block follow from its key and version, so that any wrong byte is noticed. A drive
- * can be forked onto a crashed clone of its disk to see what a recovery finds. It knows nothing of the
- * store's format. One thread, on a simulated disk only.
+ * can be forked onto a crashed copy of its disk to see what a recovery finds. It knows nothing of the
+ * store's format. One thread.
  */
 #ifndef TN_SIM_STOREDRIVE_H
 #define TN_SIM_STOREDRIVE_H
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "simdisk.h"
+#include "medium.h"
 #include "store/store.h"
 
 #define DRIVE_CLASSES 3u
@@ -84,7 +84,7 @@ struct drive_counters {
 
 struct drive {
 	struct drive_opts opts;
-	struct tn_simdisk *disk;
+	struct medium *disk;
 	struct tn_io *io;
 	struct tn_store *store;
 	struct tn_rng rng;
@@ -109,9 +109,9 @@ struct drive {
 };
 
 /* On a disk that it does not own. The store is not opened yet. */
-struct drive *drive_create(const struct drive_opts *opts, struct tn_simdisk *disk);
-/* The oracle of d as it is now, upon another disk (a crashed clone of d's), with its own randomness. */
-struct drive *drive_fork(const struct drive *d, struct tn_simdisk *disk, uint64_t seed);
+struct drive *drive_create(const struct drive_opts *opts, struct medium *disk);
+/* The oracle of d as it is now, upon another disk (a crashed copy of d's), with its own randomness. */
+struct drive *drive_fork(const struct drive *d, struct medium *disk, uint64_t seed);
 /* If the store is still open it is closed with the power off. */
 void drive_destroy(struct drive *d);
 

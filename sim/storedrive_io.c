@@ -87,13 +87,13 @@ static void on_data(struct tn_io_req *req)
 		s->status = req->status;
 	if (d->store)
 		tn_store_observe(d->store, s->place.device, req->op, req->length,
-				 tn_now_ns(tn_simdisk_clock(d->disk)) - req->issue_ns, req->status);
+				 medium_now(d->disk) - req->issue_ns, req->status);
 }
 
 bool drive_pump(struct drive *d, uint64_t timeout_ns)
 {
 	struct tn_io_req *done[16];
-	uint64_t now = tn_now_ns(tn_simdisk_clock(d->disk)), next = tn_store_step(d->store, now);
+	uint64_t now = medium_now(d->disk), next = tn_store_step(d->store, now);
 	unsigned n;
 
 	/* At once means: again after this poll, which may have freed a place for a request that the disk did not take. */
@@ -137,7 +137,7 @@ static void on_flushed(void *arg, int status)
 	d->n.flushes++;
 	if (status == 0 && f->tick > d->durable_tick)
 		d->durable_tick = f->tick;
-	if (status && !d->opts.faulty && !tn_simdisk_is_off(d->disk))
+	if (status && !d->opts.faulty && !d->disk->ops->is_off(d->disk))
 		drive_fail(d, "flush: %d", status);
 }
 
@@ -338,7 +338,7 @@ static void publish(struct drive_save *s)
 	struct tn_store_entry entry = drive_entry(d, r);
 
 	r->published = ++d->tick;
-	r->published_ns = tn_now_ns(tn_simdisk_clock(d->disk));
+	r->published_ns = medium_now(d->disk);
 	r->live = true;
 	tn_store_publish(d->store, r->slot, s->record, &entry);
 	d->n.saves++;

@@ -152,9 +152,9 @@ static bool step_drop(struct drive *d)
 
 static bool step_idle(struct drive *d)
 {
-	uint64_t until = tn_now_ns(tn_simdisk_clock(d->disk)) + (chance(d, 4) ? 2000000u : 3000000000u);
+	uint64_t until = medium_now(d->disk) + (chance(d, 4) ? 2000000u : 3000000000u);
 
-	while (tn_now_ns(tn_simdisk_clock(d->disk)) < until && !d->error[0])
+	while (medium_now(d->disk) < until && !d->error[0])
 		drive_pump(d, 500000000u);
 	evict_wanted(d);
 	return !d->error[0];
@@ -182,7 +182,7 @@ static bool step_unreserve(struct drive *d)
 
 static bool step_reopen(struct drive *d)
 {
-	tn_simdisk_set_faults(d->disk, NULL, 0); /* closing may fail, opening may not */
+	d->disk->ops->set_faults(d->disk, NULL); /* closing may fail, opening may not */
 	if (!drive_close(d) || !drive_open(d) || !drive_verify(d))
 		return false;
 	drive_adopt(d);

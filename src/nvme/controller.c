@@ -77,11 +77,20 @@ static int gone(const struct tn_nvme *n)
 	return tn_fail(-ENODEV, "%s: the controller is gone", n->o.port->name);
 }
 
+/*
+ * What is not there reads as ones, on most machines; behind some bridges (QEMU's among them) as zeros. A status of zero is a disabled controller's, too,
+ * but a version of zero is nobody's (Base 3.1.4.2).
+ */
+static bool is_gone(const struct tn_nvme *n, uint32_t status)
+{
+	return status == TN_NVME_GONE || (status == 0 && get32(n, TN_NVME_VS) == 0);
+}
+
 int tn_nvme_check(const struct tn_nvme *n)
 {
 	uint32_t status = get32(n, TN_NVME_CSTS);
 
-	if (status == TN_NVME_GONE)
+	if (is_gone(n, status))
 		return gone(n);
 	if (status & TN_NVME_CSTS_FATAL)
 		return tn_fail(-EIO, "%s: the controller has failed (CSTS.CFS)", n->o.port->name);
@@ -94,8 +103,8 @@ static int await(struct tn_nvme *n, uint32_t mask, uint32_t value, uint64_t ns, 
 	uint64_t end = tn_now_ns(n->o.clock) + ns;
 	uint32_t status;
 
-	while (((status = get32(n, TN_NVME_CSTS)) & mask) != value || status == TN_NVME_GONE) {
-		if (status == TN_NVME_GONE)
+	while (((status = get32(n, TN_NVME_CSTS)) & mask) != value || is_gone(n, status)) {
+		if (is_gone(n, status))
 			return gone(n);
 		if (status & TN_NVME_CSTS_FATAL && !failed_is_fine)
 			return tn_nvme_check(n);

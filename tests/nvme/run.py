@@ -4,6 +4,7 @@
 
 Usage: run.py GUEST WORKDIR. The kernel is Debian's, downloaded into WORKDIR and not installed. Skipped, with the reason, where QEMU or the kernel is not there.
 """
+import fcntl
 import os
 import pathlib
 import shutil
@@ -43,6 +44,8 @@ def skip(why):
 def kernel(work):
     """(image, modules directory) of Debian's kernel, unpacked in the working directory."""
     root = work / 'kernel'
+    lock = open(work / 'lock', 'w') # one download for all tests that run at a time
+    fcntl.flock(lock, fcntl.LOCK_EX)
     if not list(root.glob('boot/vmlinuz-*')):
         depends = subprocess.run(['apt-cache', 'depends', 'linux-image-amd64'], capture_output=True, text=True)
         names = [line.split()[1] for line in depends.stdout.splitlines() if 'Depends: linux-image' in line]
