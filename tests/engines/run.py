@@ -46,6 +46,16 @@ def scenario_tier(lab):
     return tier_twice(lab, tier(path=lab.fresh("t1"), disk_bytes="1GiB"))
 
 
+def scenario_tier_daemon(lab):
+    """The tier in a cache of tenutod: what it looks up there, it learns a step later."""
+    socket = os.path.join(lab.dir, "t.sock")
+    lab.start_daemon(lab.fresh("t2"), socket)
+    try:
+        return tier_twice(lab, tier(socket=socket))
+    finally:
+        lab.stop_daemon()
+
+
 def scenario_canary_connector(lab):
     return see_canary(lab, connector(path=lab.fresh("k1"), disk_bytes="1GiB"))
 
