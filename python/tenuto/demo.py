@@ -33,7 +33,7 @@ def _run(args: argparse.Namespace) -> None:
     import torch
 
     import tenuto
-    from tenuto.hf import Prefixes
+    from tenuto.hf import Prefixes, past
     model = _model(args.layers, args.threads)
     ids = torch.randint(4096, (1, args.tokens), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
@@ -43,11 +43,11 @@ def _run(args: argparse.Namespace) -> None:
         begin = time.perf_counter()
         with torch.no_grad():
             kv, restored = prefixes.prefill(model, ids)
-            out = model(input_ids=ids[:, kv.get_seq_length():], past_key_values=kv, use_cache=True, logits_to_keep=1)
+            out = model(input_ids=ids[:, kv.get_seq_length():], **past(model, kv), use_cache=True, logits_to_keep=1)
             tokens = [int(out.logits[0, -1].argmax())]
             first = time.perf_counter() - begin
             for _ in range(NEW - 1):
-                out = model(input_ids=torch.tensor([[tokens[-1]]]), past_key_values=kv, use_cache=True)
+                out = model(input_ids=torch.tensor([[tokens[-1]]]), **past(model, kv), use_cache=True)
                 tokens.append(int(out.logits[0, -1].argmax()))
         read = cache.devices()[0]['bytes_read']
         cache.flush()

@@ -11,6 +11,7 @@ bfloat16. The identity of a prefix is the model's name, revision, dtype and rota
 """
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
@@ -34,6 +35,11 @@ def rotary_of(config: Any) -> str:
     """The rotary settings of a configuration, as text that is the same in every process."""
     settings = getattr(config, 'rope_parameters', None) or {k: getattr(config, k, None) for k in ('rope_theta', 'rope_scaling')}
     return json.dumps(settings, sort_keys=True, default=str)
+
+
+def past(model: Any, kv: Cache) -> dict[str, Cache]:
+    """The argument that gives a cache to model(...): transformers has renamed it."""
+    return {'cache' if 'cache' in inspect.signature(model.forward).parameters else 'past_key_values': kv}
 
 
 class Prefixes:
@@ -160,7 +166,7 @@ class Prefixes:
             saving = self.saving(ids[..., :end], kv, n)
             try:
                 with torch.no_grad():
-                    model(input_ids=ids[:, n:end], past_key_values=kv, use_cache=True, logits_to_keep=1)
+                    model(input_ids=ids[:, n:end], **past(model, kv), use_cache=True, logits_to_keep=1)
             except Shorter as short:
                 saving.abort()
                 tokens = short.good

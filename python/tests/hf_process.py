@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 import tenuto
-from tenuto.hf import Prefixes
+from tenuto.hf import Prefixes, past
 
 ROLE, DIR = sys.argv[1:]
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16}
@@ -38,7 +38,7 @@ def go_on(m, ids, kv):
     logits = []
     rest = ids[:, kv.get_seq_length():]
     for _ in range(9):
-        out = m(input_ids=rest, past_key_values=kv, use_cache=True)
+        out = m(input_ids=rest, **past(m, kv), use_cache=True)
         logits.append(out.logits[:, -1:].clone())
         rest = out.logits[:, -1:].argmax(-1)
     return torch.cat(logits, 1)
@@ -66,7 +66,7 @@ def save(cache):
             else:
                 cut = (ids.shape[1] - 1) // store.block_tokens * store.block_tokens
                 saving = store.saving(ids[:, :cut], kv)
-                m(input_ids=ids[:, :cut], past_key_values=kv, use_cache=True, logits_to_keep=1)
+                m(input_ids=ids[:, :cut], **past(m, kv), use_cache=True, logits_to_keep=1)
                 assert saving.finish().stored == cut // store.block_tokens, saving.result
             if n == LENGTHS[0]:
                 first = [(layer.keys.clone(), layer.values.clone()) for layer in kv.layers]

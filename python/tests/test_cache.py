@@ -242,8 +242,12 @@ class Wrong(Case):
             for copy in (0, 65536):
                 store.seek(copy + 4)
                 store.write((77).to_bytes(2, 'little'))
-        with self.assertRaisesRegex(tenuto.WrongVersion, 'version 77'):
-            tenuto.Cache(self.dir)
+            store.seek(0)
+            before = store.read()
+            with self.assertRaisesRegex(tenuto.WrongVersion, 'version 77'):
+                tenuto.Cache(self.dir)
+            store.seek(0)
+            self.assertEqual(store.read(), before)  # and left as it is
 
     def test_another_models_store_is_a_miss(self):
         with self.open() as cache:

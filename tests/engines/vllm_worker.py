@@ -4,7 +4,7 @@
     python vllm_worker.py JOB.json
 
 The job: {"model": ..., "llm": {arguments of LLM}, "transfer": {KVTransferConfig} or null, "prompts": [[token, ...], ...], "rounds": n, "tokens": n,
-"reset": forget the engine's own prefixes between rounds, "batch": prompts at a time, "out": PATH, "pause": PATH of a file to make after
+"reset": forget the engine's own prefixes between rounds, "batch": prompts at a time, "lead": a prompt that comes before all others, "out": PATH, "pause": PATH of a file to make after
 each round and then wait for, "mark": PATH of a file to make as soon as "mark_at" prompts were answered}.
 """
 import json
@@ -89,16 +89,22 @@ def main():
     ready = time.monotonic()
     sampling = SamplingParams(max_tokens=job.get("tokens", 8), temperature=0, ignore_eos=True)
     rounds, batch = [], job.get("batch", 1)
+    if job.get("lead"):
+        llm.generate([{"prompt_token_ids": job["lead"]}], sampling, use_tqdm=False)
+        time.sleep(job.get("settle", 0.5))
     for number in range(job.get("rounds", 1)):
-        tokens, cached, first = [], [], time.monotonic()
+        tokens, cached, times, first = [], [], [], time.monotonic()
         for at in range(0, len(job["prompts"]), batch):
             some = [{"prompt_token_ids": p} for p in job["prompts"][at:at + batch]]
-            for out in llm.generate(some, sampling, use_tqdm=False):
+            begun_at = time.perf_counter()
+            outs = llm.generate(some, sampling, use_tqdm=False)
+            times.append(time.perf_counter() - begun_at)
+            for out in outs:
                 tokens.append(list(out.outputs[0].token_ids))
                 cached.append(out.num_cached_tokens)
             if job.get("mark") and at >= job["mark_at"] and not os.path.exists(job["mark"]):
                 open(job["mark"], "w").close()
-        rounds.append({"tokens": tokens, "cached": cached, "seconds": time.monotonic() - first})
+        rounds.append({"tokens": tokens, "cached": cached, "times": times, "seconds": time.monotonic() - first})
         if job.get("reset"):
             for _ in range(200):
                 if llm.reset_prefix_cache():

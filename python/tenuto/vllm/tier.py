@@ -10,8 +10,9 @@ Options, beside those of tenuto.vllm.store.Config (path, socket or store; tenant
 load_timeout_s   a promotion that has not arrived by then has failed, and vLLM computes; 10
 enable_kv_events tell vLLM which chunks arrive and leave (only if its KV events are on)
 
-vLLM calls a tier in its scheduler, so nothing here waits: look-ups of an attached cache and the begin of transfers are done by one thread, transfers are asked
-about. The bytes go between vLLM's shared region and the disk without a copy: the region is registered once, a row of it is a page.
+vLLM calls a tier in its scheduler, so nothing here waits: look-ups in this process's own cache take microseconds and are answered at once; those of an attached
+cache and the begin of transfers are done by one thread, transfers are asked about. That thread has to wait for Python's lock after each call of the library, and
+vLLM's loop hardly gives it away: so a step's look-ups are one call, and a job's loads, too. The bytes go between vLLM's shared region and the disk without a copy: the region is registered once, a row of it is a page.
 Written for vLLM 0.32, whose interface it is (SecondaryTierManager).
 """
 import ctypes
@@ -93,7 +94,7 @@ class TenutoTier(SecondaryTierManager):
         self._generation, self._memory, self._pool, self._spaces = 0, None, None, {}
         self._lock, self._queue = threading.RLock(), queue.SimpleQueue()
         self._jobs, self._finished, self._asked = OrderedDict(), [], {}
-        self._later, self._idle = [], threading.Condition(self._lock)
+        self._later, self._wanted, self._idle = [], [], threading.Condition(self._lock)
         self._stats = Stats()
         events = getattr(offloading_spec, "kv_events_config", None)
         self._events = bool(options.get("enable_kv_events") and events and events.enable_kv_cache_events)
@@ -114,11 +115,14 @@ class TenutoTier(SecondaryTierManager):
             "ranks": ranks, "canonical": c.canonical_layout, "replicated": c.replicated_layout, "layout": c.kv_cache_layout, "row": self._row_bytes,
         })
 
+    def _open_already(self):
+        return self._store.cache is not None and self._generation == self._store.generation
+
     def _open(self):
         """Whether there is a cache, with the region registered. On the thread."""
         if self._store.cache is None:
             return False
-        if self._generation == self._store.generation:
+        if self._open_already():
             return True
         cache, generation = self._store.cache, self._store.generation
         try:
@@ -134,12 +138,13 @@ class TenutoTier(SecondaryTierManager):
         return True
 
     def _space(self, group):
-        if group not in self._spaces:
-            c = self._spec.config
-            self._spaces[group] = _core.Space(self._store.cache, c.model.name, self._geometry, tenant=self._config.tenant,
-                                              revision=f"{self._config.revision}/{self._means()}", kv_dtype=str(c.model.dtype), hash_algorithm="vllm-offload",
-                                              group=group)
-        return self._spaces[group]
+        with self._lock:
+            if group not in self._spaces:
+                c = self._spec.config
+                self._spaces[group] = _core.Space(self._store.cache, c.model.name, self._geometry, tenant=self._config.tenant,
+                                                  revision=f"{self._config.revision}/{self._means()}", kv_dtype=str(c.model.dtype),
+                                                  hash_algorithm="vllm-offload", group=group)
+            return self._spaces[group]
 
     def _named(self, keys):
         """By group: (space, packed keys, indices in keys). vLLM's name of a chunk is a hash and four bytes of group number."""
@@ -151,12 +156,16 @@ class TenutoTier(SecondaryTierManager):
             space = self._space(group)
             packed = space.keys_from_hashes(b"".join(bytes(keys[i][:-4]) for i in at), len(keys[at[0]]) - 4)
             if self._events:
-                for n, i in enumerate(at):
-                    self._names[packed[n * _core.KEY_BYTES:(n + 1) * _core.KEY_BYTES]] = keys[i]
-                while len(self._names) > EVENT_CHUNKS:
-                    self._names.popitem(last=False)
+                self._remember(keys, packed, at)
             out.append((space, packed, at))
         return out
+
+    def _remember(self, keys, packed, at):
+        with self._lock:
+            for n, i in enumerate(at):
+                self._names[packed[n * _core.KEY_BYTES:(n + 1) * _core.KEY_BYTES]] = keys[i]
+            while len(self._names) > EVENT_CHUNKS:
+                self._names.popitem(last=False)
 
     # ---- what vLLM's scheduler calls: nothing here waits ------------------------------------------------------------
 
@@ -166,10 +175,25 @@ class TenutoTier(SecondaryTierManager):
             known = asked.get(key)
             if known is None:
                 known = asked[key] = Asked()
-                self._queue.put((self._look_up, (key, known)))
+                if not (self._config.paths or self._store.shared) or not self._answered(key, known):
+                    self._wanted.append((key, known))
             if known.found is None:
                 return LookupResult.RETRY
             return LookupResult.HIT if known.found else LookupResult.MISS
+
+    def _answered(self, key, known):
+        """Looks up in the cache of this process. What goes wrong is the thread's to find out."""
+        try:
+            known.found = bool(self._found([key])) if self._open_already() else None
+        except OSError:
+            pass
+        return known.found is not None
+
+    def on_schedule_end(self, context):
+        with self._lock:
+            wanted, self._wanted = self._wanted, []
+        if wanted:
+            self._queue.put((self._look_up, (wanted,)))
 
     def submit_store(self, job_metadata):
         self._submit(job_metadata, True)
@@ -290,15 +314,28 @@ class TenutoTier(SecondaryTierManager):
             except OSError:
                 return
 
-    def _look_up(self, key, known):
-        found = False
+    def _found(self, keys):
+        """Indices of the keys that are there. A look-up says how many blocks there are before the first that is missing: the next one begins behind that."""
+        found = set()
+        for space, packed, at in self._named(keys):
+            i = 0
+            while i < len(at):
+                n = _core.match_all([space], packed[i * _core.KEY_BYTES:]).blocks
+                found.update(at[i:i + n])
+                i += n + 1
+        return found
+
+    def _look_up(self, wanted):
+        """Answers [(key, Asked)]."""
+        found = ()
         try:
             if self._open():
-                found = all(_core.match_all([space], packed).blocks == 1 for space, packed, _ in self._named([key]))
+                found = self._found([key for key, _ in wanted])
         except OSError as e:
             if isinstance(e, GONE) or isinstance(e, _core.Timeout):
                 self._gone(e)
-        known.found = found
+        for i, (_, known) in enumerate(wanted):
+            known.found = i in found
 
     def _touch(self, keys):
         try:
@@ -320,16 +357,18 @@ class TenutoTier(SecondaryTierManager):
         done = {i for _, at in job.parts for i in at}
         try:
             for space, packed, at in self._named(job.keys):
-                for i, n in self._runs(space, packed, at, job, done):
-                    keys = packed[i * _core.KEY_BYTES:(i + n) * _core.KEY_BYTES]
-                    rows = [job.rows[j] for j in at[i:i + n]]
-                    part = (_core.Save(space, self._pool, keys, rows) if job.store else
-                            _core.Load(space, self._pool, keys, rows, timeout=self._timeout_s))
-                    job.parts.append((part, at[i:i + n]))
-                    if job.store:
-                        for layer in range(self._geometry.layers):
-                            part.layer(layer)
-                        part.commit()
+                todo = [i for i in range(len(at)) if at[i] not in done]
+                if not todo:
+                    continue
+                keys = b"".join(packed[i * _core.KEY_BYTES:(i + 1) * _core.KEY_BYTES] for i in todo)
+                rows = [job.rows[at[i]] for i in todo]
+                part = (_core.Save(space, self._pool, keys, rows) if job.store else
+                        _core.Load(space, self._pool, keys, rows, timeout=max(0.0, job.begun + self._timeout_s - now())))
+                job.parts.append((part, [at[i] for i in todo]))
+                if job.store:
+                    for layer in range(self._geometry.layers):
+                        part.layer(layer)
+                    part.commit()
         except _core.Again:
             if now() < job.begun + (STORE_PATIENCE_S if job.store else self._timeout_s):
                 self._later.append(job)
@@ -343,13 +382,6 @@ class TenutoTier(SecondaryTierManager):
             job.failed = True
         job.started = True
 
-    def _runs(self, space, packed, at, job, done):
-        """Blocks that are still to be begun, as (first, how many). Each chunk is a load of its own, so that a damaged one costs no other."""
-        todo = [i for i in range(len(at)) if at[i] not in done]
-        if job.store and len(todo) == len(at):
-            return [(0, len(at))] if at else []
-        return [(i, 1) for i in todo]
-
     def _poll(self, job):
         for part, at in job.parts:
             if part.ended:
@@ -357,11 +389,8 @@ class TenutoTier(SecondaryTierManager):
             try:
                 if job.store:
                     part.end(0.0)
-                else:
-                    good = part.poll()
-                    if good is None or part.end(0.0):
-                        return
-                    job.good.update(at[:good])
+                elif not self._load_over(job, part, at):
+                    return
             except _core.Timeout:
                 return
             except GONE as e:
@@ -369,7 +398,21 @@ class TenutoTier(SecondaryTierManager):
                 return
             except OSError as e:
                 logger.warning("tenuto: a transfer: %s", e)
-        self._over(job)
+        if job.started:
+            self._over(job)
+
+    def _load_over(self, job, part, at):
+        """Whether a load has ended. It ends at a chunk that is not good: in the time that is left, those behind it are another load."""
+        good = part.poll()
+        if good is None or part.end(0.0):
+            return False
+        job.good.update(at[:good])
+        behind = at[good + 1:]
+        if behind and now() < job.begun + self._timeout_s:
+            del at[good + 1:]
+            job.started = False
+            self._later.append(job)
+        return True
 
     def _over(self, job):
         n = len(job.keys)
