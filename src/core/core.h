@@ -30,6 +30,7 @@
 #include "core/stats.h"
 #include "core/vigil.h"
 #include "core/watch.h"
+#include "drives/drives.h"
 #include "io/io.h"
 #include "policy/policy.h"
 #include "region/call.h"
@@ -155,8 +156,13 @@ struct tn_engines {
 	const struct tn_alloc *alloc;
 	const struct tn_clock *clock;
 	const struct tn_log *log;
+	struct tn_drives *drives; /* of directories that are drives; NULL: none is. Closed with the cache */
 	struct tn_mix mix[TN_DEVICES_MAX]; /* by device; version 0: nothing is known */
 };
+
+/* Memory that requests will name for long (io/io.h): as much of it as is whole pages. What cannot be mapped is said, and is copied. */
+void tn_engines_map(const struct tn_engines *e, struct tn_io *io, void *memory, uint64_t bytes);
+void tn_engines_unmap(struct tn_io *io, void *memory, uint64_t bytes);
 
 /* The row of tiers (see tier/tier.h). */
 struct tn_row {

@@ -116,9 +116,8 @@ static void destroy(struct tn_io *io)
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	const struct tn_nvme_port *port = e->o.port;
 
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++)
-		if (e->memory[i].table)
-			tn_nvme_engine_unmap(io, e->memory[i].address);
+	while (e->nmemories)
+		tn_nvme_engine_unmap(io, e->memory[0].address, e->memory[0].bytes);
 	if (e->lists)
 		port->put(port->arg, e->lists, e->lists_bytes);
 	if (e->bounces)
@@ -143,6 +142,8 @@ static const struct tn_io_ops ops = {
 	.cancel = cancel,
 	.lend = lend,
 	.adopt = adopt,
+	.map = tn_nvme_engine_map,
+	.unmap = tn_nvme_engine_unmap,
 	.wake = wake,
 	.destroy = destroy,
 };
@@ -214,6 +215,11 @@ int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io *
 	}
 	*out = &e->io;
 	return 0;
+}
+
+uint64_t tn_nvme_engine_bytes(const struct tn_io *io)
+{
+	return ((const struct tn_nvme_engine *)io)->capacity;
 }
 
 void tn_nvme_engine_stats(const struct tn_io *io, struct tn_nvme_engine_stats *stats)

@@ -23,6 +23,7 @@
  * struct tn_nvme_engine_opts
  * @nvme:    outlives the engine
  * @port:    of @nvme
+ * @file:    handle that open gives
  * @queue:   which pair is the engine's own
  * @depth:   most requests in flight; 0: 256
  * @command_ns: by when a command has to be answered; 0: 5 s
@@ -32,6 +33,7 @@
 struct tn_nvme_engine_opts {
 	struct tn_nvme *nvme;
 	const struct tn_nvme_port *port;
+	uint32_t file;
 	uint32_t queue;
 	uint32_t depth;
 	uint64_t command_ns;
@@ -45,7 +47,7 @@ struct tn_nvme_engine_opts {
 /* Counters since create. */
 struct tn_nvme_engine_stats {
 	uint64_t commands, bytes;
-	uint64_t bounced;   /* commands by way of bounce buffers */
+	uint64_t bounced, bounced_bytes; /* by way of bounce buffers */
 	uint64_t bells;	    /* doorbells of the submission queue */
 	uint64_t late;	    /* commands that were not answered in time */
 	uint64_t aborted, resets;
@@ -54,10 +56,16 @@ struct tn_nvme_engine_stats {
 
 /* 0 and *out; -EINVAL, -ENOMEM. */
 int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io **out);
-/* Whole pages of memory that requests move without a copy from now on. 0; -EINVAL, -ENOSPC: too many memories; what the port says. */
+/*
+ * Whole pages of memory that requests move without a copy from now on: the contract's map. 0; -EINVAL; -EEXIST: some of it is mapped already;
+ * -ENOSPC: too many memories; what the port says.
+ */
 int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes);
-/* No request uses it any more. */
-void tn_nvme_engine_unmap(struct tn_io *io, void *memory);
+void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes);
+/* Bytes of the file at most. */
+uint64_t tn_nvme_engine_bytes(const struct tn_io *io);
+/* Makes an empty volume of the range, whatever it held; with opts.force also where it holds what is not ours. 0, or as open. */
+int tn_nvme_engine_format(struct tn_io *io);
 void tn_nvme_engine_stats(const struct tn_io *io, struct tn_nvme_engine_stats *stats);
 
 #endif

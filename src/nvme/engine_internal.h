@@ -7,7 +7,7 @@
 #include "nvme/engine.h"
 #include "nvme/volume.h"
 
-#define TN_NVME_MEMORIES 64u
+#define TN_NVME_MEMORIES 512u
 #define TN_NVME_NO_BOUNCE UINT32_MAX
 #define TN_NVME_PIECES 256u /* of one command: a page of SGL descriptors */
 
@@ -63,7 +63,8 @@ struct tn_nvme_engine {
 	uint64_t capacity; /* bytes that the file may have */
 	/* the file */
 	struct tn_volume volume;
-	bool open, read_only;
+	uint32_t opens;
+	bool read_only;
 	/* commands */
 	struct tn_nvme_slot *slot; /* by the id's index */
 	uint32_t nslots;
@@ -72,7 +73,8 @@ struct tn_nvme_engine {
 	unsigned char *bounces;
 	uint64_t bounces_bus, bounces_bytes;
 	uint32_t bounce_bytes, free_bounces; /* free ones, as bits */
-	struct tn_nvme_memory memory[TN_NVME_MEMORIES];
+	struct tn_nvme_memory memory[TN_NVME_MEMORIES]; /* by address */
+	uint32_t nmemories;
 	struct tn_nvme_piece scratch[TN_NVME_PIECES];
 	unsigned char *page; /* that a header is written from, and behind it zeros */
 	uint64_t page_bus, page_bytes;
@@ -87,6 +89,22 @@ struct tn_nvme_engine {
 static inline struct tn_nvme_engine *tn_nvme_engine_of(struct tn_io *io)
 {
 	return (struct tn_nvme_engine *)io;
+}
+
+/* How many of the mapped memories begin at or before the address. */
+static inline uint32_t tn_nvme_memories_up_to(const struct tn_nvme_engine *e, uintptr_t address)
+{
+	uint32_t low = 0, high = e->nmemories;
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+
+		if ((uintptr_t)e->memory[middle].address <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
 }
 
 static inline struct tn_nvme_xfer *tn_nvme_xfer_of(struct tn_io_req *req)

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "nvme/engine_internal.h"
 
+#define ENDS_BYTES (1u << 20) /* that are looked at, of either end of a range without a header */
+
 /* ---- the header --------------------------------------------------------------------------------------------------- */
 
 static int transfer(struct tn_nvme_engine *e, enum tn_io_op op, uint64_t offset, void *memory, uint32_t bytes)
@@ -33,18 +35,31 @@ static int write_header(struct tn_nvme_engine *e, bool exists, uint64_t size_byt
 	return 0;
 }
 
-/* 0: the range holds nothing but zeros where a header, a file system or a partition table would begin. */
+/* *zeros stays true if the bytes are. */
+static int look_for_zeros(struct tn_nvme_engine *e, uint64_t from, uint64_t bytes, unsigned char *buffer, bool *zeros)
+{
+	int rc = 0;
+
+	for (uint64_t at = from; rc == 0 && *zeros && at < from + bytes; at += TN_VOLUME_DATA) {
+		rc = transfer(e, TN_IO_READ, at, buffer, TN_VOLUME_DATA);
+		for (uint32_t i = 0; i < TN_VOLUME_DATA; i++)
+			*zeros &= buffer[i] == 0;
+	}
+	return rc;
+}
+
+/* 0: the range holds nothing but zeros where a header, a file system, a partition table or a RAID's superblock would lie: at either end. */
 static int check_empty(struct tn_nvme_engine *e)
 {
+	uint64_t all = (e->capacity + TN_VOLUME_DATA) / TN_VOLUME_DATA * TN_VOLUME_DATA, some = all < ENDS_BYTES ? all : ENDS_BYTES;
 	unsigned char *buffer = tn_get(e->o.alloc, TN_VOLUME_DATA);
 	bool zeros = true;
 	int rc;
 
 	if (!buffer)
 		return tn_fail(-ENOMEM, "nvme: no memory");
-	rc = transfer(e, TN_IO_READ, 0, buffer, TN_VOLUME_DATA);
-	for (uint32_t i = 0; i < TN_VOLUME_DATA; i++)
-		zeros &= buffer[i] == 0;
+	rc = look_for_zeros(e, 0, some, buffer, &zeros);
+	rc = rc ? rc : look_for_zeros(e, e->capacity - some + TN_VOLUME_DATA, some, buffer, &zeros);
 	tn_put(e->o.alloc, buffer, TN_VOLUME_DATA);
 	if (rc)
 		return tn_fail(rc, "%s: cannot be read", e->o.port->name);
@@ -81,7 +96,8 @@ int tn_nvme_range_open(struct tn_io *io, const char *path, unsigned flags, uint3
 	bool found;
 	int rc;
 
-	if (e->open)
+	/* Only those that read may have it open together. */
+	if (e->opens && !(e->read_only && (flags & (TN_IO_READ_ONLY | TN_IO_CREATE)) == TN_IO_READ_ONLY))
 		return tn_fail(-EBUSY, "%s: open already", path);
 	rc = read_header(e, &found);
 	if (rc)
@@ -93,15 +109,15 @@ int tn_nvme_range_open(struct tn_io *io, const char *path, unsigned flags, uint3
 	rc = e->volume.exists ? 0 : write_header(e, true, 0);
 	if (rc)
 		return rc;
-	e->open = true;
+	e->opens++;
 	e->read_only = flags & TN_IO_READ_ONLY;
-	*file = 0;
+	*file = e->o.file;
 	return 0;
 }
 
 static int check_open(const struct tn_nvme_engine *e, uint32_t file)
 {
-	return file == 0 && e->open ? 0 : tn_fail(-EBADF, "nvme: file %u is not open", file);
+	return file == e->o.file && e->opens ? 0 : tn_fail(-EBADF, "nvme: file %u is not open", file);
 }
 
 int tn_nvme_range_close(struct tn_io *io, uint32_t file)
@@ -113,7 +129,7 @@ int tn_nvme_range_close(struct tn_io *io, uint32_t file)
 		return rc;
 	if (e->inflight)
 		return tn_fail(-EBUSY, "nvme: %u requests are in flight", e->inflight);
-	e->open = false;
+	e->opens--;
 	return 0;
 }
 
@@ -141,56 +157,78 @@ int tn_nvme_range_unlink(struct tn_io *io, const char *path)
 {
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	bool found = true;
-	int rc = e->open ? 0 : read_header(e, &found);
+	int rc = e->opens ? 0 : read_header(e, &found);
 
 	if (rc)
 		return rc;
 	if (!found || !e->volume.exists)
 		return tn_fail(-ENOENT, "%s: %s has no store", path, e->o.port->name);
-	return write_header(e, false, e->open ? e->volume.size_bytes : 0);
+	return write_header(e, false, e->opens ? e->volume.size_bytes : 0);
+}
+
+int tn_nvme_engine_format(struct tn_io *io)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	bool found;
+	int rc = e->opens ? tn_fail(-EBUSY, "%s: is open", e->o.port->name) : read_header(e, &found);
+
+	if (rc == -EUCLEAN && e->o.force) {
+		e->volume = (struct tn_volume){0};
+		rc = 0;
+	}
+	return rc ? rc : write_header(e, false, 0);
 }
 
 /* ---- memories ----------------------------------------------------------------------------------------------------------- */
+
+/* Mapped memories do not meet: each address has one place on the bus, which lasts until its memory is unmapped. */
+static bool meets(const struct tn_nvme_engine *e, uintptr_t address, uint64_t bytes)
+{
+	uint32_t n = tn_nvme_memories_up_to(e, address + bytes - 1);
+
+	return n && (uintptr_t)e->memory[n - 1].address + e->memory[n - 1].bytes > address;
+}
 
 int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes)
 {
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	const struct tn_nvme_port *port = e->o.port;
 	const struct tn_p2p_range range = {(uintptr_t)memory, bytes};
-	struct tn_nvme_memory *m = NULL;
+	struct tn_nvme_memory m = {.address = memory, .bytes = bytes};
+	uint32_t at;
 	int rc;
 
 	if (bytes == 0 || bytes % TN_NVME_PAGE || (uintptr_t)memory % TN_NVME_PAGE)
 		return tn_fail(-EINVAL, "nvme: %llu bytes at %p are not whole pages", (unsigned long long)bytes, memory);
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES && !m; i++)
-		m = e->memory[i].table ? NULL : &e->memory[i];
-	if (!m)
+	if (e->nmemories == TN_NVME_MEMORIES)
 		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
+	if (meets(e, (uintptr_t)memory, bytes))
+		return tn_fail(-EEXIST, "nvme: some of the %llu bytes at %p are mapped already", (unsigned long long)bytes, memory);
 	rc = port->map(port->arg, memory, bytes);
 	if (rc)
 		return rc;
-	rc = tn_p2p_create(&range, 1, port->translate, port->arg, e->o.alloc, &m->table);
+	rc = tn_p2p_create(&range, 1, port->translate, port->arg, e->o.alloc, &m.table);
 	if (rc) {
 		port->unmap(port->arg, memory, bytes);
 		return rc;
 	}
-	m->address = memory;
-	m->bytes = bytes;
+	at = tn_nvme_memories_up_to(e, (uintptr_t)memory);
+	memmove(&e->memory[at + 1], &e->memory[at], (e->nmemories - at) * sizeof(m));
+	e->memory[at] = m;
+	e->nmemories++;
 	return 0;
 }
 
-void tn_nvme_engine_unmap(struct tn_io *io, void *memory)
+void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes)
 {
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	uint32_t n = tn_nvme_memories_up_to(e, (uintptr_t)memory);
+	struct tn_nvme_memory *m = n ? &e->memory[n - 1] : NULL;
 
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++) {
-		struct tn_nvme_memory *m = &e->memory[i];
-
-		if (!m->table || m->address != memory)
-			continue;
-		tn_p2p_destroy(m->table);
-		e->o.port->unmap(e->o.port->arg, m->address, m->bytes);
-		memset(m, 0, sizeof(*m));
+	if (!m || m->address != memory || m->bytes != bytes)
 		return;
-	}
+	tn_p2p_destroy(m->table);
+	e->o.port->unmap(e->o.port->arg, m->address, m->bytes);
+	e->nmemories--;
+	memmove(m, m + 1, (e->nmemories - (n - 1)) * sizeof(*m));
 }

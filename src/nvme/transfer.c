@@ -73,13 +73,10 @@ static void copy(const struct tn_io_req *req, uint32_t piece, uint32_t skip, uns
 
 static const struct tn_nvme_memory *memory_of(const struct tn_nvme_engine *e, uintptr_t address, uint64_t bytes)
 {
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++) {
-		const struct tn_nvme_memory *m = &e->memory[i];
+	uint32_t n = tn_nvme_memories_up_to(e, address);
+	const struct tn_nvme_memory *m = n ? &e->memory[n - 1] : NULL;
 
-		if (m->table && address >= (uintptr_t)m->address && bytes <= m->bytes && address - (uintptr_t)m->address <= m->bytes - bytes)
-			return m;
-	}
-	return NULL;
+	return m && bytes <= m->bytes && address - (uintptr_t)m->address <= m->bytes - bytes ? m : NULL;
 }
 
 /* Whether a command may name both, one behind the other. */
@@ -206,6 +203,7 @@ static bool send_transfer(struct tn_nvme_engine *e, struct tn_io_req *req)
 	if (slot.bounce != TN_NVME_NO_BOUNCE) {
 		e->free_bounces &= ~(1u << slot.bounce);
 		e->stats.bounced++;
+		e->stats.bounced_bytes += slot.bytes;
 		if (writes)
 			copy(req, x->piece, x->skip, e->bounces + (uint64_t)slot.bounce * e->bounce_bytes, slot.bytes, true);
 	}
@@ -322,7 +320,7 @@ static int do_stat(struct tn_nvme_engine *e, struct tn_io_req *req)
 
 static int check(struct tn_nvme_engine *e, struct tn_io_req *req, uint8_t flags)
 {
-	if (!(flags & TN_NVME_RAW) && (req->file != 0 || !e->open))
+	if (!(flags & TN_NVME_RAW) && (req->file != e->o.file || !e->opens))
 		return refuse(e, req, -EBADF, "the file is not open");
 	if ((req->op == TN_IO_WRITE || req->op == TN_IO_ALLOCATE) && e->read_only && !(flags & TN_NVME_RAW))
 		return refuse(e, req, -EBADF, "the file is open for reading only");
@@ -363,5 +361,5 @@ void tn_nvme_begin(struct tn_nvme_engine *e, struct tn_io_req *req, uint8_t flag
 void tn_nvme_range_describe(const struct tn_nvme_engine *e, struct tn_io_stat *st)
 {
 	*st = (struct tn_io_stat){.size_bytes = e->volume.size_bytes, .links = e->volume.exists, .offset_align = e->block_bytes,
-				  .memory_align = 4, .direct = true};
+				  .memory_align = 4, .most_bytes = e->capacity, .direct = true};
 }

@@ -104,8 +104,11 @@ void tn_lane_destroy(struct tn_lane *c)
 		return;
 	assert(c->inflight == 0 && c->busy_groups == 0);
 	a = c->o.alloc;
-	for (uint32_t i = 0; i < c->nbounces; i++)
+	for (uint32_t i = 0; i < c->nbounces; i++) {
+		if (c->bounces[i].mapped)
+			tn_io_unmap(c->o.io, c->bounces[i].memory, c->bounces[i].bytes_each * TN_LANE_BOUNCES);
 		tn_put(a, c->bounces[i].memory, c->bounces[i].bytes_each * TN_LANE_BOUNCES);
+	}
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(void *)));
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
@@ -149,6 +152,8 @@ int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes)
 	if (!b->memory)
 		return tn_fail(-ENOMEM, "no memory for %u bounce buffers of %zu bytes", TN_LANE_BOUNCES, bytes);
 	b->bytes_each = bytes;
+	/* If it cannot be mapped, its bytes are copied once more. */
+	b->mapped = lane->o.io->ops->map && tn_io_map(lane->o.io, b->memory, bytes * TN_LANE_BOUNCES) == 0;
 	for (b->nfree = 0; b->nfree < TN_LANE_BOUNCES; b->nfree++)
 		b->free[b->nfree] = b->nfree;
 	lane->nbounces++;

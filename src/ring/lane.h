@@ -131,6 +131,7 @@ struct tn_lane_device {
 struct tn_lane_bounces {
 	unsigned char *memory;
 	size_t bytes_each;
+	bool mapped; /* tn_io_map */
 	uint32_t free[TN_LANE_BOUNCES], nfree;
 };
 
