@@ -21,7 +21,7 @@
 #define POISON 0xee
 
 uint32_t rig_executors;
-bool rig_attached, rig_staged;
+bool rig_attached, rig_staged, rig_namespace;
 
 /* TN_TEST_ATTACHED=1, or =staged: as if each test had said so. */
 __attribute__((constructor)) static void look_at_environment(void)
@@ -29,6 +29,7 @@ __attribute__((constructor)) static void look_at_environment(void)
 	const char *attached = getenv("TN_TEST_ATTACHED");
 
 	rig_attached = attached != NULL;
+	rig_namespace = getenv("TN_TEST_NVME") != NULL;
 	rig_staged = attached && strcmp(attached, "staged") == 0;
 }
 

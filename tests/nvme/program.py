@@ -37,7 +37,7 @@ began() {{ read -r at rest </proc/uptime; echo "begin $1 $at"; }}
 ended() {{ rc=$?; read -r at rest </proc/uptime; echo "end $1 $rc $at"; }}
 began refused; /tenuto store format --nvme $1 2>&1; ended refused
 for d in $drives; do
-    read -r vendor <$d/vendor 2>/dev/null || read -r vendor </sys/bus/pci/devices/$d/vendor
+    read -r vendor </sys/bus/pci/devices/$d/vendor
     read -r device </sys/bus/pci/devices/$d/device
     echo "${{vendor#0x}} ${{device#0x}}" >/sys/bus/pci/drivers/vfio-pci/new_id 2>/dev/null
 done
@@ -107,7 +107,7 @@ def drive(work, name, options, content=b''):
 def steps(output):
     """{name: (exit status, output, seconds)} of what ran in the machine."""
     found = {}
-    for name, at, text, rc, to in re.findall(r'^begin (\S+) ([\d.]+)$(.*?)^end \1 (\d+) ([\d.]+)$', output, re.S | re.M):
+    for name, at, text, rc, to in re.findall(r'begin (\S+) ([\d.]+)$(.*?)^end \1 (\d+) ([\d.]+)$', output, re.S | re.M):
         found[name] = (int(rc), text, float(to) - float(at))
     return found
 
@@ -120,7 +120,7 @@ def judge(ran, tests):
             return None
         return f'exit status {rc}, {status} and {" ".join(words)} expected: {text.strip()[-1500:]}'
 
-    out = [('format says how to bind a drive that is not bound', of('refused', 1, 'driver_override')),
+    out = [('format says how to bind a drive that is not bound', of('refused', 3, 'driver_override')),
            ('doctor says that both drives can be used', of('doctor', 0, r'raw NVMe +yes +0000.*\n.*raw NVMe +yes +0000')),
            ('a drive with a partition table is not taken', of('foreign', 1, 'serial number large')),
            ('unless its serial number is given', of('forced', 0)),
