@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "core/core.h"
+#include "drives/drives.h"
 #include "front/cache_rig.h"
 #include "lab/nvme_soft.h"
 #include "nvme/engine.h"

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "core/core.h"
+#include "drives/drives.h"
 #include "ioengine/mixfile.h"
 #include "lab/paced.h"
 

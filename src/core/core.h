@@ -30,7 +30,6 @@
 #include "core/stats.h"
 #include "core/vigil.h"
 #include "core/watch.h"
-#include "drives/drives.h"
 #include "io/io.h"
 #include "policy/policy.h"
 #include "region/call.h"
@@ -114,7 +113,6 @@ struct tn_session {
 #define TN_EVENTS 1024u /* of tn_event_create, of one cache */
 #define TN_EVENTS_KEPT 65536u /* of blocks, for tn_cache_events */
 
-
 /* Why a block is among the doomed. */
 enum tn_doom {
 	TN_DOOM_NOT,
@@ -159,10 +157,6 @@ struct tn_engines {
 	struct tn_drives *drives; /* of directories that are drives; NULL: none is. Closed with the cache */
 	struct tn_mix mix[TN_DEVICES_MAX]; /* by device; version 0: nothing is known */
 };
-
-/* Memory that requests will name for long (io/io.h): as much of it as is whole pages. What cannot be mapped is said, and is copied. */
-void tn_engines_map(const struct tn_engines *e, struct tn_io *io, void *memory, uint64_t bytes);
-void tn_engines_unmap(struct tn_io *io, void *memory, uint64_t bytes);
 
 /* The row of tiers (see tier/tier.h). */
 struct tn_row {

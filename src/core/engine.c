@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "core/core.h"
+#include "core/engine.h"
 #include "ioengine/ioengine.h"
 #include "ioengine/mixfile.h"
 

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "block/events.h"
 #include "core/core.h"
+#include "core/engine.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
 #define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities; the disk tier counts on half */

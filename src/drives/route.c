@@ -22,7 +22,7 @@ struct router {
 	const struct tn_clock *clock;
 	struct target at[TN_ROUTES_MAX + 1]; /* the last one is that of files, if there is one */
 	uint32_t n;	 /* namespaces */
-	uint32_t first;	 /* that is looked at first; in turns */
+	uint32_t first;	 /* that is looked at first: each poll another one */
 	bool has_files;
 	uint32_t wakes, wakes_seen; /* wakes: any thread */
 };

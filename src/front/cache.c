@@ -13,6 +13,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "drives/drives.h"
 #include "front/attach.h"
 #include "front/serve.h"
 #include "region/latency.h"

@@ -8,8 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <tenuto/admin.h>
-
 #include "base/error.h"
 #include "base/hash.h"
 #include "core/core.h"
@@ -41,16 +39,6 @@ static void on_log(void *arg, enum tn_log_level level, const char *where, const 
 		printf("# %llu us: log %d %s: %s\n", (unsigned long long)(rig_now(arg) / RIG_US), level, where, text);
 }
 
-/* TN_TEST_NVME=nvme:ADDRESS: the rig's disk is the namespace of this controller, emptied for each rig. */
-static const char *empty_namespace(void)
-{
-	const char *drive = getenv("TN_TEST_NVME");
-
-	if (drive && tn_admin_format(drive, NULL, NULL, NULL))
-		fail_msg("%s: %s", drive, tn_error_last()->text);
-	return drive;
-}
-
 /* head_dim 64 x 2 heads x 16 tokens x bf16: 4 KiB per page and plane, so pages can be read into directly. */
 void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
 {
@@ -60,7 +48,7 @@ void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t 
 	memset(r, 0, sizeof(*r));
 	snprintf(r->dir, sizeof(r->dir), "%s/tn-cache-XXXXXX", base ? base : "/tmp");
 	assert_non_null(mkdtemp(r->dir));
-	r->dirs[0] = disk_bytes ? empty_namespace() : NULL;
+	r->dirs[0] = disk_bytes ? rig_empty_namespace() : NULL;
 	r->dirs[0] = r->dirs[0] ? r->dirs[0] : r->dir;
 	r->o = (struct rig_opts){.spaces = 1, .layers = RIG_LAYERS, .pages_per_block = RIG_PAGES, .heads = 2, .head_dim = head_dim,
 				 .npages = RIG_POOL_PAGES, .attached = rig_attached, .staged = rig_staged};

@@ -293,6 +293,8 @@ void rig_check_quiet(struct rig *r);
 /* Of cache_sim_rig.c, for cache_rig.c. */
 int rig_sim_open(struct rig *r, struct tn_cache_opts *opts);
 int rig_sim_close(struct rig *r);
+/* TN_TEST_NVME=nvme:ADDRESS: the rig's disk is the namespace of this controller, emptied for each rig; NULL: it is a directory. */
+const char *rig_empty_namespace(void);
 void rig_sim_turn(struct rig *r, uint64_t max_ns);
 
 #endif

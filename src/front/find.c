@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "drives/drives.h"
 #include "front/attach.h"
 
 #define PATH_BYTES 1200u

@@ -13,6 +13,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "core/core.h"
+#include "core/engine.h"
 #include "front/attach.h"
 #include "front/stage.h"
 #include "layout/layout.h"
