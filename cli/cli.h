@@ -224,6 +224,8 @@ int cli_find_device_model(const char *name, char *path, size_t path_bytes);
  * Whether a path given with option (e.g. "--dir ", or "") is a directory: CLI_OK, or the exit code after a message on
  * stderr.
  */
+/* Whether a drive is named in the place of a directory: "nvme:0000:03:00.0". */
+bool cli_is_drive(const char *dir);
 int cli_check_dir(const char *option, const char *path);
 /*
  * Checks before a long run that a file can be written at its end: CLI_OK, or the exit code after a message on stderr.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto store info|verify|check|flush DIR...`: what stores hold, whether every byte of them is good, whether
+ * `tenuto store info|verify|check|flush DIR...`, `tenuto store format`: what stores hold, whether every byte of them is good, whether
  * their index is sound - and its repair from the block headers.
  *
  * verify and check work on stores that no process has open, info on any: of one that a process serves it asks that process, too. flush is
@@ -131,8 +131,8 @@ static int check_dir(const char *dir, const char *instance, bool alone)
 		rc = cli_error(CLI_USAGE, "%s: is not a directory; give the one that the cache was opened with", dir);
 	else
 		rc = cli_check_dir("", dir);
-	if (rc)
-		return rc;
+	if (rc || cli_is_drive(dir))
+		return rc ? rc : CLI_GO;
 	snprintf(path, sizeof(path), "%s/%s/tenuto.store", dir, instance);
 	if (!access(path, F_OK) || errno != ENOENT)
 		return CLI_GO;
@@ -535,11 +535,50 @@ static int store_flush(int argc, char **argv)
 	return rc ? rc : cli_finish(CLI_OK);
 }
 
+/* ---- format ------------------------------------------------------------------------------------ */
+
+struct format_args {
+	const char *nvme, *serial;
+};
+
+static const struct cli_opt format_options[] = {
+	{"nvme", "DRIVE", NULL, "the drive: its address on the PCI bus (0000:03:00.0), or a block device (/dev/nvme0n1)", CLI_STRING,
+	 offsetof(struct format_args, nvme), 0, 0},
+	{"force-serial", "SERIAL", NULL, "take the drive with this serial number, whatever it holds", CLI_STRING, offsetof(struct format_args, serial), 0, 0},
+	{0},
+};
+
+static const struct cli_verb format_verb = {
+	.name = "store format",
+	.about = "Makes the namespace of an NVMe drive ready for a store, which the next cache that is given nvme:ADDRESS in the place of a directory "
+		 "makes there. What it held is gone. Refuses a drive that is in use, or holds what is not Tenuto's, and never takes one from its "
+		 "driver: it says what to do.",
+	.opts = format_options,
+};
+
+static int store_format(int argc, char **argv)
+{
+	struct format_args a = {0};
+	int n, rc = cli_parse(&format_verb, argc, argv, &a, &n);
+	struct told told = {0};
+
+	if (rc != CLI_GO)
+		return rc;
+	if (!a.nvme)
+		return cli_error(CLI_USAGE, "--nvme is missing: which drive? `tenuto doctor` lists them");
+	rc = tn_admin_format(a.nvme, a.serial, on_log, &told);
+	if (rc)
+		return cli_fail(rc, NULL);
+	printf("%s is ready for a store\n", a.nvme);
+	return cli_finish(CLI_OK);
+}
+
 static const struct cli_command commands[] = {
 	{"info", store_info, "what a store is and holds"},
 	{"verify", store_verify, "read every block and check every checksum"},
 	{"flush", store_flush, "have the process that has a store open make everything durable"},
 	{"check", store_check, "is the index sound; --rebuild repairs it"},
+	{"format", store_format, "make an NVMe drive ready for a store"},
 	{NULL, NULL, NULL},
 };
 

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <tenuto/admin.h>
 #include <tenuto/cache.h>
 
 #include "engine.h"
@@ -48,14 +49,17 @@ static const struct machine machines[] = {
 };
 
 struct demo_args {
-	const char *dir;
-	uint64_t seed;
+	const char *dir, *nvme;
+	uint64_t seed, requests;
 	bool json;
 };
 
 static const struct cli_opt options[] = {
 	{"dir", "DIR", "a temporary one", "where to store (a new directory is made inside, and removed)", CLI_STRING,
 	 offsetof(struct demo_args, dir), 0, 0},
+	{"nvme", "ADDRESS", NULL, "store on the namespace of this NVMe controller, which holds no store (`tenuto store format`)", CLI_STRING,
+	 offsetof(struct demo_args, nvme), 0, 0},
+	{"requests", "N", "800", "how many", CLI_COUNT, offsetof(struct demo_args, requests), 2, 100000},
 	{"seed", "N", "1", "of the workload", CLI_COUNT, offsetof(struct demo_args, seed), 1, UINT64_MAX},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct demo_args, json), 0, 0},
 	{0},
@@ -370,9 +374,33 @@ static int check_free_bytes(const char *dir)
 	return rc ? cli_fail(rc, NULL) : cli_check_free_bytes(dir, engine_disk_bytes(&g, CAPACITY_BLOCKS));
 }
 
+/* On a drive that holds no store; afterwards it holds none again. */
+static int on_drive(const struct demo_args *a, const struct trace *t, struct half *half)
+{
+	struct tn_admin_device device;
+	struct tn_admin_store store;
+	const char *dir;
+	char path[64];
+	int rc, formatted;
+
+	snprintf(path, sizeof(path), "%s%.40s", cli_is_drive(a->nvme) ? "" : "nvme:", a->nvme);
+	dir = path;
+	tn_admin_store_init(&store);
+	store.dirs = &dir;
+	store.ndirs = 1;
+	rc = tn_admin_store_info(&store, &device);
+	if (rc == 0)
+		return cli_error(CLI_USAGE, "%s holds a store: `tenuto store format --nvme %s` empties it", path, a->nvme);
+	if (rc != -ENOENT)
+		return cli_fail(rc, NULL);
+	rc = run(a, t, path, half);
+	formatted = tn_admin_format(path, NULL, NULL, NULL);
+	return rc ? rc : formatted ? cli_fail(formatted, "emptying the drive") : CLI_OK;
+}
+
 int cmd_demo(int argc, char **argv)
 {
-	struct demo_args a = {.seed = 1};
+	struct demo_args a = {.seed = 1, .requests = REQUESTS};
 	struct workload_opts w;
 	struct trace t;
 	struct half *half;
@@ -383,13 +411,13 @@ int cmd_demo(int argc, char **argv)
 		return rc;
 	workload_opts_init(&w);
 	w.seed = a.seed;
-	w.requests = REQUESTS;
+	w.requests = a.requests;
 	half = mmap(NULL, 2 * sizeof(*half), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (half == MAP_FAILED || workload_generate(&w, &t))
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
 	cli_catch_interrupts();
-	rc = cli_scratch_dir(a.dir, NULL, dir, sizeof(dir));
-	if (!rc) {
+	rc = a.nvme ? on_drive(&a, &t, half) : cli_scratch_dir(a.dir, NULL, dir, sizeof(dir));
+	if (!rc && !a.nvme) {
 		rc = check_free_bytes(dir);
 		if (!rc)
 			rc = run(&a, &t, dir, half);

@@ -122,7 +122,7 @@ static void print_table(const struct doctor *d)
 	static const bool left[] = {true, true, true, true};
 	struct cli_table t;
 	bool any = false;
-	char text[512];
+	char text[700];
 
 	cli_table_init(&t, 4, left);
 	cli_table_cell(&t, "what");

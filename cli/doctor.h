@@ -27,7 +27,7 @@ struct doctor_finding {
 	enum doctor_state state;
 	char value[160];
 	const char *gives;
-	const char *todo;
+	const char *todo; /* outlives the list */
 };
 
 struct doctor {
@@ -49,7 +49,7 @@ uint64_t doctor_read_number(const char *path, uint64_t fallback);
 void doctor_probe_kernel(struct doctor *d);
 /* doctor_disk.c: the directory, the disk under it, NVMe devices. */
 void doctor_probe_disk(struct doctor *d);
-/* doctor_device.c: IOMMU, VFIO, CUDA, GDS, UCX. */
+/* doctor_device.c: IOMMU, VFIO, NVMe drives from user space, CUDA, GDS, UCX. */
 void doctor_probe_devices(struct doctor *d);
 
 /**

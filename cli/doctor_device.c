@@ -9,7 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tenuto/admin.h>
+
 #include "doctor.h"
+
+#define DRIVES 16
 
 static unsigned count_entries(const char *path)
 {
@@ -30,14 +34,30 @@ static void probe_iommu(struct doctor *d)
 	bool vfio = access("/dev/vfio/vfio", F_OK) == 0, allowed = access("/dev/vfio/vfio", R_OK | W_OK) == 0;
 	bool module = access("/sys/module/vfio_pci", F_OK) == 0;
 
-	doctor_add(d, "IOMMU", groups ? DOCTOR_YES : DOCTOR_NO, "nothing yet; later: safe access to a drive from user space",
-		   "for later: enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (Intel); in a VM: a virtual IOMMU",
+	doctor_add(d, "IOMMU", groups ? DOCTOR_YES : DOCTOR_NO, "safe access to a drive from user space (nvme:ADDRESS)",
+		   "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (Intel); in a VM: a virtual IOMMU",
 		   "%u groups", groups);
 	doctor_add(d, "VFIO", vfio && allowed ? DOCTOR_YES : vfio ? DOCTOR_PARTLY : DOCTOR_NO,
-		   "nothing yet; later: NVMe queues of our own, also on a GPU",
-		   vfio ? "for later: access to /dev/vfio/vfio and the group of the device"
-			: "for later: modprobe vfio-pci, and an IOMMU", "/dev/vfio/vfio %s%s",
+		   "NVMe drives without the kernel (nvme:ADDRESS)",
+		   vfio ? "access to /dev/vfio/vfio and the group of the device"
+			: "modprobe vfio-pci, and an IOMMU", "/dev/vfio/vfio %s%s",
 		   !vfio ? "is missing" : allowed ? "is usable" : "is there, no permission", module ? ", vfio-pci loaded" : "");
+}
+
+/* Which drives a store could have as nvme:ADDRESS, and what each lacks. */
+static void probe_drives(struct doctor *d)
+{
+	static struct tn_admin_drive drive[DRIVES];
+	int n = tn_admin_drives(drive, DRIVES);
+
+	for (int i = 0; i < n && i < DRIVES; i++) {
+		char group[32] = "no IOMMU";
+
+		if (drive[i].iommu_group >= 0)
+			snprintf(group, sizeof(group), "IOMMU group %d", drive[i].iommu_group);
+		doctor_add(d, "raw NVMe", drive[i].usable ? DOCTOR_YES : DOCTOR_NO, "a store without file system and kernel", drive[i].lacks,
+			   "%s: driver %s, %s", drive[i].address, drive[i].driver[0] ? drive[i].driver : "none", group);
+	}
 }
 
 static void probe_cuda(struct doctor *d)
@@ -97,6 +117,7 @@ static void probe_ucx(struct doctor *d)
 void doctor_probe_devices(struct doctor *d)
 {
 	probe_iommu(d);
+	probe_drives(d);
 	probe_cuda(d);
 	probe_gds(d);
 	probe_ucx(d);

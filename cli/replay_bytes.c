@@ -56,6 +56,8 @@ static int default_capacity(const struct trace *t, const struct tn_geometry *g, 
 	for (size_t i = 0; i < ndirs; i++) {
 		struct statvfs v;
 
+		if (cli_is_drive(dirs[i]))
+			return cli_error(CLI_USAGE, "%s: how many blocks may the store have there? give --capacity-blocks", dirs[i]);
 		if (statvfs(dirs[i], &v))
 			return cli_error(CLI_ENVIRONMENT, "%s: %s", dirs[i], strerror(errno));
 		free_bytes += (uint64_t)v.f_bavail * v.f_frsize;

@@ -108,10 +108,17 @@ int cli_temp_dir(const char *base, char *path, size_t path_bytes)
 	return n;
 }
 
+bool cli_is_drive(const char *dir)
+{
+	return strncmp(dir, "nvme:", 5) == 0;
+}
+
 int cli_check_dir(const char *option, const char *path)
 {
 	struct stat st;
 
+	if (cli_is_drive(path))
+		return CLI_OK; /* opening it says what is wrong */
 	if (stat(path, &st))
 		return cli_error(cli_exit_of(-errno), "%s%s: %s", option, path, strerror(errno));
 	if (!S_ISDIR(st.st_mode))

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "core/core.h"
+#include "drives/drives.h"
 #include "ioengine/mixfile.h"
 #include "lab/paced.h"
 
@@ -86,6 +87,9 @@ static int check(const struct tn_cache_opts *opts, const struct tn_paced_drive *
 {
 	if (opts->ndirs == 0)
 		return tn_fail(-EINVAL, "device_model %.100s without directories: there is nothing to pace", drive->model);
+	for (size_t i = 0; i < opts->ndirs; i++)
+		if (tn_drive_is(opts->dirs[i]))
+			return tn_fail(-ENOTSUP, "device_model %.100s on %.60s: only directories are paced", drive->model, opts->dirs[i]);
 	if (drive->stretch > TN_PACED_STRETCH_MAX)
 		return tn_fail(-EINVAL, "device_stretch %u: must be 0 to %u", drive->stretch, TN_PACED_STRETCH_MAX);
 	return 0;

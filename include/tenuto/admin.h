@@ -149,6 +149,42 @@ TN_API int tn_admin_store_verify(const struct tn_admin_store *store, struct tn_a
  */
 TN_API int tn_admin_store_check(const struct tn_admin_store *store, unsigned flags, struct tn_admin_check *result);
 
+/**
+ * tn_admin_format - make the namespace of an NVMe controller ready for a store, which the next cache on "nvme:ADDRESS" makes there
+ * @drive:  "nvme:0000:03:00.0", the address alone, or a block device of it ("/dev/nvme0n1")
+ * @serial: the drive of this serial number is taken whatever it holds; NULL: only one that is empty, or Tenuto's
+ * @log, @log_arg: as in struct tn_admin_store
+ *
+ * What the drive held is gone. Never takes a drive from its driver: it says what to do, unless something on the drive is in use.
+ *
+ * Any thread; blocks.
+ *
+ * Return: 0, or -EINVAL (no such drive), -EBUSY (the kernel's driver, or another process, has it, or it is in use: the detail says by what),
+ * -EUCLEAN (it holds something else), -ENOTSUP (no IOMMU, or a drive that Tenuto does not drive), -EACCES, -EIO, -ENOMEM.
+ */
+TN_API int tn_admin_format(const char *drive, const char *serial, tn_log_fn log, void *log_arg);
+
+#define TN_ADMIN_DRIVES_MAX 32
+
+/**
+ * struct tn_admin_drive - an NVMe controller of this machine
+ * @address: on the PCI bus
+ * @driver:  that has it, or ""
+ * @lacks:   why Tenuto cannot use it now, and what to do; "" if it can
+ * @iommu_group: or -1: no IOMMU translates its addresses
+ * @usable:  it could be opened now
+ */
+struct tn_admin_drive {
+	char address[16];
+	char driver[32];
+	char lacks[464];
+	int iommu_group;
+	bool usable;
+};
+
+/** tn_admin_drives - which there are: how many, of which up to @max are written, or -errno. Any thread; opens none of them. */
+TN_API int tn_admin_drives(struct tn_admin_drive *out, size_t max);
+
 #ifdef __cplusplus
 }
 #endif

@@ -45,12 +45,15 @@ struct tn_save;
 /**
  * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
  * @size:            sizeof(struct tn_cache_opts), set by init
- * @dirs:            directories, one per device; none: host memory only. Each has to be there. On a disk that is mounted give one
+ * @dirs:            directories, one per device; none: host memory only. "nvme:0000:03:00.0" in the place of one is the namespace of
+ *                   that NVMe controller, bound to vfio-pci and reached without the kernel; it holds one store, of whatever @instance, and
+ *                   @executors must be 0. The host tier and memories of this process are pinned, whole, so that it reaches them.
+ *                   Each directory has to be there. On a disk that is mounted give one
  *                   inside the mount, never the mount point: what becomes of a disk that is late is told at tn_cache_open.
  *                   What `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
  * @instance:        name of this process's part of them (DIR/<instance>/), default "default"
  * @disk_bytes:      capacity on disk over all directories; 0 with dirs: what the stores already have, or
- *                   for new ones a tenth of the free space. Each directory gets an equal part, rounded up to whole segments
+ *                   for new ones a tenth of the free space, on a namespace 15 sixteenths. Each directory gets an equal part, rounded up to whole segments
  *                   (about 1/64 of the capacity, 4 MiB to 1 GiB, more for very large blocks of @geometry). The index comes on top. A
  *                   store never grows beyond what it was made with: asked for more, it warns and goes on with what it has (a larger
  *                   one begins in an empty directory); asked for less, it uses less, and the blocks beyond that are dropped

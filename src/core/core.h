@@ -113,7 +113,6 @@ struct tn_session {
 #define TN_EVENTS 1024u /* of tn_event_create, of one cache */
 #define TN_EVENTS_KEPT 65536u /* of blocks, for tn_cache_events */
 
-
 /* Why a block is among the doomed. */
 enum tn_doom {
 	TN_DOOM_NOT,
@@ -155,6 +154,7 @@ struct tn_engines {
 	const struct tn_alloc *alloc;
 	const struct tn_clock *clock;
 	const struct tn_log *log;
+	struct tn_drives *drives; /* of directories that are drives; NULL: none is. Closed with the cache */
 	struct tn_mix mix[TN_DEVICES_MAX]; /* by device; version 0: nothing is known */
 };
 

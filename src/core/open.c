@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "block/events.h"
 #include "core/core.h"
+#include "core/engine.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
 #define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities; the disk tier counts on half */
@@ -214,13 +215,17 @@ static int plan_layout(struct tn_cache *cache, uint64_t *bytes)
 
 #define SMALL_BYTES (UINT64_C(1) << 30) /* a new store with less is more likely a mistake */
 
-/* A tenth of what is free. */
+/* A tenth of what is free; of a drive all but what the index may need. */
 static int spare_bytes(const struct tn_cache *cache, uint64_t *bytes)
 {
 	struct statvfs fs;
 
 	*bytes = 0;
 	for (size_t i = 0; i < cache->o.ndirs; i++) {
+		if (tn_drive_is(cache->o.dirs[i])) {
+			*bytes += tn_drives_bytes(cache->engines.drives, cache->o.dirs[i]) / 16 * 15;
+			continue;
+		}
 		if (statvfs(cache->o.dirs[i], &fs))
 			return tn_fail(-errno, "directory %s: %s", cache->o.dirs[i], strerror(errno));
 		*bytes += (uint64_t)fs.f_bavail * fs.f_frsize / 10;
@@ -228,10 +233,15 @@ static int spare_bytes(const struct tn_cache *cache, uint64_t *bytes)
 	return 0;
 }
 
-/* Bytes of a directory's file system, all and those that are free; false: it does not say. */
-static bool room_of(const char *dir, uint64_t *all, uint64_t *left)
+/* Bytes of a directory's file system, or of a drive, all and those that are free; false: it does not say. */
+static bool room_of(const struct tn_cache *cache, const char *dir, uint64_t *all, uint64_t *left)
 {
 	struct statvfs fs;
+
+	if (tn_drive_is(dir)) {
+		*all = *left = tn_drives_bytes(cache->engines.drives, dir);
+		return *all > 0;
+	}
 
 	if (statvfs(dir, &fs))
 		return false;
@@ -251,10 +261,10 @@ static int check_room(struct tn_cache *cache, uint64_t existing)
 	for (size_t i = 0; i < cache->o.ndirs; i++) {
 		const char *dir = cache->o.dirs[i];
 
-		if (!room_of(dir, &all, &left))
+		if (!room_of(cache, dir, &all, &left))
 			continue; /* opening the store says why */
 		if (each > all)
-			return tn_fail(-EINVAL, "disk_bytes %llu: a capacity of %llu in %s, whose file system has %llu in all; give less",
+			return tn_fail(-EINVAL, "disk_bytes %llu: a capacity of %llu in %s, which has %llu in all; give less",
 				       (unsigned long long)cache->o.disk_bytes, (unsigned long long)each, dir, (unsigned long long)all);
 		if (each > left && existing == 0)
 			tn_log(&cache->log, TN_LOG_WARN, "%s: %llu MiB of disk_bytes are its, and %llu MiB are free: saves will fail when it is full", dir,
@@ -345,8 +355,10 @@ static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 			       (unsigned long long)i.totalram * i.mem_unit);
 	rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->row.host) : 0;
 
-	if (cache->row.host)
+	if (cache->row.host) {
 		*out = tn_host_tier(cache->row.host);
+		tn_engines_map(&cache->engines, cache->io, tn_host_memory(cache->row.host), tn_host_bytes(cache->row.host));
+	}
 	return rc;
 }
 
@@ -460,6 +472,8 @@ static int open_transfers(struct tn_cache *cache)
 	uint64_t active = (uint64_t)cache->o.max_ops * cache->o.max_op_blocks;
 	int rc = cache->store ? tn_headers_create(&ho, &cache->headers) : 0;
 
+	if (cache->headers)
+		tn_engines_map(&cache->engines, cache->io, tn_headers_memory(cache->headers)[0], tn_headers_bytes(cache->headers));
 	if (rc == 0)
 		rc = tn_whole_create(cache->alloc, &cache->whole);
 	if (rc == 0)
@@ -541,6 +555,10 @@ static void close_parts(struct tn_cache *cache)
 	tn_workers_destroy(cache->workers);
 	tn_reclaim_destroy(cache->reclaim);
 	tn_schedule_destroy(cache);
+	if (cache->headers)
+		tn_engines_unmap(cache->io, tn_headers_memory(cache->headers)[0], tn_headers_bytes(cache->headers));
+	if (cache->row.host)
+		tn_engines_unmap(cache->io, tn_host_memory(cache->row.host), tn_host_bytes(cache->row.host));
 	tn_headers_destroy(cache->headers);
 	tn_flights_destroy(cache->flights);
 	tn_offloads_destroy(&cache->offloads);

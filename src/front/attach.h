@@ -77,6 +77,8 @@ int tn_remote_slack_copy(struct tn_space *space, struct tn_slack **out);
 
 /* ---- pool.c ------------------------------------------------------------------------------------------------ */
 
+/* tn_memory_register, for the operations of a session of this process; NULL: its own. */
+int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_session *session, struct tn_memory **out);
 /* Frees the memories and pools that are left when the owner is gone and the cache ends. No thread is in a call with them. */
 void tn_memories_abandon(struct tn_cache *cache);
 

@@ -13,6 +13,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "drives/drives.h"
 #include "front/attach.h"
 #include "front/serve.h"
 #include "region/latency.h"
@@ -122,7 +123,7 @@ static int make_dirs(struct tn_cache *cache)
 		paths[i] = text;
 	}
 	for (size_t i = 0; i < o->ndirs && !o->read_only; i++) {
-		if (mkdir(paths[i], 0700) == 0 || errno == EEXIST)
+		if (tn_drive_is(paths[i]) || mkdir(paths[i], 0700) == 0 || errno == EEXIST)
 			continue;
 		failed++;
 		rc = tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
@@ -150,6 +151,7 @@ void tn_cache_free(struct tn_cache *cache)
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
 	if (cache->engines.free)
 		cache->engines.free(cache->engines.devices);
+	tn_drives_close(cache->engines.drives);
 	if (cache->eventfd >= 0)
 		close(cache->eventfd);
 	pthread_mutex_destroy(&cache->lock);

@@ -19,7 +19,7 @@
 #define POISON 0xee
 
 uint32_t rig_executors;
-bool rig_attached, rig_staged;
+bool rig_attached, rig_staged, rig_namespace;
 
 /* TN_TEST_ATTACHED=1, or =staged: as if each test had said so. */
 __attribute__((constructor)) static void look_at_environment(void)
@@ -27,6 +27,7 @@ __attribute__((constructor)) static void look_at_environment(void)
 	const char *attached = getenv("TN_TEST_ATTACHED");
 
 	rig_attached = attached != NULL;
+	rig_namespace = getenv("TN_TEST_NVME") != NULL;
 	rig_staged = attached && strcmp(attached, "staged") == 0;
 }
 
@@ -47,7 +48,8 @@ void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t 
 	memset(r, 0, sizeof(*r));
 	snprintf(r->dir, sizeof(r->dir), "%s/tn-cache-XXXXXX", base ? base : "/tmp");
 	assert_non_null(mkdtemp(r->dir));
-	r->dirs[0] = r->dir;
+	r->dirs[0] = disk_bytes ? rig_empty_namespace() : NULL;
+	r->dirs[0] = r->dirs[0] ? r->dirs[0] : r->dir;
 	r->o = (struct rig_opts){.spaces = 1, .layers = RIG_LAYERS, .pages_per_block = RIG_PAGES, .heads = 2, .head_dim = head_dim,
 				 .npages = RIG_POOL_PAGES, .attached = rig_attached, .staged = rig_staged};
 	tn_cache_opts_init(o);

@@ -143,6 +143,8 @@ struct rig {
 extern uint32_t rig_executors;
 /* Whether the caches of such rigs are attached ones, and their pools staged. */
 extern bool rig_attached, rig_staged;
+/* Whether their disk is a raw namespace: TN_TEST_NVME. */
+extern bool rig_namespace;
 
 /* ---- a cache ---------------------------------------------------------------------------------------------- */
 
@@ -184,6 +186,9 @@ struct tn_cache *rig_attach(const struct rig *r);
 /* A test of pages that reads go to straight. */
 #define RIG_UNSTAGED_TEST(f) {#f, rig_staged ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)RIG_STAGED}
 #define RIG_STAGED "of a staged load no page is written to while its reads hang: they go to session memory"
+/* A test that looks at the store's file, or opens a second cache. */
+#define RIG_FILE_TEST(f) {#f, rig_namespace ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)RIG_RAW}
+#define RIG_RAW "a raw namespace has no file, and lets one process in"
 void rig_skip(void **state);
 #define RIG_SIMULATED "a simulated cache has no thread that could serve"
 
@@ -288,6 +293,8 @@ void rig_check_quiet(struct rig *r);
 /* Of cache_sim_rig.c, for cache_rig.c. */
 int rig_sim_open(struct rig *r, struct tn_cache_opts *opts);
 int rig_sim_close(struct rig *r);
+/* TN_TEST_NVME=nvme:ADDRESS: the rig's disk is the namespace of this controller, emptied for each rig; NULL: it is a directory. */
+const char *rig_empty_namespace(void);
 void rig_sim_turn(struct rig *r, uint64_t max_ns);
 
 #endif

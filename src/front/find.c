@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "drives/drives.h"
 #include "front/attach.h"
 
 #define PATH_BYTES 1200u
@@ -33,6 +34,8 @@ void tn_find_me(struct tn_cache *cache, const char *socket)
 	if (!has_links(cache) || !realpath(socket, target))
 		return;
 	for (uint32_t i = 0; i < cache->ndevices; i++) {
+		if (tn_drive_is(tn_store_path(cache->store, i)))
+			continue; /* it has no directory: the socket's path is what leads to it */
 		link_path(cache, i, path);
 		unlink(path); /* of an owner that died: this process has the store's lock */
 		if (symlink(target, path))
@@ -46,6 +49,8 @@ void tn_find_me_no_more(struct tn_cache *cache)
 	char path[PATH_BYTES];
 
 	for (uint32_t i = 0; has_links(cache) && i < cache->ndevices; i++) {
+		if (tn_drive_is(tn_store_path(cache->store, i)))
+			continue;
 		link_path(cache, i, path);
 		unlink(path);
 	}

@@ -13,6 +13,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "core/core.h"
+#include "core/engine.h"
 #include "front/attach.h"
 #include "front/stage.h"
 #include "layout/layout.h"
@@ -66,7 +67,42 @@ static void free_memory(struct tn_memory *memory)
 	tn_put(a, memory, sizeof(*memory));
 }
 
+/* On the owner thread. */
+static int map_memory(struct tn_cache *cache, void *arg)
+{
+	const struct tn_memory *m = arg;
+
+	for (size_t i = 0; i < m->nranges; i++)
+		tn_engines_map(&cache->engines, cache->io, m->range[i].address, m->range[i].bytes);
+	return 0;
+}
+
+static int unmap_memory(struct tn_cache *cache, void *arg)
+{
+	const struct tn_memory *m = arg;
+
+	for (size_t i = 0; i < m->nranges; i++)
+		tn_engines_unmap(cache->io, m->range[i].address, m->range[i].bytes);
+	return 0;
+}
+
+/*
+ * A drive that maps memory has all of its pages made and kept. For memory of processes that have attached, which say themselves how much that
+ * is, and may take pages away, nothing is mapped: its bytes are copied on their way.
+ */
+static bool is_mapped(const struct tn_memory *m)
+{
+	const struct tn_cache *cache = m->cache;
+
+	return m->session == cache->own && !cache->attached && cache->io && cache->io->ops->map;
+}
+
 int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out)
+{
+	return tn_memory_register_for(cache, desc, NULL, out);
+}
+
+int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_session *session, struct tn_memory **out)
 {
 	struct tn_memory_desc d;
 	struct tn_memory *memory;
@@ -93,7 +129,7 @@ int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc
 		return tn_fail(-ENOMEM, "tn_memory_register: no memory");
 	memory->cache = cache;
 	tn_list_init(&memory->pools);
-	memory->session = cache->own;
+	memory->session = session ? session : cache->own;
 	memory->nranges = d.nranges;
 	memory->stage_bytes = d.stage_bytes;
 	memory->range = tn_get(cache->alloc, ranges_bytes(d.nranges));
@@ -107,6 +143,8 @@ int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc
 		free_memory(memory);
 		return rc;
 	}
+	if (is_mapped(memory))
+		tn_messages_call(&cache->messages, map_memory, memory);
 	pthread_mutex_lock(&cache->lock);
 	cache->nmemories++;
 	tn_list_push(&cache->memories, &memory->link);
@@ -136,6 +174,8 @@ int tn_memory_unregister(struct tn_memory *memory)
 		return tn_fail(-EBUSY, "tn_memory_unregister: it has %u pools; destroy them first", pools);
 	if (cache->attached)
 		tn_remote_memory_unregister(memory);
+	if (is_mapped(memory))
+		tn_messages_call(&cache->messages, unmap_memory, memory);
 	free_memory(memory);
 	return 0;
 }

@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "front/attach.h"
 #include "front/serve.h"
 
 /* ---- descriptors ---------------------------------------------------------------------------------------------- */
@@ -209,9 +210,8 @@ int tn_served_memory(struct tn_served *s, const struct tn_wire_memory *w, const 
 	d.nranges = m->nranges;
 	d.ranges = m->range;
 	if (rc == 0)
-		rc = tn_memory_register(s->cache, &d, &m->memory);
+		rc = tn_memory_register_for(s->cache, &d, s->session, &m->memory);
 	if (rc == 0) {
-		m->memory->session = s->session;
 		m->memory->staged = w->staged;
 		m->memory->lost = &m->lost;
 	} else if (i < TN_SERVED_MEMORIES) {

@@ -22,6 +22,8 @@
  *    from a file system it asks by requests: SYNC, ALLOCATE, STAT.
  *  - A file lent by one engine and adopted by another is one open file description: the lock that
  *    open took covers the I/O of both. The lender closes last, because its close gives the lock back.
+ *  - map says of memory that many requests will name it. An engine that has no use for that has no such function, and requests
+ *    name any memory, mapped or not. Mapped memory stays where it is until unmap; no request may use it then.
  *  - A wake makes the waiting poll return; if none waits, the next poll that would wait. Any poll may consume
  *    the wake. So after every poll, and before waiting again, the owner looks at what wakers left for it.
  */
@@ -33,7 +35,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define TN_IO_ABI 4u
+#define TN_IO_ABI 5u
 #define TN_IO_FILES_MAX 64u
 #define TN_IO_NO_FILE UINT32_MAX /* no handle */
 
@@ -85,6 +87,7 @@ struct tn_io_req {
  * @offset_align: direct I/O alignment of offsets and lengths; 1 if the file is buffered
  * @memory_align: likewise of memory
  * @direct:       opened with O_DIRECT
+ * @most_bytes:   that the file can have; 0: its file system says when it has no more
  * @in_memory:    the medium is this machine's memory: reserving bytes writes them
  */
 struct tn_io_stat {
@@ -92,6 +95,7 @@ struct tn_io_stat {
 	uint32_t offset_align;
 	uint32_t memory_align;
 	uint32_t links;
+	uint64_t most_bytes;
 	bool direct;
 	bool in_memory;
 };
@@ -149,6 +153,10 @@ struct tn_io_ops {
 	int (*lend)(struct tn_io *io, uint32_t file, struct tn_io_lent *lent);
 	/* Opens a lent file, with a duplicate of its descriptor: 0 and *file, or -errno. */
 	int (*adopt)(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file);
+	/* Whole pages; 0, or -errno: requests that name it are slower. Both NULL: the engine has no use for it. */
+	int (*map)(struct tn_io *io, void *memory, uint64_t bytes);
+	/* As it was mapped; nothing happens if it was not. */
+	void (*unmap)(struct tn_io *io, void *memory, uint64_t bytes);
 	/* Any thread: let a waiting poll return. Cheap when nobody waits. */
 	void (*wake)(struct tn_io *io);
 	/* Nothing may be in flight. NULL-safe through tn_io_destroy. */
@@ -208,6 +216,17 @@ static inline int tn_io_lend(struct tn_io *io, uint32_t file, struct tn_io_lent 
 static inline int tn_io_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file)
 {
 	return io->ops->adopt(io, lent, file);
+}
+
+static inline int tn_io_map(struct tn_io *io, void *memory, uint64_t bytes)
+{
+	return io->ops->map ? io->ops->map(io, memory, bytes) : 0;
+}
+
+static inline void tn_io_unmap(struct tn_io *io, void *memory, uint64_t bytes)
+{
+	if (io->ops->unmap)
+		io->ops->unmap(io, memory, bytes);
 }
 
 static inline void tn_io_wake(struct tn_io *io)

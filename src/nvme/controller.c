@@ -614,6 +614,14 @@ static struct mapped *mapped_at(struct tn_nvme *n, const void *memory, uint64_t 
 	return NULL;
 }
 
+static bool meets_mapped(const struct tn_nvme *n, uintptr_t memory, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++)
+		if (memory < (uintptr_t)n->mapped[i].memory + n->mapped[i].bytes && (uintptr_t)n->mapped[i].memory < memory + bytes)
+			return true;
+	return false;
+}
+
 /* Under lock. */
 static int map(struct tn_nvme *n, struct mapped *m, void *memory, uint64_t bytes)
 {
@@ -623,6 +631,8 @@ static int map(struct tn_nvme *n, struct mapped *m, void *memory, uint64_t bytes
 
 	if (!m)
 		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
+	if (meets_mapped(n, (uintptr_t)memory, bytes))
+		return tn_fail(-EEXIST, "nvme: some of the %llu bytes at %p are mapped already, beside others", (unsigned long long)bytes, memory);
 	rc = port->map(port->arg, memory, bytes);
 	if (rc)
 		return rc;

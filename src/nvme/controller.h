@@ -78,7 +78,7 @@ struct tn_nvme_info {
 	bool sgl, cache, discard, zeroes;
 };
 
-#define TN_NVME_MEMORIES 64u /* that are mapped at once */
+#define TN_NVME_MEMORIES 512u /* that are mapped at once */
 
 struct tn_nvme;
 
@@ -95,7 +95,7 @@ struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue);
 
 /*
  * The controller may reach this memory, which is whole pages, until as many calls of tn_nvme_unmap; *table: where it lies on the bus, the same for
- * all who map it. 0; -EINVAL, -ENOMEM; -ENOSPC: too many memories; what the port says.
+ * all who map it. 0; -EINVAL, -ENOMEM; -EEXIST: mapped with other memory beside it; -ENOSPC: too many memories; what the port says.
  */
 int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table);
 /* Nothing under way names it. */

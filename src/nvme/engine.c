@@ -139,6 +139,8 @@ static const struct tn_io_ops ops = {
 	.cancel = cancel,
 	.lend = lend,
 	.adopt = adopt,
+	.map = tn_nvme_engine_map,
+	.unmap = tn_nvme_engine_unmap,
 	.wake = wake,
 	.destroy = destroy,
 };
@@ -214,11 +216,17 @@ int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io *
 	return 0;
 }
 
+uint64_t tn_nvme_engine_bytes(const struct tn_io *io)
+{
+	return ((const struct tn_nvme_engine *)io)->capacity;
+}
+
 void tn_nvme_engine_stats(const struct tn_io *io, struct tn_nvme_engine_stats *stats)
 {
 	const struct tn_nvme_engine *e = (const struct tn_nvme_engine *)io;
 	const struct tn_nvme_pair_stats *p = &e->pair.stats;
 
 	*stats = (struct tn_nvme_engine_stats){.commands = p->commands, .bells = p->bells, .late = p->late, .aborted = p->aborted,
-					       .resets = p->resets, .strange = p->strange, .bytes = e->bytes, .bounced = e->bounced};
+					       .resets = p->resets, .strange = p->strange, .bytes = e->bytes, .bounced = e->bounced,
+					       .bounced_bytes = e->bounced_bytes};
 }

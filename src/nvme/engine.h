@@ -21,6 +21,7 @@
  * struct tn_nvme_engine_opts
  * @nvme:    outlives the engine
  * @port:    of @nvme
+ * @file:    handle that open gives
  * @queue:   which pair is the engine's own
  * @depth:   most requests in flight; 0: 256
  * @command_ns: by when a command has to be answered; 0: 5 s
@@ -30,6 +31,7 @@
 struct tn_nvme_engine_opts {
 	struct tn_nvme *nvme;
 	const struct tn_nvme_port *port;
+	uint32_t file;
 	uint32_t queue;
 	uint32_t depth;
 	uint64_t command_ns;
@@ -40,20 +42,27 @@ struct tn_nvme_engine_opts {
 	const struct tn_log *log;
 };
 
-/* Counters since create. The first are those of pair.h, bounced: commands by way of bounce buffers. */
+/* Counters since create. The first are those of pair.h; bounced: commands by way of bounce buffers. */
 struct tn_nvme_engine_stats {
 	uint64_t commands, bells, late, aborted, resets, strange;
-	uint64_t bytes, bounced;
+	uint64_t bytes;
+	uint64_t bounced, bounced_bytes;
 };
 
 /* 0 and *out; -EINVAL, -ENOMEM. */
 int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io **out);
-/* Whole pages of memory that requests move without a copy from now on. 0; -EINVAL, -ENOSPC: too many memories; what the port says. */
+/*
+ * Whole pages of memory that requests move without a copy from now on: the contract's map. 0; -EINVAL; -EEXIST: some of it is mapped already;
+ * -ENOSPC: too many memories; what the port says.
+ */
 int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes);
-/* No request uses it any more. */
-void tn_nvme_engine_unmap(struct tn_io *io, void *memory);
+void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes);
 /* Where the file's bytes lie, for others who have a pair of their own: the first block, and how many there may be. */
 void tn_nvme_engine_range(const struct tn_io *io, uint64_t *first, uint64_t *blocks);
+/* Bytes of the file at most. */
+uint64_t tn_nvme_engine_bytes(const struct tn_io *io);
+/* Makes an empty volume of the range, whatever it held; with opts.force also where it holds what is not ours. 0, or as open. */
+int tn_nvme_engine_format(struct tn_io *io);
 void tn_nvme_engine_stats(const struct tn_io *io, struct tn_nvme_engine_stats *stats);
 
 #endif

@@ -45,13 +45,14 @@ struct tn_nvme_engine {
 	struct tn_io io;
 	struct tn_nvme_engine_opts o;
 	struct tn_nvme_pair pair;
-	uint64_t bytes, bounced; /* counters */
+	uint64_t bytes, bounced, bounced_bytes; /* counters */
 	uint32_t depth, inflight; /* requests */
 	uint32_t block_bytes, most; /* most: bytes of one command */
 	uint64_t capacity; /* bytes that the file may have */
 	/* the file */
 	struct tn_volume volume;
-	bool open, read_only;
+	uint32_t opens;
+	bool read_only;
 	struct tn_nvme_part *part; /* by the index of the command's id */
 	unsigned char *bounces;
 	uint64_t bounces_bus, bounces_bytes;

@@ -491,9 +491,9 @@ static void a_power_cut_while_it_grows_leaves_one_length_or_the_other(void **sta
 		struct rig r;
 
 		setup(&r, tn_test_seed() + i);
-		memset(tn_soft_media(r.soft) + TN_VOLUME_DATA, 0x77, r.o.blocks * r.o.block_bytes - TN_VOLUME_DATA);
 		make_file(&r);
 		old = (uint64_t)FILE_BLOCKS * r.o.block_bytes;
+		memset(tn_soft_media(r.soft) + TN_VOLUME_DATA + old, 0x77, r.o.blocks * r.o.block_bytes - TN_VOLUME_DATA - old);
 		new = old + 262144;
 		iov = (struct iovec){NULL, new - old};
 		req = (struct tn_io_req){.op = TN_IO_ALLOCATE, .file = r.file, .offset = old, .iov = &iov, .iov_count = 1};

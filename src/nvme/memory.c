@@ -7,62 +7,74 @@
 
 #include "base/error.h"
 
+/* How many of them begin at or before the address. */
+static uint32_t up_to(const struct tn_nvme_memories *ms, uintptr_t address)
+{
+	uint32_t low = 0, high = ms->n;
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+
+		if ((uintptr_t)ms->memory[middle].address <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The last one that begins at or before the address; NULL: none does. */
+static struct tn_nvme_memory *last_up_to(struct tn_nvme_memories *ms, uintptr_t address)
+{
+	uint32_t n = up_to(ms, address);
+
+	return n ? &ms->memory[n - 1] : NULL;
+}
+
 int tn_nvme_memories_map(struct tn_nvme_memories *ms, void *memory, uint64_t bytes)
 {
-	struct tn_nvme_memory *m = NULL;
+	struct tn_nvme_memory m = {.address = memory, .bytes = bytes}, *before = last_up_to(ms, (uintptr_t)memory + bytes - 1);
+	uint32_t at;
 	int rc;
 
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES && !m; i++)
-		m = ms->memory[i].table ? NULL : &ms->memory[i];
-	if (!m)
+	if (ms->n == TN_NVME_MEMORIES)
 		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
-	rc = tn_nvme_map(ms->nvme, memory, bytes, &m->table);
+	if (before && (uintptr_t)before->address + before->bytes > (uintptr_t)memory)
+		return tn_fail(-EEXIST, "nvme: some of the %llu bytes at %p are mapped already", (unsigned long long)bytes, memory);
+	rc = tn_nvme_map(ms->nvme, memory, bytes, &m.table);
 	if (rc)
 		return rc;
-	m->address = memory;
-	m->bytes = bytes;
+	at = up_to(ms, (uintptr_t)memory);
+	memmove(&ms->memory[at + 1], &ms->memory[at], (ms->n - at) * sizeof(m));
+	ms->memory[at] = m;
+	ms->n++;
 	return 0;
 }
 
-static void unmap(struct tn_nvme_memories *ms, struct tn_nvme_memory *m)
+void tn_nvme_memories_unmap(struct tn_nvme_memories *ms, void *memory, uint64_t bytes)
 {
-	tn_nvme_unmap(ms->nvme, m->address, m->bytes);
-	memset(m, 0, sizeof(*m));
-	ms->hit.length = 0;
-}
+	struct tn_nvme_memory *m = last_up_to(ms, (uintptr_t)memory);
 
-void tn_nvme_memories_unmap(struct tn_nvme_memories *ms, void *memory)
-{
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++) {
-		if (!ms->memory[i].table || ms->memory[i].address != memory)
-			continue;
-		unmap(ms, &ms->memory[i]);
+	if (!m || m->address != memory || m->bytes != bytes)
 		return;
-	}
+	tn_nvme_unmap(ms->nvme, memory, bytes);
+	ms->n--;
+	memmove(m, m + 1, (size_t)(&ms->memory[ms->n] - m) * sizeof(*m));
+	ms->hit.length = 0;
 }
 
 void tn_nvme_memories_unmap_all(struct tn_nvme_memories *ms)
 {
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++)
-		if (ms->memory[i].table)
-			unmap(ms, &ms->memory[i]);
-}
-
-static const struct tn_nvme_memory *memory_of(const struct tn_nvme_memories *ms, uintptr_t address, uint64_t bytes)
-{
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++) {
-		const struct tn_nvme_memory *m = &ms->memory[i];
-
-		if (m->table && address >= (uintptr_t)m->address && bytes <= m->bytes && address - (uintptr_t)m->address <= m->bytes - bytes)
-			return m;
-	}
-	return NULL;
+	while (ms->n)
+		tn_nvme_memories_unmap(ms, ms->memory[0].address, ms->memory[0].bytes);
 }
 
 int tn_nvme_memories_look_up(struct tn_nvme_memories *ms, uintptr_t address, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max)
 {
-	const struct tn_nvme_memory *m = memory_of(ms, address, bytes);
-	int n = m ? tn_p2p_find(m->table, address, bytes, piece, max) : 0;
+	const struct tn_nvme_memory *m = last_up_to(ms, address);
+	int n = m && bytes <= m->bytes && address - (uintptr_t)m->address <= m->bytes - bytes ?
+			tn_p2p_find(m->table, address, bytes, piece, max) :
+			0;
 
 	if (n <= 0)
 		return 0;

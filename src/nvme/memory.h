@@ -17,18 +17,20 @@ struct tn_nvme_memory {
 	const struct tn_p2p *table;
 };
 
-/* hit: the piece that was found last, and its address; most addresses that are asked for lie in the same one. */
+/* memory: the first n, by address; they do not meet: each address has one place on the bus, which lasts until its memory is unmapped.
+   hit: the piece that was found last, and its address; most addresses that are asked for lie in the same one. */
 struct tn_nvme_memories {
 	struct tn_nvme *nvme;
 	struct tn_nvme_memory memory[TN_NVME_MEMORIES];
+	uint32_t n;
 	uintptr_t hit_address;
 	struct tn_nvme_piece hit;
 };
 
-/* From now on. As tn_nvme_map. */
+/* From now on. As tn_nvme_map; -EEXIST: some of it is mapped already. */
 int tn_nvme_memories_map(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
 /* Nothing under way names it. */
-void tn_nvme_memories_unmap(struct tn_nvme_memories *m, void *memory);
+void tn_nvme_memories_unmap(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
 void tn_nvme_memories_unmap_all(struct tn_nvme_memories *m);
 /* As tn_nvme_memories_find, where the piece is not that of the last time. */
 int tn_nvme_memories_look_up(struct tn_nvme_memories *m, uintptr_t address, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max);

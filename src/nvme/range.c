@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "nvme/engine_internal.h"
 
+#define ENDS_BYTES (1u << 20) /* that are looked at, of either end of a range without a header */
+
 /* ---- the header --------------------------------------------------------------------------------------------------- */
 
 static int transfer(struct tn_nvme_engine *e, enum tn_io_op op, uint64_t offset, void *memory, uint32_t bytes)
@@ -33,18 +35,31 @@ static int write_header(struct tn_nvme_engine *e, bool exists, uint64_t size_byt
 	return 0;
 }
 
-/* 0: the range holds nothing but zeros where a header, a file system or a partition table would begin. */
+/* *zeros stays true if the bytes are. */
+static int look_for_zeros(struct tn_nvme_engine *e, uint64_t from, uint64_t bytes, unsigned char *buffer, bool *zeros)
+{
+	int rc = 0;
+
+	for (uint64_t at = from; rc == 0 && *zeros && at < from + bytes; at += TN_VOLUME_DATA) {
+		rc = transfer(e, TN_IO_READ, at, buffer, TN_VOLUME_DATA);
+		for (uint32_t i = 0; i < TN_VOLUME_DATA; i++)
+			*zeros &= buffer[i] == 0;
+	}
+	return rc;
+}
+
+/* 0: the range holds nothing but zeros where a header, a file system, a partition table or a RAID's superblock would lie: at either end. */
 static int check_empty(struct tn_nvme_engine *e)
 {
+	uint64_t all = (e->capacity + TN_VOLUME_DATA) / TN_VOLUME_DATA * TN_VOLUME_DATA, some = all < ENDS_BYTES ? all : ENDS_BYTES;
 	unsigned char *buffer = tn_get(e->o.alloc, TN_VOLUME_DATA);
 	bool zeros = true;
 	int rc;
 
 	if (!buffer)
 		return tn_fail(-ENOMEM, "nvme: no memory");
-	rc = transfer(e, TN_IO_READ, 0, buffer, TN_VOLUME_DATA);
-	for (uint32_t i = 0; i < TN_VOLUME_DATA; i++)
-		zeros &= buffer[i] == 0;
+	rc = look_for_zeros(e, 0, some, buffer, &zeros);
+	rc = rc ? rc : look_for_zeros(e, e->capacity - some + TN_VOLUME_DATA, some, buffer, &zeros);
 	tn_put(e->o.alloc, buffer, TN_VOLUME_DATA);
 	if (rc)
 		return tn_fail(rc, "%s: cannot be read", e->o.port->name);
@@ -81,7 +96,8 @@ int tn_nvme_range_open(struct tn_io *io, const char *path, unsigned flags, uint3
 	bool found;
 	int rc;
 
-	if (e->open)
+	/* Only those that read may have it open together. */
+	if (e->opens && !(e->read_only && (flags & (TN_IO_READ_ONLY | TN_IO_CREATE)) == TN_IO_READ_ONLY))
 		return tn_fail(-EBUSY, "%s: open already", path);
 	rc = read_header(e, &found);
 	if (rc)
@@ -93,15 +109,15 @@ int tn_nvme_range_open(struct tn_io *io, const char *path, unsigned flags, uint3
 	rc = e->volume.exists ? 0 : write_header(e, true, 0);
 	if (rc)
 		return rc;
-	e->open = true;
+	e->opens++;
 	e->read_only = flags & TN_IO_READ_ONLY;
-	*file = 0;
+	*file = e->o.file;
 	return 0;
 }
 
 static int check_open(const struct tn_nvme_engine *e, uint32_t file)
 {
-	return file == 0 && e->open ? 0 : tn_fail(-EBADF, "nvme: file %u is not open", file);
+	return file == e->o.file && e->opens ? 0 : tn_fail(-EBADF, "nvme: file %u is not open", file);
 }
 
 int tn_nvme_range_close(struct tn_io *io, uint32_t file)
@@ -113,7 +129,7 @@ int tn_nvme_range_close(struct tn_io *io, uint32_t file)
 		return rc;
 	if (e->inflight)
 		return tn_fail(-EBUSY, "nvme: %u requests are in flight", e->inflight);
-	e->open = false;
+	e->opens--;
 	return 0;
 }
 
@@ -141,13 +157,26 @@ int tn_nvme_range_unlink(struct tn_io *io, const char *path)
 {
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	bool found = true;
-	int rc = e->open ? 0 : read_header(e, &found);
+	int rc = e->opens ? 0 : read_header(e, &found);
 
 	if (rc)
 		return rc;
 	if (!found || !e->volume.exists)
 		return tn_fail(-ENOENT, "%s: %s has no store", path, e->o.port->name);
-	return write_header(e, false, e->open ? e->volume.size_bytes : 0);
+	return write_header(e, false, e->opens ? e->volume.size_bytes : 0);
+}
+
+int tn_nvme_engine_format(struct tn_io *io)
+{
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+	bool found;
+	int rc = e->opens ? tn_fail(-EBUSY, "%s: is open", e->o.port->name) : read_header(e, &found);
+
+	if (rc == -EUCLEAN && e->o.force) {
+		e->volume = (struct tn_volume){0};
+		rc = 0;
+	}
+	return rc ? rc : write_header(e, false, 0);
 }
 
 /* ---- memories ----------------------------------------------------------------------------------------------------------- */
@@ -157,9 +186,9 @@ int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes)
 	return tn_nvme_memories_map(&tn_nvme_engine_of(io)->memories, memory, bytes);
 }
 
-void tn_nvme_engine_unmap(struct tn_io *io, void *memory)
+void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes)
 {
-	tn_nvme_memories_unmap(&tn_nvme_engine_of(io)->memories, memory);
+	tn_nvme_memories_unmap(&tn_nvme_engine_of(io)->memories, memory, bytes);
 }
 
 void tn_nvme_engine_range(const struct tn_io *io, uint64_t *first, uint64_t *blocks)

@@ -145,6 +145,7 @@ static bool send_transfer(struct tn_nvme_engine *e, struct tn_io_req *req)
 	if (part.bounce != TN_NVME_NO_BOUNCE) {
 		e->free_bounces &= ~(1u << part.bounce);
 		e->bounced++;
+		e->bounced_bytes += part.bytes;
 		if (writes)
 			copy(req, x->piece, x->skip, e->bounces + (uint64_t)part.bounce * e->bounce_bytes, part.bytes, true);
 	}
@@ -262,7 +263,7 @@ static int do_stat(struct tn_nvme_engine *e, struct tn_io_req *req)
 
 static int check(struct tn_nvme_engine *e, struct tn_io_req *req, uint8_t flags)
 {
-	if (!(flags & TN_NVME_RAW) && (req->file != 0 || !e->open))
+	if (!(flags & TN_NVME_RAW) && (req->file != e->o.file || !e->opens))
 		return refuse(e, req, -EBADF, "the file is not open");
 	if ((req->op == TN_IO_WRITE || req->op == TN_IO_ALLOCATE) && e->read_only && !(flags & TN_NVME_RAW))
 		return refuse(e, req, -EBADF, "the file is open for reading only");
@@ -303,5 +304,5 @@ void tn_nvme_begin(struct tn_nvme_engine *e, struct tn_io_req *req, uint8_t flag
 void tn_nvme_range_describe(const struct tn_nvme_engine *e, struct tn_io_stat *st)
 {
 	*st = (struct tn_io_stat){.size_bytes = e->volume.size_bytes, .links = e->volume.exists, .offset_align = e->block_bytes,
-				  .memory_align = 4, .direct = true};
+				  .memory_align = 4, .most_bytes = e->capacity, .direct = true};
 }

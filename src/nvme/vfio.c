@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 
 #define DEVICES "/sys/bus/pci/devices"
 #define CLASS_NVME 0x010802ul
@@ -36,6 +37,7 @@ struct tn_nvme_vfio {
 	struct tn_nvme_port port;
 	char bdf[TN_NVME_BDF_BYTES];
 	int container, group, device;
+	struct tn_fork_fd fork[3]; /* of these: a child that outlives this process must not keep the controller */
 	struct area area[AREAS];
 	uint32_t areas;
 };
@@ -139,7 +141,7 @@ static void unmap(void *arg, void *memory, uint64_t bytes)
 	for (uint32_t i = 0; i < v->areas; i++) {
 		struct vfio_iommu_type1_dma_unmap u = {.argsz = sizeof(u), .iova = v->area[i].iova, .size = v->area[i].bytes};
 
-		if (v->area[i].memory != memory)
+		if (v->area[i].memory != memory || v->area[i].bytes != bytes)
 			continue;
 		ioctl(v->container, VFIO_IOMMU_UNMAP_DMA, &u); /* fails only for what was never mapped */
 		v->areas--;
@@ -172,6 +174,7 @@ static void *get(void *arg, uint64_t bytes, uint64_t *bus)
 
 	if (memory == MAP_FAILED)
 		return NULL;
+	madvise(memory, bytes, MADV_DONTFORK);
 	if (map(arg, memory, bytes) == 0 && translate(arg, (uintptr_t)memory, bytes, bus, &some) == 0)
 		return memory;
 	munmap(memory, bytes);
@@ -187,6 +190,21 @@ static void put(void *arg, void *memory, uint64_t bytes)
 static void pause_for_it(void *arg)
 {
 	sched_yield();
+}
+
+static void watch(struct tn_nvme_vfio *v, uint32_t which, int fd)
+{
+	tn_fork_lock();
+	tn_fork_watch(&v->fork[which], fd);
+	tn_fork_unlock();
+}
+
+static void drop(struct tn_nvme_vfio *v, uint32_t which, int fd)
+{
+	if (fd < 0)
+		return;
+	tn_fork_unwatch(&v->fork[which]);
+	close(fd);
 }
 
 /* ---- opened and closed ---------------------------------------------------------------------------------------------------- */
@@ -219,9 +237,11 @@ static int open_group(struct tn_nvme_vfio *v, const struct tn_nvme_found *f)
 	if (v->group < 0)
 		return tn_fail(errno == EBUSY ? -EBUSY : errno == ENOENT ? -ENODEV : -errno, "%s: %s%s", path, strerror(errno),
 			       errno == EBUSY ? ": another process has the controller" : "");
+	watch(v, 0, v->group);
 	v->container = open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC);
 	if (v->container < 0)
 		return tn_fail(-errno, "/dev/vfio/vfio: %s", strerror(errno));
+	watch(v, 1, v->container);
 	if (ioctl(v->container, VFIO_GET_API_VERSION) != VFIO_API_VERSION || ioctl(v->container, VFIO_CHECK_EXTENSION, VFIO_TYPE1v2_IOMMU) <= 0)
 		return tn_fail(-ENOTSUP, "%s: this kernel's VFIO has no type 1 (version 2) IOMMU", v->bdf);
 	if (ioctl(v->group, VFIO_GROUP_GET_STATUS, &status))
@@ -257,6 +277,7 @@ static int open_device(struct tn_nvme_vfio *v)
 	v->device = ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, v->bdf);
 	if (v->device < 0)
 		return tn_fail(-errno, "%s: %s", v->bdf, strerror(errno));
+	watch(v, 2, v->device);
 	rc = let_it_reach_memory(v);
 	if (rc)
 		return rc;
@@ -265,6 +286,7 @@ static int open_device(struct tn_nvme_vfio *v)
 	registers = mmap(NULL, r.size, PROT_READ | PROT_WRITE, MAP_SHARED, v->device, (off_t)r.offset);
 	if (registers == MAP_FAILED)
 		return tn_fail(-errno, "%s: its registers cannot be mapped: %s", v->bdf, strerror(errno));
+	madvise(registers, r.size, MADV_DONTFORK); /* a child's copy would keep the device open */
 	v->port.registers = registers;
 	v->port.register_bytes = r.size;
 	return 0;
@@ -303,12 +325,9 @@ void tn_nvme_vfio_close(struct tn_nvme_vfio *v)
 		return;
 	if (v->port.registers)
 		munmap(v->port.registers, v->port.register_bytes);
-	if (v->device >= 0)
-		close(v->device);
-	if (v->group >= 0)
-		close(v->group);
-	if (v->container >= 0)
-		close(v->container);
+	drop(v, 2, v->device);
+	drop(v, 0, v->group);
+	drop(v, 1, v->container);
 	tn_put(v->alloc, v, sizeof(*v));
 }
 

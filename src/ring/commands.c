@@ -231,13 +231,24 @@ static int map_all(struct executor *x, void *memory, uint64_t bytes)
 	for (n = 0; n < x->o.ndrives && !err; n += !err)
 		err = tn_nvme_memories_map(&x->drive[n].memories, memory, bytes);
 	while (err && n-- > 0)
-		tn_nvme_memories_unmap(&x->drive[n].memories, memory);
+		tn_nvme_memories_unmap(&x->drive[n].memories, memory, bytes);
 	return err;
+}
+
+static void unmap_all(struct executor *x, void *memory, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < x->o.ndrives; i++)
+		tn_nvme_memories_unmap(&x->drive[i].memories, memory, bytes);
 }
 
 static int map_bounces(struct tn_lane_transport *transport, void *memory, size_t bytes)
 {
 	return map_all(tn_container_of(transport, struct executor, transport), memory, bytes);
+}
+
+static void unmap_bounces(struct tn_lane_transport *transport, void *memory, size_t bytes)
+{
+	unmap_all(tn_container_of(transport, struct executor, transport), memory, bytes);
 }
 
 /* The owner has the lane and the drives for himself, until leave. */
@@ -264,13 +275,12 @@ int tn_executor_nvme_map(struct tn_executor *ex, void *memory, uint64_t bytes)
 	return err;
 }
 
-void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory)
+void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory, uint64_t bytes)
 {
 	struct executor *x = (struct executor *)ex;
 
 	enter(x);
-	for (uint32_t i = 0; i < x->o.ndrives; i++)
-		tn_nvme_memories_unmap(&x->drive[i].memories, memory);
+	unmap_all(x, memory, bytes);
 	leave(x);
 }
 
@@ -372,6 +382,7 @@ static void nvme_destroy(struct tn_executor *ex)
 		kick(x);
 		pthread_join(x->thread, NULL);
 	}
+	tn_lane_destroy(x->lane);
 	for (uint32_t i = 0; x->drive && i < x->o.ndrives; i++) {
 		struct drive *d = &x->drive[i];
 
@@ -380,7 +391,6 @@ static void nvme_destroy(struct tn_executor *ex)
 			tn_put(a, d->command, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
 		tn_nvme_pair_fini(&d->pair);
 	}
-	tn_lane_destroy(x->lane);
 	tn_lane_intake_fini(&x->intake, a);
 	tn_seen_fini(&x->seen);
 	pthread_mutex_destroy(&x->lock);
@@ -477,7 +487,7 @@ int tn_executor_nvme_create(const struct tn_executor_nvme_opts *o, struct tn_exe
 		return tn_fail(-ENOMEM, "executor: no memory");
 	x->ex.ops = &nvme_ops;
 	x->o = *o;
-	x->transport = (struct tn_lane_transport){.send = send, .map = map_bounces};
+	x->transport = (struct tn_lane_transport){.send = send, .map = map_bounces, .unmap = unmap_bounces};
 	tn_list_init(&x->over);
 	pthread_mutex_init(&x->lock, NULL);
 	err = set_up(x);

@@ -112,8 +112,13 @@ void tn_lane_destroy(struct tn_lane *c)
 		return;
 	assert(c->inflight == 0 && c->busy_groups == 0);
 	a = c->o.alloc;
-	for (uint32_t i = 0; i < c->nbounces; i++)
-		tn_put(a, c->bounces[i].block, bounce_block(c->bounces[i].bytes_each));
+	for (uint32_t i = 0; i < c->nbounces; i++) {
+		const struct tn_lane_bounces *b = &c->bounces[i];
+
+		if (c->o.transport->unmap)
+			c->o.transport->unmap(c->o.transport, b->memory, b->bytes_each * TN_LANE_BOUNCES);
+		tn_put(a, b->block, bounce_block(b->bytes_each));
+	}
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(*c->queue)));
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));

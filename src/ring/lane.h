@@ -49,8 +49,9 @@ struct tn_lane_piece;
 struct tn_lane_transport {
 	/* Takes the first k of n pieces and returns k. Each comes back by tn_lane_piece_over, not from within this call. */
 	uint32_t (*send)(struct tn_lane_transport *transport, struct tn_lane_piece *const *piece, uint32_t n);
-	/* Devices are to reach this memory, whole pages of bounce buffers, as long as the lane lives: 0 or -errno. NULL: they do. */
+	/* Devices are to reach this memory, whole pages of bounce buffers, until unmap: 0 or -errno. NULL: they do. */
 	int (*map)(struct tn_lane_transport *transport, void *memory, size_t bytes);
+	void (*unmap)(struct tn_lane_transport *transport, void *memory, size_t bytes);
 };
 
 struct tn_lane_opts {
@@ -227,7 +228,7 @@ static inline enum tn_io_op tn_lane_op_of(const struct tn_lane_piece *p)
 	return p->group->op == TN_IOCB_READ ? TN_IO_READ : TN_IO_WRITE;
 }
 
-/* Pieces as requests of the I/O contract; @io may be set after init. */
+/* Pieces as requests of the I/O contract; @io is set before anything is sent or mapped, and NULL again when the engine is gone. */
 struct tn_lane_requests {
 	struct tn_lane_transport transport;
 	struct tn_io *io;

@@ -59,7 +59,7 @@ int tn_executor_nvme_create(const struct tn_executor_nvme_opts *opts, struct tn_
 /* Whole pages of memory that the drives move bytes from and to without a copy from now on. Nothing is issued. As tn_nvme_map. */
 int tn_executor_nvme_map(struct tn_executor *ex, void *memory, uint64_t bytes);
 /* Nothing is issued. */
-void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory);
+void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory, uint64_t bytes);
 
 /* Counters of a drive's pair since create. */
 struct tn_nvme_pair_stats;

@@ -34,9 +34,24 @@ static uint32_t send(struct tn_lane_transport *transport, struct tn_lane_piece *
 	return sent;
 }
 
+/* If the engine cannot map it, its bytes are copied once more. */
+static int map(struct tn_lane_transport *transport, void *memory, size_t bytes)
+{
+	tn_io_map(tn_container_of(transport, struct tn_lane_requests, transport)->io, memory, bytes);
+	return 0;
+}
+
+static void unmap(struct tn_lane_transport *transport, void *memory, size_t bytes)
+{
+	struct tn_lane_requests *r = tn_container_of(transport, struct tn_lane_requests, transport);
+
+	if (r->io) /* one that is gone has forgotten it */
+		tn_io_unmap(r->io, memory, bytes);
+}
+
 int tn_lane_requests_init(struct tn_lane_requests *r, struct tn_io *io, uint32_t depth, const struct tn_alloc *alloc)
 {
-	*r = (struct tn_lane_requests){.transport.send = send, .io = io, .alloc = alloc, .depth = depth};
+	*r = (struct tn_lane_requests){.transport = {.send = send, .map = map, .unmap = unmap}, .io = io, .alloc = alloc, .depth = depth};
 	r->req = tn_get(alloc, tn_array_bytes(depth, sizeof(*r->req)));
 	return r->req ? 0 : tn_fail(-ENOMEM, "executor: no memory for %u requests", depth);
 }

@@ -154,6 +154,7 @@ static void *thread_main(void *arg)
 		pthread_cond_wait(&t->news, &t->lock);
 	pthread_mutex_unlock(&t->lock);
 	tn_io_destroy(w->io);
+	w->requests.io = NULL;
 	return NULL;
 }
 

@@ -40,10 +40,27 @@ static int random_words(const struct tn_store_opts *o, uint64_t salt, uint64_t *
 	return 0;
 }
 
+/* A drive without a file system says beforehand how much it has: it will not have more later. */
+static int check_most(const struct tn_store_device *d, const struct tn_disk_super *plan)
+{
+	uint64_t need = plan->segments_offset + plan->segment_bytes * plan->segment_count;
+	struct tn_io_stat st;
+	int rc = tn_io_stat(d->store->io, d->file, &st);
+
+	if (rc || st.most_bytes == 0 || need <= st.most_bytes)
+		return rc;
+	return tn_fail(-ENOSPC, "%s: %u segments of %llu bytes and an index of %llu need %llu; there are %llu: give less capacity", d->path,
+		       plan->segment_count, (unsigned long long)plan->segment_bytes, (unsigned long long)plan->segments_offset,
+		       (unsigned long long)need, (unsigned long long)st.most_bytes);
+}
+
 static int create_device(struct tn_store_device *d, const struct tn_disk_super *plan, const uint64_t uuid[2], void *page)
 {
-	int rc = tn_io_allocate(d->store->io, d->file, 0, plan->segments_offset);
+	int rc = check_most(d, plan);
 
+	if (rc)
+		return rc;
+	rc = tn_io_allocate(d->store->io, d->file, 0, plan->segments_offset);
 	if (rc)
 		return tn_fail_cause(rc, "%s: no free disk space for the index (%llu bytes)", d->path,
 				     (unsigned long long)plan->segments_offset);

@@ -307,4 +307,16 @@ int tn_store_header_decode(const void *page, size_t len, const uint64_t store_uu
 			   struct tn_store_header *h);
 void tn_store_uuid(const struct tn_store *store, tn_slot slot, uint64_t uuid[2]); /* of the slot's device */
 
+/* ---- tools: admin.c, what the public tools do, on any engine ------------------------------------------------ */
+
+struct tn_admin_store;
+struct tn_admin_device;
+struct tn_admin_verify;
+struct tn_admin_check;
+/* dirs are complete paths here; opts has io, clock, log, dirs. */
+int tn_store_admin_info(const struct tn_store_opts *opts, struct tn_admin_device *device);
+int tn_store_admin_verify(const struct tn_store_opts *opts, const struct tn_admin_store *a, struct tn_admin_verify *out);
+int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin_store *a, bool rebuild,
+			 struct tn_admin_check *out);
+
 #endif

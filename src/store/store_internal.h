@@ -688,16 +688,4 @@ int tn_store_flush_wait(struct tn_store *s);
 /* Drives the engine through a whole checkpoint. */
 int tn_store_ckpt_wait(struct tn_store_device *d, bool final);
 
-/* ---- tools: admin.c, what the public tools do, on any engine ------------------------------------------------ */
-
-struct tn_admin_store;
-struct tn_admin_device;
-struct tn_admin_verify;
-struct tn_admin_check;
-/* dirs are complete paths here; opts has io, clock, log, dirs. */
-int tn_store_admin_info(const struct tn_store_opts *opts, struct tn_admin_device *device);
-int tn_store_admin_verify(const struct tn_store_opts *opts, const struct tn_admin_store *a, struct tn_admin_verify *out);
-int tn_store_admin_check(const struct tn_store_opts *opts, const struct tn_admin_store *a, bool rebuild,
-			 struct tn_admin_check *out);
-
 #endif

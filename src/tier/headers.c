@@ -160,6 +160,11 @@ uint32_t tn_headers_block(const struct tn_headers *h, uint32_t buffer)
 	return h->block[buffer];
 }
 
+uint64_t tn_headers_bytes(const struct tn_headers *h)
+{
+	return pages_bytes(h);
+}
+
 unsigned char *const *tn_headers_memory(const struct tn_headers *h)
 {
 	return h->memory;

@@ -356,6 +356,16 @@ int tn_host_create(uint64_t bytes, uint64_t seed, const struct tn_alloc *alloc, 
 	return 0;
 }
 
+void *tn_host_memory(const struct tn_host *h)
+{
+	return h->slab;
+}
+
+uint64_t tn_host_bytes(const struct tn_host *h)
+{
+	return h->bytes;
+}
+
 struct tn_tier_base *tn_host_tier(struct tn_host *h)
 {
 	return &h->base;

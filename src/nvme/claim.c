@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See claim.h. */
+#include "nvme/claim.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define DEVICES "/sys/bus/pci/devices"
+#define USE_BYTES 160u
+
+/* ---- what uses it ---------------------------------------------------------------------------------------------------- */
+
+/* The first entry of a directory of sysfs; empty: none. */
+static void first_entry(const char *path, char *name, size_t bytes)
+{
+	DIR *d = opendir(path);
+	struct dirent *e;
+
+	name[0] = '\0';
+	while (d && !name[0] && (e = readdir(d)))
+		if (e->d_name[0] != '.')
+			snprintf(name, bytes, "%.*s", (int)bytes - 1, e->d_name);
+	if (d)
+		closedir(d);
+}
+
+static void read_word(const char *path, char *word, size_t bytes)
+{
+	FILE *f = fopen(path, "re");
+
+	word[0] = '\0';
+	if (!f)
+		return;
+	if (fgets(word, (int)bytes, f))
+		word[strcspn(word, "\n ")] = '\0';
+	fclose(f);
+}
+
+/* Where the device, by its numbers, is mounted; empty: nowhere that this process sees. */
+static void mounted_at(const char *numbers, char *where, size_t bytes)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char line[PATH_MAX + 256], device[32], at[PATH_MAX];
+
+	where[0] = '\0';
+	while (f && !where[0] && fgets(line, sizeof(line), f))
+		if (sscanf(line, "%*s %*s %31s %*s %4095s", device, at) == 2 && strcmp(device, numbers) == 0)
+			snprintf(where, bytes, "%.*s", (int)bytes - 1, at);
+	if (f)
+		fclose(f);
+}
+
+static bool swaps(const char *block)
+{
+	FILE *f = fopen("/proc/swaps", "re");
+	char line[PATH_MAX], path[PATH_MAX], device[64];
+	bool yes = false;
+
+	snprintf(device, sizeof(device), "/dev/%.50s", block);
+	while (f && !yes && fgets(line, sizeof(line), f))
+		yes = sscanf(line, "%4095s", path) == 1 && strcmp(path, device) == 0;
+	if (f)
+		fclose(f);
+	return yes;
+}
+
+/* use stays empty if a disk or partition is free. */
+static void use_of(const char *dir, const char *block, char *use)
+{
+	char path[PATH_MAX], numbers[32], word[64];
+
+	snprintf(path, sizeof(path), "%.3000s/holders", dir);
+	first_entry(path, word, sizeof(word));
+	if (word[0]) {
+		snprintf(use, USE_BYTES, "/dev/%.40s is part of /dev/%.40s (RAID, LVM or encryption)", block, word);
+		return;
+	}
+	snprintf(path, sizeof(path), "%.3000s/dev", dir);
+	read_word(path, numbers, sizeof(numbers));
+	mounted_at(numbers, word, sizeof(word));
+	if (word[0])
+		snprintf(use, USE_BYTES, "/dev/%.40s is mounted at %.60s", block, word);
+	else if (swaps(block))
+		snprintf(use, USE_BYTES, "/dev/%.40s is swap space", block);
+}
+
+/* A namespace's disk and its partitions. */
+static void use_of_disk(const char *dir, const char *disk, char *use)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	char path[PATH_MAX];
+
+	use_of(dir, disk, use);
+	while (d && !use[0] && (e = readdir(d))) {
+		if (strncmp(e->d_name, disk, strlen(disk)))
+			continue;
+		snprintf(path, sizeof(path), "%.3000s/%.200s", dir, e->d_name);
+		use_of(path, e->d_name, use);
+	}
+	if (d)
+		closedir(d);
+}
+
+/* The first thing that uses a block device of the controller; disk: one of them, or empty: it has none. */
+static void find_use(const char *bdf, char *disk, size_t bytes, char *use)
+{
+	char path[PATH_MAX], controller[64], dir[PATH_MAX];
+	struct dirent *e;
+	DIR *d;
+
+	use[0] = disk[0] = '\0';
+	snprintf(path, sizeof(path), DEVICES "/%s/nvme", bdf);
+	first_entry(path, controller, sizeof(controller));
+	snprintf(path, sizeof(path), "/sys/class/nvme/%s", controller);
+	d = controller[0] ? opendir(path) : NULL;
+	while (d && !use[0] && (e = readdir(d))) {
+		if (strncmp(e->d_name, "nvme", 4) || !strchr(e->d_name + 4, 'n'))
+			continue;
+		snprintf(disk, bytes, "%.*s", (int)bytes - 1, e->d_name);
+		snprintf(dir, sizeof(dir), "/sys/class/block/%.200s", e->d_name);
+		use_of_disk(dir, e->d_name, use);
+	}
+	if (d)
+		closedir(d);
+}
+
+/* ---- may it be taken ----------------------------------------------------------------------------------------------------- */
+
+void tn_nvme_lacks(const struct tn_nvme_found *f, char *text, size_t bytes)
+{
+	char disk[64], use[USE_BYTES];
+
+	text[0] = '\0';
+	if (f->vfio)
+		return;
+	find_use(f->bdf, disk, sizeof(disk), use);
+	if (use[0])
+		snprintf(text, bytes, "%s: take another drive", use);
+	else if (f->group < 0)
+		snprintf(text, bytes, "no IOMMU translates its addresses: switch the IOMMU on (intel_iommu=on, amd_iommu=on; in a virtual machine, a virtual one)");
+	else if (strcmp(f->driver, "vfio-pci") == 0)
+		snprintf(text, bytes, "no right to /dev/vfio/%d: give this user read and write access to it", f->group);
+	else
+		snprintf(text, bytes, "%s%s has it%s%s: if nothing on it is needed, write vfio-pci to " DEVICES "/%s/driver_override, the address to " DEVICES
+			 "/%s/driver/unbind, and again to /sys/bus/pci/drivers_probe", *f->driver ? "the driver " : "no driver", f->driver,
+			 disk[0] ? ", as /dev/" : "", disk, f->bdf, f->bdf);
+}
+
+/* "/dev/nvme0n1" and "/dev/nvme0" to the address of their controller. */
+static int address_of(const char *name, char *address)
+{
+	const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+	size_t bytes = strncmp(base, "nvme", 4) == 0 ? 4 + strspn(base + 4, "0123456789") : 0;
+	char path[PATH_MAX], target[PATH_MAX];
+	const char *last;
+	ssize_t n;
+
+	if (bytes <= 4) {
+		snprintf(address, TN_NVME_BDF_BYTES, "%.*s", (int)TN_NVME_BDF_BYTES - 1, name);
+		return 0;
+	}
+	snprintf(path, sizeof(path), "/sys/class/nvme/%.*s/device", (int)bytes, base);
+	n = readlink(path, target, sizeof(target) - 1);
+	if (n < 0)
+		return tn_fail(-EINVAL, "%s: no NVMe drive of this machine's; `tenuto doctor` lists them", name);
+	target[n] = '\0';
+	last = strrchr(target, '/');
+	snprintf(address, TN_NVME_BDF_BYTES, "%.*s", (int)TN_NVME_BDF_BYTES - 1, last ? last + 1 : target);
+	return 0;
+}
+
+int tn_nvme_claim(const char *name, char address[TN_NVME_BDF_BYTES])
+{
+	struct tn_nvme_found found[64];
+	char why[464];
+	int n, rc = address_of(name, address);
+
+	if (rc)
+		return rc;
+	n = tn_nvme_vfio_find(found, 64);
+	for (int i = 0; i < n && i < 64; i++) {
+		if (strcmp(found[i].bdf, address))
+			continue;
+		tn_nvme_lacks(&found[i], why, sizeof(why));
+		if (why[0])
+			return tn_fail(found[i].group < 0 ? -ENOTSUP : strcmp(found[i].driver, "vfio-pci") ? -EBUSY : -EACCES, "%s: %s", address, why);
+		return 0;
+	}
+	return n < 0 ? n : tn_fail(-EINVAL, "%s: no NVMe controller of this machine's; an address looks like 0000:03:00.0, and `tenuto doctor` lists them", name);
+}
