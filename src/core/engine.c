@@ -105,6 +105,6 @@ void tn_engines_unmap(struct tn_io *io, void *memory, uint64_t bytes)
 	unsigned char *first;
 	uint64_t length;
 
-	if (whole_pages(memory, bytes, &first, &length))
+	if (io && whole_pages(memory, bytes, &first, &length))
 		tn_io_unmap(io, first, length);
 }

@@ -465,7 +465,7 @@ static void a_capacity_that_the_machine_never_has_is_refused(void **state)
 	rig_init(&r, UINT64_C(1) << 50, 0, 64);
 	r.o.attached = r.o.staged = false;
 	assert_int_equal(rig_open(&r), -EINVAL);
-	assert_non_null(strstr(tn_error_last()->text, "file system"));
+	assert_non_null(strstr(tn_error_last()->text, "disk_bytes"));
 	r.o.cache.disk_bytes = 64u << 20;
 	r.o.cache.host_bytes = UINT64_C(1) << 46;
 	assert_int_equal(rig_open(&r), -EINVAL);

@@ -48,7 +48,7 @@ static int look_for_zeros(struct tn_nvme_engine *e, uint64_t from, uint64_t byte
 	return rc;
 }
 
-/* 0: the range holds nothing but zeros where a header, a file system, a partition table or a RAID's superblock would lie: at either end. */
+/* Not called if it is forced. 0: the range holds nothing but zeros where a header, a file system, a partition table or a RAID's superblock would lie: at either end. */
 static int check_empty(struct tn_nvme_engine *e)
 {
 	uint64_t all = (e->capacity + TN_VOLUME_DATA) / TN_VOLUME_DATA * TN_VOLUME_DATA, some = all < ENDS_BYTES ? all : ENDS_BYTES;
@@ -62,8 +62,9 @@ static int check_empty(struct tn_nvme_engine *e)
 	rc = rc ? rc : look_for_zeros(e, e->capacity - some + TN_VOLUME_DATA, some, buffer, &zeros);
 	tn_put(e->o.alloc, buffer, TN_VOLUME_DATA);
 	if (rc)
-		return tn_fail(rc, "%s: cannot be read", e->o.port->name);
-	if (!zeros && !e->o.force)
+		return tn_fail(rc, "%s: its ends cannot be read, so nobody knows what it holds: force it by its serial number %s", e->o.port->name,
+			       tn_nvme_info(e->o.nvme)->serial);
+	if (!zeros)
 		return tn_fail(-EUCLEAN, "%s: holds something that is not Tenuto's, from block %llu on: wipe it, or force it by its serial number %s",
 			       e->o.port->name, (unsigned long long)e->o.first, tn_nvme_info(e->o.nvme)->serial);
 	return 0;
@@ -80,7 +81,7 @@ static int read_header(struct tn_nvme_engine *e, bool *found)
 	if (rc)
 		return tn_fail(rc, "%s: cannot read the volume header", e->o.port->name);
 	if (tn_volume_choose(two, &e->volume))
-		return check_empty(e);
+		return e->o.force ? 0 : check_empty(e);
 	*found = true;
 	if (e->volume.size_bytes > e->capacity)
 		return tn_fail(-EUCLEAN, "%s: the volume header says %llu bytes, the range has %llu", e->o.port->name,

@@ -50,6 +50,22 @@ static int one(struct tn_io *io, struct tn_io_req *req)
 	return req->status;
 }
 
+/* Its ends have sectors that cannot be read. */
+static bool it_is_refused_unless_forced(struct guest_drive *d)
+{
+	struct tn_io *io;
+	uint32_t file;
+	int rc;
+
+	if (!guest_engine(d, 0, 0, RANGE_BYTES / SECTOR, &io))
+		return false;
+	rc = tn_io_open(io, "store", TN_IO_CREATE, &file);
+	guest_engine_end(io);
+	must(rc == -EIO && strstr(tn_error_last()->text, "force it"), "not refused: %d", rc);
+	d->force = true;
+	return true;
+}
+
 static bool the_first_flush_fails(struct tn_io *io, uint32_t *file)
 {
 	int rc = tn_io_open(io, "store", TN_IO_CREATE, file);
@@ -106,7 +122,7 @@ bool guest_errors_of_the_medium(struct guest_drive *d)
 	bool ok;
 
 	must(memory != MAP_FAILED, "no memory");
-	if (!guest_engine(d, 0, 0, RANGE_BYTES / SECTOR, &io))
+	if (!it_is_refused_unless_forced(d) || !guest_engine(d, 0, 0, RANGE_BYTES / SECTOR, &io))
 		return false;
 	ok = the_first_flush_fails(io, &file) && transfers_fail_where_they_must(io, file, memory);
 	guest_engine_end(io);

@@ -50,7 +50,7 @@ void guest_close(struct guest_drive *d)
 bool guest_engine(const struct guest_drive *d, uint32_t queue, uint64_t first, uint64_t blocks, struct tn_io **io)
 {
 	const struct tn_nvme_engine_opts o = {.nvme = d->nvme, .port = d->port, .queue = queue, .first = first, .blocks = blocks, .depth = 64,
-					      .command_ns = 60 * GUEST_SECOND_NS, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
+					      .command_ns = 60 * GUEST_SECOND_NS, .force = d->force, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
 	int rc = tn_nvme_engine_create(&o, io);
 
 	must(rc == 0, "%s: no engine on queue %u: %d", d->bdf, queue, rc);

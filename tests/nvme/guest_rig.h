@@ -19,6 +19,7 @@ struct guest_drive {
 	const struct tn_nvme_port *port;
 	struct tn_nvme *nvme;
 	const struct tn_nvme_info *info;
+	bool force; /* for its engines */
 };
 
 struct guest {
