@@ -166,7 +166,7 @@ static void cuts(uint32_t block_bytes, uint32_t sgl)
 		power_cut(&w);
 		check(&w);
 	}
-	printf("%u power cuts: %llu blocks kept, %llu lost that nobody had flushed\n", CUTS, (unsigned long long)w.kept,
+	printf("# %u power cuts: %llu blocks kept, %llu lost that nobody had flushed\n", CUTS, (unsigned long long)w.kept,
 	       (unsigned long long)w.lost);
 	assert_true(w.kept > 0 && w.lost > 0);
 	world_down(&w);
