@@ -12,13 +12,15 @@
  * struct rig_nvme_opts
  * @thread: the executor and the controller have a thread each
  * @soft:   the controller; its blocks are for the rig to say
+ * @clock:  that the driver's deadlines go by, and that moves while the driver waits; NULL: the system's, with deadlines that no busy machine meets
  */
 struct rig_nvme_opts {
 	bool thread;
 	struct tn_soft_opts soft;
 	uint32_t entries, queues; /* queues: pairs; the first is the engine's that makes the file */
 	uint64_t file_bytes;
-	uint64_t command_ns, admin_ns;
+	const struct tn_clock *clock;
+	uint64_t command_ns, admin_ns; /* with a clock */
 };
 
 /* A controller with a file on it. */

@@ -46,7 +46,7 @@ struct world {
 
 static uint64_t now_of(void *arg)
 {
-	return ((struct world *)arg)->now;
+	return ((struct world *)arg)->now += STEP_NS / 100; /* whoever waits looks at it */
 }
 
 static void fill_object(const struct world *w, unsigned char *at, uint32_t object, uint32_t version)
@@ -111,13 +111,15 @@ static void up(struct world *w, uint64_t seed, uint32_t sides)
 	o.soft.late_steps = 2500; /* beyond a command's deadline */
 	o.entries = 3 + tn_rng_below(&w->rng, 16);
 	o.queues = 1 + SIDES_MAX;
+	w->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = w};
+	o.clock = &w->clock;
+	o.command_ns = o.admin_ns = COMMAND_NS;
 	w->shape = (struct tn_shape){.layers = 1, .object_iovs = 1, .object_bytes = (1 + tn_rng_below(&w->rng, PIECES_MOST)) * 4096};
 	w->shape.object_bytes -= tn_rng_below(&w->rng, 2) * 400;
 	w->shape.padded_bytes = (w->shape.object_bytes + 4095) / 4096 * 4096;
 	w->shape.slot_bytes = w->shape.padded_bytes;
 	o.file_bytes = (uint64_t)OBJECTS * w->shape.padded_bytes;
 	rig_nvme_up(&w->n, &o);
-	w->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = w};
 	for (uint32_t i = 0; i < OBJECTS; i++) {
 		fill_object(w, on_drive(w, i), i, 0);
 		w->checks[i] = tn_checksum(on_drive(w, i), w->shape.object_bytes);
