@@ -279,7 +279,8 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 		if (now_ns < c->soft_due_ns)
 			return c->soft_due_ns;
 	}
-	if (now_ns < c->retry.ns)
+	/* Each flush tries once, however often checkpoints have failed: its group waits for space in the log. */
+	if (now_ns < c->retry.ns && !(d->flush_waiting && d->log.full))
 		return c->retry.ns;
 	tn_store_ckpt_start(d, false);
 	return ask_again_ns(c, now_ns);

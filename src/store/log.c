@@ -312,11 +312,13 @@ static void durable_done(struct tn_store_req *r, int status)
 	advance(d); /* after the first sync, too: a space table may have waited for it */
 }
 
-/* Do flushes wait for groups that were written? */
+/* Do flushes wait for the cycle: for groups that were written, or for a group that can be written only after the cycle? */
 static bool flushes_wait(const struct tn_store_device *d)
 {
 	const struct tn_store *s = d->store;
 
+	if (d->flush_waiting && (spaces_blocked(d) || d->log.full))
+		return true;
 	for (uint32_t i = 0; i < TN_STORE_FLUSHES_MAX && s->flushes > 0; i++) {
 		uint64_t ticket = s->flush[i].wait[d->index].ticket;
 
@@ -344,7 +346,7 @@ uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns)
 		due = now_ns;
 	if (due != TN_STORE_NEVER && due < u->retry.ns)
 		due = u->retry.ns;
-	if (flushes_wait(d))
+	if (flushes_wait(d)) /* each flush tries once, here, too */
 		due = now_ns;
 	if (due > now_ns)
 		return due;

@@ -344,6 +344,29 @@ static void a_checkpoint_that_waits_gives_up_when_a_sync_failed(void **state)
 	rig_free(r);
 }
 
+static void a_flush_tries_again_the_checkpoint_that_a_full_log_waits_for(void **state)
+{
+	struct tn_simdisk_fault lost = {.kind = TN_SIMDISK_EIO, .op = TN_IO_SYNC, .count = UINT64_MAX};
+	struct rig *r = saved();
+	const struct tn_store_ckpt *c = &device(r)->ckpt;
+	uint64_t from;
+
+	fill_log(r, 0);
+	device(r)->ckpt.retry.ns = 0;
+	assert_int_equal(tn_simdisk_set_faults(r->disk, &lost, 1), 0);
+	rig_remove(r, 0);
+	while (c->retry.failures < 8) {
+		assert_int_equal(rig_flush(r), -EIO);
+		rig_step(r, 1);
+	}
+	assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
+	from = tn_now_ns(r->clock);
+	assert_true(device(r)->log.full && c->retry.ns > from + TN_TEST_SECOND);
+	assert_int_equal(rig_flush(r), 0);
+	assert_in_range(tn_now_ns(r->clock) - from, 0, TN_TEST_SECOND / 50);
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -356,6 +379,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_that_may_not_begin_says_when_to_ask_again),
 		cmocka_unit_test(a_checkpoint_that_the_log_or_the_end_waits_for_waits_for_nothing),
 		cmocka_unit_test(a_checkpoint_that_waits_gives_up_when_a_sync_failed),
+		cmocka_unit_test(a_flush_tries_again_the_checkpoint_that_a_full_log_waits_for),
 	};
 
 	return cmocka_run_group_tests_name("store-checkpoint", tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Syncs that fail and give up what they covered, as Linux does: later ones say 0 for what is not there. Each test
- * is one way in which such bytes could be believed. The power-cut harness in sim/ has them by chance.
+ * is one way in which such bytes could be believed; the last ones are about flushes when syncs are good again. The power-cut
+ * harness in sim/ has lost syncs by chance.
  */
 #include <errno.h>
 #include <string.h>
@@ -292,6 +293,64 @@ static void a_checkpoint_is_not_believed_if_a_sync_fails_while_its_own_write_is_
 	rig_free(r);
 }
 
+/* All syncs fail, until the next cycle by itself is seconds away. Then they are good again. */
+static void fail_syncs_for_long(struct rig *r, const struct tn_store_device *d)
+{
+	lose_syncs(r, 0, UINT64_MAX);
+	while (d->durable.retry.failures < 8) {
+		assert_int_equal(rig_flush(r), -EIO);
+		rig_step(r, 1);
+	}
+	rig_step(r, 10); /* what the last one gave up is logged anew, and waits for the next one */
+	assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
+	assert_true(d->log.next.sequence > d->durable.reached.sequence);
+}
+
+static void must_flush_at_once(struct rig *r, const struct tn_store_device *d)
+{
+	uint64_t from = tn_now_ns(r->clock);
+
+	assert_true(d->durable.retry.ns > from + TN_TEST_SECOND);
+	assert_int_equal(rig_flush(r), 0);
+	assert_in_range(tn_now_ns(r->clock) - from, 0, TN_TEST_SECOND / 50);
+}
+
+static void a_flush_tries_again_the_sync_that_its_space_table_waits_for(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	const struct tn_store_device *d;
+
+	assert_int_equal(rig_open(r), 0);
+	d = &r->store->dev[0];
+	assert_true(rig_save(r, 1) >= 0);
+	fail_syncs_for_long(r, d);
+	assert_true(d->spaces_unsynced);
+	assert_int_equal(tn_store_space_drop(r->store, r->space), 0);
+	must_flush_at_once(r, d);
+	rig_free(r);
+}
+
+static void a_flush_tries_again_the_sync_that_a_full_log_waits_for(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	const struct tn_store_device *d;
+
+	assert_int_equal(rig_open(r), 0);
+	d = &r->store->dev[0];
+	assert_true(rig_save(r, 1) >= 0);
+	fail_syncs_for_long(r, d);
+	assert_true(rig_save(r, 2) >= 0);
+	for (uint32_t i = 0; !d->log.full; i++) {
+		assert_true(i < 1000);
+		tn_store_update(r->store, rig_find(r, 2)->slot);
+		rig_step(r, 1);
+	}
+	must_flush_at_once(r, d);
+	rig_crash(r, TN_SIMDISK_DROP, 1);
+	assert_int_equal(rig_read(r, 2), 0);
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -304,6 +363,8 @@ int main(void)
 		cmocka_unit_test(what_recovery_reads_of_a_session_whose_syncs_failed_is_made_durable),
 		cmocka_unit_test(a_checkpoint_during_which_a_sync_failed_is_not_believed),
 		cmocka_unit_test(a_checkpoint_is_not_believed_if_a_sync_fails_while_its_own_write_is_on_its_way),
+		cmocka_unit_test(a_flush_tries_again_the_sync_that_its_space_table_waits_for),
+		cmocka_unit_test(a_flush_tries_again_the_sync_that_a_full_log_waits_for),
 	};
 
 	return cmocka_run_group_tests_name("store-sync", tests, NULL, NULL);
