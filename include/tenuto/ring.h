@@ -96,6 +96,7 @@ enum tn_iocb_op {
 #define TN_IOCB_FIRST 4u  /* goes before others of its priority */
 #define TN_IOCB_LANDED 8u /* COPY: compare or sum what lies in the list after the copy, because the source may change meanwhile */
 #define TN_IOCB_BOUNCE 16u /* READ: by way of the executor's memory, because the list's may change before it is compared */
+#define TN_IOCB_WHOLE 32u  /* READ: nobody waits for a part of it before the rest; the device may be given more of it at once */
 
 /* The status of an IOCTX that has not ended. */
 #define TN_RING_PENDING 1

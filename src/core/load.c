@@ -522,7 +522,7 @@ static bool wants_whole(struct tn_reading *r)
 	if (r->prefetch)
 		return true;
 	wait = __atomic_load_n(&tn_face_asked(tn_op_region(&r->op), r->op.number)->first_wait, __ATOMIC_RELAXED);
-	return wait == TN_WAIT_NOT ? tn_load_of(&r->op)->whole : wait == TN_WAIT_WHOLE;
+	return wait == TN_WAIT_NOT ? tn_load_of(&r->op)->was_whole : wait == TN_WAIT_WHOLE;
 }
 
 /*
@@ -562,6 +562,7 @@ static uint32_t issue(struct tn_reading *r)
 	uint64_t from_ns = 0;
 	uint32_t started = 0;
 
+	r->whole = !r->prefetch && wants_whole(r);
 	while (more_to_issue(r) && started < QUANTUM) {
 		struct tn_read_item *item;
 		uint32_t c;

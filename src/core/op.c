@@ -187,7 +187,7 @@ void tn_load_arm(struct tn_load_op *load, const struct tn_command *c)
 		load->left[k] = load->r.op.n;
 	load->input_tokens = c->input_tokens;
 	load->start_ns = c->start_ns;
-	load->whole = c->flags & TN_COMMAND_WHOLE;
+	load->was_whole = c->flags & TN_COMMAND_WHOLE;
 }
 
 void tn_writing_arm(struct tn_writing *w, struct tn_write_item *items, struct tn_save_op *save)

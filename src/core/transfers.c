@@ -259,9 +259,12 @@ static uint16_t flags_of(const struct tn_transfer *t)
 	/* What other processes can change is looked at only once it has landed where they cannot. */
 	bool landed = t->kind == TN_TRANSFER_OUT && tn_op_is_foreign(t->op);
 
+	bool reads = t->kind == TN_TRANSFER_READ || t->kind == TN_TRANSFER_READ_HEADER;
+
 	/* A header that is read goes before its load's objects: it is one page, and none of them can be checked before it is there. */
 	return (uint16_t)((t->verify ? TN_IOCB_VERIFY : 0) | (sums ? TN_IOCB_SUM : 0) | (landed ? TN_IOCB_LANDED : 0) |
-			  (t->again ? TN_IOCB_BOUNCE : 0) | (t->kind == TN_TRANSFER_READ_HEADER ? TN_IOCB_FIRST : 0));
+			  (t->again ? TN_IOCB_BOUNCE : 0) | (t->kind == TN_TRANSFER_READ_HEADER ? TN_IOCB_FIRST : 0) |
+			  (reads && tn_reading_of(t->op)->whole ? TN_IOCB_WHOLE : 0));
 }
 
 static int32_t priority_of(const struct tn_transfer *t)

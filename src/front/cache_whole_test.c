@@ -136,6 +136,7 @@ static void who_waits_for_the_first_layer_after_all_gets_it_before_the_others(vo
 	while (begun < MANY && *tn_chunk_state(reading, begun, 0) != TN_CHUNK_IDLE)
 		begun++;
 	assert_in_range(begun, 1, MANY - 2);
+	assert_true(reading->whole);
 	assert_int_not_equal(*tn_chunk_state(reading, 0, 1), TN_CHUNK_IDLE);
 	tn_load_wait(l, 0, 0);
 	while (*tn_chunk_state(reading, MANY - 1, 0) == TN_CHUNK_IDLE) {
@@ -144,6 +145,7 @@ static void who_waits_for_the_first_layer_after_all_gets_it_before_the_others(vo
 			assert_int_equal(*tn_chunk_state(reading, i, 1), TN_CHUNK_IDLE);
 		rig_turn(r, RIG_MS);
 	}
+	assert_false(reading->whole);
 	assert_int_equal(rig_load_wait(r->s, l, LAYERS - 1), MANY);
 	rig_load_end(r->s, l);
 	rig_check_blocks(r->s, 1, MANY, 0);

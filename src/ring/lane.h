@@ -167,6 +167,8 @@ struct tn_lane {
 	uint32_t ioctxs; /* most of one IOCB */
 	uint32_t waiting; /* IOCTXs of all runs that are in no group, ... */
 	uint32_t to_copy; /* ... and of them, those that copy or check */
+	uint32_t layered;    /* runs of reads of which somebody waits for a part (not TN_IOCB_WHOLE); ... */
+	uint64_t layered_ns; /* ... and when there last was one; 0: never */
 	struct tn_lane_sorted *sorted, *sort_scratch;
 	struct tn_lane_turns turns[2]; /* of runs that move bytes to or from a device, and of those that copy or check */
 	struct tn_lane_group *groups, *free_groups;

@@ -8,6 +8,7 @@
 
 #include "ring/lane.h"
 
+#define LAYERED_NS 1000000000ull /* who has read by layers may do so again */
 /* Groups that one list may start before another of the same priority has its turn. */
 #define QUANTUM 16u
 /* Groups that may go before what waits with a lower priority, before one group of that goes: the one issued first. */
@@ -23,12 +24,19 @@ static void finish(struct tn_lane_intake *in, uint32_t id, int32_t status, uint3
 	tn_ring_finish(&in->view, id);
 }
 
+/* It reads, and somebody may wait for a part of it. */
+static bool is_layered(const struct tn_lane_run *run)
+{
+	return run->cb.op == TN_IOCB_READ && !(run->cb.flags & TN_IOCB_WHOLE);
+}
+
 static void finish_run(struct tn_lane *lane, struct tn_lane_run *run)
 {
 	struct tn_lane_intake *in = lane->o.intake;
 
 	run->used = false;
 	lane->used_runs--;
+	lane->layered -= is_layered(run);
 	tn_lane_count(&lane->stats.iocbs, 1);
 	pthread_mutex_lock(&in->lock);
 	finish(in, run->id, run->status, run->failed, run->failures);
@@ -212,6 +220,7 @@ static void open_run(struct tn_lane *lane, struct tn_lane_run *run, uint32_t id)
 	run->failed = TN_RING_NO_INDEX;
 	run->request_bytes = request_bytes(&run->cb);
 	lane->used_runs++;
+	lane->layered += is_layered(run);
 	run->list = list_of(lane->o.intake->ring, run->cb.list);
 	run->source = run->cb.op == TN_IOCB_COPY ? list_of(lane->o.intake->ring, run->cb.source) : run->list;
 	tn_ring_begin(v, id, at_most(run->cb.count, v->ioctxs), run->cb.sequence);
@@ -330,12 +339,22 @@ static bool goes_before(const struct tn_lane_turns *t, const struct tn_lane_run 
 
 /*
  * Which devices take one more read. The same for all who want the device, whatever their size, so that small ones do not pass a large one
- * for ever. Writes have no window: the scheduler lets no more of them go than reads can bear.
+ * for ever. They are deep if for a while nobody has read anything that is wanted by layers. Writes have no window: the scheduler lets no more of them go
+ * than reads can bear.
  */
 static void look_at_windows(struct tn_lane *lane, uint64_t now_ns)
 {
-	for (uint32_t d = 0; d < lane->ndevices; d++)
-		lane->device[d].open = tn_window_open(&lane->device[d].window, TN_WINDOW_PIECE_LEAST, now_ns);
+	bool deep;
+
+	if (lane->layered)
+		lane->layered_ns = now_ns;
+	deep = lane->layered_ns == 0 || now_ns - lane->layered_ns >= LAYERED_NS;
+	for (uint32_t d = 0; d < lane->ndevices; d++) {
+		struct tn_lane_device *device = &lane->device[d];
+
+		device->window.deep = deep;
+		device->open = tn_window_open(&device->window, TN_WINDOW_PIECE_LEAST, now_ns);
+	}
 }
 
 /* Whether a run has more to move that may go now. An address of no device is found out when it is its turn. */

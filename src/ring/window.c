@@ -13,6 +13,7 @@
 #define PHASES 4u			     /* sizes that the first requests have */
 #define GAIN 3u			     /* windows of bandwidth times latency */
 #define PAUSE_NS (2u * MS)	     /* of the executor's thread */
+#define DEEP_NS (6u * MS)	     /* of bandwidth in flight, where nobody waits for a part */
 #define PROBE_FIRST_NS (20ull * MS)  /* between probes while there are few, */
 #define PROBE_EVERY_NS (10000ull * MS) /* and later */
 #define PROBE_FORCED_NS (20000ull * MS) /* after so long, a busy device is let run empty */
@@ -74,7 +75,7 @@ uint64_t tn_window_bytes(const struct tn_window *w)
 	if (bytes_per_ns <= 0 || w->probes == 0)
 		return TN_WINDOW_START;
 	bytes = GAIN * bytes_per_ns * (double)latency(w, bytes_per_ns);
-	bytes += grown(w, bytes_per_ns);
+	bytes += w->deep ? bytes_per_ns * DEEP_NS : grown(w, bytes_per_ns);
 	return TN_WINDOW_BASE + (uint64_t)(bytes < most ? bytes : most);
 }
 
@@ -85,7 +86,7 @@ uint32_t tn_window_piece(const struct tn_window *w)
 
 	while (piece < quarter / 2)
 		piece *= 2;
-	return w->begun < bytes ? piece / PHASES * (1 + w->count % PHASES) : piece;
+	return w->begun < bytes && !w->deep ? piece / PHASES * (1 + w->count % PHASES) : piece;
 }
 
 static bool probe_is_due(const struct tn_window *w, uint64_t now, uint64_t every)

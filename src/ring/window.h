@@ -10,6 +10,9 @@
  * Straight after a pause less is sent, and more as requests end, so that what is wanted first does not share the device with what is
  * wanted next; in the end also what covers a moment in which the executor does not get to run.
  *
+ * While nobody waits for a part of what is read before the rest, a deep window gives the device several milliseconds of bandwidth at once: large
+ * reads then are as fast as the device makes them, and whoever comes meanwhile waits that long.
+ *
  * Both are learned: the bandwidth is the best of the last second or two, the latency that of requests that were alone. For that one request
  * goes alone now and then, when the device is idle anyway; rarely, on a device that is never idle, the window is let
  * run empty for it.
@@ -44,6 +47,7 @@ struct tn_window {
 	uint64_t begun;	     /* bytes sent since the device was idle */
 	uint32_t count;	     /* and requests */
 	bool alone;	     /* the one request in flight is a probe */
+	bool deep;	     /* for its user to set */
 };
 
 /* Bytes that may be in flight now. */

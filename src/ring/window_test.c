@@ -145,6 +145,30 @@ static void the_first_request_goes_alone_and_then_a_few_more_by_and_by(void **st
 	free(r);
 }
 
+/* Also straight after a pause, and no longer than it is deep. */
+static void a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on(void **state)
+{
+	const struct tn_mix mix = drive(2, 50000, TN_MIX_SHARE);
+	struct reader *r = reader(&mix);
+	uint64_t shallow;
+
+	r->window.deep = true;
+	assert_int_equal(tn_window_bytes(&r->window), TN_WINDOW_START); /* nothing is known */
+	read_for(r, SECOND, MIB);
+	while (r->window.in_flight) {
+		r->now += MS;
+		reap(r);
+	}
+	r->now += SECOND;
+	send(r, MIB);
+	assert_in_range(tn_window_bytes(&r->window), 9 * MIB, 20 * MIB); /* 6 ms of 2 GB/s; bursts look like more bandwidth, up to twice */
+	assert_int_equal(tn_window_piece(&r->window), tn_window_piece(&r->window) / MIB * MIB);
+	r->window.deep = false;
+	shallow = tn_window_bytes(&r->window);
+	assert_true(shallow < 3 * MIB);
+	free(r);
+}
+
 static void drain(struct reader *r)
 {
 	while (r->window.in_flight) {
@@ -213,6 +237,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_keeps_every_drive_busy_with_little_in_flight),
 		cmocka_unit_test(the_first_request_goes_alone_and_then_a_few_more_by_and_by),
+		cmocka_unit_test(a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on),
 		cmocka_unit_test(a_drive_that_became_another_is_noticed),
 		cmocka_unit_test(requests_that_failed_teach_nothing),
 		cmocka_unit_test(at_random_it_neither_hangs_nor_passes_its_bound),

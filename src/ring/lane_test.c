@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lane on a transport that the test is: how much it gives a device at once, which learns that it moves 2 GB/s, request by request. */
+#include "ring/lane.h"
+
+#include <string.h>
+
+#include "tn_test.h"
+
+#define MS 1000000ull
+#define OBJECTS 64u
+#define OBJECT_BYTES (512u << 10)
+#define DEPTH 256u
+#define LATENCY_NS 50000u
+#define BYTES_PER_NS 2u
+
+struct rig {
+	struct tn_lane_transport transport;
+	struct tn_clock clock;
+	uint64_t now;
+	struct tn_shape shape;
+	unsigned char *flat[OBJECTS];
+	struct tn_ring_list list;
+	struct tn_ring *ring;
+	struct tn_lane_intake intake;
+	struct tn_lane *lane;
+	struct tn_lane_piece *piece[DEPTH]; /* under way, in order */
+	uint32_t pieces;
+	uint64_t in_flight, most; /* bytes */
+};
+
+static uint64_t now_of(void *arg)
+{
+	return ((struct rig *)arg)->now;
+}
+
+static uint32_t send(struct tn_lane_transport *transport, struct tn_lane_piece *const *piece, uint32_t n)
+{
+	struct rig *r = (struct rig *)transport;
+
+	for (uint32_t i = 0; i < n; i++) {
+		r->piece[r->pieces++] = piece[i];
+		r->in_flight += piece[i]->length;
+	}
+	r->most = r->in_flight > r->most ? r->in_flight : r->most;
+	return n;
+}
+
+/* The one that was sent first ends. */
+static void end_one(struct rig *r)
+{
+	struct tn_lane_piece *p = r->piece[0];
+	uint64_t from = r->now - LATENCY_NS;
+
+	r->now += p->length / BYTES_PER_NS;
+	r->in_flight -= p->length;
+	memmove(r->piece, r->piece + 1, --r->pieces * sizeof(p));
+	tn_lane_piece_over(p, 0, from);
+}
+
+static struct rig *rig_make(void)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+	struct tn_ring_opts ro = tn_ring_opts_default();
+	struct tn_lane_opts o = {.intake = &r->intake, .transport = &r->transport, .depth = DEPTH, .backlog = UINT32_MAX,
+				 .alloc = &tn_alloc_system, .clock = &r->clock};
+
+	r->transport.send = send;
+	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
+	r->now = 10000 * MS;
+	r->shape = (struct tn_shape){.layers = 1, .object_iovs = 1, .object_bytes = OBJECT_BYTES, .padded_bytes = OBJECT_BYTES,
+				     .slot_bytes = OBJECT_BYTES};
+	for (uint32_t i = 0; i < OBJECTS; i++)
+		r->flat[i] = (unsigned char *)(uintptr_t)((i + 1) * (uint64_t)OBJECT_BYTES); /* nobody touches it */
+	r->list = (struct tn_ring_list){.shape = &r->shape, .blocks = OBJECTS, .flat = r->flat, .align = 4096};
+	ro.memory.depth = 8;
+	ro.memory.ioctxs = OBJECTS;
+	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
+	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
+	assert_int_equal(tn_lane_intake_init(&r->intake, r->ring, &tn_alloc_system), 0);
+	assert_int_equal(tn_lane_create(&o, &r->lane), 0);
+	assert_int_equal(tn_lane_device_add(r->lane, 4096), 0);
+	return r;
+}
+
+static void rig_free(struct rig *r)
+{
+	tn_lane_destroy(r->lane);
+	tn_lane_intake_fini(&r->intake, &tn_alloc_system);
+	tn_ring_destroy(r->ring);
+	free(r);
+}
+
+/* Reads all objects; the most bytes in flight. */
+static uint64_t read_all(struct rig *r, uint16_t flags)
+{
+	struct tn_ring_completion c;
+	struct tn_ioctx *x;
+	uint32_t id;
+
+	r->most = 0;
+	assert_int_equal(tn_ring_get_iocb(r->ring, OBJECTS, NULL, &id), 0);
+	x = tn_ring_ioctx(r->ring, id);
+	for (uint32_t i = 0; i < OBJECTS; i++) /* no neighbours */
+		x[i] = (struct tn_ioctx){tn_ioctx_disk(0, i * 2 * (OBJECT_BYTES / 4096)), OBJECT_BYTES, i};
+	tn_ring_iocb(r->ring, id)->list = 1;
+	tn_ring_iocb(r->ring, id)->op = TN_IOCB_READ;
+	tn_ring_iocb(r->ring, id)->flags = flags;
+	assert_int_equal(tn_ring_issue(r->ring, &id, 1), 0);
+	while (tn_ring_poll(r->ring, &c, 1) == 0) {
+		tn_lane_go(r->lane);
+		if (r->pieces)
+			end_one(r);
+	}
+	assert_int_equal(c.status, 0);
+	assert_int_equal(tn_ring_put(r->ring, &id, 1), 0);
+	r->now += 30 * MS;
+	return r->most;
+}
+
+static void reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_by_layers_for_a_second(void **state)
+{
+	struct rig *r = rig_make();
+	uint64_t layered, whole;
+
+	for (int i = 0; i < 5; i++) /* it gets to know the device */
+		read_all(r, TN_IOCB_WHOLE);
+	whole = read_all(r, TN_IOCB_WHOLE);
+	assert_in_range(whole, 10u << 20, 20u << 20); /* 6 ms of 2 GB/s and more */
+	layered = read_all(r, 0);
+	assert_in_range(layered, 1, 7u << 20);
+	for (int i = 0; i < 3; i++)
+		assert_in_range(read_all(r, TN_IOCB_WHOLE), 1, 7u << 20); /* whoever reads by layers may do so again */
+	r->now += 1000 * MS;
+	assert_int_equal(read_all(r, TN_IOCB_WHOLE), whole);
+	rig_free(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_by_layers_for_a_second),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
