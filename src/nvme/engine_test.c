@@ -551,6 +551,32 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	tn_soft_destroy(r.soft);
 }
 
+/* Its first commands are answered: they do not go to a queue that the controller has forgotten. */
+static void a_pair_that_gets_its_user_after_a_reset_works_at_once(void **state)
+{
+	for (uint64_t i = 0; i < 20; i++) {
+		struct tn_nvme_opts n = {.alloc = &tn_alloc_system, .queues = 2, .entries = 64, .admin_ns = 100 * STEP_NS};
+		struct tn_nvme_engine_opts e = {.queue = 1, .alloc = &tn_alloc_system, .depth = SLOTS, .command_ns = COMMAND_NS};
+		struct tn_nvme_engine_stats stats;
+		struct rig r;
+
+		setup(&r, tn_test_seed() + i);
+		n.port = e.port = &r.port;
+		n.clock = e.clock = &r.clock;
+		must(&r, tn_nvme_create(&n, &r.nvme) == 0, "not up");
+		must(&r, tn_nvme_restart(r.nvme, tn_nvme_generation(r.nvme)) == 0, "not reset");
+		e.nvme = r.nvme;
+		must(&r, tn_nvme_engine_create(&e, &r.io) == 0, "no engine");
+		must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == 0, "not made");
+		tn_nvme_engine_stats(r.io, &stats);
+		must(&r, stats.late == 0 && stats.resets == 0, "something was late");
+		tn_io_destroy(r.io);
+		tn_nvme_destroy(r.nvme);
+		no_findings(&r);
+		tn_soft_destroy(r.soft);
+	}
+}
+
 static void of_two_headers_the_newer_whole_one_counts(void **state)
 {
 	struct tn_volume a = {.sequence = 7, .size_bytes = 4096, .exists = true}, b = {.sequence = 8, .size_bytes = 8192, .exists = true}, v;
@@ -577,6 +603,7 @@ int main(void)
 		cmocka_unit_test(after_an_unplug_everything_fails_and_nothing_waits),
 		cmocka_unit_test(a_power_cut_while_it_grows_leaves_one_length_or_the_other),
 		cmocka_unit_test(what_is_not_ours_is_refused_unless_forced),
+		cmocka_unit_test(a_pair_that_gets_its_user_after_a_reset_works_at_once),
 		cmocka_unit_test(of_two_headers_the_newer_whole_one_counts),
 	};
 

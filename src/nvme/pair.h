@@ -70,7 +70,7 @@ struct tn_nvme_pair {
 	uint64_t late_next_ns, reset_next_ns;
 };
 
-/* 0, -EINVAL (no such pair), -ENOMEM. */
+/* 0, -EINVAL (no such pair), -ENOMEM, or as tn_nvme_renew. */
 int tn_nvme_pair_init(struct tn_nvme_pair *p, const struct tn_nvme_pair_opts *opts);
 /* Nothing is under way. Fine after an init that failed, and for zeroed memory. */
 void tn_nvme_pair_fini(struct tn_nvme_pair *p);
