@@ -523,6 +523,21 @@ static void a_power_cut_while_it_grows_leaves_one_length_or_the_other(void **sta
 	assert_true(longer > 0 && shorter > 0);
 }
 
+static void lives_again(struct rig *r, bool force)
+{
+	tn_io_destroy(r->io);
+	tn_nvme_destroy(r->nvme);
+	assert_int_equal(up(r, force), 0);
+}
+
+static void end(struct rig *r)
+{
+	tn_io_destroy(r->io);
+	tn_nvme_destroy(r->nvme);
+	no_findings(r);
+	tn_soft_destroy(r->soft);
+}
+
 static void what_is_not_ours_is_refused_unless_forced(void **state)
 {
 	struct rig r;
@@ -533,9 +548,7 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), -EUCLEAN);
 	assert_non_null(strstr(tn_error_last()->text, "SOFT0001"));
 	assert_int_equal(tn_io_open(r.io, "store", 0, &r.file), -EUCLEAN);
-	tn_io_destroy(r.io);
-	tn_nvme_destroy(r.nvme);
-	assert_int_equal(up(&r, true), 0);
+	lives_again(&r, true);
 	assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), 0);
 	assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), -EBUSY);
 	assert_int_equal(tn_io_allocate(r.io, 0, 0, 1 << 30), -ENOSPC);
@@ -545,10 +558,67 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	assert_int_equal(tn_io_unlink(r.io, "store"), 0);
 	assert_int_equal(tn_io_unlink(r.io, "store"), -ENOENT);
 	assert_int_equal(tn_io_open(r.io, "store", 0, &r.file), -ENOENT);
-	tn_io_destroy(r.io);
-	tn_nvme_destroy(r.nvme);
-	no_findings(&r);
-	tn_soft_destroy(r.soft);
+	end(&r);
+}
+
+/* A partition table is written over the first copy of the header, a RAID's superblock over the second; the other copy stays whole. */
+static void a_drive_that_was_ours_and_is_somebody_elses_is_refused(void **state)
+{
+	static const uint32_t at[] = {446, 510, 1080, TN_VOLUME_PAGE, TN_VOLUME_PAGE + 100, 2 * TN_VOLUME_PAGE - 1};
+
+	for (uint32_t i = 0; i < 6; i++) {
+		unsigned char *media, was;
+		struct rig r;
+
+		setup(&r, tn_test_seed());
+		media = tn_soft_media(r.soft);
+		assert_int_equal(up(&r, false), 0);
+		assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), 0);
+		assert_int_equal(tn_io_allocate(r.io, r.file, 0, 4096), 0); /* so that there are two copies */
+		was = media[at[i]];
+		media[at[i]] ^= 0xa9;
+		lives_again(&r, false);
+		must(&r, tn_io_open(r.io, "store", 0, &r.file) == -EUCLEAN, "opened");
+		must(&r, tn_nvme_engine_format(r.io) == -EUCLEAN, "formatted");
+		assert_non_null(strstr(tn_error_last()->text, "SOFT0001"));
+		media[at[i]] = was;
+		assert_int_equal(tn_io_open(r.io, "store", 0, &r.file), 0);
+		media[at[i]] ^= 0xa9;
+		lives_again(&r, true);
+		must(&r, tn_nvme_engine_format(r.io) == 0, "not forced");
+		lives_again(&r, false);
+		must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == 0, "not ours afterwards");
+		end(&r);
+	}
+}
+
+/* A namespace of 512-byte blocks need not have whole pages of them. What was forced away is gone from both ends. */
+static void both_ends_are_looked_at_and_wiped_to_the_last_block(void **state)
+{
+	for (uint32_t blocks = 256; blocks <= 8192; blocks += 7936) {
+		for (uint32_t odd = 0; odd < 8; odd++) {
+			unsigned char *media, any = 0;
+			struct rig r;
+
+			setup(&r, tn_test_seed());
+			tn_soft_destroy(r.soft);
+			r.o.block_bytes = 512;
+			r.o.blocks = blocks + odd;
+			assert_int_equal(tn_soft_create(&r.o, &r.soft), 0);
+			media = tn_soft_media(r.soft);
+			media[r.o.blocks * 512 - 1] = 1; /* of a backup of a partition table, or of a RAID's superblock */
+			assert_int_equal(up(&r, false), 0);
+			must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == -EUCLEAN, "opened");
+			media[510] = 0x55;
+			media[r.o.blocks * 512 - 65536] = 1;
+			lives_again(&r, true);
+			must(&r, tn_nvme_engine_format(r.io) == 0, "not forced");
+			for (uint64_t i = 0; i < r.o.blocks * 512; i++)
+				any |= i - TN_VOLUME_PAGE >= 512 ? media[i] : 0;
+			must(&r, !any, "something is left");
+			end(&r);
+		}
+	}
 }
 
 /* Its first commands are answered: they do not go to a queue that the controller has forgotten. */
@@ -570,10 +640,7 @@ static void a_pair_that_gets_its_user_after_a_reset_works_at_once(void **state)
 		must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == 0, "not made");
 		tn_nvme_engine_stats(r.io, &stats);
 		must(&r, stats.late == 0 && stats.resets == 0, "something was late");
-		tn_io_destroy(r.io);
-		tn_nvme_destroy(r.nvme);
-		no_findings(&r);
-		tn_soft_destroy(r.soft);
+		end(&r);
 	}
 }
 
@@ -603,6 +670,8 @@ int main(void)
 		cmocka_unit_test(after_an_unplug_everything_fails_and_nothing_waits),
 		cmocka_unit_test(a_power_cut_while_it_grows_leaves_one_length_or_the_other),
 		cmocka_unit_test(what_is_not_ours_is_refused_unless_forced),
+		cmocka_unit_test(a_drive_that_was_ours_and_is_somebody_elses_is_refused),
+		cmocka_unit_test(both_ends_are_looked_at_and_wiped_to_the_last_block),
 		cmocka_unit_test(a_pair_that_gets_its_user_after_a_reset_works_at_once),
 		cmocka_unit_test(of_two_headers_the_newer_whole_one_counts),
 	};
