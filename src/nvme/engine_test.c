@@ -561,6 +561,46 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	end(&r);
 }
 
+/* A read of one block to memory that is mapped. */
+static void begin_read(struct rig *r, struct tn_io_req *req, struct iovec *iov)
+{
+	*iov = (struct iovec){r->mapped, r->o.block_bytes};
+	*req = (struct tn_io_req){.op = TN_IO_READ, .file = r->file, .length = r->o.block_bytes, .iov = iov, .iov_count = 1};
+	memset(r->mapped, 0xee, r->o.block_bytes);
+	assert_int_equal(tn_io_submit(r->io, &req, 1), 1);
+}
+
+/* Two may map memory, of which they share bytes: when one of them unmaps it, the other's requests may be under way there. */
+static void memory_is_unmapped_when_all_have_unmapped_it_and_nothing_names_it(void **state)
+{
+	for (uint64_t i = 0; i < 50; i++) {
+		struct tn_nvme_engine_stats before, after;
+		struct tn_io_req req, *done;
+		struct iovec iov;
+		struct rig r;
+
+		setup(&r, tn_test_seed() + i);
+		make_file(&r);
+		assert_int_equal(tn_nvme_engine_map(r.io, r.mapped, SLOTS * SLOT_BYTES), 0);
+		assert_int_equal(tn_nvme_engine_map(r.io, r.mapped, SLOT_BYTES), -EEXIST);
+		tn_nvme_engine_unmap(r.io, r.mapped, SLOTS * SLOT_BYTES);
+		tn_nvme_engine_stats(r.io, &before);
+		begin_read(&r, &req, &iov);
+		tn_nvme_engine_unmap(r.io, r.mapped, SLOTS * SLOT_BYTES);
+		assert_int_equal(tn_nvme_engine_map(r.io, r.other, SLOTS * SLOT_BYTES), 0); /* lies where the other did */
+		memset(r.other, 0xdd, r.o.block_bytes);
+		must(&r, tn_io_poll(r.io, &done, 1, UINT64_MAX) == 1 && req.status == 0, "not read");
+		must(&r, is_block(r.mapped, r.o.block_bytes, 0, 0) && r.other[0] == 0xdd, "written elsewhere");
+		tn_nvme_engine_stats(r.io, &after);
+		must(&r, after.bounced == before.bounced, "no longer mapped");
+		begin_read(&r, &req, &iov);
+		must(&r, tn_io_poll(r.io, &done, 1, UINT64_MAX) == 1 && req.status == 0, "not read");
+		tn_nvme_engine_stats(r.io, &after);
+		must(&r, after.bounced > before.bounced, "still mapped");
+		down(&r);
+	}
+}
+
 /* A partition table is written over the first copy of the header, a RAID's superblock over the second; the other copy stays whole. */
 static void a_drive_that_was_ours_and_is_somebody_elses_is_refused(void **state)
 {
@@ -670,6 +710,7 @@ int main(void)
 		cmocka_unit_test(after_an_unplug_everything_fails_and_nothing_waits),
 		cmocka_unit_test(a_power_cut_while_it_grows_leaves_one_length_or_the_other),
 		cmocka_unit_test(what_is_not_ours_is_refused_unless_forced),
+		cmocka_unit_test(memory_is_unmapped_when_all_have_unmapped_it_and_nothing_names_it),
 		cmocka_unit_test(a_drive_that_was_ours_and_is_somebody_elses_is_refused),
 		cmocka_unit_test(both_ends_are_looked_at_and_wiped_to_the_last_block),
 		cmocka_unit_test(a_pair_that_gets_its_user_after_a_reset_works_at_once),

@@ -139,6 +139,16 @@ bool tn_nvme_pair_poll(struct tn_nvme_pair *p)
 	return any || p->ncommands != under_way;
 }
 
+void tn_nvme_pair_drain(struct tn_nvme_pair *p)
+{
+	tn_nvme_pair_ring(p);
+	while (p->ncommands && !p->reset_next_ns) {
+		tn_nvme_pair_poll(p);
+		if (p->ncommands)
+			p->o.port->pause(p->o.port->arg);
+	}
+}
+
 int tn_nvme_pair_errno(const struct tn_nvme_pair *p, uint32_t index, int status, bool wished)
 {
 	const struct tn_nvme_slot *s = &p->slot[index];

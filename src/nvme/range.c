@@ -216,7 +216,13 @@ int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes)
 
 void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes)
 {
-	tn_nvme_memories_unmap(&tn_nvme_engine_of(io)->memories, memory, bytes);
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+
+	if (!tn_nvme_memories_has(&e->memories, memory, bytes))
+		return;
+	/* No request of whoever unmaps it is under way; but those of another memory, with some of the same bytes, name this one's place on the bus. */
+	tn_nvme_pair_drain(&e->pair);
+	tn_nvme_memories_unmap(&e->memories, memory, bytes);
 }
 
 void tn_nvme_engine_range(const struct tn_io *io, uint64_t *first, uint64_t *blocks)
