@@ -180,6 +180,79 @@ static void pages_of_a_pool_are_not_copied(void **state)
 	rig_tear_down(&r);
 }
 
+static struct tn_memory *registered(struct rig *r, unsigned char *at, uint64_t bytes)
+{
+	const struct tn_memory_range range = {at, bytes};
+	struct tn_memory_desc d;
+	struct tn_memory *m;
+
+	tn_memory_desc_init(&d);
+	d.ranges = &range;
+	d.nranges = 1;
+	assert_int_equal(tn_memory_register(r->cache, &d, &m), 0);
+	return m;
+}
+
+/* Whether some of two pages is mapped: others cannot map it then, together with a third one. */
+static bool is_mapped(struct rig *r, const char *dir, unsigned char *at)
+{
+	struct tn_io *io = tn_drives_io(rig_core(r)->engines.drives, dir);
+
+	if (tn_nvme_engine_map(io, at + 4096, 8192))
+		return true;
+	tn_nvme_engine_unmap(io, at + 4096, 8192);
+	return false;
+}
+
+/* What could not be mapped, because other memory had some of its bytes, takes nobody's mapping away when it goes. */
+static void memories_that_share_bytes_are_unmapped_each_by_itself(void **state)
+{
+	static const char *const dirs[] = {"nvme:0000:01:00.0", "nvme:0000:02:00.0"};
+	struct tn_memory *all, *some, *again, *twin;
+	unsigned char *at;
+	struct rig r;
+
+	rig_on(&r, dirs, 2, 0);
+	at = aligned_alloc(4096, 3 * 4096);
+	assert_non_null(at);
+	all = registered(&r, at, 3 * 4096);
+	some = registered(&r, at, 2 * 4096);
+	assert_int_equal(tn_memory_unregister(all), 0);
+	assert_false(is_mapped(&r, dirs[0], at));
+	again = registered(&r, at, 2 * 4096);
+	assert_int_equal(tn_memory_unregister(some), 0);
+	assert_true(is_mapped(&r, dirs[0], at));
+	twin = registered(&r, at, 2 * 4096);
+	assert_int_equal(tn_memory_unregister(again), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(is_mapped(&r, dirs[i], at));
+	assert_int_equal(tn_memory_unregister(twin), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_false(is_mapped(&r, dirs[i], at));
+	free(at);
+	rig_tear_down(&r);
+}
+
+/* A mapping that one drive has and another has not is nobody's to take away. */
+static void what_one_of_two_drives_cannot_map_none_has(void **state)
+{
+	static const char *const dirs[] = {"nvme:0000:01:00.0", "nvme:0000:02:00.0"};
+	struct tn_memory *m;
+	unsigned char *at;
+	struct rig r;
+
+	rig_on(&r, dirs, 2, 0);
+	at = aligned_alloc(4096, 3 * 4096);
+	assert_non_null(at);
+	assert_int_equal(tn_nvme_engine_map(tn_drives_io(rig_core(&r)->engines.drives, dirs[1]), at, 4096), 0);
+	m = registered(&r, at, 2 * 4096);
+	assert_false(is_mapped(&r, dirs[0], at));
+	assert_int_equal(tn_memory_unregister(m), 0);
+	tn_nvme_engine_unmap(tn_drives_io(rig_core(&r)->engines.drives, dirs[1]), at, 4096);
+	free(at);
+	rig_tear_down(&r);
+}
+
 static void a_capacity_beyond_the_namespace_is_refused(void **state)
 {
 	static const char *const dirs[] = {"nvme:0000:01:00.0"};
@@ -246,6 +319,8 @@ int main(void)
 		ON_DRIVES(so_it_is_with_a_host_tier_before_it),
 		ON_DRIVES(a_store_lies_on_two_namespaces_and_a_directory),
 		ON_DRIVES(pages_of_a_pool_are_not_copied),
+		ON_DRIVES(memories_that_share_bytes_are_unmapped_each_by_itself),
+		ON_DRIVES(what_one_of_two_drives_cannot_map_none_has),
 		ON_DRIVES(a_capacity_beyond_the_namespace_is_refused),
 		ON_DRIVES(what_a_drive_cannot_do_is_said),
 		ON_DRIVES(what_is_not_ours_is_not_written_over),

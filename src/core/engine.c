@@ -91,13 +91,17 @@ static bool whole_pages(void *memory, uint64_t bytes, unsigned char **first, uin
 	return *length > 0;
 }
 
-void tn_engines_map(const struct tn_engines *e, struct tn_io *io, void *memory, uint64_t bytes)
+bool tn_engines_map(const struct tn_engines *e, struct tn_io *io, void *memory, uint64_t bytes)
 {
 	unsigned char *first;
 	uint64_t length;
 
-	if (whole_pages(memory, bytes, &first, &length) && tn_io_map(io, first, length))
-		tn_log(e->log, TN_LOG_WARN, "%s; its bytes are copied on their way to and from the drive", tn_error_last()->text);
+	if (!whole_pages(memory, bytes, &first, &length))
+		return false;
+	if (tn_io_map(io, first, length) == 0)
+		return true;
+	tn_log(e->log, TN_LOG_WARN, "%s; its bytes are copied on their way to and from the drive", tn_error_last()->text);
+	return false;
 }
 
 void tn_engines_unmap(struct tn_io *io, void *memory, uint64_t bytes)

@@ -7,8 +7,8 @@
 
 struct tn_engines;
 
-/* Memory that requests will name for long (io/io.h): as much of it as is whole pages. What cannot be mapped is said, and is copied. */
-void tn_engines_map(const struct tn_engines *e, struct tn_io *io, void *memory, uint64_t bytes);
+/* Memory that requests will name for long (io/io.h): as much of it as is whole pages. False: it is not mapped, which is said if it cannot be; it is copied, and not unmapped. */
+bool tn_engines_map(const struct tn_engines *e, struct tn_io *io, void *memory, uint64_t bytes);
 void tn_engines_unmap(struct tn_io *io, void *memory, uint64_t bytes);
 
 #endif

@@ -25,6 +25,7 @@ struct tn_memory {
 	uint32_t told_lost; /* shared: in an attached cache: the owner has refused an operation for that */
 	struct tn_memory_range *range;
 	size_t nranges;
+	bool *mapped; /* by range: the drives reach it; NULL: no engine is told of it */
 	uint32_t npools; /* under cache->lock, as what follows */
 	uint32_t nclaims;
 	struct tn_claims *claims[TN_MEMORY_LAYOUTS_MAX];

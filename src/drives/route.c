@@ -204,17 +204,17 @@ static void unmap(struct tn_io *io, void *memory, uint64_t bytes)
 		tn_io_unmap(r->at[i].io, memory, bytes);
 }
 
-/* For all of them, as far as they can: those that cannot say so. */
+/* For all of them, or for none: then nobody unmaps it. */
 static int map(struct tn_io *io, void *memory, uint64_t bytes)
 {
 	struct router *r = of(io);
 	int rc = 0;
+	uint32_t n;
 
-	for (uint32_t i = 0; i < r->n; i++) {
-		int one = tn_io_map(r->at[i].io, memory, bytes);
-
-		rc = rc ? rc : one;
-	}
+	for (n = 0; n < r->n && !rc; n += !rc)
+		rc = tn_io_map(r->at[n].io, memory, bytes);
+	while (rc && n-- > 0)
+		tn_io_unmap(r->at[n].io, memory, bytes);
 	return rc;
 }
 

@@ -63,6 +63,7 @@ static void free_memory(struct tn_memory *memory)
 {
 	const struct tn_alloc *a = memory->cache->alloc;
 
+	tn_put(a, memory->mapped, memory->nranges * sizeof(*memory->mapped));
 	tn_put(a, memory->range, ranges_bytes(memory->nranges));
 	tn_put(a, memory, sizeof(*memory));
 }
@@ -73,7 +74,7 @@ static int map_memory(struct tn_cache *cache, void *arg)
 	const struct tn_memory *m = arg;
 
 	for (size_t i = 0; i < m->nranges; i++)
-		tn_engines_map(&cache->engines, cache->io, m->range[i].address, m->range[i].bytes);
+		m->mapped[i] = tn_engines_map(&cache->engines, cache->io, m->range[i].address, m->range[i].bytes);
 	return 0;
 }
 
@@ -82,7 +83,8 @@ static int unmap_memory(struct tn_cache *cache, void *arg)
 	const struct tn_memory *m = arg;
 
 	for (size_t i = 0; i < m->nranges; i++)
-		tn_engines_unmap(cache->io, m->range[i].address, m->range[i].bytes);
+		if (m->mapped[i])
+			tn_engines_unmap(cache->io, m->range[i].address, m->range[i].bytes);
 	return 0;
 }
 
@@ -90,7 +92,7 @@ static int unmap_memory(struct tn_cache *cache, void *arg)
  * A drive that maps memory has all of its pages made and kept. For memory of processes that have attached, which say themselves how much that
  * is, and may take pages away, nothing is mapped: its bytes are copied on their way.
  */
-static bool is_mapped(const struct tn_memory *m)
+static bool may_be_mapped(const struct tn_memory *m)
 {
 	const struct tn_cache *cache = m->cache;
 
@@ -143,7 +145,9 @@ int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *
 		free_memory(memory);
 		return rc;
 	}
-	if (is_mapped(memory))
+	if (may_be_mapped(memory))
+		memory->mapped = tn_get(cache->alloc, d.nranges * sizeof(*memory->mapped));
+	if (memory->mapped)
 		tn_messages_call(&cache->messages, map_memory, memory);
 	pthread_mutex_lock(&cache->lock);
 	cache->nmemories++;
@@ -174,7 +178,7 @@ int tn_memory_unregister(struct tn_memory *memory)
 		return tn_fail(-EBUSY, "tn_memory_unregister: it has %u pools; destroy them first", pools);
 	if (cache->attached)
 		tn_remote_memory_unregister(memory);
-	if (is_mapped(memory))
+	if (memory->mapped)
 		tn_messages_call(&cache->messages, unmap_memory, memory);
 	free_memory(memory);
 	return 0;

@@ -23,7 +23,8 @@
  *  - A file lent by one engine and adopted by another is one open file description: the lock that
  *    open took covers the I/O of both. The lender closes last, because its close gives the lock back.
  *  - map says of memory that many requests will name it. An engine that has no use for that has no such function, and requests
- *    name any memory, mapped or not. Mapped memory stays where it is until unmap; no request may use it then.
+ *    name any memory, mapped or not. Mapped memory stays where it is until as many unmaps. No request may use it then, except where
+ *    the memory is another's, too, who shares some of the bytes: for what is under way there the engine waits.
  *  - A wake makes the waiting poll return; if none waits, the next poll that would wait. Any poll may consume
  *    the wake. So after every poll, and before waiting again, the owner looks at what wakers left for it.
  */
@@ -153,7 +154,7 @@ struct tn_io_ops {
 	int (*lend)(struct tn_io *io, uint32_t file, struct tn_io_lent *lent);
 	/* Opens a lent file, with a duplicate of its descriptor: 0 and *file, or -errno. */
 	int (*adopt)(struct tn_io *io, const struct tn_io_lent *lent, uint32_t *file);
-	/* Whole pages; 0, or -errno: requests that name it are slower. Both NULL: the engine has no use for it. */
+	/* Whole pages; 0, or -errno: requests that name it are slower, and it is not unmapped. Both NULL: the engine has no use for it. */
 	int (*map)(struct tn_io *io, void *memory, uint64_t bytes);
 	/* As it was mapped; nothing happens if it was not. */
 	void (*unmap)(struct tn_io *io, void *memory, uint64_t bytes);

@@ -29,6 +29,8 @@
  * @map, @unmap: the controller may reach this memory, which is whole pages, from now on or no more; 0 or -errno
  * @translate: where mapped memory lies on the bus
  * @pause:     called again and again by who waits for the controller
+ *
+ * Any thread makes these calls.
  */
 struct tn_nvme_port {
 	const char *name;

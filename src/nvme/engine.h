@@ -52,8 +52,8 @@ struct tn_nvme_engine_stats {
 /* 0 and *out; -EINVAL, -ENOMEM. */
 int tn_nvme_engine_create(const struct tn_nvme_engine_opts *opts, struct tn_io **out);
 /*
- * Whole pages of memory that requests move without a copy from now on: the contract's map. 0; -EINVAL; -EEXIST: some of it is mapped already;
- * -ENOSPC: too many memories; what the port says.
+ * Whole pages of memory that requests move without a copy, until as many unmaps: the contract's map. 0; -EINVAL; -EEXIST: some of it is mapped
+ * already, beside others; -ENOSPC: too many memories; what the port says. Unmap waits for what is under way, as poll does at most.
  */
 int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes);
 void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes);

@@ -523,6 +523,21 @@ static void a_power_cut_while_it_grows_leaves_one_length_or_the_other(void **sta
 	assert_true(longer > 0 && shorter > 0);
 }
 
+static void lives_again(struct rig *r, bool force)
+{
+	tn_io_destroy(r->io);
+	tn_nvme_destroy(r->nvme);
+	assert_int_equal(up(r, force), 0);
+}
+
+static void end(struct rig *r)
+{
+	tn_io_destroy(r->io);
+	tn_nvme_destroy(r->nvme);
+	no_findings(r);
+	tn_soft_destroy(r->soft);
+}
+
 static void what_is_not_ours_is_refused_unless_forced(void **state)
 {
 	struct rig r;
@@ -533,9 +548,7 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), -EUCLEAN);
 	assert_non_null(strstr(tn_error_last()->text, "SOFT0001"));
 	assert_int_equal(tn_io_open(r.io, "store", 0, &r.file), -EUCLEAN);
-	tn_io_destroy(r.io);
-	tn_nvme_destroy(r.nvme);
-	assert_int_equal(up(&r, true), 0);
+	lives_again(&r, true);
 	assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), 0);
 	assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), -EBUSY);
 	assert_int_equal(tn_io_allocate(r.io, 0, 0, 1 << 30), -ENOSPC);
@@ -545,10 +558,130 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	assert_int_equal(tn_io_unlink(r.io, "store"), 0);
 	assert_int_equal(tn_io_unlink(r.io, "store"), -ENOENT);
 	assert_int_equal(tn_io_open(r.io, "store", 0, &r.file), -ENOENT);
-	tn_io_destroy(r.io);
-	tn_nvme_destroy(r.nvme);
-	no_findings(&r);
-	tn_soft_destroy(r.soft);
+	end(&r);
+}
+
+/* A read of one block to memory that is mapped. */
+static void begin_read(struct rig *r, struct tn_io_req *req, struct iovec *iov)
+{
+	*iov = (struct iovec){r->mapped, r->o.block_bytes};
+	*req = (struct tn_io_req){.op = TN_IO_READ, .file = r->file, .length = r->o.block_bytes, .iov = iov, .iov_count = 1};
+	memset(r->mapped, 0xee, r->o.block_bytes);
+	assert_int_equal(tn_io_submit(r->io, &req, 1), 1);
+}
+
+/* Two may map memory, of which they share bytes: when one of them unmaps it, the other's requests may be under way there. */
+static void memory_is_unmapped_when_all_have_unmapped_it_and_nothing_names_it(void **state)
+{
+	for (uint64_t i = 0; i < 50; i++) {
+		struct tn_nvme_engine_stats before, after;
+		struct tn_io_req req, *done;
+		struct iovec iov;
+		struct rig r;
+
+		setup(&r, tn_test_seed() + i);
+		make_file(&r);
+		assert_int_equal(tn_nvme_engine_map(r.io, r.mapped, SLOTS * SLOT_BYTES), 0);
+		assert_int_equal(tn_nvme_engine_map(r.io, r.mapped, SLOT_BYTES), -EEXIST);
+		tn_nvme_engine_unmap(r.io, r.mapped, SLOTS * SLOT_BYTES);
+		tn_nvme_engine_stats(r.io, &before);
+		begin_read(&r, &req, &iov);
+		tn_nvme_engine_unmap(r.io, r.mapped, SLOTS * SLOT_BYTES);
+		assert_int_equal(tn_nvme_engine_map(r.io, r.other, SLOTS * SLOT_BYTES), 0); /* lies where the other did */
+		memset(r.other, 0xdd, r.o.block_bytes);
+		must(&r, tn_io_poll(r.io, &done, 1, UINT64_MAX) == 1 && req.status == 0, "not read");
+		must(&r, is_block(r.mapped, r.o.block_bytes, 0, 0) && r.other[0] == 0xdd, "written elsewhere");
+		tn_nvme_engine_stats(r.io, &after);
+		must(&r, after.bounced == before.bounced, "no longer mapped");
+		begin_read(&r, &req, &iov);
+		must(&r, tn_io_poll(r.io, &done, 1, UINT64_MAX) == 1 && req.status == 0, "not read");
+		tn_nvme_engine_stats(r.io, &after);
+		must(&r, after.bounced > before.bounced, "still mapped");
+		down(&r);
+	}
+}
+
+/* A partition table is written over the first copy of the header, a RAID's superblock over the second; the other copy stays whole. */
+static void a_drive_that_was_ours_and_is_somebody_elses_is_refused(void **state)
+{
+	static const uint32_t at[] = {446, 510, 1080, TN_VOLUME_PAGE, TN_VOLUME_PAGE + 100, 2 * TN_VOLUME_PAGE - 1};
+
+	for (uint32_t i = 0; i < 6; i++) {
+		unsigned char *media, was;
+		struct rig r;
+
+		setup(&r, tn_test_seed());
+		media = tn_soft_media(r.soft);
+		assert_int_equal(up(&r, false), 0);
+		assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), 0);
+		assert_int_equal(tn_io_allocate(r.io, r.file, 0, 4096), 0); /* so that there are two copies */
+		was = media[at[i]];
+		media[at[i]] ^= 0xa9;
+		lives_again(&r, false);
+		must(&r, tn_io_open(r.io, "store", 0, &r.file) == -EUCLEAN, "opened");
+		must(&r, tn_nvme_engine_format(r.io) == -EUCLEAN, "formatted");
+		assert_non_null(strstr(tn_error_last()->text, "SOFT0001"));
+		media[at[i]] = was;
+		assert_int_equal(tn_io_open(r.io, "store", 0, &r.file), 0);
+		media[at[i]] ^= 0xa9;
+		lives_again(&r, true);
+		must(&r, tn_nvme_engine_format(r.io) == 0, "not forced");
+		lives_again(&r, false);
+		must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == 0, "not ours afterwards");
+		end(&r);
+	}
+}
+
+/* A namespace of 512-byte blocks need not have whole pages of them. What was forced away is gone from both ends. */
+static void both_ends_are_looked_at_and_wiped_to_the_last_block(void **state)
+{
+	for (uint32_t blocks = 256; blocks <= 8192; blocks += 7936) {
+		for (uint32_t odd = 0; odd < 8; odd++) {
+			unsigned char *media, any = 0;
+			struct rig r;
+
+			setup(&r, tn_test_seed());
+			tn_soft_destroy(r.soft);
+			r.o.block_bytes = 512;
+			r.o.blocks = blocks + odd;
+			assert_int_equal(tn_soft_create(&r.o, &r.soft), 0);
+			media = tn_soft_media(r.soft);
+			media[r.o.blocks * 512 - 1] = 1; /* of a backup of a partition table, or of a RAID's superblock */
+			assert_int_equal(up(&r, false), 0);
+			must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == -EUCLEAN, "opened");
+			media[510] = 0x55;
+			media[r.o.blocks * 512 - 65536] = 1;
+			lives_again(&r, true);
+			must(&r, tn_nvme_engine_format(r.io) == 0, "not forced");
+			for (uint64_t i = 0; i < r.o.blocks * 512; i++)
+				any |= i - TN_VOLUME_PAGE >= 512 ? media[i] : 0;
+			must(&r, !any, "something is left");
+			end(&r);
+		}
+	}
+}
+
+/* Its first commands are answered: they do not go to a queue that the controller has forgotten. */
+static void a_pair_that_gets_its_user_after_a_reset_works_at_once(void **state)
+{
+	for (uint64_t i = 0; i < 20; i++) {
+		struct tn_nvme_opts n = {.alloc = &tn_alloc_system, .queues = 2, .entries = 64, .admin_ns = 100 * STEP_NS};
+		struct tn_nvme_engine_opts e = {.queue = 1, .alloc = &tn_alloc_system, .depth = SLOTS, .command_ns = COMMAND_NS};
+		struct tn_nvme_engine_stats stats;
+		struct rig r;
+
+		setup(&r, tn_test_seed() + i);
+		n.port = e.port = &r.port;
+		n.clock = e.clock = &r.clock;
+		must(&r, tn_nvme_create(&n, &r.nvme) == 0, "not up");
+		must(&r, tn_nvme_restart(r.nvme, tn_nvme_generation(r.nvme)) == 0, "not reset");
+		e.nvme = r.nvme;
+		must(&r, tn_nvme_engine_create(&e, &r.io) == 0, "no engine");
+		must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == 0, "not made");
+		tn_nvme_engine_stats(r.io, &stats);
+		must(&r, stats.late == 0 && stats.resets == 0, "something was late");
+		end(&r);
+	}
 }
 
 static void of_two_headers_the_newer_whole_one_counts(void **state)
@@ -577,6 +710,10 @@ int main(void)
 		cmocka_unit_test(after_an_unplug_everything_fails_and_nothing_waits),
 		cmocka_unit_test(a_power_cut_while_it_grows_leaves_one_length_or_the_other),
 		cmocka_unit_test(what_is_not_ours_is_refused_unless_forced),
+		cmocka_unit_test(memory_is_unmapped_when_all_have_unmapped_it_and_nothing_names_it),
+		cmocka_unit_test(a_drive_that_was_ours_and_is_somebody_elses_is_refused),
+		cmocka_unit_test(both_ends_are_looked_at_and_wiped_to_the_last_block),
+		cmocka_unit_test(a_pair_that_gets_its_user_after_a_reset_works_at_once),
 		cmocka_unit_test(of_two_headers_the_newer_whole_one_counts),
 	};
 

@@ -31,12 +31,29 @@ static struct tn_nvme_memory *last_up_to(struct tn_nvme_memories *ms, uintptr_t 
 	return n ? &ms->memory[n - 1] : NULL;
 }
 
+static struct tn_nvme_memory *find(struct tn_nvme_memories *ms, const void *memory, uint64_t bytes)
+{
+	struct tn_nvme_memory *m = last_up_to(ms, (uintptr_t)memory);
+
+	return m && m->address == memory && m->bytes == bytes ? m : NULL;
+}
+
+bool tn_nvme_memories_has(const struct tn_nvme_memories *ms, const void *memory, uint64_t bytes)
+{
+	return find((struct tn_nvme_memories *)(uintptr_t)ms, memory, bytes);
+}
+
 int tn_nvme_memories_map(struct tn_nvme_memories *ms, void *memory, uint64_t bytes)
 {
-	struct tn_nvme_memory m = {.address = memory, .bytes = bytes}, *before = last_up_to(ms, (uintptr_t)memory + bytes - 1);
+	struct tn_nvme_memory m = {.address = memory, .bytes = bytes, .users = 1}, *before = last_up_to(ms, (uintptr_t)memory + bytes - 1);
+	struct tn_nvme_memory *same = find(ms, memory, bytes);
 	uint32_t at;
 	int rc;
 
+	if (same) {
+		same->users++;
+		return 0;
+	}
 	if (ms->n == TN_NVME_MEMORIES)
 		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
 	if (before && (uintptr_t)before->address + before->bytes > (uintptr_t)memory)
@@ -53,9 +70,9 @@ int tn_nvme_memories_map(struct tn_nvme_memories *ms, void *memory, uint64_t byt
 
 void tn_nvme_memories_unmap(struct tn_nvme_memories *ms, void *memory, uint64_t bytes)
 {
-	struct tn_nvme_memory *m = last_up_to(ms, (uintptr_t)memory);
+	struct tn_nvme_memory *m = find(ms, memory, bytes);
 
-	if (!m || m->address != memory || m->bytes != bytes)
+	if (!m || --m->users > 0)
 		return;
 	tn_nvme_unmap(ms->nvme, memory, bytes);
 	ms->n--;
@@ -65,8 +82,10 @@ void tn_nvme_memories_unmap(struct tn_nvme_memories *ms, void *memory, uint64_t 
 
 void tn_nvme_memories_unmap_all(struct tn_nvme_memories *ms)
 {
-	while (ms->n)
+	while (ms->n) {
+		ms->memory[0].users = 1;
 		tn_nvme_memories_unmap(ms, ms->memory[0].address, ms->memory[0].bytes);
+	}
 }
 
 int tn_nvme_memories_look_up(struct tn_nvme_memories *ms, uintptr_t address, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max)

@@ -14,6 +14,7 @@
 struct tn_nvme_memory {
 	void *address;
 	uint64_t bytes;
+	uint32_t users; /* as often was it mapped */
 	const struct tn_p2p *table;
 };
 
@@ -27,9 +28,10 @@ struct tn_nvme_memories {
 	struct tn_nvme_piece hit;
 };
 
-/* From now on. As tn_nvme_map; -EEXIST: some of it is mapped already. */
+/* Until as many unmaps. As tn_nvme_map; -EEXIST: some of it is mapped already, with other memory beside it or without the rest. */
 int tn_nvme_memories_map(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
-/* Nothing under way names it. */
+bool tn_nvme_memories_has(const struct tn_nvme_memories *m, const void *memory, uint64_t bytes);
+/* Of so many maps; nothing under way names it. */
 void tn_nvme_memories_unmap(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
 void tn_nvme_memories_unmap_all(struct tn_nvme_memories *m);
 /* As tn_nvme_memories_find, where the piece is not that of the last time. */

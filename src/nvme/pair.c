@@ -139,6 +139,16 @@ bool tn_nvme_pair_poll(struct tn_nvme_pair *p)
 	return any || p->ncommands != under_way;
 }
 
+void tn_nvme_pair_drain(struct tn_nvme_pair *p)
+{
+	tn_nvme_pair_ring(p);
+	while (p->ncommands && !p->reset_next_ns) {
+		tn_nvme_pair_poll(p);
+		if (p->ncommands)
+			p->o.port->pause(p->o.port->arg);
+	}
+}
+
 int tn_nvme_pair_errno(const struct tn_nvme_pair *p, uint32_t index, int status, bool wished)
 {
 	const struct tn_nvme_slot *s = &p->slot[index];
@@ -194,14 +204,13 @@ int tn_nvme_pair_init(struct tn_nvme_pair *p, const struct tn_nvme_pair_opts *op
 	p->o.command_ns = opts->command_ns ? opts->command_ns : COMMAND_NS;
 	p->queue = tn_nvme_io_queue(opts->nvme, opts->queue);
 	p->sgl = tn_nvme_info(opts->nvme)->sgl;
-	p->generation = tn_nvme_generation(opts->nvme);
 	p->nslots = p->queue->entries - 1;
 	p->slot = tn_get(opts->alloc, p->nslots * sizeof(*p->slot));
 	p->lists_bytes = (uint64_t)p->nslots * TN_NVME_PAGE;
 	p->lists = port->get(port->arg, p->lists_bytes, &p->lists_bus);
 	if (!p->slot || !p->lists)
 		return tn_fail(-ENOMEM, "nvme: no memory for %u commands", p->nslots);
-	return 0;
+	return tn_nvme_renew(opts->nvme, opts->queue, &p->generation); /* a reset before this pair had a user has taken it from the controller */
 }
 
 void tn_nvme_pair_fini(struct tn_nvme_pair *p)

@@ -70,7 +70,7 @@ struct tn_nvme_pair {
 	uint64_t late_next_ns, reset_next_ns;
 };
 
-/* 0, -EINVAL (no such pair), -ENOMEM. */
+/* 0, -EINVAL (no such pair), -ENOMEM, or as tn_nvme_renew. */
 int tn_nvme_pair_init(struct tn_nvme_pair *p, const struct tn_nvme_pair_opts *opts);
 /* Nothing is under way. Fine after an init that failed, and for zeroed memory. */
 void tn_nvme_pair_fini(struct tn_nvme_pair *p);
@@ -93,6 +93,11 @@ int tn_nvme_pair_pieces(struct tn_nvme_pair *p, struct tn_nvme_command *c, const
 uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, struct tn_nvme_command *c, uint64_t block, uint32_t bytes, uint64_t now_ns);
 /* Looks at completions and at what is late; whether anything ended. Waits for aborts and resets. */
 bool tn_nvme_pair_poll(struct tn_nvme_pair *p);
+/*
+ * Waits until what was sent is over, and sends nothing: for a while as poll does at most, and not for what is under way when the controller
+ * could not be reset.
+ */
+void tn_nvme_pair_drain(struct tn_nvme_pair *p);
 /* Tells the controller of what was sent. */
 void tn_nvme_pair_ring(struct tn_nvme_pair *p);
 /* What a status that ended said means; logged if it is an error. wished: its user had asked for an end. */

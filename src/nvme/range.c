@@ -20,29 +20,29 @@ static int transfer(struct tn_nvme_engine *e, enum tn_io_op op, uint64_t offset,
 	return tn_nvme_wait_for(e, &req, TN_NVME_RAW);
 }
 
-static int write_header(struct tn_nvme_engine *e, bool exists, uint64_t size_bytes)
+static int not_ours(const struct tn_nvme_engine *e)
 {
-	const struct tn_volume v = {.sequence = e->volume.sequence + 1, .size_bytes = size_bytes, .exists = exists};
-	unsigned char page[TN_VOLUME_PAGE] __attribute__((aligned(64)));
-	int rc;
-
-	tn_volume_encode(&v, page);
-	rc = transfer(e, TN_IO_WRITE, (uint64_t)tn_volume_next(&e->volume) * TN_VOLUME_PAGE, page, sizeof(page));
-	rc = rc ? rc : transfer(e, TN_IO_SYNC, 0, NULL, 0);
-	if (rc)
-		return tn_fail(rc, "%s: cannot write the volume header", e->o.port->name);
-	e->volume = v;
-	return 0;
+	return tn_fail(-EUCLEAN, "%s: holds something that is not Tenuto's, from block %llu on: wipe it, or force it by its serial number %s",
+		       e->o.port->name, (unsigned long long)e->o.first, tn_nvme_info(e->o.nvme)->serial);
 }
 
-/* *zeros stays true if the bytes are. */
-static int look_for_zeros(struct tn_nvme_engine *e, uint64_t from, uint64_t bytes, unsigned char *buffer, bool *zeros)
+/*
+ * Reads both ends of the range until something fails, or writes them as far as that can be done; what was read and is not zero makes *zeros
+ * false. buffer: TN_VOLUME_DATA bytes.
+ */
+static int at_ends(struct tn_nvme_engine *e, enum tn_io_op op, unsigned char *buffer, bool *zeros)
 {
+	uint64_t all = e->o.blocks * e->block_bytes, some = all < ENDS_BYTES ? all : ENDS_BYTES;
 	int rc = 0;
 
-	for (uint64_t at = from; rc == 0 && *zeros && at < from + bytes; at += TN_VOLUME_DATA) {
-		rc = transfer(e, TN_IO_READ, at, buffer, TN_VOLUME_DATA);
-		for (uint32_t i = 0; i < TN_VOLUME_DATA; i++)
+	for (uint64_t at = 0, n; (rc == 0 || op == TN_IO_WRITE) && at < 2 * some; at += n) {
+		uint64_t left = (at < some ? some : 2 * some) - at;
+		int one;
+
+		n = left < TN_VOLUME_DATA ? left : TN_VOLUME_DATA;
+		one = transfer(e, op, at < some ? at : all - 2 * some + at, buffer, (uint32_t)n);
+		rc = rc ? rc : one;
+		for (uint64_t i = 0; i < n && op == TN_IO_READ; i++)
 			*zeros &= buffer[i] == 0;
 	}
 	return rc;
@@ -51,22 +51,47 @@ static int look_for_zeros(struct tn_nvme_engine *e, uint64_t from, uint64_t byte
 /* Not called if it is forced. 0: the range holds nothing but zeros where a header, a file system, a partition table or a RAID's superblock would lie: at either end. */
 static int check_empty(struct tn_nvme_engine *e)
 {
-	uint64_t all = (e->capacity + TN_VOLUME_DATA) / TN_VOLUME_DATA * TN_VOLUME_DATA, some = all < ENDS_BYTES ? all : ENDS_BYTES;
 	unsigned char *buffer = tn_get(e->o.alloc, TN_VOLUME_DATA);
 	bool zeros = true;
 	int rc;
 
 	if (!buffer)
 		return tn_fail(-ENOMEM, "nvme: no memory");
-	rc = look_for_zeros(e, 0, some, buffer, &zeros);
-	rc = rc ? rc : look_for_zeros(e, e->capacity - some + TN_VOLUME_DATA, some, buffer, &zeros);
+	rc = at_ends(e, TN_IO_READ, buffer, &zeros);
 	tn_put(e->o.alloc, buffer, TN_VOLUME_DATA);
 	if (rc)
 		return tn_fail(rc, "%s: its ends cannot be read, so nobody knows what it holds: force it by its serial number %s", e->o.port->name,
 			       tn_nvme_info(e->o.nvme)->serial);
-	if (!zeros)
-		return tn_fail(-EUCLEAN, "%s: holds something that is not Tenuto's, from block %llu on: wipe it, or force it by its serial number %s",
-			       e->o.port->name, (unsigned long long)e->o.first, tn_nvme_info(e->o.nvme)->serial);
+	return zeros ? 0 : not_ours(e);
+}
+
+/* What was forced away is not found again: firmware and tools write a partition table back from the copy at the other end. Bad blocks do not keep a drive from use. */
+static void wipe_ends(struct tn_nvme_engine *e)
+{
+	unsigned char *zeros = tn_get(e->o.alloc, TN_VOLUME_DATA);
+
+	if (!zeros || at_ends(e, TN_IO_WRITE, zeros, NULL))
+		tn_log(e->o.log, TN_LOG_WARN, "%s: not all of its ends could be wiped: what it held may be found there", e->o.port->name);
+	tn_put(e->o.alloc, zeros, TN_VOLUME_DATA);
+}
+
+/* The first one of a range clears the place of the other copy. */
+static int write_header(struct tn_nvme_engine *e, bool exists, uint64_t size_bytes)
+{
+	const struct tn_volume v = {.sequence = e->volume.sequence + 1, .size_bytes = size_bytes, .exists = exists};
+	unsigned char two[2 * TN_VOLUME_PAGE] __attribute__((aligned(64))) = {0};
+	uint32_t at = tn_volume_next(&e->volume) * TN_VOLUME_PAGE;
+	bool first = e->volume.sequence == 0;
+	int rc;
+
+	if (first && e->o.force)
+		wipe_ends(e);
+	tn_volume_encode(&v, two + at);
+	rc = first ? transfer(e, TN_IO_WRITE, 0, two, sizeof(two)) : transfer(e, TN_IO_WRITE, at, two + at, TN_VOLUME_PAGE);
+	rc = rc ? rc : transfer(e, TN_IO_SYNC, 0, NULL, 0);
+	if (rc)
+		return tn_fail(rc, "%s: cannot write the volume header", e->o.port->name);
+	e->volume = v;
 	return 0;
 }
 
@@ -78,10 +103,12 @@ static int read_header(struct tn_nvme_engine *e, bool *found)
 
 	*found = false;
 	e->volume = (struct tn_volume){0};
-	if (rc)
+	if (rc && !e->o.force)
 		return tn_fail(rc, "%s: cannot read the volume header", e->o.port->name);
-	if (tn_volume_choose(two, &e->volume))
+	if (rc || tn_volume_choose(two, &e->volume))
 		return e->o.force ? 0 : check_empty(e);
+	if (!e->o.force && !tn_volume_is_ours(two)) /* a partition table or a RAID's superblock overwrites one copy and leaves the other */
+		return not_ours(e);
 	*found = true;
 	if (e->volume.size_bytes > e->capacity)
 		return tn_fail(-EUCLEAN, "%s: the volume header says %llu bytes, the range has %llu", e->o.port->name,
@@ -189,7 +216,13 @@ int tn_nvme_engine_map(struct tn_io *io, void *memory, uint64_t bytes)
 
 void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes)
 {
-	tn_nvme_memories_unmap(&tn_nvme_engine_of(io)->memories, memory, bytes);
+	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
+
+	if (!tn_nvme_memories_has(&e->memories, memory, bytes))
+		return;
+	/* No request of whoever unmaps it is under way; but those of another memory, with some of the same bytes, name this one's place on the bus. */
+	tn_nvme_pair_drain(&e->pair);
+	tn_nvme_memories_unmap(&e->memories, memory, bytes);
 }
 
 void tn_nvme_engine_range(const struct tn_io *io, uint64_t *first, uint64_t *blocks)

@@ -238,7 +238,7 @@ static int check_pieces(struct tn_nvme_engine *e, const struct tn_io_req *req)
 
 static int check_transfer(struct tn_nvme_engine *e, const struct tn_io_req *req, uint8_t flags)
 {
-	uint64_t size = flags & TN_NVME_RAW ? e->capacity + TN_VOLUME_DATA : e->volume.size_bytes;
+	uint64_t size = flags & TN_NVME_RAW ? e->o.blocks * e->block_bytes : e->volume.size_bytes;
 	int rc = check_pieces(e, req);
 	struct tn_nvme_xfer *x = tn_nvme_xfer_of((struct tn_io_req *)(uintptr_t)req);
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/vfio.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +39,7 @@ struct tn_nvme_vfio {
 	char bdf[TN_NVME_BDF_BYTES];
 	int container, group, device;
 	struct tn_fork_fd fork[3]; /* of these: a child that outlives this process must not keep the controller */
+	pthread_mutex_t lock; /* of the areas: each pair of queues may have a thread of its own, which takes memory for it */
 	struct area area[AREAS];
 	uint32_t areas;
 };
@@ -115,9 +117,9 @@ static uint64_t find_room(const struct tn_nvme_vfio *v, uint64_t bytes, uint32_t
 	return v->areas == AREAS || LAST_IOVA - from < bytes ? UINT64_MAX : from;
 }
 
-static int map(void *arg, void *memory, uint64_t bytes)
+/* Under lock. */
+static int add_area(struct tn_nvme_vfio *v, void *memory, uint64_t bytes)
 {
-	struct tn_nvme_vfio *v = arg;
 	uint32_t at;
 	struct vfio_iommu_type1_dma_map m = {.argsz = sizeof(m), .flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE,
 					     .vaddr = (uintptr_t)memory, .size = bytes};
@@ -134,37 +136,53 @@ static int map(void *arg, void *memory, uint64_t bytes)
 	return 0;
 }
 
+static int map(void *arg, void *memory, uint64_t bytes)
+{
+	struct tn_nvme_vfio *v = arg;
+	int rc;
+
+	pthread_mutex_lock(&v->lock);
+	rc = add_area(v, memory, bytes);
+	pthread_mutex_unlock(&v->lock);
+	return rc;
+}
+
 static void unmap(void *arg, void *memory, uint64_t bytes)
 {
 	struct tn_nvme_vfio *v = arg;
+	uint32_t i = 0;
 
-	for (uint32_t i = 0; i < v->areas; i++) {
+	pthread_mutex_lock(&v->lock);
+	while (i < v->areas && (v->area[i].memory != memory || v->area[i].bytes != bytes))
+		i++;
+	if (i < v->areas) {
 		struct vfio_iommu_type1_dma_unmap u = {.argsz = sizeof(u), .iova = v->area[i].iova, .size = v->area[i].bytes};
 
-		if (v->area[i].memory != memory || v->area[i].bytes != bytes)
-			continue;
 		ioctl(v->container, VFIO_IOMMU_UNMAP_DMA, &u); /* fails only for what was never mapped */
 		v->areas--;
 		memmove(&v->area[i], &v->area[i + 1], (v->areas - i) * sizeof(v->area[0]));
-		return;
 	}
+	pthread_mutex_unlock(&v->lock);
 }
 
 static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
 {
 	struct tn_nvme_vfio *v = arg;
+	bool found = false;
 
-	for (uint32_t i = 0; i < v->areas; i++) {
+	pthread_mutex_lock(&v->lock);
+	for (uint32_t i = 0; i < v->areas && !found; i++) {
 		const struct area *a = &v->area[i];
 		uint64_t skip = address - (uintptr_t)a->memory;
 
-		if (address < (uintptr_t)a->memory || skip >= a->bytes)
+		found = address >= (uintptr_t)a->memory && skip < a->bytes;
+		if (!found)
 			continue;
 		*bus = a->iova + skip;
 		*contiguous = a->bytes - skip < length ? a->bytes - skip : length;
-		return 0;
 	}
-	return tn_fail(-EFAULT, "%s: %#llx is not mapped", v->bdf, (unsigned long long)address);
+	pthread_mutex_unlock(&v->lock);
+	return found ? 0 : tn_fail(-EFAULT, "%s: %#llx is not mapped", v->bdf, (unsigned long long)address);
 }
 
 static void *get(void *arg, uint64_t bytes, uint64_t *bus)
@@ -304,6 +322,7 @@ int tn_nvme_vfio_open(const char *bdf, const struct tn_alloc *alloc, struct tn_n
 	if (!v)
 		return tn_fail(-ENOMEM, "nvme: no memory");
 	v->alloc = alloc;
+	pthread_mutex_init(&v->lock, NULL);
 	v->container = v->group = v->device = -1;
 	memcpy(v->bdf, f.bdf, sizeof(v->bdf));
 	v->port = (struct tn_nvme_port){.name = v->bdf, .get = get, .put = put, .map = map, .unmap = unmap, .translate = translate,
@@ -328,6 +347,7 @@ void tn_nvme_vfio_close(struct tn_nvme_vfio *v)
 	drop(v, 2, v->device);
 	drop(v, 0, v->group);
 	drop(v, 1, v->container);
+	pthread_mutex_destroy(&v->lock);
 	tn_put(v->alloc, v, sizeof(*v));
 }
 

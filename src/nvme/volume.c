@@ -57,3 +57,27 @@ int tn_volume_choose(const unsigned char *two, struct tn_volume *v)
 	*v = !has_b || (has_a && a.sequence > b.sequence) ? a : b;
 	return 0;
 }
+
+static bool is_zero(const unsigned char *bytes, uint32_t n)
+{
+	unsigned char any = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		any |= bytes[i];
+	return !any;
+}
+
+/* Nothing, or a header, be it damaged: all that is not zero is in one logical block, so that a power cut does not tear it. */
+static bool is_ours(const unsigned char *page)
+{
+	uint32_t magic;
+
+	memcpy(&magic, page, sizeof(magic));
+	return is_zero(page + offsetof(struct page, zeros), sizeof(((struct page *)NULL)->zeros)) &&
+	       (magic == MAGIC || is_zero(page, offsetof(struct page, zeros)));
+}
+
+bool tn_volume_is_ours(const unsigned char *two)
+{
+	return is_ours(two) && is_ours(two + TN_VOLUME_PAGE);
+}

@@ -25,6 +25,8 @@ void tn_volume_encode(const struct tn_volume *v, unsigned char *page);
 int tn_volume_decode(const unsigned char *page, struct tn_volume *v);
 /* The newer of two copies: 0 and *v, or -EUCLEAN. */
 int tn_volume_choose(const unsigned char *two, struct tn_volume *v);
+/* Neither of two copies has bytes that no write of a header leaves there: somebody else's, who took a drive that had been ours. */
+bool tn_volume_is_ours(const unsigned char *two);
 /* Which copy the next write goes to. */
 static inline uint32_t tn_volume_next(const struct tn_volume *v)
 {

@@ -237,8 +237,10 @@ static int map_all(struct executor *x, void *memory, uint64_t bytes)
 
 static void unmap_all(struct executor *x, void *memory, uint64_t bytes)
 {
-	for (uint32_t i = 0; i < x->o.ndrives; i++)
+	for (uint32_t i = 0; i < x->o.ndrives; i++) {
+		tn_nvme_pair_drain(&x->drive[i].pair); /* of other memory, with some of the same bytes */
 		tn_nvme_memories_unmap(&x->drive[i].memories, memory, bytes);
+	}
 }
 
 static int map_bounces(struct tn_lane_transport *transport, void *memory, size_t bytes)

@@ -56,9 +56,9 @@ struct tn_executor_nvme_opts {
 
 /* 0 and *out, or -EINVAL, -ENOMEM. */
 int tn_executor_nvme_create(const struct tn_executor_nvme_opts *opts, struct tn_executor **out);
-/* Whole pages of memory that the drives move bytes from and to without a copy from now on. Nothing is issued. As tn_nvme_map. */
+/* Whole pages of memory that the drives move bytes from and to without a copy, until as many unmaps. As tn_nvme_memories_map. */
 int tn_executor_nvme_map(struct tn_executor *ex, void *memory, uint64_t bytes);
-/* Nothing is issued. */
+/* Nothing that is issued names it, except where it shares bytes with other memory: what is under way is waited for. */
 void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory, uint64_t bytes);
 
 /* Counters of a drive's pair since create. */
