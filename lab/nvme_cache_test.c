@@ -193,15 +193,38 @@ static struct tn_memory *registered(struct rig *r, unsigned char *at, uint64_t b
 	return m;
 }
 
-/* Whether some of two pages is mapped: others cannot map it then, together with a third one. */
+struct mapping {
+	const char *dir;
+	unsigned char *at;
+	uint64_t bytes;
+	int rc;
+};
+
+static int map_it(struct tn_cache *cache, void *arg)
+{
+	struct mapping *m = arg;
+
+	m->rc = tn_io_map(tn_drives_io(cache->engines.drives, m->dir), m->at, m->bytes);
+	return 0;
+}
+
+static int unmap_it(struct tn_cache *cache, void *arg)
+{
+	const struct mapping *m = arg;
+
+	tn_io_unmap(tn_drives_io(cache->engines.drives, m->dir), m->at, m->bytes);
+	return 0;
+}
+
+/* Whether the second of two pages is mapped: others cannot map it then, together with a third one. */
 static bool is_mapped(struct rig *r, const char *dir, unsigned char *at)
 {
-	struct tn_io *io = tn_drives_io(rig_core(r)->engines.drives, dir);
+	struct mapping m = {dir, at + 4096, 8192, 0};
 
-	if (tn_nvme_engine_map(io, at + 4096, 8192))
-		return true;
-	tn_nvme_engine_unmap(io, at + 4096, 8192);
-	return false;
+	tn_messages_call(&rig_core(r)->messages, map_it, &m);
+	if (m.rc == 0)
+		tn_messages_call(&rig_core(r)->messages, unmap_it, &m);
+	return m.rc != 0;
 }
 
 /* What could not be mapped, because other memory had some of its bytes, takes nobody's mapping away when it goes. */
@@ -237,18 +260,20 @@ static void memories_that_share_bytes_are_unmapped_each_by_itself(void **state)
 static void what_one_of_two_drives_cannot_map_none_has(void **state)
 {
 	static const char *const dirs[] = {"nvme:0000:01:00.0", "nvme:0000:02:00.0"};
+	struct mapping other = {dirs[1], NULL, 4096, 0};
 	struct tn_memory *m;
 	unsigned char *at;
 	struct rig r;
 
 	rig_on(&r, dirs, 2, 0);
-	at = aligned_alloc(4096, 3 * 4096);
+	at = other.at = aligned_alloc(4096, 3 * 4096);
 	assert_non_null(at);
-	assert_int_equal(tn_nvme_engine_map(tn_drives_io(rig_core(&r)->engines.drives, dirs[1]), at, 4096), 0);
+	tn_messages_call(&rig_core(&r)->messages, map_it, &other);
+	assert_int_equal(other.rc, 0);
 	m = registered(&r, at, 2 * 4096);
 	assert_false(is_mapped(&r, dirs[0], at));
 	assert_int_equal(tn_memory_unregister(m), 0);
-	tn_nvme_engine_unmap(tn_drives_io(rig_core(&r)->engines.drives, dirs[1]), at, 4096);
+	tn_messages_call(&rig_core(&r)->messages, unmap_it, &other);
 	free(at);
 	rig_tear_down(&r);
 }

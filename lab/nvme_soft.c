@@ -375,7 +375,8 @@ static void drop_all(struct tn_soft *s)
 		forget(s, 0);
 	memset(s->sq, 0, sizeof(s->sq));
 	memset(s->cq, 0, sizeof(s->cq));
-	memset(s->registers + TN_NVME_DOORBELLS, 0, s->register_bytes - TN_NVME_DOORBELLS);
+	for (uint64_t at = TN_NVME_DOORBELLS; at < s->register_bytes; at += 4) /* threads of pairs that have not noticed may still ring */
+		set32(s, at, 0);
 }
 
 static void enabled(struct tn_soft *s, uint32_t cc)
