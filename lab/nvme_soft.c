@@ -427,6 +427,8 @@ bool tn_soft_step(struct tn_soft *s)
 		memset(s->registers, 0xff, s->register_bytes);
 		return false;
 	}
+	if (__atomic_load_n(&s->hung, __ATOMIC_ACQUIRE))
+		return false;
 	any = look_at_config(s);
 	if ((get32(s, TN_NVME_CSTS) & (TN_NVME_CSTS_READY | TN_NVME_CSTS_FATAL)) != TN_NVME_CSTS_READY)
 		return any;
@@ -545,6 +547,11 @@ const struct tn_nvme_port *tn_soft_port(struct tn_soft *s)
 void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances)
 {
 	s->chances = *chances;
+}
+
+void tn_soft_hang(struct tn_soft *s)
+{
+	__atomic_store_n(&s->hung, true, __ATOMIC_RELEASE);
 }
 
 void tn_soft_unplug(struct tn_soft *s)

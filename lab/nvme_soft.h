@@ -81,6 +81,8 @@ void tn_soft_stop(struct tn_soft *s);
 
 /* From now on these. */
 void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances);
+/* Hangs: nothing happens any more, whatever is written to its registers. */
+void tn_soft_hang(struct tn_soft *s);
 /* Gone at once: every register reads as ones. */
 void tn_soft_unplug(struct tn_soft *s);
 /* Loses everything under way, and of each block that was written since the last flush the old or the new bytes stay. Comes back disabled. */

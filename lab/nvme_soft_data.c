@@ -503,6 +503,13 @@ static void *pages_of(uint64_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/* What happens to a controller that reaches no memory is no more than what happens to one that hangs. */
+static int port_cut(void *arg)
+{
+	tn_soft_hang(arg);
+	return 0;
+}
+
 int tn_soft_data_init(struct tn_soft *s)
 {
 	pthread_mutex_init(&s->lock, NULL);
@@ -516,6 +523,7 @@ int tn_soft_data_init(struct tn_soft *s)
 	s->port.map = port_map;
 	s->port.unmap = port_unmap;
 	s->port.translate = translate;
+	s->port.cut = port_cut;
 	return 0;
 }
 

@@ -64,7 +64,7 @@ struct tn_soft {
 	unsigned char *registers, *media;
 	uint64_t register_bytes;
 	uint32_t cc; /* as it was seen last */
-	bool unplugged, stop, threaded;
+	bool unplugged, hung, stop, threaded;
 	pthread_t thread;
 	struct tn_soft_sq sq[TN_SOFT_QUEUES_MAX];
 	struct tn_soft_cq cq[TN_SOFT_QUEUES_MAX];

@@ -10,6 +10,8 @@
 #define ADMIN_ENTRIES 32u
 #define ADMIN_NS 10000000000ull
 #define QUEUES_MAX 64u
+#define GIVE_UP_NS 60000000000ull  /* of resets that fail, ... */
+#define GIVE_UP_TRIES 3u	   /* ... and so many at least */
 #define SHUTDOWN_NS 10000000000ull /* a drive says less, if anything (RTD3 entry latency) */
 
 struct pair {
@@ -39,6 +41,9 @@ struct tn_nvme {
 	struct mapped mapped[TN_NVME_MEMORIES];
 	pthread_mutex_t lock; /* of admin commands, resets and mapped memories: each pair may have a thread of its own */
 	uint32_t generation;  /* shared: rises with each reset */
+	uint32_t failures;    /* resets in a row that failed, or left a pair that could not be made again; ... */
+	uint64_t failing_ns;  /* ... and since when */
+	bool cut;	      /* shared: it reaches no memory any more */
 };
 
 /* ---- registers ------------------------------------------------------------------------------------------ */
@@ -90,6 +95,8 @@ int tn_nvme_check(const struct tn_nvme *n)
 {
 	uint32_t status = get32(n, TN_NVME_CSTS);
 
+	if (__atomic_load_n(&n->cut, __ATOMIC_ACQUIRE))
+		return tn_fail(-ENODEV, "%s: given up, because no reset brought the controller back", n->o.port->name);
 	if (is_gone(n, status))
 		return gone(n);
 	if (status & TN_NVME_CSTS_FATAL)
@@ -556,6 +563,23 @@ static int restart(struct tn_nvme *n)
 	return rc;
 }
 
+/* Under lock: how a try to get it back ended, with status or -ENODEV. Who waits for it waits no longer than this says. */
+static int tried(struct tn_nvme *n, int status)
+{
+	uint64_t now = tn_now_ns(n->o.clock);
+
+	if (status == 0)
+		n->failures = 0;
+	if (status == 0 || status == -ENODEV)
+		return status;
+	if (n->failures++ == 0)
+		n->failing_ns = now;
+	if (n->failures < GIVE_UP_TRIES || now - n->failing_ns < GIVE_UP_NS || n->o.port->cut(n->o.port->arg))
+		return status;
+	__atomic_store_n(&n->cut, true, __ATOMIC_RELEASE);
+	return tn_nvme_check(n);
+}
+
 uint32_t tn_nvme_generation(const struct tn_nvme *n)
 {
 	return __atomic_load_n(&n->generation, __ATOMIC_ACQUIRE);
@@ -566,7 +590,9 @@ int tn_nvme_restart(struct tn_nvme *n, uint32_t generation)
 	int rc;
 
 	pthread_mutex_lock(&n->lock);
-	rc = n->generation == generation ? restart(n) : 0;
+	rc = n->cut ? tn_nvme_check(n) : n->generation == generation ? restart(n) : 0;
+	if (rc)
+		rc = tried(n, rc);
 	pthread_mutex_unlock(&n->lock);
 	return rc;
 }
@@ -577,7 +603,7 @@ int tn_nvme_renew(struct tn_nvme *n, uint32_t queue, uint32_t *generation)
 
 	pthread_mutex_lock(&n->lock);
 	*generation = n->generation;
-	rc = n->pair[queue + 1].generation == n->generation ? 0 : make_pair(n, queue + 1);
+	rc = n->cut ? tn_nvme_check(n) : n->pair[queue + 1].generation == n->generation ? 0 : tried(n, make_pair(n, queue + 1));
 	pthread_mutex_unlock(&n->lock);
 	return rc;
 }

@@ -28,6 +28,7 @@
  * @get, @put: zeroed memory for queues and lists: whole pages, contiguous on the bus; NULL: there is none
  * @map, @unmap: the controller may reach this memory, which is whole pages, from now on or no more; 0 or -errno
  * @translate: where mapped memory lies on the bus
+ * @cut:       the controller reaches no memory from now on, whatever it does: 0 or -errno
  * @pause:     called again and again by who waits for the controller
  *
  * Any thread makes these calls.
@@ -41,6 +42,7 @@ struct tn_nvme_port {
 	int (*map)(void *arg, void *memory, uint64_t bytes);
 	void (*unmap)(void *arg, void *memory, uint64_t bytes);
 	tn_p2p_translate translate;
+	int (*cut)(void *arg);
 	void (*pause)(void *arg);
 	void *arg;
 };
@@ -111,7 +113,10 @@ int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id);
 int tn_nvme_reset(struct tn_nvme *n);
 /* How often it was reset. If it has risen, the controller touches no memory of commands that were under way on any pair. */
 uint32_t tn_nvme_generation(const struct tn_nvme *n);
-/* Resets it, unless another thread has done so since that generation. It has no I/O queues then. As create. */
+/*
+ * Resets it, unless another thread has done so since that generation. It has no I/O queues then. As create. If no reset has brought it back for a
+ * minute, its way to memory is cut, and it counts as gone from then on.
+ */
 int tn_nvme_restart(struct tn_nvme *n, uint32_t generation);
 /* The pair, which the caller drives, is known to the controller and, if it was not, empty; *generation: the present one. As tn_nvme_admin. */
 int tn_nvme_renew(struct tn_nvme *n, uint32_t queue, uint32_t *generation);

@@ -15,6 +15,7 @@
 #include "nvme/volume.h"
 #include "tn_test.h"
 
+#define MS 1000000ull
 #define STEP_NS 100000ull
 #define COMMAND_NS (300 * STEP_NS)
 #define FILE_BLOCKS 512u
@@ -30,6 +31,7 @@ struct rig {
 	struct tn_clock clock;
 	struct tn_rng rng;
 	uint64_t now, seed;
+	uint32_t cuts; /* that the driver asked for */
 	struct tn_nvme *nvme;
 	struct tn_io *io;
 	uint32_t file;
@@ -93,6 +95,15 @@ static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bu
 	return p->translate(p->arg, address, length, bus, contiguous);
 }
 
+static int cut(void *arg)
+{
+	struct rig *r = arg;
+	const struct tn_nvme_port *p = tn_soft_port(r->soft);
+
+	r->cuts++;
+	return p->cut(p->arg);
+}
+
 static void must(const struct rig *r, bool ok, const char *what)
 {
 	if (!ok)
@@ -126,6 +137,7 @@ static void setup(struct rig *r, uint64_t seed)
 	r->port.map = map;
 	r->port.unmap = unmap;
 	r->port.translate = translate;
+	r->port.cut = cut;
 	r->port.pause = step;
 	r->port.arg = r;
 }
@@ -433,7 +445,8 @@ static void every_fault_ends_in_an_error_or_a_recovery(void **state)
 	assert_true(aborts > 0 && resets > 0 && strange > 0);
 }
 
-static void after_an_unplug_everything_fails_and_nothing_waits(void **state)
+/* What waits for a controller that is pulled, or that hangs, so that no reset brings it back, ends with -ENODEV. */
+static void nothing_waits_after(void (*fault)(struct tn_soft *soft), uint64_t most_ns)
 {
 	for (uint64_t i = 0; i < 50; i++) {
 		static struct request q[SLOTS];
@@ -455,15 +468,17 @@ static void after_an_unplug_everything_fails_and_nothing_waits(void **state)
 		}
 		for (uint32_t k = tn_rng_below(&r.rng, 8); k > 0; k--)
 			step(&r);
-		tn_soft_unplug(r.soft);
+		fault(r.soft);
 		before = r.now;
 		while (out) {
 			unsigned n = tn_io_poll(r.io, done, SLOTS, 10 * STEP_NS);
 
-			for (unsigned k = 0; k < n; k++)
+			for (unsigned k = 0; k < n; k++) {
+				must(&r, done[k]->status >= 0 || done[k]->status == -ENODEV || r.cuts == 0, "failed, but the memory may still be reached");
 				came_back(&r, (struct request *)(void *)done[k]);
+			}
 			out -= n;
-			must(&r, r.now - before < 5000 * STEP_NS, "requests wait for what is gone");
+			must(&r, r.now - before < most_ns, "requests wait for what is gone");
 		}
 		do
 			must(&r, prepare(&r, &q[0], 0), "not prepared");
@@ -472,10 +487,21 @@ static void after_an_unplug_everything_fails_and_nothing_waits(void **state)
 		q[0].out = true;
 		assert_int_equal(tn_io_submit(r.io, &one, 1), 1);
 		while (tn_io_poll(r.io, done, 1, STEP_NS) == 0)
-			must(&r, r.now - before < 9000 * STEP_NS, "requests wait for what is gone");
+			must(&r, r.now - before < 2 * most_ns, "requests wait for what is gone");
 		assert_int_equal(q[0].req.status, -ENODEV);
+		assert_int_equal(r.cuts, fault == tn_soft_hang);
 		down(&r);
 	}
+}
+
+static void after_an_unplug_everything_fails_and_nothing_waits(void **state)
+{
+	nothing_waits_after(tn_soft_unplug, 5000 * STEP_NS);
+}
+
+static void a_controller_that_no_reset_brings_back_is_cut_off_and_nothing_waits(void **state)
+{
+	nothing_waits_after(tn_soft_hang, 70000 * MS);
 }
 
 /* The file is as long as before the cut, or as long as it was to become; and new bytes are zeros. */
@@ -708,6 +734,7 @@ int main(void)
 		cmocka_unit_test(random_transfers_move_the_right_bytes),
 		cmocka_unit_test(every_fault_ends_in_an_error_or_a_recovery),
 		cmocka_unit_test(after_an_unplug_everything_fails_and_nothing_waits),
+		cmocka_unit_test(a_controller_that_no_reset_brings_back_is_cut_off_and_nothing_waits),
 		cmocka_unit_test(a_power_cut_while_it_grows_leaves_one_length_or_the_other),
 		cmocka_unit_test(what_is_not_ours_is_refused_unless_forced),
 		cmocka_unit_test(memory_is_unmapped_when_all_have_unmapped_it_and_nothing_names_it),

@@ -26,6 +26,7 @@
 #define LAST_IOVA (1ull << 38)	/* within the 39 bits that every IOMMU of today translates */
 #define PCI_COMMAND 4u
 #define PCI_COMMAND_MEMORY_MASTER 6u
+#define PCI_COMMAND_MASTER 4u
 
 /* Memory that is mapped, in the order of its addresses on the bus. */
 struct area {
@@ -271,8 +272,8 @@ static int open_group(struct tn_nvme_vfio *v, const struct tn_nvme_found *f)
 	return 0;
 }
 
-/* Memory decoding and bus mastering; the kernel switches them off when the device is opened. */
-static int let_it_reach_memory(struct tn_nvme_vfio *v)
+/* Memory decoding, and bus mastering if it may reach memory; the kernel switches them off when the device is opened. */
+static int set_command(const struct tn_nvme_vfio *v, bool reaches_memory)
 {
 	struct vfio_region_info r = {.argsz = sizeof(r), .index = VFIO_PCI_CONFIG_REGION_INDEX};
 	uint16_t command;
@@ -281,9 +282,16 @@ static int let_it_reach_memory(struct tn_nvme_vfio *v)
 	    pread(v->device, &command, sizeof(command), (off_t)r.offset + PCI_COMMAND) != sizeof(command))
 		return tn_fail(-EIO, "%s: its configuration cannot be read", v->bdf);
 	command |= PCI_COMMAND_MEMORY_MASTER;
+	if (!reaches_memory)
+		command &= (uint16_t)~PCI_COMMAND_MASTER;
 	if (pwrite(v->device, &command, sizeof(command), (off_t)r.offset + PCI_COMMAND) != sizeof(command))
 		return tn_fail(-EIO, "%s: its configuration cannot be written", v->bdf);
 	return 0;
+}
+
+static int cut(void *arg)
+{
+	return set_command(arg, false);
 }
 
 static int open_device(struct tn_nvme_vfio *v)
@@ -296,7 +304,7 @@ static int open_device(struct tn_nvme_vfio *v)
 	if (v->device < 0)
 		return tn_fail(-errno, "%s: %s", v->bdf, strerror(errno));
 	watch(v, 2, v->device);
-	rc = let_it_reach_memory(v);
+	rc = set_command(v, true);
 	if (rc)
 		return rc;
 	if (ioctl(v->device, VFIO_DEVICE_GET_REGION_INFO, &r) || !(r.flags & VFIO_REGION_INFO_FLAG_MMAP))
@@ -325,7 +333,7 @@ int tn_nvme_vfio_open(const char *bdf, const struct tn_alloc *alloc, struct tn_n
 	pthread_mutex_init(&v->lock, NULL);
 	v->container = v->group = v->device = -1;
 	memcpy(v->bdf, f.bdf, sizeof(v->bdf));
-	v->port = (struct tn_nvme_port){.name = v->bdf, .get = get, .put = put, .map = map, .unmap = unmap, .translate = translate,
+	v->port = (struct tn_nvme_port){.name = v->bdf, .get = get, .put = put, .map = map, .unmap = unmap, .translate = translate, .cut = cut,
 					.pause = pause_for_it, .arg = v};
 	rc = open_group(v, &f);
 	rc = rc ? rc : open_device(v);
