@@ -9,7 +9,7 @@
 
 void rig_nvme_opts_init(struct rig_nvme_opts *o)
 {
-	*o = (struct rig_nvme_opts){.entries = 16, .queues = 2, .command_ns = 20000000, .admin_ns = 20000000};
+	*o = (struct rig_nvme_opts){.entries = 16, .queues = 2};
 	tn_soft_opts_init(&o->soft);
 	o->soft.seed = tn_test_seed();
 	o->soft.steps = 5;
@@ -19,15 +19,12 @@ void rig_nvme_opts_init(struct rig_nvme_opts *o)
 
 void rig_nvme_up(struct rig_nvme *n, const struct rig_nvme_opts *o)
 {
-	struct tn_nvme_opts no = {.alloc = &tn_alloc_system, .clock = &tn_clock_system, .queues = o->queues, .entries = o->entries,
-				  .admin_ns = o->admin_ns};
-	struct tn_nvme_engine_opts eo = {.alloc = &tn_alloc_system, .clock = &tn_clock_system, .command_ns = o->command_ns};
+	struct tn_nvme_opts no = {.alloc = &tn_alloc_system, .clock = &tn_clock_system, .queues = o->queues, .entries = o->entries};
+	struct tn_nvme_engine_opts eo = {.alloc = &tn_alloc_system, .clock = &tn_clock_system};
 	struct tn_soft_opts so = o->soft;
 
 	memset(n, 0, sizeof(*n));
 	n->o = *o;
-	if (o->thread) /* breaks nothing, and may not run for a while */
-		n->o.command_ns = no.admin_ns = eo.command_ns = 0;
 	so.blocks = (o->file_bytes + (1u << 20)) / so.block_bytes;
 	assert_int_equal(tn_soft_create(&so, &n->soft), 0);
 	tn_soft_fault(n->soft, &(struct tn_soft_chances){0}); /* until the file is there */

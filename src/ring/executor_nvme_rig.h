@@ -18,7 +18,7 @@ struct rig_nvme_opts {
 	struct tn_soft_opts soft;
 	uint32_t entries, queues; /* queues: pairs; the first is the engine's that makes the file */
 	uint64_t file_bytes;
-	uint64_t command_ns, admin_ns;
+	uint64_t command_ns; /* of the executor; 0: the default */
 };
 
 /* A controller with a file on it. */
