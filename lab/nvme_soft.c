@@ -253,8 +253,9 @@ static uint32_t admin(struct tn_soft *s, struct tn_soft_work *w)
 
 /* ---- fetching and completing --------------------------------------------------------------------------------------- */
 
-static bool happens(struct tn_soft *s, uint32_t chance)
+static bool happens(struct tn_soft *s, const uint32_t *of)
 {
+	uint32_t chance = __atomic_load_n(of, __ATOMIC_RELAXED);
 	bool yes = chance && tn_rng_below(&s->rng, 65536) < chance;
 
 	s->stats.faults += yes;
@@ -276,13 +277,13 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 	} else if (w->queue != TN_NVME_ADMIN) {
 		w->status = tn_soft_look(s, w);
 		w->done = w->status != 0;
-		if (!w->done && happens(s, s->chances.error)) {
+		if (!w->done && happens(s, &s->chances.error)) {
 			w->status = w->c.opcode == TN_NVME_READ ? TN_NVME_READ_FAULT : TN_NVME_WRITE_FAULT;
 			w->done = true;
 		}
-		w->due += happens(s, s->chances.late) ? s->o.late_steps : 0;
-		w->lost = happens(s, s->chances.lost);
-		w->twice = happens(s, s->chances.twice);
+		w->due += happens(s, &s->chances.late) ? s->o.late_steps : 0;
+		w->lost = happens(s, &s->chances.lost);
+		w->twice = happens(s, &s->chances.twice);
 		if (w->c.opcode == TN_NVME_FLUSH)
 			tn_soft_cover(s, w->number);
 	}
@@ -429,7 +430,7 @@ bool tn_soft_step(struct tn_soft *s)
 	any = look_at_config(s);
 	if ((get32(s, TN_NVME_CSTS) & (TN_NVME_CSTS_READY | TN_NVME_CSTS_FATAL)) != TN_NVME_CSTS_READY)
 		return any;
-	if (s->nactive && happens(s, s->chances.fatal)) {
+	if (s->nactive && happens(s, &s->chances.fatal)) {
 		set32(s, TN_NVME_CSTS, TN_NVME_CSTS_READY | TN_NVME_CSTS_FATAL);
 		return true;
 	}
@@ -541,9 +542,18 @@ const struct tn_nvme_port *tn_soft_port(struct tn_soft *s)
 	return &s->port;
 }
 
+struct tn_soft_moved tn_soft_moved_by(const struct tn_soft *s, uint32_t queue)
+{
+	return (struct tn_soft_moved){__atomic_load_n(&s->moved[queue].read, __ATOMIC_RELAXED), __atomic_load_n(&s->moved[queue].written, __ATOMIC_RELAXED)};
+}
+
 void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances)
 {
-	s->chances = *chances;
+	__atomic_store_n(&s->chances.error, chances->error, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.lost, chances->lost, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.twice, chances->twice, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.fatal, chances->fatal, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.late, chances->late, __ATOMIC_RELAXED);
 }
 
 void tn_soft_unplug(struct tn_soft *s)

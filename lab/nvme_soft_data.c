@@ -447,6 +447,11 @@ static uint32_t deallocate(struct tn_soft *s, const struct tn_soft_work *w, uint
 	return 0;
 }
 
+static void count(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
 uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w)
 {
 	const struct tn_nvme_command *c = &w->c;
@@ -469,6 +474,7 @@ uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w)
 		return status;
 	look_again(s, w, &k);
 	s->stats.bytes += bytes;
+	count(c->opcode == TN_NVME_READ ? &s->moved[w->queue].read : &s->moved[w->queue].written, bytes);
 	if (c->opcode == TN_NVME_DATASET)
 		return deallocate(s, w, k.n);
 	if (c->opcode == TN_NVME_READ)
