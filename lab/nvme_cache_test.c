@@ -62,6 +62,7 @@ static void up_with(uint32_t queues)
 		o.sgl = i ? 0 : 1;
 		o.cache = o.zeroes = true;
 		o.queues = queues;
+		o.steps = 3;
 		o.late_steps = 300;
 		o.seed = tn_test_seed() + i;
 		assert_int_equal(tn_soft_create(&o, &soft[i]), 0);
@@ -269,7 +270,7 @@ static void by_the_store_s_engine(const char *const *dirs, uint32_t n)
 	load_all(&r);
 	there_again(&r, &before, &after);
 	assert_int_equal(after.others.read + after.others.written, 0);
-	assert_true(after.store.read - before.store.read >= bytes_saved(&r) / n);
+	assert_true(after.store.read - before.store.read > bytes_saved(&r) / 8); /* what lies in a directory is read there */
 	for (uint32_t i = 0; i < DRIVES; i++)
 		assert_true(after.drive[i] > 1u << 20);
 	rig_tear_down(&r);
@@ -367,7 +368,7 @@ static void a_reset(struct storm *s)
 
 static void a_fault(struct storm *s)
 {
-	const struct tn_soft_chances chances[] = {{.error = 400, .twice = 3000, .late = 3000}, {.fatal = 200}, {0}};
+	const struct tn_soft_chances chances[] = {{.error = 400, .twice = 3000, .late = 3000}, {.fatal = 1000}, {0}};
 	const struct tn_soft_chances *c = &chances[tn_rng_below(&s->rng, 3)];
 
 	for (uint32_t i = 0; i < DRIVES; i++)

@@ -56,6 +56,13 @@ static uint64_t get64(struct tn_soft *s, uint64_t offset)
 	return get32(s, offset) | (uint64_t)get32(s, offset + 4) << 32;
 }
 
+/* All from there on: threads may write doorbells meanwhile. */
+static void set_all(struct tn_soft *s, uint64_t from, uint32_t value)
+{
+	for (uint64_t at = from; at < s->register_bytes; at += sizeof(value))
+		set32(s, at, value);
+}
+
 static uint64_t capabilities(const struct tn_soft *s)
 {
 	return (s->o.entries - 1) | 1ull << 16 | 2ull << 24 | (uint64_t)s->o.stride << 32 | 1ull << 37;
@@ -376,7 +383,7 @@ static void drop_all(struct tn_soft *s)
 		forget(s, 0);
 	memset(s->sq, 0, sizeof(s->sq));
 	memset(s->cq, 0, sizeof(s->cq));
-	memset(s->registers + TN_NVME_DOORBELLS, 0, s->register_bytes - TN_NVME_DOORBELLS);
+	set_all(s, TN_NVME_DOORBELLS, 0);
 }
 
 static void enabled(struct tn_soft *s, uint32_t cc)
@@ -424,7 +431,7 @@ bool tn_soft_step(struct tn_soft *s)
 
 	s->now++;
 	if (__atomic_load_n(&s->unplugged, __ATOMIC_ACQUIRE)) {
-		memset(s->registers, 0xff, s->register_bytes);
+		set_all(s, 0, UINT32_MAX);
 		return false;
 	}
 	any = look_at_config(s);
@@ -509,6 +516,7 @@ int tn_soft_create(const struct tn_soft_opts *opts, struct tn_soft **out)
 	s->chances = opts->chances;
 	s->cap = capabilities(s);
 	tn_rng_seed(&s->rng, opts->seed);
+	tn_rng_seed(&s->map_rng, opts->seed);
 	s->register_bytes = TN_NVME_DOORBELLS + 2ull * TN_SOFT_QUEUES_MAX * tn_nvme_cap_stride(s->cap);
 	rc = tn_soft_data_init(s);
 	if (rc) {

@@ -70,7 +70,7 @@ static int map_runs(struct tn_soft *s, struct tn_soft_region *r, uint32_t longes
 		uint32_t run = (uint32_t)left, first;
 
 		if (longest) {
-			run = 1 + tn_rng_below(&s->rng, longest);
+			run = 1 + tn_rng_below(&s->map_rng, longest);
 			run = run < left ? run : (uint32_t)left;
 		}
 		first = find_pages(s, run);
@@ -80,7 +80,7 @@ static int map_runs(struct tn_soft *s, struct tn_soft_region *r, uint32_t longes
 			r->bus[i] = first + k;
 			__atomic_store_n(&s->page[first + k], r->memory + i * TN_NVME_PAGE, __ATOMIC_RELEASE);
 		}
-		s->next_page = (s->next_page + (longest ? 1 + tn_rng_below(&s->rng, 3) : 0)) % TN_SOFT_BUS_PAGES;
+		s->next_page = (s->next_page + (longest ? 1 + tn_rng_below(&s->map_rng, 3) : 0)) % TN_SOFT_BUS_PAGES;
 	}
 	return 0;
 }

@@ -152,10 +152,10 @@ static void *owner(void *arg)
 	return NULL;
 }
 
-static void up_side(struct side *s, struct rig_nvme *n, uint32_t number, uint32_t queue)
+static void up_side(struct side *s, struct rig_nvme *n, uint32_t number, uint32_t queue, uint64_t command_ns)
 {
 	struct tn_ring_drive drive = n->drive;
-	struct tn_executor_nvme_opts o = {.drives = &drive, .ndrives = 1, .depth = 12, .command_ns = 300000000, .threads = threads_of[number],
+	struct tn_executor_nvme_opts o = {.drives = &drive, .ndrives = 1, .depth = 12, .command_ns = command_ns, .threads = threads_of[number],
 					  .alloc = &tn_alloc_system, .clock = &tn_clock_system};
 	struct tn_ring_opts ro = tn_ring_opts_default();
 
@@ -202,7 +202,7 @@ static struct tn_nvme_pair_stats run(const struct tn_soft_chances *chances, bool
 	o.file_bytes = (uint64_t)SIDES * OBJECTS * BYTES;
 	rig_nvme_up(&n, &o);
 	for (uint32_t i = 0; i < SIDES; queue += threads_of[i++])
-		up_side(&side[i], &n, i, queue);
+		up_side(&side[i], &n, i, queue, chances->lost ? 300000000 : 0);
 	tn_soft_fault(n.soft, chances);
 	for (uint32_t i = 0; i < SIDES; i++) {
 		side[i].until_ns = tn_test_now() + RUN_NS;
