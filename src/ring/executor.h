@@ -2,9 +2,9 @@
 /*
  * Executors: who takes IOCBs from a ring, moves the objects, and finishes them.
  *
- * Three drivers of one lane (lane.h), of which this file has two; the third drives NVMe queues (nvme.h). The inline one is stepped by the thread that owns the I/O engine and posts
- * checksums to an exec: simulations and small machines. The threaded one has threads with an engine of
- * their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
+ * Three drivers of one lane (lane.h), of which this file has two; the third drives NVMe queues (nvme.h). The inline one is stepped by the
+ * thread that owns the I/O engine and posts checksums to an exec: simulations and small machines. The threaded one has threads with an engine
+ * of their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
  *
  * A ring has one executor. The owner wakes it through the ring (tn_ring_attach); it wakes the owner through opts.wake. What is taken,
  * cancelled, finished and still out is said by the words of the ring (tenuto/ring.h).
