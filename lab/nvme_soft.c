@@ -56,6 +56,13 @@ static uint64_t get64(struct tn_soft *s, uint64_t offset)
 	return get32(s, offset) | (uint64_t)get32(s, offset + 4) << 32;
 }
 
+/* All from there on: threads may write doorbells meanwhile. */
+static void set_all(struct tn_soft *s, uint64_t from, uint32_t value)
+{
+	for (uint64_t at = from; at < s->register_bytes; at += sizeof(value))
+		set32(s, at, value);
+}
+
 static uint64_t capabilities(const struct tn_soft *s)
 {
 	return (s->o.entries - 1) | 1ull << 16 | 2ull << 24 | (uint64_t)s->o.stride << 32 | 1ull << 37;
@@ -253,8 +260,9 @@ static uint32_t admin(struct tn_soft *s, struct tn_soft_work *w)
 
 /* ---- fetching and completing --------------------------------------------------------------------------------------- */
 
-static bool happens(struct tn_soft *s, uint32_t chance)
+static bool happens(struct tn_soft *s, const uint32_t *of)
 {
+	uint32_t chance = __atomic_load_n(of, __ATOMIC_RELAXED);
 	bool yes = chance && tn_rng_below(&s->rng, 65536) < chance;
 
 	s->stats.faults += yes;
@@ -276,13 +284,13 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 	} else if (w->queue != TN_NVME_ADMIN) {
 		w->status = tn_soft_look(s, w);
 		w->done = w->status != 0;
-		if (!w->done && happens(s, s->chances.error)) {
+		if (!w->done && happens(s, &s->chances.error)) {
 			w->status = w->c.opcode == TN_NVME_READ ? TN_NVME_READ_FAULT : TN_NVME_WRITE_FAULT;
 			w->done = true;
 		}
-		w->due += happens(s, s->chances.late) ? s->o.late_steps : 0;
-		w->lost = happens(s, s->chances.lost);
-		w->twice = happens(s, s->chances.twice);
+		w->due += happens(s, &s->chances.late) ? s->o.late_steps : 0;
+		w->lost = happens(s, &s->chances.lost);
+		w->twice = happens(s, &s->chances.twice);
 		if (w->c.opcode == TN_NVME_FLUSH)
 			tn_soft_cover(s, w->number);
 	}
@@ -375,8 +383,7 @@ static void drop_all(struct tn_soft *s)
 		forget(s, 0);
 	memset(s->sq, 0, sizeof(s->sq));
 	memset(s->cq, 0, sizeof(s->cq));
-	for (uint64_t at = TN_NVME_DOORBELLS; at < s->register_bytes; at += 4) /* threads of pairs that have not noticed may still ring */
-		set32(s, at, 0);
+	set_all(s, TN_NVME_DOORBELLS, 0);
 }
 
 static void enabled(struct tn_soft *s, uint32_t cc)
@@ -424,7 +431,7 @@ bool tn_soft_step(struct tn_soft *s)
 
 	s->now++;
 	if (__atomic_load_n(&s->unplugged, __ATOMIC_ACQUIRE)) {
-		memset(s->registers, 0xff, s->register_bytes);
+		set_all(s, 0, UINT32_MAX);
 		return false;
 	}
 	if (__atomic_load_n(&s->hung, __ATOMIC_ACQUIRE))
@@ -432,7 +439,7 @@ bool tn_soft_step(struct tn_soft *s)
 	any = look_at_config(s);
 	if ((get32(s, TN_NVME_CSTS) & (TN_NVME_CSTS_READY | TN_NVME_CSTS_FATAL)) != TN_NVME_CSTS_READY)
 		return any;
-	if (s->nactive && happens(s, s->chances.fatal)) {
+	if (s->nactive && happens(s, &s->chances.fatal)) {
 		set32(s, TN_NVME_CSTS, TN_NVME_CSTS_READY | TN_NVME_CSTS_FATAL);
 		return true;
 	}
@@ -511,6 +518,7 @@ int tn_soft_create(const struct tn_soft_opts *opts, struct tn_soft **out)
 	s->chances = opts->chances;
 	s->cap = capabilities(s);
 	tn_rng_seed(&s->rng, opts->seed);
+	tn_rng_seed(&s->map_rng, opts->seed);
 	s->register_bytes = TN_NVME_DOORBELLS + 2ull * TN_SOFT_QUEUES_MAX * tn_nvme_cap_stride(s->cap);
 	rc = tn_soft_data_init(s);
 	if (rc) {
@@ -544,9 +552,18 @@ const struct tn_nvme_port *tn_soft_port(struct tn_soft *s)
 	return &s->port;
 }
 
+struct tn_soft_moved tn_soft_moved_by(const struct tn_soft *s, uint32_t queue)
+{
+	return (struct tn_soft_moved){__atomic_load_n(&s->moved[queue].read, __ATOMIC_RELAXED), __atomic_load_n(&s->moved[queue].written, __ATOMIC_RELAXED)};
+}
+
 void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances)
 {
-	s->chances = *chances;
+	__atomic_store_n(&s->chances.error, chances->error, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.lost, chances->lost, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.twice, chances->twice, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.fatal, chances->fatal, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.late, chances->late, __ATOMIC_RELAXED);
 }
 
 void tn_soft_hang(struct tn_soft *s)

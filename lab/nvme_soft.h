@@ -6,7 +6,7 @@
  * kind, and never does harm. Commands end late, out of order, with errors, twice or not at all, as the options say. A thread steps it, or
  * its driver does while it waits: then a seed decides everything.
  *
- * tn_soft_step and tn_soft_fault are for one thread at a time; the registers, and memory that is mapped, are for any.
+ * tn_soft_step is for one thread at a time; tn_soft_fault, the registers, and memory that is mapped are for any.
  */
 #ifndef TN_LAB_NVME_SOFT_H
 #define TN_LAB_NVME_SOFT_H
@@ -132,6 +132,11 @@ struct tn_soft_stats {
 /* Whoever steps it, or after tn_soft_stop. */
 void tn_soft_stats(const struct tn_soft *s, struct tn_soft_stats *stats);
 const char *tn_soft_finding_name(enum tn_soft_finding finding);
+/* Bytes that commands of a pair of queues have read and written so far. Any thread. */
+struct tn_soft_moved {
+	uint64_t read, written;
+};
+struct tn_soft_moved tn_soft_moved_by(const struct tn_soft *s, uint32_t queue);
 /* The namespace's bytes. */
 unsigned char *tn_soft_media(struct tn_soft *s);
 

@@ -70,7 +70,7 @@ static int map_runs(struct tn_soft *s, struct tn_soft_region *r, uint32_t longes
 		uint32_t run = (uint32_t)left, first;
 
 		if (longest) {
-			run = 1 + tn_rng_below(&s->rng, longest);
+			run = 1 + tn_rng_below(&s->map_rng, longest);
 			run = run < left ? run : (uint32_t)left;
 		}
 		first = find_pages(s, run);
@@ -80,7 +80,7 @@ static int map_runs(struct tn_soft *s, struct tn_soft_region *r, uint32_t longes
 			r->bus[i] = first + k;
 			__atomic_store_n(&s->page[first + k], r->memory + i * TN_NVME_PAGE, __ATOMIC_RELEASE);
 		}
-		s->next_page = (s->next_page + (longest ? 1 + tn_rng_below(&s->rng, 3) : 0)) % TN_SOFT_BUS_PAGES;
+		s->next_page = (s->next_page + (longest ? 1 + tn_rng_below(&s->map_rng, 3) : 0)) % TN_SOFT_BUS_PAGES;
 	}
 	return 0;
 }
@@ -447,6 +447,11 @@ static uint32_t deallocate(struct tn_soft *s, const struct tn_soft_work *w, uint
 	return 0;
 }
 
+static void count(uint64_t *counter, uint64_t n)
+{
+	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
+}
+
 uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w)
 {
 	const struct tn_nvme_command *c = &w->c;
@@ -469,6 +474,7 @@ uint32_t tn_soft_do(struct tn_soft *s, struct tn_soft_work *w)
 		return status;
 	look_again(s, w, &k);
 	s->stats.bytes += bytes;
+	count(c->opcode == TN_NVME_READ ? &s->moved[w->queue].read : &s->moved[w->queue].written, bytes);
 	if (c->opcode == TN_NVME_DATASET)
 		return deallocate(s, w, k.n);
 	if (c->opcode == TN_NVME_READ)

@@ -56,8 +56,9 @@ struct tn_soft {
 	struct tn_soft_opts o;
 	struct tn_soft_chances chances;
 	struct tn_soft_stats stats;
+	struct tn_soft_moved moved[TN_SOFT_QUEUES_MAX]; /* shared */
 	struct tn_nvme_port port;
-	struct tn_rng rng;
+	struct tn_rng rng, map_rng; /* map_rng: under lock */
 	uint64_t cap, now, number; /* number: of the last command */
 	tn_soft_command_fn on_command;
 	void *on_command_arg;

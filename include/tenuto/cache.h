@@ -46,8 +46,8 @@ struct tn_save;
  * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
  * @size:            sizeof(struct tn_cache_opts), set by init
  * @dirs:            directories, one per device; none: host memory only. "nvme:0000:03:00.0" in the place of one is the namespace of
- *                   that NVMe controller, bound to vfio-pci and reached without the kernel; it holds one store, of whatever @instance, and
- *                   @executors must be 0. The host tier and memories of this process are pinned, whole, so that it reaches them.
+ *                   that NVMe controller, bound to vfio-pci and reached without the kernel; it holds one store, of whatever @instance.
+ *                   The host tier and memories of this process are pinned, whole, so that it reaches them.
  *                   Each directory has to be there. On a disk that is mounted give one
  *                   inside the mount, never the mount point: what becomes of a disk that is late is told at tn_cache_open.
  *                   What `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
@@ -71,7 +71,9 @@ struct tn_save;
  * @io_engine:       "auto" (io_uring, or threads where the kernel forbids it), "io_uring" or "posix" (threads). Where the
  *                   kernel forbids it later, from a sandbox that began after open, threads take over from both
  * @executors:       threads that read, write, verify and copy, each with an I/O engine of its own, at most 16; 0: the owner thread's
- *                   engine reads and writes, and the workers verify and copy (one device and few CPUs are served best so)
+ *                   engine reads and writes, and the workers verify and copy (one device and few CPUs are served best so). On namespaces
+ *                   each thread has a pair of queues of each controller, and the store another: a controller that has fewer pairs is
+ *                   refused, and so are directories beside namespaces
  * @workers:         checksum and copy threads, without @executors; 0: one for each second CPU, at most 4
  * @policy:          "default", "lru", "fifo", "s3fifo"
  * @verify:          check every object read (default true; false is for benchmarks)

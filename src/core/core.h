@@ -120,6 +120,8 @@ enum tn_doom {
 	TN_DOOM_NOWHERE, /* it has no place; its record goes when nobody holds it, unless it was saved again by then */
 };
 
+struct tn_executor;
+struct tn_executor_opts;
 struct tn_keyed;
 struct tn_reclaim;
 struct tn_recovery;
@@ -143,7 +145,7 @@ struct tn_messages {
 
 /*
  * The devices of a cache, and who makes I/O engines on them: tn_devices_open and tn_engine_open, a test, or the lab. open is called on the
- * owner thread before the first engine is made, free with the cache.
+ * owner thread before the first engine is made, free with the cache. Executors follow from the engine (tn_executor_open).
  */
 struct tn_engines {
 	int (*open)(struct tn_engines *e);
@@ -396,6 +398,11 @@ static inline bool tn_space_in(const struct tn_space *space, const struct tn_tie
 /* engine.c: the devices, before the first engine; and an engine on them, for the thread that calls it */
 int tn_devices_open(struct tn_engines *e);
 int tn_engine_open(const struct tn_engines *e, uint32_t depth, struct tn_io **out);
+/*
+ * Who moves a cache's bytes: on namespaces an executor that drives queues itself, elsewhere one on the engine, of the owner's or of threads. As
+ * who makes them.
+ */
+int tn_executor_open(const struct tn_engines *e, const struct tn_executor_opts *opts, struct tn_executor **out);
 
 /* open.c: everything that opens and closes on the owner thread */
 extern const tn_tier_make tn_tier_makers[TN_TIERS_MAX];
@@ -692,52 +699,6 @@ struct tn_header_source {
 void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, const struct tn_header_source *from);
 /* What came of one: 0, and the checksums are there; or the error, as in tn_headers_decode. */
 int tn_load_header_ended(struct tn_read_item *item, const struct tn_part *part, struct tn_headers *headers);
-
-/* transfers.c: what operations move, as IOCBs */
-int tn_transfers_create(struct tn_cache *cache);
-void tn_transfers_destroy(struct tn_cache *cache);
-/* Blocks of this shape may come. 0 or -ENOMEM. */
-int tn_transfers_shape(struct tn_cache *cache, const struct tn_shape *shape);
-/* The lists of an operation that begins; checks: of its blocks, by object, or NULL. */
-void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks);
-/* A turn of the owner's loop begins; and after all have asked: whether another one must follow at once (sched/share.h). */
-void tn_transfers_turn(struct tn_cache *cache);
-bool tn_transfers_again(struct tn_cache *cache);
-/* Whether the scheduler lets the reads of a chunk go now. */
-bool tn_transfers_may_read(struct tn_read_item *item, uint32_t chunk);
-/*
- * Appends to the IOCB that is being written; a walk finds when it has ended. false: the user has as many IOCBs as it
- * may have now; ask again in the next turn.
- */
-bool tn_transfer_add(const struct tn_transfer *t);
-/* Whether add would say yes now, for those who have to ask the scheduler, too. */
-bool tn_transfer_may(const struct tn_transfer *t);
-/* Hands over what was added. */
-void tn_transfers_issue(struct tn_cache *cache);
-/* Lets the executor go on. */
-bool tn_transfers_step(struct tn_cache *cache);
-/*
- * A walk over what ended. With an operation: its reads alone, also of IOCBs that are not through, which stay out. One walk at a time without
- * an operation; whoever takes the parts may add transfers meanwhile.
- */
-struct tn_transfer_walk {
-	struct tn_cache *cache;
-	const struct tn_op *op;
-	uint32_t next, before, id; /* IOCBs: to be visited, the last one that stayed out, and the one that is looked at */
-	uint32_t k;    /* its next entry */
-	bool all;      /* all entries before that have ended */
-	bool through;  /* and so has the IOCB: it is given back after its last part */
-	bool any;      /* something has ended */
-};
-struct tn_transfer_walk tn_transfers_walk(struct tn_cache *cache, const struct tn_op *op);
-/* The next part that ended; false: there is no more. */
-bool tn_transfers_ended(struct tn_transfer_walk *w, struct tn_part *part);
-/* When to step again although nothing ended. */
-uint64_t tn_transfers_due(const struct tn_cache *cache, uint64_t now_ns);
-/* Of a load that was given up: what has not begun is not begun. */
-void tn_transfers_cancel(const struct tn_op *op);
-bool tn_transfers_idle(const struct tn_cache *cache);
-void tn_transfers_stats(const struct tn_cache *cache, struct tn_stats *stats);
 
 /* schedule.c */
 int tn_schedule_create(struct tn_cache *cache);

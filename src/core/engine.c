@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The I/O engines of a cache, made as its options say, and what is known of each device's mix of reads and writes.
+ * The I/O engines of a cache and the executor on them, made as its options say, and what is known of each device's mix of reads and writes.
  */
 #include <errno.h>
 #include <limits.h>
@@ -9,11 +9,10 @@
 
 #include "base/error.h"
 #include "core/core.h"
-#include "core/engine.h"
+#include "drives/drives.h"
 #include "ioengine/ioengine.h"
 #include "ioengine/mixfile.h"
-
-#define PAGE 4096u /* of the bus */
+#include "ring/nvme.h"
 
 /* What was measured in the directory, DIR/<instance>'s parent. Not knowing is no reason to fail. */
 static void load_measured(struct tn_engines *e, size_t device)
@@ -30,8 +29,8 @@ static void load_measured(struct tn_engines *e, size_t device)
 
 int tn_devices_open(struct tn_engines *e)
 {
-	const struct tn_drives_opts o = {.dirs = e->opts->dirs, .ndirs = e->opts->ndirs, .wait_ns = e->opts->lock_timeout_ns,
-					 .alloc = e->alloc, .clock = e->clock, .log = e->log};
+	const struct tn_drives_opts o = {.dirs = e->opts->dirs, .ndirs = e->opts->ndirs, .executors = e->opts->executors,
+					 .wait_ns = e->opts->lock_timeout_ns, .alloc = e->alloc, .clock = e->clock, .log = e->log};
 	int rc = tn_drives_open(&o, &e->drives);
 
 	if (rc)
@@ -72,43 +71,72 @@ int tn_engine_open(const struct tn_engines *e, uint32_t depth, struct tn_io **ou
 		*out = files;
 		return rc;
 	}
-	if (e->opts->executors)
-		rc = tn_fail(-ENOTSUP, "executors %u: a namespace has one engine, which is the owner thread's; give executors 0", e->opts->executors);
+	if (e->opts->executors && !only_drives)
+		rc = tn_fail(-ENOTSUP, "executors %u: with directories beside namespaces the owner thread moves all bytes; give executors 0, or namespaces alone",
+			     e->opts->executors);
 	rc = rc ? rc : tn_drives_engine(e->drives, files, depth, out);
 	if (rc)
 		tn_io_destroy(files);
 	return rc;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------------- */
+/* ---- the executor ------------------------------------------------------------------------------------------------ */
 
-static bool whole_pages(void *memory, uint64_t bytes, unsigned char **first, uint64_t *length)
+/* What the executor's devices are. */
+struct places {
+	struct tn_ring_drive drive[TN_RING_DEVICES_MAX];
+	uint32_t drives, files;
+	uint32_t pairs; /* that each drive has at least, beside the engine's */
+};
+
+static void find_places(const struct tn_engines *e, const struct tn_executor_opts *o, struct places *p)
 {
-	uintptr_t from = ((uintptr_t)memory + PAGE - 1) / PAGE * PAGE, to = ((uintptr_t)memory + bytes) / PAGE * PAGE;
+	*p = (struct places){.pairs = UINT32_MAX};
+	for (uint32_t i = 0; i < o->ndevices; i++) {
+		struct tn_drive_range r;
 
-	*first = (unsigned char *)memory + (from - (uintptr_t)memory);
-	*length = to > from ? to - from : 0;
-	return *length > 0;
+		if (o->files[i] == TN_IO_NO_FILE)
+			continue;
+		if (!tn_drives_range(e->drives, o->io, o->files[i], &r)) {
+			p->files++;
+			continue;
+		}
+		p->drives++;
+		p->pairs = r.pairs < p->pairs ? r.pairs : p->pairs;
+		p->drive[i] = (struct tn_ring_drive){.nvme = r.nvme, .port = r.port, .queue = r.pair, .first = r.first, .blocks = r.blocks};
+	}
 }
 
-bool tn_engines_map(const struct tn_engines *e, struct tn_io *io, void *memory, uint64_t bytes)
+static int on_pairs(const struct tn_engines *e, const struct tn_executor_opts *o, const struct places *p, struct tn_executor **out)
 {
-	unsigned char *first;
-	uint64_t length;
+	const struct tn_executor_nvme_opts no = {
+		.ring = o->ring,
+		.drives = p->drive,
+		.ndrives = o->ndevices,
+		.depth = o->depth,
+		.threads = o->exec ? 0 : o->threads,
+		.alloc = o->alloc,
+		.clock = o->clock,
+		.log = e->log,
+		.exec = o->exec,
+		.wake = o->wake,
+		.wake_arg = o->wake_arg,
+		.observe = o->observe,
+		.observe_arg = o->observe_arg,
+	};
 
-	if (!whole_pages(memory, bytes, &first, &length))
-		return false;
-	if (tn_io_map(io, first, length) == 0)
-		return true;
-	tn_log(e->log, TN_LOG_WARN, "%s; its bytes are copied on their way to and from the drive", tn_error_last()->text);
-	return false;
+	return tn_executor_nvme_create(&no, out);
 }
 
-void tn_engines_unmap(struct tn_io *io, void *memory, uint64_t bytes)
+int tn_executor_open(const struct tn_engines *e, const struct tn_executor_opts *o, struct tn_executor **out)
 {
-	unsigned char *first;
-	uint64_t length;
+	struct places p;
 
-	if (io && whole_pages(memory, bytes, &first, &length))
-		tn_io_unmap(io, first, length);
+	find_places(e, o, &p);
+	if (p.drives && !p.files && p.pairs)
+		return on_pairs(e, o, &p, out);
+	if (p.drives)
+		tn_log(e->log, TN_LOG_INFO, "all bytes go through the engine of the store: %s",
+		       p.files ? "there are directories beside namespaces" : "a controller has one pair of queues");
+	return o->exec ? tn_executor_inline_create(o, out) : tn_executor_threads_create(o, out);
 }

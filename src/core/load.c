@@ -16,6 +16,7 @@
 #include "base/trace.h"
 #include "core/core.h"
 #include "core/load_chunk.h"
+#include "core/transfers.h"
 
 #define QUANTUM 512u     /* chunks a load may start before the next load's turn, */
 #define COPY_QUANTUM 16u /* where one from host memory counts as so many */

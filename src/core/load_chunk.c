@@ -9,6 +9,8 @@
  */
 #include "core/load_chunk.h"
 
+#include "core/transfers.h"
+
 uint8_t *tn_chunk_state(const struct tn_reading *r, uint32_t i, uint32_t c)
 {
 	return &r->chunk_state[(size_t)c * r->op.n + i];

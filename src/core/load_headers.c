@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which headers a load reads: of the blocks that come next, unless their checksums are known. */
 #include "core/core.h"
+#include "core/transfers.h"
 
 static struct tn_header_want want_of(const struct tn_read_item *item)
 {

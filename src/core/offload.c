@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "core/core.h"
+#include "core/transfers.h"
 
 #define RETRY_NS 5000000000ull /* what could not be written is tried again so often, if nobody flushes */
 

@@ -9,6 +9,7 @@
 #include "base/trace.h"
 #include "core/core.h"
 #include "core/pool.h"
+#include "core/transfers.h"
 
 /* ---- what is told -------------------------------------------------------------------------------------- */
 

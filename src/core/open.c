@@ -13,7 +13,8 @@
 #include "base/rng.h"
 #include "block/events.h"
 #include "core/core.h"
-#include "core/engine.h"
+#include "core/transfers.h"
+#include "drives/drives.h"
 
 #define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
 #define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities; the disk tier counts on half */
@@ -355,10 +356,8 @@ static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 			       (unsigned long long)i.totalram * i.mem_unit);
 	rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->row.host) : 0;
 
-	if (cache->row.host) {
+	if (cache->row.host)
 		*out = tn_host_tier(cache->row.host);
-		tn_engines_map(&cache->engines, cache->io, tn_host_memory(cache->row.host), tn_host_bytes(cache->row.host));
-	}
 	return rc;
 }
 
@@ -472,8 +471,6 @@ static int open_transfers(struct tn_cache *cache)
 	uint64_t active = (uint64_t)cache->o.max_ops * cache->o.max_op_blocks;
 	int rc = cache->store ? tn_headers_create(&ho, &cache->headers) : 0;
 
-	if (cache->headers)
-		tn_engines_map(&cache->engines, cache->io, tn_headers_memory(cache->headers)[0], tn_headers_bytes(cache->headers));
 	if (rc == 0)
 		rc = tn_whole_create(cache->alloc, &cache->whole);
 	if (rc == 0)
@@ -555,10 +552,6 @@ static void close_parts(struct tn_cache *cache)
 	tn_workers_destroy(cache->workers);
 	tn_reclaim_destroy(cache->reclaim);
 	tn_schedule_destroy(cache);
-	if (cache->headers)
-		tn_engines_unmap(cache->io, tn_headers_memory(cache->headers)[0], tn_headers_bytes(cache->headers));
-	if (cache->row.host)
-		tn_engines_unmap(cache->io, tn_host_memory(cache->row.host), tn_host_bytes(cache->row.host));
 	tn_headers_destroy(cache->headers);
 	tn_flights_destroy(cache->flights);
 	tn_offloads_destroy(&cache->offloads);

@@ -4,6 +4,7 @@
  * and sleeps in the engine's poll when there is nothing to do.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "base/futex.h"
 #include "base/thread.h"
 #include "core/core.h"
+#include "core/transfers.h"
 
 #define POLL_BATCH 128u
 #define EVENT_POLL_NS 50000u /* how often a save looks whether a device has written an event's word */
@@ -216,7 +218,11 @@ static void step_or_sleep(struct tn_cache *cache)
 	if (tn_core_step(cache, &due))
 		return;
 	now = tn_now_ns(&cache->clock);
-	if (due <= now || keeps_vigil(cache, now))
+	if (due <= now) {
+		sched_yield(); /* it may be polled for, for long: others want the CPU, too */
+		return;
+	}
+	if (keeps_vigil(cache, now))
 		return;
 	tn_sessions_sleep(cache, true);
 	if (!tn_sessions_rang(cache))

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "core/core.h"
 #include "core/pool.h"
+#include "core/transfers.h"
 #include "ring/executor.h"
 #include "sched/share.h"
 
@@ -29,6 +30,7 @@
 #define LOOKS 16u		 /* at an IOCB's entries while it runs */
 #define LAST_PRIORITY INT32_MIN	 /* of copies that nobody waits for */
 #define NONE UINT32_MAX
+#define BUS_PAGE 4096u
 
 /* An IOCB that is written or out. */
 struct transfer {
@@ -117,9 +119,72 @@ static int create_executor(struct tn_cache *cache)
 
 	for (uint32_t i = 0; i < o.ndevices; i++)
 		files[i] = tn_store_file(cache->store, i);
-	return cache->exec ? tn_executor_inline_create(&o, &cache->transfers->executor)
-			   : tn_executor_threads_create(&o, &cache->transfers->executor);
+	return tn_executor_open(&cache->engines, &o, &cache->transfers->executor);
 }
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+static bool whole_pages(void *memory, uint64_t bytes, unsigned char **first, uint64_t *length)
+{
+	uintptr_t from = ((uintptr_t)memory + BUS_PAGE - 1) / BUS_PAGE * BUS_PAGE, to = ((uintptr_t)memory + bytes) / BUS_PAGE * BUS_PAGE;
+
+	*first = (unsigned char *)memory + (from - (uintptr_t)memory);
+	*length = to > from ? to - from : 0;
+	return *length > 0;
+}
+
+bool tn_transfers_map(const struct tn_cache *cache, void *memory, uint64_t bytes)
+{
+	unsigned char *first;
+	uint64_t length;
+
+	if (!whole_pages(memory, bytes, &first, &length))
+		return false;
+	if (tn_executor_map(cache->transfers->executor, first, length) == 0)
+		return true;
+	tn_log(&cache->log, TN_LOG_WARN, "%s; its bytes are copied on their way to and from the drive", tn_error_last()->text);
+	return false;
+}
+
+void tn_transfers_unmap(const struct tn_cache *cache, void *memory, uint64_t bytes)
+{
+	unsigned char *first;
+	uint64_t length;
+
+	if (whole_pages(memory, bytes, &first, &length))
+		tn_executor_unmap(cache->transfers->executor, first, length);
+}
+
+bool tn_transfers_maps(const struct tn_cache *cache)
+{
+	return cache->transfers && cache->transfers->executor->ops->map;
+}
+
+/* The cache's own memory is mapped for as long as there is an executor. */
+static void map_own(const struct tn_cache *cache, bool map)
+{
+	struct {
+		void *memory;
+		uint64_t bytes;
+	} own[2] = {{0}};
+
+	if (cache->headers) {
+		own[0].memory = tn_headers_memory(cache->headers)[0];
+		own[0].bytes = tn_headers_bytes(cache->headers);
+	}
+	if (cache->row.host) {
+		own[1].memory = tn_host_memory(cache->row.host);
+		own[1].bytes = tn_host_bytes(cache->row.host);
+	}
+	for (uint32_t i = 0; i < 2; i++) {
+		if (map)
+			tn_transfers_map(cache, own[i].memory, own[i].bytes);
+		else
+			tn_transfers_unmap(cache, own[i].memory, own[i].bytes);
+	}
+}
+
+/* ---- made and unmade ------------------------------------------------------------------------------------------- */
 
 int tn_transfers_create(struct tn_cache *cache)
 {
@@ -137,7 +202,10 @@ int tn_transfers_create(struct tn_cache *cache)
 	if (cache->o.max_op_blocks < ro.memory.ioctxs)
 		ro.memory.ioctxs = cache->o.max_op_blocks > TN_TRANSFER_OBJECTS_MAX ? cache->o.max_op_blocks : TN_TRANSFER_OBJECTS_MAX;
 	rc = tn_ring_create(&ro, cache->alloc, &r->ring);
-	return rc ? rc : create_executor(cache);
+	rc = rc ? rc : create_executor(cache);
+	if (rc == 0)
+		map_own(cache, true);
+	return rc;
 }
 
 void tn_transfers_destroy(struct tn_cache *cache)
@@ -146,6 +214,8 @@ void tn_transfers_destroy(struct tn_cache *cache)
 
 	if (!r)
 		return;
+	if (r->executor)
+		map_own(cache, false);
 	tn_executor_destroy(r->executor);
 	tn_ring_destroy(r->ring);
 	tn_put(cache->alloc, r, sizeof(*r));

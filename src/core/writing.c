@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "core/core.h"
+#include "core/transfers.h"
 
 #define COPY_BYTES (1u << 20) /* most of one transfer into memory, so that those of several items share an IOCB */
 #define HEADERS_BYTES (8u << 20) /* blocks of so many bytes do not wait for those behind them with their headers */

@@ -13,6 +13,7 @@
 #include "nvme/vfio.h"
 
 #define ENTRIES 256u
+#define ENGINE_PAIRS 1u /* the first one is the engine's */
 #define RETRY_NS 10000000ull
 
 struct drive {
@@ -27,7 +28,7 @@ struct tn_drives {
 	struct tn_drives_opts o;
 	struct drive at[TN_ROUTES_MAX];
 	uint32_t n;
-	bool made; /* the engine was */
+	const struct tn_io *made; /* the engine, once it was */
 };
 
 bool tn_drive_is(const char *dir)
@@ -76,7 +77,8 @@ static int add(struct tn_drives *d, const char *dir)
 {
 	size_t bytes = strcspn(dir, "/");
 	struct drive *v = &d->at[d->n];
-	struct tn_nvme_opts o = {.alloc = d->o.alloc, .clock = d->o.clock, .log = d->o.log, .queues = 1, .entries = ENTRIES};
+	uint32_t executors = d->o.executors ? d->o.executors : 1, pairs;
+	struct tn_nvme_opts o = {.alloc = d->o.alloc, .clock = d->o.clock, .log = d->o.log, .queues = ENGINE_PAIRS + executors, .entries = ENTRIES};
 	int rc;
 
 	if (bytes >= sizeof(v->prefix))
@@ -91,7 +93,14 @@ static int add(struct tn_drives *d, const char *dir)
 		return rc;
 	d->n++;
 	o.port = v->port;
-	return tn_nvme_create(&o, &v->nvme);
+	rc = tn_nvme_create(&o, &v->nvme);
+	if (rc)
+		return rc;
+	pairs = tn_nvme_info(v->nvme)->queues;
+	if (pairs < ENGINE_PAIRS + d->o.executors)
+		return tn_fail(-EINVAL, "executors %u: %s has %u pairs of queues, of which the store has one and each executor another: give at most %u",
+			       d->o.executors, v->prefix, pairs, pairs - ENGINE_PAIRS);
+	return 0;
 }
 
 int tn_drives_open(const struct tn_drives_opts *opts, struct tn_drives **out)
@@ -175,7 +184,7 @@ int tn_drives_engine(struct tn_drives *d, struct tn_io *files, uint32_t depth, s
 		tn_io_destroy(d->at[i].io);
 		d->at[i].io = NULL;
 	}
-	d->made = rc == 0;
+	d->made = rc ? NULL : *out;
 	return rc;
 }
 
@@ -184,6 +193,19 @@ struct tn_io *tn_drives_io(const struct tn_drives *d, const char *dir)
 	const struct drive *v = find(d, dir);
 
 	return v ? v->io : NULL;
+}
+
+bool tn_drives_range(const struct tn_drives *d, const struct tn_io *io, uint32_t file, struct tn_drive_range *out)
+{
+	const struct drive *v;
+
+	if (!d || io != d->made || file < TN_IO_FILES_MAX || file - TN_IO_FILES_MAX >= d->n)
+		return false;
+	v = &d->at[file - TN_IO_FILES_MAX];
+	*out = (struct tn_drive_range){.nvme = v->nvme, .port = v->port, .pair = ENGINE_PAIRS,
+				       .pairs = tn_nvme_info(v->nvme)->queues - ENGINE_PAIRS};
+	tn_nvme_engine_range(v->io, &out->first, &out->blocks);
+	return true;
 }
 
 uint64_t tn_drives_bytes(const struct tn_drives *d, const char *dir)

@@ -26,6 +26,7 @@ struct tn_drives;
 /**
  * struct tn_drives_opts
  * @dirs, @ndirs: those that are no drives are left alone
+ * @executors:    threads that want a pair of queues of each drive for themselves; 0: one executor without a thread does, if there is one
  * @wait_ns:      for controllers that another process has; a process that was killed may still be on its way out
  * @force_serial: the drive with this serial number is taken whatever it holds; NULL: none
  * @open:         how the controller of an address is reached, and given back; NULL: by VFIO
@@ -33,6 +34,7 @@ struct tn_drives;
 struct tn_drives_opts {
 	const char *const *dirs;
 	size_t ndirs;
+	uint32_t executors;
 	uint64_t wait_ns;
 	const char *force_serial;
 	int (*open)(void *arg, const char *address, const struct tn_nvme_port **port);
@@ -43,8 +45,8 @@ struct tn_drives_opts {
 };
 
 /*
- * 0, and *out, which is NULL if no directory is a drive. -EINVAL: an address that is none, or twice the same; or what opening a
- * controller says (nvme/vfio.h, nvme/controller.h).
+ * 0, and *out, which is NULL if no directory is a drive. -EINVAL: an address that is none, or twice the same, or more executors than a
+ * controller has pairs for; or what opening a controller says (nvme/vfio.h, nvme/controller.h).
  */
 int tn_drives_open(const struct tn_drives_opts *opts, struct tn_drives **out);
 /* The engine has gone. NULL-safe. */
@@ -56,6 +58,19 @@ int tn_drives_engine(struct tn_drives *d, struct tn_io *files, uint32_t depth, s
 uint64_t tn_drives_bytes(const struct tn_drives *d, const char *dir);
 /* The drive's own engine, within the one that was made, or NULL. */
 struct tn_io *tn_drives_io(const struct tn_drives *d, const char *dir);
+/**
+ * struct tn_drive_range - where a file lies, for who drives pairs of queues himself
+ * @pair, @pairs: the first one that is not the engine's, and how many there are from there on; 0: none
+ * @first, @blocks: of the namespace
+ */
+struct tn_drive_range {
+	struct tn_nvme *nvme;
+	const struct tn_nvme_port *port;
+	uint32_t pair, pairs;
+	uint64_t first, blocks;
+};
+/* Of an open file of the engine that was made, which is io. False: that is another engine, or the file lies in a directory. */
+bool tn_drives_range(const struct tn_drives *d, const struct tn_io *io, uint32_t file, struct tn_drive_range *out);
 /* What the controller of a drive says of itself, or NULL. */
 const struct tn_nvme_info *tn_drives_info(const struct tn_drives *d, const char *dir);
 /* Makes the drive an empty volume; the engine was made, and the drive is not open. 0, or as tn_nvme_engine_format. */

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/stack.h"
 #include "block/registry.h"
+#include "core/transfers.h"
 #include "front/front.h"
 #include "cache_rig.h"
 #include "far.h"

@@ -11,6 +11,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "block/events.h"
+#include "core/transfers.h"
 #include "front/attach.h"
 #include "region/latency.h"
 

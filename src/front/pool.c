@@ -13,7 +13,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "core/core.h"
-#include "core/engine.h"
+#include "core/transfers.h"
 #include "front/attach.h"
 #include "front/stage.h"
 #include "layout/layout.h"
@@ -74,7 +74,7 @@ static int map_memory(struct tn_cache *cache, void *arg)
 	const struct tn_memory *m = arg;
 
 	for (size_t i = 0; i < m->nranges; i++)
-		m->mapped[i] = tn_engines_map(&cache->engines, cache->io, m->range[i].address, m->range[i].bytes);
+		m->mapped[i] = tn_transfers_map(cache, m->range[i].address, m->range[i].bytes);
 	return 0;
 }
 
@@ -84,7 +84,7 @@ static int unmap_memory(struct tn_cache *cache, void *arg)
 
 	for (size_t i = 0; i < m->nranges; i++)
 		if (m->mapped[i])
-			tn_engines_unmap(cache->io, m->range[i].address, m->range[i].bytes);
+			tn_transfers_unmap(cache, m->range[i].address, m->range[i].bytes);
 	return 0;
 }
 
@@ -96,7 +96,7 @@ static bool may_be_mapped(const struct tn_memory *m)
 {
 	const struct tn_cache *cache = m->cache;
 
-	return m->session == cache->own && !cache->attached && cache->io && cache->io->ops->map;
+	return m->session == cache->own && !cache->attached && tn_transfers_maps(cache);
 }
 
 int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out)

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "block/keys.h"
 #include "core/core.h"
+#include "core/transfers.h"
 #include "front/attach.h"
 #include "front/front.h"
 

@@ -22,6 +22,8 @@ static unsigned submit(struct tn_io *io, struct tn_io_req **reqs, unsigned n)
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	unsigned taken = 0;
 
+	if (!tn_nvme_pair_busy(&e->pair))
+		tn_nvme_pair_poll(&e->pair); /* after a reset by another pair's thread the controller does not know this one */
 	for (; taken < n && e->inflight < e->depth; taken++) {
 		e->inflight++;
 		tn_nvme_begin(e, reqs[taken], 0);

@@ -504,6 +504,34 @@ static void a_controller_that_no_reset_brings_back_is_cut_off_and_nothing_waits(
 	nothing_waits_after(tn_soft_hang, 70000 * MS);
 }
 
+/* As by another pair's thread: the controller does not know this pair any more, and nobody has polled since. */
+static void a_reset_while_nothing_is_under_way_costs_no_request(void **state)
+{
+	for (uint64_t seed = 0; seed < 20; seed++) {
+		struct rig r;
+		struct iovec iov;
+		struct tn_io_req req, *q = &req;
+
+		setup(&r, tn_test_seed() + seed);
+		make_file(&r);
+		for (uint32_t k = 0; k < 3; k++) {
+			iov = (struct iovec){r.mapped, r.o.block_bytes};
+			req = (struct tn_io_req){.op = k % 2 ? TN_IO_SYNC : TN_IO_READ, .file = r.file};
+			if (req.op == TN_IO_READ) {
+				req.length = r.o.block_bytes;
+				req.iov = &iov;
+				req.iov_count = 1;
+			}
+			must(&r, tn_nvme_restart(r.nvme, tn_nvme_generation(r.nvme)) == 0, "not reset");
+			must(&r, tn_io_submit(r.io, &q, 1) == 1, "not taken");
+			while (tn_io_poll(r.io, &q, 1, STEP_NS) == 0)
+				continue;
+			must(&r, req.status == 0, "failed");
+		}
+		down(&r);
+	}
+}
+
 /* The file is as long as before the cut, or as long as it was to become; and new bytes are zeros. */
 static void a_power_cut_while_it_grows_leaves_one_length_or_the_other(void **state)
 {
@@ -735,6 +763,7 @@ int main(void)
 		cmocka_unit_test(every_fault_ends_in_an_error_or_a_recovery),
 		cmocka_unit_test(after_an_unplug_everything_fails_and_nothing_waits),
 		cmocka_unit_test(a_controller_that_no_reset_brings_back_is_cut_off_and_nothing_waits),
+		cmocka_unit_test(a_reset_while_nothing_is_under_way_costs_no_request),
 		cmocka_unit_test(a_power_cut_while_it_grows_leaves_one_length_or_the_other),
 		cmocka_unit_test(what_is_not_ours_is_refused_unless_forced),
 		cmocka_unit_test(memory_is_unmapped_when_all_have_unmapped_it_and_nothing_names_it),

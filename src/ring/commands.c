@@ -1,26 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See nvme.h. A lane whose pieces become commands. A piece waits in its drive's line until all its commands are sent: of as many bytes as
- * the controller moves at once, and of as many pieces of memory as a list has room for.
+ * See commands.h. A piece waits in its drive's line until all its commands are sent: of as many bytes as the controller moves at once, and of as
+ * many pieces of memory as a list has room for.
  */
-#include "ring/nvme.h"
+#include "ring/commands.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
-#include "base/futex.h"
 #include "base/list.h"
-#include "base/thread.h"
 #include "nvme/memory.h"
 #include "nvme/pair.h"
-#include "ring/lane.h"
-#include "ring/seen.h"
 
 /* Of one command at most: as many pages as a list of PRPs in one page names, and as a lane asks for at once. */
 #define MOST_BYTES TN_RING_IO_BYTES
-
-struct executor;
 
 /* What became of a piece so far. */
 struct transfer {
@@ -35,8 +28,8 @@ struct transfer {
 };
 
 struct drive {
-	struct executor *x;
-	struct tn_ring_drive o;
+	struct tn_lane_commands *x;
+	struct tn_ring_drive o; /* o.nvme NULL: it is not there */
 	struct tn_nvme_pair pair;
 	struct tn_nvme_memories memories;
 	struct transfer **command; /* by the index of its id */
@@ -44,23 +37,14 @@ struct drive {
 	uint32_t block_bytes, most; /* most: bytes of one command */
 };
 
-struct executor {
-	struct tn_executor ex;
-	struct tn_executor_nvme_opts o;
+struct tn_lane_commands {
 	struct tn_lane_transport transport;
-	struct tn_lane_intake intake;
-	struct tn_lane *lane;
+	struct tn_lane_commands_opts o;
 	struct transfer *transfer; /* by piece */
 	struct tn_list over;
 	struct tn_nvme_piece scratch[TN_NVME_PIECES];
-	struct drive *drive;
-	struct tn_seen seen;
-	/* with a thread */
-	pthread_t thread;
-	bool started;
-	pthread_mutex_t lock;	  /* of all above while the thread has its turn */
-	uint32_t wakes, visitors; /* shared; visitors: calls of the owner's that want the lock */
-	bool stop;		  /* shared */
+	struct drive *drive; /* by device */
+	uint32_t ndrives;    /* that are made */
 };
 
 /* ---- pieces become commands ------------------------------------------------------------------------------------ */
@@ -143,7 +127,8 @@ static void push(struct drive *d)
 		if (t->out == 0)
 			tn_list_push(&d->x->over, &t->link);
 	}
-	tn_nvme_pair_ring(&d->pair);
+	if (d->o.nvme)
+		tn_nvme_pair_ring(&d->pair);
 }
 
 static bool fits(const struct drive *d, const struct tn_lane_piece *p)
@@ -155,7 +140,7 @@ static bool fits(const struct drive *d, const struct tn_lane_piece *p)
 
 static uint32_t send(struct tn_lane_transport *transport, struct tn_lane_piece *const *piece, uint32_t n)
 {
-	struct executor *x = tn_container_of(transport, struct executor, transport);
+	struct tn_lane_commands *x = tn_container_of(transport, struct tn_lane_commands, transport);
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct drive *d = &x->drive[tn_lane_device_of(piece[i])];
@@ -164,14 +149,14 @@ static uint32_t send(struct tn_lane_transport *transport, struct tn_lane_piece *
 		*t = (struct transfer){.piece = piece[i], .waits = true, .status = fits(d, piece[i]) ? 0 : -EIO};
 		tn_list_push(&d->line, &t->link);
 	}
-	for (uint32_t i = 0; i < x->o.ndrives; i++)
+	for (uint32_t i = 0; i < x->ndrives; i++)
 		push(&x->drive[i]);
 	return n;
 }
 
 /* ---- and come back --------------------------------------------------------------------------------------------------- */
 
-static void over(struct executor *x, struct transfer *t)
+static void over(struct tn_lane_commands *x, struct transfer *t)
 {
 	uint64_t now = t->issue_ns ? t->issue_ns : tn_now_ns(x->o.clock); /* what was never sent took no time */
 
@@ -190,13 +175,12 @@ static void ended(void *arg, uint32_t index, int said)
 		over(d->x, t);
 }
 
-/* Takes, sends, collects; whether anything happened. */
-static bool turn(struct executor *x)
+bool tn_lane_commands_turn(struct tn_lane_commands *x)
 {
 	bool any = false;
 
-	for (uint32_t i = 0; i < x->o.ndrives; i++) {
-		any |= tn_nvme_pair_poll(&x->drive[i].pair);
+	for (uint32_t i = 0; i < x->ndrives; i++) {
+		any |= x->drive[i].o.nvme && tn_nvme_pair_poll(&x->drive[i].pair);
 		push(&x->drive[i]);
 	}
 	while (!tn_list_empty(&x->over)) {
@@ -206,186 +190,124 @@ static bool turn(struct executor *x)
 		over(x, t);
 		any = true;
 	}
-	any |= tn_lane_go(x->lane);
 	return any;
 }
 
-/* Whether something ends that wakes nobody. */
-static bool is_busy(const struct executor *x)
+bool tn_lane_commands_busy(const struct tn_lane_commands *x)
 {
 	bool busy = !tn_list_empty(&x->over);
 
-	for (uint32_t i = 0; i < x->o.ndrives && !busy; i++)
+	for (uint32_t i = 0; i < x->ndrives && !busy; i++)
 		busy = tn_nvme_pair_busy(&x->drive[i].pair);
 	return busy;
 }
 
-/* ---- memories -------------------------------------------------------------------------------------------------------- */
-
-/* For all drives, or for none. */
-static int map_all(struct executor *x, void *memory, uint64_t bytes)
+void tn_lane_commands_pause(const struct tn_lane_commands *x)
 {
-	int err = 0;
-	uint32_t n;
+	uint32_t i = 0;
 
-	for (n = 0; n < x->o.ndrives && !err; n += !err)
-		err = tn_nvme_memories_map(&x->drive[n].memories, memory, bytes);
-	while (err && n-- > 0)
-		tn_nvme_memories_unmap(&x->drive[n].memories, memory, bytes);
-	return err;
+	while (i < x->ndrives && !x->drive[i].o.nvme)
+		i++;
+	if (i < x->ndrives)
+		x->drive[i].o.port->pause(x->drive[i].o.port->arg);
 }
 
-static void unmap_all(struct executor *x, void *memory, uint64_t bytes)
+/* ---- memories -------------------------------------------------------------------------------------------------------- */
+
+static void unmap_first(struct tn_lane_commands *x, uint32_t n, void *memory, uint64_t bytes)
 {
-	for (uint32_t i = 0; i < x->o.ndrives; i++) {
+	for (uint32_t i = 0; i < n; i++) {
+		if (!x->drive[i].o.nvme)
+			continue;
 		tn_nvme_pair_drain(&x->drive[i].pair); /* of other memory, with some of the same bytes */
 		tn_nvme_memories_unmap(&x->drive[i].memories, memory, bytes);
 	}
 }
 
+void tn_lane_commands_unmap(struct tn_lane_commands *x, void *memory, uint64_t bytes)
+{
+	unmap_first(x, x->ndrives, memory, bytes);
+}
+
+int tn_lane_commands_map(struct tn_lane_commands *x, void *memory, uint64_t bytes)
+{
+	uint32_t n;
+	int rc = 0;
+
+	for (n = 0; n < x->ndrives && !rc; n += !rc)
+		rc = x->drive[n].o.nvme ? tn_nvme_memories_map(&x->drive[n].memories, memory, bytes) : 0;
+	if (rc)
+		unmap_first(x, n, memory, bytes);
+	return rc;
+}
+
 static int map_bounces(struct tn_lane_transport *transport, void *memory, size_t bytes)
 {
-	return map_all(tn_container_of(transport, struct executor, transport), memory, bytes);
+	return tn_lane_commands_map(tn_container_of(transport, struct tn_lane_commands, transport), memory, bytes);
 }
 
 static void unmap_bounces(struct tn_lane_transport *transport, void *memory, size_t bytes)
 {
-	unmap_all(tn_container_of(transport, struct executor, transport), memory, bytes);
+	tn_lane_commands_unmap(tn_container_of(transport, struct tn_lane_commands, transport), memory, bytes);
 }
 
-/* The owner has the lane and the drives for himself, until leave. */
-static void enter(struct executor *x)
-{
-	__atomic_fetch_add(&x->visitors, 1, __ATOMIC_RELAXED);
-	pthread_mutex_lock(&x->lock);
-	__atomic_fetch_sub(&x->visitors, 1, __ATOMIC_RELAXED);
-}
+/* ---- made and unmade -------------------------------------------------------------------------------------------------- */
 
-static void leave(struct executor *x)
+int tn_lane_commands_add(struct tn_lane_commands *x, const struct tn_ring_drive *o, uint32_t queue, uint32_t *align)
 {
-	pthread_mutex_unlock(&x->lock);
-}
-
-int tn_executor_nvme_map(struct tn_executor *ex, void *memory, uint64_t bytes)
-{
-	struct executor *x = (struct executor *)ex;
+	const struct tn_nvme_info *info = o->nvme ? tn_nvme_info(o->nvme) : NULL;
+	struct drive *d = &x->drive[x->ndrives];
+	const struct tn_nvme_pair_opts po = {.nvme = o->nvme, .port = o->port, .queue = queue, .command_ns = x->o.command_ns,
+					     .alloc = x->o.alloc, .clock = x->o.clock, .log = x->o.log, .ended = ended, .arg = d};
 	int err;
 
-	enter(x);
-	err = map_all(x, memory, bytes);
-	leave(x);
-	return err;
+	if (x->ndrives == x->o.ndrives)
+		return tn_fail(-EINVAL, "executor: more than %u drives", x->o.ndrives);
+	x->ndrives++;
+	d->x = x;
+	d->o = *o;
+	tn_list_init(&d->line);
+	*align = 1;
+	if (!info)
+		return 0;
+	err = tn_nvme_pair_init(&d->pair, &po);
+	if (err)
+		return err;
+	d->memories.nvme = o->nvme;
+	d->block_bytes = info->block_bytes;
+	d->most = info->transfer_bytes < MOST_BYTES ? info->transfer_bytes : MOST_BYTES;
+	d->command = tn_get(x->o.alloc, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
+	/* Base 4.1.2: SGLs name dwords; 4.1.1: PRPs name pages */
+	*align = d->pair.sgl ? 4 : TN_NVME_PAGE;
+	return d->command ? 0 : tn_fail(-ENOMEM, "executor: no memory for %u commands", d->pair.nslots);
 }
 
-void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory, uint64_t bytes)
+int tn_lane_commands_create(const struct tn_lane_commands_opts *o, struct tn_lane_commands **out)
 {
-	struct executor *x = (struct executor *)ex;
+	struct tn_lane_commands *x = tn_get(o->alloc, sizeof(*x));
 
-	enter(x);
-	unmap_all(x, memory, bytes);
-	leave(x);
-}
-
-/* ---- its thread ------------------------------------------------------------------------------------------------------- */
-
-static void kick(void *arg)
-{
-	struct executor *x = arg;
-
-	__atomic_fetch_add(&x->wakes, 1, __ATOMIC_RELEASE);
-	tn_futex_wake(&x->wakes);
-}
-
-static void observed(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns, int status)
-{
-	struct executor *x = arg;
-
-	if (tn_seen_add(&x->seen, device, op, bytes, latency_ns, status) && x->o.wake)
-		x->o.wake(x->o.wake_arg);
-}
-
-static void *thread_main(void *arg)
-{
-	struct executor *x = arg;
-	uint64_t iocbs = 0;
-
-	pthread_setname_np(pthread_self(), "tenuto-nvme");
-	while (!__atomic_load_n(&x->stop, __ATOMIC_ACQUIRE)) {
-		uint32_t wakes = __atomic_load_n(&x->wakes, __ATOMIC_ACQUIRE);
-		bool any, busy, news;
-		uint64_t due;
-
-		pthread_mutex_lock(&x->lock);
-		any = turn(x);
-		busy = is_busy(x);
-		due = tn_lane_due(x->lane, tn_now_ns(x->o.clock));
-		news = x->lane->stats.iocbs != iocbs;
-		iocbs = x->lane->stats.iocbs;
-		pthread_mutex_unlock(&x->lock);
-		if (news && x->o.wake)
-			x->o.wake(x->o.wake_arg);
-		if (!any && !busy)
-			tn_futex_wait(&x->wakes, wakes, due);
-		else if (!any || __atomic_load_n(&x->visitors, __ATOMIC_RELAXED))
-			x->drive[0].o.port->pause(x->drive[0].o.port->arg);
+	if (!x)
+		return tn_fail(-ENOMEM, "executor: no memory");
+	x->o = *o;
+	x->transport = (struct tn_lane_transport){.send = send, .map = map_bounces, .unmap = unmap_bounces};
+	tn_list_init(&x->over);
+	x->transfer = tn_get(o->alloc, tn_array_bytes(o->depth, sizeof(*x->transfer)));
+	x->drive = tn_get(o->alloc, tn_array_bytes(o->ndrives, sizeof(*x->drive)));
+	if (!x->transfer || !x->drive) {
+		tn_lane_commands_destroy(x);
+		return tn_fail(-ENOMEM, "executor: no memory");
 	}
-	return NULL;
+	*out = x;
+	return 0;
 }
 
-/* ---- the executor -------------------------------------------------------------------------------------------------------- */
-
-static int nvme_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
+void tn_lane_commands_destroy(struct tn_lane_commands *x)
 {
-	struct executor *x = (struct executor *)ex;
-	int err;
+	const struct tn_alloc *a = x ? x->o.alloc : NULL;
 
-	enter(x);
-	err = tn_lane_make_bounces(x->lane, padded_bytes);
-	leave(x);
-	return err;
-}
-
-static bool nvme_step(struct tn_executor *ex)
-{
-	struct executor *x = (struct executor *)ex;
-
-	if (!x->o.thread)
-		return turn(x);
-	if (x->o.observe)
-		tn_seen_tell(&x->seen, x->o.observe, x->o.observe_arg);
-	return false; /* what it is told asks for nothing else */
-}
-
-static uint64_t nvme_due(struct tn_executor *ex, uint64_t now_ns)
-{
-	const struct executor *x = (const struct executor *)ex;
-
-	if (x->o.thread)
-		return TN_FOREVER;
-	return is_busy(x) ? now_ns : tn_lane_due(x->lane, now_ns);
-}
-
-static void nvme_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
-{
-	struct executor *x = (struct executor *)ex;
-
-	tn_lane_stats(x->lane, stats);
-	stats->unobserved = x->o.thread ? tn_seen_lost(&x->seen) : 0;
-}
-
-static void nvme_destroy(struct tn_executor *ex)
-{
-	struct executor *x = (struct executor *)ex;
-	const struct tn_alloc *a = x->o.alloc;
-
-	tn_ring_attach(x->o.ring, NULL, NULL);
-	__atomic_store_n(&x->stop, true, __ATOMIC_RELEASE);
-	if (x->started) {
-		kick(x);
-		pthread_join(x->thread, NULL);
-	}
-	tn_lane_destroy(x->lane);
-	for (uint32_t i = 0; x->drive && i < x->o.ndrives; i++) {
+	if (!x)
+		return;
+	for (uint32_t i = 0; i < x->ndrives; i++) {
 		struct drive *d = &x->drive[i];
 
 		tn_nvme_memories_unmap_all(&d->memories);
@@ -393,112 +315,17 @@ static void nvme_destroy(struct tn_executor *ex)
 			tn_put(a, d->command, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
 		tn_nvme_pair_fini(&d->pair);
 	}
-	tn_lane_intake_fini(&x->intake, a);
-	tn_seen_fini(&x->seen);
-	pthread_mutex_destroy(&x->lock);
 	tn_put(a, x->transfer, tn_array_bytes(x->o.depth, sizeof(*x->transfer)));
 	tn_put(a, x->drive, tn_array_bytes(x->o.ndrives, sizeof(*x->drive)));
 	tn_put(a, x, sizeof(*x));
 }
 
-static const struct tn_executor_ops nvme_ops = {
-	.size = sizeof(struct tn_executor_ops),
-	.abi = TN_EXECUTOR_ABI,
-	.name = "nvme",
-	.make_bounces = nvme_make_bounces,
-	.step = nvme_step,
-	.due = nvme_due,
-	.stats = nvme_stats,
-	.destroy = nvme_destroy,
-};
-
-void tn_executor_nvme_pair_stats(const struct tn_executor *ex, uint32_t device, struct tn_nvme_pair_stats *stats)
+struct tn_lane_transport *tn_lane_commands_transport(struct tn_lane_commands *x)
 {
-	*stats = ((const struct executor *)ex)->drive[device].pair.stats;
+	return &x->transport;
 }
 
-static int make_drive(struct executor *x, struct drive *d, const struct tn_ring_drive *o)
+void tn_lane_commands_pair_stats(const struct tn_lane_commands *x, uint32_t device, struct tn_nvme_pair_stats *stats)
 {
-	const struct tn_nvme_info *info = tn_nvme_info(o->nvme);
-	const struct tn_nvme_pair_opts po = {.nvme = o->nvme, .port = o->port, .queue = o->queue, .command_ns = x->o.command_ns,
-					     .alloc = x->o.alloc, .clock = x->o.clock, .log = x->o.log, .ended = ended, .arg = d};
-	int err = tn_nvme_pair_init(&d->pair, &po);
-
-	if (err)
-		return err;
-	d->x = x;
-	d->o = *o;
-	d->memories.nvme = o->nvme;
-	d->block_bytes = info->block_bytes;
-	d->most = info->transfer_bytes < MOST_BYTES ? info->transfer_bytes : MOST_BYTES;
-	tn_list_init(&d->line);
-	d->command = tn_get(x->o.alloc, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
-	if (!d->command)
-		return tn_fail(-ENOMEM, "executor: no memory for %u commands", d->pair.nslots);
-	/* Base 4.1.2: SGLs name dwords; 4.1.1: PRPs name pages */
-	return tn_lane_device_add(x->lane, d->pair.sgl ? 4 : TN_NVME_PAGE);
-}
-
-static int start_thread(struct executor *x)
-{
-	int rc = tn_thread_start(&x->thread, thread_main, x);
-
-	if (rc)
-		return tn_fail(-rc, "cannot start an executor's thread: %s", strerror(rc));
-	x->started = true;
-	tn_ring_attach(x->o.ring, kick, x);
-	return 0;
-}
-
-static int set_up(struct executor *x)
-{
-	const struct tn_executor_nvme_opts *o = &x->o;
-	struct tn_lane_opts lo = {.intake = &x->intake, .transport = &x->transport, .depth = o->depth, .backlog = UINT32_MAX, .alloc = o->alloc,
-				  .clock = o->clock, .exec = o->thread ? NULL : o->exec, .observe = o->observe, .observe_arg = o->observe_arg};
-	int err;
-
-	x->transfer = tn_get(o->alloc, tn_array_bytes(o->depth, sizeof(*x->transfer)));
-	x->drive = tn_get(o->alloc, tn_array_bytes(o->ndrives, sizeof(*x->drive)));
-	if (!x->transfer || !x->drive)
-		return tn_fail(-ENOMEM, "executor: no memory");
-	if (o->thread && o->observe) {
-		lo.observe = observed;
-		lo.observe_arg = x;
-	}
-	err = o->thread ? tn_seen_init(&x->seen, o->alloc) : 0;
-	if (!err)
-		err = tn_lane_intake_init(&x->intake, o->ring, o->alloc);
-	if (!err)
-		err = tn_lane_create(&lo, &x->lane);
-	for (uint32_t i = 0; i < o->ndrives && !err; i++)
-		err = make_drive(x, &x->drive[i], &o->drives[i]);
-	if (!err && o->thread)
-		err = start_thread(x);
-	return err;
-}
-
-int tn_executor_nvme_create(const struct tn_executor_nvme_opts *o, struct tn_executor **out)
-{
-	struct executor *x;
-	int err;
-
-	if (o->depth == 0 || o->ndrives == 0)
-		return tn_fail(-EINVAL, "executor: depth %u, %u drives", o->depth, o->ndrives);
-	x = tn_get(o->alloc, sizeof(*x));
-	if (!x)
-		return tn_fail(-ENOMEM, "executor: no memory");
-	x->ex.ops = &nvme_ops;
-	x->o = *o;
-	x->transport = (struct tn_lane_transport){.send = send, .map = map_bounces, .unmap = unmap_bounces};
-	tn_list_init(&x->over);
-	pthread_mutex_init(&x->lock, NULL);
-	err = set_up(x);
-	if (err) {
-		struct tn_error cause = *tn_error_last();
-
-		nvme_destroy(&x->ex);
-		return tn_fail_at(cause.where, "", err, "%s", cause.text);
-	}
-	*out = &x->ex;
-	return 0;
+	*stats = x->drive[device].pair.stats;
 }

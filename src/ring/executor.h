@@ -2,9 +2,9 @@
 /*
  * Executors: who takes IOCBs from a ring, moves the objects, and finishes them.
  *
- * Three drivers of one lane (lane.h), of which this file has two; the third drives NVMe queues (nvme.h). The inline one is stepped by the thread that owns the I/O engine and posts
- * checksums to an exec: simulations and small machines. The threaded one has threads with an engine of
- * their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
+ * Three drivers of one lane (lane.h), of which this file has two; the third drives NVMe queues (nvme.h). The inline one is stepped by the
+ * thread that owns the I/O engine and posts checksums to an exec: simulations and small machines. The threaded one has threads with an engine
+ * of their own each, which use the owner's open files (tn_io_lend) and check what they read themselves.
  *
  * A ring has one executor. The owner wakes it through the ring (tn_ring_attach); it wakes the owner through opts.wake. What is taken,
  * cancelled, finished and still out is said by the words of the ring (tenuto/ring.h).
@@ -23,7 +23,7 @@
 #include "io/io.h"
 #include "ring/ring.h"
 
-#define TN_EXECUTOR_ABI 4u
+#define TN_EXECUTOR_ABI 5u
 #define TN_EXECUTOR_THREADS_MAX 16u
 
 /* Most bytes of one request; larger objects take several. */
@@ -86,6 +86,13 @@ struct tn_executor_ops {
 	const char *name;
 	/* Makes bounce buffers for objects of this many bytes on disk. 0 or -ENOMEM. */
 	int (*make_bounces)(struct tn_executor *ex, uint32_t padded_bytes);
+	/*
+	 * Whole pages of memory that objects lie in for long; nothing is issued that names it, except where it shares bytes with other memory. 0, or
+	 * what is wrong: then no device has it, and its bytes are copied on their way. map NULL: the executor has no use for that. unmap as it was
+	 * mapped; nothing happens if nobody has mapped it.
+	 */
+	int (*map)(struct tn_executor *ex, void *memory, uint64_t bytes);
+	void (*unmap)(struct tn_executor *ex, void *memory, uint64_t bytes);
 	/* Takes IOCBs and cancels, and goes on; whether anything happened. After every poll of the owner's engine. */
 	bool (*step)(struct tn_executor *ex);
 	/* When step must be called again though nothing woke the owner; TN_FOREVER: never. */
@@ -107,6 +114,17 @@ int tn_executor_threads_create(const struct tn_executor_opts *opts, struct tn_ex
 static inline int tn_executor_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
 {
 	return ex->ops->make_bounces(ex, padded_bytes);
+}
+
+static inline int tn_executor_map(struct tn_executor *ex, void *memory, uint64_t bytes)
+{
+	return ex->ops->map ? ex->ops->map(ex, memory, bytes) : 0;
+}
+
+static inline void tn_executor_unmap(struct tn_executor *ex, void *memory, uint64_t bytes)
+{
+	if (ex->ops->map)
+		ex->ops->unmap(ex, memory, bytes);
 }
 
 static inline bool tn_executor_step(struct tn_executor *ex)

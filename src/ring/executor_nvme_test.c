@@ -92,7 +92,7 @@ static void add_side(struct world *w, bool mapped)
 	assert_int_equal(tn_executor_nvme_create(&o, &s->ex), 0);
 	assert_int_equal(tn_executor_make_bounces(s->ex, w->shape.padded_bytes), 0);
 	if (mapped)
-		assert_int_equal(tn_executor_nvme_map(s->ex, s->memory, bytes), 0);
+		assert_int_equal(tn_executor_map(s->ex, s->memory, bytes), 0);
 }
 
 static void up(struct world *w, uint64_t seed, uint32_t sides)
@@ -354,10 +354,10 @@ static void memory_that_two_executors_map_stays_until_the_second_has_unmapped_it
 	a = &w.side[0];
 	b = &w.side[1];
 	for (uint32_t i = 0; i < 2; i++)
-		tn_executor_nvme_unmap(w.side[i].ex, w.side[i].memory, OBJECTS * w.shape.padded_bytes);
+		tn_executor_unmap(w.side[i].ex, w.side[i].memory, OBJECTS * w.shape.padded_bytes);
 	for (uint32_t i = 0; i < 2; i++)
-		assert_int_equal(tn_executor_nvme_map(w.side[i].ex, a->memory, OBJECTS * w.shape.padded_bytes), 0);
-	tn_executor_nvme_unmap(a->ex, a->memory, OBJECTS * w.shape.padded_bytes);
+		assert_int_equal(tn_executor_map(w.side[i].ex, a->memory, OBJECTS * w.shape.padded_bytes), 0);
+	tn_executor_unmap(a->ex, a->memory, OBJECTS * w.shape.padded_bytes);
 	memcpy(b->flat, a->flat, sizeof(b->flat));
 	id = issue(&w, b, TN_IOCB_READ, 0, OBJECTS);
 	assert_int_equal(await(&w, b, id).status, 0);

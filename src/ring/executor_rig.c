@@ -147,13 +147,13 @@ static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes
 static void attach_nvme(struct rig *r)
 {
 	const struct tn_executor_nvme_opts o = {.ring = r->ring, .drives = &r->drive.drive, .ndrives = 1, .depth = r->o.depth,
-						.thread = r->drive.o.thread, .alloc = &tn_alloc_system,
+						.threads = r->drive.o.thread, .alloc = &tn_alloc_system,
 						.clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL, .observe = observe,
 						.observe_arg = r};
 
 	tn_exec_inline_init(&r->exec);
 	assert_int_equal(tn_executor_nvme_create(&o, &r->ex), 0);
-	assert_int_equal(tn_executor_nvme_map(r->ex, r->pool, r->pool_bytes / 4096 * 4096), 0);
+	assert_int_equal(tn_executor_map(r->ex, r->pool, r->pool_bytes / 4096 * 4096), 0);
 	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
 }
 
@@ -186,8 +186,10 @@ static void open_nvme(struct rig *r)
 	rig_nvme_opts_init(&o);
 	o.thread = rig_drives == RIG_NVME_THREAD;
 	o.file_bytes = (2 + disk_pages(r)) * 4096;
-	if (r->o.unruly)
+	if (r->o.unruly && !o.thread) { /* with a thread it breaks nothing */
 		o.soft.chances = (struct tn_soft_chances){.error = 3000, .lost = 300, .twice = 3000, .late = 6000};
+		o.command_ns = 20000000;
+	}
 	rig_nvme_up(&r->drive, &o);
 	r->io = r->drive.io;
 	r->file = r->drive.file;

@@ -235,26 +235,25 @@ uint64_t tn_lane_due(const struct tn_lane *lane, uint64_t now_ns)
 	return TN_FOREVER;
 }
 
-void tn_lane_stats(const struct tn_lane *lane, struct tn_executor_stats *stats)
+void tn_lane_stats_add(const struct tn_lane *lane, struct tn_executor_stats *stats)
 {
 	const struct tn_executor_stats *s = &lane->stats;
 
-	*stats = (struct tn_executor_stats){
-		.iocbs = __atomic_load_n(&s->iocbs, __ATOMIC_RELAXED),
-		.objects = __atomic_load_n(&s->objects, __ATOMIC_RELAXED),
-		.requests = __atomic_load_n(&s->requests, __ATOMIC_RELAXED),
-		.bytes = __atomic_load_n(&s->bytes, __ATOMIC_RELAXED),
-		.bytes_written = __atomic_load_n(&s->bytes_written, __ATOMIC_RELAXED),
-		.bounced = __atomic_load_n(&s->bounced, __ATOMIC_RELAXED),
-		.verified = __atomic_load_n(&s->verified, __ATOMIC_RELAXED),
-		.again = __atomic_load_n(&s->again, __ATOMIC_RELAXED),
-	};
+	stats->iocbs += __atomic_load_n(&s->iocbs, __ATOMIC_RELAXED);
+	stats->objects += __atomic_load_n(&s->objects, __ATOMIC_RELAXED);
+	stats->requests += __atomic_load_n(&s->requests, __ATOMIC_RELAXED);
+	stats->bytes += __atomic_load_n(&s->bytes, __ATOMIC_RELAXED);
+	stats->bytes_written += __atomic_load_n(&s->bytes_written, __ATOMIC_RELAXED);
+	stats->bounced += __atomic_load_n(&s->bounced, __ATOMIC_RELAXED);
+	stats->verified += __atomic_load_n(&s->verified, __ATOMIC_RELAXED);
+	stats->again += __atomic_load_n(&s->again, __ATOMIC_RELAXED);
 }
 
 /* ---- inline --------------------------------------------------------------------------------------------- */
 
 struct inline_executor {
 	struct tn_executor ex;
+	struct tn_executor_ops ops;
 	struct tn_lane *lane;
 	struct tn_lane_requests requests;
 	struct tn_lane_intake intake;
@@ -264,6 +263,16 @@ struct inline_executor {
 static int inline_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
 {
 	return tn_lane_make_bounces(((struct inline_executor *)ex)->lane, padded_bytes);
+}
+
+static int inline_map(struct tn_executor *ex, void *memory, uint64_t bytes)
+{
+	return tn_io_map(((struct inline_executor *)ex)->requests.io, memory, bytes);
+}
+
+static void inline_unmap(struct tn_executor *ex, void *memory, uint64_t bytes)
+{
+	tn_io_unmap(((struct inline_executor *)ex)->requests.io, memory, bytes);
 }
 
 static bool inline_step(struct tn_executor *ex)
@@ -278,7 +287,8 @@ static uint64_t inline_due(struct tn_executor *ex, uint64_t now_ns)
 
 static void inline_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
 {
-	tn_lane_stats(((struct inline_executor *)ex)->lane, stats);
+	*stats = (struct tn_executor_stats){0};
+	tn_lane_stats_add(((struct inline_executor *)ex)->lane, stats);
 }
 
 static void inline_destroy(struct tn_executor *ex)
@@ -296,6 +306,8 @@ static const struct tn_executor_ops inline_ops = {
 	.abi = TN_EXECUTOR_ABI,
 	.name = "inline",
 	.make_bounces = inline_make_bounces,
+	.map = inline_map,
+	.unmap = inline_unmap,
 	.step = inline_step,
 	.due = inline_due,
 	.stats = inline_stats,
@@ -314,7 +326,10 @@ int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_execut
 	e = tn_get(o->alloc, sizeof(*e));
 	if (!e)
 		return tn_fail(-ENOMEM, "executor: no memory");
-	e->ex.ops = &inline_ops;
+	e->ops = inline_ops;
+	if (!o->io->ops->map)
+		e->ops.map = NULL;
+	e->ex.ops = &e->ops;
 	e->alloc = o->alloc;
 	co = (struct tn_lane_opts){.intake = &e->intake, .transport = &e->requests.transport, .depth = o->depth, .backlog = UINT32_MAX,
 				   .alloc = o->alloc, .clock = o->clock, .exec = o->exec,

@@ -203,8 +203,8 @@ int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes);
 bool tn_lane_go(struct tn_lane *lane);
 /* When it must go on though nothing wakes it: a run waits for an event, whose word may be written by a device. TN_FOREVER: never. */
 uint64_t tn_lane_due(const struct tn_lane *lane, uint64_t now_ns);
-/* Any thread. */
-void tn_lane_stats(const struct tn_lane *lane, struct tn_executor_stats *stats);
+/* Adds the lane's; any thread. */
+void tn_lane_stats_add(const struct tn_lane *lane, struct tn_executor_stats *stats);
 
 static inline bool tn_lane_copies(uint16_t op)
 {

@@ -3,12 +3,12 @@
  * The executor that drives NVMe queues: an IOCB's objects become commands of a controller, whose PRPs or SGLs follow from the P2P tables of the
  * memories that were mapped. No request of the I/O contract is in between.
  *
- * Each device of the ring is a range of a namespace, reached through a pair of queues that nobody else drives: so several executors, each on a
+ * Each device of the ring is a range of a namespace, reached through pairs of queues that nobody else drives: so several executors, each on a
  * ring and pairs of its own, may serve one store. What moves is what any lane moves (lane.h): objects in memory that was not mapped, or that the
  * controller cannot address, go by way of bounce buffers.
  *
- * Without a thread the owner steps it: at once again while commands are under way, because there are no interrupts. With one, the thread polls
- * while commands are under way and sleeps while there is nothing to do.
+ * Without threads the owner steps it: at once again while commands are under way, because there are no interrupts. With threads, each has a lane
+ * and a pair of each drive; it polls while its commands are under way and sleeps while there is nothing to do.
  */
 #ifndef TN_RING_NVME_H
 #define TN_RING_NVME_H
@@ -18,9 +18,9 @@
 
 /**
  * struct tn_ring_drive - a device: the bytes of a store's file, on a range of a namespace
- * @nvme:  outlives the executor
+ * @nvme:  outlives the executor; NULL: the device is not there, and nothing moves from or to it
  * @port:  of @nvme
- * @queue: the pair that the executor drives
+ * @queue: the pair that the executor drives; of several threads the first: each has the next one
  * @first, @blocks: where the file's bytes lie, and how many there may be: tn_nvme_engine_range
  */
 struct tn_ring_drive {
@@ -33,9 +33,11 @@ struct tn_ring_drive {
 /**
  * struct tn_executor_nvme_opts
  * @drives:     by device
+ * @depth:      most pieces in flight, of each thread
  * @command_ns: by when a command has to be answered; 0: 5 s
- * @thread:     it steps itself; wake and observe as in tn_executor_opts
- * @exec:       without a thread: where checksums and copies from bounce buffers are done; NULL: on the spot
+ * @threads:    so many step it, at most TN_EXECUTOR_THREADS_MAX; 0: its owner does
+ * @wake, @observe: as in tn_executor_opts
+ * @exec:       without threads: where checksums and copies from bounce buffers are done; NULL: on the spot
  */
 struct tn_executor_nvme_opts {
 	struct tn_ring *ring;
@@ -43,7 +45,7 @@ struct tn_executor_nvme_opts {
 	uint32_t ndrives;
 	uint32_t depth;
 	uint64_t command_ns;
-	bool thread;
+	uint32_t threads;
 	const struct tn_alloc *alloc;
 	const struct tn_clock *clock;
 	const struct tn_log *log;
@@ -54,15 +56,11 @@ struct tn_executor_nvme_opts {
 	void *observe_arg;
 };
 
-/* 0 and *out, or -EINVAL, -ENOMEM. */
+/* 0 and *out; -EINVAL: options, among them a pair that the controller does not have; -ENOMEM. */
 int tn_executor_nvme_create(const struct tn_executor_nvme_opts *opts, struct tn_executor **out);
-/* Whole pages of memory that the drives move bytes from and to without a copy, until as many unmaps. As tn_nvme_memories_map. */
-int tn_executor_nvme_map(struct tn_executor *ex, void *memory, uint64_t bytes);
-/* Nothing that is issued names it, except where it shares bytes with other memory: what is under way is waited for. */
-void tn_executor_nvme_unmap(struct tn_executor *ex, void *memory, uint64_t bytes);
 
-/* Counters of a drive's pair since create. */
+/* Counters of a drive's pairs since create: all threads' together. */
 struct tn_nvme_pair_stats;
-void tn_executor_nvme_pair_stats(const struct tn_executor *ex, uint32_t device, struct tn_nvme_pair_stats *stats);
+void tn_executor_nvme_pair_stats(struct tn_executor *ex, uint32_t device, struct tn_nvme_pair_stats *stats);
 
 #endif

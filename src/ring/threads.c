@@ -202,19 +202,8 @@ static void threads_stats(struct tn_executor *ex, struct tn_executor_stats *stat
 	struct threads *t = (struct threads *)ex;
 
 	memset(stats, 0, sizeof(*stats));
-	for (uint32_t i = 0; i < t->n; i++) {
-		struct tn_executor_stats one;
-
-		tn_lane_stats(t->worker[i].lane, &one);
-		stats->iocbs += one.iocbs;
-		stats->objects += one.objects;
-		stats->requests += one.requests;
-		stats->bytes += one.bytes;
-		stats->bytes_written += one.bytes_written;
-		stats->bounced += one.bounced;
-		stats->verified += one.verified;
-		stats->again += one.again;
-	}
+	for (uint32_t i = 0; i < t->n; i++)
+		tn_lane_stats_add(t->worker[i].lane, stats);
 	stats->unobserved = tn_seen_lost(&t->seen);
 }
 
