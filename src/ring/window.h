@@ -42,6 +42,7 @@ struct tn_window {
 	uint64_t probed_ns;  /* when the last one ended */
 	uint64_t in_flight;  /* bytes */
 	uint64_t begun;	     /* bytes sent since the device was idle */
+	uint64_t limit;	     /* bytes that may be in flight now; 0: nothing is known */
 	uint32_t count;	     /* and requests */
 	bool alone;	     /* the one request in flight is a probe */
 };
