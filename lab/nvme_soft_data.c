@@ -188,14 +188,20 @@ struct walk {
 	bool unmapped;
 };
 
+/* Neighbours on the bus become one piece. */
 static void add_piece(struct walk *k, uint64_t bus, uint64_t bytes)
 {
+	struct tn_nvme_piece *last = k->n ? &k->s->piece[k->n - 1] : NULL;
+
 	if (k->n == TN_SOFT_PIECES_MAX || bytes > k->left) {
 		k->bad = true;
 		return;
 	}
-	k->s->piece[k->n++] = (struct tn_nvme_piece){bus, bytes};
 	k->left -= bytes;
+	if (last && last->bus + last->length == bus)
+		last->length += bytes;
+	else
+		k->s->piece[k->n++] = (struct tn_nvme_piece){bus, bytes};
 }
 
 static uint64_t word_at(struct walk *k, uint64_t bus)
@@ -312,16 +318,34 @@ static uint32_t pieces(struct tn_soft *s, struct tn_soft_work *w, uint64_t bytes
 
 enum move { TO_MEMORY, FROM_MEMORY, SUM };
 
-/* Moves a piece page by page, or adds it to a sum; false: some of it is not mapped. */
+/* Memory from a bus address on: of *bytes those that follow one another in memory, too. NULL: it is not mapped. */
+static unsigned char *run_at(struct tn_soft *s, uint64_t bus, uint64_t *bytes)
+{
+	uint64_t most = *bytes, some = TN_NVME_PAGE - bus % TN_NVME_PAGE;
+	unsigned char *memory;
+
+	some = some < most ? some : most;
+	memory = tn_soft_at(s, bus, some);
+	while (memory && some < most) {
+		uint64_t more = most - some < TN_NVME_PAGE ? most - some : TN_NVME_PAGE;
+
+		if (tn_soft_at(s, bus + some, more) != memory + some)
+			break;
+		some += more;
+	}
+	*bytes = some;
+	return memory;
+}
+
+/* Moves a piece, or adds it to a sum; false: some of it is not mapped. */
 static bool move_piece(struct tn_soft *s, const struct tn_nvme_piece *p, enum move how, unsigned char *data, uint64_t *sum)
 {
 	for (uint64_t done = 0, some; done < p->length; done += some) {
 		uint64_t bus = p->bus + done;
 		void *memory;
 
-		some = TN_NVME_PAGE - bus % TN_NVME_PAGE;
-		some = some < p->length - done ? some : p->length - done;
-		memory = tn_soft_at(s, bus, some);
+		some = p->length - done;
+		memory = run_at(s, bus, &some);
 		if (!memory)
 			return false;
 		if (how == TO_MEMORY)

@@ -295,22 +295,29 @@ int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *poo
 
 uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const uint32_t *pages, struct iovec *iov)
 {
-	uint32_t n = 0;
+	const uint32_t nplanes = l->geometry.nplanes, npages = l->geometry.pages_per_block;
+	const bool apart = l->planes_apart;
+	struct iovec *next = iov;
+	char *end = NULL; /* of the last piece; NULL: nothing may be added to it */
 
-	for (uint32_t p = 0; p < l->geometry.nplanes; p++) {
-		for (uint32_t i = 0; i < l->geometry.pages_per_block; i++) {
-			char *at = tn_layout_address(l, layer, p, pages[i]);
+	for (uint32_t p = 0; p < nplanes; p++) {
+		char *base = tn_layout_address(l, layer, p, 0);
+		const uint64_t stride = l->stride[p];
+		const uint32_t bytes = l->page_bytes[p];
 
-			/* Ranges may be neighbours by chance, but are registered with devices one by one. */
-			if (n > 0 && (i > 0 || !l->planes_apart) &&
-			    (char *)iov[n - 1].iov_base + iov[n - 1].iov_len == at) {
-				iov[n - 1].iov_len += l->page_bytes[p];
-				continue;
-			}
-			iov[n++] = (struct iovec){at, l->page_bytes[p]};
+		/* Ranges may be neighbours by chance, but are registered with devices one by one. */
+		end = apart ? NULL : end;
+		for (uint32_t i = 0; i < npages; i++) {
+			char *at = base + pages[i] * stride;
+
+			if (at == end)
+				next[-1].iov_len += bytes;
+			else
+				*next++ = (struct iovec){at, bytes};
+			end = at + bytes;
 		}
 	}
-	return n;
+	return (uint32_t)(next - iov);
 }
 
 uint32_t tn_layout_align(const struct tn_layout *layout)

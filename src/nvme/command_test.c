@@ -137,6 +137,45 @@ static void an_sgl_names_pieces_anywhere(void **state)
 	assert_int_equal(tn_nvme_set_sgl(&c, p, 0, &list), -EINVAL);
 }
 
+static void pieces_that_lie_in_the_list_are_an_sgl_as_if_they_had_been_copied(void **state)
+{
+	struct tn_nvme_piece piece[3] = {{0x1004, 4096}, {0x9000, 0xfffff000}, {0x20000, 4}}, place[3];
+	struct tn_nvme_sgl copied[3];
+	struct tn_nvme_command a = tn_nvme_flush(1), b = a;
+	const struct tn_nvme_list copy = {copied, 0x5000, sizeof(copied)}, same = {place, 0x5000, sizeof(place)};
+
+	memcpy(place, piece, sizeof(place));
+	for (uint32_t n = 1; n <= 3; n += 2) {
+		assert_int_equal(tn_nvme_set_sgl(&a, piece, n, &copy), 0);
+		assert_int_equal(tn_nvme_set_sgl(&b, place, n, &same), 0);
+		assert_memory_equal(&a, &b, sizeof(a));
+	}
+	assert_memory_equal(copied, place, sizeof(copied));
+}
+
+static void pages_that_are_listed_already_are_named_like_pieces_of_a_page(void **state)
+{
+	static uint64_t pages[TN_NVME_PRPS_PER_PAGE];
+	static struct tn_nvme_piece piece[TN_NVME_PRPS_PER_PAGE];
+	const struct tn_nvme_list listed = {pages, 0x5000, sizeof(pages)};
+
+	for (uint32_t n = 1; n <= TN_NVME_PRPS_PER_PAGE; n++) {
+		struct tn_nvme_command a = tn_nvme_flush(1), b = a;
+
+		piece[n - 1] = (struct tn_nvme_piece){n * 3ull * TN_NVME_PAGE, TN_NVME_PAGE};
+		pages[n - 1] = piece[n - 1].bus;
+		tn_nvme_set_listed_prps(&a, n, &listed);
+		assert_int_equal(tn_nvme_set_prps(&b, piece, n, &list), 0);
+		assert_true(a.data[0] == b.data[0]);
+		if (n <= 2) {
+			assert_true(a.data[1] == b.data[1]);
+			continue;
+		}
+		assert_true(a.data[1] == 0x5008 && b.data[1] == LIST_BUS);
+		assert_memory_equal(pages + 1, words, (n - 1) * sizeof(*words));
+	}
+}
+
 /* ---- queues --------------------------------------------------------------------------------------------------- */
 
 #define ENTRIES_MAX 8u
@@ -354,6 +393,8 @@ int main(void)
 		cmocka_unit_test(what_prps_cannot_name_is_refused),
 		cmocka_unit_test(list_pages_are_counted_as_they_are_used),
 		cmocka_unit_test(an_sgl_names_pieces_anywhere),
+		cmocka_unit_test(pieces_that_lie_in_the_list_are_an_sgl_as_if_they_had_been_copied),
+		cmocka_unit_test(pages_that_are_listed_already_are_named_like_pieces_of_a_page),
 		cmocka_unit_test(every_order_of_a_few_commands_is_right),
 		cmocka_unit_test(an_id_comes_again_after_many_uses),
 		cmocka_unit_test(random_orders_of_many_commands_are_right),

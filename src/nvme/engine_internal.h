@@ -58,7 +58,6 @@ struct tn_nvme_engine {
 	uint64_t bounces_bus, bounces_bytes;
 	uint32_t bounce_bytes, free_bounces; /* free ones, as bits */
 	struct tn_nvme_memories memories;
-	struct tn_nvme_piece scratch[TN_NVME_PIECES];
 	unsigned char *page; /* that a header is written from, and behind it zeros */
 	uint64_t page_bus, page_bytes;
 	enum tn_nvme_phase phase;
@@ -85,7 +84,7 @@ void tn_nvme_begin(struct tn_nvme_engine *e, struct tn_io_req *req, uint8_t flag
 /* Sends what there is to send. */
 void tn_nvme_issue(struct tn_nvme_engine *e);
 /* Sends a command of a request's, whose data tn_nvme_pair_pieces names; false: no id is free, or the controller is out of order. */
-bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, struct tn_nvme_command *c, const struct tn_nvme_part *part);
+bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, const struct tn_nvme_command *c, const struct tn_nvme_part *part);
 /* Names memory that is contiguous on the bus in the command that is sent next; false: no id is free. */
 bool tn_nvme_set_data(struct tn_nvme_engine *e, struct tn_nvme_command *c, uint64_t bus, uint64_t bytes);
 void tn_nvme_range_describe(const struct tn_nvme_engine *e, struct tn_io_stat *st);

@@ -108,20 +108,67 @@ static bool joins(bool sgl, const struct tn_nvme_piece *a, const struct tn_nvme_
 	return sgl || ((a->bus + a->length) % TN_NVME_PAGE == 0 && b->bus % TN_NVME_PAGE == 0);
 }
 
+/* Pieces of memory that lie in the piece that was found last, whole, one after the other: most of what is gathered. One was gathered before them. How many. */
+static uint32_t gather_hits(const struct tn_nvme_memories *ms, bool sgl, const struct iovec *iov, uint32_t most, struct tn_nvme_piece *piece,
+			    uint32_t max, uint32_t *bytes)
+{
+	const struct tn_nvme_piece hit = ms->hit; /* copies, which writing to piece does not change */
+	const uintptr_t hit_address = ms->hit_address;
+	uint32_t n = 0, done = 0;
+
+	for (; n < max && done < most; n++, piece++) {
+		uint64_t length = iov[n].iov_len, at = (uintptr_t)iov[n].iov_base - hit_address;
+
+		if (at >= hit.length || length > hit.length - at || length > most - done)
+			break;
+		*piece = (struct tn_nvme_piece){hit.bus + at, length};
+		if (!joins(sgl, piece - 1, piece))
+			break;
+		done += (uint32_t)length;
+	}
+	*bytes += done;
+	return n;
+}
+
 uint32_t tn_nvme_memories_gather(struct tn_nvme_memories *ms, bool sgl, const struct iovec *iov, size_t skip, uint32_t most,
 				 struct tn_nvme_piece *piece, uint32_t max, uint32_t *bytes)
 {
 	uint32_t n = 0;
 
-	for (*bytes = 0; *bytes < most; iov++, skip = 0) {
+	for (*bytes = 0; *bytes < most; skip = 0) {
 		uintptr_t address = (uintptr_t)iov->iov_base + skip;
 		uint64_t left = iov->iov_len - skip, some = left < most - *bytes ? left : most - *bytes;
 		int k = tn_nvme_memories_find(ms, address, some, piece + n, max - n);
+		uint32_t hits;
 
 		if (k <= 0 || (n && !joins(sgl, &piece[n - 1], &piece[n])))
 			break;
 		n += (uint32_t)k;
 		*bytes += (uint32_t)some;
+		if (*bytes == most)
+			break;
+		hits = gather_hits(ms, sgl, iov + 1, most - *bytes, piece + n, max - n, bytes);
+		iov += 1 + hits;
+		n += hits;
+	}
+	return n;
+}
+
+uint32_t tn_nvme_memories_pages(const struct tn_nvme_memories *ms, const struct iovec *iov, uint32_t bytes, uint64_t *page, uint32_t max)
+{
+	const struct tn_nvme_piece hit = ms->hit; /* copies, which writing to page does not change */
+	const uintptr_t hit_address = ms->hit_address;
+	uint32_t n = 0;
+
+	for (uint64_t left = bytes; left; iov++) {
+		uint64_t length = iov->iov_len, at = (uintptr_t)iov->iov_base - hit_address, bus = hit.bus + at;
+
+		if (at >= hit.length || length > hit.length - at || length > left || (bus | length) % TN_NVME_PAGE)
+			return 0;
+		for (left -= length; length && n < max; length -= TN_NVME_PAGE, bus += TN_NVME_PAGE)
+			page[n++] = bus;
+		if (length)
+			return 0;
 	}
 	return n;
 }

@@ -55,5 +55,10 @@ static inline int tn_nvme_memories_find(struct tn_nvme_memories *m, uintptr_t ad
  */
 uint32_t tn_nvme_memories_gather(struct tn_nvme_memories *m, bool sgl, const struct iovec *iov, size_t skip, uint32_t most,
 				 struct tn_nvme_piece *piece, uint32_t max, uint32_t *bytes);
+/*
+ * The bus addresses of the pages of so many bytes of whole pages, which lie in the piece that was found last, as most do: how many were written to
+ * page. 0: it is not so, or they are more than max.
+ */
+uint32_t tn_nvme_memories_pages(const struct tn_nvme_memories *m, const struct iovec *iov, uint32_t bytes, uint64_t *page, uint32_t max);
 
 #endif

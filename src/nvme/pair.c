@@ -164,17 +164,16 @@ int tn_nvme_pair_errno(const struct tn_nvme_pair *p, uint32_t index, int status,
 
 /* ---- sending --------------------------------------------------------------------------------------------------------- */
 
-/* The list lies in the page of the id that is taken next: the top of the stack. */
 int tn_nvme_pair_pieces(struct tn_nvme_pair *p, struct tn_nvme_command *c, const struct tn_nvme_piece *piece, uint32_t n)
 {
-	uint64_t at = (uint64_t)tn_nvme_queue_index(p->queue, p->queue->free[p->queue->nfree - 1]) * TN_NVME_PAGE;
-	const struct tn_nvme_list list = {p->lists + at, p->lists_bus + at, TN_NVME_PAGE};
+	const struct tn_nvme_list list = tn_nvme_pair_list(p);
 
 	return p->sgl ? tn_nvme_set_sgl(c, piece, n, &list) : tn_nvme_set_prps(c, piece, n, &list);
 }
 
-uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, struct tn_nvme_command *c, uint64_t block, uint32_t bytes, uint64_t now_ns)
+uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, uint64_t block, uint32_t bytes, uint64_t now_ns)
 {
+	struct tn_nvme_command *c = tn_nvme_pair_command(p);
 	uint32_t id = tn_nvme_queue_id(p->queue), index = tn_nvme_queue_index(p->queue, id);
 
 	c->id = (uint16_t)id;
@@ -182,7 +181,7 @@ uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, struct tn_nvme_command *c, ui
 	if (p->ncommands++ == 0)
 		p->late_next_ns = now_ns; /* a device that fails is noticed soon */
 	p->stats.commands++;
-	tn_nvme_queue_put(p->queue, c);
+	tn_nvme_queue_put_entry(p->queue);
 	return index;
 }
 

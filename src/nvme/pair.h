@@ -68,6 +68,7 @@ struct tn_nvme_pair {
 	bool sgl, gone;
 	unsigned char *lists; /* a page per slot */
 	uint64_t lists_bus, lists_bytes;
+	struct tn_nvme_piece scratch[TN_NVME_PIECES];
 	uint64_t late_next_ns, reset_next_ns;
 };
 
@@ -88,10 +89,35 @@ static inline bool tn_nvme_pair_busy(const struct tn_nvme_pair *p)
 	return p->ncommands || (p->reset_next_ns && !p->gone);
 }
 
-/* Names the memory in the command that is sent next. It is ready. 0, or as tn_nvme_set_sgl and tn_nvme_set_prps. */
+/* The list of the command that is sent next lies in the page of the id that is taken next: the top of the stack. It is ready. */
+static inline uint64_t tn_nvme_pair_list_at(const struct tn_nvme_pair *p)
+{
+	return (uint64_t)tn_nvme_queue_index(p->queue, p->queue->free[p->queue->nfree - 1]) * TN_NVME_PAGE;
+}
+
+static inline struct tn_nvme_list tn_nvme_pair_list(const struct tn_nvme_pair *p)
+{
+	uint64_t at = tn_nvme_pair_list_at(p);
+
+	return (struct tn_nvme_list){p->lists + at, p->lists_bus + at, TN_NVME_PAGE};
+}
+
+/* Where up to TN_NVME_PIECES pieces of that command are best written, for tn_nvme_pair_pieces: an SGL's are in place then. It is ready. */
+static inline struct tn_nvme_piece *tn_nvme_pair_scratch(struct tn_nvme_pair *p)
+{
+	return p->sgl ? (struct tn_nvme_piece *)(void *)(p->lists + tn_nvme_pair_list_at(p)) : p->scratch;
+}
+
+/* The command that is sent next, to be written whole but for its id: it lies in the queue. It is ready. */
+static inline struct tn_nvme_command *tn_nvme_pair_command(struct tn_nvme_pair *p)
+{
+	return tn_nvme_queue_entry(p->queue);
+}
+
+/* Names the memory of the command that is sent next, wherever it is built. It is ready. 0, or as tn_nvme_set_sgl and tn_nvme_set_prps. */
 int tn_nvme_pair_pieces(struct tn_nvme_pair *p, struct tn_nvme_command *c, const struct tn_nvme_piece *piece, uint32_t n);
-/* Sends a command; block and bytes are for messages. It is ready. The index of its id. */
-uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, struct tn_nvme_command *c, uint64_t block, uint32_t bytes, uint64_t now_ns);
+/* Sends tn_nvme_pair_command; block and bytes are for messages. The index of its id. */
+uint32_t tn_nvme_pair_send(struct tn_nvme_pair *p, uint64_t block, uint32_t bytes, uint64_t now_ns);
 /* Looks at completions and at what is late; whether anything ended. Waits for aborts and resets. */
 bool tn_nvme_pair_poll(struct tn_nvme_pair *p);
 /*

@@ -75,11 +75,23 @@ TN_HD void tn_nvme_queue_give(struct tn_nvme_queue *q, uint32_t id)
 	q->free[q->nfree++] = (uint16_t)(id + q->stride);
 }
 
-/* Writes a command that has an id; the controller learns of it by the next ring. */
+/* The entry that is put next: a command that is built there need not be copied. An id is free, or it is not free to be written. */
+TN_HD struct tn_nvme_command *tn_nvme_queue_entry(const struct tn_nvme_queue *q)
+{
+	return &q->sq[q->tail];
+}
+
+/* The entry has a command with an id; the controller learns of it by the next ring. */
+TN_HD void tn_nvme_queue_put_entry(struct tn_nvme_queue *q)
+{
+	q->tail = q->tail + 1 == q->entries ? 0 : q->tail + 1;
+}
+
+/* Writes a command that has an id; likewise. */
 TN_HD void tn_nvme_queue_put(struct tn_nvme_queue *q, const struct tn_nvme_command *c)
 {
-	q->sq[q->tail] = *c;
-	q->tail = q->tail + 1 == q->entries ? 0 : q->tail + 1;
+	*tn_nvme_queue_entry(q) = *c;
+	tn_nvme_queue_put_entry(q);
 }
 
 /* A release that a device on the bus sees, too: arm64's ordinary one is for CPUs only. */

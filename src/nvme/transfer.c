@@ -57,13 +57,13 @@ static void copy(const struct tn_io_req *req, uint32_t piece, uint32_t skip, uns
 	}
 }
 
-/* Pieces of a command, from the request's next byte on, in e->scratch: how many, and *bytes of them. 0: the memory is not mapped. */
-static uint32_t gather(struct tn_nvme_engine *e, const struct tn_io_req *req, uint32_t *bytes)
+/* Pieces of a command, from the request's next byte on: how many, and *bytes of them. 0: the memory is not mapped. */
+static uint32_t gather(struct tn_nvme_engine *e, const struct tn_io_req *req, struct tn_nvme_piece *piece, uint32_t *bytes)
 {
 	const struct tn_nvme_xfer *x = tn_nvme_xfer_of((struct tn_io_req *)(uintptr_t)req);
 	uint32_t most = x->limit - x->sent < e->most ? x->limit - x->sent : e->most;
 
-	return tn_nvme_memories_gather(&e->memories, e->pair.sgl, req->iov + x->piece, x->skip, most, e->scratch, TN_NVME_PIECES, bytes);
+	return tn_nvme_memories_gather(&e->memories, e->pair.sgl, req->iov + x->piece, x->skip, most, piece, TN_NVME_PIECES, bytes);
 }
 
 /* ---- sending -------------------------------------------------------------------------------------------------------- */
@@ -73,14 +73,15 @@ uint64_t tn_nvme_block_at(const struct tn_nvme_engine *e, uint64_t offset)
 	return e->o.first + offset / e->block_bytes;
 }
 
-bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, struct tn_nvme_command *c, const struct tn_nvme_part *part)
+bool tn_nvme_send(struct tn_nvme_engine *e, struct tn_io_req *req, const struct tn_nvme_command *c, const struct tn_nvme_part *part)
 {
 	uint64_t now = tn_now_ns(e->o.clock);
 	uint32_t index;
 
 	if (!tn_nvme_pair_ready(&e->pair))
 		return false;
-	index = tn_nvme_pair_send(&e->pair, c, part->block, part->bytes, now);
+	*tn_nvme_pair_command(&e->pair) = *c;
+	index = tn_nvme_pair_send(&e->pair, part->block, part->bytes, now);
 	e->part[index] = *part;
 	e->part[index].req = req;
 	if (!req->issue_ns)
@@ -121,24 +122,26 @@ static bool send_transfer(struct tn_nvme_engine *e, struct tn_io_req *req)
 	struct tn_nvme_part part = {.at = x->sent, .piece = x->piece, .skip = x->skip, .bounce = TN_NVME_NO_BOUNCE};
 	uint64_t offset = req->offset + x->sent + (x->flags & TN_NVME_RAW ? 0 : TN_VOLUME_DATA);
 	bool writes = req->op == TN_IO_WRITE;
+	struct tn_nvme_piece *piece;
 	struct tn_nvme_command c;
 	uint32_t n;
 
 	if (!tn_nvme_pair_ready(&e->pair))
 		return false;
-	n = gather(e, req, &part.bytes);
+	piece = tn_nvme_pair_scratch(&e->pair);
+	n = gather(e, req, piece, &part.bytes);
 	if (n == 0) {
 		if (!e->free_bounces)
 			return false;
 		part.bounce = (uint32_t)__builtin_ctz(e->free_bounces);
 		part.bytes = x->limit - x->sent < e->bounce_bytes ? x->limit - x->sent : e->bounce_bytes;
-		e->scratch[0] = (struct tn_nvme_piece){e->bounces_bus + (uint64_t)part.bounce * e->bounce_bytes, part.bytes};
+		*piece = (struct tn_nvme_piece){e->bounces_bus + (uint64_t)part.bounce * e->bounce_bytes, part.bytes};
 		n = 1;
 	}
 	part.block = tn_nvme_block_at(e, offset);
 	c = tn_nvme_transfer(writes ? TN_NVME_WRITE : TN_NVME_READ, tn_nvme_info(e->o.nvme)->namespace_id, part.block,
 			     part.bytes / e->block_bytes);
-	if (tn_nvme_pair_pieces(&e->pair, &c, e->scratch, n)) { /* memory whose pieces end within a block of the bus: of no table that was checked */
+	if (tn_nvme_pair_pieces(&e->pair, &c, piece, n)) { /* memory whose pieces end within a block of the bus: of no table that was checked */
 		req->status = -EFAULT;
 		return false;
 	}

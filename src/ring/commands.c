@@ -34,7 +34,7 @@ struct drive {
 	struct tn_nvme_memories memories;
 	struct transfer **command; /* by the index of its id */
 	struct tn_list line;
-	uint32_t block_bytes, most; /* most: bytes of one command */
+	uint32_t block_shift, most; /* most: bytes of one command */
 };
 
 struct tn_lane_commands {
@@ -42,7 +42,6 @@ struct tn_lane_commands {
 	struct tn_lane_commands_opts o;
 	struct transfer *transfer; /* by piece */
 	struct tn_list over;
-	struct tn_nvme_piece scratch[TN_NVME_PIECES];
 	struct drive *drive; /* by device */
 	uint32_t ndrives;    /* that are made */
 };
@@ -52,7 +51,7 @@ struct tn_lane_commands {
 static void advance(struct transfer *t, uint32_t bytes)
 {
 	t->sent += bytes;
-	while (bytes) {
+	while (bytes && t->sent < t->piece->length) { /* nobody asks where the end is */
 		size_t left = t->piece->iov[t->iov].iov_len - t->skip;
 
 		if (bytes < left) {
@@ -65,15 +64,13 @@ static void advance(struct transfer *t, uint32_t bytes)
 	}
 }
 
-/* Pieces of memory of the next command, in scratch: whole blocks. How many, and *bytes of them; 0: the controller cannot reach them. */
-static uint32_t gather(struct drive *d, const struct transfer *t, uint32_t *bytes)
+/* Pieces of memory of the next command: whole blocks. How many, and *bytes of them; 0: the controller cannot reach them. */
+static uint32_t gather(struct drive *d, const struct transfer *t, struct tn_nvme_piece *s, uint32_t *bytes)
 {
-	struct tn_nvme_piece *s = d->x->scratch;
-	uint32_t left = t->piece->length - t->sent, cut;
-	uint32_t n = tn_nvme_memories_gather(&d->memories, d->pair.sgl, t->piece->iov + t->iov, t->skip, left < d->most ? left : d->most, s,
-					     TN_NVME_PIECES, bytes);
+	uint32_t most = *bytes, cut;
+	uint32_t n = tn_nvme_memories_gather(&d->memories, d->pair.sgl, t->piece->iov + t->iov, t->skip, most, s, TN_NVME_PIECES, bytes);
 
-	for (cut = *bytes % d->block_bytes, *bytes -= cut; cut; n--) {
+	for (cut = *bytes & ((1u << d->block_shift) - 1), *bytes -= cut; cut; n--) {
 		if (s[n - 1].length > cut) {
 			s[n - 1].length -= cut;
 			return n;
@@ -83,19 +80,38 @@ static uint32_t gather(struct drive *d, const struct transfer *t, uint32_t *byte
 	return n;
 }
 
+/* Names the memory of the next command, *bytes of it at most; 0 and *bytes, or -EXDEV. */
+static int name_memory(struct drive *d, const struct transfer *t, struct tn_nvme_command *c, uint32_t *bytes)
+{
+	const struct tn_nvme_list list = tn_nvme_pair_list(&d->pair);
+	bool pages = !d->pair.sgl && t->skip == 0;
+	uint32_t n = pages ? tn_nvme_memories_pages(&d->memories, t->piece->iov + t->iov, *bytes, list.memory, TN_NVME_PRPS_PER_PAGE) : 0;
+	struct tn_nvme_piece *s;
+
+	if (n) {
+		tn_nvme_set_listed_prps(c, n, &list);
+		return 0;
+	}
+	s = tn_nvme_pair_scratch(&d->pair);
+	n = gather(d, t, s, bytes);
+	return n && tn_nvme_pair_pieces(&d->pair, c, s, n) == 0 ? 0 : -EXDEV;
+}
+
 /* The pair is ready. 0, or -EXDEV. */
 static int send_command(struct drive *d, struct transfer *t, uint64_t now)
 {
-	uint32_t bytes, n = gather(d, t, &bytes), opcode = tn_lane_op_of(t->piece) == TN_IO_READ ? TN_NVME_READ : TN_NVME_WRITE;
-	uint64_t block = d->o.first + (t->piece->offset + t->sent) / d->block_bytes;
-	struct tn_nvme_command c;
+	uint64_t block = d->o.first + ((t->piece->offset + t->sent) >> d->block_shift);
+	uint32_t left = t->piece->length - t->sent, bytes = left < d->most ? left : d->most;
+	struct tn_nvme_command *c = tn_nvme_pair_command(&d->pair);
+	uint32_t opcode = tn_lane_op_of(t->piece) == TN_IO_READ ? TN_NVME_READ : TN_NVME_WRITE;
+	int err;
 
-	if (n == 0)
-		return -EXDEV;
-	c = tn_nvme_transfer(opcode, tn_nvme_info(d->o.nvme)->namespace_id, block, bytes / d->block_bytes);
-	if (tn_nvme_pair_pieces(&d->pair, &c, d->x->scratch, n))
-		return -EXDEV;
-	d->command[tn_nvme_pair_send(&d->pair, &c, block, bytes, now)] = t;
+	*c = tn_nvme_transfer(opcode, tn_nvme_info(d->o.nvme)->namespace_id, block, 1);
+	err = name_memory(d, t, c, &bytes);
+	if (err)
+		return err;
+	c->dword12 = (bytes >> d->block_shift) - 1;
+	d->command[tn_nvme_pair_send(&d->pair, block, bytes, now)] = t;
 	if (t->sent == 0)
 		t->issue_ns = now;
 	t->out++;
@@ -133,7 +149,7 @@ static void push(struct drive *d)
 
 static bool fits(const struct drive *d, const struct tn_lane_piece *p)
 {
-	uint64_t end = d->o.blocks * d->block_bytes;
+	uint64_t end = d->o.blocks << d->block_shift;
 
 	return p->offset <= end && p->length <= end - p->offset;
 }
@@ -274,7 +290,7 @@ int tn_lane_commands_add(struct tn_lane_commands *x, const struct tn_ring_drive 
 	if (err)
 		return err;
 	d->memories.nvme = o->nvme;
-	d->block_bytes = info->block_bytes;
+	d->block_shift = (uint32_t)__builtin_ctz(info->block_bytes);
 	d->most = info->transfer_bytes < MOST_BYTES ? info->transfer_bytes : MOST_BYTES;
 	d->command = tn_get(x->o.alloc, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
 	/* Base 4.1.2: SGLs name dwords; 4.1.1: PRPs name pages */

@@ -74,6 +74,10 @@ static void give_bounce(struct tn_lane *lane, struct tn_lane_group *g)
 
 static void add_member(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane_run *run, uint32_t at)
 {
+	if (g->members == TN_LANE_MEMBERS_FEW && g->member == g->few) {
+		memcpy(g->many, g->few, sizeof(g->few));
+		g->member = g->many;
+	}
 	g->member[g->members++] = (struct tn_lane_member){.run = run, .at = at};
 	g->bytes += run->list->shape->padded_bytes;
 	g->iovs += run->list->layout ? run->list->shape->object_iovs : 1;
@@ -120,10 +124,11 @@ static void extend(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane
 		more = at != TN_RING_NO_INDEX && fits(lane, g, run, at, most);
 		if (more)
 			add_member(lane, g, run, at);
-		for (uint32_t i = 0; !more && i < lane->nruns && g->bytes < TN_RING_CROSS_BYTES && g->bytes < most; i++) {
+		for (uint32_t i = 0, others = lane->used_runs - 1; !more && others && g->bytes < TN_RING_CROSS_BYTES && g->bytes < most; i++) {
 			struct tn_lane_run *other = &lane->runs[i];
 			uint32_t find;
 
+			others -= other->used && other != run;
 			if (!may_join(run, other))
 				continue;
 			find = tn_lane_find(other, other->cursor, place);
@@ -159,7 +164,7 @@ static void group_free(struct tn_lane *lane, struct tn_lane_group *g)
 	lane->starved = false;
 }
 
-static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g);
+static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now);
 static void post_job(struct tn_lane *lane, struct tn_lane_group *g);
 
 /* Whether the group has work that needs no device. */
@@ -187,17 +192,17 @@ static int make_ready(struct tn_lane *lane, struct tn_lane_group *g, const struc
 	return take_bounce(lane, g, bytes) ? 0 : -EAGAIN;
 }
 
-static void transfer(struct tn_lane *lane, struct tn_lane_group *g)
+static void transfer(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now)
 {
 	if (g->bounce)
 		tn_lane_count(&lane->stats.bounced, g->members);
 	if (g->op == TN_IOCB_READ || !g->bounce)
-		issue_pieces(lane, g);
+		issue_pieces(lane, g, now);
 	if (g->op == TN_IOCB_WRITE && needs_job(g))
 		post_job(lane, g);
 }
 
-bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run)
+bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t now_ns)
 {
 	struct tn_lane_group *g = lane->free_groups;
 	bool copies = tn_lane_copies(run->cb.op);
@@ -209,6 +214,7 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run)
 	at = run->cursor;
 	if (!g)
 		return false;
+	g->member = g->few;
 	g->members = g->iovs = g->ios = 0;
 	g->bytes = g->next_byte = 0;
 	g->status = 0;
@@ -236,11 +242,21 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run)
 	}
 	if (!run->order[at].alone)
 		extend(lane, g, run);
-	transfer(lane, g);
+	transfer(lane, g, now_ns);
 	return true;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------- */
+
+/* The memory of a member, as long as on disk; how many pieces. */
+static uint32_t member_iov(const struct tn_lane_member *m, struct iovec *iov)
+{
+	uint32_t n = tn_lane_object_iov(m->run->list, m->run->order[m->at].entry, iov);
+
+	if (!m->run->list->layout)
+		iov[0].iov_len = m->run->list->shape->padded_bytes;
+	return n;
+}
 
 /* The memory of bytes [from, from + len) of the group, as they lie on disk. */
 static uint32_t piece_iov(const struct tn_lane_group *g, uint64_t from, uint32_t len, struct iovec *iov)
@@ -253,14 +269,14 @@ static uint32_t piece_iov(const struct tn_lane_group *g, uint64_t from, uint32_t
 		return 1;
 	}
 	for (uint32_t i = 0; i < g->members && len > 0; i++) {
-		uint32_t padded = shape_of(&g->member[i])->padded_bytes, k;
+		uint32_t padded = shape_of(&g->member[i])->padded_bytes;
 
-		if (begin + padded > from) {
-			const struct tn_lane_run *run = g->member[i].run;
+		if (from <= begin && padded <= len) {
+			n += member_iov(&g->member[i], iov + n);
+			len -= padded;
+		} else if (begin + padded > from) {
+			uint32_t k = member_iov(&g->member[i], g->scratch);
 
-			k = tn_lane_object_iov(run->list, run->order[g->member[i].at].entry, g->scratch);
-			if (!run->list->layout)
-				g->scratch[0].iov_len = padded;
 			n += tn_iov_cut(iov + n, g->scratch, k, from > begin ? from - begin : 0, &len);
 		}
 		begin += padded;
@@ -273,10 +289,10 @@ static uint32_t piece_iov(const struct tn_lane_group *g, uint64_t from, uint32_t
  * Sends as many requests as are free and, of reads, the window takes. One goes at least: the caller has seen to that. The rest
  * follows as requests come back.
  */
-static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g)
+static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now)
 {
 	struct tn_lane_device *d = &lane->device[tn_ioctx_device(g->place)];
-	uint64_t now = tn_now_ns(lane->o.clock), most = g->member[0].run->request_bytes;
+	uint64_t most = g->member[0].run->request_bytes;
 	bool read = g->op == TN_IOCB_READ;
 
 	if (read)
@@ -295,6 +311,7 @@ static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g)
 		p->group = g;
 		p->offset = tn_ioctx_page(g->place) * 4096 + g->next_byte;
 		p->length = (uint32_t)len;
+		p->iov = g->bounce || g->iovs <= TN_LANE_IOVS_FEW ? p->few : p->many;
 		p->iov_count = piece_iov(g, g->next_byte, (uint32_t)len, p->iov);
 		g->next_byte += len;
 		g->ios++;
@@ -304,10 +321,10 @@ static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g)
 	}
 }
 
-void tn_lane_groups_send(struct tn_lane *lane)
+void tn_lane_groups_send(struct tn_lane *lane, uint64_t now_ns)
 {
 	while (lane->filled.first && lane->free_pieces)
-		issue_pieces(lane, pop(&lane->filled));
+		issue_pieces(lane, pop(&lane->filled), now_ns);
 }
 
 /* The value does not matter, and another request of the group may be on its way there: no race that anything depends on. */
@@ -400,7 +417,7 @@ static void job_done(struct tn_job *job)
 		g->status = -EBADMSG; /* nothing of it was written; alone, each object gets its own status */
 		group_over(lane, g);
 	} else if (g->bounce && lane->free_pieces && !lane->filled.first) {
-		issue_pieces(lane, g);
+		issue_pieces(lane, g, tn_now_ns(lane->o.clock));
 	} else if (g->bounce) {
 		push(&lane->filled, g);
 	}
@@ -485,7 +502,7 @@ void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns)
 	lane->free_pieces = p;
 	g->ios--;
 	if (g->next_byte < g->bytes && g->status == 0)
-		issue_pieces(lane, g);
+		issue_pieces(lane, g, now);
 	else if (g->ios == 0)
 		requests_over(lane, g);
 }

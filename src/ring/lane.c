@@ -73,12 +73,13 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
 	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->queue)));
 	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
+	c->few_iovs = tn_get(a, tn_array_bytes(opts->depth, TN_LANE_IOVS_FEW * sizeof(struct iovec)));
 	/* Made for the largest objects and IOCBs; what is used of each is little. */
 	tn_sparse(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_sparse(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	tn_sparse(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
 	if (!c->runs || !c->sorted || !c->sort_scratch || !c->turns[0].served || !c->turns[1].served || !c->groups || !c->members ||
-	    !c->pieces || !c->queue || !c->iovs) {
+	    !c->pieces || !c->queue || !c->iovs || !c->few_iovs) {
 		tn_lane_destroy(c);
 		return tn_fail(-ENOMEM, "executor: no memory for %u requests", opts->depth);
 	}
@@ -86,7 +87,8 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 		c->runs[i].order = c->sorted + (size_t)i * c->ioctxs;
 	for (uint32_t i = 0; i < opts->depth; i++) {
 		c->pieces[i].number = i;
-		c->pieces[i].iov = c->iovs + (size_t)i * TN_OBJECT_IOVS_MAX;
+		c->pieces[i].few = c->few_iovs + (size_t)i * TN_LANE_IOVS_FEW;
+		c->pieces[i].many = c->iovs + (size_t)i * TN_OBJECT_IOVS_MAX;
 		c->pieces[i].next = c->free_pieces;
 		c->free_pieces = &c->pieces[i];
 	}
@@ -94,7 +96,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 		struct tn_lane_group *g = &c->groups[i];
 
 		g->lane = c;
-		g->member = c->members + (size_t)i * TN_LANE_MEMBERS_MAX;
+		g->many = c->members + (size_t)i * TN_LANE_MEMBERS_MAX;
 		g->scratch = c->iovs + ((size_t)opts->depth + 2 * i) * TN_OBJECT_IOVS_MAX;
 		g->job_scratch = g->scratch + TN_OBJECT_IOVS_MAX;
 		g->next = c->free_groups;
@@ -119,6 +121,7 @@ void tn_lane_destroy(struct tn_lane *c)
 			c->o.transport->unmap(c->o.transport, b->memory, b->bytes_each * TN_LANE_BOUNCES);
 		tn_put(a, b->block, bounce_block(b->bytes_each));
 	}
+	tn_put(a, c->few_iovs, tn_array_bytes(c->o.depth, TN_LANE_IOVS_FEW * sizeof(struct iovec)));
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(*c->queue)));
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
@@ -199,7 +202,7 @@ static bool start_next(struct tn_lane *lane, bool copies, uint64_t now_ns)
 	run = tn_lane_next_run(lane, copies, now_ns);
 	if (!run)
 		return false;
-	if (!tn_lane_group_start(lane, run)) {
+	if (!tn_lane_group_start(lane, run, now_ns)) {
 		lane->starved |= !copies;
 		return false;
 	}
@@ -213,7 +216,7 @@ bool tn_lane_go(struct tn_lane *lane)
 	bool any = tn_lane_take_iocbs(lane);
 
 	any |= tn_lane_poll_runs(lane);
-	tn_lane_groups_send(lane);
+	tn_lane_groups_send(lane, now);
 	while (!lane->starved && start_next(lane, false, now))
 		any = true;
 	submit(lane);

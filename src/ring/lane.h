@@ -25,6 +25,12 @@
 #include "ring/window.h"
 
 #define TN_LANE_MEMBERS_MAX (TN_RING_IO_BYTES / 4096u)
+/*
+ * Most groups have few members, and most pieces few pieces of memory. These lie close together: a layer has hundreds of groups, and each page of
+ * memory that they are spread over costs a translation.
+ */
+#define TN_LANE_MEMBERS_FEW 4u
+#define TN_LANE_IOVS_FEW 64u
 #define TN_LANE_BOUNCES 16u
 #define TN_LANE_BOUNCE_CLASSES 4u
 /* Most pieces of memory in a request that more than one object went into; the kernel takes no more in one call. */
@@ -107,7 +113,8 @@ struct tn_lane_group {
 	struct tn_job job;
 	struct tn_lane *lane;
 	struct tn_lane_group *next;
-	struct tn_lane_member *member;
+	struct tn_lane_member *member; /* few or many: TN_LANE_MEMBERS_MAX */
+	struct tn_lane_member *many;
 	uint32_t members;
 	uint8_t op;
 	bool working;	/* its job is out */
@@ -120,6 +127,7 @@ struct tn_lane_group {
 	uint32_t bounce_class;
 	struct iovec *scratch;	   /* of the lane's thread; of the job while no request is out */
 	struct iovec *job_scratch; /* of the job */
+	struct tn_lane_member few[TN_LANE_MEMBERS_FEW];
 };
 
 struct tn_lane_groups {
@@ -129,7 +137,8 @@ struct tn_lane_groups {
 struct tn_lane_piece {
 	struct tn_lane_group *group;
 	struct tn_lane_piece *next;
-	struct iovec *iov;
+	struct iovec *iov; /* few or many: TN_OBJECT_IOVS_MAX */
+	struct iovec *few, *many;
 	uint32_t iov_count;
 	uint32_t number; /* below the lane's depth: each transport has a record per piece */
 	uint32_t length;
@@ -179,7 +188,7 @@ struct tn_lane {
 	struct tn_lane_groups summing; /* ... and writes, once their own are */
 	struct tn_lane_member *members;
 	struct tn_lane_piece *pieces, *free_pieces;
-	struct iovec *iovs;
+	struct iovec *iovs, *few_iovs;
 	struct tn_lane_piece **queue; /* those that the transport has not taken */
 	uint32_t queue_head, queue_count;
 	uint32_t inflight;
@@ -276,9 +285,9 @@ struct tn_lane_run *tn_lane_next_run(struct tn_lane *lane, bool copies, uint64_t
 uint32_t tn_lane_find(const struct tn_lane_run *run, uint32_t likely, uint64_t place);
 
 /* group.c: starts the run's next IOCTX and what lies behind it; false: nothing is free. */
-bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run);
+bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t now_ns);
 /* Sends what became ready while nothing was free. */
-void tn_lane_groups_send(struct tn_lane *lane);
+void tn_lane_groups_send(struct tn_lane *lane, uint64_t now_ns);
 /* Does jobs that were left until requests are submitted: some of reads, and one of a write; whether there were any. */
 bool tn_lane_groups_work(struct tn_lane *lane);
 

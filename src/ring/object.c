@@ -52,6 +52,16 @@ static int span_of(const struct tn_ring_list *list, uint32_t entry, struct tn_sp
 	return 0;
 }
 
+/* Whether some pages of an object of a pool are not wanted. */
+static bool is_part(const struct tn_ring_list *list, uint32_t entry)
+{
+	struct tn_span span;
+
+	if (list->first_page == 0 && list->end_page >= (uint64_t)list->blocks * list->layout->geometry.pages_per_block)
+		return false;
+	return span_of(list, entry, &span) || span.page_count;
+}
+
 uint32_t tn_lane_object_iov(const struct tn_ring_list *list, uint32_t entry, struct iovec *iov)
 {
 	struct tn_span span;
@@ -66,13 +76,12 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 	const struct tn_ring_list *list = run->list;
 	const struct tn_lane_sorted *x = &run->order[at];
 	uint32_t align = lane->device[tn_ioctx_device(x->place)].align, n;
-	struct tn_span span;
 
 	if (run->cb.flags & TN_IOCB_BOUNCE)
 		return false;
 	if (!list->layout)
 		return true; /* flat memory has the padding of the disk */
-	if (span_of(list, x->entry, &span) || span.page_count || list->shape->padded_bytes != list->shape->object_bytes)
+	if (list->shape->padded_bytes != list->shape->object_bytes || is_part(list, x->entry))
 		return false;
 	if (list->align >= align)
 		return true;
@@ -106,7 +115,6 @@ int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uin
 		err = span_of(run->list, x->entry, &to);
 	if (err || run->cb.op == TN_IOCB_READ)
 		return err;
-	from = to;
 	if (run->cb.op == TN_IOCB_COPY && (x->place > UINT32_MAX || span_of(run->source, (uint32_t)x->place, &from)))
 		return -EINVAL;
 	/*
@@ -115,6 +123,8 @@ int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uin
 	 */
 	if ((run->cb.flags & TN_IOCB_LANDED) && to.page_count)
 		return -EINVAL;
+	if (run->cb.op != TN_IOCB_COPY)
+		return to.page_count ? -EINVAL : 0;
 	return from.page_count || (to.page_count && from.layout) ? -EINVAL : 0;
 }
 

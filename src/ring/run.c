@@ -11,6 +11,8 @@
 #define LAYERED_NS 1000000000ull /* who has read by layers may do so again */
 /* Groups that one list may start before another of the same priority has its turn. */
 #define QUANTUM 16u
+/* IOCTXs that are sorted one by one; longer runs are merged. */
+#define SORT_RUN 16u
 /* Groups that may go before what waits with a lower priority, before one group of that goes: the one issued first. */
 #define PATIENCE 16u
 
@@ -89,8 +91,11 @@ static void merge(struct tn_lane_sorted *to, const struct tn_lane_sorted *a, uin
 {
 	while (na && nb) {
 		bool first = a->place <= b->place; /* stable: equal places stay in the caller's order */
+		const struct tn_lane_sorted *least = first ? a : b;
 
-		*to++ = first ? *a++ : *b++;
+		*to++ = *least;
+		a += first;
+		b += !first;
 		na -= first;
 		nb -= !first;
 	}
@@ -98,7 +103,20 @@ static void merge(struct tn_lane_sorted *to, const struct tn_lane_sorted *a, uin
 	memcpy(to + na, b, nb * sizeof(*b));
 }
 
-/* Bottom-up, so that it takes no stack and at most eleven passes; a sorted IOCB takes none. */
+/* Stable, in place: for short runs. */
+static void sort_run(struct tn_lane_sorted *x, uint32_t n)
+{
+	for (uint32_t i = 1; i < n; i++) {
+		struct tn_lane_sorted one = x[i];
+		uint32_t at = i;
+
+		for (; at > 0 && one.place < x[at - 1].place; at--)
+			x[at] = x[at - 1];
+		x[at] = one;
+	}
+}
+
+/* Bottom-up, so that it takes no stack and at most seven passes over sorted runs; a sorted IOCB takes none. */
 static void sort(struct tn_lane *lane, struct tn_lane_run *run)
 {
 	const struct tn_ioctx *ctx = tn_ring_ioctx_of(&lane->o.intake->view, run->id);
@@ -115,7 +133,9 @@ static void sort(struct tn_lane *lane, struct tn_lane_run *run)
 		};
 		sorted &= i == 0 || run->order[i - 1].place <= run->order[i].place;
 	}
-	for (uint32_t width = 1; width < n && !sorted; width *= 2) {
+	for (uint32_t i = 0; i < n && !sorted; i += SORT_RUN)
+		sort_run(run->order + i, n - i < SORT_RUN ? n - i : SORT_RUN);
+	for (uint32_t width = SORT_RUN; width < n && !sorted; width *= 2) {
 		struct tn_lane_sorted *swap = from;
 
 		for (uint32_t i = 0; i < n; i += 2 * width) {
@@ -352,7 +372,7 @@ static void look_at_windows(struct tn_lane *lane, uint64_t now_ns)
 	for (uint32_t d = 0; d < lane->ndevices; d++) {
 		struct tn_lane_device *device = &lane->device[d];
 
-		device->window.deep = deep;
+		tn_window_deep(&device->window, deep);
 		device->open = tn_window_open(&device->window, TN_WINDOW_PIECE_LEAST, now_ns);
 	}
 }
@@ -433,6 +453,8 @@ uint32_t tn_lane_find(const struct tn_lane_run *run, uint32_t likely, uint64_t p
 
 	if (likely < hi && is_free_at(run, likely, place))
 		return likely;
+	if (likely > lo && likely < hi && run->order[likely - 1].place < place && place < run->order[likely].place)
+		return TN_RING_NO_INDEX;
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
 

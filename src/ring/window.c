@@ -68,15 +68,30 @@ static double grown(const struct tn_window *w, double bytes_per_ns)
 	return ended < most ? ended : most;
 }
 
-uint64_t tn_window_bytes(const struct tn_window *w)
+/* What it depends on changes when requests end, and when one goes to an idle device: rarely, beside how often it is asked for. */
+static void renew_limit(struct tn_window *w)
 {
 	double bytes_per_ns = (double)bandwidth(w) / 1e9, most = TN_WINDOW_MOST - TN_WINDOW_BASE, bytes;
 
+	w->limit = 0;
 	if (bytes_per_ns <= 0 || w->probes == 0)
-		return TN_WINDOW_START;
+		return;
 	bytes = GAIN * bytes_per_ns * (double)latency(w, bytes_per_ns);
 	bytes += w->deep ? bytes_per_ns * DEEP_NS : grown(w, bytes_per_ns);
-	return TN_WINDOW_BASE + (uint64_t)(bytes < most ? bytes : most);
+	w->limit = TN_WINDOW_BASE + (uint64_t)(bytes < most ? bytes : most);
+}
+
+void tn_window_deep(struct tn_window *w, bool deep)
+{
+	if (w->deep == deep)
+		return;
+	w->deep = deep;
+	renew_limit(w);
+}
+
+uint64_t tn_window_bytes(const struct tn_window *w)
+{
+	return w->limit ? w->limit : TN_WINDOW_START;
 }
 
 uint32_t tn_window_piece(const struct tn_window *w)
@@ -110,6 +125,7 @@ void tn_window_sent(struct tn_window *w, uint64_t bytes, uint64_t now_ns)
 		w->since_ns = w->last_ns = now_ns;
 		w->bytes = w->begun = 0;
 		w->count = 0;
+		renew_limit(w);
 	}
 	w->begun += bytes;
 	w->count++;
@@ -119,10 +135,15 @@ void tn_window_sent(struct tn_window *w, uint64_t bytes, uint64_t now_ns)
 
 void tn_window_ended(struct tn_window *w, uint64_t bytes, uint64_t latency_ns, bool good, uint64_t now_ns)
 {
+	bool learned = w->alone;
+
 	assert(w->in_flight >= bytes);
 	w->in_flight -= bytes;
-	if (now_ns > w->last_ns && w->bytes >= RATE_WINDOWS * tn_window_bytes(w))
+	renew_limit(w);
+	if (now_ns > w->last_ns && w->bytes >= RATE_WINDOWS * tn_window_bytes(w)) {
 		measure(w, RATE_NS);
+		learned = true;
+	}
 	w->bytes += good ? bytes : 0;
 	w->last_ns = now_ns;
 	if (w->alone) {
@@ -132,4 +153,6 @@ void tn_window_ended(struct tn_window *w, uint64_t bytes, uint64_t latency_ns, b
 		w->probed_ns = now_ns;
 	}
 	w->alone = false;
+	if (learned)
+		renew_limit(w);
 }

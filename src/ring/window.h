@@ -45,11 +45,14 @@ struct tn_window {
 	uint64_t probed_ns;  /* when the last one ended */
 	uint64_t in_flight;  /* bytes */
 	uint64_t begun;	     /* bytes sent since the device was idle */
+	uint64_t limit;	     /* bytes that may be in flight now; 0: nothing is known */
 	uint32_t count;	     /* and requests */
 	bool alone;	     /* the one request in flight is a probe */
-	bool deep;	     /* for its user to set */
+	bool deep;
 };
 
+/* From now on, or no more. */
+void tn_window_deep(struct tn_window *w, bool deep);
 /* Bytes that may be in flight now. */
 uint64_t tn_window_bytes(const struct tn_window *w);
 /*

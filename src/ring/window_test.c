@@ -152,7 +152,7 @@ static void a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on
 	struct reader *r = reader(&mix);
 	uint64_t shallow;
 
-	r->window.deep = true;
+	tn_window_deep(&r->window, true);
 	assert_int_equal(tn_window_bytes(&r->window), TN_WINDOW_START); /* nothing is known */
 	read_for(r, SECOND, MIB);
 	while (r->window.in_flight) {
@@ -163,7 +163,7 @@ static void a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on
 	send(r, MIB);
 	assert_in_range(tn_window_bytes(&r->window), 9 * MIB, 20 * MIB); /* 6 ms of 2 GB/s; bursts look like more bandwidth, up to twice */
 	assert_int_equal(tn_window_piece(&r->window), tn_window_piece(&r->window) / MIB * MIB);
-	r->window.deep = false;
+	tn_window_deep(&r->window, false);
 	shallow = tn_window_bytes(&r->window);
 	assert_true(shallow < 3 * MIB);
 	free(r);

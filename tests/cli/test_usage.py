@@ -15,7 +15,7 @@ import termios
 
 from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, verbs, write
 
-NESTED = {"store": ["info", "verify", "check", "flush"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session"]}
+NESTED = {"store": ["info", "verify", "check", "flush"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "nvme"]}
 
 
 def all_verbs():
@@ -249,6 +249,19 @@ def a_look_up_benchmark_gives_json():
     r = tenuto("bench", "match", "--entries", "20k", "--keys", "64", "--rounds", "20", "--json").json()
     if not (r["entries"] == 20000 and 0 < r["ns_per_key_p50"] <= r["ns_per_key_p99"] <= r["ns_per_key_max"]):
         fail(str(r))
+
+
+def the_nvme_benchmark_gives_every_round_of_every_row():
+    r = tenuto("bench", "nvme", "--rounds", "3", "--commands", "2000", "--object", "64KiB", "--total", "4MiB", "--json").json()
+    rows = {k: v for k, v in r.items() if isinstance(v, list)}
+    if len(rows) != 29 or not all(len(v) == 3 and min(v) > 0 for v in rows.values()):
+        fail(str(r))
+    out = tenuto("bench", "nvme", "--rounds", "3", "--commands", "2000", "--object", "64KiB", "--total", "4MiB").out
+    for text in ("the driver alone, 256 deep", "controller on another core", "checks everything", "of memcpy", "PRP", "doorbell"):
+        if text not in out:
+            fail(out)
+    says(tenuto("bench", "nvme", "--object", "5000", rc=USAGE), "--object", "4096")
+    says(tenuto("bench", "nvme", "--total", "1MiB", rc=USAGE), "--total")
 
 
 main(globals())
