@@ -76,7 +76,8 @@ static int add(struct tn_drives *d, const char *dir)
 {
 	size_t bytes = strcspn(dir, "/");
 	struct drive *v = &d->at[d->n];
-	struct tn_nvme_opts o = {.alloc = d->o.alloc, .clock = d->o.clock, .log = d->o.log, .queues = 1, .entries = ENTRIES};
+	struct tn_nvme_opts o = {.alloc = d->o.alloc, .clock = d->o.clock, .log = d->o.log, .queues = 1, .entries = ENTRIES,
+				 .admin_ns = d->o.command_ns};
 	int rc;
 
 	if (bytes >= sizeof(v->prefix))
@@ -150,6 +151,7 @@ static int make(struct tn_drives *d, uint32_t i, uint32_t depth)
 		.port = v->port,
 		.file = TN_IO_FILES_MAX + i,
 		.depth = depth,
+		.command_ns = d->o.command_ns,
 		.force = d->o.force_serial && strcmp(d->o.force_serial, serial) == 0,
 		.alloc = d->o.alloc,
 		.clock = d->o.clock,

@@ -27,13 +27,14 @@ struct tn_drives;
  * struct tn_drives_opts
  * @dirs, @ndirs: those that are no drives are left alone
  * @wait_ns:      for controllers that another process has; a process that was killed may still be on its way out
+ * @command_ns:   by when a command has to end, before it is aborted; 0: what the drivers take (nvme/controller.h, nvme/engine.h)
  * @force_serial: the drive with this serial number is taken whatever it holds; NULL: none
  * @open:         how the controller of an address is reached, and given back; NULL: by VFIO
  */
 struct tn_drives_opts {
 	const char *const *dirs;
 	size_t ndirs;
-	uint64_t wait_ns;
+	uint64_t wait_ns, command_ns;
 	const char *force_serial;
 	int (*open)(void *arg, const char *address, const struct tn_nvme_port **port);
 	void *open_arg;

@@ -17,6 +17,7 @@
 #include "nvme/volume.h"
 
 #define SOFT "nvme:soft"
+#define PATIENT_NS (600 * RIG_SECOND) /* its thread may not run for a while on a busy machine */
 #define SOFT_BYTES (4ull << 30) /* a hole, but for what is written */
 
 bool rig_namespace;
@@ -118,7 +119,7 @@ static int reach(void *arg, const char *address, const struct tn_nvme_port **por
 /* As tn_devices_open, with another controller. */
 static int open_soft(struct tn_engines *e)
 {
-	const struct tn_drives_opts o = {.dirs = e->opts->dirs, .ndirs = e->opts->ndirs, .wait_ns = e->opts->lock_timeout_ns, .open = reach,
+	const struct tn_drives_opts o = {.dirs = e->opts->dirs, .ndirs = e->opts->ndirs, .wait_ns = e->opts->lock_timeout_ns, .command_ns = PATIENT_NS, .open = reach,
 					 .open_arg = e->devices, .alloc = e->alloc, .clock = e->clock, .log = e->log};
 
 	return tn_drives_open(&o, &e->drives);
