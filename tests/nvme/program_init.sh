@@ -85,6 +85,9 @@ step format /tenuto store format --nvme "$1"
 export CMOCKA_MESSAGE_OUTPUT=TAP TN_SEED="$SEED" TN_TEST_NVME="nvme:$1"
 for t in $TESTS; do
     step "$t" /bin/busybox timeout -s KILL "$TEST_SECONDS" "/$t"
+    for p in /proc/[0-9]*; do # a process that a failed test has left would keep the controller
+        [ "$(/bin/busybox readlink "$p/exe")" != "/$t" ] || kill -9 "${p#/proc/}"
+    done
 done
 unset TN_TEST_NVME
 /tenuto store format --nvme "$1"
