@@ -515,6 +515,7 @@ int tn_soft_create(const struct tn_soft_opts *opts, struct tn_soft **out)
 	if (!s)
 		return tn_fail(-ENOMEM, "software controller: no memory");
 	s->o = *opts;
+	s->file = -1;
 	s->chances = opts->chances;
 	s->cap = capabilities(s);
 	tn_rng_seed(&s->rng, opts->seed);

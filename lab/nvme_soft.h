@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An NVMe controller in software: registers, queues and an IOMMU in this process's memory, a namespace in memory.
+ * An NVMe controller in software: registers, queues and an IOMMU in this process's memory, a namespace in memory or in a file.
  *
  * It does what nvme/spec.h says of a controller, and looks at how it is driven: what the specification forbids is a finding, counted by
  * kind, and never does harm. Commands end late, out of order, with errors, twice or not at all, as the options say. A thread steps it, or
@@ -42,6 +42,7 @@ struct tn_soft_chances {
 /**
  * struct tn_soft_opts
  * @blocks, @block_bytes: of the namespace
+ * @file:       it lies there, made as needed, and outlives the process; one controller at a time has it. NULL: in memory, as are copies
  * @metadata_bytes: per block: not 0 makes a namespace that no driver of ours takes
  * @entries:    CAP.MQES; 2..4096
  * @queues:     I/O queue pairs; below TN_SOFT_QUEUES_MAX
@@ -56,6 +57,7 @@ struct tn_soft_chances {
  */
 struct tn_soft_opts {
 	uint64_t blocks;
+	const char *file;
 	uint32_t block_bytes, metadata_bytes;
 	uint32_t entries, queues, mdts, stride, sgl;
 	bool cache, zeroes, trusting;
@@ -67,7 +69,7 @@ struct tn_soft_opts {
 struct tn_soft;
 
 void tn_soft_opts_init(struct tn_soft_opts *opts);
-/* 0 and *out, or -EINVAL, -ENOMEM. */
+/* 0 and *out, or -EINVAL, -ENOMEM; -EBUSY: another controller has the file; or what opening it says. */
 int tn_soft_create(const struct tn_soft_opts *opts, struct tn_soft **out);
 /* Stops the thread, too. */
 void tn_soft_destroy(struct tn_soft *s);

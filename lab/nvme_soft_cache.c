@@ -100,6 +100,7 @@ int tn_soft_copy(struct tn_soft *s, uint64_t seed, struct tn_soft **out)
 	int rc;
 
 	o.seed = seed;
+	o.file = NULL;
 	rc = tn_soft_create(&o, &c);
 	if (rc)
 		return rc;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the software controller does with memory: an IOMMU, lists of commands, the namespace's bytes. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -540,12 +543,44 @@ static int port_cut(void *arg)
 	return 0;
 }
 
+/* The lock is the process's that has the controller, and goes with it. */
+static int open_media(struct tn_soft *s)
+{
+	uint64_t bytes = s->o.blocks * s->o.block_bytes;
+	void *p;
+
+	if (!s->o.file) {
+		s->media = pages_of(bytes);
+		return 0;
+	}
+	tn_fork_lock();
+	s->file = open(s->o.file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (s->file >= 0)
+		tn_fork_watch(&s->fork, s->file);
+	tn_fork_unlock();
+	if (s->file < 0)
+		return tn_fail(-errno, "%s: %s", s->o.file, strerror(errno));
+	if (flock(s->file, LOCK_EX | LOCK_NB))
+		return tn_fail(-EBUSY, "%s: another controller has it", s->o.file);
+	if (ftruncate(s->file, (off_t)bytes))
+		return tn_fail(-errno, "%s: %s", s->o.file, strerror(errno));
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->file, 0);
+	s->media = p == MAP_FAILED ? NULL : p;
+	if (s->media)
+		madvise(s->media, bytes, MADV_DONTFORK); /* a mapping keeps the lock, too */
+	return 0;
+}
+
 int tn_soft_data_init(struct tn_soft *s)
 {
+	int rc;
+
 	pthread_mutex_init(&s->lock, NULL);
 	s->registers = pages_of(s->register_bytes);
-	s->media = pages_of(s->o.blocks * s->o.block_bytes);
 	s->page = pages_of(TN_SOFT_BUS_PAGES * sizeof(*s->page));
+	rc = open_media(s);
+	if (rc)
+		return rc;
 	if (!s->registers || !s->media || !s->page)
 		return tn_fail(-ENOMEM, "software controller: no memory");
 	s->port.get = port_get;
@@ -566,6 +601,9 @@ void tn_soft_data_fini(struct tn_soft *s)
 		munmap(s->registers, s->register_bytes);
 	if (s->media)
 		munmap(s->media, s->o.blocks * s->o.block_bytes);
+	tn_fork_unwatch(&s->fork);
+	if (s->file >= 0)
+		close(s->file);
 	if (s->page)
 		munmap(s->page, TN_SOFT_BUS_PAGES * sizeof(*s->page));
 	pthread_mutex_destroy(&s->lock);

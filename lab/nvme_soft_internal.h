@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "base/fork.h"
 #include "base/rng.h"
 #include "lab/nvme_soft.h"
 
@@ -65,6 +66,8 @@ struct tn_soft {
 	unsigned char *registers, *media;
 	uint64_t register_bytes;
 	uint32_t cc; /* as it was seen last */
+	int file;    /* of the namespace, -1: none */
+	struct tn_fork_fd fork; /* a child that outlives this process must not keep it */
 	bool unplugged, hung, stop, threaded;
 	pthread_t thread;
 	struct tn_soft_sq sq[TN_SOFT_QUEUES_MAX];

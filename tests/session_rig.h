@@ -66,9 +66,7 @@ static inline void serve_tenant(const struct rig *r, const char *tenant)
 /* A rig in a directory that is there, with the options of set_up. */
 static inline void init_in(const char *dir, struct rig *r)
 {
-	rig_init(r, 64u << 20, 0, 64);
-	assert_int_equal(rmdir(r->dir), 0);
-	snprintf(r->dir, sizeof(r->dir), "%s", dir);
+	rig_init_in(r, dir, 64u << 20, 0, 64);
 }
 
 /* Of tn_cache_attach: as long as a busy machine may take; or until then. */

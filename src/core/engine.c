@@ -87,6 +87,7 @@ struct places {
 	struct tn_ring_drive drive[TN_RING_DEVICES_MAX];
 	uint32_t drives, files;
 	uint32_t pairs; /* that each drive has at least, beside the engine's */
+	uint64_t command_ns;
 };
 
 static void find_places(const struct tn_engines *e, const struct tn_executor_opts *o, struct places *p)
@@ -103,6 +104,7 @@ static void find_places(const struct tn_engines *e, const struct tn_executor_opt
 		}
 		p->drives++;
 		p->pairs = r.pairs < p->pairs ? r.pairs : p->pairs;
+		p->command_ns = r.command_ns;
 		p->drive[i] = (struct tn_ring_drive){.nvme = r.nvme, .port = r.port, .queue = r.pair, .first = r.first, .blocks = r.blocks};
 	}
 }
@@ -114,6 +116,7 @@ static int on_pairs(const struct tn_engines *e, const struct tn_executor_opts *o
 		.drives = p->drive,
 		.ndrives = o->ndevices,
 		.depth = o->depth,
+		.command_ns = p->command_ns,
 		.threads = o->exec ? 0 : o->threads,
 		.alloc = o->alloc,
 		.clock = o->clock,

@@ -78,7 +78,8 @@ static int add(struct tn_drives *d, const char *dir)
 	size_t bytes = strcspn(dir, "/");
 	struct drive *v = &d->at[d->n];
 	uint32_t executors = d->o.executors ? d->o.executors : 1, pairs;
-	struct tn_nvme_opts o = {.alloc = d->o.alloc, .clock = d->o.clock, .log = d->o.log, .queues = ENGINE_PAIRS + executors, .entries = ENTRIES};
+	struct tn_nvme_opts o = {.alloc = d->o.alloc, .clock = d->o.clock, .log = d->o.log, .queues = ENGINE_PAIRS + executors, .entries = ENTRIES,
+				 .admin_ns = d->o.command_ns};
 	int rc;
 
 	if (bytes >= sizeof(v->prefix))
@@ -159,6 +160,7 @@ static int make(struct tn_drives *d, uint32_t i, uint32_t depth)
 		.port = v->port,
 		.file = TN_IO_FILES_MAX + i,
 		.depth = depth,
+		.command_ns = d->o.command_ns,
 		.force = d->o.force_serial && strcmp(d->o.force_serial, serial) == 0,
 		.alloc = d->o.alloc,
 		.clock = d->o.clock,
@@ -203,7 +205,7 @@ bool tn_drives_range(const struct tn_drives *d, const struct tn_io *io, uint32_t
 		return false;
 	v = &d->at[file - TN_IO_FILES_MAX];
 	*out = (struct tn_drive_range){.nvme = v->nvme, .port = v->port, .pair = ENGINE_PAIRS,
-				       .pairs = tn_nvme_info(v->nvme)->queues - ENGINE_PAIRS};
+				       .pairs = tn_nvme_info(v->nvme)->queues - ENGINE_PAIRS, .command_ns = d->o.command_ns};
 	tn_nvme_engine_range(v->io, &out->first, &out->blocks);
 	return true;
 }

@@ -28,6 +28,7 @@ struct tn_drives;
  * @dirs, @ndirs: those that are no drives are left alone
  * @executors:    threads that want a pair of queues of each drive for themselves; 0: one executor without a thread does, if there is one
  * @wait_ns:      for controllers that another process has; a process that was killed may still be on its way out
+ * @command_ns:   by when a command has to end, before it is aborted; 0: what the drivers take (nvme/controller.h, nvme/engine.h)
  * @force_serial: the drive with this serial number is taken whatever it holds; NULL: none
  * @open:         how the controller of an address is reached, and given back; NULL: by VFIO
  */
@@ -35,7 +36,7 @@ struct tn_drives_opts {
 	const char *const *dirs;
 	size_t ndirs;
 	uint32_t executors;
-	uint64_t wait_ns;
+	uint64_t wait_ns, command_ns;
 	const char *force_serial;
 	int (*open)(void *arg, const char *address, const struct tn_nvme_port **port);
 	void *open_arg;
@@ -62,12 +63,13 @@ struct tn_io *tn_drives_io(const struct tn_drives *d, const char *dir);
  * struct tn_drive_range - where a file lies, for who drives pairs of queues himself
  * @pair, @pairs: the first one that is not the engine's, and how many there are from there on; 0: none
  * @first, @blocks: of the namespace
+ * @command_ns: as in the options
  */
 struct tn_drive_range {
 	struct tn_nvme *nvme;
 	const struct tn_nvme_port *port;
 	uint32_t pair, pairs;
-	uint64_t first, blocks;
+	uint64_t first, blocks, command_ns;
 };
 /* Of an open file of the engine that was made, which is io. False: that is another engine, or the file lies in a directory. */
 bool tn_drives_range(const struct tn_drives *d, const struct tn_io *io, uint32_t file, struct tn_drive_range *out);

@@ -339,13 +339,13 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_owner_makes_no_call_that_may_block),
-		cmocka_unit_test(host_hits_go_on_while_space_is_reserved),
-		cmocka_unit_test(host_hits_go_on_while_a_file_without_reservation_grows),
-		cmocka_unit_test(host_hits_go_on_while_a_sync_hangs),
-		cmocka_unit_test(host_hits_go_on_while_a_file_s_name_is_looked_for),
-		cmocka_unit_test(host_hits_go_on_while_a_log_line_hangs),
-		cmocka_unit_test(a_flush_ends_while_space_is_reserved),
-		cmocka_unit_test(a_load_ends_at_its_deadline_while_reads_hang),
+		RIG_FILE_TEST(host_hits_go_on_while_space_is_reserved),
+		RIG_FILE_TEST(host_hits_go_on_while_a_file_without_reservation_grows),
+		RIG_FILE_TEST(host_hits_go_on_while_a_sync_hangs),
+		RIG_FILE_TEST(host_hits_go_on_while_a_file_s_name_is_looked_for),
+		RIG_FILE_TEST(host_hits_go_on_while_a_log_line_hangs),
+		RIG_FILE_TEST(a_flush_ends_while_space_is_reserved),
+		RIG_FILE_TEST(a_load_ends_at_its_deadline_while_reads_hang),
 	};
 
 	if (argc > 1)

@@ -224,17 +224,17 @@ static void rewrite_header(const struct rig *r, const struct header_at *at, uint
 	ssize_t bytes = at->place.header_bytes;
 	struct tn_store_header h;
 	char path[300];
+	off_t offset = (off_t)(rig_store_file(r, path, sizeof(path)) + at->place.header_offset);
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/default/tenuto.store", r->dir);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
-	assert_int_equal(pread(fd, page, at->place.header_bytes, (off_t)at->place.header_offset), bytes);
+	assert_int_equal(pread(fd, page, at->place.header_bytes, offset), bytes);
 	assert_int_equal(tn_store_header_decode(page, at->place.header_bytes, at->uuid, at->slot, &h), 0);
 	assert_true(h.entry.sequence > older);
 	h.entry.sequence -= older;
 	tn_store_header_encode(&h, at->uuid, at->slot, again);
-	assert_int_equal(pwrite(fd, again, at->place.header_bytes, (off_t)at->place.header_offset), bytes);
+	assert_int_equal(pwrite(fd, again, at->place.header_bytes, offset), bytes);
 	assert_int_equal(fsync(fd), 0);
 	close(fd);
 	free(page);
@@ -386,7 +386,7 @@ static void device_statistics_end_with_the_last_device_which_is_no_failure(void 
 			assert_int_equal(tn_cache_device_stats(r.cache, 0, &s), 0);
 			assert_int_equal(s.size, sizeof(s));
 			assert_int_equal(s.blocks, 16);
-			assert_int_equal(strncmp(s.path, r.dir, strlen(r.dir)), 0);
+			assert_int_equal(strncmp(s.path, r.dirs[0], strlen(r.dirs[0])), 0);
 		}
 		before = *tn_error_last();
 		assert_int_equal(tn_cache_device_stats(r.cache, devices, &s), -ENOENT);
@@ -481,20 +481,20 @@ int main(void)
 		cmocka_unit_test(a_dropped_block_is_gone_after_a_close_at_once),
 		cmocka_unit_test(saves_and_drops_in_turn_do_not_fill_the_offload_queue),
 		cmocka_unit_test(a_dropped_space_is_empty_although_its_blocks_waited_for_their_offload),
-		cmocka_unit_test(a_refused_directory_is_left_as_it_was),
+		RIG_FILE_TEST(a_refused_directory_is_left_as_it_was),
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),
 		cmocka_unit_test(a_capacity_that_the_machine_never_has_is_refused),
 		cmocka_unit_test(an_operation_that_never_fits_names_the_limit),
 		cmocka_unit_test(a_match_without_a_pin_takes_no_lease),
-		RIG_EMBEDDED_TEST(a_dropped_block_goes_when_its_lease_ends, RIG_SIMULATED),
-		cmocka_unit_test(an_old_header_of_the_same_key_is_a_miss),
+		RIG_SIMULATED_TEST(a_dropped_block_goes_when_its_lease_ends),
+		RIG_STORE_TEST(an_old_header_of_the_same_key_is_a_miss),
 		cmocka_unit_test(a_flush_is_good_again_when_there_is_room_again),
-		cmocka_unit_test(a_directory_deleted_underneath_is_said_by_flush_and_health),
+		RIG_FILE_TEST(a_directory_deleted_underneath_is_said_by_flush_and_health),
 		cmocka_unit_test(device_statistics_end_with_the_last_device_which_is_no_failure),
-		cmocka_unit_test(a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_in_its_place),
-		cmocka_unit_test(a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_nothing),
+		RIG_FILE_TEST(a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_in_its_place),
+		RIG_FILE_TEST(a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_nothing),
 		RIG_EMBEDDED_TEST(closing_says_that_admitted_blocks_found_no_room, "a lease ends with the process that has it"),
 		cmocka_unit_test(windows_match_their_last_blocks_and_no_other_tenants_tiers),
 		cmocka_unit_test(the_eventfd_tells_what_ended_before_it_was_asked_for),

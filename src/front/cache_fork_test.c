@@ -76,8 +76,11 @@ static void a_child_that_outlives_a_killed_owner_keeps_no_lock(void **state)
 	for (size_t i = 0; i < sizeof(owners) / sizeof(owners[0]); i++) {
 		pid_t dead, child;
 		struct rig r;
-		int rc = open_after(&owners[i], &r, &dead, &child);
+		int rc;
 
+		if (owners[i].executors && !rig_has_executors())
+			continue;
+		rc = open_after(&owners[i], &r, &dead, &child);
 		assert_int_equal(kill(child, 0), 0);
 		kill(child, SIGKILL);
 		assert_int_equal(rc, 0);
@@ -227,7 +230,7 @@ static int call_cache(struct inherited *i)
 	SAYS_ECHILD(tn_phase(r->cache, TN_PHASE_DECODE, 1000));
 	SAYS_ECHILD(tn_plan(r->s->space, &i->m, NULL, 100, &plan));
 	SAYS_ECHILD(tn_cache_close(r->cache));
-	if (NO_THREADS_IN_CHILD)
+	if (NO_THREADS_IN_CHILD || rig_namespace) /* where nothing is beside the owner's store */
 		return wrong;
 	/* A cache of its own: not at the directory of the owner, who lives, but beside it. */
 	r->o.cache.lock_timeout_ns = 0;
@@ -393,7 +396,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_child_that_outlives_a_killed_owner_keeps_no_lock),
-		cmocka_unit_test(a_lock_that_somebody_else_keeps_is_told_with_his_pid),
+		RIG_FILE_TEST(a_lock_that_somebody_else_keeps_is_told_with_his_pid),
 		cmocka_unit_test(every_call_in_a_forked_child_says_echild_at_once),
 		cmocka_unit_test(a_child_can_allocate_whatever_its_parents_threads_did_just_then),
 		cmocka_unit_test(a_child_can_open_a_cache_whatever_its_parents_threads_did_just_then),

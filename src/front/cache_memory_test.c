@@ -449,7 +449,7 @@ int main(void)
 		cmocka_unit_test(a_quota_holds_whatever_pool_the_blocks_come_through),
 		cmocka_unit_test(a_page_under_load_is_refused_to_every_other_pool_that_has_its_bytes),
 		cmocka_unit_test(what_no_memory_is_is_refused_by_what_it_is),
-		RIG_FILE_TEST(a_pool_of_another_geometry_or_cache_is_refused),
+		RIG_ALONE_TEST(a_pool_of_another_geometry_or_cache_is_refused),
 		cmocka_unit_test(what_is_in_use_stays),
 		cmocka_unit_test(no_two_threads_ever_have_the_same_bytes),
 	};

@@ -363,13 +363,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_save_of_another_size_passes_over_segments_that_somebody_holds),
-		RIG_EMBEDDED_TEST(a_save_that_no_segment_can_go_for_fails_at_once_and_evicts_nothing, RIG_SIMULATED),
+		RIG_SIMULATED_TEST(a_save_that_no_segment_can_go_for_fails_at_once_and_evicts_nothing),
 		RIG_EMBEDDED_TEST(neither_a_flush_nor_the_end_waits_for_leases, "a lease ends with the process that has it"),
-		RIG_EMBEDDED_TEST(a_save_of_another_size_waits_for_the_loads_that_are_all_that_holds_the_segments, RIG_SIMULATED),
-		RIG_EMBEDDED_TEST(it_waits_for_a_second_and_not_at_all_beside_leases, RIG_SIMULATED),
-		RIG_EMBEDDED_TEST(while_it_waits_a_segment_that_leases_held_may_go, RIG_SIMULATED),
-		RIG_EMBEDDED_TEST(it_does_not_wait_for_a_save_that_waits_for_its_caller, RIG_SIMULATED),
-		cmocka_unit_test(saves_of_a_new_size_find_a_place_beside_short_loads),
+		RIG_SIMULATED_TEST(a_save_of_another_size_waits_for_the_loads_that_are_all_that_holds_the_segments),
+		RIG_SIMULATED_TEST(it_waits_for_a_second_and_not_at_all_beside_leases),
+		RIG_SIMULATED_TEST(while_it_waits_a_segment_that_leases_held_may_go),
+		RIG_SIMULATED_TEST(it_does_not_wait_for_a_save_that_waits_for_its_caller),
+		RIG_FAULTY_TEST(saves_of_a_new_size_find_a_place_beside_short_loads),
 	};
 
 	return cmocka_run_group_tests_name("cache-moves", tests, NULL, NULL);

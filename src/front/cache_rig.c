@@ -19,7 +19,7 @@
 #define POISON 0xee
 
 uint32_t rig_executors;
-bool rig_attached, rig_staged, rig_namespace;
+bool rig_attached, rig_staged;
 
 /* TN_TEST_ATTACHED=1, or =staged: as if each test had said so. */
 __attribute__((constructor)) static void look_at_environment(void)
@@ -27,7 +27,6 @@ __attribute__((constructor)) static void look_at_environment(void)
 	const char *attached = getenv("TN_TEST_ATTACHED");
 
 	rig_attached = attached != NULL;
-	rig_namespace = getenv("TN_TEST_NVME") != NULL;
 	rig_staged = attached && strcmp(attached, "staged") == 0;
 }
 
@@ -40,16 +39,13 @@ static void on_log(void *arg, enum tn_log_level level, const char *where, const 
 }
 
 /* head_dim 64 x 2 heads x 16 tokens x bf16: 4 KiB per page and plane, so pages can be read into directly. */
-void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
+void rig_init_in(struct rig *r, const char *dir, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
 {
-	const char *base = getenv("TMPDIR");
 	struct tn_cache_opts *o = &r->o.cache;
 
 	memset(r, 0, sizeof(*r));
-	snprintf(r->dir, sizeof(r->dir), "%s/tn-cache-XXXXXX", base ? base : "/tmp");
-	assert_non_null(mkdtemp(r->dir));
-	r->dirs[0] = disk_bytes ? rig_empty_namespace() : NULL;
-	r->dirs[0] = r->dirs[0] ? r->dirs[0] : r->dir;
+	snprintf(r->dir, sizeof(r->dir), "%s", dir);
+	r->dirs[0] = rig_namespace ? rig_namespace_name() : r->dir;
 	r->o = (struct rig_opts){.spaces = 1, .layers = RIG_LAYERS, .pages_per_block = RIG_PAGES, .heads = 2, .head_dim = head_dim,
 				 .npages = RIG_POOL_PAGES, .attached = rig_attached, .staged = rig_staged};
 	tn_cache_opts_init(o);
@@ -64,33 +60,16 @@ void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t 
 	o->executors = rig_executors;
 }
 
-struct rig_opts rig_simulated_opts(void)
+void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
 {
-	static const char *const dirs[] = {"a", "b"};
-	struct rig_opts o = {.spaces = 2, .layers = 2, .pages_per_block = 2, .heads = 1, .head_dim = 128, .npages = 64,
-			     .seed = tn_test_seed(), .segment_bytes = 512u << 10};
+	const char *base = getenv("TMPDIR");
+	char dir[sizeof(r->dir)];
 
-	tn_cache_opts_init(&o.cache);
-	o.cache.dirs = dirs;
-	o.cache.ndirs = 1;
-	o.cache.disk_bytes = 4u << 20;
-	o.cache.max_blocks = 8192;
-	o.cache.max_ops = 12;
-	o.cache.max_op_blocks = 64;
-	o.cache.io_depth = 16;
-	o.cache.header_cache_bytes = 64u << 10;
-	o.cache.policy = "lru";
-	return o;
-}
-
-struct rig *rig_simulated(const struct rig_opts *o)
-{
-	struct rig *r = calloc(1, sizeof(*r));
-
-	assert_non_null(r);
-	r->simulated = true;
-	r->o = *o;
-	return r;
+	snprintf(dir, sizeof(dir), "%s/tn-cache-XXXXXX", base ? base : "/tmp");
+	assert_non_null(mkdtemp(dir));
+	if (disk_bytes)
+		rig_namespace_empty();
+	rig_init_in(r, dir, disk_bytes, host_bytes, head_dim);
 }
 
 void rig_dimensions(struct rig *r, uint32_t head_dim)
@@ -250,8 +229,10 @@ static int open_owner(struct rig *r, const struct tn_cache_opts *opts, struct tn
 {
 	int rc;
 
+	if (r->o.open)
+		return r->o.open(opts, out);
 	if (!r->o.faulty)
-		return r->o.open ? r->o.open(opts, out) : tn_cache_open(opts, out);
+		return rig_namespace ? rig_namespace_open(r, opts, out) : tn_cache_open(opts, out);
 	rc = tn_cache_create(opts, out);
 	if (rc)
 		return rc;
@@ -297,13 +278,6 @@ static int open_real(struct rig *r, const struct tn_cache_opts *opts)
 		rig_fail(r, "serve: %d: %s", rc, tn_error_last()->text);
 	r->cache = rig_attach(r);
 	return 0;
-}
-
-void rig_skip(void **state)
-{
-	const char *why = *state;
-
-	tn_test_skip(why);
 }
 
 struct tn_cache *rig_core(const struct rig *r)
@@ -369,6 +343,7 @@ struct rig *rig_start(const struct rig_opts *o)
 int rig_close(struct rig *r)
 {
 	struct tn_cache *cache = r->cache;
+	int rc;
 
 	for (uint32_t i = 0; i < r->o.spaces; i++)
 		if (r->s[i].space)
@@ -381,7 +356,9 @@ int rig_close(struct rig *r)
 		cache = r->owner;
 		r->owner = NULL;
 	}
-	return tn_cache_close(cache);
+	rc = tn_cache_close(cache);
+	rig_namespace_leave(r);
+	return rc;
 }
 
 void rig_reopen(struct rig *r)
@@ -418,6 +395,7 @@ void rig_tear_down(struct rig *r)
 		char path[sizeof(r->dir) + 16];
 
 		unlink(socket_path(r, path, sizeof(path))); /* of an owner that was killed */
+		rig_namespace_remove(r);
 		assert_int_equal(nftw(r->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
 		return;
 	}

@@ -35,6 +35,7 @@ struct tn_far;
 struct tn_far_opts;
 struct tn_fault;
 struct tn_io_faulty_opts;
+struct tn_soft;
 struct rig;
 
 /**
@@ -130,6 +131,7 @@ struct rig {
 	/* Real. */
 	char dir[256];
 	const char *dirs[1];
+	struct tn_soft *soft; /* that this rig has opened, or NULL */
 	/* Simulated. */
 	bool simulated;
 	struct tn_simdisk *disk;
@@ -143,13 +145,15 @@ struct rig {
 extern uint32_t rig_executors;
 /* Whether the caches of such rigs are attached ones, and their pools staged. */
 extern bool rig_attached, rig_staged;
-/* Whether their disk is a raw namespace: TN_TEST_NVME. */
+/* Whether their disk is a raw namespace: TN_TEST_NVME (cache_drive_rig.c). */
 extern bool rig_namespace;
 
 /* ---- a cache ---------------------------------------------------------------------------------------------- */
 
 /* A real rig: policy "lru", blocks of 4 layers, 4 pages and 2 planes of 64 * head_dim bytes. */
 void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim);
+/* The same in a directory that is there, with the disk that another process of the test has, or has left. */
+void rig_init_in(struct rig *r, const char *dir, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim);
 /*
  * One disk of 4 MiB in segments of 512 KiB, no host memory, "lru", two spaces with blocks of 2 layers, 2 pages and
  * 2 planes of 32 * 128 bytes, pools of 64 pages.
@@ -181,16 +185,36 @@ struct tn_space *rig_core_space(const struct rig_space *s);
 struct tn_session *rig_session(const struct rig *r);
 /* One more process that attaches, so to speak, to the owner of an attached rig. */
 struct tn_cache *rig_attach(const struct rig *r);
-/* As cmocka_unit_test, of a test that has no meaning where the cache is an attached one, and why: there it is skipped. */
-#define RIG_EMBEDDED_TEST(f, why) {#f, rig_attached ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)(why)}
+/* As cmocka_unit_test, of a test that has no meaning here, and why: then it is skipped. NULL: it has one. */
+#define RIG_TEST(f, why) {#f, (why) ? rig_skip : (f), NULL, NULL, (void *)(uintptr_t)(why)}
+/* A test that has no meaning where the cache is an attached one. */
+#define RIG_EMBEDDED_TEST(f, why) RIG_TEST(f, rig_attached ? (why) : NULL)
 /* A test of pages that reads go to straight. */
-#define RIG_UNSTAGED_TEST(f) {#f, rig_staged ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)RIG_STAGED}
+#define RIG_UNSTAGED_TEST(f) RIG_TEST(f, rig_staged ? RIG_STAGED : NULL)
 #define RIG_STAGED "of a staged load no page is written to while its reads hang: they go to session memory"
-/* A test that looks at the store's file, or opens a second cache. */
-#define RIG_FILE_TEST(f) {#f, rig_namespace ? rig_skip : f, NULL, NULL, (void *)(uintptr_t)RIG_RAW}
-#define RIG_RAW "a raw namespace has no file, and lets one process in"
+/* A test that has no meaning where the disk is a raw namespace: of files and directories, of two stores at once, of an engine's faults, of executors. */
+#define RIG_FILE_TEST(f) RIG_TEST(f, rig_namespace ? RIG_FILE : NULL)
+#define RIG_FILE "a raw namespace has no file and no directory"
+/* A test that looks at the store's bytes from outside (rig_store_file). */
+#define RIG_STORE_TEST(f) RIG_TEST(f, rig_namespace && !rig_namespace_is_soft() ? RIG_FILE : NULL)
+#define RIG_ALONE_TEST(f) RIG_TEST(f, rig_namespace ? RIG_ALONE : NULL)
+#define RIG_ALONE "a raw namespace holds one store and lets one process in"
+#define RIG_FAULTY_TEST(f) RIG_TEST(f, rig_namespace ? RIG_FAULTY : NULL)
+#define RIG_FAULTY "the engine that makes faults, or takes the time of a model, is one of files"
+#define RIG_NO_EXECUTORS "a controller that tests are given has no pairs of queues for threads"
+/* A test of a simulated cache. */
+#define RIG_SIMULATED_TEST(f) RIG_TEST(f, rig_attached || rig_namespace ? RIG_SIMULATED : NULL)
+#define RIG_SIMULATED "a simulated cache has a simulated disk, and no thread that could serve"
 void rig_skip(void **state);
-#define RIG_SIMULATED "a simulated cache has no thread that could serve"
+
+bool rig_namespace_is_soft(void);
+/* A cache of the rig may have threads that move bytes. */
+static inline bool rig_has_executors(void)
+{
+	return !rig_namespace || rig_namespace_is_soft();
+}
+/* The file that has the bytes of the rig's store, and where they begin in it: not on a drive of VFIO. */
+uint64_t rig_store_file(const struct rig *r, char *path, size_t bytes);
 
 /* Zeroed memory for pools: of an attached rig, such that the owner can map it, unless it is staged. */
 void *rig_memory(const struct rig *r, uint64_t bytes);
@@ -293,8 +317,14 @@ void rig_check_quiet(struct rig *r);
 /* Of cache_sim_rig.c, for cache_rig.c. */
 int rig_sim_open(struct rig *r, struct tn_cache_opts *opts);
 int rig_sim_close(struct rig *r);
-/* TN_TEST_NVME=nvme:ADDRESS: the rig's disk is the namespace of this controller, emptied for each rig; NULL: it is a directory. */
-const char *rig_empty_namespace(void);
+/* Of cache_drive_rig.c, for cache_rig.c; without a namespace they do nothing. */
+const char *rig_namespace_name(void);
+void rig_namespace_empty(void);
+/* As tn_cache_open. */
+int rig_namespace_open(struct rig *r, const struct tn_cache_opts *opts, struct tn_cache **out);
+/* The cache is closed. */
+void rig_namespace_leave(struct rig *r);
+void rig_namespace_remove(struct rig *r);
 void rig_sim_turn(struct rig *r, uint64_t max_ns);
 
 #endif

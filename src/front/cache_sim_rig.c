@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a simulated rig has of its own: the disk, the worker, the steps of the core, power cuts, and a look inside. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -12,6 +13,35 @@
 #include "far.h"
 #include "ioengine/faulty_rig.h"
 #include "store/store_internal.h"
+
+struct rig_opts rig_simulated_opts(void)
+{
+	static const char *const dirs[] = {"a", "b"};
+	struct rig_opts o = {.spaces = 2, .layers = 2, .pages_per_block = 2, .heads = 1, .head_dim = 128, .npages = 64,
+			     .seed = tn_test_seed(), .segment_bytes = 512u << 10};
+
+	tn_cache_opts_init(&o.cache);
+	o.cache.dirs = dirs;
+	o.cache.ndirs = 1;
+	o.cache.disk_bytes = 4u << 20;
+	o.cache.max_blocks = 8192;
+	o.cache.max_ops = 12;
+	o.cache.max_op_blocks = 64;
+	o.cache.io_depth = 16;
+	o.cache.header_cache_bytes = 64u << 10;
+	o.cache.policy = "lru";
+	return o;
+}
+
+struct rig *rig_simulated(const struct rig_opts *o)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+
+	assert_non_null(r);
+	r->simulated = true;
+	r->o = *o;
+	return r;
+}
 
 void rig_note(struct rig *r, uint64_t what)
 {

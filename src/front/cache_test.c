@@ -21,7 +21,8 @@ static void what_was_saved_on_disk_comes_back(void **state)
 	assert_int_equal(rig_match(r.s, 1, 33), 32);
 	assert_int_equal(rig_load(r.s, 1, 32), 32);
 	assert_int_equal(rig_stats(&r).verified_objects, 32 * RIG_LAYERS);
-	assert_int_equal(rig_stats(&r).bounced_objects, 0);
+	/* Memory of attached processes is not mapped for a drive. */
+	assert_int_equal(rig_stats(&r).bounced_objects > 0, rig_namespace && rig_attached);
 	rig_tear_down(&r);
 }
 
@@ -347,15 +348,17 @@ static void corrupt_everything(struct rig *r)
 {
 	char path[512];
 	unsigned char page[4096];
+	off_t first = (off_t)rig_store_file(r, path, sizeof(path)), end;
 	struct stat st;
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/default/tenuto.store", r->dir);
 	fd = open(path, O_RDWR);
 	assert_true(fd >= 0);
 	assert_int_equal(fstat(fd, &st), 0);
+	end = first + 2 * (off_t)r->o.cache.disk_bytes;
+	end = end < st.st_size ? end : st.st_size;
 	/* Data pages are the ones full of random bytes; headers and metadata are mostly zero. */
-	for (off_t at = 0; at + 4096 <= st.st_size; at += 4096) {
+	for (off_t at = first; at + 4096 <= end; at += 4096) {
 		int zeros = 0;
 
 		assert_int_equal(pread(fd, page, sizeof(page), at), 4096);
@@ -391,7 +394,7 @@ static void a_block_that_is_damaged_while_the_cache_is_open_is_a_miss(void **sta
 {
 	struct rig r;
 
-	for (rig_executors = 0; rig_executors <= 2; rig_executors += 2) {
+	for (rig_executors = 0; rig_executors <= (rig_has_executors() ? 2 : 0); rig_executors += 2) {
 		rig_set_up(&r, 64u << 20, 0, 64);
 		rig_save(r.s, 1, 16, 0);
 		assert_int_equal(rig_flush(&r), 0);
@@ -555,10 +558,10 @@ int main(void)
 		cmocka_unit_test(a_pinned_block_is_not_evicted),
 		cmocka_unit_test(a_dropped_space_stays_empty_after_reopening),
 		cmocka_unit_test(dropped_blocks_are_gone),
-		RIG_FILE_TEST(a_second_opener_is_told_who_owns_it),
+		RIG_ALONE_TEST(a_second_opener_is_told_who_owns_it),
 		cmocka_unit_test(a_fork_cannot_use_the_parents_cache),
-		RIG_FILE_TEST(a_corrupt_block_is_a_miss_and_never_wrong_bytes),
-		RIG_FILE_TEST(a_block_that_is_damaged_while_the_cache_is_open_is_a_miss),
+		RIG_STORE_TEST(a_corrupt_block_is_a_miss_and_never_wrong_bytes),
+		RIG_STORE_TEST(a_block_that_is_damaged_while_the_cache_is_open_is_a_miss),
 		cmocka_unit_test(spaces_do_not_see_each_other),
 		cmocka_unit_test(a_quota_of_nothing_stores_nothing),
 		cmocka_unit_test(a_block_is_gone_when_its_time_is_over),

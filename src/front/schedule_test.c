@@ -53,8 +53,8 @@ static void reopen(struct rig *r, struct log *log, const char *scheduler, bool p
 	r->o.cache.scheduler = scheduler;
 	r->o.cache.explain = log ? remember : NULL;
 	r->o.cache.explain_arg = log;
-	paced_as = (struct tn_paced_drive){paced ? path : NULL, STRETCH};
-	r->o.open = open_paced;
+	paced_as = (struct tn_paced_drive){path, STRETCH};
+	r->o.open = paced ? open_paced : NULL;
 	rig_must_open(r);
 }
 
@@ -672,15 +672,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_read_and_write_is_explained),
 		cmocka_unit_test(a_save_without_loads_writes_more_than_a_chunk_at_once),
-		RIG_EMBEDDED_TEST(a_write_load_slows_restores_only_without_the_scheduler, RIG_SIMULATED),
-		RIG_EMBEDDED_TEST(a_save_beyond_the_backlog_is_refused_and_reads_are_not, RIG_SIMULATED),
-		RIG_EMBEDDED_TEST(a_save_that_host_memory_has_no_room_for_counts_to_the_backlog, RIG_SIMULATED),
+		RIG_SIMULATED_TEST(a_write_load_slows_restores_only_without_the_scheduler),
+		RIG_SIMULATED_TEST(a_save_beyond_the_backlog_is_refused_and_reads_are_not),
+		RIG_SIMULATED_TEST(a_save_that_host_memory_has_no_room_for_counts_to_the_backlog),
 		cmocka_unit_test(saves_begun_in_one_turn_do_not_exceed_the_backlog),
 		cmocka_unit_test(no_layer_is_taken_for_reached_at_the_time_of_another),
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
-		RIG_EMBEDDED_TEST(a_cache_without_a_table_learns_the_layers_time_from_waits, RIG_SIMULATED),
-		cmocka_unit_test(a_fast_engine_on_a_slow_disk_restores_only_a_part),
-		cmocka_unit_test(a_plan_counts_reads_where_they_are),
+		RIG_SIMULATED_TEST(a_cache_without_a_table_learns_the_layers_time_from_waits),
+		RIG_FAULTY_TEST(a_fast_engine_on_a_slow_disk_restores_only_a_part),
+		RIG_FAULTY_TEST(a_plan_counts_reads_where_they_are),
 		cmocka_unit_test(a_disk_faster_than_any_is_planned_with_all_the_same),
 	};
 

@@ -18,6 +18,7 @@
 #include "base/fork.h"
 #include "base/proc.h"
 #include "base/thread.h"
+#include "drives/drives.h"
 #include "front/find.h"
 #include "front/serve.h"
 #include "region/call.h"
@@ -47,7 +48,8 @@ struct tn_server {
 	uint32_t stopping; /* shared */
 	pthread_t thread;
 	struct tn_log_limit lines; /* the thread's: about processes that come and go. Who connects again and again does not fill the log */
-	char store[TN_DEVICES_MAX][TN_WIRE_PATH];  /* of the cache: files, by device */
+	char store[TN_DEVICES_MAX][TN_WIRE_PATH];  /* of the cache: its files */
+	uint32_t nstores;
 	struct caller caller[CALLERS_MAX];	   /* the thread's */
 	struct tn_served *served[TN_ATTACHED_MAX]; /* the thread's */
 };
@@ -119,7 +121,7 @@ static void welcome(struct tn_served *s, int rc, int fd)
 		w.max_op_blocks = s->cache->o.max_op_blocks;
 		w.read_only = s->rule->read_only;
 		w.region_bytes = s->region.bytes;
-		w.nlocks = s->cache->store ? s->cache->ndevices : 0;
+		w.nlocks = s->cache->server->nstores;
 		memcpy(w.lock, s->cache->server->store, sizeof(w.lock));
 	}
 	fds[1] = rc ? -1 : open_life();
@@ -585,6 +587,19 @@ static int check_serve(struct tn_cache *cache)
 	return 0;
 }
 
+/*
+ * For the server's thread, which asks no directory. A drive is no file that could be locked, and needs none: it never reaches other processes' memory,
+ * to which this process copies, and that ends when it dies.
+ */
+static void find_stores(struct tn_server *server)
+{
+	const struct tn_cache *cache = server->cache;
+
+	for (uint32_t i = 0; cache->store && i < cache->ndevices; i++)
+		if (!tn_drive_is(tn_store_path(cache->store, i)))
+			tn_find_store(cache, i, server->store[server->nstores++], TN_WIRE_PATH);
+}
+
 /* At a path, or with a socket that listens there. */
 static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int given, const struct tn_serve_opts *opts)
 {
@@ -599,8 +614,7 @@ static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int 
 	server->sock = given;
 	server->given = given >= 0;
 	pthread_mutex_init(&server->lock, NULL);
-	for (uint32_t i = 0; cache->store && i < cache->ndevices; i++) /* its thread asks no directory */
-		tn_find_store(cache, i, server->store[i], sizeof(server->store[i]));
+	find_stores(server);
 	server->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	rc = server->news < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_rules_create(opts, cache->alloc, &server->rules);
 	if (rc == 0)

@@ -780,14 +780,14 @@ int main(int argc, char **argv)
 	};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(when_the_owner_is_killed_every_wait_ends_and_the_next_owner_is_warm),
-		cmocka_unit_test(pages_stay_busy_while_the_disk_of_a_killed_owner_hangs),
-		cmocka_unit_test(pages_stay_busy_while_a_dead_owners_locks_are_there),
-		cmocka_unit_test(a_cache_whose_pages_stay_busy_can_be_closed),
+		RIG_FILE_TEST(pages_stay_busy_while_the_disk_of_a_killed_owner_hangs),
+		RIG_FILE_TEST(pages_stay_busy_while_a_dead_owners_locks_are_there),
+		RIG_FILE_TEST(a_cache_whose_pages_stay_busy_can_be_closed),
 		cmocka_unit_test(event_words_rise_although_the_owner_dies_while_a_load_begins),
 		cmocka_unit_test(a_killed_owners_child_keeps_nobody_from_its_socket),
 		cmocka_unit_test(a_cache_that_is_closed_lets_its_processes_go),
 		cmocka_unit_test(processes_attach_while_the_owner_closes),
-		cmocka_unit_test(calls_end_at_once_when_the_owner_closes_although_its_disk_hangs),
+		RIG_FILE_TEST(calls_end_at_once_when_the_owner_closes_although_its_disk_hangs),
 		cmocka_unit_test(calls_of_a_stopped_owner_end_by_a_deadline_and_what_they_got_is_given_back),
 		cmocka_unit_test(what_several_late_answers_gave_is_given_back),
 		cmocka_unit_test(a_save_that_has_ended_stays_so_when_the_owner_is_killed),

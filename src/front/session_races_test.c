@@ -496,7 +496,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_listener_that_is_told_to_end_before_it_sleeps_ends),
 		cmocka_unit_test(without_descriptors_the_server_naps),
 		cmocka_unit_test(a_staged_operation_that_begins_as_the_owner_goes_ends),
-		cmocka_unit_test(pages_are_not_given_back_on_a_guess),
+		RIG_FILE_TEST(pages_are_not_given_back_on_a_guess),
 		cmocka_unit_test(a_number_that_another_space_has_got_meanwhile_is_that_spaces),
 		cmocka_unit_test(who_only_reads_sets_no_quota),
 		cmocka_unit_test(plans_of_more_blocks_than_there_can_be_are_refused),

@@ -21,9 +21,7 @@ static void attach(struct pair *p)
 	struct rig *r = &p->mine;
 	char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
 
-	rig_init(r, 64u << 20, 0, 64);
-	assert_int_equal(rmdir(r->dir), 0);
-	memcpy(r->dir, p->owner.dir, sizeof(r->dir));
+	rig_init_in(r, p->owner.dir, 64u << 20, 0, 64);
 	r->o.attached = true;
 	snprintf(path, sizeof(path), "%.90s/socket", r->dir);
 	assert_int_equal(tn_cache_attach(path, NULL, &r->cache), 0);
@@ -252,7 +250,7 @@ int main(void)
 		cmocka_unit_test(what_a_process_waits_for_is_told),
 		cmocka_unit_test(no_count_of_a_latency_ever_falls),
 		cmocka_unit_test(a_cache_that_nobody_attaches_to_tells_of_itself),
-		cmocka_unit_test(a_socket_that_listens_already_is_served),
+		RIG_FILE_TEST(a_socket_that_listens_already_is_served),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -315,6 +315,10 @@ static void random_plan(struct storm *s, struct tn_rng *rng)
 		s->dirs[i] = s->paths[i];
 	}
 	o->dirs = s->dirs;
+	if (rig_namespace) { /* beside the directories */
+		s->dirs[0] = rig_namespace_name();
+		o->executors = 0;
+	}
 	s->drops = tn_rng_below(rng, 4) == 0;
 	printf("# %zu directories of %llu KiB, %llu MiB of host memory, %s, scheduler %s, %u executors, %u operations, depth %u, backlog "
 	       "%llu, budget %llu%s\n", o->ndirs, (unsigned long long)(o->disk_bytes / o->ndirs >> 10),

@@ -359,9 +359,9 @@ int main(void)
 		cmocka_unit_test(threads_without_a_scheduler_get_right_bytes_or_none),
 		cmocka_unit_test(threads_over_a_host_tier_get_right_bytes_or_none),
 		cmocka_unit_test(threads_with_bounced_pages_get_right_bytes_or_none),
-		cmocka_unit_test(threads_with_executors_get_right_bytes_or_none),
-		cmocka_unit_test(reads_that_fail_or_are_late_give_right_bytes_or_none),
-		cmocka_unit_test(executors_whose_reads_fail_or_are_late_give_right_bytes_or_none),
+		RIG_TEST(threads_with_executors_get_right_bytes_or_none, rig_has_executors() ? NULL : RIG_NO_EXECUTORS),
+		RIG_FAULTY_TEST(reads_that_fail_or_are_late_give_right_bytes_or_none),
+		RIG_FAULTY_TEST(executors_whose_reads_fail_or_are_late_give_right_bytes_or_none),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

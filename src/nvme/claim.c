@@ -110,6 +110,24 @@ static void use_of_disk(const char *dir, const char *disk, char *use)
 		closedir(d);
 }
 
+/*
+ * The disk of an entry of a controller in sysfs: "nvme0n1", or for "nvme0c1n1", one path of a drive that can have several, the disk that programs use, which
+ * has the number of the drive and not of the controller. False: the entry is none.
+ */
+static bool disk_of(const char *entry, char *disk, size_t bytes)
+{
+	unsigned first, path, last;
+	int end = 0;
+
+	if (sscanf(entry, "nvme%uc%un%u%n", &first, &path, &last, &end) == 3 && !entry[end])
+		snprintf(disk, bytes, "nvme%un%u", first, last);
+	else if (sscanf(entry, "nvme%un%u%n", &first, &last, &end) == 2 && !entry[end])
+		snprintf(disk, bytes, "%s", entry);
+	else
+		return false;
+	return true;
+}
+
 /* The first thing that uses a block device of the controller; disk: one of them, or empty: it has none. */
 static void find_use(const char *bdf, char *disk, size_t bytes, char *use)
 {
@@ -123,11 +141,10 @@ static void find_use(const char *bdf, char *disk, size_t bytes, char *use)
 	snprintf(path, sizeof(path), "/sys/class/nvme/%s", controller);
 	d = controller[0] ? opendir(path) : NULL;
 	while (d && !use[0] && (e = readdir(d))) {
-		if (strncmp(e->d_name, "nvme", 4) || !strchr(e->d_name + 4, 'n'))
+		if (!disk_of(e->d_name, disk, bytes))
 			continue;
-		snprintf(disk, bytes, "%.*s", (int)bytes - 1, e->d_name);
-		snprintf(dir, sizeof(dir), "/sys/class/block/%.200s", e->d_name);
-		use_of_disk(dir, e->d_name, use);
+		snprintf(dir, sizeof(dir), "/sys/class/block/%.60s", disk);
+		use_of_disk(dir, disk, use);
 	}
 	if (d)
 		closedir(d);
@@ -155,20 +172,59 @@ void tn_nvme_lacks(const struct tn_nvme_found *f, char *text, size_t bytes)
 			 disk[0] ? ", as /dev/" : "", disk, f->bdf, f->bdf);
 }
 
+/* A disk of a drive that can have several paths is one of each of their controllers. */
+static bool has_disk(const char *controller, const char *disk)
+{
+	char path[PATH_MAX], its[64];
+	struct dirent *e;
+	bool yes = false;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/sys/class/nvme/%.200s", controller);
+	d = opendir(path);
+	while (d && !yes && (e = readdir(d)))
+		yes = disk_of(e->d_name, its, sizeof(its)) && strcmp(its, disk) == 0;
+	if (d)
+		closedir(d);
+	return yes;
+}
+
+/* The controller of "nvme0", "nvme0n1" or "nvme0n1p1", whose number is not always the disk's; empty: none. */
+static void controller_of(const char *base, char *controller, size_t bytes)
+{
+	unsigned first, last;
+	char disk[64];
+	struct dirent *e;
+	DIR *d;
+
+	if (sscanf(base, "nvme%un%u", &first, &last) != 2) {
+		snprintf(controller, bytes, "%.*s", (int)bytes - 1, base);
+		return;
+	}
+	controller[0] = '\0';
+	snprintf(disk, sizeof(disk), "nvme%un%u", first, last);
+	d = opendir("/sys/class/nvme");
+	while (d && !controller[0] && (e = readdir(d)))
+		if (e->d_name[0] != '.' && has_disk(e->d_name, disk))
+			snprintf(controller, bytes, "%.*s", (int)bytes - 1, e->d_name);
+	if (d)
+		closedir(d);
+}
+
 /* "/dev/nvme0n1" and "/dev/nvme0" to the address of their controller. */
 static int address_of(const char *name, char *address)
 {
 	const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-	size_t bytes = strncmp(base, "nvme", 4) == 0 ? 4 + strspn(base + 4, "0123456789") : 0;
-	char path[PATH_MAX], target[PATH_MAX];
+	char path[PATH_MAX], target[PATH_MAX], controller[64];
 	const char *last;
 	ssize_t n;
 
-	if (bytes <= 4) {
+	if (strncmp(base, "nvme", 4)) {
 		snprintf(address, TN_NVME_BDF_BYTES, "%.*s", (int)TN_NVME_BDF_BYTES - 1, name);
 		return 0;
 	}
-	snprintf(path, sizeof(path), "/sys/class/nvme/%.*s/device", (int)bytes, base);
+	controller_of(base, controller, sizeof(controller));
+	snprintf(path, sizeof(path), "/sys/class/nvme/%s/device", controller);
 	n = readlink(path, target, sizeof(target) - 1);
 	if (n < 0)
 		return tn_fail(-EINVAL, "%s: no NVMe drive of this machine's; `tenuto doctor` lists them", name);

@@ -1,67 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The program on a raw namespace: boots QEMU as run.py does, with `tenuto` and the cache's tests in the initramfs, and runs format, the tests, demo
-and replay there. TAP.
+"""The program on a raw namespace: boots QEMU as run.py does, with `tenuto` and the cache's tests in the initramfs, and runs there (program_init.sh) format and
+its refusals, also of drives that are in use, the tests, demo and replay. TAP.
 
-Usage: program.py WORKDIR TENUTO TEST... The trace of the replay is TN_TRACE, or shared/traces/conversation.jsonl beside the checkout; without
-it that part is skipped.
+Usage: program.py WORKDIR TENUTO TEST... --long TEST... Those after --long run in the long form only (TN_SOAK=1). The trace of the replay is TN_TRACE, or
+shared/traces/conversation.jsonl beside the checkout; without it that part is skipped.
 """
+import collections
 import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 
 import run as base
 
-TIMEOUT_S = 170
+LONG = os.environ.get('TN_SOAK', '0') not in ('', '0')
+TIMEOUT_S = 7200 if LONG else 190
+TEST_S = 900 if LONG else 100
 REQUESTS = 600
-INIT = '''#!/bin/busybox sh
-/bin/busybox mkdir -p /proc /sys /dev /tmp
-/bin/busybox mount -t proc none /proc
-/bin/busybox mount -t sysfs none /sys
-/bin/busybox mount -t devtmpfs none /dev
-/bin/busybox mkdir -p /dev/shm
-/bin/busybox mount -t tmpfs none /dev/shm
-for m in {modules}; do /bin/busybox insmod /modules/$m.ko; done
-drives=
-for d in /sys/bus/pci/devices/*; do
-    read -r class <$d/class
-    [ "$class" = 0x010802 ] || continue
-    drives="$drives ${{d##*/}}"
-done
-set -- $drives
-began() {{ read -r at rest </proc/uptime; echo "begin $1 $at"; }}
-ended() {{ rc=$?; read -r at rest </proc/uptime; echo "end $1 $rc $at"; }}
-began refused; /tenuto store format --nvme $1 2>&1; ended refused
-for d in $drives; do
-    read -r vendor </sys/bus/pci/devices/$d/vendor
-    read -r device </sys/bus/pci/devices/$d/device
-    echo "${{vendor#0x}} ${{device#0x}}" >/sys/bus/pci/drivers/vfio-pci/new_id 2>/dev/null
-done
-began doctor; /tenuto doctor / 2>&1; ended doctor
-began foreign; /tenuto store format --nvme $2 2>&1; ended foreign
-began forced; /tenuto store format --nvme $2 --force-serial large 2>&1; ended forced
-began format; /tenuto store format --nvme $1 2>&1; ended format
-export TN_TEST_NVME=nvme:$1 CMOCKA_MESSAGE_OUTPUT=TAP TN_SEED={seed}
-for t in {tests}; do
-    began $t; /$t 2>&1; ended $t
-done
-unset TN_TEST_NVME
-/tenuto store format --nvme $1
-began demo; /tenuto demo --nvme $1 --requests 60 --json 2>&1; ended demo
-if [ -f /trace.jsonl ]; then
-    began replay; /tenuto replay --dir nvme:$1 --dir nvme:$2 --verify --limit {requests} --geometry {geometry} --capacity-blocks {capacity} --json /trace.jsonl 2>&1; ended replay
-    began info; /tenuto store info nvme:$1 nvme:$2 2>&1; ended info
-    began verify; /tenuto store verify nvme:$1 nvme:$2 2>&1; ended verify
-    began check; /tenuto store check nvme:$1 nvme:$2 2>&1; ended check
-fi
-/bin/busybox poweroff -f
-'''
 GEOMETRY = '2x4KiB'
 CAPACITY_BLOCKS = 20000
+NVME_MODULES = ['nvme', 'ext4', 'crc32c_generic', 'linear']
+SECTOR = 512
 
 
 def trace():
@@ -70,7 +34,29 @@ def trace():
     return path if path.is_file() else None
 
 
+def with_needed(names, modules):
+    """Files of these modules, each after those that it needs."""
+    files = {p.stem.replace('-', '_'): p for p in modules.rglob('*.ko')}
+    order = []
+
+    def add(name):
+        path = files[name.replace('-', '_')]
+        needed = re.search(rb'\0depends=([^\0]*)\0', path.read_bytes())
+        for other in needed.group(1).decode().split(',') if needed else []:
+            if other:
+                add(other)
+        if path not in order:
+            order.append(path)
+
+    for name in names:
+        add(name)
+    return order
+
+
 def initramfs(programs, tests, modules, work, seed):
+    nvme = with_needed(NVME_MODULES, modules)
+    settings = {'VFIO_MODULES': ' '.join(m.split('/')[-1] for m in base.MODULES), 'NVME_MODULES': ' '.join(m.stem for m in nvme), 'TESTS': ' '.join(tests),
+                'SEED': seed, 'TEST_SECONDS': TEST_S, 'REQUESTS': REQUESTS, 'GEOMETRY': GEOMETRY, 'CAPACITY_BLOCKS': CAPACITY_BLOCKS}
     with tempfile.TemporaryDirectory(dir=work) as tmp:
         tree = pathlib.Path(tmp)
         for d in ('bin', 'modules'):
@@ -81,13 +67,13 @@ def initramfs(programs, tests, modules, work, seed):
             for library in base.libraries(program):
                 (tree / library.relative_to('/').parent).mkdir(parents=True, exist_ok=True)
                 shutil.copy(library, tree / library.relative_to('/'))
-        for m in base.MODULES:
-            shutil.copy(modules / f'{m}.ko', tree / 'modules')
+        for m in [modules / f'{m}.ko' for m in base.MODULES] + nvme:
+            shutil.copy(m, tree / 'modules')
         if trace():
             with open(trace(), 'rb') as f:
                 (tree / 'trace.jsonl').write_bytes(b''.join(line for line, _ in zip(f, range(REQUESTS))))
-        (tree / 'init').write_text(INIT.format(modules=' '.join(m.split('/')[-1] for m in base.MODULES), seed=seed, tests=' '.join(tests),
-                                               requests=REQUESTS, geometry=GEOMETRY, capacity=CAPACITY_BLOCKS))
+        (tree / 'settings').write_text(''.join(f'{name}="{value}"\n' for name, value in settings.items()))
+        shutil.copy(pathlib.Path(__file__).resolve().parent / 'program_init.sh', tree / 'init')
         (tree / 'init').chmod(0o755)
         names = '\n'.join(str(p.relative_to(tree)) for p in sorted(tree.rglob('*')))
         out = work / 'program-initramfs'
@@ -95,13 +81,24 @@ def initramfs(programs, tests, modules, work, seed):
         return out
 
 
-def drive(work, name, options, content=b''):
-    image = work / f'program-{name}.img'
-    image.unlink(missing_ok=True)
-    with open(image, 'wb') as f:
-        f.truncate(4 << 30)
+def image(work, name, size, content=b''):
+    path = work / f'program-{name}.img'
+    path.unlink(missing_ok=True)
+    with open(path, 'wb') as f:
+        f.truncate(size)
         f.write(content)
-    return ['-drive', f'file={image},if=none,id={name},format=raw,cache=unsafe', '-device', f'nvme,drive={name},serial={name},{options}']
+    return ['-drive', f'file={path},if=none,id={name},format=raw,cache=unsafe']
+
+
+def drive(work, name, options, content=b''):
+    return [*image(work, name, 4 << 30, content), '-device', f'nvme,drive={name},serial={name},{options}']
+
+
+def used_drive(work):
+    """Three partitions. It is one of those that can have several paths, so its disk's name in sysfs is none of the controller's."""
+    parts = b''.join(struct.pack('<B3xB3xII', 0, 0x83, 2048 + i * 32768, 32768) for i in range(3))
+    table = bytes(446) + parts + bytes(16) + b'\x55\xaa'
+    return [*image(work, 'used', 64 << 20, table), '-device', 'nvme-subsys,id=paths', '-device', 'nvme,serial=used,subsys=paths', '-device', 'nvme-ns,drive=used']
 
 
 def steps(output):
@@ -120,12 +117,20 @@ def judge(ran, tests):
             return None
         return f'exit status {rc}, {status} and {" ".join(words)} expected: {text.strip()[-1500:]}'
 
-    out = [('format says how to bind a drive that is not bound', of('refused', 3, 'driver_override')),
-           ('doctor says that both drives can be used', of('doctor', 0, r'raw NVMe +yes +0000.*\n.*raw NVMe +yes +0000')),
+    out = [('format says how to bind a drive that is not bound', of('refused', 3, 'no driver has it', 'driver_override')),
+           ('a drive of the kernel is not taken, and how to bind it is said', of('claim-driver', 3, r'driver nvme has it, as /dev/nvme\d+n1:', 'driver_override')),
+           ('one with a file system that is mounted neither, whatever serial number is given', of('claim-mounted', 3, r'/dev/nvme\d+n1p1 is mounted at /mnt')),
+           ('doctor says that it is mounted', of('claim-doctor', 0, r'raw NVMe: /dev/nvme\d+n1p1 is mounted at /mnt: take another drive')),
+           ('a cache does not open on it', of('claim-cache', 3, 'vfio-pci')),
+           ('one with swap space neither', of('claim-swap', 3, r'/dev/nvme\d+n1p2 is swap space')),
+           ('one that is part of a RAID neither', of('claim-raid', 3, r'/dev/nvme\d+n1p3 is part of /dev/md0')),
+           ('once it is used no more it is one of the kernel', of('claim-free', 3, 'driver nvme has it', 'driver_override')),
+           ('bound as is said, doctor says that all can be used', of('doctor', 0, r'(raw NVMe +yes +0000.*\n.*){2}raw NVMe +yes +0000')),
+           ('partitions are not written over', of('used', 1, 'serial number used')),
            ('a drive with a partition table is not taken', of('foreign', 1, 'serial number large')),
            ('unless its serial number is given', of('forced', 0)),
            ('an empty drive is made ready', of('format', 0))]
-    out += [(f'{t} on a raw namespace', of(t, 0, r'(?m)^ok ')) for t in tests]
+    out += [(f'{t} on a raw namespace', of(t, 0, r'(?m)^ok |^1\.\.0 # SKIP')) for t in tests]
     out += [('demo on a raw namespace, killed in the middle: no wrong byte', of('demo', 0, r'"corrupt_objects": 0\b', r'"recovered_blocks": [1-9]'))]
     if not trace():
         return out + [('replay of the conversation trace # SKIP there is no such file: TN_TRACE names it', None)]
@@ -136,34 +141,53 @@ def judge(ran, tests):
                   ('store check finds no problem', of('check', 0, '0 problems'))]
 
 
+def tell(ran, tests):
+    """What ran on the namespace, and why what did not."""
+    total = on_it = 0
+    reasons = collections.Counter()
+    for name in tests:
+        text = ran.get(name, (0, '', 0))[1]
+        cases, caches = len(re.findall(r'^ok ', text, re.M)), sum(map(int, re.findall(r'^# namespace: (\d+) caches', text, re.M)))
+        why = re.findall(r'^(?:1\.\.0 )?# SKIP (?:\w+: )?(.*)$', text, re.M)
+        reasons.update(why)
+        total += cases - min(len(why), cases)
+        on_it += caches
+        print(f'# {name}: {cases - min(len(why), cases)} ran, {len(why)} skipped; {caches} caches on the namespace')
+    print(f'# {len(tests)} programs: {total} tests ran, {sum(reasons.values())} skipped; {on_it} caches on the namespace')
+    for why, n in reasons.most_common():
+        print(f'# skipped {n}: {why}')
+
+
 def main():
     work = pathlib.Path(sys.argv[1]).resolve()
-    programs = [pathlib.Path(p).resolve() for p in sys.argv[2:]]
+    given = sys.argv[2:]
+    split = given.index('--long') if '--long' in given else len(given)
+    programs = [pathlib.Path(p).resolve() for p in given[:split] + (given[split + 1:] if LONG else [])]
     tests = [p.name for p in programs[1:]]
     for tool in ('qemu-system-x86_64', 'busybox', 'cpio', 'apt-get', 'dpkg', 'strip'):
         if not shutil.which(tool):
             base.skip(f'{tool} is not there (make setup)')
     work.mkdir(parents=True, exist_ok=True)
-    image, modules = base.kernel(work)
+    kernel, modules = base.kernel(work)
     table = bytes(510) + b'\x55\xaa'
     command = ['qemu-system-x86_64', '-M', 'q35,kernel-irqchip=split', '-accel', 'tcg,thread=multi', '-smp', '2', '-cpu', 'max', '-m', '3G', '-nographic',
                '-no-reboot', '-device', 'intel-iommu,intremap=on,caching-mode=on',
                *drive(work, 'small', 'max_ioqpairs=8,mdts=5,logical_block_size=512'),
                *drive(work, 'large', 'max_ioqpairs=2,mdts=7,logical_block_size=4096,physical_block_size=4096', table),
-               '-kernel', image, '-initrd', initramfs(programs, tests, modules, work, os.environ.get('TN_SEED', '1')),
-               '-append', 'console=ttyS0 quiet intel_iommu=on panic=1']
-    try:
-        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors='replace', timeout=TIMEOUT_S)
-        output = run.stdout
-    except subprocess.TimeoutExpired as e:
-        output = (e.stdout or b'').decode(errors='replace')
-        print(f'# the machine did not end in {TIMEOUT_S} s')
-    output = output.replace('\r', '')
-    (work / 'program.log').write_text(output)
-    ran = steps(output)
+               *used_drive(work),
+               '-kernel', kernel, '-initrd', initramfs(programs, tests, modules, work, os.environ.get('TN_SEED', '1')),
+               '-append', 'console=ttyS0 quiet intel_iommu=on no_timer_check panic=1']
+    log = work / 'program.log'  # can be watched
+    with open(log, 'wb') as out:
+        try:
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            print(f'# the machine did not end in {TIMEOUT_S} s')
+    ran = steps(log.read_text(errors='replace').replace('\r', ''))
     results = judge(ran, tests)
     for name, (_, _, seconds) in ran.items():
         print(f'# {name}: {seconds:.1f} s')
+    tell(ran, tests)
     for i, (name, wrong) in enumerate(results, 1):
         print(f'{"not ok" if wrong else "ok"} {i} - {name}')
         if wrong:

@@ -106,7 +106,7 @@ def main():
                '-device', 'intel-iommu,intremap=on,caching-mode=on',
                *drive(work, 'small', 'max_ioqpairs=8,mdts=5,logical_block_size=512'),
                *drive(work, 'large', 'max_ioqpairs=2,mdts=7,logical_block_size=4096,physical_block_size=4096'),
-               '-kernel', image, '-initrd', initramfs(guest, modules, work, seed), '-append', 'console=ttyS0 quiet intel_iommu=on panic=1']
+               '-kernel', image, '-initrd', initramfs(guest, modules, work, seed), '-append', 'console=ttyS0 quiet intel_iommu=on no_timer_check panic=1']
     try:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors='replace', timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as e:

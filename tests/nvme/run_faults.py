@@ -74,7 +74,7 @@ def machine(guest, work, seed, qmp, logs):
             '-device', 'pcie-root-port,id=slot1,slot=1,chassis=1',
             *controller('hot', image(work, 'hot', 64 * MIB), 'max_ioqpairs=2,bus=slot1,id=pulled'),
             '-kernel', str(kernel), '-initrd', str(run.initramfs(guest, modules, work, seed)),
-            '-append', 'console=ttyS0 quiet intel_iommu=on panic=1']
+            '-append', 'console=ttyS0 quiet intel_iommu=on no_timer_check panic=1']
 
 
 def unplug(qmp):
