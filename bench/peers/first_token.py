@@ -92,7 +92,7 @@ def main():
     parser.add_argument('--rounds', type=int, default=15)
     parser.add_argument('--count', type=int, default=8, help='warm prompts')
     parser.add_argument('--chunk-tokens', type=int, help='tokens of a chunk of the tiers, or a page of SGLang (256, SGLang 64)')
-    parser.add_argument('--chunks', type=int, help='chunks of a prompt, which has 20 tokens behind them; 4,096 tokens in all at most (as many as 3,840 tokens have)')
+    parser.add_argument('--chunks', type=int, help='chunks of a prompt, which has 20 tokens behind them; 4,096 tokens in all at most (15, SGLang 60)')
     parser.add_argument('--json', metavar='FILE', help='every run')
     parser.add_argument('--report', metavar='FILE', help='put the table between the marks of this file')
     args = parser.parse_args()
@@ -101,7 +101,7 @@ def main():
     args.package = os.path.join(args.build, 'python')
     args.host_bytes, args.disk_bytes = 512 << 20, '1GiB'
     args.chunk_tokens = args.chunk_tokens or kind.chunk_tokens
-    args.chunks = args.chunks or 3840 // args.chunk_tokens
+    args.chunks = args.chunks or kind.chunks
     if not os.path.exists(os.path.join(args.engines, kind.needs)):
         print(f'no {kind.versions} in {args.engines}')
         return 77
