@@ -38,7 +38,8 @@ def round_of(engine, args, directories, number):
     return told
 
 
-def measured(args, kind):
+def measured(args, kind, keep):
+    """All rounds; keep() is told of those that there are after each one."""
     draw = random.Random(7)
     prompts = [[draw.randrange(3, 500) for _ in range(args.chunk_tokens * args.chunks + 20)] for _ in range(args.count)]
     top, rounds = tempfile.mkdtemp(prefix='tenuto-first-token-', dir=args.dir), []
@@ -49,6 +50,7 @@ def measured(args, kind):
                 engine.life(way, directories[way], filling=True)
             for number in range(args.rounds):
                 rounds.append(round_of(engine, args, directories, number))
+                keep(rounds)
                 print(f'round {number + 1} of {args.rounds}: ' + ', '.join(f'{way} {1e3 * statistics.median(t["times"]):.1f} ms' for way, t in rounds[-1].items()),
                       file=sys.stderr, flush=True)
     finally:
@@ -105,12 +107,15 @@ def main():
     if not os.path.exists(os.path.join(args.engines, kind.needs)):
         print(f'no {kind.versions} in {args.engines}')
         return 77
-    rounds = measured(args, kind)
     result = {'date': time.strftime('%Y-%m-%d'), 'machine': f'{os.cpu_count()} cores, {platform.release()}, {platform.machine()}', 'versions': kind.versions,
-              'prompts': args.count, 'tokens': args.chunk_tokens * args.chunks + 20, 'chunk_tokens': args.chunk_tokens, 'rounds': rounds}
-    if args.json:
-        with open(args.json, 'w', encoding='utf-8') as f:
-            json.dump(result, f, indent=1)
+              'prompts': args.count, 'tokens': args.chunk_tokens * args.chunks + 20, 'chunk_tokens': args.chunk_tokens}
+
+    def keep(rounds):
+        if args.json:
+            with open(args.json, 'w', encoding='utf-8') as f:
+                json.dump(result | {'rounds': rounds}, f, indent=1)
+
+    rounds = measured(args, kind, keep)
     lines = '\n'.join([f'{result["date"]}, {result["machine"]}; {kind.versions}, {args.count} prompts of {result["tokens"]:,} tokens, chunks of {args.chunk_tokens} tokens, '
                        f'{args.rounds} rounds.', '', *table(args, kind, rounds)]) + '\n'
     print(lines)

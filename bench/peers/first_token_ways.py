@@ -78,10 +78,7 @@ class Lmcache(Vllm):
 
 
 class Sglang:
-    """SGLang's HiCache. What stands in for kernels that SGLang has for other machines only is the same for all ways.
-
-    Its attention for CPUs computes every token's query, also those of a restored prefix: that part of a prompt's time is the same for all ways.
-    """
+    """SGLang's HiCache. What stands in for kernels that SGLang has for other machines only, and for its attention (cpu_extend.py), is the same for all ways."""
     versions, needs, marks = 'SGLang 0.5.23', 'sglang/bin/python', 'first token, SGLang'
     chunk_tokens, chunks = 64, 60
     own = ("SGLang's file backend",)
@@ -104,7 +101,7 @@ class Sglang:
 
     def life(self, way, where, filling=False, **job):
         engine = {**self.ways[way](self.args, where), 'page_size': self.args.chunk_tokens, 'context_length': LENGTH}
-        env = {'SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR': where}
+        env = {'SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR': where, 'CPU_EXTEND': '1'}
         got = self.lab.live(engine, env=env, tokens=1, settle=4 if filling else 1, **job)[0]
         return got | {'cached': [c['all'] for c in got['cached']]}
 

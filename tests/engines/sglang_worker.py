@@ -5,12 +5,16 @@
 
 The job: {"model": ..., "engine": {arguments of Engine}, "prompts": [[token, ...], ...], "rounds": n, "tokens": n, "lead": a prompt that comes before all others,
 "settle": seconds after a round for what is saved in the background, "out": PATH, "pause": PATH of a file to make after each round and then wait for}.
-Between rounds the engine forgets its own prefixes.
+Between rounds the engine forgets its own prefixes. With CPU_EXTEND in the environment: cpu_extend.py.
 """
 import json
 import os
 import sys
 import time
+
+if os.environ.get("CPU_EXTEND"):  # here, because SGLang's own processes begin with this file, too
+    import cpu_extend
+    cpu_extend.on()
 
 
 def main():
