@@ -18,6 +18,11 @@ ADAPTER = {"module_path": "tenuto.lmcache", "class_name": "TenutoConnector"}
 CANARY = {"module_path": "lmcache_canary", "class_name": "CanaryConnector"}
 
 
+def adapter(which=None, **params):
+    """Tenuto's L2 adapter, as LMCache's server is told of it."""
+    return {"type": "native_plugin", **(which or ADAPTER), "adapter_params": params}
+
+
 def environment(lab):
     path = os.path.join(lab.args.engines, "vllm-lmcache")
     need(os.path.exists(os.path.join(path, "bin/lmcache")), "no LMCache: tests/engines/install.sh installs it")
@@ -33,18 +38,18 @@ def free_ports(n):
 
 
 class Server:
-    """LMCache's server: a context."""
+    """LMCache's server with an L2 adapter: a context."""
 
-    def __init__(self, lab, adapter=None, **params):
+    def __init__(self, lab, below, chunk_tokens=32, memory_gb=0.25):
         self.lab, self.ports = lab, free_ports(2)
-        self.config = {"type": "native_plugin", **(adapter or ADAPTER), "adapter_params": params}
+        self.options = ["--chunk-size", str(chunk_tokens), "--l1-size-gb", str(memory_gb), "--l2-adapter", json.dumps(below)]
 
     def __enter__(self):
         lab, home = self.lab, environment(self.lab)
         self.log = os.path.join(lab.dir, f"lmcache-{self.ports[0]}.log")
         env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join([lab.args.package, os.path.dirname(__file__)])}
         command = [os.path.join(home, "bin/lmcache"), "server", "--port", str(self.ports[0]), "--http-port", str(self.ports[1]), "--disable-observability",
-                   "--chunk-size", "32", "--supported-transfer-mode", "auto", "--l1-size-gb", "0.25", "--eviction-policy", "LRU", "--l2-adapter", json.dumps(self.config)]
+                   "--supported-transfer-mode", "auto", "--eviction-policy", "LRU", *self.options]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         until = time.monotonic() + 120
@@ -87,10 +92,10 @@ class Server:
 
 def scenario_lmcache(lab):
     """Cold, warm out of the server's own memory, and after a restart of engine and server."""
-    store = {"path": lab.fresh("lm1"), "disk_bytes": "1GiB"}
-    with Server(lab, **store) as server:
+    store = adapter(path=lab.fresh("lm1"), disk_bytes="1GiB")
+    with Server(lab, store) as server:
         first = server.live(rounds=2, reset=True, settle=2)
-    with Server(lab, **store) as server:
+    with Server(lab, store) as server:
         second = server.live()
     cold = sum(first["rounds"][0]["cached"])
     warm, again = sum(first["rounds"][1]["cached"]), sum(second["rounds"][0]["cached"])
@@ -101,9 +106,9 @@ def scenario_lmcache(lab):
 
 def scenario_lmcache_canary(lab):
     store = {"path": lab.fresh("lm2"), "disk_bytes": "1GiB"}
-    with Server(lab, **store) as server:
+    with Server(lab, adapter(**store)) as server:
         server.live()
-    with Server(lab, CANARY, **store) as server:
+    with Server(lab, adapter(CANARY, **store)) as server:
         changed = server.live()
     other = sum(a != b for a, b in zip(changed["rounds"][0]["tokens"], lab.reference))
     need(other > 0, "restored bytes were changed, and the tokens are the same: restored KV is not used")
@@ -113,12 +118,12 @@ def scenario_lmcache_canary(lab):
 def scenario_lmcache_flip(lab):
     """The same restart twice: with a good store, and with one bit of it changed."""
     path = lab.fresh("lm3")
-    store = {"path": path, "disk_bytes": "64MiB"}
+    store = adapter(path=path, disk_bytes="64MiB")
     found = []
     for damage in (None, None, flip):
         if damage:
             damage(path)
-        with Server(lab, **store) as server:
+        with Server(lab, store) as server:
             result = server.live()
             n = same(lab, result)
             found.append(hits(result))
@@ -130,15 +135,15 @@ def scenario_lmcache_flip(lab):
 def scenario_lmcache_kill_daemon(lab):
     """The cache is tenutod's: killed before an engine's life, and back while the server runs."""
     store, address = lab.fresh("lm4"), os.path.join(lab.dir, "lm.sock")
-    found, params = [], {"socket": address, "retry_s": 0.2}
+    found, store_at = [], adapter(socket=address, retry_s=0.2)
     lab.start_daemon(store, address)
     try:
-        with Server(lab, **params) as server:
+        with Server(lab, store_at) as server:
             results = [server.live()]
-        with Server(lab, **params) as server:
+        with Server(lab, store_at) as server:
             lab.stop_daemon(signal.SIGKILL)
             results.append(server.live())
-        with Server(lab, **params) as server:
+        with Server(lab, store_at) as server:
             lab.start_daemon(store, address)
             time.sleep(2)
             results.append(server.live())

@@ -101,10 +101,11 @@ class Lab:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
-def hicache(layout="page_first_direct", v1=1, module="tenuto.sglang", name="TenutoStorage", tp=1, **options):
-    extra = {"backend_name": "tenuto", "module_path": module, "class_name": name, "interface_v1": v1, "prefetch_threshold": 16, **options}
+def hicache(layout="page_first_direct", v1=1, module="tenuto.sglang", name="TenutoStorage", tp=1, backend="dynamic", **options):
+    tenuto = {"backend_name": "tenuto", "module_path": module, "class_name": name, "interface_v1": v1, **options}
+    extra = {"prefetch_threshold": 16, **(tenuto if backend == "dynamic" else options)}
     return {"enable_hierarchical_cache": True, "hicache_size": 1, "hicache_io_backend": "direct", "hicache_mem_layout": layout, "tp_size": tp,
-            "hicache_storage_prefetch_policy": "wait_complete", "hicache_storage_backend": "dynamic", "hicache_storage_backend_extra_config": json.dumps(extra)}
+            "hicache_storage_prefetch_policy": "wait_complete", "hicache_storage_backend": backend, "hicache_storage_backend_extra_config": json.dumps(extra)}
 
 
 def stored(rounds, i=0):
