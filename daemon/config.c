@@ -20,11 +20,13 @@ static const char *const levels[] = {"error", "warning", "info", "debug", NULL};
 const struct config_setting config_settings[] = {
 	{"dirs", CONFIG_DIRS, AT(dirs), 0, 0, NULL, false,
 	 "Directories, one per device, each with its absolute path. All have to be there. On a mounted disk name one inside the mount, not "
-	 "the mount point. Without directories the cache is in host memory alone."},
+	 "the mount point. nvme:0000:03:00.0 in the place of one is a raw NVMe drive (`tenuto doctor` lists them). Without directories the "
+	 "cache is in host memory alone."},
 	{"instance", CONFIG_TEXT, AT(instance), 0, 0, NULL, false, "Part of the directories that is this cache's: DIR/INSTANCE."},
 	{"host_bytes", CONFIG_SIZE, AT(host_bytes), 0, 1ull << 46, NULL, false, "Host memory for blocks, as 64GiB; 0: none."},
 	{"disk_bytes", CONFIG_SIZE, AT(disk_bytes), 0, 1ull << 56, NULL, false,
-	 "Capacity on disk over all directories, as 4TiB; 0: what the stores have, or for new ones a tenth of the free space."},
+	 "Capacity on disk over all directories, as 4TiB; 0: what the stores have, or for new ones a tenth of the free space, of a raw drive "
+	 "15/16."},
 	{"read_only", CONFIG_SWITCH, AT(read_only), 0, 0, NULL, false, "Never write to the directories."},
 	{"write_bytes_per_day", CONFIG_SIZE, AT(write_bytes_per_day), 0, UINT64_MAX, NULL, false,
 	 "Budget of writes to the disks, which wear: bytes per day over all of them; 0: no limit."},
@@ -226,8 +228,8 @@ int config_add_dir(struct config *c, const struct config_setting *s, const char 
 {
 	struct cli_strings *dirs = (struct cli_strings *)(void *)((char *)c + s->offset);
 
-	if (value[0] != '/') {
-		snprintf(why, CONFIG_WHY, "'%.200s': write an absolute path, such as /nvme0/tenuto", value);
+	if (value[0] != '/' && !cli_is_drive(value)) {
+		snprintf(why, CONFIG_WHY, "'%.200s': write an absolute path, such as /nvme0/tenuto, or a raw drive as nvme:0000:03:00.0", value);
 		return -EINVAL;
 	}
 	if (dirs->n == CLI_STRINGS_MAX) {

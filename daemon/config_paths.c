@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tenuto/admin.h>
+
 #include "config.h"
 
 /* 0, or -errno; as the daemon's effective user. */
@@ -24,6 +26,25 @@ static int fail(int rc, const char *setting, const char *path, const char *then,
 {
 	snprintf(why, CONFIG_WHY, "%s: '%.300s': %s; %s", setting, path, strerror(-rc), then);
 	return rc;
+}
+
+/* Opens none: whether another process has it shows at the start. */
+static int check_drive(const char *dir, char *why)
+{
+	static struct tn_admin_drive drive[TN_ADMIN_DRIVES_MAX];
+	int n = tn_admin_drives(drive, TN_ADMIN_DRIVES_MAX);
+
+	for (int i = 0; i < n && i < TN_ADMIN_DRIVES_MAX; i++) {
+		if (strcmp(drive[i].address, dir + strlen("nvme:")))
+			continue;
+		if (drive[i].usable)
+			return 0;
+		snprintf(why, CONFIG_WHY, "dirs: '%.60s': %s", dir, drive[i].lacks);
+		return -ENODEV;
+	}
+	snprintf(why, CONFIG_WHY, "dirs: '%.60s': there is no NVMe controller with this address; write one that `tenuto doctor` lists, as nvme:0000:03:00.0",
+		 dir);
+	return -EINVAL;
 }
 
 /* What is made anew is made in the directory; the instance's own directory counts once it is there. */
@@ -46,9 +67,13 @@ static int check_dir(const struct config *c, const char *dir, char *why)
 /* A directory that is another one, too: two stores would be one. */
 static int check_twice(const struct config *c, size_t i, char *why)
 {
+	const char *dir = c->dirs.item[i];
 	struct stat a, b;
 
-	if (stat(c->dirs.item[i], &a))
+	for (size_t k = 0; k < i; k++)
+		if (strcmp(c->dirs.item[k], dir) == 0)
+			return fail(-EINVAL, "dirs", dir, "it is given twice, leave one of them out", why);
+	if (cli_is_drive(dir) || stat(dir, &a))
 		return 0;
 	for (size_t k = 0; k < i; k++)
 		if (stat(c->dirs.item[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
@@ -82,7 +107,7 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 		return fail(-EINVAL, "instance", c->instance, "write a name of one part", why);
 	*setting = "dirs";
 	for (size_t i = 0; i < c->dirs.n && rc == 0; i++) {
-		rc = check_dir(c, c->dirs.item[i], why);
+		rc = cli_is_drive(c->dirs.item[i]) ? check_drive(c->dirs.item[i], why) : check_dir(c, c->dirs.item[i], why);
 		if (rc == 0)
 			rc = check_twice(c, i, why);
 	}

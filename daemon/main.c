@@ -36,9 +36,9 @@ struct args {
 
 static const struct cli_opt options[] = {
 	{"config", "FILE", NULL, "settings; those of the command line come before the file's", CLI_STRING, AT(config), 0, 0},
-	{"dir", "DIR", NULL, "directory of a device; may be repeated", CLI_STRINGS, AT(dirs), 0, 0},
+	{"dir", "DIR", NULL, "directory of a device, or a raw drive as nvme:0000:03:00.0; may be repeated", CLI_STRINGS, AT(dirs), 0, 0},
 	{"host-bytes", "SIZE", "0", "host memory for blocks, as 64GiB", CLI_SIZE, AT(host_bytes), 0, 1ull << 46},
-	{"disk-bytes", "SIZE", "a tenth of the free space", "capacity on disk of a new store", CLI_SIZE, AT(disk_bytes), 0, 1ull << 56},
+	{"disk-bytes", "SIZE", "a tenth of the free space; 15/16 of a raw drive", "capacity on disk of a new store", CLI_SIZE, AT(disk_bytes), 0, 1ull << 56},
 	{"socket", "PATH", "auto", "Unix socket at which processes of the same user attach; off: none", CLI_STRING, AT(socket), 0, 0},
 	{"listen", "ADDRESS", "127.0.0.1:9470", "of /metrics, /healthz and /readyz; off: none", CLI_STRING, AT(listen), 0, 0},
 	{"print-config", NULL, NULL, "print the settings with comments, as a file for --config, and exit", CLI_FLAG, AT(print_config), 0, 0},

@@ -37,6 +37,7 @@ BAD = {
     "no value": ("host_bytes:\n", 1, ["host_bytes", "no value"]),
     "a list for a value": ("host_bytes: [1, 2]\n", 1, ["host_bytes", "one value"]),
     "a relative path": ("dirs:\n  - /a\n  - b/c\n", 3, ["dirs", "'b/c'", "absolute"]),
+    "a drive without its nvme:": ("dirs: [0000:03:00.0]\n", 1, ["dirs", "'0000:03:00.0'", "nvme:0000:03:00.0"]),
     "a path that is a list": ("dirs:\n  - /a\n  - [b]\n", 3, ["dirs", "path"]),
     "too many paths": ("dirs:\n" + "".join("  - /d%d\n" % i for i in range(17)), 18, ["dirs", "'/d16'", "at most 16"]),
     "a setting twice": ("host_bytes: 1GiB\nworkers: 1\nhost_bytes: 2GiB\n", 3, ["host_bytes", "line 1"]),
@@ -171,6 +172,19 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
         if "kv/default" not in err or "Permission denied" not in err:
             fail(err)
         asked("--config", put(good + "read_only: true\n"), "--check-config")
+
+
+def a_raw_drive_stands_in_the_place_of_a_directory():
+    drives = put("dirs: [nvme:ffff:ff:1f.7, %s]\n" % os.getcwd())
+    if "nvme:ffff:ff:1f.7" not in printed("--config", drives):
+        fail("the drive is not printed")
+    for args in (["--check-config"], ["--listen", "off", "--socket", "off"]):
+        err = asked("--config", drives, *args, rc=USAGE).stderr
+        if "ffff:ff:1f.7" not in err or "`tenuto doctor` lists" not in err:
+            fail(err)
+    err = asked("--config", put("dirs: ['nvme:']\n"), "--listen", "off", "--socket", "off", rc=USAGE).stderr
+    if "nvme:: no address of a drive" not in err or "nvme:0000:03:00.0" not in err:
+        fail(err)
 
 
 def a_cache_that_could_hold_nothing_is_refused():
