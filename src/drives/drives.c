@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "drives/route.h"
+#include "nvme/claim.h"
 #include "nvme/engine.h"
 #include "nvme/vfio.h"
 
@@ -61,13 +62,19 @@ static int reach(const struct tn_drives *d, struct drive *v)
 	return rc;
 }
 
-/* A process that was killed keeps its controller until the kernel is through with it. */
+/*
+ * A drive that another driver has, or that something uses, is refused at once, with what to do. A process that was killed keeps its controller
+ * until the kernel is through with it: that is waited for.
+ */
 static int reach_patiently(const struct tn_drives *d, struct drive *v)
 {
 	const struct timespec pause = {.tv_nsec = (long)RETRY_NS};
 	uint64_t end = tn_now_ns(d->o.clock) + d->o.wait_ns;
-	int rc;
+	char bdf[TN_NVME_BDF_BYTES];
+	int rc = d->o.open ? 0 : tn_nvme_claim(v->prefix + strlen(TN_DRIVE_PREFIX), bdf);
 
+	if (rc)
+		return rc;
 	while ((rc = reach(d, v)) == -EBUSY && tn_now_ns(d->o.clock) < end)
 		nanosleep(&pause, NULL);
 	return rc;
@@ -75,6 +82,7 @@ static int reach_patiently(const struct tn_drives *d, struct drive *v)
 
 static int add(struct tn_drives *d, const char *dir)
 {
+	const char *instance = strrchr(dir, '/'); /* as everywhere behind a directory */
 	size_t bytes = strcspn(dir, "/");
 	struct drive *v = &d->at[d->n];
 	uint32_t executors = d->o.executors ? d->o.executors : 1, pairs;
@@ -82,8 +90,9 @@ static int add(struct tn_drives *d, const char *dir)
 				 .admin_ns = d->o.command_ns};
 	int rc;
 
-	if (bytes >= sizeof(v->prefix))
-		return tn_fail(-EINVAL, "%.60s: an address looks like " TN_DRIVE_PREFIX "0000:03:00.0", dir);
+	if (bytes == strlen(TN_DRIVE_PREFIX) || bytes >= sizeof(v->prefix))
+		return tn_fail(-EINVAL, "%.*s: no address of a drive; one looks like " TN_DRIVE_PREFIX "0000:03:00.0, and `tenuto doctor` lists them",
+			       instance ? (int)(instance - dir) : (int)strlen(dir), dir);
 	if (find(d, dir))
 		return tn_fail(-EINVAL, "%.*s is given twice", (int)bytes, dir);
 	if (d->n == TN_ROUTES_MAX)

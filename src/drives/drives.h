@@ -47,7 +47,7 @@ struct tn_drives_opts {
 
 /*
  * 0, and *out, which is NULL if no directory is a drive. -EINVAL: an address that is none, or twice the same, or more executors than a
- * controller has pairs for; or what opening a controller says (nvme/vfio.h, nvme/controller.h).
+ * controller has pairs for; or what opening a controller says (nvme/claim.h, nvme/vfio.h, nvme/controller.h).
  */
 int tn_drives_open(const struct tn_drives_opts *opts, struct tn_drives **out);
 /* The engine has gone. NULL-safe. */

@@ -152,6 +152,16 @@ static void find_use(const char *bdf, char *disk, size_t bytes, char *use)
 
 /* ---- may it be taken ----------------------------------------------------------------------------------------------------- */
 
+static void how_to_bind(const struct tn_nvme_found *f, const char *disk, char *text, size_t bytes)
+{
+	if (*f->driver)
+		snprintf(text, bytes, "the driver %s has it%s%s: if nothing on it is needed, write vfio-pci to " DEVICES "/%s/driver_override, the address to "
+			 DEVICES "/%s/driver/unbind, and again to /sys/bus/pci/drivers_probe", f->driver, disk[0] ? ", as /dev/" : "", disk, f->bdf, f->bdf);
+	else
+		snprintf(text, bytes, "no driver has it: if nothing on it is needed, write vfio-pci to " DEVICES
+			 "/%s/driver_override, and the address to /sys/bus/pci/drivers_probe", f->bdf);
+}
+
 void tn_nvme_lacks(const struct tn_nvme_found *f, char *text, size_t bytes)
 {
 	char disk[64], use[USE_BYTES];
@@ -167,9 +177,7 @@ void tn_nvme_lacks(const struct tn_nvme_found *f, char *text, size_t bytes)
 	else if (strcmp(f->driver, "vfio-pci") == 0)
 		snprintf(text, bytes, "no right to /dev/vfio/%d: give this user read and write access to it", f->group);
 	else
-		snprintf(text, bytes, "%s%s has it%s%s: if nothing on it is needed, write vfio-pci to " DEVICES "/%s/driver_override, the address to " DEVICES
-			 "/%s/driver/unbind, and again to /sys/bus/pci/drivers_probe", *f->driver ? "the driver " : "no driver", f->driver,
-			 disk[0] ? ", as /dev/" : "", disk, f->bdf, f->bdf);
+		how_to_bind(f, disk, text, bytes);
 }
 
 /* A disk of a drive that can have several paths is one of each of their controllers. */
@@ -238,7 +246,7 @@ int tn_nvme_claim(const char *name, char address[TN_NVME_BDF_BYTES])
 {
 	struct tn_nvme_found found[64];
 	char why[464];
-	int n, rc = address_of(name, address);
+	int n, rc = *name ? address_of(name, address) : tn_fail(-EINVAL, "no address of a drive; one looks like 0000:03:00.0, and `tenuto doctor` lists them");
 
 	if (rc)
 		return rc;

@@ -259,14 +259,14 @@ static int open_group(struct tn_nvme_vfio *v, const struct tn_nvme_found *f)
 	watch(v, 0, v->group);
 	v->container = open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC);
 	if (v->container < 0)
-		return tn_fail(-errno, "/dev/vfio/vfio: %s", strerror(errno));
+		return tn_fail(-errno, "/dev/vfio/vfio: %s%s", strerror(errno), errno == EACCES ? ": give this user read and write access to it" : "");
 	watch(v, 1, v->container);
 	if (ioctl(v->container, VFIO_GET_API_VERSION) != VFIO_API_VERSION || ioctl(v->container, VFIO_CHECK_EXTENSION, VFIO_TYPE1v2_IOMMU) <= 0)
 		return tn_fail(-ENOTSUP, "%s: this kernel's VFIO has no type 1 (version 2) IOMMU", v->bdf);
 	if (ioctl(v->group, VFIO_GROUP_GET_STATUS, &status))
 		return tn_fail(-errno, "%s: %s", path, strerror(errno));
 	if (!(status.flags & VFIO_GROUP_FLAGS_VIABLE))
-		return tn_fail(-EBUSY, "%s: other devices of IOMMU group %d are not bound to vfio-pci", v->bdf, f->group);
+		return tn_fail(-EBUSY, "%s: other devices of IOMMU group %d are not bound to vfio-pci: bind them, too, or take another drive", v->bdf, f->group);
 	if (ioctl(v->group, VFIO_GROUP_SET_CONTAINER, &v->container) || ioctl(v->container, VFIO_SET_IOMMU, VFIO_TYPE1v2_IOMMU))
 		return tn_fail(-errno, "%s: no container for IOMMU group %d: %s", v->bdf, f->group, strerror(errno));
 	return 0;

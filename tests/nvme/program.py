@@ -121,7 +121,7 @@ def judge(ran, tests):
            ('a drive of the kernel is not taken, and how to bind it is said', of('claim-driver', 3, r'driver nvme has it, as /dev/nvme\d+n1:', 'driver_override')),
            ('one with a file system that is mounted neither, whatever serial number is given', of('claim-mounted', 3, r'/dev/nvme\d+n1p1 is mounted at /mnt')),
            ('doctor says that it is mounted', of('claim-doctor', 0, r'raw NVMe: /dev/nvme\d+n1p1 is mounted at /mnt: take another drive')),
-           ('a cache does not open on it', of('claim-cache', 3, 'vfio-pci')),
+           ('a cache does not open on it', of('claim-cache', 3, r'/dev/nvme\d+n1p1 is mounted at /mnt: take another drive')),
            ('one with swap space neither', of('claim-swap', 3, r'/dev/nvme\d+n1p2 is swap space')),
            ('one that is part of a RAID neither', of('claim-raid', 3, r'/dev/nvme\d+n1p3 is part of /dev/md0')),
            ('once it is used no more it is one of the kernel', of('claim-free', 3, 'driver nvme has it', 'driver_override')),
