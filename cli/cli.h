@@ -220,13 +220,15 @@ int cli_check_free_bytes(const char *dir, uint64_t bytes);
  * a message on stderr.
  */
 int cli_find_device_model(const char *name, char *path, size_t path_bytes);
+/* Whether a drive is named in the place of a directory: "nvme:0000:03:00.0". */
+bool cli_is_drive(const char *dir);
 /*
  * Whether a path given with option (e.g. "--dir ", or "") is a directory: CLI_OK, or the exit code after a message on
  * stderr.
  */
-/* Whether a drive is named in the place of a directory: "nvme:0000:03:00.0". */
-bool cli_is_drive(const char *dir);
 int cli_check_dir(const char *option, const char *path);
+/* The same where a drive will do, too. */
+int cli_check_place(const char *option, const char *path);
 /*
  * Checks before a long run that a file can be written at its end: CLI_OK, or the exit code after a message on stderr.
  * *made: this call made the file. If nothing is written to it then, cli_forget_file removes it.

@@ -130,7 +130,7 @@ static int check_dir(const char *dir, const char *instance, bool alone)
 	if (!stat(dir, &st) && S_ISREG(st.st_mode))
 		rc = cli_error(CLI_USAGE, "%s: is not a directory; give the one that the cache was opened with", dir);
 	else
-		rc = cli_check_dir("", dir);
+		rc = cli_check_place("", dir);
 	if (rc || cli_is_drive(dir))
 		return rc ? rc : CLI_GO;
 	snprintf(path, sizeof(path), "%s/%s/tenuto.store", dir, instance);
@@ -516,6 +516,9 @@ static int store_flush(int argc, char **argv)
 	if (rc != CLI_GO)
 		return rc;
 	json_decref(told.lines);
+	if (store_is_on_drives(&store))
+		return cli_error(CLI_USAGE, "%s: the owner's socket is found by a directory of the store, and a drive has none; `tenuto status SOCKET` shows "
+				 "what waits for the disks, and the owner's end makes it durable", store.dirs[0]);
 	rc = store_owner(&store, &cache);
 	if (rc)
 		return cli_error(CLI_ENVIRONMENT, rc == -ENOENT || rc == -ECONNREFUSED ? "nothing to flush: %s" : "cannot flush: %s",

@@ -409,6 +409,10 @@ int cmd_demo(int argc, char **argv)
 
 	if (rc != CLI_GO)
 		return rc;
+	if (a.dir && a.nvme)
+		return cli_error(CLI_USAGE, "--dir %s and --nvme %s: give one of them", a.dir, a.nvme);
+	if (a.dir && cli_is_drive(a.dir))
+		return cli_error(CLI_USAGE, "--dir %s: is a drive; give it as --nvme %s", a.dir, a.dir + strlen("nvme:"));
 	workload_opts_init(&w);
 	w.seed = a.seed;
 	w.requests = a.requests;

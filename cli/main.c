@@ -16,7 +16,7 @@ static const struct cli_command commands[] = {
 	{"replay", cmd_replay, "run a request trace against the cache, with real bytes or the index only"},
 	{"workload", cmd_workload, "print the demo's chat workload as a trace"},
 	{"status", cmd_status, "what a cache that runs does now: hits, bytes, latencies, processes, devices"},
-	{"store", cmd_store, "look into the stores on disk: info, verify, check, flush"},
+	{"store", cmd_store, "look into the stores on disk: info, verify, check, flush; format a raw NVMe drive"},
 	{"profile", cmd_profile, "make a slack table: from an engine's timings, a model of it, or a kernel run here"},
 	{"bench", cmd_bench, "measure: the store beside fio, look-ups, restoring behind compute"},
 	{"doctor", cmd_doctor, "what this machine offers Tenuto, and how to get more"},

@@ -35,7 +35,7 @@ static const struct cli_opt options[] = {
 	OPT("geometry", "LxBYTES", "8x16KiB", CLI_GEOMETRY, geometry, 0, 0, "layers of a block and bytes of each"),
 	OPT("model", "NAME", NULL, CLI_STRING, model, 0, 0, "a model's geometry instead, 512 tokens per block"),
 	OPT("dir", "DIR", "a temporary one", CLI_STRINGS, dirs, 0, 0,
-	    "where to store; repeat for several devices; kept afterwards"),
+	    "where to store, or a raw drive as nvme:0000:03:00.0; repeat for several devices; kept afterwards"),
 	OPT("ranks", "N", "1", CLI_COUNT, ranks, 1, ENGINE_RANKS_MAX,
 	    "tensor parallelism: so many processes, each with its share of every block, attach to the cache of this one, which schedules"),
 	OPT("limit", "N", "all", CLI_COUNT, limit, 1, UINT64_MAX, "only the first N requests"),

@@ -235,7 +235,7 @@ int replay_bytes(const struct replay_args *a, const struct trace *t, const struc
 	int rc;
 
 	for (size_t i = 0; i < a->dirs.n; i++)
-		if ((rc = cli_check_dir("--dir ", a->dirs.item[i])))
+		if ((rc = cli_check_place("--dir ", a->dirs.item[i])))
 			return rc;
 	if (a->dirs.n)
 		return run(a, t, g, a->dirs.item, a->dirs.n, r);

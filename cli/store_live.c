@@ -72,12 +72,22 @@ json_t *store_live_json(const struct store_live *live)
 			 (json_int_t)live->host_blocks, "waiting_bytes", (json_int_t)live->waiting_bytes, "devices", devices);
 }
 
+bool store_is_on_drives(const struct tn_admin_store *store)
+{
+	for (size_t i = 0; i < store->ndirs; i++)
+		if (!cli_is_drive(store->dirs[i]))
+			return false;
+	return true;
+}
+
 int store_is_in_use(const struct tn_admin_store *store)
 {
 	char why[sizeof(((struct tn_error *)NULL)->text)];
 	struct tn_cache *cache;
 
 	snprintf(why, sizeof(why), "%s", tn_error_last()->text); /* of -EBUSY: names the process */
+	if (store_is_on_drives(store)) /* only one process reaches a drive, and there is no directory to find its socket by */
+		return cli_error(CLI_ENVIRONMENT, "%s", why);
 	if (store_owner(store, &cache))
 		return cli_error(CLI_ENVIRONMENT, "%s; `tenuto store info` works beside it", why);
 	tn_cache_close(cache);

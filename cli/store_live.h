@@ -23,6 +23,8 @@ int store_live_ask(struct tn_cache *cache, struct store_live *live);
 /* Lines behind the table of a device, by its number in the store. */
 void store_live_print(const struct store_live *live, uint32_t device);
 json_t *store_live_json(const struct store_live *live);
+/* Whether no directory is among its places: then nothing leads to its owner's socket. */
+bool store_is_on_drives(const struct tn_admin_store *store);
 /* After -EBUSY: says who has the store and what to do; the exit code. */
 int store_is_in_use(const struct tn_admin_store *store);
 

@@ -118,12 +118,17 @@ int cli_check_dir(const char *option, const char *path)
 	struct stat st;
 
 	if (cli_is_drive(path))
-		return CLI_OK; /* opening it says what is wrong */
+		return cli_error(CLI_USAGE, "%s%s: is a drive; a directory is needed here", option, path);
 	if (stat(path, &st))
 		return cli_error(cli_exit_of(-errno), "%s%s: %s", option, path, strerror(errno));
 	if (!S_ISDIR(st.st_mode))
 		return cli_error(CLI_USAGE, "%s%s: is not a directory", option, path);
 	return CLI_OK;
+}
+
+int cli_check_place(const char *option, const char *path)
+{
+	return cli_is_drive(path) ? CLI_OK : cli_check_dir(option, path); /* opening a drive says what is wrong */
 }
 
 int cli_scratch_dir(const char *given, const char *base, char *path, size_t path_bytes)

@@ -15,7 +15,7 @@ import termios
 
 from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, verbs, write
 
-NESTED = {"store": ["info", "verify", "check", "flush"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "nvme"]}
+NESTED = {"store": ["info", "verify", "check", "flush", "format"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "nvme"]}
 
 
 def all_verbs():
