@@ -259,18 +259,49 @@ static void pages_of_a_pool_are_not_copied(void **state)
 	}
 }
 
+/* Of all namespaces; 0: one of them has none. */
+static uint64_t bytes_on_drives(struct rig *r, const char *const *dirs, uint32_t n)
+{
+	struct tn_device_stats s = {.size = sizeof(s)};
+	uint64_t blocks = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(tn_cache_device_stats(r->cache, i, &s), 0);
+		if (strncmp(dirs[i], "nvme:", 5))
+			continue;
+		if (s.blocks == 0)
+			return 0;
+		blocks += s.blocks;
+	}
+	return blocks * rig_core_space(&r->s[0])->shape.slot_bytes;
+}
+
+/* On a busy machine the other devices may have taken all blocks before a namespace has its first segment: then they are saved once more. */
+static void save_on_each(struct rig *r, const char *const *dirs, uint32_t n)
+{
+	save_all(r);
+	for (uint32_t tries = 0; tries < 50 && bytes_on_drives(r, dirs, n) == 0; tries++) {
+		assert_int_equal(tn_space_drop(r->s[0].space, TN_FOREVER), 0);
+		save_all(r);
+	}
+}
+
 /* Then the engine of the store moves everything, as files are moved. */
 static void by_the_store_s_engine(const char *const *dirs, uint32_t n)
 {
 	struct moved before, after;
+	uint64_t on_drives;
 	struct rig r;
 
 	rig_of(&r, &(struct kind){dirs, n});
-	save_all(&r);
+	save_on_each(&r, dirs, n);
 	load_all(&r);
 	there_again(&r, &before, &after);
 	assert_int_equal(after.others.read + after.others.written, 0);
-	assert_true(after.store.read - before.store.read > bytes_saved(&r) / 8); /* what lies in a directory is read there */
+	on_drives = bytes_on_drives(&r, dirs, n);
+	printf("# of %llu bytes %llu lie on namespaces, %llu were read there\n", (unsigned long long)bytes_saved(&r), (unsigned long long)on_drives,
+	       (unsigned long long)(after.store.read - before.store.read));
+	assert_true(on_drives > 0 && after.store.read - before.store.read >= on_drives); /* what lies in a directory is read there */
 	for (uint32_t i = 0; i < DRIVES; i++)
 		assert_true(after.drive[i] > 1u << 20);
 	rig_tear_down(&r);
