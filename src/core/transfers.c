@@ -177,6 +177,8 @@ static void map_own(const struct tn_cache *cache, bool map)
 		own[1].bytes = tn_host_bytes(cache->row.host);
 	}
 	for (uint32_t i = 0; i < 2; i++) {
+		if (!own[i].memory)
+			continue;
 		if (map)
 			tn_transfers_map(cache, own[i].memory, own[i].bytes);
 		else
