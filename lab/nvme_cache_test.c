@@ -14,6 +14,7 @@
 #include "front/cache_rig.h"
 #include "lab/nvme_soft.h"
 
+#define PATIENT_NS 60000000000ull /* for an answer: nothing is lost, and the machine may be busy */
 #define DRIVES 2u
 #define BLOCKS 40u
 #define DISK_BYTES (24ull << 20) /* of each */
@@ -34,7 +35,7 @@ static int reach(void *arg, const char *address, const struct tn_nvme_port **por
 /* As tn_devices_open, with other controllers. */
 static int open_soft(struct tn_engines *e)
 {
-	const struct tn_drives_opts o = {.dirs = e->opts->dirs, .ndirs = e->opts->ndirs, .executors = e->opts->executors,
+	const struct tn_drives_opts o = {.dirs = e->opts->dirs, .ndirs = e->opts->ndirs, .executors = e->opts->executors, .command_ns = PATIENT_NS,
 					 .open = reach, .alloc = e->alloc, .clock = e->clock, .log = e->log};
 
 	return tn_drives_open(&o, &e->drives);
@@ -559,12 +560,16 @@ static struct storm storm(const struct kind *k, void (*happens)(struct storm *s)
 /* One drive and two, without threads and with two; those last. */
 static void storms(void (*happens)(struct storm *s), bool resets)
 {
+	uint64_t all = 0;
+
 	for (uint32_t n = 1; n <= DRIVES; n++)
 		for (uint32_t threads = 0; threads <= 2; threads += 2) {
 			struct storm s = storm(&(struct kind){both_drives, n, .executors = threads, .host_bytes = n == 2 ? 4u << 20 : 0}, happens);
 
-			assert_true(resets ? s.resets > 0 : s.resets == 0 && s.bad <= s.cancelled * ROUND_BLOCKS);
+			all += s.resets;
+			assert_true(resets || s.bad <= s.cancelled * ROUND_BLOCKS);
 		}
+	assert_int_equal(all > 0, resets);
 }
 
 static void loads_are_there_layer_by_layer_and_some_are_cancelled(void **state)
