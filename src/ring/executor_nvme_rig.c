@@ -21,7 +21,8 @@ void rig_nvme_up(struct rig_nvme *n, const struct rig_nvme_opts *o)
 {
 	const struct tn_clock *clock = o->clock ? o->clock : &tn_clock_system;
 	struct tn_nvme_opts no = {.alloc = &tn_alloc_system, .clock = clock, .queues = o->queues, .entries = o->entries, .admin_ns = o->admin_ns};
-	struct tn_nvme_engine_opts eo = {.alloc = &tn_alloc_system, .clock = clock, .command_ns = o->command_ns, .force = true};
+	struct tn_nvme_engine_opts eo = {.alloc = &tn_alloc_system, .clock = clock,
+					 .command_ns = o->clock ? o->command_ns : 0, .force = true};
 	struct tn_soft_opts so = o->soft;
 
 	memset(n, 0, sizeof(*n));

@@ -20,7 +20,7 @@ struct rig_nvme_opts {
 	uint32_t entries, queues; /* queues: pairs; the first is the engine's that makes the file */
 	uint64_t file_bytes;
 	const struct tn_clock *clock;
-	uint64_t command_ns, admin_ns; /* with a clock */
+	uint64_t command_ns, admin_ns; /* with a clock; command_ns is the executor's without one, too, for controllers that lose commands */
 };
 
 /* A controller with a file on it. */

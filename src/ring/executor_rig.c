@@ -147,7 +147,7 @@ static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes
 static void attach_nvme(struct rig *r)
 {
 	const struct tn_executor_nvme_opts o = {.ring = r->ring, .drives = &r->drive.drive, .ndrives = 1, .depth = r->o.depth,
-						.threads = r->drive.o.thread, .alloc = &tn_alloc_system,
+						.command_ns = r->drive.o.command_ns, .threads = r->drive.o.thread, .alloc = &tn_alloc_system,
 						.clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL, .observe = observe,
 						.observe_arg = r};
 
