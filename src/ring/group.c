@@ -362,7 +362,7 @@ static void move_again(struct tn_lane *lane, struct tn_lane_group *g, bool bounc
 
 		run->order[at].taken = false;
 		if (bounce)
-			run->cb.flags |= TN_IOCB_BOUNCE;
+			run->bounces = true;
 		else
 			run->order[at].alone = 1;
 		tn_lane_wait(lane, run, 1);

@@ -97,6 +97,7 @@ struct tn_lane_run {
 	uint32_t open;		      /* without a status */
 	uint32_t request_bytes;	      /* most of one request */
 	bool used, started;
+	bool bounces; /* what is left goes by way of bounce buffers; not in cb, which jobs read */
 	int32_t status;
 	uint32_t failed, failures;
 };

@@ -77,7 +77,7 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 	const struct tn_lane_sorted *x = &run->order[at];
 	uint32_t align = lane->device[tn_ioctx_device(x->place)].align, n;
 
-	if (run->cb.flags & TN_IOCB_BOUNCE)
+	if (run->bounces)
 		return false;
 	if (!list->layout)
 		return true; /* flat memory has the padding of the disk */

@@ -238,6 +238,7 @@ static void open_run(struct tn_lane *lane, struct tn_lane_run *run, uint32_t id)
 	*run = (struct tn_lane_run){.id = id, .cb = copy_of(tn_ring_iocb_of(v, id)), .order = order, .used = true,
 				    .statuses = tn_ring_statuses_of(v, id), .sums = tn_ring_sums_of(v, id)};
 	run->failed = TN_RING_NO_INDEX;
+	run->bounces = run->cb.flags & TN_IOCB_BOUNCE;
 	run->request_bytes = request_bytes(&run->cb);
 	lane->used_runs++;
 	lane->layered += is_layered(run);
