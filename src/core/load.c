@@ -515,15 +515,18 @@ static uint64_t look_ahead(struct tn_reading *r)
 	return ns;
 }
 
-/* Whether all layers are wanted at once: what the caller waited for first says so, and until then what it did in its last load. */
+/* How the caller of a load waits: what it waited for first says so, and until then what it did in its last load; TN_WAIT_NOT: it is the first. */
+static uint32_t wait_of(struct tn_reading *r)
+{
+	uint32_t wait = __atomic_load_n(&tn_face_asked(tn_op_region(&r->op), r->op.number)->first_wait, __ATOMIC_RELAXED);
+
+	return wait == TN_WAIT_NOT ? tn_load_of(&r->op)->last_wait : wait;
+}
+
+/* Whether all layers are wanted at once. */
 static bool wants_whole(struct tn_reading *r)
 {
-	uint32_t wait;
-
-	if (r->prefetch)
-		return true;
-	wait = __atomic_load_n(&tn_face_asked(tn_op_region(&r->op), r->op.number)->first_wait, __ATOMIC_RELAXED);
-	return wait == TN_WAIT_NOT ? tn_load_of(&r->op)->was_whole : wait == TN_WAIT_WHOLE;
+	return r->prefetch || wait_of(r) == TN_WAIT_WHOLE;
 }
 
 /*
@@ -563,7 +566,7 @@ static uint32_t issue(struct tn_reading *r)
 	uint64_t from_ns = 0;
 	uint32_t started = 0;
 
-	r->whole = !r->prefetch && wants_whole(r);
+	r->whole = !r->prefetch && wait_of(r) != TN_WAIT_LAYERS;
 	while (more_to_issue(r) && started < QUANTUM) {
 		struct tn_read_item *item;
 		uint32_t c;

@@ -188,7 +188,7 @@ void tn_load_arm(struct tn_load_op *load, const struct tn_command *c)
 		load->left[k] = load->r.op.n;
 	load->input_tokens = c->input_tokens;
 	load->start_ns = c->start_ns;
-	load->was_whole = c->flags & TN_COMMAND_WHOLE;
+	load->last_wait = c->flags & TN_COMMAND_WHOLE ? TN_WAIT_WHOLE : c->flags & TN_COMMAND_LAYERS ? TN_WAIT_LAYERS : TN_WAIT_NOT;
 }
 
 void tn_writing_arm(struct tn_writing *w, struct tn_write_item *items, struct tn_save_op *save)

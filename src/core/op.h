@@ -200,7 +200,7 @@ struct tn_reading {
 	uint64_t deadline_ns, begin_ns;
 	uint32_t hdr_i, chunk, i; /* cursors */
 	uint32_t together;	  /* chunks from `chunk` on that are read together */
-	bool whole;		  /* all layers are wanted at once, and somebody waits for them */
+	bool whole;		  /* somebody waits, and not for a layer before the others */
 	uint32_t landed;	  /* of all items: see tn_read_item */
 	struct tn_read_item *items;
 	uint64_t *checks;
@@ -215,7 +215,7 @@ struct tn_load_op {
 	struct tn_reading r;
 	uint32_t left[TN_CHUNKS_MAX]; /* blocks of the good prefix whose chunk is missing */
 	uint64_t input_tokens, start_ns;
-	bool was_whole; /* the caller may want all layers at once: its last load was waited for so */
+	uint32_t last_wait; /* enum tn_wait: of the caller's load before */
 };
 
 /* ---- writing: saves and offloads ------------------------------------------------------------------------- */

@@ -218,6 +218,19 @@ void tn_hint_wait_ends(struct tn_front_op *op, uint32_t layer, uint64_t now)
 
 /* ---- loads ------------------------------------------------------------------------------------------------ */
 
+/* How the space's loads were waited for last. */
+static uint32_t flags_of_wait(const struct tn_space *space)
+{
+	switch (__atomic_load_n(&space->last_wait, __ATOMIC_RELAXED)) {
+	case TN_WAIT_LAYERS:
+		return TN_COMMAND_LAYERS;
+	case TN_WAIT_WHOLE:
+		return TN_COMMAND_WHOLE;
+	default:
+		return 0;
+	}
+}
+
 int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		  const uint32_t *pages, const struct tn_load_opts *opts, struct tn_load **out)
 {
@@ -261,7 +274,7 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		.input_tokens = o.input_tokens,
 		.start_ns = o.start_ns,
 		.priority = o.priority,
-		.flags = __atomic_load_n(&space->last_wait, __ATOMIC_RELAXED) == TN_WAIT_WHOLE ? TN_COMMAND_WHOLE : 0,
+		.flags = flags_of_wait(space),
 	});
 	if (tn_region_is_dead(&space->cache->region)) /* meanwhile: the event words may have been raised before this load had any */
 		tn_attached_raise(space->cache);
@@ -300,6 +313,17 @@ static void note_first_wait(struct tn_front_op *op, uint32_t layer)
 		return;
 	__atomic_store_n(first, wait, __ATOMIC_RELAXED);
 	__atomic_store_n(&op->space->last_wait, wait, __ATOMIC_RELAXED);
+}
+
+/*
+ * A load ends, and nobody has ever waited for one of this space: its layers were polled, or a device waits for their event words. That the next one
+ * is not waited for either tells nothing new.
+ */
+static void note_no_wait(struct tn_space *space)
+{
+	uint32_t none = TN_WAIT_NOT;
+
+	__atomic_compare_exchange_n(&space->last_wait, &none, TN_WAIT_LAYERS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 /* A layer is ready: if it is the last one that was waited for, so may be all. */
@@ -406,6 +430,7 @@ int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 	rc = end_op(op, deadline_ns, "tn_load_end");
 	if (rc == 0) {
 		tn_front_time_load(op);
+		note_no_wait(op->space);
 		lost_memory(op);
 		tn_claims_loaded(op->pool->claims, tn_face_pages(op->region, op->number), op->first_page, op->end_page);
 		give_back(op);

@@ -152,11 +152,62 @@ static void who_waits_for_the_first_layer_after_all_gets_it_before_the_others(vo
 	rig_tear_down(r);
 }
 
+/* Whether a load that nobody has waited for yet keeps others' requests small. */
+static bool begins_as_a_whole(struct rig *r, uint32_t page, struct tn_load **l)
+{
+	*l = rig_load_begin(r->s, 1, MANY / 2, page, NULL);
+	rig_until(r, bytes > 0);
+	return tn_container_of(r->cache->loads.next, struct tn_reading, op.link)->whole;
+}
+
+static void end(struct rig *r, struct tn_load *l, uint32_t layer)
+{
+	if (layer < LAYERS)
+		tn_load_wait(l, layer, 0);
+	rig_turn(r, RIG_MS);
+	while (tn_load_poll(l, LAYERS - 1) == -EAGAIN)
+		rig_turn(r, RIG_MS);
+	assert_int_equal(tn_load_poll(l, LAYERS - 1), MANY / 2);
+	rig_load_end(r->s, l);
+	count_anew();
+}
+
+static void until_somebody_waits_no_layer_is_urgent_but_layers_that_are_polled_are(void **state)
+{
+	struct rig *r = rig_up(50 * RIG_MS);
+	struct tn_load *l, *second;
+
+	assert_int_equal(rig_save(r->s, 1, MANY, 0).stored, MANY);
+	count_anew();
+	assert_true(begins_as_a_whole(r, 0, &l));
+	end(r, l, 0);
+	assert_false(begins_as_a_whole(r, 0, &l)); /* as the one before */
+	end(r, l, LAYERS - 1);
+	assert_true(begins_as_a_whole(r, 0, &l));
+	end(r, l, LAYERS);
+	assert_true(begins_as_a_whole(r, 0, &l)); /* that nobody waited tells nothing */
+	end(r, l, LAYERS);
+	rig_tear_down(r);
+
+	/* Two are begun before there is a wait; a reader that never waits. */
+	r = rig_up(50 * RIG_MS);
+	assert_int_equal(rig_save(r->s, 1, MANY, 0).stored, MANY);
+	count_anew();
+	assert_true(begins_as_a_whole(r, 0, &l));
+	assert_true(begins_as_a_whole(r, MANY, &second));
+	end(r, l, LAYERS);
+	end(r, second, LAYERS);
+	assert_false(begins_as_a_whole(r, 0, &l));
+	end(r, l, LAYERS);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_follow_the_first_wait),
 		cmocka_unit_test(a_load_as_a_whole_reads_more_than_the_first_layer_from_the_beginning),
+		cmocka_unit_test(until_somebody_waits_no_layer_is_urgent_but_layers_that_are_polled_are),
 		cmocka_unit_test(who_waits_for_the_first_layer_after_all_gets_it_before_the_others),
 	};
 

@@ -27,7 +27,8 @@ enum tn_command_kind { TN_COMMAND_LOAD = 1, TN_COMMAND_PREFETCH, TN_COMMAND_SAVE
 /* Of an operation that comes in batches, each a life of its own: there was one before, and another one follows. */
 #define TN_COMMAND_GOES_ON 4u
 #define TN_COMMAND_MORE 8u
-#define TN_COMMAND_FLAGS 15u
+#define TN_COMMAND_LAYERS 16u /* load: the caller's last one was waited for layer by layer; neither flag: it is the first */
+#define TN_COMMAND_FLAGS 31u
 
 /* What the first wait for a load is about. */
 enum tn_wait {
