@@ -39,7 +39,8 @@ struct tn_nvme {
 	unsigned char *identify;
 	uint64_t identify_bus;
 	struct mapped mapped[TN_NVME_MEMORIES];
-	pthread_mutex_t lock; /* of admin commands, resets and mapped memories: each pair may have a thread of its own */
+	pthread_mutex_t memories; /* of those mapped: pinning a large one takes seconds, in which a reset must not have to wait */
+	pthread_mutex_t lock; /* of admin commands and resets: each pair may have a thread of its own */
 	uint32_t generation;  /* shared: rises with each reset */
 	uint32_t failures;    /* resets in a row that failed, or left a pair that could not be made again; ... */
 	uint64_t failing_ns;  /* ... and since when */
@@ -488,6 +489,7 @@ int tn_nvme_create(const struct tn_nvme_opts *opts, struct tn_nvme **out)
 	n->npairs = 1;
 	n->generation = 1;
 	pthread_mutex_init(&n->lock, NULL);
+	pthread_mutex_init(&n->memories, NULL);
 	n->pair = tn_get(opts->alloc, (opts->queues + 1) * sizeof(*n->pair));
 	rc = n->pair ? bring_up(n) : tn_fail(-ENOMEM, "nvme: no memory");
 	if (rc) {
@@ -541,6 +543,7 @@ void tn_nvme_destroy(struct tn_nvme *n)
 	if (n->identify)
 		n->o.port->put(n->o.port->arg, n->identify, TN_NVME_IDENTIFY_BYTES);
 	tn_put(n->o.alloc, n->pair, (n->o.queues + 1) * sizeof(*n->pair));
+	pthread_mutex_destroy(&n->memories);
 	pthread_mutex_destroy(&n->lock);
 	tn_put(n->o.alloc, n, sizeof(*n));
 }
@@ -648,7 +651,7 @@ static bool meets_mapped(const struct tn_nvme *n, uintptr_t memory, uint64_t byt
 	return false;
 }
 
-/* Under lock. */
+/* Under the lock of memories. */
 static int map(struct tn_nvme *n, struct mapped *m, void *memory, uint64_t bytes)
 {
 	const struct tn_nvme_port *port = n->o.port;
@@ -679,7 +682,7 @@ int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn
 
 	if (bytes == 0 || bytes % TN_NVME_PAGE || (uintptr_t)memory % TN_NVME_PAGE)
 		return tn_fail(-EINVAL, "nvme: %llu bytes at %p are not whole pages", (unsigned long long)bytes, memory);
-	pthread_mutex_lock(&n->lock);
+	pthread_mutex_lock(&n->memories);
 	m = mapped_at(n, memory, bytes);
 	if (!m) {
 		m = mapped_at(n, NULL, 0);
@@ -689,7 +692,7 @@ int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn
 		m->users++;
 		*table = m->table;
 	}
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_unlock(&n->memories);
 	return rc;
 }
 
@@ -697,12 +700,12 @@ void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes)
 {
 	struct mapped *m;
 
-	pthread_mutex_lock(&n->lock);
+	pthread_mutex_lock(&n->memories);
 	m = mapped_at(n, memory, bytes);
 	if (m && --m->users == 0) {
 		tn_p2p_destroy(m->table);
 		n->o.port->unmap(n->o.port->arg, memory, bytes);
 		memset(m, 0, sizeof(*m));
 	}
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_unlock(&n->memories);
 }

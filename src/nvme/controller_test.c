@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver against the software controller: bring-up, limits, refusals, aborts, resets, ends. Time passes by steps of the controller. */
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "lab/nvme_soft.h"
@@ -319,6 +321,60 @@ static void one_that_does_not_answer_ends_every_call_in_time(void **state)
 	tn_soft_destroy(r.soft);
 }
 
+static void *reset(void *arg)
+{
+	struct rig *r = arg;
+
+	return tn_nvme_reset(r->n) == 0 ? NULL : r;
+}
+
+/* Pins for as long as a reset takes, on another thread. */
+static int map_slowly(void *arg, void *memory, uint64_t bytes)
+{
+	struct rig *r = arg;
+	const struct tn_nvme_port *p = tn_soft_port(r->soft);
+	struct timespec end;
+	pthread_t thread;
+	void *failed;
+
+	assert_int_equal(pthread_create(&thread, NULL, reset, r), 0);
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += 30;
+	assert_int_equal(pthread_timedjoin_np(thread, &failed, &end), 0);
+	assert_null(failed);
+	return p->map(p->arg, memory, bytes);
+}
+
+static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
+{
+	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
+
+	return p->translate(p->arg, address, length, bus, contiguous);
+}
+
+static void unmap(void *arg, void *memory, uint64_t bytes)
+{
+	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
+
+	p->unmap(p->arg, memory, bytes);
+}
+
+static void a_reset_does_not_wait_for_memory_that_is_being_pinned(void **state)
+{
+	static _Alignas(TN_NVME_PAGE) unsigned char memory[4 * TN_NVME_PAGE];
+	const struct tn_p2p *table;
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	r.port.map = map_slowly;
+	r.port.unmap = unmap;
+	r.port.translate = translate;
+	assert_int_equal(tn_nvme_map(r.n, memory, sizeof(memory), &table), 0);
+	tn_nvme_unmap(r.n, memory, sizeof(memory));
+	down(&r);
+}
+
 static void memory_that_runs_out_at_any_point_leaves_nothing_behind(void **state)
 {
 	uint32_t left = 0;
@@ -346,6 +402,7 @@ int main(void)
 		cmocka_unit_test(a_reset_ends_what_is_under_way_and_it_goes_on),
 		cmocka_unit_test(one_that_is_unplugged_is_gone_and_nothing_waits),
 		cmocka_unit_test(one_that_does_not_answer_ends_every_call_in_time),
+		cmocka_unit_test(a_reset_does_not_wait_for_memory_that_is_being_pinned),
 		cmocka_unit_test(memory_that_runs_out_at_any_point_leaves_nothing_behind),
 	};
 
