@@ -208,10 +208,15 @@ struct tn_cache *rig_attach(const struct rig *r);
 void rig_skip(void **state);
 
 bool rig_namespace_is_soft(void);
+/* A drive of VFIO: in an emulated machine, where everything takes many times as long. */
+static inline bool rig_on_drive(void)
+{
+	return rig_namespace && !rig_namespace_is_soft();
+}
 /* A cache of the rig may have threads that move bytes. */
 static inline bool rig_has_executors(void)
 {
-	return !rig_namespace || rig_namespace_is_soft();
+	return !rig_on_drive();
 }
 /* The file that has the bytes of the rig's store, and where they begin in it: not on a drive of VFIO. */
 uint64_t rig_store_file(const struct rig *r, char *path, size_t bytes);
