@@ -52,7 +52,7 @@ struct tn_space {
 	uint32_t refs; /* handles; under cache->lock */
 	uint32_t held; /* shared: loads and saves that callers have not ended */
 	uint32_t ops;  /* the owner's: operations under way */
-	uint32_t last_wait; /* shared, callers': enum tn_wait of the load that was waited for last */
+	uint32_t last_wait; /* shared, callers': enum tn_wait of the load whose first wait was the last one */
 	uint32_t dropping; /* shared: not all blocks of a drop are marked yet; nothing is found, and saves do not begin */
 	uint16_t index;
 	uint32_t epoch; /* shared */

@@ -218,8 +218,8 @@ void tn_hint_wait_ends(struct tn_front_op *op, uint32_t layer, uint64_t now)
 
 /* ---- loads ------------------------------------------------------------------------------------------------ */
 
-/* How the space's loads were waited for last. */
-static uint32_t flags_of_wait(const struct tn_space *space)
+/* How the load before was waited for. Who tells how long it computes does so layer by layer, whether it has ever waited or not. */
+static uint32_t flags_of_wait(const struct tn_space *space, uint64_t input_tokens)
 {
 	switch (__atomic_load_n(&space->last_wait, __ATOMIC_RELAXED)) {
 	case TN_WAIT_LAYERS:
@@ -227,7 +227,7 @@ static uint32_t flags_of_wait(const struct tn_space *space)
 	case TN_WAIT_WHOLE:
 		return TN_COMMAND_WHOLE;
 	default:
-		return 0;
+		return input_tokens ? TN_COMMAND_LAYERS : 0;
 	}
 }
 
@@ -274,7 +274,7 @@ int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		.input_tokens = o.input_tokens,
 		.start_ns = o.start_ns,
 		.priority = o.priority,
-		.flags = flags_of_wait(space),
+		.flags = flags_of_wait(space, o.input_tokens),
 	});
 	if (tn_region_is_dead(&space->cache->region)) /* meanwhile: the event words may have been raised before this load had any */
 		tn_attached_raise(space->cache);
@@ -301,8 +301,8 @@ static bool wait_is_over(const void *arg)
 }
 
 /*
- * The first wait tells whether the caller wants layer by layer. Threads that wait first at once may race: either tells the truth. Batches come as
- * a whole, whatever the caller waits for.
+ * The first wait, poll or question for an event word tells whether the caller wants layer by layer. Threads that wait first at once may race: either
+ * tells the truth. Batches come as a whole, whatever the caller waits for.
  */
 static void note_first_wait(struct tn_front_op *op, uint32_t layer)
 {
@@ -313,17 +313,6 @@ static void note_first_wait(struct tn_front_op *op, uint32_t layer)
 		return;
 	__atomic_store_n(first, wait, __ATOMIC_RELAXED);
 	__atomic_store_n(&op->space->last_wait, wait, __ATOMIC_RELAXED);
-}
-
-/*
- * A load ends, and nobody has ever waited for one of this space: its layers were polled, or a device waits for their event words. That the next one
- * is not waited for either tells nothing new.
- */
-static void note_no_wait(struct tn_space *space)
-{
-	uint32_t none = TN_WAIT_NOT;
-
-	__atomic_compare_exchange_n(&space->last_wait, &none, TN_WAIT_LAYERS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 /* A layer is ready: if it is the last one that was waited for, so may be all. */
@@ -371,6 +360,7 @@ int tn_load_poll(struct tn_load *load, uint32_t layer)
 
 	if (rc)
 		return rc;
+	note_first_wait(op, layer);
 	rc = -EAGAIN;
 	if (tn_front_layer_is_ready(op, layer)) {
 		time_if_last(op, layer);
@@ -392,6 +382,7 @@ int tn_load_event(struct tn_load *load, uint32_t layer, const uint64_t **word, u
 	rc = enter_layer(load, TN_HANDLE_LOAD, "tn_load_event", layer, &op);
 	if (rc)
 		return rc;
+	note_first_wait(op, layer);
 	*word = &tn_face_ready(op->region, op->number)[tn_shape_chunk_of(&op->space->shape, layer)];
 	*value = op->generation;
 	tn_handle_leave(op);
@@ -430,7 +421,6 @@ int tn_load_end(struct tn_load *load, uint64_t deadline_ns, uint8_t *busy)
 	rc = end_op(op, deadline_ns, "tn_load_end");
 	if (rc == 0) {
 		tn_front_time_load(op);
-		note_no_wait(op->space);
 		lost_memory(op);
 		tn_claims_loaded(op->pool->claims, tn_face_pages(op->region, op->number), op->first_page, op->end_page);
 		give_back(op);

@@ -77,8 +77,12 @@ static uint64_t load(struct rig *r, uint32_t layer)
 
 	count_anew();
 	l = rig_load_begin(r->s, 1, BLOCKS, BLOCKS * 2, NULL);
-	if (layer < LAYERS)
+	if (layer < LAYERS) {
 		tn_load_wait(l, layer, 0);
+	} else {
+		rig_until(r, !tn_list_empty(&r->cache->loads));
+		rig_until(r, tn_list_empty(&r->cache->loads));
+	}
 	assert_int_equal(rig_load_wait(r->s, l, LAYERS - 1), BLOCKS);
 	rig_load_end(r->s, l);
 	rig_check_blocks(r->s, 1, BLOCKS, BLOCKS * 2);
@@ -152,53 +156,73 @@ static void who_waits_for_the_first_layer_after_all_gets_it_before_the_others(vo
 	rig_tear_down(r);
 }
 
-/* Whether a load that nobody has waited for yet keeps others' requests small. */
-static bool begins_as_a_whole(struct rig *r, uint32_t page, struct tn_load **l)
+/* Begins a load, and waits until something of it is sent. */
+static struct tn_reading *begin(struct rig *r, uint32_t page, const struct tn_load_opts *o, struct tn_load **l)
 {
-	*l = rig_load_begin(r->s, 1, MANY / 2, page, NULL);
-	rig_until(r, bytes > 0);
-	return tn_container_of(r->cache->loads.next, struct tn_reading, op.link)->whole;
+	const struct tn_list *last = r->cache->loads.prev;
+	struct tn_reading *reading;
+
+	*l = rig_load_begin(r->s, 1, MANY / 2, page, o);
+	rig_until(r, r->cache->loads.prev != last);
+	reading = tn_container_of(r->cache->loads.prev, struct tn_reading, op.link);
+	rig_until(r, *tn_chunk_state(reading, 0, 0) != TN_CHUNK_IDLE);
+	return reading;
 }
 
-static void end(struct rig *r, struct tn_load *l, uint32_t layer)
-{
-	if (layer < LAYERS)
-		tn_load_wait(l, layer, 0);
-	rig_turn(r, RIG_MS);
-	while (tn_load_poll(l, LAYERS - 1) == -EAGAIN)
-		rig_turn(r, RIG_MS);
-	assert_int_equal(tn_load_poll(l, LAYERS - 1), MANY / 2);
-	rig_load_end(r->s, l);
-	count_anew();
-}
-
-static void until_somebody_waits_no_layer_is_urgent_but_layers_that_are_polled_are(void **state)
+static struct rig *saved(void)
 {
 	struct rig *r = rig_up(50 * RIG_MS);
+
+	assert_int_equal(rig_save(r->s, 1, MANY, 0).stored, MANY);
+	return r;
+}
+
+static void wait(struct tn_load *l, uint32_t layer)
+{
+	tn_load_wait(l, layer, 0);
+}
+
+static void poll(struct tn_load *l, uint32_t layer)
+{
+	tn_load_poll(l, layer);
+}
+
+static void ask_for_event(struct tn_load *l, uint32_t layer)
+{
+	const uint64_t *word;
+	uint64_t value;
+
+	assert_int_equal(tn_load_event(l, layer, &word, &value), 0);
+}
+
+static void until_a_layer_is_asked_for_none_is_urgent(void **state)
+{
+	static void (*const ask[])(struct tn_load *l, uint32_t layer) = {wait, poll, ask_for_event};
+	struct tn_load_opts o;
 	struct tn_load *l, *second;
+	struct rig *r;
 
-	assert_int_equal(rig_save(r->s, 1, MANY, 0).stored, MANY);
-	count_anew();
-	assert_true(begins_as_a_whole(r, 0, &l));
-	end(r, l, 0);
-	assert_false(begins_as_a_whole(r, 0, &l)); /* as the one before */
-	end(r, l, LAYERS - 1);
-	assert_true(begins_as_a_whole(r, 0, &l));
-	end(r, l, LAYERS);
-	assert_true(begins_as_a_whole(r, 0, &l)); /* that nobody waited tells nothing */
-	end(r, l, LAYERS);
-	rig_tear_down(r);
+	for (uint32_t i = 0; i < 2 * sizeof(ask) / sizeof(ask[0]); i++) {
+		bool last = i % 2;
 
-	/* Two are begun before there is a wait; a reader that never waits. */
-	r = rig_up(50 * RIG_MS);
-	assert_int_equal(rig_save(r->s, 1, MANY, 0).stored, MANY);
-	count_anew();
-	assert_true(begins_as_a_whole(r, 0, &l));
-	assert_true(begins_as_a_whole(r, MANY, &second));
-	end(r, l, LAYERS);
-	end(r, second, LAYERS);
-	assert_false(begins_as_a_whole(r, 0, &l));
-	end(r, l, LAYERS);
+		r = saved();
+		assert_true(begin(r, 0, NULL, &l)->whole);
+		assert_true(begin(r, MANY, NULL, &second)->whole);
+		rig_load_end(r->s, second); /* given up: that tells nothing */
+		ask[i / 2](l, last ? LAYERS - 1 : 0);
+		rig_load_end(r->s, l);
+		assert_int_equal(begin(r, 0, NULL, &l)->whole, last);
+		rig_load_end(r->s, l);
+		rig_tear_down(r);
+	}
+	/* Who says how much there is to compute does it layer by layer. */
+	r = saved();
+	tn_load_opts_init(&o);
+	o.input_tokens = 1000;
+	assert_false(begin(r, 0, &o, &l)->whole);
+	rig_load_end(r->s, l);
+	assert_true(begin(r, 0, NULL, &l)->whole);
+	rig_load_end(r->s, l);
 	rig_tear_down(r);
 }
 
@@ -207,7 +231,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_follow_the_first_wait),
 		cmocka_unit_test(a_load_as_a_whole_reads_more_than_the_first_layer_from_the_beginning),
-		cmocka_unit_test(until_somebody_waits_no_layer_is_urgent_but_layers_that_are_polled_are),
+		cmocka_unit_test(until_a_layer_is_asked_for_none_is_urgent),
 		cmocka_unit_test(who_waits_for_the_first_layer_after_all_gets_it_before_the_others),
 	};
 

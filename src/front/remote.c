@@ -72,6 +72,7 @@ static int take_space(struct tn_cache *cache, const struct tn_wire_space_told *t
 		space->window_blocks = tn_shape_window_blocks(g, shard->window_tokens);
 		space->memory_tier = told->memory_tier < TN_TIERS_MAX ? told->memory_tier : TN_TIER_NONE;
 		space->prefetches = told->prefetches;
+		space->last_wait = TN_WAIT_NOT;
 		rc = tn_shape_init(g, &space->shape);
 		if (rc)
 			return rc;

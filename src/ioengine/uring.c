@@ -2,7 +2,7 @@
 /*
  * The io_uring engine: one ring, one thread, batches.
  *
- * A submit is one system call for the whole batch, or for every two requests if these are large. A poll takes completions from shared memory and
+ * A submit is one system call per CALL_BYTES of the batch, mostly one for all of it. A poll takes completions from shared memory and
  * enters the kernel only to wait, or when the kernel says that completions are waiting to be run
  * (DEFER_TASKRUN). wake writes to an eventfd that is read through the ring, and only while the owner
  * sleeps. How the ring comes and goes, also when a sandbox forbids io_uring_enter, is in uring_ring.c; the progress of split and
@@ -22,12 +22,11 @@
 #include "ioengine/uring.h"
 
 /*
- * Requests that come in one call go to the device as they are, up to this number. If there are more, the kernel holds all of them back until the
- * call ends ("plugs"), and merges neighbours. Small requests gain by that. Large ones only start later, and a device that serves requests side by
- * side gets fewer: one call for two of them is 1.05 to 1.1 times as fast (docs/benchmarks.md).
+ * A call ends with the request that brings it to so many bytes. The kernel holds back ("plugs") the requests of a call until its end, if it has more than
+ * two, and merges neighbours. Small requests gain by that. With large ones the device would begin later, and one that serves requests side by side
+ * would have fewer of them: calls of this size are 1.05 to 1.1 times as fast (docs/benchmarks.md).
  */
-#define UNPLUGGED 2u
-#define LARGE_BYTES (512u << 10) /* of the two together */
+#define CALL_BYTES (512u << 10)
 
 static void prep_transfer(struct io_uring_sqe *sqe, int fd, struct tn_io_req *req)
 {
@@ -180,7 +179,7 @@ static unsigned uring_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 			assert(ok);
 			tn_ioqueue_put(&u->live, req);
 			bytes += req->length;
-			if (io_uring_sq_ready(&u->ring) == UNPLUGGED && bytes >= LARGE_BYTES) {
+			if (bytes >= CALL_BYTES) {
 				flush(u);
 				bytes = 0;
 			}

@@ -23,14 +23,14 @@ enum tn_command_kind { TN_COMMAND_LOAD = 1, TN_COMMAND_PREFETCH, TN_COMMAND_SAVE
 #define TN_COMMAND_NO_POOL UINT32_MAX
 /* Flags of a command. */
 #define TN_COMMAND_PARTIAL_LAST 1u /* save: the last block holds a prompt's unfinished tail */
-#define TN_COMMAND_WHOLE 2u	   /* load: the caller's last one was waited for with all layers at once */
+#define TN_COMMAND_WHOLE 2u	   /* load: the caller's last one was waited for with all layers at once; goes before TN_COMMAND_LAYERS */
 /* Of an operation that comes in batches, each a life of its own: there was one before, and another one follows. */
 #define TN_COMMAND_GOES_ON 4u
 #define TN_COMMAND_MORE 8u
-#define TN_COMMAND_LAYERS 16u /* load: the caller's last one was waited for layer by layer; neither flag: it is the first */
+#define TN_COMMAND_LAYERS 16u /* load: the caller computes layer by layer; with neither of the two nothing is known of it yet */
 #define TN_COMMAND_FLAGS 31u
 
-/* What the first wait for a load is about. */
+/* What the first wait for a load, poll of it or question for an event word is about. */
 enum tn_wait {
 	TN_WAIT_NOT, /* there was none yet */
 	TN_WAIT_LAYERS, /* its first layer */

@@ -12,8 +12,8 @@ def _cells(line):
 
 def _cell(text):
     """What a document keeps of it: the first line, and of paths the last name. All of it is on the terminal."""
-    line = (text.splitlines() or [""])[0].replace("|", "/")
-    return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", line)[:400]
+    line = (text.strip().splitlines() or [""])[0].replace("|", "/")
+    return re.sub(r"(?<![\w.:/])/(?:[\w.+-]+/)+", "", line)[:400]
 
 
 def put(path, marks, title, scenarios, told):
