@@ -217,6 +217,8 @@ static void step_or_sleep(struct tn_cache *cache)
 
 	if (tn_core_step(cache, &due))
 		return;
+	if (cache->workers && tn_workers_help(cache->workers))
+		return;
 	now = tn_now_ns(&cache->clock);
 	if (due <= now) {
 		sched_yield(); /* it may be polled for, for long: others want the CPU, too */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Worker threads for checksums and copies: one lock-free stack of jobs each way and worker, so that the owner
- * never waits for a lock. (Concurrency Kit has such queues, but its inline assembly hides the
- * hand-over from ThreadSanitizer; an exchange of a list head is all that is needed here.)
+ * Worker threads for checksums and copies. The owner puts jobs into a ring, from which all workers take, and the owner, too, when it has nothing
+ * else to do: a device may answer many requests at once, and then the caller waits for nothing but these jobs. Finished jobs come back in a stack.
+ * Nobody waits for a lock. (Concurrency Kit has such queues, but its inline assembly hides the hand-over from ThreadSanitizer.)
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -16,12 +16,12 @@
 
 #define WAKE_EVERY_NS 50000u /* the owner, while there are more jobs */
 
+#define RING 256u /* jobs that wait; a power of 2 */
+
 struct worker {
 	struct tn_workers *workers;
 	pthread_t thread;
-	struct tn_job *inbox; /* shared: newest first */
-	uint32_t work;        /* shared: futex word; odd while asleep */
-	uint32_t backlog;     /* shared: jobs posted and not finished */
+	uint32_t work; /* shared: futex word; odd while asleep */
 };
 
 struct tn_workers {
@@ -29,6 +29,9 @@ struct tn_workers {
 	const struct tn_alloc *alloc;
 	uint32_t wanted, n; /* threads that there is memory for, that run */
 	uint32_t stop;
+	struct tn_job *ring[RING]; /* shared: [begun, posted) wait */
+	uint32_t posted;	   /* shared, the owner's */
+	uint32_t begun;		   /* shared: who raises it has the job */
 	struct tn_job *finished; /* shared: newest first */
 	struct tn_job *taken;	 /* the owner's: of those finished, oldest first */
 	struct tn_io *io;	 /* that the owner sleeps in */
@@ -58,11 +61,33 @@ static void push(struct tn_job **head, struct tn_job *job)
 	while (!__atomic_compare_exchange_n(head, &old, job, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
 }
 
+/* The job that has waited longest; NULL: none waits. Any thread. A slot that is filled again meanwhile belongs to a later number, so the exchange fails. */
+static struct tn_job *take(struct tn_workers *ws)
+{
+	uint32_t at = __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST);
+
+	while (at != __atomic_load_n(&ws->posted, __ATOMIC_SEQ_CST)) {
+		struct tn_job *job = __atomic_load_n(&ws->ring[at % RING], __ATOMIC_RELAXED);
+
+		if (__atomic_compare_exchange_n(&ws->begun, &at, at + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return job;
+	}
+	return NULL;
+}
+
+static void run(struct tn_workers *ws, struct tn_job *job)
+{
+	job->run(job);
+	push(&ws->finished, job);
+}
+
 static void sleep_until_work(struct worker *w)
 {
+	struct tn_workers *ws = w->workers;
 	uint32_t word = __atomic_add_fetch(&w->work, 1, __ATOMIC_SEQ_CST); /* odd: asleep */
 
-	if (!__atomic_load_n(&w->inbox, __ATOMIC_SEQ_CST) && !__atomic_load_n(&w->workers->stop, __ATOMIC_SEQ_CST))
+	if (__atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST) == __atomic_load_n(&ws->posted, __ATOMIC_SEQ_CST) &&
+	    !__atomic_load_n(&ws->stop, __ATOMIC_SEQ_CST))
 		tn_futex_wait(&w->work, word, TN_FOREVER);
 	/*
 	 * Even again, by the one who wakes or, if nobody did, by ourselves: in one step, because a waker between two
@@ -78,26 +103,22 @@ static void sleep_until_work(struct worker *w)
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
+	struct tn_workers *ws = w->workers;
 	uint64_t woken = 0;
 
-	while (!__atomic_load_n(&w->workers->stop, __ATOMIC_ACQUIRE)) {
-		struct tn_job *job = take_all(&w->inbox);
+	while (!__atomic_load_n(&ws->stop, __ATOMIC_ACQUIRE)) {
+		struct tn_job *job = take(ws);
 
-		if (!job) {
+		if (!job)
 			sleep_until_work(w);
-			continue;
-		}
 		while (job) {
-			struct tn_job *next = job->next;
 			uint64_t now;
 
-			job->run(job);
-			push(&w->workers->finished, job);
-			__atomic_sub_fetch(&w->backlog, 1, __ATOMIC_RELAXED);
-			job = next ? next : take_all(&w->inbox);
+			run(ws, job);
+			job = take(ws);
 			now = tn_now_ns(&tn_clock_system);
 			if (!job || now - woken >= WAKE_EVERY_NS) {
-				tn_io_wake(w->workers->io);
+				tn_io_wake(ws->io);
 				woken = now;
 			}
 		}
@@ -105,26 +126,42 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-static void wake_worker(struct worker *w)
+/* False: it is awake, and looks for a job before it sleeps. */
+static bool wake_worker(struct worker *w)
 {
 	uint32_t word = __atomic_load_n(&w->work, __ATOMIC_SEQ_CST);
 
-	if ((word & 1) && __atomic_compare_exchange_n(&w->work, &word, word + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
-		tn_futex_wake(&w->work);
+	if (!(word & 1) || !__atomic_compare_exchange_n(&w->work, &word, word + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		return false;
+	tn_futex_wake(&w->work);
+	return true;
 }
 
 static void post(struct tn_exec *exec, struct tn_job *job)
 {
 	struct tn_workers *ws = (struct tn_workers *)exec;
-	struct worker *best = &ws->worker[0];
+	uint32_t at = ws->posted;
 
-	for (uint32_t i = 1; i < ws->n; i++)
-		if (__atomic_load_n(&ws->worker[i].backlog, __ATOMIC_RELAXED) <
-		    __atomic_load_n(&best->backlog, __ATOMIC_RELAXED))
-			best = &ws->worker[i];
-	__atomic_add_fetch(&best->backlog, 1, __ATOMIC_RELAXED);
-	push(&best->inbox, job);
-	wake_worker(best);
+	if (at - __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST) == RING) {
+		run(ws, job);
+		tn_io_wake(ws->io);
+		return;
+	}
+	__atomic_store_n(&ws->ring[at % RING], job, __ATOMIC_RELAXED);
+	__atomic_store_n(&ws->posted, at + 1, __ATOMIC_SEQ_CST);
+	for (uint32_t i = 0; i < ws->n; i++)
+		if (wake_worker(&ws->worker[i]))
+			return;
+}
+
+bool tn_workers_help(struct tn_workers *ws)
+{
+	struct tn_job *job = take(ws);
+
+	if (!job)
+		return false;
+	run(ws, job);
+	return true;
 }
 
 static struct tn_job *next(struct tn_exec *exec)
