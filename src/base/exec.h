@@ -10,9 +10,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct tn_job {
 	struct tn_job *next;
+	uint64_t bytes; /* that it reads, about; the poster's */
 	void (*run)(struct tn_job *job);
 	void (*done)(struct tn_job *job);
 };

@@ -744,11 +744,11 @@ void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_read_item *item)
 void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_read_item *item);
 
 /* workers.c */
-/* io: that the owner sleeps in, who takes what they have finished. */
-int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, struct tn_io *io, struct tn_workers **out);
+/* jobs: as many as may be posted and not taken back; io: that the owner sleeps in, who takes what they have finished. */
+int tn_workers_create(uint32_t n, uint32_t jobs, const struct tn_alloc *alloc, struct tn_io *io, struct tn_workers **out);
 /* No job may be under way. */
 void tn_workers_destroy(struct tn_workers *w);
-/* The owner runs a job that nobody has begun yet: some 0.1 ms of a megabyte. False: none waits. */
+/* The owner runs the job that has waited longest, if it is one of 2 MiB at most: a quarter of a millisecond. False: there is no such job. */
 bool tn_workers_help(struct tn_workers *w);
 struct tn_exec *tn_workers_exec(struct tn_workers *w);
 

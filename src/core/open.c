@@ -162,7 +162,7 @@ static int open_workers(struct tn_cache *cache)
 
 	if (n == 0)
 		n = cpus >= 8 ? 4 : cpus >= 2 ? (uint32_t)cpus / 2 : 1;
-	if (tn_workers_create(n, cache->alloc, cache->io, &cache->workers))
+	if (tn_workers_create(n, 2 * cache->o.io_depth, cache->alloc, cache->io, &cache->workers))
 		return tn_error_last()->code;
 	cache->exec = tn_workers_exec(cache->workers);
 	return 0;

@@ -210,6 +210,12 @@ static bool keeps_vigil(struct tn_cache *cache, uint64_t now)
 	return tn_list_empty(&cache->loads) && tn_list_empty(&cache->saves) && tn_vigil_keep(&cache->vigil, now);
 }
 
+/* Somebody waits for bytes, and they have landed: a device may answer all requests at once, and then only their checks are left. */
+static bool helps(struct tn_cache *cache)
+{
+	return cache->workers && !tn_list_empty(&cache->loads) && tn_workers_help(cache->workers);
+}
+
 /* The thread sleeps only after a step in which nothing happened: whatever came later will wake it. */
 static void step_or_sleep(struct tn_cache *cache)
 {
@@ -217,14 +223,12 @@ static void step_or_sleep(struct tn_cache *cache)
 
 	if (tn_core_step(cache, &due))
 		return;
-	if (cache->workers && tn_workers_help(cache->workers))
-		return;
 	now = tn_now_ns(&cache->clock);
 	if (due <= now) {
 		sched_yield(); /* it may be polled for, for long: others want the CPU, too */
 		return;
 	}
-	if (keeps_vigil(cache, now))
+	if (helps(cache) || keeps_vigil(cache, now))
 		return;
 	tn_sessions_sleep(cache, true);
 	if (!tn_sessions_rang(cache))

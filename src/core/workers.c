@@ -4,6 +4,7 @@
  * else to do: a device may answer many requests at once, and then the caller waits for nothing but these jobs. Finished jobs come back in a stack.
  * Nobody waits for a lock. (Concurrency Kit has such queues, but its inline assembly hides the hand-over from ThreadSanitizer.)
  */
+#include <assert.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 #define WAKE_EVERY_NS 50000u /* the owner, while there are more jobs */
 
-#define RING 256u /* jobs that wait; a power of 2 */
+#define HELP_BYTES (2ull << 20) /* the owner does nothing larger: a quarter of a millisecond */
 
 struct worker {
 	struct tn_workers *workers;
@@ -29,9 +30,10 @@ struct tn_workers {
 	const struct tn_alloc *alloc;
 	uint32_t wanted, n; /* threads that there is memory for, that run */
 	uint32_t stop;
-	struct tn_job *ring[RING]; /* shared: [begun, posted) wait */
-	uint32_t posted;	   /* shared, the owner's */
-	uint32_t begun;		   /* shared: who raises it has the job */
+	struct tn_job **ring; /* shared: [begun, posted) wait */
+	uint32_t jobs;	      /* as many as may be under way: the ring is never full; a power of 2 */
+	uint64_t posted;      /* shared, the owner's */
+	uint64_t begun;	      /* shared: who raises it has the job */
 	struct tn_job *finished; /* shared: newest first */
 	struct tn_job *taken;	 /* the owner's: of those finished, oldest first */
 	struct tn_io *io;	 /* that the owner sleeps in */
@@ -64,10 +66,10 @@ static void push(struct tn_job **head, struct tn_job *job)
 /* The job that has waited longest; NULL: none waits. Any thread. A slot that is filled again meanwhile belongs to a later number, so the exchange fails. */
 static struct tn_job *take(struct tn_workers *ws)
 {
-	uint32_t at = __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST);
+	uint64_t at = __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST);
 
 	while (at != __atomic_load_n(&ws->posted, __ATOMIC_SEQ_CST)) {
-		struct tn_job *job = __atomic_load_n(&ws->ring[at % RING], __ATOMIC_RELAXED);
+		struct tn_job *job = __atomic_load_n(&ws->ring[at % ws->jobs], __ATOMIC_RELAXED);
 
 		if (__atomic_compare_exchange_n(&ws->begun, &at, at + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 			return job;
@@ -140,14 +142,10 @@ static bool wake_worker(struct worker *w)
 static void post(struct tn_exec *exec, struct tn_job *job)
 {
 	struct tn_workers *ws = (struct tn_workers *)exec;
-	uint32_t at = ws->posted;
+	uint64_t at = ws->posted;
 
-	if (at - __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST) == RING) {
-		run(ws, job);
-		tn_io_wake(ws->io);
-		return;
-	}
-	__atomic_store_n(&ws->ring[at % RING], job, __ATOMIC_RELAXED);
+	assert(at - __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST) < ws->jobs);
+	__atomic_store_n(&ws->ring[at % ws->jobs], job, __ATOMIC_RELAXED);
 	__atomic_store_n(&ws->posted, at + 1, __ATOMIC_SEQ_CST);
 	for (uint32_t i = 0; i < ws->n; i++)
 		if (wake_worker(&ws->worker[i]))
@@ -156,12 +154,16 @@ static void post(struct tn_exec *exec, struct tn_job *job)
 
 bool tn_workers_help(struct tn_workers *ws)
 {
-	struct tn_job *job = take(ws);
+	uint64_t at = __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST);
+	struct tn_job *job;
 
-	if (!job)
+	/* A job that a worker begins meanwhile is there until the owner takes it back. */
+	if (at == ws->posted || ws->ring[at % ws->jobs]->bytes > HELP_BYTES)
 		return false;
-	run(ws, job);
-	return true;
+	job = take(ws);
+	if (job)
+		run(ws, job);
+	return job;
 }
 
 static struct tn_job *next(struct tn_exec *exec)
@@ -175,7 +177,7 @@ static struct tn_job *next(struct tn_exec *exec)
 	return job;
 }
 
-int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, struct tn_io *io, struct tn_workers **out)
+int tn_workers_create(uint32_t n, uint32_t jobs, const struct tn_alloc *alloc, struct tn_io *io, struct tn_workers **out)
 {
 	struct tn_workers *ws = tn_get(alloc, sizeof(*ws) + n * sizeof(struct worker));
 
@@ -183,6 +185,13 @@ int tn_workers_create(uint32_t n, const struct tn_alloc *alloc, struct tn_io *io
 		return tn_fail(-ENOMEM, "no memory for %u workers", n);
 	ws->alloc = alloc;
 	ws->wanted = n;
+	for (ws->jobs = 1; ws->jobs < jobs;)
+		ws->jobs *= 2;
+	ws->ring = tn_get(alloc, ws->jobs * sizeof(*ws->ring));
+	if (!ws->ring) {
+		tn_workers_destroy(ws);
+		return tn_fail(-ENOMEM, "no memory for %u jobs of workers", jobs);
+	}
 	ws->exec.post = post;
 	ws->exec.next = next;
 	ws->io = io;
@@ -211,6 +220,8 @@ void tn_workers_destroy(struct tn_workers *ws)
 		wake_worker(&ws->worker[i]);
 		pthread_join(ws->worker[i].thread, NULL);
 	}
+	assert(ws->begun == ws->posted);
+	tn_put(ws->alloc, ws->ring, ws->jobs * sizeof(*ws->ring));
 	tn_put(ws->alloc, ws, sizeof(*ws) + ws->wanted * sizeof(struct worker));
 }
 

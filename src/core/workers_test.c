@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers, and an owner that helps: each job runs once and ends once, also when more are posted than the ring holds; who sleeps is woken. */
+/* Workers, and an owner that helps: each job runs once and ends once, and who sleeps is woken. */
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,13 +49,13 @@ static struct tn_io *start(uint32_t n, struct tn_workers **workers)
 	memset(work, 0, sizeof(work));
 	hold = begun = 0;
 	assert_int_equal(tn_ioengine_create(&o, &io), 0);
-	assert_int_equal(tn_workers_create(n, &tn_alloc_system, io, workers), 0);
+	assert_int_equal(tn_workers_create(n, JOBS, &tn_alloc_system, io, workers), 0);
 	return io;
 }
 
 static void post(struct tn_workers *workers, uint32_t i)
 {
-	work[i].job = (struct tn_job){.run = run, .done = done};
+	work[i].job = (struct tn_job){.run = run, .done = done, .bytes = 1u << 20};
 	tn_workers_exec(workers)->post(tn_workers_exec(workers), &work[i].job);
 }
 
@@ -127,6 +127,18 @@ static void an_owner_that_helps_takes_what_no_worker_has_begun(void **state)
 	assert_int_equal(begun, 1);
 	__atomic_store_n(&hold, 0, __ATOMIC_RELEASE);
 	until_ended(workers, io, JOBS, false);
+
+	__atomic_store_n(&hold, 1, __ATOMIC_RELEASE);
+	memset(work, 0, sizeof(work));
+	begun = 0;
+	post(workers, 0);
+	while (__atomic_load_n(&begun, __ATOMIC_ACQUIRE) == 0)
+		sched_yield();
+	work[1].job = (struct tn_job){.run = run, .done = done, .bytes = 64u << 20};
+	tn_workers_exec(workers)->post(tn_workers_exec(workers), &work[1].job);
+	assert_false(tn_workers_help(workers)); /* the worker's: it would keep the owner for long */
+	__atomic_store_n(&hold, 0, __ATOMIC_RELEASE);
+	until_ended(workers, io, 2, true);
 	tn_workers_destroy(workers);
 	tn_io_destroy(io);
 }

@@ -218,16 +218,18 @@ void tn_hint_wait_ends(struct tn_front_op *op, uint32_t layer, uint64_t now)
 
 /* ---- loads ------------------------------------------------------------------------------------------------ */
 
-/* How the load before was waited for. Who tells how long it computes does so layer by layer, whether it has ever waited or not. */
+/* Who tells how much there is to compute does so layer by layer. Else as the load before was waited for. */
 static uint32_t flags_of_wait(const struct tn_space *space, uint64_t input_tokens)
 {
+	if (input_tokens)
+		return TN_COMMAND_LAYERS;
 	switch (__atomic_load_n(&space->last_wait, __ATOMIC_RELAXED)) {
 	case TN_WAIT_LAYERS:
 		return TN_COMMAND_LAYERS;
 	case TN_WAIT_WHOLE:
 		return TN_COMMAND_WHOLE;
 	default:
-		return input_tokens ? TN_COMMAND_LAYERS : 0;
+		return 0;
 	}
 }
 

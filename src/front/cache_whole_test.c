@@ -222,6 +222,9 @@ static void until_a_layer_is_asked_for_none_is_urgent(void **state)
 	assert_false(begin(r, 0, &o, &l)->whole);
 	rig_load_end(r->s, l);
 	assert_true(begin(r, 0, NULL, &l)->whole);
+	wait(l, LAYERS - 1);
+	rig_load_end(r->s, l);
+	assert_false(begin(r, 0, &o, &l)->whole); /* another reader of the same space */
 	rig_load_end(r->s, l);
 	rig_tear_down(r);
 }

@@ -160,6 +160,7 @@ static unsigned uring_submit(struct tn_io *io, struct tn_io_req **reqs, unsigned
 
 		if (io_uring_sq_space_left(&u->ring) == 0) {
 			flush(u);
+			bytes = 0;
 			if (u->refused || io_uring_sq_space_left(&u->ring) == 0)
 				break;
 		}

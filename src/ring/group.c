@@ -426,6 +426,7 @@ static void job_done(struct tn_job *job)
 static void post_job(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	g->working = true;
+	g->job.bytes = g->bytes;
 	g->job.run = tn_lane_work;
 	g->job.done = job_done;
 	if (lane->o.exec) {
