@@ -275,7 +275,7 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 
 	w->number = ++s->number;
 	w->result = w->status = 0;
-	w->done = w->lost = w->twice = false;
+	w->done = w->lost = w->twice = w->told = false;
 	w->due = s->now + (s->o.steps ? tn_rng_below(&s->rng, s->o.steps) : 0);
 	if (!s->o.trusting && under_way(s, w->queue, w->c.id, &at)) {
 		tn_soft_found(s, TN_SOFT_ID_IN_USE);
@@ -347,6 +347,7 @@ static bool complete(struct tn_soft *s, struct tn_soft_work *w)
 	}
 	if (w->lost || !post(s, w))
 		return false;
+	w->told = true;
 	if (!w->twice)
 		return true;
 	w->twice = false;

@@ -39,10 +39,16 @@ void tn_soft_settle(struct tn_soft *s, uint64_t block, uint64_t blocks)
 	}
 }
 
+/* The host cannot know yet that it ended: a flush need not cover it. */
+static bool under_way(const struct tn_soft_undo *u)
+{
+	return u->work->number == u->number && !u->work->told;
+}
+
 void tn_soft_cover(struct tn_soft *s, uint64_t flush)
 {
 	for (struct tn_soft_undo *u = s->undo; u; u = u->next)
-		if (!u->flush && u->work->number != u->number)
+		if (!u->flush && !under_way(u))
 			u->flush = flush;
 }
 
@@ -86,7 +92,7 @@ static bool copy_undo(const struct tn_soft *s, struct tn_soft *c)
 		memcpy(v, u, sizeof(*v) + s->o.block_bytes);
 		v->next = NULL;
 		/* Ended, or done but not yet told. */
-		v->work = u->work && u->work->number == u->number ? NULL : &c->work[0];
+		v->work = u->work && under_way(u) ? NULL : &c->work[0];
 		*end = v;
 		end = &v->next;
 	}

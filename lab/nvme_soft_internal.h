@@ -30,7 +30,7 @@ struct tn_soft_work {
 	uint32_t queue, result, status;
 	uint64_t number;      /* of all commands that were fetched; 0: none, this is free */
 	uint64_t due;	      /* the step in which it is completed at the earliest */
-	bool done, lost, twice;
+	bool done, lost, twice, told; /* told: its completion was posted, once at least: the host may know */
 	uint64_t list_sum, data_sum; /* as they were when it was fetched */
 };
 
