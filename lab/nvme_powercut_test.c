@@ -382,6 +382,46 @@ static void every_cut_after_commands_that_failed_recovers_what_was_durable(void 
 	}, blocks_of_512);
 }
 
+static void do_it(struct tn_io *io, uint32_t file, enum tn_io_op op, void *page)
+{
+	struct iovec iov = {page, 4096};
+	struct tn_io_req req = {.op = (uint8_t)op, .file = file, .status = 1}, *one = &req, *done;
+
+	if (op != TN_IO_SYNC) {
+		req.iov = &iov;
+		req.iov_count = 1;
+		req.length = 4096;
+	}
+	assert_int_equal(tn_io_submit(io, &one, 1), 1);
+	while (tn_io_poll(io, &done, 1, STEP_NS) == 0)
+		;
+	assert_int_equal(req.status, 0);
+}
+
+/* Between the two completions of the write comes the flush. */
+static void a_flush_covers_a_write_that_completes_twice(void **state)
+{
+	static _Alignas(4096) unsigned char page[4096];
+	struct medium *m = make(tn_test_seed(), 6u << 20, 4096, 1);
+	uint32_t file;
+
+	assert_int_equal(tn_io_open(io_of(m), "store", TN_IO_CREATE, &file), 0);
+	assert_int_equal(tn_io_allocate(io_of(m), file, 0, 1u << 20), 0);
+	for (unsigned i = 1; i <= 50; i++) {
+		tn_soft_fault(of(m)->soft, &(struct tn_soft_chances){.twice = 65536});
+		memset(page, (int)i, sizeof(page));
+		do_it(io_of(m), file, TN_IO_WRITE, page);
+		do_it(io_of(m), file, TN_IO_SYNC, NULL);
+		m->ops->crash(m, TN_SIMDISK_DROP, i);
+		assert_int_equal(tn_io_open(io_of(m), "store", 0, &file), 0);
+		memset(page, 0, sizeof(page));
+		do_it(io_of(m), file, TN_IO_READ, page);
+		assert_int_equal(page[0], i);
+		assert_int_equal(page[4095], i);
+	}
+	medium_destroy(m);
+}
+
 static int tell(void **state)
 {
 	printf("# %llu commands, %llu MiB, %llu faults; of blocks that a cut could take %llu were taken, %llu stayed\n",
@@ -393,6 +433,7 @@ static int tell(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_flush_covers_a_write_that_completes_twice),
 		cmocka_unit_test(every_cut_with_blocks_of_512_recovers_what_was_durable),
 		cmocka_unit_test(every_cut_with_blocks_of_4096_recovers_what_was_durable),
 		cmocka_unit_test(every_cut_with_headers_of_two_pages_recovers_what_was_durable),
