@@ -16,7 +16,6 @@
 #include "core/core.h"
 
 #define WAKE_EVERY_NS 50000u /* the owner, while there are more jobs */
-
 #define HELP_BYTES (2ull << 20) /* the owner does nothing larger: a quarter of a millisecond */
 
 struct worker {
@@ -155,15 +154,18 @@ static void post(struct tn_exec *exec, struct tn_job *job)
 bool tn_workers_help(struct tn_workers *ws)
 {
 	uint64_t at = __atomic_load_n(&ws->begun, __ATOMIC_SEQ_CST);
-	struct tn_job *job;
 
-	/* A job that a worker begins meanwhile is there until the owner takes it back. */
-	if (at == ws->posted || ws->ring[at % ws->jobs]->bytes > HELP_BYTES)
-		return false;
-	job = take(ws);
-	if (job)
+	while (at != ws->posted) {
+		struct tn_job *job = ws->ring[at % ws->jobs]; /* if a worker begins it now, it is there until the owner takes it back */
+
+		if (job->bytes > HELP_BYTES)
+			return false;
+		if (!__atomic_compare_exchange_n(&ws->begun, &at, at + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			continue;
 		run(ws, job);
-	return job;
+		return true;
+	}
+	return false;
 }
 
 static struct tn_job *next(struct tn_exec *exec)
