@@ -139,7 +139,7 @@ static void others(struct tn_far *far)
 
 static uint64_t later(struct tier *t)
 {
-	return tn_now_ns(t->clock) + 1 + tn_rng_below(&t->far->rng, (uint32_t)t->far->o.latency_ns);
+	return tn_now_ns(t->clock) + 1 + t->far->o.least_ns + tn_rng_below(&t->far->rng, (uint32_t)t->far->o.latency_ns);
 }
 
 static int write_block(struct tn_far *far, const struct tn_tier_move *m)

@@ -27,6 +27,7 @@ struct tn_far_opts {
 	uint64_t seed;
 	uint32_t blocks;
 	uint64_t latency_ns;
+	uint64_t least_ns; /* that every answer takes, beside it */
 	uint32_t lose, others, corrupt;
 	bool mute;
 };

@@ -264,7 +264,8 @@ static void an_answer_that_comes_after_a_drop_brings_nothing_back(void **state)
 	uint64_t query;
 	int rc;
 
-	far.latency_ns = 2000 * RIG_MS;
+	far.latency_ns = 1000 * RIG_MS;
+	far.least_ns = 1000 * RIG_MS; /* a drop takes less */
 	r = forgotten_rig(&far);
 	query = begin_match(r, TN_FOREVER, 0);
 	rig_run(r, RIG_MS);
