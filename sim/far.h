@@ -17,7 +17,8 @@ struct tn_far;
 /**
  * struct tn_far_opts
  * @blocks:     most that it holds
- * @latency_ns: of a request at most; each takes a random part of it
+ * @latency_ns: of a request at most; each takes a random part of it, ...
+ * @least_ns:   ... beside this
  * @lose:       in one of so many steps with something under way a block is lost; 0: never
  * @others:     likewise: somebody puts a lost block back
  * @corrupt:    one of so many reads gives a wrong byte; 0: none
@@ -27,7 +28,7 @@ struct tn_far_opts {
 	uint64_t seed;
 	uint32_t blocks;
 	uint64_t latency_ns;
-	uint64_t least_ns; /* that every answer takes, beside it */
+	uint64_t least_ns;
 	uint32_t lose, others, corrupt;
 	bool mute;
 };
