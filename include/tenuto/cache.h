@@ -412,6 +412,10 @@ TN_API int tn_load_begin(struct tn_space *space, struct tn_pool *pool, const str
 /**
  * tn_load_wait - wait until @layer of every block of the good prefix is in place and verified
  *
+ * The first layer of a load that is asked for, by tn_load_wait, tn_load_poll or tn_load_event, decides what is read first: layer 0 says that
+ * the caller computes layer by layer, so layers come in their order, each as soon as can be; a later one says that it wants all of
+ * them, which is faster as a whole. Until then the load before in this space decides, and @input_tokens, which says layer by layer.
+ *
  * Return: length of the good prefix in blocks (0..n; never grows), -ETIMEDOUT, -EINVAL (no such layer or load).
  */
 TN_API int tn_load_wait(struct tn_load *load, uint32_t layer, uint64_t deadline_ns);

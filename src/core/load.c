@@ -515,7 +515,7 @@ static uint64_t look_ahead(struct tn_reading *r)
 	return ns;
 }
 
-/* How the caller of a load waits: what it waited for first says so, and until then what it did in its last load; TN_WAIT_NOT: it is the first. */
+/* How the caller of a load waits: what it waited for first says so, and until then what it did in its last load; TN_WAIT_NOT: nothing is known. */
 static uint32_t wait_of(struct tn_reading *r)
 {
 	uint32_t wait = __atomic_load_n(&tn_face_asked(tn_op_region(&r->op), r->op.number)->first_wait, __ATOMIC_RELAXED);

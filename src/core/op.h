@@ -200,7 +200,7 @@ struct tn_reading {
 	uint64_t deadline_ns, begin_ns;
 	uint32_t hdr_i, chunk, i; /* cursors */
 	uint32_t together;	  /* chunks from `chunk` on that are read together */
-	bool whole;		  /* nobody is known to wait for a layer before the others, but somebody does for all */
+	bool whole;		  /* a load whose caller is not known to want one layer before the others */
 	uint32_t landed;	  /* of all items: see tn_read_item */
 	struct tn_read_item *items;
 	uint64_t *checks;
