@@ -246,7 +246,7 @@ static void threads_on_pairs_of_one_controller_move_what_they_are_asked_for(void
 
 static void each_resets_a_controller_that_fails_and_the_others_go_on(void **state)
 {
-	assert_true(run(&(struct tn_soft_chances){.fatal = 300, .error = 100, .twice = 1000}, true).resets > 1);
+	assert_true(run(&(struct tn_soft_chances){.fatal = 1500, .error = 100, .twice = 1000}, true).resets > 1);
 }
 
 static void commands_that_are_lost_end_and_nobody_waits_for_the_others(void **state)
