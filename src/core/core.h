@@ -438,9 +438,10 @@ void tn_session_completes(struct tn_cache *cache, const struct tn_session *sessi
 int tn_session_forget_pool(struct tn_cache *cache, void *arg);
 /*
  * The owner sleeps, or is awake again: others than the own front look at this before they wake it. Whoever rings and finds the
- * owner awake was first, so the owner looks at the bells after it has said that it sleeps.
+ * owner awake was first, so the owner looks at the bells after it has said that it sleeps. Event words of saves have no bell: if
+ * true is returned, somebody else may have begun a save, and the owner takes one more step then.
  */
-void tn_sessions_sleep(struct tn_cache *cache, bool asleep);
+bool tn_sessions_sleep(struct tn_cache *cache, bool asleep);
 bool tn_sessions_rang(const struct tn_cache *cache);
 static inline const struct tn_region *tn_op_region(const struct tn_op *op)
 {

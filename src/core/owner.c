@@ -220,6 +220,7 @@ static bool helps(struct tn_cache *cache)
 static void step_or_sleep(struct tn_cache *cache)
 {
 	uint64_t due, now;
+	bool again;
 
 	if (tn_core_step(cache, &due))
 		return;
@@ -230,9 +231,9 @@ static void step_or_sleep(struct tn_cache *cache)
 	}
 	if (helps(cache) || keeps_vigil(cache, now))
 		return;
-	tn_sessions_sleep(cache, true);
-	if (!tn_sessions_rang(cache))
-		tn_core_wait(cache, due == TN_FOREVER ? TN_FOREVER : due - now);
+	again = tn_sessions_sleep(cache, true);
+	if (again ? !tn_core_step(cache, &due) : !tn_sessions_rang(cache))
+		tn_core_wait(cache, due == TN_FOREVER ? TN_FOREVER : due > now ? due - now : 0);
 	tn_sessions_sleep(cache, false);
 }
 

@@ -350,8 +350,10 @@ static uint32_t tell_results(struct tn_save_op *save)
 	uint64_t bytes;
 
 	for (uint32_t i = 0; i < op->n; i++) {
-		saved[i] = op->cancelled ? TN_SAVED_NOT : save->w.items[i].saved;
-		n[saved[i]]++;
+		uint8_t kind = op->cancelled ? TN_SAVED_NOT : save->w.items[i].saved; /* as decided here: whoever has the region may change its byte */
+
+		saved[i] = kind;
+		n[kind]++;
 	}
 	if (!op->cancelled && !error && n[TN_SAVED_HOST_ONLY] + n[TN_SAVED_REJECTED] > 0)
 		error = save->kept_off;

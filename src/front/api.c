@@ -523,20 +523,22 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		return tn_fail(-EROFS, "tn_save_begin: the owner's rules let this process read only");
 	if (o.priority < -128 || o.priority > 127)
 		return tn_fail(-EINVAL, "tn_save_begin: priority %d outside -128..127", o.priority);
-	rc = admit(space, n);
+	rc = take_op(&(struct tn_front_args){space, pool, keys, n, pages}, "tn_save_begin", &op);
 	if (rc)
 		return rc;
-	rc = take_op(&(struct tn_front_args){space, pool, keys, n, pages}, "tn_save_begin", &op);
-	if (rc == 0)
-		rc = tn_claims_save(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
+	rc = admit(space, n);
+	if (rc) {
+		tn_front_give(op);
+		return rc;
+	}
+	rc = tn_claims_save(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
 	if (rc == 0 && pool->stage) {
 		rc = tn_stage_take(op, "tn_save_begin");
 		if (rc)
 			tn_claims_saved(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
 	}
 	if (rc) {
-		if (op)
-			tn_front_give(op);
+		tn_front_give(op);
 		admit_undo(space, n);
 		return rc;
 	}

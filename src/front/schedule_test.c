@@ -341,8 +341,9 @@ static void *hold(void *arg)
 static uint32_t save_in_one_turn(struct rig *r, struct tn_save **save, uint32_t most)
 {
 	struct hold h = {.cache = rig_core(r)};
-	uint32_t pages[16 * RIG_PAGES], n = 0;
-	struct tn_key keys[16];
+	static uint32_t pages[257 * RIG_PAGES];
+	static struct tn_key keys[257];
+	uint32_t n = 0;
 	pthread_t thread;
 	int rc = 0;
 
@@ -361,6 +362,9 @@ static uint32_t save_in_one_turn(struct rig *r, struct tn_save **save, uint32_t 
 		n += rc == 0;
 	}
 	assert_int_equal(rc, n < most ? -EAGAIN : 0);
+	rig_keys(1, 257, keys);
+	if (n < most) /* what would be refused later, too, is not told to try again */
+		assert_int_equal(tn_save_begin(r->s->space, r->s->pool, keys, 257, pages, NULL, &save[n]), -E2BIG);
 	__atomic_store_n(&h.word, 2, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
 	return n;

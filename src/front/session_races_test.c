@@ -23,6 +23,8 @@ int __real_nanosleep(const struct timespec *t, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
 void __real_tn_stage_begin(struct tn_front_op *op);
 void __wrap_tn_stage_begin(struct tn_front_op *op);
+bool __real_tn_sessions_sleep(struct tn_cache *cache, bool asleep);
+bool __wrap_tn_sessions_sleep(struct tn_cache *cache, bool asleep);
 int __real_tn_attached_call(struct tn_cache *cache, enum tn_wire_call kind, const struct iovec *in, int nin, const struct iovec *out, int nout);
 int __wrap_tn_attached_call(struct tn_cache *cache, enum tn_wire_call kind, const struct iovec *in, int nin, const struct iovec *out, int nout);
 
@@ -32,6 +34,7 @@ static struct {
 	uint32_t refuse, refused, naps; /* shared: connections that shall not be accepted; those that were not; naps of the server's thread */
 	pid_t kill;	     /* the process that ends before the next staged operation begins; 0: none */
 	const struct tn_front_op *begun; /* that operation */
+	struct tn_event *raise; /* shared: the owner is about to say that it sleeps when this event gets 1; NULL: none does */
 	struct rig *opens;   /* who opens a space in it once the next one that is closed has been given back; NULL: nobody */
 	struct rig_space opened;
 } at;
@@ -95,6 +98,15 @@ static bool sleeps(const char *name)
 	}
 	closedir(d);
 	return asleep;
+}
+
+bool __wrap_tn_sessions_sleep(struct tn_cache *cache, bool asleep)
+{
+	struct tn_event *raise = asleep ? __atomic_exchange_n(&at.raise, NULL, __ATOMIC_SEQ_CST) : NULL;
+
+	if (raise)
+		assert_int_equal(tn_event_raise(raise, 1), 0);
+	return __real_tn_sessions_sleep(cache, asleep);
 }
 
 /* The owner ends after the front has looked whether it is there, and the thread that copies knows it and sleeps again. */
@@ -182,6 +194,36 @@ static void a_sleeper_that_is_moved_to_another_word_looks_again(void **state)
 	}
 	detach(&mine);
 	all_is_given_back(&r, &before);
+	rig_tear_down(&r);
+}
+
+/* Nobody wakes an owner that is awake, and nothing rings for an event: the owner has looked at the save, found nothing, and is about to sleep. */
+static void an_event_that_is_raised_before_the_owner_sleeps_is_seen(void **state)
+{
+	uint32_t pages[BLOCKS * RIG_PAGES];
+	struct tn_key keys[BLOCKS];
+	struct tn_event *event;
+	struct tn_save *save;
+	struct rig r, mine;
+
+	serve(&r);
+	attach(r.dir, &mine);
+	rig_keys(100, BLOCKS, keys);
+	rig_pages(mine.s, 0, BLOCKS, pages);
+	rig_fill_blocks(mine.s, 100, BLOCKS, 0);
+	assert_int_equal(tn_event_create(mine.cache, &event), 0);
+	assert_int_equal(tn_save_begin(mine.s->space, mine.s->pool, keys, BLOCKS, pages, NULL, &save), 0);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_save_layer(save, l, event, 1), 0);
+	assert_int_equal(tn_save_commit(save), 0);
+	assert_int_equal(rig_flush(&r), 0); /* nothing is under way but this save */
+	usleep(200000);
+	__atomic_store_n(&at.raise, event, __ATOMIC_SEQ_CST);
+	tn_io_wake(r.cache->io);
+	assert_int_equal(tn_test_ended(tn_save_end(save, tn_test_deadline(), NULL)), 0);
+	assert_int_equal(rig_match(mine.s, 100, BLOCKS), BLOCKS);
+	tn_event_destroy(event);
+	detach(&mine);
 	rig_tear_down(&r);
 }
 
@@ -493,6 +535,7 @@ int main(int argc, char **argv)
 	static const struct body bodies[] = {{"own", own}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sleeper_that_is_moved_to_another_word_looks_again),
+		cmocka_unit_test(an_event_that_is_raised_before_the_owner_sleeps_is_seen),
 		cmocka_unit_test(a_listener_that_is_told_to_end_before_it_sleeps_ends),
 		cmocka_unit_test(without_descriptors_the_server_naps),
 		cmocka_unit_test(a_staged_operation_that_begins_as_the_owner_goes_ends),
