@@ -27,7 +27,7 @@ struct tn_memory {
 	size_t nranges;
 	bool *mapped; /* by range: the drives reach it; NULL: no engine is told of it */
 	uint32_t npools; /* under cache->lock, as what follows */
-	uint32_t nclaims;
+	uint32_t nclaims; /* 0 for a memory of a process that has attached, in the owner's */
 	struct tn_claims *claims[TN_MEMORY_LAYOUTS_MAX];
 };
 
@@ -39,8 +39,8 @@ struct tn_pool {
 	uint64_t life;	 /* of an attached cache: which of the session's pools, all that it ever made; a number is another pool's later */
 	uint32_t ops; /* shared: loads and saves of callers that have not ended them */
 	uint32_t align; /* of all its pages and planes */
-	struct tn_layout layout; /* its addresses are those of the claims' layout */
-	struct tn_claims *claims;
+	struct tn_layout layout;
+	struct tn_claims *claims; /* NULL: of a process that has attached, in the owner's */
 	struct tn_stage_pool *stage; /* of a memory that is staged */
 };
 

@@ -184,6 +184,11 @@ int tn_memory_unregister(struct tn_memory *memory)
 	return 0;
 }
 
+static size_t table_bytes(const struct tn_geometry *g)
+{
+	return tn_array_bytes((size_t)g->layers * g->nplanes, sizeof(uintptr_t));
+}
+
 /* ---- claims ----------------------------------------------------------------------------------------------- */
 
 /*
@@ -199,12 +204,12 @@ struct tn_claims {
 		struct tn_claims *claims;
 		struct tn_overlap overlap; /* of these pages with its pages */
 	} other[TN_MEMORY_LAYOUTS_MAX];
-	size_t table_bytes, loading_bytes, saving_bytes;
+	size_t loading_bytes, saving_bytes;
 };
 
 static void destroy_claims(struct tn_claims *c, const struct tn_alloc *alloc)
 {
-	tn_put(alloc, c->layout.base, c->table_bytes);
+	tn_put(alloc, c->layout.base, table_bytes(&c->layout.geometry));
 	tn_put(alloc, c->loading, c->loading_bytes);
 	tn_put(alloc, c->saving, c->saving_bytes);
 	tn_put(alloc, c, sizeof(*c));
@@ -212,23 +217,22 @@ static void destroy_claims(struct tn_claims *c, const struct tn_alloc *alloc)
 
 static int create_claims(const struct tn_layout *layout, const struct tn_alloc *alloc, struct tn_claims **out)
 {
-	size_t planes = (size_t)layout->geometry.layers * layout->geometry.nplanes;
+	size_t bytes = table_bytes(&layout->geometry);
 	struct tn_claims *c = tn_get(alloc, sizeof(*c));
 
 	if (!c)
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
 	c->layout = *layout;
-	c->table_bytes = tn_array_bytes(planes, sizeof(uintptr_t));
 	c->loading_bytes = (layout->npages + 63) / 64 * sizeof(uint64_t);
 	c->saving_bytes = tn_array_bytes(layout->npages, sizeof(*c->saving));
-	c->layout.base = tn_get(alloc, c->table_bytes);
+	c->layout.base = tn_get(alloc, bytes);
 	c->loading = tn_get(alloc, c->loading_bytes);
 	c->saving = tn_get(alloc, c->saving_bytes);
 	if (!c->layout.base || !c->loading || !c->saving) {
 		destroy_claims(c, alloc);
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory for %llu pages", (unsigned long long)layout->npages);
 	}
-	memcpy(c->layout.base, layout->base, planes * sizeof(uintptr_t));
+	memcpy(c->layout.base, layout->base, bytes);
 	*out = c;
 	return 0;
 }
@@ -405,16 +409,19 @@ static int take_number(struct tn_cache *cache, struct tn_pool *pool)
 	return pool->number < end ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be; destroy some", end);
 }
 
+/*
+ * Claims are for the operations of this process. A pool of a process that has attached gets none: that process claims its pages itself. To compare its
+ * layouts here would take time under cache->lock, and memory, as much as that process likes.
+ */
 static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 {
 	int rc;
 
 	pthread_mutex_lock(&memory->cache->lock);
 	rc = memory->cache->attached ? 0 : take_number(memory->cache, pool); /* an attached cache has the owner's */
-	if (rc == 0)
+	if (rc == 0 && memory->session == memory->cache->own)
 		rc = find_claims(memory, &pool->layout, &pool->claims);
 	if (rc == 0) {
-		pool->layout.base = pool->claims->layout.base;
 		pool->session = memory->session;
 		memory->npools++;
 		tn_list_push(&memory->pools, &pool->link);
@@ -425,12 +432,18 @@ static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 	return rc;
 }
 
+/* Its memory may be gone. */
+static void free_pool(struct tn_pool *pool, const struct tn_alloc *a)
+{
+	tn_put(a, pool->layout.base, table_bytes(&pool->layout.geometry));
+	tn_put(a, pool, sizeof(*pool));
+}
+
 int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry, const struct tn_pool_layout *layout,
 		   struct tn_pool **out)
 {
 	const struct tn_alloc *a;
 	struct tn_pool *pool;
-	size_t bytes = 0;
 	uintptr_t *table;
 	int rc;
 
@@ -442,9 +455,8 @@ int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 	if (rc)
 		return rc;
 	a = memory->cache->alloc;
-	bytes = tn_array_bytes(geometry->layers * (size_t)geometry->nplanes, sizeof(*table));
 	pool = tn_get(a, sizeof(*pool));
-	table = tn_get(a, bytes);
+	table = tn_get(a, table_bytes(geometry));
 	rc = pool && table ? 0 : tn_fail(-ENOMEM, "tn_pool_create: no memory");
 	if (rc == 0)
 		rc = tn_layout_init(geometry, layout, memory->range, memory->nranges, table, &pool->layout);
@@ -458,8 +470,8 @@ int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 				tn_remote_pool_destroy(pool);
 		}
 	}
-	tn_put(a, table, bytes);
 	if (rc) {
+		tn_put(a, table, table_bytes(geometry));
 		tn_put(a, pool, sizeof(*pool));
 		return rc;
 	}
@@ -495,7 +507,7 @@ int tn_pool_destroy(struct tn_pool *pool)
 	for (; m->npools == 0 && m->nclaims > 0; m->nclaims--)
 		destroy_claims(m->claims[m->nclaims - 1], a);
 	pthread_mutex_unlock(&m->cache->lock);
-	tn_put(a, pool, sizeof(*pool));
+	free_pool(pool, a);
 	return 0;
 }
 
@@ -513,7 +525,7 @@ void tn_memories_abandon(struct tn_cache *cache)
 			struct tn_pool *pool = tn_container_of(at, struct tn_pool, link);
 
 			tn_stage_pool_destroy(pool);
-			tn_put(a, pool, sizeof(*pool));
+			free_pool(pool, a);
 		}
 		while (m->nclaims > 0)
 			destroy_claims(m->claims[--m->nclaims], a);

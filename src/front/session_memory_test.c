@@ -320,6 +320,77 @@ static void addresses_and_mappings_are_left_for_the_owner(void **state)
 	close(fd);
 }
 
+/* ---- pools ------------------------------------------------------------------------------------------------------- */
+
+#define PLANES 8000u
+
+/* A pool of one page of one byte per plane, from that offset of the memory on, as a front sends it that compares nothing itself. */
+static void send_pool(struct tn_cache *cache, uint32_t memory, uint64_t offset, struct tn_wire_pool_told *told)
+{
+	struct tn_geometry g = {.layers = PLANES / TN_PLANES_MAX, .page_tokens = 1, .pages_per_block = 1, .nplanes = TN_PLANES_MAX};
+	struct tn_wire_pool w = {.memory = memory, .nbases = PLANES, .npages = 1};
+	const struct iovec out = TN_PART(told, sizeof(*told));
+	uint64_t base[PLANES];
+	const struct iovec in[] = {TN_PART(&w, sizeof(w)), TN_PART(base, sizeof(base))};
+
+	for (uint32_t p = 0; p < TN_PLANES_MAX; p++) {
+		g.planes[p] = (struct tn_plane){TN_PLANE_K, 1, 1, 8};
+		w.stride[p] = 1;
+	}
+	for (uint32_t i = 0; i < PLANES; i++)
+		base[i] = offset + i;
+	assert_true(tn_geometry_store(&g, w.geometry, sizeof(w.geometry)) > 0);
+	assert_int_equal(tn_attached_call(cache, TN_WIRE_POOL_CREATE, in, 2, &out, 1), 0);
+}
+
+/* Pools of the owner's memories of other processes; none has claims. */
+static uint32_t pools_without_claims(struct tn_cache *owner)
+{
+	struct tn_list *at, *next;
+	uint32_t n = 0, claims = 0;
+
+	pthread_mutex_lock(&owner->lock);
+	tn_list_for_each_safe(at, next, &owner->memories) {
+		const struct tn_memory *m = tn_container_of(at, struct tn_memory, link);
+
+		if (m->session == owner->own)
+			continue;
+		claims += m->nclaims;
+		n += m->npools;
+	}
+	pthread_mutex_unlock(&owner->lock);
+	assert_int_equal(claims, 0);
+	return n;
+}
+
+/* To compare planes takes the product of their numbers: for each two layouts 64 million steps here, under the lock that tn_space_open takes. */
+static void the_owner_compares_no_layouts_of_another_process(void **state)
+{
+	struct tn_wire_pool_told told[TN_MEMORY_LAYOUTS_MAX + 1];
+	const uint32_t n = TN_MEMORY_LAYOUTS_MAX + 1;
+	struct tn_wire_registered memory;
+	int fd = sparse_file(MIB);
+	struct tn_cache *cache;
+	struct rig r;
+
+	attach_for(&r, MIB, &cache);
+	assert_int_equal(send_ranges(cache, fd, 1, MIB, &memory), 0);
+	for (uint32_t i = 0; i < n; i++) {
+		send_pool(cache, memory.number, i * PLANES, &told[i]);
+		assert_int_equal(pools_without_claims(r.cache), i + 1);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		const struct tn_wire_about about = {.number = told[i].number, .pin = told[i].life};
+		const struct iovec in = TN_PART(&about, sizeof(about));
+
+		assert_int_equal(tn_attached_call(cache, TN_WIRE_POOL_DESTROY, &in, 1, NULL, 0), 0);
+	}
+	assert_int_equal(pools_without_claims(r.cache), 0);
+	assert_int_equal(tn_cache_close(cache), 0);
+	rig_tear_down(&r);
+	close(fd);
+}
+
 /* ---- bytes that a process says it has copied --------------------------------------------------------------------- */
 
 static uint64_t stat_of(struct rig *r, const char *stat)
@@ -559,6 +630,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(memory_beyond_a_processs_share_is_refused),
 		cmocka_unit_test(without_a_rule_the_share_is_the_machines_memory),
 		cmocka_unit_test(addresses_and_mappings_are_left_for_the_owner),
+		cmocka_unit_test(the_owner_compares_no_layouts_of_another_process),
 		cmocka_unit_test(a_process_that_lies_of_staged_bytes_falsifies_nothing),
 		cmocka_unit_test(what_is_lost_is_refused_before_any_work),
 		cmocka_unit_test(memory_that_goes_away_costs_its_owner_alone),
