@@ -156,6 +156,13 @@ static inline int end_of(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+/* kill() alone returns before all threads have stopped. */
+static inline void stop_and_wait(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
+}
+
 static inline void kill_and_wait(pid_t pid)
 {
 	assert_int_equal(kill(pid, SIGKILL), 0);

@@ -143,14 +143,20 @@ print('status', os.waitpid(pid, 0)[1], 'good', load.finish())
 
     def test_a_signal_ends_a_wait(self):
         self.python(BEGIN + '''
-import signal
+import signal, time
 event = cache.event()
 save = space.save(space.keys([99]), pool, [0])
 for layer in range(4):
     save.layer(layer, event, 1)
 save.commit()
-threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+waits = threading.Event()
+def interrupt():
+    waits.wait()
+    time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
 try:
+    waits.set()
     save.end()
     print('ended')
 except KeyboardInterrupt:

@@ -368,7 +368,7 @@ static int wait_for_locks(const char *dir)
 	owner = start_owner("own_and_keep_locks", &r);
 	attach(dir, &mine);
 	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
-	assert_int_equal(kill(owner, SIGSTOP), 0);
+	stop_and_wait(owner);
 	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
 	kill_and_wait(owner);
 	while (rig_match(mine.s, 1, 1) != -ESHUTDOWN)
@@ -415,7 +415,7 @@ static void a_cache_whose_pages_stay_busy_can_be_closed(void **state)
 			assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
 			assert_int_equal(rig_flush(&mine), 0);
 		}
-		assert_int_equal(kill(owner, SIGSTOP), 0);
+		stop_and_wait(owner);
 		load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
 		kill_and_wait(owner);
 		while (rig_match(mine.s, 1, 1) != -ESHUTDOWN)
@@ -658,7 +658,7 @@ static void calls_of_a_stopped_owner_end_by_a_deadline_and_what_they_got_is_give
 	tn_memory_desc_init(&d);
 	d.nranges = 1;
 	d.ranges = &range;
-	assert_int_equal(kill(owner, SIGSTOP), 0);
+	stop_and_wait(owner);
 	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
 	assert_int_equal(tn_load_wait(load, 0, tn_test_now() + 5 * RIG_MS), -ETIMEDOUT);
 	assert_int_equal(tn_load_end(load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
@@ -710,8 +710,7 @@ static void what_several_late_answers_gave_is_given_back(void **state)
 	attach(r.dir, &mine);
 	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
 	for (uint32_t round = 0; round < 5; round++) {
-		assert_int_equal(kill(owner, SIGSTOP), 0);
-		usleep(20000); /* the signal is there before the calls */
+		stop_and_wait(owner);
 		tn_attached_answer_within(mine.cache, 60 * RIG_MS);
 		for (uint32_t k = 0; k < 4; k++)
 			assert_int_equal(pthread_create(&thread[k], NULL, pin_too_late, &mine), 0);

@@ -325,8 +325,7 @@ static void pages_are_not_given_back_on_a_guess(void **state)
 	owner = start_owner("own", &r);
 	attach(r.dir, &mine);
 	assert_int_equal(rig_save(mine.s, 1, BLOCKS, 0).stored, BLOCKS);
-	assert_int_equal(kill(owner, SIGSTOP), 0);
-	assert_int_equal(waitpid(owner, NULL, WUNTRACED), owner); /* all of its threads */
+	stop_and_wait(owner);
 	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
 	snprintf(file, sizeof(file), "%s/default/tenuto.store", r.dir);
 	snprintf(away, sizeof(away), "%s.away", file);

@@ -118,7 +118,7 @@ static void threads_with_a_pair_each_go_on_when_one_of_them_resets_the_controlle
 	assert_int_equal(tn_soft_create(&so, &soft), 0);
 	o.port = tn_soft_port(soft);
 	assert_int_equal(tn_nvme_create(&o, &side[0].nvme), 0);
-	tn_soft_fault(soft, &(struct tn_soft_chances){.error = 200, .twice = 500, .fatal = 150});
+	tn_soft_fault(soft, &(struct tn_soft_chances){.error = 200, .twice = 500, .fatal = 400});
 	assert_int_equal(tn_soft_start(soft), 0);
 	for (uint32_t i = 0; i < SIDES; i++) {
 		side[i] = (struct side){.nvme = side[0].nvme, .port = o.port, .queue = i};

@@ -251,7 +251,7 @@ static void each_resets_a_controller_that_fails_and_the_others_go_on(void **stat
 
 static void commands_that_are_lost_end_and_nobody_waits_for_the_others(void **state)
 {
-	struct tn_nvme_pair_stats s = run(&(struct tn_soft_chances){.lost = 400, .late = 1000, .error = 100}, false);
+	struct tn_nvme_pair_stats s = run(&(struct tn_soft_chances){.lost = 800, .late = 1000, .error = 100}, false);
 
 	assert_true(s.aborted + s.resets > 0);
 }

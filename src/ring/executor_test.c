@@ -408,7 +408,7 @@ static void a_list_that_had_its_turn_is_not_passed_over_for_ever_by_lists_of_lit
 
 static void cancel_ends_what_has_not_begun_and_drains_the_rest(void **state)
 {
-	const struct tn_fault hang = {.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = UINT64_MAX, .delay_ns = 30000000};
+	const struct tn_fault hang = {.kind = TN_FAULT_LATE, .op = TN_IO_READ, .count = UINT64_MAX, .delay_ns = 200000000};
 	struct rig *r = rig_make((struct rig_opts){.threads = threads ? 1 : 0, .page_bytes = 32 << 10, .depth = 2, .blocks = 8,
 						   .faults = &hang, .nfaults = 1});
 	uint32_t id = rig_iocb(r, 0, r->o.blocks, 0, TN_IOCB_VERIFY), moved = 0;

@@ -289,7 +289,7 @@ static void nonsense_is_refused(void **state)
 
 static void cancelled_writes_and_copies_end_and_tell_what_was_done(void **state)
 {
-	const struct tn_fault late = {.kind = TN_FAULT_LATE, .op = TN_IO_WRITE, .count = UINT64_MAX, .delay_ns = 30000000};
+	const struct tn_fault late = {.kind = TN_FAULT_LATE, .op = TN_IO_WRITE, .count = UINT64_MAX, .delay_ns = 200000000};
 
 	for (uint32_t i = 0; i < 2; i++) {
 		struct rig_opts o = {.page_bytes = 32 << 10, .shift = i * 8, .depth = 2, .blocks = 8, .faults = &late, .nfaults = 1};

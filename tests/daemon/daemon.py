@@ -3,8 +3,8 @@
 
 Test files are as those of tests/cli (see cli.py there). TENUTOD names the program, TENUTOD_UNITS the directory of the generated units.
 """
+import itertools
 import os
-import random
 import re
 import signal
 import socket
@@ -22,6 +22,7 @@ from cli import ROOT, fail  # noqa: E402
 
 TENUTOD = os.path.abspath(os.environ.get("TENUTOD", os.path.join(ROOT, "build", "daemon", "tenutod")))
 DEADLINE = 60  # seconds that nothing takes unless it hangs
+PORTS = itertools.count()
 
 
 def until(condition, what):
@@ -35,9 +36,9 @@ def until(condition, what):
 
 
 def free_port():
-    """Below those that the kernel gives to connections, so that none of them takes it before the daemon does."""
+    """Below those that the kernel gives to connections, and another one for each process: so nobody takes it before the daemon does."""
     while True:
-        port = random.randrange(20000, 32000)
+        port = 20000 + (16 * os.getpid() + next(PORTS)) % 12000
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))

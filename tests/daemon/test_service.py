@@ -37,7 +37,7 @@ def what_it_stored_is_sound_after_the_end_and_after_a_kill():
 
 def before_the_cache_is_open_it_lives_and_is_not_ready():
     os.mkdir("kv")
-    config = write("c.yaml", "dirs: [%s]\ndisk_bytes: 64MiB\nlock_timeout_ms: 3000\n" % os.path.abspath("kv"))
+    config = write("c.yaml", "dirs: [%s]\ndisk_bytes: 64MiB\nlock_timeout_ms: 10000\n" % os.path.abspath("kv"))
     with Daemon("--config", config) as owner:
         with Daemon("--config", config, wait="STATUS=opening the cache") as second:
             health, ready, metrics = second.get("/healthz"), second.get("/readyz"), second.get("/metrics")
