@@ -224,6 +224,8 @@ void tn_transfers_destroy(struct tn_cache *cache)
 	cache->transfers = NULL;
 }
 
+_Static_assert(TN_TIER_OBJECT_MAX <= TN_RING_OBJECT_MAX, "no space takes the last bounce buffers of another one's objects");
+
 int tn_transfers_shape(struct tn_cache *cache, const struct tn_shape *shape)
 {
 	return tn_executor_make_bounces(cache->transfers->executor, shape->padded_bytes);

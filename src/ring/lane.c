@@ -143,18 +143,30 @@ int tn_lane_device_add(struct tn_lane *lane, uint32_t align)
 	return 0;
 }
 
+/* The first class takes no more memory than its objects need, and is often the only one; the others are powers of two, so that they are few. */
+static size_t class_bytes(const struct tn_lane *lane, size_t object_bytes)
+{
+	size_t bytes = TN_RING_IO_BYTES;
+
+	if (lane->nbounces == 0 && object_bytes > bytes)
+		return object_bytes;
+	while (bytes < object_bytes)
+		bytes *= 2;
+	return bytes;
+}
+
 int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes)
 {
-	size_t bytes = padded_bytes < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : padded_bytes;
+	size_t bytes = class_bytes(lane, padded_bytes);
 	struct tn_lane_bounces *b = &lane->bounces[lane->nbounces];
 	struct tn_lane_transport *t = lane->o.transport;
 	int err;
 
 	for (uint32_t i = 0; i < lane->nbounces; i++)
-		if (lane->bounces[i].bytes_each >= bytes)
+		if (lane->bounces[i].bytes_each >= padded_bytes)
 			return 0;
 	if (lane->nbounces == TN_LANE_BOUNCE_CLASSES)
-		return tn_fail(-ENOMEM, "no bounce buffers left for objects of %zu bytes; open the largest geometry first", bytes);
+		return tn_fail(-ENOMEM, "objects of %u bytes are too large for bounce buffers", padded_bytes);
 	b->block = tn_get(lane->o.alloc, bounce_block(bytes));
 	if (!b->block)
 		return tn_fail(-ENOMEM, "no memory for %u bounce buffers of %zu bytes", TN_LANE_BOUNCES, bytes);

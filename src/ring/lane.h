@@ -32,7 +32,9 @@
 #define TN_LANE_MEMBERS_FEW 4u
 #define TN_LANE_IOVS_FEW 64u
 #define TN_LANE_BOUNCES 16u
-#define TN_LANE_BOUNCE_CLASSES 4u
+/* Classes never run out: each one from the second on is a power of two. */
+#define TN_LANE_BOUNCE_CLASSES 8u
+_Static_assert(TN_RING_IO_BYTES << (TN_LANE_BOUNCE_CLASSES - 1) == TN_RING_OBJECT_MAX, "the last class takes the largest objects");
 /* Most pieces of memory in a request that more than one object went into; the kernel takes no more in one call. */
 #define TN_LANE_IOVS_MERGED 1024u
 /* Bytes of reads that a lane without helpers checks before it looks for what else has ended, or is to be sent. */
@@ -208,6 +210,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out);
 void tn_lane_destroy(struct tn_lane *lane);
 /* The next device; align: of offsets, lengths and memory. */
 int tn_lane_device_add(struct tn_lane *lane, uint32_t align);
+/* For objects of this many bytes on disk; classes stay as long as the lane. 0 or -ENOMEM, or an error of the transport's map. */
 int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes);
 /* Takes, starts, submits; whether anything happened. Completions come through the requests' done. */
 bool tn_lane_go(struct tn_lane *lane);

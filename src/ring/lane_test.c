@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lane on a transport that the test is: how much it gives a device at once, which learns that it moves 2 GB/s, request by request. */
+/*
+ * A lane on a transport that the test is: how much it gives a device at once, which learns that it moves 2 GB/s, request by request; and its
+ * bounce buffers.
+ */
 #include "ring/lane.h"
 
 #include <string.h>
@@ -135,10 +138,31 @@ static void reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_
 	rig_free(r);
 }
 
+/* Each space's objects are a page larger than all before: who opens such spaces uses up nothing that others need. */
+static void bounce_buffers_of_ever_larger_objects_never_run_out(void **state)
+{
+	static const uint32_t first[] = {4096, TN_RING_IO_BYTES + 4096, TN_RING_OBJECT_MAX};
+
+	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+		struct rig *r = rig_make();
+		struct tn_lane_bounces *b = r->lane->bounces;
+
+		assert_int_equal(tn_lane_make_bounces(r->lane, first[i]), 0);
+		assert_int_equal(b[0].bytes_each, first[i] < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : first[i]);
+		for (uint32_t n = 0; b[n].bytes_each < TN_RING_OBJECT_MAX; n++) {
+			assert_int_equal(tn_lane_make_bounces(r->lane, (uint32_t)b[n].bytes_each + 4096), 0);
+			assert_int_equal(r->lane->nbounces, n + 2);
+			assert_in_range(b[n + 1].bytes_each, b[n].bytes_each + 4096, TN_RING_OBJECT_MAX);
+		}
+		rig_free(r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_by_layers_for_a_second),
+		cmocka_unit_test(bounce_buffers_of_ever_larger_objects_never_run_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
