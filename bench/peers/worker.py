@@ -4,7 +4,7 @@
 A peer class has __init__(directory, blocks, block_bytes, memory, options), save(indices) and load(indices), which return the indices that succeeded,
 look_up(indices), which returns how many are there (None: it has no index), and close(). Block i lies at memory[i * block_bytes].
 
-Roles: save; load (look-ups, single blocks, all blocks, every byte compared); gone (save, the directory is removed, load again in the same process).
+Roles: save (a line "begins" comes before, when the memory is filled and the clock starts); load (look-ups, single blocks, all blocks, every byte compared); gone (save, the directory is removed, load again in the same process).
 """
 import gc
 import json
@@ -60,9 +60,10 @@ def attempt(call, *args):
         return [], f'{type(e).__name__}: {e}'[:200]
 
 
-def save(peer, memory, size, every):
+def save(peer, memory, size, every, answer):
     for i in every:
         memory[i * size:(i + 1) * size] = content(i, size)
+    os.write(answer, b'begins\n')
     (done, error), seconds, used = timed(attempt, peer.save, every)
     return {'saved': len(set(done)), 'error': error, 'seconds': seconds, 'cpu': used}
 
@@ -128,7 +129,7 @@ def run(peer_class):
         peer.directory = directory
         gc.disable()
         if role in ('save', 'gone'):
-            out = save(peer, memory, size, every)
+            out = save(peer, memory, size, every, answer)
         if role == 'gone':
             shutil.rmtree(directory, ignore_errors=True)
             memory[:] = bytes(len(memory))
