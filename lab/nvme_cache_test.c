@@ -207,6 +207,7 @@ static void save_on_each(struct rig *r, const char *const *dirs, uint32_t n)
 		assert_int_equal(tn_space_drop(r->s[0].space, TN_FOREVER), 0);
 		save_all(r);
 	}
+	assert_true(bytes_on_drives(r, dirs, n) > 0);
 }
 
 /* A save, a load, and one more in the next life. The store's pair has its index, and nothing of a block. */

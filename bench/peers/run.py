@@ -60,7 +60,7 @@ def environment(args, name, needs):
     return where + '/bin/python'
 
 
-def start(args, peer, role, directory):
+def start(args, peer, role, directory, quiet=False):
     name, needs, program, options = peer
     slot = args.block_bytes + 4096
     filled = {'{slot}': slot, CAPACITY: 2 * args.blocks * slot + (64 << 20)}
@@ -68,7 +68,7 @@ def start(args, peer, role, directory):
     env = dict(os.environ, OMP_NUM_THREADS='1', VLLM_NO_USAGE_STATS='1', LMCACHE_DISABLE_BANNER='1', HF_HUB_OFFLINE='1', PYTHONDONTWRITEBYTECODE='1')
     env.pop('PYTHONPATH', None)
     return subprocess.Popen([environment(args, name, needs), os.path.join(HERE, program), role, directory, str(args.blocks), str(args.block_bytes), options],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if quiet else subprocess.PIPE, text=True, env=env)
 
 
 def end(process):
@@ -160,17 +160,20 @@ def on_small_disk(args, peer):
 
 def half_of_a_save(result):
     """Seconds: of the peer whose saves take the least. When all are killed at the same time, what each one has kept by then counts."""
-    medians = [statistics.median(t) for name in result['peers'] if (t := [r[name]['save']['seconds'] for r in result['rounds'] if r[name]['save'].get('seconds')])]
+    saves = {name: [r[name]['save'] for r in result['rounds']] for name in result['peers']}
+    medians = [statistics.median(t) for every in saves.values() if (t := [s['seconds'] for s in every if s.get('saved') == result['blocks'] and not s.get('error')])]
     return min(medians, default=0.12) / 2
 
 
 def killed_in_save(args, peer, directory, seconds):
-    process = start(args, peer, 'save', directory)
+    """Whether it was still saving."""
+    process = start(args, peer, 'save', directory, quiet=True)
     give_up = threading.Timer(args.timeout, process.kill)
     give_up.start()
     try:
-        if process.stdout.readline():  # it begins
-            time.sleep(seconds)
+        begins = process.stdout.readline() == 'begins\n'
+        time.sleep(seconds if begins else 0)
+        return begins and process.poll() is None
     finally:
         give_up.cancel()
         end(process)
@@ -182,7 +185,8 @@ def killed(args, peer, seconds):
     for _ in range(KILLS):
         directory = fresh(args)
         try:
-            killed_in_save(args, peer, directory, seconds)
+            if not killed_in_save(args, peer, directory, seconds):
+                return {'not_run': 'a save did not begin, or ended before it was killed'}
             cold(directory)
             loads.append(one(args, peer, 'load', directory))
         finally:

@@ -438,10 +438,10 @@ void tn_session_completes(struct tn_cache *cache, const struct tn_session *sessi
 int tn_session_forget_pool(struct tn_cache *cache, void *arg);
 /*
  * The owner sleeps, or is awake again: others than the own front look at this before they wake it. Whoever rings and finds the
- * owner awake was first, so the owner looks at the bells after it has said that it sleeps. Event words of saves have no bell: if
- * true is returned, somebody else may have begun a save, and the owner takes one more step then.
+ * owner awake was first, so the owner looks at the bells after it has said that it sleeps. Events of saves ring none: while such a
+ * save waits (tn_saves_wait_for_others) the owner takes one more step then.
  */
-bool tn_sessions_sleep(struct tn_cache *cache, bool asleep);
+void tn_sessions_sleep(struct tn_cache *cache, bool asleep);
 bool tn_sessions_rang(const struct tn_cache *cache);
 static inline const struct tn_region *tn_op_region(const struct tn_op *op)
 {
@@ -523,6 +523,8 @@ void tn_writing_ended(const struct tn_part *part);
 bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns);
 bool tn_saves_step(struct tn_cache *cache);
 bool tn_save_devices_pending(const struct tn_cache *cache);
+/* Whether a save of another process has layers that are not given, or whose event is not raised. Owner thread. */
+bool tn_saves_wait_for_others(const struct tn_cache *cache);
 void tn_save_begins(struct tn_save_op *save);
 
 /* offload.c */

@@ -220,7 +220,7 @@ static bool helps(struct tn_cache *cache)
 static void step_or_sleep(struct tn_cache *cache)
 {
 	uint64_t due, now;
-	bool again;
+	bool busy;
 
 	if (tn_core_step(cache, &due))
 		return;
@@ -231,9 +231,12 @@ static void step_or_sleep(struct tn_cache *cache)
 	}
 	if (helps(cache) || keeps_vigil(cache, now))
 		return;
-	again = tn_sessions_sleep(cache, true);
-	if (again ? !tn_core_step(cache, &due) : !tn_sessions_rang(cache))
+	tn_sessions_sleep(cache, true);
+	busy = tn_saves_wait_for_others(cache) ? tn_core_step(cache, &due) : tn_sessions_rang(cache);
+	if (!busy) {
+		now = tn_now_ns(&cache->clock);
 		tn_core_wait(cache, due == TN_FOREVER ? TN_FOREVER : due > now ? due - now : 0);
+	}
 	tn_sessions_sleep(cache, false);
 }
 

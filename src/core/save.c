@@ -454,6 +454,17 @@ bool tn_saves_step(struct tn_cache *cache)
 	return busy;
 }
 
+bool tn_saves_wait_for_others(const struct tn_cache *cache)
+{
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
+		const struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
+
+		if (save->w.op.session != cache->own && save->w.ready < save->w.op.shape->layers)
+			return true;
+	}
+	return false;
+}
+
 /* Whether a layer was given whose bytes become final when a device says so, which wakes nobody. */
 bool tn_save_devices_pending(const struct tn_cache *cache)
 {

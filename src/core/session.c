@@ -270,17 +270,11 @@ int tn_session_forget_pool(struct tn_cache *cache, void *arg)
 	return 0;
 }
 
-bool tn_sessions_sleep(struct tn_cache *cache, bool asleep)
+void tn_sessions_sleep(struct tn_cache *cache, bool asleep)
 {
-	bool others = false;
-
-	for_each_session(session, cache) {
-		if (session == cache->own)
-			continue;
-		__atomic_store_n(&tn_region_core(&session->region)->asleep, asleep, __ATOMIC_SEQ_CST);
-		others = true;
-	}
-	return others && !tn_list_empty(&cache->saves);
+	for_each_session(session, cache)
+		if (session != cache->own)
+			__atomic_store_n(&tn_region_core(&session->region)->asleep, asleep, __ATOMIC_SEQ_CST);
 }
 
 bool tn_sessions_rang(const struct tn_cache *cache)

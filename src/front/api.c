@@ -69,15 +69,17 @@ static int check_op(const struct tn_space *space, const struct tn_pool *pool, co
 static int take_op(const struct tn_front_args *args, const char *call, struct tn_front_op **out)
 {
 	struct tn_cache *cache = args->space->cache;
-	struct tn_front_op *op = tn_front_take(cache);
-	int rc;
+	struct tn_front_op *op;
+	int rc = tn_front_fits(args);
 
+	if (rc)
+		return rc;
+	op = tn_front_take(cache);
 	if (!op)
 		return tn_fail(-EAGAIN, "%s: all %u operations are under way; end some or raise max_ops", call, cache->o.max_ops);
-	rc = tn_front_arm(op, args);
-	if (rc == 0)
-		*out = op;
-	return rc;
+	tn_front_arm(op, args);
+	*out = op;
+	return 0;
 }
 
 /* As tn_handle_enter, for a call about one layer. */
@@ -510,6 +512,7 @@ static void admit_undo(const struct tn_space *space, uint64_t blocks)
 int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_key *keys, size_t n,
 		  const uint32_t *pages, const struct tn_save_opts *opts, struct tn_save **out)
 {
+	const struct tn_front_args args = {space, pool, keys, n, pages};
 	struct tn_front_op *op = NULL;
 	struct tn_save_opts o;
 	int rc = check_op(space, pool, keys, n, pages, out);
@@ -523,22 +526,22 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 		return tn_fail(-EROFS, "tn_save_begin: the owner's rules let this process read only");
 	if (o.priority < -128 || o.priority > 127)
 		return tn_fail(-EINVAL, "tn_save_begin: priority %d outside -128..127", o.priority);
-	rc = take_op(&(struct tn_front_args){space, pool, keys, n, pages}, "tn_save_begin", &op);
+	rc = tn_front_fits(&args); /* what never fits need not wait for the backlog */
+	if (rc == 0)
+		rc = admit(space, n);
 	if (rc)
 		return rc;
-	rc = admit(space, n);
-	if (rc) {
-		tn_front_give(op);
-		return rc;
-	}
-	rc = tn_claims_save(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
+	rc = take_op(&args, "tn_save_begin", &op);
+	if (rc == 0)
+		rc = tn_claims_save(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
 	if (rc == 0 && pool->stage) {
 		rc = tn_stage_take(op, "tn_save_begin");
 		if (rc)
 			tn_claims_saved(pool->claims, tn_face_pages(op->region, op->number), op->end_page);
 	}
 	if (rc) {
-		tn_front_give(op);
+		if (op)
+			tn_front_give(op);
 		admit_undo(space, n);
 		return rc;
 	}

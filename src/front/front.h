@@ -85,8 +85,10 @@ struct tn_front_args {
 	size_t n;
 	const uint32_t *pages;
 };
-/* Copies it into the region, for a new life; -E2BIG: the operation is given back. */
-int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *args);
+/* 0; -E2BIG: no operation has room for so many blocks. */
+int tn_front_fits(const struct tn_front_args *args);
+/* Copies what fits into the region, for a new life. */
+void tn_front_arm(struct tn_front_op *op, const struct tn_front_args *args);
 /* Hands the operation over to the core. */
 void tn_front_begin(struct tn_front_op *op, const struct tn_command *command);
 /* The core looks at what the front has written. */

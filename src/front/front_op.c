@@ -256,22 +256,26 @@ struct tn_front_op *tn_front_take(struct tn_cache *cache)
 
 /* ---- there ------------------------------------------------------------------------------------------ */
 
-int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
+int tn_front_fits(const struct tn_front_args *a)
 {
-	uint32_t per_block = a->space->geometry.pages_per_block, most = tn_op_blocks_max(op->cache, a->space, a->pages != NULL);
+	const struct tn_cache *cache = a->space->cache;
+	uint32_t most = tn_op_blocks_max(cache, a->space, a->pages != NULL);
 
-	if (a->n > most) {
-		put_free(op);
-		return tn_fail(-E2BIG, "%zu blocks in one operation: with max_op_blocks %u at most %u blocks of %u layers and "
-			       "%u pages; split it, or raise max_op_blocks", a->n, op->cache->o.max_op_blocks, most,
-			       a->space->shape.layers, per_block);
-	}
+	if (a->n <= most)
+		return 0;
+	return tn_fail(-E2BIG, "%zu blocks in one operation: with max_op_blocks %u at most %u blocks of %u layers and "
+		       "%u pages; split it, or raise max_op_blocks", a->n, cache->o.max_op_blocks, most, a->space->shape.layers,
+		       a->space->geometry.pages_per_block);
+}
+
+void tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
+{
 	op->space = a->space;
 	op->pool = a->pool;
 	op->region = a->pool && a->pool->stage ? tn_stage_region(op->cache) : &op->cache->region;
 	op->n = (uint32_t)a->n;
 	op->first_page = 0;
-	op->end_page = a->n * per_block;
+	op->end_page = a->n * a->space->geometry.pages_per_block;
 	op->batches = (struct tn_batches){.count = 1};
 	op->outcome = NULL;
 	op->tag = op->input_tokens = op->left_ns = 0;
@@ -284,7 +288,6 @@ int tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 		__atomic_add_fetch(&op->space->held, 1, __ATOMIC_RELAXED);
 		__atomic_add_fetch(&op->pool->ops, 1, __ATOMIC_RELAXED);
 	}
-	return 0;
 }
 
 void tn_front_wake(struct tn_cache *cache)

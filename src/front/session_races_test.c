@@ -23,8 +23,8 @@ int __real_nanosleep(const struct timespec *t, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
 void __real_tn_stage_begin(struct tn_front_op *op);
 void __wrap_tn_stage_begin(struct tn_front_op *op);
-bool __real_tn_sessions_sleep(struct tn_cache *cache, bool asleep);
-bool __wrap_tn_sessions_sleep(struct tn_cache *cache, bool asleep);
+void __real_tn_sessions_sleep(struct tn_cache *cache, bool asleep);
+void __wrap_tn_sessions_sleep(struct tn_cache *cache, bool asleep);
 int __real_tn_attached_call(struct tn_cache *cache, enum tn_wire_call kind, const struct iovec *in, int nin, const struct iovec *out, int nout);
 int __wrap_tn_attached_call(struct tn_cache *cache, enum tn_wire_call kind, const struct iovec *in, int nin, const struct iovec *out, int nout);
 
@@ -100,13 +100,13 @@ static bool sleeps(const char *name)
 	return asleep;
 }
 
-bool __wrap_tn_sessions_sleep(struct tn_cache *cache, bool asleep)
+void __wrap_tn_sessions_sleep(struct tn_cache *cache, bool asleep)
 {
 	struct tn_event *raise = asleep ? __atomic_exchange_n(&at.raise, NULL, __ATOMIC_SEQ_CST) : NULL;
 
 	if (raise)
 		assert_int_equal(tn_event_raise(raise, 1), 0);
-	return __real_tn_sessions_sleep(cache, asleep);
+	__real_tn_sessions_sleep(cache, asleep);
 }
 
 /* The owner ends after the front has looked whether it is there, and the thread that copies knows it and sleeps again. */

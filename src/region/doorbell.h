@@ -128,10 +128,10 @@ static inline enum tn_doorbell_step tn_doorbell_take_step(const struct tn_doorbe
  */
 uint32_t tn_doorbell_take(const struct tn_doorbell *d, struct tn_doorbell_taker *t, uint32_t *numbers, uint32_t *first);
 
-/* Whether a take would find anything. */
+/* Whether a take would find anything. Who says first that it sleeps and looks then (both SEQ_CST) misses no ring that found it awake. */
 static inline bool tn_doorbell_rang(const struct tn_doorbell *d, const struct tn_doorbell_taker *t)
 {
-	return __atomic_load_n(d->head, __ATOMIC_RELAXED) != t->last;
+	return __atomic_load_n(d->head, __ATOMIC_SEQ_CST) != t->last;
 }
 
 /* Before the words are looked at that the other side may have changed. */

@@ -36,9 +36,9 @@ def until(condition, what):
 
 
 def free_port():
-    """Below those that the kernel gives to connections, and another one for each process: so nobody takes it before the daemon does."""
+    """Below those that the kernel gives to connections; processes that run at the same time have other ones each: nobody takes it before the daemon does."""
     while True:
-        port = 20000 + (16 * os.getpid() + next(PORTS)) % 12000
+        port = 20000 + (64 * os.getpid() + next(PORTS)) % 12000
         with socket.socket() as s:
             try:
                 s.bind(("127.0.0.1", port))
