@@ -24,7 +24,7 @@
 #define DEPTH 64u
 #define OPEN 16u /* IOCBs that are being written */
 #define WINDOW_BYTES (32u << 20) /* of one load */
-#define READ_BYTES (256u << 20)	 /* of one IOCB: as many as fit; ... */
+#define READ_BYTES (256u << 20)	 /* of one IOCB: as many as fit, unless several executors share them (iocb_bytes); ... */
 #define WRITE_BYTES (8u << 20)	 /* ... while one is written, the next are filled ... */
 #define COPY_BYTES (4u << 20)	 /* ... and several executors share the copies */
 #define LOOKS 16u		 /* at an IOCB's entries while it runs */
@@ -473,11 +473,19 @@ static uint32_t find_open(const struct tn_transfers *r, const struct tn_transfer
 	return k;
 }
 
+/* Of several executors each shall have two IOCBs of a load's reads: one alone that takes all of them reads while the others sleep. */
+static uint64_t iocb_bytes(const struct tn_cache *cache, enum tn_transfer_kind kind)
+{
+	uint64_t most = kinds[kind].bytes, each = WINDOW_BYTES / 2 / (cache->o.executors > 1 ? cache->o.executors : 1);
+
+	return kinds[kind].op == TN_IOCB_READ && cache->o.executors > 1 && each < most ? each : most;
+}
+
 static bool has_space(const struct tn_transfers *r, uint32_t k, const struct tn_transfer *t)
 {
 	const struct transfer *x = &r->at[r->open[k]];
 
-	return x->count + t->count <= r->ring->view.ioctxs && x->bytes < kinds[t->kind].bytes;
+	return x->count + t->count <= r->ring->view.ioctxs && x->bytes < iocb_bytes(t->op->cache, t->kind);
 }
 
 bool tn_transfer_may(const struct tn_transfer *t)

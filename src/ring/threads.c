@@ -15,7 +15,7 @@
 #include "ring/seen.h"
 
 #define POLL_BATCH 64u
-#define BACKLOG 256u	     /* IOCTXs that one thread keeps before others should take some */
+#define BACKLOG 8u /* IOCTXs that wait in one thread: with so many it leaves the next IOCB to the others */
 
 struct threads;
 
