@@ -476,9 +476,9 @@ static uint32_t find_open(const struct tn_transfers *r, const struct tn_transfer
 /* Of several executors each shall have two IOCBs of a load's reads: one alone that takes all of them reads while the others sleep. */
 static uint64_t iocb_bytes(const struct tn_cache *cache, enum tn_transfer_kind kind)
 {
-	uint64_t most = kinds[kind].bytes, each = WINDOW_BYTES / 2 / (cache->o.executors > 1 ? cache->o.executors : 1);
+	bool shared = cache->o.executors > 1 && kinds[kind].op == TN_IOCB_READ;
 
-	return kinds[kind].op == TN_IOCB_READ && cache->o.executors > 1 && each < most ? each : most;
+	return shared ? WINDOW_BYTES / 2 / cache->o.executors : kinds[kind].bytes;
 }
 
 static bool has_space(const struct tn_transfers *r, uint32_t k, const struct tn_transfer *t)

@@ -39,6 +39,8 @@ _Static_assert(TN_RING_IO_BYTES << (TN_LANE_BOUNCE_CLASSES - 1) == TN_RING_OBJEC
 #define TN_LANE_IOVS_MERGED 1024u
 /* Bytes of reads that a lane without helpers checks before it looks for what else has ended, or is to be sent. */
 #define TN_LANE_WORK_BYTES (256u << 10)
+/* IOCTXs that wait in one of several lanes: with so many it leaves the next IOCB to the others. */
+#define TN_LANE_BACKLOG 8u
 
 /*
  * One end of a ring's queues, for the lanes of one executor, which use it one at a time. What a lane does not want to take yet waits here

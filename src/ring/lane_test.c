@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane on a transport that the test is: how much it gives a device at once, which learns that it moves 2 GB/s, request by request; and its
- * bounce buffers.
+ * A lane on a transport that the test is: how much it gives a device at once, which learns that it moves 2 GB/s, request by request;
+ * what it leaves to another lane; and its bounce buffers.
  */
 #include "ring/lane.h"
 
@@ -60,12 +60,21 @@ static void end_one(struct rig *r)
 	tn_lane_piece_over(p, 0, from);
 }
 
-static struct rig *rig_make(void)
+static struct tn_lane *lane_make(struct rig *r, struct tn_lane_intake *intake, uint32_t backlog)
+{
+	struct tn_lane_opts o = {.intake = intake, .transport = &r->transport, .depth = DEPTH, .backlog = backlog, .alloc = &tn_alloc_system,
+				 .clock = &r->clock};
+	struct tn_lane *lane;
+
+	assert_int_equal(tn_lane_create(&o, &lane), 0);
+	assert_int_equal(tn_lane_device_add(lane, 4096), 0);
+	return lane;
+}
+
+static struct rig *rig_make(uint32_t backlog)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 	struct tn_ring_opts ro = tn_ring_opts_default();
-	struct tn_lane_opts o = {.intake = &r->intake, .transport = &r->transport, .depth = DEPTH, .backlog = UINT32_MAX,
-				 .alloc = &tn_alloc_system, .clock = &r->clock};
 
 	r->transport.send = send;
 	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
@@ -80,8 +89,7 @@ static struct rig *rig_make(void)
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
 	assert_int_equal(tn_lane_intake_init(&r->intake, r->ring, &tn_alloc_system), 0);
-	assert_int_equal(tn_lane_create(&o, &r->lane), 0);
-	assert_int_equal(tn_lane_device_add(r->lane, 4096), 0);
+	r->lane = lane_make(r, &r->intake, backlog);
 	return r;
 }
 
@@ -93,22 +101,31 @@ static void rig_free(struct rig *r)
 	free(r);
 }
 
-/* Reads all objects; the most bytes in flight. */
-static uint64_t read_all(struct rig *r, uint16_t flags)
+/* A read of these objects. */
+static uint32_t issue(struct rig *r, uint32_t first, uint32_t count, uint16_t flags)
 {
-	struct tn_ring_completion c;
 	struct tn_ioctx *x;
 	uint32_t id;
 
-	r->most = 0;
-	assert_int_equal(tn_ring_get_iocb(r->ring, OBJECTS, NULL, &id), 0);
+	assert_int_equal(tn_ring_get_iocb(r->ring, count, NULL, &id), 0);
 	x = tn_ring_ioctx(r->ring, id);
-	for (uint32_t i = 0; i < OBJECTS; i++) /* no neighbours */
-		x[i] = (struct tn_ioctx){tn_ioctx_disk(0, i * 2 * (OBJECT_BYTES / 4096)), OBJECT_BYTES, i};
+	for (uint32_t i = 0; i < count; i++) /* no neighbours */
+		x[i] = (struct tn_ioctx){tn_ioctx_disk(0, (first + i) * 2 * (OBJECT_BYTES / 4096)), OBJECT_BYTES, first + i};
 	tn_ring_iocb(r->ring, id)->list = 1;
 	tn_ring_iocb(r->ring, id)->op = TN_IOCB_READ;
 	tn_ring_iocb(r->ring, id)->flags = flags;
 	assert_int_equal(tn_ring_issue(r->ring, &id, 1), 0);
+	return id;
+}
+
+/* Reads all objects; the most bytes in flight. */
+static uint64_t read_all(struct rig *r, uint16_t flags)
+{
+	struct tn_ring_completion c;
+	uint32_t id;
+
+	r->most = 0;
+	id = issue(r, 0, OBJECTS, flags);
 	while (tn_ring_poll(r->ring, &c, 1) == 0) {
 		tn_lane_go(r->lane);
 		if (r->pieces)
@@ -122,7 +139,7 @@ static uint64_t read_all(struct rig *r, uint16_t flags)
 
 static void reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_by_layers_for_a_second(void **state)
 {
-	struct rig *r = rig_make();
+	struct rig *r = rig_make(UINT32_MAX);
 	uint64_t layered, whole;
 
 	for (int i = 0; i < 5; i++) /* it gets to know the device */
@@ -138,13 +155,51 @@ static void reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_
 	rig_free(r);
 }
 
+static void of_two_lanes_one_whose_objects_wait_leaves_the_next_iocb_to_the_other(void **state)
+{
+	struct rig *r = rig_make(TN_LANE_BACKLOG), *other = rig_make(TN_LANE_BACKLOG);
+	struct tn_lane *lane = lane_make(other, &r->intake, TN_LANE_BACKLOG);
+	struct tn_ring_completion c[3];
+	uint32_t done = 0, id[3];
+
+	for (uint32_t i = 0; i < 3; i++)
+		id[i] = issue(r, i * 16, 16, 0);
+	tn_lane_go(r->lane);
+	assert_true(r->lane->waiting >= TN_LANE_BACKLOG);
+	assert_int_equal(r->lane->used_runs, 1);
+	tn_lane_go(lane);
+	assert_int_equal(lane->used_runs, 1);
+	assert_true(other->pieces > 0);
+	assert_int_equal(r->intake.count, 1);
+	/* The third is for the one whose objects have gone out first; the other need not move. */
+	while (r->intake.count) {
+		assert_true(r->pieces > 0);
+		end_one(r);
+		tn_lane_go(r->lane);
+	}
+	assert_true(r->lane->waiting < 16 + TN_LANE_BACKLOG);
+	while (r->pieces || other->pieces) {
+		struct rig *next = r->pieces ? r : other;
+
+		end_one(next);
+		tn_lane_go(next == r ? r->lane : lane);
+	}
+	while (done < 3 && tn_ring_poll(r->ring, &c[done], 1) == 1)
+		assert_int_equal(c[done++].status, 0);
+	assert_int_equal(done, 3);
+	assert_int_equal(tn_ring_put(r->ring, id, 3), 0);
+	tn_lane_destroy(lane);
+	rig_free(other);
+	rig_free(r);
+}
+
 /* Each space's objects are a page larger than all before: who opens such spaces uses up nothing that others need. */
 static void bounce_buffers_of_ever_larger_objects_never_run_out(void **state)
 {
 	static const uint32_t first[] = {4096, TN_RING_IO_BYTES + 4096, TN_RING_OBJECT_MAX};
 
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
-		struct rig *r = rig_make();
+		struct rig *r = rig_make(UINT32_MAX);
 		struct tn_lane_bounces *b = r->lane->bounces;
 
 		assert_int_equal(tn_lane_make_bounces(r->lane, first[i]), 0);
@@ -162,6 +217,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_by_layers_for_a_second),
+		cmocka_unit_test(of_two_lanes_one_whose_objects_wait_leaves_the_next_iocb_to_the_other),
 		cmocka_unit_test(bounce_buffers_of_ever_larger_objects_never_run_out),
 	};
 

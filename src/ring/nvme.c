@@ -17,7 +17,6 @@
 #include "ring/lane.h"
 #include "ring/seen.h"
 
-#define BACKLOG 8u /* IOCTXs that wait in one thread: with so many it leaves the next IOCB to the others */
 
 struct executor;
 
@@ -264,7 +263,7 @@ static int make_worker(struct worker *w, uint32_t number)
 	const struct tn_executor_nvme_opts *o = &x->o;
 	const struct tn_lane_commands_opts co = {.depth = o->depth, .ndrives = o->ndrives, .command_ns = o->command_ns, .alloc = o->alloc,
 						 .clock = o->clock, .log = o->log};
-	struct tn_lane_opts lo = {.intake = &x->intake, .depth = o->depth, .backlog = o->threads > 1 ? BACKLOG : UINT32_MAX, .alloc = o->alloc,
+	struct tn_lane_opts lo = {.intake = &x->intake, .depth = o->depth, .backlog = o->threads > 1 ? TN_LANE_BACKLOG : UINT32_MAX, .alloc = o->alloc,
 				  .clock = o->clock, .exec = o->threads ? NULL : o->exec, .observe = o->observe, .observe_arg = o->observe_arg};
 	uint32_t align;
 	int err = tn_lane_commands_create(&co, &w->commands);

@@ -15,7 +15,6 @@
 #include "ring/seen.h"
 
 #define POLL_BATCH 64u
-#define BACKLOG 8u /* IOCTXs that wait in one thread: with so many it leaves the next IOCB to the others */
 
 struct threads;
 
@@ -266,7 +265,7 @@ static int start(struct threads *t, struct worker *w)
 
 static int start_all(struct threads *t)
 {
-	struct tn_lane_opts co = {.intake = &t->intake, .depth = t->o.depth, .backlog = t->o.threads > 1 ? BACKLOG : UINT32_MAX,
+	struct tn_lane_opts co = {.intake = &t->intake, .depth = t->o.depth, .backlog = t->o.threads > 1 ? TN_LANE_BACKLOG : UINT32_MAX,
 					.alloc = t->o.alloc, .clock = t->o.clock,
 					.observe = t->o.observe ? observed : NULL, .observe_arg = t};
 	int err = tn_lane_intake_init(&t->intake, t->o.ring, t->o.alloc);
