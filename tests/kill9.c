@@ -37,6 +37,11 @@
 #define BATCHES_A_ROUND 120u
 #define PAGES 64u
 #define KILL_LOSES_NS 100000000ull /* a block stored so long before the kill is not lost with the process */
+/*
+ * Writes one after the other, each of which may be as late as the slowest one of the probe: two groups of the index log, the one under way
+ * when the block was stored and its own, each of a space table, segment headers and the group.
+ */
+#define KILL_WRITES 6u
 #define PROBE_NS 5000000ull
 #define PROBE_PAGES 1024u /* enough for five seconds: a child lives half a second */
 
@@ -467,7 +472,7 @@ static void note_late(struct probe *p, uint64_t killed_ns)
 /* Blocks that must be there although nobody flushed. */
 static void note_stored(const struct setting *s, struct ledger *ledger, uint64_t killed_ns)
 {
-	uint64_t may_lose = KILL_LOSES_NS + s->offload_lag_ms * 1000000ull + ledger->probe->late_ns;
+	uint64_t may_lose = KILL_LOSES_NS + s->offload_lag_ms * 1000000ull + KILL_WRITES * ledger->probe->late_ns;
 
 	for (uint32_t b = 0; b < ledger->started; b++) {
 		if (ledger->stored_ns[b] == 0 || ledger->stored_ns[b] + may_lose > killed_ns)
