@@ -27,7 +27,7 @@ help:
 	@echo "make tsan      unit and real I/O tests under ThreadSanitizer"
 	@echo "make clang     unit tests of a build by clang (make asan runs all others by clang)"
 	@echo "make fuzz      every parser's fuzz target, FUZZ_SECONDS (60) each"
-	@echo "make soak      the long form of the crash tests: every power cut, 200 kills, all tests of the cache in QEMU (two hours)"
+	@echo "make soak      the long form of all tests: every power cut, 200 kills, faults by the 100,000, the cache's tests in QEMU (three hours)"
 	@echo "make engines   vLLM, LMCache and, where it is installed, SGLang with Tenuto (installs the first two into a cache directory, 5 GB; an hour)"
 	@echo "make peers     Tenuto beside the disk tiers of vLLM, LMCache and NIXL (PEERS: more options of bench/peers/run.py)"
 	@echo "make install   into PREFIX (/usr/local), below DESTDIR"
@@ -75,7 +75,7 @@ fuzz: setup
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 soak: build
-	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite sim --suite io --suite nvme --timeout-multiplier 0 --verbose
+	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite unit --suite sim --suite io --suite nvme --timeout-multiplier 30 --verbose
 
 engines: build
 	@tests/engines/install.sh

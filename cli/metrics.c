@@ -30,8 +30,10 @@ struct statistic {
 
 static const struct statistic statistics[] = {
 	{"blocks", "tenuto_blocks", NULL, GAUGE, 0, "Blocks that are known, in any tier"},
-	{"host_blocks", "tenuto_tier_blocks", "tier=\"host\"", GAUGE, 0, "Blocks in a tier"},
+	{"device_blocks", "tenuto_tier_blocks", "tier=\"device\"", GAUGE, 0, "Blocks in a tier"},
+	{"host_blocks", "tenuto_tier_blocks", "tier=\"host\"", GAUGE, 0, NULL},
 	{"disk_blocks", "tenuto_tier_blocks", "tier=\"disk\"", GAUGE, 0, NULL},
+	{"remote_blocks", "tenuto_tier_blocks", "tier=\"remote\"", GAUGE, 0, NULL},
 	{"capacity_blocks", "tenuto_capacity_blocks", NULL, GAUGE, 0, "Most blocks that the disks hold"},
 	{"lookups", "tenuto_lookups_total", NULL, COUNTER, 0, "Look-ups"},
 	{"lookup_blocks", "tenuto_lookup_blocks_total", NULL, COUNTER, 0, "Blocks that look-ups asked for"},
@@ -46,8 +48,10 @@ static const struct statistic statistics[] = {
 	{"host_only_blocks", "tenuto_host_only_blocks_total", NULL, COUNTER, 0, "Blocks of saves that stayed in host memory alone"},
 	{"admission_rejected_blocks", "tenuto_admission_rejected_blocks_total", NULL, COUNTER, 0, "Blocks of saves that were not admitted"},
 	{"save_failed_blocks", "tenuto_save_failed_blocks_total", NULL, COUNTER, 0, "Blocks of saves that failed"},
-	{"evicted_host_blocks", "tenuto_evicted_blocks_total", "tier=\"host\"", COUNTER, 0, "Blocks that left a tier for others"},
+	{"evicted_device_blocks", "tenuto_evicted_blocks_total", "tier=\"device\"", COUNTER, 0, "Blocks that left a tier for others"},
+	{"evicted_host_blocks", "tenuto_evicted_blocks_total", "tier=\"host\"", COUNTER, 0, NULL},
 	{"evicted_disk_blocks", "tenuto_evicted_blocks_total", "tier=\"disk\"", COUNTER, 0, NULL},
+	{"evicted_remote_blocks", "tenuto_evicted_blocks_total", "tier=\"remote\"", COUNTER, 0, NULL},
 	{"dropped_blocks", "tenuto_dropped_blocks_total", NULL, COUNTER, 0, "Blocks that were dropped, or whose time was over"},
 	{"offloaded_blocks", "tenuto_offloaded_blocks_total", NULL, COUNTER, 0, "Blocks that went from host memory to disk"},
 	{"promoted_blocks", "tenuto_promoted_blocks_total", NULL, COUNTER, 0, "Blocks that loads left in host memory"},
@@ -83,8 +87,10 @@ static const struct statistic statistics[] = {
 	{"vigils", "tenuto_vigils_total", NULL, COUNTER, 0, "Times that the owner thread stayed awake after an operation, for the next one"},
 	{"vigils_used", "tenuto_vigils_used_total", NULL, COUNTER, 0, "Of these, times that an operation was begun meanwhile"},
 	{"index_bytes", "tenuto_index_bytes", NULL, GAUGE, 0, "Memory of the index"},
-	{"loaded_host_bytes", "tenuto_loaded_bytes_total", "tier=\"host\"", COUNTER, 0, "Bytes of loads, by the tier that they came from"},
+	{"loaded_device_bytes", "tenuto_loaded_bytes_total", "tier=\"device\"", COUNTER, 0, "Bytes of loads, by the tier that they came from"},
+	{"loaded_host_bytes", "tenuto_loaded_bytes_total", "tier=\"host\"", COUNTER, 0, NULL},
 	{"loaded_disk_bytes", "tenuto_loaded_bytes_total", "tier=\"disk\"", COUNTER, 0, NULL},
+	{"loaded_remote_bytes", "tenuto_loaded_bytes_total", "tier=\"remote\"", COUNTER, 0, NULL},
 	{"saved_bytes", "tenuto_saved_bytes_total", NULL, COUNTER, 0, "Bytes of saves that a tier took"},
 };
 
@@ -138,9 +144,9 @@ static void print_statistic(FILE *out, const struct statistic *s, uint64_t value
 
 /* Statistics that the library counts by tenant, too: see docs/statistics.md. */
 static const char *const of_tenants[] = {
-	"blocks", "host_blocks", "disk_blocks", "lookups", "lookup_blocks", "hit_blocks", "loads", "load_blocks", "load_failed_blocks", "saves",
-	"saved_blocks", "existing_blocks", "host_only_blocks", "admission_rejected_blocks", "save_failed_blocks", "loaded_host_bytes",
-	"loaded_disk_bytes", "saved_bytes",
+	"blocks", "device_blocks", "host_blocks", "disk_blocks", "remote_blocks", "lookups", "lookup_blocks", "hit_blocks", "loads", "load_blocks",
+	"load_failed_blocks", "saves", "saved_blocks", "existing_blocks", "host_only_blocks", "admission_rejected_blocks", "save_failed_blocks",
+	"loaded_device_bytes", "loaded_host_bytes", "loaded_disk_bytes", "loaded_remote_bytes", "saved_bytes",
 };
 
 static bool is_of_tenants(const char *stat)

@@ -174,6 +174,22 @@ static uint32_t identify(struct tn_soft *s, struct tn_soft_work *w)
 	return tn_soft_to_memory(s, w, data, sizeof(data));
 }
 
+/* Entries that the host has not written are known by their bytes. */
+static void empty_entry(struct tn_nvme_command *entry)
+{
+	memset(entry, 0xff, sizeof(*entry));
+}
+
+static void empty_queue(struct tn_soft *s, const struct tn_soft_sq *sq)
+{
+	for (uint32_t i = 0; i < sq->entries && !s->o.trusting; i++) {
+		struct tn_nvme_command *entry = tn_soft_at(s, sq->bus + i * sizeof(*entry), sizeof(*entry));
+
+		if (entry)
+			empty_entry(entry);
+	}
+}
+
 static uint32_t create_queue(struct tn_soft *s, const struct tn_nvme_command *c)
 {
 	uint32_t number = c->dword10 & 0xffff, entries = (c->dword10 >> 16) + 1;
@@ -193,6 +209,7 @@ static uint32_t create_queue(struct tn_soft *s, const struct tn_nvme_command *c)
 	if (c->dword11 >> 16 != number || !s->cq[number].entries) /* one completion queue each, of the same number */
 		return TN_NVME_INVALID_QUEUE;
 	s->sq[number] = (struct tn_soft_sq){.bus = c->data[0], .entries = entries};
+	empty_queue(s, &s->sq[number]);
 	set32(s, tn_nvme_doorbell(s->cap, number, 0), 0);
 	return 0;
 }
@@ -303,7 +320,7 @@ static void tell(struct tn_soft *s, uint32_t queue)
 		s->on_command(s->on_command_arg, s);
 }
 
-/* A fetched entry is overwritten: one that is fetched again before the host has written it is known. The host never reads it. */
+/* A fetched entry is emptied: one that is fetched again before the host has written it is known. The host never reads it. */
 static bool fetch(struct tn_soft *s, uint32_t queue)
 {
 	struct tn_soft_sq *sq = &s->sq[queue];
@@ -329,7 +346,7 @@ static bool fetch(struct tn_soft *s, uint32_t queue)
 				tn_soft_found(s, TN_SOFT_NO_ENTRY);
 				continue;
 			}
-			memset(entry, 0xff, sizeof(*entry));
+			empty_entry(entry);
 		}
 		accept(s, w);
 		s->active[s->nactive++] = s->free_work[--s->nfree];
@@ -400,6 +417,7 @@ static void enabled(struct tn_soft *s, uint32_t cc)
 		return;
 	}
 	s->sq[0] = (struct tn_soft_sq){.bus = sq, .entries = (aqa & 0xfff) + 1};
+	empty_queue(s, &s->sq[0]);
 	s->cq[0] = (struct tn_soft_cq){.bus = cq, .entries = (aqa >> 16 & 0xfff) + 1, .phase = 1};
 	set32(s, TN_NVME_CSTS, TN_NVME_CSTS_READY);
 }

@@ -16,7 +16,7 @@ static inline int tn_split_at(const struct tn_split *s, uint64_t restore, struct
 	int rc;
 
 	for (uint64_t b = 0; b < restore; b++)
-		reads += s->tiers ? s->tiers[b] == TN_TIER_DISK : b >= s->host_blocks;
+		reads += s->tiers ? s->tiers[b] > TN_TIER_HOST : b >= s->host_blocks;
 	rc = s->compute(s->compute_arg, input ? input : 1, restore * s->block_tokens - !input, compute);
 	for (uint32_t l = 0; l < s->layers; l++)
 		bytes[l] = reads * s->object_bytes;

@@ -67,6 +67,14 @@ static void only_far(struct rig *r)
 	leave(r, TN_TIER_DISK);
 }
 
+static uint64_t stat_of(struct rig *r, const char *name)
+{
+	uint64_t value;
+
+	assert_int_equal(tn_cache_stat(r->cache, name, &value), 0);
+	return value;
+}
+
 static void blocks_go_down_the_row_and_come_back_up(void **state)
 {
 	const struct tn_far_opts far = far_opts();
@@ -76,7 +84,10 @@ static void blocks_go_down_the_row_and_come_back_up(void **state)
 	assert_int_equal(in_tier(r, TN_TIER_DISK, 1, CHAIN), CHAIN);
 	only_far(r);
 	assert_int_equal(rig_match(&r->s[0], 1, CHAIN), CHAIN);
+	assert_int_equal(stat_of(r, "remote_blocks"), CHAIN);
 	assert_int_equal(rig_load(&r->s[0], 1, CHAIN), CHAIN);
+	assert_true(stat_of(r, "loaded_remote_bytes") > 0);
+	assert_int_equal(stat_of(r, "loaded_disk_bytes"), 0);
 	assert_int_equal(in_tier(r, TN_TIER_HOST, 1, CHAIN), CHAIN); /* promoted */
 	assert_true(rig_stats(r).promoted_blocks >= CHAIN);
 	/* Saved again, they go to the disk once more: what is far away is not durable. */

@@ -169,10 +169,7 @@ static void count_loaded(const struct tn_read_item *item)
 		return;
 	TN_TRACE3(loaded, item->block, item->tier, bytes);
 	op->session->loaded_bytes += bytes;
-	if (item->tier == TN_TIER_HOST)
-		TN_COUNT(op, loaded_host_bytes, bytes);
-	else
-		TN_COUNT(op, loaded_disk_bytes, bytes);
+	TN_COUNT(op, loaded_bytes[item->tier], bytes);
 }
 
 static void item_ends(struct tn_read_item *item)

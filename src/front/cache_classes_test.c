@@ -99,7 +99,7 @@ static void the_space_that_is_opened_first_does_not_decide_the_capacity(void **s
 		rig_dimensions(&r, big_first ? BIG_DIM : SMALL_DIM);
 		assert_int_equal(rig_open(&r), 0);
 		assert_true(rig_stats(&r).capacity_blocks >= before);
-		assert_int_equal(rig_stats(&r).disk_blocks, before);
+		assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_DISK], before);
 		rig_open_second(&r, big_first ? SMALL_DIM : BIG_DIM, &t);
 		assert_int_equal(rig_count(big_first ? &t : r.s, 1, 608), before);
 		capacity[big_first] = rig_stats(&r).capacity_blocks;

@@ -27,7 +27,7 @@ static void a_dropped_block_is_gone_after_a_close_at_once(void **state)
 		assert_int_equal(tn_drop(r.s->space, keys, 64), 64);
 		rig_reopen(&r);
 		assert_int_equal(rig_match(r.s, 1, 64), 0);
-		assert_int_equal(rig_stats(&r).disk_blocks, 0);
+		assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_DISK], 0);
 		rig_tear_down(&r);
 	}
 }
@@ -88,7 +88,7 @@ static void a_save_does_not_evict_the_chain_that_it_continues(void **state)
 		rig_save(r.s, 1, 8, 0);
 		rig_save(r.s, 1, 10, 0);
 		assert_true(rig_match(r.s, 1, 10) >= 8);
-		assert_true(rig_stats(&r).disk_blocks <= 8);
+		assert_true(rig_stats(&r).tier_blocks[TN_TIER_DISK] <= 8);
 		rig_tear_down(&r);
 	}
 }
@@ -276,7 +276,7 @@ static void a_dropped_block_goes_when_its_lease_ends(void **state)
 		pin = rig_pin(r->s, 1, 8);
 		assert_int_equal(tn_drop(r->s->space, keys, 8), 8);
 		rig_run(r, (20 + (uint64_t)round * 200) * RIG_MS);
-		assert_int_equal(rig_stats(r).disk_blocks, 8);
+		assert_int_equal(rig_stats(r).tier_blocks[TN_TIER_DISK], 8);
 		rig_run(r, RIG_MS);
 		from = rig_now(r);
 		rig_unpin(r->s, pin);

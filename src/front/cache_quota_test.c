@@ -34,7 +34,7 @@ static void saves_at_once_do_not_exceed_the_host_quota(void **state)
 		rig_save_give(&t, save[s]);
 	for (uint32_t s = 0; s < 2; s++)
 		rig_save_end(&t, save[s]);
-	assert_int_equal(rig_stats(&r).host_blocks, QUOTA);
+	assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_HOST], QUOTA);
 	rig_space_close(&t);
 	rig_tear_down(&r);
 }
@@ -49,17 +49,17 @@ static void promotion_and_prefetch_keep_to_the_host_quota(void **state)
 	tenant_open(&r, "small", QUOTA, &t);
 	rig_save(&t, 1, 16, 0);
 	assert_int_equal(rig_flush(&r), 0);
-	assert_true(rig_stats(&r).host_blocks <= QUOTA);
+	assert_true(rig_stats(&r).tier_blocks[TN_TIER_HOST] <= QUOTA);
 	assert_int_equal(rig_load(&t, 1, 16), 16);
-	assert_true(rig_stats(&r).host_blocks <= QUOTA);
+	assert_true(rig_stats(&r).tier_blocks[TN_TIER_HOST] <= QUOTA);
 	rig_keys(1, 16, keys);
 	assert_int_equal(tn_prefetch(t.space, keys, 16, tn_test_deadline()), 16);
 	for (int i = 0; i < 200; i++) {
-		assert_true(rig_stats(&r).host_blocks <= QUOTA);
+		assert_true(rig_stats(&r).tier_blocks[TN_TIER_HOST] <= QUOTA);
 		usleep(100);
 	}
 	assert_int_equal(rig_load(&t, 1, 16), 16);
-	assert_true(rig_stats(&r).host_blocks <= QUOTA);
+	assert_true(rig_stats(&r).tier_blocks[TN_TIER_HOST] <= QUOTA);
 	rig_space_close(&t);
 	rig_tear_down(&r);
 }
@@ -76,7 +76,7 @@ static void a_space_at_its_quota_recycles_its_own_blocks_and_no_neighbours(void 
 		assert_int_equal(rig_save(&t, first, 4, 0).host_only, 4);
 		assert_int_equal(rig_count_host(&t, first, 4), 4);
 		assert_int_equal(rig_count_host(r.s, 1, 20), 20);
-		assert_int_equal(rig_stats(&r).host_blocks, 24);
+		assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_HOST], 24);
 	}
 	assert_int_equal(rig_load(&t, 33, 4), 4);
 	rig_space_close(&t);
@@ -143,10 +143,10 @@ static void what_was_recovered_fits_the_quota(void **state)
 	rig_save(&t, 1, 16, 0);
 	rig_space_close(&t);
 	rig_reopen(&r);
-	assert_int_equal(rig_stats(&r).disk_blocks, 16);
+	assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_DISK], 16);
 	quota = rig_quota(&r, QUOTA, UINT64_MAX);
 	assert_int_equal(rig_space_open(&r, &(struct rig_space_opts){.tenant = "small", .quota = &quota}, &t), 0);
-	assert_int_equal(rig_stats(&r).disk_blocks, QUOTA);
+	assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_DISK], QUOTA);
 	rig_space_close(&t);
 	rig_tear_down(&r);
 }

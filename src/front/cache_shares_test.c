@@ -73,7 +73,7 @@ static uint32_t fill(struct world *w)
 {
 	uint32_t n = 0;
 
-	while (rig_stats(w->r).evicted_host_blocks == 0)
+	while (rig_stats(w->r).evicted_blocks[TN_TIER_HOST] == 0)
 		save_all(w, 1000 + 10 * n++, 1);
 	return n;
 }
@@ -86,7 +86,7 @@ static void a_share_that_is_evicted_takes_the_others_along(void **state)
 
 	up(&w, &o);
 	n = fill(&w);
-	before = (uint32_t)rig_stats(w.r).host_blocks;
+	before = (uint32_t)rig_stats(w.r).tier_blocks[TN_TIER_HOST];
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t shares = shares_of(&w, 1000 + 10 * i);
 
@@ -99,7 +99,7 @@ static void a_share_that_is_evicted_takes_the_others_along(void **state)
 	save(&w, 2, 5000, 1);
 	save(&w, 0, 5000, 1);
 	save(&w, 1, 5000, 1);
-	assert_int_equal(rig_stats(w.r).host_blocks, before);
+	assert_int_equal(rig_stats(w.r).tier_blocks[TN_TIER_HOST], before);
 	assert_int_equal(shares_of(&w, 5000), RANKS);
 	down(&w);
 }

@@ -113,11 +113,11 @@ static void capacity_is_never_exceeded_and_the_newest_stay(void **state)
 	assert_int_equal(rig_open(&r), 0);
 	for (uint64_t i = 0; i < 40; i++) {
 		assert_int_equal(rig_save(r.s, 1 + i * 1000, 16, 0).stored, 16);
-		assert_true(rig_stats(&r).disk_blocks <= 50);
+		assert_true(rig_stats(&r).tier_blocks[TN_TIER_DISK] <= 50);
 	}
 	assert_int_equal(rig_load(r.s, 1 + 39 * 1000, 16), 16);
 	assert_int_equal(rig_load(r.s, 1, 16), 0);
-	assert_true(rig_stats(&r).evicted_disk_blocks >= 40 * 16 - 50);
+	assert_true(rig_stats(&r).evicted_blocks[TN_TIER_DISK] >= 40 * 16 - 50);
 	rig_tear_down(&r);
 }
 
@@ -130,7 +130,7 @@ static void a_smaller_capacity_holds_from_reopening_on(void **state)
 	assert_int_equal(rig_close(&r), 0);
 	r.o.cache.disk_blocks = 25;
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(rig_stats(&r).disk_blocks, 25);
+	assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_DISK], 25);
 	assert_int_equal(rig_load(r.s, 1, 40), 25);
 	rig_tear_down(&r);
 }
@@ -438,7 +438,7 @@ static void a_quota_of_nothing_stores_nothing(void **state)
 	assert_int_equal(rig_space_open(&r, &(struct rig_space_opts){.quota = &quota}, &same), 0);
 	for (uint64_t i = 0; i < 10; i++)
 		rig_save(r.s, 1 + i * 1000, 8, 0);
-	assert_true(rig_stats(&r).disk_blocks <= 10);
+	assert_true(rig_stats(&r).tier_blocks[TN_TIER_DISK] <= 10);
 	assert_int_equal(rig_load(r.s, 9001, 8), 8);
 	rig_space_close(&same);
 	rig_tear_down(&r);
@@ -461,9 +461,9 @@ static void a_block_is_gone_when_its_time_is_over(void **state)
 		if (reopen)
 			rig_reopen(&r);
 		else
-			rig_until(&r, rig_stats(&r).disk_blocks == 1);
+			rig_until(&r, rig_stats(&r).tier_blocks[TN_TIER_DISK] == 1);
 		assert_int_equal(rig_match(r.s, 77, 1), 0);
-		assert_int_equal(rig_stats(&r).disk_blocks, 1);
+		assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_DISK], 1);
 	}
 	rig_tear_down(&r);
 }
@@ -485,7 +485,7 @@ static void events_tell_what_arrived_and_left(void **state)
 	assert_int_equal(tn_cache_events(r.cache, &cursor, e, 64), 0);
 	rig_save(r.s, 1, 8, 0);
 	assert_int_equal(tn_drop(r.s->space, &key, 1), 1);
-	rig_until(&r, rig_stats(&r).disk_blocks == 7);
+	rig_until(&r, rig_stats(&r).tier_blocks[TN_TIER_DISK] == 7);
 	assert_int_equal(tn_cache_events(r.cache, &cursor, e, 64), 9);
 	for (int i = 0; i < 9; i++) {
 		struct tn_key want = rig_key(i < 8 ? (uint64_t)i + 1 : 8), parent = rig_key((uint64_t)i);
@@ -518,7 +518,7 @@ static void small_blocks_fill_the_capacity_and_are_all_recovered_without_the_hin
 	assert_true(rig_stats(&r).capacity_blocks >= 600);
 	for (uint64_t i = 0; i < 600; i += 40)
 		rig_save(r.s, 1 + i, 40, 0);
-	assert_int_equal(rig_stats(&r).disk_blocks, 600);
+	assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_DISK], 600);
 	assert_int_equal(rig_close(&r), 0);
 	r.o.cache.geometry = NULL;
 	assert_int_equal(rig_open(&r), 0);

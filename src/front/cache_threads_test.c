@@ -192,7 +192,7 @@ static void a_lease_taken_while_blocks_are_evicted_holds(void **state)
 		pthread_join(t, NULL);
 		assert_true(p.held > 0);
 		assert_int_equal(p.lost, 0);
-		assert_true(rig_stats(&r).evicted_disk_blocks > 0);
+		assert_true(rig_stats(&r).evicted_blocks[TN_TIER_DISK] > 0);
 		rig_tear_down(&r);
 	}
 }

@@ -23,12 +23,18 @@ struct stat {
 };
 
 #define STAT(member) {#member, offsetof(struct tn_stats, member)}
+#define TIER(before, tier, member, after, index) {before tier after, offsetof(struct tn_stats, member[index])}
+/* TN_TIER_NONE has no name. */
+#define TIERS(before, member, after)                                                                                                        \
+	TIER(before, "device", member, after, TN_TIER_DEVICE), TIER(before, "host", member, after, TN_TIER_HOST),                                \
+		TIER(before, "disk", member, after, TN_TIER_DISK), TIER(before, "remote", member, after, TN_TIER_REMOTE)
+#define UNNAMED 3u
 
 static const struct stat named[] = {
-	STAT(blocks), STAT(host_blocks), STAT(disk_blocks), STAT(capacity_blocks), STAT(lookups),
+	STAT(blocks), TIERS("", tier_blocks, "_blocks"), STAT(capacity_blocks), STAT(lookups),
 	STAT(lookup_blocks), STAT(hit_blocks), STAT(loads), STAT(load_blocks), STAT(load_failed_blocks),
 	STAT(joined_blocks), STAT(saves), STAT(saved_blocks), STAT(existing_blocks), STAT(admission_rejected_blocks),
-	STAT(save_failed_blocks), STAT(host_only_blocks), STAT(evicted_disk_blocks), STAT(evicted_host_blocks),
+	STAT(save_failed_blocks), STAT(host_only_blocks), TIERS("evicted_", evicted_blocks, "_blocks"),
 	STAT(dropped_blocks), STAT(offloaded_blocks), STAT(promoted_blocks), STAT(prefetched_blocks),
 	STAT(offload_waiting_blocks), STAT(offload_waiting_bytes), STAT(offload_oldest_ns),
 	STAT(offload_failed_blocks), STAT(offload_lost_blocks), STAT(bytes_read), STAT(bytes_written),
@@ -36,21 +42,21 @@ static const struct stat named[] = {
 	STAT(bounced_objects), STAT(staged_bytes), STAT(recovered_blocks), STAT(recovery_ns), STAT(header_cache_hits),
 	STAT(header_reads), STAT(unobserved_requests), STAT(resolve_ns), STAT(submit_ns), STAT(submit_layers),
 	STAT(vigils), STAT(vigils_used),
-	STAT(index_bytes), STAT(loaded_host_bytes), STAT(loaded_disk_bytes), STAT(saved_bytes),
+	STAT(index_bytes), TIERS("loaded_", loaded_bytes, "_bytes"), STAT(saved_bytes),
 };
 
 #define COUNT (sizeof(named) / sizeof(named[0]))
 
-_Static_assert(sizeof(struct tn_stats) == COUNT * sizeof(uint64_t), "every member has its name");
+_Static_assert(sizeof(struct tn_stats) == (COUNT + UNNAMED) * sizeof(uint64_t), "every member has its name, and every tier of it");
 
 static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
 {
-	const struct tn_tier_base *host = cache->row.tier[TN_TIER_HOST], *disk = cache->row.tier[TN_TIER_DISK];
+	for (uint32_t t = 0; t < TN_STATS_TIERS; t++) {
+		const struct tn_tier_base *tier = cache->row.tier[t];
 
-	s->host_blocks = host ? host->blocks : 0;
-	s->evicted_host_blocks = host ? host->evicted : 0;
-	s->disk_blocks = disk ? disk->blocks : 0;
-	s->evicted_disk_blocks = disk ? disk->evicted : 0;
+		s->tier_blocks[t] = tier ? tier->blocks : 0;
+		s->evicted_blocks[t] = tier ? tier->evicted : 0;
+	}
 	s->offload_waiting_blocks = cache->row.host ? tn_host_dirty_slots(cache->row.host) : 0;
 	s->offload_waiting_bytes = cache->row.host ? tn_host_dirty_bytes(cache->row.host) : 0;
 	s->offload_failed_blocks = cache->row.host ? tn_host_failed_slots(cache->row.host) : 0;
@@ -111,8 +117,6 @@ int tn_tenant_order(const void *a, const void *b)
 
 static void add_space(struct tn_cache *cache, struct tn_space *space, struct tn_stats *s)
 {
-	const struct tn_tier_base *host = cache->row.tier[TN_TIER_HOST], *disk = cache->row.tier[TN_TIER_DISK];
-
 	for (size_t i = 0; i < COUNT; i++) {
 		const uint64_t *from = (const uint64_t *)(const void *)((const char *)&space->c + named[i].at);
 		uint64_t *to = (uint64_t *)(void *)((char *)s + named[i].at);
@@ -120,8 +124,8 @@ static void add_space(struct tn_cache *cache, struct tn_space *space, struct tn_
 		*to += __atomic_load_n(from, __ATOMIC_RELAXED);
 	}
 	s->blocks += cache->blocks.space_records[space->index];
-	s->host_blocks += host ? host->space_blocks[space->index] : 0;
-	s->disk_blocks += disk ? disk->space_blocks[space->index] : 0;
+	for (uint32_t t = 0; t < TN_STATS_TIERS; t++)
+		s->tier_blocks[t] += cache->row.tier[t] ? cache->row.tier[t]->space_blocks[space->index] : 0;
 }
 
 static int tenants_on_owner(struct tn_cache *cache, void *arg)

@@ -112,17 +112,29 @@ static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uin
 	return 0;
 }
 
-/* Of all devices together, from their measured mix, the scheduler's meter, or loads that ended. */
-static double read_rate(const struct tn_cache *cache)
+/* Of a tier: of all devices together from their measured mix or the scheduler's meter; or from loads that ended. 0: unknown. */
+static double tier_rate(const struct tn_cache *cache, uint32_t tier)
 {
-	uint64_t bps = __atomic_load_n(&cache->read_bps, __ATOMIC_RELAXED);
-	uint64_t ns_per_mib = __atomic_load_n(&cache->ns_per_mib[TN_TIER_DISK], __ATOMIC_RELAXED);
-
+	uint64_t bps = tier == TN_TIER_DISK ? __atomic_load_n(&cache->read_bps, __ATOMIC_RELAXED) : 0;
+	uint64_t ns_per_mib = __atomic_load_n(&cache->ns_per_mib[tier], __ATOMIC_RELAXED);
 	double rate = (double)bps;
 
 	if (!bps && ns_per_mib)
 		rate = (double)(1u << 20) * 1e9 / (double)ns_per_mib;
 	return rate < TN_READ_BPS_MAX ? rate : TN_READ_BPS_MAX; /* many devices, each as fast as a mix may say */
+}
+
+/* Of the slowest tier that the match is read from; 0: it is unknown of one. */
+static double read_rate(const struct tn_cache *cache, const struct tn_match *m)
+{
+	double slowest = TN_READ_BPS_MAX;
+
+	for (uint32_t t = TN_TIER_HOST + 1; t <= TN_TIER_REMOTE; t++) {
+		double rate = m->tier_blocks[t] ? tier_rate(cache, t) : slowest;
+
+		slowest = rate < slowest ? rate : slowest;
+	}
+	return slowest;
 }
 
 static struct tn_plan_cost cost_of(const struct tn_restore *r)
@@ -145,7 +157,7 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 	s.input_tokens = input;
 	s.object_bytes = space->shape.padded_bytes;
 	s.header_bytes = TN_STORE_HEADER_BYTES;
-	s.read_bps = read_rate(space->cache);
+	s.read_bps = read_rate(space->cache, m);
 	s.latency_ns = space->cache->engines.mix[0].read_latency_ns;
 	s.compute = compute;
 	s.compute_arg = space->plan_slack;
@@ -161,7 +173,7 @@ static int split_match(struct tn_space *space, const struct tn_match *match, con
 
 	if (space->match_rule != TN_MATCH_PREFIX || match->blocks == 0)
 		return 0;
-	if (match->tier_blocks[TN_TIER_DISK] && read_rate(space->cache) == 0)
+	if (read_rate(space->cache, match) == 0)
 		return 0;
 	pthread_mutex_lock(&space->plan_lock);
 	rc = choose(space, match, tiers, input_tokens, &choice);

@@ -671,6 +671,29 @@ static void a_disk_faster_than_any_is_planned_with_all_the_same(void **state)
 	rig_tear_down(&r);
 }
 
+static void what_lies_far_away_is_planned_with_the_speed_of_that_tier(void **state)
+{
+	struct tn_match m = {.size = sizeof(m), .blocks = 64, .tier_blocks = {[TN_TIER_REMOTE] = 64}};
+	struct tn_plan p = {.size = sizeof(p)};
+	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
+	uint8_t tiers[64];
+	struct rig r;
+
+	memset(tiers, TN_TIER_REMOTE, sizeof(tiers));
+	rig_set_up(&r, 64u << 20, 0, 64);
+	reopen(&r, NULL, "none", false);
+	assert_int_equal(tn_space_slack(r.s->space, t), 0);
+	tn_slack_destroy(t);
+	__atomic_store_n(&rig_core(&r)->ns_per_mib[TN_TIER_DISK], 1, __ATOMIC_RELAXED);
+	assert_int_equal(tn_plan(r.s->space, &m, tiers, 64, &p), 0);
+	assert_int_equal(p.choice.ttft_ns, 0); /* nothing is known of that tier */
+	__atomic_store_n(&rig_core(&r)->ns_per_mib[TN_TIER_REMOTE], 5 * MS, __ATOMIC_RELAXED); /* 210 MB/s */
+	assert_int_equal(tn_plan(r.s->space, &m, tiers, 64, &p), 0);
+	assert_true(p.restore_blocks > 0 && p.restore_blocks < 64);
+	assert_true(p.choice.ttft_ns < p.restore_all.ttft_ns && p.choice.ttft_ns < p.recompute_all.ttft_ns);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -686,6 +709,7 @@ int main(void)
 		RIG_FAULTY_TEST(a_fast_engine_on_a_slow_disk_restores_only_a_part),
 		RIG_FAULTY_TEST(a_plan_counts_reads_where_they_are),
 		cmocka_unit_test(a_disk_faster_than_any_is_planned_with_all_the_same),
+		cmocka_unit_test(what_lies_far_away_is_planned_with_the_speed_of_that_tier),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,7 +164,9 @@ static void what_a_process_saves_to_disk_while_it_changes_it_is_a_miss_and_costs
 	}
 	/* A block that was a miss may be saved again. */
 	rig_save(r.s, OWN, BLOCKS, 0);
-	assert_true(rig_stats(&r).corrupt_objects > 0);
+	/* A drive that is driven from user space reads a bounce buffer: the very bytes that were summed. */
+	if (!rig_namespace)
+		assert_true(rig_stats(&r).corrupt_objects > 0);
 	assert_int_equal(rig_save(r.s, 1, BLOCKS, 0).stored, BLOCKS);
 	assert_int_equal(rig_load(r.s, 1, BLOCKS), BLOCKS);
 	rig_tear_down(&r);

@@ -102,7 +102,7 @@ static void each_process_has_a_session_and_all_see_the_same(void **state)
 		assert_int_equal(tn_cache_session_stats(asked, 2, &none), -ENOENT);
 		assert_int_equal(tn_cache_session_stats(asked, TN_SESSION_PLACES, &none), -EINVAL);
 	}
-	assert_int_equal(rig_stats(&p.owner).loaded_host_bytes + rig_stats(&p.owner).loaded_disk_bytes, 3 * bytes);
+	assert_int_equal(rig_stats(&p.owner).loaded_bytes[TN_TIER_HOST] + rig_stats(&p.owner).loaded_bytes[TN_TIER_DISK], 3 * bytes);
 	assert_int_equal(rig_stats(&p.owner).saved_bytes, bytes);
 	detach(&p);
 	assert_int_equal(owner_stats(p.owner.cache).sessions_total, 1);

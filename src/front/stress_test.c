@@ -256,7 +256,7 @@ static uint64_t run_callers(struct rig *r, uint64_t seconds, uint64_t most_ops, 
 	st = rig_stats(r);
 	printf("# %llu operations: %llu blocks saved, %llu loaded, %llu evicted, %llu joined, %llu corrupt, %llu errors\n",
 	       (unsigned long long)ops, (unsigned long long)saves, (unsigned long long)hits,
-	       (unsigned long long)st.evicted_disk_blocks, (unsigned long long)st.joined_blocks,
+	       (unsigned long long)st.evicted_blocks[TN_TIER_DISK], (unsigned long long)st.joined_blocks,
 	       (unsigned long long)st.corrupt_objects, (unsigned long long)st.io_errors);
 	assert_true(saves > 0 && hits > 0);
 	if (!faulty)
@@ -276,8 +276,8 @@ static void stress(uint64_t host_bytes, uint32_t head_dim, const char *scheduler
 	/* A sanitizer on a busy machine takes more than one turn to fill the store. */
 	do
 		run_callers(&r, tn_test_soak() ? 150 : rig_attached ? 1 : 4, UINT64_MAX, false);
-	while (rig_stats(&r).evicted_disk_blocks == 0 && tn_test_now() < give_up);
-	assert_true(rig_stats(&r).evicted_disk_blocks > 0);
+	while (rig_stats(&r).evicted_blocks[TN_TIER_DISK] == 0 && tn_test_now() < give_up);
+	assert_true(rig_stats(&r).evicted_blocks[TN_TIER_DISK] > 0);
 	rig_tear_down(&r);
 }
 

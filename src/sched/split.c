@@ -62,7 +62,7 @@ struct search {
 
 static bool is_read(const struct tn_split *s, uint64_t block)
 {
-	return s->tiers ? s->tiers[block] == TN_TIER_DISK : block >= s->host_blocks;
+	return s->tiers ? s->tiers[block] > TN_TIER_HOST : block >= s->host_blocks;
 }
 
 static uint64_t reads_of(struct search *f, uint64_t restore)

@@ -55,7 +55,7 @@ typedef int (*tn_compute_fn)(void *arg, uint64_t input_tokens, uint64_t prefix_t
  * @blocks:       that could be restored
  * @host_blocks:  of them, from the first on, that need no reading because they lie in host memory; not looked at with
  *                @tiers
- * @tiers:        by block, enum tn_tier: only those on TN_TIER_DISK are read; NULL: all but @host_blocks are
+ * @tiers:        by block, enum tn_tier: those below TN_TIER_HOST are read; NULL: all but @host_blocks are
  * @block_tokens: tokens per block
  * @input_tokens: beyond the blocks; if 0 and all blocks are restored, the last token is computed again
  * @object_bytes: one layer of one block
