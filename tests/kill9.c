@@ -305,9 +305,9 @@ static void *probe_for_ever(void *arg)
 	struct iovec iov = {aligned_alloc(4096, 4096), 4096};
 	struct tn_io_req req, *one, *ended;
 	struct child *c = arg;
-	struct tn_io *io;
+	struct tn_io *io = NULL;
 	char path[300];
-	uint32_t file;
+	uint32_t file = 0;
 
 	snprintf(path, sizeof(path), "%s/probe", c->dir);
 	unlink(path);
