@@ -36,7 +36,7 @@ enum tn_reason {
 	TN_REASON_IDLE,		    /**< a write goes: no read waits or is in flight */
 	TN_REASON_DECODE,	    /**< a write goes: within an announced decode phase, in larger quanta */
 	TN_REASON_MIX_FREE,	    /**< reads and writes go together: the device's measured mix says that it costs nothing */
-	TN_REASON_STARVED,	    /**< a write goes although reads wait: the write has waited too long */
+	TN_REASON_STARVED,	    /**< a write goes although reads wait: the write has waited too long; or a read waits for that */
 	TN_REASON_BACKLOG,	    /**< a save is refused: too many bytes wait to be written */
 	TN_REASON_SLACK,	    /**< a write goes although reads wait, or a read waits for the write: the read comes soon enough all the same */
 	TN_REASONS,

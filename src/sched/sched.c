@@ -325,7 +325,9 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 		if (d->late_next_ns > add_ns(now_ns, SECOND))
 			d->late_next_ns = now_ns;
 		if (!asked && !d->wrote)
-			d->slack_bytes = 0;
+			d->slack_bytes = d->held_until_ns = 0;
+		if (d->held_until_ns && d->held_ns > now_ns)
+			d->held_until_ns = 0;
 		d->read_asked = d->wrote = d->laxity_known = false;
 		d->due_ns = d->drain_due_ns = TN_FOREVER;
 	}
@@ -501,6 +503,19 @@ static bool drained(struct tn_sched_device *d, uint64_t now)
 	return false;
 }
 
+/*
+ * Reads are held back, so that starved writes find the device without them, until the writes have gone or nobody asks for
+ * them any more; at most until held_until_ns, when these writes go beside the reads in flight.
+ */
+static bool held(struct tn_sched_device *d, uint64_t now)
+{
+	if (now >= d->held_until_ns)
+		return false;
+	/* With nothing in flight it is the writes' move, in this turn: somebody has to see whether a write went. */
+	d->drain_due_ns = min64(d->held_until_ns, d->read_bytes || d->write_bytes ? TN_FOREVER : add_ns(now, MS));
+	return true;
+}
+
 /* Bytes of reads that may go now, whatever they are for; *reason: why no more may. An idle device takes any number. */
 static uint64_t sendable(struct tn_sched *s, uint32_t device, enum tn_reason *reason, uint64_t now)
 {
@@ -509,6 +524,9 @@ static uint64_t sendable(struct tn_sched *s, uint32_t device, enum tn_reason *re
 
 	*reason = TN_REASON_SLACK;
 	if (d->slack_bytes && tn_sched_put_off(s, device, now))
+		return 0;
+	*reason = TN_REASON_STARVED;
+	if (held(d, now))
 		return 0;
 	*reason = TN_REASON_WRITES_DRAIN;
 	if (!drained(d, now))
@@ -582,16 +600,38 @@ static bool is_late(const struct tn_sched *s, enum tn_sched_writer who)
 }
 
 /*
+ * A starved write goes when the reads in flight have ended, and no more are sent until then: beside the write they would
+ * all be slower, which costs them many times the write's own time. True: it has to wait for that.
+ */
+static bool holds_reads(struct tn_sched_device *d, uint64_t now)
+{
+	uint64_t took;
+
+	if (d->read_bytes == 0)
+		return false;
+	if (d->held_until_ns == 0) {
+		took = ns_of(d->read_bytes, bps_of(&d->reads)) + latency_of(&d->reads);
+		d->held_ns = now;
+		d->held_until_ns = add_ns(now, min64(2 * took + MS, SECOND));
+	}
+	if (now >= d->held_until_ns)
+		return false;
+	d->due_ns = min64(d->due_ns, d->held_until_ns);
+	return true;
+}
+
+/*
  * Reads wait or are in flight: a write goes only if its kind has waited for long, or is late. Then one quantum of such
- * writes goes at a time, so often that reads lose the writes' share of the time and no more. The writes' latency
- * counts, too, because reads wait for its end.
+ * writes goes at a time, so often that reads lose the writes' share of the time and no more. The latencies count, too:
+ * reads wait for the writes' end, and then begin on an idle device. So that a turn is worth that, it is at least as
+ * long. Late writes go beside the reads in flight.
  */
 static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched_writer who, uint64_t bytes, uint64_t now)
 {
 	struct tn_sched_waits *w = &d->waits[who];
 	bool late = is_late(s, who);
 	uint64_t due = w->starving ? d->starved_next_ns : max64(add_ns(w->since_ns, STARVED_NS), d->starved_next_ns);
-	uint64_t quantum, took;
+	uint64_t quantum, idle, took, from;
 
 	if (late)
 		due = d->late_next_ns;
@@ -602,14 +642,19 @@ static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched
 		d->due_ns = min64(d->due_ns, due);
 		return false;
 	}
-	quantum = max64(bytes, tn_sched_quantum(s, d, now));
+	if (!late && holds_reads(d, now))
+		return false;
+	from = d->held_until_ns ? d->held_ns : now; /* while the reads in flight end, they lose nothing */
+	idle = latency_of(&d->writes) + latency_of(&d->reads);
+	quantum = max64(max64(bytes, tn_sched_quantum(s, d, now)), bytes_in(bps_of(&d->writes), idle));
 	w->starving = true;
+	d->held_until_ns = 0;
 	d->starved = who;
 	d->starved_bytes = quantum - bytes;
-	took = ns_of(quantum, bps_of(&d->writes)) + latency_of(&d->writes);
+	took = ns_of(quantum, bps_of(&d->writes)) + idle;
 	d->late_next_ns = add_ns(now, min64(LATE_SHARE * took, SECOND));
 	if (!late)
-		d->starved_next_ns = add_ns(now, min64(STARVED_SHARE * took, SECOND));
+		d->starved_next_ns = add_ns(from, min64(STARVED_SHARE * took, SECOND));
 	return true;
 }
 
@@ -646,10 +691,10 @@ static bool may_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t dev
 			*reason = TN_REASON_STARVED;
 			return true;
 		}
-		*reason = d->loads ? TN_REASON_READS_WAIT : TN_REASON_READS_IN_FLIGHT;
+		*reason = d->loads && !d->held_until_ns ? TN_REASON_READS_WAIT : TN_REASON_READS_IN_FLIGHT;
 		return false;
 	}
-	d->starved_bytes = d->slack_bytes = 0;
+	d->starved_bytes = d->slack_bytes = d->held_until_ns = 0;
 	d->waits[who].starving = false;
 	*reason = reads ? TN_REASON_MIX_FREE : calm(s, now) ? TN_REASON_DECODE : TN_REASON_IDLE;
 	return true;

@@ -45,6 +45,8 @@ struct tn_sched_device {
 	/* Left of a turn of writes that were starved, whose it is, and the next one not before. */
 	uint64_t starved_bytes, starved_next_ns, late_next_ns;
 	enum tn_sched_writer starved;
+	/* Reads are held back for starved writes since held_ns, and until then at most; 0: they are not. */
+	uint64_t held_ns, held_until_ns;
 	/* Writes have a turn in the reads' slack: bytes that are left of it (0: they have none), and when it is over. */
 	uint64_t slack_bytes, slack_until_ns;
 	bool wrote; /* in this turn of the caller's */

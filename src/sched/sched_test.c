@@ -325,6 +325,52 @@ static void writes_get_a_small_share_although_reads_never_end(void **state)
 		      m->told[TN_CHOSE_WRITE][TN_REASON_STARVED]);
 	assert_true(m->written > 0);
 	assert_true((double)m->written / 0.75 < 0.05 * (double)(m->now - from));
+	assert_int_equal(m->overlaps, 0); /* beside a write, all reads in flight would be slower */
+	sim_destroy(m);
+}
+
+/* A load that wants all of the device, up to the moment when its reads are held back for a write that has waited for long. */
+static struct sim *reads_held(void)
+{
+	struct sim *m = sim_create(1, &ps1010);
+	uint64_t from = m->now;
+
+	load_begin(m, 0, 1u << 30, 0, 1);
+	while (m->told[TN_CHOSE_WAIT][TN_REASON_STARVED] == 0) {
+		turn(m, 1);
+		advance(m, TN_FOREVER);
+		assert_true(m->now < from + 300 * MS);
+	}
+	assert_true(m->reads[0] > 0 && m->writes[0] == 0);
+	return m;
+}
+
+static void reads_are_held_no_longer_than_somebody_asks_for_the_write(void **state)
+{
+	struct sim *m = reads_held();
+	uint32_t in_flight = m->reads[0];
+
+	turn(m, 1);
+	assert_int_equal(m->reads[0], in_flight);
+	turn(m, 0); /* the write asked in the turn before */
+	turn(m, 0);
+	assert_true(m->reads[0] > in_flight);
+	sim_destroy(m);
+}
+
+static void a_starved_write_does_not_wait_for_reads_that_hang(void **state)
+{
+	struct sim *m = reads_held();
+	uint64_t from = m->now;
+
+	for (uint32_t k = 0; k < m->n; k++)
+		m->t[k].end_ns = m->now + 10000 * MS;
+	while (m->writes[0] == 0) {
+		assert_true(tn_sched_due(m->s) != TN_FOREVER);
+		advance(m, TN_FOREVER);
+		turn(m, 1);
+	}
+	assert_true(m->now - from < 100 * MS);
 	sim_destroy(m);
 }
 
@@ -709,6 +755,8 @@ int main(void)
 		cmocka_unit_test(a_free_mix_lets_both_go_and_another_does_not),
 		cmocka_unit_test(a_read_waits_for_the_writes_in_flight_but_not_for_late_ones),
 		cmocka_unit_test(writes_get_a_small_share_although_reads_never_end),
+		cmocka_unit_test(reads_are_held_no_longer_than_somebody_asks_for_the_write),
+		cmocka_unit_test(a_starved_write_does_not_wait_for_reads_that_hang),
 		cmocka_unit_test(that_share_is_theirs_however_small_the_quanta_are),
 		cmocka_unit_test(saves_and_offloads_take_turns_and_the_store_has_its_own),
 		cmocka_unit_test(a_wait_for_something_else_does_not_begin_anew),
