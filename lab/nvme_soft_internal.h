@@ -104,7 +104,7 @@ bool tn_soft_copy_write(struct tn_soft *s, struct tn_soft_work *w, struct tn_sof
 bool tn_soft_remember(struct tn_soft *s, const struct tn_soft_work *w, uint64_t block, uint64_t blocks);
 /* These blocks are durable as they are now. */
 void tn_soft_settle(struct tn_soft *s, uint64_t block, uint64_t blocks);
-/* A flush was fetched: it covers what has ended by now (NVM 3.2.1). */
+/* A flush was fetched: it covers what has ended by now (Base 7.1). */
 void tn_soft_cover(struct tn_soft *s, uint64_t flush);
 /* It is done. */
 void tn_soft_flush(struct tn_soft *s, uint64_t flush);

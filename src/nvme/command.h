@@ -155,7 +155,7 @@ TN_HD struct tn_nvme_command tn_nvme_transfer(uint32_t opcode, uint32_t namespac
 	return c;
 }
 
-/* Everything that completed before is durable when this completes (NVM 3.2.1, Base 7.1). */
+/* Everything that completed before this is submitted is durable when this completes (Base 7.1). */
 TN_HD struct tn_nvme_command tn_nvme_flush(uint32_t namespace_id)
 {
 	return tn_nvme_command_of(TN_NVME_FLUSH, namespace_id);

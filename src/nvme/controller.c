@@ -59,7 +59,7 @@ static uint32_t get32(const struct tn_nvme *n, uint64_t offset)
 	return tn_ring_load32(reg(n, offset));
 }
 
-/* Registers of 64 bits may be read and written in halves, the lower one first (Base 3.1.3). */
+/* Registers of 64 bits may be read and written in aligned halves of 32 (PCIe 3.1.2). */
 static uint64_t get64(const struct tn_nvme *n, uint64_t offset)
 {
 	uint64_t low = get32(n, offset);
@@ -85,13 +85,14 @@ static int gone(const struct tn_nvme *n)
 
 /*
  * What is not there reads as ones, on most machines; behind some bridges (QEMU's among them) as zeros. A status of zero is a disabled controller's, too,
- * but a version of zero is nobody's (Base 3.1.4.2).
+ * but a version of zero is nobody's (Base 3.1.3.2).
  */
 static bool is_gone(const struct tn_nvme *n, uint32_t status)
 {
 	return status == TN_NVME_GONE || (status == 0 && get32(n, TN_NVME_VS) == 0);
 }
 
+/* CSTS.CFS and CSTS.RDY: Base 3.1.3.6. */
 int tn_nvme_check(const struct tn_nvme *n)
 {
 	uint32_t status = get32(n, TN_NVME_CSTS);
@@ -105,7 +106,7 @@ int tn_nvme_check(const struct tn_nvme *n)
 	return status & TN_NVME_CSTS_READY ? 0 : tn_fail(-EIO, "%s: the controller was reset by somebody else", n->o.port->name);
 }
 
-/* Waits until these bits of CSTS have this value. A failed controller may be waited for: a reset clears it. */
+/* Waits until these bits of CSTS have this value. A failed controller may be waited for: a reset clears it (Base 3.7.2). */
 static int await(struct tn_nvme *n, uint32_t mask, uint32_t value, uint64_t ns, bool failed_is_fine)
 {
 	uint64_t end = tn_now_ns(n->o.clock) + ns;
@@ -185,6 +186,7 @@ int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint
 	return rc;
 }
 
+/* One Abort at a time, which any controller takes: the limit (ACL) counts from 0 (Base 5.1, 5.17.2.1). */
 int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id)
 {
 	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_ABORT, 0);
@@ -195,7 +197,7 @@ int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id)
 	rc = tn_nvme_admin(n, &c, &result);
 	if (rc)
 		return rc;
-	return result & 1 ? -EALREADY : 0; /* Base 5.1.1: bit 0: it was not aborted */
+	return result & 1 ? -EALREADY : 0; /* Base 5.1, dword 0 of the completion, bit 0: it was not aborted */
 }
 
 /* ---- identify ------------------------------------------------------------------------------------------------ */
@@ -389,7 +391,7 @@ static int ask_for_queues(struct tn_nvme *n)
 
 /* ---- up and down --------------------------------------------------------------------------------------------------- */
 
-/* Afterwards the controller touches no memory (Base 3.5.1: CSTS.RDY follows CC.EN). */
+/* A Controller Level Reset: afterwards the controller has no queues and touches no memory (Base 3.7.2; CSTS.RDY follows CC.EN: 3.1.3.5, 3.1.3.6). */
 static int disable(struct tn_nvme *n)
 {
 	uint32_t config = get32(n, TN_NVME_CC);
@@ -399,7 +401,7 @@ static int disable(struct tn_nvme *n)
 	if (tn_nvme_check(n) == -ENODEV)
 		return -ENODEV;
 	if (config & TN_NVME_CC_ENABLE) {
-		rc = await(n, TN_NVME_CSTS_READY, TN_NVME_CSTS_READY, ns, true); /* it must not be cleared before that */
+		rc = await(n, TN_NVME_CSTS_READY, TN_NVME_CSTS_READY, ns, true); /* CC.EN must not be cleared before that (3.1.3.5) */
 		if (rc == -ENODEV)
 			return rc;
 		set32(n, TN_NVME_CC, config & ~TN_NVME_CC_ENABLE);
@@ -407,6 +409,7 @@ static int disable(struct tn_nvme *n)
 	return await(n, TN_NVME_CSTS_READY, 0, ns, true);
 }
 
+/* The order of Base 3.5.1: admin queues, configuration, CC.EN, CSTS.RDY. */
 static int enable(struct tn_nvme *n)
 {
 	struct pair *admin = &n->pair[TN_NVME_ADMIN];
@@ -503,7 +506,10 @@ int tn_nvme_create(const struct tn_nvme_opts *opts, struct tn_nvme **out)
 	return 0;
 }
 
-/* Deletes the queues, says that the power may go, and takes the controller's access to memory away. */
+/*
+ * Deletes the queues, each submission queue before its completion queue (Base 5.6), says that the power may go and waits for it (CC.SHN, CSTS.SHST: Base
+ * 3.6.1), and takes the controller's access to memory away.
+ */
 static void shut_down(struct tn_nvme *n)
 {
 	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_DELETE_SQ, 0);
@@ -548,7 +554,7 @@ void tn_nvme_destroy(struct tn_nvme *n)
 	tn_put(n->o.alloc, n, sizeof(*n));
 }
 
-/* Under lock. Afterwards the controller has no I/O queues. */
+/* Under lock. Afterwards the controller has no I/O queues (Base 3.7.2), and the number of queues is asked for again (Base 5.27.1.5). */
 static int restart(struct tn_nvme *n)
 {
 	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A controller, driven from user space: reset, admin queue, identify, I/O queue pairs, shutdown (Base 3.5.1, 3.6).
+ * A controller, driven from user space: reset, admin queue, identify, I/O queue pairs, shutdown (Base 3.5.1, 3.6.1, 3.7.2; editions: spec.h).
  *
  * The port says how registers, memory and bus addresses are reached: VFIO (vfio.h), or the software controller (lab/nvme_soft.h). Calls wait
  * for the controller, each command for at most opts.admin_ns, and state changes for as long as CAP.TO says; they are for opening, closing
@@ -107,9 +107,9 @@ void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes);
 
 /* Does an admin command without data: 0 and *result, or as create; -EREMOTEIO: the controller refused it. */
 int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result);
-/* Asks for an early end of a command of an I/O queue. 0: the controller says it did; -EALREADY: it did not; or as tn_nvme_admin. */
+/* Asks for an early end of a command of an I/O queue (Base 5.1). 0: the controller says it did; -EALREADY: it did not; or as tn_nvme_admin. */
 int tn_nvme_abort(struct tn_nvme *n, uint32_t queue, uint32_t id);
-/* After it the controller touches no memory of commands that were under way; queues are empty. Nobody else may use them meanwhile. As create. */
+/* After it the controller touches no memory of commands that were under way; queues are empty (Base 3.7.2). Nobody else may use them meanwhile. As create. */
 int tn_nvme_reset(struct tn_nvme *n);
 /* How often it was reset. If it has risen, the controller touches no memory of commands that were under way on any pair. */
 uint32_t tn_nvme_generation(const struct tn_nvme *n);

@@ -83,6 +83,7 @@ static bool send_header(struct tn_nvme_engine *e, struct tn_io_req *req)
 	return tn_nvme_set_data(e, &c, e->page_bus, part.bytes) && tn_nvme_send(e, req, &c, &part);
 }
 
+/* The phase before has ended, so the flush covers it (Base 7.1). */
 static bool send_flush(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	struct tn_nvme_command c = tn_nvme_flush(tn_nvme_info(e->o.nvme)->namespace_id);

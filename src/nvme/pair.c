@@ -20,7 +20,7 @@ static void end(struct tn_nvme_pair *p, uint32_t index, int status)
 	p->o.ended(p->o.arg, index, status);
 }
 
-/* Everything under way has failed: the controller reaches none of its memory any more. */
+/* Everything under way has failed: the controller, reset (Base 3.7.2) or gone, reaches none of its memory any more. */
 static void fail_all(struct tn_nvme_pair *p, int status)
 {
 	for (uint32_t i = 0; i < p->nslots; i++)
@@ -57,7 +57,7 @@ static void reset(struct tn_nvme_pair *p, uint64_t now)
 		renew(p, now);
 }
 
-/* Asks once for the end of a command; true: it will come, or has come. */
+/* Asks once for the end of a command (Base 5.1); true: its completion will come, or has come. Until then its id and memory are the controller's. */
 static bool ask_for_end(struct tn_nvme_pair *p, struct tn_nvme_slot *s, uint64_t now)
 {
 	p->stats.late++;

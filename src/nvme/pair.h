@@ -2,8 +2,8 @@
 /*
  * A pair of queues with what is under way on it: who has which id, a page for each command's list, deadlines, aborts and resets.
  *
- * A command that is not answered in time is aborted; if that does not end it, the controller is reset, and everything that was under way
- * fails. Until then its id and its list stay taken, and the memory that it names is the controller's: a late answer writes nothing that somebody
+ * A command that is not answered in time is aborted (Base 5.1); if that does not end it, the controller is reset, and everything that was under way
+ * fails (Base 3.7.2). Until then its id and its list stay taken, and the memory that it names is the controller's: a late answer writes nothing that somebody
  * else has. If not even a reset ends it, commands under way stay so, and the reset is tried again every second, for a minute; then the
  * controller's way to memory is cut, and it is as gone as one that was pulled. A controller that is gone has no
  * memory to reach, and everything fails at once.

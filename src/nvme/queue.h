@@ -3,7 +3,7 @@
  * A pair of queues, driven by one lane: commands in, completions out, no interrupts. The same lines on the host and in a kernel.
  *
  * A command takes an id of the queue's, and gives it back when it is known that the controller has done with it. There is one id less than a
- * queue has entries, a full queue has one entry less than its size (Base 3.3.1.2.1), and the controller is told of the completions that were
+ * queue has entries, a full queue has one entry less than its size (Base 3.3.1, Full Queue), and the controller is told of the completions that were
  * polled before it is told of new commands. So neither queue is ever full, and nothing but ids has to be counted.
  *
  * The upper bits of an id, beyond those that the number of entries needs, change with each use. So a completion that a controller posts twice is
@@ -11,9 +11,10 @@
  *
  * Order, with the controller at the other end of the bus:
  *   to it    entries are plain stores; the doorbell's store is released after them, so that the controller, which fetches no entry at or behind
- *            the tail that it was told, sees them whole (Base 3.3.1.1). One doorbell may tell of many entries.
+ *            the tail that it was told, sees them whole (Base 3.3.1.2, Queue Usage). One doorbell may tell of many entries.
  *   from it  the dword with the phase is acquired before the others are read: the controller inverts the phase of an entry with each pass
- *            over the queue (Base 3.3.3.2.2, Phase Tag), and writes no entry again before the head's doorbell has passed it (Base 3.3.1.2).
+ *            over the queue (Base 3.3.3.2, Phase Tag), and writes no entry again before the head's doorbell has passed it (Base 3.3.1.2, Queue
+ *            Usage).
  */
 #ifndef TN_NVME_QUEUE_H
 #define TN_NVME_QUEUE_H
@@ -46,7 +47,7 @@ struct tn_nvme_queue {
 	uint32_t phase;
 };
 
-/* The completion queue is zeroed: the first pass has phase 1. */
+/* The completion queue is zeroed, so the first pass has phase 1 (Base 3.3.3.2, Phase Tag). */
 TN_HD void tn_nvme_queue_init(struct tn_nvme_queue *q)
 {
 	q->tail = q->rung = q->head = q->taken = 0;
@@ -69,7 +70,10 @@ TN_HD uint32_t tn_nvme_queue_id(struct tn_nvme_queue *q)
 	return q->nfree ? q->free[--q->nfree] : TN_NVME_NO_ID;
 }
 
-/* The controller does not touch the command's memory any more. */
+/*
+ * The controller does not touch the command's memory any more. An id under way is no other command's (Base 3.3.3.1, Command Identifier), and none is
+ * FFFFh, which error logs use for "no command": no index has all the bits of stride - 1.
+ */
 TN_HD void tn_nvme_queue_give(struct tn_nvme_queue *q, uint32_t id)
 {
 	q->free[q->nfree++] = (uint16_t)(id + q->stride);
@@ -94,7 +98,10 @@ TN_HD void tn_nvme_queue_put(struct tn_nvme_queue *q, const struct tn_nvme_comma
 	tn_nvme_queue_put_entry(q);
 }
 
-/* A release that a device on the bus sees, too: arm64's ordinary one is for CPUs only. */
+/*
+ * Writes a doorbell or another register: 32 bits, aligned (PCIe 3.1.2). A release that a device on the bus sees, too, so that what it then fetches was
+ * written before (Base 3.3.1.2, Queue Usage): arm64's ordinary one is for CPUs only.
+ */
 TN_HD void tn_nvme_bell(uint32_t *bell, uint32_t value)
 {
 #if defined(__aarch64__) && !defined(__CUDA_ARCH__)
@@ -103,7 +110,7 @@ TN_HD void tn_nvme_bell(uint32_t *bell, uint32_t value)
 	tn_ring_store32(bell, value);
 }
 
-/* Gives the controller back the entries that were polled. */
+/* Gives the controller back the entries that were polled: the head's doorbell (PCIe 3.1.2.2). */
 TN_HD void tn_nvme_queue_took(struct tn_nvme_queue *q)
 {
 	if (q->taken == q->head)
@@ -112,7 +119,7 @@ TN_HD void tn_nvme_queue_took(struct tn_nvme_queue *q)
 	tn_nvme_bell(q->cq_bell, q->head);
 }
 
-/* Tells the controller of all commands that were put; 1 if there was one to tell of. */
+/* Tells the controller of all commands that were put, by the tail's doorbell (PCIe 3.1.2.1); 1 if there was one to tell of. */
 TN_HD int tn_nvme_queue_ring(struct tn_nvme_queue *q)
 {
 	if (q->rung == q->tail)
@@ -123,7 +130,10 @@ TN_HD int tn_nvme_queue_ring(struct tn_nvme_queue *q)
 	return 1;
 }
 
-/* The next completion: 1 and *out, or 0. What it says is the controller's: check it. */
+/*
+ * The next completion: 1 and *out, or 0. It is new if its phase is that of this pass (Base 3.3.3.2, Phase Tag); the other dwords are read after the
+ * acquire. What it says is the controller's: check it.
+ */
 TN_HD int tn_nvme_queue_poll(struct tn_nvme_queue *q, struct tn_nvme_completion *out)
 {
 	const uint32_t *dword = (const uint32_t *)(const void *)&q->cq[q->head];

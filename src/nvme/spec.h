@@ -2,8 +2,9 @@
 /*
  * What a host and an NVMe controller say to each other: registers, queue entries, and the parts of the identify data that Tenuto uses.
  *
- * Clauses are those of the NVM Express Base Specification 2.0c ("Base") and of the NVM Command Set Specification 1.0c ("NVM"). Little-endian
- * machines only. Host, device and the software controller (lab/nvme_soft.c) share this file.
+ * Clauses here and in the other files are those of the NVM Express Base Specification 2.0c ("Base"), of the NVM Command Set Specification 1.0c ("NVM")
+ * and of the NVMe over PCIe Transport Specification 1.0 ("PCIe"); later editions of Base number them otherwise. Little-endian machines only. Host,
+ * device and the software controller (lab/nvme_soft.c) share this file.
  */
 #ifndef TN_NVME_SPEC_H
 #define TN_NVME_SPEC_H
@@ -16,14 +17,14 @@
 /* ---- registers (Base 3.1.3) -------------------------------------------------------------------------- */
 
 enum {
-	TN_NVME_CAP = 0x00,  /* 64 bits: capabilities */
-	TN_NVME_VS = 0x08,   /* version */
-	TN_NVME_CC = 0x14,   /* configuration */
-	TN_NVME_CSTS = 0x1c, /* status */
-	TN_NVME_AQA = 0x24,  /* sizes of the admin queues */
-	TN_NVME_ASQ = 0x28,  /* 64 bits: where they lie */
+	TN_NVME_CAP = 0x00,  /* 64 bits: capabilities (3.1.3.1) */
+	TN_NVME_VS = 0x08,   /* version (3.1.3.2) */
+	TN_NVME_CC = 0x14,   /* configuration (3.1.3.5) */
+	TN_NVME_CSTS = 0x1c, /* status (3.1.3.6) */
+	TN_NVME_AQA = 0x24,  /* sizes of the admin queues (3.1.3.8) */
+	TN_NVME_ASQ = 0x28,  /* 64 bits: where they lie (3.1.3.9, 3.1.3.10) */
 	TN_NVME_ACQ = 0x30,
-	TN_NVME_DOORBELLS = 0x1000,
+	TN_NVME_DOORBELLS = 0x1000, /* (PCIe 3.1.2) */
 };
 
 #define TN_NVME_CC_ENABLE 1u
@@ -41,7 +42,7 @@ TN_HD uint32_t tn_nvme_cap_entries(uint64_t cap) /* MQES, from 0: most entries o
 	return (uint32_t)(cap & 0xffff) + 1;
 }
 
-TN_HD uint64_t tn_nvme_cap_timeout_ns(uint64_t cap) /* TO: by when CSTS.RDY follows CC.EN */
+TN_HD uint64_t tn_nvme_cap_timeout_ns(uint64_t cap) /* TO: by when CSTS.RDY follows CC.EN (Base 3.1.3.1, 3.5.1) */
 {
 	return ((cap >> 24) & 0xff) * 500000000ull;
 }
@@ -61,13 +62,13 @@ TN_HD int tn_nvme_cap_nvm(uint64_t cap) /* CSS: the NVM command set is there */
 	return (int)((cap >> 37) & 1);
 }
 
-/* Offset of a doorbell (Base 3.1.3.24, 25): of a submission queue's tail, or of a completion queue's head. */
+/* Offset of a doorbell: of a submission queue's tail (PCIe 3.1.2.1), or of a completion queue's head (PCIe 3.1.2.2). */
 TN_HD uint64_t tn_nvme_doorbell(uint64_t cap, uint32_t queue, uint32_t completion)
 {
 	return TN_NVME_DOORBELLS + (uint64_t)(2 * queue + completion) * tn_nvme_cap_stride(cap);
 }
 
-/* ---- entries of queues (Base 3.3.3) --------------------------------------------------------------------- */
+/* ---- entries of queues (Base 3.3.3.1, 3.3.3.2) --------------------------------------------------------------------- */
 
 enum tn_nvme_admin_opcode {
 	TN_NVME_DELETE_SQ = 0x00,

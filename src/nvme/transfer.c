@@ -157,6 +157,7 @@ static bool send_transfer(struct tn_nvme_engine *e, struct tn_io_req *req)
 	return tn_nvme_send(e, req, &c, &part);
 }
 
+/* Base 7.1: a flush covers the writes that have completed; a controller without a volatile write cache (VWC: 5.17.2.1) has nothing to flush. */
 static bool send_flush(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	struct tn_nvme_command c = tn_nvme_flush(tn_nvme_info(e->o.nvme)->namespace_id);
