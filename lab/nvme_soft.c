@@ -140,7 +140,7 @@ static void put_text(unsigned char *at, uint32_t bytes, const char *text)
 
 static void identify_data(const struct tn_soft *s, uint32_t what, unsigned char *data)
 {
-	uint32_t word;
+	uint32_t word, decoy = 8 | 9u << 16;
 
 	memset(data, 0, TN_NVME_IDENTIFY_BYTES);
 	if (what == TN_NVME_IDENTIFY_ACTIVE) {
@@ -154,10 +154,15 @@ static void identify_data(const struct tn_soft *s, uint32_t what, unsigned char 
 		data[TN_NVME_ID_ONCS] = s->o.zeroes ? 12 : 4;
 		data[TN_NVME_ID_VWC] = s->o.cache;
 		data[TN_NVME_ID_SGLS] = (unsigned char)s->o.sgl;
+	} else if (what == TN_NVME_IDENTIFY_LIMITS) {
+		data[TN_NVME_LIMITS_WZSL] = (unsigned char)s->o.wzsl;
 	} else {
 		memcpy(data + TN_NVME_NS_SIZE, &s->o.blocks, 8);
 		word = s->o.metadata_bytes | (uint32_t)__builtin_ctz(s->o.block_bytes) << 16;
-		memcpy(data + TN_NVME_NS_LBAF, &word, 4);
+		for (uint32_t i = 0; i <= s->o.formats; i++)
+			memcpy(data + TN_NVME_NS_LBAF + 4 * i, i == s->o.lba_format ? &word : &decoy, 4);
+		data[TN_NVME_NS_NLBAF] = (unsigned char)s->o.formats;
+		data[TN_NVME_NS_FLBAS] = (unsigned char)s->o.flbas;
 	}
 }
 
@@ -166,7 +171,7 @@ static uint32_t identify(struct tn_soft *s, struct tn_soft_work *w)
 	unsigned char data[TN_NVME_IDENTIFY_BYTES];
 	uint32_t what = w->c.dword10 & 0xff;
 
-	if (what > TN_NVME_IDENTIFY_ACTIVE)
+	if (what > TN_NVME_IDENTIFY_ACTIVE && (what != TN_NVME_IDENTIFY_LIMITS || s->o.ignorant))
 		return TN_NVME_INVALID_FIELD;
 	if (what == TN_NVME_IDENTIFY_NAMESPACE && w->c.namespace_id != 1)
 		return TN_NVME_INVALID_NAMESPACE;
@@ -518,7 +523,8 @@ void tn_soft_opts_init(struct tn_soft_opts *o)
 static int check_opts(const struct tn_soft_opts *o)
 {
 	if (o->blocks == 0 || (o->block_bytes != 512 && o->block_bytes != 4096) || o->entries < 2 || o->entries > TN_NVME_ENTRIES_MAX ||
-	    o->queues == 0 || o->queues >= TN_SOFT_QUEUES_MAX || o->mdts > 10 || o->stride > 4 || o->sgl > 2)
+	    o->queues == 0 || o->queues >= TN_SOFT_QUEUES_MAX || o->mdts > 10 || o->wzsl > 16 || o->stride > 4 || o->sgl > 3 || o->formats > 63 ||
+	    o->lba_format > o->formats)
 		return tn_fail(-EINVAL, "software controller: options out of bounds");
 	return 0;
 }

@@ -48,8 +48,11 @@ struct tn_soft_chances {
  * @queues:     I/O queue pairs; below TN_SOFT_QUEUES_MAX
  * @mdts:       log2 of pages; 0: no limit
  * @stride:     CAP.DSTRD
- * @sgl:        as SGLS bits 1:0
+ * @sgl:        as SGLS bits 1:0; 3, which is reserved: none
  * @zeroes:     has write zeroes
+ * @wzsl:       most of one: log2 of pages; 0: no limit
+ * @lba_format, @flbas, @formats: which of the namespace's LBA formats is the real one, byte FLBAS, and their number from 0 (NLBAF): all others are decoys with metadata
+ * @ignorant:   knows no data about limits of command sets, as controllers before Base 2.0
  * @cache:      a volatile write cache: what was not flushed may be lost by tn_soft_power_cut
  * @scattered:  runs of mapped pages are that long at most on the bus; 0: as long as they are
  * @steps:      commands end up to so many steps after they were fetched, in any order; 0: at once
@@ -59,8 +62,9 @@ struct tn_soft_opts {
 	uint64_t blocks;
 	const char *file;
 	uint32_t block_bytes, metadata_bytes;
-	uint32_t entries, queues, mdts, stride, sgl;
-	bool cache, zeroes, trusting;
+	uint32_t entries, queues, mdts, stride, sgl, wzsl;
+	uint32_t lba_format, flbas, formats;
+	bool cache, zeroes, ignorant, trusting;
 	uint32_t scattered, steps, late_steps;
 	uint64_t seed;
 	struct tn_soft_chances chances;

@@ -273,7 +273,7 @@ static void walk_sgl(struct walk *k, const struct tn_nvme_command *c)
 	struct tn_nvme_sgl d;
 
 	memcpy(&d, c->data, sizeof(d));
-	k->bad |= k->s->o.sgl == 0;
+	k->bad |= k->s->o.sgl == 0 || k->s->o.sgl == 3;
 	for (uint32_t segments = 0; !k->bad && !k->unmapped && (d.type == TN_NVME_SGL_SEGMENT || d.type == TN_NVME_SGL_LAST_SEGMENT);) {
 		bool last = d.type == TN_NVME_SGL_LAST_SEGMENT;
 		uint32_t n = d.length / sizeof(d);
@@ -403,8 +403,9 @@ static uint64_t data_bytes(const struct tn_soft *s, const struct tn_nvme_command
 static uint32_t check_transfer(struct tn_soft *s, const struct tn_nvme_command *c)
 {
 	uint64_t bytes = transfer_bytes(s, c), blocks = bytes / s->o.block_bytes;
+	uint32_t limit = c->opcode == TN_NVME_WRITE_ZEROES ? s->o.wzsl : s->o.mdts;
 
-	if (s->o.mdts && c->opcode != TN_NVME_WRITE_ZEROES && bytes > (uint64_t)TN_NVME_PAGE << s->o.mdts) {
+	if (limit && bytes > (uint64_t)TN_NVME_PAGE << limit) {
 		tn_soft_found(s, TN_SOFT_TOO_LONG);
 		return TN_NVME_INVALID_FIELD;
 	}

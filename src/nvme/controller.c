@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "nvme/identify.h"
 
 #define ADMIN_ENTRIES 32u
 #define ADMIN_NS 10000000000ull
@@ -213,92 +214,44 @@ static int identify(struct tn_nvme *n, uint32_t what, uint32_t namespace_id)
 	return admin(n, &c, &result);
 }
 
-static uint32_t field(const struct tn_nvme *n, uint32_t offset, uint32_t bytes)
-{
-	uint32_t v = 0;
-
-	memcpy(&v, n->identify + offset, bytes);
-	return v;
-}
-
-/* Characters padded with blanks; what cannot be printed becomes a question mark. */
-static void text(const struct tn_nvme *n, uint32_t offset, uint32_t bytes, char *out)
-{
-	uint32_t end = 0;
-
-	for (uint32_t i = 0; i < bytes; i++) {
-		unsigned char c = n->identify[offset + i];
-
-		out[i] = c >= 0x20 && c < 0x7f ? (char)c : '?';
-		if (c > 0x20)
-			end = i + 1;
-	}
-	out[end] = 0;
-}
-
 static int identify_controller(struct tn_nvme *n)
 {
 	int rc = identify(n, TN_NVME_IDENTIFY_CONTROLLER, 0);
-	uint32_t mdts, shift = tn_nvme_cap_page_shift(n->cap);
 
 	if (rc)
 		return rc;
-	text(n, TN_NVME_ID_MODEL, 40, n->info.model);
-	text(n, TN_NVME_ID_SERIAL, 20, n->info.serial);
-	text(n, TN_NVME_ID_FIRMWARE, 8, n->info.firmware);
-	mdts = field(n, TN_NVME_ID_MDTS, 1);
-	n->info.transfer_bytes = mdts == 0 || mdts + shift > 30 ? 1u << 30 : 1u << (mdts + shift);
-	n->info.cache = field(n, TN_NVME_ID_VWC, 1) & 1;
-	n->info.discard = field(n, TN_NVME_ID_ONCS, 2) & 4;
-	n->info.zeroes = field(n, TN_NVME_ID_ONCS, 2) & 8;
-	n->info.sgl = (field(n, TN_NVME_ID_SGLS, 4) & 3) != 0;
-	return 0;
+	tn_nvme_read_controller(n->identify, n->cap, &n->info);
+	if (!n->info.zeroes_bytes)
+		return 0;
+	rc = identify(n, TN_NVME_IDENTIFY_LIMITS, 0); /* of the NVM command set, which has the identifier 0 */
+	if (rc == 0)
+		tn_nvme_read_limits(n->identify, n->cap, &n->info);
+	return rc == -EREMOTEIO ? 0 : rc; /* one that does not know these data has no such limit */
 }
 
 static int find_namespace(struct tn_nvme *n)
 {
-	uint32_t id = n->o.namespace_id;
+	uint32_t id[2] = {n->o.namespace_id};
 	int rc;
 
-	if (id == 0) {
+	if (id[0] == 0) {
 		rc = identify(n, TN_NVME_IDENTIFY_ACTIVE, 0);
 		if (rc)
 			return rc;
-		id = field(n, 0, 4);
-		if (id == 0 || field(n, 4, 4))
+		memcpy(id, n->identify, sizeof(id));
+		if (id[0] == 0 || id[1])
 			return tn_fail(-EINVAL, "%s: %s: say which one is meant", n->o.port->name,
-				       id ? "has several namespaces" : "has no namespace");
+				       id[0] ? "has several namespaces" : "has no namespace");
 	}
-	n->info.namespace_id = id;
-	return identify(n, TN_NVME_IDENTIFY_NAMESPACE, id);
+	n->info.namespace_id = id[0];
+	return identify(n, TN_NVME_IDENTIFY_NAMESPACE, id[0]);
 }
 
 static int identify_namespace(struct tn_nvme *n)
 {
 	int rc = find_namespace(n);
-	uint32_t format, metadata, shift;
 
-	if (rc)
-		return rc;
-	format = field(n, TN_NVME_NS_LBAF + 4 * (field(n, TN_NVME_NS_FLBAS, 1) & 15), 4);
-	metadata = format & 0xffff;
-	shift = (format >> 16) & 0xff;
-	memcpy(&n->info.blocks, n->identify + TN_NVME_NS_SIZE, 8);
-	if (n->info.blocks == 0)
-		return tn_fail(-ENODEV, "%s: namespace %u is not there", n->o.port->name, n->info.namespace_id);
-	if (metadata || field(n, TN_NVME_NS_DPS, 1) & 7)
-		return tn_fail(-ENOTSUP, "%s: namespace %u has %u bytes of metadata per block%s: format it without", n->o.port->name,
-			       n->info.namespace_id, metadata, field(n, TN_NVME_NS_DPS, 1) & 7 ? " and end-to-end protection" : "");
-	if (shift < 9 || shift > 12)
-		return tn_fail(-ENOTSUP, "%s: namespace %u has blocks of 2^%u bytes: 512 to 4096 can be used", n->o.port->name,
-			       n->info.namespace_id, shift);
-	n->info.block_bytes = 1u << shift;
-	if (n->info.blocks > UINT64_MAX >> shift)
-		return tn_fail(-EINVAL, "%s: namespace %u is said to have %llu blocks", n->o.port->name, n->info.namespace_id,
-			       (unsigned long long)n->info.blocks);
-	if (n->info.transfer_bytes > n->info.block_bytes << 16) /* NLB has 16 bits */
-		n->info.transfer_bytes = n->info.block_bytes << 16;
-	return 0;
+	return rc ? rc : tn_nvme_read_namespace(n->identify, n->o.port->name, &n->info);
 }
 
 /* ---- queues ------------------------------------------------------------------------------------------------------ */

@@ -70,7 +70,8 @@ struct tn_nvme_opts {
  * @transfer_bytes: most of one command
  * @sgl:      pieces may begin and end anywhere (at dwords)
  * @cache:    volatile: durable means flushed
- * @discard, @zeroes: dataset management and write zeroes are there
+ * @discard:  dataset management is there
+ * @zeroes_bytes: most of one write zeroes, which moves no data, so that transfer_bytes is no limit of it; 0: there is no such command
  */
 struct tn_nvme_info {
 	char model[41], serial[21], firmware[9];
@@ -79,7 +80,8 @@ struct tn_nvme_info {
 	uint64_t blocks;
 	uint32_t transfer_bytes;
 	uint32_t queues, entries;
-	bool sgl, cache, discard, zeroes;
+	uint32_t zeroes_bytes;
+	bool sgl, cache, discard;
 };
 
 #define TN_NVME_MEMORIES 512u /* that are mapped at once */

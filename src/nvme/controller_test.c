@@ -175,6 +175,36 @@ static void a_controller_with_less_gives_what_it_has(void **state)
 	down(&r);
 }
 
+/* Twenty LBA formats, the last of them in use; SGLs of a kind that is reserved; a short write zeroes, or no word about it. */
+static void what_the_controller_says_of_its_limits_is_kept_to(void **state)
+{
+	unsigned char *memory;
+	uint64_t bus;
+	uint32_t id;
+	struct rig r;
+
+	setup(&r);
+	r.o.formats = r.o.lba_format = 19;
+	r.o.flbas = 0x23;
+	r.o.block_bytes = 4096;
+	r.o.sgl = 3;
+	r.o.zeroes = true;
+	r.o.wzsl = 2;
+	must_come_up(&r);
+	assert_int_equal(tn_nvme_info(r.n)->block_bytes, 4096);
+	assert_false(tn_nvme_info(r.n)->sgl);
+	assert_int_equal(tn_nvme_info(r.n)->zeroes_bytes, 4 * 4096);
+	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	assert_int_equal(transfer(&r, 0, TN_NVME_READ, 5, memory, bus, &id), 0);
+	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	down(&r);
+	setup(&r);
+	r.o.zeroes = r.o.ignorant = true;
+	must_come_up(&r);
+	assert_int_equal(tn_nvme_info(r.n)->zeroes_bytes, 65536 * 512);
+	down(&r);
+}
+
 static void a_namespace_that_is_not_ours_to_drive_is_refused_by_name(void **state)
 {
 	struct rig r;
@@ -400,6 +430,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_comes_up_says_what_it_is_and_moves_a_block),
 		cmocka_unit_test(a_controller_with_less_gives_what_it_has),
+		cmocka_unit_test(what_the_controller_says_of_its_limits_is_kept_to),
 		cmocka_unit_test(a_namespace_that_is_not_ours_to_drive_is_refused_by_name),
 		cmocka_unit_test(options_out_of_bounds_are_refused),
 		cmocka_unit_test(a_lost_command_is_aborted),

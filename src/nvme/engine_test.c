@@ -123,9 +123,11 @@ static void setup(struct rig *r, uint64_t seed)
 	r->o.entries = 2 + tn_rng_below(&r->rng, 40);
 	r->o.mdts = 1 + tn_rng_below(&r->rng, 5);
 	r->o.stride = tn_rng_below(&r->rng, 3);
-	r->o.sgl = tn_rng_below(&r->rng, 3);
+	r->o.sgl = tn_rng_below(&r->rng, 4);
 	r->o.cache = tn_rng_below(&r->rng, 3) > 0;
 	r->o.zeroes = tn_rng_below(&r->rng, 2);
+	r->o.wzsl = tn_rng_below(&r->rng, 4); /* what is longer is a finding */
+	r->o.ignorant = r->o.wzsl == 0 && tn_rng_below(&r->rng, 2);
 	r->o.scattered = tn_rng_below(&r->rng, 5);
 	r->o.steps = tn_rng_below(&r->rng, 12);
 	r->o.late_steps = 500;

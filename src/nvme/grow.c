@@ -9,8 +9,6 @@
 #include "base/error.h"
 #include "nvme/engine_internal.h"
 
-#define ZEROES_MOST 65536u /* blocks of one command (NVM 3.2.8) */
-
 static const struct tn_nvme_part no_memory = {.bounce = TN_NVME_NO_BOUNCE};
 
 static uint64_t end_of(const struct tn_io_req *req)
@@ -55,14 +53,14 @@ static void start(struct tn_nvme_engine *e, struct tn_io_req *req)
 static bool send_zeros(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	const struct tn_nvme_info *info = tn_nvme_info(e->o.nvme);
-	uint64_t left = end_of(req) - e->zeroed, most = info->zeroes ? (uint64_t)ZEROES_MOST * e->block_bytes : e->bounce_bytes;
+	uint64_t left = end_of(req) - e->zeroed, most = info->zeroes_bytes ? info->zeroes_bytes : e->bounce_bytes;
 	struct tn_nvme_part part = no_memory;
 	struct tn_nvme_command c;
 
 	part.bytes = (uint32_t)(left < most ? left : most);
 	part.block = tn_nvme_block_at(e, TN_VOLUME_DATA + e->zeroed);
-	c = tn_nvme_transfer(info->zeroes ? TN_NVME_WRITE_ZEROES : TN_NVME_WRITE, info->namespace_id, part.block, part.bytes / e->block_bytes);
-	if (!info->zeroes && !tn_nvme_set_data(e, &c, e->page_bus + TN_NVME_PAGE, part.bytes))
+	c = tn_nvme_transfer(info->zeroes_bytes ? TN_NVME_WRITE_ZEROES : TN_NVME_WRITE, info->namespace_id, part.block, part.bytes / e->block_bytes);
+	if (!info->zeroes_bytes && !tn_nvme_set_data(e, &c, e->page_bus + TN_NVME_PAGE, part.bytes))
 		return false;
 	if (!tn_nvme_send(e, req, &c, &part))
 		return false;

@@ -167,6 +167,7 @@ enum tn_nvme_status_code {
 #define TN_NVME_IDENTIFY_NAMESPACE 0u  /* CNS */
 #define TN_NVME_IDENTIFY_CONTROLLER 1u
 #define TN_NVME_IDENTIFY_ACTIVE 2u /* namespaces that there are */
+#define TN_NVME_IDENTIFY_LIMITS 6u /* of a command set's commands: I/O Command Set specific Identify Controller (NVM 4.1.5) */
 
 /* Offsets in the controller's data. */
 enum {
@@ -178,13 +179,22 @@ enum {
 	TN_NVME_ID_NN = 516,	  /* 32 bits: namespaces */
 	TN_NVME_ID_ONCS = 520,	  /* 16 bits: bit 2: dataset management, 3: write zeroes */
 	TN_NVME_ID_VWC = 525,	  /* bit 0: a volatile write cache */
-	TN_NVME_ID_SGLS = 536,	  /* 32 bits; bits 1:0: 0 no SGLs, 1 at any byte, 2 dwords only */
+	TN_NVME_ID_SGLS = 536,	  /* 32 bits; bits 1:0: what follows; 0: no SGLs; 3 is reserved, and taken for 0 */
+};
+
+#define TN_NVME_SGLS_BYTES 1u  /* pieces may begin and end at any byte */
+#define TN_NVME_SGLS_DWORDS 2u /* at dwords only */
+
+/* Offsets in the limits of the NVM command set. */
+enum {
+	TN_NVME_LIMITS_WZSL = 1, /* most bytes of a write zeroes: 2^n pages of CAP.MPSMIN; 0: no limit. MDTS is none, as no data move (Base 5.17.2.1) */
 };
 
 /* Offsets in a namespace's data. */
 enum {
 	TN_NVME_NS_SIZE = 0,   /* 64 bits: logical blocks */
-	TN_NVME_NS_FLBAS = 26, /* bits 3:0: the LBA format in use */
+	TN_NVME_NS_NLBAF = 25, /* LBA formats, from 0 */
+	TN_NVME_NS_FLBAS = 26, /* bits 3:0: the LBA format in use; bits 6:5: bits 5:4 of it if NLBAF is above 16 */
 	TN_NVME_NS_DPS = 29,   /* bits 2:0: end-to-end protection */
 	TN_NVME_NS_LBAF = 128, /* formats of 32 bits: metadata bytes (15:0), log2 of the block's bytes (23:16) */
 };
