@@ -559,6 +559,7 @@ int tn_soft_create(const struct tn_soft_opts *opts, struct tn_soft **out)
 	s->port.registers = s->registers;
 	s->port.register_bytes = s->register_bytes;
 	s->port.pause = pause_for_it;
+	s->port.other = "its bus leads to memory of this process alone: hand over a provider of bus addresses";
 	s->port.arg = s;
 	*out = s;
 	return 0;

@@ -23,10 +23,11 @@ struct pair {
 	uint32_t generation; /* in which it was made */
 };
 
-/* Memory that was mapped by so many. */
+/* Memory that was mapped by so many. by: who knows its place on the bus; NULL: the port. */
 struct mapped {
 	void *memory;
 	uint64_t bytes;
+	const struct tn_nvme_provider *by;
 	struct tn_p2p *table;
 	uint32_t users;
 };
@@ -610,8 +611,25 @@ static bool meets_mapped(const struct tn_nvme *n, uintptr_t memory, uint64_t byt
 	return false;
 }
 
+static int attach(struct tn_nvme *n, const struct tn_nvme_provider *by, void *memory, uint64_t bytes)
+{
+	const struct tn_nvme_port *port = n->o.port;
+
+	return by ? by->attach(by->arg, port, memory, bytes) : port->map(port->arg, memory, bytes);
+}
+
+static void detach(struct tn_nvme *n, const struct tn_nvme_provider *by, void *memory, uint64_t bytes)
+{
+	const struct tn_nvme_port *port = n->o.port;
+
+	if (by)
+		by->detach(by->arg, port, memory, bytes);
+	else
+		port->unmap(port->arg, memory, bytes);
+}
+
 /* Under the lock of memories. */
-static int map(struct tn_nvme *n, struct mapped *m, void *memory, uint64_t bytes)
+static int map(struct tn_nvme *n, struct mapped *m, const struct tn_nvme_provider *by, void *memory, uint64_t bytes)
 {
 	const struct tn_nvme_port *port = n->o.port;
 	const struct tn_p2p_range range = {(uintptr_t)memory, bytes};
@@ -621,20 +639,21 @@ static int map(struct tn_nvme *n, struct mapped *m, void *memory, uint64_t bytes
 		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
 	if (meets_mapped(n, (uintptr_t)memory, bytes))
 		return tn_fail(-EEXIST, "nvme: some of the %llu bytes at %p are mapped already, beside others", (unsigned long long)bytes, memory);
-	rc = port->map(port->arg, memory, bytes);
+	rc = attach(n, by, memory, bytes);
 	if (rc)
 		return rc;
-	rc = tn_p2p_create(&range, 1, port->translate, port->arg, n->o.alloc, &m->table);
+	rc = tn_p2p_create(&range, 1, by ? by->translate : port->translate, by ? by->arg : port->arg, n->o.alloc, &m->table);
 	if (rc) {
-		port->unmap(port->arg, memory, bytes);
+		detach(n, by, memory, bytes);
 		return rc;
 	}
 	m->memory = memory;
 	m->bytes = bytes;
+	m->by = by;
 	return 0;
 }
 
-int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table)
+static int map_by(struct tn_nvme *n, const struct tn_nvme_provider *by, void *memory, uint64_t bytes, const struct tn_p2p **table)
 {
 	struct mapped *m;
 	int rc = 0;
@@ -645,7 +664,9 @@ int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn
 	m = mapped_at(n, memory, bytes);
 	if (!m) {
 		m = mapped_at(n, NULL, 0);
-		rc = map(n, m, memory, bytes);
+		rc = map(n, m, by, memory, bytes);
+	} else if (m->by != by) {
+		rc = tn_fail(-EEXIST, "nvme: the %llu bytes at %p are mapped already, by another provider", (unsigned long long)bytes, memory);
 	}
 	if (rc == 0) {
 		m->users++;
@@ -653,6 +674,18 @@ int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn
 	}
 	pthread_mutex_unlock(&n->memories);
 	return rc;
+}
+
+int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table)
+{
+	return map_by(n, NULL, memory, bytes, table);
+}
+
+int tn_nvme_map_other(struct tn_nvme *n, const struct tn_nvme_provider *provider, void *memory, uint64_t bytes, const struct tn_p2p **table)
+{
+	if (!provider)
+		return tn_fail(-ENOTSUP, "%s: %s", n->o.port->name, n->o.port->other);
+	return map_by(n, provider, memory, bytes, table);
 }
 
 void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes)
@@ -663,7 +696,7 @@ void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes)
 	m = mapped_at(n, memory, bytes);
 	if (m && --m->users == 0) {
 		tn_p2p_destroy(m->table);
-		n->o.port->unmap(n->o.port->arg, memory, bytes);
+		detach(n, m->by, memory, bytes);
 		memset(m, 0, sizeof(*m));
 	}
 	pthread_mutex_unlock(&n->memories);

@@ -30,6 +30,7 @@
  * @translate: where mapped memory lies on the bus
  * @cut:       the controller reaches no memory from now on, whatever it does: 0 or -errno
  * @pause:     called again and again by who waits for the controller
+ * @other:     why memory that no CPU maps is not reached without a provider: what tn_nvme_map_other says
  *
  * Any thread makes these calls.
  */
@@ -44,6 +45,22 @@ struct tn_nvme_port {
 	tn_p2p_translate translate;
 	int (*cut)(void *arg);
 	void (*pause)(void *arg);
+	const char *other;
+	void *arg;
+};
+
+/**
+ * struct tn_nvme_provider - says where memory lies on a controller's bus that no CPU maps, such as an accelerator's
+ * @attach:    the controller behind this port may reach the memory, which is whole pages, from now on: 0 or -errno
+ * @detach:    or no more
+ * @translate: where attached memory lies on the bus
+ *
+ * Addresses are the memory's owner's; nothing here reads or writes through them. Any thread makes these calls.
+ */
+struct tn_nvme_provider {
+	int (*attach)(void *arg, const struct tn_nvme_port *port, void *memory, uint64_t bytes);
+	void (*detach)(void *arg, const struct tn_nvme_port *port, void *memory, uint64_t bytes);
+	tn_p2p_translate translate;
 	void *arg;
 };
 
@@ -104,7 +121,13 @@ struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue);
  * all who map it. 0; -EINVAL, -ENOMEM; -EEXIST: mapped with other memory beside it; -ENOSPC: too many memories; what the port says.
  */
 int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table);
-/* Nothing under way names it. */
+/*
+ * As tn_nvme_map, for memory that no CPU maps. The provider outlives the mapping; an engine or executor cannot take the memory, because their bounce buffers
+ * are copied by the CPU. -ENOTSUP: no provider (NULL), and the port has none of its own: the detail says why; -EEXIST: also mapped by another
+ * provider, or as the CPU's memory; what attach and translate say.
+ */
+int tn_nvme_map_other(struct tn_nvme *n, const struct tn_nvme_provider *provider, void *memory, uint64_t bytes, const struct tn_p2p **table);
+/* Of either. Nothing under way names it. */
 void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes);
 
 /* Does an admin command without data: 0 and *result, or as create; -EREMOTEIO: the controller refused it. */

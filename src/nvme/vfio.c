@@ -226,6 +226,9 @@ static void drop(struct tn_nvme_vfio *v, uint32_t which, int fd)
 	close(fd);
 }
 
+static const char other[] = "VFIO (type 1) finds the pages to pin by their address in this process, and memory that no CPU maps has none: hand over a provider "
+			    "of its bus addresses";
+
 /* ---- opened and closed ---------------------------------------------------------------------------------------------------- */
 
 static int check_bound(const char *bdf, struct tn_nvme_found *f)
@@ -334,7 +337,7 @@ int tn_nvme_vfio_open(const char *bdf, const struct tn_alloc *alloc, struct tn_n
 	v->container = v->group = v->device = -1;
 	memcpy(v->bdf, f.bdf, sizeof(v->bdf));
 	v->port = (struct tn_nvme_port){.name = v->bdf, .get = get, .put = put, .map = map, .unmap = unmap, .translate = translate, .cut = cut,
-					.pause = pause_for_it, .arg = v};
+					.pause = pause_for_it, .other = other, .arg = v};
 	rc = open_group(v, &f);
 	rc = rc ? rc : open_device(v);
 	if (rc) {

@@ -3,7 +3,8 @@
  * Controllers reached over VFIO (type 1 container) with the stock kernel driver vfio-pci.
  *
  * Nothing here unbinds a drive from its driver: tn_nvme_vfio_open refuses one that the kernel's nvme driver has, and says what to write where.
- * The kernel lets one process have a controller. Memory is pinned while it is mapped.
+ * The kernel lets one process have a controller. Memory is pinned while it is mapped. Memory that no CPU
+ * maps needs a provider of bus addresses (tn_nvme_map_other): the port has none.
  *
  * One thread makes all calls, but the port's.
  */

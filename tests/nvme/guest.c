@@ -117,6 +117,15 @@ static int one(struct drive *d, uint32_t queue, struct tn_nvme_command *c)
 	return done.id == id ? (int)tn_nvme_status(&done) : -2;
 }
 
+static bool memory_that_no_cpu_maps_is_refused_with_the_reason(struct drive *d)
+{
+	const struct tn_p2p *table;
+
+	must(tn_nvme_map_other(d->nvme, NULL, (void *)((uintptr_t)1 << 46), MEMORY_BYTES, &table) == -ENOTSUP, "not refused");
+	must(strstr(tn_error_last()->text, "type 1"), "without the reason");
+	return true;
+}
+
 /* ---- lists at every alignment ------------------------------------------------------------------------------------------ */
 
 /* A piece of the mapped memory, by its pieces on the bus. */
@@ -330,6 +339,7 @@ static void run(struct drive *d)
 	report("a controller comes up", up);
 	if (!up)
 		return;
+	report("memory that no CPU maps is refused with the reason", memory_that_no_cpu_maps_is_refused_with_the_reason(d));
 	report("PRPs and SGLs of one block to MDTS, at every alignment", every_alignment(d));
 	report("objects in many pieces", many_pieces(d));
 	report("what is wrong is refused", what_is_wrong_is_refused(d));
