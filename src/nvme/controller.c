@@ -38,6 +38,7 @@ struct tn_nvme {
 	uint64_t cap;
 	uint32_t npairs; /* with the admin queues, which are the first */
 	struct pair *pair;
+	const struct tn_p2p *queue_table; /* of the caller's memory for queues; NULL: none was supplied, or not mapped yet */
 	unsigned char *identify;
 	uint64_t identify_bus;
 	struct mapped mapped[TN_NVME_MEMORIES];
@@ -262,26 +263,81 @@ static uint64_t pages(uint64_t bytes)
 	return (bytes + TN_NVME_PAGE - 1) / TN_NVME_PAGE * TN_NVME_PAGE;
 }
 
+static uint64_t sq_bytes(uint32_t entries)
+{
+	return pages(entries * sizeof(struct tn_nvme_command));
+}
+
+static uint64_t cq_bytes(uint32_t entries)
+{
+	return pages(entries * sizeof(struct tn_nvme_completion));
+}
+
+uint64_t tn_nvme_queue_bytes(uint32_t queues, uint32_t entries)
+{
+	return queues * (sq_bytes(entries) + cq_bytes(entries));
+}
+
+/* The pair lies in memory of the caller's. */
+static bool is_lent(const struct tn_nvme *n, const struct pair *p)
+{
+	return n->o.queue_memory && p != &n->pair[TN_NVME_ADMIN];
+}
+
 static void put_pair(struct tn_nvme *n, struct pair *p)
 {
 	const struct tn_nvme_port *port = n->o.port;
+	bool lent = is_lent(n, p);
 
-	if (p->cq)
-		port->put(port->arg, p->cq, pages(p->q.entries * sizeof(struct tn_nvme_completion)));
-	if (p->sq)
-		port->put(port->arg, p->sq, pages(p->q.entries * sizeof(struct tn_nvme_command)));
+	if (p->cq && !lent)
+		port->put(port->arg, p->cq, cq_bytes(p->q.entries));
+	if (p->sq && !lent)
+		port->put(port->arg, p->sq, sq_bytes(p->q.entries));
 	tn_put(n->o.alloc, p->q.free, p->q.entries * sizeof(*p->q.free));
 	memset(p, 0, sizeof(*p));
+}
+
+/* One queue's part of the caller's memory: in one piece, as the driver makes queues (Base 5.4, 5.5: Physically Contiguous). */
+static int locate(struct tn_nvme *n, uint64_t at, uint64_t bytes, void **memory, uint64_t *bus)
+{
+	unsigned char *queue = (unsigned char *)n->o.queue_memory + at;
+	struct tn_nvme_piece piece;
+	int rc = tn_p2p_find(n->queue_table, (uintptr_t)queue, bytes, &piece, 1);
+
+	if (rc < 0)
+		return tn_fail_cause(rc == -E2BIG ? -ENOTSUP : rc, "%s: the memory for queues is not in one piece on the bus at byte %llu", n->o.port->name,
+				     (unsigned long long)at);
+	*memory = queue;
+	*bus = piece.bus;
+	return 0;
+}
+
+static int get_queues(struct tn_nvme *n, uint32_t number, uint32_t entries)
+{
+	const struct tn_nvme_port *port = n->o.port;
+	struct pair *p = &n->pair[number];
+	uint64_t at = is_lent(n, p) ? tn_nvme_queue_bytes(number - 1, entries) : 0;
+	int rc;
+
+	if (is_lent(n, p)) {
+		rc = locate(n, at, sq_bytes(entries), &p->sq, &p->sq_bus);
+		return rc ? rc : locate(n, at + sq_bytes(entries), cq_bytes(entries), &p->cq, &p->cq_bus);
+	}
+	p->sq = port->get(port->arg, sq_bytes(entries), &p->sq_bus);
+	p->cq = port->get(port->arg, cq_bytes(entries), &p->cq_bus);
+	return 0;
 }
 
 static int get_pair(struct tn_nvme *n, uint32_t number, uint32_t entries)
 {
 	const struct tn_nvme_port *port = n->o.port;
 	struct pair *p = &n->pair[number];
+	int rc;
 
 	p->q.entries = entries;
-	p->sq = port->get(port->arg, pages(entries * sizeof(struct tn_nvme_command)), &p->sq_bus);
-	p->cq = port->get(port->arg, pages(entries * sizeof(struct tn_nvme_completion)), &p->cq_bus);
+	rc = get_queues(n, number, entries);
+	if (rc)
+		return rc;
 	p->q.free = tn_get(n->o.alloc, entries * sizeof(*p->q.free));
 	if (!p->sq || !p->cq || !p->q.free)
 		return tn_fail(-ENOMEM, "%s: no memory for queues of %u entries", port->name, entries);
@@ -405,6 +461,9 @@ static int check_opts(const struct tn_nvme_opts *o)
 		return tn_fail(-EINVAL, "nvme: %u queues: 1..%u", o->queues, QUEUES_MAX);
 	if (o->entries < 2 || o->entries > TN_NVME_ENTRIES_MAX)
 		return tn_fail(-EINVAL, "nvme: queues of %u entries: 2..%u", o->entries, TN_NVME_ENTRIES_MAX);
+	if (o->queue_memory && o->queue_bytes < tn_nvme_queue_bytes(o->queues, o->entries))
+		return tn_fail(-EINVAL, "nvme: %llu bytes for %u pairs of queues of %u entries: %llu", (unsigned long long)o->queue_bytes, o->queues, o->entries,
+			       (unsigned long long)tn_nvme_queue_bytes(o->queues, o->entries));
 	return 0;
 }
 
@@ -424,6 +483,8 @@ static int bring_up(struct tn_nvme *n)
 	rc = rc ? rc : identify_controller(n);
 	rc = rc ? rc : identify_namespace(n);
 	rc = rc ? rc : ask_for_queues(n);
+	if (rc == 0 && n->o.queue_memory)
+		rc = tn_nvme_map(n, n->o.queue_memory, n->o.queue_bytes, &n->queue_table);
 	for (n->npairs = 1; rc == 0 && n->npairs <= n->info.queues; n->npairs++) {
 		rc = get_pair(n, n->npairs, n->info.entries);
 		rc = rc ? rc : make_pair(n, n->npairs);
@@ -500,6 +561,8 @@ void tn_nvme_destroy(struct tn_nvme *n)
 		for (uint32_t i = 0; i <= n->o.queues; i++)
 			put_pair(n, &n->pair[i]);
 	}
+	if (n->queue_table)
+		tn_nvme_unmap(n, n->o.queue_memory, n->o.queue_bytes);
 	if (n->identify)
 		n->o.port->put(n->o.port->arg, n->identify, TN_NVME_IDENTIFY_BYTES);
 	tn_put(n->o.alloc, n->pair, (n->o.queues + 1) * sizeof(*n->pair));

@@ -70,6 +70,9 @@ struct tn_nvme_provider {
  * @queues:       I/O queue pairs that are wanted, 1..64
  * @entries:      of each queue; the controller may allow fewer
  * @admin_ns:     by when an admin command has to end; 0: 10 s
+ * @queue_memory: where the I/O queues lie: whole pages that the CPU maps, ordinary ones or hugepages, which another device may drive the queues in; it stays
+ *                until destroy. NULL: the port's
+ * @queue_bytes:  of it, tn_nvme_queue_bytes at least
  */
 struct tn_nvme_opts {
 	const struct tn_nvme_port *port;
@@ -80,6 +83,8 @@ struct tn_nvme_opts {
 	uint32_t queues;
 	uint32_t entries;
 	uint64_t admin_ns;
+	void *queue_memory;
+	uint64_t queue_bytes;
 };
 
 /**
@@ -105,9 +110,12 @@ struct tn_nvme_info {
 
 struct tn_nvme;
 
+/* Bytes of so many pairs of queues of so many entries each: one pair behind the other, each its submission queue and behind it its completion queue, in whole pages. */
+uint64_t tn_nvme_queue_bytes(uint32_t queues, uint32_t entries);
 /*
  * Resets the controller, which must be nobody else's, and brings it up. 0 and *out; -EINVAL: options; -ENOTSUP: the controller or the
- * namespace is one that Tenuto does not drive; -ENODEV: it is gone; -ETIMEDOUT, -EIO: it did not answer, or failed; -ENOMEM.
+ * namespace is one that Tenuto does not drive, or the queue memory does not hold each queue in one piece of the bus; -ENODEV: it is gone;
+ * -ETIMEDOUT, -EIO: it did not answer, or failed; -ENOMEM; of queue memory also as tn_nvme_map.
  */
 int tn_nvme_create(const struct tn_nvme_opts *opts, struct tn_nvme **out);
 /* Shuts the controller down in good order, if it can be (Base 3.6.1). Nothing may be under way. NULL-safe. */

@@ -2,7 +2,9 @@
 /* The driver against the software controller: bring-up, limits, refusals, aborts, resets, ends. Time passes by steps of the controller. */
 #include <errno.h>
 #include <pthread.h>
+#include <linux/mman.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -53,6 +55,27 @@ static void put(void *arg, void *memory, uint64_t bytes)
 	p->put(p->arg, memory, bytes);
 }
 
+static int map(void *arg, void *memory, uint64_t bytes)
+{
+	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
+
+	return p->map(p->arg, memory, bytes);
+}
+
+static void unmap(void *arg, void *memory, uint64_t bytes)
+{
+	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
+
+	p->unmap(p->arg, memory, bytes);
+}
+
+static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
+{
+	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
+
+	return p->translate(p->arg, address, length, bus, contiguous);
+}
+
 static void setup(struct rig *r)
 {
 	memset(r, 0, sizeof(*r));
@@ -70,6 +93,9 @@ static int up(struct rig *r)
 		r->port = *tn_soft_port(r->soft);
 		r->port.get = get;
 		r->port.put = put;
+		r->port.map = map;
+		r->port.unmap = unmap;
+		r->port.translate = translate;
 		r->port.pause = step;
 		r->port.arg = r;
 		r->nvme.port = &r->port;
@@ -379,20 +405,6 @@ static int map_slowly(void *arg, void *memory, uint64_t bytes)
 	return p->map(p->arg, memory, bytes);
 }
 
-static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	return p->translate(p->arg, address, length, bus, contiguous);
-}
-
-static void unmap(void *arg, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	p->unmap(p->arg, memory, bytes);
-}
-
 static void a_reset_does_not_wait_for_memory_that_is_being_pinned(void **state)
 {
 	static _Alignas(TN_NVME_PAGE) unsigned char memory[4 * TN_NVME_PAGE];
@@ -402,10 +414,99 @@ static void a_reset_does_not_wait_for_memory_that_is_being_pinned(void **state)
 	setup(&r);
 	must_come_up(&r);
 	r.port.map = map_slowly;
-	r.port.unmap = unmap;
-	r.port.translate = translate;
 	assert_int_equal(tn_nvme_map(r.n, memory, sizeof(memory), &table), 0);
 	tn_nvme_unmap(r.n, memory, sizeof(memory));
+	down(&r);
+}
+
+/* A controller whose queues lie in memory of the caller's. */
+static int up_in(struct rig *r, void *memory, uint64_t bytes)
+{
+	r->nvme.queue_memory = memory;
+	r->nvme.queue_bytes = bytes;
+	return up(r);
+}
+
+static bool lies_in(const void *p, const unsigned char *memory, uint64_t bytes)
+{
+	return (uintptr_t)p >= (uintptr_t)memory && (uintptr_t)p < (uintptr_t)memory + bytes;
+}
+
+static void queues_work_in(unsigned char *memory, uint64_t bytes)
+{
+	uint64_t bus, contiguous;
+	unsigned char *data;
+	uint32_t id;
+	struct rig r;
+	int rc;
+
+	setup(&r);
+	assert_true(bytes >= tn_nvme_queue_bytes(r.nvme.queues, r.nvme.entries));
+	memset(memory, 0xee, bytes);
+	rc = up_in(&r, memory, bytes);
+	if (rc)
+		fail_msg("%d: %s", rc, tn_error_last()->text);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_ptr_equal(tn_nvme_io_queue(r.n, i)->sq, memory + tn_nvme_queue_bytes(i, r.nvme.entries));
+		assert_true(lies_in(tn_nvme_io_queue(r.n, i)->cq, memory, bytes));
+	}
+	data = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	for (uint32_t i = 0; i < 100; i++) { /* several times round each queue, and a reset in the middle */
+		if (i == 50)
+			assert_int_equal(tn_nvme_reset(r.n), 0);
+		memset(data, (int)i, 512);
+		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, data, bus, &id), 0);
+		assert_int_equal(tn_soft_media(r.soft)[i * 512 + 511], i);
+	}
+	r.port.put(r.port.arg, data, TN_NVME_PAGE);
+	tn_nvme_destroy(r.n);
+	assert_int_equal(r.port.translate(r.port.arg, (uintptr_t)memory, bytes, &bus, &contiguous), -EFAULT); /* it is the caller's alone again */
+	r.n = NULL;
+	down(&r);
+}
+
+#define HUGE (2u << 20)
+
+static void queues_lie_in_memory_that_the_caller_supplies(void **state)
+{
+	unsigned char *mapping = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *aligned = mapping + (HUGE - (uintptr_t)mapping % HUGE) % HUGE;
+
+	assert_true(mapping != MAP_FAILED);
+	queues_work_in(aligned, HUGE);
+	queues_work_in(aligned + TN_NVME_PAGE, tn_nvme_queue_bytes(2, 32));
+	munmap(mapping, 2 * HUGE);
+}
+
+static void queues_lie_in_a_hugepage(void **state)
+{
+	unsigned char *page = mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+
+	if (page == MAP_FAILED)
+		tn_test_skip("no hugepage of 2 MiB is free (sysctl vm.nr_hugepages)");
+	queues_work_in(page, HUGE);
+	munmap(page, HUGE);
+}
+
+static void memory_that_cannot_hold_the_queues_is_refused(void **state)
+{
+	static _Alignas(TN_NVME_PAGE) unsigned char memory[5 * TN_NVME_PAGE];
+	struct rig r;
+
+	assert_int_equal(tn_nvme_queue_bytes(2, 32), 4 * TN_NVME_PAGE);
+	assert_int_equal(tn_nvme_queue_bytes(1, 4096), 80 * TN_NVME_PAGE);
+	setup(&r);
+	assert_int_equal(up_in(&r, memory, 3 * TN_NVME_PAGE), -EINVAL);
+	assert_int_equal(up_in(&r, memory + 512, 4 * TN_NVME_PAGE), -EINVAL);
+	assert_int_equal(up_in(&r, memory, 4 * TN_NVME_PAGE), 0);
+	down(&r);
+	setup(&r);
+	r.o.scattered = 1;
+	r.nvme.entries = 256; /* four pages of a queue */
+	r.nvme.queues = 1;
+	assert_int_equal(tn_nvme_queue_bytes(1, 256), 5 * TN_NVME_PAGE);
+	assert_int_equal(up_in(&r, memory, sizeof(memory)), -ENOTSUP);
+	assert_non_null(strstr(tn_error_last()->text, "not in one piece on the bus at byte 0"));
 	down(&r);
 }
 
@@ -438,6 +539,9 @@ int main(void)
 		cmocka_unit_test(one_that_is_unplugged_is_gone_and_nothing_waits),
 		cmocka_unit_test(one_that_does_not_answer_ends_every_call_in_time),
 		cmocka_unit_test(a_reset_does_not_wait_for_memory_that_is_being_pinned),
+		cmocka_unit_test(queues_lie_in_memory_that_the_caller_supplies),
+		cmocka_unit_test(queues_lie_in_a_hugepage),
+		cmocka_unit_test(memory_that_cannot_hold_the_queues_is_refused),
 		cmocka_unit_test(memory_that_runs_out_at_any_point_leaves_nothing_behind),
 	};
 
