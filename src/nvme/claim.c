@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,9 +13,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "nvme/resident.h"
 
 #define DEVICES "/sys/bus/pci/devices"
 #define USE_BYTES 160u
+#define PART_BYTES 4096u
 
 /* ---- what uses it ---------------------------------------------------------------------------------------------------- */
 
@@ -72,10 +75,37 @@ static bool swaps(const char *block)
 	return yes;
 }
 
+/* btrfs or ZFS at either end of a disk or partition; NULL: none that this user can see. */
+static const char *resident_of(const char *block)
+{
+	unsigned char part[PART_BYTES];
+	const char *who = NULL;
+	char path[64];
+	uint64_t all, n;
+	off_t end;
+	int fd;
+
+	snprintf(path, sizeof(path), "/dev/%.50s", block);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	end = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
+	all = end > 0 ? (uint64_t)end : 0;
+	for (uint64_t at = 0; at < all && !who; at += n) {
+		if (at >= TN_RESIDENT_ENDS && all - at > TN_RESIDENT_ENDS)
+			at = (all - TN_RESIDENT_ENDS) / PART_BYTES * PART_BYTES;
+		n = all - at < PART_BYTES ? all - at : PART_BYTES;
+		if (pread(fd, part, n, (off_t)at) == (ssize_t)n)
+			who = tn_resident(part, at, n, all);
+	}
+	if (fd >= 0)
+		close(fd);
+	return who;
+}
+
 /* use stays empty if a disk or partition is free. */
 static void use_of(const char *dir, const char *block, char *use)
 {
 	char path[PATH_MAX], numbers[32], word[64];
+	const char *who;
 
 	snprintf(path, sizeof(path), "%.3000s/holders", dir);
 	first_entry(path, word, sizeof(word));
@@ -90,6 +120,11 @@ static void use_of(const char *dir, const char *block, char *use)
 		snprintf(use, USE_BYTES, "/dev/%.40s is mounted at %.60s", block, word);
 	else if (swaps(block))
 		snprintf(use, USE_BYTES, "/dev/%.40s is swap space", block);
+	if (use[0])
+		return;
+	who = resident_of(block);
+	if (who)
+		snprintf(use, USE_BYTES, "/dev/%.40s holds %s, in use or not (wipefs -a /dev/%.40s if not)", block, who, block);
 }
 
 /* A namespace's disk and its partitions. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether an NVMe controller may be taken: what sysfs and the table of mounts say of its block devices. Changes nothing and opens no device;
- * what a namespace holds is for who opens it (range.c).
+ * Whether an NVMe controller may be taken: what sysfs and the table of mounts say of its block devices, and, where this user may read them, whether they hold btrfs or
+ * ZFS, of whose use neither says anything (resident.h). Changes nothing; what else a namespace holds is for who opens it (range.c).
  */
 #ifndef TN_NVME_CLAIM_H
 #define TN_NVME_CLAIM_H

@@ -617,6 +617,25 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	end(&r);
 }
 
+/* A super block of btrfs at its place, an uberblock of ZFS in the last label of 8 MiB, btrfs elsewhere. */
+static void what_is_not_ours_is_named_if_it_is_known(void **state)
+{
+	static const char *const mark[] = {"_BHRfS_M", "\x0c\xb1\xba\0\0\0\0\0", "_BHRfS_M"};
+	static const char *const says[] = {"holds btrfs, from block 0", "holds ZFS, from block 0", "holds something that is not Tenuto's"};
+	static const uint64_t at[] = {0x10040, (8u << 20) - (128u << 10), 0x10048};
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct rig r;
+
+		setup(&r, tn_test_seed());
+		memcpy(tn_soft_media(r.soft) + at[i], mark[i], 8);
+		assert_int_equal(up(&r, false), 0);
+		must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == -EUCLEAN, "opened");
+		must(&r, strstr(tn_error_last()->text, says[i]), says[i]);
+		end(&r);
+	}
+}
+
 /* A read of one block to memory that is mapped. */
 static void begin_read(struct rig *r, struct tn_io_req *req, struct iovec *iov)
 {
@@ -768,6 +787,7 @@ int main(void)
 		cmocka_unit_test(a_reset_while_nothing_is_under_way_costs_no_request),
 		cmocka_unit_test(a_power_cut_while_it_grows_leaves_one_length_or_the_other),
 		cmocka_unit_test(what_is_not_ours_is_refused_unless_forced),
+		cmocka_unit_test(what_is_not_ours_is_named_if_it_is_known),
 		cmocka_unit_test(memory_is_unmapped_when_all_have_unmapped_it_and_nothing_names_it),
 		cmocka_unit_test(a_drive_that_was_ours_and_is_somebody_elses_is_refused),
 		cmocka_unit_test(both_ends_are_looked_at_and_wiped_to_the_last_block),

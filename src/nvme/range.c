@@ -5,8 +5,17 @@
 
 #include "base/error.h"
 #include "nvme/engine_internal.h"
+#include "nvme/resident.h"
 
 #define ENDS_BYTES (1u << 20) /* that are looked at, of either end of a range without a header */
+
+_Static_assert(ENDS_BYTES >= TN_RESIDENT_ENDS, "who holds it is known by these bytes");
+
+/* What was read of them: nothing but zeros; who left them there, if that is known. */
+struct ends {
+	bool zeros;
+	const char *who;
+};
 
 /* ---- the header --------------------------------------------------------------------------------------------------- */
 
@@ -20,30 +29,31 @@ static int transfer(struct tn_nvme_engine *e, enum tn_io_op op, uint64_t offset,
 	return tn_nvme_wait_for(e, &req, TN_NVME_RAW);
 }
 
-static int not_ours(const struct tn_nvme_engine *e)
+static int not_ours(const struct tn_nvme_engine *e, const char *who)
 {
-	return tn_fail(-EUCLEAN, "%s: holds something that is not Tenuto's, from block %llu on: wipe it, or force it by its serial number %s",
-		       e->o.port->name, (unsigned long long)e->o.first, tn_nvme_info(e->o.nvme)->serial);
+	return tn_fail(-EUCLEAN, "%s: holds %s, from block %llu on: wipe it, or force it by its serial number %s", e->o.port->name,
+		       who ? who : "something that is not Tenuto's", (unsigned long long)e->o.first, tn_nvme_info(e->o.nvme)->serial);
 }
 
 /*
- * Reads both ends of the range until something fails, or writes them as far as that can be done; what was read and is not zero makes *zeros
- * false. buffer: TN_VOLUME_DATA bytes.
+ * Reads both ends of the range until something fails, or writes them as far as that can be done; *ends: what was read. buffer: TN_VOLUME_DATA bytes.
  */
-static int at_ends(struct tn_nvme_engine *e, enum tn_io_op op, unsigned char *buffer, bool *zeros)
+static int at_ends(struct tn_nvme_engine *e, enum tn_io_op op, unsigned char *buffer, struct ends *ends)
 {
 	uint64_t all = e->o.blocks * e->block_bytes, some = all < ENDS_BYTES ? all : ENDS_BYTES;
 	int rc = 0;
 
 	for (uint64_t at = 0, n; (rc == 0 || op == TN_IO_WRITE) && at < 2 * some; at += n) {
-		uint64_t left = (at < some ? some : 2 * some) - at;
+		uint64_t left = (at < some ? some : 2 * some) - at, offset = at < some ? at : all - 2 * some + at;
 		int one;
 
 		n = left < TN_VOLUME_DATA ? left : TN_VOLUME_DATA;
-		one = transfer(e, op, at < some ? at : all - 2 * some + at, buffer, (uint32_t)n);
+		one = transfer(e, op, offset, buffer, (uint32_t)n);
 		rc = rc ? rc : one;
 		for (uint64_t i = 0; i < n && op == TN_IO_READ; i++)
-			*zeros &= buffer[i] == 0;
+			ends->zeros &= buffer[i] == 0;
+		if (one == 0 && op == TN_IO_READ && !ends->who)
+			ends->who = tn_resident(buffer, offset, n, all);
 	}
 	return rc;
 }
@@ -52,17 +62,17 @@ static int at_ends(struct tn_nvme_engine *e, enum tn_io_op op, unsigned char *bu
 static int check_empty(struct tn_nvme_engine *e)
 {
 	unsigned char *buffer = tn_get(e->o.alloc, TN_VOLUME_DATA);
-	bool zeros = true;
+	struct ends ends = {.zeros = true};
 	int rc;
 
 	if (!buffer)
 		return tn_fail(-ENOMEM, "nvme: no memory");
-	rc = at_ends(e, TN_IO_READ, buffer, &zeros);
+	rc = at_ends(e, TN_IO_READ, buffer, &ends);
 	tn_put(e->o.alloc, buffer, TN_VOLUME_DATA);
 	if (rc)
 		return tn_fail(rc, "%s: its ends cannot be read, so nobody knows what it holds: force it by its serial number %s", e->o.port->name,
 			       tn_nvme_info(e->o.nvme)->serial);
-	return zeros ? 0 : not_ours(e);
+	return ends.zeros ? 0 : not_ours(e, ends.who);
 }
 
 /* What was forced away is not found again: firmware and tools write a partition table back from the copy at the other end. Bad blocks do not keep a drive from use. */
@@ -108,7 +118,7 @@ static int read_header(struct tn_nvme_engine *e, bool *found)
 	if (rc || tn_volume_choose(two, &e->volume))
 		return e->o.force ? 0 : check_empty(e);
 	if (!e->o.force && !tn_volume_is_ours(two)) /* a partition table or a RAID's superblock overwrites one copy and leaves the other */
-		return not_ours(e);
+		return not_ours(e, NULL);
 	*found = true;
 	if (e->volume.size_bytes > e->capacity)
 		return tn_fail(-EUCLEAN, "%s: the volume header says %llu bytes, the range has %llu", e->o.port->name,

@@ -124,6 +124,8 @@ def judge(ran, tests):
            ('a cache does not open on it', of('claim-cache', 3, r'/dev/nvme\d+n1p1 is mounted at /mnt: take another drive')),
            ('one with swap space neither', of('claim-swap', 3, r'/dev/nvme\d+n1p2 is swap space')),
            ('one that is part of a RAID neither', of('claim-raid', 3, r'/dev/nvme\d+n1p3 is part of /dev/md0')),
+           ('one that holds btrfs, which may be mounted without its saying so, neither', of('claim-btrfs', 3, r'/dev/nvme\d+n1p2 holds btrfs, in use or not')),
+           ('one that holds a label of ZFS neither', of('claim-zfs', 3, r'/dev/nvme\d+n1p3 holds ZFS, in use or not')),
            ('once it is used no more it is one of the kernel', of('claim-free', 3, 'driver nvme has it', 'driver_override')),
            ('bound as is said, doctor says that all can be used', of('doctor', 0, r'(raw NVMe +yes +0000.*\n.*){2}raw NVMe +yes +0000')),
            ('partitions are not written over', of('used', 1, 'serial number used')),

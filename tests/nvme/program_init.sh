@@ -62,6 +62,12 @@ claims() {
     echo "$numbers" >/sys/block/md0/md/new_dev
     step claim-raid /tenuto store format --nvme "$used" --force-serial used
     echo remove >"/sys/block/md0/md/dev-${used#/dev/}p3/state"
+    printf '_BHRfS_M' | /bin/busybox dd of="${used}p2" bs=1 seek=65600 conv=notrunc 2>/dev/null
+    step claim-btrfs /tenuto store format --nvme "$1" --force-serial used
+    /bin/busybox dd if=/dev/zero of="${used}p2" bs=4096 seek=16 count=1 conv=notrunc 2>/dev/null
+    printf '\014\261\272\000\000\000\000\000' | /bin/busybox dd of="${used}p3" bs=1 seek=16646144 conv=notrunc 2>/dev/null # the last label: 16 MiB - 128 KiB
+    step claim-zfs /tenuto store format --nvme "$used" --force-serial used
+    /bin/busybox dd if=/dev/zero of="${used}p3" bs=4096 seek=4064 count=1 conv=notrunc 2>/dev/null
     step claim-free /tenuto store format --nvme "$used" --force-serial used
 }
 
