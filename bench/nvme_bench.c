@@ -3,7 +3,7 @@
  * `tenuto bench nvme`: what driving NVMe from user space costs, on the software controller.
  *
  * Three questions. How many commands a core submits and sees end: against a device on the same thread that moves nothing, which is the driver alone,
- * and against the software controller on another core, which moves 4 KiB for each. How near objects come to memcpy, which is what that
+ * and against the software controller on another CPU, which moves 4 KiB for each. How near objects come to memcpy, which is what that
  * controller moves them by: through the I/O engine, and through a whole store. And how long it takes until a layer of a 64K-token prefix is in
  * the queue. The rows of each question take turns, and figures of one round are compared with those of the same round.
  *
@@ -38,7 +38,7 @@ static const struct cli_opt options[] = {
 
 static const struct cli_verb verb = {
 	.name = "bench nvme",
-	.about = "Drives NVMe queues against a controller in software: commands per second of one core, objects through the I/O engine and "
+	.about = "Drives NVMe queues against a controller in software: commands per second of one CPU, objects through the I/O engine and "
 		 "through a store beside memcpy of the same bytes, and the time to submit a layer of 256 objects of 32 pages. Needs no drive, "
 		 "two CPUs, and memory: eight times --total.",
 	.opts = options,
@@ -75,8 +75,8 @@ struct bench {
 static const struct bench empty = {
 	.pair = {{.key = "driver_32", .name = "the driver alone, 32 deep"},
 		 {.key = "driver_256", .name = "the driver alone, 256 deep"},
-		 {.key = "controller_32", .name = "controller on another core, 32 deep"},
-		 {.key = "controller_256", .name = "controller on another core, 256 deep"},
+		 {.key = "controller_32", .name = "controller on another CPU, 32 deep"},
+		 {.key = "controller_256", .name = "controller on another CPU, 256 deep"},
 		 {.key = "checking_256", .name = "likewise, and it checks everything"}},
 	.object = {{.key = "engine_read_sgl", .name = "I/O engine, read, SGL"},
 		   {.key = "engine_write_sgl", .name = "I/O engine, write, SGL"},

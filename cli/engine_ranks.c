@@ -254,7 +254,7 @@ static void add(struct rank_totals *to, const struct rank_totals *t)
 }
 
 /* All ranks at once. *least, *most: of what they say; *read_ns: of the slowest. */
-static int tell(struct engine_ranks *e, const struct order *o, const uint64_t *ids, uint32_t *least, uint32_t *most, uint64_t *read_ns)
+static int order_all(struct engine_ranks *e, const struct order *o, const uint64_t *ids, uint32_t *least, uint32_t *most, uint64_t *read_ns)
 {
 	int rc = 0;
 
@@ -300,7 +300,7 @@ int engine_ranks_attach(struct engine_ranks *e, struct tn_cache *cache)
 		ro.rank = i;
 		rc = rank_space_open(e->cache, &ro, &e->space[i]);
 	}
-	return rc ? rc : tell(e, &o, NULL, &least, &most, &read_ns);
+	return rc ? rc : order_all(e, &o, NULL, &least, &most, &read_ns);
 }
 
 /* The longest prefix that all ranks have, held; a block whose save is under way does not end it. */
@@ -315,7 +315,7 @@ static int match(struct engine_ranks *e, const uint64_t *ids, uint32_t n, struct
 		if (rc < 0 || (uint32_t)rc >= n)
 			return rc;
 		o.id = ids[rc];
-		told = tell(e, &o, NULL, &least, &most, &read_ns);
+		told = order_all(e, &o, NULL, &least, &most, &read_ns);
 		if (!told && most == 0)
 			return rc;
 		if (m->pin)
@@ -338,7 +338,7 @@ int engine_ranks_request(struct engine_ranks *e, const uint64_t *ids, uint32_t n
 	if (found < 0)
 		return found;
 	o.found = (uint32_t)found;
-	rc = tell(e, &o, ids, good, &most, read_ns);
+	rc = order_all(e, &o, ids, good, &most, read_ns);
 	*host = m.tier_blocks[TN_TIER_HOST] / e->o.ranks;
 	if (m.pin)
 		tn_unpin(e->space[0], m.pin);
@@ -351,7 +351,7 @@ int engine_ranks_settle(struct engine_ranks *e)
 	uint32_t least, most;
 	uint64_t read_ns;
 
-	return tell(e, &o, NULL, &least, &most, &read_ns);
+	return order_all(e, &o, NULL, &least, &most, &read_ns);
 }
 
 const struct engine_ranks_totals *engine_ranks_totals(const struct engine_ranks *e)

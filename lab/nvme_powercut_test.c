@@ -422,7 +422,7 @@ static void a_flush_covers_a_write_that_completes_twice(void **state)
 	medium_destroy(m);
 }
 
-static int tell(void **state)
+static int print_totals(void **state)
 {
 	printf("# %llu commands, %llu MiB, %llu faults; of blocks that a cut could take %llu were taken, %llu stayed\n",
 	       (unsigned long long)total.commands, (unsigned long long)(total.bytes >> 20), (unsigned long long)total.faults,
@@ -442,5 +442,5 @@ int main(void)
 
 	if (tn_test_soak())
 		setenv("TN_SIM_FULL", "1", 1);
-	return cmocka_run_group_tests_name("nvme-powercut", tests, NULL, tell);
+	return cmocka_run_group_tests_name("nvme-powercut", tests, NULL, print_totals);
 }

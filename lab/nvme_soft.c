@@ -96,7 +96,7 @@ static uint32_t queue_entries(const struct tn_soft *s, uint32_t queue)
 }
 
 /* Free entries of a completion queue: the host's doorbell says what it has taken. */
-static bool room(struct tn_soft *s, struct tn_soft_cq *cq, uint32_t number)
+static bool has_free_entry(struct tn_soft *s, struct tn_soft_cq *cq, uint32_t number)
 {
 	uint32_t bell = get32(s, tn_nvme_doorbell(s->cap, number, 1)), next = (cq->tail + 1) % cq->entries;
 
@@ -115,7 +115,7 @@ static bool post(struct tn_soft *s, const struct tn_soft_work *w)
 			     w->c.id | (uint32_t)(w->status << 1 | cq->phase) << 16};
 	uint32_t *entry;
 
-	if (!room(s, cq, w->queue))
+	if (!has_free_entry(s, cq, w->queue))
 		return false;
 	entry = tn_soft_at(s, cq->bus + cq->tail * sizeof(struct tn_nvme_completion), sizeof(dword));
 	if (entry) {
@@ -319,7 +319,7 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 	s->stats.commands++;
 }
 
-static void tell(struct tn_soft *s, uint32_t queue)
+static void report_command(struct tn_soft *s, uint32_t queue)
 {
 	if (s->on_command && queue != TN_NVME_ADMIN)
 		s->on_command(s->on_command_arg, s);
@@ -355,7 +355,7 @@ static bool fetch(struct tn_soft *s, uint32_t queue)
 		}
 		accept(s, w);
 		s->active[s->nactive++] = s->free_work[--s->nfree];
-		tell(s, queue);
+		report_command(s, queue);
 	}
 	return n > 0;
 }
@@ -393,7 +393,7 @@ static bool complete_due(struct tn_soft *s)
 			forget(s, i);
 		else
 			i++;
-		tell(s, queue);
+		report_command(s, queue);
 	}
 	return any;
 }

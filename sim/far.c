@@ -65,7 +65,7 @@ static struct stored *find(struct tn_far *far, const struct tn_tier_space *space
 	return NULL;
 }
 
-static void tell(struct tn_far *far, const struct stored *s, bool gone)
+static void report_event(struct tn_far *far, const struct stored *s, bool gone)
 {
 	if (far->nevents == EVENTS)
 		return;
@@ -77,7 +77,7 @@ static void take_away(struct tn_far *far, struct stored *s, bool told)
 	s->there = false;
 	far->there--;
 	if (told)
-		tell(far, s, true);
+		report_event(far, s, true);
 }
 
 /* For good, and without a word: whoever does this knows. */
@@ -116,7 +116,7 @@ bool tn_far_put_back(struct tn_far *far, bool told)
 		s->there = true;
 		far->there++;
 		if (told)
-			tell(far, s, false);
+			report_event(far, s, false);
 		return true;
 	}
 	return false;

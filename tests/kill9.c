@@ -188,7 +188,7 @@ static void close_cache(struct child *c)
 		die("close", err);
 }
 
-static void tell(const struct child *c, enum word word, uint32_t value)
+static void send_word(const struct child *c, enum word word, uint32_t value)
 {
 	struct message m = {.word = word, .value = value, .now_ns = tn_test_now()};
 
@@ -343,7 +343,7 @@ static void flush(struct child *c, const uint32_t *batches, uint32_t n)
 	if (err)
 		die("flush", err);
 	for (uint32_t i = 0; i < n; i++)
-		tell(c, DURABLE, batches[i]);
+		send_word(c, DURABLE, batches[i]);
 }
 
 static void work(struct child *c, uint32_t next)
@@ -360,13 +360,13 @@ static void work(struct child *c, uint32_t next)
 	__atomic_store_n(&c->saved, next, __ATOMIC_RELEASE);
 	if (pthread_create(&loader, NULL, load_for_ever, c))
 		die("thread", 0);
-	tell(c, READY, 0);
+	send_word(c, READY, 0);
 	for (;;) {
 		uint32_t batch = next < last ? next++ : tn_rng_below(&c->rng, last);
 
-		tell(c, STARTED, batch);
+		send_word(c, STARTED, batch);
 		if (save_batch(c, batch)) {
-			tell(c, STORED, batch);
+			send_word(c, STORED, batch);
 			unflushed[n++] = batch;
 		}
 		if (batch + 1 == next)
@@ -385,7 +385,7 @@ static void work(struct child *c, uint32_t next)
 
 			/* Forgets blocks that were saved again but not flushed: no promise covers them. */
 			n = 0;
-			tell(c, DROPPING, victim * BATCH + block);
+			send_word(c, DROPPING, victim * BATCH + block);
 			tn_drop(c->space, &key, 1);
 		}
 	}
@@ -393,7 +393,7 @@ static void work(struct child *c, uint32_t next)
 
 /* ---- the child that looks ----------------------------------------------------------------------------------------- */
 
-static void look(struct child *c, const struct ledger *ledger, bool close)
+static void check_store(struct child *c, const struct ledger *ledger, bool close)
 {
 	uint32_t total = 0, durable = 0, lost = 0;
 
@@ -557,7 +557,7 @@ static void look_one(const struct setting *s, const char *dir, const struct ledg
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		tn_rng_seed(&c.rng, 1);
-		look(&c, ledger, close);
+		check_store(&c, ledger, close);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));

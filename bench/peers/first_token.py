@@ -107,7 +107,7 @@ def main():
     if not os.path.exists(os.path.join(args.engines, kind.needs)):
         print(f'no {kind.versions} in {args.engines}')
         return 77
-    result = {'date': time.strftime('%Y-%m-%d'), 'machine': f'{os.cpu_count()} cores, {platform.release()}, {platform.machine()}', 'versions': kind.versions,
+    result = {'date': time.strftime('%Y-%m-%d'), 'machine': f'{os.cpu_count()} CPUs, {platform.release()}, {platform.machine()}', 'versions': kind.versions,
               'prompts': args.count, 'tokens': args.chunk_tokens * args.chunks + 20, 'chunk_tokens': args.chunk_tokens}
 
     def keep(rounds):

@@ -356,7 +356,7 @@ def main():
         parser.error(f'unknown: {", ".join(sorted(unknown))}')
     os.makedirs(args.cache, exist_ok=True)
     peers, left_out = usable(args, chosen)
-    result = {'date': time.strftime('%Y-%m-%d'), 'machine': f'{os.cpu_count()} cores, {platform.release()}, {platform.machine()}', 'blocks': args.blocks,
+    result = {'date': time.strftime('%Y-%m-%d'), 'machine': f'{os.cpu_count()} CPUs, {platform.release()}, {platform.machine()}', 'blocks': args.blocks,
               'block_bytes': args.block_bytes, 'versions': versions(args, peers), 'peers': {k: v[3] for k, v in peers.items()}, 'left_out': left_out, 'faults': {}}
     result['rounds'] = []
     for i in range(args.rounds):

@@ -721,7 +721,7 @@ void tn_schedule_load_over(struct tn_reading *r);
 struct tn_reading *tn_schedule_next(struct tn_cache *cache, uint64_t now_ns);
 void tn_schedule_again(struct tn_cache *cache);
 /* Bytes that reads of a device may be let go now, at least that many if any; 0: ask with tn_schedule_read, or *later. */
-uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later);
+uint64_t tn_schedule_read_allowance(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later);
 /* Whether a transfer may go now; if so, its end must be told. */
 bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes);
 void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);

@@ -155,7 +155,7 @@ void tn_keyed_destroy(struct tn_keyed *k)
 }
 
 /* The first of caller and owner leaves its word, the second frees the entry. */
-static void let_go(struct tn_lookup *l, uint32_t word)
+static void leave_lookup(struct tn_lookup *l, uint32_t word)
 {
 	struct tn_keyed *k = l->keyed;
 
@@ -167,7 +167,7 @@ static void lookup_ends(struct tn_lookup *l)
 {
 	struct tn_session *whose = l->whose;
 
-	let_go(l, OVER);
+	leave_lookup(l, OVER);
 	tn_session_completes(l->keyed->o.messages->cache, whose);
 }
 
@@ -246,5 +246,5 @@ bool tn_lookup_over(const struct tn_lookup *l)
 
 void tn_lookup_end(struct tn_lookup *l)
 {
-	let_go(l, GIVEN_UP);
+	leave_lookup(l, GIVEN_UP);
 }

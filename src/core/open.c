@@ -235,7 +235,7 @@ static int spare_bytes(const struct tn_cache *cache, uint64_t *bytes)
 }
 
 /* Bytes of a directory's file system, or of a drive, all and those that are free; false: it does not say. */
-static bool room_of(const struct tn_cache *cache, const char *dir, uint64_t *all, uint64_t *left)
+static bool free_disk_of(const struct tn_cache *cache, const char *dir, uint64_t *all, uint64_t *left)
 {
 	struct statvfs fs;
 
@@ -255,14 +255,14 @@ static bool room_of(const struct tn_cache *cache, const char *dir, uint64_t *all
  * A capacity that no file system could ever hold is refused, before tables are made for it. One that does not fit beside what is there now is said
  * to be so: it may fit later. existing: what the stores have, of which nobody knows how much is written.
  */
-static int check_room(struct tn_cache *cache, uint64_t existing)
+static int check_free_disk(struct tn_cache *cache, uint64_t existing)
 {
 	uint64_t each = cache->o.ndirs ? cache->o.disk_bytes / cache->o.ndirs : 0, all, left;
 
 	for (size_t i = 0; i < cache->o.ndirs; i++) {
 		const char *dir = cache->o.dirs[i];
 
-		if (!room_of(cache, dir, &all, &left))
+		if (!free_disk_of(cache, dir, &all, &left))
 			continue; /* opening the store says why */
 		if (each > all)
 			return tn_fail(-EINVAL, "disk_bytes %llu: a capacity of %llu in %s, which has %llu in all; give less",
@@ -292,7 +292,7 @@ static int plan_capacity(struct tn_cache *cache)
 			cache->o.disk_bytes = size;
 	}
 	if (rc == 0)
-		rc = check_room(cache, existing);
+		rc = check_free_disk(cache, existing);
 	if (rc == 0 && cache->o.disk_bytes == 0 && existing == 0) {
 		rc = spare_bytes(cache, &cache->o.disk_bytes);
 		if (rc == 0 && cache->o.disk_bytes < SMALL_BYTES)

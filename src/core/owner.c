@@ -43,7 +43,7 @@ static void begin_save(struct tn_op *op, const struct tn_command *c)
 }
 
 /* Until the ring is answered the front begins no new life of the operation: the command is copied before that. */
-static void look(struct tn_session *session, const struct tn_doorbell *kicks, uint32_t number)
+static void take_command(struct tn_session *session, const struct tn_doorbell *kicks, uint32_t number)
 {
 	struct tn_op *op = &session->ops[number].op;
 	bool alive = op->alive;
@@ -78,7 +78,7 @@ static bool take_kicks(struct tn_session *session)
 	uint32_t first, n = session->over ? 0 : tn_doorbell_take(&kicks, &session->kicks, session->kicked, &first);
 
 	for (uint32_t i = 0; i < n; i++)
-		look(session, &kicks, session->kicked[first + i]);
+		take_command(session, &kicks, session->kicked[first + i]);
 	return n > 0;
 }
 

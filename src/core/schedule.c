@@ -305,7 +305,7 @@ void tn_schedule_again(struct tn_cache *cache)
 
 /* ---- transfers --------------------------------------------------------------------------------------- */
 
-uint64_t tn_schedule_read_room(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later)
+uint64_t tn_schedule_read_allowance(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later)
 {
 	return tn_sched_sendable(cache->schedule->sched, device, least, tn_now_ns(&cache->clock), later);
 }

@@ -299,7 +299,7 @@ bool tn_transfers_may_read(struct tn_read_item *item, uint32_t chunk)
 	if (!cache->schedule)
 		return true;
 	if (!(r->asked & 1u << d))
-		r->left[d] = tn_schedule_read_room(cache, d, bytes, &later);
+		r->left[d] = tn_schedule_read_allowance(cache, d, bytes, &later);
 	r->asked |= 1u << d;
 	if (r->left[d] >= bytes) {
 		r->left[d] -= bytes;
@@ -585,7 +585,7 @@ static bool is_read(const struct transfer *x)
 	return x->t.kind == TN_TRANSFER_READ || x->t.kind == TN_TRANSFER_IN;
 }
 
-static void tell(struct tn_cache *cache, struct transfer *x, uint32_t ended)
+static void report_ended(struct tn_cache *cache, struct transfer *x, uint32_t ended)
 {
 	uint64_t bytes = (uint64_t)(ended - x->told) * x->object_bytes;
 
@@ -610,7 +610,7 @@ static void unlink_iocb(struct tn_cache *cache, uint32_t id, uint32_t before)
 		r->at[before].next = x->next;
 	if (r->last == id)
 		r->last = before;
-	tell(cache, x, x->count);
+	report_ended(cache, x, x->count);
 	x->t.op->out_bytes -= x->bytes;
 	*out_of(r, &x->t) -= x->bytes;
 }
@@ -668,7 +668,7 @@ static bool visit(struct tn_transfer_walk *w, uint32_t id)
 		return true;
 	}
 	w->before = id;
-	tell(w->cache, x, ended);
+	report_ended(w->cache, x, ended);
 	if (!is_read(x) || ended <= x->seen || (ended - x->seen) * LOOKS < x->count)
 		return false;
 	x->seen = ended;

@@ -325,7 +325,7 @@ static int plan(struct call *c)
 typedef int tell_events(struct tn_served *s, const struct tn_wire_events *w, struct tn_wire_events_told *told,
 			struct tn_block_event *out, uint32_t max);
 
-static int events(struct call *c, tell_events *tell)
+static int events(struct call *c, tell_events *copy_events)
 {
 	struct tn_wire_events_told told;
 	struct tn_wire_events w;
@@ -334,7 +334,7 @@ static int events(struct call *c, tell_events *tell)
 
 	if (!take(c, &w, sizeof(w)))
 		return too_short(c);
-	rc = tell(c->s, &w, &told, (struct tn_block_event *)(void *)(c->answer + sizeof(told)), max);
+	rc = copy_events(c->s, &w, &told, (struct tn_block_event *)(void *)(c->answer + sizeof(told)), max);
 	if (rc)
 		return rc;
 	answer(c, &told, sizeof(told));
@@ -700,7 +700,7 @@ static bool start_slow(const struct call *c)
 	return false;
 }
 
-static void look(struct tn_served *s, uint32_t number)
+static void take_call(struct tn_served *s, uint32_t number)
 {
 	struct call c = {.s = s, .number = number, .asked = s->asked, .answer = tn_call_told_bytes(&s->region, number)};
 
@@ -740,7 +740,7 @@ static void give_back(struct tn_served *s)
 void tn_served_answer(struct tn_served *s)
 {
 	for (uint32_t i = 0; i < TN_WIRE_CALLS; i++)
-		look(s, i);
+		take_call(s, i);
 }
 
 void tn_served_leave(struct tn_served *s)

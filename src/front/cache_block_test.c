@@ -162,7 +162,7 @@ static void hold(enum call call)
 	__atomic_store_n(&holding, call, __ATOMIC_SEQ_CST);
 }
 
-static void let_go(void)
+static void stop_holding(void)
 {
 	__atomic_store_n(&holding, CALL_COUNT, __ATOMIC_SEQ_CST);
 }
@@ -255,7 +255,7 @@ static void serve_while_held(const char *engine, enum call call, int fallocate_e
 	save_some(&r, 1, HOT);
 	wait_until_held(call);
 	must_serve(&r, call, 1, HOT);
-	let_go();
+	stop_holding();
 	__atomic_store_n(&no_fallocate, 0, __ATOMIC_SEQ_CST);
 	assert_int_equal(rig_flush(&r), 0);
 	tear_down(&r);
@@ -306,7 +306,7 @@ static void a_flush_ends_while_space_is_reserved(void **state)
 		wait_until_held(CALL_fallocate64);
 		assert_int_equal(rig_flush(&r), 0);
 		must_serve(&r, CALL_fallocate64, 101, 16);
-		let_go();
+		stop_holding();
 		tear_down(&r);
 	}
 }
@@ -330,7 +330,7 @@ static void a_load_ends_at_its_deadline_while_reads_hang(void **state)
 	wait_until_held(CALL_preadv64);
 	assert_int_equal(rig_load_wait(r.s, load, 0), 0); /* blocks that are good */
 	must_serve(&r, CALL_preadv64, 101, HOT);
-	let_go();
+	stop_holding();
 	rig_load_end(r.s, load);
 	tear_down(&r);
 }

@@ -82,7 +82,7 @@ static void unpin(struct tn_cache *cache, tn_block b)
 }
 
 /* Unpins what the lease and those behind it have. */
-static void let_go(struct tn_cache *cache, struct tn_lease *lease)
+static void unpin_all(struct tn_cache *cache, struct tn_lease *lease)
 {
 	for (; lease; lease = lease->rest) {
 		for (uint32_t i = 0; i < lease->n; i++)
@@ -98,7 +98,7 @@ static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 	struct tn_matches *m = cache->matches;
 	uint32_t n = 0;
 
-	let_go(cache, lease);
+	unpin_all(cache, lease);
 	for (; lease; n++) {
 		struct tn_lease *rest = lease->rest;
 
@@ -411,7 +411,7 @@ static int find_all(struct tn_holder *holder, struct tn_space *const *spaces, si
 		m = (struct tn_match){.size = sizeof(m), .blocks = end, .first = end};
 		if (take_all(spaces, nspaces, keys, end, at, lease, &m))
 			break;
-		let_go(cache, lease);
+		unpin_all(cache, lease);
 	}
 	for (size_t i = 0; i < nspaces; i++)
 		m.first = at[i] < m.first ? at[i] : m.first;

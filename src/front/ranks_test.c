@@ -218,7 +218,7 @@ static int64_t answer(struct world *w, uint32_t rank, uint64_t *pin)
 	return said.result;
 }
 
-static int64_t tell(struct world *w, uint32_t rank, enum what what, uint64_t first, uint32_t n)
+static int64_t command(struct world *w, uint32_t rank, enum what what, uint64_t first, uint32_t n)
 {
 	order(w, rank, &(struct order){.what = what, .first = first, .n = n});
 	return answer(w, rank, NULL);
@@ -297,13 +297,13 @@ static void a_block_is_found_when_every_rank_has_saved_it(void **state)
 		uint32_t last = any_rank(&w);
 
 		for (uint32_t i = 1; i < RANKS; i++)
-			assert_int_equal(tell(&w, (last + i) % RANKS, SAVE, p * 100, BLOCKS), BLOCKS);
-		assert_int_equal(tell(&w, SCHEDULER, MATCH, p * 100, BLOCKS), 0);
+			assert_int_equal(command(&w, (last + i) % RANKS, SAVE, p * 100, BLOCKS), BLOCKS);
+		assert_int_equal(command(&w, SCHEDULER, MATCH, p * 100, BLOCKS), 0);
 		/* One that has some of them ends the prefix there. */
-		assert_int_equal(tell(&w, last, SAVE, p * 100, 3), 3);
-		assert_int_equal(tell(&w, SCHEDULER, MATCH, p * 100, BLOCKS), 3);
-		assert_int_equal(tell(&w, last, SAVE, p * 100, BLOCKS), BLOCKS);
-		assert_int_equal(tell(&w, SCHEDULER, MATCH, p * 100, BLOCKS), BLOCKS);
+		assert_int_equal(command(&w, last, SAVE, p * 100, 3), 3);
+		assert_int_equal(command(&w, SCHEDULER, MATCH, p * 100, BLOCKS), 3);
+		assert_int_equal(command(&w, last, SAVE, p * 100, BLOCKS), BLOCKS);
+		assert_int_equal(command(&w, SCHEDULER, MATCH, p * 100, BLOCKS), BLOCKS);
 		assert_int_equal(tell_ranks(&w, LOAD, p * 100, BLOCKS), BLOCKS);
 	}
 	down(&w);
@@ -317,14 +317,14 @@ static void a_block_whose_save_has_not_committed_on_every_rank_is_not_found(void
 	up(&w, 64u << 20, 8u << 20);
 	half = any_rank(&w);
 	for (uint32_t i = 0; i < RANKS; i++)
-		assert_int_equal(tell(&w, i, i == half ? SAVE_HALF : SAVE, 1, BLOCKS), i == half ? 0 : BLOCKS);
-	assert_int_equal(tell(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
+		assert_int_equal(command(&w, i, i == half ? SAVE_HALF : SAVE, 1, BLOCKS), i == half ? 0 : BLOCKS);
+	assert_int_equal(command(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
 	/* Killed in the middle, it never will be; the one that takes its place saves again. */
 	kill_and_wait(&w, half);
-	assert_int_equal(tell(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
+	assert_int_equal(command(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
 	start(&w, half);
-	assert_int_equal(tell(&w, half, SAVE, 1, BLOCKS), BLOCKS);
-	assert_int_equal(tell(&w, SCHEDULER, MATCH, 1, BLOCKS), BLOCKS);
+	assert_int_equal(command(&w, half, SAVE, 1, BLOCKS), BLOCKS);
+	assert_int_equal(command(&w, SCHEDULER, MATCH, 1, BLOCKS), BLOCKS);
 	assert_int_equal(tell_ranks(&w, LOAD, 1, BLOCKS), BLOCKS);
 	down(&w);
 }
@@ -361,7 +361,7 @@ static void the_schedulers_lease_keeps_the_blocks_for_the_loads_of_the_ranks(voi
 	order(&w, SCHEDULER, &unpin);
 	assert_int_equal(answer(&w, SCHEDULER, NULL), 0);
 	press(&w);
-	assert_int_equal(tell(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
+	assert_int_equal(command(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
 	assert_int_equal(tell_ranks(&w, LOAD, 1, BLOCKS), 0);
 	down(&w);
 }
@@ -374,12 +374,12 @@ static void a_lease_holds_what_all_ranks_have_or_nothing(void **state)
 
 	up(&w, 0, 8u << 20);
 	for (uint32_t i = 0; i < RANKS; i++)
-		assert_int_equal(tell(&w, i, SAVE, 1, i == 1 ? 2 : BLOCKS), i == 1 ? 2 : BLOCKS);
+		assert_int_equal(command(&w, i, SAVE, 1, i == 1 ? 2 : BLOCKS), i == 1 ? 2 : BLOCKS);
 	order(&w, SCHEDULER, &(struct order){.what = PIN, .first = 1, .n = BLOCKS});
 	assert_int_equal(answer(&w, SCHEDULER, &unpin.pin), 2);
 	press(&w);
 	for (uint32_t i = 0; i < RANKS; i++)
-		assert_int_equal(tell(&w, i, LOAD, 1, BLOCKS), 2);
+		assert_int_equal(command(&w, i, LOAD, 1, BLOCKS), 2);
 	order(&w, SCHEDULER, &unpin);
 	assert_int_equal(answer(&w, SCHEDULER, NULL), 0);
 	down(&w);
@@ -394,7 +394,7 @@ static void workers_are_killed_while_they_save(void **state)
 
 	up(&w, 64u << 20, 8u << 20);
 	for (uint32_t i = 0; i < RANKS; i++) /* it has begun */
-		assert_int_equal(tell(&w, i, LOAD, 1, 1), 0);
+		assert_int_equal(command(&w, i, LOAD, 1, 1), 0);
 	for (uint64_t p = 1; p <= rounds; p++) {
 		uint32_t victim = any_rank(&w);
 		int64_t found, loaded;
@@ -411,9 +411,9 @@ static void workers_are_killed_while_they_save(void **state)
 		 * Of a save that was committed what is stored by the time that the owner knows of the death stays, first blocks first; maybe it
 		 * does not know yet. What is found, every rank can load.
 		 */
-		found = tell(&w, SCHEDULER, MATCH, p * 100, BLOCKS);
+		found = command(&w, SCHEDULER, MATCH, p * 100, BLOCKS);
 		for (uint32_t i = 0; i < RANKS; i++) {
-			loaded = tell(&w, i, LOAD, p * 100, BLOCKS);
+			loaded = command(&w, i, LOAD, p * 100, BLOCKS);
 			if (i == victim)
 				assert_in_range(loaded, found, BLOCKS);
 			else
@@ -422,7 +422,7 @@ static void workers_are_killed_while_they_save(void **state)
 		all += found == BLOCKS;
 		some += found > 0 && found < BLOCKS;
 		assert_int_equal(tell_ranks(&w, SAVE, p * 100, BLOCKS), BLOCKS);
-		assert_int_equal(tell(&w, SCHEDULER, MATCH, p * 100, BLOCKS), BLOCKS);
+		assert_int_equal(command(&w, SCHEDULER, MATCH, p * 100, BLOCKS), BLOCKS);
 	}
 	print_message("# of %u saves whose process was killed %u were over, and %u half over\n", rounds, all, some);
 	down(&w);
@@ -436,7 +436,7 @@ static void the_scheduler_is_killed_while_the_ranks_load_what_it_held(void **sta
 	up(&w, 0, 8u << 20);
 	for (uint32_t round = 0; round < rounds; round++) {
 		assert_int_equal(tell_ranks(&w, SAVE, 1, BLOCKS), BLOCKS);
-		assert_int_equal(tell(&w, SCHEDULER, PIN, 1, BLOCKS), BLOCKS);
+		assert_int_equal(command(&w, SCHEDULER, PIN, 1, BLOCKS), BLOCKS);
 		for (uint32_t i = 0; i < RANKS; i++)
 			order(&w, i, &(struct order){.what = LOAD_BEGIN, .first = 1, .n = BLOCKS});
 		usleep((useconds_t)tn_rng_below(&w.rng, 2000));
@@ -445,11 +445,11 @@ static void the_scheduler_is_killed_while_the_ranks_load_what_it_held(void **sta
 		for (uint32_t i = 0; i < RANKS; i++)
 			assert_int_equal(answer(&w, i, NULL), 0);
 		for (uint32_t i = 0; i < RANKS; i++)
-			assert_int_equal(tell(&w, i, LOAD_END, 1, BLOCKS), BLOCKS);
+			assert_int_equal(command(&w, i, LOAD_END, 1, BLOCKS), BLOCKS);
 		/* Its lease is over. */
-		rig_until(&w.r, (press(&w), tell(&w, 0, LOAD, 1, BLOCKS)) == 0);
+		rig_until(&w.r, (press(&w), command(&w, 0, LOAD, 1, BLOCKS)) == 0);
 		start(&w, SCHEDULER);
-		assert_int_equal(tell(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
+		assert_int_equal(command(&w, SCHEDULER, MATCH, 1, BLOCKS), 0);
 	}
 	down(&w);
 }

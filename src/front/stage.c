@@ -281,7 +281,7 @@ static void kick_owner(const struct tn_front_op *op)
 }
 
 /* The owner will not look at the batch, nor at the session memory, again. */
-static bool owner_let_go(const struct tn_front_op *op)
+static bool owner_is_through(const struct tn_front_op *op)
 {
 	const struct tn_region *owner = &op->cache->region;
 	struct tn_doorbell kicks = tn_region_kicks(owner);
@@ -312,7 +312,7 @@ static void next_batch(struct tn_front_op *op)
 }
 
 /* The caller may begin the operation's next life before this returns. */
-static void let_go(struct tn_stage *s, struct tn_front_op *op, int status)
+static void end_operation(struct tn_stage *s, struct tn_front_op *op, int status)
 {
 	uint32_t number = op->number;
 	uint64_t generation = op->generation;
@@ -416,7 +416,7 @@ static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t goo
 		if (!tn_face_is_ready(op->region, op->number, c, op->generation))
 			tn_face_tell_ready(op->region, op->number, c, op->generation);
 	s->told |= tn_face_notify(op->region, op->number);
-	let_go(s, op, owner_began(op) ? tn_face_told(&op->cache->region, op->number)->status : 0);
+	end_operation(s, op, owner_began(op) ? tn_face_told(&op->cache->region, op->number)->status : 0);
 }
 
 static void batch_loaded(struct tn_stage *s, struct tn_front_op *op)
@@ -436,7 +436,7 @@ static void batch_loaded(struct tn_stage *s, struct tn_front_op *op)
 
 static bool step_load(struct tn_stage *s, struct tn_front_op *op)
 {
-	bool over = owner_let_go(op);
+	bool over = owner_is_through(op);
 	uint32_t chunk;
 
 	if (tn_region_is_gone(&op->cache->region)) {
@@ -562,16 +562,16 @@ static void batch_saved(struct tn_stage *s, struct tn_front_op *op)
 	if (!refused)
 		leave_rest(op, batch_of(op).end, TN_SAVED_NOT);
 	tn_face_tell_saved(op->region, op->number, op->batches.counted, TN_FACE_KINDS, op->batches.error);
-	let_go(s, op, op->batches.status);
+	end_operation(s, op, op->batches.status);
 }
 
 static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
 {
 	if (tn_region_is_gone(&op->cache->region)) {
-		let_go(s, op, -ESHUTDOWN);
+		end_operation(s, op, -ESHUTDOWN);
 		return true;
 	}
-	if (owner_let_go(op)) {
+	if (owner_is_through(op)) {
 		batch_saved(s, op);
 		return true;
 	}

@@ -109,7 +109,7 @@ int tn_nvme_vfio_find(struct tn_nvme_found *found, uint32_t max)
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
 
 /* Where an area of so many bytes begins on the bus, and its place among the others; UINT64_MAX: there is no room. */
-static uint64_t find_room(const struct tn_nvme_vfio *v, uint64_t bytes, uint32_t *at)
+static uint64_t find_iova_gap(const struct tn_nvme_vfio *v, uint64_t bytes, uint32_t *at)
 {
 	uint64_t from = FIRST_IOVA;
 
@@ -125,7 +125,7 @@ static int add_area(struct tn_nvme_vfio *v, void *memory, uint64_t bytes)
 	struct vfio_iommu_type1_dma_map m = {.argsz = sizeof(m), .flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE,
 					     .vaddr = (uintptr_t)memory, .size = bytes};
 
-	m.iova = bytes > LAST_IOVA ? UINT64_MAX : find_room(v, bytes, &at);
+	m.iova = bytes > LAST_IOVA ? UINT64_MAX : find_iova_gap(v, bytes, &at);
 	if (m.iova == UINT64_MAX)
 		return tn_fail(-ENOSPC, "%s: no bus addresses for %llu bytes", v->bdf, (unsigned long long)bytes);
 	if (ioctl(v->container, VFIO_IOMMU_MAP_DMA, &m))

@@ -207,14 +207,14 @@ void tn_sched_late(struct tn_sched *s, bool late)
 
 /* ---- telling ------------------------------------------------------------------------------------- */
 
-static void tell(const struct tn_sched *s, struct tn_decision d)
+static void report_decision(const struct tn_sched *s, struct tn_decision d)
 {
 	d.deferred_bytes = s->backlog;
 	if (s->o.explain)
 		s->o.explain(s->o.explain_arg, &d);
 }
 
-static void tell_reads(struct tn_sched *s)
+static void report_reads(struct tn_sched *s)
 {
 	struct tn_sched_telling *t = &s->read;
 
@@ -226,7 +226,7 @@ static void tell_reads(struct tn_sched *s)
 			continue;
 		t->d.device = i;
 		t->d.bytes = t->bytes[i];
-		tell(s, t->d);
+		report_decision(s, t->d);
 		t->bytes[i] = 0;
 	}
 }
@@ -246,7 +246,7 @@ static void note_read(struct tn_sched *s, const struct tn_sched_load *load, uint
 	if (!s->o.explain)
 		return;
 	if (t->any && (t->d.load != load->id || t->d.layer != layer))
-		tell_reads(s);
+		report_reads(s);
 	if (!t->any)
 		t->d = (struct tn_decision){
 			.time_ns = now,
@@ -266,16 +266,16 @@ static int64_t write_slack(const struct tn_sched *s, uint64_t now)
 }
 
 /* What waits is told once, not in every turn. */
-static void tell_wait(struct tn_sched *s, const struct tn_sched_load *load, uint32_t device, uint64_t bytes,
+static void report_wait(struct tn_sched *s, const struct tn_sched_load *load, uint32_t device, uint64_t bytes,
 		      enum tn_reason reason, uint64_t now)
 {
 	struct tn_sched_device *d = &s->device[device];
 
 	if (!s->o.explain || d->told == reason)
 		return;
-	tell_reads(s);
+	report_reads(s);
 	d->told = reason;
-	tell(s, (struct tn_decision){.time_ns = now,
+	report_decision(s, (struct tn_decision){.time_ns = now,
 				     .load = load ? load->id : 0,
 				     .layer = load ? load->next_layer : 0,
 				     .device = device,
@@ -287,7 +287,7 @@ static void tell_wait(struct tn_sched *s, const struct tn_sched_load *load, uint
 
 void tn_sched_refused(struct tn_sched *s, uint64_t bytes, uint64_t now_ns)
 {
-	tell(s, (struct tn_decision){.time_ns = now_ns,
+	report_decision(s, (struct tn_decision){.time_ns = now_ns,
 				     .device = TN_DEVICES_MAX,
 				     .chosen = TN_CHOSE_REFUSE,
 				     .reason = TN_REASON_BACKLOG,
@@ -309,7 +309,7 @@ static bool wait_goes_on(struct tn_sched_waits *w, uint64_t now)
 
 void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 {
-	tell_reads(s);
+	report_reads(s);
 	tn_sched_again(s);
 	for (uint32_t i = 0; i < s->o.devices; i++) {
 		struct tn_sched_device *d = &s->device[i];
@@ -557,7 +557,7 @@ bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t laye
 
 	assert(device < s->o.devices);
 	if (bytes > sendable(s, device, &reason, now_ns)) {
-		tell_wait(s, load, device, bytes, reason, now_ns);
+		report_wait(s, load, device, bytes, reason, now_ns);
 		return false;
 	}
 	note_read(s, load, layer, device, bytes, now_ns);
@@ -709,12 +709,12 @@ bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t devic
 	assert(device < s->o.devices);
 	if (!may_write(s, who, device, bytes, &reason, &slack_ns, now_ns)) {
 		d->waits[who].asked = true;
-		tell_wait(s, NULL, device, bytes, reason, now_ns);
+		report_wait(s, NULL, device, bytes, reason, now_ns);
 		return false;
 	}
 	d->told = TN_REASONS;
-	tell_reads(s);
-	tell(s, (struct tn_decision){.time_ns = now_ns,
+	report_reads(s);
+	report_decision(s, (struct tn_decision){.time_ns = now_ns,
 				     .device = device,
 				     .chosen = TN_CHOSE_WRITE,
 				     .reason = reason,

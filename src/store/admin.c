@@ -125,7 +125,7 @@ static void keep_reading(struct walk *w)
 /* ---- judging blocks ---------------------------------------------------------------------------------------------- */
 
 /* Where a bad block lies and what is wrong with it. */
-static void tell(struct walk *w, const struct block *b, const struct tn_key *key, const char *what)
+static void report_block(struct walk *w, const struct block *b, const struct tn_key *key, const char *what)
 {
 	tn_log(w->s->log, TN_LOG_WARN, "%s: slot %u (data from byte %" PRIu64 " on), block %016" PRIx64 "%016" PRIx64 ": %s",
 	       b->dev->path, tn_store_global(b->dev, b->local), b->place.data_offset, key->word[0], key->word[1], what);
@@ -141,7 +141,7 @@ static void judge_objects(struct walk *w, const struct block *b, const struct tn
 	for (uint32_t i = 0; i < h->nobjects; i++) {
 		if (h->object_bytes[i] > bytes - at) {
 			w->verify->corrupt_blocks++;
-			tell(w, b, &h->entry.key, "its objects do not fit the slot");
+			report_block(w, b, &h->entry.key, "its objects do not fit the slot");
 			return;
 		}
 		w->verify->objects++;
@@ -155,7 +155,7 @@ static void judge_objects(struct walk *w, const struct block *b, const struct tn
 		return;
 	w->verify->corrupt_objects += bad;
 	snprintf(text, sizeof(text), "wrong checksum of %u of its %u objects, first of object %u", bad, h->nobjects, first);
-	tell(w, b, &h->entry.key, text);
+	report_block(w, b, &h->entry.key, text);
 }
 
 static void judge(struct walk *w, const struct block *b)
@@ -175,10 +175,10 @@ static void judge(struct walk *w, const struct block *b)
 	if (bad) {
 		w->stale++;
 		v->corrupt_blocks++;
-		tell(w, b, &e.key, b->header_bad ? "the block header cannot be read"
+		report_block(w, b, &e.key, b->header_bad ? "the block header cannot be read"
 						 : "the index and the block header do not agree");
 	} else if (b->data_bad) {
-		tell(w, b, &e.key, "its objects cannot be read");
+		report_block(w, b, &e.key, "its objects cannot be read");
 	} else if (w->verify) {
 		judge_objects(w, b, &h);
 	}

@@ -74,7 +74,7 @@ uint64_t tn_store_allocate_step(struct tn_store_device *d, uint64_t now_ns)
 /* ---- preparation ---------------------------------------------------------------------------------------------------- */
 
 /* Ends the preparation of a segment, of which nothing is in flight any more. */
-static void let_go(struct tn_store_device *d)
+static void end_preparation(struct tn_store_device *d)
 {
 	struct tn_store_prepare *p = &d->prep;
 	uint32_t segment = p->segment;
@@ -100,7 +100,7 @@ static void prepare_done(struct tn_store_req *r, int status)
 	p->next_ns = now + (now - r->start_ns);
 	/* If preparation cannot be done: an unprepared segment works as well, only slower. */
 	if (status || ended || p->stop)
-		let_go(d);
+		end_preparation(d);
 }
 
 bool tn_store_prepare_stop(struct tn_store_device *d)
@@ -113,7 +113,7 @@ bool tn_store_prepare_stop(struct tn_store_device *d)
 	p->stop = p->req.busy;
 	if (p->stop)
 		return false;
-	let_go(d);
+	end_preparation(d);
 	return true;
 }
 

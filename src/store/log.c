@@ -386,7 +386,7 @@ static void look_done(struct tn_store_req *r, int status)
 }
 
 /* Looks whether the file still has a name, later than now; the number that look.ended will have then. */
-static uint64_t look(struct tn_store_device *d)
+static uint64_t check_file_has_name(struct tn_store_device *d)
 {
 	if (!d->look.req.busy)
 		begin_look(d);
@@ -409,7 +409,7 @@ static int begin_flush(struct tn_store_device *d, struct tn_store_wait *w)
 	else if (d->durable.reached.sequence < log->next.sequence)
 		w->ticket = log->next.sequence;
 	else if (d->hs.health != TN_OFFLINE)
-		w->look = look(d);
+		w->look = check_file_has_name(d);
 	if (d->hs.health == TN_OFFLINE && (w->sweep || w->ticket)) {
 		*w = (struct tn_store_wait){0, 0, 0};
 		return -EIO;

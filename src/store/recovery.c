@@ -138,7 +138,7 @@ struct replay {
 };
 
 /* Brings `need` bytes at the position into the window; fewer only at the end of the region. */
-static const unsigned char *look(struct replay *r, uint64_t position, uint32_t need, uint32_t *got)
+static const unsigned char *log_bytes_at(struct replay *r, uint64_t position, uint32_t need, uint32_t *got)
 {
 	struct tn_store_device *d = r->t->dev;
 	uint64_t size = d->super.log_bytes, to_end = size - position % size;
@@ -162,11 +162,11 @@ static const struct tn_disk_group *group_at(struct replay *r, uint64_t position,
 {
 	struct tn_store_device *d = r->t->dev;
 	uint32_t got, bytes;
-	const unsigned char *p = look(r, position, TN_DISK_PAGE, &got);
+	const unsigned char *p = log_bytes_at(r, position, TN_DISK_PAGE, &got);
 	int rc = tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes);
 
 	if (rc == -EMSGSIZE) {
-		p = look(r, position, bytes, &got);
+		p = log_bytes_at(r, position, bytes, &got);
 		rc = tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes);
 	}
 	return rc ? NULL : (const struct tn_disk_group *)(const void *)p;
@@ -205,7 +205,7 @@ static const struct tn_disk_group *behind_damage(struct replay *r)
 
 		if (position >= r->end)
 			return NULL;
-		g = (const struct tn_disk_group *)(const void *)look(r, position, TN_DISK_PAGE, &got);
+		g = (const struct tn_disk_group *)(const void *)log_bytes_at(r, position, TN_DISK_PAGE, &got);
 		if (g->head.magic != TN_DISK_MAGIC_LOG || g->position != position || g->sequence <= r->next.sequence)
 			continue;
 		g = group_at(r, position, g->sequence);

@@ -341,7 +341,7 @@ static int mend_set(struct set *t)
 
 /* ---- open ------------------------------------------------------------------------------------------------- */
 
-static int look(struct set *t, uint32_t i)
+static int find_device(struct set *t, uint32_t i)
 {
 	struct tn_store_device *d = &t->s->dev[i];
 	int rc = tn_store_set_path(d, t->o->dirs[i]);
@@ -369,7 +369,7 @@ static int open_once(struct set *t)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++) {
-		rc = look(t, i);
+		rc = find_device(t, i);
 		stores |= s->dev[i].found == TN_FOUND_STORE;
 	}
 	if (rc)

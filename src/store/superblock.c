@@ -195,7 +195,7 @@ static void newest_copy(struct scan *sc, const struct tn_disk_super *sb, struct 
 }
 
 /* False: nothing more is to be learned. len: what follows the page in memory, too. */
-static bool look(struct scan *sc, uint64_t at, unsigned char *page, uint64_t len)
+static bool learn_from_page(struct scan *sc, uint64_t at, unsigned char *page, uint64_t len)
 {
 	const struct tn_disk_head *head = (const struct tn_disk_head *)(const void *)page;
 	struct tn_disk_super sb;
@@ -232,7 +232,7 @@ static int scan_file(struct scan *sc, uint64_t file_bytes)
 		here = n < WINDOW_BYTES ? n : WINDOW_BYTES;
 		tn_store_bulk_read(sc->dev, at, window, n); /* what cannot be read is not known to be empty */
 		for (uint64_t i = 0; i < here && more; i += TN_DISK_PAGE)
-			more = look(sc, at + i, window + i, n - i);
+			more = learn_from_page(sc, at + i, window + i, n - i);
 	}
 	tn_store_pages_put(s, window, WINDOW_BYTES + TN_DISK_PAGE);
 	return 0;

@@ -257,7 +257,7 @@ def the_nvme_benchmark_gives_every_round_of_every_row():
     if len(rows) != 29 or not all(len(v) == 3 and min(v) > 0 for v in rows.values()):
         fail(str(r))
     out = tenuto("bench", "nvme", "--rounds", "3", "--commands", "2000", "--object", "64KiB", "--total", "4MiB").out
-    for text in ("the driver alone, 256 deep", "controller on another core", "checks everything", "of memcpy", "PRP", "doorbell"):
+    for text in ("the driver alone, 256 deep", "controller on another CPU", "checks everything", "of memcpy", "PRP", "doorbell"):
         if text not in out:
             fail(out)
     says(tenuto("bench", "nvme", "--object", "5000", rc=USAGE), "--object", "4096")

@@ -8,7 +8,7 @@ WORKERS = {"llm": {"tensor_parallel_size": 2}, "env": {"VLLM_ENABLE_V1_MULTIPROC
 
 
 def few(lab):
-    """Enough prompts for each beginning to come back; two workers on two cores are slow."""
+    """Enough prompts for each beginning to come back; two workers on two CPUs are slow."""
     return lab.prompts[:10]
 
 

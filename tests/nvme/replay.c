@@ -129,7 +129,7 @@ static struct tn_nvme *engine_up(struct tn_soft *soft, struct tn_io **io)
 }
 
 /* Opens the store and looks at it; a sum of what is there. The power goes again. */
-static uint64_t look(struct tn_soft *soft, uint64_t boot, bool notes_count)
+static uint64_t check_store(struct tn_soft *soft, uint64_t boot, bool notes_count)
 {
 	struct tn_nvme_engine_stats stats;
 	struct tn_io *io;
@@ -177,8 +177,8 @@ static void cut(uint64_t entries, uint64_t flushed, enum how how)
 	o.seed = life.seed + entries;
 	must(tn_soft_create(&o, &soft) == 0, "no controller");
 	memcpy(tn_soft_media(soft), life.image, life.bytes);
-	sum = look(soft, 100, true);
-	if (look(soft, 101, true) != sum)
+	sum = check_store(soft, 100, true);
+	if (check_store(soft, 101, true) != sum)
 		stop("recovery twice does not give the same");
 	tn_soft_destroy(soft);
 	life.states++;

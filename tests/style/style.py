@@ -25,6 +25,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Why they are banned: no bound (strcpy, alloca), no error (ato*), hidden state (strtok, rand), a shell (system, popen).
 BANNED = set('''strcpy strcat sprintf vsprintf strncpy gets strtok atoi atol atoll atof rand srand random srandom alloca
     system popen tmpnam mktemp'''.split())
+# Names that say nothing of what is done, or to what.
+VAGUE = set('look tell through let_go'.split())
 # The library never prints and never exits, and takes memory through the seam of base.
 BANNED_IN_LIBRARY = set('''printf vprintf fprintf vfprintf puts putchar fputs perror exit _exit quick_exit
     malloc calloc realloc strdup strndup asprintf'''.split())
@@ -245,7 +247,7 @@ def rule_symbols(tree):
 def rule_banned(tree):
     """no banned function is called"""
     for name in tree.sources():
-        banned = dict.fromkeys(BANNED, 'banned')
+        banned = dict.fromkeys(BANNED, 'banned') | dict.fromkeys(VAGUE, 'no name of a function: say what it does, and to what')
         if in_library(tree, name) and name not in SEAMS:
             banned.update(dict.fromkeys(BANNED_IN_LIBRARY, 'banned in the library'))
             if name.startswith(CORE):

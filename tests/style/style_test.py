@@ -148,6 +148,7 @@ def banned(name, line, exceptions=''):
 def a_banned_call_is_found_and_a_mention_is_not():
     assert 'src/base/a.c:2: strcpy is banned' in banned('src/base/a.c', 'strcpy(a, b);')[0]
     assert banned('tests/a.c', 'x = atoi (s);')
+    assert 'let_go is no name' in banned('src/base/a.c', 'let_go(a);')[0] and banned('src/base/a.c', 'a->look(b); begin_look(d);') == []
     assert banned('src/base/a.c', '/* strcpy(a, b) */ char *s = "strcpy(a)"; ops->system(x); tn_rand(1);') == []
 
 
