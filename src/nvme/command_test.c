@@ -178,7 +178,7 @@ static void pages_that_are_listed_already_are_named_like_pieces_of_a_page(void *
 
 /* ---- queues --------------------------------------------------------------------------------------------------- */
 
-#define ENTRIES_MAX 8u
+#define ENTRIES_MAX 64u
 
 /* A pair, and a controller that makes one access to shared memory per step. */
 struct model {
@@ -188,11 +188,10 @@ struct model {
 	uint32_t sq_bell, cq_bell;
 	uint16_t free[ENTRIES_MAX];
 	/* the controller */
-	uint32_t fetched, posted, pass, phase, half; /* half: the dwords before the phase are written */
+	uint32_t fetched, posted, phase, half; /* half: the dwords before the phase are written */
 	uint32_t under_way[ENTRIES_MAX], nunder, ended; /* ids that were fetched; ended: chosen for the next completion */
 	/* the host */
 	uint32_t sent, got, want, expected[ENTRIES_MAX]; /* by id: what it was sent with, plus one */
-	uint32_t choices, choice; /* of a completion among those under way */
 };
 
 static void model_init(struct model *m, uint32_t entries, uint32_t want)
@@ -279,7 +278,7 @@ static bool host_poll(struct model *m)
 	return true;
 }
 
-/* One step of either side, 0..5; whether it did anything. */
+/* One step of the host, 0..3, or of the controller, with any number from 4 on; whether it did anything. */
 static bool model_step(struct model *m, uint32_t which)
 {
 	uint32_t before = m->q.taken;
@@ -370,20 +369,62 @@ static void an_id_comes_again_after_many_uses(void **state)
 	}
 }
 
-static void random_orders_of_many_commands_are_right(void **state)
+/*
+ * How often each step of the host is tried, and the controller's: another mood every few hundred steps, so that queues fill and empty. With the
+ * odd numbers the controller ends what is under way, with the even ones it may only fetch.
+ */
+struct mood {
+	uint32_t weight[6], sum, left;
+};
+
+static uint32_t next_step(struct mood *mood, struct tn_rng *rng)
 {
-	struct tn_rng rng;
+	uint32_t which = 0, at;
 
-	tn_rng_seed(&rng, tn_test_seed());
-	for (uint32_t entries = 2; entries <= ENTRIES_MAX; entries++) {
-		struct model m;
-
-		model_init(&m, entries, 20000);
-		for (uint64_t steps = 0; m.got < m.want; steps++) {
-			assert_true(steps < 10000000);
-			model_step(&m, tn_rng_below(&rng, 12));
+	if (mood->left == 0) {
+		mood->left = 1 + tn_rng_below(rng, 400);
+		mood->sum = 0;
+		for (uint32_t i = 0; i < 6; i++) {
+			mood->weight[i] = tn_rng_below(rng, 6) + (i == 0); /* so that the sum is none of 0 */
+			mood->sum += mood->weight[i];
 		}
 	}
+	mood->left--;
+	for (at = tn_rng_below(rng, mood->sum); at >= mood->weight[which]; which++)
+		at -= mood->weight[which];
+	return which < 4 ? which : 4 + 2 * tn_rng_below(rng, ENTRIES_MAX) + (which == 5);
+}
+
+static void random_orders(uint64_t seed, uint32_t entries, uint32_t want, uint64_t *full)
+{
+	static struct model m;
+	struct mood mood = {0};
+	struct tn_rng rng;
+	uint64_t steps = 0;
+
+	tn_rng_seed(&rng, seed);
+	model_init(&m, entries, want);
+	for (; m.got < m.want; steps++) {
+		if (steps == 10000000)
+			fail_msg("TN_SEED=%llu: %u entries: %u of %u commands ended", (unsigned long long)seed, entries, m.got, m.want);
+		model_step(&m, next_step(&mood, &rng));
+		*full += m.q.nfree == 0;
+	}
+}
+
+/* Each number of entries, with one seed; in the long form with a hundred. */
+static void random_orders_of_many_commands_are_right(void **state)
+{
+	uint64_t seeds = tn_test_soak() ? 100 : 1;
+
+	for (uint32_t entries = 2; entries <= ENTRIES_MAX; entries++) {
+		uint64_t full = 0;
+
+		for (uint64_t i = 0; i < seeds; i++)
+			random_orders(tn_test_seed() + i, entries, 4000, &full);
+		assert_true(full > 0); /* all ids were in use */
+	}
+	printf("# %llu schedules of 4000 commands, on 2 to %u entries\n", (unsigned long long)seeds * (ENTRIES_MAX - 1), ENTRIES_MAX);
 }
 
 int main(void)

@@ -16,7 +16,10 @@ __global__ void ring_executor(struct tn_ring_view ring, uint64_t *bytes)
 		while (!tn_ring_may_start(&ring, event, cb->after_value) && !tn_ring_load32(&cb->cancel))
 			;
 		for (uint32_t i = 0; i < count; i++) {
-			*bytes += tn_ring_ioctx_of(&ring, id)[i].length;
+			const struct tn_ioctx *x = &tn_ring_ioctx_of(&ring, id)[i];
+
+			*bytes += x->length;
+			tn_ring_sums_of(&ring, id)[i] = tn_ioctx_disk(tn_ioctx_device(x->place), tn_ioctx_page(x->place));
 			tn_ring_store32((uint32_t *)&tn_ring_statuses_of(&ring, id)[i], 0);
 		}
 		tn_ring_store32(&res->ended, count);
