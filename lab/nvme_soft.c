@@ -458,13 +458,18 @@ bool tn_soft_step(struct tn_soft *s)
 		set_all(s, 0, UINT32_MAX);
 		return false;
 	}
-	if (__atomic_load_n(&s->hung, __ATOMIC_ACQUIRE))
+	if (__atomic_load_n(&s->hung, __ATOMIC_ACQUIRE) || s->now < s->stalls_until)
 		return false;
 	any = look_at_config(s);
 	if ((get32(s, TN_NVME_CSTS) & (TN_NVME_CSTS_READY | TN_NVME_CSTS_FATAL)) != TN_NVME_CSTS_READY)
 		return any;
 	if (s->nactive && happens(s, &s->chances.fatal)) {
 		set32(s, TN_NVME_CSTS, TN_NVME_CSTS_READY | TN_NVME_CSTS_FATAL);
+		return true;
+	}
+	if (s->nactive && happens(s, &s->chances.stall)) {
+		s->stalls_until = s->now + 1 + tn_rng_below(&s->rng, s->o.stall_steps);
+		s->stats.stalls++;
 		return true;
 	}
 	for (uint32_t i = 0; i <= s->o.queues; i++)
@@ -591,6 +596,7 @@ void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances)
 	__atomic_store_n(&s->chances.twice, chances->twice, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->chances.fatal, chances->fatal, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->chances.late, chances->late, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->chances.stall, chances->stall, __ATOMIC_RELAXED);
 }
 
 void tn_soft_hang(struct tn_soft *s)
@@ -615,6 +621,7 @@ void tn_soft_power_cut(struct tn_soft *s)
 	set32(s, TN_NVME_CC, 0);
 	set32(s, TN_NVME_CSTS, 0);
 	s->cc = 0;
+	s->stalls_until = 0;
 }
 
 void tn_soft_on_command(struct tn_soft *s, tn_soft_command_fn fn, void *arg)

@@ -30,13 +30,14 @@ enum tn_soft_finding {
 	TN_SOFT_FINDINGS,
 };
 
-/* Chances of faults, of 65,536 commands. */
+/* Chances of faults, of 65,536 commands; of fatal and stall, of as many steps in which commands are under way. */
 struct tn_soft_chances {
 	uint32_t error;	    /* ends with an error */
 	uint32_t lost;	    /* is done, but its completion never comes, unless it is aborted */
 	uint32_t twice;	    /* its completion comes twice */
 	uint32_t fatal;	    /* the controller fails: CSTS.CFS */
 	uint32_t late;	    /* ends after late_steps more */
+	uint32_t stall;	    /* the controller does nothing for up to stall_steps, whatever is written to its registers */
 };
 
 /**
@@ -65,7 +66,7 @@ struct tn_soft_opts {
 	uint32_t entries, queues, mdts, stride, sgl, wzsl;
 	uint32_t lba_format, flbas, formats;
 	bool cache, zeroes, ignorant, trusting;
-	uint32_t scattered, steps, late_steps;
+	uint32_t scattered, steps, late_steps, stall_steps;
 	uint64_t seed;
 	struct tn_soft_chances chances;
 };
@@ -87,7 +88,7 @@ void tn_soft_stop(struct tn_soft *s);
 
 /* From now on these. */
 void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances);
-/* Hangs: nothing happens any more, whatever is written to its registers. */
+/* Stalls for ever. */
 void tn_soft_hang(struct tn_soft *s);
 /* Gone at once: every register reads as ones. */
 void tn_soft_unplug(struct tn_soft *s);
@@ -131,7 +132,7 @@ int tn_soft_copy(struct tn_soft *s, uint64_t seed, struct tn_soft **out);
 void tn_soft_cut(struct tn_soft *copy, bool power_cut, tn_soft_keeps keeps, void *arg);
 
 struct tn_soft_stats {
-	uint64_t commands, bytes, flushes, faults, aborts, resets;
+	uint64_t commands, bytes, flushes, faults, aborts, resets, stalls;
 	uint64_t findings[TN_SOFT_FINDINGS];
 };
 

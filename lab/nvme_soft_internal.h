@@ -61,6 +61,7 @@ struct tn_soft {
 	struct tn_nvme_port port;
 	struct tn_rng rng, map_rng; /* map_rng: under lock */
 	uint64_t cap, now, number; /* number: of the last command */
+	uint64_t stalls_until;	   /* this step */
 	tn_soft_command_fn on_command;
 	void *on_command_arg;
 	unsigned char *registers, *media;

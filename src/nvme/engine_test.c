@@ -32,6 +32,8 @@ struct rig {
 	struct tn_rng rng;
 	uint64_t now, seed;
 	uint32_t cuts; /* that the driver asked for */
+	uint32_t end_in; /* so many turns of run(); 0: its controller has no end */
+	void (*end)(struct tn_soft *soft);
 	struct tn_nvme *nvme;
 	struct tn_io *io;
 	uint32_t file;
@@ -44,7 +46,7 @@ struct request {
 	struct tn_io_req req;
 	struct iovec iov[PIECES];
 	uint32_t block, blocks, number;
-	bool out;
+	bool out, after_end;
 };
 
 static uint64_t now_of(void *arg)
@@ -131,6 +133,7 @@ static void setup(struct rig *r, uint64_t seed)
 	r->o.scattered = tn_rng_below(&r->rng, 5);
 	r->o.steps = tn_rng_below(&r->rng, 12);
 	r->o.late_steps = 500;
+	r->o.stall_steps = tn_rng_below(&r->rng, 2) ? 1000 : 20000; /* beyond a command's deadline; beyond a reset's */
 	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
 	must(r, tn_soft_create(&r->o, &r->soft) == 0, "no controller");
 	r->port = *tn_soft_port(r->soft);
@@ -291,6 +294,7 @@ static void came_back(struct rig *r, struct request *q)
 	must(r, q->out, "a request came back that was not out");
 	q->out = false;
 	must(r, q->req.status <= 0, "a status that is none");
+	must(r, !q->after_end || q->req.op == TN_IO_SYNC || q->req.status == -ENODEV || q->req.status == -ECANCELED, "done by what is gone");
 	must(r, q->req.status || q->req.op == TN_IO_SYNC || q->req.transferred == q->req.length, "not all was moved, and no error");
 	for (uint32_t k = 0; k < q->blocks; k++) {
 		uint32_t b = q->block + k;
@@ -334,12 +338,15 @@ static void run(struct rig *r, uint32_t requests)
 		if (requests && !q[slot].out && prepare(r, &q[slot], slot)) {
 			one = &q[slot].req;
 			q[slot].out = true;
+			q[slot].after_end = r->end && r->end_in == 0;
 			must(r, tn_io_submit(r->io, &one, 1) == 1, "not taken");
 			out++;
 			requests--;
 		} else if (q[slot].out && tn_rng_below(&r->rng, 16) == 0) {
 			must(r, tn_io_cancel(r->io, &q[slot].req) != -ENOENT, "cancel does not know it");
 		}
+		if (r->end_in && --r->end_in == 0)
+			r->end(r->soft);
 		if (tn_rng_below(&r->rng, 3) == 0)
 			step(r);
 		n = tn_io_poll(r->io, done, 1 + tn_rng_below(&r->rng, SLOTS), tn_rng_below(&r->rng, 2) * STEP_NS);
@@ -347,7 +354,7 @@ static void run(struct rig *r, uint32_t requests)
 			came_back(r, (struct request *)(void *)done[i]);
 		out -= n;
 		quiet = n ? 0 : quiet + 1;
-		must(r, quiet < 200000, "requests do not come back");
+		must(r, quiet < 2000000, "requests do not come back");
 		if (tn_rng_below(&r->rng, 64) == 0)
 			nobody_touched(r, q);
 	}
@@ -395,56 +402,82 @@ static void random_transfers_move_the_right_bytes(void **state)
 	assert_true(bounced > 0 && bounced < commands && bells < commands);
 }
 
+/* Some of all faults that pass, seldom or often. */
+static void choose_faults(struct rig *r, struct tn_soft_chances *c)
+{
+	*c = (struct tn_soft_chances){0};
+	for (uint32_t k = 0; k < 3; k++) {
+		uint32_t much = tn_rng_below(&r->rng, 3) ? 600 : 20000;
+
+		switch (tn_rng_below(&r->rng, 6)) {
+		case 0:
+			c->error = much;
+			break;
+		case 1:
+			c->lost = much / 8;
+			break;
+		case 2:
+			c->twice = much;
+			break;
+		case 3:
+			c->late = much / 8;
+			break;
+		case 4:
+			c->stall = much / 40;
+			break;
+		default:
+			c->fatal = much / 200;
+			break;
+		}
+	}
+}
+
+/* Of one controller in eight the end, at any time: it is pulled out, or (one in 128) silent for ever. By the seed, so that some of any 300 have it. */
+static void choose_end(struct rig *r)
+{
+	if (r->seed % 8)
+		return;
+	r->end = r->seed % 128 ? tn_soft_unplug : tn_soft_hang;
+	r->end_in = 1 + tn_rng_below(&r->rng, 100);
+}
+
 static void every_fault_ends_in_an_error_or_a_recovery(void **state)
 {
-	uint64_t schedules = tn_test_soak() ? 100000 : 300, faults = 0, aborts = 0, resets = 0, strange = 0;
-	const struct tn_soft_chances none = {0};
+	uint64_t schedules = tn_test_soak() ? 100000 : 300, faults = 0, stalls = 0, pulled = 0, silent = 0, aborts = 0, resets = 0, strange = 0;
 
 	for (uint64_t i = 0; i < schedules; i++) {
 		struct tn_nvme_engine_stats stats;
-		struct tn_soft_chances c = {0};
+		struct tn_soft_chances c;
 		struct tn_soft_stats soft;
 		struct rig r;
 
 		setup(&r, tn_test_seed() + i);
 		make_file(&r);
-		for (uint32_t k = 0; k < 3; k++) {
-			uint32_t much = tn_rng_below(&r.rng, 3) ? 600 : 20000;
-
-			switch (tn_rng_below(&r.rng, 5)) {
-			case 0:
-				c.error = much;
-				break;
-			case 1:
-				c.lost = much / 8;
-				break;
-			case 2:
-				c.twice = much;
-				break;
-			case 3:
-				c.late = much / 8;
-				break;
-			default:
-				c.fatal = much / 200;
-				break;
-			}
-		}
+		choose_faults(&r, &c);
+		choose_end(&r);
 		tn_soft_fault(r.soft, &c);
 		run(&r, 100);
-		tn_soft_fault(r.soft, &none);
+		tn_soft_fault(r.soft, &(struct tn_soft_chances){0});
 		run(&r, 30);
-		read_all(&r);
+		if (!r.end)
+			read_all(&r);
+		must(&r, r.cuts == (r.end == tn_soft_hang), "its way to memory was cut, or was not");
+		pulled += r.end == tn_soft_unplug;
+		silent += r.cuts;
 		tn_nvme_engine_stats(r.io, &stats);
 		tn_soft_stats(r.soft, &soft);
 		faults += soft.faults;
+		stalls += soft.stalls;
 		aborts += stats.aborted;
 		resets += stats.resets;
 		strange += stats.strange;
 		down(&r);
 	}
-	printf("# %llu schedules: %llu faults, %llu aborts, %llu resets, %llu completions of nothing\n", (unsigned long long)schedules,
-	       (unsigned long long)faults, (unsigned long long)aborts, (unsigned long long)resets, (unsigned long long)strange);
-	assert_true(aborts > 0 && resets > 0 && strange > 0);
+	printf("# %llu schedules: %llu faults, of them %llu stalls; %llu controllers pulled out, %llu silent for ever; %llu aborts, %llu resets, %llu completions "
+	       "of nothing\n",
+	       (unsigned long long)schedules, (unsigned long long)faults, (unsigned long long)stalls, (unsigned long long)pulled, (unsigned long long)silent,
+	       (unsigned long long)aborts, (unsigned long long)resets, (unsigned long long)strange);
+	assert_true(stalls > 0 && pulled > 0 && silent > 0 && aborts > 0 && resets > 0 && strange > 0);
 }
 
 /* What waits for a controller that is pulled, or that hangs, so that no reset brings it back, ends with -ENODEV. */
