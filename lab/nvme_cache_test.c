@@ -12,7 +12,7 @@
 #include "core/core.h"
 #include "drives/drives.h"
 #include "front/cache_rig.h"
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 
 #define PATIENT_NS 60000000000ull /* for an answer: nothing is lost, and the machine may be busy */
 #define DRIVES 2u
@@ -86,13 +86,8 @@ static int up_with_one_pair(void **state)
 static int down(void **state)
 {
 	for (uint32_t i = 0; i < DRIVES; i++) {
-		struct tn_soft_stats stats;
-
 		tn_soft_stop(soft[i]);
-		tn_soft_stats(soft[i], &stats);
-		for (uint32_t k = 0; k < TN_SOFT_FINDINGS; k++)
-			if (stats.findings[k])
-				fail_msg("the controller found: %s", tn_soft_finding_name(k));
+		soft_rig_no_findings(soft[i]);
 		tn_soft_destroy(soft[i]);
 	}
 	return 0;

@@ -5,7 +5,7 @@
 #include <tenuto/error.h>
 
 #include "ioengine/io_contract.h"
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 #include "nvme/engine.h"
 
 #define ENGINES_MAX 8u /* at once */
@@ -32,15 +32,11 @@ static struct stack *stack_of(const struct tn_io *io)
 static void destroy(struct tn_io *io)
 {
 	struct stack *s = stack_of(io);
-	struct tn_soft_stats stats;
 
 	s->real->destroy(io);
 	tn_nvme_destroy(s->nvme);
 	tn_soft_stop(s->soft);
-	tn_soft_stats(s->soft, &stats);
-	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
-		if (stats.findings[i])
-			fail_msg("the controller found: %s", tn_soft_finding_name(i));
+	soft_rig_no_findings(s->soft);
 	tn_soft_destroy(s->soft);
 	memset(s, 0, sizeof(*s));
 }

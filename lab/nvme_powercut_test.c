@@ -11,7 +11,7 @@
 
 #include "base/hash.h"
 #include "base/list.h"
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 #include "nvme/engine.h"
 #include "powercut.h"
 #include "tn_test.h"
@@ -123,9 +123,7 @@ static void soft_down(struct soft_medium *s)
 
 	engine_down(s);
 	tn_soft_stats(s->soft, &stats);
-	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
-		if (stats.findings[i])
-			fail_msg("the controller found: %s", tn_soft_finding_name(i));
+	soft_rig_no_findings(s->soft);
 	total.commands += stats.commands;
 	total.bytes += stats.bytes;
 	total.faults += stats.faults;

@@ -3,21 +3,16 @@
  * The software controller as the judge of a driver: each rule is broken once, by hand, and that it was broken is found, and nothing else; and
  * what no driver of ours sends yet is done right: SGLs of several segments, dataset management.
  */
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 
 #include <string.h>
-
-#include "tn_test.h"
 
 #define STEP_NS 1000000ull
 #define LATE_STEPS 20u
 #define BLOCK 512u
 
 struct rig {
-	struct tn_soft *soft;
-	struct tn_nvme_port port;
-	struct tn_clock clock;
-	uint64_t now;
+	struct soft_rig s;
 	struct tn_nvme *n;
 	struct tn_nvme_queue *q;
 	unsigned char *data, *list; /* 16 and 2 pages, contiguous on the bus */
@@ -27,57 +22,23 @@ struct rig {
 #define DATA_BYTES (16u * TN_NVME_PAGE)
 #define LIST_BYTES (2u * TN_NVME_PAGE)
 
-static uint64_t now_of(void *arg)
-{
-	return ((struct rig *)arg)->now;
-}
-
-static void step(void *arg)
-{
-	struct rig *r = arg;
-
-	r->now += STEP_NS;
-	tn_soft_step(r->soft);
-}
-
-static void *get(void *arg, uint64_t bytes, uint64_t *bus)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	return p->get(p->arg, bytes, bus);
-}
-
-static void put(void *arg, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	p->put(p->arg, memory, bytes);
-}
-
 /* Commands end LATE_STEPS after they were fetched. */
 static void setup(struct rig *r, uint32_t sgl)
 {
-	struct tn_nvme_opts no = {.port = &r->port, .alloc = &tn_alloc_system, .clock = &r->clock, .queues = 1, .entries = 16};
+	struct tn_nvme_opts no = {.port = &r->s.port, .alloc = &tn_alloc_system, .clock = &r->s.clock, .queues = 1, .entries = 16};
 	struct tn_soft_opts so;
 
-	*r = (struct rig){0};
-	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
 	tn_soft_opts_init(&so);
 	so.seed = tn_test_seed();
 	so.sgl = sgl;
 	so.mdts = 3; /* 32 KiB */
 	so.late_steps = LATE_STEPS;
 	so.chances.late = 65536;
-	assert_int_equal(tn_soft_create(&so, &r->soft), 0);
-	r->port = *tn_soft_port(r->soft);
-	r->port.get = get;
-	r->port.put = put;
-	r->port.pause = step;
-	r->port.arg = r;
+	soft_rig_up(&r->s, &so, STEP_NS);
 	assert_int_equal(tn_nvme_create(&no, &r->n), 0);
 	r->q = tn_nvme_io_queue(r->n, 0);
-	r->data = get(r, DATA_BYTES, &r->data_bus);
-	r->list = get(r, LIST_BYTES, &r->list_bus);
+	r->data = r->s.port.get(&r->s, DATA_BYTES, &r->data_bus);
+	r->list = r->s.port.get(&r->s, LIST_BYTES, &r->list_bus);
 	assert_non_null(r->data);
 	assert_non_null(r->list);
 }
@@ -87,14 +48,14 @@ static void tear_down(struct rig *r, enum tn_soft_finding expected)
 {
 	struct tn_soft_stats stats;
 
-	tn_soft_stats(r->soft, &stats);
+	tn_soft_stats(r->s.soft, &stats);
 	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
 		if ((stats.findings[i] > 0) != (i == expected))
 			fail_msg("%s: found %llu times", tn_soft_finding_name(i), (unsigned long long)stats.findings[i]);
-	put(r, r->data, DATA_BYTES);
-	put(r, r->list, LIST_BYTES);
+	r->s.port.put(&r->s, r->data, DATA_BYTES);
+	r->s.port.put(&r->s, r->list, LIST_BYTES);
 	tn_nvme_destroy(r->n);
-	tn_soft_destroy(r->soft);
+	tn_soft_destroy(r->s.soft);
 }
 
 static struct tn_nvme_command transfer(const struct rig *r, uint32_t opcode, uint32_t bytes)
@@ -119,7 +80,7 @@ static uint32_t wait(struct rig *r)
 	struct tn_nvme_completion c;
 
 	for (uint32_t i = 0; i < 3 * LATE_STEPS; i++) {
-		step(r);
+		soft_rig_step(&r->s);
 		if (tn_nvme_queue_poll(r->q, &c)) {
 			tn_nvme_queue_took(r->q);
 			return tn_nvme_status(&c);
@@ -155,12 +116,12 @@ static void queues_that_cannot_be(void **state)
 	uint32_t *registers;
 
 	setup(&r, 1);
-	registers = r.port.registers;
+	registers = r.s.port.registers;
 	registers[TN_NVME_CC / 4] = 0;
-	step(&r);
+	soft_rig_step(&r.s);
 	registers[TN_NVME_AQA / 4] = 0;
 	registers[TN_NVME_CC / 4] = TN_NVME_CC_ENABLE | TN_NVME_CC_ENTRIES;
-	step(&r);
+	soft_rig_step(&r.s);
 	assert_true(registers[TN_NVME_CSTS / 4] & TN_NVME_CSTS_FATAL);
 	tear_down(&r, TN_SOFT_BAD_ENABLE);
 }
@@ -171,7 +132,7 @@ static void a_tail_beyond_the_queue(void **state)
 
 	setup(&r, 1);
 	tn_nvme_bell(r.q->sq_bell, r.q->entries);
-	step(&r);
+	soft_rig_step(&r.s);
 	tear_down(&r, TN_SOFT_BAD_DOORBELL);
 }
 
@@ -195,7 +156,7 @@ static void a_doorbell_before_its_entry(void **state)
 		for (uint32_t i = 0; i < used; i++)
 			assert_int_equal(ends_with(&r, tn_nvme_flush(1)), 0);
 		tn_nvme_bell(r.q->sq_bell, (r.q->tail + 1) % r.q->entries);
-		step(&r);
+		soft_rig_step(&r.s);
 		tear_down(&r, TN_SOFT_NO_ENTRY);
 	}
 }
@@ -314,7 +275,7 @@ static void a_list_that_is_touched_under_way(void **state)
 	list[0] = r.data_bus + TN_NVME_PAGE;
 	list[1] = r.data_bus + 2 * TN_NVME_PAGE;
 	submit(&r, c);
-	step(&r);
+	soft_rig_step(&r.s);
 	list[1] = r.data_bus + 3 * TN_NVME_PAGE;
 	assert_int_equal(wait(&r), 0);
 	tear_down(&r, TN_SOFT_LIST_TOUCHED);
@@ -326,7 +287,7 @@ static void data_that_are_touched_under_way(void **state)
 
 	setup(&r, 1);
 	submit(&r, transfer(&r, TN_NVME_WRITE, BLOCK));
-	step(&r);
+	soft_rig_step(&r.s);
 	r.data[BLOCK - 1]++;
 	assert_int_equal(wait(&r), 0);
 	tear_down(&r, TN_SOFT_DATA_TOUCHED);
@@ -343,7 +304,7 @@ static void an_sgl_of_several_segments(void **state)
 	setup(&r, 1);
 	d = (struct tn_nvme_sgl *)(void *)r.list;
 	for (uint32_t i = 0; i < PIECES; i++)
-		memset(tn_soft_media(r.soft) + (size_t)i * BLOCK, (int)(i + 1), BLOCK);
+		memset(tn_soft_media(r.s.soft) + (size_t)i * BLOCK, (int)(i + 1), BLOCK);
 	for (uint32_t i = 0, at = 0; i < PIECES; i++) {
 		if (i == 2 || i == 4) { /* the third descriptor of a segment names the next one, a page or 64 bytes further on */
 			uint32_t next = i == 2 ? TN_NVME_PAGE / sizeof(*d) : at + 4;
@@ -374,14 +335,14 @@ static void deallocated_ranges_are_empty_and_others_are_not(void **state)
 
 	setup(&r, 1);
 	range = (struct tn_nvme_range *)(void *)r.list;
-	memset(tn_soft_media(r.soft), 9, 8 * BLOCK);
+	memset(tn_soft_media(r.s.soft), 9, 8 * BLOCK);
 	range[0] = (struct tn_nvme_range){.first = 1, .blocks = 2};
 	range[1] = (struct tn_nvme_range){.first = 6, .blocks = 1};
 	c = tn_nvme_deallocate(1, 2);
 	c.data[0] = r.list_bus;
 	assert_int_equal(ends_with(&r, c), 0);
 	for (uint32_t i = 0; i < 8; i++)
-		assert_int_equal(tn_soft_media(r.soft)[i * BLOCK + 1], i == 1 || i == 2 || i == 6 ? 0 : 9);
+		assert_int_equal(tn_soft_media(r.s.soft)[i * BLOCK + 1], i == 1 || i == 2 || i == 6 ? 0 : 9);
 	range[1].first = UINT64_MAX;
 	assert_int_equal(ends_with(&r, c), TN_NVME_LBA_RANGE);
 	tear_down(&r, TN_SOFT_FINDINGS);

@@ -9,7 +9,7 @@
 
 #include <tenuto/error.h>
 
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 #include "nvme/engine.h"
 #include "store/store_rig.h"
 
@@ -60,15 +60,11 @@ static void world_up(struct world *w, uint32_t block_bytes, uint32_t sgl)
 static void world_down(struct world *w)
 {
 	struct tn_io *io = w->rig->io;
-	struct tn_soft_stats stats;
 
 	rig_free(w->rig);
 	tn_io_destroy(io);
 	tn_nvme_destroy(w->nvme);
-	tn_soft_stats(w->soft, &stats);
-	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
-		if (stats.findings[i])
-			fail_msg("the controller found: %s", tn_soft_finding_name(i));
+	soft_rig_no_findings(w->soft);
 	tn_soft_destroy(w->soft);
 }
 

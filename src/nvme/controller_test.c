@@ -8,98 +8,38 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 #include "tn_test.h"
 
 #define STEP_NS 1000000ull
 
 struct rig {
+	struct soft_rig s; /* first: the port's functions have it as their argument */
 	struct tn_soft_opts o;
-	struct tn_soft *soft;
-	struct tn_nvme_port port;
 	struct tn_nvme_opts nvme;
-	struct tn_clock clock;
-	uint64_t now;
-	uint32_t gets_left; /* then the port has no memory */
 	struct tn_nvme *n;
 	bool restarted; /* shared */
 };
-
-static uint64_t now_of(void *arg)
-{
-	return ((struct rig *)arg)->now;
-}
-
-static void step(void *arg)
-{
-	struct rig *r = arg;
-
-	r->now += STEP_NS;
-	tn_soft_step(r->soft);
-}
-
-/* The port's functions but pause have the software controller as their argument. */
-static void *get(void *arg, uint64_t bytes, uint64_t *bus)
-{
-	struct rig *r = arg;
-	const struct tn_nvme_port *p = tn_soft_port(r->soft);
-
-	return r->gets_left-- ? p->get(p->arg, bytes, bus) : NULL;
-}
-
-static void put(void *arg, void *memory, uint64_t bytes)
-{
-	struct rig *r = arg;
-	const struct tn_nvme_port *p = tn_soft_port(r->soft);
-
-	p->put(p->arg, memory, bytes);
-}
-
-static int map(void *arg, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	return p->map(p->arg, memory, bytes);
-}
-
-static void unmap(void *arg, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	p->unmap(p->arg, memory, bytes);
-}
-
-static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	return p->translate(p->arg, address, length, bus, contiguous);
-}
 
 static void setup(struct rig *r)
 {
 	memset(r, 0, sizeof(*r));
 	tn_soft_opts_init(&r->o);
-	r->gets_left = UINT32_MAX;
 	r->o.seed = tn_test_seed();
-	r->nvme = (struct tn_nvme_opts){.alloc = &tn_alloc_system, .clock = &r->clock, .queues = 2, .entries = 32, .admin_ns = 500 * STEP_NS};
-	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
+	r->nvme = (struct tn_nvme_opts){.alloc = &tn_alloc_system, .queues = 2, .entries = 32, .admin_ns = 500 * STEP_NS};
+}
+
+static void make_controller(struct rig *r)
+{
+	soft_rig_up(&r->s, &r->o, STEP_NS);
+	r->nvme.port = &r->s.port;
+	r->nvme.clock = &r->s.clock;
 }
 
 static int up(struct rig *r)
 {
-	if (!r->soft) {
-		assert_int_equal(tn_soft_create(&r->o, &r->soft), 0);
-		r->port = *tn_soft_port(r->soft);
-		r->port.get = get;
-		r->port.put = put;
-		r->port.map = map;
-		r->port.unmap = unmap;
-		r->port.translate = translate;
-		r->port.pause = step;
-		r->port.arg = r;
-		r->nvme.port = &r->port;
-	}
+	if (!r->s.soft)
+		make_controller(r);
 	r->n = NULL;
 	return tn_nvme_create(&r->nvme, &r->n);
 }
@@ -112,21 +52,11 @@ static void must_come_up(struct rig *r)
 		fail_msg("%d: %s", rc, tn_error_last()->text);
 }
 
-static void no_findings(struct rig *r)
-{
-	struct tn_soft_stats stats;
-
-	tn_soft_stats(r->soft, &stats);
-	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
-		if (stats.findings[i])
-			fail_msg("the controller found: %s", tn_soft_finding_name(i));
-}
-
 static void down(struct rig *r)
 {
 	tn_nvme_destroy(r->n);
-	no_findings(r);
-	tn_soft_destroy(r->soft);
+	soft_rig_no_findings(r->s.soft);
+	tn_soft_destroy(r->s.soft);
 }
 
 /* One block, alone on its queue; the status, or -1: nothing came. */
@@ -142,7 +72,7 @@ static int transfer(struct rig *r, uint32_t queue, uint32_t opcode, uint64_t blo
 	tn_nvme_queue_put(q, &c);
 	tn_nvme_queue_ring(q);
 	for (int i = 0; i < 100; i++) {
-		step(r);
+		soft_rig_step(&r->s);
 		if (!tn_nvme_queue_poll(q, &done))
 			continue;
 		tn_nvme_queue_took(q);
@@ -172,15 +102,15 @@ static void it_comes_up_says_what_it_is_and_moves_a_block(void **state)
 	assert_int_equal(tn_nvme_info(r.n)->queues, 2);
 	assert_int_equal(tn_nvme_info(r.n)->entries, 32);
 	assert_true(tn_nvme_info(r.n)->cache && tn_nvme_info(r.n)->discard && !tn_nvme_info(r.n)->sgl);
-	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	memory = r.s.port.get(r.s.port.arg, TN_NVME_PAGE, &bus);
 	memset(memory, 0x5a, 512);
 	for (uint32_t i = 0; i < 100; i++)
 		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, memory, bus, &id), 0);
 	assert_int_equal(transfer(&r, 1, TN_NVME_READ, 99, memory, bus + 512, &id), 0);
 	assert_memory_equal(memory, memory + 512, 512);
-	assert_int_equal(tn_soft_media(r.soft)[99 * 512 + 511], 0x5a);
+	assert_int_equal(tn_soft_media(r.s.soft)[99 * 512 + 511], 0x5a);
 	assert_int_equal(transfer(&r, 0, TN_NVME_READ, r.o.blocks - 1, memory, bus, &id), 0);
-	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	r.s.port.put(r.s.port.arg, memory, TN_NVME_PAGE);
 	down(&r);
 }
 
@@ -220,9 +150,9 @@ static void what_the_controller_says_of_its_limits_is_kept_to(void **state)
 	assert_int_equal(tn_nvme_info(r.n)->block_bytes, 4096);
 	assert_false(tn_nvme_info(r.n)->sgl);
 	assert_int_equal(tn_nvme_info(r.n)->zeroes_bytes, 4 * 4096);
-	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	memory = r.s.port.get(r.s.port.arg, TN_NVME_PAGE, &bus);
 	assert_int_equal(transfer(&r, 0, TN_NVME_READ, 5, memory, bus, &id), 0);
-	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	r.s.port.put(r.s.port.arg, memory, TN_NVME_PAGE);
 	down(&r);
 	setup(&r);
 	r.o.zeroes = r.o.ignorant = true;
@@ -261,10 +191,10 @@ static void options_out_of_bounds_are_refused(void **state)
 	r.nvme.entries = 4097;
 	assert_int_equal(up(&r), -EINVAL);
 	r.nvme.entries = 64;
-	r.port.register_bytes = TN_NVME_DOORBELLS + 8;
+	r.s.port.register_bytes = TN_NVME_DOORBELLS + 8;
 	assert_int_equal(up(&r), -EINVAL);
 	assert_non_null(strstr(tn_error_last()->text, "no room for the doorbells"));
-	tn_soft_destroy(r.soft);
+	tn_soft_destroy(r.s.soft);
 }
 
 /* What is lost is aborted; what was aborted gives its id back by its completion. */
@@ -279,12 +209,12 @@ static void a_lost_command_is_aborted(void **state)
 
 	setup(&r);
 	must_come_up(&r);
-	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
-	tn_soft_fault(r.soft, &lose);
+	memory = r.s.port.get(r.s.port.arg, TN_NVME_PAGE, &bus);
+	tn_soft_fault(r.s.soft, &lose);
 	assert_int_equal(transfer(&r, 0, TN_NVME_READ, 5, memory, bus, &id), -1);
-	tn_soft_fault(r.soft, &none);
+	tn_soft_fault(r.s.soft, &none);
 	assert_int_equal(tn_nvme_abort(r.n, 0, id), 0);
-	step(&r);
+	soft_rig_step(&r.s);
 	assert_int_equal(tn_nvme_queue_poll(tn_nvme_io_queue(r.n, 0), &done), 1);
 	tn_nvme_queue_took(tn_nvme_io_queue(r.n, 0));
 	assert_int_equal(done.id, id);
@@ -292,7 +222,7 @@ static void a_lost_command_is_aborted(void **state)
 	tn_nvme_queue_give(tn_nvme_io_queue(r.n, 0), id);
 	assert_int_equal(tn_nvme_abort(r.n, 0, id), -EALREADY);
 	assert_int_equal(transfer(&r, 0, TN_NVME_READ, 5, memory, bus, &id), 0);
-	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	r.s.port.put(r.s.port.arg, memory, TN_NVME_PAGE);
 	down(&r);
 }
 
@@ -306,23 +236,23 @@ static void a_reset_ends_what_is_under_way_and_it_goes_on(void **state)
 
 	setup(&r);
 	must_come_up(&r);
-	memory = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	memory = r.s.port.get(r.s.port.arg, TN_NVME_PAGE, &bus);
 	for (uint32_t i = 0; i < 20; i++) {
-		tn_soft_fault(r.soft, &fault);
+		tn_soft_fault(r.s.soft, &fault);
 		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, memory, bus, &id), -1);
 		if (i % 5 == 4) {
 			fault = (struct tn_soft_chances){.fatal = 65536, .lost = 65536};
-			tn_soft_fault(r.soft, &fault);
-			step(&r);
+			tn_soft_fault(r.s.soft, &fault);
+			soft_rig_step(&r.s);
 			assert_int_equal(tn_nvme_check(r.n), -EIO);
 		}
 		fault = (struct tn_soft_chances){.lost = 65536};
-		tn_soft_fault(r.soft, &(struct tn_soft_chances){0});
+		tn_soft_fault(r.s.soft, &(struct tn_soft_chances){0});
 		assert_int_equal(tn_nvme_reset(r.n), 0);
 		assert_int_equal(tn_nvme_check(r.n), 0);
 		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, memory, bus, &id), 0);
 	}
-	r.port.put(r.port.arg, memory, TN_NVME_PAGE);
+	r.s.port.put(r.s.port.arg, memory, TN_NVME_PAGE);
 	down(&r);
 }
 
@@ -333,23 +263,18 @@ static void one_that_is_unplugged_is_gone_and_nothing_waits(void **state)
 
 	setup(&r);
 	must_come_up(&r);
-	tn_soft_unplug(r.soft);
-	before = r.now;
+	tn_soft_unplug(r.s.soft);
+	before = r.s.now;
 	assert_int_equal(tn_nvme_check(r.n), -ENODEV);
 	assert_int_equal(tn_nvme_abort(r.n, 0, 1), -ENODEV);
 	assert_int_equal(tn_nvme_reset(r.n), -ENODEV);
 	tn_nvme_destroy(r.n);
-	assert_true(r.now - before < 20 * STEP_NS);
+	assert_true(r.s.now - before < 20 * STEP_NS);
 	assert_int_equal(up(&r), -ENODEV);
-	tn_soft_destroy(r.soft);
+	tn_soft_destroy(r.s.soft);
 }
 
 /* A controller that answers nothing: each call ends by its deadline. */
-static void dead(void *arg)
-{
-	((struct rig *)arg)->now += STEP_NS;
-}
-
 static void one_that_does_not_answer_ends_every_call_in_time(void **state)
 {
 	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);
@@ -359,23 +284,23 @@ static void one_that_does_not_answer_ends_every_call_in_time(void **state)
 
 	setup(&r);
 	must_come_up(&r);
-	r.port.pause = dead;
+	r.s.dead = true;
 	for (int i = 0; i < 40; i++) { /* more than there are ids */
-		before = r.now;
+		before = r.s.now;
 		assert_int_equal(tn_nvme_admin(r.n, &c, &result), -ETIMEDOUT);
-		assert_true(r.now - before <= 502 * STEP_NS);
+		assert_true(r.s.now - before <= 502 * STEP_NS);
 	}
-	before = r.now;
+	before = r.s.now;
 	assert_int_equal(tn_nvme_reset(r.n), -ETIMEDOUT);
-	assert_true(r.now - before <= 2100 * STEP_NS);
-	r.port.pause = step;
+	assert_true(r.s.now - before <= 2100 * STEP_NS);
+	r.s.dead = false;
 	assert_int_equal(tn_nvme_reset(r.n), 0);
 	assert_int_equal(tn_nvme_admin(r.n, &c, &result), 0);
-	r.port.pause = dead;
-	before = r.now;
+	r.s.dead = true;
+	before = r.s.now;
 	tn_nvme_destroy(r.n);
-	assert_true(r.now - before < 15000 * STEP_NS);
-	tn_soft_destroy(r.soft);
+	assert_true(r.s.now - before < 15000 * STEP_NS);
+	tn_soft_destroy(r.s.soft);
 }
 
 /* As a pair's thread does it. */
@@ -393,7 +318,7 @@ static void *restart(void *arg)
 static int map_slowly(void *arg, void *memory, uint64_t bytes)
 {
 	struct rig *r = arg;
-	const struct tn_nvme_port *p = tn_soft_port(r->soft);
+	const struct tn_nvme_port *p = tn_soft_port(r->s.soft);
 	pthread_t thread;
 
 	assert_int_equal(pthread_create(&thread, NULL, restart, r), 0);
@@ -413,7 +338,7 @@ static void a_reset_does_not_wait_for_memory_that_is_being_pinned(void **state)
 
 	setup(&r);
 	must_come_up(&r);
-	r.port.map = map_slowly;
+	r.s.port.map = map_slowly;
 	assert_int_equal(tn_nvme_map(r.n, memory, sizeof(memory), &table), 0);
 	tn_nvme_unmap(r.n, memory, sizeof(memory));
 	down(&r);
@@ -450,17 +375,17 @@ static void queues_work_in(unsigned char *memory, uint64_t bytes)
 		assert_ptr_equal(tn_nvme_io_queue(r.n, i)->sq, memory + tn_nvme_queue_bytes(i, r.nvme.entries));
 		assert_true(lies_in(tn_nvme_io_queue(r.n, i)->cq, memory, bytes));
 	}
-	data = r.port.get(r.port.arg, TN_NVME_PAGE, &bus);
+	data = r.s.port.get(r.s.port.arg, TN_NVME_PAGE, &bus);
 	for (uint32_t i = 0; i < 100; i++) { /* several times round each queue, and a reset in the middle */
 		if (i == 50)
 			assert_int_equal(tn_nvme_reset(r.n), 0);
 		memset(data, (int)i, 512);
 		assert_int_equal(transfer(&r, i % 2, TN_NVME_WRITE, i, data, bus, &id), 0);
-		assert_int_equal(tn_soft_media(r.soft)[i * 512 + 511], i);
+		assert_int_equal(tn_soft_media(r.s.soft)[i * 512 + 511], i);
 	}
-	r.port.put(r.port.arg, data, TN_NVME_PAGE);
+	r.s.port.put(r.s.port.arg, data, TN_NVME_PAGE);
 	tn_nvme_destroy(r.n);
-	assert_int_equal(r.port.translate(r.port.arg, (uintptr_t)memory, bytes, &bus, &contiguous), -EFAULT); /* it is the caller's alone again */
+	assert_int_equal(r.s.port.translate(r.s.port.arg, (uintptr_t)memory, bytes, &bus, &contiguous), -EFAULT); /* it is the caller's alone again */
 	r.n = NULL;
 	down(&r);
 }
@@ -517,8 +442,9 @@ static void memory_that_runs_out_at_any_point_leaves_nothing_behind(void **state
 	int rc;
 
 	setup(&r);
+	make_controller(&r);
 	do {
-		r.gets_left = left++;
+		r.s.gets_left = left++;
 		rc = up(&r);
 		assert_true(rc == 0 || rc == -ENOMEM);
 	} while (rc);

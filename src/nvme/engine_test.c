@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 #include "nvme/engine.h"
 #include "nvme/volume.h"
 #include "tn_test.h"
@@ -25,13 +25,10 @@
 #define UNKNOWN 0xffffffffu /* a write to the block failed: old or new bytes, or both */
 
 struct rig {
+	struct soft_rig s;
 	struct tn_soft_opts o;
-	struct tn_soft *soft;
-	struct tn_nvme_port port;
-	struct tn_clock clock;
 	struct tn_rng rng;
-	uint64_t now, seed;
-	uint32_t cuts; /* that the driver asked for */
+	uint64_t seed;
 	uint32_t end_in; /* so many turns of run(); 0: its controller has no end */
 	void (*end)(struct tn_soft *soft);
 	struct tn_nvme *nvme;
@@ -48,63 +45,6 @@ struct request {
 	uint32_t block, blocks, number;
 	bool out, after_end;
 };
-
-static uint64_t now_of(void *arg)
-{
-	return ((struct rig *)arg)->now;
-}
-
-static void step(void *arg)
-{
-	struct rig *r = arg;
-
-	r->now += STEP_NS;
-	tn_soft_step(r->soft);
-}
-
-static void *get(void *arg, uint64_t bytes, uint64_t *bus)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	return p->get(p->arg, bytes, bus);
-}
-
-static void put(void *arg, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	p->put(p->arg, memory, bytes);
-}
-
-static int map(void *arg, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	return p->map(p->arg, memory, bytes);
-}
-
-static void unmap(void *arg, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	p->unmap(p->arg, memory, bytes);
-}
-
-static int translate(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
-{
-	const struct tn_nvme_port *p = tn_soft_port(((struct rig *)arg)->soft);
-
-	return p->translate(p->arg, address, length, bus, contiguous);
-}
-
-static int cut(void *arg)
-{
-	struct rig *r = arg;
-	const struct tn_nvme_port *p = tn_soft_port(r->soft);
-
-	r->cuts++;
-	return p->cut(p->arg);
-}
 
 static void must(const struct rig *r, bool ok, const char *what)
 {
@@ -134,24 +74,14 @@ static void setup(struct rig *r, uint64_t seed)
 	r->o.steps = tn_rng_below(&r->rng, 12);
 	r->o.late_steps = 500;
 	r->o.stall_steps = tn_rng_below(&r->rng, 2) ? 1000 : 20000; /* beyond a command's deadline; beyond a reset's */
-	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
-	must(r, tn_soft_create(&r->o, &r->soft) == 0, "no controller");
-	r->port = *tn_soft_port(r->soft);
-	r->port.get = get;
-	r->port.put = put;
-	r->port.map = map;
-	r->port.unmap = unmap;
-	r->port.translate = translate;
-	r->port.cut = cut;
-	r->port.pause = step;
-	r->port.arg = r;
+	soft_rig_up(&r->s, &r->o, STEP_NS);
 }
 
 static int up(struct rig *r, bool force)
 {
-	const struct tn_nvme_opts n = {.port = &r->port, .alloc = &tn_alloc_system, .clock = &r->clock, .queues = 1, .entries = 64,
+	const struct tn_nvme_opts n = {.port = &r->s.port, .alloc = &tn_alloc_system, .clock = &r->s.clock, .queues = 1, .entries = 64,
 				       .admin_ns = 100 * STEP_NS};
-	struct tn_nvme_engine_opts e = {.port = &r->port, .alloc = &tn_alloc_system, .clock = &r->clock, .depth = SLOTS,
+	struct tn_nvme_engine_opts e = {.port = &r->s.port, .alloc = &tn_alloc_system, .clock = &r->s.clock, .depth = SLOTS,
 					.command_ns = COMMAND_NS, .force = force};
 
 	must(r, tn_nvme_create(&n, &r->nvme) == 0, "not up");
@@ -174,7 +104,7 @@ static void no_findings(const struct rig *r)
 {
 	struct tn_soft_stats stats;
 
-	tn_soft_stats(r->soft, &stats);
+	tn_soft_stats(r->s.soft, &stats);
 	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
 		must(r, stats.findings[i] == 0, tn_soft_finding_name(i));
 }
@@ -184,7 +114,7 @@ static void down(struct rig *r)
 	tn_io_destroy(r->io);
 	tn_nvme_destroy(r->nvme);
 	no_findings(r);
-	tn_soft_destroy(r->soft);
+	tn_soft_destroy(r->s.soft);
 	munmap(r->mapped, SLOTS * SLOT_BYTES);
 	munmap(r->other, SLOTS * SLOT_BYTES);
 }
@@ -346,9 +276,9 @@ static void run(struct rig *r, uint32_t requests)
 			must(r, tn_io_cancel(r->io, &q[slot].req) != -ENOENT, "cancel does not know it");
 		}
 		if (r->end_in && --r->end_in == 0)
-			r->end(r->soft);
+			r->end(r->s.soft);
 		if (tn_rng_below(&r->rng, 3) == 0)
-			step(r);
+			soft_rig_step(&r->s);
 		n = tn_io_poll(r->io, done, 1 + tn_rng_below(&r->rng, SLOTS), tn_rng_below(&r->rng, 2) * STEP_NS);
 		for (unsigned i = 0; i < n; i++)
 			came_back(r, (struct request *)(void *)done[i]);
@@ -455,17 +385,17 @@ static void every_fault_ends_in_an_error_or_a_recovery(void **state)
 		make_file(&r);
 		choose_faults(&r, &c);
 		choose_end(&r);
-		tn_soft_fault(r.soft, &c);
+		tn_soft_fault(r.s.soft, &c);
 		run(&r, 100);
-		tn_soft_fault(r.soft, &(struct tn_soft_chances){0});
+		tn_soft_fault(r.s.soft, &(struct tn_soft_chances){0});
 		run(&r, 30);
 		if (!r.end)
 			read_all(&r);
-		must(&r, r.cuts == (r.end == tn_soft_hang), "its way to memory was cut, or was not");
+		must(&r, r.s.cuts == (r.end == tn_soft_hang), "its way to memory was cut, or was not");
 		pulled += r.end == tn_soft_unplug;
-		silent += r.cuts;
+		silent += r.s.cuts;
 		tn_nvme_engine_stats(r.io, &stats);
-		tn_soft_stats(r.soft, &soft);
+		tn_soft_stats(r.s.soft, &soft);
 		faults += soft.faults;
 		stalls += soft.stalls;
 		aborts += stats.aborted;
@@ -502,18 +432,18 @@ static void nothing_waits_after(void (*fault)(struct tn_soft *soft), uint64_t mo
 			out++;
 		}
 		for (uint32_t k = tn_rng_below(&r.rng, 8); k > 0; k--)
-			step(&r);
-		fault(r.soft);
-		before = r.now;
+			soft_rig_step(&r.s);
+		fault(r.s.soft);
+		before = r.s.now;
 		while (out) {
 			unsigned n = tn_io_poll(r.io, done, SLOTS, 10 * STEP_NS);
 
 			for (unsigned k = 0; k < n; k++) {
-				must(&r, done[k]->status >= 0 || done[k]->status == -ENODEV || r.cuts == 0, "failed, but the memory may still be reached");
+				must(&r, done[k]->status >= 0 || done[k]->status == -ENODEV || r.s.cuts == 0, "failed, but the memory may still be reached");
 				came_back(&r, (struct request *)(void *)done[k]);
 			}
 			out -= n;
-			must(&r, r.now - before < most_ns, "requests wait for what is gone");
+			must(&r, r.s.now - before < most_ns, "requests wait for what is gone");
 		}
 		do
 			must(&r, prepare(&r, &q[0], 0), "not prepared");
@@ -522,9 +452,9 @@ static void nothing_waits_after(void (*fault)(struct tn_soft *soft), uint64_t mo
 		q[0].out = true;
 		assert_int_equal(tn_io_submit(r.io, &one, 1), 1);
 		while (tn_io_poll(r.io, done, 1, STEP_NS) == 0)
-			must(&r, r.now - before < 2 * most_ns, "requests wait for what is gone");
+			must(&r, r.s.now - before < 2 * most_ns, "requests wait for what is gone");
 		assert_int_equal(q[0].req.status, -ENODEV);
-		assert_int_equal(r.cuts, fault == tn_soft_hang);
+		assert_int_equal(r.s.cuts, fault == tn_soft_hang);
 		down(&r);
 	}
 }
@@ -582,14 +512,14 @@ static void a_power_cut_while_it_grows_leaves_one_length_or_the_other(void **sta
 		setup(&r, tn_test_seed() + i);
 		make_file(&r);
 		old = (uint64_t)FILE_BLOCKS * r.o.block_bytes;
-		memset(tn_soft_media(r.soft) + TN_VOLUME_DATA + old, 0x77, r.o.blocks * r.o.block_bytes - TN_VOLUME_DATA - old);
+		memset(tn_soft_media(r.s.soft) + TN_VOLUME_DATA + old, 0x77, r.o.blocks * r.o.block_bytes - TN_VOLUME_DATA - old);
 		new = old + 262144;
 		iov = (struct iovec){NULL, new - old};
 		req = (struct tn_io_req){.op = TN_IO_ALLOCATE, .file = r.file, .offset = old, .iov = &iov, .iov_count = 1};
 		assert_int_equal(tn_io_submit(r.io, &one, 1), 1);
 		for (uint32_t k = tn_rng_below(&r.rng, 60); k > 0 && tn_io_poll(r.io, &done, 1, 0) == 0; k--)
-			step(&r);
-		tn_soft_power_cut(r.soft);
+			soft_rig_step(&r.s);
+		tn_soft_power_cut(r.s.soft);
 		tn_io_destroy(r.io);
 		r.io = NULL;
 		tn_nvme_destroy(r.nvme);
@@ -624,7 +554,7 @@ static void end(struct rig *r)
 	tn_io_destroy(r->io);
 	tn_nvme_destroy(r->nvme);
 	no_findings(r);
-	tn_soft_destroy(r->soft);
+	tn_soft_destroy(r->s.soft);
 }
 
 static void what_is_not_ours_is_refused_unless_forced(void **state)
@@ -632,7 +562,7 @@ static void what_is_not_ours_is_refused_unless_forced(void **state)
 	struct rig r;
 
 	setup(&r, tn_test_seed());
-	tn_soft_media(r.soft)[510] = 0x55; /* a partition table's end */
+	tn_soft_media(r.s.soft)[510] = 0x55; /* a partition table's end */
 	assert_int_equal(up(&r, false), 0);
 	assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), -EUCLEAN);
 	assert_non_null(strstr(tn_error_last()->text, "SOFT0001"));
@@ -661,7 +591,7 @@ static void what_is_not_ours_is_named_if_it_is_known(void **state)
 		struct rig r;
 
 		setup(&r, tn_test_seed());
-		memcpy(tn_soft_media(r.soft) + at[i], mark[i], 8);
+		memcpy(tn_soft_media(r.s.soft) + at[i], mark[i], 8);
 		assert_int_equal(up(&r, false), 0);
 		must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == -EUCLEAN, "opened");
 		must(&r, strstr(tn_error_last()->text, says[i]), says[i]);
@@ -719,7 +649,7 @@ static void a_drive_that_was_ours_and_is_somebody_elses_is_refused(void **state)
 		struct rig r;
 
 		setup(&r, tn_test_seed());
-		media = tn_soft_media(r.soft);
+		media = tn_soft_media(r.s.soft);
 		assert_int_equal(up(&r, false), 0);
 		assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), 0);
 		assert_int_equal(tn_io_allocate(r.io, r.file, 0, 4096), 0); /* so that there are two copies */
@@ -749,11 +679,11 @@ static void both_ends_are_looked_at_and_wiped_to_the_last_block(void **state)
 			struct rig r;
 
 			setup(&r, tn_test_seed());
-			tn_soft_destroy(r.soft);
+			tn_soft_destroy(r.s.soft);
 			r.o.block_bytes = 512;
 			r.o.blocks = blocks + odd;
-			assert_int_equal(tn_soft_create(&r.o, &r.soft), 0);
-			media = tn_soft_media(r.soft);
+			soft_rig_up(&r.s, &r.o, STEP_NS);
+			media = tn_soft_media(r.s.soft);
 			media[r.o.blocks * 512 - 1] = 1; /* of a backup of a partition table, or of a RAID's superblock */
 			assert_int_equal(up(&r, false), 0);
 			must(&r, tn_io_open(r.io, "store", TN_IO_CREATE, &r.file) == -EUCLEAN, "opened");
@@ -779,8 +709,8 @@ static void a_pair_that_gets_its_user_after_a_reset_works_at_once(void **state)
 		struct rig r;
 
 		setup(&r, tn_test_seed() + i);
-		n.port = e.port = &r.port;
-		n.clock = e.clock = &r.clock;
+		n.port = e.port = &r.s.port;
+		n.clock = e.clock = &r.s.clock;
 		must(&r, tn_nvme_create(&n, &r.nvme) == 0, "not up");
 		must(&r, tn_nvme_restart(r.nvme, tn_nvme_generation(r.nvme)) == 0, "not reset");
 		e.nvme = r.nvme;

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
-#include "lab/nvme_soft.h"
+#include "lab/soft_rig.h"
 #include "tn_test.h"
 
 #define STEP_NS 1000000ull
@@ -90,14 +90,9 @@ static void setup(struct rig *r, uint32_t sgl)
 
 static void down(struct rig *r)
 {
-	struct tn_soft_stats stats;
-
 	assert_int_equal(r->attached, 0);
 	tn_nvme_destroy(r->n);
-	tn_soft_stats(r->soft, &stats);
-	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
-		if (stats.findings[i])
-			fail_msg("the controller found: %s", tn_soft_finding_name(i));
+	soft_rig_no_findings(r->soft);
 	tn_soft_destroy(r->soft);
 	munmap(r->backing, BYTES);
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/error.h"
+#include "lab/soft_rig.h"
 
 #define STEPS 4u
 
@@ -46,15 +46,11 @@ void rig_nvme_up(struct rig_nvme *n, const struct rig_nvme_opts *o)
 
 void rig_nvme_down(struct rig_nvme *n)
 {
-	struct tn_soft_stats stats;
 
 	tn_io_destroy(n->io);
 	tn_nvme_destroy(n->nvme);
 	tn_soft_stop(n->soft);
-	tn_soft_stats(n->soft, &stats);
-	for (uint32_t i = 0; i < TN_SOFT_FINDINGS; i++)
-		if (stats.findings[i])
-			fail_msg("the controller found: %s", tn_soft_finding_name(i));
+	soft_rig_no_findings(n->soft);
 	tn_soft_destroy(n->soft);
 }
 
