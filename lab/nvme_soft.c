@@ -90,6 +90,40 @@ static struct tn_soft_work *under_way(struct tn_soft *s, uint32_t queue, uint32_
 	return NULL;
 }
 
+/* ---- the time of a described drive --------------------------------------------------------------------------------- */
+
+static void start_drive(struct tn_soft *s)
+{
+	if (s->o.mix)
+		tn_drive_init(&s->drive, s->o.mix, s->o.stretch ? s->o.stretch : 1);
+}
+
+static void drive_goes_on(struct tn_soft *s)
+{
+	if (s->o.mix)
+		tn_drive_advance(&s->drive, tn_now_ns(s->o.clock ? s->o.clock : &tn_clock_system));
+}
+
+/* A flush queues with the writes: it ends when the writes before it have ended. Nothing else takes time. */
+static void enter_drive(struct tn_soft *s, struct tn_soft_work *w)
+{
+	bool moves = w->c.opcode == TN_NVME_READ || w->c.opcode == TN_NVME_WRITE;
+
+	w->paced = s->o.mix && !w->done && (moves || w->c.opcode == TN_NVME_FLUSH);
+	if (!w->paced)
+		return;
+	drive_goes_on(s);
+	tn_drive_enter(&s->drive, &w->job, w->c.opcode != TN_NVME_READ, moves ? ((w->c.dword12 & 0xffff) + 1) * s->o.block_bytes : 0);
+}
+
+/* An abort does not take it out. */
+static bool in_drive(const struct tn_soft *s, const struct tn_soft_work *w)
+{
+	return w->paced && (w->job.due_ns == 0 || w->job.due_ns > s->drive.now_ns);
+}
+
+/* ---- completions ------------------------------------------------------------------------------------------------------ */
+
 static uint32_t queue_entries(const struct tn_soft *s, uint32_t queue)
 {
 	return s->sq[queue].entries;
@@ -232,9 +266,18 @@ static uint32_t delete_queue(struct tn_soft *s, const struct tn_nvme_command *c)
 		return 0;
 	}
 	s->sq[number].entries = 0;
-	for (uint32_t i = s->nactive; i-- > 0;)
-		if (s->work[s->active[i]].queue == number)
+	for (uint32_t i = s->nactive; i-- > 0;) {
+		struct tn_soft_work *w = &s->work[s->active[i]];
+
+		if (w->queue != number)
+			continue;
+		if (!in_drive(s, w)) {
 			forget(s, i);
+			continue;
+		}
+		w->queue = TN_SOFT_NO_QUEUE; /* forgotten when the drive has done with it */
+		w->done = true;
+	}
 	return 0;
 }
 
@@ -297,7 +340,7 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 
 	w->number = ++s->number;
 	w->result = w->status = 0;
-	w->done = w->lost = w->twice = w->told = false;
+	w->done = w->lost = w->twice = w->told = w->paced = false;
 	w->due = s->now + (s->o.steps ? tn_rng_below(&s->rng, s->o.steps) : 0);
 	if (!s->o.trusting && under_way(s, w->queue, w->c.id, &at)) {
 		tn_soft_found(s, TN_SOFT_ID_IN_USE);
@@ -313,6 +356,7 @@ static void accept(struct tn_soft *s, struct tn_soft_work *w)
 		w->due += happens(s, &s->chances.late) ? s->o.late_steps : 0;
 		w->lost = happens(s, &s->chances.lost);
 		w->twice = happens(s, &s->chances.twice);
+		enter_drive(s, w);
 		if (w->c.opcode == TN_NVME_FLUSH)
 			tn_soft_cover(s, w->number);
 	}
@@ -380,15 +424,20 @@ static bool complete_due(struct tn_soft *s)
 {
 	bool any = false;
 
+	drive_goes_on(s);
 	for (uint32_t i = 0; i < s->nactive;) {
 		struct tn_soft_work *w = &s->work[s->active[i]];
 		uint32_t was = s->active[i], queue = w->queue;
 
-		if (w->due > s->now || (w->lost && w->done)) {
+		if (w->due > s->now || in_drive(s, w) || (w->lost && w->done)) {
 			i++;
 			continue;
 		}
 		any = true;
+		if (queue == TN_SOFT_NO_QUEUE) {
+			forget(s, i);
+			continue;
+		}
 		if (complete(s, w) && i < s->nactive && s->active[i] == was)
 			forget(s, i);
 		else
@@ -404,6 +453,7 @@ static void drop_all(struct tn_soft *s)
 {
 	while (s->nactive)
 		forget(s, 0);
+	start_drive(s);
 	memset(s->sq, 0, sizeof(s->sq));
 	memset(s->cq, 0, sizeof(s->cq));
 	set_all(s, TN_NVME_DOORBELLS, 0);
@@ -545,6 +595,11 @@ int tn_soft_create(const struct tn_soft_opts *opts, struct tn_soft **out)
 	if (!s)
 		return tn_fail(-ENOMEM, "software controller: no memory");
 	s->o = *opts;
+	if (opts->mix) {
+		s->mix = *opts->mix;
+		s->o.mix = &s->mix;
+	}
+	start_drive(s);
 	s->file = -1;
 	s->chances = opts->chances;
 	s->cap = capabilities(s);

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 
 #include "nvme/controller.h"
+#include "sched/mix.h"
 
 #define TN_SOFT_QUEUES_MAX 17u /* with the admin queues */
 
@@ -58,6 +59,9 @@ struct tn_soft_chances {
  * @scattered:  runs of mapped pages are that long at most on the bus; 0: as long as they are
  * @steps:      commands end up to so many steps after they were fetched, in any order; 0: at once
  * @trusting:   looks at nothing that costs time: for measurements
+ * @mix:        reads, writes and flushes take the time that they would on this drive (lab/drive.h), at least; looked at by create alone. NULL: none
+ * @stretch:    divides the drive's bandwidth and multiplies its latency; 0: 1
+ * @clock:      of the drive's time; NULL: the system's
  */
 struct tn_soft_opts {
 	uint64_t blocks;
@@ -69,6 +73,9 @@ struct tn_soft_opts {
 	uint32_t scattered, steps, late_steps, stall_steps;
 	uint64_t seed;
 	struct tn_soft_chances chances;
+	const struct tn_mix *mix;
+	uint32_t stretch;
+	const struct tn_clock *clock;
 };
 
 struct tn_soft;

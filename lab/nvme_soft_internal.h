@@ -7,12 +7,14 @@
 
 #include "base/fork.h"
 #include "base/rng.h"
+#include "lab/drive.h"
 #include "lab/nvme_soft.h"
 
 #define TN_SOFT_WORK_MAX 4096u
 #define TN_SOFT_PIECES_MAX 1040u /* of one command: 4 MiB in pages, and more */
 #define TN_SOFT_BUS_PAGES (1u << 20)
 #define TN_SOFT_REGIONS_MAX 256u
+#define TN_SOFT_NO_QUEUE TN_SOFT_QUEUES_MAX /* of a command whose queue is gone */
 
 struct tn_soft_sq {
 	uint64_t bus;
@@ -32,6 +34,8 @@ struct tn_soft_work {
 	uint64_t due;	      /* the step in which it is completed at the earliest */
 	bool done, lost, twice, told; /* told: its completion was posted, once at least: the host may know */
 	uint64_t list_sum, data_sum; /* as they were when it was fetched */
+	bool paced;
+	struct tn_drive_job job; /* paced: in the drive, until it has an end */
 };
 
 /* Mapped memory: where its pages are on the bus. */
@@ -54,7 +58,9 @@ struct tn_soft_undo {
 };
 
 struct tn_soft {
-	struct tn_soft_opts o;
+	struct tn_soft_opts o; /* mix: the one below, or NULL */
+	struct tn_mix mix;
+	struct tn_drive drive;
 	struct tn_soft_chances chances;
 	struct tn_soft_stats stats;
 	struct tn_soft_moved moved[TN_SOFT_QUEUES_MAX]; /* shared */

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "ioengine/mixfile.h"
+
 #define STEP_NS 1000000ull
 #define LATE_STEPS 20u
 #define BLOCK 512u
@@ -22,10 +24,22 @@ struct rig {
 #define DATA_BYTES (16u * TN_NVME_PAGE)
 #define LIST_BYTES (2u * TN_NVME_PAGE)
 
+static void setup_of(struct rig *r, const struct tn_soft_opts *so, uint32_t entries, uint64_t step_ns)
+{
+	struct tn_nvme_opts no = {.port = &r->s.port, .alloc = &tn_alloc_system, .clock = &r->s.clock, .queues = 2, .entries = entries};
+
+	soft_rig_up(&r->s, so, step_ns);
+	assert_int_equal(tn_nvme_create(&no, &r->n), 0);
+	r->q = tn_nvme_io_queue(r->n, 0);
+	r->data = r->s.port.get(&r->s, DATA_BYTES, &r->data_bus);
+	r->list = r->s.port.get(&r->s, LIST_BYTES, &r->list_bus);
+	assert_non_null(r->data);
+	assert_non_null(r->list);
+}
+
 /* Commands end LATE_STEPS after they were fetched. */
 static void setup(struct rig *r, uint32_t sgl)
 {
-	struct tn_nvme_opts no = {.port = &r->s.port, .alloc = &tn_alloc_system, .clock = &r->s.clock, .queues = 1, .entries = 16};
 	struct tn_soft_opts so;
 
 	tn_soft_opts_init(&so);
@@ -34,13 +48,7 @@ static void setup(struct rig *r, uint32_t sgl)
 	so.mdts = 3; /* 32 KiB */
 	so.late_steps = LATE_STEPS;
 	so.chances.late = 65536;
-	soft_rig_up(&r->s, &so, STEP_NS);
-	assert_int_equal(tn_nvme_create(&no, &r->n), 0);
-	r->q = tn_nvme_io_queue(r->n, 0);
-	r->data = r->s.port.get(&r->s, DATA_BYTES, &r->data_bus);
-	r->list = r->s.port.get(&r->s, LIST_BYTES, &r->list_bus);
-	assert_non_null(r->data);
-	assert_non_null(r->list);
+	setup_of(r, &so, 16, STEP_NS);
 }
 
 /* Found was this, and nothing else; TN_SOFT_FINDINGS: nothing. */
@@ -348,6 +356,134 @@ static void deallocated_ranges_are_empty_and_others_are_not(void **state)
 	tear_down(&r, TN_SOFT_FINDINGS);
 }
 
+/* ---- paced by a device model ------------------------------------------------------------------------------------------ */
+
+#define PACED_STEP_NS 1000ull
+#define PACED_STRETCH 16u
+#define PACED_BYTES 32768u
+#define PACED_MOST 100u /* commands at once */
+
+static struct tn_mix samsung;
+
+static void setup_paced(struct rig *r)
+{
+	struct tn_soft_opts so;
+
+	assert_int_equal(tn_mixfile_load("share/devices/samsung-pm9a3-u2.model", &samsung), 0);
+	tn_soft_opts_init(&so);
+	so.seed = tn_test_seed();
+	so.mix = &samsung;
+	so.stretch = PACED_STRETCH;
+	setup_of(r, &so, PACED_MOST + 1, PACED_STEP_NS);
+}
+
+static void submit_paced(struct rig *r, uint32_t opcode, uint32_t n)
+{
+	const struct tn_nvme_sgl all = tn_nvme_sgl_of(r->data_bus, PACED_BYTES, TN_NVME_SGL_DATA);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_nvme_command c = opcode == TN_NVME_FLUSH ? tn_nvme_flush(1) : transfer(r, opcode, PACED_BYTES);
+
+		if (opcode != TN_NVME_FLUSH) {
+			c.flags = TN_NVME_FLAG_SGL;
+			memcpy(c.data, &all, sizeof(c.data));
+		}
+		submit(r, c);
+	}
+}
+
+static void await_paced(struct rig *r, uint32_t n)
+{
+	struct tn_nvme_completion done;
+
+	for (uint32_t steps = 0; n; steps++) {
+		assert_in_range(steps, 0, 1000000);
+		soft_rig_step(&r->s);
+		if (!tn_nvme_queue_poll(r->q, &done))
+			continue;
+		assert_int_equal(tn_nvme_status(&done), 0);
+		tn_nvme_queue_took(r->q);
+		tn_nvme_queue_give(r->q, done.id);
+		n--;
+	}
+}
+
+/* What the model says of so many transfers at once: all bytes, and one latency. */
+static uint64_t model_ns(uint32_t n, uint64_t bps, uint64_t latency_ns)
+{
+	return (uint64_t)(1e9 * PACED_STRETCH * PACED_BYTES / (double)bps * n) + latency_ns * PACED_STRETCH;
+}
+
+/* Since then: never less than the model says, and a few steps more at most. n completions are polled, one per step. */
+static void took(const struct rig *r, uint64_t since_ns, uint64_t model, uint32_t n)
+{
+	assert_in_range(r->s.now - since_ns, model, model + (n + 4) * PACED_STEP_NS);
+}
+
+static void reads_writes_and_flushes_take_the_time_of_a_device_model(void **state)
+{
+	const uint32_t opcode[] = {TN_NVME_READ, TN_NVME_WRITE};
+	struct rig r;
+
+	setup_paced(&r);
+	for (uint32_t i = 0; i < 10; i++) {
+		uint64_t bps = i % 2 ? samsung.write_bps : samsung.read_bps, latency_ns = i % 2 ? samsung.write_latency_ns : samsung.read_latency_ns;
+		uint32_t n = 1 + i * (PACED_MOST - 1) / 9;
+		uint64_t began = r.s.now;
+
+		submit_paced(&r, opcode[i % 2], n);
+		await_paced(&r, n);
+		took(&r, began, model_ns(n, bps, latency_ns), n);
+	}
+	for (uint32_t n = 0; n < 4; n++) {
+		uint64_t began = r.s.now;
+
+		submit_paced(&r, TN_NVME_WRITE, n);
+		submit_paced(&r, TN_NVME_FLUSH, 1);
+		await_paced(&r, n + 1);
+		took(&r, began, model_ns(n, samsung.write_bps, samsung.write_latency_ns), n + 1);
+	}
+	tear_down(&r, TN_SOFT_FINDINGS);
+}
+
+static void a_reset_frees_the_drive_of_what_is_under_way(void **state)
+{
+	uint32_t generation;
+	uint64_t began;
+	struct rig r;
+
+	setup_paced(&r);
+	submit_paced(&r, TN_NVME_READ, PACED_MOST);
+	soft_rig_step(&r.s);
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), 0);
+	assert_int_equal(tn_nvme_renew(r.n, 0, &generation), 0);
+	began = r.s.now;
+	submit_paced(&r, TN_NVME_READ, 1);
+	await_paced(&r, 1);
+	took(&r, began, model_ns(1, samsung.read_bps, samsung.read_latency_ns), 1);
+	tear_down(&r, TN_SOFT_FINDINGS);
+}
+
+/* They end as they would have, and nobody is told. */
+static void commands_of_a_queue_that_is_deleted_keep_the_drive_busy(void **state)
+{
+	struct tn_nvme_command gone = tn_nvme_command_of(TN_NVME_DELETE_SQ, 0);
+	uint64_t began;
+	uint32_t result;
+	struct rig r;
+
+	setup_paced(&r);
+	gone.dword10 = 1;
+	began = r.s.now;
+	submit_paced(&r, TN_NVME_READ, 9);
+	assert_int_equal(tn_nvme_admin(r.n, &gone, &result), 0);
+	r.q = tn_nvme_io_queue(r.n, 1);
+	submit_paced(&r, TN_NVME_READ, 5);
+	await_paced(&r, 5);
+	took(&r, began, model_ns(14, samsung.read_bps, samsung.read_latency_ns), 5);
+	tear_down(&r, TN_SOFT_FINDINGS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -365,6 +501,9 @@ int main(void)
 		cmocka_unit_test(data_that_are_touched_under_way),
 		cmocka_unit_test(an_sgl_of_several_segments),
 		cmocka_unit_test(deallocated_ranges_are_empty_and_others_are_not),
+		cmocka_unit_test(reads_writes_and_flushes_take_the_time_of_a_device_model),
+		cmocka_unit_test(a_reset_frees_the_drive_of_what_is_under_way),
+		cmocka_unit_test(commands_of_a_queue_that_is_deleted_keep_the_drive_busy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

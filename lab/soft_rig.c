@@ -60,8 +60,11 @@ void soft_rig_step(void *rig)
 
 void soft_rig_up(struct soft_rig *r, const struct tn_soft_opts *opts, uint64_t step_ns)
 {
+	struct tn_soft_opts o = *opts;
+
 	*r = (struct soft_rig){.step_ns = step_ns, .gets_left = UINT32_MAX, .clock = {.now_ns = now_of, .wall_ns = now_of, .arg = r}};
-	if (tn_soft_create(opts, &r->soft))
+	o.clock = &r->clock;
+	if (tn_soft_create(&o, &r->soft))
 		fail_msg("no software controller: %s", tn_error_last()->text);
 	r->port = *tn_soft_port(r->soft);
 	r->port.get = get;
