@@ -4,7 +4,7 @@
 
 Programs print TAP, so cases are counted, not programs; a program that dies or prints nothing counts as one failed. The
 closing line is "DIR: N passed, N failed, N skipped"; with TN_TALLY=FILE it is also appended there as three numbers, after lines
-that begin with # and tell what failed.
+that begin with # and tell what failed. Of programs that drive QEMU's controllers, commands, bytes and injected faults are told.
 
 run_tests.py --targets DIR [--suite NAME] [--no-suite NAME]...: print what ninja must build for these tests, and run nothing.
 
@@ -98,6 +98,8 @@ def main():
                 total = [a + b for a, b in zip(total, counts)]
                 if counts[1]:
                     failures += telling(test)
+                for figures in re.findall(r'^# (\d+ commands, .* injected faults.*)', test.get('stdout', ''), re.M):
+                    print(f'{test["name"]}: {figures}')
     if rc and not total[1]:
         total[1] = 1
     if sum(total) == 0:

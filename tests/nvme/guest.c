@@ -5,82 +5,42 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/error.h"
-#include "base/rng.h"
-#include "nvme/engine.h"
-#include "nvme/vfio.h"
+#include "guest_rig.h"
 
 #define MEMORY_BYTES (8u << 20)
 #define CONTROLLERS_MAX 4
-#define QUEUES 4u
-#define SECOND_NS 1000000000ull
 
 struct drive {
-	const char *bdf;
-	struct tn_nvme_vfio *vfio;
-	const struct tn_nvme_port *port;
-	struct tn_nvme *nvme;
-	const struct tn_nvme_info *info;
+	struct guest_drive g;
 	unsigned char *memory; /* mapped */
 	struct tn_p2p *table;
 	struct tn_nvme_list list;
 };
 
 static struct drive drives[CONTROLLERS_MAX];
-static struct tn_rng rng;
-static uint64_t seed, commands, bytes_moved;
-static int tests, failures, ndrives;
-static char why[256];
-
-#define must(ok, ...)                                                                              \
-	do {                                                                                       \
-		if (!(ok)) {                                                                       \
-			snprintf(why, sizeof(why), __VA_ARGS__);                                   \
-			return false;                                                              \
-		}                                                                                  \
-	} while (0)
-
-static void say(void *arg, enum tn_log_level level, const char *where, const char *text)
-{
-	printf("# %s\n", text);
-}
-
-static const struct tn_log loud = {say, NULL, TN_LOG_INFO}, quiet;
-
-static void report(const char *name, bool ok)
-{
-	printf("%s %d - %s\n", ok ? "ok" : "not ok", ++tests, name);
-	if (!ok)
-		printf("# TN_SEED=%llu: %s (%s)\n", (unsigned long long)seed, why, tn_error_last()->text);
-	failures += !ok;
-	fflush(stdout);
-}
+static int ndrives;
 
 /* ---- drives ------------------------------------------------------------------------------------------------------ */
 
-static bool open_drive(struct drive *d)
+static bool open_drive(struct drive *d, const char *bdf)
 {
-	struct tn_nvme_opts o = {.alloc = &tn_alloc_system, .clock = &tn_clock_system, .log = &loud, .queues = QUEUES, .entries = 64};
 	struct tn_p2p_range range;
-	int rc = tn_nvme_vfio_open(d->bdf, &tn_alloc_system, &d->vfio);
 
-	must(rc == 0, "not opened: %d", rc);
-	o.port = d->port = tn_nvme_vfio_port(d->vfio);
-	rc = tn_nvme_create(&o, &d->nvme);
-	must(rc == 0, "not up: %d", rc);
-	d->info = tn_nvme_info(d->nvme);
+	if (!guest_open(bdf, &d->g))
+		return false;
+	d->g.force = true;
 	d->memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	must(d->memory != MAP_FAILED && d->port->map(d->port->arg, d->memory, MEMORY_BYTES) == 0, "not mapped");
+	must(d->memory != MAP_FAILED && d->g.port->map(d->g.port->arg, d->memory, MEMORY_BYTES) == 0, "not mapped");
 	range = (struct tn_p2p_range){(uintptr_t)d->memory, MEMORY_BYTES};
-	must(tn_p2p_create(&range, 1, d->port->translate, d->port->arg, &tn_alloc_system, &d->table) == 0, "no table");
+	must(tn_p2p_create(&range, 1, d->g.port->translate, d->g.port->arg, &tn_alloc_system, &d->table) == 0, "no table");
 	d->list.bytes = 4 * TN_NVME_PAGE;
-	d->list.memory = d->port->get(d->port->arg, d->list.bytes, &d->list.bus);
+	d->list.memory = d->g.port->get(d->g.port->arg, d->list.bytes, &d->list.bus);
 	must(d->list.memory, "no memory for lists");
 	return true;
 }
@@ -88,25 +48,24 @@ static bool open_drive(struct drive *d)
 static void close_drive(struct drive *d)
 {
 	tn_p2p_destroy(d->table);
-	d->port->put(d->port->arg, d->list.memory, d->list.bytes);
-	d->port->unmap(d->port->arg, d->memory, MEMORY_BYTES);
+	d->g.port->put(d->g.port->arg, d->list.memory, d->list.bytes);
+	d->g.port->unmap(d->g.port->arg, d->memory, MEMORY_BYTES);
 	munmap(d->memory, MEMORY_BYTES);
-	tn_nvme_destroy(d->nvme);
-	tn_nvme_vfio_close(d->vfio);
+	guest_close(&d->g);
 }
 
 /* One command, alone on its queue; its status, or -1: no answer in ten seconds. */
 static int one(struct drive *d, uint32_t queue, struct tn_nvme_command *c)
 {
-	struct tn_nvme_queue *q = tn_nvme_io_queue(d->nvme, queue);
-	uint64_t end = tn_now_ns(&tn_clock_system) + 10 * SECOND_NS;
+	struct tn_nvme_queue *q = tn_nvme_io_queue(d->g.nvme, queue);
+	uint64_t end = tn_now_ns(&tn_clock_system) + 10 * GUEST_SECOND_NS;
 	struct tn_nvme_completion done;
 	uint32_t id = tn_nvme_queue_id(q);
 
 	c->id = (uint16_t)id;
 	tn_nvme_queue_put(q, c);
 	tn_nvme_queue_ring(q);
-	commands++;
+	guest.commands++;
 	while (!tn_nvme_queue_poll(q, &done)) {
 		if (tn_now_ns(&tn_clock_system) > end)
 			return -1;
@@ -121,7 +80,7 @@ static bool memory_that_no_cpu_maps_is_refused_with_the_reason(struct drive *d)
 {
 	const struct tn_p2p *table;
 
-	must(tn_nvme_map_other(d->nvme, NULL, (void *)((uintptr_t)1 << 46), MEMORY_BYTES, &table) == -ENOTSUP, "not refused");
+	must(tn_nvme_map_other(d->g.nvme, NULL, (void *)((uintptr_t)1 << 46), MEMORY_BYTES, &table) == -ENOTSUP, "not refused");
 	must(strstr(tn_error_last()->text, "type 1"), "without the reason");
 	return true;
 }
@@ -144,22 +103,22 @@ static int transfer(struct drive *d, uint32_t opcode, uint64_t block, const stru
 
 	for (uint32_t i = 0; i < n; i++)
 		bytes += piece[i].length;
-	c = tn_nvme_transfer(opcode, d->info->namespace_id, block, (uint32_t)(bytes / d->info->block_bytes));
+	c = tn_nvme_transfer(opcode, d->g.info->namespace_id, block, (uint32_t)(bytes / d->g.info->block_bytes));
 	rc = sgl ? tn_nvme_set_sgl(&c, piece, n, &d->list) : tn_nvme_set_prps(&c, piece, n, &d->list);
-	bytes_moved += bytes;
-	return rc ? rc : one(d, tn_rng_below(&rng, d->info->queues), &c);
+	guest.bytes += bytes;
+	return rc ? rc : one(d, tn_rng_below(&guest.rng, d->g.info->queues), &c);
 }
 
 /* Writes with one kind of list, reads with the other, to another place of memory. */
 static bool there_and_back(struct drive *d, uint64_t from, uint64_t to, uint64_t bytes, bool sgl)
 {
-	uint64_t blocks = bytes / d->info->block_bytes, block = 1024 + tn_rng_below(&rng, (uint32_t)(d->info->blocks - 1024 - blocks));
+	uint64_t blocks = bytes / d->g.info->block_bytes, block = 1024 + tn_rng_below(&guest.rng, (uint32_t)(d->g.info->blocks - 1024 - blocks));
 	struct tn_nvme_piece piece[4];
 	uint32_t n;
 	int rc;
 
-	for (uint64_t i = 0; i < bytes; i += 8) {
-		uint64_t w = tn_rng_next(&rng);
+	for (uint64_t i = 0; i < bytes; i += 512) {
+		uint64_t w = tn_rng_next(&guest.rng);
 
 		memcpy(d->memory + from + i, &w, 8);
 	}
@@ -177,33 +136,41 @@ static bool there_and_back(struct drive *d, uint64_t from, uint64_t to, uint64_t
 	return true;
 }
 
-/* From one block to MDTS, at every dword of a page for the short ones. */
+/*
+ * From one block to MDTS, at every dword of a page (Base 4.1.1, 4.1.2), with both kinds of lists in both directions; in the short form more than one block at
+ * every fifth dword.
+ */
 static bool every_alignment(struct drive *d)
 {
-	uint64_t most = d->info->transfer_bytes < 1u << 20 ? d->info->transfer_bytes : 1u << 20;
+	uint64_t most = d->g.info->transfer_bytes < 1u << 20 ? d->g.info->transfer_bytes : 1u << 20, transfers = 0;
+	uint32_t dwords = getenv("TN_SOAK") ? 1 : 5;
 
-	for (uint32_t skip = 4; skip < TN_NVME_PAGE; skip += 4)
-		if (!there_and_back(d, skip, (4u << 20) + TN_NVME_PAGE - skip, d->info->block_bytes, skip & 4))
-			return false;
-	for (uint64_t bytes = d->info->block_bytes; bytes <= most; bytes *= 2)
-		for (uint32_t k = 0; k < 6; k++)
-			if (!there_and_back(d, 4 * (1 + tn_rng_below(&rng, 1023)), (4u << 20) + 4 * (1 + tn_rng_below(&rng, 1023)), bytes, k & 1))
-				return false;
-	return there_and_back(d, TN_NVME_PAGE, 4u << 20, most, true) && there_and_back(d, TN_NVME_PAGE, 4u << 20, most, false);
+	for (uint64_t i = 0; i < MEMORY_BYTES; i += 8) {
+		uint64_t w = tn_rng_next(&guest.rng);
+
+		memcpy(d->memory + i, &w, 8);
+	}
+	for (uint64_t bytes = d->g.info->block_bytes; bytes <= most; bytes *= 2)
+		for (uint32_t skip = 0; skip < TN_NVME_PAGE; skip += bytes == d->g.info->block_bytes ? 4 : 4 * dwords, transfers += 4)
+			for (uint32_t sgl = 0; sgl < 2; sgl++)
+				if (!there_and_back(d, skip, (4u << 20) + TN_NVME_PAGE - skip, bytes, sgl))
+					return false;
+	printf("# %llu transfers of %u to %llu bytes\n", (unsigned long long)transfers, d->g.info->block_bytes, (unsigned long long)most);
+	return true;
 }
 
 /* Objects in many pieces: PRPs where pages are whole, SGLs anywhere. */
 static bool many_pieces(struct drive *d)
 {
 	for (uint32_t round = 0; round < 40; round++) {
-		uint32_t n = 2 + tn_rng_below(&rng, 30), unit = round % 2 ? TN_NVME_PAGE : d->info->block_bytes;
-		bool sgl = unit < TN_NVME_PAGE || tn_rng_below(&rng, 2);
+		uint32_t n = 2 + tn_rng_below(&guest.rng, 30), unit = round % 2 ? TN_NVME_PAGE : d->g.info->block_bytes;
+		bool sgl = unit < TN_NVME_PAGE || tn_rng_below(&guest.rng, 2);
 		struct tn_nvme_piece out[32], in[32];
-		uint64_t block = 1024 + tn_rng_below(&rng, (uint32_t)(d->info->blocks - 4096));
+		uint64_t block = 1024 + tn_rng_below(&guest.rng, (uint32_t)(d->g.info->blocks - 4096));
 		int rc;
 
 		for (uint32_t i = 0; i < n; i++) {
-			uint64_t at = (uint64_t)i * 2 * TN_NVME_PAGE + (unit < TN_NVME_PAGE ? 4 * tn_rng_below(&rng, 900) : 0);
+			uint64_t at = (uint64_t)i * 2 * TN_NVME_PAGE + (unit < TN_NVME_PAGE ? 4 * tn_rng_below(&guest.rng, 900) : 0);
 
 			memset(d->memory + at, (int)(round * 7 + i), unit);
 			must(locate(d, at, unit, &out[i], 1) == 1 && locate(d, (4u << 20) + (uint64_t)(n - i) * 2 * TN_NVME_PAGE, unit, &in[i], 1) == 1,
@@ -224,7 +191,7 @@ static bool many_pieces(struct drive *d)
 
 static bool what_is_wrong_is_refused(struct drive *d)
 {
-	struct tn_nvme_command c = tn_nvme_transfer(TN_NVME_READ, d->info->namespace_id, d->info->blocks, 1);
+	struct tn_nvme_command c = tn_nvme_transfer(TN_NVME_READ, d->g.info->namespace_id, d->g.info->blocks, 1);
 	int rc;
 
 	c.data[0] = d->list.bus;
@@ -233,7 +200,7 @@ static bool what_is_wrong_is_refused(struct drive *d)
 	c = tn_nvme_flush(77);
 	rc = one(d, 0, &c);
 	must(rc > 0, "a flush of namespace 77: %#x", (unsigned)rc);
-	c = tn_nvme_flush(d->info->namespace_id);
+	c = tn_nvme_flush(d->g.info->namespace_id);
 	rc = one(d, 0, &c);
 	must(rc == 0, "a flush: %#x", (unsigned)rc);
 	return true;
@@ -247,15 +214,15 @@ static bool what_is_wrong_is_refused(struct drive *d)
 /* Random transfers of a file, with resets in between. */
 static bool engine_runs(struct drive *d, uint32_t rounds, bool resets)
 {
-	struct tn_nvme_engine_opts o = {.nvme = d->nvme, .port = d->port, .queue = d->info->queues - 1, .alloc = &tn_alloc_system,
-					.clock = &tn_clock_system, .log = resets ? &quiet : &loud, .force = true, .command_ns = 60 * SECOND_NS};
 	static unsigned char number[SLOTS * 4]; /* by a slot's range of the file: what was written there last; 0: not known */
 	struct tn_nvme_engine_stats stats;
 	unsigned char *memory = mmap(NULL, SLOTS * SLOT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct tn_io *io;
 	uint32_t file, failed = 0;
 
-	must(memory != MAP_FAILED && tn_nvme_engine_create(&o, &io) == 0, "no engine");
+	must(memory != MAP_FAILED, "no memory");
+	if (!guest_engine(&d->g, d->g.info->queues - 1, 0, 0, &io))
+		return false;
 	must(tn_nvme_engine_map(io, memory, SLOTS * SLOT_BYTES / 2) == 0, "not mapped"); /* the other half is bounced */
 	must(tn_io_open(io, "store", TN_IO_CREATE, &file) == 0, "no file");
 	must(tn_io_allocate(io, file, 0, sizeof(number) * SLOT_BYTES) == 0, "not allocated");
@@ -263,10 +230,10 @@ static bool engine_runs(struct drive *d, uint32_t rounds, bool resets)
 	for (uint32_t round = 0; round < rounds; round++) {
 		struct tn_io_req req[SLOTS], *batch[SLOTS], *done[SLOTS];
 		struct iovec iov[SLOTS];
-		uint32_t where[SLOTS], first = tn_rng_below(&rng, 4) * SLOTS, back = 0;
+		uint32_t where[SLOTS], first = tn_rng_below(&guest.rng, 4) * SLOTS, back = 0;
 
 		for (uint32_t i = 0; i < SLOTS; i++) {
-			bool writes = number[first + i] == 0 || tn_rng_below(&rng, 2);
+			bool writes = number[first + i] == 0 || tn_rng_below(&guest.rng, 2);
 
 			where[i] = first + i;
 			iov[i] = (struct iovec){memory + i * SLOT_BYTES, SLOT_BYTES};
@@ -277,9 +244,10 @@ static bool engine_runs(struct drive *d, uint32_t rounds, bool resets)
 		}
 		must(tn_io_submit(io, batch, SLOTS) == SLOTS, "not taken");
 		if (resets && round % 4 == 3) /* the engine finds out, and resets it itself */
-			*(volatile uint32_t *)((unsigned char *)d->port->registers + TN_NVME_CC) &= ~TN_NVME_CC_ENABLE;
+			*(volatile uint32_t *)((unsigned char *)d->g.port->registers + TN_NVME_CC) &= ~TN_NVME_CC_ENABLE;
+		guest.faults += resets && round % 4 == 3;
 		while (back < SLOTS) {
-			unsigned n = tn_io_poll(io, done, SLOTS, 30 * SECOND_NS);
+			unsigned n = tn_io_poll(io, done, SLOTS, 30 * GUEST_SECOND_NS);
 
 			must(n > 0, "%u requests of round %u do not come back", SLOTS - back, round);
 			for (unsigned k = 0; k < n; k++) {
@@ -300,10 +268,9 @@ static bool engine_runs(struct drive *d, uint32_t rounds, bool resets)
 	tn_nvme_engine_stats(io, &stats);
 	printf("# engine: %llu commands, %llu bounced, %llu doorbells, %llu resets, %u requests failed by them\n", (unsigned long long)stats.commands,
 	       (unsigned long long)stats.bounced, (unsigned long long)stats.bells, (unsigned long long)stats.resets, failed);
-	commands += stats.commands;
-	bytes_moved += stats.bytes;
+	guest.failed += failed;
 	must(tn_io_close(io, file) == 0, "not closed");
-	tn_io_destroy(io);
+	guest_engine_end(io);
 	munmap(memory, SLOTS * SLOT_BYTES);
 	return true;
 }
@@ -322,7 +289,7 @@ static bool it_is_found(void)
 static bool a_second_owner_is_refused(struct drive *d)
 {
 	struct tn_nvme_vfio *v;
-	int rc = tn_nvme_vfio_open(d->bdf, &tn_alloc_system, &v);
+	int rc = tn_nvme_vfio_open(d->g.bdf, &tn_alloc_system, &v);
 
 	must(rc == -EBUSY, "opened twice: %d", rc);
 	rc = tn_nvme_vfio_open("0000:00:00.0", &tn_alloc_system, &v);
@@ -332,37 +299,32 @@ static bool a_second_owner_is_refused(struct drive *d)
 	return true;
 }
 
-static void run(struct drive *d)
+static void run(struct drive *d, const char *bdf)
 {
-	bool up = open_drive(d);
+	bool up = open_drive(d, bdf);
 
-	report("a controller comes up", up);
+	guest_report("a controller comes up", up);
 	if (!up)
 		return;
-	report("memory that no CPU maps is refused with the reason", memory_that_no_cpu_maps_is_refused_with_the_reason(d));
-	report("PRPs and SGLs of one block to MDTS, at every alignment", every_alignment(d));
-	report("objects in many pieces", many_pieces(d));
-	report("what is wrong is refused", what_is_wrong_is_refused(d));
-	report("a second owner is refused", a_second_owner_is_refused(d));
-	report("the engine moves the right bytes", engine_runs(d, 12, false));
-	report("resets under load lose nothing", engine_runs(d, 12, true));
+	guest_report("memory that no CPU maps is refused with the reason", memory_that_no_cpu_maps_is_refused_with_the_reason(d));
+	guest_report("PRPs and SGLs of one block to MDTS, at every alignment", every_alignment(d));
+	guest_report("objects in many pieces", many_pieces(d));
+	guest_report("what is wrong is refused", what_is_wrong_is_refused(d));
+	guest_report("a second owner is refused", a_second_owner_is_refused(d));
+	guest_report("the engine moves the right bytes", engine_runs(d, 12, false));
+	guest_report("resets under load lose nothing", engine_runs(d, 12, true));
 }
 
 int main(int argc, char **argv)
 {
 	ndrives = argc - 2 < CONTROLLERS_MAX ? argc - 2 : CONTROLLERS_MAX;
-	seed = strtoull(argc > 1 ? argv[1] : "1", NULL, 0);
-	tn_rng_seed(&rng, seed);
-	printf("# TN_SEED=%llu\n", (unsigned long long)seed);
-	report("the controllers are found", it_is_found());
-	for (int i = 0; i < ndrives; i++) {
-		drives[i].bdf = argv[i + 2];
-		run(&drives[i]);
-	}
+	guest_begin(argc > 1 ? argv[1] : "1");
+	guest_report("the controllers are found", it_is_found());
+	for (int i = 0; i < ndrives; i++)
+		run(&drives[i], argv[i + 2]);
 	for (int i = 0; i < ndrives; i++)
 		if (drives[i].table)
 			close_drive(&drives[i]);
-	report("all are closed, and come up again", ndrives > 0 && open_drive(&drives[0]));
-	printf("1..%d\n# %llu commands, %llu MiB\n", tests, (unsigned long long)commands, (unsigned long long)(bytes_moved >> 20));
-	return failures != 0;
+	guest_report("all are closed, and come up again", ndrives > 0 && open_drive(&drives[0], argv[2]));
+	return guest_end();
 }

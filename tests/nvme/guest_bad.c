@@ -72,6 +72,7 @@ static bool the_first_flush_fails(struct tn_io *io, uint32_t *file)
 
 	must(rc == -EIO, "made although the flush of its header failed: %d", rc);
 	guest.faults++;
+	guest.failed++;
 	rc = tn_io_open(io, "store", TN_IO_CREATE, file);
 	must(rc == 0, "not made: %d", rc);
 	must(tn_io_allocate(io, *file, 0, FILE_BYTES) == 0, "not allocated");
@@ -99,6 +100,7 @@ static bool transfers_fail_where_they_must(struct tn_io *io, uint32_t file, unsi
 		rc = one(io, &req);
 		must(rc == (bad ? -EIO : 0), "%s of %u sectors at %u ended with %d", writes ? "write" : "read", (unsigned)n, (unsigned)sector, rc);
 		guest.faults += bad;
+		guest.failed += bad;
 		for (uint64_t i = 0; i < n; i++) {
 			const unsigned char *at = memory + i * SECTOR;
 
@@ -158,6 +160,7 @@ bool guest_store_on_a_bad_medium(struct guest_drive *d)
 			missed += (uint32_t)rig_read(r, n);
 	printf("# %u blocks saved, %u could not be written, %u could not be read\n", saved, refused, missed);
 	guest.faults += refused + missed;
+	guest.failed += refused + missed;
 	rig_free(r);
 	guest_engine_end(io);
 	must(saved > missed && missed > 0 && refused > 0, "%u saved, %u refused, %u missed", saved, refused, missed);

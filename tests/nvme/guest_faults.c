@@ -150,9 +150,7 @@ static bool with(const char *serial, bool (*fn)(struct guest_drive *d))
 
 int main(int argc, char **argv)
 {
-	guest.seed = strtoull(argc > 1 ? argv[1] : "1", NULL, 0);
-	tn_rng_seed(&guest.rng, guest.seed);
-	printf("# TN_SEED=%llu\n", (unsigned long long)guest.seed);
+	guest_begin(argc > 1 ? argv[1] : "1");
 	for (int i = 2; i < argc && ndrives < DRIVES_MAX; i++)
 		guest_report("a controller comes up", guest_open(argv[i], &drives[ndrives++]));
 	guest_report("several queue pairs of two controllers at once", queues_at_once(drive_of("small"), drive_of("large")));
@@ -164,8 +162,5 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < ndrives; i++)
 		if (drives[i].info)
 			guest_close(&drives[i]);
-	printf("# %llu commands, %llu MiB, %llu requests failed by injected faults\n1..%u\n", (unsigned long long)guest.commands,
-	       (unsigned long long)(guest.bytes >> 20), (unsigned long long)guest.faults, guest.tests);
-	fflush(stdout);
-	return guest.failures != 0;
+	return guest_end();
 }

@@ -3,6 +3,7 @@
 #include "guest_rig.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -15,6 +16,21 @@ static void say(void *arg, enum tn_log_level level, const char *where, const cha
 }
 
 static const struct tn_log loud = {say, NULL, TN_LOG_INFO};
+
+void guest_begin(const char *seed)
+{
+	guest.seed = strtoull(seed, NULL, 0);
+	tn_rng_seed(&guest.rng, guest.seed);
+	printf("# TN_SEED=%llu\n", (unsigned long long)guest.seed);
+}
+
+int guest_end(void)
+{
+	printf("# %llu commands, %llu bytes moved, %llu injected faults, by which %llu requests failed\n1..%u\n", (unsigned long long)guest.commands,
+	       (unsigned long long)guest.bytes, (unsigned long long)guest.faults, (unsigned long long)guest.failed, guest.tests);
+	fflush(stdout);
+	return guest.failures != 0;
+}
 
 void guest_report(const char *name, bool ok)
 {

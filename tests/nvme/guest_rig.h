@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the guest programs of run_faults.py share: reports in TAP, controllers by their serial numbers, engines on them. */
+/* What the guest programs share: reports in TAP, controllers, engines on them, and what all of them have moved. */
 #ifndef TN_TESTS_NVME_GUEST_RIG_H
 #define TN_TESTS_NVME_GUEST_RIG_H
 
@@ -22,9 +22,10 @@ struct guest_drive {
 	bool force; /* for its engines */
 };
 
+/* faults: that were injected (a controller disabled or pulled out, a bad place met); failed: requests that failed by them. */
 struct guest {
 	struct tn_rng rng;
-	uint64_t seed, commands, bytes, faults;
+	uint64_t seed, commands, bytes, faults, failed;
 	uint32_t tests, failures;
 	char why[256];
 };
@@ -39,7 +40,10 @@ extern struct guest guest;
 		}                                                                                  \
 	} while (0)
 
+void guest_begin(const char *seed);
 void guest_report(const char *name, bool ok);
+/* The plan, and the sums. The program's exit status. */
+int guest_end(void);
 bool guest_open(const char *bdf, struct guest_drive *d);
 void guest_close(struct guest_drive *d);
 /* An engine on blocks of the drive, through the queue. */

@@ -100,6 +100,7 @@ static bool pull(struct load *l, int port, off_t express)
 		return false;
 	control |= POWER_AND_INDICATOR_OFF;
 	must(pwrite(port, &control, 2, express + SLOT_CONTROL) == 2, "no slot control");
+	guest.faults++;
 	return true;
 }
 
@@ -116,7 +117,7 @@ static bool all_fails(struct load *l, struct guest_drive *d)
 	printf("# %u requests were under way, %u failed, after %llu ms\n", under_way, l->failed,
 	       (unsigned long long)((tn_now_ns(&tn_clock_system) - began) / 1000000));
 	/* QEMU lets what its backend had begun come to its end, so that none may have failed; what follows fails. */
-	guest.faults += l->failed;
+	guest.failed += l->failed;
 	l->failed = 0;
 	if (!keep_busy(l))
 		return false;
@@ -126,7 +127,7 @@ static bool all_fails(struct load *l, struct guest_drive *d)
 	}
 	must(l->failed == REQUESTS, "%u of %u later requests failed", l->failed, REQUESTS);
 	must(l->req[0].status == -ENODEV, "a later request ended with %d", l->req[0].status);
-	guest.faults += l->failed;
+	guest.failed += l->failed;
 	guest_engine_end(l->io);
 	tn_nvme_destroy(d->nvme);
 	d->info = NULL; /* stays open: the kernel's closing waits for more than a minute for an answer to a reset */

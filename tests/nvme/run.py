@@ -5,9 +5,11 @@
 Usage: run.py GUEST WORKDIR. The kernel is Debian's, downloaded into WORKDIR and not installed. Skipped, with the reason, where QEMU or the kernel is not there.
 """
 import fcntl
+import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,11 +31,12 @@ for d in /sys/bus/pci/devices/*; do
     read -r device <$d/device
     echo "${{vendor#0x}} ${{device#0x}}" >/sys/bus/pci/drivers/vfio-pci/new_id 2>/dev/null
 done
-/guest {seed} $drives
+{long}/guest {seed} $drives
 echo "# guest ended with $?"
 /bin/busybox poweroff -f
 '''
-TIMEOUT_S = 150
+LONG = os.environ.get('TN_SOAK', '0') not in ('', '0')
+TIMEOUT_S = 600 if LONG else 150
 
 
 def skip(why):
@@ -78,12 +81,45 @@ def initramfs(guest, modules, work, seed):
             shutil.copy(library, tree / library.relative_to('/'))
         for m in MODULES:
             shutil.copy(modules / f'{m}.ko', tree / 'modules')
-        (tree / 'init').write_text(INIT.format(modules=' '.join(m.split('/')[-1] for m in MODULES), seed=seed))
+        (tree / 'init').write_text(INIT.format(modules=' '.join(m.split('/')[-1] for m in MODULES), seed=seed, long='TN_SOAK=1 ' if LONG else ''))
         (tree / 'init').chmod(0o755)
-        names = '\n'.join(str(p.relative_to(tree)) for p in sorted(tree.rglob('*')))
-        out = work / 'initramfs'
-        out.write_bytes(subprocess.run(['cpio', '-o', '-H', 'newc', '--quiet'], input=names.encode(), cwd=tree, check=True, stdout=subprocess.PIPE).stdout)
-        return out
+        return packed(tree, work / 'initramfs')
+
+
+def packed(tree, out):
+    """The tree as an initramfs."""
+    names = '\n'.join(str(p.relative_to(tree)) for p in sorted(tree.rglob('*')))
+    out.write_bytes(subprocess.run(['cpio', '-o', '-H', 'newc', '--quiet'], input=names.encode(), cwd=tree, check=True, stdout=subprocess.PIPE).stdout)
+    return out
+
+
+class Qmp:
+    """The machine's monitor."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(str(path))
+        self.answers = self.socket.makefile('r')
+        self.answers.readline()
+        self.ask('qmp_capabilities')
+
+    def wait(self, *names):
+        """The first answer that has one of these, which is then returned with it; (None, None): the machine has ended."""
+        for line in self.answers:
+            answer = json.loads(line)
+            for name in names:
+                if name in answer:
+                    return name, answer[name]
+        return None, None
+
+    def ask(self, command, **arguments):
+        """What is returned; an error is told of."""
+        self.socket.sendall(json.dumps({'execute': command, 'arguments': arguments}).encode())
+        kind, answer = self.wait('return', 'error')
+        if kind != 'return':
+            print(f'# {command}: {answer}')
+            return None
+        return answer
 
 
 def drive(work, name, options):

@@ -9,7 +9,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -77,22 +76,11 @@ def machine(guest, work, seed, qmp, logs):
             '-append', 'console=ttyS0 quiet intel_iommu=on no_timer_check panic=1']
 
 
-def unplug(qmp):
+def unplug(path):
     """Asks QEMU for it; the device's end is an event, which need not be waited for: the guest sees it."""
-    s = socket.socket(socket.AF_UNIX)
-    s.settimeout(20)
-    s.connect(str(qmp))
-    answers = s.makefile('r')
-    answers.readline()
-    for command in ({'execute': 'qmp_capabilities'}, {'execute': 'device_del', 'arguments': {'id': 'pulled'}}):
-        s.sendall(json.dumps(command).encode())
-        while True:
-            answer = json.loads(answers.readline())
-            if 'error' in answer:
-                print(f'# device_del: {answer["error"]["desc"]}')
-            if 'error' in answer or 'return' in answer:
-                break
-    return s
+    qmp = run.Qmp(path)
+    qmp.ask('device_del', id='pulled')
+    return qmp
 
 
 def boot(command, qmp):
