@@ -311,6 +311,10 @@ static void run(struct drive *d, const char *bdf)
 	guest_report("objects in many pieces", many_pieces(d));
 	guest_report("what is wrong is refused", what_is_wrong_is_refused(d));
 	guest_report("a second owner is refused", a_second_owner_is_refused(d));
+	guest_report("the engine with SGLs, at every alignment", guest_engine_lists(&d->g, false));
+	guest_report("the engine with PRPs, at every alignment", guest_engine_lists(&d->g, true));
+	guest_report("the executor with SGLs", guest_executor_lists(&d->g, false));
+	guest_report("the executor with PRPs", guest_executor_lists(&d->g, true));
 	guest_report("the engine moves the right bytes", engine_runs(d, 12, false));
 	guest_report("resets under load lose nothing", engine_runs(d, 12, true));
 }

@@ -63,6 +63,11 @@ void guest_close(struct guest_drive *d)
 	memset(d, 0, sizeof(*d));
 }
 
+void guest_prps(struct guest_drive *d, bool alone)
+{
+	((struct tn_nvme_info *)(uintptr_t)d->info)->sgl = !alone;
+}
+
 bool guest_engine(const struct guest_drive *d, uint32_t queue, uint64_t first, uint64_t blocks, struct tn_io **io)
 {
 	const struct tn_nvme_engine_opts o = {.nvme = d->nvme, .port = d->port, .queue = queue, .first = first, .blocks = blocks, .depth = 64,

@@ -46,10 +46,19 @@ void guest_report(const char *name, bool ok);
 int guest_end(void);
 bool guest_open(const char *bdf, struct guest_drive *d);
 void guest_close(struct guest_drive *d);
+/*
+ * From now on the driver believes that the controller has no SGLs: engines and executors that are made then use PRPs. Or again what the controller
+ * says: QEMU's have SGLs, whatever their options are.
+ */
+void guest_prps(struct guest_drive *d, bool alone);
 /* An engine on blocks of the drive, through the queue. */
 bool guest_engine(const struct guest_drive *d, uint32_t queue, uint64_t first, uint64_t blocks, struct tn_io **io);
 /* Its counters are added to the guest's, and it is destroyed. */
 void guest_engine_end(struct tn_io *io);
+
+/* ---- guest_lists.c: prps: with PRPs alone ---- */
+bool guest_engine_lists(struct guest_drive *d, bool prps);
+bool guest_executor_lists(struct guest_drive *d, bool prps);
 
 /* ---- guest_bad.c ---- */
 bool guest_errors_of_the_medium(struct guest_drive *d);
