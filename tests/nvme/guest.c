@@ -109,8 +109,8 @@ static int transfer(struct drive *d, uint32_t opcode, uint64_t block, const stru
 	return rc ? rc : one(d, tn_rng_below(&guest.rng, d->g.info->queues), &c);
 }
 
-/* Writes with one kind of list, reads with the other, to another place of memory. */
-static bool there_and_back(struct drive *d, uint64_t from, uint64_t to, uint64_t bytes, bool sgl)
+/* Writes with one kind of list, and reads with one to another place of memory. */
+static bool there_and_back(struct drive *d, uint64_t from, uint64_t to, uint64_t bytes, bool sgl, bool sgl_back)
 {
 	uint64_t blocks = bytes / d->g.info->block_bytes, block = 1024 + tn_rng_below(&guest.rng, (uint32_t)(d->g.info->blocks - 1024 - blocks));
 	struct tn_nvme_piece piece[4];
@@ -128,9 +128,9 @@ static bool there_and_back(struct drive *d, uint64_t from, uint64_t to, uint64_t
 	     sgl ? "SGL" : "PRPs", (unsigned)rc);
 	memset(d->memory + to - 4, 0xee, bytes + 8);
 	n = locate(d, to, bytes, piece, 4);
-	rc = transfer(d, TN_NVME_READ, block, piece, n, !sgl);
+	rc = transfer(d, TN_NVME_READ, block, piece, n, sgl_back);
 	must(rc == 0, "read of %llu bytes at offset %llu of memory with %s: %#x", (unsigned long long)bytes, (unsigned long long)to,
-	     sgl ? "PRPs" : "SGL", (unsigned)rc);
+	     sgl_back ? "SGL" : "PRPs", (unsigned)rc);
 	must(memcmp(d->memory + from, d->memory + to, bytes) == 0, "wrong bytes of %llu", (unsigned long long)bytes);
 	must(d->memory[to - 1] == 0xee && d->memory[to + bytes] == 0xee, "bytes beside the %llu were touched", (unsigned long long)bytes);
 	return true;
@@ -138,7 +138,7 @@ static bool there_and_back(struct drive *d, uint64_t from, uint64_t to, uint64_t
 
 /*
  * From one block to MDTS, at every dword of a page (Base 4.1.1, 4.1.2), with both kinds of lists in both directions; in the short form more than one block at
- * every fifth dword.
+ * every fifth dword. One block with SGLs at the bytes between them, too.
  */
 static bool every_alignment(struct drive *d)
 {
@@ -153,8 +153,11 @@ static bool every_alignment(struct drive *d)
 	for (uint64_t bytes = d->g.info->block_bytes; bytes <= most; bytes *= 2)
 		for (uint32_t skip = 0; skip < TN_NVME_PAGE; skip += bytes == d->g.info->block_bytes ? 4 : 4 * dwords, transfers += 4)
 			for (uint32_t sgl = 0; sgl < 2; sgl++)
-				if (!there_and_back(d, skip, (4u << 20) + TN_NVME_PAGE - skip, bytes, sgl))
+				if (!there_and_back(d, skip, (4u << 20) + TN_NVME_PAGE - skip, bytes, sgl, !sgl))
 					return false;
+	for (uint32_t skip = 1; skip < TN_NVME_PAGE; skip += skip % 4 == 3 ? 2 : 1, transfers += 2)
+		if (!there_and_back(d, skip, (4u << 20) + TN_NVME_PAGE - skip, d->g.info->block_bytes, true, true))
+			return false;
 	printf("# %llu transfers of %u to %llu bytes\n", (unsigned long long)transfers, d->g.info->block_bytes, (unsigned long long)most);
 	return true;
 }
