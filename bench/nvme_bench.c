@@ -301,7 +301,7 @@ static int print(const struct bench *b)
 	printf("On the software controller, which moves bytes by memcpy; %zu rounds, medians\n\n", n);
 	print_pairs(b, n);
 	printf("\nThe driver alone: a device on the same thread ends commands and moves nothing; its time does not count.\n"
-	       "Else: the software controller has a core of its own, moves the bytes, and limits the rate.\n\n");
+	       "Else: the software controller has a CPU of its own, moves the bytes, and limits the rate.\n\n");
 	cli_bytes(s, (double)b->args->object);
 	printf("Objects of %s, beside memcpy of the same bytes in the same round:\n\n", s);
 	print_rates("the engine, 32 under way", b->object, b->object_ratio, OBJECTS, n);
