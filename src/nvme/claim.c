@@ -93,8 +93,9 @@ static const char *resident_of(const char *block)
 		if (at >= TN_RESIDENT_ENDS && all - at > TN_RESIDENT_ENDS)
 			at = (all - TN_RESIDENT_ENDS) / PART_BYTES * PART_BYTES;
 		n = all - at < PART_BYTES ? all - at : PART_BYTES;
-		if (pread(fd, part, n, (off_t)at) == (ssize_t)n)
-			who = tn_resident(part, at, n, all);
+		if (pread(fd, part, n, (off_t)at) != (ssize_t)n)
+			break; /* each read of a sick drive may take the kernel's time-out */
+		who = tn_resident(part, at, n, all);
 	}
 	if (fd >= 0)
 		close(fd);
@@ -124,7 +125,24 @@ static void use_of(const char *dir, const char *block, char *use)
 		return;
 	who = resident_of(block);
 	if (who)
-		snprintf(use, USE_BYTES, "/dev/%.40s holds %s, in use or not (wipefs -a /dev/%.40s if not)", block, who, block);
+		snprintf(use, USE_BYTES, "/dev/%.40s holds %s, in use or not (%s /dev/%.40s if not)", block, who,
+			 strcmp(who, "ZFS") ? "wipefs -a" : "zpool labelclear -f", block);
+}
+
+/*
+ * Who has a block device to itself, as a mount, another file system's journal or a RAID has, keeps others from opening it with
+ * O_EXCL (open(2)), the whole disk for the sake of a partition, too. A user who may not read it does not learn that.
+ */
+static bool is_held(const char *block)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/dev/%.50s", block);
+	fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 && errno == EBUSY;
 }
 
 /* A namespace's disk and its partitions. */
@@ -143,6 +161,8 @@ static void use_of_disk(const char *dir, const char *disk, char *use)
 	}
 	if (d)
 		closedir(d);
+	if (!use[0] && is_held(disk))
+		snprintf(use, USE_BYTES, "/dev/%.40s is in use: somebody has it open for itself alone", disk);
 }
 
 /*

@@ -55,7 +55,9 @@ struct tn_nvme_port {
  * @detach:    or no more
  * @translate: where attached memory lies on the bus
  *
- * Addresses are the memory's owner's; nothing here reads or writes through them. Any thread makes these calls.
+ * Addresses are the memory's owner's; nothing here reads or writes through them. Any thread makes these calls, under the lock of the controller's
+ * memories: they must not map or unmap. The bus addresses must be free: with VFIO they are of the provider's own container, or of a range that
+ * the port does not use (it maps from the lowest free address on); nothing here compares them with those of other memories.
  */
 struct tn_nvme_provider {
 	int (*attach)(void *arg, const struct tn_nvme_port *port, void *memory, uint64_t bytes);
@@ -71,7 +73,7 @@ struct tn_nvme_provider {
  * @entries:      of each queue; the controller may allow fewer
  * @admin_ns:     by when an admin command has to end; 0: 10 s
  * @queue_memory: where the I/O queues lie: whole pages that the CPU maps, ordinary ones or hugepages, which another device may drive the queues in; it stays
- *                until destroy. NULL: the port's
+ *                until destroy, and a fork must not copy it (MADV_DONTFORK, or a shared mapping). NULL: the port's
  * @queue_bytes:  of it, tn_nvme_queue_bytes at least
  */
 struct tn_nvme_opts {

@@ -16,6 +16,7 @@
 #define PRESSING_SHARE 4u	   /* of the backlog's bound: writes press from there on, until it is half of that */
 #define STARVED_NS (250u * MS)	   /* a write that waits so long goes before reads ... */
 #define STARVED_SHARE 64u	   /* ... for this part of the time */
+#define IDLE_MAX_NS (8u * MS)	   /* a starved turn is made longer for latencies by no more than this */
 #define LATE_SHARE 2u		   /* for this part of the time those that are late go before reads */
 #define AGED_NS (200u * MS)	   /* a load that was passed over so long has a turn ... */
 #define AGED_EACH_NS (100u * MS)   /* ... one in this time ... */
@@ -325,9 +326,11 @@ void tn_sched_turn(struct tn_sched *s, uint64_t now_ns)
 		if (d->late_next_ns > add_ns(now_ns, SECOND))
 			d->late_next_ns = now_ns;
 		if (!asked && !d->wrote)
-			d->slack_bytes = d->held_until_ns = 0;
-		if (d->held_until_ns && d->held_ns > now_ns)
+			d->slack_bytes = 0;
+		if (!d->waits[d->holder].before || d->held_ns > now_ns)
 			d->held_until_ns = 0;
+		if (!d->waits[d->starved].before && !d->wrote) /* nobody uses what is left of the turn */
+			d->starved_bytes = 0;
 		d->read_asked = d->wrote = d->laxity_known = false;
 		d->due_ns = d->drain_due_ns = TN_FOREVER;
 	}
@@ -504,8 +507,8 @@ static bool drained(struct tn_sched_device *d, uint64_t now)
 }
 
 /*
- * Reads are held back, so that starved writes find the device without them, until the writes have gone or nobody asks for
- * them any more; at most until held_until_ns, when these writes go beside the reads in flight.
+ * Reads are held back, so that a starved write finds the device without them, until one of its kind has gone or nobody asks
+ * for one any more; at most until held_until_ns, when it goes beside the reads in flight.
  */
 static bool held(struct tn_sched_device *d, uint64_t now)
 {
@@ -603,14 +606,15 @@ static bool is_late(const struct tn_sched *s, enum tn_sched_writer who)
  * A starved write goes when the reads in flight have ended, and no more are sent until then: beside the write they would
  * all be slower, which costs them many times the write's own time. True: it has to wait for that.
  */
-static bool holds_reads(struct tn_sched_device *d, uint64_t now)
+static bool holds_reads(struct tn_sched_device *d, enum tn_sched_writer who, uint64_t now)
 {
 	uint64_t took;
 
 	if (d->read_bytes == 0)
 		return false;
 	if (d->held_until_ns == 0) {
-		took = ns_of(d->read_bytes, bps_of(&d->reads)) + latency_of(&d->reads);
+		took = ns_of(d->read_bytes, sure_read_bps(d)) + latency_of(&d->reads);
+		d->holder = who;
 		d->held_ns = now;
 		d->held_until_ns = add_ns(now, min64(2 * took + MS, SECOND));
 	}
@@ -642,19 +646,20 @@ static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched
 		d->due_ns = min64(d->due_ns, due);
 		return false;
 	}
-	if (!late && holds_reads(d, now))
+	if (!late && holds_reads(d, who, now))
 		return false;
 	from = d->held_until_ns ? d->held_ns : now; /* while the reads in flight end, they lose nothing */
 	idle = latency_of(&d->writes) + latency_of(&d->reads);
-	quantum = max64(max64(bytes, tn_sched_quantum(s, d, now)), bytes_in(bps_of(&d->writes), idle));
+	quantum = max64(max64(bytes, tn_sched_quantum(s, d, now)), bytes_in(bps_of(&d->writes), min64(idle, IDLE_MAX_NS)));
 	w->starving = true;
-	d->held_until_ns = 0;
 	d->starved = who;
 	d->starved_bytes = quantum - bytes;
 	took = ns_of(quantum, bps_of(&d->writes)) + idle;
 	d->late_next_ns = add_ns(now, min64(LATE_SHARE * took, SECOND));
-	if (!late)
-		d->starved_next_ns = add_ns(from, min64(STARVED_SHARE * took, SECOND));
+	if (late) /* the reads that are held for another kind stay so */
+		return true;
+	d->held_until_ns = 0;
+	d->starved_next_ns = add_ns(from, min64(STARVED_SHARE * took, SECOND));
 	return true;
 }
 
@@ -721,6 +726,8 @@ bool tn_sched_write(struct tn_sched *s, enum tn_sched_writer who, uint32_t devic
 				     .slack_ns = slack_ns,
 				     .bytes = bytes});
 	d->wrote = true;
+	if (who == d->holder && !is_late(s, who))
+		d->held_until_ns = 0;
 	d->waits[who].since_ns = now_ns;
 	meter_starts(&d->writes, d->write_bytes, now_ns);
 	d->write_bytes += bytes;

@@ -45,8 +45,9 @@ struct tn_sched_device {
 	/* Left of a turn of writes that were starved, whose it is, and the next one not before. */
 	uint64_t starved_bytes, starved_next_ns, late_next_ns;
 	enum tn_sched_writer starved;
-	/* Reads are held back for starved writes since held_ns, and until then at most; 0: they are not. */
+	/* Reads are held back for starved writes of this kind since held_ns, and until then at most; 0: they are not. */
 	uint64_t held_ns, held_until_ns;
+	enum tn_sched_writer holder;
 	/* Writes have a turn in the reads' slack: bytes that are left of it (0: they have none), and when it is over. */
 	uint64_t slack_bytes, slack_until_ns;
 	bool wrote; /* in this turn of the caller's */
@@ -124,6 +125,14 @@ static inline uint64_t seen_bps(const struct tn_meter *m)
 static inline uint64_t bps_of(const struct tn_meter *m)
 {
 	return m->said_bps ? m->said_bps : seen_bps(m);
+}
+
+/* The read rate that the device has just shown, if that is slower than its mix says. */
+static inline uint64_t sure_read_bps(const struct tn_sched_device *d)
+{
+	uint64_t seen = seen_bps(&d->reads), known = bps_of(&d->reads);
+
+	return seen && seen < known ? seen : known;
 }
 
 static inline uint64_t latency_of(const struct tn_meter *m)

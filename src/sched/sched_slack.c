@@ -145,14 +145,6 @@ int64_t tn_laxity(struct tn_sched_load *load, uint64_t read_bps, uint64_t now_ns
 
 /* ---- all loads of a device ----------------------------------------------------------------------- */
 
-/* The read rate that the device has just shown, if that is slower than its mix says. */
-static uint64_t sure_read_bps(const struct tn_sched_device *d)
-{
-	uint64_t seen = seen_bps(&d->reads), known = bps_of(&d->reads);
-
-	return seen && seen < known ? seen : known;
-}
-
 /*
  * For how long all reads that wait for the device may go on waiting, of whichever load: all that is to be read for
  * other loads goes before what a load needs. TN_LAXITY_NONE: one of the reads cannot wait.

@@ -358,6 +358,35 @@ static void reads_are_held_no_longer_than_somebody_asks_for_the_write(void **sta
 	sim_destroy(m);
 }
 
+/* Offloads that ask meanwhile have waited for nothing yet. */
+static void another_kind_that_asks_does_not_keep_the_reads_held(void **state)
+{
+	struct sim *m = reads_held();
+	uint32_t in_flight = m->reads[0];
+
+	for (int k = 0; k < 3; k++) {
+		turn(m, 0);
+		assert_false(tn_sched_write(m->s, TN_SCHED_OFFLOADS, 0, CHUNK, m->now));
+	}
+	assert_true(m->reads[0] > in_flight);
+	sim_destroy(m);
+}
+
+/* Late offloads go beside the reads in flight, all the time: each would begin the wait of the saves anew. */
+static void late_offloads_do_not_end_what_is_held_for_saves(void **state)
+{
+	struct sim *m = reads_held();
+	uint32_t in_flight = m->reads[0];
+
+	turn(m, 1);
+	tn_sched_late(m->s, true);
+	assert_true(tn_sched_write(m->s, TN_SCHED_OFFLOADS, 0, CHUNK, m->now));
+	tn_sched_write_done(m->s, 0, CHUNK, m->now);
+	turn(m, 1);
+	assert_int_equal(m->reads[0], in_flight);
+	sim_destroy(m);
+}
+
 static void a_starved_write_does_not_wait_for_reads_that_hang(void **state)
 {
 	struct sim *m = reads_held();
@@ -388,6 +417,23 @@ static void that_share_is_theirs_however_small_the_quanta_are(void **state)
 	print_message("# %.2f %% of the time\n", 100 * (double)m->written / 0.75 / (double)(m->now - from));
 	assert_true((double)m->written / 0.75 > 0.005 * (double)(m->now - from));
 	assert_true((double)m->written / 0.75 < 0.03 * (double)(m->now - from));
+	sim_destroy(m);
+}
+
+/* A device that answers so slowly that a turn costs more by its latencies than by its bytes. */
+static void nor_do_latencies_give_writes_more_than_their_share(void **state)
+{
+	struct tn_mix far = ps1010;
+	struct sim *m;
+	uint64_t from;
+
+	far.read_latency_ns = far.write_latency_ns = 200 * MS;
+	m = sim_create(1, &far);
+	from = m->now;
+	load_begin(m, 0, 1u << 30, 0, 1);
+	run_until(m, from + 20000 * MS, 1);
+	print_message("# %.2f %% of the time\n", 100 * (double)m->written / 0.75 / (double)(m->now - from));
+	assert_true(m->written > 0 && (double)m->written / 0.75 < 0.03 * (double)(m->now - from));
 	sim_destroy(m);
 }
 
@@ -756,8 +802,11 @@ int main(void)
 		cmocka_unit_test(a_read_waits_for_the_writes_in_flight_but_not_for_late_ones),
 		cmocka_unit_test(writes_get_a_small_share_although_reads_never_end),
 		cmocka_unit_test(reads_are_held_no_longer_than_somebody_asks_for_the_write),
+		cmocka_unit_test(another_kind_that_asks_does_not_keep_the_reads_held),
+		cmocka_unit_test(late_offloads_do_not_end_what_is_held_for_saves),
 		cmocka_unit_test(a_starved_write_does_not_wait_for_reads_that_hang),
 		cmocka_unit_test(that_share_is_theirs_however_small_the_quanta_are),
+		cmocka_unit_test(nor_do_latencies_give_writes_more_than_their_share),
 		cmocka_unit_test(saves_and_offloads_take_turns_and_the_store_has_its_own),
 		cmocka_unit_test(a_wait_for_something_else_does_not_begin_anew),
 		cmocka_unit_test(the_stores_own_writes_get_a_turn_beside_saves_and_reads_that_never_end),

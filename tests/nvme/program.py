@@ -118,6 +118,7 @@ def judge(ran, tests):
     out = [('format says how to bind a drive that is not bound', of('refused', 3, 'no driver has it', 'driver_override')),
            ('a drive of the kernel is not taken, and how to bind it is said', of('claim-driver', 3, r'driver nvme has it, as /dev/nvme\d+n1:', 'driver_override')),
            ('one with a file system that is mounted neither, whatever serial number is given', of('claim-mounted', 3, r'/dev/nvme\d+n1p1 is mounted at /mnt')),
+           ('one that is mounted where this process does not see it neither', of('claim-held', 3, r'/dev/nvme\d+n1 is in use: somebody has it open')),
            ('doctor says that it is mounted', of('claim-doctor', 0, r'raw NVMe: /dev/nvme\d+n1p1 is mounted at /mnt: take another drive')),
            ('a cache does not open on it', of('claim-cache', 3, r'/dev/nvme\d+n1p1 is mounted at /mnt: take another drive')),
            ('one with swap space neither', of('claim-swap', 3, r'/dev/nvme\d+n1p2 is swap space')),

@@ -50,6 +50,15 @@ claims() {
     step claim-doctor /tenuto doctor /
     step claim-cache /tenuto demo --nvme "$1" --requests 60
     /bin/busybox umount /mnt
+    # In another mount namespace, as a container's: this process's mountinfo does not have it.
+    /bin/busybox unshare -m /bin/busybox sh -c "/bin/busybox mount -t ext2 ${used}p1 /mnt && echo >/tmp/held && exec /bin/busybox sleep 600" &
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        [ ! -f /tmp/held ] || break
+        /bin/busybox sleep 0.2
+    done
+    step claim-held /tenuto store format --nvme "$used" --force-serial used
+    kill $!
+    wait
     /bin/busybox mkswap "${used}p2" >/dev/null
     /bin/busybox swapon "${used}p2"
     step claim-swap /tenuto store format --nvme "$1" --force-serial used
