@@ -164,7 +164,7 @@ static int guard_in_a_child(void *arg)
 	int fd;
 	unsigned char *at = map_file(&fd);
 
-	alarm(20);
+	alarm(60);
 	tn_guard_remove(arg);
 	if (tn_guard_add(&g, at, BYTES, &lost) || ftruncate(fd, 0))
 		return 1;
