@@ -11,11 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TENUTO = os.path.abspath(os.environ.get("TENUTO", os.path.join(ROOT, "build", "cli", "tenuto")))
 OK, PROBLEM, USAGE, ENVIRONMENT = 0, 1, 2, 3
+DEADLINE = 60  # seconds that nothing takes unless it hangs
 LINE = '{"timestamp": 0, "input_length": 1025, "output_length": 500, "hash_ids": [0, 1, 2]}\n'
 
 
@@ -39,6 +41,16 @@ class Result:
 
 def fail(text):
     raise AssertionError(text)
+
+
+def until(condition, what):
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    return fail("HANG: no %s within a minute" % what)
 
 
 def tenuto(*args, rc=OK, timeout=120, stdin="", **more):

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import time
 
-from cli import ENVIRONMENT, OK, PROBLEM, TENUTO, Skip, fail, main, need, says, tenuto, write
+from cli import DEADLINE, ENVIRONMENT, OK, PROBLEM, TENUTO, Skip, fail, main, need, says, tenuto, until, write
 
 
 def the_demo_recovers_from_its_kill_with_everything_verified():
@@ -30,13 +30,11 @@ def interrupted_demo(*signals):
     need("demo")
     os.mkdir("tmp")
     p = subprocess.Popen([TENUTO, "demo", "--json", "--dir", "tmp"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.time() + 20
-    while time.time() < deadline and not glob.glob("tmp/*/*/*"):
-        time.sleep(0.05)
+    until(lambda: glob.glob("tmp/*/*/*"), "store")
     for s in signals:
         p.send_signal(s)
         time.sleep(0.001)
-    out, err = p.communicate(timeout=60)
+    out, err = p.communicate(timeout=DEADLINE)
     if p.returncode != ENVIRONMENT or err != "tenuto demo: interrupted\n" or not json.loads(out)["interrupted"]:
         fail("%s %s %s" % (p.returncode, out, err))
     if os.listdir("tmp"):

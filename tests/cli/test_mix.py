@@ -3,9 +3,8 @@
 import os
 import signal
 import subprocess
-import time
 
-from cli import ENVIRONMENT, ROOT, TENUTO, USAGE, Skip, fail, main, says, tenuto, write
+from cli import DEADLINE, ENVIRONMENT, ROOT, TENUTO, USAGE, Skip, fail, main, says, tenuto, until, write
 
 MODEL = os.path.join(ROOT, "share", "devices", "solidigm-d7-p5810.model")
 QUICK = ["--seconds", "1", "--size", "8MiB"]
@@ -37,8 +36,9 @@ def a_model_is_never_faster_than_described_and_stores_nothing():
     r = tenuto("bench", "mix", base, *QUICK, "--json", "--device-model", MODEL, "--stretch", "20").json()
     if r["stored"] or "tenuto.mix" in set(os.listdir(base)) - set(before):
         fail(str(r))
-    for key, above in (("read_bps", 1.001), ("write_bps", 1.001), ("mixed_bps", 1.02)):
-        if r[key] > r["model"][key] / 20 * above:
+    # On a busy machine one kind may be alone for a while: both together are no faster than the faster of them.
+    for key, of in (("read_bps", "read_bps"), ("write_bps", "write_bps"), ("mixed_bps", "read_bps")):
+        if r[key] > r["model"][of] / 20 * 1.001:
             fail("%s: %s" % (key, r))
     if r["read_latency_ns"] < r["model"]["read_latency_ns"] * 20:
         fail(str(r))
@@ -64,12 +64,22 @@ def a_directory_that_may_not_be_written_is_told():
     says(tenuto("bench", "mix", "ro", *QUICK, rc=ENVIRONMENT), "ro", "EACCES")
 
 
+def open_files(pid):
+    found = []
+    for f in os.listdir("/proc/%d/fd" % pid):
+        try:
+            found.append(os.readlink("/proc/%d/fd/%s" % (pid, f)))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return found
+
+
 def an_interrupt_ends_it_and_leaves_nothing():
-    p = subprocess.Popen([TENUTO, "bench", "mix", ".", "--seconds", "30", "--size", "8MiB"], stdout=subprocess.PIPE,
+    p = subprocess.Popen([TENUTO, "bench", "mix", ".", "--seconds", "300", "--size", "8MiB"], stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE, text=True)
-    time.sleep(1)
+    until(lambda: any("tenuto.mix" in f for f in open_files(p.pid)), "temporary file")
     p.send_signal(signal.SIGINT)
-    out, err = p.communicate(timeout=30)
+    out, err = p.communicate(timeout=DEADLINE)
     if p.returncode != ENVIRONMENT or "interrupted" not in err or out or os.listdir("."):
         fail("%s: %s %s" % (p.returncode, out, err))
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from cli import ENVIRONMENT, ROOT, TENUTO, USAGE, fail, main, rest_of_terminal, says, tenuto
+from cli import ENVIRONMENT, ROOT, TENUTO, USAGE, fail, main, rest_of_terminal, says, tenuto, until
 
 SIZE = ("--layers", "4", "--prompt-tokens", "1024")
 SMALL = (*SIZE, "--repeat", "2")
@@ -41,8 +41,8 @@ def times_and_bytes_of_a_row_fit_together():
     r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0,75", "--service", "order", "--json", timeout=400).json()
     s = r["settings"]
     for row in r["rows"]:
-        if abs(row["ttft_ms"] - row["compute_ms"] - row["bubble_ms"]) > 0.2 * row["ttft_ms"] + 1:
-            fail("TTFT is not compute and bubble: %s" % row)  # medians of each, so not exactly
+        if abs(row["ttft_ms"] - row["compute_ms"] - row["bubble_ms"]) > 1e-6 * row["ttft_ms"]:  # every run computes as long
+            fail("TTFT is not compute and bubble: %s" % row)
         if row["ttft_p99_ms"] < row["ttft_ms"] or row["bubble_ms"] < 0:
             fail(str(row))
         reads = row["strategy"] != "recompute" and row["hit_rate"] > 0
@@ -51,15 +51,18 @@ def times_and_bytes_of_a_row_fit_together():
         if row["write_gbps"] > 0 and not row["writes"]:
             fail("written: %s" % row)
     rows = rows_of(r)
-    one = rows["load_then_compute", .75, False]
-    moved = one["read_gbps"] * one["ttft_ms"] * 1e6
-    expected = .75 * s["blocks"] * s["block_bytes"]
-    if not expected <= moved * 1.2 or moved > 1.6 * expected:
-        fail("%.0f bytes were read, expected about %.0f" % (moved, expected))
-    if rows["recompute", 0, False]["compute_ms"] <= one["compute_ms"]:
+    if rows["recompute", 0, False]["compute_ms"] <= rows["load_then_compute", .75, False]["compute_ms"]:
         fail("restoring saves no compute")
     if not sum(row["write_gbps"] for row in r["rows"]) > 0:
         fail("the write load wrote nothing")
+    # Of one run: a median of speeds and one of times belong to different runs.
+    r = tenuto("bench", "pipeline", *ONCE, "--hit-rates", "75", "--writes", "off", "--service", "order", "--json").json()
+    expected = .75 * s["blocks"] * s["block_bytes"]
+    for strategy in STRATEGIES[1:]:
+        row = rows_of(r)[strategy, .75, False]
+        moved = row["read_gbps"] * row["ttft_ms"] * 1e6
+        if not 0.999999 * expected <= moved <= 1.01 * expected:  # the ideal reads headers, too
+            fail("%s: %.0f bytes were read, expected %.0f" % (strategy, moved, expected))
 
 
 def a_crossover_below_the_lowest_hit_rate_lies_between_none_and_it():
@@ -70,13 +73,15 @@ def a_crossover_below_the_lowest_hit_rate_lies_between_none_and_it():
 
 
 def compute_that_spins_takes_the_time_it_should():
-    r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--compute", "spin", "--service", "order",
-               "--json").json()
-    for row in r["rows"]:
-        if row["ttft_ms"] < row["compute_ms"] * 0.999:
-            fail(str(row))
-        if row["strategy"] == "recompute" and row["cpu_seconds"] < 0.0001 * row["compute_ms"]:
-            fail("did not spin: %s" % row)
+    def spins():
+        r = tenuto("bench", "pipeline", *SMALL, "--hit-rates", "0", "--writes", "off", "--compute", "spin", "--service", "order",
+                   "--json").json()
+        for row in r["rows"]:
+            if row["ttft_ms"] < row["compute_ms"] * 0.999:
+                fail(str(row))
+        row = rows_of(r)["recompute", 0, False]
+        return row["cpu_seconds"] > 0.00002 * row["compute_ms"]  # ten times what one that sleeps uses
+    until(spins, "run that spins")  # on a busy machine others may have the CPU for most of a run
 
 
 def small_restores_have_quantiles_and_with_writes_a_backlog_that_ends():
@@ -106,9 +111,13 @@ def learning_gives_each_table_a_time_for_each_request():
 def a_split_restores_no_more_than_hits():
     r = tenuto("bench", "pipeline", *SMALL, "--mode", "split", "--hit-rates", "25,100", "--json").json()
     for row in r["rows"]:
-        if not 0 <= row["restored_rate"] <= row["hit_rate"] or not row["estimated_ttft_ms"] > 0:
+        if not 0 <= row["restored_rate"] <= row["hit_rate"]:
             fail(str(row))
-        if not 0.5 < row["split_ttft_ms"] / row["estimated_ttft_ms"] < 5:
+        # The later a token, the longer it computes. To compute everything is a plan, too.
+        least = (1 - row["restored_rate"]) * row["recompute_ttft_ms"]
+        if not least <= row["estimated_ttft_ms"] <= 1.000001 * row["recompute_ttft_ms"]:
+            fail("no plan would take so long: %s" % row)
+        if row["split_ttft_ms"] < least:
             fail("not as planned: %s" % row)
 
 

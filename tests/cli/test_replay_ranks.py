@@ -25,6 +25,11 @@ def replay(ranks, *more, name="t.jsonl", **how):
     return r
 
 
+def hits_of_the_index(*more, name="t.jsonl"):
+    """What the policy alone hits: the same in each run."""
+    return tenuto("replay", name, "--no-io", "--json", *more).json()["hit_blocks"]
+
+
 def all_ranks_together_hit_what_one_process_hits():
     trace()
     for more in [[], ["--host-blocks", "100"]]:
@@ -38,9 +43,9 @@ def blocks_are_evicted_with_all_their_shares():
     trace()
     more = ["--capacity-blocks", "150"]
     for policy in ["lru", "default"]:
-        one, many = replay(1, *more, "--policy", policy), replay(RANKS, *more, "--policy", policy)
-        if many["hit_blocks"] < one["hit_blocks"] * 0.9 or many["blocks_held"] > 150:
-            fail("%s: one process: %s, %d ranks: %s" % (policy, one, RANKS, many))
+        alone, many = hits_of_the_index(*more, "--policy", policy), replay(RANKS, *more, "--policy", policy)
+        if many["hit_blocks"] < alone * 0.95 or many["blocks_held"] > 150:
+            fail("%s: the index: %s hits, %d ranks: %s" % (policy, alone, RANKS, many))
 
 
 def the_first_requests_of_the_conversation_trace_hit_the_same():
@@ -49,11 +54,11 @@ def the_first_requests_of_the_conversation_trace_hit_the_same():
     one, many = replay(1, *more, name=name), replay(8, *more, name=name)
     if one["hit_blocks"] != many["hit_blocks"] or not one["hit_blocks"]:
         fail("one process: %s, 8 ranks: %s" % (one, many))
-    # A policy that counts each share as a block keeps other blocks, and hits 0.8 of what it hits for one process. Runs of one process differ by 3 %.
+    # A policy that counts each share as a block keeps other blocks, and hits 0.8 of what it should. Runs differ by 3 %, however busy the machine is.
     more = ["--limit", "600", "--capacity-blocks", "2000"]
-    one, many = replay(1, *more, name=name), replay(8, *more, name=name)
-    if many["hit_blocks"] < 0.92 * one["hit_blocks"]:
-        fail("one process: %s, 8 ranks: %s" % (one, many))
+    alone, many = hits_of_the_index(*more, name=name), replay(8, *more, name=name)
+    if many["hit_blocks"] < 0.92 * alone:
+        fail("the index: %s hits, 8 ranks: %s" % (alone, many))
 
 
 def a_warm_cache_is_found_by_the_ranks_of_the_next_run():

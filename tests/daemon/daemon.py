@@ -11,28 +11,16 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "cli"))
 
-from cli import ROOT, fail  # noqa: E402
+from cli import DEADLINE, ROOT, fail, until  # noqa: E402
 
 TENUTOD = os.path.abspath(os.environ.get("TENUTOD", os.path.join(ROOT, "build", "daemon", "tenutod")))
-DEADLINE = 60  # seconds that nothing takes unless it hangs
 PORTS = itertools.count()
-
-
-def until(condition, what):
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    return fail("HANG: no %s within a minute" % what)
 
 
 def free_port():
