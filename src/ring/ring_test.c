@@ -300,7 +300,7 @@ static uint32_t collect(struct tn_ring *ring, uint64_t *cancelled)
 static void a_host_and_an_executor_lose_nothing(void **state)
 {
 	struct pair p = {.ring = make(8, 4, UINT64_MAX - 1000), .seed = tn_test_seed()};
-	uint64_t cancelled = 0, collected = 0, deadline;
+	uint64_t cancelled = 0, collected = 0, deadline = tn_test_deadline();
 	struct tn_rng rng;
 	pthread_t thread;
 
@@ -311,9 +311,11 @@ static void a_host_and_an_executor_lose_nothing(void **state)
 
 		collected += collect(p.ring, &cancelled);
 		if (tn_ring_get_iocb(p.ring, n, NULL, &id)) {
+			assert_true(tn_test_now() < deadline); /* none came back for a minute */
 			sched_yield();
 			continue;
 		}
+		deadline = tn_test_deadline();
 		round++;
 		for (uint32_t i = 0; i < n; i++)
 			tn_ring_ioctx(p.ring, id)[i] = (struct tn_ioctx){tn_ioctx_disk((round + i) % 256, round), round, round + i};
@@ -321,9 +323,10 @@ static void a_host_and_an_executor_lose_nothing(void **state)
 		if (tn_rng_below(&rng, 3) == 0)
 			tn_ring_cancel(p.ring, &id, 1);
 	}
-	for (deadline = tn_test_deadline(); collected < ROUNDS; sched_yield()) { /* the last ones: eight at most */
+	while (collected < ROUNDS) {
 		assert_true(tn_test_now() < deadline);
 		collected += collect(p.ring, &cancelled);
+		sched_yield();
 	}
 	__atomic_store_n(&p.stop, 1, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
