@@ -436,6 +436,7 @@ static void a_space_is_free_after_an_operation_that_ended_early(void **state)
 		struct tn_save_result res = {.size = sizeof(res)};
 		struct tn_save *save = begin_committed(&mine, 1000);
 		struct tn_load *load;
+		uint64_t deadline;
 
 		usleep(i * 20);
 		assert_int_equal(tn_save_abort(save), 0);
@@ -445,8 +446,9 @@ static void a_space_is_free_after_an_operation_that_ended_early(void **state)
 		usleep(i * 10);
 		assert_int_equal(tn_load_cancel(load), 0);
 		rig_load_end(mine.s, load);
-		while (tn_space_drop(r.s->space, tn_test_deadline()) == -EBUSY) /* until the owner has answered */
-			assert_true(tn_test_now() < tn_test_deadline());
+		deadline = tn_test_deadline();
+		while (tn_space_drop(r.s->space, deadline) == -EBUSY) /* until the owner has answered */
+			assert_true(tn_test_now() < deadline);
 	}
 	nothing_is_left(&mine);
 	tear_down_staged(&r, &mine);
