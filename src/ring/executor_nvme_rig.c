@@ -11,6 +11,7 @@ void rig_nvme_opts_init(struct rig_nvme_opts *o)
 {
 	*o = (struct rig_nvme_opts){.entries = 16, .queues = 2};
 	tn_soft_opts_init(&o->soft);
+	o->soft.cache = false; /* nothing here cuts the power, and the cache keeps what each write that is not flushed replaced */
 	o->soft.seed = tn_test_seed();
 	o->soft.steps = 5;
 	o->soft.late_steps = 200;
