@@ -533,6 +533,15 @@ static uint64_t write_time(const struct world *w, const enum kind *others, uint3
 }
 
 /*
+ * Before a write that was passed over goes, the reads in flight end, or twice the time passes that they should take: the latency as the scheduler learns it,
+ * which a slow read can double. Once for blocks and once for headers; the time until the next turn counts from the beginning of this.
+ */
+static uint64_t held(const struct world *w)
+{
+	return 2 * (4 * average(w->r->o.read_ns) + RIG_MS);
+}
+
+/*
  * By when an operation has to end beside others, each of them in several copies that began before. A load that is passed
  * over has a turn after 200 ms, and one load does in each 100 ms; where the engine takes few reads at once, what is not
  * urgent has one in seventeen. A write that is passed over goes after 250 ms, its header likewise, and then writes have a
@@ -549,9 +558,9 @@ static uint64_t bound_ns(const struct world *w, enum kind kind, const enum kind 
 	case READS:
 		return 300 * RIG_MS + n * COPIES * (100 * RIG_MS + 17 * reads(w) * average(o->read_ns) / o->cache.io_depth);
 	case WRITES:
-		return (w->full ? 6000 : 1500) * RIG_MS + writes * share;
+		return (w->full ? 6000 : 1500) * RIG_MS + held(w) + writes * share;
 	case STORE_WRITES:
-		return 1500 * RIG_MS + store_writes(w) * (300 * RIG_MS + share) + writes * share;
+		return 1500 * RIG_MS + store_writes(w) * (300 * RIG_MS + held(w) + share) + held(w) + writes * share;
 	default:
 		return 50 * RIG_MS;
 	}

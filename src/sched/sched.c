@@ -16,7 +16,6 @@
 #define PRESSING_SHARE 4u	   /* of the backlog's bound: writes press from there on, until it is half of that */
 #define STARVED_NS (250u * MS)	   /* a write that waits so long goes before reads ... */
 #define STARVED_SHARE 64u	   /* ... for this part of the time */
-#define IDLE_MAX_NS (8u * MS)	   /* a starved turn is made longer for latencies by no more than this */
 #define LATE_SHARE 2u		   /* for this part of the time those that are late go before reads */
 #define AGED_NS (200u * MS)	   /* a load that was passed over so long has a turn ... */
 #define AGED_EACH_NS (100u * MS)   /* ... one in this time ... */
@@ -626,16 +625,15 @@ static bool holds_reads(struct tn_sched_device *d, enum tn_sched_writer who, uin
 
 /*
  * Reads wait or are in flight: a write goes only if its kind has waited for long, or is late. Then one quantum of such
- * writes goes at a time, so often that reads lose the writes' share of the time and no more. The latencies count, too:
- * reads wait for the writes' end, and then begin on an idle device. So that a turn is worth that, it is at least as
- * long. Late writes go beside the reads in flight.
+ * writes goes at a time, so often that reads lose the writes' share of the time and no more. The writes' latency
+ * counts, too, because reads wait for its end. Late writes go beside the reads in flight.
  */
 static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched_writer who, uint64_t bytes, uint64_t now)
 {
 	struct tn_sched_waits *w = &d->waits[who];
 	bool late = is_late(s, who);
 	uint64_t due = w->starving ? d->starved_next_ns : max64(add_ns(w->since_ns, STARVED_NS), d->starved_next_ns);
-	uint64_t quantum, idle, took, from;
+	uint64_t quantum, took, from;
 
 	if (late)
 		due = d->late_next_ns;
@@ -649,12 +647,11 @@ static bool starved(struct tn_sched *s, struct tn_sched_device *d, enum tn_sched
 	if (!late && holds_reads(d, who, now))
 		return false;
 	from = d->held_until_ns ? d->held_ns : now; /* while the reads in flight end, they lose nothing */
-	idle = latency_of(&d->writes) + latency_of(&d->reads);
-	quantum = max64(max64(bytes, tn_sched_quantum(s, d, now)), bytes_in(bps_of(&d->writes), min64(idle, IDLE_MAX_NS)));
+	quantum = max64(bytes, tn_sched_quantum(s, d, now));
 	w->starving = true;
 	d->starved = who;
 	d->starved_bytes = quantum - bytes;
-	took = ns_of(quantum, bps_of(&d->writes)) + idle;
+	took = ns_of(quantum, bps_of(&d->writes)) + latency_of(&d->writes);
 	d->late_next_ns = add_ns(now, min64(LATE_SHARE * took, SECOND));
 	if (late) /* the reads that are held for another kind stay so */
 		return true;

@@ -25,7 +25,7 @@ def replay(ranks, *more, name="t.jsonl", **how):
     return r
 
 
-def hits_of_the_index(*more, name="t.jsonl"):
+def index_hits(*more, name="t.jsonl"):
     """What the policy alone hits: the same in each run."""
     return tenuto("replay", name, "--no-io", "--json", *more).json()["hit_blocks"]
 
@@ -43,7 +43,7 @@ def blocks_are_evicted_with_all_their_shares():
     trace()
     more = ["--capacity-blocks", "150"]
     for policy in ["lru", "default"]:
-        alone, many = hits_of_the_index(*more, "--policy", policy), replay(RANKS, *more, "--policy", policy)
+        alone, many = index_hits(*more, "--policy", policy), replay(RANKS, *more, "--policy", policy)
         if many["hit_blocks"] < alone * 0.95 or many["blocks_held"] > 150:
             fail("%s: the index: %s hits, %d ranks: %s" % (policy, alone, RANKS, many))
 
@@ -56,7 +56,7 @@ def the_first_requests_of_the_conversation_trace_hit_the_same():
         fail("one process: %s, 8 ranks: %s" % (one, many))
     # A policy that counts each share as a block keeps other blocks, and hits 0.8 of what it should. Runs differ by 3 %, however busy the machine is.
     more = ["--limit", "600", "--capacity-blocks", "2000"]
-    alone, many = hits_of_the_index(*more, name=name), replay(8, *more, name=name)
+    alone, many = index_hits(*more, name=name), replay(8, *more, name=name)
     if many["hit_blocks"] < 0.92 * alone:
         fail("the index: %s hits, 8 ranks: %s" % (alone, many))
 
