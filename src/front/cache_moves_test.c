@@ -19,7 +19,7 @@
 #define SEGMENTS 4u /* of the stores below */
 
 /* The same machine on a simulated disk, where time is no chance. */
-static struct rig *simulated(void)
+static struct rig_opts simulated_opts(void)
 {
 	struct rig_opts o = rig_simulated_opts();
 
@@ -33,6 +33,13 @@ static struct rig *simulated(void)
 	o.head_dim = BIG_DIM;
 	o.npages = RIG_POOL_PAGES;
 	o.faulty = true;
+	return o;
+}
+
+static struct rig *simulated(void)
+{
+	struct rig_opts o = simulated_opts();
+
 	return rig_start(&o);
 }
 
@@ -122,6 +129,37 @@ static void a_save_that_no_segment_can_go_for_fails_at_once_and_evicts_nothing(v
 	for (uint32_t s = 0; s < SEGMENTS; s++)
 		rig_unpin(r->s, pins[s]);
 	assert_int_equal(rig_save(&t, 5101, 8, 0).stored, 8);
+	rig_space_close(&t);
+	rig_tear_down(r);
+}
+
+static void allocate_late(struct rig *r)
+{
+	static const struct tn_fault late = {
+		.kind = TN_FAULT_LATE, .op = TN_IO_ALLOCATE, .count = UINT64_MAX, .delay_ns = 30 * RIG_SECOND};
+
+	rig_fault(r, &late, 1);
+}
+
+/* The only segment cannot go, and the file system takes half a minute for the next one: the store is not full. */
+static void a_save_waits_for_the_file_to_get_longer_if_no_segment_can_go(void **state)
+{
+	struct rig_opts o = simulated_opts();
+	struct rig_space t;
+	uint64_t pin, begun;
+	struct rig *r;
+
+	o.prepare = allocate_late;
+	r = rig_simulated(&o);
+	rig_must_open(r);
+	rig_open_second(r, SMALL_DIM, &t);
+	assert_int_equal(rig_save(r->s, 1, 1, 0).stored, 1);
+	pin = rig_pin(r->s, 1, 1);
+	begun = rig_now(r);
+	assert_int_equal(rig_save(&t, 5001, 8, 0).stored, 8);
+	assert_true(rig_now(r) - begun > 10 * RIG_SECOND);
+	assert_int_equal(rig_load(&t, 5001, 8), 8);
+	rig_unpin(r->s, pin);
 	rig_space_close(&t);
 	rig_tear_down(r);
 }
@@ -364,6 +402,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_save_of_another_size_passes_over_segments_that_somebody_holds),
 		RIG_SIMULATED_TEST(a_save_that_no_segment_can_go_for_fails_at_once_and_evicts_nothing),
+		RIG_SIMULATED_TEST(a_save_waits_for_the_file_to_get_longer_if_no_segment_can_go),
 		RIG_EMBEDDED_TEST(neither_a_flush_nor_the_end_waits_for_leases, "a lease ends with the process that has it"),
 		RIG_SIMULATED_TEST(a_save_of_another_size_waits_for_the_loads_that_are_all_that_holds_the_segments),
 		RIG_SIMULATED_TEST(it_waits_for_a_second_and_not_at_all_beside_leases),

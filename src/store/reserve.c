@@ -337,7 +337,7 @@ enum tn_store_move tn_store_move(struct tn_store *s, uint32_t cls, bool colder, 
 {
 	uint32_t slots = LOOK_SLOTS;
 	uint64_t tries = s->tries;
-	bool wait = false, passing = false;
+	bool wait = false, passing = false, growing = false;
 
 	if (tn_store_moving(s, cls) > 0)
 		return TN_STORE_MOVE_COMES;
@@ -352,10 +352,15 @@ enum tn_store_move tn_store_move(struct tn_store *s, uint32_t cls, bool colder, 
 			tried_in_vain(d, cls);
 		else if (!colder && passes(d, cls, demand))
 			passing = true;
+		growing = growing || d->alloc.req.busy;
 	}
-	if (colder || !(wait || passing))
+	if (colder)
 		return TN_STORE_MOVE_NONE;
-	return wait ? TN_STORE_MOVE_COMES : TN_STORE_MOVE_PASSES;
+	if (wait)
+		return TN_STORE_MOVE_COMES;
+	if (growing)
+		return TN_STORE_MOVE_GROWS;
+	return passing ? TN_STORE_MOVE_PASSES : TN_STORE_MOVE_NONE;
 }
 
 /* The end of a move, if it has come: whoever waits for slots is to be asked again. */

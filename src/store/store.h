@@ -232,6 +232,7 @@ enum tn_store_move {
 	TN_STORE_MOVE_NONE,   /* no segment can go */
 	TN_STORE_MOVE_COMES,  /* reserve again after the next step: one moves to the class, or - unless `colder` - to another first */
 	TN_STORE_MOVE_PASSES, /* not with `colder`: none can go now, but of some only transfers are in the way: ask again, as a new demand */
+	TN_STORE_MOVE_GROWS,  /* not with `colder`: none can go now, but a file is getting longer: ask again, as a new demand */
 };
 enum tn_store_move tn_store_move(struct tn_store *store, uint32_t cls, bool colder, uint64_t demand);
 /* A new demand for slots begins: its number, not 0, for tn_store_move. */

@@ -81,6 +81,24 @@ static void one_that_takes_too_long_is_not_waited_for(void **state)
 	rig_free(r);
 }
 
+/* With nothing in its place that could go, "not waited for" would call an empty store full. */
+static void it_is_waited_for_if_nothing_can_go(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	tn_slot slot;
+
+	assert_int_equal(rig_open(r), 0);
+	slow_allocations(r, 60 * SECOND_NS);
+	assert_true(take_all(r) > 0);
+	pass(r, 3 * SECOND_NS);
+	assert_int_equal(tn_store_moving(r->store, r->cls), 0);
+	assert_int_equal(tn_store_move(r->store, r->cls, false, tn_store_demand(r->store)), TN_STORE_MOVE_GROWS);
+	assert_int_equal(tn_store_move(r->store, r->cls, true, tn_store_demand(r->store)), TN_STORE_MOVE_NONE);
+	assert_true(rig_grown(r));
+	assert_int_equal(tn_store_reserve(r->store, r->cls, 1, &slot), 1);
+	rig_free(r);
+}
+
 static void a_full_disk_is_asked_again_ten_seconds_later(void **state)
 {
 	struct rig *r = rig_new(tn_test_seed());
@@ -110,6 +128,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_reserve_takes_what_is_there_and_says_what_is_coming),
 		cmocka_unit_test(one_that_takes_too_long_is_not_waited_for),
+		cmocka_unit_test(it_is_waited_for_if_nothing_can_go),
 		cmocka_unit_test(a_full_disk_is_asked_again_ten_seconds_later),
 	};
 

@@ -6,6 +6,7 @@
  *
  *	slots of the right size whose removal is not durable yet: a commit of the log brings them;
  *	a segment that moves to this size, or whose preparation stops: a commit, or one write;
+ *	a file that gets longer: two seconds, or as long as it takes where nothing can go instead;
  *	transfers that are all that keeps some segment from moving, and end by themselves: for a second at most;
  *	other saves of a space at its quota, and transfers that hold what was dropped of it: likewise;
  *	the turn to move a segment, which the first one in the core's queue has.
@@ -125,9 +126,9 @@ static int free_slots(struct disk *d, struct tn_place_wait *w, uint32_t missing)
 		return 0;
 	/* None of this size may go, so a segment of another size must. */
 	move = tn_store_move(d->store, w->cls, false, w->demand);
-	if (move == TN_STORE_MOVE_COMES)
+	if (move == TN_STORE_MOVE_COMES || move == TN_STORE_MOVE_GROWS)
 		w->stuck_ns = now;
-	if (move == TN_STORE_MOVE_COMES || (move == TN_STORE_MOVE_PASSES && wait_for_transfers(w, now)))
+	if (move == TN_STORE_MOVE_COMES || (move != TN_STORE_MOVE_NONE && wait_for_transfers(w, now)))
 		return 0;
 	return tn_fail(-ENOSPC, "no slot for blocks of %llu bytes: everything is pinned or in use",
 		       (unsigned long long)w->block_bytes);
