@@ -215,6 +215,8 @@ static void place_failed(struct tn_read_item *item, int status)
 		how = TN_LEAVE_DROPPED;
 	if ((how == TN_LEAVE_GONE && status != -ENOENT) || tn_tier_place_of(t, item->block) != item->place)
 		return;
+	if (how == TN_LEAVE_EIO && t->ops->away && t->ops->away(t, item->place))
+		return;
 	if (r == TN_PRESENT || r == TN_DRAINING)
 		tn_tier_leave(t, item->block, how);
 }

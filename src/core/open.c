@@ -570,6 +570,7 @@ static void close_parts(struct tn_cache *cache)
 int tn_core_open(struct tn_cache *cache)
 {
 	int rc = cache->io ? 0 : open_engine(cache);
+	struct tn_error error;
 
 	cache->messages.io = cache->io;
 	cache->recovery = tn_get(cache->alloc, sizeof(*cache->recovery));
@@ -603,13 +604,14 @@ int tn_core_open(struct tn_cache *cache)
 		rc = open_flushes(cache);
 	if (rc == 0)
 		rc = tn_transfers_create(cache);
-	if (rc) {
-		tn_transfers_destroy(cache);
-		if (cache->store)
-			tn_store_close(cache->store);
-		close_parts(cache);
-	}
-	return rc;
+	if (rc == 0)
+		return 0;
+	error = *tn_error_last();
+	tn_transfers_destroy(cache);
+	if (cache->store)
+		tn_store_close(cache->store);
+	close_parts(cache);
+	return tn_fail_at(error.where, "", rc, "%s", error.text);
 }
 
 int tn_core_close(struct tn_cache *cache)

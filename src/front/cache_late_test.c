@@ -100,6 +100,30 @@ static void what_failed_is_written_when_the_device_comes_back(void **state)
 	rig_tear_down(r);
 }
 
+/* A path to a drive that is down for a minute: its blocks are misses meanwhile, and there again afterwards. */
+static void an_outage_costs_no_blocks_but_those_that_showed_it(void **state)
+{
+	struct rig *r = rig_up(0);
+	uint32_t before;
+
+	for (uint64_t id = 1; id <= 24; id++)
+		assert_int_equal(rig_save(r->s, id, 1, 0).stored, 1);
+	assert_int_equal(rig_flush(r), 0);
+	before = rig_count(r->s, 1, 24);
+	assert_in_range(before, 20, 24);
+	fault(r, TN_FAULT_EIO, TN_IO_READ, 0);
+	for (unsigned again = 0; again < 3; again++)
+		for (uint64_t id = 1; id <= 24; id++)
+			assert_int_equal(rig_load(r->s, id, 1), 0);
+	rig_run(r, 60 * RIG_SECOND);
+	rig_calm(r);
+	rig_run(r, 60 * RIG_SECOND);
+	assert_int_equal(rig_device(r, 0).health, TN_HEALTHY);
+	assert_in_range(rig_count(r->s, 1, 24), before - 8, before);
+	assert_in_range(rig_device(r, 0).quarantined_slots, 0, 8);
+	rig_tear_down(r);
+}
+
 /* The first flush still waits for the second block when the first one fails and the second flush comes. */
 static void two_flushes_at_once_both_tell_the_truth(void **state)
 {
@@ -299,6 +323,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_next_flush_writes_what_failed_before),
 		cmocka_unit_test(what_failed_is_written_when_the_device_comes_back),
+		cmocka_unit_test(an_outage_costs_no_blocks_but_those_that_showed_it),
 		cmocka_unit_test(two_flushes_at_once_both_tell_the_truth),
 		cmocka_unit_test(doomed_blocks_that_are_held_cost_nothing_until_they_are_let_go_of),
 		cmocka_unit_test(only_pages_that_may_be_written_to_are_busy_and_none_can_be_saved_from),

@@ -36,6 +36,7 @@ static void allocate_done(struct tn_store_req *r, int status)
 		return;
 	}
 	a->retry_ns = tn_now_ns(d->store->clock) + GROW_RETRY_NS;
+	a->status = status;
 	if (status != -ECANCELED) /* the store closes */
 		tn_log(d->store->log, TN_LOG_WARN,
 		       "%s: no free disk space for segment %u of %u (%s): going on with what there is, trying again later", d->path,

@@ -268,7 +268,8 @@ uint64_t tn_store_ckpt_step(struct tn_store_device *d, uint64_t now_ns)
 			next_step(d);
 		return ask_again_ns(c, now_ns);
 	}
-	if (tn_store_index_off(d) || c->phase != TN_CKPT_IDLE)
+	/* With a group in doubt under way the log will be rewound: no root may require what lies behind that. */
+	if (tn_store_index_off(d) || c->phase != TN_CKPT_IDLE || d->log.doubt)
 		return TN_STORE_NEVER;
 	/* A checkpoint frees the log up to where it is durable. */
 	if (d->log.next.position - d->log.tail < d->super.log_bytes / 2 || d->durable.reached.position == d->log.tail) {

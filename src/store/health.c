@@ -3,9 +3,9 @@
  * Health of devices: what is seen of transfers moves a device between healthy, slow, read-only and offline. Probes
  * (background.c) bring it back; nothing else does. And the write budget of a day.
  *
- * Two leaky scores decide, so that single hiccups do nothing: an error adds 8 and a success takes 1
- * away, 64 is offline (eight errors in a row); a late read adds 4, one in time takes 1 away, 64 is
- * slow (half the reads late).
+ * Leaky scores decide, so that single hiccups do nothing. Reads, writes and syncs have one each, because what works says nothing
+ * of what does not: an error adds 8 and a success of its kind takes 1 away, 64 is eight errors in a row: of reads, the device is
+ * offline; of writes or syncs, it is read-only. A late read adds 4, one in time takes 1 away, 64 is slow (half the reads late).
  */
 #include <errno.h>
 #include <string.h>
@@ -27,20 +27,38 @@
 static const char *const health_text[] = {
 	"healthy",
 	"slow: reads take too long; it is still used",
-	"read-only: there is no free disk space or no right to write; what it holds is still read",
+	"read-only: there is no free disk space or no right to write, or writes or syncs fail; what it holds is still read",
 	"offline: it is gone, or fails too often; its blocks are misses until it is back",
 };
+
+/* A device that fails again as soon as its probes are good is probed later each time. */
+static uint64_t first_probe_delay(struct tn_store_health_state *h, uint64_t now_ns)
+{
+	bool again = h->good_ns > 0 && now_ns - h->good_ns < PROBE_LAST_NS;
+
+	h->relapse_ns = again ? 2 * h->relapse_ns : PROBE_FIRST_NS;
+	if (h->relapse_ns > PROBE_LAST_NS)
+		h->relapse_ns = PROBE_LAST_NS;
+	return h->relapse_ns;
+}
 
 static void change(struct tn_store_device *d, enum tn_health health)
 {
 	struct tn_store_health_state *h = &d->hs;
 	struct tn_store *s = d->store;
+	uint64_t now = tn_now_ns(s->clock);
 
 	TN_TRACE2(health, d->index, health);
+	if (health == TN_HEALTHY)
+		h->good_ns = now;
+	else if (h->health == TN_HEALTHY)
+		h->probe_delay_ns = first_probe_delay(h, now);
+	else
+		h->probe_delay_ns = PROBE_FIRST_NS;
 	h->health = health;
-	h->error_score = h->slow_score = h->probe_good = 0;
-	h->probe_delay_ns = PROBE_FIRST_NS;
-	h->probe_ns = tn_now_ns(s->clock) + h->probe_delay_ns;
+	memset(h->error_score, 0, sizeof(h->error_score));
+	h->slow_score = h->probe_good = 0;
+	h->probe_ns = now + h->probe_delay_ns;
 	if (!d->deleted || health != TN_READ_ONLY) /* that its file was deleted was logged */
 		tn_log(s->log, health == TN_HEALTHY ? TN_LOG_INFO : TN_LOG_WARN, "%s: the device is %s", d->path, health_text[health]);
 	/* An offline device commits nothing: flushes must not wait for that. */
@@ -69,9 +87,14 @@ void tn_store_file_deleted(struct tn_store_device *d)
 	tn_store_waits_settle(d, -ESTALE);
 }
 
+static enum tn_store_kind kind_of(enum tn_io_op op)
+{
+	return op == TN_IO_READ ? TN_STORE_READS : op == TN_IO_SYNC ? TN_STORE_SYNCS : TN_STORE_WRITES;
+}
+
 static void observe_error(struct tn_store_device *d, enum tn_io_op op, int status)
 {
-	struct tn_store_health_state *h = &d->hs;
+	uint32_t *score = &d->hs.error_score[kind_of(op)];
 
 	if (op == TN_IO_READ)
 		d->read_errors++;
@@ -87,9 +110,9 @@ static void observe_error(struct tn_store_device *d, enum tn_io_op op, int statu
 		become(d, TN_READ_ONLY);
 		return;
 	}
-	h->error_score += ERROR_WEIGHT;
-	if (h->error_score >= SCORE_LIMIT)
-		become(d, TN_OFFLINE);
+	*score += ERROR_WEIGHT;
+	if (*score >= SCORE_LIMIT)
+		become(d, op == TN_IO_READ ? TN_OFFLINE : TN_READ_ONLY);
 }
 
 void tn_store_observe(struct tn_store *s, uint32_t device, enum tn_io_op op, uint32_t bytes, uint64_t latency_ns,
@@ -110,8 +133,8 @@ void tn_store_observe(struct tn_store *s, uint32_t device, enum tn_io_op op, uin
 		d->bytes_read += bytes;
 	else if (op == TN_IO_WRITE)
 		d->bytes_written += bytes;
-	if (h->error_score > 0)
-		h->error_score--;
+	if (h->error_score[kind_of(op)] > 0)
+		h->error_score[kind_of(op)]--;
 	if (op != TN_IO_READ)
 		return;
 	if (latency_ns > s->slow_read_ns)

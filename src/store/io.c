@@ -78,10 +78,13 @@ void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offs
 	tn_store_requeue(s);
 }
 
-/* What the sync will cover. Perhaps again, if the engine did not take it. */
+/*
+ * What the sync will cover. Perhaps again, if the engine did not take it. After a failed sync during a group's writes the
+ * log is rewound only when these have ended: until then nothing behind the last good sync is there to be covered.
+ */
 static void sync_begins(struct tn_store_device *d)
 {
-	d->sync_sent = d->log.next;
+	d->sync_sent = d->log.doubt ? d->log.synced : d->log.next;
 	d->sync_spaces = d->spaces_unsynced;
 }
 

@@ -395,6 +395,37 @@ static uint64_t check_file_has_name(struct tn_store_device *d)
 	return d->look.begun + d->look.again;
 }
 
+static bool stored_blocks_are_not_durable(const struct tn_store_device *d)
+{
+	for (uint32_t p = 0; p < d->store->slot_pages; p++)
+		for (uint64_t left = tn_store_settling(d, d->store->table_pages + p); left; left &= left - 1)
+			if (d->meta[p << 6 | (uint32_t)__builtin_ctzll(left)].state == TN_SLOT_COMMITTED)
+				return true;
+	return false;
+}
+
+/* The newest space table is believed, whichever device it is read from. */
+static bool others_have_spaces(const struct tn_store_device *d)
+{
+	const struct tn_store *s = d->store;
+
+	for (uint32_t i = 0; i < s->ndevices; i++)
+		if (i != d->index && s->dev[i].hs.health != TN_OFFLINE)
+			return true;
+	return d->spaces_generation >= s->spaces.generation;
+}
+
+/*
+ * An offline device writes nothing. That matters to a flush only if blocks that were stored there, or the space table, are not
+ * durable: what is removed there meanwhile is logged when the device is back.
+ */
+static int offline_flush(const struct tn_store_device *d)
+{
+	if (d->absent)
+		return 0;
+	return stored_blocks_are_not_durable(d) || !others_have_spaces(d) ? -EIO : 0;
+}
+
 /* What the flush waits for on this device; an error that it will end with, or 0. */
 static int begin_flush(struct tn_store_device *d, struct tn_store_wait *w)
 {
@@ -402,18 +433,16 @@ static int begin_flush(struct tn_store_device *d, struct tn_store_wait *w)
 
 	if (d->deleted)
 		return -ESTALE;
+	if (d->hs.health == TN_OFFLINE)
+		return d->untold ? -EIO : offline_flush(d);
 	if (log->unlogged > 0 || d->spaces_generation < d->store->spaces.generation)
 		w->sweep = log->swept + d->store->slot_pages;
 	else if (log->phase != TN_LOG_IDLE)
 		w->ticket = log->next.sequence + 1;
 	else if (d->durable.reached.sequence < log->next.sequence)
 		w->ticket = log->next.sequence;
-	else if (d->hs.health != TN_OFFLINE)
+	else
 		w->look = check_file_has_name(d);
-	if (d->hs.health == TN_OFFLINE && (w->sweep || w->ticket)) {
-		*w = (struct tn_store_wait){0, 0, 0};
-		return -EIO;
-	}
 	d->flush_waiting |= w->sweep > 0;
 	return d->untold ? -EIO : 0; /* blocks of whose loss the owner does not know */
 }

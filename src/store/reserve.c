@@ -309,6 +309,14 @@ uint64_t tn_store_moving(const struct tn_store *s, uint32_t cls)
 	return n;
 }
 
+int tn_store_growth_error(const struct tn_store *s)
+{
+	tn_store_each(d, s)
+		if (tn_store_device_writable(d) && d->allocated < d->limit && d->alloc.retry_ns > 0)
+			return d->alloc.status;
+	return 0;
+}
+
 uint64_t tn_store_demand(struct tn_store *s)
 {
 	return ++s->tries;
@@ -350,9 +358,10 @@ enum tn_store_move tn_store_move(struct tn_store *s, uint32_t cls, bool colder, 
 			return TN_STORE_MOVE_COMES;
 		else if (colder && s->tries != tries)
 			tried_in_vain(d, cls);
+		else if (!colder && d->alloc.req.busy)
+			growing = true;
 		else if (!colder && passes(d, cls, demand))
 			passing = true;
-		growing = growing || d->alloc.req.busy;
 	}
 	if (colder)
 		return TN_STORE_MOVE_NONE;

@@ -418,6 +418,17 @@ void tn_store_remove(struct tn_store *s, tn_slot slot)
 	change_committed(s, slot, TN_SLOT_FREEING);
 }
 
+bool tn_store_offline(const struct tn_store *s, tn_slot slot)
+{
+	return tn_store_device_of(s, slot)->hs.health == TN_OFFLINE;
+}
+
+/* Where everything fails no slot is to blame: reads of an offline device, and writes of one that is read-only, too. */
+static bool fails_everywhere(const struct tn_store_device *d, enum tn_slot_state state)
+{
+	return d->hs.health == TN_OFFLINE || (state == TN_SLOT_RESERVED && d->hs.health == TN_READ_ONLY);
+}
+
 void tn_store_fail_slot(struct tn_store *s, tn_slot slot, bool eio)
 {
 	struct tn_store_device *d = tn_store_device_of(s, slot);
@@ -425,6 +436,11 @@ void tn_store_fail_slot(struct tn_store *s, tn_slot slot, bool eio)
 	struct tn_slot_meta *m = &d->meta[local];
 
 	assert(m->state == TN_SLOT_COMMITTED || m->state == TN_SLOT_RESERVED);
+	if (eio && fails_everywhere(d, m->state)) {
+		tn_store_slot_set(d, local, TN_SLOT_FREEING);
+		slot_changed(d, local);
+		return;
+	}
 	m->failures += m->failures < TN_SLOT_FAILURES_MAX;
 	if (eio || m->failures >= 2) {
 		tn_log(s->log, TN_LOG_WARN, "%s: slot %u is never used again (%s)", d->path, slot,

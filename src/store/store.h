@@ -235,6 +235,8 @@ enum tn_store_move {
 	TN_STORE_MOVE_GROWS,  /* not with `colder`: none can go now, but a file is getting longer: ask again, as a new demand */
 };
 enum tn_store_move tn_store_move(struct tn_store *store, uint32_t cls, bool colder, uint64_t demand);
+/* Why a file with less than its capacity is not longer: the error of its last allocation; 0: none failed. */
+int tn_store_growth_error(const struct tn_store *store);
 /* A new demand for slots begins: its number, not 0, for tn_store_move. */
 uint64_t tn_store_demand(struct tn_store *store);
 
@@ -248,9 +250,11 @@ void tn_store_update(struct tn_store *store, tn_slot slot);
 void tn_store_remove(struct tn_store *store, tn_slot slot);
 /*
  * As remove (or unreserve, of a reserved slot whose write failed), but the second time a slot fails, or with eio,
- * it is never used again.
+ * it is never used again: unless everything fails on its device now.
  */
 void tn_store_fail_slot(struct tn_store *store, tn_slot slot, bool eio);
+/* Whether the slot's device is offline. */
+bool tn_store_offline(const struct tn_store *store, tn_slot slot);
 /* Of a committed slot, else UINT32_MAX. */
 uint32_t tn_store_cookie(const struct tn_store *store, tn_slot slot);
 /*

@@ -189,10 +189,19 @@ struct tn_store_ckpt {
 	struct tn_store_req req;
 };
 
+enum tn_store_kind {
+	TN_STORE_READS,
+	TN_STORE_WRITES, /* and what else changes the file */
+	TN_STORE_SYNCS,
+	TN_STORE_KINDS
+};
+
 struct tn_store_health_state {
 	enum tn_health health;
-	uint32_t error_score, slow_score, probe_good;
+	uint32_t error_score[TN_STORE_KINDS], slow_score, probe_good;
 	uint64_t probe_ns, probe_delay_ns;
+	uint64_t good_ns;    /* when probes found it healthy; 0: they did not */
+	uint64_t relapse_ns; /* from when it was healthy no more to the first probe */
 	void *buffer;
 	struct tn_store_req req;
 };
@@ -209,7 +218,8 @@ struct tn_store_prepare {
 /* Space in the file for one more segment. */
 struct tn_store_allocation {
 	uint64_t begun_ns;
-	uint64_t retry_ns; /* after ENOSPC: when to try again; 0: nothing failed */
+	uint64_t retry_ns; /* after a failure: when to try again; 0: nothing failed */
+	int status;	   /* that failure */
 	struct tn_store_req req; /* busy: under way */
 };
 

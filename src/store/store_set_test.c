@@ -87,6 +87,53 @@ static void an_empty_directory_costs_its_own_blocks_and_gets_a_new_device(void *
 		}
 }
 
+static void b_goes_away(struct rig *r)
+{
+	struct tn_simdisk_fault f[3];
+
+	for (unsigned i = 0; i < 3; i++)
+		f[i] = (struct tn_simdisk_fault){.kind = TN_SIMDISK_EIO, .path = B_PATH, .count = UINT64_MAX,
+						 .op = (uint8_t[]){TN_IO_READ, TN_IO_WRITE, TN_IO_SYNC}[i]};
+	assert_int_equal(tn_simdisk_set_faults(r->disk, f, 3), 0);
+	for (unsigned i = 0; i < 8; i++)
+		tn_store_observe(r->store, 1, TN_IO_READ, 0, 1000, -EIO);
+	assert_int_equal(tn_store_health(r->store, 1), TN_OFFLINE);
+}
+
+/* What is stored elsewhere is durable, and a removal there is logged when the device is back. */
+static void a_device_that_is_offline_fails_only_flushes_of_what_was_stored_there(void **state)
+{
+	for (unsigned stored = 0; stored < 2; stored++) {
+		uint32_t on[SAVED], used = 0;
+		struct rig *r = saved_store(on);
+		uint64_t there = 0;
+
+		opens(r);
+		while (on[there] != 1)
+			there++;
+		for (uint64_t n = 100; stored && !(used & 2); n++) {
+			assert_true(rig_save(r, n) >= 0);
+			used |= 1u << tn_store_device_of(r->store, rig_find(r, n)->slot)->index;
+		}
+		b_goes_away(r);
+		assert_int_equal(rig_flush(r), stored ? -EIO : 0);
+		rig_remove(r, there);
+		assert_int_equal(rig_flush(r), stored ? -EIO : 0);
+		assert_true(rig_save(r, 200) >= 0);
+		assert_int_equal(tn_store_device_of(r->store, rig_find(r, 200)->slot)->index, 0);
+		assert_int_equal(tn_store_space_drop(r->store, r->space), 0);
+		assert_int_equal(rig_flush(r), stored ? -EIO : 0);
+		assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
+		for (unsigned i = 0; i < 200 && tn_store_health(r->store, 1) != TN_HEALTHY; i++) {
+			tn_simdisk_advance(r->disk, 1000000000);
+			rig_step(r, 4);
+		}
+		rig_step(r, 20);
+		assert_int_equal(rig_flush(r), 0);
+		rig_free(r);
+	}
+}
+
 static void each_device_can_be_opened_alone(void **state)
 {
 	for (uint32_t alone = 0; alone < 2; alone++) {
@@ -382,6 +429,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_empty_directory_costs_its_own_blocks_and_gets_a_new_device),
+		cmocka_unit_test(a_device_that_is_offline_fails_only_flushes_of_what_was_stored_there),
 		cmocka_unit_test(each_device_can_be_opened_alone),
 		cmocka_unit_test(a_device_that_missed_a_session_is_made_anew),
 		cmocka_unit_test(of_two_that_were_used_apart_the_one_with_more_sessions_is_believed),

@@ -113,6 +113,66 @@ static void flushed(void *arg, int status)
 	*(int *)arg = status;
 }
 
+static void sync_finished(struct tn_store_req *r, int status)
+{
+}
+
+/*
+ * A group is being written when a sync fails, and another sync waits behind that one: the good one is sent before the group ends,
+ * and covers nothing of what the failed one gave up.
+ */
+static void a_sync_behind_a_failed_one_does_not_cover_what_that_gave_up(void **state)
+{
+	static const struct tn_simdisk_fault fails_late[] = {
+		{.kind = TN_SIMDISK_SYNC_LOST, .op = TN_IO_SYNC, .count = 1},
+		{.kind = TN_SIMDISK_SLOW, .op = TN_IO_SYNC, .count = 1, .delay_ns = 1000000000},
+	};
+	static const struct tn_simdisk_fault writes_slowly = {
+		.kind = TN_SIMDISK_SLOW, .op = TN_IO_WRITE, .count = UINT64_MAX, .delay_ns = 3000000000u};
+	struct rig *r = rig_new(tn_test_seed());
+	struct tn_store_device *d;
+	struct tn_store_req behind;
+	struct tn_store_log before;
+	int first = 1, second = 1;
+
+	assert_int_equal(rig_open(r), 0);
+	d = &r->store->dev[0];
+	assert_true(rig_save(r, 1) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	before = d->log;
+	assert_true(rig_save(r, 2) >= 0);
+	assert_int_equal(tn_simdisk_set_faults(r->disk, fails_late, 2), 0);
+	tn_store_flush(r->store, flushed, &first);
+	while (!d->syncing)
+		rig_step(r, 1);
+	assert_true(rig_save(r, 3) >= 0);
+	assert_int_equal(tn_simdisk_set_faults(r->disk, &writes_slowly, 1), 0);
+	tn_store_flush(r->store, flushed, &second);
+	tn_store_step(r->store, tn_now_ns(r->clock));
+	assert_int_equal(d->log.phase, TN_LOG_WRITE);
+	assert_true(d->syncing && first == 1);
+	tn_store_req_init(&behind, d, sync_finished); /* as a checkpoint's */
+	tn_store_req_submit(&behind, TN_IO_SYNC, 0, NULL, 0);
+	while (behind.busy)
+		rig_step(r, 1);
+	assert_int_equal(behind.io.status, 0);
+	assert_int_equal(d->log.phase, TN_LOG_WRITE);
+	assert_int_equal(d->log.synced.position, before.synced.position);
+	assert_int_equal(tn_simdisk_set_faults(r->disk, NULL, 0), 0);
+	while (d->log.phase != TN_LOG_IDLE)
+		rig_step(r, 1);
+	assert_int_equal(d->log.next.position, before.synced.position);
+	assert_int_equal(first, -EIO);
+	assert_int_equal(second, -EIO);
+	rig_step(r, 1);
+	assert_true(rig_save(r, 4) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	rig_crash(r, TN_SIMDISK_DROP, 1);
+	assert_int_equal(rig_read(r, 1), 0);
+	assert_int_equal(rig_read(r, 4), 0);
+	rig_free(r);
+}
+
 static void a_segment_header_that_went_with_another_group_is_written_again(void **state)
 {
 	static const uint32_t bytes[RIG_OBJECTS] = {20000, 20000, 20000};
@@ -293,11 +353,11 @@ static void a_checkpoint_is_not_believed_if_a_sync_fails_while_its_own_write_is_
 	rig_free(r);
 }
 
-/* All syncs fail, until the next cycle by itself is seconds away. Then they are good again. */
+/* All syncs fail, until the next cycle by itself is seconds away; one more, and the device took no writes. Then they are good again. */
 static void fail_syncs_for_long(struct rig *r, const struct tn_store_device *d)
 {
 	lose_syncs(r, 0, UINT64_MAX);
-	while (d->durable.retry.failures < 8) {
+	while (d->durable.retry.failures < 7) {
 		assert_int_equal(rig_flush(r), -EIO);
 		rig_step(r, 1);
 	}
@@ -358,6 +418,7 @@ int main(void)
 		cmocka_unit_test(a_block_that_was_being_written_when_a_sync_failed_is_given_up),
 		cmocka_unit_test(an_owner_that_cannot_remove_a_block_is_asked_again_and_it_is_never_logged),
 		cmocka_unit_test(a_segment_header_of_a_failed_sync_is_written_again),
+		cmocka_unit_test(a_sync_behind_a_failed_one_does_not_cover_what_that_gave_up),
 		cmocka_unit_test(a_segment_header_that_went_with_another_group_is_written_again),
 		cmocka_unit_test(pages_of_a_checkpoint_lost_by_the_log_s_sync_are_written_again),
 		cmocka_unit_test(what_recovery_reads_of_a_session_whose_syncs_failed_is_made_durable),

@@ -505,6 +505,88 @@ static void a_device_goes_through_its_states_and_comes_back(void **state)
 	rig_free(r);
 }
 
+static void observe(struct rig *r, enum tn_io_op op, int status, unsigned times)
+{
+	while (times-- > 0)
+		tn_store_observe(r->store, 0, op, status ? 0 : 4096, 1000, status);
+}
+
+static void what_works_says_nothing_of_what_does_not(void **state)
+{
+	static const enum tn_io_op fails[] = {TN_IO_READ, TN_IO_WRITE, TN_IO_SYNC};
+
+	for (unsigned f = 0; f < 3; f++) {
+		struct rig *r = rig_new(tn_test_seed());
+
+		assert_int_equal(rig_open(r), 0);
+		for (unsigned i = 0; i < 8; i++) {
+			assert_int_equal(tn_store_health(r->store, 0), TN_HEALTHY);
+			for (unsigned other = 0; other < 3; other++)
+				observe(r, fails[other], 0, other == f ? 0 : 20);
+			observe(r, fails[f], -EIO, 1);
+		}
+		assert_int_equal(tn_store_health(r->store, 0), fails[f] == TN_IO_READ ? TN_OFFLINE : TN_READ_ONLY);
+		wait_for_health(r, TN_HEALTHY);
+		rig_free(r);
+	}
+}
+
+/* How long until probes find it in order. */
+static uint64_t time_away(struct rig *r)
+{
+	uint64_t begun = tn_now_ns(r->clock);
+
+	assert_int_equal(tn_store_health(r->store, 0), TN_READ_ONLY);
+	while (tn_store_health(r->store, 0) != TN_HEALTHY) {
+		tn_simdisk_advance(r->disk, 50000000);
+		rig_step(r, 1);
+	}
+	return tn_now_ns(r->clock) - begun;
+}
+
+static void a_device_that_fails_as_soon_as_it_is_back_is_probed_later_each_time(void **state)
+{
+	const uint64_t second = 1000000000;
+	struct rig *r = rig_new(tn_test_seed());
+	uint64_t away[8];
+
+	assert_int_equal(rig_open(r), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		observe(r, TN_IO_WRITE, -ENOSPC, 1);
+		away[i] = time_away(r);
+	}
+	assert_in_range(away[0], 1 * second, 3 * second);
+	assert_in_range(away[2], 4 * second, 6 * second);
+	assert_in_range(away[7], 30 * second, 33 * second);
+	tn_simdisk_advance(r->disk, 60 * second);
+	observe(r, TN_IO_WRITE, -ENOSPC, 1);
+	assert_in_range(time_away(r), 1 * second, 3 * second);
+	rig_free(r);
+}
+
+static void no_slot_is_to_blame_while_its_device_is_offline(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	struct tn_device_stats st;
+	tn_slot slot;
+
+	assert_int_equal(rig_open(r), 0);
+	for (uint64_t n = 1; n <= 2; n++)
+		assert_true(rig_save(r, n) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	tn_store_fail_slot(r->store, rig_find(r, 1)->slot, true);
+	rig_find(r, 1)->live = false;
+	observe(r, TN_IO_READ, -EIO, 8);
+	slot = rig_find(r, 2)->slot;
+	assert_true(tn_store_offline(r->store, slot));
+	tn_store_fail_slot(r->store, slot, true);
+	rig_find(r, 2)->live = false;
+	wait_for_health(r, TN_HEALTHY);
+	assert_int_equal(tn_store_stats(r->store, 0, &st), 0);
+	assert_int_equal(st.quarantined_slots, 1); /* the first one */
+	rig_free(r);
+}
+
 static void a_dead_device_fails_flushes_and_hangs_nobody(void **state)
 {
 	struct rig *r = rig_new(tn_test_seed());
@@ -515,7 +597,7 @@ static void a_dead_device_fails_flushes_and_hangs_nobody(void **state)
 	tn_simdisk_set_faults(r->disk, &f, 1);
 	for (unsigned i = 0; i < 20; i++)
 		assert_int_equal(rig_flush(r), -EIO);
-	assert_int_equal(tn_store_health(r->store, 0), TN_OFFLINE);
+	assert_int_equal(tn_store_health(r->store, 0), TN_READ_ONLY);
 	assert_int_equal(rig_close(r), -EIO);
 	tn_simdisk_set_faults(r->disk, NULL, 0);
 	assert_int_equal(rig_open(r), 0);
@@ -631,6 +713,9 @@ int main(void)
 		cmocka_unit_test(an_owner_that_refuses_a_recovered_block_drops_it_durably),
 		cmocka_unit_test(memory_that_runs_out_while_opening_is_an_error_and_leaks_nothing),
 		cmocka_unit_test(a_device_goes_through_its_states_and_comes_back),
+		cmocka_unit_test(what_works_says_nothing_of_what_does_not),
+		cmocka_unit_test(a_device_that_fails_as_soon_as_it_is_back_is_probed_later_each_time),
+		cmocka_unit_test(no_slot_is_to_blame_while_its_device_is_offline),
 		cmocka_unit_test(a_dead_device_fails_flushes_and_hangs_nobody),
 		cmocka_unit_test(the_write_budget_holds_over_any_day),
 		cmocka_unit_test(segments_are_prepared_ahead_of_their_use),

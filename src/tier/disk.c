@@ -15,6 +15,7 @@
  * segment that can go. No lease is waited for, and no other save that waits for its caller or for a place.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/trace.h"
@@ -105,6 +106,7 @@ static int free_slots(struct disk *d, struct tn_place_wait *w, uint32_t missing)
 {
 	uint64_t free_now, coming, moving, now = tn_now_ns(d->clock);
 	enum tn_store_move move;
+	int growth;
 
 	if (w->stuck_ns == 0)
 		w->stuck_ns = now;
@@ -130,8 +132,10 @@ static int free_slots(struct disk *d, struct tn_place_wait *w, uint32_t missing)
 		w->stuck_ns = now;
 	if (move == TN_STORE_MOVE_COMES || (move != TN_STORE_MOVE_NONE && wait_for_transfers(w, now)))
 		return 0;
-	return tn_fail(-ENOSPC, "no slot for blocks of %llu bytes: everything is pinned or in use",
-		       (unsigned long long)w->block_bytes);
+	growth = tn_store_growth_error(d->store);
+	return tn_fail(-ENOSPC, "no slot for blocks of %llu bytes: everything is pinned or in use%s%s",
+		       (unsigned long long)w->block_bytes, growth ? ", and the file cannot get longer: " : "",
+		       growth ? strerror(-growth) : "");
 }
 
 /* The quota may be taken by what others are filling, or by blocks that were dropped and that transfers still hold: these end by themselves. */
@@ -295,6 +299,11 @@ static int health(const struct tn_tier_base *t)
 	return tn_store_writable(disk_at(t)->store) ? 0 : -EROFS;
 }
 
+static bool away(const struct tn_tier_base *t, uint32_t place)
+{
+	return tn_store_offline(disk_at(t)->store, place);
+}
+
 static void destroy(struct tn_tier_base *t)
 {
 	t->policy->ops->destroy(t->policy);
@@ -315,6 +324,7 @@ static const struct tn_tier_ops ops = {
 	.quota = quota,
 	.capacity = capacity,
 	.health = health,
+	.away = away,
 	.used = used,
 	.destroy = destroy,
 };
