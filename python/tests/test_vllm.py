@@ -3,6 +3,7 @@
 
 The engine itself is run by tests/engines/run.py.
 """
+import importlib
 import inspect
 import os
 import sys
@@ -129,38 +130,230 @@ class Stores(unittest.TestCase):
                 owner.close()
 
 
-class Part:
-    """A load of one group: `poll` gives a count or raises; until `end` its pages are the cache's."""
+def stand_ins():
+    """As much of vLLM as the adapter's modules import, but for the connector's own."""
+    stubs = {}
 
-    def __init__(self, answer):
-        self.answer, self.ended = answer, False
+    def module(name, **content):
+        for i in range(1, name.count(".") + 2):
+            part = ".".join(name.split(".")[:i])
+            stubs.setdefault(part, types.ModuleType(part))
+        vars(stubs[name]).update(content)
+
+    module("vllm.distributed.kv_transfer.kv_connector.v1.base",
+           **{n: type(n, (), {}) for n in ("KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorWorkerMetadata")})
+    return stubs
+
+
+def adapter(name):
+    """A module of the adapter whose `_core` is its own: a test puts what it likes in place of calls."""
+    stubs = stand_ins() if no_vllm else {}
+    sys.modules.update(stubs)
+    try:
+        module = importlib.import_module("tenuto.vllm." + name)
+    finally:
+        for stub in stubs:
+            del sys.modules[stub]
+    module._core = types.SimpleNamespace(**vars(_core))
+    return module
+
+
+GONE = _core.OwnerGone(108, "the owner has gone")
+
+
+class Owner:
+    """The adapter's Store: a cache until it is lost, and another one when its owner is back."""
+
+    def __init__(self):
+        self.cache, self.generation, self.socket, self.errors = object(), 1, None, []
+
+    def lost(self, error):
+        self.cache = None
+        self.errors.append(error)
+
+    def back(self):
+        self.cache, self.generation = object(), self.generation + 1
+
+
+class Part:
+    """A load or a save of one group. `answer`: what poll gives and each call of a save's steps raises; until `end` its pages are the cache's. `ending`: what end raises."""
+
+    def __init__(self, answer=None, ending=None):
+        self.answer, self.ending, self.ended, self.result = answer, ending, False, None
 
     def poll(self):
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
+    def wait(self, layer=None):
+        return self.poll()
+
+    def layer(self, layer):
+        self.poll()
+
+    def commit(self):
+        self.poll()
+
+    def abort(self):
+        self.poll()
+
     def end(self, patience):
+        if self.ending:
+            raise self.ending
         self.ended = True
         return False
 
 
-class AsynchronousLoads(unittest.TestCase):
-    """A worker without vLLM: the three classes of it that messages derive from are stood in for."""
+class WorkerCase(unittest.TestCase):
+    """A worker with one group of one layer, whose cache is there; vLLM is stood in for."""
 
-    def worker(self):
-        names = ["vllm"] + [f"vllm.{n}" for n in ("distributed", "distributed.kv_transfer", "distributed.kv_transfer.kv_connector",
-                                                  "distributed.kv_transfer.kv_connector.v1", "distributed.kv_transfer.kv_connector.v1.base")]
-        if no_vllm:
-            stubs = {n: types.ModuleType(n) for n in names}
-            for n in ("KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorWorkerMetadata"):
-                setattr(stubs[names[-1]], n, type(n, (), {}))
-            with unittest.mock.patch.dict(sys.modules, stubs):
-                from tenuto.vllm import worker
-        else:
-            from tenuto.vllm import worker
-        return worker, worker.Worker(None, None, 1.0, 0, False, lambda text: None)
+    def worker(self, layerwise=False):
+        module = adapter("worker")
+        self.said = []
+        w = module.Worker(types.SimpleNamespace(saves=True), lambda socket: None, 1.0, 0, layerwise, self.said.append)
+        w.store, w.generation, w.spaces, w.pools = Owner(), 1, {0: None}, {0: None}
+        w.groups = [types.SimpleNamespace(index=0, layers=("a",), geometry=_core.Geometry.raw(1, 4096).to_bytes())]
+        w.where = {"a": (0, 0)}
+        return module, w
 
+    @staticmethod
+    def blocks(number):
+        """A block, which has the page of its number."""
+        return types.SimpleNamespace(id=number, request=f"r{number}", keys=bytes(_core.KEY_BYTES), pages={0: (0, [number])}, parent=None, last=False)
+
+    @staticmethod
+    def step(**more):
+        return types.SimpleNamespace(**{**dict(number=1, socket=None, loads=[], early=[], late=[], wait_for=[], told=[]), **more})
+
+    @staticmethod
+    def of(error):
+        """In place of _core.Load and _core.Save."""
+        def begin(*arguments, **options):
+            raise error
+        return begin
+
+
+class AnOwnerThatGoes(WorkerCase):
+    """In the middle of a step: its first call of the cache finds that out, and what else is in the step has failed, too."""
+
+    def test_two_saves_begin(self):
+        for early in (False, True):
+            with self.subTest(early=early):
+                module, w = self.worker()
+                module._core.Save = self.of(GONE)
+                w.bind(self.step(**{"early" if early else "late": [self.blocks(1), self.blocks(2)]}))
+                self.assertEqual((w.take_done().saves, w.saves, w.store.errors), ({1: 1, 2: 1}, {}, [GONE]))
+                self.assertEqual(w.stats.take(), {"save_dropped_blocks": 2})
+
+    def test_two_saves_are_complete(self):
+        module, w = self.worker()
+        module._core.Save = lambda *arguments, **options: Part(GONE)
+        w.bind(self.step(early=[self.blocks(1), self.blocks(2)]))
+        w.end_step()
+        self.assertEqual((w.take_done().saves, w.saves, w.store.errors), ({1: 1, 2: 1}, {}, [GONE]))
+
+    def test_two_loads_begin(self):
+        for layerwise in (False, True):
+            with self.subTest(layerwise=layerwise):
+                module, w = self.worker(layerwise)
+                module._core.Load = self.of(GONE)
+                w.bind(self.step(loads=[self.blocks(1), self.blocks(2)]))
+                w.start_loads()
+                w.wait_layer("a")
+                w.end_step()
+                _, received, failed = w.finished()
+                both = {"r1", "r2"}
+                self.assertEqual((received, failed), (set(), set()) if layerwise else (both, both))
+                self.assertEqual((w.take_done().failed, w.take_invalid(), w.store.errors), (both, {1, 2}, [GONE]))
+
+    def test_a_load_before_has_failed_with_it(self):
+        module, w = self.worker(layerwise=True)
+        parts = [Part(1), GONE]
+
+        def begin(*arguments, **options):
+            part = parts.pop(0)
+            if part is GONE:
+                raise part
+            return part
+
+        module._core.Load, first = begin, parts[0]
+        w.bind(self.step(loads=[self.blocks(1), self.blocks(2), self.blocks(3)]))
+        w.start_loads()
+        self.assertTrue(first.ended)
+        self.assertEqual((w.take_invalid(), w.store.errors), ({1, 2, 3}, [GONE]))
+
+    def test_what_of_a_load_has_begun_ends_before_the_cache_is_given_up(self):
+        module, w = self.worker()
+        w.spaces[1] = w.pools[1] = None
+        parts, ended = [Part(1)], []
+
+        def begin(*arguments, **options):
+            if not parts:
+                raise GONE
+            return parts.pop()
+
+        module._core.Load, first = begin, parts[0]
+        w.store.lost = lambda error: ended.append(first.ended)
+        blocks = self.blocks(1)
+        blocks.pages[1] = (0, [7])
+        w.bind(self.step(loads=[blocks]))
+        w.start_loads()
+        self.assertEqual((ended, w.take_invalid()), ([True], {1, 7}))
+
+    def test_loads_that_could_not_be_ended_are_told_once_and_do_not_cost_the_next_cache(self):
+        for end in (lambda w: w.finished()[1], lambda w: w.shutdown()):
+            module, w = self.worker()
+            module._core.Load = lambda *arguments, **options: Part(GONE, _core.Closed(9, "being closed"))
+            w.bind(self.step(loads=[self.blocks(1)]))
+            w.start_loads()
+            w.gone(GONE)
+            w.gone(GONE)
+            self.assertEqual((w.take_invalid(), w.take_done().failed), ({1}, {"r1"}))
+            w.store.errors.clear()
+            w.store.back()
+            w.store.close = lambda: None
+            self.assertIn(end(w), ({"r1"}, None))
+            self.assertEqual((w.store.errors, w.take_invalid()), ([], set()))
+
+    def test_a_load_that_was_ended_for_another_is_not_waited_for_again(self):
+        """The first load has the session memory that the second needs, and cannot be ended."""
+        module, w = self.worker(layerwise=True)
+        answers = [Part(GONE, _core.Closed(9, "being closed")), _core.Again(11, "no memory"), _core.Again(11, "no memory")]
+
+        def begin(*arguments, **options):
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        module._core.Load = begin
+        w.bind(self.step(loads=[self.blocks(1), self.blocks(2)]))
+        w.start_loads()
+        w.end_step()
+        self.assertEqual(w.take_invalid(), {1, 2})
+
+
+class PagesOfSaves(WorkerCase):
+    def test_a_device_that_does_not_answer_is_waited_for_and_told(self):
+        module, w = self.worker()
+        clock = [0.0]
+
+        class Slow(Part):
+            def end(self, patience):
+                clock[0] += 4
+                if clock[0] < 30:
+                    raise _core.Timeout(110, "under way")
+                self.ended = True
+
+        module._core.Save = lambda *arguments, **options: Slow()
+        w.bind(self.step(late=[self.blocks(1)]))
+        with unittest.mock.patch.object(module, "now", lambda: clock[0]):
+            w.bind(self.step(wait_for=[1]))
+        self.assertEqual((w.take_done().saves, len(self.said)), ({1: 1}, 2))
+
+
+class AsynchronousLoads(WorkerCase):
     def test_pages_are_told_only_when_no_group_writes_to_them(self):
         module, worker = self.worker()
         parts = [Part(OSError(5, "one group's load has failed")), Part(None)]
@@ -169,6 +362,52 @@ class AsynchronousLoads(unittest.TestCase):
         _, received, failed = worker.finished()
         self.assertEqual((received, failed, worker.take_invalid()), ({"r"}, {"r"}, {1, 2, 3, 4}))
         self.assertTrue(all(part.ended for part in parts))
+
+
+class Schedulers(unittest.TestCase):
+    """The scheduler's side with an owner that goes; vLLM is stood in for."""
+
+    def scheduler(self, requests=0, events=False):
+        module = adapter("scheduler")
+        space = types.SimpleNamespace(keys_from_hashes=lambda hashes, size: hashes)
+        group = types.SimpleNamespace(index=0)
+        model = types.SimpleNamespace(events=events, groups=[group], block_tokens=4, writes=True, min_blocks=1, space=lambda *arguments: space)
+        s = module.Scheduler(model, Owner(), True, lambda text: None)
+        geometry = _core.Geometry.raw(1, 4096).to_bytes()
+        s.meet({(0, 0): types.SimpleNamespace(means="", share=0, shares=1, pp_rank=0, pp_size=1, geometries={0: geometry})})
+        for i in range(requests):
+            hashes = [bytes([i, n]) * (_core.KEY_BYTES // 2) for n in range(2)]
+            s.track(types.SimpleNamespace(request_id=f"r{i}", block_hashes=hashes, num_computed_tokens=0, num_tokens=9))
+        return module, s
+
+    def test_two_requests_of_a_step(self):
+        module, s = self.scheduler(requests=2)
+
+        def match_all(spaces, keys, pin=False):
+            if not spaces:
+                return _core.match_all(spaces, keys, pin)  # which has a word to say to that
+            raise GONE
+
+        module._core.match_all = match_all
+        self.assertTrue(s.ready())
+        for t in s.requests.values():
+            s._keys(t)  # as when they were looked up
+        step = s.step(types.SimpleNamespace(
+            kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda request: ([1, 2, 3],)), scheduled_new_reqs=[], scheduled_spec_decode_tokens={},
+            scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], resumed_req_ids=[], new_block_ids=[]), num_scheduled_tokens=dict.fromkeys(s.requests, 8)))
+        self.assertEqual((step.early, step.late, s.store.errors), ([], [], [GONE]))
+
+    def test_events_of_an_owner_that_has_gone(self):
+        module, s = self.scheduler(events=True)
+        module._core.events = WorkerCase.of(GONE)
+        self.assertFalse(s.ready())
+        self.assertEqual((s.store.errors, s.generation, s.spaces), ([GONE], 0, []))
+
+    def test_an_owner_without_memory_for_events_is_used_without_them(self):
+        module, s = self.scheduler(events=True)
+        module._core.events = WorkerCase.of(MemoryError())
+        self.assertTrue(s.ready())
+        self.assertEqual(list(s.events.take()), [])
 
 
 @unittest.skipIf(no_vllm, no_vllm)

@@ -60,11 +60,11 @@ class Scheduler:
                         seen.add((h.share, h.pp_rank, group))
                         space = self.model.space(self.store.cache, group, h.share, h.pp_rank, _core.Geometry.from_bytes(geometry), h.means)
                         self.spaces.append((group, space))
-        except OSError as e:
+            self.events.begin(self.store.cache)
+        except (OSError, MemoryError) as e:
             self._failed(e)
             return False
         self.generation = self.store.generation
-        self.events.begin(self.store.cache)
         return True
 
     def _failed(self, error):
@@ -88,7 +88,9 @@ class Scheduler:
         return t.keys
 
     def _match(self, keys, pin):
-        """A Match of all spaces, or None."""
+        """A Match of all spaces, or None, also if the cache was lost since `ready`."""
+        if not self.spaces:
+            return None
         try:
             return _core.match_all([s for _, s in self.spaces], keys, pin)
         except _core.Again:
@@ -320,7 +322,7 @@ class Scheduler:
         try:
             for _, space in self.spaces:
                 space.drop(10.0)
-        except OSError as e:
+        except (OSError, MemoryError) as e:
             self._failed(e)
             return False
         return True
@@ -337,9 +339,13 @@ class Events:
         self.wanted, self.cursor, self.cache, self.names = wanted, 0, None, OrderedDict()
 
     def begin(self, cache):
-        self.cursor, self.cache = 0, cache if self.wanted else None
-        if self.cache is not None:
-            _, self.cursor, _ = _core.events(self.cache, 0)
+        self.cache = None
+        if self.wanted:
+            try:
+                _, self.cursor, _ = _core.events(cache, 0)
+                self.cache = cache
+            except MemoryError:
+                pass  # the owner has none to keep events
 
     def name(self, t, hashes, key_bytes):
         if not self.wanted:
@@ -358,6 +364,6 @@ class Events:
             return []
         try:
             events, self.cursor, _ = _core.events(self.cache, self.cursor)
-        except OSError:
+        except (OSError, MemoryError):
             return []
         return [(stored, tier, self.names[key]) for _, _, key, _, _, _, _, stored, tier in events if key in self.names]

@@ -12,7 +12,7 @@ from tenuto.vllm.layout import group_of, layer_of, place
 from tenuto.vllm.messages import Done, Hello
 from tenuto.vllm.store import GONE, Stats, now
 
-#: How long a worker waits for a save whose pages are wanted, before it forgets the save.
+#: How long a worker waits for a save where it may give up, and how often it says so where it may not.
 SAVE_PATIENCE_S = 10.0
 
 
@@ -105,10 +105,9 @@ class Worker:
         self.generation, self.spaces, self.pools, self.memory = 0, {}, {}, None
 
     def gone(self, error):
-        """The cache is lost: what was under way has failed."""
+        """The cache is lost: what was under way has failed. Until `ready` there is none: who goes through several things asks `generation` before each."""
         for load in self.loads + list(self.waiting.values()):
-            if load.good is not None:
-                self._end_load(load, failed=True)
+            self._end_load(load, failed=True)
         self.loads = []  # those in self.waiting are told when vLLM asks
         for number in list(self.saves):
             self._save_over(number)
@@ -126,7 +125,7 @@ class Worker:
         for number in step.wait_for:
             self._wait_save(number)
         for blocks, early in [(b, False) for b in step.late] + [(b, True) for b in step.early]:
-            if not ready or not self._begin_save(blocks, early):
+            if not (ready and self.generation and self._begin_save(blocks, early)):
                 self.stats.add("save_dropped_blocks", len(blocks.keys) // _core.KEY_BYTES)
                 self._save_over(blocks.id, blocks)
 
@@ -137,7 +136,7 @@ class Worker:
         loads, step.loads = step.loads, []
         ready = self.ready(step.socket)
         for blocks in loads:
-            load = self._begin_load(blocks) if ready else None
+            load = self._begin_load(blocks) if ready and self.generation else None
             if load is None:
                 self._load_failed(blocks, {g: 0 for g in blocks.pages})
                 if not self.layerwise:
@@ -170,6 +169,7 @@ class Worker:
                 for other in self.loads:  # they have the session memory: it comes back as soon as they are over
                     self._finish_load(other)
             except GONE as e:
+                self._end_load(load, failed=True, quiet=True)  # before the cache is closed
                 self.gone(e)
                 return False
             except OSError as e:
@@ -181,7 +181,7 @@ class Worker:
         """A layer is about to be computed: its pages are there after this, or are known to be no good."""
         group, layer = self.where.get(name, (None, 0))
         for load in list(self.loads):
-            if group in load.parts and not load.parts[group][0].ended:
+            if load.good is not None and group in load.parts and not load.parts[group][0].ended:
                 try:
                     load.good[group] = load.parts[group][0].wait(layer)
                 except OSError as e:
@@ -190,6 +190,8 @@ class Worker:
 
     def _finish_load(self, load):
         """Waits for all of a load. Its pages are the engine's after that."""
+        if load.good is None:
+            return
         for group, (part, n, _) in load.parts.items():
             if part.ended:
                 continue
@@ -200,6 +202,8 @@ class Worker:
         self._end_load(load)
 
     def _end_load(self, load, failed=False, quiet=False):
+        if load.good is None:
+            return
         for group, (part, n, _) in load.parts.items():
             if failed:
                 load.good[group] = 0
@@ -306,15 +310,15 @@ class Worker:
                 pass
 
     def _wait_save(self, number):
-        """The pages of a save are wanted: it ends, or is forgotten."""
+        """The pages of a save are wanted: it ends, however long that takes."""
         save = self.saves.get(number)
         if save is None:
             return
         until = now() + SAVE_PATIENCE_S
         while number in self.saves and not self._poll_save(number, save, 0.2):
-            if now() > until and not save.committed:
-                self._abort(save)
-                self._save_over(number)
+            if now() > until:
+                until = now() + SAVE_PATIENCE_S
+                self.warn(f"tenuto: the pages of {len(save.blocks.keys) // _core.KEY_BYTES} blocks are still read for a save by a device that does not answer")
 
     def _poll_save(self, number, save, patience=0.0):
         """Whether a save is over."""
@@ -355,8 +359,8 @@ class Worker:
         for load in self.loads:
             self._finish_load(load)
         self.loads = []
-        for save in list(self.saves.values()):
-            if not save.committed:
+        for number, save in list(self.saves.items()):
+            if number in self.saves and not save.committed:
                 self._commit(save)
 
     def finished(self):
@@ -374,6 +378,8 @@ class Worker:
         return told, received, failed & received
 
     def _poll_load(self, load):
+        if load.good is None:
+            return True  # it has failed with the cache, and is over
         for group, (part, n, _) in load.parts.items():
             if part.ended:
                 continue
