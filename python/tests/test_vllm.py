@@ -3,11 +3,15 @@
 
 The engine itself is run by tests/engines/run.py.
 """
+import collections
+import enum
 import importlib
 import inspect
+import logging
 import os
 import sys
 import tempfile
+import time
 import types
 import unittest
 import unittest.mock
@@ -142,6 +146,11 @@ def stand_ins():
 
     module("vllm.distributed.kv_transfer.kv_connector.v1.base",
            **{n: type(n, (), {}) for n in ("KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorWorkerMetadata")})
+    module("vllm.logger", init_logger=logging.getLogger)
+    module("vllm.v1.kv_offload.base", LookupResult=enum.Enum("LookupResult", "MISS HIT HIT_PENDING RETRY"), Medium=enum.Enum("Medium", "CPU STORAGE"),
+           **{n: type(n, (types.SimpleNamespace,), {}) for n in ("OffloadingCounterMetadata", "OffloadingEvent", "RequestOffloadingContext")})
+    module("vllm.v1.kv_offload.tiering.base", JobResult=collections.namedtuple("JobResult", "job_id success successful_keys transfer_time transfer_bytes"),
+           SecondaryTierManager=type("SecondaryTierManager", (), {"__init__": lambda self, *arguments: None, "locality": None}))
     return stubs
 
 
@@ -408,6 +417,146 @@ class Schedulers(unittest.TestCase):
         module._core.events = WorkerCase.of(MemoryError())
         self.assertTrue(s.ready())
         self.assertEqual(list(s.events.take()), [])
+
+
+class Tiers(unittest.TestCase):
+    """The tier on a cache of its own. Whatever a call of the library raises, each job and each look-up is answered, and the thread lives on."""
+
+    ROWS, ROW = 8, 8192
+
+    def tier(self, events=False):
+        self.module = adapter("tier")
+        part = types.SimpleNamespace
+        directory = tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp"), ignore_cleanup_errors=True)
+        self.addCleanup(directory.cleanup)
+        config = part(engine_id=directory.name, parallel=part(is_parallelism_agnostic=True), replicated_layout=False, canonical_layout=False, kv_cache_layout="NHD",
+                      groups=[part(tokens_per_block=4, layer_names=("a",))], cache=part(tokens_per_hash=4, blocks_per_chunk=1),
+                      model=part(name="org/model", dtype="bfloat16"))
+        spec = part(config=config, kv_events_config=part(enable_kv_cache_events=events))
+        self.memory = bytearray(range(256)) * (self.ROWS * self.ROW // 256)
+        t = self.module.TenutoTier(spec, memoryview(self.memory).cast("B", (self.ROWS, self.ROW)), "TenutoTier", path=directory.name, disk_bytes="64MiB",
+                                   enable_kv_events=events)
+        self.number = 0
+
+        def end():
+            t._jobs.clear()  # a test that has failed leaves some
+            t.shutdown()
+
+        self.addCleanup(end)
+        return t
+
+    @staticmethod
+    def keys(n, seed=0):
+        return [bytes([seed, i]) * 16 + bytes(4) for i in range(n)]
+
+    def until(self, get):
+        end = time.monotonic() + 60
+        while not (got := get()):
+            self.assertLess(time.monotonic(), end, "no answer")
+            time.sleep(0.002)
+        return got
+
+    def job(self, t, store, keys):
+        """What came out of a job."""
+        self.number += 1
+        (t.submit_store if store else t.submit_load)(types.SimpleNamespace(job_id=self.number, keys=keys, chunk_ids=range(len(keys))))
+        result, = self.until(t.get_finished_jobs)
+        self.assertEqual(result.job_id, self.number)
+        return result.success
+
+    def look_up(self, t, key, request):
+        """HIT or MISS."""
+        def asked():
+            result = t.lookup(key, types.SimpleNamespace(req_id=request)).name
+            t.on_schedule_end(None)
+            return result if result != "RETRY" else None
+        return self.until(asked)
+
+    def works(self, t, seed):
+        keys = self.keys(3, seed)
+        self.assertTrue(self.job(t, True, keys))
+        self.memory[:3 * self.ROW] = bytes(3 * self.ROW)
+        self.assertTrue(self.job(t, False, keys))
+        self.assertEqual(self.memory[:512], bytes(range(256)) * 2)
+        self.memory[:] = bytes(range(256)) * (len(self.memory) // 256)
+
+    def failing(self, name, error, times=1):
+        """The next calls of _core.NAME raise."""
+        real, left = getattr(_core, name), [times]
+
+        def call(*arguments, **options):
+            if left[0]:
+                left[0] -= 1
+                raise error
+            return real(*arguments, **options)
+
+        call_in_place = unittest.mock.patch.object(self.module._core, name, call)
+        call_in_place.start()
+        self.addCleanup(call_in_place.stop)
+
+    def test_what_is_stored_comes_back(self):
+        t = self.tier()
+        self.works(t, 1)
+        self.assertEqual([self.look_up(t, k, "r") for k in (self.keys(1, 1) + self.keys(1, 2))], ["HIT", "MISS"])
+
+    def test_the_region_cannot_be_registered(self):
+        for name, events in (("Memory", False), ("events", True)):
+            with self.subTest(name), self.assertLogs(level="WARNING"):
+                t = self.tier(events)
+                self.failing(name, MemoryError())
+                self.assertFalse(self.job(t, True, self.keys(2)))
+                self.assertEqual(self.look_up(t, self.keys(1)[0], "r"), "MISS")
+                self.assertTrue(t._thread.is_alive())
+
+    def test_a_transfer_cannot_begin(self):
+        t = self.tier()
+        for error in (MemoryError(), ValueError("a page"), BufferError("moved")):
+            with self.subTest(error), self.assertLogs(level="WARNING") as log:
+                self.failing("Save", error)
+                self.assertFalse(self.job(t, True, self.keys(2)))
+                self.assertIn(repr(error), "".join(log.output))
+        self.works(t, 1)
+        for error in (MemoryError(), ValueError("a page")):
+            with self.subTest(error), self.assertLogs(level="WARNING"):
+                self.failing("Load", error)
+                self.assertFalse(self.job(t, False, self.keys(2, 1)))
+        self.works(t, 2)
+
+    def test_a_transfer_cannot_be_asked_about(self):
+        t, module = self.tier(), self.module
+        self.works(t, 1)
+        for store in (True, False):
+            broken = []
+
+            class Broken(Part):
+                def __init__(self, *arguments, **options):
+                    super().__init__()
+                    broken.append(self)
+
+                def poll(self):
+                    return 2
+
+                def end(self, patience):
+                    if patience == 0.0:
+                        raise MemoryError
+                    self.ended = True
+
+            with self.subTest(store=store), self.assertLogs(level="WARNING") as log:
+                with unittest.mock.patch.object(module._core, "Save" if store else "Load", Broken):
+                    self.assertFalse(self.job(t, store, self.keys(2, 3)))
+                self.assertIn("MemoryError", "".join(log.output))
+                self.assertTrue(broken[0].ended)
+        self.works(t, 4)
+
+    def test_a_look_up_fails(self):
+        t = self.tier()
+        self.works(t, 1)
+        for number, error in enumerate((MemoryError(), ValueError("no spaces"))):
+            with self.subTest(error), self.assertLogs(level="WARNING"):
+                self.failing("match_all", error, times=2)  # at once, and then in the thread
+                self.assertEqual(self.look_up(t, self.keys(1, 1)[0], f"r{number}"), "MISS")
+        self.assertEqual(self.look_up(t, self.keys(1, 1)[0], "r"), "HIT")
+        self.works(t, 2)
 
 
 @unittest.skipIf(no_vllm, no_vllm)

@@ -155,7 +155,7 @@ class Store:
             cache, self.cache = self.cache, None
         if cache is None:
             return
-        self.warn(f"tenuto: the cache has gone ({error}); the engine serves on without it")
+        self.warn(f"tenuto: the cache has gone ({str(error) or type(error).__name__}); the engine serves on without it")
         if not self.shared:
             threading.Thread(target=self._close_quietly, args=(cache,), name="tenuto-close", daemon=True).start()
         if not self.config.paths:

@@ -5,8 +5,9 @@
         "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 10737418240,
         "secondary_tiers": [{"type": "TenutoTier", "module_path": "tenuto.vllm.tier", "path": "/nvme/tenuto", "disk_bytes": "200GiB"}]}}'
 
-Options, beside those of tenuto.vllm.store.Config (path, socket or store; tenant, revision, ...):
+Options, beside those of tenuto.vllm.store.Config (path, socket or store; tenant, ...):
 
+revision         to be set where engines on one store differ in what vLLM does not tell a tier (_means)
 load_timeout_s   a promotion that has not arrived by then has failed, and vLLM computes; 10
 enable_kv_events tell vLLM which chunks arrive and leave (only if its KV events are on)
 
@@ -106,7 +107,8 @@ class TenutoTier(SecondaryTierManager):
     # ---- names ------------------------------------------------------------------------------------------------------
 
     def _means(self):
-        """Of everything beside tokens and weights' name that decides what the bytes of a chunk are."""
+        """Of what decides what the bytes of a chunk are, beside tokens and weights' name, as far as vLLM tells a tier. It tells neither the model's revision nor
+        quantisation, rotary settings and overrides of its configuration, and vLLM's own configuration is not set in the scheduler: docs/engines.md."""
         c = self._spec.config
         parallel = c.parallel
         ranks = [] if parallel.is_parallelism_agnostic or c.replicated_layout else [parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size]
@@ -129,12 +131,12 @@ class TenutoTier(SecondaryTierManager):
             memory = _core.Memory(cache, ((self._address, self._rows * self._row_bytes),), ())
             step = self._geometry.object_bytes
             pool = _core.Pool(memory, self._geometry, self._rows, [i * step for i in range(self._geometry.layers)], [self._row_bytes])
-        except OSError as e:
+            cursor = _core.events(cache, 0)[1] if self._events else None
+        except Exception as e:
             self._gone(e)
             return False
         with self._lock:
-            self._memory, self._pool, self._spaces, self._generation = memory, pool, {}, generation
-        self._cursor = _core.events(cache, 0)[1] if self._events else None
+            self._memory, self._pool, self._spaces, self._generation, self._cursor = memory, pool, {}, generation, cursor
         return True
 
     def _space(self, group):
@@ -185,7 +187,7 @@ class TenutoTier(SecondaryTierManager):
         """Looks up in the cache of this process. What goes wrong is the thread's to find out."""
         try:
             known.found = bool(self._found([key])) if self._open_already() else None
-        except OSError:
+        except Exception:
             pass
         return known.found is not None
 
@@ -232,7 +234,7 @@ class TenutoTier(SecondaryTierManager):
             return
         try:
             events, self._cursor, _ = _core.events(self._store.cache, self._cursor)
-        except OSError:
+        except (OSError, MemoryError):
             return
         for _, _, key, _, _, _, _, stored, tier in events:
             name = self._names.get(key)
@@ -311,7 +313,7 @@ class TenutoTier(SecondaryTierManager):
                     return
             except _core.Timeout:
                 continue
-            except OSError:
+            except Exception:
                 return
 
     def _found(self, keys):
@@ -326,14 +328,15 @@ class TenutoTier(SecondaryTierManager):
         return found
 
     def _look_up(self, wanted):
-        """Answers [(key, Asked)]."""
+        """Answers [(key, Asked)]: what goes wrong is a miss."""
         found = ()
         try:
             if self._open():
                 found = self._found([key for key, _ in wanted])
-        except OSError as e:
-            if isinstance(e, GONE) or isinstance(e, _core.Timeout):
-                self._gone(e)
+        except (*GONE, _core.Timeout) as e:
+            self._gone(e)
+        except Exception as e:
+            logger.warning("tenuto: a look-up of %d chunks: %r", len(wanted), e)
         for i, (_, known) in enumerate(wanted):
             known.found = i in found
 
@@ -377,12 +380,14 @@ class TenutoTier(SecondaryTierManager):
         except GONE as e:
             self._gone(e)
             return
-        except OSError as e:
-            logger.warning("tenuto: %s of %d chunks: %s", "a store" if job.store else "a load", len(job.keys), e)
+        except Exception as e:
+            logger.warning("tenuto: %s of %d chunks: %r", "a store" if job.store else "a load", len(job.keys), e)
             job.failed = True
         job.started = True
 
     def _poll(self, job):
+        if job.id not in self._jobs:
+            return
         for part, at in job.parts:
             if part.ended:
                 continue
@@ -396,8 +401,9 @@ class TenutoTier(SecondaryTierManager):
             except GONE as e:
                 self._gone(e)
                 return
-            except OSError as e:
-                logger.warning("tenuto: a transfer: %s", e)
+            except Exception as e:
+                logger.warning("tenuto: %s: %r", "a store" if job.store else "a load", e)
+                self._end_part(part)
         if job.started:
             self._over(job)
 
@@ -415,6 +421,8 @@ class TenutoTier(SecondaryTierManager):
         return True
 
     def _over(self, job):
+        if job.id not in self._jobs:
+            return  # with the cache
         n = len(job.keys)
         if job.store:
             kept = 0
@@ -434,8 +442,8 @@ class TenutoTier(SecondaryTierManager):
                 self._forget([k for i, k in enumerate(job.keys) if i not in job.good])
             result = JobResult(job.id, len(good) == n, tuple(good) or None, now() - job.begun, len(good) * self._row_bytes)
         with self._idle:
-            if self._jobs.pop(job.id, None) is not None:
-                self._finished.append(result)
+            del self._jobs[job.id]
+            self._finished.append(result)
             self._idle.notify_all()
 
     def _forget(self, keys):
