@@ -38,5 +38,11 @@ def read():
     return {'methods': methods, 'called': sorted(called), 'config': fields['HiCacheStorageConfig'], 'transfer': fields['PoolTransfer']}
 
 
+def configuration():
+    """Names of what SGLang can be configured with."""
+    trees = map(_parse, glob.glob(os.path.join(_directory(), 'arg_groups/fields/*.py')))
+    return {n.target.id for tree in trees for n in ast.walk(tree) if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+
+
 if __name__ == '__main__':
     print(json.dumps(read(), indent=1))

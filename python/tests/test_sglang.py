@@ -14,6 +14,7 @@ import sys
 import time
 import types
 import unittest
+import unittest.mock
 
 import case
 import sglang_calls
@@ -55,13 +56,13 @@ def stand_in():
 
 
 try:
-    INSTALLED = sglang_calls.read()
+    INSTALLED, CONFIGURATION = sglang_calls.read(), sglang_calls.configuration()
 except ImportError:
-    INSTALLED = None
+    INSTALLED = CONFIGURATION = None
 SGLANG = stand_in()
 
 from tenuto import _core  # noqa: E402
-from tenuto.sglang import SGLANGS, TenutoStorage  # noqa: E402
+from tenuto.sglang import MEANS, SGLANGS, TenutoStorage  # noqa: E402
 from tenuto.sglang.pages import pages_of  # noqa: E402
 
 PAGE, LAYERS, TOKEN = 4, 3, 512  # tokens; bytes of K, and of V, of a token and layer
@@ -225,6 +226,32 @@ class TestPools(Backend):
         self.assertEqual(other.batch_exists(names), 0)
 
 
+    def test_another_configuration_finds_nothing(self):
+        b, names = self.backend(), keys(5)
+        self.save(b, names)
+
+        def found(pool=None, **set):
+            def leaf(name):
+                if name not in set:
+                    raise ValueError(f'{name!r} is not a config leaf')
+                return set[name]
+
+            context = types.ModuleType('sglang.srt.runtime_context')
+            context.get_context = lambda: types.SimpleNamespace(config_leaf=leaf)
+            with unittest.mock.patch.dict(sys.modules, {context.__name__: context}):
+                other = TenutoStorage(config({'store': self.dir}), {})
+            self.addCleanup(other.close)
+            other.register_mem_pool_host(pool or HostPool())
+            return other.batch_exists(names)
+
+        self.assertEqual(found(), 5)
+        for name in MEANS:
+            self.assertEqual(found(**{name: 'other'}), 0, name)
+        on_device = HostPool()
+        on_device.device_pool = types.SimpleNamespace(dtype='torch.float8_e4m3fn')
+        self.assertEqual(found(on_device), 0)
+
+
 class TestEnds(Backend):
     def test_pages_are_there_after_a_restart(self):
         b, names = self.backend(), keys(12)
@@ -291,6 +318,7 @@ class TestCalls(unittest.TestCase):
             raise unittest.SkipTest('SGLang is not installed here')
         self.assertEqual(INSTALLED, CALLS)
         self.assertIn('interface_v1', SGLANGS)
+        self.assertLessEqual(set(MEANS), CONFIGURATION)
 
 
 if __name__ == '__main__':

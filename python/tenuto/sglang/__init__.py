@@ -29,6 +29,23 @@ NAP_S = 0.002
 BESIDE_S = 10.0  # most that a process waits for the one that owns the cache, when both start
 COPIED = 16  # pages of a batch that SGLang copies
 KEY = _core.KEY_BYTES
+#: Of SGLang's configuration what decides, beside the model's name, what bytes of KV mean. Host memory of either fp8 is uint8.
+MEANS = ("revision", "dtype", "kv_cache_dtype", "quantization", "quantization_param_path", "modelopt_quant", "json_model_override_args",
+         "speculative_draft_model_path", "speculative_draft_model_revision")
+
+
+def configured():
+    """The values of MEANS that are in effect in this process; None where there is none."""
+    def value(name):
+        try:
+            return get_context().config_leaf(name)
+        except (AttributeError, ValueError):
+            return None
+    try:
+        from sglang.srt.runtime_context import get_context
+    except ImportError:
+        return [None] * len(MEANS)
+    return [value(name) for name in MEANS]
 
 
 class _Pool:
@@ -55,12 +72,13 @@ class _Pool:
         if self.cache is cache:
             return
         s, p = self.storage, self.pages
+        kept = [str(self.host.dtype), str(getattr(getattr(self.host, "device_pool", None), "dtype", None))]
         self.close()
         memory = _core.Memory(cache, p.ranges, (), s.stage_bytes)
         self.pool = _core.Pool(memory, p.geometry, p.npages, p.base, p.strides)
         self.space = _core.Space(cache, s.model, p.geometry, tenant=s.settings.tenant,
-                                 revision=f"{s.settings.revision}/{fingerprint([s.means, self.name, str(self.host.dtype), self.page_size, self.host.layout])}",
-                                 kv_dtype=str(self.host.dtype), hash_algorithm="sglang", tp_rank=s.rank, tp_size=s.ranks, pp_rank=s.pp_rank, pp_size=s.pp_size)
+                                 revision=f"{s.settings.revision}/{fingerprint([s.means, self.name, *kept, self.page_size, self.host.layout])}",
+                                 kv_dtype=kept[0], hash_algorithm="sglang", tp_rank=s.rank, tp_size=s.ranks, pp_rank=s.pp_rank, pp_size=s.pp_size)
         self.cache = cache
 
     def close(self):
@@ -87,7 +105,8 @@ class TenutoStorage(HiCacheStorage):
     def __init__(self, storage_config, kwargs=None):
         given = {k: v for k, v in (storage_config.extra_config or {}).items() if k not in SGLANGS}
         c = storage_config
-        self.model, self.means = c.model_name or "", [c.is_mla_model, c.should_split_heads, c.attn_cp_size, c.dcp_size, c.logical_page_size]
+        self.model = c.model_name or ""
+        self.means = [c.is_mla_model, c.should_split_heads, c.attn_cp_size, c.dcp_size, c.logical_page_size, configured()]
         # Latent attention is the same on all ranks: SGLang has one of them write it, and all read it.
         shared = c.is_mla_model and c.dcp_size == 1
         self.rank, self.ranks = (0, 1) if shared else (c.tp_rank, c.tp_size)
