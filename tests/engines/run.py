@@ -167,6 +167,24 @@ def scenario_kill_daemon(lab):
     return f"{same(lab, result)} answers equal; cached tokens by round: cold {cached[0]:,}, warm {cached[1]:,}, tenutod killed {cached[2]:,}, tenutod back {cached[3]:,}"
 
 
+def scenario_kill_daemon_midway(lab):
+    """tenutod is killed while eight prompts run, some of which are loaded and some saved: three times, each further on."""
+    store, socket, job, n, found = lab.fresh("d2"), os.path.join(lab.dir, "d2.sock"), {"batch": 8}, 0, 0
+    reference = lab.answers_without(**job)
+    for quarter in range(3):
+        lab.start_daemon(store, socket)
+        mark = os.path.join(lab.dir, f"midway{quarter}")
+        name = lab.begin(connector(socket=socket, retry_s=0.2), mark=mark, mark_at=len(lab.prompts) * quarter // 4, **job)
+        lab.wait_file(mark)
+        time.sleep(0.013 * quarter)
+        lab.stop_daemon(signal.SIGKILL)
+        result = lab.end(name)
+        need("the cache has gone" in lab.log(name), "the engine had ended before tenutod was killed, or had no cache")
+        n, found = n + same(lab, result, reference), found + hits(result)
+    need(found > 0, "nothing was there after the kills")
+    return f"{n} answers equal, with tenutod killed three times while eight prompts ran; {found:,} tokens had come from it"
+
+
 def scenario_full_disk(lab):
     """A file system that is full before the store has its size."""
     store = lab.fresh("full")
