@@ -10,14 +10,13 @@
 
 /* Spaces that stay open: the least recently used one goes. */
 #define SPACES_MAX 256u
-#define TENANT_BYTES 384u
 /* How long a wait goes on without looking up. */
 #define SLICE_NS UINT64_C(50000000)
 /* How long the end waits for transfers. */
 #define LAST_NS UINT64_C(10000000000)
 #define NAP_NS 500000
-/* Of the spaces here: how keys are made. Another way of it needs another name. */
-#define HASHES "tenuto objects 1"
+/* Of the spaces here: how keys are made, and the tenant of a salt. Another way of it needs another name. */
+#define HASHES "tenuto objects 2"
 
 /* ---- waits ---------------------------------------------------------------------------------------------------------------- */
 
@@ -141,21 +140,59 @@ bool tn_py_block_there(struct tn_py_objects *o, struct tn_space *s, const struct
 
 /* ---- spaces ------------------------------------------------------------------------------------------------------------------ */
 
+/* A slash, and a part in which a slash is none and a percent sign says so. Return: the end. */
+static char *put_part(char *at, const char *part)
+{
+	*at++ = '/';
+	for (; *part; part++) {
+		if (*part == '/' || *part == '%') {
+			memcpy(at, *part == '/' ? "%2F" : "%25", 3);
+			at += 3;
+		} else {
+			*at++ = *part;
+		}
+	}
+	*at = '\0';
+	return at;
+}
+
+/*
+ * The tenant of a space: no other tenant and salt have it. Without a salt it is the tenant as it is, with one "/tenant/salt"; a tenant that begins
+ * with a slash is one part: "/%2Ftenant". Return: to be freed; NULL: no memory.
+ */
+static char *tenant_of(const char *tenant, const char *salt)
+{
+	char *out, *end;
+
+	if (!*salt && *tenant != '/')
+		return strdup(tenant);
+	out = malloc(3 * (strlen(tenant) + strlen(salt)) + sizeof("//"));
+	if (!out)
+		return NULL;
+	end = put_part(out, tenant);
+	if (*salt)
+		put_part(end, salt);
+	return out;
+}
+
 static int space_open(struct tn_py_objects *o, const char *model, const char *salt, const char *hashes, const struct tn_geometry *g, struct tn_space **out)
 {
-	char tenant[TENANT_BYTES];
+	char *tenant = tenant_of(o->tenant, salt);
 	struct tn_identity id;
 	struct tn_shard shard;
+	int rc;
 
-	if (snprintf(tenant, sizeof(tenant), "%s%s%s", o->tenant, *o->tenant && *salt ? "/" : "", salt) >= (int)sizeof(tenant))
-		return -EINVAL;
+	if (!tenant)
+		return -ENOMEM;
 	tn_identity_init(&id);
 	tn_shard_init(&shard);
 	id.tenant = tenant;
 	id.model = model;
 	id.revision = o->revision;
 	id.hash_algorithm = hashes;
-	return tn_py_objects_seen(o, tn_space_open(o->cache, &id, &shard, g, NULL, out));
+	rc = tn_py_objects_seen(o, tn_space_open(o->cache, &id, &shard, g, NULL, out));
+	free(tenant);
+	return rc;
 }
 
 static void space_free(struct tn_py_object_space *s)

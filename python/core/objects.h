@@ -3,8 +3,8 @@
  * Objects: bytes of any size under a text, kept as blocks of a cache. No Python in here: threads without the GIL call it.
  *
  * A text is `model@rank@group@hash[@salt]`, as LMCache's storage connectors get it. An object is a block of one page: its space has the model, the salt
- * (as tenant) and the size; its key is made of `rank@group@hash`. A look-up does not know the size: the sizes that a model's objects have are kept in
- * the cache, too, as small blocks of a space of their own.
+ * (as part of the tenant) and the size; its key is made of `rank@group@hash`. A look-up does not know the size: the sizes that a model's objects have
+ * are kept in the cache, too, as small blocks of a space of their own.
  *
  * Threads: any, each function; nobody may be inside when tn_py_objects_close is called.
  */
@@ -39,7 +39,7 @@ int tn_py_item_name(struct tn_py_item *item, const char *text);
 
 /**
  * struct tn_py_objects_opts
- * @tenant, @revision: of all spaces; a salt comes behind the tenant
+ * @tenant, @revision: of all spaces; with a salt the tenant is `/tenant/salt`, no other tenant's
  * @load_timeout_ns:   what a load has not brought by then is a miss
  * @save_timeout_ns:   how long a save waits for its turn
  * @stage_bytes:       memory for objects that lie where a pool cannot

@@ -93,6 +93,45 @@ class Objects(Connector):
         self.assertEqual(self.get(c, same, got), [True] * len(same))
         self.assertEqual([bytes(v) for v in got], [case.content((i, 0), SIZE) for i in range(len(same))])
 
+    def test_no_tenant_and_salt_are_those_of_another(self):
+        cache = self.open()
+        pairs = [('', ''), ('', 'b'), ('b', ''), ('a', 'b'), ('a/b', ''), ('', 'a/b'), ('a', 'b/c'), ('a/b', 'c'), ('a/b/c', ''), ('', 'a/b/c'), ('/a', ''), ('/a/b', ''),
+                 ('/a', 'b'), ('', '/b'), ('//b', ''), ('/', ''), ('/', '/'), ('//', ''), ('%2F', ''), ('/%2F', ''), ('', '%2F'), ('%', 'b'), ('%25', 'b'), ('', '/' * 1000)]
+        clients = {}
+        for tenant, _ in pairs:
+            if tenant not in clients:
+                clients[tenant] = client = _core.ObjectClient(tenant=tenant)
+                self.addCleanup(client.close)
+                client.bind(cache)
+        for i, (tenant, salt) in enumerate(pairs):
+            with self.subTest(tenant=tenant, salt=salt):
+                self.assertEqual(self.there(clients[tenant], [key(1, salt=salt)]), [False])
+                self.assertTrue(self.put(clients[tenant], [key(1, salt=salt)], views(1, seed=i)))
+        for i, (tenant, salt) in enumerate(pairs):
+            got = views(1)
+            self.assertEqual(self.get(clients[tenant], [key(1, salt=salt)], got), [True])
+            self.assertEqual(bytes(got[0]), case.content((i, 0), SIZE))
+
+    def test_a_tenant_without_a_salt_is_as_it_is(self):
+        """An owner's rules name tenants."""
+        path = os.path.join(self.dir, 's')
+        cache = self.open()
+        cache.serve(path, [{'uid': os.getuid(), 'tenants': ['a/b', '/a%2Fb/c']}])
+        said = self.python('''
+import select, sys
+from tenuto import _core
+cache = _core.Cache._attach(sys.argv[1].encode())
+for tenant, salt in ('a/b', ''), ('a/b', '@c'), ('a', ''), ('a/b', '@d'):
+    client = _core.ObjectClient(tenant=tenant)
+    client.bind(cache)
+    client.submit_batch_set(['m@0@0@aa' + salt], [bytearray(512)])
+    select.select([client.event_fd()], [], [], 60)
+    print(client.drain_completions()[0][1])
+    client.close()
+cache.close()
+''', path)
+        self.assertEqual(said.split(), ['True', 'True', 'False', 'False'])
+
     def test_what_is_no_key_is_a_miss(self):
         c = self.connector()
         wrong = ['', 'model', 'model@0', 'model@0@0', 'model@0@0@', '@0@0@aa', 'model@@0@aa', 'model@0@@aa', 'model@0@0@@salt']
