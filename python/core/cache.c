@@ -411,15 +411,18 @@ static PyObject *cache_exit(PyObject *self, PyObject *args)
 static void cache_dealloc(PyObject *self)
 {
 	struct tn_py_cache *cache = (struct tn_py_cache *)self;
+	PyObject *type, *value, *trace;
 	int rc;
 
 	PyObject_GC_UnTrack(self);
 	if (cache->c) { /* all of its children are gone: they hold it */
+		PyErr_Fetch(&type, &value, &trace); /* of whoever drops it */
 		rc = close_until(cache, TN_FOREVER);
 		if (rc < 0 && rc != -1000)
 			tn_py_raise(rc);
 		if (PyErr_Occurred())
 			PyErr_WriteUnraisable(NULL);
+		PyErr_Restore(type, value, trace);
 	}
 	Py_XDECREF(cache->log);
 	tn_py_free(self);

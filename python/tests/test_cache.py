@@ -197,6 +197,11 @@ class Wrong(Case):
         with space.load(key, pool, [0]) as load, self.assertRaises(IndexError):
             load.wait(LAYERS)
 
+    def test_a_cache_that_goes_with_an_error_keeps_the_error(self):
+        with self.assertRaises(TypeError):
+            tenuto.Cache(self.dir, disk_bytes=32 << 20).flush('no number')
+        self.open()  # it was closed
+
     def test_a_page_of_a_load_is_refused_to_others(self):
         cache = self.open()
         space, kv, pool = self.raw(cache)
