@@ -6,7 +6,9 @@
  * knows its children without holding them, so that closing it ends all that is left. All of these lists change under the GIL only.
  *
  * Calls that can take more than a microsecond are made without the GIL, between tn_py_enter and tn_py_leave. The count of those inside is what
- * closing a cache waits for. Waits go in slices, so that a signal or a close ends them.
+ * closing a cache waits for: before it ends what is left, and again afterwards, for threads that have dropped an object meanwhile. An object that is
+ * about to be freed is in no list once the GIL is let go: who closes the cache would find it there. Waits go in slices, so that a signal or a close
+ * ends them.
  */
 #ifndef TN_PYTHON_BINDING_H
 #define TN_PYTHON_BINDING_H
@@ -190,6 +192,8 @@ PyObject *tn_py_reslice(PyObject *module, PyObject *args, PyObject *kw);
 
 /** tn_py_enter - before a call: holds the cache and keeps it open; false with an exception if it is closed */
 bool tn_py_enter(struct tn_py_cache *cache);
+/** tn_py_enter_to_end - the same for a call that gives something back: also while the cache is being closed; false, without an exception, if it is closed */
+bool tn_py_enter_to_end(struct tn_py_cache *cache);
 /** tn_py_leave - after the call, with the GIL */
 void tn_py_leave(struct tn_py_cache *cache);
 /**

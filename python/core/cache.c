@@ -42,15 +42,21 @@ void tn_py_link_remove(struct tn_py_link *link)
 
 /* ---- calls and waits --------------------------------------------------------------------------------------------------- */
 
-bool tn_py_enter(struct tn_py_cache *cache)
+bool tn_py_enter_to_end(struct tn_py_cache *cache)
 {
-	if (!cache->c || cache->closing) {
-		tn_py_raise_text(-EBADF, "the cache is closed");
+	if (!cache->c)
 		return false;
-	}
 	Py_INCREF((PyObject *)cache);
 	cache->inside++;
 	return true;
+}
+
+bool tn_py_enter(struct tn_py_cache *cache)
+{
+	if (!cache->closing && tn_py_enter_to_end(cache))
+		return true;
+	tn_py_raise_text(-EBADF, "the cache is closed");
+	return false;
 }
 
 void tn_py_leave(struct tn_py_cache *cache)
@@ -282,12 +288,15 @@ static PyObject *cache_attach(PyObject *type, PyObject *args, PyObject *kw)
 
 /* ---- close ------------------------------------------------------------------------------------------------------------- */
 
-/* Waits until nobody is inside. Return: 0; -1 with an exception of a signal; 1 at the deadline. */
+/* What all of these return with an exception of a signal; another close goes on from there. */
+#define INTERRUPTED (-1000)
+
+/* Waits until nobody is inside; threads of the parent did not come along into a forked child. Return: 0; INTERRUPTED; 1 at the deadline. */
 static int wait_for_calls(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
 	const struct timespec nap = {0, 200000};
 
-	while (cache->inside > 0) {
+	while (cache->inside > 0 && cache->pid == getpid()) {
 		if (tn_py_now_ns() >= deadline_ns)
 			return 1;
 		tn_py_ops_stop(cache);
@@ -295,7 +304,7 @@ static int wait_for_calls(struct tn_py_cache *cache, uint64_t deadline_ns)
 		nanosleep(&nap, NULL);
 		Py_END_ALLOW_THREADS;
 		if (PyErr_CheckSignals())
-			return -1;
+			return INTERRUPTED;
 	}
 	return 0;
 }
@@ -310,7 +319,7 @@ static int end_operations(struct tn_py_cache *cache, uint64_t deadline_ns)
 		if (tn_py_ops_end(cache, until) == 0)
 			return 0;
 		if (PyErr_CheckSignals())
-			return -1;
+			return INTERRUPTED;
 	} while (until < deadline_ns);
 	return 1;
 }
@@ -328,31 +337,38 @@ static int end_operations(struct tn_py_cache *cache, uint64_t deadline_ns)
 		}                                                                      \
 	} while (0)
 
-static void close_children(struct tn_py_cache *cache)
+/* Other threads drop some of them at this moment: their calls are waited for, those of pools before the memories. Return: as wait_for_calls. */
+static int close_children(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
-	CLOSE_ALL(cache->children[TN_PY_CLIENTS], tn_py_client);
-	CLOSE_ALL(cache->children[TN_PY_POOLS], tn_py_pool);
+	struct tn_py_link *pools = &cache->children[TN_PY_POOLS];
+
+	do {
+		int rc;
+
+		CLOSE_ALL(cache->children[TN_PY_CLIENTS], tn_py_client);
+		CLOSE_ALL(*pools, tn_py_pool);
+		rc = wait_for_calls(cache, deadline_ns);
+		if (rc)
+			return rc;
+	} while (pools->next != pools); /* a thread could not close one, and has put it back */
 	CLOSE_ALL(cache->children[TN_PY_MEMORIES], tn_py_memory);
 	CLOSE_ALL(cache->children[TN_PY_SPACES], tn_py_space);
 	CLOSE_ALL(cache->children[TN_PY_EVENTS], tn_py_event);
+	return wait_for_calls(cache, deadline_ns);
 }
 
-/* Return: 0 or a negative errno of tn_cache_close; 1 at the deadline; -1000 with an exception of a signal, and close may be called again. */
+/* Return: 0 or a negative errno of tn_cache_close; 1 at the deadline; INTERRUPTED. */
 static int close_until(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
 	struct tn_cache *c;
-	int rc = 0;
+	int rc;
 
 	cache->closing = true;
-	if (cache->pid == getpid()) {
-		rc = wait_for_calls(cache, deadline_ns);
-		rc = rc ? rc : end_operations(cache, deadline_ns);
-	} else {
-		tn_py_ops_end(cache, 0); /* threads inside did not come along into the child, nor did transfers */
-	}
+	rc = wait_for_calls(cache, deadline_ns);
+	rc = rc ? rc : end_operations(cache, deadline_ns);
+	rc = rc ? rc : close_children(cache, deadline_ns);
 	if (rc)
-		return rc < 0 ? -1000 : rc;
-	close_children(cache);
+		return rc;
 	tn_py_link_remove(&cache->open);
 	c = cache->c;
 	cache->c = NULL;
@@ -369,7 +385,7 @@ static PyObject *cache_close(PyObject *self, PyObject *nothing)
 	struct tn_py_cache *cache = (struct tn_py_cache *)self;
 	int rc = cache->c ? close_until(cache, TN_FOREVER) : 0;
 
-	if (rc == -1000)
+	if (rc == INTERRUPTED)
 		return NULL;
 	return rc < 0 ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
@@ -383,7 +399,7 @@ PyObject *tn_py_close_all(PyObject *module, PyObject *nothing)
 		tn_py_link_remove(&cache->open);
 		Py_INCREF((PyObject *)cache);
 		rc = cache->c ? close_until(cache, tn_py_now_ns() + EXIT_NS) : 0;
-		if (rc < 0 && rc != -1000)
+		if (rc < 0 && rc != INTERRUPTED)
 			tn_py_raise(rc);
 		if (PyErr_Occurred())
 			PyErr_WriteUnraisable((PyObject *)cache);
@@ -415,10 +431,11 @@ static void cache_dealloc(PyObject *self)
 	int rc;
 
 	PyObject_GC_UnTrack(self);
+	tn_py_link_remove(&cache->open); /* nobody finds it from now on */
 	if (cache->c) { /* all of its children are gone: they hold it */
 		PyErr_Fetch(&type, &value, &trace); /* of whoever drops it */
 		rc = close_until(cache, TN_FOREVER);
-		if (rc < 0 && rc != -1000)
+		if (rc < 0 && rc != INTERRUPTED)
 			tn_py_raise(rc);
 		if (PyErr_Occurred())
 			PyErr_WriteUnraisable(NULL);

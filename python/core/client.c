@@ -155,6 +155,7 @@ void tn_py_client_close(struct tn_py_client *c)
 	c->cache = NULL;
 	if (!cache)
 		return;
+	cache->inside++; /* holds it as the client did */
 	if (c->pid != getpid()) {
 		c->objects = NULL; /* the threads, and who holds the lock, did not come along */
 	} else {
@@ -175,7 +176,7 @@ void tn_py_client_close(struct tn_py_client *c)
 	}
 	if (!whole)
 		cache->stuck = true;
-	Py_DECREF((PyObject *)cache);
+	tn_py_leave(cache);
 }
 
 static bool usable(const struct tn_py_client *c)
@@ -303,13 +304,17 @@ static void end_threads(struct tn_py_client *c)
 
 static void end(struct tn_py_client *c)
 {
+	struct tn_py_cache *cache = c->cache;
 	struct tn_py_request *r;
-	bool open = c->open;
+	bool open = c->open, inside = cache && tn_py_enter_to_end(cache);
 
+	tn_py_link_remove(&c->link); /* it may be about to be freed: who closes the cache waits for this instead */
 	c->open = false;
 	if (open && c->pid == getpid())
 		end_threads(c);
 	tn_py_client_close(c);
+	if (inside)
+		tn_py_leave(cache);
 	if (!open)
 		return;
 	for (int i = 0; i <= TN_PY_LINES; i++)

@@ -209,6 +209,7 @@ PyObject *tn_py_space_plan(PyObject *self, PyObject *args, PyObject *kw)
 static int unpin(struct match *match)
 {
 	struct tn_py_space *space = match->space;
+	struct tn_space *s = space ? space->s : NULL;
 	uint64_t pin = match->m.pin;
 	int rc = 0;
 
@@ -216,11 +217,8 @@ static int unpin(struct match *match)
 	match->space = NULL;
 	if (!space)
 		return 0;
-	if (space->s && space->cache->c) {
-		space->cache->inside++;
-		Py_INCREF((PyObject *)space->cache);
-		TN_PY_CALL(space->cache, rc = tn_unpin(space->s, pin));
-	}
+	if (s && tn_py_enter_to_end(space->cache))
+		TN_PY_CALL(space->cache, rc = tn_unpin(s, pin));
 	Py_DECREF((PyObject *)space);
 	return rc;
 }

@@ -90,11 +90,9 @@ void tn_py_memory_close(struct tn_py_memory *memory)
 
 	memory->m = NULL;
 	tn_py_link_remove(&memory->link);
-	if (!m || !cache->c)
+	if (!m || !tn_py_enter_to_end(cache))
 		return;
-	Py_BEGIN_ALLOW_THREADS;
-	rc = tn_memory_unregister(m);
-	Py_END_ALLOW_THREADS;
+	TN_PY_CALL(cache, rc = tn_memory_unregister(m));
 	if (rc)
 		cache->stuck = true; /* the arrays stay where they are, too */
 	else

@@ -98,11 +98,9 @@ void tn_py_pool_close(struct tn_py_pool *pool)
 
 	pool->p = NULL;
 	tn_py_link_remove(&pool->link);
-	if (!p || !cache->c)
+	if (!p || !tn_py_enter_to_end(cache))
 		return;
-	Py_BEGIN_ALLOW_THREADS;
-	rc = destroy(p);
-	Py_END_ALLOW_THREADS;
+	TN_PY_CALL(cache, rc = destroy(p));
 	if (rc)
 		cache->stuck = true;
 }
@@ -110,17 +108,20 @@ void tn_py_pool_close(struct tn_py_pool *pool)
 static PyObject *pool_close(PyObject *self, PyObject *nothing)
 {
 	struct tn_py_pool *pool = (struct tn_py_pool *)self;
+	struct tn_py_cache *cache = pool->memory->cache;
 	struct tn_pool *p = pool->p;
 	int rc;
 
-	if (!p || !tn_py_enter(pool->memory->cache))
+	if (!p || !tn_py_enter(cache))
 		return p ? NULL : Py_NewRef(Py_None);
-	TN_PY_CALL(pool->memory->cache, rc = tn_pool_destroy(p));
-	if (rc)
-		return tn_py_raise(rc);
-	pool->p = NULL;
+	pool->p = NULL; /* nobody else's meanwhile */
+	TN_PY_CALL(cache, rc = tn_pool_destroy(p));
 	tn_py_link_remove(&pool->link);
-	return Py_NewRef(Py_None);
+	if (rc == 0)
+		return Py_NewRef(Py_None);
+	pool->p = p;
+	tn_py_link_add(&cache->children[TN_PY_POOLS], &pool->link);
+	return tn_py_raise(rc);
 }
 
 static void pool_dealloc(PyObject *self)

@@ -87,11 +87,8 @@ void tn_py_space_close(struct tn_py_space *space)
 
 	space->s = NULL;
 	tn_py_link_remove(&space->link);
-	if (!s || !space->cache->c)
-		return;
-	Py_BEGIN_ALLOW_THREADS;
-	tn_space_close(s);
-	Py_END_ALLOW_THREADS;
+	if (s && tn_py_enter_to_end(space->cache))
+		TN_PY_CALL(space->cache, tn_space_close(s));
 }
 
 static void space_dealloc(PyObject *self)

@@ -223,6 +223,46 @@ sys.stdin.read()
         with self.assertRaises(tenuto.Error):
             tenuto.attach(self.socket)
 
+    def test_a_close_waits_for_what_other_threads_give_back(self):
+        """The owner stands still: one thread is inside the end of an object, and another one closes the cache."""
+        for what in ("held['space'] = cache.space('toy', geometry)",
+                     "held['memory'] = cache.memory(tenuto.Buffer(4 * geometry.block_bytes))",
+                     "held['pool'] = cache.memory(bytearray(4 * geometry.block_bytes)).pool(geometry, npages=4)",
+                     "held['client'] = _core.ObjectClient(); held['client'].bind(cache)"):
+            with self.subTest(what):
+                said = self.python('''
+import glob, os, signal, sys, threading, time, tenuto
+from tenuto import _core
+def stands_still():
+    return all(open(path).read().rpartition(')')[2].split()[0] == 'T' for path in glob.glob(f'/proc/{sys.argv[2]}/task/*/stat'))
+cache, geometry, held = tenuto.attach(sys.argv[1]), tenuto.Geometry.raw(4, 8192), {}
+def drop():
+    again = 'client' in held
+    held.clear()
+    if again:  # likely in the place of the one before
+        held['client'] = _core.ObjectClient()
+''' + what + '''
+os.kill(int(sys.argv[2]), signal.SIGSTOP)
+try:
+    while not stands_still():
+        time.sleep(0.001)
+    if 'client' in held:
+        held['client'].submit_batch_exists(['m@0@0@aa'])
+        time.sleep(0.5)  # a thread of it asks the owner
+    drops, closes = threading.Thread(target=drop), threading.Thread(target=cache.close)
+    for t in drops, closes:
+        t.start()
+        time.sleep(0.2)
+    print(drops.is_alive(), closes.is_alive())
+finally:
+    os.kill(int(sys.argv[2]), signal.SIGCONT)
+drops.join()
+closes.join()
+for client in held.values():
+    client.counts()
+''', self.socket, str(self.owner.pid))
+                self.assertNotEqual(said.split(), ['True', 'False'])
+
     def test_nobody_serves_there(self):
         with self.assertRaises(tenuto.NotFound):
             tenuto.attach(os.path.join(self.dir, 'none'))
