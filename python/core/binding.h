@@ -46,7 +46,7 @@ enum tn_py_child { TN_PY_CLIENTS, TN_PY_POOLS, TN_PY_MEMORIES, TN_PY_SPACES, TN_
  * @pid:      of the process that has opened it: in a forked child nothing is waited for
  * @inside:   calls under way without the GIL
  * @closing:  calls that begin, and waits, end with an exception
- * @stuck:    something of it could not be given back: it is never closed, and goes with the process
+ * @stuck:    something of it can never be given back: it is not closed, and goes with the process
  * @log:      called with each log line; NULL: none
  * @children: by enum tn_py_child
  * @ops:      struct tn_py_op
@@ -101,6 +101,7 @@ struct tn_py_memory {
 	PyObject *ranges;
 };
 
+/** struct tn_py_pool - tenuto.Pool; @left: in place of one that is gone, and could not give its pool back: the list of its cache holds it */
 struct tn_py_pool {
 	PyObject_HEAD
 	struct tn_py_link link;
@@ -108,6 +109,7 @@ struct tn_py_pool {
 	struct tn_pool *p;
 	struct tn_geometry geometry;
 	uint64_t npages;
+	bool left;
 };
 
 struct tn_py_event {
@@ -182,8 +184,10 @@ extern PyType_Spec tn_py_view_spec;
 extern PyType_Spec tn_py_geometry_spec, tn_py_memory_spec, tn_py_pool_spec, tn_py_buffer_spec, tn_py_event_spec, tn_py_space_spec, tn_py_cache_spec;
 PyObject *tn_py_geometry(const struct tn_geometry *g);
 PyObject *tn_py_close_all(PyObject *module, PyObject *nothing);
-void tn_py_pool_close(struct tn_py_pool *pool);
-void tn_py_memory_close(struct tn_py_memory *memory);
+/** tn_py_pool_close - Return: 0; -EBUSY, -ETIMEDOUT: it is what it was, and may be closed again */
+int tn_py_pool_close(struct tn_py_pool *pool);
+/** tn_py_memory_close - Return: 0; -EBUSY: a pool of it is left, and it is what it was */
+int tn_py_memory_close(struct tn_py_memory *memory);
 /** tn_py_memory_check - an exception if an array of it lies elsewhere by now. Return: 0, -1 */
 int tn_py_memory_check(struct tn_py_memory *memory);
 void tn_py_space_close(struct tn_py_space *space);

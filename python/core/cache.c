@@ -326,38 +326,36 @@ static int end_operations(struct tn_py_cache *cache, uint64_t deadline_ns)
 
 #define CHILD(at, type) ((struct type *)(void *)((char *)(at)-offsetof(struct type, link)))
 
-/* Each is held while it is closed: its last user may drop it meanwhile. */
-#define CLOSE_ALL(list, type)                                                          \
-	do {                                                                           \
-		while ((list).next != &(list)) {                                       \
-			struct type *child = CHILD((list).next, type);                 \
-			Py_INCREF((PyObject *)child);                                  \
-			type##_close(child);                                           \
-			Py_DECREF((PyObject *)child);                                  \
-		}                                                                      \
-	} while (0)
+/* Until one cannot be. Each is held while it is closed: its last user may drop it meanwhile. */
+#define CLOSE_ALL(list, type, close)                                    \
+	while (rc == 0 && (list)->next != (list)) {                     \
+		struct type *child = CHILD((list)->next, type);         \
+		Py_INCREF((PyObject *)child);                           \
+		close;                                                  \
+		Py_DECREF((PyObject *)child);                           \
+	}
 
-/* Other threads drop some of them at this moment: their calls are waited for, those of pools before the memories. Return: as wait_for_calls. */
+/* Other threads drop some of them at this moment: their calls are waited for, those of pools before the memories. Return: as close_until. */
 static int close_children(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
-	struct tn_py_link *pools = &cache->children[TN_PY_POOLS];
+	struct tn_py_link *list = cache->children;
+	int rc = 0;
 
 	do {
-		int rc;
-
-		CLOSE_ALL(cache->children[TN_PY_CLIENTS], tn_py_client);
-		CLOSE_ALL(*pools, tn_py_pool);
-		rc = wait_for_calls(cache, deadline_ns);
-		if (rc)
-			return rc;
-	} while (pools->next != pools); /* a thread could not close one, and has put it back */
-	CLOSE_ALL(cache->children[TN_PY_MEMORIES], tn_py_memory);
-	CLOSE_ALL(cache->children[TN_PY_SPACES], tn_py_space);
-	CLOSE_ALL(cache->children[TN_PY_EVENTS], tn_py_event);
-	return wait_for_calls(cache, deadline_ns);
+		CLOSE_ALL(&list[TN_PY_CLIENTS], tn_py_client, tn_py_client_close(child));
+		CLOSE_ALL(&list[TN_PY_POOLS], tn_py_pool, rc = tn_py_pool_close(child));
+		rc = rc ? rc : wait_for_calls(cache, deadline_ns);
+	} while (rc == 0 && list[TN_PY_POOLS].next != &list[TN_PY_POOLS]); /* a thread could not close one, and has put it back */
+	CLOSE_ALL(&list[TN_PY_MEMORIES], tn_py_memory, rc = tn_py_memory_close(child));
+	CLOSE_ALL(&list[TN_PY_SPACES], tn_py_space, tn_py_space_close(child));
+	CLOSE_ALL(&list[TN_PY_EVENTS], tn_py_event, tn_py_event_close(child));
+	return rc ? rc : wait_for_calls(cache, deadline_ns);
 }
 
-/* Return: 0 or a negative errno of tn_cache_close; 1 at the deadline; INTERRUPTED. */
+/*
+ * Return: 0; a negative errno; 1 at the deadline; INTERRUPTED. The cache is closed if it has no c afterwards: an errno may be that of
+ * tn_cache_close, or say why it is still open. Then, unless it is stuck, another close goes on from there.
+ */
 static int close_until(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
 	struct tn_cache *c;
@@ -367,27 +365,34 @@ static int close_until(struct tn_py_cache *cache, uint64_t deadline_ns)
 	rc = wait_for_calls(cache, deadline_ns);
 	rc = rc ? rc : end_operations(cache, deadline_ns);
 	rc = rc ? rc : close_children(cache, deadline_ns);
+	if (rc == 0 && cache->stuck && cache->pid == getpid())
+		rc = -EBUSY;
 	if (rc)
 		return rc;
 	tn_py_link_remove(&cache->open);
 	c = cache->c;
 	cache->c = NULL;
-	if (!c || cache->stuck)
-		return 0;
 	Py_BEGIN_ALLOW_THREADS;
 	rc = tn_cache_close(c);
 	Py_END_ALLOW_THREADS;
 	return rc == -ECHILD ? 0 : rc;
 }
 
+/* The exception of what close_until has returned, if it is one. */
+static void raise_end(const struct tn_py_cache *cache, int rc)
+{
+	if (rc == -EBUSY && cache->stuck)
+		tn_py_raise_text(rc, "bytes may still arrive in memory of the cache: it stays open until the process ends");
+	else if (rc < 0 && rc != INTERRUPTED)
+		tn_py_raise(rc);
+}
+
 static PyObject *cache_close(PyObject *self, PyObject *nothing)
 {
 	struct tn_py_cache *cache = (struct tn_py_cache *)self;
-	int rc = cache->c ? close_until(cache, TN_FOREVER) : 0;
 
-	if (rc == INTERRUPTED)
-		return NULL;
-	return rc < 0 ? tn_py_raise(rc) : Py_NewRef(Py_None);
+	raise_end(cache, cache->c ? close_until(cache, TN_FOREVER) : 0);
+	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 PyObject *tn_py_close_all(PyObject *module, PyObject *nothing)
@@ -399,11 +404,10 @@ PyObject *tn_py_close_all(PyObject *module, PyObject *nothing)
 		tn_py_link_remove(&cache->open);
 		Py_INCREF((PyObject *)cache);
 		rc = cache->c ? close_until(cache, tn_py_now_ns() + EXIT_NS) : 0;
-		if (rc < 0 && rc != INTERRUPTED)
-			tn_py_raise(rc);
+		raise_end(cache, rc);
 		if (PyErr_Occurred())
 			PyErr_WriteUnraisable((PyObject *)cache);
-		if (rc == 0 || rc < -1)
+		if (!cache->c || rc == INTERRUPTED)
 			Py_DECREF((PyObject *)cache); /* else its transfers need the pages until the process ends */
 	}
 	return Py_NewRef(Py_None);
@@ -428,19 +432,18 @@ static void cache_dealloc(PyObject *self)
 {
 	struct tn_py_cache *cache = (struct tn_py_cache *)self;
 	PyObject *type, *value, *trace;
-	int rc;
 
 	PyObject_GC_UnTrack(self);
-	tn_py_link_remove(&cache->open); /* nobody finds it from now on */
+	tn_py_link_remove(&cache->open);
 	if (cache->c) { /* all of its children are gone: they hold it */
 		PyErr_Fetch(&type, &value, &trace); /* of whoever drops it */
-		rc = close_until(cache, TN_FOREVER);
-		if (rc < 0 && rc != INTERRUPTED)
-			tn_py_raise(rc);
+		raise_end(cache, close_until(cache, TN_FOREVER));
 		if (PyErr_Occurred())
 			PyErr_WriteUnraisable(NULL);
 		PyErr_Restore(type, value, trace);
 	}
+	if (cache->c)
+		return; /* left open: its threads find the log here until the process ends */
 	Py_XDECREF(cache->log);
 	tn_py_free(self);
 }
@@ -587,7 +590,8 @@ static PyMethodDef methods[] = {
 	{"close", cache_close, METH_NOARGS,
 	 "close()\n--\n\nCancel loads, abort saves that were not committed, wait for what is in flight, flush, close.\n\n"
 	 "Spaces, memories, pools and events of the cache are closed with it. Raises Error with the error of the last flush, or of blocks that could\n"
-	 "not be written; the cache is closed then, too. To close twice is fine."},
+	 "not be written; the cache is closed then, too. Raises Timeout if the owner of an attached cache does not answer: call again once it does. Raises\n"
+	 "Busy if a device hangs, and bytes may still arrive: the cache stays open until the process ends. To close twice is fine."},
 	{"flush", WITH_KEYWORDS(cache_flush),
 	 "flush(timeout=None)\n--\n\nMake durable what the saves that ended before have stored: no crash takes it after that.\n\n"
 	 "Raises Timeout after timeout seconds; Error with ENOSPC, EROFS, EIO, ESTALE: some blocks could not be written."},

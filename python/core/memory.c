@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tenuto.Memory: registered bytes; tenuto.Buffer: bytes that the owner of a cache can map, too. */
 #include <errno.h>
-#include <time.h>
 
 #include "binding.h"
 
@@ -82,7 +81,7 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	return NULL;
 }
 
-void tn_py_memory_close(struct tn_py_memory *memory)
+int tn_py_memory_close(struct tn_py_memory *memory)
 {
 	struct tn_py_cache *cache = memory->cache;
 	struct tn_memory *m = memory->m;
@@ -91,12 +90,16 @@ void tn_py_memory_close(struct tn_py_memory *memory)
 	memory->m = NULL;
 	tn_py_link_remove(&memory->link);
 	if (!m || !tn_py_enter_to_end(cache))
-		return;
+		return 0;
 	TN_PY_CALL(cache, rc = tn_memory_unregister(m));
-	if (rc)
-		cache->stuck = true; /* the arrays stay where they are, too */
-	else
+	if (rc == -EBUSY) {
+		memory->m = m;
+		tn_py_link_add(&cache->children[TN_PY_MEMORIES], &memory->link);
+		return rc;
+	}
+	if (rc == 0)
 		Py_CLEAR(memory->views);
+	return 0;
 }
 
 int tn_py_memory_check(struct tn_py_memory *memory)
@@ -128,7 +131,8 @@ static PyObject *memory_close(PyObject *self, PyObject *nothing)
 	for (struct tn_py_link *l = pools ? pools->next : NULL; m->m && l != pools; l = l->next)
 		if (((struct tn_py_pool *)(void *)((char *)l - offsetof(struct tn_py_pool, link)))->memory == m)
 			return tn_py_raise_text(-EBUSY, "the memory has pools: close them first");
-	tn_py_memory_close(m);
+	if (m->cache && tn_py_memory_close(m))
+		return tn_py_raise_text(-EBUSY, "a pool of the memory is not closed yet: its owner does not answer, or a thread is about to close it");
 	return Py_NewRef(Py_None);
 }
 
@@ -138,7 +142,7 @@ static void memory_dealloc(PyObject *self)
 
 	PyObject_GC_UnTrack(self);
 	if (m->cache)
-		tn_py_memory_close(m);
+		tn_py_memory_close(m); /* its pools are gone: they hold it */
 	Py_XDECREF(m->ranges);
 	Py_XDECREF(m->views);
 	Py_XDECREF((PyObject *)m->cache);

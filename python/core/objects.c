@@ -388,7 +388,7 @@ bool tn_py_objects_close(struct tn_py_objects *o)
 	if (__atomic_load_n(&o->stuck, __ATOMIC_ACQUIRE))
 		return false;
 	tn_py_spaces_close(o);
-	if (tn_pool_destroy(o->size_pool) || tn_memory_unregister(o->size_memory) || (o->places && !tn_py_places_close(o->places)))
+	if (tn_py_pool_end(o->size_pool) || tn_memory_unregister(o->size_memory) || (o->places && !tn_py_places_close(o->places)))
 		return false;
 	tn_memory_free(o->size_page);
 	pthread_mutex_destroy(&o->lock);

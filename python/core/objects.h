@@ -93,5 +93,11 @@ void tn_py_unstage(struct tn_py_places *p);
 int tn_py_raw(uint64_t bytes, struct tn_geometry *g);
 /** tn_py_pool_over - a pool of raw pages in a memory from @first on, @stride apart. Return: 0 or a negative errno */
 int tn_py_pool_over(struct tn_memory *m, const struct tn_geometry *g, uint64_t first, uint64_t stride, uint64_t npages, struct tn_pool **out);
+/**
+ * tn_py_pool_end - tn_pool_destroy, again and again for a while
+ *
+ * The owner may be on its way out of an operation that this side has ended, or does not answer. Return: as tn_pool_destroy.
+ */
+int tn_py_pool_end(struct tn_pool *pool);
 
 #endif

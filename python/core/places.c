@@ -9,11 +9,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "objects.h"
 
 #define REGIONS_MAX 16u
 #define ALIGNMENT UINT64_C(4096)
+/* How often an owner is asked for a pool, and how long it has in between. */
+#define POOL_TRIES 1000
+#define POOL_NAP_NS 1000000
 /* Largest layer of an object that has several. */
 #define LAYER_BYTES (UINT64_C(64) << 20)
 
@@ -70,6 +74,18 @@ int tn_py_pool_over(struct tn_memory *m, const struct tn_geometry *g, uint64_t f
 	return rc;
 }
 
+int tn_py_pool_end(struct tn_pool *pool)
+{
+	const struct timespec nap = {0, POOL_NAP_NS};
+	int rc = tn_pool_destroy(pool);
+
+	for (int i = 0; (rc == -EBUSY || rc == -ETIMEDOUT) && i < POOL_TRIES; i++) {
+		nanosleep(&nap, NULL);
+		rc = tn_pool_destroy(pool);
+	}
+	return rc;
+}
+
 struct tn_py_places *tn_py_places_open(struct tn_cache *cache, uint64_t stage_bytes)
 {
 	struct tn_py_places *p = calloc(1, sizeof(*p));
@@ -85,12 +101,12 @@ struct tn_py_places *tn_py_places_open(struct tn_cache *cache, uint64_t stage_by
 
 bool tn_py_places_close(struct tn_py_places *p)
 {
-	bool all = tn_pool_destroy(p->stage_pool) == 0 && tn_memory_unregister(p->stage_memory) == 0;
+	bool all = tn_py_pool_end(p->stage_pool) == 0 && tn_memory_unregister(p->stage_memory) == 0;
 
 	for (uint32_t i = 0; i < p->nregions; i++) {
 		for (uint32_t k = 0; k < p->region[i].nspots; k++)
-			all &= tn_pool_destroy(p->region[i].spot[k].pool) == 0;
-		all &= tn_memory_unregister(p->region[i].memory) == 0;
+			all = all && tn_py_pool_end(p->region[i].spot[k].pool) == 0;
+		all = all && tn_memory_unregister(p->region[i].memory) == 0;
 	}
 	if (!all)
 		return false; /* bytes may still arrive in it */

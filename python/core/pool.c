@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tenuto.Pool: where the pages of blocks of one geometry lie in a memory; tenuto.Event: a word that an engine raises. */
 #include <errno.h>
-#include <time.h>
 
 #include "binding.h"
-
-/* How long the owner's process may need to get out of operations that this one has ended. */
-#define POOL_TRIES 1000
+#include "objects.h"
 
 /* ---- pools ------------------------------------------------------------------------------------------------------------ */
 
@@ -78,31 +75,25 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	return NULL;
 }
 
-static int destroy(struct tn_pool *pool)
-{
-	const struct timespec nap = {0, 1000000};
-	int rc = tn_pool_destroy(pool);
-
-	for (int i = 0; rc == -EBUSY && i < POOL_TRIES; i++) {
-		nanosleep(&nap, NULL);
-		rc = tn_pool_destroy(pool);
-	}
-	return rc;
-}
-
-void tn_py_pool_close(struct tn_py_pool *pool)
+int tn_py_pool_close(struct tn_py_pool *pool)
 {
 	struct tn_py_cache *cache = pool->memory->cache;
 	struct tn_pool *p = pool->p;
-	int rc;
+	int rc = 0;
 
 	pool->p = NULL;
 	tn_py_link_remove(&pool->link);
-	if (!p || !tn_py_enter_to_end(cache))
-		return;
-	TN_PY_CALL(cache, rc = destroy(p));
-	if (rc)
-		cache->stuck = true;
+	if (p && tn_py_enter_to_end(cache))
+		TN_PY_CALL(cache, rc = tn_py_pool_end(p));
+	if (rc == -EBUSY || rc == -ETIMEDOUT) {
+		pool->p = p;
+		tn_py_link_add(&cache->children[TN_PY_POOLS], &pool->link);
+		return rc;
+	}
+	if (pool->left)
+		Py_DECREF((PyObject *)pool); /* whoever closes it holds it, too */
+	pool->left = false;
+	return 0;
 }
 
 static PyObject *pool_close(PyObject *self, PyObject *nothing)
@@ -124,13 +115,36 @@ static PyObject *pool_close(PyObject *self, PyObject *nothing)
 	return tn_py_raise(rc);
 }
 
+/* The object goes, its pool cannot: another object has it from now on, until the cache is closed, and keeps the memory and the arrays. */
+static void leave(struct tn_py_pool *pool)
+{
+	struct tn_py_cache *cache = pool->memory->cache;
+	struct tn_py_pool *other;
+
+	tn_py_link_remove(&pool->link);
+	other = tn_py_new(tn_py_pool_type);
+	if (other) {
+		other->p = pool->p;
+		other->memory = pool->memory;
+		other->left = true;
+		tn_py_link_add(&cache->children[TN_PY_POOLS], &other->link);
+	} else {
+		PyErr_Clear();
+		cache->stuck = true;
+	}
+	pool->memory = NULL; /* without the other one it is held for good */
+}
+
 static void pool_dealloc(PyObject *self)
 {
 	struct tn_py_pool *pool = (struct tn_py_pool *)self;
+	PyObject *type, *value, *trace;
 
 	PyObject_GC_UnTrack(self);
-	if (pool->memory && pool->p)
-		tn_py_pool_close(pool);
+	PyErr_Fetch(&type, &value, &trace); /* of whoever drops it */
+	if (pool->memory && pool->p && tn_py_pool_close(pool))
+		leave(pool);
+	PyErr_Restore(type, value, trace);
 	Py_XDECREF((PyObject *)pool->memory);
 	tn_py_free(self);
 }
@@ -165,7 +179,8 @@ static PyGetSetDef pool_getset[] = {
 };
 
 static PyMethodDef pool_methods[] = {
-	{"close", pool_close, METH_NOARGS, "close()\n--\n\nForget the layout. Raises Busy while loads or saves use it. To close twice is fine."},
+	{"close", pool_close, METH_NOARGS,
+	 "close()\n--\n\nForget the layout. Raises Busy while loads or saves use it, Timeout if the owner does not answer: call again. To close twice is fine."},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import tenuto
 from case import LAYERS, Case, main
@@ -79,6 +80,7 @@ class Closed(Case):
         kv.extend(b'x')
         with self.open() as cache:
             self.assertEqual(self.raw(cache)[0].match(keys).blocks, 4)
+
 
 
 class Interpreters(Case):
@@ -262,6 +264,46 @@ for client in held.values():
     client.counts()
 ''', self.socket, str(self.owner.pid))
                 self.assertNotEqual(said.split(), ['True', 'False'])
+
+    def test_a_close_that_the_owner_does_not_answer_is_made_again(self):
+        """Twelve seconds: calls wait ten for an owner that stands still."""
+        watch = tenuto.attach(self.socket)
+        self.addCleanup(watch.close)
+        before = watch.owner()['sessions']
+        cache = tenuto.attach(self.socket)
+        space, kv, dropped = self.raw(cache)
+        pool = dropped.memory.pool(space.geometry, npages=4)
+        os.kill(self.owner.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.owner.pid, os.WSTOPPED)
+        try:
+            del dropped
+            with self.assertRaises(tenuto.Timeout):
+                pool.close()
+            with self.assertRaises(tenuto.Timeout):
+                cache.close()
+            self.assertTrue(cache.closed)
+            with self.assertRaises(BufferError):
+                kv.extend(b'the owner may still read it')
+        finally:
+            os.kill(self.owner.pid, signal.SIGCONT)
+        self.until(lambda: self.closes(cache))
+        kv.extend(b'the memory is free again')
+        cache.close()
+        self.until(lambda: watch.owner()['sessions'] == before)
+
+    @staticmethod
+    def closes(cache):
+        try:
+            cache.close()
+        except tenuto.Timeout:
+            return False
+        return True
+
+    def until(self, holds):
+        end = time.monotonic() + 60
+        while not holds():
+            self.assertLess(time.monotonic(), end, 'it never holds')
+            time.sleep(0.02)
 
     def test_nobody_serves_there(self):
         with self.assertRaises(tenuto.NotFound):
