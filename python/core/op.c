@@ -2,6 +2,7 @@
 /* What loads and saves have in common (op.h). */
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "op.h"
@@ -192,8 +193,10 @@ void tn_py_ops_reap(struct tn_py_cache *cache)
 		struct tn_py_op *op = (struct tn_py_op *)(void *)l;
 
 		next = l->next;
-		if (op->orphan && end_once(op, 0, NULL) != -EBUSY)
+		if (op->orphan && end_once(op, 0, NULL) != -EBUSY) {
 			tn_py_op_free(op);
+			next = cache->ops.next; /* its pool may have gone with it, and others meanwhile */
+		}
 	}
 }
 
@@ -205,16 +208,27 @@ void tn_py_ops_stop(struct tn_py_cache *cache)
 
 int tn_py_ops_end(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
+	const struct timespec nap = {0, 200000};
 	int rc;
 
 	while (cache->ops.next != &cache->ops) {
 		struct tn_py_op *op = (struct tn_py_op *)(void *)cache->ops.next;
 		bool forked = cache->pid != getpid();
 
+		if (op->ending && !forked) { /* another thread closes the cache, too */
+			if (tn_py_now_ns() >= deadline_ns)
+				return -EBUSY;
+			Py_BEGIN_ALLOW_THREADS;
+			nanosleep(&nap, NULL);
+			Py_END_ALLOW_THREADS;
+			continue;
+		}
 		stop(op);
+		op->ending = true;
 		Py_BEGIN_ALLOW_THREADS;
 		rc = forked ? 0 : end_once(op, deadline_ns, NULL);
 		Py_END_ALLOW_THREADS;
+		op->ending = false;
 		if (rc == -EBUSY)
 			return rc;
 		if (op->orphan)

@@ -19,6 +19,7 @@
  * @given:     saves: bitmap of the layers that were given
  * @ngiven:    how many
  * @outcome:   saves: enum tn_saved of each block
+ * @ending:    a thread that closes the cache waits for its end
  * @events:    saves: those that its layers wait for; a list, or NULL
  * @good:      loads: what the last wait said
  */
@@ -33,7 +34,7 @@ struct tn_py_op {
 	uint32_t layers;
 	uint32_t ngiven;
 	uint64_t tag;
-	bool committed, aborted, orphan;
+	bool committed, aborted, orphan, ending;
 	uint8_t *given;
 	uint8_t *outcome;
 	PyObject *events;

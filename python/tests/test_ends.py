@@ -82,6 +82,25 @@ class Closed(Case):
             self.assertEqual(self.raw(cache)[0].match(keys).blocks, 4)
 
 
+    def test_two_threads_close_it(self):
+        self.python(BEGIN + '''
+import time
+event = cache.event()
+save = space.save(space.keys([99]), pool, [0])
+for layer in range(4):
+    save.layer(layer, event, 1)
+save.commit()
+del save  # under way, and nobody's
+closers = [threading.Thread(target=cache.close) for _ in range(4)]
+for t in closers:
+    t.start()
+time.sleep(0.1)
+assert all(t.is_alive() for t in closers)
+event.raise_to(1)
+for t in closers:
+    t.join()
+''', self.dir)
+
 
 class Interpreters(Case):
     def test_an_interpreter_ends_with_loads_and_saves_under_way(self):
