@@ -11,7 +11,7 @@
 #define LATE_LOOK_NS 10000000ull /* how often commands are looked at for being late */
 #define RESET_AGAIN_NS 1000000000ull
 
-/* ---- what is late ------------------------------------------------------------------------------------------------ */
+/* ---- completions ------------------------------------------------------------------------------------------------- */
 
 static void end(struct tn_nvme_pair *p, uint32_t index, int status)
 {
@@ -20,9 +20,49 @@ static void end(struct tn_nvme_pair *p, uint32_t index, int status)
 	p->o.ended(p->o.arg, index, status);
 }
 
-/* Everything under way has failed: the controller, reset (Base 3.7.2) or gone, reaches none of its memory any more. */
+/* A completion of no command under way is a second one, or nonsense. */
+static bool is_under_way(const struct tn_nvme_pair *p, uint32_t index, const struct tn_nvme_completion *c)
+{
+	return index < p->nslots && p->slot[index].state != TN_NVME_FREE && p->slot[index].id == c->id;
+}
+
+/* Without a word to the controller: it may be one that was reset, and knows no such queue. */
+static bool take(struct tn_nvme_pair *p)
+{
+	struct tn_nvme_completion c;
+	bool any = false;
+
+	for (; tn_nvme_queue_poll(p->queue, &c); any = true) {
+		uint32_t index = tn_nvme_queue_index(p->queue, c.id);
+
+		if (!is_under_way(p, index, &c)) {
+			p->stats.strange++;
+			continue;
+		}
+		end(p, index, (int)tn_nvme_status(&c));
+		tn_nvme_queue_give(p->queue, c.id);
+	}
+	return any;
+}
+
+static bool collect(struct tn_nvme_pair *p)
+{
+	bool any = take(p);
+
+	if (any)
+		tn_nvme_queue_took(p->queue);
+	return any;
+}
+
+/* ---- what is late ------------------------------------------------------------------------------------------------ */
+
+/*
+ * Everything under way has failed: the controller, reset (Base 3.7.2) or gone, reaches none of its memory any more. But what it answered before is over: its
+ * completions lie in the queue still.
+ */
 static void fail_all(struct tn_nvme_pair *p, int status)
 {
+	take(p);
 	for (uint32_t i = 0; i < p->nslots; i++)
 		if (p->slot[i].state != TN_NVME_FREE)
 			end(p, i, status);
@@ -40,11 +80,15 @@ static void renew(struct tn_nvme_pair *p, uint64_t now)
 		tn_log(p->o.log, TN_LOG_ERROR, "pair %u is not made again: %s", p->o.queue, tn_error_last()->text);
 }
 
-static void reset(struct tn_nvme_pair *p, uint64_t now)
+/* late: the command because of which it has to be, unless it has ended while its abort was waited for; NULL: the controller is out of order. */
+static void reset(struct tn_nvme_pair *p, const struct tn_nvme_slot *late, uint64_t now)
 {
 	int rc;
 
 	if (now < p->reset_next_ns)
+		return;
+	collect(p);
+	if (late && late->state == TN_NVME_FREE)
 		return;
 	p->reset_next_ns = now + RESET_AGAIN_NS;
 	p->stats.resets++;
@@ -57,15 +101,21 @@ static void reset(struct tn_nvme_pair *p, uint64_t now)
 		renew(p, now);
 }
 
-/* Asks once for the end of a command (Base 5.1); true: its completion will come, or has come. Until then its id and memory are the controller's. */
+/*
+ * Asks once for the end of a command; true: its completion will come, or has come. A command that was not aborted has ended, or is about to, or cannot be
+ * aborted (Base 5.1): it gets the same time again, too. Until its completion its id and memory are the controller's.
+ */
 static bool ask_for_end(struct tn_nvme_pair *p, struct tn_nvme_slot *s, uint64_t now)
 {
+	int rc;
+
 	p->stats.late++;
 	tn_log(p->o.log, TN_LOG_WARN, "command %u (op %u, block %llu) was not answered in %llu ms", s->id, s->op, (unsigned long long)s->block,
 	       (unsigned long long)((now - s->since_ns) / 1000000));
-	if (tn_nvme_abort(p->o.nvme, p->o.queue, s->id))
+	rc = tn_nvme_abort(p->o.nvme, p->o.queue, s->id);
+	if (rc && rc != -EALREADY)
 		return false;
-	p->stats.aborted++;
+	p->stats.aborted += rc == 0;
 	s->state = TN_NVME_ABORTING;
 	s->since_ns = tn_now_ns(p->o.clock);
 	return true;
@@ -84,7 +134,7 @@ static void look_for_late(struct tn_nvme_pair *p)
 	p->late_next_ns = now + LATE_LOOK_NS;
 	rc = tn_nvme_check(p->o.nvme);
 	if (rc || p->reset_next_ns) {
-		reset(p, now);
+		reset(p, NULL, now);
 		return;
 	}
 	for (uint32_t i = 0; i < p->nslots; i++) {
@@ -93,39 +143,13 @@ static void look_for_late(struct tn_nvme_pair *p)
 		if (s->state == TN_NVME_FREE || now < s->since_ns + p->o.command_ns)
 			continue;
 		if (s->state == TN_NVME_ABORTING || !ask_for_end(p, s, now)) {
-			reset(p, now);
+			reset(p, s, now);
 			return;
 		}
 	}
 }
 
-/* ---- completions ------------------------------------------------------------------------------------------------- */
-
-/* A completion of no command under way is a second one, or nonsense. */
-static bool is_under_way(const struct tn_nvme_pair *p, uint32_t index, const struct tn_nvme_completion *c)
-{
-	return index < p->nslots && p->slot[index].state != TN_NVME_FREE && p->slot[index].id == c->id;
-}
-
-static bool collect(struct tn_nvme_pair *p)
-{
-	struct tn_nvme_completion c;
-	bool any = false;
-
-	for (; tn_nvme_queue_poll(p->queue, &c); any = true) {
-		uint32_t index = tn_nvme_queue_index(p->queue, c.id);
-
-		if (!is_under_way(p, index, &c)) {
-			p->stats.strange++;
-			continue;
-		}
-		end(p, index, (int)tn_nvme_status(&c));
-		tn_nvme_queue_give(p->queue, c.id);
-	}
-	if (any)
-		tn_nvme_queue_took(p->queue);
-	return any;
-}
+/* ---- poll -------------------------------------------------------------------------------------------------------- */
 
 bool tn_nvme_pair_poll(struct tn_nvme_pair *p)
 {

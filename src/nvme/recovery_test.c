@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What becomes of single commands when a controller is late, is reset, or hangs. Time passes by steps of the software controller. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/error.h"
+#include "lab/soft_rig.h"
+#include "nvme/engine.h"
+#include "tn_test.h"
+
+#define STEP_NS 100000ull
+#define COMMAND_STEPS 300u
+#define ADMIN_STEPS 100u
+#define FILE_BYTES 65536u
+#define SEEDS 20u
+
+struct rig {
+	struct soft_rig s; /* first: the port's functions have it as their argument */
+	struct tn_soft_opts o;
+	struct tn_nvme *nvme;
+	struct tn_io *io;
+	struct tn_io_req req;
+	struct iovec iov;
+	unsigned char *memory;
+	uint32_t file, bell;
+	bool answered;
+};
+
+static void setup(struct rig *r, uint64_t seed)
+{
+	memset(r, 0, sizeof(*r));
+	tn_soft_opts_init(&r->o);
+	r->o.seed = seed;
+	r->o.zeroes = true;
+}
+
+static void up(struct rig *r)
+{
+	struct tn_nvme_opts n = {.port = &r->s.port, .alloc = &tn_alloc_system, .queues = 1, .entries = 8, .admin_ns = ADMIN_STEPS * STEP_NS};
+	struct tn_nvme_engine_opts e = {.port = &r->s.port, .alloc = &tn_alloc_system, .command_ns = COMMAND_STEPS * STEP_NS};
+
+	soft_rig_up(&r->s, &r->o, STEP_NS);
+	n.clock = e.clock = &r->s.clock;
+	assert_int_equal(tn_nvme_create(&n, &r->nvme), 0);
+	e.nvme = r->nvme;
+	assert_int_equal(tn_nvme_engine_create(&e, &r->io), 0);
+	assert_int_equal(tn_io_open(r->io, "store", TN_IO_CREATE, &r->file), 0);
+	assert_int_equal(tn_io_allocate(r->io, r->file, 0, FILE_BYTES), 0);
+	r->memory = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(r->memory != MAP_FAILED);
+	assert_int_equal(tn_io_map(r->io, r->memory, FILE_BYTES), 0);
+}
+
+static void down(struct rig *r)
+{
+	tn_io_destroy(r->io);
+	tn_nvme_destroy(r->nvme);
+	soft_rig_no_findings(r->s.soft);
+	tn_soft_destroy(r->s.soft);
+	munmap(r->memory, FILE_BYTES);
+}
+
+/* A read of the first page, which is zeros. */
+static void begin_read(struct rig *r)
+{
+	struct tn_io_req *one = &r->req;
+
+	r->iov = (struct iovec){r->memory, TN_NVME_PAGE};
+	r->req = (struct tn_io_req){.op = TN_IO_READ, .file = r->file, .length = TN_NVME_PAGE, .iov = &r->iov, .iov_count = 1};
+	memset(r->memory, 0xee, TN_NVME_PAGE);
+	assert_int_equal(tn_io_submit(r->io, &one, 1), 1);
+}
+
+static int end_read(struct rig *r)
+{
+	struct tn_io_req *done;
+
+	assert_int_equal(tn_io_poll(r->io, &done, 1, UINT64_MAX), 1);
+	assert_ptr_equal(done, &r->req);
+	assert_true(r->req.status || (r->memory[0] == 0 && r->memory[TN_NVME_PAGE - 1] == 0));
+	return r->req.status;
+}
+
+static struct tn_nvme_engine_stats stats_of(const struct rig *r)
+{
+	struct tn_nvme_engine_stats stats;
+
+	tn_nvme_engine_stats(r->io, &stats);
+	return stats;
+}
+
+static uint32_t *register_of(struct rig *r, uint32_t offset)
+{
+	return (uint32_t *)r->s.port.registers + offset / sizeof(uint32_t);
+}
+
+/* ---- late commands --------------------------------------------------------------------------------------------------- */
+
+/* The software controller aborts a command, or says that it has not, by chance. */
+static void a_command_that_was_not_aborted_has_the_same_time_again(void **state)
+{
+	uint32_t good = 0, aborted = 0;
+
+	for (uint64_t i = 0; i < SEEDS; i++) {
+		struct tn_nvme_engine_stats stats;
+		struct rig r;
+		int status;
+
+		setup(&r, tn_test_seed() + i);
+		r.o.late_steps = COMMAND_STEPS + 200;
+		up(&r);
+		tn_soft_fault(r.s.soft, &(struct tn_soft_chances){.late = 65536});
+		begin_read(&r);
+		status = end_read(&r);
+		stats = stats_of(&r);
+		assert_int_equal(stats.late, 1);
+		assert_int_equal(stats.resets, 0);
+		assert_int_equal(status, stats.aborted ? -EIO : 0);
+		good += status == 0;
+		aborted += status != 0;
+		down(&r);
+	}
+	printf("# %u ended by themselves, %u were aborted\n", good, aborted);
+	assert_true(good > 0 && aborted > 0);
+}
+
+/* The controller sees no doorbell of its admin queue. */
+static void step_deaf(void *arg)
+{
+	struct rig *r = arg;
+
+	tn_nvme_bell(register_of(r, TN_NVME_DOORBELLS), r->bell);
+	soft_rig_step(r);
+}
+
+static void no_reset_if_the_late_command_ends_while_its_abort_is_waited_for(void **state)
+{
+	struct tn_nvme_engine_stats stats;
+	struct rig r;
+
+	setup(&r, tn_test_seed());
+	r.o.late_steps = COMMAND_STEPS + ADMIN_STEPS / 2;
+	up(&r);
+	tn_soft_fault(r.s.soft, &(struct tn_soft_chances){.late = 65536});
+	r.bell = tn_ring_load32(register_of(&r, TN_NVME_DOORBELLS));
+	r.s.port.pause = step_deaf;
+	begin_read(&r);
+	assert_int_equal(end_read(&r), 0);
+	stats = stats_of(&r);
+	assert_int_equal(stats.late, 1);
+	assert_int_equal(stats.aborted, 0);
+	assert_int_equal(stats.resets, 0);
+	r.s.port.pause = soft_rig_step;
+	down(&r);
+}
+
+/* The controller is ready again, and answers what was under way, before it sees that it is to be reset. */
+static void step_answering(void *arg)
+{
+	struct rig *r = arg;
+
+	if (!r->answered)
+		tn_nvme_bell(register_of(r, TN_NVME_CSTS), TN_NVME_CSTS_READY);
+	r->answered = true;
+	soft_rig_step(r);
+}
+
+static void what_was_answered_before_a_reset_has_ended_well(void **state)
+{
+	struct rig r;
+
+	setup(&r, tn_test_seed());
+	up(&r);
+	begin_read(&r);
+	r.s.port.pause = step_answering;
+	tn_nvme_bell(register_of(&r, TN_NVME_CSTS), 0);
+	assert_int_equal(end_read(&r), 0);
+	assert_int_equal(stats_of(&r).resets, 1);
+	r.s.port.pause = soft_rig_step;
+	begin_read(&r);
+	assert_int_equal(end_read(&r), 0);
+	down(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_command_that_was_not_aborted_has_the_same_time_again),
+		cmocka_unit_test(no_reset_if_the_late_command_ends_while_its_abort_is_waited_for),
+		cmocka_unit_test(what_was_answered_before_a_reset_has_ended_well),
+	};
+
+	return cmocka_run_group_tests_name("nvme-recovery", tests, NULL, NULL);
+}
