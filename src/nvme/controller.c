@@ -100,32 +100,36 @@ int tn_nvme_check(const struct tn_nvme *n)
 {
 	uint32_t status = get32(n, TN_NVME_CSTS);
 
-	if (__atomic_load_n(&n->cut, __ATOMIC_ACQUIRE))
-		return tn_fail(-ENODEV, "%s: given up, because no reset brought the controller back", n->o.port->name);
 	if (is_gone(n, status))
 		return gone(n);
+	if (__atomic_load_n(&n->cut, __ATOMIC_ACQUIRE))
+		return tn_fail(-ENODEV, "%s: given up, because the controller was gone, or no reset brought it back", n->o.port->name);
 	if (status & TN_NVME_CSTS_FATAL)
 		return tn_fail(-EIO, "%s: the controller has failed (CSTS.CFS)", n->o.port->name);
 	return status & TN_NVME_CSTS_READY ? 0 : tn_fail(-EIO, "%s: the controller was reset by somebody else", n->o.port->name);
 }
 
-/* Waits until these bits of CSTS have this value. A failed controller may be waited for: a reset clears it (Base 3.7.2). */
+/*
+ * Waits until these bits of CSTS have this value. A failed controller may be waited for: a reset clears it (Base 3.7.2). What reads as ones or zeros may be in its
+ * reset: it is gone if that lasts.
+ */
 static int await(struct tn_nvme *n, uint32_t mask, uint32_t value, uint64_t ns, bool failed_is_fine)
 {
 	uint64_t end = tn_now_ns(n->o.clock) + ns;
-	uint32_t status;
 
-	while (((status = get32(n, TN_NVME_CSTS)) & mask) != value || is_gone(n, status)) {
-		if (is_gone(n, status))
-			return gone(n);
-		if (status & TN_NVME_CSTS_FATAL && !failed_is_fine)
+	for (;;) {
+		uint32_t status = get32(n, TN_NVME_CSTS);
+		bool away = is_gone(n, status);
+
+		if (!away && (status & mask) == value)
+			return 0;
+		if (!away && status & TN_NVME_CSTS_FATAL && !failed_is_fine)
 			return tn_nvme_check(n);
 		if (tn_now_ns(n->o.clock) >= end)
-			return tn_fail(-ETIMEDOUT, "%s: status %#x did not become %#x (mask %#x) in %llu ms", n->o.port->name, status,
-				       value, mask, (unsigned long long)(ns / 1000000));
+			return away ? gone(n) : tn_fail(-ETIMEDOUT, "%s: status %#x did not become %#x (mask %#x) in %llu ms", n->o.port->name, status,
+							value, mask, (unsigned long long)(ns / 1000000));
 		n->o.port->pause(n->o.port->arg);
 	}
-	return 0;
 }
 
 /* ---- admin commands ---------------------------------------------------------------------------------------- */
@@ -589,18 +593,21 @@ static int restart(struct tn_nvme *n)
 	return rc;
 }
 
-/* Under lock: how a try to get it back ended, with status or -ENODEV. Who waits for it waits no longer than this says. */
+/*
+ * Under lock: how a try to get it back ended, with status or -ENODEV. Who waits for it waits no longer than this says. One that is gone may come back, with its
+ * commands: it is cut off at once, for all pairs. If that fails, its configuration answers as little as its registers do: it is not on the bus.
+ */
 static int tried(struct tn_nvme *n, int status)
 {
 	uint64_t now = tn_now_ns(n->o.clock);
 
 	if (status == 0)
 		n->failures = 0;
-	if (status == 0 || status == -ENODEV)
-		return status;
-	if (n->failures++ == 0)
+	else if (n->failures++ == 0)
 		n->failing_ns = now;
-	if (n->failures < GIVE_UP_TRIES || now - n->failing_ns < GIVE_UP_NS || n->o.port->cut(n->o.port->arg))
+	if (status == 0 || (status != -ENODEV && (n->failures < GIVE_UP_TRIES || now - n->failing_ns < GIVE_UP_NS)))
+		return status;
+	if (n->o.port->cut(n->o.port->arg) && status != -ENODEV)
 		return status;
 	__atomic_store_n(&n->cut, true, __ATOMIC_RELEASE);
 	return tn_nvme_check(n);
@@ -617,7 +624,7 @@ int tn_nvme_restart(struct tn_nvme *n, uint32_t generation)
 
 	pthread_mutex_lock(&n->lock);
 	rc = n->cut ? tn_nvme_check(n) : n->generation == generation ? restart(n) : 0;
-	if (rc)
+	if (rc && !n->cut)
 		rc = tried(n, rc);
 	pthread_mutex_unlock(&n->lock);
 	return rc;
@@ -629,7 +636,9 @@ int tn_nvme_renew(struct tn_nvme *n, uint32_t queue, uint32_t *generation)
 
 	pthread_mutex_lock(&n->lock);
 	*generation = n->generation;
-	rc = n->cut ? tn_nvme_check(n) : n->pair[queue + 1].generation == n->generation ? 0 : tried(n, make_pair(n, queue + 1));
+	rc = n->cut ? tn_nvme_check(n) : n->pair[queue + 1].generation == n->generation ? 0 : make_pair(n, queue + 1);
+	if (rc != -ENODEV) /* whether it is gone, the next reset finds out */
+		rc = tried(n, rc);
 	pthread_mutex_unlock(&n->lock);
 	return rc;
 }

@@ -19,6 +19,7 @@ struct rig {
 	struct tn_nvme_opts nvme;
 	struct tn_nvme *n;
 	bool restarted; /* shared */
+	uint32_t absent; /* for so many steps its registers read as ones */
 };
 
 static void setup(struct rig *r)
@@ -303,6 +304,68 @@ static void one_that_does_not_answer_ends_every_call_in_time(void **state)
 	tn_soft_destroy(r.s.soft);
 }
 
+static uint32_t *register_of(struct rig *r, uint32_t offset)
+{
+	return (uint32_t *)r->s.port.registers + offset / sizeof(uint32_t);
+}
+
+static void one_that_was_gone_is_cut_off_for_all_pairs_though_it_comes_back(void **state)
+{
+	uint32_t generation;
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	tn_nvme_bell(register_of(&r, TN_NVME_CSTS), TN_NVME_GONE);
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), -ENODEV);
+	assert_int_equal(r.s.cuts, 1);
+	tn_nvme_bell(register_of(&r, TN_NVME_CSTS), TN_NVME_CSTS_READY);
+	assert_int_equal(tn_nvme_check(r.n), -ENODEV);
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), -ENODEV);
+	assert_int_equal(tn_nvme_renew(r.n, 0, &generation), -ENODEV);
+	assert_int_equal(tn_nvme_renew(r.n, 1, &generation), -ENODEV);
+	assert_int_equal(r.s.cuts, 1);
+	tn_nvme_destroy(r.n);
+	tn_soft_destroy(r.s.soft);
+}
+
+static void step_absent(void *arg)
+{
+	struct rig *r = arg;
+
+	tn_nvme_bell(register_of(r, TN_NVME_CSTS), r->absent ? TN_NVME_GONE : TN_NVME_CSTS_READY);
+	if (r->absent == 0) {
+		r->s.port.pause = soft_rig_step;
+		soft_rig_step(r);
+		return;
+	}
+	r->absent--;
+	r->s.now += STEP_NS;
+}
+
+/* As long as CAP.TO says, which is a second. */
+static void one_that_reads_as_ones_during_its_reset_is_waited_for(void **state)
+{
+	uint64_t before;
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	r.absent = 500;
+	r.s.port.pause = step_absent;
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), 0);
+	assert_int_equal(tn_nvme_check(r.n), 0);
+	assert_int_equal(r.s.cuts, 0);
+	r.absent = UINT32_MAX;
+	r.s.port.pause = step_absent;
+	before = r.s.now;
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), -ENODEV);
+	assert_true(r.s.now - before >= 1000 * STEP_NS && r.s.now - before <= 2100 * STEP_NS);
+	assert_int_equal(r.s.cuts, 1);
+	tn_nvme_destroy(r.n);
+	tn_soft_destroy(r.s.soft);
+}
+
 /* As a pair's thread does it. */
 static void *restart(void *arg)
 {
@@ -464,6 +527,8 @@ int main(void)
 		cmocka_unit_test(a_reset_ends_what_is_under_way_and_it_goes_on),
 		cmocka_unit_test(one_that_is_unplugged_is_gone_and_nothing_waits),
 		cmocka_unit_test(one_that_does_not_answer_ends_every_call_in_time),
+		cmocka_unit_test(one_that_was_gone_is_cut_off_for_all_pairs_though_it_comes_back),
+		cmocka_unit_test(one_that_reads_as_ones_during_its_reset_is_waited_for),
 		cmocka_unit_test(a_reset_does_not_wait_for_memory_that_is_being_pinned),
 		cmocka_unit_test(queues_lie_in_memory_that_the_caller_supplies),
 		cmocka_unit_test(queues_lie_in_a_hugepage),

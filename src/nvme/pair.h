@@ -5,8 +5,8 @@
  * A command that is not answered in time is aborted (Base 5.1); if it has not ended in the same time again, whatever the controller said to that, the controller
  * is reset, and everything that was under way and not answered fails (Base 3.7.2). Until then its id and its list stay taken, and the memory that it names is
  * the controller's: a late answer writes nothing that somebody else has. If not even a reset ends it, commands under way stay so, and the reset is tried
- * again every second, for a minute; then the controller's way to memory is cut, and it is as gone as one that was pulled. A controller that is gone has no
- * memory to reach, and everything fails at once.
+ * again every second, for a minute; then the controller's way to memory is cut, and it is as gone as one that was pulled. A controller that is gone is cut off at
+ * once, because it may come back, and everything fails.
  *
  * A pair's thread makes all calls. What a command is for is the user's business, by the index of its id.
  */
