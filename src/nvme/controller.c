@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "nvme/identify.h"
+#include "nvme/mappings.h"
 
 #define ADMIN_ENTRIES 32u
 #define ADMIN_NS 10000000000ull
@@ -23,15 +24,6 @@ struct pair {
 	uint32_t generation; /* in which it was made */
 };
 
-/* Memory that was mapped by so many. by: who knows its place on the bus; NULL: the port. */
-struct mapped {
-	void *memory;
-	uint64_t bytes;
-	const struct tn_nvme_provider *by;
-	struct tn_p2p *table;
-	uint32_t users;
-};
-
 struct tn_nvme {
 	struct tn_nvme_opts o;
 	struct tn_nvme_info info;
@@ -41,8 +33,7 @@ struct tn_nvme {
 	const struct tn_p2p *queue_table; /* of the caller's memory for queues; NULL: none was supplied, or not mapped yet */
 	unsigned char *identify;
 	uint64_t identify_bus;
-	struct mapped mapped[TN_NVME_MEMORIES];
-	pthread_mutex_t memories; /* of those mapped: pinning a large one takes seconds, in which a reset must not have to wait */
+	struct tn_nvme_mappings mappings;
 	pthread_mutex_t lock; /* of admin commands and resets: each pair may have a thread of its own */
 	uint32_t generation;  /* shared: rises with each reset */
 	uint32_t failures;    /* resets in a row that failed, or left a pair that could not be made again; ... */
@@ -511,7 +502,7 @@ int tn_nvme_create(const struct tn_nvme_opts *opts, struct tn_nvme **out)
 	n->npairs = 1;
 	n->generation = 1;
 	pthread_mutex_init(&n->lock, NULL);
-	pthread_mutex_init(&n->memories, NULL);
+	tn_nvme_mappings_init(&n->mappings, opts->port, opts->alloc);
 	n->pair = tn_get(opts->alloc, (opts->queues + 1) * sizeof(*n->pair));
 	rc = n->pair ? bring_up(n) : tn_fail(-ENOMEM, "nvme: no memory");
 	if (rc) {
@@ -570,7 +561,7 @@ void tn_nvme_destroy(struct tn_nvme *n)
 	if (n->identify)
 		n->o.port->put(n->o.port->arg, n->identify, TN_NVME_IDENTIFY_BYTES);
 	tn_put(n->o.alloc, n->pair, (n->o.queues + 1) * sizeof(*n->pair));
-	pthread_mutex_destroy(&n->memories);
+	tn_nvme_mappings_fini(&n->mappings);
 	pthread_mutex_destroy(&n->lock);
 	tn_put(n->o.alloc, n, sizeof(*n));
 }
@@ -667,109 +658,19 @@ struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue)
 
 /* ---- memories ------------------------------------------------------------------------------------------------------ */
 
-static struct mapped *mapped_at(struct tn_nvme *n, const void *memory, uint64_t bytes)
-{
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++)
-		if (n->mapped[i].memory == memory && n->mapped[i].bytes == bytes)
-			return &n->mapped[i];
-	return NULL;
-}
-
-static bool meets_mapped(const struct tn_nvme *n, uintptr_t memory, uint64_t bytes)
-{
-	for (uint32_t i = 0; i < TN_NVME_MEMORIES; i++)
-		if (memory < (uintptr_t)n->mapped[i].memory + n->mapped[i].bytes && (uintptr_t)n->mapped[i].memory < memory + bytes)
-			return true;
-	return false;
-}
-
-static int attach(struct tn_nvme *n, const struct tn_nvme_provider *by, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *port = n->o.port;
-
-	return by ? by->attach(by->arg, port, memory, bytes) : port->map(port->arg, memory, bytes);
-}
-
-static void detach(struct tn_nvme *n, const struct tn_nvme_provider *by, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *port = n->o.port;
-
-	if (by)
-		by->detach(by->arg, port, memory, bytes);
-	else
-		port->unmap(port->arg, memory, bytes);
-}
-
-/* Under the lock of memories. */
-static int map(struct tn_nvme *n, struct mapped *m, const struct tn_nvme_provider *by, void *memory, uint64_t bytes)
-{
-	const struct tn_nvme_port *port = n->o.port;
-	const struct tn_p2p_range range = {(uintptr_t)memory, bytes};
-	int rc;
-
-	if (!m)
-		return tn_fail(-ENOSPC, "nvme: %u memories are mapped", TN_NVME_MEMORIES);
-	if (meets_mapped(n, (uintptr_t)memory, bytes))
-		return tn_fail(-EEXIST, "nvme: some of the %llu bytes at %p are mapped already, beside others", (unsigned long long)bytes, memory);
-	rc = attach(n, by, memory, bytes);
-	if (rc)
-		return rc;
-	rc = tn_p2p_create(&range, 1, by ? by->translate : port->translate, by ? by->arg : port->arg, n->o.alloc, &m->table);
-	if (rc) {
-		detach(n, by, memory, bytes);
-		return rc;
-	}
-	m->memory = memory;
-	m->bytes = bytes;
-	m->by = by;
-	return 0;
-}
-
-static int map_by(struct tn_nvme *n, const struct tn_nvme_provider *by, void *memory, uint64_t bytes, const struct tn_p2p **table)
-{
-	struct mapped *m;
-	int rc = 0;
-
-	if (bytes == 0 || bytes % TN_NVME_PAGE || (uintptr_t)memory % TN_NVME_PAGE)
-		return tn_fail(-EINVAL, "nvme: %llu bytes at %p are not whole pages", (unsigned long long)bytes, memory);
-	pthread_mutex_lock(&n->memories);
-	m = mapped_at(n, memory, bytes);
-	if (!m) {
-		m = mapped_at(n, NULL, 0);
-		rc = map(n, m, by, memory, bytes);
-	} else if (m->by != by) {
-		rc = tn_fail(-EEXIST, "nvme: the %llu bytes at %p are mapped already, by another provider", (unsigned long long)bytes, memory);
-	}
-	if (rc == 0) {
-		m->users++;
-		*table = m->table;
-	}
-	pthread_mutex_unlock(&n->memories);
-	return rc;
-}
-
 int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table)
 {
-	return map_by(n, NULL, memory, bytes, table);
+	return tn_nvme_mappings_map(&n->mappings, NULL, memory, bytes, table);
 }
 
 int tn_nvme_map_other(struct tn_nvme *n, const struct tn_nvme_provider *provider, void *memory, uint64_t bytes, const struct tn_p2p **table)
 {
 	if (!provider)
 		return tn_fail(-ENOTSUP, "%s: %s", n->o.port->name, n->o.port->other);
-	return map_by(n, provider, memory, bytes, table);
+	return tn_nvme_mappings_map(&n->mappings, provider, memory, bytes, table);
 }
 
 void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes)
 {
-	struct mapped *m;
-
-	pthread_mutex_lock(&n->memories);
-	m = mapped_at(n, memory, bytes);
-	if (m && --m->users == 0) {
-		tn_p2p_destroy(m->table);
-		detach(n, m->by, memory, bytes);
-		memset(m, 0, sizeof(*m));
-	}
-	pthread_mutex_unlock(&n->memories);
+	tn_nvme_mappings_unmap(&n->mappings, memory, bytes);
 }
