@@ -672,5 +672,15 @@ int tn_nvme_map_other(struct tn_nvme *n, const struct tn_nvme_provider *provider
 
 void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes)
 {
-	tn_nvme_mappings_unmap(&n->mappings, memory, bytes);
+	tn_nvme_mappings_change(&n->mappings, memory, bytes, -1, 0);
+}
+
+void tn_nvme_hold(struct tn_nvme *n, void *memory, uint64_t bytes)
+{
+	tn_nvme_mappings_change(&n->mappings, memory, bytes, -1, 1);
+}
+
+void tn_nvme_release(struct tn_nvme *n, void *memory, uint64_t bytes)
+{
+	tn_nvme_mappings_change(&n->mappings, memory, bytes, 0, -1);
 }

@@ -128,7 +128,7 @@ struct tn_nvme_queue *tn_nvme_io_queue(struct tn_nvme *n, uint32_t queue);
 
 /*
  * The controller may reach this memory, which is whole pages, until as many calls of tn_nvme_unmap; *table: where it lies on the bus, the same for
- * all who map it. 0; -EINVAL, -ENOMEM; -EEXIST: mapped with other memory beside it; -ENOSPC: too many memories; what the port says.
+ * all who map it. 0; -EINVAL, -ENOMEM; -EEXIST: mapped with other memory beside it; -EBUSY: held; -ENOSPC: too many memories; what the port says.
  */
 int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn_p2p **table);
 /*
@@ -139,6 +139,12 @@ int tn_nvme_map(struct tn_nvme *n, void *memory, uint64_t bytes, const struct tn
 int tn_nvme_map_other(struct tn_nvme *n, const struct tn_nvme_provider *provider, void *memory, uint64_t bytes, const struct tn_p2p **table);
 /* Of either. Nothing under way names it. */
 void tn_nvme_unmap(struct tn_nvme *n, void *memory, uint64_t bytes);
+/*
+ * Instead of tn_nvme_unmap, where commands that have not ended may name it: it keeps its place on the bus, which no other memory gets, until as many releases.
+ * When all its users have unmapped it or hold it, nobody maps it: what lies at its address may be other memory by then.
+ */
+void tn_nvme_hold(struct tn_nvme *n, void *memory, uint64_t bytes);
+void tn_nvme_release(struct tn_nvme *n, void *memory, uint64_t bytes);
 
 /* Does an admin command without data: 0 and *result, or as create; -EREMOTEIO: the controller refused it. */
 int tn_nvme_admin(struct tn_nvme *n, const struct tn_nvme_command *command, uint32_t *result);

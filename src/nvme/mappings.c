@@ -89,6 +89,8 @@ int tn_nvme_mappings_map(struct tn_nvme_mappings *ms, const struct tn_nvme_provi
 	if (!m) {
 		m = mapped_at(ms, NULL, 0);
 		rc = map(ms, m, by, memory, bytes);
+	} else if (!m->users) {
+		rc = tn_fail(-EBUSY, "nvme: commands that have not ended name the %llu bytes at %p as they were mapped before", (unsigned long long)bytes, memory);
 	} else if (m->by != by) {
 		rc = tn_fail(-EEXIST, "nvme: the %llu bytes at %p are mapped already, by another provider", (unsigned long long)bytes, memory);
 	}
@@ -100,13 +102,17 @@ int tn_nvme_mappings_map(struct tn_nvme_mappings *ms, const struct tn_nvme_provi
 	return rc;
 }
 
-void tn_nvme_mappings_unmap(struct tn_nvme_mappings *ms, void *memory, uint64_t bytes)
+void tn_nvme_mappings_change(struct tn_nvme_mappings *ms, void *memory, uint64_t bytes, int users, int holders)
 {
 	struct tn_nvme_mapped *m;
 
 	pthread_mutex_lock(&ms->lock);
 	m = mapped_at(ms, memory, bytes);
-	if (m && --m->users == 0) {
+	if (m) {
+		m->users += users;
+		m->holders += holders;
+	}
+	if (m && !m->users && !m->holders) {
 		tn_p2p_destroy(m->table);
 		detach(ms, m->by, memory, bytes);
 		memset(m, 0, sizeof(*m));

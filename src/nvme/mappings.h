@@ -11,13 +11,13 @@
 
 #include "nvme/controller.h"
 
-/* Memory that was mapped by so many. by: who knows its place on the bus; NULL: the port. */
+/* Memory that was mapped by so many, or that so many hold. by: who knows its place on the bus; NULL: the port. */
 struct tn_nvme_mapped {
 	void *memory;
 	uint64_t bytes;
 	const struct tn_nvme_provider *by;
 	struct tn_p2p *table;
-	uint32_t users;
+	int users, holders;
 };
 
 struct tn_nvme_mappings {
@@ -33,6 +33,7 @@ void tn_nvme_mappings_init(struct tn_nvme_mappings *ms, const struct tn_nvme_por
 void tn_nvme_mappings_fini(struct tn_nvme_mappings *ms);
 /* As tn_nvme_map; by: as tn_nvme_map_other, or NULL: the port. */
 int tn_nvme_mappings_map(struct tn_nvme_mappings *ms, const struct tn_nvme_provider *by, void *memory, uint64_t bytes, const struct tn_p2p **table);
-void tn_nvme_mappings_unmap(struct tn_nvme_mappings *ms, void *memory, uint64_t bytes);
+/* So many users (tn_nvme_unmap) and holders (tn_nvme_hold, tn_nvme_release) more or less; unmapped with the last of both. */
+void tn_nvme_mappings_change(struct tn_nvme_mappings *ms, void *memory, uint64_t bytes, int users, int holders);
 
 #endif

@@ -68,24 +68,49 @@ int tn_nvme_memories_map(struct tn_nvme_memories *ms, void *memory, uint64_t byt
 	return 0;
 }
 
-void tn_nvme_memories_unmap(struct tn_nvme_memories *ms, void *memory, uint64_t bytes)
+/* There are no more of them than mapped memories. */
+static void hold(struct tn_nvme_memories *ms, void *memory, uint64_t bytes)
+{
+	uint32_t i = 0;
+
+	while (i < ms->nheld && (ms->held[i].address != memory || ms->held[i].bytes != bytes))
+		i++;
+	if (i < ms->nheld) {
+		tn_nvme_unmap(ms->nvme, memory, bytes);
+		return;
+	}
+	ms->held[ms->nheld++] = (struct tn_nvme_held){memory, bytes};
+	tn_nvme_hold(ms->nvme, memory, bytes);
+}
+
+void tn_nvme_memories_unmap(struct tn_nvme_memories *ms, void *memory, uint64_t bytes, bool named)
 {
 	struct tn_nvme_memory *m = find(ms, memory, bytes);
 
 	if (!m || --m->users > 0)
 		return;
-	tn_nvme_unmap(ms->nvme, memory, bytes);
+	if (named)
+		hold(ms, memory, bytes);
+	else
+		tn_nvme_unmap(ms->nvme, memory, bytes);
 	ms->n--;
 	memmove(m, m + 1, (size_t)(&ms->memory[ms->n] - m) * sizeof(*m));
 	ms->hit.length = 0;
+}
+
+void tn_nvme_memories_release(struct tn_nvme_memories *ms)
+{
+	for (; ms->nheld; ms->nheld--)
+		tn_nvme_release(ms->nvme, ms->held[ms->nheld - 1].address, ms->held[ms->nheld - 1].bytes);
 }
 
 void tn_nvme_memories_unmap_all(struct tn_nvme_memories *ms)
 {
 	while (ms->n) {
 		ms->memory[0].users = 1;
-		tn_nvme_memories_unmap(ms, ms->memory[0].address, ms->memory[0].bytes);
+		tn_nvme_memories_unmap(ms, ms->memory[0].address, ms->memory[0].bytes, false);
 	}
+	tn_nvme_memories_release(ms);
 }
 
 int tn_nvme_memories_look_up(struct tn_nvme_memories *ms, uintptr_t address, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max)

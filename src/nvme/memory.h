@@ -18,12 +18,19 @@ struct tn_nvme_memory {
 	const struct tn_p2p *table;
 };
 
+/* That were unmapped while commands which had not ended named them. */
+struct tn_nvme_held {
+	void *address;
+	uint64_t bytes;
+};
+
 /* memory: the first n, by address; they do not meet: each address has one place on the bus, which lasts until its memory is unmapped.
    hit: the piece that was found last, and its address; most addresses that are asked for lie in the same one. */
 struct tn_nvme_memories {
 	struct tn_nvme *nvme;
 	struct tn_nvme_memory memory[TN_NVME_MEMORIES];
-	uint32_t n;
+	struct tn_nvme_held held[TN_NVME_MEMORIES]; /* each once */
+	uint32_t n, nheld;
 	uintptr_t hit_address;
 	struct tn_nvme_piece hit;
 };
@@ -31,9 +38,19 @@ struct tn_nvme_memories {
 /* Until as many unmaps. As tn_nvme_map; -EEXIST: some of it is mapped already, with other memory beside it or without the rest. */
 int tn_nvme_memories_map(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
 bool tn_nvme_memories_has(const struct tn_nvme_memories *m, const void *memory, uint64_t bytes);
-/* Of so many maps; nothing under way names it. */
-void tn_nvme_memories_unmap(struct tn_nvme_memories *m, void *memory, uint64_t bytes);
+/* Of so many maps. named: commands under way may name it; it is not found any more, but held until tn_nvme_memories_settle or unmap_all. */
+void tn_nvme_memories_unmap(struct tn_nvme_memories *m, void *memory, uint64_t bytes, bool named);
+/* Nothing under way names any. */
 void tn_nvme_memories_unmap_all(struct tn_nvme_memories *m);
+void tn_nvme_memories_release(struct tn_nvme_memories *m);
+
+/* So many commands are under way on the pair. None: what is held is released. */
+static inline void tn_nvme_memories_settle(struct tn_nvme_memories *m, uint32_t ncommands)
+{
+	if (m->nheld && !ncommands)
+		tn_nvme_memories_release(m);
+}
+
 /* As tn_nvme_memories_find, where the piece is not that of the last time. */
 int tn_nvme_memories_look_up(struct tn_nvme_memories *m, uintptr_t address, uint64_t bytes, struct tn_nvme_piece *piece, uint32_t max);
 

@@ -232,7 +232,8 @@ void tn_nvme_engine_unmap(struct tn_io *io, void *memory, uint64_t bytes)
 		return;
 	/* No request of whoever unmaps it is under way; but those of another memory, with some of the same bytes, name this one's place on the bus. */
 	tn_nvme_pair_drain(&e->pair);
-	tn_nvme_memories_unmap(&e->memories, memory, bytes);
+	tn_nvme_memories_settle(&e->memories, e->pair.ncommands);
+	tn_nvme_memories_unmap(&e->memories, memory, bytes, e->pair.ncommands > 0);
 }
 
 void tn_nvme_engine_range(const struct tn_io *io, uint64_t *first, uint64_t *blocks)

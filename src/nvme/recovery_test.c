@@ -183,12 +183,57 @@ static void what_was_answered_before_a_reset_has_ended_well(void **state)
 	down(&r);
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+
+static int bus_of(struct rig *r, const void *memory, uint64_t *bus)
+{
+	uint64_t contiguous;
+
+	return r->s.port.translate(r->s.port.arg, (uintptr_t)memory, FILE_BYTES, bus, &contiguous);
+}
+
+/* A read into memory that another user unmaps. */
+static void memory_keeps_its_place_on_the_bus_until_what_hangs_has_failed(void **state)
+{
+	struct tn_io_req *done;
+	unsigned char *other = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t bus, later, others, bounced;
+	struct rig r;
+
+	assert_true(other != MAP_FAILED);
+	setup(&r, tn_test_seed());
+	up(&r);
+	assert_int_equal(bus_of(&r, r.memory, &bus), 0);
+	r.s.dead = true;
+	begin_read(&r);
+	while (stats_of(&r).resets == 0)
+		assert_int_equal(tn_io_poll(r.io, &done, 1, STEP_NS), 0);
+	tn_io_unmap(r.io, r.memory, FILE_BYTES);
+	assert_int_equal(bus_of(&r, r.memory, &later), 0);
+	assert_int_equal(later, bus);
+	assert_int_equal(tn_io_map(r.io, other, FILE_BYTES), 0);
+	assert_int_equal(bus_of(&r, other, &others), 0);
+	assert_true(others >= bus + FILE_BYTES || others + FILE_BYTES <= bus);
+	assert_int_equal(tn_io_map(r.io, r.memory, FILE_BYTES), -EBUSY);
+	r.s.dead = false;
+	assert_int_equal(end_read(&r), -EIO);
+	assert_int_equal(bus_of(&r, r.memory, &bus), -EFAULT);
+	assert_int_equal(tn_io_map(r.io, r.memory, FILE_BYTES), 0);
+	bounced = stats_of(&r).bounced;
+	begin_read(&r);
+	assert_int_equal(end_read(&r), 0);
+	assert_int_equal(stats_of(&r).bounced, bounced);
+	down(&r);
+	munmap(other, FILE_BYTES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_command_that_was_not_aborted_has_the_same_time_again),
 		cmocka_unit_test(no_reset_if_the_late_command_ends_while_its_abort_is_waited_for),
 		cmocka_unit_test(what_was_answered_before_a_reset_has_ended_well),
+		cmocka_unit_test(memory_keeps_its_place_on_the_bus_until_what_hangs_has_failed),
 	};
 
 	return cmocka_run_group_tests_name("nvme-recovery", tests, NULL, NULL);

@@ -197,6 +197,7 @@ bool tn_lane_commands_turn(struct tn_lane_commands *x)
 
 	for (uint32_t i = 0; i < x->ndrives; i++) {
 		any |= x->drive[i].o.nvme && tn_nvme_pair_poll(&x->drive[i].pair);
+		tn_nvme_memories_settle(&x->drive[i].memories, x->drive[i].pair.ncommands);
 		push(&x->drive[i]);
 	}
 	while (!tn_list_empty(&x->over)) {
@@ -233,10 +234,13 @@ void tn_lane_commands_pause(const struct tn_lane_commands *x)
 static void unmap_first(struct tn_lane_commands *x, uint32_t n, void *memory, uint64_t bytes)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (!x->drive[i].o.nvme)
+		struct drive *d = &x->drive[i];
+
+		if (!d->o.nvme)
 			continue;
-		tn_nvme_pair_drain(&x->drive[i].pair); /* of other memory, with some of the same bytes */
-		tn_nvme_memories_unmap(&x->drive[i].memories, memory, bytes);
+		tn_nvme_pair_drain(&d->pair); /* of other memory, with some of the same bytes */
+		tn_nvme_memories_settle(&d->memories, d->pair.ncommands);
+		tn_nvme_memories_unmap(&d->memories, memory, bytes, d->pair.ncommands > 0);
 	}
 }
 
