@@ -234,7 +234,7 @@ static uint32_t create_queue(struct tn_soft *s, const struct tn_nvme_command *c)
 	uint32_t number = c->dword10 & 0xffff, entries = (c->dword10 >> 16) + 1;
 	bool completion = c->opcode == TN_NVME_CREATE_CQ;
 
-	if (number == 0 || number > s->o.queues || (completion ? s->cq[number].entries : s->sq[number].entries))
+	if (number == 0 || number > s->made || (completion ? s->cq[number].entries : s->sq[number].entries))
 		return TN_NVME_INVALID_QUEUE;
 	if (entries < 2 || entries > s->o.entries)
 		return TN_NVME_INVALID_SIZE;
@@ -316,7 +316,7 @@ static uint32_t admin(struct tn_soft *s, struct tn_soft_work *w)
 		return abort_command(s, c, &w->result);
 	case TN_NVME_SET_FEATURES:
 		if ((c->dword10 & 0xff) == TN_NVME_FEATURE_QUEUES)
-			w->result = (s->o.queues - 1) | (s->o.queues - 1) << 16;
+			w->result = (s->granted - 1) | (s->granted - 1) << 16;
 		return 0;
 	default:
 		return TN_NVME_INVALID_OPCODE;
@@ -602,6 +602,7 @@ int tn_soft_create(const struct tn_soft_opts *opts, struct tn_soft **out)
 	start_drive(s);
 	s->file = -1;
 	s->chances = opts->chances;
+	s->granted = s->made = opts->queues;
 	s->cap = capabilities(s);
 	tn_rng_seed(&s->rng, opts->seed);
 	tn_rng_seed(&s->map_rng, opts->seed);
@@ -652,6 +653,12 @@ void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances)
 	__atomic_store_n(&s->chances.fatal, chances->fatal, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->chances.late, chances->late, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->chances.stall, chances->stall, __ATOMIC_RELAXED);
+}
+
+void tn_soft_grant(struct tn_soft *s, uint32_t granted, uint32_t made)
+{
+	s->granted = granted;
+	s->made = made;
 }
 
 void tn_soft_hang(struct tn_soft *s)

@@ -95,6 +95,8 @@ void tn_soft_stop(struct tn_soft *s);
 
 /* From now on these. */
 void tn_soft_fault(struct tn_soft *s, const struct tn_soft_chances *chances);
+/* From now on it grants so many pairs of queues, and makes none of a higher number than made. Not while a thread steps it. */
+void tn_soft_grant(struct tn_soft *s, uint32_t granted, uint32_t made);
 /* Stalls for ever. */
 void tn_soft_hang(struct tn_soft *s);
 /* Gone at once: every register reads as ones. */

@@ -73,6 +73,7 @@ struct tn_soft {
 	unsigned char *registers, *media;
 	uint64_t register_bytes;
 	uint32_t cc; /* as it was seen last */
+	uint32_t granted, made; /* pairs of queues */
 	int file;    /* of the namespace, -1: none */
 	struct tn_fork_fd fork; /* a child that outlives this process must not keep it */
 	bool unplugged, hung, stop, threaded;

@@ -22,6 +22,8 @@ struct pair {
 	uint64_t sq_bus, cq_bus;
 	bool made; /* the controller knows it */
 	uint32_t generation; /* in which it was made */
+	uint32_t failures;   /* in a row to make it again, of the admin queues: to reset the controller; ... */
+	uint64_t failing_ns; /* ... and since when */
 };
 
 struct tn_nvme {
@@ -36,8 +38,6 @@ struct tn_nvme {
 	struct tn_nvme_mappings mappings;
 	pthread_mutex_t lock; /* of admin commands and resets: each pair may have a thread of its own */
 	uint32_t generation;  /* shared: rises with each reset */
-	uint32_t failures;    /* resets in a row that failed, or left a pair that could not be made again; ... */
-	uint64_t failing_ns;  /* ... and since when */
 	bool cut;	      /* shared: it reaches no memory any more */
 };
 
@@ -375,22 +375,22 @@ static int make_pair(struct tn_nvme *n, uint32_t number)
 }
 
 /* As many as the controller grants, of those that are wanted (Base 5.27.1.5). */
-static int ask_for_queues(struct tn_nvme *n)
+static int ask_for_queues(struct tn_nvme *n, uint32_t wanted, uint32_t *granted)
 {
 	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);
-	uint32_t result, want = n->o.queues - 1, sq, cq;
+	uint32_t result, sq, cq;
 	int rc;
 
 	c.dword10 = TN_NVME_FEATURE_QUEUES;
-	c.dword11 = want | want << 16;
+	c.dword11 = (wanted - 1) | (wanted - 1) << 16;
 	rc = admin(n, &c, &result);
 	if (rc)
 		return rc;
 	sq = (result & 0xffff) + 1;
 	cq = (result >> 16) + 1;
-	n->info.queues = sq < cq ? sq : cq;
-	if (n->info.queues > n->o.queues)
-		n->info.queues = n->o.queues;
+	*granted = sq < cq ? sq : cq;
+	if (*granted > wanted)
+		*granted = wanted;
 	return 0;
 }
 
@@ -477,7 +477,7 @@ static int bring_up(struct tn_nvme *n)
 	rc = rc ? rc : enable(n);
 	rc = rc ? rc : identify_controller(n);
 	rc = rc ? rc : identify_namespace(n);
-	rc = rc ? rc : ask_for_queues(n);
+	rc = rc ? rc : ask_for_queues(n, n->o.queues, &n->info.queues);
 	if (rc == 0 && n->o.queue_memory)
 		rc = tn_nvme_map(n, n->o.queue_memory, n->o.queue_bytes, &n->queue_table);
 	for (n->npairs = 1; rc == 0 && n->npairs <= n->info.queues; n->npairs++) {
@@ -566,37 +566,37 @@ void tn_nvme_destroy(struct tn_nvme *n)
 	tn_put(n->o.alloc, n, sizeof(*n));
 }
 
-/* Under lock. Afterwards the controller has no I/O queues (Base 3.7.2), and the number of queues is asked for again (Base 5.27.1.5). */
+/* Under lock. Afterwards the controller has no I/O queues (Base 3.7.2), and the number of queues is asked for again: all that are in use, or it has not come back. */
 static int restart(struct tn_nvme *n)
 {
-	struct tn_nvme_command c = tn_nvme_command_of(TN_NVME_SET_FEATURES, 0);
-	uint32_t want = n->info.queues - 1, result;
+	uint32_t granted = 0;
 	int rc = disable(n);
 
 	for (uint32_t i = 1; rc == 0 && i < n->npairs; i++)
 		n->pair[i].made = false;
 	rc = rc ? rc : enable(n);
-	c.dword10 = TN_NVME_FEATURE_QUEUES;
-	c.dword11 = want | want << 16;
-	rc = rc ? rc : admin(n, &c, &result);
+	rc = rc ? rc : ask_for_queues(n, n->info.queues, &granted);
+	if (rc == 0 && granted < n->info.queues)
+		rc = tn_fail(-EIO, "%s: grants %u pairs of queues after a reset, of %u in use", n->o.port->name, granted, n->info.queues);
 	if (rc == 0) /* release: whoever sees it knows that the controller touches no memory of commands from before */
 		__atomic_store_n(&n->generation, n->generation + 1, __ATOMIC_RELEASE);
 	return rc;
 }
 
 /*
- * Under lock: how a try to get it back ended, with status or -ENODEV. Who waits for it waits no longer than this says. One that is gone may come back, with its
- * commands: it is cut off at once, for all pairs. If that fails, its configuration answers as little as its registers do: it is not on the bus.
+ * Under lock: how a try to reset it, or to make this pair again, ended, with status or -ENODEV. Who waits for it waits no longer than this says, whatever becomes of
+ * other pairs. One that is gone may come back, with its commands: it is cut off at once, for all pairs. If that fails, its configuration answers as little as its
+ * registers do: it is not on the bus.
  */
-static int tried(struct tn_nvme *n, int status)
+static int tried(struct tn_nvme *n, struct pair *p, int status)
 {
 	uint64_t now = tn_now_ns(n->o.clock);
 
 	if (status == 0)
-		n->failures = 0;
-	else if (n->failures++ == 0)
-		n->failing_ns = now;
-	if (status == 0 || (status != -ENODEV && (n->failures < GIVE_UP_TRIES || now - n->failing_ns < GIVE_UP_NS)))
+		p->failures = 0;
+	else if (p->failures++ == 0)
+		p->failing_ns = now;
+	if (status == 0 || (status != -ENODEV && (p->failures < GIVE_UP_TRIES || now - p->failing_ns < GIVE_UP_NS)))
 		return status;
 	if (n->o.port->cut(n->o.port->arg) && status != -ENODEV)
 		return status;
@@ -614,22 +614,21 @@ int tn_nvme_restart(struct tn_nvme *n, uint32_t generation)
 	int rc;
 
 	pthread_mutex_lock(&n->lock);
-	rc = n->cut ? tn_nvme_check(n) : n->generation == generation ? restart(n) : 0;
-	if (rc && !n->cut)
-		rc = tried(n, rc);
+	rc = n->cut ? tn_nvme_check(n) : n->generation == generation ? tried(n, &n->pair[TN_NVME_ADMIN], restart(n)) : 0;
 	pthread_mutex_unlock(&n->lock);
 	return rc;
 }
 
 int tn_nvme_renew(struct tn_nvme *n, uint32_t queue, uint32_t *generation)
 {
+	struct pair *p = &n->pair[queue + 1];
 	int rc;
 
 	pthread_mutex_lock(&n->lock);
 	*generation = n->generation;
-	rc = n->cut ? tn_nvme_check(n) : n->pair[queue + 1].generation == n->generation ? 0 : make_pair(n, queue + 1);
+	rc = n->cut ? tn_nvme_check(n) : p->generation == n->generation ? 0 : make_pair(n, queue + 1);
 	if (rc != -ENODEV) /* whether it is gone, the next reset finds out */
-		rc = tried(n, rc);
+		rc = tried(n, p, rc);
 	pthread_mutex_unlock(&n->lock);
 	return rc;
 }

@@ -155,8 +155,8 @@ int tn_nvme_reset(struct tn_nvme *n);
 /* How often it was reset. If it has risen, the controller touches no memory of commands that were under way on any pair. */
 uint32_t tn_nvme_generation(const struct tn_nvme *n);
 /*
- * Resets it, unless another thread has done so since that generation. It has no I/O queues then. As create. If it is gone, or no reset has brought it back
- * for a minute, its way to memory is cut, and it counts as gone from then on, for all pairs and whatever it says.
+ * Resets it, unless another thread has done so since that generation. It has no I/O queues then. As create. If it is gone, or for a minute no reset has
+ * brought it back, with all its pairs, its way to memory is cut, and it counts as gone from then on, for all pairs and whatever it says.
  */
 int tn_nvme_restart(struct tn_nvme *n, uint32_t generation);
 /* The pair, which the caller drives, is known to the controller and, if it was not, empty; *generation: the present one. As tn_nvme_admin. */

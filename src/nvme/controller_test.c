@@ -366,6 +366,49 @@ static void one_that_reads_as_ones_during_its_reset_is_waited_for(void **state)
 	tn_soft_destroy(r.s.soft);
 }
 
+/* Every second for a minute, and no longer, though another pair is made again each time, before it or after it. */
+static void a_pair_that_is_never_made_again_ends_with_the_controller_cut_off(void **state)
+{
+	for (uint32_t first = 0; first < 2; first++) {
+		uint32_t generation, seconds = 0;
+		struct rig r;
+		int rc;
+
+		setup(&r);
+		must_come_up(&r);
+		tn_soft_grant(r.s.soft, 2, 1);
+		do {
+			assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), 0);
+			if (first)
+				assert_int_equal(tn_nvme_renew(r.n, 0, &generation), 0);
+			rc = tn_nvme_renew(r.n, 1, &generation);
+			if (!first && rc != -ENODEV)
+				assert_int_equal(tn_nvme_renew(r.n, 0, &generation), 0);
+			assert_in_range(++seconds, 1, 70);
+			r.s.now += 1000 * STEP_NS;
+		} while (rc == -EREMOTEIO);
+		assert_int_equal(rc, -ENODEV);
+		assert_in_range(seconds, 55, 70);
+		assert_int_equal(r.s.cuts, 1);
+		tn_nvme_destroy(r.n);
+		tn_soft_destroy(r.s.soft);
+	}
+}
+
+static void one_that_grants_fewer_pairs_after_a_reset_has_not_come_back(void **state)
+{
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	tn_soft_grant(r.s.soft, 1, 2);
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), -EIO);
+	assert_non_null(strstr(tn_error_last()->text, "grants 1 pairs of queues after a reset, of 2 in use"));
+	tn_soft_grant(r.s.soft, 3, 3);
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), 0);
+	down(&r);
+}
+
 /* As a pair's thread does it. */
 static void *restart(void *arg)
 {
@@ -529,6 +572,8 @@ int main(void)
 		cmocka_unit_test(one_that_does_not_answer_ends_every_call_in_time),
 		cmocka_unit_test(one_that_was_gone_is_cut_off_for_all_pairs_though_it_comes_back),
 		cmocka_unit_test(one_that_reads_as_ones_during_its_reset_is_waited_for),
+		cmocka_unit_test(a_pair_that_is_never_made_again_ends_with_the_controller_cut_off),
+		cmocka_unit_test(one_that_grants_fewer_pairs_after_a_reset_has_not_come_back),
 		cmocka_unit_test(a_reset_does_not_wait_for_memory_that_is_being_pinned),
 		cmocka_unit_test(queues_lie_in_memory_that_the_caller_supplies),
 		cmocka_unit_test(queues_lie_in_a_hugepage),
