@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The file becomes longer: zeros first, then the header that says so, each flushed. After a power cut in between, or a failure, it is as long as
- * before. One request at a time; nothing else waits for it.
+ * before. One request at a time; nothing else waits for it: other requests' commands are sent first, and few of its own are under way.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "nvme/engine_internal.h"
+
+#define ZEROS_AT_ONCE 4u	 /* commands: the others' ids and the drive's time are not growth's */
+#define ZEROES_BYTES (2u << 20) /* of a write zeroes: a drive that really writes them ends it in time */
 
 static const struct tn_nvme_part no_memory = {.bounce = TN_NVME_NO_BOUNCE};
 
@@ -49,11 +52,19 @@ static void start(struct tn_nvme_engine *e, struct tn_io_req *req)
 	e->phase = TN_NVME_ZERO;
 }
 
+/* Of one command: the controller's limit (WZSL; 0 is none: NVM 4.1.5) says what it takes, not how long that lasts. */
+static uint64_t most_zeros(const struct tn_nvme_engine *e, const struct tn_nvme_info *info)
+{
+	if (!info->zeroes_bytes)
+		return e->bounce_bytes;
+	return info->zeroes_bytes < ZEROES_BYTES ? info->zeroes_bytes : ZEROES_BYTES;
+}
+
 /* One command's worth of zeros; false: not now. */
 static bool send_zeros(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
 	const struct tn_nvme_info *info = tn_nvme_info(e->o.nvme);
-	uint64_t left = end_of(req) - e->zeroed, most = info->zeroes_bytes ? info->zeroes_bytes : e->bounce_bytes;
+	uint64_t left = end_of(req) - e->zeroed, most = most_zeros(e, info);
 	struct tn_nvme_part part = no_memory;
 	struct tn_nvme_command c;
 
@@ -129,7 +140,7 @@ void tn_nvme_grow(struct tn_nvme_engine *e)
 			finish(e, req, req->status ? req->status : -ECANCELED);
 		return;
 	}
-	while (e->phase == TN_NVME_ZERO && e->zeroed < end_of(req) && send_zeros(e, req))
+	while (e->phase == TN_NVME_ZERO && e->zeroed < end_of(req) && x->out < ZEROS_AT_ONCE && send_zeros(e, req))
 		;
 	if (x->out == 0 && (e->phase != TN_NVME_ZERO || e->zeroed == end_of(req)))
 		go_on(e, req);

@@ -6,8 +6,8 @@ void tn_nvme_turn(struct tn_nvme_engine *e)
 {
 	tn_nvme_pair_poll(&e->pair);
 	tn_nvme_memories_settle(&e->memories, e->pair.ncommands);
-	tn_nvme_grow(e);
 	tn_nvme_issue(e);
+	tn_nvme_grow(e);
 	tn_nvme_pair_ring(&e->pair);
 }
 

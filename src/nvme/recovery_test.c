@@ -183,6 +183,96 @@ static void what_was_answered_before_a_reset_has_ended_well(void **state)
 	down(&r);
 }
 
+/* ---- growth ------------------------------------------------------------------------------------------------------------ */
+
+#define LONG_BYTES (14u << 20)
+
+static uint64_t commands_of(const struct rig *r)
+{
+	return stats_of(r).commands;
+}
+
+static void begin_growth(struct rig *r, struct tn_io_req *req, struct iovec *iov)
+{
+	*iov = (struct iovec){NULL, LONG_BYTES};
+	*req = (struct tn_io_req){.op = TN_IO_ALLOCATE, .file = r->file, .offset = FILE_BYTES, .iov = iov, .iov_count = 1};
+	assert_int_equal(tn_io_submit(r->io, &req, 1), 1);
+	assert_int_equal(tn_io_poll(r->io, &req, 1, 0), 0);
+}
+
+/* The queue has seven ids, of which growth could have them all, as zeros and as write zeroes of 8 KiB. */
+static void a_file_that_grows_leaves_ids_for_reads(void **state)
+{
+	for (uint32_t zeroes = 0; zeroes < 2; zeroes++) {
+		struct tn_io_req grow, *done;
+		struct iovec iov;
+		uint64_t commands;
+		struct rig r;
+
+		setup(&r, tn_test_seed());
+		r.o.zeroes = zeroes;
+		r.o.wzsl = zeroes;
+		up(&r);
+		commands = commands_of(&r);
+		begin_growth(&r, &grow, &iov);
+		assert_int_equal(commands_of(&r) - commands, 4);
+		begin_read(&r);
+		assert_int_equal(commands_of(&r) - commands, 5);
+		assert_int_equal(end_read(&r), 0);
+		assert_int_equal(tn_io_poll(r.io, &done, 1, UINT64_MAX), 1);
+		assert_ptr_equal(done, &grow);
+		assert_int_equal(grow.status, 0);
+		down(&r);
+	}
+}
+
+/* Of reads and zeros that both wait for an id the reads are sent first: seven of them, when four zeros have ended. */
+static void reads_go_before_zeros(void **state)
+{
+	struct tn_io_req grow, read[7], *one, *done[8];
+	struct iovec iov, piece[7];
+	unsigned n = 0;
+	struct rig r;
+
+	setup(&r, tn_test_seed());
+	r.o.wzsl = 1;
+	up(&r);
+	begin_growth(&r, &grow, &iov);
+	for (uint32_t i = 0; i < 7; i++) {
+		piece[i] = (struct iovec){r.memory + i * TN_NVME_PAGE, TN_NVME_PAGE};
+		read[i] = (struct tn_io_req){.op = TN_IO_READ, .file = r.file, .length = TN_NVME_PAGE, .iov = &piece[i], .iov_count = 1};
+		one = &read[i];
+		assert_int_equal(tn_io_submit(r.io, &one, 1), 1);
+	}
+	for (uint32_t i = 0; i < 2; i++) { /* three reads and four zeros; four reads */
+		soft_rig_step(&r.s);
+		n += tn_io_poll(r.io, done, 8, 0);
+	}
+	assert_int_equal(n, 7);
+	assert_int_equal(tn_io_poll(r.io, done, 8, UINT64_MAX), 1);
+	assert_ptr_equal(done[0], &grow);
+	assert_int_equal(grow.status, 0);
+	down(&r);
+}
+
+/* Seven of them, a flush, the header, and another flush. */
+static void a_write_zeroes_without_a_limit_has_2_mib(void **state)
+{
+	struct tn_io_req grow, *done;
+	struct iovec iov;
+	uint64_t commands;
+	struct rig r;
+
+	setup(&r, tn_test_seed());
+	up(&r);
+	commands = commands_of(&r);
+	begin_growth(&r, &grow, &iov);
+	assert_int_equal(tn_io_poll(r.io, &done, 1, UINT64_MAX), 1);
+	assert_int_equal(grow.status, 0);
+	assert_int_equal(commands_of(&r) - commands, LONG_BYTES / (2u << 20) + 3);
+	down(&r);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------------ */
 
 static int bus_of(struct rig *r, const void *memory, uint64_t *bus)
@@ -233,6 +323,9 @@ int main(void)
 		cmocka_unit_test(a_command_that_was_not_aborted_has_the_same_time_again),
 		cmocka_unit_test(no_reset_if_the_late_command_ends_while_its_abort_is_waited_for),
 		cmocka_unit_test(what_was_answered_before_a_reset_has_ended_well),
+		cmocka_unit_test(a_file_that_grows_leaves_ids_for_reads),
+		cmocka_unit_test(reads_go_before_zeros),
+		cmocka_unit_test(a_write_zeroes_without_a_limit_has_2_mib),
 		cmocka_unit_test(memory_keeps_its_place_on_the_bus_until_what_hangs_has_failed),
 	};
 
