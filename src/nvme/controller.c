@@ -109,6 +109,7 @@ static int await(struct tn_nvme *n, uint32_t mask, uint32_t value, uint64_t ns, 
 	uint64_t end = tn_now_ns(n->o.clock) + ns;
 
 	for (;;) {
+		bool over = tn_now_ns(n->o.clock) >= end; /* first: this thread may not have run for long, so that the status is read after the end once more */
 		uint32_t status = get32(n, TN_NVME_CSTS);
 		bool away = is_gone(n, status);
 
@@ -116,7 +117,7 @@ static int await(struct tn_nvme *n, uint32_t mask, uint32_t value, uint64_t ns, 
 			return 0;
 		if (!away && status & TN_NVME_CSTS_FATAL && !failed_is_fine)
 			return tn_nvme_check(n);
-		if (tn_now_ns(n->o.clock) >= end)
+		if (over)
 			return away ? gone(n) : tn_fail(-ETIMEDOUT, "%s: status %#x did not become %#x (mask %#x) in %llu ms", n->o.port->name, status,
 							value, mask, (unsigned long long)(ns / 1000000));
 		n->o.port->pause(n->o.port->arg);

@@ -3,7 +3,7 @@
  * A controller, driven from user space: reset, admin queue, identify, I/O queue pairs, shutdown (Base 3.5.1, 3.6.1, 3.7.2; editions: spec.h).
  *
  * The port says how registers, memory and bus addresses are reached: VFIO (vfio.h), or the software controller (lab/nvme_soft.h). Calls wait
- * for the controller, each command for at most opts.admin_ns, and state changes for as long as CAP.TO says; they are for opening, closing
+ * for the controller, each command for at most opts.admin_ns, and state changes for half a second longer than CAP.TO says; they are for opening, closing
  * and recovery. The queues that they make are driven by whoever has them (queue.h, pair.h).
  *
  * One thread creates, destroys and calls tn_nvme_reset. Each pair of queues may have a thread of its own, which makes the other calls. A reset

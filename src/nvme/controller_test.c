@@ -19,7 +19,7 @@ struct rig {
 	struct tn_nvme_opts nvme;
 	struct tn_nvme *n;
 	bool restarted; /* shared */
-	uint32_t absent; /* for so many steps its registers read as ones */
+	uint32_t absent; /* for so many steps it does nothing, or its registers read as ones */
 };
 
 static void setup(struct rig *r)
@@ -343,7 +343,7 @@ static void step_absent(void *arg)
 	r->s.now += STEP_NS;
 }
 
-/* As long as CAP.TO says, which is a second. */
+/* Half a second longer than CAP.TO says, which is a second. */
 static void one_that_reads_as_ones_during_its_reset_is_waited_for(void **state)
 {
 	uint64_t before;
@@ -360,10 +360,62 @@ static void one_that_reads_as_ones_during_its_reset_is_waited_for(void **state)
 	r.s.port.pause = step_absent;
 	before = r.s.now;
 	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), -ENODEV);
-	assert_true(r.s.now - before >= 1000 * STEP_NS && r.s.now - before <= 2100 * STEP_NS);
+	assert_true(r.s.now - before >= 1500 * STEP_NS && r.s.now - before <= 2100 * STEP_NS);
 	assert_int_equal(r.s.cuts, 1);
 	tn_nvme_destroy(r.n);
 	tn_soft_destroy(r.s.soft);
+}
+
+/* CAP.TO of 0, and 400 steps until CSTS.RDY follows CC.EN. */
+static void step_slowly(void *arg)
+{
+	struct rig *r = arg;
+
+	if (r->absent == 0)
+		soft_rig_step(r);
+	else
+		r->s.now += STEP_NS;
+	r->absent = r->absent ? r->absent - 1 : 400;
+}
+
+static void one_that_says_no_time_comes_up(void **state)
+{
+	struct rig r;
+
+	setup(&r);
+	make_controller(&r);
+	*register_of(&r, TN_NVME_CAP) &= 0x00ffffff;
+	r.nvme.admin_ns = 5000 * STEP_NS;
+	r.absent = 400;
+	r.s.port.pause = step_slowly;
+	must_come_up(&r);
+	r.s.port.pause = soft_rig_step;
+	down(&r);
+}
+
+/* Of every other look at the clock ten seconds later, while a change of CSTS.RDY is waited for: the thread was not running, the controller was. */
+static uint64_t now_of_a_thread_that_sleeps(void *arg)
+{
+	struct rig *r = arg;
+	uint32_t cc = *register_of(r, TN_NVME_CC), status = *register_of(r, TN_NVME_CSTS);
+
+	if ((cc & TN_NVME_CC_ENABLE) != (status & TN_NVME_CSTS_READY) && r->absent++ % 2) {
+		r->s.now += 10000 * STEP_NS;
+		tn_soft_step(r->s.soft);
+	}
+	return r->s.now;
+}
+
+static void the_status_is_read_once_more_after_the_deadline(void **state)
+{
+	struct rig r;
+
+	setup(&r);
+	must_come_up(&r);
+	r.s.clock.now_ns = now_of_a_thread_that_sleeps;
+	assert_int_equal(tn_nvme_restart(r.n, tn_nvme_generation(r.n)), 0);
+	assert_int_equal(r.absent, 4);
+	down(&r);
 }
 
 /* Every second for a minute, and no longer, though another pair is made again each time, before it or after it. */
@@ -572,6 +624,8 @@ int main(void)
 		cmocka_unit_test(one_that_does_not_answer_ends_every_call_in_time),
 		cmocka_unit_test(one_that_was_gone_is_cut_off_for_all_pairs_though_it_comes_back),
 		cmocka_unit_test(one_that_reads_as_ones_during_its_reset_is_waited_for),
+		cmocka_unit_test(one_that_says_no_time_comes_up),
+		cmocka_unit_test(the_status_is_read_once_more_after_the_deadline),
 		cmocka_unit_test(a_pair_that_is_never_made_again_ends_with_the_controller_cut_off),
 		cmocka_unit_test(one_that_grants_fewer_pairs_after_a_reset_has_not_come_back),
 		cmocka_unit_test(a_reset_does_not_wait_for_memory_that_is_being_pinned),

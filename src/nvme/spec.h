@@ -42,9 +42,10 @@ TN_HD uint32_t tn_nvme_cap_entries(uint64_t cap) /* MQES, from 0: most entries o
 	return (uint32_t)(cap & 0xffff) + 1;
 }
 
-TN_HD uint64_t tn_nvme_cap_timeout_ns(uint64_t cap) /* TO: by when CSTS.RDY follows CC.EN (Base 3.1.3.1, 3.5.1) */
+/* TO: by when CSTS.RDY follows CC.EN (Base 3.1.3.1, 3.5.1), and one unit more: a controller may need all of it, and 0 is no time at all. */
+TN_HD uint64_t tn_nvme_cap_timeout_ns(uint64_t cap)
 {
-	return ((cap >> 24) & 0xff) * 500000000ull;
+	return (((cap >> 24) & 0xff) + 1) * 500000000ull;
 }
 
 TN_HD uint32_t tn_nvme_cap_stride(uint64_t cap) /* DSTRD: bytes from one doorbell to the next */
