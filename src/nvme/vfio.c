@@ -25,8 +25,9 @@
 #define FIRST_IOVA (1ull << 32) /* above the window of interrupts */
 #define LAST_IOVA (1ull << 38)	/* within the 39 bits that every IOMMU of today translates */
 #define PCI_COMMAND 4u
-#define PCI_COMMAND_MEMORY_MASTER 6u
+#define PCI_COMMAND_MEMORY 2u
 #define PCI_COMMAND_MASTER 4u
+#define PCI_COMMAND_NO_INTX 0x400u /* Interrupt Disable (PCI Local Bus Specification 3.0, 6.2.2): nobody listens, and the line may be shared */
 
 /* Memory that is mapped, in the order of its addresses on the bus. */
 struct area {
@@ -275,7 +276,7 @@ static int open_group(struct tn_nvme_vfio *v, const struct tn_nvme_found *f)
 	return 0;
 }
 
-/* Memory decoding, and bus mastering if it may reach memory; the kernel switches them off when the device is opened. */
+/* Memory decoding, no interrupts, and bus mastering if it may reach memory; the kernel switches all that off when the device is opened. */
 static int set_command(const struct tn_nvme_vfio *v, bool reaches_memory)
 {
 	struct vfio_region_info r = {.argsz = sizeof(r), .index = VFIO_PCI_CONFIG_REGION_INDEX};
@@ -284,7 +285,7 @@ static int set_command(const struct tn_nvme_vfio *v, bool reaches_memory)
 	if (ioctl(v->device, VFIO_DEVICE_GET_REGION_INFO, &r) ||
 	    pread(v->device, &command, sizeof(command), (off_t)r.offset + PCI_COMMAND) != sizeof(command))
 		return tn_fail(-EIO, "%s: its configuration cannot be read", v->bdf);
-	command |= PCI_COMMAND_MEMORY_MASTER;
+	command |= PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER | PCI_COMMAND_NO_INTX;
 	if (!reaches_memory)
 		command &= (uint16_t)~PCI_COMMAND_MASTER;
 	if (pwrite(v->device, &command, sizeof(command), (off_t)r.offset + PCI_COMMAND) != sizeof(command))

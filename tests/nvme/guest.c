@@ -4,11 +4,13 @@
  * standard output. Arguments: the seed, then controllers by their addresses on the PCI bus.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "guest_rig.h"
@@ -302,6 +304,21 @@ static bool a_second_owner_is_refused(struct drive *d)
 	return true;
 }
 
+/* As the device has it: bus master, and Interrupt Disable. */
+static bool it_masters_the_bus_and_interrupts_nobody(const struct drive *d)
+{
+	char path[64];
+	uint16_t command = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.15s/config", d->g.bdf);
+	fd = open(path, O_RDONLY);
+	must(fd >= 0 && pread(fd, &command, sizeof(command), 4) == sizeof(command), "its configuration is not read");
+	close(fd);
+	must((command & 0x404) == 0x404, "its command register has %#x", command);
+	return true;
+}
+
 static void run(struct drive *d, const char *bdf)
 {
 	bool up = open_drive(d, bdf);
@@ -309,6 +326,7 @@ static void run(struct drive *d, const char *bdf)
 	guest_report("a controller comes up", up);
 	if (!up)
 		return;
+	guest_report("it masters the bus and interrupts nobody", it_masters_the_bus_and_interrupts_nobody(d));
 	guest_report("memory that no CPU maps is refused with the reason", memory_that_no_cpu_maps_is_refused_with_the_reason(d));
 	guest_report("PRPs and SGLs of one block to MDTS, at every alignment", every_alignment(d));
 	guest_report("objects in many pieces", many_pieces(d));
