@@ -60,14 +60,16 @@ static int check_ranges(const struct tn_p2p_range *ranges, size_t n)
 	return 0;
 }
 
-/* Appends to the table; in the first pass only counts (no entries yet). */
-static void append(struct tn_p2p *t, struct tn_nvme_piece *last, uint64_t bus, uint64_t length, uintptr_t address)
+/* Appends to the table; in the first pass only counts (no entries yet). False: it has no more than most entries. */
+static bool append(struct tn_p2p *t, uint64_t most, struct tn_nvme_piece *last, uint64_t bus, uint64_t length, uintptr_t address)
 {
 	bool gap = bus == GAP;
 
 	if (t->entries > 0 && (gap ? last->bus == GAP : last->bus != GAP && last->bus + last->length == bus)) {
 		last->length += length;
 	} else {
+		if (t->entries == most)
+			return false;
 		*last = (struct tn_nvme_piece){bus, length};
 		if (t->mark && t->entries % STRIDE == 0)
 			t->mark[t->entries / STRIDE] = address;
@@ -75,9 +77,16 @@ static void append(struct tn_p2p *t, struct tn_nvme_piece *last, uint64_t bus, u
 	}
 	if (t->entry)
 		t->entry[t->entries - 1] = *last;
+	return true;
 }
 
-static int walk(struct tn_p2p *t, const struct tn_p2p_range *ranges, size_t n, tn_p2p_translate translate, void *arg)
+static int changed(void)
+{
+	return tn_fail(-EAGAIN, "p2p: the mapping changed while it was read");
+}
+
+/* most: entries that the table has */
+static int walk(struct tn_p2p *t, uint64_t most, const struct tn_p2p_range *ranges, size_t n, tn_p2p_translate translate, void *arg)
 {
 	const struct tn_p2p_range *r = next_range(ranges, n, 0);
 	struct tn_nvme_piece last = {0};
@@ -88,8 +97,8 @@ static int walk(struct tn_p2p *t, const struct tn_p2p_range *ranges, size_t n, t
 	for (; r; r = next_range(ranges, n, at)) {
 		uint64_t left = r->length, bus, some;
 
-		if (r->address > at)
-			append(t, &last, GAP, r->address - at, at);
+		if (r->address > at && !append(t, most, &last, GAP, r->address - at, at))
+			return changed();
 		at = r->address;
 		for (; left > 0; left -= some, at += some) {
 			int err = translate(arg, at, left, &bus, &some);
@@ -100,7 +109,8 @@ static int walk(struct tn_p2p *t, const struct tn_p2p_range *ranges, size_t n, t
 				return tn_fail(-EINVAL, "p2p: %llu bytes at %#llx are said to lie at %#llx, of %llu asked for",
 					       (unsigned long long)some, (unsigned long long)at, (unsigned long long)bus,
 					       (unsigned long long)left);
-			append(t, &last, bus, some, at);
+			if (!append(t, most, &last, bus, some, at))
+				return changed();
 			t->memory_bytes += some;
 		}
 	}
@@ -120,7 +130,7 @@ int tn_p2p_create(const struct tn_p2p_range *ranges, size_t n, tn_p2p_translate 
 	if (!t)
 		return tn_fail(-ENOMEM, "p2p: no memory");
 	t->alloc = alloc;
-	err = walk(t, ranges, n, translate, arg);
+	err = walk(t, UINT64_MAX, ranges, n, translate, arg);
 	if (err) {
 		tn_put(alloc, t, sizeof(*t));
 		return err;
@@ -129,10 +139,10 @@ int tn_p2p_create(const struct tn_p2p_range *ranges, size_t n, tn_p2p_translate 
 	t->marks = (counted + STRIDE - 1) / STRIDE;
 	t->entry = tn_get(alloc, tn_array_bytes(counted, sizeof(*t->entry)));
 	t->mark = tn_get(alloc, tn_array_bytes(t->marks, sizeof(*t->mark)));
-	err = t->entry && t->mark ? walk(t, ranges, n, translate, arg) : tn_fail(-ENOMEM, "p2p: no memory for %llu entries",
-											(unsigned long long)counted);
+	err = t->entry && t->mark ? walk(t, counted, ranges, n, translate, arg) : tn_fail(-ENOMEM, "p2p: no memory for %llu entries",
+												 (unsigned long long)counted);
 	if (err == 0 && t->entries != counted)
-		err = tn_fail(-EAGAIN, "p2p: the mapping changed while it was read");
+		err = changed();
 	t->entries = counted;
 	if (err) {
 		tn_p2p_destroy(t);

@@ -29,7 +29,7 @@ int tn_p2p_identity(void *arg, uintptr_t address, uint64_t length, uint64_t *bus
 struct tn_p2p;
 
 /* What lies side by side in memory and on the bus becomes one entry, also over ranges. Ranges in any order; 0 and *out,
-   -EINVAL (empty, wrapping or overlapping ranges), -ENOMEM, or what translate says. */
+   -EINVAL (empty, wrapping or overlapping ranges), -EAGAIN (translate said something else when it was asked again), -ENOMEM, or what translate says. */
 int tn_p2p_create(const struct tn_p2p_range *ranges, size_t n, tn_p2p_translate translate, void *arg,
 		  const struct tn_alloc *alloc, struct tn_p2p **out);
 void tn_p2p_destroy(struct tn_p2p *table);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The P2P table against a byte-by-byte look-up, and its size for a pool of 60 GB. Nothing at the addresses is touched. */
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -114,6 +115,55 @@ static void ranges_that_overlap_or_have_no_bus_address_are_refused(void **state)
 	tn_p2p_destroy(NULL);
 }
 
+#define FENCE_BYTES 65536u
+#define FENCE 0x5c
+
+/* Memory with a fence behind it, which nobody may have touched when it is given back. */
+static void *fenced_get(void *arg, size_t bytes)
+{
+	unsigned char *p = tn_get(&tn_alloc_system, bytes + FENCE_BYTES);
+
+	assert_non_null(p);
+	memset(p + bytes, FENCE, FENCE_BYTES);
+	return p;
+}
+
+static void fenced_put(void *arg, void *memory, size_t bytes)
+{
+	const unsigned char *fence = (const unsigned char *)memory + bytes;
+
+	if (!memory)
+		return;
+	*(bool *)arg &= fence[0] == FENCE && !memcmp(fence, fence + 1, FENCE_BYTES - 1);
+	tn_put(&tn_alloc_system, memory, bytes + FENCE_BYTES);
+}
+
+/* In one piece when it is asked for the first time, in pages afterwards. */
+static int falls_apart(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
+{
+	bool *asked = arg;
+
+	*bus = *asked ? 2 * address : address;
+	*contiguous = *asked ? PAGE : length;
+	*asked = true;
+	return 0;
+}
+
+static void a_mapping_that_changes_while_it_is_read_is_refused_and_nothing_overwritten(void **state)
+{
+	bool whole = true, asked = false;
+	const struct tn_alloc fenced = {fenced_get, fenced_put, tn_alloc_system.sparse, &whole};
+	const struct tn_p2p_range r[2] = {{1u << 20, 256 * PAGE}, {1u << 30, 256 * PAGE}};
+	struct tn_p2p *t = NULL;
+
+	for (size_t n = 1; n <= 2; n++) {
+		asked = false;
+		assert_int_equal(tn_p2p_create(r, n, falls_apart, &asked, &fenced, &t), -EAGAIN);
+		assert_true(whole);
+	}
+	assert_null(t);
+}
+
 /* Every 2 MiB somewhere else: physical memory in huge pages at its worst. */
 static int huge_pages(void *arg, uintptr_t address, uint64_t length, uint64_t *bus, uint64_t *contiguous)
 {
@@ -195,6 +245,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_byte_of_random_mappings_is_found),
 		cmocka_unit_test(ranges_that_overlap_or_have_no_bus_address_are_refused),
+		cmocka_unit_test(a_mapping_that_changes_while_it_is_read_is_refused_and_nothing_overwritten),
 		cmocka_unit_test(a_pool_of_60_gb_takes_a_small_table),
 		cmocka_unit_test(a_pool_of_60_gb_of_objects_of_100_kib_takes_a_smaller_table_than_prps_however_it_lies),
 	};
