@@ -137,7 +137,7 @@ int tn_nvme_range_open(struct tn_io *io, const char *path, unsigned flags, uint3
 	/* Only those that read may have it open together. */
 	if (e->opens && !(e->read_only && (flags & (TN_IO_READ_ONLY | TN_IO_CREATE)) == TN_IO_READ_ONLY))
 		return tn_fail(-EBUSY, "%s: open already", path);
-	rc = read_header(e, &found);
+	rc = e->opens ? 0 : read_header(e, &found); /* who has it open needs what e->volume says, which is newer than what can be read */
 	if (rc)
 		return rc;
 	if (e->volume.exists && flags & TN_IO_CREATE && flags & TN_IO_EXCLUSIVE)

@@ -317,6 +317,29 @@ static void memory_keeps_its_place_on_the_bus_until_what_hangs_has_failed(void *
 	munmap(other, FILE_BYTES);
 }
 
+/* ---- the header ---------------------------------------------------------------------------------------------------------- */
+
+static void an_open_that_cannot_read_the_header_takes_nothing_from_who_has_the_file_open(void **state)
+{
+	struct tn_io_stat st;
+	uint32_t again;
+	struct rig r;
+
+	setup(&r, tn_test_seed());
+	up(&r);
+	assert_int_equal(tn_io_close(r.io, r.file), 0);
+	assert_int_equal(tn_io_open(r.io, "store", TN_IO_READ_ONLY, &r.file), 0);
+	tn_soft_fault(r.s.soft, &(struct tn_soft_chances){.error = 65536});
+	if (tn_io_open(r.io, "store", TN_IO_READ_ONLY, &again) == 0)
+		assert_int_equal(tn_io_close(r.io, again), 0);
+	tn_soft_fault(r.s.soft, &(struct tn_soft_chances){0});
+	assert_int_equal(tn_io_stat(r.io, r.file, &st), 0);
+	assert_int_equal(st.size_bytes, FILE_BYTES);
+	begin_read(&r);
+	assert_int_equal(end_read(&r), 0);
+	down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,6 +350,7 @@ int main(void)
 		cmocka_unit_test(reads_go_before_zeros),
 		cmocka_unit_test(a_write_zeroes_without_a_limit_has_2_mib),
 		cmocka_unit_test(memory_keeps_its_place_on_the_bus_until_what_hangs_has_failed),
+		cmocka_unit_test(an_open_that_cannot_read_the_header_takes_nothing_from_who_has_the_file_open),
 	};
 
 	return cmocka_run_group_tests_name("nvme-recovery", tests, NULL, NULL);
