@@ -299,20 +299,16 @@ static int address_of(const char *name, char *address)
 
 int tn_nvme_claim(const char *name, char address[TN_NVME_BDF_BYTES])
 {
-	struct tn_nvme_found found[64];
+	struct tn_nvme_found found;
 	char why[464];
-	int n, rc = *name ? address_of(name, address) : tn_fail(-EINVAL, "no address of a drive; one looks like 0000:03:00.0, and `tenuto doctor` lists them");
+	int rc = *name ? address_of(name, address) : tn_fail(-EINVAL, "no address of a drive; one looks like 0000:03:00.0, and `tenuto doctor` lists them");
 
 	if (rc)
 		return rc;
-	n = tn_nvme_vfio_find(found, 64);
-	for (int i = 0; i < n && i < 64; i++) {
-		if (strcmp(found[i].bdf, address))
-			continue;
-		tn_nvme_lacks(&found[i], why, sizeof(why));
-		if (why[0])
-			return tn_fail(found[i].group < 0 ? -ENOTSUP : strcmp(found[i].driver, "vfio-pci") ? -EBUSY : -EACCES, "%s: %s", address, why);
-		return 0;
-	}
-	return n < 0 ? n : tn_fail(-EINVAL, "%s: no NVMe controller of this machine's; an address looks like 0000:03:00.0, and `tenuto doctor` lists them", name);
+	if (!tn_nvme_vfio_look(address, &found))
+		return tn_fail(-EINVAL, "%s: no NVMe controller of this machine's; an address looks like 0000:03:00.0, and `tenuto doctor` lists them", name);
+	tn_nvme_lacks(&found, why, sizeof(why));
+	if (why[0])
+		return tn_fail(found.group < 0 ? -ENOTSUP : strcmp(found.driver, "vfio-pci") ? -EBUSY : -EACCES, "%s: %s", address, why);
+	return 0;
 }

@@ -88,6 +88,15 @@ static void describe(const char *bdf, struct tn_nvme_found *f)
 	f->vfio = f->group >= 0 && strcmp(f->driver, "vfio-pci") == 0 && access(path, R_OK | W_OK) == 0;
 }
 
+bool tn_nvme_vfio_look(const char *bdf, struct tn_nvme_found *found)
+{
+	bool there = !strchr(bdf, '/') && read_number(bdf, "class") == CLASS_NVME;
+
+	if (there)
+		describe(bdf, found);
+	return there;
+}
+
 int tn_nvme_vfio_find(struct tn_nvme_found *found, uint32_t max)
 {
 	DIR *d = opendir(DEVICES);

@@ -26,6 +26,9 @@ struct tn_nvme_found {
 /* Every NVMe controller on the PCI bus, as sysfs has it: how many there are, of which `max` are written; or -errno. */
 int tn_nvme_vfio_find(struct tn_nvme_found *found, uint32_t max);
 
+/* The one of this address; false: there is no NVMe controller. */
+bool tn_nvme_vfio_look(const char *bdf, struct tn_nvme_found *found);
+
 struct tn_nvme_vfio;
 
 /*

@@ -282,12 +282,20 @@ static bool engine_runs(struct drive *d, uint32_t rounds, bool resets)
 
 static bool it_is_found(void)
 {
-	struct tn_nvme_found found[16];
+	struct tn_nvme_found found[16], look;
 	int n = tn_nvme_vfio_find(found, 16), mine = 0;
 
 	for (int i = 0; i < n && i < 16; i++)
 		mine += found[i].vfio;
 	must(mine == ndrives, "%d controllers can be used, %d were to be found", mine, ndrives);
+	for (int i = 0; i < n && i < 16; i++) {
+		char path[32];
+
+		must(tn_nvme_vfio_look(found[i].bdf, &look) && strcmp(look.bdf, found[i].bdf) == 0 && look.vfio == found[i].vfio, "%.15s is not found", found[i].bdf);
+		snprintf(path, sizeof(path), "./%.15s", found[i].bdf);
+		must(!tn_nvme_vfio_look(path, &look), "%s is found", path);
+	}
+	must(!tn_nvme_vfio_look("0000:00:00.0", &look) && !tn_nvme_vfio_look("nonsense", &look), "found what is not there");
 	return true;
 }
 
