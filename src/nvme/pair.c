@@ -95,9 +95,11 @@ static void reset(struct tn_nvme_pair *p, const struct tn_nvme_slot *late, uint6
 	rc = tn_nvme_restart(p->o.nvme, p->generation);
 	tn_log(p->o.log, TN_LOG_ERROR, rc ? "not reset: %s" : "reset%s", rc ? tn_error_last()->text : "");
 	p->gone = rc == -ENODEV;
-	if (p->gone)
+	if (p->gone) {
+		tn_log(p->o.log, TN_LOG_ERROR, "%s: the controller is not used any more; close what has it open, so that its slot is released", p->o.port->name);
 		fail_all(p, -ENODEV);
-	else if (rc == 0)
+	}
+	if (rc == 0)
 		renew(p, now);
 }
 

@@ -25,6 +25,8 @@ struct rig {
 	unsigned char *memory;
 	uint32_t file, bell;
 	bool answered;
+	uint32_t asked; /* so often the log has asked to close what has the controller open */
+	struct tn_log log;
 };
 
 static void setup(struct rig *r, uint64_t seed)
@@ -35,11 +37,20 @@ static void setup(struct rig *r, uint64_t seed)
 	r->o.zeroes = true;
 }
 
+static void heard(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	struct rig *r = arg;
+
+	r->asked += strstr(text, "close what has it open") != NULL;
+}
+
 static void up(struct rig *r)
 {
 	struct tn_nvme_opts n = {.port = &r->s.port, .alloc = &tn_alloc_system, .queues = 1, .entries = 8, .admin_ns = ADMIN_STEPS * STEP_NS};
 	struct tn_nvme_engine_opts e = {.port = &r->s.port, .alloc = &tn_alloc_system, .command_ns = COMMAND_STEPS * STEP_NS};
 
+	r->log = (struct tn_log){heard, r, TN_LOG_INFO};
+	n.log = e.log = &r->log;
 	soft_rig_up(&r->s, &r->o, STEP_NS);
 	n.clock = e.clock = &r->s.clock;
 	assert_int_equal(tn_nvme_create(&n, &r->nvme), 0);
@@ -180,6 +191,21 @@ static void what_was_answered_before_a_reset_has_ended_well(void **state)
 	r.s.port.pause = soft_rig_step;
 	begin_read(&r);
 	assert_int_equal(end_read(&r), 0);
+	down(&r);
+}
+
+static void the_log_says_once_that_what_is_gone_is_to_be_closed(void **state)
+{
+	struct rig r;
+
+	setup(&r, tn_test_seed());
+	up(&r);
+	begin_read(&r);
+	tn_soft_unplug(r.s.soft);
+	assert_int_equal(end_read(&r), -ENODEV);
+	begin_read(&r);
+	assert_int_equal(end_read(&r), -ENODEV);
+	assert_int_equal(r.asked, 1);
 	down(&r);
 }
 
@@ -346,6 +372,7 @@ int main(void)
 		cmocka_unit_test(a_command_that_was_not_aborted_has_the_same_time_again),
 		cmocka_unit_test(no_reset_if_the_late_command_ends_while_its_abort_is_waited_for),
 		cmocka_unit_test(what_was_answered_before_a_reset_has_ended_well),
+		cmocka_unit_test(the_log_says_once_that_what_is_gone_is_to_be_closed),
 		cmocka_unit_test(a_file_that_grows_leaves_ids_for_reads),
 		cmocka_unit_test(reads_go_before_zeros),
 		cmocka_unit_test(a_write_zeroes_without_a_limit_has_2_mib),
