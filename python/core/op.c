@@ -74,15 +74,20 @@ void tn_py_op_begun(struct tn_py_op *op)
 	tn_py_link_add(&op->cache->ops, &op->link);
 }
 
+/* With the last reference to its pool the GIL is let go of: Python's object may go meanwhile, and the operation with it. */
 void tn_py_op_over(struct tn_py_op *op)
 {
+	PyObject *held[] = {op->events, (PyObject *)op->pool, (PyObject *)op->space};
+
 	tn_py_link_remove(&op->link);
 	op->cache = NULL;
 	op->load = NULL;
 	op->save = NULL;
-	Py_CLEAR(op->events);
-	Py_CLEAR(op->pool);
-	Py_CLEAR(op->space);
+	op->events = NULL;
+	op->pool = NULL;
+	op->space = NULL;
+	for (int i = 0; i < 3; i++)
+		Py_XDECREF(held[i]);
 }
 
 void tn_py_op_free(struct tn_py_op *op)

@@ -101,6 +101,24 @@ for t in closers:
     t.join()
 ''', self.dir)
 
+    def test_what_a_close_ends_may_be_dropped_meanwhile(self):
+        self.python('''
+import os, sys, threading, tenuto
+geometry = tenuto.Geometry.raw(4, 8192)
+kv = bytearray(64 * geometry.block_bytes)
+for n in range(20):
+    cache = tenuto.Cache(sys.argv[1], disk_bytes=32 << 20)
+    space, pool = cache.space('toy', geometry), cache.memory(kv).pool(geometry, npages=64)
+    loads = [space.load(space.keys(range(16)), pool, range(16))]
+    del pool  # the load has it, and closing lets go of it
+    closer = threading.Thread(target=cache.close)
+    closer.start()
+    while not loads[0].ended:
+        pass
+    loads.clear()
+    closer.join()
+''', self.dir, env={**os.environ, 'MALLOC_PERTURB_': '165'})  # freed memory is overwritten
+
 
 class Interpreters(Case):
     def test_an_interpreter_ends_with_loads_and_saves_under_way(self):
