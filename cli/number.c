@@ -107,7 +107,7 @@ int cli_count(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *wh
 	return parse_with_unit(s, units, "count (k, M or G)", min, max, out, why);
 }
 
-int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
+static int size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
 {
 	static const struct unit units[] = {
 		{"", 1},	      {"B", 1},
@@ -119,6 +119,22 @@ int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why
 	};
 
 	return parse_with_unit(s, units, "size (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)", min, max, out, why);
+}
+
+static bool unit_was_forgotten(const char *s, uint64_t bytes)
+{
+	return bytes > 0 && bytes < BARE_BYTES_MIN && strspn(s, "0123456789") == strlen(s);
+}
+
+int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why)
+{
+	if (size(s, min, max, out, why))
+		return -1;
+	if (unit_was_forgotten(s, *out)) {
+		snprintf(why, CLI_WHY, "'%.20s' is %" PRIu64 " bytes: give a unit, as in %.20sGiB, or %.20sB if that is meant", s, *out, s, s);
+		return -1;
+	}
+	return 0;
 }
 
 int cli_rate(const char *s, double *out, char *why)
@@ -150,9 +166,9 @@ int cli_parse_geometry(const char *s, struct cli_geometry *out, char *why)
 		snprintf(why, CLI_WHY, "'%.60s' is not LAYERSxBYTES, e.g. 8x16KiB", s);
 		return -1;
 	}
-	if (cli_size(p + 1, 1, 1u << 30, &g.object_bytes, why))
+	if (size(p + 1, 1, 1u << 30, &g.object_bytes, why))
 		return -1;
-	if (g.object_bytes < BARE_BYTES_MIN && strspn(p + 1, "0123456789") == strlen(p + 1)) {
+	if (unit_was_forgotten(p + 1, g.object_bytes)) {
 		snprintf(why, CLI_WHY, "'%.20s' has objects of %" PRIu64 " bytes: give %.20sKiB, or %.20sB if that is meant", s,
 			 g.object_bytes, s, s);
 		return -1;

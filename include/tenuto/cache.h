@@ -61,7 +61,7 @@ struct tn_save;
  *                   (0: as many as @disk_bytes holds). With @geometry and without @disk_bytes, new stores get the
  *                   bytes that so many blocks need
  * @geometry:        of the largest blocks that will be stored, so that new stores can be laid out for them; NULL:
- *                   unknown (then blocks larger than 1/64 of the capacity may not fit a segment, and of blocks
+ *                   unknown (then blocks of 1/64 of the capacity do not fit a segment, and those of half that size leave much of it unused: a warning; of blocks
  *                   smaller than 64 KiB there can be no more than the capacity holds of that size)
  * @host_bytes:      host tier, 0: none
  * @max_blocks:      most blocks known at once, all tiers; 0: derived from the capacities

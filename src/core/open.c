@@ -296,7 +296,7 @@ static int plan_capacity(struct tn_cache *cache)
 	if (rc == 0 && cache->o.disk_bytes == 0 && existing == 0) {
 		rc = spare_bytes(cache, &cache->o.disk_bytes);
 		if (rc == 0 && cache->o.disk_bytes < SMALL_BYTES)
-			tn_log(&cache->log, TN_LOG_WARN, "new stores have %llu MiB, a tenth of what is free; disk_bytes gives them more, later, too",
+			tn_log(&cache->log, TN_LOG_WARN, "new stores have %llu MiB, a tenth of what is free, and never more: for larger ones give disk_bytes, with empty directories",
 			       (unsigned long long)cache->o.disk_bytes >> 20);
 	}
 	return rc;

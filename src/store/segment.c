@@ -20,7 +20,7 @@
 
 int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t *shape)
 {
-	uint64_t align = slot_bytes >= LARGE_SLOT_BYTES ? LARGE_SLOT_ALIGN : TN_STORE_BLOCK_ALIGN, n;
+	uint64_t align = slot_bytes >= LARGE_SLOT_BYTES ? LARGE_SLOT_ALIGN : TN_STORE_BLOCK_ALIGN, n, unused;
 	struct tn_store_shape *sh;
 
 	slot_bytes = tn_round_up(slot_bytes, align);
@@ -38,9 +38,15 @@ int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_
 	while (n > 0 && tn_round_up(TN_DISK_PAGE + n * header_bytes, align) + n * slot_bytes > s->segment_bytes)
 		n--;
 	if (n == 0)
-		return tn_fail(-EINVAL, "a block of %llu bytes does not fit into this store's segments of %llu: use another directory or "
-			       "instance for larger blocks",
-			       (unsigned long long)slot_bytes, (unsigned long long)s->segment_bytes);
+		return tn_fail(-EINVAL, "a block of %llu bytes does not fit into this store's segments of %llu: in an empty directory, make a store of %llu "
+			       "bytes at least (a segment is a 64th), or one with the geometry of these blocks",
+			       (unsigned long long)slot_bytes, (unsigned long long)s->segment_bytes,
+			       64 * (unsigned long long)tn_round_up(slot_bytes + header_bytes + 2 * TN_DISK_PAGE, 65536));
+	unused = s->segment_bytes - tn_round_up(TN_DISK_PAGE + n * header_bytes, align) - n * slot_bytes;
+	if (unused > s->segment_bytes / 4)
+		tn_log(s->log, TN_LOG_WARN, "blocks of %llu bytes leave %llu %% of each segment of %llu unused: a larger store, or one that is made with their "
+		       "geometry, has segments that suit them", (unsigned long long)slot_bytes,
+		       (unsigned long long)(100 * unused / s->segment_bytes), (unsigned long long)s->segment_bytes);
 	sh = &s->shape[s->nshapes];
 	*sh = (struct tn_store_shape){
 		.slot_bytes = slot_bytes,

@@ -49,6 +49,24 @@ static void a_new_class_gets_a_segment_from_the_coldest_of_another(void **state)
 }
 
 /* One held block, or a slot that is being written, in a segment: the next coldest goes, and of this one nothing. */
+static void blocks_that_suit_no_segment_are_refused_or_warned_of(void **state)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	uint32_t cls, bytes;
+
+	assert_int_equal(rig_open(r), 0);
+	bytes = (uint32_t)r->store->segment_bytes / 5;
+	assert_int_equal(tn_store_class(r->store, 1, &bytes, &cls), 0); /* four, and some headers */
+	assert_null(strstr(r->logs, "unused"));
+	bytes = (uint32_t)r->store->segment_bytes * 3 / 5;
+	assert_int_equal(tn_store_class(r->store, 1, &bytes, &cls), 0);
+	assert_non_null(strstr(r->logs, "of each segment of"));
+	bytes = (uint32_t)r->store->segment_bytes;
+	assert_int_equal(tn_store_class(r->store, 1, &bytes, &cls), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "in an empty directory, make a store of"));
+	rig_free(r);
+}
+
 static void a_segment_of_which_a_block_is_held_is_passed_over_and_loses_nothing(void **state)
 {
 	struct rig *r = rig_new(tn_test_seed());
@@ -436,6 +454,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_new_class_gets_a_segment_from_the_coldest_of_another),
+		cmocka_unit_test(blocks_that_suit_no_segment_are_refused_or_warned_of),
 		cmocka_unit_test(a_segment_of_which_a_block_is_held_is_passed_over_and_loses_nothing),
 		cmocka_unit_test(a_segment_that_only_transfers_hold_is_told_apart_and_tried_again_for_the_next_demand),
 		cmocka_unit_test(a_move_that_must_be_takes_a_warmer_class_and_otherwise_the_coldest_goes),

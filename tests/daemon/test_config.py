@@ -10,6 +10,7 @@ from cli import ENVIRONMENT, USAGE, fail, main, write
 BAD = {
     "a unit that is none": ("host_bytes: 64Gb\n", 1, ["host_bytes", "'64Gb'", "GiB"]),
     "a size that is none": ("# c\nhost_bytes: lots\n", 2, ["host_bytes", "'lots'", "write a size such as 64GiB"]),
+    "a size without its unit": ("host_bytes: 64\n", 1, ["host_bytes", "'64' is 64 bytes", "64GiB"]),
     "a size beyond 64 bits": ("host_bytes: 99999999999999999999\n", 1, ["host_bytes", "too large"]),
     "a size beyond its limit": ("host_bytes: 1GiB\nheader_cache_bytes: 1\n", 2, ["header_cache_bytes", "'1'", "4096"]),
     "a negative number": ("max_ops: -1\n", 1, ["max_ops", "'-1'", "from 1 to 4096"]),
