@@ -35,20 +35,30 @@ static int digits(const char **s, uint64_t *out, char *why, const char *whole)
 	return 0;
 }
 
-static int check_bounds(const char *s, uint64_t v, uint64_t min, uint64_t max, uint64_t *out, char *why)
-{
-	if (v < min || v > max) {
-		snprintf(why, CLI_WHY, "'%.60s' is out of range (%" PRIu64 " to %" PRIu64 ")", s, min, max);
-		return -1;
-	}
-	*out = v;
-	return 0;
-}
-
 struct unit {
 	const char *name; /* NULL ends a list */
 	uint64_t factor;
 };
+
+/* A bound of sizes with the largest binary unit that it is a multiple of, a bound of counts as it is. */
+static const char *bound(char text[32], const struct unit *units, uint64_t v)
+{
+	const struct unit *best = NULL;
+
+	for (const struct unit *u = units; u->name; u++)
+		if (v > 0 && v % u->factor == 0 && strstr(u->name, "iB"))
+			best = u;
+	snprintf(text, 32, "%" PRIu64 "%s", best ? v / best->factor : v, best ? best->name : "");
+	return text;
+}
+
+static int out_of_range(const char *s, const struct unit *units, uint64_t min, uint64_t max, char *why)
+{
+	char a[32], b[32];
+
+	snprintf(why, CLI_WHY, "'%.60s' is out of range (%s to %s)", s, bound(a, units, min), bound(b, units, max));
+	return -1;
+}
 
 /* Digits behind a point, of a number that is whole once it is multiplied: with v before the point, v * 10^n and 10^n. */
 static int fraction(const char **p, uint64_t *v, uint64_t *scale, char *why, const char *whole)
@@ -86,15 +96,17 @@ static int parse_with_unit(const char *s, const struct unit *units, const char *
 		factor = u->factor;
 		for (; scale > 1 && factor % 10 == 0; scale /= 10) /* 1.5GB: 15 times 100 MB */
 			factor /= 10;
-		if (__builtin_mul_overflow(v, factor, &v)) {
-			snprintf(why, CLI_WHY, "'%.60s' is out of range (%" PRIu64 " to %" PRIu64 ")", s, min, max);
-			return -1;
-		}
+		if (__builtin_mul_overflow(v, factor, &v))
+			return out_of_range(s, units, min, max, why);
 		if (v % scale != 0) {
 			snprintf(why, CLI_WHY, "'%.60s' is not a non-negative whole number", s);
 			return -1;
 		}
-		return check_bounds(s, v / scale, min, max, out, why);
+		v /= scale;
+		if (v < min || v > max)
+			return out_of_range(s, units, min, max, why);
+		*out = v;
+		return 0;
 	}
 	snprintf(why, CLI_WHY, "'%.60s': '%.20s' is no unit of a %s", s, p, known);
 	return -1;
@@ -162,7 +174,7 @@ int cli_parse_geometry(const char *s, struct cli_geometry *out, char *why)
 
 	if (*s >= '0' && *s <= '9' && digits(&p, &g.layers, why, s))
 		return -1;
-	if (p == s || *p != 'x') {
+	if (p == s || *p != 'x' || p[1] < '0' || p[1] > '9') {
 		snprintf(why, CLI_WHY, "'%.60s' is not LAYERSxBYTES, e.g. 8x16KiB", s);
 		return -1;
 	}

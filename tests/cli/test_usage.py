@@ -117,7 +117,7 @@ def a_number_that_is_not_wholly_understood_is_refused():
     for v in ["8", "8x", "x16KiB", "0x16KiB", "8x0", "8x16Kib", "8x16 KiB", "8x-1", "-8x16KiB", "8x9223372036854775808",
               "4097x16KiB", "8x2GiB", "8x16KiB1"]:
         says(tenuto("replay", "t.jsonl", "--geometry", v, rc=USAGE), "--geometry")
-    for v in ["foo", "8", "x16KiB"]:
+    for v in ["foo", "8", "x16KiB", "8x", "8x-1", "8xKiB"]:
         says(tenuto("replay", "t.jsonl", "--geometry", v, rc=USAGE), "LAYERSxBYTES, e.g. 8x16KiB")
     says(tenuto("replay", "t.jsonl", "--geometry", "8x16", rc=USAGE), "8x16KiB", "8x16B")
     says(tenuto("replay", "t.jsonl", "--geometry", "8x5000", "--no-io"), "8x5000", "4096")

@@ -12,7 +12,7 @@ BAD = {
     "a size that is none": ("# c\nhost_bytes: lots\n", 2, ["host_bytes", "'lots'", "write a size such as 64GiB"]),
     "a size without its unit": ("host_bytes: 64\n", 1, ["host_bytes", "'64' is 64 bytes", "64GiB"]),
     "a size beyond 64 bits": ("host_bytes: 99999999999999999999\n", 1, ["host_bytes", "too large"]),
-    "a size beyond its limit": ("host_bytes: 1GiB\nheader_cache_bytes: 1\n", 2, ["header_cache_bytes", "'1'", "4096"]),
+    "a size beyond its limit": ("host_bytes: 1GiB\nheader_cache_bytes: 1\n", 2, ["header_cache_bytes", "'1'", "4KiB to 1TiB"]),
     "a negative number": ("max_ops: -1\n", 1, ["max_ops", "'-1'", "from 1 to 4096"]),
     "a number beyond its limit": ("host_bytes: 1GiB\n\nmax_ops: 5000\n", 3, ["max_ops", "'5000'", "from 1 to 4096"]),
     "a time that is none": ("durability_ms: 1s\n", 1, ["durability_ms", "'1s'", "number of ms", "never"]),
