@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the directories and files that settings name are there and may be used, for --check-config: nothing is opened or made. */
+/*
+ * Whether the directories and files that settings name are there and may be used, and the machine has the memory, for --check-config. Nothing is
+ * made; stores are looked into as `tenuto store info` does it.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <tenuto/admin.h>
@@ -81,6 +86,64 @@ static int check_twice(const struct config *c, size_t i, char *why)
 	return 0;
 }
 
+/* The stores that are there already, all devices together, because a store may go on without one. */
+static int check_stores(const struct config *c, char *why)
+{
+	struct tn_admin_device device[TN_DEVICES_MAX];
+	const char *dirs[TN_DEVICES_MAX];
+	struct tn_admin_store store;
+	char path[4096];
+	size_t n = 0;
+	int rc;
+
+	for (size_t i = 0; i < c->dirs.n && n < TN_DEVICES_MAX; i++) {
+		snprintf(path, sizeof(path), "%s/%s/tenuto.store", c->dirs.item[i], c->instance);
+		if (!cli_is_drive(c->dirs.item[i]) && access(path, F_OK) == 0)
+			dirs[n++] = c->dirs.item[i];
+	}
+	if (n == 0)
+		return 0;
+	tn_admin_store_init(&store);
+	store.dirs = dirs;
+	store.ndirs = n;
+	store.instance = c->instance;
+	rc = tn_admin_store_info(&store, device);
+	if (rc == 0 || rc == -ENOENT) /* no finished store: the start makes it anew */
+		return 0;
+	snprintf(why, CONFIG_WHY, "dirs: %.700s", tn_error_last()->text);
+	return rc;
+}
+
+/* As the start does it. */
+static int check_memory(const struct config *c, char *why)
+{
+	char asked[32], has[32];
+	struct sysinfo i;
+
+	if (sysinfo(&i) || c->host_bytes / i.mem_unit <= i.totalram)
+		return 0;
+	snprintf(why, CONFIG_WHY, "host_bytes: %s are more than the machine's memory of %s; give less", cli_bytes(asked, (double)c->host_bytes),
+		 cli_bytes(has, (double)i.totalram * (double)i.mem_unit));
+	return -EINVAL;
+}
+
+/* As the start does it: each directory has its share. */
+static int check_disks(const struct config *c, char *why)
+{
+	uint64_t each = c->dirs.n ? c->disk_bytes / c->dirs.n : 0;
+	char asked[32], has[32];
+	struct statvfs fs;
+
+	for (size_t i = 0; i < c->dirs.n; i++) {
+		if (cli_is_drive(c->dirs.item[i]) || statvfs(c->dirs.item[i], &fs) || each <= (uint64_t)fs.f_blocks * fs.f_frsize)
+			continue;
+		snprintf(why, CONFIG_WHY, "disk_bytes: the share of '%.300s' is %s, and its file system has %s in all; give less", c->dirs.item[i],
+			 cli_bytes(asked, (double)each), cli_bytes(has, (double)fs.f_blocks * (double)fs.f_frsize));
+		return -EINVAL;
+	}
+	return 0;
+}
+
 int config_check_socket(const char *path, char *why)
 {
 	char dir[CONFIG_SOCKET_BYTES + 1];
@@ -111,6 +174,16 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 		if (rc == 0)
 			rc = check_twice(c, i, why);
 	}
+	if (rc == 0)
+		rc = check_stores(c, why);
+	if (rc)
+		return rc;
+	*setting = "host_bytes";
+	rc = check_memory(c, why);
+	if (rc)
+		return rc;
+	*setting = "disk_bytes";
+	rc = check_disks(c, why);
 	if (rc)
 		return rc;
 	*setting = "socket";

@@ -3,8 +3,8 @@
 import os
 import re
 
-from daemon import ROOT, asked
-from cli import ENVIRONMENT, USAGE, fail, main, write
+from daemon import ROOT, Daemon, asked
+from cli import ENVIRONMENT, PROBLEM, USAGE, fail, main, write
 
 # What is wrong: the file, the line that is told, and words of the message: what is there, and what to write.
 BAD = {
@@ -173,6 +173,30 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
         if "kv/default" not in err or "Permission denied" not in err:
             fail(err)
         asked("--config", put(good + "read_only: true\n"), "--check-config")
+
+
+def what_cannot_start_is_told_when_the_file_is_checked():
+    here = os.getcwd()
+    os.makedirs("kv/default", exist_ok=True)
+    err = asked("--config", put("dirs: [%s/kv]\nhost_bytes: 32TiB\n" % here), "--check-config", rc=USAGE).stderr
+    for word in ("c.yaml:2: ", "host_bytes", "32.00 TiB", "memory"):
+        if word not in err:
+            fail("'%s' is not in: %s" % (word, err))
+    err = asked("--config", put("dirs: [%s/kv]\ndisk_bytes: 60000TiB\n" % here), "--check-config", rc=USAGE).stderr
+    if "c.yaml:2: " not in err or "disk_bytes" not in err or "file system" not in err:
+        fail(err)
+    with open("kv/default/tenuto.store", "wb") as f:
+        f.write(b"no store" * 4096)
+    ours = put("dirs: [%s/kv]\n" % here)
+    err = asked("--config", ours, "--check-config", rc=PROBLEM).stderr
+    if "c.yaml:1: " not in err or "tenuto.store" not in err:
+        fail(err)
+    asked("--config", ours, "--listen", "off", "--socket", "off", rc=PROBLEM)
+    os.remove("kv/default/tenuto.store")
+    with Daemon("--config", ours, "--disk-bytes", "64MiB") as d:
+        asked("--config", ours, "--check-config")
+        d.end()
+    asked("--config", ours, "--check-config")
 
 
 def a_raw_drive_stands_in_the_place_of_a_directory():
