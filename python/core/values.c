@@ -166,6 +166,8 @@ uint32_t *tn_py_u32s(PyObject *from, const char *what, size_t *n)
 	return out;
 }
 
+#define WHOLE_BYTES "a whole number of bytes"
+
 /* ---- dictionaries ----------------------------------------------------------------------------------------------- */
 
 int tn_py_set(PyObject *dict, const char *name, PyObject *value)
@@ -174,6 +176,24 @@ int tn_py_set(PyObject *dict, const char *name, PyObject *value)
 
 	Py_XDECREF(value);
 	return rc;
+}
+
+/* In the place of what Python says of a number that cannot be taken, which names neither it nor the option. Return: -1. */
+static int wrong_number(const char *name, const char *wanted, PyObject *value)
+{
+	PyObject *kind = PyErr_ExceptionMatches(PyExc_TypeError) ? PyExc_TypeError : PyErr_ExceptionMatches(PyExc_OverflowError) ? PyExc_ValueError : NULL;
+
+	if (!kind)
+		return -1;
+	PyErr_Clear();
+	PyErr_Format(kind, "%s: %s is wanted, not %R", name, wanted, value);
+	return -1;
+}
+
+static int u64_from(const char *name, const char *wanted, PyObject *value, unsigned long long *out)
+{
+	*out = PyLong_AsUnsignedLongLong(value);
+	return PyErr_Occurred() ? wrong_number(name, wanted, value) : 0;
 }
 
 int tn_py_quota(PyObject *from, struct tn_quota *quota)
@@ -191,12 +211,13 @@ int tn_py_quota(PyObject *from, struct tn_quota *quota)
 	}
 	for (uint32_t t = 0; t < TN_TIERS_MAX; t++) {
 		PyObject *value = tiers[t] ? PyDict_GetItemString(from, tiers[t]) : NULL; /* borrowed */
+		unsigned long long bytes;
 
 		if (!value)
 			continue;
-		quota->bytes[t] = PyLong_AsUnsignedLongLong(value);
-		if (PyErr_Occurred())
+		if (u64_from("quota", WHOLE_BYTES, value, &bytes))
 			return -1;
+		quota->bytes[t] = bytes;
 		found++;
 	}
 	if (found == PyDict_Size(from))
@@ -217,14 +238,17 @@ static int set_field(const struct tn_py_field *f, PyObject *value, void *out)
 		memcpy(at, &(bool){yes > 0}, sizeof(bool));
 		return yes < 0 ? -1 : 0;
 	case TN_PY_TEXT:
+		if (!PyUnicode_Check(value)) {
+			PyErr_Format(PyExc_TypeError, "%s: a text is wanted, not %R", f->name, value);
+			return -1;
+		}
 		*(const char **)(void *)at = PyUnicode_AsUTF8AndSize(value, NULL);
 		return *(const char **)(void *)at ? 0 : -1;
 	case TN_PY_I32:
 		*(int32_t *)(void *)at = (int32_t)PyLong_AsLong(value);
-		return PyErr_Occurred() ? -1 : 0;
+		return PyErr_Occurred() ? wrong_number(f->name, "a whole number", value) : 0;
 	default:
-		number = PyLong_AsUnsignedLongLong(value);
-		if (PyErr_Occurred())
+		if (u64_from(f->name, strstr(f->name, "bytes") ? WHOLE_BYTES : "a whole number from 0 on", value, &number))
 			return -1;
 		if (f->kind == TN_PY_U32 && number > UINT32_MAX) {
 			PyErr_Format(PyExc_ValueError, "%s: %llu is more than 32 bits", f->name, number);

@@ -78,7 +78,7 @@ def main() -> int:
         import torch  # noqa: F401
         import transformers  # noqa: F401
     except ImportError as e:
-        print(f"the demo needs torch and transformers ({e}): pip install 'tenuto[hf]'", file=sys.stderr)
+        print(f"the demo needs torch and transformers ({e}): pip install .[hf]", file=sys.stderr)
         return 3
     if args.role:
         _run(args)

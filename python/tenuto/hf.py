@@ -15,8 +15,11 @@ import inspect
 import json
 from typing import Any
 
-import torch
-from transformers.cache_utils import Cache, DynamicLayer
+try:
+    import torch
+    from transformers.cache_utils import Cache, DynamicLayer
+except ImportError as e:
+    raise ImportError(f'tenuto.hf needs torch and transformers ({e}): pip install .[hf]', name=e.name, path=e.path) from e
 
 import tenuto
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saves, look-ups and loads; what goes wrong is a clear exception, or a miss."""
 import ctypes
+import importlib.util
 import os
 import threading
+import unittest
 
 import tenuto
 from case import LAYERS, OBJECT, Case, content, main
@@ -196,6 +198,24 @@ class Wrong(Case):
             tenuto.Cache(self.dir, instance='other', no_such_option=1)
         with space.load(key, pool, [0]) as load, self.assertRaises(IndexError):
             load.wait(LAYERS)
+
+    def test_a_wrong_option_is_named_with_what_is_wanted(self):
+        for options, kind, text in (({'disk_bytes': '200GiB'}, TypeError, "disk_bytes: a whole number of bytes is wanted, not '200GiB'"),
+                                    ({'disk_bytes': 2e9}, TypeError, 'disk_bytes: .* not 2000000000.0'),
+                                    ({'disk_bytes': -1}, ValueError, 'disk_bytes: a whole number of bytes is wanted, not -1'),
+                                    ({'host_bytes': 1 << 64}, ValueError, 'host_bytes: .* not 18446744073709551616'),
+                                    ({'max_ops': 1 << 32}, ValueError, 'max_ops: 4294967296 is more than 32 bits'),
+                                    ({'policy': 1}, TypeError, 'policy: a text is wanted, not 1')):
+            with self.assertRaisesRegex(kind, text):
+                tenuto.Cache(self.dir, **options)
+        with self.assertRaisesRegex(TypeError, "quota: a whole number of bytes is wanted, not '1GiB'"):
+            self.open().space('toy', tenuto.Geometry.raw(LAYERS, OBJECT), quota={'disk': '1GiB'})
+        with self.assertRaisesRegex(tenuto.Error, 'not a socket .*attach_store'):
+            tenuto.attach(self.dir)
+
+    @unittest.skipIf(importlib.util.find_spec('torch'), 'torch is there')
+    def test_what_needs_torch_says_how_to_get_it(self):
+        self.assertIn('pip install .[hf]', self.python('try:\n import tenuto.hf\nexcept ImportError as e: print(e)'))
 
     def test_a_cache_that_goes_with_an_error_keeps_the_error(self):
         with self.assertRaises(TypeError):

@@ -109,7 +109,7 @@ static int connect_to(const char *path, uint64_t deadline_ns, int *out)
 	close(fd);
 	return tn_fail(rc, "%s: %s", path, rc == -EPROTONOSUPPORT ? "a socket of another program"
 			: rc == -ECONNREFUSED && stat(path, &st) == 0 && !S_ISSOCK(st.st_mode)
-				? "not a socket (tn_cache_attach_store attaches by a store's directory)"
+				? "not a socket (by a store's directory attaches tn_cache_attach_store, in Python attach_store)"
 			: rc == -EACCES ? "this user may not connect: run as the owner's user, or have the owner give a rule for this one"
 			: rc == -ECONNREFUSED ? "nobody serves a cache there any more; start its owner"
 			: rc == -ETIMEDOUT ? "its owner takes no connection: is it stopped?"
