@@ -145,6 +145,18 @@ static int check_dir(const char *dir, const char *instance, bool alone)
 	return cli_error(CLI_USAGE, "no store in %s: there is no %s/tenuto.store", dir, instance);
 }
 
+/* A directory that is another one of them, or is it by another name. */
+static int check_twice(char **dirs, int i)
+{
+	struct stat a, b;
+	bool there = stat(dirs[i], &a) == 0;
+
+	for (int k = 0; k < i; k++)
+		if (strcmp(dirs[k], dirs[i]) == 0 || (there && stat(dirs[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino))
+			return cli_error(CLI_USAGE, "%s is given twice: leave one of them out", dirs[i]);
+	return CLI_GO;
+}
+
 /* Parses and fills *store; the directories are argv[1..]. */
 static int begin(const struct cli_verb *v, int argc, char **argv, struct store_args *a, struct tn_admin_store *store,
 		 struct told *told)
@@ -157,6 +169,8 @@ static int begin(const struct cli_verb *v, int argc, char **argv, struct store_a
 	rc = cli_parse(v, argc, argv, a, &n);
 	for (int i = 0; rc == CLI_GO && i < n; i++)
 		rc = check_dir(argv[1 + i], a->instance, n == 1);
+	for (int i = 0; rc == CLI_GO && i < n; i++)
+		rc = check_twice(argv + 1, i);
 	if (rc != CLI_GO)
 		return rc;
 	tn_admin_store_init(store);
@@ -370,12 +384,12 @@ static void print_verified(const struct tn_admin_verify *r, bool told, double se
 {
 	const struct {
 		uint64_t n;
-		const char *what;
+		const char *one, *more, *what;
 	} bad[] = {
-		{r->corrupt_objects, "objects have a wrong checksum"},
-		{r->corrupt_blocks, "blocks have no header that fits the index: their objects could not be checked"},
-		{r->io_errors, "blocks could not be read (I/O errors)"},
-		{r->lost_segments, "segments are damaged or cut off: their blocks were not looked at"},
+		{r->corrupt_objects, "object has", "objects have", "a wrong checksum"},
+		{r->corrupt_blocks, "block has", "blocks have", "no header that fits the index: the objects could not be checked"},
+		{r->io_errors, "block", "blocks", "could not be read (I/O errors)"},
+		{r->lost_segments, "segment is", "segments are", "damaged or cut off: the blocks there were not looked at"},
 	};
 	char n[32], b[32];
 	bool any = told;
@@ -385,7 +399,7 @@ static void print_verified(const struct tn_admin_verify *r, bool told, double se
 	       seconds > 0 ? (double)r->bytes * 1e-9 / seconds : 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		if (bad[i].n)
-			printf("bad:     %s %s\n", cli_number(n, bad[i].n), bad[i].what);
+			printf("bad:     %s %s %s\n", cli_number(n, bad[i].n), bad[i].n == 1 ? bad[i].one : bad[i].more, bad[i].what);
 		any |= bad[i].n > 0;
 	}
 	puts(any ? "Each was named above. It is a miss when asked for, never wrong bytes."
@@ -423,15 +437,22 @@ static int store_verify(int argc, char **argv)
 	return cli_finish(bad ? CLI_PROBLEM : CLI_OK);
 }
 
+/* tn_admin_store_info without its log. */
+static int silent_info(const struct tn_admin_store *store, struct tn_admin_device *device)
+{
+	struct tn_admin_store silent = *store;
+
+	silent.log = NULL;
+	return tn_admin_store_info(&silent, device);
+}
+
 /* Blocks in the indexes of all devices, or UINT64_MAX if that cannot be read. */
 static uint64_t blocks_before(const struct tn_admin_store *store)
 {
 	struct tn_admin_device device[TN_DEVICES_MAX];
-	struct tn_admin_store silent = *store;
 	uint64_t sum = 0;
 
-	silent.log = NULL;
-	if (tn_admin_store_info(&silent, device))
+	if (silent_info(store, device))
 		return UINT64_MAX;
 	for (size_t i = 0; i < store->ndirs; i++)
 		sum += device[i].blocks;
@@ -505,6 +526,7 @@ static int store_check(int argc, char **argv)
 
 static int store_flush(int argc, char **argv)
 {
+	struct tn_admin_device device[TN_DEVICES_MAX];
 	struct tn_admin_store store;
 	struct tn_cache *cache;
 	struct store_args a;
@@ -520,9 +542,14 @@ static int store_flush(int argc, char **argv)
 		return cli_error(CLI_USAGE, "%s: the owner's socket is found by a directory of the store, and a drive has none; `tenuto status SOCKET` shows "
 				 "what waits for the disks, and the owner's end makes it durable", store.dirs[0]);
 	rc = store_owner(&store, &cache);
-	if (rc)
-		return cli_error(CLI_ENVIRONMENT, rc == -ENOENT || rc == -ECONNREFUSED ? "nothing to flush: %s" : "cannot flush: %s",
-				 tn_error_last()->text);
+	if (rc) {
+		const struct tn_error why = *tn_error_last();
+		int no_store = rc == -ENOENT ? silent_info(&store, device) : 0;
+
+		if (no_store)
+			return cli_fail(no_store, NULL);
+		return cli_error(CLI_ENVIRONMENT, rc == -ENOENT || rc == -ECONNREFUSED ? "nothing to flush: %s" : "cannot flush: %s", why.text);
+	}
 	start = cli_now_ns();
 	do /* a second at a time, so that an interrupt ends it */
 		rc = tn_flush(cache, cli_now_ns() + 1000000000u);

@@ -102,6 +102,14 @@ static int in_use(const struct tn_store_device *d, pid_t owner)
 		       "a process that cannot be seen from here has it open, maybe a child that it forked", d->path, (int)owner);
 }
 
+/* Of files the cause names the path. */
+static int cannot_open(const struct tn_store_device *d, int rc)
+{
+	if (strncmp(tn_error_last()->text, d->path, strlen(d->path)) == 0)
+		return tn_fail_cause(rc, "cannot open the store");
+	return tn_fail_cause(rc, "cannot open the store %s", d->path);
+}
+
 int tn_store_device_open(struct tn_store_device *d, const struct tn_store_opts *o, bool make, void *pages)
 {
 	unsigned flags = (o->inspect ? 0 : TN_IO_LOCK) | (o->read_only ? TN_IO_READ_ONLY : 0);
@@ -117,7 +125,7 @@ int tn_store_device_open(struct tn_store_device *d, const struct tn_store_opts *
 	if (rc == -EBUSY)
 		return in_use(d, (pid_t)owner_pid(d, pages));
 	if (rc)
-		return tn_fail_cause(rc, "cannot open the store %s", d->path);
+		return cannot_open(d, rc);
 	d->made = make;
 	rc = tn_io_stat(d->store->io, d->file, &st);
 	if (rc || st.offset_align > TN_DISK_PAGE)
@@ -125,7 +133,7 @@ int tn_store_device_open(struct tn_store_device *d, const struct tn_store_opts *
 	if (rc == 0 && st.offset_align > TN_DISK_PAGE) /* direct I/O in units larger than our structures: go through the page cache */
 		rc = tn_io_open(d->store->io, d->path, flags | TN_IO_BUFFERED, &d->file);
 	if (rc)
-		return tn_fail_cause(rc, "cannot open the store %s", d->path);
+		return cannot_open(d, rc);
 	d->open = true;
 	return 0;
 }

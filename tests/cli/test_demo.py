@@ -109,7 +109,7 @@ def a_damaged_object_is_found_by_verify():
     if sum(int(n) for _, _, n in found) != j["corrupt_objects"] or {path for path, _, _ in found} != {device["path"]}:
         fail("%s does not name what %s counts" % (r, j))
     if "checked: %d objects of %d blocks" % (j["objects"], j["blocks"]) not in r.out \
-            or "bad:     %d objects have" % j["corrupt_objects"] not in r.out:
+            or "bad:     %d object" % j["corrupt_objects"] not in r.out:
         fail(str(r))
 
 

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import termios
 
-from cli import LINE, OK, ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, verbs, write
+from cli import LINE, OK, ENVIRONMENT, PROBLEM, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, verbs, write
 
 NESTED = {"store": ["info", "verify", "check", "flush", "format"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "nvme"]}
 
@@ -157,6 +157,27 @@ def a_path_that_is_not_there_or_is_not_what_it_should_be_is_a_usage_error_of_eve
             with_path(template, path, USAGE)
     if sorted(os.listdir(".")) != ["directory", "t.jsonl"] or os.listdir("directory"):
         fail("left: %s %s" % (os.listdir("."), os.listdir("directory")))
+
+
+def what_store_tools_are_given_is_told_once_and_with_what_is_wrong():
+    os.makedirs("kv/default")
+    os.mkdir("empty")
+    write("kv/default/tenuto.store", "no store" * 8192)
+    for verb in ("info", "verify", "check", "flush"):
+        says(tenuto("store", verb, "kv", "./kv/", rc=USAGE), "./kv/ is given twice")
+        says(tenuto("store", verb, "kv", rc=PROBLEM), "kv/default/tenuto.store", "not a store")
+    if os.geteuid() == 0:
+        return
+    os.chmod("kv/default/tenuto.store", 0)
+    err = tenuto("store", "info", "kv", rc=ENVIRONMENT).err
+    if err.count("tenuto.store") != 1 or "Permission denied" not in err:
+        fail(err)
+
+
+def only_two_verbs_have_no_json():
+    without = [v for v in all_verbs() if v[-1] not in NESTED and "--json" not in tenuto(*v, "--help").out]
+    if without != [["workload"], ["store", "format"]]:
+        fail("README.md says that these have no --json: workload, store format; it is %s" % without)
 
 
 def a_disk_without_room_is_told_before_anything_runs_and_keeps_nothing():
