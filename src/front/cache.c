@@ -102,6 +102,7 @@ static int check_options(struct tn_cache_opts *o)
 static int make_dirs(struct tn_cache *cache)
 {
 	struct tn_cache_opts *o = &cache->o;
+	const char *const *dirs = o->dirs;
 	const char **paths;
 	size_t failed = 0;
 	char *text;
@@ -126,7 +127,8 @@ static int make_dirs(struct tn_cache *cache)
 		if (tn_drive_is(paths[i]) || mkdir(paths[i], 0700) == 0 || errno == EEXIST)
 			continue;
 		failed++;
-		rc = tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
+		rc = errno == ENOENT ? tn_fail(-ENOENT, "no directory %s: make it, or correct the path", dirs[i])
+				     : tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
 	}
 	o->dirs = paths;
 	return failed == o->ndirs ? rc : 0;

@@ -185,6 +185,10 @@ def what_cannot_start_is_told_when_the_file_is_checked():
     err = asked("--config", put("dirs: [%s/kv]\ndisk_bytes: 60000TiB\n" % here), "--check-config", rc=USAGE).stderr
     if "c.yaml:2: " not in err or "disk_bytes" not in err or "file system" not in err:
         fail(err)
+    for args in (["--check-config"], ["--listen", "off", "--socket", "off"]):
+        err = asked("--dir", here + "/absent", *args, rc=USAGE).stderr
+        if "%s/absent" % here not in err or "make it, or correct the path" not in err:
+            fail(err)
     with open("kv/default/tenuto.store", "wb") as f:
         f.write(b"no store" * 4096)
     ours = put("dirs: [%s/kv]\n" % here)
