@@ -75,8 +75,8 @@ static json_t *to_json(const struct status *s, const char *socket)
 	latencies = json_object();
 	for (uint32_t i = 0; i < STATUS_LATENCIES; i++)
 		json_object_set_new(latencies, status_latencies[i].key, latency_json(s, i));
-	return json_pack("{s:s, s:f, s:s, s:I, s:f, s:o, s:o, s:o, s:o}", "version", tn_version(), "time", time, "socket", socket, "pid", (json_int_t)s->owner.pid,
-			 "written_bytes", status_written(s), "written_bytes_per_day", per_day < 0 ? json_null() : json_real(per_day), "budget_bytes_per_day",
+	return json_pack("{s:s, s:f, s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "version", tn_version(), "time", time, "socket", socket, "pid", (json_int_t)s->owner.pid,
+			 "written_bytes", (json_int_t)status_written(s), "written_bytes_per_day", per_day < 0 ? json_null() : json_real(per_day), "budget_bytes_per_day",
 			 budget ? json_integer((json_int_t)budget) : json_null(), "latencies", latencies, "metrics", metrics);
 }
 
@@ -169,6 +169,25 @@ static int attach(const char *path, const char *token, struct tn_cache **cache)
 	return tn_cache_attach(path, &opts, cache);
 }
 
+/* What is no socket never becomes one; CLI_GO: a socket, a directory, or nothing yet. */
+static int check_place(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) || S_ISDIR(st.st_mode) || S_ISSOCK(st.st_mode))
+		return CLI_GO;
+	return cli_error(CLI_USAGE, "%s: is no socket and no directory; give the socket at which tenutod serves, or a directory of its stores", path);
+}
+
+static bool has_no_store(const char *path)
+{
+	char store[PATH_BYTES + sizeof("/default/tenuto.store")];
+	struct stat st;
+
+	snprintf(store, sizeof(store), "%s/default/tenuto.store", path);
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(store, F_OK) && errno == ENOENT;
+}
+
 /* Whether a later attempt may find an owner. */
 static bool owner_may_come(int rc)
 {
@@ -177,7 +196,10 @@ static bool owner_may_come(int rc)
 
 static void say_gone(const char *socket, bool *said)
 {
-	if (!*said)
+	if (!*said && has_no_store(socket))
+		cli_error(CLI_ENVIRONMENT, "no store in %s yet (%s/default/tenuto.store is not there): waits for an owner that makes it (Ctrl-C ends)",
+			  socket, socket);
+	else if (!*said)
 		cli_error(CLI_ENVIRONMENT, "nobody serves a cache at %s now: waits for the next owner (Ctrl-C ends)", socket);
 	*said = true;
 }
@@ -245,6 +267,8 @@ int cmd_status(int argc, char **argv)
 		rc = read_token(a.token_file, token);
 	if (rc == CLI_GO)
 		rc = find_owner(n, argv, path);
+	if (rc == CLI_GO)
+		rc = check_place(path);
 	if (rc != CLI_GO)
 		return rc;
 	cli_catch_interrupts();
@@ -261,6 +285,8 @@ int cmd_status(int argc, char **argv)
 				break;
 		} else if (attached == -ENOENT && n > 0 && !said_gone && access(path, F_OK)) {
 			return cli_error(CLI_USAGE, "%s: %s; give the socket at which tenutod serves, or a directory of its stores", path, strerror(ENOENT));
+		} else if (a.once && has_no_store(path)) {
+			return cli_error(CLI_ENVIRONMENT, "no store in %s: %s/default/tenuto.store is not there", path, path);
 		} else if (a.once && owner_may_come(attached)) {
 			return cli_error(CLI_ENVIRONMENT, "nobody serves a cache there: %s", tn_error_last()->text);
 		} else if (!owner_may_come(attached)) {

@@ -40,6 +40,8 @@ def it_has_the_names_of_the_metrics_and_of_the_dashboard():
         d.end()
     if without_sessions(told["metrics"]) != without_sessions(of_server):
         fail("only one of them knows %s" % (without_sessions(told["metrics"]) ^ without_sessions(of_server)))
+    if not isinstance(told["written_bytes"], int):
+        fail("bytes are whole: %s" % told["written_bytes"])
     if told["pid"] != d.process.pid or told["budget_bytes_per_day"] != 10**12 or told["metrics"]["tenuto_sessions"] != 1:
         fail(str(told))
     own = "{session=\"0\",pid=\"%d\"}" % d.process.pid
@@ -114,7 +116,7 @@ def on_a_terminal_it_draws_a_screen_that_fits():
 
 
 def tools_that_are_given_the_directory_ask_its_owner():
-    says(tenuto("status", ".", "--once", rc=ENVIRONMENT), "No such file")
+    says(tenuto("status", ".", "--once", rc=ENVIRONMENT), "no store in .")
     with a_daemon() as d:
         if tenuto("status", "kv", "--once", "--json").json()["pid"] != d.process.pid:
             fail("another owner")
@@ -134,6 +136,20 @@ def tools_that_are_given_the_directory_ask_its_owner():
         fail("something of the owner is left")
     says(tenuto("store", "flush", "kv", rc=ENVIRONMENT), "nobody serves the store")
     tenuto("store", "verify", "kv")
+
+
+def a_place_that_can_have_no_owner_is_refused_and_one_without_a_store_is_told():
+    for more in ([], ["--once"]):
+        says(tenuto("status", write("file", "x"), *more, rc=USAGE), "file: is no socket")
+    os.mkdir("empty")
+    p = subprocess.Popen([TENUTO, "status", "empty"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    line = p.stderr.readline()
+    if "no store in empty yet" not in line:
+        fail(line)
+    p.send_signal(signal.SIGINT)
+    if p.wait(DEADLINE) != 0 or p.stderr.read():
+        fail("ended with %d" % p.returncode)
+    p.stderr.close()
 
 
 def a_link_that_a_killed_owner_left_leads_nobody_astray():
