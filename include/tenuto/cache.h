@@ -64,7 +64,7 @@ struct tn_save;
  *                   unknown (then blocks of 1/64 of the capacity do not fit a segment, and those of half that size leave much of it unused: a warning; of blocks
  *                   smaller than 64 KiB there can be no more than the capacity holds of that size)
  * @host_bytes:      host tier, 0: none
- * @max_blocks:      most blocks known at once, all tiers; 0: derived from the capacities
+ * @max_blocks:      most blocks known at once, all tiers; 0: derived from the capacities. Fewer than the stores hold: -ENOSPC, and none is lost
  * @max_ops:         most loads, saves and prefetches at once; 0: 64
  * @max_op_blocks:   most blocks of one load or save; 0: 8192
  * @io_depth:        most I/O requests in flight, 0: 128

@@ -43,7 +43,7 @@ static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entr
 	if (entry->flags & TN_ENTRY_EXPIRES)
 		return UINT32_MAX;
 	if (tn_block_adopt(reg, entry->space, &entry->key, &entry->parent, &b) < 0)
-		return UINT32_MAX;
+		return TN_STORE_REFUSED;
 	tn_block_set_slot(reg, b, TN_TIER_DISK, slot);
 	tn_block_set_residency(reg, b, TN_TIER_DISK, TN_PRESENT);
 	r->cache->blocks.recency[b] = entry->recency;

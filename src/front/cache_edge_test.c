@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -435,6 +436,64 @@ static void a_directory_that_is_not_there_costs_its_blocks_but_nothing_is_made_i
 	rig_tear_down(&r);
 }
 
+/* Of the device that is absent no file is known: nothing is made for it, and who attaches does not wait for it. */
+static void a_cache_is_served_without_one_of_its_devices(void **state)
+{
+	char sub[280], other[280], socket[280], link[300], was[PATH_MAX];
+	const char *dirs[2];
+	struct tn_owner_stats stats = {.size = sizeof(stats)};
+	struct tn_cache *user;
+	struct stat st;
+	struct rig r;
+	int fd;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	snprintf(sub, sizeof(sub), "%s/sub", r.dir);
+	snprintf(other, sizeof(other), "%s/other", r.dir);
+	snprintf(socket, sizeof(socket), "%s/s", r.dir);
+	snprintf(link, sizeof(link), "%s/tenuto.socket", other);
+	assert_int_equal(mkdir(sub, 0700) | mkdir(other, 0700), 0);
+	dirs[0] = r.dir, dirs[1] = sub;
+	r.o.cache.instance = "two", r.o.cache.dirs = dirs, r.o.cache.ndirs = 2;
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_close(&r), 0);
+	r.o.cache.ndirs = 1;
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(tn_store_devices(r.cache->store), 2);
+	assert_non_null(getcwd(was, sizeof(was)));
+	assert_int_equal(chdir(other), 0);
+	fd = open(link, O_CREAT | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(tn_cache_serve(r.cache, other, NULL), -EEXIST);
+	assert_int_equal(tn_cache_owner_stats(r.cache, &stats), 0);
+	assert_int_equal(tn_cache_serve(r.cache, socket, NULL), 0);
+	assert_int_equal(lstat(link, &st), 0);
+	assert_true(S_ISREG(st.st_mode));
+	assert_int_equal(tn_cache_attach(socket, NULL, &user), 0);
+	assert_int_equal(tn_cache_close(user), 0);
+	assert_int_equal(rig_close(&r), 0);
+	assert_int_equal(lstat(link, &st), 0);
+	assert_int_equal(chdir(was), 0);
+	rig_tear_down(&r);
+}
+
+static void a_table_that_cannot_hold_the_store_s_blocks_is_refused_and_costs_none(void **state)
+{
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 0, 64);
+	assert_int_equal(rig_save(r.s, 1, 64, 0).stored, 64);
+	assert_int_equal(rig_close(&r), 0);
+	r.o.cache.max_blocks = 32;
+	assert_int_equal(rig_open(&r), -ENOSPC);
+	assert_non_null(strstr(tn_error_last()->text, "raise max_blocks"));
+	r.o.cache.max_blocks = 0;
+	assert_int_equal(rig_open(&r), 0);
+	assert_int_equal(rig_count(r.s, 1, 64), 64);
+	rig_tear_down(&r);
+}
+
 static void a_cache_whose_only_directory_is_not_there_does_not_open_and_loses_nothing(void **state)
 {
 	char sub[280], away[280];
@@ -482,6 +541,8 @@ int main(void)
 		cmocka_unit_test(saves_and_drops_in_turn_do_not_fill_the_offload_queue),
 		cmocka_unit_test(a_dropped_space_is_empty_although_its_blocks_waited_for_their_offload),
 		RIG_FILE_TEST(a_refused_directory_is_left_as_it_was),
+		RIG_FILE_TEST(a_cache_is_served_without_one_of_its_devices),
+		cmocka_unit_test(a_table_that_cannot_hold_the_store_s_blocks_is_refused_and_costs_none),
 		cmocka_unit_test(a_save_does_not_evict_the_chain_that_it_continues),
 		cmocka_unit_test(a_load_keeps_its_own_later_blocks),
 		cmocka_unit_test(a_zero_key_is_refused),

@@ -14,6 +14,13 @@
 #define PATH_BYTES 1200u
 #define STORE_NAME "tenuto.store"
 
+bool tn_find_has_file(const struct tn_cache *cache, uint32_t device)
+{
+	const char *path = tn_store_path(cache->store, device);
+
+	return path[0] && !tn_drive_is(path);
+}
+
 /* Beside a device's file. */
 static void link_path(const struct tn_cache *cache, uint32_t device, char path[PATH_BYTES])
 {
@@ -34,8 +41,8 @@ void tn_find_me(struct tn_cache *cache, const char *socket)
 	if (!has_links(cache) || !realpath(socket, target))
 		return;
 	for (uint32_t i = 0; i < cache->ndevices; i++) {
-		if (tn_drive_is(tn_store_path(cache->store, i)))
-			continue; /* it has no directory: the socket's path is what leads to it */
+		if (!tn_find_has_file(cache, i))
+			continue; /* a drive has no directory: the socket's path is what leads to it */
 		link_path(cache, i, path);
 		unlink(path); /* of an owner that died: this process has the store's lock */
 		if (symlink(target, path))
@@ -49,7 +56,7 @@ void tn_find_me_no_more(struct tn_cache *cache)
 	char path[PATH_BYTES];
 
 	for (uint32_t i = 0; has_links(cache) && i < cache->ndevices; i++) {
-		if (tn_drive_is(tn_store_path(cache->store, i)))
+		if (!tn_find_has_file(cache, i))
 			continue;
 		link_path(cache, i, path);
 		unlink(path);

@@ -11,6 +11,8 @@
 #define TN_FIND_NAME "tenuto.socket"
 
 /* Puts the link into each directory of the cache, in place of an older one; without disks, or read-only, nowhere. A link that cannot be made is logged. */
+/* Not of a drive, nor of a device that is absent in this session. */
+bool tn_find_has_file(const struct tn_cache *cache, uint32_t device);
 void tn_find_me(struct tn_cache *cache, const char *socket);
 void tn_find_me_no_more(struct tn_cache *cache);
 

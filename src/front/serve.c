@@ -596,7 +596,7 @@ static void find_stores(struct tn_server *server)
 	const struct tn_cache *cache = server->cache;
 
 	for (uint32_t i = 0; cache->store && i < cache->ndevices; i++)
-		if (!tn_drive_is(tn_store_path(cache->store, i)))
+		if (tn_find_has_file(cache, i))
 			tn_find_store(cache, i, server->store[server->nstores++], TN_WIRE_PATH);
 }
 
@@ -604,7 +604,7 @@ static void find_stores(struct tn_server *server)
 static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int given, const struct tn_serve_opts *opts)
 {
 	struct tn_server *server = tn_get(cache->alloc, sizeof(*server));
-	struct tn_peers *peers = NULL;
+	struct tn_peers *peers = cache->peers; /* of a try before this one */
 	int rc;
 
 	if (!server)
@@ -619,21 +619,24 @@ static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int 
 	rc = server->news < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_rules_create(opts, cache->alloc, &server->rules);
 	if (rc == 0)
 		rc = tn_guard_prepare();
-	if (rc == 0)
+	if (rc == 0 && !peers)
 		rc = tn_peers_create(cache->alloc, &peers);
 	if (rc == 0 && !server->given)
 		rc = open_socket(server);
-	__atomic_store_n(&cache->peers, peers, __ATOMIC_RELEASE);
-	cache->server = server; /* its thread looks there */
-	if (rc == 0 && (rc = start(server)) && !server->given)
-		unlink(server->address.sun_path);
+	if (rc == 0) {
+		__atomic_store_n(&cache->peers, peers, __ATOMIC_RELEASE);
+		cache->server = server; /* its thread looks there */
+		rc = start(server);
+		if (rc && !server->given)
+			unlink(server->address.sun_path);
+	}
 	if (rc == 0) {
 		tn_find_me(cache, server->address.sun_path);
 		return 0;
 	}
 	cache->server = NULL;
-	__atomic_store_n(&cache->peers, NULL, __ATOMIC_RELEASE);
-	tn_peers_destroy(peers, cache->alloc);
+	if (peers != cache->peers) /* whoever asks for the status may look there, also if the thread did not start */
+		tn_peers_destroy(peers, cache->alloc);
 	if (server->given)
 		server->sock = -1; /* stays the caller's */
 	free_server(server);
@@ -683,16 +686,16 @@ void tn_server_stop(struct tn_cache *cache)
 	struct tn_server *server = cache->server;
 	uint64_t one = 1;
 
-	if (!server)
-		return;
-	tn_find_me_no_more(cache);
-	if (!server->given)
-		unlink(server->address.sun_path);
-	__atomic_store_n(&server->stopping, 1, __ATOMIC_SEQ_CST);
-	(void)!write(server->news, &one, sizeof(one));
-	pthread_join(server->thread, NULL);
-	free_server(server);
-	cache->server = NULL;
+	if (server) {
+		tn_find_me_no_more(cache);
+		if (!server->given)
+			unlink(server->address.sun_path);
+		__atomic_store_n(&server->stopping, 1, __ATOMIC_SEQ_CST);
+		(void)!write(server->news, &one, sizeof(one));
+		pthread_join(server->thread, NULL);
+		free_server(server);
+		cache->server = NULL;
+	}
 	tn_peers_destroy(cache->peers, cache->alloc);
 	cache->peers = NULL;
 }

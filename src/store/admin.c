@@ -261,8 +261,10 @@ static uint32_t remember(void *arg, tn_slot slot, const struct tn_store_entry *e
 		size_t capacity = r->capacity ? 2 * r->capacity : 4096;
 		struct tn_store_entry *more = tn_get(r->alloc, capacity * sizeof(*more));
 
-		if (!more)
-			return UINT32_MAX;
+		if (!more) {
+			tn_fail(-ENOMEM, "no memory to list more than %zu blocks", r->n);
+			return TN_STORE_REFUSED;
+		}
 		if (r->n > 0)
 			memcpy(more, r->entry, r->n * sizeof(*more));
 		tn_put(r->alloc, r->entry, r->capacity * sizeof(*more));

@@ -172,8 +172,10 @@ static void bulk_finish(struct tn_store_req *r, int status)
 		b->step = TN_DISK_PAGE;
 		return;
 	}
-	if (status)
+	if (status) {
 		memset(b->buf, 0xff, n);
+		r->dev->read_errors++;
+	}
 	b->offset += n;
 	b->buf += n;
 	b->left -= n;

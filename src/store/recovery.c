@@ -215,6 +215,29 @@ static const struct tn_disk_group *behind_damage(struct replay *r)
 	return NULL;
 }
 
+/*
+ * Whether the log has gone round since this root, and lies over the place where the root begins to read it: what follows there is of
+ * before, and does not belong to what is written over.
+ */
+static bool has_gone_round(struct replay *r)
+{
+	uint64_t start = r->next.position, size = r->t->dev->super.log_bytes;
+
+	for (uint64_t back = 0; back < TN_STORE_GROUP_BYTES && back <= start; back += TN_DISK_PAGE) {
+		uint64_t position = start - back + size;
+		const struct tn_disk_group *g;
+		uint32_t got;
+
+		g = (const struct tn_disk_group *)(const void *)log_bytes_at(r, position, TN_DISK_PAGE, &got);
+		if (g->head.magic != TN_DISK_MAGIC_LOG || g->position != position)
+			continue;
+		g = group_at(r, position, g->sequence);
+		if (g && g->bytes > back)
+			return true;
+	}
+	return false;
+}
+
 static void apply_group(struct tn_store_table *t, const struct tn_disk_group *g)
 {
 	const struct tn_disk_record *rec = (const struct tn_disk_record *)(const void *)(g + 1);
@@ -242,6 +265,10 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 	t->max_epoch = root->epoch;
 	d->distrusted = false;
 	d->log.again = r.next;
+	if (!group_at(&r, r.next.position, r.next.sequence) && has_gone_round(&r)) {
+		tn_store_pages_put(d->store, r.window, LOG_WINDOW);
+		return tn_fail(-EBADMSG, "%s: the log has gone round since checkpoint %llu", d->path, (unsigned long long)root->checkpoint);
+	}
 	while (r.next.position < r.end) {
 		const struct tn_disk_group *g = group_at(&r, r.next.position, r.next.sequence);
 
@@ -392,6 +419,7 @@ struct seen {
 	struct tn_store_table *table; /* of each device */
 	tn_slot *next; /* the slot's number plus one; 0: none */
 	size_t mask, bytes;
+	int refused; /* why the owner cannot know all of them */
 };
 
 /* What became of the segments that the index knows as assigned. */
@@ -573,6 +601,8 @@ static void hand_over(struct tn_store_table *t, uint32_t local, struct seen *see
 	if (r->kind != TN_DISK_BLOCK || r->sequence >= TN_DISK_LIMIT)
 		return;
 	d->cookie[local] = s->cb.recovered(s->cb.arg, tn_store_global(d, local), &e);
+	if (d->cookie[local] == TN_STORE_REFUSED)
+		seen->refused = tn_error_last()->code;
 	if (d->cookie[local] == UINT32_MAX) {
 		drop(t, local);
 		return;
@@ -652,7 +682,7 @@ static int adopt_tables(struct tn_store *s, struct tn_store_table *t)
 				sg->warm /= (float)sg->slots[TN_SLOT_COMMITTED];
 		}
 	tn_put(s->alloc, seen.next, seen.bytes);
-	return 0;
+	return seen.refused ? tn_fail_cause(seen.refused, "not all blocks of the store can be known") : 0;
 }
 
 /* One line: what the rebuild saved, what not, and why. */

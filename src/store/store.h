@@ -69,10 +69,13 @@ struct tn_store_place {
 
 struct tn_store;
 
+#define TN_STORE_REFUSED (UINT32_MAX - 1)
+
 struct tn_store_callbacks {
 	/*
 	 * A committed block found at open, in no particular order: of each key and space the one with the highest
-	 * sequence. Returning a cookie keeps it; UINT32_MAX (registry full, unknown) drops it durably.
+	 * sequence. Returning a cookie keeps it; UINT32_MAX drops it durably; TN_STORE_REFUSED, with an error, ends the open
+	 * with that error (registry full: blocks are not dropped for that).
 	 */
 	uint32_t (*recovered)(void *arg, tn_slot slot, const struct tn_store_entry *entry);
 	/* Fill *entry for a committed slot (checkpoints, log). Must not fail, must not call the store. */

@@ -116,6 +116,49 @@ static void power_that_goes_when_a_checkpoint_frees_a_full_log_damages_nothing(v
 	}
 }
 
+static void checkpoint_now(struct rig *r)
+{
+	tn_store_ckpt_start(device(r), false);
+	while (device(r)->ckpt.phase != TN_CKPT_IDLE)
+		rig_step(r, 1);
+}
+
+static void log_groups(struct rig *r, uint32_t n)
+{
+	for (; n > 0; n--) {
+		tn_store_update(r->store, rig_find(r, 0)->slot);
+		assert_int_equal(rig_flush(r), 0);
+	}
+}
+
+/* The newest root is damaged, and the log lies over the place where the older one begins to read it: the headers are believed instead. */
+static void an_older_root_does_not_read_a_log_that_has_gone_round(void **state)
+{
+	struct rig *r = saved();
+	const struct tn_disk_super *sb = &device(r)->super;
+	static const char none[TN_DISK_PAGE];
+	struct tn_disk_root root[2];
+	uint64_t first;
+
+	checkpoint_now(r);
+	first = device(r)->log.tail;
+	log_groups(r, 8);
+	checkpoint_now(r);
+	assert_true(device(r)->log.tail > first);
+	while (device(r)->log.next.position < first + sb->log_bytes + TN_DISK_PAGE)
+		log_groups(r, 1);
+	assert_true(rig_save(r, 700) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(tn_simdisk_peek(r->disk, RIG_PATH, sb->checkpoint_offset[i], &root[i], sizeof(root[i])), 0);
+	assert_int_equal(tn_simdisk_poke(r->disk, RIG_PATH, sb->checkpoint_offset[root[1].checkpoint > root[0].checkpoint], none, sizeof(none)), 0);
+	rig_crash(r, TN_SIMDISK_DROP, 1);
+	assert_int_equal(rig_read(r, 700), 0);
+	for (uint64_t n = 0; n < 2 * KEYS; n++)
+		assert_int_equal(rig_read(r, n), 0);
+	rig_free(r);
+}
+
 static void the_log_is_kept_from_where_a_checkpoint_began_and_not_from_where_it_ended(void **state)
 {
 	struct rig *r = saved();
@@ -372,6 +415,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_root_that_a_failed_attempt_may_have_left_is_void_before_its_pages_change),
 		cmocka_unit_test(power_that_goes_when_a_checkpoint_frees_a_full_log_damages_nothing),
+		cmocka_unit_test(an_older_root_does_not_read_a_log_that_has_gone_round),
 		cmocka_unit_test(the_log_is_kept_from_where_a_checkpoint_began_and_not_from_where_it_ended),
 		cmocka_unit_test(a_page_written_before_its_block_was_durable_is_written_again_in_both_regions),
 		cmocka_unit_test(pages_that_differ_only_in_recency_take_turns),

@@ -19,6 +19,7 @@
 #define LOCK_RETRY_NS 10000000ull
 #define SCAN_BYTES (8ull << 30) /* the largest index lies within */
 #define WINDOW_BYTES (4u << 20)
+#define UNREADABLE_WINDOWS 2u /* in a row: the device is gone, and each of its reads may take seconds */
 #define SECTOR_BYTES 512u
 #define FLOOR_RAISE (1ull << 32) /* what sessions since that copy may have used: 256 of them */
 
@@ -229,21 +230,28 @@ static int scan_file(struct scan *sc, uint64_t file_bytes)
 {
 	struct tn_store *s = sc->dev->store;
 	unsigned char *window = tn_store_pages_get(s, WINDOW_BYTES + TN_DISK_PAGE);
+	uint32_t unreadable = 0;
 	bool more = true;
+	int rc = 0;
 
 	if (!window)
 		return tn_fail(-ENOMEM, "no memory to look for superblocks");
 	for (uint64_t at = 0; at < file_bytes && at < SCAN_BYTES && more; at += WINDOW_BYTES) {
-		uint64_t n = file_bytes - at, here;
+		uint64_t n = file_bytes - at, errors = sc->dev->read_errors, here;
 
 		n = n < WINDOW_BYTES + TN_DISK_PAGE ? n - n % TN_DISK_PAGE : WINDOW_BYTES + TN_DISK_PAGE;
 		here = n < WINDOW_BYTES ? n : WINDOW_BYTES;
 		tn_store_bulk_read(sc->dev, at, window, n); /* what cannot be read is not known to be empty */
+		unreadable = sc->dev->read_errors - errors >= n / TN_DISK_PAGE ? unreadable + 1 : 0;
+		if (unreadable == UNREADABLE_WINDOWS) {
+			rc = tn_fail(-EIO, "%s: nothing of it can be read", sc->dev->path);
+			break;
+		}
 		for (uint64_t i = 0; i < here && more; i += TN_DISK_PAGE)
 			more = learn_from_page(sc, at + i, window + i, n - i);
 	}
 	tn_store_pages_put(s, window, WINDOW_BYTES + TN_DISK_PAGE);
-	return 0;
+	return rc;
 }
 
 static void describe(const struct scan *sc, char *text, size_t len)
@@ -298,6 +306,19 @@ static int trace(struct tn_store_device *d, uint64_t file_bytes)
 		       d->path, text);
 }
 
+/*
+ * Of a later version, not of this one with a version that is damaged: then this version's checksum would fit. A program that converts a
+ * store may have died between its two copies, and the older one is not to be believed then.
+ */
+static bool is_newer(const void *page)
+{
+	const struct tn_disk_head *head = page;
+	size_t bytes = sizeof(struct tn_disk_super) - sizeof(*head);
+
+	return head->magic == TN_DISK_MAGIC_SUPER && head->version > TN_DISK_VERSION && head->version < 256 &&
+	       head->checksum != tn_hash64(head + 1, bytes);
+}
+
 /* Neither copy is valid: another version's, a copy elsewhere, nothing at all, or something that is not ours to write to. */
 static int without_superblocks(struct tn_store_device *d, const void *pages, uint64_t file_bytes)
 {
@@ -322,6 +343,12 @@ int tn_store_identify(struct tn_store_device *d, void *pages)
 	memset(pages, 0, 2 * TN_DISK_PAGE);
 	if (st.size_bytes >= TN_DISK_LOG_OFFSET)
 		unreadable = read_copies(d, pages);
+	for (int i = 0; i < 2; i++) {
+		const void *page = (const char *)pages + (size_t)i * TN_DISK_PAGE;
+
+		if (is_newer(page) && tn_disk_super_decode(page, TN_DISK_PAGE, &d->super) == -EPROTONOSUPPORT)
+			return tn_fail_cause(-EPROTONOSUPPORT, "%s", d->path);
+	}
 	if (pick(pages, &d->super, &d->super_damaged)) {
 		d->found = TN_FOUND_STORE;
 		if (d->super_damaged)
