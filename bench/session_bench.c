@@ -641,8 +641,11 @@ int cmd_bench_session(int argc, char **argv)
 		b->side[i] = (struct side){.args = &a, .shared = i == 0};
 	cli_catch_interrupts();
 	rc = cli_scratch_dir(a.dir, NULL, dir, sizeof(dir));
-	if (!rc)
-		rc = cli_check_free_bytes(dir, a.total * (KINDS + 1));
+	if (rc) {
+		free(b);
+		return rc;
+	}
+	rc = cli_check_free_bytes(dir, a.total * (KINDS + 1));
 	cli_progress_begin(&progress, "bench session", a.rounds);
 	if (!rc)
 		rc = run(b, dir, &progress);

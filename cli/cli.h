@@ -206,11 +206,11 @@ void cli_catch_interrupts(void);
  * $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR and /run/tenuto that has (exists) or could have one. False: there is no such directory.
  */
 bool cli_default_socket(bool exists, char *path, size_t path_bytes);
-/* Makes a private directory in base (NULL: $TMPDIR, else /var/tmp, which is on a disk more likely than /tmp); -errno. */
+/* Makes a private directory in base (NULL: $TMPDIR, else /var/tmp, which is on a disk more likely than /tmp); -errno, and path is empty. */
 int cli_temp_dir(const char *base, char *path, size_t path_bytes);
 /*
  * The same in the directory given with --dir, which must exist; without --dir in base. CLI_OK, or the exit code after a
- * message on stderr.
+ * message on stderr, and path is empty: there is nothing to remove.
  */
 int cli_scratch_dir(const char *given, const char *base, char *path, size_t path_bytes);
 /* Whether so many bytes are free where dir lies: CLI_OK, or the exit code after a message on stderr. */
@@ -237,7 +237,7 @@ int cli_try_file(const char *option, const char *path, bool *made);
 void cli_forget_file(const char *path, bool made);
 /*
  * Removes a directory with everything in it; does not cross file systems or follow links. 0 or -errno. Signals that
- * would interrupt wait until the removal is done.
+ * would interrupt wait until the removal is done. -EINVAL: the path is empty.
  */
 int cli_remove_tree(const char *path);
 

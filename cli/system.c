@@ -90,22 +90,26 @@ bool cli_interrupted(void)
 	return interrupted;
 }
 
-int cli_temp_dir(const char *base, char *path, size_t path_bytes)
+static const char *temp_base(const char *base)
 {
-	int n;
-
 	if (!base)
 		base = getenv("TMPDIR");
 	if (!base || !*base)
 		base = access("/var/tmp", W_OK) ? "/tmp" : "/var/tmp";
-	n = snprintf(path, path_bytes, "%s/tenuto-XXXXXX", base);
-	if (n < 0 || (size_t)n >= path_bytes)
-		return -ENAMETOOLONG;
-	if (mkdtemp(path))
-		return 0;
-	n = -errno;
-	snprintf(path, path_bytes, "%s", base);
-	return n;
+	return base;
+}
+
+int cli_temp_dir(const char *base, char *path, size_t path_bytes)
+{
+	int n = snprintf(path, path_bytes, "%s/tenuto-XXXXXX", temp_base(base)), rc = -ENAMETOOLONG;
+
+	if (n >= 0 && (size_t)n < path_bytes) {
+		if (mkdtemp(path))
+			return 0;
+		rc = -errno;
+	}
+	path[0] = '\0';
+	return rc;
 }
 
 bool cli_is_drive(const char *dir)
@@ -135,11 +139,14 @@ int cli_scratch_dir(const char *given, const char *base, char *path, size_t path
 {
 	int rc = given ? cli_check_dir("--dir ", given) : CLI_OK;
 
+	path[0] = '\0';
 	if (rc)
 		return rc;
-	rc = cli_temp_dir(given ? given : base, path, path_bytes);
+	if (given)
+		base = given;
+	rc = cli_temp_dir(base, path, path_bytes);
 	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s; --dir names another place", path, strerror(-rc));
+		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s; --dir names another place", temp_base(base), strerror(-rc));
 	return CLI_OK;
 }
 
@@ -189,6 +196,8 @@ int cli_remove_tree(const char *path)
 	sigset_t set, before;
 	int rc;
 
+	if (!*path)
+		return -EINVAL;
 	sigemptyset(&set);
 	for (size_t i = 0; i < INTERRUPTS; i++)
 		sigaddset(&set, interrupts[i]);

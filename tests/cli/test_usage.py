@@ -132,7 +132,8 @@ def a_missing_argument_or_operand_is_named():
 
 
 TAKE_DIRECTORY = ("replay t.jsonl --dir {}", "store info {}", "store verify {}", "store check {}", "demo --dir {}",
-                  "bench store --dir {}", "bench pipeline --dir {}", "bench mix {}", "bench submit --dir {}", "doctor {}")
+                  "bench store --dir {}", "bench pipeline --dir {}", "bench mix {}", "bench submit --dir {}", "bench session --dir {}",
+                  "bench layers --dir {}", "doctor {}")
 READ_FILE = ("replay {}", "replay t.jsonl --no-io --model llama3-8b --slack {}", "replay t.jsonl --no-io --model llama3-8b --gpu h100 --device-model {}", "profile --from {}",
              "bench pipeline --slack {}", "bench pipeline --device-model {}", "bench mix . --device-model {}")
 WRITE_FILE = ("replay t.jsonl --report {}", "replay t.jsonl --explain {}", "profile --model llama3-8b --gpu h100 --out {}",
@@ -188,6 +189,17 @@ def a_disk_without_room_is_told_before_anything_runs_and_keeps_nothing():
         if done.returncode == 77 or "unshare" in done.stderr:
             raise Skip("no right to mount")
         if done.returncode != ENVIRONMENT or not re.search("needs|no free space", done.stderr) or done.stdout:
+            fail("%s: exit code %s\n%s%s" % (verb, done.returncode, done.stderr, done.stdout))
+
+
+def a_directory_in_which_nothing_can_be_made_keeps_what_it_holds():
+    os.mkdir("d")
+    for verb in ("demo", "bench store --no-tmpfs", "bench pipeline", "bench submit", "bench layers", "bench session"):
+        script = ('mount -t tmpfs -o nr_inodes=2 none d 2>/dev/null || exit 77; echo mine >d/keep; "$0" %s --dir d; rc=$?; cat d/keep; exit $rc' % verb)
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script, TENUTO], capture_output=True, text=True, timeout=60)
+        if done.returncode == 77 or "unshare" in done.stderr:
+            raise Skip("no right to mount")
+        if done.returncode != ENVIRONMENT or "cannot make a directory in d: No space left" not in done.stderr or done.stdout != "mine\n":
             fail("%s: exit code %s\n%s%s" % (verb, done.returncode, done.stderr, done.stdout))
 
 
