@@ -524,6 +524,24 @@ static int store_check(int argc, char **argv)
 
 /* ---- flush ------------------------------------------------------------------------------------- */
 
+/* One owner is asked for all that is given: it must be of one store. CLI_GO, or the exit code after a message. */
+static int check_one_store(const struct tn_admin_store *store)
+{
+	struct tn_admin_device device[TN_DEVICES_MAX];
+	int rc;
+
+	if (store_is_on_drives(store))
+		return cli_error(CLI_USAGE, "%s: the owner's socket is found by a directory of the store, and a drive has none; `tenuto status SOCKET` shows "
+				 "what waits for the disks, and the owner's end makes it durable", store->dirs[0]);
+	if (store->ndirs == 1)
+		return CLI_GO;
+	for (size_t i = 0; i < store->ndirs; i++)
+		if (cli_is_drive(store->dirs[i])) /* only its owner can look into it */
+			return cli_error(CLI_USAGE, "%s: give the store's directories alone: its drives are made durable with them", store->dirs[i]);
+	rc = silent_info(store, device);
+	return rc ? cli_fail(rc, NULL) : CLI_GO;
+}
+
 static int store_flush(int argc, char **argv)
 {
 	struct tn_admin_device device[TN_DEVICES_MAX];
@@ -538,9 +556,9 @@ static int store_flush(int argc, char **argv)
 	if (rc != CLI_GO)
 		return rc;
 	json_decref(told.lines);
-	if (store_is_on_drives(&store))
-		return cli_error(CLI_USAGE, "%s: the owner's socket is found by a directory of the store, and a drive has none; `tenuto status SOCKET` shows "
-				 "what waits for the disks, and the owner's end makes it durable", store.dirs[0]);
+	rc = check_one_store(&store);
+	if (rc != CLI_GO)
+		return rc;
 	rc = store_owner(&store, &cache);
 	if (rc) {
 		const struct tn_error why = *tn_error_last();

@@ -10,7 +10,7 @@ import subprocess
 import termios
 
 from daemon import DEADLINE, ROOT, Daemon, until
-from cli import ENVIRONMENT, TENUTO, USAGE, Skip, fail, main, rest_of_terminal, says, tenuto, write
+from cli import ENVIRONMENT, PROBLEM, TENUTO, USAGE, Skip, fail, main, rest_of_terminal, says, tenuto, write
 
 SOCKET = "s"
 
@@ -136,6 +136,24 @@ def tools_that_are_given_the_directory_ask_its_owner():
         fail("something of the owner is left")
     says(tenuto("store", "flush", "kv", rc=ENVIRONMENT), "nobody serves the store")
     tenuto("store", "verify", "kv")
+
+
+def a_flush_is_of_one_store():
+    for name in ("a", "b", "two", "more", "empty"):
+        os.mkdir(name)
+    size = ("--disk-bytes", "64MiB")
+    with Daemon("--dir", "a", *size) as a, Daemon("--dir", "b", *size) as b, Daemon("--dir", "two", "--dir", "more", *size) as two:
+        for dirs, rc, words in ((("a", "b"), PROBLEM, "belongs to another store"), (("more", "a"), PROBLEM, "belongs to another store"),
+                                (("a", "empty"), ENVIRONMENT, "store of 1 devices"), (("empty", "a"), ENVIRONMENT, "store of 1 devices"),
+                                (("a", "nvme:0000:03:00.0"), USAGE, "directories alone")):
+            r = tenuto("store", "flush", *dirs, rc=rc)
+            if words not in r.err or r.out:
+                fail(str(r))
+        for dirs in (("a",), ("b",), ("two", "more"), ("more",)):
+            if "everything is durable" not in tenuto("store", "flush", *dirs).out:
+                fail(str(dirs))
+        for d in (a, b, two):
+            d.end()
 
 
 def a_place_that_can_have_no_owner_is_refused_and_one_without_a_store_is_told():
