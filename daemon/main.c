@@ -100,27 +100,29 @@ static void warn_changed(const char *path, uint32_t line, const char *name)
 	journal_line(TN_LOG_WARN, "%s%s: %s has changed: it counts when tenutod starts again", path, where, name);
 }
 
-/* What has changed in the file, and does not wait for the next start, is so from here on. */
-static void reload_clients(struct tn_cache *cache, const struct config *c)
+/* The file's rules count from here on, whatever it says of the socket, which stays as it is. False: they do not. */
+static bool reload_clients(struct tn_cache *cache, const struct config *c)
 {
 	const struct tn_serve_opts *opts;
 	struct client_rules *rules;
 	char why[CONFIG_WHY];
+	int rc;
 
-	if (strcmp(c->socket, "off") == 0)
-		return;
 	if (clients_rules(&c->clients, &rules, &opts, why, sizeof(why))) {
 		journal_line(TN_LOG_ERROR, "clients: %s; the rules stay as they were", why);
-		return;
+		return false;
 	}
-	if (tn_cache_serve_anew(cache, opts) && c->clients.n > 0)
-		journal_line(TN_LOG_WARN, "clients: %s; the rules stay as they were", tn_error_last()->text);
+	rc = tn_cache_serve_anew(cache, opts);
 	clients_rules_free(rules);
+	if (rc && (rc != -EINVAL || c->clients.n > 0)) /* a cache that is not served has no rules */
+		journal_line(TN_LOG_WARN, "clients: %s; the rules stay as they were", tn_error_last()->text);
+	return rc == 0;
 }
 
 static void reload(struct config *running, const struct args *a, struct tn_cache *cache)
 {
 	char why[CONFIG_WHY];
+	char rules[48] = "";
 	struct config c;
 	int rc = read_config(&c, a, why);
 
@@ -134,10 +136,11 @@ static void reload(struct config *running, const struct args *a, struct tn_cache
 	for (const struct config_setting *s = config_settings; s->name; s++)
 		if (!s->live && !config_same(s, running, &c))
 			warn_changed(a->config, c.line[s - config_settings], s->name);
-	reload_clients(cache, &c);
+	if (reload_clients(cache, &c))
+		snprintf(rules, sizeof(rules), ", %u rules for clients", c.clients.n);
 	running->log_level = c.log_level; /* one of the table's texts */
 	journal_set_level(config_log_level(running));
-	journal_line(TN_LOG_INFO, "the configuration was read again; log_level is %s, %u rules for clients", running->log_level, c.clients.n);
+	journal_line(TN_LOG_INFO, "the configuration was read again; log_level is %s%s", running->log_level, rules);
 	config_free(&c);
 }
 

@@ -93,6 +93,33 @@ def other_users_attach_by_the_rules_of_the_file():
         d.end()
 
 
+def rules_that_are_read_again_count_whatever_the_file_says_of_the_socket():
+    path = os.path.abspath("socket")
+    text = "host_bytes: 4MiB\nsocket: %s\nclients: [{uid: %d}]\n"
+    config = write("c.yaml", text % (path, os.geteuid()))
+    with Daemon("--config", config) as d:
+        tenuto("status", "--once", path)
+        write("c.yaml", text % ("off", os.geteuid() + 1))
+        d.send(signal.SIGHUP)
+        d.wait("READY=1", 2)
+        d.wait_for_line("c.yaml:2: socket has changed")
+        d.wait_for_line("log_level is info, 1 rules for clients")
+        if "may not attach" not in tenuto("status", "--once", path, rc=ENVIRONMENT).err:
+            fail("the old rules count")
+        write("c.yaml", (text % (path, 1)).replace("{uid: 1}", "{token_file: /absent}"))
+        d.send(signal.SIGHUP)
+        d.wait_for_line("the rules stay as they were")
+        d.wait("READY=1", 3)
+        if d.end().count("rules for clients") != 1:
+            fail("rules that do not count are counted: %s" % d.err)
+    write("c.yaml", "host_bytes: 4MiB\nsocket: off\n")
+    with Daemon("--config", config) as d:
+        d.send(signal.SIGHUP)
+        d.wait("READY=1", 2)
+        if "rules" in d.end():
+            fail(d.err)
+
+
 def on_sighup_the_log_level_changes_and_the_rest_is_named_with_its_line():
     config = write("c.yaml", "host_bytes: 4MiB\nlog_level: error\n")
     with Daemon("--config", config) as d:
