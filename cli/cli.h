@@ -197,7 +197,7 @@ uint64_t cli_now_ns(void); /* CLOCK_MONOTONIC */
 double cli_cpu_seconds(void); /* user and system, whole process with its kernel workers */
 /*
  * After cli_catch_interrupts: whether SIGINT, SIGTERM or SIGHUP came. Another signal, at least a second later, ends the
- * program.
+ * program. What was ignored when the program began stays ignored.
  */
 bool cli_interrupted(void);
 void cli_catch_interrupts(void);

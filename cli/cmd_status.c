@@ -295,5 +295,5 @@ int cmd_status(int argc, char **argv)
 		say_gone(path, &said_gone);
 		wait_for_refresh();
 	}
-	return cli_interrupted() ? CLI_OK : rc;
+	return rc == CLI_GO ? CLI_OK : rc; /* an interrupt is how it ends, and hides no failure */
 }

@@ -79,10 +79,11 @@ static void on_interrupt(int sig)
 
 void cli_catch_interrupts(void)
 {
-	struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+	struct sigaction was, sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
 
 	for (size_t i = 0; i < INTERRUPTS; i++)
-		sigaction(interrupts[i], &sa, NULL);
+		if (sigaction(interrupts[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN) /* nohup ignores SIGHUP, a shell SIGINT of what it leaves behind */
+			sigaction(interrupts[i], &sa, NULL);
 }
 
 bool cli_interrupted(void)

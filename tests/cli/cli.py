@@ -8,6 +8,7 @@ build/cli/tenuto).
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,10 @@ TENUTO = os.path.abspath(os.environ.get("TENUTO", os.path.join(ROOT, "build", "c
 OK, PROBLEM, USAGE, ENVIRONMENT = 0, 1, 2, 3
 DEADLINE = 60  # seconds that nothing takes unless it hangs
 LINE = '{"timestamp": 0, "input_length": 1025, "output_length": 500, "hash_ids": [0, 1, 2]}\n'
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's job in the background; the programs would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Skip(Exception):

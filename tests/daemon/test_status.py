@@ -138,6 +138,23 @@ def tools_that_are_given_the_directory_ask_its_owner():
     tenuto("store", "verify", "kv")
 
 
+def a_signal_that_is_ignored_at_the_start_stays_ignored():
+    def ignore():
+        for sig in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(sig, signal.SIG_IGN)
+
+    os.mkdir("empty")
+    with subprocess.Popen([TENUTO, "status", "empty"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=ignore) as p:
+        p.stderr.readline()
+        with open("/proc/%d/status" % p.pid) as f:
+            ignored = int(re.search(r"^SigIgn:\s*(\w+)$", f.read(), re.M)[1], 16)
+        p.send_signal(signal.SIGHUP)
+        p.send_signal(signal.SIGINT)
+        p.send_signal(signal.SIGTERM)
+        if p.wait(DEADLINE) != 0 or not all(ignored >> sig - 1 & 1 for sig in (signal.SIGHUP, signal.SIGINT)):
+            fail("ended with %d; ignored: %#x" % (p.returncode, ignored))
+
+
 def a_flush_is_of_one_store():
     for name in ("a", "b", "two", "more", "empty"):
         os.mkdir(name)
