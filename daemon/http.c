@@ -14,6 +14,7 @@
 #include "../cli/metrics.h"
 
 #define CONNECTIONS_MAX 32u
+#define CONNECTIONS_PER_ADDRESS_MAX 8u /* nobody keeps all others out */
 #define TIMEOUT_SECONDS 10u
 
 struct http {
@@ -148,8 +149,8 @@ int http_start(const char *address, int fd, struct http **out)
 	pthread_mutex_init(&http->lock, NULL);
 	http->server = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, http,
 					MHD_OPTION_EXTERNAL_LOGGER, on_error, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-					MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_SECONDS,
-					MHD_OPTION_END);
+					MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+					CONNECTIONS_PER_ADDRESS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, TIMEOUT_SECONDS, MHD_OPTION_END);
 	if (!http->server) {
 		int rc = errno ? -errno : -EIO;
 

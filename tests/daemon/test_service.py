@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 from daemon import DEADLINE, ROOT, TENUTOD, Daemon, asked, get, until
 from cli import ENVIRONMENT, OK, TENUTO, USAGE, Skip, fail, main, tenuto, write
@@ -259,9 +260,15 @@ def it_ends_in_order_while_it_is_asked():
 
 def idle_connections_do_not_keep_others_out():
     with Daemon(*HOST) as d:
-        idle = [socket.create_connection(("127.0.0.1", d.port)) for _ in range(8)]
-        if d.get("/readyz")[0] != 200:
-            fail("no answer")
+        idle = [socket.create_connection(("127.0.0.1", d.port), source_address=("127.0.0.2", 0)) for _ in range(40)]
+        for s in idle:
+            try:
+                s.send(b"GET /healthz HTTP/1.1\r\n")  # and no end of the headers
+            except OSError:
+                pass  # one too many of this address
+        began = time.monotonic()
+        if d.get("/healthz")[0] != 200 or time.monotonic() - began > 8:  # after 10 s without a word each is closed
+            fail("no answer while they wait")
         d.end()
         for s in idle:
             s.close()
