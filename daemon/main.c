@@ -208,11 +208,31 @@ static bool is_served(const char *path)
 	return rc != -ENOENT && rc != -ECONNREFUSED && rc != -EACCES;
 }
 
-/* Before stores are opened, which may take long. An owner that is about to end is waited for as long as for its stores. 0, -EADDRINUSE. */
+/* Whether SIGTERM or SIGINT has come, or comes within so long. */
+static bool told_to_end(long patience_ns)
+{
+	const struct timespec patience = {0, patience_ns};
+	sigset_t ends;
+	int sig;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	sig = sigtimedwait(&ends, NULL, &patience);
+	if (sig < 0)
+		return false;
+	journal_line(TN_LOG_INFO, "SIG%s: ends; the cache was not opened", sigabbrev_np(sig));
+	sd_notify(0, "STOPPING=1");
+	return true;
+}
+
+/*
+ * Before stores are opened, which may take long. An owner that is about to end is waited for as long as for its stores. 0, -EADDRINUSE,
+ * -ECANCELED (told to end).
+ */
 static int await_socket(const char *path, uint64_t timeout_ms)
 {
 	uint64_t until = cli_now_ns() + timeout_ms * 1000000u;
-	const struct timespec nap = {0, 50000000};
 	bool told = false;
 
 	while (is_served(path)) {
@@ -224,7 +244,8 @@ static int await_socket(const char *path, uint64_t timeout_ms)
 			journal_line(TN_LOG_WARN, "socket %s: another process serves there; waits up to %" PRIu64 " ms for its end", path,
 				     timeout_ms);
 		told = true;
-		nanosleep(&nap, NULL);
+		if (told_to_end(50000000))
+			return -ECANCELED;
 	}
 	return 0;
 }
@@ -309,7 +330,9 @@ static int run_cache(struct config *c, const struct args *a, const sigset_t *sig
 		return (int)cli_exit_of(rc);
 	}
 	if (given < 0 && socket_path(c, path) && (rc = await_socket(path, c->dirs.n > 0 ? c->lock_timeout_ms : 0)))
-		return (int)cli_exit_of(rc);
+		return rc == -ECANCELED ? CLI_OK : (int)cli_exit_of(rc);
+	if (told_to_end(0))
+		return CLI_OK;
 	config_cache_opts(c, &opts);
 	opts.log = journal_of_library;
 	opts.log_level = TN_LOG_DEBUG; /* journal_set_level chooses, and may choose anew */

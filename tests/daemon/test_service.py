@@ -59,6 +59,20 @@ def a_signal_while_it_opens_ends_it_once_it_has_opened():
         second.end(None)
 
 
+def a_signal_while_it_waits_for_the_socket_ends_it_before_it_opens():
+    os.mkdir("kv")
+    path = os.path.abspath("socket")
+    config = write("c.yaml", "dirs: [%s]\ndisk_bytes: 64MiB\nlock_timeout_ms: 600000\nsocket: %s\n" % (os.path.abspath("kv"), path))
+    with Daemon(*HOST, "--socket", path) as owner:
+        for sig in (signal.SIGTERM, signal.SIGINT):
+            with Daemon("--config", config, wait=None) as d:
+                d.wait_for_line("waits up to")
+                d.end(sig)
+                if "SIG%s: ends" % sig.name[3:] not in d.err or "STOPPING=1" not in d.states or os.listdir("kv"):
+                    fail("%s %s" % (d.err, d.states))
+        owner.end()
+
+
 def other_users_attach_by_the_rules_of_the_file():
     if os.geteuid() != 0:
         raise Skip("another user takes root")
