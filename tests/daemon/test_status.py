@@ -53,6 +53,8 @@ def it_has_the_names_of_the_metrics_and_of_the_dashboard():
             for name in re.findall(r"\btenuto_\w+", t["expr"]):
                 if name not in bare:
                     fail("%s of the board is not in the status" % name)
+            if "tenuto_device_written_bytes" in t["expr"] and "tenuto_device_meta_written_bytes" not in t["expr"]:
+                fail("the index wears a disk, too: %s" % t["expr"])
     titles = {p["title"] for p in panels}
     rows = re.findall(r"^([A-Z][^:\n]*?)(?:: (?:host|disk))?(?:  .*)$", screen.split("\n\nDevice")[0].split("\n\n", 1)[1], re.M)
     if len(rows) < 16 or not {r.strip() for r in rows} <= titles:
