@@ -323,7 +323,7 @@ static void print_size(FILE *out, uint64_t bytes)
 
 	for (; i < 4 && bytes > 0 && bytes % 1024 == 0; i++)
 		bytes /= 1024;
-	fprintf(out, "%" PRIu64 "%s\n", bytes, i ? unit[i] : "");
+	fprintf(out, "%" PRIu64 "%s\n", bytes, bytes ? unit[i] : "");
 }
 
 /* Of a client: what is not as client_init has it. */

@@ -83,15 +83,15 @@ def other_settings_are_read_as_they_are_printed():
     ours = put('dirs: ["/a b", "/c\\"\\\\\\u00e4"]\ninstance: \'x: "y"\'\nhost_bytes: 64GiB\ndisk_bytes: 500MB\nread_only: true\n'
                "write_bytes_per_day: 3TB\noffload_lag_ms: never\ndurability_ms: 0\npolicy: s3fifo\nscheduler: none\nmax_blocks: 5M\n"
                "io_engine: posix\nexecutors: 3\nlisten: '[::1]:1'\nlog_level: debug\n"
-               "clients:\n  - {uid: 7, tenants: [a, 'b: c'], disk_quota: 1GiB, max_priority: 3, max_memory: 32GiB}\n  - {token_file: /t, read_only: true}\n")
+               "clients:\n  - {uid: 7, tenants: [a, 'b: c'], host_quota: 4095B, disk_quota: 1GiB, max_priority: 3, max_memory: 32GiB}\n  - {token_file: /t, read_only: true}\n")
     once = printed("--config", ours)
     if printed("--config", write("again.yaml", once)) != once:
         fail(once)
     now, defaults = settings(once), settings(printed())
     changed = {n for n in now if now[n] != defaults[n]}
-    if 'tenants:\n      - "a"\n      - "b: c"\n' not in once or "uid: 7" not in once or "max_memory: 32GiB" not in once or 'token_file: "/t"' not in once:
+    if 'tenants:\n      - "a"\n      - "b: c"\n' not in once or "uid: 7" not in once or "max_memory: 32GiB" not in once or "host_quota: 4095B\n" not in once or 'token_file: "/t"' not in once:
         fail(once)
-    if len(changed) != 16 or now["disk_bytes"] != "500000000" or now["host_bytes"] != "64GiB" or now["offload_lag_ms"] != "never":
+    if len(changed) != 16 or now["disk_bytes"] != "500000000B" or now["host_bytes"] != "64GiB" or now["offload_lag_ms"] != "never":
         fail(once)
 
 
