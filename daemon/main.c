@@ -386,7 +386,9 @@ static int run(struct config *c, const struct args *a)
 		journal_line(TN_LOG_ERROR, "listen: %s: %s; another address, or off, can be given", c->listen, strerror(-rc));
 		return (int)cli_exit_of(rc);
 	}
-	if (http)
+	if (given.metrics >= 0)
+		journal_line(TN_LOG_INFO, "metrics are at the socket that systemd gives");
+	else if (http)
 		journal_line(TN_LOG_INFO, "metrics are at http://%s/metrics", c->listen);
 	rc = run_cache(c, a, &signals, http, given.attach);
 	http_stop(http);

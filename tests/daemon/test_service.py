@@ -297,7 +297,8 @@ def systemds_socket_is_used_for_the_metrics():
         with Daemon("--listen", "off", wrap=("sh", "-c", script, "sh", "metrics"), pass_fds=[s.fileno()]) as d:
             if get(port, "/readyz")[0] != 200:
                 fail("no answer")
-            d.end()
+            if "metrics are at the socket that systemd gives" not in d.end() or "http:" in d.err:
+                fail(d.err)
         script = script.replace("--host-bytes", "--listen off --host-bytes")
         with Daemon("--listen", "off", wrap=("sh", "-c", script, "sh", "other"), pass_fds=[s.fileno()]) as d:
             d.wait_for_line("gives a socket 'other'")
