@@ -91,7 +91,8 @@ static int read_tenants(const struct reader *r, const yaml_node_t *list, struct 
 	return tenants->n ? 0 : wrong(r, line_of(list), "tenants: an empty list: name some, or leave it out for all");
 }
 
-static int read_client_setting(const struct reader *r, const yaml_node_t *key, const yaml_node_t *value, struct client *client)
+/* line: of each setting, where the rule has it; 0: not yet. */
+static int read_client_setting(const struct reader *r, const yaml_node_t *key, const yaml_node_t *value, struct client *client, size_t *line)
 {
 	const char *name = text_of(key), *text = text_of(value), *names[CONFIG_SETTINGS_MAX], *near;
 	const struct config_setting *s = client_settings;
@@ -105,6 +106,10 @@ static int read_client_setting(const struct reader *r, const yaml_node_t *key, c
 		return wrong(r, line_of(key), "clients: there is no '%.60s' of a client%s%s; tenutod --print-config says what there is",
 			     name ? name : "", near ? ": did you mean " : "", near ? near : "");
 	}
+	line += s - client_settings;
+	if (*line)
+		return wrong(r, line_of(key), "clients: %s is given in line %zu, too, for the same client: leave one of them out", name, *line);
+	*line = line_of(key);
 	if (s->kind == CONFIG_DIRS)
 		return read_tenants(r, value, &client->tenants);
 	if (!text)
@@ -114,6 +119,7 @@ static int read_client_setting(const struct reader *r, const yaml_node_t *key, c
 
 static int read_client(const struct reader *r, const yaml_node_t *node, struct client *client)
 {
+	size_t line[CONFIG_SETTINGS_MAX] = {0};
 	char why[CONFIG_WHY];
 	int rc = 0;
 
@@ -122,7 +128,7 @@ static int read_client(const struct reader *r, const yaml_node_t *node, struct c
 		return wrong(r, line_of(node), "clients: this is no rule: write one such as - {uid: 1000}");
 	for (const yaml_node_pair_t *p = node->data.mapping.pairs.start; p < node->data.mapping.pairs.top && rc == 0; p++)
 		rc = read_client_setting(r, yaml_document_get_node(&r->c->document, p->key),
-					 yaml_document_get_node(&r->c->document, p->value), client);
+					 yaml_document_get_node(&r->c->document, p->value), client, line);
 	if (rc == 0 && client_check(client, why, sizeof(why)))
 		rc = wrong(r, line_of(node), "clients: %.500s", why);
 	return rc;

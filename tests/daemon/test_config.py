@@ -31,6 +31,8 @@ BAD = {
     "a client that is a word": ("clients:\n  - root\n", 2, ["clients", "uid: 1000"]),
     "a client who is anybody": ("clients:\n  - {tenants: [a]}\n", 2, ["neither uid nor token_file"]),
     "a client's name that is none": ("clients:\n  - uid: 1\n    tenant: [a]\n", 3, ["'tenant'", "did you mean tenants"]),
+    "a client's setting twice": ("clients:\n  - uid: 1\n    tenants: [a]\n    uid: 2\n", 4, ["uid", "line 2", "leave one"]),
+    "a client's tenants twice": ("clients:\n  - uid: 1\n  - {uid: 1, tenants: [a], tenants: [b]}\n", 3, ["tenants", "line 3", "leave one"]),
     "a client's uid that is none": ("clients:\n  - uid: me\n", 2, ["uid", "'me'", "write a number"]),
     "a client's quota that is none": ("clients:\n  - {uid: 1, disk_quota: much}\n", 2, ["disk_quota", "'much'", "64GiB"]),
     "tenants that are no list": ("clients:\n  - {uid: 1, tenants: a}\n", 2, ["tenants", "[team-a, team-b]"]),
