@@ -195,11 +195,16 @@ def a_disk_without_room_is_told_before_anything_runs_and_keeps_nothing():
 def a_directory_in_which_nothing_can_be_made_keeps_what_it_holds():
     os.mkdir("d")
     for verb in ("demo", "bench store --no-tmpfs", "bench pipeline", "bench submit", "bench layers", "bench session"):
-        script = ('mount -t tmpfs -o nr_inodes=2 none d 2>/dev/null || exit 77; echo mine >d/keep; "$0" %s --dir d; rc=$?; cat d/keep; exit $rc' % verb)
-        done = subprocess.run(["unshare", "-m", "sh", "-c", script, TENUTO], capture_output=True, text=True, timeout=60)
+        script = 'echo mine >d/keep; %s "$0" %s --dir d; rc=$?; cat d/keep; exit $rc'
+        if os.geteuid():
+            os.chmod("d", 0o755)
+            run, script = [], script % ("chmod 555 d;", verb)
+        else:
+            run, script = ["unshare", "-m"], "mount -t tmpfs -o nr_inodes=2 none d 2>/dev/null || exit 77; " + script % ("", verb)
+        done = subprocess.run([*run, "sh", "-c", script, TENUTO], capture_output=True, text=True, timeout=60)
         if done.returncode == 77 or "unshare" in done.stderr:
             raise Skip("no right to mount")
-        if done.returncode != ENVIRONMENT or "cannot make a directory in d: No space left" not in done.stderr or done.stdout != "mine\n":
+        if done.returncode != ENVIRONMENT or "cannot make a directory in d: " not in done.stderr or done.stdout != "mine\n":
             fail("%s: exit code %s\n%s%s" % (verb, done.returncode, done.stderr, done.stdout))
 
 
