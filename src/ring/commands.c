@@ -13,7 +13,7 @@
 #include "nvme/pair.h"
 
 /* Of one command at most: as many pages as a list of PRPs in one page names, and as a lane asks for at once. */
-#define MOST_BYTES TN_RING_IO_BYTES
+#define MOST_BYTES (1u << 20)
 
 /* What became of a piece so far. */
 struct transfer {

@@ -27,7 +27,7 @@
 #define TN_EXECUTOR_THREADS_MAX 16u
 
 /* Most bytes of one request; larger objects take several. */
-#define TN_RING_IO_BYTES (1u << 20)
+#define TN_RING_IO_BYTES (4u << 20)
 /* Bounce buffers never run out for objects up to this size, whatever sizes were announced before. */
 #define TN_RING_OBJECT_MAX (128u << 20)
 /* Objects of different IOCBs are merged up to this: beyond it a disk gains little, and the later IOCB's bytes

@@ -72,7 +72,7 @@ static void objects_are_written_from_their_pages_with_their_checksums(void **sta
 		assert_int_equal(tn_io_stat(r->io, r->file, &st), 0);
 		direct = how[i].flat || (how[i].page_bytes == 4096 && (!how[i].shift || st.memory_align <= 8));
 		assert_int_equal(s.bounced - before.bounced, direct ? 0 : OBJECTS - RIG_LAYERS);
-		/* Neighbours go together, up to 1 MiB. */
+		/* Neighbours go together. */
 		assert_true(s.requests <= 2 * (1 + s.bytes_written / TN_RING_IO_BYTES) + 2);
 		assert_int_equal(r->observed_writes, s.requests);
 		rig_free(r);
@@ -135,7 +135,7 @@ static void a_failed_or_short_write_fails_its_object_alone(void **state)
 static void a_large_object_is_written_in_several_requests(void **state)
 {
 	for (uint32_t shift = 0; shift <= 16; shift += 16) {
-		struct rig *r = make((struct rig_opts){.page_bytes = 160 << 10, .depth = 1, .blocks = 3, .shift = shift});
+		struct rig *r = make((struct rig_opts){.page_bytes = 640 << 10, .depth = 1, .blocks = 3, .shift = shift});
 
 		rig_wipe_disk(r);
 		rig_fill(r);
@@ -145,7 +145,7 @@ static void a_large_object_is_written_in_several_requests(void **state)
 			assert_int_equal(r->sums[b * RIG_LAYERS + 2], r->checks[b * RIG_LAYERS + 2]);
 			assert_true(rig_disk_clean(r, b, 1));
 		}
-		assert_int_equal(stats_of(r).requests, 3 * 2); /* 1.25 MiB */
+		assert_int_equal(stats_of(r).requests, 3 * 2); /* 5 MiB */
 		rig_free(r);
 	}
 }

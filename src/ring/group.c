@@ -113,7 +113,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 /* Adds what lies right behind the group, of the same IOCB first, then of any IOCB that has started. */
 static void extend(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane_run *run)
 {
-	uint64_t most = run->request_bytes;
+	uint64_t most = g->bounce ? smaller(run->request_bytes, lane->bounces[g->bounce_class].bytes_each) : run->request_bytes;
 	uint32_t at = run->cursor;
 	bool more = true;
 
@@ -181,7 +181,7 @@ static bool needs_job(const struct tn_lane_group *g)
 static int make_ready(struct tn_lane *lane, struct tn_lane_group *g, const struct tn_lane_run *run)
 {
 	uint32_t padded = run->list->shape->padded_bytes;
-	uint64_t bytes = padded < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : padded;
+	uint64_t bytes = padded < TN_LANE_BOUNCE_BYTES ? TN_LANE_BOUNCE_BYTES : padded;
 
 	if (!lane->free_pieces || lane->filled.first)
 		return -EAGAIN;

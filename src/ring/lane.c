@@ -146,7 +146,7 @@ int tn_lane_device_add(struct tn_lane *lane, uint32_t align)
 /* The first class takes no more memory than its objects need, and is often the only one; the others are powers of two, so that they are few. */
 static size_t class_bytes(const struct tn_lane *lane, size_t object_bytes)
 {
-	size_t bytes = TN_RING_IO_BYTES;
+	size_t bytes = TN_LANE_BOUNCE_BYTES;
 
 	if (lane->nbounces == 0 && object_bytes > bytes)
 		return object_bytes;

@@ -24,7 +24,7 @@
 #include "ring/executor.h"
 #include "ring/window.h"
 
-#define TN_LANE_MEMBERS_MAX (TN_RING_IO_BYTES / 4096u)
+#define TN_LANE_MEMBERS_MAX 256u
 /*
  * Most groups have few members, and most pieces few pieces of memory. These lie close together: a layer has hundreds of groups, and each page of
  * memory that they are spread over costs a translation.
@@ -32,9 +32,10 @@
 #define TN_LANE_MEMBERS_FEW 4u
 #define TN_LANE_IOVS_FEW 64u
 #define TN_LANE_BOUNCES 16u
+#define TN_LANE_BOUNCE_BYTES (1u << 20) /* the least of one; what takes the bytes of a request that is bounced, too */
 /* Classes never run out: each one from the second on is a power of two. */
 #define TN_LANE_BOUNCE_CLASSES 8u
-_Static_assert(TN_RING_IO_BYTES << (TN_LANE_BOUNCE_CLASSES - 1) == TN_RING_OBJECT_MAX, "the last class takes the largest objects");
+_Static_assert(TN_LANE_BOUNCE_BYTES << (TN_LANE_BOUNCE_CLASSES - 1) == TN_RING_OBJECT_MAX, "the last class takes the largest objects");
 /* Most pieces of memory in a request that more than one object went into; the kernel takes no more in one call. */
 #define TN_LANE_IOVS_MERGED 1024u
 /* Bytes of reads that a lane without helpers checks before it looks for what else has ended, or is to be sent. */

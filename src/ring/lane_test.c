@@ -196,14 +196,14 @@ static void of_two_lanes_one_whose_objects_wait_leaves_the_next_iocb_to_the_othe
 /* Each space's objects are a page larger than all before: who opens such spaces uses up nothing that others need. */
 static void bounce_buffers_of_ever_larger_objects_never_run_out(void **state)
 {
-	static const uint32_t first[] = {4096, TN_RING_IO_BYTES + 4096, TN_RING_OBJECT_MAX};
+	static const uint32_t first[] = {4096, TN_LANE_BOUNCE_BYTES + 4096, TN_RING_OBJECT_MAX};
 
 	for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
 		struct rig *r = rig_make(UINT32_MAX);
 		struct tn_lane_bounces *b = r->lane->bounces;
 
 		assert_int_equal(tn_lane_make_bounces(r->lane, first[i]), 0);
-		assert_int_equal(b[0].bytes_each, first[i] < TN_RING_IO_BYTES ? TN_RING_IO_BYTES : first[i]);
+		assert_int_equal(b[0].bytes_each, first[i] < TN_LANE_BOUNCE_BYTES ? TN_LANE_BOUNCE_BYTES : first[i]);
 		for (uint32_t n = 0; b[n].bytes_each < TN_RING_OBJECT_MAX; n++) {
 			assert_int_equal(tn_lane_make_bounces(r->lane, (uint32_t)b[n].bytes_each + 4096), 0);
 			assert_int_equal(r->lane->nbounces, n + 2);
