@@ -395,15 +395,6 @@ static uint64_t check_file_has_name(struct tn_store_device *d)
 	return d->look.begun + d->look.again;
 }
 
-static bool stored_blocks_are_not_durable(const struct tn_store_device *d)
-{
-	for (uint32_t p = 0; p < d->store->slot_pages; p++)
-		for (uint64_t left = tn_store_settling(d, d->store->table_pages + p); left; left &= left - 1)
-			if (d->meta[p << 6 | (uint32_t)__builtin_ctzll(left)].state == TN_SLOT_COMMITTED)
-				return true;
-	return false;
-}
-
 /* The newest space table is believed, whichever device it is read from. */
 static bool others_have_spaces(const struct tn_store_device *d)
 {
@@ -415,15 +406,14 @@ static bool others_have_spaces(const struct tn_store_device *d)
 	return d->spaces_generation >= s->spaces.generation;
 }
 
-/*
- * An offline device writes nothing. That matters to a flush only if blocks that were stored there, or the space table, are not
- * durable: what is removed there meanwhile is logged when the device is back.
- */
+/* An offline device writes nothing. Of what it has not written only the space table may be durable all the same: elsewhere. */
 static int offline_flush(const struct tn_store_device *d)
 {
+	bool pending = d->log.unlogged > 0 || d->log.phase != TN_LOG_IDLE || d->durable.reached.sequence < d->log.next.sequence;
+
 	if (d->absent)
 		return 0;
-	return stored_blocks_are_not_durable(d) || !others_have_spaces(d) ? -EIO : 0;
+	return pending || !others_have_spaces(d) ? -EIO : 0;
 }
 
 /* What the flush waits for on this device; an error that it will end with, or 0. */

@@ -265,7 +265,7 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 	t->max_epoch = root->epoch;
 	d->distrusted = false;
 	d->log.again = r.next;
-	if (!group_at(&r, r.next.position, r.next.sequence) && has_gone_round(&r)) {
+	if (t->older && !group_at(&r, r.next.position, r.next.sequence) && has_gone_round(&r)) {
 		tn_store_pages_put(d->store, r.window, LOG_WINDOW);
 		return tn_fail(-EBADMSG, "%s: the log has gone round since checkpoint %llu", d->path, (unsigned long long)root->checkpoint);
 	}
@@ -364,8 +364,10 @@ static int load_index(struct tn_store_table *t, const struct tn_disk_root *root,
 	       rc ? tn_error_last()->text : "single pages");
 	if (valid[!newest]) {
 		rc = load_root(t, &root[!newest], !newest);
+		t->older = true;
 		if (rc == 0 && t->bad_pages == 0 && root[!newest].log_required && use_root(t, &root[!newest], !newest) == 0)
 			return 0;
+		t->older = false;
 	}
 	rc = load_root(t, &root[newest], newest);
 	return rc ? rc : use_root(t, &root[newest], newest);

@@ -671,6 +671,7 @@ struct tn_store_table {
 	uint64_t mark_sequence, mark_epoch; /* of the newest mark */
 	bool believe_all; /* there is no mark: each group was synced before the next */
 	bool same_boot; /* no power cut came since the groups behind the mark were written, so nothing of them is lost */
+	bool older; /* the root is not the newest, of which pages are damaged */
 };
 
 static inline struct tn_disk_record *tn_store_seg(const struct tn_store_table *t, uint32_t segment)
