@@ -141,7 +141,7 @@ struct tn_tier_ops {
 	bool (*quota)(struct tn_tier_base *t, uint64_t bytes, bool take);
 	uint64_t (*capacity)(const struct tn_tier_base *t); /* in blocks */
 	int (*health)(const struct tn_tier_base *t);	    /* 0, or why it takes no writes now */
-	/* Whether what fails in this place says nothing of the place, because all that it lies on is away for now. */
+	/* Whether what fails in this place says nothing of the place, because all that it lies on is away. */
 	bool (*away)(const struct tn_tier_base *t, uint32_t place);
 	void (*used)(struct tn_tier_base *t, uint32_t place, uint32_t tick);
 	/* TN_REACH_MEMORY: where the place is, and the checksums of its objects. */
