@@ -700,6 +700,24 @@ static void and_when_every_save_takes_the_place_of_others(void **state)
 	world_down(w);
 }
 
+/* A save has headers for both devices: each device lets its own go after 250 ms, whatever the other one does. */
+static void no_device_keeps_the_headers_of_another_waiting(void **state)
+{
+	struct rig_opts o = machine(tn_test_seed());
+	enum kind loads = LOAD_DISK;
+	struct world *w;
+	uint64_t took;
+
+	o.cache.ndirs = 2;
+	o.write_ns = 100 * RIG_US;
+	w = world_up(&o);
+	took = takes(w, SAVE, &loads, 1);
+	printf("# %.1f ms\n", (double)took / 1e6);
+	assert_int_equal(w->late, 0);
+	assert_true(took < 1000 * RIG_MS);
+	world_down(w);
+}
+
 /* Few or many transfers at once, a slow worker or a fast one, slow disks of one or two directories. */
 static struct rig_opts random_machine(struct tn_rng *rng, uint64_t seed)
 {
@@ -759,6 +777,7 @@ int main(void)
 		cmocka_unit_test(every_operation_ends_in_time_beside_any_other),
 		cmocka_unit_test(and_beside_a_third_tier_that_is_slow),
 		cmocka_unit_test(and_when_every_save_takes_the_place_of_others),
+		cmocka_unit_test(no_device_keeps_the_headers_of_another_waiting),
 		cmocka_unit_test(and_on_other_machines_beside_any_two),
 	};
 

@@ -507,11 +507,19 @@ static void fill_put(struct tn_writing *w, uint32_t i, struct tn_header_put *put
 	item->sequence = put->entry.sequence;
 }
 
-/* Neighbours in the order of their slots, so that their headers, neighbours too, go out in one request. */
-static bool write_header(struct tn_writing *w, uint32_t i)
+static bool header_waits(const struct tn_write_item *item)
 {
+	return item->state == TN_WRITE_HEADER && item->inflight == 0;
+}
+
+/*
+ * Neighbours in the order of their slots, so that their headers, neighbours too, go out in one request. *taken: devices that take no
+ * write now; *later: no header may go now.
+ */
+static bool write_header(struct tn_write_item *item, uint32_t *taken, bool *later)
+{
+	struct tn_writing *w = item->w;
 	struct tn_cache *cache = w->op.cache;
-	struct tn_write_item *item = &w->items[i];
 	uint64_t bytes = w->op.header_shape->padded_bytes;
 	struct tn_header_put put;
 	struct tn_store_place place;
@@ -523,19 +531,23 @@ static bool write_header(struct tn_writing *w, uint32_t i)
 		.count = 1,
 	};
 
-	t.block = tn_transfer_may(&t) ? tn_headers_take(cache->headers, true, i) : TN_HEADER_NO_BUFFER;
+	if (*taken >> item->device & 1)
+		return false;
+	t.block = tn_transfer_may(&t) ? tn_headers_take(cache->headers, true, index_of(item)) : TN_HEADER_NO_BUFFER;
 	if (t.block == TN_HEADER_NO_BUFFER) {
 		tn_schedule_write_waits(w);
+		*later = true;
 		return false;
 	}
 	if (!tn_schedule_write(w, item->device, bytes)) {
 		tn_headers_give(cache->headers, t.block);
+		*taken |= 1u << item->device;
 		return false;
 	}
 	tn_store_locate(cache->store, item->place, &place);
 	t.place = tn_ioctx_disk(place.device, place.header_offset / TN_STORE_HEADER_BYTES);
 	tn_transfer_add(&t);
-	fill_put(w, i, &put);
+	fill_put(w, index_of(item), &put);
 	tn_headers_encode(cache->headers, t.block, &put); /* the IOCB is handed over later */
 	item->inflight++;
 	w->op.inflight++;
@@ -549,22 +561,24 @@ static bool data_is_over(const struct tn_write_item *item)
 
 /*
  * Neighbours wait for each other, so that their headers are one request, but not for the whole operation: a block of a save that has
- * its header and its record outlives the process.
+ * its header and its record outlives the process. A device that takes none keeps no other device's headers waiting.
  */
 static bool write_headers(struct tn_writing *w)
 {
-	bool busy = false;
+	uint32_t all = (1u << w->op.cache->ndevices) - 1, taken = 0;
+	bool busy = false, later = false;
 
 	while (w->through < w->op.n && data_is_over(&w->items[w->through]))
 		w->through++;
 	if (w->through == w->op.n || (uint64_t)(w->through - w->hdr_to) * w->op.shape->slot_bytes >= HEADERS_BYTES)
 		w->hdr_to = w->through;
-	for (; w->hdr_i < w->hdr_to; w->hdr_i++) {
-		if (w->items[w->hdr_i].state != TN_WRITE_HEADER)
-			continue;
-		if (!write_header(w, w->hdr_i))
-			return busy;
-		busy = true;
+	for (uint32_t i = w->hdr_i; i < w->hdr_to && !later && (taken != all || all == 0); i++) {
+		struct tn_write_item *item = &w->items[i];
+
+		if (header_waits(item))
+			busy |= write_header(item, &taken, &later);
+		if (i == w->hdr_i && !header_waits(item))
+			w->hdr_i++;
 	}
 	return busy;
 }
