@@ -178,7 +178,7 @@ def what_store_tools_are_given_is_told_once_and_with_what_is_wrong():
 def only_two_verbs_have_no_json():
     without = [v for v in all_verbs() if v[-1] not in NESTED and "--json" not in tenuto(*v, "--help").out]
     if without != [["workload"], ["store", "format"]]:
-        fail("README.md says that these have no --json: workload, store format; it is %s" % without)
+        fail("docs/program.md says that these have no --json: workload, store format; it is %s" % without)
 
 
 def a_disk_without_room_is_told_before_anything_runs_and_keeps_nothing():
