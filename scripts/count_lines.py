@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of src/ and lab/ by module, without tests, as docs/architecture.md shows them.
+"""The lines of src/ and lab/ by module, without tests, as docs/decisions.md shows them.
 
   count_lines.py [--files] [ROOT]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a load and of a save through the files of src/, as docs/architecture.md shows it.
+"""The way of a load and of a save through the files of src/, as docs/files.md shows it.
 
   call_trace.py [--build DIR] [--dir DIR] [--runs N]
 

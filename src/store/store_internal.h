@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the store share: the state of a store and of its devices, how slots are numbered, and the calls
- * between the files. The calls stand in the order of the tree that docs/architecture.md shows: a file calls what is
+ * between the files. The calls stand in the order of the tree that docs/files.md shows: a file calls what is
  * declared above its own section. Nothing outside src/store includes this, except its tests.
  *
  * Slots are numbered by the page of the slot table that describes them: a global slot is
