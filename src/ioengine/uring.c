@@ -24,7 +24,7 @@
 /*
  * A call ends with the request that brings it to so many bytes. The kernel holds back ("plugs") the requests of a call until its end, if it has more than
  * two, and merges neighbours. Small requests gain by that. With large ones the device would begin later, and one that serves requests side by side
- * would have fewer of them: calls of this size are 1.05 to 1.1 times as fast (docs/benchmarks.md).
+ * would have fewer of them: calls of this size are 1.05 to 1.1 times as fast (docs/results/2026-11-22-store-vs-fio.md).
  */
 #define CALL_BYTES (512u << 10)
 
