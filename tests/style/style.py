@@ -19,6 +19,9 @@ import csource
 
 FILE_LINES = 800
 FUNCTION_LINES = 70
+DOCUMENT_WORDS = 5000
+README_WORDS = 1500
+DOCUMENT_COLUMNS = 120
 SOURCE = ('.c', '.h', '.cu', '.cuh')
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -330,13 +333,63 @@ def rule_words(tree):
                     yield f'{name}:{number}: "{" ".join(m.group().replace("*", " ").split())}": write {instead}'
 
 
+def _documents(tree):
+    """Documents for people: those beside the README, and those of docs/. What was measured on one day lies deeper."""
+    return [f for f in tree.files if f.endswith('.md') and (f.count('/') == 0 or f.startswith('docs/') and f.count('/') == 1)]
+
+
+def _long_lines(text):
+    """Numbers of the lines that are too long: neither quoted code nor a table, nor a link that is alone in its line."""
+    prose = re.sub(r'^```.*?^```', lambda m: re.sub(r'[^\n]', '', m.group()), text, flags=re.S | re.M)
+    return [i for i, line in enumerate(prose.split('\n'), 1) if len(line) > DOCUMENT_COLUMNS and line[0] != '|'
+            and not re.fullmatch(r'\s*(?:[-*] )?(?:\[[^\]]*\]\([^)\s]*\)|<?https?://\S+)[.,:;]?', line)]
+
+
+def _anchors(text):
+    """What a link may name in a document: its headings, as the forges make anchors of them."""
+    prose = re.sub(r'^```.*?^```', '', text, flags=re.S | re.M)
+    heads = [h.strip().lower().replace(' ', '-') for h in re.findall(r'^#+ (.*)$', prose, flags=re.M)]
+    return {re.sub(r'[^\w-]', '', h) for h in heads}
+
+
+def _broken_links(tree, name, text):
+    prose = re.sub(r'^```.*?^```|`[^`\n]*`', lambda m: re.sub(r'[^\n]', '', m.group()), text, flags=re.S | re.M)
+    for m in re.finditer(r'\]\(([^)\s]+)\)', prose):
+        number, (path, _, anchor) = prose.count('\n', 0, m.start()) + 1, m.group(1).partition('#')
+        if re.match(r'[a-z]+:', path):
+            continue
+        target = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
+        if not os.path.exists(os.path.join(tree.root, target)):
+            yield f'{name}:{number}: {target} is not there'
+        elif anchor and anchor not in _anchors(tree.read(target)):
+            yield f'{name}:{number}: {target} has no heading #{anchor}'
+
+
+def rule_documents(tree):
+    """documents fit, and what names one leads to it"""
+    for name in _documents(tree):
+        text = tree.read(name)
+        words, most = len(text.split()), README_WORDS if name == 'README.md' else DOCUMENT_WORDS
+        if words > most:
+            yield f'{name}: {words} words, at most {most}: it answers a second question, which has a document of its own'
+        long = _long_lines(text)
+        if long and not tree.excused('long-lines', name, number=len(long)):
+            yield from (f'{name}:{i}: longer than {DOCUMENT_COLUMNS} columns' for i in long)
+        yield from _broken_links(tree, name, text)
+    for name in tree.sources():
+        for path in re.findall(r'\bdocs/[\w-]+\.md\b', tree.read(name)):
+            if path not in tree.files:
+                yield f'{name}: {path} is not there'
+    yield from tree.stale('long-lines')
+
+
 RULES = {'ranks': rule_ranks, 'public': rule_public, 'headers': rule_headers, 'symbols': rule_symbols,
-         'banned': rule_banned, 'length': rule_length, 'text': rule_text, 'words': rule_words}
+         'banned': rule_banned, 'length': rule_length, 'text': rule_text, 'words': rule_words, 'documents': rule_documents}
 
 
 def prune(tree):
     """Rewrites exceptions.txt so that no entry excuses more than is there. Never adds one. unbuilt needs a library."""
-    for rule in (rule_banned, rule_length) + ((rule_symbols,) if tree.library else ()):
+    for rule in (rule_banned, rule_length, rule_documents) + ((rule_symbols,) if tree.library else ()):
         for _ in rule(tree):
             pass
     out = []

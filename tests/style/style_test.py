@@ -242,6 +242,36 @@ def what_programs_print_and_quoted_code_may_have_any_words():
     assert words('tests/a.py', '# 8 bytes a slot\n') == []
 
 
+def documents(files, exceptions=''):
+    return complaints('documents', files, exceptions)
+
+
+def a_document_that_is_too_long_is_found_and_the_readme_has_less():
+    assert documents({'README.md': 'word\n' * 1500, 'docs/a.md': 'word\n' * 5000}) == []
+    assert 'README.md: 1501 words' in documents({'README.md': 'word\n' * 1501})[0]
+    assert 'docs/a.md: 5001 words' in documents({'docs/a.md': 'word\n' * 5001})[0]
+    assert documents({'docs/results/a.md': 'word\n' * 5001}) == []
+
+
+def a_long_line_is_found_unless_it_is_code_a_table_or_a_link():
+    line = 'word ' * 25
+    assert documents({'docs/a.md': f'```\n{line}\n```\n|{line}|\n* [{line}](a.md)\n'}) == []
+    assert 'a.md:2: longer' in documents({'docs/a.md': f'\n{line}\n'})[0]
+    assert 'CHANGELOG.md:1' in documents({'CHANGELOG.md': line + '\n'})[0]
+    assert documents({'docs/a.md': line + '\n'}, 'long-lines docs/a.md 1\n') == []
+    assert 'a.md:2' in documents({'docs/a.md': f'{line}\n{line}\n'}, 'long-lines docs/a.md 1\n')[1]
+    assert 'no longer needed at 2' in documents({'docs/a.md': line + '\n'}, 'long-lines docs/a.md 2\n')[0]
+    assert 'no longer needed' in documents({'docs/a.md': 'short\n'}, 'long-lines docs/a.md 1\n')[0]
+
+
+def a_link_that_leads_nowhere_is_found():
+    there = {'docs/b.md': '# What waits, for `what`?\n'}
+    assert documents({**there, 'docs/a.md': '[b](b.md#what-waits-for-what) [c](https://example.org) `[d](d.md)`\n'}) == []
+    assert 'a.md:2: docs/c.md is not there' in documents({**there, 'docs/a.md': '\n[c](c.md)\n'})[0]
+    assert 'b.md has no heading #no' in documents({**there, 'docs/a.md': '[b](b.md#no)\n'})[0]
+    assert 'src/base/a.c: docs/c.md is not there' in documents({'src/base/a.c': '/* docs/c.md says why */\n'})[0]
+
+
 def run(module):
     """Runs the functions of a module that take nothing and whose names are sentences. Prints TAP; the exit status."""
     tests = [f for n, f in vars(module).items() if callable(f) and '_' in n and f.__module__ == module.__name__
