@@ -116,8 +116,8 @@ def main():
                 json.dump(result | {'rounds': rounds}, f, indent=1)
 
     rounds = measured(args, kind, keep)
-    lines = '\n'.join([f'{result["date"]}, {result["machine"]}; {kind.versions}, {args.count} prompts of {result["tokens"]:,} tokens, chunks of {args.chunk_tokens} tokens, '
-                       f'{args.rounds} rounds.', '', *table(args, kind, rounds)]) + '\n'
+    lines = peers.prose([f'{result["date"]}, {result["machine"]}; {kind.versions}, {args.count} prompts of {result["tokens"]:,} tokens, chunks of {args.chunk_tokens} tokens, '
+                         f'{args.rounds} rounds.', '', *table(args, kind, rounds)])
     print(lines)
     if args.report:
         put(args.report, kind.marks, lines)

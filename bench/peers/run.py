@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 
@@ -280,8 +281,14 @@ def table(args, result):
     passes = [r['xxh3']['save'] for r in rounds if r['xxh3']['save'].get('seconds')]
     if passes:
         gb = args.blocks * args.block_bytes / 1e9
-        lines += ['', f'One pass of XXH3 over the same blocks in memory: {statistics.median(p["cpu"] / gb for p in passes):.3f} CPU seconds a GB.']
+        lines += ['', f'One pass of XXH3 over the same blocks in memory: {statistics.median(p["cpu"] / gb for p in passes):.3f} CPU seconds per GB.']
     return lines
+
+
+def prose(lines):
+    """Lines of a document: tables as they are, sentences no longer than the style test allows."""
+    return ''.join((line if line.startswith('|') else textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False,
+                                                                    subsequent_indent='  ' * line.startswith('- '))) + '\n' for line in lines)
 
 
 def report(args, result):
@@ -367,7 +374,7 @@ def main():
     if args.json:
         with open(args.json, 'w', encoding='utf-8') as f:
             json.dump(result, f, indent=1)
-    lines = '\n'.join(report(args, result)) + '\n'
+    lines = prose(report(args, result))
     print(lines)
     if args.report:
         with open(args.report, encoding='utf-8') as f:
