@@ -206,7 +206,10 @@ void cli_catch_interrupts(void);
  * $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR and /run/tenuto that has (exists) or could have one. False: there is no such directory.
  */
 bool cli_default_socket(bool exists, char *path, size_t path_bytes);
-/* Makes a private directory in base (NULL: $TMPDIR, else /var/tmp, which is on a disk more likely than /tmp); -errno, and path is empty. */
+/*
+ * Makes a scratch directory (lab/scratch.h) in base (NULL: $TMPDIR, else /var/tmp, which is on a disk more likely than /tmp), after those that killed
+ * runs left there are removed. 0, or -errno, and path is empty.
+ */
 int cli_temp_dir(const char *base, char *path, size_t path_bytes);
 /*
  * The same in the directory given with --dir, which must exist; without --dir in base. CLI_OK, or the exit code after a

@@ -49,8 +49,7 @@ static int make_file(struct run *r, const char *dir)
 	snprintf(path, sizeof(path), "%s/read", own);
 	r->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	err = r->fd < 0 ? -errno : 0;
-	unlink(path);
-	rmdir(own);
+	cli_remove_tree(own);
 	if (err)
 		return err;
 	if (fcntl(r->fd, F_SETFL, O_DIRECT))

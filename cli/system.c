@@ -4,9 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,28 +89,6 @@ bool cli_interrupted(void)
 	return interrupted;
 }
 
-static const char *temp_base(const char *base)
-{
-	if (!base)
-		base = getenv("TMPDIR");
-	if (!base || !*base)
-		base = access("/var/tmp", W_OK) ? "/tmp" : "/var/tmp";
-	return base;
-}
-
-int cli_temp_dir(const char *base, char *path, size_t path_bytes)
-{
-	int n = snprintf(path, path_bytes, "%s/tenuto-XXXXXX", temp_base(base)), rc = -ENAMETOOLONG;
-
-	if (n >= 0 && (size_t)n < path_bytes) {
-		if (mkdtemp(path))
-			return 0;
-		rc = -errno;
-	}
-	path[0] = '\0';
-	return rc;
-}
-
 bool cli_is_drive(const char *dir)
 {
 	return strncmp(dir, "nvme:", 5) == 0;
@@ -134,21 +110,6 @@ int cli_check_dir(const char *option, const char *path)
 int cli_check_place(const char *option, const char *path)
 {
 	return cli_is_drive(path) ? CLI_OK : cli_check_dir(option, path); /* opening a drive says what is wrong */
-}
-
-int cli_scratch_dir(const char *given, const char *base, char *path, size_t path_bytes)
-{
-	int rc = given ? cli_check_dir("--dir ", given) : CLI_OK;
-
-	path[0] = '\0';
-	if (rc)
-		return rc;
-	if (given)
-		base = given;
-	rc = cli_temp_dir(base, path, path_bytes);
-	if (rc)
-		return cli_error(CLI_ENVIRONMENT, "cannot make a directory in %s: %s; --dir names another place", temp_base(base), strerror(-rc));
-	return CLI_OK;
 }
 
 int cli_check_free_bytes(const char *dir, uint64_t bytes)
@@ -185,27 +146,6 @@ void cli_forget_file(const char *path, bool made)
 
 	if (made && !stat(path, &st) && !st.st_size)
 		unlink(path);
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
-int cli_remove_tree(const char *path)
-{
-	sigset_t set, before;
-	int rc;
-
-	if (!*path)
-		return -EINVAL;
-	sigemptyset(&set);
-	for (size_t i = 0; i < INTERRUPTS; i++)
-		sigaddset(&set, interrupts[i]);
-	pthread_sigmask(SIG_BLOCK, &set, &before);
-	rc = nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) ? -errno : 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc;
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "ioengine/mixfile.h"
 #include "lab/measure.h"
+#include "lab/scratch.h"
 #include "tn_test.h"
 
 struct rig {
@@ -38,7 +39,6 @@ static int setup(void **state)
 	struct rig *r = calloc(1, sizeof(*r));
 
 	*state = r;
-	snprintf(r->dir, sizeof(r->dir), "%s/tenuto-measure-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	tn_io_measure_opts_init(&r->o);
 	r->o.dir = r->dir;
 	r->o.seconds = 0.6;
@@ -46,10 +46,10 @@ static int setup(void **state)
 	r->o.seed = tn_test_seed();
 	r->o.progress = count_steps;
 	r->o.progress_arg = r;
-	return mkdtemp(r->dir) ? 0 : -1;
+	return tn_scratch_make(access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", r->dir, sizeof(r->dir));
 }
 
-/* Files in the directory. */
+/* Files in the directory, but for the mark of a scratch directory. */
 static unsigned left_behind(const struct rig *r)
 {
 	DIR *d = opendir(r->dir);
@@ -59,17 +59,14 @@ static unsigned left_behind(const struct rig *r)
 	while (readdir(d))
 		n++;
 	closedir(d);
-	return n - 2;
+	return n - 3;
 }
 
 static int teardown(void **state)
 {
 	struct rig *r = *state;
-	char path[128];
 
-	snprintf(path, sizeof(path), "%s/" TN_MIXFILE_NAME, r->dir);
-	unlink(path);
-	rmdir(r->dir);
+	tn_scratch_remove(r->dir);
 	free(r);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <tenuto/error.h>
 
 #include "ioengine/ioengine.h"
+#include "lab/scratch.h"
 #include "tn_test.h"
 
 #define PIECE 65536u
@@ -28,7 +29,7 @@ static const struct tn_mix mix = {.version = TN_MIX_VERSION, .read_bps = READ_BP
 
 struct rig {
 	struct tn_paced *paced;
-	char path[64];
+	char dir[48], path[64];
 	char *mem;
 };
 
@@ -75,7 +76,8 @@ static int setup(void **state)
 	*state = rig;
 	rig->mem = aligned_alloc(4096, (size_t)PIECE * PIECES);
 	memset(rig->mem, 1, (size_t)PIECE * PIECES);
-	snprintf(rig->path, sizeof(rig->path), "%s/tenuto-paced-%d", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (int)getpid());
+	assert_int_equal(tn_scratch_make(access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", rig->dir, sizeof(rig->dir)), 0);
+	snprintf(rig->path, sizeof(rig->path), "%s/drive", rig->dir);
 	assert_int_equal(tn_paced_create(&o, &rig->paced), 0);
 	io = engine(rig, 8);
 	assert_int_equal(tn_io_open(io, rig->path, TN_IO_CREATE, &file), 0);
@@ -89,7 +91,7 @@ static int teardown(void **state)
 	struct rig *rig = *state;
 
 	tn_paced_destroy(rig->paced);
-	unlink(rig->path);
+	tn_scratch_remove(rig->dir);
 	free(rig->mem);
 	free(rig);
 	return 0;

@@ -19,7 +19,8 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
+
+import scratch
 
 
 def submit(result):
@@ -49,7 +50,7 @@ def replay(result):
     yield 'replay: hit rate', result['hit_rate']
 
 
-def benchmarks(args, scratch):
+def benchmarks(args, directory):
     """name: (command line, what to take from its JSON). lru: other policies draw random samples, so that work differs per run."""
     where = ['--dir', args.dir] if args.dir else []
     return {
@@ -58,12 +59,12 @@ def benchmarks(args, scratch):
         'restores': (['bench', 'pipeline', '--mode', 'restores', '--layers', '8', '--repeat', '1', '--restores',
                       str(args.restores)] + where, restores),
         'replay': (['replay', args.trace, '--geometry', '8x16KiB', '--capacity-blocks', '10000', '--policy',
-                    'lru', '--limit', str(args.requests), '--dir', os.path.join(scratch, 'store')], replay),
+                    'lru', '--limit', str(args.requests), '--dir', os.path.join(directory, 'store')], replay),
     }
 
 
-def run(build, command, scratch):
-    store = os.path.join(scratch, 'store')
+def run(build, command, directory):
+    store = os.path.join(directory, 'store')
     shutil.rmtree(store, ignore_errors=True)
     os.mkdir(store)
     program = os.path.join(build, 'cli', 'tenuto')
@@ -94,14 +95,14 @@ def report(ratios, limit):
     return below
 
 
-def measure(args, names, scratch):
+def measure(args, names, directory):
     ratios = {}
     for number in range(args.rounds):
         for name in names:
-            command, figures = benchmarks(args, scratch)[name]
+            command, figures = benchmarks(args, directory)[name]
             got = {}
             for build in (args.old, args.new) if number % 2 == 0 else (args.new, args.old):
-                got[build] = dict(figures(run(build, command, scratch)))
+                got[build] = dict(figures(run(build, command, directory)))
             for figure, value in got[args.new].items():
                 if got[args.old].get(figure):
                     ratios.setdefault(figure, []).append(value / got[args.old][figure])
@@ -127,11 +128,11 @@ def main():
     chosen = [n for n in args.only.split(',') if n != 'replay' or args.trace]
     if not chosen or not set(chosen) <= set(names):
         parser.error('--only: nothing that there is')
-    scratch = tempfile.mkdtemp(prefix='tenuto-compare-', dir=args.dir)
+    directory = scratch.make(args.dir)
     try:
-        ratios = measure(args, chosen, scratch)
+        ratios = measure(args, chosen, directory)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.remove(directory)
     sys.exit(report(ratios, args.limit) > 0)
 
 

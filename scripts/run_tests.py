@@ -8,6 +8,8 @@ that begin with # and tell what failed. Of programs that drive QEMU's controller
 
 run_tests.py --targets DIR [--suite NAME] [--no-suite NAME]...: print what ninja must build for these tests, and run nothing.
 
+The tests' TMPDIR is a scratch directory (scratch.py) below the caller's: what a killed run leaves, the next one removes.
+
 Tests that draw random numbers take their seed from TN_SEED. Where it is not set, this script sets it: random in the long form
 (TN_SOAK=1), otherwise a number per commit (without git: per version), so that a commit that has passed passes again.
 """
@@ -18,6 +20,8 @@ import secrets
 import subprocess
 import sys
 import zlib
+
+import scratch
 
 
 def count(result, tap):
@@ -86,8 +90,10 @@ def main():
     log = os.path.join(build, 'meson-logs', 'testlog.json')
     if os.path.exists(log):
         os.remove(log)
-    rc = subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--print-errorlogs', *args],
-                        stdin=subprocess.DEVNULL, check=False).returncode
+    with scratch.directory() as where:
+        os.chmod(where, 0o711)  # for what tests do as another user
+        rc = subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--print-errorlogs', *args],
+                            stdin=subprocess.DEVNULL, env={**os.environ, 'TMPDIR': where}, check=False).returncode
     total = [0, 0, 0]
     failures = []
     if os.path.exists(log):

@@ -13,7 +13,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -32,6 +31,7 @@
 #include "base/rng.h"
 #include "enginepool.h"
 #include "ioengine/ioengine.h"
+#include "lab/scratch.h"
 #include "tn_test.h"
 
 #define LAYERS 4u
@@ -564,11 +564,6 @@ static void look_one(const struct setting *s, const char *dir, const struct ledg
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
 static void series(const struct setting *s, uint32_t rounds, struct tn_rng *rng)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -577,11 +572,10 @@ static void series(const struct setting *s, uint32_t rounds, struct tn_rng *rng)
 	uint64_t late = 0;
 	uint32_t durable = 0;
 
-	snprintf(dir, sizeof(dir), "%s/tenuto-kill9-XXXXXX", tmp && tmp[0] ? tmp : "/var/tmp");
 	assert_non_null(ledger);
 	ledger->probe = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(ledger->probe != MAP_FAILED);
-	assert_non_null(mkdtemp(dir));
+	assert_int_equal(tn_scratch_make(tmp && tmp[0] ? tmp : "/var/tmp", dir, sizeof(dir)), 0);
 	for (uint32_t i = 0; i < s->ndirs; i++) {
 		snprintf(path, sizeof(path), "%s/%u", dir, i);
 		assert_int_equal(mkdir(path, 0700), 0);
@@ -595,7 +589,7 @@ static void series(const struct setting *s, uint32_t rounds, struct tn_rng *rng)
 		durable += ledger->durable[b];
 	printf("# %s: %u rounds, %u blocks begun, %u durable", s->name, rounds, ledger->started * BATCH, durable);
 	printf(s->never_flushes ? ", late by %llu ms at worst\n" : "\n", (unsigned long long)(late / 1000000));
-	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	tn_scratch_remove(dir);
 	munmap(ledger->probe, 4096);
 	free(ledger);
 }

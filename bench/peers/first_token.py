@@ -14,17 +14,16 @@ import json
 import os
 import platform
 import random
-import shutil
 import statistics
 import sys
-import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.append(HERE)
+sys.path += [HERE, os.path.join(ROOT, 'scripts')]
 
 import run as peers  # noqa: E402
+import scratch  # noqa: E402
 import worker  # noqa: E402
 from first_token_ways import ENGINES, NOTHING  # noqa: E402
 
@@ -42,11 +41,12 @@ def measured(args, kind, keep):
     """All rounds; keep() is told of those that there are after each one."""
     draw = random.Random(7)
     prompts = [[draw.randrange(3, 500) for _ in range(args.chunk_tokens * args.chunks + 20)] for _ in range(args.count)]
-    top, rounds = tempfile.mkdtemp(prefix='tenuto-first-token-', dir=args.dir), []
+    top, rounds = scratch.make(args.dir), []
     try:
         with kind(args, prompts) as engine:
-            directories = {way: tempfile.mkdtemp(dir=top) for way in kind.ways}
+            directories = {way: os.path.join(top, str(i)) for i, way in enumerate(kind.ways)}
             for way in directories:
+                os.mkdir(directories[way])
                 engine.life(way, directories[way], filling=True)
             for number in range(args.rounds):
                 rounds.append(round_of(engine, args, directories, number))
@@ -54,7 +54,7 @@ def measured(args, kind, keep):
                 print(f'round {number + 1} of {args.rounds}: ' + ', '.join(f'{way} {1e3 * statistics.median(t["times"]):.1f} ms' for way, t in rounds[-1].items()),
                       file=sys.stderr, flush=True)
     finally:
-        shutil.rmtree(top, ignore_errors=True)
+        scratch.remove(top)
     return rounds
 
 

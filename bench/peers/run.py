@@ -13,18 +13,20 @@ import json
 import os
 import platform
 import random
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.append(os.path.join(ROOT, 'scripts'))
+
+import scratch  # noqa: E402
+
 CAPACITY = '{capacity}'
 # name: (environment, requirements, program, options; {dir}, {slot} and {capacity} are replaced)
 PEERS = {
@@ -94,7 +96,7 @@ def one(args, peer, role, directory):
 
 
 def fresh(args):
-    return tempfile.mkdtemp(prefix='tenuto-peers-', dir=args.dir)
+    return scratch.make(args.dir)
 
 
 def cold(directory):
@@ -112,7 +114,7 @@ def round_of(args, peers, number):
             cold(directory)
             told[name] = {'save': saved, 'load': one(args, peers[name], 'load', directory)}
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            scratch.remove(directory)
     told['xxh3'] = {'save': one(args, PASS, 'save', args.dir)}
     return told
 
@@ -138,8 +140,10 @@ def place(args, directory, block):
 
 def on_small_disk(args, peer):
     """A save on a file system that has room for half of the blocks."""
-    image, where = os.path.join(args.dir, 'tenuto-peers.img'), fresh(args)
+    top = fresh(args)
+    image, where = os.path.join(top, 'image'), os.path.join(top, 'mounted')
     try:
+        os.mkdir(where)
         with open(image, 'wb') as f:
             f.truncate(3 * args.blocks * args.block_bytes + (64 << 20))
         subprocess.run(['mkfs.ext4', '-q', '-F', image], check=True, capture_output=True)
@@ -155,8 +159,7 @@ def on_small_disk(args, peer):
     except (OSError, subprocess.CalledProcessError) as e:
         return {'not_run': f'{e}'[:200]}
     finally:
-        os.path.exists(image) and os.unlink(image)
-        shutil.rmtree(where, ignore_errors=True)
+        scratch.remove(top)
 
 
 def half_of_a_save(result):
@@ -191,7 +194,7 @@ def killed(args, peer, seconds):
             cold(directory)
             loads.append(one(args, peer, 'load', directory))
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            scratch.remove(directory)
     loads.sort(key=lambda load: load.get('ends', {}).get('right', 0))
     return {'killed_seconds': seconds, 'right': [load.get('ends', {}).get('right', 0) for load in loads], 'load': loads[KILLS // 2]}
 
@@ -220,7 +223,7 @@ def fault(args, peer, what, result):
         cold(directory)
         return {'load': one(args, peer, 'load', directory)}
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        scratch.remove(directory)
 
 
 def outcome(told):
@@ -336,7 +339,7 @@ def usable(args, chosen):
         except (OSError, subprocess.SubprocessError) as e:
             left_out[name] = f'does not install: {e}'[:200]
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            scratch.remove(directory)
     return good, left_out
 
 

@@ -8,12 +8,14 @@ blocks of 8 x 64 KiB from disk, begin to end. Prints the median ratio over the r
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'scripts'))
+
+import scratch  # noqa: E402
 
 MATCHED, LOADED, LAYERS, OBJECT = 512, 64, 8, 65536
 BOUNDS = {'match': 2.0, 'load': 1.05}
@@ -64,7 +66,7 @@ def main():
     args = parser.parse_args()
     if args.one:
         return one(args.one, args.matches, args.loads)
-    directory = tempfile.mkdtemp(prefix='tenuto-cost-', dir=os.environ.get('TMPDIR', '/var/tmp'))
+    directory = scratch.make()
     counts = [str(args.matches), str(args.loads)]
     commands = {'c': [args.program, directory, *counts],
                 'python': [sys.executable, __file__, args.program, '--one', directory, '--matches', counts[0], '--loads', counts[1]]}
@@ -77,7 +79,7 @@ def main():
                 told[side] = dict(zip(BOUNDS, map(float, out.split())))
             rounds.append(told)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        scratch.remove(directory)
     worst = 0
     for what, bound in BOUNDS.items():
         ratios = sorted(r['python'][what] / r['c'][what] for r in rounds)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from typing import Any
+
+from tenuto import _scratch
 
 NEW = 16
 BLOCK = 256
@@ -83,12 +83,12 @@ def main() -> int:
     if args.role:
         _run(args)
         return 0
-    directory = args.dir or tempfile.mkdtemp(prefix='tenuto-demo-', dir='/var/tmp')
+    directory = args.dir or _scratch.make()
     try:
         rounds = [_child(args, directory) for _ in range(2)]
     finally:
         if not args.dir:
-            shutil.rmtree(directory, ignore_errors=True)
+            _scratch.remove(directory)
     same = rounds[0]['tokens'] == rounds[1]['tokens']
     if args.json:
         print(json.dumps({'rounds': rounds, 'same_tokens': same}))

@@ -5,13 +5,12 @@ Standard library only. PYTHONPATH names the package to test: that of a build dir
 """
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import tenuto
+from tenuto import _scratch
 
 LAYERS, OBJECT = 4, 8192
 SEED = int(os.environ.get('TN_SEED') or 1)
@@ -26,8 +25,8 @@ class Case(unittest.TestCase):
     """A directory on disk, and a cache in it with a space and a pool of raw blocks when asked for."""
 
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix='tenuto-python-', dir=os.environ.get('TMPDIR', '/var/tmp'))
-        self.addCleanup(shutil.rmtree, self.dir, True)
+        self.dir = _scratch.make()
+        self.addCleanup(_scratch.remove, self.dir)
 
     def open(self, path=None, **options):
         cache = tenuto.Cache(self.dir if path is None else path, disk_bytes=options.pop('disk_bytes', 32 << 20), **options)

@@ -8,6 +8,7 @@ import threading
 import time
 
 import tenuto
+from tenuto import _scratch
 from case import LAYERS, Case, main
 
 # What other processes begin with: a cache, a space, a pool, and blocks in it.
@@ -21,6 +22,35 @@ pool = cache.memory(kv).pool(geometry, npages=64)
 keys = space.keys(range(16))
 space.save(keys, pool, range(16)).finish()
 '''
+
+
+class Scratch(Case):
+    def test_what_a_killed_process_leaves_the_next_one_removes_and_nothing_else(self):
+        base, links = os.path.join(self.dir, 'base'), os.path.join(self.dir, 'outside')
+        os.mkdir(base)
+        os.mkdir(links)
+        code = 'import os, sys\nfrom tenuto import _scratch\nd = _scratch.make(sys.argv[1])\nos.mkdir(d + "/store")\nos.symlink(sys.argv[2], d + "/store/link")\n' \
+            'print(d, flush=True)\nsys.stdin.read()'
+        runs = [subprocess.Popen([sys.executable, '-P', '-c', code, base, links], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        killed, running = (run.stdout.readline().strip() for run in runs)
+        stays = [running, os.path.join(base, _scratch.NAME + 'unmarked'), os.path.join(base, 'other'), os.path.join(base, _scratch.NAME + 'link')]
+        os.mkdir(stays[1])
+        os.mkdir(stays[2])
+        os.close(os.open(os.path.join(stays[2], _scratch.MARK), os.O_CREAT, 0o600))
+        os.symlink(stays[2], stays[3])
+        try:
+            with _scratch.directory(base):
+                self.assertTrue(os.path.isdir(killed))
+            runs[0].kill()
+            runs[0].wait()
+            with _scratch.directory(base) as own:
+                self.assertEqual(sorted(os.path.join(base, name) for name in os.listdir(base)), sorted([*stays, own]))
+            self.assertEqual(sorted(os.path.join(base, name) for name in os.listdir(base)), sorted(stays))
+            self.assertTrue(os.path.isdir(os.path.join(running, 'store', 'link')))
+        finally:
+            for run in runs:
+                run.kill()
+                run.communicate()
 
 
 class Closed(Case):

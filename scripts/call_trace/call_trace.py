@@ -22,10 +22,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.append(os.path.join(ROOT, 'scripts'))
+
+import scratch  # noqa: E402
+
 TURN = 'tn_core_step'
 STORE_ITSELF = ('tn_store_step', 'tn_store_complete', 'tn_store_allocate')
 FILE_THREAD = 'ioengine/posix.c'  # the first file of a thread that reserves space and asks for a file's state
@@ -106,9 +109,9 @@ def often(ways):
 
 def trace(program, directory, host_bytes):
     """The records of read(), the file of each address, and the times at which each function was last entered and left"""
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        data = os.path.join(scratch, 'data')
-        run('uftrace', 'record', '--no-libcall', '-d', data, program, scratch, str(host_bytes), cwd=scratch)  # cwd: gmon.out is written there
+    with scratch.directory(directory) as where:
+        data = os.path.join(where, 'data')
+        run('uftrace', 'record', '--no-libcall', '-d', data, program, where, str(host_bytes), cwd=where)  # cwd: gmon.out is written there
         records = read(data)
     when = {(function, entry): time for time, _, entry, function, _ in records}
     return records, files_of(program, {r[4] for r in records}), when

@@ -16,6 +16,7 @@
 #include <tenuto/error.h>
 
 #include "ioengine/io_contract.h"
+#include "lab/scratch.h"
 
 #define KIB 1024u
 #define MIB (1024u * KIB)
@@ -567,17 +568,18 @@ size_t tn_contract_add_files(struct CMUnitTest *tests, size_t n, size_t max, con
 int tn_contract_main(const char *name, const struct tn_contract_engine *engines, size_t count)
 {
 	static struct CMUnitTest tests[1024];
-	const char *dirs[2] = {"/dev/shm", getenv("TMPDIR")};
+	const char *tmp = getenv("TMPDIR");
+	static char dirs[2][200];
 	struct tn_io *probe;
 	size_t n = 0, first = 0;
+	int rc;
 
-	if (!dirs[1] || !dirs[1][0])
-		dirs[1] = "/var/tmp";
 	tn_test_seed();
-	if (access(dirs[0], W_OK)) {
-		printf("# %s is not writable: not tested on tmpfs\n", dirs[0]);
+	if (tn_scratch_make("/dev/shm", dirs[0], sizeof(dirs[0]))) {
+		printf("# /dev/shm is not writable: not tested on tmpfs\n");
 		first = 1;
 	}
+	assert_int_equal(tn_scratch_make(tmp && tmp[0] ? tmp : "/var/tmp", dirs[1], sizeof(dirs[1])), 0);
 	for (size_t e = 0; e < count; e++) {
 		if (engines[e].create(8, NULL, &probe)) {
 			printf("# %s: %s\n", engines[e].name, tn_error_last()->text);
@@ -589,5 +591,8 @@ int tn_contract_main(const char *name, const struct tn_contract_engine *engines,
 			n = tn_contract_add_files(tests, n, 1024, &engines[e], dirs[d]);
 		}
 	}
-	return _cmocka_run_group_tests(name, tests, n, NULL, NULL);
+	rc = _cmocka_run_group_tests(name, tests, n, NULL, NULL);
+	for (size_t d = first; d < 2; d++)
+		tn_scratch_remove(dirs[d]);
+	return rc;
 }

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "ioengine/ioengine.h"
+#include "lab/scratch.h"
 #include "store/store_rig.h"
 
 static char dir[256];
@@ -344,10 +345,9 @@ static void fill_and_wait(const char *where, uint32_t *prepared)
 {
 	struct tn_io *io;
 	struct rig *r;
-	char path[300], own[64];
+	char own[64];
 
-	snprintf(own, sizeof(own), "%s/tenuto-store-XXXXXX", where);
-	assert_non_null(mkdtemp(own));
+	assert_int_equal(tn_scratch_make(where, own, sizeof(own)), 0);
 	io = engine(TN_IOENGINE_POSIX);
 	r = rig_new_on(io, &tn_clock_system, own);
 	r->opts.prepare = true;
@@ -358,9 +358,7 @@ static void fill_and_wait(const char *where, uint32_t *prepared)
 		*prepared += r->store->dev[0].segs[i].prepared;
 	rig_free(r);
 	tn_io_destroy(io);
-	snprintf(path, sizeof(path), "%s/tenuto.store", own);
-	unlink(path);
-	rmdir(own);
+	tn_scratch_remove(own);
 }
 
 /* Reserving it wrote it already. */

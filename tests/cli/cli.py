@@ -7,15 +7,17 @@ build/cli/tenuto).
 """
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(ROOT, "scripts"))
+
+import scratch  # noqa: E402
+
 TENUTO = os.path.abspath(os.environ.get("TENUTO", os.path.join(ROOT, "build", "cli", "tenuto")))
 OK, PROBLEM, USAGE, ENVIRONMENT = 0, 1, 2, 3
 DEADLINE = 60  # seconds that nothing takes unless it hangs
@@ -126,7 +128,10 @@ def main(names):
     print("1..%d" % len(tests))
     for i, (name, test) in enumerate(tests, 1):
         home = os.getcwd()
-        where = tempfile.mkdtemp(prefix="tenuto-test-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+        top = scratch.make()
+        os.chmod(top, 0o711)  # for what a test does as another user
+        where = os.path.join(top, "test")  # empty, which top is not
+        os.mkdir(where)
         os.chdir(where)
         try:
             test()
@@ -141,5 +146,5 @@ def main(names):
         finally:
             os.chdir(home)
             subprocess.run(["chmod", "-R", "u+rwX", where], check=False)
-            shutil.rmtree(where, ignore_errors=True)
+            scratch.remove(top)
     sys.exit(1 if failed else 0)  # meson counts the skips in TAP; it would take status 77 for a failure

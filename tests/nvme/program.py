@@ -14,7 +14,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -58,7 +57,7 @@ def initramfs(programs, tests, modules, work, seed):
     nvme = with_needed(NVME_MODULES, modules)
     settings = {'VFIO_MODULES': ' '.join(m.split('/')[-1] for m in base.MODULES), 'NVME_MODULES': ' '.join(m.stem for m in nvme), 'TESTS': ' '.join(tests),
                 'SEED': seed, 'TEST_SECONDS': TEST_S, 'REQUESTS': REQUESTS, 'GEOMETRY': GEOMETRY, 'CAPACITY_BLOCKS': CAPACITY_BLOCKS}
-    with tempfile.TemporaryDirectory(dir=work) as tmp:
+    with base.scratch.directory(work) as tmp:
         tree = pathlib.Path(tmp)
         for d in ('bin', 'modules'):
             (tree / d).mkdir()

@@ -12,7 +12,10 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / 'scripts'))
+
+import scratch  # noqa: E402
 
 MODULES = ['virt/lib/irqbypass', 'drivers/vfio/vfio', 'drivers/vfio/vfio_iommu_type1', 'drivers/vfio/vfio_virqfd', 'drivers/vfio/pci/vfio-pci-core',
            'drivers/vfio/pci/vfio-pci']
@@ -70,7 +73,7 @@ def libraries(program):
 
 
 def initramfs(guest, modules, work, seed):
-    with tempfile.TemporaryDirectory(dir=work) as tmp:
+    with scratch.directory(work) as tmp:
         tree = pathlib.Path(tmp)
         (tree / 'bin').mkdir()
         (tree / 'modules').mkdir()

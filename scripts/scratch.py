@@ -1,0 +1,1 @@
+../python/tenuto/_scratch.py
