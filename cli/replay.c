@@ -33,11 +33,15 @@ static const struct cli_opt options[] = {
 	    "default, lru, fifo, s3fifo, or belady (only with --no-io)"),
 	OPT("no-io", NULL, NULL, CLI_FLAG, no_io, 0, 0, "index only: no bytes are moved"),
 	OPT("geometry", "LxBYTES", "8x16KiB", CLI_GEOMETRY, geometry, 0, 0, "layers of a block and bytes of each"),
-	OPT("model", "NAME", NULL, CLI_STRING, model, 0, 0, "a model's geometry instead, 512 tokens per block"),
+	OPT("model", "NAME", NULL, CLI_STRING, model, 0, 0, "a model's geometry instead, as many tokens per block as in the trace"),
 	OPT("dir", "DIR", "a temporary one", CLI_STRINGS, dirs, 0, 0,
 	    "where to store, or a raw drive as nvme:0000:03:00.0; repeat for several devices; kept afterwards"),
 	OPT("ranks", "N", "1", CLI_COUNT, ranks, 1, ENGINE_RANKS_MAX,
 	    "tensor parallelism: so many processes, each with its share of every block, attach to the cache of this one, which schedules"),
+	OPT("block-tokens", "N", NULL, CLI_COUNT, block_tokens, 1, TRACE_BLOCK_TOKENS_MAX,
+	    "tokens of the trace's blocks; without it as the trace's field block_size says, else 512"),
+	OPT("timestamp-unit", "UNIT", NULL, CLI_STRING, timestamp_unit, 0, 0,
+	    "of the trace: s or ms; without it ms, and a timestamp with a fraction is refused"),
 	OPT("limit", "N", "all", CLI_COUNT, limit, 1, UINT64_MAX, "only the first N requests"),
 	OPT("speed", "FACTOR", "as fast as possible", CLI_RATE, speed, 0, 0,
 	    "requests arrive as in the trace, FACTOR times as fast; without it a request waits for saves of its blocks"),
@@ -61,9 +65,10 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "replay",
 	.operands = "TRACE.jsonl",
-	.about = "Runs a trace of requests against the cache. Each hash id is one block of 512 tokens: the longest run of "
-		 "cached blocks from the start of a prompt is loaded (these are the hits), the rest is saved. TRACE.jsonl "
-		 "has one JSON object per line: timestamp (ms), input_length, output_length, hash_ids; '-' is standard input.",
+	.about = "Runs a trace of requests against the cache. Each hash id is one block of tokens: the longest run of "
+		 "cached blocks from the start of a prompt is loaded (these are the hits), the rest is saved. TRACE.jsonl, or '-' for "
+		 "standard input, may be compressed by gzip. It has one JSON object per line: input_length and hash_ids, and if known "
+		 "timestamp, output_length and block_size (docs/workload.md).",
 	.opts = options,
 	.min_operands = 1,
 	.max_operands = 1,
@@ -116,6 +121,7 @@ static json_t *as_json(const struct replay_args *a, const struct replay_result *
 		{"blocks_failed", r->blocks_failed},
 		{"blocks_held", r->blocks_held},
 		{"blocks_recovered", r->recovered_blocks},
+		{"block_tokens", r->block_tokens},
 		{"block_bytes", r->block_bytes},
 		{"bytes_read", r->bytes_read},
 		{"bytes_written", r->bytes_written},
@@ -193,7 +199,8 @@ static int print(const struct replay_args *a, const struct replay_result *r, con
 
 	cli_table_init(&t, 3, left);
 	row(&t, "requests", r->requests, r->interrupted ? "interrupted: the figures are of these" : "");
-	row(&t, "blocks", r->blocks, "of 512 tokens");
+	snprintf(note, sizeof(note), "of %u token%s", r->block_tokens, r->block_tokens == 1 ? "" : "s");
+	row(&t, "blocks", r->blocks, note);
 	row(&t, "distinct blocks", r->distinct_blocks, "");
 	snprintf(note, sizeof(note), "%.2f %% of the blocks", r->blocks ? 100.0 * (double)r->hit_blocks / (double)r->blocks : 0);
 	row(&t, "hits", r->hit_blocks, note);
@@ -258,6 +265,8 @@ static int check_args(const struct replay_args *a)
 			n += (size_t)snprintf(names + n, sizeof(names) - n, ", %s", tn_policy_name(i));
 		return cli_error(CLI_USAGE, "--policy: no policy '%s'; there are belady%s", a->policy, names);
 	}
+	if (a->timestamp_unit && strcmp(a->timestamp_unit, "s") && strcmp(a->timestamp_unit, "ms"))
+		return cli_error(CLI_USAGE, "--timestamp-unit: no unit '%s'; there are s and ms", a->timestamp_unit);
 	if (a->model && a->geometry.layers)
 		return cli_error(CLI_USAGE, "give either --geometry or --model, not both");
 	if (a->ranks > 1 && a->speed > 0)
@@ -265,7 +274,7 @@ static int check_args(const struct replay_args *a)
 	return check_no_io(a) || replay_model_check(a) ? CLI_USAGE : CLI_OK;
 }
 
-static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
+static int geometry_of(const struct replay_args *a, const struct trace *t, struct tn_geometry *g)
 {
 	int rc;
 
@@ -277,8 +286,8 @@ static int geometry_of(const struct replay_args *a, struct tn_geometry *g)
 	rc = tn_model_find(a->model, g);
 	if (rc)
 		return cli_fail(rc, "--model");
-	/* A hash id of the trace names 512 tokens: one page, one block. */
-	g->page_tokens = TRACE_BLOCK_TOKENS;
+	/* A hash id of the trace names one page, one block. */
+	g->page_tokens = t->block_tokens;
 	g->pages_per_block = 1;
 	rc = tn_geometry_check(g);
 	return rc ? cli_fail(rc, "--model %s", a->model) : CLI_OK;
@@ -332,8 +341,9 @@ static int run(const struct replay_args *a, const char *name, const struct trace
 	struct tn_geometry g;
 	uint64_t start_ns = cli_now_ns();
 	double cpu = cli_cpu_seconds();
-	int rc = geometry_of(a, &g);
+	int rc = geometry_of(a, t, &g);
 
+	r->block_tokens = t->block_tokens;
 	r->capacity_blocks = a->capacity_blocks;
 	if (!rc)
 		r->block_bytes = tn_geometry_block_bytes(&g);
@@ -362,10 +372,19 @@ static int replay(const struct replay_args *a, const char *name)
 	struct replay_result *r;
 	struct trace t;
 	char error[320];
-	int rc = trace_load(&t, name, a->limit, error, sizeof(error));
+	const struct trace_format format = {
+		.block_tokens = (uint32_t)a->block_tokens,
+		.unit = !a->timestamp_unit ? TRACE_UNIT_DEFAULT : !strcmp(a->timestamp_unit, "s") ? TRACE_UNIT_S : TRACE_UNIT_MS,
+	};
+	const char *times = a->speed > 0 ? "--speed" : a->gpu ? "--gpu" : a->slack ? "--slack" : NULL;
+	int rc = trace_load(&t, name, &format, a->limit, error, sizeof(error));
 
 	if (rc)
 		return cli_error(cli_exit_of(rc), "%s", error);
+	if (times && !t.timed) {
+		trace_free(&t);
+		return cli_error(CLI_USAGE, "%s: its requests have no timestamp, and %s needs to know when they arrive", name, times);
+	}
 	if (t.backwards)
 		cli_error(CLI_OK, "note: %" PRIu64 " requests arrive before the one above them, first at %s:%" PRIu64,
 			  t.backwards, name, t.backwards_line);

@@ -14,6 +14,8 @@ struct replay_args {
 	uint64_t capacity_blocks; /* 0: not given */
 	uint64_t host_blocks;
 	uint64_t limit;
+	uint64_t block_tokens; /* 0: as the trace says */
+	const char *timestamp_unit;
 	uint64_t ranks; /* processes with a share of each block; 1: this process alone */
 	uint64_t seed;
 	const char *policy;
@@ -60,6 +62,7 @@ struct replay_result {
 	double write_seconds; /* time with a save under way; with host memory, which is written to disk later, the whole run */
 	double cpu_seconds, wall_seconds;
 	uint64_t capacity_blocks; /* of the store; 0: unlimited */
+	uint32_t block_tokens;
 	uint64_t short_loads; /* of ranks that got less than the scheduler had found */
 	uint64_t late_requests; /* with --speed: requests that began after their time */
 	bool interrupted;

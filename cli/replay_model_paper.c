@@ -76,7 +76,7 @@ static int at_rate(struct replay_model *m, double read_bps, uint64_t layer_bytes
 
 int model_paper(struct replay_model *m, struct model_paper *out)
 {
-	uint64_t token_bytes = tn_geometry_object_bytes(&m->geometry) / TRACE_BLOCK_TOKENS; /* of one layer */
+	uint64_t token_bytes = tn_geometry_object_bytes(&m->geometry) / m->geometry.page_tokens; /* of one layer */
 	int rc;
 
 	*out = (struct model_paper){

@@ -96,7 +96,7 @@ static int compute_costs(struct replay_model *m, size_t i, uint64_t tokens, cons
 
 	tokens = tokens ? tokens : 1;
 	s.layers = m->geometry.layers;
-	s.block_tokens = TRACE_BLOCK_TOKENS;
+	s.block_tokens = m->geometry.page_tokens; /* as in the trace */
 	s.blocks = h->hits < tokens / s.block_tokens ? h->hits : tokens / s.block_tokens;
 	s.host_blocks = h->host_hits < s.blocks ? h->host_hits : s.blocks;
 	s.input_tokens = tokens - s.blocks * s.block_tokens;

@@ -196,10 +196,11 @@ static int hits_by_capacity(FILE *f, const struct trace *t, const struct replay_
 	uint64_t capacity[CAPACITIES_MAX];
 	double x[CAPACITIES_MAX], y[POLICIES][CAPACITIES_MAX];
 	struct svg_series s[POLICIES];
+	char label[64];
 	struct svg_chart c = {
 		.title = "Hit rate against capacity",
 		.note = "The whole trace, simulated on the index; point at a dot for its value",
-		.x_label = "capacity (blocks of 512 tokens)",
+		.x_label = label,
 		.y_label = "hit rate",
 		.x_log = true,
 		.y_percent = true,
@@ -210,6 +211,7 @@ static int hits_by_capacity(FILE *f, const struct trace *t, const struct replay_
 	struct cli_progress p;
 	int rc = 0;
 
+	snprintf(label, sizeof(label), "capacity (blocks of %u token%s)", t->block_tokens, t->block_tokens == 1 ? "" : "s");
 	cli_progress_begin(&p, "report", n * POLICIES);
 	for (size_t k = 0; k < POLICIES; k++) {
 		for (size_t i = 0; !rc && i < n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parser of request traces: one pass, line by line, jansson for the JSON of a line.
+ * The parser of request traces: one pass, line by line, jansson for the JSON of a line, zlib for a file that gzip has compressed.
  *
  * It is strict, because a trace that is silently misread gives figures that are silently wrong. Errors are: wrong types,
  * missing fields, negative or absurd values, a number of ids that does not fit the length, an id twice in one
@@ -9,13 +9,16 @@
 #include "trace.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
+#include <zlib.h>
 
 /* A million 20-digit ids with separators fit. The limit keeps a file without line ends from filling the memory. */
 #define LINE_MAX_BYTES (32u << 20)
@@ -34,11 +37,51 @@ static int fail(struct trace_reader *r, int code, const char *fmt, ...)
 	return code;
 }
 
-int trace_open(struct trace_reader *r, const char *name, FILE *file)
+/* zlib gives back what is not compressed as it is. -1 with errno: EBADMSG for damaged data, ENODATA if its end is missing. */
+static ssize_t read_gzip(void *cookie, char *to, size_t bytes)
+{
+	gzFile gz = cookie;
+	int n = gzread(gz, to, bytes < 1u << 20 ? (unsigned)bytes : 1u << 20), rc = Z_OK, saved = errno;
+
+	gzerror(gz, &rc);
+	if (n < 0 || (n == 0 && rc != Z_OK && rc != Z_STREAM_END)) {
+		errno = rc == Z_ERRNO ? saved : rc == Z_BUF_ERROR ? ENODATA : rc == Z_MEM_ERROR ? ENOMEM : EBADMSG;
+		return -1;
+	}
+	return n;
+}
+
+static int close_gzip(void *cookie)
+{
+	gzclose_r(cookie);
+	return 0;
+}
+
+/* NULL with errno. */
+static FILE *open_file(const char *name)
+{
+	int fd = strcmp(name, "-") ? open(name, O_RDONLY | O_CLOEXEC) : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+	gzFile gz = fd < 0 ? NULL : gzdopen(fd, "r");
+	FILE *file = gz ? fopencookie(gz, "r", (cookie_io_functions_t){.read = read_gzip, .close = close_gzip}) : NULL;
+
+	if (file)
+		return file;
+	if (gz)
+		gzclose_r(gz);
+	else if (fd >= 0)
+		close(fd);
+	if (fd >= 0)
+		errno = ENOMEM;
+	return NULL;
+}
+
+int trace_open(struct trace_reader *r, const char *name, const struct trace_format *format, FILE *file)
 {
 	memset(r, 0, sizeof(*r));
 	r->name = name;
-	r->file = file ? file : !strcmp(name, "-") ? stdin : fopen(name, "re");
+	if (format)
+		r->format = *format;
+	r->file = file ? file : open_file(name);
 	if (!r->file)
 		return fail(r, -errno, "cannot be opened: %s", strerror(errno));
 	return 0;
@@ -46,7 +89,7 @@ int trace_open(struct trace_reader *r, const char *name, FILE *file)
 
 void trace_close(struct trace_reader *r)
 {
-	if (r->file && r->file != stdin)
+	if (r->file)
 		fclose(r->file);
 	free(r->text);
 	free(r->ids);
@@ -81,7 +124,8 @@ static int read_line(struct trace_reader *r, size_t *len)
 	funlockfile(r->file);
 	r->bytes += n + (c == '\n');
 	if (c == EOF && ferror(r->file))
-		return fail(r, -errno, "cannot be read: %s", strerror(errno));
+		return fail(r, errno == EBADMSG || errno == ENODATA ? -EINVAL : -errno, "cannot be read: %s",
+			    errno == EBADMSG ? "its compressed data are damaged" : errno == ENODATA ? "its compressed data end too early" : strerror(errno));
 	*len = n;
 	return c != EOF || n > 0;
 }
@@ -93,33 +137,74 @@ static bool blank(const char *s, size_t n)
 	return n == 0;
 }
 
-static int get_tokens(struct trace_reader *r, const json_t *o, const char *name, uint64_t min, uint64_t *out)
+/* The value as the trace has it, cut off where it is long. */
+static const char *shown(const json_t *v, char *text, size_t bytes)
 {
-	const json_t *v = json_object_get(o, name);
+	char *all = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+
+	snprintf(text, bytes, "%s", all ? all : "?");
+	if (all && strlen(all) >= bytes)
+		memcpy(text + bytes - 4, "...", 4);
+	free(all);
+	return text;
+}
+
+/* v: NULL if the field is missing, and then *out stays. */
+static int get_whole(struct trace_reader *r, const json_t *v, const char *name, uint64_t min, uint64_t max, uint64_t *out)
+{
+	char text[48];
 
 	if (!v)
-		return fail(r, -EINVAL, "no %s", name);
+		return 0;
 	if (!json_is_integer(v))
-		return fail(r, -EINVAL, "%s must be a whole number", name);
-	if (json_integer_value(v) < (json_int_t)min || json_integer_value(v) > (json_int_t)TRACE_TOKENS_MAX)
-		return fail(r, -EINVAL, "%s %lld is out of range (%" PRIu64 " to %u)", name,
-			    (long long)json_integer_value(v), min, TRACE_TOKENS_MAX);
+		return fail(r, -EINVAL, "%s must be a whole number, not %s", name, shown(v, text, sizeof(text)));
+	if (json_integer_value(v) < (json_int_t)min || json_integer_value(v) > (json_int_t)max)
+		return fail(r, -EINVAL, "%s %lld is out of range (%" PRIu64 " to %" PRIu64 ")", name, (long long)json_integer_value(v), min, max);
 	*out = (uint64_t)json_integer_value(v);
 	return 0;
 }
 
-static int get_timestamp(struct trace_reader *r, const json_t *o, double *out)
+/* The first request decides, of all that could: the caller, its field block_size, 512 tokens. The others may not say otherwise. */
+static int get_block_tokens(struct trace_reader *r, const json_t *o)
+{
+	uint32_t known = r->block_tokens ? r->block_tokens : r->format.block_tokens;
+	const json_t *v = json_object_get(o, "block_size");
+	uint64_t tokens = known ? known : TRACE_BLOCK_TOKENS;
+	int rc = get_whole(r, v, "block_size", 1, TRACE_BLOCK_TOKENS_MAX, &tokens);
+
+	if (rc)
+		return rc;
+	if (known && tokens != known)
+		return fail(r, -EINVAL, "block_size %" PRIu64 ", but %u tokens per block %s", tokens, known,
+			    r->format.block_tokens ? "were asked for (--block-tokens)" : "in the first request");
+	r->block_tokens = (uint32_t)tokens;
+	return 0;
+}
+
+static int get_timestamp(struct trace_reader *r, const json_t *o, bool first, double *out)
 {
 	const json_t *v = json_object_get(o, "timestamp");
-	double t;
+	double per_ms = r->format.unit == TRACE_UNIT_S ? 1e3 : 1, t;
+	char text[48];
 
+	if (first)
+		r->timed = v;
+	*out = 0;
+	if (!v && !r->timed)
+		return 0;
 	if (!v)
-		return fail(r, -EINVAL, "no timestamp");
+		return fail(r, -EINVAL, "no timestamp, but the first request has one: all must have one, or none");
+	if (!r->timed)
+		return fail(r, -EINVAL, "timestamp %s, but the first request has none: all must have one, or none", shown(v, text, sizeof(text)));
 	if (!json_is_number(v))
-		return fail(r, -EINVAL, "timestamp must be a number");
-	t = json_number_value(v);
+		return fail(r, -EINVAL, "timestamp must be a number, not %s", shown(v, text, sizeof(text)));
+	if (json_is_real(v) && r->format.unit == TRACE_UNIT_DEFAULT)
+		return fail(r, -EINVAL, "timestamp %s: seconds or ms? only whole numbers are taken for ms: give --timestamp-unit s, or ms",
+			    shown(v, text, sizeof(text)));
+	t = json_number_value(v) * per_ms;
 	if (!isfinite(t) || t < 0 || t > TIMESTAMP_MAX_MS)
-		return fail(r, -EINVAL, "timestamp %g ms is out of range (0 to %g)", t, TIMESTAMP_MAX_MS);
+		return fail(r, -EINVAL, "timestamp %s is out of range (0 to %g %s)", shown(v, text, sizeof(text)), TIMESTAMP_MAX_MS / per_ms,
+			    r->format.unit == TRACE_UNIT_S ? "s" : "ms");
 	*out = t;
 	return 0;
 }
@@ -169,17 +254,18 @@ static int check_distinct(struct trace_reader *r, uint32_t n)
 static int get_ids(struct trace_reader *r, const json_t *o, uint64_t input_length, uint32_t *out)
 {
 	const json_t *list = json_object_get(o, "hash_ids");
-	uint64_t expect = (input_length + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
+	uint64_t expect = (input_length + r->block_tokens - 1) / r->block_tokens;
+	char text[48];
 	uint32_t n;
 	int rc;
 
 	if (!list)
 		return fail(r, -EINVAL, "no hash_ids");
 	if (!json_is_array(list))
-		return fail(r, -EINVAL, "hash_ids must be an array");
+		return fail(r, -EINVAL, "hash_ids must be an array, not %s", shown(list, text, sizeof(text)));
 	if (json_array_size(list) != expect)
-		return fail(r, -EINVAL, "%zu hash_ids, but input_length %" PRIu64 " makes %" PRIu64 " block%s of %u",
-			    json_array_size(list), input_length, expect, expect == 1 ? "" : "s", TRACE_BLOCK_TOKENS);
+		return fail(r, -EINVAL, "%zu hash_ids, but input_length %" PRIu64 " makes %" PRIu64 " block%s of %u tokens (--block-tokens N for others)",
+			    json_array_size(list), input_length, expect, expect == 1 ? "" : "s", r->block_tokens);
 	n = (uint32_t)expect;
 	rc = reserve_ids(r, n);
 	if (rc)
@@ -188,7 +274,7 @@ static int get_ids(struct trace_reader *r, const json_t *o, uint64_t input_lengt
 		const json_t *v = json_array_get(list, i);
 
 		if (!json_is_integer(v) || json_integer_value(v) < 0)
-			return fail(r, -EINVAL, "hash_ids[%u] must be a whole number >= 0", i);
+			return fail(r, -EINVAL, "hash_ids[%u] must be a whole number >= 0, not %s", i, shown(v, text, sizeof(text)));
 		r->ids[i] = (uint64_t)json_integer_value(v);
 	}
 	*out = n;
@@ -197,15 +283,22 @@ static int get_ids(struct trace_reader *r, const json_t *o, uint64_t input_lengt
 
 static int parse_object(struct trace_reader *r, const json_t *o, struct trace_request *req)
 {
+	const json_t *input = json_object_get(o, "input_length");
+	bool first = !r->block_tokens;
 	int rc;
 
 	if (!json_is_object(o))
 		return fail(r, -EINVAL, "not a JSON object");
-	rc = get_timestamp(r, o, &req->timestamp_ms);
+	if (!input)
+		return fail(r, -EINVAL, "no input_length");
+	req->output_length = 0;
+	rc = get_block_tokens(r, o);
 	if (!rc)
-		rc = get_tokens(r, o, "input_length", 1, &req->input_length);
+		rc = get_timestamp(r, o, first, &req->timestamp_ms);
 	if (!rc)
-		rc = get_tokens(r, o, "output_length", 0, &req->output_length);
+		rc = get_whole(r, input, "input_length", 1, TRACE_TOKENS_MAX, &req->input_length);
+	if (!rc)
+		rc = get_whole(r, json_object_get(o, "output_length"), "output_length", 0, TRACE_TOKENS_MAX, &req->output_length);
 	if (!rc)
 		rc = get_ids(r, o, req->input_length, &req->n);
 	if (rc)
@@ -333,11 +426,11 @@ int trace_finish(struct trace *t)
 	return trace_distinct(t, t->blocks, &t->distinct);
 }
 
-int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, size_t error_bytes)
+int trace_load(struct trace *t, const char *name, const struct trace_format *format, uint64_t limit, char *error, size_t error_bytes)
 {
 	struct trace_reader r;
 	struct trace_request req;
-	int rc = trace_open(&r, name, NULL);
+	int rc = trace_open(&r, name, format, NULL);
 
 	memset(t, 0, sizeof(*t));
 	while (!rc && (!limit || t->requests < limit)) {
@@ -350,6 +443,8 @@ int trace_load(struct trace *t, const char *name, uint64_t limit, char *error, s
 	}
 	t->backwards = r.backwards;
 	t->backwards_line = r.backwards_line;
+	t->block_tokens = r.block_tokens;
+	t->timed = r.timed;
 	if (!rc && !t->requests) {
 		r.line = 0;
 		rc = fail(&r, -EINVAL, "holds no request");

@@ -161,6 +161,8 @@ int workload_generate(const struct workload_opts *o, struct trace *t)
 	int rc = list && ids ? 0 : -ENOMEM;
 
 	memset(t, 0, sizeof(*t));
+	t->block_tokens = TRACE_BLOCK_TOKENS;
+	t->timed = true;
 	for (uint64_t s = 0; !rc && n < capacity; s++) {
 		n += session(o, s, start, list + n, capacity - n);
 		start += 1000 * exponential(&rng, o->session_s);

@@ -7,7 +7,7 @@ set -eu
 
 PACKAGES="
 	gcc g++ clang libc6-dev make meson ninja-build pkg-config python3 python3-dev python3-venv git binutils
-	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev libck-dev systemtap-sdt-dev
+	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev zlib1g-dev libck-dev systemtap-sdt-dev
 	fio libclang-rt-14-dev shellcheck
 	libmicrohttpd-dev libyaml-dev libsystemd-dev
 	qemu-system-x86 busybox-static cpio

@@ -20,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		void *out;
 	} bytes = {.in = data};
 	FILE *file = size ? fmemopen(bytes.out, size, "r") : NULL;
+	const struct trace_format format = {.block_tokens = size % 2 ? 0 : 16, .unit = (enum trace_unit)(size % 3)};
 	struct trace_reader r;
 	struct trace_request q;
 	uint64_t sum = 0;
@@ -27,12 +28,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!file)
 		return 0;
-	rc = trace_open(&r, "fuzz", file);
+	rc = trace_open(&r, "fuzz", &format, file);
 	assert(rc == 0);
 	while ((rc = trace_next(&r, &q)) == 1) {
 		assert(isfinite(q.timestamp_ms) && q.timestamp_ms >= 0);
 		assert(q.input_length >= 1 && q.input_length <= TRACE_TOKENS_MAX && q.output_length <= TRACE_TOKENS_MAX);
-		assert(q.n == (q.input_length + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS);
+		assert(r.block_tokens >= 1 && r.block_tokens <= TRACE_BLOCK_TOKENS_MAX);
+		assert(q.n == (q.input_length + r.block_tokens - 1) / r.block_tokens);
+		assert(r.timed || q.timestamp_ms == 0);
 		assert(q.line >= 1 && q.line <= r.line);
 		for (uint32_t i = 0; i < q.n; i++) {
 			assert(q.ids[i] <= INT64_MAX);
