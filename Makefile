@@ -21,7 +21,7 @@ help:
 	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (a minute at most)"
 	@echo "make test      all tests: unit, simulation, real I/O"
 	@echo "make python    the wheel: built, installed into a new environment, tested there, with transformers where it installs"
-	@echo "make bench     the store against fio, look-ups, and what the scheduler costs"
+	@echo "make bench     the store against fio, look-ups, what the scheduler costs, and the figures of a pipeline"
 	@echo "make lint      style rules, shellcheck, clang with -Werror"
 	@echo "make asan      tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make tsan      unit and real I/O tests under ThreadSanitizer"
