@@ -87,6 +87,8 @@ def main():
     build, args = sys.argv[1], sys.argv[2:]
     os.environ['TN_SEED'] = os.environ.get('TN_SEED') or str(seed())
     print(f'{build}: TN_SEED={os.environ["TN_SEED"]}', flush=True)
+    # Most tests wait, for a disk or for a time to pass: as many as there are CPUs use half of them.
+    os.environ.setdefault('MESON_TESTTHREADS', str(2 * len(os.sched_getaffinity(0))))
     log = os.path.join(build, 'meson-logs', 'testlog.json')
     if os.path.exists(log):
         os.remove(log)

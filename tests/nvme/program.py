@@ -19,7 +19,7 @@ import time
 
 import run as base
 
-TIMEOUT_S = 21600 if base.LONG else 190
+TIMEOUT_S = 21600 if base.LONG else 350
 TEST_S = 3600 if base.LONG else 100
 REQUESTS = 600
 GEOMETRY = '2x4KiB'

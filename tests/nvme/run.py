@@ -39,7 +39,7 @@ echo "# guest ended with $?"
 /bin/busybox poweroff -f
 '''
 LONG = os.environ.get('TN_SOAK', '0') not in ('', '0')
-TIMEOUT_S = 600 if LONG else 150
+TIMEOUT_S = 600 if LONG else 250
 
 
 def skip(why):
