@@ -63,7 +63,7 @@ void tn_log_at(const struct tn_log *log, enum tn_log_level level, const char *wh
 
 const char *tn_version(void)
 {
-	return "0.1.0";
+	return TN_VERSION;
 }
 
 bool tn_log_may(struct tn_log_limit *l, const struct tn_log *log, uint64_t now_ns)
