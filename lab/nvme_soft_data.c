@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "nvme_soft_internal.h"
 
@@ -555,7 +556,7 @@ static int open_media(struct tn_soft *s)
 		return 0;
 	}
 	tn_fork_lock();
-	s->file = open(s->o.file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	s->file = tn_above_streams(open(s->o.file, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
 	if (s->file >= 0)
 		tn_fork_watch(&s->fork, s->file);
 	tn_fork_unlock();

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/descriptor.h"
 #include "base/guard.h"
 
 #include <errno.h>
@@ -121,7 +122,7 @@ static int install(void)
 /* All pages are there, and charged, from now on. */
 static int make_spare(void)
 {
-	int fd = memfd_create("tenuto-guard", MFD_CLOEXEC), rc;
+	int fd = tn_above_streams(memfd_create("tenuto-guard", MFD_CLOEXEC)), rc;
 
 	if (fd >= 0 && fallocate(fd, 0, 0, SPARE_BYTES) == 0) {
 		__atomic_store_n(&spare, fd, __ATOMIC_RELAXED);

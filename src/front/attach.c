@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/abi.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/futex.h"
@@ -92,7 +93,7 @@ static int connect_to(const char *path, uint64_t deadline_ns, int *out)
 	rc = tn_wire_address(path, &address);
 	if (rc)
 		return rc;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	fd = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 	if (fd < 0)
 		return tn_fail(-errno, "socket: %s", strerror(errno));
 	send_until(fd, deadline_ns);
@@ -143,7 +144,7 @@ static ssize_t receive(int sock, void *message, size_t bytes, int *fds, uint32_t
 
 			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
 			if (got < nfds)
-				fds[got++] = fd;
+				fds[got++] = tn_above_streams(fd);
 			else
 				close(fd);
 		}
@@ -514,8 +515,8 @@ static int create(struct tn_cache **out)
 	pthread_mutex_init(&a->messages, NULL);
 	tn_calls_init(&a->calls, &cache->region);
 	a->sock = a->owner = -1;
-	a->stop = eventfd(0, EFD_CLOEXEC);
-	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	a->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));
+	cache->eventfd = tn_above_streams(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	*out = cache;
 	return a->stop < 0 || cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : 0;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/abi.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "drives/drives.h"
@@ -213,7 +214,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	tn_list_init(&cache->loads);
 	tn_list_init(&cache->saves);
 	tn_list_init(&cache->places.waiting);
-	cache->eventfd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	cache->eventfd = tn_above_streams(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	tn_list_init(&cache->sessions);
 	rc = cache->eventfd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : create_session(cache);
 	if (rc == 0)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/list.h"
@@ -31,7 +32,7 @@ static void *map_new(uint64_t bytes, unsigned flags, int *fd)
 {
 	void *address = MAP_FAILED;
 
-	*fd = memfd_create("tenuto-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+	*fd = tn_above_streams(memfd_create("tenuto-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
 	if (*fd < 0)
 		return NULL;
 	if (ftruncate(*fd, (off_t)bytes) == 0 && fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/proc.h"
@@ -227,6 +228,8 @@ static ssize_t receive(int sock, void *message, size_t size, int fds[TN_WIRE_RAN
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
 			*nfds = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 			memcpy(fds, CMSG_DATA(c), *nfds * sizeof(int));
+			for (uint32_t i = 0; i < *nfds; i++)
+				fds[i] = tn_above_streams(fds[i]);
 		}
 	return m.msg_flags & MSG_TRUNC ? (ssize_t)size + 1 : n;
 }
@@ -279,9 +282,9 @@ static int process_of(int sock, pid_t pid)
 	int fd = -1;
 	socklen_t len = sizeof(fd);
 
-	if (getsockopt(sock, SOL_SOCKET, PEER_PIDFD, &fd, &len) == 0)
-		return fd;
-	return (int)syscall(SYS_pidfd_open, pid, 0);
+	if (getsockopt(sock, SOL_SOCKET, PEER_PIDFD, &fd, &len))
+		fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return tn_above_streams(fd);
 }
 
 static void hang_up(struct caller *c)
@@ -308,7 +311,7 @@ static struct caller *caller_place(struct tn_server *server)
 
 static void accept_one(struct tn_server *server)
 {
-	int sock = accept4(server->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), rc;
+	int sock = tn_above_streams(accept4(server->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)), rc;
 	uint32_t uid = 0;
 	pid_t pid = 0;
 
@@ -521,7 +524,7 @@ static int open_socket(struct tn_server *server)
 	if (rc)
 		return rc;
 	tn_fork_lock();
-	server->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	server->sock = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (server->sock >= 0)
 		tn_fork_watch(&server->forked, server->sock);
 	tn_fork_unlock();
@@ -615,7 +618,7 @@ static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int 
 	server->given = given >= 0;
 	pthread_mutex_init(&server->lock, NULL);
 	find_stores(server);
-	server->news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	server->news = tn_above_streams(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	rc = server->news < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : tn_rules_create(opts, cache->alloc, &server->rules);
 	if (rc == 0)
 		rc = tn_guard_prepare();

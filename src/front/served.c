@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "front/serve.h"
 #include "region/call.h"
@@ -53,7 +54,7 @@ static int make_region(struct tn_served *s, int *fd)
 	counts.call_bytes = s->cache->o.max_op_blocks * (uint32_t)(sizeof(struct tn_key) + 1) + CALL_BYTES_LEAST;
 	counts.call_bytes = (counts.call_bytes + TN_REGION_CALL_ALIGN - 1) / TN_REGION_CALL_ALIGN * TN_REGION_CALL_ALIGN;
 	bytes = tn_region_bytes(&counts, page);
-	*fd = memfd_create("tenuto-session", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	*fd = tn_above_streams(memfd_create("tenuto-session", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (*fd < 0 || ftruncate(*fd, (off_t)bytes) || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return tn_fail(-errno, "cannot make a region of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
 	base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);

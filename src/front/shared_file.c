@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "front/attach.h"
+#include "base/descriptor.h"
 
 #define LINE 4400u /* of /proc/self/maps: numbers, and a path */
 
@@ -95,7 +96,7 @@ static int open_one(const struct mapping *m)
 
 		/* By its name: another thread may close it meanwhile. */
 		if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && st.st_dev == m->device && st.st_ino == m->inode)
-			fd = keep(fcntl(other, F_DUPFD_CLOEXEC, 0), m);
+			fd = keep(tn_above_streams(fcntl(other, F_DUPFD_CLOEXEC, 0)), m);
 	}
 	if (d)
 		closedir(d);
@@ -113,7 +114,7 @@ int tn_shared_file(const void *address, uint64_t bytes, uint64_t *offset)
 	*offset = m.offset + ((uintptr_t)address - m.address);
 	fd = open_one(&m);
 	if (fd < 0)
-		fd = keep(open(m.path, O_RDWR | O_CLOEXEC), &m);
+		fd = keep(tn_above_streams(open(m.path, O_RDWR | O_CLOEXEC)), &m);
 	snprintf(path, sizeof(path), "/proc/self/map_files/%" PRIxPTR "-%" PRIxPTR, m.address, m.end);
-	return fd < 0 ? keep(open(path, O_RDWR | O_CLOEXEC), &m) : fd; /* takes a privilege */
+	return fd < 0 ? keep(tn_above_streams(open(path, O_RDWR | O_CLOEXEC)), &m) : fd; /* takes a privilege */
 }

@@ -20,6 +20,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "ioengine/engine.h"
 
@@ -79,12 +80,12 @@ static int open_path(const char *path, unsigned flags, int *out)
 
 	for (int tries = 0; tries < 16 && fd < 0; tries++) {
 		if (!(flags & TN_IO_EXCLUSIVE))
-			fd = open(path, mode);
+			fd = tn_above_streams(open(path, mode));
 		else
 			errno = ENOENT;
 		if (fd >= 0 || errno != ENOENT || !(flags & TN_IO_CREATE))
 			break;
-		fd = open(path, mode | O_CREAT | O_EXCL, 0600);
+		fd = tn_above_streams(open(path, mode | O_CREAT | O_EXCL, 0600));
 		if (fd >= 0) {
 			err = tn_iofiles_sync_directory(path);
 			if (err) {
@@ -346,7 +347,7 @@ int tn_ioengine_adopt(struct tn_io *io, const struct tn_io_lent *lent, uint32_t 
 	};
 	memcpy(f->name, lent->name, sizeof(f->name));
 	tn_fork_lock();
-	f->fd = fcntl(lent->fd, F_DUPFD_CLOEXEC, 0);
+	f->fd = tn_above_streams(fcntl(lent->fd, F_DUPFD_CLOEXEC, 0));
 	if (f->fd >= 0)
 		tn_fork_watch(&f->fork, f->fd);
 	tn_fork_unlock();

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "ioengine/engine.h"
 
@@ -38,7 +39,7 @@ int tn_mixfile_load(const char *path, struct tn_mix *out)
 
 static int write_durably(const char *path, const char *text, size_t bytes)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600), err = 0;
+	int fd = tn_above_streams(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)), err = 0;
 	ssize_t n;
 
 	if (fd < 0)

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "ioengine/uring.h"
 
@@ -46,6 +47,7 @@ static int set_up_ring(struct tn_uring *u, unsigned without)
 		tn_fork_lock();
 		err = io_uring_queue_init_params(entries, &u->ring, &p);
 		if (!err) {
+			u->ring.ring_fd = u->ring.enter_ring_fd = tn_above_streams(u->ring.ring_fd);
 			tn_fork_watch(&u->fork, u->ring.ring_fd);
 			io_uring_ring_dontfork(&u->ring);
 		}
@@ -98,8 +100,8 @@ static int register_file_table(struct tn_uring *u)
 		return tn_fail(err, "io_uring: %u files cannot be registered: %s (see seccomp, RLIMIT_NOFILE)",
 			       TN_IO_FILES_MAX + 1, strerror(-err));
 	}
-	u->end_fd = ends[0];
-	return 0;
+	u->end_fd = tn_above_streams(ends[0]);
+	return u->end_fd < 0 ? tn_fail(-errno, "pipe: %s", strerror(errno)) : 0;
 }
 
 bool tn_uring_is_refusal(int err)
@@ -125,7 +127,7 @@ int tn_uring_setup(struct tn_uring *u, unsigned without)
 {
 	int err;
 
-	u->event_fd = eventfd(0, EFD_CLOEXEC);
+	u->event_fd = tn_above_streams(eventfd(0, EFD_CLOEXEC));
 	if (u->event_fd < 0)
 		return tn_fail(-errno, "eventfd: %s", strerror(errno));
 	err = set_up_ring(u, without);

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/fork.h"
 
@@ -265,12 +266,12 @@ static int open_group(struct tn_nvme_vfio *v, const struct tn_nvme_found *f)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/dev/vfio/%d", f->group);
-	v->group = open(path, O_RDWR | O_CLOEXEC);
+	v->group = tn_above_streams(open(path, O_RDWR | O_CLOEXEC));
 	if (v->group < 0)
 		return tn_fail(errno == EBUSY ? -EBUSY : errno == ENOENT ? -ENODEV : -errno, "%s: %s%s", path, strerror(errno),
 			       errno == EBUSY ? ": another process has the controller" : "");
 	watch(v, 0, v->group);
-	v->container = open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC);
+	v->container = tn_above_streams(open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC));
 	if (v->container < 0)
 		return tn_fail(-errno, "/dev/vfio/vfio: %s%s", strerror(errno), errno == EACCES ? ": give this user read and write access to it" : "");
 	watch(v, 1, v->container);
@@ -313,7 +314,7 @@ static int open_device(struct tn_nvme_vfio *v)
 	void *registers;
 	int rc;
 
-	v->device = ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, v->bdf);
+	v->device = tn_above_streams(ioctl(v->group, VFIO_GROUP_GET_DEVICE_FD, v->bdf));
 	if (v->device < 0)
 		return tn_fail(-errno, "%s: %s", v->bdf, strerror(errno));
 	watch(v, 2, v->device);
