@@ -193,6 +193,8 @@ void cli_progress_end(struct cli_progress *p);
 
 /* ---- small things that several verbs need ------------------------------------------------------ */
 
+/* At the start: opens what is closed of stdin, stdout and stderr, so that no other file gets their numbers. */
+void cli_hold_streams(void);
 uint64_t cli_now_ns(void); /* CLOCK_MONOTONIC */
 double cli_cpu_seconds(void); /* user and system, whole process with its kernel workers */
 /*

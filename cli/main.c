@@ -25,6 +25,7 @@ static const struct cli_command commands[] = {
 
 int main(int argc, char **argv)
 {
+	cli_hold_streams();
 	/* A reader that goes away (`tenuto ... | head`) shows up as an error of the write. */
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 2 && (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version"))) {

@@ -13,7 +13,7 @@ import struct
 import subprocess
 import termios
 
-from cli import LINE, OK, ENVIRONMENT, PROBLEM, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, verbs, write
+from cli import LINE, OK, ENVIRONMENT, PROBLEM, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, until, verbs, write
 
 NESTED = {"store": ["info", "verify", "check", "flush", "format"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "nvme"]}
 
@@ -281,6 +281,23 @@ def the_installed_program_runs_wherever_it_is_and_has_the_library_once():
             fail(done.stdout + done.stderr)
     if not glob.glob("moved/**/libtenuto.so", recursive=True):
         fail("there is no library to link with")
+
+
+def streams_that_are_closed_are_held_and_still_take_nothing():
+    """No other file gets their numbers, and a result that nobody got is no success."""
+    closed = ("sh", "-c", 'exec "$@" >&-', "sh", TENUTO)
+    done = subprocess.run([*closed, "workload"], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    if done.returncode != ENVIRONMENT or "cannot write the result: Bad file descriptor" not in done.stderr:
+        fail("%d %s" % (done.returncode, done.stderr))
+    os.mkdir("empty")
+    with subprocess.Popen([TENUTO, "status", "empty"], preexec_fn=lambda: os.closerange(0, 3)) as p:
+        held = ["/proc/%d/fd/%d" % (p.pid, fd) for fd in range(3)]
+        try:
+            until(lambda: all(map(os.path.lexists, held)), "descriptors that are held")
+            if {os.readlink(h) for h in held} != {"/dev/null"}:
+                fail(str([os.readlink(h) for h in held]))
+        finally:
+            p.terminate()
 
 
 def a_look_up_benchmark_gives_json():
