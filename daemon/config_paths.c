@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <tenuto/admin.h>
@@ -117,13 +116,13 @@ static int check_stores(const struct config *c, char *why)
 /* As the start does it. */
 static int check_memory(const struct config *c, char *why)
 {
-	char asked[32], has[32];
-	struct sysinfo i;
+	char asked[32], has[32], what[300];
+	uint64_t most = tn_admin_memory_limit(what, sizeof(what));
 
-	if (sysinfo(&i) || c->host_bytes / i.mem_unit <= i.totalram)
+	if (c->host_bytes <= most)
 		return 0;
-	snprintf(why, CONFIG_WHY, "host_bytes: %s are more than the machine's memory of %s; give less", cli_bytes(asked, (double)c->host_bytes),
-		 cli_bytes(has, (double)i.totalram * (double)i.mem_unit));
+	snprintf(why, CONFIG_WHY, "host_bytes: %s are more than %s of %s; give less", cli_bytes(asked, (double)c->host_bytes), what,
+		 cli_bytes(has, (double)most));
 	return -EINVAL;
 }
 

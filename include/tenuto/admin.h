@@ -185,6 +185,15 @@ struct tn_admin_drive {
 /** tn_admin_drives - which there are: how many, of which up to @max are written, or -errno. Any thread; opens none of them. */
 TN_API int tn_admin_drives(struct tn_admin_drive *out, size_t max);
 
+/**
+ * tn_admin_memory_limit - most bytes of memory that this process may have, as tn_cache_open compares host_bytes with it
+ * @what:       out: text of what sets it: the machine's memory, or the cgroup whose limit is the lowest
+ * @what_bytes: of @what, its end included
+ *
+ * Any thread; reads files of /proc and of the cgroups, as far as they are visible from here. Return: bytes; UINT64_MAX: it is not known.
+ */
+TN_API uint64_t tn_admin_memory_limit(char *what, size_t what_bytes);
+
 #ifdef __cplusplus
 }
 #endif

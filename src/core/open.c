@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "base/rng.h"
 #include "block/events.h"
 #include "core/core.h"
@@ -348,12 +348,13 @@ static int open_registry(struct tn_cache *cache)
 
 static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 {
-	struct sysinfo i;
+	char what[300];
+	uint64_t most = cache->o.host_bytes ? tn_memory_limit("", what, sizeof(what)) : 0;
 	int rc;
 
-	if (cache->o.host_bytes && sysinfo(&i) == 0 && cache->o.host_bytes / i.mem_unit > i.totalram)
-		return tn_fail(-EINVAL, "host_bytes %llu: the machine has %llu bytes of memory; give less", (unsigned long long)cache->o.host_bytes,
-			       (unsigned long long)i.totalram * i.mem_unit);
+	if (cache->o.host_bytes > most)
+		return tn_fail(-EINVAL, "host_bytes %llu: more than %s of %llu bytes; give less", (unsigned long long)cache->o.host_bytes, what,
+			       (unsigned long long)most);
 	rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->row.host) : 0;
 
 	if (cache->row.host)

@@ -7,6 +7,7 @@
 
 #include "base/abi.h"
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "drives/drives.h"
 #include "ioengine/ioengine.h"
 #include "nvme/claim.h"
@@ -174,4 +175,9 @@ int tn_admin_drives(struct tn_admin_drive *out, size_t max)
 		tn_nvme_lacks(&found[i], a->lacks, sizeof(a->lacks));
 	}
 	return n;
+}
+
+uint64_t tn_admin_memory_limit(char *what, size_t what_bytes)
+{
+	return tn_memory_limit("", what, what_bytes);
 }
