@@ -68,6 +68,12 @@ static int check_dir(const struct config *c, const char *dir, char *why)
 	return rc ? fail(rc, "dirs", dir, "it must be a directory that this user may read and write", why) : 0;
 }
 
+static int same_twice(const char *first, const char *second, char *why)
+{
+	snprintf(why, CONFIG_WHY, "dirs: '%.300s' and '%.300s' are the same directory, given twice: leave one of them out", first, second);
+	return -EINVAL;
+}
+
 /* A directory that is another one, too: two stores would be one. */
 static int check_twice(const struct config *c, size_t i, char *why)
 {
@@ -81,7 +87,7 @@ static int check_twice(const struct config *c, size_t i, char *why)
 		return 0;
 	for (size_t k = 0; k < i; k++)
 		if (stat(c->dirs.item[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-			return fail(-EINVAL, "dirs", c->dirs.item[i], "it is given twice, leave one of them out", why);
+			return same_twice(c->dirs.item[k], dir, why);
 	return 0;
 }
 

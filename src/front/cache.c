@@ -96,6 +96,18 @@ static int check_options(struct tn_cache_opts *o)
 	return rc ? rc : tn_policy_find(o->policy, &policy);
 }
 
+/* A directory that symbolic links or mounts give another name would have its store opened twice, and in use by this process itself. */
+static int check_same(const char *const *dirs, const char *const *paths, size_t n)
+{
+	struct stat a, b;
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < i && !tn_drive_is(paths[i]) && stat(paths[i], &a) == 0; k++)
+			if (!tn_drive_is(paths[k]) && stat(paths[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+				return tn_fail(-EINVAL, "directories %s and %s are the same one: leave one of them out", dirs[k], dirs[i]);
+	return 0;
+}
+
 /*
  * DIR/<instance>, made if missing. One DIR in which it cannot be made may be a lost device: the store goes on without it, or says
  * that there is none.
@@ -132,7 +144,7 @@ static int make_dirs(struct tn_cache *cache)
 				     : tn_fail(-errno, "cannot make %s: %s", paths[i], strerror(errno));
 	}
 	o->dirs = paths;
-	return failed == o->ndirs ? rc : 0;
+	return failed == o->ndirs ? rc : check_same(dirs, paths, o->ndirs);
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------------- */
