@@ -46,6 +46,8 @@ struct tn_server {
 	struct tn_rules *rules; /* under lock */
 	int sock, news; /* news: eventfd; a session has ended, or the server is to */
 	bool given;	/* the socket is somebody else's: it stays when the server ends */
+	dev_t device;	/* of the socket's entry at the path, */
+	ino_t inode;	/* 0: it is not this server's */
 	uint32_t stopping; /* shared */
 	pthread_t thread;
 	struct tn_log_limit lines; /* the thread's: about processes that come and go. Who connects again and again does not fill the log */
@@ -516,10 +518,21 @@ static int clear_path(const struct sockaddr_un *address)
 	return unlink(path) && errno != ENOENT ? tn_fail(-errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
+/* Unless another server has put its own there since; the kernel gives the number of our entry to no other one while our socket is open. */
+static void remove_socket(struct tn_server *server)
+{
+	struct stat now;
+
+	if (server->inode && lstat(server->address.sun_path, &now) == 0 && now.st_dev == server->device && now.st_ino == server->inode)
+		unlink(server->address.sun_path);
+	server->inode = 0;
+}
+
 /* Nobody can connect before listen; until then only this user may open the socket. */
 static int open_socket(struct tn_server *server)
 {
 	int rc = clear_path(&server->address);
+	struct stat made;
 
 	if (rc)
 		return rc;
@@ -532,10 +545,14 @@ static int open_socket(struct tn_server *server)
 		return tn_fail(-errno, "socket: %s", strerror(errno));
 	if (bind(server->sock, (struct sockaddr *)&server->address, sizeof(server->address)))
 		return tn_fail(-errno, "%s: cannot make a socket there: %s", server->address.sun_path, strerror(errno));
+	if (lstat(server->address.sun_path, &made) == 0) {
+		server->device = made.st_dev;
+		server->inode = made.st_ino;
+	}
 	/* Who may connect is not let in by that alone. */
 	if (chmod(server->address.sun_path, tn_rules_let_others(server->rules) ? 0666 : 0600) || listen(server->sock, BACKLOG)) {
 		rc = tn_fail(-errno, "%s: %s", server->address.sun_path, strerror(errno));
-		unlink(server->address.sun_path);
+		remove_socket(server);
 	}
 	return rc;
 }
@@ -630,8 +647,8 @@ static int serve(struct tn_cache *cache, const struct sockaddr_un *address, int 
 		__atomic_store_n(&cache->peers, peers, __ATOMIC_RELEASE);
 		cache->server = server; /* its thread looks there */
 		rc = start(server);
-		if (rc && !server->given)
-			unlink(server->address.sun_path);
+		if (rc)
+			remove_socket(server);
 	}
 	if (rc == 0) {
 		tn_find_me(cache, server->address.sun_path);
@@ -691,8 +708,7 @@ void tn_server_stop(struct tn_cache *cache)
 
 	if (server) {
 		tn_find_me_no_more(cache);
-		if (!server->given)
-			unlink(server->address.sun_path);
+		remove_socket(server);
 		__atomic_store_n(&server->stopping, 1, __ATOMIC_SEQ_CST);
 		(void)!write(server->news, &one, sizeof(one));
 		pthread_join(server->thread, NULL);
