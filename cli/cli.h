@@ -149,6 +149,8 @@ int cli_json(json_t *value);
 int cli_finish(int code);
 
 /* Text with units, into buf (at least 32 bytes), which is returned. */
+/* A name from outside as UTF-8, cut off at bytes - 1: each byte that is none is written as \xNN. Returns buf. */
+char *cli_utf8(char *buf, size_t bytes, const char *text);
 char *cli_bytes(char *buf, double bytes);     /* 1.50 GiB */
 char *cli_number(char *buf, uint64_t n);      /* 1,234,567 */
 char *cli_duration(char *buf, double seconds); /* 350 ms, 12.3 s, 4 min 05 s */

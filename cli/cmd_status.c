@@ -63,8 +63,10 @@ static json_t *to_json(const struct status *s, const char *socket)
 	json_t *metrics = json_object(), *latencies;
 	uint64_t budget = s->owner.write_bytes_per_day;
 	double per_day = status_written_per_day(s), time;
+	char path[1024];
 	struct timespec now;
 
+	socket = cli_utf8(path, sizeof(path), socket);
 	clock_gettime(CLOCK_REALTIME, &now);
 	time = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 	for (size_t i = 0; i < s->n; i++)

@@ -93,13 +93,14 @@ struct told {
 static void on_log(void *arg, enum tn_log_level level, const char *where, const char *text)
 {
 	struct told *t = arg;
+	char line[4096];
 
 	if (level > (t->repairs ? TN_LOG_INFO : TN_LOG_WARN))
 		return;
 	cli_progress_end(&t->progress);
 	t->problem |= level <= TN_LOG_WARN;
 	if (t->lines)
-		json_array_append_new(t->lines, json_string(text));
+		json_array_append_new(t->lines, json_string(cli_utf8(line, sizeof(line), text)));
 	else
 		cli_error(CLI_PROBLEM, "%s%s", level <= TN_LOG_WARN ? "problem: " : "", text);
 }
@@ -240,9 +241,9 @@ static json_t *device_json(const struct tn_admin_device *d)
 		{"spaces", d->spaces},
 	};
 	json_t *o = json_object();
-	char uuid[40];
+	char uuid[40], path[4 * sizeof(d->path)];
 
-	json_object_set_new(o, "path", json_string(d->path));
+	json_object_set_new(o, "path", json_string(cli_utf8(path, sizeof(path), d->path)));
 	uuid_text(uuid, d->store_uuid);
 	json_object_set_new(o, "store_uuid", json_string(uuid));
 	uuid_text(uuid, d->device_uuid);

@@ -7,6 +7,8 @@
 
 #include <tenuto/status.h>
 
+#include "cli.h"
+
 enum type { COUNTER, GAUGE, HISTOGRAM };
 
 static const char *const type_name[] = {"counter", "gauge", "histogram"};
@@ -175,8 +177,10 @@ static int print_statistics(FILE *out, struct tn_cache *cache, bool tenants_only
 
 static void print_device_labels(FILE *out, uint32_t index, const struct tn_device_stats *d)
 {
+	char path[4 * sizeof(d->path)];
+
 	fprintf(out, "{device=\"%u\",path=\"", index);
-	for (const char *s = d->path; *s; s++)
+	for (const char *s = cli_utf8(path, sizeof(path), d->path); *s; s++)
 		if (*s == '\n')
 			fputs("\\n", out);
 		else

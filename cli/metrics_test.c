@@ -77,7 +77,7 @@ static void set_up(struct fixture *f)
 	o.ndirs = 1;
 	o.disk_bytes = 16u << 20;
 	o.write_bytes_per_day = 86400000;
-	o.instance = "a\"b\\c\nd";
+	o.instance = "a\"b\\c\nd\377\xc3\xa4\355\240\200";
 	assert_int_equal(tn_cache_open(&o, &f->cache), 0);
 	tn_identity_init(&id);
 	id.model = "m";
@@ -198,7 +198,7 @@ static void a_path_is_escaped_as_labels_are(void **state)
 	struct fixture f;
 
 	set_up(&f);
-	snprintf(label, sizeof(label), "tenuto_device_blocks{device=\"0\",path=\"%s/a\\\"b\\\\c\\nd/tenuto.store\"}", f.dir);
+	snprintf(label, sizeof(label), "tenuto_device_blocks{device=\"0\",path=\"%s/a\\\"b\\\\c\\nd\\\\xff\xc3\xa4\\\\xed\\\\xa0\\\\x80/tenuto.store\"}", f.dir);
 	assert_true(value_of(&f, label) == BLOCKS);
 	for (const char *s = f.text; s && *s; s = strchr(s, '\n'), s += s != NULL)
 		assert_true(*s == '#' || strncmp(s, "tenuto_", 7) == 0);

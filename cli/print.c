@@ -114,6 +114,38 @@ int cli_json(json_t *value)
 	return cli_finish(CLI_OK);
 }
 
+/* Bytes of the character at s, 1 to 4; 0: it is no UTF-8 (RFC 3629: no longer form than needed, no surrogates, nothing beyond U+10FFFF). */
+static size_t character_bytes(const unsigned char *s)
+{
+	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90))
+		return 0;
+	return n;
+}
+
+char *cli_utf8(char *buf, size_t bytes, const char *text)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	size_t at = 0;
+
+	while (*s && at + 5 <= bytes) {
+		size_t n = character_bytes(s);
+
+		if (n)
+			memcpy(buf + at, s, n);
+		else
+			snprintf(buf + at, 5, "\\x%02x", *s);
+		at += n ? n : 4;
+		s += n ? n : 1;
+	}
+	buf[at] = '\0';
+	return buf;
+}
+
 char *cli_bytes(char *buf, double bytes)
 {
 	static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
