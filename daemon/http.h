@@ -5,6 +5,9 @@
  *   /metrics  200 and the metrics; 503 while there is no cache
  *   /healthz  200 while the process answers, and its cache if there is one; it is to be restarted if that ends
  *   /readyz   200 while the cache is open; 503 before and after
+ *
+ * A connection is for one request, and ends 10 s after it was made, whatever it sends or takes. Where there are too many, the oldest ends: of the
+ * newcomer's address, of this machine, or of all others, so that others never keep out the probes of this machine.
  */
 #ifndef TENUTOD_HTTP_H
 #define TENUTOD_HTTP_H

@@ -272,20 +272,58 @@ def it_ends_in_order_while_it_is_asked():
             fail(str(seen))
 
 
-def idle_connections_do_not_keep_others_out():
+def connect(port, source):
+    return socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
+
+
+def connections_that_never_finish_a_request_do_not_keep_others_out():
     with Daemon(*HOST) as d:
-        idle = [socket.create_connection(("127.0.0.1", d.port), source_address=("127.0.0.2", 0)) for _ in range(40)]
-        for s in idle:
-            try:
-                s.send(b"GET /healthz HTTP/1.1\r\n")  # and no end of the headers
-            except OSError:
-                pass  # one too many of this address
-        began = time.monotonic()
-        if d.get("/healthz")[0] != 200 or time.monotonic() - began > 8:  # after 10 s without a word each is closed
-            fail("no answer while they wait")
+        for sources in (["127.0.0.1"], ["127.0.0.%d" % (i + 1) for i in range(60)]):
+            slow = [connect(d.port, source) for source in sources for _ in range(40 // len(sources) + 1)]
+            for s in slow:
+                try:
+                    s.send(b"GET /healthz HTTP/1.1\r\n")  # and no end of the headers
+                except OSError:
+                    pass  # one too many
+            began = time.monotonic()
+            if d.get("/healthz")[0] != 200 or d.get("/metrics")[0] != 200 or time.monotonic() - began > 8:  # before their time is over
+                fail("no answer while they wait")
+            for s in slow:
+                s.close()
         d.end()
-        for s in idle:
-            s.close()
+
+
+def a_request_has_ten_seconds_whatever_it_sends():
+    with Daemon(*HOST) as d, connect(d.port, "127.0.0.1") as s:
+        s.settimeout(0.2)
+        began = time.monotonic()
+        while time.monotonic() < began + DEADLINE:
+            try:
+                s.send(b"G")
+                if not s.recv(1):
+                    break
+            except socket.timeout:
+                continue
+            except OSError:
+                break
+        if not 9 < time.monotonic() - began < DEADLINE:
+            fail("it ended after %.1f s" % (time.monotonic() - began))
+        d.end()
+
+
+def a_connection_is_for_one_request():
+    with Daemon(*HOST) as d, connect(d.port, "127.0.0.1") as s:
+        s.settimeout(DEADLINE)
+        s.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = b""
+        while True:
+            some = s.recv(4096)
+            if not some:
+                break
+            answer += some
+        if b"Connection: close" not in answer or not answer.endswith(b"ready\n"):
+            fail(str(answer))
+        d.end()
 
 
 def systemds_socket_is_used_for_the_metrics():
