@@ -2,9 +2,12 @@
 #include "clients.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct client_rules {
 	struct tn_serve_opts opts;
@@ -51,16 +54,36 @@ bool clients_same(const struct clients *a, const struct clients *b)
 	return equal;
 }
 
+/* Of a regular file: a FIFO would wait for whoever writes into it. */
+static FILE *open_token(const char *path, char *why, size_t bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = fd < 0 ? errno : 0;
+	struct stat st;
+	FILE *f = NULL;
+
+	if (rc == 0 && fstat(fd, &st))
+		rc = errno;
+	if (rc == 0 && !S_ISREG(st.st_mode))
+		rc = EINVAL;
+	if (rc == 0 && !(f = fdopen(fd, "r")))
+		rc = errno;
+	if (f)
+		return f;
+	snprintf(why, bytes, "token_file %.200s: %s", path, rc == EINVAL ? "must be a regular file" : strerror(rc));
+	if (fd >= 0)
+		close(fd);
+	errno = rc;
+	return NULL;
+}
+
 /* The first line of the file, which must be one. */
 static int read_token(const char *path, char token[TN_SERVE_TOKEN_BYTES], char *why, size_t bytes)
 {
-	FILE *f = fopen(path, "re");
+	FILE *f = open_token(path, why, bytes);
 	bool whole;
 
-	if (!f) {
-		snprintf(why, bytes, "token_file %.200s: %s", path, strerror(errno));
+	if (!f)
 		return -errno;
-	}
 	memset(token, 0, TN_SERVE_TOKEN_BYTES);
 	whole = fgets(token, TN_SERVE_TOKEN_BYTES, f) && (strchr(token, '\n') || fgetc(f) == EOF);
 	fclose(f);

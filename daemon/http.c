@@ -2,6 +2,7 @@
 #include "http.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -81,6 +82,8 @@ static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *
 	if (!out)
 		return answer_text(to, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory\n");
 	rc = metrics_print(http->cache, out);
+	fprintf(out, "# HELP tenutod_log_lost_lines_total Log lines that nobody took.\n# TYPE tenutod_log_lost_lines_total counter\n"
+		"tenutod_log_lost_lines_total %" PRIu64 "\n", journal_lost());
 	if (fclose(out) || rc) {
 		free(text);
 		return answer_text(to, MHD_HTTP_INTERNAL_SERVER_ERROR, "the cache does not tell its statistics\n");

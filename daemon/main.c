@@ -4,9 +4,16 @@
  *
  * Stays in the foreground. SIGTERM and SIGINT end it, after everything is durable; SIGHUP has it read its configuration again. It uses the
  * library through its public headers only, as any other program would.
+ *
+ * The main thread takes the signals, and never waits for a file that a setting names, for stderr or for systemd. A second thread opens the cache,
+ * serves it, and reads the configuration again: a FIFO or a file of a network that hangs stops that thread alone. What each waits for:
+ *
+ *   main thread    signals; at the end, the opening that is under way (lock_timeout_ms and the recovery), the closing (the disks), log lines (1 s)
+ *   second thread  another owner's end (lock_timeout_ms), files of the configuration (nobody: SIGTERM ends the process without it)
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,50 +107,6 @@ static void warn_changed(const char *path, uint32_t line, const char *name)
 	journal_line(TN_LOG_WARN, "%s%s: %s has changed: it counts when tenutod starts again", path, where, name);
 }
 
-/* The file's rules count from here on, whatever it says of the socket, which stays as it is. False: they do not. */
-static bool reload_clients(struct tn_cache *cache, const struct config *c)
-{
-	const struct tn_serve_opts *opts;
-	struct client_rules *rules;
-	char why[CONFIG_WHY];
-	int rc;
-
-	if (clients_rules(&c->clients, &rules, &opts, why, sizeof(why))) {
-		journal_line(TN_LOG_ERROR, "clients: %s; the rules stay as they were", why);
-		return false;
-	}
-	rc = tn_cache_serve_anew(cache, opts);
-	clients_rules_free(rules);
-	if (rc && (rc != -EINVAL || c->clients.n > 0)) /* a cache that is not served has no rules */
-		journal_line(TN_LOG_WARN, "clients: %s; the rules stay as they were", tn_error_last()->text);
-	return rc == 0;
-}
-
-static void reload(struct config *running, const struct args *a, struct tn_cache *cache)
-{
-	char why[CONFIG_WHY];
-	char rules[48] = "";
-	struct config c;
-	int rc = read_config(&c, a, why);
-
-	if (rc == 0)
-		rc = config_check(&c, why);
-	if (rc) {
-		journal_line(TN_LOG_ERROR, "%s; the settings stay as they were", why);
-		config_free(&c);
-		return;
-	}
-	for (const struct config_setting *s = config_settings; s->name; s++)
-		if (!s->live && !config_same(s, running, &c))
-			warn_changed(a->config, c.line[s - config_settings], s->name);
-	if (reload_clients(cache, &c))
-		snprintf(rules, sizeof(rules), ", %u rules for clients", c.clients.n);
-	running->log_level = c.log_level; /* one of the table's texts */
-	journal_set_level(config_log_level(running));
-	journal_line(TN_LOG_INFO, "the configuration was read again; log_level is %s%s", running->log_level, rules);
-	config_free(&c);
-}
-
 /* ---- the service ----------------------------------------------------------------------------------- */
 
 static void notify_reloading(void)
@@ -208,28 +171,7 @@ static bool is_served(const char *path)
 	return rc != -ENOENT && rc != -ECONNREFUSED && rc != -EACCES;
 }
 
-/* Whether SIGTERM or SIGINT has come, or comes within so long. */
-static bool told_to_end(long patience_ns)
-{
-	const struct timespec patience = {0, patience_ns};
-	sigset_t ends;
-	int sig;
-
-	sigemptyset(&ends);
-	sigaddset(&ends, SIGTERM);
-	sigaddset(&ends, SIGINT);
-	sig = sigtimedwait(&ends, NULL, &patience);
-	if (sig < 0)
-		return false;
-	journal_line(TN_LOG_INFO, "SIG%s: ends; the cache was not opened", sigabbrev_np(sig));
-	sd_notify(0, "STOPPING=1");
-	return true;
-}
-
-/*
- * Before stores are opened, which may take long. An owner that is about to end is waited for as long as for its stores. 0, -EADDRINUSE,
- * -ECANCELED (told to end).
- */
+/* Before stores are opened, which may take long. An owner that is about to end is waited for as long as for its stores. 0 or -EADDRINUSE. */
 static int await_socket(const char *path, uint64_t timeout_ms)
 {
 	uint64_t until = cli_now_ns() + timeout_ms * 1000000u;
@@ -244,8 +186,7 @@ static int await_socket(const char *path, uint64_t timeout_ms)
 			journal_line(TN_LOG_WARN, "socket %s: another process serves there; waits up to %" PRIu64 " ms for its end", path,
 				     timeout_ms);
 		told = true;
-		if (told_to_end(50000000))
-			return -ECANCELED;
+		nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 	}
 	return 0;
 }
@@ -277,37 +218,6 @@ static int serve_by(struct tn_cache *cache, const struct config *c, int given, c
 	return rc;
 }
 
-static int serve(struct tn_cache *cache, const struct config *c, int given)
-{
-	const struct tn_serve_opts *opts;
-	struct client_rules *rules;
-	char why[CONFIG_WHY];
-	int rc = clients_rules(&c->clients, &rules, &opts, why, sizeof(why));
-
-	if (rc) {
-		journal_line(TN_LOG_ERROR, "clients: %s", why);
-		return rc;
-	}
-	rc = serve_by(cache, c, given, opts);
-	clients_rules_free(rules);
-	return rc;
-}
-
-/* Until SIGTERM or SIGINT; their number. */
-static int wait_for_end(const sigset_t *signals, struct config *running, const struct args *a, struct tn_cache *cache)
-{
-	int sig = 0;
-
-	for (;;) {
-		sigwait(signals, &sig);
-		if (sig != SIGHUP)
-			return sig;
-		notify_reloading();
-		reload(running, a, cache);
-		sd_notify(0, "READY=1");
-	}
-}
-
 static int fail(int rc, const char *what)
 {
 	const struct tn_error *e = tn_error_last();
@@ -316,47 +226,256 @@ static int fail(int rc, const char *what)
 	return (int)cli_exit_of(rc);
 }
 
-/* With the server of the metrics. */
-static int run_cache(struct config *c, const struct args *a, const sigset_t *signals, struct http *http, int given)
+/* ---- the second thread ------------------------------------------------------------------------------- */
+
+enum stage {
+	STARTING, /* nothing is open */
+	OPENING,  /* the cache is being opened, or is open and about to be served */
+	OPEN,
+	FAILED,
+};
+
+/* The settings are the second thread's; what is behind the lock is for both. */
+struct service {
+	const struct args *args;
+	struct config *config;
+	struct http *http;
+	int given; /* systemd's socket; -1: none */
+	pthread_t main;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	enum stage stage;
+	bool ends;
+	bool reload; /* wanted */
+	bool works;  /* the second thread may be waiting for a file */
+	struct tn_cache *cache; /* in OPEN, until the main thread takes it */
+	int code; /* of the exit, in FAILED */
+};
+
+/* False: the process ends, and the thread has to. */
+static bool enter(struct service *s, enum stage stage, struct tn_cache *cache)
 {
-	char path[CONFIG_SOCKET_BYTES + 1], why[CONFIG_WHY];
+	bool goes_on;
+
+	pthread_mutex_lock(&s->lock);
+	goes_on = !s->ends;
+	if (goes_on || stage != OPENING) {
+		s->stage = stage;
+		s->cache = cache;
+	}
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+	return goes_on;
+}
+
+/* CLI_OK, or the exit code. */
+static int open_and_serve(struct service *s, const struct tn_serve_opts *rules)
+{
 	struct tn_cache_opts opts;
 	struct tn_cache *cache;
 	uint64_t blocks = 0;
-	int rc, sig;
+	int rc;
 
-	if (given < 0 && (rc = config_check_socket(c->socket, why))) { /* before stores are made */
-		journal_line(TN_LOG_ERROR, "%s", why);
-		return (int)cli_exit_of(rc);
-	}
-	if (given < 0 && socket_path(c, path) && (rc = await_socket(path, c->dirs.n > 0 ? c->lock_timeout_ms : 0)))
-		return rc == -ECANCELED ? CLI_OK : (int)cli_exit_of(rc);
-	if (told_to_end(0))
-		return CLI_OK;
-	config_cache_opts(c, &opts);
+	config_cache_opts(s->config, &opts);
 	opts.log = journal_of_library;
 	opts.log_level = TN_LOG_DEBUG; /* journal_set_level chooses, and may choose anew */
 	sd_notify(0, "STATUS=opening the cache");
+	if (!enter(s, OPENING, NULL))
+		return CLI_OK;
 	rc = tn_cache_open(&opts, &cache);
 	if (rc)
 		return fail(rc, "cannot open the cache");
 	tn_cache_stat(cache, "blocks", &blocks);
 
 	/* Whatever reaches the cache from outside begins here, before systemd is told; the sessions end when the cache closes. */
-	rc = serve(cache, c, given);
+	rc = serve_by(cache, s->config, s->given, rules);
 	if (rc) {
 		rc = fail(rc, "cannot serve the cache");
 		tn_cache_close(cache);
 		return rc;
 	}
-	http_cache_is_open(http, cache);
+	http_cache_is_open(s->http, cache);
 	journal_line(TN_LOG_INFO, "ready: %" PRIu64 " blocks are there", blocks);
-	sd_notify(0, "READY=1\nSTATUS=ready");
-	sig = wait_for_end(signals, c, a, cache);
-	journal_line(TN_LOG_INFO, "SIG%s: makes everything durable and ends", sigabbrev_np(sig));
-	sd_notify(0, "STOPPING=1\nSTATUS=closing the cache");
-	http_cache_closes(http);
+	if (enter(s, OPEN, cache))
+		sd_notify(0, "READY=1\nSTATUS=ready");
+	return CLI_OK;
+}
 
+/* With all that the settings name outside of the stores: when a file hangs, nothing is open yet. */
+static int start_service(struct service *s)
+{
+	char path[CONFIG_SOCKET_BYTES + 1], why[CONFIG_WHY];
+	const struct config *c = s->config;
+	const struct tn_serve_opts *opts;
+	struct client_rules *rules;
+	int rc;
+
+	if (s->given < 0 && (rc = config_check_socket(c->socket, why))) {
+		journal_line(TN_LOG_ERROR, "%s", why);
+		return (int)cli_exit_of(rc);
+	}
+	rc = clients_rules(&c->clients, &rules, &opts, why, sizeof(why));
+	if (rc) {
+		journal_line(TN_LOG_ERROR, "clients: %s", why);
+		return (int)cli_exit_of(rc);
+	}
+	if (s->given < 0 && socket_path(c, path) && (rc = await_socket(path, c->dirs.n > 0 ? c->lock_timeout_ms : 0)))
+		rc = (int)cli_exit_of(rc);
+	else
+		rc = open_and_serve(s, opts);
+	clients_rules_free(rules);
+	return rc;
+}
+
+/* The file's rules count from here on, whatever it says of the socket, which stays as it is. With the lock. False: they do not. */
+static bool apply_rules(struct tn_cache *cache, const struct config *c, const struct tn_serve_opts *opts)
+{
+	int rc = tn_cache_serve_anew(cache, opts);
+
+	if (rc && (rc != -EINVAL || c->clients.n > 0)) /* a cache that is not served has no rules */
+		journal_line(TN_LOG_WARN, "clients: %s; the rules stay as they were", tn_error_last()->text);
+	return rc == 0;
+}
+
+/* What was read counts, unless the process ends. */
+static void apply(struct service *s, const struct config *c, const struct tn_serve_opts *opts)
+{
+	struct config *running = s->config;
+	char rules[48] = "";
+
+	pthread_mutex_lock(&s->lock);
+	if (s->cache) {
+		if (opts && apply_rules(s->cache, c, opts))
+			snprintf(rules, sizeof(rules), ", %u rules for clients", c->clients.n);
+		running->log_level = c->log_level; /* one of the table's texts */
+		journal_set_level(config_log_level(running));
+		journal_line(TN_LOG_INFO, "the configuration was read again; log_level is %s%s", running->log_level, rules);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void reload(struct service *s)
+{
+	const struct tn_serve_opts *opts = NULL;
+	struct client_rules *rules = NULL;
+	char why[CONFIG_WHY];
+	struct config c;
+	int rc = read_config(&c, s->args, why);
+
+	if (rc == 0)
+		rc = config_check(&c, why);
+	if (rc) {
+		journal_line(TN_LOG_ERROR, "%s; the settings stay as they were", why);
+		config_free(&c);
+		return;
+	}
+	for (const struct config_setting *set = config_settings; set->name; set++)
+		if (!set->live && !config_same(set, s->config, &c))
+			warn_changed(s->args->config, c.line[set - config_settings], set->name);
+	if (clients_rules(&c.clients, &rules, &opts, why, sizeof(why)))
+		journal_line(TN_LOG_ERROR, "clients: %s; the rules stay as they were", why);
+	apply(s, &c, opts);
+	clients_rules_free(rules);
+	config_free(&c);
+}
+
+/* False: the process ends. */
+static bool await_reload(struct service *s)
+{
+	bool goes_on;
+
+	pthread_mutex_lock(&s->lock);
+	s->works = false;
+	while (!s->reload && !s->ends)
+		pthread_cond_wait(&s->changed, &s->lock);
+	goes_on = !s->ends;
+	s->reload = false;
+	s->works = goes_on;
+	pthread_mutex_unlock(&s->lock);
+	return goes_on;
+}
+
+static void *work(void *arg)
+{
+	struct service *s = arg;
+	int code = start_service(s);
+
+	if (code != CLI_OK) {
+		s->code = code;
+		enter(s, FAILED, NULL);
+		pthread_kill(s->main, SIGUSR1);
+	}
+	while (await_reload(s)) {
+		if (code != CLI_OK)
+			continue;
+		notify_reloading();
+		reload(s);
+		sd_notify(0, "READY=1");
+	}
+	return NULL;
+}
+
+/* ---- the main thread --------------------------------------------------------------------------------- */
+
+static void ask_for_reload(struct service *s)
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->stage == OPEN && s->works)
+		journal_line(TN_LOG_WARN, "SIGHUP: the configuration is still being read; it is read once more after that");
+	s->reload = true;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* SIGTERM or SIGINT; 0: the second thread has failed. */
+static int wait_for_end(struct service *s, const sigset_t *signals)
+{
+	bool failed = false;
+	int sig = 0;
+
+	while (!failed) {
+		sigwait(signals, &sig);
+		if (sig == SIGTERM || sig == SIGINT)
+			return sig;
+		if (sig == SIGHUP)
+			ask_for_reload(s);
+		pthread_mutex_lock(&s->lock);
+		failed = s->stage == FAILED;
+		pthread_mutex_unlock(&s->lock);
+	}
+	return 0;
+}
+
+static void *notify_stopping(void *arg)
+{
+	sd_notify(0, "STOPPING=1\nSTATUS=closing the cache");
+	return NULL;
+}
+
+/* The cache to close; NULL: there is none, and *code is of the exit. Nothing touches it any more but this thread. */
+static struct tn_cache *take_cache(struct service *s, int sig, int *code)
+{
+	struct tn_cache *cache;
+
+	pthread_mutex_lock(&s->lock);
+	s->ends = true;
+	pthread_cond_broadcast(&s->changed);
+	if (s->stage == OPENING)
+		journal_line(TN_LOG_INFO, "SIG%s: ends once the cache has opened", sigabbrev_np(sig));
+	while (s->stage == OPENING)
+		pthread_cond_wait(&s->changed, &s->lock);
+	cache = s->cache;
+	s->cache = NULL;
+	*code = s->stage == FAILED ? s->code : CLI_OK;
+	pthread_mutex_unlock(&s->lock);
+	return cache;
+}
+
+static int close_cache(struct service *s, struct tn_cache *cache)
+{
+	int rc;
+
+	http_cache_closes(s->http);
 	rc = tn_cache_close(cache);
 	if (rc)
 		return fail(rc, "the cache is closed, and not all of it is durable");
@@ -364,34 +483,76 @@ static int run_cache(struct config *c, const struct args *a, const sigset_t *sig
 	return CLI_OK;
 }
 
-static int run(struct config *c, const struct args *a)
+static int end(struct service *s, int sig)
 {
-	struct given given;
-	struct http *http;
-	sigset_t signals;
+	struct timespec patience;
+	pthread_t notifier;
 	int rc;
+	struct tn_cache *cache = take_cache(s, sig, &rc);
+	bool notifies = pthread_create(&notifier, NULL, notify_stopping, NULL) == 0; /* systemd may be slow to listen */
 
-	/* Before any thread begins, so that all of them leave the signals to sigwait. */
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &signals, NULL);
-	signal(SIGPIPE, SIG_IGN);
-	journal_open();
+	journal_line(TN_LOG_INFO, cache ? "SIG%s: makes everything durable and ends" : "SIG%s: ends; the cache was not opened", sigabbrev_np(sig));
+	if (cache)
+		rc = close_cache(s, cache);
+	clock_gettime(CLOCK_REALTIME, &patience);
+	patience.tv_sec += 1;
+	if (notifies)
+		pthread_timedjoin_np(notifier, NULL, &patience);
+	return rc;
+}
+
+/* With the server of the metrics. *done: the settings are nobody's any more. */
+static int run_service(struct service *s, const sigset_t *signals, bool *done)
+{
+	pthread_t second;
+	int sig, rc;
+
+	s->main = pthread_self();
+	s->works = true;
+	rc = pthread_create(&second, NULL, work, s);
+	if (rc) {
+		journal_line(TN_LOG_ERROR, "cannot start a thread: %s", strerror(rc));
+		return (int)cli_exit_of(-rc);
+	}
+	sig = wait_for_end(s, signals);
+	rc = sig ? end(s, sig) : s->code;
+	pthread_mutex_lock(&s->lock);
+	s->ends = true;
+	pthread_cond_broadcast(&s->changed);
+	*done = !s->works || s->stage == FAILED; /* then it waits for nothing any more */
+	pthread_mutex_unlock(&s->lock);
+	if (*done)
+		pthread_join(second, NULL);
+	return rc;
+}
+
+static int run(struct config *c, const struct args *a, const sigset_t *signals, bool *done)
+{
+	/* Not on the stack: where the second thread waits for a file, it has this until the process is gone. */
+	static struct service s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+	struct given given;
+	int rc = journal_open();
+
+	if (rc)
+		return cli_error(cli_exit_of(rc), "cannot start a thread: %s", strerror(-rc));
 	journal_set_level(config_log_level(c));
 	given = take_sockets();
-	rc = http_start(c->listen, given.metrics, &http);
+	s.args = a;
+	s.config = c;
+	s.given = given.attach;
+	rc = http_start(c->listen, given.metrics, &s.http);
 	if (rc) {
 		journal_line(TN_LOG_ERROR, "listen: %s: %s; another address, or off, can be given", c->listen, strerror(-rc));
-		return (int)cli_exit_of(rc);
+		rc = (int)cli_exit_of(rc);
+	} else {
+		if (given.metrics >= 0)
+			journal_line(TN_LOG_INFO, "metrics are at the socket that systemd gives");
+		else if (s.http)
+			journal_line(TN_LOG_INFO, "metrics are at http://%s/metrics", c->listen);
+		rc = run_service(&s, signals, done);
+		http_stop(s.http);
 	}
-	if (given.metrics >= 0)
-		journal_line(TN_LOG_INFO, "metrics are at the socket that systemd gives");
-	else if (http)
-		journal_line(TN_LOG_INFO, "metrics are at http://%s/metrics", c->listen);
-	rc = run_cache(c, a, &signals, http, given.attach);
-	http_stop(http);
+	journal_close();
 	return rc;
 }
 
@@ -410,12 +571,19 @@ static int check_paths(const struct config *c, const char *file)
 
 int main(int argc, char **argv)
 {
-	struct args a = {.host_bytes = NO_BYTES, .disk_bytes = NO_BYTES};
+	static struct args a = {.host_bytes = NO_BYTES, .disk_bytes = NO_BYTES};
+	static struct config c;
 	char why[CONFIG_WHY];
-	struct config c;
+	bool done = true;
+	sigset_t signals;
 	int rc, n;
 
+	cli_hold_streams();
 	cli_program = "tenutod";
+	/* Before it is ready, SIGHUP waits; SIGTERM and SIGINT end it at once while nothing is open yet. */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	if (argc == 2 && strcmp(argv[1], "--version") == 0) {
 		printf("tenutod %s\n", tn_version());
 		return cli_finish(CLI_OK);
@@ -431,9 +599,18 @@ int main(int argc, char **argv)
 	} else if (a.print_config) {
 		config_print(&c, stdout);
 		rc = cli_finish(CLI_OK);
+	} else if (a.check_config) {
+		rc = check_paths(&c, a.config);
 	} else {
-		rc = a.check_config ? check_paths(&c, a.config) : run(&c, &a);
+		/* Before any thread begins, so that all of them leave the signals to sigwait. SIGUSR1 comes from the second thread. */
+		sigaddset(&signals, SIGTERM);
+		sigaddset(&signals, SIGINT);
+		sigaddset(&signals, SIGUSR1);
+		pthread_sigmask(SIG_BLOCK, &signals, NULL);
+		signal(SIGPIPE, SIG_IGN);
+		rc = run(&c, &a, &signals, &done);
 	}
-	config_free(&c);
+	if (done)
+		config_free(&c);
 	return rc;
 }

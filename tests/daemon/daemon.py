@@ -56,7 +56,8 @@ def asked(*args, rc=0):
 class Daemon:
     """A tenutod that runs, with the socket that systemd listens on for its states."""
 
-    def __init__(self, *args, wait="READY=1", env=None, wrap=(), **more):
+    def __init__(self, *args, wait="READY=1", env=None, wrap=(), reads=True, **more):
+        """reads: its log lines from the beginning on; else from read() on."""
         self.port = free_port()
         self.states, self.err = [], ""
         path = os.path.abspath("notify-%d" % self.port)
@@ -71,9 +72,13 @@ class Daemon:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, "NOTIFY_SOCKET": path, "RUNTIME_DIRECTORY": self.run_dir, **(env or {})}, **more)
         self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+        if reads:
+            self.read()
         if wait:
             self.wait(wait)
+
+    def read(self):
+        self.reader.start()
 
     def _read(self):
         for line in self.process.stderr:

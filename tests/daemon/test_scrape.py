@@ -51,14 +51,14 @@ def a_prometheus_server_scrapes_all_of_it():
         target = p.ask("targets")["activeTargets"][0]
         if target["health"] != "up" or target["lastError"]:
             fail(str(target))
-        known = {m["__name__"] for m, _ in p.samples('{__name__=~"tenuto_.*"}')}
+        known = {m["__name__"] for m, _ in p.samples('{__name__=~"tenutod?_.*"}')}
         if known != set(names):
             fail("only one of them knows %s" % (known ^ set(names)))
         if p.samples("tenuto_device_capacity_bytes")[0][1] != names["tenuto_device_capacity_bytes"][0] or \
                 p.samples("tenuto_build_info")[0][0]["version"] == "" or \
                 [m["health"] for m, v in p.samples("tenuto_device_health") if v] != ["healthy"]:
-            fail(str(p.samples('{__name__=~"tenuto_.*"}')))
-        types = {n: m[0]["type"] for n, m in p.ask("metadata").items() if n.startswith("tenuto_")}
+            fail(str(p.samples('{__name__=~"tenutod?_.*"}')))
+        types = {n: m[0]["type"] for n, m in p.ask("metadata").items() if n.startswith("tenuto")}
         text = d.get("/metrics")[2]
         if types != dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M)):
             fail(str(types))

@@ -21,8 +21,8 @@ def a_daemon(*more):
 
 
 def metric_names(text):
-    """Of samples with their labels, but for the buckets of histograms."""
-    return {line.rsplit(" ", 1)[0] for line in text.splitlines() if line[0] != "#" and "_bucket{" not in line}
+    """Of samples with their labels, but for the buckets of histograms; of the cache, not of tenutod itself."""
+    return {line.rsplit(" ", 1)[0] for line in text.splitlines() if line.startswith("tenuto_") and "_bucket{" not in line}
 
 
 def without_sessions(names):
