@@ -8,7 +8,7 @@
  * The main thread takes the signals, and never waits for a file that a setting names, for stderr or for systemd. A second thread opens the cache,
  * serves it, and reads the configuration again: a FIFO or a file of a network that hangs stops that thread alone. What each waits for:
  *
- *   main thread    signals; at the end, the opening that is under way (lock_timeout_ms and the recovery), the closing (the disks), log lines (1 s)
+ *   main thread    signals; at the end, the opening that is under way (lock_timeout_ms and the recovery), the closing (the disks), other threads (1 s)
  *   second thread  another owner's end (lock_timeout_ms), files of the configuration (nobody: SIGTERM ends the process without it)
  */
 #include <errno.h>
@@ -446,6 +446,16 @@ static int wait_for_end(struct service *s, const sigset_t *signals)
 	return 0;
 }
 
+/* False: it waits for something outside, and is left to the end of the process. */
+static bool join_in_a_second(pthread_t thread)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 1;
+	return pthread_timedjoin_np(thread, NULL, &until) == 0;
+}
+
 static void *notify_stopping(void *arg)
 {
 	sd_notify(0, "STOPPING=1\nSTATUS=closing the cache");
@@ -485,7 +495,6 @@ static int close_cache(struct service *s, struct tn_cache *cache)
 
 static int end(struct service *s, int sig)
 {
-	struct timespec patience;
 	pthread_t notifier;
 	int rc;
 	struct tn_cache *cache = take_cache(s, sig, &rc);
@@ -494,10 +503,8 @@ static int end(struct service *s, int sig)
 	journal_line(TN_LOG_INFO, cache ? "SIG%s: makes everything durable and ends" : "SIG%s: ends; the cache was not opened", sigabbrev_np(sig));
 	if (cache)
 		rc = close_cache(s, cache);
-	clock_gettime(CLOCK_REALTIME, &patience);
-	patience.tv_sec += 1;
 	if (notifies)
-		pthread_timedjoin_np(notifier, NULL, &patience);
+		join_in_a_second(notifier);
 	return rc;
 }
 
@@ -519,10 +526,8 @@ static int run_service(struct service *s, const sigset_t *signals, bool *done)
 	pthread_mutex_lock(&s->lock);
 	s->ends = true;
 	pthread_cond_broadcast(&s->changed);
-	*done = !s->works || s->stage == FAILED; /* then it waits for nothing any more */
 	pthread_mutex_unlock(&s->lock);
-	if (*done)
-		pthread_join(second, NULL);
+	*done = join_in_a_second(second);
 	return rc;
 }
 
