@@ -443,6 +443,11 @@ void tn_space_close(struct tn_space *space)
 	pthread_mutex_unlock(&space->cache->lock);
 }
 
+uint32_t tn_space_op_blocks(const struct tn_space *space)
+{
+	return tn_op_blocks_max(space->cache, space, true);
+}
+
 int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
 {
 	const struct timespec nap = {0, 1000000};
