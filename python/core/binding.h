@@ -65,12 +65,14 @@ struct tn_py_cache {
 	struct tn_py_link open;
 };
 
+/** struct tn_py_space - tenuto.Space; @window: blocks that its rule wants at the end of a prefix, 0: all; @most: blocks of one call */
 struct tn_py_space {
 	PyObject_HEAD
 	struct tn_py_link link;
 	struct tn_py_cache *cache;
 	struct tn_space *s;
 	struct tn_geometry geometry;
+	uint32_t window, most;
 };
 
 /** struct tn_py_view - tenuto.View: where an array lies in memory, and what keeps it there */

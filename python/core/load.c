@@ -30,40 +30,46 @@ static bool options_from(PyObject *kw, struct tn_load_opts *opts)
 	return false;
 }
 
+/*
+ * The pages that the options name, as far as they are this part's; false: none are. What lies behind all of the load stays with the last part, of
+ * which the library refuses it.
+ */
+static bool sub_range(const struct tn_py_op *op, struct tn_load_opts *opts)
+{
+	uint64_t per_block = op->pool->geometry.pages_per_block, first = op->first * per_block, end = first + op->n * per_block;
+	uint64_t from = opts->first_page, to = opts->npages > UINT64_MAX - from ? UINT64_MAX : from + opts->npages;
+
+	if (opts->npages == 0 || (op->next && to > end))
+		to = end;
+	if (to <= first || (op->next && from >= end))
+		return false;
+	opts->first_page = from > first ? from - first : 0;
+	opts->npages = opts->npages == 0 && from >= end ? 0 : to - first - opts->first_page;
+	return true;
+}
+
+static int begin(struct tn_py_op *op, const struct tn_py_request *request)
+{
+	uint32_t per_block = op->pool->geometry.pages_per_block;
+	struct tn_load_opts opts = request->opts.load;
+
+	if (op->first || op->next) {
+		op->settled = !sub_range(op, &opts);
+		if (op->settled)
+			return 0;
+	}
+	return tn_load_begin(op->space->s, op->pool->p, request->keys + op->first, op->n, request->pages + op->first * per_block, &opts, &op->load);
+}
+
 static PyObject *load_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	struct tn_py_handle *self;
-	struct tn_load_opts opts;
-	struct tn_py_op *op;
-	uint32_t *pages;
-	Py_buffer keys;
-	int rc = -1;
+	struct tn_py_request request = {.begin = begin};
+	struct tn_py_op *parts;
 
-	if (!options_from(kw, &opts))
+	if (!options_from(kw, &request.opts.load))
 		return NULL;
-	op = tn_py_op_new(args, &keys, &pages);
-	if (!op)
-		return NULL;
-	self = tn_py_new(type);
-	op->tag = opts.tag;
-	op->good = (int)op->n;
-	if (self && tn_py_enter(op->cache)) {
-		tn_py_ops_reap(op->cache);
-		TN_PY_CALL(op->cache, rc = tn_load_begin(op->space->s, op->pool->p, keys.buf, op->n, pages, &opts, &op->load));
-		if (rc)
-			tn_py_raise(rc);
-		else
-			tn_py_op_begun(op);
-	}
-	PyMem_Free(pages);
-	PyBuffer_Release(&keys);
-	if (rc == 0) {
-		self->op = op;
-		return (PyObject *)self;
-	}
-	tn_py_op_free(op);
-	Py_XDECREF((PyObject *)self);
-	return NULL;
+	parts = tn_py_request_take(&request, args, request.opts.load.tag);
+	return parts ? tn_py_handle_new(type, parts, &request) : NULL;
 }
 
 /* Which layer: None is the last one. */
@@ -81,16 +87,7 @@ static bool layer_of(PyObject *from, const struct tn_py_op *op, uint32_t *layer)
 	return true;
 }
 
-/* The owner's death is a miss, too: nothing of the prefix is known to be there. */
-static PyObject *good_prefix(struct tn_py_op *op, int rc)
-{
-	if (rc == -ESHUTDOWN)
-		rc = 0;
-	if (rc < 0)
-		return tn_py_raise(rc);
-	op->good = rc;
-	return PyLong_FromLong(rc);
-}
+/* ---- the good prefix -------------------------------------------------------------------------------------------------- */
 
 struct wait {
 	struct tn_load *load;
@@ -104,53 +101,139 @@ static int wait_once(void *arg, uint64_t until_ns)
 	return tn_load_wait(w->load, w->layer, until_ns);
 }
 
-/* Without tn_py_op_enter before. Return: as tn_load_wait; with an exception if a signal or a close came between. */
-static int wait_until(struct tn_py_op *op, uint32_t layer, uint64_t deadline_ns)
+static int poll_once(struct tn_py_op *op, uint32_t layer)
 {
-	struct wait w = {op->load, layer};
+	int rc = -EBADF;
 
-	return tn_py_op_wait(op, wait_once, &w, deadline_ns);
+	if (tn_py_enter(op->cache)) {
+		rc = tn_load_poll(op->load, layer);
+		tn_py_leave(op->cache);
+	}
+	return rc;
 }
 
-/* The load of a handle that has not ended; NULL with an exception. */
-static struct tn_py_op *alive(PyObject *self)
-{
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
+#define POLL	 0u /* as a deadline: do not wait */
+#define LONG_AGO 1u /* the same for an end */
 
-	if (op->cache)
-		return op;
-	tn_py_raise_text(-EBADF, "the load has ended before");
-	return NULL;
+/* Deadline POLL: does not wait. Return: good blocks of a part at a layer; -EAGAIN, -ETIMEDOUT: not yet; an error, maybe with an exception. */
+static int part_good(struct tn_py_op *op, uint32_t layer, uint64_t deadline_ns)
+{
+	struct wait w = {op->load, layer};
+	int rc;
+
+	if (op->settled)
+		return op->good;
+	if (!op->cache) {
+		tn_py_raise_text(-EBADF, "the load has ended before");
+		return -EBADF;
+	}
+	rc = deadline_ns == POLL ? poll_once(op, layer) : tn_py_op_wait(op, wait_once, &w, deadline_ns);
+	if (rc == -ESHUTDOWN)
+		rc = 0; /* the owner's death is a miss, too: nothing of the prefix is known to be there */
+	if (rc >= 0)
+		op->good = rc;
+	return rc;
+}
+
+/* Ends a part that has arrived whole, so that another can begin. Return: 0; -EAGAIN, -ETIMEDOUT: not yet; maybe with an exception */
+static int make_place(struct tn_py_op *op, uint64_t deadline_ns)
+{
+	int rc = tn_py_op_end_until(op, deadline_ns, NULL);
+
+	if (PyErr_Occurred())
+		return -EBADF;
+	if (rc == -EBUSY)
+		return deadline_ns == POLL ? -EAGAIN : -ETIMEDOUT;
+	if (rc)
+		op->good = 0;
+	op->settled = true;
+	tn_py_op_over(op);
+	return 0;
+}
+
+/*
+ * A part that waits begins as soon as parts before it have arrived whole. If one of them does not, nobody wants it any more.
+ * Return: 0; -EAGAIN, -ETIMEDOUT: not yet; an error, maybe with an exception
+ */
+static int take_turn(struct tn_py_handle *h, struct tn_py_op *op, uint64_t deadline_ns)
+{
+	struct tn_py_op *before;
+	int rc;
+
+	while (tn_py_op_waits(op)) {
+		if (tn_py_handle_begin(h, op))
+			return -EBADF;
+		if (!tn_py_op_waits(op))
+			return 0;
+		for (before = h->op; !before->cache; before = before->next)
+			;
+		rc = part_good(before, before->layers - 1, deadline_ns);
+		if (rc == (int)before->n)
+			rc = make_place(before, deadline_ns);
+		else if (rc >= 0)
+			tn_py_handle_forget(h);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* Of all parts. Return: as part_good */
+static int good_prefix(struct tn_py_handle *h, uint32_t layer, uint64_t deadline_ns)
+{
+	int good = 0, rc;
+
+	for (struct tn_py_op *op = h->op; op; op = op->next) {
+		rc = take_turn(h, op, deadline_ns);
+		if (rc == 0)
+			rc = part_good(op, layer, deadline_ns);
+		if (rc < 0)
+			return rc;
+		good += rc;
+		if ((size_t)rc < op->n)
+			break;
+	}
+	return good;
+}
+
+static struct tn_py_handle *live(PyObject *self)
+{
+	return tn_py_handle_live(self, "the load has ended before");
+}
+
+/* What a wait returns. */
+static PyObject *told(int rc)
+{
+	if (PyErr_Occurred())
+		return NULL;
+	return rc < 0 ? tn_py_raise(rc) : PyLong_FromLong(rc);
 }
 
 static PyObject *load_wait(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"layer", "timeout", NULL};
+	struct tn_py_handle *h = (struct tn_py_handle *)self;
 	PyObject *number = Py_None, *timeout = Py_None;
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
 	uint64_t deadline_ns;
 	uint32_t layer;
-	int rc;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|OO", names, &number, &timeout) || tn_py_deadline(timeout, &deadline_ns) ||
-	    !layer_of(number, op, &layer) || !alive(self))
+	    !layer_of(number, h->op, &layer) || !live(self))
 		return NULL;
-	rc = wait_until(op, layer, deadline_ns);
-	return PyErr_Occurred() ? NULL : good_prefix(op, rc);
+	return told(good_prefix(h, layer, deadline_ns));
 }
 
 static PyObject *load_poll(PyObject *self, PyObject *args)
 {
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
+	struct tn_py_handle *h = (struct tn_py_handle *)self;
 	PyObject *number = Py_None;
 	uint32_t layer;
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "|O", &number) || !layer_of(number, op, &layer) || !tn_py_op_enter(self))
+	if (!PyArg_ParseTuple(args, "|O", &number) || !layer_of(number, h->op, &layer) || !live(self))
 		return NULL;
-	rc = tn_load_poll(op->load, layer);
-	tn_py_leave(op->cache);
-	return rc == -EAGAIN ? Py_NewRef(Py_None) : good_prefix(op, rc);
+	rc = good_prefix(h, layer, POLL);
+	return rc == -EAGAIN && !PyErr_Occurred() ? Py_NewRef(Py_None) : told(rc);
 }
 
 static PyObject *load_event(PyObject *self, PyObject *arg)
@@ -161,59 +244,113 @@ static PyObject *load_event(PyObject *self, PyObject *arg)
 	uint32_t layer;
 	int rc;
 
-	if (!layer_of(arg, op, &layer) || !tn_py_op_enter(self))
+	if (!layer_of(arg, op, &layer) || !live(self))
+		return NULL;
+	if (op->next)
+		return tn_py_raise_text(-EINVAL, "a load of more blocks than max_op_blocks has no one word for a layer: wait or poll, or load fewer blocks at once");
+	if (!tn_py_enter(op->cache))
 		return NULL;
 	rc = tn_load_event(op->load, layer, &word, &value);
 	tn_py_leave(op->cache);
 	return rc ? tn_py_raise(rc) : Py_BuildValue("(KK)", (unsigned long long)(uintptr_t)word, (unsigned long long)value);
 }
 
+/* ---- the end ---------------------------------------------------------------------------------------------------------- */
+
+/* Return: 0 or an error, with an exception if the cache is closed */
+static int cancel(struct tn_py_handle *h)
+{
+	int rc = 0;
+
+	tn_py_handle_forget(h);
+	for (struct tn_py_op *op = h->op; op && rc == 0; op = op->next) {
+		if (!op->cache)
+			continue;
+		if (!tn_py_enter(op->cache))
+			return -EBADF;
+		TN_PY_CALL(op->cache, rc = tn_load_cancel(op->load));
+	}
+	return rc;
+}
+
 static PyObject *load_cancel(PyObject *self, PyObject *nothing)
 {
-	struct tn_py_op *op = tn_py_op_enter(self);
-	int rc;
+	struct tn_py_handle *h = live(self);
+	int rc = h ? cancel(h) : 0;
 
-	if (!op)
+	if (PyErr_Occurred())
 		return NULL;
-	TN_PY_CALL(op->cache, rc = tn_load_cancel(op->load));
 	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
 
-static PyObject *busy_blocks(const uint8_t *busy, size_t n)
+/* Adds the blocks of a part whose bit is set. Return: 0; -1 with an exception */
+static int add_busy(PyObject *list, const struct tn_py_op *op, const uint8_t *busy)
 {
-	PyObject *list = PyList_New(0), *out;
+	for (size_t i = 0; i < op->n; i++) {
+		PyObject *number = busy[i / 8] >> (i % 8) & 1 ? PyLong_FromSize_t(op->first + i) : NULL;
+		int rc = number ? PyList_Append(list, number) : 0;
 
-	for (size_t i = 0; list && i < n; i++) {
-		PyObject *number = busy[i / 8] >> (i % 8) & 1 ? PyLong_FromSize_t(i) : NULL;
-
-		if (number && PyList_Append(list, number))
-			Py_CLEAR(list);
 		Py_XDECREF(number);
+		if (rc)
+			return -1;
 	}
-	out = list ? PyList_AsTuple(list) : NULL;
-	Py_XDECREF(list);
-	return out;
+	return PyErr_Occurred() ? -1 : 0;
 }
 
-static PyObject *end_until(struct tn_py_op *op, uint64_t deadline_ns)
+/* Return: 0: over; -EBUSY: pages of blocks that are in the list now, if there is one, are still written to; an error: over; maybe with an exception */
+static int end_part(struct tn_py_op *op, uint64_t deadline_ns, PyObject *list)
 {
-	PyObject *out = NULL;
-	uint8_t *busy;
+	uint8_t *busy = PyMem_Malloc((op->n + 7) / 8 + 1);
 	int rc;
 
-	if (!op->cache)
-		return PyTuple_New(0); /* ended before */
-	busy = PyMem_Malloc((op->n + 7) / 8 + 1);
-	if (!busy)
-		return PyErr_NoMemory();
+	if (!busy) {
+		PyErr_NoMemory();
+		return -ENOMEM;
+	}
 	rc = tn_py_op_end_until(op, deadline_ns, busy);
-	if (rc == -EBUSY && !PyErr_Occurred())
-		out = busy_blocks(busy, op->n);
+	if (rc == -EBUSY && list && !PyErr_Occurred())
+		add_busy(list, op, busy);
+	else if (rc != -EBUSY && !PyErr_Occurred())
+		tn_py_op_over(op);
 	PyMem_Free(busy);
+	return rc;
+}
+
+/* Return: 0; or the first error of a part, all are over then; maybe with an exception */
+static int end_parts(struct tn_py_handle *h, uint64_t deadline_ns, PyObject *list)
+{
+	int first = 0;
+
+	for (struct tn_py_op *op = h->op; op && !PyErr_Occurred(); op = op->next) {
+		int rc = op->cache ? end_part(op, deadline_ns, list) : 0;
+
+		if (first == 0 && rc != -EBUSY)
+			first = rc;
+	}
+	return first;
+}
+
+static PyObject *end_until(struct tn_py_handle *h, uint64_t deadline_ns)
+{
+	PyObject *list, *out;
+	int rc = 0;
+
+	if (tn_py_handle_over(h))
+		return PyTuple_New(0); /* ended before */
+	tn_py_handle_forget(h);
+	if (h->op->next)
+		rc = end_parts(h, LONG_AGO, NULL); /* what is missing of all parts is cancelled before one is waited for */
+	list = PyErr_Occurred() ? NULL : PyList_New(0);
+	if (list) {
+		int later = end_parts(h, deadline_ns, list);
+
+		rc = rc ? rc : later;
+	}
+	out = list && !PyErr_Occurred() && rc == 0 ? PyList_AsTuple(list) : NULL;
+	Py_XDECREF(list);
 	if (out || PyErr_Occurred())
 		return out;
-	tn_py_op_over(op);
-	return rc ? tn_py_raise(rc) : PyTuple_New(0);
+	return tn_py_raise(rc);
 }
 
 static PyObject *load_end(PyObject *self, PyObject *args, PyObject *kw)
@@ -224,20 +361,18 @@ static PyObject *load_end(PyObject *self, PyObject *args, PyObject *kw)
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O", names, &timeout) || tn_py_deadline(timeout, &deadline_ns))
 		return NULL;
-	return end_until(((struct tn_py_handle *)self)->op, deadline_ns);
+	return end_until((struct tn_py_handle *)self, deadline_ns);
 }
 
 static PyObject *load_finish(PyObject *self, PyObject *nothing)
 {
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
+	struct tn_py_handle *h = live(self);
 	PyObject *good, *busy;
-	int rc;
 
-	if (!alive(self))
+	if (!h)
 		return NULL;
-	rc = wait_until(op, op->layers - 1, TN_FOREVER);
-	good = PyErr_Occurred() ? NULL : good_prefix(op, rc);
-	busy = good ? end_until(op, TN_FOREVER) : NULL;
+	good = told(good_prefix(h, h->op->layers - 1, TN_FOREVER));
+	busy = good ? end_until(h, TN_FOREVER) : NULL;
 	if (!busy)
 		Py_CLEAR(good);
 	Py_XDECREF(busy);
@@ -251,7 +386,7 @@ static PyObject *load_enter(PyObject *self, PyObject *nothing)
 
 static PyObject *load_exit(PyObject *self, PyObject *args)
 {
-	PyObject *busy = end_until(((struct tn_py_handle *)self)->op, TN_FOREVER);
+	PyObject *busy = end_until((struct tn_py_handle *)self, TN_FOREVER);
 
 	if (!busy)
 		return NULL;
@@ -261,7 +396,14 @@ static PyObject *load_exit(PyObject *self, PyObject *args)
 
 static PyObject *get_good(PyObject *self, void *arg)
 {
-	return PyLong_FromLong(((struct tn_py_handle *)self)->op->good);
+	long good = 0;
+
+	for (const struct tn_py_op *op = ((struct tn_py_handle *)self)->op; op; op = op->next) {
+		good += op->good;
+		if ((size_t)op->good < op->n)
+			break;
+	}
+	return PyLong_FromLong(good);
 }
 
 static PyGetSetDef getset[] = {

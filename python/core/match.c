@@ -1,31 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Look-ups: tenuto.Match, of one space or of several, with a lease or without; tenuto.Query, a look-up that takes its time. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
+#include "lookup.h"
 
 /**
  * struct match - tenuto.Match
- * @space:  the lease is of; held while there is one
+ * @leases: of further parts
+ * @space:  the leases are of; held while there are some
  * @firsts: of match_all: the first block that must be loaded of each space
  * @tiers:  bytes; NULL: not asked for
  */
 struct match {
 	PyObject_HEAD
 	struct tn_match m;
+	struct tn_py_leases leases;
 	struct tn_py_space *space;
 	uint32_t nspaces;
 	uint32_t firsts[TN_MATCH_SPACES_MAX];
 	PyObject *tiers;
 };
 
+/* What a look-up needs to go on from part to part. */
+struct parts {
+	size_t n, most, at, want; /* keys: all, of one part at most, before the part that is under way, in it */
+	uint64_t deadline_ns;
+	unsigned flags;
+	struct tn_key keys[];
+};
+
+/**
+ * struct query - tenuto.Query
+ * @spaces: a tuple: they stay open until the look-up is over
+ * @query:  of the part that is under way; of no meaning if it is over
+ * @found:  in the parts before it
+ * @parts:  NULL: there is one part
+ */
 struct query {
 	PyObject_HEAD
 	struct tn_py_cache *cache;
-	PyObject *spaces; /* a tuple: they stay open until the look-up is over */
-	uint64_t query;	  /* 0: over */
+	PyObject *spaces;
+	uint64_t query;
 	bool over;
+	struct match *found;
+	struct parts *parts;
 };
 
 static PyTypeObject *match_type, *query_type;
@@ -49,48 +70,15 @@ static bool open_space(struct tn_py_space *space)
 	return false;
 }
 
-static PyObject *looked_up(struct match *out, struct tn_py_space *space, int rc)
+static void add_space(struct tn_py_lookup *l, const struct tn_py_space *space)
 {
-	if (rc < 0) {
-		Py_DECREF((PyObject *)out);
-		return tn_py_raise(rc);
-	}
-	if (out->m.pin)
-		out->space = (struct tn_py_space *)TN_PY_REF(space);
-	return (PyObject *)out;
-}
-
-PyObject *tn_py_space_match(PyObject *self, PyObject *args, PyObject *kw)
-{
-	static char *names[] = {"keys", "pin", "tiers", NULL};
-	struct tn_py_space *space = (struct tn_py_space *)self;
-	int pin = 0, tiers = 0, rc = -EBADF;
-	struct match *out;
-	PyObject *packed;
-	uint8_t *where = NULL;
-	Py_buffer keys;
-	size_t n;
-
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "O|pp", names, &packed, &pin, &tiers) || !open_space(space) || tn_py_keys(packed, &keys, &n))
-		return NULL;
-	out = match_new();
-	if (out && tiers) {
-		out->tiers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
-		where = out->tiers ? (uint8_t *)PyBytes_AsString(out->tiers) : NULL;
-	}
-	if (where)
-		memset(where, 0, n);
-	if (out && !PyErr_Occurred() && tn_py_enter(space->cache))
-		TN_PY_CALL(space->cache, rc = tn_match(space->s, keys.buf, n, where, &out->m, pin ? TN_MATCH_PIN : 0));
-	PyBuffer_Release(&keys);
-	if (!PyErr_Occurred())
-		return looked_up(out, space, rc);
-	Py_XDECREF((PyObject *)out);
-	return NULL;
+	l->most = l->nspaces && l->most < space->most ? l->most : space->most;
+	l->windows[l->nspaces] = space->window;
+	l->spaces[l->nspaces++] = space->s;
 }
 
 /* The spaces of a look-up: all of one cache. Return: a tuple that holds them; NULL with an exception. */
-static PyObject *spaces_from(PyObject *from, struct tn_space **spaces, uint32_t *n)
+static PyObject *spaces_from(PyObject *from, struct tn_py_lookup *l)
 {
 	PyObject *tuple = PySequence_Tuple(from);
 	Py_ssize_t count = tuple ? PyTuple_Size(tuple) : 0;
@@ -106,59 +94,120 @@ static PyObject *spaces_from(PyObject *from, struct tn_space **spaces, uint32_t 
 		else if (space->cache != ((struct tn_py_space *)PyTuple_GetItem(tuple, 0))->cache)
 			PyErr_Format(PyExc_ValueError, "spaces[%zd] is of another cache", i);
 		else if (open_space(space))
-			spaces[i] = space->s;
+			add_space(l, space);
 	}
 	if (PyErr_Occurred())
 		Py_CLEAR(tuple);
-	*n = (uint32_t)count;
 	return tuple;
+}
+
+/* Return: the match with what was found; NULL with an exception */
+static PyObject *looked_up(struct match *out, struct tn_py_space *space, const struct tn_py_lookup *l, int rc)
+{
+	if (rc < 0) {
+		Py_DECREF((PyObject *)out);
+		return tn_py_raise(rc);
+	}
+	out->m = l->match;
+	out->leases = l->leases;
+	memcpy(out->firsts, l->firsts, l->nspaces * sizeof(l->firsts[0]));
+	if (out->m.pin)
+		out->space = (struct tn_py_space *)TN_PY_REF(space);
+	return (PyObject *)out;
+}
+
+PyObject *tn_py_space_match(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"keys", "pin", "tiers", NULL};
+	struct tn_py_space *space = (struct tn_py_space *)self;
+	struct tn_py_lookup l = {.nspaces = 0};
+	int pin = 0, tiers = 0, rc = -EBADF;
+	struct match *out;
+	PyObject *packed;
+	Py_buffer keys;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "O|pp", names, &packed, &pin, &tiers) || !open_space(space) || tn_py_keys(packed, &keys, &l.n))
+		return NULL;
+	add_space(&l, space);
+	l.keys = keys.buf;
+	l.pin = pin;
+	out = match_new();
+	if (out && tiers) {
+		out->tiers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)l.n);
+		l.tiers = out->tiers ? (uint8_t *)PyBytes_AsString(out->tiers) : NULL;
+	}
+	if (l.tiers)
+		memset(l.tiers, 0, l.n);
+	if (out && !PyErr_Occurred() && tn_py_enter(space->cache))
+		TN_PY_CALL(space->cache, rc = tn_py_look_up(&l));
+	PyBuffer_Release(&keys);
+	if (!PyErr_Occurred())
+		return looked_up(out, space, &l, rc);
+	Py_XDECREF((PyObject *)out);
+	return NULL;
 }
 
 PyObject *tn_py_match_all(PyObject *module, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"spaces", "keys", "pin", NULL};
-	struct tn_space *spaces[TN_MATCH_SPACES_MAX];
 	PyObject *from, *packed, *held, *result = NULL;
+	struct tn_py_lookup l = {.nspaces = 0};
 	struct tn_py_space *first;
 	struct match *out;
 	Py_buffer keys;
 	int pin = 0, rc = -EBADF;
-	uint32_t nspaces;
-	size_t n;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|p", names, &from, &packed, &pin))
 		return NULL;
-	held = spaces_from(from, spaces, &nspaces);
-	if (!held || tn_py_keys(packed, &keys, &n)) {
+	held = spaces_from(from, &l);
+	if (!held || tn_py_keys(packed, &keys, &l.n)) {
 		Py_XDECREF(held);
 		return NULL;
 	}
 	first = (struct tn_py_space *)PyTuple_GetItem(held, 0);
+	l.keys = keys.buf;
+	l.pin = pin;
 	out = match_new();
 	if (out && tn_py_enter(first->cache)) {
-		out->nspaces = nspaces;
-		TN_PY_CALL(first->cache, rc = tn_match_all(spaces, nspaces, keys.buf, n, out->firsts, &out->m, pin ? TN_MATCH_PIN : 0));
+		out->nspaces = l.nspaces;
+		TN_PY_CALL(first->cache, rc = tn_py_look_up(&l));
 	}
 	PyBuffer_Release(&keys);
 	if (!PyErr_Occurred())
-		result = looked_up(out, first, rc);
+		result = looked_up(out, first, &l, rc);
 	else
 		Py_XDECREF((PyObject *)out);
 	Py_DECREF(held);
 	return result;
 }
 
+/* More keys than one look-up takes are looked for part by part, if all spaces match by prefix; else the library refuses them. */
+static bool cut(struct query *q, const struct tn_py_lookup *l, uint64_t deadline_ns, unsigned flags)
+{
+	for (uint32_t i = 0; i < l->nspaces; i++)
+		if (l->windows[i])
+			return true;
+	if (l->n <= l->most)
+		return true;
+	q->parts = PyMem_Malloc(sizeof(*q->parts) + l->n * sizeof(struct tn_key));
+	if (!q->parts) {
+		PyErr_NoMemory();
+		return false;
+	}
+	*q->parts = (struct parts){.n = l->n, .most = l->most, .want = l->most, .deadline_ns = deadline_ns, .flags = flags};
+	memcpy(q->parts->keys, l->keys, l->n * sizeof(struct tn_key));
+	return true;
+}
+
 PyObject *tn_py_match_begin(PyObject *module, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"spaces", "keys", "timeout", "pin", NULL};
-	struct tn_space *spaces[TN_MATCH_SPACES_MAX];
 	PyObject *from, *packed, *timeout = Py_None;
+	struct tn_py_lookup l = {.nspaces = 0};
 	uint64_t deadline_ns;
 	struct query *out;
 	Py_buffer keys;
 	int pin = 0, rc = -1;
-	uint32_t nspaces;
-	size_t n;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|Op", names, &from, &packed, &timeout, &pin) || tn_py_deadline(timeout, &deadline_ns))
 		return NULL;
@@ -166,11 +215,16 @@ PyObject *tn_py_match_begin(PyObject *module, PyObject *args, PyObject *kw)
 	if (!out)
 		return NULL;
 	out->over = true;
-	out->spaces = spaces_from(from, spaces, &nspaces);
-	if (out->spaces && tn_py_keys(packed, &keys, &n) == 0) {
+	out->found = match_new();
+	out->spaces = out->found ? spaces_from(from, &l) : NULL;
+	if (out->spaces && tn_py_keys(packed, &keys, &l.n) == 0) {
+		unsigned flags = pin ? TN_MATCH_PIN : 0;
+
+		l.keys = keys.buf;
+		out->found->nspaces = l.nspaces;
 		out->cache = (struct tn_py_cache *)TN_PY_REF(((struct tn_py_space *)PyTuple_GetItem(out->spaces, 0))->cache);
-		if (tn_py_enter(out->cache)) {
-			TN_PY_CALL(out->cache, rc = tn_match_begin(spaces, nspaces, keys.buf, n, deadline_ns, pin ? TN_MATCH_PIN : 0, &out->query));
+		if (cut(out, &l, deadline_ns, flags) && tn_py_enter(out->cache)) {
+			TN_PY_CALL(out->cache, rc = tn_match_begin(l.spaces, l.nspaces, l.keys, out->parts ? l.most : l.n, deadline_ns, flags, &out->query));
 			if (rc)
 				tn_py_raise(rc);
 		}
@@ -208,17 +262,19 @@ PyObject *tn_py_space_plan(PyObject *self, PyObject *args, PyObject *kw)
 /* Return: 0 or an errno; the cache may be closed already, and its leases with it. */
 static int unpin(struct match *match)
 {
+	struct tn_py_leases leases = match->leases;
 	struct tn_py_space *space = match->space;
-	struct tn_space *s = space ? space->s : NULL;
-	uint64_t pin = match->m.pin;
+	struct tn_match m = match->m;
 	int rc = 0;
 
 	match->m.pin = 0;
+	match->leases = (struct tn_py_leases){NULL, 0};
 	match->space = NULL;
 	if (!space)
 		return 0;
-	if (s && tn_py_enter_to_end(space->cache))
-		TN_PY_CALL(space->cache, rc = tn_unpin(s, pin));
+	if (space->s && tn_py_enter_to_end(space->cache))
+		TN_PY_CALL(space->cache, rc = tn_py_unpin(space->s, &m, &leases));
+	free(leases.pin);
 	Py_DECREF((PyObject *)space);
 	return rc;
 }
@@ -358,6 +414,8 @@ static void query_dealloc(PyObject *self)
 
 	PyObject_GC_UnTrack(self);
 	cancel(q);
+	PyMem_Free(q->parts);
+	Py_XDECREF((PyObject *)q->found);
 	Py_XDECREF(q->spaces);
 	Py_XDECREF((PyObject *)q->cache);
 	tn_py_free(self);
@@ -367,33 +425,75 @@ static int query_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Py_VISIT(Py_TYPE(self));
 	Py_VISIT(((struct query *)self)->spaces);
+	Py_VISIT(((struct query *)self)->found);
 	Py_VISIT(((struct query *)self)->cache);
 	return 0;
+}
+
+/* The part under way goes to what was found before. Return: matched blocks of the part; -EAGAIN: not yet; an error, maybe with an exception */
+static int poll_part(struct query *q, struct tn_py_space *first)
+{
+	struct match *found = q->found;
+	struct tn_match m = {.size = sizeof(m)};
+	int rc, added = 0;
+
+	if (!tn_py_enter(q->cache))
+		return -EBADF;
+	TN_PY_CALL(q->cache, rc = tn_match_poll(q->cache->c, q->query, found->m.blocks ? NULL : found->firsts, &m));
+	if (rc == -EAGAIN)
+		return rc;
+	q->over = rc != -EINVAL;
+	if (rc < 0)
+		return rc;
+	if (found->m.blocks == 0)
+		found->m.first = m.first;
+	found->m.blocks += m.blocks;
+	added = tn_py_match_add_part(&found->m, &found->leases, &m);
+	if (m.pin && !found->space)
+		found->space = (struct tn_py_space *)TN_PY_REF(first);
+	if (added && first->s)
+		tn_unpin(first->s, m.pin);
+	return added ? added : rc;
+}
+
+/* Return: whether a further part is under way. If it cannot begin, what was found so far is the result. */
+static bool next_part(struct query *q)
+{
+	struct tn_py_lookup l = {.nspaces = 0};
+	struct parts *p = q->parts;
+	int rc = -EBADF;
+
+	p->at += p->want;
+	p->want = p->n - p->at < p->most ? p->n - p->at : p->most;
+	for (Py_ssize_t i = 0; i < PyTuple_Size(q->spaces); i++)
+		add_space(&l, (struct tn_py_space *)PyTuple_GetItem(q->spaces, i));
+	if (p->want && l.spaces[0] && tn_py_enter(q->cache))
+		TN_PY_CALL(q->cache, rc = tn_match_begin(l.spaces, l.nspaces, p->keys + p->at, p->want, p->deadline_ns, p->flags, &q->query));
+	q->over = rc != 0;
+	return rc == 0;
 }
 
 static PyObject *query_poll(PyObject *self, PyObject *nothing)
 {
 	struct query *q = (struct query *)self;
-	struct match *out;
+	struct tn_py_space *first = (struct tn_py_space *)PyTuple_GetItem(q->spaces, 0);
+	PyObject *found;
 	int rc;
 
 	if (q->over)
 		return tn_py_raise_text(-EBADF, "the look-up is over");
-	if (!tn_py_enter(q->cache))
+	do
+		rc = poll_part(q, first);
+	while (rc >= 0 && q->parts && (size_t)rc == q->parts->want && next_part(q));
+	if (PyErr_Occurred())
 		return NULL;
-	out = match_new();
-	if (!out) {
-		tn_py_leave(q->cache);
-		return NULL;
-	}
-	out->nspaces = (uint32_t)PyTuple_Size(q->spaces);
-	TN_PY_CALL(q->cache, rc = tn_match_poll(q->cache->c, q->query, out->firsts, &out->m));
-	if (rc == -EAGAIN) {
-		Py_DECREF((PyObject *)out);
+	if (rc == -EAGAIN)
 		return Py_NewRef(Py_None);
-	}
-	q->over = rc != -EINVAL;
-	return looked_up(out, (struct tn_py_space *)PyTuple_GetItem(q->spaces, 0), rc);
+	if (rc < 0)
+		return rc == -ENOMEM ? PyErr_NoMemory() : tn_py_raise(rc);
+	found = (PyObject *)q->found;
+	q->found = NULL;
+	return found;
 }
 
 static PyObject *query_cancel(PyObject *self, PyObject *nothing)

@@ -10,65 +10,6 @@
 /* How long the end of Python's object waits for transfers before it leaves an orphan. */
 #define DROP_NS UINT64_C(100000000)
 
-static bool types_fit(PyObject *space, PyObject *pool)
-{
-	if (PyObject_TypeCheck(space, tn_py_space_type) && PyObject_TypeCheck(pool, tn_py_pool_type))
-		return true;
-	PyErr_SetString(PyExc_TypeError, "a Space and a Pool are wanted");
-	return false;
-}
-
-static bool check(struct tn_py_op *op, size_t npages)
-{
-	const struct tn_py_pool *pool = op->pool;
-	uint32_t per_block = pool->geometry.pages_per_block;
-
-	if (pool->memory->cache != op->space->cache)
-		PyErr_SetString(PyExc_ValueError, "the pool is of another cache than the space");
-	else if (!pool->p || !op->space->s)
-		tn_py_raise_text(-EBADF, "the pool or the space was closed");
-	else if (op->n == 0)
-		PyErr_SetString(PyExc_ValueError, "no keys: packed keys of KEY_BYTES each are wanted, one at least");
-	else if (npages != op->n * per_block)
-		PyErr_Format(PyExc_ValueError, "%zu pages were given, and %zu blocks of %u pages each (pages_per_block) take %zu", npages, op->n, per_block, op->n * per_block);
-	else
-		return tn_py_memory_check(pool->memory) == 0;
-	return false;
-}
-
-struct tn_py_op *tn_py_op_new(PyObject *args, Py_buffer *keys, uint32_t **pages)
-{
-	PyObject *space, *pool, *packed, *indices;
-	struct tn_py_op *op;
-	size_t npages;
-
-	if (!PyArg_ParseTuple(args, "OOOO;space, pool, keys and pages are wanted", &space, &pool, &packed, &indices) || !types_fit(space, pool))
-		return NULL;
-	op = calloc(1, sizeof(*op));
-	if (!op)
-		return (struct tn_py_op *)(void *)PyErr_NoMemory();
-	tn_py_link_init(&op->link);
-	op->space = (struct tn_py_space *)TN_PY_REF(space);
-	op->pool = (struct tn_py_pool *)Py_NewRef(pool);
-	op->cache = op->space->cache;
-	op->layers = op->space->geometry.layers;
-	if (tn_py_keys(packed, keys, &op->n)) {
-		tn_py_op_free(op);
-		return NULL;
-	}
-	*pages = tn_py_u32s(indices, "pages", &npages);
-	op->given = calloc(1, op->layers / 8 + 1);
-	op->outcome = calloc(1, op->n + 1);
-	if (*pages && (!op->given || !op->outcome))
-		PyErr_NoMemory();
-	if (!PyErr_Occurred() && check(op, npages))
-		return op;
-	PyMem_Free(*pages);
-	PyBuffer_Release(keys);
-	tn_py_op_free(op);
-	return NULL;
-}
-
 void tn_py_op_begun(struct tn_py_op *op)
 {
 	tn_py_link_add(&op->cache->ops, &op->link);
@@ -96,16 +37,6 @@ void tn_py_op_free(struct tn_py_op *op)
 	free(op->given);
 	free(op->outcome);
 	free(op);
-}
-
-struct tn_py_op *tn_py_op_enter(PyObject *self)
-{
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
-
-	if (op && op->cache)
-		return tn_py_enter(op->cache) ? op : NULL;
-	tn_py_raise_text(-EBADF, "it has ended before");
-	return NULL;
 }
 
 int tn_py_op_wait(struct tn_py_op *op, tn_py_wait *wait, void *arg, uint64_t deadline_ns)
@@ -242,43 +173,4 @@ int tn_py_ops_end(struct tn_py_cache *cache, uint64_t deadline_ns)
 			tn_py_op_over(op);
 	}
 	return 0;
-}
-
-/* ---- what the objects of both have ------------------------------------------------------------------------------------ */
-
-int tn_py_handle_traverse(PyObject *self, visitproc visit, void *arg)
-{
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
-
-	Py_VISIT(Py_TYPE(self));
-	if (op) {
-		Py_VISIT(op->space);
-		Py_VISIT(op->pool);
-	}
-	return 0;
-}
-
-void tn_py_handle_dealloc(PyObject *self)
-{
-	struct tn_py_handle *h = (struct tn_py_handle *)self;
-
-	PyObject_GC_UnTrack(self);
-	if (h->op)
-		tn_py_op_drop(h->op);
-	tn_py_free(self);
-}
-
-PyObject *tn_py_handle_blocks(PyObject *self, void *arg)
-{
-	return PyLong_FromSize_t(((struct tn_py_handle *)self)->op->n);
-}
-
-PyObject *tn_py_handle_tag(PyObject *self, void *arg)
-{
-	return PyLong_FromUnsignedLongLong(((struct tn_py_handle *)self)->op->tag);
-}
-
-PyObject *tn_py_handle_ended(PyObject *self, void *arg)
-{
-	return PyBool_FromLong(((struct tn_py_handle *)self)->op->cache == NULL);
 }

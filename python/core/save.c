@@ -26,15 +26,24 @@ int tn_py_save_add(PyObject *module)
 	return result_type ? PyModule_AddObjectRef(module, "SaveResult", (PyObject *)result_type) : -1;
 }
 
-static PyObject *result_of(const struct tn_py_op *op)
+static PyObject *result_of(const struct tn_py_handle *h)
 {
-	const uint32_t counts[] = {op->result.stored, op->result.existing, op->result.host_only, op->result.rejected, op->result.failed};
 	PyObject *out = PyStructSequence_New(result_type);
+	unsigned long counts[5] = {0};
+	int error = 0;
 
+	for (const struct tn_py_op *op = h->op; op; op = op->next) {
+		const struct tn_save_result *r = &op->result;
+		const uint32_t of_part[] = {r->stored, r->existing, r->host_only, r->rejected, r->failed};
+
+		for (int i = 0; i < 5; i++)
+			counts[i] += of_part[i];
+		error = error ? error : r->error;
+	}
 	for (Py_ssize_t i = 0; out && i < 5; i++)
 		PyStructSequence_SetItem(out, i, PyLong_FromUnsignedLong(counts[i]));
 	if (out)
-		PyStructSequence_SetItem(out, 5, PyLong_FromLong(-op->result.error));
+		PyStructSequence_SetItem(out, 5, PyLong_FromLong(-error));
 	return out;
 }
 
@@ -96,166 +105,221 @@ static bool options_from(PyObject *kw, struct tn_save_opts *opts, struct tn_key 
 	return false;
 }
 
+/* What was given and committed before is so of a part that begins later, too. */
+static void replay(struct tn_py_op *op, const struct tn_py_request *request)
+{
+	int rc = 0;
+
+	for (uint32_t layer = 0; layer < op->layers && rc == 0; layer++) {
+		const struct tn_py_final *final = &request->final[layer];
+
+		if (final->given)
+			rc = tn_save_layer(op->save, layer, final->event, final->value);
+	}
+	if (rc == 0 && request->commit)
+		rc = tn_save_commit(op->save);
+	op->committed = rc == 0 && request->commit;
+	if (rc) {
+		tn_save_abort(op->save);
+		op->aborted = true;
+	}
+}
+
+static int begin(struct tn_py_op *op, const struct tn_py_request *request)
+{
+	const struct tn_key *keys = request->keys + op->first;
+	struct tn_save_opts opts = request->opts.save;
+	int rc;
+
+	opts.outcome = op->outcome;
+	opts.parent = op->first ? keys - 1 : opts.parent ? &request->parent : NULL;
+	opts.partial_last = opts.partial_last && !op->next;
+	rc = tn_save_begin(op->space->s, op->pool->p, keys, op->n, request->pages + op->first * op->pool->geometry.pages_per_block, &opts, &op->save);
+	if (rc == 0 && request->final)
+		replay(op, request);
+	return rc;
+}
+
 static PyObject *save_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	struct tn_py_handle *self;
-	struct tn_save_opts opts;
-	struct tn_key parent;
-	struct tn_py_op *op;
-	uint32_t *pages;
-	Py_buffer keys;
-	int rc = -1;
+	struct tn_py_request request = {.begin = begin};
+	struct tn_py_op *parts;
 
-	if (!options_from(kw, &opts, &parent))
+	if (!options_from(kw, &request.opts.save, &request.parent))
 		return NULL;
-	op = tn_py_op_new(args, &keys, &pages);
-	if (!op)
-		return NULL;
-	self = tn_py_new(type);
-	op->tag = opts.tag;
-	opts.outcome = op->outcome;
-	if (self && tn_py_enter(op->cache)) {
-		tn_py_ops_reap(op->cache);
-		TN_PY_CALL(op->cache, rc = tn_save_begin(op->space->s, op->pool->p, keys.buf, op->n, pages, &opts, &op->save));
-		if (rc)
-			tn_py_raise(rc);
-		else
-			tn_py_op_begun(op);
-	}
-	PyMem_Free(pages);
-	PyBuffer_Release(&keys);
-	if (rc == 0) {
-		self->op = op;
-		return (PyObject *)self;
-	}
-	tn_py_op_free(op);
-	Py_XDECREF((PyObject *)self);
-	return NULL;
+	parts = tn_py_request_take(&request, args, request.opts.save.tag);
+	return parts ? tn_py_handle_new(type, parts, &request) : NULL;
 }
 
 /* ---- its steps: each returns 0, or -1 with an exception --------------------------------------------------------------- */
 
-static int give_layer(struct tn_py_op *op, uint32_t layer, const struct tn_event *event, uint64_t value)
+/* Of all parts; of those that wait for their turn it is written down. */
+static int give_layer(struct tn_py_handle *h, uint32_t layer, const struct tn_event *event, uint64_t value)
 {
-	int rc;
+	struct tn_py_op *all = h->op;
+	int rc = 0;
 
-	if (!tn_py_enter(op->cache))
-		return -1;
-	TN_PY_CALL(op->cache, rc = tn_save_layer(op->save, layer, event, value));
+	for (struct tn_py_op *op = h->op; op && rc == 0; op = op->next) {
+		if (!op->cache || tn_py_op_waits(op))
+			continue;
+		if (!tn_py_enter(op->cache))
+			return -1;
+		TN_PY_CALL(op->cache, rc = tn_save_layer(op->save, layer, event, value));
+	}
 	if (rc) {
 		tn_py_raise(rc);
 		return -1;
 	}
-	op->given[layer / 8] |= (uint8_t)(1u << layer % 8);
-	op->ngiven++;
+	if (h->waiting)
+		h->waiting->final[layer] = (struct tn_py_final){true, event, value};
+	all->given[layer / 8] |= (uint8_t)(1u << layer % 8);
+	all->ngiven++;
 	return 0;
 }
 
-static int commit(struct tn_py_op *op)
+static int commit(struct tn_py_handle *h)
 {
-	int rc;
+	int rc = 0;
 
-	if (op->committed)
-		return 0;
-	if (!tn_py_enter(op->cache))
+	for (struct tn_py_op *op = h->op; op && rc == 0; op = op->next) {
+		if (!op->cache || tn_py_op_waits(op) || op->committed)
+			continue;
+		if (!tn_py_enter(op->cache))
+			return -1;
+		TN_PY_CALL(op->cache, rc = tn_save_commit(op->save));
+		op->committed = rc == 0;
+	}
+	if (rc) {
+		tn_py_raise(rc);
 		return -1;
-	TN_PY_CALL(op->cache, rc = tn_save_commit(op->save));
+	}
+	if (h->waiting)
+		h->waiting->commit = true;
+	return 0;
+}
+
+static int forget(struct tn_py_handle *h)
+{
+	int rc = 0;
+
+	if (h->op->committed || h->op->aborted)
+		return 0;
+	tn_py_handle_forget(h);
+	for (struct tn_py_op *op = h->op; op && rc == 0; op = op->next) {
+		if (!op->cache || op->aborted)
+			continue;
+		if (!tn_py_enter(op->cache))
+			return -1;
+		TN_PY_CALL(op->cache, rc = tn_save_abort(op->save));
+		op->aborted = rc == 0;
+	}
 	if (rc)
 		tn_py_raise(rc);
-	else
-		op->committed = true;
 	return rc ? -1 : 0;
 }
 
-static int forget(struct tn_py_op *op)
+static struct tn_py_op *first_waiting(struct tn_py_op *op)
 {
-	int rc;
-
-	if (op->committed || op->aborted)
-		return 0;
-	if (!tn_py_enter(op->cache))
-		return -1;
-	TN_PY_CALL(op->cache, rc = tn_save_abort(op->save));
-	if (rc)
-		tn_py_raise(rc);
-	else
-		op->aborted = true;
-	return rc ? -1 : 0;
+	while (!tn_py_op_waits(op))
+		op = op->next;
+	return op;
 }
 
-static PyObject *end_until(struct tn_py_op *op, uint64_t deadline_ns)
+/* Parts that wait begin when one before them has ended. Return: 0; -ETIMEDOUT: not all of it is over; an error; maybe with an exception */
+static int end_parts(struct tn_py_handle *h, uint64_t deadline_ns)
 {
-	int rc;
+	int first = 0;
 
-	if (!op->cache)
-		return result_of(op); /* ended before */
-	rc = tn_py_op_end_until(op, deadline_ns, NULL);
+	for (struct tn_py_op *op = h->op; op; op = op->next) {
+		int rc;
+
+		if (tn_py_op_waits(op) && tn_py_handle_begin(h, op))
+			return -EBADF;
+		if (!op->cache)
+			continue;
+		rc = tn_py_op_end_until(op, deadline_ns, NULL);
+		if (PyErr_Occurred())
+			return -EBADF;
+		if (rc == -EBUSY)
+			return -ETIMEDOUT;
+		if (rc == -EINVAL)
+			return rc; /* neither committed nor aborted: it goes on */
+		tn_py_op_over(op);
+		first = first ? first : rc;
+		if (h->waiting && tn_py_handle_begin(h, first_waiting(op)))
+			return -EBADF;
+	}
+	return first;
+}
+
+static PyObject *end_until(struct tn_py_handle *h, uint64_t deadline_ns)
+{
+	int rc = end_parts(h, deadline_ns);
+
 	if (PyErr_Occurred())
 		return NULL;
-	if (rc == -EBUSY)
-		return tn_py_raise_text(-ETIMEDOUT, "the save is still under way: call end() again");
-	if (rc == -EINVAL)
-		return tn_py_raise(rc); /* neither committed nor aborted: it goes on */
-	tn_py_op_over(op);
-	return rc ? tn_py_raise(rc) : result_of(op);
+	if (rc == -ETIMEDOUT && !tn_py_handle_over(h))
+		return tn_py_raise_text(rc, "the save is still under way: call end() again");
+	return rc ? tn_py_raise(rc) : result_of(h);
 }
 
-/* The event lives as long as the save may wait for it. */
-static bool keep_event(struct tn_py_op *op, PyObject *event)
+/* The event lives as long as a part may wait for it. */
+static bool keep_event(struct tn_py_handle *h, PyObject *event)
 {
-	if (!op->events)
-		op->events = PyList_New(0);
-	return op->events && PyList_Append(op->events, event) == 0;
+	for (struct tn_py_op *op = h->op; op; op = op->next) {
+		if (!op->cache)
+			continue;
+		if (!op->events)
+			op->events = PyList_New(0);
+		if (!op->events || PyList_Append(op->events, event))
+			return false;
+	}
+	return true;
 }
 
 /* ---- methods ------------------------------------------------------------------------------------------------------------ */
 
-static struct tn_py_op *alive(PyObject *self)
+static struct tn_py_handle *live(PyObject *self)
 {
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
-
-	if (op->cache)
-		return op;
-	tn_py_raise_text(-EBADF, "the save has ended before");
-	return NULL;
+	return tn_py_handle_live(self, "the save has ended before");
 }
 
 static PyObject *save_layer(PyObject *self, PyObject *args)
 {
-	struct tn_py_op *op = alive(self);
+	struct tn_py_handle *h = live(self);
 	const struct tn_event *event = NULL;
 	PyObject *object = Py_None;
 	unsigned long long value = 0;
 	unsigned layer;
 
-	if (!op || !PyArg_ParseTuple(args, "I|OK", &layer, &object, &value))
+	if (!h || !PyArg_ParseTuple(args, "I|OK", &layer, &object, &value))
 		return NULL;
 	if (object != Py_None && !PyObject_TypeCheck(object, tn_py_event_type))
 		return PyErr_Format(PyExc_TypeError, "an Event is wanted");
-	if (layer >= op->layers)
-		return PyErr_Format(PyExc_IndexError, "layer %u of %u", layer, op->layers);
+	if (layer >= h->op->layers)
+		return PyErr_Format(PyExc_IndexError, "layer %u of %u", layer, h->op->layers);
 	if (object != Py_None) {
 		event = ((struct tn_py_event *)object)->e;
 		if (!event)
 			return tn_py_raise_text(-EBADF, "the event was closed");
-		if (!keep_event(op, object))
+		if (!keep_event(h, object))
 			return NULL;
 	}
-	return give_layer(op, layer, event, value) ? NULL : Py_NewRef(Py_None);
+	return give_layer(h, layer, event, value) ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *save_commit(PyObject *self, PyObject *nothing)
 {
-	struct tn_py_op *op = alive(self);
+	struct tn_py_handle *h = live(self);
 
-	return !op || commit(op) ? NULL : Py_NewRef(Py_None);
+	return !h || commit(h) ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *save_abort(PyObject *self, PyObject *nothing)
 {
-	struct tn_py_op *op = alive(self);
+	struct tn_py_handle *h = live(self);
 
-	return !op || forget(op) ? NULL : Py_NewRef(Py_None);
+	return !h || forget(h) ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *save_end(PyObject *self, PyObject *args, PyObject *kw)
@@ -266,21 +330,23 @@ static PyObject *save_end(PyObject *self, PyObject *args, PyObject *kw)
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O", names, &timeout) || tn_py_deadline(timeout, &deadline_ns))
 		return NULL;
-	return end_until(((struct tn_py_handle *)self)->op, deadline_ns);
+	return end_until((struct tn_py_handle *)self, deadline_ns);
 }
 
 static PyObject *save_finish(PyObject *self, PyObject *nothing)
 {
-	struct tn_py_op *op = alive(self);
+	struct tn_py_handle *h = live(self);
+	const struct tn_py_op *op;
 
-	if (!op)
+	if (!h)
 		return NULL;
+	op = h->op;
 	for (uint32_t layer = 0; layer < op->layers && !op->committed && !op->aborted; layer++)
-		if (!(op->given[layer / 8] >> layer % 8 & 1) && give_layer(op, layer, NULL, 0))
+		if (!(op->given[layer / 8] >> layer % 8 & 1) && give_layer(h, layer, NULL, 0))
 			return NULL;
-	if (!op->aborted && commit(op))
+	if (!op->aborted && commit(h))
 		return NULL;
-	return end_until(op, TN_FOREVER);
+	return end_until(h, TN_FOREVER);
 }
 
 static PyObject *save_enter(PyObject *self, PyObject *nothing)
@@ -291,18 +357,18 @@ static PyObject *save_enter(PyObject *self, PyObject *nothing)
 /* A body that raised, or that has not given all layers, leaves nothing visible. */
 static PyObject *save_exit(PyObject *self, PyObject *args)
 {
-	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
+	struct tn_py_handle *h = (struct tn_py_handle *)self;
 	PyObject *raised, *value, *trace, *result;
 
 	if (!PyArg_ParseTuple(args, "OOO", &raised, &value, &trace))
 		return NULL;
-	if (op->cache && !op->committed && !op->aborted) {
-		bool whole = raised == Py_None && op->ngiven == op->layers;
+	if (!tn_py_handle_over(h) && !h->op->committed && !h->op->aborted) {
+		bool whole = raised == Py_None && h->op->ngiven == h->op->layers;
 
-		if (whole ? commit(op) : forget(op))
+		if (whole ? commit(h) : forget(h))
 			return NULL;
 	}
-	result = end_until(op, TN_FOREVER);
+	result = end_until(h, TN_FOREVER);
 	if (!result)
 		return NULL;
 	Py_DECREF(result);
@@ -311,16 +377,24 @@ static PyObject *save_exit(PyObject *self, PyObject *args)
 
 static PyObject *get_outcome(PyObject *self, void *arg)
 {
-	const struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
+	const struct tn_py_handle *h = (struct tn_py_handle *)self;
+	PyObject *out, *part;
 
-	return op->cache ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize((const char *)op->outcome, (Py_ssize_t)op->n);
+	if (!tn_py_handle_over(h))
+		return Py_NewRef(Py_None);
+	out = PyBytes_FromStringAndSize((const char *)h->op->outcome, (Py_ssize_t)h->op->n);
+	for (const struct tn_py_op *op = h->op->next; op && out; op = op->next) {
+		part = PyBytes_FromStringAndSize((const char *)op->outcome, (Py_ssize_t)op->n);
+		PyBytes_ConcatAndDel(&out, part);
+	}
+	return out;
 }
 
 static PyObject *get_result(PyObject *self, void *arg)
 {
-	const struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
+	const struct tn_py_handle *h = (struct tn_py_handle *)self;
 
-	return op->cache ? Py_NewRef(Py_None) : result_of(op);
+	return tn_py_handle_over(h) ? result_of(h) : Py_NewRef(Py_None);
 }
 
 static PyGetSetDef getset[] = {

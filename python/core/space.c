@@ -49,6 +49,15 @@ static bool identity_from(PyObject *kw, struct identity *out)
 	return false;
 }
 
+static uint32_t window_of(const struct tn_shard *shard, const struct tn_geometry *g)
+{
+	uint64_t tokens = tn_geometry_block_tokens(g);
+
+	if (shard->match_rule == TN_MATCH_EXACT)
+		return 1;
+	return shard->match_rule == TN_MATCH_WINDOW ? (uint32_t)((shard->window_tokens + tokens - 1) / tokens) : 0;
+}
+
 static PyObject *space_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
 	struct tn_py_cache *cache;
@@ -75,8 +84,13 @@ static PyObject *space_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 		else
 			tn_py_link_add(&cache->children[TN_PY_SPACES], &self->link);
 	}
-	if (rc == 0)
+	if (rc == 0) {
+		uint32_t most = tn_space_op_blocks(self->s);
+
+		self->window = window_of(&i.shard, &self->geometry);
+		self->most = most ? most : 1;
 		return (PyObject *)self;
+	}
 	Py_DECREF((PyObject *)self);
 	return NULL;
 }
@@ -186,6 +200,20 @@ static PyObject *space_keys_from_hashes(PyObject *self, PyObject *args, PyObject
 
 /* ---- other calls ---------------------------------------------------------------------------------------------------------- */
 
+/* In parts of what one call takes. What is not looked for any more, because too much is under way, does not count. */
+static long prefetch(const struct tn_py_space *space, const struct tn_key *keys, size_t n, uint64_t deadline_ns)
+{
+	size_t at = 0, want;
+	int rc;
+
+	do {
+		want = n - at < space->most ? n - at : space->most;
+		rc = tn_prefetch(space->s, keys + at, want, deadline_ns);
+		at += rc > 0 ? (size_t)rc : 0;
+	} while (rc > 0 && at < n);
+	return rc < 0 && at == 0 ? rc : (long)at;
+}
+
 static PyObject *space_prefetch(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"keys", "timeout", NULL};
@@ -193,15 +221,15 @@ static PyObject *space_prefetch(PyObject *self, PyObject *args, PyObject *kw)
 	struct tn_py_space *space;
 	uint64_t deadline_ns;
 	Py_buffer keys;
+	long rc = -1;
 	size_t n;
-	int rc = -1;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O", names, &packed, &timeout) || tn_py_deadline(timeout, &deadline_ns) ||
 	    tn_py_keys(packed, &keys, &n))
 		return NULL;
 	space = enter(self);
 	if (space) {
-		TN_PY_CALL(space->cache, rc = tn_prefetch(space->s, keys.buf, n, deadline_ns));
+		TN_PY_CALL(space->cache, rc = prefetch(space, keys.buf, n, deadline_ns));
 		if (rc < 0)
 			tn_py_raise(rc);
 	}

@@ -49,7 +49,7 @@ class Completion(NamedTuple):
     """A load or save that has made progress (Cache.completions).
 
     tag: of its options; is_load; ended: its end() has nothing to wait for; ready_layers: loads: so many layers need no wait; good_blocks: loads: length
-    of the good prefix so far.
+    of the good prefix so far. One of more than max_op_blocks blocks is told part by part, with the same tag, and the numbers of the part.
     """
     tag: int
     is_load: bool
@@ -99,6 +99,9 @@ class Space(_core.Space):
         higher first; input_tokens: that the engine computes beyond the load; start_ns: CLOCK_MONOTONIC time from which layer 0 can be computed; tag: for
         Cache.completions.
 
+        More blocks than one operation takes (max_op_blocks, 8,192) are loaded in parts that read as one. Each takes one of max_ops; those for which there is
+        no place at first begin when a part before them has arrived. Only event() of such a load raises InvalidValue.
+
         Returns a Load. Blocks that are not there are no error. Raises InvalidValue (a page out of range, given twice, or still part of another load or save),
         Again (too much under way), BufferError (an array has moved), Closed, OwnerGone.
         """
@@ -111,6 +114,9 @@ class Space(_core.Space):
 
         keys, source, pages, axes: as of load. Options: parent: the key before the first one, if that does not begin the prompt; partial_last: the last block
         holds a prompt's unfinished tail; priority: -128 to 127, for eviction; ttl: seconds, after which it is not found any more; tag.
+
+        More blocks than one operation takes are saved in parts, as of load. A part that finds no place (max_ops, the write backlog) waits until one before
+        it has ended: end() and finish() begin it. If there is none, its blocks have failed, with EAGAIN as the error of the result.
 
         Returns a Save: finish() does the rest at once, or layer(), commit() and end(). Raises InvalidValue, Again (the write backlog is full: nothing was begun,
         leave these blocks out or ask again), BufferError, Closed, OwnerGone.
