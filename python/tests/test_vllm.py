@@ -18,7 +18,7 @@ import unittest.mock
 
 from tenuto import _core
 from tenuto.vllm import layout
-from tenuto.vllm.store import Config, Stats, Store, fingerprint, size_of
+from tenuto.vllm.store import Config, Stats, Store, fingerprint
 
 try:
     import vllm  # noqa: F401
@@ -71,11 +71,13 @@ class Layouts(unittest.TestCase):
 
 
 class Configurations(unittest.TestCase):
-    def test_sizes(self):
-        self.assertEqual([size_of(v, "x") for v in (5, "5", "4KiB", "4GB", "1.5g", "2 TiB")], [5, 5, 4096, 4 << 30, 3 << 29, 2 << 40])
-        for wrong in ("4 apples", True, None, 1.5):
-            with self.assertRaises(ValueError):
-                size_of(wrong, "x")
+    def test_all_options_of_a_cache_are_read_so(self):
+        read = Config({"path": "/x", "disk_bytes": "64GB", "max_ops": "128", "read_only": "false", "verify": "true", "durability_ms": "never"}).options
+        self.assertEqual(read, {"disk_bytes": 64 * 10**9, "max_ops": 128, "read_only": False, "verify": True, "durability_ms": 2**32 - 1})
+        for name, value in (("disk_bytes", "-1GiB"), ("max_op_blocks", -8), ("read_only", "no"), ("retry_s", -1), ("offload_lag_ms", "soon"), ("tenant", None),
+                            ("policy", True)):
+            with self.subTest(name=name), self.assertRaisesRegex(ValueError, name):
+                Config({"path": "/x", name: value})
 
     def test_what_is_not_known_is_named(self):
         with self.assertRaisesRegex(ValueError, "disk_byte.*There are"):

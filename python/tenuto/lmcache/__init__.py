@@ -11,7 +11,8 @@ import logging
 import threading
 
 from tenuto import _core
-from tenuto.vllm.store import Config, Store, size_of
+from tenuto.options import count_of, seconds_of, size_of
+from tenuto.vllm.store import Config, Store
 
 OPTIONS = ("load_timeout_s", "save_timeout_s", "stage_bytes", "threads")
 
@@ -35,9 +36,9 @@ class TenutoConnector:
         config = Config(params, extra=OPTIONS)
         log = _logger()
         self._client = client = _core.ObjectClient(
-            tenant=config.tenant, revision=config.revision, load_timeout=float(params.get("load_timeout_s", 10.0)),
-            save_timeout=float(params.get("save_timeout_s", 30.0)), stage_bytes=size_of(params.get("stage_bytes", 64 << 20), "stage_bytes"),
-            threads=int(params.get("threads", 2)))
+            tenant=config.tenant, revision=config.revision, load_timeout=seconds_of(params.get("load_timeout_s", 10.0), "load_timeout_s"),
+            save_timeout=seconds_of(params.get("save_timeout_s", 30.0), "save_timeout_s"), stage_bytes=size_of(params.get("stage_bytes", 64 << 20), "stage_bytes"),
+            threads=count_of(params.get("threads", 2), "threads", 1))
         # The client's own methods: nothing stands between LMCache and C.
         self.event_fd, self.drain_completions = client.event_fd, client.drain_completions
         self.submit_batch_get, self.submit_batch_set = client.submit_batch_get, client.submit_batch_set

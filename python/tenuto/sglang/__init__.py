@@ -16,8 +16,9 @@ import time
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
 
 from tenuto import _core
+from tenuto.options import seconds_of, size_of
 from tenuto.sglang.pages import pages_of
-from tenuto.vllm.store import GONE, Config, Store, fingerprint, size_of
+from tenuto.vllm.store import GONE, Config, Store, fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,8 @@ class TenutoStorage(HiCacheStorage):
             paths = given["path"] if isinstance(given["path"], (list, tuple)) else [given["path"]]
             given = {k: v for k, v in given.items() if k in (*OPTIONS, "tenant", "revision", "retry_s", "instance", "token")} | {"store": paths[0]}
         self.settings = Config(given, OPTIONS)
-        self.load_timeout_s, self.save_timeout_s = float(given.get("load_timeout_s", 10.0)), float(given.get("save_timeout_s", 30.0))
+        self.load_timeout_s = seconds_of(given.get("load_timeout_s", 10.0), "load_timeout_s")
+        self.save_timeout_s = seconds_of(given.get("save_timeout_s", 30.0), "save_timeout_s")
         self.stage_bytes = size_of(given.get("stage_bytes", 0), "stage_bytes")
         self.store = Store(self.settings, f"sglang {self.settings.paths}", logger.info, logger.warning)
         until = time.monotonic() + BESIDE_S

@@ -24,6 +24,7 @@ from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 from tenuto import _core
+from tenuto.options import count_of, flag_of, seconds_of
 from tenuto.vllm.scheduler import Scheduler
 from tenuto.vllm.store import Config, Store, fingerprint, size_of
 from tenuto.vllm.worker import Worker
@@ -85,8 +86,8 @@ class Model:
         self.saves = rank % copies == 0
         self.pp_size = parallel.pipeline_parallel_size
         self.pp_rank = getattr(parallel, "rank", 0) // tp % self.pp_size
-        self.writes = config.given.get("save", True)
-        self.min_blocks = max(1, int(config.given.get("min_load_blocks", 1)))
+        self.writes = flag_of(config.given.get("save", True), "save")
+        self.min_blocks = count_of(config.given.get("min_load_blocks", 1), "min_load_blocks", 1)
         self.layout = kv_cache_config.kv_cache_layout
         events = vllm_config.kv_events_config
         self.events = bool(events and events.enable_kv_cache_events)
@@ -154,7 +155,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
                 given["socket"] = config.socket or socket
             return Store(Config(given), self._name, logger.info, logger.warning)
 
-        return self.worker_class(self._model, connect, float(config.given.get("load_timeout_s", 10.0)), size_of(config.given.get("stage_bytes", 0), "stage_bytes"),
+        return self.worker_class(self._model, connect, seconds_of(config.given.get("load_timeout_s", 10.0), "load_timeout_s"), size_of(config.given.get("stage_bytes", 0), "stage_bytes"),
                       self._layerwise, logger.warning)
 
     @property

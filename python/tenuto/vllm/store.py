@@ -12,33 +12,20 @@ import threading
 import time
 
 from tenuto import _core
+from tenuto.options import count_of, flag_of, ms_of, seconds_of, size_of, text_of
 
 #: What ends a use of a cache, and not only one call: the owner has gone, hangs, or the cache was closed.
 GONE = (_core.OwnerGone, _core.Closed, _core.Forked)
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler")
-_CACHE_NUMBERS = ("disk_bytes", "host_bytes", "max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers",
-                  "write_bytes_per_day", "write_backlog_bytes", "header_cache_bytes", "offload_lag_ms", "durability_ms")
+_CACHE_NUMBERS = {**dict.fromkeys(("disk_bytes", "host_bytes", "write_bytes_per_day", "write_backlog_bytes", "header_cache_bytes"), size_of),
+                  **dict.fromkeys(("max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers"), count_of),
+                  **dict.fromkeys(("offload_lag_ms", "durability_ms"), ms_of)}
 _CACHE_FLAGS = ("verify", "read_only")
 _COMMON = ("path", "socket", "store", "token", "serve", "tenant", "revision", "retry_s")
 
 #: Caches that this process has opened, by the socket that they are served at: who runs beside the owner uses its cache, and not the socket.
 _owned = {}
-
-
-def size_of(value, name):
-    """Bytes: a number, or a text such as "4GiB". Raises ValueError with the name."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ValueError(f"{name}: a number, or a text such as \"4GiB\", is wanted, not {value!r}")
-    if isinstance(value, int):
-        return value
-    text = value.strip().lower().removesuffix("b").removesuffix("i")
-    unit = text[-1:] if text[-1:] in _UNITS else ""
-    try:
-        return int(float(text.removesuffix(unit)) * _UNITS[unit])
-    except ValueError:
-        raise ValueError(f"{name}: {value!r} is no size") from None
 
 
 class Config:
@@ -58,13 +45,13 @@ class Config:
                              'cache) and "store" (a directory whose owner serves it) is wanted')
         self.token = given.get("token")
         self.serve = given.get("serve")
-        self.tenant = str(given.get("tenant", ""))
-        self.revision = str(given.get("revision", ""))
-        self.retry_s = float(given.get("retry_s", 1.0))
+        self.tenant = text_of(given.get("tenant", ""), "tenant")
+        self.revision = text_of(given.get("revision", ""), "revision")
+        self.retry_s = seconds_of(given.get("retry_s", 1.0), "retry_s")
         self.instance = given.get("instance") or "default"
-        self.options = {n: str(given[n]) for n in _CACHE_TEXTS if n in given}
-        self.options.update({n: size_of(given[n], n) for n in _CACHE_NUMBERS if n in given})
-        self.options.update({n: bool(given[n]) for n in _CACHE_FLAGS if n in given})
+        self.options = {n: text_of(given[n], n) for n in _CACHE_TEXTS if n in given}
+        self.options.update({n: read(given[n], n) for n, read in _CACHE_NUMBERS.items() if n in given})
+        self.options.update({n: flag_of(given[n], n) for n in _CACHE_FLAGS if n in given})
         if not self.paths and self.options:
             wrong = sorted(set(self.options) - {"instance"})
             if wrong:

@@ -27,6 +27,7 @@ from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadingCounterMetad
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from tenuto import _core
+from tenuto.options import flag_of, seconds_of
 from tenuto.vllm.store import GONE, Config, Stats, Store, fingerprint, now
 
 logger = init_logger(__name__)
@@ -84,7 +85,7 @@ class TenutoTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         options.pop("backpressure", None)
         config = Config(options, _OPTIONS)
-        self._timeout_s = float(options.get("load_timeout_s", 10.0))
+        self._timeout_s = seconds_of(options.get("load_timeout_s", 10.0), "load_timeout_s")
         self._spec, self._config = offloading_spec, config
         self._rows, self._row_bytes = primary_kv_view.shape
         self._geometry = geometry_of(self._row_bytes)
@@ -98,7 +99,7 @@ class TenutoTier(SecondaryTierManager):
         self._later, self._wanted, self._idle = [], [], threading.Condition(self._lock)
         self._stats = Stats()
         events = getattr(offloading_spec, "kv_events_config", None)
-        self._events = bool(options.get("enable_kv_events") and events and events.enable_kv_cache_events)
+        self._events = bool(flag_of(options.get("enable_kv_events", False), "enable_kv_events") and events and events.enable_kv_cache_events)
         self._names, self._cursor = OrderedDict(), None
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="tenuto-tier", daemon=True)
