@@ -5,9 +5,12 @@
     kv, n = store.prefill(model, ids)                    # ids: [1, tokens]; the first n tokens were restored, all else computed and saved
     out = model.generate(ids, past_key_values=kv, ...)   # generate computes what kv lacks: at least the last token
 
-A prefix is restored and saved in whole blocks, layer by layer: attention of the first layers runs while the others still come (Prefixes.restore), and a layer is on
-its way to the cache as soon as it was computed (Prefixes.saving). Layers with full attention and one sequence at a time; any number of KV heads, float32, float16 or
-bfloat16. The identity of a prefix is the model's name, revision, dtype and rotary settings: name each set of weights by a name of its own.
+A prefix is restored and saved in whole blocks, layer by layer: attention of the first layers runs while the others still come (Prefixes.restore), and a layer is
+on its way to the cache as soon as it was computed (Prefixes.saving). Layers with full attention and one sequence at a time; any number of KV heads, float32,
+float16 or bfloat16. The identity of a prefix is the model's name, revision, dtype and rotary settings: name each set of weights by a name of its own.
+
+What tokens do not say goes into `extra`: bytes that name the images or the sound of a prompt, the LoRA adapter, a soft prompt. Prefixes with other bytes never
+match. What cannot be restored by tokens and extra raises ValueError, when Prefixes is made or with the prompt.
 """
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ except ImportError as e:
 
 import tenuto
 
+MODAL = ('image', 'video', 'audio', 'speech', 'vision')
 NAMES = {torch.float32: 'fp32', torch.float16: 'fp16', torch.bfloat16: 'bf16'}
 
 
@@ -34,10 +38,66 @@ class Shorter(Exception):
         self.good = good
 
 
+def rope_settings(config: Any) -> dict[str, Any]:
+    return getattr(config, 'rope_parameters', None) or {k: getattr(config, k, None) for k in ('rope_theta', 'rope_scaling')}
+
+
 def rotary_of(config: Any) -> str:
     """The rotary settings of a configuration, as text that is the same in every process."""
-    settings = getattr(config, 'rope_parameters', None) or {k: getattr(config, k, None) for k in ('rope_theta', 'rope_scaling')}
-    return json.dumps(settings, sort_keys=True, default=str)
+    return json.dumps(rope_settings(config), sort_keys=True, default=str)
+
+
+class Rope:
+    """Up to how many tokens the keys of a prompt depend on its tokens alone.
+
+    long: LongRoPE: a forward pass that ends behind so many tokens has other factors, for all of its tokens. most: dynamic NTK: from so many tokens on keys
+    depend on what the model has computed before.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.long: int | None = None
+        self.most: int | None = None
+        settings = rope_settings(config)
+        for one in [settings, *settings.values()]:  # some models have settings for each kind of layers
+            if not isinstance(one, dict):
+                continue
+            kind = str(one.get('rope_type') or one.get('type') or '')
+            if kind in ('longrope', 'su'):
+                self.long = one.get('original_max_position_embeddings') or getattr(config, 'original_max_position_embeddings', None)
+                self.long = self.long or config.max_position_embeddings
+            elif 'dynamic' in kind:
+                self.most = config.max_position_embeddings
+
+    def is_long(self, tokens: int) -> bool:
+        return self.long is not None and tokens > self.long
+
+
+def layers_of(config: Any) -> int:
+    """How many layers keep keys and values of their own. Raises ValueError for those that tokens do not name."""
+    kinds = getattr(config, 'layer_types', None) or getattr(config, 'layers_block_type', None)
+    if kinds is None:
+        limits = {'sliding_attention': 'sliding_window', 'chunked_attention': 'attention_chunk_size'}
+        kinds = [kind for kind, name in limits.items() if getattr(config, name, None) is not None] or ['full_attention']
+    if not set(kinds) <= {'full_attention', 'attention'}:
+        raise ValueError(f'layers of the kinds {sorted(set(kinds))}: only full attention can be restored by prefix')
+    for name, why in (('kv_lora_rank', 'keys and values of latent attention (MLA) have other shapes; the adapters of vLLM and SGLang keep them'),
+                      ('cross_attention_layers', 'cross attention depends on what is no token of the prompt'),
+                      ('is_encoder_decoder', 'only decoders can be restored by prefix'),
+                      ('use_bidirectional_attention', 'keys depend on tokens behind them')):
+        if getattr(config, name, None):
+            raise ValueError(f'{name} is {getattr(config, name)!r}: {why}')
+    return int(config.num_hidden_layers - (getattr(config, 'num_kv_shared_layers', None) or 0))
+
+
+def configs_of(config: Any) -> list[Any]:
+    """A configuration, and those within it: of text, images and sound."""
+    return [config, *(c for value in vars(config).values() if hasattr(value, 'model_type') for c in configs_of(value))]
+
+
+def placeholders(config: Any) -> dict[int, str]:
+    """Token ids that stand for images, sound or video, with the names that the configuration has for them."""
+    return {value: name for c in configs_of(config) for name, value in vars(c).items()
+            if type(value) is int and any(kind in name for kind in MODAL) and name.endswith(('token_id', 'token_index'))}
 
 
 def past(model: Any, kv: Cache) -> dict[str, Cache]:
@@ -50,69 +110,140 @@ class Prefixes:
 
     cache: of tenuto. config: the model's; name, revision: of its weights. dtype: of keys and values. page_tokens, pages_per_block: what is saved and
     restored is a multiple of their product, 256 tokens by default. tp_rank, tp_size: this process has so many-th share of the KV heads.
-    Raises ValueError for layers that are not plain full attention.
+
+    All calls with a prompt take extra, and attention_mask: that of the model's call, if there is one. They raise ValueError for several sequences, for
+    padding, for placeholders of images or sound without extra, and for prompts whose keys depend on more than their tokens (dynamic RoPE).
+    Raises ValueError for models with layers that are not plain full attention.
     """
 
     def __init__(self, cache: tenuto.Cache, config: Any, name: str, *, revision: str = '', dtype: torch.dtype = torch.float32, page_tokens: int = 16,
                  pages_per_block: int = 16, tenant: str = '', tp_rank: int = 0, tp_size: int = 1) -> None:
-        config = config.get_text_config(decoder=True) if hasattr(config, 'get_text_config') else config
-        kinds = set(getattr(config, 'layer_types', None) or ['full_attention'])
-        if kinds != {'full_attention'}:
-            raise ValueError(f'layers of the kinds {sorted(kinds)}: only full attention can be restored by prefix')
-        heads = getattr(config, 'num_key_value_heads', None) or config.num_attention_heads
+        whole, config = config, config.get_text_config(decoder=True) if hasattr(config, 'get_text_config') else config
+        if getattr(whole, 'model_type', None) == 'paligemma':
+            raise ValueError('paligemma attends to its whole prompt from each token: keys depend on tokens behind them')
+        self.layers, self._rope, self._placeholders = layers_of(config), Rope(config), placeholders(whole)
+        self._modal = sorted(name for c in configs_of(whole) for name, value in vars(c).items()
+                             if name in [f'{kind}_config' for kind in MODAL] and value is not None)
+        if dtype not in NAMES:
+            raise ValueError(f'keys and values of {dtype}: {", ".join(map(str, NAMES))} can be kept')
+        heads = getattr(config, 'num_key_value_heads', None) or getattr(config, 'num_attention_heads', None)
+        if not heads:
+            raise ValueError(f'{type(config).__name__} has no num_attention_heads: only models with attention can be restored by prefix')
         if heads % tp_size:
             raise ValueError(f'{heads} KV heads cannot be divided among {tp_size}')
         self.cache, self.dtype, self.tp_rank, self.tp_size = cache, dtype, tp_rank, tp_size
-        self.layers, self.heads = config.num_hidden_layers, heads // tp_size
+        self.heads = heads // tp_size
         self.head_dim = getattr(config, 'head_dim', None) or config.hidden_size // config.num_attention_heads
         self._config, self._name = config, name
         self._identity = {'revision': revision, 'kv_dtype': NAMES[dtype], 'rotary': rotary_of(config), 'tenant': tenant}
         self._pages = (page_tokens, pages_per_block)
         self.geometry = self._geometry(heads // tp_size)
         self.space = self._space(tp_rank, tp_size)
+        self._long_space = self._space(tp_rank, tp_size, True) if self._rope.long else self.space
         self.block_tokens = self.geometry.block_tokens
 
     def _geometry(self, heads: int) -> tenuto.Geometry:
         planes = tenuto.kv_planes(heads, self.head_dim, 8 * self.dtype.itemsize)
         return tenuto.Geometry(self.layers, planes, *self._pages, page_order=tenuto.HND)
 
-    def _space(self, rank: int, size: int) -> tenuto.Space:
+    def _space(self, rank: int, size: int, long: bool = False) -> tenuto.Space:
         heads = self.heads * self.tp_size // size
-        return self.cache.space(self._name, self._geometry(heads), tp_rank=rank, tp_size=size, **self._identity)
+        identity = {**self._identity, 'rotary': self._identity['rotary'] + ' long'} if long else self._identity
+        return self.cache.space(self._name, self._geometry(heads), tp_rank=rank, tp_size=size, **identity)
 
-    def keys(self, ids: torch.Tensor) -> bytes:
+    def space_of(self, tokens: int) -> tenuto.Space:
+        """Where the blocks of a prompt of so many tokens are: with LongRoPE long prompts have keys of their own."""
+        return self._long_space if self._rope.is_long(tokens) else self.space
+
+    def keys(self, ids: torch.Tensor, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> bytes:
         """Packed keys of a prompt's whole blocks. ids: [1, tokens] or [tokens]."""
         if ids.dim() == 2 and ids.shape[0] != 1:
             raise ValueError(f'ids of shape {tuple(ids.shape)}: one sequence at a time')
-        return self.space.keys(ids.reshape(-1).to('cpu', torch.int64).contiguous())
+        tokens = ids.reshape(-1).to('cpu', torch.int64).contiguous()
+        if self._rope.most is not None and len(tokens) >= self._rope.most:
+            raise ValueError(f'a prompt of {len(tokens)} tokens: with dynamic RoPE keys depend on earlier prompts from max_position_embeddings on '
+                             f'({self._rope.most}); compute it without a cache')
+        self._check_padding(tokens, attention_mask)
+        if not extra:
+            self._check_placeholders(tokens)
+        return self.space.keys(tokens, extra)
 
-    def match(self, ids: torch.Tensor) -> int:
+    def _check_padding(self, tokens: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
+        """Whether each token counts. Without a mask tokens that pad are told by their id, unless a prompt may begin or end with it."""
+        if attention_mask is not None:
+            if not bool(attention_mask.all()):
+                raise ValueError('attention_mask has zeros: padding moves the tokens behind it. Cut the padding off, and give the prompt alone')
+            return
+        pad, bos, eos = (getattr(self._config, name, None) for name in ('pad_token_id', 'bos_token_id', 'eos_token_id'))
+        if not isinstance(pad, int) or not len(tokens):
+            return
+        special = pad == bos or pad == eos or (isinstance(eos, (list, tuple)) and pad in eos)
+        if bool((tokens[:2] == pad).all() if special else tokens[0] == pad) or (not special and bool(tokens[-1] == pad)):
+            raise ValueError(f'ids begin or end with pad_token_id ({pad}): cut the padding off, and give the prompt alone; or give attention_mask, '
+                             'if these tokens count')
+
+    def _check_placeholders(self, tokens: torch.Tensor) -> None:
+        if self._modal and not self._placeholders:
+            raise ValueError(f'the model has {" and ".join(self._modal)}, and its configuration does not say which tokens stand for what they see: give '
+                             'extra, bytes that name it, such as a hash')
+        for token in torch.unique(tokens).tolist() if self._placeholders else ():
+            if token in self._placeholders:
+                raise ValueError(f'ids have token {token} ({self._placeholders[token]}), which does not say what it stands for: give extra, bytes that '
+                                 'name it, such as a hash of pixel_values')
+
+    def _most(self, ids: torch.Tensor, tokens: int | None = None) -> tuple[int, int]:
+        """How many blocks may be restored, at least and at most; the least counts only if there is one.
+
+        Never all of the prompt. What stands for images is restored whole, so that the model wants either all of them or none.
+        """
+        flat = ids.reshape(-1)
+        most = (len(flat) - 1 if tokens is None else tokens) // self.block_tokens
+        stands = torch.isin(flat.to('cpu'), torch.tensor(list(self._placeholders), dtype=flat.dtype)).nonzero() if self._placeholders else ()
+        if not len(stands):
+            return 0, most
+        settings = rope_settings(self._config)
+        if any('mrope_section' in one for one in [settings, *settings.values()] if isinstance(one, dict)):
+            raise ValueError('positions behind an image depend on its size (mrope): prompts with images cannot be restored by prefix')
+        return int(stands[-1]) // self.block_tokens + 1, most
+
+    def match(self, ids: torch.Tensor, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> int:
         """Tokens of a prompt that can be restored: whole blocks, and never all of the prompt, since its last token must be computed."""
-        most = (ids.shape[-1] - 1) // self.block_tokens
-        return min(self.space.match(self.keys(ids)).blocks, most) * self.block_tokens
+        keys = self.keys(ids, extra=extra, attention_mask=attention_mask)
+        return self._enough(self.space_of(ids.shape[-1]).match(keys).blocks, ids) * self.block_tokens
+
+    def _enough(self, blocks: int, ids: torch.Tensor, tokens: int | None = None) -> int:
+        least, most = self._most(ids, tokens)
+        return min(blocks, most) if min(blocks, most) >= least else 0
 
     def stage(self, blocks: int, space: tenuto.Space | None = None) -> Stage:
         return Stage(self, blocks, space or self.space)
 
-    def restore(self, ids: torch.Tensor, tokens: int | None = None, *, lazy: bool = False, stored_tp: int | None = None) -> tuple[Cache, int]:
+    def restore(self, ids: torch.Tensor, tokens: int | None = None, *, lazy: bool = False, stored_tp: int | None = None, extra: bytes = b'',
+                attention_mask: torch.Tensor | None = None) -> tuple[Cache, int]:
         """A transformers cache with the first tokens of a prompt, and how many these are.
 
         tokens: at most so many (None: all that match). lazy: returns at once; each layer waits for its own bytes when the model reaches it, and raises Shorter if
         fewer blocks are good than were promised. stored_tp: the prefix was saved by so many TP shares, which are cut anew for this one.
+
+        The prompt's images are restored all together or not at all: give them to the model only if 0 tokens were restored. With LongRoPE the rest of a prompt
+        that is longer than original_max_position_embeddings is computed in passes that end behind it.
         """
+        keys, space = self.keys(ids, extra=extra, attention_mask=attention_mask), self.space_of(ids.shape[-1])
         if stored_tp not in (None, self.tp_size):
-            return self._restore_shares(ids, stored_tp)
-        found = self.space.match(self.keys(ids), pin=True)
-        most = (ids.shape[-1] - 1 if tokens is None else tokens) // self.block_tokens
-        blocks = min(found.blocks, most)
+            return self._restore_shares(ids, keys, stored_tp)
+        found = space.match(keys, pin=True)
+        blocks = self._enough(found.blocks, ids, tokens)
         if blocks == 0:
             found.unpin()
-            return Cache(layers=[DynamicLayer() for _ in range(self.layers)]), 0
-        loading = Loading(self, self.keys(ids), blocks, found)
+            return self._empty(), 0
+        loading = Loading(self, space, keys, blocks, found)
         if lazy:
             return Cache(layers=[RestoredLayer(loading, i) for i in range(self.layers)]), blocks * self.block_tokens
-        good = loading.all()
+        good = self._enough(loading.all(), ids, tokens)
         return self._filled(loading.stage, good), good * self.block_tokens
+
+    def _empty(self) -> Cache:
+        return Cache(layers=[DynamicLayer() for _ in range(self.layers)])
 
     def _filled(self, stage: Stage, blocks: int) -> Cache:
         layers = [DynamicLayer() for _ in range(self.layers)]
@@ -121,17 +252,17 @@ class Prefixes:
             layer.update(k, v)
         return Cache(layers=layers)
 
-    def _restore_shares(self, ids: torch.Tensor, stored_tp: int | None) -> tuple[Cache, int]:
+    def _restore_shares(self, ids: torch.Tensor, keys: bytes, stored_tp: int | None) -> tuple[Cache, int]:
         assert stored_tp is not None
-        spaces = [self._space(rank, stored_tp) for rank in range(stored_tp)]
-        keys = self.keys(ids)
+        spaces = [self._space(rank, stored_tp, self._rope.is_long(ids.shape[-1])) for rank in range(stored_tp)]
         with tenuto.match_all(spaces, keys, pin=True) as found:
-            blocks = min(found.blocks, (ids.shape[-1] - 1) // self.block_tokens)
+            blocks = self._enough(found.blocks, ids)
             loaded = [self.stage(blocks, space) for space in spaces] if blocks else []
             for space, stage in zip(spaces, loaded):
                 blocks = min(blocks, space.load(keys[:stage.blocks * tenuto.KEY_BYTES], stage.pool, range(stage.pages)).finish())
+        blocks = self._enough(blocks, ids)
         if not blocks:
-            return Cache(layers=[DynamicLayer() for _ in range(self.layers)]), 0
+            return self._empty(), 0
         stage = self.stage(blocks)
         for layer in range(self.layers):
             for block in range(blocks):
@@ -140,33 +271,54 @@ class Prefixes:
                 stage.fill(layer, block, into)
         return self._filled(stage, blocks), blocks * self.block_tokens
 
-    def save(self, ids: torch.Tensor, kv: Cache) -> tenuto.SaveResult:
-        """Save the whole blocks of a prompt whose keys and values a transformers cache holds."""
-        return self.saving(ids, kv, kv.get_seq_length()).finish()
+    def save(self, ids: torch.Tensor, kv: Cache, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> tenuto.SaveResult:
+        """Save the whole blocks of a prompt whose keys and values a transformers cache holds.
 
-    def saving(self, ids: torch.Tensor, kv: Cache, computed: int = 0) -> Saving:
+        With LongRoPE nobody can see which factors a long prompt in a cache has, and ValueError says so: saving, or prefill, save it while it is computed.
+        """
+        return self.saving(ids, kv, kv.get_seq_length(), extra=extra, attention_mask=attention_mask).finish()
+
+    def saving(self, ids: torch.Tensor, kv: Cache, computed: int = 0, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> Saving:
         """Save a prompt while it is computed: layers of the cache are saved as the model fills them. finish() waits for the end.
 
         kv: an empty transformers cache, or one of restore. computed: tokens that it holds already.
         """
-        saving = Saving(self, ids, computed)
+        return self._saving(ids, kv, computed, self.keys(ids, extra=extra, attention_mask=attention_mask))
+
+    def _saving(self, ids: torch.Tensor, kv: Cache, computed: int, keys: bytes, restored_long: bool = False) -> Saving:
+        long = self._rope.is_long(len(keys) // tenuto.KEY_BYTES * self.block_tokens)
+        if long != self._rope.is_long(ids.shape[-1]):
+            long, keys = False, b''  # its whole blocks may have been computed with either factors
+        if long and computed and not restored_long:
+            raise ValueError(f'a prompt of {ids.shape[-1]} tokens, of which {computed} were computed before: with LongRoPE (original_max_position_embeddings '
+                             f'{self._rope.long}) that may have been with other factors. Use prefill, or saving with an empty cache')
+        kinds = {type(layer) for layer in kv.layers} - {DynamicLayer, RestoredLayer}
+        if len(kv.layers) != self.layers or kinds:
+            raise ValueError(f'a cache of {len(kv.layers)} layers{"".join(f", {k.__name__}" for k in kinds)}: DynamicCache(config=model.config) has the '
+                             f'{self.layers} DynamicLayers that are wanted')
+        saving = Saving(self, self._long_space if long else self.space, keys, long)
         for i, layer in enumerate(kv.layers):
             saving.watch(i, layer)
         return saving
 
-    def prefill(self, model: Any, ids: torch.Tensor) -> tuple[Cache, int]:
+    def prefill(self, model: Any, ids: torch.Tensor, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> tuple[Cache, int]:
         """A transformers cache with all of a prompt but its last tokens, and how many of them were restored.
 
         Restores what is there, computes the other whole blocks in one forward pass, and saves them. What is left for the caller are the tokens behind the last
-        whole block, at least one.
+        whole block, at least one. Raises ValueError for a prompt with images or sound, which the model does not get here: restore, compute and save it.
         """
         end = (ids.shape[-1] - 1) // self.block_tokens * self.block_tokens
+        keys = self.keys(ids, extra=extra, attention_mask=attention_mask)
+        if self._most(ids)[0]:
+            raise ValueError('ids stand for images or sound, and prefill gives the model tokens alone: use restore, the model with its inputs, and save')
+        if self._rope.is_long(ids.shape[-1]) and not self._rope.is_long(end):
+            return self._empty(), 0  # a pass over the whole blocks would have the factors of a short prompt
         tokens = None
         while True:
-            kv, n = self.restore(ids, tokens, lazy=True)
+            kv, n = self.restore(ids, tokens, lazy=True, extra=extra, attention_mask=attention_mask)
             if n >= end:
                 return kv, n
-            saving = self.saving(ids[..., :end], kv, n)
+            saving = self._saving(ids[..., :end], kv, n, keys[:end // self.block_tokens * tenuto.KEY_BYTES], True)
             try:
                 with torch.no_grad():
                     model(input_ids=ids[:, n:end], **past(model, kv), use_cache=True, logits_to_keep=1)
@@ -201,7 +353,11 @@ class Stage:
 
     def put(self, layer: int, k: torch.Tensor, v: torch.Tensor, first: int) -> None:
         """The other way: tokens first to first + what the stage holds."""
-        tokens = self.pages * self.geometry.page_tokens
+        tokens, wanted = self.pages * self.geometry.page_tokens, (1, self.geometry.planes[0][1], self.prefixes.head_dim)
+        for source in (k, v):
+            if (source.shape[0], source.shape[1], source.shape[-1]) != wanted or source.dtype != self.prefixes.dtype:
+                raise ValueError(f'the model has keys of shape {tuple(k.shape)} and values of shape {tuple(v.shape)} of {source.dtype}; the configuration says '
+                                 f'[{wanted[0]}, {wanted[1]}, tokens, {wanted[2]}], and Prefixes was made with dtype={self.prefixes.dtype}')
         for plane, source in enumerate((k, v)):
             part = source[0, :, first:first + tokens].detach()
             self.tensor[layer, plane].copy_(part.reshape(part.shape[0], self.pages, -1, part.shape[-1]).transpose(0, 1))
@@ -220,10 +376,10 @@ class Stage:
 class Loading:
     """A prefix on its way into a stage, its lease held until the last layer is there."""
 
-    def __init__(self, prefixes: Prefixes, keys: bytes, blocks: int, found: tenuto.Match) -> None:
+    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, blocks: int, found: tenuto.Match) -> None:
         self.prefixes, self.found, self.blocks, self.left = prefixes, found, blocks, prefixes.layers
         self.stage = prefixes.stage(blocks)
-        self.load = prefixes.space.load(keys[:blocks * tenuto.KEY_BYTES], self.stage.pool, range(self.stage.pages))
+        self.load = space.load(keys[:blocks * tenuto.KEY_BYTES], self.stage.pool, range(self.stage.pages))
 
     def all(self) -> int:
         good = self.load.finish()
@@ -284,20 +440,20 @@ class RestoredLayer(DynamicLayer):
 class Saving:
     """A prompt's whole blocks on their way into the cache, each layer as soon as the model has filled it."""
 
-    def __init__(self, prefixes: Prefixes, ids: torch.Tensor, computed: int) -> None:
+    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, long: bool) -> None:
         self.prefixes, self.result = prefixes, tenuto.SaveResult((0, 0, 0, 0, 0, 0))
-        keys = prefixes.keys(ids)
         total = len(keys) // tenuto.KEY_BYTES
-        self.first = prefixes.space.match(keys).blocks if total else 0  # what is there already costs nothing
+        self.first = space.match(keys).blocks if total else 0  # what is there already costs nothing
         self.end = total * prefixes.block_tokens
         self.save = None
+        self._long = long
         self._watched: list[Any] = []
         if self.first == total:
             return
         self.stage = prefixes.stage(total - self.first)
         parent = keys[(self.first - 1) * tenuto.KEY_BYTES:self.first * tenuto.KEY_BYTES] if self.first else None
         try:
-            self.save = prefixes.space.save(keys[self.first * tenuto.KEY_BYTES:], self.stage.pool, range(self.stage.pages), parent=parent)
+            self.save = space.save(keys[self.first * tenuto.KEY_BYTES:], self.stage.pool, range(self.stage.pages), parent=parent)
         except tenuto.Again:
             pass  # too much is under way: these blocks are left out
 
@@ -306,12 +462,14 @@ class Saving:
         if self.save is None:
             return
         if layer.is_initialized and layer.keys is not None and layer.keys.shape[-2] >= self.end:
+            self._check(layer)
             self._give(index, layer.keys, layer.values)
             return
         update = layer.update
 
         def updated(*args: Any, **kwargs: Any) -> Any:
             out = update(*args, **kwargs)
+            self._check(layer)
             if layer.keys.shape[-2] >= self.end:
                 del layer.update
                 self._give(index, layer.keys, layer.values)
@@ -319,6 +477,16 @@ class Saving:
 
         layer.update = updated
         self._watched.append(layer)
+
+    def _check(self, layer: Any) -> None:
+        """With LongRoPE all passes over a prompt end on the same side of the length from which on factors are others."""
+        tokens, rope = layer.keys.shape[-2], self.prefixes._rope
+        if rope.is_long(tokens) == self._long:
+            return
+        self.abort()
+        raise ValueError(f'a cache of {tokens} tokens, of a prompt of which {self.end} are to be saved: with LongRoPE (original_max_position_embeddings '
+                         f'{rope.long}) these had other factors. Compute a long prompt in passes that all end behind that length, and save a short one before '
+                         'its cache grows beyond it')
 
     def _give(self, index: int, k: torch.Tensor, v: torch.Tensor) -> None:
         if self.save is not None and not self.save.ended:
