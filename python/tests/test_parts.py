@@ -262,10 +262,11 @@ for kv in (bytearray(20 * g.block_bytes), tenuto.Buffer(20 * g.block_bytes)):
     result = space.save(keys, pool, range(10)).finish()
     with space.match(keys, pin=True) as found:
         good = space.load(keys, pool, range(10, 20)).finish()
-    print(result.stored + result.existing, found.blocks, good, v[10 * g.block_bytes:] == v[:10 * g.block_bytes])
+    plan = space.plan(space.match(keys, tiers=True), 100)
+    print(result.stored + result.existing, found.blocks, plan['restore_blocks'], good, v[10 * g.block_bytes:] == v[:10 * g.block_bytes])
 cache.close()
 ''', self.dir + '/sock')
-        self.assertEqual(said.split('\n')[:2], ['10 10 10 True'] * 2)
+        self.assertEqual(said.split('\n')[:2], ['10 10 10 10 True'] * 2)
 
     def test_closing_the_cache_ends_all_parts(self):
         for ops in (2, 64):

@@ -20,6 +20,7 @@
 
 #define NAP_NS 500000u
 #define LEAVE_NAP_NS 16000000u
+#define PLAN_BLOCKS_MAX (1u << 20) /* of a match in several parts: no more than max_op_blocks may be */
 
 /* A call as it was asked, copied; and where its answer goes. */
 struct call {
@@ -308,7 +309,7 @@ static int plan(struct call *c)
 	struct tn_space *space;
 	int rc;
 
-	if (!take(c, &w, sizeof(w)) || w.match.blocks > c->s->cache->o.max_op_blocks || (w.ntiers && (w.ntiers != w.match.blocks || c->bytes - sizeof(w) < w.ntiers)))
+	if (!take(c, &w, sizeof(w)) || w.match.blocks > PLAN_BLOCKS_MAX || (w.ntiers && (w.ntiers != w.match.blocks || c->bytes - sizeof(w) < w.ntiers)))
 		return too_short(c);
 	space = space_of(c->s, w.space);
 	if (!space)
