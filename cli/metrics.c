@@ -49,6 +49,12 @@ static const struct statistic statistics[] = {
 	{"existing_blocks", "tenuto_existing_blocks_total", NULL, COUNTER, 0, "Blocks of saves that were there already"},
 	{"host_only_blocks", "tenuto_host_only_blocks_total", NULL, COUNTER, 0, "Blocks of saves that stayed in host memory alone"},
 	{"admission_rejected_blocks", "tenuto_admission_rejected_blocks_total", NULL, COUNTER, 0, "Blocks of saves that were not admitted"},
+	{"rejected_policy_blocks", "tenuto_rejected_blocks_total", "cause=\"policy\"", COUNTER, 0, "Of these, by cause"},
+	{"rejected_held_blocks", "tenuto_rejected_blocks_total", "cause=\"held\"", COUNTER, 0, NULL},
+	{"rejected_share_blocks", "tenuto_rejected_blocks_total", "cause=\"share\"", COUNTER, 0, NULL},
+	{"rejected_budget_blocks", "tenuto_rejected_blocks_total", "cause=\"budget\"", COUNTER, 0, NULL},
+	{"rejected_quota_blocks", "tenuto_rejected_blocks_total", "cause=\"quota\"", COUNTER, 0, NULL},
+	{"rejected_devices_blocks", "tenuto_rejected_blocks_total", "cause=\"devices\"", COUNTER, 0, NULL},
 	{"save_failed_blocks", "tenuto_save_failed_blocks_total", NULL, COUNTER, 0, "Blocks of saves that failed"},
 	{"evicted_device_blocks", "tenuto_evicted_blocks_total", "tier=\"device\"", COUNTER, 0, "Blocks that left a tier for others"},
 	{"evicted_host_blocks", "tenuto_evicted_blocks_total", "tier=\"host\"", COUNTER, 0, NULL},
@@ -147,7 +153,8 @@ static void print_statistic(FILE *out, const struct statistic *s, uint64_t value
 /* Statistics that the library counts by tenant, too: see docs/statistics.md. */
 static const char *const of_tenants[] = {
 	"blocks", "device_blocks", "host_blocks", "disk_blocks", "remote_blocks", "lookups", "lookup_blocks", "hit_blocks", "loads", "load_blocks",
-	"load_failed_blocks", "saves", "saved_blocks", "existing_blocks", "host_only_blocks", "admission_rejected_blocks", "save_failed_blocks",
+	"load_failed_blocks", "saves", "saved_blocks", "existing_blocks", "host_only_blocks", "admission_rejected_blocks", "rejected_policy_blocks",
+	"rejected_held_blocks", "rejected_share_blocks", "rejected_budget_blocks", "rejected_quota_blocks", "rejected_devices_blocks", "save_failed_blocks",
 	"loaded_device_bytes", "loaded_host_bytes", "loaded_disk_bytes", "loaded_remote_bytes", "saved_bytes",
 };
 

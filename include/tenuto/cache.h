@@ -38,6 +38,12 @@ extern "C" {
 struct tn_cache;
 struct tn_space;
 struct tn_event;
+/**
+ * A save whose next layer, or commit, does not come for so long is given up: its slots are for others, whatever its caller does with the pages later
+ * goes nowhere, and tn_save_end says so (struct tn_save_result: error -ECANCELED). A layer that waits for its event counts as missing.
+ */
+#define TN_SAVE_IDLE_NS 30000000000ull
+
 /* Handles of loads and saves are numbers, not addresses: checked in every call, and of no other load or save ever again. */
 struct tn_load;
 struct tn_save;
@@ -582,10 +588,11 @@ TN_API int tn_save_abort(struct tn_save *save);
  *             they end with the process. A later save of such a block asks admission again
  * @rejected:  not admitted, and no place in host memory
  * @failed:    no free slot (known at once, or after a second in which only transfers were in the way of it), an I/O error, -EROFS (the device takes no writes), or -EBUSY (the key was dropped and is still
- *             held)
+ *             held); -ECANCELED: nothing came of the save for TN_SAVE_IDLE_NS, and none of its blocks was stored
  * @error:     of the first that failed; if none did, why the first of those that are host_only or rejected was kept off the
  *             disk: -EROFS: no device takes writes, or the cache was opened read-only; -EDQUOT: the write budget is
- *             used up; 0: the policy did not want it, the quota is 0, or there is no disk
+ *             used up; -EBUSY: nothing can go for it, because all is held by leases, loads and saves under way; -EAGAIN: the saves of this process
+ *             that are under way hold its part of the slots (tenuto/session.h); 0: the policy did not want it, the quota is 0, or there is no disk
  *
  * What is stored or existing survives the process and a power cut as soon as a tn_flush that began later has returned 0,
  * unless it was evicted or dropped since, or has a time to live; all else does not.

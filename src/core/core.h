@@ -100,9 +100,11 @@ struct tn_session {
 	bool over; /* nobody is behind it any more: what is under way is cancelled */
 	bool completed; /* since the front was told last that there are completions */
 	uint64_t waiting_bytes, given_back_bytes; /* of saves; see struct tn_region_core */
+	uint64_t held[TN_TIERS_MAX]; /* by tier: blocks of its saves that have a place there, or were let in, and are not visible yet */
 	uint64_t learned, calm_calls, refused_bytes; /* how much of the front's words was looked at */
 	uint64_t loads, saves; /* that have begun */
 	uint64_t loaded_bytes, saved_bytes; /* of them */
+	const uint64_t *leased; /* shared: blocks in its leases, some of them counted more than once; NULL: nobody counts them */
 	uint64_t stageable_bytes; /* of pages that its operations were about, in memory that its process copies to and from */
 	uint64_t staged_bytes;	  /* that it says it has copied, as far as that can be: not more, and never fewer than before */
 	uint64_t may_name[TN_STORE_SPACES_MAX / 64]; /* shared: spaces, as bits; the own session may name all */
@@ -315,6 +317,12 @@ struct tn_cache {
 	struct tn_region region; /* the front's view: where it asks, and is told */
 	struct tn_session *own;	 /* the core's side of the same */
 	struct tn_list sessions; /* the own one first; the owner's */
+	uint32_t nattached;	 /* of the others */
+	uint64_t held[TN_TIERS_MAX]; /* of all sessions together */
+	uint64_t lease_blocks;	 /* shared: as many as a session that has attached may have in leases */
+	uint64_t save_idle_ns;	 /* shared: TN_SAVE_IDLE_NS, but in tests */
+	struct tn_log_limit lines; /* the owner's: of saves that are given up */
+	uint64_t kept_out_told_ns; /* when a line last told of blocks that were not admitted because of others; 0: never */
 	struct tn_front *front; /* the callers' side; nothing of it is the owner's */
 	struct tn_matches *matches; /* likewise */
 	struct tn_attached *attached; /* of a front in another process than the core: that process' only; NULL: the core is here */
@@ -432,6 +440,15 @@ struct tn_session_view {
 int tn_session_describe(struct tn_cache *cache, void *arg);
 /* Adds the bytes that the session's process has staged to a sum, which stays at its highest value. Owner thread. */
 void tn_session_add_staged(struct tn_session *session, uint64_t *sum);
+/*
+ * Whether one more block of the session's saves may come into the tier: each session leaves as many places for the others as its saves hold, and what
+ * its leases keep is not free. With n that take what they can, each has one of n + 1 parts. Who has the cache alone may have all of it.
+ */
+bool tn_session_has_share(const struct tn_session *session, const struct tn_tier_base *t);
+void tn_session_hold(struct tn_session *session, enum tn_tier tier);
+void tn_session_let_go(struct tn_session *session, enum tn_tier tier);
+/* What a session that has attached may have in leases follows from the store's capacity. Owner thread. */
+void tn_sessions_share(struct tn_cache *cache);
 /* There is something new for whoever is behind the session; one that has left is not touched. Owner thread. */
 void tn_session_completes(struct tn_cache *cache, const struct tn_session *session);
 /* Owner thread, arg is a pool of a session that is not the own one: no operation finds it any more. 0; -EBUSY: some use it. */
@@ -521,7 +538,9 @@ void tn_read_pages_free(struct tn_read_item *item);
 void tn_load_ended(const struct tn_part *part);
 void tn_writing_ended(const struct tn_part *part);
 bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns);
-bool tn_saves_step(struct tn_cache *cache);
+bool tn_saves_step(struct tn_cache *cache, uint64_t now_ns);
+/* When the first save is given up whose caller owes the next layer, or the commit; TN_FOREVER: there is none. */
+uint64_t tn_saves_due(const struct tn_cache *cache);
 bool tn_save_devices_pending(const struct tn_cache *cache);
 /* Whether a save of another process has layers that are not given, or whose event is not raised. Owner thread. */
 bool tn_saves_wait_for_others(const struct tn_cache *cache);

@@ -231,6 +231,17 @@ enum tn_write_state {
 	TN_WRITE_FAILED,
 };
 
+/* Why a block of a save is not let into the durable tier. */
+enum tn_kept_out {
+	TN_KEPT_BY_POLICY,
+	TN_KEPT_BY_HOLDERS, /* nothing can go for it: all is held by loads, leases and saves under way */
+	TN_KEPT_BY_SHARE,   /* the saves of its session hold their part */
+	TN_KEPT_BY_BUDGET,  /* of writes */
+	TN_KEPT_BY_QUOTA,   /* its space may have no block there, or there is no such tier */
+	TN_KEPT_BY_DEVICES, /* none takes writes */
+	TN_KEPT_KINDS
+};
+
 /* One block of a writing. */
 struct tn_write_item {
 	struct tn_writing *w;
@@ -243,6 +254,7 @@ struct tn_write_item {
 	uint16_t inflight; /* transfers of this item */
 	uint8_t state;     /* enum tn_write_state */
 	uint8_t saved;     /* enum tn_saved, as soon as it is known */
+	uint8_t kept_out;  /* enum tn_kept_out, of a save's that was not admitted */
 	uint8_t tier;      /* of place; TN_TIER_NONE: it has none */
 	uint8_t device;    /* of place, where its tier has devices */
 	bool admitted;     /* the durable tier has let it in, or an offload's target */
@@ -286,6 +298,8 @@ struct tn_save_op {
 	uint64_t ttl_ns;
 	bool partial_last;
 	bool held;	  /* begins when its space is not being dropped any more */
+	bool given_up;	  /* its caller owed the next layer, or the commit, for too long */
+	uint64_t heard_ns; /* when its last layer came */
 	uint32_t shown;	  /* the first so many blocks are visible, or will not be */
 	int kept_off;	  /* why the first block that the policy was not asked about, or wanted, does not go to disk */
 	uint64_t admitted_bytes; /* of the write backlog */

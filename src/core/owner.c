@@ -146,6 +146,7 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 		if (r->deadline_ns < due && !r->op.cancelled)
 			due = r->deadline_ns;
 	}
+	due = due < tn_saves_due(cache) ? due : tn_saves_due(cache);
 	if (tn_save_devices_pending(cache) && due > now + EVENT_POLL_NS)
 		due = now + EVENT_POLL_NS;
 	return due;
@@ -158,6 +159,7 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	bool busy;
 
 	tn_transfers_turn(cache);
+	tn_sessions_share(cache);
 	busy = harvest(cache, 0);
 	busy |= take_asked(cache);
 	busy |= cache->exec && tn_exec_collect(cache->exec);
@@ -170,8 +172,8 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy |= tn_places_step(cache);
 	/* In turns: what a device takes at a time is not to be the saves' for ever. */
 	cache->offloads_first = !cache->offloads_first;
-	busy |= cache->offloads_first ? tn_offload_step(&cache->offloads, now, &offload_due) : tn_saves_step(cache);
-	busy |= cache->offloads_first ? tn_saves_step(cache) : tn_offload_step(&cache->offloads, now, &offload_due);
+	busy |= cache->offloads_first ? tn_offload_step(&cache->offloads, now, &offload_due) : tn_saves_step(cache, now);
+	busy |= cache->offloads_first ? tn_saves_step(cache, now) : tn_offload_step(&cache->offloads, now, &offload_due);
 	due = tn_watch_step(cache->watch, now, tn_block_doom, &cache->blocks);
 	if (cache->store) {
 		store_due = tn_store_step(cache->store, now);

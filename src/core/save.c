@@ -15,6 +15,8 @@
 #include "base/trace.h"
 #include "core/core.h"
 
+#define KEPT_OUT_LINE_NS 10000000000ull
+
 /* ---- the beginning ---------------------------------------------------------------------------------- */
 
 /* What the durable tier may know of a block that is not in it yet. */
@@ -31,22 +33,48 @@ static void describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint3
 	};
 }
 
-/* Whether the durable tier lets the block in; what is in its way for another reason than the policy's word is noted. */
+/* What is in the block's way for another reason than the policy's word is noted. */
+static void keep_out(struct tn_save_op *save, uint32_t i, enum tn_kept_out why, int error)
+{
+	save->w.items[i].kept_out = (uint8_t)why;
+	if (!save->kept_off)
+		save->kept_off = error;
+}
+
+static enum tn_kept_out why_not(int rc)
+{
+	switch (rc) {
+	case 0:
+		return TN_KEPT_BY_POLICY;
+	case -EBUSY:
+		return TN_KEPT_BY_HOLDERS;
+	case -EDQUOT:
+		return TN_KEPT_BY_BUDGET;
+	default:
+		return TN_KEPT_BY_DEVICES;
+	}
+}
+
+/* Whether the durable tier lets the block in. */
 static bool let_in(struct tn_save_op *save, uint32_t i, struct tn_policy_block *info)
 {
 	struct tn_shares *shares = &save->w.op.cache->blocks.shares;
 	const struct tn_key *key = &save->w.op.keys[i];
 	struct tn_space *space = save->w.op.space;
 	struct tn_tier_base *t = save->w.op.cache->row.durable;
+	bool may;
 	int rc;
 
-	if (!tn_space_in(space, t) || tn_space_quota(space, t->tier) < space->shape.slot_bytes)
+	if (!tn_space_in(space, t) || tn_space_quota(space, t->tier) < space->shape.slot_bytes) {
+		keep_out(save, i, TN_KEPT_BY_QUOTA, 0);
 		return false;
+	}
+	may = tn_session_has_share(save->w.op.session, t);
 	info->decided = tn_shares_decided(shares, t, space->index, key);
-	rc = tn_tier_admit(t, info, space->shape.slot_bytes);
+	rc = may ? tn_tier_admit(t, info, space->shape.slot_bytes) : -EAGAIN;
 	tn_shares_note(shares, t, space->index, key, rc > 0);
-	if (rc < 0 && !save->kept_off)
-		save->kept_off = rc;
+	if (rc <= 0)
+		keep_out(save, i, may ? why_not(rc) : TN_KEPT_BY_SHARE, rc);
 	return rc > 0;
 }
 
@@ -84,11 +112,14 @@ static void admit(struct tn_save_op *save, uint32_t i, struct tn_policy_block *i
 		return;
 	if (take_record(save, i) == 0) {
 		item->admitted = true;
+		tn_session_hold(save->w.op.session, cache->row.durable->tier);
 		tn_shares_took(&cache->blocks.shares, cache->row.durable, item->block);
 		tn_block_let_in(&cache->blocks, cache->row.durable, item->block, info);
-	} else if (cache->row.durable->ops->quota) {
-		cache->row.durable->ops->quota(cache->row.durable, save->w.op.shape->slot_bytes, false);
+		return;
 	}
+	keep_out(save, i, TN_KEPT_BY_HOLDERS, -EBUSY);
+	if (cache->row.durable->ops->quota)
+		cache->row.durable->ops->quota(cache->row.durable, save->w.op.shape->slot_bytes, false);
 }
 
 /* The longer of both times to live counts. */
@@ -173,6 +204,7 @@ static void find_work(struct tn_save_op *save)
 	tn_block parent = TN_BLOCK_NONE, first;
 	uint32_t depth = 0;
 
+	save->heard_ns = tn_now_ns(&cache->clock);
 	if (!tn_key_is_zero(&save->parent))
 		parent = tn_registry_find_one(reg, save->w.op.space->index, &save->parent, true);
 	first = parent;
@@ -210,6 +242,17 @@ void tn_save_begins(struct tn_save_op *save)
 static uint32_t index_of(const struct tn_write_item *item)
 {
 	return (uint32_t)(item - item->w->items);
+}
+
+/* The block is on its way no more: it becomes visible, or it does not. */
+static void arrived(const struct tn_write_item *item)
+{
+	struct tn_cache *cache = item->w->op.cache;
+
+	if (item->admitted)
+		tn_session_let_go(item->w->op.session, cache->row.durable->tier);
+	if (cache->row.memory && item->tier == cache->row.memory->tier)
+		tn_session_let_go(item->w->op.session, cache->row.memory->tier);
 }
 
 /* A block that does not become visible: its place, its entry and its record are free again. */
@@ -340,21 +383,68 @@ static void becomes_visible(struct tn_write_item *item)
 	arrives(item, b);
 }
 
+/* What became of a block, as decided here: whoever has the region may change its byte. */
+static uint8_t result_of(const struct tn_save_op *save, uint32_t i)
+{
+	uint8_t saved = save->w.items[i].saved;
+
+	if (save->given_up)
+		return saved == TN_SAVED_NOT ? TN_SAVED_FAILED : saved;
+	return save->w.op.cancelled ? TN_SAVED_NOT : saved;
+}
+
+/* One line in ten seconds at most: who has what blocks could have come in for. */
+static void log_kept_out(struct tn_save_op *save, const uint32_t *why)
+{
+	struct tn_cache *cache = save->w.op.cache;
+	uint64_t now = tn_now_ns(&cache->clock);
+	const struct tn_session *most = cache->own;
+	const struct tn_tier_base *t = cache->row.durable;
+
+	if (!t || why[TN_KEPT_BY_HOLDERS] + why[TN_KEPT_BY_SHARE] == 0 || (cache->kept_out_told_ns && now - cache->kept_out_told_ns < KEPT_OUT_LINE_NS))
+		return;
+	cache->kept_out_told_ns = now;
+	for_each_session(session, cache)
+		if (session->held[t->tier] > most->held[t->tier])
+			most = session;
+	tn_log(&cache->log, TN_LOG_WARN, "%u blocks of a save were not admitted, because %s; of %llu slots saves under way hold %llu, those of session %u "
+	       "%llu, and leases and loads hold others (statistics rejected_*)", why[TN_KEPT_BY_HOLDERS] + why[TN_KEPT_BY_SHARE],
+	       why[TN_KEPT_BY_SHARE] ? "the saves of its process hold their part" : "nothing can go for them",
+	       (unsigned long long)t->ops->capacity(t), (unsigned long long)cache->held[t->tier], most == cache->own ? 0 : most->place + 1,
+	       (unsigned long long)most->held[t->tier]);
+}
+
+static void count_kept_out(struct tn_save_op *save)
+{
+	const struct tn_op *op = &save->w.op;
+	uint32_t why[TN_KEPT_KINDS] = {0};
+
+	for (uint32_t i = 0; i < op->n; i++)
+		why[save->w.items[i].kept_out] += result_of(save, i) == TN_SAVED_REJECTED;
+	TN_COUNT(op, rejected_policy_blocks, why[TN_KEPT_BY_POLICY]);
+	TN_COUNT(op, rejected_held_blocks, why[TN_KEPT_BY_HOLDERS]);
+	TN_COUNT(op, rejected_share_blocks, why[TN_KEPT_BY_SHARE]);
+	TN_COUNT(op, rejected_budget_blocks, why[TN_KEPT_BY_BUDGET]);
+	TN_COUNT(op, rejected_quota_blocks, why[TN_KEPT_BY_QUOTA]);
+	TN_COUNT(op, rejected_devices_blocks, why[TN_KEPT_BY_DEVICES]);
+	log_kept_out(save, why);
+}
+
 /* Tells what became of the blocks; returns how many were stored. */
 static uint32_t tell_results(struct tn_save_op *save)
 {
 	const struct tn_op *op = &save->w.op;
 	uint32_t n[TN_SAVED_KINDS] = {0};
 	uint8_t *saved = tn_face_saved(tn_op_region(op), op->number);
-	int error = op->cancelled ? 0 : save->w.error;
+	int error = op->cancelled && !save->given_up ? 0 : save->w.error;
 	uint64_t bytes;
 
 	for (uint32_t i = 0; i < op->n; i++) {
-		uint8_t kind = op->cancelled ? TN_SAVED_NOT : save->w.items[i].saved; /* as decided here: whoever has the region may change its byte */
-
-		saved[i] = kind;
-		n[kind]++;
+		saved[i] = result_of(save, i);
+		n[result_of(save, i)]++;
 	}
+	if (n[TN_SAVED_REJECTED] > 0)
+		count_kept_out(save);
 	if (!op->cancelled && !error && n[TN_SAVED_HOST_ONLY] + n[TN_SAVED_REJECTED] > 0)
 		error = save->kept_off;
 	tn_face_tell_saved(tn_op_region(op), op->number, n, TN_SAVED_KINDS, error);
@@ -380,6 +470,7 @@ static bool show(struct tn_save_op *save)
 
 		if (item->state < TN_WRITE_STORED || item->inflight > 0)
 			break;
+		arrived(item);
 		if (item->state == TN_WRITE_STORED)
 			becomes_visible(item);
 		else
@@ -395,8 +486,10 @@ static void finish(struct tn_save_op *save)
 
 	if (commit)
 		show(save);
-	for (uint32_t i = save->shown; i < save->w.op.n; i++)
+	for (uint32_t i = save->shown; i < save->w.op.n; i++) {
+		arrived(&save->w.items[i]);
 		withdraw(&save->w.items[i]);
+	}
 	stored = tell_results(save);
 	tn_list_del(&save->w.op.link);
 	save->w.op.active = false;
@@ -414,8 +507,35 @@ static void cancel(struct tn_save_op *save)
 	tn_places_leave(&save->w);
 }
 
-static bool step(struct tn_save_op *save)
+/* Something of it, its next layer or the commit, is its caller's to give. */
+static bool waits_for_caller(const struct tn_save_op *save)
 {
+	return !save->held && !save->w.op.cancelled && (save->w.ready < save->w.op.shape->layers || !tn_op_is_committed(&save->w.op));
+}
+
+static uint64_t given_up_ns(const struct tn_save_op *save)
+{
+	return save->heard_ns + __atomic_load_n(&save->w.op.cache->save_idle_ns, __ATOMIC_RELAXED);
+}
+
+/* Its slots are for others: what its caller does with the pages from now on goes nowhere. */
+static void give_up(struct tn_save_op *save, uint64_t now_ns)
+{
+	const struct tn_session *session = save->w.op.session;
+	struct tn_cache *cache = save->w.op.cache;
+
+	if (tn_log_may(&cache->lines, &cache->log, now_ns))
+		tn_log(&cache->log, TN_LOG_WARN, "a save of %u blocks of session %u is given up: %u of %u layers came, and nothing more for %llu ms",
+		       save->w.op.n, session == cache->own ? 0 : session->place + 1, save->w.ready, save->w.op.shape->layers,
+		       (unsigned long long)(now_ns - save->heard_ns) / 1000000u);
+	save->w.error = -ECANCELED;
+	save->given_up = true;
+	cancel(save);
+}
+
+static bool step(struct tn_save_op *save, uint64_t now_ns)
+{
+	uint32_t ready = save->w.ready;
 	bool busy = false;
 	int rc;
 
@@ -435,6 +555,10 @@ static bool step(struct tn_save_op *save)
 		tn_op_tell_status(&save->w.op, rc);
 		cancel(save);
 	}
+	if (save->w.ready > ready)
+		save->heard_ns = now_ns;
+	if (waits_for_caller(save) && now_ns >= given_up_ns(save))
+		give_up(save, now_ns);
 	if (tn_writing_step(&save->w, tn_op_is_committed(&save->w.op), &busy)) {
 		finish(save);
 		return true;
@@ -444,14 +568,27 @@ static bool step(struct tn_save_op *save)
 	return busy;
 }
 
-bool tn_saves_step(struct tn_cache *cache)
+bool tn_saves_step(struct tn_cache *cache, uint64_t now_ns)
 {
 	struct tn_list *pos, *tmp;
 	bool busy = false;
 
 	tn_list_for_each_safe(pos, tmp, &cache->saves)
-		busy |= step(tn_container_of(pos, struct tn_save_op, w.op.link));
+		busy |= step(tn_container_of(pos, struct tn_save_op, w.op.link), now_ns);
 	return busy;
+}
+
+uint64_t tn_saves_due(const struct tn_cache *cache)
+{
+	uint64_t due = TN_FOREVER;
+
+	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
+		const struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
+
+		if (waits_for_caller(save) && given_up_ns(save) < due)
+			due = given_up_ns(save);
+	}
+	return due;
 }
 
 bool tn_saves_wait_for_others(const struct tn_cache *cache)

@@ -166,10 +166,10 @@ static void listen(struct tn_session *session, uint64_t now)
 	session->refused_bytes = refused;
 }
 
-/* What a session's saves may bring: what those of the others leave. */
+/* What a session's saves may bring: what those of the others leave, and half of it where there are others. */
 static void tell_limits(struct tn_cache *cache)
 {
-	uint64_t limit = cache->schedule->limit_bytes, blocks = free_slots(cache), all = 0;
+	uint64_t limit = cache->schedule->limit_bytes, blocks = free_slots(cache), all = 0, parts = cache->nattached ? 2 : 1;
 
 	for_each_session(session, cache)
 		all += session->waiting_bytes;
@@ -177,8 +177,8 @@ static void tell_limits(struct tn_cache *cache)
 		struct tn_region_core *core = tn_region_core(&session->region);
 		uint64_t others = all - session->waiting_bytes;
 
-		__atomic_store_n(&core->limit_bytes, others < limit ? limit - others : 0, __ATOMIC_RELAXED);
-		__atomic_store_n(&core->host_blocks, blocks, __ATOMIC_RELAXED);
+		__atomic_store_n(&core->limit_bytes, others < limit ? (limit - others) / parts : 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&core->host_blocks, blocks / parts, __ATOMIC_RELAXED);
 	}
 }
 

@@ -171,8 +171,39 @@ int tn_session_join(struct tn_cache *cache, void *arg)
 	for (uint32_t i = 0; i < session->region.counts.ops; i++)
 		session->ops[i].op.index = cache->o.max_ops + cache->offloads.n + place * TN_SESSION_OPS_MAX + i;
 	tn_list_push(&cache->sessions, &session->link);
+	cache->nattached++;
+	tn_sessions_share(cache);
 	tn_schedule_session(session);
 	return 0;
+}
+
+bool tn_session_has_share(const struct tn_session *session, const struct tn_tier_base *t)
+{
+	const struct tn_cache *cache = session->cache;
+	uint64_t capacity = t->ops->capacity(t), leased = session->leased ? __atomic_load_n(session->leased, __ATOMIC_RELAXED) : 0;
+
+	leased = leased < capacity / 2 ? leased : capacity / 2;
+	return cache->nattached == 0 || cache->held[t->tier] + session->held[t->tier] + leased < capacity;
+}
+
+void tn_session_hold(struct tn_session *session, enum tn_tier tier)
+{
+	session->held[tier]++;
+	session->cache->held[tier]++;
+}
+
+void tn_session_let_go(struct tn_session *session, enum tn_tier tier)
+{
+	session->held[tier]--;
+	session->cache->held[tier]--;
+}
+
+void tn_sessions_share(struct tn_cache *cache)
+{
+	const struct tn_tier_base *t = cache->row.durable ? cache->row.durable : cache->row.memory;
+
+	if (cache->nattached > 0 && t)
+		__atomic_store_n(&cache->lease_blocks, t->ops->capacity(t) / 2, __ATOMIC_RELAXED);
 }
 
 void tn_session_completes(struct tn_cache *cache, const struct tn_session *session)
@@ -216,6 +247,7 @@ int tn_session_leave(struct tn_cache *cache, void *arg)
 	tn_watch_unfollow(cache->watch, session->may_name);
 	tn_session_add_staged(session, &cache->c.staged_bytes);
 	tn_list_del(&session->link);
+	cache->nattached--;
 	return 0;
 }
 

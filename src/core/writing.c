@@ -171,12 +171,13 @@ static bool memory_place(struct tn_write_item *item)
 	struct tn_place_wait wait = {0};
 	uint32_t place;
 
-	if (!w->save || !tn_space_in(w->op.space, t))
+	if (!w->save || !tn_space_in(w->op.space, t) || !tn_session_has_share(w->op.session, t))
 		return false;
 	tn_place_wait_init(&wait, w->op.space, t);
 	if (tn_tier_place(t, &wait, 1, &place) != 1)
 		return false;
 	placed(item, t, place);
+	tn_session_hold(w->op.session, t->tier);
 	return true;
 }
 

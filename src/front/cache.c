@@ -219,6 +219,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	};
 	memcpy(cache->make_tier, tn_tier_makers, sizeof(cache->make_tier));
 	cache->slow_read_ns = SLOW_READ_NS;
+	cache->save_idle_ns = TN_SAVE_IDLE_NS;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);

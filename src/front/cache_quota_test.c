@@ -71,7 +71,8 @@ static void a_space_at_its_quota_recycles_its_own_blocks_and_no_neighbours(void 
 
 	rig_set_up(&r, 0, 4u << 20, 64); /* 30 host slots */
 	tenant_open(&r, "small", QUOTA, &t);
-	assert_int_equal(rig_save(r.s, 1, 20, 0).host_only, 20);
+	for (uint64_t first = 1; first <= 11; first += 10)
+		assert_int_equal(rig_save(r.s, first, 10, 0).host_only, 10);
 	for (uint64_t first = 1; first <= 33; first += 4) {
 		assert_int_equal(rig_save(&t, first, 4, 0).host_only, 4);
 		assert_int_equal(rig_count_host(&t, first, 4), 4);

@@ -161,21 +161,27 @@ int tn_space_open_unless(struct tn_cache *cache, const struct tn_identity *ident
 
 /* ---- match.c: leases and queries ---------------------------------------------------------------------- */
 
+struct tn_holder;
+
 struct tn_lease {
 	uint32_t next; /* free list */
 	uint32_t generation; /* odd: taken. Shared. */
 	uint32_t n;
 	tn_block *blocks;
 	struct tn_lease *rest; /* leases that end with this one, of other spaces */
-	struct tn_allotment *allotment;  /* of the session that has it; NULL: the owner's process */
+	struct tn_holder *holder; /* the session that has it; NULL: the owner's process */
+	struct tn_list link;	  /* holder->taken */
 };
 
 #define TN_ALLOTTED_LEASES TN_MATCH_SPACES_MAX /* those of one look-up, of whatever kind */
 #define TN_ALLOTTED_QUERIES 4u
 
-/* What a session has of both. */
+/* What a session has of both; its thread's. */
 struct tn_holder {
 	struct tn_allotment leases, queries;
+	struct tn_list taken; /* leases */
+	uint64_t listed;      /* shared: blocks in all of them, one in two of them twice */
+	uint64_t *seen;	      /* bit by block, while they are counted */
 };
 
 /* Look-ups: what they hold, and how many there were. */
@@ -194,8 +200,9 @@ struct tn_matches {
 
 int tn_match_create(struct tn_cache *cache);
 void tn_match_destroy(struct tn_cache *cache);
-/* The parts of a session that begins. */
-void tn_holder_init(struct tn_holder *holder);
+/* The parts of a session that begins: 0, -ENOMEM. */
+int tn_holder_init(struct tn_holder *holder, const struct tn_cache *cache);
+void tn_holder_fini(struct tn_holder *holder, const struct tn_cache *cache);
 /* tn_match and tn_match_all, for a process that times the call itself. */
 int tn_match_answer(struct tn_holder *holder, struct tn_space *space, const struct tn_key *keys, size_t n, uint8_t *tiers,
 		    struct tn_match *match, unsigned flags);

@@ -81,20 +81,28 @@ static void unpin(struct tn_cache *cache, tn_block b)
 	tn_doomed_unpinned(&cache->blocks, b);
 }
 
+/* The lease has so many blocks from now on. */
+static void lease_has(struct tn_lease *lease, uint32_t n)
+{
+	if (lease->holder)
+		__atomic_fetch_add(&lease->holder->listed, (uint64_t)n - lease->n, __ATOMIC_RELAXED);
+	lease->n = n;
+}
+
 /* Unpins what the lease and those behind it have. */
 static void unpin_all(struct tn_cache *cache, struct tn_lease *lease)
 {
 	for (; lease; lease = lease->rest) {
 		for (uint32_t i = 0; i < lease->n; i++)
 			unpin(cache, lease->blocks[i]);
-		lease->n = 0;
+		lease_has(lease, 0);
 	}
 }
 
 /* Ends the lease and those behind it, which are one holder's. */
 static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 {
-	struct tn_allotment *own = lease ? lease->allotment : NULL;
+	struct tn_holder *holder = lease ? lease->holder : NULL;
 	struct tn_matches *m = cache->matches;
 	uint32_t n = 0;
 
@@ -103,16 +111,54 @@ static void lease_give(struct tn_cache *cache, struct tn_lease *lease)
 		struct tn_lease *rest = lease->rest;
 
 		lease->rest = NULL;
+		tn_list_del(&lease->link);
 		tn_stack_push(&m->free_leases, (uint32_t)(lease - m->leases), &lease->next);
 		lease = rest;
 	}
-	tn_allotment_give(&m->common_leases, own, n);
+	tn_allotment_give(&m->common_leases, holder ? &holder->leases : NULL, n);
 }
 
-void tn_holder_init(struct tn_holder *holder)
+static size_t seen_bytes(const struct tn_cache *cache)
+{
+	return (cache->max_blocks / 64u + 1) * sizeof(uint64_t);
+}
+
+int tn_holder_init(struct tn_holder *holder, const struct tn_cache *cache)
 {
 	holder->leases = (struct tn_allotment){.own = TN_ALLOTTED_LEASES};
 	holder->queries = (struct tn_allotment){.own = TN_ALLOTTED_QUERIES};
+	tn_list_init(&holder->taken);
+	holder->seen = tn_get(cache->alloc, seen_bytes(cache));
+	return holder->seen ? 0 : tn_fail(-ENOMEM, "no memory for a session");
+}
+
+void tn_holder_fini(struct tn_holder *holder, const struct tn_cache *cache)
+{
+	tn_put(cache->alloc, holder->seen, seen_bytes(cache));
+}
+
+/* How many blocks the leases of a session keep, each once. */
+static uint64_t count_leased(struct tn_holder *holder)
+{
+	uint64_t n = 0;
+
+	for (const struct tn_list *pos = holder->taken.next; pos != &holder->taken; pos = pos->next) {
+		const struct tn_lease *lease = tn_container_of(pos, struct tn_lease, link);
+
+		for (uint32_t i = 0; i < lease->n; i++) {
+			uint64_t *word = &holder->seen[lease->blocks[i] / 64], bit = UINT64_C(1) << lease->blocks[i] % 64;
+
+			n += !(*word & bit);
+			*word |= bit;
+		}
+	}
+	for (const struct tn_list *pos = holder->taken.next; pos != &holder->taken; pos = pos->next) {
+		const struct tn_lease *lease = tn_container_of(pos, struct tn_lease, link);
+
+		for (uint32_t i = 0; i < lease->n; i++)
+			holder->seen[lease->blocks[i] / 64] = 0;
+	}
+	return n;
 }
 
 /*
@@ -147,6 +193,11 @@ static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, ui
 	}
 }
 
+static uint32_t window_of(const struct tn_space *space)
+{
+	return space->match_rule == TN_MATCH_EXACT ? 1 : space->window_blocks;
+}
+
 /*
  * Applies the group's rule to what was found: keys[first..end) are there, and pinned if there is a list. Returns end.
  * Tiers are said of what matched only: another look of blocks that are not pinned may find less, which is a miss.
@@ -154,7 +205,7 @@ static uint32_t find_alive(struct tn_space *space, const struct tn_key *keys, ui
 static uint32_t find_by_rule(struct tn_space *space, const struct tn_key *keys, uint32_t n, tn_block *blocks,
 			     uint8_t *tiers, uint32_t *first, uint32_t *counts)
 {
-	uint32_t window = space->match_rule == TN_MATCH_EXACT ? 1 : space->window_blocks;
+	uint32_t window = window_of(space);
 
 	*first = 0;
 	if (space->match_rule == TN_MATCH_PREFIX)
@@ -185,20 +236,53 @@ static int too_many(const char *call, const char *what, const char *end, const s
 	return tn_fail(-EAGAIN, "%s: all %u %s are taken; %s some or raise max_ops", call, c->most, what, end);
 }
 
-/* As many leases, one behind the other, or none. */
-static int take_leases(struct tn_cache *cache, struct tn_holder *holder, size_t n, struct tn_lease **out)
+/* Of n blocks, how many the leases of a session that has attached may keep besides what they keep already. They have their part of the store. */
+static size_t leasable(const struct tn_cache *cache, struct tn_holder *holder, size_t n)
+{
+	uint64_t part = __atomic_load_n(&cache->lease_blocks, __ATOMIC_RELAXED), leased;
+
+	if (!holder || holder->listed + n <= part)
+		return n;
+	leased = count_leased(holder);
+	if (leased < part)
+		return part - leased < n ? part - leased : n;
+	tn_fail(-EAGAIN, "tn_match: the leases of this process keep %llu of the blocks that the store holds, its part is %llu; tn_unpin some",
+		(unsigned long long)leased, (unsigned long long)part);
+	return 0;
+}
+
+/*
+ * As many leases, one behind the other, or none. *nkeys: how many keys may be looked for, fewer if the leases would keep too much otherwise. Windows and
+ * checkpoints are short: they are found whole.
+ */
+static int take_leases(struct tn_holder *holder, struct tn_space *const *spaces, size_t n, size_t *nkeys, struct tn_lease **out)
 {
 	struct tn_allotment *own = holder ? &holder->leases : NULL;
+	struct tn_cache *cache = spaces[0]->cache;
 	struct tn_matches *m = cache->matches;
 	struct tn_lease *all = NULL;
+	size_t prefixes = 0, others = 0, most;
 
+	for (size_t i = 0; i < n; i++) {
+		prefixes += spaces[i]->match_rule == TN_MATCH_PREFIX;
+		if (spaces[i]->match_rule != TN_MATCH_PREFIX)
+			others += window_of(spaces[i]) < *nkeys ? window_of(spaces[i]) : *nkeys;
+	}
+	most = leasable(cache, holder, *nkeys * prefixes + others);
+	if (*nkeys > 0 && most < prefixes + others)
+		return -EAGAIN;
+	if (prefixes > 0 && *nkeys > (most - others) / prefixes)
+		*nkeys = (most - others) / prefixes;
 	if (!tn_allotment_take(&m->common_leases, own, (uint32_t)n))
 		return too_many("tn_match", "leases", "tn_unpin", &m->common_leases, own);
 	for (; n > 0; n--) { /* as many are free as were counted */
 		uint32_t i = tn_stack_pop(&m->free_leases, &m->leases[0].next, sizeof(m->leases[0]));
 
 		m->leases[i - 1].rest = all;
-		m->leases[i - 1].allotment = own;
+		m->leases[i - 1].holder = holder;
+		tn_list_init(&m->leases[i - 1].link);
+		if (holder)
+			tn_list_push(&holder->taken, &m->leases[i - 1].link);
 		all = &m->leases[i - 1];
 	}
 	*out = all;
@@ -277,13 +361,13 @@ static int find_one(struct tn_holder *holder, struct tn_space *space, const stru
 		return rc;
 	}
 	if (rc == 0 && flags & TN_MATCH_PIN)
-		rc = take_leases(cache, holder, 1, &lease);
+		rc = take_leases(holder, &space, 1, &n, &lease);
 	if (rc)
 		return rc;
 	n = most_keys(space, n);
 	m.blocks = find_by_rule(space, keys, (uint32_t)n, lease ? lease->blocks : NULL, tiers, &m.first, counts);
 	if (lease)
-		lease->n = m.blocks - m.first;
+		lease_has(lease, m.blocks - m.first);
 	if (tiers)
 		memset(tiers, TN_TIER_NONE, m.first);
 	add_found(space, counts, &m);
@@ -355,7 +439,7 @@ static bool take_all(struct tn_space *const *spaces, size_t nspaces, const struc
 		uint32_t got = find_alive(spaces[i], keys + first[i], n, lease ? lease->blocks : NULL, NULL, counts);
 
 		if (lease) {
-			lease->n = got;
+			lease_has(lease, got);
 			lease = lease->rest;
 		}
 		if (got < n)
@@ -401,7 +485,7 @@ static int find_all(struct tn_holder *holder, struct tn_space *const *spaces, si
 		return rc;
 	}
 	if (rc == 0 && flags & TN_MATCH_PIN)
-		rc = take_leases(cache, holder, nspaces, &lease);
+		rc = take_leases(holder, spaces, nspaces, &n, &lease);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < nspaces; i++)

@@ -35,6 +35,7 @@ void tn_served_destroy(struct tn_served *s)
 	close(s->sock);
 	tn_put(a, s->pins, tn_array_bytes(s->cache->matches->nleases, sizeof(*s->pins)));
 	tn_put(a, s->queries, tn_array_bytes(s->cache->matches->nqueries, sizeof(*s->queries)));
+	tn_holder_fini(&s->holder, s->cache);
 	tn_put(a, s->asked, s->region.counts.call_bytes);
 	pthread_mutex_destroy(&s->lock);
 	tn_put(a, s, sizeof(*s));
@@ -89,7 +90,10 @@ int tn_served_begin(struct tn_served *s, int *fd)
 		rc = tn_session_create(s->cache, &s->region, &s->session);
 	if (rc)
 		return rc;
-	tn_holder_init(&s->holder);
+	rc = tn_holder_init(&s->holder, s->cache);
+	if (rc)
+		return rc;
+	s->session->leased = &s->holder.listed;
 	s->session->read_only = s->rule->read_only;
 	s->session->max_priority = s->rule->max_priority;
 	s->pins = tn_get(a, tn_array_bytes(s->cache->matches->nleases, sizeof(*s->pins)));

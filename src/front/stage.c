@@ -547,7 +547,8 @@ static void batch_saved(struct tn_stage *s, struct tn_front_op *op)
 {
 	const struct tn_face_told *told = tn_face_told(&op->cache->region, op->number);
 	bool refused = tn_face_save_is_refused(&op->cache->region, op->number);
-	bool stops = refused || is_cancelled(op) || told->blocks[TN_SAVED_NOT] > 0; /* an owner that ends forgets saves, too */
+	bool given_up = told->error == -ECANCELED; /* perhaps before all layers were final, which later batches take for granted */
+	bool stops = refused || given_up || is_cancelled(op) || told->blocks[TN_SAVED_NOT] > 0; /* an owner that ends forgets saves, too */
 
 	if (stops && end_early(op))
 		return;
@@ -560,7 +561,7 @@ static void batch_saved(struct tn_stage *s, struct tn_front_op *op)
 		return;
 	}
 	if (!refused)
-		leave_rest(op, batch_of(op).end, TN_SAVED_NOT);
+		leave_rest(op, batch_of(op).end, given_up ? TN_SAVED_FAILED : TN_SAVED_NOT);
 	tn_face_tell_saved(op->region, op->number, op->batches.counted, TN_FACE_KINDS, op->batches.error);
 	end_operation(s, op, op->batches.status);
 }

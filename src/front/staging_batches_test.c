@@ -233,6 +233,43 @@ static void layers_whose_events_come_late_are_saved_in_all_batches(void **state)
 	tear_down_staged(&r, &mine);
 }
 
+/*
+ * Later batches take for granted that all layers are final: none follows one that was given up because they were not, also if the blocks before it
+ * are there.
+ */
+static void no_batch_follows_one_that_was_given_up(void **state)
+{
+	struct tn_event *event;
+	struct rig r, mine;
+
+	set_up_staged(3, &r, &mine);
+	assert_int_equal(tn_event_create(mine.cache, &event), 0);
+	for (uint64_t i = 0; i < 4; i++) {
+		uint32_t known = i % 2 ? 2 : 0; /* the first batch has nothing to be saved */
+		struct tn_save_result res;
+		struct tn_save *save;
+
+		if (known)
+			assert_int_equal(rig_save(r.s, 1000 + 100 * i, known, 0).stored, known);
+		save = rig_save_begin(mine.s, 1000 + 100 * i, 10, 0, NULL);
+		for (uint32_t l = 0; l < RIG_LAYERS; l++)
+			assert_int_equal(tn_save_layer(save, l, event, 1 + i), 0);
+		assert_int_equal(tn_save_commit(save), 0);
+		__atomic_store_n(&r.cache->save_idle_ns, RIG_MS, __ATOMIC_SEQ_CST);
+		rig_save(r.s, 1, 1, 0); /* the owner looks at the new time */
+		res = rig_save_end(mine.s, save);
+		assert_int_equal(res.existing, known);
+		assert_int_equal(res.failed, 10 - known);
+		assert_int_equal(res.error, -ECANCELED);
+		__atomic_store_n(&r.cache->save_idle_ns, TN_SAVE_IDLE_NS, __ATOMIC_SEQ_CST);
+		assert_int_equal(tn_event_raise(event, 1 + i), 0);
+		assert_int_equal(rig_match(mine.s, 1000 + 100 * i, 10), known);
+		nothing_is_left(&mine);
+	}
+	tn_event_destroy(event);
+	tear_down_staged(&r, &mine);
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct worker {
@@ -537,6 +574,7 @@ int main(void)
 		cmocka_unit_test(a_prefix_loses_its_end_first),
 		cmocka_unit_test(outcomes_are_those_of_all_batches),
 		cmocka_unit_test(layers_whose_events_come_late_are_saved_in_all_batches),
+		cmocka_unit_test(no_batch_follows_one_that_was_given_up),
 		cmocka_unit_test(threads_share_what_session_memory_there_is),
 		cmocka_unit_test(a_load_of_no_page_is_refused),
 		cmocka_unit_test(operations_in_batches_are_counted_once),

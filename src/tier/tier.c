@@ -47,6 +47,8 @@ int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, ui
 
 	if (rc)
 		return rc;
+	if (full && t->blocks == 0)
+		return -EBUSY;
 	if (!is_let_in(t, info, full))
 		return 0;
 	if (t->ops->quota && !t->ops->quota(t, bytes, true))
@@ -55,7 +57,7 @@ int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, ui
 		return 1;
 	if (t->ops->quota)
 		t->ops->quota(t, bytes, false);
-	return 0;
+	return -EBUSY;
 }
 
 static void insert(struct tn_tier_base *t, uint32_t id, const struct tn_policy_block *info)

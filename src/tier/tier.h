@@ -225,7 +225,7 @@ void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *i
 
 /*
  * 1: a new block of so many bytes may come in, and they are charged, and there is a free entry: if another block had to go
- * for it, that one is gone; 0: it is not worth it; -EDQUOT: no write budget is left; else what health says.
+ * for it, that one is gone; 0: it is not worth it; -EBUSY: nothing can go for it; -EDQUOT: no write budget is left; else what health says.
  */
 int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes);
 /* A block that was let in before and could not be written is let in again, if there is a free entry for it. */
