@@ -55,6 +55,7 @@ static const struct statistic statistics[] = {
 	{"rejected_budget_blocks", "tenuto_rejected_blocks_total", "cause=\"budget\"", COUNTER, 0, NULL},
 	{"rejected_quota_blocks", "tenuto_rejected_blocks_total", "cause=\"quota\"", COUNTER, 0, NULL},
 	{"rejected_devices_blocks", "tenuto_rejected_blocks_total", "cause=\"devices\"", COUNTER, 0, NULL},
+	{"rejected_parent_blocks", "tenuto_rejected_blocks_total", "cause=\"parent\"", COUNTER, 0, NULL},
 	{"save_failed_blocks", "tenuto_save_failed_blocks_total", NULL, COUNTER, 0, "Blocks of saves that failed"},
 	{"evicted_device_blocks", "tenuto_evicted_blocks_total", "tier=\"device\"", COUNTER, 0, "Blocks that left a tier for others"},
 	{"evicted_host_blocks", "tenuto_evicted_blocks_total", "tier=\"host\"", COUNTER, 0, NULL},
@@ -154,8 +155,8 @@ static void print_statistic(FILE *out, const struct statistic *s, uint64_t value
 static const char *const of_tenants[] = {
 	"blocks", "device_blocks", "host_blocks", "disk_blocks", "remote_blocks", "lookups", "lookup_blocks", "hit_blocks", "loads", "load_blocks",
 	"load_failed_blocks", "saves", "saved_blocks", "existing_blocks", "host_only_blocks", "admission_rejected_blocks", "rejected_policy_blocks",
-	"rejected_held_blocks", "rejected_share_blocks", "rejected_budget_blocks", "rejected_quota_blocks", "rejected_devices_blocks", "save_failed_blocks",
-	"loaded_device_bytes", "loaded_host_bytes", "loaded_disk_bytes", "loaded_remote_bytes", "saved_bytes",
+	"rejected_held_blocks", "rejected_share_blocks", "rejected_budget_blocks", "rejected_quota_blocks", "rejected_devices_blocks", "rejected_parent_blocks",
+	"save_failed_blocks", 	"loaded_device_bytes", "loaded_host_bytes", "loaded_disk_bytes", "loaded_remote_bytes", "saved_bytes",
 };
 
 static bool is_of_tenants(const char *stat)

@@ -133,7 +133,8 @@ static void begin_save(struct cscript *s)
 	fill_keys(a->id, a->n, keys);
 	tn_save_opts_init(&o);
 	parent = key_of(a->id - 1);
-	o.parent = from ? &parent : NULL;
+	/* Now and then one that is nowhere, or on its way. */
+	o.parent = from && (s->block[a->space][a->id - 1].saved || below(s, 4) == 0) ? &parent : NULL;
 	o.partial_last = below(s, 4) == 0;
 	rc = tn_save_begin(s->r->s[a->space].space, s->r->s[a->space].pool, keys, a->n, a->pages, &o, &a->save);
 	rig_note(s->r, (uint64_t)rc);
@@ -184,7 +185,8 @@ static void save_ended(struct cscript *s, struct cact *a, const struct tn_save_r
 		rig_fail(s->r, "save of %u blocks: %u stored, %u existing, %u host only, %u rejected, %u failed", a->n,
 			  res->stored, res->existing, res->host_only, res->rejected, res->failed);
 	if (!a->aborted && s->roomy && s->healthy && !tn_simdisk_is_off(s->r->disk) && there != a->n &&
-	    res->error != -EBUSY) /* dropped before, and still held by somebody */
+	    res->error != -EBUSY && /* dropped before, and still held by somebody */
+	    res->error != -ENOENT)  /* what is before them is not there */
 		rig_fail(s->r, "a save in a roomy cache: %u host only, %u rejected, %u failed (%d)", res->host_only,
 			  res->rejected, res->failed, res->error);
 	s->n.stored += res->stored;

@@ -483,7 +483,10 @@ enum tn_saved {
 
 /**
  * struct tn_save_opts
- * @parent:   key of the block before keys[0]; NULL if keys[0] begins the prompt
+ * @parent:   key of the block before keys[0]; NULL if keys[0] begins the prompt, or if that is not known. Where a look-up finds prefixes
+ *            (TN_MATCH_PREFIX), a block whose parent is not there is not admitted: nobody could find it. A parent that a save which began earlier brings is on
+ *            its way, and counts, if that save is committed by the time that this one is, and stores it. Whoever finds a shorter prefix than was saved
+ *            once begins the next save at the first block that is missing
  * @partial_last: the last block is known to hold a prompt's unfinished tail (a hint for admission)
  * @priority: -128..127, for eviction; 0 is normal
  * @ttl_ns:   not found any more after that time (to the second), nor after reopening; 0: never forgotten for its age.
@@ -591,7 +594,7 @@ TN_API int tn_save_abort(struct tn_save *save);
  *             held); -ECANCELED: nothing came of the save for TN_SAVE_IDLE_NS, and none of its blocks was stored
  * @error:     of the first that failed; if none did, why the first of those that are host_only or rejected was kept off the
  *             disk: -EROFS: no device takes writes, or the cache was opened read-only; -EDQUOT: the write budget is
- *             used up; -EBUSY: nothing can go for it, because all is held by leases, loads and saves under way; -EAGAIN: the saves of this process
+ *             used up; -ENOENT: its parent is not there; -EBUSY: nothing can go for it, because all is held by leases, loads and saves under way; -EAGAIN: the saves of this process
  *             that are under way hold its part of the slots (tenuto/session.h); 0: the policy did not want it, the quota is 0, or there is no disk
  *
  * What is stored or existing survives the process and a power cut as soon as a tn_flush that began later has returned 0,

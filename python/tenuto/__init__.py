@@ -112,7 +112,7 @@ class Space(_core.Space):
     def save(self, keys: Any, source: Any, pages: Any = None, *, axes: str = 'lpn', **options: Any) -> Save:
         """Announce blocks that compute is about to produce, or has produced. Their pages are Tenuto's to read until the save has ended.
 
-        keys, source, pages, axes: as of load. Options: parent: the key before the first one, if that does not begin the prompt; partial_last: the last block
+        keys, source, pages, axes: as of load. Options: parent: the key before the first one, if that does not begin the prompt: if it is not there, nor on its way, nothing is stored; partial_last: the last block
         holds a prompt's unfinished tail; priority: -128 to 127, for eviction; ttl: seconds, after which it is not found any more; tag.
 
         More blocks than one operation takes are saved in parts, as of load. A part that finds no place (max_ops, the write backlog) waits until one before

@@ -186,6 +186,42 @@ class TestPages(Backend):
             self.backend(HostPool('nowhere'))
 
 
+class TestPrefixes(Backend):
+    def put(self, b, names, first, before):
+        for i in range(len(names)):
+            b.pool.put(first + i, names[i])
+        return b.batch_set_v1(names, tokens(range(first, first + len(names))), types.SimpleNamespace(prefix_keys=before))
+
+    def test_pages_whose_beginning_is_not_there_are_not_stored(self):
+        b = self.backend()
+        names = keys(12)
+        self.put(b, names[4:8], 4, names[:4])
+        self.assertEqual([b.exists(n) for n in names[4:8]], [False] * 4)
+        self.put(b, names[:4], 0, [])
+        self.put(b, names[4:8], 4, names[:4])
+        self.put(b, names[8:], 8, names[:8])
+        self.assertEqual(b.batch_exists(names), 12)
+
+    def test_a_pool_whose_trailing_pages_are_enough_needs_no_beginning(self):
+        b, swa = self.backend(), HostPool('layer_first')
+        b.register_mem_host_pool_v2(swa, SGLANG.PoolName.SWA)
+        names = keys(8)
+        transfer = types.SimpleNamespace(name=SGLANG.PoolName.SWA, keys=names[6:], host_indices=tokens([1, 2]), hit_policy=SGLANG.PoolHitPolicy.TRAILING_PAGES)
+        b.batch_set_v2([transfer], types.SimpleNamespace(prefix_keys=names[:6]))
+        swa.wipe()
+        self.assertEqual(b.batch_get_v2([transfer]), {SGLANG.PoolName.SWA: [True, True]})
+
+    def test_sglang_is_told_once_that_it_does_not_say_what_is_before(self):
+        b = self.backend()
+        with self.assertNoLogs('tenuto.sglang', 'WARNING'):
+            self.put(b, keys(2), 0, [])
+        with self.assertLogs('tenuto.sglang', 'WARNING') as logs:
+            for seed in range(2, 5):
+                self.put(b, keys(2, seed), 0, None)
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn('hicache_storage_pass_prefix_keys', logs.output[0])
+
+
 class TestPools(Backend):
     def test_each_pool_has_pages_of_its_own(self):
         b, swa = self.backend(), HostPool('layer_first')

@@ -239,6 +239,7 @@ enum tn_kept_out {
 	TN_KEPT_BY_BUDGET,  /* of writes */
 	TN_KEPT_BY_QUOTA,   /* its space may have no block there, or there is no such tier */
 	TN_KEPT_BY_DEVICES, /* none takes writes */
+	TN_KEPT_BY_PARENT,  /* the block before it is not there, nor on its way: nobody could find it */
 	TN_KEPT_KINDS
 };
 
@@ -298,8 +299,11 @@ struct tn_save_op {
 	uint64_t ttl_ns;
 	bool partial_last;
 	bool held;	  /* begins when its space is not being dropped any more */
+	bool chained;	  /* a block is found only behind the one before it */
+	bool cut;	  /* the block before the next one to be shown is not there */
 	bool given_up;	  /* its caller owed the next layer, or the commit, for too long */
 	uint64_t heard_ns; /* when its last layer came */
+	uint32_t depth;	  /* blocks before its first one, as far as is known */
 	uint32_t shown;	  /* the first so many blocks are visible, or will not be */
 	int kept_off;	  /* why the first block that the policy was not asked about, or wanted, does not go to disk */
 	uint64_t admitted_bytes; /* of the write backlog */

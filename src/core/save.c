@@ -17,6 +17,11 @@
 
 #define KEPT_OUT_LINE_NS 10000000000ull
 
+static uint32_t index_of(const struct tn_write_item *item)
+{
+	return (uint32_t)(item - item->w->items);
+}
+
 /* ---- the beginning ---------------------------------------------------------------------------------- */
 
 /* What the durable tier may know of a block that is not in it yet. */
@@ -53,6 +58,23 @@ static enum tn_kept_out why_not(int rc)
 	default:
 		return TN_KEPT_BY_DEVICES;
 	}
+}
+
+/* The block before it is nowhere. The policy learns what it missed: no parent is given, and it is no first block. */
+static void orphan(struct tn_save_op *save, uint32_t i, uint32_t depth)
+{
+	struct tn_shares *shares = &save->w.op.cache->blocks.shares;
+	struct tn_tier_base *t = save->w.op.cache->row.durable;
+	struct tn_space *space = save->w.op.space;
+	struct tn_policy_block info;
+
+	keep_out(save, i, TN_KEPT_BY_PARENT, i == 0 ? -ENOENT : 0);
+	if (!tn_space_in(space, t))
+		return;
+	describe(save, i, TN_BLOCK_NONE, depth, &info);
+	info.decided = tn_shares_decided(shares, t, space->index, &save->w.op.keys[i]);
+	tn_tier_miss(t, &info);
+	tn_shares_note(shares, t, space->index, &save->w.op.keys[i], false);
 }
 
 /* Whether the durable tier lets the block in. */
@@ -157,7 +179,8 @@ static void begin_visible(struct tn_save_op *save, uint32_t i, tn_block b, tn_bl
 	item->saved = TN_SAVED_STORED;
 }
 
-static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, uint32_t depth)
+/* *cut: the block before this one is neither there nor on its way. */
+static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, uint32_t depth, bool *cut)
 {
 	struct tn_cache *cache = save->w.op.cache;
 	struct tn_registry *reg = cache->registry;
@@ -168,12 +191,17 @@ static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, ui
 	if (b != TN_BLOCK_NONE && tn_block_is_local(&cache->blocks, b)) {
 		begin_visible(save, i, b, *parent, depth);
 		*parent = b;
+		*cut = false;
 		return;
 	}
-	describe(save, i, *parent, depth, &info);
-	admit(save, i, &info);
+	if (*cut) {
+		orphan(save, i, depth);
+	} else {
+		describe(save, i, *parent, depth, &info);
+		admit(save, i, &info);
+	}
 	*parent = item->block;
-	if (!item->admitted && tn_space_in(save->w.op.space, cache->row.memory) && take_record(save, i) == 0)
+	if (!item->admitted && !*cut && tn_space_in(save->w.op.space, cache->row.memory) && take_record(save, i) == 0)
 		*parent = TN_BLOCK_NONE; /* in memory only: no parent in the durable tier's eyes */
 	if (item->block != TN_BLOCK_NONE) {
 		item->state = TN_WRITE_PLACE;
@@ -181,7 +209,23 @@ static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, ui
 	} else {
 		item->state = TN_WRITE_REJECTED;
 		item->saved = TN_SAVED_REJECTED;
+		*cut = save->chained;
 	}
+}
+
+/* A save that began before this one and brings the block of that key, as far as can be known; NULL: there is none. */
+static struct tn_write_item *coming(const struct tn_save_op *save, const struct tn_key *key)
+{
+	for (struct tn_list *pos = save->w.op.link.prev; pos != &save->w.op.cache->saves; pos = pos->prev) {
+		struct tn_save_op *before = tn_container_of(pos, struct tn_save_op, w.op.link);
+
+		if (before->w.op.space != save->w.op.space || before->held || before->w.op.cancelled)
+			continue;
+		for (uint32_t i = before->w.op.n; i-- > before->shown;) /* the last one most likely: parts of one prompt follow each other */
+			if (tn_key_eq(&before->w.op.keys[i], key) && before->w.items[i].state < TN_WRITE_EXISTING)
+				return &before->w.items[i];
+	}
+	return NULL;
 }
 
 /* Blocks that are there, and those before them: no more than one operation has. The last batch does it for all. */
@@ -197,24 +241,43 @@ static void touch_back(struct tn_save_op *save, tn_block before)
 	tn_chain_touch_back(&cache->blocks, before, cache->o.max_op_blocks);
 }
 
+/* Whether the block before the first one was given and is nowhere. *item: what is on its way of it, or NULL. */
+static bool is_cut(const struct tn_save_op *save, tn_block parent, const struct tn_write_item **item)
+{
+	const struct tn_blocks *bl = &save->w.op.cache->blocks;
+
+	if (!save->chained || tn_key_is_zero(&save->parent) ||
+	    (parent != TN_BLOCK_NONE && !tn_block_lies_nowhere(bl, parent) && !tn_block_is_dropped(bl, parent)))
+		return false;
+	*item = coming(save, &save->parent);
+	return !*item;
+}
+
 static void find_work(struct tn_save_op *save)
 {
 	struct tn_cache *cache = save->w.op.cache;
 	struct tn_registry *reg = cache->registry;
 	tn_block parent = TN_BLOCK_NONE, first;
-	uint32_t depth = 0;
+	const struct tn_write_item *item = NULL;
+	bool cut;
 
 	save->heard_ns = tn_now_ns(&cache->clock);
+	save->chained = save->w.op.space->match_rule == TN_MATCH_PREFIX;
 	if (!tn_key_is_zero(&save->parent))
 		parent = tn_registry_find_one(reg, save->w.op.space->index, &save->parent, true);
 	first = parent;
-	if (parent != TN_BLOCK_NONE)
-		depth = tn_block_depth(reg, parent) + 1;
-	else if (save->w.op.goes_on)
-		depth = 1; /* the block before it was not let in */
+	cut = is_cut(save, parent, &item);
+	if (item || cut)
+		parent = item ? item->block : TN_BLOCK_NONE;
+	if (item)
+		save->depth = item->w->save->depth + index_of(item) + 1;
+	else if (parent != TN_BLOCK_NONE)
+		save->depth = tn_block_depth(reg, parent) + 1;
+	else if (save->w.op.goes_on || cut)
+		save->depth = 1; /* the block before it was not let in */
 	tn_request_begins(&cache->blocks, parent);
 	for (uint32_t i = 0; i < save->w.op.n; i++)
-		begin_item(save, i, &parent, depth + i);
+		begin_item(save, i, &parent, save->depth + i, &cut);
 	touch_back(save, first);
 	for (uint32_t i = 0; i < save->w.op.n; i++)
 		if (save->w.items[i].state == TN_WRITE_EXISTING)
@@ -238,11 +301,6 @@ void tn_save_begins(struct tn_save_op *save)
 }
 
 /* ---- from there to the end --------------------------------------------------------------------------- */
-
-static uint32_t index_of(const struct tn_write_item *item)
-{
-	return (uint32_t)(item - item->w->items);
-}
 
 /* The block is on its way no more: it becomes visible, or it does not. */
 static void arrived(const struct tn_write_item *item)
@@ -408,7 +466,8 @@ static void log_kept_out(struct tn_save_op *save, const uint32_t *why)
 		if (session->held[t->tier] > most->held[t->tier])
 			most = session;
 	tn_log(&cache->log, TN_LOG_WARN, "%u blocks of a save were not admitted, because %s; of %llu slots saves under way hold %llu, those of session %u "
-	       "%llu, and leases and loads hold others (statistics rejected_*)", why[TN_KEPT_BY_HOLDERS] + why[TN_KEPT_BY_SHARE],
+	       "%llu, and leases and loads hold others (statistics rejected_*)",
+	       why[TN_KEPT_BY_HOLDERS] + why[TN_KEPT_BY_SHARE] + why[TN_KEPT_BY_PARENT],
 	       why[TN_KEPT_BY_SHARE] ? "the saves of its process hold their part" : "nothing can go for them",
 	       (unsigned long long)t->ops->capacity(t), (unsigned long long)cache->held[t->tier], most == cache->own ? 0 : most->place + 1,
 	       (unsigned long long)most->held[t->tier]);
@@ -427,6 +486,7 @@ static void count_kept_out(struct tn_save_op *save)
 	TN_COUNT(op, rejected_budget_blocks, why[TN_KEPT_BY_BUDGET]);
 	TN_COUNT(op, rejected_quota_blocks, why[TN_KEPT_BY_QUOTA]);
 	TN_COUNT(op, rejected_devices_blocks, why[TN_KEPT_BY_DEVICES]);
+	TN_COUNT(op, rejected_parent_blocks, why[TN_KEPT_BY_PARENT]);
 	log_kept_out(save, why);
 }
 
@@ -460,10 +520,46 @@ static uint32_t tell_results(struct tn_save_op *save)
 	return n[TN_SAVED_STORED];
 }
 
+/*
+ * Before the first block is shown: whether to wait for the one before it, which is on its way in a save that needs nothing but the devices. If that one has
+ * not been committed, or is gone, this save's blocks are not let in after all: nobody is made to wait for another caller.
+ */
+static bool waits_for_parent(struct tn_save_op *save)
+{
+	const struct tn_write_item *item = NULL;
+	tn_block parent;
+
+	if (save->shown > 0 || !save->chained || tn_key_is_zero(&save->parent))
+		return false;
+	parent = tn_registry_find_one(save->w.op.cache->registry, save->w.op.space->index, &save->parent, false);
+	save->cut = is_cut(save, parent, &item) || (item && !tn_op_is_committed(&item->w->op));
+	return item && !save->cut;
+}
+
+/* Somebody else has saved the block meanwhile. */
+static bool is_there(const struct tn_write_item *item)
+{
+	const struct tn_writing *w = item->w;
+	tn_block b = tn_registry_find_one(w->op.cache->registry, w->op.space->index, &w->op.keys[index_of(item)], false);
+
+	return b != TN_BLOCK_NONE && tn_block_is_local(&w->op.cache->blocks, b);
+}
+
+/* A block of which all is stored, and that nobody could find. */
+static void reject_orphan(struct tn_write_item *item)
+{
+	keep_out(item->w->save, index_of(item), TN_KEPT_BY_PARENT, index_of(item) == 0 ? -ENOENT : 0);
+	item->saved = TN_SAVED_REJECTED;
+	withdraw(item);
+}
+
 /* What is stored does not wait for the blocks behind it. */
 static bool show(struct tn_save_op *save)
 {
 	uint32_t before = save->shown;
+
+	if (waits_for_parent(save))
+		return false;
 
 	for (; save->shown < save->w.op.n; save->shown++) {
 		struct tn_write_item *item = &save->w.items[save->shown];
@@ -471,10 +567,13 @@ static bool show(struct tn_save_op *save)
 		if (item->state < TN_WRITE_STORED || item->inflight > 0)
 			break;
 		arrived(item);
-		if (item->state == TN_WRITE_STORED)
+		if (item->state == TN_WRITE_STORED && save->cut && !is_there(item))
+			reject_orphan(item);
+		else if (item->state == TN_WRITE_STORED)
 			becomes_visible(item);
 		else
 			withdraw(item);
+		save->cut = save->chained && (item->saved == TN_SAVED_REJECTED || item->saved == TN_SAVED_FAILED);
 	}
 	return save->shown > before;
 }
@@ -560,6 +659,8 @@ static bool step(struct tn_save_op *save, uint64_t now_ns)
 	if (waits_for_caller(save) && now_ns >= given_up_ns(save))
 		give_up(save, now_ns);
 	if (tn_writing_step(&save->w, tn_op_is_committed(&save->w.op), &busy)) {
+		if (!save->w.op.cancelled && waits_for_parent(save))
+			return busy;
 		finish(save);
 		return true;
 	}

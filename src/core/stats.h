@@ -18,7 +18,8 @@ struct tn_stats {
 	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
 	uint64_t saves, saved_blocks, existing_blocks, admission_rejected_blocks, save_failed_blocks;
 	/* Of the blocks that were not admitted: by cause (enum tn_kept_out). */
-	uint64_t rejected_policy_blocks, rejected_held_blocks, rejected_share_blocks, rejected_budget_blocks, rejected_quota_blocks, rejected_devices_blocks;
+	uint64_t rejected_policy_blocks, rejected_held_blocks, rejected_share_blocks, rejected_budget_blocks, rejected_quota_blocks, rejected_devices_blocks,
+		rejected_parent_blocks;
 	uint64_t host_only_blocks; /**< of saves: left in host memory alone, see tn_save_result */
 	uint64_t evicted_blocks[TN_STATS_TIERS], dropped_blocks;
 	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;

@@ -73,13 +73,13 @@ static void a_space_at_its_quota_recycles_its_own_blocks_and_no_neighbours(void 
 	tenant_open(&r, "small", QUOTA, &t);
 	for (uint64_t first = 1; first <= 11; first += 10)
 		assert_int_equal(rig_save(r.s, first, 10, 0).host_only, 10);
-	for (uint64_t first = 1; first <= 33; first += 4) {
+	for (uint64_t first = 1; first <= 801; first += 100) {
 		assert_int_equal(rig_save(&t, first, 4, 0).host_only, 4);
 		assert_int_equal(rig_count_host(&t, first, 4), 4);
 		assert_int_equal(rig_count_host(r.s, 1, 20), 20);
 		assert_int_equal(rig_stats(&r).tier_blocks[TN_TIER_HOST], 24);
 	}
-	assert_int_equal(rig_load(&t, 33, 4), 4);
+	assert_int_equal(rig_load(&t, 801, 4), 4);
 	rig_space_close(&t);
 	rig_tear_down(&r);
 }

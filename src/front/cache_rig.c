@@ -657,6 +657,17 @@ struct tn_save_result rig_save_end(struct rig_space *s, struct tn_save *save)
 	return res;
 }
 
+/* Without a look-up, which would count, where the core is here. */
+static bool is_registered(const struct rig_space *s, uint64_t id)
+{
+	const struct tn_cache *core = rig_core(s->rig);
+	struct tn_key key = rig_key(id);
+
+	if (!core->registry)
+		return rig_match(s, id, 1) == 1;
+	return tn_registry_find_one(core->registry, s->space->index, &key, false) != TN_BLOCK_NONE;
+}
+
 struct tn_save_result rig_save(struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page)
 {
 	struct tn_key parent = rig_key(first - 1);
@@ -664,7 +675,7 @@ struct tn_save_result rig_save(struct rig_space *s, uint64_t first, uint32_t n, 
 	struct tn_save *save;
 
 	tn_save_opts_init(&so);
-	so.parent = first > 1 ? &parent : NULL;
+	so.parent = first > 1 && is_registered(s, first - 1) ? &parent : NULL;
 	save = rig_save_begin(s, first, n, first_page, &so);
 	rig_save_give(s, save);
 	return rig_save_end(s, save);

@@ -265,7 +265,7 @@ struct tn_save *rig_save_begin(struct rig_space *s, uint64_t first, uint32_t n, 
 /* Gives all layers and commits. */
 void rig_save_give(struct rig_space *s, struct tn_save *save);
 struct tn_save_result rig_save_end(struct rig_space *s, struct tn_save *save);
-/* All of it; the parent of the first block is the block before. */
+/* All of it; the parent of the first block is the block before, if that is there. Else it begins a prompt. */
 struct tn_save_result rig_save(struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page);
 
 struct tn_load *rig_load_begin(struct rig_space *s, uint64_t first, uint32_t n, uint32_t first_page, const struct tn_load_opts *o);

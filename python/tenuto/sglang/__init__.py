@@ -232,10 +232,16 @@ class TenutoStorage(HiCacheStorage):
         good = self._load(pool, pool.pool, keys, pool.pages_at(host_indices)) if pool and keys else 0
         return [True] * good + [False] * (len(keys) - good)
 
-    def _set(self, name, keys, host_indices, extra_info):
+    def _set(self, name, keys, host_indices, extra_info, chained=True):
+        """chained: a page is found only behind the one before it, so one whose beginning is not there is not stored."""
         pool = self._open(name)
         before = getattr(extra_info, "prefix_keys", None)
-        return self._save(pool, pool.pool, keys, pool.pages_at(host_indices), before[-1] if before else None) if pool and keys else [False] * len(keys)
+        if before is None and "prefix_keys" not in self._told:
+            self._told.add("prefix_keys")
+            logger.warning('tenuto: SGLang does not say which pages are before those that it saves, so pages are stored, too, that nobody can find; set '
+                           '"hicache_storage_pass_prefix_keys": true in --hicache-storage-backend-extra-config')
+        parent = before[-1] if before and chained else None
+        return self._save(pool, pool.pool, keys, pool.pages_at(host_indices), parent) if pool and keys else [False] * len(keys)
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
         """The longest prefix that all pools have, each as its policy wants it."""
@@ -262,7 +268,8 @@ class TenutoStorage(HiCacheStorage):
         return {t.name: self._get(t.name, t.keys or [], t.host_indices) for t in transfers}
 
     def batch_set_v2(self, transfers, extra_info=None):
-        return {t.name: self._set(t.name, t.keys or [], t.host_indices, extra_info) for t in transfers}
+        return {t.name: self._set(t.name, t.keys or [], t.host_indices, extra_info, getattr(t, "hit_policy", None) != PoolHitPolicy.TRAILING_PAGES)
+                for t in transfers}
 
     # ---- pages as values, which SGLang copies ----
 
