@@ -703,7 +703,7 @@ int main(void)
 		RIG_SIMULATED_TEST(a_write_load_slows_restores_only_without_the_scheduler),
 		RIG_SIMULATED_TEST(a_save_beyond_the_backlog_is_refused_and_reads_are_not),
 		RIG_SIMULATED_TEST(a_save_that_host_memory_has_no_room_for_counts_to_the_backlog),
-		cmocka_unit_test(saves_begun_in_one_turn_do_not_exceed_the_backlog),
+		RIG_EMBEDDED_TEST(saves_begun_in_one_turn_do_not_exceed_the_backlog, "a process that has attached has half of the backlog: session_share_test.c"),
 		cmocka_unit_test(no_layer_is_taken_for_reached_at_the_time_of_another),
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
 		RIG_SIMULATED_TEST(a_cache_without_a_table_learns_the_layers_time_from_waits),

@@ -206,19 +206,53 @@ static void leases_of_a_process_leave_the_others_blocks_that_can_go(void **state
 	rig_tear_down(&r);
 }
 
+static uint64_t limit_of(const struct rig *r)
+{
+	return __atomic_load_n(&tn_region_core(&r->cache->region)->limit_bytes, __ATOMIC_RELAXED);
+}
+
+/* How many saves of 4 MiB are let in. */
+static uint32_t begin_saves(struct rig *r, uint64_t first, struct tn_save **save)
+{
+	uint32_t pages[BLOCKS * RIG_PAGES], n = 0;
+	struct tn_key keys[BLOCKS];
+
+	rig_pages(r->s, 0, BLOCKS, pages);
+	for (; n < HOG_SAVES; n++) {
+		rig_keys(first + n * BLOCKS, BLOCKS, keys);
+		if (tn_save_begin(r->s->space, r->s->pool, keys, BLOCKS, pages, NULL, &save[n]) == -EAGAIN)
+			return n;
+	}
+	return n;
+}
+
 static void a_process_has_half_of_the_write_backlog_that_the_others_leave(void **state)
 {
+	struct tn_save *save[2][HOG_SAVES];
 	struct rig r, a, b;
-	uint64_t limit;
+	char path[PATH];
 
-	serve_small(&r);
-	limit = __atomic_load_n(&tn_region_core(&r.cache->region)->limit_bytes, __ATOMIC_RELAXED);
+	rig_init(&r, 64u << 20, 0, 64);
+	r.o.cache.write_backlog_bytes = 25u << 20;
+	rig_must_open(&r);
+	socket_path(&r, path);
+	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
 	attach(r.dir, &a);
 	attach(r.dir, &b);
-	rig_until(&r, __atomic_load_n(&tn_region_core(&a.cache->region)->limit_bytes, __ATOMIC_RELAXED) <= limit / 2);
-	assert_true(__atomic_load_n(&tn_region_core(&b.cache->region)->limit_bytes, __ATOMIC_RELAXED) > 0);
+	rig_until(&r, limit_of(&a) == (25u << 20) / 2);
+	assert_int_equal(begin_saves(&a, HOG, save[0]), 3);
+	rig_until(&r, limit_of(&b) == (13u << 20) / 2);
+	assert_int_equal(begin_saves(&b, OTHER, save[1]), 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct tn_save *s = i < 3 ? save[0][i] : save[1][0];
+
+		assert_int_equal(tn_save_abort(s), 0);
+		assert_int_equal(tn_save_end(s, tn_test_deadline(), NULL), 0);
+	}
+	rig_until(&r, limit_of(&b) == (25u << 20) / 2);
 	detach(&a);
 	detach(&b);
+	rig_until(&r, limit_of(&r) == 25u << 20);
 	rig_tear_down(&r);
 }
 
