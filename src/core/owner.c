@@ -139,6 +139,7 @@ static void signal_completions(struct tn_cache *cache)
 static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t due)
 {
 	struct tn_list *pos, *tmp;
+	uint64_t saves_due;
 
 	tn_list_for_each_safe(pos, tmp, &cache->loads) {
 		struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
@@ -146,7 +147,8 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 		if (r->deadline_ns < due && !r->op.cancelled)
 			due = r->deadline_ns;
 	}
-	due = due < tn_saves_due(cache) ? due : tn_saves_due(cache);
+	saves_due = tn_saves_due(cache);
+	due = due < saves_due ? due : saves_due;
 	if (tn_save_devices_pending(cache) && due > now + EVENT_POLL_NS)
 		due = now + EVENT_POLL_NS;
 	return due;

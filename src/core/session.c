@@ -180,10 +180,14 @@ int tn_session_join(struct tn_cache *cache, void *arg)
 bool tn_session_has_share(const struct tn_session *session, const struct tn_tier_base *t)
 {
 	const struct tn_cache *cache = session->cache;
-	uint64_t capacity = t->ops->capacity(t), leased = session->leased ? __atomic_load_n(session->leased, __ATOMIC_RELAXED) : 0;
+	uint64_t capacity, leased;
 
+	if (cache->nattached == 0)
+		return true;
+	capacity = t->ops->capacity(t);
+	leased = session->leased ? __atomic_load_n(session->leased, __ATOMIC_RELAXED) : 0;
 	leased = leased < capacity / 2 ? leased : capacity / 2;
-	return cache->nattached == 0 || cache->held[t->tier] + session->held[t->tier] + leased < capacity;
+	return cache->held[t->tier] + session->held[t->tier] + leased < capacity;
 }
 
 void tn_session_hold(struct tn_session *session, enum tn_tier tier)
