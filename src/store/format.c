@@ -26,19 +26,41 @@ void tn_disk_seal(struct tn_disk_head *head, uint32_t magic, size_t bytes)
 	head->checksum = tn_hash64(head + 1, bytes - sizeof(*head));
 }
 
-/* 0, -EBADMSG, or -EPROTONOSUPPORT when only the version is unknown; with detail, "what" naming the thing. */
+/* Later versions have numbers that differ from 1 in several bits: a flipped bit does not make one (docs/format.md). */
+static bool is_later(const struct tn_disk_head *head)
+{
+	return head->version > TN_DISK_VERSION && head->version < 256 && __builtin_popcount(head->version ^ TN_DISK_VERSION) > 1;
+}
+
+static int refuse(const struct tn_disk_head *head, const char *what)
+{
+	return tn_fail(-EPROTONOSUPPORT, "%s has format version %u, this program knows version %u: use the program that wrote it", what,
+		       head->version, TN_DISK_VERSION);
+}
+
+/*
+ * With detail, "what" naming the thing. The first line that fits counts:
+ *
+ *	magic   checksum   version          bytes 6, 7
+ *	other   -          -                -             -EBADMSG
+ *	right   does not fit  -             -             -EBADMSG
+ *	right   fits       a later one      -             -EPROTONOSUPPORT
+ *	right   fits       another number   -             -EBADMSG: a damaged version
+ *	right   fits       ours             not zero      -EBADMSG
+ *	right   fits       ours             zero          0
+ */
 static int check(const void *p, size_t len, uint32_t magic, size_t bytes, const char *what)
 {
 	const struct tn_disk_head *head = p;
 
 	if (len < sizeof(*head) || head->magic != magic)
 		return tn_fail(-EBADMSG, "%s: no magic %08x", what, magic);
-	if (head->version != TN_DISK_VERSION)
-		return tn_fail(-EPROTONOSUPPORT,
-			       "%s has format version %u, this program knows version %u: use the program that wrote it", what,
-			       head->version, TN_DISK_VERSION);
-	if (len < bytes || head->reserved != 0 || head->checksum != tn_hash64(head + 1, bytes - sizeof(*head)))
+	if (len < bytes || head->checksum != tn_hash64(head + 1, bytes - sizeof(*head)))
 		return tn_fail(-EBADMSG, "%s: checksum does not match", what);
+	if (is_later(head))
+		return refuse(head, what);
+	if (head->version != TN_DISK_VERSION || head->reserved != 0)
+		return tn_fail(-EBADMSG, "%s: its version is damaged", what);
 	return 0;
 }
 
@@ -47,7 +69,7 @@ static bool same_uuid(const uint64_t a[2], const uint64_t b[2])
 	return a[0] == b[0] && a[1] == b[1];
 }
 
-/* Likewise of a structure whose owner's UUID follows the head. */
+/* Likewise of a structure whose owner's UUID follows the head; -EXDEV: another owner's. */
 static int check_owned(const void *p, size_t len, uint32_t magic, size_t bytes, const uint64_t uuid[2], const char *what)
 {
 	uint64_t owner[2];
@@ -56,7 +78,7 @@ static int check_owned(const void *p, size_t len, uint32_t magic, size_t bytes, 
 	if (rc)
 		return rc;
 	memcpy(owner, (const char *)p + sizeof(struct tn_disk_head), sizeof(owner));
-	return same_uuid(owner, uuid) ? 0 : tn_fail(-EBADMSG, "%s of another device or store", what);
+	return same_uuid(owner, uuid) ? 0 : tn_fail(-EXDEV, "%s of another device or store", what);
 }
 
 /* ---- sizes and places ----------------------------------------------------------------------------------------- */
@@ -145,8 +167,12 @@ int tn_disk_plan_sizes(const struct tn_store_opts *o, struct tn_disk_super *sb)
 int tn_disk_super_decode(const void *page, size_t len, struct tn_disk_super *out)
 {
 	struct tn_disk_super sb, placed;
+	const struct tn_disk_head *head = page;
 	int rc;
 
+	/* A program that converts a store may have died in the middle of this copy, and then the other one is not to be believed. */
+	if (len >= sizeof(*head) && head->magic == TN_DISK_MAGIC_SUPER && is_later(head))
+		return refuse(head, "superblock");
 	rc = check(page, len, TN_DISK_MAGIC_SUPER, sizeof(sb), "superblock");
 	if (rc)
 		return rc;
@@ -252,11 +278,6 @@ int tn_disk_segment_check(const void *page, size_t len, const uint64_t device_uu
 	return 0;
 }
 
-bool tn_disk_segment_damaged(const struct tn_disk_segment *h)
-{
-	return check(h, sizeof(*h), TN_DISK_MAGIC_SEGMENT, sizeof(*h), "segment header") == -EBADMSG;
-}
-
 /* ---- block headers ------------------------------------------------------------------------------ */
 
 uint32_t tn_store_header_size(uint32_t nobjects)
@@ -304,14 +325,14 @@ int tn_store_header_decode(const void *page, size_t len, const uint64_t store_uu
 
 	if (len < TN_STORE_HEADER_BYTES)
 		return tn_fail(-EBADMSG, "block header: %zu bytes, must be at least %u", len, TN_STORE_HEADER_BYTES);
-	if (b->head.magic == TN_DISK_MAGIC_BLOCK && b->head.version == TN_DISK_VERSION &&
-	    (b->nobjects == 0 || b->nobjects > TN_STORE_OBJECTS_MAX ||
-	     b->header_bytes != tn_store_header_size(b->nobjects) || b->header_bytes > len))
-		return tn_fail(-EBADMSG, "block header of slot %u: %u objects in %u bytes", slot, b->nobjects,
-			       b->header_bytes);
+	if (b->header_bytes < TN_STORE_HEADER_BYTES || b->header_bytes > len)
+		return tn_fail(-EBADMSG, "block header of slot %u: %u bytes", slot, b->header_bytes);
 	rc = check_owned(b, len, TN_DISK_MAGIC_BLOCK, b->header_bytes, store_uuid, "block header");
 	if (rc)
 		return rc;
+	if (b->nobjects == 0 || b->nobjects > TN_STORE_OBJECTS_MAX || b->header_bytes != tn_store_header_size(b->nobjects))
+		return tn_fail(-EBADMSG, "block header of slot %u: %u objects in %u bytes", slot, b->nobjects,
+			       b->header_bytes);
 	if (b->sequence >= TN_DISK_LIMIT)
 		return tn_fail(-EBADMSG, "block header of slot %u: impossible sequence", slot);
 	if (b->slot != slot)

@@ -245,7 +245,10 @@ static_assert(offsetof(struct tn_disk_block, space_epoch) == 96, "format");
 /* Fills magic, version and checksum of a structure of so many bytes. */
 void tn_disk_seal(struct tn_disk_head *head, uint32_t magic, size_t bytes);
 
-/* Pure decoders: everything that comes from the disk goes through one of them. */
+/*
+ * Pure decoders: everything that comes from the disk goes through one of them. -EBADMSG: damaged, or never written;
+ * -EXDEV: of another device or store; -EPROTONOSUPPORT: of a later version, so that nothing of the store may be written.
+ */
 int tn_disk_super_decode(const void *page, size_t len, struct tn_disk_super *out);
 int tn_disk_spaces_check(const void *bytes, size_t len, const uint64_t store_uuid[2]);
 /* *bytes: length of the whole group, also when more than len (-EMSGSIZE: read on). */
@@ -254,9 +257,8 @@ int tn_disk_group_check(const void *group, size_t len, const uint64_t device_uui
 int tn_disk_page_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t number);
 int tn_disk_root_check(const void *root, size_t len, const struct tn_disk_super *super);
 int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[2]);
+/* A header of another place in this device is a damaged one. */
 int tn_disk_segment_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t segment);
-/* Is this page a damaged segment header, rather than one of another version or store? */
-bool tn_disk_segment_damaged(const struct tn_disk_segment *h);
 
 /* Sizes and regions of a new store; -EINVAL. */
 int tn_disk_plan_sizes(const struct tn_store_opts *opts, struct tn_disk_super *sb);

@@ -155,6 +155,13 @@ int tn_store_sync_io(struct tn_store_device *d, enum tn_io_op op, uint64_t offse
 	return 0;
 }
 
+int tn_store_checked(struct tn_store_device *d, int rc)
+{
+	if (rc == -EPROTONOSUPPORT && d->later.code == 0)
+		d->later = *tn_error_last();
+	return rc;
+}
+
 /* One of the reads of a bulk: a chunk at once, or, after an error, page by page. */
 struct bulk {
 	struct tn_store_req req;

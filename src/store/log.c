@@ -469,7 +469,7 @@ static bool mark_read(struct tn_store_device *d, unsigned copy)
 	struct tn_disk_mark *mark = d->durable.mark;
 
 	return tn_store_sync_io(d, TN_IO_READ, TN_DISK_MARK_OFFSET(copy), mark, sizeof(*mark)) == 0 &&
-	       tn_disk_mark_check(mark, sizeof(*mark), d->super.device_uuid) == 0;
+	       tn_store_checked(d, tn_disk_mark_check(mark, sizeof(*mark), d->super.device_uuid)) == 0;
 }
 
 static int mark_write(struct tn_store_device *d, unsigned copy)

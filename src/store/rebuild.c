@@ -28,7 +28,7 @@ static void adopt_header(struct tn_store_table *t, uint32_t segment, uint32_t in
 	struct tn_disk_page *p = &t->page[local >> 6];
 	struct tn_store_header h;
 
-	if (tn_store_header_decode(page, bytes, d->super.device_uuid, tn_store_global(d, local), &h)) {
+	if (tn_store_checked(d, tn_store_header_decode(page, bytes, d->super.device_uuid, tn_store_global(d, local), &h))) {
 		d->salvage.damaged += head->magic == TN_DISK_MAGIC_BLOCK;
 		d->salvage.unreadable += head->magic == UINT32_MAX;
 		return;
@@ -176,13 +176,13 @@ static enum header_state read_segment(struct tn_store_table *t, uint32_t i, stru
 	struct tn_store_device *d = t->dev;
 	struct tn_disk_record *r = tn_store_seg(t, i);
 	uint32_t shape;
+	int rc;
 
 	r->segment = i;
 	tn_store_bulk_read(d, tn_store_segment_offset(d, i), h, TN_DISK_PAGE);
-	if (tn_disk_segment_damaged(h))
-		return HEADER_DAMAGED;
-	if (tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i))
-		return HEADER_UNUSED;
+	rc = tn_store_checked(d, tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i));
+	if (rc)
+		return rc == -EBADMSG ? HEADER_DAMAGED : HEADER_UNUSED;
 	r->generation = h->generation;
 	if (h->generation == 0 || !tn_store_shape_of(d->store, &h->shape, &shape))
 		return HEADER_UNUSED;

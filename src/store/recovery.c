@@ -5,7 +5,7 @@
  * Per device: the newest root whose pages are all readable (else the newest, with the slots of damaged
  * pages taken from their block headers), then the log from the root's position to its end. When the log
  * is known to be damaged or no root is left, the device is rebuilt from headers (rebuild.c). Then
- * what the table says is checked against spaces and segment headers, and each key's highest
+ * what the table says is checked against segment headers (adopt.c) and spaces, and each key's highest
  * sequence is given to the owner.
  */
 #include <errno.h>
@@ -37,7 +37,7 @@ static int load_segment_pages(struct tn_store_table *t, uint64_t offset)
 
 	tn_store_bulk_read(t->dev, offset, t->seg_page, (uint64_t)s->table_pages * TN_DISK_PAGE);
 	for (uint32_t i = 0; i < s->table_pages && rc == 0; i++)
-		rc = tn_disk_page_check(&t->seg_page[i], TN_DISK_PAGE, t->dev->super.device_uuid, i);
+		rc = tn_store_checked(t->dev, tn_disk_page_check(&t->seg_page[i], TN_DISK_PAGE, t->dev->super.device_uuid, i));
 	for (uint32_t i = 0; i < s->segment_count && rc == 0; i++)
 		if (!segment_record_ok(s, tn_store_seg(t, i)))
 			rc = tn_fail(-EBADMSG, "segment %u: impossible values in the checkpoint", i);
@@ -49,7 +49,8 @@ static void check_pages(struct tn_store_table *t, uint32_t first, uint32_t n)
 	struct tn_store *s = t->dev->store;
 
 	for (uint32_t p = first; p < first + n; p++) {
-		if (tn_disk_page_check(&t->page[p], TN_DISK_PAGE, t->dev->super.device_uuid, s->table_pages + p) == 0)
+		if (tn_store_checked(t->dev, tn_disk_page_check(&t->page[p], TN_DISK_PAGE, t->dev->super.device_uuid,
+								s->table_pages + p)) == 0)
 			continue;
 		t->bad_pages++;
 		memset(&t->page[p], 0, sizeof(t->page[p]));
@@ -169,7 +170,7 @@ static const struct tn_disk_group *group_at(struct replay *r, uint64_t position,
 		p = log_bytes_at(r, position, bytes, &got);
 		rc = tn_disk_group_check(p, got, d->super.device_uuid, position, sequence, r->t->max_epoch, &bytes);
 	}
-	return rc ? NULL : (const struct tn_disk_group *)(const void *)p;
+	return tn_store_checked(d, rc) ? NULL : (const struct tn_disk_group *)(const void *)p;
 }
 
 /* Was this group durable, or is it certain that no power cut came after it? */
@@ -319,7 +320,7 @@ static int read_roots(struct tn_store_device *d, struct tn_disk_root *root, bool
 	for (int i = 0; i < 2; i++) {
 		readable[i] =
 			tn_store_sync_io(d, TN_IO_READ, d->super.checkpoint_offset[i], &root[i], sizeof(root[i])) == 0;
-		valid[i] = readable[i] && tn_disk_root_check(&root[i], sizeof(root[i]), &d->super) == 0;
+		valid[i] = readable[i] && tn_store_checked(d, tn_disk_root_check(&root[i], sizeof(root[i]), &d->super)) == 0;
 	}
 	for (int i = 0; i < 2; i++)
 		if (!valid[i] && valid[!i] && !(readable[i] && unfinished(d, &root[i], &root[!i])))
@@ -423,101 +424,6 @@ struct seen {
 	size_t mask, bytes;
 	int refused; /* why the owner cannot know all of them */
 };
-
-/* What became of the segments that the index knows as assigned. */
-struct adopted {
-	uint32_t cut, damaged, mended;
-	uint64_t kept, unfit; /* blocks of the mended ones */
-};
-
-/*
- * The index knows what the segment is, its header is damaged. One block whose header is where the index says, and fits,
- * proves that it still is that; the header is written anew with the first commit. A segment that is empty or in which nothing
- * fits begins anew, with a generation that no lost header can have had.
- */
-static int mend_segment(struct tn_store_table *t, uint32_t i, struct adopted *a)
-{
-	struct tn_store_device *d = t->dev;
-	struct tn_store_segment *sg = &d->segs[i];
-	const struct tn_disk_record *r = tn_store_seg(t, i);
-	uint32_t shape;
-	int rc = tn_store_shape_get(d->store, r->shape.slot_bytes, r->shape.header_bytes, &shape);
-
-	if (rc == 0)
-		rc = tn_store_compare_headers(t, i);
-	if (rc)
-		return rc;
-	if (t->fitting == 0) {
-		sg->generation = r->generation + 1;
-		a->damaged += t->unfit > 0;
-		return 0;
-	}
-	a->mended++;
-	a->kept += t->fitting;
-	a->unfit += t->unfit;
-	sg->shape = shape;
-	tn_store_header_dirty(d, i);
-	return 0;
-}
-
-static int adopt_segment(struct tn_store_table *t, uint32_t i, const struct tn_disk_segment *h, struct adopted *a)
-{
-	struct tn_store_device *d = t->dev;
-	struct tn_store_segment *sg = &d->segs[i];
-	const struct tn_disk_record *r = tn_store_seg(t, i);
-	bool there = i < d->allocated;
-	bool valid = there && tn_disk_segment_check(h, TN_DISK_PAGE, d->super.device_uuid, i) == 0;
-	uint32_t shape = TN_SHAPE_NONE;
-
-	sg->shape = TN_SHAPE_NONE;
-	sg->generation = r->generation;
-	sg->prepared = valid && h->prepared;
-	if (valid && h->generation > sg->generation)
-		sg->generation = h->generation;
-	if (r->kind != TN_DISK_SEGMENT)
-		return 0;
-	if (there && tn_disk_segment_damaged(h))
-		return mend_segment(t, i, a);
-	if (valid && h->generation == r->generation && h->shape.slot_bytes == r->shape.slot_bytes &&
-	    h->shape.header_bytes == r->shape.header_bytes &&
-	    tn_store_shape_get(d->store, r->shape.slot_bytes, r->shape.header_bytes, &shape) == 0)
-		sg->shape = shape;
-	a->cut += !valid && !there;
-	a->damaged += !valid && there;
-	return 0;
-}
-
-/* Segment headers are checked before anything is written into a segment. */
-static int adopt_segments(struct tn_store_table *t)
-{
-	struct tn_store_device *d = t->dev;
-	struct tn_store *s = d->store;
-	const struct tn_log *log = s->log;
-	size_t bytes = (size_t)s->segment_count * TN_DISK_PAGE;
-	struct tn_disk_segment *header = tn_store_pages_get(s, bytes);
-	struct adopted a = {0};
-	int rc = 0;
-
-	if (!header)
-		return tn_fail(-ENOMEM, "no memory for segment headers");
-	tn_store_strided_read(d, d->super.segments_offset, s->segment_bytes, TN_DISK_PAGE, (uint64_t)d->allocated * TN_DISK_PAGE,
-			      header);
-	for (uint32_t i = 0; i < s->segment_count && rc == 0; i++)
-		rc = adopt_segment(t, i, &header[i], &a);
-	d->lost_segments = a.cut + a.damaged;
-	if (a.cut > 0)
-		tn_log(log, TN_LOG_WARN, "%s: the file is cut off: the blocks of %u segment%s beyond its end are forgotten", d->path,
-		       a.cut, a.cut == 1 ? "" : "s");
-	if (a.mended > 0)
-		tn_log(log, TN_LOG_WARN, "%s: damaged headers of %u segment%s, made again from what is left: %llu blocks kept, %llu without a "
-		       "header that fits forgotten",
-		       d->path, a.mended, a.mended == 1 ? "" : "s", (unsigned long long)a.kept, (unsigned long long)a.unfit);
-	if (a.damaged > 0)
-		tn_log(log, TN_LOG_WARN, "%s: damaged headers: the blocks of %u segment%s are forgotten", d->path, a.damaged,
-		       a.damaged == 1 ? "" : "s");
-	tn_store_pages_put(s, header, bytes);
-	return rc;
-}
 
 static struct tn_disk_record *record_of(const struct tn_store_table *t, uint32_t local)
 {
@@ -717,7 +623,9 @@ int tn_store_recover(struct tn_store *s)
 		if (rc == 0)
 			rc = recover_device(&t[n]);
 		if (rc == 0)
-			rc = adopt_segments(&t[n]);
+			rc = tn_store_adopt_segments(&t[n]);
+		if (d->later.code)
+			rc = tn_fail_at(d->later.where, "", d->later.code, "%s: %s", d->path, d->later.text);
 		/* Groups behind a gap in the log may be of later epochs than any that was read. */
 		t[n].max_epoch += t[n].believe_all || t[n].same_boot ? 0 : EPOCH_JUMP;
 		sequence = sequence > t[n].max_sequence ? sequence : t[n].max_sequence;

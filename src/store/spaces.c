@@ -38,7 +38,7 @@ void tn_store_spaces_load(struct tn_store *s)
 		d->spaces_generation = d->absent ? UINT64_MAX : 0; /* an absent one has nothing to write */
 		for (int copy = 0; copy < 2 && !d->absent; copy++) {
 			if (tn_store_sync_io(d, TN_IO_READ, TN_DISK_SPACES_OFFSET(copy), t, sizeof(*t)) ||
-			    tn_disk_spaces_check(t, sizeof(*t), d->super.store_uuid))
+			    tn_store_checked(d, tn_disk_spaces_check(t, sizeof(*t), d->super.store_uuid)))
 				continue;
 			if (t->generation > d->spaces_generation) {
 				d->spaces_generation = t->generation;

@@ -309,7 +309,7 @@ uint32_t tn_store_header_size(uint32_t nobjects);
 void tn_store_header_encode(const struct tn_store_header *h, const uint64_t store_uuid[2], tn_slot slot, void *page);
 /*
  * Checks magic, version, store, slot, checksum; then fills *h, whose tables point into page. -EBADMSG: not a
- * valid header (detail says what differs), -EPROTONOSUPPORT: of another version.
+ * valid header of this slot (detail says what differs), -EXDEV: of another device, -EPROTONOSUPPORT: of a later version.
  */
 int tn_store_header_decode(const void *page, size_t len, const uint64_t store_uuid[2], tn_slot slot,
 			   struct tn_store_header *h);

@@ -269,6 +269,7 @@ struct tn_store_device {
 	bool absent; /* this session goes without the device: offline, and nothing of it is read */
 	enum tn_found found; /* when the store was opened */
 	struct tn_error why; /* it is absent */
+	struct tn_error later; /* its code is not 0: a structure is of a later version, so that the store may not be written */
 	bool made; /* its file was created by this open */
 	bool deleted; /* its file has no name any more */
 	bool super_damaged; /* one copy was not as new and valid as the other one */
@@ -583,6 +584,8 @@ void tn_store_requeue(struct tn_store *s);
 void tn_store_poll(struct tn_store *s, uint64_t timeout_ns);
 /* Blocking transfers while opening and closing. */
 int tn_store_sync_io(struct tn_store_device *d, enum tn_io_op op, uint64_t offset, void *buf, uint32_t len);
+/* Passes on what the check of a structure returned, and notes one of a later version: the open is refused then. */
+int tn_store_checked(struct tn_store_device *d, int rc);
 /* Many large reads at once, of whole pages; pages that cannot be read become 0xff. */
 void tn_store_bulk_read(struct tn_store_device *d, uint64_t offset, void *buf, uint64_t len);
 /* Likewise of chunks that lie stride apart; they come together in buf. */
@@ -685,6 +688,11 @@ int tn_store_compare_headers(struct tn_store_table *t, uint32_t segment);
 int tn_store_rebuild_parts(struct tn_store_table *t, uint32_t segment, uint32_t first_part, uint32_t parts);
 /* The whole device from segment and block headers. */
 int tn_store_rebuild(struct tn_store_table *t);
+
+/* ---- opening: adopt.c --------------------------------------------------------------------------------------- */
+
+/* Gives the segments the shapes that index and headers say; tells what is damaged. */
+int tn_store_adopt_segments(struct tn_store_table *t);
 
 /* ---- opening: recovery.c, set.c ----------------------------------------------------------------------------- */
 

@@ -306,30 +306,6 @@ static int trace(struct tn_store_device *d, uint64_t file_bytes)
 		       d->path, text);
 }
 
-/*
- * Of a later version, not of this one with a version that is damaged: then this version's checksum would fit. A program that converts a
- * store may have died between its two copies, and the older one is not to be believed then.
- */
-static bool is_newer(const void *page)
-{
-	const struct tn_disk_head *head = page;
-	size_t bytes = sizeof(struct tn_disk_super) - sizeof(*head);
-
-	return head->magic == TN_DISK_MAGIC_SUPER && head->version > TN_DISK_VERSION && head->version < 256 &&
-	       head->checksum != tn_hash64(head + 1, bytes);
-}
-
-/* Neither copy is valid: another version's, a copy elsewhere, nothing at all, or something that is not ours to write to. */
-static int without_superblocks(struct tn_store_device *d, const void *pages, uint64_t file_bytes)
-{
-	struct tn_disk_super sb;
-
-	for (int i = 0; i < 2; i++)
-		if (tn_disk_super_decode((const char *)pages + (size_t)i * TN_DISK_PAGE, TN_DISK_PAGE, &sb) == -EPROTONOSUPPORT)
-			return tn_fail_cause(-EPROTONOSUPPORT, "%s", d->path);
-	return trace(d, file_bytes);
-}
-
 int tn_store_identify(struct tn_store_device *d, void *pages)
 {
 	uint32_t unreadable = 0;
@@ -343,19 +319,16 @@ int tn_store_identify(struct tn_store_device *d, void *pages)
 	memset(pages, 0, 2 * TN_DISK_PAGE);
 	if (st.size_bytes >= TN_DISK_LOG_OFFSET)
 		unreadable = read_copies(d, pages);
-	for (int i = 0; i < 2; i++) {
-		const void *page = (const char *)pages + (size_t)i * TN_DISK_PAGE;
-
-		if (is_newer(page) && tn_disk_super_decode(page, TN_DISK_PAGE, &d->super) == -EPROTONOSUPPORT)
+	for (int i = 0; i < 2; i++) /* also if the other copy is valid: a conversion may have ended between the two */
+		if (tn_disk_super_decode((const char *)pages + (size_t)i * TN_DISK_PAGE, TN_DISK_PAGE, &d->super) == -EPROTONOSUPPORT)
 			return tn_fail_cause(-EPROTONOSUPPORT, "%s", d->path);
-	}
 	if (pick(pages, &d->super, &d->super_damaged)) {
 		d->found = TN_FOUND_STORE;
 		if (d->super_damaged)
 			tn_log(d->store->log, TN_LOG_WARN, "%s: one superblock is damaged or older%s", d->path,
 			       d->store->read_only ? "" : "; both are written again");
 	} else {
-		rc = without_superblocks(d, pages, st.size_bytes);
+		rc = trace(d, st.size_bytes);
 	}
 	if (rc == -EUCLEAN && unreadable == 2)
 		return tn_fail_cause(-EIO, "%s: it cannot be read", d->path);
