@@ -463,13 +463,13 @@ void tn_store_flush(struct tn_store *s, void (*done)(void *arg, int status), voi
 
 /* ---- opening ---------------------------------------------------------------------------------------------------------- */
 
-/* Reads one copy; true if it is valid. */
-static bool mark_read(struct tn_store_device *d, unsigned copy)
+/* Reads one copy, as far as it can be read. */
+static int mark_read(struct tn_store_device *d, unsigned copy)
 {
 	struct tn_disk_mark *mark = d->durable.mark;
 
-	return tn_store_sync_io(d, TN_IO_READ, TN_DISK_MARK_OFFSET(copy), mark, sizeof(*mark)) == 0 &&
-	       tn_store_checked(d, tn_disk_mark_check(mark, sizeof(*mark), d->super.device_uuid)) == 0;
+	tn_store_bulk_read(d, TN_DISK_MARK_OFFSET(copy), mark, sizeof(*mark));
+	return tn_store_checked(d, tn_disk_mark_check(mark, sizeof(*mark), d->super.device_uuid));
 }
 
 static int mark_write(struct tn_store_device *d, unsigned copy)
@@ -477,27 +477,35 @@ static int mark_write(struct tn_store_device *d, unsigned copy)
 	return tn_store_sync_io(d, TN_IO_WRITE, TN_DISK_MARK_OFFSET(copy), d->durable.mark, sizeof(*d->durable.mark));
 }
 
-int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark)
+int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark, bool *damaged)
 {
+	static const struct tn_disk_head blank;
 	struct tn_store_durable *u = &d->durable;
-	bool found = false;
+	bool blanks = false;
 
+	*damaged = false;
+	u->generation = 0;
 	for (unsigned i = 0; i < 2; i++) {
-		if (!mark_read(d, i) || (found && u->mark->generation < mark->generation))
+		int rc = mark_read(d, i);
+
+		blanks |= memcmp(&u->mark->head, &blank, sizeof(blank)) == 0;
+		*damaged |= rc == -EBADMSG;
+		if (rc || u->mark->generation <= u->generation)
 			continue;
 		*mark = *u->mark;
 		u->mark_copy = i;
-		found = true;
+		u->generation = mark->generation;
 	}
-	u->generation = found ? mark->generation : 0;
-	return found ? 0 : -ENOENT;
+	/* Only the first mark of a device stands alone. No power cut tears a mark: all it says is in one sector. */
+	*damaged &= !(blanks && u->generation < 2);
+	return u->generation > 0 ? 0 : -ENOENT;
 }
 
 int tn_store_mark_again(struct tn_store_device *d)
 {
 	const struct tn_store_durable *u = &d->durable;
 
-	return u->generation > 0 && mark_read(d, u->mark_copy) ? mark_write(d, u->mark_copy) : 0;
+	return u->generation > 0 && mark_read(d, u->mark_copy) == 0 ? mark_write(d, u->mark_copy) : 0;
 }
 
 int tn_store_durable_start(struct tn_store_device *d)

@@ -193,9 +193,9 @@ static bool believed(const struct tn_store_table *t, const struct tn_disk_group 
 }
 
 /*
- * After the chain ended: does it go on behind a damaged group? Groups that were durable have no gap, and a dying process
- * tears only the last one, so a later one proves damage. What it says is still true, since records are states. A power cut
- * leaves any of those behind the mark: there a gap is the end.
+ * After the chain ended: does it go on behind a damaged group? A dying process tears only the last one, so a later one proves
+ * damage, or a write that failed. What it says is still true, since records are states. A power cut leaves any of those
+ * behind the mark: there a gap is the end.
  */
 static const struct tn_disk_group *behind_damage(struct replay *r)
 {
@@ -211,32 +211,20 @@ static const struct tn_disk_group *behind_damage(struct replay *r)
 			continue;
 		g = group_at(r, position, g->sequence);
 		if (g)
-			return r->next.sequence < r->t->mark_sequence || whole(r->t, g) ? g : NULL;
+			return whole(r->t, g) ? g : NULL;
 	}
 	return NULL;
 }
 
 /*
- * Whether the log has gone round since this root, and lies over the place where the root begins to read it: what follows there is of
- * before, and does not belong to what is written over.
+ * Is a group missing that was durable? Those before the mark were. A mark from before this root's session may count the groups of a
+ * log that was begun anew since.
  */
-static bool has_gone_round(struct replay *r)
+static bool durable_is_missing(const struct replay *r, const struct tn_disk_root *root)
 {
-	uint64_t start = r->next.position, size = r->t->dev->super.log_bytes;
+	const struct tn_store_table *t = r->t;
 
-	for (uint64_t back = 0; back < TN_STORE_GROUP_BYTES && back <= start; back += TN_DISK_PAGE) {
-		uint64_t position = start - back + size;
-		const struct tn_disk_group *g;
-		uint32_t got;
-
-		g = (const struct tn_disk_group *)(const void *)log_bytes_at(r, position, TN_DISK_PAGE, &got);
-		if (g->head.magic != TN_DISK_MAGIC_LOG || g->position != position)
-			continue;
-		g = group_at(r, position, g->sequence);
-		if (g && g->bytes > back)
-			return true;
-	}
-	return false;
+	return !t->believe_all && t->mark_epoch >= root->epoch && r->next.sequence < t->mark_sequence;
 }
 
 static void apply_group(struct tn_store_table *t, const struct tn_disk_group *g)
@@ -259,6 +247,7 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 	struct replay r = {.t = t,
 			   .next = {root->log_position, root->log_sequence},
 			   .end = root->log_position + d->super.log_bytes};
+	bool damaged = false;
 
 	r.window = tn_store_pages_get(d->store, LOG_WINDOW);
 	if (!r.window)
@@ -266,13 +255,12 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 	t->max_epoch = root->epoch;
 	d->distrusted = false;
 	d->log.again = r.next;
-	if (t->older && !group_at(&r, r.next.position, r.next.sequence) && has_gone_round(&r)) {
-		tn_store_pages_put(d->store, r.window, LOG_WINDOW);
-		return tn_fail(-EBADMSG, "%s: the log has gone round since checkpoint %llu", d->path, (unsigned long long)root->checkpoint);
-	}
 	while (r.next.position < r.end) {
 		const struct tn_disk_group *g = group_at(&r, r.next.position, r.next.sequence);
 
+		damaged = !g && durable_is_missing(&r, root);
+		if (damaged)
+			break;
 		if (!g) {
 			g = behind_damage(&r);
 			if (!g)
@@ -292,6 +280,10 @@ static int replay(struct tn_store_table *t, const struct tn_disk_root *root)
 	tn_store_pages_put(d->store, r.window, LOG_WINDOW);
 	d->log.tail = root->log_position;
 	d->log.next = r.next;
+	if (damaged)
+		return tn_fail(-EBADMSG, "%s: the log is damaged at group %llu", d->path, (unsigned long long)r.next.sequence);
+	if (t->mark_damaged && d->distrusted)
+		return tn_fail(-EBADMSG, "%s: a mark is damaged, and with it how far the log was durable", d->path);
 	if ((root->log_required && r.groups == 0) || t->max_epoch < d->super.log_epoch)
 		return tn_fail(-EBADMSG, "%s: the log is lost", d->path);
 	return 0;
@@ -365,10 +357,8 @@ static int load_index(struct tn_store_table *t, const struct tn_disk_root *root,
 	       rc ? tn_error_last()->text : "single pages");
 	if (valid[!newest]) {
 		rc = load_root(t, &root[!newest], !newest);
-		t->older = true;
 		if (rc == 0 && t->bad_pages == 0 && root[!newest].log_required && use_root(t, &root[!newest], !newest) == 0)
 			return 0;
-		t->older = false;
 	}
 	rc = load_root(t, &root[newest], newest);
 	return rc ? rc : use_root(t, &root[newest], newest);
@@ -382,7 +372,7 @@ static void load_mark(struct tn_store_table *t)
 	struct tn_disk_mark mark;
 
 	t->believe_all = true;
-	if (tn_store_mark_load(t->dev, &mark))
+	if (tn_store_mark_load(t->dev, &mark, &t->mark_damaged))
 		return;
 	t->mark_sequence = mark.sequence;
 	t->mark_epoch = mark.epoch;

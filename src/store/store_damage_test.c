@@ -76,29 +76,41 @@ static void fails_with(struct rig *r, int code, const char *text)
 
 /* ---- the log --------------------------------------------------------------------------------------------------- */
 
-static void a_torn_log_group_is_dropped_and_the_rest_kept(void **state)
+/* Nothing says of it that it was durable: a dying process may have left it so. */
+static void a_torn_log_group_behind_the_mark_is_dropped_and_the_rest_kept(void **state)
 {
 	struct rig *r = killed_store();
+	const struct tn_store_log *log = &r->store->dev[0].log;
 	struct tn_disk_super sb = super_of(r);
-	uint64_t last = r->store->dev[0].log.next.position - TN_DISK_PAGE; /* the group of the last five blocks */
+	uint64_t last;
 
-	kill_it(r);
+	for (uint64_t n = 100; n < 105; n++)
+		assert_true(rig_save(r, n) >= 0);
+	while (log->unlogged > 0 || log->phase != TN_LOG_IDLE)
+		rig_step(r, 1);
+	assert_true(r->store->dev[0].durable.reached.sequence < log->next.sequence);
+	last = log->next.position - TN_DISK_PAGE;
+	tn_simdisk_crash(r->disk, TN_SIMDISK_KILL, 1);
+	rig_abandon(r);
 	damage(r, sb.log_offset + last + 100, 1);
-	opens_with(r, SAVED - 5);
+	opens_with(r, SAVED);
+	assert_null(strstr(r->logs, "the log is damaged"));
 	rig_free(r);
 }
 
-static void behind_a_damaged_log_group_the_log_goes_on(void **state)
+static void what_a_damaged_log_group_said_is_in_the_headers(void **state)
 {
-	struct rig *r = killed_store();
-	struct tn_disk_super sb = super_of(r);
-	uint64_t last = r->store->dev[0].log.next.position - 3 * TN_DISK_PAGE;
+	for (uint64_t back = 1; back < 4; back++) { /* the last one, too: the mark says that it was durable */
+		struct rig *r = killed_store();
+		struct tn_disk_super sb = super_of(r);
+		uint64_t at = r->store->dev[0].log.next.position - back * TN_DISK_PAGE;
 
-	kill_it(r);
-	damage(r, sb.log_offset + last + 100, 1);
-	opens_with(r, SAVED - 5);
-	assert_non_null(strstr(r->logs, "the log is damaged before group"));
-	rig_free(r);
+		kill_it(r);
+		damage(r, sb.log_offset + at + 100, 1);
+		opens_with(r, SAVED);
+		assert_non_null(strstr(r->logs, "the log is damaged at group"));
+		rig_free(r);
+	}
 }
 
 static void a_lost_log_is_rebuilt_from_headers(void **state)
@@ -631,8 +643,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_store_of_which_one_superblock_is_of_a_later_version_is_left_alone),
-		cmocka_unit_test(a_torn_log_group_is_dropped_and_the_rest_kept),
-		cmocka_unit_test(behind_a_damaged_log_group_the_log_goes_on),
+		cmocka_unit_test(a_torn_log_group_behind_the_mark_is_dropped_and_the_rest_kept),
+		cmocka_unit_test(what_a_damaged_log_group_said_is_in_the_headers),
 		cmocka_unit_test(a_lost_log_is_rebuilt_from_headers),
 		cmocka_unit_test(the_highest_sequence_of_a_key_wins_when_headers_rebuild_the_index),
 		cmocka_unit_test(when_both_checkpoints_are_lost_headers_rebuild_the_index),

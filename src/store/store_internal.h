@@ -640,8 +640,11 @@ void tn_store_log_init(struct tn_store_device *d);
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns);
 /* Likewise a cycle. */
 uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns);
-/* The newest valid mark; -ENOENT: none, as in stores of programs that synced before each group. */
-int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark);
+/*
+ * The newest valid mark; -ENOENT: none, as in stores of programs that synced before each group. *damaged: the other copy, or one of the
+ * two, is not valid, and may have been a newer one.
+ */
+int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark, bool *damaged);
 /* Writes the newest mark again with the same bytes. */
 int tn_store_mark_again(struct tn_store_device *d);
 /* Writes the first mark of the session; only then are there cycles. */
@@ -674,7 +677,7 @@ struct tn_store_table {
 	uint64_t mark_sequence, mark_epoch; /* of the newest mark */
 	bool believe_all; /* there is no mark: each group was synced before the next */
 	bool same_boot; /* no power cut came since the groups behind the mark were written, so nothing of them is lost */
-	bool older; /* the root is not the newest, of which pages are damaged */
+	bool mark_damaged; /* the newest mark may be lost: more than it says may be durable */
 };
 
 static inline struct tn_disk_record *tn_store_seg(const struct tn_store_table *t, uint32_t segment)
