@@ -231,7 +231,8 @@ int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[
 
 	if (rc)
 		return rc;
-	if (m->generation == 0 || m->generation >= TN_DISK_LIMIT || m->sequence >= TN_DISK_LIMIT || m->epoch >= TN_DISK_LIMIT)
+	if (m->generation == 0 || m->generation >= TN_DISK_LIMIT || m->sequence >= TN_DISK_LIMIT || m->epoch >= TN_DISK_LIMIT ||
+	    m->spaces >= TN_DISK_LIMIT)
 		return tn_fail(-EBADMSG, "mark: impossible values");
 	return 0;
 }

@@ -171,11 +171,13 @@ struct tn_disk_mark {
 	uint64_t sequence;   /* groups before this one were durable, and the blocks they name */
 	uint64_t epoch;      /* of the session that wrote it */
 	uint64_t boot[2];    /* of the kernel under which that session ran; zero: unknown */
-	uint8_t zero[4024];
+	uint64_t spaces;     /* a space table of at least this generation was durable; zero: unknown */
+	uint8_t zero[4016];
 };
 static_assert(sizeof(struct tn_disk_mark) == TN_DISK_PAGE, "format");
 static_assert(offsetof(struct tn_disk_mark, sequence) == 40, "format");
 static_assert(offsetof(struct tn_disk_mark, boot) == 56, "format");
+static_assert(offsetof(struct tn_disk_mark, spaces) == 72, "format");
 
 struct tn_disk_page { /* of a checkpoint */
 	struct tn_disk_head head;

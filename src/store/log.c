@@ -14,7 +14,8 @@
  * A power cut may take groups, or the data of the blocks that groups name. From time to time, and for each flush, a cycle
  * makes durable what was written before the cycle began:
  *
- *	fdatasync (block data, headers, groups) -> the mark, which says how far -> fdatasync -> removed slots become free.
+ *	fdatasync (block data, headers, groups) -> the second copy of a changed space table -> the mark, which says how far ->
+ *	fdatasync -> removed slots become free.
  *
  * After a power cut recovery believes the groups before the mark. The second sync makes certain that recovery finds the
  * mark: only the mark tells a group whose blocks are durable from a group whose blocks may be lost. The two copies of
@@ -220,10 +221,10 @@ static void header_done(struct tn_store_req *r, int status)
 		begin_step(d, TN_LOG_SEGMENT);
 }
 
-/* A space table waits until the one before it is durable. */
+/* A space table waits until the one before it is durable in both places. */
 static bool spaces_blocked(const struct tn_store_device *d)
 {
-	return d->spaces_unsynced && d->spaces_generation < d->store->spaces.generation;
+	return (d->spaces_unsynced || d->spaces_single) && d->spaces_generation < d->store->spaces.generation;
 }
 
 uint64_t tn_store_log_step(struct tn_store_device *d, uint64_t now_ns)
@@ -273,6 +274,7 @@ static void mark_fill(struct tn_store_device *d, uint64_t sequence)
 	u->mark->generation = ++u->generation;
 	u->mark->sequence = sequence;
 	u->mark->epoch = d->store->epoch;
+	u->mark->spaces = u->spaces;
 	memcpy(u->mark->boot, d->store->boot, sizeof(u->mark->boot));
 	tn_disk_seal(&u->mark->head, TN_DISK_MAGIC_MARK, sizeof(*u->mark));
 }
@@ -297,12 +299,20 @@ static void durable_done(struct tn_store_req *r, int status)
 		tn_store_req_submit(&u->req, TN_IO_SYNC, 0, NULL, 0);
 		return;
 	}
-	if (u->phase == TN_DURABLE_DATA) {
+	if (u->phase == TN_DURABLE_DATA && d->spaces_single) {
+		u->phase = TN_DURABLE_SPACES;
+		tn_store_req_submit(&u->req, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(!d->spaces_copy), d->spaces_page,
+				    sizeof(*d->spaces_page));
+		return; /* no newer table is written before the cycle ends */
+	}
+	if (u->phase == TN_DURABLE_DATA || u->phase == TN_DURABLE_SPACES) {
+		u->copies_spaces = u->phase == TN_DURABLE_SPACES;
 		u->phase = TN_DURABLE_MARK;
 		mark_fill(d, u->cover.sequence);
 		tn_store_req_submit(&u->req, TN_IO_WRITE, TN_DISK_MARK_OFFSET(!u->mark_copy), u->mark, sizeof(*u->mark));
 	} else {
 		u->phase = TN_DURABLE_IDLE;
+		d->spaces_single &= !u->copies_spaces;
 		u->retry = (struct tn_store_retry){0};
 		u->mark_copy = !u->mark_copy;
 		u->reached = u->cover;
@@ -498,6 +508,7 @@ int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark, boo
 	}
 	/* Only the first mark of a device stands alone. No power cut tears a mark: all it says is in one sector. */
 	*damaged &= !(blanks && u->generation < 2);
+	u->spaces = u->generation > 0 ? mark->spaces : 0;
 	return u->generation > 0 ? 0 : -ENOENT;
 }
 
@@ -506,6 +517,11 @@ int tn_store_mark_again(struct tn_store_device *d)
 	const struct tn_store_durable *u = &d->durable;
 
 	return u->generation > 0 && mark_read(d, u->mark_copy) == 0 ? mark_write(d, u->mark_copy) : 0;
+}
+
+int tn_store_spaces_copy(struct tn_store_device *d)
+{
+	return tn_store_sync_io(d, TN_IO_WRITE, TN_DISK_SPACES_OFFSET(!d->spaces_copy), d->spaces_page, sizeof(*d->spaces_page));
 }
 
 int tn_store_durable_start(struct tn_store_device *d)

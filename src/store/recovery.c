@@ -388,13 +388,12 @@ static int recover_device(struct tn_store_table *t)
 	bool valid[2] = {false, false};
 	int rc;
 
-	load_mark(t);
 	rc = read_roots(d, root, valid);
 	for (int i = 0; i < 2; i++) /* a rebuilt index continues their numbers */
 		if (valid[i] && root[i].checkpoint > d->ckpt.number)
 			d->ckpt.number = root[i].checkpoint;
-	if (d->store->spaces_lost || d->store->rebuild)
-		rc = tn_fail(-EBADMSG, "%s", d->store->rebuild ? "as asked for" : "the space table is lost");
+	if (d->store->spaces_doubted || d->store->rebuild)
+		rc = tn_fail(-EBADMSG, "%s", d->store->rebuild ? "as asked for" : "the newest space table is lost");
 	if (rc == 0)
 		rc = load_index(t, root, valid);
 	if (rc == 0 || rc == -ENOMEM)
@@ -605,24 +604,29 @@ int tn_store_recover(struct tn_store *s)
 	int rc = 0;
 
 	for (; n < s->ndevices && rc == 0; n++) {
-		struct tn_store_device *d = &s->dev[n];
+		rc = table_get(&s->dev[n], &t[n]);
+		if (rc == 0 && !s->dev[n].absent)
+			load_mark(&t[n]);
+	}
+	if (rc == 0)
+		tn_store_spaces_load(s);
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		struct tn_store_device *d = &s->dev[i];
 
-		rc = table_get(d, &t[n]);
 		if (d->absent)
 			continue;
+		rc = recover_device(&t[i]);
 		if (rc == 0)
-			rc = recover_device(&t[n]);
-		if (rc == 0)
-			rc = tn_store_adopt_segments(&t[n]);
+			rc = tn_store_adopt_segments(&t[i]);
 		if (d->later.code)
 			rc = tn_fail_at(d->later.where, "", d->later.code, "%s: %s", d->path, d->later.text);
 		/* Groups behind a gap in the log may be of later epochs than any that was read. */
-		t[n].max_epoch += t[n].believe_all || t[n].same_boot ? 0 : EPOCH_JUMP;
-		sequence = sequence > t[n].max_sequence ? sequence : t[n].max_sequence;
+		t[i].max_epoch += t[i].believe_all || t[i].same_boot ? 0 : EPOCH_JUMP;
+		sequence = sequence > t[i].max_sequence ? sequence : t[i].max_sequence;
 		sequence = sequence > d->super.sequence_floor ? sequence : d->super.sequence_floor;
-		epoch = epoch > t[n].max_epoch ? epoch : t[n].max_epoch;
+		epoch = epoch > t[i].max_epoch ? epoch : t[i].max_epoch;
 		epoch = epoch > d->super.epoch ? epoch : d->super.epoch;
-		epoch = epoch > t[n].mark_epoch ? epoch : t[n].mark_epoch;
+		epoch = epoch > t[i].mark_epoch ? epoch : t[i].mark_epoch;
 		/* A rebuilt log begins anew: what lies in its region must all be older. */
 		epoch += d->lost ? 1000 : 0;
 	}

@@ -261,7 +261,7 @@ static int write_groups_again(struct tn_store_device *d)
  * What recovery read may have been given up by a failed sync of the last session: readable, but not durable, and no
  * sync will ever make it so. Of the log that can be any group behind the mark, of checkpoints only the root. They are
  * written again with the same bytes, and so is the mark, so that a power cut here does no harm;
- * the space table goes into its other copy with the next commit.
+ * the space table goes into its other copy with the next commit, and behind a sync into the one it was read from.
  */
 static int write_again(struct tn_store_device *d)
 {
@@ -319,6 +319,8 @@ static int begin_session(struct tn_store *s)
 			break;
 		d->log.force = false;
 		rc = tn_store_sync_io(d, TN_IO_SYNC, 0, NULL, 0);
+		if (rc == 0 && d->spaces_single)
+			rc = tn_store_spaces_copy(d);
 		if (rc)
 			break;
 		d->super.epoch = s->epoch;
@@ -327,7 +329,8 @@ static int begin_session(struct tn_store *s)
 		d->super.sequence_floor = s->sequence;
 		d->super.opened_wall_ns = tn_wall_ns(s->clock);
 		d->super.owner_pid = (uint32_t)getpid();
-		rc = tn_store_super_write(d, TN_DISK_OPEN, d->hs.buffer);
+		rc = tn_store_super_write(d, TN_DISK_OPEN, d->hs.buffer); /* with syncs, that cover the space table's copy */
+		d->spaces_single &= rc != 0;
 	}
 	return rc;
 }
@@ -343,10 +346,8 @@ int tn_store_open(const struct tn_store_opts *o, struct tn_store **out)
 	rc = tn_store_set_open(s, o);
 	for (uint32_t i = 0; i < s->ndevices && rc == 0; i++)
 		rc = device_start(&s->dev[i], o->capacity_bytes);
-	if (rc == 0) {
-		tn_store_spaces_load(s);
+	if (rc == 0)
 		rc = tn_store_recover(s);
-	}
 	s->recovery_ns = tn_now_ns(s->clock) - start;
 	if (rc == 0 && !s->read_only)
 		rc = begin_session(s);

@@ -138,7 +138,7 @@ struct tn_store_log {
 	struct tn_store_req req;
 };
 
-enum tn_durable_phase { TN_DURABLE_IDLE, TN_DURABLE_DATA, TN_DURABLE_MARK, TN_DURABLE_SYNC };
+enum tn_durable_phase { TN_DURABLE_IDLE, TN_DURABLE_DATA, TN_DURABLE_SPACES, TN_DURABLE_MARK, TN_DURABLE_SYNC };
 
 /* How far the log is durable, and the cycle that makes more of the log durable (log.c). */
 struct tn_store_durable {
@@ -146,9 +146,11 @@ struct tn_store_durable {
 	bool running; /* this session's first mark was written */
 	struct tn_log_point reached; /* groups before it are durable, and marked so */
 	struct tn_log_point cover; /* likewise when the cycle under way ends */
+	bool copies_spaces; /* the cycle has written the second copy of a space table */
 	uint64_t since_ns; /* age of the oldest record that was logged and is not in the cycle under way; 0: none */
 	int doubt; /* a sync failed since the cycle began */
 	uint64_t generation; /* of the newest mark */
+	uint64_t spaces; /* generation of the newest space table that was ever known to be durable on this device; 0: unknown */
 	bool mark_copy; /* the place of that mark: the next one goes to the other place */
 	struct tn_disk_mark *mark; /* being written */
 	struct tn_store_retry retry;
@@ -301,7 +303,8 @@ struct tn_store_device {
 	uint64_t spaces_generation; /* of the table that was written to this device last */
 	bool spaces_unsynced; /* no sync covers that table yet: the next one is not written before */
 	bool spaces_copy; /* the place of the newest durable table: the next one goes to the other place */
-	struct tn_disk_spaces *spaces_page; /* being written */
+	bool spaces_single; /* the other place has an older table: the cycle writes the newest there, too */
+	struct tn_disk_spaces *spaces_page; /* the table that was written last */
 	struct tn_store_log log;
 	struct tn_store_durable durable;
 	struct tn_store_ckpt ckpt;
@@ -355,7 +358,8 @@ struct tn_store {
 	uint64_t tries; /* numbers what is asked to move, and what could not */
 	uint32_t nshapes;
 	uint32_t most_slots; /* per segment, of all shapes */
-	bool spaces_lost; /* no copy was valid: rebuilt from block headers */
+	bool spaces_doubted; /* no copy may be the newest: block headers add what is newer */
+	uint64_t spaces_floor[TN_STORE_SPACES_MAX]; /* then, minimum sequences of the newest valid copy */
 	struct tn_list queued; /* requests that the engine did not take, and syncs that wait for another sync */
 	bool stalled; /* the engine took no more */
 	uint32_t inflight;
@@ -596,12 +600,13 @@ void tn_store_pages_put(struct tn_store *s, void *p, size_t bytes);
 
 /* ---- one file: spaces.c ------------------------------------------------------------------------------------- */
 
+/* The newest valid table, after the marks were read. */
 void tn_store_spaces_load(struct tn_store *s);
 /* Writes an empty table, with memory for one. */
 int tn_store_spaces_format(struct tn_store_device *d, struct tn_disk_spaces *t);
 /* Is a block of this space and sequence still valid? */
 bool tn_store_spaces_valid(const struct tn_store *s, uint16_t space, uint64_t sequence);
-/* A block header found while rebuilding: is its space known? If the table was lost, it is taken from the headers. */
+/* A block header found while rebuilding: is its space known? If the table is in doubt, what is newer in headers counts. */
 bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h);
 
 /* ---- one file: superblock.c --------------------------------------------------------------------------------- */
@@ -647,6 +652,8 @@ uint64_t tn_store_durable_step(struct tn_store_device *d, uint64_t now_ns);
 int tn_store_mark_load(struct tn_store_device *d, struct tn_disk_mark *mark, bool *damaged);
 /* Writes the newest mark again with the same bytes. */
 int tn_store_mark_again(struct tn_store_device *d);
+/* Writes the newest space table to its other place; a sync must follow. */
+int tn_store_spaces_copy(struct tn_store_device *d);
 /* Writes the first mark of the session; only then are there cycles. */
 int tn_store_durable_start(struct tn_store_device *d);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of spaces that are given back and given to others: what is found under a number is always its owner's. */
+/*
+ * Numbers of spaces that are given back and given to others: what is found under a number is always its owner's. And the table that
+ * says so: a damaged copy costs nothing, and what was dropped stays dropped.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -233,6 +236,168 @@ static void without_any_table_the_newest_owner_of_a_number_is_believed(void **st
 	rig_free(r);
 }
 
+/* ---- damage -------------------------------------------------------------------------------------------------- */
+
+static struct tn_disk_spaces table_at(struct rig *r, int copy)
+{
+	struct tn_disk_spaces t;
+
+	assert_int_equal(tn_simdisk_peek(r->disk, RIG_PATH, TN_DISK_SPACES_OFFSET(copy), &t, sizeof(t)), 0);
+	return t;
+}
+
+static void flip_in_table(struct rig *r, int copy)
+{
+	assert_int_equal(tn_simdisk_corrupt(r->disk, RIG_PATH, TN_DISK_SPACES_OFFSET(copy) + TN_DISK_PAGE + 8, 1, 5), 0);
+}
+
+static void kill_it(struct rig *r)
+{
+	tn_simdisk_crash(r->disk, TN_SIMDISK_DROP, 1);
+	rig_abandon(r);
+}
+
+static void finds(struct rig *r, bool a, bool b)
+{
+	for (uint64_t n = 0; n < BLOCKS; n++) {
+		assert_int_equal(rig_find(r, n) && rig_read(r, n) == 0, a);
+		assert_int_equal(rig_find(r, 100 + n) && rig_read(r, 100 + n) == 0, b);
+	}
+}
+
+/* A store that was never reopened: the blocks of space a are dropped, those of space b are there. *old: the table before b. */
+static struct rig *store_with_a_dropped_space(struct tn_disk_spaces *old)
+{
+	struct rig *r = rig_new(tn_test_seed());
+	struct tn_key a = id_of(1), b = id_of(2);
+	uint16_t first;
+
+	assert_int_equal(rig_open(r), 0);
+	assert_int_equal(tn_store_space(r->store, &a, &first), 0);
+	r->space = first;
+	for (uint64_t n = 0; n < BLOCKS; n++)
+		assert_true(rig_save(r, n) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	assert_int_equal(tn_store_space_drop(r->store, first), 0);
+	assert_int_equal(rig_flush(r), 0);
+	*old = table_at(r, 0);
+	assert_int_equal(tn_store_space(r->store, &b, &r->space), 0);
+	for (uint64_t n = 0; n < BLOCKS; n++)
+		assert_true(rig_save(r, 100 + n) >= 0);
+	assert_int_equal(rig_flush(r), 0);
+	return r;
+}
+
+static void a_change_is_in_both_copies_before_its_flush_ends(void **state)
+{
+	struct tn_disk_spaces old, copy[2];
+	struct rig *r = store_with_a_dropped_space(&old);
+
+	for (int change = 0; change < 3; change++) {
+		assert_int_equal(tn_store_space_drop(r->store, r->space), 0);
+		assert_int_equal(rig_flush(r), 0);
+		copy[0] = table_at(r, 0);
+		copy[1] = table_at(r, 1);
+		assert_int_equal(copy[0].generation, r->store->spaces.generation);
+		assert_memory_equal(&copy[0], &copy[1], sizeof(copy[0]));
+	}
+	rig_free(r);
+}
+
+static void one_damaged_copy_costs_nothing_and_brings_nothing_back(void **state)
+{
+	for (int copy = 0; copy < 2; copy++)
+		for (int rebuild = 0; rebuild < 2; rebuild++) {
+			struct tn_disk_spaces old, t;
+			struct rig *r = store_with_a_dropped_space(&old);
+
+			kill_it(r);
+			for (int turn = 0; turn < 2; turn++) { /* then the other one, so that the first was written again */
+				flip_in_table(r, copy ^ turn);
+				r->opts.rebuild = rebuild;
+				r->logs[0] = 0;
+				assert_int_equal(rig_open(r), 0);
+				finds(r, false, true);
+				assert_non_null(strstr(r->logs, "one copy of the space table is damaged"));
+				assert_true(rebuild || !strstr(r->logs, "rebuilding"));
+				t = table_at(r, copy ^ turn);
+				assert_int_equal(tn_disk_spaces_check(&t, sizeof(t), r->store->spaces.store_uuid), 0);
+				kill_it(r);
+			}
+			rig_free(r);
+		}
+}
+
+/* Marks say that a newer table was durable. Headers bring back what the table lacks, and not what it says is dropped. */
+static void above_an_older_table_headers_add_spaces_and_nothing_that_was_dropped(void **state)
+{
+	for (int copy = 0; copy < 2; copy++)
+		for (int both = 0; both < 2; both++) {
+			struct tn_disk_spaces old;
+			struct rig *r = store_with_a_dropped_space(&old);
+			struct tn_key b = id_of(2);
+
+			kill_it(r);
+			assert_int_equal(tn_simdisk_poke(r->disk, RIG_PATH, TN_DISK_SPACES_OFFSET(copy), &old, sizeof(old)), 0);
+			if (both)
+				assert_int_equal(tn_simdisk_poke(r->disk, RIG_PATH, TN_DISK_SPACES_OFFSET(!copy), &old, sizeof(old)), 0);
+			else
+				flip_in_table(r, !copy);
+			for (int again = 0; again < 2; again++) {
+				r->logs[0] = 0;
+				assert_int_equal(rig_open(r), 0);
+				finds(r, false, true);
+				assert_int_equal(owned(r, &b), BLOCKS);
+				assert_int_equal(strstr(r->logs, "the newest space table is lost") == NULL, again);
+				kill_it(r);
+			}
+			rig_free(r);
+		}
+}
+
+static void headers_raise_what_a_table_says_and_lower_nothing(void **state)
+{
+	static const struct {
+		uint64_t sequence;
+		uint32_t epoch;
+		uint64_t owner; /* id_of */
+		/* then the table has */
+		bool adopted;
+		uint64_t min_sequence, then_owner;
+		uint32_t then_epoch;
+	} c[] = {
+		{99, 5, 1, false, 100, 1, 5}, /* below the minimum */
+		{99, 6, 2, false, 100, 1, 5},
+		{200, 4, 1, false, 100, 1, 5}, /* of an earlier epoch */
+		{200, 5, 2, false, 100, 1, 5}, /* of this epoch there is another owner */
+		{200, 5, 1, true, 100, 1, 5},
+		{300, 6, 2, true, 300, 2, 6}, /* a later one */
+		{250, 6, 2, true, 250, 2, 6}, /* what is learned is lowered */
+		{260, 6, 1, false, 250, 2, 6},
+		{99, 6, 2, false, 250, 2, 6}, /* not below what the table had */
+	};
+	struct rig *r = rig_new(tn_test_seed());
+	struct tn_store *s;
+
+	assert_int_equal(rig_open(r), 0);
+	s = r->store;
+	s->spaces.space[7] = (struct tn_disk_space){.id = id_of(1), .epoch = 5, .min_sequence = 100};
+	s->spaces.count = 8;
+	s->spaces_floor[7] = 100;
+	s->spaces_doubted = true;
+	for (unsigned i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		struct tn_store_header h = {
+			.entry = {.space = 7, .sequence = c[i].sequence}, .space_id = id_of(c[i].owner), .space_epoch = c[i].epoch};
+		struct tn_key owner = id_of(c[i].then_owner);
+
+		assert_int_equal(tn_store_spaces_adopt(s, &h), c[i].adopted);
+		assert_int_equal(s->spaces.space[7].min_sequence, c[i].min_sequence);
+		assert_int_equal(s->spaces.space[7].epoch, c[i].then_epoch);
+		assert_true(tn_key_eq(&s->spaces.space[7].id, &owner));
+	}
+	rig_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -241,6 +406,10 @@ int main(void)
 		cmocka_unit_test(a_crash_at_any_time_shows_no_block_under_a_number_that_has_another_owner),
 		cmocka_unit_test(nor_does_a_rebuild_from_headers),
 		cmocka_unit_test(without_any_table_the_newest_owner_of_a_number_is_believed),
+		cmocka_unit_test(a_change_is_in_both_copies_before_its_flush_ends),
+		cmocka_unit_test(one_damaged_copy_costs_nothing_and_brings_nothing_back),
+		cmocka_unit_test(above_an_older_table_headers_add_spaces_and_nothing_that_was_dropped),
+		cmocka_unit_test(headers_raise_what_a_table_says_and_lower_nothing),
 	};
 
 	return cmocka_run_group_tests_name("store-spaces", tests, NULL, NULL);

@@ -120,6 +120,8 @@ static void covered(struct tn_store_device *d)
 		return;
 	d->spaces_unsynced = false;
 	d->spaces_copy = !d->spaces_copy;
+	d->spaces_single = true;
+	d->durable.spaces = d->spaces_generation;
 }
 
 /* Puts slots of one page, whose data may be lost, in doubt. Returns how many of the slots hold blocks. */
@@ -145,7 +147,7 @@ static void failed(struct tn_store_device *d, int status)
 	struct tn_store_log *log = &d->log;
 	struct tn_store_durable *u = &d->durable;
 	/* Of what the cycle covers the data was synced before its mark is written. */
-	bool synced = u->phase == TN_DURABLE_MARK || u->phase == TN_DURABLE_SYNC;
+	bool synced = u->phase > TN_DURABLE_DATA;
 	uint32_t blocks = 0;
 
 	if (!d->running) /* while opening nothing can be in doubt: the open fails */
