@@ -237,6 +237,10 @@ TN_API int tn_cache_completions(struct tn_cache *cache, struct tn_completion *ou
  * @rotary:         rotary settings as the engine prints them
  * @hash_algorithm: of the engine's block hashes, or "" for tn_keys_from_tokens
  * @hash_seed:      of those hashes
+ * @reset_revision: names the weights where an engine has changed them while it ran; zeros: the weights that it started with. All ranks and
+ *                  nodes that share blocks have the same 16 bytes, drawn at random for each change: 16 bytes that were never given before
+ *                  find nothing. To change weights: abort saves that are not committed, end loads, close the space, and open it with the new
+ *                  bytes. With zeros, after a restart with the old weights, their blocks are found again.
  */
 struct tn_identity {
 	size_t size;
@@ -247,6 +251,7 @@ struct tn_identity {
 	const char *rotary;
 	const char *hash_algorithm;
 	uint64_t hash_seed;
+	unsigned char reset_revision[16];
 };
 
 /**

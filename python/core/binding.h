@@ -73,6 +73,8 @@ struct tn_py_space {
 	struct tn_space *s;
 	struct tn_geometry geometry;
 	uint32_t window, most;
+	uint32_t resets;
+	PyObject *model, *identity; /* as they were given: a reset opens the space again */
 };
 
 /** struct tn_py_view - tenuto.View: where an array lies in memory, and what keeps it there */

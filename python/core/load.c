@@ -183,6 +183,8 @@ static int good_prefix(struct tn_py_handle *h, uint32_t layer, uint64_t deadline
 {
 	int good = 0, rc;
 
+	if (tn_py_handle_reset(h))
+		return 0; /* what there is is of other weights */
 	for (struct tn_py_op *op = h->op; op; op = op->next) {
 		rc = take_turn(h, op, deadline_ns);
 		if (rc == 0)

@@ -142,6 +142,17 @@ void tn_py_ops_stop(struct tn_py_cache *cache)
 		stop((struct tn_py_op *)(void *)l);
 }
 
+void tn_py_ops_reset(struct tn_py_space *space)
+{
+	space->resets++;
+	for (struct tn_py_link *l = space->cache->ops.next; l != &space->cache->ops; l = l->next) {
+		struct tn_py_op *op = (struct tn_py_op *)(void *)l;
+
+		if (op->space == space)
+			stop(op);
+	}
+}
+
 int tn_py_ops_end(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
 	const struct timespec nap = {0, 200000};

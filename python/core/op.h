@@ -24,6 +24,7 @@
  * @given:     saves: bitmap of the layers that were given; of the first part, for all
  * @ngiven:    how many
  * @outcome:   saves: enum tn_saved of each block
+ * @resets:    of its space, when it was made: after another one it loads and saves nothing any more
  * @ending:    a thread that closes the cache waits for its end
  * @settled:   loads: over before the others, and good says what is there
  * @events:    saves: those that its layers wait for; a list, or NULL
@@ -40,6 +41,7 @@ struct tn_py_op {
 	size_t first, n;
 	uint32_t layers;
 	uint32_t ngiven;
+	uint32_t resets;
 	uint64_t tag;
 	bool committed, aborted, orphan, ending, settled;
 	uint8_t *given;
@@ -129,6 +131,8 @@ int tn_py_op_end_until(struct tn_py_op *op, uint64_t deadline_ns, uint8_t *busy)
 void tn_py_ops_reap(struct tn_py_cache *cache);
 /** tn_py_ops_stop - begin the end of all: waits for them return */
 void tn_py_ops_stop(struct tn_py_cache *cache);
+/** tn_py_ops_reset - a space's weights are others from now on: its saves that are not committed are aborted, and its loads have failed */
+void tn_py_ops_reset(struct tn_py_space *space);
 /** tn_py_ops_end - end all. Return: 0, or -EBUSY at the deadline */
 int tn_py_ops_end(struct tn_py_cache *cache, uint64_t deadline_ns);
 
@@ -136,6 +140,8 @@ int tn_py_ops_end(struct tn_py_cache *cache, uint64_t deadline_ns);
 struct tn_py_handle *tn_py_handle_live(PyObject *self, const char *text);
 /** tn_py_handle_over - whether all of it is over */
 bool tn_py_handle_over(const struct tn_py_handle *h);
+/** tn_py_handle_reset - whether its space was reset since; parts that wait are over then */
+bool tn_py_handle_reset(struct tn_py_handle *h);
 int tn_py_handle_traverse(PyObject *self, visitproc visit, void *arg);
 void tn_py_handle_dealloc(PyObject *self);
 PyObject *tn_py_handle_blocks(PyObject *self, void *arg);

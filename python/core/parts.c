@@ -62,6 +62,7 @@ static struct tn_py_op *part_new(struct tn_py_space *space, struct tn_py_pool *p
 	op->pool = (struct tn_py_pool *)TN_PY_REF(pool);
 	op->cache = space->cache;
 	op->layers = space->geometry.layers;
+	op->resets = space->resets;
 	op->first = first;
 	op->n = n;
 	op->good = (int)n;
@@ -146,7 +147,7 @@ static int begin(struct tn_py_op *op, const struct tn_py_request *request)
 {
 	int rc;
 
-	if (!op->pool->p || !op->space->s)
+	if (!op->pool->p || !op->space->s || op->resets != op->space->resets)
 		return -EBADF;
 	if (tn_py_memory_check(op->pool->memory) || !tn_py_enter(op->cache))
 		return -EBADF;
@@ -177,6 +178,17 @@ void tn_py_handle_forget(struct tn_py_handle *h)
 		tn_py_op_over(op);
 	}
 	release_waiting(h);
+}
+
+bool tn_py_handle_reset(struct tn_py_handle *h)
+{
+	for (const struct tn_py_op *op = h->op; op; op = op->next) {
+		if (!op->space || op->resets == op->space->resets)
+			continue;
+		tn_py_handle_forget(h);
+		return true;
+	}
+	return false;
 }
 
 /* It and those behind it never begin. */

@@ -159,6 +159,8 @@ static int give_layer(struct tn_py_handle *h, uint32_t layer, const struct tn_ev
 	struct tn_py_op *all = h->op;
 	int rc = 0;
 
+	if (tn_py_handle_reset(h))
+		return 0; /* aborted, and nobody's mistake */
 	for (struct tn_py_op *op = h->op; op && rc == 0; op = op->next) {
 		if (!op->cache || tn_py_op_waits(op))
 			continue;
@@ -181,6 +183,8 @@ static int commit(struct tn_py_handle *h)
 {
 	int rc = 0;
 
+	if (tn_py_handle_reset(h))
+		return 0;
 	for (struct tn_py_op *op = h->op; op && rc == 0; op = op->next) {
 		if (!op->cache || tn_py_op_waits(op) || op->committed)
 			continue;
@@ -230,6 +234,7 @@ static int end_parts(struct tn_py_handle *h, uint64_t deadline_ns)
 {
 	int first = 0;
 
+	tn_py_handle_reset(h);
 	for (struct tn_py_op *op = h->op; op; op = op->next) {
 		int rc;
 

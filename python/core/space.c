@@ -2,7 +2,9 @@
 /* tenuto.Space: the blocks of one tenant, model and shard. */
 #include <errno.h>
 
-#include "binding.h"
+#include <string.h>
+
+#include "op.h"
 
 struct identity {
 	struct tn_identity id;
@@ -32,20 +34,39 @@ static const struct tn_py_field shard_fields[] = {
 	{NULL, 0, 0},
 };
 
+/* 16 bytes, or NULL: zeros. */
+static bool revision_from(PyObject *from, unsigned char *out)
+{
+	char *bytes;
+	Py_ssize_t n;
+
+	if (!from)
+		return true;
+	if (PyBytes_AsStringAndSize(from, &bytes, &n))
+		return false;
+	if (n != sizeof(((struct tn_identity *)0)->reset_revision)) {
+		PyErr_Format(PyExc_ValueError, "a reset's revision has 16 bytes, not %zd", n);
+		return false;
+	}
+	memcpy(out, bytes, (size_t)n);
+	return true;
+}
+
 static bool identity_from(PyObject *kw, struct identity *out)
 {
 	PyObject *quota = kw ? PyDict_GetItemString(kw, "quota") : NULL; /* borrowed */
-	Py_ssize_t known = quota != NULL;
+	PyObject *reset = kw ? PyDict_GetItemString(kw, "reset_revision") : NULL;
+	Py_ssize_t known = (quota != NULL) + (reset != NULL);
 
 	tn_identity_init(&out->id);
 	tn_shard_init(&out->shard);
 	out->has_quota = quota && quota != Py_None;
-	if (tn_py_quota(quota, &out->quota) || tn_py_fields(kw, id_fields, &out->id, &known) || tn_py_fields(kw, shard_fields, &out->shard, &known))
+	if (!revision_from(reset, out->id.reset_revision) || tn_py_quota(quota, &out->quota) || tn_py_fields(kw, id_fields, &out->id, &known) || tn_py_fields(kw, shard_fields, &out->shard, &known))
 		return false;
 	if (!kw || known == PyDict_Size(kw))
 		return true;
-	PyErr_SetString(PyExc_TypeError, "a space takes tenant, revision, kv_dtype, rotary, hash_algorithm, hash_seed, tp_rank, tp_size, pp_rank, pp_size, group, "
-					 "match_rule, window_tokens and quota");
+	PyErr_SetString(PyExc_TypeError, "a space takes tenant, revision, kv_dtype, rotary, hash_algorithm, hash_seed, reset_revision, tp_rank, tp_size, pp_rank, "
+					 "pp_size, group, match_rule, window_tokens and quota");
 	return false;
 }
 
@@ -58,39 +79,50 @@ static uint32_t window_of(const struct tn_shard *shard, const struct tn_geometry
 	return shard->match_rule == TN_MATCH_WINDOW ? (uint32_t)((shard->window_tokens + tokens - 1) / tokens) : 0;
 }
 
+/* Of a space that is not open, with its cache, model and identity: 0, or -1 with an exception. */
+static int space_open(struct tn_py_space *self, const unsigned char *reset)
+{
+	struct identity i;
+	int rc = -1;
+
+	if (!identity_from(self->identity, &i))
+		return -1;
+	i.id.model = PyUnicode_AsUTF8AndSize(self->model, NULL);
+	if (reset)
+		memcpy(i.id.reset_revision, reset, sizeof(i.id.reset_revision));
+	if (!i.id.model || !tn_py_enter(self->cache))
+		return -1;
+	TN_PY_CALL(self->cache, rc = tn_space_open(self->cache->c, &i.id, &i.shard, &self->geometry, i.has_quota ? &i.quota : NULL, &self->s));
+	if (rc) {
+		tn_py_raise(rc);
+		return -1;
+	}
+	tn_py_link_add(&self->cache->children[TN_PY_SPACES], &self->link);
+	self->window = window_of(&i.shard, &self->geometry);
+	self->most = tn_space_op_blocks(self->s);
+	self->most = self->most ? self->most : 1;
+	return 0;
+}
+
 static PyObject *space_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
 	struct tn_py_cache *cache;
 	struct tn_py_space *self;
 	PyObject *geometry;
-	struct identity i;
 	const char *model;
-	int rc = -1;
 
-	if (!PyArg_ParseTuple(args, "O!sO!;a Cache, a model and a Geometry are wanted", tn_py_cache_type, &cache, &model, tn_py_geometry_type, &geometry) ||
-	    !identity_from(kw, &i))
+	if (!PyArg_ParseTuple(args, "O!sO!;a Cache, a model and a Geometry are wanted", tn_py_cache_type, &cache, &model, tn_py_geometry_type, &geometry))
 		return NULL;
-	i.id.model = model;
 	self = tn_py_new(type);
 	if (!self)
 		return NULL;
 	tn_py_link_init(&self->link);
 	self->geometry = ((struct tn_py_geometry *)geometry)->g;
-	if (tn_py_enter(cache)) {
-		self->cache = (struct tn_py_cache *)TN_PY_REF(cache);
-		TN_PY_CALL(cache, rc = tn_space_open(cache->c, &i.id, &i.shard, &self->geometry, i.has_quota ? &i.quota : NULL, &self->s));
-		if (rc)
-			tn_py_raise(rc);
-		else
-			tn_py_link_add(&cache->children[TN_PY_SPACES], &self->link);
-	}
-	if (rc == 0) {
-		uint32_t most = tn_space_op_blocks(self->s);
-
-		self->window = window_of(&i.shard, &self->geometry);
-		self->most = most ? most : 1;
+	self->cache = (struct tn_py_cache *)TN_PY_REF(cache);
+	self->model = Py_NewRef(PyTuple_GetItem(args, 1));
+	self->identity = kw ? PyDict_Copy(kw) : PyDict_New();
+	if (self->identity && space_open(self, NULL) == 0)
 		return (PyObject *)self;
-	}
 	Py_DECREF((PyObject *)self);
 	return NULL;
 }
@@ -113,6 +145,8 @@ static void space_dealloc(PyObject *self)
 	if (space->cache)
 		tn_py_space_close(space);
 	Py_XDECREF((PyObject *)space->cache);
+	Py_XDECREF(space->model);
+	Py_XDECREF(space->identity);
 	tn_py_free(self);
 }
 
@@ -120,6 +154,7 @@ static int space_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Py_VISIT(Py_TYPE(self));
 	Py_VISIT(((struct tn_py_space *)self)->cache);
+	Py_VISIT(((struct tn_py_space *)self)->identity);
 	return 0;
 }
 
@@ -273,6 +308,19 @@ static PyObject *space_drop(PyObject *self, PyObject *args, PyObject *kw)
 	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
 
+static PyObject *space_reset(PyObject *self, PyObject *revision)
+{
+	struct tn_py_space *space = (struct tn_py_space *)self;
+	unsigned char reset[sizeof(((struct tn_identity *)0)->reset_revision)];
+
+	if (!revision_from(revision, reset) || !tn_py_enter(space->cache))
+		return NULL;
+	tn_py_ops_reset(space);
+	tn_py_leave(space->cache);
+	tn_py_space_close(space);
+	return space_open(space, reset) ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *space_close(PyObject *self, PyObject *nothing)
 {
 	tn_py_space_close((struct tn_py_space *)self);
@@ -323,13 +371,19 @@ static PyMethodDef methods[] = {
 	{"drop_blocks", space_drop_blocks, METH_O, "drop_blocks(keys)\n--\n\nForget single blocks. Returns how many were found."},
 	{"drop", WITH_KEYWORDS(space_drop),
 	 "drop(timeout=None)\n--\n\nForget all blocks of the space, durably. Raises Busy (loads or saves under way at the end of timeout), Timeout, Error."},
+	{"reset", space_reset, METH_O,
+	 "reset(revision)\n--\n\nThe engine's weights are others from now on: nothing that was computed before is found any more.\n\n"
+	 "revision: 16 bytes, the same in all ranks and nodes that share blocks, and new (os.urandom(16)) for each change of weights. Zeros: the weights\n"
+	 "that the space was opened for are back, and their blocks. Saves that are not committed are aborted, loads have no good block any more; no other\n"
+	 "thread may be in a call of them. Keys are others: make them again. When it raises, the space is closed until a reset does not. A space that is\n"
+	 "opened later, in any process, has the blocks of a reset with reset_revision=revision."},
 	{"close", space_close, METH_NOARGS, "close()\n--\n\nThe handle goes, the blocks stay."},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, (void *)"Space(cache, model, geometry, *, tenant=\"\", revision=\"\", kv_dtype=\"\", rotary=\"\", hash_algorithm=\"\", hash_seed=0, tp_rank=0,\n"
-			    "      tp_size=1, pp_rank=0, pp_size=1, group=0, match_rule=MATCH_PREFIX, window_tokens=0, quota=None)\n--\n\n"
+	{Py_tp_doc, (void *)"Space(cache, model, geometry, *, tenant=\"\", revision=\"\", kv_dtype=\"\", rotary=\"\", hash_algorithm=\"\", hash_seed=0,\n"
+			    "      reset_revision=bytes(16), tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, group=0, match_rule=MATCH_PREFIX, window_tokens=0, quota=None)\n--\n\n"
 			    "The blocks of one tenant, model and shard; made by Cache.space."},
 	{Py_tp_new, (void *)space_new},
 	{Py_tp_dealloc, (void *)space_dealloc},

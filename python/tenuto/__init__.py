@@ -171,7 +171,7 @@ class Cache(_core.Cache):
     def space(self, model: str, geometry: Geometry, **identity: Any) -> Space:
         """The blocks of one tenant, model and shard; two spaces that differ in anything never match.
 
-        identity: tenant, revision, kv_dtype ("bf16"), rotary, hash_algorithm, hash_seed; tp_rank, tp_size, pp_rank, pp_size, group; match_rule
+        identity: tenant, revision, kv_dtype ("bf16"), rotary, hash_algorithm, hash_seed, reset_revision; tp_rank, tp_size, pp_rank, pp_size, group; match_rule
         (MATCH_PREFIX, MATCH_WINDOW with window_tokens, MATCH_EXACT); quota: {"host": bytes, "disk": bytes}. Raises InvalidValue, Error (ENOSPC: too many are open).
         """
         return Space(self, model, geometry, **identity)

@@ -144,6 +144,78 @@ class Blocks(Case):
         self.assertEqual(kv[8 * block:9 * block] + kv[10 * block:11 * block], b'x' * (2 * block))
 
 
+class Resets(Case):
+    """The engine's weights change while it runs."""
+
+    def test_after_a_reset_nothing_from_before_is_found_and_the_old_weights_have_theirs_again(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        revision = content('weights', 16)
+        space.reset(revision)
+        self.assertEqual((space.match(keys).blocks, space.match(space.keys(range(4))).blocks), (0, 0))
+        new = self.stored(space, kv, pool, 2)
+        other = cache.space('toy', space.geometry, reset_revision=revision)
+        self.assertEqual((other.match(new).blocks, other.match(keys).blocks), (2, 0))
+        space.reset(bytes(16))
+        self.assertEqual((space.match(keys).blocks, space.match(new).blocks), (4, 0))
+
+    def test_what_was_begun_before_a_reset_is_never_seen(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        load = space.load(keys, pool, range(4, 8))
+        load.wait()
+        fresh = space.keys(range(10, 14))
+        begun, committed = space.save(fresh[:2 * KEY], pool, (8, 9)), space.save(fresh[2 * KEY:], pool, (10, 11))
+        begun.layer(0)
+        for layer in range(LAYERS):
+            committed.layer(layer)
+        committed.commit()
+        space.reset(content('other weights', 16))
+        self.assertEqual((load.wait(), load.finish()), (0, 0))
+        for layer in range(LAYERS):
+            begun.layer(layer)
+        begun.commit()
+        self.assertEqual(sum(begun.end()[:5]), 0)
+        self.assertEqual(committed.end().stored, 2)  # all of it was computed before: it is of the old weights
+        again = space.keys(range(10, 14))
+        self.assertEqual((space.match(again).blocks, space.match(fresh).blocks), (0, 0))
+        space.reset(bytes(16))
+        self.assertEqual((space.match(fresh).blocks, space.match(fresh[2 * KEY:]).blocks), (0, 2))
+
+    def test_parts_that_wait_for_their_turn_never_begin(self):
+        cache = self.open(max_op_blocks=2, max_ops=1)
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool, 6)
+        load = space.load(keys, pool, range(6, 12))
+        space.reset(content('weights', 16))
+        self.assertEqual((load.poll(), load.finish(), space.match(space.keys(range(6))).blocks), (0, 0, 0))
+        save = space.save(space.keys(range(10, 16)), pool, range(6))
+        space.reset(bytes(16))
+        self.assertEqual(sum(save.finish()[:5]), 0)
+        self.assertEqual((space.match(keys).blocks, space.match(space.keys(range(10, 16))).blocks), (6, 0))
+
+    def test_a_reset_that_fails_leaves_the_space_closed_until_one_does_not(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool)
+        for wrong in (b'', bytes(15), 'sixteen letters!', None):
+            with self.assertRaises((ValueError, TypeError)):
+                space.reset(wrong)
+        self.assertEqual(space.match(keys).blocks, 4)
+        others = [cache.space('toy', space.geometry, hash_seed=i) for i in range(1024)]  # as many as can be open, the first of them twice
+        with self.assertRaises(tenuto.Error):
+            space.reset(content('weights', 16))
+        with self.assertRaises(tenuto.Error):
+            space.match(keys)
+        others.pop().close()
+        space.reset(content('weights', 16))
+        self.assertEqual(space.match(keys).blocks, 0)
+        space.reset(bytes(16))
+        self.assertEqual(space.match(keys).blocks, 4)
+
+
 class Observed(Case):
     def test_statistics_devices_latencies_processes_and_events(self):
         cache = self.open()

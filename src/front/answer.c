@@ -167,6 +167,7 @@ static int open_space(struct call *c)
 	id.rotary = string[4];
 	id.hash_algorithm = string[5];
 	id.hash_seed = w.hash_seed;
+	memcpy(id.reset_revision, w.reset_revision, sizeof(id.reset_revision));
 	w.shard.size = sizeof(w.shard);
 	w.quota.size = sizeof(w.quota);
 	/* A quota evicts what is beyond it: who only reads sets none. */

@@ -152,6 +152,7 @@ int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_spa
 		id.tenant = o->tenant;
 	id.model = o->model ? o->model : "test";
 	id.hash_seed = o->seed;
+	memcpy(id.reset_revision, &o->reset, sizeof(o->reset));
 	tn_shard_init(&shard);
 	if (o->window) {
 		shard.match_rule = TN_MATCH_WINDOW;

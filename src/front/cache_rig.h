@@ -94,6 +94,7 @@ struct rig_space {
 /**
  * struct rig_space_opts - zero means what the rig's first space has
  * @seed:   of the engine's hashes: spaces of different seeds are different
+ * @reset:  the first bytes of the identity's reset_revision
  * @window: the rule is TN_MATCH_WINDOW, with as many tokens as there can be
  * @quota:  NULL: no limit
  * @rank, @ranks: the space is for the share of one of so many TP ranks; 0: of one
@@ -101,7 +102,7 @@ struct rig_space {
  */
 struct rig_space_opts {
 	const char *tenant, *model;
-	uint64_t seed;
+	uint64_t seed, reset;
 	uint32_t head_dim, pages_per_block;
 	uint32_t rank, ranks;
 	bool window;

@@ -92,6 +92,7 @@ int tn_remote_space_open(struct tn_cache *cache, const struct tn_identity *id, c
 
 	if (rc)
 		return rc;
+	memcpy(w.reset_revision, id->reset_revision, sizeof(w.reset_revision));
 	if (quota)
 		w.quota = *quota;
 	rc = tn_geometry_store(g, w.geometry, sizeof(w.geometry));

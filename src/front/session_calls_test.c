@@ -41,6 +41,29 @@ static void open_tenant(struct rig *r, const char *tenant, struct rig_space *s)
 	assert_int_equal(rig_space_open(r, &(struct rig_space_opts){.tenant = tenant}, s), 0);
 }
 
+static void revisions_of_a_reset_have_blocks_of_their_own_in_every_process(void **state)
+{
+	struct rig_space mine, theirs, first;
+	struct rig r, other;
+
+	set_up(&r, 64u << 20);
+	rig_save(r.s, 1, 4, 0);
+	attach(&r, &other);
+	assert_int_equal(rig_space_open(&other, &(struct rig_space_opts){.reset = 7, .no_pool = true}, &theirs), 0);
+	assert_int_equal(rig_match(&theirs, 1, 4), 0);
+	assert_int_equal(rig_space_open(&r, &(struct rig_space_opts){.reset = 7}, &mine), 0);
+	rig_save(&mine, 1, 2, 0);
+	assert_int_equal(rig_match(&theirs, 1, 4), 2);
+	assert_int_equal(rig_match(r.s, 1, 4), 4); /* of the weights that the engine had started with */
+	assert_int_equal(rig_space_open(&other, &(struct rig_space_opts){.reset = 8, .no_pool = true}, &first), 0);
+	assert_int_equal(rig_match(&first, 1, 4), 0);
+	tn_space_close(first.space);
+	tn_space_close(theirs.space);
+	rig_space_close(&mine);
+	detach(&other);
+	rig_tear_down(&r);
+}
+
 /* ---- look-ups ------------------------------------------------------------------------------------------------- */
 
 static int begin(const struct rig_space *s, uint64_t *query)
@@ -452,6 +475,7 @@ static void a_save_that_the_core_refuses_counts_no_longer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(revisions_of_a_reset_have_blocks_of_their_own_in_every_process),
 		cmocka_unit_test(a_process_that_ends_leaves_no_look_up_behind),
 		cmocka_unit_test(nobody_polls_or_cancels_another_processs_look_up),
 		cmocka_unit_test(events_are_those_of_spaces_that_the_process_has_open),

@@ -87,9 +87,9 @@ struct fingerprint {
 	uint32_t rank;
 };
 
-static struct tn_key family_of(const struct tn_cache *cache, const struct writer *identity, const struct tn_shard *shard, bool mla)
+static struct tn_key family_of(const struct tn_cache *cache, const struct tn_key *reset, const struct writer *identity, const struct tn_shard *shard,
+			       bool mla)
 {
-	const struct tn_key none = {{0, 0}};
 	struct writer w = *identity;
 
 	put_string(&w, "ranks");
@@ -98,7 +98,7 @@ static struct tn_key family_of(const struct tn_cache *cache, const struct writer
 	put_u64(&w, shard->group);
 	put_u64(&w, shard->match_rule);
 	put_u64(&w, shard->window_tokens);
-	return tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	return tn_hash_chain(&cache->secret, reset, w.buf, w.len);
 }
 
 struct tn_key tn_tenant_of(const struct tn_cache *cache, const char *tenant)
@@ -112,12 +112,14 @@ struct tn_key tn_tenant_of(const struct tn_cache *cache, const char *tenant)
 static int fingerprint(const struct tn_cache *cache, const struct tn_identity *id, const struct tn_shard *shard,
 		       const struct tn_geometry *g, struct fingerprint *out)
 {
-	const struct tn_key none = {{0, 0}};
 	unsigned char geometry[TN_GEOMETRY_BYTES];
 	struct writer w = {.len = 0};
 	bool mla = only_latent(g);
 	int n = tn_geometry_store(g, geometry, sizeof(geometry));
+	struct tn_key reset; /* each hash continues it */
 
+	_Static_assert(sizeof(reset) == sizeof(id->reset_revision), "a revision is what a chain of hashes begins with");
+	memcpy(&reset, id->reset_revision, sizeof(reset));
 	if (n < 0)
 		return n;
 	put_string(&w, id->tenant);
@@ -128,8 +130,8 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	put_string(&w, id->hash_algorithm);
 	put_u64(&w, id->hash_seed);
 	out->tenant = tn_tenant_of(cache, id->tenant);
-	out->identity = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
-	out->family = family_of(cache, &w, shard, mla);
+	out->identity = tn_hash_chain(&cache->secret, &reset, w.buf, w.len);
+	out->family = family_of(cache, &reset, &w, shard, mla);
 	out->rank = shard->pp_rank * (mla ? 1 : shard->tp_size) + (mla ? 0 : shard->tp_rank);
 	put_u64(&w, mla ? 0 : shard->tp_rank);
 	put_u64(&w, mla ? 1 : shard->tp_size);
@@ -141,7 +143,7 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	put_bytes(&w, geometry, (size_t)n);
 	if (w.overflow)
 		return tn_fail(-EINVAL, "identity: its strings have more than %u bytes together", FINGERPRINT_BYTES - 512);
-	out->id = tn_hash_chain(&cache->secret, &none, w.buf, w.len);
+	out->id = tn_hash_chain(&cache->secret, &reset, w.buf, w.len);
 	return 0;
 }
 

@@ -126,6 +126,7 @@ struct tn_wire_space {
 	struct tn_shard shard;
 	struct tn_quota quota;
 	uint64_t hash_seed;
+	unsigned char reset_revision[16];
 	uint32_t has_quota;
 	uint16_t length[TN_WIRE_STRINGS]; /* of the strings, which follow each other */
 	char strings[TN_WIRE_STRINGS_BYTES];
