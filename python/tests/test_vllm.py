@@ -19,12 +19,8 @@ import unittest.mock
 from tenuto import _core
 from tenuto.vllm import layout
 from tenuto.vllm.store import Config, Stats, Store, fingerprint
+from vllm_calls import GONE, Part, SchedulerCase, WorkerCase, adapter, no_vllm
 
-try:
-    import vllm  # noqa: F401
-    no_vllm = None
-except ImportError:
-    no_vllm = "vLLM is not installed here: tests/engines/install.sh installs it"
 
 
 class Layouts(unittest.TestCase):
@@ -136,115 +132,6 @@ class Stores(unittest.TestCase):
                 owner.close()
 
 
-def stand_ins():
-    """As much of vLLM as the adapter's modules import, but for the connector's own."""
-    stubs = {}
-
-    def module(name, **content):
-        for i in range(1, name.count(".") + 2):
-            part = ".".join(name.split(".")[:i])
-            stubs.setdefault(part, types.ModuleType(part))
-        vars(stubs[name]).update(content)
-
-    module("vllm.distributed.kv_transfer.kv_connector.v1.base",
-           **{n: type(n, (), {}) for n in ("KVConnectorHandshakeMetadata", "KVConnectorMetadata", "KVConnectorWorkerMetadata")})
-    module("vllm.logger", init_logger=logging.getLogger)
-    module("vllm.v1.kv_offload.base", LookupResult=enum.Enum("LookupResult", "MISS HIT HIT_PENDING RETRY"), Medium=enum.Enum("Medium", "CPU STORAGE"),
-           **{n: type(n, (types.SimpleNamespace,), {}) for n in ("OffloadingCounterMetadata", "OffloadingEvent", "RequestOffloadingContext")})
-    module("vllm.v1.kv_offload.tiering.base", JobResult=collections.namedtuple("JobResult", "job_id success successful_keys transfer_time transfer_bytes"),
-           SecondaryTierManager=type("SecondaryTierManager", (), {"__init__": lambda self, *arguments: None, "locality": None}))
-    return stubs
-
-
-def adapter(name):
-    """A module of the adapter whose `_core` is its own: a test puts what it likes in place of calls."""
-    stubs = stand_ins() if no_vllm else {}
-    sys.modules.update(stubs)
-    try:
-        module = importlib.import_module("tenuto.vllm." + name)
-    finally:
-        for stub in stubs:
-            del sys.modules[stub]
-    module._core = types.SimpleNamespace(**vars(_core))
-    return module
-
-
-GONE = _core.OwnerGone(108, "the owner has gone")
-
-
-class Owner:
-    """The adapter's Store: a cache until it is lost, and another one when its owner is back."""
-
-    def __init__(self):
-        self.cache, self.generation, self.socket, self.errors = object(), 1, None, []
-
-    def lost(self, error):
-        self.cache = None
-        self.errors.append(error)
-
-    def back(self):
-        self.cache, self.generation = object(), self.generation + 1
-
-
-class Part:
-    """A load or a save of one group. `answer`: what poll gives and each call of a save's steps raises; until `end` its pages are the cache's. `ending`: what end raises."""
-
-    def __init__(self, answer=None, ending=None):
-        self.answer, self.ending, self.ended, self.result = answer, ending, False, None
-
-    def poll(self):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    def wait(self, layer=None):
-        return self.poll()
-
-    def layer(self, layer):
-        self.poll()
-
-    def commit(self):
-        self.poll()
-
-    def abort(self):
-        self.poll()
-
-    def end(self, patience):
-        if self.ending:
-            raise self.ending
-        self.ended = True
-        return False
-
-
-class WorkerCase(unittest.TestCase):
-    """A worker with one group of one layer, whose cache is there; vLLM is stood in for."""
-
-    def worker(self, layerwise=False):
-        module = adapter("worker")
-        self.said = []
-        w = module.Worker(types.SimpleNamespace(saves=True), lambda socket: None, 1.0, 0, layerwise, self.said.append)
-        w.store, w.generation, w.spaces, w.pools = Owner(), 1, {0: None}, {0: None}
-        w.groups = [types.SimpleNamespace(index=0, layers=("a",), geometry=_core.Geometry.raw(1, 4096).to_bytes())]
-        w.where = {"a": (0, 0)}
-        return module, w
-
-    @staticmethod
-    def blocks(number):
-        """A block, which has the page of its number."""
-        return types.SimpleNamespace(id=number, request=f"r{number}", keys=bytes(_core.KEY_BYTES), pages={0: (0, [number])}, parent=None, last=False)
-
-    @staticmethod
-    def step(**more):
-        return types.SimpleNamespace(**{**dict(number=1, socket=None, loads=[], early=[], late=[], wait_for=[], told=[]), **more})
-
-    @staticmethod
-    def of(error):
-        """In place of _core.Load and _core.Save."""
-        def begin(*arguments, **options):
-            raise error
-        return begin
-
-
 class AnOwnerThatGoes(WorkerCase):
     """In the middle of a step: its first call of the cache finds that out, and what else is in the step has failed, too."""
 
@@ -273,7 +160,7 @@ class AnOwnerThatGoes(WorkerCase):
                 w.start_loads()
                 w.wait_layer("a")
                 w.end_step()
-                _, received, failed = w.finished()
+                received, failed = w.finished()
                 both = {"r1", "r2"}
                 self.assertEqual((received, failed), (set(), set()) if layerwise else (both, both))
                 self.assertEqual((w.take_done().failed, w.take_invalid(), w.store.errors), (both, {1, 2}, [GONE]))
@@ -313,7 +200,7 @@ class AnOwnerThatGoes(WorkerCase):
         self.assertEqual((ended, w.take_invalid()), ([True], {1, 7}))
 
     def test_loads_that_could_not_be_ended_are_told_once_and_do_not_cost_the_next_cache(self):
-        for end in (lambda w: w.finished()[1], lambda w: w.shutdown()):
+        for end in (lambda w: w.finished()[0], lambda w: w.shutdown()):
             module, w = self.worker()
             module._core.Load = lambda *arguments, **options: Part(GONE, _core.Closed(9, "being closed"))
             w.bind(self.step(loads=[self.blocks(1)]))
@@ -370,26 +257,13 @@ class AsynchronousLoads(WorkerCase):
         parts = [Part(OSError(5, "one group's load has failed")), Part(None)]
         blocks = types.SimpleNamespace(request="r", keys=b"", pages={0: (0, [1, 2]), 1: (0, [3, 4])})
         worker.waiting["r"] = module.Load(blocks, {g: (part, 2, blocks.pages[g][1]) for g, part in enumerate(parts)}, {}, 0.0)
-        _, received, failed = worker.finished()
+        received, failed = worker.finished()
         self.assertEqual((received, failed, worker.take_invalid()), ({"r"}, {"r"}, {1, 2, 3, 4}))
         self.assertTrue(all(part.ended for part in parts))
 
 
-class Schedulers(unittest.TestCase):
-    """The scheduler's side with an owner that goes; vLLM is stood in for."""
-
-    def scheduler(self, requests=0, events=False):
-        module = adapter("scheduler")
-        space = types.SimpleNamespace(keys_from_hashes=lambda hashes, size: hashes)
-        group = types.SimpleNamespace(index=0)
-        model = types.SimpleNamespace(events=events, groups=[group], block_tokens=4, writes=True, min_blocks=1, space=lambda *arguments: space)
-        s = module.Scheduler(model, Owner(), True, lambda text: None)
-        geometry = _core.Geometry.raw(1, 4096).to_bytes()
-        s.meet({(0, 0): types.SimpleNamespace(means="", share=0, shares=1, pp_rank=0, pp_size=1, geometries={0: geometry})})
-        for i in range(requests):
-            hashes = [bytes([i, n]) * (_core.KEY_BYTES // 2) for n in range(2)]
-            s.track(types.SimpleNamespace(request_id=f"r{i}", block_hashes=hashes, num_computed_tokens=0, num_tokens=9))
-        return module, s
+class Schedulers(SchedulerCase):
+    """The scheduler's side with an owner that goes."""
 
     def test_two_requests_of_a_step(self):
         module, s = self.scheduler(requests=2)
@@ -431,7 +305,7 @@ class Tiers(unittest.TestCase):
         part = types.SimpleNamespace
         directory = tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp"), ignore_cleanup_errors=True)
         self.addCleanup(directory.cleanup)
-        config = part(engine_id=directory.name, parallel=part(is_parallelism_agnostic=True), replicated_layout=False, canonical_layout=False, kv_cache_layout="NHD",
+        config = part(engine_id=directory.name, parallel=part(is_parallelism_agnostic=True, data_parallel_index=0, data_parallel_rank_local=None), replicated_layout=False, canonical_layout=False, kv_cache_layout="NHD",
                       groups=[part(tokens_per_block=4, layer_names=("a",))], cache=part(tokens_per_hash=4, blocks_per_chunk=1),
                       model=part(name="org/model", dtype="bfloat16"))
         spec = part(config=config, kv_events_config=part(enable_kv_cache_events=events))
@@ -500,6 +374,20 @@ class Tiers(unittest.TestCase):
         t = self.tier()
         self.works(t, 1)
         self.assertEqual([self.look_up(t, k, "r") for k in (self.keys(1, 1) + self.keys(1, 2))], ["HIT", "MISS"])
+
+    def test_after_vllm_has_reset_its_caches_nothing_from_before_is_found(self):
+        """It tells a tier of that by asking for its transfers to end."""
+        t = self.tier()
+        self.works(t, 1)
+        keys = self.keys(3, 1)
+        self.assertEqual(self.look_up(t, keys[0], "r"), "HIT")
+        t.drain_jobs()
+        self.assertEqual([self.look_up(t, k, "r") for k in keys], ["MISS"] * 3)
+        self.assertFalse(self.job(t, False, keys))
+        self.works(t, 1)
+        self.assertEqual(self.look_up(t, keys[0], "s"), "HIT")
+        t.reset(bytes(16))  # as after a restart with the first weights
+        self.assertEqual(self.look_up(t, keys[0], "s"), "HIT")
 
     def test_the_region_cannot_be_registered(self):
         for name, events in (("Memory", False), ("events", True)):
@@ -582,6 +470,11 @@ class Interfaces(unittest.TestCase):
         from vllm.v1.kv_offload.tiering.base import SecondaryTierManager
         from tenuto.vllm.tier import TenutoTier
         self.same_calls(TenutoTier, SecondaryTierManager)
+
+    def test_several_stages_are_refused_by_name(self):
+        from tenuto.vllm.connector import Model
+        with self.assertRaisesRegex(NotImplementedError, "pipeline_parallel_size is 2"):
+            Model(types.SimpleNamespace(parallel_config=types.SimpleNamespace(pipeline_parallel_size=2)), None, None)
 
     def test_statistics_of_workers_add_up(self):
         from tenuto.vllm.connector import TenutoStats

@@ -10,11 +10,13 @@ load            "layerwise": the first layer is computed as soon as it is there 
                 load, while others are computed (the only way with several groups)
 load_timeout_s  what has not arrived by then is computed again; 10
 min_load_blocks shorter hits are computed; 1
+max_ops         of an owned cache, if it is not given: as many as max_num_seqs requests can have under way
 stage_bytes     most memory through which KV pages that the cache's owner cannot map are copied; 0: as much as the pages have, 1 GiB at most
 save            false: load only
 
 Written for vLLM 0.32, whose interface it is (KVConnectorBase_V1).
 """
+import os
 from dataclasses import dataclass
 
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
@@ -26,7 +28,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from tenuto import _core
 from tenuto.options import count_of, flag_of, seconds_of
 from tenuto.vllm.scheduler import Scheduler
-from tenuto.vllm.store import Config, Store, fingerprint, size_of
+from tenuto.vllm.store import Config, Store, fingerprint, of_replica, size_of, warn_of_seed
 from tenuto.vllm.worker import Worker
 
 logger = init_logger(__name__)
@@ -67,6 +69,9 @@ class Model:
     def __init__(self, vllm_config, kv_cache_config, config):
         self.vllm_config, self.config = vllm_config, config
         parallel = vllm_config.parallel_config
+        if parallel.pipeline_parallel_size > 1:
+            raise NotImplementedError(f"tenuto: pipeline_parallel_size is {parallel.pipeline_parallel_size}: the connector does not know yet how to store blocks "
+                                      "whose layers lie in several stages. Use pipeline_parallel_size 1, and tensor_parallel_size for more devices")
         self.groups = [self._group(i, kv_cache_config.kv_cache_groups[i]) for i in kv_cache_config.prefix_cacheable_group_ids]
         if not self.groups or {g.block_tokens for g in self.groups} != {self.groups[0].block_tokens}:
             sizes = [g.block_tokens for g in self.groups]
@@ -84,8 +89,7 @@ class Model:
         rank = getattr(parallel, "rank", 0) % tp
         self.share, self.shares = rank // copies, max(1, tp // copies)
         self.saves = rank % copies == 0
-        self.pp_size = parallel.pipeline_parallel_size
-        self.pp_rank = getattr(parallel, "rank", 0) // tp % self.pp_size
+        self.revised = bool(config.revision)
         self.writes = flag_of(config.given.get("save", True), "save")
         self.min_blocks = count_of(config.given.get("min_load_blocks", 1), "min_load_blocks", 1)
         self.layout = kv_cache_config.kv_cache_layout
@@ -110,16 +114,16 @@ class Model:
             "dtype": str(model.dtype), "cache_dtype": str(cache.cache_dtype), "quantization": str(model.quantization), "layout": str(self.layout),
             "rope": [getattr(text, n, None) for n in ("rope_parameters", "rope_theta", "rope_scaling", "partial_rotary_factor")],
             "architecture": list(getattr(model.hf_config, "architectures", None) or ()), "layers": [g.layers for g in self.groups],
-            "block": self.block_tokens, "shares": self.shares, "pp": self.pp_size, "attention": str(getattr(self.vllm_config, "attention_config", "")),
+            "block": self.block_tokens, "shares": self.shares, "pp": 1, "attention": str(getattr(self.vllm_config, "attention_config", "")),
         })
 
-    def space(self, cache, group, share, pp_rank, geometry, means):
+    def space(self, cache, group, share, geometry, means, reset_revision):
         """The space of a share of a group's blocks."""
         model, cache_config = self.vllm_config.model_config, self.vllm_config.cache_config
         g = next(g for g in self.groups if g.index == group)
         return _core.Space(cache, model.model, geometry, tenant=self.config.tenant, revision=f"{model.revision or ''}/{self.config.revision}/{means}",
                            kv_dtype=f"{cache_config.cache_dtype}", hash_algorithm=f"vllm:{cache_config.prefix_caching_hash_algo}", tp_rank=share,
-                           tp_size=self.shares, pp_rank=pp_rank, pp_size=self.pp_size, group=group, match_rule=g.rule, window_tokens=g.window)
+                           tp_size=self.shares, group=group, match_rule=g.rule, window_tokens=g.window, reset_revision=reset_revision)
 
 
 class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
@@ -130,7 +134,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
         transfer = self._kv_transfer_config
-        config = Config(transfer.kv_connector_extra_config or {}, _OPTIONS)
+        config = of_replica(Config(transfer.kv_connector_extra_config or {}, _OPTIONS), vllm_config.parallel_config)
         if getattr(transfer, "kv_load_failure_policy", "recompute") != "recompute":
             raise ValueError('tenuto: set "kv_load_failure_policy": "recompute" in the KV transfer configuration; without it vLLM answers nothing to a request '
                              "of which a block could not be loaded")
@@ -144,6 +148,9 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         self._name = transfer.engine_id or "vllm"
         self._scheduler, self._worker = None, None
         if role == KVConnectorRole.SCHEDULER:
+            if config.paths:  # a request has a load and a save of each group at most, and its last save may still be under way when others begin
+                config.options.setdefault("max_ops", min(4096, max(64, 4 * vllm_config.scheduler_config.max_num_seqs * len(self._model.groups))))
+            warn_of_seed(vllm_config.cache_config.prefix_caching_hash_algo, logger.warning)
             self._scheduler = Scheduler(self._model, Store(config, self._name, logger.info, logger.warning), self._layerwise, logger.warning)
         else:
             self._worker = self._make_worker(config)
@@ -194,10 +201,10 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         self._worker.end_step()
 
     def get_transfer_results(self, finished_req_ids):
-        sent, received, failed = self._worker.finished()
+        received, failed = self._worker.finished()
         if len(self._model.groups) == 1:
             failed = set()  # told block by block
-        return KVConnectorTransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
+        return KVConnectorTransferResults(finished_sending=set(), finished_recving=received, failed_recving=failed)
 
     def get_finished(self, finished_req_ids):
         results = self.get_transfer_results(finished_req_ids)
@@ -237,8 +244,8 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         return self.request_finished_all_groups(request, (block_ids,))
 
     def request_finished_all_groups(self, request, block_ids):
-        loading = self._scheduler.is_loading(request.request_id)
-        return self._scheduler.finished(request, block_ids, loading), None
+        self._scheduler.finished(request, block_ids)
+        return False, None
 
     def has_pending_push_work(self):
         return self._scheduler.busy()
@@ -258,7 +265,13 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
 
     def reset_cache(self):
         """vLLM's weights have changed: nothing that was computed with the old ones may be found."""
-        return self._scheduler.forget()
+        return self.reset(os.urandom(16))
+
+    def reset(self, revision):
+        """The same, for who changes the weights of several engines: with one revision, of 16 bytes, they go on sharing what they compute. To be called in the
+        scheduler's process, between steps."""
+        self._scheduler.reset(revision)
+        return True
 
     # ---- both -------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,6 @@ class Hello(KVConnectorHandshakeMetadata):
     """
     share: int
     shares: int
-    pp_rank: int
-    pp_size: int
     geometries: dict  # group index -> bytes
     means: str        # fingerprint of what the bytes mean
 
@@ -27,7 +25,6 @@ class Blocks:
     keys: bytes
     pages: dict
     parent: bytes | None = None
-    last: bool = False  # of a save: the request has ended, and waits for this before its pages are given away
 
 
 @dataclass
@@ -35,11 +32,11 @@ class Step(KVConnectorMetadata):
     """The scheduler, in every step. `early` saves are of blocks that this step computes, `late` ones of blocks that are there already."""
     number: int = 0
     socket: str | None = None
+    revision: bytes = bytes(16)                    # of the last reset: another one than before ends what was begun under that
     loads: list = field(default_factory=list)
     early: list = field(default_factory=list)
     late: list = field(default_factory=list)
     wait_for: list = field(default_factory=list)   # saves whose pages this step gives to somebody else
-    told: list = field(default_factory=list)       # requests that have ended with nothing to save: to be reported at once
 
 
 @dataclass

@@ -3,11 +3,17 @@
 
 A step that computes on loaded bytes which nobody has confirmed yet saves nothing: were they wrong, what it computes is wrong, too. Its blocks are saved
 by a later step, when all workers have said that their loads were complete. All other steps save layer by layer, while they compute.
+
+A request's pages are vLLM's again when it ends. Blocks of it that were not saved yet are saved by the next step, unless that gives their pages away.
+
+After a reset nothing is looked up, loaded or saved under the revision before it, and no page is saved that was not written since: `stale` pages are
+those of which that is not known.
 """
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from tenuto import _core
+from tenuto.vllm.adapters import Adapters
 from tenuto.vllm.messages import Blocks, Step
 from tenuto.vllm.store import GONE, Stats
 
@@ -18,11 +24,15 @@ EVENT_BLOCKS = 1 << 16
 
 @dataclass
 class Tracked:
-    """A request: `saved` blocks need no more thought, `failed` says that a load of it was not complete, so that it is offered nothing again."""
+    """A request: `saved` blocks need no more thought, `fresh` ones lie in pages that are not stale, `failed` says that a load of it was not complete, so that
+    it is offered nothing again. `adapter`: what its block hashes do not say of its LoRA (adapters.py), None: that is not known."""
     request: object
+    adapter: bytes | None = b""
     keys: bytes = b""
     hashed: int = 0
     saved: int = 0
+    fresh: int = 0
+    again: bool = False  # a missing parent was saved again, which is tried once
     failed: bool = False
     match: object = None
     loading: bool = False
@@ -33,10 +43,12 @@ class Scheduler:
     def __init__(self, model, store, layerwise, warn):
         self.model, self.store, self.layerwise, self.warn = model, store, layerwise, warn
         self.hellos, self.generation, self.spaces, self.first_space = {}, 0, [], None
-        self.requests, self.loads, self.late, self.told = {}, [], [], []
+        self.requests, self.loads = {}, []
         self.number, self.unconfirmed, self.saving, self.workers = 0, {}, OrderedDict(), 1
         self.pages_saving, self.wait_for, self.next_id, self.ending = {}, set(), 1, {}
-        self.stats, self.events = Stats(), Events(model.events)
+        self.stats, self.events = Stats(warn), Events(model.events)
+        self.revision, self.stale = bytes(16), None
+        self.adapters = Adapters(model.revised, warn)
 
     # ---- the cache --------------------------------------------------------------------------------------------------
 
@@ -44,7 +56,7 @@ class Scheduler:
         """What all workers have said of themselves. Raises ValueError if they do not fit together."""
         self.hellos = hellos
         self.workers = len(hellos)
-        if len({(h.means, h.shares, h.pp_size) for h in hellos.values()}) != 1:
+        if len({(h.means, h.shares) for h in hellos.values()}) != 1:
             raise ValueError("tenuto: the workers keep their KV in different ways")
 
     def ready(self):
@@ -56,9 +68,9 @@ class Scheduler:
             self.spaces, seen = [], set()
             for h in self.hellos.values():
                 for group, geometry in h.geometries.items():
-                    if (h.share, h.pp_rank, group) not in seen:
-                        seen.add((h.share, h.pp_rank, group))
-                        space = self.model.space(self.store.cache, group, h.share, h.pp_rank, _core.Geometry.from_bytes(geometry), h.means)
+                    if (h.share, group) not in seen:
+                        seen.add((h.share, group))
+                        space = self.model.space(self.store.cache, group, h.share, _core.Geometry.from_bytes(geometry), h.means, self.revision)
                         self.spaces.append((group, space))
             self.events.begin(self.store.cache)
         except (OSError, MemoryError) as e:
@@ -80,8 +92,8 @@ class Scheduler:
     def _keys(self, t):
         """All keys of the request's full blocks, as far as vLLM has hashed them."""
         hashes = t.request.block_hashes
-        if len(hashes) > t.hashed and self.spaces:
-            fresh = b"".join(bytes(h) for h in hashes[t.hashed:])
+        if len(hashes) > t.hashed and self.spaces and t.adapter is not None:
+            fresh = b"".join(self.adapters.named(bytes(h), t.adapter) for h in hashes[t.hashed:])
             t.keys += self.spaces[0][1].keys_from_hashes(fresh, len(bytes(hashes[0])))
             self.events.name(t, hashes, KEY)
             t.hashed = len(hashes)
@@ -141,7 +153,6 @@ class Scheduler:
         assert end >= computed + n
         self._given_away(p for _, ps in pages.values() for p in ps)
         self.loads.append(Blocks(0, request.request_id, t.keys[computed * KEY:(computed + n) * KEY], pages))
-        t.saved = max(t.saved, computed + n)
         t.loading = True
         self.stats.add("hit_blocks", n)
 
@@ -150,10 +161,11 @@ class Scheduler:
     def step(self, output):
         """What the workers are to do in a step."""
         self.number += 1
+        self._reused(output)
+        step = Step(self.number, self.store.socket, self.revision, self.loads)
+        self.loads = []
         if not self.unconfirmed:
-            self._end_requests()
-        step = Step(self.number, self.store.socket, self.loads, [], self.late, [], self.told)
-        self.loads, self.late, self.told = [], [], []
+            self._end_requests(step)
         waited = bool(step.loads) and self.layerwise
         ready = self.ready()
         table = output.kv_connector_block_state
@@ -172,7 +184,6 @@ class Scheduler:
                 drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
                 have = t.request.num_computed_tokens
                 self._plan(step, t, ids, have, have if waited else have + n - drafts)
-        self._reused(output)
         step.wait_for, self.wait_for = sorted(self.wait_for), set()
         if waited:
             self.unconfirmed[self.number] = (self.workers, [b.request for b in step.loads])
@@ -185,24 +196,44 @@ class Scheduler:
         """Saves of a request: `have` tokens are computed, `end` will be."""
         size = self.model.block_tokens
         keys = self._keys(t)
-        full = min(end // size, len(keys) // KEY)
+        full = self._fresh(t, ids, min(end // size, len(keys) // KEY))
         if full <= t.saved or not self.model.writes:
             return
-        first = t.saved
-        found = self._match(keys[first * KEY:full * KEY], False)
-        if found is None:
+        first = self._missing(t, full)
+        if first is None:
             return
         t.saved = full
-        first += found.blocks
-        while first < full and keys[first * KEY:(first + 1) * KEY] in self.saving:
-            first += 1
         middle = max(first, min(have // size, full))
         if middle > first:
             step.late.append(self._save(t, keys, ids, first, middle))
         if full > middle:
             step.early.append(self._save(t, keys, ids, middle, full))
 
-    def _save(self, t, keys, ids, first, end, last=False):
+    def _fresh(self, t, ids, full):
+        """How many of so many blocks of a request nobody has computed before the last reset, nor on what was."""
+        if self.stale is None:
+            return full
+        while t.fresh < full and not any(ids[g.index][t.fresh] and self.stale[ids[g.index][t.fresh]] for g in self.model.groups):
+            t.fresh += 1
+        return min(t.fresh, full)
+
+    def _missing(self, t, full):
+        """The first block of a request that is neither there nor on its way, from t.saved on, or `full`. Once from further before, if the one before t.saved has
+        gone, or was not admitted: without it the others would not be found. None: nobody knows."""
+        first = t.saved
+        before = first > 0 and not t.again and t.keys[(first - 1) * KEY:first * KEY] not in self.saving
+        found = self._match(t.keys[(first - before) * KEY:full * KEY], False)
+        if found is not None and before and not found.blocks:
+            first, t.again = 0, True
+            found = self._match(t.keys[:full * KEY], False)
+        if found is None:
+            return None
+        first += found.blocks - (before and first > 0)
+        while first < full and t.keys[first * KEY:(first + 1) * KEY] in self.saving:
+            first += 1
+        return first
+
+    def _save(self, t, keys, ids, first, end):
         number, self.next_id = self.next_id, self.next_id + 1
         pages = {}
         for g in self.model.groups:
@@ -216,26 +247,40 @@ class Scheduler:
         self.saving.update((k, number) for k in mine)
         self.pages_saving[number] = (self.workers, mine, used)
         parent = keys[(first - 1) * KEY:first * KEY] if first else None
-        return Blocks(number, t.request.request_id, b"".join(mine), pages, parent, last)
+        return Blocks(number, t.request.request_id, b"".join(mine), pages, parent)
 
     def _reused(self, output):
-        """Pages that this step gives to somebody: a save that still reads one of them has to end first."""
-        if not self.pages_saving:
+        """Pages that this step gives to somebody."""
+        if not (self.pages_saving or self.ending or self.stale):
             return
+        size = self.model.block_tokens
         for new in output.scheduled_new_reqs:
-            skip = new.num_computed_tokens // self.model.block_tokens
-            self._given_away(p for group in new.block_ids for p in group[skip:])
-        for ids in output.scheduled_cached_reqs.new_block_ids:
+            self._given_away(p for group in new.block_ids for p in group[new.num_computed_tokens // size:])
+        cached = output.scheduled_cached_reqs
+        for request_id, ids, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens):
+            resumed = request_id in cached.resumed_req_ids
+            if resumed and request_id in self.requests:
+                self.requests[request_id].fresh = 0
             if ids:
-                self._given_away(p for group in ids for p in group)
+                self._given_away(p for group in ids for p in group[computed // size if resumed else 0:])
 
     def _given_away(self, pages):
-        if not self.pages_saving:
+        """A save that still reads one of them has to end first; one that was to begin now is none."""
+        if not (self.pages_saving or self.ending or self.stale):
             return
         pages = set(pages)
         for number, (_, _, used) in self.pages_saving.items():
             if not pages.isdisjoint(used):
                 self.wait_for.add(number)
+        for request_id, (t, ids) in list(self.ending.items()):
+            if any(not pages.isdisjoint(group) for group in ids):
+                del self.ending[request_id]
+                full = self._full(t, ids)
+                first = self._missing(t, full) if full > t.saved else None
+                self.stats.dropped(full - first if first is not None else 0)
+        if self.stale:
+            for page in pages:
+                self.stale[page] = 0
 
     # ---- what workers tell ------------------------------------------------------------------------------------------
 
@@ -279,57 +324,44 @@ class Scheduler:
     def track(self, request):
         t = self.requests.get(request.request_id)
         if t is None:
-            t = self.requests[request.request_id] = Tracked(request)
+            t = self.requests[request.request_id] = Tracked(request, self.adapters.of(request.lora_request))
         return t
 
-    def finished(self, request, ids, loading):
-        """Whether the request's pages have to wait: for a save, or for whether what it was computed on is good."""
+    def finished(self, request, ids):
+        """A request ends. Its pages are vLLM's again: what was not saved is saved by the next step, if they are not given away before."""
         t = self.requests.pop(request.request_id, None)
         self.loads = [b for b in self.loads if b.request != request.request_id]
-        if t is None or loading or not self.model.writes or not self.ready() or self._unsaved(t, ids)[0] is None:
-            return False
-        self.ending[request.request_id] = (t, ids)
-        return True
+        if t is None or t.failed or t.loading and not self.layerwise or not self.model.writes or not self.ready():
+            return
+        if self._full(t, ids) > t.saved:
+            self.ending[request.request_id] = (t, ids)
 
-    def _unsaved(self, t, ids):
-        """The first block of a request that ends and was not saved, and the end of its blocks; None if there is none."""
-        keys = self._keys(t)
-        full = min((t.request.num_tokens - 1) // self.model.block_tokens, len(keys) // KEY, *(len(ids[g.index]) for g in self.model.groups))
-        found = self._match(keys[t.saved * KEY:full * KEY], False) if full > t.saved else None
-        if found is None or t.saved + found.blocks >= full:
-            return None, full
-        return t.saved + found.blocks, full
+    def _full(self, t, ids):
+        """Blocks of a request that has ended and can be saved."""
+        full = min((t.request.num_tokens - 1) // self.model.block_tokens, len(self._keys(t)) // KEY, *(len(ids[g.index]) for g in self.model.groups))
+        return self._fresh(t, ids, full)
 
-    def _end_requests(self):
+    def _end_requests(self, step):
         """Last saves of requests that have ended, now that it is known that what they were computed on was good."""
         ending, self.ending = self.ending, {}
-        for request_id, (t, ids) in ending.items():
-            first, full = (None, 0) if t.failed or not self.ready() else self._unsaved(t, ids)
-            if first is None:
-                self.told.append(request_id)
-            else:
-                self.late.append(self._save(t, t.keys, ids, first, full, last=True))
+        for t, ids in ending.values():
+            full = 0 if t.failed or not self.ready() else self._full(t, ids)
+            first = self._missing(t, full) if full > t.saved else None
+            if first is not None and first < full:
+                step.late.append(self._save(t, t.keys, ids, first, full))
 
-    def is_loading(self, request_id):
-        """Whether an asynchronous load of a request is under way."""
-        t = self.requests.get(request_id)
-        return not self.layerwise and t is not None and t.loading
-
-    def forget(self):
-        """Drops all blocks of the model. Returns whether there was a cache."""
-        if not self.ready():
-            return False
-        try:
-            for _, space in self.spaces:
-                space.drop(10.0)
-        except (OSError, MemoryError) as e:
-            self._failed(e)
-            return False
-        return True
+    def reset(self, revision):
+        """The weights are others from now on, and the cache is that of this revision. What was computed before is not found in it, and is not saved there."""
+        self.revision = revision
+        self.generation, self.spaces = 0, []
+        self.ending.clear()
+        self.stale = bytearray(b"\1") * self.model.blocks
+        for t in self.requests.values():
+            t.match, t.keys, t.hashed, t.saved, t.fresh, t.again = None, b"", 0, 0, 0, False
 
     def busy(self):
         """Whether the engine is to go on stepping, although no request is left."""
-        return bool(self.ending or self.late or self.told)
+        return bool(self.ending)
 
 
 class Events:

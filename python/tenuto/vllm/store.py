@@ -59,6 +59,23 @@ class Config:
         self.given = given
 
 
+def of_replica(config, parallel):
+    """The same for one of several engines that vLLM starts with data_parallel_size: the first of a machine owns the cache of `path`, the others attach to it."""
+    rank = parallel.data_parallel_rank_local
+    if not config.paths or not (parallel.data_parallel_index if rank is None else rank):
+        return config
+    owners = {"path", "serve", *_CACHE_TEXTS, *_CACHE_NUMBERS, *_CACHE_FLAGS} - {"instance"}
+    given = {k: v for k, v in config.given.items() if k not in owners}
+    return Config({**given, "store": config.paths[0]}, given)
+
+
+def warn_of_seed(algorithm, warn):
+    """Of block hashes that begin with another random number in each process."""
+    if algorithm.startswith("xxhash") and not os.environ.get("PYTHONHASHSEED"):
+        warn(f"tenuto: prefix_caching_hash_algo is {algorithm}, and PYTHONHASHSEED is not set: each engine hashes with a seed of its own, so nothing will be found after "
+             "a restart, or by another engine. Set PYTHONHASHSEED to the same number for all, or use sha256")
+
+
 def default_socket(name):
     """Where an engine serves the cache that it owns to its workers: a path of less than 107 bytes."""
     base = os.environ.get("XDG_RUNTIME_DIR")
@@ -178,12 +195,22 @@ def fingerprint(values):
 class Stats:
     """Counters by name, taken and reset by whoever sends them on."""
 
-    def __init__(self):
-        self._counts, self._lock = {}, threading.Lock()
+    def __init__(self, warn=None):
+        self._counts, self._lock, self._warn = {}, threading.Lock(), warn
 
     def add(self, name, value=1):
         with self._lock:
             self._counts[name] = self._counts.get(name, 0) + value
+
+    def dropped(self, blocks):
+        """Blocks that were not saved, though there was a cache: counted, and told once."""
+        if not blocks:
+            return
+        self.add("save_dropped_blocks", blocks)
+        warn, self._warn = self._warn, None
+        if warn:
+            warn(f"tenuto: {blocks} blocks were not saved: too much was under way until vLLM gave their pages away. This is told once; "
+                 "vllm:tenuto_save_dropped_blocks counts all")
 
     def take(self):
         with self._lock:

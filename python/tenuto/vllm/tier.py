@@ -17,6 +17,7 @@ vLLM's loop hardly gives it away: so a step's look-ups are one call, and a job's
 Written for vLLM 0.32, whose interface it is (SecondaryTierManager).
 """
 import ctypes
+import os
 import queue
 import threading
 from collections import OrderedDict
@@ -28,7 +29,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from tenuto import _core
 from tenuto.options import flag_of, seconds_of
-from tenuto.vllm.store import GONE, Config, Stats, Store, fingerprint, now
+from tenuto.vllm.store import GONE, Config, Stats, Store, fingerprint, now, of_replica
 
 logger = init_logger(__name__)
 
@@ -84,7 +85,7 @@ class TenutoTier(SecondaryTierManager):
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, **options):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         options.pop("backpressure", None)
-        config = Config(options, _OPTIONS)
+        config = of_replica(Config(options, _OPTIONS), offloading_spec.config.parallel)
         self._timeout_s = seconds_of(options.get("load_timeout_s", 10.0), "load_timeout_s")
         self._spec, self._config = offloading_spec, config
         self._rows, self._row_bytes = primary_kv_view.shape
@@ -93,7 +94,7 @@ class TenutoTier(SecondaryTierManager):
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(flat))
         flat.release()
         self._store = Store(config, offloading_spec.config.engine_id, logger.info, logger.warning)
-        self._generation, self._memory, self._pool, self._spaces = 0, None, None, {}
+        self._generation, self._memory, self._pool, self._spaces, self._revision = 0, None, None, {}, bytes(16)
         self._lock, self._queue = threading.RLock(), queue.SimpleQueue()
         self._jobs, self._finished, self._asked = OrderedDict(), [], {}
         self._later, self._wanted, self._idle = [], [], threading.Condition(self._lock)
@@ -146,7 +147,7 @@ class TenutoTier(SecondaryTierManager):
                 c = self._spec.config
                 self._spaces[group] = _core.Space(self._store.cache, c.model.name, self._geometry, tenant=self._config.tenant,
                                                   revision=f"{self._config.revision}/{self._means()}", kv_dtype=str(c.model.dtype),
-                                                  hash_algorithm="vllm-offload", group=group)
+                                                  hash_algorithm="vllm-offload", group=group, reset_revision=self._revision)
             return self._spaces[group]
 
     def _named(self, keys):
@@ -257,14 +258,27 @@ class TenutoTier(SecondaryTierManager):
         return stats
 
     def drain_jobs(self):
-        """Waits, as vLLM asks for: its region is free of transfers afterwards."""
+        """vLLM resets its caches, as it does when weights change, and says no more of it to a tier than this. Its region is free of transfers afterwards, and nothing
+        that was computed before is found."""
+        self.reset(os.urandom(16))
+
+    def reset(self, revision):
+        """The same, for who changes the weights of several engines: with one revision, of 16 bytes, they go on sharing what they compute. Waits for transfers under
+        way, which are of the weights before."""
+        self._drain()
+        with self._lock:
+            self._revision, self._spaces = revision, {}
+            for asked in self._asked.values():
+                asked.clear()
+
+    def _drain(self):
         with self._idle:
             while self._jobs and self._thread.is_alive():
                 self._idle.wait(0.1)
 
     def shutdown(self):
         if not self._stopped:
-            self.drain_jobs()
+            self._drain()
             self._stopped = True
             self._queue.put((None, ()))
             self._thread.join()

@@ -3,7 +3,8 @@
 
 Loads of a step are waited for layer by layer, before the layer is computed, or - asynchronous ones - asked about after each step. Saves are given
 layer by layer as they are computed, and asked about after each step. A page is not given back to vLLM before Tenuto has let go of it. Whatever goes wrong
-with a load becomes a block that vLLM computes again, whatever goes wrong with a save a block that is not kept.
+with a load becomes a block that vLLM computes again, whatever goes wrong with a save a block that is not kept. When too much is under way, what comes waits
+for its turn: a load as long as a load may take, a save until its pages are given away.
 """
 from dataclasses import dataclass
 
@@ -20,8 +21,9 @@ SAVE_PATIENCE_S = 10.0
 class Load:
     blocks: object
     parts: dict   # group -> (_core.Load, how many blocks, pages)
-    good: dict    # group -> good blocks
-    begun: float
+    good: dict    # group -> good blocks; None: it is over
+    begun: float  # or asked for
+    waits: bool = False  # for its turn
 
 
 @dataclass
@@ -43,8 +45,9 @@ class Worker:
         self.groups, self.ranges, self.where, self.tensors = [], [], {}, {}
         self.spaces, self.pools, self.memory = {}, {}, None
         self.loads, self.saves, self.waiting = [], {}, {}
+        self.queue = {}  # saves that wait for their turn
         self.invalid, self.failed, self.step = set(), set(), None
-        self.done, self.stats, self.told = Done(), Stats(), set()
+        self.done, self.stats, self.revision = Done(), Stats(warn), bytes(16)
 
     # ---- the engine's memory ----------------------------------------------------------------------------------------
 
@@ -69,7 +72,7 @@ class Worker:
 
     def hello(self):
         m = self.model
-        return Hello(m.share, m.shares, m.pp_rank, m.pp_size, {g.index: g.geometry for g in self.groups}, m.means)
+        return Hello(m.share, m.shares, {g.index: g.geometry for g in self.groups}, m.means)
 
     # ---- the cache --------------------------------------------------------------------------------------------------
 
@@ -99,7 +102,7 @@ class Worker:
         for g in self.groups:
             geometry = _core.Geometry.from_bytes(g.geometry)
             self.pools[g.index] = _core.Pool(self.memory, geometry, self.model.blocks, g.base, g.strides)
-            self.spaces[g.index] = self.model.space(cache, g.index, self.model.share, self.model.pp_rank, geometry, self.model.means)
+            self.spaces[g.index] = self.model.space(cache, g.index, self.model.share, geometry, self.model.means, self.revision)
 
     def _leave(self):
         self.generation, self.spaces, self.pools, self.memory = 0, {}, {}, None
@@ -107,11 +110,13 @@ class Worker:
     def gone(self, error):
         """The cache is lost: what was under way has failed. Until `ready` there is none: who goes through several things asks `generation` before each."""
         for load in self.loads + list(self.waiting.values()):
-            self._end_load(load, failed=True)
+            self._fail(load)
         self.loads = []  # those in self.waiting are told when vLLM asks
         for number in list(self.saves):
             self._save_over(number)
         self._leave()
+        for blocks in list(self.queue.values()):
+            self._drop(blocks)
         if self.store is not None:
             self.store.lost(error)
 
@@ -120,14 +125,29 @@ class Worker:
     def bind(self, step):
         """Before the step: pages that somebody else gets, saves that begin."""
         self.step = step
-        self.told.update(step.told)
+        if step.revision != self.revision:
+            self._reset(step.revision)
         ready = self.ready(step.socket)
         for number in step.wait_for:
             self._wait_save(number)
         for blocks, early in [(b, False) for b in step.late] + [(b, True) for b in step.early]:
-            if not (ready and self.generation and self._begin_save(blocks, early)):
-                self.stats.add("save_dropped_blocks", len(blocks.keys) // _core.KEY_BYTES)
-                self._save_over(blocks.id, blocks)
+            if not (ready and self.generation):
+                self._drop(blocks)
+            elif self.queue or not self._begin_save(blocks, early):
+                self.queue[blocks.id] = blocks
+
+    def _reset(self, revision):
+        """The weights are others: what is under way was asked for, or computed, under those before. Saves that are complete are good there, and go on."""
+        self.revision = revision
+        for load in self.waiting.values():
+            self._fail(load)
+        for number, save in list(self.saves.items()):
+            if not save.committed:
+                self._abort(save)
+                self._save_over(number)
+        self._leave()
+        for blocks in list(self.queue.values()):
+            self._drop(blocks)
 
     def start_loads(self):
         step = self.step
@@ -136,46 +156,61 @@ class Worker:
         loads, step.loads = step.loads, []
         ready = self.ready(step.socket)
         for blocks in loads:
-            load = self._begin_load(blocks) if ready and self.generation else None
-            if load is None:
-                self._load_failed(blocks, {g: 0 for g in blocks.pages})
-                if not self.layerwise:
-                    self.waiting[blocks.request] = Load(blocks, {}, {}, now())
-            elif self.layerwise:
-                self.loads.append(load)
-            else:
+            load = Load(blocks, {}, {}, now(), waits=True)
+            if not self.layerwise:
                 self.waiting[blocks.request] = load
+            if ready and self.generation:
+                self._begin_load(load)
+            else:
+                self._fail(load)
+            if self.layerwise and load.good is not None:
+                self.loads.append(load)
         if self.layerwise:
             self.done.steps[step.number] = 1
 
-    def _begin_load(self, blocks):
-        load = Load(blocks, {}, {}, now())
-        for group, (first, pages) in blocks.pages.items():
-            if pages and not self._begin_part(load, group, first, pages):
-                self._end_load(load, failed=True, quiet=True)
-                return None
-        return load
-
-    def _begin_part(self, load, group, first, pages):
-        keys = load.blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
-        for attempt in range(2):
+    def _begin_load(self, load):
+        """Begins a load. One that the model waits for makes place for itself; another has its turn later. It is over if it cannot begin."""
+        until = load.begun + self.load_timeout_s
+        while load.waits and load.good is not None:
             try:
-                part = _core.Load(self.spaces[group], self.pools[group], keys, pages, timeout=self.load_timeout_s)
-                load.parts[group] = (part, len(pages), pages)
-                return True
+                for group, (first, pages) in load.blocks.pages.items():
+                    if pages:
+                        keys = load.blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
+                        part = _core.Load(self.spaces[group], self.pools[group], keys, pages, timeout=max(0.0, until - now()))
+                        load.parts[group] = (part, len(pages), pages)
+                load.waits = False
             except _core.Again:
-                if attempt or not self.loads:
-                    return False
-                for other in self.loads:  # they have the session memory: it comes back as soon as they are over
-                    self._finish_load(other)
+                self._end_load(load, quiet=True)
+                load.parts = {}
+                if now() >= until or self.layerwise and not self._make_place():
+                    self._fail(load)
+                elif not self.layerwise:
+                    return
             except GONE as e:
-                self._end_load(load, failed=True, quiet=True)  # before the cache is closed
+                self._fail(load)  # before the cache is closed
                 self.gone(e)
-                return False
             except OSError as e:
-                self.warn(f"tenuto: a load of {len(pages)} blocks cannot begin: {e}")
-                return False
+                self.warn(f"tenuto: a load of {len(load.blocks.keys) // _core.KEY_BYTES} blocks cannot begin: {e}")
+                self._fail(load)
+
+    def _make_place(self):
+        """Waits for something that is under way, and has an operation and session memory that come back. Whether there was anything."""
+        for load in self.loads:
+            if load.good is not None:
+                self._finish_load(load)
+                return True
+        for number, save in list(self.saves.items()):
+            if save.committed:
+                self._poll_save(number, save, 0.2)
+                return True
         return False
+
+    def _fail(self, load):
+        """Ends a load of which nothing is good."""
+        if load.good is not None:
+            self._end_load(load, failed=True, quiet=True)
+            load.good = None
+            self._load_failed(load.blocks, {g: 0 for g in load.blocks.pages})
 
     def wait_layer(self, name):
         """A layer is about to be computed: its pages are there after this, or are known to be no good."""
@@ -248,6 +283,7 @@ class Worker:
     # ---- saves ------------------------------------------------------------------------------------------------------
 
     def _begin_save(self, blocks, early):
+        """Whether a save has begun, or never will; else it has to wait for its turn."""
         save = Save(blocks, {}, set(), early)
         if not self.model.saves:
             self._save_over(blocks.id, blocks)
@@ -259,14 +295,18 @@ class Worker:
             parent = blocks.keys[(first - 1) * _core.KEY_BYTES:first * _core.KEY_BYTES] if first else blocks.parent
             try:
                 save.parts[group] = _core.Save(self.spaces[group], self.pools[group], keys, pages, parent=parent)
-            except GONE as e:
-                self.gone(e)
-                return False
-            except OSError as e:
-                if not isinstance(e, _core.Again):
-                    self.warn(f"tenuto: a save of {len(pages)} blocks cannot begin: {e}")
+            except _core.Again:
                 self._abort(save)
                 return False
+            except GONE as e:
+                self.gone(e)
+                self._drop(blocks)
+                return True
+            except OSError as e:
+                self.warn(f"tenuto: a save of {len(pages)} blocks cannot begin: {e}")
+                self._abort(save)
+                self._drop(blocks)
+                return True
         self.saves[blocks.id] = save
         if not early:
             self._commit(save)
@@ -311,6 +351,10 @@ class Worker:
 
     def _wait_save(self, number):
         """The pages of a save are wanted: it ends, however long that takes."""
+        if number in self.queue:
+            self._take_turns()
+        if number in self.queue:
+            self._drop(self.queue[number])
         save = self.saves.get(number)
         if save is None:
             return
@@ -345,12 +389,28 @@ class Worker:
 
     def _save_over(self, number, blocks=None):
         save = self.saves.pop(number, None)
-        blocks = blocks or (save.blocks if save else None)
-        if blocks is None:
-            return
-        self.done.saves[number] = self.done.saves.get(number, 0) + 1
-        if blocks.last:
-            self.told.add(blocks.request)
+        if blocks or save:
+            self.done.saves[number] = self.done.saves.get(number, 0) + 1
+
+    def _drop(self, blocks):
+        """A save that is none."""
+        self.queue.pop(blocks.id, None)
+        n = len(blocks.keys) // _core.KEY_BYTES
+        if self.generation:
+            self.stats.dropped(n)
+        else:
+            self.stats.add("save_dropped_blocks", n)  # it was told that there is no cache
+        self._save_over(blocks.id, blocks)
+
+    def _take_turns(self):
+        """Saves that have waited begin, now that others may have ended. All their layers are there."""
+        for number, save in list(self.saves.items()):
+            if number in self.saves and save.committed:
+                self._poll_save(number, save)
+        for number, blocks in list(self.queue.items()):
+            if not self.generation or number in self.queue and not self._begin_save(blocks, early=False):
+                return
+            self.queue.pop(number, None)
 
     # ---- after a step -----------------------------------------------------------------------------------------------
 
@@ -364,22 +424,23 @@ class Worker:
                 self._commit(save)
 
     def finished(self):
-        """(requests whose last save is over, requests whose asynchronous load is over, those of them that failed)."""
-        for number, save in list(self.saves.items()):
-            if number in self.saves and save.committed:
-                self._poll_save(number, save)
+        """(requests whose asynchronous load is over, those of them that failed)."""
+        self._take_turns()
         received = set()
         for request, load in list(self.waiting.items()):
             if self._poll_load(load):
                 received.add(request)
                 self.waiting.pop(request, None)
-        told, self.told = self.told, set()
         failed, self.failed = self.failed, set()
-        return told, received, failed & received
+        return received, failed & received
 
     def _poll_load(self, load):
+        if load.waits and load.good is not None:
+            self._begin_load(load)
         if load.good is None:
-            return True  # it has failed with the cache, and is over
+            return True  # it has failed, and is over
+        if load.waits:
+            return False
         for group, (part, n, _) in load.parts.items():
             if part.ended:
                 continue
@@ -416,9 +477,11 @@ class Worker:
         for load in self.loads + list(self.waiting.values()):
             self._end_load(load, failed=True, quiet=True)
         until = now() + SAVE_PATIENCE_S
-        for number, save in list(self.saves.items()):
-            while number in self.saves and now() < until and not self._poll_save(number, save, 0.2):
-                pass
+        while (self.saves or self.queue) and now() < until:
+            for number, save in list(self.saves.items()):
+                if number in self.saves:
+                    self._poll_save(number, save, 0.2)
+            self._take_turns()
         self._leave()
         if self.store is not None:
             self.store.close()

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both sides of vLLM's connector on a real cache, in an engine that computes nothing (vllm_engine.py)."""
+import os
+import shutil
+import sys
+import tempfile
+import types
+import unittest
+
+from tenuto import _core
+from tenuto.vllm.store import Config, of_replica, warn_of_seed
+from vllm_engine import Engine
+
+REVISION = bytes(range(16))
+
+
+def raising(error):
+    def call(*arguments, **options):
+        raise error
+    return call
+
+
+class EngineCase(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="tenuto-vllm-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+        self.addCleanup(shutil.rmtree, self.dir, True)
+
+    def engine(self, store="kv", layerwise=True, blocks=256, layers=2, **options):
+        path = os.path.join(self.dir, store)
+        os.makedirs(path, exist_ok=True)
+        more = {k: options.pop(k) for k in ("load_timeout_s",) if k in options}
+        e = Engine(Config({"path": path, "serve": os.path.join(self.dir, f"{store}.sock"), **{"disk_bytes": "64MiB", **options}}), blocks, layerwise, layers, **more)
+        self.addCleanup(e.close)
+        return e
+
+
+class Pages(EngineCase):
+    def test_a_request_of_one_token_gives_its_pages_back_when_it_ends(self):
+        """On a prefix that came from the cache: what is behind that is saved by the next step."""
+        e = self.engine()
+        e.run((1, 4))
+        r = e.begin(1, 4)
+        self.assertEqual(r.found, 4)
+        r.num_tokens += 2 * 16
+        r.block_hashes += [b"a" * 32, b"b" * 32]
+        r.pages += [e.free.pop(), e.free.pop()]
+        _, ended = e.step([r])
+        self.assertEqual((ended, len(e.free)), ([r], 255))
+        self.assertTrue(e.scheduler.busy())
+        e.settle()
+        self.assertEqual((e.counts()["save_stored_blocks"], e.said, e.wrong), (6, [], 0))
+
+    def test_pages_that_are_given_away_first_are_not_saved_and_that_is_told_once(self):
+        e = self.engine(blocks=8)
+        e.run((1, 4))
+        for turn in range(2):
+            r = e.begin(1, 4)
+            r.num_tokens += 16
+            r.block_hashes.append(bytes([turn]) * 32)
+            r.pages.append(e.free.pop())
+            e.step([r])
+            e.run((f"other{turn}", 6), settle=False)  # on the pages of the one before
+        e.settle()
+        self.assertEqual((e.counts()["save_dropped_blocks"], len(e.said), e.wrong), (2, 1, 0))
+        self.assertIn("save_dropped_blocks", e.said[0])
+
+
+class Turns(EngineCase):
+    """max_ops is less than what begins at once."""
+
+    def too_much(self, e, name):
+        """_core.NAME has no place. The worker's own _core, to be put right again."""
+        module = sys.modules[type(e.worker).__module__]._core
+        setattr(module, name, raising(_core.Again(11, "too much")))
+        return module
+
+    def test_saves_wait_for_their_turn(self):
+        e = self.engine(max_ops=4, blocks=512)
+        e.run(*[(seed, 4) for seed in range(100)])
+        counts = e.counts()
+        self.assertEqual((counts["save_stored_blocks"], counts.get("save_dropped_blocks", 0), e.said), (400, 0, []))
+
+    def test_loads_wait_for_their_turn(self):
+        for layerwise in (True, False):
+            with self.subTest(layerwise=layerwise):
+                e = self.engine(store=f"kv{layerwise}", max_ops=4, blocks=512, layerwise=layerwise)
+                e.run(*[(seed, 4) for seed in range(100)])
+                self.assertEqual(e.run(*[(seed, 4) for seed in range(100)]), [4] * 100)
+                self.assertEqual((e.wrong, e.said), (0, []))
+
+    def test_a_save_whose_pages_are_wanted_before_its_turn_is_none(self):
+        e = self.engine(max_ops=1, blocks=41)
+        module = self.too_much(e, "Save")
+        e.run(*[(seed, 4) for seed in range(8)], settle=False)
+        self.assertEqual(len(e.worker.queue), 8)
+        e.run(*[(seed, 4) for seed in range(8, 12)], settle=False)
+        module.Save = _core.Save
+        e.settle()
+        counts = e.counts()
+        self.assertEqual((counts["save_dropped_blocks"], counts["save_stored_blocks"], len(e.said)), (16, 32, 1))
+
+    def test_an_asynchronous_load_that_has_no_turn_in_time_is_computed(self):
+        e = self.engine(layerwise=False, load_timeout_s=0.05)
+        e.run((1, 4))
+        module = self.too_much(e, "Load")
+        self.assertEqual(e.run((1, 4)), [0])
+        module.Load = _core.Load
+        self.assertEqual((e.run((1, 4)), e.wrong), ([4], 0))
+
+
+class Resets(EngineCase):
+    """Weights change while the engine runs."""
+
+    def reset(self, e, weights, revision=REVISION):
+        e.weights = weights
+        e.scheduler.reset(revision)
+
+    def test_nothing_from_before_is_found_and_an_engine_with_the_first_weights_finds_theirs(self):
+        e = self.engine()
+        e.run((1, 4))
+        self.reset(e, b"1")
+        self.assertEqual((e.run((1, 4)), e.run((1, 4))), ([0], [4]))
+        e.settle()
+        self.reset(e, b"2", bytes(16)[::-1][:15] + b"2")
+        self.assertEqual((e.run((1, 4)), e.run((1, 4)), e.wrong), ([0], [4], 0))
+        e.settle()
+        e.close()
+        e = self.engine()
+        self.assertEqual((e.run((1, 4)), e.wrong), ([4], 0))
+
+    def test_engines_that_are_given_one_revision_share_what_comes_after_it(self):
+        e = self.engine()
+        other = Engine(Config({"socket": e.store.socket}))
+        self.addCleanup(other.close)
+        e.run((1, 4))
+        self.reset(e, b"1")
+        self.reset(other, b"1")
+        self.assertEqual(other.run((1, 4)), [0])
+        other.settle()
+        self.assertEqual((e.run((1, 4)), e.wrong, other.wrong), ([4], 0, 0))
+
+    def test_pages_that_were_computed_before_are_not_saved_after_it(self):
+        """A request that goes on over a reset, one that has ended and is to be saved, and a new one."""
+        e = self.engine()
+        r = e.begin(1, 8)
+        e.step([r], most=4 * 16)
+        e.run((2, 4), settle=False)
+        self.reset(e, b"1")
+        while not e.step([r], most=16)[1]:
+            pass
+        e.settle()
+        e.run((3, 4))
+        self.assertEqual((e.run((1, 8)), e.run((2, 4)), e.run((3, 4)), e.wrong), ([0], [0], [4], 0))
+
+    def test_a_last_save_is_not_made_up_for_after_it(self):
+        e = self.engine()
+        e.run((1, 4))
+        r = e.begin(1, 4)
+        r.num_tokens += 16
+        r.block_hashes.append(b"a" * 32)
+        r.pages.append(e.free.pop())
+        e.step([r])
+        self.assertTrue(e.scheduler.busy())
+        self.reset(e, b"1")
+        self.assertFalse(e.scheduler.busy())
+
+    def test_loads_and_saves_under_way_end(self):
+        e = self.engine(layerwise=False)
+        e.run((1, 4))
+        r = e.begin(1, 4)
+        module = sys.modules[type(e.worker).__module__]._core
+
+        class Slow:
+            """A load that has arrived, of which nobody was told."""
+            def __new__(cls, *arguments, **options):
+                self = object.__new__(cls)
+                self.load = _core.Load(*arguments, **options)
+                return self
+
+            def __getattr__(self, name):
+                return getattr(self.load, name)
+
+            def poll(self):
+                return None
+
+        module.Load = Slow
+        e.step([r])
+        module.Load = _core.Load
+        self.assertTrue(r.waits)
+        self.reset(e, b"1")
+        e.step([r])
+        self.assertEqual((r.waits, r.found, r.num_computed_tokens, e.wrong), (False, 0, 0, 0))
+        e.step([r])
+        e.settle()
+        self.assertEqual((e.run((1, 4)), e.wrong), ([4], 0))
+
+    def test_a_reset_that_fails_keeps_the_cache_off(self):
+        e = self.engine()
+        e.run((1, 4))
+        real = e.model.space
+        e.model.space = raising(_core.Error(28, "no space"))
+        self.reset(e, b"1")
+        self.assertEqual((e.run((1, 4)), e.run((1, 4))), ([0], [0]))
+        e.model.space = real
+        self.reset(e, b"1")
+        self.assertEqual((e.run((1, 4)), e.run((1, 4)), e.wrong), ([0], [4], 0))
+
+
+class Parents(EngineCase):
+    def test_a_parent_that_has_gone_is_saved_again_once(self):
+        e = self.engine()
+        r = e.begin(1, 8)
+        e.step([r], most=4 * 16)
+        e.settle()
+        space = e.scheduler.spaces[0][1]
+        keys = e.scheduler.requests[r.request_id].keys
+        self.assertEqual(space.match(keys).blocks, 4)
+        space.drop_blocks(keys[_core.KEY_BYTES:4 * _core.KEY_BYTES])
+        self.assertEqual(space.match(keys).blocks, 1)
+        step, _ = e.step([r], most=16)
+        self.assertEqual([len(b.keys) // _core.KEY_BYTES for b in step.late + step.early], [3, 1])
+        e.settle()
+        self.assertEqual(space.match(keys).blocks, 5)
+        space.drop_blocks(keys[:4 * _core.KEY_BYTES])
+        step, _ = e.step([r], most=16)
+        self.assertEqual([len(b.keys) // _core.KEY_BYTES for b in step.late + step.early], [1])
+
+
+class Adapters(EngineCase):
+    def lora(self, name="sql", number=1, content=b"weights"):
+        path = os.path.join(self.dir, name)
+        os.makedirs(path, exist_ok=True)
+        with open(os.path.join(path, "adapter_model.safetensors"), "wb") as f:
+            f.write(content)
+        return types.SimpleNamespace(lora_name=name, lora_int_id=number, lora_path=path)
+
+    def test_one_that_was_trained_again_finds_nothing_of_the_one_before(self):
+        e = self.engine()
+        first = self.lora()
+        self.assertEqual((e.run((1, 4, first)), e.run((1, 4, first)), e.run((1, 4))), ([0], [4], [0]))
+        e.settle()
+        e.close()
+        os.utime(os.path.join(first.lora_path, "adapter_model.safetensors"), ns=(1, 1))
+        e = self.engine()
+        self.assertEqual((e.run((1, 4, first)), e.run((1, 4, first)), e.said, e.wrong), ([0], [4], [], 0))
+
+    def test_one_that_is_written_while_the_engine_runs_is_computed_without_the_cache(self):
+        e = self.engine()
+        lora = self.lora()
+        e.run((1, 4, lora))
+        self.lora(content=b"other weights")
+        for _ in range(2):
+            self.assertEqual(e.run((1, 4, lora)), [0])
+        self.assertEqual(len(e.said), 1)
+        self.assertIn("written anew", e.said[0])
+        other = self.lora(number=2, content=b"other weights")
+        self.assertEqual((e.run((1, 4, other)), e.run((1, 4, other))), ([0], [4]))
+
+    def test_one_whose_files_are_elsewhere_needs_a_revision(self):
+        lora = types.SimpleNamespace(lora_name="hub", lora_int_id=1, lora_path="org/adapter")
+        e = self.engine()
+        self.assertEqual((e.run((1, 4, lora)), e.run((1, 4, lora)), len(e.said)), ([0], [0], 1))
+        e.close()
+        e = self.engine("other")
+        e.scheduler.adapters.revised = True
+        self.assertEqual((e.run((1, 4, lora)), e.run((1, 4, lora)), e.said), ([0], [4], []))
+
+
+class Configurations(unittest.TestCase):
+    def test_the_first_of_several_engines_owns_the_cache_and_the_others_attach(self):
+        config = Config({"path": ["/a", "/b"], "disk_bytes": "1GiB", "serve": "/s", "instance": "x", "tenant": "t", "load": "async"}, ("load",))
+        for index, rank, owns in ((0, None, True), (0, 0, True), (1, None, False), (5, 0, True), (5, 1, False)):
+            c = of_replica(config, types.SimpleNamespace(data_parallel_index=index, data_parallel_rank_local=rank))
+            self.assertEqual((c.paths, c.store), (["/a", "/b"], None) if owns else ([], "/a"), (index, rank))
+            self.assertEqual((c.instance, c.tenant, c.given["load"]), ("x", "t", "async"))
+        joined = Config({"socket": "/s"})
+        self.assertIs(of_replica(joined, types.SimpleNamespace(data_parallel_index=1, data_parallel_rank_local=1)), joined)
+
+    def test_hashes_with_a_seed_of_each_process_are_told_once(self):
+        seed, said = os.environ.pop("PYTHONHASHSEED", None), []
+        try:
+            warn_of_seed("sha256", said.append)
+            self.assertEqual(said, [])
+            warn_of_seed("xxhash_cbor", said.append)
+            self.assertIn("PYTHONHASHSEED", said.pop())
+            os.environ["PYTHONHASHSEED"] = "0"
+            warn_of_seed("xxhash", said.append)
+            self.assertEqual(said, [])
+        finally:
+            os.environ.pop("PYTHONHASHSEED", None)
+            if seed is not None:
+                os.environ["PYTHONHASHSEED"] = seed
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that computes nothing: it calls both sides of vLLM's connector as vLLM does, on a real cache. A page's bytes follow from its block's hash and the weights, so
+what is restored can be told from what was computed."""
+import ctypes
+import hashlib
+import types
+
+from tenuto import _core
+from tenuto.vllm.store import Store
+from vllm_calls import adapter
+
+SIZE = 16    # tokens of a block
+BYTES = 4096  # of a block in a layer
+
+
+class Tensor:
+    """A layer's pages, [blocks, SIZE, BYTES / SIZE] of bytes."""
+
+    def __init__(self, blocks):
+        self.memory = bytearray(blocks * BYTES)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.shape, self.device = (blocks, SIZE, BYTES // SIZE), types.SimpleNamespace(type="cpu")
+
+    def stride(self):
+        return (BYTES, BYTES // SIZE, 1)
+
+    def element_size(self):
+        return 1
+
+    def data_ptr(self):
+        return self.address
+
+    def untyped_storage(self):
+        return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: len(self.memory))
+
+    def page(self, i):
+        return memoryview(self.memory)[i * BYTES:(i + 1) * BYTES]
+
+
+class Request:
+    def __init__(self, number, seed, blocks, lora=None):
+        self.request_id, self.lora_request = f"r{number}", lora
+        self.num_tokens, self.num_computed_tokens = blocks * SIZE + 1, 0
+        self.block_hashes, digest = [], repr(seed).encode()
+        for _ in range(blocks):
+            digest = hashlib.sha256(digest).digest()
+            self.block_hashes.append(digest)
+        self.pages, self.found, self.left = [], 0, 0
+
+
+class Engine:
+    """`blocks` pages; `said` are its warnings. `weights` are a part of all that it computes, `wrong` counts restored pages that are of others, or of other blocks."""
+
+    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0):
+        self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"0", 0, 0
+        self.store = Store(config, "stub")
+        group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False)
+        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, min_blocks=1, revised=False,
+                                           share=0, shares=1, means="", space=self.space)
+        self.scheduler = adapter("scheduler").Scheduler(self.model, self.store, layerwise, self.said.append)
+        self.worker = adapter("worker").Worker(self.model, lambda socket: self.store, load_timeout_s, 0, layerwise, self.said.append)
+        self.tensors = {n: Tensor(blocks) for n in self.names}
+        self.worker.register(self.tensors)
+        self.scheduler.meet({(0, 0): self.worker.hello()})
+        self.free, self.layerwise, self.requests = list(range(1, blocks)), layerwise, {}  # block 0 is vLLM's null block
+
+    @staticmethod
+    def space(cache, group, share, geometry, means, reset_revision):
+        return _core.Space(cache, "stub", geometry, reset_revision=reset_revision)
+
+    def content(self, request, block):
+        return hashlib.sha256(self.weights + request.block_hashes[block] + repr(request.lora_request).encode()).digest()
+
+    def begin(self, seed, blocks, lora=None):
+        """A request that vLLM looks up and gives pages, to be stepped with."""
+        self.number += 1
+        r = self.requests[f"r{self.number}"] = Request(self.number, seed, blocks, lora)
+        self.scheduler.track(r)
+        tokens, r.waits = self.scheduler.matched(r, 0)
+        r.found, r.pages, self.free = tokens // SIZE, self.free[:blocks + 1], self.free[blocks + 1:]
+        assert len(r.pages) == blocks + 1, "no pages"
+        self.scheduler.allocated(r, (r.pages,), tokens)
+        r.num_computed_tokens, r.is_new = tokens, True
+        return r
+
+    def step(self, requests=(), most=1 << 30):
+        """A step of vLLM: computes the rest of each request, or `most` tokens of it, but for those that wait for their load."""
+        run = [r for r in requests if not r.waits]
+        scheduled = {r.request_id: min(most, r.num_tokens - r.num_computed_tokens) for r in run}
+        old = [r for r in run if not r.is_new]
+        step = self.scheduler.step(types.SimpleNamespace(
+            kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda name: (self.requests[name].pages,)), num_scheduled_tokens=scheduled,
+            scheduled_new_reqs=[types.SimpleNamespace(block_ids=(r.pages,), num_computed_tokens=r.num_computed_tokens) for r in run if r.is_new],
+            scheduled_cached_reqs=types.SimpleNamespace(req_ids=[r.request_id for r in old], resumed_req_ids=set(), new_block_ids=[None] * len(old),
+                                                        num_computed_tokens=[r.num_computed_tokens for r in old]), scheduled_spec_decode_tokens={}))
+        self.worker.bind(step)
+        self.worker.start_loads()
+        for name in self.names if run else ():
+            self.worker.wait_layer(name)
+            for r in run:
+                end = r.num_computed_tokens + scheduled[r.request_id]
+                for i in range(r.num_computed_tokens // SIZE, min(end // SIZE, len(r.block_hashes))):
+                    self.tensors[name].page(r.pages[i])[:32] = self.content(r, i)
+            self.worker.save_layer(name)
+        self.worker.end_step()
+        received, failed = self.worker.finished()
+        invalid = self.worker.take_invalid()
+        for r in run:
+            r.num_computed_tokens, r.is_new = r.num_computed_tokens + scheduled[r.request_id], False
+        for r in requests:
+            if r.request_id in received:
+                r.waits = False
+            if r.waits:
+                continue
+            bad = [i for i, p in enumerate(r.pages[:r.found]) if p in invalid]
+            if bad:
+                r.found, r.num_computed_tokens = bad[0], bad[0] * SIZE
+            for name in self.names:
+                self.wrong += sum(self.tensors[name].page(p)[:32] != self.content(r, i) for i, p in enumerate(r.pages[:r.found]))
+        ended = [r for r in run if r.num_computed_tokens >= r.num_tokens]
+        for r in ended:  # before what the workers have told
+            self.end(r)
+        self.scheduler.answered(types.SimpleNamespace(kv_connector_worker_meta=self.worker.take_done(), finished_recving=received))
+        return step, ended
+
+    def end(self, r):
+        self.scheduler.finished(r, (r.pages,))
+        self.free += r.pages
+        del self.requests[r.request_id]
+
+    def run(self, *prompts, settle=True):
+        """Requests that begin together, of (seed, blocks) or (seed, blocks, lora), to their end. How many blocks of each came from the cache."""
+        all_of = [self.begin(*p) for p in prompts]
+        left = list(all_of)
+        while left:
+            _, ended = self.step(left)
+            left = [r for r in left if r not in ended]
+        if settle:
+            self.settle()
+        return [r.found for r in all_of]
+
+    def settle(self):
+        """Steps until nothing is under way."""
+        while self.worker.saves or self.worker.queue or self.scheduler.busy():
+            self.step()
+
+    def counts(self):
+        return {**self.scheduler.stats.take(), **self.worker.stats.take()}
+
+    def close(self):
+        self.worker.shutdown()
+        self.scheduler.store.close()
