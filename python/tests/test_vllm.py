@@ -412,6 +412,17 @@ class Tiers(unittest.TestCase):
                 self.assertFalse(self.job(t, False, self.keys(2, 1)))
         self.works(t, 2)
 
+    def test_stores_wait_for_their_turn_and_what_has_none_is_told_once(self):
+        t = self.tier()
+        self.failing("Save", _core.Again(11, "too much"), times=3)
+        self.works(t, 1)
+        with unittest.mock.patch.object(self.module, "STORE_PATIENCE_S", 0.0), self.assertLogs(level="WARNING") as log:
+            for seed in (2, 3):
+                self.failing("Save", _core.Again(11, "too much"))
+                self.assertFalse(self.job(t, True, self.keys(2, seed)))
+        self.assertEqual(len(log.output), 1)
+        self.assertEqual(t._stats.take()["refused_chunks"], 4)
+
     def test_a_transfer_cannot_be_asked_about(self):
         t, module = self.tier(), self.module
         self.works(t, 1)

@@ -25,6 +25,12 @@ def prompts(n, seed):
     return [heads[i % 5] + [draw.randrange(3, 500) for _ in range(draw.randrange(20, 120))] for i in range(n)]
 
 
+def prompt(n, seed):
+    """One of its own."""
+    draw = random.Random(seed)
+    return [draw.randrange(3, 500) for _ in range(n)]
+
+
 class Lab:
     """The launcher, its jobs, and a tenutod."""
 

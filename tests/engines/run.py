@@ -18,6 +18,7 @@ from checks import Failed, canary, connector, flip, hits, need, same, three_roun
 from lab import HERE, Lab
 import lmcache_runs
 import report
+import vllm_changes
 import vllm_shapes
 
 MARKS = ("<!-- engines: begin -->", "<!-- engines: end -->")
@@ -201,7 +202,7 @@ def scenario_full_disk(lab):
         subprocess.run(["umount", store], check=False)
 
 
-SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | lmcache_runs.SCENARIOS
+SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | vllm_changes.SCENARIOS | lmcache_runs.SCENARIOS
 
 
 def main():

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a model with random weights and a tokenizer of single bytes: python tiny_model.py DIR [llama | gemma3 | deepseek].
+"""Makes a model with random weights and a tokenizer of single bytes: python tiny_model.py DIR [llama | gemma3 | deepseek | long].
 
 llama     4 layers, 4 heads, 2 KV heads of 64
 gemma3    4 layers, every second one sees a window of 64 tokens: two groups of KV blocks
 deepseek  2 layers of latent attention (MLA), one latent of 576 for all heads
+long      1 layer, 1 head of 64, for 160,000 tokens
 """
 import sys
 
@@ -25,6 +26,12 @@ def gemma3():
         layer_types=["sliding_attention", "full_attention"] * 2, initializer_range=0.2))
 
 
+def long():
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        **{**SHAPE, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 1}, num_hidden_layers=1, num_key_value_heads=1, head_dim=64,
+        max_position_embeddings=160000, tie_word_embeddings=False, initializer_range=0.2))
+
+
 def deepseek():
     return transformers.DeepseekV2ForCausalLM(transformers.DeepseekV2Config(
         **SHAPE, num_hidden_layers=2, num_key_value_heads=4, max_position_embeddings=2048, moe_intermediate_size=128, kv_lora_rank=512, q_lora_rank=None,
@@ -40,7 +47,7 @@ def main():
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>").save_pretrained(out)
     torch.manual_seed(1)
-    {"llama": llama, "gemma3": gemma3, "deepseek": deepseek}[kind]().to(torch.float32).save_pretrained(out)
+    {"llama": llama, "gemma3": gemma3, "deepseek": deepseek, "long": long}[kind]().to(torch.float32).save_pretrained(out)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 The job: {"model": ..., "llm": {arguments of LLM}, "transfer": {KVTransferConfig} or null, "prompts": [[token, ...], ...], "rounds": n, "tokens": n,
 "reset": forget the engine's own prefixes between rounds, "batch": prompts at a time, "lead": a prompt that comes before all others, "out": PATH, "pause": PATH of a file to make after
-each round and then wait for, "mark": PATH of a file to make as soon as "mark_at" prompts were answered}.
+each round and then wait for, "mark": PATH of a file to make as soon as "mark_at" prompts were answered, "change": the round before which the weights change,
+"adapter": PATH of a LoRA adapter}.
 """
 import json
 import os
@@ -28,6 +29,25 @@ def beside_lmcache(site):
     import vllm.triton_utils.dispatcher as dispatcher
     dispatcher.vars = lambda v: v.__dict__ if isinstance(v.__dict__, dict) else {}
     sys.path.append(site)
+
+
+def other_weights(model):
+    """In the worker, as whoever trains a model in place does."""
+    import torch
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "qkv_proj" in name or "embed" in name:
+                weight.mul_(1.37)
+    return True
+
+
+def change_weights(llm, prompts, sampling):
+    """After requests of one token, which end on what was restored for them; the engine must be able to forget at once."""
+    for prompt in prompts:
+        llm.generate([{"prompt_token_ids": prompt + [7] * 40}], sampling, use_tqdm=False)
+    if not llm.llm_engine.engine_core.engine_core.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True):
+        raise RuntimeError("the engine could not forget what it had computed")
+    llm.apply_model(other_weights)
 
 
 class Listener(threading.Thread):
@@ -92,12 +112,18 @@ def main():
     if job.get("lead"):
         llm.generate([{"prompt_token_ids": job["lead"]}], sampling, use_tqdm=False)
         time.sleep(job.get("settle", 0.5))
+    lora = {}
+    if job.get("adapter"):
+        from vllm.lora.request import LoRARequest
+        lora["lora_request"] = LoRARequest("taught", 1, job["adapter"])
     for number in range(job.get("rounds", 1)):
+        if job.get("change") == number:
+            change_weights(llm, job["prompts"], SamplingParams(max_tokens=1))
         tokens, cached, times, first = [], [], [], time.monotonic()
         for at in range(0, len(job["prompts"]), batch):
             some = [{"prompt_token_ids": p} for p in job["prompts"][at:at + batch]]
             begun_at = time.perf_counter()
-            outs = llm.generate(some, sampling, use_tqdm=False)
+            outs = llm.generate(some, sampling, use_tqdm=False, **lora)
             times.append(time.perf_counter() - begun_at)
             for out in outs:
                 tokens.append(list(out.outputs[0].token_ids))

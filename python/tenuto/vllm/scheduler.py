@@ -47,7 +47,7 @@ class Scheduler:
         self.number, self.unconfirmed, self.saving, self.workers = 0, {}, OrderedDict(), 1
         self.pages_saving, self.wait_for, self.next_id, self.ending = {}, set(), 1, {}
         self.stats, self.events = Stats(warn), Events(model.events)
-        self.revision, self.stale = bytes(16), None
+        self.revision, self.stale, self.said = bytes(16), None, ""
         self.adapters = Adapters(model.revised, warn)
 
     # ---- the cache --------------------------------------------------------------------------------------------------
@@ -86,7 +86,8 @@ class Scheduler:
             for t in self.requests.values():
                 t.match = None
             self.store.lost(error)
-        else:
+        elif str(error) != self.said:
+            self.said = str(error)
             self.warn(f"tenuto: {error}")
 
     def _keys(self, t):

@@ -38,6 +38,8 @@ _OPTIONS = ("load_timeout_s", "enable_kv_events")
 OBJECT_BYTES = 4 << 20
 #: Chunks whose name in vLLM is remembered, so that events can name them.
 EVENT_CHUNKS = 1 << 16
+#: Of an owned cache: vLLM does not tell a tier how many requests there may be.
+MAX_OPS = 1024
 #: How long stores wait for a cache that is busy, before they are dropped.
 STORE_PATIENCE_S = 5.0
 COUNTERS = {
@@ -93,6 +95,8 @@ class TenutoTier(SecondaryTierManager):
         flat = primary_kv_view.cast("B")
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(flat))
         flat.release()
+        if config.paths:
+            config.options.setdefault("max_ops", MAX_OPS)
         self._store = Store(config, offloading_spec.config.engine_id, logger.info, logger.warning)
         self._generation, self._memory, self._pool, self._spaces, self._revision = 0, None, None, {}, bytes(16)
         self._lock, self._queue = threading.RLock(), queue.SimpleQueue()
@@ -102,7 +106,7 @@ class TenutoTier(SecondaryTierManager):
         events = getattr(offloading_spec, "kv_events_config", None)
         self._events = bool(flag_of(options.get("enable_kv_events", False), "enable_kv_events") and events and events.enable_kv_cache_events)
         self._names, self._cursor = OrderedDict(), None
-        self._stopped = False
+        self._stopped, self._told = False, False
         self._thread = threading.Thread(target=self._run, name="tenuto-tier", daemon=True)
         self._thread.start()
 
@@ -392,6 +396,10 @@ class TenutoTier(SecondaryTierManager):
                 self._later.append(job)
                 return
             job.failed = True
+            if job.store and not self._told:
+                self._told = True
+                logger.warning("tenuto: %d chunks were not stored: too much was under way for %g s. This is told once; vllm:tenuto_tier_refused_chunks counts all",
+                               len(job.keys), STORE_PATIENCE_S)
         except GONE as e:
             self._gone(e)
             return

@@ -47,7 +47,7 @@ class Worker:
         self.loads, self.saves, self.waiting = [], {}, {}
         self.queue = {}  # saves that wait for their turn
         self.invalid, self.failed, self.step = set(), set(), None
-        self.done, self.stats, self.revision = Done(), Stats(warn), bytes(16)
+        self.done, self.stats, self.revision, self.said = Done(), Stats(warn), bytes(16), ""
 
     # ---- the engine's memory ----------------------------------------------------------------------------------------
 
@@ -90,7 +90,9 @@ class Worker:
             self.gone(e)
             return False
         except (OSError, MemoryError) as e:
-            self.warn(f"tenuto: the cache cannot be used here: {e}")
+            if str(e) != self.said:
+                self.said = str(e)
+                self.warn(f"tenuto: the cache cannot be used here: {e}")
             self._leave()
             return False
         self.generation = self.store.generation
