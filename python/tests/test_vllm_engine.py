@@ -92,7 +92,7 @@ class Turns(EngineCase):
         e = self.engine(max_ops=1, blocks=41)
         module = self.too_much(e, "Save")
         e.run(*[(seed, 4) for seed in range(8)], settle=False)
-        self.assertEqual(len(e.worker.queue), 8)
+        self.assertEqual((len(e.worker.queue), e.scheduler.busy()), (8, True))
         e.run(*[(seed, 4) for seed in range(8, 12)], settle=False)
         module.Save = _core.Save
         e.settle()
@@ -140,14 +140,16 @@ class Resets(EngineCase):
         self.assertEqual((e.run((1, 4)), e.wrong, other.wrong), ([4], 0, 0))
 
     def test_pages_that_were_computed_before_are_not_saved_after_it(self):
-        """A request that goes on over a reset, one that has ended and is to be saved, and a new one."""
+        """A request that goes on over a reset, one that has ended, one that begins on pages of the first, and a new one."""
         e = self.engine()
         r = e.begin(1, 8)
         e.step([r], most=4 * 16)
         e.run((2, 4), settle=False)
         self.reset(e, b"1")
+        shared = e.begin(1, 8, shares=r.pages[:2])
         while not e.step([r], most=16)[1]:
             pass
+        e.step([shared])
         e.settle()
         e.run((3, 4))
         self.assertEqual((e.run((1, 8)), e.run((2, 4)), e.run((3, 4)), e.wrong), ([0], [0], [4], 0))

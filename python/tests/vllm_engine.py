@@ -10,7 +10,7 @@ from tenuto.vllm.store import Store
 from vllm_calls import adapter
 
 SIZE = 16    # tokens of a block
-BYTES = 4096  # of a block in a layer
+BYTES = 1024  # of a block in a layer
 
 
 class Tensor:
@@ -45,7 +45,7 @@ class Request:
         for _ in range(blocks):
             digest = hashlib.sha256(digest).digest()
             self.block_hashes.append(digest)
-        self.pages, self.found, self.left = [], 0, 0
+        self.pages, self.found = [], 0
 
 
 class Engine:
@@ -71,16 +71,17 @@ class Engine:
     def content(self, request, block):
         return hashlib.sha256(self.weights + request.block_hashes[block] + repr(request.lora_request).encode()).digest()
 
-    def begin(self, seed, blocks, lora=None):
-        """A request that vLLM looks up and gives pages, to be stepped with."""
+    def begin(self, seed, blocks, lora=None, shares=()):
+        """A request that vLLM looks up and gives pages, to be stepped with; the first of them are pages that vLLM's own prefix cache has."""
         self.number += 1
         r = self.requests[f"r{self.number}"] = Request(self.number, seed, blocks, lora)
         self.scheduler.track(r)
-        tokens, r.waits = self.scheduler.matched(r, 0)
-        r.found, r.pages, self.free = tokens // SIZE, self.free[:blocks + 1], self.free[blocks + 1:]
+        tokens, r.waits = self.scheduler.matched(r, len(shares) * SIZE)
+        r.shared, n = len(shares), blocks + 1 - len(shares)
+        r.found, r.pages, self.free = tokens // SIZE, [*shares, *self.free[:n]], self.free[n:]
         assert len(r.pages) == blocks + 1, "no pages"
         self.scheduler.allocated(r, (r.pages,), tokens)
-        r.num_computed_tokens, r.is_new = tokens, True
+        r.num_computed_tokens, r.is_new = len(shares) * SIZE + tokens, True
         return r
 
     def step(self, requests=(), most=1 << 30):
@@ -90,7 +91,7 @@ class Engine:
         old = [r for r in run if not r.is_new]
         step = self.scheduler.step(types.SimpleNamespace(
             kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda name: (self.requests[name].pages,)), num_scheduled_tokens=scheduled,
-            scheduled_new_reqs=[types.SimpleNamespace(block_ids=(r.pages,), num_computed_tokens=r.num_computed_tokens) for r in run if r.is_new],
+            scheduled_new_reqs=[types.SimpleNamespace(req_id=r.request_id, block_ids=(r.pages,), num_computed_tokens=r.num_computed_tokens) for r in run if r.is_new],
             scheduled_cached_reqs=types.SimpleNamespace(req_ids=[r.request_id for r in old], resumed_req_ids=set(), new_block_ids=[None] * len(old),
                                                         num_computed_tokens=[r.num_computed_tokens for r in old]), scheduled_spec_decode_tokens={}))
         self.worker.bind(step)
@@ -125,7 +126,7 @@ class Engine:
 
     def end(self, r):
         self.scheduler.finished(r, (r.pages,))
-        self.free += r.pages
+        self.free += r.pages[r.shared:]
         del self.requests[r.request_id]
 
     def run(self, *prompts, settle=True):

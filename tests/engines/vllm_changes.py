@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM whose weights or adapters change, that has many prompts at once, or long ones. Each function is a scenario of run.py."""
+"""vLLM whose weights or adapters change, that has many prompts at once, long ones, or several engines. Each function is a scenario of run.py."""
 import os
 import shutil
 import subprocess
@@ -11,10 +11,10 @@ import lab as engines
 MANY = {"batch": 100, "llm": {"max_num_seqs": 128, "max_num_batched_tokens": 16384}}
 
 
-def many(lab, make):
+def many(lab, make, **job):
     prompts = [engines.prompt(130, seed) for seed in range(100)]
     reference = lab.answers_without(prompts=prompts, **MANY)
-    result = lab.live(make, rounds=2, reset=True, settle=1, prompts=prompts, **MANY)
+    result = lab.live(make, rounds=2, reset=True, settle=1, prompts=prompts, **MANY, **job)
     told = {name: int(result["metrics"].get(f"vllm:tenuto_{name}_blocks", 0)) for name in ("save_stored", "save_dropped", "load_failed")}
     checks.need(told == {"save_stored": 400, "save_dropped": 0, "load_failed": 0}, f"blocks: {told}")
     cached = sum(result["rounds"][1]["cached"])
@@ -31,12 +31,13 @@ def scenario_many_async(lab):
 
 
 def scenario_many_turns(lab):
-    """Eight operations at a time: the others wait for their turn."""
-    return many(lab, checks.connector(path=lab.fresh("n3"), disk_bytes="1GiB", load="async", max_ops=8))
+    """Eight operations at a time: the others wait for their turn, also when no request is left. In one process nobody steps then."""
+    make = checks.connector(path=lab.fresh("n3"), disk_bytes="1GiB", load="async", max_ops=8)
+    return many(lab, make, env={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
 
 
 def changed(lab, make, **job):
-    """The weights change in the second of four rounds, and the engine starts again with those that it had first."""
+    """The weights change before the second of three rounds, and the engine starts again with those that it had first."""
     job = {**job, "env": {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}}
     other = lab.live(None, change=0, **job)["rounds"][0]["tokens"]
     checks.need(other != lab.reference, "other weights give the same answers: there is nothing to see")
@@ -48,16 +49,17 @@ def changed(lab, make, **job):
     return n + checks.same(lab, second), again, second
 
 
-def scenario_reset(lab):
-    n, again, second = changed(lab, checks.connector(path=lab.fresh("x1"), disk_bytes="1GiB"))
+def told_of(n, again, second):
     checks.need(again > 0, "nothing that the new weights had computed was found")
     return f"{n} answers equal to an engine's that has these weights; {again:,} tokens of the new weights found, {checks.hits(second):,} of the first after a restart"
+
+
+def scenario_reset(lab):
+    return told_of(*changed(lab, checks.connector(path=lab.fresh("x1"), disk_bytes="1GiB")))
 
 
 def scenario_reset_async(lab):
-    n, again, second = changed(lab, checks.connector(path=lab.fresh("x2"), disk_bytes="1GiB", load="async"))
-    checks.need(again > 0, "nothing that the new weights had computed was found")
-    return f"{n} answers equal to an engine's that has these weights; {again:,} tokens of the new weights found, {checks.hits(second):,} of the first after a restart"
+    return told_of(*changed(lab, checks.connector(path=lab.fresh("x2"), disk_bytes="1GiB", load="async")))
 
 
 def scenario_reset_tier(lab):
@@ -81,8 +83,19 @@ def scenario_adapter(lab):
     reference = lab.live(None, **job)["rounds"][0]["tokens"]
     checks.need(reference != old, "both adapters give the same answers: there is nothing to see")
     again, warm = lab.live(make, **job), lab.live(make, **job)
-    checks.need(checks.hits(warm) > checks.hits(again), f"tokens found: {checks.hits(again)} of the adapter that was trained again, {checks.hits(warm)} after a restart")
+    found = checks.hits(again), checks.hits(warm)
+    checks.need(found[1] > found[0], f"tokens found: {found[0]} of the adapter that was trained again, {found[1]} after a restart")
     return f"{checks.same(lab, again, reference) + checks.same(lab, warm, reference)} answers equal to the new adapter's; {checks.hits(warm):,} tokens found after a restart"
+
+
+def scenario_replicas(lab):
+    """Two engines of data parallelism with the option path: the second one uses the first one's cache."""
+    prompts = lab.prompts[:10]
+    result = lab.live(checks.connector(path=lab.fresh("r1"), disk_bytes="1GiB"), replicas=2, rounds=2, prompts=prompts, env={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+    cold, warm = (sum(r["cached"]) for r in result["rounds"])
+    whole = sum((len(p) - 1) // 32 * 32 for p in prompts)
+    checks.need(warm == whole, f"{warm:,} of {whole:,} tokens were found in the second round, {cold:,} in the first")
+    return f"{checks.same(lab, result, lab.reference[:10])} answers equal; all {warm:,} tokens found by two engines in one cache (10 prompts)"
 
 
 def scenario_long(lab):

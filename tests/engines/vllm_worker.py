@@ -6,8 +6,10 @@
 The job: {"model": ..., "llm": {arguments of LLM}, "transfer": {KVTransferConfig} or null, "prompts": [[token, ...], ...], "rounds": n, "tokens": n,
 "reset": forget the engine's own prefixes between rounds, "batch": prompts at a time, "lead": a prompt that comes before all others, "out": PATH, "pause": PATH of a file to make after
 each round and then wait for, "mark": PATH of a file to make as soon as "mark_at" prompts were answered, "change": the round before which the weights change,
-"adapter": PATH of a LoRA adapter}.
+"adapter": PATH of a LoRA adapter, "replicas": engines that vLLM starts for data parallelism; then prompts come one at a time, and most other keys are
+not looked at}.
 """
+import asyncio
 import json
 import os
 import sys
@@ -83,25 +85,59 @@ class Listener(threading.Thread):
         return {"stored": self.stored, "removed": self.removed}
 
 
+def arguments(job):
+    """Of an engine."""
+    from vllm.config import KVTransferConfig
+    transfer = {"kv_transfer_config": KVTransferConfig(**job["transfer"])} if job.get("transfer") else {}
+    return {**dict(model=job["model"], enforce_eager=True, dtype="float32", max_model_len=1024, max_num_seqs=8, block_size=32, seed=0, enable_prefix_caching=True,
+                   disable_log_stats=False), **job.get("llm", {}), **transfer}
+
+
+async def replicas(job):
+    """Rounds of several engines, whose own prefixes are forgotten between rounds."""
+    from vllm import SamplingParams
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments(job), data_parallel_size=job["replicas"]))
+    sampling, rounds = SamplingParams(max_tokens=job.get("tokens", 8), temperature=0, ignore_eos=True), []
+    for number in range(job["rounds"]):
+        outs = []
+        for i, prompt in enumerate(job["prompts"]):
+            async for out in engine.generate({"prompt_token_ids": prompt}, sampling, f"{number}.{i}"):
+                last = out
+            outs.append(last)
+        rounds.append({"tokens": [list(o.outputs[0].token_ids) for o in outs], "cached": [o.num_cached_tokens for o in outs]})
+        await asyncio.sleep(job.get("settle", 0.5))
+        if not await engine.reset_prefix_cache():
+            raise RuntimeError("the engines do not forget their own prefixes")
+    engine.shutdown()
+    put(job, {"rounds": rounds, "metrics": {}})
+
+
+def put(job, result):
+    with open(job["out"] + ".part", "w") as f:
+        json.dump(result, f)
+    os.replace(job["out"] + ".part", job["out"])
+
+
 def main():
     with open(sys.argv[1]) as f:
         job = json.load(f)
+    if job.get("replicas"):
+        asyncio.run(replicas(job))
+        return
     begun = time.monotonic()
     from vllm import LLM, SamplingParams
-    from vllm.config import KVTransferConfig
     if job.get("latent"):
         import cpu_latent
         cpu_latent.on()
     if job.get("site"):
         beside_lmcache(job["site"])
     extra = {}
-    if job.get("transfer"):
-        extra["kv_transfer_config"] = KVTransferConfig(**job["transfer"])
     if job.get("events"):
         from vllm.config import KVEventsConfig
         extra["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", endpoint=job["events"])
-    llm = LLM(**{**dict(model=job["model"], enforce_eager=True, dtype="float32", max_model_len=1024, max_num_seqs=8, block_size=32, seed=0,
-                        enable_prefix_caching=True, disable_log_stats=False), **job.get("llm", {}), **extra})
+    llm = LLM(**arguments(job), **extra)
     listener = Listener(job["events"]) if job.get("events") else None
     if listener:
         listener.start()
@@ -145,9 +181,7 @@ def main():
     if listener:
         time.sleep(1)
         result["events"] = listener.end()
-    with open(job["out"] + ".part", "w") as f:
-        json.dump(result, f)
-    os.replace(job["out"] + ".part", job["out"])
+    put(job, result)
 
 
 if __name__ == "__main__":

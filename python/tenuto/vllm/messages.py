@@ -45,10 +45,12 @@ class Done(KVConnectorWorkerMetadata):
     steps: dict = field(default_factory=dict)      # steps with loads that were waited for: how many workers
     saves: dict = field(default_factory=dict)      # saves that have ended: how many workers
     failed: set = field(default_factory=set)       # requests whose load was not complete
+    queued: int = 0                                # saves that wait for their turn
 
     def aggregate(self, other):
         for mine, theirs in ((self.steps, other.steps), (self.saves, other.saves)):
             for key, n in theirs.items():
                 mine[key] = mine.get(key, 0) + n
         self.failed |= other.failed
+        self.queued += other.queued
         return self

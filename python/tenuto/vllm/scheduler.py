@@ -6,8 +6,8 @@ by a later step, when all workers have said that their loads were complete. All 
 
 A request's pages are vLLM's again when it ends. Blocks of it that were not saved yet are saved by the next step, unless that gives their pages away.
 
-After a reset nothing is looked up, loaded or saved under the revision before it, and no page is saved that was not written since: `stale` pages are
-those of which that is not known.
+After a reset nothing is looked up, loaded or saved under the revision before it. `stale` pages are those that were not written since, or by a request that
+had begun before, or on such pages: they are not saved.
 """
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tenuto import _core
 from tenuto.vllm.adapters import Adapters
 from tenuto.vllm.messages import Blocks, Step
-from tenuto.vllm.store import GONE, Stats
+from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, now
 
 KEY = _core.KEY_BYTES
 #: Blocks whose engine hash is remembered, so that events can name them as vLLM does.
@@ -24,15 +24,15 @@ EVENT_BLOCKS = 1 << 16
 
 @dataclass
 class Tracked:
-    """A request: `saved` blocks need no more thought, `fresh` ones lie in pages that are not stale, `failed` says that a load of it was not complete, so that
-    it is offered nothing again. `adapter`: what its block hashes do not say of its LoRA (adapters.py), None: that is not known."""
+    """A request: `saved` blocks need no more thought, `stale` says that it is not to be saved, `failed` that a load of it was not complete, so that it is
+    offered nothing again. `adapter`: what its block hashes do not say of its LoRA (adapters.py), None: that is not known."""
     request: object
     adapter: bytes | None = b""
     keys: bytes = b""
     hashed: int = 0
     saved: int = 0
-    fresh: int = 0
     again: bool = False  # a missing parent was saved again, which is tried once
+    stale: bool = False
     failed: bool = False
     match: object = None
     loading: bool = False
@@ -48,6 +48,7 @@ class Scheduler:
         self.pages_saving, self.wait_for, self.next_id, self.ending = {}, set(), 1, {}
         self.stats, self.events = Stats(warn), Events(model.events)
         self.revision, self.stale, self.said = bytes(16), None, ""
+        self.queued, self.progress = 0, 0.0  # saves that wait for their turn in workers, and when one of any has ended
         self.adapters = Adapters(model.revised, warn)
 
     # ---- the cache --------------------------------------------------------------------------------------------------
@@ -154,6 +155,8 @@ class Scheduler:
         assert end >= computed + n
         self._given_away(p for _, ps in pages.values() for p in ps)
         self.loads.append(Blocks(0, request.request_id, t.keys[computed * KEY:(computed + n) * KEY], pages))
+        if not t.local:
+            t.saved = max(t.saved, n)
         t.loading = True
         self.stats.add("hit_blocks", n)
 
@@ -197,8 +200,8 @@ class Scheduler:
         """Saves of a request: `have` tokens are computed, `end` will be."""
         size = self.model.block_tokens
         keys = self._keys(t)
-        full = self._fresh(t, ids, min(end // size, len(keys) // KEY))
-        if full <= t.saved or not self.model.writes:
+        full = min(end // size, len(keys) // KEY)
+        if full <= t.saved or t.stale or not self.model.writes:
             return
         first = self._missing(t, full)
         if first is None:
@@ -209,14 +212,6 @@ class Scheduler:
             step.late.append(self._save(t, keys, ids, first, middle))
         if full > middle:
             step.early.append(self._save(t, keys, ids, middle, full))
-
-    def _fresh(self, t, ids, full):
-        """How many of so many blocks of a request nobody has computed before the last reset, nor on what was."""
-        if self.stale is None:
-            return full
-        while t.fresh < full and not any(ids[g.index][t.fresh] and self.stale[ids[g.index][t.fresh]] for g in self.model.groups):
-            t.fresh += 1
-        return min(t.fresh, full)
 
     def _missing(self, t, full):
         """The first block of a request that is neither there nor on its way, from t.saved on, or `full`. Once from further before, if the one before t.saved has
@@ -254,18 +249,23 @@ class Scheduler:
         """Pages that this step gives to somebody."""
         if not (self.pages_saving or self.ending or self.stale):
             return
-        size = self.model.block_tokens
         for new in output.scheduled_new_reqs:
-            self._given_away(p for group in new.block_ids for p in group[new.num_computed_tokens // size:])
+            self._begun(new.req_id, new.block_ids, new.num_computed_tokens)
         cached = output.scheduled_cached_reqs
         for request_id, ids, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens):
-            resumed = request_id in cached.resumed_req_ids
-            if resumed and request_id in self.requests:
-                self.requests[request_id].fresh = 0
-            if ids:
-                self._given_away(p for group in ids for p in group[computed // size if resumed else 0:])
+            if request_id in cached.resumed_req_ids:
+                self._begun(request_id, ids or (), computed)
+            elif ids:
+                self._given_away((p for group in ids for p in group), self.requests.get(request_id))
 
-    def _given_away(self, pages):
+    def _begun(self, request_id, ids, computed):
+        """A request begins, or begins again, behind tokens that are computed, or loaded, and may be others'."""
+        n, t = computed // self.model.block_tokens, self.requests.get(request_id)
+        if t is not None and self.stale:
+            t.stale = any(self.stale[p] for group in ids for p in group[:n])
+        self._given_away((p for group in ids for p in group[n:]), t)
+
+    def _given_away(self, pages, to=None):
         """A save that still reads one of them has to end first; one that was to begin now is none."""
         if not (self.pages_saving or self.ending or self.stale):
             return
@@ -276,12 +276,11 @@ class Scheduler:
         for request_id, (t, ids) in list(self.ending.items()):
             if any(not pages.isdisjoint(group) for group in ids):
                 del self.ending[request_id]
-                full = self._full(t, ids)
-                first = self._missing(t, full) if full > t.saved else None
-                self.stats.dropped(full - first if first is not None else 0)
+                first, full = self._unsaved(t, ids)
+                self.stats.dropped(full - first)
         if self.stale:
             for page in pages:
-                self.stale[page] = 0
+                self.stale[page] = to is not None and to.stale
 
     # ---- what workers tell ------------------------------------------------------------------------------------------
 
@@ -305,6 +304,9 @@ class Scheduler:
                 self._loaded(request_id)
         for request_id in output.finished_recving or ():
             self._loaded(request_id)
+        if done.saves or not self.queued:
+            self.progress = now()
+        self.queued = done.queued
         for number, n in done.saves.items():
             left, keys, used = self.pages_saving.get(number, (0, (), ()))
             if left > n:
@@ -332,23 +334,27 @@ class Scheduler:
         """A request ends. Its pages are vLLM's again: what was not saved is saved by the next step, if they are not given away before."""
         t = self.requests.pop(request.request_id, None)
         self.loads = [b for b in self.loads if b.request != request.request_id]
-        if t is None or t.failed or t.loading and not self.layerwise or not self.model.writes or not self.ready():
+        if t is None or t.failed or t.stale or t.loading and not self.layerwise or not self.model.writes or not self.ready():
             return
         if self._full(t, ids) > t.saved:
             self.ending[request.request_id] = (t, ids)
 
     def _full(self, t, ids):
-        """Blocks of a request that has ended and can be saved."""
-        full = min((t.request.num_tokens - 1) // self.model.block_tokens, len(self._keys(t)) // KEY, *(len(ids[g.index]) for g in self.model.groups))
-        return self._fresh(t, ids, full)
+        """Blocks of a request that has ended."""
+        return min((t.request.num_tokens - 1) // self.model.block_tokens, len(self._keys(t)) // KEY, *(len(ids[g.index]) for g in self.model.groups))
+
+    def _unsaved(self, t, ids):
+        """The first block of a request that has ended and is to be saved, and the end of its blocks."""
+        full = self._full(t, ids)
+        first = self._missing(t, full) if full > t.saved else None
+        return full if first is None else first, full
 
     def _end_requests(self, step):
         """Last saves of requests that have ended, now that it is known that what they were computed on was good."""
         ending, self.ending = self.ending, {}
         for t, ids in ending.values():
-            full = 0 if t.failed or not self.ready() else self._full(t, ids)
-            first = self._missing(t, full) if full > t.saved else None
-            if first is not None and first < full:
+            first, full = self._unsaved(t, ids) if self.ready() and not t.failed else (0, 0)
+            if first < full:
                 step.late.append(self._save(t, t.keys, ids, first, full))
 
     def reset(self, revision):
@@ -356,13 +362,13 @@ class Scheduler:
         self.revision = revision
         self.generation, self.spaces = 0, []
         self.ending.clear()
-        self.stale = bytearray(b"\1") * self.model.blocks
+        self.stale = bytearray(b"\0") + bytearray(b"\1") * (self.model.blocks - 1)  # vLLM's block 0 is none
         for t in self.requests.values():
-            t.match, t.keys, t.hashed, t.saved, t.fresh, t.again = None, b"", 0, 0, 0, False
+            t.match, t.keys, t.hashed, t.saved, t.again, t.stale = None, b"", 0, 0, False, t.request.num_computed_tokens > 0
 
     def busy(self):
-        """Whether the engine is to go on stepping, although no request is left."""
-        return bool(self.ending)
+        """Whether the engine is to go on stepping, although no request is left. Not for ever, if a device does not answer."""
+        return bool(self.ending) or self.queued > 0 and now() < self.progress + SAVE_PATIENCE_S
 
 
 class Events:

@@ -17,6 +17,9 @@ from tenuto.options import count_of, flag_of, ms_of, seconds_of, size_of, text_o
 #: What ends a use of a cache, and not only one call: the owner has gone, hangs, or the cache was closed.
 GONE = (_core.OwnerGone, _core.Closed, _core.Forked)
 
+#: How long saves are waited for where nobody needs their pages, and how often it is said that they still are where somebody does.
+SAVE_PATIENCE_S = 10.0
+
 _CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler")
 _CACHE_NUMBERS = {**dict.fromkeys(("disk_bytes", "host_bytes", "write_bytes_per_day", "write_backlog_bytes", "header_cache_bytes"), size_of),
                   **dict.fromkeys(("max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers"), count_of),

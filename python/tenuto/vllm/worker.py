@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from tenuto import _core
 from tenuto.vllm.layout import group_of, layer_of, place
 from tenuto.vllm.messages import Done, Hello
-from tenuto.vllm.store import GONE, Stats, now
-
-#: How long a worker waits for a save where it may give up, and how often it says so where it may not.
-SAVE_PATIENCE_S = 10.0
+from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, now
 
 
 @dataclass
@@ -307,7 +304,7 @@ class Worker:
             except OSError as e:
                 self.warn(f"tenuto: a save of {len(pages)} blocks cannot begin: {e}")
                 self._abort(save)
-                self._drop(blocks)
+                self._drop(blocks, told=True)
                 return True
         self.saves[blocks.id] = save
         if not early:
@@ -394,14 +391,14 @@ class Worker:
         if blocks or save:
             self.done.saves[number] = self.done.saves.get(number, 0) + 1
 
-    def _drop(self, blocks):
-        """A save that is none."""
+    def _drop(self, blocks, told=False):
+        """A save that is none. `told`: why, as it is where there is no cache."""
         self.queue.pop(blocks.id, None)
         n = len(blocks.keys) // _core.KEY_BYTES
-        if self.generation:
+        if self.generation and not told:
             self.stats.dropped(n)
         else:
-            self.stats.add("save_dropped_blocks", n)  # it was told that there is no cache
+            self.stats.add("save_dropped_blocks", n)
         self._save_over(blocks.id, blocks)
 
     def _take_turns(self):
@@ -470,10 +467,8 @@ class Worker:
 
     def take_done(self):
         done, self.done = self.done, Done()
+        done.queued = len(self.queue)
         return done
-
-    def busy(self):
-        return bool(self.saves or self.waiting)
 
     def shutdown(self):
         for load in self.loads + list(self.waiting.values()):
