@@ -9,7 +9,7 @@ import unittest
 
 from tenuto import _core
 from tenuto.vllm.store import Config, of_replica, warn_of_seed
-from vllm_engine import Engine
+from vllm_engine import SIZE, Engine
 
 REVISION = bytes(range(16))
 
@@ -106,6 +106,26 @@ class Turns(EngineCase):
         self.assertEqual(e.run((1, 4)), [0])
         module.Load = _core.Load
         self.assertEqual((e.run((1, 4)), e.wrong), ([4], 0))
+
+
+class LongPrompts(EngineCase):
+    """More blocks than an operation takes."""
+
+    def test_a_prompt_of_a_million_tokens_is_saved_and_found_whole(self):
+        blocks = 1000000 // SIZE
+        for layerwise in (True, False):
+            with self.subTest(layerwise=layerwise):
+                e = self.engine(f"kv{layerwise}", layerwise, blocks + 2, layers=1, host_bytes="1GiB", max_blocks=blocks)  # most of it is in host memory
+                self.assertEqual(e.run((1, blocks)), [0])
+                self.assertEqual((e.run((1, blocks)), e.wrong, e.said), ([blocks], 0, []))
+
+    def test_parts_of_a_few_blocks_with_others_beside_them(self):
+        for layerwise in (True, False):
+            with self.subTest(layerwise=layerwise):
+                e = self.engine(f"kv{layerwise}", layerwise, 1024, max_op_blocks=8, max_ops=4)
+                prompts = [(seed, 25) for seed in range(20)]
+                self.assertEqual(e.run(*prompts), [0] * 20)
+                self.assertEqual((e.run(*prompts), e.wrong, e.said), ([25] * 20, 0, []))
 
 
 class Resets(EngineCase):
