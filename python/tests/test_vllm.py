@@ -300,7 +300,7 @@ class Tiers(unittest.TestCase):
 
     ROWS, ROW = 8, 8192
 
-    def tier(self, events=False):
+    def tier(self, events=False, **options):
         self.module = adapter("tier")
         part = types.SimpleNamespace
         directory = tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp"), ignore_cleanup_errors=True)
@@ -311,7 +311,7 @@ class Tiers(unittest.TestCase):
         spec = part(config=config, kv_events_config=part(enable_kv_cache_events=events))
         self.memory = bytearray(range(256)) * (self.ROWS * self.ROW // 256)
         t = self.module.TenutoTier(spec, memoryview(self.memory).cast("B", (self.ROWS, self.ROW)), "TenutoTier", path=directory.name, disk_bytes="64MiB",
-                                   enable_kv_events=events)
+                                   enable_kv_events=events, **options)
         self.number = 0
 
         def end():
@@ -374,6 +374,14 @@ class Tiers(unittest.TestCase):
         t = self.tier()
         self.works(t, 1)
         self.assertEqual([self.look_up(t, k, "r") for k in (self.keys(1, 1) + self.keys(1, 2))], ["HIT", "MISS"])
+
+    def test_a_job_of_more_chunks_than_an_operation_takes(self):
+        t = self.tier(max_op_blocks=2, max_ops=2)
+        keys = self.keys(self.ROWS, 1)
+        self.assertTrue(self.job(t, True, keys))
+        self.memory[:] = bytes(len(self.memory))
+        self.assertTrue(self.job(t, False, keys))
+        self.assertEqual(self.memory, bytes(range(256)) * (len(self.memory) // 256))
 
     def test_after_vllm_has_reset_its_caches_nothing_from_before_is_found(self):
         """It tells a tier of that by asking for its transfers to end."""

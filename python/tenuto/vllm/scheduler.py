@@ -42,7 +42,7 @@ class Tracked:
 class Scheduler:
     def __init__(self, model, store, layerwise, warn):
         self.model, self.store, self.layerwise, self.warn = model, store, layerwise, warn
-        self.hellos, self.generation, self.spaces, self.first_space = {}, 0, [], None
+        self.hellos, self.generation, self.spaces = {}, 0, []
         self.requests, self.loads = {}, []
         self.number, self.unconfirmed, self.saving, self.workers = 0, {}, OrderedDict(), 1
         self.pages_saving, self.wait_for, self.next_id, self.ending = {}, set(), 1, {}
@@ -153,7 +153,7 @@ class Scheduler:
                 skip += 1  # vLLM has no page for what lies before a window
             pages[group] = (skip, list(block_ids[computed + skip:computed + n]))
         assert end >= computed + n
-        self._given_away(p for _, ps in pages.values() for p in ps)
+        self._begun(request.request_id, ids, computed * size)
         self.loads.append(Blocks(0, request.request_id, t.keys[computed * KEY:(computed + n) * KEY], pages))
         if not t.local:
             t.saved = max(t.saved, n)

@@ -40,7 +40,7 @@ class Worker:
         self.layerwise, self.warn = layerwise, warn
         self.store, self.generation = None, 0
         self.groups, self.ranges, self.where, self.tensors = [], [], {}, {}
-        self.spaces, self.pools, self.memory = {}, {}, None
+        self.registered, self.spaces, self.pools, self.memory = 0, {}, {}, None  # with which cache, and what is open in it
         self.loads, self.saves, self.waiting = [], {}, {}
         self.queue = {}  # saves that wait for their turn
         self.invalid, self.failed, self.step = set(), set(), None
@@ -96,15 +96,18 @@ class Worker:
         return True
 
     def _open(self, cache):
-        self._leave()
-        self.memory = _core.Memory(cache, self.ranges, (), self.stage_bytes)
+        if self.registered != self.store.generation:
+            self._leave()
+            self.memory = _core.Memory(cache, self.ranges, (), self.stage_bytes)
+            self.registered = self.store.generation
         for g in self.groups:
             geometry = _core.Geometry.from_bytes(g.geometry)
-            self.pools[g.index] = _core.Pool(self.memory, geometry, self.model.blocks, g.base, g.strides)
+            if g.index not in self.pools:
+                self.pools[g.index] = _core.Pool(self.memory, geometry, self.model.blocks, g.base, g.strides)
             self.spaces[g.index] = self.model.space(cache, g.index, self.model.share, geometry, self.model.means, self.revision)
 
     def _leave(self):
-        self.generation, self.spaces, self.pools, self.memory = 0, {}, {}, None
+        self.generation, self.registered, self.spaces, self.pools, self.memory = 0, 0, {}, {}, None
 
     def gone(self, error):
         """The cache is lost: what was under way has failed. Until `ready` there is none: who goes through several things asks `generation` before each."""
@@ -144,7 +147,7 @@ class Worker:
             if not save.committed:
                 self._abort(save)
                 self._save_over(number)
-        self._leave()
+        self.generation, self.spaces = 0, {}
         for blocks in list(self.queue.values()):
             self._drop(blocks)
 
