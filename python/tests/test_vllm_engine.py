@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Both sides of vLLM's connector on a real cache, in an engine that computes nothing (vllm_engine.py)."""
+"""Both sides of vLLM's connector on a real cache, in an engine that computes next to nothing (vllm_engine.py)."""
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -244,6 +245,50 @@ class Parents(EngineCase):
         space.drop_blocks(keys[:4 * _core.KEY_BYTES])
         step, _ = e.step([r], most=16)
         self.assertEqual([len(b.keys) // _core.KEY_BYTES for b in step.late + step.early], [1])
+
+
+class Storms(EngineCase):
+    """Whatever comes in whatever order: no byte is restored that is of other weights, or of another block."""
+
+    def flaky(self, draw, real):
+        def call(*arguments, **options):
+            if draw.random() < 0.1:
+                raise draw.choice([_core.Again(11, "too much"), OSError(5, "broken")])
+            return real(*arguments, **options)
+        return call
+
+    def begin(self, e, draw, running):
+        """A request; maybe on pages of one that runs, as vLLM's own prefix cache gives them."""
+        seed, n = draw.randrange(6), draw.randrange(1, 6)
+        shares, other = [], draw.choice(running) if running and draw.random() < 0.5 else None
+        if other is not None and other.looked_at:
+            seed, shares = other.seed, other.pages[:min(other.num_computed_tokens // SIZE, n - 1)]
+        return e.begin(seed, n, shares=shares) if len(e.free) > n else None
+
+    def storm(self, draw, store):
+        e = self.engine(store, draw.random() < 0.5, draw.choice([24, 40, 80]), max_ops=draw.choice([2, 4, 64]), max_op_blocks=draw.choice([2, 8, 8192]))
+        module = sys.modules[type(e.worker).__module__]._core
+        module.Save, module.Load = self.flaky(draw, _core.Save), self.flaky(draw, _core.Load)
+        running, found = [], 0
+        for _ in range(300):
+            if draw.random() < 0.1:
+                weights = draw.randrange(16)  # each with a revision, and sometimes back to one
+                e.weights = bytes([weights])
+                e.scheduler.reset(bytes([weights]) * 16)
+            if draw.random() < 0.5 and len(running) < 6:
+                running += filter(None, [self.begin(e, draw, running)])
+            ended = e.step(running, most=draw.choice([SIZE, 3 * SIZE, 1 << 30]))[1]
+            found += sum(r.found for r in ended)
+            running = [r for r in running if r not in ended]
+        self.assertEqual(e.wrong, 0)
+        return found
+
+    def test_nothing_wrong_is_restored(self):
+        seed, found = int(os.environ.get("TN_SEED", "1")), 0
+        for i in range(100 if os.environ.get("TN_SOAK") else 4):
+            with self.subTest(f"TN_SEED={seed + i}"):
+                found += self.storm(random.Random(seed + i), f"kv{i}")
+        self.assertGreater(found, 0)
 
 
 class Adapters(EngineCase):

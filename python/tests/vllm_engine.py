@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine that computes nothing: it calls both sides of vLLM's connector as vLLM does, on a real cache. A page's bytes follow from its block's hash and the weights, so
-what is restored can be told from what was computed."""
+"""An engine that computes next to nothing: it calls both sides of vLLM's connector as vLLM does, on a real cache. A page's bytes follow from its block's hash, the weights, and
+the page before it, so that what is right can be told from what is not."""
 import ctypes
 import hashlib
 import types
@@ -39,20 +39,20 @@ class Tensor:
 
 class Request:
     def __init__(self, number, seed, blocks, lora=None):
-        self.request_id, self.lora_request = f"r{number}", lora
+        self.request_id, self.seed, self.lora_request = f"r{number}", seed, lora
         self.num_tokens, self.num_computed_tokens = blocks * SIZE + 1, 0
         self.block_hashes, digest = [], repr(seed).encode()
         for _ in range(blocks):
             digest = hashlib.sha256(digest).digest()
             self.block_hashes.append(digest)
-        self.pages, self.found = [], 0
+        self.pages, self.found, self.looked_at = [], 0, False
 
 
 class Engine:
     """`blocks` pages; `said` are its warnings. `weights` are a part of all that it computes, `wrong` counts restored pages that are of others, or of other blocks."""
 
     def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0):
-        self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"0", 0, 0
+        self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"\0", 0, 0
         self.store = Store(config, "stub")
         group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False)
         self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, min_blocks=1, revised=False,
@@ -68,20 +68,29 @@ class Engine:
     def space(cache, group, share, geometry, means, reset_revision):
         return _core.Space(cache, "stub", geometry, reset_revision=reset_revision)
 
-    def content(self, request, block):
-        return hashlib.sha256(self.weights + request.block_hashes[block] + repr(request.lora_request).encode()).digest()
+    def compute(self, request, block, before):
+        """What a block's page has, on the page before it."""
+        return hashlib.sha256(self.weights + request.block_hashes[block] + repr(request.lora_request).encode() + before).digest()
+
+    def right(self, request, name):
+        """Whether the pages that were restored for a request have what is computed with these weights."""
+        digest = b""
+        for i in range(request.local + request.found):
+            digest = self.compute(request, i, digest)
+            yield i < request.local or self.tensors[name].page(request.pages[i])[:32] == digest
 
     def begin(self, seed, blocks, lora=None, shares=()):
         """A request that vLLM looks up and gives pages, to be stepped with; the first of them are pages that vLLM's own prefix cache has."""
         self.number += 1
         r = self.requests[f"r{self.number}"] = Request(self.number, seed, blocks, lora)
         self.scheduler.track(r)
-        tokens, r.waits = self.scheduler.matched(r, len(shares) * SIZE)
-        r.shared, n = len(shares), blocks + 1 - len(shares)
+        r.local = len(shares)
+        tokens, r.waits = self.scheduler.matched(r, r.local * SIZE)
+        n = blocks + 1 - r.local
         r.found, r.pages, self.free = tokens // SIZE, [*shares, *self.free[:n]], self.free[n:]
         assert len(r.pages) == blocks + 1, "no pages"
         self.scheduler.allocated(r, (r.pages,), tokens)
-        r.num_computed_tokens, r.is_new = len(shares) * SIZE + tokens, True
+        r.num_computed_tokens, r.is_new = r.local * SIZE + tokens, True
         return r
 
     def step(self, requests=(), most=1 << 30):
@@ -100,8 +109,9 @@ class Engine:
             self.worker.wait_layer(name)
             for r in run:
                 end = r.num_computed_tokens + scheduled[r.request_id]
+                page = [self.tensors[name].page(p) for p in r.pages]
                 for i in range(r.num_computed_tokens // SIZE, min(end // SIZE, len(r.block_hashes))):
-                    self.tensors[name].page(r.pages[i])[:32] = self.content(r, i)
+                    page[i][:32] = self.compute(r, i, bytes(page[i - 1][:32]) if i else b"")
             self.worker.save_layer(name)
         self.worker.end_step()
         received, failed = self.worker.finished()
@@ -111,13 +121,14 @@ class Engine:
         for r in requests:
             if r.request_id in received:
                 r.waits = False
-            if r.waits:
+            if r.waits or r.looked_at:
                 continue
-            bad = [i for i, p in enumerate(r.pages[:r.found]) if p in invalid]
+            r.looked_at = True
+            bad = [i for i in range(r.local, r.local + r.found) if r.pages[i] in invalid]
             if bad:
-                r.found, r.num_computed_tokens = bad[0], bad[0] * SIZE
+                r.found, r.num_computed_tokens = bad[0] - r.local, bad[0] * SIZE
             for name in self.names:
-                self.wrong += sum(self.tensors[name].page(p)[:32] != self.content(r, i) for i, p in enumerate(r.pages[:r.found]))
+                self.wrong += list(self.right(r, name)).count(False)
         ended = [r for r in run if r.num_computed_tokens >= r.num_tokens]
         for r in ended:  # before what the workers have told
             self.end(r)
@@ -126,8 +137,9 @@ class Engine:
 
     def end(self, r):
         self.scheduler.finished(r, (r.pages,))
-        self.free += r.pages[r.shared:]
         del self.requests[r.request_id]
+        others = {p for other in self.requests.values() for p in other.pages}
+        self.free = [p for p in r.pages if p not in others] + self.free  # the next to be given away
 
     def run(self, *prompts, settle=True):
         """Requests that begin together, of (seed, blocks) or (seed, blocks, lora), to their end. How many blocks of each came from the cache."""
