@@ -276,6 +276,8 @@ static void offer(struct tn_policy_sim *sim, size_t i, uint64_t id, const struct
 		admitted = evict(sim, r);
 	if (!admitted) {
 		r->rejected++;
+		if (ops->learn)
+			ops->learn(sim->policy, TN_ENTRY_NONE, b);
 		return;
 	}
 	assert(sim->nfree > 0);
@@ -283,6 +285,8 @@ static void offer(struct tn_policy_sim *sim, size_t i, uint64_t id, const struct
 	sim->held[entry] = (struct held){id, sim->request, false};
 	*entry_of(sim, i) = entry;
 	ops->insert(sim->policy, entry, b);
+	if (ops->learn)
+		ops->learn(sim->policy, entry, b);
 	sim->stats.held++;
 	sim->stats.unread++;
 	r->inserted++;

@@ -235,6 +235,7 @@ void tn_offload_further(struct tn_offloads *o, tn_block b)
 		if (tn_tier_admit(t, &info, space->shape.slot_bytes) != 1)
 			continue;
 		tn_block_let_in(o->blocks, t, b, &info);
+		tn_tier_learn(t, b, &info);
 		tn_dirty_push(o->dirty, b, t);
 		return;
 	}

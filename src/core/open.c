@@ -16,7 +16,9 @@
 #include "core/transfers.h"
 #include "drives/drives.h"
 
-#define LEAST_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
+#define USUAL_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
+#define LEAST_BLOCK_BYTES (4u << 10)
+#define SMALL_TABLE (1u << 18) /* blocks: tables up to this size are made for smaller blocks, too */
 #define RECORD_RESERVE 4096u	      /* records for blocks on their way in, beyond the capacities; the disk tier counts on half */
 
 /* ---- recovery ----------------------------------------------------------------------------------------------- */
@@ -168,10 +170,20 @@ static int open_workers(struct tn_cache *cache)
 	return 0;
 }
 
+/* The smallest blocks of which so many bytes are full before the tables are. */
+static uint64_t least_block(uint64_t bytes)
+{
+	uint64_t least = USUAL_BLOCK_BYTES;
+
+	while (least > LEAST_BLOCK_BYTES && bytes / (least / 2) <= SMALL_TABLE)
+		least /= 2;
+	return least;
+}
+
 /* Slots of new stores: one for each block of the size that was announced, and some for those in between. */
 static uint64_t new_slots(const struct tn_cache *cache)
 {
-	uint64_t each = cache->slot_bytes ? cache->slot_bytes : LEAST_BLOCK_BYTES;
+	uint64_t each = cache->slot_bytes ? cache->slot_bytes : least_block(cache->o.disk_bytes);
 
 	return cache->o.disk_bytes / each + cache->o.disk_bytes / each / 8 + 1024;
 }
@@ -181,7 +193,7 @@ static uint64_t table_blocks(const struct tn_cache *cache)
 {
 	const struct tn_cache_opts *o = &cache->o;
 	uint64_t disk = o->ndirs == 0 ? 0 : new_slots(cache) > cache->stored_slots ? new_slots(cache) : cache->stored_slots;
-	uint64_t each = cache->slot_bytes && cache->slot_bytes < LEAST_BLOCK_BYTES ? cache->slot_bytes : LEAST_BLOCK_BYTES;
+	uint64_t least = least_block(o->host_bytes), each = cache->slot_bytes && cache->slot_bytes < least ? cache->slot_bytes : least;
 	uint64_t n = disk + o->host_bytes / each + RECORD_RESERVE;
 
 	if (o->max_blocks)

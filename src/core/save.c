@@ -95,6 +95,7 @@ static bool let_in(struct tn_save_op *save, uint32_t i, struct tn_policy_block *
 	info->decided = tn_shares_decided(shares, t, space->index, key);
 	rc = may ? tn_tier_admit(t, info, space->shape.slot_bytes) : -EAGAIN;
 	tn_shares_note(shares, t, space->index, key, rc > 0);
+	save->w.items[i].offered = may && info->decided == TN_POLICY_UNDECIDED;
 	if (rc <= 0)
 		keep_out(save, i, may ? why_not(rc) : TN_KEPT_BY_SHARE, rc);
 	return rc > 0;
@@ -578,6 +579,27 @@ static bool show(struct tn_save_op *save)
 	return save->shown > before;
 }
 
+/*
+ * The durable tier's policy learns of the blocks that it was asked about only here, when the save has come to its end as a whole: a save that is given
+ * up teaches nothing.
+ */
+static void teach(struct tn_save_op *save)
+{
+	struct tn_tier_base *t = save->w.op.cache->row.durable;
+
+	if (t)
+		tn_tier_request(t, TN_BLOCK_NONE);
+	for (uint32_t i = 0; t && i < save->w.op.n; i++) {
+		struct tn_write_item *item = &save->w.items[i];
+		struct tn_policy_block info;
+
+		if (!item->offered || item->saved == TN_SAVED_NOT || item->saved == TN_SAVED_FAILED)
+			continue;
+		describe(save, i, TN_BLOCK_NONE, save->depth + i, &info);
+		tn_tier_learn(t, item->block, &info);
+	}
+}
+
 static void finish(struct tn_save_op *save)
 {
 	bool commit = !save->w.op.cancelled;
@@ -589,6 +611,8 @@ static void finish(struct tn_save_op *save)
 		arrived(&save->w.items[i]);
 		withdraw(&save->w.items[i]);
 	}
+	if (commit)
+		teach(save);
 	stored = tell_results(save);
 	tn_list_del(&save->w.op.link);
 	save->w.op.active = false;

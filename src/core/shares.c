@@ -95,10 +95,8 @@ int tn_shares_join(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, 
 	s->next[space] = s->next[other];
 	s->next[other] = space;
 	s->first[space] = s->first[other];
-	if (t && t->policy->ops->shares && others(s, space) >= s->most) {
-		s->most = others(s, space) + 1;
-		t->policy->ops->shares(t->policy, s->most);
-	}
+	if (t && others(s, space) >= t->ranks)
+		t->ranks = others(s, space) + 1;
 	return 0;
 }
 

@@ -23,7 +23,6 @@ struct tn_shares {
 	struct tn_key family[TN_STORE_SPACES_MAX]; /* zero: nobody has opened it */
 	struct tn_decision_made *made;
 	uint64_t decisions;
-	uint32_t most; /* shares of one block, of any family */
 	struct tn_tier_base *tier; /* that decides, from the second rank on */
 	uint32_t *share; /* of the tier that decides (tier/share.h), from the second rank on */
 	uint32_t max_blocks;

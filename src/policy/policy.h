@@ -78,8 +78,7 @@ struct tn_policy_ops {
 	void (*request)(struct tn_policy *p, uint32_t parent);
 	/*
 	 * Whether a block that is not in the tier is worth writing; if the tier is full, whether the block is worth
-	 * more than the victim that would go (a block that usable accepts). false counts as a rejection and is
-	 * remembered. After true with full set, the caller asks for the victim, removes the victim, and inserts the
+	 * more than the victim that would go (a block that usable accepts). After true with full set, the caller asks for the victim, removes the victim, and inserts the
 	 * block.
 	 */
 	bool (*admit)(struct tn_policy *p, const struct tn_policy_block *b, bool full, tn_usable_fn usable, void *arg);
@@ -89,14 +88,20 @@ struct tn_policy_ops {
 	 * recovered blocks, the oldest first; their parents may be ids that are inserted later.
 	 */
 	void (*insert)(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b);
+	/*
+	 * The request that offered the block is through: only now the policy learns of the reference. id: the block's entry, TN_ENTRY_NONE: it was
+	 * not let in, or is gone again. A request that is given up is not learned of: what it inserted is removed, and leaves no trace. NULL: nothing
+	 * is learned.
+	 */
+	void (*learn)(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b);
 	/* A block that is in the tier was referenced. */
 	void (*touch)(struct tn_policy *p, uint32_t id, const struct tn_policy_block *b);
 	/* The next entry to go among those that usable() accepts (NULL: all), or TN_ENTRY_NONE. It stays until remove. */
 	uint32_t (*victim)(struct tn_policy *p, tn_usable_fn usable, void *arg);
 	/* The entry left the tier. key_hash is its block's (struct tn_policy_block): policies need not keep the hash. */
 	void (*remove)(struct tn_policy *p, uint32_t id, uint64_t key_hash, enum tn_policy_why why);
-	/* Blocks have so many shares each, of which one is an entry: the tier holds fewer blocks. NULL: it does not matter. */
-	void (*shares)(struct tn_policy *p, uint32_t n);
+	/* The tier holds so many blocks when it is full. NULL: it does not matter. */
+	void (*expect)(struct tn_policy *p, uint32_t blocks);
 };
 
 struct tn_policy {

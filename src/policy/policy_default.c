@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "policy/policy.h"
+#include "policy/policy_duel.h"
 #include "policy/policy_life.h"
 
 #define CANDIDATES 64u
@@ -38,7 +38,7 @@ struct entry {
 	uint32_t link;
 	unsigned int count : 6; /* references, 0: not in the tier */
 	unsigned int class : 6;
-	unsigned int partial : 1;
+	unsigned int fresh : 1; /* let in by a request that is not through */
 	unsigned int leaf : 1;
 	unsigned int generation : 5; /* goes up when a block with children goes, which ends all their links at once */
 	unsigned int parent_generation : 5;
@@ -71,7 +71,6 @@ struct policy {
 	struct tn_policy base;
 	const struct tn_alloc *alloc;
 	uint32_t nentries;
-	uint32_t target; /* shares of blocks that the tier means to hold */
 	uint32_t zone[ZONES + 1]; /* where each zone begins in leaves, and where the last zone ends */
 	uint32_t nghosts; /* lines */
 	uint32_t ghost_shift;
@@ -84,7 +83,9 @@ struct policy {
 	struct entry *entries;
 	uint32_t *leaves;
 	struct ghosts *ghosts;
-	struct tn_life life;
+	struct tn_life *life; /* the owner's, where there is one */
+	struct tn_duel *duel; /* NULL: this policy is a shadow in the owner's duel */
+	struct policy *owner;
 };
 
 static struct policy *policy_of(struct tn_policy *p)
@@ -119,7 +120,7 @@ static void ghost_put(struct policy *p, uint64_t hash, uint32_t count, uint32_t 
 {
 	struct ghosts *g = ghost_line(p, hash);
 	uint32_t at = ghost_find(g, hash);
-	uint16_t now = (uint16_t)(p->life.now >> p->ghost_shift);
+	uint16_t now = (uint16_t)(p->life->now >> p->ghost_shift);
 
 	if (at == GHOST_WAYS) {
 		at = 0;
@@ -171,6 +172,8 @@ static void leaf_add(struct policy *p, uint32_t id)
 	}
 	leaf_put(p, hole, id);
 	p->entries[id].leaf = 1;
+	if (p->duel)
+		tn_duel_leaf(p->duel, id);
 }
 
 /* Afterwards the entry has no children. */
@@ -245,13 +248,24 @@ static void relink(struct policy *p, uint32_t id, uint32_t parent)
 
 /* ---- classes -------------------------------------------------------------------------------------------- */
 
-static float value_of(const struct policy *p, const struct entry *e)
+static enum tn_duel_order order_of(const struct policy *p)
 {
-	return tn_life_value(&p->life, e->class, e->last);
+	return p->duel ? p->duel->order : TN_DUEL_VALUE;
+}
+
+static float value_of(const struct policy *p, uint32_t id)
+{
+	const struct entry *e = &p->entries[id];
+
+	if (order_of(p) == TN_DUEL_RECENCY)
+		return 0;
+	if (order_of(p) == TN_DUEL_S3FIFO)
+		return tn_duel_has_dropped(p->duel, id) ? 0 : 1;
+	return tn_life_value(p->life, e->class, e->last);
 }
 
 /* Gives e its class as of the present reference; the next block of the request follows e. */
-static void classify(struct policy *p, struct entry *e, uint32_t interval, uint32_t depth)
+static void classify(struct policy *p, struct entry *e, uint32_t interval, const struct tn_policy_block *b)
 {
 	struct context *c = &p->context;
 	uint32_t kind, level;
@@ -263,11 +277,11 @@ static void classify(struct policy *p, struct entry *e, uint32_t interval, uint3
 	} else {
 		if (c->count > 1)
 			c->continued = c->count == 2;
-		kind = e->partial ? TN_LIFE_PARTIAL : c->continued ? TN_LIFE_CONTINUED : 0;
-		level = tn_life_depth_level(depth);
+		kind = b->partial ? TN_LIFE_PARTIAL : c->continued ? TN_LIFE_CONTINUED : 0;
+		level = tn_life_depth_level(b->depth);
 	}
 	e->class = (kind * TN_LIFE_LEVELS + level) & 63;
-	e->last = p->life.now;
+	e->last = p->life->now;
 	c->count = e->count;
 }
 
@@ -277,6 +291,8 @@ static void request(struct tn_policy *base, uint32_t parent)
 
 	p->open = true;
 	p->context = (struct context){0};
+	if (p->duel)
+		tn_duel_request(p->duel);
 	p->pending.valid = false;
 	p->chosen = p->spared = TN_ENTRY_NONE;
 	if (parent != TN_ENTRY_NONE) {
@@ -287,6 +303,28 @@ static void request(struct tn_policy *base, uint32_t parent)
 	}
 }
 
+static void observe(struct policy *p, uint64_t hash, const struct entry *e)
+{
+	if (!p->owner)
+		tn_life_observe(p->life, hash, e->class);
+}
+
+/* A reference of a block that is in, as classified before. */
+static void learn_entry(struct policy *p, uint32_t id, const struct tn_policy_block *b)
+{
+	struct entry *e = &p->entries[id];
+	uint64_t hash = tn_mix64(b->key_hash);
+
+	if (e->fresh)
+		ghost_forget(p, hash);
+	e->fresh = 0;
+	if (p->duel) {
+		tn_duel_refer(p->duel, hash, b);
+		tn_duel_is(p->duel, id);
+	}
+	observe(p, hash, e);
+}
+
 static void touch(struct tn_policy *base, uint32_t id, const struct tn_policy_block *b)
 {
 	struct policy *p = policy_of(base);
@@ -295,8 +333,8 @@ static void touch(struct tn_policy *base, uint32_t id, const struct tn_policy_bl
 	assert(id < p->nentries && e->count);
 	if (e->count < TN_LIFE_COUNT_MAX)
 		e->count++;
-	classify(p, e, p->life.now - e->last, b->depth);
-	tn_life_observe(&p->life, tn_mix64(b->key_hash), e->class);
+	classify(p, e, p->life->now - e->last, b);
+	learn_entry(p, id, b);
 	relink(p, id, b->parent);
 }
 
@@ -308,12 +346,11 @@ static void reference(struct policy *p, const struct tn_policy_block *b, uint64_
 
 	if (at < GHOST_WAYS) {
 		count = g->count[at] < TN_LIFE_COUNT_MAX ? g->count[at] + 1u : TN_LIFE_COUNT_MAX;
-		interval = (uint32_t)(uint16_t)((p->life.now >> p->ghost_shift) - g->last[at]) << p->ghost_shift;
+		interval = (uint32_t)(uint16_t)((p->life->now >> p->ghost_shift) - g->last[at]) << p->ghost_shift;
 	}
-	*e = (struct entry){.parent = TN_ENTRY_NONE, .count = count & 63, .partial = b->partial};
+	*e = (struct entry){.parent = TN_ENTRY_NONE, .count = count & 63};
 	e->priority = b->priority;
-	classify(p, e, interval, b->depth);
-	tn_life_observe(&p->life, hash, e->class);
+	classify(p, e, interval, b);
 }
 
 /* ---- victims -------------------------------------------------------------------------------------------- */
@@ -325,7 +362,7 @@ static bool goes_before(const struct policy *p, const struct entry *a, float val
 		return a->priority < b->priority;
 	if (value < than || value > than)
 		return value < than;
-	return p->life.now - a->last > p->life.now - b->last;
+	return p->life->now - a->last > p->life->now - b->last;
 }
 
 static bool may_go(const struct policy *p, uint32_t id, tn_usable_fn usable, void *arg)
@@ -348,7 +385,7 @@ static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, tn_usable_fn 
 	}
 	for (uint32_t i = 0; i < npicks; i++) {
 		const struct entry *e = &p->entries[picks[i]];
-		float value = value_of(p, e);
+		float value = value_of(p, picks[i]);
 
 		if (best != TN_ENTRY_NONE && !goes_before(p, e, value, &p->entries[best], best_value))
 			continue;
@@ -367,10 +404,31 @@ static uint32_t pick(struct policy *p, uint32_t first, uint32_t n, tn_usable_fn 
 	return TN_ENTRY_NONE;
 }
 
+/* A leaf of the lowest priority that S3-FIFO has dropped, of those that are known to be. */
+static uint32_t next_dropped(struct policy *p, tn_usable_fn usable, void *arg)
+{
+	uint32_t zone = 0;
+
+	while (zone < ZONES - 1 && p->zone[zone + 1] == p->zone[zone])
+		zone++;
+	for (uint32_t n = p->duel->count; n > 0; n--) {
+		uint32_t id = tn_duel_next(p->duel);
+
+		if (!p->entries[id].count || !p->entries[id].leaf || !tn_duel_has_dropped(p->duel, id))
+			continue;
+		tn_duel_leaf(p->duel, id); /* until it is removed */
+		if (zone_of(&p->entries[id]) == zone && may_go(p, id, usable, arg))
+			return id;
+	}
+	return TN_ENTRY_NONE;
+}
+
 static uint32_t choose(struct policy *p, tn_usable_fn usable, void *arg)
 {
 	uint32_t id = TN_ENTRY_NONE;
 
+	if (order_of(p) == TN_DUEL_S3FIFO)
+		id = next_dropped(p, usable, arg);
 	for (uint32_t z = 0; z < ZONES && id == TN_ENTRY_NONE; z++)
 		if (p->zone[z + 1] > p->zone[z])
 			id = pick(p, p->zone[z], p->zone[z + 1] - p->zone[z], usable, arg);
@@ -399,14 +457,29 @@ static bool displaces(struct policy *p, const struct entry *e, tn_usable_fn usab
 	if (p->chosen == TN_ENTRY_NONE)
 		return false;
 	out = &p->entries[p->chosen];
-	value = value_of(p, out);
+	value = value_of(p, p->chosen);
 	if (e->priority != out->priority ? e->priority < out->priority :
-					   value >= p->life.value[e->class][0]) {
+					   value >= p->life->value[e->class][0]) {
 		p->chosen = TN_ENTRY_NONE;
 		return false;
 	}
-	tn_life_note_evicted(&p->life, value);
+	if (p->duel || p->owner->duel->order != TN_DUEL_VALUE)
+		tn_life_note_evicted(p->life, value);
 	return true;
+}
+
+/*
+ * Whether the block comes in as LRU or S3-FIFO has it. A new block does not take the place of one that S3-FIFO holds: there is always another one that
+ * it does not hold, but that one may not be a leaf yet, or pinned.
+ */
+static bool follows(struct policy *p, const struct entry *e, tn_usable_fn usable, void *arg)
+{
+	p->chosen = choose(p, usable, arg);
+	if (p->chosen != TN_ENTRY_NONE && p->entries[p->chosen].priority <= e->priority &&
+	    (p->duel->order == TN_DUEL_RECENCY || tn_duel_has_dropped(p->duel, p->chosen)))
+		return true;
+	p->chosen = TN_ENTRY_NONE;
+	return false;
 }
 
 /* Whether a block that has its parent is worth a write and, in a full tier, a leaf. */
@@ -414,9 +487,13 @@ static bool is_worth(struct policy *p, const struct tn_policy_block *b, const st
 {
 	if (b->decided != TN_POLICY_UNDECIDED)
 		return b->decided == TN_POLICY_LET_IN;
-	if (b->priority <= 0 && p->life.reads_per_write[e->class] < MIN_READS_PER_WRITE)
+	if (!full)
+		return true;
+	if (order_of(p) != TN_DUEL_VALUE)
+		return follows(p, e, usable, arg);
+	if (b->priority <= 0 && p->life->reads_per_write[e->class] < MIN_READS_PER_WRITE)
 		return false;
-	return !full || displaces(p, e, usable, arg);
+	return displaces(p, e, usable, arg);
 }
 
 static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool full, tn_usable_fn usable, void *arg)
@@ -424,13 +501,12 @@ static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool 
 	struct policy *p = policy_of(base);
 	struct entry e;
 	uint64_t hash = tn_mix64(b->key_hash);
-	bool orphan = b->depth > 0 && b->parent == TN_ENTRY_NONE;
+	bool orphan = p->duel && b->depth > 0 && b->parent == TN_ENTRY_NONE;
 
 	p->chosen = TN_ENTRY_NONE;
 	p->spared = b->parent;
 	reference(p, b, hash, &e);
 	if (orphan || !is_worth(p, b, &e, full, usable, arg)) {
-		ghost_put(p, hash, e.count, e.last);
 		p->pending.valid = false;
 		p->spared = TN_ENTRY_NONE;
 		return false;
@@ -439,13 +515,33 @@ static bool admit(struct tn_policy *base, const struct tn_policy_block *b, bool 
 	return true;
 }
 
+static void learn(struct tn_policy *base, uint32_t id, const struct tn_policy_block *b)
+{
+	struct policy *p = policy_of(base);
+	uint64_t hash = tn_mix64(b->key_hash);
+	struct entry e;
+
+	if (id != TN_ENTRY_NONE) {
+		if (p->entries[id].fresh) {
+			p->entries[id].last = p->life->now;
+			learn_entry(p, id, b);
+		}
+		return;
+	}
+	reference(p, b, hash, &e);
+	ghost_put(p, hash, e.count, e.last);
+	if (p->duel)
+		tn_duel_refer(p->duel, hash, b);
+	observe(p, hash, &e);
+}
+
 /*
  * A recovered block: its history is not known. No reference is counted, or the life table would believe that
  * all recovered blocks were not read for that long. The tick keeps the order in which they were used.
  */
 static void recover(struct policy *p, const struct tn_policy_block *b, struct entry *e)
 {
-	*e = (struct entry){.last = p->life.now++, .parent = TN_ENTRY_NONE, .count = 1, .partial = b->partial};
+	*e = (struct entry){.last = p->duel ? p->life->now++ : p->life->now, .parent = TN_ENTRY_NONE, .count = 1};
 	e->class = ((b->partial ? TN_LIFE_PARTIAL : 0) * TN_LIFE_LEVELS + tn_life_depth_level(b->depth)) & 63;
 	e->priority = b->priority;
 }
@@ -456,13 +552,13 @@ static void succeed(struct policy *p, const struct tn_policy_block *b, uint64_t 
 	const struct ghosts *g = ghost_line(p, hash);
 	uint32_t at = ghost_find(g, hash), kind, level;
 
-	*e = (struct entry){.last = p->life.now, .parent = TN_ENTRY_NONE, .count = 1, .partial = b->partial};
+	*e = (struct entry){.last = p->life->now, .parent = TN_ENTRY_NONE, .count = 1};
 	if (at < GHOST_WAYS) {
 		e->count = g->count[at] & 63;
-		e->last -= (uint32_t)(uint16_t)((p->life.now >> p->ghost_shift) - g->last[at]) << p->ghost_shift;
+		e->last -= (uint32_t)(uint16_t)((p->life->now >> p->ghost_shift) - g->last[at]) << p->ghost_shift;
 	}
-	kind = e->count > 1 ? tn_life_count_kind(e->count) : e->partial ? TN_LIFE_PARTIAL : 0;
-	level = e->count > 1 ? tn_life_interval_level(p->life.now - e->last) : tn_life_depth_level(b->depth);
+	kind = e->count > 1 ? tn_life_count_kind(e->count) : b->partial ? TN_LIFE_PARTIAL : 0;
+	level = e->count > 1 ? tn_life_interval_level(p->life->now - e->last) : tn_life_depth_level(b->depth);
 	e->class = (kind * TN_LIFE_LEVELS + level) & 63;
 	e->priority = b->priority;
 }
@@ -483,9 +579,13 @@ static void insert(struct tn_policy *base, uint32_t id, const struct tn_policy_b
 		succeed(p, b, hash, &in);
 	else
 		reference(p, b, hash, &in);
+	in.fresh = p->open && b->decided != TN_POLICY_LET_IN;
+	if (p->duel && !p->open)
+		tn_duel_recover(p->duel, hash, id, b);
 	p->pending.valid = false;
 	p->spared = TN_ENTRY_NONE;
-	ghost_forget(p, hash);
+	if (!in.fresh)
+		ghost_forget(p, hash);
 	in.generation = e->generation;
 	if (p->open && waiting) { /* children of a block that recovery did not find: this is another block */
 		in.generation = (in.generation + 1u) & GENERATIONS;
@@ -506,7 +606,10 @@ static void remove_entry(struct tn_policy *base, uint32_t id, uint64_t key_hash,
 	assert(id < p->nentries && e->count);
 	if (p->chosen == id)
 		p->chosen = TN_ENTRY_NONE;
-	ghost_put(p, tn_mix64(key_hash), e->count, e->last);
+	if (!e->fresh)
+		ghost_put(p, tn_mix64(key_hash), e->count, e->last);
+	if (p->duel)
+		tn_duel_remove(p->duel, tn_mix64(key_hash), id);
 	unlink_from(p, id);
 	if (e->leaf)
 		leaf_take(p, id);
@@ -541,14 +644,18 @@ static void size_ghosts(struct policy *p, uint32_t capacity)
 }
 
 /* What is measured in capacities is so from now on. Ghosts that there are keep their ticks. */
-static void shares(struct tn_policy *base, uint32_t n)
+static void expect(struct tn_policy *base, uint32_t blocks)
 {
 	struct policy *p = policy_of(base);
-	uint32_t blocks = p->target / n ? p->target / n : 1;
 
-	tn_life_expect(&p->life, blocks);
-	if (!p->open)
-		time_ghosts(p, blocks);
+	uint32_t known = p->life->capacity, apart = blocks > known ? blocks - known : known - blocks;
+
+	tn_duel_expect(p->duel, blocks);
+	if (apart > known / 16) { /* the table is computed anew, which takes long */
+		tn_life_expect(p->life, blocks);
+		if (!p->open)
+			time_ghosts(p, blocks);
+	}
 }
 
 static void destroy(struct tn_policy *base)
@@ -557,11 +664,59 @@ static void destroy(struct tn_policy *base)
 
 	if (!p)
 		return;
-	tn_life_fini(&p->life);
+	if (p->duel)
+		tn_duel_fini(p->duel);
+	if (!p->owner && p->life)
+		tn_life_fini(p->life);
+	if (!p->owner)
+		tn_put(p->alloc, p->life, sizeof(*p->life));
+	tn_put(p->alloc, p->duel, sizeof(*p->duel));
 	tn_put(p->alloc, p->entries, tn_array_bytes(p->nentries, sizeof(*p->entries)));
 	tn_put(p->alloc, p->leaves, tn_array_bytes(p->nentries, sizeof(*p->leaves)));
 	tn_put(p->alloc, p->ghosts, tn_array_bytes(p->nghosts, sizeof(*p->ghosts)));
 	tn_put(p->alloc, p, sizeof(*p));
+}
+
+/* A policy without a life table and a duel of its own. owner: whose table it uses, or NULL. NULL: an error is said. */
+static struct policy *create_bare(const struct tn_policy_opts *opts, uint32_t capacity, struct policy *owner)
+{
+	struct policy *p = tn_get(opts->alloc, sizeof(*p));
+
+	if (p) {
+		p->base.ops = &tn_policy_default;
+		p->alloc = opts->alloc;
+		p->nentries = opts->capacity;
+		p->chosen = p->spared = TN_ENTRY_NONE;
+		p->owner = owner;
+		p->life = owner ? owner->life : NULL;
+		tn_rng_seed(&p->rng, opts->seed);
+		size_ghosts(p, capacity);
+		p->entries = tn_get(opts->alloc, tn_array_bytes(p->nentries, sizeof(*p->entries)));
+		p->leaves = tn_get(opts->alloc, tn_array_bytes(p->nentries, sizeof(*p->leaves)));
+		p->ghosts = tn_get(opts->alloc, tn_array_bytes(p->nghosts, sizeof(*p->ghosts)));
+		if (p->entries && p->leaves && p->ghosts)
+			return p;
+		destroy(&p->base);
+	}
+	tn_fail(-ENOMEM, "policy default: no memory for %u entries", opts->capacity);
+	return NULL;
+}
+
+static int begin_duel(struct policy *p, const struct tn_policy_opts *opts)
+{
+	struct tn_policy_opts of_shadow = *opts;
+	struct policy *shadow;
+
+	of_shadow.capacity = tn_duel_nodes(opts->capacity);
+	shadow = create_bare(&of_shadow, of_shadow.capacity, p);
+	if (!shadow)
+		return -ENOMEM;
+	p->duel = tn_get(opts->alloc, sizeof(*p->duel));
+	if (!p->duel) {
+		destroy(&shadow->base);
+		return tn_fail(-ENOMEM, "policy default: no memory for its shadows");
+	}
+	return tn_duel_init(p->duel, opts, &shadow->base);
 }
 
 static int create(const struct tn_policy_opts *opts, struct tn_policy **out)
@@ -572,26 +727,18 @@ static int create(const struct tn_policy_opts *opts, struct tn_policy **out)
 
 	if (!opts->capacity || opts->capacity > ENTRIES_MAX)
 		return tn_fail(-EINVAL, "policy default: %u entries: must be 1 to %u", opts->capacity, ENTRIES_MAX);
-	p = tn_get(opts->alloc, sizeof(*p));
+	p = create_bare(opts, capacity, NULL);
 	if (!p)
-		return tn_fail(-ENOMEM, "policy default: no memory for its tables");
-	p->base.ops = &tn_policy_default;
-	p->alloc = opts->alloc;
-	p->nentries = opts->capacity;
-	p->target = capacity;
-	p->chosen = p->spared = TN_ENTRY_NONE;
-	tn_rng_seed(&p->rng, opts->seed);
-	size_ghosts(p, capacity);
-	rc = tn_life_init(&p->life, opts->alloc, capacity);
-	p->entries = tn_get(opts->alloc, tn_array_bytes(p->nentries, sizeof(*p->entries)));
-	p->leaves = tn_get(opts->alloc, tn_array_bytes(p->nentries, sizeof(*p->leaves)));
-	p->ghosts = tn_get(opts->alloc, tn_array_bytes(p->nghosts, sizeof(*p->ghosts)));
-	if (rc == 0 && !(p->entries && p->leaves && p->ghosts))
-		rc = tn_fail(-ENOMEM, "policy default: no memory for %u entries", opts->capacity);
+		return -ENOMEM;
+	p->life = tn_get(opts->alloc, sizeof(*p->life));
+	rc = p->life ? tn_life_init(p->life, opts->alloc, capacity) : tn_fail(-ENOMEM, "policy default: no memory for a life table");
+	if (rc == 0)
+		rc = begin_duel(p, opts);
 	if (rc) {
 		destroy(&p->base);
 		return rc;
 	}
+	tn_duel_expect(p->duel, capacity);
 	*out = &p->base;
 	return 0;
 }
@@ -606,8 +753,9 @@ const struct tn_policy_ops tn_policy_default = {
 	.request = request,
 	.admit = admit,
 	.insert = insert,
+	.learn = learn,
 	.touch = touch,
 	.victim = victim,
 	.remove = remove_entry,
-	.shares = shares,
+	.expect = expect,
 };

@@ -15,7 +15,7 @@
 #include "tn_test.h"
 
 #define ENTRIES 4096u
-#define KEYS 16384u
+#define KEYS 65536u
 #define GONE UINT32_MAX
 
 /* A tier, with what the test knows of each entry. Keys are small numbers; key k's parent is parent_key[k]. */
@@ -169,8 +169,10 @@ static bool refer(struct tier *t, uint32_t key, bool partial, int8_t priority)
 		link_up(t, t->id[key], b.parent);
 		return true;
 	}
-	if (!t->policy->ops->admit(t->policy, &b, full, usable, t))
+	if (!t->policy->ops->admit(t->policy, &b, full, usable, t)) {
+		t->policy->ops->learn(t->policy, TN_ENTRY_NONE, &b);
 		return false;
+	}
 	if (full) {
 		uint32_t id = take_victim(t);
 
@@ -178,7 +180,27 @@ static bool refer(struct tier *t, uint32_t key, bool partial, int8_t priority)
 		take_out(t, id, TN_POLICY_EVICTED);
 	}
 	put_in(t, key, &b);
+	t->policy->ops->learn(t->policy, t->id[key], &b);
 	return true;
+}
+
+/* A save of a new chain of n blocks that is given up. */
+static void give_up(struct tier *t, uint32_t n)
+{
+	uint32_t first = t->nkeys, tail = GONE;
+
+	begin(t);
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_policy_block b;
+
+		tail = new_key(t, tail);
+		b = block_of(t, tail, i == n - 1, 0);
+		if (t->policy->ops->admit(t->policy, &b, t->held == t->capacity, usable, t))
+			put_in(t, tail, &b);
+	}
+	for (uint32_t key = t->nkeys; key-- > first;)
+		if (t->id[key] != GONE)
+			take_out(t, t->id[key], TN_POLICY_DROPPED);
 }
 
 /* The chain that ends with key, as one request. The chain is pinned meanwhile, as in a real tier. */
@@ -308,6 +330,42 @@ static void unfinished_tails_that_nobody_reads_are_soon_not_written(void **state
 	}
 	assert_true(written < 50);
 	assert_true(bodies > 990); /* the starts that all share are there */
+	tier_end(t);
+}
+
+/* Two tiers see the same workload; one of them sees saves that are given up, too. */
+static void a_save_that_is_given_up_teaches_nothing(void **state)
+{
+	struct tier *t[2] = {tier_new(2000, tn_test_seed()), tier_new(2000, tn_test_seed())};
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	for (uint32_t i = 0; i < 60; i++)
+		give_up(t[0], 512);
+	for (uint32_t i = 0; i < 60 * 512; i++) /* keys are as many */
+		new_key(t[1], GONE);
+	for (uint32_t i = 0; i < 3000; i++) {
+		uint32_t old = 60 * 512 + tn_rng_below(&rng, i + 1);
+		bool again = i > 0 && tn_rng_below(&rng, 3) == 0;
+
+		for (uint32_t k = 0; k < 2; k++)
+			refer_chain(t[k], again && old < t[k]->nkeys ? old : new_key(t[k], i % 4 ? t[k]->nkeys - 1 : GONE), i % 5 == 0);
+		assert_int_equal(t[0]->held, t[1]->held);
+		assert_memory_equal(t[0]->key, t[1]->key, sizeof(t[0]->key));
+	}
+	assert_int_equal(t[0]->held, 2000);
+	tier_end(t[0]);
+	tier_end(t[1]);
+}
+
+static void what_has_space_comes_in_whatever_was_learned(void **state)
+{
+	struct tier *t = tier_new(4000, tn_test_seed());
+
+	for (uint32_t i = 0; i < 4000; i++) { /* tails that nobody reads */
+		begin(t);
+		assert_true(refer(t, new_key(t, GONE), true, 0));
+	}
 	tier_end(t);
 }
 
@@ -624,6 +682,8 @@ int main(void)
 		cmocka_unit_test(a_parent_does_not_make_room_for_its_child),
 		cmocka_unit_test(a_rejected_block_that_keeps_coming_is_let_in),
 		cmocka_unit_test(unfinished_tails_that_nobody_reads_are_soon_not_written),
+		cmocka_unit_test(a_save_that_is_given_up_teaches_nothing),
+		cmocka_unit_test(what_has_space_comes_in_whatever_was_learned),
 		cmocka_unit_test(chains_may_break_anywhere_and_nothing_gets_stuck),
 		cmocka_unit_test(one_seed_makes_the_same_decisions_again),
 		cmocka_unit_test(children_of_a_removed_block_are_their_own_heads),

@@ -18,7 +18,7 @@ static size_t ghosts_bytes(const struct tn_ghosts *g)
 
 int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *alloc)
 {
-	*g = (struct tn_ghosts){.alloc = alloc, .limit = limit, .oldest = 1, .next = 1};
+	*g = (struct tn_ghosts){.alloc = alloc, .limit = limit, .most = limit, .oldest = 1, .next = 1};
 	g->nbins = (uint32_t)((uint64_t)limit * 100 / (LOAD_PERCENT * WAYS)) + 1;
 	/* The span holds three taken ghosts per remaining ghost; beyond that the oldest are forgotten early. */
 	for (g->span = 64; g->span < (uint64_t)limit * 4 && g->span < 1u << 31;)
@@ -54,6 +54,13 @@ static void advance_oldest(struct tn_ghosts *g)
 	if (is_live(g, g->oldest))
 		forget(g, g->oldest);
 	g->oldest++;
+}
+
+void tn_ghosts_keep(struct tn_ghosts *g, uint32_t limit)
+{
+	g->limit = limit < g->most ? limit : g->most;
+	while (g->count > g->limit)
+		advance_oldest(g);
 }
 
 /* One of the two bins of a hash. */

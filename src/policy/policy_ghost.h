@@ -23,12 +23,14 @@ struct tn_ghosts {
 	uint64_t *live; /* bitmap over the last `span` sequence numbers */
 	uint32_t nbins;
 	uint32_t span; /* power of two */
-	uint32_t limit, count;
+	uint32_t most, limit, count;
 	uint32_t oldest, next; /* sequence numbers, modulo 2^32 */
 };
 
 /* Remembers the last `limit` hashes put; -ENOMEM, and then, too, fini gives back what it has. */
 int tn_ghosts_init(struct tn_ghosts *g, uint32_t limit, const struct tn_alloc *alloc);
+/* From now on the last `limit` hashes, if not more than at first. */
+void tn_ghosts_keep(struct tn_ghosts *g, uint32_t limit);
 void tn_ghosts_fini(struct tn_ghosts *g);
 void tn_ghosts_put(struct tn_ghosts *g, uint64_t hash);
 /* Whether the hash is remembered; afterwards it is not. */

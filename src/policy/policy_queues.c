@@ -410,6 +410,14 @@ static void s3fifo_remove(struct tn_policy *p, uint32_t id, uint64_t key_hash, e
 		tn_ghosts_put(&s->ghosts, tn_mix64(key_hash));
 }
 
+static void s3fifo_expect(struct tn_policy *p, uint32_t blocks)
+{
+	struct s3fifo *s = s3fifo_of(p);
+
+	s->small_target = blocks / 10 ? blocks / 10 : 1;
+	tn_ghosts_keep(&s->ghosts, blocks);
+}
+
 const struct tn_policy_ops tn_policy_s3fifo = {
 	.size = sizeof(struct tn_policy_ops),
 	.abi = TN_POLICY_ABI,
@@ -423,4 +431,5 @@ const struct tn_policy_ops tn_policy_s3fifo = {
 	.touch = s3fifo_touch,
 	.victim = s3fifo_victim,
 	.remove = s3fifo_remove,
+	.expect = s3fifo_expect,
 };

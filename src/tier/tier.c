@@ -39,6 +39,17 @@ static bool is_let_in(struct tn_tier_base *t, const struct tn_policy_block *info
 	return t->policy->ops->admit(t->policy, info, full, tn_tier_usable, &u);
 }
 
+/* How many blocks of the sizes that are used the tier holds when it is full: its policy's measure. */
+static void expect(struct tn_tier_base *t, uint64_t capacity)
+{
+	uint64_t blocks = t->ranks ? capacity / t->ranks : capacity;
+
+	if (blocks == t->expected || !t->policy->ops->expect)
+		return;
+	t->expected = blocks;
+	t->policy->ops->expect(t->policy, blocks == 0 ? 1 : blocks < TN_ENTRY_NONE ? (uint32_t)blocks : TN_ENTRY_NONE - 1);
+}
+
 int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes)
 {
 	uint64_t capacity = t->ops->capacity(t), promised = info->decided == TN_POLICY_UNDECIDED ? t->promised : 0;
@@ -49,6 +60,7 @@ int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, ui
 		return rc;
 	if (full && t->blocks == 0)
 		return -EBUSY;
+	expect(t, capacity);
 	if (!is_let_in(t, info, full))
 		return 0;
 	if (t->ops->quota && !t->ops->quota(t, bytes, true))
@@ -81,6 +93,12 @@ void tn_tier_insert(struct tn_tier_base *t, tn_block b, const struct tn_policy_b
 		t->entries++;
 	else
 		insert(t, b, info);
+}
+
+void tn_tier_learn(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)
+{
+	if (t->policy->ops->learn && (b == TN_BLOCK_NONE || !tn_share_follows(t, b)))
+		t->policy->ops->learn(t->policy, tn_tier_entry(t, b), info);
 }
 
 void tn_tier_follow(struct tn_tier_base *t, tn_block b, tn_block mate)
@@ -125,6 +143,7 @@ void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const st
 void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info)
 {
 	tn_block_set_residency(t->registry, b, t->tier, TN_PRESENT);
+	expect(t, t->ops->capacity(t));
 	insert(t, b, info);
 	count_in(t, b);
 }

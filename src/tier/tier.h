@@ -179,6 +179,8 @@ struct tn_tier_base {
 	const tn_block *block_of; /* by slot, where entries are slots */
 	uint64_t entries;	  /* shares that are in, or on their way */
 	uint64_t promised;	  /* of the free ones: for shares of blocks of which the first share was let in */
+	uint64_t expected;	  /* blocks that the policy was told the tier holds when it is full */
+	uint32_t ranks;		  /* shares of a block, if all ranks have theirs; 0: one */
 	uint64_t blocks;	  /* that lie here */
 	uint64_t evicted;
 	uint64_t space_blocks[TN_STORE_SPACES_MAX];
@@ -234,6 +236,8 @@ void tn_tier_miss(struct tn_tier_base *t, const struct tn_policy_block *info);
 bool tn_tier_readmit(struct tn_tier_base *t, tn_block b);
 /* The block counts as one of the tier's from now on: FILLING. */
 void tn_tier_insert(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
+/* The operation that offered the block is through: the policy learns of the reference. b: TN_BLOCK_NONE if it was not let in. */
+void tn_tier_learn(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
 /* Before it is inserted: it is a share of the block that another one, which is in or on its way, is a share of. */
 void tn_tier_follow(struct tn_tier_base *t, tn_block b, tn_block mate);
 /* A block that was inserted does not come after all. */
