@@ -4,9 +4,11 @@
 
     scripts/policy_curves.py figure TRACE.jsonl -o docs/policy.svg
     scripts/policy_curves.py table TRACE.jsonl... [--capacities 1000,5000]
+    scripts/policy_curves.py floor TRACE.jsonl... [--capacities 1000,5000]
 
 figure draws hits against capacity. table prints Markdown: hits, and blocks inserted as a share of what LRU inserts
-at the same capacity; without --capacities at 1, 2, 5, 10 and 20 percent of a trace's distinct blocks.
+at the same capacity; without --capacities at 1, 2, 5, 10 and 20 percent of a trace's distinct blocks. floor compares default
+with the best of the simple policies; without --capacities at 0.2 to 40 percent.
 """
 import argparse
 import json
@@ -92,18 +94,33 @@ def table(args):
                   f' | {", ".join(written)} |', flush=True)
 
 
+def floor(args):
+    print('| trace | blocks | best simple policy | default | share | at least 0.99 less 0.1 % of the look-ups |')
+    print('|---|---:|---:|---:|---:|---|')
+    for trace in args.traces:
+        capacities = args.capacities
+        if not capacities:
+            distinct = replay(args.tenuto, trace, 'lru', 0)['distinct_blocks']
+            capacities = [int(distinct * share) for share in (.002, .005, .01, .02, .05, .1, .2, .4)]
+        for capacity in capacities:
+            best, name = max((replay(args.tenuto, trace, p, capacity)['hit_blocks'], p) for p in ('fifo', 'lru', 's3fifo'))
+            row = replay(args.tenuto, trace, 'default', capacity)
+            if best < 1000:
+                continue
+            holds = row['hit_blocks'] >= .99 * best - .001 * row['blocks']
+            print(f'| {trace.stem} | {capacity:,} | {name} {best:,} | {row["hit_blocks"]:,} | {row["hit_blocks"] / best:.3f} | '
+                  f'{"yes" if holds else "no"} |', flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('what', choices=('figure', 'table'))
+    parser.add_argument('what', choices=('figure', 'floor', 'table'))
     parser.add_argument('traces', nargs='+', type=pathlib.Path, metavar='TRACE.jsonl')
     parser.add_argument('-o', '--output', type=pathlib.Path, default=pathlib.Path('policy.svg'))
     parser.add_argument('--capacities', type=lambda s: [int(c) for c in s.split(',')])
     parser.add_argument('--tenuto', default='build/cli/tenuto', help='the program (default: build/cli/tenuto)')
     args = parser.parse_args()
-    if args.what == 'figure':
-        figure(args)
-    else:
-        table(args)
+    {'figure': figure, 'floor': floor, 'table': table}[args.what](args)
 
 
 if __name__ == '__main__':
