@@ -67,8 +67,8 @@ struct tn_save;
  *                   (0: as many as @disk_bytes holds). With @geometry and without @disk_bytes, new stores get the
  *                   bytes that so many blocks need
  * @geometry:        of the largest blocks that will be stored, so that new stores can be laid out for them; NULL:
- *                   unknown (then blocks of 1/64 of the capacity do not fit a segment, and those of half that size leave much of it unused: a warning; of blocks
- *                   smaller than 64 KiB there can be no more than the capacity holds of that size)
+ *                   unknown (then blocks of 1/64 of the capacity do not fit a segment, and those of half that size leave much of it unused: a warning; beyond
+ *                   262,144 blocks in all there can be no more than the capacity holds of 64 KiB each)
  * @host_bytes:      host tier, 0: none
  * @max_blocks:      most blocks known at once, all tiers; 0: derived from the capacities. Fewer than the stores hold: -ENOSPC, and none is lost
  * @max_ops:         most loads, saves and prefetches at once; 0: 64
