@@ -188,8 +188,8 @@ static int begin_save(struct side *s, const struct tn_key *keys, uint32_t n, con
 	return rc ? failed(s, "save", rc) : 0;
 }
 
-/* Saves keys[0..n), FLIGHTS batches at a time, and flushes. */
-static int save_all(struct side *s, uint32_t n)
+/* Saves keys[0..n), FLIGHTS batches at a time, and flushes. one_prompt: each batch goes on with the one before it. */
+static int save_all(struct side *s, uint32_t n, bool one_prompt)
 {
 	struct tn_save *save[FLIGHTS] = {NULL};
 	uint32_t *pages = calloc(s->batch, sizeof(*pages)), stored = 0, k = 0;
@@ -204,7 +204,7 @@ static int save_all(struct side *s, uint32_t n)
 		if (rc)
 			break;
 		pages_of(s, k, pages);
-		rc = begin_save(s, s->keys + at, count, at ? &s->keys[at - 1] : NULL, pages, &save[k]);
+		rc = begin_save(s, s->keys + at, count, at && one_prompt ? &s->keys[at - 1] : NULL, pages, &save[k]);
 	}
 	for (uint32_t i = 0; !rc && i < FLIGHTS; i++, k = (k + 1) % FLIGHTS)
 		if (save[k])
@@ -270,9 +270,9 @@ void store_fill(const struct bench_job *job, struct bench_run *run)
 
 	run->rc = 0;
 	if (!open_side(&s)) {
-		n = s.blocks + 2 * SPARE(s.blocks); /* more than fit, so that every slot is written */
+		n = s.blocks + 2 * SPARE(s.blocks); /* more than fit, so that every slot is written: too long for one prompt */
 		if (!make_keys(&s, job->seed, n))
-			save_all(&s, n);
+			save_all(&s, n, false);
 	}
 	close_side(&s);
 }
@@ -302,7 +302,7 @@ void store_transfer(const struct bench_job *job, struct bench_run *run)
 	if (!open_side(&s) && !make_keys(&s, job->seed, s.blocks)) {
 		cpu = cli_cpu_seconds();
 		start = cli_now_ns();
-		rc = job->op == BENCH_READ ? load_all(&s, s.blocks) : save_all(&s, s.blocks);
+		rc = job->op == BENCH_READ ? load_all(&s, s.blocks) : save_all(&s, s.blocks, true);
 		run->seconds = (double)(cli_now_ns() - start) * 1e-9;
 		run->phase_cpu = cli_cpu_seconds() - cpu;
 		run->bytes = rc ? 0 : (uint64_t)s.blocks * job->objects * job->object_bytes;

@@ -384,7 +384,7 @@ class Wrong(Case):
 
     def test_a_full_disk_serves_what_it_has(self):
         libc = ctypes.CDLL(None)
-        if libc.unshare(0x20000) or libc.mount(b'none', b'/', None, 0x44000, None) or libc.mount(b'none', self.dir.encode(), b'tmpfs', 0, b'size=70m'):
+        if libc.unshare(0x20000) or libc.mount(b'none', b'/', None, 0x44000, None) or libc.mount(b'none', self.dir.encode(), b'tmpfs', 0, b'size=71m'):
             self.skipTest('a mount takes root')
         try:
             with open(self.dir + '/other', 'wb') as f:
