@@ -39,7 +39,15 @@ struct tn_nvme_xfer {
 };
 
 /* The file that becomes longer: one request at a time. */
-enum tn_nvme_phase { TN_NVME_IDLE, TN_NVME_ZERO, TN_NVME_ZERO_FLUSH, TN_NVME_HEADER, TN_NVME_HEADER_FLUSH };
+enum tn_nvme_phase {
+	TN_NVME_IDLE,
+	TN_NVME_ZERO,
+	TN_NVME_ZERO_FLUSH,
+	TN_NVME_HEADER,
+	TN_NVME_HEADER_FLUSH,
+	TN_NVME_COPY, /* the other one of the header */
+	TN_NVME_COPY_FLUSH
+};
 
 struct tn_nvme_engine {
 	struct tn_io io;

@@ -652,7 +652,6 @@ static void a_drive_that_was_ours_and_is_somebody_elses_is_refused(void **state)
 		media = tn_soft_media(r.s.soft);
 		assert_int_equal(up(&r, false), 0);
 		assert_int_equal(tn_io_open(r.io, "store", TN_IO_CREATE, &r.file), 0);
-		assert_int_equal(tn_io_allocate(r.io, r.file, 0, 4096), 0); /* so that there are two copies */
 		was = media[at[i]];
 		media[at[i]] ^= 0xa9;
 		lives_again(&r, false);
@@ -692,7 +691,7 @@ static void both_ends_are_looked_at_and_wiped_to_the_last_block(void **state)
 			lives_again(&r, true);
 			must(&r, tn_nvme_engine_format(r.io) == 0, "not forced");
 			for (uint64_t i = 0; i < r.o.blocks * 512; i++)
-				any |= i - TN_VOLUME_PAGE >= 512 ? media[i] : 0;
+				any |= i < 2 * TN_VOLUME_PAGE && i % TN_VOLUME_PAGE < 512 ? 0 : media[i];
 			must(&r, !any, "something is left");
 			end(&r);
 		}
@@ -722,24 +721,6 @@ static void a_pair_that_gets_its_user_after_a_reset_works_at_once(void **state)
 	}
 }
 
-static void of_two_headers_the_newer_whole_one_counts(void **state)
-{
-	struct tn_volume a = {.sequence = 7, .size_bytes = 4096, .exists = true}, b = {.sequence = 8, .size_bytes = 8192, .exists = true}, v;
-	unsigned char two[2 * TN_VOLUME_PAGE];
-
-	assert_int_equal(tn_volume_next(&a), 0);
-	tn_volume_encode(&b, two);
-	tn_volume_encode(&a, two + TN_VOLUME_PAGE);
-	assert_int_equal(tn_volume_choose(two, &v), 0);
-	assert_int_equal(v.size_bytes, 8192);
-	two[4000] ^= 1;
-	assert_int_equal(tn_volume_choose(two, &v), 0);
-	assert_int_equal(v.size_bytes, 4096);
-	assert_int_equal(tn_volume_next(&v), 0);
-	two[TN_VOLUME_PAGE + 16] ^= 1;
-	assert_int_equal(tn_volume_choose(two, &v), -EUCLEAN);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -755,7 +736,6 @@ int main(void)
 		cmocka_unit_test(a_drive_that_was_ours_and_is_somebody_elses_is_refused),
 		cmocka_unit_test(both_ends_are_looked_at_and_wiped_to_the_last_block),
 		cmocka_unit_test(a_pair_that_gets_its_user_after_a_reset_works_at_once),
-		cmocka_unit_test(of_two_headers_the_newer_whole_one_counts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

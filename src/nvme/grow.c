@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file becomes longer: zeros first, then the header that says so, each flushed. After a power cut in between, or a failure, it is as long as
- * before. One request at a time; nothing else waits for it: other requests' commands are sent first, and few of its own are under way.
+ * The file becomes longer: zeros first, then the header that says so, one copy and then the other, each flushed. After a power cut in between, or a
+ * failure, it is as long as before, or as it was to become. One request at a time; nothing else waits for it: other requests' commands are sent first, and few of its own are under way.
  */
 #include <errno.h>
 #include <string.h>
@@ -32,11 +32,11 @@ static int check(const struct tn_nvme_engine *e, const struct tn_io_req *req)
 
 static void finish(struct tn_nvme_engine *e, struct tn_io_req *req, int status)
 {
-	e->phase = TN_NVME_IDLE;
-	if (status == 0 && end_of(req) > e->volume.size_bytes) {
+	if (status == 0)
 		e->volume.size_bytes = end_of(req);
-		e->volume.sequence++;
-	}
+	/* If the second copy failed, the next write goes to its place again: the first one may be the only whole one. */
+	e->volume.sequence += status == 0 ? 2 : e->phase >= TN_NVME_COPY;
+	e->phase = TN_NVME_IDLE;
 	tn_nvme_end(e, req, status);
 }
 
@@ -79,14 +79,14 @@ static bool send_zeros(struct tn_nvme_engine *e, struct tn_io_req *req)
 	return true;
 }
 
-static bool send_header(struct tn_nvme_engine *e, struct tn_io_req *req)
+static bool send_header(struct tn_nvme_engine *e, struct tn_io_req *req, uint32_t copy)
 {
-	const struct tn_volume v = {.sequence = e->volume.sequence + 1, .size_bytes = end_of(req), .exists = e->volume.exists};
+	const struct tn_volume v = {.sequence = e->volume.sequence + copy, .size_bytes = end_of(req), .exists = e->volume.exists};
 	struct tn_nvme_part part = no_memory;
 	struct tn_nvme_command c;
 
 	part.bytes = TN_VOLUME_PAGE;
-	part.block = tn_nvme_block_at(e, (uint64_t)tn_volume_next(&e->volume) * TN_VOLUME_PAGE);
+	part.block = tn_nvme_block_at(e, (uint64_t)tn_volume_place(&v) * TN_VOLUME_PAGE);
 	tn_volume_encode(&v, e->page);
 	c = tn_nvme_transfer(TN_NVME_WRITE, tn_nvme_info(e->o.nvme)->namespace_id, part.block, part.bytes / e->block_bytes);
 	return tn_nvme_set_data(e, &c, e->page_bus, part.bytes) && tn_nvme_send(e, req, &c, &part);
@@ -100,25 +100,25 @@ static bool send_flush(struct tn_nvme_engine *e, struct tn_io_req *req)
 	return !tn_nvme_info(e->o.nvme)->cache || tn_nvme_send(e, req, &c, &no_memory);
 }
 
+static bool begin(struct tn_nvme_engine *e, struct tn_io_req *req, enum tn_nvme_phase phase)
+{
+	switch (phase) {
+	case TN_NVME_HEADER:
+		return send_header(e, req, 1);
+	case TN_NVME_COPY:
+		return send_header(e, req, 2);
+	default:
+		return send_flush(e, req);
+	}
+}
+
 /* Everything that was sent has ended well: the next phase, if it can begin now. */
 static void go_on(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
-	switch (e->phase) {
-	case TN_NVME_ZERO:
-		if (send_flush(e, req))
-			e->phase = TN_NVME_ZERO_FLUSH;
-		return;
-	case TN_NVME_ZERO_FLUSH:
-		if (send_header(e, req))
-			e->phase = TN_NVME_HEADER;
-		return;
-	case TN_NVME_HEADER:
-		if (send_flush(e, req))
-			e->phase = TN_NVME_HEADER_FLUSH;
-		return;
-	default:
+	if (e->phase == TN_NVME_COPY_FLUSH)
 		finish(e, req, 0);
-	}
+	else if (begin(e, req, e->phase + 1))
+		e->phase++;
 }
 
 void tn_nvme_grow(struct tn_nvme_engine *e)

@@ -85,37 +85,51 @@ static void wipe_ends(struct tn_nvme_engine *e)
 	tn_put(e->o.alloc, zeros, TN_VOLUME_DATA);
 }
 
-/* The first one of a range clears the place of the other copy. */
-static int write_header(struct tn_nvme_engine *e, bool exists, uint64_t size_bytes)
+/* The first one of a range clears the place of the other one. */
+static int write_copy(struct tn_nvme_engine *e, const struct tn_volume *v)
 {
-	const struct tn_volume v = {.sequence = e->volume.sequence + 1, .size_bytes = size_bytes, .exists = exists};
 	unsigned char two[2 * TN_VOLUME_PAGE] __attribute__((aligned(64))) = {0};
-	uint32_t at = tn_volume_next(&e->volume) * TN_VOLUME_PAGE;
+	uint32_t at = tn_volume_place(v) * TN_VOLUME_PAGE;
 	bool first = e->volume.sequence == 0;
 	int rc;
 
 	if (first && e->o.force)
 		wipe_ends(e);
-	tn_volume_encode(&v, two + at);
+	tn_volume_encode(v, two + at);
 	rc = first ? transfer(e, TN_IO_WRITE, 0, two, sizeof(two)) : transfer(e, TN_IO_WRITE, at, two + at, TN_VOLUME_PAGE);
-	rc = rc ? rc : transfer(e, TN_IO_SYNC, 0, NULL, 0);
-	if (rc)
-		return tn_fail(rc, "%s: cannot write the volume header", e->o.port->name);
+	return rc ? rc : transfer(e, TN_IO_SYNC, 0, NULL, 0);
+}
+
+/* Both copies. If the second one fails, the next write goes to its place again: the first one may be the only whole one. */
+static int write_header(struct tn_nvme_engine *e, bool exists, uint64_t size_bytes)
+{
+	struct tn_volume v = {.size_bytes = size_bytes, .exists = exists};
+
+	for (int copy = 0; copy < 2; copy++) {
+		int rc;
+
+		v.sequence = e->volume.sequence + 1;
+		rc = write_copy(e, &v);
+		if (rc)
+			return tn_fail(rc, "%s: cannot write the volume header", e->o.port->name);
+		e->volume.sequence = v.sequence;
+	}
 	e->volume = v;
 	return 0;
 }
 
-/* *found: there is a header, which is e->volume now. */
-static int read_header(struct tn_nvme_engine *e, bool *found)
+/* *found: there is a header, which is e->volume now. writes: and both copies say so. */
+static int read_header(struct tn_nvme_engine *e, bool writes, bool *found)
 {
 	unsigned char two[2 * TN_VOLUME_PAGE] __attribute__((aligned(64)));
+	bool same;
 	int rc = transfer(e, TN_IO_READ, 0, two, sizeof(two));
 
 	*found = false;
 	e->volume = (struct tn_volume){0};
 	if (rc && !e->o.force)
 		return tn_fail(rc, "%s: cannot read the volume header", e->o.port->name);
-	if (rc || tn_volume_choose(two, &e->volume))
+	if (rc || tn_volume_choose(two, &e->volume, &same))
 		return e->o.force ? 0 : check_empty(e);
 	if (!e->o.force && !tn_volume_is_ours(two)) /* a partition table or a RAID's superblock overwrites one copy and leaves the other */
 		return not_ours(e, NULL);
@@ -123,7 +137,11 @@ static int read_header(struct tn_nvme_engine *e, bool *found)
 	if (e->volume.size_bytes > e->capacity)
 		return tn_fail(-EUCLEAN, "%s: the volume header says %llu bytes, the range has %llu", e->o.port->name,
 			       (unsigned long long)e->volume.size_bytes, (unsigned long long)e->capacity);
-	return 0;
+	if (same)
+		return 0;
+	tn_log(e->o.log, TN_LOG_WARN, "%s: one copy of the volume header is damaged or older than the other one%s", e->o.port->name,
+	       writes ? ": both are written again" : "");
+	return writes ? write_header(e, e->volume.exists, e->volume.size_bytes) : 0;
 }
 
 /* ---- the file -------------------------------------------------------------------------------------------------------- */
@@ -137,7 +155,7 @@ int tn_nvme_range_open(struct tn_io *io, const char *path, unsigned flags, uint3
 	/* Only those that read may have it open together. */
 	if (e->opens && !(e->read_only && (flags & (TN_IO_READ_ONLY | TN_IO_CREATE)) == TN_IO_READ_ONLY))
 		return tn_fail(-EBUSY, "%s: open already", path);
-	rc = e->opens ? 0 : read_header(e, &found); /* who has it open needs what e->volume says, which is newer than what can be read */
+	rc = e->opens ? 0 : read_header(e, !(flags & TN_IO_READ_ONLY), &found); /* who has it open needs what e->volume says, which is newer than what can be read */
 	if (rc)
 		return rc;
 	if (e->volume.exists && flags & TN_IO_CREATE && flags & TN_IO_EXCLUSIVE)
@@ -195,7 +213,7 @@ int tn_nvme_range_unlink(struct tn_io *io, const char *path)
 {
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	bool found = true;
-	int rc = e->opens ? 0 : read_header(e, &found);
+	int rc = e->opens ? 0 : read_header(e, true, &found);
 
 	if (rc)
 		return rc;
@@ -208,7 +226,7 @@ int tn_nvme_engine_format(struct tn_io *io)
 {
 	struct tn_nvme_engine *e = tn_nvme_engine_of(io);
 	bool found;
-	int rc = e->opens ? tn_fail(-EBUSY, "%s: is open", e->o.port->name) : read_header(e, &found);
+	int rc = e->opens ? tn_fail(-EBUSY, "%s: is open", e->o.port->name) : read_header(e, true, &found);
 
 	if (rc == -EUCLEAN && e->o.force) {
 		e->volume = (struct tn_volume){0};

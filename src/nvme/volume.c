@@ -47,7 +47,7 @@ int tn_volume_decode(const unsigned char *page, struct tn_volume *v)
 	return 0;
 }
 
-int tn_volume_choose(const unsigned char *two, struct tn_volume *v)
+int tn_volume_choose(const unsigned char *two, struct tn_volume *v, bool *same)
 {
 	struct tn_volume a, b;
 	bool has_a = tn_volume_decode(two, &a) == 0, has_b = tn_volume_decode(two + TN_VOLUME_PAGE, &b) == 0;
@@ -55,26 +55,27 @@ int tn_volume_choose(const unsigned char *two, struct tn_volume *v)
 	if (!has_a && !has_b)
 		return -EUCLEAN;
 	*v = !has_b || (has_a && a.sequence > b.sequence) ? a : b;
+	*same = has_a && has_b && a.size_bytes == b.size_bytes && a.exists == b.exists;
 	return 0;
 }
 
-static bool is_zero(const unsigned char *bytes, uint32_t n)
+static uint32_t ones(const unsigned char *bytes, uint32_t n)
 {
-	unsigned char any = 0;
+	uint32_t bits = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		any |= bytes[i];
-	return !any;
+		bits += (uint32_t)__builtin_popcount(bytes[i]);
+	return bits;
 }
 
-/* Nothing, or a header, be it damaged: all that is not zero is in one logical block, so that a power cut does not tear it. */
+/* Nothing, or a header, be it damaged: all that is not zero is in one logical block, so that a power cut does not tear it. One bit may have flipped. */
 static bool is_ours(const unsigned char *page)
 {
-	uint32_t magic;
+	uint32_t magic, flipped;
 
 	memcpy(&magic, page, sizeof(magic));
-	return is_zero(page + offsetof(struct page, zeros), sizeof(((struct page *)NULL)->zeros)) &&
-	       (magic == MAGIC || is_zero(page, offsetof(struct page, zeros)));
+	flipped = ones(page + offsetof(struct page, zeros), sizeof(((struct page *)NULL)->zeros));
+	return flipped + (uint32_t)__builtin_popcount(magic ^ MAGIC) <= 1 || flipped + ones(page, offsetof(struct page, zeros)) <= 1;
 }
 
 bool tn_volume_is_ours(const unsigned char *two)

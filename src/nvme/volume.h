@@ -2,7 +2,8 @@
 /*
  * The volume header: what a range of a raw namespace begins with, in place of what a file system knows of a file. docs/format.md has its layout.
  *
- * Two copies, written alternately, so that one is whole after a power cut in the middle of a write. Pure.
+ * Two copies that say the same: the second is written when the first is durable, before the change is acknowledged. So one is whole after a power
+ * cut in the middle of a write, and one that is damaged costs nothing. Pure.
  */
 #ifndef TN_NVME_VOLUME_H
 #define TN_NVME_VOLUME_H
@@ -23,14 +24,17 @@ struct tn_volume {
 void tn_volume_encode(const struct tn_volume *v, unsigned char *page);
 /* 0 and *v, or -EUCLEAN: the page is no header. */
 int tn_volume_decode(const unsigned char *page, struct tn_volume *v);
-/* The newer of two copies: 0 and *v, or -EUCLEAN. */
-int tn_volume_choose(const unsigned char *two, struct tn_volume *v);
-/* Neither of two copies has bytes that no write of a header leaves there: somebody else's, who took a drive that had been ours. */
+/* The newer of two copies: 0 and *v, or -EUCLEAN; *same: both are whole, and say the same of the file. */
+int tn_volume_choose(const unsigned char *two, struct tn_volume *v, bool *same);
+/*
+ * Neither of two copies has bytes that no write of a header leaves there: somebody else's, who took a drive that had been ours. One flipped bit is
+ * nobody's.
+ */
 bool tn_volume_is_ours(const unsigned char *two);
-/* Which copy the next write goes to. */
-static inline uint32_t tn_volume_next(const struct tn_volume *v)
+/* Which copy it is. */
+static inline uint32_t tn_volume_place(const struct tn_volume *v)
 {
-	return (uint32_t)((v->sequence + 1) % 2);
+	return (uint32_t)(v->sequence % 2);
 }
 
 #endif
