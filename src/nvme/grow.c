@@ -112,13 +112,17 @@ static bool begin(struct tn_nvme_engine *e, struct tn_io_req *req, enum tn_nvme_
 	}
 }
 
-/* Everything that was sent has ended well: the next phase, if it can begin now. */
-static void go_on(struct tn_nvme_engine *e, struct tn_io_req *req)
+/* Everything that was sent has ended well: the next phase. False: it cannot begin now, or there is none. */
+static bool go_on(struct tn_nvme_engine *e, struct tn_io_req *req)
 {
-	if (e->phase == TN_NVME_COPY_FLUSH)
+	if (e->phase == TN_NVME_COPY_FLUSH) {
 		finish(e, req, 0);
-	else if (begin(e, req, e->phase + 1))
-		e->phase++;
+		return false;
+	}
+	if (!begin(e, req, e->phase + 1))
+		return false;
+	e->phase++;
+	return true;
 }
 
 void tn_nvme_grow(struct tn_nvme_engine *e)
@@ -142,6 +146,6 @@ void tn_nvme_grow(struct tn_nvme_engine *e)
 	}
 	while (e->phase == TN_NVME_ZERO && e->zeroed < end_of(req) && x->out < ZEROS_AT_ONCE && send_zeros(e, req))
 		;
-	if (x->out == 0 && (e->phase != TN_NVME_ZERO || e->zeroed == end_of(req)))
-		go_on(e, req);
+	while (x->out == 0 && (e->phase != TN_NVME_ZERO || e->zeroed == end_of(req)) && go_on(e, req))
+		; /* a flush that needs no command is over at once: poll sleeps while none is under way */
 }

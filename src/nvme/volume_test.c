@@ -331,6 +331,27 @@ static void a_change_that_failed_leaves_a_whole_copy_and_is_in_both_once_it_succ
 	assert_true(failed > 0);
 }
 
+/* Poll sleeps while no command is under way. */
+static void what_grows_has_a_command_under_way_until_it_ends(void **state)
+{
+	for (uint32_t cache = 0; cache < 2; cache++) {
+		struct iovec iov = {NULL, NEW_BYTES};
+		struct tn_io_req req = {.op = TN_IO_ALLOCATE, .iov = &iov, .iov_count = 1}, *one = &req;
+		struct rig r;
+
+		up(&r, tn_test_seed(), cache);
+		req.file = r.file;
+		assert_int_equal(tn_io_submit(r.io, &one, 1), 1);
+		while (tn_io_poll(r.io, &one, 1, 0) == 0) {
+			assert_true(tn_nvme_pair_busy(&tn_nvme_engine_of(r.io)->pair));
+			soft_rig_step(&r.s);
+		}
+		assert_int_equal(req.status, 0);
+		assert_true(both_say(tn_soft_media(r.s.soft), NEW_BYTES, true));
+		down(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -340,6 +361,7 @@ int main(void)
 		cmocka_unit_test(a_volume_whose_copies_differ_is_the_newer_one_and_then_has_two),
 		cmocka_unit_test(a_power_cut_at_any_command_leaves_a_whole_copy_and_an_acknowledged_change_in_both),
 		cmocka_unit_test(a_change_that_failed_leaves_a_whole_copy_and_is_in_both_once_it_succeeds),
+		cmocka_unit_test(what_grows_has_a_command_under_way_until_it_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
