@@ -259,7 +259,7 @@ struct tn_write_item {
 	uint8_t tier;      /* of place; TN_TIER_NONE: it has none */
 	uint8_t device;    /* of place, where its tier has devices */
 	bool admitted;     /* the durable tier has let it in, or an offload's target */
-	bool offered;      /* the durable tier's policy was asked about it */
+	bool offered;      /* the durable tier's policy learns of it at the end */
 	int error;
 };
 

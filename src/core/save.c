@@ -60,20 +60,17 @@ static enum tn_kept_out why_not(int rc)
 	}
 }
 
-/* The block before it is nowhere. The policy learns what it missed: no parent is given, and it is no first block. */
-static void orphan(struct tn_save_op *save, uint32_t i, uint32_t depth)
+/* The block before it is nowhere. The policy is not asked, but learns at the end what it missed. */
+static void orphan(struct tn_save_op *save, uint32_t i)
 {
 	struct tn_shares *shares = &save->w.op.cache->blocks.shares;
 	struct tn_tier_base *t = save->w.op.cache->row.durable;
 	struct tn_space *space = save->w.op.space;
-	struct tn_policy_block info;
 
 	keep_out(save, i, TN_KEPT_BY_PARENT, i == 0 ? -ENOENT : 0);
 	if (!tn_space_in(space, t))
 		return;
-	describe(save, i, TN_BLOCK_NONE, depth, &info);
-	info.decided = tn_shares_decided(shares, t, space->index, &save->w.op.keys[i]);
-	tn_tier_miss(t, &info);
+	save->w.items[i].offered = tn_shares_decided(shares, t, space->index, &save->w.op.keys[i]) == TN_POLICY_UNDECIDED;
 	tn_shares_note(shares, t, space->index, &save->w.op.keys[i], false);
 }
 
@@ -196,7 +193,7 @@ static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, ui
 		return;
 	}
 	if (*cut) {
-		orphan(save, i, depth);
+		orphan(save, i);
 	} else {
 		describe(save, i, *parent, depth, &info);
 		admit(save, i, &info);
@@ -588,7 +585,7 @@ static void teach(struct tn_save_op *save)
 	struct tn_tier_base *t = save->w.op.cache->row.durable;
 
 	if (t)
-		tn_tier_request(t, TN_BLOCK_NONE);
+		tn_tier_request(t, tn_registry_find_one(save->w.op.cache->registry, save->w.op.space->index, &save->parent, false));
 	for (uint32_t i = 0; t && i < save->w.op.n; i++) {
 		struct tn_write_item *item = &save->w.items[i];
 		struct tn_policy_block info;

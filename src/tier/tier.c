@@ -72,14 +72,6 @@ int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, ui
 	return -EBUSY;
 }
 
-void tn_tier_miss(struct tn_tier_base *t, const struct tn_policy_block *info)
-{
-	struct tn_tier_usable u = {t, -1, NULL};
-
-	if (info->decided == TN_POLICY_UNDECIDED)
-		t->policy->ops->admit(t->policy, info, false, tn_tier_usable, &u);
-}
-
 static void insert(struct tn_tier_base *t, uint32_t id, const struct tn_policy_block *info)
 {
 	t->policy->ops->insert(t->policy, id, info);

@@ -230,8 +230,6 @@ void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *i
  * for it, that one is gone; 0: it is not worth it; -EBUSY: nothing can go for it; -EDQUOT: no write budget is left; else what health says.
  */
 int tn_tier_admit(struct tn_tier_base *t, const struct tn_policy_block *info, uint64_t bytes);
-/* The policy hears of a request for a block that does not come in, whatever the policy would say. */
-void tn_tier_miss(struct tn_tier_base *t, const struct tn_policy_block *info);
 /* A block that was let in before and could not be written is let in again, if there is a free entry for it. */
 bool tn_tier_readmit(struct tn_tier_base *t, tn_block b);
 /* The block counts as one of the tier's from now on: FILLING. */
