@@ -202,7 +202,7 @@ static void say_gone(const char *socket, bool *said)
 		cli_error(CLI_ENVIRONMENT, "no store in %s yet (%s/default/tenuto.store is not there): waits for an owner that makes it (Ctrl-C ends)",
 			  socket, socket);
 	else if (!*said)
-		cli_error(CLI_ENVIRONMENT, "nobody serves a cache at %s now: waits for the next owner (Ctrl-C ends)", socket);
+		cli_error(CLI_ENVIRONMENT, "nobody serves a cache at %s now: waits until tenutod or another owner does (Ctrl-C ends; --once does not wait)", socket);
 	*said = true;
 }
 

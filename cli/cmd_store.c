@@ -567,7 +567,9 @@ static int store_flush(int argc, char **argv)
 
 		if (no_store)
 			return cli_fail(no_store, NULL);
-		return cli_error(CLI_ENVIRONMENT, rc == -ENOENT || rc == -ECONNREFUSED ? "nothing to flush: %s" : "cannot flush: %s", why.text);
+		if (rc == -ENOENT || rc == -ECONNREFUSED)
+			return cli_error(CLI_ENVIRONMENT, "not flushed: %s; a process that has it open without a socket flushes it at its end", why.text);
+		return cli_error(CLI_ENVIRONMENT, "cannot flush: %s", why.text);
 	}
 	start = cli_now_ns();
 	do /* a second at a time, so that an interrupt ends it */

@@ -94,10 +94,10 @@ static int in_use(const struct tn_store_device *d, pid_t owner)
 	pid_t holder = tn_file_holder(d->path, owner);
 
 	if (owner == 0 || holder == owner || tn_process_lives(owner))
-		return tn_fail(-EBUSY, "%s is in use by process %d: stop it, or use another instance name", d->path,
+		return tn_fail(-EBUSY, "%s is in use by process %d: stop it, or give another directory", d->path,
 			       (int)(owner ? owner : holder));
 	if (holder)
-		return tn_fail(-EBUSY, "%s is in use by process %d: stop it, or use another instance name (process %d, which owned "
+		return tn_fail(-EBUSY, "%s is in use by process %d: stop it, or give another directory (process %d, which owned "
 			       "it, is gone; a child that it forked keeps what it inherited)", d->path, (int)holder, (int)owner);
 	return tn_fail(-EBUSY, "%s is in use, and process %d, which owned it, is gone: its last writes have not ended, or "
 		       "a process that cannot be seen from here has it open, maybe a child that it forked", d->path, (int)owner);

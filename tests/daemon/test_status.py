@@ -85,7 +85,7 @@ def when_the_owner_ends_it_says_so_and_shows_the_next_one():
     if json.loads(p.stdout.readline())["pid"] != first.process.pid:
         fail("another owner")
     first.end(signal.SIGKILL, rc=-signal.SIGKILL)
-    if "waits for the next owner" not in p.stderr.readline():
+    if "waits until tenutod or another owner does" not in p.stderr.readline():
         fail("it does not say that the owner is gone")
     with a_daemon() as second:
         while json.loads(p.stdout.readline())["pid"] != second.process.pid:
