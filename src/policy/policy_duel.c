@@ -12,12 +12,11 @@
 
 /* When another order is followed. All in sampled blocks. */
 #define DECIDE_EVERY 64u
-#define HALF_LIFE_MIN 8192.0
-#define HALF_LIFE_CAPACITIES 16.0
+#define HALF_LIFE_MIN 32768.0
+#define HALF_LIFE_CAPACITIES 64.0
 #define LN_2 0.6931
-#define LEAD_MIN 24.0 /* more hits than the order that is followed */
-#define LEAD_CAPACITY (1.0 / 12) /* where not all blocks are sampled: chance */
-#define LEAD_SHARE (1.0 / 64)
+#define LEAD_CAPACITY (1.0 / 12) /* more hits than the order that is followed: a change costs hits */
+#define LEAD_SPREAD 2.0
 
 uint32_t tn_duel_nodes(uint32_t entries)
 {
@@ -105,13 +104,39 @@ void tn_duel_expect(struct tn_duel *d, uint32_t blocks)
 
 /* ---- which order ----------------------------------------------------------------------------------------- */
 
-/*
- * Follows what has most hits lately. A change costs hits, because what the tier holds was chosen by the order before: so a lead must be more
- * than chance.
- */
+/* Where the spread of two orders is. */
+static uint32_t pair(uint32_t a, uint32_t b)
+{
+	return a + b - 1;
+}
+
+/* The present prompt is through. */
+static void count(struct tn_duel *d)
+{
+	for (uint32_t a = 0; a < TN_DUEL_ORDERS; a++)
+		for (uint32_t b = 0; b < a; b++) {
+			double apart = (double)d->prompt[a] - d->prompt[b];
+
+			d->spread[pair(a, b)] += apart * apart;
+		}
+	for (uint32_t a = 0; a < TN_DUEL_ORDERS; a++) {
+		d->hits[a] += d->prompt[a];
+		d->prompt[a] = 0;
+	}
+}
+
+/* Whether the lead is more than a change costs, and more than chance: a prompt hits as a whole, so a few prompts may make a lead. */
+static bool leads(const struct tn_duel *d, enum tn_duel_order best)
+{
+	double lead = d->hits[best] - d->hits[d->order];
+
+	return lead > LEAD_CAPACITY * d->shadow[TN_DUEL_RECENCY].limit && lead * lead > LEAD_SPREAD * d->spread[pair(best, d->order)];
+}
+
+/* Follows what has most hits lately. A change costs hits, because what the tier holds was chosen by the order before. */
 static void decide(struct tn_duel *d)
 {
-	double limit = d->shadow[TN_DUEL_RECENCY].limit, half_life = HALF_LIFE_CAPACITIES * limit, keep;
+	double half_life = HALF_LIFE_CAPACITIES * d->shadow[TN_DUEL_RECENCY].limit, keep;
 	enum tn_duel_order best = d->order;
 
 	if (half_life < HALF_LIFE_MIN)
@@ -119,16 +144,19 @@ static void decide(struct tn_duel *d)
 	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
 		if (d->hits[i] > d->hits[best])
 			best = (enum tn_duel_order)i;
-	if (d->hits[best] - d->hits[d->order] > d->hits[best] * LEAD_SHARE + (d->mask ? limit * LEAD_CAPACITY : 0) + LEAD_MIN)
+	if (best != d->order && leads(d, best))
 		d->order = best;
 	keep = half_life / (half_life + LN_2 * d->sampled);
-	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
+	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++) {
 		d->hits[i] *= keep;
+		d->spread[i] *= keep;
+	}
 	d->sampled = 0;
 }
 
 void tn_duel_request(struct tn_duel *d)
 {
+	count(d);
 	if (d->sampled >= DECIDE_EVERY)
 		decide(d);
 	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
@@ -140,12 +168,12 @@ void tn_duel_refer(struct tn_duel *d, uint64_t hash, const struct tn_policy_bloc
 	bool sampled = (hash & d->mask) == 0;
 
 	if (d->shadow[TN_DUEL_S3FIFO].limit > 0)
-		d->hits[TN_DUEL_S3FIFO] += tn_shadow_refer(&d->shadow[TN_DUEL_S3FIFO], hash, b) && sampled;
+		d->prompt[TN_DUEL_S3FIFO] += tn_shadow_refer(&d->shadow[TN_DUEL_S3FIFO], hash, b) && sampled;
 	if (!sampled)
 		return;
 	d->sampled++;
-	d->hits[TN_DUEL_VALUE] += tn_shadow_refer(&d->shadow[TN_DUEL_VALUE], hash, b);
-	d->hits[TN_DUEL_RECENCY] += tn_shadow_refer(&d->shadow[TN_DUEL_RECENCY], hash, b);
+	d->prompt[TN_DUEL_VALUE] += tn_shadow_refer(&d->shadow[TN_DUEL_VALUE], hash, b);
+	d->prompt[TN_DUEL_RECENCY] += tn_shadow_refer(&d->shadow[TN_DUEL_RECENCY], hash, b);
 }
 
 void tn_duel_recover(struct tn_duel *d, uint64_t hash, uint32_t id, const struct tn_policy_block *b)
@@ -155,7 +183,7 @@ void tn_duel_recover(struct tn_duel *d, uint64_t hash, uint32_t id, const struct
 	tn_duel_refer(d, hash, b);
 	d->sampled = 0;
 	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
-		d->hits[i] = 0;
+		d->prompt[i] = 0;
 	tn_duel_is(d, id);
 }
 

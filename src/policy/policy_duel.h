@@ -22,7 +22,9 @@ struct tn_duel {
 	uint32_t mask; /* blocks whose hash has none of these bits are sampled */
 	uint32_t sampled; /* blocks since the last decision */
 	uint32_t first, count; /* of the queue */
-	double hits[TN_DUEL_ORDERS]; /* of sampled blocks, lately */
+	uint32_t prompt[TN_DUEL_ORDERS]; /* hits of sampled blocks in the present prompt */
+	double hits[TN_DUEL_ORDERS]; /* of sampled blocks, lately, without the present prompt */
+	double spread[TN_DUEL_ORDERS]; /* of each two orders: squares of the difference of their hits in a prompt */
 	uint64_t *dropped; /* by entry: S3-FIFO's shadow has let go of the block */
 	uint32_t *queue; /* entries to look at for that reason */
 	struct tn_shadow shadow[TN_DUEL_ORDERS];
