@@ -144,6 +144,18 @@ class AnOwnerThatGoes(WorkerCase):
                 self.assertEqual((w.take_done().saves, w.saves, w.store.errors), ({1: 1, 2: 1}, {}, [GONE]))
                 self.assertEqual(w.stats.take(), {"save_dropped_blocks": 2})
 
+    def test_a_save_that_had_to_wait_is_told_once(self):
+        """Twice, the scheduler would give its pages away while another worker reads them."""
+        for when, begin in (("it begins", self.of(GONE)), ("it is complete", lambda *arguments, **options: Part(GONE))):
+            with self.subTest(when=when):
+                module, w = self.worker()
+                module._core.Save = self.of(_core.Again(11, "too much is under way"))
+                w.bind(self.step(late=[self.blocks(7), self.blocks(8)]))
+                self.assertEqual((list(w.queue), w.finished(), list(w.queue), w.take_done().saves), ([7, 8], (set(), set()), [7, 8], {}))
+                module._core.Save = begin
+                w.finished()
+                self.assertEqual((w.take_done().saves, w.queue, w.saves, w.store.errors), ({7: 1, 8: 1}, {}, {}, [GONE]))
+
     def test_two_saves_are_complete(self):
         module, w = self.worker()
         module._core.Save = lambda *arguments, **options: Part(GONE)

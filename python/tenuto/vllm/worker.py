@@ -409,10 +409,13 @@ class Worker:
         for number, save in list(self.saves.items()):
             if number in self.saves and save.committed:
                 self._poll_save(number, save)
-        for number, blocks in list(self.queue.items()):
-            if not self.generation or number in self.queue and not self._begin_save(blocks, early=False):
+        for number in list(self.queue):
+            if not self.generation:
                 return
-            self.queue.pop(number, None)
+            blocks = self.queue.pop(number)  # who finds the cache gone drops what is queued: this one is told of by itself
+            if not self._begin_save(blocks, early=False):
+                self.queue = {number: blocks, **self.queue}
+                return
 
     # ---- after a step -----------------------------------------------------------------------------------------------
 
