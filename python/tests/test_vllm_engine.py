@@ -292,12 +292,17 @@ class Storms(EngineCase):
 
 
 class Adapters(EngineCase):
-    def lora(self, name="sql", number=1, content=b"weights"):
-        path = os.path.join(self.dir, name)
-        os.makedirs(path, exist_ok=True)
-        with open(os.path.join(path, "adapter_model.safetensors"), "wb") as f:
+    def lora(self, name="sql", number=1, content=b"weights", changed_ns=1):
+        lora = types.SimpleNamespace(lora_name=name, lora_int_id=number, lora_path=os.path.join(self.dir, name))
+        os.makedirs(lora.lora_path, exist_ok=True)
+        with open(self.file(lora), "wb") as f:
             f.write(content)
-        return types.SimpleNamespace(lora_name=name, lora_int_id=number, lora_path=path)
+        os.utime(self.file(lora), ns=(changed_ns, changed_ns))
+        return lora
+
+    @staticmethod
+    def file(lora):
+        return os.path.join(lora.lora_path, "adapter_model.safetensors")
 
     def test_one_that_was_trained_again_finds_nothing_of_the_one_before(self):
         e = self.engine()
@@ -305,20 +310,34 @@ class Adapters(EngineCase):
         self.assertEqual((e.run((1, 4, first)), e.run((1, 4, first)), e.run((1, 4))), ([0], [4], [0]))
         e.settle()
         e.close()
-        os.utime(os.path.join(first.lora_path, "adapter_model.safetensors"), ns=(1, 1))
+        for content, blocks in ((b"Weights", 0), (b"weights", 4)):  # sizes and times of all are the same
+            e = self.engine()
+            again = self.lora(content=content)
+            self.assertEqual((e.run((1, 4, again)), e.run((1, 4, again)), e.said, e.wrong), ([blocks], [4], [], 0))
+            e.settle()
+            e.close()
+
+    def test_one_that_was_copied_finds_what_it_has_stored(self):
         e = self.engine()
-        self.assertEqual((e.run((1, 4, first)), e.run((1, 4, first)), e.said, e.wrong), ([0], [4], [], 0))
+        e.run((1, 4, self.lora()))
+        e.settle()
+        e.close()
+        copy = self.lora(changed_ns=2)
+        e = self.engine()
+        self.assertEqual((e.run((1, 4, copy)), e.said, e.wrong), ([4], [], 0))
 
     def test_one_that_is_written_while_the_engine_runs_is_computed_without_the_cache(self):
         e = self.engine()
         lora = self.lora()
         e.run((1, 4, lora))
-        self.lora(content=b"other weights")
+        before = os.stat(self.file(lora)).st_ctime_ns
+        while os.stat(self.file(lora)).st_ctime_ns == before:  # size and time that it tells are the same
+            self.lora(content=b"Weights")
         for _ in range(2):
             self.assertEqual(e.run((1, 4, lora)), [0])
         self.assertEqual(len(e.said), 1)
         self.assertIn("written anew", e.said[0])
-        other = self.lora(number=2, content=b"other weights")
+        other = self.lora(number=2, content=b"Weights")
         self.assertEqual((e.run((1, 4, other)), e.run((1, 4, other))), ([0], [4]))
 
     def test_one_whose_files_are_elsewhere_needs_a_revision(self):
