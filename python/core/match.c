@@ -36,6 +36,8 @@ struct parts {
  * struct query - tenuto.Query
  * @spaces: a tuple: they stay open until the look-up is over
  * @query:  of the part that is under way; of no meaning if it is over
+ * @over:   also: somebody has cancelled it, and who polls it sees to the rest
+ * @polled: a thread is about it, and has the rest of this to itself
  * @found:  in the parts before it
  * @parts:  NULL: there is one part
  */
@@ -44,7 +46,7 @@ struct query {
 	struct tn_py_cache *cache;
 	PyObject *spaces;
 	uint64_t query;
-	bool over;
+	bool over, polled;
 	struct match *found;
 	struct parts *parts;
 };
@@ -403,7 +405,7 @@ PyType_Spec tn_py_match_spec = {
 
 static void cancel(struct query *q)
 {
-	if (!q->over && q->cache->c)
+	if (!q->over && !q->polled && q->cache->c)
 		tn_match_cancel(q->cache->c, q->query);
 	q->over = true;
 }
@@ -438,11 +440,8 @@ static int poll_part(struct query *q, struct tn_py_space *first)
 	int rc, added = 0;
 
 	if (!tn_py_enter(q->cache))
-		return -EBADF;
+		return -EAGAIN;
 	TN_PY_CALL(q->cache, rc = tn_match_poll(q->cache->c, q->query, found->m.blocks ? NULL : found->firsts, &m));
-	if (rc == -EAGAIN)
-		return rc;
-	q->over = rc != -EINVAL;
 	if (rc < 0)
 		return rc;
 	if (found->m.blocks == 0)
@@ -467,9 +466,8 @@ static bool next_part(struct query *q)
 	p->want = p->n - p->at < p->most ? p->n - p->at : p->most;
 	for (Py_ssize_t i = 0; i < PyTuple_Size(q->spaces); i++)
 		add_space(&l, (struct tn_py_space *)PyTuple_GetItem(q->spaces, i));
-	if (p->want && l.spaces[0] && tn_py_enter(q->cache))
+	if (p->want && l.spaces[0] && !q->over && tn_py_enter(q->cache))
 		TN_PY_CALL(q->cache, rc = tn_match_begin(l.spaces, l.nspaces, p->keys + p->at, p->want, p->deadline_ns, p->flags, &q->query));
-	q->over = rc != 0;
 	return rc == 0;
 }
 
@@ -478,17 +476,26 @@ static PyObject *query_poll(PyObject *self, PyObject *nothing)
 	struct query *q = (struct query *)self;
 	struct tn_py_space *first = (struct tn_py_space *)PyTuple_GetItem(q->spaces, 0);
 	PyObject *found;
+	bool cancelled;
 	int rc;
 
 	if (q->over)
 		return tn_py_raise_text(-EBADF, "the look-up is over");
+	if (q->polled)
+		return Py_NewRef(Py_None);
+	q->polled = true;
 	do
 		rc = poll_part(q, first);
 	while (rc >= 0 && q->parts && (size_t)rc == q->parts->want && next_part(q));
+	q->polled = false;
+	cancelled = q->over;
+	q->over = rc != -EAGAIN && rc != -EINVAL;
+	if (cancelled)
+		cancel(q);
 	if (PyErr_Occurred())
 		return NULL;
 	if (rc == -EAGAIN)
-		return Py_NewRef(Py_None);
+		return cancelled ? tn_py_raise_text(-EBADF, "the look-up is over") : Py_NewRef(Py_None);
 	if (rc < 0)
 		return rc == -ENOMEM ? PyErr_NoMemory() : tn_py_raise(rc);
 	found = (PyObject *)q->found;
@@ -503,7 +510,7 @@ static PyObject *query_cancel(PyObject *self, PyObject *nothing)
 }
 
 static PyMethodDef query_methods[] = {
-	{"poll", query_poll, METH_NOARGS, "poll()\n--\n\nA Match, and the look-up is over; or None: a tier has still to answer."},
+	{"poll", query_poll, METH_NOARGS, "poll()\n--\n\nA Match, and the look-up is over; or None: a tier has still to answer, or another thread polls."},
 	{"cancel", query_cancel, METH_NOARGS, "cancel()\n--\n\nForget the look-up."},
 	{NULL, NULL, 0, NULL},
 };

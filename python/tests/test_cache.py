@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+import sys
 import threading
 import unittest
 
@@ -441,6 +442,45 @@ class Threads(Case):
             t.join()
         self.assertEqual(wrong, [])
         self.assertEqual(cache.sessions()[0]['saves'], 80)
+
+    def test_a_look_up_is_polled_and_cancelled_by_many_threads(self):
+        """One of them has the match, or - if it was cancelled first - none; the others are told that it is over, or not yet."""
+        cache = self.open(max_op_blocks=2, max_ops=1)
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool, 12)
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-6)
+        for cancels in [False, True] * (1000 if os.environ.get('TN_SOAK') else 40):
+            query, found, wrong = tenuto.match_begin([space], keys, pin=cancels), [], []
+            go = threading.Barrier(4)
+
+            def poll(cancel):
+                go.wait()
+                for _ in range(20):
+                    try:
+                        if cancel:
+                            query.cancel()
+                        match = query.poll()
+                        if match:
+                            found.append(match)
+                    except tenuto.Error as e:
+                        if 'over' not in str(e):
+                            wrong.append(e)
+
+            threads = [threading.Thread(target=poll, args=(cancels and t == 3,)) for t in range(4)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            blocks = [match.blocks for match in found]
+            self.assertEqual((wrong, [] if cancels else blocks), ([], [] if cancels else [12]))
+            self.assertLessEqual(len(found), 1)
+            for match in found:
+                match.unpin()
+            with self.assertRaises(tenuto.Error):
+                query.poll()
+        tenuto.match_begin([space], keys).cancel()  # there is one at a time: none was left
 
     def test_other_threads_run_while_one_waits(self):
         cache = self.open()
