@@ -88,6 +88,9 @@ TN_API int tn_match_all(struct tn_space *const *spaces, size_t nspaces, const st
 /** tn_unpin - end a lease of tn_match or tn_match_all; -EINVAL if there is no such lease */
 TN_API int tn_unpin(struct tn_space *space, uint64_t pin);
 
+/** tn_cache_unpin - tn_unpin, also of a lease whose spaces were closed meanwhile */
+TN_API int tn_cache_unpin(struct tn_cache *cache, uint64_t pin);
+
 /**
  * tn_match_begin - as tn_match_all, also of tiers that do not answer at once
  * @deadline_ns: what a tier has not answered by then is not there; 0: only what is known at once

@@ -32,12 +32,12 @@ int tn_py_match_add_part(struct tn_match *match, struct tn_py_leases *leases, co
 	return 0;
 }
 
-int tn_py_unpin(struct tn_space *space, struct tn_match *match, struct tn_py_leases *leases)
+int tn_py_unpin(struct tn_cache *cache, struct tn_match *match, struct tn_py_leases *leases)
 {
-	int rc = match->pin ? tn_unpin(space, match->pin) : 0;
+	int rc = match->pin ? tn_cache_unpin(cache, match->pin) : 0;
 
 	for (size_t i = 0; i < leases->n; i++) {
-		int ended = tn_unpin(space, leases->pin[i]);
+		int ended = tn_cache_unpin(cache, leases->pin[i]);
 
 		rc = rc ? rc : ended;
 	}
@@ -67,7 +67,7 @@ static int one(struct tn_py_lookup *l, const struct group *g, size_t from, size_
 		l->firsts[g->place[i]] = (uint32_t)from + firsts[i];
 	if (tn_py_match_add_part(&l->match, &l->leases, &m) == 0)
 		return found;
-	tn_unpin(g->spaces[0], m.pin);
+	tn_cache_unpin(l->cache, m.pin);
 	return -ENOMEM;
 }
 
@@ -134,7 +134,7 @@ static void add_space(struct group *g, const struct tn_py_lookup *l, uint32_t i)
 
 static void forget(struct tn_py_lookup *l)
 {
-	tn_py_unpin(l->spaces[0], &l->match, &l->leases);
+	tn_py_unpin(l->cache, &l->match, &l->leases);
 	memset(l->firsts, 0, sizeof(l->firsts));
 	l->match = (struct tn_match){.size = sizeof(l->match)};
 	if (l->tiers)

@@ -16,7 +16,7 @@ struct tn_py_leases {
 
 /**
  * struct tn_py_lookup
- * @spaces, @nspaces: of one cache
+ * @cache, @spaces, @nspaces: of one cache
  * @windows: of each space: how many blocks its rule wants at the end of a prefix; 0: all (TN_MATCH_PREFIX)
  * @most:    keys of one call
  * @pin:     take leases
@@ -26,6 +26,7 @@ struct tn_py_leases {
  * @leases:  out: of the other parts; end all with tn_py_unpin
  */
 struct tn_py_lookup {
+	struct tn_cache *cache;
 	struct tn_space *spaces[TN_MATCH_SPACES_MAX];
 	uint32_t windows[TN_MATCH_SPACES_MAX];
 	uint32_t nspaces;
@@ -43,6 +44,6 @@ int tn_py_look_up(struct tn_py_lookup *l);
 /** tn_py_match_add_part - what was found of a further part. Return: 0; -ENOMEM: without its lease, which is the caller's */
 int tn_py_match_add_part(struct tn_match *match, struct tn_py_leases *leases, const struct tn_match *part);
 /** tn_py_unpin - end all leases of a match, and forget them. Return: 0 or the first error */
-int tn_py_unpin(struct tn_space *space, struct tn_match *match, struct tn_py_leases *leases);
+int tn_py_unpin(struct tn_cache *cache, struct tn_match *match, struct tn_py_leases *leases);
 
 #endif

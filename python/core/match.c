@@ -10,7 +10,7 @@
 /**
  * struct match - tenuto.Match
  * @leases: of further parts
- * @space:  the leases are of; held while there are some
+ * @cache:  the leases are of; held while there are some
  * @firsts: of match_all: the first block that must be loaded of each space
  * @tiers:  bytes; NULL: not asked for
  */
@@ -18,7 +18,7 @@ struct match {
 	PyObject_HEAD
 	struct tn_match m;
 	struct tn_py_leases leases;
-	struct tn_py_space *space;
+	struct tn_py_cache *cache;
 	uint32_t nspaces;
 	uint32_t firsts[TN_MATCH_SPACES_MAX];
 	PyObject *tiers;
@@ -75,6 +75,7 @@ static bool open_space(struct tn_py_space *space)
 static void add_space(struct tn_py_lookup *l, const struct tn_py_space *space)
 {
 	l->most = l->nspaces && l->most < space->most ? l->most : space->most;
+	l->cache = space->cache->c;
 	l->windows[l->nspaces] = space->window;
 	l->spaces[l->nspaces++] = space->s;
 }
@@ -104,7 +105,7 @@ static PyObject *spaces_from(PyObject *from, struct tn_py_lookup *l)
 }
 
 /* Return: the match with what was found; NULL with an exception */
-static PyObject *looked_up(struct match *out, struct tn_py_space *space, const struct tn_py_lookup *l, int rc)
+static PyObject *looked_up(struct match *out, struct tn_py_cache *cache, const struct tn_py_lookup *l, int rc)
 {
 	if (rc < 0) {
 		Py_DECREF((PyObject *)out);
@@ -114,7 +115,7 @@ static PyObject *looked_up(struct match *out, struct tn_py_space *space, const s
 	out->leases = l->leases;
 	memcpy(out->firsts, l->firsts, l->nspaces * sizeof(l->firsts[0]));
 	if (out->m.pin)
-		out->space = (struct tn_py_space *)TN_PY_REF(space);
+		out->cache = (struct tn_py_cache *)TN_PY_REF(cache);
 	return (PyObject *)out;
 }
 
@@ -144,7 +145,7 @@ PyObject *tn_py_space_match(PyObject *self, PyObject *args, PyObject *kw)
 		TN_PY_CALL(space->cache, rc = tn_py_look_up(&l));
 	PyBuffer_Release(&keys);
 	if (!PyErr_Occurred())
-		return looked_up(out, space, &l, rc);
+		return looked_up(out, space->cache, &l, rc);
 	Py_XDECREF((PyObject *)out);
 	return NULL;
 }
@@ -176,7 +177,7 @@ PyObject *tn_py_match_all(PyObject *module, PyObject *args, PyObject *kw)
 	}
 	PyBuffer_Release(&keys);
 	if (!PyErr_Occurred())
-		result = looked_up(out, first, &l, rc);
+		result = looked_up(out, first->cache, &l, rc);
 	else
 		Py_XDECREF((PyObject *)out);
 	Py_DECREF(held);
@@ -265,19 +266,19 @@ PyObject *tn_py_space_plan(PyObject *self, PyObject *args, PyObject *kw)
 static int unpin(struct match *match)
 {
 	struct tn_py_leases leases = match->leases;
-	struct tn_py_space *space = match->space;
+	struct tn_py_cache *cache = match->cache;
 	struct tn_match m = match->m;
 	int rc = 0;
 
 	match->m.pin = 0;
 	match->leases = (struct tn_py_leases){NULL, 0};
-	match->space = NULL;
-	if (!space)
+	match->cache = NULL;
+	if (!cache)
 		return 0;
-	if (space->s && tn_py_enter_to_end(space->cache))
-		TN_PY_CALL(space->cache, rc = tn_py_unpin(space->s, &m, &leases));
+	if (tn_py_enter_to_end(cache))
+		TN_PY_CALL(cache, rc = tn_py_unpin(cache->c, &m, &leases));
 	free(leases.pin);
-	Py_DECREF((PyObject *)space);
+	Py_DECREF((PyObject *)cache);
 	return rc;
 }
 
@@ -294,7 +295,7 @@ static void match_dealloc(PyObject *self)
 static int match_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Py_VISIT(Py_TYPE(self));
-	Py_VISIT(((struct match *)self)->space);
+	Py_VISIT(((struct match *)self)->cache);
 	return 0;
 }
 
@@ -433,7 +434,7 @@ static int query_traverse(PyObject *self, visitproc visit, void *arg)
 }
 
 /* The part under way goes to what was found before. Return: matched blocks of the part; -EAGAIN: not yet; an error, maybe with an exception */
-static int poll_part(struct query *q, struct tn_py_space *first)
+static int poll_part(struct query *q)
 {
 	struct match *found = q->found;
 	struct tn_match m = {.size = sizeof(m)};
@@ -448,10 +449,10 @@ static int poll_part(struct query *q, struct tn_py_space *first)
 		found->m.first = m.first;
 	found->m.blocks += m.blocks;
 	added = tn_py_match_add_part(&found->m, &found->leases, &m);
-	if (m.pin && !found->space)
-		found->space = (struct tn_py_space *)TN_PY_REF(first);
-	if (added && first->s)
-		tn_unpin(first->s, m.pin);
+	if (m.pin && !found->cache)
+		found->cache = (struct tn_py_cache *)TN_PY_REF(q->cache);
+	if (added && q->cache->c)
+		tn_cache_unpin(q->cache->c, m.pin);
 	return added ? added : rc;
 }
 
@@ -474,7 +475,6 @@ static bool next_part(struct query *q)
 static PyObject *query_poll(PyObject *self, PyObject *nothing)
 {
 	struct query *q = (struct query *)self;
-	struct tn_py_space *first = (struct tn_py_space *)PyTuple_GetItem(q->spaces, 0);
 	PyObject *found;
 	bool cancelled;
 	int rc;
@@ -485,7 +485,7 @@ static PyObject *query_poll(PyObject *self, PyObject *nothing)
 		return Py_NewRef(Py_None);
 	q->polled = true;
 	do
-		rc = poll_part(q, first);
+		rc = poll_part(q);
 	while (rc >= 0 && q->parts && (size_t)rc == q->parts->want && next_part(q));
 	q->polled = false;
 	cancelled = q->over;

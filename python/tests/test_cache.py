@@ -105,6 +105,23 @@ class Blocks(Case):
         with self.assertRaises(tenuto.Closed):
             query.poll()
 
+    def test_a_lease_ends_also_after_its_space_was_closed(self):
+        cache = self.open(max_ops=4, max_op_blocks=2)  # 16 leases
+        first, kv, pool = self.raw(cache)
+        keys = self.stored(first, kv, pool)
+        for _ in range(32):
+            space = cache.space('toy', first.geometry)
+            match = space.match(keys, pin=True)  # two leases
+            space.close()
+            self.assertTrue(match.pinned)
+            match.unpin()
+            space = cache.space('toy', first.geometry)
+            query = tenuto.match_begin([space], keys, pin=True)
+            match = query.poll()
+            space.close()
+            self.assertEqual(match.blocks, 4)
+            del match
+
     def test_a_save_whose_body_raises_leaves_nothing(self):
         cache = self.open()
         space, _, pool = self.raw(cache)

@@ -248,7 +248,7 @@ class Attached(Case):
     def setUp(self):
         super().setUp()
         self.socket = os.path.join(self.dir, 's')
-        self.owner = subprocess.Popen([sys.executable, '-P', '-c', BEGIN.replace('32 << 20)', '32 << 20, serve=sys.argv[2])') + '''
+        self.owner = subprocess.Popen([sys.executable, '-P', '-c', BEGIN.replace('32 << 20)', '32 << 20, max_ops=32, serve=sys.argv[2])') + '''
 print('ready', flush=True)
 sys.stdin.read()
 ''', self.dir, self.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -265,6 +265,11 @@ sys.stdin.read()
                 self.assertEqual(space.match(keys, pin=True).blocks, 16)
                 self.assertEqual(space.load(keys, pool, range(16)).finish(), 16)
                 self.assertEqual(cache.owner()['pid'], self.owner.pid)
+                for _ in range(200):  # more leases than a process can have
+                    other = cache.space('toy', space.geometry)
+                    lease = other.match(keys, pin=True)
+                    other.close()
+                    lease.unpin()
                 mine = tenuto.Buffer(2 * space.geometry.block_bytes)
                 shared = cache.memory(mine).pool(space.geometry, npages=2)
                 result = space.save(space.keys([77]), shared, [0]).finish()

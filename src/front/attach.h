@@ -54,7 +54,7 @@ int tn_remote_match_begin(struct tn_space *const *spaces, size_t nspaces, const 
 			  unsigned flags, uint64_t *query);
 int tn_remote_match_poll(struct tn_cache *cache, uint64_t query, uint32_t *first, struct tn_match *match);
 int tn_remote_match_cancel(struct tn_cache *cache, uint64_t query);
-int tn_remote_unpin(struct tn_space *space, uint64_t pin);
+int tn_remote_unpin(struct tn_cache *cache, uint64_t pin);
 int tn_remote_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
 int tn_remote_flush(struct tn_cache *cache, uint64_t deadline_ns);
 int tn_remote_stats(struct tn_cache *cache, struct tn_stats *s);

@@ -188,6 +188,7 @@ static int call_transfers(struct inherited *i)
 	SAYS_ECHILD(tn_match(r->s->space, i->keys, 8, NULL, &m, 0));
 	SAYS_ECHILD(tn_match(r->s->space, i->keys, 8, NULL, &m, TN_MATCH_PIN));
 	SAYS_ECHILD(tn_unpin(r->s->space, i->m.pin));
+	SAYS_ECHILD(tn_cache_unpin(r->cache, i->m.pin));
 	SAYS_ECHILD(tn_prefetch(r->s->space, i->keys, 8, tn_test_deadline()));
 	SAYS_ECHILD(tn_load_begin(r->s->space, r->s->pool, i->keys, 8, i->pages, NULL, &load));
 	SAYS_ECHILD(tn_load_wait(i->load, RIG_LAYERS - 1, tn_test_deadline()));

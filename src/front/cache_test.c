@@ -248,6 +248,8 @@ static void bad_arguments_are_refused_by_name(void **state)
 	assert_int_equal(tn_load_wait(load, 0, tn_test_deadline()), 0);
 	rig_load_end(r.s, load);
 	assert_int_equal(tn_unpin(r.s->space, 12345), -EINVAL);
+	assert_int_equal(tn_cache_unpin(r.cache, 12345), -EINVAL);
+	assert_int_equal(tn_cache_unpin(NULL, 12345), -EINVAL);
 	rig_tear_down(&r);
 }
 

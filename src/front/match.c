@@ -532,18 +532,20 @@ int tn_match_all_answer(struct tn_holder *holder, struct tn_space *const *spaces
 	return rc ? rc : find_all(holder, spaces, nspaces, keys, n, first, match, flags);
 }
 
-int tn_unpin(struct tn_space *space, uint64_t pin)
+int tn_cache_unpin(struct tn_cache *cache, uint64_t pin)
 {
-	struct tn_cache *cache;
-
-	if (!space)
-		return tn_fail(-EINVAL, "tn_unpin: no space");
-	cache = space->cache;
+	if (!cache)
+		return tn_fail(-EINVAL, "tn_cache_unpin: no cache");
 	if (tn_check_process(cache))
 		return -ECHILD;
 	if (cache->attached)
-		return tn_remote_unpin(space, pin);
+		return tn_remote_unpin(cache, pin);
 	return tn_lease_end(cache, pin);
+}
+
+int tn_unpin(struct tn_space *space, uint64_t pin)
+{
+	return space ? tn_cache_unpin(space->cache, pin) : tn_fail(-EINVAL, "tn_unpin: no space");
 }
 
 int tn_lease_end(struct tn_cache *cache, uint64_t pin)

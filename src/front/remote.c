@@ -188,9 +188,9 @@ int tn_remote_match_cancel(struct tn_cache *cache, uint64_t query)
 	return call_about(cache, TN_WIRE_QUERY_CANCEL, &(struct tn_wire_about){.pin = query});
 }
 
-int tn_remote_unpin(struct tn_space *space, uint64_t pin)
+int tn_remote_unpin(struct tn_cache *cache, uint64_t pin)
 {
-	return call_about(space->cache, TN_WIRE_UNPIN, &(struct tn_wire_about){.number = space->index, .pin = pin});
+	return call_about(cache, TN_WIRE_UNPIN, &(struct tn_wire_about){.pin = pin});
 }
 
 int tn_remote_drop(struct tn_space *space, const struct tn_key *keys, size_t n)
