@@ -79,35 +79,55 @@ static uint32_t window_of(const struct tn_shard *shard, const struct tn_geometry
 	return shard->match_rule == TN_MATCH_WINDOW ? (uint32_t)((shard->window_tokens + tokens - 1) / tokens) : 0;
 }
 
-/* Of a space that is not open, with its cache, model and identity: 0, or -1 with an exception. */
-static int space_open(struct tn_py_space *self, const unsigned char *reset)
+static void give_back(struct tn_py_cache *cache, struct tn_space *s)
 {
+	if (s && tn_py_enter_to_end(cache))
+		TN_PY_CALL(cache, tn_space_close(s));
+}
+
+/* With its cache, model and identity: a handle, NULL with an exception. What the space has is still what it was. */
+static struct tn_space *space_open(struct tn_py_space *self, const unsigned char *reset)
+{
+	struct tn_space *s = NULL;
 	struct identity i;
 	int rc = -1;
 
 	if (!identity_from(self->identity, &i))
-		return -1;
+		return NULL;
 	i.id.model = PyUnicode_AsUTF8AndSize(self->model, NULL);
 	if (reset)
 		memcpy(i.id.reset_revision, reset, sizeof(i.id.reset_revision));
 	if (!i.id.model || !tn_py_enter(self->cache))
-		return -1;
-	TN_PY_CALL(self->cache, rc = tn_space_open(self->cache->c, &i.id, &i.shard, &self->geometry, i.has_quota ? &i.quota : NULL, &self->s));
+		return NULL;
+	TN_PY_CALL(self->cache, rc = tn_space_open(self->cache->c, &i.id, &i.shard, &self->geometry, i.has_quota ? &i.quota : NULL, &s));
 	if (rc) {
 		tn_py_raise(rc);
-		return -1;
+		return NULL;
 	}
-	tn_py_link_add(&self->cache->children[TN_PY_SPACES], &self->link);
 	self->window = window_of(&i.shard, &self->geometry);
-	self->most = tn_space_op_blocks(self->s);
+	return s;
+}
+
+/* The space has this handle (NULL: it is closed) from now on. Return: the one that it had, which is the caller's. */
+static struct tn_space *swap(struct tn_py_space *self, struct tn_space *s)
+{
+	struct tn_space *had = self->s;
+
+	self->s = s;
+	tn_py_link_remove(&self->link);
+	if (!s)
+		return had;
+	tn_py_link_add(&self->cache->children[TN_PY_SPACES], &self->link);
+	self->most = tn_space_op_blocks(s);
 	self->most = self->most ? self->most : 1;
-	return 0;
+	return had;
 }
 
 static PyObject *space_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
 	struct tn_py_cache *cache;
 	struct tn_py_space *self;
+	struct tn_space *s;
 	PyObject *geometry;
 	const char *model;
 
@@ -121,20 +141,18 @@ static PyObject *space_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	self->cache = (struct tn_py_cache *)TN_PY_REF(cache);
 	self->model = Py_NewRef(PyTuple_GetItem(args, 1));
 	self->identity = kw ? PyDict_Copy(kw) : PyDict_New();
-	if (self->identity && space_open(self, NULL) == 0)
-		return (PyObject *)self;
-	Py_DECREF((PyObject *)self);
-	return NULL;
+	s = self->identity ? space_open(self, NULL) : NULL;
+	if (!s) {
+		Py_DECREF((PyObject *)self);
+		return NULL;
+	}
+	swap(self, s);
+	return (PyObject *)self;
 }
 
 void tn_py_space_close(struct tn_py_space *space)
 {
-	struct tn_space *s = space->s;
-
-	space->s = NULL;
-	tn_py_link_remove(&space->link);
-	if (s && tn_py_enter_to_end(space->cache))
-		TN_PY_CALL(space->cache, tn_space_close(s));
+	give_back(space->cache, swap(space, NULL));
 }
 
 static void space_dealloc(PyObject *self)
@@ -312,13 +330,18 @@ static PyObject *space_reset(PyObject *self, PyObject *revision)
 {
 	struct tn_py_space *space = (struct tn_py_space *)self;
 	unsigned char reset[sizeof(((struct tn_identity *)0)->reset_revision)];
+	struct tn_space *s, *had;
 
-	if (!revision_from(revision, reset) || !tn_py_enter(space->cache))
+	if (!revision_from(revision, reset))
 		return NULL;
-	tn_py_ops_reset(space);
-	tn_py_leave(space->cache);
-	tn_py_space_close(space);
-	return space_open(space, reset) ? NULL : Py_NewRef(Py_None);
+	s = space_open(space, reset);
+	had = swap(space, s); /* calls beside this have either */
+	if (tn_py_enter_to_end(space->cache)) {
+		tn_py_ops_reset(space);
+		tn_py_leave(space->cache);
+	}
+	give_back(space->cache, had);
+	return s ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *space_close(PyObject *self, PyObject *nothing)

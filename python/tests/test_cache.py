@@ -234,6 +234,47 @@ class Resets(Case):
         self.assertEqual(space.match(keys).blocks, 4)
 
 
+    def test_threads_reset_a_space_while_others_look_up(self):
+        cache = self.open()
+        space, kv, pool = self.raw(cache)
+        keys, old, wrong, going = self.stored(space, kv, pool), bytes(16), [], [True]
+        go = threading.Barrier(4)
+
+        def reset(t):
+            go.wait()
+            for i in range(2000 if os.environ.get('TN_SOAK') else 100):
+                try:
+                    space.reset(old if i % 4 == t else content((t, i % 8), 16))
+                except Exception as e:
+                    wrong.append(e)
+
+        def look_up():
+            go.wait()
+            while going[0]:
+                try:
+                    blocks = space.match(keys).blocks
+                    if blocks not in (0, 4):
+                        wrong.append(blocks)
+                except Exception as e:
+                    wrong.append(e)
+
+        threads = [threading.Thread(target=reset, args=(t,)) for t in range(2)]
+        others = [threading.Thread(target=look_up) for _ in range(2)]
+        for t in threads + others:
+            t.start()
+        for t in threads:
+            t.join()
+        going[0] = False
+        for t in others:
+            t.join()
+        self.assertEqual(wrong, [])
+        space.reset(old)
+        self.assertEqual(space.match(keys).blocks, 4)
+        space.close()
+        others = [cache.space('toy', space.geometry, hash_seed=i + 1) for i in range(1024)]  # as many as can be open: no handle was left
+        self.assertEqual(len(others), 1024)
+
+
 class Observed(Case):
     def test_statistics_devices_latencies_processes_and_events(self):
         cache = self.open()
