@@ -409,6 +409,13 @@ class Tiers(unittest.TestCase):
         t.reset(bytes(16))  # as after a restart with the first weights
         self.assertEqual(self.look_up(t, keys[0], "s"), "HIT")
 
+    def test_a_reset_drops_what_was_stored_under_a_revision_that_it_has_drawn(self):
+        t = self.tier()
+        for reset, blocks in ((t.drain_jobs, 3), (t.drain_jobs, 6), (t.drain_jobs, 6), (lambda: t.reset(b"1" * 16), 6), (t.drain_jobs, 6), (t.drain_jobs, 9)):
+            self.works(t, 1)
+            self.until(lambda: _core.stats(t._store.cache)["disk_blocks"] == blocks)
+            reset()
+
     def test_the_region_cannot_be_registered(self):
         for name, events in (("Memory", False), ("events", True)):
             with self.subTest(name), self.assertLogs(level="WARNING"):

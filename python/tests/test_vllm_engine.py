@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both sides of vLLM's connector on a real cache, in an engine that computes next to nothing (vllm_engine.py)."""
+import ctypes
 import os
 import random
 import shutil
@@ -146,6 +147,45 @@ class Resets(EngineCase):
         e.close()
         e = self.engine()
         self.assertEqual((e.run((1, 4)), e.wrong), ([4], 0))
+
+    def test_many_of_them_leave_the_blocks_of_other_models_where_they_are(self):
+        """The store knows 1,024 spaces, and gives up the one that was used the longest ago."""
+        e = self.engine(layers=1)
+        e.run((1, 4))
+        other = self.other(e)
+        for _ in range(1100):
+            e.scheduler.reset()
+            e.run((1, 1))
+        self.assertEqual((other(), e.wrong, e.said), (1, 0, []))
+        e.scheduler.reset(bytes(16))
+        self.assertEqual(e.run((1, 4)), [4])
+
+    def test_only_those_that_it_has_drawn_itself_are_given_up(self):
+        e = self.engine()
+        for revision in (b"1" * 16, None, None, b"2" * 16, None, b"1" * 16):
+            e.scheduler.reset(revision)
+            found = e.run((1, 4))
+        self.assertEqual(found, [4])
+        e.scheduler.reset(b"2" * 16)
+        self.assertEqual((e.run((1, 4)), e.wrong), ([4], 0))
+        blocks = _core.stats(e.store.cache)["disk_blocks"]
+        self.assertEqual(blocks, 8)
+
+    @staticmethod
+    def other(e):
+        """Another model's block in the same cache; whether it is there."""
+        geometry = _core.Geometry.raw(1, 4096)
+        space, memory = _core.Space(e.store.cache, "other", geometry), bytearray(4096)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        pool = _core.Pool(_core.Memory(e.store.cache, ((at, 4096),), ()), geometry, 1, [0], [4096])
+        keys = space.keys([1])
+        assert _core.Save(space, pool, keys, [0]).finish().stored == 1
+        space.close()
+
+        def there():
+            assert memory
+            return _core.Space(e.store.cache, "other", geometry).match(keys).blocks
+        return there
 
     def test_engines_that_are_given_one_revision_share_what_comes_after_it(self):
         e = self.engine()

@@ -16,7 +16,6 @@ save            false: load only
 
 Written for vLLM 0.32, whose interface it is (KVConnectorBase_V1).
 """
-import os
 from dataclasses import dataclass
 
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
@@ -265,7 +264,8 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
 
     def reset_cache(self):
         """vLLM's weights have changed: nothing that was computed with the old ones may be found."""
-        return self.reset(os.urandom(16))
+        self._scheduler.reset()
+        return True
 
     def reset(self, revision):
         """The same, for who changes the weights of several engines: with one revision, of 16 bytes, they go on sharing what they compute. To be called in the

@@ -9,13 +9,14 @@ A request's pages are vLLM's again when it ends. Blocks of it that were not save
 After a reset nothing is looked up, loaded or saved under the revision before it. `stale` pages are those that were not written since, or by a request that
 had begun before, or on such pages: they are not saved.
 """
+import os
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from tenuto import _core
 from tenuto.vllm.adapters import Adapters
 from tenuto.vllm.messages import Blocks, Step
-from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, now
+from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
 
 KEY = _core.KEY_BYTES
 #: Blocks whose engine hash is remembered, so that events can name them as vLLM does.
@@ -48,6 +49,7 @@ class Scheduler:
         self.pages_saving, self.wait_for, self.next_id, self.ending = {}, set(), 1, {}
         self.stats, self.events = Stats(warn), Events(model.events)
         self.revision, self.stale, self.said = bytes(16), None, ""
+        self.drawn, self.left = False, []  # whether the revision is one that nobody else knows; spaces of such that are to be dropped
         self.queued, self.progress = 0, 0.0  # saves that wait for their turn in workers, and when one of any has ended
         self.adapters = Adapters(model.revised, warn)
 
@@ -357,9 +359,13 @@ class Scheduler:
             if first < full:
                 step.late.append(self._save(t, t.keys, ids, first, full))
 
-    def reset(self, revision):
-        """The weights are others from now on, and the cache is that of this revision. What was computed before is not found in it, and is not saved there."""
-        self.revision = revision
+    def reset(self, revision=None):
+        """The weights are others from now on, and the cache is that of this revision. What was computed before is not found in it, and is not saved there. None: a
+        revision is drawn. When it is left, its spaces are dropped: nobody finds their blocks, but each would keep one of the store's numbers of spaces."""
+        if self.drawn:
+            self.left += [space for _, space in self.spaces]
+        self.left = drop(self.left)
+        self.drawn, self.revision = revision is None, os.urandom(16) if revision is None else revision
         self.generation, self.spaces = 0, []
         self.ending.clear()
         self.stale = bytearray(b"\0") + bytearray(b"\1") * (self.model.blocks - 1)  # vLLM's block 0 is none

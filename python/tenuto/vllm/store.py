@@ -195,6 +195,19 @@ def fingerprint(values):
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+def drop(spaces):
+    """Drops spaces that nobody looks in any more, which goes on without the caller. Returns those that still have loads or saves under way."""
+    busy = []
+    for space in spaces:
+        try:
+            space.drop(0)
+        except _core.Busy:
+            busy.append(space)
+        except (OSError, MemoryError):
+            pass  # it goes on, or cannot be: whoever needs the number of a space then takes that of the one used the longest ago
+    return busy
+
+
 class Stats:
     """Counters by name, taken and reset by whoever sends them on."""
 

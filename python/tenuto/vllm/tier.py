@@ -29,7 +29,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from tenuto import _core
 from tenuto.options import flag_of, seconds_of
-from tenuto.vllm.store import GONE, Config, Stats, Store, fingerprint, now, of_replica
+from tenuto.vllm.store import GONE, Config, Stats, Store, drop, fingerprint, now, of_replica
 
 logger = init_logger(__name__)
 
@@ -99,6 +99,7 @@ class TenutoTier(SecondaryTierManager):
             config.options.setdefault("max_ops", MAX_OPS)
         self._store = Store(config, offloading_spec.config.engine_id, logger.info, logger.warning)
         self._generation, self._memory, self._pool, self._spaces, self._revision = 0, None, None, {}, bytes(16)
+        self._drawn, self._left = False, []  # as the scheduler's of the connector
         self._lock, self._queue = threading.RLock(), queue.SimpleQueue()
         self._jobs, self._finished, self._asked = OrderedDict(), [], {}
         self._later, self._wanted, self._idle = [], [], threading.Condition(self._lock)
@@ -264,14 +265,20 @@ class TenutoTier(SecondaryTierManager):
     def drain_jobs(self):
         """vLLM resets its caches, as it does when weights change, and says no more of it to a tier than this. Its region is free of transfers afterwards, and nothing
         that was computed before is found."""
-        self.reset(os.urandom(16))
+        self._reset(os.urandom(16), True)
 
     def reset(self, revision):
         """The same, for who changes the weights of several engines: with one revision, of 16 bytes, they go on sharing what they compute. Waits for transfers under
         way, which are of the weights before."""
+        self._reset(revision, False)
+
+    def _reset(self, revision, drawn):
         self._drain()
         with self._lock:
-            self._revision, self._spaces = revision, {}
+            if self._drawn:
+                self._left += self._spaces.values()
+            self._left = drop(self._left)
+            self._drawn, self._revision, self._spaces = drawn, revision, {}
             for asked in self._asked.values():
                 asked.clear()
 
