@@ -184,7 +184,7 @@ static int good_prefix(struct tn_py_handle *h, uint32_t layer, uint64_t deadline
 	int good = 0, rc;
 
 	if (tn_py_handle_reset(h))
-		return 0; /* what there is is of other weights */
+		return 0;
 	for (struct tn_py_op *op = h->op; op; op = op->next) {
 		rc = take_turn(h, op, deadline_ns);
 		if (rc == 0)
@@ -339,6 +339,7 @@ static PyObject *end_until(struct tn_py_handle *h, uint64_t deadline_ns)
 
 	if (tn_py_handle_over(h))
 		return PyTuple_New(0); /* ended before */
+	tn_py_handle_reset(h);
 	tn_py_handle_forget(h);
 	if (h->op->next)
 		rc = end_parts(h, LONG_AGO, NULL); /* what is missing of all parts is cancelled before one is waited for */
@@ -398,9 +399,11 @@ static PyObject *load_exit(PyObject *self, PyObject *args)
 
 static PyObject *get_good(PyObject *self, void *arg)
 {
+	struct tn_py_handle *h = (struct tn_py_handle *)self;
 	long good = 0;
 
-	for (const struct tn_py_op *op = ((struct tn_py_handle *)self)->op; op; op = op->next) {
+	tn_py_handle_reset(h);
+	for (const struct tn_py_op *op = h->op; op; op = op->next) {
 		good += op->good;
 		if ((size_t)op->good < op->n)
 			break;
@@ -410,7 +413,7 @@ static PyObject *get_good(PyObject *self, void *arg)
 
 static PyGetSetDef getset[] = {
 	{"blocks", tn_py_handle_blocks, NULL, "blocks that were asked for", NULL},
-	{"good", get_good, NULL, "length of the good prefix in blocks, as the last wait or poll has said; at first all", NULL},
+	{"good", get_good, NULL, "length of the good prefix in blocks, as the last wait or poll has said; at first all, none after a reset", NULL},
 	{"tag", tn_py_handle_tag, NULL, "of the options", NULL},
 	{"ended", tn_py_handle_ended, NULL, "whether the pages are the caller's again", NULL},
 	{NULL, NULL, NULL, NULL, NULL},

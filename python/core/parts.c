@@ -185,6 +185,7 @@ bool tn_py_handle_reset(struct tn_py_handle *h)
 	for (const struct tn_py_op *op = h->op; op; op = op->next) {
 		if (!op->space || op->resets == op->space->resets)
 			continue;
+		h->op->good = 0; /* what there is is of other weights */
 		tn_py_handle_forget(h);
 		return true;
 	}

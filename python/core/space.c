@@ -397,7 +397,7 @@ static PyMethodDef methods[] = {
 	{"reset", space_reset, METH_O,
 	 "reset(revision)\n--\n\nThe engine's weights are others from now on: nothing that was computed before is found any more.\n\n"
 	 "revision: 16 bytes, the same in all ranks and nodes that share blocks, and new (os.urandom(16)) for each change of weights. Zeros: the weights\n"
-	 "that the space was opened for are back, and their blocks. Saves that are not committed are aborted, loads have no good block any more; no other\n"
+	 "of a space that is opened without reset_revision are back, and their blocks. Saves that are not committed are aborted, loads have no good block any more; no other\n"
 	 "thread may be in a call of them. Keys are others: make them again. When it raises, the space is closed until a reset does not. A space that is\n"
 	 "opened later, in any process, has the blocks of a reset with reset_revision=revision."},
 	{"close", space_close, METH_NOARGS, "close()\n--\n\nThe handle goes, the blocks stay."},
