@@ -5,6 +5,7 @@ The engine itself is run by tests/engines/run.py.
 """
 import collections
 import enum
+import errno
 import importlib
 import inspect
 import logging
@@ -261,6 +262,24 @@ class PagesOfSaves(WorkerCase):
         with unittest.mock.patch.object(module, "now", lambda: clock[0]):
             w.bind(self.step(wait_for=[1]))
         self.assertEqual((w.take_done().saves, len(self.said)), ({1: 1}, 2))
+
+
+class PartsOfSaves(WorkerCase):
+    def test_those_that_found_no_place_are_dropped_blocks_and_told_once(self):
+        module, w = self.worker()
+        results = [(4, 0, 0, 0, 8, errno.EAGAIN), (4, 0, 0, 0, 8, errno.EAGAIN), (0, 0, 0, 0, 3, errno.EIO)]
+
+        def begin(*arguments, **options):
+            part = Part()
+            part.result = _core.SaveResult(results.pop(0))
+            return part
+
+        module._core.Save = begin
+        w.bind(self.step(late=[self.blocks(1), self.blocks(2), self.blocks(3)]))
+        w.finished()
+        self.assertEqual({n: c for n, c in w.stats.take().items() if c}, {"save_stored_blocks": 8, "save_dropped_blocks": 16, "save_failed_blocks": 3})
+        self.assertEqual(len(self.said), 1)
+        self.assertIn("too much was under way", self.said[0])
 
 
 class AsynchronousLoads(WorkerCase):

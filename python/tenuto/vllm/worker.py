@@ -6,6 +6,7 @@ layer by layer as they are computed, and asked about after each step. A page is 
 with a load becomes a block that vLLM computes again, whatever goes wrong with a save a block that is not kept. When too much is under way, what comes waits
 for its turn: a load as long as a load may take, a save until its pages are given away.
 """
+import errno
 from dataclasses import dataclass
 
 from tenuto import _core
@@ -384,8 +385,12 @@ class Worker:
             r = part.result
             if r is None:
                 continue
-            for name in ("stored", "existing", "host_only", "rejected", "failed"):
+            for name in ("stored", "existing", "host_only", "rejected"):
                 self.stats.add(f"save_{name}_blocks", getattr(r, name))
+            if r.error == errno.EAGAIN:
+                self.stats.dropped(r.failed)  # parts that found no place
+            else:
+                self.stats.add("save_failed_blocks", r.failed)
         self._save_over(number)
         return True
 
