@@ -489,9 +489,10 @@ enum tn_saved {
 /**
  * struct tn_save_opts
  * @parent:   key of the block before keys[0]; NULL if keys[0] begins the prompt, or if that is not known. Where a look-up finds prefixes
- *            (TN_MATCH_PREFIX), a block whose parent is not there is not admitted: nobody could find it. A parent that a save which began earlier brings is on
- *            its way, and counts, if that save is committed by the time that this one is, and stores it. Whoever finds a shorter prefix than was saved
- *            once begins the next save at the first block that is missing
+ *            (TN_MATCH_PREFIX), a block whose parent is not there is not admitted: nobody could find it. A parent that is the last
+ *            block of a save which began earlier is on its way, and counts if that save stores it. A save of the same process is waited for until it has
+ *            ended, TN_SAVE_IDLE_NS after its caller stops at the latest; one of another process must have all its layers and its commit by the time that
+ *            this one is stored. Whoever finds a shorter prefix than was saved once begins the next save at the first block that is missing
  * @partial_last: the last block is known to hold a prompt's unfinished tail (a hint for admission)
  * @priority: -128..127, for eviction; 0 is normal
  * @ttl_ns:   not found any more after that time (to the second), nor after reopening; 0: never forgotten for its age.

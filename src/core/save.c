@@ -211,19 +211,33 @@ static void begin_item(struct tn_save_op *save, uint32_t i, tn_block *parent, ui
 	}
 }
 
-/* A save that began before this one and brings the block of that key, as far as can be known; NULL: there is none. */
-static struct tn_write_item *coming(const struct tn_save_op *save, const struct tn_key *key)
+/* Something of it, its next layer or the commit, is its caller's to give. */
+static bool waits_for_caller(const struct tn_save_op *save)
 {
-	for (struct tn_list *pos = save->w.op.link.prev; pos != &save->w.op.cache->saves; pos = pos->prev) {
-		struct tn_save_op *before = tn_container_of(pos, struct tn_save_op, w.op.link);
+	return !save->held && !save->w.op.cancelled && (save->w.ready < save->w.op.shape->layers || !tn_op_is_committed(&save->w.op));
+}
 
-		if (before->w.op.space != save->w.op.space || before->held || before->w.op.cancelled)
+/*
+ * A save that began before this one and whose last block has that key; NULL: there is none. Only last blocks are looked at, because parts of a prompt
+ * follow each other, and callers choose how many blocks there are. One that needs nothing from a caller is best, then one of the same session.
+ */
+static const struct tn_write_item *coming(const struct tn_save_op *save, const struct tn_key *key)
+{
+	const struct tn_write_item *found = NULL;
+
+	for (const struct tn_list *pos = save->w.op.link.prev; pos != &save->w.op.cache->saves; pos = pos->prev) {
+		const struct tn_save_op *before = tn_container_of(pos, struct tn_save_op, w.op.link);
+		uint32_t last = before->w.op.n - 1;
+
+		if (before->w.op.space != save->w.op.space || before->held || before->w.op.cancelled || before->shown > last ||
+		    before->w.items[last].state >= TN_WRITE_EXISTING || !tn_key_eq(&before->w.op.keys[last], key))
 			continue;
-		for (uint32_t i = before->w.op.n; i-- > before->shown;) /* the last one most likely: parts of one prompt follow each other */
-			if (tn_key_eq(&before->w.op.keys[i], key) && before->w.items[i].state < TN_WRITE_EXISTING)
-				return &before->w.items[i];
+		if (!waits_for_caller(before))
+			return &before->w.items[last];
+		if (!found || before->w.op.session == save->w.op.session)
+			found = &before->w.items[last];
 	}
-	return NULL;
+	return found;
 }
 
 /* Blocks that are there, and those before them: no more than one operation has. The last batch does it for all. */
@@ -519,8 +533,9 @@ static uint32_t tell_results(struct tn_save_op *save)
 }
 
 /*
- * Before the first block is shown: whether to wait for the one before it, which is on its way in a save that needs nothing but the devices. If that one has
- * not been committed, or is gone, this save's blocks are not let in after all: nobody is made to wait for another caller.
+ * Before the first block is shown: whether to wait for the one before it, which is on its way. Of the same session's saves each is waited for until it ends,
+ * because that session's caller is the one who waits; of another session's only one that needs nothing but the devices. Else this save's blocks are
+ * not let in after all: nobody is made to wait for another caller.
  */
 static bool waits_for_parent(struct tn_save_op *save)
 {
@@ -530,7 +545,8 @@ static bool waits_for_parent(struct tn_save_op *save)
 	if (save->shown > 0 || !save->chained || tn_key_is_zero(&save->parent))
 		return false;
 	parent = tn_registry_find_one(save->w.op.cache->registry, save->w.op.space->index, &save->parent, false);
-	save->cut = is_cut(save, parent, &item) || (item && !tn_op_is_committed(&item->w->op));
+	save->cut = is_cut(save, parent, &item) ||
+		    (item && item->w->op.session != save->w.op.session && waits_for_caller(item->w->save));
 	return item && !save->cut;
 }
 
@@ -625,12 +641,6 @@ static void cancel(struct tn_save_op *save)
 {
 	save->w.op.cancelled = true;
 	tn_places_leave(&save->w);
-}
-
-/* Something of it, its next layer or the commit, is its caller's to give. */
-static bool waits_for_caller(const struct tn_save_op *save)
-{
-	return !save->held && !save->w.op.cancelled && (save->w.ready < save->w.op.shape->layers || !tn_op_is_committed(&save->w.op));
 }
 
 static uint64_t given_up_ns(const struct tn_save_op *save)

@@ -169,20 +169,61 @@ static void a_part_that_is_aborted_takes_those_behind_it_along(void **state)
 		}
 }
 
-static void nobody_waits_for_a_part_before_it_that_its_caller_has_not_committed(void **state)
+static void a_part_waits_for_the_one_before_it_until_that_is_committed(void **state)
+{
+	for_each_policy(p) {
+		struct rig *r = rig_of(*p, 0);
+		struct tn_save *first = begin(r, 1, 0), *second = begin(r, 1, 1);
+		struct tn_save_result res = {.size = sizeof(res)};
+
+		rig_save_give(r->s, second);
+		rig_run(r, 100 * RIG_MS);
+		assert_int_equal(tn_save_end(second, 1, &res), -ETIMEDOUT);
+		rig_save_give(r->s, first);
+		assert_int_equal(end(r, second).stored, PART);
+		assert_int_equal(end(r, first).stored, PART);
+		assert_int_equal(rig_load(r->s, 1, 2 * PART), 2 * PART);
+		rig_check_quiet(r);
+		rig_tear_down(r);
+	}
+}
+
+static void a_part_waits_no_longer_than_the_one_before_it_is_under_way(void **state)
 {
 	struct rig *r = rig_of("default", 0);
 	struct tn_save *first = begin(r, 1, 0), *second = begin(r, 1, 1);
-	struct tn_save_result res;
+	struct tn_save_result res = {.size = sizeof(res)};
 
 	rig_save_give(r->s, second);
+	rig_run(r, RIG_MS);
+	assert_int_equal(tn_save_end(second, 1, &res), -ETIMEDOUT);
+	rig_run(r, TN_SAVE_IDLE_NS);
 	res = end(r, second);
 	assert_int_equal(res.rejected, PART);
 	assert_int_equal(res.error, -ENOENT);
 	rig_save_give(r->s, first);
+	assert_int_equal(end(r, first).error, -ECANCELED);
+	for (uint32_t part = 0; part < 2; part++)
+		assert_int_equal(save_part(r, 1, part).stored, PART);
+	rig_check_quiet(r);
+	rig_tear_down(r);
+}
+
+static void of_two_that_bring_what_is_before_a_part_the_one_that_is_committed_counts(void **state)
+{
+	struct rig *r = rig_of("default", 0);
+	struct tn_save *first = begin(r, 1, 0), *again, *second;
+
+	rig_save_give(r->s, first);
+	again = rig_save_begin(r->s, 1, PART, page_of(100, 0), NULL);
+	second = begin(r, 1, 1);
+	rig_save_give(r->s, second);
+	assert_int_equal(end(r, second).stored, PART); /* nobody has given anything of the nearer one */
+	assert_int_equal(tn_save_abort(again), 0);
+	end(r, again);
 	assert_int_equal(end(r, first).stored, PART);
-	assert_int_equal(save_part(r, 1, 1).stored, PART);
 	assert_int_equal(rig_load(r->s, 1, 2 * PART), 2 * PART);
+	rig_check_quiet(r);
 	rig_tear_down(r);
 }
 
@@ -300,7 +341,9 @@ int main(void)
 		cmocka_unit_test(a_window_is_found_without_what_is_before_it),
 		cmocka_unit_test(a_part_may_begin_before_the_one_before_it_is_stored),
 		cmocka_unit_test(a_part_that_is_aborted_takes_those_behind_it_along),
-		cmocka_unit_test(nobody_waits_for_a_part_before_it_that_its_caller_has_not_committed),
+		cmocka_unit_test(a_part_waits_for_the_one_before_it_until_that_is_committed),
+		cmocka_unit_test(a_part_waits_no_longer_than_the_one_before_it_is_under_way),
+		cmocka_unit_test(of_two_that_bring_what_is_before_a_part_the_one_that_is_committed_counts),
 		cmocka_unit_test(parts_that_claim_to_be_behind_each_other_end),
 		cmocka_unit_test(whatever_is_begun_aborted_and_ended_in_whatever_order_all_that_is_stored_is_found),
 	};
