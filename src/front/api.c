@@ -553,7 +553,7 @@ int tn_save_begin(struct tn_space *space, struct tn_pool *pool, const struct tn_
 	tn_front_begin(op, &(struct tn_command){
 		.kind = TN_COMMAND_SAVE,
 		.ttl_ns = o.ttl_ns,
-		.parent = o.parent ? *o.parent : (struct tn_key){{0, 0}},
+		.parent = o.parent && !tn_stage_is_to_come(space, o.parent) ? *o.parent : (struct tn_key){{0, 0}},
 		.priority = o.priority,
 		.flags = o.partial_last ? TN_COMMAND_PARTIAL_LAST : 0,
 	});

@@ -18,6 +18,7 @@
 struct tn_batches {
 	uint32_t count, index; /* how many, and the one under way */
 	uint32_t blocks;       /* of each, the last may have fewer */
+	uint32_t asked;	       /* blocks before that one are in batches that the owner was asked for */
 	uint32_t counted[TN_FACE_KINDS]; /* of those that are over: results of a save, or tiers of a load */
 	uint32_t left;		     /* of a save: blocks that never got to the owner, ... */
 	int error, status;	     /* ... and the first of each */

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/futex.h"
 #include "base/thread.h"
+#include "front/batched.h"
 #include "region/call.h"
 #include "region/event.h"
 
@@ -24,6 +25,7 @@ struct tn_stage {
 	pthread_t thread;
 	uint32_t stopping, asleep; /* shared */
 	uint64_t active[TN_REGION_OPS_MAX / 64]; /* shared: operations that have begun; cleared by the thread */
+	struct tn_batched batched; /* saves */
 	/* The thread's: */
 	struct tn_doorbell_taker kicks, completions;
 	uint32_t *numbers; /* while they are looked at */
@@ -306,9 +308,21 @@ static void count(const struct tn_front_op *op, uint32_t *blocks)
 
 static void next_batch(struct tn_front_op *op)
 {
+	struct tn_stage *s = op->cache->stage;
+
+	pthread_mutex_lock(&s->batched.lock);
 	op->batches.index++;
+	op->batches.asked = batch_of(op).end;
 	ask(op);
 	kick_owner(op);
+	pthread_mutex_unlock(&s->batched.lock);
+}
+
+bool tn_stage_is_to_come(const struct tn_space *space, const struct tn_key *key)
+{
+	struct tn_stage *s = __atomic_load_n(&space->cache->stage, __ATOMIC_ACQUIRE);
+
+	return s && tn_batched_bring(&s->batched, space, key);
 }
 
 /* The caller may begin the operation's next life before this returns. */
@@ -318,6 +332,8 @@ static void end_operation(struct tn_stage *s, struct tn_front_op *op, int status
 	uint64_t generation = op->generation;
 
 	give_slots(op);
+	if (is_save(op) && op->batches.count > 1)
+		tn_batched_remove(&s->batched, number);
 	__atomic_fetch_and(&s->active[number / 64], ~(1ull << number % 64), __ATOMIC_RELEASE);
 	tn_face_tell_status(&s->region, number, status);
 	s->told |= tn_face_drains(&s->region, number, generation);
@@ -587,6 +603,9 @@ void tn_stage_begin(struct tn_front_op *op)
 {
 	struct tn_stage *s = op->cache->stage;
 
+	op->batches.asked = batch_of(op).end;
+	if (is_save(op) && op->batches.count > 1)
+		tn_batched_add(&s->batched, op->number);
 	ask(op);
 	tn_face_begins(&s->region, op->number, op->generation, op->n);
 	__atomic_fetch_or(&s->active[op->number / 64], 1ull << op->number % 64, __ATOMIC_SEQ_CST);
@@ -720,6 +739,7 @@ static void destroy(struct tn_stage *s)
 	if (s->region.base)
 		tn_region_destroy(&s->region, a);
 	tn_put(a, s->numbers, tn_array_bytes(s->cache->region.counts.ops, sizeof(*s->numbers)));
+	pthread_mutex_destroy(&s->batched.lock);
 	tn_put(a, s, sizeof(*s));
 }
 
@@ -732,6 +752,7 @@ static int start(struct tn_cache *cache)
 	if (!s)
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
 	s->cache = cache;
+	pthread_mutex_init(&s->batched.lock, NULL);
 	counts.events = counts.calls = counts.call_bytes = 0;
 	s->numbers = tn_get(cache->alloc, tn_array_bytes(counts.ops, sizeof(*s->numbers)));
 	rc = s->numbers ? tn_region_create(&counts, cache->alloc, &s->region) : tn_fail(-ENOMEM, "tn_pool_create: no memory");

@@ -62,5 +62,10 @@ void tn_stage_pool_destroy(struct tn_pool *pool);
 int tn_stage_take(struct tn_front_op *op, const char *call);
 /* Hands it over to the owner, and to the thread. What is asked was written down in the region of tn_stage_region. */
 void tn_stage_begin(struct tn_front_op *op);
+/*
+ * Whether a save under way brings the block in a batch that the owner has not been asked for: it would take a save that names the block as parent for an
+ * orphan. Such a save says that its parent is not known. Any thread.
+ */
+bool tn_stage_is_to_come(const struct tn_space *space, const struct tn_key *key);
 
 #endif

@@ -270,6 +270,38 @@ static void no_batch_follows_one_that_was_given_up(void **state)
 	tear_down_staged(&r, &mine);
 }
 
+/* A prompt in two parts, of which the first goes to the owner in batches, or in one whose copy takes longer than that of the second. */
+static void save_in_two_parts(struct rig *mine, uint64_t begins)
+{
+	struct tn_key parent = rig_key(begins + MOST - 1);
+	struct tn_save *first, *second;
+	struct tn_save_opts o;
+
+	rig_fill_blocks(mine->s, begins, MOST + 1, 0);
+	tn_save_opts_init(&o);
+	o.parent = &parent;
+	first = rig_save_begin(mine->s, begins, MOST, 0, NULL);
+	second = rig_save_begin(mine->s, begins + MOST, 1, MOST * RIG_PAGES, &o);
+	rig_save_give(mine->s, first);
+	rig_save_give(mine->s, second);
+	assert_int_equal(rig_save_end(mine->s, second).stored, 1);
+	assert_int_equal(rig_save_end(mine->s, first).stored, MOST);
+	assert_int_equal(rig_load(mine->s, begins, MOST + 1), MOST + 1);
+	nothing_is_left(mine);
+}
+
+static void a_part_behind_one_that_is_under_way_is_stored(void **state)
+{
+	for (uint32_t stage_blocks = 4; stage_blocks <= 64; stage_blocks *= 16) {
+		struct rig r, mine;
+
+		set_up_staged(stage_blocks, &r, &mine);
+		for (uint64_t i = 0; i < 20; i++)
+			save_in_two_parts(&mine, 1000 + 100 * i);
+		tear_down_staged(&r, &mine);
+	}
+}
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 struct worker {
@@ -575,6 +607,7 @@ int main(void)
 		cmocka_unit_test(outcomes_are_those_of_all_batches),
 		cmocka_unit_test(layers_whose_events_come_late_are_saved_in_all_batches),
 		cmocka_unit_test(no_batch_follows_one_that_was_given_up),
+		cmocka_unit_test(a_part_behind_one_that_is_under_way_is_stored),
 		cmocka_unit_test(threads_share_what_session_memory_there_is),
 		cmocka_unit_test(a_load_of_no_page_is_refused),
 		cmocka_unit_test(operations_in_batches_are_counted_once),
