@@ -23,8 +23,9 @@
  * What one process can hold is a part of what the processes that use the cache leave, so that each finds some, and nobody waits for another one. Its
  * saves under way have at most as many slots, and as many bytes of the write backlog, as they leave free; of more blocks it is said that they were not
  * admitted (-EAGAIN in struct tn_save_result), and tn_save_begin says -EAGAIN. Its leases keep at most half of the blocks that the store holds: beyond
- * that a look-up with TN_MATCH_PIN finds a shorter prefix, or says -EAGAIN. None of this limits a process that has the cache alone, nor the leases of the
- * owner's process.
+ * that a look-up with TN_MATCH_PIN finds a shorter prefix, or says -EAGAIN. Saves of a process that has the cache alone have no such limit, nor have
+ * leases of the owner's process. The owner's process counts once it has begun a save. Who comes later has its part as the saves before it end, or are
+ * given up.
  *
  * The owner trusts nothing that an attached process writes: what is wrong fails that process's own calls. An attached process that ends, is killed or
  * stops holds up nobody. One that ends loses its loads, saves and leases, and nothing else; children that it has forked do not keep its session.

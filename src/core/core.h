@@ -445,6 +445,8 @@ void tn_session_add_staged(struct tn_session *session, uint64_t *sum);
  * its leases keep is not free. With n that take what they can, each has one of n + 1 parts. Who has the cache alone may have all of it.
  */
 bool tn_session_has_share(const struct tn_session *session, const struct tn_tier_base *t);
+/* Whether no more than one session is there to share with. The owner's own counts once it has begun a save: a process that only serves takes nothing. */
+bool tn_session_is_alone(const struct tn_cache *cache);
 void tn_session_hold(struct tn_session *session, enum tn_tier tier);
 void tn_session_let_go(struct tn_session *session, enum tn_tier tier);
 /* What a session that has attached may have in leases follows from the store's capacity. Owner thread. */

@@ -169,7 +169,7 @@ static void listen(struct tn_session *session, uint64_t now)
 /* What a session's saves may bring: what those of the others leave, and half of it where there are others. */
 static void tell_limits(struct tn_cache *cache)
 {
-	uint64_t limit = cache->schedule->limit_bytes, blocks = free_slots(cache), all = 0, parts = cache->nattached ? 2 : 1;
+	uint64_t limit = cache->schedule->limit_bytes, blocks = free_slots(cache), all = 0, parts = tn_session_is_alone(cache) ? 1 : 2;
 
 	for_each_session(session, cache)
 		all += session->waiting_bytes;

@@ -223,6 +223,21 @@ static bool ask(struct tn_writing *w, struct tn_tier_base *t, uint32_t want, boo
 	return got > 0 || w->wait.again;
 }
 
+/* No tier takes the block. Memory was the last one that could have. */
+static void keep_out(struct tn_write_item *item)
+{
+	const struct tn_tier_base *memory = item->w->op.cache->row.memory;
+	struct tn_save_op *save = item->w->save;
+
+	item->state = TN_WRITE_REJECTED;
+	item->saved = TN_SAVED_REJECTED;
+	if (!tn_space_in(item->w->op.space, memory) || tn_session_has_share(item->w->op.session, memory))
+		return;
+	item->kept_out = TN_KEPT_BY_SHARE;
+	if (!save->kept_off)
+		save->kept_off = -EAGAIN;
+}
+
 /* True if anything happened; *waited: the tiers that somebody in front waits for, as bits. */
 static bool find_places(struct tn_writing *w, uint32_t *waited)
 {
@@ -240,8 +255,7 @@ static bool find_places(struct tn_writing *w, uint32_t *waited)
 		} else if (item->admitted) {
 			want++;
 		} else {
-			item->state = TN_WRITE_REJECTED;
-			item->saved = TN_SAVED_REJECTED;
+			keep_out(item);
 			w->unplaced--;
 			busy = true;
 		}

@@ -75,9 +75,9 @@ static void a_process_that_stops_in_its_saves_leaves_the_others_their_part_and_i
 
 	serve_small(&r);
 	before = held_by(&r);
+	attach(r.dir, &other);
 	pid = start("begin_and_stop", &r);
 	assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
-	attach(r.dir, &other);
 	for (uint32_t i = 0; i < 15; i++) { /* more than there are free slots: its own, once they are stored, go for them */
 		struct tn_save_result res;
 
@@ -86,12 +86,12 @@ static void a_process_that_stops_in_its_saves_leaves_the_others_their_part_and_i
 		if (res.stored != PART)
 			fail_msg("part %u: %u stored, %u rejected, %u failed, error %d", i, res.stored, res.rejected, res.failed, res.error);
 	}
-	assert_int_equal(session_at(&r, 1).saves_now, HOG_SAVES);
+	assert_int_equal(session_at(&r, 2).saves_now, HOG_SAVES);
 	/* It loses its slots while it is stopped. */
 	__atomic_store_n(&r.cache->save_idle_ns, IDLE_NS, __ATOMIC_SEQ_CST);
 	rig_save(other.s, 1, 1, 0); /* the owner looks at the new time */
-	rig_until(&r, session_at(&r, 1).saves_now == 0);
-	assert_int_equal(session_at(&r, 1).backlog_bytes, 0);
+	rig_until(&r, session_at(&r, 2).saves_now == 0);
+	assert_int_equal(session_at(&r, 2).backlog_bytes, 0);
 	assert_true(rig_stats(&r).rejected_share_blocks > 0);
 	assert_int_equal(rig_stats(&r).rejected_share_blocks + rig_stats(&r).rejected_parent_blocks, rig_stats(&r).admission_rejected_blocks);
 	__atomic_store_n(&r.cache->save_idle_ns, TN_SAVE_IDLE_NS, __ATOMIC_SEQ_CST);
@@ -238,6 +238,7 @@ static void a_process_has_half_of_the_write_backlog_that_the_others_leave(void *
 	socket_path(&r, path);
 	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
 	attach(r.dir, &a);
+	rig_until(&r, limit_of(&a) == 25u << 20); /* nobody else saves */
 	attach(r.dir, &b);
 	rig_until(&r, limit_of(&a) == (25u << 20) / 2);
 	assert_int_equal(begin_saves(&a, HOG, save[0]), 3);
@@ -256,6 +257,107 @@ static void a_process_has_half_of_the_write_backlog_that_the_others_leave(void *
 	rig_tear_down(&r);
 }
 
+/* ---- one that uses the cache alone --------------------------------------------------------------------------------- */
+
+static void a_process_has_all_slots_if_nobody_else_saves(void **state)
+{
+	struct tn_save *save[HOG_SAVES];
+	struct rig r, a;
+
+	serve_small(&r);
+	attach(r.dir, &a);
+	hold_slots(&a, HOG, save);
+	rig_until(&r, rig_stats(&r).saves == HOG_SAVES);
+	assert_int_equal(on_their_way(&r), rig_stats(&r).capacity_blocks);
+	abort_all(save);
+	rig_fill_blocks(r.s, OTHER, PART, 0);
+	assert_int_equal(rig_save(r.s, OTHER, PART, 0).stored, PART); /* the owner's process takes part from now on */
+	hold_slots(&a, HOG, save);
+	rig_until(&r, rig_stats(&r).saves == 2 * HOG_SAVES + 1);
+	assert_in_range(on_their_way(&r), rig_stats(&r).capacity_blocks / 2 - 1, rig_stats(&r).capacity_blocks / 2 + 1);
+	abort_all(save);
+	detach(&a);
+	rig_tear_down(&r);
+}
+
+/* Nothing but memory, with places for so many blocks. */
+static uint64_t serve_memory(struct rig *r)
+{
+	char path[PATH];
+
+	rig_set_up(r, 0, 4u << 20, 64);
+	socket_path(r, path);
+	assert_int_equal(tn_cache_serve(r->cache, path, NULL), 0);
+	return r->cache->row.memory->ops->capacity(r->cache->row.memory);
+}
+
+/* Begins saves, of which nothing comes, until they hold what they can. */
+static void what_memory_has_no_share_for_is_said_to_be_for_another_time(void **state)
+{
+	struct tn_save *save[HOG_SAVES];
+	struct rig r, a, b;
+	uint64_t capacity = serve_memory(&r);
+	struct tn_save_result res = {.size = sizeof(res)};
+	uint32_t last = HOG_SAVES - 1;
+
+	attach(r.dir, &a);
+	hold_slots(&a, HOG, save);
+	rig_until(&r, __atomic_load_n(&r.cache->held[TN_TIER_HOST], __ATOMIC_RELAXED) == capacity); /* it is alone */
+	abort_all(save);
+	attach(r.dir, &b);
+	hold_slots(&a, HOG, save);
+	rig_save_give(a.s, save[last]);
+	assert_int_equal(tn_save_end(save[last], tn_test_deadline(), &res), 0);
+	assert_int_equal(res.rejected, BLOCKS);
+	assert_int_equal(res.error, -EAGAIN);
+	assert_int_equal(rig_stats(&r).rejected_share_blocks, BLOCKS);
+	assert_in_range(__atomic_load_n(&r.cache->held[TN_TIER_HOST], __ATOMIC_RELAXED), capacity / 2 - 1, capacity / 2 + 1);
+	for (uint32_t i = 0; i < last; i++) {
+		assert_int_equal(tn_save_abort(save[i]), 0);
+		assert_int_equal(tn_save_end(save[i], tn_test_deadline(), NULL), 0);
+	}
+	detach(&a);
+	detach(&b);
+	rig_tear_down(&r);
+}
+
+/* Its caller keeps it under way: the last layer's event does not come. */
+static void nobody_waits_for_a_save_of_another_process_that_is_committed_and_not_written(void **state)
+{
+	struct tn_key parent = rig_key(HOG + PART - 1);
+	struct tn_save_result res = {.size = sizeof(res)};
+	struct tn_save *first, *second;
+	struct tn_save_opts o;
+	struct tn_event *event;
+	struct rig r, a, b;
+
+	serve_small(&r);
+	attach(r.dir, &a);
+	attach(r.dir, &b);
+	rig_fill_blocks(a.s, HOG, PART, 0);
+	rig_fill_blocks(b.s, HOG + PART, PART, 0);
+	assert_int_equal(tn_event_create(a.cache, &event), 0);
+	first = rig_save_begin(a.s, HOG, PART, 0, NULL);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_save_layer(first, l, event, 1), 0);
+	assert_int_equal(tn_save_commit(first), 0);
+	rig_until(&r, rig_stats(&r).saves == 1);
+	tn_save_opts_init(&o);
+	o.parent = &parent;
+	second = rig_save_begin(b.s, HOG + PART, PART, 0, &o);
+	rig_save_give(b.s, second);
+	res = rig_save_end(b.s, second);
+	assert_int_equal(res.rejected, PART);
+	assert_int_equal(res.error, -ENOENT);
+	assert_int_equal(session_at(&r, 1).saves_now, 1); /* it has not ended, nor been given up */
+	assert_int_equal(tn_event_raise(event, 1), 0);
+	assert_int_equal(rig_save_end(a.s, first).stored, PART);
+	tn_event_destroy(event);
+	detach(&a);
+	detach(&b);
+	rig_tear_down(&r);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct body bodies[] = {{"begin_and_stop", begin_and_stop}, {NULL, NULL}};
@@ -264,6 +366,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_processes_hold_of_the_slots_is_a_part_of_what_they_leave_free),
 		cmocka_unit_test(leases_of_a_process_leave_the_others_blocks_that_can_go),
 		cmocka_unit_test(a_process_has_half_of_the_write_backlog_that_the_others_leave),
+		cmocka_unit_test(a_process_has_all_slots_if_nobody_else_saves),
+		cmocka_unit_test(what_memory_has_no_share_for_is_said_to_be_for_another_time),
+		cmocka_unit_test(nobody_waits_for_a_save_of_another_process_that_is_committed_and_not_written),
 	};
 	int rc = run_body(argc, argv, bodies);
 
