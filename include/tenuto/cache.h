@@ -329,7 +329,8 @@ TN_API void tn_space_close(struct tn_space *space);
  * tn_space_op_blocks - most blocks of one load, save or prefetch of a space; more are -E2BIG
  *
  * max_op_blocks of the cache (of an attached one: of its owner), fewer for blocks of more than 64 layers or 16 pages. A look-up with
- * no more keys than this is answered whole. Any thread. Return: blocks; 0: one block has more pages than max_op_blocks allows.
+ * no more keys than this is answered whole. Any thread. Return: blocks; 0: one block has more pages than max_op_blocks allows, or
+ * there is no space (NULL).
  */
 TN_API uint32_t tn_space_op_blocks(const struct tn_space *space);
 

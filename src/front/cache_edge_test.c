@@ -304,6 +304,7 @@ static void an_operation_that_never_fits_names_the_limit(void **state)
 	assert_int_equal(tn_save_begin(r.s->space, r.s->pool, keys, 257, pages, NULL, &save), -E2BIG);
 	assert_int_equal(tn_prefetch(r.s->space, keys, 257, tn_test_deadline()), -E2BIG);
 	assert_int_equal(tn_space_op_blocks(r.s->space), 256);
+	assert_int_equal(tn_space_op_blocks(NULL), 0);
 	rig_tear_down(&r);
 }
 

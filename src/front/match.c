@@ -352,6 +352,7 @@ static int find_one(struct tn_holder *holder, struct tn_space *space, const stru
 	struct tn_cache *cache = space->cache;
 	struct tn_lease *lease = NULL;
 	uint32_t counts[TN_TIERS_MAX];
+	size_t asked = most_keys(space, n);
 	int rc = tn_abi_check(abi, match);
 
 	if (rc == 0 && cache->attached) {
@@ -371,7 +372,7 @@ static int find_one(struct tn_holder *holder, struct tn_space *space, const stru
 	if (tiers)
 		memset(tiers, TN_TIER_NONE, m.first);
 	add_found(space, counts, &m);
-	count_lookup(space, n, m.blocks);
+	count_lookup(space, asked, m.blocks);
 	m.pin = lease_pin(cache, lease, m.blocks > 0);
 	tn_abi_out(abi, match, &m);
 	return (int)m.blocks;
@@ -476,6 +477,7 @@ static int find_all(struct tn_holder *holder, struct tn_space *const *spaces, si
 	uint32_t at[TN_MATCH_SPACES_MAX], end;
 	struct tn_lease *lease = NULL;
 	struct tn_match m;
+	size_t asked = n;
 	int rc = tn_abi_check(abi, match);
 
 	if (rc == 0 && cache->attached) {
@@ -484,6 +486,8 @@ static int find_all(struct tn_holder *holder, struct tn_space *const *spaces, si
 			tn_abi_out(abi, match, &m);
 		return rc;
 	}
+	for (size_t i = 0; i < nspaces; i++)
+		asked = most_keys(spaces[i], asked);
 	if (rc == 0 && flags & TN_MATCH_PIN)
 		rc = take_leases(holder, spaces, nspaces, &n, &lease);
 	if (rc)
@@ -501,7 +505,7 @@ static int find_all(struct tn_holder *holder, struct tn_space *const *spaces, si
 		m.first = at[i] < m.first ? at[i] : m.first;
 	if (first)
 		memcpy(first, at, nspaces * sizeof(*first));
-	count_lookup(spaces[0], n, end);
+	count_lookup(spaces[0], asked, end);
 	m.pin = lease_pin(cache, lease, end > 0);
 	tn_abi_out(abi, match, &m);
 	return (int)end;

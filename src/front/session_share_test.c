@@ -169,7 +169,7 @@ static void what_processes_hold_of_the_slots_is_a_part_of_what_they_leave_free(v
 static void leases_of_a_process_leave_the_others_blocks_that_can_go(void **state)
 {
 	struct rig r, a, b;
-	uint64_t pin[HOG_SAVES], capacity;
+	uint64_t pin[HOG_SAVES], capacity, before;
 	uint32_t held = 0, n = 0;
 
 	serve_small(&r);
@@ -178,6 +178,7 @@ static void leases_of_a_process_leave_the_others_blocks_that_can_go(void **state
 	capacity = rig_stats(&r).capacity_blocks;
 	for (; n < 3; n++)
 		assert_int_equal(rig_save(r.s, HOG + n * BLOCKS, BLOCKS, 0).stored, BLOCKS);
+	before = rig_stats(&r).lookup_blocks;
 	for (n = 0; n < 3; n++) {
 		struct tn_match m = {.size = sizeof(m)};
 		struct tn_key keys[BLOCKS];
@@ -194,6 +195,8 @@ static void leases_of_a_process_leave_the_others_blocks_that_can_go(void **state
 	assert_true(n > 0);
 	assert_non_null(strstr(tn_error_last()->text, "of the blocks that the store holds"));
 	assert_in_range(held, capacity / 2 - 1, capacity / 2);
+	assert_true(held < n * BLOCKS);
+	assert_int_equal(rig_stats(&r).lookup_blocks - before, n * BLOCKS); /* as many as were asked for */
 	assert_int_equal(tn_match(a.s->space, (struct tn_key[]){rig_key(HOG)}, 1, NULL, &(struct tn_match){.size = sizeof(struct tn_match)}, TN_MATCH_PIN), -EAGAIN);
 	for (uint32_t i = 0; i < 15; i++)
 		assert_int_equal(rig_save(b.s, OTHER + i * PART, PART, 0).stored, PART);

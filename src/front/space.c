@@ -447,7 +447,7 @@ void tn_space_close(struct tn_space *space)
 
 uint32_t tn_space_op_blocks(const struct tn_space *space)
 {
-	return tn_op_blocks_max(space->cache, space, true);
+	return space ? tn_op_blocks_max(space->cache, space, true) : 0;
 }
 
 int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
