@@ -156,7 +156,7 @@ static const char *const of_tenants[] = {
 	"blocks", "device_blocks", "host_blocks", "disk_blocks", "remote_blocks", "lookups", "lookup_blocks", "hit_blocks", "loads", "load_blocks",
 	"load_failed_blocks", "saves", "saved_blocks", "existing_blocks", "host_only_blocks", "admission_rejected_blocks", "rejected_policy_blocks",
 	"rejected_held_blocks", "rejected_share_blocks", "rejected_budget_blocks", "rejected_quota_blocks", "rejected_devices_blocks", "rejected_parent_blocks",
-	"save_failed_blocks", 	"loaded_device_bytes", "loaded_host_bytes", "loaded_disk_bytes", "loaded_remote_bytes", "saved_bytes",
+	"save_failed_blocks", "loaded_device_bytes", "loaded_host_bytes", "loaded_disk_bytes", "loaded_remote_bytes", "saved_bytes",
 };
 
 static bool is_of_tenants(const char *stat)
