@@ -446,7 +446,10 @@ void tn_session_add_staged(struct tn_session *session, uint64_t *sum);
  */
 bool tn_session_has_share(const struct tn_session *session, const struct tn_tier_base *t);
 /* Whether no more than one session is there to share with. The owner's own counts once it has begun a save: a process that only serves takes nothing. */
-bool tn_session_is_alone(const struct tn_cache *cache);
+static inline bool tn_session_is_alone(const struct tn_cache *cache)
+{
+	return cache->nattached + (cache->own->saves > 0) <= 1;
+}
 void tn_session_hold(struct tn_session *session, enum tn_tier tier);
 void tn_session_let_go(struct tn_session *session, enum tn_tier tier);
 /* What a session that has attached may have in leases follows from the store's capacity. Owner thread. */

@@ -177,11 +177,6 @@ int tn_session_join(struct tn_cache *cache, void *arg)
 	return 0;
 }
 
-bool tn_session_is_alone(const struct tn_cache *cache)
-{
-	return cache->nattached + (cache->own->saves > 0) <= 1;
-}
-
 bool tn_session_has_share(const struct tn_session *session, const struct tn_tier_base *t)
 {
 	const struct tn_cache *cache = session->cache;
