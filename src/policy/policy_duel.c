@@ -17,6 +17,7 @@
 #define LN_2 0.6931
 #define LEAD_CAPACITY (1.0 / 12) /* more hits than the order that is followed: a change costs hits */
 #define LEAD_SPREAD 2.0
+#define LEAD_SPREAD_SAMPLED 8.0 /* which blocks are in the sample is chance, too */
 
 uint32_t tn_duel_nodes(uint32_t entries)
 {
@@ -130,7 +131,7 @@ static bool leads(const struct tn_duel *d, enum tn_duel_order best)
 {
 	double lead = d->hits[best] - d->hits[d->order];
 
-	return lead > LEAD_CAPACITY * d->shadow[TN_DUEL_RECENCY].limit && lead * lead > LEAD_SPREAD * d->spread[pair(best, d->order)];
+	return lead > LEAD_CAPACITY * d->shadow[TN_DUEL_RECENCY].limit && lead * lead > (d->mask ? LEAD_SPREAD_SAMPLED : LEAD_SPREAD) * d->spread[pair(best, d->order)];
 }
 
 /* Follows what has most hits lately. A change costs hits, because what the tier holds was chosen by the order before. */
