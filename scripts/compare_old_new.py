@@ -7,8 +7,8 @@ befalls both. Per figure: the median over the rounds of new against old in the s
 order statistics; with fewer than six rounds all that was seen). Every ratio is turned so that above 1 the new build is
 better. Exit code 1 if the interval of any ratio lies wholly below the limit.
 
-Benchmarks (--only): submit, match, restores (p50 and p99, beside writes and without), and replay (a trace with real bytes, the
-conversation trace of docs/benchmarks.md). At the priority of everybody else on a shared machine the ratios tell little: use
+Benchmarks (--only): store (saves and loads of whole blocks, on tmpfs unless --dir says otherwise), submit, match, restores (p50
+and p99, beside writes and without), and replay (a trace with real bytes, the conversation trace of docs/benchmarks.md). At the priority of everybody else on a shared machine the ratios tell little: use
 "chrt -f 5 scripts/compare_old_new.py ...".
 """
 import argparse
@@ -21,6 +21,13 @@ import subprocess
 import sys
 
 import scratch
+
+
+def store(result):
+    for row in result['rows']:
+        what = '%s of %d KiB' % ('save' if row['op'] == 'write' else 'load', row['object_bytes'] >> 10)
+        yield 'store: GB/s, ' + what, row['gbps']
+        yield 'store: CPU seconds per GB, ' + what, 1 / row['cpu_s_per_gb']
 
 
 def submit(result):
@@ -54,6 +61,8 @@ def benchmarks(args, directory):
     """name: (command line, what to take from its JSON). lru: other policies draw random samples, so that work differs per run."""
     where = ['--dir', args.dir] if args.dir else []
     return {
+        'store': (['bench', 'store', '--object', '32KiB', '--object', '512KiB', '--pairs', '3', '--no-tmpfs', '--dir',
+                   args.dir or '/dev/shm'], store),
         'submit': (['bench', 'submit', '--rounds', '10'] + where, submit),
         'match': (['bench', 'match', '--entries', '4M', '--rounds', '500'], match),
         'restores': (['bench', 'pipeline', '--mode', 'restores', '--layers', '8', '--repeat', '1', '--restores',
@@ -111,14 +120,14 @@ def measure(args, names, directory):
 
 
 def main():
-    names = ['submit', 'match', 'restores', 'replay']
+    names = ['store', 'submit', 'match', 'restores', 'replay']
     parser = argparse.ArgumentParser(description=__doc__.split('\n\n')[0])
     parser.add_argument('old', help='build directory of the old revision')
     parser.add_argument('new', help='build directory of the new revision')
     parser.add_argument('--rounds', type=int, default=15)
     parser.add_argument('--only', default=','.join(names), help='some of ' + ', '.join(names))
     parser.add_argument('--trace', help='for replay; without it there is none')
-    parser.add_argument('--dir', help='for submit and restores: where to measure, instead of their default')
+    parser.add_argument('--dir', help='for store, submit and restores: where to measure, instead of their default')
     parser.add_argument('--restores', type=int, default=100, help='per round and row')
     parser.add_argument('--requests', type=int, default=1000, help='of the trace')
     parser.add_argument('--limit', type=float, default=0.98)
