@@ -79,8 +79,8 @@ soak: build
 
 engines: build
 	@tests/engines/install.sh
-	@tests/engines/run.py --report docs/engines.md
-	@tests/engines/run_sglang.py --report docs/engines.md || [ $$? = 77 ]
+	@tests/engines/run.py --report docs/engine-runs.md
+	@tests/engines/run_sglang.py --report docs/engine-runs.md || [ $$? = 77 ]
 
 peers: setup
 	@bench/peers/run.py $(PEERS)
