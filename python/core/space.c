@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include <tenuto/slack.h>
+
 #include "op.h"
 
 struct identity {
@@ -251,6 +253,88 @@ static PyObject *space_keys_from_hashes(PyObject *self, PyObject *args, PyObject
 	return out;
 }
 
+/* ---- the slack table ---------------------------------------------------------------------------------------------------- */
+
+/* The text of a table: empty if it knows nothing. NULL with an exception. */
+static PyObject *slack_text(const struct tn_slack *table)
+{
+	bool known = tn_slack_window(table, 1, 0, 0) != 0;
+	long n = known ? tn_slack_print(table, NULL, 0) : 0;
+	PyObject *out;
+	char *text;
+
+	if (n < 0)
+		return tn_py_raise(n);
+	text = PyMem_Malloc((size_t)n + 1);
+	if (!text)
+		return PyErr_NoMemory();
+	if (known)
+		tn_slack_print(table, text, (size_t)n + 1);
+	out = PyUnicode_DecodeUTF8(text, n, "surrogateescape");
+	PyMem_Free(text);
+	return out;
+}
+
+static PyObject *get_slack(PyObject *self)
+{
+	struct tn_py_space *space = enter(self);
+	struct tn_slack *table = NULL;
+	PyObject *out;
+	int rc;
+
+	if (!space)
+		return NULL;
+	TN_PY_CALL(space->cache, rc = tn_space_slack_copy(space->s, &table));
+	if (rc)
+		return tn_py_raise(rc);
+	out = slack_text(table);
+	tn_slack_destroy(table);
+	return out;
+}
+
+/* Of a text that is no table: a ValueError, whatever the reason. */
+static struct tn_slack *slack_parse(PyObject *text)
+{
+	PyObject *bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+	struct tn_slack *table = NULL;
+	int rc = -EINVAL;
+
+	if (bytes) {
+		rc = tn_slack_parse(PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes), &table);
+		Py_DECREF(bytes);
+		if (rc)
+			tn_py_raise_text(rc == -ENOMEM ? rc : -EINVAL, tn_error_last()->text);
+	}
+	return table;
+}
+
+static PyObject *space_slack(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"table", NULL};
+	PyObject *text = Py_None;
+	struct tn_py_space *space;
+	struct tn_slack *table;
+	int rc = -1;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O", names, &text))
+		return NULL;
+	if (text == Py_None)
+		return get_slack(self);
+	if (!PyUnicode_Check(text))
+		return PyErr_Format(PyExc_TypeError, "the text of a slack table is wanted, not %R", Py_TYPE(text));
+	table = slack_parse(text);
+	if (!table)
+		return NULL;
+	space = enter(self);
+	if (space) {
+		TN_PY_CALL(space->cache, rc = tn_space_slack(space->s, table));
+		if (rc)
+			tn_py_raise(rc);
+	}
+	tn_slack_destroy(table);
+	return rc ? NULL : Py_NewRef(Py_None);
+}
+
 /* ---- other calls ---------------------------------------------------------------------------------------------------------- */
 
 /* In parts of what one call takes. What is not looked for any more, because too much is under way, does not count. */
@@ -389,6 +473,11 @@ static PyMethodDef methods[] = {
 	{"plan", WITH_KEYWORDS(tn_py_space_plan),
 	 "plan(match, input_tokens)\n--\n\nHow much of a match to restore, and how much to compute again: a dict with restore_blocks, recompute_blocks,\n"
 	 "ttft_ns, restore_all_ttft_ns and recompute_all_ttft_ns (estimates in ns; 0: not known)."},
+	{"slack", WITH_KEYWORDS(space_slack),
+	 "slack(table=None)\n--\n\nHow long the engine computes on each layer. Without an argument: the table with all that was learned, as the text of a\n"
+	 "slack-table file (docs/model.md); \"\" if nothing is known. With the text of such a file: the space has that table from now on.\n\n"
+	 "Of an attached cache this is the owner's table, which all processes with this space share. Raises InvalidValue (the text's line and what is wrong\n"
+	 "with it, another number of layers, another model), Error (EROFS: a session that only reads), Closed, OwnerGone."},
 	{"prefetch", WITH_KEYWORDS(space_prefetch),
 	 "prefetch(keys, timeout=None)\n--\n\nBring blocks to host memory before they are asked for. Returns how many will be looked for."},
 	{"drop_blocks", space_drop_blocks, METH_O, "drop_blocks(keys)\n--\n\nForget single blocks. Returns how many were found."},

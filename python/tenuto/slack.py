@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slack tables between the runs of an engine: files from which a space knows at its start how long each layer computes (docs/tables.md).
+
+A table is of one model, as one engine runs it, on one machine: the name of its file follows from all of them. Nothing here raises for a file that cannot be
+read or written, or that is broken: the engine works without. Any thread; a Tables or Setting by one at a time.
+"""
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import importlib.metadata
+import logging
+import os
+import re
+import sys
+import tempfile
+import time
+from typing import Any
+
+from . import _core
+
+KEEP_EVERY_S = 60.0
+_log = logging.getLogger('tenuto')
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError), open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
+        for line in file:
+            key, _, value = line.partition(':')
+            if key.strip() in ('model name', 'CPU part'):
+                return value.strip()
+    return os.uname().machine
+
+
+def _gpu() -> str:
+    """Name and number of the GPUs that torch sees. Does not start CUDA in a process that has not done so."""
+    torch = sys.modules.get('torch')
+    cuda = getattr(torch, 'cuda', None)
+    count = cuda.device_count() if cuda else 0
+    if not count:
+        return ''
+    return f'{count} {_nvidia() or (cuda.get_device_name() if cuda.is_initialized() else "?")}'
+
+
+def _nvidia() -> str:
+    names = set()
+    with contextlib.suppress(OSError):
+        for gpu in os.listdir('/proc/driver/nvidia/gpus'):
+            with open(f'/proc/driver/nvidia/gpus/{gpu}/information', encoding='utf-8', errors='replace') as file:
+                names.update(line.partition(':')[2].strip() for line in file if line.startswith('Model'))
+    return ', '.join(sorted(names))
+
+
+def machine() -> str:
+    """What a table depends on beside the model: the CPU and how many of them this process may use, and the GPUs."""
+    return '\n'.join((_cpu(), str(len(os.sched_getaffinity(0))), _gpu()))
+
+
+def fingerprint(engine: str, model: str, dtype: str, layers: int, *, revision: str = '', tp_size: int = 1, pp_size: int = 1, more: str = '') -> str:
+    """What a table is of, as the adapters and tenuto.profile name it.
+
+    engine: name of its Python package, whose version is added; layers: of the space; more: what else makes layers slower or faster, such as a quantization.
+    """
+    version = ''
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version(engine)
+    return ' '.join(filter(None, (engine, version, model, revision, dtype.removeprefix('torch.'), f'{layers}layers', f'tp{tp_size}', f'pp{pp_size}', more)))
+
+
+def default_directory() -> str:
+    """$TENUTO_SLACK_DIR, else tenuto/slack in $XDG_CACHE_HOME or ~/.cache."""
+    return os.environ.get('TENUTO_SLACK_DIR') or os.path.join(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'tenuto', 'slack')
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, 'strerror', None) or str(error)
+
+
+def _read(space: _core.Space, path: str) -> None:
+    with open(path, encoding='utf-8', errors='surrogateescape') as file:
+        space.slack(file.read())
+
+
+class Tables:
+    """The tables in a directory, one file per fingerprint and machine."""
+
+    def __init__(self, directory: Any = None) -> None:
+        self.directory = os.fspath(directory) if directory is not None else default_directory()
+        self._kept: dict[str, str] = {}  # by path: what was written last
+
+    def path(self, fingerprint: str) -> str:
+        """fingerprint: all that the compute times depend on but the machine: model, revision, dtype, parallel sizes, engine and version."""
+        readable = re.sub(r'[^A-Za-z0-9.]+', '-', fingerprint)[:80].strip('-.')
+        digest = hashlib.sha256(f'{fingerprint}\n{machine()}'.encode('utf-8', 'surrogateescape')).hexdigest()
+        return os.path.join(self.directory, f'{readable}-{digest[:16]}.slack')
+
+    def restore(self, space: _core.Space, fingerprint: str) -> str | None:
+        """Give the space the table of an earlier run. Returns the file's path, or None: there is none, or it cannot be used.
+
+        A space that knows something keeps what it knows: of an attached cache it may have learned for hours from others. The log has the path either way.
+        Raises Closed, OwnerGone.
+        """
+        path = self.path(fingerprint)
+        if space.slack():
+            _log.info('slack table: %s (not read: the space has a table)', path)
+            return None
+        try:
+            _read(space, path)
+        except FileNotFoundError:
+            _log.info('slack table: %s (new)', path)
+        except (ValueError, OSError) as error:
+            if isinstance(error, (_core.Closed, _core.OwnerGone)):
+                raise
+            _log.warning('slack table: %s (ignored: %s)', path, _why(error))
+        else:
+            _log.info('slack table: %s (restored)', path)
+            return path
+        return None
+
+    def keep(self, space: _core.Space, fingerprint: str) -> str | None:
+        """Write the space's table, with all that it has learned, for the next start. Returns the file's path; None: nothing is known, or it cannot be
+        written, which is told in a warning. The file appears as a whole or not at all, and is this user's alone. Raises Closed, OwnerGone."""
+        path, text = self.path(fingerprint), space.slack()
+        if not text:
+            return None
+        if self._kept.get(path) == text:
+            return path
+        try:
+            self._write(path, text)
+        except OSError as error:
+            _log.warning('slack table: %s (not kept: %s)', path, _why(error))
+            return None
+        self._kept[path] = text
+        return path
+
+    def _write(self, path: str, text: str) -> None:
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        fd, new = tempfile.mkstemp(dir=self.directory, prefix='.new-')
+        try:
+            with open(fd, 'w', encoding='utf-8', errors='surrogateescape') as file:
+                file.write(text)
+            os.rename(new, path)
+        except BaseException:
+            os.unlink(new)
+            raise
+
+
+class Setting:
+    """The adapters' option `slack`.
+
+    value: "auto": tables are restored at the start and kept; "off": neither; else the path of a slack-table file, as `tenuto profile` makes it, which is
+    read and never written. Raises ValueError (another value), FileNotFoundError.
+    """
+
+    def __init__(self, value: Any = 'auto', directory: Any = None) -> None:
+        if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+            raise ValueError(f'tenuto: slack: {value!r}: write auto, off, or the path of a slack-table file')
+        self.value = os.fspath(value)
+        if self.value not in ('auto', 'off') and not os.path.isfile(self.value):
+            raise FileNotFoundError(errno.ENOENT, f'tenuto: slack: {self.value!r}: no such file (write auto, off, or the path of a slack-table file)')
+        self.tables = Tables(directory) if self.value == 'auto' else None
+        self._next: dict[str, float] = {}  # by fingerprint: when the table may be written again
+
+    def restore(self, space: _core.Space, fingerprint: str) -> None:
+        """At the start, once per space. Raises ValueError for a path whose text is no table of this model: it was asked for by name."""
+        self._next[fingerprint] = time.monotonic() + KEEP_EVERY_S
+        if self.tables:
+            self.tables.restore(space, fingerprint)
+        elif self.value != 'off':
+            try:
+                _read(space, self.value)
+            except ValueError as error:
+                raise ValueError(f'tenuto: slack: {self.value}: {_why(error)}') from error
+            _log.info('slack table: %s (given)', self.value)
+
+    def keep(self, space: _core.Space, fingerprint: str, closing: bool = False) -> None:
+        """From a place that is passed often, before the space is closed with closing=True: writes every KEEP_EVERY_S, and then. Never raises."""
+        if not self.tables or not closing and time.monotonic() < self._next.get(fingerprint, 0.0):
+            return
+        self._next[fingerprint] = time.monotonic() + KEEP_EVERY_S
+        try:
+            self.tables.keep(space, fingerprint)
+        except (_core.Closed, _core.OwnerGone) as error:
+            _log.info('slack table: %s (not kept: %s)', self.tables.path(fingerprint), _why(error))
