@@ -672,6 +672,21 @@ TN_API int tn_space_slack(struct tn_space *space, const struct tn_slack *table);
  */
 TN_API int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out);
 
+/**
+ * tn_space_observe - the engine has computed a layer: corrects the space's table
+ * @input_tokens:  that were computed at once, 1 to TN_SLACK_TOKENS_MAX
+ * @prefix_tokens: before them, whose KV was there
+ * @layer:         below the geometry's layers
+ * @ns:            how long the layer took; times that cannot be right are ignored, as of tn_slack_observe
+ *
+ * For what no load shows: prompts that are computed as a whole. The time between two tn_load_wait of a load that says its
+ * input_tokens counts without this call; do not give it twice. Any thread; does not wait, and the owner learns in its next
+ * turn. Without a scheduler nothing is learned.
+ *
+ * Return: 0, -EINVAL with the value, -ECHILD (in a forked child).
+ */
+TN_API int tn_space_observe(struct tn_space *space, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer, uint64_t ns);
+
 enum tn_phase { TN_PHASE_PREFILL, TN_PHASE_DECODE };
 
 /**

@@ -230,6 +230,7 @@ extern PyType_Spec tn_py_match_spec, tn_py_query_spec;
 int tn_py_match_add(PyObject *module);
 PyObject *tn_py_space_match(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *tn_py_space_plan(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *tn_py_space_observe(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *tn_py_match_all(PyObject *module, PyObject *args, PyObject *kw);
 PyObject *tn_py_match_begin(PyObject *module, PyObject *args, PyObject *kw);
 

@@ -260,6 +260,20 @@ PyObject *tn_py_space_plan(PyObject *self, PyObject *args, PyObject *kw)
 				  "recompute_all_ttft_ns", (unsigned long long)plan.recompute_all.ttft_ns);
 }
 
+PyObject *tn_py_space_observe(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"input_tokens", "prefix_tokens", "layer", "ns", NULL};
+	struct tn_py_space *space = (struct tn_py_space *)self;
+	unsigned long long input, prefix, ns;
+	unsigned layer;
+	int rc;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "KKIK", names, &input, &prefix, &layer, &ns) || !open_space(space) || !tn_py_enter(space->cache))
+		return NULL;
+	TN_PY_CALL(space->cache, rc = tn_space_observe(space->s, input, prefix, layer, ns));
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
+}
+
 /* ---- Match -------------------------------------------------------------------------------------------------------------- */
 
 /* Return: 0 or an errno; the cache may be closed already, and its leases with it. */

@@ -478,6 +478,9 @@ static PyMethodDef methods[] = {
 	 "slack-table file (docs/model.md); \"\" if nothing is known. With the text of such a file: the space has that table from now on.\n\n"
 	 "Of an attached cache this is the owner's table, which all processes with this space share. Raises InvalidValue (the text's line and what is wrong\n"
 	 "with it, another number of layers, another model), Error (EROFS: a session that only reads), Closed, OwnerGone."},
+	{"observe", WITH_KEYWORDS(tn_py_space_observe),
+	 "observe(input_tokens, prefix_tokens, layer, ns)\n--\n\nThe engine has computed a layer of so many tokens behind a prefix: corrects what the space knows of its compute.\n\n"
+	 "For prompts that are computed as a whole; the times between two Load.wait of a load with input_tokens count without. Raises InvalidValue."},
 	{"prefetch", WITH_KEYWORDS(space_prefetch),
 	 "prefetch(keys, timeout=None)\n--\n\nBring blocks to host memory before they are asked for. Returns how many will be looked for."},
 	{"drop_blocks", space_drop_blocks, METH_O, "drop_blocks(keys)\n--\n\nForget single blocks. Returns how many were found."},

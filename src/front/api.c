@@ -173,15 +173,21 @@ static void give_back(struct tn_front_op *op)
 
 /* ---- where the engine is ------------------------------------------------------------------------- */
 
-static void observe(const struct tn_front_op *op, uint32_t layer, int64_t ns)
+static bool is_scheduled(const struct tn_cache *cache)
 {
-	tn_observation_put(&op->cache->region, &(struct tn_observation){
-		.input = op->input_tokens,
-		.prefix = op->n * tn_geometry_block_tokens(&op->space->geometry),
-		.ns = ns,
-		.space = op->space->index,
-		.layer = layer,
-	});
+	return __atomic_load_n(&tn_region_core(&cache->region)->scheduled, __ATOMIC_RELAXED);
+}
+
+void tn_front_observe(const struct tn_space *space, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer, int64_t ns)
+{
+	if (is_scheduled(space->cache))
+		tn_observation_put(&space->cache->region, &(struct tn_observation){
+			.input = input_tokens,
+			.prefix = prefix_tokens,
+			.ns = ns,
+			.space = space->index,
+			.layer = layer,
+		});
 }
 
 /* Without a time in between, so that the owner does not take one layer's for another's. */
@@ -194,17 +200,13 @@ static void engine_is_at(const struct tn_front_op *op, uint32_t layer, uint64_t 
 	__atomic_store_n(&asked->at_ns, now, __ATOMIC_RELEASE);
 }
 
-static bool is_scheduled(const struct tn_cache *cache)
-{
-	return __atomic_load_n(&tn_region_core(&cache->region)->scheduled, __ATOMIC_RELAXED);
-}
-
 void tn_hint_wait_begins(struct tn_front_op *op, uint32_t layer, uint64_t now)
 {
 	if (!is_scheduled(op->cache))
 		return;
 	if (op->left_ns && op->input_tokens && layer == op->left_layer + 1)
-		observe(op, op->left_layer, (int64_t)(now - op->left_ns));
+		tn_front_observe(op->space, op->input_tokens, op->n * tn_geometry_block_tokens(&op->space->geometry), op->left_layer,
+				 (int64_t)(now - op->left_ns));
 	op->left_ns = 0;
 	engine_is_at(op, layer, now);
 }

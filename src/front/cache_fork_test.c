@@ -171,6 +171,7 @@ static int call_spaces(struct inherited *i)
 	SAYS_ECHILD(tn_pool_destroy(r->s->pool));
 	SAYS_ECHILD(tn_space_slack(r->s->space, NULL));
 	SAYS_ECHILD(tn_space_slack_copy(r->s->space, &slack));
+	SAYS_ECHILD(tn_space_observe(r->s->space, 1, 0, 0, 1));
 	tn_space_close(r->s->space);
 	return wrong;
 }

@@ -149,6 +149,9 @@ int tn_stats_take_of(struct tn_cache *cache, const struct tn_key *tenants, uint3
 void tn_hint_wait_begins(struct tn_front_op *load, uint32_t layer, uint64_t now);
 void tn_hint_wait_ends(struct tn_front_op *load, uint32_t layer, uint64_t now);
 
+/* A layer took so long to compute: for the owner, if the cache has a scheduler. */
+void tn_front_observe(const struct tn_space *space, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer, int64_t ns);
+
 /* ---- space.c ---------------------------------------------------------------------------------------------- */
 
 #define TN_SPACE_NAPS_MAX 5000u

@@ -98,6 +98,23 @@ int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out)
 	return rc;
 }
 
+int tn_space_observe(struct tn_space *space, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer, uint64_t ns)
+{
+	if (!space)
+		return tn_fail(-EINVAL, "tn_space_observe: no space");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	if (layer >= space->geometry.layers)
+		return tn_fail(-EINVAL, "tn_space_observe: layer %u, the space has %u", layer, space->geometry.layers);
+	if (input_tokens == 0 || input_tokens > TN_SLACK_TOKENS_MAX || prefix_tokens > TN_SLACK_TOKENS_MAX)
+		return tn_fail(-EINVAL, "tn_space_observe: %llu input tokens behind %llu: the first must be above 0, neither above %llu",
+			       (unsigned long long)input_tokens, (unsigned long long)prefix_tokens,
+			       (unsigned long long)TN_SLACK_TOKENS_MAX);
+	if (ns <= TN_SLACK_WINDOW_MAX)
+		tn_front_observe(space, input_tokens, prefix_tokens, layer, (int64_t)ns);
+	return 0;
+}
+
 /* ---- the plan ------------------------------------------------------------------------------------ */
 
 static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uint64_t *ns)

@@ -588,6 +588,34 @@ static void a_cache_without_a_table_learns_the_layers_time_from_waits(void **sta
 	rig_tear_down(r);
 }
 
+/* Prompts that are computed as a whole have no load, so nothing else says what they take. */
+static void a_cache_learns_from_what_the_engine_says_of_computed_layers(void **state)
+{
+	struct rig_opts o = rig_simulated_opts();
+	struct tn_space *space;
+	struct tn_slack *t;
+	struct rig *r;
+	uint64_t ns;
+
+	o.layers = RIG_LAYERS;
+	r = rig_start(&o);
+	space = r->s->space;
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_space_observe(space, 4000, 0, l, 5 * MS), 0);
+	assert_int_equal(tn_space_observe(space, 4000, 0, RIG_LAYERS, 5 * MS), -EINVAL);
+	assert_int_equal(tn_space_observe(space, 0, 0, 0, 5 * MS), -EINVAL);
+	assert_int_equal(tn_space_observe(space, TN_SLACK_TOKENS_MAX + 1, 0, 0, 5 * MS), -EINVAL);
+	assert_int_equal(tn_space_observe(space, 1, TN_SLACK_TOKENS_MAX + 1, 0, 5 * MS), -EINVAL);
+	assert_int_equal(tn_space_observe(space, 4000, 0, 0, 0), 0);
+	assert_int_equal(tn_space_observe(space, 4000, 0, 0, UINT64_MAX), 0); /* no layer takes that */
+	rig_run(r, RIG_SECOND);
+	assert_int_equal(tn_space_slack_copy(space, &t), 0);
+	ns = tn_slack_window(t, 4000, 0, 1);
+	assert_in_range(ns, 5 * MS * 19 / 20, 5 * MS * 21 / 20);
+	tn_slack_destroy(t);
+	rig_tear_down(r);
+}
+
 static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 {
 	struct tn_match m = {.size = sizeof(m), .blocks = 64, .tier_blocks = {[TN_TIER_DISK] = 64}};
@@ -707,6 +735,7 @@ int main(void)
 		cmocka_unit_test(no_layer_is_taken_for_reached_at_the_time_of_another),
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
 		RIG_SIMULATED_TEST(a_cache_without_a_table_learns_the_layers_time_from_waits),
+		RIG_SIMULATED_TEST(a_cache_learns_from_what_the_engine_says_of_computed_layers),
 		RIG_FAULTY_TEST(a_fast_engine_on_a_slow_disk_restores_only_a_part),
 		RIG_FAULTY_TEST(a_plan_counts_reads_where_they_are),
 		cmocka_unit_test(a_disk_faster_than_any_is_planned_with_all_the_same),
