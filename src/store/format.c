@@ -39,17 +39,18 @@ static int refuse(const struct tn_disk_head *head, const char *what)
 }
 
 /*
- * With detail, "what" naming the thing. The first line that fits counts:
+ * With detail, "what" naming the thing. The first line that fits counts; a structure without an owner's UUID is ours:
  *
- *	magic   checksum   version          bytes 6, 7
- *	other   -          -                -             -EBADMSG
- *	right   does not fit  -             -             -EBADMSG
- *	right   fits       a later one      -             -EPROTONOSUPPORT
- *	right   fits       another number   -             -EBADMSG: a damaged version
- *	right   fits       ours             not zero      -EBADMSG
- *	right   fits       ours             zero          0
+ *	magic   checksum       owner     version          bytes 6, 7
+ *	other   -              -         -                -             -EBADMSG
+ *	right   does not fit   -         -                -             -EBADMSG
+ *	right   fits           another   -                -             -EXDEV
+ *	right   fits           ours      a later one      -             -EPROTONOSUPPORT
+ *	right   fits           ours      another number   -             -EBADMSG: a damaged version
+ *	right   fits           ours      ours             not zero      -EBADMSG
+ *	right   fits           ours      ours             zero          0
  */
-static int check(const void *p, size_t len, uint32_t magic, size_t bytes, const char *what)
+static int check_sum(const void *p, size_t len, uint32_t magic, size_t bytes, const char *what)
 {
 	const struct tn_disk_head *head = p;
 
@@ -57,6 +58,11 @@ static int check(const void *p, size_t len, uint32_t magic, size_t bytes, const 
 		return tn_fail(-EBADMSG, "%s: no magic %08x", what, magic);
 	if (len < bytes || head->checksum != tn_hash64(head + 1, bytes - sizeof(*head)))
 		return tn_fail(-EBADMSG, "%s: checksum does not match", what);
+	return 0;
+}
+
+static int check_version(const struct tn_disk_head *head, const char *what)
+{
 	if (is_later(head))
 		return refuse(head, what);
 	if (head->version != TN_DISK_VERSION || head->reserved != 0)
@@ -64,21 +70,27 @@ static int check(const void *p, size_t len, uint32_t magic, size_t bytes, const 
 	return 0;
 }
 
+static int check(const void *p, size_t len, uint32_t magic, size_t bytes, const char *what)
+{
+	int rc = check_sum(p, len, magic, bytes, what);
+
+	return rc ? rc : check_version(p, what);
+}
+
 static bool same_uuid(const uint64_t a[2], const uint64_t b[2])
 {
 	return a[0] == b[0] && a[1] == b[1];
 }
 
-/* Likewise of a structure whose owner's UUID follows the head; -EXDEV: another owner's. */
-static int check_owned(const void *p, size_t len, uint32_t magic, size_t bytes, const uint64_t uuid[2], const char *what)
+/* owner: where the structure has its owner's UUID, in all versions. What another store left is free, of whatever version it is. */
+static int check_owned(const void *p, size_t len, uint32_t magic, size_t bytes, const uint64_t owner[2], const uint64_t uuid[2],
+		       const char *what)
 {
-	uint64_t owner[2];
-	int rc = check(p, len, magic, bytes, what);
+	int rc = check_sum(p, len, magic, bytes, what);
 
 	if (rc)
 		return rc;
-	memcpy(owner, (const char *)p + sizeof(struct tn_disk_head), sizeof(owner));
-	return same_uuid(owner, uuid) ? 0 : tn_fail(-EXDEV, "%s of another device or store", what);
+	return same_uuid(owner, uuid) ? check_version(p, what) : tn_fail(-EXDEV, "%s of another device or store", what);
 }
 
 /* ---- sizes and places ----------------------------------------------------------------------------------------- */
@@ -190,7 +202,7 @@ int tn_disk_super_decode(const void *page, size_t len, struct tn_disk_super *out
 int tn_disk_spaces_check(const void *bytes, size_t len, const uint64_t store_uuid[2])
 {
 	const struct tn_disk_spaces *t = bytes;
-	int rc = check_owned(t, len, TN_DISK_MAGIC_SPACES, sizeof(*t), store_uuid, "space table");
+	int rc = check_owned(t, len, TN_DISK_MAGIC_SPACES, sizeof(*t), t->store_uuid, store_uuid, "space table");
 
 	if (rc)
 		return rc;
@@ -227,7 +239,7 @@ int tn_disk_group_check(const void *group, size_t len, const uint64_t device_uui
 int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[2])
 {
 	const struct tn_disk_mark *m = page;
-	int rc = check_owned(m, len, TN_DISK_MAGIC_MARK, sizeof(*m), device_uuid, "mark");
+	int rc = check_owned(m, len, TN_DISK_MAGIC_MARK, sizeof(*m), m->device_uuid, device_uuid, "mark");
 
 	if (rc)
 		return rc;
@@ -240,7 +252,7 @@ int tn_disk_mark_check(const void *page, size_t len, const uint64_t device_uuid[
 int tn_disk_page_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t number)
 {
 	const struct tn_disk_page *p = page;
-	int rc = check_owned(p, len, TN_DISK_MAGIC_PAGE, sizeof(*p), device_uuid, "checkpoint page");
+	int rc = check_owned(p, len, TN_DISK_MAGIC_PAGE, sizeof(*p), p->device_uuid, device_uuid, "checkpoint page");
 
 	if (rc)
 		return rc;
@@ -252,12 +264,10 @@ int tn_disk_page_check(const void *page, size_t len, const uint64_t device_uuid[
 int tn_disk_root_check(const void *root, size_t len, const struct tn_disk_super *super)
 {
 	const struct tn_disk_root *r = root;
-	int rc = check(r, len, TN_DISK_MAGIC_ROOT, sizeof(*r), "checkpoint root");
+	int rc = check_owned(r, len, TN_DISK_MAGIC_ROOT, sizeof(*r), r->super.device_uuid, super->device_uuid, "checkpoint root");
 
 	if (rc)
 		return rc;
-	if (!same_uuid(r->super.device_uuid, super->device_uuid))
-		return tn_fail(-EBADMSG, "checkpoint root: of another device");
 	if (r->log_position % TN_DISK_PAGE != 0 || r->log_position >= TN_DISK_LIMIT || r->log_sequence >= TN_DISK_LIMIT ||
 	    r->epoch >= TN_DISK_LIMIT || r->next_sequence >= TN_DISK_LIMIT || r->checkpoint >= TN_DISK_LIMIT)
 		return tn_fail(-EBADMSG, "checkpoint root: impossible values (log position %llu)",
@@ -270,7 +280,7 @@ int tn_disk_root_check(const void *root, size_t len, const struct tn_disk_super 
 int tn_disk_segment_check(const void *page, size_t len, const uint64_t device_uuid[2], uint32_t segment)
 {
 	const struct tn_disk_segment *s = page;
-	int rc = check_owned(s, len, TN_DISK_MAGIC_SEGMENT, sizeof(*s), device_uuid, "segment header");
+	int rc = check_owned(s, len, TN_DISK_MAGIC_SEGMENT, sizeof(*s), s->device_uuid, device_uuid, "segment header");
 
 	if (rc)
 		return rc;
@@ -328,7 +338,7 @@ int tn_store_header_decode(const void *page, size_t len, const uint64_t store_uu
 		return tn_fail(-EBADMSG, "block header: %zu bytes, must be at least %u", len, TN_STORE_HEADER_BYTES);
 	if (b->header_bytes < TN_STORE_HEADER_BYTES || b->header_bytes > len)
 		return tn_fail(-EBADMSG, "block header of slot %u: %u bytes", slot, b->header_bytes);
-	rc = check_owned(b, len, TN_DISK_MAGIC_BLOCK, b->header_bytes, store_uuid, "block header");
+	rc = check_owned(b, len, TN_DISK_MAGIC_BLOCK, b->header_bytes, b->device_uuid, store_uuid, "block header");
 	if (rc)
 		return rc;
 	if (b->nobjects == 0 || b->nobjects > TN_STORE_OBJECTS_MAX || b->header_bytes != tn_store_header_size(b->nobjects))

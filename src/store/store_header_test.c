@@ -147,6 +147,36 @@ static void a_newer_header_of_an_empty_segment_is_no_damage(void **state)
 	rig_free(r);
 }
 
+/* Stores before ours may have left a valid header of a later version, as on a raw drive: of another owner it is nothing. */
+static void a_later_version_refuses_the_open_unless_the_header_is_of_another_store(void **state)
+{
+	for (int ours = 0; ours < 2; ours++) {
+		struct tn_disk_segment h;
+		struct tn_disk_super sb;
+		struct rig *r = killed_store(&sb);
+		uint32_t unused = SEGMENT + 1;
+		uint64_t digest;
+
+		h = header_of(r, &sb, SEGMENT);
+		h.segment = unused;
+		h.device_uuid[0] ^= !ours;
+		h.generation = 1000;
+		put_header(r, &sb, unused, &h, true);
+		h = header_of(r, &sb, unused);
+		h.head.version = TN_DISK_VERSION + 1;
+		put_header(r, &sb, unused, &h, false);
+		digest = tn_simdisk_digest(r->disk);
+		if (ours) {
+			assert_int_equal(rig_open(r), -EPROTONOSUPPORT);
+			assert_int_equal(tn_simdisk_digest(r->disk), digest);
+		} else {
+			opens_whole(r, false);
+			assert_null(strstr(r->logs, "damaged"));
+		}
+		rig_free(r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,6 +185,7 @@ int main(void)
 		cmocka_unit_test(a_header_older_than_the_index_is_made_again_if_blocks_bear_out_the_index),
 		cmocka_unit_test(what_is_forgotten_with_a_header_newer_than_the_index_is_told),
 		cmocka_unit_test(a_newer_header_of_an_empty_segment_is_no_damage),
+		cmocka_unit_test(a_later_version_refuses_the_open_unless_the_header_is_of_another_store),
 	};
 
 	return cmocka_run_group_tests_name("store-headers", tests, NULL, NULL);
