@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sandbox like that of a container: chosen system calls of io_uring fail, in all threads of this process, for good. */
+/* A sandbox like that of a container: chosen system calls fail, in all threads of this process, for good. */
 #ifndef TN_TEST_SECCOMP_H
 #define TN_TEST_SECCOMP_H
 
@@ -16,6 +16,7 @@
 #define TN_FORBID_SETUP 1u
 #define TN_FORBID_ENTER 2u
 #define TN_FORBID_REGISTER 4u
+#define TN_FORBID_STAT 8u /* stat, lstat and fstat */
 
 /* 0, or TN_TEST_SKIP where seccomp itself is refused. All other calls are allowed. */
 static inline int tn_test_forbid(unsigned calls, int error)
@@ -23,9 +24,10 @@ static inline int tn_test_forbid(unsigned calls, int error)
 	const unsigned none = (unsigned)-1;
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_SETUP ? __NR_io_uring_setup : none, 3, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_ENTER ? __NR_io_uring_enter : none, 2, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_REGISTER ? __NR_io_uring_register : none, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_SETUP ? __NR_io_uring_setup : none, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_ENTER ? __NR_io_uring_enter : none, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_REGISTER ? __NR_io_uring_register : none, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_STAT ? __NR_newfstatat : none, 1, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
 	};

@@ -545,10 +545,13 @@ static int open_socket(struct tn_server *server)
 		return tn_fail(-errno, "socket: %s", strerror(errno));
 	if (bind(server->sock, (struct sockaddr *)&server->address, sizeof(server->address)))
 		return tn_fail(-errno, "%s: cannot make a socket there: %s", server->address.sun_path, strerror(errno));
-	if (lstat(server->address.sun_path, &made) == 0) {
-		server->device = made.st_dev;
-		server->inode = made.st_ino;
+	if (lstat(server->address.sun_path, &made)) { /* nobody could tell later whose the socket is */
+		rc = tn_fail(-errno, "%s: cannot see the socket made there: %s", server->address.sun_path, strerror(errno));
+		unlink(server->address.sun_path);
+		return rc;
 	}
+	server->device = made.st_dev;
+	server->inode = made.st_ino;
 	/* Who may connect is not let in by that alone. */
 	if (chmod(server->address.sun_path, tn_rules_let_others(server->rules) ? 0666 : 0600) || listen(server->sock, BACKLOG)) {
 		rc = tn_fail(-errno, "%s: %s", server->address.sun_path, strerror(errno));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that attach to the cache of another one: what they share, and who is refused. How they end is session_ends_test.c. */
 #include "session_rig.h"
+#include "tn_test_seccomp.h"
 
 /* ---- what they share ------------------------------------------------------------------------------------------ */
 
@@ -126,6 +127,39 @@ static void paths_that_cannot_be_served_are_refused(void **state)
 	rig_tear_down(&r);
 }
 
+static int serve_without_stat(void *arg)
+{
+	const char *path = arg;
+	struct tn_cache_opts o;
+	struct tn_cache *cache;
+
+	tn_cache_opts_init(&o);
+	o.host_bytes = 8u << 20;
+	assert_int_equal(tn_cache_open(&o, &cache), 0);
+	if (tn_test_forbid(TN_FORBID_STAT, ENOENT))
+		return TN_TEST_SKIP;
+	fails(tn_cache_serve(cache, path, NULL), -ENOENT, "cannot see the socket");
+	return tn_cache_close(cache);
+}
+
+/* A server knows its own socket by the inode. One that it could not remove at its end must not be left. */
+static void a_socket_that_cannot_be_seen_is_not_left_behind(void **state)
+{
+	char path[PATH];
+	struct rig r;
+	int rc;
+
+	rig_set_up(&r, 0, 8u << 20, 64);
+	socket_path(&r, path);
+	rc = tn_test_in_child(serve_without_stat, path);
+	if (rc != TN_TEST_SKIP)
+		assert_int_equal(rc, 0);
+	assert_int_equal(access(path, F_OK), -1);
+	rig_tear_down(&r);
+	if (rc == TN_TEST_SKIP)
+		tn_test_skip("no seccomp");
+}
+
 static void processes_of_another_version_are_refused(void **state)
 {
 	struct tn_wire_hello hello = {.magic = TN_WIRE_MAGIC, .page_bytes = 4096, .command_bytes = sizeof(struct tn_command)};
@@ -207,6 +241,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_one_process_saves_another_one_loads),
 		cmocka_unit_test(a_save_waits_for_events_of_its_own_process),
 		cmocka_unit_test(paths_that_cannot_be_served_are_refused),
+		cmocka_unit_test(a_socket_that_cannot_be_seen_is_not_left_behind),
 		cmocka_unit_test(processes_of_another_version_are_refused),
 		cmocka_unit_test(memory_is_made_in_whole_pages_and_freed_once),
 		cmocka_unit_test(only_so_many_processes_attach),
