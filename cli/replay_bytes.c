@@ -209,7 +209,9 @@ static int run(const struct replay_args *a, const struct trace *t, const struct 
 	rc = engine_open(&o, &e);
 	if (rc) {
 		explain_close(x);
-		return cli_fail(rc, "cannot open the cache");
+		return a->capacity_blocks && rc == -EINVAL
+			       ? cli_fail(rc, "cannot open the cache with --capacity-blocks %llu", (unsigned long long)a->capacity_blocks)
+			       : cli_fail(rc, "cannot open the cache");
 	}
 	warn_dropped(e);
 	r->distinct_blocks = t->distinct;

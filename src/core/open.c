@@ -266,8 +266,9 @@ static bool free_disk_of(const struct tn_cache *cache, const char *dir, uint64_t
 /*
  * A capacity that no file system could ever hold is refused, before tables are made for it. One that does not fit beside what is there now is said
  * to be so: it may fit later. existing: what the stores have, of which nobody knows how much is written.
+ * in_blocks: the caller gave disk_blocks, and disk_bytes follows from them.
  */
-static int check_free_disk(struct tn_cache *cache, uint64_t existing)
+static int check_free_disk(struct tn_cache *cache, uint64_t existing, bool in_blocks)
 {
 	uint64_t each = cache->o.ndirs ? cache->o.disk_bytes / cache->o.ndirs : 0, all, left;
 
@@ -277,10 +278,12 @@ static int check_free_disk(struct tn_cache *cache, uint64_t existing)
 		if (!free_disk_of(cache, dir, &all, &left))
 			continue; /* opening the store says why */
 		if (each > all)
-			return tn_fail(-EINVAL, "disk_bytes %llu: a capacity of %llu in %s, which has %llu in all; give less",
-				       (unsigned long long)cache->o.disk_bytes, (unsigned long long)each, dir, (unsigned long long)all);
+			return tn_fail(-EINVAL, "%s %llu: a capacity of %llu bytes in %s, which has %llu in all; give less",
+				       in_blocks ? "disk_blocks" : "disk_bytes",
+				       (unsigned long long)(in_blocks ? cache->o.disk_blocks : cache->o.disk_bytes),
+				       (unsigned long long)each, dir, (unsigned long long)all);
 		if (each > left && existing == 0)
-			tn_log(&cache->log, TN_LOG_WARN, "%s: %llu MiB of disk_bytes are its, and %llu MiB are free: saves will fail when it is full", dir,
+			tn_log(&cache->log, TN_LOG_WARN, "%s: its capacity is %llu MiB, and %llu MiB are free: saves will fail when it is full", dir,
 			       (unsigned long long)each >> 20, (unsigned long long)left >> 20);
 	}
 	return 0;
@@ -290,6 +293,7 @@ static int check_free_disk(struct tn_cache *cache, uint64_t existing)
 static int plan_capacity(struct tn_cache *cache)
 {
 	struct tn_store_opts so = {.io = cache->io, .alloc = cache->alloc, .clock = &cache->clock, .log = &cache->log};
+	bool in_blocks = cache->o.geometry && cache->o.disk_blocks && !cache->o.disk_bytes;
 	uint64_t existing = 0, size, slots;
 	int rc = 0;
 
@@ -300,11 +304,11 @@ static int plan_capacity(struct tn_cache *cache)
 		}
 	if (cache->o.geometry && (cache->o.disk_bytes || cache->o.disk_blocks)) {
 		rc = plan_layout(cache, &size);
-		if (rc == 0 && cache->o.disk_bytes == 0)
+		if (rc == 0 && in_blocks)
 			cache->o.disk_bytes = size;
 	}
 	if (rc == 0)
-		rc = check_free_disk(cache, existing);
+		rc = check_free_disk(cache, existing, in_blocks);
 	if (rc == 0 && cache->o.disk_bytes == 0 && existing == 0) {
 		rc = spare_bytes(cache, &cache->o.disk_bytes);
 		if (rc == 0 && cache->o.disk_bytes < SMALL_BYTES)

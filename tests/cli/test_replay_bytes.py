@@ -369,7 +369,8 @@ def a_full_disk_is_a_clear_error_and_loses_nothing():
 
 def a_capacity_beyond_the_disk_is_refused():
     trace(5)
-    says(tenuto("replay", "t.jsonl", "--capacity-blocks", "2G", "--geometry", "64x16MiB", "--json", rc=USAGE), "capacity")
+    says(tenuto("replay", "t.jsonl", "--capacity-blocks", "2G", "--geometry", "64x16MiB", "--json", rc=USAGE),
+         "--capacity-blocks 2000000000", "disk_blocks 2000000000: a capacity of", "give less")
     says(tenuto("replay", "t.jsonl", "--geometry", "4096x1GiB", rc=USAGE), "--capacity-blocks")
 
 
