@@ -229,6 +229,8 @@ int cli_check_free_bytes(const char *dir, uint64_t bytes);
 int cli_find_device_model(const char *name, char *path, size_t path_bytes);
 /* Whether a drive is named in the place of a directory: "nvme:0000:03:00.0". */
 bool cli_is_drive(const char *dir);
+/* Which directory before dirs[i] is the same one, under the same name or another; i: none is. */
+size_t cli_find_same(const char *const *dirs, size_t i);
 /*
  * Whether a path given with option (e.g. "--dir ", or "") is a directory: CLI_OK, or the exit code after a message on
  * stderr.

@@ -146,18 +146,6 @@ static int check_dir(const char *dir, const char *instance, bool alone)
 	return cli_error(CLI_USAGE, "no store in %s: there is no %s/tenuto.store", dir, instance);
 }
 
-/* A directory that is another one of them, or is it by another name. */
-static int check_twice(char **dirs, int i)
-{
-	struct stat a, b;
-	bool there = stat(dirs[i], &a) == 0;
-
-	for (int k = 0; k < i; k++)
-		if (strcmp(dirs[k], dirs[i]) == 0 || (there && stat(dirs[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino))
-			return cli_error(CLI_USAGE, "%s is given twice: leave one of them out", dirs[i]);
-	return CLI_GO;
-}
-
 /* Parses and fills *store; the directories are argv[1..]. */
 static int begin(const struct cli_verb *v, int argc, char **argv, struct store_args *a, struct tn_admin_store *store,
 		 struct told *told)
@@ -171,7 +159,8 @@ static int begin(const struct cli_verb *v, int argc, char **argv, struct store_a
 	for (int i = 0; rc == CLI_GO && i < n; i++)
 		rc = check_dir(argv[1 + i], a->instance, n == 1);
 	for (int i = 0; rc == CLI_GO && i < n; i++)
-		rc = check_twice(argv + 1, i);
+		if (cli_find_same((const char *const *)(argv + 1), (size_t)i) < (size_t)i)
+			rc = cli_error(CLI_USAGE, "%s is given twice: leave one of them out", argv[1 + i]);
 	if (rc != CLI_GO)
 		return rc;
 	tn_admin_store_init(store);

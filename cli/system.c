@@ -124,6 +124,17 @@ int cli_check_place(const char *option, const char *path)
 	return cli_is_drive(path) ? CLI_OK : cli_check_dir(option, path); /* opening a drive says what is wrong */
 }
 
+size_t cli_find_same(const char *const *dirs, size_t i)
+{
+	struct stat a, b;
+	bool there = stat(dirs[i], &a) == 0;
+	size_t k = 0;
+
+	while (k < i && strcmp(dirs[k], dirs[i]) != 0 && !(there && stat(dirs[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino))
+		k++;
+	return k;
+}
+
 int cli_check_free_bytes(const char *dir, uint64_t bytes)
 {
 	struct statvfs v;

@@ -68,27 +68,19 @@ static int check_dir(const struct config *c, const char *dir, char *why)
 	return rc ? fail(rc, "dirs", dir, "it must be a directory that this user may read and write", why) : 0;
 }
 
-static int same_twice(const char *first, const char *second, char *why)
-{
-	snprintf(why, CONFIG_WHY, "dirs: '%.300s' and '%.300s' are the same directory, given twice: leave one of them out", first, second);
-	return -EINVAL;
-}
-
 /* A directory that is another one, too: two stores would be one. */
 static int check_twice(const struct config *c, size_t i, char *why)
 {
 	const char *dir = c->dirs.item[i];
-	struct stat a, b;
+	size_t k = cli_find_same(c->dirs.item, i);
 
-	for (size_t k = 0; k < i; k++)
-		if (strcmp(c->dirs.item[k], dir) == 0)
-			return fail(-EINVAL, "dirs", dir, "it is given twice, leave one of them out", why);
-	if (cli_is_drive(dir) || stat(dir, &a))
+	if (k == i)
 		return 0;
-	for (size_t k = 0; k < i; k++)
-		if (stat(c->dirs.item[k], &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-			return same_twice(c->dirs.item[k], dir, why);
-	return 0;
+	if (strcmp(c->dirs.item[k], dir) == 0)
+		return fail(-EINVAL, "dirs", dir, "it is given twice, leave one of them out", why);
+	snprintf(why, CONFIG_WHY, "dirs: '%.300s' and '%.300s' are the same directory, given twice: leave one of them out",
+		 c->dirs.item[k], dir);
+	return -EINVAL;
 }
 
 /* The stores that are there already, all devices together, because a store may go on without one. */
