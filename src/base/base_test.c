@@ -163,12 +163,28 @@ static void lines_beyond_the_limit_are_counted_and_told(void **state)
 	assert_string_equal(line, "");
 }
 
+static void a_line_may_be_written_once_per_period(void **state)
+{
+	const uint64_t second = 1000000000u, now = 100 * second;
+	struct tn_log_limit limit = {.period_ns = 10 * second};
+	char line[128] = "";
+	const struct tn_log log = {keep_line, line, TN_LOG_INFO};
+
+	assert_true(tn_log_may(&limit, &log, now));
+	for (uint32_t i = 0; i < 10; i++)
+		assert_false(tn_log_may(&limit, &log, now + i * second));
+	assert_true(tn_log_may(&limit, &log, now + 10 * second));
+	assert_string_equal(line, "10 more lines of this kind were left out");
+	assert_false(tn_log_may(&limit, &log, now + 20 * second - 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cause_is_kept_behind_the_new_error),
 		cmocka_unit_test(the_error_detail_belongs_to_its_thread),
 		cmocka_unit_test(lines_beyond_the_limit_are_counted_and_told),
+		cmocka_unit_test(a_line_may_be_written_once_per_period),
 		cmocka_unit_test(a_scattered_object_has_the_checksum_of_the_contiguous_one),
 		cmocka_unit_test(any_changed_byte_changes_the_checksum),
 		cmocka_unit_test(the_checksum_is_the_one_in_the_format_document),

@@ -68,12 +68,12 @@ const char *tn_version(void)
 
 bool tn_log_may(struct tn_log_limit *l, const struct tn_log *log, uint64_t now_ns)
 {
-	if (now_ns - l->since_ns >= 1000000000u) {
+	if (now_ns - l->since_ns >= (l->period_ns ? l->period_ns : 1000000000u)) {
 		if (l->unsaid)
 			tn_log(log, TN_LOG_INFO, "%u more lines of this kind were left out", l->unsaid);
-		*l = (struct tn_log_limit){.since_ns = now_ns};
+		*l = (struct tn_log_limit){.period_ns = l->period_ns, .since_ns = now_ns};
 	}
-	if (l->lines == TN_LOG_LINES_PER_SECOND) {
+	if (l->lines == (l->period_ns ? 1 : TN_LOG_LINES_PER_SECOND)) {
 		l->unsaid++;
 		return false;
 	}

@@ -26,7 +26,8 @@ void tn_log_at(const struct tn_log *log, enum tn_log_level level, const char *wh
 /* For lines that others can cause as often as they like: so many of a kind per second are enough. One thread's; zeros to begin with. */
 #define TN_LOG_LINES_PER_SECOND 20u
 struct tn_log_limit {
-	uint64_t since_ns; /* the beginning of the present second */
+	uint64_t period_ns; /* one line per period is enough; 0: TN_LOG_LINES_PER_SECOND */
+	uint64_t since_ns; /* the beginning of the present period or second */
 	uint32_t lines, unsaid; /* of it: those that were written, and those that were not */
 };
 

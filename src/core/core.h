@@ -322,7 +322,7 @@ struct tn_cache {
 	uint64_t lease_blocks;	 /* shared: as many as a session that has attached may have in leases */
 	uint64_t save_idle_ns;	 /* shared: TN_SAVE_IDLE_NS, but in tests */
 	struct tn_log_limit lines; /* the owner's: of saves that are given up */
-	uint64_t kept_out_told_ns; /* when a line last told of blocks that were not admitted because of others; 0: never */
+	struct tn_log_limit kept_out_lines; /* likewise: of blocks that were not admitted because of others */
 	struct tn_front *front; /* the callers' side; nothing of it is the owner's */
 	struct tn_matches *matches; /* likewise */
 	struct tn_attached *attached; /* of a front in another process than the core: that process' only; NULL: the core is here */

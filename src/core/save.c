@@ -15,8 +15,6 @@
 #include "base/trace.h"
 #include "core/core.h"
 
-#define KEPT_OUT_LINE_NS 10000000000ull
-
 static uint32_t index_of(const struct tn_write_item *item)
 {
 	return (uint32_t)(item - item->w->items);
@@ -39,7 +37,7 @@ static void describe(struct tn_save_op *save, uint32_t i, tn_block parent, uint3
 }
 
 /* What is in the block's way for another reason than the policy's word is noted. */
-static void keep_out(struct tn_save_op *save, uint32_t i, enum tn_kept_out why, int error)
+static void note_kept_out(struct tn_save_op *save, uint32_t i, enum tn_kept_out why, int error)
 {
 	save->w.items[i].kept_out = (uint8_t)why;
 	if (!save->kept_off)
@@ -67,7 +65,7 @@ static void orphan(struct tn_save_op *save, uint32_t i)
 	struct tn_tier_base *t = save->w.op.cache->row.durable;
 	struct tn_space *space = save->w.op.space;
 
-	keep_out(save, i, TN_KEPT_BY_PARENT, i == 0 ? -ENOENT : 0);
+	note_kept_out(save, i, TN_KEPT_BY_PARENT, i == 0 ? -ENOENT : 0);
 	if (!tn_space_in(space, t))
 		return;
 	save->w.items[i].offered = tn_shares_decided(shares, t, space->index, &save->w.op.keys[i]) == TN_POLICY_UNDECIDED;
@@ -85,7 +83,7 @@ static bool let_in(struct tn_save_op *save, uint32_t i, struct tn_policy_block *
 	int rc;
 
 	if (!tn_space_in(space, t) || tn_space_quota(space, t->tier) < space->shape.slot_bytes) {
-		keep_out(save, i, TN_KEPT_BY_QUOTA, 0);
+		note_kept_out(save, i, TN_KEPT_BY_QUOTA, 0);
 		return false;
 	}
 	may = tn_session_has_share(save->w.op.session, t);
@@ -94,7 +92,7 @@ static bool let_in(struct tn_save_op *save, uint32_t i, struct tn_policy_block *
 	tn_shares_note(shares, t, space->index, key, rc > 0);
 	save->w.items[i].offered = may && info->decided == TN_POLICY_UNDECIDED;
 	if (rc <= 0)
-		keep_out(save, i, may ? why_not(rc) : TN_KEPT_BY_SHARE, rc);
+		note_kept_out(save, i, may ? why_not(rc) : TN_KEPT_BY_SHARE, rc);
 	return rc > 0;
 }
 
@@ -137,7 +135,7 @@ static void admit(struct tn_save_op *save, uint32_t i, struct tn_policy_block *i
 		tn_block_let_in(&cache->blocks, cache->row.durable, item->block, info);
 		return;
 	}
-	keep_out(save, i, TN_KEPT_BY_HOLDERS, -EBUSY);
+	note_kept_out(save, i, TN_KEPT_BY_HOLDERS, -EBUSY);
 	if (cache->row.durable->ops->quota)
 		cache->row.durable->ops->quota(cache->row.durable, save->w.op.shape->slot_bytes, false);
 }
@@ -463,17 +461,15 @@ static uint8_t result_of(const struct tn_save_op *save, uint32_t i)
 	return save->w.op.cancelled ? TN_SAVED_NOT : saved;
 }
 
-/* One line in ten seconds at most: who has what blocks could have come in for. */
+/* Who has the slots that blocks could have had. */
 static void log_kept_out(struct tn_save_op *save, const uint32_t *why)
 {
 	struct tn_cache *cache = save->w.op.cache;
-	uint64_t now = tn_now_ns(&cache->clock);
 	const struct tn_session *most = cache->own;
 	const struct tn_tier_base *t = cache->row.durable;
 
-	if (!t || why[TN_KEPT_BY_HOLDERS] + why[TN_KEPT_BY_SHARE] == 0 || (cache->kept_out_told_ns && now - cache->kept_out_told_ns < KEPT_OUT_LINE_NS))
+	if (!t || why[TN_KEPT_BY_HOLDERS] + why[TN_KEPT_BY_SHARE] == 0 || !tn_log_may(&cache->kept_out_lines, &cache->log, tn_now_ns(&cache->clock)))
 		return;
-	cache->kept_out_told_ns = now;
 	for_each_session(session, cache)
 		if (session->held[t->tier] > most->held[t->tier])
 			most = session;
@@ -562,7 +558,7 @@ static bool is_there(const struct tn_write_item *item)
 /* A block of which all is stored, and that nobody could find. */
 static void reject_orphan(struct tn_write_item *item)
 {
-	keep_out(item->w->save, index_of(item), TN_KEPT_BY_PARENT, index_of(item) == 0 ? -ENOENT : 0);
+	note_kept_out(item->w->save, index_of(item), TN_KEPT_BY_PARENT, index_of(item) == 0 ? -ENOENT : 0);
 	item->saved = TN_SAVED_REJECTED;
 	withdraw(item);
 }

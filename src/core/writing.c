@@ -224,7 +224,7 @@ static bool ask(struct tn_writing *w, struct tn_tier_base *t, uint32_t want, boo
 }
 
 /* No tier takes the block. Memory was the last one that could have. */
-static void keep_out(struct tn_write_item *item)
+static void reject_item(struct tn_write_item *item)
 {
 	const struct tn_tier_base *memory = item->w->op.cache->row.memory;
 	struct tn_save_op *save = item->w->save;
@@ -255,7 +255,7 @@ static bool find_places(struct tn_writing *w, uint32_t *waited)
 		} else if (item->admitted) {
 			want++;
 		} else {
-			keep_out(item);
+			reject_item(item);
 			w->unplaced--;
 			busy = true;
 		}

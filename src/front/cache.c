@@ -21,6 +21,7 @@
 
 #define PATH_BYTES 1024u
 #define SLOW_READ_NS 500000000ull /* reads that take longer, often, make a device slow */
+#define KEPT_OUT_LINE_NS 10000000000ull /* between lines that tell of blocks which were not admitted */
 
 void tn_cache_opts_init_sized(struct tn_cache_opts *opts, size_t size)
 {
@@ -220,6 +221,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	memcpy(cache->make_tier, tn_tier_makers, sizeof(cache->make_tier));
 	cache->slow_read_ns = SLOW_READ_NS;
 	cache->save_idle_ns = TN_SAVE_IDLE_NS;
+	cache->kept_out_lines.period_ns = KEPT_OUT_LINE_NS;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);
