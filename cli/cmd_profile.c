@@ -18,6 +18,7 @@
 
 struct args {
 	const char *from, *model, *gpu, *engine, *out;
+	const char *dtype, *inputs, *prefixes, *repeat; /* of MODEL */
 	double efficiency;
 	bool synthetic, json;
 	uint64_t layers;
@@ -30,24 +31,29 @@ static const struct cli_opt options[] = {
 	{"model", "NAME", NULL, "the model; without --from and --synthetic its analytic table is made", CLI_STRING,
 	 offsetof(struct args, model), 0, 0},
 	{"gpu", "NAME", NULL, "what computes", CLI_STRING, offsetof(struct args, gpu), 0, 0},
-	{"engine", "NAME", "-", "whose timings", CLI_STRING, offsetof(struct args, engine), 0, 0},
+	{"engine", "NAME", "-", "whose timings; with MODEL: hf (transformers) or vllm", CLI_STRING, offsetof(struct args, engine), 0, 0},
 	{"efficiency", "X", "0.5", "share of the GPU's FLOP/s that is reached (analytic)", CLI_RATE,
 	 offsetof(struct args, efficiency), 0, 0},
 	{"layers", "N", "32", "layers of the synthetic model", CLI_COUNT, offsetof(struct args, layers), 1, TN_LAYERS_MAX},
+	{"dtype", "NAME", "auto", "of MODEL, as it is given to the engine", CLI_STRING, offsetof(struct args, dtype), 0, 0},
+	{"inputs", "N,N,...", NULL, "input tokens of MODEL's runs", CLI_STRING, offsetof(struct args, inputs), 0, 0},
+	{"prefixes", "N,N,...", NULL, "prefix tokens of MODEL's runs", CLI_STRING, offsetof(struct args, prefixes), 0, 0},
+	{"repeat", "N", "5", "timings of MODEL per pair of lengths", CLI_STRING, offsetof(struct args, repeat), 0, 0},
 	{"out", "FILE", NULL, "write the table there", CLI_STRING, offsetof(struct args, out), 0, 0},
 	{"json", NULL, NULL, "print JSON", CLI_FLAG, offsetof(struct args, json), 0, 0},
 	{0},
 };
 
-static char about[1024];
+static char about[2048];
 
-static const struct cli_verb verb = {.name = "profile", .about = about, .opts = options};
+static const struct cli_verb verb = {.name = "profile", .operands = "[MODEL]", .about = about, .opts = options, .max_operands = 1};
 
 static void describe_verb(void)
 {
 	size_t n = (size_t)snprintf(about, sizeof(about),
 				    "Makes a slack table: how long an engine computes on each layer, by input and prefix length, and so how "
-				    "much I/O hides behind it. Give --from, or --synthetic, or --model and --gpu (docs/model.md).\n"
+				    "much I/O hides behind it. Give --from, or --synthetic, or --model and --gpu (docs/model.md), or --engine and MODEL: a "
+				    "name, a directory or a config.json, which Python times in its engine (docs/tables.md).\n"
 				    "Models:");
 
 	for (size_t i = 0; tn_model_at(i); i++)
@@ -264,12 +270,26 @@ static int print_table(const struct tn_slack *t, const struct tn_slack_desc *d)
 	return cli_finish(CLI_OK);
 }
 
+/* MODEL, timed in its engine. */
+static int in_engine(const struct args *a, const char *model)
+{
+	const struct profile_engine e = {a->engine, a->dtype, a->inputs, a->prefixes, a->repeat, a->out};
+
+	if (a->from || a->synthetic || a->model || a->gpu || a->efficiency > 0 || a->layers || a->json)
+		return cli_error(CLI_USAGE, "%s: with MODEL only --engine, --dtype, --inputs, --prefixes, --repeat and --out are taken", model);
+	if (!a->engine || (strcmp(a->engine, "hf") != 0 && strcmp(a->engine, "vllm") != 0))
+		return cli_error(CLI_USAGE, "%s: give --engine hf or --engine vllm: the engine that runs the model", model);
+	return profile_engine(model, &e);
+}
+
 static int check_args(const struct args *a)
 {
+	if (a->dtype || a->inputs || a->prefixes || a->repeat)
+		return cli_error(CLI_USAGE, "--dtype, --inputs, --prefixes and --repeat are of a MODEL that is timed in its engine: give it, and --engine");
 	if (a->from && a->synthetic)
 		return cli_error(CLI_USAGE, "--from and --synthetic exclude each other");
 	if (!a->from && !a->synthetic && (!a->model || !a->gpu))
-		return cli_error(CLI_USAGE, "give --from FILE, or --synthetic, or --model NAME and --gpu NAME\n"
+		return cli_error(CLI_USAGE, "give --from FILE, or --synthetic, or --model NAME and --gpu NAME, or --engine NAME and MODEL\n"
 					    "try 'tenuto profile --help'");
 	if (!(a->efficiency <= 1))
 		return cli_error(CLI_USAGE, "--efficiency: at most 1");
@@ -296,7 +316,7 @@ int cmd_profile(int argc, char **argv)
 	describe_verb();
 	rc = cli_parse(&verb, argc, argv, &a, &n);
 	if (rc == CLI_GO)
-		rc = check_args(&a);
+		rc = n ? in_engine(&a, argv[1]) : check_args(&a);
 	if (rc != CLI_GO)
 		return rc;
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));

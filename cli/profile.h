@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The sources of `tenuto profile`: timings of single layers, read from an engine's file (profile_rows.c) or taken here
- * with a spin kernel (profile_spin.c). cmd_profile.c makes a slack table of them.
+ * with a spin kernel (profile_spin.c). cmd_profile.c makes a slack table of them. profile_engine.c leaves all of it to the Python package.
  */
 #ifndef TENUTO_PROFILE_H
 #define TENUTO_PROFILE_H
@@ -37,5 +37,13 @@ int profile_rows_read(const char *name, struct profile_rows *rows, char *error, 
  * grows with the input and with the prefix as that of a transformer's layer does. 0 or -ENOMEM.
  */
 int profile_spin(struct profile_rows *rows);
+
+/* Options of tenuto.profile; NULL: not given. */
+struct profile_engine {
+	const char *engine, *dtype, *inputs, *prefixes, *repeat, *out;
+};
+
+/* Runs python3 -m tenuto.profile in the place of this process. Returns only if that cannot be: the exit code. */
+int profile_engine(const char *model, const struct profile_engine *e);
 
 #endif

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import importlib.metadata
 import logging
 import os
 import re
@@ -60,11 +59,10 @@ def machine() -> str:
 def fingerprint(engine: str, model: str, dtype: str, layers: int, *, revision: str = '', tp_size: int = 1, pp_size: int = 1, more: str = '') -> str:
     """What a table is of, as the adapters and tenuto.profile name it.
 
-    engine: name of its Python package, whose version is added; layers: of the space; more: what else makes layers slower or faster, such as a quantization.
+    engine: name of its Python module, which is imported and whose version is added; layers: of the space; more: what else makes layers slower or faster,
+    such as a quantization.
     """
-    version = ''
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        version = importlib.metadata.version(engine)
+    version = getattr(sys.modules.get(engine), '__version__', '')
     return ' '.join(filter(None, (engine, version, model, revision, dtype.removeprefix('torch.'), f'{layers}layers', f'tp{tp_size}', f'pp{pp_size}', more)))
 
 

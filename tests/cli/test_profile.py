@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tenuto profile`: the three sources of a slack table, its file, and what is refused."""
-from cli import USAGE, fail, main, need, says, tenuto, write
+"""`tenuto profile`: the sources of a slack table, its file, and what is refused."""
+import os
+
+from cli import ENVIRONMENT, USAGE, fail, main, need, says, tenuto, write
 
 HEAD = "input,prefix,layer,ns\n"
 BAD = {  # what is wrong: (the line, a word of the message)
@@ -129,6 +131,24 @@ def a_source_must_be_given_and_only_one():
     write("t.csv", HEAD + "64,0,0,5\n")
     tenuto("profile", "--from", "t.csv", "--synthetic", rc=USAGE)
     tenuto("profile", "--from", "t.csv", "--out", "/nowhere/t.slack", rc=USAGE)
+
+
+def a_model_is_timed_by_the_python_package():
+    write("python3", "#!/bin/sh\necho \"$@\"\n")
+    os.chmod("python3", 0o755)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = os.getcwd() + os.pathsep + path
+    r = tenuto("profile", "--engine", "vllm", "--inputs", "1,64", "--repeat", "3", "--out", "t.slack", "some/model")
+    if r.out != "-m tenuto.profile --engine vllm --inputs 1,64 --repeat 3 --out t.slack -- some/model\n":
+        fail(r)
+    os.environ["PATH"] = "/nowhere"
+    try:
+        says(tenuto("profile", "--engine", "hf", "m", rc=ENVIRONMENT), "python3", "pip install")
+    finally:
+        os.environ["PATH"] = path
+    for args, why in ((("m",), "--engine hf"), (("--engine", "other", "m"), "--engine hf"), (("--engine", "hf", "--json", "m"), "only"),
+                      (("--engine", "hf", "--synthetic", "m"), "only"), (("--synthetic", "--dtype", "float32"), "MODEL")):
+        says(tenuto("profile", *args, rc=USAGE), why)
 
 
 main(globals())

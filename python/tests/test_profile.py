@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenuto.profile: a model is timed in its engine, and the next start has the table."""
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import tenuto
+from case import Case, main
+from tenuto import profile, slack
+
+MISSING = [m for m in ('torch', 'transformers') if importlib.util.find_spec(m) is None]
+LLAMA = {'model_type': 'llama', 'architectures': ['LlamaForCausalLM'], 'hidden_size': 64, 'intermediate_size': 128, 'num_hidden_layers': 3,
+         'num_attention_heads': 4, 'num_key_value_heads': 2, 'vocab_size': 128, 'max_position_embeddings': 256, 'dtype': 'bfloat16'}
+
+
+@unittest.skipIf(MISSING, f'{" and ".join(MISSING)} missing: pip install .[hf]')
+class Transformers(Case):
+    def setUp(self):
+        super().setUp()
+        self.model = os.path.join(self.dir, 'model')
+        self.tables = os.path.join(self.dir, 'slack')
+        os.mkdir(self.model)
+        with open(os.path.join(self.model, 'config.json'), 'w', encoding='utf-8') as file:
+            json.dump(LLAMA, file)
+
+    def run_it(self, *args, rc=0):
+        env = {**os.environ, 'TENUTO_SLACK_DIR': self.tables, 'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
+        done = subprocess.run([sys.executable, '-P', '-m', 'tenuto.profile', '--engine', 'hf', *args], capture_output=True, text=True, timeout=300, env=env)
+        self.assertEqual(done.returncode, rc, done.stderr)
+        return done
+
+    def test_the_next_start_has_the_table(self):
+        out = os.path.join(self.dir, 'table')
+        done = self.run_it(self.model + '/config.json', '--inputs', '1,8,64', '--prefixes', '0,100', '--repeat', '2', '-o', out)
+        self.assertIn('6 of 6: 64 tokens behind 100: ', done.stderr)
+        import transformers
+        name = slack.fingerprint('transformers', self.model, str(transformers.AutoConfig.from_pretrained(self.model).dtype), LLAMA['num_hidden_layers'])
+        tables = slack.Tables(self.tables)
+        self.assertEqual(done.stdout.strip(), tables.path(name))
+        cache = tenuto.Cache(host_bytes=1 << 20)
+        self.addCleanup(cache.close)
+        space = cache.space(self.model, tenuto.Geometry.raw(LLAMA['num_hidden_layers'], 4096))
+        with self.assertLogs('tenuto', 'INFO') as log:
+            self.assertEqual(tables.restore(space, name), tables.path(name))
+        self.assertIn(f'{tables.path(name)} (restored)', log.output[0])
+        text = space.slack()
+        with open(out, encoding='utf-8') as file:
+            self.assertEqual(file.read(), text)
+        self.assertRegex(text, 'engine transformers [0-9.]+\n(.*\n)?when .*\nhow profiled\nlayers 3\ncells layered\ninputs 1 8 64\nprefixes 0 100\n')
+        self.assertEqual(sum(line.startswith('cell ') for line in text.splitlines()), 3 * 2 * 3)
+
+    def test_lengths_that_the_model_does_not_take_are_refused(self):
+        for args, why in ((('--inputs', '200', '--prefixes', '100'), '200 input tokens behind 100 are more than the 256 positions'), (('--inputs', '0'), 'rising numbers'),
+                          (('--inputs', '8,4'), 'rising numbers'), (('--prefixes', 'x'), 'rising numbers'), (('--repeat', '0'), 'from 1 to 1000')):
+            done = self.run_it(self.model + '/config.json', *args, rc=1 if 'positions' in why else 2)
+            self.assertIn(why, done.stderr)
+        self.assertFalse(os.path.exists(self.tables))
+
+
+class Tables(Case):
+    def test_the_median_of_each_layer_counts(self):
+        runs = iter([9, 9, 9, 4, 7, 5, 1, 8, 2])
+
+        def run(n, prefix):
+            t = next(runs)
+            return [t, 10 * t]
+        prepared = []
+        rows = profile.profile([64], [0], 8, prepared.append, run)
+        self.assertEqual((prepared, rows[64, 0][0], len(rows[64, 0])), ([0], [9, 90], 8))
+        self.assertEqual(profile.median_cell(rows[64, 0], 1), 50)
+
+
+if __name__ == '__main__':
+    main(__name__)
