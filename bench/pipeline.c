@@ -61,6 +61,7 @@ static const struct cli_opt options[] = {
 	{"report", "FILE.html", NULL, "write a page with charts (mode table)", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
 	{"explain", "FILE", NULL, "write the scheduler's decisions, each with its run and arm (docs/explain.md)", CLI_STRING,
 	 offsetof(struct pipeline_args, explain), 0, 0},
+	{"price", "LIST", COST_PRICES, COST_PRICES_HELP " (mode table)", CLI_STRING, offsetof(struct pipeline_args, price), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct pipeline_args, json), 0, 0},
 	{0},
 };
@@ -194,6 +195,7 @@ static int parse_geometry(struct pipeline_bench *b)
 	if (a->layers > g->layers)
 		return cli_error(CLI_USAGE, "--layers %llu: %s has %u", (unsigned long long)a->layers, a->model,
 				 g->layers);
+	b->set.model_layers = g->layers;
 	if (a->layers)
 		g->layers = (uint32_t)a->layers;
 	block_tokens = tn_geometry_block_tokens(g);
@@ -222,6 +224,7 @@ static int check_mode(const struct pipeline_args *a)
 		{"--hit-rates", a->hit_rates, "table or split"}, {"--writes", a->writes, "table"},
 		{"--report", a->report, "table"},		 {"--compute", a->compute, "table, learn or split"},
 		{"--restores", a->restores, "restores"},	 {"--requests", a->requests, "learn"},
+		{"--price", a->price, "table"},
 	};
 
 	if (!mode_of(a->mode))
@@ -429,6 +432,8 @@ int cmd_bench_pipeline(int argc, char **argv)
 	b->args = &a;
 	b->repeat = (size_t)a.repeat;
 	rc = parse_choices(b);
+	if (!rc)
+		rc = cost_parse_prices(a.price, &b->prices);
 	if (!rc)
 		rc = parse_geometry(b);
 	if (!rc)

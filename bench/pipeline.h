@@ -14,6 +14,7 @@
 
 #include <tenuto/cache.h>
 
+#include "../cli/cost.h"
 #include "../cli/explain.h"
 #include "../cli/pool.h"
 #include "../cli/stats.h"
@@ -47,6 +48,7 @@ struct pipeline_args {
 	const char *report;
 	const char *slack;
 	const char *explain;
+	const char *price;
 	uint64_t layers, prompt_tokens, repeat, stretch, restores, requests, seed;
 	bool json;
 };
@@ -59,6 +61,7 @@ struct pipeline_set {
 	const char *model_name;
 	const char *gpu;
 	struct tn_geometry geometry;
+	uint32_t model_layers;	  /* of the whole model; the geometry may have fewer */
 	uint32_t blocks;	  /* of the prompt */
 	uint32_t pool_blocks;	  /* of the engine's pool for the prompt */
 	uint32_t write_blocks;	  /* blocks on disk for the write load */
@@ -253,6 +256,7 @@ struct pipeline_bench {
 	uint64_t timed, late;	     /* runs with compute; those of them in which it woke up late */
 	bool slow_reads;	     /* the device missed its rate */
 	struct pipeline_device device;
+	struct cost_prices prices;
 	bool writes[2];		     /* whether to measure without writes, with writes */
 	size_t repeat;
 	bool services[PIPELINE_SERVICES]; /* whether to measure each; a real directory has one service only, which counts as the first */

@@ -25,6 +25,19 @@ static double bubble_share(const struct pipeline_row *w)
 	return w->compute > 0 ? w->bubble / w->compute : 0;
 }
 
+/*
+ * Dollars per million prompt tokens, where one GPU serves such prompts all the time. The SSD holds the restored blocks.
+ * Times are those of the GPU, not stretched.
+ */
+static double dollars_per_mtoken(const struct pipeline_bench *b, const struct pipeline_row *w)
+{
+	const struct pipeline_set *s = &b->set;
+	double tokens = (double)s->blocks * tn_geometry_block_tokens(&s->geometry);
+	double held = w->strategy == TN_STRATEGY_RECOMPUTE ? 0 : (double)w->blocks * (double)tn_geometry_block_bytes(&s->geometry);
+
+	return cost_per_mtoken(cost_hourly(&b->prices, 0, held), w->ttft / s->stretch, tokens);
+}
+
 double pipeline_crossover(const struct pipeline_bench *b, uint32_t s, bool writes)
 {
 	const struct pipeline_row *last = NULL, *w;
@@ -51,6 +64,7 @@ static json_t *row_json(const struct pipeline_bench *b, const struct pipeline_ro
 			      w->cpu);
 
 	json_object_set_new(j, "layer_compute_ms", json_real(w->compute / b->set.geometry.layers * 1e3));
+	json_object_set_new(j, "dollars_per_mtoken", json_real(dollars_per_mtoken(b, w)));
 	json_object_set_new(j, "late_wakeup_ms", json_real(w->late * 1e3));
 	json_object_set_new(j, "layer_io_ms", json_real(pipeline_io_s(&b->set, &b->device, w->blocks) * 1e3));
 	return j;
@@ -74,6 +88,8 @@ json_t *pipeline_settings(const struct pipeline_bench *b)
 		      b->device.latency_s * 1e6, "device", b->device.source, "threshold", PIPELINE_THRESHOLD,
 		      "save_backlog_bytes",
 		      (json_int_t)((uint64_t)s->saves * s->save_blocks * tn_geometry_block_bytes(g)), "kernel", u.release);
+	json_object_set_new(j, "gpu_per_hour", json_real(b->prices.gpu));
+	json_object_set_new(j, "ssd_per_gb_hour", json_real(b->prices.ssd_gb));
 	return j;
 }
 
@@ -128,8 +144,8 @@ json_t *pipeline_json(struct pipeline_bench *b)
 static void print_rows(const struct pipeline_bench *b, bool writes)
 {
 	static const char *const heads[] = {"hit", "strategy", "TTFT ms", "p99 ms", "compute ms", "bubble ms", "bubble",
-					    "TTFT/ideal", "read GB/s", "write GB/s", "CPU s"};
-	const bool left[] = {false, true, false, false, false, false, false, false, false, false, false};
+					    "TTFT/ideal", "read GB/s", "write GB/s", "CPU s", "$/Mtok"};
+	const bool left[] = {false, true, false, false, false, false, false, false, false, false, false, false};
 	const size_t columns = sizeof(heads) / sizeof(heads[0]);
 	struct cli_table t;
 
@@ -153,6 +169,7 @@ static void print_rows(const struct pipeline_bench *b, bool writes)
 			cli_table_cell(&t, "%.2f", w->read_gbps);
 			cli_table_cell(&t, "%.2f", w->write_gbps);
 			cli_table_cell(&t, "%.2f", w->cpu);
+			cli_table_cell(&t, "%.4f", dollars_per_mtoken(b, w));
 		}
 	cli_table_print(&t, stdout, true);
 }
@@ -189,10 +206,21 @@ static void print_service(const struct pipeline_bench *b)
 	}
 }
 
+static void print_prices(const struct pipeline_bench *b)
+{
+	char gpu[COST_TEXT], ssd[COST_TEXT], layers[64] = "";
+
+	if (b->set.geometry.layers < b->set.model_layers)
+		snprintf(layers, sizeof(layers), ", for %u of %u layers", b->set.geometry.layers, b->set.model_layers);
+	printf("$/Mtok: dollars per million prompt tokens%s, not stretched, at $%s an hour for the GPU, always busy, and $%s per GB of SSD\n",
+	       layers, cost_text(gpu, b->prices.gpu), cost_text(ssd, b->prices.ssd_gb));
+}
+
 int pipeline_print(struct pipeline_bench *b)
 {
 	pipeline_print_head(b);
 	printf("%zu run%s a row, medians\n", b->repeat, b->repeat == 1 ? "" : "s");
+	print_prices(b);
 	for (int i = next_service(b, 0); i < PIPELINE_SERVICES; i = next_service(b, i + 1)) {
 		pipeline_serve_as(b, (enum pipeline_service)i);
 		print_service(b);

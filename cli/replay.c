@@ -15,6 +15,7 @@
 
 #include <tenuto/layout.h>
 
+#include "cost.h"
 #include "engine_ranks.h"
 #include "lab/models.h"
 #include "lab/policy_sim.h"
@@ -56,6 +57,8 @@ static const struct cli_opt options[] = {
 	    "for it: the drive: one of share/devices, or a file (also a tenuto.mix)"),
 	OPT("read-gbps", "GB/S", NULL, CLI_RATE, read_gbps, 0, 0,
 	    "for it: what the drive reads; writing and mixed in the same proportion"),
+	OPT("price", "LIST", COST_PRICES, CLI_STRING, price, 0, 0, "for it: " COST_PRICES_HELP),
+	OPT("drive", "LIST", COST_DRIVE, CLI_STRING, drive, 0, 0, "for it: " COST_DRIVE_HELP),
 	OPT("seed", "N", "1", CLI_COUNT, seed, 1, UINT64_MAX, "of sampling policies, and of the model's arrivals"),
 	OPT("io-engine", "NAME", "auto", CLI_STRING, io_engine, 0, 0, "auto, io_uring or posix"),
 	OPT("json", NULL, NULL, CLI_FLAG, json, 0, 0, "print the result as JSON"),

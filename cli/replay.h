@@ -24,6 +24,7 @@ struct replay_args {
 	const char *io_engine;
 	const char *explain;
 	const char *gpu, *slack, *device_model;
+	const char *price, *drive; /* lists of the model's cost; NULL: the defaults */
 	double slo_ms, rate, read_gbps; /* of the model; 0: not given */
 	struct cli_geometry geometry;
 	struct cli_strings dirs;

@@ -60,7 +60,7 @@ int replay_model_check(const struct replay_args *a)
 		const char *name;
 		bool given;
 	} of_model[] = {{"slo-ms", a->slo_ms > 0}, {"device-model", a->device_model}, {"read-gbps", a->read_gbps > 0},
-			{"rate", a->rate > 0}};
+			{"rate", a->rate > 0}, {"price", a->price}, {"drive", a->drive}};
 	const char *source = a->gpu ? "gpu" : "slack";
 
 	for (size_t i = 0; !a->gpu && !a->slack && i < sizeof(of_model) / sizeof(of_model[0]); i++)
@@ -248,7 +248,13 @@ int replay_model_create(const struct replay_args *a, const struct tn_geometry *g
 	m->factor = a->rate > 0 ? a->rate : 1;
 	m->seed = a->seed;
 	m->compute.layers = g->layers;
-	rc = create_device(a, &m->device);
+	m->bill.capacity_blocks = a->capacity_blocks;
+	m->bill.host_blocks = a->host_blocks;
+	rc = cost_parse_prices(a->price, &m->bill.prices);
+	if (!rc)
+		rc = cost_parse_drive(a->drive, &m->bill.drive);
+	if (!rc)
+		rc = create_device(a, &m->device);
 	if (!rc)
 		rc = create_compute(a, &m->compute);
 	if (!rc && model_paper_applies(m)) {

@@ -5,11 +5,13 @@
  *
  * replay_model.c: options, sources of compute times and of the device's rates. replay_model_run.c: times of each request,
  * the queue, the largest rate. replay_model_print.c: the results as text; replay_model_report.c: as a part of the page.
+ * replay_model_cost.c: dollars, and the life of the drives.
  * replay_model_paper.c: the published case beside the model.
  */
 #ifndef TENUTO_CLI_REPLAY_MODEL_H
 #define TENUTO_CLI_REPLAY_MODEL_H
 
+#include "cost.h"
 #include "replay.h"
 
 #include <tenuto/slack.h>
@@ -93,8 +95,20 @@ struct model_paper {
 	struct model_paper_at at[2]; /* at the published rate, and at the device's */
 };
 
+/* What the run costs. Bytes are of the whole cache, which one GPU uses. */
+struct model_bill {
+	struct cost_prices prices;
+	struct cost_drive drive;
+	uint64_t capacity_blocks, host_blocks; /* as asked for; capacity 0: all blocks that are written */
+	uint64_t tokens;		       /* of all prompts */
+	uint64_t written_blocks;
+	double dram_bytes, ssd_bytes;
+	double written_bytes, written_s; /* in so many seconds, at the rate asked for */
+};
+
 struct replay_model {
 	struct tn_geometry geometry;
+	struct model_bill bill;
 	struct model_device device;
 	struct model_compute compute;
 	double slo_ms; /* 0: not asked for */
@@ -124,6 +138,16 @@ int model_paper(struct replay_model *m, struct model_paper *out);
  */
 int model_play(const struct replay_model *m, uint32_t strategy, double factor, uint64_t *scratch,
 	       struct model_outcome *out);
+
+/* Once all strategies are played: sizes of the cache, and what is written in which time. An exit code. */
+int model_bill(struct replay_model *m);
+/* Dollars per million prompt tokens: with the GPU always busy, and at the largest rate within the SLO (0: not known). */
+double model_dollars(const struct replay_model *m, uint32_t strategy);
+double model_dollars_at_slo(const struct replay_model *m, uint32_t strategy);
+json_t *model_bill_json(const struct replay_model *m);
+/* Text: the dollars with and without the cache; the life of the SSD. */
+void model_about_cost(const struct replay_model *m, char *buf);
+void model_about_drive(const struct replay_model *m, char *buf);
 
 /* "775 ms", "1688.5 s"; returns buf. */
 #define MODEL_TEXT 32

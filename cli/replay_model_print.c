@@ -30,6 +30,7 @@ static json_t *row_json(const struct replay_model *m, size_t s)
 {
 	const struct model_row *r = &m->row[s];
 	const struct model_outcome *p = &r->played;
+	double dollars = model_dollars_at_slo(m, (uint32_t)s);
 	json_t *o = json_object();
 
 	json_object_set_new(o, "strategy", json_string(tn_strategy_name(s)));
@@ -44,6 +45,7 @@ static json_t *row_json(const struct replay_model *m, size_t s)
 	json_object_set_new(o, "read_bytes", json_integer((json_int_t)p->read_bytes));
 	set_real(o, "backlog_max_bytes", p->backlog_max_bytes);
 	set_real(o, "backlog_end_bytes", p->backlog_end_bytes);
+	set_real(o, "dollars_per_mtoken", model_dollars(m, (uint32_t)s));
 	if (!m->slo_ms)
 		return o;
 	json_object_set_new(o, "max_rate_factor", r->max_factor < 0 ? json_null() : json_real(r->max_factor));
@@ -54,6 +56,7 @@ static json_t *row_json(const struct replay_model *m, size_t s)
 	json_object_set_new(o, "over_rate_factor", r->over_factor > 0 ? json_real(r->over_factor) : json_null());
 	json_object_set_new(o, "over_rate_p90_ms", r->over_factor > 0 ? json_real(r->over_p90_ms) : json_null());
 	json_object_set_new(o, "rates_tried", json_integer(r->tries));
+	json_object_set_new(o, "max_rate_dollars_per_mtoken", dollars > 0 ? json_real(dollars) : json_null());
 	return o;
 }
 
@@ -113,6 +116,7 @@ json_t *replay_model_json(const struct replay_model *m)
 	for (size_t s = 0; s < TN_STRATEGIES; s++)
 		json_array_append_new(rows, row_json(m, s));
 	json_object_set_new(o, "rows", rows);
+	json_object_set_new(o, "cost", model_bill_json(m));
 	if (m->paper)
 		json_object_set_new(o, "paper", paper_json(m->paper));
 	return o;
@@ -195,9 +199,9 @@ static void cell_ms(struct cli_table *t, double ms)
 
 static void print_rows(const struct replay_model *m)
 {
-	static const char *const head[] = {"strategy", "TTFT p50", "p90", "p99", "alone", "bubble", "GPU", "rate"};
-	const size_t columns = m->slo_ms > 0 ? 8 : 7;
-	const bool left[] = {true, false, false, false, false, false, false, false};
+	static const char *const head[] = {"strategy", "TTFT p50", "p90", "p99", "alone", "bubble", "GPU", "$/Mtok", "rate"};
+	const size_t columns = m->slo_ms > 0 ? 9 : 8;
+	const bool left[] = {true, false, false, false, false, false, false, false, false};
 	char rate[MODEL_TEXT];
 	struct cli_table t;
 
@@ -214,6 +218,7 @@ static void print_rows(const struct replay_model *m)
 		cell_ms(&t, r->alone_ms.p90);
 		cli_table_cell(&t, "%.1f %%", 100 * r->played.bubble_s / r->played.compute_s);
 		cli_table_cell(&t, "%.0f %%", 100 * r->played.busy);
+		cli_table_cell(&t, "%.4f", model_dollars(m, (uint32_t)s));
 		if (m->slo_ms > 0)
 			cli_table_cell(&t, "%s", model_rate_text(m, r, rate));
 	}
@@ -270,6 +275,10 @@ void replay_model_print(const struct replay_model *m)
 		say("%s", text);
 	if (m->spread)
 		say("%zu requests share their time with others: spread at random over the time to the next.", m->spread);
+	model_about_cost(m, text);
+	say("%s", text);
+	model_about_drive(m, text);
+	say("%s", text);
 	if (m->paper)
 		print_paper(m->paper);
 }

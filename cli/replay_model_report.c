@@ -49,6 +49,7 @@ static void row(FILE *f, const struct replay_model *m, uint32_t s)
 		cell(f, model_ms_text(text, ms[i]));
 	fprintf(f, "<td>%.1f %%</td><td>%.0f %%</td>", p->compute_s > 0 ? 100 * p->bubble_s / p->compute_s : 0, 100 * p->busy);
 	cell(f, cli_number(text, p->restored));
+	fprintf(f, "<td>%.4f</td>", model_dollars(m, s));
 	if (m->slo_ms > 0)
 		cell(f, model_rate_text(m, r, text));
 	fputs("</tr>\n", f);
@@ -57,7 +58,7 @@ static void row(FILE *f, const struct replay_model *m, uint32_t s)
 static void table(FILE *f, const struct replay_model *m)
 {
 	fputs("<div class=\"scroll\"><table>\n<tr><th>strategy</th><th>TTFT p50</th><th>p90</th><th>p99</th><th>p90 alone</th>"
-	      "<th>bubble p50</th><th>p90</th><th>p99</th><th>of compute</th><th>GPU busy</th><th>blocks restored</th>", f);
+	      "<th>bubble p50</th><th>p90</th><th>p99</th><th>of compute</th><th>GPU busy</th><th>blocks restored</th><th>$ per Mtoken</th>", f);
 	if (m->slo_ms > 0)
 		fputs("<th>largest rate</th>", f);
 	fputs("</tr>\n", f);
@@ -231,6 +232,10 @@ int replay_model_report(const struct replay_model *m, FILE *f)
 	paragraph(f, text);
 	table(f, m);
 	model_about_search(m, text);
+	paragraph(f, text);
+	model_about_cost(m, text);
+	paragraph(f, text);
+	model_about_drive(m, text);
 	paragraph(f, text);
 	fputs("</figure>\n", f);
 	rc = distribution(f, m, scratch);

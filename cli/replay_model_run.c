@@ -95,6 +95,8 @@ static int compute_costs(struct replay_model *m, size_t i, uint64_t tokens, cons
 	int rc;
 
 	tokens = tokens ? tokens : 1;
+	m->bill.tokens += tokens;
+	m->bill.written_blocks += h->inserted;
 	s.layers = m->geometry.layers;
 	s.block_tokens = m->geometry.page_tokens; /* as in the trace */
 	s.blocks = h->hits < tokens / s.block_tokens ? h->hits : tokens / s.block_tokens;
@@ -345,5 +347,5 @@ int replay_model_run(struct replay_model *m, const struct trace *t, const struct
 	free(scratch);
 	if (rc)
 		return cli_fail(rc, "the model");
-	return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted before the model was done") : CLI_OK;
+	return cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted before the model was done") : model_bill(m);
 }

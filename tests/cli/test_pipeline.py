@@ -42,6 +42,20 @@ def a_slack_table_names_its_model_and_gpu():
         fail(r["settings"])
 
 
+def dollars_are_those_of_the_gpus_time_and_of_the_restored_blocks():
+    args = ("bench", "pipeline", *ONCE, "--hit-rates", "50", "--writes", "off", "--service", "order", "--price", "gpu=7,ssd=3600")
+    r = tenuto(*args, "--json").json()
+    gb = {"recompute": 0}
+    for row in r["rows"]:
+        held = gb.get(row["strategy"], 8 * r["settings"]["block_bytes"] * 1e-9)
+        want = (7 + 3600 * held) * row["ttft_ms"] / r["settings"]["stretch"] / 3.6e6 / 1024 * 1e6
+        if abs(row["dollars_per_mtoken"] - want) > 1e-6 * want:
+            fail("%s instead of %s: %s" % (row["dollars_per_mtoken"], want, row))
+    out = tenuto(*args).out
+    if "$/Mtok" not in out or "for 4 of 32 layers, not stretched, at $7 an hour for the GPU, always busy, and $3600 per GB of SSD" not in out:
+        fail(out)
+
+
 def interrupted(sig, group, *args):
     """Runs it on a terminal, in a directory d. Sends the signal when the progress says that a run is under way."""
     os.mkdir("d")
@@ -80,6 +94,7 @@ def what_makes_no_sense_is_refused_with_the_value():
                        (("--mode", "restores", "--requests", "3"), "--requests and --mode restores"),
                        (("--mode", "restores", "--compute", "spin"), "--compute and --mode restores"),
                        (("--restores", "2"), "--restores and --mode table"),
+                       (("--price", "gpu=free"), "gpu: 'free'"), (("--mode", "learn", "--price", "gpu=1"), "--price and --mode learn"),
                        (("--service", "fast"), "fast"), (("--service", "share", "--dir", "."), "--device-model"),
                        (("--service", "both", "--mode", "split"), "mode table"),
                        (("--mode", "split", "--writes", "on"), "--writes and --mode split")):

@@ -266,6 +266,71 @@ def the_recorded_trace_at_full_model_size():
         fail("bubbles: %s" % r)
 
 
+def dollars_are_the_hourly_price_of_gpu_and_cache_for_as_long_as_the_gpu_takes():
+    need("replay")
+    block, tokens, held = LAYERS * OBJECT, 3 * 4096, 16 * (LAYERS * OBJECT + HEADER) * 1e-9
+    prices = ("--price", "gpu=4,ssd=0.5,dram=2")
+    alone = {"recompute": compute_ms(4096) + compute_ms(8192), "tenuto": compute_ms(4096) + restore_ms(4096, 8),
+             "load_then_compute": compute_ms(4096) + restore_ms(4096, 8, all_first=True)}
+    for more, gb, dram in (((), held, 0), (("--capacity-blocks", "100"), held / 16 * 100, 0), (("--drive", "gb=7.5"), 7.5, 0),
+                           (("--host-blocks", "50"), held, 50 * block * 1e-9)):
+        result = model(two_requests(), *prices, *more)
+        cost = result["cost"]
+        near("GB of SSD with %s" % (more,), cost["ssd_gb"], gb)
+        near("GB of DRAM", cost["dram_gb"], dram)
+        near("without a cache", cost["hourly_without_cache"], 4)
+        near("with it", cost["hourly_with_cache"], 4 + 0.5 * gb + 2 * dram)
+        for s, ms in alone.items():
+            hourly = 4 if s == "recompute" else 4 + 0.5 * gb + 2 * dram
+            if not dram:
+                near("$ of %s with %s" % (s, more), rows(result)[s]["dollars_per_mtoken"], hourly * ms / 3.6e6 / tokens * 1e6)
+    cost = model(two_requests(), "--price", "ssd=0")["cost"]
+    if (cost["gpu_per_hour"], cost["dram_per_gb_hour"], cost["ssd_per_gb_hour"]) != (5, 0.0088, 0):
+        fail("the other prices are the published ones: %s" % cost)
+
+
+def at_the_largest_rate_an_hour_is_divided_by_the_tokens_of_an_hour():
+    need("replay")
+    t = write("t.jsonl", "".join(request(i * 1000, 4096, list(range(8 * i, 8 * i + 8))) for i in range(40)))
+    r = rows(model(t, "--slo-ms", "200"))["recompute"]
+    near("$", r["max_rate_dollars_per_mtoken"], 5 / (r["max_requests_per_s"] * 3600 * 4096) * 1e6)
+    r = rows(model(t, "--slo-ms", "1"))["recompute"]
+    if r["max_rate_dollars_per_mtoken"] is not None:
+        fail("no rate, no dollars: %s" % r)
+
+
+def a_drive_lasts_until_its_rated_writes_are_used_up():
+    need("replay")
+    gb = 16 * (LAYERS * OBJECT + HEADER) * 1e-9
+    seconds = 1000 + restore_ms(4096, 8) * 1e-3  # the second request comes after 1,000 s
+    for text, capacity, rated, years, waf in ((None, gb, 1, 5, 1), ("gb=100,dwpd=3,years=4,waf=2", 100, 3, 4, 2)):
+        cost = model(two_requests(), *(("--drive", text) if text else ()))["cost"]
+        near("written GB", cost["written_gb"], gb)
+        per_day = gb * waf / capacity * 86400 / seconds
+        near("drive writes a day", cost["drive_writes_per_day"], per_day)
+        near("years", cost["drive_life_years"], years * rated / per_day)
+    near("half of the rate, half of the writes", model(two_requests(), "--rate", "0.5")["cost"]["drive_writes_per_day"],
+         86400 / (2000 + restore_ms(4096, 8) * 1e-3), 1e-5)
+    cost = model(write("t.jsonl", request(0, 100, [1])))["cost"]
+    if not cost["drive_life_years"] or cost["drive_life_years"] > 5:
+        fail(str(cost))
+
+
+def the_text_has_dollars_with_and_without_the_cache_and_the_life_of_the_drive():
+    need("replay")
+    t = write("t.jsonl", request(0, 4096, list(range(8))) + "".join(request(i * 1000, 8192, list(range(16))) for i in range(1, 80)))
+    out = " ".join(tenuto("replay", t, *USUAL, "--gpu", "h100", "--slo-ms", "1000").out.split())
+    for word in ("$/Mtok", "without a cache", "$0.0088 per GB of DRAM, $0.000082 per GB of SSD", "At the largest rate within 1000 ms: $",
+                 "drive writes a day of 1.1 GB", "(1 a day for 5 years, write amplification 1) last"):
+        if word not in out:
+            fail("'%s' is not in\n%s" % (word, out))
+    for args, text in ((("--price", "gpu"), "'gpu' needs a number"), (("--price", "gpu=x"), "gpu: 'x' is not"), (("--price", "gpu=1,"), "there is no ''"),
+                       (("--price", "ram=1"), "did you mean dram?"), (("--price", "watts=1"), "there are gpu, dram, ssd"),
+                       (("--drive", "waf=0"), "waf: '0'"), (("--drive", "gb=1"), "holds 1.1 GB: give at least gb=2")):
+        says(tenuto("replay", t, *USUAL, "--gpu", "h100", *args, rc=USAGE), args[0], text)
+        says(tenuto("replay", t, *USUAL, *args, rc=USAGE), args[0] + " needs to know", "--gpu")
+
+
 def the_published_case_stands_beside_the_model():
     need("replay")
     p = model(two_requests(), "--gpu", "h100", table=False)["paper"]
@@ -300,7 +365,7 @@ def without_the_options_nothing_changes():
 def the_table_has_a_column_for_the_rate_only_where_one_was_asked_for():
     need("replay")
     t = two_requests()
-    for more, last in (([], "GPU"), (["--slo-ms", "500"], "rate")):
+    for more, last in (([], "$/Mtok"), (["--slo-ms", "500"], "rate")):
         lines = tenuto("replay", t, *USUAL, "--gpu", "h100", *more).out.splitlines()
         head = [line for line in lines if line.startswith("strategy")]
         if len(head) != 1 or not head[0].endswith(last):
