@@ -227,6 +227,7 @@ static const struct tn_write_item *coming(const struct tn_save_op *save, const s
 		const struct tn_save_op *before = tn_container_of(pos, struct tn_save_op, w.op.link);
 		uint32_t last = before->w.op.n - 1;
 
+		save->w.op.cache->parent_steps++;
 		if (before->w.op.space != save->w.op.space || before->held || before->w.op.cancelled || before->shown > last ||
 		    before->w.items[last].state >= TN_WRITE_EXISTING || !tn_key_eq(&before->w.op.keys[last], key))
 			continue;

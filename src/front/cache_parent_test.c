@@ -250,6 +250,62 @@ static void parts_that_claim_to_be_behind_each_other_end(void **state)
 	rig_tear_down(r);
 }
 
+/* ---- cost --------------------------------------------------------------------------------------------------------- */
+
+#define SAVES 24u
+#define ROUND (SAVES * (SAVES + 1) / 2) /* each of them looks at all that began before it */
+
+/*
+ * SAVES saves of so many blocks begin after one whose last block is before them all (coming), or is not. That one gets no bytes. *first: saves that the
+ * searches for the block before have looked at when all others have done what they can. Returns likewise for the *turns of the owner after that.
+ */
+static uint64_t count_steps(uint32_t blocks, bool coming, uint64_t *first, uint64_t *turns)
+{
+	struct rig_opts o = rig_simulated_opts();
+	struct tn_save *before, *save[SAVES];
+	struct tn_save_opts so;
+	struct tn_key parent;
+	uint64_t steps;
+	struct rig *r;
+
+	o.cache.max_ops = SAVES + 1;
+	o.npages = (SAVES + 1) * blocks * 2;
+	r = rig_start(&o);
+	before = rig_save_begin(r->s, 1, blocks, 0, NULL);
+	parent = rig_key(coming ? blocks : 99);
+	tn_save_opts_init(&so);
+	so.parent = &parent;
+	for (uint32_t i = 0; i < SAVES; i++)
+		save[i] = rig_save_begin(r->s, 100 * (i + 1), blocks, (i + 1) * blocks * 2, &so);
+	for (uint32_t i = 0; i < SAVES; i++)
+		rig_save_give(r->s, save[i]);
+	rig_run(r, 100 * RIG_MS);
+	*first = r->cache->parent_steps;
+	*turns = r->turns;
+	rig_run(r, 100 * RIG_MS);
+	steps = r->cache->parent_steps - *first;
+	*turns = r->turns - *turns;
+	assert_int_equal(tn_save_abort(before), 0);
+	for (uint32_t i = 0; i < SAVES; i++)
+		assert_int_equal(end(r, save[i]).rejected, blocks);
+	end(r, before);
+	rig_check_quiet(r);
+	rig_tear_down(r);
+	return steps;
+}
+
+/* The owner's thread serves everybody: what it does for saves that wait depends on how many there are, and not on their blocks. */
+static void the_search_for_a_parent_looks_at_saves_and_not_at_their_blocks(void **state)
+{
+	for (uint32_t blocks = 1; blocks <= 16; blocks *= 4) {
+		uint64_t first, turns;
+
+		assert_int_equal(count_steps(blocks, false, &first, &turns), 0);
+		assert_in_range(first, ROUND, 2 * ROUND); /* when they begin, and when they end */
+		assert_in_range(count_steps(blocks, true, &first, &turns), ROUND, 2 * turns * ROUND);
+	}
+}
+
 /* ---- mixtures ------------------------------------------------------------------------------------------------------------- */
 
 #define PROMPTS 3u
@@ -345,6 +401,7 @@ int main(void)
 		cmocka_unit_test(a_part_waits_no_longer_than_the_one_before_it_is_under_way),
 		cmocka_unit_test(of_two_that_bring_what_is_before_a_part_the_one_that_is_committed_counts),
 		cmocka_unit_test(parts_that_claim_to_be_behind_each_other_end),
+		cmocka_unit_test(the_search_for_a_parent_looks_at_saves_and_not_at_their_blocks),
 		cmocka_unit_test(whatever_is_begun_aborted_and_ended_in_whatever_order_all_that_is_stored_is_found),
 	};
 
