@@ -296,7 +296,7 @@ static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g, uint64_t
 	bool read = g->op == TN_IOCB_READ;
 
 	if (read)
-		most = smaller(most, tn_window_piece(&d->window));
+		most = smaller(most, tn_window_piece(&d->window, g->bytes - g->next_byte));
 	while (g->next_byte < g->bytes && g->status == 0 && lane->free_pieces) {
 		struct tn_lane_piece *p = lane->free_pieces;
 		uint64_t len = g->bytes - g->next_byte;

@@ -10,7 +10,9 @@
 #define RATE_MIN_NS (MS / 5)	     /* or until nothing is in flight, but not less than this, ... */
 #define RATE_BYTES (256u << 10)	     /* ... and over so many bytes at least */
 #define BEST_NS (1000u * MS)	     /* the best of this time, or of the one before, is the device's */
-#define PHASES 4u			     /* sizes that the first requests have */
+#define IDLE_NS (MS / 5)	     /* without a request: a pause, and not the time that the executor takes to send the next one */
+#define SIZES 4u		     /* of requests that fill an empty window; they are ... */
+#define CUT_BYTES (64u << 10)	     /* ... by multiples of this smaller than the largest */
 #define GAIN 3u			     /* windows of bandwidth times latency */
 #define PAUSE_NS (2u * MS)	     /* of the executor's thread */
 #define DEEP_NS (6u * MS)	     /* of bandwidth in flight, where nobody waits for a part */
@@ -94,14 +96,19 @@ uint64_t tn_window_bytes(const struct tn_window *w)
 	return w->limit ? w->limit : TN_WINDOW_START;
 }
 
-uint32_t tn_window_piece(const struct tn_window *w)
+uint32_t tn_window_piece(const struct tn_window *w, uint64_t bytes)
 {
-	uint64_t bytes = tn_window_bytes(w), quarter = bytes / 4;
-	uint32_t piece = TN_WINDOW_PIECE_LEAST;
+	uint64_t window = tn_window_bytes(w);
+	uint32_t piece = TN_WINDOW_PIECE_LEAST, less;
 
-	while (piece < quarter / 2)
+	while (piece < window / 4 / 2)
 		piece *= 2;
-	return w->begun < bytes && !w->deep ? piece / PHASES * (1 + w->count % PHASES) : piece;
+	if (w->deep || w->in_flight >= window / 2)
+		return piece;
+	if (piece > bytes)
+		piece = (uint32_t)bytes;
+	less = piece / SIZES * (SIZES - 1 - w->count % SIZES);
+	return piece - less / CUT_BYTES * CUT_BYTES;
 }
 
 static bool probe_is_due(const struct tn_window *w, uint64_t now, uint64_t every)
@@ -122,9 +129,11 @@ void tn_window_sent(struct tn_window *w, uint64_t bytes, uint64_t now_ns)
 {
 	if (w->in_flight == 0) {
 		measure(w, RATE_MIN_NS);
-		w->since_ns = w->last_ns = now_ns;
-		w->bytes = w->begun = 0;
-		w->count = 0;
+		if (now_ns - w->last_ns > IDLE_NS) {
+			w->since_ns = w->last_ns = now_ns;
+			w->bytes = w->begun = 0;
+			w->count = 0;
+		}
 		renew_limit(w);
 	}
 	w->begun += bytes;

@@ -10,6 +10,10 @@
  * Straight after a pause less is sent, and more as requests end, so that what is wanted first does not share the device with what is
  * wanted next; in the end also what covers a moment in which the executor does not get to run.
  *
+ * Requests of one size that go together end together on a device that serves side by side. The next ones then find the device empty, and
+ * it is idle for a latency in each round. So the requests that fill an empty window differ in size, and end one after the other. A window
+ * that is empty only until the next request goes does not begin anew, as it does after a pause.
+ *
  * While nobody waits for a part of what is read before the rest, a deep window gives the device several milliseconds of bandwidth at once: large
  * reads then are as fast as the device makes them, and whoever comes meanwhile waits that long.
  *
@@ -44,7 +48,7 @@ struct tn_window {
 	uint32_t probes;     /* ever */
 	uint64_t probed_ns;  /* when the last one ended */
 	uint64_t in_flight;  /* bytes */
-	uint64_t begun;	     /* bytes sent since the device was idle */
+	uint64_t begun;	     /* bytes sent since the last pause */
 	uint64_t limit;	     /* bytes that may be in flight now; 0: nothing is known */
 	uint32_t count;	     /* and requests */
 	bool alone;	     /* the one request in flight is a probe */
@@ -59,7 +63,7 @@ uint64_t tn_window_bytes(const struct tn_window *w);
  * Largest useful request: a quarter of the window, so that one ends while the others are served. Those that fill the window of an idle
  * device have different sizes: of one size, all would end together, and the device be idle until others came.
  */
-uint32_t tn_window_piece(const struct tn_window *w);
+uint32_t tn_window_piece(const struct tn_window *w, uint64_t left);
 /* Whether a request of so many bytes may go; one always may while nothing is in flight. */
 bool tn_window_open(struct tn_window *w, uint64_t bytes, uint64_t now_ns);
 /* A request goes; it ended, after so long. Failed ones say nothing about the device. */

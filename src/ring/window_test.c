@@ -77,18 +77,32 @@ static uint64_t next_end(const struct reader *r)
 	return next;
 }
 
-/* Reads as fast as it goes for so long, in requests of this size (0: whatever the window likes); bytes per second. */
-static double read_for(struct reader *r, uint64_t ns, uint32_t bytes)
+static void drain(struct reader *r)
 {
-	uint64_t until = r->now + ns, from = r->now, before = r->read;
+	while (r->window.in_flight) {
+		r->now = next_end(r) + r->reaction_ns;
+		reap(r);
+	}
+}
+
+/* Reads objects of this size (0: one without end) as fast as it goes for so long; bytes per second. */
+static double read_for(struct reader *r, uint64_t ns, uint32_t object)
+{
+	uint64_t until = r->now + ns, from = r->now, before = r->read, left = object ? object : UINT64_MAX;
 
 	while (r->now < until) {
 		uint64_t next;
 		uint32_t piece;
 
 		reap(r);
-		while (tn_window_open(&r->window, piece = bytes ? bytes : tn_window_piece(&r->window), r->now))
+		for (;;) {
+			piece = tn_window_piece(&r->window, left);
+			piece = piece < left ? piece : (uint32_t)left;
+			if (!tn_window_open(&r->window, piece, r->now))
+				break;
 			send(r, piece);
+			left = left > piece ? left - piece : object;
+		}
 		next = next_end(r);
 		assert_true(next != UINT64_MAX); /* a window that is shut with nothing in flight would hang */
 		r->now = (next > r->now ? next : r->now) + r->reaction_ns;
@@ -121,12 +135,57 @@ static void it_keeps_every_drive_busy_with_little_in_flight(void **state)
 		rate = read_for(r, SECOND / 2, 0);
 		print_message("# %4.1f GB/s, %4.0f us, service %zu: %.3f of it, %.1f MiB in flight, %.1f needed\n", drives[i / 2].gbps,
 			      (double)mix.read_latency_ns / 1e3, i % 2, rate / (double)mix.read_bps, (double)r->most / MIB, need / MIB);
-		/* Equal requests that share fall into step, and the drive is idle for a moment between the bursts. */
-		assert_true(rate > (i % 2 ? 0.85 : 0.97) * (double)mix.read_bps);
+		assert_true(rate > 0.97 * (double)mix.read_bps);
 		/* Bursts look like more bandwidth than there is, up to twice. */
 		assert_true((double)r->most < (1 + i % 2) * (4 * need + 2 * TN_WINDOW_BASE + 2 * (double)mix.read_bps / 1e3));
 		free(r);
 	}
+}
+
+/*
+ * Without different sizes all rates are 0.7 to 0.8 of the drive's. Smaller objects are not cut: a window that goes on growing is what
+ * helps them.
+ */
+static void objects_of_one_size_do_not_fall_into_step(void **state)
+{
+	static const uint32_t objects[] = {32 << 10, 128 << 10, 256 << 10, 1 << 20};
+	static const struct {
+		double gbps;
+		uint64_t latency_ns, reaction_ns;
+	} drives[] = {{1.8, 960000, 20000}, {1.8, 960000, 250000}, {7, 80000, 20000}, {14.5, 60000, 20000}};
+
+	for (size_t i = 0; i < 4 * sizeof(drives) / sizeof(drives[0]); i++) {
+		const struct tn_mix mix = drive(drives[i / 4].gbps, drives[i / 4].latency_ns, TN_MIX_SHARE);
+		struct reader *r = reader(&mix);
+		double rate;
+
+		r->reaction_ns = drives[i / 4].reaction_ns;
+		read_for(r, SECOND / 2, objects[i % 4]);
+		rate = read_for(r, SECOND / 2, objects[i % 4]) / (double)mix.read_bps;
+		print_message("# %4.1f GB/s, %3.0f us, objects of %4u KiB: %.3f of it\n", drives[i / 4].gbps,
+			      (double)drives[i / 4].latency_ns / 1e3, objects[i % 4] >> 10, rate);
+		assert_true(rate > (i % 4 ? 0.9 : 0.78));
+		free(r);
+	}
+}
+
+static void only_a_pause_begins_the_window_anew(void **state)
+{
+	const struct tn_mix mix = drive(7, 80000, TN_MIX_SHARE);
+	struct reader *r = reader(&mix);
+	uint64_t grown;
+
+	read_for(r, SECOND, 256 << 10);
+	drain(r);
+	grown = tn_window_bytes(&r->window);
+	r->now += 100000;
+	send(r, MIB);
+	assert_true(tn_window_bytes(&r->window) >= grown);
+	drain(r);
+	r->now += MS;
+	send(r, MIB);
+	assert_true(tn_window_bytes(&r->window) < grown / 2);
+	free(r);
 }
 
 static void the_first_request_goes_alone_and_then_a_few_more_by_and_by(void **state)
@@ -162,19 +221,11 @@ static void a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on
 	r->now += SECOND;
 	send(r, MIB);
 	assert_in_range(tn_window_bytes(&r->window), 9 * MIB, 20 * MIB); /* 6 ms of 2 GB/s; bursts look like more bandwidth, up to twice */
-	assert_int_equal(tn_window_piece(&r->window), tn_window_piece(&r->window) / MIB * MIB);
+	assert_int_equal(tn_window_piece(&r->window, UINT64_MAX), tn_window_piece(&r->window, UINT64_MAX) / MIB * MIB);
 	tn_window_deep(&r->window, false);
 	shallow = tn_window_bytes(&r->window);
 	assert_true(shallow < 3 * MIB);
 	free(r);
-}
-
-static void drain(struct reader *r)
-{
-	while (r->window.in_flight) {
-		r->now = next_end(r) + r->reaction_ns;
-		reap(r);
-	}
 }
 
 /* A request goes alone every twenty seconds on a drive that is never idle. */
@@ -236,6 +287,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_keeps_every_drive_busy_with_little_in_flight),
+		cmocka_unit_test(objects_of_one_size_do_not_fall_into_step),
+		cmocka_unit_test(only_a_pause_begins_the_window_anew),
 		cmocka_unit_test(the_first_request_goes_alone_and_then_a_few_more_by_and_by),
 		cmocka_unit_test(a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on),
 		cmocka_unit_test(a_drive_that_became_another_is_noticed),
