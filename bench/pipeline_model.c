@@ -60,10 +60,14 @@ static int scale(const struct tn_slack *from, struct tn_slack *to, double factor
 	for (uint32_t i = 0; !rc && i < d.ninputs; i++)
 		for (uint32_t p = 0; !rc && p < d.nprefixes; p++)
 			for (uint32_t k = 0; !rc && k < layers; k++) {
-				double ns = (double)tn_slack_window(from, d.inputs[i], d.prefixes[p], k) * factor;
+				struct tn_slack_cell cell;
+				double ns;
 
+				tn_slack_at(from, d.inputs[i], d.prefixes[p], k, &cell);
+				ns = (double)cell.window_ns * factor;
 				ns = ns < 1 ? 1 : ns > (double)TN_SLACK_WINDOW_MAX ? (double)TN_SLACK_WINDOW_MAX : ns;
-				rc = tn_slack_set(to, i, p, d.per_layer ? k : TN_SLACK_ALL_LAYERS, (uint64_t)ns);
+				cell.window_ns = (uint64_t)ns;
+				rc = tn_slack_set_cell(to, i, p, d.per_layer ? k : TN_SLACK_ALL_LAYERS, &cell);
 			}
 	return rc;
 }
@@ -92,7 +96,7 @@ int pipeline_slack_open(struct pipeline_set *set, const char *file)
 	if (file)
 		rc = read_table(file, &t);
 	else {
-		rc = tn_slack_analytic(set->model_name, set->gpu, TN_SLACK_EFFICIENCY, "now", &t);
+		rc = tn_slack_analytic(set->model_name, set->gpu, TN_SLACK_EFFICIENCY, 0, "now", &t);
 		rc = rc ? cli_fail(rc, "--gpu") : CLI_OK;
 	}
 	if (!rc)

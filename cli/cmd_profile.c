@@ -19,13 +19,13 @@
 struct args {
 	const char *from, *model, *gpu, *engine, *out;
 	const char *dtype, *inputs, *prefixes, *repeat; /* of MODEL */
-	double efficiency;
+	double efficiency, read_gbps;
 	bool synthetic, json;
 	uint64_t layers;
 };
 
 static const struct cli_opt options[] = {
-	{"from", "FILE", NULL, "an engine's timings: CSV, JSON lines or a JSON array with input, prefix, layer, ns", CLI_STRING,
+	{"from", "FILE", NULL, "an engine's timings: CSV, JSON lines or a JSON array with input, prefix, layer, ns, and if known sms, iocbs", CLI_STRING,
 	 offsetof(struct args, from), 0, 0},
 	{"synthetic", NULL, NULL, "time a spin kernel on this machine", CLI_FLAG, offsetof(struct args, synthetic), 0, 0},
 	{"model", "NAME", NULL, "the model; without --from and --synthetic its analytic table is made", CLI_STRING,
@@ -34,6 +34,8 @@ static const struct cli_opt options[] = {
 	{"engine", "NAME", "-", "whose timings; with MODEL: hf (transformers) or vllm", CLI_STRING, offsetof(struct args, engine), 0, 0},
 	{"efficiency", "X", "0.5", "share of the GPU's FLOP/s that is reached (analytic)", CLI_RATE,
 	 offsetof(struct args, efficiency), 0, 0},
+	{"read-gbps", "GB/S", "no bound", "what the devices read: bounds a load's IOCBs to those that fit into a layer's time, and two (analytic)",
+	 CLI_RATE, offsetof(struct args, read_gbps), 0, 0},
 	{"layers", "N", "32", "layers of the synthetic model", CLI_COUNT, offsetof(struct args, layers), 1, TN_LAYERS_MAX},
 	{"dtype", "NAME", "auto", "of MODEL, as it is given to the engine", CLI_STRING, offsetof(struct args, dtype), 0, 0},
 	{"inputs", "N,N,...", NULL, "input tokens of MODEL's runs", CLI_STRING, offsetof(struct args, inputs), 0, 0},
@@ -114,7 +116,7 @@ static int make_grid(const char *name, const struct profile_rows *rows, struct g
 	return CLI_GO;
 }
 
-/* The median of the repeated timings of a cell: neither a preemption nor a lucky run changes it. */
+/* The median of the repeated timings of a cell: neither a preemption nor a lucky run changes it. Its bounds go with it. */
 static int fill(struct tn_slack *t, struct profile_rows *rows, struct grid *g)
 {
 	size_t from = 0;
@@ -122,16 +124,20 @@ static int fill(struct tn_slack *t, struct profile_rows *rows, struct grid *g)
 	qsort(rows->row, rows->n, sizeof(*rows->row), by_lengths);
 	while (from < rows->n) {
 		const struct profile_row *r = &rows->row[from];
+		struct tn_slack_cell cell = {.size = sizeof(cell)};
 		size_t end = from + 1;
 		int rc;
 
 		while (end < rows->n && rows->row[end].layer == r->layer && rows->row[end].prefix == r->prefix &&
 		       rows->row[end].input == r->input)
 			end++;
-		rc = tn_slack_set(t, (uint32_t)length_index(g->inputs, &g->desc.ninputs, r->input),
-				  (uint32_t)length_index(g->prefixes, &g->desc.nprefixes, r->prefix),
-				  g->desc.per_layer ? r->layer : TN_SLACK_ALL_LAYERS,
-				  rows->row[from + (end - from - 1) / 2].ns);
+		r = &rows->row[from + (end - from - 1) / 2];
+		cell.window_ns = r->ns;
+		cell.sm_budget = r->sms;
+		cell.most_iocbs = r->iocbs;
+		rc = tn_slack_set_cell(t, (uint32_t)length_index(g->inputs, &g->desc.ninputs, r->input),
+				       (uint32_t)length_index(g->prefixes, &g->desc.nprefixes, r->prefix),
+				       g->desc.per_layer ? r->layer : TN_SLACK_ALL_LAYERS, &cell);
 		if (rc)
 			return rc;
 		from = end;
@@ -179,7 +185,7 @@ static int make_table(const struct args *a, const char *when, struct tn_slack **
 	tn_slack_desc_init(&g.desc);
 	g.desc.when = when;
 	if (!a->from && !a->synthetic) {
-		rc = tn_slack_analytic(a->model, a->gpu, a->efficiency > 0 ? a->efficiency : TN_SLACK_EFFICIENCY, when, out);
+		rc = tn_slack_analytic(a->model, a->gpu, a->efficiency > 0 ? a->efficiency : TN_SLACK_EFFICIENCY, a->read_gbps * 1e9, when, out);
 		return rc ? cli_error(CLI_USAGE, "%s", tn_error_last()->text) : CLI_GO;
 	}
 	if (a->from) {
@@ -227,6 +233,20 @@ static uint64_t all_layers(const struct tn_slack *t, const struct tn_slack_desc 
 	return sum;
 }
 
+/* Of all layers. */
+static struct tn_slack_cell least_bounds(const struct tn_slack *t, const struct tn_slack_desc *d, uint32_t i, uint32_t p)
+{
+	struct tn_slack_cell least, cell;
+
+	tn_slack_at(t, d->inputs[i], d->prefixes[p], 0, &least);
+	for (uint32_t l = 1; l < d->layers; l++) {
+		tn_slack_at(t, d->inputs[i], d->prefixes[p], l, &cell);
+		least.sm_budget = cell.sm_budget < least.sm_budget ? cell.sm_budget : least.sm_budget;
+		least.most_iocbs = cell.most_iocbs < least.most_iocbs ? cell.most_iocbs : least.most_iocbs;
+	}
+	return least;
+}
+
 static int print_json(const struct tn_slack *t, const struct tn_slack_desc *d)
 {
 	json_t *rows = json_array();
@@ -234,10 +254,13 @@ static int print_json(const struct tn_slack *t, const struct tn_slack_desc *d)
 	for (uint32_t p = 0; p < d->nprefixes; p++)
 		for (uint32_t i = 0; i < d->ninputs; i++) {
 			uint64_t sum = all_layers(t, d, i, p);
+			struct tn_slack_cell least = least_bounds(t, d, i, p);
 
-			json_array_append_new(rows, json_pack("{s:I, s:I, s:I, s:I}", "input", (json_int_t)d->inputs[i],
+			json_array_append_new(rows, json_pack("{s:I, s:I, s:I, s:I, s:i, s:i}", "input", (json_int_t)d->inputs[i],
 							      "prefix", (json_int_t)d->prefixes[p], "layer_ns",
-							      (json_int_t)(sum / d->layers), "total_ns", (json_int_t)sum));
+							      (json_int_t)(sum / d->layers), "total_ns", (json_int_t)sum,
+							      "sm_budget", (int)least.sm_budget, "most_iocbs",
+							      (int)least.most_iocbs));
 		}
 	return cli_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:b, s:o}", "model", d->model, "gpu", d->gpu, "engine",
 				  d->engine, "when", d->when, "how", tn_slack_how_name(d->how), "layers", (int)d->layers,
@@ -275,7 +298,7 @@ static int in_engine(const struct args *a, const char *model)
 {
 	const struct profile_engine e = {a->engine, a->dtype, a->inputs, a->prefixes, a->repeat, a->out};
 
-	if (a->from || a->synthetic || a->model || a->gpu || a->efficiency > 0 || a->layers || a->json)
+	if (a->from || a->synthetic || a->model || a->gpu || a->efficiency > 0 || a->read_gbps > 0 || a->layers || a->json)
 		return cli_error(CLI_USAGE, "%s: with MODEL only --engine, --dtype, --inputs, --prefixes, --repeat and --out are taken", model);
 	if (!a->engine || (strcmp(a->engine, "hf") != 0 && strcmp(a->engine, "vllm") != 0))
 		return cli_error(CLI_USAGE, "%s: give --engine hf or --engine vllm: the engine that runs the model", model);
@@ -295,6 +318,8 @@ static int check_args(const struct args *a)
 		return cli_error(CLI_USAGE, "--efficiency: at most 1");
 	if (a->efficiency > 0 && (a->from || a->synthetic))
 		return cli_error(CLI_USAGE, "--efficiency is of the analytic model: what was timed is taken as it is");
+	if (a->read_gbps > 0 && (a->from || a->synthetic))
+		return cli_error(CLI_USAGE, "--read-gbps is of the analytic model: timings say how many IOCBs fit (column iocbs)");
 	if (a->layers && !a->synthetic)
 		return cli_error(CLI_USAGE, "--layers is of --synthetic: %s",
 				 a->from ? "the timings name their layers" : "the model has its own");

@@ -14,6 +14,7 @@ struct profile_row {
 	uint64_t input, prefix;
 	uint32_t layer;
 	uint64_t ns;
+	uint32_t sms, iocbs; /* SM budget and most IOCBs meanwhile; 0: not said */
 };
 
 struct profile_rows {
@@ -26,8 +27,8 @@ int profile_rows_add(struct profile_rows *rows, const struct profile_row *row);
 void profile_rows_free(struct profile_rows *rows);
 
 /*
- * Reads a file of timings: CSV with the columns input, prefix, layer and ns in any order, named in its first line, or
- * JSON objects with these members, one per line or all in one array. Other columns and members are ignored. 0, or
+ * Reads a file of timings: CSV with the columns input, prefix, layer and ns, and if wanted sms and iocbs, in any order, named in
+ * its first line, or JSON objects with these members, one per line or all in one array. Other columns and members are ignored. 0, or
  * -errno with "file:line: what" ("file: item N: what" in an array) in error.
  */
 int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t error_bytes);

@@ -15,12 +15,13 @@
 
 #define LINE_BYTES 4096
 #define COLUMNS_MAX 32
-#define FIELDS 4
+#define FIELDS 6
+#define FIELDS_NEEDED 4 /* the first ones; the others are 0 if they are missing */
 
-static const char *const field_names[FIELDS] = {"input", "prefix", "layer", "ns"};
-static const uint64_t field_min[FIELDS] = {1, 0, 0, 1};
+static const char *const field_names[FIELDS] = {"input", "prefix", "layer", "ns", "sms", "iocbs"};
+static const uint64_t field_min[FIELDS] = {1, 0, 0, 1, 0, 0};
 static const uint64_t field_max[FIELDS] = {TN_SLACK_TOKENS_MAX, TN_SLACK_TOKENS_MAX, TN_LAYERS_MAX - 1,
-					   TN_SLACK_WINDOW_MAX};
+					   TN_SLACK_WINDOW_MAX, TN_SLACK_BOUND_MAX, TN_SLACK_BOUND_MAX};
 
 struct reader {
 	const char *name;
@@ -73,7 +74,7 @@ void profile_rows_free(struct profile_rows *rows)
 
 static int add(struct reader *r, struct profile_rows *rows, const uint64_t *v)
 {
-	struct profile_row row = {v[0], v[1], (uint32_t)v[2], v[3]};
+	struct profile_row row = {v[0], v[1], (uint32_t)v[2], v[3], (uint32_t)v[4], (uint32_t)v[5]};
 
 	return profile_rows_add(rows, &row) ? fail(r, -ENOMEM, "out of memory") : 0;
 }
@@ -115,7 +116,7 @@ static int csv_head(struct reader *r, char **cell, int n)
 				return fail(r, -EINVAL, "column \"%s\" is there twice", field_names[f]);
 			r->column[f] = i;
 		}
-		if (r->column[f] < 0)
+		if (r->column[f] < 0 && f < FIELDS_NEEDED)
 			return fail(r, -EINVAL, "no column \"%s\" (the first line names them: input,prefix,layer,ns)",
 				    field_names[f]);
 	}
@@ -126,7 +127,7 @@ static int csv_head(struct reader *r, char **cell, int n)
 static int csv_line(struct reader *r, char *line, struct profile_rows *rows)
 {
 	char *cell[COLUMNS_MAX], why[CLI_WHY];
-	uint64_t v[FIELDS];
+	uint64_t v[FIELDS] = {0};
 	int n = split_cells(line, cell);
 
 	if (n < 0)
@@ -136,7 +137,7 @@ static int csv_line(struct reader *r, char *line, struct profile_rows *rows)
 	if (n != r->columns)
 		return fail(r, -EINVAL, "%d cells, but %d columns", n, r->columns);
 	for (int f = 0; f < FIELDS; f++)
-		if (cli_count(cell[r->column[f]], field_min[f], field_max[f], &v[f], why))
+		if (r->column[f] >= 0 && cli_count(cell[r->column[f]], field_min[f], field_max[f], &v[f], why))
 			return fail(r, -EINVAL, "%s: %s", field_names[f], why);
 	return add(r, rows, v);
 }
@@ -145,7 +146,7 @@ static int csv_line(struct reader *r, char *line, struct profile_rows *rows)
 
 static int json_row(struct reader *r, const json_t *o, struct profile_rows *rows)
 {
-	uint64_t v[FIELDS];
+	uint64_t v[FIELDS] = {0};
 	int rc = 0;
 
 	if (!json_is_object(o))
@@ -153,6 +154,8 @@ static int json_row(struct reader *r, const json_t *o, struct profile_rows *rows
 	for (int f = 0; f < FIELDS && rc == 0; f++) {
 		const json_t *j = json_object_get(o, field_names[f]);
 
+		if (!j && f >= FIELDS_NEEDED)
+			continue;
 		if (!json_is_integer(j))
 			rc = fail(r, -EINVAL, j ? "%s must be a whole number" : "no %s", field_names[f]);
 		else if (json_integer_value(j) < (json_int_t)field_min[f] ||
@@ -229,7 +232,7 @@ static int peek(struct reader *r, FILE *file)
 
 int profile_rows_read(const char *name, struct profile_rows *rows, char *error, size_t error_bytes)
 {
-	struct reader r = {.name = name, .error = error, .error_bytes = error_bytes, .column = {-1, -1, -1, -1}};
+	struct reader r = {.name = name, .error = error, .error_bytes = error_bytes, .column = {-1, -1, -1, -1, -1, -1}};
 	FILE *file = fopen(name, "re");
 	int rc, first;
 

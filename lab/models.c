@@ -15,6 +15,8 @@
 
 #include "base/error.h"
 
+#define SM_UNIT 2u
+#define IOCB_OBJECTS 2048.0 /* most of one IOCB */
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Attention with grouped queries, or multi-head latent attention if latent is set; bytes per weight as published. */
@@ -50,15 +52,16 @@ static const struct model models[] = {
 struct gpu {
 	const char *name;
 	double flops_per_s, bytes_per_s;
+	uint32_t sms;
 };
 
-/* Dense bf16 rates: where a datasheet gives them with sparsity, half of that. */
+/* Dense bf16 rates: where a datasheet gives them with sparsity, half of that. SMs as in the architecture papers of these GPUs. */
 static const struct gpu gpus[] = {
-	{"h100", 989.4e12, 3.35e12}, /* NVIDIA H100 Tensor Core GPU datasheet, SXM5 80 GB */
-	{"h200", 989.4e12, 4.8e12}, /* NVIDIA H200 Tensor Core GPU datasheet, SXM 141 GB */
-	{"a100", 312e12, 2.039e12}, /* NVIDIA A100 Tensor Core GPU datasheet, SXM4 80 GB */
-	{"l40s", 362.05e12, 0.864e12}, /* NVIDIA L40S datasheet */
-	{"b200", 2250e12, 8.0e12}, /* NVIDIA DGX B200 datasheet, one of eight GPUs */
+	{"h100", 989.4e12, 3.35e12, 132}, /* NVIDIA H100 Tensor Core GPU datasheet, SXM5 80 GB */
+	{"h200", 989.4e12, 4.8e12, 132}, /* NVIDIA H200 Tensor Core GPU datasheet, SXM 141 GB */
+	{"a100", 312e12, 2.039e12, 108}, /* NVIDIA A100 Tensor Core GPU datasheet, SXM4 80 GB */
+	{"l40s", 362.05e12, 0.864e12, 142}, /* NVIDIA L40S datasheet */
+	{"b200", 2250e12, 8.0e12, 148}, /* NVIDIA DGX B200 datasheet, one of eight GPUs */
 };
 
 /* ---- by name ------------------------------------------------------------------------------------ */
@@ -162,17 +165,52 @@ static struct cost attention(const struct model *m, double tokens, double prefix
 			     w * m->weight_bytes + context * (m->latent + m->rope) * 2};
 }
 
-static uint64_t layer_ns(const struct model *m, const struct gpu *g, double efficiency, uint64_t input,
-			 uint64_t prefix, uint32_t layer)
+/* Time of a layer if only the arithmetic took any, and if only the memory did. */
+struct times {
+	double compute_ns, memory_ns;
+};
+
+static struct times layer_times(const struct model *m, const struct gpu *g, double efficiency, uint64_t input, uint64_t prefix,
+				uint32_t layer)
 {
 	struct cost a = attention(m, (double)input, (double)prefix), f = mlp(m, layer, (double)input);
-	double compute = (a.flops + f.flops) / (g->flops_per_s * efficiency) * 1e9;
-	double memory = (a.bytes + f.bytes) / g->bytes_per_s * 1e9;
-	double ns = compute > memory ? compute : memory;
+
+	return (struct times){(a.flops + f.flops) / (g->flops_per_s * efficiency) * 1e9, (a.bytes + f.bytes) / g->bytes_per_s * 1e9};
+}
+
+static uint64_t window_of(struct times t)
+{
+	double ns = t.compute_ns > t.memory_ns ? t.compute_ns : t.memory_ns;
 
 	if (ns > (double)TN_SLACK_WINDOW_MAX)
 		ns = (double)TN_SLACK_WINDOW_MAX;
 	return ns < 1 ? 1 : (uint64_t)ns;
+}
+
+/*
+ * SMs that a layer does not need: its arithmetic would be done in time without them. At most half, because fewer SMs than that
+ * do not use up the memory's bandwidth. At least one unit, the smallest partition of an H100.
+ */
+static uint32_t sm_budget(const struct gpu *g, struct times t)
+{
+	double spare = t.memory_ns > t.compute_ns ? g->sms * (1 - t.compute_ns / t.memory_ns) : 0;
+	uint32_t n = (uint32_t)min2(spare, g->sms / 2.0) / SM_UNIT * SM_UNIT;
+
+	return n > SM_UNIT ? n : SM_UNIT;
+}
+
+/*
+ * Whole IOCBs that are read within a layer's time, and two more: one that is read when the time is over, and one that waits
+ * behind it. An IOCB is a layer of the prefix.
+ */
+static uint32_t most_iocbs(const struct tn_geometry *g, double read_bps, uint64_t window_ns, uint64_t prefix)
+{
+	double object = (double)tn_geometry_object_bytes(g), layer = (double)prefix / tn_geometry_block_tokens(g) * object, n;
+
+	if (!(read_bps > 0) || prefix == 0)
+		return 0;
+	n = 2 + (double)window_ns * 1e-9 * read_bps / min2(layer, IOCB_OBJECTS * object);
+	return (uint32_t)min2(n, TN_SLACK_BOUND_MAX);
 }
 
 /* ---- tables -------------------------------------------------------------------------------------- */
@@ -209,7 +247,7 @@ int tn_slack_analytic_ns(const char *model, const char *gpu, double efficiency, 
 	if (input_tokens == 0 || input_tokens > TN_SLACK_TOKENS_MAX || prefix_tokens > TN_SLACK_TOKENS_MAX)
 		return tn_fail(-EINVAL, "%llu input and %llu prefix tokens: give 1 to 2^40, and at most 2^40",
 			       (unsigned long long)input_tokens, (unsigned long long)prefix_tokens);
-	*window_ns = layer_ns(m, g, efficiency, input_tokens, prefix_tokens, layer);
+	*window_ns = window_of(layer_times(m, g, efficiency, input_tokens, prefix_tokens, layer));
 	return 0;
 }
 
@@ -221,16 +259,22 @@ static uint32_t doubling(uint64_t from, uint64_t to, uint64_t *lengths, uint32_t
 	return n;
 }
 
-int tn_slack_analytic(const char *model, const char *gpu, double efficiency, const char *when, struct tn_slack **out)
+int tn_slack_analytic(const char *model, const char *gpu, double efficiency, double read_bps, const char *when,
+		      struct tn_slack **out)
 {
+	struct tn_geometry geometry;
+	struct tn_slack_cell cell;
 	uint64_t inputs[TN_SLACK_LENGTHS_MAX], prefixes[TN_SLACK_LENGTHS_MAX] = {0};
 	const struct gpu *g;
 	struct tn_slack_desc d;
 	const struct model *m;
 	int rc = look_up(model, gpu, efficiency, &m, &g);
 
+	if (!rc)
+		rc = tn_model_find(model, &geometry);
 	if (rc)
 		return rc;
+	tn_slack_cell_init(&cell);
 	tn_slack_desc_init(&d);
 	d.model = m->name;
 	d.gpu = g->name;
@@ -247,8 +291,13 @@ int tn_slack_analytic(const char *model, const char *gpu, double efficiency, con
 		return rc;
 	for (uint32_t r = 0; r < (d.per_layer ? d.layers : 1); r++)
 		for (uint32_t p = 0; p < d.nprefixes; p++)
-			for (uint32_t i = 0; i < d.ninputs; i++)
-				tn_slack_set(*out, i, p, d.per_layer ? r : TN_SLACK_ALL_LAYERS,
-					     layer_ns(m, g, efficiency, inputs[i], prefixes[p], r));
+			for (uint32_t i = 0; i < d.ninputs; i++) {
+				struct times t = layer_times(m, g, efficiency, inputs[i], prefixes[p], r);
+
+				cell.window_ns = window_of(t);
+				cell.sm_budget = sm_budget(g, t);
+				cell.most_iocbs = most_iocbs(&geometry, read_bps, cell.window_ns, prefixes[p]);
+				tn_slack_set_cell(*out, i, p, d.per_layer ? r : TN_SLACK_ALL_LAYERS, &cell);
+			}
 	return 0;
 }

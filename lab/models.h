@@ -31,9 +31,11 @@ int tn_slack_analytic_ns(const char *model, const char *gpu, double efficiency, 
 			 uint64_t prefix_tokens, uint32_t layer, uint64_t *window_ns);
 
 /*
- * A table of these times: inputs of 1 to 128K tokens behind prefixes of 0 to 1M tokens. @when: as in struct
- * tn_slack_desc. 0 and *out, or as tn_slack_analytic_ns, -ENOMEM.
+ * A table of these times: inputs of 1 to 128K tokens behind prefixes of 0 to 1M tokens. The SM budget is what the layer does not
+ * need. With read_bps, what the devices read, most_iocbs are the IOCBs that fit into the window, and two more; with 0 there is no
+ * bound. @when: as in struct tn_slack_desc. 0 and *out, or as tn_slack_analytic_ns, -ENOMEM.
  */
-int tn_slack_analytic(const char *model, const char *gpu, double efficiency, const char *when, struct tn_slack **out);
+int tn_slack_analytic(const char *model, const char *gpu, double efficiency, double read_bps, const char *when,
+		      struct tn_slack **out);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slack tables: how long an engine computes on each layer, and so how much I/O hides behind it.
+ * Slack tables: how long an engine computes on each layer, and so how much I/O hides behind it; and how much of the GPU and of
+ * the ring that I/O may use meanwhile.
  *
  * A table answers: at this many input tokens (to be computed) behind this many prefix tokens (restored), how long
  * does the compute of one layer take? That time is the window in which the next layer's I/O costs nothing. Tables come
@@ -31,6 +32,8 @@ struct tn_slack;
 #define TN_SLACK_TOKENS_MAX (UINT64_C(1) << 40)
 /** Bytes of each name in a table, with its NUL. */
 #define TN_SLACK_NAME 64u
+/** Largest SM budget, and most IOCBs, of a cell. */
+#define TN_SLACK_BOUND_MAX 65535u
 /** In place of a layer: all of them. */
 #define TN_SLACK_ALL_LAYERS UINT32_MAX
 
@@ -122,10 +125,38 @@ static inline void tn_slack_describe(const struct tn_slack *table, struct tn_sla
  * @layer:     or TN_SLACK_ALL_LAYERS, which is all there is if the layers share their cells
  * @window_ns: compute time of the layer, 1..TN_SLACK_WINDOW_MAX
  *
- * Forgets corrections of that cell. Return: 0, -EINVAL (no such cell, a window of 0 or above TN_SLACK_WINDOW_MAX).
+ * Forgets corrections of that cell, and its bounds (struct tn_slack_cell). Return: 0, -EINVAL (no such cell, a window of 0 or above TN_SLACK_WINDOW_MAX).
  */
 TN_API int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
 			uint64_t window_ns);
+
+/**
+ * struct tn_slack_cell - what a table says of a layer that is computed
+ * @window_ns:  compute time of the layer, 1..TN_SLACK_WINDOW_MAX; in a result 0: nothing is known
+ * @sm_budget:  streaming multiprocessors that I/O kernels may use meanwhile, at most TN_SLACK_BOUND_MAX; 0: unknown. Nothing
+ *              obeys it yet: the executors of this version run on CPUs
+ * @most_iocbs: IOCBs of one load's reads that may be out meanwhile, at most TN_SLACK_BOUND_MAX; 0: no bound. A load has one
+ *              IOCB per device and chunk of layers, or more where several executors share them
+ */
+struct tn_slack_cell {
+	size_t size;
+	uint64_t window_ns;
+	uint32_t sm_budget;
+	uint32_t most_iocbs;
+};
+
+/** tn_slack_cell_init_sized - tn_slack_cell_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_slack_cell_init_sized(struct tn_slack_cell *cell, size_t size);
+
+/** tn_slack_cell_init - size set, the rest 0. Any thread. */
+static inline void tn_slack_cell_init(struct tn_slack_cell *cell)
+{
+	tn_slack_cell_init_sized(cell, sizeof(*cell));
+}
+
+/** tn_slack_set_cell - as tn_slack_set, with the whole cell. Return: as tn_slack_set, and -EINVAL for a bound that is too large. */
+TN_API int tn_slack_set_cell(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer,
+			     const struct tn_slack_cell *cell);
 
 /** tn_slack_check - whether a table has all its cells. Return: 0, -ENODATA with the first gap in the detail. */
 TN_API int tn_slack_check(const struct tn_slack *table);
@@ -141,6 +172,22 @@ TN_API int tn_slack_check(const struct tn_slack *table);
  */
 TN_API uint64_t tn_slack_window(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens,
 				uint32_t layer);
+
+/** tn_slack_at_sized - tn_slack_at for a caller whose struct has @size bytes */
+TN_API void tn_slack_at_sized(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
+			      struct tn_slack_cell *out, size_t size);
+
+/**
+ * tn_slack_at - what a table says of one layer at these lengths
+ *
+ * The window is that of tn_slack_window. The bounds are those of the cell with the nearest lengths: they are counts, and not
+ * corrected. All are 0 if @layer does not exist, or if nothing is known. A table that learns has no bounds.
+ */
+static inline void tn_slack_at(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
+			       struct tn_slack_cell *out)
+{
+	tn_slack_at_sized(table, input_tokens, prefix_tokens, layer, out, sizeof(*out));
+}
 
 /**
  * tn_slack_observe - a layer's compute was seen to take so long: corrects the table
@@ -158,15 +205,16 @@ TN_API bool tn_slack_observe(struct tn_slack *table, uint64_t input_tokens, uint
 
 /* ---- the file: text, one item per line (docs/model.md) -------------------------------------------- */
 
-/** Version of the format that tn_slack_print writes and tn_slack_parse reads. */
-#define TN_SLACK_VERSION 2u
+/** Version of the format that tn_slack_print writes. tn_slack_parse also reads version 2, whose cells have no bounds. */
+#define TN_SLACK_VERSION 3u
 
 /**
  * tn_slack_parse - a table from the text of a slack-table file
  * @text: not necessarily NUL-terminated
  *
  * Strict: an unknown word, a version of another time, a length given twice or not rising, a cell missing or given
- * twice, a window that is 0, negative, not a number or above TN_SLACK_WINDOW_MAX: refused, with the line.
+ * twice, a window that is 0, negative, not a number or above TN_SLACK_WINDOW_MAX, a bound above TN_SLACK_BOUND_MAX: refused,
+ * with the line.
  *
  * Return: 0 and *out, -EINVAL ("line N: ..." in the detail), -EPROTONOSUPPORT (version), -ENODATA (a gap), -ENOMEM.
  */

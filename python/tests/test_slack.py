@@ -10,7 +10,7 @@ import tenuto
 from case import LAYERS, Case, main
 from tenuto import slack
 
-TABLE = f"""tenuto-slack 2
+TABLE = f"""tenuto-slack 3
 model -
 gpu some gpu
 engine test
@@ -20,7 +20,7 @@ layers {LAYERS}
 cells layered
 inputs 128 1024
 prefixes 0 4096
-""" + ''.join(f'cell {i} {p} {layer} {i * 1000 + p + layer}\n' for layer in range(LAYERS) for p in (0, 4096) for i in (128, 1024))
+""" + ''.join(f'cell {i} {p} {layer} {i * 1000 + p + layer} 8 3\n' for layer in range(LAYERS) for p in (0, 4096) for i in (128, 1024))
 
 
 def compute(space, pool, keys, tokens=4096):
@@ -55,10 +55,10 @@ class Texts(Case):
     def test_a_bad_text_is_refused_with_line_and_cause(self):
         space = self.raw(self.open())[0]
         space.slack(TABLE)
-        for text, error in (('', 'tenuto-slack'), ('tenuto-slack 2\nmodel -\ncells some\n', 'line 3: .*some'), (TABLE.replace(' 1 128001\n', ' 1 0\n'), 'line 15: "0": no window'),
+        for text, error in (('', 'tenuto-slack'), ('tenuto-slack 2\nmodel -\ncells some\n', 'line 3: .*some'), (TABLE.replace(' 1 128001 8 3\n', ' 1 0 8 3\n'), 'line 15: "0": no window'),
                             (TABLE[:-10], 'line 26'), (TABLE.replace(f'layers {LAYERS}', 'layers 9').replace('layered', 'shared'), 'line 11: "0"'),
                             (TABLE.replace('model -', 'model other'), 'table of other, but the space\'s model is toy'),
-                            (TABLE.replace('tenuto-slack 2', 'tenuto-slack 999'), '999'), ('\0' * 100, 'line 1'), ('tenuto-slack 2\nmodel \udcff\n', '')):
+                            (TABLE.replace('tenuto-slack 3', 'tenuto-slack 999'), '999'), ('\0' * 100, 'line 1'), ('tenuto-slack 2\nmodel \udcff\n', '')):
             with self.subTest(text=text[:40]), self.assertRaisesRegex(ValueError, error):
                 space.slack(text)
         five = '\n'.join(line for line in TABLE.replace(f'layers {LAYERS}', f'layers {LAYERS - 1}').split('\n') if f' {LAYERS - 1} ' not in line[8:])

@@ -739,6 +739,8 @@ void tn_schedule_turn(struct tn_cache *cache, uint64_t now_ns, enum tn_offload_u
 uint64_t tn_schedule_due(const struct tn_cache *cache);
 /* A load from its activation to its end; between them at: where the engine is, issued: how far it is. */
 void tn_schedule_load(struct tn_reading *r);
+/* IOCBs of a load's reads that may be out while a chunk is read, by the space's table of the layer that is computed meanwhile; 0: no bound. */
+uint32_t tn_schedule_most_iocbs(struct tn_reading *r, uint32_t chunk);
 void tn_schedule_load_at(struct tn_reading *r);
 void tn_schedule_load_issued(struct tn_reading *r, bool all);
 void tn_schedule_load_over(struct tn_reading *r);

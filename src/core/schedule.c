@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "core/core.h"
+#include "sched/slack.h"
 
 #define BACKLOG_SECONDS 2u /* of writing: what saves may have waiting */
 #define BACKLOG_LEAST (256ull << 20)
@@ -209,11 +210,15 @@ uint64_t tn_schedule_due(const struct tn_cache *cache)
 
 /* ---- loads ------------------------------------------------------------------------------------------- */
 
+static uint64_t prefix_tokens(const struct tn_reading *r)
+{
+	return r->op.n * tn_geometry_block_tokens(&r->op.space->geometry);
+}
+
 /* When each layer is needed, as far as the space's table knows. */
 static const uint64_t *needs(struct tn_reading *r)
 {
-	uint64_t prefix = r->op.n * tn_geometry_block_tokens(&r->op.space->geometry);
-	uint64_t sum = 0;
+	uint64_t prefix = prefix_tokens(r), sum = 0;
 
 	if (r->prefetch || tn_load_of(&r->op)->input_tokens == 0 || !r->op.space->slack)
 		return NULL;
@@ -222,6 +227,18 @@ static const uint64_t *needs(struct tn_reading *r)
 		sum += tn_slack_window(r->op.space->slack, tn_load_of(&r->op)->input_tokens, prefix, l);
 	}
 	return r->before_ns;
+}
+
+uint32_t tn_schedule_most_iocbs(struct tn_reading *r, uint32_t chunk)
+{
+	const struct tn_slack *table = r->op.space->slack;
+	uint32_t layer = tn_shape_chunk_first(r->op.shape, chunk);
+	struct tn_slack_cell cell;
+
+	if (!table || !table->bounded || r->prefetch || layer == 0 || tn_load_of(&r->op)->input_tokens == 0)
+		return 0;
+	tn_slack_at(table, tn_load_of(&r->op)->input_tokens, prefix_tokens(r), layer - 1, &cell);
+	return cell.most_iocbs;
 }
 
 void tn_schedule_load(struct tn_reading *r)

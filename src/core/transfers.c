@@ -418,6 +418,14 @@ static bool writes(const struct tn_transfer *t)
 	return t->user == TN_TRANSFER_SAVES || t->user == TN_TRANSFER_OFFLOADS;
 }
 
+/* As many of a load's reads are out as its space's slack table allows. */
+static bool is_bounded(const struct tn_transfer *t)
+{
+	uint32_t most = t->kind == TN_TRANSFER_READ ? tn_schedule_most_iocbs(tn_reading_of(t->op), t->window) : 0;
+
+	return most && t->op->iocbs >= most;
+}
+
 /*
  * Whether an IOCB may be taken for this. Beside loads, which come first, writes get a quarter of the IOCBs and of the bytes if nobody
  * else wants them; without loads half of the IOCBs, so that the next load finds some. Bytes do not keep headers back: they are few, and
@@ -430,6 +438,8 @@ static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 	uint64_t most = (uint64_t)cache->o.io_depth * (kinds[t->kind].op == TN_IOCB_COPY ? TN_CHUNK_BYTES : TN_IO_BYTES);
 	uint32_t keep = 0;
 
+	if (is_bounded(t))
+		return false;
 	if (writes(t)) {
 		keep = loads ? DEPTH * 3 / 4 : DEPTH / 2;
 		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(r, t) > (loads ? most / 4 : most))

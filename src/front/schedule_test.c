@@ -564,6 +564,59 @@ static void run_request(struct rig *r, uint64_t first, uint32_t n, uint64_t inpu
 	rig_load_end(r->s, load);
 }
 
+/* The most IOCBs that a load has out once its first layer is there, with that bound in the space's table; 0: none. */
+static uint32_t iocbs_out(uint32_t bound)
+{
+	struct tn_slack_cell cell = {.size = sizeof(cell), .window_ns = MS, .most_iocbs = bound};
+	struct rig_opts o = rig_simulated_opts();
+	struct tn_slack *t = table("test", 8, MS);
+	struct tn_load_opts lo;
+	struct tn_load *load;
+	uint32_t most = 0;
+	struct rig *r;
+
+	o.layers = 8;
+	o.pages_per_block = RIG_BLOCK_PAGES;
+	o.heads = 8;
+	o.head_dim = 128; /* 1 MiB per object: each layer is a chunk */
+	o.cache.disk_bytes = 256u << 20;
+	o.segment_bytes = 16u << 20;
+	o.read_ns = 100 * RIG_US;
+	r = rig_start(&o);
+	for (uint32_t k = 0; k < 4; k++)
+		assert_int_equal(tn_slack_set_cell(t, k & 1, k >> 1, TN_SLACK_ALL_LAYERS, &cell), 0);
+	assert_int_equal(tn_space_slack(r->s->space, t), 0);
+	tn_slack_destroy(t);
+	assert_int_equal(rig_save(r->s, 1, 4, 0).stored, 4);
+	tn_load_opts_init(&lo);
+	lo.input_tokens = 4096;
+	load = rig_load_begin(r->s, 1, 4, 0, &lo);
+	while (tn_load_poll(load, 7) == -EAGAIN) {
+		rig_run(r, RIG_US);
+		for (const struct tn_list *at = r->cache->loads.next; at != &r->cache->loads; at = at->next) {
+			const struct tn_op *op = tn_container_of(at, struct tn_op, link);
+
+			if (tn_load_poll(load, 0) != -EAGAIN && op->iocbs > most)
+				most = op->iocbs;
+		}
+	}
+	rig_load_end(r->s, load);
+	rig_check_blocks(r->s, 1, 4, 0);
+	rig_tear_down(r);
+	return most;
+}
+
+static void no_more_iocbs_of_a_load_are_out_than_the_table_says(void **state)
+{
+	uint32_t free = iocbs_out(0);
+
+	print_message("# without a bound %u IOCBs, with one %u, %u and %u\n", free, iocbs_out(1), iocbs_out(2), iocbs_out(100));
+	assert_true(free > 2);
+	assert_int_equal(iocbs_out(1), 1);
+	assert_int_equal(iocbs_out(2), 2);
+	assert_int_equal(iocbs_out(100), free);
+}
+
 static void a_cache_without_a_table_learns_the_layers_time_from_waits(void **state)
 {
 	struct rig_opts o = rig_simulated_opts();
@@ -734,6 +787,7 @@ int main(void)
 		RIG_EMBEDDED_TEST(saves_begun_in_one_turn_do_not_exceed_the_backlog, "a process that has attached has half of the backlog: session_share_test.c"),
 		cmocka_unit_test(no_layer_is_taken_for_reached_at_the_time_of_another),
 		cmocka_unit_test(a_table_of_another_model_or_with_gaps_is_refused),
+		RIG_SIMULATED_TEST(no_more_iocbs_of_a_load_are_out_than_the_table_says),
 		RIG_SIMULATED_TEST(a_cache_without_a_table_learns_the_layers_time_from_waits),
 		RIG_SIMULATED_TEST(a_cache_learns_from_what_the_engine_says_of_computed_layers),
 		RIG_FAULTY_TEST(a_fast_engine_on_a_slow_disk_restores_only_a_part),

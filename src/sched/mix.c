@@ -61,7 +61,8 @@ int tn_mix_parse(const char *text, size_t bytes, const char *name, struct tn_mix
 
 	if (bytes > TN_MIX_BYTES_MAX)
 		return tn_text_fail(&t, -EINVAL, "%zu bytes, at most %u", bytes, TN_MIX_BYTES_MAX);
-	rc = tn_text_version(&t, MAGIC, TN_MIX_VERSION);
+	rc = tn_text_version(&t, MAGIC, TN_MIX_VERSION, TN_MIX_VERSION);
+	rc = rc < 0 ? rc : 0;
 	while (rc == 0 && (rc = tn_text_next(&t)) > 0) {
 		rc = tn_text_key(&t, keys, KEYS, &seen);
 		rc = rc < 0 ? rc : set(&t, rc, &mix);

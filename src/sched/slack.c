@@ -34,6 +34,13 @@ void tn_slack_desc_init_sized(struct tn_slack_desc *desc, size_t size)
 	tn_abi_init(desc, size, &defaults, sizeof(defaults));
 }
 
+void tn_slack_cell_init_sized(struct tn_slack_cell *cell, size_t size)
+{
+	static const struct tn_slack_cell defaults = {.size = sizeof(defaults)};
+
+	tn_abi_init(cell, size, &defaults, sizeof(defaults));
+}
+
 /* ---- create ------------------------------------------------------------------------------------ */
 
 int tn_slack_put_name(struct tn_slack *t, enum tn_slack_names which, const char *from, size_t len)
@@ -207,22 +214,49 @@ void tn_slack_describe_sized(const struct tn_slack *table, struct tn_slack_desc 
 
 /* ---- cells ------------------------------------------------------------------------------------- */
 
-int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer, uint64_t window_ns)
+void tn_slack_fill(struct tn_slack *t, struct tn_slack_entry *e, const struct tn_slack_cell *cell)
+{
+	*e = (struct tn_slack_entry){.window_ns = cell->window_ns, .factor = 1, .sm_budget = (uint16_t)cell->sm_budget,
+				     .most_iocbs = (uint16_t)cell->most_iocbs};
+	t->bounded |= cell->most_iocbs != 0;
+}
+
+static int set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer, const struct tn_slack_cell *cell)
 {
 	bool all = layer == TN_SLACK_ALL_LAYERS;
 
 	if (!table || input >= table->d.ninputs || prefix >= table->d.nprefixes || (!all && layer >= table->d.layers))
 		return tn_fail(-EINVAL, "slack table: no cell of input %u, prefix %u, layer %u", input, prefix, layer);
-	if (window_ns == 0 || window_ns > TN_SLACK_WINDOW_MAX)
-		return tn_fail(-EINVAL, "slack table: a window of %llu ns; give 1 to %llu", (unsigned long long)window_ns,
+	if (cell->window_ns == 0 || cell->window_ns > TN_SLACK_WINDOW_MAX)
+		return tn_fail(-EINVAL, "slack table: a window of %llu ns; give 1 to %llu", (unsigned long long)cell->window_ns,
 			       (unsigned long long)TN_SLACK_WINDOW_MAX);
+	if (cell->sm_budget > TN_SLACK_BOUND_MAX || cell->most_iocbs > TN_SLACK_BOUND_MAX)
+		return tn_fail(-EINVAL, "slack table: %u SMs and %u IOCBs; give %u at most", cell->sm_budget, cell->most_iocbs,
+			       TN_SLACK_BOUND_MAX);
 	if (table->learns)
 		return tn_fail(-EINVAL, "slack table: it began empty and learns; give it tn_slack_observe");
 	if (!table->d.per_layer && !all)
 		return tn_fail(-EINVAL, "slack table: its layers share their cells; set all of them");
 	for (uint32_t r = all ? 0 : layer; r < (all ? table->rows : layer + 1); r++)
-		*tn_slack_entry(table, input, prefix, r) = (struct tn_slack_entry){.window_ns = window_ns, .factor = 1};
+		tn_slack_fill(table, tn_slack_entry(table, input, prefix, r), cell);
 	return 0;
+}
+
+int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer, uint64_t window_ns)
+{
+	return set(table, input, prefix, layer, &(struct tn_slack_cell){.window_ns = window_ns});
+}
+
+int tn_slack_set_cell(struct tn_slack *table, uint32_t input, uint32_t prefix, uint32_t layer, const struct tn_slack_cell *cell)
+{
+	struct tn_slack_cell ours;
+	int rc;
+
+	if (!cell)
+		return tn_fail(-EINVAL, "tn_slack_set_cell: no cell");
+	tn_slack_cell_init(&ours);
+	rc = tn_abi_in(TN_ABI(tn_slack_cell, most_iocbs), &ours, cell);
+	return rc ? rc : set(table, input, prefix, layer, &ours);
 }
 
 int tn_slack_check(const struct tn_slack *table)
@@ -309,6 +343,21 @@ uint64_t tn_slack_window(const struct tn_slack *table, uint64_t input_tokens, ui
 	if (!table || table->unknown || layer >= table->d.layers)
 		return 0;
 	return tn_slack_ns(table, input_tokens, prefix_tokens, layer);
+}
+
+void tn_slack_at_sized(const struct tn_slack *table, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer,
+		       struct tn_slack_cell *out, size_t size)
+{
+	struct tn_slack_cell cell = {.size = sizeof(cell)};
+	struct tn_slack_corners c;
+
+	if (table && !table->unknown && layer < table->d.layers) {
+		find_corners(table, input_tokens, prefix_tokens, layer, &c);
+		cell.window_ns = (uint64_t)corners_ns(table, &c);
+		cell.sm_budget = c.nearest->sm_budget;
+		cell.most_iocbs = c.nearest->most_iocbs;
+	}
+	tn_abi_init(out, size, &cell, sizeof(cell));
 }
 
 /* ---- correction ---------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ struct tn_slack_entry {
 	double seen_input, seen_prefix, seen_ns; /* of a table that learns, once seen > 0: what was seen, and where */
 	float seen; /* how often the cell was observed, by its weight among its neighbours */
 	struct tn_slack_run run;
+	uint16_t sm_budget, most_iocbs; /* 0: unknown, no bound */
 };
 
 /* Two coefficients by least squares, from the sums of their normal equations; nothing is known while s11 is 0. */
@@ -41,6 +42,7 @@ struct tn_slack {
 	uint32_t rows; /* one per layer, or 1 that all share */
 	double common; /* factor of all cells */
 	struct tn_slack_run common_run;
+	bool bounded; /* a cell has most_iocbs */
 	bool learns;  /* began empty */
 	bool unknown; /* ... and nothing was observed yet */
 	struct tn_slack_fit floor, compute;
@@ -71,6 +73,9 @@ struct tn_slack_corners {
 int tn_slack_put_name(struct tn_slack *t, enum tn_slack_names which, const char *from, size_t len);
 int tn_slack_put_lengths(struct tn_slack *t, bool inputs, const uint64_t *from, uint32_t n);
 int tn_slack_make(struct tn_slack *like, struct tn_slack **out);
+
+/* Puts a cell there, which has been checked; without corrections. */
+void tn_slack_fill(struct tn_slack *t, struct tn_slack_entry *e, const struct tn_slack_cell *cell);
 
 /* As tn_slack_window; a guess if the table is to learn and has observed nothing yet. */
 uint64_t tn_slack_ns(const struct tn_slack *t, uint64_t input, uint64_t prefix, uint32_t layer);

@@ -130,6 +130,8 @@ int tn_slack_load(const unsigned char *bytes, size_t n, struct tn_slack **out)
 			tn_slack_destroy(t);
 			return tn_fail(-EINVAL, "slack table: cell %zu is out of range", k);
 		}
+	for (size_t k = 0; k < cells; k++)
+		t->bounded |= t->cells[k].most_iocbs != 0;
 	*out = t;
 	return 0;
 }

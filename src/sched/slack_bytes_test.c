@@ -14,6 +14,7 @@
 static struct tn_slack *given(void)
 {
 	static const uint64_t inputs[] = {16, 512, 4096}, prefixes[] = {0, 8192};
+	struct tn_slack_cell bounded = {.size = sizeof(bounded), .window_ns = 1000, .sm_budget = 8, .most_iocbs = 3};
 	struct tn_slack_desc d;
 	struct tn_slack *t;
 
@@ -31,6 +32,7 @@ static struct tn_slack *given(void)
 		for (uint32_t p = 0; p < 2; p++)
 			for (uint32_t l = 0; l < LAYERS; l++)
 				assert_int_equal(tn_slack_set(t, i, p, l, 1000 * (i + 1) + 100 * p + l), 0);
+	assert_int_equal(tn_slack_set_cell(t, 1, 1, 2, &bounded), 0);
 	return t;
 }
 
@@ -59,6 +61,14 @@ static void check_round(struct tn_slack *t)
 
 	assert_int_equal(tn_slack_load(b, tn_slack_bytes(t), &u), 0);
 	assert_string_equal(u->d.model, t->d.model);
+	assert_int_equal(u->bounded, t->bounded);
+	if (t->bounded) {
+		struct tn_slack_cell cell;
+
+		tn_slack_at(u, 512, 8192, 2, &cell);
+		assert_int_equal(cell.sm_budget, 8);
+		assert_int_equal(cell.most_iocbs, 3);
+	}
 	for (uint32_t k = 0; k < 30; k++) {
 		for (uint64_t at = 1; at < 100000; at *= 3)
 			for (uint32_t l = 0; l <= LAYERS; l++)

@@ -2,7 +2,7 @@
 /*
  * The text of a slack table: `key value` lines, parsed strictly.
  *
- *	tenuto-slack 2
+ *	tenuto-slack 3
  *	model llama3-8b
  *	gpu h100
  *	engine -
@@ -12,12 +12,12 @@
  *	cells shared
  *	inputs 1 1024 8192
  *	prefixes 0 65536
- *	cell 1 0 * 12000
+ *	cell 1 0 * 12000 2 0
  *	...
  *
  * The first line comes first; each other key once, all before the first cell. `cells` is "shared" (one cell for
  * all layers, whose layer is written "*") or "layered" (one per layer). A cell is: input tokens, prefix tokens, layer,
- * window in ns.
+ * window in ns, SM budget (0: unknown), most IOCBs (0: no bound). Cells of version 2 end with the window.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -28,6 +28,9 @@
 #include "sched/slack.h"
 #include "sched/text.h"
 
+#define VERSION_WITHOUT_BOUNDS 2u
+#define CELL_WORDS 6
+
 /* The names come first, as in enum tn_slack_names. */
 enum key { KEY_HOW = TN_SLACK_NAMES, KEY_LAYERS, KEY_CELLS, KEY_INPUTS, KEY_PREFIXES, KEYS };
 
@@ -37,6 +40,7 @@ static const char *const keys[KEYS] = {"model",	 "gpu",	  "engine", "when",    "
 struct parser {
 	struct tn_text text;
 	unsigned seen; /* bit by enum key */
+	int cell_words; /* as many as the version of the file has */
 	struct tn_slack shape;
 	struct tn_slack *table; /* made of it at the first cell */
 };
@@ -141,17 +145,19 @@ static bool index_in(const uint64_t *lengths, uint32_t n, struct tn_word w, uint
 
 static int parse_cell(struct parser *p)
 {
-	uint64_t layer = 0, window_ns;
+	uint64_t layer = 0, sms = 0, iocbs = 0;
+	struct tn_slack_cell cell = {0};
 	struct tn_slack_entry *e;
 	uint32_t input, prefix;
-	struct tn_word w[4];
+	struct tn_word w[CELL_WORDS];
 	int rc = p->table ? 0 : begin_cells(p);
-	const struct tn_slack *t = p->table;
+	struct tn_slack *t = p->table;
 
 	if (rc)
 		return rc;
-	if (split(p->text.value, w, 4) != 4)
-		return wrong(p, p->text.value, "a cell is: input prefix layer window_ns");
+	if (split(p->text.value, w, CELL_WORDS) != p->cell_words)
+		return wrong(p, p->text.value, p->cell_words < CELL_WORDS ? "a cell is: input prefix layer window_ns"
+									   : "a cell is: input prefix layer window_ns sm_budget most_iocbs");
 	if (!index_in(t->inputs, t->d.ninputs, w[0], &input))
 		return wrong(p, w[0], "not one of the input lengths");
 	if (!index_in(t->prefixes, t->d.nprefixes, w[1], &prefix))
@@ -160,19 +166,27 @@ static int parse_cell(struct parser *p)
 		return wrong(p, w[2], "\"*\" is wanted: the layers share their cells");
 	if (t->d.per_layer && !tn_word_number(w[2], 0, t->d.layers - 1, &layer))
 		return wrong(p, w[2], "no such layer");
-	if (!tn_word_number(w[3], 1, TN_SLACK_WINDOW_MAX, &window_ns))
+	if (!tn_word_number(w[3], 1, TN_SLACK_WINDOW_MAX, &cell.window_ns))
 		return wrong(p, w[3], "no window: 1 to 3600000000000 ns");
+	if (p->cell_words == CELL_WORDS && !tn_word_number(w[4], 0, TN_SLACK_BOUND_MAX, &sms))
+		return wrong(p, w[4], "no SM budget: 0 to 65535");
+	if (p->cell_words == CELL_WORDS && !tn_word_number(w[5], 0, TN_SLACK_BOUND_MAX, &iocbs))
+		return wrong(p, w[5], "no number of IOCBs: 0 to 65535");
 	e = tn_slack_entry(t, input, prefix, (uint32_t)layer);
 	if (e->window_ns)
 		return wrong(p, p->text.value, "this cell was given before");
-	*e = (struct tn_slack_entry){.window_ns = window_ns, .factor = 1};
+	cell.sm_budget = (uint32_t)sms;
+	cell.most_iocbs = (uint32_t)iocbs;
+	tn_slack_fill(t, e, &cell);
 	return 0;
 }
 
 static int parse(struct parser *p)
 {
-	int rc = tn_text_version(&p->text, "tenuto-slack", TN_SLACK_VERSION);
+	int rc = tn_text_version(&p->text, "tenuto-slack", VERSION_WITHOUT_BOUNDS, TN_SLACK_VERSION);
 
+	p->cell_words = rc == VERSION_WITHOUT_BOUNDS ? CELL_WORDS - 2 : CELL_WORDS;
+	rc = rc < 0 ? rc : 0;
 	while (rc == 0 && (rc = tn_text_next(&p->text)) > 0)
 		rc = tn_word_is(p->text.key, "cell") ? parse_cell(p) : parse_key(p);
 	if (rc == 0 && !p->table)
@@ -222,14 +236,15 @@ static void put_lengths(struct printer *p, const char *key, const uint64_t *leng
 	put(p, "\n");
 }
 
-static void put_cell(struct printer *p, const struct tn_slack *t, uint64_t input, uint64_t prefix, uint32_t row)
+static void put_cell(struct printer *p, const struct tn_slack *t, uint32_t input, uint32_t prefix, uint32_t row)
 {
+	const struct tn_slack_entry *e = tn_slack_entry(t, input, prefix, row);
 	char layer[12] = "*";
 
 	if (t->d.per_layer)
 		snprintf(layer, sizeof(layer), "%u", row);
-	put(p, "cell %llu %llu %s %llu\n", (unsigned long long)input, (unsigned long long)prefix, layer,
-	    (unsigned long long)tn_slack_ns(t, input, prefix, row));
+	put(p, "cell %llu %llu %s %llu %u %u\n", (unsigned long long)t->inputs[input], (unsigned long long)t->prefixes[prefix], layer,
+	    (unsigned long long)tn_slack_ns(t, t->inputs[input], t->prefixes[prefix], row), e->sm_budget, e->most_iocbs);
 }
 
 long tn_slack_print(const struct tn_slack *table, char *buf, size_t size)
@@ -250,6 +265,6 @@ long tn_slack_print(const struct tn_slack *table, char *buf, size_t size)
 	for (uint32_t r = 0; r < table->rows; r++)
 		for (uint32_t x = 0; x < table->d.nprefixes; x++)
 			for (uint32_t i = 0; i < table->d.ninputs; i++)
-				put_cell(&p, table, table->inputs[i], table->prefixes[x], r);
+				put_cell(&p, table, i, x, r);
 	return (long)p.used;
 }

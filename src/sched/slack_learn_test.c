@@ -32,7 +32,7 @@ static void open_world(struct world *w, size_t engine, uint64_t seed, double noi
 
 	*w = (struct world){.noise = noise};
 	tn_rng_seed(&w->rng, seed);
-	assert_int_equal(tn_slack_analytic(engines[engine].model, engines[engine].gpu, 0.5, "-", &w->truth), 0);
+	assert_int_equal(tn_slack_analytic(engines[engine].model, engines[engine].gpu, 0.5, 0, "-", &w->truth), 0);
 	tn_slack_describe(w->truth, &d);
 	w->layers = d.layers;
 	assert_int_equal(tn_slack_create_empty(w->layers, &w->table), 0);

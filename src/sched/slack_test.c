@@ -78,7 +78,7 @@ static void a_longer_input_or_prefix_never_takes_less_in_a_rising_table(void **s
 	struct tn_rng rng;
 
 	tn_rng_seed(&rng, tn_test_seed());
-	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, "-", &t), 0);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, 0, "-", &t), 0);
 	for (int k = 0; k < 20000; k++) {
 		uint64_t i = tn_rng_below(&rng, 300000), p = tn_rng_below(&rng, 2000000);
 		uint64_t w = tn_slack_window(t, i, p, 5);
@@ -147,8 +147,9 @@ static void a_table_with_a_gap_says_nothing_there(void **state)
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-#define HEAD                                                                                                           \
-	"tenuto-slack 2\nmodel m\ngpu g\nengine -\nwhen 2026\nhow profiled\nlayers 2\ncells layered\ninputs 1 2\nprefixes 0\n"
+#define KEYS "model m\ngpu g\nengine -\nwhen 2026\nhow profiled\nlayers 2\ncells layered\ninputs 1 2\nprefixes 0\n"
+#define HEAD "tenuto-slack 2\n" KEYS
+#define HEAD_3 "tenuto-slack 3\n" KEYS
 #define CELLS "cell 1 0 0 10\ncell 2 0 0 20\ncell 1 0 1 11\ncell 2 0 1 21\n"
 
 static int parse(const char *text, struct tn_slack **t)
@@ -181,6 +182,65 @@ static void a_table_survives_its_file(void **state)
 	tn_slack_destroy(again);
 }
 
+static void a_file_of_version_2_is_read_and_has_no_bounds(void **state)
+{
+	struct tn_slack_cell cell;
+	char buf[4096], *version;
+	struct tn_slack *t;
+
+	assert_int_equal(parse(HEAD CELLS, &t), 0);
+	tn_slack_at(t, 2, 0, 1, &cell);
+	assert_int_equal(cell.window_ns, 21);
+	assert_int_equal(cell.sm_budget, 0);
+	assert_int_equal(cell.most_iocbs, 0);
+	assert_true(tn_slack_print(t, buf, sizeof(buf)) > 0);
+	assert_non_null(strstr(buf, "tenuto-slack 3\n"));
+	assert_non_null(strstr(buf, "cell 2 0 1 21 0 0\n"));
+	tn_slack_destroy(t);
+	version = strchr(buf, '3');
+	*version = '2';
+	assert_int_equal(parse(buf, &t), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "a cell is: input prefix layer window_ns"));
+}
+
+/* The nearest cell's, in the file, in a clone, and after corrections. */
+static void bounds_are_those_of_the_nearest_lengths(void **state)
+{
+	struct tn_slack_cell cell = {.size = sizeof(cell), .window_ns = 1000, .sm_budget = 8, .most_iocbs = 3}, out;
+	struct tn_slack *t = plane(2, true, 1), *again, *clone;
+	char buf[4096];
+
+	assert_int_equal(tn_slack_set_cell(t, 1, 1, 1, &cell), 0);
+	for (int k = 0; k < 5; k++)
+		tn_slack_observe(t, 200, 1000, 1, 1500);
+	assert_true(tn_slack_print(t, buf, sizeof(buf)) > 0);
+	assert_int_equal(parse(buf, &again), 0);
+	assert_int_equal(tn_slack_clone(again, &clone), 0);
+	tn_slack_destroy(again);
+	for (int k = 0; k < 2; k++) {
+		struct tn_slack *from = k ? clone : t;
+
+		tn_slack_at(from, 160, 600, 1, &out);
+		assert_int_equal(out.window_ns, tn_slack_window(from, 160, 600, 1));
+		assert_int_equal(out.sm_budget, 8);
+		assert_int_equal(out.most_iocbs, 3);
+		tn_slack_at(from, 140, 600, 1, &out);
+		assert_int_equal(out.sm_budget + out.most_iocbs, 0);
+		tn_slack_at(from, 200, 1000, 0, &out);
+		assert_int_equal(out.sm_budget + out.most_iocbs, 0);
+		tn_slack_at(from, 200, 1000, 2, &out); /* no such layer */
+		assert_int_equal(out.window_ns + out.sm_budget + out.most_iocbs, 0);
+	}
+	assert_int_equal(tn_slack_set(t, 1, 1, 1, 1000), 0); /* forgets them */
+	tn_slack_at(t, 200, 1000, 1, &out);
+	assert_int_equal(out.sm_budget + out.most_iocbs, 0);
+	cell.most_iocbs = TN_SLACK_BOUND_MAX + 1;
+	assert_int_equal(tn_slack_set_cell(t, 1, 1, 1, &cell), -EINVAL);
+	assert_int_equal(tn_slack_set_cell(t, 1, 1, 1, NULL), -EINVAL);
+	tn_slack_destroy(clone);
+	tn_slack_destroy(t);
+}
+
 static void wrong_files_are_refused_with_the_line(void **state)
 {
 	static const struct {
@@ -188,7 +248,7 @@ static void wrong_files_are_refused_with_the_line(void **state)
 		int rc;
 	} bad[] = {
 		{"", "", -EINVAL},
-		{"tenuto-slack 3\n", "version 3", -EPROTONOSUPPORT},
+		{"tenuto-slack 4\n", "version 4", -EPROTONOSUPPORT},
 		{"hello\n", "line 1", -EINVAL},
 		{HEAD, "without a cell", -ENODATA},
 		{HEAD "cell 1 0 0 10\n", "no cell for input 2", -ENODATA},
@@ -205,6 +265,10 @@ static void wrong_files_are_refused_with_the_line(void **state)
 		{HEAD "cell 1 0 * 5\n", "no such layer", -EINVAL},
 		{HEAD "cell 1 0 0\n", "a cell is", -EINVAL},
 		{HEAD "cell 1 0 0  5\n", "a cell is", -EINVAL},
+		{HEAD "cell 1 0 0 5 0 0\n", "a cell is", -EINVAL},
+		{HEAD_3 "cell 1 0 0 5 65536 0\n", "line 11: \"65536\": no SM budget", -EINVAL},
+		{HEAD_3 "cell 1 0 0 5 0 -1\n", "line 11: \"-1\": no number of IOCBs", -EINVAL},
+		{HEAD_3 "cell 1 0 0 5 0\n", "window_ns sm_budget most_iocbs", -EINVAL},
 		{HEAD "cell 1 0 0 5", "cut off", -EINVAL},
 		{HEAD "model again\n", "line 11: model is there twice", -EINVAL},
 		{"tenuto-slack 2\nmodel m\nwhat is this\n", "line 3: unknown key \"what\"", -EINVAL},
@@ -330,7 +394,7 @@ static void single_tokens_move_only_cells_of_their_length(void **state)
 	struct tn_slack *t;
 	uint64_t before;
 
-	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, "-", &t), 0);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, 0, "-", &t), 0);
 	before = tn_slack_window(t, 1024, 8192, 0);
 	for (int k = 0; k < 100; k++)
 		tn_slack_observe(t, 1, 8191, 0, 3000000);
@@ -405,7 +469,7 @@ static void an_h100_prefills_an_8b_model_at_about_4_gb_of_kv_a_second(void **sta
 	struct tn_slack *t;
 	double ns = 0, kv = 8192.0 * 2 * 8 * 128 * 2 * 32;
 
-	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", TN_SLACK_EFFICIENCY, "-", &t), 0);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", TN_SLACK_EFFICIENCY, 0, "-", &t), 0);
 	for (uint32_t l = 0; l < 32; l++)
 		ns += (double)tn_slack_window(t, 8192, 0, l);
 	print_message("# 8192 tokens: %.1f ms, %.2f GB/s of KV\n", ns / 1e6, kv / ns);
@@ -422,7 +486,7 @@ static void every_model_has_a_table_on_every_gpu_with_its_layers(void **state)
 			struct tn_geometry geometry;
 			uint64_t ns;
 
-			assert_int_equal(tn_slack_analytic(tn_model_at(m), tn_gpu_at(g), 0.5, "-", &t), 0);
+			assert_int_equal(tn_slack_analytic(tn_model_at(m), tn_gpu_at(g), 0.5, 0, "-", &t), 0);
 			assert_int_equal(tn_slack_check(t), 0);
 			tn_slack_describe(t, &d);
 			assert_int_equal(tn_model_find(d.model, &geometry), 0);
@@ -436,17 +500,40 @@ static void every_model_has_a_table_on_every_gpu_with_its_layers(void **state)
 		}
 }
 
+/* A layer of 64K tokens is 256 MiB and 2,048 objects of 128 KiB. */
+static void an_analytic_table_has_the_sms_that_a_layer_does_not_need_and_the_iocbs_that_fit(void **state)
+{
+	struct tn_slack_cell cell;
+	struct tn_slack *t;
+
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, 25.9e9, "-", &t), 0);
+	tn_slack_at(t, 1, 65536, 7, &cell);
+	assert_int_equal(cell.sm_budget, 66); /* one token leaves nearly all arithmetic free: half of 132 */
+	assert_int_equal(cell.most_iocbs, 2); /* 0.21 ms for what reads in 10.4 ms */
+	tn_slack_at(t, 131072, 65536, 7, &cell);
+	assert_int_equal(cell.sm_budget, 2); /* none is free: the smallest unit */
+	print_message("# %.1f ms, %u IOCBs\n", (double)cell.window_ns * 1e-6, cell.most_iocbs);
+	assert_int_equal(cell.most_iocbs, 2 + cell.window_ns / 10364236);
+	tn_slack_at(t, 131072, 0, 7, &cell);
+	assert_int_equal(cell.most_iocbs, 0); /* nothing is read */
+	tn_slack_destroy(t);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0.5, 0, "-", &t), 0);
+	tn_slack_at(t, 1, 65536, 7, &cell);
+	assert_int_equal(cell.most_iocbs, 0); /* no rate, no bound */
+	tn_slack_destroy(t);
+}
+
 static void unknown_names_and_efficiencies_are_refused(void **state)
 {
 	struct tn_slack *t = NULL;
 	uint64_t ns;
 
-	assert_int_equal(tn_slack_analytic("gpt", "h100", 0.5, "-", &t), -ENOENT);
+	assert_int_equal(tn_slack_analytic("gpt", "h100", 0.5, 0, "-", &t), -ENOENT);
 	assert_non_null(strstr(tn_error_last()->text, "llama3-8b"));
-	assert_int_equal(tn_slack_analytic("llama3-8b", "abacus", 0.5, "-", &t), -ENOENT);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "abacus", 0.5, 0, "-", &t), -ENOENT);
 	assert_non_null(strstr(tn_error_last()->text, "h200"));
-	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0, "-", &t), -EINVAL);
-	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 1.1, "-", &t), -EINVAL);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 0, 0, "-", &t), -EINVAL);
+	assert_int_equal(tn_slack_analytic("llama3-8b", "h100", 1.1, 0, "-", &t), -EINVAL);
 	assert_int_equal(tn_slack_analytic_ns("llama3-8b", "h100", 0.5, 0, 0, 0, &ns), -EINVAL);
 	assert_int_equal(tn_slack_analytic_ns("llama3-8b", "h100", 0.5, 1, 0, 32, &ns), -EINVAL);
 	assert_null(t);
@@ -462,6 +549,8 @@ int main(void)
 		cmocka_unit_test(a_window_of_zero_or_above_an_hour_is_no_cell),
 		cmocka_unit_test(a_table_with_a_gap_says_nothing_there),
 		cmocka_unit_test(a_table_survives_its_file),
+		cmocka_unit_test(a_file_of_version_2_is_read_and_has_no_bounds),
+		cmocka_unit_test(bounds_are_those_of_the_nearest_lengths),
 		cmocka_unit_test(wrong_files_are_refused_with_the_line),
 		cmocka_unit_test(a_table_wrong_by_three_or_none_at_all_converges_within_50_requests),
 		cmocka_unit_test(a_request_of_one_length_is_learned_to_a_few_percent),
@@ -473,6 +562,7 @@ int main(void)
 		cmocka_unit_test(what_was_learned_is_saved_and_cloned),
 		cmocka_unit_test(an_h100_prefills_an_8b_model_at_about_4_gb_of_kv_a_second),
 		cmocka_unit_test(every_model_has_a_table_on_every_gpu_with_its_layers),
+		cmocka_unit_test(an_analytic_table_has_the_sms_that_a_layer_does_not_need_and_the_iocbs_that_fit),
 		cmocka_unit_test(unknown_names_and_efficiencies_are_refused),
 	};
 

@@ -69,7 +69,7 @@ int tn_text_next(struct tn_text *t)
 	return 0;
 }
 
-int tn_text_version(struct tn_text *t, const char *magic, unsigned version)
+int tn_text_version(struct tn_text *t, const char *magic, unsigned oldest, unsigned newest)
 {
 	int rc = tn_text_next(t);
 	uint64_t v;
@@ -77,11 +77,11 @@ int tn_text_version(struct tn_text *t, const char *magic, unsigned version)
 	if (rc < 0)
 		return rc;
 	if (rc == 0 || !tn_word_is(t->key, magic) || !tn_word_number(t->value, 0, UINT32_MAX, &v))
-		return tn_text_fail(t, -EINVAL, "%s: must begin with \"%s %u\"", rc ? "another file" : "empty", magic, version);
-	if (v != version)
+		return tn_text_fail(t, -EINVAL, "%s: must begin with \"%s %u\"", rc ? "another file" : "empty", magic, newest);
+	if (v < oldest || v > newest)
 		return tn_text_fail(t, -EPROTONOSUPPORT, "version %llu: this build knows version %u; make the file again",
-				    (unsigned long long)v, version);
-	return 0;
+				    (unsigned long long)v, newest);
+	return (int)v;
 }
 
 int tn_text_key(const struct tn_text *t, const char *const *keys, unsigned n, unsigned *seen)

@@ -29,8 +29,8 @@ struct tn_text {
 
 /* The next line that says something. 1, 0 at the end of the text, or -EINVAL. */
 int tn_text_next(struct tn_text *t);
-/* The first line, which has to be `magic version`. 0, -EINVAL, or -EPROTONOSUPPORT for another version. */
-int tn_text_version(struct tn_text *t, const char *magic, unsigned version);
+/* The first line, which has to be `magic version`, from oldest to newest. The version, -EINVAL, or -EPROTONOSUPPORT for another one. */
+int tn_text_version(struct tn_text *t, const char *magic, unsigned oldest, unsigned newest);
 /* Which of n keys the line has; @seen collects one bit for each. -EINVAL for an unknown key, and for one seen before. */
 int tn_text_key(const struct tn_text *t, const char *const *keys, unsigned n, unsigned *seen);
 

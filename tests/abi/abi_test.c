@@ -263,12 +263,21 @@ static void every_struct_of_the_tools_is_checked(void **state)
 {
 	struct tn_admin_device device;
 	struct tn_admin_store store;
+	const uint64_t one = 1;
 	struct tn_slack_desc desc;
+	struct tn_slack_cell cell;
 	struct tn_slack *slack;
 
 	tn_slack_desc_init(&desc);
+	tn_slack_cell_init(&cell);
 	tn_admin_store_init(&store);
 	REFUSED(tn_slack_desc, desc, tn_slack_create(&desc, &slack));
+	desc.inputs = desc.prefixes = &one;
+	desc.layers = desc.ninputs = desc.nprefixes = 1;
+	assert_int_equal(tn_slack_create(&desc, &slack), 0);
+	cell.window_ns = 1;
+	REFUSED(tn_slack_cell, cell, tn_slack_set_cell(slack, 0, 0, TN_SLACK_ALL_LAYERS, &cell));
+	tn_slack_destroy(slack);
 	REFUSED(tn_admin_store, store, tn_admin_store_info(&store, &device));
 }
 

@@ -80,7 +80,7 @@ def an_engines_timings_become_a_table_of_their_medians():
     if rows[256, 1000]["total_ns"] != 3 * 356000 + 300 or rows[64, 0]["layer_ns"] != 64100:
         fail(r)
     text = open("t.slack").read()
-    if "model mine\n" not in text or "cell 256 1000 2 356200\n" not in text:
+    if "model mine\n" not in text or "cell 256 1000 2 356200 0 0\n" not in text:
         fail(text)
     lines = "".join('{"input": %s, "prefix": %s, "layer": %s, "ns": %s}\n' % tuple(l.split(",")) for l in timings().split())
     write("t.json", lines)
@@ -91,6 +91,23 @@ def an_engines_timings_become_a_table_of_their_medians():
         write("t.json", array)
         if tenuto("profile", "--from", "t.json", "--json").json()["rows"] != r["rows"]:
             fail(array)
+
+
+def timings_may_say_how_many_sms_and_iocbs_a_layer_leaves():
+    write("t.csv", "input,prefix,layer,iocbs,sms,ns\n64,0,0,4,8,100\n64,0,0,5,9,90\n64,0,0,6,10,110\n")
+    r = tenuto("profile", "--from", "t.csv", "--out", "t.slack", "--json").json()["rows"]
+    if (r[0]["total_ns"], r[0]["sm_budget"], r[0]["most_iocbs"]) != (100, 8, 4) or "cell 64 0 * 100 8 4\n" not in open("t.slack").read():
+        fail(r)
+    write("t.json", '{"input": 64, "prefix": 0, "layer": 0, "ns": 100, "sms": 8}\n')
+    r = tenuto("profile", "--from", "t.json", "--json").json()["rows"]
+    if (r[0]["sm_budget"], r[0]["most_iocbs"]) != (8, 0):
+        fail(r)
+    write("t.json", '{"input": 64, "prefix": 0, "layer": 0, "ns": 100, "iocbs": 65536}\n')
+    says(tenuto("profile", "--from", "t.json", rc=USAGE), "iocbs 65536 is out of range (0 to 65535)")
+    r = tenuto("profile", "--model", "llama3-8b", "--gpu", "h100", "--read-gbps", "25.9", "--json").json()["rows"]
+    at = {(x["input"], x["prefix"]): (x["sm_budget"], x["most_iocbs"]) for x in r}
+    if at[1, 65536] != (66, 2) or at[131072, 65536][0] != 2 or not at[131072, 65536][1] > 10 or at[1, 0][1]:
+        fail(at)
 
 
 def the_analytic_model_gives_a_table_of_known_names_only():
@@ -112,7 +129,8 @@ def an_option_that_would_change_nothing_is_refused():
     analytic = ("--model", "llama3-8b", "--gpu", "h100")
     for option, why in (((*analytic, "--layers", "5"), "--synthetic"), ((*analytic, "--engine", "vllm"), "timings"),
                         (("--from", "t.csv", "--efficiency", "0.5"), "analytic"), (("--from", "t.csv", "--layers", "1"), "timings"),
-                        (("--synthetic", "--efficiency", "0.5"), "analytic")):
+                        (("--synthetic", "--efficiency", "0.5"), "analytic"),
+                        (("--from", "t.csv", "--read-gbps", "29"), "analytic")):
         says(tenuto("profile", *option, rc=USAGE), option[-2], why)
 
 
