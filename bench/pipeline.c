@@ -27,7 +27,9 @@
 #define STRETCH 16u
 /* A run whose compute was woken up later than this share of its TTFT is not a fair measurement. */
 #define LATE_SHARE 0.05
-#define HIT_RATES "0,50,75,80,85,87.5,90,95,100"
+/* Few: with writes, the strategies that do not schedule take half a minute per rate and service. */
+#define HIT_RATES "75,87.5,95"
+#define HIT_RATES_SPLIT "0,50,75,80,85,87.5,90,95,100"
 
 static const struct cli_opt options[] = {
 	{"dir", "DIR", "/dev/shm", "where to measure (a new directory is made inside, and removed)", CLI_STRING,
@@ -42,7 +44,7 @@ static const struct cli_opt options[] = {
 	{"gpu", "NAME", "h100", "that the compute times are of", CLI_STRING, offsetof(struct pipeline_args, gpu), 0, 0},
 	{"layers", "N", "the model's", "of the model, to measure fewer", CLI_COUNT, offsetof(struct pipeline_args, layers), 1, 4096},
 	{"prompt-tokens", "N", "8192", "length of the prompt", CLI_COUNT, offsetof(struct pipeline_args, prompt_tokens), 1, 1u << 20},
-	{"hit-rates", "LIST", HIT_RATES, "per cent of the prompt that is restored (modes table, split)", CLI_STRING,
+	{"hit-rates", "LIST", HIT_RATES "; mode split: " HIT_RATES_SPLIT, "per cent of the prompt that is restored (modes table, split)", CLI_STRING,
 	 offsetof(struct pipeline_args, hit_rates), 0, 0},
 	{"stretch", "N", "16, but 1 with --dir alone", "compute and the described drive take so many times as long; a real directory takes what it takes",
 	 CLI_COUNT,
@@ -51,7 +53,7 @@ static const struct cli_opt options[] = {
 	 offsetof(struct pipeline_args, slack), 0, 0},
 	{"compute", "HOW", "sleep", "sleep or spin (not mode restores)", CLI_STRING, offsetof(struct pipeline_args, compute), 0, 0},
 	{"writes", "WHEN", "both", "off, on or both (mode table)", CLI_STRING, offsetof(struct pipeline_args, writes), 0, 0},
-	{"repeat", "N", "3", "runs of each row; mode restores divides its restores among them", CLI_COUNT, offsetof(struct pipeline_args, repeat), 1, PIPELINE_REPEAT_MAX},
+	{"repeat", "N", "1 in mode table, else 3", "runs of each row; mode restores divides its restores among them", CLI_COUNT, offsetof(struct pipeline_args, repeat), 1, PIPELINE_REPEAT_MAX},
 	{"restores", "N", "1000", "restores of each row (mode restores)", CLI_COUNT, offsetof(struct pipeline_args, restores), 1,
 	 PIPELINE_RESTORES_MAX},
 	{"requests", "N", "50", "requests of each row (mode learn)", CLI_COUNT, offsetof(struct pipeline_args, requests), 1,
@@ -161,7 +163,8 @@ int pipeline_child(struct pipeline_bench *b, const struct pipeline_arm *arm, str
  */
 static int parse_hits(struct pipeline_bench *b)
 {
-	const char *list = b->args->hit_rates ? b->args->hit_rates : HIT_RATES, *s = list;
+	const char *usual = strcmp(b->args->mode, "table") ? HIT_RATES_SPLIT : HIT_RATES;
+	const char *list = b->args->hit_rates ? b->args->hit_rates : usual, *s = list;
 
 	do {
 		char *end;
@@ -248,6 +251,7 @@ static void complete(struct pipeline_args *a)
 	a->service = a->service ? a->service : strcmp(a->mode, "table") || !described(a) ? "order" : "both";
 	a->compute = a->compute ? a->compute : "sleep";
 	a->writes = a->writes ? a->writes : "both";
+	a->repeat = a->repeat ? a->repeat : strcmp(a->mode, "table") ? 3 : 1;
 	a->restores = a->restores ? a->restores : RESTORES;
 	a->requests = a->requests ? a->requests : REQUESTS;
 }
@@ -415,7 +419,7 @@ static void release(struct pipeline_bench *b)
 int cmd_bench_pipeline(int argc, char **argv)
 {
 	struct pipeline_args a = {.mode = "table", .model = "llama3-8b", .gpu = "h100",
-				  .io_engine = "auto", .prompt_tokens = 8192, .repeat = 3, .seed = 1};
+				  .io_engine = "auto", .prompt_tokens = 8192, .seed = 1};
 	struct pipeline_bench *b;
 	bool made = false;
 	int noperands, rc = cli_parse(&verb, argc, argv, &a, &noperands);
