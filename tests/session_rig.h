@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -21,6 +22,15 @@
 #include "front/cache_rig.h"
 
 #define BLOCKS 32u
+
+/*
+ * A failed assertion of any thread ends the program. If the next test began instead, the threads of this one would go on with its stack, which is gone,
+ * and whatever waits for its locks, its hooks and its processes would hang.
+ */
+static __attribute__((constructor)) void end_at_the_first_failure(void)
+{
+	setenv("CMOCKA_TEST_ABORT", "1", 1);
+}
 #define PATH sizeof(((struct sockaddr_un *)NULL)->sun_path)
 
 static inline void socket_path(const struct rig *r, char path[PATH])
@@ -116,7 +126,7 @@ static inline void detach(struct rig *r)
 	assert_int_equal(tn_cache_close(r->cache), 0);
 }
 
-/* Another process: this program, too, started anew, because threads do not survive a fork. */
+/* Another process: this program, too, started anew, because threads do not survive a fork. It ends with the thread that starts it. */
 static inline pid_t start(const char *body, const struct rig *r)
 {
 	pid_t pid;
@@ -125,6 +135,7 @@ static inline pid_t start(const char *body, const struct rig *r)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		alarm(tn_test_soak() ? 3600 : 180);
 		execl("/proc/self/exe", "session-test", body, r->dir, (char *)NULL);
 		_exit(127);
@@ -251,10 +262,8 @@ struct body {
 static inline int run_body(int argc, char **argv, const struct body *bodies)
 {
 	for (; argc == 3 && bodies->name; bodies++)
-		if (strcmp(argv[1], bodies->name) == 0) {
-			setenv("CMOCKA_TEST_ABORT", "1", 1);
+		if (strcmp(argv[1], bodies->name) == 0)
 			return bodies->run(argv[2]);
-		}
 	return -1;
 }
 

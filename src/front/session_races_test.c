@@ -532,9 +532,43 @@ static void a_staged_pool_whose_answer_comes_too_late_leaves_nothing_at_the_owne
 	rig_tear_down(&r);
 }
 
+/* ---- a test that fails ----------------------------------------------------------------------------------------------- */
+
+static void *fail_in_thread(void *arg)
+{
+	fail_msg("this is the failure that the test wants");
+	return NULL;
+}
+
+static int fail_beside_a_process(const char *dir)
+{
+	pthread_t thread;
+	struct rig r;
+
+	init_in(dir, &r);
+	stop_and_wait(start_owner("own", &r));
+	assert_int_equal(pthread_create(&thread, NULL, fail_in_thread, NULL), 0);
+	pthread_join(thread, NULL);
+	return 0;
+}
+
+/* Also a process that is stopped; whoever kept it would keep the terminal, and the program that reads the test's output would wait. */
+static void a_failed_assertion_of_a_thread_ends_the_test_and_its_processes(void **state)
+{
+	struct tn_cache *cache;
+	char path[PATH];
+	struct rig r;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	socket_path(&r, path);
+	assert_int_equal(end_of(start("fail", &r)), 1000 + SIGABRT);
+	rig_until(&r, tn_cache_attach(path, attach_by(tn_test_now() + 100 * RIG_MS), &cache) == -ECONNREFUSED);
+	rig_tear_down(&r);
+}
+
 int main(int argc, char **argv)
 {
-	static const struct body bodies[] = {{"own", own}, {NULL, NULL}};
+	static const struct body bodies[] = {{"own", own}, {"fail", fail_beside_a_process}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_sleeper_that_is_moved_to_another_word_looks_again),
 		cmocka_unit_test(an_event_that_is_raised_before_the_owner_sleeps_is_seen),
@@ -546,6 +580,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(who_only_reads_sets_no_quota),
 		cmocka_unit_test(plans_of_more_blocks_than_there_can_be_are_refused),
 		cmocka_unit_test(a_staged_pool_whose_answer_comes_too_late_leaves_nothing_at_the_owner),
+		cmocka_unit_test(a_failed_assertion_of_a_thread_ends_the_test_and_its_processes),
 	};
 	int rc = run_body(argc, argv, bodies);
 
