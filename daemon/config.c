@@ -40,6 +40,9 @@ const struct config_setting config_settings[] = {
 	{"policy", CONFIG_CHOICE, AT(policy), 0, 0, policies, false, "What leaves a full tier first: default, lru, fifo or s3fifo."},
 	{"scheduler", CONFIG_CHOICE, AT(scheduler), 0, 0, schedulers, false,
 	 "slack: reads first, writes into the time that loads leave; none: as they come, for benchmarks."},
+	{"slack", CONFIG_TEXT, AT(slack), 0, 0, NULL, false,
+	 "Directory of slack tables, as /var/lib/tenuto/slack: how long engines compute on each layer. A table is written each minute and read when "
+	 "its space is opened again, also by the next tenutod. The directory is made if its parent is there. off: none are kept."},
 	{"max_blocks", CONFIG_COUNT, AT(max_blocks), 0, 1ull << 31, NULL, false, "Most blocks known at once; 0: from the capacities."},
 	{"max_ops", CONFIG_COUNT, AT(max_ops), 1, 4096, NULL, false, "Most loads, saves and prefetches at once."},
 	{"max_op_blocks", CONFIG_COUNT, AT(max_op_blocks), 1, 1ull << 20, NULL, false, "Most blocks of one load or save."},
@@ -95,6 +98,7 @@ void config_init(struct config *c)
 		.durability_ms = o.durability_ms,
 		.policy = o.policy,
 		.scheduler = o.scheduler,
+		.slack = "off",
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,
 		.io_engine = o.io_engine,
@@ -242,6 +246,10 @@ int config_add_dir(struct config *c, const struct config_setting *s, const char 
 
 int config_check(const struct config *c, char *why)
 {
+	if (c->slack[0] != '/' && strcmp(c->slack, "off") != 0) {
+		snprintf(why, CONFIG_WHY, "slack: '%.60s': write an absolute path, as /var/lib/tenuto/slack, or off", c->slack);
+		return -EINVAL;
+	}
 	if (c->dirs.n > 0 || c->host_bytes > 0)
 		return 0;
 	snprintf(why, CONFIG_WHY, "neither dirs nor host_bytes: the cache could hold nothing. Write at least one of them, such as "

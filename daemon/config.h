@@ -69,6 +69,7 @@ struct config {
 	uint64_t write_bytes_per_day, write_backlog_bytes;
 	uint64_t offload_lag_ms, durability_ms;
 	const char *policy, *scheduler;
+	const char *slack; /* directory of slack tables, or "off" */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;

@@ -156,6 +156,19 @@ int config_check_socket(const char *path, char *why)
 	return rc ? fail(rc, "socket", dir, "the socket needs a directory that this user may write", why) : 0;
 }
 
+/* It is there, or can be made. */
+static int check_slack(const char *path, char *why)
+{
+	char parent[4096];
+	int rc = path[0] == '/' ? use(path, R_OK | W_OK | X_OK) : 0;
+
+	if (rc == -ENOENT) {
+		snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(path, '/') - path), path);
+		rc = use(parent[0] ? parent : "/", W_OK | X_OK);
+	}
+	return rc ? fail(rc, "slack", path, "it must be a directory that this user may read and write, or its parent must be one", why) : 0;
+}
+
 int config_check_paths(const struct config *c, const char **setting, char *why)
 {
 	const struct tn_serve_opts *opts;
@@ -181,6 +194,10 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 		return rc;
 	*setting = "disk_bytes";
 	rc = check_disks(c, why);
+	if (rc)
+		return rc;
+	*setting = "slack";
+	rc = check_slack(c->slack, why);
 	if (rc)
 		return rc;
 	*setting = "socket";

@@ -27,6 +27,7 @@
 #include "config.h"
 #include "http.h"
 #include "journal.h"
+#include "tables.h"
 
 /* Not given on the command line. */
 #define NO_BYTES UINT64_MAX
@@ -240,6 +241,7 @@ struct service {
 	const struct args *args;
 	struct config *config;
 	struct http *http;
+	struct tables *tables; /* NULL: none are kept */
 	int given; /* systemd's socket; -1: none */
 	pthread_t main;
 	pthread_mutex_t lock;
@@ -247,7 +249,8 @@ struct service {
 	enum stage stage;
 	bool ends;
 	bool reload; /* wanted */
-	bool works;  /* the second thread may be waiting for a file */
+	bool works;  /* the second thread may be waiting for a file of the configuration */
+	bool syncs;  /* it is at the files of the tables, and has them to itself */
 	struct tn_cache *cache; /* in OPEN, until the main thread takes it */
 	int code; /* of the exit, in FAILED */
 };
@@ -379,16 +382,51 @@ static void reload(struct service *s)
 	config_free(&c);
 }
 
-/* False: the process ends. */
+/* Waits with the lock until something changes; with tables a second at most. */
+static void await_change(struct service *s)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += 1;
+	if (s->tables)
+		pthread_cond_clockwait(&s->changed, &s->lock, CLOCK_MONOTONIC, &until);
+	else
+		pthread_cond_wait(&s->changed, &s->lock);
+}
+
+/* With the lock, which is free while files are read and written. */
+static void sync_tables(struct service *s, bool all)
+{
+	if (!s->tables)
+		return;
+	if (s->cache)
+		tables_exchange(s->tables, s->cache);
+	s->syncs = true;
+	pthread_mutex_unlock(&s->lock);
+	tables_sync(s->tables, all);
+	pthread_mutex_lock(&s->lock);
+	s->syncs = false;
+	pthread_cond_broadcast(&s->changed);
+}
+
+/* False: the process ends, and what the main thread has taken of the tables is written. */
 static bool await_reload(struct service *s)
 {
 	bool goes_on;
 
 	pthread_mutex_lock(&s->lock);
 	s->works = false;
-	while (!s->reload && !s->ends)
-		pthread_cond_wait(&s->changed, &s->lock);
+	while (!s->reload && !s->ends) {
+		await_change(s);
+		if (!s->reload && !s->ends)
+			sync_tables(s, false);
+	}
 	goes_on = !s->ends;
+	while (!goes_on && s->cache)
+		pthread_cond_wait(&s->changed, &s->lock);
+	if (!goes_on)
+		sync_tables(s, true);
 	s->reload = false;
 	s->works = goes_on;
 	pthread_mutex_unlock(&s->lock);
@@ -462,6 +500,20 @@ static void *notify_stopping(void *arg)
 	return NULL;
 }
 
+/* With the lock. Tables whose files hang for a second keep what was written of them last. */
+static void take_tables(struct service *s, struct tn_cache *cache)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += 1;
+	while (s->syncs && rc == 0)
+		rc = pthread_cond_clockwait(&s->changed, &s->lock, CLOCK_MONOTONIC, &until);
+	if (!s->syncs)
+		tables_exchange(s->tables, cache);
+}
+
 /* The cache to close; NULL: there is none, and *code is of the exit. Nothing touches it any more but this thread. */
 static struct tn_cache *take_cache(struct service *s, int sig, int *code)
 {
@@ -475,7 +527,10 @@ static struct tn_cache *take_cache(struct service *s, int sig, int *code)
 	while (s->stage == OPENING)
 		pthread_cond_wait(&s->changed, &s->lock);
 	cache = s->cache;
+	if (cache && s->tables)
+		take_tables(s, cache);
 	s->cache = NULL;
+	pthread_cond_broadcast(&s->changed);
 	*code = s->stage == FAILED ? s->code : CLI_OK;
 	pthread_mutex_unlock(&s->lock);
 	return cache;
@@ -528,6 +583,8 @@ static int run_service(struct service *s, const sigset_t *signals, bool *done)
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 	*done = join_in_a_second(second);
+	if (*done)
+		tables_free(s->tables);
 	return rc;
 }
 
@@ -545,6 +602,8 @@ static int run(struct config *c, const struct args *a, const sigset_t *signals, 
 	s.args = a;
 	s.config = c;
 	s.given = given.attach;
+	if (strcmp(c->slack, "off") != 0 && tables_create(c->slack, &s.tables))
+		journal_line(TN_LOG_WARN, "slack: no memory for tables: none are kept");
 	rc = http_start(c->listen, given.metrics, &s.http);
 	if (rc) {
 		journal_line(TN_LOG_ERROR, "listen: %s: %s; another address, or off, can be given", c->listen, strerror(-rc));

@@ -687,6 +687,18 @@ TN_API int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out);
  */
 TN_API int tn_space_observe(struct tn_space *space, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer, uint64_t ns);
 
+/**
+ * tn_space_at - one more handle of a space that somebody has open, for who keeps the tables of all of them in files
+ * @index: its number (tn_space_index), below 1,024
+ * @name:  out: of its tenant, model, revision, dtype, share and geometry. The same in each cache and after each start, and of a space
+ *         with another reset_revision or other hashes
+ *
+ * Any thread of the process that owns the cache. The blocks in it are its clients' business: take the table, and close it.
+ *
+ * Return: 0 and *out (tn_space_close), -ENOENT (nobody has such a space open), -EINVAL (no such number, a cache that was attached).
+ */
+TN_API int tn_space_at(struct tn_cache *cache, uint32_t index, struct tn_space **out, struct tn_key *name);
+
 enum tn_phase { TN_PHASE_PREFILL, TN_PHASE_DECODE };
 
 /**

@@ -105,8 +105,8 @@ def profile(inputs: list[int], prefixes: list[int], repeat: int, prepare: Callab
 
 # ---- engines -------------------------------------------------------------------------------------------------------------------------------
 
-def profile_hf(args: argparse.Namespace) -> tuple[Rows, str, str]:
-    """transformers: rows, the engine with its version, and the fingerprint."""
+def profile_hf(args: argparse.Namespace) -> tuple[Rows, str, list[str]]:
+    """transformers: rows, the engine with its version, and the fingerprints that tenuto.hf gives."""
     import torch
     import transformers
     from tenuto.hf import past
@@ -139,12 +139,14 @@ def profile_hf(args: argparse.Namespace) -> tuple[Rows, str, str]:
         return times
 
     rows = profile(inputs, prefixes, args.repeat, prepare, run)
-    name = slack.fingerprint('transformers', name_of(args.model), str(model.dtype), text.num_hidden_layers)
-    return rows, f'transformers {transformers.__version__}', name
+    more = f'{getattr(text, "_attn_implementation", None) or "attention"} {torch.get_num_threads()}threads'
+    name = slack.fingerprint('transformers', name_of(args.model), str(model.dtype), text.num_hidden_layers, more=more)
+    return rows, f'transformers {transformers.__version__}', [name]
 
 
-def profile_vllm(args: argparse.Namespace) -> tuple[Rows, str, str]:
-    """vLLM in this process, with its own prefix caching: rows, the engine with its version, and the fingerprint."""
+def profile_vllm(args: argparse.Namespace) -> tuple[Rows, str, list[str]]:
+    """vLLM in this process, with its own prefix caching: rows, the engine with its version, and the fingerprints that tenuto.vllm gives. Hooks need the eager
+    mode; the first guess for an engine in another mode is the same."""
     os.environ['VLLM_ENABLE_V1_MULTIPROCESSING'] = '0'
     import torch
     import vllm
@@ -178,7 +180,8 @@ def profile_vllm(args: argparse.Namespace) -> tuple[Rows, str, str]:
         return forwards[0][1]
 
     rows = profile(inputs, prefixes, args.repeat, prepare, run)
-    return rows, f'vllm {vllm.__version__}', slack.fingerprint('vllm', model, str(found.dtype), n_layers, revision=found.revision or '')
+    more = [f'{found.quantization or ""} {config.cache_config.cache_dtype} {mode}'.strip() for mode in ('', 'eager')]
+    return rows, f'vllm {vllm.__version__}', [slack.fingerprint('vllm', model, str(found.dtype), n_layers, revision=found.revision or '', more=m) for m in more]
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------------------------------
@@ -206,8 +209,8 @@ def table_of(rows: Rows, model: str, engine: str) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def keep(text: str, model: str, name: str, out: str | None) -> str | None:
-    """Where tenuto.slack looks for it, and in the file that was asked for. A space reads it first, so that what it does not take is not written."""
+def keep(text: str, model: str, names: list[str], out: str | None) -> list[str | None]:
+    """Where tenuto.slack looks for them, and in the file that was asked for. A space reads it first, so that what it does not take is not written."""
     layers = int(text.split('\nlayers ')[1].split()[0])
     with tenuto.Cache(host_bytes=1 << 20) as cache:
         space = cache.space(model, tenuto.Geometry.raw(layers, 4096))
@@ -215,7 +218,7 @@ def keep(text: str, model: str, name: str, out: str | None) -> str | None:
         if out:
             with open(out, 'w', encoding='utf-8') as file:
                 file.write(space.slack())
-        return slack.Tables().keep(space, name)
+        return [slack.Tables().keep(space, name) for name in names]
 
 
 def lengths(least: int) -> Callable[[str], list[int]]:
@@ -246,12 +249,12 @@ def main() -> None:
     parser.add_argument('--repeat', type=times, default=5, help='timings per pair of lengths (%(default)s)')
     parser.add_argument('-o', '--out', metavar='FILE', help='write the table there, too')
     args = parser.parse_args()
-    rows, engine, name = (profile_hf if args.engine == 'hf' else profile_vllm)(args)
+    rows, engine, names = (profile_hf if args.engine == 'hf' else profile_vllm)(args)
     model = name_of(args.model)
-    path = keep(table_of(rows, model, engine), model, name, args.out)
-    if not path:
-        sys.exit(1)
-    print(path)
+    for path in keep(table_of(rows, model, engine), model, names, args.out):
+        if not path:
+            sys.exit(1)
+        print(path)
 
 
 if __name__ == '__main__':

@@ -61,6 +61,7 @@ struct tn_space {
 	struct tn_key identity; /* that the keys are of: the space without its share */
 	struct tn_key family;	/* of the spaces that hold the other ranks' shares of its blocks */
 	uint32_t rank;		/* among them, from 0 */
+	struct tn_key table_name; /* for files of its slack table: without the cache's secret, hashes and reset_revision */
 	struct tn_secret secret;
 	struct tn_geometry geometry;
 	struct tn_shape shape;

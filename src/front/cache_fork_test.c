@@ -169,6 +169,7 @@ static int call_spaces(struct inherited *i)
 	SAYS_ECHILD(tn_memory_unregister(r->s->pool->memory));
 	SAYS_ECHILD(tn_pool_create(r->s->pool->memory, &r->s->g, &layout, &pool));
 	SAYS_ECHILD(tn_pool_destroy(r->s->pool));
+	SAYS_ECHILD(tn_space_at(r->cache, 0, &space, &key));
 	SAYS_ECHILD(tn_space_slack(r->s->space, NULL));
 	SAYS_ECHILD(tn_space_slack_copy(r->s->space, &slack));
 	SAYS_ECHILD(tn_space_observe(r->s->space, 1, 0, 0, 1));

@@ -170,6 +170,50 @@ struct opener {
 };
 
 /* Spaces of its own and some that all threads use, more of them together than the store knows; a lease now and then. */
+/* The name of the space with the number, and whether its handle is one of the space's own. */
+static struct tn_key name_at(struct rig *r, uint32_t index)
+{
+	struct tn_key name;
+	struct tn_space *space;
+
+	assert_int_equal(tn_space_at(r->cache, index, &space, &name), 0);
+	assert_int_equal(tn_space_index(space), index);
+	tn_space_close(space);
+	return name;
+}
+
+static void who_keeps_tables_finds_a_space_by_its_number_and_names_it(void **state)
+{
+	struct tn_space *untouched = NULL;
+	struct rig_space first, other;
+	struct tn_key name, same, another, none;
+	struct rig r;
+
+	rig_set_up(&r, 32u << 20, 0, 64);
+	enter(&r, 1, &first);
+	enter(&r, 2, &other);
+	name = name_at(&r, tn_space_index(first.space));
+	same = name_at(&r, tn_space_index(other.space)); /* engines draw a seed at each start */
+	another = name_at(&r, tn_space_index(r.s->space));
+	assert_true(tn_key_eq(&name, &same));
+	assert_false(tn_key_eq(&name, &another));
+	rig_space_close(&other);
+	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+		if (i != tn_space_index(first.space) && i != tn_space_index(r.s->space))
+			assert_int_equal(tn_space_at(r.cache, i, &untouched, &none), -ENOENT);
+	assert_int_equal(tn_space_at(r.cache, TN_STORE_SPACES_MAX, &untouched, &none), -EINVAL);
+	assert_int_equal(tn_space_at(r.cache, 0, NULL, &none), -EINVAL);
+	assert_null(untouched);
+	rig_space_close(&first);
+	rig_tear_down(&r);
+	rig_set_up(&r, 0, 8u << 20, 64); /* another cache has another secret */
+	enter(&r, 3, &first);
+	same = name_at(&r, tn_space_index(first.space));
+	assert_true(tn_key_eq(&name, &same));
+	rig_space_close(&first);
+	rig_tear_down(&r);
+}
+
 static void *open_many(void *arg)
 {
 	struct opener *o = arg;
@@ -229,6 +273,7 @@ int main(void)
 		cmocka_unit_test(the_least_recently_used_go_and_those_that_are_open_never),
 		cmocka_unit_test(when_all_are_open_there_is_no_more),
 		cmocka_unit_test(a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it),
+		cmocka_unit_test(who_keeps_tables_finds_a_space_by_its_number_and_names_it),
 		cmocka_unit_test(threads_open_and_close_spaces_beside_each_other),
 	};
 

@@ -84,6 +84,7 @@ struct fingerprint {
 	struct tn_key identity; /* of whom the keys are */
 	struct tn_key family;	/* of the spaces with the shares of the same blocks: ranks of one size, of one group */
 	struct tn_key id;	/* of the space */
+	struct tn_key table;	/* tn_space_at's name */
 	uint32_t rank;
 };
 
@@ -112,10 +113,12 @@ struct tn_key tn_tenant_of(const struct tn_cache *cache, const char *tenant)
 static int fingerprint(const struct tn_cache *cache, const struct tn_identity *id, const struct tn_shard *shard,
 		       const struct tn_geometry *g, struct fingerprint *out)
 {
+	static const struct tn_secret no_secret; /* a table's name is the same in every cache */
 	unsigned char geometry[TN_GEOMETRY_BYTES];
 	struct writer w = {.len = 0};
 	bool mla = only_latent(g);
 	int n = tn_geometry_store(g, geometry, sizeof(geometry));
+	size_t named, hashed; /* bytes before and behind what is of hashes alone */
 	struct tn_key reset; /* each hash continues it */
 
 	_Static_assert(sizeof(reset) == sizeof(id->reset_revision), "a revision is what a chain of hashes begins with");
@@ -127,8 +130,10 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	put_string(&w, id->revision);
 	put_string(&w, id->kv_dtype);
 	put_string(&w, id->rotary);
+	named = w.len;
 	put_string(&w, id->hash_algorithm);
 	put_u64(&w, id->hash_seed);
+	hashed = w.len;
 	out->tenant = tn_tenant_of(cache, id->tenant);
 	out->identity = tn_hash_chain(&cache->secret, &reset, w.buf, w.len);
 	out->family = family_of(cache, &reset, &w, shard, mla);
@@ -144,6 +149,8 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	if (w.overflow)
 		return tn_fail(-EINVAL, "identity: its strings have more than %u bytes together", FINGERPRINT_BYTES - 512);
 	out->id = tn_hash_chain(&cache->secret, &reset, w.buf, w.len);
+	out->table = tn_hash_chain(&no_secret, &(struct tn_key){{0, 0}}, w.buf, named);
+	out->table = tn_hash_chain(&no_secret, &out->table, w.buf + hashed, w.len - hashed);
 	return 0;
 }
 
@@ -319,6 +326,7 @@ static int create_space(struct tn_cache *cache, const struct fingerprint *f, con
 	space->identity = f->identity;
 	space->family = f->family;
 	space->rank = f->rank;
+	space->table_name = f->table;
 	secret = tn_hash_chain(&cache->secret, &f->identity, "keys", 4);
 	space->secret = (struct tn_secret){{secret.word[0], secret.word[1]}};
 	snprintf(space->model, sizeof(space->model), "%s", model);
@@ -443,6 +451,29 @@ void tn_space_close(struct tn_space *space)
 	pthread_mutex_lock(&space->cache->lock);
 	space->refs--;
 	pthread_mutex_unlock(&space->cache->lock);
+}
+
+int tn_space_at(struct tn_cache *cache, uint32_t index, struct tn_space **out, struct tn_key *name)
+{
+	struct tn_space *space;
+	int rc = -ENOENT;
+
+	if (!cache || !out || !name)
+		return tn_fail(-EINVAL, "tn_space_at: no cache, or nowhere to return the space");
+	if (tn_check_process(cache))
+		return -ECHILD;
+	if (cache->attached || index >= TN_STORE_SPACES_MAX)
+		return tn_fail(-EINVAL, "tn_space_at: number %u, of %u of a cache's owner", index, TN_STORE_SPACES_MAX);
+	pthread_mutex_lock(&cache->lock);
+	space = cache->spaces[index];
+	if (space && space->refs > 0) {
+		space->refs++;
+		*out = space;
+		*name = space->table_name;
+		rc = 0;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return rc;
 }
 
 uint32_t tn_space_op_blocks(const struct tn_space *space)
