@@ -327,7 +327,7 @@ static void run_policy(struct tn_policy_sim *sim, const uint64_t *ids, size_t n,
 		sim->stats.unread -= !h->hit;
 		h->hit = true;
 	}
-	ops->request(sim->policy, TN_ENTRY_NONE);
+	ops->request(sim->policy, TN_ENTRY_NONE, 0);
 	for (size_t i = 0; i < n; i++)
 		refer(sim, ids, n, i, partial, r);
 	if (!ops->forward)

@@ -41,9 +41,14 @@ void tn_blocks_destroy(struct tn_blocks *bl)
 
 void tn_request_begins(struct tn_blocks *bl, tn_block parent)
 {
+	struct tn_policy_block info = {.key_hash = 0};
+
 	bl->tick++;
-	for_each_tier(t, bl->row)
-		tn_tier_request(t, parent);
+	for_each_tier(t, bl->row) {
+		if (parent != TN_BLOCK_NONE)
+			tn_block_describe(t, parent, false, &info);
+		tn_tier_request(t, parent, info.key_hash);
+	}
 }
 
 /* For the index on disk; a request counts once, however often the policy wants to hear of it. */

@@ -596,9 +596,11 @@ static bool show(struct tn_save_op *save)
 static void teach(struct tn_save_op *save)
 {
 	struct tn_tier_base *t = save->w.op.cache->row.durable;
+	uint16_t space = save->w.op.space->index;
 
 	if (t)
-		tn_tier_request(t, tn_registry_find_one(save->w.op.cache->registry, save->w.op.space->index, &save->parent, false));
+		tn_tier_request(t, tn_registry_find_one(save->w.op.cache->registry, space, &save->parent, false),
+				tn_key_is_zero(&save->parent) ? 0 : tn_key_hash(t, &save->parent, space));
 	for (uint32_t i = 0; t && i < save->w.op.n; i++) {
 		struct tn_write_item *item = &save->w.items[i];
 		struct tn_policy_block info;

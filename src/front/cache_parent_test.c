@@ -389,6 +389,44 @@ static void whatever_is_begun_aborted_and_ended_in_whatever_order_all_that_is_st
 	}
 }
 
+/* A policy that notes which hash it is told of with each request. */
+static struct {
+	struct tn_policy_ops ops;
+	const struct tn_policy_ops *real;
+	uint64_t hash[16];
+	uint32_t n;
+} noted;
+
+static void note_request(struct tn_policy *p, uint32_t parent, uint64_t parent_hash)
+{
+	assert_true(noted.n < 16);
+	noted.hash[noted.n++] = parent_hash;
+	noted.real->request(p, parent, parent_hash);
+}
+
+/* A save and what it teaches are two requests of the policy. */
+static void the_policy_is_told_which_block_a_part_goes_on_from(void **state)
+{
+	struct rig *r = rig_of("default", 0);
+	struct tn_tier_base *t = r->cache->row.durable;
+	struct tn_key last = rig_key(PART);
+	uint64_t hash = tn_key_hash(t, &last, r->s->space->index);
+
+	noted.real = t->policy->ops;
+	noted.ops = *t->policy->ops;
+	noted.ops.request = note_request;
+	noted.n = 0;
+	t->policy->ops = &noted.ops;
+	assert_int_equal(save_part(r, 1, 0).stored, PART);
+	assert_int_equal(save_part(r, 1, 1).stored, PART);
+	assert_int_equal(rig_load(r->s, 1, 2 * PART), 2 * PART);
+	assert_int_equal(noted.n, 5);
+	for (uint32_t i = 0; i < noted.n; i++)
+		assert_true(noted.hash[i] == (i == 2 || i == 3 ? hash : 0));
+	t->policy->ops = noted.real;
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -402,6 +440,7 @@ int main(void)
 		cmocka_unit_test(of_two_that_bring_what_is_before_a_part_the_one_that_is_committed_counts),
 		cmocka_unit_test(parts_that_claim_to_be_behind_each_other_end),
 		cmocka_unit_test(the_search_for_a_parent_looks_at_saves_and_not_at_their_blocks),
+		cmocka_unit_test(the_policy_is_told_which_block_a_part_goes_on_from),
 		cmocka_unit_test(whatever_is_begun_aborted_and_ended_in_whatever_order_all_that_is_stored_is_found),
 	};
 

@@ -73,9 +73,10 @@ struct tn_policy_ops {
 	void (*destroy)(struct tn_policy *p);
 	/*
 	 * The following calls belong to one prompt. parent: entry id of the block before the first block that they are about (a
-	 * save that continues a loaded prefix), or TN_ENTRY_NONE.
+	 * save that continues a loaded prefix), or TN_ENTRY_NONE. parent_hash: that block's key hash, whether or not the block is in the
+	 * tier; 0: there is no such block.
 	 */
-	void (*request)(struct tn_policy *p, uint32_t parent);
+	void (*request)(struct tn_policy *p, uint32_t parent, uint64_t parent_hash);
 	/*
 	 * Whether a block that is not in the tier is worth writing; if the tier is full, whether the block is worth
 	 * more than the victim that would go (a block that usable accepts). After true with full set, the caller asks for the victim, removes the victim, and inserts the

@@ -285,14 +285,14 @@ static void classify(struct policy *p, struct entry *e, uint32_t interval, const
 	c->count = e->count;
 }
 
-static void request(struct tn_policy *base, uint32_t parent)
+static void request(struct tn_policy *base, uint32_t parent, uint64_t parent_hash)
 {
 	struct policy *p = policy_of(base);
 
 	p->open = true;
 	p->context = (struct context){0};
 	if (p->duel)
-		tn_duel_request(p->duel);
+		tn_duel_request(p->duel, parent_hash ? tn_mix64(parent_hash) : 0);
 	p->pending.valid = false;
 	p->chosen = p->spared = TN_ENTRY_NONE;
 	if (parent != TN_ENTRY_NONE) {

@@ -155,7 +155,7 @@ static void recover_lone(struct tier *t, uint32_t n)
 static void begin(struct tier *t)
 {
 
-	t->policy->ops->request(t->policy, TN_ENTRY_NONE);
+	t->policy->ops->request(t->policy, TN_ENTRY_NONE, 0);
 }
 
 /* One block of a request as a real tier does it; whether the block is in afterwards. */

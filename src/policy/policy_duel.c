@@ -155,23 +155,43 @@ static void decide(struct tn_duel *d)
 	d->sampled = 0;
 }
 
-void tn_duel_request(struct tn_duel *d)
+/* What is known of a prompt up to this block. */
+static struct tn_duel_end known_up_to(const struct tn_duel *d, uint64_t parent)
 {
+	const struct tn_duel_end *end = &d->ends[parent % TN_DUEL_ENDS];
+
+	if (parent && end->last == parent)
+		return *end;
+	return (struct tn_duel_end){.last = parent, .sampled = (parent & d->mask) == 0 ? parent : 0};
+}
+
+void tn_duel_request(struct tn_duel *d, uint64_t parent)
+{
+	if (parent && parent == d->end.last) /* no other prompt was between: it is one */
+		return;
+	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
+		d->end.missed[i] = d->shadow[i].missed;
+	d->ends[d->end.last % TN_DUEL_ENDS] = d->end;
+	d->end = known_up_to(d, parent);
 	count(d);
 	if (d->sampled >= DECIDE_EVERY)
 		decide(d);
-	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
-		tn_shadow_request(&d->shadow[i]);
+	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++) {
+		tn_shadow_request(&d->shadow[i], i == TN_DUEL_S3FIFO ? parent : d->end.sampled);
+		d->shadow[i].missed |= d->end.missed[i];
+	}
 }
 
 void tn_duel_refer(struct tn_duel *d, uint64_t hash, const struct tn_policy_block *b)
 {
 	bool sampled = (hash & d->mask) == 0;
 
+	d->end.last = hash;
 	if (d->shadow[TN_DUEL_S3FIFO].limit > 0)
 		d->prompt[TN_DUEL_S3FIFO] += tn_shadow_refer(&d->shadow[TN_DUEL_S3FIFO], hash, b) && sampled;
 	if (!sampled)
 		return;
+	d->end.sampled = hash;
 	d->sampled++;
 	d->prompt[TN_DUEL_VALUE] += tn_shadow_refer(&d->shadow[TN_DUEL_VALUE], hash, b);
 	d->prompt[TN_DUEL_RECENCY] += tn_shadow_refer(&d->shadow[TN_DUEL_RECENCY], hash, b);
@@ -180,7 +200,7 @@ void tn_duel_refer(struct tn_duel *d, uint64_t hash, const struct tn_policy_bloc
 void tn_duel_recover(struct tn_duel *d, uint64_t hash, uint32_t id, const struct tn_policy_block *b)
 {
 	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
-		tn_shadow_request(&d->shadow[i]);
+		tn_shadow_request(&d->shadow[i], 0);
 	tn_duel_refer(d, hash, b);
 	d->sampled = 0;
 	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)

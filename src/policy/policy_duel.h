@@ -15,6 +15,14 @@
 
 enum tn_duel_order { TN_DUEL_VALUE, TN_DUEL_RECENCY, TN_DUEL_S3FIFO, TN_DUEL_ORDERS };
 
+#define TN_DUEL_ENDS 256u
+
+/* Where a prompt ended, by hashes (0: none): the prompt may go on from there. */
+struct tn_duel_end {
+	uint64_t last, sampled; /* the last block, and the last one in the sample */
+	bool missed[TN_DUEL_ORDERS]; /* the run of hits was over in this shadow */
+};
+
 struct tn_duel {
 	const struct tn_alloc *alloc;
 	enum tn_duel_order order; /* that is followed */
@@ -22,6 +30,8 @@ struct tn_duel {
 	uint32_t mask; /* blocks whose hash has none of these bits are sampled */
 	uint32_t sampled; /* blocks since the last decision */
 	uint32_t first, count; /* of the queue */
+	struct tn_duel_end end; /* of the present prompt, so far */
+	struct tn_duel_end ends[TN_DUEL_ENDS]; /* of the prompts before, by the hash of the last block */
 	uint32_t prompt[TN_DUEL_ORDERS]; /* hits of sampled blocks in the present prompt */
 	double hits[TN_DUEL_ORDERS]; /* of sampled blocks, lately, without the present prompt */
 	double spread[TN_DUEL_ORDERS]; /* of each two orders: squares of the difference of their hits in a prompt */
@@ -38,7 +48,8 @@ void tn_duel_expect(struct tn_duel *d, uint32_t blocks);
 /* Most blocks of a shadow that sees a sample. */
 uint32_t tn_duel_nodes(uint32_t entries);
 
-void tn_duel_request(struct tn_duel *d);
+/* A prompt begins, or goes on behind the block of this hash (0: there is none), perhaps after others. */
+void tn_duel_request(struct tn_duel *d, uint64_t parent);
 /* A block was referenced. */
 void tn_duel_refer(struct tn_duel *d, uint64_t hash, const struct tn_policy_block *b);
 /* The block that was referenced last is this entry. */

@@ -205,7 +205,7 @@ static int fifo_create(const struct tn_policy_opts *opts, struct tn_policy **out
 	return create_recency(opts, &tn_policy_fifo, out);
 }
 
-static void recency_request(struct tn_policy *p, uint32_t parent)
+static void recency_request(struct tn_policy *p, uint32_t parent, uint64_t parent_hash)
 {
 	recency_of(p)->request++;
 }
@@ -302,7 +302,7 @@ static int s3fifo_create(const struct tn_policy_opts *opts, struct tn_policy **o
 	return 0;
 }
 
-static void s3fifo_request(struct tn_policy *p, uint32_t parent)
+static void s3fifo_request(struct tn_policy *p, uint32_t parent, uint64_t parent_hash)
 {
 }
 

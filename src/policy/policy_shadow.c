@@ -95,19 +95,44 @@ static bool evict(struct tn_shadow *s)
 		s->last = TN_ENTRY_NONE;
 	if (s->dropped)
 		drop_chain(s, id);
+	n->down = TN_ENTRY_NONE;
 	return true;
 }
 
-void tn_shadow_request(struct tn_shadow *s)
+/* The blocks up to the parent belong to the prompt: they are protected, and touched at its end, the prompt's first block last. */
+static void go_on(struct tn_shadow *s, uint64_t parent)
+{
+	s->last = *find(s, parent);
+	s->begun = true;
+	s->missed = s->last == TN_ENTRY_NONE;
+	for (uint32_t id = s->last, up; s->protects && id != TN_ENTRY_NONE && s->node[id].request != s->request; id = up) {
+		up = s->node[id].up;
+		if (up != TN_ENTRY_NONE && s->node[up].down != id)
+			up = TN_ENTRY_NONE;
+		s->node[id].request = s->request;
+		if (s->refs && s->nrefs < s->nodes)
+			s->refs[s->nrefs++] = id;
+	}
+	for (uint32_t i = 0; s->refs && i < s->nrefs / 2; i++) {
+		uint32_t id = s->refs[i];
+
+		s->refs[i] = s->refs[s->nrefs - 1 - i];
+		s->refs[s->nrefs - 1 - i] = id;
+	}
+}
+
+void tn_shadow_request(struct tn_shadow *s, uint64_t parent)
 {
 	const struct tn_policy_block none = {.parent = TN_ENTRY_NONE};
 
 	while (s->nrefs > 0)
 		s->policy->ops->touch(s->policy, s->refs[--s->nrefs], &none);
-	s->policy->ops->request(s->policy, TN_ENTRY_NONE);
 	s->request++;
 	s->last = TN_ENTRY_NONE;
 	s->begun = s->missed = false;
+	if (parent)
+		go_on(s, parent);
+	s->policy->ops->request(s->policy, s->last, parent);
 }
 
 /* Whether there is a place for the block, and it is let in. */

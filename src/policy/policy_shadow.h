@@ -34,8 +34,8 @@ struct tn_shadow {
 /* A shadow for up to `nodes` blocks. 0 or -ENOMEM, and then, too, fini gives back what it has; the policy is the shadow's from now on. */
 int tn_shadow_init(struct tn_shadow *s, struct tn_policy *policy, uint32_t nodes, const struct tn_alloc *alloc);
 void tn_shadow_fini(struct tn_shadow *s);
-/* A prompt begins. */
-void tn_shadow_request(struct tn_shadow *s);
+/* A prompt begins, or goes on behind a block that was referenced before (parent: its hash; 0: there is none). */
+void tn_shadow_request(struct tn_shadow *s, uint64_t parent);
 /* Its next block (b->key_hash and b->parent are not used). Returns whether it is a hit. */
 bool tn_shadow_refer(struct tn_shadow *s, uint64_t hash, const struct tn_policy_block *b);
 /* The block that was referenced last is this entry of the real tier. Returns whether the shadow holds it. */

@@ -28,7 +28,7 @@ static void insert(struct tn_policy *p, uint32_t id, int8_t priority)
 {
 	const struct tn_policy_block b = {.key_hash = id + 1000, .parent = TN_ENTRY_NONE, .priority = priority};
 
-	p->ops->request(p, TN_ENTRY_NONE);
+	p->ops->request(p, TN_ENTRY_NONE, 0);
 	p->ops->admit(p, &b, false, NULL, NULL);
 	p->ops->insert(p, id, &b);
 }
@@ -37,7 +37,7 @@ static void touch(struct tn_policy *p, uint32_t id)
 {
 	const struct tn_policy_block b = {.key_hash = id + 1000, .parent = TN_ENTRY_NONE};
 
-	p->ops->request(p, TN_ENTRY_NONE);
+	p->ops->request(p, TN_ENTRY_NONE, 0);
 	p->ops->touch(p, id, &b);
 }
 
@@ -72,7 +72,7 @@ static void fifo_keeps_the_order_of_arrival_but_the_deepest_of_a_request_goes_fi
 	const struct tn_policy_block b = {.key_hash = 1};
 
 	insert(p, 9, 0);
-	p->ops->request(p, TN_ENTRY_NONE);
+	p->ops->request(p, TN_ENTRY_NONE, 0);
 	for (uint32_t i = 0; i < 3; i++)
 		p->ops->insert(p, i, &b);
 	for (uint32_t i = 3; i-- > 0;)

@@ -8,10 +8,10 @@
 
 /* ---- requests ----------------------------------------------------------------------------------------------- */
 
-void tn_tier_request(struct tn_tier_base *t, tn_block parent)
+void tn_tier_request(struct tn_tier_base *t, tn_block parent, uint64_t parent_hash)
 {
 	if (t->policy)
-		t->policy->ops->request(t->policy, tn_tier_entry(t, parent));
+		t->policy->ops->request(t->policy, tn_tier_entry(t, parent), parent_hash);
 }
 
 void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *info)

@@ -221,8 +221,11 @@ struct tn_tier_usable {
 };
 bool tn_tier_usable(void *arg, uint32_t id);
 
-/* The policy hears of a request, and of each block that it references. info->parent is set here. */
-void tn_tier_request(struct tn_tier_base *t, tn_block parent);
+/*
+ * The policy hears of a request, and of each block that it references. parent_hash: tn_key_hash of the block before the request's first one,
+ * 0: there is none; parent: that block, TN_BLOCK_NONE if it is nowhere. info->parent is set here.
+ */
+void tn_tier_request(struct tn_tier_base *t, tn_block parent, uint64_t parent_hash);
 void tn_tier_touch(struct tn_tier_base *t, tn_block b, struct tn_policy_block *info);
 
 /*

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The duel by its own functions: a prompt that comes in pieces, as a load and a save do, hits what it would hit as a whole. */
+#include "base/alloc_rig.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "policy/policy_duel.h"
+#include "tn_test.h"
+
+#define CHAINS 400u
+#define PROMPTS 6000u
+
+enum pieces {
+	WHOLE,
+	IN_TURN, /* the second piece follows the first */
+	APART,	 /* another prompt begins between them */
+};
+
+static uint64_t hash_of(uint32_t chain, uint32_t depth)
+{
+	return tn_mix64(((uint64_t)chain << 32 | depth) + 1);
+}
+
+static void refer(struct tn_duel *d, uint32_t chain, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; i < to; i++) {
+		const struct tn_policy_block b = {.depth = i, .parent = TN_ENTRY_NONE};
+
+		tn_duel_refer(d, hash_of(chain, i), &b);
+	}
+}
+
+/* Chains of 20 to 99 blocks; the first ones are asked for more often. hits: of each order, as they fade. */
+static void run(uint32_t entries, enum pieces pieces, double *hits)
+{
+	const struct tn_policy_opts opts = {.capacity = entries, .alloc = &tn_alloc_system}, of_value = {.capacity = tn_duel_nodes(entries), .alloc = &tn_alloc_system};
+	struct tn_duel *d = calloc(1, sizeof(*d));
+	struct tn_policy *value;
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	assert_non_null(d);
+	assert_int_equal(tn_policy_lru.create(&of_value, &value), 0); /* stands for the order by value */
+	assert_int_equal(tn_duel_init(d, &opts, value), 0);
+	tn_duel_expect(d, entries);
+	for (uint32_t q = 0; q < PROMPTS; q++) {
+		uint32_t chain = tn_rng_below(&rng, 1 + tn_rng_below(&rng, CHAINS)), n = 20 + chain % 80, cut = 1 + tn_rng_below(&rng, n - 1);
+
+		tn_duel_request(d, 0);
+		refer(d, chain, 0, pieces == WHOLE ? n : cut);
+		if (pieces == WHOLE)
+			continue;
+		if (pieces == APART)
+			tn_duel_request(d, 0);
+		tn_duel_request(d, hash_of(chain, cut - 1));
+		refer(d, chain, cut, n);
+	}
+	tn_duel_request(d, 0);
+	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
+		hits[i] = d->hits[i];
+	tn_duel_fini(d);
+	free(d);
+}
+
+static void a_prompt_in_pieces_hits_what_it_hits_as_a_whole(void **state)
+{
+	static const uint32_t entries[] = {300, 2000, 9000}; /* of the last, a part of the blocks is sampled */
+
+	for (size_t e = 0; e < sizeof(entries) / sizeof(entries[0]); e++) {
+		double whole[TN_DUEL_ORDERS], in_turn[TN_DUEL_ORDERS], apart[TN_DUEL_ORDERS];
+
+		run(entries[e], WHOLE, whole);
+		run(entries[e], IN_TURN, in_turn);
+		run(entries[e], APART, apart);
+		for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++) {
+			print_message("# %u entries, order %u: %.0f hits whole, %.0f in turn, %.0f apart\n", entries[e], i, whole[i], in_turn[i], apart[i]);
+			assert_true(whole[i] > 100);
+			assert_true(in_turn[i] > .999 * whole[i] && in_turn[i] < 1.001 * whole[i]);
+			assert_true(apart[i] > .98 * whole[i] && apart[i] < 1.02 * whole[i]);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_prompt_in_pieces_hits_what_it_hits_as_a_whole),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
