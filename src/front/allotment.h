@@ -4,6 +4,9 @@
  * part that nobody else can take, whoever came first. Beyond it a session takes from what is common, as the owner's process does. The parts lie
  * beyond the limit that the options say, so they take nothing from anybody; and nobody has more than that limit, alone or not.
  *
+ * Slots and the write backlog are shared by another rule (core/session.c, core/schedule.c): the store has none beyond its limit that could be set aside,
+ * so a session may take half of what the others leave.
+ *
  * This file counts only. What is taken lies in the tables of match.c.
  */
 #ifndef TN_FRONT_ALLOTMENT_H
