@@ -7,7 +7,8 @@
  * those that it forked hold the lock until the last of them ends. A directory is removed by another run only if it has that name and that file, both
  * belong to this user, and the lock is free. Symbolic links are not followed. scratch.py of the Python package does the same.
  *
- * Where directories cannot be locked (NFS) there is no such file, and nothing is removed but by the run itself.
+ * Where directories cannot be locked (NFS) there is no such file, and nothing is removed but by the run itself. A shared file system that locks on each
+ * host alone (NFS with local_lock, some FUSE) must not be a scratch place of two hosts at once: one host would remove what runs on the other.
  */
 #ifndef TENUTO_LAB_SCRATCH_H
 #define TENUTO_LAB_SCRATCH_H
