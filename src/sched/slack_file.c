@@ -178,6 +178,8 @@ static int parse_cell(struct parser *p)
 	cell.sm_budget = (uint32_t)sms;
 	cell.most_iocbs = (uint32_t)iocbs;
 	tn_slack_fill(t, e, &cell);
+	if (t->d.how == TN_SLACK_LEARNED)
+		e->seen = TN_SLACK_SEEN_ENOUGH; /* in an earlier run: what differs elsewhere says nothing of this cell */
 	return 0;
 }
 

@@ -408,6 +408,30 @@ static void single_tokens_move_only_cells_of_their_length(void **state)
 	tn_slack_destroy(t);
 }
 
+/* What it knows of one length was seen, so that another one takes longer than its cells say is no reason to doubt it. */
+static void a_learned_table_from_a_file_moves_only_where_it_is_wrong(void **state)
+{
+	struct tn_slack *learned, *t;
+	uint64_t before;
+	char text[65536];
+	long n;
+
+	assert_int_equal(tn_slack_create_empty(1, &learned), 0);
+	for (uint64_t i = 0; i < 60; i++)
+		tn_slack_observe(learned, 64ull << i % 6, 0, 0, (int64_t)(64ull << i % 6) * 10000);
+	n = tn_slack_print(learned, text, sizeof(text));
+	assert_in_range(n, 1, sizeof(text) - 1);
+	assert_int_equal(tn_slack_parse(text, (size_t)n, &t), 0);
+	before = tn_slack_window(t, 2048, 0, 0);
+	for (int i = 0; i < 20; i++)
+		tn_slack_observe(t, 200, 4096, 0, 2 * (int64_t)tn_slack_window(learned, 200, 4096, 0));
+	assert_int_equal(tn_slack_window(t, 2048, 0, 0), before);
+	assert_in_range(tn_slack_window(t, 200, 4096, 0), 19 * tn_slack_window(learned, 200, 4096, 0) / 10,
+			21 * tn_slack_window(learned, 200, 4096, 0) / 10);
+	tn_slack_destroy(learned);
+	tn_slack_destroy(t);
+}
+
 static void a_table_that_learns_has_no_cells_to_set(void **state)
 {
 	struct tn_slack *t;
@@ -557,6 +581,7 @@ int main(void)
 		cmocka_unit_test(small_deviations_and_single_outliers_move_nothing),
 		cmocka_unit_test(clocks_that_jump_are_ignored),
 		cmocka_unit_test(single_tokens_move_only_cells_of_their_length),
+		cmocka_unit_test(a_learned_table_from_a_file_moves_only_where_it_is_wrong),
 		cmocka_unit_test(a_table_that_learns_has_no_cells_to_set),
 		cmocka_unit_test(a_step_of_the_engines_speed_is_followed_without_overshoot),
 		cmocka_unit_test(what_was_learned_is_saved_and_cloned),
