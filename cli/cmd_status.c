@@ -5,6 +5,7 @@
  * Attaches as any process does, and asks for statistics alone. When the owner ends, the screen says so and waits for the next one.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -70,7 +71,7 @@ static json_t *to_json(const struct status *s, const char *socket)
 	clock_gettime(CLOCK_REALTIME, &now);
 	time = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 	for (size_t i = 0; i < s->n; i++)
-		json_object_set_new(metrics, s->samples[i].key, json_real(s->samples[i].value));
+		json_object_set_new(metrics, s->samples[i].key, isfinite(s->samples[i].value) ? json_real(s->samples[i].value) : json_null());
 	if (s->partial)
 		return json_pack("{s:s, s:f, s:s, s:b, s:o}", "version", tn_version(), "time", time, "socket", socket, "tenants_only", (int)s->tenants_only, "metrics",
 				 metrics);

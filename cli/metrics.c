@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tenuto/status.h>
@@ -183,17 +184,24 @@ static int print_statistics(FILE *out, struct tn_cache *cache, bool tenants_only
 
 /* ---- devices --------------------------------------------------------------------------------------- */
 
-static void print_device_labels(FILE *out, uint32_t index, const struct tn_device_stats *d)
+/* The value of a label, in its quotes. */
+static void print_label(FILE *out, const char *value)
 {
-	char path[4 * sizeof(d->path)];
+	char text[4 * sizeof(((struct tn_device_stats *)NULL)->path)];
 
-	fprintf(out, "{device=\"%u\",path=\"", index);
-	for (const char *s = cli_utf8(path, sizeof(path), d->path); *s; s++)
+	putc('"', out);
+	for (const char *s = cli_utf8(text, sizeof(text), value); *s; s++)
 		if (*s == '\n')
 			fputs("\\n", out);
 		else
 			fprintf(out, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
 	putc('"', out);
+}
+
+static void print_device_labels(FILE *out, uint32_t index, const struct tn_device_stats *d)
+{
+	fprintf(out, "{device=\"%u\",path=", index);
+	print_label(out, d->path);
 }
 
 static void print_health(FILE *out, const struct tn_device_stats *devices, uint32_t n)
@@ -320,6 +328,80 @@ static int print_sessions(FILE *out, struct tn_cache *cache)
 	return 0;
 }
 
+/* ---- what is worth restoring ------------------------------------------------------------------------ */
+
+const uint32_t metrics_inputs[METRICS_INPUTS] = {64, 512, 4096};
+
+struct space {
+	struct tn_space_stats s;
+	uint64_t crossover[METRICS_INPUTS];
+};
+
+/* Spaces, as many as there are: *n of them, or NULL with *rc. */
+static struct space *take_spaces(struct tn_cache *cache, uint32_t *n, int *rc)
+{
+	struct space *spaces = NULL, one = {.s = {.size = sizeof(one.s)}};
+	uint32_t at = 0;
+
+	*rc = 0;
+	for (*n = 0; *rc == 0; at = one.s.index + 1) {
+		struct space *more;
+
+		for (size_t i = 0; *rc == 0 && i < METRICS_INPUTS; i++) {
+			*rc = tn_cache_space_stats(cache, i ? one.s.index : at, metrics_inputs[i], &one.s);
+			one.crossover[i] = one.s.crossover_tokens;
+		}
+		more = *rc == 0 ? realloc(spaces, (*n + 1) * sizeof(*spaces)) : NULL;
+		if (!more)
+			break;
+		spaces = more;
+		spaces[(*n)++] = one;
+	}
+	if (*rc != -ENOENT) {
+		*rc = *rc ? *rc : -ENOMEM;
+		free(spaces);
+		return NULL;
+	}
+	*rc = 0;
+	return spaces;
+}
+
+static void print_space(FILE *out, const char *name, const struct tn_space_stats *s)
+{
+	fprintf(out, "%s{space=\"%u\",model=", name, s->index);
+	print_label(out, s->model);
+}
+
+/* A space that nothing is known of has no crossover; +Inf: nothing is worth it. */
+static int print_spaces(FILE *out, struct tn_cache *cache)
+{
+	const char *table = "tenuto_space_slack_table", *crossover = "tenuto_space_crossover_tokens";
+	uint32_t n;
+	int rc;
+	struct space *spaces = take_spaces(cache, &n, &rc);
+
+	if (rc || n == 0)
+		return rc;
+	print_head(out, table, GAUGE, "1, with how the compute times of a space's engine are known as a label");
+	for (uint32_t k = 0; k < n; k++) {
+		print_space(out, table, &spaces[k].s);
+		fprintf(out, ",how=\"%s\"} 1\n", tn_slack_how_name(spaces[k].s.how));
+	}
+	print_head(out, crossover, GAUGE, "From so many prefix tokens on a restore from disk is sooner done than their compute, by tokens behind them");
+	for (uint32_t k = 0; k < n; k++)
+		for (size_t i = 0; i < METRICS_INPUTS; i++) {
+			uint64_t tokens = spaces[k].crossover[i];
+
+			if (tokens == 0)
+				continue;
+			print_space(out, crossover, &spaces[k].s);
+			fprintf(out, ",input=\"%u\"} ", metrics_inputs[i]);
+			fprintf(out, tokens == TN_CROSSOVER_NEVER ? "+Inf\n" : "%" PRIu64 "\n", tokens);
+		}
+	free(spaces);
+	return 0;
+}
+
 static int print_owner(FILE *out, struct tn_cache *cache)
 {
 	struct tn_owner_stats o = {.size = sizeof(o)};
@@ -432,6 +514,8 @@ int metrics_print(struct tn_cache *cache, FILE *out)
 		rc = print_devices(out, cache);
 	if (rc == 0)
 		rc = print_sessions(out, cache);
+	if (rc == 0)
+		rc = print_spaces(out, cache);
 	return rc ? rc : print_latencies(out, cache);
 }
 

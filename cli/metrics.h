@@ -16,6 +16,10 @@
 
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
+/* Tokens behind a prefix for which it is told from where on the prefix is worth restoring. */
+#define METRICS_INPUTS 3u
+extern const uint32_t metrics_inputs[METRICS_INPUTS];
+
 /**
  * metrics_print - all metrics of a cache, of all processes that use it
  * @cache: opened, or attached to

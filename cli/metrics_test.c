@@ -155,10 +155,11 @@ static void values_are_the_caches(void **state)
 	tear_down(&f);
 }
 
-/* Whether a sample is of devices, sessions or the owner. */
+/* Whether a sample is of devices, sessions, spaces or the owner. */
 static bool is_of_more(const char *sample)
 {
-	static const char *const more[] = {"device_", "session", "build_info", "open_seconds", "attached_total", "write_budget"};
+	static const char *const more[] = {"device_", "session", "build_info", "open_seconds", "attached_total", "write_budget",
+					   "space_"};
 
 	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++)
 		if (strncmp(sample + 7, more[i], strlen(more[i])) == 0)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The screen of `tenuto status`. The titles of its rows are those of the panels of share/grafana/tenuto.json. */
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "cli.h"
+#include "metrics.h"
 #include "status.h"
 
 #define GB 1e-9
@@ -223,6 +225,47 @@ static void print_sessions(const struct status *s, const struct status *before, 
 	cli_table_print(&t, out, true);
 }
 
+/* How a space's table came to be, of the value of that label; and from where on a restore pays, for each of a few lengths. */
+static void print_spaces(const struct status *s, FILE *out)
+{
+	bool left[6] = {true, true, true};
+	char labels[LABELS], more[32];
+	struct cli_table t;
+
+	cli_table_init(&t, 3 + METRICS_INPUTS, left);
+	for (size_t i = 0; i < 3; i++)
+		cli_table_cell(&t, "%s", ((const char *const[]){"Space", "model", "compute times"})[i]);
+	for (size_t i = 0; i < METRICS_INPUTS; i++)
+		cli_table_cell(&t, "%u behind", metrics_inputs[i]);
+	for (size_t i = 0; i < s->n; i++) {
+		char *how;
+
+		if (!labels_of(&s->samples[i], "tenuto_space_slack_table", labels))
+			continue;
+		how = strstr(labels, ",how=\"");
+		cli_table_cell(&t, "%.*s", (int)strcspn(labels + 7, "\""), labels + 7);
+		cli_table_cell(&t, "%.*s", (int)(how - strstr(labels, "model=\"") - 8), strstr(labels, "model=\"") + 7);
+		cli_table_cell(&t, "%.*s", (int)strcspn(how + 6, "\""), how + 6);
+		*how = '\0';
+		for (size_t k = 0; k < METRICS_INPUTS; k++) {
+			double tokens;
+
+			snprintf(more, sizeof(more), "input=\"%u\"", metrics_inputs[k]);
+			tokens = of_more(s, "tenuto_space_crossover_tokens", labels, more);
+			if (isinf(tokens))
+				cli_table_cell(&t, "never");
+			else if (tokens > 0)
+				cli_table_cell(&t, "%.0f", tokens);
+			else
+				cli_table_cell(&t, "-");
+		}
+	}
+	if (t.cells <= 3 + METRICS_INPUTS)
+		return;
+	fputs("\nA prefix of so many tokens and more is restored sooner than it is computed, with so many behind it:\n", out);
+	cli_table_print(&t, out, true);
+}
+
 /* What has come of one kind since the owner opened the cache; and per second, if a time before is known. */
 static void print_bytes(const struct status *s, const struct status *before, const char *title, const char *key, FILE *out)
 {
@@ -276,6 +319,7 @@ void status_print(const struct status *s, const struct status *before, const cha
 	print_latencies(s, before, out);
 	print_devices(s, before, out);
 	print_sessions(s, before, out);
+	print_spaces(s, out);
 }
 
 void status_print_line(const struct status *s, const struct status *before, FILE *out)

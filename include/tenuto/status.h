@@ -11,6 +11,7 @@
 #define TENUTO_STATUS_H
 
 #include <tenuto/latency.h>
+#include <tenuto/slack.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,6 +70,42 @@ struct tn_session_stats {
  * Return: 0; -EINVAL, -EACCES (attached, and of another user than the owner, or let see some tenants only), -ESHUTDOWN.
  */
 TN_API int tn_cache_owner_stats(struct tn_cache *cache, struct tn_owner_stats *out);
+
+/** Of crossover_tokens: no prefix of up to TN_CROSSOVER_TOKENS is restored sooner than it is computed. */
+#define TN_CROSSOVER_NEVER UINT64_MAX
+#define TN_CROSSOVER_TOKENS (UINT64_C(1) << 20)
+/** Of how: nothing is known of the engine's compute times. */
+#define TN_SLACK_UNKNOWN UINT32_MAX
+
+/**
+ * struct tn_space_stats - what is worth restoring in a space
+ * @index:            its number (tn_space_index)
+ * @model:            of the space, as much of its name as fits
+ * @how:              enum tn_slack_how of its slack table, or TN_SLACK_UNKNOWN
+ * @block_tokens:     tokens per block
+ * @read_bps:         of the disks, as tn_plan takes them; 0: not known
+ * @crossover_tokens: a prefix of so many tokens and more is restored from disk sooner, as a whole, than it is computed; of shorter ones a part may
+ *                    be. 0: not known, because of the table or the disks
+ */
+struct tn_space_stats {
+	size_t size;
+	char model[TN_SLACK_NAME];
+	uint32_t index;
+	uint32_t how;
+	uint32_t block_tokens;
+	uint64_t read_bps;
+	uint64_t crossover_tokens;
+};
+
+/**
+ * tn_cache_space_stats - one space
+ * @index:        the first space whose number is that or higher is told; go on with its number + 1
+ * @input_tokens: behind the prefix, computed in any case; at least 1
+ * @out:          size set by the caller; set only on success
+ *
+ * Return: 0, -ENOENT (no space has such a number), -EINVAL, -ENOMEM, -EACCES (attached, by another user).
+ */
+TN_API int tn_cache_space_stats(struct tn_cache *cache, uint32_t index, uint32_t input_tokens, struct tn_space_stats *out);
 
 /**
  * tn_cache_session_stats - one session

@@ -549,6 +549,7 @@ static bool is_about(uint32_t kind)
 	case TN_WIRE_QUERY_POLL:
 	case TN_WIRE_QUERY_CANCEL:
 	case TN_WIRE_SESSION_STATS:
+	case TN_WIRE_SPACE_STATS:
 	case TN_WIRE_LATENCY:
 		return true;
 	default:
@@ -569,6 +570,7 @@ static int status(struct call *c, const struct tn_wire_about *about)
 	union {
 		struct tn_owner_stats owner;
 		struct tn_session_stats session;
+		struct tn_space_stats space;
 		struct tn_latency latency;
 	} told = {0};
 	size_t bytes;
@@ -582,13 +584,16 @@ static int status(struct call *c, const struct tn_wire_about *about)
 	} else if (c->kind == TN_WIRE_SESSION_STATS) {
 		bytes = told.session.size = sizeof(told.session);
 		rc = tn_cache_session_stats(c->s->cache, about->number, &told.session);
+	} else if (c->kind == TN_WIRE_SPACE_STATS) {
+		bytes = told.space.size = sizeof(told.space);
+		rc = tn_cache_space_stats(c->s->cache, about->number, about->n, &told.space);
 	} else {
 		bytes = told.latency.size = sizeof(told.latency);
 		rc = tn_cache_all_latency(c->s->cache, (enum tn_latency_kind)about->number, (enum tn_tier)about->n, &told.latency);
 	}
 	if (rc == 0)
 		answer(c, &told, bytes);
-	return rc == -ENOENT ? tn_fail(rc, "no session at place %u", about->number) : rc;
+	return rc == -ENOENT ? tn_fail(rc, "nothing at place %u", about->number) : rc;
 }
 
 static int dispatch(struct call *c)
@@ -627,6 +632,7 @@ static int dispatch(struct call *c)
 		return plan(c);
 	case TN_WIRE_OWNER_STATS:
 	case TN_WIRE_SESSION_STATS:
+	case TN_WIRE_SPACE_STATS:
 	case TN_WIRE_LATENCY:
 		return status(c, &w);
 	case TN_WIRE_QUERY:

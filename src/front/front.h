@@ -152,6 +152,13 @@ void tn_hint_wait_ends(struct tn_front_op *load, uint32_t layer, uint64_t now);
 /* A layer took so long to compute: for the owner, if the cache has a scheduler. */
 void tn_front_observe(const struct tn_space *space, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer, int64_t ns);
 
+/* ---- plan.c ------------------------------------------------------------------------------------------------ */
+
+struct tn_space_stats;
+
+/* tn_cache_space_stats of the own cache. */
+int tn_space_describe(struct tn_cache *cache, uint32_t index, uint32_t input_tokens, struct tn_space_stats *out);
+
 /* ---- space.c ---------------------------------------------------------------------------------------------- */
 
 #define TN_SPACE_NAPS_MAX 5000u

@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include <tenuto/status.h>
+
 #include "base/abi.h"
 #include "base/error.h"
 #include "core/core.h"
 #include "front/attach.h"
+#include "front/front.h"
 #include "sched/slack.h"
 #include "sched/split.h"
 
@@ -160,24 +163,31 @@ static struct tn_plan_cost cost_of(const struct tn_restore *r)
 		.ttft_ns = r->ttft_ns, .bubble_ns = r->bubble_ns, .compute_ns = r->compute_ns, .io_ns = r->io_ns};
 }
 
+/* What a split of this space has in common, whatever the prefix. */
+static struct tn_split split_of(const struct tn_space *space, const struct tn_slack *table)
+{
+	return (struct tn_split){
+		.layers = space->geometry.layers,
+		.window = TN_SPLIT_WINDOW,
+		.block_tokens = tn_geometry_block_tokens(&space->geometry),
+		.object_bytes = space->shape.padded_bytes,
+		.header_bytes = TN_STORE_HEADER_BYTES,
+		.latency_ns = space->cache->engines.mix[0].read_latency_ns,
+		.compute = compute,
+		.compute_arg = (void *)(uintptr_t)table,
+	};
+}
+
 static int choose(struct tn_space *space, const struct tn_match *m, const uint8_t *tiers, uint64_t input,
 		  struct tn_split_choice *out)
 {
-	const struct tn_geometry *g = &space->geometry;
-	struct tn_split s = {.window = TN_SPLIT_WINDOW};
+	struct tn_split s = split_of(space, space->plan_slack);
 
-	s.layers = g->layers;
 	s.blocks = m->blocks;
 	s.host_blocks = m->tier_blocks[TN_TIER_HOST];
 	s.tiers = tiers;
-	s.block_tokens = tn_geometry_block_tokens(g);
 	s.input_tokens = input;
-	s.object_bytes = space->shape.padded_bytes;
-	s.header_bytes = TN_STORE_HEADER_BYTES;
 	s.read_bps = read_rate(space->cache, m);
-	s.latency_ns = space->cache->engines.mix[0].read_latency_ns;
-	s.compute = compute;
-	s.compute_arg = space->plan_slack;
 	s.scratch = space->plan_scratch;
 	return tn_split_choose(&s, out);
 }
@@ -234,5 +244,66 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 		rc = split_match(space, &m, tiers, input_tokens, &p);
 	if (rc == 0)
 		tn_abi_out(abi, plan, &p);
+	return rc;
+}
+
+/* ---- what is worth restoring ---------------------------------------------------------------------- */
+
+struct stats_call {
+	uint32_t index;
+	struct tn_space_stats *out;
+	struct tn_split split;
+	struct tn_slack *table; /* a copy: the owner's thread does not wait for what is made of it */
+};
+
+static int describe_on_owner(struct tn_cache *cache, void *arg)
+{
+	struct stats_call *c = arg;
+	const struct tn_space *space;
+
+	while (c->index < TN_STORE_SPACES_MAX && !cache->spaces[c->index])
+		c->index++;
+	if (c->index >= TN_STORE_SPACES_MAX)
+		return -ENOENT;
+	space = cache->spaces[c->index];
+	c->out->index = c->index;
+	memcpy(c->out->model, space->model, sizeof(c->out->model));
+	c->out->block_tokens = (uint32_t)tn_geometry_block_tokens(&space->geometry);
+	c->split = split_of(space, NULL);
+	return tn_slack_clone(space->slack, &c->table);
+}
+
+static int find_crossover(struct stats_call *c, uint64_t *scratch)
+{
+	uint64_t blocks = 0;
+	int rc;
+
+	c->split.compute_arg = c->table;
+	c->split.scratch = scratch;
+	c->split.blocks = TN_CROSSOVER_TOKENS / c->split.block_tokens;
+	c->split.blocks += c->split.blocks == 0;
+	c->split.read_bps = (double)c->out->read_bps;
+	rc = tn_split_crossover(&c->split, &blocks);
+	c->out->crossover_tokens = blocks == TN_SPLIT_NEVER ? TN_CROSSOVER_NEVER : blocks * c->split.block_tokens;
+	return rc;
+}
+
+int tn_space_describe(struct tn_cache *cache, uint32_t index, uint32_t input_tokens, struct tn_space_stats *out)
+{
+	struct stats_call call = {.index = index, .out = out};
+	uint64_t *scratch;
+	int rc = tn_owner_call(cache, describe_on_owner, &call);
+
+	if (rc)
+		return rc;
+	out->how = call.table->unknown ? TN_SLACK_UNKNOWN : call.table->d.how;
+	out->read_bps = (uint64_t)tier_rate(cache, TN_TIER_DISK);
+	call.split.input_tokens = input_tokens;
+	if (!call.table->unknown && out->read_bps) {
+		scratch = tn_get(cache->alloc, TN_SPLIT_SCRATCH(call.split.layers) * sizeof(*scratch));
+		rc = scratch ? find_crossover(&call, scratch) : tn_fail(-ENOMEM, "tn_cache_space_stats: no memory");
+		tn_put(cache->alloc, scratch, TN_SPLIT_SCRATCH(call.split.layers) * sizeof(*scratch));
+	}
+	tn_slack_destroy(call.table);
 	return rc;
 }

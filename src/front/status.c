@@ -82,6 +82,23 @@ int tn_cache_session_stats(struct tn_cache *cache, uint32_t place, struct tn_ses
 	return rc;
 }
 
+int tn_cache_space_stats(struct tn_cache *cache, uint32_t index, uint32_t input_tokens, struct tn_space_stats *out)
+{
+	const struct tn_abi *abi = TN_ABI_RESULT(tn_space_stats, crossover_tokens);
+	struct tn_space_stats s = {.size = sizeof(s)};
+	int rc = check(cache, abi, out);
+
+	if (rc)
+		return rc;
+	if (input_tokens == 0)
+		return tn_fail(-EINVAL, "tn_cache_space_stats: 0 input tokens; the last one of a prompt is always computed");
+	rc = cache->attached ? ask(cache, TN_WIRE_SPACE_STATS, index, input_tokens, &s, sizeof(s))
+			     : tn_space_describe(cache, index, input_tokens, &s);
+	if (rc == 0)
+		tn_abi_out(abi, out, &s);
+	return rc;
+}
+
 int tn_cache_all_latency(struct tn_cache *cache, enum tn_latency_kind kind, enum tn_tier tier, struct tn_latency *out)
 {
 	const struct tn_abi *abi = TN_ABI_RESULT(tn_latency, buckets);

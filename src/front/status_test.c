@@ -199,6 +199,68 @@ static void a_cache_that_nobody_attaches_to_tells_of_itself(void **state)
 	rig_tear_down(&r);
 }
 
+/* ---- spaces --------------------------------------------------------------------------------------------------- */
+
+static struct tn_slack *table(uint64_t window_ns)
+{
+	const uint64_t inputs[] = {64, 65536}, prefixes[] = {0};
+	struct tn_slack_desc d;
+	struct tn_slack *t;
+
+	tn_slack_desc_init(&d);
+	d.how = TN_SLACK_PROFILED;
+	d.layers = RIG_LAYERS;
+	d.inputs = inputs;
+	d.prefixes = prefixes;
+	d.ninputs = 2;
+	d.nprefixes = 1;
+	assert_int_equal(tn_slack_create(&d, &t), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(tn_slack_set(t, i, 0, TN_SLACK_ALL_LAYERS, window_ns * inputs[i] / 64), 0);
+	return t;
+}
+
+/* As the owner and as an attached process see it. */
+static void check_space(struct pair *p, uint32_t how, uint64_t bps, uint64_t crossover)
+{
+	for (int attached = 0; attached < 2; attached++) {
+		struct tn_space_stats s = {.size = sizeof(s)};
+		struct tn_cache *cache = attached ? p->mine.cache : p->owner.cache;
+
+		assert_int_equal(tn_cache_space_stats(cache, 0, 64, &s), 0);
+		assert_int_equal(s.index, 0);
+		assert_string_equal(s.model, p->owner.s->space->model);
+		assert_int_equal(s.how, how);
+		assert_int_equal(s.block_tokens, tn_geometry_block_tokens(&p->owner.s->g));
+		assert_int_equal(s.read_bps, bps);
+		assert_int_equal(s.crossover_tokens, crossover);
+		assert_int_equal(tn_cache_space_stats(cache, 0, 0, &s), -EINVAL);
+		while (tn_cache_space_stats(cache, s.index + 1, 64, &s) == 0)
+			;
+		assert_int_equal(tn_cache_space_stats(cache, 1023, 64, &s), -ENOENT);
+		assert_int_equal(tn_cache_space_stats(cache, UINT32_MAX, 64, &s), -ENOENT);
+	}
+}
+
+static void a_space_tells_from_where_on_a_restore_pays(void **state)
+{
+	struct tn_slack *fast = table(1000), *slow = table(1000000000);
+	struct pair p;
+
+	set_up(&p);
+	check_space(&p, TN_SLACK_UNKNOWN, 0, 0);
+	assert_int_equal(tn_space_slack(p.mine.s->space, slow), 0);
+	check_space(&p, TN_SLACK_PROFILED, 0, 0); /* the disk was not read yet */
+	__atomic_store_n(&rig_core(&p.owner)->ns_per_mib[TN_TIER_DISK], 10000000, __ATOMIC_RELAXED);
+	check_space(&p, TN_SLACK_PROFILED, 104857600, tn_geometry_block_tokens(&p.owner.s->g));
+	assert_int_equal(tn_space_slack(p.mine.s->space, fast), 0);
+	check_space(&p, TN_SLACK_PROFILED, 104857600, TN_CROSSOVER_NEVER);
+	tn_slack_destroy(fast);
+	tn_slack_destroy(slow);
+	detach(&p);
+	rig_tear_down(&p.owner);
+}
+
 /* ---- finding the owner -------------------------------------------------------------------------------------- */
 
 static int listening(const char *path, int type)
@@ -250,6 +312,7 @@ int main(void)
 		cmocka_unit_test(what_a_process_waits_for_is_told),
 		cmocka_unit_test(no_count_of_a_latency_ever_falls),
 		cmocka_unit_test(a_cache_that_nobody_attaches_to_tells_of_itself),
+		cmocka_unit_test(a_space_tells_from_where_on_a_restore_pays),
 		RIG_FILE_TEST(a_socket_that_listens_already_is_served),
 	};
 

@@ -112,6 +112,7 @@ enum tn_wire_call {
 	TN_WIRE_SNAPSHOT,	/* tn_wire_events -> tn_wire_events_told, events */
 	TN_WIRE_SLACK_SET,	/* tn_wire_slack, a part of the table's bytes */
 	TN_WIRE_SLACK_GET,	/* tn_wire_slack -> tn_wire_slack, a part of the table's bytes */
+	TN_WIRE_SPACE_STATS,	/* tn_wire_about: index, n: input tokens -> struct tn_space_stats; as the session stats */
 };
 
 /* What a call without a struct of its own is about. */

@@ -250,3 +250,45 @@ int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out)
 	*out = best;
 	return 0;
 }
+
+/* Whether a prefix of so many blocks is restored as soon as it is computed: 1, 0 or -errno. */
+static int pays(struct tn_split *s, uint64_t blocks)
+{
+	struct search f = {s, 0, 0};
+	struct tn_restore all, none;
+	bool hides;
+	int rc;
+
+	s->blocks = blocks;
+	rc = evaluate(&f, blocks, &all, &hides);
+	if (rc == 0)
+		rc = evaluate(&f, 0, &none, &hides);
+	return rc ? rc : all.ttft_ns <= none.ttft_ns;
+}
+
+int tn_split_crossover(const struct tn_split *s, uint64_t *blocks)
+{
+	struct tn_split part = *s;
+	uint64_t low = 0, high = 1; /* low does not pay; high does */
+	int rc = check(s);
+
+	for (uint64_t n = 1; rc == 0 && n <= s->blocks; n = n < s->blocks && n > s->blocks / 2 ? s->blocks : 2 * n) {
+		int paid = pays(&part, n);
+
+		rc = paid < 0 ? paid : 0;
+		if (paid == 0) {
+			low = n;
+			high = n > s->blocks / 2 ? s->blocks : 2 * n;
+		}
+	}
+	while (rc == 0 && low < s->blocks && high - low > 1) {
+		uint64_t mid = low + (high - low) / 2;
+		int paid = pays(&part, mid);
+
+		rc = paid < 0 ? paid : 0;
+		*(paid == 0 ? &low : &high) = mid;
+	}
+	if (rc == 0)
+		*blocks = low < s->blocks ? low + 1 : TN_SPLIT_NEVER;
+	return rc;
+}

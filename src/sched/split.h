@@ -112,4 +112,17 @@ struct tn_split_choice {
  */
 int tn_split_choose(const struct tn_split *s, struct tn_split_choice *out);
 
+/* Nothing that is restored comes sooner than it is computed. */
+#define TN_SPLIT_NEVER UINT64_MAX
+
+/**
+ * tn_split_crossover - from how many blocks on a prefix is restored sooner, as a whole, than it is computed
+ * @s:      blocks: the longest prefix that is looked at; host_blocks 0, tiers NULL
+ * @blocks: out: 1 to @s->blocks, or TN_SPLIT_NEVER: the longest is still computed sooner
+ *
+ * Of lengths 1, 2, 4, ... the last one that is computed sooner is looked for, and then between it and the next. Any thread.
+ * Return: as tn_split_choose.
+ */
+int tn_split_crossover(const struct tn_split *s, uint64_t *blocks);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The split: never worse than restoring all or none, best where everything can be tried, and of bounded cost. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -312,6 +313,48 @@ static void what_makes_no_sense_is_refused(void **state)
 	REFUSED(p.engine.fail = -EDOM, -EDOM, "");
 }
 
+/* Whether a prefix of so many blocks is restored as soon as it is computed. */
+static bool pays(struct prefix *p, uint64_t blocks)
+{
+	struct tn_split_choice c;
+
+	p->s.blocks = blocks;
+	p->engine.tokens = blocks * 64 + p->s.input_tokens;
+	c = choose(p);
+	return c.restore_all.ttft_ns <= c.restore_none.ttft_ns;
+}
+
+static int compute_any(void *arg, uint64_t input, uint64_t prefix, uint64_t *ns)
+{
+	((struct engine *)arg)->tokens = input + prefix;
+	return compute(arg, input, prefix, ns);
+}
+
+static void from_the_crossover_on_a_prefix_is_restored_sooner(void **state)
+{
+	struct prefix p;
+	uint64_t at = 0;
+
+	even(&p, 2000, 2e9); /* a block takes 131 us per layer, and 64 us to compute without a prefix */
+	p.s.compute = compute_any;
+	p.s.input_tokens = 64;
+	assert_int_equal(tn_split_crossover(&p.s, &at), 0);
+	print_message("# from %llu blocks on\n", (unsigned long long)at);
+	assert_in_range(at, 2, 1999);
+	assert_false(pays(&p, at - 1));
+	for (uint64_t n = at; n <= 2000; n += 97)
+		assert_true(pays(&p, n));
+	p.s.blocks = at - 1;
+	assert_int_equal(tn_split_crossover(&p.s, &at), 0);
+	assert_true(at == TN_SPLIT_NEVER);
+	p.s.blocks = 2000;
+	p.s.read_bps = 1e12;
+	assert_int_equal(tn_split_crossover(&p.s, &at), 0);
+	assert_int_equal(at, 1);
+	p.s.read_bps = 0;
+	assert_int_equal(tn_split_crossover(&p.s, &at), -EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -325,6 +368,7 @@ int main(void)
 		cmocka_unit_test(blocks_in_host_memory_are_not_read_wherever_they_lie),
 		cmocka_unit_test(of_a_prompt_restored_whole_the_last_token_is_computed),
 		cmocka_unit_test(what_makes_no_sense_is_refused),
+		cmocka_unit_test(from_the_crossover_on_a_prefix_is_restored_sooner),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
