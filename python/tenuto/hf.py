@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import time
+import weakref
 from typing import Any
 
 try:
@@ -25,6 +27,7 @@ except ImportError as e:
     raise ImportError(f'tenuto.hf needs torch and transformers ({e}): pip install .[hf]', name=e.name, path=e.path) from e
 
 import tenuto
+from tenuto.slack import Setting, fingerprint
 
 MODAL = ('image', 'video', 'audio', 'speech', 'vision')
 NAMES = {torch.float32: 'fp32', torch.float16: 'fp16', torch.bfloat16: 'bf16'}
@@ -109,7 +112,9 @@ class Prefixes:
     """The prefixes of one model in a cache.
 
     cache: of tenuto. config: the model's; name, revision: of its weights. dtype: of keys and values. page_tokens, pages_per_block: what is saved and
-    restored is a multiple of their product, 256 tokens by default. tp_rank, tp_size: this process has so many-th share of the KV heads.
+    restored is a multiple of their product, 256 tokens by default. tp_rank, tp_size: this process has so many-th share of the KV heads. plan: "auto": where the
+    compute times and the disk's speed are known, no more of a prefix is restored than comes sooner than it is computed; "off": all of it is. slack: where the
+    compute times are kept between runs: "auto", "off" or a file, as tenuto.slack.Setting. They are of a model on CPUs; one thread at a time uses an object.
 
     All calls with a prompt take extra, and attention_mask: that of the model's call, if there is one. They raise ValueError for several sequences, for
     padding, for placeholders of images or sound without extra, and for prompts whose keys depend on more than their tokens (dynamic RoPE).
@@ -117,13 +122,15 @@ class Prefixes:
     """
 
     def __init__(self, cache: tenuto.Cache, config: Any, name: str, *, revision: str = '', dtype: torch.dtype = torch.float32, page_tokens: int = 16,
-                 pages_per_block: int = 16, tenant: str = '', tp_rank: int = 0, tp_size: int = 1) -> None:
+                 pages_per_block: int = 16, tenant: str = '', tp_rank: int = 0, tp_size: int = 1, plan: str = 'auto', slack: Any = 'auto') -> None:
         whole, config = config, config.get_text_config(decoder=True) if hasattr(config, 'get_text_config') else config
         if getattr(whole, 'model_type', None) == 'paligemma':
             raise ValueError('paligemma attends to its whole prompt from each token: keys depend on tokens behind them')
         self.layers, self._rope, self._placeholders = layers_of(config), Rope(config), placeholders(whole)
         self._modal = sorted(name for c in configs_of(whole) for name, value in vars(c).items()
                              if name in [f'{kind}_config' for kind in MODAL] and value is not None)
+        if plan not in ('auto', 'off'):
+            raise ValueError(f'plan: {plan!r}: auto or off')
         if dtype not in NAMES:
             raise ValueError(f'keys and values of {dtype}: {", ".join(map(str, NAMES))} can be kept')
         heads = getattr(config, 'num_key_value_heads', None) or getattr(config, 'num_attention_heads', None)
@@ -141,6 +148,29 @@ class Prefixes:
         self.space = self._space(tp_rank, tp_size)
         self._long_space = self._space(tp_rank, tp_size, True) if self._rope.long else self.space
         self.block_tokens = self.geometry.block_tokens
+        self.plan, self._slack = plan, Setting(slack)
+        self._loadings: weakref.WeakSet[Loading] = weakref.WeakSet()  # under way; one that nobody has any more does not count
+        more = f'{getattr(config, "_attn_implementation", None) or "attention"} {torch.get_num_threads()}threads'
+        self._tables = {self.space: self._fingerprint(more)} | ({self._long_space: self._fingerprint(f'{more} long')} if self._rope.long else {})
+        for space, name in self._tables.items():
+            self._slack.restore(space, name)
+
+    def __enter__(self) -> Prefixes:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Keep the compute times that were learned, for the next start; while the object is used that is done every minute. Before the cache is closed."""
+        self._keep(closing=True)
+
+    def _keep(self, closing: bool = False) -> None:
+        for space, name in self._tables.items():
+            self._slack.keep(space, name, closing)
+
+    def _fingerprint(self, more: str) -> str:
+        return fingerprint('transformers', self._name, str(self.dtype), self.layers, revision=self._identity['revision'], tp_size=self.tp_size, more=more)
 
     def _geometry(self, heads: int) -> tenuto.Geometry:
         planes = tenuto.kv_planes(heads, self.head_dim, 8 * self.dtype.itemsize)
@@ -223,24 +253,47 @@ class Prefixes:
         """A transformers cache with the first tokens of a prompt, and how many these are.
 
         tokens: at most so many (None: all that match). lazy: returns at once; each layer waits for its own bytes when the model reaches it, and raises Shorter if
-        fewer blocks are good than were promised. stored_tp: the prefix was saved by so many TP shares, which are cut anew for this one.
+        fewer blocks are good than were promised. The next forward pass is taken to have all other tokens, and plan may say that fewer are restored than match.
+        stored_tp: the prefix was saved by so many TP shares, which are cut anew for this one.
 
         The prompt's images are restored all together or not at all: give them to the model only if 0 tokens were restored. With LongRoPE the rest of a prompt
         that is longer than original_max_position_embeddings is computed in passes that end behind it.
         """
-        keys, space = self.keys(ids, extra=extra, attention_mask=attention_mask), self.space_of(ids.shape[-1])
+        keys = self.keys(ids, extra=extra, attention_mask=attention_mask)
         if stored_tp not in (None, self.tp_size):
             return self._restore_shares(ids, keys, stored_tp)
-        found = space.match(keys, pin=True)
-        blocks = self._enough(found.blocks, ids, tokens)
+        return self._restore(ids, tokens, keys, lazy, ids.shape[-1])
+
+    def _restore(self, ids: torch.Tensor, tokens: int | None, keys: bytes, lazy: bool, end: int) -> tuple[Cache, int]:
+        """end: tokens of the prompt behind the next forward pass."""
+        least, most = self._most(ids, tokens)
+        space, keys = self.space_of(ids.shape[-1]), keys[:most * tenuto.KEY_BYTES]
+        found = space.match(keys, pin=True, tiers=True)
+        blocks = found.blocks if found.blocks >= least else 0
+        if lazy and blocks and self.plan == 'auto':
+            blocks = self._planned(space, found, least, ids.shape[-1])
         if blocks == 0:
             found.unpin()
+            self._tell_phase()
             return self._empty(), 0
-        loading = Loading(self, space, keys, blocks, found)
+        n = blocks * self.block_tokens
+        loading = Loading(self, space, keys, blocks, found, (end if end > n else ids.shape[-1]) - n if lazy else 0)
         if lazy:
-            return Cache(layers=[RestoredLayer(loading, i) for i in range(self.layers)]), blocks * self.block_tokens
+            return Cache(layers=[RestoredLayer(loading, i) for i in range(self.layers)]), n
         good = self._enough(loading.all(), ids, tokens)
         return self._filled(loading.stage, good), good * self.block_tokens
+
+    def _planned(self, space: tenuto.Space, found: tenuto.Match, least: int, tokens: int) -> int:
+        """How many blocks of a match are restored, so that the prompt is computed soonest; what stands for images is restored as a whole or not at all."""
+        plan = space.plan(found, tokens - found.blocks * self.block_tokens)
+        blocks = plan['restore_blocks']
+        if blocks >= least:
+            return blocks
+        return found.blocks if plan['restore_all_ttft_ns'] <= plan['recompute_all_ttft_ns'] else 0
+
+    def _tell_phase(self) -> None:
+        """Between the last load of a prompt and the first one of the next writes may go in larger quanta."""
+        self.cache.phase('prefill' if self._loadings else 'decode')
 
     def _empty(self) -> Cache:
         return Cache(layers=[DynamicLayer() for _ in range(self.layers)])
@@ -315,7 +368,7 @@ class Prefixes:
             return self._empty(), 0  # a pass over the whole blocks would have the factors of a short prompt
         tokens = None
         while True:
-            kv, n = self.restore(ids, tokens, lazy=True, extra=extra, attention_mask=attention_mask)
+            kv, n = self._restore(ids, tokens, keys, True, end)
             if n >= end:
                 return kv, n
             saving = self._saving(ids[..., :end], kv, n, keys[:end // self.block_tokens * tenuto.KEY_BYTES], True)
@@ -330,6 +383,7 @@ class Prefixes:
                 saving.abort()
                 raise
             saving.finish()
+            self._keep()
             return kv, n
 
 
@@ -376,21 +430,30 @@ class Stage:
 class Loading:
     """A prefix on its way into a stage, its lease held until the last layer is there."""
 
-    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, blocks: int, found: tenuto.Match) -> None:
+    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, blocks: int, found: tenuto.Match, input_tokens: int) -> None:
+        """input_tokens: of the forward pass that reaches the layers one after the other, from now on; 0: all are wanted at once."""
         self.prefixes, self.found, self.blocks, self.left = prefixes, found, blocks, prefixes.layers
         self.stage = prefixes.stage(blocks)
-        self.load = space.load(keys[:blocks * tenuto.KEY_BYTES], self.stage.pool, range(self.stage.pages))
+        prefixes._loadings.add(self)
+        prefixes._tell_phase()
+        self.load = space.load(keys[:blocks * tenuto.KEY_BYTES], self.stage.pool, range(self.stage.pages), input_tokens=input_tokens,
+                               start_ns=time.monotonic_ns() if input_tokens else 0)
+
+    def _end(self) -> None:
+        self.found.unpin()
+        self.prefixes._loadings.discard(self)
+        self.prefixes._tell_phase()
 
     def all(self) -> int:
         good = self.load.finish()
-        self.found.unpin()
+        self._end()
         return good
 
     def layer(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         good = self.load.wait(i)
         if good < self.blocks:
             self.load.end()
-            self.found.unpin()
+            self._end()
             raise Shorter(good * self.prefixes.block_tokens)
         taken = self.stage.take(i, self.blocks)
         self.left -= 1
@@ -446,6 +509,7 @@ class Saving:
         self.first = space.match(keys).blocks if total else 0  # what is there already costs nothing
         self.end = total * prefixes.block_tokens
         self.save = None
+        self._space, self._left_ns, self._next = space, 0, (0, 0, 0)  # layer, prefix and end of the update that comes next in a forward pass
         self._long = long
         self._watched: list[Any] = []
         if self.first == total:
@@ -458,8 +522,8 @@ class Saving:
             pass  # too much is under way: these blocks are left out
 
     def watch(self, index: int, layer: Any) -> None:
-        """Save a layer once it is long enough: now, or when its update has made it so."""
-        if self.save is None:
+        """Save a layer once it is long enough: now, or when its update has made it so. Until then the updates show how long the layers before took."""
+        if self.end == 0:
             return
         if layer.is_initialized and layer.keys is not None and layer.keys.shape[-2] >= self.end:
             self._check(layer)
@@ -468,20 +532,30 @@ class Saving:
         update = layer.update
 
         def updated(*args: Any, **kwargs: Any) -> Any:
+            prefix, reached_ns = layer.get_seq_length(), time.monotonic_ns()
             out = update(*args, **kwargs)
             self._check(layer)
+            self._observe(index, layer, prefix, reached_ns)
             if layer.keys.shape[-2] >= self.end:
                 del layer.update
                 self._give(index, layer.keys, layer.values)
+            self._left_ns = time.monotonic_ns()
             return out
 
         layer.update = updated
         self._watched.append(layer)
 
+    def _observe(self, index: int, layer: Any, prefix: int, reached_ns: int) -> None:
+        """What the layer before took, if no load shows it, and on CPUs: elsewhere calls return before anything was computed."""
+        here = (index, prefix, layer.keys.shape[-2])
+        if here == self._next and type(layer) is DynamicLayer and layer.keys.device.type == 'cpu':
+            self._space.observe(here[2] - prefix, prefix, index - 1, reached_ns - self._left_ns)
+        self._next = (index + 1, prefix, here[2])
+
     def _check(self, layer: Any) -> None:
         """With LongRoPE all passes over a prompt end on the same side of the length from which on factors are others."""
         tokens, rope = layer.keys.shape[-2], self.prefixes._rope
-        if rope.is_long(tokens) == self._long:
+        if self.save is None or rope.is_long(tokens) == self._long:
             return
         self.abort()
         raise ValueError(f'a cache of {tokens} tokens, of a prompt of which {self.end} are to be saved: with LongRoPE (original_max_position_embeddings '
