@@ -78,7 +78,7 @@ class Part:
             raise self.answer
         return self.answer
 
-    def wait(self, layer=None):
+    def wait(self, layer=None, timeout=None):
         return self.poll()
 
     def layer(self, layer):
@@ -103,7 +103,7 @@ class WorkerCase(unittest.TestCase):
     def worker(self, layerwise=False):
         module = adapter("worker")
         self.said = []
-        w = module.Worker(types.SimpleNamespace(saves=True), lambda socket: None, 1.0, 0, layerwise, self.said.append)
+        w = module.Worker(types.SimpleNamespace(saves=True), lambda socket: None, 1.0, 0, layerwise, self.said.append, feed=False)
         w.store, w.generation, w.spaces, w.pools = Owner(), 1, {0: None}, {0: None}
         w.groups = [types.SimpleNamespace(index=0, layers=("a",), geometry=_core.Geometry.raw(1, 4096).to_bytes())]
         w.where = {"a": (0, 0)}
@@ -116,7 +116,7 @@ class WorkerCase(unittest.TestCase):
 
     @staticmethod
     def step(**more):
-        return types.SimpleNamespace(**{**dict(number=1, socket=None, revision=bytes(16), loads=[], early=[], late=[], wait_for=[]), **more})
+        return types.SimpleNamespace(**{**dict(number=1, socket=None, revision=bytes(16), loads=[], early=[], late=[], wait_for=[], tokens=0, decode=False), **more})
 
     @staticmethod
     def of(error):

@@ -13,6 +13,8 @@ min_load_blocks shorter hits are computed; 1
 max_ops         of an owned cache, if it is not given: as many as max_num_seqs requests can have under way
 stage_bytes     most memory through which KV pages that the cache's owner cannot map are copied; 0: as much as the pages have, 1 GiB at most
 save            false: load only
+slack           "auto": Tenuto's scheduler is told how much each step computes, and learns how long that takes; "off": it is told nothing
+plan            "auto": what is computed faster than it is restored is computed, as soon as that is known; "off": all that is found is restored
 
 Written for vLLM 0.32, whose interface it is (KVConnectorBase_V1).
 """
@@ -32,11 +34,12 @@ from tenuto.vllm.worker import Worker
 
 logger = init_logger(__name__)
 
-_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save")
+_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save", "slack", "plan")
 #: Statistics that the connector tells vLLM: by name what they count.
 COUNTERS = {
     "queried_blocks": "blocks that requests asked the cache for",
     "hit_blocks": "blocks that were found, and that loads were begun for",
+    "computed_blocks": "blocks that were found, but are faster to compute",
     "loads": "loads",
     "load_blocks": "blocks that were loaded and verified",
     "load_bytes": "bytes of these",
@@ -125,6 +128,14 @@ class Model:
                            tp_size=self.shares, group=group, match_rule=g.rule, window_tokens=g.window, reset_revision=reset_revision)
 
 
+def _auto_of(config, name):
+    """Whether an option is "auto"."""
+    value = config.given.get(name, "auto")
+    if value not in ("auto", "off"):
+        raise ValueError(f'tenuto: {name}: "auto" or "off" is wanted, not {value!r}')
+    return value == "auto"
+
+
 class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
     """Loads prefixes from Tenuto, and saves what is computed. See the module."""
 
@@ -144,6 +155,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         if mode == "layerwise" and len(self._model.groups) > 1:
             raise ValueError('tenuto: load: a model with several groups of layers needs "async": vLLM cannot be told of single blocks of it that failed')
         self._layerwise = mode == "layerwise"
+        self._model.feeds, self._model.plans = (_auto_of(config, name) for name in ("slack", "plan"))
         self._name = transfer.engine_id or "vllm"
         self._scheduler, self._worker = None, None
         if role == KVConnectorRole.SCHEDULER:
@@ -162,7 +174,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
             return Store(Config(given), self._name, logger.info, logger.warning)
 
         return self.worker_class(self._model, connect, seconds_of(config.given.get("load_timeout_s", 10.0), "load_timeout_s"), size_of(config.given.get("stage_bytes", 0), "stage_bytes"),
-                      self._layerwise, logger.warning)
+                      self._layerwise, logger.warning, self._model.feeds)
 
     @property
     def requires_kv_delivery(self):

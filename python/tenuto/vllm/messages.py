@@ -37,6 +37,8 @@ class Step(KVConnectorMetadata):
     early: list = field(default_factory=list)
     late: list = field(default_factory=list)
     wait_for: list = field(default_factory=list)   # saves whose pages this step gives to somebody else
+    tokens: int = 0                                # that the step computes, of all requests together
+    decode: bool = False                           # each request computes the tokens behind its last one only
 
 
 @dataclass

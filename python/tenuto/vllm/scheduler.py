@@ -134,7 +134,22 @@ class Scheduler:
         if t.match is None or t.match.blocks < self.model.min_blocks:
             t.match = None
             return 0, False
-        return t.match.blocks * size, not self.layerwise
+        worth = self._worth(t.match, request.num_tokens - computed - t.match.blocks * size)
+        self.stats.add("computed_blocks", t.match.blocks - worth)
+        if worth < self.model.min_blocks:
+            t.match = None
+            return 0, False
+        return worth * size, not self.layerwise
+
+    def _worth(self, match, tokens):
+        """How many of the blocks that were found are restored: computing the others is faster. `tokens` are computed in any case. All spaces have the same layer times."""
+        if not (self.model.plans and self.layerwise):
+            return match.blocks
+        try:
+            return self.spaces[0][1].plan(match, tokens)["restore_blocks"]
+        except OSError as e:
+            self._failed(e)
+            return 0
 
     def allocated(self, request, ids, tokens):
         """Pages of a request that is to run, or to be loaded."""
@@ -168,7 +183,9 @@ class Scheduler:
         """What the workers are to do in a step."""
         self.number += 1
         self._reused(output)
-        step = Step(self.number, self.store.socket, self.revision, self.loads)
+        counts, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
+        step = Step(self.number, self.store.socket, self.revision, self.loads, tokens=sum(counts.values()),
+                    decode=all(n <= 1 + len(drafts.get(request_id, ())) for request_id, n in counts.items()))
         self.loads = []
         if not self.unconfirmed:
             self._end_requests(step)
@@ -177,7 +194,7 @@ class Scheduler:
         table = output.kv_connector_block_state
         # Beside loads only what was computed before is saved: a request that begins now may share pages that are still to be loaded.
         old = set(output.scheduled_cached_reqs.req_ids) - set(output.scheduled_cached_reqs.resumed_req_ids)
-        for request_id, n in output.num_scheduled_tokens.items():
+        for request_id, n in counts.items():
             if waited and request_id not in old:
                 continue
             t = self.requests.get(request_id)
@@ -187,9 +204,8 @@ class Scheduler:
             if ids is None:
                 continue
             if ready and not self.unconfirmed:
-                drafts = len(output.scheduled_spec_decode_tokens.get(request_id, ()))
                 have = t.request.num_computed_tokens
-                self._plan(step, t, ids, have, have if waited else have + n - drafts)
+                self._plan(step, t, ids, have, have if waited else have + n - len(drafts.get(request_id, ())))
         step.wait_for, self.wait_for = sorted(self.wait_for), set()
         if waited:
             self.unconfirmed[self.number] = (self.workers, [b.request for b in step.loads])

@@ -7,9 +7,10 @@ with a load becomes a block that vLLM computes again, whatever goes wrong with a
 for its turn: a load as long as a load may take, a save until its pages are given away.
 """
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenuto import _core
+from tenuto.vllm.feed import Feed
 from tenuto.vllm.layout import group_of, layer_of, place
 from tenuto.vllm.messages import Done, Hello
 from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, now
@@ -22,6 +23,7 @@ class Load:
     good: dict    # group -> good blocks; None: it is over
     begun: float  # or asked for
     waits: bool = False  # for its turn
+    told: dict = field(default_factory=dict)  # options of it: what the cache's scheduler is told
 
 
 @dataclass
@@ -36,9 +38,10 @@ class Save:
 class Worker:
     """`caches`: vLLM's tensors by layer; `describe`: what the model's KV is (connector.Model)."""
 
-    def __init__(self, model, connect, load_timeout_s, stage_bytes, layerwise, warn):
+    def __init__(self, model, connect, load_timeout_s, stage_bytes, layerwise, warn, feed=True):
         self.model, self.connect, self.load_timeout_s, self.stage_bytes = model, connect, load_timeout_s, stage_bytes
         self.layerwise, self.warn = layerwise, warn
+        self.feed = Feed(feed, layerwise)
         self.store, self.generation = None, 0
         self.groups, self.ranges, self.where, self.tensors = [], [], {}, {}
         self.registered, self.spaces, self.pools, self.memory = 0, {}, {}, None  # with which cache, and what is open in it
@@ -154,12 +157,15 @@ class Worker:
 
     def start_loads(self):
         step = self.step
-        if step is None or not step.loads:
+        if step is None:
+            return
+        self.feed.begin(self.store and self.store.cache, step)
+        if not step.loads:
             return
         loads, step.loads = step.loads, []
         ready = self.ready(step.socket)
         for blocks in loads:
-            load = Load(blocks, {}, {}, now(), waits=True)
+            load = Load(blocks, {}, {}, now(), waits=True, told=self.feed.of_load(step))
             if not self.layerwise:
                 self.waiting[blocks.request] = load
             if ready and self.generation:
@@ -179,7 +185,7 @@ class Worker:
                 for group, (first, pages) in load.blocks.pages.items():
                     if pages:
                         keys = load.blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
-                        part = _core.Load(self.spaces[group], self.pools[group], keys, pages, timeout=max(0.0, until - now()))
+                        part = _core.Load(self.spaces[group], self.pools[group], keys, pages, timeout=max(0.0, until - now()), **load.told)
                         load.parts[group] = (part, len(pages), pages)
                 load.waits = False
             except _core.Again:
@@ -216,15 +222,24 @@ class Worker:
             self._load_failed(load.blocks, {g: 0 for g in load.blocks.pages})
 
     def wait_layer(self, name):
-        """A layer is about to be computed: its pages are there after this, or are known to be no good."""
+        """A layer is about to be computed: its pages are there after this, or are known to be no good.
+
+        The cache takes the time between two waits of a load for compute. With several loads that must not be a wait for another one: so all are asked, which
+        ends the compute of the layer before, then waited for, and asked again, which begins that of this layer.
+        """
         group, layer = self.where.get(name, (None, 0))
-        for load in list(self.loads):
-            if load.good is not None and group in load.parts and not load.parts[group][0].ended:
+        loads = [load for load in self.loads if load.good is not None and group in load.parts]
+        for timeout in (0.0, None, 0.0) if len(loads) > 1 else (None,):
+            for load in loads:
+                part = load.parts[group][0]
+                if load.good is None or part.ended:
+                    continue
                 try:
-                    load.good[group] = load.parts[group][0].wait(layer)
+                    load.good[group] = part.wait(layer, timeout)
                 except OSError as e:
-                    self.gone(e)
-                    return
+                    if timeout is None or not isinstance(e, _core.Timeout):
+                        self.gone(e)
+                        return
 
     def _finish_load(self, load):
         """Waits for all of a load. Its pages are the engine's after that."""
@@ -426,6 +441,7 @@ class Worker:
 
     def end_step(self):
         """After the forward pass: the step's loads are over, its saves complete."""
+        self.feed.end()
         for load in self.loads:
             self._finish_load(load)
         self.loads = []

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the connector's side in a worker tells Tenuto's scheduler of the engine: how many tokens a step computes, when that begins, and for how long no load will come.
+
+A load can begin only when a step begins. So none comes before the step that runs now has ended, and how long that takes is learned from the steps before. The times of layers
+are not measured here: the cache sees them between the waits of a load (Worker.wait_layer).
+"""
+import time
+
+from tenuto import _core
+
+#: As _core.phase counts them.
+PREFILL, DECODE = 0, 1
+#: The part of a longer step by which an expected time grows. A shorter step counts at once: a time that is announced too long delays the next load.
+SLOWER = 1 / 8
+
+
+class Feed:
+    """`wanted`: whether anything is told. `layerwise`: whether a step waits for its loads."""
+
+    def __init__(self, wanted, layerwise):
+        self.wanted, self.layerwise = wanted, layerwise
+        self.number, self.begun, self.kind = 0, 0, None
+        self.times = {}  # of steps, in ns, by phase and size
+
+    def begin(self, cache, step):
+        """A step begins. vLLM may say so several times."""
+        if not self.wanted or step.number == self.number:
+            return
+        self.number, self.begun = step.number, time.monotonic_ns()
+        phase = DECODE if step.decode else PREFILL
+        waits = self.layerwise and bool(step.loads)
+        self.kind = (phase, step.tokens.bit_length()) if step.tokens and not waits else None
+        expected = self.expected()
+        try:
+            if cache is not None and (waits or expected):
+                _core.phase(cache, PREFILL if waits else phase, 0 if waits else expected)
+        except OSError:
+            pass  # a hint: the next load or save finds out what has become of the cache
+
+    def expected(self):
+        """How long the step that runs now takes, in ns; 0: not known."""
+        return self.times.get(self.kind, 0)
+
+    def of_load(self, step):
+        """Options of a load that begins with a step. All tokens of the step are computed on each layer, and not only those behind the load. An asynchronous load has no layer
+        times: it is wanted as a whole, when the step that runs beside it has ended."""
+        if not self.wanted or not step.tokens or step.number != self.number:
+            return {}
+        if self.layerwise:
+            return {"input_tokens": step.tokens, "start_ns": self.begun}
+        return {"start_ns": self.begun + self.expected()}
+
+    def end(self):
+        """The step has computed. One that waited for loads says nothing of how long others take."""
+        if self.kind is None:
+            return
+        took, before = time.monotonic_ns() - self.begun, self.expected()
+        self.times[self.kind] = took if not before or took < before else before + int((took - before) * SLOWER)
+        self.kind = None
