@@ -314,14 +314,12 @@ class Schedulers(SchedulerCase):
         self.assertEqual((step.early, step.late, s.store.errors), ([], [], [GONE]))
 
     def test_events_of_an_owner_that_has_gone(self):
-        module, s = self.scheduler(events=True)
-        module._core.events = WorkerCase.of(GONE)
+        _, s = self.scheduler(events=WorkerCase.of(GONE))
         self.assertFalse(s.ready())
         self.assertEqual((s.store.errors, s.generation, s.spaces), ([GONE], 0, []))
 
     def test_an_owner_without_memory_for_events_is_used_without_them(self):
-        module, s = self.scheduler(events=True)
-        module._core.events = WorkerCase.of(MemoryError())
+        _, s = self.scheduler(events=WorkerCase.of(MemoryError()))
         self.assertTrue(s.ready())
         self.assertEqual(list(s.events.take()), [])
 

@@ -9,6 +9,7 @@ import types
 import unittest
 
 from tenuto import _core
+from tenuto.slack import Setting
 
 try:
     import vllm  # noqa: F401
@@ -129,11 +130,13 @@ class WorkerCase(unittest.TestCase):
 class SchedulerCase(unittest.TestCase):
     """The scheduler's side, whose cache is there; vLLM is stood in for."""
 
-    def scheduler(self, requests=0, events=False):
+    def scheduler(self, requests=0, events=None):
+        """`events`: in place of _core.events."""
         module = adapter("scheduler")
+        module._core.events = events
         space = types.SimpleNamespace(keys_from_hashes=lambda hashes, size: hashes)
         group = types.SimpleNamespace(index=0)
-        model = types.SimpleNamespace(events=events, groups=[group], block_tokens=4, blocks=64, writes=True, min_blocks=1, revised=False,
+        model = types.SimpleNamespace(events=bool(events), groups=[group], block_tokens=4, blocks=64, writes=True, min_blocks=1, revised=False, slack=Setting("off"), plans=False, timed="",
                                       space=lambda *arguments: space)
         s = module.Scheduler(model, Owner(), True, lambda text: None)
         geometry = _core.Geometry.raw(1, 4096).to_bytes()

@@ -3,10 +3,12 @@
 the page before it, so that what is right can be told from what is not."""
 import ctypes
 import hashlib
+import time
 import types
 
 from tenuto import _core
-from tenuto.vllm.store import Store
+from tenuto.slack import Setting
+from tenuto.vllm.store import Config, Store
 from vllm_calls import adapter
 
 SIZE = 16    # tokens of a block
@@ -51,18 +53,19 @@ class Request:
 class Engine:
     """`blocks` pages; `said` are its warnings. `weights` are a part of all that it computes, `wrong` counts restored pages that are of others, or of other blocks."""
 
-    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0):
+    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None):
         self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"\0", 0, 0
         self.store = Store(config, "stub")
         group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False)
-        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, min_blocks=1, revised=False,
+        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
                                            share=0, shares=1, means="", space=self.space)
         self.scheduler = adapter("scheduler").Scheduler(self.model, self.store, layerwise, self.said.append)
-        self.worker = adapter("worker").Worker(self.model, lambda socket: self.store, load_timeout_s, 0, layerwise, self.said.append)
+        self.worker = adapter("worker").Worker(self.model, lambda socket: Store(Config({"socket": socket})), load_timeout_s, 0, layerwise, self.said.append, slack != "off")
         self.tensors = {n: Tensor(blocks) for n in self.names}
         self.worker.register(self.tensors)
         self.scheduler.meet({(0, 0): self.worker.hello()})
         self.free, self.layerwise, self.requests = list(range(1, blocks)), layerwise, {}  # block 0 is vLLM's null block
+        self.layer_s = 0.0  # that a layer takes, beside what it does take
 
     @staticmethod
     def space(cache, group, share, geometry, means, reset_revision):
@@ -107,6 +110,7 @@ class Engine:
         self.worker.start_loads()
         for name in self.names if run else ():
             self.worker.wait_layer(name)
+            time.sleep(self.layer_s)
             for r in run:
                 end = r.num_computed_tokens + scheduled[r.request_id]
                 page = [self.tensors[name].page(p) for p in r.pages]
@@ -162,4 +166,4 @@ class Engine:
 
     def close(self):
         self.worker.shutdown()
-        self.scheduler.store.close()
+        self.scheduler.shutdown()

@@ -13,11 +13,13 @@ min_load_blocks shorter hits are computed; 1
 max_ops         of an owned cache, if it is not given: as many as max_num_seqs requests can have under way
 stage_bytes     most memory through which KV pages that the cache's owner cannot map are copied; 0: as much as the pages have, 1 GiB at most
 save            false: load only
-slack           "auto": Tenuto's scheduler is told how much each step computes, and learns how long that takes; "off": it is told nothing
+slack           "auto": Tenuto's scheduler is told how much each step computes, and learns how long each layer takes, also from what an earlier run has learned
+                (tenuto.slack); the path of a slack-table file: from that; "off": it is told nothing
 plan            "auto": what is computed faster than it is restored is computed, as soon as that is known; "off": all that is found is restored
 
 Written for vLLM 0.32, whose interface it is (KVConnectorBase_V1).
 """
+import logging
 from dataclasses import dataclass
 
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
@@ -26,7 +28,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-from tenuto import _core
+from tenuto import _core, slack
 from tenuto.options import count_of, flag_of, seconds_of
 from tenuto.vllm.scheduler import Scheduler
 from tenuto.vllm.store import Config, Store, fingerprint, of_replica, size_of, warn_of_seed
@@ -95,6 +97,8 @@ class Model:
         self.writes = flag_of(config.given.get("save", True), "save")
         self.min_blocks = count_of(config.given.get("min_load_blocks", 1), "min_load_blocks", 1)
         self.layout = kv_cache_config.kv_cache_layout
+        self.slack, self.plans = slack.Setting(config.given.get("slack", "auto")), _plans(config)
+        self.timed = self._timed()
         events = vllm_config.kv_events_config
         self.events = bool(events and events.enable_kv_cache_events)
         self.means = self._means()
@@ -119,6 +123,13 @@ class Model:
             "block": self.block_tokens, "shares": self.shares, "pp": 1, "attention": str(getattr(self.vllm_config, "attention_config", "")),
         })
 
+    def _timed(self):
+        """Of everything beside the machine that decides how long a layer computes."""
+        model, parallel = self.vllm_config.model_config, self.vllm_config.parallel_config
+        more = f"{model.quantization or ''} {self.vllm_config.cache_config.cache_dtype} {'eager' if model.enforce_eager else ''}"
+        return slack.fingerprint("vllm", model.model, str(model.dtype), len(self.groups[0].layers), revision=model.revision or "", tp_size=parallel.tensor_parallel_size,
+                                 more=more.strip())
+
     def space(self, cache, group, share, geometry, means, reset_revision):
         """The space of a share of a group's blocks."""
         model, cache_config = self.vllm_config.model_config, self.vllm_config.cache_config
@@ -128,12 +139,19 @@ class Model:
                            tp_size=self.shares, group=group, match_rule=g.rule, window_tokens=g.window, reset_revision=reset_revision)
 
 
-def _auto_of(config, name):
-    """Whether an option is "auto"."""
-    value = config.given.get(name, "auto")
+def _plans(config):
+    value = config.given.get("plan", "auto")
     if value not in ("auto", "off"):
-        raise ValueError(f'tenuto: {name}: "auto" or "off" is wanted, not {value!r}')
+        raise ValueError(f'tenuto: plan: "auto" or "off" is wanted, not {value!r}')
     return value == "auto"
+
+
+def _log_as_vllm():
+    """Tenuto's own lines go where vLLM's go, unless they have a place of their own."""
+    ours, theirs = logging.getLogger("tenuto"), logging.getLogger("vllm")
+    if not ours.handlers and ours.level == logging.NOTSET:
+        ours.handlers, ours.propagate = list(theirs.handlers), theirs.propagate
+        ours.setLevel(theirs.level)
 
 
 class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
@@ -148,6 +166,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         if getattr(transfer, "kv_load_failure_policy", "recompute") != "recompute":
             raise ValueError('tenuto: set "kv_load_failure_policy": "recompute" in the KV transfer configuration; without it vLLM answers nothing to a request '
                              "of which a block could not be loaded")
+        _log_as_vllm()
         self._model = Model(vllm_config, kv_cache_config, config)
         mode = config.given.get("load") or ("layerwise" if len(self._model.groups) == 1 else "async")
         if mode not in ("layerwise", "async"):
@@ -155,7 +174,6 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         if mode == "layerwise" and len(self._model.groups) > 1:
             raise ValueError('tenuto: load: a model with several groups of layers needs "async": vLLM cannot be told of single blocks of it that failed')
         self._layerwise = mode == "layerwise"
-        self._model.feeds, self._model.plans = (_auto_of(config, name) for name in ("slack", "plan"))
         self._name = transfer.engine_id or "vllm"
         self._scheduler, self._worker = None, None
         if role == KVConnectorRole.SCHEDULER:
@@ -174,7 +192,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
             return Store(Config(given), self._name, logger.info, logger.warning)
 
         return self.worker_class(self._model, connect, seconds_of(config.given.get("load_timeout_s", 10.0), "load_timeout_s"), size_of(config.given.get("stage_bytes", 0), "stage_bytes"),
-                      self._layerwise, logger.warning, self._model.feeds)
+                      self._layerwise, logger.warning, self._model.slack.value != "off")
 
     @property
     def requires_kv_delivery(self):
@@ -291,7 +309,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         if self._worker:
             self._worker.shutdown()
         if self._scheduler:
-            self._scheduler.store.close()
+            self._scheduler.shutdown()
 
     def get_kv_connector_stats(self):
         counts = (self._worker or self._scheduler).stats.take()

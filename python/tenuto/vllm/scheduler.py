@@ -61,6 +61,7 @@ class Scheduler:
         self.workers = len(hellos)
         if len({(h.means, h.shares) for h in hellos.values()}) != 1:
             raise ValueError("tenuto: the workers keep their KV in different ways")
+        self.ready()
 
     def ready(self):
         if self.store.cache is None or not self.hellos:
@@ -75,12 +76,23 @@ class Scheduler:
                         seen.add((h.share, group))
                         space = self.model.space(self.store.cache, group, h.share, _core.Geometry.from_bytes(geometry), h.means, self.revision)
                         self.spaces.append((group, space))
+                        if self.layerwise:
+                            self.model.slack.restore(space, self.model.timed)
             self.events.begin(self.store.cache)
         except (OSError, MemoryError) as e:
             self._failed(e)
             return False
         self.generation = self.store.generation
         return True
+
+    def _keep_times(self, closing=False):
+        """What was learned of layer times, for the next start. All shares of a layer take the same time, so one space's table is kept."""
+        if not self.layerwise or self.store.cache is None or self.generation != self.store.generation:
+            return
+        try:
+            self.model.slack.keep(self.spaces[0][1], self.model.timed, closing)
+        except OSError as e:
+            self._failed(e)
 
     def _failed(self, error):
         """A call of the cache has failed: without its owner there is no cache, else there is only no answer."""
@@ -191,6 +203,7 @@ class Scheduler:
             self._end_requests(step)
         waited = bool(step.loads) and self.layerwise
         ready = self.ready()
+        self._keep_times()
         table = output.kv_connector_block_state
         # Beside loads only what was computed before is saved: a request that begins now may share pages that are still to be loaded.
         old = set(output.scheduled_cached_reqs.req_ids) - set(output.scheduled_cached_reqs.resumed_req_ids)
@@ -391,6 +404,10 @@ class Scheduler:
     def busy(self):
         """Whether the engine is to go on stepping, although no request is left. Not for ever, if a device does not answer."""
         return bool(self.ending) or self.queued > 0 and now() < self.progress + SAVE_PATIENCE_S
+
+    def shutdown(self):
+        self._keep_times(closing=True)
+        self.store.close()
 
 
 class Events:
