@@ -18,8 +18,8 @@ PHASE = _core.phase
 
 
 def table(ns):
-    """A slack table in which each layer takes so long, whatever is computed."""
-    return f"tenuto-slack 2\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers {LAYERS}\ncells shared\ninputs 1 65536\nprefixes 0\ncell 1 0 * {ns}\ncell 65536 0 * {ns}\n"
+    """A slack table in which each layer takes so long per token."""
+    return f"tenuto-slack 2\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers {LAYERS}\ncells shared\ninputs 1 65536\nprefixes 0\ncell 1 0 * {ns}\ncell 65536 0 * {65536 * ns}\n"
 
 
 MIX = """tenuto-mix 1
@@ -44,13 +44,14 @@ class FeedCase(unittest.TestCase):
         self.dir = tempfile.mkdtemp(prefix="tenuto-vllm-", dir=os.environ.get("TMPDIR", "/var/tmp"))
         self.addCleanup(shutil.rmtree, self.dir, True)
 
-    def engine(self, layerwise=True, setting="auto", store="kv"):
+    def engine(self, layerwise=True, setting="auto", store="kv", plans=False):
         path = os.path.join(self.dir, store)
         os.makedirs(path, exist_ok=True)
         with open(os.path.join(path, "tenuto.mix"), "w", encoding="utf-8") as f:
             f.write(MIX)
         config = Config({"path": path, "serve": os.path.join(self.dir, f"{store}.sock"), "disk_bytes": "64MiB"})
         e = Engine(config, layerwise=layerwise, layers=LAYERS, slack=setting, tables=os.path.join(self.dir, "tables"))
+        e.model.plans = plans
         self.addCleanup(e.close)
         return e
 
@@ -130,7 +131,6 @@ class Loads(FeedCase):
         e = self.engine()
         e.layer_s = 0.01
         e.run((1, 8))
-        self.assertEqual(self.learned(e), "")
         self.learn(e, (1, 8))
         self.assertTrue(10e6 <= window(self.learned(e), 1, 512) < 40e6)
 
@@ -196,17 +196,45 @@ class Phases(FeedCase):
 
 class Plans(FeedCase):
     def test_what_is_computed_faster_is_computed_and_what_is_not_is_restored(self):
-        for setting, ns, restored in (("auto", 1, 0), ("auto", 10**9, 8), ("off", 1, 8)):
-            with self.subTest(setting=setting, ns=ns):
-                e = self.engine(setting=setting, store=f"{setting}{ns}")
+        for plans, ns, restored in ((True, 1, 0), (True, 10**7, 8), (False, 1, 8)):
+            with self.subTest(plans=plans, ns=ns):
+                e = self.engine(store=f"{plans}{ns}", plans=plans)
                 e.run((1, 8))
-                self.assertEqual(e.run((1, 8)), [8])  # of compute nothing is known yet
                 e.scheduler.spaces[0][1].slack(table(ns))
                 e.counts()
                 self.assertEqual(e.run((1, 8)), [restored])
                 counts = e.counts()
                 self.assertEqual((counts.get("hit_blocks", 0), counts.get("computed_blocks", 0)), (restored, 8 - restored))
                 self.assertEqual((counts.get("save_stored_blocks", 0), e.wrong, e.said), (0, 0, []))
+
+
+    def test_one_of_many_prompts_that_are_computed_is_restored_all_the_same(self):
+        e = self.engine(plans=True)
+        e.run((1, 8))
+        e.scheduler.spaces[0][1].slack(table(1))
+        self.assertEqual([e.run((1, 8)) for _ in range(64)], ([[0]] * 31 + [[8]]) * 2)
+
+
+class Steps(FeedCase):
+    def test_the_time_of_a_layer_is_learned_from_prompts_that_are_computed(self):
+        e = self.engine()
+        e.layer_s = 0.01
+        seed = 0
+        while not self.learned(e) or seed < 8:
+            seed += 1
+            e.run((seed, 8))
+        self.assertTrue(10e6 <= window(self.learned(e), 128, 0) < 40e6, window(self.learned(e), 128, 0))
+
+    def test_a_step_has_the_prefix_of_one_prompt_with_as_much_attention(self):
+        e = self.engine()
+        for have, counts, prefix in (((512,), (100,), 512), ((512,), (1,), 512), ((512, 0), (64, 64), 224), ((0, 0), (64, 64), 0), ((512, 512), (1, 1), None)):
+            requests = [e.begin(i, 40) for i, _ in enumerate(have)]
+            for r, n in zip(requests, have):
+                r.num_computed_tokens = n
+            with self.subTest(have=have, counts=counts):
+                self.assertEqual(e.scheduler._prefix({r.request_id: n for r, n in zip(requests, counts)}), prefix)
+            for r in requests:
+                e.end(r)
 
 
 class Tables(FeedCase):

@@ -117,7 +117,7 @@ class WorkerCase(unittest.TestCase):
 
     @staticmethod
     def step(**more):
-        return types.SimpleNamespace(**{**dict(number=1, socket=None, revision=bytes(16), loads=[], early=[], late=[], wait_for=[], tokens=0, decode=False), **more})
+        return types.SimpleNamespace(**{**dict(number=1, socket=None, revision=bytes(16), loads=[], early=[], late=[], wait_for=[], tokens=0, prefix=None, decode=False), **more})
 
     @staticmethod
     def of(error):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the connector's side in a worker tells Tenuto's scheduler of the engine: how many tokens a step computes, when that begins, and for how long no load will come.
 
-A load can begin only when a step begins. So none comes before the step that runs now has ended, and how long that takes is learned from the steps before. The times of layers
-are not measured here: the cache sees them between the waits of a load (Worker.wait_layer).
+A load can begin only when a step begins. So none comes before the step that runs now has ended, and how long that takes is learned from the steps before. Of a step with loads
+the cache sees the times of layers itself, between the waits for them (Worker.wait_layer). Of another step one layer is timed here, another one each time.
 """
 import time
 
@@ -20,6 +20,7 @@ class Feed:
     def __init__(self, wanted, layerwise):
         self.wanted, self.layerwise = wanted, layerwise
         self.number, self.begun, self.kind = 0, 0, None
+        self.timed, self.layer_begun, self.tokens, self.prefix = 0, 0, 0, None
         self.times = {}  # of steps, in ns, by phase and size
 
     def begin(self, cache, step):
@@ -30,6 +31,7 @@ class Feed:
         phase = DECODE if step.decode else PREFILL
         waits = self.layerwise and bool(step.loads)
         self.kind = (phase, step.tokens.bit_length()) if step.tokens and not waits else None
+        self.tokens, self.prefix, self.layer_begun = step.tokens, step.prefix, 0
         expected = self.expected()
         try:
             if cache is not None and (waits or expected):
@@ -49,6 +51,16 @@ class Feed:
         if self.layerwise:
             return {"input_tokens": step.tokens, "start_ns": self.begun}
         return {"start_ns": self.begun + self.expected()}
+
+    def layer(self, space, layer, layers):
+        """The step begins to compute a layer."""
+        if self.kind is None or self.prefix is None or layers < 2:
+            return
+        if layer == self.timed:
+            self.layer_begun = time.monotonic_ns()
+        elif layer == self.timed + 1 and self.layer_begun:
+            space.observe(self.tokens, self.prefix, self.timed, time.monotonic_ns() - self.layer_begun)
+            self.timed, self.layer_begun = (self.timed + 1) % (layers - 1), 0
 
     def end(self):
         """The step has computed. One that waited for loads says nothing of how long others take."""

@@ -38,6 +38,7 @@ class Step(KVConnectorMetadata):
     late: list = field(default_factory=list)
     wait_for: list = field(default_factory=list)   # saves whose pages this step gives to somebody else
     tokens: int = 0                                # that the step computes, of all requests together
+    prefix: int | None = None                      # in front of each of them, as the attention of one prompt would have it; None: no prompt's is like this step's
     decode: bool = False                           # each request computes the tokens behind its last one only
 
 

@@ -19,6 +19,10 @@ from tenuto.vllm.messages import Blocks, Step
 from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
 
 KEY = _core.KEY_BYTES
+#: Fewer tokens are computed in the time that reading the weights takes (docs/model.md).
+FEW_TOKENS = 64
+#: Of prompts that are all computed, one in so many is restored all the same: nobody learns how long it takes to restore what is never restored.
+PROBE_PROMPTS = 32
 #: Blocks whose engine hash is remembered, so that events can name them as vLLM does.
 EVENT_BLOCKS = 1 << 16
 
@@ -52,6 +56,7 @@ class Scheduler:
         self.drawn, self.left = False, []  # whether the revision is one that nobody else knows; spaces of such that are to be dropped
         self.queued, self.progress = 0, 0.0  # saves that wait for their turn in workers, and when one of any has ended
         self.adapters = Adapters(model.revised, warn)
+        self.computed = 0  # prompts since one was restored, of which nothing was worth it
 
     # ---- the cache --------------------------------------------------------------------------------------------------
 
@@ -158,10 +163,15 @@ class Scheduler:
         if not (self.model.plans and self.layerwise):
             return match.blocks
         try:
-            return self.spaces[0][1].plan(match, tokens)["restore_blocks"]
+            worth = self.spaces[0][1].plan(match, tokens)["restore_blocks"]
         except OSError as e:
             self._failed(e)
             return 0
+        self.computed = 0 if worth else self.computed + 1
+        if self.computed < PROBE_PROMPTS:
+            return worth
+        self.computed = 0
+        return match.blocks
 
     def allocated(self, request, ids, tokens):
         """Pages of a request that is to run, or to be loaded."""
@@ -196,7 +206,7 @@ class Scheduler:
         self.number += 1
         self._reused(output)
         counts, drafts = output.num_scheduled_tokens, output.scheduled_spec_decode_tokens
-        step = Step(self.number, self.store.socket, self.revision, self.loads, tokens=sum(counts.values()),
+        step = Step(self.number, self.store.socket, self.revision, self.loads, tokens=sum(counts.values()), prefix=self._prefix(counts),
                     decode=all(n <= 1 + len(drafts.get(request_id, ())) for request_id, n in counts.items()))
         self.loads = []
         if not self.unconfirmed:
@@ -226,6 +236,15 @@ class Scheduler:
             if t.match is not None and not t.loading:
                 t.match = None  # looked up, but not scheduled: it is looked up again
         return step
+
+    def _prefix(self, counts):
+        """The prefix of one prompt whose tokens attend to as many as all requests' tokens do. None: few tokens take as long as weights and prefixes take to be read, and several
+        requests have several prefixes."""
+        tokens = sum(counts.values())
+        if not counts or len(counts) > 1 and tokens < FEW_TOKENS or not all(name in self.requests for name in counts):
+            return None
+        pairs = sum(n * (self.requests[name].request.num_computed_tokens + n / 2) for name, n in counts.items())
+        return max(0, round(pairs / tokens - tokens / 2))
 
     def _plan(self, step, t, ids, have, end):
         """Saves of a request: `have` tokens are computed, `end` will be."""

@@ -228,6 +228,7 @@ class Worker:
         ends the compute of the layer before, then waited for, and asked again, which begins that of this layer.
         """
         group, layer = self.where.get(name, (None, 0))
+        self._time_layer(group, layer)
         loads = [load for load in self.loads if load.good is not None and group in load.parts]
         for timeout in (0.0, None, 0.0) if len(loads) > 1 else (None,):
             for load in loads:
@@ -240,6 +241,14 @@ class Worker:
                     if timeout is None or not isinstance(e, _core.Timeout):
                         self.gone(e)
                         return
+
+    def _time_layer(self, group, layer):
+        space = self.spaces.get(group)
+        if space is not None and not self.loads:
+            try:
+                self.feed.layer(space, layer, len(self.groups[0].layers))
+            except OSError as e:
+                self.gone(e)
 
     def _finish_load(self, load):
         """Waits for all of a load. Its pages are the engine's after that."""
