@@ -168,6 +168,8 @@ static struct tn_split split_of(const struct tn_space *space, const struct tn_sl
 {
 	return (struct tn_split){
 		.layers = space->geometry.layers,
+		.first_together = space->shape.first_objects,
+		.together = space->shape.chunk_objects,
 		.window = TN_SPLIT_WINDOW,
 		.block_tokens = tn_geometry_block_tokens(&space->geometry),
 		.object_bytes = space->shape.padded_bytes,

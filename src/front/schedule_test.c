@@ -669,6 +669,9 @@ static void a_cache_learns_from_what_the_engine_says_of_computed_layers(void **s
 	rig_tear_down(r);
 }
 
+/* Of plans: layers that are large enough to be read one by one. */
+#define HEAD_DIM 256
+
 static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 {
 	struct tn_match m = {.size = sizeof(m), .blocks = 64, .tier_blocks = {[TN_TIER_DISK] = 64}};
@@ -676,8 +679,8 @@ static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 	struct tn_slack *t;
 	struct rig r;
 
-	rig_set_up(&r, 64u << 20, 0, 64);
-	reopen(&r, NULL, "slack", true); /* 181 MB/s: 180 us per layer and block */
+	rig_set_up(&r, 64u << 20, 0, HEAD_DIM);
+	reopen(&r, NULL, "slack", true); /* 181 MB/s: 720 us per layer and block */
 	assert_int_equal(tn_plan(r.s->space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64); /* nothing is known of the engine */
 	assert_int_equal(p.choice.ttft_ns, 0);
@@ -687,7 +690,7 @@ static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 	assert_int_equal(tn_plan(r.s->space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64);
 	assert_true(p.choice.ttft_ns == p.restore_all.ttft_ns && p.choice.ttft_ns < p.recompute_all.ttft_ns);
-	t = table("test", RIG_LAYERS, 4096 * 1500ull); /* 96 us per block and layer: half of what reading takes */
+	t = table("test", RIG_LAYERS, 4096 * 6000ull); /* 384 us per block and layer: half of what reading takes */
 	assert_int_equal(tn_space_slack(r.s->space, t), 0);
 	tn_slack_destroy(t);
 	assert_int_equal(tn_plan(r.s->space, &m, NULL, 64, &p), 0);
@@ -705,13 +708,13 @@ static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 static void a_plan_counts_reads_where_they_are(void **state)
 {
 	struct tn_plan blind = {.size = sizeof(blind)}, p = blind;
-	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
+	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 6000ull);
 	struct tn_key keys[64];
 	struct tn_match m = {.size = sizeof(m)};
 	uint8_t tiers[64];
 	struct rig r;
 
-	rig_set_up(&r, 64u << 20, 16u << 20, 64);
+	rig_set_up(&r, 64u << 20, 24u << 20, HEAD_DIM);
 	rig_save(r.s, 1, 64, 0);
 	reopen(&r, NULL, "slack", true);
 	assert_int_equal(tn_space_slack(r.s->space, t), 0);
@@ -757,12 +760,12 @@ static void what_lies_far_away_is_planned_with_the_speed_of_that_tier(void **sta
 {
 	struct tn_match m = {.size = sizeof(m), .blocks = 64, .tier_blocks = {[TN_TIER_REMOTE] = 64}};
 	struct tn_plan p = {.size = sizeof(p)};
-	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 1500ull);
+	struct tn_slack *t = table("test", RIG_LAYERS, 4096 * 6000ull);
 	uint8_t tiers[64];
 	struct rig r;
 
 	memset(tiers, TN_TIER_REMOTE, sizeof(tiers));
-	rig_set_up(&r, 64u << 20, 0, 64);
+	rig_set_up(&r, 64u << 20, 0, HEAD_DIM);
 	reopen(&r, NULL, "none", false);
 	assert_int_equal(tn_space_slack(r.s->space, t), 0);
 	tn_slack_destroy(t);

@@ -90,6 +90,33 @@ static uint64_t whole_ns(double ns)
 	return n + ((double)n < ns);
 }
 
+/* The last of the layers that are read with this one. */
+static uint32_t arrives_with(const struct tn_split *s, uint32_t layer)
+{
+	uint32_t last = layer;
+
+	if (s->together > 0)
+		last = layer < s->first_together ? s->first_together - 1 : layer + s->together - 1 - (layer - s->first_together) % s->together;
+	return last < s->layers ? last : s->layers - 1;
+}
+
+/* When each layer has been computed, from when it was read; 1 if a time does not fit. */
+static int compute_layers(const struct tn_split *s, const uint64_t *compute, struct tn_restore *out)
+{
+	const uint64_t *loaded = s->scratch + s->layers;
+
+	for (uint32_t l = 0; l < s->layers; l++) {
+		uint64_t there = loaded[arrives_with(s, l)];
+
+		if (!((double)there + (double)compute[l] + (double)out->ttft_ns < END_MAX))
+			return 1;
+		out->ttft_ns = (out->ttft_ns > there ? out->ttft_ns : there) + compute[l];
+		out->compute_ns += compute[l];
+	}
+	out->bubble_ns = out->ttft_ns - out->compute_ns;
+	return 0;
+}
+
 /*
  * The recurrence, when so many blocks are read; 1 if a time does not fit. Layers are read one behind the other, and one
  * that is issued while another moves hides its latency behind that one.
@@ -109,14 +136,11 @@ static int run(const struct tn_split *s, const uint64_t *compute, uint64_t reads
 			now = now > (double)(issued + s->latency_ns) ? now : (double)(issued + s->latency_ns);
 			now += (double)bytes * 1e9 / s->read_bps;
 		}
-		if (!(now + (double)compute[l] + (double)out->ttft_ns < END_MAX))
+		if (!(now < END_MAX))
 			return 1;
 		loaded[l] = out->io_ns = whole_ns(now);
-		out->ttft_ns = (out->ttft_ns > loaded[l] ? out->ttft_ns : loaded[l]) + compute[l];
-		out->compute_ns += compute[l];
 	}
-	out->bubble_ns = out->ttft_ns - out->compute_ns;
-	return 0;
+	return compute_layers(s, compute, out);
 }
 
 /* One evaluation; *hides: every layer's reading takes no longer than its compute. */

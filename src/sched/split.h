@@ -51,6 +51,7 @@ typedef int (*tn_compute_fn)(void *arg, uint64_t input_tokens, uint64_t prefix_t
 /**
  * struct tn_split - a prefix of which the first part is read and the rest recomputed; begin with window TN_SPLIT_WINDOW
  * @layers:       1 to TN_LAYERS_MAX
+ * @first_together, @together: layers that arrive at once because they are read as one: the first ones, and the others; 0: each by itself
  * @window:       layers in flight at once; a layer is issued when the layer @window before it has arrived
  * @blocks:       that could be restored
  * @host_blocks:  of them, from the first on, that need no reading because they lie in host memory; not looked at with
@@ -67,6 +68,7 @@ typedef int (*tn_compute_fn)(void *arg, uint64_t input_tokens, uint64_t prefix_t
  */
 struct tn_split {
 	uint32_t layers;
+	uint32_t first_together, together;
 	uint32_t window;
 	uint64_t blocks;
 	uint64_t host_blocks;

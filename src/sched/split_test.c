@@ -135,6 +135,36 @@ static void what_is_expected_is_what_the_pipeline_says(void **state)
 	}
 }
 
+/* One layer, and then pairs: compute waits for the second of a pair. */
+static void layers_that_are_read_as_one_arrive_as_one(void **state)
+{
+	struct tn_split_choice choice;
+	struct prefix p;
+	uint64_t one, compute_ns;
+
+	even(&p, 1, 1e9);
+	p.s.layers = p.engine.layers = 6;
+	p.s.latency_ns = 0;
+	p.s.header_bytes = 0;
+	p.engine.token_ns = 1;
+	p.engine.attend_ns = 0;
+	p.engine.tokens = 64 + 500;
+	one = p.s.object_bytes; /* ns, at 1e9 bytes per second */
+	compute_ns = 501;
+	assert_int_equal(tn_split_choose(&p.s, &choice), 0);
+	assert_int_equal(choice.restore_all.ttft_ns, 6 * one + compute_ns);
+	p.s.first_together = 1;
+	p.s.together = 2;
+	assert_int_equal(tn_split_choose(&p.s, &choice), 0);
+	assert_int_equal(choice.restore_all.ttft_ns, 6 * one + compute_ns); /* the last layer is by itself */
+	p.s.layers = p.engine.layers = 5;
+	assert_int_equal(tn_split_choose(&p.s, &choice), 0);
+	assert_int_equal(choice.restore_all.ttft_ns, 5 * one + 2 * compute_ns);
+	p.s.first_together = p.s.together = 8;
+	assert_int_equal(tn_split_choose(&p.s, &choice), 0);
+	assert_int_equal(choice.restore_all.ttft_ns, 5 * one + 5 * compute_ns);
+}
+
 static void a_fast_disk_restores_all_and_a_slow_one_none(void **state)
 {
 	struct prefix p;
@@ -358,6 +388,7 @@ static void from_the_crossover_on_a_prefix_is_restored_sooner(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(layers_that_are_read_as_one_arrive_as_one),
 		cmocka_unit_test(a_fast_disk_restores_all_and_a_slow_one_none),
 		cmocka_unit_test(between_them_a_part_is_restored_and_it_hides),
 		cmocka_unit_test(what_is_expected_is_what_the_pipeline_says),
