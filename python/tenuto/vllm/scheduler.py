@@ -21,6 +21,8 @@ from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
 KEY = _core.KEY_BYTES
 #: Fewer tokens are computed in the time that reading the weights takes (docs/model.md).
 FEW_TOKENS = 64
+#: Computing is chosen if it is expected to take no more than this part of a restore's time. Estimates are off by some per cent, and a restore leaves the processors to others.
+CLEARLY = 0.95
 #: Of prompts that are all computed, one in so many is restored all the same: nobody learns how long it takes to restore what is never restored.
 PROBE_PROMPTS = 32
 #: Blocks whose engine hash is remembered, so that events can name them as vLLM does.
@@ -163,10 +165,13 @@ class Scheduler:
         if not (self.model.plans and self.layerwise):
             return match.blocks
         try:
-            worth = self.spaces[0][1].plan(match, tokens)["restore_blocks"]
+            plan = self.spaces[0][1].plan(match, tokens)
         except OSError as e:
             self._failed(e)
             return 0
+        if plan["ttft_ns"] > CLEARLY * plan["restore_all_ttft_ns"]:
+            return match.blocks
+        worth = plan["restore_blocks"]
         self.computed = 0 if worth else self.computed + 1
         if self.computed < PROBE_PROMPTS:
             return worth
