@@ -9,6 +9,8 @@ class Failed(Exception):
 
 
 def connector(**extra):
+    """All that is found is restored, unless a scenario is about what is worth it: the tiny models compute fast."""
+    extra = {"plan": "off", **extra}
     return {"kv_connector": "TenutoConnector", "kv_connector_module_path": "tenuto.vllm.connector", "kv_role": "kv_both",
             "kv_load_failure_policy": "recompute", "kv_connector_extra_config": extra}
 

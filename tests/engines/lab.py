@@ -48,7 +48,7 @@ class Lab:
     def __enter__(self):
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
                "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_WORKER_MULTIPROC_METHOD": "fork", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-               "PYTHONPATH": os.pathsep.join([self.args.package, HERE])}
+               "TENUTO_SLACK_DIR": os.path.join(self.dir, "slack"), "PYTHONPATH": os.pathsep.join([self.args.package, HERE])}
         self.launcher = subprocess.Popen([self.python, os.path.join(HERE, "launcher.py"), self.jobs], env=env,
                                          stdout=open(os.path.join(self.dir, "launcher.log"), "w"), stderr=subprocess.STDOUT)
         return self
@@ -136,6 +136,16 @@ class Lab:
     def start_daemon(self, store, socket):
         self.daemon = subprocess.Popen([os.path.join(self.args.build, "daemon/tenutod"), "--dir", store, "--disk-bytes", "1GiB", "--socket", socket,
                                         "--listen", "off"], stdout=open(os.path.join(self.dir, "tenutod.log"), "a"), stderr=subprocess.STDOUT)
+        self.wait_file(socket, 60)
+
+    def start_paced(self, store, socket, read_bps, backlog_bytes, explain):
+        """A cache on a drive that reads so fast, and writes half as fast, also when it does both; in the place of tenutod."""
+        model = os.path.join(self.dir, "drive.model")
+        with open(model, "w", encoding="utf-8") as f:
+            f.write(f"tenuto-mix 1\nsource a test\nmeasured_s 0\nread_bps {read_bps}\nwrite_bps {read_bps // 2}\nmixed_bps {read_bps // 2}\nread_latency_ns 100000\n"
+                    "write_latency_ns 50000\n")
+        self.daemon = subprocess.Popen([os.path.join(self.args.build, "tests/paced_owner"), store, socket, model, str(backlog_bytes), explain],
+                                       stdout=open(os.path.join(self.dir, "paced.log"), "a"), stderr=subprocess.STDOUT)
         self.wait_file(socket, 60)
 
     def stop_daemon(self, how=signal.SIGTERM):

@@ -19,6 +19,7 @@ from lab import HERE, Lab
 import lmcache_runs
 import report
 import vllm_changes
+import vllm_feed
 import vllm_shapes
 
 MARKS = ("<!-- engines: begin -->", "<!-- engines: end -->")
@@ -202,7 +203,7 @@ def scenario_full_disk(lab):
         subprocess.run(["umount", store], check=False)
 
 
-SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | vllm_changes.SCENARIOS | lmcache_runs.SCENARIOS
+SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | vllm_changes.SCENARIOS | vllm_feed.SCENARIOS | lmcache_runs.SCENARIOS
 
 
 def main():

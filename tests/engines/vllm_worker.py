@@ -6,7 +6,7 @@
 The job: {"model": ..., "llm": {arguments of LLM}, "transfer": {KVTransferConfig} or null, "prompts": [[token, ...], ...], "rounds": n, "tokens": n,
 "reset": forget the engine's own prefixes between rounds, "batch": prompts at a time, "lead": a prompt that comes before all others, "out": PATH, "pause": PATH of a file to make after
 each round and then wait for, "mark": PATH of a file to make as soon as "mark_at" prompts were answered, "change": the round before which the weights change,
-"adapter": PATH of a LoRA adapter, "replicas": engines that vLLM starts for data parallelism; then prompts come one at a time, and most other keys are
+"what": measurements of feed_worker.py, which takes the place of the rounds, "shutdown": end the engine as a server does, "adapter": PATH of a LoRA adapter, "replicas": engines that vLLM starts for data parallelism; then prompts come one at a time, and most other keys are
 not looked at}.
 """
 import asyncio
@@ -143,6 +143,10 @@ def main():
         listener.start()
         time.sleep(1)
     ready = time.monotonic()
+    if job.get("what"):
+        import feed_worker
+        put(job, feed_worker.run(llm, job))
+        return
     sampling = SamplingParams(max_tokens=job.get("tokens", 8), temperature=0, ignore_eos=True)
     rounds, batch = [], job.get("batch", 1)
     if job.get("lead"):
@@ -181,6 +185,8 @@ def main():
     if listener:
         time.sleep(1)
         result["events"] = listener.end()
+    if job.get("shutdown"):
+        llm.llm_engine.engine_core.shutdown()
     put(job, result)
 
 
