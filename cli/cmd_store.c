@@ -202,6 +202,18 @@ static uint64_t capacity(const struct tn_admin_device *d)
 	return d->segments * d->segment_bytes;
 }
 
+/* As many blocks of the sizes that are there; 0: none is there yet. */
+static uint64_t capacity_blocks(const struct tn_admin_device *d)
+{
+	return d->segments_assigned ? d->slots * d->segments / d->segments_assigned : 0;
+}
+
+/* Bytes of the capacity that blocks take: the mean slot counts for each, because a device may have slots of several sizes. */
+static uint64_t used_bytes(const struct tn_admin_device *d)
+{
+	return d->slots ? (uint64_t)((double)d->blocks / (double)d->slots * d->segments_assigned * (double)d->segment_bytes) : 0;
+}
+
 static json_t *device_json(const struct tn_admin_device *d)
 {
 	const struct {
@@ -217,6 +229,8 @@ static json_t *device_json(const struct tn_admin_device *d)
 		{"file_bytes", d->file_bytes},
 		{"index_bytes", d->index_bytes},
 		{"capacity_bytes", capacity(d)},
+		{"estimated_capacity_blocks", capacity_blocks(d)},
+		{"estimated_used_bytes", used_bytes(d)},
 		{"segment_bytes", d->segment_bytes},
 		{"segments", d->segments},
 		{"segments_allocated", d->segments_allocated},
@@ -254,11 +268,14 @@ static void row(struct cli_table *t, const char *name, const char *value)
 
 static void row_sizes(struct cli_table *t, const struct tn_admin_device *d)
 {
-	char a[32], b[32], line[128];
+	char a[32], b[32], c[32], line[160];
 
 	cli_bytes(a, (double)capacity(d));
 	snprintf(line, sizeof(line), "%s; all %u devices: %s", a, d->device_count, cli_bytes(b, (double)capacity(d) * d->device_count));
 	row(t, "capacity", d->device_count > 1 ? line : a);
+	snprintf(line, sizeof(line), "about %s; %s of about %s blocks", cli_bytes(a, (double)used_bytes(d)), cli_number(b, d->blocks),
+		 cli_number(c, capacity_blocks(d)));
+	row(t, "used", d->slots ? line : "nothing yet");
 	row(t, "file", cli_bytes(a, (double)d->file_bytes));
 	row(t, "index", cli_bytes(a, (double)d->index_bytes));
 	snprintf(line, sizeof(line), "%s of %s in use", cli_bytes(a, (double)d->log_used_bytes),

@@ -60,6 +60,11 @@ def a_store_is_described_verified_and_checked():
     out = tenuto("store", "info", "d").out
     if "closed in order" not in out or not re.search(r"^capacity +[\d.]+ MiB$", out, re.M):
         fail(out)
+    blocks, most = device["blocks"], device["estimated_capacity_blocks"]
+    if most < 100 or not 0.9 < device["estimated_used_bytes"] / (blocks * (64 << 10)) < 1.5:
+        fail(str(device))
+    if not re.search(r"^used +about [\d.]+ [KM]iB; %d of about %d blocks$" % (blocks, most), out, re.M):
+        fail(out)
     v = tenuto("store", "verify", "d", "--json").json()
     if v["blocks"] != device["blocks"] or v["objects"] != 4 * v["blocks"] or v["corrupt_objects"]:
         fail(str(v))
