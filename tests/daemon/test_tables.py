@@ -7,7 +7,7 @@ import time
 
 import tenuto
 from daemon import Daemon, asked  # adds the directory of cli
-from cli import USAGE, fail, main, write
+from cli import USAGE, fail, main, until, write
 
 LAYERS = 4
 TABLE = "tenuto-slack 2\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers %d\ncells shared\ninputs 64\nprefixes 0\ncell 64 0 * 5000\n" % LAYERS
@@ -40,7 +40,14 @@ def learn(space):
 
 
 def files():
-    return sorted(os.listdir("slack")) if os.path.exists("slack") else []
+    """Without one that is being written."""
+    return sorted(n for n in os.listdir("slack") if n != ".new") if os.path.exists("slack") else []
+
+
+def until_kept(text):
+    """The name of the only file, which has the text."""
+    until(lambda: len(files()) == 1 and open("slack/" + files()[0]).read() == text, "file with the table")
+    return files()[0]
 
 
 def what_engines_have_taught_is_there_at_the_next_start():
@@ -62,9 +69,9 @@ def what_engines_have_taught_is_there_at_the_next_start():
         with engine(d, hash_seed=2) as e, engine(d, model="other") as other:
             d.wait_for_line("%s/slack/%s (restored)" % (os.getcwd(), files()[0]))
             d.wait_for_line("(new)")
-            time.sleep(2)
-            if e.slack() != text or other.slack():
-                fail("not given: %s\n%s" % (e.slack(), d.err))
+            until(lambda: e.slack() == text, "table of the file")
+            if other.slack():
+                fail("given to another model: %s" % other.slack())
 
 
 def the_table_of_a_space_is_written_soon_and_what_a_client_sets_is_its_own():
@@ -72,12 +79,9 @@ def the_table_of_a_space_is_written_soon_and_what_a_client_sets_is_its_own():
         with engine(d) as e, engine(d, tenant="somebody") as other:
             e.slack(TABLE)
             d.wait_for_line("(new)", 2)
-            end = time.monotonic() + 10
-            while not files() and time.monotonic() < end:
-                time.sleep(0.05)
-            time.sleep(1.5)
-            if len(files()) != 1 or open("slack/" + files()[0]).read() != TABLE or other.slack():
-                fail("%s; %s" % (files(), other.slack()))
+            until_kept(TABLE)
+            if other.slack():
+                fail(other.slack())
             d.send(signal.SIGKILL)
             d.process.wait()
 
@@ -104,9 +108,8 @@ def a_file_that_is_broken_is_one_warning():
     with Daemon("--config", ours) as d:
         with engine(d) as e:
             e.slack(TABLE)
-            time.sleep(2)
+            name = "slack/" + until_kept(TABLE)
         d.end()
-    name = "slack/" + files()[0]
     for broken in (TABLE[:-20], "", "x" * (2 << 20)):
         with open(name, "w") as f:
             f.write(broken)
@@ -154,7 +157,7 @@ def clients_do_not_fill_the_directory():
         with engine(d) as e:
             d.wait_for_line("(new)")
             e.slack(TABLE)
-            time.sleep(2)
+            until(lambda: "%032x.slack" % 0 not in files() and len(files()) == 1025, "place for the table")
         d.end()
     gone = [i for i in range(1024) if "%032x.slack" % i not in files()]
     if len(files()) != 1025 or gone != [0] or "notes" not in files():
