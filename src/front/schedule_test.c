@@ -669,9 +669,6 @@ static void a_cache_learns_from_what_the_engine_says_of_computed_layers(void **s
 	rig_tear_down(r);
 }
 
-/* Of plans: layers that are large enough to be read one by one. */
-#define HEAD_DIM 256
-
 static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 {
 	struct tn_match m = {.size = sizeof(m), .blocks = 64, .tier_blocks = {[TN_TIER_DISK] = 64}};
@@ -679,7 +676,7 @@ static void a_fast_engine_on_a_slow_disk_restores_only_a_part(void **state)
 	struct tn_slack *t;
 	struct rig r;
 
-	rig_set_up(&r, 64u << 20, 0, HEAD_DIM);
+	rig_set_up(&r, 64u << 20, 0, 256); /* layers so large that not all are read as one */
 	reopen(&r, NULL, "slack", true); /* 181 MB/s: 720 us per layer and block */
 	assert_int_equal(tn_plan(r.s->space, &m, NULL, 64, &p), 0);
 	assert_int_equal(p.restore_blocks, 64); /* nothing is known of the engine */
@@ -714,7 +711,7 @@ static void a_plan_counts_reads_where_they_are(void **state)
 	uint8_t tiers[64];
 	struct rig r;
 
-	rig_set_up(&r, 64u << 20, 24u << 20, HEAD_DIM);
+	rig_set_up(&r, 64u << 20, 24u << 20, 256);
 	rig_save(r.s, 1, 64, 0);
 	reopen(&r, NULL, "slack", true);
 	assert_int_equal(tn_space_slack(r.s->space, t), 0);
@@ -765,7 +762,7 @@ static void what_lies_far_away_is_planned_with_the_speed_of_that_tier(void **sta
 	struct rig r;
 
 	memset(tiers, TN_TIER_REMOTE, sizeof(tiers));
-	rig_set_up(&r, 64u << 20, 0, HEAD_DIM);
+	rig_set_up(&r, 64u << 20, 0, 256);
 	reopen(&r, NULL, "none", false);
 	assert_int_equal(tn_space_slack(r.s->space, t), 0);
 	tn_slack_destroy(t);
