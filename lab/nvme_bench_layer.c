@@ -42,7 +42,10 @@ struct tn_layer_bench {
 	struct tn_ring_list list;
 	unsigned char *memory;
 	uint64_t base[LAYERS * PLANES];
-	uintptr_t table[LAYERS * PLANES];
+	uint64_t table[LAYERS * PLANES];
+	struct tn_mapping mapping;
+	struct tn_mapped_range range;
+	const struct tn_mapping *memories[1];
 	uint32_t pages[PAGES];
 };
 
@@ -152,13 +155,14 @@ static int make_layout(struct tn_layer_bench *b)
 	for (uint32_t p = 0; p < PLANES; p++)
 		g.planes[p] = (struct tn_plane){.kind = p ? TN_PLANE_V : TN_PLANE_K, .heads = 1, .head_dim = 128, .elem_bits = 16};
 	rc = tn_layout_fill(&g, &shape, NULL, b->base, &pool);
-	rc = rc ? rc : tn_layout_init(&g, &pool, &range, 1, b->table, &b->layout);
+	tn_mapping_init(&b->mapping, &b->range, &range, 1);
+	rc = rc ? rc : tn_layout_init(&g, &pool, &b->mapping, b->table, &b->layout);
 	for (uint32_t i = 0; i < PAGES; i++)
 		b->pages[i] = (i * 1657u + 11u) % PAGES; /* 1657 is odd */
 	b->shape = (struct tn_shape){.layers = LAYERS, .object_bytes = OBJECT_BYTES, .padded_bytes = OBJECT_BYTES,
 				     .object_iovs = TN_LAYER_BENCH_PAGES, .slot_bytes = LAYERS * OBJECT_BYTES};
 	b->list = (struct tn_ring_list){.shape = &b->shape, .blocks = TN_LAYER_BENCH_OBJECTS, .layout = &b->layout, .pages = b->pages,
-					.end_page = PAGES, .align = rc ? 1 : tn_layout_align(&b->layout)};
+					.end_page = PAGES, .align = rc ? 1 : tn_layout_align(&b->layout, &b->mapping)};
 	return rc;
 }
 
@@ -171,6 +175,9 @@ static int make_executor(struct tn_layer_bench *b)
 	struct tn_ring_opts ro = tn_ring_opts_default();
 	int rc = tn_nvme_engine_create(&eo, &b->io);
 
+	b->memories[0] = &b->mapping;
+	ro.mappings = b->memories;
+	ro.nmappings = 1;
 	rc = rc ? rc : tn_io_open(b->io, "store", TN_IO_CREATE, &b->file);
 	rc = rc ? rc : tn_io_allocate(b->io, b->file, 0, BYTES);
 	rc = rc ? rc : tn_ring_create(&ro, &tn_alloc_system, &b->ring);

@@ -160,7 +160,7 @@ static int write_block(struct tn_far *far, const struct tn_tier_move *m)
 	flat = far->n < 2 * far->o.blocks ? malloc(s->slot_bytes + sums) : NULL;
 	if (!flat)
 		return -EIO;
-	memcpy(flat, m->mem.flat, s->slot_bytes);
+	memcpy(flat, tn_mapping_address(m->mem.memory, m->mem.flat), s->slot_bytes);
 	memcpy(flat + s->slot_bytes, m->checks, sums);
 	far->stored[far->n++] = (struct stored){.space = m->space, .key = m->key, .parent = m->parent, .there = true,
 						.bytes = (uint32_t)s->slot_bytes, .layers = s->layers, .flat = flat};

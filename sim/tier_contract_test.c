@@ -78,8 +78,10 @@ static int move_whole(struct rig *r, struct tn_tier_base *t, const struct tn_spa
 {
 	const struct tn_shape *s = &space->shape;
 	struct moved moved = {false, 0};
+	const struct tn_mapped_range range = {.bytes = s->slot_bytes, .address = flat};
+	const struct tn_mapping memory = {.range = &range, .nranges = 1};
 	struct tn_tier_move m = {.write = write, .space = {space->id, space->epoch}, .key = rig_key(id), .shape = s,
-				 .mem.flat = flat, .checks = (uint64_t *)(void *)(flat + s->slot_bytes), .done = move_done,
+				 .mem.memory = &memory, .checks = (uint64_t *)(void *)(flat + s->slot_bytes), .done = move_done,
 				 .owner = &moved};
 
 	t->ops->move(t, &m);
@@ -141,7 +143,7 @@ static void has_its_calls(struct rig *r, struct tn_tier_base *t)
 
 	assert_true(ops->size == sizeof(*ops) && ops->abi == TN_TIER_ABI && ops->name);
 	assert_true(ops->space && ops->place && ops->release && ops->fill && ops->drain && ops->capacity && ops->destroy);
-	assert_true(ops->traits.reach != TN_REACH_MEMORY || ops->address);
+	assert_true(ops->traits.reach != TN_REACH_MEMORY || (ops->offset && t->memory));
 	assert_true(ops->traits.reach != TN_REACH_WHOLE || (ops->move && ops->step));
 	assert_true(!ops->traits.keyed || (ops->probe && ops->events));
 	assert_true(!ops->traits.offloads || ops->health);
@@ -262,6 +264,12 @@ static void a_quota_is_made_true_by_the_spaces_own_blocks(void **state)
 	for_each(holds_quota);
 }
 
+/* The bytes of a block in a tier's memory. */
+static unsigned char *bytes_at(const struct tn_tier_base *t, tn_block b, const struct tn_shape *s, uint64_t **checks)
+{
+	return tn_mapping_address(t->memory, t->ops->offset(t, tn_tier_place_of(t, b), s, checks));
+}
+
 /* The bytes that went in come out again, and nobody else's. */
 static void keeps_bytes(struct rig *r, struct tn_tier_base *t)
 {
@@ -274,7 +282,7 @@ static void keeps_bytes(struct rig *r, struct tn_tier_base *t)
 	for (uint32_t i = 0; i < SOME; i++) {
 		b[i] = bring(r, t, 0, 1 + i);
 		if (t->ops->traits.reach == TN_REACH_MEMORY) {
-			memset(t->ops->address(t, tn_tier_place_of(t, b[i]), s, &checks), (int)i + 1, s->slot_bytes);
+			memset(bytes_at(t, b[i], s, &checks), (int)i + 1, s->slot_bytes);
 			checks[s->layers - 1] = i;
 		}
 	}
@@ -282,7 +290,7 @@ static void keeps_bytes(struct rig *r, struct tn_tier_base *t)
 		unsigned char *flat, *got;
 
 		if (t->ops->traits.reach == TN_REACH_MEMORY) {
-			got = t->ops->address(t, tn_tier_place_of(t, b[i]), s, &checks);
+			got = bytes_at(t, b[i], s, &checks);
 			assert_true(got[0] == i + 1 && got[s->slot_bytes - 1] == i + 1 && checks[s->layers - 1] == i);
 			continue;
 		}

@@ -113,6 +113,9 @@ struct tn_session {
 
 #define TN_POOLS_OWN 4096u /* of the process that opened the cache; those of sessions have numbers of their own, so that nobody takes another's */
 #define TN_POOLS_MAX (TN_POOLS_OWN + TN_SESSIONS_MAX * 256u)
+
+/* Numbers of memories, by which lists name them (ring/ring.h): of header buffers, of the memory tier, and from POOLS on of those that have pools. */
+enum { TN_MEMORY_OF_HEADERS, TN_MEMORY_OF_TIER, TN_MEMORY_OF_POOLS, TN_MEMORIES_MAX = TN_MEMORY_OF_POOLS + TN_POOLS_MAX };
 #define TN_EVENTS 1024u /* of tn_event_create, of one cache */
 #define TN_EVENTS_KEPT 65536u /* of blocks, for tn_cache_events */
 
@@ -237,7 +240,7 @@ struct tn_offloads {
 	uint32_t n;
 	struct tn_key *keys; /* theirs */
 	struct tn_write_item *items;
-	unsigned char **memory;
+	uint64_t *offset;
 	uint64_t retry_ns; /* when to try those that failed again without being asked */
 	bool again;	   /* a device came back: try those once more */
 	struct tn_list flushes; /* who waits for them (flush.c) */
@@ -350,6 +353,7 @@ struct tn_cache {
 	uint64_t read_bps; /* shared: of all devices together, as the scheduler knows it; 0: not yet */
 	struct tn_stats c; /* those that are counted: only the owner changes them, and anyone reads them */
 	uint32_t max_blocks, max_objects, max_pages;
+	const struct tn_mapping *mappings[TN_MEMORIES_MAX]; /* shared: by number; those of pools are written under the lock */
 };
 
 /* cache.c: what tn_cache_open is made of; a simulation has its own I/O engine, clock and executor (open.c) */
@@ -524,12 +528,12 @@ static inline enum tn_reach tn_read_reach(const struct tn_read_item *item)
 	return item->r->op.cache->row.tier[item->tier]->ops->traits.reach;
 }
 
-/* An item's place in the memory tier. */
-static inline unsigned char *tn_read_memory(const struct tn_read_item *item, uint64_t **checks)
+/* An item's place in the memory tier: its offset there. */
+static inline uint64_t tn_read_memory(const struct tn_read_item *item, uint64_t **checks)
 {
 	const struct tn_tier_base *t = item->r->op.cache->row.memory;
 
-	return t->ops->address(t, item->memory, item->r->op.shape, checks);
+	return t->ops->offset(t, item->memory, item->r->op.shape, checks);
 }
 
 /* load.c: what load_start.c needs, too */

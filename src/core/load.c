@@ -425,7 +425,7 @@ static bool start_whole(struct tn_read_item *item)
 		.owner = item,
 	};
 	if (r->prefetch)
-		move->mem.flat = r->op.memory[i];
+		move->mem = (struct tn_span){.memory = r->op.cache->row.memory->memory, .flat = r->op.offset[i]};
 	else
 		tn_op_span(&r->op, i, &move->mem);
 	for (uint32_t c = 0; c < chunks; c++)

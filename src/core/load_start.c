@@ -143,10 +143,10 @@ static void find_bytes(struct tn_reading *r)
 		struct tn_store_place place;
 
 		if (item->state == TN_READ_COPY)
-			r->op.memory[i] = cache->row.tier[item->tier]->ops->address(cache->row.tier[item->tier], item->place,
+			r->op.offset[i] = cache->row.tier[item->tier]->ops->offset(cache->row.tier[item->tier], item->place,
 										r->op.shape, NULL);
 		if (item->memory != TN_SLOT_NONE)
-			r->op.memory[i] = tn_read_memory(item, NULL);
+			r->op.offset[i] = tn_read_memory(item, NULL);
 		if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE)
 			continue;
 		tn_store_locate(cache->store, item->place, &place);

@@ -41,9 +41,9 @@ int tn_offloads_create(struct tn_offloads *o, struct tn_cache *cache, uint32_t f
 	o->op = tn_get(o->alloc, tn_array_bytes(n, sizeof(*o->op)));
 	o->keys = tn_get(o->alloc, tn_array_bytes(blocks, sizeof(*o->keys)));
 	o->items = tn_get(o->alloc, tn_array_bytes(blocks, sizeof(*o->items)));
-	o->memory = tn_get(o->alloc, tn_array_bytes(blocks, sizeof(*o->memory)));
+	o->offset = tn_get(o->alloc, tn_array_bytes(blocks, sizeof(*o->offset)));
 	o->n = n;
-	if (!o->op || !o->keys || !o->items || !o->memory)
+	if (!o->op || !o->keys || !o->items || !o->offset)
 		return tn_fail(-ENOMEM, "no memory for %u offloads", n);
 	for_each_tier(t, o->row) {
 		for (uint32_t i = 0; t->ops->traits.offloads && i < OPS; i++, k++) {
@@ -51,7 +51,7 @@ int tn_offloads_create(struct tn_offloads *o, struct tn_cache *cache, uint32_t f
 
 			w->op.cache = cache;
 			w->op.index = first + k;
-			w->op.memory = o->memory + k * TN_OFFLOAD_BLOCKS;
+			w->op.offset = o->offset + k * TN_OFFLOAD_BLOCKS;
 			w->op.keys = o->keys + k * TN_OFFLOAD_BLOCKS;
 			w->items = o->items + k * TN_OFFLOAD_BLOCKS;
 			w->target = t;
@@ -69,7 +69,7 @@ void tn_offloads_destroy(struct tn_offloads *o)
 	tn_put(o->alloc, o->op, tn_array_bytes(o->n, sizeof(*o->op)));
 	tn_put(o->alloc, o->keys, tn_array_bytes(blocks, sizeof(*o->keys)));
 	tn_put(o->alloc, o->items, tn_array_bytes(blocks, sizeof(*o->items)));
-	tn_put(o->alloc, o->memory, tn_array_bytes(blocks, sizeof(*o->memory)));
+	tn_put(o->alloc, o->offset, tn_array_bytes(blocks, sizeof(*o->offset)));
 }
 
 /* ---- what waits -------------------------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ static void add(struct tn_offloads *o, struct tn_offload_op *off, uint32_t slot)
 		.state = TN_WRITE_PLACE,
 		.admitted = true,
 	};
-	w->op.memory[w->op.n] = o->row->memory->ops->address(o->row->memory, slot, w->op.shape, NULL);
+	w->op.offset[w->op.n] = o->row->memory->ops->offset(o->row->memory, slot, w->op.shape, NULL);
 	w->op.n++;
 	w->unplaced++;
 }

@@ -61,7 +61,7 @@ static int find_pool(const struct tn_op *op, const struct tn_space *space, uint3
 
 	if (!pool || pool->session != op->session || !tn_geometry_same(&pool->layout.geometry, &space->geometry))
 		return tn_fail(-EINVAL, "pool %u is none, or its geometry is not that of space %u", number, space->index);
-	if (pool->memory->lost && __atomic_load_n(pool->memory->lost, __ATOMIC_SEQ_CST))
+	if (tn_mapping_is_lost(&pool->memory->mapping))
 		return tn_fail(-EFAULT, "pool %u: pages of its memory are gone, which was truncated or punched", number);
 	*out = pool;
 	return 0;
@@ -171,7 +171,7 @@ void tn_reading_arm(struct tn_reading *r, const struct tn_command *c)
 	r->chunk_state = t->chunk_state;
 	r->before_ns = t->before_ns;
 	r->disk = t->disk;
-	r->op.memory = t->memory;
+	r->op.offset = t->offset;
 	r->op.writing = false;
 	tn_transfers_prepare(&r->op, r->checks);
 	r->good = r->op.n;
@@ -208,7 +208,7 @@ void tn_save_arm(struct tn_save_op *save, const struct tn_command *c)
 	tn_writing_arm(&save->w, t->items, save);
 	memset((char *)save + sizeof(save->w), 0, sizeof(*save) - sizeof(save->w));
 	save->w.checks = t->checks;
-	save->w.op.memory = t->memory;
+	save->w.op.offset = t->offset;
 	tn_transfers_prepare(&save->w.op, NULL);
 	save->parent = c->parent;
 	save->ttl_ns = c->ttl_ns;
@@ -227,7 +227,7 @@ void tn_op_span(const struct tn_op *op, uint32_t i, struct tn_span *span)
 	uint32_t per_block = op->space->geometry.pages_per_block;
 	uint64_t first = (uint64_t)i * per_block;
 
-	*span = (struct tn_span){.layout = &op->pool->layout, .pages = op->pages + first};
+	*span = (struct tn_span){.memory = &op->pool->memory->mapping, .layout = &op->pool->layout, .pages = op->pages + first};
 	if (op->first_page > first)
 		span->page_first = (uint32_t)(op->first_page - first);
 	if (op->end_page < first + per_block)

@@ -47,7 +47,7 @@ struct tn_op_tables {
 	uint8_t *chunk_state;
 	uint64_t *before_ns;
 	uint64_t *disk;
-	unsigned char **memory;
+	uint64_t *offset;
 };
 
 /* What the entries of an operation's IOCBs are (transfers.c). */
@@ -87,7 +87,7 @@ struct tn_op {
 	bool goes_on, more; /* it is a batch: not the first, not the last */
 	struct tn_space *between; /* its last life's, until the next batch; NULL: no batch follows */
 	/* What moves its bytes (transfers.c). */
-	unsigned char **memory; /* by block: its place in the memory tier */
+	uint64_t *offset; /* by block: of its place in the memory tier's memory */
 	struct tn_ring_list list[TN_LISTS];
 	uint32_t iocbs;	    /* written, or out */
 	uint64_t out_bytes; /* of them */

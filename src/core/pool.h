@@ -18,13 +18,12 @@ struct tn_memory {
 	struct tn_list pools; /* likewise */
 	struct tn_cache *cache;
 	struct tn_session *session; /* whose it is; NULL in an attached cache, ... */
-	uint32_t number; /* ... where the owner has this number for it, ... */
+	uint32_t number; /* ... where the owner has this number for it, ... In the owner's: of its mapping in cache->mappings, while it has pools */
 	bool staged; /* ... or does not know of it: the bytes of its pools are copied (front/stage.h). In the owner's: that process says that it copies to and from it */
 	uint64_t stage_bytes; /* of an attached cache: through so much session memory each; 0: the default */
-	const uint32_t *lost; /* shared: pages of it are gone (base/guard.h); NULL: they cannot */
 	uint32_t told_lost; /* shared: in an attached cache: the owner has refused an operation for that */
-	struct tn_memory_range *range;
-	size_t nranges;
+	struct tn_mapping mapping;
+	struct tn_mapped_range *range; /* the mapping's */
 	bool *mapped; /* by range: the drives reach it; NULL: no engine is told of it */
 	uint32_t npools; /* under cache->lock, as what follows */
 	uint32_t nclaims; /* 0 for a memory of a process that has attached, in the owner's */

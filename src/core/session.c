@@ -36,7 +36,7 @@ static void describe_tables(const struct sizes *t, struct table *table)
 		{t->blocks, TN_CHUNKS_MAX, offsetof(struct tn_op_tables, chunk_state)},
 		{t->objects, sizeof(uint64_t), offsetof(struct tn_op_tables, checks)},
 		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, disk)},
-		{t->blocks, sizeof(void *), offsetof(struct tn_op_tables, memory)},
+		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, offset)},
 		{t->pages, sizeof(uint32_t), offsetof(struct tn_op_tables, pages)},
 		{TN_STORE_OBJECTS_MAX, sizeof(uint64_t), offsetof(struct tn_op_tables, before_ns)},
 	};

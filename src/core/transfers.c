@@ -163,26 +163,13 @@ bool tn_transfers_maps(const struct tn_cache *cache)
 /* The cache's own memory is mapped for as long as there is an executor. */
 static void map_own(const struct tn_cache *cache, bool map)
 {
-	struct {
-		void *memory;
-		uint64_t bytes;
-	} own[2] = {{0}};
+	for (uint32_t i = 0; i < TN_MEMORY_OF_POOLS; i++) {
+		const struct tn_mapped_range *r = cache->mappings[i] ? cache->mappings[i]->range : NULL;
 
-	if (cache->headers) {
-		own[0].memory = tn_headers_memory(cache->headers)[0];
-		own[0].bytes = tn_headers_bytes(cache->headers);
-	}
-	if (cache->row.host) {
-		own[1].memory = tn_host_memory(cache->row.host);
-		own[1].bytes = tn_host_bytes(cache->row.host);
-	}
-	for (uint32_t i = 0; i < 2; i++) {
-		if (!own[i].memory)
-			continue;
-		if (map)
-			tn_transfers_map(cache, own[i].memory, own[i].bytes);
-		else
-			tn_transfers_unmap(cache, own[i].memory, own[i].bytes);
+		if (r && map)
+			tn_transfers_map(cache, r->address, r->bytes);
+		else if (r)
+			tn_transfers_unmap(cache, r->address, r->bytes);
 	}
 }
 
@@ -197,9 +184,13 @@ int tn_transfers_create(struct tn_cache *cache)
 	if (!r)
 		return tn_fail(-ENOMEM, "transfers: no memory");
 	cache->transfers = r;
+	cache->mappings[TN_MEMORY_OF_HEADERS] = cache->headers ? tn_headers_memory(cache->headers) : NULL;
+	cache->mappings[TN_MEMORY_OF_TIER] = cache->row.memory ? cache->row.memory->memory : NULL;
 	r->first = r->last = NONE;
 	tn_share_init(&r->share, DEPTH);
 	ro.memory.depth = DEPTH;
+	ro.mappings = cache->mappings;
+	ro.nmappings = TN_MEMORIES_MAX;
 	ro.lists = (cache->o.max_ops + cache->offloads.n + TN_SESSIONS_MAX * TN_SESSION_OPS_MAX) * TN_LISTS;
 	if (cache->o.max_op_blocks < ro.memory.ioctxs)
 		ro.memory.ioctxs = cache->o.max_op_blocks > TN_TRANSFER_OBJECTS_MAX ? cache->o.max_op_blocks : TN_TRANSFER_OBJECTS_MAX;
@@ -253,23 +244,24 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 	op->iocbs = 0;
 	op->out_bytes = 0;
 	memset(op->list, 0, sizeof(op->list));
-	op->list[TN_LIST_MEMORY] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .flat = op->memory,
-							 .align = TN_STORE_BLOCK_ALIGN, .checks = checks};
+	op->list[TN_LIST_MEMORY] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_TIER,
+							 .flat = op->offset, .align = TN_STORE_BLOCK_ALIGN, .checks = checks};
 	if (op->pool)
 		op->list[TN_LIST_PAGES] = (struct tn_ring_list){
 			.shape = op->shape,
 			.blocks = op->n,
+			.memory = op->pool->memory->number,
 			.layout = &op->pool->layout,
 			.pages = op->pages,
 			.first_page = op->first_page,
 			.end_page = op->end_page,
 			.align = op->pool->align,
 			.checks = checks,
-			.lost = op->pool->memory->lost,
 		};
 	if (cache->headers)
 		op->list[TN_LIST_HEADERS] = (struct tn_ring_list){.shape = op->header_shape, .blocks = TN_HEADER_BUFFERS,
-								  .flat = tn_headers_memory(cache->headers),
+								  .memory = TN_MEMORY_OF_HEADERS,
+								  .flat = tn_headers_offsets(cache->headers),
 								  .align = TN_STORE_BLOCK_ALIGN};
 	for (unsigned k = 0; k < TN_LISTS; k++)
 		tn_ring_list_set(ring, list_of(op, k), op->list[k].shape ? &op->list[k] : NULL);

@@ -76,7 +76,7 @@ static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uin
 	w->unwritten++;
 	w->copying += in_memory(item);
 	if (t->ops->traits.reach == TN_REACH_MEMORY)
-		w->op.memory[item - w->items] = t->ops->address(t, place, w->op.shape, NULL);
+		w->op.offset[item - w->items] = t->ops->offset(t, place, w->op.shape, NULL);
 	if (t->ops->traits.reach != TN_REACH_DEVICE)
 		return;
 	tn_store_locate(w->op.cache->store, place, &at);
@@ -302,10 +302,10 @@ bool tn_places_step(struct tn_cache *cache)
 
 /* ---- where the bytes are ------------------------------------------------------------------------------ */
 
-/* Memory of a block that lies in a tier's memory. */
-static unsigned char *memory_of(const struct tn_writing *w, const struct tn_tier_base *t, uint32_t place, uint64_t **checks)
+/* Where a block lies in a tier's memory. */
+static uint64_t offset_of(const struct tn_writing *w, const struct tn_tier_base *t, uint32_t place, uint64_t **checks)
 {
-	return t->ops->address(t, place, w->op.shape, checks);
+	return t->ops->offset(t, place, w->op.shape, checks);
 }
 
 static uint64_t *item_checks(const struct tn_write_item *item)
@@ -315,9 +315,9 @@ static uint64_t *item_checks(const struct tn_write_item *item)
 	uint64_t *checks;
 
 	if (!w->save)
-		memory_of(w, cache->row.memory, item->source, &checks);
+		offset_of(w, cache->row.memory, item->source, &checks);
 	else if (tn_item_reach(item) == TN_REACH_MEMORY)
-		memory_of(w, cache->row.tier[item->tier], item->place, &checks);
+		offset_of(w, cache->row.tier[item->tier], item->place, &checks);
 	else
 		checks = w->checks + (size_t)index_of(item) * w->op.shape->layers;
 	return checks;
@@ -462,7 +462,8 @@ static bool start_whole(struct tn_write_item *item, bool *later)
 		.done = whole_done,
 		.owner = item,
 	};
-	move->mem.flat = memory_of(w, cache->row.memory, item->source, &move->checks);
+	move->mem.memory = cache->row.memory->memory;
+	move->mem.flat = offset_of(w, cache->row.memory, item->source, &move->checks);
 	item->next = (uint16_t)w->op.shape->layers;
 	w->op.inflight++;
 	item->inflight++;

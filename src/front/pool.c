@@ -27,7 +27,7 @@ void tn_memory_desc_init_sized(struct tn_memory_desc *desc, size_t size)
 
 static size_t ranges_bytes(size_t n)
 {
-	return tn_array_bytes(n, sizeof(struct tn_memory_range));
+	return tn_array_bytes(n, sizeof(struct tn_mapped_range));
 }
 
 static bool ranges_meet(const struct tn_memory_range *a, const struct tn_memory_range *b)
@@ -63,8 +63,8 @@ static void free_memory(struct tn_memory *memory)
 {
 	const struct tn_alloc *a = memory->cache->alloc;
 
-	tn_put(a, memory->mapped, memory->nranges * sizeof(*memory->mapped));
-	tn_put(a, memory->range, ranges_bytes(memory->nranges));
+	tn_put(a, memory->mapped, memory->mapping.nranges * sizeof(*memory->mapped));
+	tn_put(a, memory->range, ranges_bytes(memory->mapping.nranges));
 	tn_put(a, memory, sizeof(*memory));
 }
 
@@ -73,7 +73,7 @@ static int map_memory(struct tn_cache *cache, void *arg)
 {
 	const struct tn_memory *m = arg;
 
-	for (size_t i = 0; i < m->nranges; i++)
+	for (uint32_t i = 0; i < m->mapping.nranges; i++)
 		m->mapped[i] = tn_transfers_map(cache, m->range[i].address, m->range[i].bytes);
 	return 0;
 }
@@ -82,7 +82,7 @@ static int unmap_memory(struct tn_cache *cache, void *arg)
 {
 	const struct tn_memory *m = arg;
 
-	for (size_t i = 0; i < m->nranges; i++)
+	for (uint32_t i = 0; i < m->mapping.nranges; i++)
 		if (m->mapped[i])
 			tn_transfers_unmap(cache, m->range[i].address, m->range[i].bytes);
 	return 0;
@@ -132,14 +132,13 @@ int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *
 	memory->cache = cache;
 	tn_list_init(&memory->pools);
 	memory->session = session ? session : cache->own;
-	memory->nranges = d.nranges;
 	memory->stage_bytes = d.stage_bytes;
 	memory->range = tn_get(cache->alloc, ranges_bytes(d.nranges));
 	if (!memory->range) {
 		tn_put(cache->alloc, memory, sizeof(*memory));
 		return tn_fail(-ENOMEM, "tn_memory_register: no memory for %u ranges", d.nranges);
 	}
-	memcpy(memory->range, d.ranges, d.nranges * sizeof(*memory->range));
+	tn_mapping_init(&memory->mapping, memory->range, d.ranges, d.nranges);
 	rc = cache->attached ? tn_remote_memory(memory) : 0;
 	if (rc) {
 		free_memory(memory);
@@ -186,7 +185,7 @@ int tn_memory_unregister(struct tn_memory *memory)
 
 static size_t table_bytes(const struct tn_geometry *g)
 {
-	return tn_array_bytes((size_t)g->layers * g->nplanes, sizeof(uintptr_t));
+	return tn_array_bytes((size_t)g->layers * g->nplanes, sizeof(uint64_t));
 }
 
 /* ---- claims ----------------------------------------------------------------------------------------------- */
@@ -409,18 +408,48 @@ static int take_number(struct tn_cache *cache, struct tn_pool *pool)
 	return pool->number < end ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be; destroy some", end);
 }
 
+/* The number by which lists name the memory, from its first pool on. Under cache->lock. */
+static int take_mapping(struct tn_memory *m)
+{
+	const struct tn_mapping **mappings = m->cache->mappings;
+	uint32_t number = TN_MEMORY_OF_POOLS;
+
+	if (m->npools > 0)
+		return 0;
+	while (number < TN_MEMORIES_MAX && mappings[number])
+		number++;
+	if (number == TN_MEMORIES_MAX)
+		return tn_fail(-ENOSPC, "tn_pool_create: %u memories have pools, the most there can be; destroy some", TN_POOLS_MAX);
+	m->number = number;
+	__atomic_store_n(&mappings[number], &m->mapping, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* Its last pool has gone, and nothing under way names it. Under cache->lock. */
+static void give_mapping(struct tn_memory *m)
+{
+	if (m->npools == 0 && !m->cache->attached)
+		__atomic_store_n(&m->cache->mappings[m->number], NULL, __ATOMIC_RELEASE);
+}
+
 /*
  * Claims are for the operations of this process. A pool of a process that has attached gets none: that process claims its pages itself. To compare its
  * layouts here would take time under cache->lock, and memory, as much as that process likes.
  */
 static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 {
-	int rc;
+	int rc = 0;
 
 	pthread_mutex_lock(&memory->cache->lock);
-	rc = memory->cache->attached ? 0 : take_number(memory->cache, pool); /* an attached cache has the owner's */
-	if (rc == 0 && memory->session == memory->cache->own)
+	if (!memory->cache->attached) { /* an attached cache has the owner's numbers */
+		rc = take_number(memory->cache, pool);
+		rc = rc ? rc : take_mapping(memory);
+	}
+	if (rc == 0 && memory->session == memory->cache->own) {
 		rc = find_claims(memory, &pool->layout, &pool->claims);
+		if (rc)
+			give_mapping(memory);
+	}
 	if (rc == 0) {
 		pool->session = memory->session;
 		memory->npools++;
@@ -444,7 +473,7 @@ int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 {
 	const struct tn_alloc *a;
 	struct tn_pool *pool;
-	uintptr_t *table;
+	uint64_t *table;
 	int rc;
 
 	if (!memory || !geometry || !layout || !layout->base || !out)
@@ -459,10 +488,10 @@ int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 	table = tn_get(a, table_bytes(geometry));
 	rc = pool && table ? 0 : tn_fail(-ENOMEM, "tn_pool_create: no memory");
 	if (rc == 0)
-		rc = tn_layout_init(geometry, layout, memory->range, memory->nranges, table, &pool->layout);
+		rc = tn_layout_init(geometry, layout, &memory->mapping, table, &pool->layout);
 	if (rc == 0) {
 		pool->memory = memory;
-		pool->align = tn_layout_align(&pool->layout);
+		pool->align = tn_layout_align(&pool->layout, &memory->mapping);
 		rc = memory->cache->attached ? tn_remote_pool(pool, layout) : 0;
 		if (rc == 0) {
 			rc = join_memory(memory, pool);
@@ -501,6 +530,7 @@ int tn_pool_destroy(struct tn_pool *pool)
 		return rc;
 	pthread_mutex_lock(&m->cache->lock);
 	m->npools--;
+	give_mapping(m);
 	tn_list_del(&pool->link);
 	if (m->session && m->session == m->cache->own) /* of others the core has forgotten it: the number may be another pool's by now */
 		__atomic_store_n(&m->cache->pools[pool->number], NULL, __ATOMIC_RELEASE);

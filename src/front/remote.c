@@ -248,13 +248,13 @@ int tn_remote_device_stats(struct tn_cache *cache, uint32_t index, struct tn_dev
 /* Registers a memory whose ranges the owner can map. -ENOTSUP: some range is of this process alone. */
 static int register_memory(struct tn_memory *memory, bool staged)
 {
-	struct tn_wire_memory w = {.magic = TN_WIRE_MAGIC, .nranges = (uint32_t)memory->nranges, .staged = staged};
+	struct tn_wire_memory w = {.magic = TN_WIRE_MAGIC, .nranges = memory->mapping.nranges, .staged = staged};
 	struct tn_wire_registered answer;
 	int fds[TN_WIRE_RANGES_MAX] = {0}, opened[TN_WIRE_RANGES_MAX], rc = 0;
 	uint32_t nopened = 0;
 
-	for (size_t i = 0; i < memory->nranges && rc == 0; i++) {
-		const struct tn_memory_range *r = &memory->range[i];
+	for (uint32_t i = 0; i < memory->mapping.nranges && rc == 0; i++) {
+		const struct tn_mapped_range *r = &memory->mapping.range[i];
 
 		w.range[i].bytes = r->bytes;
 		fds[i] = tn_memory_file(r->address, r->bytes, &w.range[i].offset);
@@ -281,7 +281,7 @@ static int register_memory(struct tn_memory *memory, bool staged)
 int tn_remote_memory(struct tn_memory *memory)
 {
 	/* More ranges than descriptors go in one message: the owner's pools are over one range each. */
-	int rc = memory->nranges > TN_WIRE_RANGES_MAX ? -ENOTSUP : register_memory(memory, false);
+	int rc = memory->mapping.nranges > TN_WIRE_RANGES_MAX ? -ENOTSUP : register_memory(memory, false);
 
 	memory->staged = rc == -ENOTSUP;
 	return memory->staged ? 0 : rc;

@@ -213,7 +213,7 @@ int tn_served_memory(struct tn_served *s, const struct tn_wire_memory *w, const 
 		rc = tn_memory_register_for(s->cache, &d, s->session, &m->memory);
 	if (rc == 0) {
 		m->memory->staged = w->staged;
-		m->memory->lost = &m->lost;
+		m->memory->mapping.lost = &m->lost;
 	} else if (i < TN_SERVED_MEMORIES) {
 		unmap(s, m);
 	}

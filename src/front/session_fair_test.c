@@ -134,7 +134,7 @@ static uint32_t create_pools(struct rig *r, struct tn_pool **pool, uint32_t n)
 	int rc = 0;
 
 	for (uint32_t k = 0; k < r->s->g.layers * r->s->g.nplanes; k++)
-		base[k] = r->s->pool->layout.base[k] - (uintptr_t)r->s->memory;
+		base[k] = r->s->pool->layout.base[k];
 	memcpy(layout.stride, r->s->pool->layout.stride, sizeof(layout.stride));
 	for (; i < n && (rc = tn_pool_create(r->s->pool->memory, &r->s->g, &layout, &pool[i])) == 0; i++)
 		;

@@ -116,7 +116,7 @@ static uint32_t check_host(struct rig *r, uint64_t first, uint32_t n)
 		if (b == TN_BLOCK_NONE)
 			continue;
 		if (tn_tier_has(t, b)) {
-			at = t->ops->address(t, tn_tier_place_of(t, b), shape, &checks);
+			at = tn_mapping_address(t->memory, t->ops->offset(t, tn_tier_place_of(t, b), shape, &checks));
 			for (uint32_t l = 0; l < RIG_LAYERS; l++)
 				assert_int_equal(tn_checksum(at + (size_t)l * shape->padded_bytes, shape->object_bytes), checks[l]);
 			found++;

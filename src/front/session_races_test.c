@@ -506,7 +506,7 @@ static void a_staged_pool_whose_answer_comes_too_late_leaves_nothing_at_the_owne
 	layout.npages = mine.s->npages;
 	memcpy(layout.stride, mine.s->pool->layout.stride, sizeof(layout.stride));
 	for (uint32_t k = 0; k < mine.s->g.layers * mine.s->g.nplanes; k++)
-		base[k] = mine.s->pool->layout.base[k] - (uintptr_t)mine.s->memory;
+		base[k] = mine.s->pool->layout.base[k];
 	before = kept(&r);
 	tn_attached_answer_within(mine.cache, 600 * RIG_SECOND);
 	assert_int_equal(pthread_mutex_lock(&r.s->space->plan_lock), 0);

@@ -77,11 +77,10 @@ static int lay_out(struct tn_stage_pool *s, const struct tn_geometry *g, uint64_
 
 static size_t tables_bytes(const struct tn_geometry *g)
 {
-	_Static_assert(sizeof(uint64_t) == sizeof(uintptr_t), "offsets and addresses in one table");
 	return 2 * tn_array_bytes(g->layers * (size_t)g->nplanes, sizeof(uint64_t));
 }
 
-/* The tables begin with the offsets; the addresses follow. */
+/* The tables begin with the offsets that the owner is told; those of the layout follow. */
 static int make(struct tn_stage_pool *s, const struct tn_geometry *g, uint64_t *tables)
 {
 	uint64_t bytes;
@@ -92,8 +91,8 @@ static int make(struct tn_stage_pool *s, const struct tn_geometry *g, uint64_t *
 		rc = tn_memory_alloc(bytes, NULL, &address);
 	if (rc)
 		return rc;
-	s->range = (struct tn_memory_range){.address = address, .bytes = bytes};
-	return tn_layout_init(g, &s->places, &s->range, 1, (uintptr_t *)(tables + g->layers * (size_t)g->nplanes), &s->layout);
+	tn_mapping_init(&s->memory.mapping, &s->range, &(struct tn_memory_range){.address = address, .bytes = bytes}, 1);
+	return tn_layout_init(g, &s->places, &s->memory.mapping, tables + g->layers * (size_t)g->nplanes, &s->layout);
 }
 
 int tn_stage_pool_create(struct tn_pool *pool)
@@ -112,7 +111,7 @@ int tn_stage_pool_create(struct tn_pool *pool)
 	pool->stage = s;
 	pthread_mutex_init(&s->lock, NULL);
 	s->places.base = tables;
-	s->memory = (struct tn_memory){.cache = cache, .range = &s->range, .nranges = 1};
+	s->memory = (struct tn_memory){.cache = cache};
 	s->nslots = slots_of(pool);
 	s->free = tn_get(cache->alloc, tn_array_bytes(s->nslots, sizeof(*s->free)));
 	rc = s->free ? make(s, g, tables) : tn_fail(-ENOMEM, "tn_pool_create: no memory for %u slots", s->nslots);
@@ -256,14 +255,15 @@ static void copy_layer(const struct tn_front_op *op, uint32_t layer, uint32_t en
 	uint32_t each = op->space->geometry.pages_per_block;
 	const uint32_t *theirs = tn_face_pages(op->region, op->number), *ours = tn_face_pages(&op->cache->region, op->number);
 	const struct tn_layout *caller = &op->pool->layout, *session = &op->pool->stage->layout;
+	const struct tn_mapping *callers = &op->pool->memory->mapping, *sessions = &op->pool->stage->memory.mapping;
 	uint64_t batch = (uint64_t)batch_of(op).first * each, last = (uint64_t)end * each, bytes = 0;
 	uint64_t first = op->first_page > batch ? op->first_page : batch;
 
 	last = last < op->end_page ? last : op->end_page;
 	for (uint32_t p = 0; p < caller->geometry.nplanes; p++)
 		for (uint64_t i = first; i < last; i++) {
-			void *a = tn_layout_address(caller, layer, p, theirs[i]);
-			void *b = tn_layout_address(session, layer, p, ours[i - batch]);
+			void *a = tn_layout_address(caller, callers, layer, p, theirs[i]);
+			void *b = tn_layout_address(session, sessions, layer, p, ours[i - batch]);
 
 			memcpy(to_session ? b : a, to_session ? a : b, caller->page_bytes[p]);
 			bytes += caller->page_bytes[p];

@@ -33,7 +33,7 @@ struct tn_stage;
 
 struct tn_stage_pool {
 	struct tn_memory memory; /* what the owner maps */
-	struct tn_memory_range range;
+	struct tn_mapped_range range; /* the memory's */
 	struct tn_pool_layout places; /* a pool over it, as the owner is told, ... */
 	struct tn_layout layout;      /* ... and as this process sees it */
 	uint32_t nslots;

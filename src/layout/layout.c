@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a pool's order to addresses.
+ * From a pool's order to offsets, and from those to addresses.
  *
  * Every order, whatever its nesting, comes down to one base per (layer, plane) and one page stride per plane;
- * computing and checking those here leaves tn_layout_address a single multiply-add. The order inside a page does not
+ * computing and checking those here leaves a page's address a multiply-add. The order inside a page does not
  * matter here: a page is moved whole.
  *
  * Beside it: the pieces of objects, copying into them, and which pages of two layouts over one memory share bytes.
@@ -184,13 +184,13 @@ static struct plane_span span_of(const struct tn_geometry *g, const struct tn_po
 
 static int by_base(const void *a, const void *b, void *base)
 {
-	const uint64_t *at = base, x = at[*(const uintptr_t *)a], y = at[*(const uintptr_t *)b];
+	const uint64_t *at = base, x = at[*(const uint64_t *)a], y = at[*(const uint64_t *)b];
 
 	return (x > y) - (x < y);
 }
 
 /* Two layers in the same bytes would overwrite each other without any error. The spans are known not to overflow. */
-static int overlap_check(const struct tn_geometry *g, const struct tn_pool_layout *pool, uintptr_t *order)
+static int overlap_check(const struct tn_geometry *g, const struct tn_pool_layout *pool, uint64_t *order)
 {
 	size_t n = (size_t)g->layers * g->nplanes;
 
@@ -233,33 +233,21 @@ static int layout_check(const struct tn_geometry *g, const struct tn_pool_layout
 
 /* ---- compiling -------------------------------------------------------------------------------------------- */
 
-/* The range that planes were found in last: those of a pool mostly follow each other. */
-struct cursor {
-	size_t i;
-	uint64_t first; /* its offset in the memory */
-};
-
-/* The address of a plane that lies in one range; 0 if it lies in none, or reaches over the range's end. */
-static uintptr_t address_of(const struct plane_span *s, const struct tn_memory_range *range, size_t nranges, struct cursor *c)
+/* The range that a plane lies in, or NULL. */
+static const struct tn_mapped_range *range_of(const struct plane_span *s, const struct tn_mapping *memory)
 {
 	uint64_t bytes;
 
-	if (s->at < c->first)
-		*c = (struct cursor){0, 0};
-	for (; c->i < nranges && s->at - c->first >= range[c->i].bytes; c->i++)
-		c->first += range[c->i].bytes;
-	if (c->i == nranges || __builtin_mul_overflow(s->npages - 1, s->stride, &bytes) ||
-	    __builtin_add_overflow(bytes, s->bytes, &bytes) || bytes > range[c->i].bytes - (s->at - c->first))
-		return 0;
-	return (uintptr_t)range[c->i].address + (s->at - c->first);
+	if (__builtin_mul_overflow(s->npages - 1, s->stride, &bytes) || __builtin_add_overflow(bytes, s->bytes, &bytes))
+		return NULL;
+	return tn_mapping_find(memory, s->at, bytes);
 }
 
-int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *pool, const struct tn_memory_range *range,
-		   size_t nranges, uintptr_t *table, struct tn_layout *out)
+int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *pool, const struct tn_mapping *memory, uint64_t *table,
+		   struct tn_layout *out)
 {
 	struct tn_layout l = {.npages = pool->npages, .base = table};
-	struct cursor c = {0, 0};
-	size_t last = 0;
+	const struct tn_mapped_range *range, *last = NULL;
 	int rc = layout_check(g, pool);
 
 	if (rc)
@@ -267,22 +255,19 @@ int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *poo
 	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
 		struct plane_span s = span_of(g, pool, i);
 
-		if (!address_of(&s, range, nranges, &c))
+		range = range_of(&s, memory);
+		if (!range)
 			return tn_fail(-EINVAL, "layer %u plane %u: %llu pages of %u bytes from offset %llu on, each %llu behind the one before, "
 				       "do not lie in one range of the memory", i / g->nplanes, i % g->nplanes,
 				       (unsigned long long)s.npages, s.bytes, (unsigned long long)s.at, (unsigned long long)s.stride);
+		l.planes_apart |= i % g->nplanes > 0 && range != last;
+		last = range;
 	}
 	rc = overlap_check(g, pool, table);
 	if (rc)
 		return rc;
 	l.geometry = *g;
-	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
-		struct plane_span s = span_of(g, pool, i);
-
-		table[i] = address_of(&s, range, nranges, &c);
-		l.planes_apart |= i % g->nplanes > 0 && c.i != last;
-		last = c.i;
-	}
+	memcpy(table, pool->base, (size_t)g->layers * g->nplanes * sizeof(*table));
 	for (uint32_t p = 0; p < g->nplanes; p++) {
 		l.stride[p] = pool->stride[p];
 		l.page_bytes[p] = tn_geometry_page_bytes(g, p);
@@ -293,7 +278,15 @@ int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *poo
 
 /* ---- objects ---------------------------------------------------------------------------------------------- */
 
-uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const uint32_t *pages, struct iovec *iov)
+bool tn_layout_is_mapped(const struct tn_layout *l, const struct tn_mapping *m, uint32_t layer)
+{
+	for (uint32_t p = 0; p < l->geometry.nplanes; p++)
+		if (!tn_mapping_has(m, l->base[layer * l->geometry.nplanes + p], (l->npages - 1) * l->stride[p] + l->page_bytes[p]))
+			return false;
+	return true;
+}
+
+uint32_t tn_layout_object_iov(const struct tn_layout *l, const struct tn_mapping *m, uint32_t layer, const uint32_t *pages, struct iovec *iov)
 {
 	const uint32_t nplanes = l->geometry.nplanes, npages = l->geometry.pages_per_block;
 	const bool apart = l->planes_apart;
@@ -301,7 +294,7 @@ uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const u
 	char *end = NULL; /* of the last piece; NULL: nothing may be added to it */
 
 	for (uint32_t p = 0; p < nplanes; p++) {
-		char *base = tn_layout_address(l, layer, p, 0);
+		char *base = tn_layout_address(l, m, layer, p, 0);
 		const uint64_t stride = l->stride[p];
 		const uint32_t bytes = l->page_bytes[p];
 
@@ -320,13 +313,13 @@ uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const u
 	return (uint32_t)(next - iov);
 }
 
-uint32_t tn_layout_align(const struct tn_layout *layout)
+uint32_t tn_layout_align(const struct tn_layout *layout, const struct tn_mapping *m)
 {
 	uint32_t planes = layout->geometry.nplanes;
 	uint64_t all = 4096;
 
 	for (uint32_t i = 0; i < layout->geometry.layers * planes; i++)
-		all |= layout->base[i];
+		all |= (uintptr_t)tn_mapping_address(m, layout->base[i]);
 	for (uint32_t p = 0; p < planes; p++)
 		all |= layout->stride[p] | layout->page_bytes[p];
 	return (uint32_t)(all & -all);
@@ -335,8 +328,8 @@ uint32_t tn_layout_align(const struct tn_layout *layout)
 uint32_t tn_span_object(const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, struct iovec *iov)
 {
 	if (span->layout)
-		return tn_layout_object_iov(span->layout, layer, span->pages, iov);
-	iov[0] = (struct iovec){span->flat + (size_t)layer * shape->padded_bytes, shape->object_bytes};
+		return tn_layout_object_iov(span->layout, span->memory, layer, span->pages, iov);
+	iov[0] = (struct iovec){tn_mapping_address(span->memory, span->flat) + (size_t)layer * shape->padded_bytes, shape->object_bytes};
 	return 1;
 }
 
@@ -404,7 +397,7 @@ void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uin
 		size_t bytes = l->page_bytes[p];
 
 		for (uint32_t i = span->page_first; i < span->page_first + span->page_count; i++)
-			memcpy(tn_layout_address(l, layer, p, span->pages[i]), plane + i * bytes, bytes);
+			memcpy(tn_layout_address(l, span->memory, layer, p, span->pages[i]), plane + i * bytes, bytes);
 		plane += l->geometry.pages_per_block * bytes;
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pool's compiled layout: from (page, layer, plane) to addresses, and from an object to the pieces of memory that it
- * gathers: in the pages of a registered pool, or flat in a host slot, which has the order and padding of the slot on disk.
- * Pure; a layout is read-only once it is made, so any number of threads may use it.
+ * A pool's compiled layout: from (page, layer, plane) to offsets in a memory, and from an object to the pieces of memory that it
+ * gathers: in the pages of a registered pool, or flat in a host slot, which has the order and padding of the slot on disk. Offsets become
+ * addresses by a mapping of the memory (mapping.h). Pure; a layout is read-only once it is made, so any number of threads may use it.
  */
 #ifndef TN_LAYOUT_LAYOUT_H
 #define TN_LAYOUT_LAYOUT_H
@@ -11,44 +11,52 @@
 #include <sys/uio.h>
 #include <tenuto/layout.h>
 
-/* address = base[layer * nplanes + plane] + page * stride[plane] */
+#include "layout/mapping.h"
+
+/* offset = base[layer * nplanes + plane] + page * stride[plane] */
 struct tn_layout {
 	struct tn_geometry geometry;
 	uint64_t npages;
 	uint64_t stride[TN_PLANES_MAX];
 	uint32_t page_bytes[TN_PLANES_MAX];
 	bool planes_apart; /* some layer has planes in two ranges of the memory: no piece reaches from one into the next */
-	uintptr_t *base;   /* layers * nplanes addresses, owned by the caller of tn_layout_init */
+	uint64_t *base;	   /* layers * nplanes offsets in the memory, owned by the caller of tn_layout_init */
 };
 
 /*
- * Compiles the layout of a pool over the ranges of a memory; table: memory for layers * nplanes addresses, which must outlive
- * *out. 0, or -EINVAL, -EOVERFLOW with the value in the detail: a stride that is shorter than a page, a page that lies
+ * Compiles the layout of a pool over the ranges of a memory, whose addresses do not matter; table: memory for layers * nplanes offsets,
+ * which must outlive *out. 0, or -EINVAL, -EOVERFLOW with the value in the detail: a stride that is shorter than a page, a page that lies
  * outside of the memory or in two of its ranges, pages that overlap. *out is set only on success; table is scratch until then.
  *
  * Planes of different strides may lie between each other only where no two pages could overlap at whatever index: what
  * the greatest common divisor of the strides leaves possible is refused.
  */
-int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *pool, const struct tn_memory_range *range,
-		   size_t nranges, uintptr_t *table, struct tn_layout *out);
+int tn_layout_init(const struct tn_geometry *g, const struct tn_pool_layout *pool, const struct tn_mapping *memory, uint64_t *table,
+		   struct tn_layout *out);
 
 /* Whether blocks of both have the same pages: all that is used of them is equal. Both have passed tn_geometry_check. */
 bool tn_geometry_same(const struct tn_geometry *a, const struct tn_geometry *b);
 
-/* Address of a page's plane; the caller has checked page < npages, layer, plane. */
-static inline void *tn_layout_address(const struct tn_layout *l, uint32_t layer, uint32_t plane, uint64_t page)
+/*
+ * Address of a page's plane in this mapping of the memory; the caller has checked page < npages, layer, plane, and that the layer is mapped: all pages
+ * of a plane lie in one range.
+ */
+static inline void *tn_layout_address(const struct tn_layout *l, const struct tn_mapping *m, uint32_t layer, uint32_t plane, uint64_t page)
 {
-	return (void *)(l->base[layer * l->geometry.nplanes + plane] + page * l->stride[plane]);
+	return tn_mapping_address(m, l->base[layer * l->geometry.nplanes + plane]) + page * l->stride[plane];
 }
+
+/* Whether all bytes of a layer's planes are in the mapping. Those of the memory that the layout was compiled for are, unless no CPU may touch them. */
+bool tn_layout_is_mapped(const struct tn_layout *l, const struct tn_mapping *m, uint32_t layer);
 
 /*
  * The memory of one object in stored order ([plane][page]), neighbours merged; pages: pages_per_block page indices, each
  * < npages; iov: nplanes * pages_per_block entries. Returns the entries used.
  */
-uint32_t tn_layout_object_iov(const struct tn_layout *l, uint32_t layer, const uint32_t *pages, struct iovec *iov);
+uint32_t tn_layout_object_iov(const struct tn_layout *l, const struct tn_mapping *m, uint32_t layer, const uint32_t *pages, struct iovec *iov);
 
-/* The largest power of two, up to 4096, that divides every address and length of every page and plane of a pool. */
-uint32_t tn_layout_align(const struct tn_layout *layout);
+/* The largest power of two, up to 4096, that divides every address and length of every page and plane of a pool; all of it is mapped. */
+uint32_t tn_layout_align(const struct tn_layout *layout, const struct tn_mapping *m);
 
 /* ---- objects in memory ------------------------------------------------------------------------------------ */
 
@@ -68,10 +76,11 @@ struct tn_shape {
 #define TN_OBJECT_IOVS_MAX 4096u
 
 struct tn_span {
+	const struct tn_mapping *memory;
 	const struct tn_layout *layout; /* NULL: flat */
 	const uint32_t *pages;          /* of this block; with layout */
 	uint32_t page_first, page_count; /* the pages of the block that are wanted; page_count 0: all */
-	unsigned char *flat;            /* without layout */
+	uint64_t flat;			/* without layout: offset in the memory */
 };
 
 static inline uint32_t tn_shape_chunk_first(const struct tn_shape *s, uint32_t chunk)

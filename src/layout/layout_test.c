@@ -17,13 +17,18 @@ struct pool {
 	struct tn_layout l;
 	struct tn_memory_range *range;
 	uint32_t count;
-	uintptr_t *table;
+	uint64_t *table;
+	struct tn_mapped_range *mapped;
+	struct tn_mapping memory;
 };
+
+static struct tn_mapping compiled; /* the memory of what was compiled last */
 
 /* A pool whose regions are ranges of a memory, compiled. */
 static int compile(const struct tn_geometry *g, const struct tn_pool_shape *shape, const struct tn_memory_range *range,
-		   size_t n, uintptr_t *table, struct tn_layout *out)
+		   uint32_t n, uint64_t *table, struct tn_layout *out)
 {
+	static struct tn_mapped_range mapped[TN_LAYERS_MAX * TN_PLANES_MAX];
 	const size_t most = (size_t)g->layers * g->nplanes; /* regions; those without a range lie behind the last range */
 	uint64_t *base = calloc(most, sizeof(*base)), *regions = calloc(most, sizeof(*regions));
 	struct tn_pool_layout layout;
@@ -32,8 +37,9 @@ static int compile(const struct tn_geometry *g, const struct tn_pool_shape *shap
 	for (size_t i = 1; i < most; i++)
 		regions[i] = regions[i - 1] + (i <= n ? range[i - 1].bytes : 0);
 	rc = tn_layout_fill(g, shape, regions, base, &layout);
+	tn_mapping_init(&compiled, mapped, range, n);
 	if (rc == 0)
-		rc = tn_layout_init(g, &layout, range, n, table, out);
+		rc = tn_layout_init(g, &layout, &compiled, table, out);
 	free(regions);
 	free(base);
 	return rc;
@@ -51,7 +57,9 @@ static void pool_make(struct pool *p, const struct tn_geometry *g, const struct 
 	p->range = calloc(count, sizeof(*p->range));
 	p->table = calloc(g->layers * g->nplanes, sizeof(*p->table));
 	assert_non_null(p->range);
+	p->mapped = calloc(count, sizeof(*p->mapped));
 	assert_non_null(p->table);
+	assert_non_null(p->mapped);
 	for (uint32_t i = 0; i < g->nplanes; i++) {
 		uint64_t a = layout->alignment ? layout->alignment : 1;
 		uint64_t one = (tn_geometry_page_bytes(g, i) + a - 1) / a * a;
@@ -77,6 +85,7 @@ static void pool_make(struct pool *p, const struct tn_geometry *g, const struct 
 		memset(p->range[r].address, 0xee, size);
 	}
 	assert_int_equal(compile(g, layout, p->range, count, p->table, &p->l), 0);
+	tn_mapping_init(&p->memory, p->mapped, p->range, count);
 }
 
 static void pool_free(struct pool *p)
@@ -85,6 +94,7 @@ static void pool_free(struct pool *p)
 		free(p->range[r].address);
 	free(p->range);
 	free(p->table);
+	free(p->mapped);
 }
 
 /* The region in which len bytes at addr lie; fails the test if there is none. */
@@ -139,7 +149,7 @@ static void check_no_overlap(struct pool *p, struct tn_rng *rng)
 	for (uint32_t layer = 0; layer < p->g.layers; layer++) {
 		for (uint32_t pl = 0; pl < p->g.nplanes; pl++) {
 			for (uint64_t page = 0; page < p->layout.npages; page++) {
-				unsigned char *at = tn_layout_address(&p->l, layer, pl, page);
+				unsigned char *at = tn_layout_address(&p->l, &p->memory, layer, pl, page);
 				uint32_t r = region_of(p, at, p->l.page_bytes[pl]);
 
 				if (p->layout.alignment > 1)
@@ -155,7 +165,7 @@ static void check_no_overlap(struct pool *p, struct tn_rng *rng)
 			for (uint64_t page = 0; page < p->layout.npages; page++) {
 				assert_true(p->l.page_bytes[pl] <= sizeof(want));
 				fill(want, p->l.page_bytes[pl], plane_id(p, layer, pl, page));
-				assert_memory_equal(tn_layout_address(&p->l, layer, pl, page), want, p->l.page_bytes[pl]);
+				assert_memory_equal(tn_layout_address(&p->l, &p->memory, layer, pl, page), want, p->l.page_bytes[pl]);
 			}
 		}
 	}
@@ -195,7 +205,7 @@ static void check_object(struct pool *p, struct tn_rng *rng)
 	size_t off = 0, sum = 0;
 
 	pick_pages(p, rng, pages);
-	used = tn_layout_object_iov(&p->l, layer, pages, iov);
+	used = tn_layout_object_iov(&p->l, &p->memory, layer, pages, iov);
 	assert_in_range(used, 1, p->g.nplanes * p->g.pages_per_block);
 	for (uint32_t n = 0; n < used; n++) {
 		sum += iov[n].iov_len;
@@ -212,7 +222,7 @@ static void check_object(struct pool *p, struct tn_rng *rng)
 				off = 0;
 			}
 			assert_true(i < used);
-			assert_ptr_equal((char *)iov[i].iov_base + off, tn_layout_address(&p->l, layer, pl, pages[n]));
+			assert_ptr_equal((char *)iov[i].iov_base + off, tn_layout_address(&p->l, &p->memory, layer, pl, pages[n]));
 			off += p->l.page_bytes[pl];
 			assert_true(off <= iov[i].iov_len);
 		}
@@ -235,21 +245,21 @@ static void pieces_never_reach_from_one_range_into_the_next(void **state)
 	struct tn_memory_range range[64];
 	struct iovec iov[8];
 	struct tn_layout l;
-	uintptr_t table[64];
+	uint64_t table[64];
 
 	/* K and V side by side in memory, and the object takes all of both: still one piece for each */
 	assert_int_equal(tn_model_find("llama3-8b", &g), 0);
 	for (uintptr_t i = 0; i < 64; i++)
 		range[i] = (struct tn_memory_range){.address = (void *)((UINT64_C(1) << 32) + i * region), .bytes = region};
 	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
-	assert_int_equal(tn_layout_object_iov(&l, 5, pages, iov), 2);
+	assert_int_equal(tn_layout_object_iov(&l, &compiled, 5, pages, iov), 2);
 	assert_ptr_equal(iov[1].iov_base, range[11].address);
 	/* in one range of both planes they are one piece */
 	pool.order = TN_POOL_PLANES_PAGES;
 	for (uintptr_t i = 0; i < 32; i++)
 		range[i] = (struct tn_memory_range){.address = (void *)((UINT64_C(1) << 32) + i * 2 * region), .bytes = 2 * region};
 	assert_int_equal(compile(&g, &pool, range, 32, table, &l), 0);
-	assert_int_equal(tn_layout_object_iov(&l, 5, pages, iov), 1);
+	assert_int_equal(tn_layout_object_iov(&l, &compiled, 5, pages, iov), 1);
 }
 
 static void check_round_trip(struct pool *p, struct tn_rng *rng)
@@ -267,21 +277,21 @@ static void check_round_trip(struct pool *p, struct tn_rng *rng)
 	for (uint32_t layer = 0; layer < p->g.layers; layer++) {
 		for (uint32_t pl = 0; pl < p->g.nplanes; pl++)
 			for (uint32_t i = 0; i < p->g.pages_per_block; i++)
-				fill(tn_layout_address(&p->l, layer, pl, from[i]), p->l.page_bytes[pl],
+				fill(tn_layout_address(&p->l, &p->memory, layer, pl, from[i]), p->l.page_bytes[pl],
 				     plane_id(p, layer, pl, i));
 		at = object;
-		n = tn_layout_object_iov(&p->l, layer, from, iov);
+		n = tn_layout_object_iov(&p->l, &p->memory, layer, from, iov);
 		for (uint32_t i = 0; i < n; at += iov[i++].iov_len)
 			memcpy(at, iov[i].iov_base, iov[i].iov_len);
 		at = object;
-		n = tn_layout_object_iov(&other.l, layer, to, iov);
+		n = tn_layout_object_iov(&other.l, &other.memory, layer, to, iov);
 		for (uint32_t i = 0; i < n; at += iov[i++].iov_len)
 			memcpy(iov[i].iov_base, at, iov[i].iov_len);
 		assert_int_equal(at - object, bytes);
 		for (uint32_t pl = 0; pl < p->g.nplanes; pl++)
 			for (uint32_t i = 0; i < p->g.pages_per_block; i++)
-				assert_memory_equal(tn_layout_address(&p->l, layer, pl, from[i]),
-						    tn_layout_address(&other.l, layer, pl, to[i]), p->l.page_bytes[pl]);
+				assert_memory_equal(tn_layout_address(&p->l, &p->memory, layer, pl, from[i]),
+						    tn_layout_address(&other.l, &other.memory, layer, pl, to[i]), p->l.page_bytes[pl]);
 	}
 	pool_free(&other);
 	free(object);
@@ -308,24 +318,24 @@ static void addresses_are_those_of_the_engines_tensors(void **state)
 	struct tn_pool_shape pool = {TN_POOL_PLANES_PAGES, 0, 100};
 	struct tn_memory_range range[64];
 	struct tn_layout l;
-	uintptr_t table[64];
+	uint64_t table[64];
 
 	for (uintptr_t i = 0; i < 64; i++)
 		range[i] = (struct tn_memory_range){.address = (void *)(UINT64_C(0x100000000) * (i + 1)), .bytes = UINT64_C(0xc0000000)};
 	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[3].address + 100 * page + 7 * page);
+	assert_int_equal(tn_layout_address(&l, &compiled, 3, 1, 7), (uintptr_t)range[3].address + 100 * page + 7 * page);
 	pool.order = TN_POOL_PAGES_PLANES;
 	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[3].address + (7 * 2 + 1) * page);
+	assert_int_equal(tn_layout_address(&l, &compiled, 3, 1, 7), (uintptr_t)range[3].address + (7 * 2 + 1) * page);
 	pool.order = TN_POOL_PLANE_REGION;
 	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[3 * 2 + 1].address + 7 * page);
+	assert_int_equal(tn_layout_address(&l, &compiled, 3, 1, 7), (uintptr_t)range[3 * 2 + 1].address + 7 * page);
 	pool.order = TN_POOL_CROSS_LAYER;
 	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[0].address + ((7 * 32 + 3) * 2 + 1) * page);
+	assert_int_equal(tn_layout_address(&l, &compiled, 3, 1, 7), (uintptr_t)range[0].address + ((7 * 32 + 3) * 2 + 1) * page);
 	pool.alignment = 65536;
 	assert_int_equal(compile(&g, &pool, range, 64, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 3, 1, 7), (uintptr_t)range[0].address + ((7 * 32 + 3) * 2 + 1) * 65536);
+	assert_int_equal(tn_layout_address(&l, &compiled, 3, 1, 7), (uintptr_t)range[0].address + ((7 * 32 + 3) * 2 + 1) * 65536);
 }
 
 static void scale_planes_and_mla_have_their_own_sizes(void **state)
@@ -338,7 +348,7 @@ static void scale_planes_and_mla_have_their_own_sizes(void **state)
 	struct tn_pool_shape pool = {TN_POOL_PLANE_REGION, 0, 10};
 	struct tn_memory_range range[8];
 	struct tn_layout l;
-	uintptr_t table[8];
+	uint64_t table[8];
 	uint32_t count;
 	uint64_t bytes;
 
@@ -347,7 +357,7 @@ static void scale_planes_and_mla_have_their_own_sizes(void **state)
 		range[i] = (struct tn_memory_range){.address = (void *)(UINT64_C(0x10000000) * (i + 1)),
 						    .bytes = 10 * 16 * 8 * (i % 4 < 2 ? 128 : 4)};
 	assert_int_equal(compile(&g, &pool, range, 8, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 1, 3, 2), (uintptr_t)range[7].address + 2 * 512);
+	assert_int_equal(tn_layout_address(&l, &compiled, 1, 3, 2), (uintptr_t)range[7].address + 2 * 512);
 	range[6].bytes--;
 	assert_int_equal(compile(&g, &pool, range, 8, table, &l), -EINVAL);
 	assert_int_equal(tn_model_find("deepseek-v3", &g), 0);
@@ -403,9 +413,13 @@ static int lay_out(uint64_t npages, uint64_t first, uint64_t first_stride, uint6
 	struct tn_pool_layout pool = {.npages = npages, .base = base, .stride = {first_stride, second_stride}};
 	struct tn_geometry g = two_planes();
 	struct tn_layout l = {.npages = 7};
-	uintptr_t table[2];
-	int rc = tn_layout_init(&g, &pool, &range, 1, table, &l);
+	struct tn_mapped_range mapped;
+	struct tn_mapping memory;
+	uint64_t table[2];
+	int rc;
 
+	tn_mapping_init(&memory, &mapped, &range, 1);
+	rc = tn_layout_init(&g, &pool, &memory, table, &l);
 	assert_int_equal(l.npages, rc ? 7 : npages);
 	return rc;
 }
@@ -446,6 +460,26 @@ static void pages_that_overlap_or_lie_outside_of_the_memory_are_refused(void **s
 	assert_int_equal(lay_out(UINT64_C(1) << 32, 0, 4 * kib, 512 * kib, kib), -EOVERFLOW);
 }
 
+static void offsets_and_lengths_that_leave_a_range_are_found_out_before_they_are_addresses(void **state)
+{
+	unsigned char bytes[3][4096];
+	const struct tn_memory_range range[3] = {{bytes[2], 4096}, {NULL, 8192}, {bytes[0], 4096}};
+	struct tn_mapped_range mapped[3];
+	struct tn_mapping m;
+
+	tn_mapping_init(&m, mapped, range, 3);
+	assert_ptr_equal(tn_mapping_address(&m, 4095), bytes[2] + 4095);
+	assert_ptr_equal(tn_mapping_address(&m, 12288 + 17), bytes[0] + 17);
+	assert_true(tn_mapping_has(&m, 0, 4096) && tn_mapping_has(&m, 12288, 4096) && tn_mapping_has(&m, 4095, 1));
+	/* into the next range, behind the last one, and sums that wrap */
+	assert_true(!tn_mapping_has(&m, 0, 4097) && !tn_mapping_has(&m, 4095, 2) && !tn_mapping_has(&m, 12288, 4097));
+	assert_true(!tn_mapping_has(&m, 16384, 1) && !tn_mapping_has(&m, TN_NO_OFFSET, 1) && !tn_mapping_has(&m, TN_NO_OFFSET, 0));
+	assert_true(!tn_mapping_has(&m, 16, UINT64_MAX - 15) && !tn_mapping_has(&m, 12289, UINT64_MAX));
+	/* a range that no CPU may touch: its bytes are in the memory, and have no address */
+	assert_ptr_equal(tn_mapping_find(&m, 4096, 8192), &mapped[1]);
+	assert_true(!tn_mapping_has(&m, 4096, 1) && !tn_mapping_has(&m, 12287, 1));
+}
+
 static void a_plane_lies_in_one_range_and_ranges_come_in_any_order(void **state)
 {
 	struct tn_geometry g = llama();
@@ -453,12 +487,12 @@ static void a_plane_lies_in_one_range_and_ranges_come_in_any_order(void **state)
 	const uintptr_t region = 10 * (64 << 10);
 	struct tn_memory_range range[32];
 	struct tn_layout l;
-	uintptr_t table[64];
+	uint64_t table[64];
 
 	for (uintptr_t i = 0; i < 32; i++)
 		range[i] = (struct tn_memory_range){.address = (void *)((UINT64_C(1) << 32) + (i * 7 % 32) * region), .bytes = region};
 	assert_int_equal(compile(&g, &pool, range, 32, table, &l), 0);
-	assert_int_equal(tn_layout_address(&l, 9, 0, 0), (uintptr_t)range[9].address);
+	assert_int_equal(tn_layout_address(&l, &compiled, 9, 0, 0), (uintptr_t)range[9].address);
 	/* one range less: the last layer lies nowhere */
 	assert_int_equal(compile(&g, &pool, range, 31, table, &l), -EINVAL);
 	/* a range that ends early: the planes behind it would begin in the next, or reach over */
@@ -478,6 +512,7 @@ int main(void)
 		cmocka_unit_test(absurd_pools_are_refused_with_the_value),
 		cmocka_unit_test(pages_that_overlap_or_lie_outside_of_the_memory_are_refused),
 		cmocka_unit_test(a_plane_lies_in_one_range_and_ranges_come_in_any_order),
+		cmocka_unit_test(offsets_and_lengths_that_leave_a_range_are_found_out_before_they_are_addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

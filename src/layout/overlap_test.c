@@ -14,14 +14,15 @@
 struct pool {
 	struct tn_layout l;
 	uint64_t base[5 * 5];
-	uintptr_t table[5 * 5];
+	uint64_t table[5 * 5];
 };
 
-/* At whatever place of the memory; nothing is read there. */
+/* At whatever place of the memory, which has no address. */
 static bool pool_make(struct pool *p, struct tn_rng *rng, const struct tn_geometry *g, const struct tn_pool_shape *shape,
 		      uint64_t first)
 {
-	const struct tn_memory_range range = {.address = (void *)(UINT64_C(1) << 32), .bytes = MEMORY};
+	const struct tn_mapped_range range = {.bytes = MEMORY};
+	const struct tn_mapping memory = {.range = &range, .nranges = 1};
 	uint64_t each, regions[5 * 5];
 	struct tn_pool_layout layout;
 	uint32_t n;
@@ -30,7 +31,7 @@ static bool pool_make(struct pool *p, struct tn_rng *rng, const struct tn_geomet
 	for (uint32_t i = 0; i < n; i++)
 		regions[i] = first + i * each;
 	assert_int_equal(tn_layout_fill(g, shape, regions, p->base, &layout), 0);
-	return tn_layout_init(g, &layout, &range, 1, p->table, &p->l) == 0;
+	return tn_layout_init(g, &layout, &memory, p->table, &p->l) == 0;
 }
 
 /* By byte of the memory: which pages of the pool have it (one at most). */
@@ -40,7 +41,7 @@ static void own(const struct pool *p, int16_t *owner)
 	for (uint32_t layer = 0; layer < p->l.geometry.layers; layer++)
 		for (uint32_t plane = 0; plane < p->l.geometry.nplanes; plane++)
 			for (uint64_t page = 0; page < p->l.npages; page++) {
-				uint64_t at = (uintptr_t)tn_layout_address(&p->l, layer, plane, page) - (UINT64_C(1) << 32);
+				uint64_t at = p->l.base[layer * p->l.geometry.nplanes + plane] + page * p->l.stride[plane];
 
 				for (uint32_t i = 0; i < p->l.page_bytes[plane]; i++) {
 					assert_int_equal(owner[at + i], -1);

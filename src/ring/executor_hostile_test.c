@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
 
 #include "executor_rig.h"
 
@@ -54,6 +55,68 @@ static void nonsense_is_refused_entry_by_entry(void **state)
 	rig_issue(r, id);
 	assert_int_equal(rig_await(r, id).status, -EINVAL);
 	rig_check_guards(r);
+	rig_free(r);
+}
+
+/* Reads objects of four blocks, or copies them from the slots; what the IOCB ended with. */
+static struct tn_ring_completion move(struct rig *r, uint32_t layer, bool copies)
+{
+	uint32_t id = rig_iocb(r, 0, 4, layer, 0);
+
+	rig_wipe(r);
+	if (copies)
+		rig_turn_into(r, id, TN_IOCB_COPY, false);
+	rig_issue(r, id);
+	return rig_await(r, id);
+}
+
+/* A list is checked against the memory that it names before anything becomes an address. */
+static void lists_name_only_what_their_memory_has(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 400, .flat = true});
+	uint64_t good[3], bytes = r->pool_range[0].bytes;
+
+	rig_fill_slots(r);
+	memcpy(good, r->flat, sizeof(good));
+	for (uint32_t copies = 0; copies < 2; copies++) {
+		r->flat[0] = bytes - r->shape.padded_bytes + 1; /* one byte too many, which is padding */
+		r->flat[1] = TN_NO_OFFSET;
+		r->flat[2] = UINT64_MAX - r->shape.padded_bytes / 2; /* the sum wraps around */
+		assert_int_equal(move(r, 0, copies).failures, 3);
+		for (uint32_t b = 0; b < 3; b++)
+			assert_int_equal(r->status[b * RIG_LAYERS], -EFAULT);
+		assert_true(r->status[3 * RIG_LAYERS] == 0 && rig_has(r, 3, 0));
+		memcpy(r->flat, good, sizeof(good));
+		assert_true(rig_clean(r, 0, 0) && rig_clean(r, 1, 0) && rig_clean(r, 2, 0));
+		r->list.memory = RIG_MEMORIES; /* no number of a memory */
+		assert_int_equal(move(r, 0, copies).status, -EINVAL);
+		r->list.memory = RIG_POOL;
+		r->memories[RIG_POOL] = NULL; /* one that this process does not reach */
+		assert_int_equal(move(r, 0, copies).status, -EINVAL);
+		r->memories[RIG_POOL] = &r->pool_memory;
+	}
+	r->slot[1] = RIG_BLOCKS * r->shape.slot_bytes;
+	assert_int_equal(move(r, 0, true).failures, 1);
+	assert_int_equal(r->status[1 * RIG_LAYERS], -EFAULT);
+	assert_true(rig_clean(r, 1, 0) && rig_has(r, 2, 0));
+	rig_free(r);
+}
+
+/* Of a memory with a range that no CPU may touch: objects there fail, and those of other ranges are moved. */
+static void memory_without_an_address_is_not_touched(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
+
+	rig_fill_slots(r);
+	r->pool_range[2 * 1].address = NULL; /* a plane of layer 1 */
+	for (uint32_t copies = 0; copies < 2; copies++) {
+		assert_int_equal(move(r, ALL, copies).failures, 4);
+		for (uint32_t b = 0; b < 4; b++)
+			for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+				assert_int_equal(r->status[b * RIG_LAYERS + l], l == 1 ? -EFAULT : 0);
+				assert_true(l == 1 || rig_has(r, b, l));
+			}
+	}
 	rig_free(r);
 }
 
@@ -196,12 +259,20 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(inline, nonsense_is_refused_entry_by_entry),
+		T(inline, lists_name_only_what_their_memory_has),
+		T(inline, memory_without_an_address_is_not_touched),
 		T(inline, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 		T(threads, nonsense_is_refused_entry_by_entry),
+		T(threads, lists_name_only_what_their_memory_has),
+		T(threads, memory_without_an_address_is_not_touched),
 		T(threads, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 		T(nvme, nonsense_is_refused_entry_by_entry),
+		T(nvme, lists_name_only_what_their_memory_has),
+		T(nvme, memory_without_an_address_is_not_touched),
 		T(nvme, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 		T(nvme_thread, nonsense_is_refused_entry_by_entry),
+		T(nvme_thread, lists_name_only_what_their_memory_has),
+		T(nvme_thread, memory_without_an_address_is_not_touched),
 		T(nvme_thread, an_iocb_that_is_written_to_while_it_is_read_harms_nobody),
 	};
 

@@ -27,6 +27,10 @@ struct side {
 	struct tn_ring_list list;
 	unsigned char *memory;
 	unsigned char *flat[OBJECTS];
+	uint64_t offset[OBJECTS];
+	struct tn_mapped_range range;
+	struct tn_mapping mapping;
+	const struct tn_mapping *mappings[1];
 };
 
 /* A controller of any kind, a file of objects on it, and time that the rig moves. */
@@ -80,12 +84,18 @@ static void add_side(struct world *w, bool mapped)
 
 	ro.memory.depth = 8;
 	ro.memory.ioctxs = OBJECTS;
+	ro.mappings = s->mappings;
+	ro.nmappings = 1;
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &s->ring), 0);
 	s->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(s->memory != MAP_FAILED);
-	for (uint32_t i = 0; i < OBJECTS; i++)
-		s->flat[i] = s->memory + i * w->shape.padded_bytes;
-	s->list = (struct tn_ring_list){.shape = &w->shape, .blocks = OBJECTS, .flat = s->flat, .align = 4096, .checks = w->checks};
+	tn_mapping_init(&s->mapping, &s->range, &(struct tn_memory_range){.address = s->memory, .bytes = bytes}, 1);
+	s->mappings[0] = &s->mapping;
+	for (uint32_t i = 0; i < OBJECTS; i++) {
+		s->offset[i] = i * w->shape.padded_bytes;
+		s->flat[i] = s->memory + s->offset[i];
+	}
+	s->list = (struct tn_ring_list){.shape = &w->shape, .blocks = OBJECTS, .flat = s->offset, .align = 4096, .checks = w->checks};
 	assert_int_equal(tn_ring_list_set(s->ring, 1, &s->list), 0);
 	o.ring = s->ring;
 	drive.queue = 1 + w->sides++;
@@ -359,6 +369,7 @@ static void memory_that_two_executors_map_stays_until_the_second_has_unmapped_it
 		assert_int_equal(tn_executor_map(w.side[i].ex, a->memory, OBJECTS * w.shape.padded_bytes), 0);
 	tn_executor_unmap(a->ex, a->memory, OBJECTS * w.shape.padded_bytes);
 	memcpy(b->flat, a->flat, sizeof(b->flat));
+	b->mappings[0] = &a->mapping;
 	id = issue(&w, b, TN_IOCB_READ, 0, OBJECTS);
 	assert_int_equal(await(&w, b, id).status, 0);
 	assert_int_equal(expect(&w, b, id, TN_IOCB_READ, 0, OBJECTS), OBJECTS);

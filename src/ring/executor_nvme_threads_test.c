@@ -34,6 +34,10 @@ struct side {
 	struct tn_ring_list list;
 	struct tn_rng rng;
 	unsigned char *memory, *flat[OBJECTS];
+	uint64_t offset[OBJECTS];
+	struct tn_mapped_range range;
+	struct tn_mapping mapping;
+	const struct tn_mapping *mappings[1];
 	uint64_t checks[OBJECTS];
 	uint32_t version[OBJECTS]; /* of its bytes on the drive; 0: not known */
 	uint64_t good, bad;
@@ -162,12 +166,18 @@ static void up_side(struct side *s, struct rig_nvme *n, uint32_t number, uint32_
 	tn_rng_seed(&s->rng, tn_test_seed() + number);
 	ro.memory.depth = 2 * AT_ONCE;
 	ro.memory.ioctxs = EACH;
+	ro.mappings = s->mappings;
+	ro.nmappings = 1;
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &s->ring), 0);
 	s->memory = aligned_alloc(4096, OBJECTS * BYTES);
 	assert_non_null(s->memory);
-	for (uint32_t i = 0; i < OBJECTS; i++)
-		s->flat[i] = s->memory + i * BYTES;
-	s->list = (struct tn_ring_list){.shape = &shape, .blocks = OBJECTS, .flat = s->flat, .align = 4096, .checks = s->checks};
+	tn_mapping_init(&s->mapping, &s->range, &(struct tn_memory_range){.address = s->memory, .bytes = OBJECTS * BYTES}, 1);
+	s->mappings[0] = &s->mapping;
+	for (uint32_t i = 0; i < OBJECTS; i++) {
+		s->offset[i] = i * BYTES;
+		s->flat[i] = s->memory + s->offset[i];
+	}
+	s->list = (struct tn_ring_list){.shape = &shape, .blocks = OBJECTS, .flat = s->offset, .align = 4096, .checks = s->checks};
 	assert_int_equal(tn_ring_list_set(s->ring, 1, &s->list), 0);
 	drive.queue = queue;
 	o.ring = s->ring;

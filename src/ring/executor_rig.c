@@ -74,11 +74,15 @@ static void make_pool(struct rig *r)
 		range[i] = (struct tn_memory_range){.address = r->pool + r->o.shift + i * each, .bytes = bytes};
 	r->table = calloc(2 * RIG_LAYERS, sizeof(*r->table));
 	assert_int_equal(tn_layout_fill(&r->geometry, &shape, NULL, base, &layout), 0);
-	assert_int_equal(tn_layout_init(&r->geometry, &layout, range, regions, r->table, &r->layout), 0);
+	tn_mapping_init(&r->pool_memory, r->pool_range, range, regions);
+	assert_int_equal(tn_layout_init(&r->geometry, &layout, &r->pool_memory, r->table, &r->layout), 0);
+	if (r->o.flat) /* all of it, without guards between */
+		tn_mapping_init(&r->pool_memory, r->pool_range, &(struct tn_memory_range){.address = r->pool, .bytes = r->pool_bytes}, 1);
+	r->memories[RIG_POOL] = &r->pool_memory;
 	for (uint32_t i = 0; i < RIG_BLOCKS * RIG_PAGES; i++)
 		r->pages[i] = (i * 7 + 3) % POOL_PAGES; /* scattered; 7 and POOL_PAGES have no common factor */
 	for (uint32_t b = 0; b < RIG_BLOCKS; b++)
-		r->flat[b] = r->pool + b * r->shape.slot_bytes;
+		r->flat[b] = b * r->shape.slot_bytes;
 	rig_wipe(r);
 }
 
@@ -93,9 +97,12 @@ static void make_slots(struct rig *r)
 	assert_int_equal(posix_memalign((void **)&r->slots, 4096, RIG_BLOCKS * r->shape.slot_bytes), 0);
 	memset(r->slots, RIG_GUARD, RIG_BLOCKS * r->shape.slot_bytes);
 	for (uint32_t b = 0; b < RIG_BLOCKS; b++)
-		r->slot[b] = r->slots + b * r->shape.slot_bytes;
+		r->slot[b] = b * r->shape.slot_bytes;
+	tn_mapping_init(&r->slots_memory, &r->slots_range,
+			&(struct tn_memory_range){.address = r->slots, .bytes = RIG_BLOCKS * r->shape.slot_bytes}, 1);
+	r->memories[RIG_SLOT_MEMORY] = &r->slots_memory;
 	r->slot_list = (struct tn_ring_list){.shape = &r->shape, .blocks = RIG_BLOCKS, .align = 4096, .checks = r->checks,
-					     .flat = r->slot};
+					     .memory = RIG_SLOT_MEMORY, .flat = r->slot};
 }
 
 static void shape_of(struct rig *r)
@@ -220,7 +227,7 @@ struct rig *rig_make(struct rig_opts o)
 	write_objects(r);
 	make_pool(r);
 	make_slots(r);
-	r->list = (struct tn_ring_list){.shape = &r->shape, .blocks = RIG_BLOCKS, .align = 1, .checks = r->checks};
+	r->list = (struct tn_ring_list){.shape = &r->shape, .blocks = RIG_BLOCKS, .memory = RIG_POOL, .align = 1, .checks = r->checks};
 	if (o.flat) {
 		r->list.flat = r->flat;
 	} else {
@@ -230,6 +237,8 @@ struct rig *rig_make(struct rig_opts o)
 	}
 	ro.memory.depth = 16;
 	ro.memory.ioctxs = RIG_BLOCKS * RIG_LAYERS;
+	ro.mappings = r->memories;
+	ro.nmappings = RIG_MEMORIES;
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, RIG_SLOTS, &r->slot_list), 0);
@@ -354,10 +363,10 @@ struct tn_ring_completion rig_await(struct rig *r, uint32_t id)
 static uint32_t place_of(struct rig *r, uint32_t block, uint32_t layer, struct iovec *iov)
 {
 	if (r->o.flat) {
-		iov[0] = (struct iovec){r->flat[block] + layer * r->shape.padded_bytes, r->shape.object_bytes};
+		iov[0] = (struct iovec){r->pool + r->flat[block] + layer * r->shape.padded_bytes, r->shape.object_bytes};
 		return 1;
 	}
-	return tn_layout_object_iov(&r->layout, layer, r->pages + block * RIG_PAGES, iov);
+	return tn_layout_object_iov(&r->layout, &r->pool_memory, layer, r->pages + block * RIG_PAGES, iov);
 }
 
 static bool holds(const struct iovec *iov, uint32_t n, uint32_t block, uint32_t layer)
@@ -381,7 +390,7 @@ bool rig_has(struct rig *r, uint32_t block, uint32_t layer)
 
 static struct iovec slot_of(struct rig *r, uint32_t block, uint32_t layer)
 {
-	return (struct iovec){r->slot[block] + (size_t)layer * r->shape.padded_bytes, r->shape.object_bytes};
+	return (struct iovec){r->slots + r->slot[block] + (size_t)layer * r->shape.padded_bytes, r->shape.object_bytes};
 }
 
 bool rig_slot_has(struct rig *r, uint32_t block, uint32_t layer)

@@ -16,6 +16,8 @@
 #define RIG_BLOCKS 24u
 #define RIG_GUARD 0x5au
 #define RIG_SLOTS 9u /* the id of the second list: flat memory as large as the disk's */
+/* Numbers of memories: the pool's, the slots', and one that nothing is known of. */
+enum rig_memory { RIG_POOL, RIG_SLOT_MEMORY, RIG_MEMORIES };
 #define SECOND_NS 1000000000ull
 
 struct rig_opts {
@@ -48,11 +50,14 @@ struct rig {
 	struct tn_shape shape;
 	struct tn_layout layout;
 	unsigned char *pool; /* also the flat memory */
-	uintptr_t *table;
+	uint64_t *table;
 	size_t pool_bytes;
 	uint32_t pages[RIG_BLOCKS * RIG_PAGES];
-	unsigned char *flat[RIG_BLOCKS];
-	unsigned char *slots, *slot[RIG_BLOCKS]; /* of list RIG_SLOTS */
+	struct tn_mapped_range pool_range[2 * RIG_LAYERS], slots_range;
+	struct tn_mapping pool_memory, slots_memory;
+	const struct tn_mapping *memories[RIG_MEMORIES];
+	uint64_t flat[RIG_BLOCKS], slot[RIG_BLOCKS]; /* offsets of blocks in the flat memory, and in the slots */
+	unsigned char *slots; /* of list RIG_SLOTS */
 	uint64_t checks[RIG_BLOCKS * RIG_LAYERS];
 	int32_t status[RIG_BLOCKS * RIG_LAYERS];
 	struct tn_ring_list list, slot_list;

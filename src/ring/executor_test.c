@@ -180,7 +180,7 @@ static void a_part_of_a_block_s_pages_leaves_the_others_alone(void **state)
 			bool wanted = b == 0 ? p >= 2 : p < 1;
 
 			for (uint32_t plane = 0; plane < 2; plane++) {
-				unsigned char *at = tn_layout_address(&r->layout, 1, plane, r->pages[b * RIG_PAGES + p]);
+				unsigned char *at = tn_layout_address(&r->layout, &r->pool_memory, 1, plane, r->pages[b * RIG_PAGES + p]);
 
 				/* Some byte of a wanted page differs from the guard; no byte of the others does. */
 				assert_int_equal(at[0] == RIG_GUARD && !memcmp(at, at + 1, 4095), !wanted);

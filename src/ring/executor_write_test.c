@@ -173,7 +173,7 @@ static void neighbours_of_several_iocbs_are_written_together(void **state)
 /* What lies behind an object up to the next one, in the slots. */
 static unsigned char *padding_of(struct rig *r, uint32_t e)
 {
-	return r->slot[e / RIG_LAYERS] + (size_t)(e % RIG_LAYERS) * r->shape.padded_bytes + r->shape.object_bytes;
+	return r->slots + r->slot[e / RIG_LAYERS] + (size_t)(e % RIG_LAYERS) * r->shape.padded_bytes + r->shape.object_bytes;
 }
 
 static void objects_are_copied_between_pages_and_slots(void **state)
@@ -222,7 +222,7 @@ static void a_part_of_a_block_is_copied_to_and_nothing_else_of_it_can_be_used(vo
 	assert_int_equal(run(r, iocb(r, TN_IOCB_COPY, false, 0, 2, 1, TN_IOCB_VERIFY)).status, 0);
 	assert_true(rig_has(r, 1, 1));
 	for (uint32_t p = 0; p < RIG_PAGES; p++) {
-		unsigned char *at = tn_layout_address(&r->layout, 1, 0, r->pages[p]);
+		unsigned char *at = tn_layout_address(&r->layout, &r->pool_memory, 1, 0, r->pages[p]);
 
 		assert_int_equal(at[0] == RIG_GUARD && !memcmp(at, at + 1, 4095), p < 2);
 	}

@@ -251,7 +251,7 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t
 /* The memory of a member, as long as on disk; how many pieces. */
 static uint32_t member_iov(const struct tn_lane_member *m, struct iovec *iov)
 {
-	uint32_t n = tn_lane_object_iov(m->run->list, m->run->order[m->at].entry, iov);
+	uint32_t n = tn_lane_object_iov(m->run, m->run->order[m->at].entry, iov);
 
 	if (!m->run->list->layout)
 		iov[0].iov_len = m->run->list->shape->padded_bytes;
@@ -341,12 +341,12 @@ static bool memory_failed(struct tn_lane_group *g)
 
 	for (uint32_t i = 0; i < g->members && !g->bounce; i++) {
 		const struct tn_lane_run *run = g->member[i].run;
-		bool asks = run->list->lost && !tn_lane_is_lost(run->list);
-		uint32_t n = asks ? tn_lane_object_iov(run->list, run->order[g->member[i].at].entry, g->scratch) : 0;
+		bool asks = run->memory->lost && !tn_mapping_is_lost(run->memory);
+		uint32_t n = asks ? tn_lane_object_iov(run, run->order[g->member[i].at].entry, g->scratch) : 0;
 
 		for (uint32_t k = 0; k < n; k++)
 			touch(&g->scratch[k]);
-		lost |= tn_lane_is_lost(run->list);
+		lost |= tn_mapping_is_lost(run->memory);
 	}
 	return lost;
 }

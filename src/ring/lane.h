@@ -94,6 +94,8 @@ struct tn_lane_run {
 	struct tn_iocb cb; /* as it was when it was taken */
 	const struct tn_ring_list *list;
 	const struct tn_ring_list *source; /* where checksums belong to, and the bytes of a COPY come from; else the list */
+	const struct tn_mapping *memory;	/* the list's, ... */
+	const struct tn_mapping *source_memory; /* ... and the source's */
 	int32_t *statuses;
 	uint64_t *sums;
 	struct tn_lane_sorted *order; /* cb.count entries */
@@ -298,11 +300,10 @@ void tn_lane_groups_send(struct tn_lane *lane, uint64_t now_ns);
 /* Does jobs that were left until requests are submitted: some of reads, and one of a write; whether there were any. */
 bool tn_lane_groups_work(struct tn_lane *lane);
 
-/* object.c: whether the memory, or that of either side of the run, is gone. */
-bool tn_lane_is_lost(const struct tn_ring_list *list);
+/* object.c: whether the memory of either side of the run is gone. */
 bool tn_lane_run_is_lost(const struct tn_lane_run *run);
-/* The pieces of memory of an object; how many. */
-uint32_t tn_lane_object_iov(const struct tn_ring_list *list, uint32_t entry, struct iovec *iov);
+/* The pieces of memory of an object of the run's list, which was checked (tn_lane_check); how many. */
+uint32_t tn_lane_object_iov(const struct tn_lane_run *run, uint32_t entry, struct iovec *iov);
 /* Whether the run's entry needs no bounce buffer; and 0, or what is wrong with it. */
 bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at, struct iovec *scratch);
 int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at);

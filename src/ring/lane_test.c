@@ -21,8 +21,11 @@ struct rig {
 	struct tn_clock clock;
 	uint64_t now;
 	struct tn_shape shape;
-	unsigned char *flat[OBJECTS];
+	uint64_t flat[OBJECTS];
 	struct tn_ring_list list;
+	struct tn_mapped_range range;
+	struct tn_mapping memory;
+	const struct tn_mapping *memories[1];
 	struct tn_ring *ring;
 	struct tn_lane_intake intake;
 	struct tn_lane *lane;
@@ -82,10 +85,15 @@ static struct rig *rig_make(uint32_t backlog)
 	r->shape = (struct tn_shape){.layers = 1, .object_iovs = 1, .object_bytes = OBJECT_BYTES, .padded_bytes = OBJECT_BYTES,
 				     .slot_bytes = OBJECT_BYTES};
 	for (uint32_t i = 0; i < OBJECTS; i++)
-		r->flat[i] = (unsigned char *)(uintptr_t)((i + 1) * (uint64_t)OBJECT_BYTES); /* nobody touches it */
+		r->flat[i] = i * (uint64_t)OBJECT_BYTES;
+	r->range = (struct tn_mapped_range){.bytes = OBJECTS * (uint64_t)OBJECT_BYTES, .address = (unsigned char *)4096}; /* nobody touches it */
+	r->memory = (struct tn_mapping){.range = &r->range, .nranges = 1};
+	r->memories[0] = &r->memory;
 	r->list = (struct tn_ring_list){.shape = &r->shape, .blocks = OBJECTS, .flat = r->flat, .align = 4096};
 	ro.memory.depth = 8;
 	ro.memory.ioctxs = OBJECTS;
+	ro.mappings = r->memories;
+	ro.nmappings = 1;
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
 	assert_int_equal(tn_lane_intake_init(&r->intake, r->ring, &tn_alloc_system), 0);

@@ -13,29 +13,25 @@
 
 /* ---- memory that is gone --------------------------------------------------------------------------------- */
 
-bool tn_lane_is_lost(const struct tn_ring_list *list)
-{
-	return list->lost && __atomic_load_n(list->lost, __ATOMIC_SEQ_CST);
-}
-
 bool tn_lane_run_is_lost(const struct tn_lane_run *run)
 {
-	return tn_lane_is_lost(run->list) || tn_lane_is_lost(run->source);
+	return tn_mapping_is_lost(run->memory) || tn_mapping_is_lost(run->source_memory);
 }
 
 /* ---- objects --------------------------------------------------------------------------------------------- */
 
-static int span_of(const struct tn_ring_list *list, uint32_t entry, struct tn_span *span)
+/* Where an object of a list lies in memory. 0; -EINVAL: there is none, or none of its pages is wanted. */
+static int span_of(const struct tn_ring_list *list, const struct tn_mapping *memory, uint32_t entry, struct tn_span *span)
 {
 	uint32_t block = entry / list->shape->layers, per_block;
 	uint64_t first;
 
-	*span = (struct tn_span){0};
+	*span = (struct tn_span){.memory = memory};
 	if (block >= list->blocks)
 		return -EINVAL;
 	if (!list->layout) {
 		span->flat = list->flat[block];
-		return span->flat ? 0 : -EINVAL;
+		return 0;
 	}
 	per_block = list->layout->geometry.pages_per_block;
 	first = (uint64_t)block * per_block;
@@ -52,6 +48,19 @@ static int span_of(const struct tn_ring_list *list, uint32_t entry, struct tn_sp
 	return 0;
 }
 
+/* Likewise, and checks that all of it is in the memory, for whatever the executor does with it: nothing was touched yet. -EFAULT: it is not. */
+static int check_span(const struct tn_ring_list *list, const struct tn_mapping *memory, uint32_t entry, struct tn_span *span)
+{
+	uint32_t layer = entry % list->shape->layers;
+	int err = span_of(list, memory, entry, span);
+
+	if (err)
+		return err;
+	if (list->layout)
+		return tn_layout_is_mapped(list->layout, memory, layer) ? 0 : -EFAULT;
+	return tn_mapping_has(memory, span->flat, (layer + UINT64_C(1)) * list->shape->padded_bytes) ? 0 : -EFAULT;
+}
+
 /* Whether some pages of an object of a pool are not wanted. */
 static bool is_part(const struct tn_ring_list *list, uint32_t entry)
 {
@@ -59,16 +68,21 @@ static bool is_part(const struct tn_ring_list *list, uint32_t entry)
 
 	if (list->first_page == 0 && list->end_page >= (uint64_t)list->blocks * list->layout->geometry.pages_per_block)
 		return false;
-	return span_of(list, entry, &span) || span.page_count;
+	return span_of(list, NULL, entry, &span) || span.page_count;
 }
 
-uint32_t tn_lane_object_iov(const struct tn_ring_list *list, uint32_t entry, struct iovec *iov)
+static uint32_t object_iov(const struct tn_ring_list *list, const struct tn_mapping *memory, uint32_t entry, struct iovec *iov)
 {
 	struct tn_span span;
-	int err = span_of(list, entry, &span);
+	int err = span_of(list, memory, entry, &span);
 
 	assert(err == 0); /* the IOCTX was checked when it was planned */
 	return tn_span_object(&span, list->shape, entry % list->shape->layers, iov);
+}
+
+uint32_t tn_lane_object_iov(const struct tn_lane_run *run, uint32_t entry, struct iovec *iov)
+{
+	return object_iov(run->list, run->memory, entry, iov);
 }
 
 bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at, struct iovec *scratch)
@@ -85,7 +99,7 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 		return false;
 	if (list->align >= align)
 		return true;
-	n = tn_lane_object_iov(list, x->entry, scratch);
+	n = tn_lane_object_iov(run, x->entry, scratch);
 	for (uint32_t i = 0; i < n; i++)
 		if (((uintptr_t)scratch[i].iov_base | scratch[i].iov_len) & (align - 1))
 			return false;
@@ -112,11 +126,13 @@ int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uin
 	if (!err && x->misfit)
 		err = -EINVAL;
 	if (!err)
-		err = span_of(run->list, x->entry, &to);
+		err = check_span(run->list, run->memory, x->entry, &to);
 	if (err || run->cb.op == TN_IOCB_READ)
 		return err;
-	if (run->cb.op == TN_IOCB_COPY && (x->place > UINT32_MAX || span_of(run->source, (uint32_t)x->place, &from)))
-		return -EINVAL;
+	if (run->cb.op == TN_IOCB_COPY)
+		err = x->place > UINT32_MAX ? -EINVAL : check_span(run->source, run->source_memory, (uint32_t)x->place, &from);
+	if (err)
+		return err;
 	/*
 	 * Only whole objects can be written, copied or summed; a part of one is copied from a source that is contiguous, and cannot be
 	 * summed where it lands.
@@ -129,32 +145,32 @@ int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uin
 }
 
 /* Fills a bounce buffer with an object, as it lies on disk. */
-static void fill(struct tn_lane_group *g, const struct tn_ring_list *list, uint32_t entry, unsigned char *bounce)
+static void fill(struct tn_lane_group *g, const struct tn_lane_run *run, uint32_t entry, unsigned char *bounce)
 {
-	uint32_t bytes = list->shape->object_bytes;
+	uint32_t bytes = run->list->shape->object_bytes;
 
-	tn_lane_object_iov(list, entry, g->job_scratch);
+	tn_lane_object_iov(run, entry, g->job_scratch);
 	tn_iov_copy(&(struct iovec){bounce, bytes}, g->job_scratch, bytes);
-	memset(bounce + bytes, 0, list->shape->padded_bytes - bytes);
+	memset(bounce + bytes, 0, run->list->shape->padded_bytes - bytes);
 }
 
 /* From pieces of memory to an object of the list; only its wanted pages, if the source is one piece. */
-static void store(struct tn_lane_group *g, const struct tn_ring_list *list, uint32_t entry, const struct iovec *from, uint32_t n)
+static void store(struct tn_lane_group *g, const struct tn_lane_run *run, uint32_t entry, const struct iovec *from, uint32_t n)
 {
-	const struct tn_shape *s = list->shape;
+	const struct tn_shape *s = run->list->shape;
 	struct tn_span span;
 
+	span_of(run->list, run->memory, entry, &span);
 	/* What lay there before may be another tenant's, and the padding goes to disk with the object. */
-	if (!list->layout)
-		memset(list->flat[entry / s->layers] + (size_t)(entry % s->layers) * s->padded_bytes + s->object_bytes, 0,
+	if (!span.layout)
+		memset(tn_mapping_address(span.memory, span.flat) + (size_t)(entry % s->layers) * s->padded_bytes + s->object_bytes, 0,
 		       s->padded_bytes - s->object_bytes);
 	if (n > 1) {
-		tn_lane_object_iov(list, entry, g->scratch);
-		tn_iov_copy(g->scratch, from, list->shape->object_bytes);
+		tn_lane_object_iov(run, entry, g->scratch);
+		tn_iov_copy(g->scratch, from, s->object_bytes);
 		return;
 	}
-	span_of(list, entry, &span);
-	tn_span_store(&span, list->shape, entry % list->shape->layers, from->iov_base, g->scratch);
+	tn_span_store(&span, s, entry % s->layers, from->iov_base, g->scratch);
 }
 
 /* The bytes come from the bounce buffer, if there is one, or from the source. */
@@ -168,14 +184,14 @@ static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *
 	uint64_t sum;
 
 	if (bounce && g->op == TN_IOCB_WRITE)
-		fill(g, run->list, x->entry, bounce);
+		fill(g, run, x->entry, bounce);
 	if (bounce)
 		iov[0] = (struct iovec){bounce, bytes};
 	else
-		n = tn_lane_object_iov(run->source, from, iov);
+		n = object_iov(run->source, run->source_memory, from, iov);
 	if (run->cb.flags & TN_IOCB_LANDED) {
-		store(g, run->list, x->entry, iov, n);
-		n = tn_lane_object_iov(run->list, x->entry, iov);
+		store(g, run, x->entry, iov, n);
+		n = tn_lane_object_iov(run, x->entry, iov);
 	}
 	if (run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM)) {
 		sum = tn_checksum_iov(iov, n, 0, bytes);
@@ -186,7 +202,7 @@ static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *
 	if (run->cb.flags & TN_IOCB_LANDED)
 		return 0;
 	if (g->op == TN_IOCB_COPY || (bounce && g->op == TN_IOCB_READ))
-		store(g, run->list, x->entry, iov, n);
+		store(g, run, x->entry, iov, n);
 	return 0;
 }
 

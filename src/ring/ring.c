@@ -41,6 +41,8 @@ int tn_ring_create(const struct tn_ring_opts *o, const struct tn_alloc *alloc, s
 		return tn_fail(-ENOMEM, "ring: no memory");
 	ring->alloc = alloc;
 	ring->nlists = o->lists;
+	ring->mappings = o->mappings;
+	ring->nmappings = o->nmappings;
 	ring->nfree = o->memory.depth;
 	ring->bytes = tn_ring_memory_bytes(&o->memory);
 	ring->lists = tn_get(alloc, tn_array_bytes(o->lists, sizeof(*ring->lists)));

@@ -3,6 +3,10 @@
  * The host's side of a ring (tenuto/ring.h): getting, issuing, cancelling and collecting IOCBs, and the lists that say what an entry is in
  * memory. What state an IOCB is in is the host's private memory.
  *
+ * A list names bytes by the number of a memory and offsets in it, never by addresses. An executor of CPUs turns them into addresses when it moves the
+ * bytes, by the mapping that the memory has in this process. It checks each object against that mapping first: a list of another memory's offsets, or of
+ * memory that no CPU may touch, gets errors and nothing is touched.
+ *
  * One thread, the owner, makes all calls. A ring has one executor, which takes and finishes.
  */
 #ifndef TN_RING_RING_H
@@ -18,36 +22,40 @@
  * struct tn_ring_list - where the objects of one load, save or buffer lie in memory, prepared once for it
  * @shape:  of all its objects; entry = block * layers + layer
  * @blocks: how many
+ * @memory: the number of the memory that they lie in (struct tn_ring_opts, mappings)
  * @layout: the destination is a pool's pages; or NULL: flat memory
  * @pages:  with layout: pages_per_block indices a block
  * @first_page, @end_page: with layout: of those the pages that are wanted; the others are left alone
- * @flat:   without layout: by block, memory in the order and padding of the slot on disk
+ * @flat:   without layout: by block, the offset of memory in the order and padding of the slot on disk
  * @align:  all pieces of memory have addresses and lengths that are multiples of this; 1: not known
  * @checks: by entry: expected checksums (TN_IOCB_VERIFY)
- * @lost:   becomes other than 0 if pages of the memory are gone (base/guard.h): what is under way fails with -EFAULT. NULL: they stay
  *
  * Every object of a list has the same length. What is written, or copied from, needs all pages of its blocks.
  */
 struct tn_ring_list {
 	const struct tn_shape *shape;
 	uint32_t blocks;
+	uint32_t memory;
 	const struct tn_layout *layout;
 	const uint32_t *pages;
 	uint64_t first_page, end_page;
-	unsigned char *const *flat;
+	const uint64_t *flat;
 	uint32_t align;
 	const uint64_t *checks;
-	const uint32_t *lost;
 };
 
 /**
  * struct tn_ring_opts - begin with tn_ring_opts_default
- * @lists: that an executor in this process can be told of
- * @at:    memory of tn_ring_memory_bytes for the region, which the caller shares with another process and keeps; NULL: private memory
+ * @lists:    that an executor in this process can be told of
+ * @mappings: by the number of a memory, @nmappings of them: how executors in this process reach it; NULL: they do not. The caller's, who writes an entry
+ *            with release, and not while an IOCB is out whose lists name it
+ * @at:       memory of tn_ring_memory_bytes for the region, which the caller shares with another process and keeps; NULL: private memory
  */
 struct tn_ring_opts {
 	struct tn_ring_memory_opts memory;
 	uint32_t lists;
+	uint32_t nmappings;
+	const struct tn_mapping *const *mappings;
 	void *at;
 };
 
@@ -78,6 +86,8 @@ struct tn_ring {
 	const struct tn_alloc *alloc;
 	const struct tn_ring_list **lists;
 	uint32_t nlists;
+	uint32_t nmappings;
+	const struct tn_mapping *const *mappings;
 	uint8_t *state;	/* by IOCB */
 	uint32_t *free; /* IOCBs */
 	uint32_t nfree;

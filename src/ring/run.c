@@ -191,6 +191,11 @@ static const struct tn_ring_list *list_of(const struct tn_ring *ring, uint32_t i
 	return id < ring->nlists ? __atomic_load_n(&ring->lists[id], __ATOMIC_ACQUIRE) : NULL;
 }
 
+static const struct tn_mapping *memory_of(const struct tn_ring *ring, const struct tn_ring_list *list)
+{
+	return list && list->memory < ring->nmappings ? __atomic_load_n(&ring->mappings[list->memory], __ATOMIC_ACQUIRE) : NULL;
+}
+
 /* What is wrong with an IOCB as a whole, or 0. */
 static int check_iocb(const struct tn_lane *lane, const struct tn_lane_run *run)
 {
@@ -198,7 +203,7 @@ static int check_iocb(const struct tn_lane *lane, const struct tn_lane_run *run)
 
 	if (cb->op < TN_IOCB_READ || cb->op > TN_IOCB_CHECK)
 		return -ENOTSUP;
-	if (!run->list || !run->source || cb->count == 0 || cb->count > lane->ioctxs)
+	if (!run->memory || !run->source_memory || cb->count == 0 || cb->count > lane->ioctxs)
 		return -EINVAL;
 	if (run->source->shape->object_bytes != run->list->shape->object_bytes)
 		return -EINVAL;
@@ -244,6 +249,8 @@ static void open_run(struct tn_lane *lane, struct tn_lane_run *run, uint32_t id)
 	lane->layered += is_layered(run);
 	run->list = list_of(lane->o.intake->ring, run->cb.list);
 	run->source = run->cb.op == TN_IOCB_COPY ? list_of(lane->o.intake->ring, run->cb.source) : run->list;
+	run->memory = memory_of(lane->o.intake->ring, run->list);
+	run->source_memory = memory_of(lane->o.intake->ring, run->source);
 	tn_ring_begin(v, id, at_most(run->cb.count, v->ioctxs), run->cb.sequence);
 	err = check_iocb(lane, run);
 	if (err)

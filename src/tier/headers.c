@@ -21,7 +21,9 @@ struct tn_headers {
 	uint64_t ring_words, index_size, head;
 	unsigned char *pages;
 	size_t page_bytes; /* of one buffer */
-	unsigned char *memory[TN_HEADER_BUFFERS];
+	uint64_t offset[TN_HEADER_BUFFERS]; /* of a buffer */
+	struct tn_mapping memory;
+	struct tn_mapped_range range;
 	uint32_t block[TN_HEADER_BUFFERS];
 	bool writes[TN_HEADER_BUFFERS];
 	uint32_t free[TN_HEADER_BUFFERS], nfree;
@@ -59,10 +61,11 @@ int tn_headers_create(const struct tn_headers_opts *opts, struct tn_headers **ou
 	tn_sparse(opts->alloc, h->pages, pages_bytes(h)); /* most headers are much smaller than the largest */
 	tn_sparse(opts->alloc, h->ring, tn_array_bytes(h->ring_words, sizeof(uint64_t))); /* filled as headers come, who wait for no hugepage */
 	for (uint32_t i = 0; i < TN_HEADER_BUFFERS; i++) {
-		h->memory[i] = h->pages + i * h->page_bytes;
+		h->offset[i] = i * h->page_bytes;
 		h->free[h->nfree++] = TN_HEADER_BUFFERS - 1 - i;
 	}
 	assert(pages_bytes(h) >= 2u << 20);
+	tn_mapping_init(&h->memory, &h->range, &(struct tn_memory_range){.address = h->pages, .bytes = pages_bytes(h)}, 1);
 	*out = h;
 	return 0;
 }
@@ -160,14 +163,14 @@ uint32_t tn_headers_block(const struct tn_headers *h, uint32_t buffer)
 	return h->block[buffer];
 }
 
-uint64_t tn_headers_bytes(const struct tn_headers *h)
+const struct tn_mapping *tn_headers_memory(const struct tn_headers *h)
 {
-	return pages_bytes(h);
+	return &h->memory;
 }
 
-unsigned char *const *tn_headers_memory(const struct tn_headers *h)
+const uint64_t *tn_headers_offsets(const struct tn_headers *h)
 {
-	return h->memory;
+	return h->offset;
 }
 
 static int check(const struct tn_header_want *w, const struct tn_store_header *hdr)
@@ -196,7 +199,7 @@ int tn_headers_decode(struct tn_headers *h, uint32_t buffer, const struct tn_hea
 
 	h->reads++;
 	tn_store_uuid(h->o.store, w->slot, uuid);
-	if (tn_store_header_decode(h->memory[buffer], tn_store_header_size(w->shape->layers), uuid, w->slot, &hdr) || check(w, &hdr))
+	if (tn_store_header_decode(h->pages + h->offset[buffer], tn_store_header_size(w->shape->layers), uuid, w->slot, &hdr) || check(w, &hdr))
 		return -EBADMSG;
 	memcpy(w->checks, hdr.object_checksum, w->shape->layers * sizeof(uint64_t));
 	tn_headers_written(h, w->slot, &hdr.entry.key, hdr.entry.sequence, w->shape->layers, w->checks);
@@ -220,5 +223,5 @@ void tn_headers_encode(struct tn_headers *h, uint32_t buffer, const struct tn_he
 		for (uint32_t i = 0; i < TN_STORE_OBJECTS_MAX; i++)
 			h->lengths[i] = p->shape->object_bytes;
 	tn_store_uuid(h->o.store, p->slot, uuid);
-	tn_store_header_encode(&hdr, uuid, p->slot, h->memory[buffer]);
+	tn_store_header_encode(&hdr, uuid, p->slot, h->pages + h->offset[buffer]);
 }

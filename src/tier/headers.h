@@ -63,9 +63,9 @@ bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want);
 uint32_t tn_headers_take(struct tn_headers *h, bool write, uint32_t block);
 void tn_headers_give(struct tn_headers *h, uint32_t buffer);
 uint32_t tn_headers_block(const struct tn_headers *h, uint32_t buffer);
-/* By buffer: its memory. They lie one behind the other, of so many bytes together. */
-unsigned char *const *tn_headers_memory(const struct tn_headers *h);
-uint64_t tn_headers_bytes(const struct tn_headers *h);
+/* The memory of the buffers, and by buffer its offset there. They lie one behind the other. */
+const struct tn_mapping *tn_headers_memory(const struct tn_headers *h);
+const uint64_t *tn_headers_offsets(const struct tn_headers *h);
 /* What was read: 0, and the checksums are there, and cached; or -EBADMSG: it is not the header of that block. */
 int tn_headers_decode(struct tn_headers *h, uint32_t buffer, const struct tn_header_want *want);
 void tn_headers_encode(struct tn_headers *h, uint32_t buffer, const struct tn_header_put *put);

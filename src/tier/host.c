@@ -30,6 +30,8 @@ struct tn_host {
 	const struct tn_alloc *alloc;
 	uint64_t seed;
 	unsigned char *slab;
+	struct tn_mapping memory; /* the slab's */
+	struct tn_mapped_range range;
 	uint64_t bytes, stride;
 	uint32_t nslots, used;
 	struct tables t;
@@ -297,15 +299,15 @@ static uint64_t capacity(const struct tn_tier_base *t)
 	return host_at(t)->nslots;
 }
 
-static unsigned char *address(const struct tn_tier_base *t, uint32_t slot, const struct tn_shape *shape, uint64_t **checks)
+static uint64_t offset(const struct tn_tier_base *t, uint32_t slot, const struct tn_shape *shape, uint64_t **checks)
 {
 	const struct tn_host *h = host_at(t);
-	unsigned char *flat = h->slab + slot * h->stride;
+	uint64_t at = slot * h->stride;
 
 	assert(slot < h->nslots);
 	if (checks)
-		*checks = (uint64_t *)(void *)(flat + shape->slot_bytes);
-	return flat;
+		*checks = (uint64_t *)(void *)(h->slab + at + shape->slot_bytes);
+	return at;
 }
 
 static void destroy(struct tn_tier_base *t)
@@ -330,7 +332,7 @@ static const struct tn_tier_ops ops = {
 	.drain = drain,
 	.evict = evict,
 	.capacity = capacity,
-	.address = address,
+	.offset = offset,
 	.destroy = destroy,
 };
 
@@ -350,20 +352,12 @@ int tn_host_create(uint64_t bytes, uint64_t seed, const struct tn_alloc *alloc, 
 		return tn_fail(-ENOMEM, "host tier: no memory for %llu bytes; lower host_bytes",
 			       (unsigned long long)bytes);
 	}
+	tn_mapping_init(&h->memory, &h->range, &(struct tn_memory_range){.address = h->slab, .bytes = h->bytes}, 1);
 	h->base.ops = &ops;
 	h->base.tier = TN_TIER_HOST;
+	h->base.memory = &h->memory;
 	*out = h;
 	return 0;
-}
-
-void *tn_host_memory(const struct tn_host *h)
-{
-	return h->slab;
-}
-
-uint64_t tn_host_bytes(const struct tn_host *h)
-{
-	return h->bytes;
 }
 
 struct tn_tier_base *tn_host_tier(struct tn_host *h)

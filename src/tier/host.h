@@ -29,10 +29,6 @@ struct tn_host;
 
 int tn_host_create(uint64_t bytes, uint64_t seed, const struct tn_alloc *alloc, struct tn_host **out);
 struct tn_tier_base *tn_host_tier(struct tn_host *h);
-/* The slab. */
-void *tn_host_memory(const struct tn_host *h);
-uint64_t tn_host_bytes(const struct tn_host *h);
-
 uint32_t tn_host_slots(const struct tn_host *h);
 uint32_t tn_host_used(const struct tn_host *h);
 tn_block tn_host_block(const struct tn_host *h, uint32_t slot);

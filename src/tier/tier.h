@@ -22,7 +22,7 @@
 #include "store/store.h"
 #include "tier/shape.h"
 
-#define TN_TIER_ABI 1u
+#define TN_TIER_ABI 2u
 #define TN_PLACES_AT_ONCE 256u
 
 struct tn_tier_base;
@@ -144,8 +144,8 @@ struct tn_tier_ops {
 	/* Whether what fails in this place says nothing of the place, because all that it lies on is away. */
 	bool (*away)(const struct tn_tier_base *t, uint32_t place);
 	void (*used)(struct tn_tier_base *t, uint32_t place, uint32_t tick);
-	/* TN_REACH_MEMORY: where the place is, and the checksums of its objects. */
-	unsigned char *(*address)(const struct tn_tier_base *t, uint32_t place, const struct tn_shape *shape, uint64_t **checks);
+	/* TN_REACH_MEMORY: where the place is in the tier's memory, and the checksums of its objects. */
+	uint64_t (*offset)(const struct tn_tier_base *t, uint32_t place, const struct tn_shape *shape, uint64_t **checks);
 	/* TN_REACH_WHOLE: starts a transfer, which ends in a step, by itself, whatever becomes of the other side. */
 	void (*move)(struct tn_tier_base *t, struct tn_tier_move *move);
 	/* Keyed tiers: what others have changed; returns how many, at most max. */
@@ -170,6 +170,7 @@ struct tn_tier_watch {
 struct tn_tier_base {
 	const struct tn_tier_ops *ops;
 	enum tn_tier tier;
+	const struct tn_mapping *memory; /* TN_REACH_MEMORY: that its places lie in */
 	const struct tn_tier_watch *watch;
 	struct tn_registry *registry;
 	const uint16_t *next_share;  /* by space: rings of the spaces that hold the shares of the same blocks */

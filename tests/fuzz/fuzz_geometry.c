@@ -46,11 +46,11 @@ static int load_and_compare(const uint8_t *data, size_t size, struct tn_geometry
 }
 
 /* A page's plane lies in its region, and starts where the pool's alignment wants it. */
-static void check_page(const struct tn_layout *l, const struct tn_pool_shape *shape, uint64_t region_bytes, uint32_t layer,
+static void check_page(const struct tn_layout *l, const struct tn_mapping *m, const struct tn_pool_shape *shape, uint64_t region_bytes, uint32_t layer,
 		       uint32_t plane, uint64_t page)
 {
 	uint32_t of_layer = l->geometry.nplanes, region = 0;
-	uintptr_t at = (uintptr_t)tn_layout_address(l, layer, plane, page), begin;
+	uintptr_t at = (uintptr_t)tn_layout_address(l, m, layer, plane, page), begin;
 
 	if (shape->order == TN_POOL_PLANE_REGION)
 		region = layer * of_layer + plane;
@@ -62,11 +62,11 @@ static void check_page(const struct tn_layout *l, const struct tn_pool_shape *sh
 }
 
 /* An object's pieces together are as long as the object. */
-static void check_object(const struct tn_layout *l, const struct tn_shape *s, uint32_t layer)
+static void check_object(const struct tn_layout *l, const struct tn_mapping *m, const struct tn_shape *s, uint32_t layer)
 {
 	static uint32_t pages[TN_BLOCK_PAGES_MAX];
 	static struct iovec iov[TN_OBJECT_IOVS_MAX];
-	const struct tn_span span = {.layout = l, .pages = pages};
+	const struct tn_span span = {.memory = m, .layout = l, .pages = pages};
 	uint64_t bytes = 0;
 	uint32_t n;
 
@@ -83,8 +83,10 @@ static void check_object(const struct tn_layout *l, const struct tn_shape *s, ui
 static void lay_out(const struct tn_geometry *g, const struct tn_pool_shape *shape, const struct tn_shape *s)
 {
 	static uint64_t base[TN_LAYERS_MAX * TN_PLANES_MAX];
-	static uintptr_t table[TN_LAYERS_MAX * TN_PLANES_MAX];
+	static uint64_t table[TN_LAYERS_MAX * TN_PLANES_MAX];
 	struct tn_memory_range range = {.address = (void *)(uintptr_t)4096};
+	struct tn_mapped_range mapped;
+	struct tn_mapping m;
 	struct tn_pool_layout layout;
 	struct tn_layout l;
 	uint64_t bytes;
@@ -99,15 +101,16 @@ static void lay_out(const struct tn_geometry *g, const struct tn_pool_shape *sha
 	assert(tn_layout_fill(g, shape, NULL, base, &layout) == 0);
 	if (shape->npages > UINT32_MAX)
 		return;
-	assert(tn_layout_init(g, &layout, &range, 1, table, &l) == 0);
-	assert(tn_layout_align(&l) >= 1);
+	tn_mapping_init(&m, &mapped, &range, 1);
+	assert(tn_layout_init(g, &layout, &m, table, &l) == 0);
+	assert(tn_layout_align(&l, &m) >= 1);
 	for (uint32_t i = 0; i < g->layers * g->nplanes; i++) {
-		check_page(&l, shape, bytes, i / g->nplanes, i % g->nplanes, 0);
-		check_page(&l, shape, bytes, i / g->nplanes, i % g->nplanes, shape->npages - 1);
+		check_page(&l, &m, shape, bytes, i / g->nplanes, i % g->nplanes, 0);
+		check_page(&l, &m, shape, bytes, i / g->nplanes, i % g->nplanes, shape->npages - 1);
 	}
 	if (s) {
-		check_object(&l, s, 0);
-		check_object(&l, s, g->layers - 1);
+		check_object(&l, &m, s, 0);
+		check_object(&l, &m, s, g->layers - 1);
 	}
 }
 

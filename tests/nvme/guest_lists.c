@@ -152,7 +152,10 @@ struct side {
 	struct tn_ring *ring;
 	struct tn_executor *ex;
 	uint64_t sums[OBJECTS];
-	unsigned char *flat[OBJECTS];
+	uint64_t flat[OBJECTS];
+	struct tn_mapped_range range;
+	struct tn_mapping memory;
+	const struct tn_mapping *memories[1];
 };
 
 /* All objects, from or to memory that begins so far behind a page. */
@@ -166,7 +169,9 @@ static bool move_objects(struct lists *l, struct side *s, uint16_t op, unsigned 
 	uint32_t id;
 
 	for (uint32_t i = 0; i < OBJECTS; i++)
-		s->flat[i] = memory + i * STRIDE + skip;
+		s->flat[i] = i * STRIDE + skip;
+	tn_mapping_init(&s->memory, &s->range, &(struct tn_memory_range){.address = memory, .bytes = HALF_BYTES}, 1);
+	s->memories[0] = &s->memory;
 	must(tn_ring_list_set(s->ring, 1, &list) == 0 && tn_ring_get_iocb(s->ring, OBJECTS, NULL, &id) == 0, "no IOCB");
 	for (uint32_t i = 0; i < OBJECTS; i++)
 		tn_ring_ioctx(s->ring, id)[i] = (struct tn_ioctx){tn_ioctx_disk(0, i * (PADDED_BYTES / 4096)), OBJECT_BYTES, i};
@@ -212,6 +217,8 @@ static bool side_up(struct lists *l, struct side *s)
 	struct tn_ring_opts ro = tn_ring_opts_default();
 
 	tn_nvme_engine_range(l->io, &drive.first, &drive.blocks);
+	ro.mappings = s->memories;
+	ro.nmappings = 1;
 	must(tn_ring_create(&ro, &tn_alloc_system, &s->ring) == 0, "no ring");
 	o.ring = s->ring;
 	must(tn_executor_nvme_create(&o, &s->ex) == 0, "no executor");
