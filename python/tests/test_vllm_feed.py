@@ -35,7 +35,7 @@ write_latency_ns 100000
 
 def window(text, tokens, prefix):
     """What a table says that a layer takes; None: nothing."""
-    found = [int(line.split()[-1]) for line in text.splitlines() if line.startswith(f"cell {tokens} {prefix} ")]
+    found = [int(line.split()[4]) for line in text.splitlines() if line.startswith(f"cell {tokens} {prefix} ")]
     return found[0] if found else None
 
 
