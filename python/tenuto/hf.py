@@ -27,7 +27,7 @@ except ImportError as e:
     raise ImportError(f'tenuto.hf needs torch and transformers ({e}): pip install .[hf]', name=e.name, path=e.path) from e
 
 import tenuto
-from tenuto.slack import Setting, fingerprint
+from tenuto.slack import Setting, fingerprint, worth
 
 MODAL = ('image', 'video', 'audio', 'speech', 'vision')
 NAMES = {torch.float32: 'fp32', torch.float16: 'fp16', torch.bfloat16: 'bf16'}
@@ -286,8 +286,8 @@ class Prefixes:
     def _planned(self, space: tenuto.Space, found: tenuto.Match, least: int, tokens: int) -> int:
         """How many blocks of a match are restored, so that the prompt is computed soonest; what stands for images is restored as a whole or not at all."""
         plan = space.plan(found, tokens - found.blocks * self.block_tokens)
-        blocks = plan['restore_blocks']
-        if blocks >= least:
+        blocks = worth(plan, found.blocks)
+        if blocks == 0 or blocks >= least:
             return blocks
         return found.blocks if plan['restore_all_ttft_ns'] <= plan['recompute_all_ttft_ns'] else 0
 

@@ -73,6 +73,12 @@ class Texts(Case):
             with self.assertRaises(tenuto.Closed):
                 space.slack(*call)
 
+    def test_a_part_of_a_prefix_is_worth_it_only_where_it_is_clearly_faster(self):
+        for part, restored, computed, kept in ((79, 100, 200, 3), (79, 200, 100, 3), (81, 100, 200, 8), (81, 200, 100, 0), (100, 100, 100, 8), (0, 0, 0, 3)):
+            with self.subTest(part=part, restored=restored, computed=computed):
+                plan = {'restore_blocks': 3, 'ttft_ns': part, 'restore_all_ttft_ns': restored, 'recompute_all_ttft_ns': computed}
+                self.assertEqual(slack.worth(plan, 8), kept)
+
     def test_all_processes_share_the_table_of_an_attached_space(self):
         owner = self.open()
         self.raw(owner)

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from tenuto import _core
+from tenuto.slack import worth
 from tenuto.vllm.adapters import Adapters
 from tenuto.vllm.messages import Blocks, Step
 from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
@@ -21,8 +22,6 @@ from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
 KEY = _core.KEY_BYTES
 #: Fewer tokens are computed in the time that reading the weights takes (docs/model.md).
 FEW_TOKENS = 64
-#: Computing is chosen if it is expected to take no more than this part of a restore's time. Estimates are off by some per cent, and a restore leaves the processors to others.
-CLEARLY = 0.95
 #: Of prompts that are all computed, one in so many is restored all the same: nobody learns how long it takes to restore what is never restored.
 PROBE_PROMPTS = 32
 #: Blocks whose engine hash is remembered, so that events can name them as vLLM does.
@@ -153,12 +152,12 @@ class Scheduler:
         if t.match is None or t.match.blocks < self.model.min_blocks:
             t.match = None
             return 0, False
-        worth = self._worth(t.match, request.num_tokens - computed - t.match.blocks * size)
-        self.stats.add("computed_blocks", t.match.blocks - worth)
-        if worth < self.model.min_blocks:
+        kept = self._worth(t.match, request.num_tokens - computed - t.match.blocks * size)
+        self.stats.add("computed_blocks", t.match.blocks - kept)
+        if kept < self.model.min_blocks:
             t.match = None
             return 0, False
-        return worth * size, not self.layerwise
+        return kept * size, not self.layerwise
 
     def _worth(self, match, tokens):
         """How many of the blocks that were found are restored: computing the others is faster. `tokens` are computed in any case. All spaces have the same layer times."""
@@ -169,12 +168,10 @@ class Scheduler:
         except OSError as e:
             self._failed(e)
             return 0
-        if plan["ttft_ns"] > CLEARLY * plan["restore_all_ttft_ns"]:
-            return match.blocks
-        worth = plan["restore_blocks"]
-        self.computed = 0 if worth else self.computed + 1
+        kept = worth(plan, match.blocks)
+        self.computed = 0 if kept else self.computed + 1
         if self.computed < PROBE_PROMPTS:
-            return worth
+            return kept
         self.computed = 0
         return match.blocks
 
