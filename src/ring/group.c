@@ -292,17 +292,14 @@ static uint32_t piece_iov(const struct tn_lane_group *g, uint64_t from, uint32_t
 static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now)
 {
 	struct tn_lane_device *d = &lane->device[tn_ioctx_device(g->place)];
-	uint64_t most = g->member[0].run->request_bytes;
 	bool read = g->op == TN_IOCB_READ;
 
-	if (read)
-		most = smaller(most, tn_window_piece(&d->window, g->bytes - g->next_byte));
 	while (g->next_byte < g->bytes && g->status == 0 && lane->free_pieces) {
 		struct tn_lane_piece *p = lane->free_pieces;
-		uint64_t len = g->bytes - g->next_byte;
+		uint64_t len = smaller(g->bytes - g->next_byte, g->member[0].run->request_bytes);
 
-		if (len > most)
-			len = most;
+		if (read)
+			len = smaller(len, tn_window_piece(&d->window, g->bytes - g->next_byte, lane->inflight < lane->o.depth / 2));
 		if (read && g->ios > 0 && !tn_window_open(&d->window, len, now))
 			return; /* the group goes on when one of its requests is back */
 		if (read)

@@ -63,9 +63,9 @@ static void end_one(struct rig *r)
 	tn_lane_piece_over(p, 0, from);
 }
 
-static struct tn_lane *lane_make(struct rig *r, struct tn_lane_intake *intake, uint32_t backlog)
+static struct tn_lane *lane_make(struct rig *r, struct tn_lane_intake *intake, uint32_t backlog, uint32_t depth)
 {
-	struct tn_lane_opts o = {.intake = intake, .transport = &r->transport, .depth = DEPTH, .backlog = backlog, .alloc = &tn_alloc_system,
+	struct tn_lane_opts o = {.intake = intake, .transport = &r->transport, .depth = depth, .backlog = backlog, .alloc = &tn_alloc_system,
 				 .clock = &r->clock};
 	struct tn_lane *lane;
 
@@ -74,7 +74,7 @@ static struct tn_lane *lane_make(struct rig *r, struct tn_lane_intake *intake, u
 	return lane;
 }
 
-static struct rig *rig_make(uint32_t backlog)
+static struct rig *rig_make_deep(uint32_t backlog, uint32_t depth)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 	struct tn_ring_opts ro = tn_ring_opts_default();
@@ -97,8 +97,13 @@ static struct rig *rig_make(uint32_t backlog)
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
 	assert_int_equal(tn_lane_intake_init(&r->intake, r->ring, &tn_alloc_system), 0);
-	r->lane = lane_make(r, &r->intake, backlog);
+	r->lane = lane_make(r, &r->intake, backlog, depth);
 	return r;
+}
+
+static struct rig *rig_make(uint32_t backlog)
+{
+	return rig_make_deep(backlog, DEPTH);
 }
 
 static void rig_free(struct rig *r)
@@ -163,10 +168,29 @@ static void reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_
 	rig_free(r);
 }
 
+/* With few requests half of the window is never in flight, and a cut object takes requests that others need. */
+static void objects_are_cut_only_where_there_are_requests_to_spare(void **state)
+{
+	static const uint32_t depths[] = {DEPTH, 4};
+
+	for (size_t i = 0; i < 2; i++) {
+		struct rig *r = rig_make_deep(UINT32_MAX, depths[i]);
+		uint64_t before;
+
+		for (int k = 0; k < 5; k++)
+			read_all(r, 0);
+		before = r->lane->stats.requests;
+		read_all(r, 0);
+		print_message("# depth %u: %llu requests of %u objects\n", depths[i], (unsigned long long)(r->lane->stats.requests - before), OBJECTS);
+		assert_in_range(r->lane->stats.requests - before, OBJECTS + 1, OBJECTS + OBJECTS / 8);
+		rig_free(r);
+	}
+}
+
 static void of_two_lanes_one_whose_objects_wait_leaves_the_next_iocb_to_the_other(void **state)
 {
 	struct rig *r = rig_make(TN_LANE_BACKLOG), *other = rig_make(TN_LANE_BACKLOG);
-	struct tn_lane *lane = lane_make(other, &r->intake, TN_LANE_BACKLOG);
+	struct tn_lane *lane = lane_make(other, &r->intake, TN_LANE_BACKLOG, DEPTH);
 	struct tn_ring_completion c[3];
 	uint32_t done = 0, id[3];
 
@@ -225,6 +249,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(reads_that_are_wanted_whole_have_a_deep_window_when_nobody_has_read_by_layers_for_a_second),
+		cmocka_unit_test(objects_are_cut_only_where_there_are_requests_to_spare),
 		cmocka_unit_test(of_two_lanes_one_whose_objects_wait_leaves_the_next_iocb_to_the_other),
 		cmocka_unit_test(bounce_buffers_of_ever_larger_objects_never_run_out),
 	};

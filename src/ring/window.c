@@ -33,6 +33,11 @@ static void measure(struct tn_window *w, uint64_t least_ns)
 	if (ns < least_ns || w->bytes < RATE_BYTES)
 		return;
 	bps = (uint64_t)((double)w->bytes * 1e9 / (double)ns);
+	if (!w->full && bps < bandwidth(w)) { /* what was asked for, not what the device can do */
+		w->since_ns = w->last_ns;
+		w->bytes = 0;
+		return;
+	}
 	if (w->last_ns < w->best_ns || w->last_ns - w->best_ns > BEST_NS) {
 		w->best[1] = w->best[0];
 		w->best[0] = 0;
@@ -42,6 +47,7 @@ static void measure(struct tn_window *w, uint64_t least_ns)
 		w->best[0] = bps;
 	w->since_ns = w->last_ns;
 	w->bytes = 0;
+	w->full = false;
 }
 
 /* Of a request alone, what its bytes at the full bandwidth do not explain; the least of the last probes. */
@@ -96,17 +102,17 @@ uint64_t tn_window_bytes(const struct tn_window *w)
 	return w->limit ? w->limit : TN_WINDOW_START;
 }
 
-uint32_t tn_window_piece(const struct tn_window *w, uint64_t bytes)
+uint32_t tn_window_piece(const struct tn_window *w, uint64_t left, bool spare)
 {
 	uint64_t window = tn_window_bytes(w);
 	uint32_t piece = TN_WINDOW_PIECE_LEAST, less;
 
 	while (piece < window / 4 / 2)
 		piece *= 2;
-	if (w->deep || w->in_flight >= window / 2)
+	if (w->deep || !spare || w->in_flight >= window / 2)
 		return piece;
-	if (piece > bytes)
-		piece = (uint32_t)bytes;
+	if (piece > left)
+		piece = (uint32_t)left;
 	less = piece / SIZES * (SIZES - 1 - w->count % SIZES);
 	return piece - less / CUT_BYTES * CUT_BYTES;
 }
@@ -122,7 +128,10 @@ bool tn_window_open(struct tn_window *w, uint64_t bytes, uint64_t now_ns)
 		return true;
 	if (w->alone || probe_is_due(w, now_ns, PROBE_FORCED_NS))
 		return false;
-	return w->in_flight + bytes <= tn_window_bytes(w);
+	if (w->in_flight + bytes <= tn_window_bytes(w))
+		return true;
+	w->full = true;
+	return false;
 }
 
 void tn_window_sent(struct tn_window *w, uint64_t bytes, uint64_t now_ns)
@@ -133,6 +142,7 @@ void tn_window_sent(struct tn_window *w, uint64_t bytes, uint64_t now_ns)
 			w->since_ns = w->last_ns = now_ns;
 			w->bytes = w->begun = 0;
 			w->count = 0;
+			w->full = false;
 		}
 		renew_limit(w);
 	}

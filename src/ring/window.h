@@ -53,6 +53,7 @@ struct tn_window {
 	uint32_t count;	     /* and requests */
 	bool alone;	     /* the one request in flight is a probe */
 	bool deep;
+	bool full; /* a request did not fit since the measurement began: what ends shows what the device can do */
 };
 
 /* From now on, or no more. */
@@ -60,10 +61,11 @@ void tn_window_deep(struct tn_window *w, bool deep);
 /* Bytes that may be in flight now. */
 uint64_t tn_window_bytes(const struct tn_window *w);
 /*
- * Largest useful request: a quarter of the window, so that one ends while the others are served. Those that fill the window of an idle
- * device have different sizes: of one size, all would end together, and the device be idle until others came.
+ * Size of the next request for @left bytes: at most a quarter of the window, so that one ends while the others are served. Requests that
+ * fill the lower half of the window differ in size, because requests of one size would end together. @spare: there are many free
+ * requests; where they are few, each is as large as it can be. The caller sends no more than @left bytes.
  */
-uint32_t tn_window_piece(const struct tn_window *w, uint64_t left);
+uint32_t tn_window_piece(const struct tn_window *w, uint64_t left, bool spare);
 /* Whether a request of so many bytes may go; one always may while nothing is in flight. */
 bool tn_window_open(struct tn_window *w, uint64_t bytes, uint64_t now_ns);
 /* A request goes; it ended, after so long. Failed ones say nothing about the device. */

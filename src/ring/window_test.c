@@ -96,7 +96,7 @@ static double read_for(struct reader *r, uint64_t ns, uint32_t object)
 
 		reap(r);
 		for (;;) {
-			piece = tn_window_piece(&r->window, left);
+			piece = tn_window_piece(&r->window, left, true);
 			piece = piece < left ? piece : (uint32_t)left;
 			if (!tn_window_open(&r->window, piece, r->now))
 				break;
@@ -169,6 +169,24 @@ static void objects_of_one_size_do_not_fall_into_step(void **state)
 	}
 }
 
+/* Whoever reads little, often, is as slow as he asks, and the device is as fast as before. */
+static void small_reads_one_at_a_time_say_nothing_about_the_bandwidth(void **state)
+{
+	const struct tn_mix mix = drive(1.8, 960000, TN_MIX_ORDER);
+	struct reader *r = reader(&mix);
+	uint64_t known;
+
+	read_for(r, SECOND, 0);
+	drain(r);
+	known = r->window.best[0] > r->window.best[1] ? r->window.best[0] : r->window.best[1];
+	for (uint64_t until = r->now + 3 * SECOND; r->now < until; r->now += 150000) {
+		send(r, 64 << 10);
+		drain(r);
+	}
+	assert_in_range(r->window.best[0] > r->window.best[1] ? r->window.best[0] : r->window.best[1], known / 100 * 95, known / 100 * 105);
+	free(r);
+}
+
 static void only_a_pause_begins_the_window_anew(void **state)
 {
 	const struct tn_mix mix = drive(7, 80000, TN_MIX_SHARE);
@@ -221,7 +239,7 @@ static void a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on
 	r->now += SECOND;
 	send(r, MIB);
 	assert_in_range(tn_window_bytes(&r->window), 9 * MIB, 20 * MIB); /* 6 ms of 2 GB/s; bursts look like more bandwidth, up to twice */
-	assert_int_equal(tn_window_piece(&r->window, UINT64_MAX), tn_window_piece(&r->window, UINT64_MAX) / MIB * MIB);
+	assert_int_equal(tn_window_piece(&r->window, UINT64_MAX, true), tn_window_piece(&r->window, UINT64_MAX, true) / MIB * MIB);
 	tn_window_deep(&r->window, false);
 	shallow = tn_window_bytes(&r->window);
 	assert_true(shallow < 3 * MIB);
@@ -288,6 +306,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_keeps_every_drive_busy_with_little_in_flight),
 		cmocka_unit_test(objects_of_one_size_do_not_fall_into_step),
+		cmocka_unit_test(small_reads_one_at_a_time_say_nothing_about_the_bandwidth),
 		cmocka_unit_test(only_a_pause_begins_the_window_anew),
 		cmocka_unit_test(the_first_request_goes_alone_and_then_a_few_more_by_and_by),
 		cmocka_unit_test(a_deep_window_is_milliseconds_of_bandwidth_from_the_first_request_on),
