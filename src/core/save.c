@@ -589,24 +589,34 @@ static bool show(struct tn_save_op *save)
 	return save->shown > before;
 }
 
+/* The durable tier's policy is told that the prompt goes on with block i of the save. */
+static void goes_on_with(struct tn_save_op *save, struct tn_tier_base *t, uint32_t i)
+{
+	const struct tn_key *before = i > 0 ? &save->w.op.keys[i - 1] : &save->parent;
+	uint16_t space = save->w.op.space->index;
+
+	tn_tier_request(t, tn_registry_find_one(save->w.op.cache->registry, space, before, false),
+			tn_key_is_zero(before) ? 0 : tn_key_hash(t, before, space));
+}
+
 /*
  * The durable tier's policy learns of the blocks that it was asked about only here, when the save has come to its end as a whole: a save that is given
- * up teaches nothing.
+ * up teaches nothing. Blocks that were there before the save are not learned again: the request goes on behind them.
  */
 static void teach(struct tn_save_op *save)
 {
 	struct tn_tier_base *t = save->w.op.cache->row.durable;
-	uint16_t space = save->w.op.space->index;
+	bool asked = false;
 
-	if (t)
-		tn_tier_request(t, tn_registry_find_one(save->w.op.cache->registry, space, &save->parent, false),
-				tn_key_is_zero(&save->parent) ? 0 : tn_key_hash(t, &save->parent, space));
 	for (uint32_t i = 0; t && i < save->w.op.n; i++) {
 		struct tn_write_item *item = &save->w.items[i];
 		struct tn_policy_block info;
 
 		if (!item->offered || item->saved == TN_SAVED_NOT || item->saved == TN_SAVED_FAILED)
 			continue;
+		if (!asked)
+			goes_on_with(save, t, i);
+		asked = true;
 		describe(save, i, TN_BLOCK_NONE, save->depth + i, &info);
 		tn_tier_learn(t, item->block, &info);
 	}

@@ -33,15 +33,20 @@ static uint32_t page_of(uint64_t first, uint32_t part)
 	return (uint32_t)(first / 100 * 4 + part) * PAGES;
 }
 
-static struct tn_save *begin(struct rig *r, uint64_t first, uint32_t part)
+static struct tn_save *begin_parts(struct rig *r, uint64_t first, uint32_t part, uint32_t parts)
 {
 	struct tn_key parent = rig_key(first + part * PART - 1);
 	struct tn_save_opts o;
 
 	tn_save_opts_init(&o);
 	o.parent = part ? &parent : NULL;
-	rig_fill_blocks(r->s, first + part * PART, PART, page_of(first, part));
-	return rig_save_begin(r->s, first + part * PART, PART, page_of(first, part), &o);
+	rig_fill_blocks(r->s, first + part * PART, parts * PART, page_of(first, part));
+	return rig_save_begin(r->s, first + part * PART, parts * PART, page_of(first, part), &o);
+}
+
+static struct tn_save *begin(struct rig *r, uint64_t first, uint32_t part)
+{
+	return begin_parts(r, first, part, 1);
 }
 
 static struct tn_save_result end(struct rig *r, struct tn_save *save)
@@ -49,12 +54,17 @@ static struct tn_save_result end(struct rig *r, struct tn_save *save)
 	return rig_save_end(r->s, save);
 }
 
-static struct tn_save_result save_part(struct rig *r, uint64_t first, uint32_t part)
+static struct tn_save_result save_parts(struct rig *r, uint64_t first, uint32_t part, uint32_t parts)
 {
-	struct tn_save *save = begin(r, first, part);
+	struct tn_save *save = begin_parts(r, first, part, parts);
 
 	rig_save_give(r->s, save);
 	return end(r, save);
+}
+
+static struct tn_save_result save_part(struct rig *r, uint64_t first, uint32_t part)
+{
+	return save_parts(r, first, part, 1);
 }
 
 static void are_orphans(struct rig *r, struct tn_save_result res)
@@ -404,6 +414,15 @@ static void note_request(struct tn_policy *p, uint32_t parent, uint64_t parent_h
 	noted.real->request(p, parent, parent_hash);
 }
 
+static void note(struct tn_tier_base *t)
+{
+	noted.real = t->policy->ops;
+	noted.ops = *t->policy->ops;
+	noted.ops.request = note_request;
+	noted.n = 0;
+	t->policy->ops = &noted.ops;
+}
+
 /* A save and what it teaches are two requests of the policy. */
 static void the_policy_is_told_which_block_a_part_goes_on_from(void **state)
 {
@@ -412,17 +431,34 @@ static void the_policy_is_told_which_block_a_part_goes_on_from(void **state)
 	struct tn_key last = rig_key(PART);
 	uint64_t hash = tn_key_hash(t, &last, r->s->space->index);
 
-	noted.real = t->policy->ops;
-	noted.ops = *t->policy->ops;
-	noted.ops.request = note_request;
-	noted.n = 0;
-	t->policy->ops = &noted.ops;
+	note(t);
 	assert_int_equal(save_part(r, 1, 0).stored, PART);
 	assert_int_equal(save_part(r, 1, 1).stored, PART);
 	assert_int_equal(rig_load(r->s, 1, 2 * PART), 2 * PART);
 	assert_int_equal(noted.n, 5);
 	for (uint32_t i = 0; i < noted.n; i++)
 		assert_true(noted.hash[i] == (i == 2 || i == 3 ? hash : 0));
+	t->policy->ops = noted.real;
+	rig_tear_down(r);
+}
+
+/* The first blocks of each save are stored already. */
+static void the_policy_is_told_which_block_the_new_blocks_of_a_save_go_on_from(void **state)
+{
+	struct rig *r = rig_of("default", 0);
+	struct tn_tier_base *t = r->cache->row.durable;
+	struct tn_key end_of_first = rig_key(PART), end_of_third = rig_key(3 * PART);
+	uint64_t first = tn_key_hash(t, &end_of_first, r->s->space->index), third = tn_key_hash(t, &end_of_third, r->s->space->index);
+	const uint64_t told[] = {0, first, first, third, 0};
+
+	assert_int_equal(save_part(r, 1, 0).stored, PART);
+	note(t);
+	assert_int_equal(save_parts(r, 1, 0, 3).stored, 2 * PART); /* no parent */
+	assert_int_equal(save_parts(r, 1, 1, 3).stored, PART);
+	assert_int_equal(save_parts(r, 1, 0, 4).stored, 0); /* nothing is new: nothing is taught */
+	assert_int_equal(noted.n, sizeof(told) / sizeof(told[0]));
+	for (uint32_t i = 0; i < noted.n; i++)
+		assert_true(noted.hash[i] == told[i]);
 	t->policy->ops = noted.real;
 	rig_tear_down(r);
 }
@@ -441,6 +477,7 @@ int main(void)
 		cmocka_unit_test(parts_that_claim_to_be_behind_each_other_end),
 		cmocka_unit_test(the_search_for_a_parent_looks_at_saves_and_not_at_their_blocks),
 		cmocka_unit_test(the_policy_is_told_which_block_a_part_goes_on_from),
+		cmocka_unit_test(the_policy_is_told_which_block_the_new_blocks_of_a_save_go_on_from),
 		cmocka_unit_test(whatever_is_begun_aborted_and_ended_in_whatever_order_all_that_is_stored_is_found),
 	};
 

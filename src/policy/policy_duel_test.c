@@ -13,6 +13,7 @@ enum pieces {
 	WHOLE,
 	IN_TURN, /* the second piece follows the first */
 	APART,	 /* another prompt begins between them */
+	IN_THREE, /* a load, the blocks of its save that are stored already, and after another prompt the save's new blocks */
 };
 
 static uint64_t hash_of(uint32_t chain, uint32_t depth)
@@ -43,7 +44,7 @@ static void run(uint32_t entries, enum pieces pieces, double *hits)
 	assert_int_equal(tn_duel_init(d, &opts, value), 0);
 	tn_duel_expect(d, entries);
 	for (uint32_t q = 0; q < PROMPTS; q++) {
-		uint32_t chain = tn_rng_below(&rng, 1 + tn_rng_below(&rng, CHAINS)), n = 20 + chain % 80, cut = 1 + tn_rng_below(&rng, n - 1);
+		uint32_t chain = tn_rng_below(&rng, 1 + tn_rng_below(&rng, CHAINS)), n = 20 + chain % 80, cut = 1 + tn_rng_below(&rng, n - 1), there = cut + (n - cut) / 2;
 
 		tn_duel_request(d, 0);
 		refer(d, chain, 0, pieces == WHOLE ? n : cut);
@@ -52,7 +53,12 @@ static void run(uint32_t entries, enum pieces pieces, double *hits)
 		if (pieces == APART)
 			tn_duel_request(d, 0);
 		tn_duel_request(d, hash_of(chain, cut - 1));
-		refer(d, chain, cut, n);
+		refer(d, chain, cut, pieces == IN_THREE ? there : n);
+		if (pieces != IN_THREE)
+			continue;
+		tn_duel_request(d, 0);
+		tn_duel_request(d, hash_of(chain, there - 1));
+		refer(d, chain, there, n);
 	}
 	tn_duel_request(d, 0);
 	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
@@ -66,16 +72,18 @@ static void a_prompt_in_pieces_hits_what_it_hits_as_a_whole(void **state)
 	static const uint32_t entries[] = {300, 2000, 9000}; /* of the last, a part of the blocks is sampled */
 
 	for (size_t e = 0; e < sizeof(entries) / sizeof(entries[0]); e++) {
-		double whole[TN_DUEL_ORDERS], in_turn[TN_DUEL_ORDERS], apart[TN_DUEL_ORDERS];
+		double whole[TN_DUEL_ORDERS], in_turn[TN_DUEL_ORDERS], apart[TN_DUEL_ORDERS], in_three[TN_DUEL_ORDERS];
 
 		run(entries[e], WHOLE, whole);
 		run(entries[e], IN_TURN, in_turn);
 		run(entries[e], APART, apart);
+		run(entries[e], IN_THREE, in_three);
 		for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++) {
-			print_message("# %u entries, order %u: %.0f hits whole, %.0f in turn, %.0f apart\n", entries[e], i, whole[i], in_turn[i], apart[i]);
+			print_message("# %u entries, order %u: %.0f hits whole, %.0f in turn, %.0f apart, %.0f in three\n", entries[e], i, whole[i], in_turn[i], apart[i], in_three[i]);
 			assert_true(whole[i] > 100);
 			assert_true(in_turn[i] > .999 * whole[i] && in_turn[i] < 1.001 * whole[i]);
 			assert_true(apart[i] > .98 * whole[i] && apart[i] < 1.02 * whole[i]);
+			assert_true(in_three[i] > .998 * whole[i] && in_three[i] < 1.002 * whole[i]);
 		}
 	}
 }
