@@ -25,7 +25,7 @@
 
 #include "base/alloc.h"
 
-#define TN_POLICY_ABI 1u
+#define TN_POLICY_ABI 2u
 #define TN_ENTRY_NONE UINT32_MAX
 
 struct tn_policy_opts {

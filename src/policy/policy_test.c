@@ -232,6 +232,25 @@ static void create_fails_cleanly_at_every_allocation(void **state)
 	}
 }
 
+#define OPERATION_IS(name, ...) assert_true(_Generic(((const struct tn_policy_ops *)NULL)->name, __VA_ARGS__ : true, default : false))
+
+/* Who changes an operation here raises TN_POLICY_ABI. */
+static void version_2_of_the_operations_is_this_one(void **state)
+{
+	assert_int_equal(TN_POLICY_ABI, 2);
+	OPERATION_IS(create, int (*)(const struct tn_policy_opts *, struct tn_policy **));
+	OPERATION_IS(destroy, void (*)(struct tn_policy *));
+	OPERATION_IS(request, void (*)(struct tn_policy *, uint32_t, uint64_t));
+	OPERATION_IS(admit, bool (*)(struct tn_policy *, const struct tn_policy_block *, bool, tn_usable_fn, void *));
+	OPERATION_IS(insert, void (*)(struct tn_policy *, uint32_t, const struct tn_policy_block *));
+	OPERATION_IS(learn, void (*)(struct tn_policy *, uint32_t, const struct tn_policy_block *));
+	OPERATION_IS(touch, void (*)(struct tn_policy *, uint32_t, const struct tn_policy_block *));
+	OPERATION_IS(victim, uint32_t (*)(struct tn_policy *, tn_usable_fn, void *));
+	OPERATION_IS(remove, void (*)(struct tn_policy *, uint32_t, uint64_t, enum tn_policy_why));
+	OPERATION_IS(expect, void (*)(struct tn_policy *, uint32_t));
+	assert_int_equal(sizeof(struct tn_policy_ops), offsetof(struct tn_policy_ops, expect) + sizeof(void *));
+}
+
 static void an_unknown_policy_is_answered_with_the_known_ones(void **state)
 {
 	const struct tn_policy_ops *ops = NULL;
@@ -297,6 +316,7 @@ int main(void)
 		cmocka_unit_test(a_policy_never_names_an_entry_that_is_not_there),
 		cmocka_unit_test(create_fails_cleanly_at_every_allocation),
 		cmocka_unit_test(an_unknown_policy_is_answered_with_the_known_ones),
+		cmocka_unit_test(version_2_of_the_operations_is_this_one),
 		cmocka_unit_test(ghosts_are_the_last_ones_put_and_not_taken),
 	};
 
