@@ -167,11 +167,11 @@ static struct tn_duel_end known_up_to(const struct tn_duel *d, uint64_t parent)
 
 void tn_duel_request(struct tn_duel *d, uint64_t parent)
 {
-	if (parent && parent == d->end.last) /* no other prompt was between: it is one */
-		return;
 	for (uint32_t i = 0; i < TN_DUEL_ORDERS; i++)
 		d->end.missed[i] = d->shadow[i].missed;
 	d->ends[d->end.last % TN_DUEL_ENDS] = d->end;
+	if (parent && parent == d->end.last) /* no other prompt was between: it is one. Another one may go on from the same block later */
+		return;
 	d->end = known_up_to(d, parent);
 	count(d);
 	if (d->sampled >= DECIDE_EVERY)
