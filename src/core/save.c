@@ -215,6 +215,14 @@ static bool waits_for_caller(const struct tn_save_op *save)
 	return !save->held && !save->w.op.cancelled && (save->w.ready < save->w.op.shape->layers || !tn_op_is_committed(&save->w.op));
 }
 
+/* Whether that block of an earlier save has the key and is on its way. Every look is counted, because callers choose how many blocks there are. */
+static bool brings(const struct tn_save_op *before, uint32_t i, const struct tn_save_op *save, const struct tn_key *key)
+{
+	save->w.op.cache->parent_steps++;
+	return before->w.op.space == save->w.op.space && !before->held && !before->w.op.cancelled && before->shown <= i &&
+	       before->w.items[i].state < TN_WRITE_EXISTING && tn_key_eq(&before->w.op.keys[i], key);
+}
+
 /*
  * A save that began before this one and whose last block has that key; NULL: there is none. Only last blocks are looked at, because parts of a prompt
  * follow each other, and callers choose how many blocks there are. One that needs nothing from a caller is best, then one of the same session.
@@ -227,9 +235,7 @@ static const struct tn_write_item *coming(const struct tn_save_op *save, const s
 		const struct tn_save_op *before = tn_container_of(pos, struct tn_save_op, w.op.link);
 		uint32_t last = before->w.op.n - 1;
 
-		save->w.op.cache->parent_steps++;
-		if (before->w.op.space != save->w.op.space || before->held || before->w.op.cancelled || before->shown > last ||
-		    before->w.items[last].state >= TN_WRITE_EXISTING || !tn_key_eq(&before->w.op.keys[last], key))
+		if (!brings(before, last, save, key))
 			continue;
 		if (!waits_for_caller(before))
 			return &before->w.items[last];

@@ -266,7 +266,7 @@ static void parts_that_claim_to_be_behind_each_other_end(void **state)
 #define ROUND (SAVES * (SAVES + 1) / 2) /* each of them looks at all that began before it */
 
 /*
- * SAVES saves of so many blocks begin after one whose last block is before them all (coming), or is not. That one gets no bytes. *first: saves that the
+ * SAVES saves of so many blocks begin after one whose last block is before them all (coming), or is not. That one gets no bytes. *first: blocks that the
  * searches for the block before have looked at when all others have done what they can. Returns likewise for the *turns of the owner after that.
  */
 static uint64_t count_steps(uint32_t blocks, bool coming, uint64_t *first, uint64_t *turns)
@@ -304,7 +304,7 @@ static uint64_t count_steps(uint32_t blocks, bool coming, uint64_t *first, uint6
 	return steps;
 }
 
-/* The owner's thread serves everybody: what it does for saves that wait depends on how many there are, and not on their blocks. */
+/* The owner's thread serves everybody: for saves that wait it looks at one block of each earlier save, and not at all of its blocks. */
 static void the_search_for_a_parent_looks_at_saves_and_not_at_their_blocks(void **state)
 {
 	for (uint32_t blocks = 1; blocks <= 16; blocks *= 4) {
