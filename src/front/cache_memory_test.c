@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "cache_rig.h"
+#include "core/core.h"
+#include "core/pool.h"
 #include "tn_test.h"
 
 #define GROUPS 2u
@@ -386,6 +388,37 @@ static void what_is_in_use_stays(void **state)
 	down(&w);
 }
 
+/* If it kept its entry after that, lists could name memory that is freed, and each memory would take a number for good. */
+static void a_memory_has_a_number_while_it_has_pools(void **state)
+{
+	const struct tn_mapping **mappings;
+	struct tn_memory *first, *second;
+	struct world w;
+	uint32_t number;
+
+	up(&w);
+	mappings = w.r.cache->mappings;
+	first = w.memory;
+	number = first->number;
+	assert_int_equal(tn_pool_destroy(w.pool[0]), 0);
+	assert_ptr_equal(mappings[number], &first->mapping);
+	assert_int_equal(tn_pool_destroy(w.pool[1]), 0);
+	assert_null(mappings[number]);
+	register_memory(&w, &second);
+	w.memory = second;
+	assert_int_equal(create_pool(&w, 0, 0, NPAGES, &w.pool[0]), 0);
+	assert_int_equal(second->number, number);
+	assert_ptr_equal(mappings[number], &second->mapping);
+	assert_int_equal(tn_pool_destroy(w.pool[0]), 0);
+	assert_null(mappings[number]);
+	assert_int_equal(tn_memory_unregister(second), 0);
+	w.memory = first;
+	for (uint32_t group = 0; group < GROUPS; group++)
+		assert_int_equal(create_pool(&w, group, 0, NPAGES, &w.pool[group]), 0);
+	assert_ptr_equal(mappings[number], &first->mapping);
+	down(&w);
+}
+
 /* ---- threads ---------------------------------------------------------------------------------------------- */
 
 #define PLACES 4u
@@ -451,6 +484,7 @@ int main(void)
 		cmocka_unit_test(what_no_memory_is_is_refused_by_what_it_is),
 		RIG_ALONE_TEST(a_pool_of_another_geometry_or_cache_is_refused),
 		cmocka_unit_test(what_is_in_use_stays),
+		cmocka_unit_test(a_memory_has_a_number_while_it_has_pools),
 		cmocka_unit_test(no_two_threads_ever_have_the_same_bytes),
 	};
 

@@ -7,6 +7,7 @@
  * claim the same bytes at once at least one sees the other. Both may, and then both are refused: an engine that does this
  * has an error of its own.
  */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -408,21 +409,22 @@ static int take_number(struct tn_cache *cache, struct tn_pool *pool)
 	return pool->number < end ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be; destroy some", end);
 }
 
-/* The number by which lists name the memory, from its first pool on. Under cache->lock. */
-static int take_mapping(struct tn_memory *m)
+/*
+ * The number by which lists name the memory, from its first pool on. One is free: there are as many as pools in the owner and in all of its sessions
+ * together (TN_POOLS_MAX), and a memory gives its number back with its last pool. Under cache->lock.
+ */
+static void take_mapping(struct tn_memory *m)
 {
 	const struct tn_mapping **mappings = m->cache->mappings;
 	uint32_t number = TN_MEMORY_OF_POOLS;
 
 	if (m->npools > 0)
-		return 0;
+		return;
 	while (number < TN_MEMORIES_MAX && mappings[number])
 		number++;
-	if (number == TN_MEMORIES_MAX)
-		return tn_fail(-ENOSPC, "tn_pool_create: %u memories have pools, the most there can be; destroy some", TN_POOLS_MAX);
+	assert(number < TN_MEMORIES_MAX);
 	m->number = number;
 	__atomic_store_n(&mappings[number], &m->mapping, __ATOMIC_RELEASE);
-	return 0;
 }
 
 /* Its last pool has gone, and nothing under way names it. Under cache->lock. */
@@ -443,7 +445,8 @@ static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 	pthread_mutex_lock(&memory->cache->lock);
 	if (!memory->cache->attached) { /* an attached cache has the owner's numbers */
 		rc = take_number(memory->cache, pool);
-		rc = rc ? rc : take_mapping(memory);
+		if (rc == 0)
+			take_mapping(memory);
 	}
 	if (rc == 0 && memory->session == memory->cache->own) {
 		rc = find_claims(memory, &pool->layout, &pool->claims);
