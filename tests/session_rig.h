@@ -129,13 +129,15 @@ static inline void detach(struct rig *r)
 /* Another process: this program, too, started anew, because threads do not survive a fork. It ends with the thread that starts it. */
 static inline pid_t start(const char *body, const struct rig *r)
 {
-	pid_t pid;
+	pid_t pid, parent = getpid();
 
 	fflush(stdout);
 	pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent) /* the parent ended first, and prctl() asked for later ends only */
+			_exit(127);
 		alarm(tn_test_soak() ? 3600 : 180);
 		execl("/proc/self/exe", "session-test", body, r->dir, (char *)NULL);
 		_exit(127);
