@@ -260,14 +260,18 @@ static void copy_layer(const struct tn_front_op *op, uint32_t layer, uint32_t en
 	uint64_t first = op->first_page > batch ? op->first_page : batch;
 
 	last = last < op->end_page ? last : op->end_page;
-	for (uint32_t p = 0; p < caller->geometry.nplanes; p++)
+	for (uint32_t p = 0; p < caller->geometry.nplanes; p++) {
+		char *their_plane = tn_layout_address(caller, callers, layer, p, 0);
+		char *our_plane = tn_layout_address(session, sessions, layer, p, 0);
+
 		for (uint64_t i = first; i < last; i++) {
-			void *a = tn_layout_address(caller, callers, layer, p, theirs[i]);
-			void *b = tn_layout_address(session, sessions, layer, p, ours[i - batch]);
+			char *a = their_plane + theirs[i] * caller->stride[p];
+			char *b = our_plane + ours[i - batch] * session->stride[p];
 
 			memcpy(to_session ? b : a, to_session ? a : b, caller->page_bytes[p]);
 			bytes += caller->page_bytes[p];
 		}
+	}
 	__atomic_add_fetch(&tn_region_front(&op->cache->region)->staged_bytes, bytes, __ATOMIC_RELAXED);
 }
 

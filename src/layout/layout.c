@@ -3,8 +3,8 @@
  * From a pool's order to offsets, and from those to addresses.
  *
  * Every order, whatever its nesting, comes down to one base per (layer, plane) and one page stride per plane;
- * computing and checking those here leaves a page's address a multiply-add. The order inside a page does not
- * matter here: a page is moved whole.
+ * computing and checking those here leaves a page's address a multiply-add, once its plane's address is found. The
+ * order inside a page does not matter here: a page is moved whole.
  *
  * Beside it: the pieces of objects, copying into them, and which pages of two layouts over one memory share bytes.
  */
@@ -394,10 +394,11 @@ void tn_span_store(const struct tn_span *span, const struct tn_shape *shape, uin
 		return;
 	}
 	for (uint32_t p = 0; p < l->geometry.nplanes; p++) {
+		char *base = tn_layout_address(l, span->memory, layer, p, 0);
 		size_t bytes = l->page_bytes[p];
 
 		for (uint32_t i = span->page_first; i < span->page_first + span->page_count; i++)
-			memcpy(tn_layout_address(l, span->memory, layer, p, span->pages[i]), plane + i * bytes, bytes);
+			memcpy(base + span->pages[i] * l->stride[p], plane + i * bytes, bytes);
 		plane += l->geometry.pages_per_block * bytes;
 	}
 }
