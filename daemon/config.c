@@ -40,7 +40,7 @@ const struct config_setting config_settings[] = {
 	{"policy", CONFIG_CHOICE, AT(policy), 0, 0, policies, false, "What leaves a full tier first: default, lru, fifo or s3fifo."},
 	{"scheduler", CONFIG_CHOICE, AT(scheduler), 0, 0, schedulers, false,
 	 "slack: reads first, writes into the time that loads leave; none: as they come, for benchmarks."},
-	{"slack", CONFIG_TEXT, AT(slack), 0, 0, NULL, false,
+	{"slack", CONFIG_PATH, AT(slack), 0, 0, NULL, false,
 	 "Directory of slack tables, as /var/lib/tenuto/slack: how long engines compute on each layer. A table is written each minute and read when "
 	 "its space is opened again, also by the next tenutod. The directory is made if its parent is there. off: none are kept."},
 	{"max_blocks", CONFIG_COUNT, AT(max_blocks), 0, 1ull << 31, NULL, false, "Most blocks known at once; 0: from the capacities."},
@@ -158,6 +158,15 @@ static int set_socket(const char **to, const char *value, char *why)
 	return -EINVAL;
 }
 
+static int set_path(const char **to, const char *value, char *why)
+{
+	*to = value;
+	if (value[0] == '/' || strcmp(value, "off") == 0)
+		return 0;
+	snprintf(why, CONFIG_WHY, "'%.200s': write an absolute path, such as /var/lib/tenuto/slack, or off", value);
+	return -EINVAL;
+}
+
 static int set_listen(const char **to, const char *value, char *why)
 {
 	*to = value;
@@ -204,6 +213,8 @@ int config_value(void *to, const struct config_setting *s, const char *value, ch
 		return set_switch(to, value, why);
 	case CONFIG_SOCKET:
 		return set_socket(to, value, why);
+	case CONFIG_PATH:
+		return set_path(to, value, why);
 	case CONFIG_LISTEN:
 		return set_listen(to, value, why);
 	case CONFIG_TEXT:
@@ -246,10 +257,6 @@ int config_add_dir(struct config *c, const struct config_setting *s, const char 
 
 int config_check(const struct config *c, char *why)
 {
-	if (c->slack[0] != '/' && strcmp(c->slack, "off") != 0) {
-		snprintf(why, CONFIG_WHY, "slack: '%.60s': write an absolute path, as /var/lib/tenuto/slack, or off", c->slack);
-		return -EINVAL;
-	}
 	if (c->dirs.n > 0 || c->host_bytes > 0)
 		return 0;
 	snprintf(why, CONFIG_WHY, "neither dirs nor host_bytes: the cache could hold nothing. Write at least one of them, such as "
@@ -392,6 +399,7 @@ static void print_value(FILE *out, const struct config_setting *s, const void *v
 		print_clients(out, value);
 		return;
 	case CONFIG_TEXT:
+	case CONFIG_PATH:
 	case CONFIG_SOCKET:
 	case CONFIG_LISTEN:
 		print_text(out, *(const char *const *)value);
@@ -448,6 +456,7 @@ bool config_same(const struct config_setting *s, const struct config *a, const s
 	case CONFIG_CLIENTS:
 		return clients_same(x, y);
 	case CONFIG_TEXT:
+	case CONFIG_PATH:
 	case CONFIG_CHOICE:
 	case CONFIG_SOCKET:
 	case CONFIG_LISTEN:

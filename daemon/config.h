@@ -31,6 +31,7 @@ enum config_kind {
 	CONFIG_CHOICE, /* const char *, one of the setting's choices */
 	CONFIG_LISTEN, /* const char *: a numeric address with its port, or "off" */
 	CONFIG_SOCKET, /* const char *: an absolute path, "auto" or "off" */
+	CONFIG_PATH,   /* const char *: an absolute path, or "off" */
 	CONFIG_SIZE,   /* uint64_t bytes */
 	CONFIG_COUNT,  /* uint64_t */
 	CONFIG_TIME,   /* uint64_t ms, or "never": max */

@@ -27,6 +27,8 @@ BAD = {
     "an address by name": ("listen: localhost:9470\n", 1, ["listen", "'localhost:9470'", "numeric"]),
     "an address without brackets": ("listen: '::1:9470'\n", 1, ["listen", "'::1:9470'", "[::1]:9470"]),
     "a port beyond 65535": ("listen: 127.0.0.1:99999\n", 1, ["listen", "'127.0.0.1:99999'"]),
+    **{"slack: %s" % v: ("host_bytes: 1GiB\nslack: %s\n" % v, 2, ["slack", "'%s'" % v, "absolute path", "or off"])
+       for v in ("rel/dir", "auto", "on", "true")},
     "clients that are no list": ("clients: all\n", 1, ["clients", "list of rules"]),
     "a client that is a word": ("clients:\n  - root\n", 2, ["clients", "uid: 1000"]),
     "a client who is anybody": ("clients:\n  - {tenants: [a]}\n", 2, ["neither uid nor token_file"]),
