@@ -10,7 +10,7 @@ from daemon import Daemon, asked  # adds the directory of cli
 from cli import USAGE, fail, main, until, write
 
 LAYERS = 4
-TABLE = "tenuto-slack 2\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers %d\ncells shared\ninputs 64\nprefixes 0\ncell 64 0 * 5000\n" % LAYERS
+TABLE = "tenuto-slack 3\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers %d\ncells shared\ninputs 64\nprefixes 0\ncell 64 0 * 5000 0 0\n" % LAYERS
 
 
 def config(slack):
