@@ -114,6 +114,8 @@ int config_check(const struct config *c, char *why);
 int config_check_paths(const struct config *c, const char **setting, char *why);
 /* Of the socket alone. */
 int config_check_socket(const char *path, char *why);
+/* Of the directory of slack tables alone, which is there or can be made. */
+int config_check_slack(const char *path, char *why);
 /* Of a setting; 0: it is not from the file. */
 uint32_t config_line(const struct config *c, const char *setting);
 

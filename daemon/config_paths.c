@@ -156,17 +156,16 @@ int config_check_socket(const char *path, char *why)
 	return rc ? fail(rc, "socket", dir, "the socket needs a directory that this user may write", why) : 0;
 }
 
-/* It is there, or can be made. */
-static int check_slack(const char *path, char *why)
+int config_check_slack(const char *path, char *why)
 {
 	char parent[4096];
 	int rc = path[0] == '/' ? use(path, R_OK | W_OK | X_OK) : 0;
 
-	if (rc == -ENOENT) {
-		snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(path, '/') - path), path);
-		rc = use(parent[0] ? parent : "/", W_OK | X_OK);
-	}
-	return rc ? fail(rc, "slack", path, "it must be a directory that this user may read and write, or its parent must be one", why) : 0;
+	if (rc != -ENOENT)
+		return rc ? fail(rc, "slack", path, "it must be a directory that this user may read and write", why) : 0;
+	snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(path, '/') - path), path);
+	rc = use(parent[0] ? parent : "/", W_OK | X_OK);
+	return rc ? fail(rc, "slack", path, "make it; its parent is no directory in which this user may make it", why) : 0;
 }
 
 int config_check_paths(const struct config *c, const char **setting, char *why)
@@ -197,7 +196,7 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 	if (rc)
 		return rc;
 	*setting = "slack";
-	rc = check_slack(c->slack, why);
+	rc = config_check_slack(c->slack, why);
 	if (rc)
 		return rc;
 	*setting = "socket";

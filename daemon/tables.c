@@ -15,6 +15,7 @@
 #include <tenuto/slack.h>
 
 #include "../cli/cli.h"
+#include "config.h"
 #include "journal.h"
 
 #define SPACES 1024u	   /* of a cache */
@@ -45,7 +46,7 @@ struct entry {
 
 struct tables {
 	const char *dir;
-	bool told; /* that it cannot be written */
+	int told; /* the last log line about the directory: 0: it is used, -errno: why it is not, 1: none yet */
 	struct entry entry[SPACES];
 };
 
@@ -56,6 +57,7 @@ int tables_create(const char *dir, struct tables **out)
 	if (!t)
 		return -ENOMEM;
 	t->dir = dir;
+	t->told = 1;
 	*out = t;
 	return 0;
 }
@@ -183,6 +185,20 @@ static long read_file(const char *path, char **out)
 	return rc;
 }
 
+/* One line for each change. why: of an error, what to do about it, or NULL. */
+static void log_directory(struct tables *t, int rc, const char *why)
+{
+	if (rc == t->told)
+		return;
+	t->told = rc;
+	if (rc == 0)
+		journal_line(TN_LOG_INFO, "slack tables are kept in '%s'", t->dir);
+	else if (why)
+		journal_line(TN_LOG_WARN, "%s; no tables are kept until then", why);
+	else
+		journal_line(TN_LOG_WARN, "slack: '%s': a table cannot be kept: %s", t->dir, strerror(-rc));
+}
+
 static void look_for(struct tables *t, struct entry *e)
 {
 	char path[4096], *text = NULL;
@@ -192,6 +208,8 @@ static void look_for(struct tables *t, struct entry *e)
 	e->state = FOLLOWED;
 	if (n == 0)
 		n = read_file(path, &text);
+	if (n < 0 && n == t->told)
+		return; /* a warning has told the cause */
 	if (n < 0) {
 		journal_line(n == -ENOENT ? TN_LOG_INFO : TN_LOG_WARN, "slack table: %s (%s)", path, n == -ENOENT ? "new" : strerror((int)-n));
 		return;
@@ -269,17 +287,16 @@ static void keep(struct tables *t, struct entry *e, uint64_t now_ns)
 
 	e->changed = false;
 	e->written_ns = now_ns;
-	if (rc && !t->told)
-		journal_line(TN_LOG_WARN, "slack: '%s': a table cannot be kept: %s", t->dir, strerror(-rc));
-	else if (rc == 0 && t->told)
-		journal_line(TN_LOG_INFO, "slack: '%s': tables are kept again", t->dir);
-	t->told = rc != 0;
+	log_directory(t, rc, NULL);
 }
 
 void tables_sync(struct tables *t, bool all)
 {
 	uint64_t now = cli_now_ns();
+	char why[CONFIG_WHY];
 
+	if (t->told > 0)
+		log_directory(t, config_check_slack(t->dir, why), why);
 	for (uint32_t i = 0; i < SPACES; i++) {
 		struct entry *e = &t->entry[i];
 
