@@ -15,6 +15,8 @@ struct member {
 	const char *name;
 	double *value;
 	bool zero; /* 0 is allowed */
+	const char *form; /* what to write, where the name does not say it; "" */
+	bool given;
 };
 
 static int no_such_member(const char *option, const char *name, const struct member *members, size_t n)
@@ -34,7 +36,7 @@ static int no_such_member(const char *option, const char *name, const struct mem
 	return cli_error(CLI_USAGE, "%s: there is no '%s'; there are %s, as in %s=1", option, name, all, names[0]);
 }
 
-static int parse_member(const char *option, const char *item, const struct member *members, size_t n)
+static int parse_member(const char *option, const char *item, struct member *members, size_t n)
 {
 	const char *equals = strchr(item, '=');
 	char name[32], why[CLI_WHY];
@@ -45,21 +47,29 @@ static int parse_member(const char *option, const char *item, const struct membe
 			continue;
 		if (!equals)
 			return cli_error(CLI_USAGE, "%s: '%s' needs a number, as in %s=1", option, name, name);
+		if (members[i].given)
+			return cli_error(CLI_USAGE, "%s: %s stands there twice; leave one", option, name);
+		members[i].given = true;
 		*members[i].value = 0;
 		if ((members[i].zero && !strcmp(equals + 1, "0")) || !cli_rate(equals + 1, members[i].value, why))
 			return CLI_OK;
-		return cli_error(CLI_USAGE, "%s: %s: %s", option, name, why);
+		return cli_error(CLI_USAGE, "%s: %s: %s%s%s", option, name, why, members[i].zero ? "; 0 is free" : "", members[i].form);
 	}
 	return no_such_member(option, name, members, n);
 }
 
-static int parse_list(const char *option, const char *text, const struct member *members, size_t n)
+static int parse_list(const char *option, const char *text, struct member *members, size_t n)
 {
 	char item[80];
 	int rc = CLI_OK;
 
+	for (size_t i = 0; i < n; i++)
+		members[i].given = false;
 	for (const char *s = text; !rc && s; s = strchr(s, ',') ? strchr(s, ',') + 1 : NULL) {
 		snprintf(item, sizeof(item), "%.*s", (int)strcspn(s, ","), s);
+		if (!*item && *text)
+			return cli_error(CLI_USAGE, "%s: '%.60s': something is missing %s the comma, such as %s=1", option, text,
+					 s == text ? "before" : "behind", members[0].name);
 		rc = parse_member(option, item, members, n);
 	}
 	return rc;
@@ -67,7 +77,7 @@ static int parse_list(const char *option, const char *text, const struct member 
 
 int cost_parse_prices(const char *text, struct cost_prices *p)
 {
-	const struct member members[] = {{"gpu", &p->gpu, true}, {"dram", &p->dram_gb, true}, {"ssd", &p->ssd_gb, true}};
+	struct member members[] = {{"gpu", &p->gpu, true, "", false}, {"dram", &p->dram_gb, true, "", false}, {"ssd", &p->ssd_gb, true, "", false}};
 	const size_t n = sizeof(members) / sizeof(members[0]);
 	int rc = parse_list("--price", COST_PRICES, members, n);
 
@@ -76,8 +86,9 @@ int cost_parse_prices(const char *text, struct cost_prices *p)
 
 int cost_parse_drive(const char *text, struct cost_drive *d)
 {
-	const struct member members[] = {{"gb", &d->gb, false}, {"dwpd", &d->writes_per_day, false},
-					 {"years", &d->years, false}, {"waf", &d->amplification, false}};
+	struct member members[] = {{"gb", &d->gb, false, "; GB without a unit: gb=7680 is 7.68 TB", false},
+				   {"dwpd", &d->writes_per_day, false, "", false}, {"years", &d->years, false, "", false},
+				   {"waf", &d->amplification, false, "", false}};
 	const size_t n = sizeof(members) / sizeof(members[0]);
 	int rc = parse_list("--drive", COST_DRIVE, members, n);
 

@@ -151,16 +151,12 @@ int cli_size(const char *s, uint64_t min, uint64_t max, uint64_t *out, char *why
 
 int cli_rate(const char *s, double *out, char *why)
 {
+	bool decimals = *s && strspn(s, "0123456789.") == strlen(s);
 	char *end;
-	double v;
+	double v = strtod(s, &end);
 
-	if (!*s || strspn(s, "0123456789.") != strlen(s)) {
-		snprintf(why, CLI_WHY, "'%.60s' is not a positive number", s);
-		return -1;
-	}
-	v = strtod(s, &end);
-	if (*end || !isfinite(v) || v < 1e-9 || v > 1e9) {
-		snprintf(why, CLI_WHY, "'%.60s' is not a number from 1e-9 to 1e9", s);
+	if (!decimals || *end || !isfinite(v) || v < 1e-9 || v > 1e9) {
+		snprintf(why, CLI_WHY, "'%.60s' is not a number from 0.000000001 to 1000000000 in plain decimals, as 0.5 or 20", s);
 		return -1;
 	}
 	*out = v;

@@ -10,6 +10,7 @@
 #include <tenuto/layout.h>
 
 #define DAYS_PER_YEAR 365.0
+#define SECONDS_PER_DAY 86400.0
 
 int model_bill(struct replay_model *m)
 {
@@ -74,14 +75,16 @@ void model_about_cost(const struct replay_model *m, char *buf)
 	const struct model_bill *b = &m->bill;
 	double without = model_dollars(m, TN_STRATEGY_RECOMPUTE), with = model_dollars(m, TN_STRATEGY_TENUTO);
 	double slo_without = model_dollars_at_slo(m, TN_STRATEGY_RECOMPUTE), slo_with = model_dollars_at_slo(m, TN_STRATEGY_TENUTO);
-	char slo[128] = "", gpu[COST_TEXT], dram[COST_TEXT], ssd[COST_TEXT];
+	char slo[128] = "", more[32] = "", gpu[COST_TEXT], dram[COST_TEXT], ssd[COST_TEXT];
 
 	if (slo_without > 0 && slo_with > 0)
 		snprintf(slo, sizeof(slo), " At the largest rate within %g ms: $%.4f and $%.4f.", m->slo_ms, slo_without, slo_with);
+	if (without > 0)
+		snprintf(more, sizeof(more), " (%+.0f %%)", 100 * (with / without - 1));
 	snprintf(buf, MODEL_PARAGRAPH,
-		 "Cost of a million prompt tokens ($/Mtok), with the GPU always busy: $%.4f without a cache, $%.4f with it (%+.0f %%).%s "
+		 "Cost of a million prompt tokens ($/Mtok), with the GPU always busy: $%.4f without a cache, $%.4f with it%s.%s "
 		 "Prices per hour: $%s per GPU, $%s per GB of DRAM, $%s per GB of SSD; the cache has %.1f GB of DRAM and %.1f GB of SSD, "
-		 "$%.3f an hour.", without, with, without > 0 ? 100 * (with / without - 1) : 0, slo, cost_text(gpu, b->prices.gpu),
+		 "$%.3f an hour.", without, with, more, slo, cost_text(gpu, b->prices.gpu),
 		 cost_text(dram, b->prices.dram_gb), cost_text(ssd, b->prices.ssd_gb), b->dram_bytes * 1e-9, b->ssd_bytes * 1e-9,
 		 hourly(m, TN_STRATEGY_TENUTO) - b->prices.gpu);
 }
@@ -91,17 +94,24 @@ void model_about_drive(const struct replay_model *m, char *buf)
 	const struct model_bill *b = &m->bill;
 	double per_day = writes_per_day(b), years = cost_drive_years(&b->drive, per_day);
 	char life[48], in[32];
+	const char *caveat = "";
 
 	if (!isfinite(years)) {
 		snprintf(buf, MODEL_PARAGRAPH, "Life of the SSD: nothing is written.");
 		return;
 	}
-	if (years < 2)
+	if (years * DAYS_PER_YEAR < 2)
+		cli_duration(life, years * DAYS_PER_YEAR * SECONDS_PER_DAY);
+	else if (years < 2)
 		snprintf(life, sizeof(life), "%.3g days", years * DAYS_PER_YEAR);
 	else
 		snprintf(life, sizeof(life), "%.3g years", years);
+	if (b->written_bytes <= b->ssd_bytes)
+		caveat = b->drive.gb > 0 ? " The trace writes no more than the SSD holds, so this says little: give a longer trace." :
+			" The trace writes no more than the SSD holds, so this says little: give --drive gb=N and a longer trace.";
 	snprintf(buf, MODEL_PARAGRAPH,
 		 "Life of the SSD: %.1f GB are written in %s at this rate, %.3g drive writes a day of %.1f GB. The rated writes (%g a day for %g years, "
-		 "write amplification %g) last %s.", b->written_bytes * 1e-9, cli_duration(in, b->written_s), per_day,
-		 b->ssd_bytes * 1e-9, b->drive.writes_per_day, b->drive.years, b->drive.amplification, life);
+		 "write amplification %g) last %s.%s", b->written_bytes * 1e-9, cli_duration(in, b->written_s), per_day,
+		 b->ssd_bytes * 1e-9, b->drive.writes_per_day, b->drive.years, b->drive.amplification, life,
+		 caveat);
 }

@@ -2,6 +2,7 @@
 """`tenuto replay --no-io --gpu/--slack`: time to first token by arithmetic, against values worked out here."""
 import json
 import math
+import re
 
 from cli import PROBLEM, USAGE, fail, main, need, says, shared_trace, slack_table, tenuto, write
 
@@ -168,7 +169,7 @@ def one_request_is_within_an_slo_at_any_rate_or_at_none():
             if r["max_rate_factor"] != want:
                 fail("an SLO of %s ms: %s" % (slo, r))
     for slo in ("0.0000000001", "1000000001", "9" * 400):
-        says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--slo-ms", slo, rc=USAGE), "--slo-ms", "1e-9 to 1e9")
+        says(tenuto("replay", t, *USUAL, "--gpu", "h100", "--slo-ms", slo, rc=USAGE), "--slo-ms", "0.000000001 to 1000000000 in plain decimals")
     says(tenuto("replay", write("empty.jsonl", ""), *USUAL, "--gpu", "h100", "--slo-ms", "1000", rc=USAGE), "no request")
 
 
@@ -324,11 +325,27 @@ def the_text_has_dollars_with_and_without_the_cache_and_the_life_of_the_drive():
                  "drive writes a day of 1.1 GB", "(1 a day for 5 years, write amplification 1) last"):
         if word not in out:
             fail("'%s' is not in\n%s" % (word, out))
-    for args, text in ((("--price", "gpu"), "'gpu' needs a number"), (("--price", "gpu=x"), "gpu: 'x' is not"), (("--price", "gpu=1,"), "there is no ''"),
+    for args, text in ((("--price", "gpu"), "'gpu' needs a number"), (("--price", "gpu=x"), "gpu: 'x' is not"), (("--price", "gpu=1,"), "'gpu=1,': something is missing behind the comma"),
                        (("--price", "ram=1"), "did you mean dram?"), (("--price", "watts=1"), "there are gpu, dram, ssd"),
+                       (("--price", "ssd=1,ssd=2"), "ssd stands there twice"), (("--price", "gpu=-1"), "in plain decimals, as 0.5 or 20; 0 is free"),
+                       (("--drive", "dwpd=1e9"), "dwpd: '1e9' is not a number from 0.000000001 to 1000000000 in plain decimals"),
+                       (("--drive", "gb=7.68TB"), "GB without a unit: gb=7680"),
                        (("--drive", "waf=0"), "waf: '0'"), (("--drive", "gb=1"), "holds 1.1 GB: give at least gb=2")):
         says(tenuto("replay", t, *USUAL, "--gpu", "h100", *args, rc=USAGE), args[0], text)
         says(tenuto("replay", t, *USUAL, *args, rc=USAGE), args[0] + " needs to know", "--gpu")
+    out = " ".join(tenuto("replay", t, *USUAL, "--gpu", "h100", "--price", "gpu=0,ssd=1").out.split())
+    if "$0.0000 without a cache, $" not in out or "with it. Prices" not in out:
+        fail("a share of nothing: %s" % out)
+
+
+def the_life_of_the_drive_is_in_units_that_one_reads_and_a_short_trace_is_told():
+    need("replay")
+    t = write("t.jsonl", "".join(request(i * 1000, 8192, list(range(16 * i, 16 * i + 16))) for i in range(40)))
+    for args, text in (((), "says little: give --drive gb=N and a longer trace."), (("--drive", "gb=1000"), "says little: give a longer trace."),
+                       (("--capacity-blocks", "32", "--drive", "dwpd=0.1"), r"last \d+ (min|h) \d\d (s|min)\.(?! The trace)")):
+        out = " ".join(tenuto("replay", t, *USUAL, "--gpu", "h100", *args).out.split())
+        if text not in out and not re.search(text, out):
+            fail("'%s' is not in\n%s" % (text, out))
 
 
 def the_published_case_stands_beside_the_model():
