@@ -63,7 +63,7 @@ static const struct cli_opt options[] = {
 	{"report", "FILE.html", NULL, "write a page with charts (mode table)", CLI_STRING, offsetof(struct pipeline_args, report), 0, 0},
 	{"explain", "FILE", NULL, "write the scheduler's decisions, each with its run and arm (docs/explain.md)", CLI_STRING,
 	 offsetof(struct pipeline_args, explain), 0, 0},
-	{"price", "LIST", COST_PRICES, COST_PRICES_HELP " (mode table)", CLI_STRING, offsetof(struct pipeline_args, price), 0, 0},
+	{"price", "LIST", COST_PRICES, COST_PRICES_HELP " (mode table; no DRAM is counted)", CLI_STRING, offsetof(struct pipeline_args, price), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct pipeline_args, json), 0, 0},
 	{0},
 };
