@@ -228,7 +228,7 @@ static void print_sessions(const struct status *s, const struct status *before, 
 /* How a space's table came to be, of the value of that label; and from where on a restore pays, for each of a few lengths. */
 static void print_spaces(const struct status *s, FILE *out)
 {
-	bool left[6] = {true, true, true};
+	bool left[6] = {true, true, true}, unknown = false, never = false;
 	char labels[LABELS], more[32];
 	struct cli_table t;
 
@@ -236,7 +236,7 @@ static void print_spaces(const struct status *s, FILE *out)
 	for (size_t i = 0; i < 3; i++)
 		cli_table_cell(&t, "%s", ((const char *const[]){"Space", "model", "compute times"})[i]);
 	for (size_t i = 0; i < METRICS_INPUTS; i++)
-		cli_table_cell(&t, "%u behind", metrics_inputs[i]);
+		cli_table_cell(&t, "N = %u", metrics_inputs[i]);
 	for (size_t i = 0; i < s->n; i++) {
 		char *how;
 
@@ -252,6 +252,8 @@ static void print_spaces(const struct status *s, FILE *out)
 
 			snprintf(more, sizeof(more), "input=\"%u\"", metrics_inputs[k]);
 			tokens = of_more(s, "tenuto_space_crossover_tokens", labels, more);
+			never |= isinf(tokens);
+			unknown |= !(tokens > 0);
 			if (isinf(tokens))
 				cli_table_cell(&t, "never");
 			else if (tokens > 0)
@@ -262,8 +264,12 @@ static void print_spaces(const struct status *s, FILE *out)
 	}
 	if (t.cells <= 3 + METRICS_INPUTS)
 		return;
-	fputs("\nA prefix of so many tokens and more is restored sooner than it is computed, with so many behind it:\n", out);
+	fputs("\nRestoring pays from so many prefix tokens on, if N tokens follow:\n", out);
 	cli_table_print(&t, out, true);
+	if (unknown)
+		fputs("-: not known yet (needs compute times, and a measured disk or larger reads)\n", out);
+	if (never)
+		fputs("never: no prefix of up to a million tokens is restored sooner than it is computed\n", out);
 }
 
 /* What has come of one kind since the owner opened the cache; and per second, if a time before is known. */

@@ -8,6 +8,7 @@ import time
 import tenuto
 from daemon import Daemon, asked  # adds the directory of cli
 from cli import USAGE, fail, main, until, write
+from cli import tenuto as program
 
 LAYERS = 4
 TABLE = "tenuto-slack 3\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers %d\ncells shared\ninputs 64\nprefixes 0\ncell 64 0 * 5000 0 0\n" % LAYERS
@@ -156,6 +157,19 @@ def where_tables_are_kept_is_told_at_the_start():
         err = d.end()
     if err.count("slack tables are kept") != 1 or files():
         fail(err)
+
+
+def the_status_says_what_a_dash_in_its_table_means():
+    with Daemon("--config", config("off")) as d:
+        with engine(d, model="untold"):
+            screen = program("status", os.path.join(d.run_dir, "tenuto.sock"), "--once").out
+        without = program("status", os.path.join(d.run_dir, "tenuto.sock"), "--once").out
+        d.end()
+    table = screen.partition("\nRestoring pays from so many prefix tokens on, if N tokens follow:\n")[2]
+    if "untold" not in table or "unknown" not in table or "N = 512" not in table or "\n-: not known yet" not in table or "never: " in table:
+        fail(screen)
+    if "not known yet" in without and "untold" not in without:
+        fail(without)
 
 
 def clients_do_not_fill_the_directory():
