@@ -52,7 +52,7 @@ void store_live_print(const struct store_live *live, uint32_t device)
 
 	if (device >= live->devices)
 		return;
-	printf("now         %s; %s blocks, %s of it used, as process %u says", health_of(d), cli_number(a, d->blocks),
+	printf("now          %s; %s blocks, %s of it used, as process %u says", health_of(d), cli_number(a, d->blocks),
 	       cli_bytes(b, (double)d->used_bytes), live->owner.pid);
 	printf("; %s wait in host memory\n", cli_bytes(a, (double)live->waiting_bytes));
 }
