@@ -18,7 +18,8 @@ SETARCH := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 .NOTPARALLEL:
 
 help:
-	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (a minute at most)"
+	@echo "make build     the library, and the programs: build/cli/tenuto, build/daemon/tenutod"
+	@echo "make demo      a chat workload on a store in a temporary directory, killed and recovered (under 90 s after the build)"
 	@echo "make test      all tests: unit, simulation, real I/O"
 	@echo "make python    the wheel: built, installed into a new environment, tested there, with transformers where it installs"
 	@echo "make bench     the store against fio, look-ups, what the scheduler costs, and the figures of a pipeline"
