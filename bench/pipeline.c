@@ -207,6 +207,9 @@ static int parse_geometry(struct pipeline_bench *b)
 		return cli_error(CLI_USAGE,
 				 "--prompt-tokens %llu: its KV has more than 1 GiB; give fewer tokens or --layers",
 				 (unsigned long long)a->prompt_tokens);
+	if (b->set.blocks * block_tokens != a->prompt_tokens)
+		return cli_error(CLI_OK, "--prompt-tokens %llu: runs %llu tokens, as a block has %llu", (unsigned long long)a->prompt_tokens,
+				 (unsigned long long)(b->set.blocks * block_tokens), (unsigned long long)block_tokens);
 	return CLI_OK;
 }
 

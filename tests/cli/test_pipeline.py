@@ -42,6 +42,13 @@ def a_slack_table_names_its_model_and_gpu():
         fail(r["settings"])
 
 
+def a_prompt_is_made_of_whole_blocks_and_a_longer_one_is_told():
+    args = ("bench", "pipeline", "--layers", "4", "--repeat", "1", "--hit-rates", "0", "--writes", "off", "--service", "order", "--json")
+    says(tenuto(*args, "--prompt-tokens", "200"), "--prompt-tokens 200: runs 256 tokens, as a block has 64")
+    if "--prompt-tokens" in tenuto(*args, "--prompt-tokens", "256").err:
+        fail("nothing to tell")
+
+
 def dollars_are_those_of_the_gpus_time_and_of_the_restored_blocks():
     args = ("bench", "pipeline", *ONCE, "--hit-rates", "50", "--writes", "off", "--service", "order", "--price", "gpu=7,ssd=3600")
     r = tenuto(*args, "--json").json()
