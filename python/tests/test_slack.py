@@ -55,9 +55,9 @@ class Texts(Case):
     def test_a_bad_text_is_refused_with_line_and_cause(self):
         space = self.raw(self.open())[0]
         space.slack(TABLE)
-        for text, error in (('', 'tenuto-slack'), ('tenuto-slack 2\nmodel -\ncells some\n', 'line 3: .*some'), (TABLE.replace(' 1 128001 8 3\n', ' 1 0 8 3\n'), 'line 15: "0": no window'),
+        for text, error in (('', 'tenuto-slack'), ('tenuto-slack 2\nmodel -\ncells some\n', 'line 3: .*some'), (TABLE.replace(' 1 128001 8 3\n', ' 1 0 8 3\n'), 'line 15: "0" is not a time from 1 to'),
                             (TABLE[:-10], 'line 26'), (TABLE.replace(f'layers {LAYERS}', 'layers 9').replace('layered', 'shared'), 'line 11: "0"'),
-                            (TABLE.replace('model -', 'model other'), 'table of other, but the space\'s model is toy'),
+                            (TABLE.replace('model -', 'model other'), 'table of other, but the space\'s model is toy: .*model line.*--name'),
                             (TABLE.replace('tenuto-slack 3', 'tenuto-slack 999'), '999'), ('\0' * 100, 'line 1'), ('tenuto-slack 2\nmodel \udcff\n', '')):
             with self.subTest(text=text[:40]), self.assertRaisesRegex(ValueError, error):
                 space.slack(text)

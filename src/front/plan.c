@@ -46,7 +46,8 @@ static int check_table(const struct tn_space *space, const struct tn_slack *tabl
 		return tn_fail(-EINVAL, "slack table of %s: %u layers, the space has %u", d.model, d.layers,
 			       space->geometry.layers);
 	if (strcmp(d.model, "-") != 0 && strncmp(d.model, space->model, sizeof(space->model)) != 0)
-		return tn_fail(-EINVAL, "slack table of %s, but the space's model is %s", d.model, space->model);
+		return tn_fail(-EINVAL, "slack table of %s, but the space's model is %s: write that name or - into its model line, or profile with --name", d.model,
+			       space->model);
 	return tn_slack_check(table) ? tn_fail_cause(-EINVAL, "slack table of %s has gaps", d.model) : 0;
 }
 

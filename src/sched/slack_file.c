@@ -167,7 +167,8 @@ static int parse_cell(struct parser *p)
 	if (t->d.per_layer && !tn_word_number(w[2], 0, t->d.layers - 1, &layer))
 		return wrong(p, w[2], "no such layer");
 	if (!tn_word_number(w[3], 1, TN_SLACK_WINDOW_MAX, &cell.window_ns))
-		return wrong(p, w[3], "no window: 1 to 3600000000000 ns");
+		return tn_text_fail(&p->text, -EINVAL, "\"%.*s\" is not a time from 1 to %llu ns", TN_WORD_SHOWN(w[3]),
+				    (unsigned long long)TN_SLACK_WINDOW_MAX);
 	if (p->cell_words == CELL_WORDS && !tn_word_number(w[4], 0, TN_SLACK_BOUND_MAX, &sms))
 		return wrong(p, w[4], "no SM budget: 0 to 65535");
 	if (p->cell_words == CELL_WORDS && !tn_word_number(w[5], 0, TN_SLACK_BOUND_MAX, &iocbs))
