@@ -71,7 +71,10 @@ def default_directory() -> str:
     return os.environ.get('TENUTO_SLACK_DIR') or os.path.join(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'tenuto', 'slack')
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, directory: str | None = None) -> str:
+    """directory: where the tables are to lie."""
+    if directory is not None and isinstance(error, (FileExistsError, NotADirectoryError)):
+        return f'{directory} is no directory: set TENUTO_SLACK_DIR to one'
     return getattr(error, 'strerror', None) or str(error)
 
 
@@ -124,7 +127,7 @@ class Tables:
         except (ValueError, OSError) as error:
             if isinstance(error, (_core.Closed, _core.OwnerGone)):
                 raise
-            _log.warning('slack table: %s (ignored: %s)', path, _why(error))
+            _log.warning('slack table: %s (ignored: %s)', path, _why(error, self.directory))
         else:
             _log.info('slack table: %s (restored)', path)
             return path
@@ -141,7 +144,7 @@ class Tables:
         try:
             self._write(path, text)
         except OSError as error:
-            _log.warning('slack table: %s (not kept: %s)', path, _why(error))
+            _log.warning('slack table: %s (not kept: %s)', path, _why(error, self.directory))
             return None
         self._kept[path] = text
         return path
@@ -162,13 +165,16 @@ class Setting:
     """The adapters' option `slack`.
 
     value: "auto": tables are restored at the start and kept; "off": neither; else the path of a slack-table file, as `tenuto profile` makes it, which is
-    read and never written. Raises ValueError (another value), FileNotFoundError.
+    read and never written. Raises ValueError (another value), FileNotFoundError, IsADirectoryError.
     """
 
     def __init__(self, value: Any = 'auto', directory: Any = None) -> None:
         if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
             raise ValueError(f'tenuto: slack: {value!r}: write auto, off, or the path of a slack-table file')
         self.value = os.fspath(value)
+        if self.value not in ('auto', 'off') and os.path.isdir(self.value):
+            raise IsADirectoryError(errno.EISDIR, f'tenuto: slack: {self.value!r} is a directory: write the path of a slack-table file, or auto with '
+                                                  'TENUTO_SLACK_DIR set to the directory')
         if self.value not in ('auto', 'off') and not os.path.isfile(self.value):
             raise FileNotFoundError(errno.ENOENT, f'tenuto: slack: {self.value!r}: no such file (write auto, off, or the path of a slack-table file)')
         self.tables = Tables(directory) if self.value == 'auto' else None

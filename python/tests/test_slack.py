@@ -251,6 +251,19 @@ class Settings(Case):
                 slack.Setting(value)
         with self.assertRaisesRegex(FileNotFoundError, 'tenuto: slack: .*no such file'):
             slack.Setting('on')
+        with self.assertRaisesRegex(IsADirectoryError, 'is a directory: .*TENUTO_SLACK_DIR'):
+            slack.Setting(self.dir)
+
+    def test_a_file_in_the_directorys_place_is_named(self):
+        path = os.path.join(self.dir, 'file')
+        with open(path, 'w', encoding='utf-8'):
+            pass
+        tables = slack.Tables(path)
+        with self.assertLogs('tenuto', 'WARNING') as log:
+            self.assertIsNone(tables.restore(self.space, 'toy'))
+            self.space.slack(TABLE)
+            self.assertIsNone(tables.keep(self.space, 'toy'))
+        self.assertEqual([f'{path} is no directory: set TENUTO_SLACK_DIR' in line for line in log.output], [True, True])
 
 
 if __name__ == '__main__':
