@@ -44,7 +44,7 @@ struct profile_engine {
 	const char *engine, *dtype, *inputs, *prefixes, *repeat, *out;
 };
 
-/* Runs python3 -m tenuto.profile in the place of this process. Returns only if that cannot be: the exit code. */
+/* Runs tenuto.profile of the Python package in the place of this process. Returns only if that cannot be: the exit code. */
 int profile_engine(const char *model, const struct profile_engine *e);
 
 #endif

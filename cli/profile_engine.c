@@ -9,6 +9,15 @@
 
 #include "cli.h"
 
+/* As python3 -m tenuto.profile. One line if the package is missing, which is no mistake of the command line (CLI_ENVIRONMENT). */
+static const char launch[] = "import sys\n"
+			     "try:\n"
+			     "    from tenuto.profile import main\n"
+			     "except ImportError as error:\n"
+			     "    print(f'tenuto: {sys.executable}: {error}: `pip install` of Tenuto brings the package that times a model', file=sys.stderr)\n"
+			     "    sys.exit(3)\n"
+			     "main()\n";
+
 /* Of the environment in which this program is installed, if there is one, else the one of the search path. */
 static const char *interpreter(char *path, size_t size)
 {
@@ -31,7 +40,7 @@ int profile_engine(const char *model, const struct profile_engine *e)
 	const struct {
 		const char *option, *value;
 	} given[] = {{"--engine", e->engine}, {"--dtype", e->dtype}, {"--inputs", e->inputs}, {"--prefixes", e->prefixes}, {"--repeat", e->repeat}, {"--out", e->out}};
-	const char *args[4 + 2 * sizeof(given) / sizeof(given[0]) + 2] = {"python3", "-m", "tenuto.profile"};
+	const char *args[4 + 2 * sizeof(given) / sizeof(given[0]) + 2] = {NULL, "-c", launch};
 	union {
 		const char **in;
 		char **out;
@@ -45,8 +54,9 @@ int profile_engine(const char *model, const struct profile_engine *e)
 		args[n++] = given[i].option;
 		args[n++] = given[i].value;
 	}
+	args[0] = interpreter(path, sizeof(path)); /* by argv[0] Python finds the environment that it is of */
 	args[n++] = "--";
 	args[n++] = model;
-	execvp(interpreter(path, sizeof(path)), argv.out);
-	return cli_error(CLI_ENVIRONMENT, "python3: %s; `pip install` of Tenuto brings the package that times a model", strerror(errno));
+	execvp(args[0], argv.out);
+	return cli_error(CLI_ENVIRONMENT, "%s: %s; `pip install` of Tenuto brings the package that times a model", args[0], strerror(errno));
 }

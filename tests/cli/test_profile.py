@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tenuto profile`: the sources of a slack table, its file, and what is refused."""
 import os
+import shutil
+import subprocess
+import sys
 
-from cli import ENVIRONMENT, USAGE, fail, main, need, says, tenuto, write
+from cli import ENVIRONMENT, TENUTO, USAGE, fail, main, need, says, tenuto, write
 
 HEAD = "input,prefix,layer,ns\n"
 BAD = {  # what is wrong: (the line, a word of the message)
@@ -152,12 +155,12 @@ def a_source_must_be_given_and_only_one():
 
 
 def a_model_is_timed_by_the_python_package():
-    write("python3", "#!/bin/sh\necho \"$@\"\n")
+    write("python3", "#!/bin/sh\nshift 2\necho \"$@\"\n")
     os.chmod("python3", 0o755)
     path = os.environ["PATH"]
     os.environ["PATH"] = os.getcwd() + os.pathsep + path
     r = tenuto("profile", "--engine", "vllm", "--inputs", "1,64", "--repeat", "3", "--out", "t.slack", "some/model")
-    if r.out != "-m tenuto.profile --engine vllm --inputs 1,64 --repeat 3 --out t.slack -- some/model\n":
+    if r.out != "--engine vllm --inputs 1,64 --repeat 3 --out t.slack -- some/model\n":
         fail(r)
     os.environ["PATH"] = "/nowhere"
     try:
@@ -167,6 +170,29 @@ def a_model_is_timed_by_the_python_package():
     for args, why in ((("m",), "--engine hf"), (("--engine", "other", "m"), "--engine hf"), (("--engine", "hf", "--json", "m"), "only"),
                       (("--engine", "hf", "--synthetic", "m"), "only"), (("--synthetic", "--dtype", "float32"), "MODEL")):
         says(tenuto("profile", *args, rc=USAGE), why)
+
+
+
+def the_environment_of_the_program_times_the_model():
+    package = "env/lib/python%d.%d/site-packages" % sys.version_info[:2]
+    os.makedirs("env/bin")
+    os.makedirs(package)
+    python = os.path.realpath(sys.executable)
+    write("env/pyvenv.cfg", "home = %s\n" % os.path.dirname(python))
+    os.symlink(python, "env/bin/python3")
+    shutil.copy(TENUTO, "env/bin/tenuto")
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def run():
+        return subprocess.run(["env/bin/tenuto", "profile", "--engine", "hf", "m"], capture_output=True, text=True, env=env)
+    done = run()
+    if done.returncode != ENVIRONMENT or "env/bin/python3: No module named 'tenuto': `pip install`" not in done.stderr or len(done.stderr.splitlines()) != 1:
+        fail(done)
+    os.mkdir(package + "/tenuto")
+    write(package + "/tenuto/profile.py", "import sys\n\n\ndef main():\n    print(sys.prefix, *sys.argv[1:])\n")
+    done = run()
+    if done.returncode or done.stdout != "%s --engine hf -- m\n" % os.path.abspath("env"):
+        fail(done)
 
 
 main(globals())
