@@ -3,24 +3,35 @@
 
 The model runs once per pair of an input and a prefix length and repetition, with random tokens. Hooks before and after each decoder layer take the times: CUDA
 events on a GPU, else the clock. Nothing else may use the machine meanwhile. The table lies where the engine's next start looks for it.
+
+What cannot be done is one line and an exit code of docs/program.md, before anything is timed where that can be known.
 """
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import tenuto
 from tenuto import slack
 
 INPUTS, PREFIXES = (1, 64, 256, 1024, 4096), (0, 1024, 4096, 16384)
 MOST_LENGTHS, MOST_TOKENS, NAME_BYTES = 32, 1 << 40, 63  # of tenuto/slack.h
+WEIGHTS = ('.safetensors', '.bin', '.pt', '.pth', '.gguf')
+USAGE, ENVIRONMENT = 2, 3  # exit codes of docs/program.md
 Rows = dict[tuple[int, int], list[list[int]]]  # by (input, prefix): the ns of the layers, once per repetition
+
+
+
+def stop(code: int, text: str) -> NoReturn:
+    print(f'tenuto.profile: {text}', file=sys.stderr)
+    raise SystemExit(code)
 
 
 class Timer:
@@ -65,7 +76,7 @@ def decoder_layers(model: Any, n: int) -> Any:
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == n:
             return module
-    raise SystemExit(f'tenuto.profile: {type(model).__name__} has no list of {n} layers')
+    stop(USAGE, f'{type(model).__name__} has no list of {n} layers')
 
 
 def tokens_of(n: int, vocabulary: int) -> list[int]:
@@ -78,7 +89,7 @@ def grid(args: argparse.Namespace, most: int) -> tuple[list[int], list[int]]:
     inputs = args.inputs or [n for n in INPUTS if n <= most // 2]
     prefixes = args.prefixes or [n for n in PREFIXES if n <= most - inputs[-1]]
     if inputs[-1] + prefixes[-1] > most:
-        raise SystemExit(f'tenuto.profile: {inputs[-1]} input tokens behind {prefixes[-1]} are more than the {most} positions of the model')
+        stop(USAGE, f'{inputs[-1]} input tokens behind {prefixes[-1]} are more than the {most} positions of the model: give shorter --inputs or --prefixes')
     return inputs, prefixes
 
 
@@ -105,14 +116,44 @@ def profile(inputs: list[int], prefixes: list[int], repeat: int, prepare: Callab
 
 # ---- engines -------------------------------------------------------------------------------------------------------------------------------
 
+@contextlib.contextmanager
+def importing(remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        stop(ENVIRONMENT, f'{sys.executable}: {error}: {remedy}')
+
+
+@contextlib.contextmanager
+def loading(model: str) -> Iterator[None]:
+    """What the engine says of a model that it does not find or take, as one line. Libraries below raise errors of their own classes."""
+    try:
+        yield
+    except Exception as error:
+        why = ' '.join(str(error).split()) or type(error).__name__
+        if not os.path.exists(model):
+            stop(ENVIRONMENT, f'{model}: neither a directory nor to be had from the hub: {why}')
+        stop(ENVIRONMENT if isinstance(error, (MemoryError, RuntimeError)) else USAGE, f'{model}: {why}')
+
+
+@contextlib.contextmanager
+def starting(engine: str) -> Iterator[None]:
+    """Memory that is too small, for example, as one line."""
+    try:
+        yield
+    except Exception as error:
+        stop(ENVIRONMENT, f'{engine} does not start: {" ".join(str(error).split()) or type(error).__name__}')
+
+
 def profile_hf(args: argparse.Namespace) -> tuple[Rows, str, list[str]]:
     """transformers: rows, the engine with its version, and the fingerprints that tenuto.hf gives."""
-    import torch
-    import transformers
-    from tenuto.hf import past
+    with importing('`pip install .[hf]` brings torch and transformers'):
+        import torch
+        import transformers
+        from tenuto.hf import past
     on_gpu = torch.cuda.is_available()
     auto = transformers.AutoModelForCausalLM
-    with torch.device('cuda' if on_gpu else 'cpu'):
+    with loading(args.model), torch.device('cuda' if on_gpu else 'cpu'):
         if args.model.endswith('config.json'):
             config = transformers.AutoConfig.from_pretrained(args.model)
             model = auto.from_config(config, dtype=(config.dtype or torch.float32) if args.dtype == 'auto' else getattr(torch, args.dtype))
@@ -140,7 +181,7 @@ def profile_hf(args: argparse.Namespace) -> tuple[Rows, str, list[str]]:
 
     rows = profile(inputs, prefixes, args.repeat, prepare, run)
     more = f'{getattr(text, "_attn_implementation", None) or "attention"} {torch.get_num_threads()}threads'
-    name = slack.fingerprint('transformers', name_of(args.model), str(model.dtype), text.num_hidden_layers, more=more)
+    name = slack.fingerprint('transformers', args.name, str(model.dtype), text.num_hidden_layers, more=more)
     return rows, f'transformers {transformers.__version__}', [name]
 
 
@@ -148,14 +189,17 @@ def profile_vllm(args: argparse.Namespace) -> tuple[Rows, str, list[str]]:
     """vLLM in this process, with its own prefix caching: rows, the engine with its version, and the fingerprints that tenuto.vllm gives. Hooks need the eager
     mode; the first guess for an engine in another mode is the same."""
     os.environ['VLLM_ENABLE_V1_MULTIPROCESSING'] = '0'
-    import torch
-    import vllm
-    from vllm.engine.arg_utils import EngineArgs
-    model, weights = name_of(args.model), 'dummy' if args.model.endswith('config.json') else 'auto'
-    found = EngineArgs(model=model, dtype=args.dtype, skip_tokenizer_init=True).create_model_config()
+    with importing('`pip install vllm` brings the engine'):
+        import torch
+        import vllm
+        from vllm.engine.arg_utils import EngineArgs
+    model, weights = model_of(args.model), 'dummy' if args.model.endswith('config.json') else 'auto'
+    with loading(args.model):
+        found = EngineArgs(model=model, dtype=args.dtype, skip_tokenizer_init=True).create_model_config()
     inputs, prefixes = grid(args, found.max_model_len - 1)
-    llm = vllm.LLM(model=model, dtype=args.dtype, load_format=weights, skip_tokenizer_init=True, enforce_eager=True,
-                   enable_prefix_caching=True, max_model_len=inputs[-1] + prefixes[-1] + 1, max_num_seqs=1, max_num_batched_tokens=max(inputs[-1], 2048))
+    with starting('vLLM'):
+        llm = vllm.LLM(model=model, dtype=args.dtype, load_format=weights, skip_tokenizer_init=True, enforce_eager=True,
+                       enable_prefix_caching=True, max_model_len=inputs[-1] + prefixes[-1] + 1, max_num_seqs=1, max_num_batched_tokens=max(inputs[-1], 2048))
     config = llm.llm_engine.vllm_config
     n_layers, vocabulary = found.hf_text_config.num_hidden_layers, found.get_vocab_size()
     timer, = llm.apply_model(lambda m: Timer(decoder_layers(m, n_layers), torch.cuda.is_available()))
@@ -175,20 +219,53 @@ def profile_vllm(args: argparse.Namespace) -> tuple[Rows, str, list[str]]:
         compute(prompt + tokens_of(n, vocabulary))
         forwards = list(timer.take())
         if [tokens for tokens, _ in forwards] != [n]:
-            raise SystemExit(f'tenuto.profile: vLLM computed {[t for t, _ in forwards]} tokens of {n} behind {prefix}: give --prefixes that are multiples of '
-                             f'its block size, {config.cache_config.block_size}, and fit into its KV memory')
+            stop(USAGE, f'vLLM computed {[t for t, _ in forwards]} tokens of {n} behind {prefix}: give --prefixes that are multiples of its block size, '
+                        f'{config.cache_config.block_size}, and fit into its KV memory')
         return forwards[0][1]
 
     rows = profile(inputs, prefixes, args.repeat, prepare, run)
     more = [f'{found.quantization or ""} {config.cache_config.cache_dtype} {mode}'.strip() for mode in ('', 'eager')]
-    return rows, f'vllm {vllm.__version__}', [slack.fingerprint('vllm', model, str(found.dtype), n_layers, revision=found.revision or '', more=m) for m in more]
+    return rows, f'vllm {vllm.__version__}', [slack.fingerprint('vllm', args.name, str(found.dtype), n_layers, revision=found.revision or '', more=m) for m in more]
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------------------------------
 
-def name_of(model: str) -> str:
-    """As the engine names it: a configuration stands for its directory."""
-    return os.path.dirname(model) or '.' if model.endswith('config.json') else model
+def model_of(model: str) -> str:
+    """What the engine is given: a configuration stands for its directory. Paths are absolute."""
+    path = os.path.dirname(model) or '.' if model.endswith('config.json') else model
+    return os.path.abspath(path) if os.path.isdir(path) else model
+
+
+def check_model(model: str) -> None:
+    """Exits if a path is none of a model. Another name is the hub's."""
+    if model.endswith('config.json'):
+        if not os.path.isfile(model):
+            stop(USAGE, f'{model}: no such file: give the config.json of a model')
+    elif os.path.isdir(model):
+        names = os.listdir(model)
+        if 'config.json' not in names:
+            stop(USAGE, f'{model}: no config.json in this directory: give the directory of a model')
+        if not any(name.endswith(WEIGHTS) for name in names):
+            stop(USAGE, f'{model}: no weights in this directory: give {os.path.join(model, "config.json")}, and the weights are random')
+    elif os.path.isfile(model):
+        stop(USAGE, f'{model}: a file: give the directory of a model, or its config.json')
+    elif model.startswith(('/', './', '../', '~')) or model.endswith('/') or model in ('.', '..'):
+        stop(USAGE, f'{model}: no such directory')
+
+
+def check_places(out: str | None) -> None:
+    """Exits if the table cannot be written."""
+    if out:
+        directory = os.path.dirname(out) or '.'
+        if not os.path.isdir(directory):
+            stop(USAGE, f'--out {out}: no such directory: {directory}')
+        if os.path.isdir(out):
+            stop(USAGE, f'--out {out}: a directory: give a file')
+        if not os.access(out if os.path.exists(out) else directory, os.W_OK):
+            stop(ENVIRONMENT, f'--out {out}: cannot be written')
+    tables = slack.default_directory()
+    if os.path.exists(tables) and not os.path.isdir(tables):
+        stop(USAGE, f'{tables} is no directory: set TENUTO_SLACK_DIR to one')
 
 
 def median_cell(runs: list[list[int]], layer: int) -> int:
@@ -215,10 +292,14 @@ def keep(text: str, model: str, names: list[str], out: str | None) -> list[str |
     with tenuto.Cache(host_bytes=1 << 20) as cache:
         space = cache.space(model, tenuto.Geometry.raw(layers, 4096))
         space.slack(text)
+        paths = [slack.Tables().keep(space, name) for name in names]
         if out:
-            with open(out, 'w', encoding='utf-8') as file:
-                file.write(space.slack())
-        return [slack.Tables().keep(space, name) for name in names]
+            try:
+                with open(out, 'w', encoding='utf-8') as file:
+                    file.write(space.slack())
+            except OSError as error:
+                stop(ENVIRONMENT, f'--out {out}: {error.strerror}')
+        return paths
 
 
 def lengths(least: int) -> Callable[[str], list[int]]:
@@ -249,12 +330,15 @@ def main() -> None:
     parser.add_argument('--repeat', type=times, default=5, help='timings per pair of lengths (%(default)s)')
     parser.add_argument('-o', '--out', metavar='FILE', help='write the table there, too')
     args = parser.parse_args()
+    check_model(args.model)
+    check_places(args.out)
+    args.name = model_of(args.model)
     rows, engine, names = (profile_hf if args.engine == 'hf' else profile_vllm)(args)
-    model = name_of(args.model)
-    for path in keep(table_of(rows, model, engine), model, names, args.out):
+    for path in keep(table_of(rows, args.name, engine), args.name, names, args.out):
         if not path:
-            sys.exit(1)
+            sys.exit(ENVIRONMENT)
         print(path)
+    print(f'the next start of {args.engine} with the model name {args.name} uses the table (slack: auto)', file=sys.stderr)
 
 
 if __name__ == '__main__':

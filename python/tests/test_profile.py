@@ -16,8 +16,7 @@ LLAMA = {'model_type': 'llama', 'architectures': ['LlamaForCausalLM'], 'hidden_s
          'num_attention_heads': 4, 'num_key_value_heads': 2, 'vocab_size': 128, 'max_position_embeddings': 256, 'dtype': 'bfloat16'}
 
 
-@unittest.skipIf(MISSING, f'{" and ".join(MISSING)} missing: pip install .[hf]')
-class Transformers(Case):
+class Profile(Case):
     def setUp(self):
         super().setUp()
         self.model = os.path.join(self.dir, 'model')
@@ -26,16 +25,27 @@ class Transformers(Case):
         with open(os.path.join(self.model, 'config.json'), 'w', encoding='utf-8') as file:
             json.dump(LLAMA, file)
 
-    def run_it(self, *args, rc=0):
-        env = {**os.environ, 'TENUTO_SLACK_DIR': self.tables, 'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1'}
-        done = subprocess.run([sys.executable, '-P', '-m', 'tenuto.profile', '--engine', 'hf', *args], capture_output=True, text=True, timeout=900, env=env)
+    def run_it(self, *args, rc=0, engine='hf', before='', **more):
+        """before: what Python does first."""
+        env = {**os.environ, 'TENUTO_SLACK_DIR': self.tables, 'HF_HUB_OFFLINE': '1', 'OMP_NUM_THREADS': '1', **more}
+        run = ['-c', f'import runpy, sys; {before}; runpy.run_module("tenuto.profile", run_name="__main__", alter_sys=True)'] if before else ['-m', 'tenuto.profile']
+        done = subprocess.run([sys.executable, '-P', *run, '--engine', engine, *args], capture_output=True, text=True, timeout=900, env=env)
         self.assertEqual(done.returncode, rc, done.stderr)
         return done
 
+    def refused(self, rc, why, *args, **more):
+        """As one line, and nothing is timed."""
+        done = self.run_it(*args, rc=rc, **more)
+        self.assertRegex(done.stderr, f'^tenuto.profile: .*{why}.*\n$')
+
+
+@unittest.skipIf(MISSING, f'{" and ".join(MISSING)} missing: pip install .[hf]')
+class Transformers(Profile):
     def test_the_next_start_has_the_table(self):
         out = os.path.join(self.dir, 'table')
         done = self.run_it(self.model + '/config.json', '--inputs', '1,8,64', '--prefixes', '0,100', '--repeat', '2', '-o', out)
         self.assertIn('6 of 6: 64 tokens behind 100: ', done.stderr)
+        self.assertIn(f'the next start of hf with the model name {self.model} uses the table', done.stderr)
         import transformers  # noqa: F401 # its version is in the name
         name = slack.fingerprint('transformers', self.model, LLAMA['dtype'], LLAMA['num_hidden_layers'], more='sdpa 1threads')
         tables = slack.Tables(self.tables)
@@ -55,9 +65,37 @@ class Transformers(Case):
     def test_lengths_that_the_model_does_not_take_are_refused(self):
         for args, why in ((('--inputs', '200', '--prefixes', '100'), '200 input tokens behind 100 are more than the 256 positions'), (('--inputs', '0'), 'rising numbers'),
                           (('--inputs', '8,4'), 'rising numbers'), (('--prefixes', 'x'), 'rising numbers'), (('--repeat', '0'), 'from 1 to 1000')):
-            done = self.run_it(self.model + '/config.json', *args, rc=1 if 'positions' in why else 2)
+            done = self.run_it(self.model + '/config.json', *args, rc=2)
             self.assertIn(why, done.stderr)
         self.assertFalse(os.path.exists(self.tables))
+
+    def test_a_model_that_cannot_be_had_is_one_line(self):
+        self.refused(3, 'some/model: neither a directory nor to be had', 'some/model')
+        with open(self.model + '/config.json', 'w', encoding='utf-8') as file:
+            file.write('{')
+        self.refused(2, 'config.json: ', self.model + '/config.json')
+        with open(self.model + '/config.json', 'w', encoding='utf-8') as file:
+            json.dump(LLAMA, file)
+        with open(self.model + '/model.safetensors', 'w', encoding='utf-8') as file:
+            file.write('{')
+        self.refused(2, f'{self.model}: .*header', self.model)
+
+
+class Mistakes(Profile):
+    def test_paths_that_are_not_there_are_refused(self):
+        config, none = self.model + '/config.json', os.path.join(self.dir, 'none')
+        for model, args, why in ((none, (), 'no such directory'), ('./none', (), 'no such directory'), ('some/none/', (), 'no such directory'),
+                                 (none + '/config.json', (), 'no such file'), (self.dir, (), 'no config.json'), (__file__, (), 'a file: give the directory'),
+                                 (self.model, (), f'no weights .*give {config}'), (config, ('--out', none + '/t.slack'), 'no such directory'),
+                                 (config, ('--out', self.dir), 'a directory: give a file')):
+            with self.subTest(model=model, args=args):
+                self.refused(2, why, model, *args)
+        self.refused(2, f'{config} is no directory: set TENUTO_SLACK_DIR', config, TENUTO_SLACK_DIR=config)
+
+    def test_an_engine_that_is_not_installed_is_one_line(self):
+        for engine, module, why in (('vllm', 'vllm', 'pip install vllm'), ('hf', 'torch', r'pip install .\[hf\]'), ('hf', 'transformers', r'pip install .\[hf\]')):
+            with self.subTest(module=module):
+                self.refused(3, why, self.model + '/config.json', engine=engine, before=f'sys.modules["{module}"] = None')
 
 
 class Tables(Case):
