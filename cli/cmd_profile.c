@@ -18,7 +18,7 @@
 
 struct args {
 	const char *from, *model, *gpu, *engine, *out;
-	const char *dtype, *inputs, *prefixes, *repeat; /* of MODEL */
+	const char *name, *dtype, *inputs, *prefixes, *repeat; /* of MODEL */
 	double efficiency, read_gbps;
 	bool synthetic, json;
 	uint64_t layers;
@@ -31,15 +31,16 @@ static const struct cli_opt options[] = {
 	{"model", "NAME", NULL, "the model; without --from and --synthetic its analytic table is made", CLI_STRING,
 	 offsetof(struct args, model), 0, 0},
 	{"gpu", "NAME", NULL, "what computes", CLI_STRING, offsetof(struct args, gpu), 0, 0},
-	{"engine", "NAME", "-", "whose timings; with MODEL: hf (transformers) or vllm", CLI_STRING, offsetof(struct args, engine), 0, 0},
+	{"engine", "NAME", NULL, "whose timings; with MODEL: hf (transformers) or vllm", CLI_STRING, offsetof(struct args, engine), 0, 0},
 	{"efficiency", "X", "0.5", "share of the GPU's FLOP/s that is reached (analytic)", CLI_RATE,
 	 offsetof(struct args, efficiency), 0, 0},
 	{"read-gbps", "GB/S", "no bound", "what the devices read: bounds a load's IOCBs to those that fit into a layer's time, and two (analytic)",
 	 CLI_RATE, offsetof(struct args, read_gbps), 0, 0},
 	{"layers", "N", "32", "layers of the synthetic model", CLI_COUNT, offsetof(struct args, layers), 1, TN_LAYERS_MAX},
-	{"dtype", "NAME", "auto", "of MODEL, as it is given to the engine", CLI_STRING, offsetof(struct args, dtype), 0, 0},
-	{"inputs", "N,N,...", NULL, "input tokens of MODEL's runs", CLI_STRING, offsetof(struct args, inputs), 0, 0},
-	{"prefixes", "N,N,...", NULL, "prefix tokens of MODEL's runs", CLI_STRING, offsetof(struct args, prefixes), 0, 0},
+	{"name", "NAME", "MODEL", "the name that the engine uses for the model; a directory's is its absolute path", CLI_STRING, offsetof(struct args, name), 0, 0},
+	{"dtype", "NAME", "auto", "of MODEL, as it is given to the engine: auto, float32, float16 or bfloat16", CLI_STRING, offsetof(struct args, dtype), 0, 0},
+	{"inputs", "N,N,...", "1,64,256,1024,4096", "input tokens of MODEL's runs, by default as far as the model goes", CLI_STRING, offsetof(struct args, inputs), 0, 0},
+	{"prefixes", "N,N,...", "0,1024,4096,16384", "prefix tokens of MODEL's runs, by default as far as the model goes", CLI_STRING, offsetof(struct args, prefixes), 0, 0},
 	{"repeat", "N", "5", "timings of MODEL per pair of lengths", CLI_STRING, offsetof(struct args, repeat), 0, 0},
 	{"out", "FILE", NULL, "write the table there", CLI_STRING, offsetof(struct args, out), 0, 0},
 	{"json", NULL, NULL, "print JSON", CLI_FLAG, offsetof(struct args, json), 0, 0},
@@ -296,10 +297,10 @@ static int print_table(const struct tn_slack *t, const struct tn_slack_desc *d)
 /* MODEL, timed in its engine. */
 static int in_engine(const struct args *a, const char *model)
 {
-	const struct profile_engine e = {a->engine, a->dtype, a->inputs, a->prefixes, a->repeat, a->out};
+	const struct profile_engine e = {a->engine, a->name, a->dtype, a->inputs, a->prefixes, a->repeat, a->out};
 
 	if (a->from || a->synthetic || a->model || a->gpu || a->efficiency > 0 || a->read_gbps > 0 || a->layers || a->json)
-		return cli_error(CLI_USAGE, "%s: with MODEL only --engine, --dtype, --inputs, --prefixes, --repeat and --out are taken", model);
+		return cli_error(CLI_USAGE, "%s: with MODEL only --engine, --name, --dtype, --inputs, --prefixes, --repeat and --out are taken", model);
 	if (!a->engine || (strcmp(a->engine, "hf") != 0 && strcmp(a->engine, "vllm") != 0))
 		return cli_error(CLI_USAGE, "%s: give --engine hf or --engine vllm: the engine that runs the model", model);
 	return profile_engine(model, &e);
@@ -307,8 +308,8 @@ static int in_engine(const struct args *a, const char *model)
 
 static int check_args(const struct args *a)
 {
-	if (a->dtype || a->inputs || a->prefixes || a->repeat)
-		return cli_error(CLI_USAGE, "--dtype, --inputs, --prefixes and --repeat are of a MODEL that is timed in its engine: give it, and --engine");
+	if (a->name || a->dtype || a->inputs || a->prefixes || a->repeat)
+		return cli_error(CLI_USAGE, "--name, --dtype, --inputs, --prefixes and --repeat are of a MODEL that is timed in its engine: give it, and --engine");
 	if (a->from && a->synthetic)
 		return cli_error(CLI_USAGE, "--from and --synthetic exclude each other");
 	if (!a->from && !a->synthetic && (!a->model || !a->gpu))

@@ -41,7 +41,7 @@ int profile_spin(struct profile_rows *rows);
 
 /* Options of tenuto.profile; NULL: not given. */
 struct profile_engine {
-	const char *engine, *dtype, *inputs, *prefixes, *repeat, *out;
+	const char *engine, *name, *dtype, *inputs, *prefixes, *repeat, *out;
 };
 
 /* Runs tenuto.profile of the Python package in the place of this process. Returns only if that cannot be: the exit code. */

@@ -39,7 +39,7 @@ int profile_engine(const char *model, const struct profile_engine *e)
 {
 	const struct {
 		const char *option, *value;
-	} given[] = {{"--engine", e->engine}, {"--dtype", e->dtype}, {"--inputs", e->inputs}, {"--prefixes", e->prefixes}, {"--repeat", e->repeat}, {"--out", e->out}};
+	} given[] = {{"--engine", e->engine}, {"--name", e->name}, {"--dtype", e->dtype}, {"--inputs", e->inputs}, {"--prefixes", e->prefixes}, {"--repeat", e->repeat}, {"--out", e->out}};
 	const char *args[4 + 2 * sizeof(given) / sizeof(given[0]) + 2] = {NULL, "-c", launch};
 	union {
 		const char **in;

@@ -314,6 +314,12 @@ def lengths(least: int) -> Callable[[str], list[int]]:
     return read
 
 
+def name(text: str) -> str:
+    if not text or not text.isprintable() or text.strip() != text:
+        raise argparse.ArgumentTypeError(f'{text!r}: write the name that the engine uses for the model')
+    return text
+
+
 def times(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1000:
         raise argparse.ArgumentTypeError(f'{text!r}: write a number from 1 to 1000')
@@ -324,6 +330,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog='tenuto.profile', description='Times each layer of a model in its engine, and makes a slack table of it.')
     parser.add_argument('model', metavar='MODEL', help='a name, a directory, or a config.json: then the weights are random')
     parser.add_argument('--engine', choices=('hf', 'vllm'), required=True, help='transformers, or vLLM')
+    parser.add_argument('--name', type=name, help="the name that the engine uses for the model (MODEL as given, of a directory the absolute path)")
     parser.add_argument('--dtype', choices=('auto', 'float32', 'float16', 'bfloat16'), default='auto', help="as it is given to the engine (%(default)s)")
     parser.add_argument('--inputs', type=lengths(1), help='input tokens: 1,64,256,1024,4096, as far as the model goes')
     parser.add_argument('--prefixes', type=lengths(0), help='prefix tokens: 0,1024,4096,16384, as far as the model goes')
@@ -332,7 +339,7 @@ def main() -> None:
     args = parser.parse_args()
     check_model(args.model)
     check_places(args.out)
-    args.name = model_of(args.model)
+    args.name = args.name or model_of(args.model)
     rows, engine, names = (profile_hf if args.engine == 'hf' else profile_vllm)(args)
     for path in keep(table_of(rows, args.name, engine), args.name, names, args.out):
         if not path:

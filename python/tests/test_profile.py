@@ -69,6 +69,31 @@ class Transformers(Profile):
             self.assertIn(why, done.stderr)
         self.assertFalse(os.path.exists(self.tables))
 
+    def test_the_engines_name_for_the_model_finds_the_table(self):
+        import torch
+        import transformers
+        from tenuto.hf import Prefixes
+        out = os.path.join(self.dir, 'table')
+        config = transformers.AutoConfig.from_pretrained(self.model, attn_implementation='sdpa')
+        cache = tenuto.Cache(host_bytes=1 << 24)
+        self.addCleanup(cache.close)
+        cwd = os.getcwd()
+        self.addCleanup(os.chdir, cwd)
+        os.chdir(self.dir)
+        for args, name in ((('--name', 'my-model'), 'my-model'), ((), self.model)):
+            self.run_it('model/config.json', *args, '--inputs', '1,8', '--prefixes', '0', '--repeat', '1', '-o', out)
+            for setting in (out, 'auto'):
+                os.environ['TENUTO_SLACK_DIR'] = self.tables
+                self.addCleanup(os.environ.pop, 'TENUTO_SLACK_DIR', None)
+                threads = torch.get_num_threads()
+                torch.set_num_threads(1)
+                self.addCleanup(torch.set_num_threads, threads)
+                with self.assertLogs('tenuto', 'INFO') as log:
+                    Prefixes(cache, config, name, dtype=torch.bfloat16, slack=setting, tenant=setting)
+                self.assertRegex(log.output[0], 'restored|given')
+        with self.assertRaisesRegex(ValueError, 'space\'s model is other: .*model line'):
+            Prefixes(cache, config, 'other', dtype=torch.bfloat16, slack=out)
+
     def test_a_model_that_cannot_be_had_is_one_line(self):
         self.refused(3, 'some/model: neither a directory nor to be had', 'some/model')
         with open(self.model + '/config.json', 'w', encoding='utf-8') as file:
@@ -91,6 +116,8 @@ class Mistakes(Profile):
             with self.subTest(model=model, args=args):
                 self.refused(2, why, model, *args)
         self.refused(2, f'{config} is no directory: set TENUTO_SLACK_DIR', config, TENUTO_SLACK_DIR=config)
+        for name in ('', 'two\nlines', ' blank'):
+            self.assertIn('the name that the engine uses', self.run_it('--name', name, config, rc=2).stderr)
 
     def test_an_engine_that_is_not_installed_is_one_line(self):
         for engine, module, why in (('vllm', 'vllm', 'pip install vllm'), ('hf', 'torch', r'pip install .\[hf\]'), ('hf', 'transformers', r'pip install .\[hf\]')):

@@ -159,8 +159,8 @@ def a_model_is_timed_by_the_python_package():
     os.chmod("python3", 0o755)
     path = os.environ["PATH"]
     os.environ["PATH"] = os.getcwd() + os.pathsep + path
-    r = tenuto("profile", "--engine", "vllm", "--inputs", "1,64", "--repeat", "3", "--out", "t.slack", "some/model")
-    if r.out != "--engine vllm --inputs 1,64 --repeat 3 --out t.slack -- some/model\n":
+    r = tenuto("profile", "--engine", "vllm", "--inputs", "1,64", "--repeat", "3", "--out", "t.slack", "--name", "m", "some/model")
+    if r.out != "--engine vllm --name m --inputs 1,64 --repeat 3 --out t.slack -- some/model\n":
         fail(r)
     os.environ["PATH"] = "/nowhere"
     try:
@@ -168,7 +168,7 @@ def a_model_is_timed_by_the_python_package():
     finally:
         os.environ["PATH"] = path
     for args, why in ((("m",), "--engine hf"), (("--engine", "other", "m"), "--engine hf"), (("--engine", "hf", "--json", "m"), "only"),
-                      (("--engine", "hf", "--synthetic", "m"), "only"), (("--synthetic", "--dtype", "float32"), "MODEL")):
+                      (("--engine", "hf", "--synthetic", "m"), "only"), (("--synthetic", "--dtype", "float32"), "MODEL"), (("--synthetic", "--name", "m"), "MODEL")):
         says(tenuto("profile", *args, rc=USAGE), why)
 
 
