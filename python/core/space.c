@@ -295,10 +295,15 @@ static PyObject *get_slack(PyObject *self)
 /* Of a text that is no table: a ValueError, whatever the reason. */
 static struct tn_slack *slack_parse(PyObject *text)
 {
-	PyObject *bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
 	struct tn_slack *table = NULL;
+	PyObject *bytes;
 	int rc = -EINVAL;
 
+	if (!PyUnicode_Check(text)) {
+		PyErr_Format(PyExc_TypeError, "the text of a slack table is wanted, not %R", Py_TYPE(text));
+		return NULL;
+	}
+	bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
 	if (bytes) {
 		rc = tn_slack_parse(PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes), &table);
 		Py_DECREF(bytes);
@@ -306,6 +311,16 @@ static struct tn_slack *slack_parse(PyObject *text)
 			tn_py_raise_text(rc == -ENOMEM ? rc : -EINVAL, tn_error_last()->text);
 	}
 	return table;
+}
+
+static PyObject *check_slack(PyObject *none, PyObject *text)
+{
+	struct tn_slack *table = slack_parse(text);
+
+	if (!table)
+		return NULL;
+	tn_slack_destroy(table);
+	return Py_NewRef(Py_None);
 }
 
 static PyObject *space_slack(PyObject *self, PyObject *args, PyObject *kw)
@@ -320,8 +335,6 @@ static PyObject *space_slack(PyObject *self, PyObject *args, PyObject *kw)
 		return NULL;
 	if (text == Py_None)
 		return get_slack(self);
-	if (!PyUnicode_Check(text))
-		return PyErr_Format(PyExc_TypeError, "the text of a slack table is wanted, not %R", Py_TYPE(text));
 	table = slack_parse(text);
 	if (!table)
 		return NULL;
@@ -473,6 +486,8 @@ static PyMethodDef methods[] = {
 	{"plan", WITH_KEYWORDS(tn_py_space_plan),
 	 "plan(match, input_tokens)\n--\n\nHow much of a match to restore, and how much to compute again: a dict with restore_blocks, recompute_blocks,\n"
 	 "ttft_ns, restore_all_ttft_ns and recompute_all_ttft_ns (estimates in ns; 0: not known)."},
+	{"check_slack", check_slack, METH_O | METH_STATIC,
+	 "check_slack(text)\n--\n\nWhether a text is that of a slack-table file, without a space to give it to. Raises ValueError with the line and what is wrong."},
 	{"slack", WITH_KEYWORDS(space_slack),
 	 "slack(table=None)\n--\n\nHow long the engine computes on each layer. Without an argument: the table with all that was learned, as the text of a\n"
 	 "slack-table file (docs/model.md); \"\" if nothing is known. With the text of such a file: the space has that table from now on.\n\n"

@@ -78,9 +78,9 @@ def _why(error: Exception, directory: str | None = None) -> str:
     return getattr(error, 'strerror', None) or str(error)
 
 
-def _read(space: _core.Space, path: str) -> None:
+def _read(path: str) -> str:
     with open(path, encoding='utf-8', errors='surrogateescape') as file:
-        space.slack(file.read())
+        return file.read()
 
 
 PART_AT_MOST = 0.8  # of what all or nothing takes: else a part is not restored
@@ -121,7 +121,7 @@ class Tables:
             _log.info('slack table: %s (not read: the space has a table)', path)
             return None
         try:
-            _read(space, path)
+            space.slack(_read(path))
         except FileNotFoundError:
             _log.info('slack table: %s (new)', path)
         except (ValueError, OSError) as error:
@@ -165,7 +165,8 @@ class Setting:
     """The adapters' option `slack`.
 
     value: "auto": tables are restored at the start and kept; "off": neither; else the path of a slack-table file, as `tenuto profile` makes it, which is
-    read and never written. Raises ValueError (another value), FileNotFoundError, IsADirectoryError.
+    read here and never again, and never written. Raises ValueError (another value; no slack table), FileNotFoundError, IsADirectoryError, OSError (it
+    cannot be read).
     """
 
     def __init__(self, value: Any = 'auto', directory: Any = None) -> None:
@@ -178,19 +179,38 @@ class Setting:
         if self.value not in ('auto', 'off') and not os.path.isfile(self.value):
             raise FileNotFoundError(errno.ENOENT, f'tenuto: slack: {self.value!r}: no such file (write auto, off, or the path of a slack-table file)')
         self.tables = Tables(directory) if self.value == 'auto' else None
+        self._given = None if self.value in ('auto', 'off') else self._table()
         self._next: dict[str, float] = {}  # by fingerprint: when the table may be written again
+        self._said: set[str] = set()
+
+    def _table(self) -> str:
+        text = _read(self.value)
+        try:
+            _core.Space.check_slack(text)
+        except ValueError as error:
+            raise ValueError(f'tenuto: slack: {self.value}: {_why(error)}') from error
+        return text
 
     def restore(self, space: _core.Space, fingerprint: str) -> None:
-        """At the start, once per space. Raises ValueError for a path whose text is no table of this model: it was asked for by name."""
+        """At the start, and whenever a cache is attached anew; once per space. A table that the space does not take is one warning, and the space begins
+        empty: it may be of another model, or the session only reads. Raises Closed, OwnerGone."""
         self._next[fingerprint] = time.monotonic() + KEEP_EVERY_S
-        if self.tables:
-            self.tables.restore(space, fingerprint)
-        elif self.value != 'off':
-            try:
-                _read(space, self.value)
-            except ValueError as error:
-                raise ValueError(f'tenuto: slack: {self.value}: {_why(error)}') from error
-            _log.info('slack table: %s (given)', self.value)
+        try:
+            if self.tables:
+                self.tables.restore(space, fingerprint)
+            elif self._given is not None:
+                space.slack(self._given)
+                _log.info('slack table: %s (given)', self.value)
+        except (_core.Closed, _core.OwnerGone):
+            raise
+        except (ValueError, OSError, MemoryError) as error:
+            self._warn(f'{self.value} (ignored: {_why(error)})')
+
+    def _warn(self, what: str) -> None:
+        """Once: an engine that lives for weeks meets the same error at each step."""
+        if what not in self._said:
+            self._said.add(what)
+            _log.warning('slack table: %s', what)
 
     def keep(self, space: _core.Space, fingerprint: str, closing: bool = False) -> None:
         """From a place that is passed often, before the space is closed with closing=True: writes every KEEP_EVERY_S, and then. Never raises."""

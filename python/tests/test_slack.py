@@ -105,6 +105,12 @@ class Texts(Case):
         with self.assertRaisesRegex(tenuto.Error, 'read'):
             readers.slack(TABLE)
         self.assertEqual(space.slack(), '')
+        path = os.path.join(self.dir, 'table')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(TABLE)
+        with self.assertLogs('tenuto', 'INFO') as log:
+            slack.Setting(path).restore(readers, 'toy')
+        self.assertRegex(' '.join(log.output), '^WARNING.*ignored: [^ ]* *.*read')
         tables = slack.Tables(self.dir)
         space.slack(TABLE)
         tables.keep(space, 'toy')
@@ -235,7 +241,22 @@ class Settings(Case):
             self.assertEqual(file.read(), TABLE)
             file.truncate(100)
         with self.assertRaisesRegex(ValueError, f'tenuto: slack: {path}: line'):
+            slack.Setting(path)
+        os.unlink(path)
+        with self.assertLogs('tenuto', 'INFO'):
             setting.restore(self.space, 'toy')
+        self.assertEqual(self.space.slack(), TABLE)
+
+    def test_a_path_that_a_space_does_not_take_is_one_warning(self):
+        path = os.path.join(self.dir, 'table')
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(TABLE.replace('model -', 'model other'))
+        setting = slack.Setting(path)
+        with self.assertLogs('tenuto', 'INFO') as log:
+            for _ in range(3):
+                setting.restore(self.space, 'toy')
+        self.assertEqual(len(log.output), 1, log.output)
+        self.assertRegex(log.output[0], f'WARNING.*{path} .ignored: .*table of other')
 
     def test_off_does_nothing(self):
         setting = slack.Setting('off', directory=self.dir + '/slack')

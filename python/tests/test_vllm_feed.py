@@ -250,6 +250,26 @@ class Tables(FeedCase):
         self.assertIn(f"{file} (restored)", "\n".join(logs.output))
         self.assertAlmostEqual(window(self.learned(e), 1, 512), window(known, 1, 512), delta=0.1 * window(known, 1, 512))
 
+    def test_a_given_table_outlives_its_file(self):
+        path = os.path.join(self.dir, "given")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(table(1000))
+        e = self.engine(setting=path)
+        os.unlink(path)
+        e.scheduler.reset()  # the spaces are opened anew, as behind an owner that has come back
+        self.assertTrue(e.scheduler.ready())
+        self.assertEqual(window(self.learned(e), 1, 0), 1000)
+
+    def test_a_given_table_that_no_space_takes_leaves_the_connector_on(self):
+        path = os.path.join(self.dir, "given")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(table(1000).replace("model -", "model other"))
+        with self.assertLogs("tenuto", "WARNING") as logs:
+            e = self.engine(setting=path)
+            e.run((1, 4))
+            self.assertEqual(e.run((1, 4)), [4])
+        self.assertEqual(len(logs.output), 1, logs.output)
+
     def test_it_is_kept_while_the_engine_runs(self):
         with mock.patch.object(slack, "KEEP_EVERY_S", 0.0):
             e = self.engine()
