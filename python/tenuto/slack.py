@@ -2,7 +2,8 @@
 """Slack tables between the runs of an engine: files from which a space knows at its start how long each layer computes (docs/tables.md).
 
 A table is of one model, as one engine runs it, on one machine: the name of its file follows from all of them. Nothing here raises for a file that cannot be
-read or written, or that is broken: the engine works without. Any thread; a Tables or Setting by one at a time.
+read or written, or that is broken: the engine works without. Any thread; a Tables or Setting by one at a time. A Setting writes on a thread of its own, so
+that a file system that hangs does not stop the engine.
 """
 from __future__ import annotations
 
@@ -14,12 +15,14 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import time
 from typing import Any
 
 from . import _core
 
 KEEP_EVERY_S = 60.0
+CLOSING_S = 3.0  # at the end a file that is under way is waited for no longer
 _log = logging.getLogger('tenuto')
 
 
@@ -75,7 +78,7 @@ def _why(error: Exception, directory: str | None = None) -> str:
     """directory: where the tables are to lie."""
     if directory is not None and isinstance(error, (FileExistsError, NotADirectoryError)):
         return f'{directory} is no directory: set TENUTO_SLACK_DIR to one'
-    return getattr(error, 'strerror', None) or str(error)
+    return getattr(error, 'strerror', None) or str(error) or type(error).__name__
 
 
 def _read(path: str) -> str:
@@ -136,14 +139,17 @@ class Tables:
     def keep(self, space: _core.Space, fingerprint: str) -> str | None:
         """Write the space's table, with all that it has learned, for the next start. Returns the file's path; None: nothing is known, or it cannot be
         written, which is told in a warning. The file appears as a whole or not at all, and is this user's alone. Raises Closed, OwnerGone."""
-        path, text = self.path(fingerprint), space.slack()
-        if not text:
-            return None
+        text = space.slack()
+        return self.write(fingerprint, text) if text else None
+
+    def write(self, fingerprint: str, text: str) -> str | None:
+        """What keep does with a text that Space.slack has given before."""
+        path = self.path(fingerprint)
         if self._kept.get(path) == text:
             return path
         try:
             self._write(path, text)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             _log.warning('slack table: %s (not kept: %s)', path, _why(error, self.directory))
             return None
         self._kept[path] = text
@@ -182,6 +188,7 @@ class Setting:
         self._given = None if self.value in ('auto', 'off') else self._table()
         self._next: dict[str, float] = {}  # by fingerprint: when the table may be written again
         self._said: set[str] = set()
+        self._writer = threading.Thread()  # that writes a file, or has written the last one
 
     def _table(self) -> str:
         text = _read(self.value)
@@ -213,11 +220,30 @@ class Setting:
             _log.warning('slack table: %s', what)
 
     def keep(self, space: _core.Space, fingerprint: str, closing: bool = False) -> None:
-        """From a place that is passed often, before the space is closed with closing=True: writes every KEEP_EVERY_S, and then. Never raises."""
+        """From a place that is passed often, before the space is closed with closing=True: writes every KEEP_EVERY_S, and then. Never raises: what goes wrong
+        is one warning.
+
+        A thread writes the file. While it is busy nothing else is written. closing: waits for it, up to CLOSING_S.
+        """
         if not self.tables or not closing and time.monotonic() < self._next.get(fingerprint, 0.0):
+            return
+        if self._busy(CLOSING_S if closing else 0.0):
+            if closing:
+                self._warn(f'{self.tables.path(fingerprint)} (not kept: a file is written for more than {CLOSING_S:g} s)')
             return
         self._next[fingerprint] = time.monotonic() + KEEP_EVERY_S
         try:
-            self.tables.keep(space, fingerprint)
-        except (_core.Closed, _core.OwnerGone) as error:
-            _log.info('slack table: %s (not kept: %s)', self.tables.path(fingerprint), _why(error))
+            text = space.slack()
+            if text:
+                writer = threading.Thread(target=self.tables.write, args=(fingerprint, text), name='tenuto-slack', daemon=True)
+                writer.start()
+                self._writer = writer
+        except (OSError, MemoryError, RuntimeError) as error:  # RuntimeError: no thread can be started
+            self._warn(f'{self.tables.path(fingerprint)} (not kept: {_why(error)})')
+        if closing and self._busy(CLOSING_S):
+            self._warn(f'{self.tables.path(fingerprint)} (perhaps not kept: it is written for more than {CLOSING_S:g} s)')
+
+    def _busy(self, timeout: float) -> bool:
+        if self._writer.is_alive():
+            self._writer.join(timeout)
+        return self._writer.is_alive()

@@ -2,6 +2,7 @@
 """Slack tables: in and out of spaces, owned and attached, and from one run of an engine to the next."""
 import os
 import stat
+import threading
 import time
 import unittest
 from unittest import mock
@@ -212,6 +213,7 @@ class Settings(Case):
         now = time.monotonic() + slack.KEEP_EVERY_S + 1
         with mock.patch.object(time, 'monotonic', lambda: now):
             setting.keep(self.space, 'toy')
+            setting._writer.join(30)
             self.assertTrue(os.path.exists(path))
             other = TABLE.replace('some', 'another')
             self.space.slack(other)
@@ -225,6 +227,44 @@ class Settings(Case):
         with self.assertLogs('tenuto', 'INFO') as log:
             setting.keep(self.space, 'toy', closing=True)
         self.assertIn('not kept', log.output[0])
+
+    def test_a_directory_that_hangs_stops_nothing(self):
+        setting, writes, on = slack.Setting(directory=self.dir + '/slack'), [], threading.Event()
+        self.addCleanup(on.set)
+
+        def write(fingerprint, text):
+            writes.append(fingerprint)
+            on.wait(60)
+
+        self.space.slack(TABLE)
+        with mock.patch.object(setting.tables, 'write', write), mock.patch.object(slack, 'CLOSING_S', 0.1), self.assertLogs('tenuto', 'INFO') as log:
+            before = time.monotonic()
+            for name in ('toy', 'toy', 'toy long'):
+                setting.keep(self.space, name)
+            setting.keep(self.space, 'toy', closing=True)
+            self.assertLess(time.monotonic() - before, 30)
+            self.assertEqual(writes, ['toy'])
+            on.set()
+            setting._writer.join(30)
+            setting.keep(self.space, 'toy long')  # which had not had its turn
+            setting._writer.join(30)
+        self.assertEqual(writes, ['toy', 'toy long'])
+        self.assertEqual(len(log.output), 1, log.output)
+        self.assertRegex(log.output[0], 'WARNING.*not kept: .*0.1 s')
+
+    def test_keeping_never_raises(self):
+        setting, space = slack.Setting(directory=self.dir + '/slack'), mock.Mock()
+        self.space.slack(TABLE)
+        with mock.patch.object(slack, 'KEEP_EVERY_S', 0.0):
+            for error in (tenuto.Timeout(110, 'late'), tenuto.Forked(10, 'forked'), tenuto.Error(5, 'broken'), MemoryError()):
+                space.slack.side_effect = error
+                with self.subTest(error=error), self.assertLogs('tenuto', 'INFO') as log:
+                    for _ in range(3):
+                        setting.keep(space, 'toy')
+                self.assertEqual(len(log.output), 1, log.output)
+                self.assertRegex(log.output[0], 'WARNING.*not kept')
+            with mock.patch.object(threading.Thread, 'start', side_effect=RuntimeError('no thread')), self.assertLogs('tenuto', 'INFO'):
+                setting.keep(self.space, 'toy', closing=True)
 
     def test_a_path_is_read_and_never_written(self):
         path = os.path.join(self.dir, 'table')

@@ -276,6 +276,7 @@ class Tables(FeedCase):
             e.run((1, 8))
             self.learn(e, (1, 8))
             e.run((1, 8))
+            e.model.slack._writer.join(30)
             self.assertTrue(os.path.exists(slack.Tables(os.path.join(self.dir, "tables")).path("stub")))
 
 

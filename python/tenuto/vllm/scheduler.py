@@ -95,10 +95,7 @@ class Scheduler:
         """What was learned of layer times, for the next start. All shares of a layer take the same time, so one space's table is kept."""
         if not self.layerwise or self.store.cache is None or self.generation != self.store.generation:
             return
-        try:
-            self.model.slack.keep(self.spaces[0][1], self.model.timed, closing)
-        except OSError as e:
-            self._failed(e)
+        self.model.slack.keep(self.spaces[0][1], self.model.timed, closing)
 
     def _failed(self, error):
         """A call of the cache has failed: without its owner there is no cache, else there is only no answer."""
