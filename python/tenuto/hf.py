@@ -27,7 +27,7 @@ except ImportError as e:
     raise ImportError(f'tenuto.hf needs torch and transformers ({e}): pip install .[hf]', name=e.name, path=e.path) from e
 
 import tenuto
-from tenuto.slack import Setting, fingerprint, worth
+from tenuto.slack import Probe, Setting, fingerprint
 
 MODAL = ('image', 'video', 'audio', 'speech', 'vision')
 NAMES = {torch.float32: 'fp32', torch.float16: 'fp16', torch.bfloat16: 'bf16'}
@@ -148,7 +148,7 @@ class Prefixes:
         self.space = self._space(tp_rank, tp_size)
         self._long_space = self._space(tp_rank, tp_size, True) if self._rope.long else self.space
         self.block_tokens = self.geometry.block_tokens
-        self.plan, self._slack = plan, Setting(slack)
+        self.plan, self._slack, self._probe = plan, Setting(slack), Probe()
         self._loadings: weakref.WeakSet[Loading] = weakref.WeakSet()  # under way; one that nobody has any more does not count
         more = f'{getattr(config, "_attn_implementation", None) or "attention"} {torch.get_num_threads()}threads'
         self._tables = {self.space: self._fingerprint(more)} | ({self._long_space: self._fingerprint(f'{more} long')} if self._rope.long else {})
@@ -286,10 +286,7 @@ class Prefixes:
     def _planned(self, space: tenuto.Space, found: tenuto.Match, least: int, tokens: int) -> int:
         """How many blocks of a match are restored, so that the prompt is computed soonest; what stands for images is restored as a whole or not at all."""
         plan = space.plan(found, tokens - found.blocks * self.block_tokens)
-        blocks = worth(plan, found.blocks)
-        if blocks == 0 or blocks >= least:
-            return blocks
-        return found.blocks if plan['restore_all_ttft_ns'] <= plan['recompute_all_ttft_ns'] else 0
+        return self._probe.worth(plan, found.blocks, least)
 
     def _tell_phase(self) -> None:
         """Between the last load of a prompt and the first one of the next writes may go in larger quanta."""

@@ -89,15 +89,36 @@ def _read(path: str) -> str:
 PART_AT_MOST = 0.8  # of what all or nothing takes: else a part is not restored
 
 
-def worth(plan: dict[str, int], blocks: int) -> int:
+PROBE_PROMPTS = 32
+
+
+def worth(plan: dict[str, int], blocks: int, least: int = 0) -> int:
     """How many of the matched blocks an adapter restores, by Space.plan: the plan's part where that is clearly faster, else all or none.
 
-    Estimates are off by some per cent, and reading takes CPU that computing needs. A part that gains less on paper was slower in most trials.
+    least: of which a part must have so many. Estimates are off by some per cent, and reading takes CPU that computing needs. A part that gains less on paper was slower in most trials.
     """
     restored, computed = plan['restore_all_ttft_ns'], plan['recompute_all_ttft_ns']
-    if plan['ttft_ns'] <= PART_AT_MOST * min(restored, computed):
+    if plan['ttft_ns'] <= PART_AT_MOST * min(restored, computed) and plan['restore_blocks'] >= least:
         return plan['restore_blocks']
     return blocks if restored <= computed else 0
+
+
+class Probe:
+    """worth(), prompt by prompt; but of prompts that are all computed, one in PROBE_PROMPTS is restored.
+
+    Nobody learns how fast a disk is that is not read. One thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._computed = 0  # prompts since one was restored
+
+    def worth(self, plan: dict[str, int], blocks: int, least: int = 0) -> int:
+        kept = worth(plan, blocks, least)
+        self._computed = 0 if kept else self._computed + 1
+        if self._computed < PROBE_PROMPTS:
+            return kept
+        self._computed = 0
+        return blocks
 
 
 class Tables:

@@ -32,6 +32,8 @@ def main(cache):
             assert store.space.slack()  # of prompts that were computed, without a load
         assert [n for _, n in got] == {'learn': [0, 0, 0], 'slow': [0, 0, 0], 'fast': whole}[ROLE], got
         if ROLE == 'slow':  # the same blocks are there: it is a choice
+            found = [store.restore(prompts[0], lazy=True)[1] for _ in range(64 - len(prompts))]  # one in 32 looks whether the disk is still slow
+            assert [i + len(prompts) + 1 for i, n in enumerate(found) if n][:1] == [32], found
             off = Prefixes(cache, m.config, 'plan', plan='off')
             assert [first_token(off, m, ids) for ids in prompts] == [(token, n) for (token, _), n in zip(got, whole)], got
             for name, dtype in (('other', torch.float32), ('plan', torch.bfloat16)):

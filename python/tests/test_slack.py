@@ -80,6 +80,12 @@ class Texts(Case):
                 plan = {'restore_blocks': 3, 'ttft_ns': part, 'restore_all_ttft_ns': restored, 'recompute_all_ttft_ns': computed}
                 self.assertEqual(slack.worth(plan, 8), kept)
 
+    def test_a_part_that_is_too_small_is_all_or_none(self):
+        for least, restored, computed, kept in ((3, 200, 100, 3), (4, 200, 100, 0), (4, 100, 200, 8)):
+            with self.subTest(least=least, restored=restored):
+                plan = {'restore_blocks': 3, 'ttft_ns': 50, 'restore_all_ttft_ns': restored, 'recompute_all_ttft_ns': computed}
+                self.assertEqual(slack.worth(plan, 8, least), kept)
+
     def test_all_processes_share_the_table_of_an_attached_space(self):
         owner = self.open()
         self.raw(owner)

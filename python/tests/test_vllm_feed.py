@@ -215,6 +215,18 @@ class Plans(FeedCase):
         self.assertEqual([e.run((1, 8)) for _ in range(64)], ([[0]] * 31 + [[8]]) * 2)
 
 
+    def test_a_request_that_waits_for_pages_is_decided_on_once(self):
+        e = self.engine(plans=True)
+        e.run((1, 8))
+        e.scheduler.spaces[0][1].slack(table(1))
+        e.counts()
+        waiting = e.begin(1, 8)
+        self.assertEqual([e.scheduler.matched(waiting, 0)[0] for _ in range(64)], [0] * 64)
+        self.assertEqual(e.counts()["computed_blocks"], 8)
+        e.step([waiting])
+        self.assertEqual([e.run((1, 8)) for _ in range(31)], [[0]] * 30 + [[8]])
+
+
 class Steps(FeedCase):
     def test_the_time_of_a_layer_is_learned_from_prompts_that_are_computed(self):
         e = self.engine()

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from tenuto import _core
-from tenuto.slack import worth
+from tenuto.slack import Probe
 from tenuto.vllm.adapters import Adapters
 from tenuto.vllm.messages import Blocks, Step
 from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
@@ -22,8 +22,6 @@ from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
 KEY = _core.KEY_BYTES
 #: Fewer tokens are computed in the time that reading the weights takes (docs/model.md).
 FEW_TOKENS = 64
-#: Of prompts that are all computed, one in so many is restored all the same: nobody learns how long it takes to restore what is never restored.
-PROBE_PROMPTS = 32
 #: Blocks whose engine hash is remembered, so that events can name them as vLLM does.
 EVENT_BLOCKS = 1 << 16
 
@@ -43,6 +41,7 @@ class Tracked:
     match: object = None
     loading: bool = False
     local: int = 0   # blocks that vLLM itself had when it asked
+    decided: tuple = ()  # (blocks matched, of them restored): a request that waits for pages is looked up in each step, and decided on once
 
 
 class Scheduler:
@@ -57,7 +56,7 @@ class Scheduler:
         self.drawn, self.left = False, []  # whether the revision is one that nobody else knows; spaces of such that are to be dropped
         self.queued, self.progress = 0, 0.0  # saves that wait for their turn in workers, and when one of any has ended
         self.adapters = Adapters(model.revised, warn)
-        self.computed = 0  # prompts since one was restored, of which nothing was worth it
+        self.probe = Probe()
 
     # ---- the cache --------------------------------------------------------------------------------------------------
 
@@ -149,28 +148,26 @@ class Scheduler:
         if t.match is None or t.match.blocks < self.model.min_blocks:
             t.match = None
             return 0, False
-        kept = self._worth(t.match, request.num_tokens - computed - t.match.blocks * size)
-        self.stats.add("computed_blocks", t.match.blocks - kept)
+        kept = self._worth(t, request.num_tokens - computed - t.match.blocks * size)
         if kept < self.model.min_blocks:
             t.match = None
             return 0, False
         return kept * size, not self.layerwise
 
-    def _worth(self, match, tokens):
+    def _worth(self, t, tokens):
         """How many of the blocks that were found are restored: computing the others is faster. `tokens` are computed in any case. All spaces have the same layer times."""
+        blocks = t.match.blocks
         if not (self.model.plans and self.layerwise):
-            return match.blocks
-        try:
-            plan = self.spaces[0][1].plan(match, tokens)
-        except OSError as e:
-            self._failed(e)
-            return 0
-        kept = worth(plan, match.blocks)
-        self.computed = 0 if kept else self.computed + 1
-        if self.computed < PROBE_PROMPTS:
-            return kept
-        self.computed = 0
-        return match.blocks
+            return blocks
+        if not t.decided or t.decided[0] != blocks:
+            try:
+                plan = self.spaces[0][1].plan(t.match, tokens)
+            except OSError as e:
+                self._failed(e)
+                return 0
+            t.decided = blocks, self.probe.worth(plan, blocks)
+            self.stats.add("computed_blocks", blocks - t.decided[1])
+        return t.decided[1]
 
     def allocated(self, request, ids, tokens):
         """Pages of a request that is to run, or to be loaded."""
