@@ -286,6 +286,24 @@ def table_of(rows: Rows, model: str, engine: str) -> str:
     return '\n'.join(lines) + '\n'
 
 
+def write_whole(text: str, out: str) -> None:
+    """The file appears as a whole or not at all. What is no regular file, such as /dev/stdout, is written as it is."""
+    if os.path.exists(out) and not os.path.isfile(out):
+        with open(out, 'w', encoding='utf-8') as file:
+            file.write(text)
+        return
+    out = os.path.realpath(out)
+    new = f'{out}.new-{os.getpid()}'
+    try:
+        with open(new, 'x', encoding='utf-8') as file:
+            file.write(text)
+        os.rename(new, out)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+        raise
+
+
 def keep(text: str, model: str, names: list[str], out: str | None) -> list[str | None]:
     """Where tenuto.slack looks for them, and in the file that was asked for. A space reads it first, so that what it does not take is not written."""
     layers = int(text.split('\nlayers ')[1].split()[0])
@@ -295,8 +313,7 @@ def keep(text: str, model: str, names: list[str], out: str | None) -> list[str |
         paths = [slack.Tables().keep(space, name) for name in names]
         if out:
             try:
-                with open(out, 'w', encoding='utf-8') as file:
-                    file.write(space.slack())
+                write_whole(space.slack(), out)
             except OSError as error:
                 stop(ENVIRONMENT, f'--out {out}: {error.strerror}')
         return paths

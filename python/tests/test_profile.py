@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import resource
 import subprocess
 import sys
 import unittest
@@ -136,6 +137,22 @@ class Tables(Case):
         rows = profile.profile([64], [0], 8, prepared.append, run)
         self.assertEqual((prepared, rows[64, 0][0], len(rows[64, 0])), ([0], [9, 90], 8))
         self.assertEqual(profile.median_cell(rows[64, 0], 1), 50)
+
+    def test_a_table_that_cannot_be_written_whole_leaves_the_old_one(self):
+        out = os.path.join(self.dir, 'table')
+        profile.write_whole('an old table', out)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        try:
+            with self.assertRaises(OSError):
+                profile.write_whole('x' * 100000, out)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with open(out, encoding='utf-8') as file:
+            self.assertEqual(file.read(), 'an old table')
+        self.assertEqual([name for name in os.listdir(self.dir) if name.startswith('table')], ['table'])
+        profile.write_whole('on standard output', os.devnull)
+        self.assertFalse(os.path.isfile(os.devnull))
 
 
 if __name__ == '__main__':
