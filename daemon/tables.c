@@ -39,8 +39,8 @@ struct entry {
 	enum state state;
 	struct tn_key name;
 	struct tn_slack *found;
-	char *text; /* what it knew last; NULL: nothing */
-	bool changed;
+	struct tn_slack *taken; /* what it knew last and is still to be written; NULL: nothing */
+	uint64_t changes;	/* of the space's table, up to what was taken */
 	uint64_t written_ns;
 };
 
@@ -65,7 +65,7 @@ int tables_create(const char *dir, struct tables **out)
 static void forget(struct entry *e)
 {
 	tn_slack_destroy(e->found);
-	free(e->text);
+	tn_slack_destroy(e->taken);
 	*e = (struct entry){.state = UNKNOWN};
 }
 
@@ -78,54 +78,33 @@ void tables_free(struct tables *t)
 
 /* ---- with the cache -------------------------------------------------------------------------------------- */
 
-static bool knows(const struct tn_slack *table)
-{
-	return tn_slack_window(table, 1, 0, 0) != 0;
-}
-
-/* NULL: nothing is known, the table is too large, or there is no memory. */
-static char *text_of(const struct tn_slack *table)
-{
-	struct tn_slack_desc d;
-	char *text;
-	long n;
-
-	tn_slack_desc_init(&d);
-	tn_slack_describe(table, &d);
-	if (!knows(table) || (uint64_t)(d.per_layer ? d.layers : 1) * d.ninputs * d.nprefixes > CELLS)
-		return NULL;
-	n = tn_slack_print(table, NULL, 0);
-	text = n > 0 ? malloc((size_t)n + 1) : NULL;
-	if (text)
-		tn_slack_print(table, text, (size_t)n + 1);
-	return text;
-}
-
-/* What the space knows now is in the entry. */
-static void take(struct entry *e, const struct tn_slack *table)
-{
-	char *text = text_of(table);
-
-	if (!text || (e->text && strcmp(text, e->text) == 0)) {
-		free(text);
-		return;
-	}
-	free(e->text);
-	e->text = text;
-	e->changed = true;
-}
-
-static void follow(struct entry *e, struct tn_space *space)
+/* What the space knows now is in the entry, if it is new and not too large. */
+static void take(struct entry *e, struct tn_space *space, uint64_t changes)
 {
 	struct tn_slack *table;
 
 	if (tn_space_slack_copy(space, &table))
 		return;
-	if (e->state == FOUND && !knows(table) && tn_space_slack(space, e->found))
-		journal_line(TN_LOG_WARN, "slack table: %s", tn_error_last()->text);
-	else if (e->state == FOLLOWED)
-		take(e, table);
-	tn_slack_destroy(table);
+	tn_slack_destroy(e->taken);
+	e->taken = table;
+	e->changes = changes;
+}
+
+/* The owner's thread copies nothing that has not changed or is not kept. */
+static void follow(struct entry *e, struct tn_space *space)
+{
+	uint64_t changes, cells;
+
+	if (tn_space_slack_changes(space, &changes, &cells))
+		return;
+	if (e->state == FOUND && changes == 0) {
+		if (tn_space_slack(space, e->found))
+			journal_line(TN_LOG_WARN, "slack table: %s", tn_error_last()->text);
+		else
+			e->changes = 1; /* what the file has */
+	} else if (e->state == FOLLOWED && changes != e->changes && cells <= CELLS) {
+		take(e, space, changes);
+	}
 	tn_slack_destroy(e->found);
 	e->found = NULL;
 	e->state = FOLLOWED;
@@ -256,11 +235,22 @@ static void make_place(const struct tables *t)
 		closedir(dir);
 }
 
-/* As a whole or not at all. */
-static int write_file(const struct tables *t, const struct entry *e, char path[4096])
+/* NULL: there is no memory. */
+static char *text_of(const struct tn_slack *table)
 {
-	size_t n = strlen(e->text);
-	char fresh[4096];
+	long n = tn_slack_print(table, NULL, 0);
+	char *text = n > 0 ? malloc((size_t)n + 1) : NULL;
+
+	if (text)
+		tn_slack_print(table, text, (size_t)n + 1);
+	return text;
+}
+
+/* As a whole or not at all. */
+static int write_file(const struct tables *t, const struct entry *e, const char *text)
+{
+	size_t n = strlen(text);
+	char path[4096], fresh[4096];
 	bool good;
 	int fd, rc = path_of(t, e, path);
 
@@ -274,20 +264,26 @@ static int write_file(const struct tables *t, const struct entry *e, char path[4
 	if (fd < 0)
 		return -errno;
 	errno = EIO;
-	good = write(fd, e->text, n) == (ssize_t)n;
+	good = write(fd, text, n) == (ssize_t)n;
 	rc = good && rename(fresh, path) == 0 ? 0 : -errno;
 	close(fd);
 	return rc;
 }
 
+/* What a client made the space forget stays in the file. */
 static void keep(struct tables *t, struct entry *e, uint64_t now_ns)
 {
-	char path[4096];
-	int rc = write_file(t, e, path);
+	bool knows = tn_slack_window(e->taken, 1, 0, 0) != 0;
+	char *text = knows ? text_of(e->taken) : NULL;
+	int rc = text ? write_file(t, e, text) : knows ? -ENOMEM : 0;
 
-	e->changed = false;
+	free(text);
 	e->written_ns = now_ns;
 	log_directory(t, rc, NULL);
+	if (rc == 0) {
+		tn_slack_destroy(e->taken);
+		e->taken = NULL;
+	}
 }
 
 void tables_sync(struct tables *t, bool all)
@@ -300,7 +296,7 @@ void tables_sync(struct tables *t, bool all)
 	for (uint32_t i = 0; i < SPACES; i++) {
 		struct entry *e = &t->entry[i];
 
-		if (e->changed && (all || e->state == CLOSED || now - e->written_ns >= WRITE_EVERY_NS))
+		if (e->taken && (all || e->state == CLOSED || now - e->written_ns >= WRITE_EVERY_NS))
 			keep(t, e, now);
 		if (e->state == CLOSED)
 			forget(e);

@@ -673,6 +673,15 @@ TN_API int tn_space_slack(struct tn_space *space, const struct tn_slack *table);
 TN_API int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out);
 
 /**
+ * tn_space_slack_changes - whether tn_space_slack_copy has something new, and how much it copies
+ * @changes: out: how often the table was set or corrected; 0: nothing was ever known
+ * @cells:   out: of the table, over all layers
+ *
+ * Any thread of the process that owns the cache; the owner's thread is not asked. Return: 0, -EINVAL (a cache that was attached).
+ */
+TN_API int tn_space_slack_changes(struct tn_space *space, uint64_t *changes, uint64_t *cells);
+
+/**
  * tn_space_observe - the engine has computed a layer: corrects the space's table
  * @input_tokens:  that were computed at once, 1 to TN_SLACK_TOKENS_MAX
  * @prefix_tokens: before them, whose KV was there

@@ -74,7 +74,8 @@ struct tn_space {
 	struct tn_stats c; /* of it alone, since it has its number: what TN_COUNT counts; shared, callers': its look-ups */
 	char model[TN_SLACK_NAME]; /* as much of its name */
 	struct tn_slack *slack; /* corrected by what loads show */
-	bool slack_moved;	/* since the copy was made */
+	uint64_t slack_changes; /* by learning and by tables that were set; written by the owner, read by any thread */
+	uint64_t slack_shared;	/* of them, those that the copy has */
 	uint64_t slack_shared_ns;
 	pthread_mutex_t plan_lock; /* of the two below, for tn_plan; the owner only tries it */
 	struct tn_slack *plan_slack;
@@ -770,6 +771,11 @@ void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t b
 int tn_space_slack_create(struct tn_space *space, const struct tn_alloc *alloc);
 void tn_space_slack_destroy(struct tn_space *space, const struct tn_alloc *alloc);
 void tn_space_share_slack(struct tn_space *space, uint64_t now_ns);
+/* The owner's table is another than before. */
+static inline void tn_space_slack_changed(struct tn_space *space)
+{
+	__atomic_store_n(&space->slack_changes, space->slack_changes + 1, __ATOMIC_RELEASE);
+}
 
 /* flights.c */
 int tn_flights_create(const struct tn_alloc *alloc, uint32_t max, struct tn_flights **out);

@@ -40,10 +40,10 @@ void tn_space_share_slack(struct tn_space *space, uint64_t now_ns)
 {
 	bool recent = now_ns >= space->slack_shared_ns && now_ns - space->slack_shared_ns < SHARE_EVERY_NS;
 
-	if (!space->slack_moved || recent || pthread_mutex_trylock(&space->plan_lock))
+	if (space->slack_shared == space->slack_changes || recent || pthread_mutex_trylock(&space->plan_lock))
 		return;
 	tn_slack_renew(space->plan_slack, space->slack);
 	pthread_mutex_unlock(&space->plan_lock);
-	space->slack_moved = false;
+	space->slack_shared = space->slack_changes;
 	space->slack_shared_ns = now_ns;
 }

@@ -154,6 +154,7 @@ static int call_spaces(struct inherited *i)
 	struct tn_space *space;
 	struct tn_pool *pool;
 	struct tn_slack *slack;
+	uint64_t changes;
 	struct tn_key key;
 	int wrong = 0;
 
@@ -172,6 +173,7 @@ static int call_spaces(struct inherited *i)
 	SAYS_ECHILD(tn_space_at(r->cache, 0, &space, &key));
 	SAYS_ECHILD(tn_space_slack(r->s->space, NULL));
 	SAYS_ECHILD(tn_space_slack_copy(r->s->space, &slack));
+	SAYS_ECHILD(tn_space_slack_changes(r->s->space, &changes, &changes));
 	SAYS_ECHILD(tn_space_observe(r->s->space, 1, 0, 0, 1));
 	tn_space_close(r->s->space);
 	return wrong;

@@ -162,6 +162,25 @@ static void a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it(void 
 	rig_tear_down(&r);
 }
 
+static void who_keeps_tables_is_told_whether_one_has_changed(void **state)
+{
+	uint64_t changes = 7, cells = 7;
+	struct tn_slack *t;
+	struct rig r;
+
+	rig_set_up(&r, 8u << 20, 0, 64);
+	assert_int_equal(tn_space_slack_changes(r.s->space, &changes, &cells), 0);
+	assert_int_equal(changes, 0);
+	assert_int_equal(tn_slack_create_empty(RIG_LAYERS, &t), 0);
+	assert_int_equal(tn_space_slack(r.s->space, t), 0);
+	tn_slack_destroy(t);
+	assert_int_equal(tn_space_slack_changes(r.s->space, &changes, &cells), 0);
+	assert_int_equal(changes, 1);
+	assert_int_equal(cells, 18 * 13); /* of a table that learns, in one row for all layers */
+	assert_int_equal(tn_space_slack_changes(r.s->space, NULL, &cells), -EINVAL);
+	rig_tear_down(&r);
+}
+
 struct opener {
 	pthread_t thread;
 	struct rig *r;
@@ -271,6 +290,7 @@ int main(void)
 		cmocka_unit_test(dropped_and_closed_spaces_are_followed_by_any_number_of_others),
 		cmocka_unit_test(sessions_with_a_new_seed_each_lose_the_oldest_only),
 		cmocka_unit_test(the_least_recently_used_go_and_those_that_are_open_never),
+		cmocka_unit_test(who_keeps_tables_is_told_whether_one_has_changed),
 		cmocka_unit_test(when_all_are_open_there_is_no_more),
 		cmocka_unit_test(a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it),
 		cmocka_unit_test(who_keeps_tables_finds_a_space_by_its_number_and_names_it),

@@ -26,6 +26,8 @@ static int set_on_owner(struct tn_cache *cache, void *arg)
 	struct tn_slack *old = c->space->slack;
 
 	c->space->slack = c->table;
+	tn_space_slack_changed(c->space);
+	c->space->slack_shared = c->space->slack_changes; /* the caller sets the copy */
 	c->table = old;
 	return 0;
 }
@@ -100,6 +102,21 @@ int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out)
 	if (rc == 0)
 		*out = call.table;
 	return rc;
+}
+
+int tn_space_slack_changes(struct tn_space *space, uint64_t *changes, uint64_t *cells)
+{
+	if (!space || !changes || !cells)
+		return tn_fail(-EINVAL, "tn_space_slack_changes: space, changes or cells is missing");
+	if (tn_check_process(space->cache))
+		return -ECHILD;
+	if (space->cache->attached)
+		return tn_fail(-EINVAL, "tn_space_slack_changes: the cache was attached; ask in the process that owns it");
+	*changes = __atomic_load_n(&space->slack_changes, __ATOMIC_ACQUIRE);
+	pthread_mutex_lock(&space->plan_lock);
+	*cells = (uint64_t)space->plan_slack->rows * space->plan_slack->d.ninputs * space->plan_slack->d.nprefixes;
+	pthread_mutex_unlock(&space->plan_lock);
+	return 0;
 }
 
 int tn_space_observe(struct tn_space *space, uint64_t input_tokens, uint64_t prefix_tokens, uint32_t layer, uint64_t ns)

@@ -87,11 +87,16 @@ def the_table_of_a_space_is_written_soon_and_what_a_client_sets_is_its_own():
             d.process.wait()
 
 
+def layered(layers, n):
+    """A table of n inputs and n prefixes per layer."""
+    lengths = range(1, n + 1)
+    text = "tenuto-slack 2\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers %d\ncells layered\n" % layers
+    text += "inputs %s\nprefixes %s\n" % ((" ".join(map(str, lengths)),) * 2)
+    return text + "".join("cell %d %d %d 5\n" % (i, p, layer) for layer in range(layers) for p in lengths for i in lengths)
+
+
 def tables_that_are_too_large_are_not_kept():
-    big = "tenuto-slack 2\nmodel -\ngpu -\nengine -\nwhen -\nhow profiled\nlayers %d\ncells layered\n" % 512
-    lengths = range(1, 8)
-    big += "inputs %s\nprefixes %s\n" % ((" ".join(map(str, lengths)),) * 2)
-    big += "".join("cell %d %d %d 5\n" % (i, p, layer) for layer in range(512) for p in lengths for i in lengths)
+    big = layered(512, 7)
     with Daemon("--config", config(os.getcwd() + "/slack")) as d:
         cache = tenuto.attach(os.path.join(d.run_dir, "tenuto.sock"))
         space = cache.space("big", tenuto.Geometry.raw(512, 4096))
@@ -170,6 +175,19 @@ def the_status_says_what_a_dash_in_its_table_means():
         fail(screen)
     if "not known yet" in without and "untold" not in without:
         fail(without)
+
+
+def a_table_that_could_not_be_written_is_written_later():
+    write("blocked", "")
+    with Daemon("--config", config(os.getcwd() + "/blocked")) as d:
+        with engine(d) as e:
+            d.wait_for_line("Not a directory")
+            e.slack(TABLE)
+            d.wait_for_line("a table cannot be kept")
+            os.remove("blocked")
+            d.end()
+    if len(os.listdir("blocked")) != 1:
+        fail("nothing was kept")
 
 
 def clients_do_not_fill_the_directory():
