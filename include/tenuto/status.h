@@ -85,7 +85,8 @@ TN_API int tn_cache_owner_stats(struct tn_cache *cache, struct tn_owner_stats *o
  * @block_tokens:     tokens per block
  * @read_bps:         of the disks, as tn_plan takes them; 0: not known
  * @crossover_tokens: a prefix of so many tokens and more is restored from disk sooner, as a whole, than it is computed; of shorter ones a part may
- *                    be. 0: not known, because of the table or the disks
+ *                    be. 0: not known, because of the table, the disks, or blocks so large that such a prefix has more than 2^53 bytes.
+ *                    Of a model of more than 128 layers, 128 stand for all
  */
 struct tn_space_stats {
 	size_t size;

@@ -74,8 +74,7 @@ struct tn_space {
 	struct tn_stats c; /* of it alone, since it has its number: what TN_COUNT counts; shared, callers': its look-ups */
 	char model[TN_SLACK_NAME]; /* as much of its name */
 	struct tn_slack *slack; /* corrected by what loads show */
-	uint64_t slack_changes; /* by learning and by tables that were set; written by the owner, read by any thread */
-	uint64_t slack_shared;	/* of them, those that the copy has */
+	uint64_t slack_changes, slack_shared; /* of the table, read by any thread; of them, what the copy below has */
 	uint64_t slack_shared_ns;
 	pthread_mutex_t plan_lock; /* of the two below, for tn_plan; the owner only tries it */
 	struct tn_slack *plan_slack;
@@ -771,11 +770,7 @@ void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t b
 int tn_space_slack_create(struct tn_space *space, const struct tn_alloc *alloc);
 void tn_space_slack_destroy(struct tn_space *space, const struct tn_alloc *alloc);
 void tn_space_share_slack(struct tn_space *space, uint64_t now_ns);
-/* The owner's table is another than before. */
-static inline void tn_space_slack_changed(struct tn_space *space)
-{
-	__atomic_store_n(&space->slack_changes, space->slack_changes + 1, __ATOMIC_RELEASE);
-}
+void tn_space_slack_changed(struct tn_space *space); /* by the owner: the table is another than before */
 
 /* flights.c */
 int tn_flights_create(const struct tn_alloc *alloc, uint32_t max, struct tn_flights **out);

@@ -36,6 +36,11 @@ void tn_space_slack_destroy(struct tn_space *space, const struct tn_alloc *alloc
 	pthread_mutex_destroy(&space->plan_lock);
 }
 
+void tn_space_slack_changed(struct tn_space *space)
+{
+	__atomic_store_n(&space->slack_changes, space->slack_changes + 1, __ATOMIC_RELEASE);
+}
+
 void tn_space_share_slack(struct tn_space *space, uint64_t now_ns)
 {
 	bool recent = now_ns >= space->slack_shared_ns && now_ns - space->slack_shared_ns < SHARE_EVERY_NS;

@@ -138,12 +138,21 @@ int tn_space_observe(struct tn_space *space, uint64_t input_tokens, uint64_t pre
 
 /* ---- the plan ------------------------------------------------------------------------------------ */
 
+/* A table, and how many layers are looked at, evenly spread over those of the table. */
+struct looked {
+	const struct tn_slack *table;
+	uint32_t layers;
+};
+
 static int compute(void *arg, uint64_t input_tokens, uint64_t prefix_tokens, uint64_t *ns)
 {
-	const struct tn_slack *t = arg;
+	const struct looked *k = arg;
+	const struct tn_slack *t = k->table;
 
-	for (uint32_t l = 0; l < t->d.layers; l++) {
-		ns[l] = l && t->rows == 1 ? ns[0] : tn_slack_window(t, input_tokens, prefix_tokens, l);
+	for (uint32_t l = 0; l < k->layers; l++) {
+		uint32_t layer = (uint32_t)((uint64_t)l * t->d.layers / k->layers);
+
+		ns[l] = l && t->rows == 1 ? ns[0] : tn_slack_window(t, input_tokens, prefix_tokens, layer);
 		if (ns[l] == 0)
 			return -ENODATA;
 	}
@@ -182,7 +191,7 @@ static struct tn_plan_cost cost_of(const struct tn_restore *r)
 }
 
 /* What a split of this space has in common, whatever the prefix. */
-static struct tn_split split_of(const struct tn_space *space, const struct tn_slack *table)
+static struct tn_split split_of(const struct tn_space *space, struct looked *looked)
 {
 	return (struct tn_split){
 		.layers = space->geometry.layers,
@@ -194,14 +203,15 @@ static struct tn_split split_of(const struct tn_space *space, const struct tn_sl
 		.header_bytes = TN_STORE_HEADER_BYTES,
 		.latency_ns = space->cache->engines.mix[0].read_latency_ns,
 		.compute = compute,
-		.compute_arg = (void *)(uintptr_t)table,
+		.compute_arg = looked,
 	};
 }
 
 static int choose(struct tn_space *space, const struct tn_match *m, const uint8_t *tiers, uint64_t input,
 		  struct tn_split_choice *out)
 {
-	struct tn_split s = split_of(space, space->plan_slack);
+	struct looked looked = {space->plan_slack, space->geometry.layers};
+	struct tn_split s = split_of(space, &looked);
 
 	s.blocks = m->blocks;
 	s.host_blocks = m->tier_blocks[TN_TIER_HOST];
@@ -269,61 +279,54 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 
 /* ---- what is worth restoring ---------------------------------------------------------------------- */
 
-struct stats_call {
-	uint32_t index;
-	struct tn_space_stats *out;
-	struct tn_split split;
-	struct tn_slack *table; /* a copy: the owner's thread does not wait for what is made of it */
-};
+/* Layers that a crossover looks at: of a model with more, this many evenly spread ones stand for all. Bounds what a scrape costs. */
+#define CROSSOVER_LAYERS 128u
 
-static int describe_on_owner(struct tn_cache *cache, void *arg)
+/* With the plan lock. 0: not known, or more bytes than can be counted. */
+static uint64_t find_crossover(struct tn_space *space, uint32_t input_tokens, uint64_t read_bps)
 {
-	struct stats_call *c = arg;
-	const struct tn_space *space;
+	uint32_t layers = space->geometry.layers < CROSSOVER_LAYERS ? space->geometry.layers : CROSSOVER_LAYERS;
+	struct looked looked = {space->plan_slack, layers};
+	struct tn_split s = split_of(space, &looked);
+	uint64_t all = TN_CROSSOVER_TOKENS / s.block_tokens, countable, blocks;
 
-	while (c->index < TN_STORE_SPACES_MAX && !cache->spaces[c->index])
-		c->index++;
-	if (c->index >= TN_STORE_SPACES_MAX)
-		return -ENOENT;
-	space = cache->spaces[c->index];
-	c->out->index = c->index;
-	memcpy(c->out->model, space->model, sizeof(c->out->model));
-	c->out->block_tokens = (uint32_t)tn_geometry_block_tokens(&space->geometry);
-	c->split = split_of(space, NULL);
-	return tn_slack_clone(space->slack, &c->table);
+	s.layers = layers;
+	s.input_tokens = input_tokens;
+	s.read_bps = (double)read_bps;
+	s.scratch = space->plan_scratch;
+	all += all == 0;
+	countable = TN_SPLIT_BYTES_MAX / (layers * s.object_bytes + s.header_bytes);
+	s.blocks = all < countable ? all : countable;
+	if (s.blocks == 0 || tn_split_crossover(&s, &blocks))
+		return 0;
+	if (blocks == TN_SPLIT_NEVER)
+		return s.blocks < all ? 0 : TN_CROSSOVER_NEVER;
+	return blocks * s.block_tokens;
 }
 
-static int find_crossover(struct stats_call *c, uint64_t *scratch)
+/* Of the space that a thread which opens or closes one leaves alone: with the cache's lock. */
+static void describe(struct tn_space *space, uint32_t input_tokens, struct tn_space_stats *out)
 {
-	uint64_t blocks = 0;
-	int rc;
-
-	c->split.compute_arg = c->table;
-	c->split.scratch = scratch;
-	c->split.blocks = TN_CROSSOVER_TOKENS / c->split.block_tokens;
-	c->split.blocks += c->split.blocks == 0;
-	c->split.read_bps = (double)c->out->read_bps;
-	rc = tn_split_crossover(&c->split, &blocks);
-	c->out->crossover_tokens = blocks == TN_SPLIT_NEVER ? TN_CROSSOVER_NEVER : blocks * c->split.block_tokens;
-	return rc;
+	out->index = space->index;
+	memcpy(out->model, space->model, sizeof(out->model));
+	out->block_tokens = (uint32_t)tn_geometry_block_tokens(&space->geometry);
+	out->read_bps = (uint64_t)tier_rate(space->cache, TN_TIER_DISK);
+	pthread_mutex_lock(&space->plan_lock);
+	out->how = space->plan_slack->unknown ? TN_SLACK_UNKNOWN : space->plan_slack->d.how;
+	if (!space->plan_slack->unknown && out->read_bps)
+		out->crossover_tokens = find_crossover(space, input_tokens, out->read_bps);
+	pthread_mutex_unlock(&space->plan_lock);
 }
 
 int tn_space_describe(struct tn_cache *cache, uint32_t index, uint32_t input_tokens, struct tn_space_stats *out)
 {
-	struct stats_call call = {.index = index, .out = out};
-	uint64_t *scratch;
-	int rc = tn_owner_call(cache, describe_on_owner, &call);
+	struct tn_space *space = NULL;
 
-	if (rc)
-		return rc;
-	out->how = call.table->unknown ? TN_SLACK_UNKNOWN : call.table->d.how;
-	out->read_bps = (uint64_t)tier_rate(cache, TN_TIER_DISK);
-	call.split.input_tokens = input_tokens;
-	if (!call.table->unknown && out->read_bps) {
-		scratch = tn_get(cache->alloc, TN_SPLIT_SCRATCH(call.split.layers) * sizeof(*scratch));
-		rc = scratch ? find_crossover(&call, scratch) : tn_fail(-ENOMEM, "tn_cache_space_stats: no memory");
-		tn_put(cache->alloc, scratch, TN_SPLIT_SCRATCH(call.split.layers) * sizeof(*scratch));
-	}
-	tn_slack_destroy(call.table);
-	return rc;
+	pthread_mutex_lock(&cache->lock);
+	for (; index < TN_STORE_SPACES_MAX && !space; index++)
+		space = cache->spaces[index];
+	if (space)
+		describe(space, input_tokens, out);
+	pthread_mutex_unlock(&cache->lock);
+	return space ? 0 : -ENOENT;
 }

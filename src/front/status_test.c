@@ -242,6 +242,22 @@ static void check_space(struct pair *p, uint32_t how, uint64_t bps, uint64_t cro
 	}
 }
 
+/* 2^20 blocks of one token are more bytes than can be counted: no error for who asks, who has other spaces to tell of. */
+static void check_huge(struct tn_cache *cache, struct tn_space *space)
+{
+	struct tn_space_stats s = {.size = sizeof(s)};
+	struct tn_geometry geometry = space->geometry;
+	uint32_t object_bytes = space->shape.padded_bytes;
+
+	space->geometry.page_tokens = 1;
+	space->geometry.pages_per_block = 1;
+	space->shape.padded_bytes = UINT32_MAX;
+	assert_int_equal(tn_cache_space_stats(cache, 0, 64, &s), 0);
+	assert_int_equal(s.crossover_tokens, 0);
+	space->geometry = geometry;
+	space->shape.padded_bytes = object_bytes;
+}
+
 static void a_space_tells_from_where_on_a_restore_pays(void **state)
 {
 	struct tn_slack *fast = table(1000), *slow = table(1000000000);
@@ -253,6 +269,7 @@ static void a_space_tells_from_where_on_a_restore_pays(void **state)
 	check_space(&p, TN_SLACK_PROFILED, 0, 0); /* the disk was not read yet */
 	__atomic_store_n(&rig_core(&p.owner)->ns_per_mib[TN_TIER_DISK], 10000000, __ATOMIC_RELAXED);
 	check_space(&p, TN_SLACK_PROFILED, 104857600, tn_geometry_block_tokens(&p.owner.s->g));
+	check_huge(rig_core(&p.owner), rig_core_space(p.owner.s));
 	assert_int_equal(tn_space_slack(p.mine.s->space, fast), 0);
 	check_space(&p, TN_SLACK_PROFILED, 104857600, TN_CROSSOVER_NEVER);
 	tn_slack_destroy(fast);

@@ -17,7 +17,6 @@
 
 #define EVERY_ONE 64 /* so many blocks are simply all tried */
 #define GRID 16
-#define BYTES_MAX (UINT64_C(1) << 53) /* exact as a double */
 #define END_MAX 9e18 /* ns that still fit 63 bits */
 
 static int check(const struct tn_split *s)
@@ -37,7 +36,7 @@ static int check(const struct tn_split *s)
 		return tn_fail(-EINVAL, "neither a block nor a token: there is nothing to compute");
 	if (__builtin_mul_overflow(s->blocks, s->block_tokens, &n) || __builtin_add_overflow(n, s->input_tokens, &n) ||
 	    __builtin_mul_overflow(s->object_bytes, s->layers, &n) || __builtin_add_overflow(n, s->header_bytes, &n) ||
-	    __builtin_mul_overflow(s->blocks, n, &n) || n > BYTES_MAX)
+	    __builtin_mul_overflow(s->blocks, n, &n) || n > TN_SPLIT_BYTES_MAX)
 		return tn_fail(-EOVERFLOW, "%llu blocks of %llu tokens, %llu bytes per layer: more than can be counted",
 			       (unsigned long long)s->blocks, (unsigned long long)s->block_tokens,
 			       (unsigned long long)s->object_bytes);

@@ -84,6 +84,9 @@ struct tn_split {
 	uint64_t *scratch;
 };
 
+/* Most bytes that a split counts: exact as a double. */
+#define TN_SPLIT_BYTES_MAX (UINT64_C(1) << 53)
+
 /* Words of scratch that a split takes. */
 #define TN_SPLIT_SCRATCH(layers) (2 * (size_t)(layers))
 
