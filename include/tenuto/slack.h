@@ -135,8 +135,8 @@ TN_API int tn_slack_set(struct tn_slack *table, uint32_t input, uint32_t prefix,
  * @window_ns:  compute time of the layer, 1..TN_SLACK_WINDOW_MAX; in a result 0: nothing is known
  * @sm_budget:  streaming multiprocessors that I/O kernels may use meanwhile, at most TN_SLACK_BOUND_MAX; 0: unknown. Nothing
  *              obeys it yet: the executors of this version run on CPUs
- * @most_iocbs: IOCBs of one load's reads that may be out meanwhile, at most TN_SLACK_BOUND_MAX; 0: no bound. A load has one
- *              IOCB per device and chunk of layers, or more where several executors share them
+ * @most_iocbs: IOCBs of one load's reads that may be out per device meanwhile, at most TN_SLACK_BOUND_MAX; 0: no bound. A load
+ *              has one IOCB per device and chunk of layers, or more where several executors share them
  */
 struct tn_slack_cell {
 	size_t size;

@@ -410,12 +410,12 @@ static bool writes(const struct tn_transfer *t)
 	return t->user == TN_TRANSFER_SAVES || t->user == TN_TRANSFER_OFFLOADS;
 }
 
-/* As many of a load's reads are out as its space's slack table allows. */
-static bool is_bounded(const struct tn_transfer *t)
+/* As many of a load's reads are out as its space's slack table allows. A load has IOCBs of its own on each device. */
+static bool is_bounded(const struct tn_cache *cache, const struct tn_transfer *t)
 {
 	uint32_t most = t->kind == TN_TRANSFER_READ ? tn_schedule_most_iocbs(tn_reading_of(t->op), t->window) : 0;
 
-	return most && t->op->iocbs >= most;
+	return most && t->op->iocbs >= (uint64_t)most * cache->ndevices;
 }
 
 /*
@@ -430,7 +430,7 @@ static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 	uint64_t most = (uint64_t)cache->o.io_depth * (kinds[t->kind].op == TN_IOCB_COPY ? TN_CHUNK_BYTES : TN_IO_BYTES);
 	uint32_t keep = 0;
 
-	if (is_bounded(t))
+	if (is_bounded(cache, t))
 		return false;
 	if (writes(t)) {
 		keep = loads ? DEPTH * 3 / 4 : DEPTH / 2;

@@ -207,14 +207,31 @@ static struct tn_split split_of(const struct tn_space *space, struct looked *loo
 	};
 }
 
+/* Spaces that the blocks were found in, such as the shares of all ranks: of several, tier_blocks is the sum. */
+static uint32_t shares_of(const struct tn_match *m)
+{
+	uint64_t found = 0, blocks = m->blocks - m->first;
+
+	for (uint32_t t = 0; t < TN_TIERS_MAX; t++)
+		found += m->tier_blocks[t];
+	if (found <= blocks || blocks == 0)
+		return 1;
+	found = (found + blocks - 1) / blocks;
+	return found < TN_MATCH_SPACES_MAX ? (uint32_t)found : TN_MATCH_SPACES_MAX;
+}
+
 static int choose(struct tn_space *space, const struct tn_match *m, const uint8_t *tiers, uint64_t input,
 		  struct tn_split_choice *out)
 {
 	struct looked looked = {space->plan_slack, space->geometry.layers};
 	struct tn_split s = split_of(space, &looked);
+	uint32_t shares = shares_of(m);
 
+	/* All shares come from the same disks, and the engine waits for the last of them. */
+	s.object_bytes *= shares;
+	s.header_bytes *= shares;
 	s.blocks = m->blocks;
-	s.host_blocks = m->tier_blocks[TN_TIER_HOST];
+	s.host_blocks = m->tier_blocks[TN_TIER_HOST] / shares;
 	s.tiers = tiers;
 	s.input_tokens = input;
 	s.read_bps = read_rate(space->cache, m);
@@ -264,7 +281,7 @@ int tn_plan(struct tn_space *space, const struct tn_match *match, const uint8_t 
 		rc = tn_abi_in(TN_ABI_RESULT(tn_match, pin), &m, match);
 	if (rc)
 		return rc;
-	if (m.first > m.blocks || m.tier_blocks[TN_TIER_HOST] > m.blocks || input_tokens > TN_SLACK_TOKENS_MAX)
+	if (m.first > m.blocks || m.tier_blocks[TN_TIER_HOST] / TN_MATCH_SPACES_MAX > m.blocks || input_tokens > TN_SLACK_TOKENS_MAX)
 		return tn_fail(-EINVAL, "tn_plan: %u blocks from %u on and %llu input tokens are no match", m.blocks, m.first,
 			       (unsigned long long)input_tokens);
 	p.restore_blocks = m.blocks;
