@@ -75,7 +75,7 @@ def beside(inside, job):
     for number in range(job["rounds"] + job["warm"]):
         told = {}
         for way in inside.draw.sample(["fed", "unfed", "quiet"], 3):
-            inside.switch(way != "unfed", way != "unfed")
+            inside.switch(way != "unfed", False)  # restored in any case: what a plan would choose is measured by pairs()
             inside.forget()
             time.sleep(job["settle"])
             for _ in range(8):
