@@ -484,7 +484,7 @@ int main(void)
 		cmocka_unit_test(what_no_memory_is_is_refused_by_what_it_is),
 		RIG_ALONE_TEST(a_pool_of_another_geometry_or_cache_is_refused),
 		cmocka_unit_test(what_is_in_use_stays),
-		cmocka_unit_test(a_memory_has_a_number_while_it_has_pools),
+		RIG_EMBEDDED_TEST(a_memory_has_a_number_while_it_has_pools, "the numbers are the owner's"),
 		cmocka_unit_test(no_two_threads_ever_have_the_same_bytes),
 	};
 
