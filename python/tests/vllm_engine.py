@@ -107,7 +107,9 @@ class Engine:
             scheduled_cached_reqs=types.SimpleNamespace(req_ids=[r.request_id for r in old], resumed_req_ids=set(), new_block_ids=[None] * len(old),
                                                         num_computed_tokens=[r.num_computed_tokens for r in old]), scheduled_spec_decode_tokens={}))
         self.worker.bind(step)
-        self.worker.start_loads()
+        first = bool(step.loads) and self.worker.layerwise
+        if first:
+            self.worker.start_loads()
         for name in self.names if run else ():
             self.worker.wait_layer(name)
             time.sleep(self.layer_s)
@@ -117,6 +119,8 @@ class Engine:
                 for i in range(r.num_computed_tokens // SIZE, min(end // SIZE, len(r.block_hashes))):
                     page[i][:32] = self.compute(r, i, bytes(page[i - 1][:32]) if i else b"")
             self.worker.save_layer(name)
+        if not first:  # as vLLM does: nothing of the step waits for these loads
+            self.worker.start_loads()
         self.worker.end_step()
         received, failed = self.worker.finished()
         invalid = self.worker.take_invalid()

@@ -141,6 +141,7 @@ class Worker:
                 self._drop(blocks)
             elif self.queue or not self._begin_save(blocks, early):
                 self.queue[blocks.id] = blocks
+        self.feed.begin(self.store and self.store.cache, step)
 
     def _reset(self, revision):
         """The weights are others: what is under way was asked for, or computed, under those before. Saves that are complete are good there, and go on."""
@@ -156,11 +157,9 @@ class Worker:
             self._drop(blocks)
 
     def start_loads(self):
+        """Before the step computes if it waits for its loads, else behind it."""
         step = self.step
-        if step is None:
-            return
-        self.feed.begin(self.store and self.store.cache, step)
-        if not step.loads:
+        if step is None or not step.loads:
             return
         loads, step.loads = step.loads, []
         ready = self.ready(step.socket)
