@@ -290,10 +290,10 @@ int main(void)
 		cmocka_unit_test(dropped_and_closed_spaces_are_followed_by_any_number_of_others),
 		cmocka_unit_test(sessions_with_a_new_seed_each_lose_the_oldest_only),
 		cmocka_unit_test(the_least_recently_used_go_and_those_that_are_open_never),
-		cmocka_unit_test(who_keeps_tables_is_told_whether_one_has_changed),
+		RIG_EMBEDDED_TEST(who_keeps_tables_is_told_whether_one_has_changed, "tables are kept by the owner"),
 		cmocka_unit_test(when_all_are_open_there_is_no_more),
 		cmocka_unit_test(a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it),
-		cmocka_unit_test(who_keeps_tables_finds_a_space_by_its_number_and_names_it),
+		RIG_EMBEDDED_TEST(who_keeps_tables_finds_a_space_by_its_number_and_names_it, "tables are kept by the owner"),
 		cmocka_unit_test(threads_open_and_close_spaces_beside_each_other),
 	};
 
