@@ -249,13 +249,18 @@ static void check_huge(struct tn_cache *cache, struct tn_space *space)
 	struct tn_geometry geometry = space->geometry;
 	uint32_t object_bytes = space->shape.padded_bytes;
 
+	pthread_mutex_lock(&cache->lock); /* the thread of a session has read them */
 	space->geometry.page_tokens = 1;
 	space->geometry.pages_per_block = 1;
 	space->shape.padded_bytes = UINT32_MAX;
+	pthread_mutex_unlock(&cache->lock);
 	assert_int_equal(tn_cache_space_stats(cache, 0, 64, &s), 0);
 	assert_int_equal(s.crossover_tokens, 0);
-	space->geometry = geometry;
+	pthread_mutex_lock(&cache->lock);
+	space->geometry.page_tokens = geometry.page_tokens;
+	space->geometry.pages_per_block = geometry.pages_per_block;
 	space->shape.padded_bytes = object_bytes;
+	pthread_mutex_unlock(&cache->lock);
 }
 
 static void a_space_tells_from_where_on_a_restore_pays(void **state)
