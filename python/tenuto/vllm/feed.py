@@ -24,7 +24,7 @@ class Feed:
         self.times = {}  # of steps, in ns, by phase and size
 
     def begin(self, cache, step):
-        """A step begins. vLLM may say so several times."""
+        """A step is bound, which vLLM does before the forward pass. It calls start_load_kv behind that pass where no load is waited for: too late for this."""
         if not self.wanted or step.number == self.number:
             return
         self.number, self.begun = step.number, time.monotonic_ns()
