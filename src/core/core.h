@@ -27,6 +27,7 @@
 #include "block/block.h"
 #include "core/op.h"
 #include "core/shares.h"
+#include "core/space_slack.h"
 #include "core/stats.h"
 #include "core/vigil.h"
 #include "core/watch.h"
@@ -74,10 +75,11 @@ struct tn_space {
 	struct tn_stats c; /* of it alone, since it has its number: what TN_COUNT counts; shared, callers': its look-ups */
 	char model[TN_SLACK_NAME]; /* as much of its name */
 	struct tn_slack *slack; /* corrected by what loads show */
-	uint64_t slack_changes, slack_shared; /* of the table, read by any thread; of them, what the copy below has */
-	uint64_t slack_shared_ns;
-	pthread_mutex_t plan_lock; /* of the two below, for tn_plan; the owner only tries it */
-	struct tn_slack *plan_slack;
+	uint64_t slack_changes; /* of the table, read by any thread */
+	struct tn_observation slack_news[TN_SPACE_SLACK_NEWS]; /* that the table has learned, and the copy below has not */
+	uint32_t nslack_news;
+	pthread_mutex_t plan_lock; /* of the two below, for all threads; the owner only tries it */
+	struct tn_slack *plan_slack; /* the same table: it learns the same */
 	uint64_t *plan_scratch;
 };
 
@@ -765,12 +767,6 @@ uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device);
 void tn_schedule_write_waits(const struct tn_writing *w);
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
-
-/* space_slack.c */
-int tn_space_slack_create(struct tn_space *space, const struct tn_alloc *alloc);
-void tn_space_slack_destroy(struct tn_space *space, const struct tn_alloc *alloc);
-void tn_space_share_slack(struct tn_space *space, uint64_t now_ns);
-void tn_space_slack_changed(struct tn_space *space); /* by the owner: the table is another than before */
 
 /* flights.c */
 int tn_flights_create(const struct tn_alloc *alloc, uint32_t max, struct tn_flights **out);

@@ -145,9 +145,7 @@ static void learn(struct tn_session *session, uint64_t now)
 
 		if (!space || !tn_session_may_name(session, o.space) || !space->slack || o.layer >= space->shape.layers)
 			continue;
-		if (tn_slack_observe(space->slack, o.input, o.prefix, o.layer, o.ns))
-			tn_space_slack_changed(space);
-		tn_space_share_slack(space, now);
+		tn_space_observe_layer(space, &o);
 	}
 }
 

@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The slack tables of spaces. The table that is corrected belongs to the owner. For tn_plan, which any thread may call, there is a
- * copy under a lock of its own that the owner never waits for: it copies when the lock is free.
- */
+/* See space_slack.h. */
 #include <errno.h>
 
 #include "base/error.h"
 #include "core/core.h"
 #include "sched/slack.h"
 #include "sched/split.h"
-
-#define SHARE_EVERY_NS 100000000u /* the copy is renewed no more often */
 
 int tn_space_slack_create(struct tn_space *space, const struct tn_alloc *alloc)
 {
@@ -36,19 +31,36 @@ void tn_space_slack_destroy(struct tn_space *space, const struct tn_alloc *alloc
 	pthread_mutex_destroy(&space->plan_lock);
 }
 
-void tn_space_slack_changed(struct tn_space *space)
+static void changed(struct tn_space *space)
 {
 	__atomic_store_n(&space->slack_changes, space->slack_changes + 1, __ATOMIC_RELEASE);
 }
 
-void tn_space_share_slack(struct tn_space *space, uint64_t now_ns)
+static bool learn(struct tn_slack *table, const struct tn_observation *o)
 {
-	bool recent = now_ns >= space->slack_shared_ns && now_ns - space->slack_shared_ns < SHARE_EVERY_NS;
+	return tn_slack_observe(table, o->input, o->prefix, o->layer, o->ns);
+}
 
-	if (space->slack_shared == space->slack_changes || recent || pthread_mutex_trylock(&space->plan_lock))
+void tn_space_observe_layer(struct tn_space *space, const struct tn_observation *o)
+{
+	if (learn(space->slack, o))
+		changed(space);
+	if (space->nslack_news < TN_SPACE_SLACK_NEWS)
+		space->slack_news[space->nslack_news++] = *o;
+	if (pthread_mutex_trylock(&space->plan_lock))
 		return;
-	tn_slack_renew(space->plan_slack, space->slack);
+	for (uint32_t i = 0; i < space->nslack_news; i++)
+		learn(space->plan_slack, &space->slack_news[i]);
+	space->nslack_news = 0;
 	pthread_mutex_unlock(&space->plan_lock);
-	space->slack_shared = space->slack_changes;
-	space->slack_shared_ns = now_ns;
+}
+
+struct tn_slack *tn_space_slack_replace(struct tn_space *space, struct tn_slack *table)
+{
+	struct tn_slack *old = space->slack;
+
+	space->slack = table;
+	space->nslack_news = 0;
+	changed(space);
+	return old;
 }

@@ -181,6 +181,45 @@ static void who_keeps_tables_is_told_whether_one_has_changed(void **state)
 	rig_tear_down(&r);
 }
 
+static int nothing(struct tn_cache *cache, void *arg)
+{
+	return 0;
+}
+
+static uint64_t changes_of(struct rig *r)
+{
+	return __atomic_load_n(&r->s->space->slack_changes, __ATOMIC_ACQUIRE);
+}
+
+static void who_asks_for_a_table_gets_what_was_learned_while_it_was_held(void **state)
+{
+	struct tn_slack *expected, *copy;
+	uint64_t changes = 0;
+	bool last = false;
+	struct rig r;
+
+	rig_set_up(&r, 8u << 20, 0, 64);
+	assert_int_equal(tn_slack_create_empty(RIG_LAYERS, &expected), 0);
+	for (uint64_t i = 0; i < 10; i++) {
+		if (i == 2)
+			pthread_mutex_lock(&r.s->space->plan_lock);
+		last = tn_slack_observe(expected, 1000, 500 * i, 0, (int64_t)(1000000 << i / 2));
+		changes += last;
+		assert_int_equal(tn_space_observe(r.s->space, 1000, 500 * i, 0, 1000000 << i / 2), 0);
+		rig_until(&r, tn_owner_call(r.cache, nothing, NULL) == 0 && changes_of(&r) == changes); /* the owner sleeps, but for the calls */
+		if (i == 8)
+			pthread_mutex_unlock(&r.s->space->plan_lock);
+	}
+	assert_true(last);
+	assert_int_equal(tn_owner_call(r.cache, nothing, NULL), 0);
+	assert_int_equal(tn_space_slack_copy(r.s->space, &copy), 0);
+	for (uint64_t prefix = 0; prefix < 6000; prefix += 100)
+		assert_int_equal(tn_slack_window(copy, 1000, prefix, 0), tn_slack_window(expected, 1000, prefix, 0));
+	tn_slack_destroy(copy);
+	tn_slack_destroy(expected);
+	rig_tear_down(&r);
+}
+
 struct opener {
 	pthread_t thread;
 	struct rig *r;
@@ -291,6 +330,7 @@ int main(void)
 		cmocka_unit_test(sessions_with_a_new_seed_each_lose_the_oldest_only),
 		cmocka_unit_test(the_least_recently_used_go_and_those_that_are_open_never),
 		RIG_EMBEDDED_TEST(who_keeps_tables_is_told_whether_one_has_changed, "tables are kept by the owner"),
+		RIG_EMBEDDED_TEST(who_asks_for_a_table_gets_what_was_learned_while_it_was_held, "the test holds the owner's lock"),
 		cmocka_unit_test(when_all_are_open_there_is_no_more),
 		cmocka_unit_test(a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it),
 		RIG_EMBEDDED_TEST(who_keeps_tables_finds_a_space_by_its_number_and_names_it, "tables are kept by the owner"),

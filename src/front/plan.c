@@ -23,20 +23,9 @@ struct slack_call {
 static int set_on_owner(struct tn_cache *cache, void *arg)
 {
 	struct slack_call *c = arg;
-	struct tn_slack *old = c->space->slack;
 
-	c->space->slack = c->table;
-	tn_space_slack_changed(c->space);
-	c->space->slack_shared = c->space->slack_changes; /* the caller sets the copy */
-	c->table = old;
+	c->table = tn_space_slack_replace(c->space, c->table);
 	return 0;
-}
-
-static int copy_on_owner(struct tn_cache *cache, void *arg)
-{
-	struct slack_call *c = arg;
-
-	return tn_slack_clone(c->space->slack, &c->table);
 }
 
 static int check_table(const struct tn_space *space, const struct tn_slack *table)
@@ -89,7 +78,6 @@ int tn_space_slack(struct tn_space *space, const struct tn_slack *table)
 
 int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out)
 {
-	struct slack_call call = {space, NULL};
 	int rc;
 
 	if (!space || !out)
@@ -98,9 +86,9 @@ int tn_space_slack_copy(struct tn_space *space, struct tn_slack **out)
 		return -ECHILD;
 	if (space->cache->attached)
 		return tn_remote_slack_copy(space, out);
-	rc = tn_owner_call(space->cache, copy_on_owner, &call);
-	if (rc == 0)
-		*out = call.table;
+	pthread_mutex_lock(&space->plan_lock);
+	rc = tn_slack_clone(space->plan_slack, out);
+	pthread_mutex_unlock(&space->plan_lock);
 	return rc;
 }
 

@@ -187,18 +187,6 @@ int tn_slack_clone(const struct tn_slack *table, struct tn_slack **out)
 	return rc;
 }
 
-void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original)
-{
-	struct tn_slack_entry *cells = clone->cells;
-
-	if (cell_count(clone) != cell_count(original))
-		return;
-	memcpy(cells, original->cells, cell_count(original) * sizeof(*cells));
-	*clone = *original;
-	clone->cells = cells;
-	settle(clone);
-}
-
 void tn_slack_destroy(struct tn_slack *table)
 {
 	if (!table)

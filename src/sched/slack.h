@@ -79,8 +79,6 @@ void tn_slack_fill(struct tn_slack *t, struct tn_slack_entry *e, const struct tn
 
 /* As tn_slack_window; a guess if the table is to learn and has observed nothing yet. */
 uint64_t tn_slack_ns(const struct tn_slack *t, uint64_t input, uint64_t prefix, uint32_t layer);
-/* Makes a clone like its original again, after the original has learned; tables of another size are left alone. */
-void tn_slack_renew(struct tn_slack *clone, const struct tn_slack *original);
 
 /* slack_bytes.c: a table as bytes, for processes that have the same library. How many; at most, of a table with so many layers. */
 size_t tn_slack_bytes(const struct tn_slack *t);
