@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/kind.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <tenuto/device_memory.h>
+
+#include "base/error.h"
+
+static int check_device(const struct tn_plugin *plugin, const char *path)
+{
+	const struct tn_device_driver_ops *ops = ((const struct tn_device_driver *)plugin->table)->ops;
+
+	if (!ops || ops->abi != TN_DEVICE_DRIVER_ABI || ops->size != sizeof(*ops))
+		return tn_fail(-EPROTO, "'%s' has device calls of ABI %u, %zu bytes; this library has ABI %u, %zu bytes: take a plugin that was built "
+			       "for Tenuto %s", path, ops ? ops->abi : 0, ops ? ops->size : (size_t)0, TN_DEVICE_DRIVER_ABI, sizeof(*ops),
+			       tn_version());
+	if (!ops->count || !ops->properties || !ops->register_range || !ops->unregister_range || !ops->pin || !ops->unpin || !ops->stream_create ||
+	    !ops->stream_destroy || !ops->copy || !ops->wait)
+		return tn_fail(-EPROTO, "'%s' lacks a device call that is always there: tenuto/device_memory.h lists them", path);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*check)(const struct tn_plugin *plugin, const char *path);
+} kinds[] = {
+	[TN_PLUGIN_DEVICE] = {"device driver", check_device},
+};
+
+const char *tn_plugin_kind_name(uint32_t kind)
+{
+	return kind < sizeof(kinds) / sizeof(kinds[0]) ? kinds[kind].name : NULL;
+}
+
+int tn_plugin_kind_check(const struct tn_plugin *plugin, const char *path)
+{
+	if (!plugin->table)
+		return tn_fail(-EPROTO, "'%s' is a %s without a table: set table in its tn_plugin", path, kinds[plugin->kind].name);
+	return kinds[plugin->kind].check(plugin, path);
+}
