@@ -167,6 +167,7 @@ int cmd_doctor(int argc, char **argv)
 	if (args.measure)
 		probe_slot_start(&d);
 	doctor_probe_devices(&d);
+	doctor_probe_plugins(&d);
 	if (args.json)
 		return print_json(&d);
 	print_table(&d);

@@ -51,6 +51,8 @@ void doctor_probe_kernel(struct doctor *d);
 void doctor_probe_disk(struct doctor *d);
 /* doctor_device.c: IOMMU, VFIO, NVMe drives from user space, CUDA, GDS, UCX. */
 void doctor_probe_devices(struct doctor *d);
+/* doctor_plugins.c: the directories of plugins, what is in them, their devices. */
+void doctor_probe_plugins(struct doctor *d);
 
 /**
  * struct doctor_measure - random reads that start at multiples of 16 KiB, and 4 KiB beside them

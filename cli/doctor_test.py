@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 
 TENUTO, LIBDIR = sys.argv[1:3]
 ENV = dict(os.environ, LD_LIBRARY_PATH=LIBDIR)
@@ -61,6 +62,23 @@ if run is None or run.returncode == 77:
     print(f"# SKIP {'AddressSanitizer needs /proc' if asan else 'no right to mount'}: not tried without /sys and /proc")
 else:
     check("without_sys_and_proc_it_still_reports", run.returncode == 0 and "kernel" in findings(run), run.stdout + run.stderr)
+with tempfile.TemporaryDirectory(dir="/var/tmp") as plugins:
+    with open(os.path.join(plugins, "libtenuto_text.so"), "w") as f:
+        f.write("text")
+    ENV["TENUTO_PLUGIN_PATH"] = plugins
+    run = doctor("--json")
+    found = findings(run)
+    check("a_plugin_that_is_refused_is_told_with_its_reason", found["plugin text"]["state"] == "no" and plugins in found["plugin text"]["value"]
+          and "no ELF file" in found["plugin text"]["todo"] and found["plugins"]["value"].startswith("0 "), run.stdout + run.stderr)
+    os.chmod(plugins, 0o777)
+    run = doctor("--json")
+    check("a_directory_that_others_may_write_is_told", any(f["name"] == "plugin directory" and plugins in f["value"] and "chmod go-w" in f["todo"]
+          for f in json.loads(run.stdout)["findings"]), run.stdout + run.stderr)
+    ENV["TENUTO_PLUGIN_PATH"] = "plugins"
+    run = doctor("--json")
+    check("a_relative_directory_of_plugins_is_told", run.returncode == 0 and "'plugins' is no absolute path" in findings(run)["plugins"]["todo"],
+          run.stdout + run.stderr)
+    del ENV["TENUTO_PLUGIN_PATH"]
 run = doctor("--json", "/proc")
 check("a_directory_that_cannot_be_written_to_is_a_finding",
       run.returncode == 0 and findings(run)["O_DIRECT"]["state"] == "no", run.stdout + run.stderr)

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doctor: the plugins that are found, those that are refused, and the devices of those that drive some. Plugins are opened as an engine opens them. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <tenuto/device_memory.h>
+#include <tenuto/plugin.h>
+
+#include "doctor.h"
+
+#define ENTRIES 32
+#define DEVICES 8 /* of one driver, that are shown */
+#define GIVES "what libtenuto does not link: memory of devices"
+
+/* What findings point to. */
+static struct tn_plugin_info info[ENTRIES];
+static char name[ENTRIES][TN_PLUGIN_NAME_MAX + 16], todo[ENTRIES][512];
+static char device_name[ENTRIES][DEVICES][TN_PLUGIN_NAME_MAX + 16];
+
+static void probe_device(struct doctor *d, const struct tn_device_driver *driver, int plugin, uint32_t device)
+{
+	static const char gives[] = "pages in its memory, loaded and saved";
+	char *is = device_name[plugin][device];
+	struct tn_device_properties p = {0};
+	int rc = driver->ops->properties(driver, device, &p);
+
+	snprintf(is, sizeof(device_name[plugin][device]), "%s device %u", info[plugin].name, device);
+	if (rc) {
+		doctor_add(d, is, DOCTOR_NO, gives, "ask the device's own tool how it is", "%s", strerror(-rc));
+		return;
+	}
+	doctor_add(d, is, DOCTOR_YES, gives, "", "%.63s, %.1f GiB, %u multiprocessors; streams wait for words: %s, sums: %s, exports: %s", p.name,
+		   (double)p.bytes / (1 << 30), p.sms, p.words ? "yes" : "no", p.sums ? "yes" : "no", p.exports ? "yes" : "no");
+}
+
+static void probe_driver(struct doctor *d, int plugin)
+{
+	const struct tn_plugin_info *i = &info[plugin];
+	const struct tn_device_driver *driver;
+	char detail[256] = "";
+	int n = tn_device_driver_open(i->name, &driver);
+
+	if (n == 0)
+		n = driver->ops->count(driver, detail, sizeof(detail));
+	if (n < 0)
+		snprintf(todo[plugin], sizeof(todo[plugin]), "%s", detail[0] ? detail : strerror(-n));
+	else
+		snprintf(todo[plugin], sizeof(todo[plugin]), "make a device visible to this process");
+	doctor_add(d, name[plugin], n > 0 ? DOCTOR_YES : DOCTOR_PARTLY, GIVES, todo[plugin], "device driver for Tenuto %s, %d device%s: %s", i->built_for,
+		   n > 0 ? n : 0, n == 1 ? "" : "s", i->path);
+	for (int k = 0; k < n && k < DEVICES; k++)
+		probe_device(d, driver, plugin, (uint32_t)k);
+}
+
+static void probe_plugin(struct doctor *d, int plugin)
+{
+	const struct tn_plugin_info *i = &info[plugin];
+
+	snprintf(name[plugin], sizeof(name[plugin]), "plugin %s", i->name);
+	if (i->status) {
+		snprintf(todo[plugin], sizeof(todo[plugin]), "%s", i->why);
+		doctor_add(d, name[plugin], DOCTOR_NO, GIVES, todo[plugin], "refused: %s", i->path);
+	} else if (i->kind == TN_PLUGIN_DEVICE) {
+		probe_driver(d, plugin);
+	} else {
+		doctor_add(d, name[plugin], DOCTOR_YES, GIVES, "", "for Tenuto %s: %s", i->built_for, i->path);
+	}
+}
+
+/* A directory that is not there is no fault: not every machine has plugins. */
+static void probe_directory(struct doctor *d, int at)
+{
+	const struct tn_plugin_info *i = &info[at];
+
+	snprintf(name[at], sizeof(name[at]), "plugin directory");
+	snprintf(todo[at], sizeof(todo[at]), "%s",
+		 i->status == -ENOENT ? "put plugins there, or name another directory in TENUTO_PLUGIN_PATH" : i->why);
+	doctor_add(d, name[at], i->status ? DOCTOR_NO : DOCTOR_YES, "plugins are looked for there", todo[at], "%s%s", i->path,
+		   i->status == -ENOENT ? " is not there" : i->status ? " is refused" : "");
+}
+
+void doctor_probe_plugins(struct doctor *d)
+{
+	int n = tn_plugin_list(info, ENTRIES), found = 0;
+
+	if (n < 0) {
+		snprintf(todo[0], sizeof(todo[0]), "%s", tn_error_last()->text);
+		doctor_add(d, "plugins", DOCTOR_NO, GIVES, todo[0], "not looked for: %s", strerror(-n));
+		return;
+	}
+	for (int i = 0; i < n && i < ENTRIES; i++)
+		found += info[i].name[0] && info[i].status == 0;
+	doctor_add(d, "plugins", found ? DOCTOR_YES : DOCTOR_NO, GIVES, "for engines whose KV pages lie on a device: install its plugin (docs/plugins.md)",
+		   "%d found and opened", found);
+	for (int i = 0; i < n && i < ENTRIES; i++) {
+		if (info[i].name[0])
+			probe_plugin(d, i);
+		else
+			probe_directory(d, i);
+	}
+}
