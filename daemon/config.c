@@ -43,6 +43,9 @@ const struct config_setting config_settings[] = {
 	{"slack", CONFIG_PATH, AT(slack), 0, 0, NULL, false,
 	 "Directory of slack tables, as /var/lib/tenuto/slack: how long engines compute on each layer. A table is written each minute and read when "
 	 "its space is opened again, also by the next tenutod. The directory is made if its parent is there. off: none are kept."},
+	{"plugins", CONFIG_PATH, AT(plugins), 0, 0, NULL, false,
+	 "Directory of plugins, as /opt/tenuto/plugins: it, its files and what is above it must belong to root or to this user, and nobody else may "
+	 "write them. TENUTO_PLUGIN_PATH does not count. off: only plugins that were installed with Tenuto."},
 	{"max_blocks", CONFIG_COUNT, AT(max_blocks), 0, 1ull << 31, NULL, false, "Most blocks known at once; 0: from the capacities."},
 	{"max_ops", CONFIG_COUNT, AT(max_ops), 1, 4096, NULL, false, "Most loads, saves and prefetches at once."},
 	{"max_op_blocks", CONFIG_COUNT, AT(max_op_blocks), 1, 1ull << 20, NULL, false, "Most blocks of one load or save."},
@@ -99,6 +102,7 @@ void config_init(struct config *c)
 		.policy = o.policy,
 		.scheduler = o.scheduler,
 		.slack = "off",
+		.plugins = "off",
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,
 		.io_engine = o.io_engine,
@@ -158,12 +162,12 @@ static int set_socket(const char **to, const char *value, char *why)
 	return -EINVAL;
 }
 
-static int set_path(const char **to, const char *value, char *why)
+static int set_path(const char **to, const struct config_setting *s, const char *value, char *why)
 {
 	*to = value;
 	if (value[0] == '/' || strcmp(value, "off") == 0)
 		return 0;
-	snprintf(why, CONFIG_WHY, "'%.200s': write an absolute path, such as /var/lib/tenuto/slack, or off", value);
+	snprintf(why, CONFIG_WHY, "'%.200s': write an absolute path, such as /var/lib/tenuto/%s, or off", value, s->name);
 	return -EINVAL;
 }
 
@@ -214,7 +218,7 @@ int config_value(void *to, const struct config_setting *s, const char *value, ch
 	case CONFIG_SOCKET:
 		return set_socket(to, value, why);
 	case CONFIG_PATH:
-		return set_path(to, value, why);
+		return set_path(to, s, value, why);
 	case CONFIG_LISTEN:
 		return set_listen(to, value, why);
 	case CONFIG_TEXT:

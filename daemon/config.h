@@ -71,6 +71,7 @@ struct config {
 	uint64_t offload_lag_ms, durability_ms;
 	const char *policy, *scheduler;
 	const char *slack; /* directory of slack tables, or "off" */
+	const char *plugins; /* directory of plugins, or "off" */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;
@@ -116,6 +117,8 @@ int config_check_paths(const struct config *c, const char **setting, char *why);
 int config_check_socket(const char *path, char *why);
 /* Of the directory of slack tables alone, which is there or can be made. */
 int config_check_slack(const char *path, char *why);
+/* Makes the directory of plugins this process's, and checks it: 0, or -errno and why. */
+int config_use_plugins(const char *path, char *why);
 /* Of a setting; 0: it is not from the file. */
 uint32_t config_line(const struct config *c, const char *setting);
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <tenuto/admin.h>
+#include <tenuto/plugin.h>
 
 #include "config.h"
 
@@ -168,6 +169,15 @@ int config_check_slack(const char *path, char *why)
 	return rc ? fail(rc, "slack", path, "make it; its parent is no directory in which this user may make it", why) : 0;
 }
 
+int config_use_plugins(const char *path, char *why)
+{
+	int rc = tn_plugin_path(path[0] == '/' ? path : "");
+
+	if (rc)
+		snprintf(why, CONFIG_WHY, "plugins: %s", tn_error_last()->text);
+	return rc;
+}
+
 int config_check_paths(const struct config *c, const char **setting, char *why)
 {
 	const struct tn_serve_opts *opts;
@@ -197,6 +207,10 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 		return rc;
 	*setting = "slack";
 	rc = config_check_slack(c->slack, why);
+	if (rc)
+		return rc;
+	*setting = "plugins";
+	rc = config_use_plugins(c->plugins, why);
 	if (rc)
 		return rc;
 	*setting = "socket";

@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <tenuto/plugin.h>
 #include <tenuto/session.h>
 
 #include "config.h"
@@ -588,6 +589,17 @@ static int run_service(struct service *s, const sigset_t *signals, bool *done)
 	return rc;
 }
 
+/* A directory that others may write costs its plugins, not the cache. The environment does not count in any case. */
+static void use_plugins(const char *path)
+{
+	char why[CONFIG_WHY];
+
+	if (config_use_plugins(path, why) == 0)
+		return;
+	journal_line(TN_LOG_WARN, "%s; only plugins that were installed with Tenuto are used", why);
+	tn_plugin_path("");
+}
+
 static int run(struct config *c, const struct args *a, const sigset_t *signals, bool *done)
 {
 	/* Not on the stack: where the second thread waits for a file, it has this until the process is gone. */
@@ -604,6 +616,7 @@ static int run(struct config *c, const struct args *a, const sigset_t *signals, 
 	s.given = given.attach;
 	if (strcmp(c->slack, "off") != 0 && tables_create(c->slack, &s.tables))
 		journal_line(TN_LOG_WARN, "slack: no memory for tables: none are kept");
+	use_plugins(c->plugins);
 	rc = http_start(c->listen, given.metrics, &s.http);
 	if (rc) {
 		journal_line(TN_LOG_ERROR, "listen: %s: %s; another address, or off, can be given", c->listen, strerror(-rc));

@@ -29,6 +29,7 @@ BAD = {
     "a port beyond 65535": ("listen: 127.0.0.1:99999\n", 1, ["listen", "'127.0.0.1:99999'"]),
     **{"slack: %s" % v: ("host_bytes: 1GiB\nslack: %s\n" % v, 2, ["slack", "'%s'" % v, "absolute path", "or off"])
        for v in ("rel/dir", "auto", "on", "true")},
+    "plugins in a relative directory": ("host_bytes: 1GiB\nplugins: kv/plugins\n", 2, ["plugins", "'kv/plugins'", "absolute path", "or off"]),
     "clients that are no list": ("clients: all\n", 1, ["clients", "list of rules"]),
     "a client that is a word": ("clients:\n  - root\n", 2, ["clients", "uid: 1000"]),
     "a client who is anybody": ("clients:\n  - {tenants: [a]}\n", 2, ["neither uid nor token_file"]),
@@ -205,6 +206,22 @@ def what_cannot_start_is_told_when_the_file_is_checked():
         asked("--config", ours, "--check-config")
         d.end()
     asked("--config", ours, "--check-config")
+
+
+def a_directory_of_plugins_that_others_may_write_is_refused():
+    here = os.getcwd()
+    os.mkdir("plugins", 0o755)
+    ours = put("host_bytes: 1MiB\nplugins: %s/plugins\n" % here)
+    asked("--config", ours, "--check-config")
+    os.chmod("plugins", 0o777)
+    err = asked("--config", ours, "--check-config", rc=ENVIRONMENT).stderr
+    for word in ("c.yaml:2: ", "plugins", "%s/plugins'" % here, "everyone", "chmod go-w"):
+        if word not in err:
+            fail("'%s' is not in: %s" % (word, err))
+    with Daemon("--config", ours) as d:  # serves without them
+        d.end()
+        if "/plugins' may be written by everyone" not in d.err or "only plugins that were installed" not in d.err:
+            fail(d.err)
 
 
 def a_raw_drive_stands_in_the_place_of_a_directory():
