@@ -8,11 +8,11 @@
 #include "core/pool.h"
 
 /*
- * A pool over a memory of its own, whose ranges are the regions at bases (tn_layout_regions says how many, and how large). stage_bytes: as of
- * struct tn_memory_desc.
+ * A pool over a memory of its own, whose ranges are the regions at bases (tn_layout_regions says how many, and how large). stage_bytes, driver: as of
+ * struct tn_memory_desc; driver NULL: host memory.
  */
-static inline int enginepool_create_staged(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape,
-					   void *const *bases, uint64_t stage_bytes, struct tn_pool **out)
+static inline int enginepool_create_on(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *const *bases,
+				       uint64_t stage_bytes, const struct tn_device_driver *driver, struct tn_pool **out)
 {
 	struct tn_memory_range *range;
 	struct tn_pool_layout layout;
@@ -32,6 +32,8 @@ static inline int enginepool_create_staged(struct tn_cache *cache, const struct 
 	desc.ranges = range;
 	desc.nranges = n;
 	desc.stage_bytes = stage_bytes;
+	desc.kind = driver ? TN_MEMORY_DEVICE : TN_MEMORY_HOST;
+	desc.driver = driver;
 	rc = tn_memory_register(cache, &desc, &memory);
 	if (rc == 0) {
 		rc = tn_layout_fill(g, shape, NULL, base, &layout);
@@ -48,7 +50,7 @@ static inline int enginepool_create_staged(struct tn_cache *cache, const struct 
 static inline int enginepool_create(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape,
 				    void *const *bases, struct tn_pool **out)
 {
-	return enginepool_create_staged(cache, g, shape, bases, 0, out);
+	return enginepool_create_on(cache, g, shape, bases, 0, NULL, out);
 }
 
 /* The pool and its memory. */

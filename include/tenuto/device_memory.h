@@ -43,7 +43,7 @@ struct tn_device_piece {
 struct tn_device_sum {
 	uint32_t npieces;
 	uint32_t reserved;
-	uint64_t sum; /**< the result: as tn_object_sum has it, bit for bit */
+	uint64_t sum; /**< the result: the checksum that a store has of an object of these bytes (docs/format.md), bit for bit */
 };
 
 /** struct tn_device_properties - a device */
@@ -75,7 +75,8 @@ struct tn_device_properties {
  * @copy: begins to copy @n pieces, in any order, and returns at once; *event is reached when all of them, and all calls before it on the
  *        stream, are over. The pieces are read before it returns. An error: nothing was begun
  * @wait: until the event is reached: 0; -ETIMEDOUT: not by @deadline_ns (CLOCK_MONOTONIC; 0: only asks); else why something up to it failed, and then
- *        none of these goes on. An event may be asked for any number of times
+ *        none of these goes on. An event may be asked for any number of times. Events after one that failed may fail, too: the cache asks for all that it has
+ *        of the stream, destroys it, and makes another one
  *
  * As it can:
  * @stream_follow: what is asked of @stream from now on happens after what was asked of @other so far; either may be the engine's own (a cudaStream_t)

@@ -14,6 +14,7 @@
 #ifndef TENUTO_MEMORY_H
 #define TENUTO_MEMORY_H
 
+#include <tenuto/device_memory.h>
 #include <tenuto/error.h>
 #include <tenuto/layout.h>
 #include <tenuto/types.h>
@@ -36,9 +37,11 @@ struct tn_pool;
  * @nranges: how many, at least 1
  * @ranges:  copied. An engine with a tensor per layer gives each as a range; offsets in the memory count through the
  *           ranges in their order, as if one followed the other
- * @stage_bytes: in an attached cache (tenuto/session.h), of memory that the owner's process cannot map: most session memory through
- *           which the bytes of each pool's operations are copied, at least one block; 0: as much as the pool has, at most 1 GiB. An
- *           operation that needs more is carried out in batches
+ * @stage_bytes: of device memory, and in an attached cache (tenuto/session.h) of memory that the owner's process cannot map: most session memory
+ *           through which the bytes of each pool's operations are copied, at least one block; 0: as much as the pool has, at most 1 GiB. An
+ *           operation that needs more is carried out in batches. For device memory the driver pins it
+ * @driver:  TN_MEMORY_DEVICE: who copies (tenuto/device_memory.h). It stays until the memory is unregistered. All ranges are of one device,
+ *           and their addresses are the device's: no CPU touches them
  */
 struct tn_memory_desc {
 	size_t size;
@@ -46,6 +49,7 @@ struct tn_memory_desc {
 	uint32_t nranges;
 	const struct tn_memory_range *ranges;
 	uint64_t stage_bytes;
+	const struct tn_device_driver *driver;
 };
 
 /** tn_memory_desc_init_sized - tn_memory_desc_init for a caller whose struct has @size bytes. Any thread. */
@@ -61,11 +65,11 @@ static inline void tn_memory_desc_init(struct tn_memory_desc *desc)
  * tn_memory_register - bytes that an engine owns, for pools
  *
  * The bytes stay the caller's, and mapped until tn_memory_unregister. In an attached cache those that the owner's process cannot map are
- * copied on the way (tenuto/session.h). Bytes that are registered twice are two memories: what goes
+ * copied on the way (tenuto/session.h), in any cache those of a device by its driver (docs/device-memory.md). Bytes that are registered twice are two memories: what goes
  * on in one is not known in the other.
  *
  * Return: 0 and *out; -EINVAL (no ranges, one that is empty or without an address, or two that overlap), -EOVERFLOW (a range
- * wraps around the address space), -ENOTSUP (files and device memory: no part of this library moves their bytes yet),
+ * wraps around the address space), -ENOTSUP (files: map the file, and register the addresses; device memory without a driver), an error of the driver's,
  * -ENOMEM. In an attached cache -EINVAL also of a file that is no memory, or that ends before the range, and -ENOSPC if the process has too much registered
  * (tenuto/session.h).
  */

@@ -15,6 +15,7 @@
 #include <tenuto/cache.h>
 #include <tenuto/decision.h>
 #include <tenuto/device.h>
+#include <tenuto/device_memory.h>
 #include <tenuto/error.h>
 #include <tenuto/events.h>
 #include <tenuto/latency.h>

@@ -17,6 +17,7 @@
 #include "drives/drives.h"
 #include "front/attach.h"
 #include "front/serve.h"
+#include "front/stage.h"
 #include "region/latency.h"
 
 #define PATH_BYTES 1024u
@@ -292,6 +293,7 @@ int tn_cache_close(struct tn_cache *cache)
 	}
 	tn_server_stop(cache);
 	assert(cache->nmemories == 0 && "tn_memory_unregister all memories before tn_cache_close");
+	tn_stage_stop(cache);
 	tn_owner_stop(cache);
 	rc = cache->open_status;
 	error = cache->open_error;

@@ -11,23 +11,22 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "core/core.h"
-#include "far.h"
 #include "enginepool.h"
+#include "far.h"
 #include "ioengine/faulty_rig.h"
 #include "ioengine/ioengine.h"
 
-#define POISON 0xee
-
 uint32_t rig_executors;
-bool rig_attached, rig_staged;
+bool rig_attached, rig_staged, rig_on_device;
 
-/* TN_TEST_ATTACHED=1, or =staged: as if each test had said so. */
+/* TN_TEST_ATTACHED=1, or =staged, and TN_TEST_DEVICE=1: as if each test had said so. */
 __attribute__((constructor)) static void look_at_environment(void)
 {
 	const char *attached = getenv("TN_TEST_ATTACHED");
 
 	rig_attached = attached != NULL;
 	rig_staged = attached && strcmp(attached, "staged") == 0;
+	rig_on_device = getenv("TN_TEST_DEVICE") != NULL;
 }
 
 /* ---- options ------------------------------------------------------------------------------------------------ */
@@ -47,7 +46,7 @@ void rig_init_in(struct rig *r, const char *dir, uint64_t disk_bytes, uint64_t h
 	snprintf(r->dir, sizeof(r->dir), "%s", dir);
 	r->dirs[0] = rig_namespace ? rig_namespace_name() : r->dir;
 	r->o = (struct rig_opts){.spaces = 1, .layers = RIG_LAYERS, .pages_per_block = RIG_PAGES, .heads = 2, .head_dim = head_dim,
-				 .npages = RIG_POOL_PAGES, .attached = rig_attached, .staged = rig_staged};
+				 .npages = RIG_POOL_PAGES, .attached = rig_attached, .staged = rig_staged, .device = rig_on_device};
 	tn_cache_opts_init(o);
 	o->dirs = r->dirs;
 	o->ndirs = disk_bytes ? 1 : 0;
@@ -94,52 +93,6 @@ struct tn_geometry rig_geometry(const struct rig *r)
 	return geometry(r, &(struct rig_space_opts){0});
 }
 
-/* Not from malloc, which meson has fill it: most tests use a page or two of it. */
-void *rig_memory(const struct rig *r, uint64_t bytes)
-{
-	void *memory = MAP_FAILED;
-
-	if (r->o.attached && !r->o.staged)
-		assert_int_equal(tn_memory_alloc(bytes, NULL, &memory), 0);
-	else
-		memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	assert_ptr_not_equal(memory, MAP_FAILED);
-	return memory;
-}
-
-void rig_memory_free(const struct rig *r, void *memory, uint64_t bytes)
-{
-	if (tn_memory_free(memory)) /* it is none of tn_memory_alloc's */
-		assert_int_equal(munmap(memory, bytes), 0);
-}
-
-static uint64_t block_bytes(const struct tn_geometry *g)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t p = 0; p < g->nplanes; p++)
-		bytes += (uint64_t)tn_geometry_page_bytes(g, p) * g->pages_per_block * g->layers;
-	return bytes;
-}
-
-static void open_pool(struct rig_space *s)
-{
-	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = s->npages};
-	uint64_t bytes;
-	uint32_t count;
-
-	assert_int_equal(tn_layout_regions(&s->g, &shape, &count, &bytes), 0);
-	assert_true(count <= sizeof(s->bases) / sizeof(s->bases[0]));
-	bytes = (bytes + 4095) / 4096 * 4096;
-	s->memory_bytes = bytes * count;
-	s->memory = rig_memory(s->rig, s->memory_bytes);
-	if (s->rig->simulated)
-		memset(s->memory, POISON, bytes * count);
-	for (uint32_t i = 0; i < count; i++)
-		s->bases[i] = s->memory + i * bytes;
-	assert_int_equal(enginepool_create_staged(s->rig->cache, &s->g, &shape, s->bases, s->rig->o.stage_blocks * block_bytes(&s->g), &s->pool), 0);
-}
-
 int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_space *s)
 {
 	struct tn_identity id;
@@ -169,7 +122,7 @@ int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_spa
 	s->salt += o->rank;
 	s->salt ^= o->tenant ? tn_hash64(o->tenant, strlen(o->tenant)) : 0;
 	if (!o->no_pool)
-		open_pool(s);
+		rig_pool_open(s);
 	return 0;
 }
 
@@ -184,8 +137,7 @@ void rig_space_close(struct rig_space *s)
 {
 	assert_int_equal(enginepool_destroy(s->pool), 0);
 	tn_space_close(s->space);
-	if (s->memory)
-		rig_memory_free(s->rig, s->memory, s->memory_bytes);
+	rig_pool_free(s);
 	*s = (struct rig_space){.rig = s->rig};
 }
 
@@ -604,7 +556,7 @@ void rig_poison(const struct rig_space *s, uint32_t page)
 			uint32_t bytes;
 			unsigned char *at = rig_plane(s, l, p, page, &bytes);
 
-			memset(at, POISON, bytes);
+			memset(at, RIG_POISON, bytes);
 		}
 }
 
@@ -616,7 +568,7 @@ bool rig_poisoned(const struct rig_space *s, uint32_t page)
 			const unsigned char *at = rig_plane(s, l, p, page, &bytes);
 
 			for (uint32_t i = 0; i < bytes; i++)
-				if (at[i] != POISON)
+				if (at[i] != RIG_POISON)
 					return false;
 		}
 	return true;

@@ -25,6 +25,7 @@
 #define RIG_POOL_PAGES 1024u
 
 #define RIG_SPACES 2u
+#define RIG_POISON 0xee /* a byte of pages that nothing was loaded to */
 #define RIG_AT_ONCE 64u		/* most blocks of a call of the rig */
 #define RIG_BLOCK_PAGES 16u	/* most pages per block */
 #define RIG_US 1000ull
@@ -35,6 +36,7 @@ struct tn_far;
 struct tn_far_opts;
 struct tn_fault;
 struct tn_io_faulty_opts;
+struct tn_soft_device;
 struct tn_soft;
 struct rig;
 
@@ -49,6 +51,8 @@ struct rig;
  * @faults:      and those from the beginning, or NULL
  * @attached:    the cache is one that has attached to the one that is opened, in this process
  * @staged:      and its pools lie in memory that only a process itself can map
+ * @device:      the pools lie on a soft device (device/soft_rig.h), whose memory the rig reaches by the device's own mapping
+ * @soft_device: which; NULL: one that the process has for all rigs
  * @stage_blocks: with session memory for so many blocks each, 0: for as many as they have
  * @open:        a real rig's, instead of tn_cache_open
  *
@@ -67,7 +71,8 @@ struct rig_opts {
 	uint32_t layers, pages_per_block, heads, head_dim;
 	uint32_t npages, stage_blocks;
 	uint64_t quota_blocks[RIG_SPACES];
-	bool faulty, attached, staged;
+	bool faulty, attached, staged, device;
+	struct tn_soft_device *soft_device;
 	const struct tn_io_faulty_opts *faults;
 	int (*open)(const struct tn_cache_opts *opts, struct tn_cache **out);
 	void (*prepare)(struct rig *r);
@@ -77,7 +82,7 @@ struct rig_opts {
 
 /*
  * A space of the cache, with a pool of its own memory. Pools have the order TN_POOL_PLANES_PAGES.
- * salt: the space's part in the bytes of its blocks.
+ * salt: the space's part in the bytes of its blocks. memory: what the pool's memory is registered by; bases: where this process finds its regions.
  */
 struct rig_space {
 	struct rig *rig;
@@ -144,8 +149,8 @@ struct rig {
 
 /* Threads that read, of the caches of rigs that rig_init makes. */
 extern uint32_t rig_executors;
-/* Whether the caches of such rigs are attached ones, and their pools staged. */
-extern bool rig_attached, rig_staged;
+/* Whether the caches of such rigs are attached ones, and their pools staged, or on the soft device: TN_TEST_ATTACHED, TN_TEST_DEVICE. */
+extern bool rig_attached, rig_staged, rig_on_device;
 /* Whether their disk is a raw namespace: TN_TEST_NVME (cache_drive_rig.c). */
 extern bool rig_namespace;
 
@@ -191,7 +196,7 @@ struct tn_cache *rig_attach(const struct rig *r);
 /* A test that has no meaning where the cache is an attached one. */
 #define RIG_EMBEDDED_TEST(f, why) RIG_TEST(f, rig_attached ? (why) : NULL)
 /* A test of pages that reads go to straight. */
-#define RIG_UNSTAGED_TEST(f) RIG_TEST(f, rig_staged ? RIG_STAGED : NULL)
+#define RIG_UNSTAGED_TEST(f) RIG_TEST(f, rig_staged || rig_on_device ? RIG_STAGED : NULL)
 #define RIG_STAGED "of a staged load no page is written to while its reads hang: they go to session memory"
 /* A test that has no meaning where the disk is a raw namespace: of files and directories, of two stores at once, of an engine's faults, of executors. */
 #define RIG_FILE_TEST(f) RIG_TEST(f, rig_namespace ? RIG_FILE : NULL)
@@ -240,6 +245,9 @@ int rig_space_open(struct rig *r, const struct rig_space_opts *o, struct rig_spa
 /* A space with blocks of another size. */
 void rig_open_second(struct rig *r, uint32_t head_dim, struct rig_space *s);
 void rig_space_close(struct rig_space *s);
+/* What rig_space_open and rig_space_close do for the pool: it, and its memory, which is free once there is no pool. */
+void rig_pool_open(struct rig_space *s);
+void rig_pool_free(struct rig_space *s);
 /* Of the spaces that rig_open opens. */
 struct tn_geometry rig_geometry(const struct rig *r);
 /* A quota of so many blocks of that geometry; UINT64_MAX: no limit. */

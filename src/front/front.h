@@ -9,6 +9,7 @@
 #include "core/core.h"
 #include "core/pool.h"
 #include "front/allotment.h"
+#include "region/call.h"
 #include "region/face.h"
 
 /*
@@ -22,6 +23,24 @@ struct tn_batches {
 	uint32_t counted[TN_FACE_KINDS]; /* of those that are over: results of a save, or tiers of a load */
 	uint32_t left;		     /* of a save: blocks that never got to the owner, ... */
 	int error, status;	     /* ... and the first of each */
+	int uncopied;		     /* error of a device's copy: of the batch under way nothing is good */
+};
+
+#define TN_COPIES_MAX 8u
+
+/* Bytes of a staged operation on their way between its caller's pages and session memory (stage_copy.h). */
+struct tn_stage_copy {
+	uint32_t first_layer, end_layer;
+	uint32_t end_block; /* of no block from this one on */
+	int error;
+	bool moves; /* by a device's driver, which says at this event that it is over */
+	uint64_t event, bytes;
+};
+
+/* Those of one operation, the oldest first. */
+struct tn_stage_copies {
+	uint32_t first, n;
+	struct tn_stage_copy copy[TN_COPIES_MAX];
 };
 
 /* An operation as its caller's side knows it, by number. */
@@ -35,6 +54,8 @@ struct tn_front_op {
 	const struct tn_region *region; /* where its callers meet who carries it out: the cache's, or tn_stage_region */
 	uint64_t generation; /* the last of as many as it has batches */
 	struct tn_batches batches;
+	struct tn_stage_copies copies;
+	uint32_t idle_block; /* of a staged load: blocks from here on are told idle */
 	uint64_t first_page, end_page; /* that are claimed */
 	uint32_t n; /* blocks */
 	uint32_t layers_given; /* shared; saves */
@@ -93,7 +114,14 @@ void tn_front_arm(struct tn_front_op *op, const struct tn_front_args *args);
 /* Hands the operation over to the core. */
 void tn_front_begin(struct tn_front_op *op, const struct tn_command *command);
 /* The core looks at what the front has written. */
-void tn_front_wake(struct tn_cache *cache);
+static inline void tn_front_wake(struct tn_cache *cache)
+{
+	if (cache->attached)
+		tn_region_wake(&cache->region);
+	else
+		tn_io_wake(cache->io);
+}
+
 /* Lets the core look at the operation's words. */
 void tn_front_kick(struct tn_front_op *op);
 /* Whether the core is done with the operation, and will not look at it again. */
@@ -107,6 +135,11 @@ void tn_front_time_load(struct tn_front_op *op);
 uint64_t tn_front_generation(const struct tn_front_op *op);
 /* Handles of loads and saves: the numbers that callers have instead of addresses. */
 enum tn_handle_kind { TN_HANDLE_LOAD, TN_HANDLE_SAVE };
+static inline bool tn_front_is_save(const struct tn_front_op *op)
+{
+	return (op->generation & 1) == TN_HANDLE_SAVE;
+}
+
 /* The operation's next life; the handle is not open yet. */
 void tn_handle_next(struct tn_front_op *op, enum tn_handle_kind kind);
 void *tn_handle_open(struct tn_front_op *op);

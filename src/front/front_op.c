@@ -290,14 +290,6 @@ void tn_front_arm(struct tn_front_op *op, const struct tn_front_args *a)
 	}
 }
 
-void tn_front_wake(struct tn_cache *cache)
-{
-	if (cache->attached)
-		tn_region_wake(&cache->region);
-	else
-		tn_io_wake(cache->io);
-}
-
 /*
  * Once it has rung, the operation may be over and another thread's: a prefetch, or one whose handle somebody else had from
  * tn_cache_completions. So what is needed of it is read before.

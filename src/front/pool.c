@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "core/core.h"
 #include "core/transfers.h"
+#include "device/device.h"
 #include "front/attach.h"
 #include "front/stage.h"
 #include "layout/layout.h"
@@ -97,7 +98,31 @@ static bool may_be_mapped(const struct tn_memory *m)
 {
 	const struct tn_cache *cache = m->cache;
 
-	return m->session == cache->own && !cache->attached && tn_transfers_maps(cache);
+	return m->session == cache->own && !cache->attached && !m->driver && tn_transfers_maps(cache);
+}
+
+/* The driver alone has addresses of it. */
+static int take_to_device(struct tn_memory *m, const struct tn_memory_desc *d)
+{
+	int rc = tn_device_register(d->driver, d->ranges, d->nranges);
+
+	if (rc)
+		return rc;
+	m->driver = d->driver;
+	m->device = d->ranges[0].device;
+	m->staged = true;
+	for (uint32_t i = 0; i < d->nranges; i++) {
+		m->range[i].device = m->range[i].address;
+		m->range[i].address = NULL;
+	}
+	return 0;
+}
+
+static void leave_device(struct tn_memory *m)
+{
+	for (uint32_t i = 0; m->driver && i < m->mapping.nranges; i++)
+		m->driver->ops->unregister_range(m->driver, &(struct tn_memory_range){.address = m->range[i].device, .bytes = m->range[i].bytes,
+										      .device = m->device});
 }
 
 int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out)
@@ -121,10 +146,10 @@ int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *
 		return rc;
 	if (d.kind > TN_MEMORY_DEVICE || d.nranges == 0 || !d.ranges)
 		return tn_fail(-EINVAL, "tn_memory_register: kind %u with %u ranges", d.kind, d.nranges);
-	if (d.kind != TN_MEMORY_HOST)
-		return tn_fail(-ENOTSUP, "tn_memory_register: this library moves bytes of host memory only, not %s",
-			       d.kind == TN_MEMORY_FD ? "of files: map the file, and register the addresses" : "of a device");
-	rc = check_ranges(d.ranges, d.nranges);
+	if (d.kind == TN_MEMORY_FD)
+		return tn_fail(-ENOTSUP, "tn_memory_register: this library moves no bytes of files: map the file, and register the addresses");
+	rc = d.kind == TN_MEMORY_DEVICE ? tn_device_check(d.driver) : 0;
+	rc = rc ? rc : check_ranges(d.ranges, d.nranges);
 	if (rc)
 		return rc;
 	memory = tn_get(cache->alloc, sizeof(*memory));
@@ -140,7 +165,9 @@ int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *
 		return tn_fail(-ENOMEM, "tn_memory_register: no memory for %u ranges", d.nranges);
 	}
 	tn_mapping_init(&memory->mapping, memory->range, d.ranges, d.nranges);
-	rc = cache->attached ? tn_remote_memory(memory) : 0;
+	rc = d.kind == TN_MEMORY_DEVICE ? take_to_device(memory, &d) : 0;
+	if (rc == 0 && cache->attached)
+		rc = tn_remote_memory(memory);
 	if (rc) {
 		free_memory(memory);
 		return rc;
@@ -180,6 +207,7 @@ int tn_memory_unregister(struct tn_memory *memory)
 		tn_remote_memory_unregister(memory);
 	if (memory->mapped)
 		tn_messages_call(&cache->messages, unmap_memory, memory);
+	leave_device(memory);
 	free_memory(memory);
 	return 0;
 }
@@ -409,6 +437,12 @@ static int take_number(struct tn_cache *cache, struct tn_pool *pool)
 	return pool->number < end ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be; destroy some", end);
 }
 
+/* An attached cache has the owner's numbers; of a memory that is staged those of session memory count. */
+static bool has_numbers(const struct tn_memory *m)
+{
+	return !m->cache->attached && !m->driver;
+}
+
 /*
  * The number by which lists name the memory, from its first pool on. One is free: there are as many as pools in the owner and in all of its sessions
  * together (TN_POOLS_MAX), and a memory gives its number back with its last pool. Under cache->lock.
@@ -430,7 +464,7 @@ static void take_mapping(struct tn_memory *m)
 /* Its last pool has gone, and nothing under way names it. Under cache->lock. */
 static void give_mapping(struct tn_memory *m)
 {
-	if (m->npools == 0 && !m->cache->attached)
+	if (m->npools == 0 && has_numbers(m))
 		__atomic_store_n(&m->cache->mappings[m->number], NULL, __ATOMIC_RELEASE);
 }
 
@@ -443,7 +477,7 @@ static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 	int rc = 0;
 
 	pthread_mutex_lock(&memory->cache->lock);
-	if (!memory->cache->attached) { /* an attached cache has the owner's numbers */
+	if (has_numbers(memory)) {
 		rc = take_number(memory->cache, pool);
 		if (rc == 0)
 			take_mapping(memory);
@@ -457,7 +491,7 @@ static int join_memory(struct tn_memory *memory, struct tn_pool *pool)
 		pool->session = memory->session;
 		memory->npools++;
 		tn_list_push(&memory->pools, &pool->link);
-		if (!memory->cache->attached)
+		if (has_numbers(memory))
 			__atomic_store_n(&memory->cache->pools[pool->number], pool, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&memory->cache->lock);
@@ -469,6 +503,62 @@ static void free_pool(struct tn_pool *pool, const struct tn_alloc *a)
 {
 	tn_put(a, pool->layout.base, table_bytes(&pool->layout.geometry));
 	tn_put(a, pool, sizeof(*pool));
+}
+
+/* A pool of device memory: the core has a pool over session memory in its place. */
+static int create_staged(struct tn_pool *pool)
+{
+	struct tn_cache *cache = pool->memory->cache;
+	struct tn_stage_pool *s;
+	struct tn_memory_range range;
+	struct tn_memory_desc d;
+	int rc = tn_stage_start(cache);
+
+	rc = rc ? rc : tn_stage_pool_create(pool);
+	if (rc)
+		return rc;
+	s = pool->stage;
+	range = (struct tn_memory_range){.address = s->range.address, .bytes = s->range.bytes};
+	tn_memory_desc_init(&d);
+	d.ranges = &range;
+	d.nranges = 1;
+	rc = tn_memory_register(cache, &d, &s->own_memory);
+	if (rc == 0)
+		s->own_memory->staged = true;
+	rc = rc ? rc : tn_pool_create(s->own_memory, &pool->layout.geometry, &s->places, &s->own);
+	if (rc) {
+		tn_memory_unregister(s->own_memory);
+		tn_stage_pool_destroy(pool);
+		return rc;
+	}
+	pool->number = s->own->number;
+	return 0;
+}
+
+static void destroy_staged(struct tn_pool *pool)
+{
+	tn_pool_destroy(pool->stage->own);
+	tn_memory_unregister(pool->stage->own_memory);
+	tn_stage_pool_destroy(pool);
+}
+
+/* Where the core is in another process, or has another pool in the place of this one, it is told of that. */
+static int tell_owner(struct tn_pool *pool, const struct tn_pool_layout *layout)
+{
+	if (pool->memory->cache->attached)
+		return tn_remote_pool(pool, layout);
+	if (pool->memory->driver)
+		return create_staged(pool);
+	pool->align = tn_layout_align(&pool->layout, &pool->memory->mapping);
+	return 0;
+}
+
+static void forget_at_owner(struct tn_pool *pool)
+{
+	if (pool->memory->cache->attached)
+		tn_remote_pool_destroy(pool);
+	else if (pool->stage)
+		destroy_staged(pool);
 }
 
 int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry, const struct tn_pool_layout *layout,
@@ -494,12 +584,11 @@ int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry,
 		rc = tn_layout_init(geometry, layout, &memory->mapping, table, &pool->layout);
 	if (rc == 0) {
 		pool->memory = memory;
-		pool->align = tn_layout_align(&pool->layout, &memory->mapping);
-		rc = memory->cache->attached ? tn_remote_pool(pool, layout) : 0;
+		rc = tell_owner(pool, layout);
 		if (rc == 0) {
 			rc = join_memory(memory, pool);
-			if (rc && memory->cache->attached)
-				tn_remote_pool_destroy(pool);
+			if (rc)
+				forget_at_owner(pool);
 		}
 	}
 	if (rc) {
@@ -535,11 +624,13 @@ int tn_pool_destroy(struct tn_pool *pool)
 	m->npools--;
 	give_mapping(m);
 	tn_list_del(&pool->link);
-	if (m->session && m->session == m->cache->own) /* of others the core has forgotten it: the number may be another pool's by now */
+	if (has_numbers(m) && m->session == m->cache->own) /* of others the core has forgotten it: the number may be another pool's by now */
 		__atomic_store_n(&m->cache->pools[pool->number], NULL, __ATOMIC_RELEASE);
 	for (; m->npools == 0 && m->nclaims > 0; m->nclaims--)
 		destroy_claims(m->claims[m->nclaims - 1], a);
 	pthread_mutex_unlock(&m->cache->lock);
+	if (pool->stage)
+		destroy_staged(pool);
 	free_pool(pool, a);
 	return 0;
 }
@@ -562,6 +653,7 @@ void tn_memories_abandon(struct tn_cache *cache)
 		}
 		while (m->nclaims > 0)
 			destroy_claims(m->claims[--m->nclaims], a);
+		leave_device(m);
 		free_memory(m);
 	}
 	cache->nmemories = 0;

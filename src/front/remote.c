@@ -280,8 +280,8 @@ static int register_memory(struct tn_memory *memory, bool staged)
 
 int tn_remote_memory(struct tn_memory *memory)
 {
-	/* More ranges than descriptors go in one message: the owner's pools are over one range each. */
-	int rc = memory->mapping.nranges > TN_WIRE_RANGES_MAX ? -ENOTSUP : register_memory(memory, false);
+	/* Of a device, or more ranges than descriptors go in one message: the owner's pools are over one range each. */
+	int rc = memory->driver || memory->mapping.nranges > TN_WIRE_RANGES_MAX ? -ENOTSUP : register_memory(memory, false);
 
 	memory->staged = rc == -ENOTSUP;
 	return memory->staged ? 0 : rc;

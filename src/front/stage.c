@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Staging (stage.h): session memory of pools, and the thread that copies between it and the callers' pages. */
+/* Staging (stage.h): the operations, and the thread that carries them out. */
 #include "front/stage.h"
 
 #include <errno.h>
@@ -11,13 +11,12 @@
 #include "base/futex.h"
 #include "base/thread.h"
 #include "front/batched.h"
+#include "front/stage_copy.h"
 #include "region/call.h"
 #include "region/event.h"
 
 #define EVENT_POLL_NS 50000u /* how often a save looks whether a device has written an event's word; as the owner does */
-#define COPY_BYTES (8u << 20) /* of a save at once, ... */
-#define COPY_LAYERS 64u	      /* ... and layers */
-#define LAYER_ALIGN 4096u    /* of the session memory of a layer: direct I/O of pages that allow it */
+#define COPY_BYTES (8u << 20) /* of a save at once */
 
 struct tn_stage {
 	struct tn_cache *cache;
@@ -31,115 +30,6 @@ struct tn_stage {
 	uint32_t *numbers; /* while they are looked at */
 	bool told;	   /* there are completions that a reader of the eventfd does not know */
 };
-
-/* ---- session memory ---------------------------------------------------------------------------------------- */
-
-static uint64_t layer_bytes(const struct tn_geometry *g)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t p = 0; p < g->nplanes; p++)
-		bytes += (uint64_t)tn_geometry_page_bytes(g, p) * g->pages_per_block;
-	return bytes;
-}
-
-/* As many as the pool has blocks, and as the memory's owner allows; one at least, and pages have 32 bits. */
-static uint32_t slots_of(const struct tn_pool *pool)
-{
-	const struct tn_geometry *g = &pool->layout.geometry;
-	uint64_t slot_bytes = layer_bytes(g) * g->layers, most = UINT32_MAX / g->pages_per_block, n;
-
-	n = (pool->layout.npages + g->pages_per_block - 1) / g->pages_per_block;
-	if (pool->memory->stage_bytes)
-		n = pool->memory->stage_bytes / slot_bytes;
-	else if (n > TN_STAGE_BYTES / slot_bytes)
-		n = TN_STAGE_BYTES / slot_bytes;
-	n = n < most ? n : most;
-	return n ? (uint32_t)n : 1;
-}
-
-/* Blocks lie in the order in which they are stored, as far as a pool allows: an object is one piece per plane. */
-static int lay_out(struct tn_stage_pool *s, const struct tn_geometry *g, uint64_t *base, uint64_t *bytes)
-{
-	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = (uint64_t)s->nslots * g->pages_per_block};
-	uint64_t each, region[TN_LAYERS_MAX];
-	uint32_t count;
-	int rc = tn_layout_regions(g, &shape, &count, &each);
-
-	if (rc)
-		return rc;
-	each = (each + LAYER_ALIGN - 1) / LAYER_ALIGN * LAYER_ALIGN;
-	for (uint32_t i = 0; i < count; i++)
-		region[i] = i * each;
-	*bytes = count * each;
-	return tn_layout_fill(g, &shape, region, base, &s->places);
-}
-
-static size_t tables_bytes(const struct tn_geometry *g)
-{
-	return 2 * tn_array_bytes(g->layers * (size_t)g->nplanes, sizeof(uint64_t));
-}
-
-/* The tables begin with the offsets that the owner is told; those of the layout follow. */
-static int make(struct tn_stage_pool *s, const struct tn_geometry *g, uint64_t *tables)
-{
-	uint64_t bytes;
-	void *address;
-	int rc = lay_out(s, g, tables, &bytes);
-
-	if (rc == 0)
-		rc = tn_memory_alloc(bytes, NULL, &address);
-	if (rc)
-		return rc;
-	tn_mapping_init(&s->memory.mapping, &s->range, &(struct tn_memory_range){.address = address, .bytes = bytes}, 1);
-	return tn_layout_init(g, &s->places, &s->memory.mapping, tables + g->layers * (size_t)g->nplanes, &s->layout);
-}
-
-int tn_stage_pool_create(struct tn_pool *pool)
-{
-	const struct tn_geometry *g = &pool->layout.geometry;
-	struct tn_cache *cache = pool->memory->cache;
-	struct tn_stage_pool *s = tn_get(cache->alloc, sizeof(*s));
-	uint64_t *tables = tn_get(cache->alloc, tables_bytes(g));
-	int rc;
-
-	if (!s || !tables) {
-		tn_put(cache->alloc, s, sizeof(*s));
-		tn_put(cache->alloc, tables, tables_bytes(g));
-		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
-	}
-	pool->stage = s;
-	pthread_mutex_init(&s->lock, NULL);
-	s->places.base = tables;
-	s->memory = (struct tn_memory){.cache = cache};
-	s->nslots = slots_of(pool);
-	s->free = tn_get(cache->alloc, tn_array_bytes(s->nslots, sizeof(*s->free)));
-	rc = s->free ? make(s, g, tables) : tn_fail(-ENOMEM, "tn_pool_create: no memory for %u slots", s->nslots);
-	if (rc) {
-		tn_stage_pool_destroy(pool);
-		return rc;
-	}
-	while (s->nfree < s->nslots) { /* the last one is taken first: memory is used from its beginning on */
-		s->free[s->nfree] = s->nslots - 1 - s->nfree;
-		s->nfree++;
-	}
-	return 0;
-}
-
-void tn_stage_pool_destroy(struct tn_pool *pool)
-{
-	const struct tn_alloc *a = pool->memory->cache->alloc;
-	struct tn_stage_pool *s = pool->stage;
-
-	if (!s)
-		return;
-	pool->stage = NULL;
-	tn_memory_free(s->range.address);
-	tn_put(a, s->free, tn_array_bytes(s->nslots, sizeof(*s->free)));
-	tn_put(a, (void *)(uintptr_t)s->places.base, tables_bytes(&pool->layout.geometry));
-	pthread_mutex_destroy(&s->lock);
-	tn_put(a, s, sizeof(*s));
-}
 
 /* ---- batches ------------------------------------------------------------------------------------------------- */
 
@@ -174,11 +64,6 @@ static uint64_t life_of(const struct tn_front_op *op)
 	return op->generation - 2ull * (op->batches.count - 1 - op->batches.index);
 }
 
-static bool is_save(const struct tn_front_op *op)
-{
-	return (op->generation & 1) == TN_HANDLE_SAVE;
-}
-
 /* Writes down what the owner is asked of the batch: the command, its keys; its pages are the slots. */
 static void ask(const struct tn_front_op *op)
 {
@@ -187,7 +72,7 @@ static void ask(const struct tn_front_op *op)
 	struct tn_command c = tn_face_asked(op->region, op->number)->command;
 	struct blocks b = batch_of(op);
 	uint64_t each = op->space->geometry.pages_per_block, first = b.first * each, end = b.end * each;
-	bool in_whole = !is_save(op) && op->batches.count > 1; /* no layer of it is told before most of the others are there */
+	bool in_whole = !tn_front_is_save(op) && op->batches.count > 1; /* no layer of it is told before most of the others are there */
 
 	c.generation = life_of(op);
 	c.blocks = b.end - b.first;
@@ -204,7 +89,7 @@ static void ask(const struct tn_front_op *op)
 		c.input_tokens = 0;
 	}
 	memcpy(tn_face_keys(owner, op->number), keys + b.first, c.blocks * sizeof(*keys));
-	tn_face_ask(owner, op->number, &c, is_save(op) ? op->space->shape.layers : 0);
+	tn_face_ask(owner, op->number, &c, tn_front_is_save(op) ? op->space->shape.layers : 0);
 	if (in_whole)
 		__atomic_store_n(&tn_face_asked(owner, op->number)->first_wait, TN_WAIT_WHOLE, __ATOMIC_RELAXED);
 }
@@ -247,34 +132,6 @@ static void give_slots(const struct tn_front_op *op)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- copies -------------------------------------------------------------------------------------------------- */
-
-/* The claimed pages of a layer of the batch's blocks before `end`: to the session memory, or from it. */
-static void copy_layer(const struct tn_front_op *op, uint32_t layer, uint32_t end, bool to_session)
-{
-	uint32_t each = op->space->geometry.pages_per_block;
-	const uint32_t *theirs = tn_face_pages(op->region, op->number), *ours = tn_face_pages(&op->cache->region, op->number);
-	const struct tn_layout *caller = &op->pool->layout, *session = &op->pool->stage->layout;
-	const struct tn_mapping *callers = &op->pool->memory->mapping, *sessions = &op->pool->stage->memory.mapping;
-	uint64_t batch = (uint64_t)batch_of(op).first * each, last = (uint64_t)end * each, bytes = 0;
-	uint64_t first = op->first_page > batch ? op->first_page : batch;
-
-	last = last < op->end_page ? last : op->end_page;
-	for (uint32_t p = 0; p < caller->geometry.nplanes; p++) {
-		char *their_plane = tn_layout_address(caller, callers, layer, p, 0);
-		char *our_plane = tn_layout_address(session, sessions, layer, p, 0);
-
-		for (uint64_t i = first; i < last; i++) {
-			char *a = their_plane + theirs[i] * caller->stride[p];
-			char *b = our_plane + ours[i - batch] * session->stride[p];
-
-			memcpy(to_session ? b : a, to_session ? a : b, caller->page_bytes[p]);
-			bytes += caller->page_bytes[p];
-		}
-	}
-	__atomic_add_fetch(&tn_region_front(&op->cache->region)->staged_bytes, bytes, __ATOMIC_RELAXED);
-}
-
 /* ---- an operation -------------------------------------------------------------------------------------------- */
 
 static void kick_owner(const struct tn_front_op *op)
@@ -283,7 +140,7 @@ static void kick_owner(const struct tn_front_op *op)
 	struct tn_doorbell kicks = tn_region_kicks(owner);
 
 	if (tn_doorbell_ring(&kicks, op->number))
-		tn_region_wake(owner);
+		tn_front_wake(op->cache);
 }
 
 /* The owner will not look at the batch, nor at the session memory, again. */
@@ -336,7 +193,7 @@ static void end_operation(struct tn_stage *s, struct tn_front_op *op, int status
 	uint64_t generation = op->generation;
 
 	give_slots(op);
-	if (is_save(op) && op->batches.count > 1)
+	if (tn_front_is_save(op) && op->batches.count > 1)
 		tn_batched_remove(&s->batched, number);
 	__atomic_fetch_and(&s->active[number / 64], ~(1ull << number % 64), __ATOMIC_RELEASE);
 	tn_face_tell_status(&s->region, number, status);
@@ -374,16 +231,17 @@ static bool end_early(const struct tn_front_op *op)
 	return true;
 }
 
-/* The pages of blocks from `good` on are not written to any more. */
-static void tell_good(const struct tn_front_op *op, uint32_t good)
+/* The good prefix is no longer than this. Pages of the blocks after it are idle once no copy to them is under way. */
+static void tell_good(struct tn_front_op *op, uint32_t good)
 {
-	uint32_t old = tn_face_good(op->region, op->number);
+	uint32_t old = tn_face_good(op->region, op->number), copied_to = tn_stage_copy_end(op);
 
-	if (good >= old)
-		return;
-	tn_face_tell_good(op->region, op->number, good);
-	for (uint32_t i = good; i < old; i++)
-		tn_face_tell_idle(op->region, op->number, i);
+	if (good < old)
+		tn_face_tell_good(op->region, op->number, good);
+	else
+		good = old;
+	for (; op->idle_block > good && op->idle_block > copied_to; op->idle_block--)
+		tn_face_tell_idle(op->region, op->number, op->idle_block - 1);
 }
 
 /* The good prefix, as far as the owner has told: all blocks, or those before the first that the batch lost. */
@@ -392,36 +250,54 @@ static uint32_t good_of(const struct tn_front_op *op)
 	uint32_t good = tn_face_good(&op->cache->region, op->number);
 	struct blocks b = batch_of(op);
 
+	if (op->batches.uncopied)
+		return b.first;
 	return good < b.end - b.first ? b.first + good : op->n;
 }
 
-/* A chunk of the batch that the owner has told and this thread has not copied; chunks: there is none. */
+/* A chunk of the batch that the owner has told and whose copy has not begun; chunks: there is none. */
 static uint32_t next_chunk(const struct tn_front_op *op)
 {
-	uint32_t c = 0, chunks = op->space->shape.chunks;
+	const struct tn_shape *shape = &op->space->shape;
 	uint64_t life = life_of(op);
+	uint32_t c = 0;
 
-	while (c < chunks && (tn_face_is_ready(op->region, op->number, c, life) || !tn_face_is_ready(&op->cache->region, op->number, c, life)))
+	while (c < shape->chunks && (tn_face_is_ready(op->region, op->number, c, life) || !tn_face_is_ready(&op->cache->region, op->number, c, life) ||
+				     tn_stage_copy_has(op, tn_shape_chunk_first(shape, c))))
 		c++;
 	return c;
 }
 
-/* The words of a chunk rise with each batch; only the last one's is what callers wait for. */
-static void load_chunk(struct tn_stage *s, const struct tn_front_op *op, uint32_t chunk)
+static void begin_chunk(struct tn_front_op *op, uint32_t chunk)
 {
-	const struct tn_shape *shape = &op->space->shape;
-	uint32_t good = good_of(op), end = batch_of(op).end, tiers[TN_FACE_KINDS];
+	uint32_t first = tn_shape_chunk_first(&op->space->shape, chunk), good = good_of(op);
+	struct blocks b = batch_of(op);
 
-	for (uint32_t i = 0; i < tn_shape_chunk_count(shape, chunk); i++)
-		copy_layer(op, tn_shape_chunk_first(shape, chunk) + i, good < end ? good : end, false);
+	tn_stage_copy_begin(op, first, first + tn_shape_chunk_count(&op->space->shape, chunk), b.first, good < b.end ? good : b.end);
+}
+
+/* The words of a chunk rise with each batch; only the last one's is what callers wait for. False: no copy is over. */
+static bool end_chunk(struct tn_stage *s, struct tn_front_op *op, bool owner_over)
+{
+	uint32_t tiers[TN_FACE_KINDS];
+	struct tn_stage_copy copy;
+
+	if (!tn_stage_copy_take(op, &copy))
+		return false;
+	if (copy.error && !op->batches.uncopied) {
+		op->batches.uncopied = copy.error;
+		if (!owner_over && cancel(op)) /* what else is read of it is for nobody */
+			kick_owner(op);
+	}
 	if (is_last(op)) {
 		count(op, tiers);
 		tn_face_tell_tiers(op->region, op->number, tiers);
-		tell_good(op, good);
+		tell_good(op, good_of(op));
 	}
-	tn_face_tell_ready(op->region, op->number, chunk, life_of(op));
+	tn_face_tell_ready(op->region, op->number, tn_shape_chunk_of(&op->space->shape, copy.first_layer), life_of(op));
 	if (is_last(op))
 		s->told |= tn_face_notify(op->region, op->number);
+	return true;
 }
 
 /* Nothing of it comes any more: who waits for a layer goes on with the good prefix. */
@@ -436,7 +312,10 @@ static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t goo
 		if (!tn_face_is_ready(op->region, op->number, c, op->generation))
 			tn_face_tell_ready(op->region, op->number, c, op->generation);
 	s->told |= tn_face_notify(op->region, op->number);
-	end_operation(s, op, owner_began(op) ? tn_face_told(&op->cache->region, op->number)->status : 0);
+	if (op->batches.uncopied || !owner_began(op))
+		end_operation(s, op, op->batches.uncopied);
+	else
+		end_operation(s, op, tn_face_told(&op->cache->region, op->number)->status);
 }
 
 static void batch_loaded(struct tn_stage *s, struct tn_front_op *op)
@@ -454,20 +333,29 @@ static void batch_loaded(struct tn_stage *s, struct tn_front_op *op)
 	next_batch(op);
 }
 
-static bool step_load(struct tn_stage *s, struct tn_front_op *op)
+/* When to look again whether a driver's copies are over. */
+static void poll_copies(const struct tn_front_op *op, uint64_t *due_ns)
 {
-	bool over = owner_is_through(op);
-	uint32_t chunk;
+	if (op->copies.n > 0)
+		*due_ns = tn_now_ns(&op->cache->clock) + EVENT_POLL_NS;
+}
 
-	if (tn_region_is_gone(&op->cache->region)) {
-		finish_load(s, op, 0);
-		return true;
-	}
-	if (!over && pass_cancel(op)) /* a ring after the owner's end would reach the operation's next life */
+static bool step_load(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
+{
+	bool over = owner_is_through(op), gone = tn_region_is_gone(&op->cache->region), busy;
+	uint32_t chunk = gone ? op->space->shape.chunks : next_chunk(op);
+
+	if (!over && !gone && pass_cancel(op)) /* a ring after the owner's end would reach the operation's next life */
 		kick_owner(op);
-	chunk = next_chunk(op);
-	if (chunk < op->space->shape.chunks) {
-		load_chunk(s, op, chunk);
+	busy = chunk < op->space->shape.chunks && tn_stage_copy_may_begin(op);
+	if (busy)
+		begin_chunk(op, chunk);
+	busy |= end_chunk(s, op, over || gone);
+	poll_copies(op, due_ns);
+	if (busy || op->copies.n > 0)
+		return busy;
+	if (gone) {
+		finish_load(s, op, 0);
 		return true;
 	}
 	if (owner_began(op)) /* pages that nothing is copied to any more are the caller's, also while the owner waits for a disk */
@@ -493,36 +381,65 @@ static bool is_final(const struct tn_front_op *op, const struct tn_face_given *g
 	return false;
 }
 
-/*
- * Copies layers whose bytes are final, and gives them to the owner; then the commit. True: something was passed on. Several small layers go
- * together, so that the owner can write them with one request.
- */
-static bool pass_layers(const struct tn_front_op *op, uint64_t *due_ns)
+/* Whether the copy of a layer can begin. Later batches begin when all layers are final: their events may be gone. */
+static bool is_to_copy(const struct tn_front_op *op, uint32_t layer, uint64_t *due_ns)
 {
-	const struct tn_face_given *from = tn_face_given(op->region, op->number);
-	struct tn_face_given *to = tn_face_given(&op->cache->region, op->number);
-	uint32_t *commit = &tn_face_asked(&op->cache->region, op->number)->commit, left = 0, copied = 0, layer[COPY_LAYERS];
-	struct blocks b = batch_of(op);
-	uint64_t bytes = 0, each = layer_bytes(&op->pool->layout.geometry) * (b.end - b.first);
+	const struct tn_face_given *from = tn_face_given(op->region, op->number), *to = tn_face_given(&op->cache->region, op->number);
 
-	for (uint32_t l = 0; l < op->space->shape.layers && copied < COPY_LAYERS && (copied == 0 || bytes + each <= COPY_BYTES); l++) {
-		if (tn_face_is_set(&to[l].given))
-			continue;
-		left++;
-		if (!tn_face_is_set(&from[l].given) || (op->batches.index == 0 && !is_final(op, &from[l], due_ns)))
-			continue; /* later batches begin when all are final: their events may be gone */
-		copy_layer(op, l, b.end, true);
-		bytes += each;
-		layer[copied++] = l;
-	}
-	for (uint32_t i = 0; i < copied; i++) {
-		__atomic_store_n(&to[layer[i]].event, TN_EVENT_NONE, __ATOMIC_RELAXED);
-		tn_face_set(&to[layer[i]].given);
-	}
-	if (copied > 0)
-		return true;
-	if (left > 0 || tn_face_is_set(commit) || !tn_face_is_set(&tn_face_asked(op->region, op->number)->commit))
+	return !tn_face_is_set(&to[layer].given) && tn_face_is_set(&from[layer].given) && !tn_stage_copy_has(op, layer) &&
+	       (op->batches.index > 0 || is_final(op, &from[layer], due_ns));
+}
+
+/* Begins to copy layers whose bytes are final. Several small layers go together, so that the owner can write them with one request. */
+static bool begin_layers(struct tn_front_op *op, uint64_t *due_ns)
+{
+	struct blocks b = batch_of(op);
+	uint64_t each = tn_stage_layer_bytes(&op->pool->layout.geometry) * (b.end - b.first), bytes = each;
+	uint32_t layers = op->space->shape.layers, first = 0, end;
+
+	if (!tn_stage_copy_may_begin(op))
 		return false;
+	while (first < layers && !is_to_copy(op, first, due_ns))
+		first++;
+	if (first == layers)
+		return false;
+	for (end = first + 1; end < layers && (bytes += each) <= COPY_BYTES && is_to_copy(op, end, due_ns); end++)
+		continue;
+	tn_stage_copy_begin(op, first, end, b.first, b.end);
+	return true;
+}
+
+/* Gives layers that were copied to the owner, or tells it to give the save up. False: no copy is over. */
+static bool end_layers(struct tn_front_op *op)
+{
+	struct tn_face_given *to = tn_face_given(&op->cache->region, op->number);
+	struct tn_stage_copy copy;
+
+	if (!tn_stage_copy_take(op, &copy))
+		return false;
+	if (copy.error) {
+		op->batches.uncopied = op->batches.uncopied ? op->batches.uncopied : copy.error;
+		cancel(op);
+		return true;
+	}
+	for (uint32_t l = copy.first_layer; l < copy.end_layer; l++) {
+		__atomic_store_n(&to[l].event, TN_EVENT_NONE, __ATOMIC_RELAXED);
+		tn_face_set(&to[l].given);
+	}
+	return true;
+}
+
+/* Once the owner has all layers. */
+static bool pass_commit(const struct tn_front_op *op)
+{
+	const struct tn_face_given *to = tn_face_given(&op->cache->region, op->number);
+	uint32_t *commit = &tn_face_asked(&op->cache->region, op->number)->commit;
+
+	if (tn_face_is_set(commit) || !tn_face_is_set(&tn_face_asked(op->region, op->number)->commit))
+		return false;
+	for (uint32_t l = 0; l < op->space->shape.layers; l++)
+		if (!tn_face_is_set(&to[l].given))
+			return false;
 	tn_face_set(commit);
 	return true;
 }
@@ -550,6 +467,17 @@ static void take_results(struct tn_front_op *op)
 		op->batches.status = told->status;
 }
 
+/* The owner has given the batch up, because its bytes were not copied to it. */
+static void take_failure(struct tn_front_op *op)
+{
+	struct blocks b = batch_of(op);
+
+	leave_rest(op, b.first, TN_SAVED_FAILED);
+	op->batches.left = op->n - b.end;
+	if (!op->batches.error)
+		op->batches.error = op->batches.uncopied;
+}
+
 /* The owner has refused the batch. Of the first one its caller is told so, as if it were not staged: no block has a result. */
 static void take_refusal(struct tn_front_op *op)
 {
@@ -568,39 +496,59 @@ static void batch_saved(struct tn_stage *s, struct tn_front_op *op)
 	const struct tn_face_told *told = tn_face_told(&op->cache->region, op->number);
 	bool refused = tn_face_save_is_refused(&op->cache->region, op->number);
 	bool given_up = told->error == -ECANCELED; /* perhaps before all layers were final, which later batches take for granted */
-	bool stops = refused || given_up || is_cancelled(op) || told->blocks[TN_SAVED_NOT] > 0; /* an owner that ends forgets saves, too */
+	bool stops = refused || given_up || is_cancelled(op) || op->batches.uncopied || told->blocks[TN_SAVED_NOT] > 0; /* an owner that ends forgets saves, too */
 
 	if (stops && end_early(op))
 		return;
 	if (refused)
 		take_refusal(op);
+	else if (op->batches.uncopied)
+		take_failure(op);
 	else
 		take_results(op);
 	if (!stops && !is_last(op)) {
 		next_batch(op);
 		return;
 	}
-	if (!refused)
+	if (!refused && !op->batches.uncopied)
 		leave_rest(op, batch_of(op).end, given_up ? TN_SAVED_FAILED : TN_SAVED_NOT);
 	tn_face_tell_saved(op->region, op->number, op->batches.counted, TN_FACE_KINDS, op->batches.error);
 	end_operation(s, op, op->batches.status);
 }
 
+/* The owner looks at the batch no more. The pages are the caller's, and the slots others', once no copy is under way. */
+static bool finish_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
+{
+	struct tn_stage_copy copy;
+
+	while (tn_stage_copy_take(op, &copy))
+		continue;
+	poll_copies(op, due_ns);
+	if (op->copies.n > 0)
+		return false;
+	if (tn_region_is_gone(&op->cache->region))
+		end_operation(s, op, -ESHUTDOWN);
+	else
+		batch_saved(s, op);
+	return true;
+}
+
 static bool step_save(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
 {
-	if (tn_region_is_gone(&op->cache->region)) {
-		end_operation(s, op, -ESHUTDOWN);
-		return true;
+	bool begun = false, rings;
+
+	if (tn_region_is_gone(&op->cache->region) || owner_is_through(op))
+		return finish_save(s, op, due_ns);
+	rings = pass_cancel(op);
+	if (!tn_face_is_set(&tn_face_asked(&op->cache->region, op->number)->cancel)) {
+		begun = begin_layers(op, due_ns);
+		rings |= end_layers(op);
+		rings |= pass_commit(op);
+		poll_copies(op, due_ns);
 	}
-	if (owner_is_through(op)) {
-		batch_saved(s, op);
-		return true;
-	}
-	if (!pass_cancel(op) &&
-	    (tn_face_is_set(&tn_face_asked(&op->cache->region, op->number)->cancel) || !pass_layers(op, due_ns)))
-		return false;
-	kick_owner(op);
-	return true;
+	if (rings)
+		kick_owner(op);
+	return begun || rings;
 }
 
 void tn_stage_begin(struct tn_front_op *op)
@@ -608,7 +556,8 @@ void tn_stage_begin(struct tn_front_op *op)
 	struct tn_stage *s = op->cache->stage;
 
 	op->batches.asked = batch_of(op).end;
-	if (is_save(op) && op->batches.count > 1)
+	op->idle_block = op->n;
+	if (tn_front_is_save(op) && op->batches.count > 1)
 		tn_batched_add(&s->batched, op->number);
 	ask(op);
 	tn_face_begins(&s->region, op->number, op->generation, op->n);
@@ -670,7 +619,7 @@ static bool step_all(struct tn_stage *s, uint64_t *due_ns)
 		for (; left; left &= left - 1) {
 			struct tn_front_op *op = &s->cache->front->ops[w * 64 + (uint32_t)__builtin_ctzll(left)];
 
-			busy |= is_save(op) ? step_save(s, op, due_ns) : step_load(s, op);
+			busy |= tn_front_is_save(op) ? step_save(s, op, due_ns) : step_load(s, op, due_ns);
 		}
 	}
 	if (s->told && __atomic_load_n(&s->cache->eventfd_used, __ATOMIC_SEQ_CST))

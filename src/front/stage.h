@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging: loads and saves of an attached cache whose pages lie in memory of this process alone. The owner moves their bytes from and to
- * session memory, which both processes map, and a thread of this process copies them between there and the pages.
+ * Staging: loads and saves of an attached cache whose pages lie in memory of this process alone, and of any cache whose pages lie in device memory. The
+ * owner moves their bytes from and to session memory, which both processes map, and a thread of this process copies them between there and the
+ * pages, or has the device's driver copy them. Session memory of a cache that is not attached is a memory of its own process.
  *
  * A pool over such memory has session memory of its own: slots of one block each, and a pool of the owner's over them. An operation
  * takes its slots when it begins, all or none, so no operation that has begun waits for slots; they are free again when it is over.
@@ -29,13 +30,28 @@
 /* Most session memory of a pool, unless its memory was registered with another number. */
 #define TN_STAGE_BYTES (UINT64_C(1) << 30)
 
+#define TN_STAGE_PIECES 8192u /* that a device's driver is asked to copy at once, at most */
+
 struct tn_stage;
+
+/* What copies of device memory go by in one direction (stage_copy.c). The thread's, once the pool is there. */
+struct tn_stage_stream {
+	void *stream;	    /* the driver's; NULL: none */
+	uint32_t under_way; /* copies */
+	bool failed;	    /* one of them: nothing else goes by it */
+	struct tn_log_limit lines; /* of copies that failed */
+};
 
 struct tn_stage_pool {
 	struct tn_memory memory; /* what the owner maps */
 	struct tn_mapped_range range; /* the memory's */
 	struct tn_pool_layout places; /* a pool over it, as the owner is told, ... */
 	struct tn_layout layout;      /* ... and as this process sees it */
+	struct tn_memory *own_memory; /* of a cache that is not attached: the memory, registered, ... */
+	struct tn_pool *own;	      /* ... and the pool over it */
+	bool pinned; /* with the device's driver; what follows is for it, too */
+	struct tn_stage_stream stream[2]; /* by enum tn_device_way */
+	struct tn_device_piece *piece;	  /* while a call is made of them */
 	uint32_t nslots;
 	pthread_mutex_t lock; /* of what follows */
 	uint32_t nfree;
@@ -54,6 +70,8 @@ void tn_stage_wake(const struct tn_cache *cache);
 /* Session memory for a pool whose own layout is compiled: pool->stage. 0, -ENOMEM, -EINVAL. The owner does not know of it yet. */
 int tn_stage_pool_create(struct tn_pool *pool);
 void tn_stage_pool_destroy(struct tn_pool *pool);
+/* Of one layer of one block. */
+uint64_t tn_stage_layer_bytes(const struct tn_geometry *g);
 
 /*
  * Slots for the blocks of which an operation has claimed pages, or if the pool has not so many for a batch: 0; -EAGAIN: others have them. They go

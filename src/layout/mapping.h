@@ -18,7 +18,8 @@
 struct tn_mapped_range {
 	uint64_t offset; /* of its first byte in the memory */
 	uint64_t bytes;
-	unsigned char *address; /* NULL: no CPU may touch it */
+	unsigned char *address; /* NULL: no CPU may touch it, and ... */
+	unsigned char *device;	/* ... this is its address on its device, for the driver alone */
 };
 
 /**

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loads and saves of pages on a soft device, whose memory kills whoever touches it (device/soft_rig.h): in a cache of the process, and in an attached one. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cache_rig.h"
+#include "core/core.h"
+#include "device/soft_rig.h"
+#include "enginepool.h"
+
+#define HOST (64u << 20)
+#define DISK (64u << 20)
+#define BLOCKS 12u
+
+struct world {
+	struct rig r;
+	struct tn_soft_device *device;
+};
+
+/* *state: whether the cache is attached. stage_blocks: session memory, 0: enough for all. */
+static void up(struct world *w, void **state, uint64_t disk_bytes, uint64_t host_bytes, uint32_t stage_blocks)
+{
+	const struct tn_soft_device_opts o = {.late_ns = 100 * RIG_US, .seed = tn_test_seed()};
+
+	assert_int_equal(tn_soft_device_create(&o, &w->device), 0);
+	rig_init(&w->r, disk_bytes, host_bytes, 64);
+	w->r.o.attached = *state != NULL;
+	w->r.o.device = true;
+	w->r.o.soft_device = w->device;
+	w->r.o.stage_blocks = stage_blocks;
+	rig_must_open(&w->r);
+	assert_non_null(w->r.s->pool->stage);
+}
+
+static void down(struct world *w)
+{
+	rig_tear_down(&w->r);
+	tn_soft_device_destroy(w->device);
+}
+
+static void poison(struct world *w)
+{
+	for (uint32_t p = 0; p < RIG_POOL_PAGES; p++)
+		rig_poison(w->r.s, p);
+}
+
+static uint64_t copied(struct world *w)
+{
+	return tn_soft_device_stats(w->device).copied_bytes;
+}
+
+/* Fills, saves, poisons and loads pages as the device sees them: a word that rose before the driver's copy would show other bytes. */
+static void saves_and_loads(void **state, uint64_t disk_bytes, uint64_t host_bytes, uint32_t stage_blocks)
+{
+	struct tn_save_result saved;
+	struct world w = {0};
+	uint64_t bytes;
+
+	up(&w, state, disk_bytes, host_bytes, stage_blocks);
+	bytes = BLOCKS * tn_geometry_block_bytes(&w.r.s->g);
+	saved = rig_save(w.r.s, 1, BLOCKS, 0);
+	assert_int_equal(saved.stored + saved.host_only, BLOCKS);
+	assert_int_equal(copied(&w), bytes);
+	poison(&w);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(copied(&w), 2 * bytes);
+	assert_int_equal(rig_stats(&w.r).staged_bytes, 2 * bytes);
+	down(&w);
+}
+
+static void blocks_go_from_device_memory_to_the_disk_and_back(void **state)
+{
+	saves_and_loads(state, DISK, 0, 0);
+}
+
+static void blocks_go_from_device_memory_to_host_memory_and_back(void **state)
+{
+	saves_and_loads(state, 0, HOST, 0);
+}
+
+static void what_session_memory_does_not_hold_goes_in_batches(void **state)
+{
+	saves_and_loads(state, DISK, HOST, 5);
+}
+
+/* ---- late streams -------------------------------------------------------------------------------------------------- */
+
+static bool all_copies_begun(struct world *w, uint64_t copies)
+{
+	return tn_soft_device_stats(w->device).copies >= copies;
+}
+
+static void no_layer_is_ready_before_its_copy(void **state)
+{
+	struct world w = {0};
+	struct tn_load *load;
+	uint64_t before;
+
+	up(&w, state, DISK, HOST, 0);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	poison(&w);
+	tn_soft_device_hold(w.device, true);
+	before = tn_soft_device_stats(w.device).copies;
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	rig_until(&w.r, all_copies_begun(&w, before + rig_core_space(w.r.s)->shape.chunks)); /* none waits for another one's end */
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_load_poll(load, l), -EAGAIN);
+	assert_int_equal(tn_load_end(load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
+	tn_soft_device_hold(w.device, false);
+	rig_load_end(w.r.s, load);
+	down(&w);
+}
+
+/* A device whose streams stand still: loads and saves of other pages go on. */
+static void a_late_stream_holds_nobody_else_up(void **state)
+{
+	struct world w = {0};
+	struct rig_space other;
+	struct tn_save *save;
+	struct tn_load *load;
+
+	up(&w, state, DISK, HOST, 0);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	w.r.o.soft_device = NULL; /* that of the process */
+	assert_int_equal(rig_space_open(&w.r, &(struct rig_space_opts){.seed = 7}, &other), 0);
+	tn_soft_device_hold(w.device, true);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	save = rig_save_begin(w.r.s, 100, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+	rig_save_give(w.r.s, save);
+	assert_int_equal(rig_save(&other, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_load(&other, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_match(w.r.s, 100, BLOCKS), 0);
+	tn_soft_device_hold(w.device, false);
+	assert_int_equal(rig_save_end(w.r.s, save).stored, BLOCKS);
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), BLOCKS);
+	rig_load_end(w.r.s, load);
+	rig_space_close(&other);
+	w.r.o.soft_device = w.device;
+	down(&w);
+}
+
+static void a_layer_is_copied_once_its_event_has_come(void **state)
+{
+	struct world w = {0};
+	struct tn_event *event;
+	struct tn_save *save;
+
+	up(&w, state, DISK, 0, 0);
+	assert_int_equal(tn_event_create(w.r.cache, &event), 0);
+	save = rig_save_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_save_layer(save, l, event, l + 1), 0);
+	assert_int_equal(tn_save_commit(save), 0);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+		usleep(2000);
+		assert_int_equal(copied(&w), l * BLOCKS * (tn_geometry_block_bytes(&w.r.s->g) / RIG_LAYERS));
+		assert_int_equal(tn_event_raise(event, l + 1), 0);
+		rig_until(&w.r, copied(&w) == (l + 1) * BLOCKS * (tn_geometry_block_bytes(&w.r.s->g) / RIG_LAYERS));
+	}
+	assert_int_equal(rig_save_end(w.r.s, save).stored, BLOCKS);
+	tn_event_destroy(event);
+	poison(&w);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	down(&w);
+}
+
+static void an_aborted_save_leaves_its_pages_when_no_copy_is_under_way(void **state)
+{
+	struct tn_save_result res = {.size = sizeof(res)};
+	struct world w = {0};
+	struct tn_save *save;
+
+	up(&w, state, DISK, 0, 0);
+	tn_soft_device_hold(w.device, true);
+	save = rig_save_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	assert_int_equal(tn_save_layer(save, 0, NULL, 0), 0);
+	rig_until(&w.r, all_copies_begun(&w, 1));
+	assert_int_equal(tn_save_abort(save), 0);
+	assert_int_equal(tn_save_end(save, tn_test_now() + 5 * RIG_MS, &res), -ETIMEDOUT);
+	tn_soft_device_hold(w.device, false);
+	assert_int_equal(rig_save_end(w.r.s, save).stored, 0);
+	assert_int_equal(rig_match(w.r.s, 1, 1), 0);
+	down(&w);
+}
+
+/* ---- failing copies ------------------------------------------------------------------------------------------------ */
+
+/* The good prefix of a load whose copy after so many others fails. */
+static int fails_after(struct world *w, uint32_t copies, int error)
+{
+	struct tn_load *load;
+	int good = 0;
+
+	tn_soft_device_fail(w->device, copies, error);
+	load = rig_load_begin(w->r.s, 1, BLOCKS, 0, NULL);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		good = rig_load_wait(w->r.s, load, l);
+	rig_load_end(w->r.s, load);
+	tn_soft_device_fail(w->device, 0, 0);
+	return good;
+}
+
+static void a_load_whose_copy_fails_has_no_good_prefix_and_the_next_one_is_whole(void **state)
+{
+	struct world w = {0};
+	uint32_t chunks;
+
+	up(&w, state, DISK, HOST, 0);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	chunks = rig_core_space(w.r.s)->shape.chunks;
+	for (uint32_t i = 0; i < chunks; i++) {
+		assert_int_equal(fails_after(&w, i, -EIO), 0);
+		poison(&w);
+		assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	}
+	assert_int_equal(fails_after(&w, chunks, -EIO), BLOCKS);
+	down(&w);
+}
+
+static void a_save_whose_copy_fails_stores_nothing_and_the_next_one_all(void **state)
+{
+	struct world w = {0};
+	struct tn_save_result res;
+
+	up(&w, state, DISK, HOST, 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		tn_soft_device_fail(w.device, 0, -EIO);
+		res = rig_save(w.r.s, 1, BLOCKS, 0);
+		assert_int_equal(res.error, -EIO);
+		assert_int_equal(res.stored, 0);
+		assert_int_equal(rig_match(w.r.s, 1, 1), 0);
+		tn_soft_device_fail(w.device, 0, 0);
+	}
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	down(&w);
+}
+
+/*
+ * A step whose loads a stream waited for has computed on pages that never came: the words rise all the same. Its caller looks at the loads before it
+ * commits what the step has computed.
+ */
+static void what_a_step_computed_on_a_load_that_failed_is_not_kept(void **state)
+{
+	struct world w = {0};
+	struct tn_load *load;
+	struct tn_save *save;
+	struct tn_key parent = rig_key(BLOCKS);
+	struct tn_save_opts o;
+	const uint64_t *word;
+	uint64_t value;
+	int good;
+
+	up(&w, state, DISK, HOST, 0);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	tn_save_opts_init(&o);
+	o.parent = &parent;
+	tn_soft_device_fail(w.device, rig_core_space(w.r.s)->shape.chunks - 1, -EIO);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	save = rig_save_begin(w.r.s, BLOCKS + 1, 2, RIG_POOL_PAGES / 2, &o);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+		assert_int_equal(tn_load_event(load, l, &word, &value), 0);
+		rig_until(&w.r, __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value); /* as the stream does */
+		assert_int_equal(tn_save_layer(save, l, NULL, 0), 0);
+	}
+	good = rig_load_wait(w.r.s, load, RIG_LAYERS - 1);
+	rig_load_end(w.r.s, load);
+	assert_true(good < (int)BLOCKS);
+	assert_int_equal(tn_save_abort(save), 0);
+	assert_int_equal(rig_save_end(w.r.s, save).stored, 0);
+	assert_int_equal(rig_count(w.r.s, BLOCKS + 1, 2), 0);
+	tn_soft_device_fail(w.device, 0, 0);
+	down(&w);
+}
+
+static void a_lost_device_ends_what_is_under_way_and_the_cache_lives_on(void **state)
+{
+	struct world w = {0};
+	struct tn_save_result saved;
+	struct rig_space other;
+	struct tn_load *load;
+	struct tn_save *save;
+
+	up(&w, state, DISK, HOST, 0);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	tn_soft_device_hold(w.device, true);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	save = rig_save_begin(w.r.s, 100, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+	rig_save_give(w.r.s, save);
+	rig_until(&w.r, all_copies_begun(&w, 3));
+	tn_soft_device_lose(w.device);
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), 0);
+	rig_load_end(w.r.s, load);
+	assert_int_equal(rig_save_end(w.r.s, save).error, -ENODEV);
+	saved = rig_save(w.r.s, 200, 4, 0);
+	assert_int_equal(saved.error, -ENODEV);
+	assert_int_equal(saved.stored, 0);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), 0);
+	w.r.o.soft_device = NULL; /* another device, for the same blocks */
+	assert_int_equal(rig_space_open(&w.r, &(struct rig_space_opts){0}, &other), 0);
+	assert_int_equal(rig_load(&other, 1, BLOCKS), BLOCKS);
+	rig_space_close(&other);
+	w.r.o.soft_device = w.device;
+	down(&w);
+}
+
+/* ---- memories ------------------------------------------------------------------------------------------------------ */
+
+static void whoever_touches_the_memory_dies(void **state)
+{
+	struct world w = {0};
+	int status;
+	pid_t pid;
+
+	up(&w, state, DISK, 0, 0);
+	pid = fork();
+	if (pid == 0) {
+		signal(SIGSEGV, SIG_DFL);
+		_exit(*(volatile unsigned char *)w.r.s->memory);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	down(&w);
+}
+
+static void a_driver_is_checked_before_it_is_called(void **state)
+{
+	struct tn_memory_range range = {.address = (void *)4096, .bytes = 4096};
+	struct tn_device_driver_ops ops;
+	struct tn_device_driver driver = {.ops = &ops};
+	struct tn_memory_desc d;
+	struct tn_memory *memory;
+	struct world w = {0};
+
+	up(&w, state, DISK, 0, 0);
+	tn_memory_desc_init(&d);
+	d.kind = TN_MEMORY_DEVICE;
+	d.ranges = &range;
+	d.nranges = 1;
+	assert_int_equal(tn_memory_register(w.r.cache, &d, &memory), -ENOTSUP);
+	d.driver = &driver;
+	ops = *tn_soft_device_driver(w.device)->ops;
+	ops.abi++;
+	assert_int_equal(tn_memory_register(w.r.cache, &d, &memory), -EINVAL);
+	ops = *tn_soft_device_driver(w.device)->ops;
+	ops.copy = NULL;
+	assert_int_equal(tn_memory_register(w.r.cache, &d, &memory), -EINVAL);
+	d.driver = tn_soft_device_driver(w.device);
+	assert_int_equal(tn_memory_register(w.r.cache, &d, &memory), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "driver soft does not take range 0"));
+	down(&w);
+}
+
+static void ranges_of_two_devices_are_two_memories(void **state)
+{
+	struct tn_memory_range range[2];
+	struct tn_memory_desc d;
+	struct tn_memory *memory;
+	struct world w = {0};
+	unsigned char *more;
+
+	up(&w, state, DISK, 0, 0);
+	more = tn_soft_device_memory(w.device, 8192);
+	range[0] = (struct tn_memory_range){.address = more, .bytes = 4096};
+	range[1] = (struct tn_memory_range){.address = more + 4096, .bytes = 4096, .device = 1};
+	tn_memory_desc_init(&d);
+	d.kind = TN_MEMORY_DEVICE;
+	d.ranges = range;
+	d.nranges = 2;
+	d.driver = tn_soft_device_driver(w.device);
+	assert_int_equal(tn_memory_register(w.r.cache, &d, &memory), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "range 1 is of device 1"));
+	d.nranges = 1;
+	assert_int_equal(tn_memory_register(w.r.cache, &d, &memory), 0);
+	assert_int_equal(tn_memory_unregister(memory), 0);
+	assert_int_equal(tn_memory_unregister(w.r.s->pool->memory), -EBUSY);
+	tn_soft_device_release(w.device, more);
+	down(&w);
+}
+
+/* Both forms of each test: in a cache of the process, and in an attached one. */
+#define BOTH(f) {#f, (f), NULL, NULL, NULL}, {#f " (attached)", (f), NULL, NULL, &attached_form}
+
+int main(void)
+{
+	static int attached_form;
+	const struct CMUnitTest tests[] = {
+		BOTH(blocks_go_from_device_memory_to_the_disk_and_back),
+		BOTH(blocks_go_from_device_memory_to_host_memory_and_back),
+		BOTH(what_session_memory_does_not_hold_goes_in_batches),
+		BOTH(no_layer_is_ready_before_its_copy),
+		BOTH(a_late_stream_holds_nobody_else_up),
+		BOTH(a_layer_is_copied_once_its_event_has_come),
+		BOTH(an_aborted_save_leaves_its_pages_when_no_copy_is_under_way),
+		BOTH(a_load_whose_copy_fails_has_no_good_prefix_and_the_next_one_is_whole),
+		BOTH(a_save_whose_copy_fails_stores_nothing_and_the_next_one_all),
+		BOTH(what_a_step_computed_on_a_load_that_failed_is_not_kept),
+		BOTH(a_lost_device_ends_what_is_under_way_and_the_cache_lives_on),
+		BOTH(whoever_touches_the_memory_dies),
+		BOTH(a_driver_is_checked_before_it_is_called),
+		BOTH(ranges_of_two_devices_are_two_memories),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
