@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #define MMAP_FROM (2u << 20)
+#define PAGE_BYTES 4096u
 
 static void *system_get(void *arg, size_t bytes)
 {
@@ -20,7 +21,7 @@ static void *system_get(void *arg, size_t bytes)
 		madvise(p, bytes, MADV_HUGEPAGE); /* only a hint; refusal costs speed, nothing else */
 		return p;
 	}
-	if (posix_memalign(&p, 64, bytes ? bytes : 1))
+	if (posix_memalign(&p, bytes < PAGE_BYTES ? 64 : PAGE_BYTES, bytes ? bytes : 1))
 		return NULL;
 	memset(p, 0, bytes);
 	return p;

@@ -3,7 +3,7 @@
  * The memory seam. Memory is taken in create functions and given back in destroy; a counting allocator (alloc_rig.h) lets
  * tests measure what an index holds, and lets the n-th request fail.
  *
- * All allocations are zeroed and aligned to 64 bytes. From 2 MiB up they come from mmap, with
+ * All allocations are zeroed and aligned to 64 bytes, from a page up to a page. From 2 MiB up they come from mmap, with
  * transparent hugepages asked for, so that 10-million-entry tables do not live on 4 KiB pages. A table that is made for the
  * worst case and of which little is used is better marked sparse: every first touch of a hugepage clears 2 MiB.
  */

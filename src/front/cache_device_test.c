@@ -186,6 +186,67 @@ static void an_aborted_save_leaves_its_pages_when_no_copy_is_under_way(void **st
 	down(&w);
 }
 
+/* ---- streams of the engine --------------------------------------------------------------------------------------- */
+
+/* A copy on the device of a layer's pages, from one place of the pool to another. */
+static void within(struct world *w, void *stream, uint32_t layer, uint32_t from, uint32_t to)
+{
+	struct tn_device_piece piece[2];
+	uint32_t pages = BLOCKS * RIG_PAGES, bytes;
+	uint64_t event;
+
+	for (uint32_t p = 0; p < 2; p++) {
+		unsigned char *base = rig_plane(w->r.s, 0, 0, 0, &bytes);
+		uint64_t source = (uint64_t)(rig_plane(w->r.s, layer, p, from, &bytes) - base);
+		uint64_t target = (uint64_t)(rig_plane(w->r.s, layer, p, to, &bytes) - base);
+
+		piece[p] = (struct tn_device_piece){.device = w->r.s->memory + target, .other = w->r.s->memory + source, .bytes = pages * bytes};
+	}
+	assert_int_equal(tn_soft_device_driver(w->device)->ops->copy(tn_soft_device_driver(w->device), stream, TN_DEVICE_WITHIN, piece, 2, &event), 0);
+}
+
+/* The engine's stream computes layer by layer, so to speak: waits for a layer's word, writes pages, raises the event of the save. No thread waits. */
+static void a_stream_waits_for_layers_and_raises_the_events_of_saves(void **state)
+{
+	const struct tn_device_driver *driver;
+	struct world w = {0};
+	struct tn_event *event;
+	struct tn_load *load;
+	struct tn_save *save;
+	void *stream;
+
+	up(&w, state, DISK, HOST, 0);
+	driver = tn_soft_device_driver(w.device);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	poison(&w);
+	assert_int_equal(driver->ops->stream_create(driver, 0, &stream), 0);
+	assert_int_equal(tn_event_create(w.r.cache, &event), 0);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	save = rig_save_begin(w.r.s, 500, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
+		const uint64_t *word;
+		uint64_t value;
+
+		assert_int_equal(tn_load_event(load, l, &word, &value), 0);
+		assert_int_equal(driver->ops->word_wait(driver, stream, word, value), 0);
+		within(&w, stream, l, 0, RIG_POOL_PAGES / 2);
+		assert_int_equal(driver->ops->word_write(driver, stream, tn_event_address(event), l + 1), 0);
+		assert_int_equal(tn_save_layer(save, l, event, l + 1), 0);
+	}
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), BLOCKS);
+	assert_int_equal(tn_save_commit(save), 0);
+	rig_load_end(w.r.s, load);
+	assert_int_equal(rig_save_end(w.r.s, save).stored, BLOCKS);
+	driver->ops->stream_destroy(driver, stream);
+	tn_event_destroy(event);
+	poison(&w);
+	load = rig_load_begin(w.r.s, 500, BLOCKS, 0, NULL);
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), BLOCKS);
+	rig_load_end(w.r.s, load);
+	rig_check_blocks(w.r.s, 1, BLOCKS, 0);
+	down(&w);
+}
+
 /* ---- failing copies ------------------------------------------------------------------------------------------------ */
 
 /* The good prefix of a load whose copy after so many others fails. */
@@ -394,6 +455,7 @@ int main(void)
 		BOTH(no_layer_is_ready_before_its_copy),
 		BOTH(a_late_stream_holds_nobody_else_up),
 		BOTH(a_layer_is_copied_once_its_event_has_come),
+		BOTH(a_stream_waits_for_layers_and_raises_the_events_of_saves),
 		BOTH(an_aborted_save_leaves_its_pages_when_no_copy_is_under_way),
 		BOTH(a_load_whose_copy_fails_has_no_good_prefix_and_the_next_one_is_whole),
 		BOTH(a_save_whose_copy_fails_stores_nothing_and_the_next_one_all),

@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "front/batched.h"
 #include "front/stage_copy.h"
+#include "front/stage_words.h"
 #include "region/call.h"
 #include "region/event.h"
 
@@ -25,6 +26,7 @@ struct tn_stage {
 	uint32_t stopping, asleep; /* shared */
 	uint64_t active[TN_REGION_OPS_MAX / 64]; /* shared: operations that have begun; cleared by the thread */
 	struct tn_batched batched; /* saves */
+	struct tn_stage_words words;
 	/* The thread's: */
 	struct tn_doorbell_taker kicks, completions;
 	uint32_t *numbers; /* while they are looked at */
@@ -689,6 +691,7 @@ static void destroy(struct tn_stage *s)
 {
 	const struct tn_alloc *a = s->cache->alloc;
 
+	tn_stage_words_unpin_all(&s->words); /* of pools that are abandoned later */
 	if (s->region.base)
 		tn_region_destroy(&s->region, a);
 	tn_put(a, s->numbers, tn_array_bytes(s->cache->region.counts.ops, sizeof(*s->numbers)));
@@ -705,6 +708,7 @@ static int start(struct tn_cache *cache)
 	if (!s)
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
 	s->cache = cache;
+	s->words = (struct tn_stage_words){.layers = &s->region, .events = &cache->region};
 	pthread_mutex_init(&s->batched.lock, NULL);
 	counts.events = counts.calls = counts.call_bytes = 0;
 	s->numbers = tn_get(cache->alloc, tn_array_bytes(counts.ops, sizeof(*s->numbers)));
@@ -735,6 +739,32 @@ int tn_stage_start(struct tn_cache *cache)
 	return rc;
 }
 
+int tn_stage_join_driver(struct tn_cache *cache, const struct tn_device_driver *driver)
+{
+	int rc;
+
+	pthread_mutex_lock(&cache->lock);
+	rc = tn_stage_words_pin(&cache->stage->words, driver);
+	pthread_mutex_unlock(&cache->lock);
+	return rc;
+}
+
+void tn_stage_leave_driver(struct tn_cache *cache, const struct tn_device_driver *driver)
+{
+	pthread_mutex_lock(&cache->lock);
+	if (cache->stage)
+		tn_stage_words_unpin(&cache->stage->words, driver);
+	pthread_mutex_unlock(&cache->lock);
+}
+
+/* Operations of an owner that is gone may be under way; after this no copy of them is. */
+static void settle_copies(struct tn_stage *s)
+{
+	for (uint32_t i = 0; i < s->cache->region.counts.ops; i++)
+		if (is_active(s, i))
+			tn_stage_copies_settle(&s->cache->front->ops[i]);
+}
+
 void tn_stage_stop(struct tn_cache *cache)
 {
 	struct tn_stage *s = cache->stage;
@@ -744,6 +774,7 @@ void tn_stage_stop(struct tn_cache *cache)
 	__atomic_store_n(&s->stopping, 1, __ATOMIC_SEQ_CST);
 	tn_region_tell_completed(&cache->region);
 	pthread_join(s->thread, NULL);
+	settle_copies(s);
 	cache->stage = NULL;
 	destroy(s);
 }

@@ -49,7 +49,7 @@ struct tn_stage_pool {
 	struct tn_layout layout;      /* ... and as this process sees it */
 	struct tn_memory *own_memory; /* of a cache that is not attached: the memory, registered, ... */
 	struct tn_pool *own;	      /* ... and the pool over it */
-	bool pinned; /* with the device's driver; what follows is for it, too */
+	bool joined, pinned; /* words and slots, with the device's driver; what follows is for it, too */
 	struct tn_stage_stream stream[2]; /* by enum tn_device_way */
 	struct tn_device_piece *piece;	  /* while a call is made of them */
 	uint32_t nslots;
@@ -67,11 +67,22 @@ const struct tn_region *tn_stage_region(const struct tn_cache *cache);
 /* Lets the thread look at what its callers, and events, say. Any thread. */
 void tn_stage_wake(const struct tn_cache *cache);
 
+/* A pool of the driver's is made, or is gone: its streams can reach the words of layers and events meanwhile. 0; as tn_stage_words_pin. */
+int tn_stage_join_driver(struct tn_cache *cache, const struct tn_device_driver *driver);
+void tn_stage_leave_driver(struct tn_cache *cache, const struct tn_device_driver *driver);
+
 /* Session memory for a pool whose own layout is compiled: pool->stage. 0, -ENOMEM, -EINVAL. The owner does not know of it yet. */
 int tn_stage_pool_create(struct tn_pool *pool);
 void tn_stage_pool_destroy(struct tn_pool *pool);
 /* Of one layer of one block. */
-uint64_t tn_stage_layer_bytes(const struct tn_geometry *g);
+static inline uint64_t tn_stage_layer_bytes(const struct tn_geometry *g)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t p = 0; p < g->nplanes; p++)
+		bytes += (uint64_t)tn_geometry_page_bytes(g, p) * g->pages_per_block;
+	return bytes;
+}
 
 /*
  * Slots for the blocks of which an operation has claimed pages, or if the pool has not so many for a batch: 0; -EAGAIN: others have them. They go

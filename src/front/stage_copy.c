@@ -201,6 +201,20 @@ bool tn_stage_copy_take(struct tn_front_op *op, struct tn_stage_copy *out)
 	return true;
 }
 
+void tn_stage_copies_settle(struct tn_front_op *op)
+{
+	const struct tn_device_driver *driver = op->pool->memory->driver;
+	struct tn_stage_copies *c = &op->copies;
+
+	for (uint32_t i = 0; i < c->n; i++) {
+		const struct tn_stage_copy *copy = &c->copy[(c->first + i) % TN_COPIES_MAX];
+
+		if (copy->moves)
+			driver->ops->wait(driver, stream_of(op)->stream, copy->event, TN_FOREVER);
+	}
+	c->n = 0;
+}
+
 bool tn_stage_copy_has(const struct tn_front_op *op, uint32_t layer)
 {
 	const struct tn_stage_copies *c = &op->copies;

@@ -7,7 +7,7 @@
  * After a copy that failed the driver's stream may be of no use. Then no other copy begins on it; when all of its copies are over another stream takes
  * its place. Copies of other operations that are under way on it may fail with the same cause.
  *
- * The stage's thread alone calls these functions. None of them waits.
+ * The stage's thread alone calls these functions. None of them waits, but tn_stage_copies_settle.
  */
 #ifndef TN_FRONT_STAGE_COPY_H
 #define TN_FRONT_STAGE_COPY_H
@@ -23,6 +23,8 @@ bool tn_stage_copy_may_begin(const struct tn_front_op *op);
 void tn_stage_copy_begin(struct tn_front_op *op, uint32_t first_layer, uint32_t end_layer, uint32_t first_block, uint32_t end_block);
 /* The oldest copy, if it is over: then it belongs to the operation no more. */
 bool tn_stage_copy_take(struct tn_front_op *op, struct tn_stage_copy *out);
+/* Waits until no copy of the operation is under way, and forgets them: when the thread has ended. */
+void tn_stage_copies_settle(struct tn_front_op *op);
 /* Whether the layer is in a copy that was not taken. */
 bool tn_stage_copy_has(const struct tn_front_op *op, uint32_t layer);
 /* The largest end_block of copies that were not taken; 0: there is none. */

@@ -9,15 +9,6 @@
 
 #define LAYER_ALIGN 4096u /* of the session memory of a layer: direct I/O of pages that allow it */
 
-uint64_t tn_stage_layer_bytes(const struct tn_geometry *g)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t p = 0; p < g->nplanes; p++)
-		bytes += (uint64_t)tn_geometry_page_bytes(g, p) * g->pages_per_block;
-	return bytes;
-}
-
 /* As many as the pool has blocks, and as the memory's owner allows; one at least, and pages have 32 bits. */
 static uint32_t slots_of(const struct tn_pool *pool)
 {
@@ -81,6 +72,10 @@ static int take_to_driver(struct tn_stage_pool *s, const struct tn_memory *memor
 	s->piece = tn_get(memory->cache->alloc, TN_STAGE_PIECES * sizeof(*s->piece));
 	if (!s->piece)
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory for %u pieces", TN_STAGE_PIECES);
+	rc = tn_stage_join_driver(memory->cache, driver);
+	if (rc)
+		return rc;
+	s->joined = true;
 	rc = driver->ops->pin(driver, s->range.address, s->range.bytes);
 	if (rc)
 		return tn_fail(rc, "tn_pool_create: driver %s does not pin %llu bytes (error %d)", driver->ops->name,
@@ -102,6 +97,8 @@ static void leave_driver(struct tn_stage_pool *s, const struct tn_memory *memory
 			driver->ops->stream_destroy(driver, s->stream[way].stream);
 	if (s->pinned)
 		driver->ops->unpin(driver, s->range.address, s->range.bytes);
+	if (s->joined)
+		tn_stage_leave_driver(memory->cache, driver);
 	tn_put(memory->cache->alloc, s->piece, TN_STAGE_PIECES * sizeof(*s->piece));
 }
 
