@@ -14,7 +14,7 @@ int tn_device_check(const struct tn_device_driver *driver)
 
 	if (!ops)
 		return tn_fail(-ENOTSUP, "tn_memory_register: device memory without a driver; name one that copies (tenuto/device_memory.h)");
-	if (ops->size < sizeof(*ops) || ops->abi != TN_DEVICE_DRIVER_ABI)
+	if (ops->size != sizeof(*ops) || ops->abi != TN_DEVICE_DRIVER_ABI)
 		return tn_fail(-EINVAL, "tn_memory_register: a driver of version %u with %zu bytes, not %u with %zu; build it for this library", ops->abi,
 			       ops->size, TN_DEVICE_DRIVER_ABI, sizeof(*ops));
 	if (!ops->name || !ops->count || !ops->properties || !ops->register_range || !ops->unregister_range || !ops->pin || !ops->unpin ||

@@ -85,7 +85,7 @@ struct tn_soft_device {
 
 static struct tn_soft_device *device_of(const struct tn_device_driver *driver)
 {
-	return driver->arg;
+	return driver->arg ? driver->arg : tn_soft_device_of_process();
 }
 
 static uint64_t now_ns(void)
@@ -624,8 +624,8 @@ static int properties(const struct tn_device_driver *driver, uint32_t device, st
 	return 0;
 }
 
-static const struct tn_device_driver_ops ops = {
-	.size = sizeof(ops),
+const struct tn_device_driver_ops tn_soft_device_ops = {
+	.size = sizeof(tn_soft_device_ops),
 	.abi = TN_DEVICE_DRIVER_ABI,
 	.name = "soft",
 	.count = count,
@@ -657,7 +657,7 @@ int tn_soft_device_create(const struct tn_soft_device_opts *opts, struct tn_soft
 	if (!d)
 		return -ENOMEM;
 	d->o = *opts;
-	d->driver = (struct tn_device_driver){.ops = &ops, .arg = d};
+	d->driver = (struct tn_device_driver){.ops = &tn_soft_device_ops, .arg = d};
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -665,6 +665,32 @@ int tn_soft_device_create(const struct tn_soft_device_opts *opts, struct tn_soft
 	pthread_condattr_destroy(&attr);
 	*out = d;
 	return 0;
+}
+
+static struct tn_soft_device *of_process;
+
+static uint64_t option(const char *name)
+{
+	const char *text = getenv(name);
+
+	return text ? strtoull(text, NULL, 10) : 0;
+}
+
+static void make_of_process(void)
+{
+	const struct tn_soft_device_opts o = {.copy_ns = option("TN_SOFT_COPY_NS"), .late_ns = option("TN_SOFT_LATE_NS"), .seed = 1,
+					      .bytes_per_second = option("TN_SOFT_BYTES_PER_SECOND")};
+
+	if (tn_soft_device_create(&o, &of_process))
+		abort();
+}
+
+struct tn_soft_device *tn_soft_device_of_process(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, make_of_process);
+	return of_process;
 }
 
 void tn_soft_device_destroy(struct tn_soft_device *d)

@@ -29,6 +29,12 @@ int tn_soft_device_create(const struct tn_soft_device_opts *opts, struct tn_soft
 /* Everything that it was asked for has been given back; its memories go. */
 void tn_soft_device_destroy(struct tn_soft_device *d);
 const struct tn_device_driver *tn_soft_device_driver(struct tn_soft_device *d);
+/*
+ * The device of the process, which stays: a driver that lacks an argument means it. Streams are late by as much as TN_SOFT_LATE_NS says, copies take
+ * TN_SOFT_COPY_NS at least, and each stream copies TN_SOFT_BYTES_PER_SECOND at most.
+ */
+struct tn_soft_device *tn_soft_device_of_process(void);
+extern const struct tn_device_driver_ops tn_soft_device_ops;
 /* As ops->allocate of device 0; zeroed. An address that nobody may touch. */
 void *tn_soft_device_memory(struct tn_soft_device *d, uint64_t bytes);
 void tn_soft_device_release(struct tn_soft_device *d, void *memory);

@@ -26,17 +26,10 @@ void rig_memory_free(const struct rig *r, void *memory, uint64_t bytes)
 		assert_int_equal(munmap(memory, bytes), 0);
 }
 
-/* That its pools lie on, or NULL. The one of all rigs stays. */
+/* That its pools lie on, or NULL. */
 static struct tn_soft_device *device_of(const struct rig *r)
 {
-	const struct tn_soft_device_opts o = {.late_ns = 100 * RIG_US, .seed = tn_test_seed()};
-	static struct tn_soft_device *device;
-
-	if (!r->o.device || r->o.soft_device)
-		return r->o.soft_device;
-	if (!device)
-		assert_int_equal(tn_soft_device_create(&o, &device), 0);
-	return device;
+	return r->o.device && !r->o.soft_device ? tn_soft_device_of_process() : r->o.soft_device;
 }
 
 static uint64_t block_bytes(const struct tn_geometry *g)

@@ -303,7 +303,7 @@ static bool end_chunk(struct tn_stage *s, struct tn_front_op *op, bool owner_ove
 }
 
 /* Nothing of it comes any more: who waits for a layer goes on with the good prefix. */
-static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t good)
+static void tell_all_layers(struct tn_stage *s, struct tn_front_op *op, uint32_t good)
 {
 	uint32_t tiers[TN_FACE_KINDS];
 
@@ -314,6 +314,11 @@ static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t goo
 		if (!tn_face_is_ready(op->region, op->number, c, op->generation))
 			tn_face_tell_ready(op->region, op->number, c, op->generation);
 	s->told |= tn_face_notify(op->region, op->number);
+}
+
+static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t good)
+{
+	tell_all_layers(s, op, good);
 	if (op->batches.uncopied || !owner_began(op))
 		end_operation(s, op, op->batches.uncopied);
 	else
@@ -354,6 +359,8 @@ static bool step_load(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_
 		begin_chunk(op, chunk);
 	busy |= end_chunk(s, op, over || gone);
 	poll_copies(op, due_ns);
+	if (gone && op->copies.n > 0 && tn_face_good(op->region, op->number) > 0) /* waits end at once; its pages are busy for now */
+		tell_all_layers(s, op, 0);
 	if (busy || op->copies.n > 0)
 		return busy;
 	if (gone) {
