@@ -194,7 +194,7 @@ static void the_end_sleeps_until_the_last_transfer_ended_and_one_of_two_threads_
 
 int main(void)
 {
-	const char *why = rig_namespace ? RIG_FAULTY : rig_staged ? RIG_STAGED : NULL;
+	const char *why = rig_namespace ? RIG_FAULTY : rig_staged || rig_on_device ? RIG_STAGED : NULL;
 	const struct CMUnitTest tests[] = {
 		RIG_TEST(a_deadline_that_is_over_only_asks_and_the_busy_pages_are_named, why),
 		RIG_TEST(a_deadline_before_the_drain_is_kept_and_the_handle_lives_on, why),
