@@ -10,6 +10,7 @@ static const struct cli_command commands[] = {
 	{"layers", cmd_bench_layers, "when the first layer of a load is there, on an idle disk"},
 	{"match", cmd_bench_match, "look-ups of long prefixes among millions of blocks"},
 	{"session", cmd_bench_session, "what it costs to use a cache that another process owns"},
+	{"device", cmd_bench_device, "saves and loads of pages in device memory beside those of pages in host memory"},
 	{"nvme", cmd_bench_nvme, "what driving NVMe from user space costs, on a controller in software"},
 	{NULL, NULL, NULL},
 };

@@ -13,10 +13,10 @@ uint64_t cli_pool_bytes(const struct tn_geometry *g, const struct tn_pool_shape 
 	return tn_layout_regions(g, shape, &regions, &each) ? 0 : regions * each;
 }
 
-int cli_pool_open(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *at,
-		  struct cli_pool *pool)
+int cli_pool_open_on(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *at,
+		     const struct tn_device_driver *driver, uint32_t device, struct cli_pool *pool)
 {
-	struct tn_memory_range range = {.address = at, .bytes = cli_pool_bytes(g, shape)};
+	struct tn_memory_range range = {.address = at, .bytes = cli_pool_bytes(g, shape), .device = device};
 	struct tn_memory_desc desc;
 	int rc;
 
@@ -26,6 +26,8 @@ int cli_pool_open(struct tn_cache *cache, const struct tn_geometry *g, const str
 	tn_memory_desc_init(&desc);
 	desc.ranges = &range;
 	desc.nranges = 1;
+	desc.kind = driver ? TN_MEMORY_DEVICE : TN_MEMORY_HOST;
+	desc.driver = driver;
 	rc = tn_layout_fill(g, shape, NULL, pool->base, &pool->layout);
 	if (!rc)
 		rc = tn_memory_register(cache, &desc, &pool->memory);
@@ -34,6 +36,12 @@ int cli_pool_open(struct tn_cache *cache, const struct tn_geometry *g, const str
 	if (rc)
 		cli_pool_close(pool);
 	return rc;
+}
+
+int cli_pool_open(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *at,
+		  struct cli_pool *pool)
+{
+	return cli_pool_open_on(cache, g, shape, at, NULL, 0, pool);
 }
 
 void *cli_pool_page(const struct cli_pool *pool, uint32_t layer, uint32_t plane, uint64_t page)

@@ -19,6 +19,9 @@ uint64_t cli_pool_bytes(const struct tn_geometry *g, const struct tn_pool_shape 
 /* Opens a pool over the cli_pool_bytes at `at`. 0, or -errno and nothing is left open. *pool must be zero. */
 int cli_pool_open(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *at,
 		  struct cli_pool *pool);
+/* Likewise over memory of a driver's device, whose pages this process reaches by the driver alone. */
+int cli_pool_open_on(struct tn_cache *cache, const struct tn_geometry *g, const struct tn_pool_shape *shape, void *at,
+		     const struct tn_device_driver *driver, uint32_t device, struct cli_pool *pool);
 void *cli_pool_page(const struct cli_pool *pool, uint32_t layer, uint32_t plane, uint64_t page);
 /* -EBUSY while loads or saves use the pool. 0 also if the pool is not open. */
 int cli_pool_close(struct cli_pool *pool);
