@@ -84,7 +84,7 @@ static const struct statistic statistics[] = {
 	{"bounced_objects", "tenuto_bounced_objects_total", NULL, COUNTER, 0,
 	 "Objects that went through a bounce buffer because of their alignment"},
 	{"staged_bytes", "tenuto_staged_bytes_total", NULL, COUNTER, 0,
-	 "Bytes that attached processes have copied, because their pages are not in memory that can be mapped"},
+	 "Bytes that were copied to and from pages in device memory, or, by attached processes, in memory that cannot be mapped"},
 	{"recovered_blocks", "tenuto_recovered_blocks", NULL, GAUGE, 0, "Blocks that the disks held at the start"},
 	{"recovery_ns", "tenuto_recovery_seconds", NULL, GAUGE, NS, "How long the opening of the stores took"},
 	{"header_cache_hits", "tenuto_header_cache_hits_total", NULL, COUNTER, 0, "Headers of blocks found in memory"},

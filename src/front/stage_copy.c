@@ -7,6 +7,8 @@
 
 #include "front/stage.h"
 
+#define STREAM_COPIES 128u /* under way at most: a driver whose queue is full might let its caller wait */
+
 /* Pages of both sides, one to one. */
 struct pages {
 	const uint32_t *theirs, *ours;
@@ -40,7 +42,7 @@ bool tn_stage_copy_may_begin(const struct tn_front_op *op)
 {
 	const struct tn_stage_stream *s = stream_of(op);
 
-	return op->copies.n < TN_COPIES_MAX && !(s->failed && s->under_way > 0);
+	return op->copies.n < TN_COPIES_MAX && s->under_way < (s->failed ? 1 : STREAM_COPIES);
 }
 
 static struct pages pages_of(const struct tn_front_op *op, uint32_t first_block, uint32_t end_block)
