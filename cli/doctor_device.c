@@ -91,8 +91,8 @@ static void probe_gds(struct doctor *d)
 	bool module = access("/sys/module/nvidia_fs", F_OK) == 0;
 
 	doctor_add(d, "GPUDirect Storage", lib && module ? DOCTOR_YES : lib ? DOCTOR_PARTLY : DOCTOR_NO,
-		   "nothing yet; later: DMA between drive and GPU",
-		   "for later: the packages libcufile and nvidia-fs of the CUDA distribution", "libcufile %s, module nvidia_fs %s",
+		   "what plugin gds needs: DMA between drive and GPU",
+		   "the packages libcufile and nvidia-fs of the CUDA distribution", "libcufile %s, module nvidia_fs %s",
 		   lib ? "found" : "not found", module ? "loaded" : "not loaded");
 	if (lib)
 		dlclose(lib);

@@ -3,13 +3,16 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include <tenuto/device_file.h>
 #include <tenuto/device_memory.h>
 #include <tenuto/plugin.h>
 
 #include "doctor.h"
 
 #define ENTRIES 32
+#define START_SECONDS 3 /* that a library has to start */
 #define DEVICES 8 /* of one driver, that are shown */
 #define GIVES "what libtenuto does not link: memory of devices"
 
@@ -53,6 +56,39 @@ static void probe_driver(struct doctor *d, int plugin)
 		probe_device(d, driver, plugin, (uint32_t)k);
 }
 
+/* The library may take its time: without its kernel driver, that of cuFile was seen to spin for minutes. */
+static void probe_file_transport(struct doctor *d, int plugin)
+{
+	static const char *const ways[] = {
+		[TN_DEVICE_FILE_HOST] = "by way of host memory (compatibility mode)",
+		[TN_DEVICE_FILE_MODULE] = "by its kernel module",
+		[TN_DEVICE_FILE_P2PDMA] = "by the kernel's PCI P2PDMA",
+	};
+	static const char gives[] = "bytes between files and devices without host memory";
+	const struct tn_plugin_info *i = &info[plugin];
+	struct tn_device_file_properties p = {0};
+	const struct tn_device_file_ops *ops;
+	struct timespec now;
+	char detail[256] = "";
+	int rc;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	rc = tn_device_file_open(i->name, &ops);
+	if (rc == 0)
+		rc = ops->start(((uint64_t)now.tv_sec + START_SECONDS) * 1000000000 + (uint64_t)now.tv_nsec, detail, sizeof(detail));
+	if (rc == 0)
+		rc = ops->describe(&p, detail, sizeof(detail));
+	if (rc) {
+		snprintf(todo[plugin], sizeof(todo[plugin]), "%s", detail[0] ? detail : strerror(-rc));
+		doctor_add(d, name[plugin], DOCTOR_PARTLY, gives, todo[plugin], "file transport for Tenuto %s, does not start: %s", i->built_for, i->path);
+		return;
+	}
+	doctor_add(d, name[plugin], p.way == TN_DEVICE_FILE_HOST ? DOCTOR_PARTLY : DOCTOR_YES, gives,
+		   "for transfers past host memory: load nvidia-fs; or CUDA 12.8, a kernel of 6.2 with PCI P2PDMA, and use_pci_p2pdma in cufile.json",
+		   "file transport for Tenuto %s, %s, library %u.%u, module %u.%u: %s", i->built_for, ways[p.way], p.version / 1000, p.version % 1000 / 10,
+		   p.module_major, p.module_minor, i->path);
+}
+
 static void probe_plugin(struct doctor *d, int plugin)
 {
 	const struct tn_plugin_info *i = &info[plugin];
@@ -63,6 +99,8 @@ static void probe_plugin(struct doctor *d, int plugin)
 		doctor_add(d, name[plugin], DOCTOR_NO, GIVES, todo[plugin], "refused: %s", i->path);
 	} else if (i->kind == TN_PLUGIN_DEVICE) {
 		probe_driver(d, plugin);
+	} else if (i->kind == TN_PLUGIN_DEVICE_FILE) {
+		probe_file_transport(d, plugin);
 	} else {
 		doctor_add(d, name[plugin], DOCTOR_YES, GIVES, "", "for Tenuto %s: %s", i->built_for, i->path);
 	}

@@ -4,6 +4,7 @@ forbidden, in a directory that cannot be written to. Arguments: the program, the
 import ctypes
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -70,6 +71,11 @@ with tempfile.TemporaryDirectory(dir="/var/tmp") as plugins:
     found = findings(run)
     check("a_plugin_that_is_refused_is_told_with_its_reason", found["plugin text"]["state"] == "no" and plugins in found["plugin text"]["value"]
           and "no ELF file" in found["plugin text"]["todo"] and found["plugins"]["value"].startswith("0 "), run.stdout + run.stderr)
+    shutil.copy(os.path.join(LIBDIR, "plugins", "gds", "libtenuto_gds.so"), plugins)
+    run = doctor("--json")
+    gds = findings(run)["plugin gds"]
+    check("a_file_transport_is_told_with_what_it_lacks", gds["state"] in ("yes", "partly") and gds["value"].startswith("file transport for Tenuto")
+          and (gds["state"] == "yes" or "cuf" in gds["todo"].lower()), run.stdout + run.stderr)
     os.chmod(plugins, 0o777)
     run = doctor("--json")
     check("a_directory_that_others_may_write_is_told", any(f["name"] == "plugin directory" and plugins in f["value"] and "chmod go-w" in f["todo"]

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <tenuto/device_file.h>
 #include <tenuto/device_memory.h>
 
 #include "base/error.h"
@@ -23,11 +24,24 @@ static int check_device(const struct tn_plugin *plugin, const char *path)
 	return 0;
 }
 
+static int check_device_file(const struct tn_plugin *plugin, const char *path)
+{
+	const struct tn_device_file_ops *ops = plugin->table;
+
+	if (ops->abi != TN_DEVICE_FILE_ABI || ops->size != sizeof(*ops))
+		return tn_fail(-EPROTO, "'%s' has file calls of ABI %u, %zu bytes; this library has ABI %u, %zu bytes: take a plugin that was built for "
+			       "Tenuto %s", path, ops->abi, ops->size, TN_DEVICE_FILE_ABI, sizeof(*ops), tn_version());
+	if (!ops->start || !ops->describe || !ops->add || !ops->remove || !ops->acquire || !ops->release || !ops->cleanup || !ops->read || !ops->write)
+		return tn_fail(-EPROTO, "'%s' lacks a file call that is always there: tenuto/device_file.h lists them", path);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*check)(const struct tn_plugin *plugin, const char *path);
 } kinds[] = {
 	[TN_PLUGIN_DEVICE] = {"device driver", check_device},
+	[TN_PLUGIN_DEVICE_FILE] = {"file transport", check_device_file},
 };
 
 const char *tn_plugin_kind_name(uint32_t kind)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tenuto/device_file.h>
 #include <tenuto/device_memory.h>
 
 #include "base/alloc.h"
@@ -228,6 +229,16 @@ int tn_device_driver_open(const char *name, const struct tn_device_driver **out)
 {
 	const struct tn_plugin *plugin = NULL;
 	int rc = tn_plugin_open(TN_PLUGIN_DEVICE, name, &plugin);
+
+	if (rc == 0)
+		*out = plugin->table;
+	return rc;
+}
+
+int tn_device_file_open(const char *name, const struct tn_device_file_ops **out)
+{
+	const struct tn_plugin *plugin = NULL;
+	int rc = tn_plugin_open(TN_PLUGIN_DEVICE_FILE, name, &plugin);
 
 	if (rc == 0)
 		*out = plugin->table;

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes between files and device memory that no host memory sees, by a plugin (tenuto/plugin.h) such as "gds", which uses NVIDIA's cuFile.
+ *
+ * What such a library cannot move it refuses, per call: -ENOTSUP says that nothing has begun, and that the caller's own way by host memory is the
+ * one to take. A short transfer is an error. Errors are -errno; @detail says what happened, and what to do.
+ *
+ * Threads: any, at the same time.
+ */
+#ifndef TENUTO_DEVICE_FILE_H
+#define TENUTO_DEVICE_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tenuto/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TN_DEVICE_FILE_ABI 1u
+
+/** File offset, address and length of a transfer are multiples of it. */
+#define TN_DEVICE_FILE_ALIGN 4096u
+
+/** Most files that are registered at once. */
+#define TN_DEVICE_FILES_MAX 256u
+
+/** A registered file. */
+struct tn_device_file;
+
+/** What moves the bytes. */
+enum tn_device_file_way {
+	TN_DEVICE_FILE_HOST,   /**< the library copies by way of host memory itself: right, but no faster than without it */
+	TN_DEVICE_FILE_MODULE, /**< a kernel module of the library's vendor */
+	TN_DEVICE_FILE_P2PDMA, /**< the kernel's own PCI P2PDMA */
+};
+
+/** struct tn_device_file_properties - the library, as it is after start */
+struct tn_device_file_properties {
+	uint32_t way;	       /**< enum tn_device_file_way */
+	uint32_t version;      /**< of the library: 1000 * major + 10 * minor; 0: not known */
+	uint32_t module_major; /**< version of the kernel module; 0: it is not loaded */
+	uint32_t module_minor;
+};
+
+/**
+ * struct tn_device_file_ops - what a plugin does
+ * @size: sizeof(struct tn_device_file_ops)
+ * @abi:  TN_DEVICE_FILE_ABI
+ * @name: for messages: "gds"
+ *
+ * All are always there.
+ * @start:    loads and starts the library, once per process, in a thread of its own; every other call comes after a start that returned 0 (-EINVAL).
+ *            -ETIMEDOUT: not by @deadline_ns (CLOCK_MONOTONIC); it may still start, so a later call can find it ready
+ * @describe: how bytes move
+ * @add:      registers a descriptor of the caller's, which is open with O_DIRECT. It stays the caller's: its locks stay, nothing closes it
+ * @remove:   what add gave; no transfer of it is in flight
+ * @acquire:  the file of a path, opened and registered unless it is already; counted. A file that took the place of another under the path is a
+ *            file of its own. -ENOTSUP: the file system takes no O_DIRECT; -EAGAIN: TN_DEVICE_FILES_MAX are in use
+ * @release:  what acquire gave; the file stays registered for the next one, until its place is wanted
+ * @cleanup:  closes the files that acquire has opened and nobody holds; how many are held
+ * @read:     @bytes from @offset of the file to @address, all of them; returns when they are there. -ENOTSUP: not aligned, or not possible here
+ * @write:    the other way
+ */
+struct tn_device_file_ops {
+	size_t size;
+	uint32_t abi;
+	const char *name;
+
+	int (*start)(uint64_t deadline_ns, char *detail, size_t detail_bytes);
+	int (*describe)(struct tn_device_file_properties *out, char *detail, size_t detail_bytes);
+	int (*add)(int fd, struct tn_device_file **out, char *detail, size_t detail_bytes);
+	void (*remove)(struct tn_device_file *file);
+	int (*acquire)(const char *path, int writable, struct tn_device_file **out, char *detail, size_t detail_bytes);
+	void (*release)(struct tn_device_file *file);
+	int (*cleanup)(void);
+	int (*read)(struct tn_device_file *file, void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes);
+	int (*write)(struct tn_device_file *file, const void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes);
+};
+
+/**
+ * tn_device_file_open - what moves bytes between files and devices, from a plugin of this name
+ *
+ * "gds" is libtenuto_gds.so. It is opened by the first call of a process, and stays. Any thread.
+ *
+ * Return: 0 and *out; else as tn_device_driver_open (tenuto/device_memory.h).
+ */
+TN_API int tn_device_file_open(const char *name, const struct tn_device_file_ops **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

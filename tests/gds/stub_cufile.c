@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "stub_cufile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "../../plugins/gds/cufile.h"
+
+#define API __attribute__((visibility("default")))
+
+API struct stub_cufile stub_cufile;
+
+API struct cufile_error cuFileDriverOpen(void);
+API struct cufile_error cuFileDriverGetProperties(struct cufile_properties *out);
+API struct cufile_error cuFileHandleRegister(void **handle, struct cufile_description *d);
+API void cuFileHandleDeregister(void *handle);
+API ssize_t cuFileRead(void *handle, void *base, size_t bytes, off_t offset, off_t base_offset);
+API ssize_t cuFileWrite(void *handle, const void *base, size_t bytes, off_t offset, off_t base_offset);
+API struct cufile_error cuFileGetVersion(int *out);
+
+static struct cufile_error begin(enum stub_call call)
+{
+	__atomic_fetch_add(&stub_cufile.calls[call], 1, __ATOMIC_RELAXED);
+	return (struct cufile_error){.error = __atomic_exchange_n(&stub_cufile.fail[call], 0, __ATOMIC_ACQ_REL)};
+}
+
+struct cufile_error cuFileDriverOpen(void)
+{
+	struct cufile_error e = begin(STUB_OPEN);
+
+	while (__atomic_load_n(&stub_cufile.hold_open, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	return e;
+}
+
+struct cufile_error cuFileDriverGetProperties(struct cufile_properties *out)
+{
+	*out = (struct cufile_properties){.feature_flags = __atomic_load_n(&stub_cufile.feature_flags, __ATOMIC_ACQUIRE)};
+	out->module.major_version = (unsigned)__atomic_load_n(&stub_cufile.module_major, __ATOMIC_ACQUIRE);
+	out->module.minor_version = 7;
+	return begin(STUB_PROPERTIES);
+}
+
+/* The handle is memory of its own, so that a sanitizer sees who uses one that is no longer registered. */
+struct cufile_error cuFileHandleRegister(void **handle, struct cufile_description *d)
+{
+	struct cufile_error e = begin(STUB_REGISTER);
+	int *fd = e.error ? NULL : malloc(sizeof(*fd));
+
+	if (!fd)
+		return e;
+	*fd = d->file.fd;
+	*handle = fd;
+	__atomic_fetch_add(&stub_cufile.registered, 1, __ATOMIC_RELAXED);
+	return e;
+}
+
+void cuFileHandleDeregister(void *handle)
+{
+	__atomic_fetch_sub(&stub_cufile.registered, 1, __ATOMIC_RELAXED);
+	free(handle);
+}
+
+/* What a transfer returns at once: 0: go on. */
+static ssize_t refused(enum stub_call call)
+{
+	int error = begin(call).error;
+
+	if (error >= 0)
+		return -error;
+	errno = -error;
+	return -1;
+}
+
+static void *bytes_of(const void *address)
+{
+	return stub_cufile.bytes ? stub_cufile.bytes(address) : (void *)(uintptr_t)address;
+}
+
+ssize_t cuFileRead(void *handle, void *base, size_t bytes, off_t offset, off_t base_offset)
+{
+	ssize_t n = refused(STUB_READ);
+
+	bytes -= (size_t)__atomic_exchange_n(&stub_cufile.shorter, 0, __ATOMIC_ACQ_REL);
+	return n ? n : pread(*(int *)handle, bytes_of((char *)base + base_offset), bytes, offset);
+}
+
+ssize_t cuFileWrite(void *handle, const void *base, size_t bytes, off_t offset, off_t base_offset)
+{
+	ssize_t n = refused(STUB_WRITE);
+
+	bytes -= (size_t)__atomic_exchange_n(&stub_cufile.shorter, 0, __ATOMIC_ACQ_REL);
+	return n ? n : pwrite(*(int *)handle, bytes_of((const char *)base + base_offset), bytes, offset);
+}
+
+struct cufile_error cuFileGetVersion(int *out)
+{
+	*out = 1200;
+	return (struct cufile_error){0};
+}

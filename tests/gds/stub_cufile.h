@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A libcufile.so.0 over POSIX for tests: what it is told to do wrong, and what it has counted. */
+#ifndef TN_TEST_STUB_CUFILE_H
+#define TN_TEST_STUB_CUFILE_H
+
+#include <stdint.h>
+
+enum stub_call { STUB_OPEN, STUB_PROPERTIES, STUB_REGISTER, STUB_READ, STUB_WRITE, STUB_CALLS };
+
+/* All members but bytes are read and written with __atomic_*. */
+struct stub_cufile {
+	int fail[STUB_CALLS];  /* the next call fails with this number of cuFile; -n: read and write return -1 with errno n */
+	int shorter;	       /* the next transfer moves so many bytes less */
+	int hold_open;	       /* cuFileDriverOpen does not return while this is set */
+	int calls[STUB_CALLS]; /* how often each was called */
+	int registered;	       /* handles that are registered now */
+	int module_major;      /* what the properties say */
+	unsigned feature_flags;
+	void *(*bytes)(const void *address); /* where the device sees an address; NULL: as the CPU does */
+};
+
+/* The stub exports it under this name. */
+extern struct stub_cufile stub_cufile;
+
+#endif
