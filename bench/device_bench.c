@@ -16,6 +16,7 @@
 
 #include <tenuto/cache.h>
 #include <tenuto/device_memory.h>
+#include <tenuto/session.h>
 
 #include "../cli/content.h"
 #include "../cli/pool.h"
@@ -25,6 +26,7 @@
 #define ROUNDS_MAX 1000u
 #define FLIGHTS 2u
 #define FLIGHT_BYTES (32ull << 20)
+#define COPIES 8u /* that are timed */
 
 enum tier { HOST_TIER, DISK_TIER, TIERS };
 enum kind { HOST, DEVICE, KINDS };
@@ -275,25 +277,28 @@ static int one(struct bench *b, enum tier tier, enum kind kind, uint64_t seed, d
 	return rc ? cli_fail(rc, "%s tier, %s memory", tiers[tier], kinds[kind]) : CLI_OK;
 }
 
-/* CPU s per GB of one copy by the CPU, of as many bytes as a flight has. */
-static double time_copy(void)
+/* CPU s per GB of one copy by the CPU between memories of the kind that session memory is, object by object. */
+static int time_copy(const struct bench *b, double *cpu)
 {
-	char *from = malloc(FLIGHT_BYTES), *to = malloc(FLIGHT_BYTES);
-	double cpu = 0;
+	uint64_t object = b->args->object, bytes = b->batch * b->args->layers * object;
+	void *from, *to = NULL;
+	int rc = tn_memory_alloc(bytes, NULL, &from);
 
-	if (from && to) {
-		memset(from, 1, FLIGHT_BYTES);
-		memset(to, 2, FLIGHT_BYTES);
-		cpu = cpu_seconds();
-		for (uint32_t i = 0; i < 8; i++) {
-			memcpy(to, from, FLIGHT_BYTES);
-			__asm__ volatile("" : : "r"(to) : "memory");
-		}
-		cpu = cpu_seconds() - cpu;
+	rc = rc ? rc : tn_memory_alloc(bytes, NULL, &to);
+	if (rc == 0) {
+		memset(from, 1, bytes);
+		memset(to, 2, bytes);
+		*cpu = cpu_seconds();
+		for (uint32_t i = 0; i < COPIES; i++)
+			for (uint64_t at = 0; at < bytes; at += object) {
+				memcpy((char *)to + at, (char *)from + at, object);
+				__asm__ volatile("" : : "r"(to) : "memory");
+			}
+		*cpu = (cpu_seconds() - *cpu) / (COPIES * 1e-9 * (double)bytes);
 	}
-	free(from);
-	free(to);
-	return cpu / (8e-9 * (double)FLIGHT_BYTES);
+	tn_memory_free(from);
+	tn_memory_free(to);
+	return rc ? cli_fail(rc, "memory of %llu bytes", (unsigned long long)bytes) : CLI_OK;
 }
 
 /* ---- the rounds --------------------------------------------------------------------------------------------- */
@@ -324,7 +329,7 @@ static int run(struct bench *b, const char *dir, struct cli_progress *progress)
 			for (int k = 0; k < KINDS; k++)
 				for (int f = 0; f < FIGURES; f++)
 					b->figure[t][k][f][b->rounds] = figure[t][k][f];
-		b->copy_cpu[b->rounds] = time_copy();
+		rc = rc ? rc : time_copy(b, &b->copy_cpu[b->rounds]);
 		cli_progress_step(progress, b->rounds + 1);
 	}
 	return rc ? rc : cli_interrupted() ? cli_error(CLI_ENVIRONMENT, "interrupted") : CLI_OK;
