@@ -88,10 +88,18 @@ static void when_the_owner_is_killed_waits_end_and_pages_stay_busy_until_their_c
 	rig_tear_down(&r);
 }
 
+static void *let_go_later(void *device)
+{
+	usleep(50000);
+	tn_soft_device_hold(device, false);
+	return NULL;
+}
+
 /* Nobody ends the operations: the close waits for the copies before their streams go. */
 static void a_cache_whose_owner_was_killed_is_closed_while_copies_are_under_way(void **state)
 {
 	struct client c;
+	pthread_t later;
 	struct rig r;
 	pid_t owner;
 
@@ -104,8 +112,10 @@ static void a_cache_whose_owner_was_killed_is_closed_while_copies_are_under_way(
 	rig_until(&c.r, under_way(&c) > 0);
 	kill_and_wait(owner);
 	rig_until(&c.r, tn_region_is_gone(&c.r.cache->region));
-	tn_soft_device_hold(c.device, false);
+	assert_int_equal(pthread_create(&later, NULL, let_go_later, c.device), 0);
 	assert_int_equal(tn_cache_close(c.r.cache), 0);
+	assert_int_equal(under_way(&c), 0);
+	assert_int_equal(pthread_join(later, NULL), 0);
 	tn_soft_device_release(c.device, c.r.s->memory);
 	tn_soft_device_destroy(c.device);
 	rig_tear_down(&r);
