@@ -442,6 +442,24 @@ static void ranges_of_two_devices_are_two_memories(void **state)
 	down(&w);
 }
 
+static void a_pool_that_the_driver_refuses_leaves_nothing_pinned(void **state)
+{
+	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
+	uint64_t base[RIG_LAYERS * TN_PLANES_MAX];
+	struct tn_pool_layout layout;
+	struct world w = {0};
+	struct tn_pool *pool;
+
+	up(&w, state, DISK, 0, 0);
+	assert_int_equal(tn_layout_fill(&w.r.s->g, &shape, NULL, base, &layout), 0);
+	assert_int_equal(tn_pool_create(w.r.s->pool->memory, &w.r.s->g, &layout, &pool), 0);
+	assert_int_equal(tn_pool_destroy(pool), 0);
+	tn_soft_device_lose(w.device);
+	assert_int_equal(tn_pool_create(w.r.s->pool->memory, &w.r.s->g, &layout, &pool), -ENODEV);
+	assert_non_null(strstr(tn_error_last()->text, "driver soft does not pin"));
+	down(&w); /* the soft device counts what is registered, pinned and under way */
+}
+
 /* Both forms of each test: in a cache of the process, and in an attached one. */
 #define BOTH(f) {#f, (f), NULL, NULL, NULL}, {#f " (attached)", (f), NULL, NULL, &attached_form}
 
@@ -464,6 +482,7 @@ int main(void)
 		BOTH(whoever_touches_the_memory_dies),
 		BOTH(a_driver_is_checked_before_it_is_called),
 		BOTH(ranges_of_two_devices_are_two_memories),
+		BOTH(a_pool_that_the_driver_refuses_leaves_nothing_pinned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
