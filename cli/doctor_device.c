@@ -62,13 +62,13 @@ static void probe_drives(struct doctor *d)
 
 static void probe_cuda(struct doctor *d)
 {
-	static const char gives[] = "nothing yet; later: blocks to and from GPU memory";
+	static const char gives[] = "what plugin cuda needs: blocks to and from GPU memory";
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	int (*init)(unsigned), (*version)(int *), (*count)(int *);
 	int v = 0, n = 0;
 
 	if (!lib) {
-		doctor_add(d, "CUDA", DOCTOR_NO, gives, "for later: an NVIDIA GPU with its driver; in a container: --gpus all",
+		doctor_add(d, "CUDA", DOCTOR_NO, gives, "an NVIDIA GPU with its driver; in a container: --gpus all",
 			   "libcuda.so.1 not found%s", access("/proc/driver/nvidia/version", F_OK) ? "" : ", but the kernel driver is");
 		return;
 	}
@@ -79,7 +79,7 @@ static void probe_cuda(struct doctor *d)
 		version(&v);
 		count(&n);
 	}
-	doctor_add(d, "CUDA", n > 0 ? DOCTOR_YES : DOCTOR_PARTLY, gives, "for later: a GPU visible to this process (nvidia-smi, --gpus all)",
+	doctor_add(d, "CUDA", n > 0 ? DOCTOR_YES : DOCTOR_PARTLY, gives, "a GPU visible to this process (nvidia-smi, --gpus all)",
 		   n > 0 ? "driver for CUDA %d.%d, %d device(s)" : "libcuda.so.1 is there (CUDA %d.%d), %d devices", v / 1000,
 		   v % 1000 / 10, n);
 	dlclose(lib);

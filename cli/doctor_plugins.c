@@ -84,7 +84,7 @@ static void probe_file_transport(struct doctor *d, int plugin)
 		return;
 	}
 	doctor_add(d, name[plugin], p.way == TN_DEVICE_FILE_HOST ? DOCTOR_PARTLY : DOCTOR_YES, gives,
-		   "for transfers past host memory: load nvidia-fs; or CUDA 12.8, a kernel of 6.2 with PCI P2PDMA, and use_pci_p2pdma in cufile.json",
+		   "for transfers past host memory: load nvidia-fs; or CUDA 12.8, a kernel of 6.2 with PCI P2PDMA, and both use_pci_p2pdma keys of cufile.json",
 		   "file transport for Tenuto %s, %s, library %u.%u, module %u.%u: %s", i->built_for, ways[p.way], p.version / 1000, p.version % 1000 / 10,
 		   p.module_major, p.module_minor, i->path);
 }

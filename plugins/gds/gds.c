@@ -12,6 +12,7 @@
 #include <tenuto/device_file.h>
 #include <tenuto/plugin.h>
 
+#include "context.h"
 #include "cufile.h"
 #include "driver.h"
 #include "file.h"
@@ -70,28 +71,36 @@ static int check_ended(const char *call, ssize_t n, int err, uint64_t bytes, uin
 	return n == -1 && err > 0 ? -err : -EIO;
 }
 
-static int read_file(struct tn_device_file *file, void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
+/* written: bytes that go to the file; else read: where those of the file go. */
+static int transfer(struct tn_device_file *file, void *read, const void *written, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
 {
-	int rc = check_transfer(address, bytes, offset, detail, detail_bytes);
+	const void *address = read ? read : written;
+	int rc = check_transfer(address, bytes, offset, detail, detail_bytes), err;
+	bool entered;
 	ssize_t n;
 
 	if (rc || bytes == 0)
 		return rc;
+	entered = gds_context_enter(address);
 	errno = 0;
-	n = gds_library()->read(gds_file_handle(file), address, bytes, (off_t)offset, 0);
-	return check_ended("cuFileRead", n, errno, bytes, offset, detail, detail_bytes);
+	if (read)
+		n = gds_library()->read(gds_file_handle(file), read, bytes, (off_t)offset, 0);
+	else
+		n = gds_library()->write(gds_file_handle(file), written, bytes, (off_t)offset, 0);
+	err = errno;
+	if (entered)
+		gds_context_leave();
+	return check_ended(read ? "cuFileRead" : "cuFileWrite", n, err, bytes, offset, detail, detail_bytes);
+}
+
+static int read_file(struct tn_device_file *file, void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
+{
+	return transfer(file, address, NULL, bytes, offset, detail, detail_bytes);
 }
 
 static int write_file(struct tn_device_file *file, const void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
 {
-	int rc = check_transfer(address, bytes, offset, detail, detail_bytes);
-	ssize_t n;
-
-	if (rc || bytes == 0)
-		return rc;
-	errno = 0;
-	n = gds_library()->write(gds_file_handle(file), address, bytes, (off_t)offset, 0);
-	return check_ended("cuFileWrite", n, errno, bytes, offset, detail, detail_bytes);
+	return transfer(file, NULL, address, bytes, offset, detail, detail_bytes);
 }
 
 static const struct tn_device_file_ops ops = {

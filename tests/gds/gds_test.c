@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plugin gds over the tests' libcufile.so.0 (stub_cufile.c), whose calls fail when they are told to. Files are real ones, open with O_DIRECT; the
- * memory is the process's own, or the soft device's. The program starts itself again with the stub's directory in LD_LIBRARY_PATH.
+ * memory is the process's own. The program starts itself again with the stub's directory in LD_LIBRARY_PATH.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <tenuto/plugin.h>
 
 #include "base/rng.h"
-#include "device/soft_rig.h"
+#include "stub_cuda.h"
 #include "stub_cufile.h"
 #include "tn_test.h"
 #include "tn_test_child.h"
@@ -176,10 +176,10 @@ static void a_driver_that_fails_to_open_says_why_each_time(void **state)
 	assert_int_equal(tn_test_in_child(fails_to_start, NULL), 0);
 }
 
-/* In a program that does not find the stub. */
-static void a_machine_without_the_library_is_told_what_to_install(void **state)
+/* Starts in a program that looks for the library in `libraries` (NULL: where the system has it): 0, or the number of what is wrong. */
+static int start_with(const char *libraries, const char *option)
 {
-	char *const argument[] = {"test-gds", "--without", NULL};
+	char *const argument[] = {(char *)(uintptr_t)"test-gds", (char *)(uintptr_t)option, NULL};
 	char exe[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	int status;
@@ -190,25 +190,48 @@ static void a_machine_without_the_library_is_told_what_to_install(void **state)
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		unsetenv("LD_LIBRARY_PATH");
+		if (libraries)
+			setenv("LD_LIBRARY_PATH", libraries, 1);
+		else
+			unsetenv("LD_LIBRARY_PATH");
 		setenv("TN_GDS_PLUGINS", top, 1);
 		execv(exe, argument);
 		_exit(98);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	return WEXITSTATUS(status);
 }
 
-static int without_library(void)
+static void a_machine_without_the_library_is_told_what_to_install(void **state)
 {
-	void *library = dlopen("libcufile.so.0", RTLD_NOW);
+	assert_int_equal(start_with(NULL, "--without"), 0);
+}
+
+static void a_library_that_lacks_a_call_is_told_with_the_call(void **state)
+{
+	char dir[PATH_MAX], file[PATH_MAX], stub_file[PATH_MAX], both[2 * PATH_MAX];
+
+	assert_int_equal(mkdir(path_of("lacks", dir), 0755), 0);
+	snprintf(stub_file, sizeof(stub_file), "%.4000s/libcufile-lacks.so", built);
+	assert_int_equal(symlink(stub_file, path_of("lacks/libcufile.so.0", file)), 0);
+	snprintf(both, sizeof(both), "%s:%s", dir, built); /* the stub itself needs that of CUDA, which lies there */
+	assert_int_equal(start_with(both, "--lacks"), 0);
+}
+
+static int start_child(bool lacks)
+{
+	void *library = lacks ? NULL : dlopen("libcufile.so.0", RTLD_NOW);
+	int rc;
 
 	if (library) /* the machine has one */
 		return 0;
 	if (tn_plugin_path(getenv("TN_GDS_PLUGINS")) || tn_device_file_open("gds", &gds))
 		return 2;
-	return start(60 * TN_TEST_SECOND) != -ENOENT || !strstr(detail, "LD_LIBRARY_PATH");
+	rc = start(60 * TN_TEST_SECOND);
+	if (lacks)
+		return rc != -EPROTO || !strstr(detail, "cuFileWrite");
+	return rc != -ENOENT || !strstr(detail, "LD_LIBRARY_PATH");
 }
 
 /* ---- transfers -------------------------------------------------------------------------------------- */
@@ -239,38 +262,32 @@ static void bytes_arrive_from_and_at_any_aligned_place(void **state)
 	free(memory);
 }
 
-static struct tn_soft_device *soft;
-
-static void *soft_bytes(const void *address)
+/* A thread of an executor has no context; afterwards it has none, either. */
+static void a_transfer_is_made_in_the_context_of_its_memory(void **state)
 {
-	return tn_soft_device_bytes(soft, address);
-}
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	struct stub_cuda *cuda = library ? dlsym(library, "stub_cuda") : NULL;
+	int (*pushed)(void) = NULL;
+	char *memory = make_memory(), path[PATH_MAX];
+	struct tn_device_file *f = acquired(make_file("context", 0, path));
 
-/* A process that touches an address of the soft device dies. */
-static void bytes_reach_memory_that_no_cpu_may_touch(void **state)
-{
-	uint64_t first = tn_test_seed() << 32, *memory, *seen;
-	struct tn_soft_device_opts opts = {.seed = tn_test_seed()};
-	char path[PATH_MAX], other[PATH_MAX];
-	struct tn_device_file *f = acquired(make_file("device", first, path)), *to = acquired(make_file("device-too", 0, other));
-
-	assert_int_equal(tn_soft_device_create(&opts, &soft), 0);
-	memory = tn_soft_device_memory(soft, FILE_BYTES);
-	assert_non_null(memory);
-	stub->bytes = soft_bytes;
-	assert_int_equal(gds->read(f, memory, FILE_BYTES, 0, detail, sizeof(detail)), 0);
-	seen = tn_soft_device_bytes(soft, memory);
-	for (uint64_t k = 0; k < FILE_BYTES / 8; k++)
-		assert_true(seen[k] == first + k);
-	assert_int_equal(gds->write(to, memory, FILE_BYTES, 0, detail, sizeof(detail)), 0);
-	memset(seen, 0, FILE_BYTES);
-	assert_int_equal(gds->read(to, memory, FILE_BYTES, 0, detail, sizeof(detail)), 0);
-	assert_true(seen[0] == first && seen[FILE_BYTES / 8 - 1] == first + FILE_BYTES / 8 - 1);
-	stub->bytes = NULL;
+	assert_non_null(cuda);
+	*(void **)&pushed = dlsym(library, "stub_cuda_pushed");
+	assert_non_null(pushed);
+	for (int kind = STUB_CUDA_UNKNOWN; kind <= STUB_CUDA_DEVICE; kind++) {
+		set(&cuda->memory, kind);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(gds->read(f, memory, 4096, 0, detail, sizeof(detail)), 0);
+			assert_int_equal(gds->write(f, memory, 4096, 0, detail, sizeof(detail)), 0);
+			set(&stub->fail[STUB_READ], 5044);
+			assert_int_equal(gds->read(f, memory, 4096, 0, detail, sizeof(detail)), -EIO);
+			assert_int_equal(pushed(), 0);
+		}
+	}
+	assert_int_equal(get(&cuda->retained), 1);
+	set(&cuda->memory, STUB_CUDA_UNKNOWN);
 	gds->release(f);
-	gds->release(to);
-	tn_soft_device_release(soft, memory);
-	tn_soft_device_destroy(soft);
+	free(memory);
 }
 
 static void what_is_not_aligned_is_left_to_the_caller(void **state)
@@ -581,9 +598,10 @@ static int run_all(void)
 		cmocka_unit_test(a_driver_that_does_not_open_costs_the_deadline),
 		cmocka_unit_test(a_driver_that_fails_to_open_says_why_each_time),
 		cmocka_unit_test(a_machine_without_the_library_is_told_what_to_install),
+		cmocka_unit_test(a_library_that_lacks_a_call_is_told_with_the_call),
 		cmocka_unit_test(the_driver_starts), /* in this process: those above have processes of their own */
 		cmocka_unit_test(bytes_arrive_from_and_at_any_aligned_place),
-		cmocka_unit_test(bytes_reach_memory_that_no_cpu_may_touch),
+		cmocka_unit_test(a_transfer_is_made_in_the_context_of_its_memory),
 		cmocka_unit_test(what_is_not_aligned_is_left_to_the_caller),
 		cmocka_unit_test(a_failure_of_each_call_is_told_and_the_next_one_works),
 		cmocka_unit_test(a_short_transfer_is_an_error),
@@ -604,8 +622,8 @@ int main(int argc, char **argv)
 	void *library;
 	int rc;
 
-	if (argc == 2 && strcmp(argv[1], "--without") == 0)
-		return without_library();
+	if (argc == 2)
+		return start_child(strcmp(argv[1], "--lacks") == 0);
 	if (n <= 0)
 		return tn_test_skip_all("no /proc");
 	if (!getenv("TN_GDS_STUB")) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "stub_cufile.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "../../plugins/gds/cufile.h"
+#include "stub_cuda.h"
 
 #define API __attribute__((visibility("default")))
 
@@ -67,15 +69,27 @@ static ssize_t refused(enum stub_call call)
 {
 	int error = begin(call).error;
 
+	if (!stub_cuda_is_current())
+		return -5015;
 	if (error >= 0)
 		return -error;
 	errno = -error;
 	return -1;
 }
 
+/* Where the bytes of an address are: those of the soft device are not where its address is. */
 static void *bytes_of(const void *address)
 {
-	return stub_cufile.bytes ? stub_cufile.bytes(address) : (void *)(uintptr_t)address;
+	void *soft = dlopen("libtenuto_soft.so", RTLD_NOW | RTLD_NOLOAD);
+	void *(*bytes)(const void *of) = NULL;
+	void *found;
+
+	if (soft)
+		*(void **)&bytes = dlsym(soft, "tn_soft_bytes");
+	found = bytes ? bytes(address) : NULL;
+	if (soft)
+		dlclose(soft);
+	return found ? found : (void *)(uintptr_t)address;
 }
 
 ssize_t cuFileRead(void *handle, void *base, size_t bytes, off_t offset, off_t base_offset)
@@ -86,6 +100,7 @@ ssize_t cuFileRead(void *handle, void *base, size_t bytes, off_t offset, off_t b
 	return n ? n : pread(*(int *)handle, bytes_of((char *)base + base_offset), bytes, offset);
 }
 
+#ifndef STUB_LACKS_WRITE
 ssize_t cuFileWrite(void *handle, const void *base, size_t bytes, off_t offset, off_t base_offset)
 {
 	ssize_t n = refused(STUB_WRITE);
@@ -93,6 +108,7 @@ ssize_t cuFileWrite(void *handle, const void *base, size_t bytes, off_t offset, 
 	bytes -= (size_t)__atomic_exchange_n(&stub_cufile.shorter, 0, __ATOMIC_ACQ_REL);
 	return n ? n : pwrite(*(int *)handle, bytes_of((const char *)base + base_offset), bytes, offset);
 }
+#endif
 
 struct cufile_error cuFileGetVersion(int *out)
 {

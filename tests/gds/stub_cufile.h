@@ -7,7 +7,7 @@
 
 enum stub_call { STUB_OPEN, STUB_PROPERTIES, STUB_REGISTER, STUB_READ, STUB_WRITE, STUB_CALLS };
 
-/* All members but bytes are read and written with __atomic_*. */
+/* All members are read and written with __atomic_*. */
 struct stub_cufile {
 	int fail[STUB_CALLS];  /* the next call fails with this number of cuFile; -n: read and write return -1 with errno n */
 	int shorter;	       /* the next transfer moves so many bytes less */
@@ -16,7 +16,6 @@ struct stub_cufile {
 	int registered;	       /* handles that are registered now */
 	int module_major;      /* what the properties say */
 	unsigned feature_flags;
-	void *(*bytes)(const void *address); /* where the device sees an address; NULL: as the CPU does */
 };
 
 /* The stub exports it under this name. */
