@@ -170,8 +170,7 @@ static int make_executor(struct tn_layer_bench *b)
 {
 	struct tn_nvme_engine_opts eo = {.nvme = b->drive.nvme, .port = b->drive.port, .alloc = &tn_alloc_system, .clock = &b->clock};
 	struct tn_ring_drive drive = {.nvme = b->drive.nvme, .port = b->drive.port, .queue = 1};
-	struct tn_executor_nvme_opts o = {.drives = &drive, .ndrives = 1, .depth = TN_LAYER_BENCH_OBJECTS, .alloc = &tn_alloc_system,
-					  .clock = &b->clock};
+	struct tn_executor_opts o = {.ndevices = 1, .depth = TN_LAYER_BENCH_OBJECTS, .alloc = &tn_alloc_system, .clock = &b->clock};
 	struct tn_ring_opts ro = tn_ring_opts_default();
 	int rc = tn_nvme_engine_create(&eo, &b->io);
 
@@ -186,7 +185,7 @@ static int make_executor(struct tn_layer_bench *b)
 		return rc;
 	tn_nvme_engine_range(b->io, &drive.first, &drive.blocks);
 	o.ring = b->ring;
-	rc = tn_executor_nvme_create(&o, &b->ex);
+	rc = tn_executor_nvme_create(&o, &(struct tn_executor_drives){.drive = &drive}, &b->ex);
 	rc = rc ? rc : tn_executor_make_bounces(b->ex, OBJECT_BYTES);
 	return rc ? rc : tn_executor_map(b->ex, b->memory, BYTES);
 }

@@ -129,6 +129,7 @@ enum tn_doom {
 };
 
 struct tn_executor;
+struct tn_executor_files;
 struct tn_executor_opts;
 struct tn_keyed;
 struct tn_reclaim;
@@ -415,10 +416,11 @@ static inline bool tn_space_in(const struct tn_space *space, const struct tn_tie
 int tn_devices_open(struct tn_engines *e);
 int tn_engine_open(const struct tn_engines *e, uint32_t depth, struct tn_io **out);
 /*
- * Who moves a cache's bytes: on namespaces an executor that drives queues itself, elsewhere one on the engine, of the owner's or of threads. As
+ * Who moves a cache's bytes: an executor on queues of namespaces, elsewhere one on files of I/O engines. As
  * who makes them.
  */
-int tn_executor_open(const struct tn_engines *e, const struct tn_executor_opts *opts, struct tn_executor **out);
+int tn_executor_open(const struct tn_engines *e, const struct tn_executor_opts *opts, const struct tn_executor_files *files,
+		     struct tn_executor **out);
 
 /* open.c: everything that opens and closes on the owner thread */
 extern const tn_tier_make tn_tier_makers[TN_TIERS_MAX];

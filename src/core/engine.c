@@ -90,15 +90,15 @@ struct places {
 	uint64_t command_ns;
 };
 
-static void find_places(const struct tn_engines *e, const struct tn_executor_opts *o, struct places *p)
+static void find_places(const struct tn_engines *e, const struct tn_executor_files *files, uint32_t n, struct places *p)
 {
 	*p = (struct places){.pairs = UINT32_MAX};
-	for (uint32_t i = 0; i < o->ndevices; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		struct tn_drive_range r;
 
-		if (o->files[i] == TN_IO_NO_FILE)
+		if (files->file[i] == TN_IO_NO_FILE)
 			continue;
-		if (!tn_drives_range(e->drives, o->io, o->files[i], &r)) {
+		if (!tn_drives_range(e->drives, files->io, files->file[i], &r)) {
 			p->files++;
 			continue;
 		}
@@ -109,37 +109,15 @@ static void find_places(const struct tn_engines *e, const struct tn_executor_opt
 	}
 }
 
-static int on_pairs(const struct tn_engines *e, const struct tn_executor_opts *o, const struct places *p, struct tn_executor **out)
-{
-	const struct tn_executor_nvme_opts no = {
-		.ring = o->ring,
-		.drives = p->drive,
-		.ndrives = o->ndevices,
-		.depth = o->depth,
-		.command_ns = p->command_ns,
-		.threads = o->exec ? 0 : o->threads,
-		.alloc = o->alloc,
-		.clock = o->clock,
-		.log = e->log,
-		.exec = o->exec,
-		.wake = o->wake,
-		.wake_arg = o->wake_arg,
-		.observe = o->observe,
-		.observe_arg = o->observe_arg,
-	};
-
-	return tn_executor_nvme_create(&no, out);
-}
-
-int tn_executor_open(const struct tn_engines *e, const struct tn_executor_opts *o, struct tn_executor **out)
+int tn_executor_open(const struct tn_engines *e, const struct tn_executor_opts *o, const struct tn_executor_files *files, struct tn_executor **out)
 {
 	struct places p;
 
-	find_places(e, o, &p);
+	find_places(e, files, o->ndevices, &p);
 	if (p.drives && !p.files && p.pairs)
-		return on_pairs(e, o, &p, out);
+		return tn_executor_nvme_create(o, &(struct tn_executor_drives){p.drive, p.command_ns, e->log}, out);
 	if (p.drives)
 		tn_log(e->log, TN_LOG_INFO, "all bytes go through the engine of the store: %s",
 		       p.files ? "there are directories beside namespaces" : "a controller has one pair of queues");
-	return o->exec ? tn_executor_inline_create(o, out) : tn_executor_threads_create(o, out);
+	return tn_executor_files_create(o, files, out);
 }

@@ -98,28 +98,25 @@ static void wake_owner(void *arg)
 
 static int create_executor(struct tn_cache *cache)
 {
-	uint32_t files[TN_DEVICES_MAX];
+	uint32_t file[TN_DEVICES_MAX];
 	struct tn_executor_opts o = {
 		.ring = cache->transfers->ring,
-		.io = cache->io,
-		.files = files,
 		.ndevices = cache->ndevices,
 		.depth = cache->o.io_depth,
 		.alloc = cache->alloc,
 		.clock = &cache->clock,
 		.exec = cache->exec,
-		.threads = cache->o.executors,
-		.engine = thread_engine,
-		.engine_arg = cache,
+		.threads = cache->exec ? 0 : cache->o.executors,
 		.wake = wake_owner,
 		.wake_arg = cache,
 		.observe = observe,
 		.observe_arg = cache,
 	};
+	const struct tn_executor_files files = {.io = cache->io, .file = file, .engine = thread_engine, .engine_arg = cache};
 
 	for (uint32_t i = 0; i < o.ndevices; i++)
-		files[i] = tn_store_file(cache->store, i);
-	return tn_executor_open(&cache->engines, &o, &cache->transfers->executor);
+		file[i] = tn_store_file(cache->store, i);
+	return tn_executor_open(&cache->engines, &o, &files, &cache->transfers->executor);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
@@ -157,7 +154,7 @@ void tn_transfers_unmap(const struct tn_cache *cache, void *memory, uint64_t byt
 
 bool tn_transfers_maps(const struct tn_cache *cache)
 {
-	return cache->transfers && cache->transfers->executor->ops->map;
+	return cache->transfers && tn_executor_maps(cache->transfers->executor);
 }
 
 /* The cache's own memory is mapped for as long as there is an executor. */

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See commands.h. A piece waits in its drive's line until all its commands are sent: of as many bytes as the controller moves at once, and of as
+ * The transport of a lane (lane.h) whose devices are ranges of namespaces: each piece becomes commands on pairs of queues that are the lane's
+ * alone. There are no interrupts, so whoever steps the lane polls while it is busy.
+ *
+ * A piece waits in its drive's line until all its commands are sent: of as many bytes as the controller moves at once, and of as
  * many pieces of memory as a list has room for.
  */
-#include "ring/commands.h"
+#include "ring/nvme.h"
 
 #include <errno.h>
 
 #include "base/error.h"
+#include "base/futex.h"
 #include "base/list.h"
 #include "nvme/memory.h"
 #include "nvme/pair.h"
+#include "ring/lane.h"
 
 /* Of one command at most: as many pages as a list of PRPs in one page names, and as a lane asks for at once. */
 #define MOST_BYTES (1u << 20)
@@ -28,7 +33,7 @@ struct transfer {
 };
 
 struct drive {
-	struct tn_lane_commands *x;
+	struct commands *x;
 	struct tn_ring_drive o; /* o.nvme NULL: it is not there */
 	struct tn_nvme_pair pair;
 	struct tn_nvme_memories memories;
@@ -37,14 +42,24 @@ struct drive {
 	uint32_t block_shift, most; /* most: bytes of one command */
 };
 
-struct tn_lane_commands {
+struct commands {
 	struct tn_lane_transport transport;
-	struct tn_lane_commands_opts o;
+	const struct tn_alloc *alloc;
+	const struct tn_clock *clock;
+	uint32_t depth;
 	struct transfer *transfer; /* by piece */
 	struct tn_list over;
 	struct drive *drive; /* by device */
-	uint32_t ndrives;    /* that are made */
+	uint32_t ndrives;
+	uint32_t wakes;	     /* shared: since the transport was made; ... */
+	uint32_t seen_wakes; /* ... and when it last slept */
+	bool sleeps;	     /* shared */
 };
+
+static struct commands *of(struct tn_lane_transport *transport)
+{
+	return tn_container_of(transport, struct commands, transport);
+}
 
 /* ---- pieces become commands ------------------------------------------------------------------------------------ */
 
@@ -127,7 +142,7 @@ static bool wants_more(const struct transfer *t)
 /* Sends what the pair takes, in order: nobody overtakes for ever. */
 static void push(struct drive *d)
 {
-	uint64_t now = tn_list_empty(&d->line) ? 0 : tn_now_ns(d->x->o.clock);
+	uint64_t now = tn_list_empty(&d->line) ? 0 : tn_now_ns(d->x->clock);
 
 	while (!tn_list_empty(&d->line)) {
 		struct transfer *t = tn_container_of(d->line.next, struct transfer, link);
@@ -156,7 +171,7 @@ static bool fits(const struct drive *d, const struct tn_lane_piece *p)
 
 static uint32_t send(struct tn_lane_transport *transport, struct tn_lane_piece *const *piece, uint32_t n)
 {
-	struct tn_lane_commands *x = tn_container_of(transport, struct tn_lane_commands, transport);
+	struct commands *x = of(transport);
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct drive *d = &x->drive[tn_lane_device_of(piece[i])];
@@ -172,9 +187,9 @@ static uint32_t send(struct tn_lane_transport *transport, struct tn_lane_piece *
 
 /* ---- and come back --------------------------------------------------------------------------------------------------- */
 
-static void over(struct tn_lane_commands *x, struct transfer *t)
+static void over(struct commands *x, struct transfer *t)
 {
-	uint64_t now = t->issue_ns ? t->issue_ns : tn_now_ns(x->o.clock); /* what was never sent took no time */
+	uint64_t now = t->issue_ns ? t->issue_ns : tn_now_ns(x->clock); /* what was never sent took no time */
 
 	tn_lane_piece_over(t->piece, t->status, now);
 }
@@ -191,7 +206,7 @@ static void ended(void *arg, uint32_t index, int said)
 		over(d->x, t);
 }
 
-bool tn_lane_commands_turn(struct tn_lane_commands *x)
+static bool turn(struct commands *x)
 {
 	bool any = false;
 
@@ -210,8 +225,9 @@ bool tn_lane_commands_turn(struct tn_lane_commands *x)
 	return any;
 }
 
-bool tn_lane_commands_busy(const struct tn_lane_commands *x)
+static bool busy(struct tn_lane_transport *transport)
 {
+	const struct commands *x = of(transport);
 	bool busy = !tn_list_empty(&x->over);
 
 	for (uint32_t i = 0; i < x->ndrives && !busy; i++)
@@ -219,7 +235,8 @@ bool tn_lane_commands_busy(const struct tn_lane_commands *x)
 	return busy;
 }
 
-void tn_lane_commands_pause(const struct tn_lane_commands *x)
+/* Lets a drive go on, where it needs that. */
+static void pause_turn(const struct commands *x)
 {
 	uint32_t i = 0;
 
@@ -229,9 +246,38 @@ void tn_lane_commands_pause(const struct tn_lane_commands *x)
 		x->drive[i].o.port->pause(x->drive[i].o.port->arg);
 }
 
+static bool poll(struct tn_lane_transport *transport, uint64_t wait_ns)
+{
+	struct commands *x = of(transport);
+
+	if (turn(x))
+		return true;
+	if (wait_ns == 0)
+		return false;
+	if (busy(transport)) {
+		pause_turn(x);
+		return false;
+	}
+	/* A waker counts first and then looks for a sleeper, who says so first and then compares the count: one of them sees the other. */
+	__atomic_store_n(&x->sleeps, true, __ATOMIC_SEQ_CST);
+	tn_futex_wait(&x->wakes, x->seen_wakes, wait_ns == TN_FOREVER ? TN_FOREVER : tn_now_ns(x->clock) + wait_ns);
+	__atomic_store_n(&x->sleeps, false, __ATOMIC_RELAXED);
+	x->seen_wakes = __atomic_load_n(&x->wakes, __ATOMIC_ACQUIRE);
+	return false;
+}
+
+static void wake(struct tn_lane_transport *transport)
+{
+	struct commands *x = of(transport);
+
+	__atomic_fetch_add(&x->wakes, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&x->sleeps, __ATOMIC_SEQ_CST))
+		tn_futex_wake(&x->wakes);
+}
+
 /* ---- memories -------------------------------------------------------------------------------------------------------- */
 
-static void unmap_first(struct tn_lane_commands *x, uint32_t n, void *memory, uint64_t bytes)
+static void unmap_first(struct commands *x, uint32_t n, void *memory, uint64_t bytes)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		struct drive *d = &x->drive[i];
@@ -244,13 +290,15 @@ static void unmap_first(struct tn_lane_commands *x, uint32_t n, void *memory, ui
 	}
 }
 
-void tn_lane_commands_unmap(struct tn_lane_commands *x, void *memory, uint64_t bytes)
+static void unmap(struct tn_lane_transport *transport, void *memory, uint64_t bytes)
 {
-	unmap_first(x, x->ndrives, memory, bytes);
+	unmap_first(of(transport), of(transport)->ndrives, memory, bytes);
 }
 
-int tn_lane_commands_map(struct tn_lane_commands *x, void *memory, uint64_t bytes)
+/* As far as the drives can; pieces for those that cannot come back with -EXDEV. */
+static int map(struct tn_lane_transport *transport, void *memory, uint64_t bytes)
 {
+	struct commands *x = of(transport);
 	uint32_t n;
 	int rc = 0;
 
@@ -261,33 +309,39 @@ int tn_lane_commands_map(struct tn_lane_commands *x, void *memory, uint64_t byte
 	return rc;
 }
 
-static int map_bounces(struct tn_lane_transport *transport, void *memory, size_t bytes)
-{
-	return tn_lane_commands_map(tn_container_of(transport, struct tn_lane_commands, transport), memory, bytes);
-}
-
-static void unmap_bounces(struct tn_lane_transport *transport, void *memory, size_t bytes)
-{
-	tn_lane_commands_unmap(tn_container_of(transport, struct tn_lane_commands, transport), memory, bytes);
-}
-
 /* ---- made and unmade -------------------------------------------------------------------------------------------------- */
 
-int tn_lane_commands_add(struct tn_lane_commands *x, const struct tn_ring_drive *o, uint32_t queue, uint32_t *align)
+static void unmake(struct tn_lane_transport *transport)
 {
+	struct commands *x = of(transport);
+	const struct tn_alloc *a = x->alloc;
+
+	for (uint32_t i = 0; x->drive && i < x->ndrives; i++) {
+		struct drive *d = &x->drive[i];
+
+		tn_nvme_memories_unmap_all(&d->memories);
+		if (d->command)
+			tn_put(a, d->command, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
+		tn_nvme_pair_fini(&d->pair);
+	}
+	tn_put(a, x->transfer, tn_array_bytes(x->depth, sizeof(*x->transfer)));
+	tn_put(a, x->drive, tn_array_bytes(x->ndrives, sizeof(*x->drive)));
+	tn_put(a, x, sizeof(*x));
+}
+
+static int add_drive(struct commands *x, const struct tn_executor_drives *places, uint32_t device, uint32_t number)
+{
+	const struct tn_ring_drive *o = &places->drive[device];
 	const struct tn_nvme_info *info = o->nvme ? tn_nvme_info(o->nvme) : NULL;
-	struct drive *d = &x->drive[x->ndrives];
-	const struct tn_nvme_pair_opts po = {.nvme = o->nvme, .port = o->port, .queue = queue, .command_ns = x->o.command_ns,
-					     .alloc = x->o.alloc, .clock = x->o.clock, .log = x->o.log, .ended = ended, .arg = d};
+	struct drive *d = &x->drive[device];
+	const struct tn_nvme_pair_opts po = {.nvme = o->nvme, .port = o->port, .queue = o->queue + number, .command_ns = places->command_ns,
+					     .alloc = x->alloc, .clock = x->clock, .log = places->log, .ended = ended, .arg = d};
 	int err;
 
-	if (x->ndrives == x->o.ndrives)
-		return tn_fail(-EINVAL, "executor: more than %u drives", x->o.ndrives);
-	x->ndrives++;
 	d->x = x;
 	d->o = *o;
 	tn_list_init(&d->line);
-	*align = 1;
+	x->transport.align[device] = 1;
 	if (!info)
 		return 0;
 	err = tn_nvme_pair_init(&d->pair, &po);
@@ -296,56 +350,77 @@ int tn_lane_commands_add(struct tn_lane_commands *x, const struct tn_ring_drive 
 	d->memories.nvme = o->nvme;
 	d->block_shift = (uint32_t)__builtin_ctz(info->block_bytes);
 	d->most = info->transfer_bytes < MOST_BYTES ? info->transfer_bytes : MOST_BYTES;
-	d->command = tn_get(x->o.alloc, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
+	d->command = tn_get(x->alloc, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
 	/* Base 4.1.2: SGLs name dwords; 4.1.1: PRPs name pages */
-	*align = d->pair.sgl ? 4 : TN_NVME_PAGE;
+	x->transport.align[device] = d->pair.sgl ? 4 : TN_NVME_PAGE;
 	return d->command ? 0 : tn_fail(-ENOMEM, "executor: no memory for %u commands", d->pair.nslots);
 }
 
-int tn_lane_commands_create(const struct tn_lane_commands_opts *o, struct tn_lane_commands **out)
+static int make(const struct tn_executor_opts *o, const void *places, uint32_t number, struct tn_lane_transport **out)
 {
-	struct tn_lane_commands *x = tn_get(o->alloc, sizeof(*x));
+	struct commands *x = tn_get(o->alloc, sizeof(*x));
+	int err = 0;
 
 	if (!x)
 		return tn_fail(-ENOMEM, "executor: no memory");
-	x->o = *o;
-	x->transport = (struct tn_lane_transport){.send = send, .map = map_bounces, .unmap = unmap_bounces};
+	x->transport.maps = x->transport.must_map = true;
+	x->alloc = o->alloc;
+	x->clock = o->clock;
+	x->depth = o->depth;
+	x->ndrives = o->ndevices;
 	tn_list_init(&x->over);
 	x->transfer = tn_get(o->alloc, tn_array_bytes(o->depth, sizeof(*x->transfer)));
-	x->drive = tn_get(o->alloc, tn_array_bytes(o->ndrives, sizeof(*x->drive)));
-	if (!x->transfer || !x->drive) {
-		tn_lane_commands_destroy(x);
-		return tn_fail(-ENOMEM, "executor: no memory");
-	}
-	*out = x;
+	x->drive = tn_get(o->alloc, tn_array_bytes(o->ndevices, sizeof(*x->drive)));
+	if (!x->transfer || !x->drive)
+		err = tn_fail(-ENOMEM, "executor: no memory");
+	for (uint32_t i = 0; i < o->ndevices && !err; i++)
+		err = add_drive(x, places, i, number);
+	if (err)
+		unmake(&x->transport);
+	else
+		*out = &x->transport;
+	return err;
+}
+
+static const struct tn_lane_transport_ops ops = {
+	.make = make,
+	.unmake = unmake,
+	.send = send,
+	.poll = poll,
+	.busy = busy,
+	.wake = wake,
+	.map = map,
+	.unmap = unmap,
+};
+
+int tn_executor_nvme_create(const struct tn_executor_opts *o, const struct tn_executor_drives *drives, struct tn_executor **out)
+{
+	return tn_executor_create(o, &ops, drives, out);
+}
+
+/* ---- counters --------------------------------------------------------------------------------------------------------- */
+
+struct sum {
+	uint32_t device;
+	struct tn_nvme_pair_stats *stats;
+};
+
+static int add_pair(struct tn_lane *lane, void *arg)
+{
+	struct sum *sum = arg;
+	const struct tn_nvme_pair_stats *one = &of(lane->o.transport)->drive[sum->device].pair.stats;
+
+	sum->stats->commands += one->commands;
+	sum->stats->bells += one->bells;
+	sum->stats->late += one->late;
+	sum->stats->aborted += one->aborted;
+	sum->stats->resets += one->resets;
+	sum->stats->strange += one->strange;
 	return 0;
 }
 
-void tn_lane_commands_destroy(struct tn_lane_commands *x)
+void tn_executor_nvme_pair_stats(struct tn_executor *ex, uint32_t device, struct tn_nvme_pair_stats *stats)
 {
-	const struct tn_alloc *a = x ? x->o.alloc : NULL;
-
-	if (!x)
-		return;
-	for (uint32_t i = 0; i < x->ndrives; i++) {
-		struct drive *d = &x->drive[i];
-
-		tn_nvme_memories_unmap_all(&d->memories);
-		if (d->command)
-			tn_put(a, d->command, tn_array_bytes(d->pair.nslots, sizeof(*d->command)));
-		tn_nvme_pair_fini(&d->pair);
-	}
-	tn_put(a, x->transfer, tn_array_bytes(x->o.depth, sizeof(*x->transfer)));
-	tn_put(a, x->drive, tn_array_bytes(x->o.ndrives, sizeof(*x->drive)));
-	tn_put(a, x, sizeof(*x));
-}
-
-struct tn_lane_transport *tn_lane_commands_transport(struct tn_lane_commands *x)
-{
-	return &x->transport;
-}
-
-void tn_lane_commands_pair_stats(const struct tn_lane_commands *x, uint32_t device, struct tn_nvme_pair_stats *stats)
-{
-	*stats = x->drive[device].pair.stats;
+	*stats = (struct tn_nvme_pair_stats){0};
+	tn_executor_ask(ex, add_pair, &(struct sum){device, stats});
 }

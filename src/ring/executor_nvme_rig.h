@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The executor that drives NVMe queues, for the executors' tests: its drive is a software controller. */
+/* The executor on NVMe queues, for the executors' tests: its drive is a software controller. */
 #ifndef TN_RING_EXECUTOR_NVME_RIG_H
 #define TN_RING_EXECUTOR_NVME_RIG_H
 

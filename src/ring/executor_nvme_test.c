@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The executor that drives NVMe queues, where a drive fails: commands that are never answered, late answers, resets under way, a drive that is
+ * The executor on NVMe queues, where a drive fails: commands that are never answered, late answers, resets under way, a drive that is
  * gone; PRPs and SGLs; and several executors, each on pairs of its own, on one namespace. Every IOCB ends by a bound, every status is true, and
  * the controller finds nothing wrong with how it is driven.
  */
@@ -77,8 +77,8 @@ static void add_side(struct world *w, bool mapped)
 {
 	struct side *s = &w->side[w->sides];
 	struct tn_ring_drive drive = w->n.drive;
-	struct tn_executor_nvme_opts o = {.drives = &drive, .ndrives = 1, .depth = 12, .command_ns = COMMAND_NS, .alloc = &tn_alloc_system,
-					  .clock = &w->clock};
+	struct tn_executor_drives drives = {.drive = &drive, .command_ns = COMMAND_NS};
+	struct tn_executor_opts o = {.ndevices = 1, .depth = 12, .alloc = &tn_alloc_system, .clock = &w->clock};
 	struct tn_ring_opts ro = tn_ring_opts_default();
 	size_t bytes = OBJECTS * w->shape.padded_bytes;
 
@@ -99,7 +99,7 @@ static void add_side(struct world *w, bool mapped)
 	assert_int_equal(tn_ring_list_set(s->ring, 1, &s->list), 0);
 	o.ring = s->ring;
 	drive.queue = 1 + w->sides++;
-	assert_int_equal(tn_executor_nvme_create(&o, &s->ex), 0);
+	assert_int_equal(tn_executor_nvme_create(&o, &drives, &s->ex), 0);
 	assert_int_equal(tn_executor_make_bounces(s->ex, w->shape.padded_bytes), 0);
 	if (mapped)
 		assert_int_equal(tn_executor_map(s->ex, s->memory, bytes), 0);

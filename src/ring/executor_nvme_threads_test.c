@@ -158,8 +158,9 @@ static void *owner(void *arg)
 static void up_side(struct side *s, struct rig_nvme *n, uint32_t number, uint32_t queue, uint64_t command_ns)
 {
 	struct tn_ring_drive drive = n->drive;
-	struct tn_executor_nvme_opts o = {.drives = &drive, .ndrives = 1, .depth = 12, .command_ns = command_ns, .threads = threads_of[number],
-					  .alloc = &tn_alloc_system, .clock = &tn_clock_system};
+	struct tn_executor_drives drives = {.drive = &drive, .command_ns = command_ns};
+	struct tn_executor_opts o = {.ndevices = 1, .depth = 12, .threads = threads_of[number], .alloc = &tn_alloc_system,
+				     .clock = &tn_clock_system};
 	struct tn_ring_opts ro = tn_ring_opts_default();
 
 	*s = (struct side){.n = n, .number = number};
@@ -181,7 +182,7 @@ static void up_side(struct side *s, struct rig_nvme *n, uint32_t number, uint32_
 	assert_int_equal(tn_ring_list_set(s->ring, 1, &s->list), 0);
 	drive.queue = queue;
 	o.ring = s->ring;
-	assert_int_equal(tn_executor_nvme_create(&o, &s->ex), 0);
+	assert_int_equal(tn_executor_nvme_create(&o, &drives, &s->ex), 0);
 	assert_int_equal(tn_executor_make_bounces(s->ex, BYTES), 0);
 }
 

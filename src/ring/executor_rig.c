@@ -153,30 +153,26 @@ static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes
 
 static void attach_nvme(struct rig *r)
 {
-	const struct tn_executor_nvme_opts o = {.ring = r->ring, .drives = &r->drive.drive, .ndrives = 1, .depth = r->o.depth,
-						.command_ns = r->drive.o.command_ns, .threads = r->drive.o.thread, .alloc = &tn_alloc_system,
-						.clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL, .observe = observe,
-						.observe_arg = r};
+	const struct tn_executor_drives drives = {.drive = &r->drive.drive, .command_ns = r->drive.o.command_ns};
+	const struct tn_executor_opts o = {.ring = r->ring, .ndevices = 1, .depth = r->o.depth, .threads = r->drive.o.thread,
+					   .alloc = &tn_alloc_system, .clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL,
+					   .observe = observe, .observe_arg = r};
 
 	tn_exec_inline_init(&r->exec);
-	assert_int_equal(tn_executor_nvme_create(&o, &r->ex), 0);
+	assert_int_equal(tn_executor_nvme_create(&o, &drives, &r->ex), 0);
 	assert_int_equal(tn_executor_map(r->ex, r->pool, r->pool_bytes / 4096 * 4096), 0);
 	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
 }
 
 static void attach(struct rig *r)
 {
-	struct tn_executor_opts o = {.ring = r->ring, .io = r->io, .files = &r->file, .ndevices = 1, .depth = r->o.depth,
-				     .alloc = &tn_alloc_system, .clock = &tn_clock_system, .threads = r->o.threads,
-				     .engine = rig_engine, .engine_arg = r, .observe = observe, .observe_arg = r};
+	const struct tn_executor_files files = {.io = r->io, .file = &r->file, .engine = rig_engine, .engine_arg = r};
+	const struct tn_executor_opts o = {.ring = r->ring, .ndevices = 1, .depth = r->o.depth, .threads = r->o.threads,
+					   .alloc = &tn_alloc_system, .clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL,
+					   .observe = observe, .observe_arg = r};
 
 	tn_exec_inline_init(&r->exec);
-	if (r->o.exec)
-		o.exec = &r->exec.exec;
-	if (r->o.threads)
-		assert_int_equal(tn_executor_threads_create(&o, &r->ex), 0);
-	else
-		assert_int_equal(tn_executor_inline_create(&o, &r->ex), 0);
+	assert_int_equal(tn_executor_files_create(&o, &files, &r->ex), 0);
 	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
 }
 

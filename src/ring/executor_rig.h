@@ -33,7 +33,7 @@ struct rig_opts {
 	bool unruly; /* late and reordered completions */
 };
 
-/* Which executors rig_make makes: those of an I/O engine, or the one that drives NVMe queues, stepped or with a thread. */
+/* Which executors rig_make makes: on files, or on NVMe queues, stepped or with a thread. */
 enum rig_drives { RIG_FILES, RIG_NVME, RIG_NVME_THREAD };
 extern enum rig_drives rig_drives;
 

@@ -285,14 +285,13 @@ static void room_that_was_refused_is_asked_for_again(void **state)
 	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
 	struct tn_alloc_counter a;
 	struct tn_ring_opts ro = tn_ring_opts_default();
-	struct tn_executor_opts o = {.io = r->io, .files = &r->file, .ndevices = 1, .depth = 4,
-				     .alloc = &a.alloc, .clock = &tn_clock_system, .threads = threads ? 1 : 0,
-				     .engine = rig_engine, .engine_arg = r};
+	struct tn_executor_files files = {.io = r->io, .file = &r->file, .engine = rig_engine, .engine_arg = r};
+	struct tn_executor_opts o = {.ndevices = 1, .depth = 4, .alloc = &a.alloc, .clock = &tn_clock_system, .threads = threads ? 1 : 0};
 	struct tn_executor *ex;
 
 	tn_alloc_counter_init(&a);
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &o.ring), 0);
-	assert_int_equal(threads ? tn_executor_threads_create(&o, &ex) : tn_executor_inline_create(&o, &ex), 0);
+	assert_int_equal(tn_executor_files_create(&o, &files, &ex), 0);
 	assert_int_equal(tn_executor_make_bounces(ex, 4096), 0);
 	a.fail_after = 0;
 	assert_int_equal(tn_executor_make_bounces(ex, 4u << 20), -ENOMEM);

@@ -503,4 +503,5 @@ void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns)
 		issue_pieces(lane, g, now);
 	else if (g->ios == 0)
 		requests_over(lane, g);
+	tn_lane_tell_ended(lane);
 }

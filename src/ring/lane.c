@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lane's life, and its step: IOCBs are taken (run.c), groups of the runs whose turn it is are started (group.c),
- * requests are submitted. And the executor that is one lane in its owner's thread, on its owner's engine: deterministic, and with no
- * thread to wake.
+ * pieces are sent.
  */
 #include "ring/lane.h"
 
@@ -63,6 +62,8 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	c->nruns = v->depth;
 	c->ioctxs = v->ioctxs;
 	c->ngroups = 2 * opts->depth;
+	for (uint32_t i = 0; i < opts->ndevices; i++)
+		c->device[i].align = opts->transport->align[i];
 	c->runs = tn_get(a, tn_array_bytes(c->nruns, sizeof(*c->runs)));
 	c->sorted = tn_get(a, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	c->sort_scratch = tn_get(a, tn_array_bytes(c->ioctxs, sizeof(*c->sort_scratch)));
@@ -117,8 +118,8 @@ void tn_lane_destroy(struct tn_lane *c)
 	for (uint32_t i = 0; i < c->nbounces; i++) {
 		const struct tn_lane_bounces *b = &c->bounces[i];
 
-		if (c->o.transport->unmap)
-			c->o.transport->unmap(c->o.transport, b->memory, b->bytes_each * TN_LANE_BOUNCES);
+		if (c->o.transport->maps)
+			c->o.transport->ops->unmap(c->o.transport, b->memory, b->bytes_each * TN_LANE_BOUNCES);
 		tn_put(a, b->block, bounce_block(b->bytes_each));
 	}
 	tn_put(a, c->few_iovs, tn_array_bytes(c->o.depth, TN_LANE_IOVS_FEW * sizeof(struct iovec)));
@@ -133,14 +134,6 @@ void tn_lane_destroy(struct tn_lane *c)
 	tn_put(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	tn_put(a, c->runs, tn_array_bytes(c->nruns, sizeof(*c->runs)));
 	tn_put(a, c, sizeof(*c));
-}
-
-int tn_lane_device_add(struct tn_lane *lane, uint32_t align)
-{
-	if (lane->ndevices == TN_RING_DEVICES_MAX)
-		return tn_fail(-EINVAL, "executor: %u devices, the most an address can name", lane->ndevices);
-	lane->device[lane->ndevices++] = (struct tn_lane_device){.align = align};
-	return 0;
 }
 
 /* The first class takes no more memory than its objects need, and is often the only one; the others are powers of two, so that they are few. */
@@ -171,8 +164,8 @@ int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes)
 	if (!b->block)
 		return tn_fail(-ENOMEM, "no memory for %u bounce buffers of %zu bytes", TN_LANE_BOUNCES, bytes);
 	b->memory = (unsigned char *)b->block + (PAGE - (uintptr_t)b->block % PAGE) % PAGE;
-	err = t->map ? t->map(t, b->memory, bytes * TN_LANE_BOUNCES) : 0;
-	if (err) {
+	err = t->maps ? t->ops->map(t, b->memory, bytes * TN_LANE_BOUNCES) : 0;
+	if (err && t->must_map) {
 		tn_put(lane->o.alloc, b->block, bounce_block(bytes));
 		return err;
 	}
@@ -192,7 +185,7 @@ static void submit(struct tn_lane *lane)
 
 		if (run > lane->queue_count)
 			run = lane->queue_count;
-		n = lane->o.transport->send(lane->o.transport, lane->queue + lane->queue_head, run);
+		n = lane->o.transport->ops->send(lane->o.transport, lane->queue + lane->queue_head, run);
 		lane->queue_head = (lane->queue_head + n) % lane->o.depth;
 		lane->queue_count -= n;
 		if (n < run)
@@ -239,6 +232,7 @@ bool tn_lane_go(struct tn_lane *lane)
 		if (!lane->o.exec)
 			break;
 	}
+	tn_lane_tell_ended(lane);
 	return any;
 }
 
@@ -262,107 +256,4 @@ void tn_lane_stats_add(const struct tn_lane *lane, struct tn_executor_stats *sta
 	stats->bounced += __atomic_load_n(&s->bounced, __ATOMIC_RELAXED);
 	stats->verified += __atomic_load_n(&s->verified, __ATOMIC_RELAXED);
 	stats->again += __atomic_load_n(&s->again, __ATOMIC_RELAXED);
-}
-
-/* ---- inline --------------------------------------------------------------------------------------------- */
-
-struct inline_executor {
-	struct tn_executor ex;
-	struct tn_executor_ops ops;
-	struct tn_lane *lane;
-	struct tn_lane_requests requests;
-	struct tn_lane_intake intake;
-	const struct tn_alloc *alloc;
-};
-
-static int inline_make_bounces(struct tn_executor *ex, uint32_t padded_bytes)
-{
-	return tn_lane_make_bounces(((struct inline_executor *)ex)->lane, padded_bytes);
-}
-
-static int inline_map(struct tn_executor *ex, void *memory, uint64_t bytes)
-{
-	return tn_io_map(((struct inline_executor *)ex)->requests.io, memory, bytes);
-}
-
-static void inline_unmap(struct tn_executor *ex, void *memory, uint64_t bytes)
-{
-	tn_io_unmap(((struct inline_executor *)ex)->requests.io, memory, bytes);
-}
-
-static bool inline_step(struct tn_executor *ex)
-{
-	return tn_lane_go(((struct inline_executor *)ex)->lane);
-}
-
-static uint64_t inline_due(struct tn_executor *ex, uint64_t now_ns)
-{
-	return tn_lane_due(((struct inline_executor *)ex)->lane, now_ns);
-}
-
-static void inline_stats(struct tn_executor *ex, struct tn_executor_stats *stats)
-{
-	*stats = (struct tn_executor_stats){0};
-	tn_lane_stats_add(((struct inline_executor *)ex)->lane, stats);
-}
-
-static void inline_destroy(struct tn_executor *ex)
-{
-	struct inline_executor *e = (struct inline_executor *)ex;
-
-	tn_lane_destroy(e->lane);
-	tn_lane_requests_fini(&e->requests);
-	tn_lane_intake_fini(&e->intake, e->alloc);
-	tn_put(e->alloc, e, sizeof(*e));
-}
-
-static const struct tn_executor_ops inline_ops = {
-	.size = sizeof(struct tn_executor_ops),
-	.abi = TN_EXECUTOR_ABI,
-	.name = "inline",
-	.make_bounces = inline_make_bounces,
-	.map = inline_map,
-	.unmap = inline_unmap,
-	.step = inline_step,
-	.due = inline_due,
-	.stats = inline_stats,
-	.destroy = inline_destroy,
-};
-
-int tn_executor_inline_create(const struct tn_executor_opts *o, struct tn_executor **out)
-{
-	struct inline_executor *e;
-	struct tn_lane_opts co;
-	uint32_t align;
-	int err;
-
-	if (o->depth == 0)
-		return tn_fail(-EINVAL, "executor: depth 0");
-	e = tn_get(o->alloc, sizeof(*e));
-	if (!e)
-		return tn_fail(-ENOMEM, "executor: no memory");
-	e->ops = inline_ops;
-	if (!o->io->ops->map)
-		e->ops.map = NULL;
-	e->ex.ops = &e->ops;
-	e->alloc = o->alloc;
-	co = (struct tn_lane_opts){.intake = &e->intake, .transport = &e->requests.transport, .depth = o->depth, .backlog = UINT32_MAX,
-				   .alloc = o->alloc, .clock = o->clock, .exec = o->exec,
-				   .observe = o->observe, .observe_arg = o->observe_arg};
-	err = tn_lane_intake_init(&e->intake, o->ring, o->alloc);
-	if (!err)
-		err = tn_lane_requests_init(&e->requests, o->io, o->depth, o->alloc);
-	if (!err)
-		err = tn_lane_create(&co, &e->lane);
-	for (uint32_t i = 0; i < o->ndevices && !err; i++) {
-		err = tn_lane_requests_add(&e->requests, o->files[i], &align);
-		if (!err)
-			err = tn_lane_device_add(e->lane, align);
-	}
-	if (err) {
-		inline_destroy(&e->ex);
-		return err;
-	}
-	*out = &e->ex;
-	return 0;
 }

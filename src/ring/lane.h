@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane: what one thread of an executor steps, a state machine over one transport; the same for all CPU executors.
+ * A lane: what one thread of an executor steps, a state machine over one transport.
  *
  * A *run* is an IOCB that was taken, its IOCTXs sorted by place. A *group* is what is moved together: neighbours on disk up to 1 MiB,
  * or one object that is larger, either straight between the disk and their memory or through a bounce buffer; or some objects that are
@@ -55,24 +55,56 @@ struct tn_lane_intake {
 };
 
 struct tn_lane_piece;
+struct tn_lane_transport;
 
-/* How pieces get to devices and back. */
-struct tn_lane_transport {
+/*
+ * How pieces get to devices and back: I/O engines (requests.c), queues of NVMe controllers (commands.c). Each lane of an executor has a
+ * transport of its own, and makes all calls on the lane's thread but wake.
+ */
+struct tn_lane_transport_ops {
+	/*
+	 * Makes the transport of the executor's lane of that number, with all members below but ops. places: as given to tn_executor_create, which
+	 * has not returned yet. 0 and *out, or -errno.
+	 */
+	int (*make)(const struct tn_executor_opts *opts, const void *places, uint32_t number, struct tn_lane_transport **out);
+	/* No piece is under way, and no bounce buffer is mapped. */
+	void (*unmake)(struct tn_lane_transport *transport);
 	/* Takes the first k of n pieces and returns k. Each comes back by tn_lane_piece_over, not from within this call. */
 	uint32_t (*send)(struct tn_lane_transport *transport, struct tn_lane_piece *const *piece, uint32_t n);
-	/* Devices are to reach this memory, whole pages of bounce buffers, until unmap: 0 or -errno. NULL: they do. */
-	int (*map)(struct tn_lane_transport *transport, void *memory, size_t bytes);
-	void (*unmap)(struct tn_lane_transport *transport, void *memory, size_t bytes);
+	/*
+	 * Ends the pieces that are over. If none is, waits for one up to wait_ns, or for a wake; may return early. Any poll may consume a wake: the lane
+	 * looks at its ring after each. True: something happened.
+	 */
+	bool (*poll)(struct tn_lane_transport *transport, uint64_t wait_ns);
+	/* Whether something ends that wakes nobody. An owner who steps the lane steps it again at once. */
+	bool (*busy)(struct tn_lane_transport *transport);
+	/* Any thread: lets a poll that waits return, or else the next one that would wait. */
+	void (*wake)(struct tn_lane_transport *transport);
+	/* Devices are to reach this memory, whole pages, until unmap. 0 or -errno. Called only if the transport maps. */
+	int (*map)(struct tn_lane_transport *transport, void *memory, uint64_t bytes);
+	/* As it was mapped; nothing happens if it was not. */
+	void (*unmap)(struct tn_lane_transport *transport, void *memory, uint64_t bytes);
+};
+
+/* The first member of every transport. */
+struct tn_lane_transport {
+	const struct tn_lane_transport_ops *ops; /* set by the executor */
+	bool maps;     /* has a use for map; ... */
+	bool must_map; /* ... and devices reach no memory that is not mapped */
+	uint32_t align[TN_RING_DEVICES_MAX]; /* by device: of offsets, lengths and memory */
 };
 
 struct tn_lane_opts {
 	struct tn_lane_intake *intake;
 	struct tn_lane_transport *transport;
+	uint32_t ndevices; /* that the transport has */
 	uint32_t depth;
 	uint32_t backlog; /* takes no more IOCBs while so many IOCTXs wait; others may have them */
 	const struct tn_alloc *alloc;
 	const struct tn_clock *clock;
 	struct tn_exec *exec;
+	void (*wake)(void *arg); /* as soon as IOCBs have ended; or NULL */
+	void *wake_arg;
 	tn_executor_observe observe;
 	void *observe_arg;
 };
@@ -178,7 +210,6 @@ struct tn_lane_turns {
 struct tn_lane {
 	struct tn_lane_opts o;
 	struct tn_lane_device device[TN_RING_DEVICES_MAX];
-	uint32_t ndevices;
 	struct tn_lane_run *runs;
 	uint32_t nruns, used_runs;
 	uint32_t ioctxs; /* most of one IOCB */
@@ -204,17 +235,17 @@ struct tn_lane {
 	uint32_t nbounces;
 	bool starved; /* nothing was free for the next group of a device's: wait for one to end */
 	struct tn_executor_stats stats; /* written by the owner, read by anyone */
+	uint64_t told; /* IOCBs that had ended when the lane woke its executor's owner last */
 };
 
 /* 0, -EINVAL (no ring's memory), -ENOMEM. */
 int tn_lane_intake_init(struct tn_lane_intake *in, struct tn_ring *ring, const struct tn_alloc *alloc);
 void tn_lane_intake_fini(struct tn_lane_intake *in, const struct tn_alloc *alloc);
 
-/* Devices are added afterwards. 0 and *out, or -ENOMEM, -EINVAL. */
+/* 0 and *out, or -ENOMEM. */
 int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out);
+/* Nothing is under way. NULL-safe. */
 void tn_lane_destroy(struct tn_lane *lane);
-/* The next device; align: of offsets, lengths and memory. */
-int tn_lane_device_add(struct tn_lane *lane, uint32_t align);
 /* For objects of this many bytes on disk; classes stay as long as the lane. 0 or -ENOMEM, or an error of the transport's map. */
 int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes);
 /* Takes, starts, submits; whether anything happened. Completions come through the requests' done. */
@@ -248,30 +279,29 @@ static inline enum tn_io_op tn_lane_op_of(const struct tn_lane_piece *p)
 	return p->group->op == TN_IOCB_READ ? TN_IO_READ : TN_IO_WRITE;
 }
 
-/* Pieces as requests of the I/O contract; @io is set before anything is sent or mapped, and NULL again when the engine is gone. */
-struct tn_lane_requests {
-	struct tn_lane_transport transport;
-	struct tn_io *io;
-	const struct tn_alloc *alloc;
-	struct tn_io_req *req; /* by piece */
-	uint32_t depth;
-	uint32_t file[TN_RING_DEVICES_MAX], files;
-};
+/* ---- for transports ------------------------------------------------------------------------------------------ */
 
-/* ---- between lane.c, requests.c, group.c, run.c and object.c; each calls only those behind it ---------------- */
+/* 0 and *out; -EINVAL: options; -ENOMEM; or as the transport's make. */
+int tn_executor_create(const struct tn_executor_opts *opts, const struct tn_lane_transport_ops *transport, const void *places,
+		       struct tn_executor **out);
+/* Has each lane do this in turn, on its thread and between two steps, until one fails: 0, or what that returned. The executor's owner. */
+int tn_executor_ask(struct tn_executor *ex, int (*call)(struct tn_lane *lane, void *arg), void *arg);
 
-/* 0 or -ENOMEM. */
-int tn_lane_requests_init(struct tn_lane_requests *r, struct tn_io *io, uint32_t depth, const struct tn_alloc *alloc);
-/* Fine for zeroed memory. */
-void tn_lane_requests_fini(struct tn_lane_requests *r);
-/* The next device by its file, which may be TN_IO_NO_FILE: 0 and *align, for tn_lane_device_add, or the error of stat. */
-int tn_lane_requests_add(struct tn_lane_requests *r, uint32_t file, uint32_t *align);
+/* ---- between lane.c, group.c, run.c and object.c; each calls only those behind it ------------------------------ */
 
 /*
  * group.c: a piece that was sent is over. -EXDEV: the device cannot reach its memory, and nothing of the group's was moved or else all is moved
  * again: by way of a bounce buffer. issue_ns: when it went to the device.
  */
 void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns);
+
+/* At once: behind the IOCB that ended there may be much to verify. */
+static inline void tn_lane_tell_ended(struct tn_lane *lane)
+{
+	if (lane->stats.iocbs != lane->told && lane->o.wake)
+		lane->o.wake(lane->o.wake_arg);
+	lane->told = lane->stats.iocbs;
+}
 
 static inline void tn_lane_count(uint64_t *counter, uint64_t n)
 {

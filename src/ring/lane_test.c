@@ -51,6 +51,8 @@ static uint32_t send(struct tn_lane_transport *transport, struct tn_lane_piece *
 	return n;
 }
 
+static const struct tn_lane_transport_ops transport_ops = {.send = send};
+
 /* The one that was sent first ends. */
 static void end_one(struct rig *r)
 {
@@ -65,12 +67,11 @@ static void end_one(struct rig *r)
 
 static struct tn_lane *lane_make(struct rig *r, struct tn_lane_intake *intake, uint32_t backlog, uint32_t depth)
 {
-	struct tn_lane_opts o = {.intake = intake, .transport = &r->transport, .depth = depth, .backlog = backlog, .alloc = &tn_alloc_system,
+	struct tn_lane_opts o = {.intake = intake, .transport = &r->transport, .ndevices = 1, .depth = depth, .backlog = backlog, .alloc = &tn_alloc_system,
 				 .clock = &r->clock};
 	struct tn_lane *lane;
 
 	assert_int_equal(tn_lane_create(&o, &lane), 0);
-	assert_int_equal(tn_lane_device_add(lane, 4096), 0);
 	return lane;
 }
 
@@ -79,7 +80,7 @@ static struct rig *rig_make_deep(uint32_t backlog, uint32_t depth)
 	struct rig *r = calloc(1, sizeof(*r));
 	struct tn_ring_opts ro = tn_ring_opts_default();
 
-	r->transport.send = send;
+	r->transport = (struct tn_lane_transport){.ops = &transport_ops, .align = {4096}};
 	r->clock = (struct tn_clock){.now_ns = now_of, .wall_ns = now_of, .arg = r};
 	r->now = 10000 * MS;
 	r->shape = (struct tn_shape){.layers = 1, .object_iovs = 1, .object_bytes = OBJECT_BYTES, .padded_bytes = OBJECT_BYTES,

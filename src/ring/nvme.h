@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The executor that drives NVMe queues: an IOCB's objects become commands of a controller, whose PRPs or SGLs follow from the P2P tables of the
+ * An executor on NVMe queues: an IOCB's objects become commands of a controller, whose PRPs or SGLs follow from the P2P tables of the
  * memories that were mapped. No request of the I/O contract is in between.
  *
  * Each device of the ring is a range of a namespace, reached through pairs of queues that nobody else drives: so several executors, each on a
  * ring and pairs of its own, may serve one store. What moves is what any lane moves (lane.h): objects in memory that was not mapped, or that the
  * controller cannot address, go by way of bounce buffers.
  *
- * Without threads the owner steps it: at once again while commands are under way, because there are no interrupts. With threads, each has a lane
- * and a pair of each drive; it polls while its commands are under way and sleeps while there is nothing to do.
+ * Without threads the owner steps it: at once again while commands are under way, because there are no interrupts. With threads, each has
+ * a pair of each drive; it polls while its commands are under way and sleeps while there is nothing to do.
  */
 #ifndef TN_RING_NVME_H
 #define TN_RING_NVME_H
@@ -31,33 +31,18 @@ struct tn_ring_drive {
 };
 
 /**
- * struct tn_executor_nvme_opts
- * @drives:     by device
- * @depth:      most pieces in flight, of each thread
+ * struct tn_executor_drives - devices that are ranges of namespaces
+ * @drive:      by device
  * @command_ns: by when a command has to be answered; 0: 5 s
- * @threads:    so many step it, at most TN_EXECUTOR_THREADS_MAX; 0: its owner does
- * @wake, @observe: as in tn_executor_opts
- * @exec:       without threads: where checksums and copies from bounce buffers are done; NULL: on the spot
  */
-struct tn_executor_nvme_opts {
-	struct tn_ring *ring;
-	const struct tn_ring_drive *drives;
-	uint32_t ndrives;
-	uint32_t depth;
+struct tn_executor_drives {
+	const struct tn_ring_drive *drive;
 	uint64_t command_ns;
-	uint32_t threads;
-	const struct tn_alloc *alloc;
-	const struct tn_clock *clock;
 	const struct tn_log *log;
-	struct tn_exec *exec;
-	void (*wake)(void *arg);
-	void *wake_arg;
-	tn_executor_observe observe;
-	void *observe_arg;
 };
 
 /* 0 and *out; -EINVAL: options, among them a pair that the controller does not have; -ENOMEM. */
-int tn_executor_nvme_create(const struct tn_executor_nvme_opts *opts, struct tn_executor **out);
+int tn_executor_nvme_create(const struct tn_executor_opts *opts, const struct tn_executor_drives *drives, struct tn_executor **out);
 
 /* Counters of a drive's pairs since create: all threads' together. */
 struct tn_nvme_pair_stats;

@@ -108,7 +108,7 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 
 static int check_place(const struct tn_lane *lane, const struct tn_lane_run *run, uint64_t place)
 {
-	if (tn_ioctx_device(place) >= lane->ndevices)
+	if (tn_ioctx_device(place) >= lane->o.ndevices)
 		return -ENODEV;
 	return tn_ioctx_page(place) > ((uint64_t)INT64_MAX >> 12) - run->list->shape->padded_bytes / 4096 ? -EINVAL : 0;
 }

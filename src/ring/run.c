@@ -377,7 +377,7 @@ static void look_at_windows(struct tn_lane *lane, uint64_t now_ns)
 	if (lane->layered)
 		lane->layered_ns = now_ns;
 	deep = lane->layered_ns == 0 || now_ns - lane->layered_ns >= LAYERED_NS;
-	for (uint32_t d = 0; d < lane->ndevices; d++) {
+	for (uint32_t d = 0; d < lane->o.ndevices; d++) {
 		struct tn_lane_device *device = &lane->device[d];
 
 		tn_window_deep(&device->window, deep);
@@ -395,7 +395,7 @@ static bool may_go(const struct tn_lane *lane, bool copies, struct tn_lane_run *
 	while (run->order[run->cursor].taken)
 		run->cursor++;
 	device = tn_ioctx_device(run->order[run->cursor].place);
-	return run->cb.op != TN_IOCB_READ || device >= lane->ndevices || lane->device[device].open;
+	return run->cb.op != TN_IOCB_READ || device >= lane->o.ndevices || lane->device[device].open;
 }
 
 /* Of what waits with a lower priority than this, the one that was issued first. */

@@ -212,8 +212,8 @@ static bool objects_move(struct lists *l, struct side *s)
 static bool side_up(struct lists *l, struct side *s)
 {
 	struct tn_ring_drive drive = {.nvme = l->d->nvme, .port = l->d->port, .queue = 1};
-	struct tn_executor_nvme_opts o = {.drives = &drive, .ndrives = 1, .depth = 16, .command_ns = 60 * GUEST_SECOND_NS, .alloc = &tn_alloc_system,
-					  .clock = &tn_clock_system};
+	struct tn_executor_drives drives = {.drive = &drive, .command_ns = 60 * GUEST_SECOND_NS};
+	struct tn_executor_opts o = {.ndevices = 1, .depth = 16, .alloc = &tn_alloc_system, .clock = &tn_clock_system};
 	struct tn_ring_opts ro = tn_ring_opts_default();
 
 	tn_nvme_engine_range(l->io, &drive.first, &drive.blocks);
@@ -221,7 +221,7 @@ static bool side_up(struct lists *l, struct side *s)
 	ro.nmappings = 1;
 	must(tn_ring_create(&ro, &tn_alloc_system, &s->ring) == 0, "no ring");
 	o.ring = s->ring;
-	must(tn_executor_nvme_create(&o, &s->ex) == 0, "no executor");
+	must(tn_executor_nvme_create(&o, &drives, &s->ex) == 0, "no executor");
 	must(tn_executor_make_bounces(s->ex, PADDED_BYTES) == 0, "no bounce buffers");
 	must(tn_executor_map(s->ex, l->memory, 2 * HALF_BYTES) == 0, "not mapped");
 	return true;
