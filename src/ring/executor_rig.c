@@ -151,28 +151,22 @@ static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes
 	r->observed_errors += status != 0;
 }
 
-static void attach_nvme(struct rig *r)
+int rig_create(struct rig *r, const struct tn_alloc *alloc)
 {
 	const struct tn_executor_drives drives = {.drive = &r->drive.drive, .command_ns = r->drive.o.command_ns};
-	const struct tn_executor_opts o = {.ring = r->ring, .ndevices = 1, .depth = r->o.depth, .threads = r->drive.o.thread,
-					   .alloc = &tn_alloc_system, .clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL,
+	const struct tn_executor_files files = {.io = r->io, .file = &r->file, .engine = rig_engine, .engine_arg = r};
+	const struct tn_executor_opts o = {.ring = r->ring, .ndevices = 1, .depth = r->o.depth, .threads = r->nvme ? r->drive.o.thread : r->o.threads,
+					   .alloc = alloc, .clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL,
 					   .observe = observe, .observe_arg = r};
 
-	tn_exec_inline_init(&r->exec);
-	assert_int_equal(tn_executor_nvme_create(&o, &drives, &r->ex), 0);
-	assert_int_equal(tn_executor_map(r->ex, r->pool, r->pool_bytes / 4096 * 4096), 0);
-	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
+	return r->nvme ? tn_executor_nvme_create(&o, &drives, &r->ex) : tn_executor_files_create(&o, &files, &r->ex);
 }
 
 static void attach(struct rig *r)
 {
-	const struct tn_executor_files files = {.io = r->io, .file = &r->file, .engine = rig_engine, .engine_arg = r};
-	const struct tn_executor_opts o = {.ring = r->ring, .ndevices = 1, .depth = r->o.depth, .threads = r->o.threads,
-					   .alloc = &tn_alloc_system, .clock = &tn_clock_system, .exec = r->o.exec ? &r->exec.exec : NULL,
-					   .observe = observe, .observe_arg = r};
-
 	tn_exec_inline_init(&r->exec);
-	assert_int_equal(tn_executor_files_create(&o, &files, &r->ex), 0);
+	assert_int_equal(rig_create(r, &tn_alloc_system), 0);
+	assert_int_equal(tn_executor_map(r->ex, r->pool, r->pool_bytes / 4096 * 4096), 0);
 	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
 }
 
@@ -238,10 +232,7 @@ struct rig *rig_make(struct rig_opts o)
 	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &r->ring), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, 1, &r->list), 0);
 	assert_int_equal(tn_ring_list_set(r->ring, RIG_SLOTS, &r->slot_list), 0);
-	if (r->nvme)
-		attach_nvme(r);
-	else
-		attach(r);
+	attach(r);
 	return r;
 }
 

@@ -69,6 +69,8 @@ struct rig {
 
 struct rig *rig_make(struct rig_opts o);
 void rig_free(struct rig *r);
+/* Makes the rig's executor, instead of one that is destroyed, as tn_executor_files_create or tn_executor_nvme_create. */
+int rig_create(struct rig *r, const struct tn_alloc *alloc);
 /* Makes an engine with the rig's faults; arg: the rig. */
 int rig_engine(void *arg, struct tn_io **out);
 /* Disk page of an object: blocks lie in slots one behind the other, shuffled. */

@@ -284,25 +284,49 @@ static void room_that_was_refused_is_asked_for_again(void **state)
 {
 	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
 	struct tn_alloc_counter a;
-	struct tn_ring_opts ro = tn_ring_opts_default();
-	struct tn_executor_files files = {.io = r->io, .file = &r->file, .engine = rig_engine, .engine_arg = r};
-	struct tn_executor_opts o = {.ndevices = 1, .depth = 4, .alloc = &a.alloc, .clock = &tn_clock_system, .threads = threads ? 1 : 0};
-	struct tn_executor *ex;
 
+	tn_executor_destroy(r->ex);
 	tn_alloc_counter_init(&a);
-	assert_int_equal(tn_ring_create(&ro, &tn_alloc_system, &o.ring), 0);
-	assert_int_equal(tn_executor_files_create(&o, &files, &ex), 0);
-	assert_int_equal(tn_executor_make_bounces(ex, 4096), 0);
+	assert_int_equal(rig_create(r, &a.alloc), 0);
+	assert_int_equal(tn_executor_make_bounces(r->ex, 4096), 0);
 	a.fail_after = 0;
-	assert_int_equal(tn_executor_make_bounces(ex, 4u << 20), -ENOMEM);
-	assert_int_equal(tn_executor_make_bounces(ex, 4u << 20), -ENOMEM);
-	assert_int_equal(tn_executor_make_bounces(ex, 4096), 0);
+	assert_int_equal(tn_executor_make_bounces(r->ex, 4u << 20), -ENOMEM);
+	assert_non_null(strstr(tn_error_last()->text, "bounce buffers")); /* whichever thread has failed */
+	assert_int_equal(tn_executor_make_bounces(r->ex, 4u << 20), -ENOMEM);
+	assert_int_equal(tn_executor_make_bounces(r->ex, 4096), 0);
 	a.fail_after = SIZE_MAX;
-	assert_int_equal(tn_executor_make_bounces(ex, 4u << 20), 0);
-	assert_int_equal(tn_executor_make_bounces(ex, 2u << 20), 0);
-	tn_executor_destroy(ex);
-	tn_ring_destroy(o.ring);
+	assert_int_equal(tn_executor_make_bounces(r->ex, 4u << 20), 0);
+	assert_int_equal(tn_executor_make_bounces(r->ex, 2u << 20), 0);
+	tn_executor_destroy(r->ex);
+	r->ex = NULL;
 	assert_int_equal(a.live_bytes, 0);
+	rig_free(r);
+}
+
+static void an_executor_without_memory_gives_everything_back(void **state)
+{
+	struct rig *r = rig_make((struct rig_opts){.threads = threads, .page_bytes = 4096});
+	struct tn_alloc_counter a;
+	uint32_t id;
+	size_t n;
+
+	tn_executor_destroy(r->ex);
+	for (n = 0;; n++) {
+		tn_alloc_counter_init(&a);
+		a.fail_after = n;
+		r->ex = NULL;
+		if (rig_create(r, &a.alloc) == 0)
+			break;
+		assert_int_equal(tn_error_last()->code, -ENOMEM);
+		assert_null(r->ex);
+		assert_int_equal(a.live_bytes, 0);
+	}
+	print_message("# after %zu failures\n", n);
+	a.fail_after = SIZE_MAX;
+	assert_int_equal(tn_executor_make_bounces(r->ex, r->shape.padded_bytes), 0);
+	id = rig_iocb(r, 0, 4, 1, TN_IOCB_VERIFY);
+	rig_issue(r, id);
+	assert_int_equal(rig_await(r, id).status, 0);
 	rig_free(r);
 }
 
@@ -635,7 +659,8 @@ int main(void)
 		FILES(an_error_of_a_merged_read_fails_only_who_fails_alone),
 		T(an_object_larger_than_a_request_takes_several),
 		T(an_iocb_starts_after_its_event_and_not_before),
-		FILES(room_that_was_refused_is_asked_for_again),
+		T(room_that_was_refused_is_asked_for_again),
+		T(an_executor_without_memory_gives_everything_back),
 		T(the_urgent_go_first_and_lists_take_turns),
 		T(a_list_that_had_its_turn_is_not_passed_over_for_ever_by_lists_of_little_work),
 		T(what_is_not_urgent_goes_on_beside_urgent_reads_that_never_end),
