@@ -37,7 +37,7 @@ struct tn_pool;
  * @nranges: how many, at least 1
  * @ranges:  copied. An engine with a tensor per layer gives each as a range; offsets in the memory count through the
  *           ranges in their order, as if one followed the other
- * @stage_bytes: of device memory, and in an attached cache (tenuto/session.h) of memory that the owner's process cannot map: most session memory
+ * @stage_bytes: in an attached cache (tenuto/session.h), of device memory, and of memory that the owner's process cannot map: most session memory
  *           through which the bytes of each pool's operations are copied, at least one block; 0: as much as the pool has, at most 1 GiB. An
  *           operation that needs more is carried out in batches. For device memory the driver pins it
  * @driver:  TN_MEMORY_DEVICE: who copies (tenuto/device_memory.h). It stays until the memory is unregistered. All ranges are of one device,

@@ -31,6 +31,7 @@
 #include "core/stats.h"
 #include "core/vigil.h"
 #include "core/watch.h"
+#include "device/pins.h"
 #include "io/io.h"
 #include "policy/policy.h"
 #include "region/call.h"
@@ -279,7 +280,6 @@ struct tn_cache {
 	struct tn_logger *logger; /* with threads: the log lines' way to the caller */
 	const struct tn_alloc *alloc;
 	struct tn_clock clock;
-
 	pthread_mutex_t lock; /* spaces, memories and pools: open and close only */
 	struct tn_space *spaces[TN_STORE_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
 	uint32_t nmemories;
@@ -310,6 +310,8 @@ struct tn_cache {
 	struct tn_exec *exec;
 	struct tn_workers *workers;
 	struct tn_transfers *transfers;
+	struct tn_pins pins; /* what drivers of devices copy from and to, and words of their streams */
+	struct tn_pin word_pins[2], tier_pin;
 	struct tn_headers *headers; /* NULL without disks */
 	struct tn_whole *whole;
 	struct tn_flights *flights;

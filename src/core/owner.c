@@ -129,9 +129,9 @@ static void signal_completions(struct tn_cache *cache)
 		if (!session->completed)
 			continue;
 		session->completed = false;
-		if (session != cache->own || __atomic_load_n(&cache->stage, __ATOMIC_SEQ_CST))
+		if (session != cache->own)
 			tn_region_tell_completed(&session->region);
-		if (session == cache->own && __atomic_load_n(&cache->eventfd_used, __ATOMIC_RELAXED))
+		else if (__atomic_load_n(&cache->eventfd_used, __ATOMIC_RELAXED))
 			(void)!write(cache->eventfd, &one, sizeof(one)); /* full: the reader is signalled anyway */
 	}
 }

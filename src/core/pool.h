@@ -23,7 +23,7 @@ struct tn_memory {
 	uint64_t stage_bytes; /* of an attached cache: through so much session memory each; 0: the default */
 	uint32_t told_lost; /* shared: in an attached cache: the owner has refused an operation for that */
 	struct tn_mapping mapping;
-	const struct tn_device_driver *driver; /* that copies the bytes of its pools, which are staged; NULL: host memory */
+	const struct tn_device_driver *driver; /* that copies the bytes of its pools; NULL: host memory */
 	uint32_t device; /* the driver's */
 	struct tn_mapped_range *range; /* the mapping's */
 	bool *mapped; /* by range: the drives reach it; NULL: no engine is told of it */

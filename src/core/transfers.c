@@ -111,6 +111,7 @@ static int create_executor(struct tn_cache *cache)
 		.wake_arg = cache,
 		.observe = observe,
 		.observe_arg = cache,
+		.pins = &cache->pins,
 	};
 	const struct tn_executor_files files = {.io = cache->io, .file = file, .engine = thread_engine, .engine_arg = cache};
 
@@ -195,6 +196,9 @@ int tn_transfers_create(struct tn_cache *cache)
 	rc = rc ? rc : create_executor(cache);
 	if (rc == 0)
 		map_own(cache, true);
+	if (rc == 0 && cache->mappings[TN_MEMORY_OF_TIER])
+		rc = tn_pins_add(&cache->pins, &cache->tier_pin, cache->mappings[TN_MEMORY_OF_TIER]->range->address,
+				 cache->mappings[TN_MEMORY_OF_TIER]->range->bytes / BUS_PAGE * BUS_PAGE);
 	return rc;
 }
 
@@ -204,6 +208,7 @@ void tn_transfers_destroy(struct tn_cache *cache)
 
 	if (!r)
 		return;
+	tn_pins_remove(&cache->pins, &cache->tier_pin);
 	if (r->executor)
 		map_own(cache, false);
 	tn_executor_destroy(r->executor);

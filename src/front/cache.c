@@ -17,7 +17,6 @@
 #include "drives/drives.h"
 #include "front/attach.h"
 #include "front/serve.h"
-#include "front/stage.h"
 #include "region/latency.h"
 
 #define PATH_BYTES 1024u
@@ -163,6 +162,9 @@ void tn_cache_free(struct tn_cache *cache)
 	tn_match_destroy(cache);
 	tn_front_destroy(cache);
 	tn_session_destroy(cache->own);
+	for (uint32_t i = 0; i < 2; i++)
+		tn_pins_remove(&cache->pins, &cache->word_pins[i]);
+	tn_pins_fini(&cache->pins);
 	if (cache->region.base)
 		tn_region_destroy(&cache->region, a);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
@@ -175,6 +177,20 @@ void tn_cache_free(struct tn_cache *cache)
 	tn_put(a, cache, sizeof(*cache));
 }
 
+/* Streams of devices wait for words of layers, and raise those of events. */
+static int add_words(struct tn_cache *cache)
+{
+	const enum tn_region_table table[] = {TN_REGION_READY, TN_REGION_EVENTS};
+	int rc = 0;
+
+	for (uint32_t i = 0; i < 2 && rc == 0; i++) {
+		struct tn_region_pages pages = tn_region_pages(&cache->region, table[i]);
+
+		rc = tn_pins_add(&cache->pins, &cache->word_pins[i], pages.first, pages.bytes);
+	}
+	return rc;
+}
+
 /* Where this process and the core meet. */
 static int create_session(struct tn_cache *cache)
 {
@@ -184,6 +200,8 @@ static int create_session(struct tn_cache *cache)
 	tn_session_limits(cache);
 	tn_session_counts(cache, &counts);
 	rc = tn_region_create(&counts, cache->alloc, &cache->region);
+	if (rc == 0)
+		rc = add_words(cache);
 	if (rc == 0)
 		rc = tn_session_create(cache, &cache->region, &cache->own);
 	if (rc == 0)
@@ -226,6 +244,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);
+	tn_pins_init(&cache->pins);
 	tn_list_init(&cache->memories);
 	tn_list_init(&cache->loads);
 	tn_list_init(&cache->saves);
@@ -293,7 +312,6 @@ int tn_cache_close(struct tn_cache *cache)
 	}
 	tn_server_stop(cache);
 	assert(cache->nmemories == 0 && "tn_memory_unregister all memories before tn_cache_close");
-	tn_stage_stop(cache);
 	tn_owner_stop(cache);
 	rc = cache->open_status;
 	error = cache->open_error;

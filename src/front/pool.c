@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "core/core.h"
 #include "core/transfers.h"
+#include "device/copier.h"
 #include "device/device.h"
 #include "front/attach.h"
 #include "front/stage.h"
@@ -101,28 +102,36 @@ static bool may_be_mapped(const struct tn_memory *m)
 	return m->session == cache->own && !cache->attached && !m->driver && tn_transfers_maps(cache);
 }
 
-/* The driver alone has addresses of it. */
+static void leave_device(struct tn_memory *m)
+{
+	if (!m->driver)
+		return;
+	tn_copier_destroy(m->mapping.copier);
+	if (!m->staged)
+		tn_pins_leave(&m->cache->pins, m->driver);
+	for (uint32_t i = 0; i < m->mapping.nranges; i++)
+		m->driver->ops->unregister_range(m->driver, &(struct tn_memory_range){.address = m->range[i].address, .bytes = m->range[i].bytes,
+										      .device = m->device});
+}
+
+/* In an attached cache its bytes are staged; in others executors have the driver copy them. */
 static int take_to_device(struct tn_memory *m, const struct tn_memory_desc *d)
 {
+	struct tn_cache *cache = m->cache;
 	int rc = tn_device_register(d->driver, d->ranges, d->nranges);
 
 	if (rc)
 		return rc;
-	m->driver = d->driver;
 	m->device = d->ranges[0].device;
-	m->staged = true;
-	for (uint32_t i = 0; i < d->nranges; i++) {
-		m->range[i].device = m->range[i].address;
-		m->range[i].address = NULL;
-	}
-	return 0;
-}
-
-static void leave_device(struct tn_memory *m)
-{
-	for (uint32_t i = 0; m->driver && i < m->mapping.nranges; i++)
-		m->driver->ops->unregister_range(m->driver, &(struct tn_memory_range){.address = m->range[i].device, .bytes = m->range[i].bytes,
-										      .device = m->device});
+	m->staged = cache->attached;
+	rc = m->staged ? 0 : tn_pins_join(&cache->pins, d->driver);
+	m->staged |= rc != 0; /* nothing to leave */
+	m->driver = d->driver;
+	if (rc == 0 && !m->staged)
+		rc = tn_copier_create(d->driver, m->device, cache->alloc, &cache->log, &cache->clock, &m->mapping.copier);
+	if (rc)
+		leave_device(m);
+	return rc;
 }
 
 int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out)
@@ -437,10 +446,10 @@ static int take_number(struct tn_cache *cache, struct tn_pool *pool)
 	return pool->number < end ? 0 : tn_fail(-ENOSPC, "tn_pool_create: there are %u pools, the most there can be; destroy some", end);
 }
 
-/* An attached cache has the owner's numbers; of a memory that is staged those of session memory count. */
+/* An attached cache has the owner's numbers. */
 static bool has_numbers(const struct tn_memory *m)
 {
-	return !m->cache->attached && !m->driver;
+	return !m->cache->attached;
 }
 
 /*
@@ -505,50 +514,11 @@ static void free_pool(struct tn_pool *pool, const struct tn_alloc *a)
 	tn_put(a, pool, sizeof(*pool));
 }
 
-/* A pool of device memory: the core has a pool over session memory in its place. */
-static int create_staged(struct tn_pool *pool)
-{
-	struct tn_cache *cache = pool->memory->cache;
-	struct tn_stage_pool *s;
-	struct tn_memory_range range;
-	struct tn_memory_desc d;
-	int rc = tn_stage_start(cache);
-
-	rc = rc ? rc : tn_stage_pool_create(pool);
-	if (rc)
-		return rc;
-	s = pool->stage;
-	range = (struct tn_memory_range){.address = s->range.address, .bytes = s->range.bytes};
-	tn_memory_desc_init(&d);
-	d.ranges = &range;
-	d.nranges = 1;
-	rc = tn_memory_register(cache, &d, &s->own_memory);
-	if (rc == 0)
-		s->own_memory->staged = true;
-	rc = rc ? rc : tn_pool_create(s->own_memory, &pool->layout.geometry, &s->places, &s->own);
-	if (rc) {
-		tn_memory_unregister(s->own_memory);
-		tn_stage_pool_destroy(pool);
-		return rc;
-	}
-	pool->number = s->own->number;
-	return 0;
-}
-
-static void destroy_staged(struct tn_pool *pool)
-{
-	tn_pool_destroy(pool->stage->own);
-	tn_memory_unregister(pool->stage->own_memory);
-	tn_stage_pool_destroy(pool);
-}
-
-/* Where the core is in another process, or has another pool in the place of this one, it is told of that. */
+/* Where the core is in another process it is told of the pool. */
 static int tell_owner(struct tn_pool *pool, const struct tn_pool_layout *layout)
 {
 	if (pool->memory->cache->attached)
 		return tn_remote_pool(pool, layout);
-	if (pool->memory->driver)
-		return create_staged(pool);
 	pool->align = tn_layout_align(&pool->layout, &pool->memory->mapping);
 	return 0;
 }
@@ -557,8 +527,6 @@ static void forget_at_owner(struct tn_pool *pool)
 {
 	if (pool->memory->cache->attached)
 		tn_remote_pool_destroy(pool);
-	else if (pool->stage)
-		destroy_staged(pool);
 }
 
 int tn_pool_create(struct tn_memory *memory, const struct tn_geometry *geometry, const struct tn_pool_layout *layout,
@@ -629,8 +597,6 @@ int tn_pool_destroy(struct tn_pool *pool)
 	for (; m->npools == 0 && m->nclaims > 0; m->nclaims--)
 		destroy_claims(m->claims[m->nclaims - 1], a);
 	pthread_mutex_unlock(&m->cache->lock);
-	if (pool->stage)
-		destroy_staged(pool);
 	free_pool(pool, a);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Staging: loads and saves of an attached cache whose pages lie in memory of this process alone, and of any cache whose pages lie in device memory. The
- * owner moves their bytes from and to session memory, which both processes map, and a thread of this process copies them between there and the
- * pages, or has the device's driver copy them. Session memory of a cache that is not attached is a memory of its own process.
+ * Staging: loads and saves of an attached cache whose pages lie in memory of this process alone, or of a device. The owner moves
+ * their bytes from and to session memory, which both processes map, and a thread of this process copies them between there and the pages, or
+ * has the device's driver copy them.
  *
  * A pool over such memory has session memory of its own: slots of one block each, and a pool of the owner's over them. An operation
  * takes its slots when it begins, all or none, so no operation that has begun waits for slots; they are free again when it is over.
@@ -47,8 +47,6 @@ struct tn_stage_pool {
 	struct tn_mapped_range range; /* the memory's */
 	struct tn_pool_layout places; /* a pool over it, as the owner is told, ... */
 	struct tn_layout layout;      /* ... and as this process sees it */
-	struct tn_memory *own_memory; /* of a cache that is not attached: the memory, registered, ... */
-	struct tn_pool *own;	      /* ... and the pool over it */
 	bool joined, pinned; /* words and slots, with the device's driver; what follows is for it, too */
 	struct tn_stage_stream stream[2]; /* by enum tn_device_way */
 	struct tn_device_piece *piece;	  /* while a call is made of them */

@@ -115,7 +115,7 @@ static void add_layer(struct pieces *p, const struct tn_front_op *op, uint32_t l
 	for (uint32_t plane = 0; plane < caller->geometry.nplanes; plane++) {
 		uint64_t base = caller->base[layer * caller->geometry.nplanes + plane];
 		const struct tn_mapped_range *r = tn_mapping_range(callers, base); /* all pages of the plane lie in it */
-		char *our_plane = tn_layout_address(session, sessions, layer, plane, 0), *their_plane = (char *)r->device + (base - r->offset);
+		char *our_plane = tn_layout_address(session, sessions, layer, plane, 0), *their_plane = (char *)r->address + (base - r->offset);
 
 		for (uint64_t i = 0; i < pages->n; i++)
 			add(p, r, their_plane + pages->theirs[i] * caller->stride[plane], our_plane + pages->ours[i] * session->stride[plane],

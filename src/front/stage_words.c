@@ -6,21 +6,6 @@
 
 #include "base/error.h"
 
-#define PAGE_BYTES 4096u
-
-struct pages {
-	void *first;
-	uint64_t bytes;
-};
-
-/* Those that a table lies in: of the region, which begins and ends with a page, and has a table behind each of these. */
-static struct pages pages_of(const struct tn_region *r, enum tn_region_table table)
-{
-	uint64_t first = r->at[table] / PAGE_BYTES * PAGE_BYTES, end = (r->at[table + 1] + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-
-	return (struct pages){r->base + first, end - first};
-}
-
 static bool knows_words(const struct tn_device_driver *driver)
 {
 	return driver->ops->word_wait || driver->ops->word_write;
@@ -28,7 +13,7 @@ static bool knows_words(const struct tn_device_driver *driver)
 
 static int pin(const struct tn_stage_words *w, const struct tn_device_driver *driver)
 {
-	struct pages layers = pages_of(w->layers, TN_REGION_READY), events = pages_of(w->events, TN_REGION_EVENTS);
+	struct tn_region_pages layers = tn_region_pages(w->layers, TN_REGION_READY), events = tn_region_pages(w->events, TN_REGION_EVENTS);
 	int rc = driver->ops->pin(driver, layers.first, layers.bytes);
 
 	if (rc)
@@ -41,7 +26,7 @@ static int pin(const struct tn_stage_words *w, const struct tn_device_driver *dr
 
 static void unpin(const struct tn_stage_words *w, const struct tn_device_driver *driver)
 {
-	struct pages layers = pages_of(w->layers, TN_REGION_READY), events = pages_of(w->events, TN_REGION_EVENTS);
+	struct tn_region_pages layers = tn_region_pages(w->layers, TN_REGION_READY), events = tn_region_pages(w->events, TN_REGION_EVENTS);
 
 	driver->ops->unpin(driver, layers.first, layers.bytes);
 	driver->ops->unpin(driver, events.first, events.bytes);

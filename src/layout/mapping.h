@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Host mappings: at which addresses a CPU of this process reaches the bytes of a memory. Layouts and lists name bytes by offsets in a memory, which
- * count through its ranges; whoever moves bytes with a CPU turns an offset into an address at the last moment. A range without an address is memory
- * that no CPU may touch.
+ * count through its ranges; whoever moves bytes turns an offset into an address at the last moment. Where a memory is a device's, its addresses are the
+ * device's, and go to its driver alone.
  *
  * Read-only once made, so any number of threads may use it.
  */
@@ -13,24 +13,27 @@
 #include <stddef.h>
 #include <tenuto/types.h>
 
+struct tn_copier;
+
 #define TN_NO_OFFSET UINT64_MAX /* in no memory: ranges end before it */
 
 struct tn_mapped_range {
 	uint64_t offset; /* of its first byte in the memory */
 	uint64_t bytes;
-	unsigned char *address; /* NULL: no CPU may touch it, and ... */
-	unsigned char *device;	/* ... this is its address on its device, for the driver alone */
+	unsigned char *address; /* of memory of a device: the device's, for its driver alone */
 };
 
 /**
  * struct tn_mapping - a memory, as this process reaches it
  * @range:   in the order of their offsets
  * @nranges: at least 1
+ * @copier:  memory of a device, which no CPU may touch: who moves its bytes (device/copier.h). NULL: memory of the host
  * @lost:    becomes other than 0 if pages of the memory are gone (base/guard.h): what is under way fails with -EFAULT. NULL: they stay
  */
 struct tn_mapping {
 	const struct tn_mapped_range *range;
 	uint32_t nranges;
+	struct tn_copier *copier;
 	const uint32_t *lost;
 };
 

@@ -170,6 +170,19 @@ static inline void *tn_region_table(const struct tn_region *region, enum tn_regi
 	return region->base + region->at[table];
 }
 
+/* The whole pages that a table lies in: the region begins and ends with a page, and has a table behind each but the last. */
+struct tn_region_pages {
+	void *first;
+	uint64_t bytes;
+};
+
+static inline struct tn_region_pages tn_region_pages(const struct tn_region *r, enum tn_region_table table)
+{
+	uint64_t first = r->at[table] / 4096 * 4096, end = (r->at[table + 1] + 4095) / 4096 * 4096;
+
+	return (struct tn_region_pages){r->base + first, end - first};
+}
+
 static inline struct tn_region_front *tn_region_front(const struct tn_region *region)
 {
 	return tn_region_table(region, TN_REGION_FRONT);

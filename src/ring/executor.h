@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/exec.h"
+#include "device/pins.h"
 #include "io/io.h"
 #include "ring/ring.h"
 
@@ -44,6 +45,7 @@ typedef void (*tn_executor_observe)(void *arg, uint32_t device, enum tn_io_op op
  * @exec:     without threads: where checksums and copies from bounce buffers are done; NULL: on the spot
  * @wake:     with threads, any thread: the owner should step; NULL: it finds out by itself
  * @observe:  or NULL
+ * @pins:     what drivers of devices reach: bounce buffers are added; NULL: no list is of memory of a device
  */
 struct tn_executor_opts {
 	struct tn_ring *ring;
@@ -57,6 +59,7 @@ struct tn_executor_opts {
 	void *wake_arg;
 	tn_executor_observe observe;
 	void *observe_arg;
+	struct tn_pins *pins;
 };
 
 /**

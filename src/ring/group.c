@@ -11,6 +11,7 @@
 
 /* Most bytes that one job copies or checks, so that several threads share the work. */
 #define COPY_BYTES (256u << 10)
+#define DEVICE_COPY_BYTES (1u << 20) /* likewise, by a driver: a call has its price */
 
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
@@ -95,6 +96,8 @@ static bool fits(struct tn_lane *lane, const struct tn_lane_group *g, struct tn_
 		return false;
 	if (!g->bounce && g->iovs + iovs > TN_LANE_IOVS_MERGED)
 		return false;
+	if (run->memory->copier != g->member[0].run->memory->copier) /* a driver is called once for all of a group */
+		return false;
 	return tn_lane_check(lane, run, at) == 0 && tn_lane_is_direct(lane, run, at, g->scratch) == !g->bounce;
 }
 
@@ -144,10 +147,13 @@ static void extend(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane
 /* Adds what the same IOCB copies or checks next. */
 static void extend_copies(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane_run *run)
 {
-	for (uint32_t at = run->cursor; at < run->cb.count && g->members < TN_LANE_MEMBERS_MAX && g->bytes < COPY_BYTES; at++) {
+	uint64_t most = run->memory->copier || run->source_memory->copier ? DEVICE_COPY_BYTES : COPY_BYTES;
+	uint64_t room = g->bounce ? lane->bounces[g->bounce_class].bytes_each : UINT64_MAX;
+
+	for (uint32_t at = run->cursor; at < run->cb.count && g->members < TN_LANE_MEMBERS_MAX && g->bytes < most; at++) {
 		if (run->order[at].taken)
 			continue;
-		if (tn_lane_check(lane, run, at))
+		if (g->bytes + run->list->shape->padded_bytes > room || tn_lane_check(lane, run, at))
 			return; /* its turn comes */
 		add_member(lane, g, run, at);
 	}
@@ -165,7 +171,7 @@ static void group_free(struct tn_lane *lane, struct tn_lane_group *g)
 }
 
 static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now);
-static void post_job(struct tn_lane *lane, struct tn_lane_group *g);
+static void begin_job(struct tn_lane *lane, struct tn_lane_group *g);
 
 /* Whether the group has work that needs no device. */
 static bool needs_job(const struct tn_lane_group *g)
@@ -177,15 +183,15 @@ static bool needs_job(const struct tn_lane_group *g)
 	return job;
 }
 
-/* What it takes to transfer the run's next IOCTX: 0; -EAGAIN: something is not free; or what is wrong. */
-static int make_ready(struct tn_lane *lane, struct tn_lane_group *g, const struct tn_lane_run *run)
+/* What it takes to transfer, copy or check the run's next IOCTX: 0; -EAGAIN: something is not free; or what is wrong. */
+static int make_ready(struct tn_lane *lane, struct tn_lane_group *g, const struct tn_lane_run *run, bool copies)
 {
 	uint32_t padded = run->list->shape->padded_bytes;
 	uint64_t bytes = padded < TN_LANE_BOUNCE_BYTES ? TN_LANE_BOUNCE_BYTES : padded;
 
-	if (!lane->free_pieces || lane->filled.first)
+	if (!copies && (!lane->free_pieces || lane->filled.first))
 		return -EAGAIN;
-	if (tn_lane_is_direct(lane, run, run->cursor, g->scratch))
+	if (copies ? !tn_lane_copy_bounces(run) : tn_lane_is_direct(lane, run, run->cursor, g->scratch))
 		return 0;
 	if (!any_bounce(lane, bytes))
 		return -ENOBUFS; /* nobody announced objects of that size */
@@ -199,7 +205,7 @@ static void transfer(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now
 	if (g->op == TN_IOCB_READ || !g->bounce)
 		issue_pieces(lane, g, now);
 	if (g->op == TN_IOCB_WRITE && needs_job(g))
-		post_job(lane, g);
+		begin_job(lane, g);
 }
 
 bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t now_ns)
@@ -220,8 +226,8 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t
 	g->status = 0;
 	g->op = (uint8_t)run->cb.op;
 	err = tn_lane_check(lane, run, at);
-	if (!err && !copies)
-		err = make_ready(lane, g, run);
+	if (!err)
+		err = make_ready(lane, g, run, copies);
 	if (err == -EAGAIN)
 		return false;
 	if (err) {
@@ -237,7 +243,7 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t
 	add_member(lane, g, run, at);
 	if (copies) {
 		extend_copies(lane, g, run);
-		post_job(lane, g);
+		begin_job(lane, g);
 		return true;
 	}
 	if (!run->order[at].alone)
@@ -396,22 +402,21 @@ static bool requests_are_over(const struct tn_lane_group *g)
 	return g->ios == 0 && (g->next_byte == g->bytes || g->status);
 }
 
-static void job_done(struct tn_job *job)
+/* The job is over, and what a driver moves for it. */
+static void work_over(struct tn_lane *lane, struct tn_lane_group *g)
 {
-	struct tn_lane_group *g = tn_container_of(job, struct tn_lane_group, job);
-	struct tn_lane *lane = g->lane;
-	bool bad = false;
+	int bad = 0;
 
 	g->working = false;
 	for (uint32_t i = 0; i < g->members; i++) {
 		if (g->member[i].run->cb.flags & TN_IOCB_VERIFY)
 			tn_lane_count(&lane->stats.verified, 1);
-		bad |= g->member[i].status != 0;
+		bad = bad ? bad : g->member[i].status;
 	}
 	if (g->op != TN_IOCB_WRITE || (!g->bounce && requests_are_over(g))) {
 		group_over(lane, g);
 	} else if (g->bounce && bad) {
-		g->status = -EBADMSG; /* nothing of it was written; alone, each object gets its own status */
+		g->status = bad; /* nothing of it was written; alone, each object gets its own status */
 		group_over(lane, g);
 	} else if (g->bounce && lane->free_pieces && !lane->filled.first) {
 		issue_pieces(lane, g, tn_now_ns(lane->o.clock));
@@ -420,9 +425,19 @@ static void job_done(struct tn_job *job)
 	}
 }
 
+static void job_done(struct tn_job *job)
+{
+	struct tn_lane_group *g = tn_container_of(job, struct tn_lane_group, job);
+
+	if (g->copying.copier)
+		push(&g->lane->moving, g);
+	else
+		work_over(g->lane, g);
+}
+
 static void post_job(struct tn_lane *lane, struct tn_lane_group *g)
 {
-	g->working = true;
+	g->worked = true;
 	g->job.bytes = g->bytes;
 	g->job.run = tn_lane_work;
 	g->job.done = job_done;
@@ -436,6 +451,48 @@ static void post_job(struct tn_lane *lane, struct tn_lane_group *g)
 		tn_lane_work(&g->job);
 		job_done(&g->job);
 	}
+}
+
+/* What it works on may have to come from a device first. */
+static void begin_job(struct tn_lane *lane, struct tn_lane_group *g)
+{
+	g->working = true;
+	g->worked = false;
+	if (tn_lane_fetch(g))
+		push(&lane->moving, g);
+	else
+		post_job(lane, g);
+}
+
+/* Of a driver that did not: the memory is to blame, no drive. */
+static void blame_memory(struct tn_lane_group *g)
+{
+	for (uint32_t i = 0; i < g->members; i++)
+		if (!g->worked || g->member[i].status == 0)
+			g->member[i].status = -EFAULT;
+}
+
+bool tn_lane_groups_move(struct tn_lane *lane)
+{
+	struct tn_lane_groups q = lane->moving;
+	bool any = false;
+	int rc;
+
+	lane->moving = (struct tn_lane_groups){NULL, NULL};
+	for (struct tn_lane_group *g = pop(&q); g; g = pop(&q)) {
+		if (!tn_copying_over(&g->copying, &rc)) {
+			push(&lane->moving, g);
+			continue;
+		}
+		any = true;
+		if (rc)
+			blame_memory(g);
+		if (rc || g->worked)
+			work_over(lane, g);
+		else
+			post_job(lane, g);
+	}
+	return any;
 }
 
 /* The next of them; its bytes, 0: there is none. */
@@ -471,7 +528,7 @@ static void requests_over(struct tn_lane *lane, struct tn_lane_group *g)
 		return;
 	}
 	if (g->status == 0 && needs_job(g))
-		post_job(lane, g);
+		begin_job(lane, g);
 	else
 		group_over(lane, g);
 }

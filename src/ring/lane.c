@@ -11,6 +11,7 @@
 #include "base/error.h"
 
 #define PAGE 4096u
+#define MOVE_POLL_NS 100000u  /* a driver wakes nobody, either */
 #define EVENT_POLL_NS 500000u /* an event word may be written by a device, which wakes nobody */
 
 /* Lists of pieces of memory: one per request, two per group. */
@@ -116,8 +117,10 @@ void tn_lane_destroy(struct tn_lane *c)
 	assert(c->inflight == 0 && c->busy_groups == 0);
 	a = c->o.alloc;
 	for (uint32_t i = 0; i < c->nbounces; i++) {
-		const struct tn_lane_bounces *b = &c->bounces[i];
+		struct tn_lane_bounces *b = &c->bounces[i];
 
+		if (c->o.pins)
+			tn_pins_remove(c->o.pins, &b->pin);
 		if (c->o.transport->maps)
 			c->o.transport->ops->unmap(c->o.transport, b->memory, b->bytes_each * TN_LANE_BOUNCES);
 		tn_put(a, b->block, bounce_block(b->bytes_each));
@@ -165,7 +168,13 @@ int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes)
 		return tn_fail(-ENOMEM, "no memory for %u bounce buffers of %zu bytes", TN_LANE_BOUNCES, bytes);
 	b->memory = (unsigned char *)b->block + (PAGE - (uintptr_t)b->block % PAGE) % PAGE;
 	err = t->maps ? t->ops->map(t, b->memory, bytes * TN_LANE_BOUNCES) : 0;
-	if (err && t->must_map) {
+	err = err && t->must_map ? err : 0;
+	if (!err && lane->o.pins) {
+		err = tn_pins_add(lane->o.pins, &b->pin, b->memory, bytes * TN_LANE_BOUNCES);
+		if (err && t->maps)
+			t->ops->unmap(t, b->memory, bytes * TN_LANE_BOUNCES);
+	}
+	if (err) {
 		tn_put(lane->o.alloc, b->block, bounce_block(bytes));
 		return err;
 	}
@@ -221,6 +230,7 @@ bool tn_lane_go(struct tn_lane *lane)
 	bool any = tn_lane_take_iocbs(lane);
 
 	any |= tn_lane_poll_runs(lane);
+	any |= tn_lane_groups_move(lane);
 	tn_lane_groups_send(lane, now);
 	while (!lane->starved && start_next(lane, false, now))
 		any = true;
@@ -238,6 +248,8 @@ bool tn_lane_go(struct tn_lane *lane)
 
 uint64_t tn_lane_due(const struct tn_lane *lane, uint64_t now_ns)
 {
+	if (lane->moving.first)
+		return now_ns + MOVE_POLL_NS;
 	for (uint32_t i = 0; i < lane->nruns && lane->used_runs > 0; i++)
 		if (lane->runs[i].used && !lane->runs[i].started)
 			return now_ns + EVENT_POLL_NS;

@@ -20,6 +20,8 @@
 
 #include <pthread.h>
 
+#include "device/copier.h"
+#include "device/pins.h"
 #include "layout/layout.h"
 #include "ring/executor.h"
 #include "ring/window.h"
@@ -95,6 +97,7 @@ struct tn_lane_transport {
 };
 
 struct tn_lane_opts {
+	struct tn_pins *pins; /* or NULL */
 	struct tn_lane_intake *intake;
 	struct tn_lane_transport *transport;
 	uint32_t ndevices; /* that the transport has */
@@ -157,7 +160,8 @@ struct tn_lane_group {
 	struct tn_lane_member *many;
 	uint32_t members;
 	uint8_t op;
-	bool working;	/* its job is out */
+	bool working;	/* its job is out, or what a driver moves for it */
+	bool worked;	/* a driver moves what the job has found good, not what it is to work on */
 	uint64_t place; /* of the first member */
 	uint64_t bytes, next_byte;
 	uint32_t iovs; /* direct: pieces of memory so far */
@@ -167,6 +171,7 @@ struct tn_lane_group {
 	uint32_t bounce_class;
 	struct iovec *scratch;	   /* of the lane's thread; of the job while no request is out */
 	struct iovec *job_scratch; /* of the job */
+	struct tn_copying copying; /* a driver's, before the job or after it */
 	struct tn_lane_member few[TN_LANE_MEMBERS_FEW];
 };
 
@@ -192,6 +197,7 @@ struct tn_lane_device {
 };
 
 struct tn_lane_bounces {
+	struct tn_pin pin;
 	void *block;	       /* that was allocated; ... */
 	unsigned char *memory; /* ... and its first whole page */
 	size_t bytes_each;
@@ -222,6 +228,7 @@ struct tn_lane {
 	struct tn_lane_group *groups, *free_groups;
 	uint32_t ngroups, busy_groups;
 	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs; and one if any wants to */
+	struct tn_lane_groups moving;  /* whose bytes a driver moves */
 	struct tn_lane_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
 	struct tn_lane_groups landed;  /* reads whose job is done on the spot, once the next requests are submitted; ... */
 	struct tn_lane_groups summing; /* ... and writes, once their own are */
@@ -327,6 +334,8 @@ uint32_t tn_lane_find(const struct tn_lane_run *run, uint32_t likely, uint64_t p
 bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t now_ns);
 /* Sends what became ready while nothing was free. */
 void tn_lane_groups_send(struct tn_lane *lane, uint64_t now_ns);
+/* Looks at what drivers move; whether any of it is over. */
+bool tn_lane_groups_move(struct tn_lane *lane);
 /* Does jobs that were left until requests are submitted: some of reads, and one of a write; whether there were any. */
 bool tn_lane_groups_work(struct tn_lane *lane);
 
@@ -337,7 +346,11 @@ uint32_t tn_lane_object_iov(const struct tn_lane_run *run, uint32_t entry, struc
 /* Whether the run's entry needs no bounce buffer; and 0, or what is wrong with it. */
 bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at, struct iovec *scratch);
 int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at);
-/* The job of a group: each member gets its status. Any thread. */
+/* Whether a run that copies or checks does so by way of bounce buffers, because memory of a device is on one of its sides. */
+bool tn_lane_copy_bounces(const struct tn_lane_run *run);
+/* A driver begins to bring what the group's job works on, from memory of its device (copying). False: there is nothing to bring. */
+bool tn_lane_fetch(struct tn_lane_group *g);
+/* The job of a group: each member gets its status, and a driver may begin to move what was found good (copying). Any thread. */
 void tn_lane_work(struct tn_job *job);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/list.h"
+#include "device/copier.h"
 #include "ring/lane.h"
 
 /* ---- memory that is gone --------------------------------------------------------------------------------- */
@@ -91,7 +92,7 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 	const struct tn_lane_sorted *x = &run->order[at];
 	uint32_t align = lane->device[tn_ioctx_device(x->place)].align, n;
 
-	if (run->bounces)
+	if (run->bounces || run->memory->copier)
 		return false;
 	if (!list->layout)
 		return true; /* flat memory has the padding of the disk */
@@ -104,6 +105,16 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 		if (((uintptr_t)scratch[i].iov_base | scratch[i].iov_len) & (align - 1))
 			return false;
 	return true;
+}
+
+/* What a driver copies from and to is pinned: bounce buffers, and the slots of the memory tier, which are flat. */
+bool tn_lane_copy_bounces(const struct tn_lane_run *run)
+{
+	bool to_device = run->memory->copier, from_device = run->source_memory->copier;
+
+	if (run->cb.op == TN_IOCB_CHECK)
+		return from_device;
+	return (from_device && run->list->layout) || (to_device && (run->source->layout || (run->cb.flags & TN_IOCB_LANDED)));
 }
 
 static int check_place(const struct tn_lane *lane, const struct tn_lane_run *run, uint64_t place)
@@ -141,17 +152,73 @@ int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uin
 		return -EINVAL;
 	if (run->cb.op != TN_IOCB_COPY)
 		return to.page_count ? -EINVAL : 0;
-	return from.page_count || (to.page_count && from.layout) ? -EINVAL : 0;
+	return from.page_count || (to.page_count && from.layout && !tn_lane_copy_bounces(run)) ? -EINVAL : 0;
 }
 
-/* Fills a bounce buffer with an object, as it lies on disk. */
-static void fill(struct tn_lane_group *g, const struct tn_lane_run *run, uint32_t entry, unsigned char *bounce)
-{
-	uint32_t bytes = run->list->shape->object_bytes;
+/* ---- the job ---------------------------------------------------------------------------------------------- */
 
-	tn_lane_object_iov(run, entry, g->job_scratch);
-	tn_iov_copy(&(struct iovec){bounce, bytes}, g->job_scratch, bytes);
-	memset(bounce + bytes, 0, run->list->shape->padded_bytes - bytes);
+/* What a member's bytes come from, if not from a disk: the source of a copy, else its list. */
+static uint32_t source_iov(const struct tn_lane_member *m, struct iovec *iov)
+{
+	const struct tn_lane_run *run = m->run;
+	const struct tn_lane_sorted *x = &run->order[m->at];
+
+	return run->cb.op == TN_IOCB_COPY ? object_iov(run->source, run->source_memory, (uint32_t)x->place, iov) : tn_lane_object_iov(run, x->entry, iov);
+}
+
+/* Of a group without bounce buffer that copies from a device: it copies to flat memory. */
+static unsigned char *flat_of(const struct tn_lane_member *m)
+{
+	struct iovec iov;
+
+	tn_lane_object_iov(m->run, m->run->order[m->at].entry, &iov);
+	return iov.iov_base;
+}
+
+/* By the CPU: fills the bounce buffer of a group with its members' objects, as they lie on disk. */
+static void fill(struct tn_lane_group *g)
+{
+	unsigned char *at = g->bounce;
+
+	for (uint32_t i = 0; i < g->members; i++) {
+		const struct tn_shape *s = g->member[i].run->list->shape;
+
+		if (!tn_lane_run_is_lost(g->member[i].run)) {
+			source_iov(&g->member[i], g->job_scratch);
+			tn_iov_copy(&(struct iovec){at, s->object_bytes}, g->job_scratch, s->object_bytes);
+		}
+		memset(at + s->object_bytes, 0, s->padded_bytes - s->object_bytes);
+		at += s->padded_bytes;
+	}
+}
+
+static struct tn_copier *copier_from(const struct tn_lane_group *g)
+{
+	const struct tn_lane_run *run = g->member[0].run; /* all are of memories of one copier */
+
+	if (g->op == TN_IOCB_READ)
+		return NULL;
+	return g->op == TN_IOCB_COPY ? run->source_memory->copier : run->memory->copier;
+}
+
+bool tn_lane_fetch(struct tn_lane_group *g)
+{
+	struct tn_copier *copier = copier_from(g);
+	unsigned char *at = g->bounce;
+
+	if (!copier)
+		return false;
+	tn_copying_begin(&g->copying, copier, TN_DEVICE_TO_HOST);
+	for (uint32_t i = 0; i < g->members; i++) {
+		const struct tn_shape *s = g->member[i].run->list->shape;
+		unsigned char *to = at ? at : flat_of(&g->member[i]);
+
+		tn_copying_add(&g->copying, g->job_scratch, source_iov(&g->member[i], g->job_scratch), to);
+		memset(to + s->object_bytes, 0, s->padded_bytes - s->object_bytes);
+		at += at ? s->padded_bytes : 0;
+	}
+	tn_copying_go(&g->copying);
+	return true;
 }
 
 /* From pieces of memory to an object of the list; only its wanted pages, if the source is one piece. */
@@ -173,37 +240,85 @@ static void store(struct tn_lane_group *g, const struct tn_lane_run *run, uint32
 	tn_span_store(&span, s, entry % s->layers, from->iov_base, g->scratch);
 }
 
-/* The bytes come from the bounce buffer, if there is one, or from the source. */
+/* Whether the job brings bytes to the list of its members. */
+static bool stores(const struct tn_lane_group *g)
+{
+	return g->bounce ? g->op == TN_IOCB_READ || g->op == TN_IOCB_COPY : g->op == TN_IOCB_COPY && !copier_from(g);
+}
+
+/* The bytes come from the bounce buffer, if there is one, or from the source. To a device they go later, all at once. */
 static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *m, unsigned char *bounce)
 {
 	const struct tn_lane_run *run = m->run;
 	const struct tn_lane_sorted *x = &run->order[m->at];
+	bool landed = (run->cb.flags & TN_IOCB_LANDED) && !bounce; /* a bounce buffer does not change meanwhile */
+	bool fetched = !bounce && copier_from(g);
 	uint32_t bytes = run->list->shape->object_bytes, n = 1;
 	uint32_t from = g->op == TN_IOCB_COPY ? (uint32_t)x->place : x->entry;
 	struct iovec *iov = g->job_scratch;
 	uint64_t sum;
 
-	if (bounce && g->op == TN_IOCB_WRITE)
-		fill(g, run, x->entry, bounce);
 	if (bounce)
 		iov[0] = (struct iovec){bounce, bytes};
-	else
+	else if (!fetched)
 		n = object_iov(run->source, run->source_memory, from, iov);
-	if (run->cb.flags & TN_IOCB_LANDED) {
+	if (landed && !fetched)
 		store(g, run, x->entry, iov, n);
+	if (landed || fetched)
 		n = tn_lane_object_iov(run, x->entry, iov);
-	}
 	if (run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM)) {
 		sum = tn_checksum_iov(iov, n, 0, bytes);
 		if ((run->cb.flags & TN_IOCB_VERIFY) && sum != run->source->checks[from])
 			return -EBADMSG;
 		run->sums[x->index] = sum;
 	}
-	if (run->cb.flags & TN_IOCB_LANDED)
-		return 0;
-	if (g->op == TN_IOCB_COPY || (bounce && g->op == TN_IOCB_READ))
+	if (stores(g) && !landed && !run->memory->copier)
 		store(g, run, x->entry, iov, n);
 	return 0;
+}
+
+/* An object that lies contiguously at host, or only its wanted pages. */
+static void add_object(struct tn_copying *copying, const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, unsigned char *host,
+		       struct iovec *iov)
+{
+	const struct tn_layout *l = span->layout;
+
+	if (span->page_count == 0) {
+		tn_copying_add(copying, iov, tn_span_object(span, shape, layer, iov), host);
+		return;
+	}
+	for (uint32_t p = 0; p < l->geometry.nplanes; p++) {
+		char *base = tn_layout_address(l, span->memory, layer, p, 0);
+		size_t bytes = l->page_bytes[p];
+
+		for (uint32_t i = 0; i < span->page_count; i++)
+			iov[i] = (struct iovec){base + span->pages[span->page_first + i] * l->stride[p], bytes};
+		tn_copying_add(copying, iov, span->page_count, host + span->page_first * bytes);
+		host += l->geometry.pages_per_block * bytes;
+	}
+}
+
+/* To a device: what was found good of the members. */
+static void store_on_device(struct tn_lane_group *g)
+{
+	unsigned char *at = g->bounce;
+
+	tn_copying_begin(&g->copying, g->member[0].run->memory->copier, TN_DEVICE_FROM_HOST);
+	for (uint32_t i = 0; i < g->members; i++) {
+		const struct tn_lane_run *run = g->member[i].run;
+		const struct tn_shape *s = run->list->shape;
+		uint32_t entry = run->order[g->member[i].at].entry;
+		struct iovec from = {at, s->object_bytes};
+		struct tn_span span;
+
+		if (!at)
+			source_iov(&g->member[i], &from); /* flat: one piece */
+		span_of(run->list, run->memory, entry, &span);
+		if (g->member[i].status == 0)
+			add_object(&g->copying, &span, s, entry % s->layers, from.iov_base, g->job_scratch);
+		at += at ? s->padded_bytes : 0;
+	}
+	tn_copying_go(&g->copying);
 }
 
 void tn_lane_work(struct tn_job *job)
@@ -211,9 +326,13 @@ void tn_lane_work(struct tn_job *job)
 	struct tn_lane_group *g = tn_container_of(job, struct tn_lane_group, job);
 	unsigned char *at = g->bounce;
 
+	if (at && g->op != TN_IOCB_READ && !copier_from(g))
+		fill(g);
 	for (uint32_t i = 0; i < g->members; i++) {
 		g->member[i].status = tn_lane_run_is_lost(g->member[i].run) ? -EFAULT : work_on_object(g, &g->member[i], at);
 		if (at)
 			at += g->member[i].run->list->shape->padded_bytes;
 	}
+	if (stores(g) && g->member[0].run->memory->copier)
+		store_on_device(g);
 }

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See copier.h. */
+#include "device/copier.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+#include "base/error.h"
+
+#define STREAMS 4u /* per way: a soft device has a thread for each, and other devices several engines */
+
+struct stream {
+	pthread_mutex_t lock;
+	void *stream;	    /* the driver's; NULL: it has to be made anew */
+	uint32_t under_way; /* shared: copyings */
+	int error;	    /* why it takes no more until they are over */
+	struct tn_device_piece *piece;
+	uint32_t n;
+	struct tn_log_limit lines;
+};
+
+struct tn_copier {
+	const struct tn_device_driver *driver;
+	uint32_t device;
+	const struct tn_alloc *alloc;
+	const struct tn_log *log;
+	const struct tn_clock *clock;
+	struct stream at[2][STREAMS]; /* by enum tn_device_way */
+};
+
+static struct stream *stream_of(const struct tn_copying *c)
+{
+	return &c->copier->at[c->way][c->stream];
+}
+
+static int make(const struct tn_copier *c, struct stream *s)
+{
+	return c->driver->ops->stream_create(c->driver, c->device, &s->stream);
+}
+
+static void unmake(const struct tn_copier *c, struct stream *s)
+{
+	if (s->stream)
+		c->driver->ops->stream_destroy(c->driver, s->stream);
+	s->stream = NULL;
+}
+
+int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, const struct tn_alloc *alloc, const struct tn_log *log,
+		     const struct tn_clock *clock, struct tn_copier **out)
+{
+	struct tn_copier *c = tn_get(alloc, sizeof(*c));
+	int rc = c ? 0 : -ENOMEM;
+
+	if (!c)
+		return tn_fail(-ENOMEM, "driver %s: no memory for streams", driver->ops->name);
+	*c = (struct tn_copier){.driver = driver, .device = device, .alloc = alloc, .log = log, .clock = clock};
+	for (uint32_t i = 0; i < 2 * STREAMS; i++) {
+		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
+
+		pthread_mutex_init(&s->lock, NULL);
+		s->piece = tn_get(alloc, tn_array_bytes(TN_COPIER_PIECES, sizeof(*s->piece)));
+		rc = rc ? rc : s->piece ? make(c, s) : -ENOMEM;
+	}
+	if (rc) {
+		tn_copier_destroy(c);
+		return tn_fail(rc, "driver %s makes no stream of device %u (error %d)", driver->ops->name, device, rc);
+	}
+	*out = c;
+	return 0;
+}
+
+void tn_copier_destroy(struct tn_copier *c)
+{
+	if (!c)
+		return;
+	for (uint32_t i = 0; i < 2 * STREAMS; i++) {
+		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
+
+		unmake(c, s);
+		tn_put(c->alloc, s->piece, tn_array_bytes(TN_COPIER_PIECES, sizeof(*s->piece)));
+		pthread_mutex_destroy(&s->lock);
+	}
+	tn_put(c->alloc, c, sizeof(*c));
+}
+
+void tn_copying_begin(struct tn_copying *c, struct tn_copier *copier, enum tn_device_way way)
+{
+	uint32_t least = 0;
+	struct stream *s;
+
+	for (uint32_t i = 1; i < STREAMS; i++)
+		if (__atomic_load_n(&copier->at[way][i].under_way, __ATOMIC_RELAXED) < __atomic_load_n(&copier->at[way][least].under_way, __ATOMIC_RELAXED))
+			least = i;
+	s = &copier->at[way][least];
+	pthread_mutex_lock(&s->lock);
+	if (s->error && s->under_way == 0) {
+		unmake(copier, s);
+		s->error = 0;
+	}
+	if (!s->error && !s->stream)
+		s->error = make(copier, s);
+	s->n = 0;
+	*c = (struct tn_copying){.copier = copier, .way = way, .stream = least, .error = s->error};
+}
+
+static void call(struct tn_copying *c, struct stream *s)
+{
+	const struct tn_device_driver *driver = c->copier->driver;
+
+	if (s->n > 0 && !c->error) {
+		c->error = driver->ops->copy(driver, s->stream, c->way, s->piece, s->n, &c->event);
+		c->begun |= !c->error;
+	}
+	s->n = 0;
+}
+
+void tn_copying_add(struct tn_copying *c, const struct iovec *device, uint32_t n, unsigned char *host)
+{
+	struct stream *s = stream_of(c);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (s->n == TN_COPIER_PIECES)
+			call(c, s);
+		s->piece[s->n++] = (struct tn_device_piece){.device = device[i].iov_base, .other = host, .bytes = device[i].iov_len};
+		c->bytes += device[i].iov_len;
+		host += device[i].iov_len;
+	}
+}
+
+void tn_copying_go(struct tn_copying *c)
+{
+	struct stream *s = stream_of(c);
+
+	call(c, s);
+	__atomic_store_n(&s->under_way, s->under_way + 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void log_failure(const struct tn_copying *c, struct stream *s, int error)
+{
+	const struct tn_copier *copier = c->copier;
+	bool in = c->way == TN_DEVICE_TO_HOST;
+
+	if (tn_log_may(&s->lines, copier->log, tn_now_ns(copier->clock)))
+		tn_log(copier->log, TN_LOG_WARN, "driver %s did not copy %llu bytes %s memory of its device %u (error %d): they are not %s",
+		       copier->driver->ops->name, (unsigned long long)c->bytes, in ? "from" : "to", copier->device, error, in ? "saved" : "loaded");
+}
+
+bool tn_copying_over(struct tn_copying *c, int *rc)
+{
+	const struct tn_device_driver *driver = c->copier->driver;
+	struct stream *s = stream_of(c);
+
+	pthread_mutex_lock(&s->lock);
+	*rc = c->begun ? driver->ops->wait(driver, s->stream, c->event, 0) : 0;
+	if (*rc == -ETIMEDOUT) {
+		pthread_mutex_unlock(&s->lock);
+		return false;
+	}
+	*rc = c->error ? c->error : *rc;
+	__atomic_store_n(&s->under_way, s->under_way - 1, __ATOMIC_RELAXED);
+	if (*rc) {
+		s->error = *rc;
+		log_failure(c, s, *rc);
+	}
+	pthread_mutex_unlock(&s->lock);
+	c->copier = NULL;
+	return true;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A copier: who moves bytes between host memory and the memory of a device. It has some streams of the driver's per way, for all threads.
+ *
+ * A copy that fails costs its stream: it takes no more copies, and is made anew once all that it has are over. Any thread.
+ */
+#ifndef TN_DEVICE_COPIER_H
+#define TN_DEVICE_COPIER_H
+
+#include <stdbool.h>
+#include <sys/uio.h>
+#include <tenuto/device_memory.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define TN_COPIER_PIECES 4096u /* that the driver is asked to copy at once, at most */
+
+struct tn_copier;
+
+/* Some copies that are over together. */
+struct tn_copying {
+	struct tn_copier *copier; /* NULL: there is none */
+	enum tn_device_way way;
+	uint32_t stream;
+	bool begun; /* the driver was called; then its event */
+	uint64_t event, bytes;
+	int error; /* of a call */
+};
+
+/* 0 and *out; -ENOMEM; or the driver's error. The driver, the log and the clock outlive it. */
+int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, const struct tn_alloc *alloc, const struct tn_log *log,
+		     const struct tn_clock *clock, struct tn_copier **out);
+/* Nothing is under way. NULL-safe. */
+void tn_copier_destroy(struct tn_copier *copier);
+
+/* Copies to be added; others of the same stream wait until tn_copying_go. */
+void tn_copying_begin(struct tn_copying *c, struct tn_copier *copier, enum tn_device_way way);
+/* Pieces of memory on the device, and as many bytes of pinned host memory, which lie in a row. */
+void tn_copying_add(struct tn_copying *c, const struct iovec *device, uint32_t n, unsigned char *host);
+void tn_copying_go(struct tn_copying *c);
+/*
+ * Whether all is over: then *rc is 0, or the driver's error, which was logged: some of it may not be moved. One call per copying says so, and
+ * no byte moves after it.
+ */
+bool tn_copying_over(struct tn_copying *c, int *rc);
+
+#endif
