@@ -31,8 +31,9 @@ class Plugins(Case):
     def test_the_program_finds_the_same(self):
         done = subprocess.run([PROGRAM, 'doctor', '--json', self.dir], env=self.environment, capture_output=True, text=True, timeout=60, check=True)
         found = {f['name']: f for f in json.loads(done.stdout)['findings']}
-        self.assertIn('plugin gds', found, done.stdout)
-        self.assertNotEqual(found['plugin gds']['state'], 'no', found['plugin gds'])
+        for name in ('plugin gds', 'plugin cuda'):
+            self.assertIn(name, found, done.stdout)
+            self.assertNotEqual(found[name]['state'], 'no', found[name])
 
 
 if __name__ == '__main__':
