@@ -11,14 +11,18 @@ float16 or bfloat16. The identity of a prefix is the model's name, revision, dty
 
 What tokens do not say goes into `extra`: bytes that name the images or the sound of a prompt, the LoRA adapter, a soft prompt. Prefixes with other bytes never
 match. What cannot be restored by tokens and extra raises ValueError, when Prefixes is made or with the prompt.
+
+The keys and values of a prompt whose ids lie on a GPU are restored into its memory and saved from there, in the order of torch's current stream. Blocks on their way
+lie in GPU memory, as much as the longest prompt needs; it is kept until close. Without a driver for the GPU they go by way of host memory, and a warning says so.
 """
 from __future__ import annotations
 
 import inspect
 import json
+import logging
 import time
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     import torch
@@ -30,6 +34,8 @@ import tenuto
 from tenuto.slack import Probe, Setting, fingerprint
 
 MODAL = ('image', 'video', 'audio', 'speech', 'vision')
+CPU = torch.device('cpu')
+_log = logging.getLogger('tenuto')
 NAMES = {torch.float32: 'fp32', torch.float16: 'fp16', torch.bfloat16: 'bf16'}
 
 
@@ -150,6 +156,8 @@ class Prefixes:
         self.block_tokens = self.geometry.block_tokens
         self.plan, self._slack, self._probe = plan, Setting(slack), Probe()
         self._loadings: weakref.WeakSet[Loading] = weakref.WeakSet()  # under way; one that nobody has any more does not count
+        self._kept: list[tuple[Pages, weakref.ref[Stage]]] = []  # pages on GPUs, and who has them or had them last
+        self._without: set[torch.device] = set()  # GPUs that no driver reaches
         more = f'{getattr(config, "_attn_implementation", None) or "attention"} {torch.get_num_threads()}threads'
         self._tables = {self.space: self._fingerprint(more)} | ({self._long_space: self._fingerprint(f'{more} long')} if self._rope.long else {})
         for space, name in self._tables.items():
@@ -164,6 +172,7 @@ class Prefixes:
     def close(self) -> None:
         """Keep the compute times that were learned, for the next start; while the object is used that is done every minute. Before the cache is closed."""
         self._keep(closing=True)
+        self._kept.clear()
 
     def _keep(self, closing: bool = False) -> None:
         for space, name in self._tables.items():
@@ -245,8 +254,30 @@ class Prefixes:
         least, most = self._most(ids, tokens)
         return min(blocks, most) if min(blocks, most) >= least else 0
 
-    def stage(self, blocks: int, space: tenuto.Space | None = None) -> Stage:
-        return Stage(self, blocks, space or self.space)
+    def stage(self, blocks: int, space: tenuto.Space | None = None, device: Any = CPU) -> Stage:
+        return Stage(self, blocks, space or self.space, torch.device(device))
+
+    def pages(self, blocks: int, space: tenuto.Space, stage: Stage, device: torch.device) -> Pages:
+        """Pages for a stage. To register memory of a GPU takes long: pages that no stage has any more are used again, or given back if they are too few."""
+        if device.type == 'cpu' or device in self._without:
+            return Pages(self, blocks, space, CPU)
+        free = [pages for pages, user in self._kept if user() is None]
+        fit = [pages for pages in free if pages.blocks >= blocks and pages.device == device]
+        again = min(fit, key=lambda pages: pages.blocks, default=None)
+        self._kept = [(pages, user) for pages, user in self._kept if pages is not again and (again or pages not in free)]
+        free.clear()
+        try:
+            pages = again or Pages(self, blocks, space, device)
+        except torch.OutOfMemoryError:
+            return Pages(self, blocks, space, CPU)
+        except OSError as error:
+            if isinstance(error, (tenuto.Closed, tenuto.OwnerGone)):
+                raise
+            self._without.add(device)
+            _log.warning('tenuto.hf: blocks go to %s by way of host memory: %s', device, error)
+            return Pages(self, blocks, space, CPU)
+        self._kept.append((pages, weakref.ref(stage)))
+        return pages
 
     def restore(self, ids: torch.Tensor, tokens: int | None = None, *, lazy: bool = False, stored_tp: int | None = None, extra: bytes = b'',
                 attention_mask: torch.Tensor | None = None) -> tuple[Cache, int]:
@@ -277,11 +308,11 @@ class Prefixes:
             self._tell_phase()
             return self._empty(), 0
         n = blocks * self.block_tokens
-        loading = Loading(self, space, keys, blocks, found, (end if end > n else ids.shape[-1]) - n if lazy else 0)
+        loading = Loading(self, space, keys, blocks, found, (end if end > n else ids.shape[-1]) - n if lazy else 0, ids.device)
         if lazy:
             return Cache(layers=[RestoredLayer(loading, i) for i in range(self.layers)]), n
         good = self._enough(loading.all(), ids, tokens)
-        return self._filled(loading.stage, good), good * self.block_tokens
+        return self._filled(loading.stage, good, ids.device), good * self.block_tokens
 
     def _planned(self, space: tenuto.Space, found: tenuto.Match, least: int, tokens: int) -> int:
         """How many blocks of a match are restored, so that the prompt is computed soonest; what stands for images is restored as a whole or not at all."""
@@ -295,11 +326,11 @@ class Prefixes:
     def _empty(self) -> Cache:
         return Cache(layers=[DynamicLayer() for _ in range(self.layers)])
 
-    def _filled(self, stage: Stage, blocks: int) -> Cache:
+    def _filled(self, stage: Stage, blocks: int, device: torch.device) -> Cache:
         layers = [DynamicLayer() for _ in range(self.layers)]
         for i, layer in enumerate(layers if blocks else ()):
             k, v = stage.take(i, blocks)
-            layer.update(k, v)
+            _begin(layer, k.to(device), v.to(device))
         return Cache(layers=layers)
 
     def _restore_shares(self, ids: torch.Tensor, keys: bytes, stored_tp: int | None) -> tuple[Cache, int]:
@@ -319,7 +350,7 @@ class Prefixes:
                 into = bytearray(self.geometry.object_bytes)
                 tenuto.reslice(spaces[0].geometry, stored_tp, self.tp_size, self.tp_rank, [s.object(layer, block) for s in loaded], into)
                 stage.fill(layer, block, into)
-        return self._filled(stage, blocks), blocks * self.block_tokens
+        return self._filled(stage, blocks, ids.device), blocks * self.block_tokens
 
     def save(self, ids: torch.Tensor, kv: Cache, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> tenuto.SaveResult:
         """Save the whole blocks of a prompt whose keys and values a transformers cache holds.
@@ -346,7 +377,7 @@ class Prefixes:
         if len(kv.layers) != self.layers or kinds:
             raise ValueError(f'a cache of {len(kv.layers)} layers{"".join(f", {k.__name__}" for k in kinds)}: DynamicCache(config=model.config) has the '
                              f'{self.layers} DynamicLayers that are wanted')
-        saving = Saving(self, self._long_space if long else self.space, keys, long)
+        saving = Saving(self, self._long_space if long else self.space, keys, long, ids.device)
         for i, layer in enumerate(kv.layers):
             saving.watch(i, layer)
         return saving
@@ -384,16 +415,37 @@ class Prefixes:
             return kv, n
 
 
-class Stage:
-    """Memory for blocks on their way: [layers][K, V][pages][heads][page_tokens][head_dim], which the owner of an attached cache can map, too."""
+class Pages:
+    """A pool: [layers][K, V][pages][heads][page_tokens][head_dim]. On the CPU the owner of an attached cache can map it, too."""
 
-    def __init__(self, prefixes: Prefixes, blocks: int, space: tenuto.Space) -> None:
+    def __init__(self, prefixes: Prefixes, blocks: int, space: tenuto.Space, device: torch.device) -> None:
+        g, self.device, self.blocks, pages = space.geometry, device, blocks, blocks * space.geometry.pages_per_block
+        shape = (g.layers, 2, pages, g.planes[0][1], g.page_tokens, prefixes.head_dim)
+        if device.type == 'cpu':
+            memory = tenuto.Buffer(blocks * g.block_bytes)
+            self.tensor = torch.frombuffer(memory, dtype=prefixes.dtype, count=blocks * g.block_bytes // prefixes.dtype.itemsize).view(shape)
+        else:
+            memory = self.tensor = torch.empty(shape, dtype=prefixes.dtype, device=device)
+        self.pool = space.cache.memory(memory).pool(g, npages=pages, order=tenuto.POOL_PLANES_PAGES)
+
+
+class Stage:
+    """Blocks on their way between a cache and a model: the first pages of a pool."""
+
+    def __init__(self, prefixes: Prefixes, blocks: int, space: tenuto.Space, device: torch.device) -> None:
         g = space.geometry
         self.prefixes, self.blocks, self.pages, self.geometry = prefixes, blocks, blocks * g.pages_per_block, g
-        self.buffer = tenuto.Buffer(blocks * g.block_bytes)
-        shape = (g.layers, 2, self.pages, g.planes[0][1], g.page_tokens, prefixes.head_dim)
-        self.tensor = torch.frombuffer(self.buffer, dtype=prefixes.dtype, count=blocks * g.block_bytes // prefixes.dtype.itemsize).view(shape)
-        self.pool = space.cache.memory(self.buffer).pool(g, npages=self.pages, order=tenuto.POOL_PLANES_PAGES)
+        pages = prefixes.pages(blocks, space, self, device)
+        self.tensor, self.pool = pages.tensor[:, :, :self.pages], pages.pool
+
+    def settle(self) -> None:
+        """Waits until a GPU has done all that it was asked for: what still reads or writes these pages, or had their memory before."""
+        if self.tensor.is_cuda:
+            torch.cuda.current_stream(self.tensor.device).synchronize()
+
+    def put_event(self) -> Any:
+        """What to wait for before the bytes of `put` are there. None: they are."""
+        return _mark(self.tensor.device) if self.tensor.is_cuda else None
 
     def take(self, layer: int, blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer, each [1, heads, tokens, head_dim] and contiguous."""
@@ -424,13 +476,36 @@ class Stage:
         part.copy_(torch.frombuffer(data, dtype=self.prefixes.dtype).view(part.shape))
 
 
+def _mark(device: torch.device) -> Any:
+    """A point of the current stream of a GPU, whose time is known once the GPU has reached it."""
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+class Reached(NamedTuple):
+    """When a device got somewhere. at: of a GPU a mark, and of CPUs, where calls return when all is computed, the time in ns."""
+    device: torch.device
+    at: Any
+
+
+def _reached(like: torch.Tensor) -> Reached:
+    return Reached(like.device, _mark(like.device) if like.is_cuda else time.monotonic_ns())
+
+
 class Loading:
     """A prefix on its way into a stage, its lease held until the last layer is there."""
 
-    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, blocks: int, found: tenuto.Match, input_tokens: int) -> None:
-        """input_tokens: of the forward pass that reaches the layers one after the other, from now on; 0: all are wanted at once."""
+    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, blocks: int, found: tenuto.Match, input_tokens: int,
+                 device: torch.device) -> None:
+        """input_tokens: of the forward pass that reaches the layers one after the other, from now on; 0: all are wanted at once. device: where keys and values go.
+
+        A GPU is asked for layers long before it computes them. So the times at which they are asked for say nothing, and the cache does not get the tokens.
+        """
         self.prefixes, self.found, self.blocks, self.left = prefixes, found, blocks, prefixes.layers
-        self.stage = prefixes.stage(blocks)
+        self.stage, self.device = prefixes.stage(blocks, device=device), device
+        self.stage.settle()
+        input_tokens = 0 if device.type != 'cpu' else input_tokens
         prefixes._loadings.add(self)
         prefixes._tell_phase()
         self.load = space.load(keys[:blocks * tenuto.KEY_BYTES], self.stage.pool, range(self.stage.pages), input_tokens=input_tokens,
@@ -446,17 +521,24 @@ class Loading:
         self._end()
         return good
 
-    def layer(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def layer(self, i: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """device: of the layer; that of the ids, unless a model lies on several."""
         good = self.load.wait(i)
         if good < self.blocks:
             self.load.end()
             self._end()
             raise Shorter(good * self.prefixes.block_tokens)
-        taken = self.stage.take(i, self.blocks)
+        k, v = self.stage.take(i, self.blocks)
         self.left -= 1
         if self.left == 0:
             self.all()
-        return taken
+        return k.to(device), v.to(device)
+
+
+def _begin(layer: DynamicLayer, k: torch.Tensor, v: torch.Tensor) -> None:
+    """An empty layer has these keys and values: what update would do, without another copy."""
+    layer.lazy_initialization(k, v)
+    layer.keys, layer.values = k, v
 
 
 class RestoredLayer(DynamicLayer):
@@ -467,14 +549,14 @@ class RestoredLayer(DynamicLayer):
         self._loading: Loading | None = loading
         self._index, self._tokens = index, loading.blocks * loading.prefixes.block_tokens
 
-    def _fetch(self) -> None:
+    def _fetch(self, device: torch.device | None = None) -> None:
         if self._loading:
-            k, v = self._loading.layer(self._index)
+            k, v = self._loading.layer(self._index, device or self._loading.device)
             self._loading = None
-            super().update(k, v)
+            _begin(self, k, v)
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        self._fetch()
+        self._fetch(key_states.device)
         return super().update(key_states, value_states, *args, **kwargs)
 
     def get_seq_length(self, *args: Any, **kwargs: Any) -> int:
@@ -500,18 +582,20 @@ class RestoredLayer(DynamicLayer):
 class Saving:
     """A prompt's whole blocks on their way into the cache, each layer as soon as the model has filled it."""
 
-    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, long: bool) -> None:
+    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, long: bool, device: torch.device) -> None:
         self.prefixes, self.result = prefixes, tenuto.SaveResult((0, 0, 0, 0, 0, 0))
         total = len(keys) // tenuto.KEY_BYTES
         self.first = space.match(keys).blocks if total else 0  # what is there already costs nothing
         self.end = total * prefixes.block_tokens
         self.save = None
-        self._space, self._left_ns, self._next = space, 0, (0, 0, 0)  # layer, prefix and end of the update that comes next in a forward pass
+        self._space, self._left, self._next = space, Reached(CPU, 0), (0, 0, 0)  # layer, prefix and end of the update that comes next in a forward pass
         self._long = long
+        self._put: list[tuple[int, Any]] = []  # layers whose pages a GPU still writes
+        self._computed: list[tuple[int, int, int, Any, Any]] = []  # layers that a GPU computes: as observe has them, with marks for the time
         self._watched: list[Any] = []
         if self.first == total:
             return
-        self.stage = prefixes.stage(total - self.first)
+        self.stage = prefixes.stage(total - self.first, device=device)
         parent = keys[(self.first - 1) * tenuto.KEY_BYTES:self.first * tenuto.KEY_BYTES] if self.first else None
         try:
             self.save = space.save(keys[self.first * tenuto.KEY_BYTES:], self.stage.pool, range(self.stage.pages), parent=parent)
@@ -529,25 +613,41 @@ class Saving:
         update = layer.update
 
         def updated(*args: Any, **kwargs: Any) -> Any:
-            prefix, reached_ns = layer.get_seq_length(), time.monotonic_ns()
+            prefix, reached = layer.get_seq_length(), _reached(args[0] if args else kwargs['key_states'])
             out = update(*args, **kwargs)
             self._check(layer)
-            self._observe(index, layer, prefix, reached_ns)
+            self._observe(index, layer, prefix, reached)
             if layer.keys.shape[-2] >= self.end:
                 del layer.update
                 self._give(index, layer.keys, layer.values)
-            self._left_ns = time.monotonic_ns()
+            self._left = _reached(layer.keys)
+            self._pass_on(waiting=False)
             return out
 
         layer.update = updated
         self._watched.append(layer)
 
-    def _observe(self, index: int, layer: Any, prefix: int, reached_ns: int) -> None:
-        """What the layer before took, if no load shows it, and on CPUs: elsewhere calls return before anything was computed."""
+    def _observe(self, index: int, layer: Any, prefix: int, reached: Reached) -> None:
+        """What the layer before took, if no load shows it."""
         here = (index, prefix, layer.keys.shape[-2])
-        if here == self._next and type(layer) is DynamicLayer and layer.keys.device.type == 'cpu':
-            self._space.observe(here[2] - prefix, prefix, index - 1, reached_ns - self._left_ns)
+        if here == self._next and type(layer) is DynamicLayer and self._left.device == reached.device:
+            if reached.device.type == 'cpu':
+                self._space.observe(here[2] - prefix, prefix, index - 1, reached.at - self._left.at)
+            else:
+                self._computed.append((here[2] - prefix, prefix, index - 1, self._left.at, reached.at))
         self._next = (index + 1, prefix, here[2])
+
+    def _pass_on(self, waiting: bool) -> None:
+        """What a GPU has done: layers whose pages are written go to the cache, and those that were computed are observed. waiting: all of it."""
+        while self._put and (waiting or self._put[0][1].query()):
+            index, event = self._put.pop(0)
+            event.synchronize()
+            if self.save is not None and not self.save.ended:
+                self.save.layer(index)
+        while self._computed and (waiting or self._computed[0][4].query()):
+            tokens, prefix, index, begin, end = self._computed.pop(0)
+            end.synchronize()
+            self._space.observe(tokens, prefix, index, int(1e6 * begin.elapsed_time(end)))
 
     def _check(self, layer: Any) -> None:
         """With LongRoPE all passes over a prompt end on the same side of the length from which on factors are others."""
@@ -562,7 +662,11 @@ class Saving:
     def _give(self, index: int, k: torch.Tensor, v: torch.Tensor) -> None:
         if self.save is not None and not self.save.ended:
             self.stage.put(index, k, v, self.first * self.prefixes.block_tokens)
-            self.save.layer(index)
+            event = self.stage.put_event()
+            if event is None:
+                self.save.layer(index)
+            else:
+                self._put.append((index, event))
 
     def _unwatch(self) -> None:
         for layer in self._watched:
@@ -572,6 +676,7 @@ class Saving:
     def finish(self) -> tenuto.SaveResult:
         """Commit, and wait. A prompt of which layers are missing is not saved."""
         self._unwatch()
+        self._pass_on(waiting=True)
         if self.save is not None and not self.save.ended:
             try:
                 self.save.commit()
@@ -583,6 +688,7 @@ class Saving:
     def abort(self) -> None:
         """Forget it."""
         self._unwatch()
+        self._put.clear()
         if self.save is not None and not self.save.ended:
             self.save.abort()
             self.save.end()
