@@ -63,7 +63,10 @@ else
 	installing=$!
 fi
 echo "building the wheel"
-"$env/bin/pip" -q install "$root" || exit 1
+"$env/bin/pip" -q wheel --no-deps -w "$env/wheel" "$root" || exit 1
+"$env/bin/pip" -q install "$env"/wheel/*.whl || exit 1
+TN_WHEEL=$(echo "$env"/wheel/*.whl)
+export TN_WHEEL
 "$env/bin/tenuto" --version
 "$env/bin/tenutod" --version
 if [ -n "$installing" ]; then
@@ -76,7 +79,7 @@ if [ -n "$installing" ]; then
 	fi
 fi
 
-for name in cache arrays torch ends futures options parts plugins hf hf_gpu hf_models plot slack profile; do
+for name in cache arrays torch ends futures options parts plugins hf hf_gpu hf_models plot slack profile gpu_check; do
 	rc=0
 	out=$(cd "$root/python/tests" && env -u PYTHONPATH PYTHONDONTWRITEBYTECODE=1 timeout 300 "$env/bin/python" "test_$name.py") || rc=$?
 	printf '%s\n' "$out" | grep -v '^ok [0-9]* - [^#]*$' || true

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether what comes back is what went, bit for bit, through each way that tensors of the GPU take.
+
+First test-cuda-device. Then tensors in the layouts of engines, saved and loaded through Python: in a cache of this process, from its host tier and from disk, and in
+one of another process; and a model whose prompt tenuto.hf keeps. At last test-cuda-device again under compute-sanitizer, which some machines refuse.
+"""
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+import clock
+import model as models
+import scratch
+import torch
+from transformers.cache_utils import DynamicCache
+
+import tenuto
+from tenuto.hf import Prefixes, past
+
+LAYERS, PAGES, TOKENS, HEADS, DIM = 4, 64, 16, 8, 128
+PAGE = (TOKENS, HEADS, DIM)
+LAYOUTS = {'vLLM': ('pn', (2, PAGES, *PAGE), LAYERS), 'FlashInfer': ('np', (PAGES, 2, *PAGE), LAYERS), 'cross-layer': ('nlp', (PAGES, LAYERS, 2, *PAGE), 0)}
+OWNER = '''
+import sys, tenuto
+with tenuto.Cache(host_bytes=256 << 20, serve=sys.argv[1]) as cache:
+    print('ready', flush=True)
+    sys.stdin.read()
+'''
+
+
+def programs(part, name, *before, limit):
+    """A test program's exit status, and what it printed last."""
+    done = subprocess.run([*before, os.path.join(part.args.pack, 'bin', name)], capture_output=True, text=True, timeout=limit, check=False)
+    bad = [line for line in done.stdout.splitlines() if line.startswith('not ok')]
+    return done.returncode, {'ok': done.stdout.count('\nok '), 'not_ok': bad[:20], 'told': (done.stderr or done.stdout)[-500:]}
+
+
+def tensors(part, axes, shape, count):
+    """Random bits, so that a bit that changes is seen; as the engine's tensors, and a copy of them."""
+    made = [torch.randint(-1 << 15, 1 << 15, shape, dtype=torch.int16, device=part.device.name) for _ in range(count or 1)]
+    views = [t.view(torch.bfloat16) for t in made]
+    return made, [t.clone() for t in made], views if count else views[0]
+
+
+def layouts(part, cache, where):
+    geometry = tenuto.Geometry(LAYERS, tenuto.kv_planes(HEADS, DIM, 16), TOKENS, 4)
+    for name, (axes, shape, count) in LAYOUTS.items():
+        made, kept, arrays = tensors(part, axes, shape, count)
+        part.device.wait()
+        with contextlib.closing(cache.pool(geometry, arrays, axes)) as pool:
+            space, pages = cache.space(f'{where} {name}', geometry, kv_dtype='bf16'), torch.randperm(PAGES).tolist()
+            keys = space.keys(range(PAGES * TOKENS))
+            saved = space.save(keys, pool, pages).finish()
+            if where == 'disk':
+                cache.flush()
+            for tensor in made:
+                tensor.zero_()
+            part.device.wait()
+            good = space.load(keys, pool, pages).finish()
+        part.check('tensors', good == PAGES // 4 and all(map(torch.equal, made, kept)), where=where, layout=name, blocks=good, saved=str(tuple(saved)))
+
+
+@contextlib.contextmanager
+def owned(directory):
+    """A cache that another process owns."""
+    socket = os.path.join(directory, 'socket')
+    with subprocess.Popen([sys.executable, '-c', OWNER, socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            owner.stdout.readline()
+            with tenuto.attach(socket) as cache:
+                yield cache
+        finally:
+            owner.stdin.close()
+
+
+def model(part, cache):
+    """A prompt is computed and saved, restored in both ways, and goes on; by the same bits."""
+    m, _ = models.made(part.device.name, True)
+    store = Prefixes(cache, m.config, 'correctness', dtype=m.dtype, plan='off', slack='off')
+    ids = torch.randint(512, (1, 1000), generator=torch.Generator().manual_seed(3)).to(part.device.name)
+    cut, logits = 768, []
+    kv = DynamicCache(config=m.config)
+    saving = store.saving(ids[:, :cut], kv)
+    m(input_ids=ids[:, :cut], **past(m, kv), use_cache=True, logits_to_keep=1)
+    saved, restored = saving.finish(), []
+    logits.append(m(input_ids=ids[:, cut:], **past(m, kv), use_cache=True).logits)
+    for lazy in (True, False):
+        kv, n = store.restore(ids, lazy=lazy)
+        restored.append(n)
+        logits.append(m(input_ids=ids[:, n:], **past(m, kv), use_cache=True).logits)
+    part.check('tenuto.hf', restored == [cut, cut] and all(torch.equal(logits[0], other) for other in logits[1:]), restored=restored, saved=str(tuple(saved)),
+               pages_on=str(store.stage(1, device=ids.device).tensor.device))
+
+
+def main():
+    part = clock.Part(__doc__.split('\n')[0])
+    if part.args.pack:
+        with part.guarded('test-cuda-device'):
+            status, told = programs(part, 'test-cuda-device', limit=60)
+            part.check('test-cuda-device', status == 0, status=status, **told)
+    torch.manual_seed(5)
+    with torch.no_grad(), scratch.directory() as directory:
+        with part.guarded('host'), tenuto.Cache(host_bytes=256 << 20) as cache:
+            layouts(part, cache, 'host')
+        with part.guarded('disk'), tenuto.Cache(directory, disk_bytes=256 << 20, host_bytes=0) as cache:
+            layouts(part, cache, 'disk')
+        with part.guarded('attached'), owned(directory) as cache:
+            layouts(part, cache, 'attached')
+        with part.guarded('tenuto.hf'), tenuto.Cache(host_bytes=256 << 20) as cache:
+            model(part, cache)
+    sanitizer = shutil.which('compute-sanitizer') or shutil.which('compute-sanitizer', path='/usr/local/cuda/bin')
+    if part.args.pack and sanitizer and part.left() > 20:
+        with part.guarded('compute-sanitizer'):
+            status, told = programs(part, 'test-cuda-device', sanitizer, '--error-exitcode', '9', limit=part.left() - 5)
+            part.row('compute-sanitizer', status=status, refused='not supported' in told['told'], **told)
+    part.end()
+
+
+if __name__ == '__main__':
+    main()
