@@ -22,7 +22,7 @@ class Loads:
         self.memory = torch.zeros(blocks * geometry.block_bytes, dtype=torch.uint8, device=device.name)
         device.wait()
         self.space = cache.space('beside', geometry)
-        self.pool, self.keys, self.pages = cache.memory(self.memory).pool(geometry, npages=blocks), self.space.keys(range(blocks)), range(blocks)
+        self.pool, self.keys, self.pages = cache.memory(self.memory, stage_bytes=self.memory.numel()).pool(geometry, npages=blocks), self.space.keys(range(blocks)), range(blocks)
         self.space.save(self.keys, self.pool, self.pages).finish()
 
     def __enter__(self):

@@ -49,7 +49,7 @@ def objects(part, size, n, rates):
     device.wait()
     with tenuto.Cache(host_bytes=2 * memory.numel() + (64 << 20), policy='lru', write_backlog_bytes=2 * memory.numel()) as cache:
         space, pages = cache.space('copies', geometry), random.Random(1).sample(range(blocks), blocks)
-        pool, keys, times = cache.memory(memory).pool(geometry, npages=blocks), space.keys(range(blocks)), {'load': [], 'save': []}
+        pool, keys, times = cache.memory(memory, stage_bytes=memory.numel()).pool(geometry, npages=blocks), space.keys(range(blocks)), {'load': [], 'save': []}
         for _ in range(3):
             begun = time.perf_counter()
             saved = space.save(keys, pool, pages).finish()

@@ -22,7 +22,9 @@ from tenuto.hf import Prefixes, past
 
 LAYERS, PAGES, TOKENS, HEADS, DIM = 4, 64, 16, 8, 128
 PAGE = (TOKENS, HEADS, DIM)
-LAYOUTS = {'vLLM': ('pn', (2, PAGES, *PAGE), LAYERS), 'FlashInfer': ('np', (PAGES, 2, *PAGE), LAYERS), 'cross-layer': ('nlp', (PAGES, LAYERS, 2, *PAGE), 0)}
+# By name: axes, shape of a tensor, how many of them (0: it is no sequence), and how many blocks are on the way at once.
+LAYOUTS = {'vLLM': ('pn', (2, PAGES, *PAGE), LAYERS, 16), 'FlashInfer': ('np', (PAGES, 2, *PAGE), LAYERS, 16), 'cross-layer': ('nlp', (PAGES, LAYERS, 2, *PAGE), 0, 16),
+           'in batches': ('pn', (2, PAGES, *PAGE), LAYERS, 3)}
 OWNER = '''
 import sys, tenuto
 with tenuto.Cache(host_bytes=256 << 20, serve=sys.argv[1]) as cache:
@@ -47,10 +49,10 @@ def tensors(part, axes, shape, count):
 
 def layouts(part, cache, where):
     geometry = tenuto.Geometry(LAYERS, tenuto.kv_planes(HEADS, DIM, 16), TOKENS, 4)
-    for name, (axes, shape, count) in LAYOUTS.items():
+    for name, (axes, shape, count, staged) in LAYOUTS.items():
         made, kept, arrays = tensors(part, axes, shape, count)
         part.device.wait()
-        with contextlib.closing(cache.pool(geometry, arrays, axes)) as pool:
+        with contextlib.closing(cache.pool(geometry, arrays, axes, stage_bytes=staged * geometry.block_bytes)) as pool:
             space, pages = cache.space(f'{where} {name}', geometry, kv_dtype='bf16'), torch.randperm(PAGES).tolist()
             keys = space.keys(range(PAGES * TOKENS))
             saved = space.save(keys, pool, pages).finish()

@@ -77,7 +77,7 @@ struct tn_py_space {
 	PyObject *model, *identity; /* as they were given: a reset opens the space again */
 };
 
-/** struct tn_py_view - tenuto.View: where an array lies in memory, and what keeps it there */
+/** struct tn_py_view - tenuto.View: where an array lies in memory, and what keeps it there; @device: that has the memory, -1: host memory */
 struct tn_py_view {
 	PyObject_HEAD
 	char *pointer;
@@ -87,6 +87,7 @@ struct tn_py_view {
 	Py_ssize_t itemsize;
 	char kind; /* 'i', 'u', 'f', or '?' for anything else */
 	bool readonly;
+	int device;
 	bool has_buffer;
 	Py_buffer buffer;
 	PyObject *capsule; /* of __dlpack__ */

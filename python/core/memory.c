@@ -6,7 +6,21 @@
 
 /* ---- memories ------------------------------------------------------------------------------------------------------- */
 
-static struct tn_memory_range *ranges_from(PyObject *from, uint32_t *n)
+/* (address, bytes) of host memory, or (address, bytes, device). */
+static bool range_from(PyObject *from, bool of_device, struct tn_memory_range *out)
+{
+	PyObject *tuple = PySequence_Tuple(from);
+	unsigned long long address = 0, bytes = 0;
+	unsigned int device = 0;
+	bool good = tuple && (of_device ? PyArg_ParseTuple(tuple, "KKI;a range of a device is (address, bytes, device)", &address, &bytes, &device)
+					: PyArg_ParseTuple(tuple, "KK;a range is (address, bytes); of a device a driver is wanted, too", &address, &bytes));
+
+	Py_XDECREF(tuple);
+	*out = (struct tn_memory_range){.address = (void *)(uintptr_t)address, .bytes = bytes, .device = device};
+	return good;
+}
+
+static struct tn_memory_range *ranges_from(PyObject *from, bool of_device, uint32_t *n)
 {
 	Py_ssize_t count = PySequence_Size(from);
 	struct tn_memory_range *out;
@@ -17,18 +31,14 @@ static struct tn_memory_range *ranges_from(PyObject *from, uint32_t *n)
 	if (!out)
 		return (struct tn_memory_range *)(void *)PyErr_NoMemory();
 	for (Py_ssize_t i = 0; i < count; i++) {
-		PyObject *item = PySequence_GetItem(from, i), *tuple = item ? PySequence_Tuple(item) : NULL;
-		unsigned long long address = 0, bytes = 0;
-		bool good = tuple && PyArg_ParseTuple(tuple, "KK;a range is (address, bytes)", &address, &bytes);
+		PyObject *item = PySequence_GetItem(from, i);
+		bool good = item && range_from(item, of_device, &out[i]);
 
-		Py_XDECREF(tuple);
 		Py_XDECREF(item);
 		if (!good) {
 			PyMem_Free(out);
 			return NULL;
 		}
-		out[i].address = (void *)(uintptr_t)address;
-		out[i].bytes = bytes;
 	}
 	*n = (uint32_t)count;
 	return out;
@@ -46,26 +56,43 @@ static PyObject *views_from(PyObject *from)
 	return tuple;
 }
 
+/* May take seconds: the device's library starts. */
+static bool open_driver(const char *name, struct tn_memory_desc *desc)
+{
+	int rc;
+
+	Py_BEGIN_ALLOW_THREADS;
+	rc = tn_device_driver_open(name, &desc->driver);
+	Py_END_ALLOW_THREADS;
+	desc->kind = TN_MEMORY_DEVICE;
+	if (rc)
+		tn_py_raise(rc);
+	return rc == 0;
+}
+
 static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	static char *names[] = {"cache", "ranges", "views", "stage_bytes", NULL};
+	static char *names[] = {"cache", "ranges", "views", "stage_bytes", "driver", NULL};
 	PyObject *cache, *ranges, *views;
+	const char *driver = NULL;
 	unsigned long long stage_bytes = 0;
 	struct tn_py_memory *self;
 	struct tn_memory_desc desc;
 	int rc = -1;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|K", names, tn_py_cache_type, &cache, &ranges, &views, &stage_bytes))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|Kz", names, tn_py_cache_type, &cache, &ranges, &views, &stage_bytes, &driver))
+		return NULL;
+	tn_memory_desc_init(&desc);
+	if (driver && !open_driver(driver, &desc))
 		return NULL;
 	self = tn_py_new(type);
 	if (!self)
 		return NULL;
 	tn_py_link_init(&self->link);
-	tn_memory_desc_init(&desc);
 	desc.stage_bytes = stage_bytes;
 	self->views = views_from(views);
 	self->ranges = PySequence_Tuple(ranges);
-	desc.ranges = self->views && self->ranges ? ranges_from(self->ranges, &desc.nranges) : NULL;
+	desc.ranges = self->views && self->ranges ? ranges_from(self->ranges, driver, &desc.nranges) : NULL;
 	if (desc.ranges && tn_py_enter((struct tn_py_cache *)cache)) {
 		self->cache = (struct tn_py_cache *)TN_PY_REF(cache);
 		TN_PY_CALL(self->cache, rc = tn_memory_register(self->cache->c, &desc, &self->m));
@@ -165,7 +192,7 @@ static PyObject *get_ranges(PyObject *self, void *arg)
 }
 
 static PyGetSetDef memory_getset[] = {
-	{"ranges", get_ranges, NULL, "(address, bytes) of each range; offsets in the memory count through them", NULL},
+	{"ranges", get_ranges, NULL, "(address, bytes) of each range, of a device (address, bytes, device); offsets in the memory count through them", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -175,9 +202,11 @@ static PyMethodDef memory_methods[] = {
 };
 
 static PyType_Slot memory_slots[] = {
-	{Py_tp_doc, (void *)"Memory(cache, ranges, views, stage_bytes=0)\n--\n\n"
+	{Py_tp_doc, (void *)"Memory(cache, ranges, views, stage_bytes=0, driver=None)\n--\n\n"
 			    "Bytes that an engine owns, registered; made by Cache.memory.\n\n"
-			    "ranges: (address, bytes) of each; views: what keeps them where they are."},
+			    "ranges: (address, bytes) of each; views: what keeps them where they are. driver: the name of the plugin that copies memory of devices,\n"
+			    "such as \"cuda\"; ranges are then (address, bytes, device), all of one device. Raises NotFound (no such plugin), Denied (one that\n"
+			    "others may write), WrongVersion, Error (its device does not start): the text says what to do."},
 	{Py_tp_new, (void *)memory_new},
 	{Py_tp_dealloc, (void *)memory_dealloc},
 	{Py_tp_traverse, (void *)memory_traverse},

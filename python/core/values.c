@@ -92,7 +92,9 @@ static uint64_t *from_array(PyObject *from, const char *what, size_t *n)
 
 	if (!v)
 		return NULL;
-	if (v->ndim != 1 || (v->kind != 'i' && v->kind != 'u') || v->itemsize > 8)
+	if (v->device >= 0)
+		PyErr_Format(PyExc_TypeError, "%s: an array in the memory of device %d: give one in host memory, such as tensor.cpu()", what, v->device);
+	else if (v->ndim != 1 || (v->kind != 'i' && v->kind != 'u') || v->itemsize > 8)
 		PyErr_Format(PyExc_TypeError, "%s: an array of integers with one dimension, or a sequence, is wanted", what);
 	else
 		out = PyMem_Malloc(((size_t)v->shape[0] + 1) * sizeof(*out));

@@ -176,15 +176,21 @@ class Cache(_core.Cache):
         """
         return Space(self, model, geometry, **identity)
 
-    def memory(self, *arrays: Any, stage_bytes: int = 0) -> Memory:
-        """Register bytes that loads write and saves read: anything with the buffer protocol or __dlpack__, or strided(...).
+    def memory(self, *arrays: Any, stage_bytes: int = 0, driver: str | None = None) -> Memory:
+        """Register bytes that loads write and saves read: anything with the buffer protocol, __dlpack__ or __cuda_array_interface__, or strided(...).
 
         They stay where they are while the Memory lives. stage_bytes: in an attached cache, of memory that the owner cannot map (all but tenuto.Buffer and
-        shared mappings): most session memory per pool. Raises BufferError (read-only), TypeError, ValueError, Error.
-        """
-        return _arrays.memory(self, Memory, arrays, stage_bytes)
+        shared mappings), and of a device's memory in any cache: most host memory through which each pool's bytes are copied.
 
-    def pool(self, geometry: Geometry, arrays: Any, axes: str = 'pn', *, stage_bytes: int = 0) -> Pool:
+        Arrays on a device are all of one. driver: the plugin that copies them ("cuda" by default); of arrays in host memory it is not asked for. Nobody here
+        waits for a stream: what it does to the pages must be over before a load begins, and before a layer of a save is given (docs/gpu.md).
+
+        Raises BufferError (read-only), TypeError, ValueError, Error; of a device NotFound (no such plugin), Denied, WrongVersion, InvalidValue (memory that is
+        not the device's).
+        """
+        return _arrays.memory(self, Memory, arrays, stage_bytes, driver)
+
+    def pool(self, geometry: Geometry, arrays: Any, axes: str = 'pn', *, stage_bytes: int = 0, driver: str | None = None) -> Pool:
         """Register an engine's KV arrays, and say where its pages lie in them.
 
         arrays: one array, or nested sequences of them: by layer, or by layer and plane. axes: what the first dimensions of each array are: l layers, p planes,
@@ -195,9 +201,10 @@ class Cache(_core.Cache):
             axes="n",   [[k [npages, ...], v [npages, ...]] per layer]                 SGLang
             axes="nlp", tensor [npages, layers, 2, ...]                                cross-layer
 
-        Raises ValueError (a shape, type or stride that does not fit: the text has both), TypeError, BufferError (read-only), InvalidValue.
+        stage_bytes, driver: as of memory. Raises ValueError (a shape, type or stride that does not fit: the text has both), TypeError, BufferError (read-only),
+        InvalidValue, and what memory raises.
         """
-        return _arrays.pool(self, Memory, geometry, arrays, axes, stage_bytes)
+        return _arrays.pool(self, Memory, geometry, arrays, axes, stage_bytes, driver=driver)
 
     def event(self) -> Event:
         """A word that is raised when bytes of a save are final (Save.layer). Raises Again."""
@@ -265,14 +272,15 @@ def kv_planes(heads: int, head_dim: int, elem_bits: int) -> tuple[tuple[int, int
     return ((PLANE_K, heads, head_dim, elem_bits), (PLANE_V, heads, head_dim, elem_bits))
 
 
-def strided(pointer: int, shape: Sequence[int], strides: Sequence[int] | None, itemsize: int, owner: Any = None) -> View:
-    """An array by its address: strides in elements, as tensor.stride() gives them; itemsize in bytes; owner is kept.
+def strided(pointer: int, shape: Sequence[int], strides: Sequence[int] | None, itemsize: int, owner: Any = None,
+            device: int | None = None) -> View:
+    """An array by its address: strides in elements, as tensor.stride() gives them; itemsize in bytes; owner is kept; device: whose memory it is.
 
         strided(t.data_ptr(), t.shape, t.stride(), t.element_size(), owner=t)
 
     The bytes must stay mapped while anything uses them: nobody checks an address.
     """
-    return View(pointer=pointer, shape=shape, strides=strides, itemsize=itemsize, owner=owner)
+    return View(pointer=pointer, shape=shape, strides=strides, itemsize=itemsize, owner=owner, device=device)
 
 
 def to_logging(level: int, where: str, text: str) -> None:

@@ -39,10 +39,21 @@ def ranges_of(views: list[_core.View]) -> list[Range]:
     return placed
 
 
-def memory(cache: Any, make: Any, arrays: Any, stage_bytes: int, writable: bool = True) -> Any:
-    views = [_core.View(a, writable) for a in arrays]
-    made = make(cache, [r[:2] for r in ranges_of(views)], views, stage_bytes)
-    return made
+def register(cache: Any, make: Any, views: list[_core.View], ranges: list[Range], stage_bytes: int, driver: str | None) -> Any:
+    """A memory of views that lie on one device, or in host memory."""
+    devices = {v.device for v in views}
+    if len(devices) > 1:
+        where = ', '.join(sorted('host memory' if d is None else f'device {d}' for d in devices))
+        raise ValueError(f'arrays in {where}: one memory has those of one device. Register the others with another call')
+    device = devices.pop() if devices else None
+    if device is None:
+        return make(cache, [r[:2] for r in ranges], views, stage_bytes)
+    return make(cache, [(*r[:2], device) for r in ranges], views, stage_bytes, driver or 'cuda')
+
+
+def memory(cache: Any, make: Any, arrays: Any, stage_bytes: int, driver: str | None) -> Any:
+    views = [_core.View(a, True) for a in arrays]
+    return register(cache, make, views, ranges_of(views), stage_bytes, driver)
 
 
 def _is_array(arrays: Any) -> bool:
@@ -145,11 +156,12 @@ def _views(arrays: Any, axes: str, writable: bool) -> list[_core.View]:
     return [_core.View(a, writable) for a in _flatten(arrays, len(what), what)]
 
 
-def pool(cache: Any, make: Any, geometry: _core.Geometry, arrays: Any, axes: str, stage_bytes: int = 0, writable: bool = True) -> _core.Pool:
+def pool(cache: Any, make: Any, geometry: _core.Geometry, arrays: Any, axes: str, stage_bytes: int = 0, writable: bool = True,
+         driver: str | None = None) -> _core.Pool:
     views = _views(arrays, axes, writable)
     layout = _layout(geometry, views, axes)
     ranges = ranges_of(views)
-    held = make(cache, [r[:2] for r in ranges], views, stage_bytes)
+    held = register(cache, make, views, ranges, stage_bytes, driver)
     return _core.Pool(held, geometry, layout.npages, [_place(a, ranges) for a in layout.base], layout.strides)
 
 
@@ -157,7 +169,7 @@ def pool_in(held: Any, geometry: _core.Geometry, arrays: Any, axes: str) -> _cor
     """A pool over arrays that lie in a memory that is registered already."""
     layout = _layout(geometry, _views(arrays, axes, False), axes)
     ranges, offset = [], 0
-    for address, size in held.ranges:
+    for address, size, *_ in held.ranges:
         ranges.append(Range(address, size, offset))
         offset += size
     return _core.Pool(held, geometry, layout.npages, [_place(a, ranges) for a in layout.base], layout.strides)

@@ -426,7 +426,8 @@ class Pages:
             self.tensor = torch.frombuffer(memory, dtype=prefixes.dtype, count=blocks * g.block_bytes // prefixes.dtype.itemsize).view(shape)
         else:
             memory = self.tensor = torch.empty(shape, dtype=prefixes.dtype, device=device)
-        self.pool = space.cache.memory(memory).pool(g, npages=pages, order=tenuto.POOL_PLANES_PAGES)
+        # As much on the way as there are pages: of loads in batches all layers would be ready at the end only.
+        self.pool = space.cache.memory(memory, stage_bytes=blocks * g.block_bytes).pool(g, npages=pages, order=tenuto.POOL_PLANES_PAGES)
 
 
 class Stage:

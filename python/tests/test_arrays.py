@@ -188,8 +188,8 @@ class Refused(Case):
         self.refuse('an array is wanted', 5, error=TypeError)
         self.refuse('an array is wanted', [None] * LAYERS, 'pn', TypeError)
 
-    def test_a_tensor_of_an_accelerator(self):
-        tensor = Tensor(bytearray(LAYERS * 2 * PAGES * PLANE), (LAYERS, 2, PAGES, *PAGE_SHAPE), device=2)
+    def test_a_tensor_of_an_accelerator_that_no_driver_is_for(self):
+        tensor = Tensor(bytearray(LAYERS * 2 * PAGES * PLANE), (LAYERS, 2, PAGES, *PAGE_SHAPE), device=10)
         self.refuse("an accelerator's memory", tensor, error=tenuto.Error)
 
 

@@ -76,7 +76,7 @@ class GpuCheck(Case):
         rows = {name: [row['what'] for row in part['rows']] for name, part in told['parts'].items()}
         self.assertEqual({part['status'] for part in told['parts'].values()}, {0})
         self.assertEqual(list(rows), ['correctness', 'copies', 'first_token', 'beside'])
-        self.assertEqual(rows['correctness'].count('tensors'), 9)
+        self.assertEqual(rows['correctness'].count('tensors'), 12)
         self.assertEqual(rows['copies'].count('objects'), 5)
         self.assertEqual([rows['first_token'].count(what) for what in ('run', 'summary', 'crossover', 'logits')], [14, 4, 2, 2])
         self.assertEqual(rows['beside'], ['matrix_product', 'copy_in_memory', 'end'])
