@@ -20,7 +20,7 @@ import unittest.mock
 from tenuto import _core
 from tenuto.vllm import layout
 from tenuto.vllm.store import Config, Stats, Store, fingerprint
-from vllm_calls import GONE, Part, SchedulerCase, WorkerCase, adapter, no_vllm
+from vllm_calls import GONE, Owner, Part, SchedulerCase, WorkerCase, adapter, no_vllm
 
 
 
@@ -280,6 +280,67 @@ class PartsOfSaves(WorkerCase):
         self.assertEqual({n: c for n, c in w.stats.take().items() if c}, {"save_stored_blocks": 8, "save_dropped_blocks": 16, "save_failed_blocks": 3})
         self.assertEqual(len(self.said), 1)
         self.assertIn("too much was under way", self.said[0])
+
+
+class OnAGpu(WorkerCase):
+    """Pages that the current stream of a GPU still uses when the host is asked for something."""
+
+    def on_gpu(self):
+        module, w = self.worker(layerwise=True)
+        self.order = order = []
+        w.settle = lambda: order.append("stream")
+
+        class Told(Part):
+            def layer(self, layer):
+                order.append(("layer", layer))
+
+            def commit(self):
+                order.append("commit")
+
+        module._core.Load = lambda *arguments, **options: order.append("load") or Part(answer=1)
+        module._core.Save = lambda *arguments, **options: order.append("save") or Told()
+        return w
+
+    def test_a_load_begins_once_the_stream_is_there(self):
+        w = self.on_gpu()
+        w.bind(self.step(loads=[self.blocks(1)], tokens=5))
+        w.start_loads()
+        self.assertEqual(self.order, ["stream", "load"])
+        w.wait_layer("a")
+        w.end_step()
+        self.assertEqual(self.order, ["stream", "load"])
+
+    def test_layers_are_given_at_the_end_of_the_step_once_the_stream_is_there(self):
+        w = self.on_gpu()
+        w.bind(self.step(early=[self.blocks(1)]))
+        w.save_layer("a")
+        self.assertEqual(self.order, ["save"])
+        w.end_step()
+        self.assertEqual(self.order, ["save", "stream", ("layer", 0), "commit"])
+        del self.order[:]
+        w.bind(self.step(late=[self.blocks(2)]))
+        self.assertEqual(self.order, ["save", "stream", ("layer", 0), "commit"])
+
+    def test_its_memory_is_registered_with_the_device_and_the_driver(self):
+        module = adapter("worker")
+        made, device = [], types.SimpleNamespace(type="cuda", index=1)
+        module.settling = lambda of: made.append(of) or (lambda: None)
+        module._core.Memory = lambda *arguments: made.append(arguments[1:]) or object()
+        module._core.Pool = lambda *arguments: made.append(arguments[2:]) or object()
+        group = types.SimpleNamespace(index=0, layers=("a", "b"), block_tokens=16, latent=False)
+        model = types.SimpleNamespace(groups=[group], blocks=8, share=0, means="", space=lambda *arguments: None)
+        w = module.Worker(model, lambda socket: Owner(), 1.0, 4096, True, self.fail, feed=True)
+
+        def tensor(address, on=device):
+            return types.SimpleNamespace(device=on, shape=(8, 16, 64), stride=lambda: (1024, 64, 1), element_size=lambda: 1, data_ptr=lambda: address,
+                                         untyped_storage=lambda: types.SimpleNamespace(data_ptr=lambda: address, nbytes=lambda: 8192))
+
+        with self.assertRaisesRegex(NotImplementedError, "layer b lies on .* all on one CUDA device"):
+            w.register({"a": tensor(1 << 20), "b": tensor(1 << 21, types.SimpleNamespace(type="cpu"))})
+        w.register({"a": tensor(1 << 20), "b": tensor(1 << 21)})
+        self.assertTrue(w.ready(None))
+        self.assertEqual(made, [device, ([(1 << 20, 8192, 1), (1 << 21, 8192, 1)], (), 4096, "cuda"), (8, [0, 8192], [1024])])
+        self.assertFalse(w.feed.wanted)  # times of launches are none of compute
 
 
 class AsynchronousLoads(WorkerCase):

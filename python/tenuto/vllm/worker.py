@@ -5,6 +5,9 @@ Loads of a step are waited for layer by layer, before the layer is computed, or 
 layer by layer as they are computed, and asked about after each step. A page is not given back to vLLM before Tenuto has let go of it. Whatever goes wrong
 with a load becomes a block that vLLM computes again, whatever goes wrong with a save a block that is not kept. When too much is under way, what comes waits
 for its turn: a load as long as a load may take, a save until its pages are given away.
+
+On a GPU the host waits for the current stream before a load begins, whose pages a step before may still use, and before the layers of a save are given, all at the
+end of the step. The times at which layers are asked for are those of launches there, so the cache's scheduler is told none.
 """
 import errno
 from dataclasses import dataclass, field
@@ -35,6 +38,12 @@ class Save:
     committed: bool = False
 
 
+def settling(device):
+    """What waits until a GPU has done all that its current stream was asked for."""
+    import torch
+    return lambda: torch.cuda.current_stream(device).synchronize()
+
+
 class Worker:
     """`caches`: vLLM's tensors by layer; `describe`: what the model's KV is (connector.Model)."""
 
@@ -47,6 +56,7 @@ class Worker:
         self.registered, self.spaces, self.pools, self.memory = 0, {}, {}, None  # with which cache, and what is open in it
         self.loads, self.saves, self.waiting = [], {}, {}
         self.queue = {}  # saves that wait for their turn
+        self.driver, self.settle = None, None  # of pages on a GPU: who copies them, and what waits for the current stream
         self.invalid, self.failed, self.step = set(), set(), None
         self.done, self.stats, self.revision, self.said = Done(), Stats(warn), bytes(16), ""
 
@@ -58,9 +68,9 @@ class Worker:
         for name, tensor in caches.items():
             if not hasattr(tensor, "untyped_storage"):
                 raise NotImplementedError(f"tenuto: layer {name} keeps a recurrent state; only attention layers can be stored")
-            if tensor.device.type != "cpu":
-                raise NotImplementedError(f"tenuto: layer {name} lies on {tensor.device}. The connector moves host memory only: on a GPU use vLLM's "
-                                          "OffloadingConnector with tenuto.vllm.tier")
+            if tensor.device.type not in ("cpu", "cuda") or tensor.device != next(iter(caches.values())).device:
+                raise NotImplementedError(f"tenuto: layer {name} lies on {tensor.device}. The connector moves pages that all lie in host memory, or all on one "
+                                          "CUDA device: elsewhere use vLLM's OffloadingConnector with tenuto.vllm.tier")
             storage = tensor.untyped_storage()
             layers[name] = layer_of(name, tensor.shape, tensor.stride(), tensor.element_size(), tensor.data_ptr(),
                                     (storage.data_ptr(), storage.nbytes()), self.model.blocks)
@@ -69,6 +79,10 @@ class Worker:
             names = [n for n in g.layers if n in layers]
             self.groups.append(group_of(g.index, names, [layers[n] for n in names], g.block_tokens, g.latent))
         self.ranges = place(self.groups, layers)
+        device = next(iter(caches.values())).device
+        if device.type == "cuda":
+            self.driver, self.settle, self.feed.wanted = "cuda", settling(device), False
+            self.ranges = [(*r, device.index) for r in self.ranges]
         self.where = {name: (g.index, i) for g in self.groups for i, name in enumerate(g.layers)}
 
     def hello(self):
@@ -102,7 +116,7 @@ class Worker:
     def _open(self, cache):
         if self.registered != self.store.generation:
             self._leave()
-            self.memory = _core.Memory(cache, self.ranges, (), self.stage_bytes)
+            self.memory = _core.Memory(cache, self.ranges, (), self.stage_bytes, self.driver)
             self.registered = self.store.generation
         for g in self.groups:
             geometry = _core.Geometry.from_bytes(g.geometry)
@@ -179,6 +193,8 @@ class Worker:
     def _begin_load(self, load):
         """Begins a load. One that the model waits for makes place for itself; another has its turn later. It is over if it cannot begin."""
         until = load.begun + self.load_timeout_s
+        if self.settle:
+            self.settle()
         while load.waits and load.good is not None:
             try:
                 for group, (first, pages) in load.blocks.pages.items():
@@ -339,6 +355,8 @@ class Worker:
         return True
 
     def save_layer(self, name):
+        if self.settle:
+            return
         group, layer = self.where.get(name, (None, 0))
         for save in list(self.saves.values()):
             part = save.parts.get(group)
@@ -352,7 +370,9 @@ class Worker:
                 return
 
     def _commit(self, save):
-        """Every layer that was not given yet is final now."""
+        """Every layer that was not given yet is final now, or once the GPU is there."""
+        if self.settle:
+            self.settle()
         for group in self.groups:
             part = save.parts.get(group.index)
             if part is None:
