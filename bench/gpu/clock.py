@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -79,6 +80,20 @@ class Part:
         self.good = self.good and bool(good)
         self.row(what, good=bool(good), **values)
 
+    def program(self, name, *args, before=(), limit, **more):
+        """Runs a program of the pack, with the libraries that were packed for it; before: words in front of it; more: of its environment.
+
+        Returns its exit status ("timeout": it had none after so many seconds), what it has printed as JSON, and the end of what it has said as errors.
+        """
+        path = [os.path.join(self.args.pack, 'lib'), *filter(None, [os.environ.get('LD_LIBRARY_PATH')])]
+        try:
+            done = subprocess.run([*before, os.path.join(self.args.pack, 'bin', name), *args], capture_output=True, timeout=limit, check=False,
+                                  env={**os.environ, 'LD_LIBRARY_PATH': ':'.join(path), **more})
+            status = done.returncode
+        except subprocess.TimeoutExpired as error:
+            done, status = error, 'timeout'
+        return status, documents((done.stdout or b'').decode(errors='replace')), (done.stderr or b'').decode(errors='replace')[-500:]
+
     @contextlib.contextmanager
     def guarded(self, what):
         """What fails is a row, and what follows is tried all the same."""
@@ -90,6 +105,17 @@ class Part:
     def end(self):
         self.row('end', seconds=time.monotonic() - self.begun)
         sys.exit(0 if self.good else 1)
+
+
+def documents(text):
+    """One document of JSON, or one per line; other lines, such as those of a sanitizer, are left out."""
+    with contextlib.suppress(ValueError):
+        return [json.loads(text)]
+    out = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            out.append(json.loads(line))
+    return out
 
 
 def _text(value):

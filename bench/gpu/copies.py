@@ -5,10 +5,7 @@
 First bench-cuda-copies, which asks the driver alone, and `tenuto bench device`: loads and saves of pages on the GPU beside those of pages in host memory. Then
 loads and saves of a cache whose host tier has the objects, in pages of a random order, through Python.
 """
-import json
-import os
 import random
-import subprocess
 import time
 
 import clock
@@ -22,13 +19,10 @@ LAYERS = 32
 def program(part, share, name, *args):
     """What a program prints, as rows; it may have so much of the time that is left."""
     with part.guarded(name):
-        done = subprocess.run([os.path.join(part.args.pack, 'bin', name), *args], capture_output=True, text=True, timeout=part.left() * share, check=False)
-        part.check(name, done.returncode == 0, status=done.returncode, error=done.stderr[-500:])
-        try:
-            part.row(name, told=json.loads(done.stdout))
-        except ValueError:
-            for line in done.stdout.splitlines():
-                part.row(name, line=line)
+        status, told, error = part.program(name, *args, limit=part.left() * share)
+        part.check(name, status == 0, status=status, error=error)
+        for document in told:
+            part.row(name, told=document)
 
 
 def large(device, size):

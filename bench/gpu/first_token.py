@@ -157,15 +157,15 @@ class Measured:
 
     def __init__(self, part, tier, tokens):
         self.part, self.tier, self.tokens = part, tier, tokens
-        self.rows, self.logits, self.same, self.token = {}, {}, True, {}
+        self.rows, self.logits, self.same, self.compared, self.token = {}, {}, True, 0, {}
 
     def add(self, hit, way, row, logits):
         self.part.row('run', tier=self.tier, tokens=self.tokens, hit=hit, way=way, **row)
         self.rows.setdefault((hit, way), []).append(row)
         self.token[hit, way] = int(logits.argmax())
         if way != 'whole':  # the same pass over the same bytes, wherever they came from
-            known = self.logits.setdefault(hit, logits)
-            self.same = self.same and torch.equal(known, logits)
+            self.compared += hit in self.logits
+            self.same = self.same and torch.equal(self.logits.setdefault(hit, logits), logits)
 
     def middle(self, hit, way, name):
         return clock.median([row[name] for row in self.rows.get((hit, way), []) if name in row])
@@ -185,7 +185,8 @@ class Measured:
             self.part.row('summary', tier=self.tier, tokens=self.tokens, hit=hit, whole_ttft_s=whole, **row)
         self.part.row('crossover', tier=self.tier, tokens=self.tokens, hit=crossover(points))
         first = {token for (hit, _), token in self.token.items()}
-        self.part.check('logits', self.same, tier=self.tier, what_is_compared='restored layer by layer and at once, bit for bit', first_tokens=len(first))
+        # Of the passes that restore a hit rate, in either way: the same bits. Beside them: how many first tokens all hit rates and ways have; one is expected.
+        self.part.check('logits', self.same and self.compared, tier=self.tier, compared=self.compared, first_tokens=len(first))
 
 
 def crossover(points):
@@ -214,7 +215,8 @@ def measure(part, model, tier, cache):
     prompts = Prompts(part, model, tier, cache)
     sizes, until = prompts.sizes, part.left() * (1 - Sizes(part.small, tier).share)
     kept = prompts.fill()
-    part.row('kept', tier=tier, tokens=sizes.tokens, of_these=kept, bytes=kept // prompts.store.block_tokens * prompts.store.geometry.block_bytes)
+    part.row('kept', tier=tier, tokens=sizes.tokens, of_these=kept, bytes=kept // prompts.store.block_tokens * prompts.store.geometry.block_bytes,
+             pages_on=str(prompts.background.stage.tensor.device))
     measured, dice, longest = Measured(part, tier, sizes.tokens), random.Random(1), {}
     for hit, way in ((0, 'whole'), (50, 'then'), (50, 'layers'), (50, 'saving')):
         once_more(prompts, way, hit)  # what happens once

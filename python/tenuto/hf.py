@@ -270,7 +270,7 @@ class Prefixes:
             pages = again or Pages(self, blocks, space, device)
         except torch.OutOfMemoryError:
             return Pages(self, blocks, space, CPU)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             if isinstance(error, (tenuto.Closed, tenuto.OwnerGone)):
                 raise
             self._without.add(device)

@@ -11,7 +11,9 @@ import subprocess
 import sys
 import types
 import unittest
+import zipfile
 
+import tenuto
 from case import Case, main
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -24,11 +26,11 @@ import argparse, subprocess, sys, time
 parser = argparse.ArgumentParser()
 for name in ('--out', '--seconds', '--pack'):
     parser.add_argument(name)
-child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], stdout=subprocess.DEVNULL)
 with open(parser.parse_args().out, 'w') as file:
     file.write('{"what": "begun", "child": %d}\\n{"what": "ha' % child.pid)
     file.flush()
-    time.sleep(600)
+    time.sleep(100)
 '''
 
 
@@ -68,15 +70,34 @@ class GpuCheck(Case):
         self.assertIn('GPU: NVIDIA H100 80GB HBM3, driver 580.159.04', self.program('--dry-run', env=env))
         self.assertIn('a directory of gpu-check --pack is wanted', self.program(rc=2, env=env))
 
+    def packed(self):
+        """A directory as --pack makes it, with this package, and programs that stand in for those of a build."""
+        self.file('pack', 'bin', 'test-cuda-device', text='#!/bin/sh\necho "{\\"check\\": \\"copy\\", \\"ok\\": true}"\n')
+        self.file('pack', 'bin', 'bench-cuda-copies', text='#!/bin/sh\necho a line; echo "{\\"gb_per_s\\": 12.5}"; echo "{\\"gb_per_s\\": 13}"\n')
+        self.file('pack', 'bin', 'tenuto', text='#!/bin/sh\n[ "$1 $2" = "bench device" ] && echo "{\\"ratio\\": 0.95}"\n')
+        self.file('pack', 'bin', 'test-gds-device', text='#!/bin/sh\necho "{\\"gds\\": \\"$(basename $2)\\"}"; exit 77\n')
+        self.file('pack', 'revision', text='abc')
+        os.mkdir(os.path.join(self.dir, 'pack', 'wheel'))
+        with zipfile.ZipFile(os.path.join(self.dir, 'pack', 'wheel', 'tenuto-0-cp311-abi3-linux.whl'), 'w') as wheel:
+            for top, _, names in os.walk(os.path.dirname(tenuto.__file__)):
+                for name in names:
+                    wheel.write(os.path.join(top, name), os.path.relpath(os.path.join(top, name), os.path.dirname(os.path.dirname(tenuto.__file__))))
+
     @unittest.skipIf(MISSING, f'{" and ".join(MISSING)} missing: pip install .[hf]')
     def test_all_parts_in_the_test_form(self):
-        self.program('--small', '--cpu', '--out', 'out')
+        self.packed()
+        self.program('pack', '--small', '--cpu', '--out', 'out')
         with open(os.path.join(self.dir, 'out', 'gpu.json'), encoding='utf-8') as file:
             told = json.load(file)
         rows = {name: [row['what'] for row in part['rows']] for name, part in told['parts'].items()}
         self.assertEqual({part['status'] for part in told['parts'].values()}, {0})
         self.assertEqual(list(rows), ['correctness', 'copies', 'first_token', 'beside'])
+        self.assertEqual(told['revision'], 'abc')
+        self.assertEqual(told['parts']['correctness']['rows'][0], {'what': 'test-cuda-device', 'good': True, 'status': 0, 'checks': ['copy'], 'bad': [], 'other': [], 'error': ''})
+        self.assertEqual([row for row in told['parts']['copies']['rows'] if row['what'] in ('bench-cuda-copies', 'tenuto') and 'good' not in row],
+                         [{'what': 'bench-cuda-copies', 'told': {'gb_per_s': 12.5}}, {'what': 'bench-cuda-copies', 'told': {'gb_per_s': 13}}, {'what': 'tenuto', 'told': {'ratio': 0.95}}])
         self.assertEqual(rows['correctness'].count('tensors'), 12)
+        self.assertEqual([r for r in told['parts']['correctness']['rows'] if r['what'] == 'cufile'], [{'what': 'cufile', 'status': 77, 'told': [{'gds': 'libtenuto_gds.so'}], 'error': ''}])
         self.assertEqual(rows['copies'].count('objects'), 5)
         self.assertEqual([rows['first_token'].count(what) for what in ('run', 'summary', 'crossover', 'logits')], [14, 4, 2, 2])
         self.assertEqual(rows['beside'], ['matrix_product', 'copy_in_memory', 'end'])
@@ -87,7 +108,7 @@ class GpuCheck(Case):
         program = module()
         program.ROOT = self.dir
         self.file('bench', 'gpu', 'hangs.py', text=HANGS)
-        args = types.SimpleNamespace(out=self.dir, cpu=False, small=False)
+        args = types.SimpleNamespace(out=self.dir, directory=None, cpu=False, small=False)
         with contextlib.redirect_stdout(io.StringIO()):
             told = program.run(program.Part('hangs', 2, 'nothing'), args, dict(os.environ), self.dir)
         self.assertEqual(told['status'], 'timeout')
@@ -110,13 +131,13 @@ class GpuCheck(Case):
 
     @unittest.skipUnless(WHEEL, 'no wheel: scripts/python_test.sh has one')
     def test_a_pack_has_all_that_a_machine_needs(self):
-        build = BUILD
-        if not os.path.exists(os.path.join(BUILD, 'plugins', 'cuda', 'libtenuto_cuda.so')):
-            raise unittest.SkipTest('the CUDA plugin is not built: make build')
-        self.assertIn('MiB', self.program('--pack', 'pack', '--build', build, '--wheel', WHEEL))
-        self.assertEqual(sorted(os.listdir(os.path.join(self.dir, 'pack', 'bin'))), ['bench-cuda-copies', 'tenuto', 'test-cuda-device'])
+        if not os.path.exists(os.path.join(BUILD, 'tests', 'cuda', 'bench-cuda-copies')):
+            raise unittest.SkipTest('the programs for a GPU are not built: make build')
+        self.assertIn('MiB', self.program('--pack', 'pack', '--wheel', WHEEL))
+        self.assertLessEqual({'bench-cuda-copies', 'tenuto', 'test-cuda-device'}, set(os.listdir(os.path.join(self.dir, 'pack', 'bin'))))
+        self.assertIn('libtenuto_cuda.so', os.listdir(os.path.join(self.dir, 'pack', 'plugin')))
         if not MISSING:  # the wheel is the one that runs
-            said = self.program('pack', '--small', '--cpu', '--part', 'beside', '--out', 'out', env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'})
+            said = self.program('pack', '--small', '--cpu', '--part', 'beside', '--out', 'out')
             self.assertIn('passed', said)
 
 
