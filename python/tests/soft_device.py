@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The soft device of the tests (libtenuto_soft.so): memory that no CPU may touch by its address. The device's own functions say where its bytes are."""
+"""Devices of the tests, which plugins drive: memory that no CPU may touch by its address. The soft one (libtenuto_soft.so) has functions that say where its bytes are."""
 import ctypes as C
 import os
 
@@ -20,21 +20,17 @@ class Plugin(C.Structure):
     _fields_ = [('size', C.c_size_t), ('abi', C.c_uint32), ('kind', C.c_uint32), ('name', C.c_char_p), ('built_for', C.c_char_p), ('table', C.POINTER(Driver))]
 
 
-def directory():
-    """Where the plugin is, by TENUTO_PLUGIN_PATH. None: it is not there, as where an installed package is tested."""
-    found = [d for d in os.environ.get('TENUTO_PLUGIN_PATH', '').split(':') if os.path.exists(os.path.join(d, 'libtenuto_soft.so'))]
-    return found[0] if found else None
+def file_of(plugin):
+    """By TENUTO_PLUGIN_PATH. None: it is not there, as where an installed package is tested."""
+    paths = [os.path.join(d, f'libtenuto_{plugin}.so') for d in os.environ.get('TENUTO_PLUGIN_PATH', '').split(':')]
+    return next(filter(os.path.exists, paths), None)
 
 
-class SoftDevice:
-    """Device 0: one of each process."""
+class Device:
+    """Device 0 of a plugin."""
 
-    def __init__(self):
-        self.library = C.CDLL(os.path.join(directory(), 'libtenuto_soft.so'))
-        self.library.tn_soft_bytes.restype = C.c_void_p
-        self.library.tn_soft_bytes.argtypes = [C.c_void_p]
-        self.library.tn_soft_copied.restype = C.c_uint64
-        self.library.tn_soft_fail.argtypes = [C.c_uint64, C.c_int]
+    def __init__(self, plugin):
+        self.library = C.CDLL(file_of(plugin))
         self.driver, self.held = Plugin.in_dll(self.library, 'tn_plugin').table, []
 
     def allocate(self, size):
@@ -42,7 +38,7 @@ class SoftDevice:
         out = C.c_void_p()
         rc = self.driver.contents.ops.contents.allocate(C.cast(self.driver, C.c_void_p), 0, size, C.byref(out))
         if rc:
-            raise MemoryError(f'{size} bytes of the soft device: {rc}')
+            raise MemoryError(f'{size} bytes of a device: {rc}')
         self.held.append(out.value)
         return out.value
 
@@ -51,6 +47,17 @@ class SoftDevice:
         for address in self.held:
             self.driver.contents.ops.contents.release(C.cast(self.driver, C.c_void_p), 0, address)
         self.held.clear()
+
+
+class SoftDevice(Device):
+    """One of each process."""
+
+    def __init__(self):
+        super().__init__('soft')
+        self.library.tn_soft_bytes.restype = C.c_void_p
+        self.library.tn_soft_bytes.argtypes = [C.c_void_p]
+        self.library.tn_soft_copied.restype = C.c_uint64
+        self.library.tn_soft_fail.argtypes = [C.c_uint64, C.c_int]
 
     def write(self, address, data):
         C.memmove(self.library.tn_soft_bytes(address), bytes(data), len(data))

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of a device through Python, on the soft device: no CPU may touch a byte of it, so a process that does dies."""
+"""Memory of a device through Python: on the soft device, and by the CUDA plugin on a library that stands in for libcuda. No CPU may touch a byte of it: a process that
+does dies.
+"""
 import os
 import subprocess
 import sys
 import unittest
 
 import tenuto
+import soft_device
 from case import SEED, Case, content, main
-from soft_device import SoftDevice, directory
 
 LAYERS, PAGES, PAGE_SHAPE, PAGE = 3, 8, (4, 2, 8), 128
 WHOLE = LAYERS * 2 * PAGES * PAGE
@@ -28,11 +30,11 @@ class CudaArray:
             self.__dlpack_device__ = lambda: (2, device)
 
 
-@unittest.skipUnless(directory(), 'TENUTO_PLUGIN_PATH has no libtenuto_soft.so')
+@unittest.skipUnless(soft_device.file_of('soft'), 'TENUTO_PLUGIN_PATH has no libtenuto_soft.so')
 class Device(Case):
     def setUp(self):
         super().setUp()
-        self.device = SoftDevice()
+        self.device = soft_device.SoftDevice()
         self.geometry = tenuto.Geometry(LAYERS, tenuto.kv_planes(2, 8, 16), 4, 2)
         self.addCleanup(self.device.release)  # after the cache is closed
 
@@ -131,7 +133,7 @@ class Device(Case):
         array = CudaArray(address, (WHOLE,), typestr='|u1')
         for error, text, arrays, options in (
                 (tenuto.NotFound, 'no plugin other: libtenuto_other.so', [array], {'driver': 'other'}),
-                (tenuto.NotFound, 'no plugin cuda', [array], {}),
+                (tenuto.Error, 'plugin cuda|driver cuda', [array], {}),
                 (tenuto.InvalidValue, 'driver soft', [CudaArray(address + (1 << 40), (64,), typestr='|u1')], {'driver': 'soft'}),
                 (ValueError, 'arrays in device 0, host memory: one memory has those of one device', [array, bytearray(64)], {'driver': 'soft'}),
                 (ValueError, 'arrays in device 0, device 1: ', [array, CudaArray(address, (64,), device=1)], {'driver': 'soft'}),
@@ -146,6 +148,21 @@ class Device(Case):
             tenuto._core.Memory(cache, [(address, WHOLE)], (), driver='soft')
         with self.assertRaisesRegex(TypeError, 'of a device a driver is wanted'):
             tenuto._core.Memory(cache, [(address, WHOLE, 0)], ())
+
+
+@unittest.skipUnless(soft_device.file_of('cuda'), 'TENUTO_PLUGIN_PATH has no libtenuto_cuda.so')
+class Cuda(Case):
+    def test_bytes_go_to_the_device_and_back_by_the_driver_of_that_name(self):
+        device, geometry, cache = soft_device.Device('cuda'), tenuto.Geometry(LAYERS, tenuto.kv_planes(2, 8, 16), 4, 2), self.open(host_bytes=16 << 20)
+        self.addCleanup(device.release)
+        data, address = content('cuda', WHOLE), device.allocate(WHOLE)
+        there = cache.pool(geometry, CudaArray(address, (LAYERS, 2, PAGES, *PAGE_SHAPE)), 'lpn')
+        for before, after, pages in ((bytearray(data), there, (6, 7, 0, 1, 4, 5, 2, 3)), (there, bytearray(WHOLE), range(PAGES))):
+            space = cache.space('to' if after is there else 'from', geometry)
+            keys, pools = space.keys(range(PAGES * 4)), [p if p is there else cache.memory(p).pool(geometry, npages=PAGES, order=tenuto.POOL_PLANES_PAGES) for p in (before, after)]
+            self.assertEqual(space.save(keys, pools[0], pages).finish().failed, 0)
+            self.assertEqual(space.load(keys, pools[1], pages).finish(), 4)
+        self.assertEqual(after, data)
 
 
 if __name__ == '__main__':
