@@ -26,5 +26,6 @@
 #include <tenuto/slack.h>
 #include <tenuto/status.h>
 #include <tenuto/types.h>
+#include <tenuto/xfer.h>
 
 #endif

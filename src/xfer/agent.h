@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the parts of an agent share. One lock guards all of it; nobody holds it while he waits, opens files or copies bytes.
+ *
+ * Who refers to whom: a list holds its peer and its sections, a request its peer and its sections. Peers and sections live on until the last of these is gone, but
+ * for new transfers they are gone as soon as they are invalidated or revoked.
+ */
+#ifndef TN_XFER_AGENT_H
+#define TN_XFER_AGENT_H
+
+#include <pthread.h>
+#include <tenuto/xfer_backend.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "xfer/control.h"
+#include "xfer/metadata.h"
+#include "xfer/section.h"
+
+/* By name in tn_xfer_stat_name. */
+enum tn_xfer_stat {
+	TN_XFER_STAT_TX_BYTES,
+	TN_XFER_STAT_RX_BYTES,
+	TN_XFER_STAT_TX_REQUESTS,
+	TN_XFER_STAT_RX_REQUESTS,
+	TN_XFER_STAT_POST_NS,
+	TN_XFER_STAT_TIME_NS,
+	TN_XFER_STAT_FAILED,
+	TN_XFER_STAT_CANCELLED,
+	TN_XFER_STAT_TIMED_OUT,
+	TN_XFER_STAT_DISCONNECTED,
+	TN_XFER_STAT_NOTIFIED,
+	TN_XFER_STAT_NOTIFICATIONS,
+	TN_XFER_STAT_REGISTERED_BYTES,
+	TN_XFER_STAT_SECTIONS,
+	TN_XFER_STAT_PEERS,
+	TN_XFER_STAT_PEERS_LOST,
+	TN_XFER_STATS,
+};
+
+struct tn_xfer_backend {
+	const struct tn_xfer_backend_ops *ops;
+	void *self;
+};
+
+struct tn_xfer_peer {
+	struct tn_list link;
+	uint32_t refs; /* the agent's, and those of lists and requests */
+	uint32_t state; /* enum tn_xfer_peer_state */
+	bool gone; /* invalidated, or of an older generation */
+	bool dialling; /* a thread connects to it */
+	struct tn_xfer_head head;
+	uint32_t backends; /* bits of the agent's backends that it has, too */
+	struct tn_xfer_table table;
+	struct tn_xfer_conn *conn;
+	uint32_t jobs; /* requests that are posted and have not ended */
+	void *handle[TN_XFER_BACKENDS_MAX];
+	uint32_t reachable; /* bits of backends that have a handle, or need none */
+	char why[TN_XFER_BACKENDS_MAX][160]; /* others: why not */
+};
+
+struct tn_xfer_notification {
+	struct tn_list link;
+	char sender[TN_XFER_NAME_BYTES];
+	uint32_t bytes;
+	unsigned char data[];
+};
+
+struct tn_xfer_agent {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* a peer was dialled, a revocation confirmed, a job ended */
+	char name[TN_XFER_NAME_BYTES];
+	uint64_t generation, revision;
+	unsigned char key[TN_XFER_SECRET_MAX];
+	size_t key_bytes;
+	bool shared; /* the key is a shared secret */
+	char address[TN_XFER_ADDRESS_BYTES]; /* "": none */
+	uint64_t connect_ns;
+	struct tn_log log;
+	struct tn_xfer_backend backend[TN_XFER_BACKENDS_MAX];
+	uint32_t nbackends;
+	struct tn_xfer_table table;
+	uint64_t last_id;
+	uint64_t last_serial; /* of requests */
+	struct tn_list peers;
+	struct tn_list active; /* requests */
+	uint32_t nlists, nrequests;
+	struct tn_list notifications;
+	uint32_t nnotifications, notifications_max;
+	struct tn_xfer_control control;
+	uint32_t event_word;
+	int eventfd; /* -1: nobody has asked for it */
+	uint64_t stat[TN_XFER_STATS];
+};
+
+/* All of these with the lock. */
+
+/* Something happened that a sleeper may wait for. */
+void tn_xfer_raise(struct tn_xfer_agent *a);
+/* Until the deadline for `changed`: 0, -ETIMEDOUT. */
+int tn_xfer_changed(struct tn_xfer_agent *a, uint64_t deadline_ns);
+
+/* Puts a notification into the agent's queue: 0; -EAGAIN: it is full; -ENOMEM. */
+int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *bytes, uint32_t n);
+
+/* peer.c */
+struct tn_xfer_peer *tn_xfer_peer_find(struct tn_xfer_agent *a, const char *name);
+void tn_xfer_peer_put(struct tn_xfer_agent *a, struct tn_xfer_peer *p);
+/* Takes it out of the table of peers; its requests are the caller's to end. */
+void tn_xfer_peer_drop(struct tn_xfer_agent *a, struct tn_xfer_peer *p);
+/* Takes metadata. *old: a peer of the same name that is gone by it, with a reference. 0, or -errno with detail. */
+int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t bytes, struct tn_xfer_peer **old, char *name);
+/* Connects, if it is not connected. Gives the lock back meanwhile; the caller has a reference. 0, or -errno with detail. */
+int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64_t deadline_ns);
+/* Metadata of the agent at an address, without the lock: *out of *bytes (tn_put). 0, or -errno with detail. */
+int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t deadline_ns, void **out, uint64_t *bytes);
+/* Sections of it that may be used no more. */
+void tn_xfer_peer_revoke(struct tn_xfer_peer *p, const unsigned char *ids, uint32_t n);
+
+#endif

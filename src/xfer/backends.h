@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The built-in backends, and the numbers in their parameters. */
+#ifndef TN_XFER_BACKENDS_H
+#define TN_XFER_BACKENDS_H
+
+#include <tenuto/xfer_backend.h>
+
+extern const struct tn_xfer_backend_ops tn_xfer_memory_ops; /* memory to memory, of this process or of others on the machine */
+extern const struct tn_xfer_backend_ops tn_xfer_file_ops;   /* memory to files, of this agent */
+extern const struct tn_xfer_backend_ops tn_xfer_null_ops;   /* moves nothing and says that it did: the agent's own cost */
+extern const struct tn_xfer_backend_ops tn_xfer_faulty_ops; /* another one of these, with faults */
+
+/* A whole number of a spec: 0, or -EINVAL with detail. */
+int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out);
+
+#endif

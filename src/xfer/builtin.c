@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of backends, and how a spec names one: "NAME,key=value,...". */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/abi.h"
+#include "base/error.h"
+#include "xfer/agent.h"
+#include "xfer/backends.h"
+
+#define PARAMS_MAX 16u
+#define SPEC_BYTES 512u
+
+static const struct tn_xfer_backend_ops *const builtin[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_faulty_ops, &tn_xfer_null_ops, NULL};
+
+const char *tn_xfer_backend_name(uint32_t index)
+{
+	return index < sizeof(builtin) / sizeof(builtin[0]) - 1 ? builtin[index]->name : NULL;
+}
+
+/* Cuts a copy of a spec into its name and its parameters. */
+static int split(char *spec, struct tn_xfer_param *params, uint32_t *n)
+{
+	char *next = strchr(spec, ',');
+
+	*n = 0;
+	for (char *at = next; at; at = next) {
+		char *equals;
+
+		*at++ = 0;
+		next = strchr(at, ',');
+		if (next)
+			*next = 0;
+		equals = strchr(at, '=');
+		if (!equals || equals == at)
+			return tn_fail(-EINVAL, "backend %s: \"%s\" is no parameter: key=value is wanted", spec, at);
+		if (*n == PARAMS_MAX)
+			return tn_fail(-EINVAL, "backend %s: more than %u parameters", spec, PARAMS_MAX);
+		*equals = 0;
+		params[(*n)++] = (struct tn_xfer_param){at, equals + 1};
+	}
+	return 0;
+}
+
+static const struct tn_xfer_backend_ops *find(const char *name)
+{
+	for (uint32_t i = 0; builtin[i]; i++)
+		if (!strcmp(builtin[i]->name, name))
+			return builtin[i];
+	tn_fail(-ENOENT, "backend %s: this library has memory, file, faulty and null", name);
+	return NULL;
+}
+
+static int add(struct tn_xfer_agent *a, const struct tn_xfer_backend_ops *ops, void *self)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&a->lock);
+	for (uint32_t i = 0; i < a->nbackends; i++)
+		if (!strcmp(a->backend[i].ops->name, ops->name))
+			rc = tn_fail(-EEXIST, "backend %s: agent %s has it already", ops->name, a->name);
+	if (rc == 0 && a->nbackends == TN_XFER_BACKENDS_MAX)
+		rc = tn_fail(-ENOSPC, "backend %s: an agent has at most %u", ops->name, TN_XFER_BACKENDS_MAX);
+	if (rc == 0) {
+		a->backend[a->nbackends++] = (struct tn_xfer_backend){ops, self};
+		a->revision++;
+	}
+	pthread_mutex_unlock(&a->lock);
+	return rc;
+}
+
+int tn_xfer_backend_add(struct tn_xfer_agent *agent, const char *spec)
+{
+	const struct tn_xfer_backend_ops *ops;
+	struct tn_xfer_param params[PARAMS_MAX];
+	char own[SPEC_BYTES];
+	uint32_t n;
+	void *self;
+	int rc;
+
+	if (!agent || !spec || !*spec || strlen(spec) >= sizeof(own))
+		return tn_fail(-EINVAL, "a backend \"%.40s\": NAME,key=value of 1 to %u bytes is wanted", spec ? spec : "NULL", SPEC_BYTES - 1);
+	snprintf(own, sizeof(own), "%s", spec);
+	rc = split(own, params, &n);
+	if (rc)
+		return rc;
+	ops = find(own);
+	if (!ops)
+		return -ENOENT;
+	rc = ops->create(params, n, &self);
+	if (rc)
+		return rc;
+	rc = add(agent, ops, self);
+	if (rc)
+		ops->destroy(self);
+	return rc;
+}
+
+int tn_xfer_backend_get(struct tn_xfer_agent *agent, uint32_t index, struct tn_xfer_backend_info *out)
+{
+	struct tn_xfer_backend_info info = {.size = sizeof(info)};
+	struct tn_xfer_cost cost = {0, 0};
+	int rc = agent && out ? tn_abi_check(TN_ABI_RESULT(tn_xfer_backend_info, bytes_per_s), out)
+			      : tn_fail(-EINVAL, "agent %p, info %p: both are wanted", (void *)agent, (void *)out);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&agent->lock);
+	if (index < agent->nbackends) {
+		const struct tn_xfer_backend *b = &agent->backend[index];
+
+		snprintf(info.name, sizeof(info.name), "%s", b->ops->name);
+		info.segments = b->ops->segments;
+		b->ops->cost(b->self, false, &cost);
+		info.latency_ns = cost.latency_ns;
+		info.bytes_per_s = cost.bytes_per_s;
+	} else {
+		rc = -ENOENT; /* the end of a loop over them: no failure */
+	}
+	pthread_mutex_unlock(&agent->lock);
+	if (rc == 0)
+		tn_abi_out(TN_ABI_RESULT(tn_xfer_backend_info, bytes_per_s), out, &info);
+	return rc;
+}

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xfer/control.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "base/thread.h"
+#include "xfer/codec.h"
+
+#define IN_BYTES (sizeof(struct tn_xfer_message) + TN_XFER_MESSAGE_MAX)
+#define OUT_BYTES (256u << 10) /* at first; enough for all but metadata and long revocations */
+#define SHAKING_MAX 64u	       /* connections that have proved nothing yet */
+#define SHAKE_NS 10000000000ull
+#define CONNS_MAX 4096u
+
+/* ---- connections ------------------------------------------------------------------------------------------------------- */
+
+static struct tn_xfer_conn *conn_new(struct tn_xfer_control *c, int fd, uint32_t state)
+{
+	struct tn_xfer_conn *conn = tn_get(&tn_alloc_system, sizeof(*conn));
+
+	if (!conn)
+		return NULL;
+	conn->in = tn_get(&tn_alloc_system, IN_BYTES);
+	conn->out = tn_get(&tn_alloc_system, OUT_BYTES);
+	if (!conn->in || !conn->out) {
+		tn_put(&tn_alloc_system, conn->in, IN_BYTES);
+		tn_put(&tn_alloc_system, conn->out, OUT_BYTES);
+		tn_put(&tn_alloc_system, conn, sizeof(*conn));
+		return NULL;
+	}
+	conn->out_capacity = OUT_BYTES;
+	conn->fd = fd;
+	conn->state = state;
+	tn_list_push(&c->conns, &conn->link);
+	c->nconns++;
+	c->nshaking += state != TN_XFER_CONN_OPEN;
+	return conn;
+}
+
+static void conn_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+{
+	tn_list_del(&conn->link);
+	c->nconns--;
+	c->nshaking -= conn->state != TN_XFER_CONN_OPEN;
+	close(conn->fd);
+	tn_put(&tn_alloc_system, conn->in, IN_BYTES);
+	tn_put(&tn_alloc_system, conn->out, conn->out_capacity);
+	tn_put(&tn_alloc_system, conn, sizeof(*conn));
+}
+
+struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, int fd, void *peer)
+{
+	struct tn_xfer_conn *conn = conn_new(c, fd, TN_XFER_CONN_OPEN);
+
+	if (!conn)
+		return NULL;
+	conn->outgoing = true;
+	conn->peer = peer;
+	tn_xfer_control_wake(c);
+	return conn;
+}
+
+void tn_xfer_conn_close(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+{
+	conn->closing = true;
+	tn_xfer_control_wake(c);
+}
+
+void tn_xfer_control_wake(struct tn_xfer_control *c)
+{
+	uint64_t one = 1;
+	ssize_t n = write(c->wake, &one, sizeof(one));
+
+	(void)n; /* it fails only if the counter is full: then it is readable, too */
+}
+
+/* Sends what the socket takes. */
+static void flush(struct tn_xfer_conn *conn)
+{
+	while (conn->out_bytes) {
+		ssize_t n = send(conn->fd, conn->out + conn->out_first, conn->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			conn->closing |= errno != EAGAIN;
+			return;
+		}
+		conn->out_first += (uint64_t)n;
+		conn->out_bytes -= (uint64_t)n;
+	}
+	conn->out_first = 0;
+}
+
+static int make_space(struct tn_xfer_conn *conn, uint64_t bytes)
+{
+	uint64_t need = conn->out_bytes + bytes;
+	unsigned char *out = conn->out;
+
+	if (conn->out_first + need <= conn->out_capacity)
+		return 0;
+	if (need > conn->out_capacity) {
+		out = tn_get(&tn_alloc_system, need);
+		if (!out)
+			return -ENOMEM;
+	}
+	memmove(out, conn->out + conn->out_first, conn->out_bytes);
+	if (out != conn->out) {
+		tn_put(&tn_alloc_system, conn->out, conn->out_capacity);
+		conn->out = out;
+		conn->out_capacity = need;
+	}
+	conn->out_first = 0;
+	return 0;
+}
+
+int tn_xfer_conn_send(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32_t type, const void *body, uint32_t bytes, uint64_t max)
+{
+	struct tn_xfer_message head = {type, bytes};
+	uint64_t all = sizeof(head) + bytes;
+	unsigned char *to;
+
+	if (conn->closing)
+		return 0;
+	if (conn->out_bytes + all > (max > OUT_BYTES ? max : OUT_BYTES))
+		return -EAGAIN;
+	if (make_space(conn, all))
+		return -ENOMEM;
+	to = conn->out + conn->out_first + conn->out_bytes;
+	memcpy(to, &head, sizeof(head));
+	if (bytes)
+		memcpy(to + sizeof(head), body, bytes);
+	conn->out_bytes += all;
+	flush(conn);
+	if (conn->out_bytes || conn->closing)
+		tn_xfer_control_wake(c);
+	return 0;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------------- */
+
+static void refuse(struct tn_xfer_control *c, struct tn_xfer_conn *conn, int code, const char *text)
+{
+	unsigned char body[128];
+	struct tn_xfer_writer w = {body, 0, sizeof(body)};
+
+	tn_xfer_write_u32(&w, (uint32_t)-code);
+	tn_xfer_write_block(&w, text, (uint32_t)strlen(text));
+	tn_xfer_conn_send(c, conn, TN_XFER_REFUSED, body, (uint32_t)w.bytes, 0);
+	tn_log(c->log, TN_LOG_WARN, "agent %s is refused: %s", conn->shake.name[0][0] ? conn->shake.name[0] : "(no name)", text);
+	conn->closing = true;
+}
+
+static void hello(struct tn_xfer_control *c, struct tn_xfer_conn *conn, const unsigned char *in, uint32_t bytes)
+{
+	struct tn_xfer_reader r = {in, bytes, false};
+	struct tn_xfer_shake *s = &conn->shake;
+	uint32_t version = tn_xfer_read_u32(&r);
+	const unsigned char *nonce = tn_xfer_read(&r, TN_XFER_NONCE_BYTES);
+	unsigned char body[512], mac[TN_XFER_MAC_BYTES];
+	struct tn_xfer_writer w = {body, 0, sizeof(body)};
+
+	s->generation[0] = tn_xfer_read_u64(&r);
+	tn_xfer_read_text(&r, s->name[0], sizeof(s->name[0]));
+	if (version != TN_XFER_WIRE_VERSION) {
+		refuse(c, conn, -EPROTONOSUPPORT, "it speaks another version of the protocol");
+		return;
+	}
+	if (r.broken || r.left || !s->name[0][0]) {
+		conn->closing = true;
+		return;
+	}
+	memcpy(s->nonce[0], nonce, TN_XFER_NONCE_BYTES);
+	c->ops->introduce(c->arg, s);
+	if (tn_rng_entropy(s->nonce[1], TN_XFER_NONCE_BYTES) || tn_xfer_shake_mac(s, 1, mac)) {
+		refuse(c, conn, -ENOTSUP, "the library for HMAC-SHA256 is missing (libcrypto.so.3)");
+		return;
+	}
+	tn_xfer_write(&w, s->nonce[1], TN_XFER_NONCE_BYTES);
+	tn_xfer_write_u64(&w, s->generation[1]);
+	tn_xfer_write_block(&w, s->name[1], (uint32_t)strlen(s->name[1]));
+	tn_xfer_write(&w, mac, sizeof(mac));
+	conn->state = TN_XFER_CONN_CHALLENGED;
+	tn_xfer_conn_send(c, conn, TN_XFER_CHALLENGE, body, (uint32_t)w.bytes, 0);
+}
+
+static void proof(struct tn_xfer_control *c, struct tn_xfer_conn *conn, const unsigned char *in, uint32_t bytes)
+{
+	unsigned char mac[TN_XFER_MAC_BYTES];
+
+	if (bytes != sizeof(mac) || tn_xfer_shake_mac(&conn->shake, 0, mac) || !tn_xfer_mac_equal(mac, in)) {
+		refuse(c, conn, -EACCES, "it has another secret");
+		return;
+	}
+	conn->state = TN_XFER_CONN_OPEN;
+	c->nshaking--;
+	c->ops->opened(c->arg, conn);
+	tn_xfer_conn_send(c, conn, TN_XFER_WELCOME, &conn->revoked, sizeof(conn->revoked), 0);
+}
+
+static void revocation(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32_t type, const unsigned char *in, uint32_t bytes)
+{
+	struct tn_xfer_reader r = {in, bytes, false};
+	uint64_t serial = tn_xfer_read_u64(&r);
+
+	if (r.broken || r.left % sizeof(uint64_t) || (type == TN_XFER_REVOKED && r.left)) {
+		conn->closing = true;
+	} else if (type == TN_XFER_REVOKE) {
+		c->ops->revoke(c->arg, conn, serial, r.in, (uint32_t)(r.left / sizeof(uint64_t)));
+	} else if (serial > conn->revoked) {
+		conn->revoked = serial;
+		c->ops->revoked(c->arg, conn);
+	}
+}
+
+/* One message; false: it is to be offered again later. */
+static bool message(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32_t type, const unsigned char *in, uint32_t bytes)
+{
+	bool incoming = !conn->outgoing && conn->state == TN_XFER_CONN_OPEN;
+
+	if (type == TN_XFER_HELLO && conn->state == TN_XFER_CONN_NEW)
+		hello(c, conn, in, bytes);
+	else if (type == TN_XFER_PROOF && conn->state == TN_XFER_CONN_CHALLENGED)
+		proof(c, conn, in, bytes);
+	else if (type == TN_XFER_NOTIFY && incoming && bytes <= TN_XFER_NOTIFICATION_MAX)
+		return c->ops->notified(c->arg, conn, in, bytes);
+	else if (type == TN_XFER_FETCH && incoming)
+		c->ops->fetched(c->arg, conn);
+	else if ((type == TN_XFER_REVOKED && incoming) || (type == TN_XFER_REVOKE && conn->outgoing))
+		revocation(c, conn, type, in, bytes);
+	else
+		conn->closing = true; /* not of the protocol */
+	return true;
+}
+
+static void messages(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+{
+	uint32_t at = 0;
+
+	conn->stalled = false;
+	while (!conn->closing && conn->in_bytes - at >= sizeof(struct tn_xfer_message)) {
+		struct tn_xfer_message head;
+
+		memcpy(&head, conn->in + at, sizeof(head));
+		if (head.bytes > (conn->state == TN_XFER_CONN_OPEN ? TN_XFER_MESSAGE_MAX : 512u)) {
+			conn->closing = true;
+			break;
+		}
+		if (conn->in_bytes - at < sizeof(head) + head.bytes)
+			break;
+		if (!message(c, conn, head.type, conn->in + at + sizeof(head), head.bytes)) {
+			conn->stalled = true;
+			break;
+		}
+		at += (uint32_t)sizeof(head) + head.bytes;
+	}
+	conn->in_bytes -= at;
+	memmove(conn->in, conn->in + at, conn->in_bytes);
+}
+
+static void receive(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+{
+	ssize_t n = recv(conn->fd, conn->in + conn->in_bytes, IN_BYTES - conn->in_bytes, MSG_DONTWAIT);
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+		conn->closing = true;
+		return;
+	}
+	if (n > 0)
+		conn->in_bytes += (uint32_t)n;
+	messages(c, conn);
+}
+
+static void accept_all(struct tn_xfer_control *c)
+{
+	for (;;) {
+		int fd = tn_above_streams(accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+		struct tn_xfer_conn *conn;
+
+		if (fd < 0)
+			return;
+		conn = c->nshaking < SHAKING_MAX && c->nconns < CONNS_MAX && tn_xfer_may_connect(fd) ? conn_new(c, fd, TN_XFER_CONN_NEW) : NULL;
+		if (!conn) {
+			close(fd);
+			continue;
+		}
+		tn_xfer_keep_alive(fd);
+		conn->until_ns = tn_now_ns(&tn_clock_system) + SHAKE_NS;
+	}
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------------- */
+
+/* Closes what is to be closed. */
+static void sweep(struct tn_xfer_control *c, uint64_t now)
+{
+	struct tn_list *pos, *tmp;
+
+	tn_list_for_each_safe(pos, tmp, &c->conns) {
+		struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
+
+		if (conn->state != TN_XFER_CONN_OPEN && now >= conn->until_ns)
+			conn->closing = true;
+		if (!conn->closing)
+			continue;
+		if (conn->state == TN_XFER_CONN_OPEN)
+			c->ops->closed(c->arg, conn);
+		conn_free(c, conn);
+	}
+}
+
+/* What to sleep for: the wake-up, the listener, the connections in their order. False: no memory. */
+static bool gather(struct tn_xfer_control *c, struct pollfd **out, uint32_t *n)
+{
+	uint32_t need = 2 + c->nconns;
+	struct tn_list *pos;
+	struct pollfd *p;
+
+	if (need > c->fds_capacity) {
+		uint32_t capacity = need * 2;
+		void *fds = tn_get(&tn_alloc_system, capacity * sizeof(*p));
+
+		if (!fds)
+			return false;
+		tn_put(&tn_alloc_system, c->fds, c->fds_capacity * sizeof(*p));
+		c->fds = fds;
+		c->fds_capacity = capacity;
+	}
+	p = c->fds;
+	p[0] = (struct pollfd){.fd = c->wake, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = c->nconns < CONNS_MAX ? c->listener : -1, .events = POLLIN};
+	*n = 2;
+	for (pos = c->conns.next; pos != &c->conns; pos = pos->next) {
+		const struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
+
+		p[(*n)++] = (struct pollfd){.fd = conn->fd, .events = (short)((conn->stalled ? POLLRDHUP : POLLIN) | (conn->out_bytes ? POLLOUT : 0))};
+	}
+	*out = p;
+	return true;
+}
+
+/* When to wake at the latest. */
+static uint64_t wake_time(struct tn_xfer_control *c, uint64_t now)
+{
+	uint64_t next = c->ops->overdue(c->arg, now);
+
+	if (c->nshaking && now + SHAKE_NS / 4 < next)
+		next = now + SHAKE_NS / 4;
+	return next;
+}
+
+static void turn(struct tn_xfer_control *c, const struct pollfd *p, uint32_t n)
+{
+	struct tn_list *pos = c->conns.next;
+	uint64_t count;
+
+	if (p[0].revents)
+		while (read(c->wake, &count, sizeof(count)) > 0)
+			;
+	/* Connections that were added meanwhile are at the end; none has gone. */
+	for (uint32_t i = 2; i < n; i++, pos = pos->next) {
+		struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
+
+		if (p[i].revents & POLLOUT)
+			flush(conn);
+		if (conn->stalled)
+			messages(c, conn);
+		if (p[i].revents & (POLLIN | POLLHUP | POLLERR) && !conn->stalled)
+			receive(c, conn);
+		else if (p[i].revents & (POLLHUP | POLLERR | POLLRDHUP) && conn->stalled)
+			conn->closing = true;
+	}
+	if (p[1].revents)
+		accept_all(c);
+}
+
+static void *run(void *arg)
+{
+	struct tn_xfer_control *c = arg;
+
+	pthread_mutex_lock(c->lock);
+	while (!c->stop) {
+		uint64_t now = tn_now_ns(&tn_clock_system), left;
+		struct timespec t = {0, 100000000};
+		struct pollfd *p = NULL;
+		uint32_t n = 0;
+		bool gathered;
+		int rc;
+
+		sweep(c, now);
+		c->next_ns = wake_time(c, now);
+		left = c->next_ns > now ? c->next_ns - now : 0;
+		gathered = gather(c, &p, &n);
+		if (gathered)
+			t = (struct timespec){(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
+		pthread_mutex_unlock(c->lock);
+		rc = ppoll(gathered ? p : NULL, n, gathered && c->next_ns == TN_FOREVER ? NULL : &t, NULL);
+		pthread_mutex_lock(c->lock);
+		if (rc > 0 && p)
+			turn(c, p, n);
+	}
+	pthread_mutex_unlock(c->lock);
+	return NULL;
+}
+
+int tn_xfer_control_start(struct tn_xfer_control *c, int listener)
+{
+	int rc;
+
+	tn_list_init(&c->conns);
+	c->listener = listener;
+	c->wake = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (c->wake < 0)
+		return tn_fail(-errno, "eventfd: %s", strerror(errno));
+	rc = tn_thread_start(&c->thread, run, c);
+	if (rc)
+		return tn_fail(-rc, "a thread for connections: %s", strerror(rc));
+	c->started = true;
+	return 0;
+}
+
+void tn_xfer_control_stop(struct tn_xfer_control *c)
+{
+	struct tn_list *node;
+
+	if (c->started) {
+		pthread_mutex_lock(c->lock);
+		c->stop = true;
+		pthread_mutex_unlock(c->lock);
+		tn_xfer_control_wake(c);
+		pthread_join(c->thread, NULL);
+	}
+	while (c->conns.next && (node = tn_list_pop(&c->conns)) != NULL)
+		conn_free(c, tn_container_of(node, struct tn_xfer_conn, link));
+	if (c->listener >= 0)
+		close(c->listener);
+	if (c->wake >= 0)
+		close(c->wake);
+	tn_put(&tn_alloc_system, c->fds, c->fds_capacity * sizeof(struct pollfd));
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that an agent has for its connections: it listens, shakes hands with who connects, reads and sends messages, and watches deadlines.
+ *
+ * All of it is under the agent's lock, which the thread does not hold while it sleeps. Only the thread frees a connection; others mark it as closing. What a message
+ * means is said by a table of functions, which are called with the lock held and wait for nothing.
+ */
+#ifndef TN_XFER_CONTROL_H
+#define TN_XFER_CONTROL_H
+
+#include <pthread.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "xfer/link.h"
+
+enum tn_xfer_conn_state {
+	TN_XFER_CONN_NEW,	 /* nothing is known of who has connected */
+	TN_XFER_CONN_CHALLENGED, /* waits for the proof */
+	TN_XFER_CONN_OPEN,
+};
+
+struct tn_xfer_conn {
+	struct tn_list link;
+	int fd;
+	uint32_t state;
+	bool outgoing;
+	bool closing; /* the thread closes it next */
+	bool stalled; /* a notification waits in the buffer because nobody takes those before it */
+	uint64_t until_ns; /* of the handshake */
+	struct tn_xfer_shake shake;
+	uint32_t in_bytes;
+	unsigned char *in; /* sizeof(struct tn_xfer_message) + TN_XFER_MESSAGE_MAX */
+	unsigned char *out;
+	uint64_t out_first, out_bytes, out_capacity;
+	uint64_t revoked; /* incoming: highest revocation that the peer has confirmed */
+	uint64_t revoking; /* outgoing: revocation to be confirmed; 0: none */
+	void *peer; /* outgoing: the owner's */
+};
+
+struct tn_xfer_control_ops {
+	/* Key, name and generation of this agent. */
+	void (*introduce)(void *arg, struct tn_xfer_shake *s);
+	/* A connection has opened. Sets `revoked` to the present revision: what was revoked before does not concern it. */
+	void (*opened)(void *arg, struct tn_xfer_conn *c);
+	/* False: there are too many, call again later. */
+	bool (*notified)(void *arg, struct tn_xfer_conn *c, const void *bytes, uint32_t n);
+	void (*fetched)(void *arg, struct tn_xfer_conn *c);
+	void (*revoke)(void *arg, struct tn_xfer_conn *c, uint64_t serial, const unsigned char *ids, uint32_t n);
+	void (*revoked)(void *arg, struct tn_xfer_conn *c);
+	/* An open connection is gone. */
+	void (*closed)(void *arg, struct tn_xfer_conn *c);
+	/* Ends what is overdue; returns when to be called next. */
+	uint64_t (*overdue)(void *arg, uint64_t now_ns);
+};
+
+struct tn_xfer_control {
+	pthread_mutex_t *lock;
+	const struct tn_xfer_control_ops *ops;
+	void *arg;
+	const struct tn_log *log;
+	struct tn_list conns;
+	uint32_t nconns, nshaking;
+	int listener; /* -1: none */
+	int wake;
+	uint64_t next_ns; /* when it wakes by itself */
+	bool stop;
+	bool started;
+	pthread_t thread;
+	void *fds; /* struct pollfd */
+	uint32_t fds_capacity;
+};
+
+/* 0, or -errno with detail; listener: -1: none; it is the control's from then on, also after an error. */
+int tn_xfer_control_start(struct tn_xfer_control *c, int listener);
+/* Ends the thread and all connections, without a word to their owner. Without the lock. */
+void tn_xfer_control_stop(struct tn_xfer_control *c);
+/* With the lock: an open outgoing connection. NULL: no memory. The descriptor is the control's, if it succeeds. */
+struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, int fd, void *peer);
+/* With the lock: a message goes out, after those before it. 0; -EAGAIN: more than max bytes would wait; -ENOMEM. */
+int tn_xfer_conn_send(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32_t type, const void *body, uint32_t bytes, uint64_t max);
+/* With the lock. */
+void tn_xfer_conn_close(struct tn_xfer_control *c, struct tn_xfer_conn *conn);
+/* Any thread: the thread looks again at what waits: notifications that were refused, a deadline. */
+void tn_xfer_control_wake(struct tn_xfer_control *c);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How agents reach each other: addresses, framed messages, and the handshake.
+ *
+ * Who connects sends requests on the connection: notifications, and the question for metadata. Who listens answers, and revokes sections. Handshake:
+ *
+ *   connecting agent                          listening agent
+ *   HELLO: version, nonce, name, generation ->
+ *                                          <- CHALLENGE: nonce, generation, name, HMAC over both nonces and both names
+ *   PROOF: HMAC over the same, other label  ->
+ *                                          <- WELCOME: revision; what is revoked from then on is told
+ *
+ * REFUSED with an errno and a text may come in place of either answer. No message has more bytes than TN_XFER_MESSAGE_MAX, but for METADATA, which only the
+ * connecting agent takes, and only when it has asked for it. Once both have proved that they know the key, messages are believed.
+ */
+#ifndef TN_XFER_LINK_H
+#define TN_XFER_LINK_H
+
+#include <stdint.h>
+#include <sys/socket.h>
+#include <tenuto/xfer.h>
+
+#include "xfer/hmac.h"
+#include "xfer/metadata.h"
+
+#define TN_XFER_WIRE_VERSION 1u
+#define TN_XFER_NONCE_BYTES 32u
+#define TN_XFER_SECRET_MAX 256u
+#define TN_XFER_MESSAGE_MAX (TN_XFER_NOTIFICATION_MAX + 1024u)
+#define TN_XFER_REVOKE_IDS 4096u /* of one message */
+
+enum tn_xfer_message_type {
+	TN_XFER_HELLO = 1,
+	TN_XFER_CHALLENGE,
+	TN_XFER_PROOF,
+	TN_XFER_WELCOME,
+	TN_XFER_REFUSED,
+	TN_XFER_NOTIFY,
+	TN_XFER_FETCH,
+	TN_XFER_METADATA,
+	TN_XFER_REVOKE,	 /* u64 serial, then ids */
+	TN_XFER_REVOKED, /* u64 serial: none of the sections up to it is used */
+};
+
+struct tn_xfer_message {
+	uint32_t type;
+	uint32_t bytes; /* that follow */
+};
+
+/* What a handshake is about. */
+struct tn_xfer_shake {
+	unsigned char key[TN_XFER_SECRET_MAX];
+	size_t key_bytes;
+	unsigned char nonce[2][TN_XFER_NONCE_BYTES]; /* of who connects, of who listens */
+	char name[2][TN_XFER_NAME_BYTES];
+	uint64_t generation[2];
+	uint64_t revision; /* of who listens */
+};
+
+/* A listening socket, and the address that others connect to. 0, or -errno with detail. */
+int tn_xfer_listen(const char *address, int *fd, char out[TN_XFER_ADDRESS_BYTES]);
+/* Whether the process at the other end of a Unix socket may connect. True of TCP: the key decides. */
+bool tn_xfer_may_connect(int fd);
+/* Tells the kernel to notice a peer machine that is gone. */
+void tn_xfer_keep_alive(int fd);
+
+/* The MAC of one side (0: who connects, 1: who listens). 0, or -errno with detail. */
+int tn_xfer_shake_mac(const struct tn_xfer_shake *s, unsigned side, unsigned char out[TN_XFER_MAC_BYTES]);
+
+/* Blocking, for who connects: until the deadline. 0, or -errno with detail. */
+int tn_xfer_dial(const char *address, uint64_t deadline_ns, int *fd);
+int tn_xfer_send_all(int fd, uint32_t type, const void *body, uint32_t bytes, uint64_t deadline_ns);
+/* The next message: its head, and at most max bytes of body, else -EMSGSIZE. */
+int tn_xfer_receive(int fd, struct tn_xfer_message *head, void *body, uint32_t max, uint64_t deadline_ns);
+int tn_xfer_receive_bytes(int fd, void *to, size_t bytes, uint64_t deadline_ns);
+/*
+ * The handshake of who connects: s has the key, its own name and generation, and of the other side what is known: name "" and generation 0: anyone's.
+ * 0; -ESTALE: another generation listens there; -EACCES: the keys differ; or -errno.
+ */
+int tn_xfer_shake_hands(int fd, struct tn_xfer_shake *s, uint64_t deadline_ns);
+
+#endif

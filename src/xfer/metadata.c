@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xfer/metadata.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "xfer/codec.h"
+
+#define METADATA_MAGIC 0x4d584e54u /* "TNXM" */
+#define RUNS_MAGIC 0x52584e54u	   /* "TNXR" */
+#define VERSION 1u
+#define FRAME_BYTES 24u /* magic, version, all bytes, checksum of those behind the frame */
+
+static void write_frame(struct tn_xfer_writer *w, uint32_t magic)
+{
+	struct tn_xfer_writer frame = {w->out, 0, w->max};
+
+	if (w->bytes > w->max || !w->out)
+		return;
+	tn_xfer_write_u32(&frame, magic);
+	tn_xfer_write_u32(&frame, VERSION);
+	tn_xfer_write_u64(&frame, w->bytes);
+	tn_xfer_write_u64(&frame, tn_hash64(w->out + FRAME_BYTES, w->bytes - FRAME_BYTES));
+}
+
+static int read_frame(struct tn_xfer_reader *r, uint32_t magic, const char *what)
+{
+	uint64_t all = r->left, bytes, sum;
+	uint32_t version;
+
+	if (tn_xfer_read_u32(r) != magic || r->broken)
+		return tn_fail(-EBADMSG, "%s of %llu bytes: it does not begin as %s does", what, (unsigned long long)all, what);
+	version = tn_xfer_read_u32(r);
+	bytes = tn_xfer_read_u64(r);
+	sum = tn_xfer_read_u64(r);
+	if (r->broken)
+		return tn_fail(-EBADMSG, "%s of %llu bytes: cut within its first %u bytes", what, (unsigned long long)all, FRAME_BYTES);
+	if (version != VERSION)
+		return tn_fail(-EPROTONOSUPPORT, "%s of version %u: this library knows version %u, use the same one on both sides", what, version, VERSION);
+	if (bytes != all)
+		return tn_fail(-EBADMSG, "%s of %llu bytes: it was made with %llu", what, (unsigned long long)all, (unsigned long long)bytes);
+	if (sum != tn_hash64(r->in, r->left))
+		return tn_fail(-EBADMSG, "%s of %llu bytes: the checksum is wrong, bytes have changed on the way", what, (unsigned long long)all);
+	return 0;
+}
+
+uint64_t tn_xfer_metadata_pack(const struct tn_xfer_head *head, struct tn_xfer_sec *const *secs, uint32_t n, void *out, uint64_t max)
+{
+	struct tn_xfer_writer w = {out, FRAME_BYTES, max};
+
+	tn_xfer_write_u32(&w, head->flags);
+	tn_xfer_write_u64(&w, head->generation);
+	tn_xfer_write_u64(&w, head->revision);
+	tn_xfer_write_block(&w, head->name, (uint32_t)strlen(head->name));
+	tn_xfer_write_block(&w, head->address, (uint32_t)strlen(head->address));
+	if (head->flags & TN_XFER_META_KEY)
+		tn_xfer_write(&w, head->key, sizeof(head->key));
+	tn_xfer_write_u32(&w, head->nbackends);
+	for (uint32_t i = 0; i < head->nbackends; i++) {
+		const struct tn_xfer_identity *b = &head->backend[i];
+
+		tn_xfer_write_block(&w, b->name, (uint32_t)strlen(b->name));
+		tn_xfer_write_block(&w, b->identity, b->bytes);
+	}
+	tn_xfer_write_u32(&w, n);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct tn_xfer_sec *s = secs[i];
+		struct tn_xfer_record r = {s->id, s->address, s->end, s->device, s->segment, s->backends};
+
+		tn_xfer_write(&w, &r, sizeof(r));
+	}
+	write_frame(&w, METADATA_MAGIC);
+	return w.bytes;
+}
+
+static void read_head(struct tn_xfer_reader *r, struct tn_xfer_head *head)
+{
+	const unsigned char *key = NULL;
+
+	*head = (struct tn_xfer_head){.flags = tn_xfer_read_u32(r)};
+	head->generation = tn_xfer_read_u64(r);
+	head->revision = tn_xfer_read_u64(r);
+	tn_xfer_read_text(r, head->name, sizeof(head->name));
+	tn_xfer_read_text(r, head->address, sizeof(head->address));
+	if (head->flags & TN_XFER_META_KEY)
+		key = tn_xfer_read(r, sizeof(head->key));
+	if (key)
+		memcpy(head->key, key, sizeof(head->key));
+	head->nbackends = tn_xfer_read_u32(r);
+	if (head->nbackends > TN_XFER_BACKENDS_MAX || !head->name[0])
+		r->broken = true;
+	for (uint32_t i = 0; i < head->nbackends && !r->broken; i++) {
+		struct tn_xfer_identity *b = &head->backend[i];
+		const unsigned char *at;
+
+		tn_xfer_read_text(r, b->name, sizeof(b->name));
+		at = tn_xfer_read_block(r, sizeof(b->identity), &b->bytes);
+		if (at)
+			memcpy(b->identity, at, b->bytes);
+	}
+}
+
+int tn_xfer_metadata_unpack(const void *bytes, uint64_t n_bytes, struct tn_xfer_head *head, const unsigned char **records, uint32_t *n)
+{
+	struct tn_xfer_reader r = {bytes, n_bytes, false};
+	int rc = n_bytes > TN_XFER_METADATA_MAX ? tn_fail(-EBADMSG, "metadata of %llu bytes: at most %u", (unsigned long long)n_bytes, TN_XFER_METADATA_MAX)
+						: read_frame(&r, METADATA_MAGIC, "metadata");
+
+	if (rc)
+		return rc;
+	read_head(&r, head);
+	*n = tn_xfer_read_u32(&r);
+	*records = tn_xfer_read(&r, (uint64_t)*n * sizeof(struct tn_xfer_record));
+	if (r.broken || r.left || *n > TN_XFER_SECTIONS_MAX)
+		return tn_fail(-EBADMSG, "metadata of %llu bytes: its parts do not fit its length", (unsigned long long)n_bytes);
+	for (uint32_t i = 0; i < *n; i++) {
+		struct tn_xfer_record s;
+
+		memcpy(&s, *records + i * sizeof(s), sizeof(s));
+		if (s.segment >= TN_XFER_SEGMENTS || s.address >= s.end)
+			return tn_fail(-EBADMSG, "metadata of agent %s: section %u of segment %u has no bytes", head->name, i, s.segment);
+	}
+	return 0;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------------------------ */
+
+/* Whether both are one run, and makes it of the first. */
+static bool join(struct tn_xfer_run *a, const struct tn_xfer_run *b)
+{
+	uint64_t last, stride;
+
+	if (a->bytes != b->bytes || a->device != b->device)
+		return false;
+	last = a->address + (a->count - 1) * (a->count > 1 ? a->stride : 0);
+	stride = b->address - last;
+	if ((a->count > 1 && stride != a->stride) || (b->count > 1 && stride != b->stride) || b->address < last)
+		return false;
+	a->stride = stride;
+	a->count += b->count;
+	return true;
+}
+
+int64_t tn_xfer_runs_pack(enum tn_xfer_segment segment, const struct tn_xfer_run *runs, uint32_t n, void *out, size_t bytes)
+{
+	struct tn_xfer_writer w = {out, FRAME_BYTES, bytes};
+	uint32_t written = 0;
+
+	if ((n && !runs) || segment >= TN_XFER_SEGMENTS)
+		return tn_fail(-EINVAL, "%u runs at %p of segment %d: an array and a segment are wanted", n, (const void *)runs, (int)segment);
+	tn_xfer_write_u32(&w, segment);
+	for (uint32_t i = 0; i < n; written++) {
+		struct tn_xfer_run r = runs[i++];
+
+		if (!r.count)
+			return tn_fail(-EINVAL, "run %u has no descriptors: its count is 0", i - 1);
+		while (i < n && runs[i].count && join(&r, &runs[i]))
+			i++;
+		if (r.count == 1)
+			r.stride = 0;
+		tn_xfer_write(&w, &r, sizeof(r));
+	}
+	write_frame(&w, RUNS_MAGIC);
+	return (int64_t)w.bytes;
+}
+
+int64_t tn_xfer_runs_unpack(const void *packed, size_t bytes, enum tn_xfer_segment *segment, struct tn_xfer_run *runs, uint32_t max)
+{
+	struct tn_xfer_reader r = {packed, bytes, false};
+	uint32_t seg;
+	uint64_t n;
+	int rc;
+
+	if (!packed || !segment)
+		return tn_fail(-EINVAL, "runs at %p into segment %p: both are wanted", packed, (void *)segment);
+	rc = read_frame(&r, RUNS_MAGIC, "a list of runs");
+	if (rc)
+		return rc;
+	seg = tn_xfer_read_u32(&r);
+	n = r.left / sizeof(struct tn_xfer_run);
+	if (r.broken || r.left % sizeof(struct tn_xfer_run) || seg >= TN_XFER_SEGMENTS || n > TN_XFER_DESCRIPTORS_MAX)
+		return tn_fail(-EBADMSG, "a list of runs of %zu bytes: its parts do not fit its length", bytes);
+	*segment = seg;
+	if (runs && max)
+		memcpy(runs, r.in, (n < max ? n : max) * sizeof(*runs));
+	return (int64_t)n;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "xfer/backends.h"
+
+int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out)
+{
+	char *end;
+	unsigned long long v;
+
+	errno = 0;
+	v = strtoull(param->value, &end, 10);
+	if (errno || *end || end == param->value || v < least || v > most)
+		return tn_fail(-EINVAL, "backend %s: %s=%s: a whole number from %llu to %llu is wanted", backend, param->key, param->value,
+			       (unsigned long long)least, (unsigned long long)most);
+	*out = v;
+	return 0;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xfer/pieces.h"
+
+#include <errno.h>
+
+#include "base/error.h"
+
+/* Makes pieces, or only counts them. */
+struct maker {
+	struct tn_xfer_piece *piece; /* NULL: only counts */
+	uint64_t npieces;
+	struct tn_xfer_piece last;
+};
+
+static void close_piece(struct maker *m)
+{
+	if (!m->last.bytes)
+		return;
+	if (m->piece)
+		m->piece[m->npieces] = m->last;
+	m->npieces++;
+	m->last.bytes = 0;
+}
+
+static void add_bytes(struct maker *m, struct tn_xfer_piece p)
+{
+	struct tn_xfer_piece *last = &m->last;
+
+	while (p.bytes) {
+		uint64_t n = p.bytes < TN_XFER_PIECE_MAX ? p.bytes : TN_XFER_PIECE_MAX;
+
+		if (last->bytes && last->local + last->bytes == p.local && last->remote + last->bytes == p.remote &&
+		    last->local_section == p.local_section && last->remote_section == p.remote_section && last->bytes + n <= TN_XFER_PIECE_MAX) {
+			last->bytes += n;
+		} else {
+			close_piece(m);
+			*last = p;
+			last->bytes = n;
+		}
+		p.local += n;
+		p.remote += n;
+		p.first += n;
+		p.bytes -= n;
+	}
+}
+
+static int check_index(const struct tn_xfer_list *l, const char *side, const uint32_t *index, uint64_t i)
+{
+	if (index && index[i] >= l->count)
+		return tn_fail(-EINVAL, "%s index %llu is %u: the list has %llu descriptors", side, (unsigned long long)i, index[i],
+			       (unsigned long long)l->count);
+	return 0;
+}
+
+/* Goes over all descriptors. before: NULL, or filled in. */
+static int walk(const struct tn_xfer_match *m, struct maker *maker, uint64_t *before)
+{
+	uint32_t local_hint = 0, remote_hint = 0;
+	uint64_t bytes = 0;
+
+	for (uint64_t i = 0; i < m->n; i++) {
+		uint64_t li = m->local_index ? m->local_index[i] : i, ri = m->remote_index ? m->remote_index[i] : i;
+		const struct tn_xfer_list_run *l, *r;
+		int rc = check_index(m->local, "local", m->local_index, i);
+
+		if (rc == 0)
+			rc = check_index(m->remote, "remote", m->remote_index, i);
+		if (rc)
+			return rc;
+		l = tn_xfer_list_find(m->local, li, &local_hint);
+		r = tn_xfer_list_find(m->remote, ri, &remote_hint);
+		if (l->bytes != r->bytes)
+			return tn_fail(-EINVAL, "descriptor %llu has %llu bytes here and %llu there: they must be equal", (unsigned long long)i,
+				       (unsigned long long)l->bytes, (unsigned long long)r->bytes);
+		if (before)
+			before[i] = bytes;
+		add_bytes(maker, (struct tn_xfer_piece){.local = tn_xfer_list_address(l, li), .remote = tn_xfer_list_address(r, ri), .bytes = l->bytes,
+							.first = bytes, .local_section = l->sec, .remote_section = r->sec});
+		if (__builtin_add_overflow(bytes, l->bytes, &bytes))
+			return tn_fail(-E2BIG, "descriptor %llu: the request has more than 2^64 bytes", (unsigned long long)i);
+	}
+	close_piece(maker);
+	if (before)
+		before[m->n] = bytes;
+	return 0;
+}
+
+int tn_xfer_pieces_make(const struct tn_xfer_match *m, struct tn_xfer_pieces *out)
+{
+	struct maker maker = {0};
+	int rc = walk(m, &maker, NULL);
+
+	if (rc)
+		return rc;
+	if (maker.npieces > UINT32_MAX)
+		return tn_fail(-E2BIG, "a request of %llu pieces of %u bytes: make several of it", (unsigned long long)maker.npieces, TN_XFER_PIECE_MAX);
+	*out = (struct tn_xfer_pieces){.npieces = (uint32_t)maker.npieces, .n = m->n};
+	out->piece = tn_get(&tn_alloc_system, tn_array_bytes(maker.npieces + 1, sizeof(*out->piece)));
+	out->before = tn_get(&tn_alloc_system, tn_array_bytes(m->n + 1, sizeof(*out->before)));
+	if (!out->piece || !out->before) {
+		tn_xfer_pieces_free(out);
+		return tn_fail(-ENOMEM, "no memory for a request of %llu descriptors", (unsigned long long)m->n);
+	}
+	maker = (struct maker){.piece = out->piece};
+	return walk(m, &maker, out->before);
+}
+
+void tn_xfer_pieces_free(struct tn_xfer_pieces *p)
+{
+	tn_put(&tn_alloc_system, p->piece, tn_array_bytes((uint64_t)p->npieces + 1, sizeof(*p->piece)));
+	tn_put(&tn_alloc_system, p->before, tn_array_bytes(p->n + 1, sizeof(*p->before)));
+	*p = (struct tn_xfer_pieces){0};
+}
+
+/* The piece that has a byte of the request. */
+static uint32_t find_piece(const struct tn_xfer_pieces *p, uint64_t byte)
+{
+	uint32_t low = 0, high = p->npieces;
+
+	while (high - low > 1) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (p->piece[mid].first <= byte)
+			low = mid;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+void tn_xfer_pieces_result(const struct tn_xfer_pieces *p, uint64_t descriptor, struct tn_xfer_result *out)
+{
+	uint64_t from = p->before[descriptor], to = p->before[descriptor + 1];
+
+	*out = (struct tn_xfer_result){0};
+	if (from == to)
+		return;
+	for (uint32_t i = find_piece(p, from); i < p->npieces && p->piece[i].first < to; i++) {
+		const struct tn_xfer_piece *piece = &p->piece[i];
+		int32_t status = __atomic_load_n(&piece->status, __ATOMIC_ACQUIRE);
+		uint64_t end = piece->first + __atomic_load_n(&piece->moved, __ATOMIC_RELAXED);
+		uint64_t first = piece->first > from ? piece->first : from, last = piece->first + piece->bytes < to ? piece->first + piece->bytes : to;
+
+		if (end > first)
+			out->bytes += (end < last ? end : last) - first;
+		if (end < last && !out->status)
+			out->status = status;
+	}
+}

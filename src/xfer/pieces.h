@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pieces of a request: descriptors of two lists, matched by their order, neighbours merged, long ones cut.
+ *
+ * A piece knows how many bytes of the request are before it, a descriptor, too: so what happened to a descriptor is found from the pieces.
+ */
+#ifndef TN_XFER_PIECES_H
+#define TN_XFER_PIECES_H
+
+#include "xfer/list.h"
+
+struct tn_xfer_match {
+	const struct tn_xfer_list *local, *remote;
+	const uint32_t *local_index, *remote_index; /* NULL: all in their order */
+	uint64_t n;
+};
+
+struct tn_xfer_pieces {
+	struct tn_xfer_piece *piece; /* sections are struct tn_xfer_sec until the backend is known */
+	uint32_t npieces;
+	uint64_t *before; /* bytes before each descriptor, and all of them at the end: n + 1 */
+	uint64_t n;
+};
+
+/* 0; -EINVAL: indices or lengths; -E2BIG; -ENOMEM. */
+int tn_xfer_pieces_make(const struct tn_xfer_match *m, struct tn_xfer_pieces *out);
+void tn_xfer_pieces_free(struct tn_xfer_pieces *p);
+/* What happened to a descriptor; pieces that have not ended: -EINPROGRESS. */
+void tn_xfer_pieces_result(const struct tn_xfer_pieces *p, uint64_t descriptor, struct tn_xfer_result *out);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registering an agent's sections, and taking them back. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "xfer/agent.h"
+
+static int check(const struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n)
+{
+	if (!a || (n && !s) || (unsigned)segment >= TN_XFER_SEGMENTS)
+		return tn_fail(-EINVAL, "%u sections at %p of segment %d: an agent, an array and a segment are wanted", n, (const void *)s, (int)segment);
+	for (uint32_t i = 0; i < n; i++) {
+		if (!s[i].bytes && (segment == TN_XFER_DRAM || segment == TN_XFER_VRAM))
+			return tn_fail(-EINVAL, "section %u at %#llx has 0 bytes: at least one is wanted", i, (unsigned long long)s[i].address);
+		if (s[i].address + s[i].bytes < s[i].address || (!s[i].address && segment == TN_XFER_DRAM))
+			return tn_fail(-EINVAL, "section %u: %llu bytes at %#llx are no range of addresses", i, (unsigned long long)s[i].bytes,
+				       (unsigned long long)s[i].address);
+		if (s[i].meta && strlen(s[i].meta) >= TN_XFER_META_BYTES)
+			return tn_fail(-EINVAL, "section %u: its meta has %zu bytes, at most %u", i, strlen(s[i].meta), TN_XFER_META_BYTES - 1);
+	}
+	return 0;
+}
+
+/* ---- register ---------------------------------------------------------------------------------------------------------- */
+
+/* From all backends that have it. Without the lock: a backend may close a file. */
+static void give_back(struct tn_xfer_agent *a, struct tn_xfer_sec *sec)
+{
+	for (uint32_t i = 0; i < TN_XFER_BACKENDS_MAX; i++)
+		if (sec->backends & 1u << i && a->backend[i].ops->section_remove)
+			a->backend[i].ops->section_remove(a->backend[i].self, sec->handle[i]);
+	sec->backends = 0;
+}
+
+/* With every backend of the first n that takes the segment. */
+static int give_out(struct tn_xfer_agent *a, uint32_t n, struct tn_xfer_sec *sec, const struct tn_xfer_section *s)
+{
+	uint32_t takers = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct tn_xfer_backend *b = &a->backend[i];
+		int rc;
+
+		if (!(b->ops->segments & 1u << sec->segment))
+			continue;
+		takers++;
+		rc = b->ops->section_add ? b->ops->section_add(b->self, sec->segment, s, &sec->handle[i]) : 0;
+		if (rc == -ENOTSUP)
+			continue;
+		if (rc) {
+			give_back(a, sec);
+			return tn_fail_cause(rc, "backend %s takes no section at %#llx of device %llu", b->ops->name, (unsigned long long)s->address,
+					     (unsigned long long)s->device);
+		}
+		sec->backends |= 1u << i;
+	}
+	if (!sec->backends)
+		return tn_fail(-ENOTSUP, "no backend of agent %s takes sections of segment %u%s", a->name, sec->segment, takers ? " at this address" : "");
+	return 0;
+}
+
+/* With the lock: 1: the section is counted once more, which is all; 0: it is new; -EBUSY. */
+static int again(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s)
+{
+	struct tn_xfer_sec *sec = tn_xfer_table_exact(&a->table, segment, s);
+
+	if (sec && sec->revoked)
+		return tn_fail(-EBUSY, "the section at %#llx is about to be deregistered: peers have not confirmed it yet", (unsigned long long)s->address);
+	if (sec)
+		sec->registrations++;
+	return sec != NULL;
+}
+
+/* With the lock. */
+static int enter(struct tn_xfer_agent *a, struct tn_xfer_sec *sec)
+{
+	const struct tn_xfer_sec *sibling = tn_xfer_table_sibling(&a->table, sec->segment, sec->device);
+
+	if (a->table.n >= TN_XFER_SECTIONS_MAX)
+		return tn_fail(-ENOSPC, "agent %s has %u sections already, the most it takes", a->name, TN_XFER_SECTIONS_MAX);
+	if (sibling && sec->segment >= TN_XFER_BLOCK && strcmp(sibling->meta ? sibling->meta : "", sec->meta ? sec->meta : ""))
+		return tn_fail(-EINVAL, "device %llu is %s already, it cannot be %s, too: give each its own number", (unsigned long long)sec->device,
+			       sibling->meta ? sibling->meta : "a descriptor", sec->meta ? sec->meta : "a descriptor");
+	if (tn_xfer_table_add(&a->table, sec))
+		return tn_fail(-ENOMEM, "no memory for another section");
+	sec->id = ++a->last_id;
+	sec->registrations = 1;
+	a->revision++;
+	a->stat[TN_XFER_STAT_SECTIONS]++;
+	if (sec->end != UINT64_MAX)
+		a->stat[TN_XFER_STAT_REGISTERED_BYTES] += sec->end - sec->address;
+	return 0;
+}
+
+static int register_one(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s)
+{
+	struct tn_xfer_sec *sec;
+	uint32_t nbackends;
+	int known, rc;
+
+	pthread_mutex_lock(&a->lock);
+	known = again(a, segment, s);
+	nbackends = a->nbackends;
+	pthread_mutex_unlock(&a->lock);
+	if (known)
+		return known < 0 ? known : 0;
+	sec = tn_xfer_sec_new(segment, s);
+	if (!sec)
+		return tn_fail(-ENOMEM, "no memory for another section");
+	rc = give_out(a, nbackends, sec, s);
+	if (rc == 0) {
+		pthread_mutex_lock(&a->lock);
+		known = again(a, segment, s); /* another thread was faster */
+		rc = known < 0 ? known : known ? 0 : enter(a, sec);
+		pthread_mutex_unlock(&a->lock);
+		if (rc == 0 && !known)
+			return 0;
+		give_back(a, sec);
+	}
+	tn_xfer_sec_put(sec);
+	return rc;
+}
+
+int tn_xfer_register(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n)
+{
+	int rc = check(agent, segment, sections, n);
+
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		rc = register_one(agent, segment, &sections[i]);
+		if (rc) {
+			struct tn_error error = *tn_error_last();
+
+			tn_xfer_deregister(agent, segment, sections, i, tn_now_ns(&tn_clock_system) + agent->connect_ns);
+			return tn_fail(rc, "section %u: %s", i, error.text);
+		}
+	}
+	return rc;
+}
+
+/* ---- deregister -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * With the lock: whether all may go. Counts down what would be taken back, so that a section which is named twice needs two registrations, and then up again. Those
+ * that are revoked already only wait for their peers.
+ */
+static int may_go(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n)
+{
+	uint32_t counted;
+	int rc = 0;
+
+	for (counted = 0; counted < n && rc == 0; counted++) {
+		struct tn_xfer_sec *sec = tn_xfer_table_exact(&a->table, segment, &s[counted]);
+
+		if (sec && sec->revoked)
+			continue;
+		if (!sec || !sec->registrations) {
+			rc = tn_fail(-ENOENT, "section %u, %llu bytes at %#llx of device %llu, is not registered%s", counted, (unsigned long long)s[counted].bytes,
+				     (unsigned long long)s[counted].address, (unsigned long long)s[counted].device, sec ? " as often" : "");
+			break;
+		}
+		if (!--sec->registrations && sec->users)
+			rc = tn_fail(-EBUSY, "section %u at %#llx is used by %u requests: release them first", counted, (unsigned long long)sec->address,
+				     sec->users);
+	}
+	while (counted--) {
+		struct tn_xfer_sec *sec = tn_xfer_table_exact(&a->table, segment, &s[counted]);
+
+		sec->registrations += !sec->revoked;
+	}
+	return rc;
+}
+
+/* With the lock: counts down; those that are left without a registration are revoked, and peers told. */
+static void revoke(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n, uint64_t serial)
+{
+	uint64_t message[TN_XFER_REVOKE_IDS + 1] = {serial};
+	uint32_t ids = 0;
+
+	for (uint32_t i = 0; i <= n; i++) {
+		struct tn_xfer_sec *sec = i < n ? tn_xfer_table_exact(&a->table, segment, &s[i]) : NULL;
+
+		if (sec && !sec->revoked && --sec->registrations == 0) {
+			sec->revoked = true;
+			sec->revocation = serial;
+			message[++ids] = sec->id;
+		}
+		if (!ids || (ids < TN_XFER_REVOKE_IDS && i < n))
+			continue;
+		for (struct tn_list *pos = a->control.conns.next; pos != &a->control.conns; pos = pos->next) {
+			struct tn_xfer_conn *c = tn_container_of(pos, struct tn_xfer_conn, link);
+
+			if (!c->outgoing && c->state == TN_XFER_CONN_OPEN &&
+			    tn_xfer_conn_send(&a->control, c, TN_XFER_REVOKE, message, (uint32_t)((ids + 1) * sizeof(*message)), TN_XFER_METADATA_MAX))
+				tn_xfer_conn_close(&a->control, c); /* no memory: a peer that cannot be told is cut off */
+		}
+		ids = 0;
+	}
+}
+
+/* With the lock: a peer that has not confirmed; NULL: all have. */
+static const struct tn_xfer_conn *unconfirmed(const struct tn_xfer_agent *a, uint64_t serial)
+{
+	for (struct tn_list *pos = a->control.conns.next; pos != &a->control.conns; pos = pos->next) {
+		const struct tn_xfer_conn *c = tn_container_of(pos, struct tn_xfer_conn, link);
+
+		if (!c->outgoing && c->state == TN_XFER_CONN_OPEN && c->revoked < serial)
+			return c;
+	}
+	return NULL;
+}
+
+/* With the lock. Takes revoked sections out; gives the lock back while a backend closes files. */
+static void remove_all(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_xfer_sec *sec = tn_xfer_table_exact(&a->table, segment, &s[i]);
+
+		if (!sec || !sec->revoked)
+			continue;
+		sec->refs++;
+		tn_xfer_table_remove(&a->table, sec);
+		a->stat[TN_XFER_STAT_SECTIONS]--;
+		if (sec->end != UINT64_MAX)
+			a->stat[TN_XFER_STAT_REGISTERED_BYTES] -= sec->end - sec->address;
+		pthread_mutex_unlock(&a->lock);
+		give_back(a, sec);
+		pthread_mutex_lock(&a->lock);
+		tn_xfer_sec_put(sec);
+	}
+}
+
+int tn_xfer_deregister(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
+		       uint64_t deadline_ns)
+{
+	const struct tn_xfer_conn *c;
+	uint64_t serial = 0;
+	int rc = check(agent, segment, sections, n);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&agent->lock);
+	rc = may_go(agent, segment, sections, n);
+	if (rc == 0) {
+		revoke(agent, segment, sections, n, ++agent->revision);
+		for (uint32_t i = 0; i < n; i++) {
+			const struct tn_xfer_sec *sec = tn_xfer_table_exact(&agent->table, segment, &sections[i]);
+
+			if (sec->revoked && sec->revocation > serial)
+				serial = sec->revocation;
+		}
+		while ((c = unconfirmed(agent, serial)) != NULL && rc == 0)
+			rc = tn_xfer_changed(agent, deadline_ns);
+		rc = c ? tn_fail(-EBUSY, "agent %s has not confirmed that it uses none of the sections: deregister them again later", c->shake.name[0]) : 0;
+	}
+	if (rc == 0)
+		remove_all(agent, segment, sections, n);
+	pthread_mutex_unlock(&agent->lock);
+	return rc;
+}
+
+/* ---- query ------------------------------------------------------------------------------------------------------------- */
+
+int tn_xfer_query(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
+		  struct tn_xfer_found *out)
+{
+	const struct tn_xfer_backend *b = NULL;
+	int rc = check(agent, segment, sections, n);
+
+	if (rc == 0 && n && !out)
+		rc = tn_fail(-EINVAL, "no array for %u answers", n);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&agent->lock);
+	for (uint32_t i = 0; i < agent->nbackends && !b; i++)
+		if (agent->backend[i].ops->query && segment != TN_XFER_DRAM && agent->backend[i].ops->segments & 1u << segment)
+			b = &agent->backend[i];
+	pthread_mutex_unlock(&agent->lock);
+	if (!b)
+		return tn_fail(-ENOTSUP, "no backend of agent %s knows what exists of segment %u", agent->name, (unsigned)segment);
+	for (uint32_t i = 0; i < n && rc == 0; i++)
+		rc = b->ops->query(b->self, segment, &sections[i], &out[i]);
+	return rc;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A table of sections: an agent's own, or those of a peer. Sorted, so that the section around a range is found in logarithmic time as long as few sections overlap.
+ *
+ * The table has no lock: its owner has. A section that leaves the table lives on until the last reference to it is put.
+ */
+#ifndef TN_XFER_SECTION_H
+#define TN_XFER_SECTION_H
+
+#include <stdbool.h>
+#include <tenuto/xfer.h>
+
+#include "base/alloc.h"
+
+struct tn_xfer_sec {
+	uint64_t id; /* of one registration, never used again */
+	uint32_t segment;
+	uint32_t backends; /* bits of those that have it: by the order of its agent's metadata for a peer's, mapped to ours when loaded */
+	uint64_t address;
+	uint64_t end; /* UINT64_MAX: open */
+	uint64_t device;
+	char *meta; /* own sections; NULL: none */
+	uint32_t registrations;
+	uint32_t users; /* requests */
+	uint32_t refs; /* table, lists, requests */
+	bool revoked; /* takes no new request */
+	uint64_t revocation; /* number of the message that told the peers */
+	uint64_t seen; /* serial number of the request that was counted last */
+	void *handle[TN_XFER_BACKENDS_MAX];
+};
+
+struct tn_xfer_sec_entry {
+	struct tn_xfer_sec *sec;
+	uint64_t max_end; /* of this and all entries before it with the same segment and device */
+};
+
+struct tn_xfer_table {
+	struct tn_xfer_sec_entry *entry;
+	uint32_t n, capacity;
+};
+
+/* A section with one reference. NULL: no memory. meta is copied. */
+struct tn_xfer_sec *tn_xfer_sec_new(enum tn_xfer_segment segment, const struct tn_xfer_section *section);
+void tn_xfer_sec_put(struct tn_xfer_sec *sec);
+
+/* The table takes the caller's reference. 0, -ENOMEM. */
+int tn_xfer_table_add(struct tn_xfer_table *t, struct tn_xfer_sec *sec);
+/* Takes it out, and puts the table's reference. */
+void tn_xfer_table_remove(struct tn_xfer_table *t, struct tn_xfer_sec *sec);
+/* Registered exactly so; NULL: it is not there. */
+struct tn_xfer_sec *tn_xfer_table_exact(const struct tn_xfer_table *t, enum tn_xfer_segment segment, const struct tn_xfer_section *section);
+/* A section of the same segment and device; NULL: there is none. */
+struct tn_xfer_sec *tn_xfer_table_sibling(const struct tn_xfer_table *t, uint32_t segment, uint64_t device);
+/* A section that is not revoked and has all of [address, end); NULL: there is none. */
+struct tn_xfer_sec *tn_xfer_table_cover(const struct tn_xfer_table *t, uint32_t segment, uint64_t device, uint64_t address, uint64_t end);
+struct tn_xfer_sec *tn_xfer_table_by_id(const struct tn_xfer_table *t, uint64_t id);
+/* Puts all that is left. */
+void tn_xfer_table_clear(struct tn_xfer_table *t);
+
+/* One past its last byte. */
+static inline uint64_t tn_xfer_section_end(const struct tn_xfer_section *s)
+{
+	return s->bytes ? s->address + s->bytes : UINT64_MAX;
+}
+
+#endif
