@@ -4,6 +4,7 @@
 
 #include "client.h"
 #include "op.h"
+#include "xfer.h"
 
 PyTypeObject *tn_py_cache_type, *tn_py_space_type, *tn_py_view_type, *tn_py_memory_type, *tn_py_pool_type, *tn_py_event_type, *tn_py_geometry_type;
 
@@ -115,7 +116,7 @@ static int add_all(PyObject *module)
 			return -1;
 	if (PyModule_AddFunctions(module, tn_py_observe_methods))
 		return -1;
-	return tn_py_errors_add(module) || tn_py_match_add(module) || tn_py_save_add(module) ? -1 : 0;
+	return tn_py_errors_add(module) || tn_py_match_add(module) || tn_py_save_add(module) || tn_py_xfer_add(module) ? -1 : 0;
 }
 
 /* The one symbol that the interpreter looks for. */

@@ -392,17 +392,18 @@ static void *run(void *arg)
 		struct timespec t = {0, 100000000};
 		struct pollfd *p = NULL;
 		uint32_t n = 0;
-		bool gathered;
+		bool gathered, forever;
 		int rc;
 
 		sweep(c, now);
 		c->next_ns = wake_time(c, now);
 		left = c->next_ns > now ? c->next_ns - now : 0;
 		gathered = gather(c, &p, &n);
+		forever = gathered && c->next_ns == TN_FOREVER;
 		if (gathered)
 			t = (struct timespec){(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
 		pthread_mutex_unlock(c->lock);
-		rc = ppoll(gathered ? p : NULL, n, gathered && c->next_ns == TN_FOREVER ? NULL : &t, NULL);
+		rc = ppoll(gathered ? p : NULL, n, forever ? NULL : &t, NULL);
 		pthread_mutex_lock(c->lock);
 		if (rc > 0 && p)
 			turn(c, p, n);

@@ -2,7 +2,8 @@
 /*
  * An agent in a process of its own, for tests: a child that does one thing per message.
  *
- * Its memory is shared with the test, which so sees what arrives there. Children are forked before the test makes an agent. No part of libtenuto.
+ * Its memory is shared with the test, which so sees what arrives there. Children are forked before the test makes an agent, because sanitizers take no fork of
+ * several threads; the child's agent is made later. No part of libtenuto.
  */
 #ifndef TN_XFER_PEER_RIG_H
 #define TN_XFER_PEER_RIG_H
@@ -80,6 +81,8 @@ static void peer_run(const struct peer_process *p)
 	ssize_t n;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (recv(p->sock, &m, sizeof(m), 0) <= 0) /* the sign to begin */
+		_exit(0);
 	tn_xfer_agent_opts_init(&opts);
 	opts.name = p->name;
 	opts.backends = specs;
@@ -99,8 +102,8 @@ static void peer_run(const struct peer_process *p)
 	_exit(tn_xfer_agent_destroy(a) ? 3 : 0);
 }
 
-/* Names and options of p are set. */
-static inline void peer_start(struct peer_process *p)
+/* Names and options of p are set; its memory may be another one's. */
+static inline void peer_fork(struct peer_process *p)
 {
 	int both[2], bytes = 1 << 20;
 
@@ -119,6 +122,17 @@ static inline void peer_start(struct peer_process *p)
 		peer_run(p);
 	}
 	close(both[1]);
+}
+
+static inline void peer_begin(const struct peer_process *p)
+{
+	assert_true(send(p->sock, "b", 1, 0) == 1);
+}
+
+static inline void peer_start(struct peer_process *p)
+{
+	peer_fork(p);
+	peer_begin(p);
 }
 
 /* One question; m is the question and the answer. */

@@ -22,7 +22,7 @@ static struct tn_xfer_agent *agent_new(const char *backends, const char *secret)
 
 /* An agent of the test, a peer, and a request that moves all of the peer's memory. */
 struct pair {
-	struct peer_process peer;
+	struct peer_process peer, next; /* next: of the same name, for later */
 	struct tn_xfer_agent *agent;
 	unsigned char *memory;
 	struct tn_xfer_list *local, *remote;
@@ -54,6 +54,8 @@ static void pair_new(struct pair *p, const char *backends)
 
 	*p = (struct pair){.peer = {.name = "peer", .backends = backends}};
 	peer_start(&p->peer);
+	p->next = p->peer;
+	peer_fork(&p->next);
 	p->memory = mmap(NULL, PEER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(p->memory, MAP_FAILED);
 	p->agent = agent_new(backends, NULL);
@@ -76,6 +78,8 @@ static void pair_free(struct pair *p, int sig)
 	assert_int_equal(tn_xfer_agent_destroy(p->agent), 0);
 	if (sig >= 0)
 		peer_end(&p->peer, sig);
+	if (p->next.pid != p->peer.pid)
+		peer_end(&p->next, SIGKILL);
 	munmap(p->memory, PEER_BYTES);
 	munmap(p->peer.memory, PEER_BYTES);
 }
@@ -118,11 +122,322 @@ static void a_read_brings_the_peers_bytes(void **state)
 	pair_free(&p, 0);
 }
 
+static uint32_t peer_state(const struct pair *p)
+{
+	struct tn_xfer_peer_info info = {.size = sizeof(info)};
+
+	assert_int_equal(tn_xfer_peer(p->agent, p->peer.name, &info), 0);
+	return info.state;
+}
+
+static int post(const struct pair *p, uint64_t deadline_ns)
+{
+	return tn_xfer_post(p->request, deadline_ns, NULL, TN_XFER_NO_NOTIFICATION);
+}
+
+static int try_request(struct pair *p)
+{
+	struct tn_xfer_request *q;
+
+	return tn_xfer_request_create(p->agent, TN_XFER_WRITE, p->local, NULL, p->remote, NULL, 0, NULL, &q);
+}
+
+static void a_peer_that_is_killed_ends_its_requests(void **state)
+{
+	struct pair p;
+
+	pair_new(&p, "faulty,over=memory,drop=100");
+	assert_int_equal(peer_state(&p), TN_XFER_PEER_LOADED);
+	make_request(&p, TN_XFER_WRITE);
+	assert_int_equal(peer_state(&p), TN_XFER_PEER_CONNECTED);
+	assert_int_equal(post(&p, TN_FOREVER), 0);
+	assert_int_equal(tn_xfer_wait(p.request, tn_test_now() + 10000000), -EAGAIN);
+	peer_end(&p.peer, SIGKILL);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), -ECONNRESET);
+	assert_int_equal(tn_xfer_cancel(p.request, tn_test_deadline()), 0);
+	assert_int_equal(peer_state(&p), TN_XFER_PEER_LOST);
+	assert_int_equal(post(&p, TN_FOREVER), -ECONNRESET);
+	assert_int_equal(try_request(&p), -ECONNRESET);
+	assert_int_equal(tn_xfer_notify(p.agent, "peer", "x", 1), -ECONNRESET);
+	pair_free(&p, -1);
+}
+
+static void a_peer_that_is_killed_while_bytes_move_ends_its_requests(void **state)
+{
+	unsigned lost = 0;
+
+	for (unsigned i = 0; i < 10; i++) {
+		struct pair p;
+		int rc;
+
+		pair_new(&p, "memory,inline_bytes=0");
+		make_request(&p, i % 2 ? TN_XFER_READ : TN_XFER_WRITE);
+		assert_int_equal(post(&p, TN_FOREVER), 0);
+		usleep(100 * i);
+		peer_end(&p.peer, SIGKILL);
+		rc = tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline()));
+		assert_true(rc == 0 || rc == -ECONNRESET);
+		lost += rc != 0;
+		assert_int_equal(tn_xfer_cancel(p.request, tn_test_deadline()), 0);
+		pair_free(&p, -1);
+	}
+	printf("# %u of 10 transfers were cut\n", lost);
+}
+
+static void a_peer_that_is_stopped_is_given_up_at_the_deadline(void **state)
+{
+	struct pair p;
+
+	pair_new(&p, "memory");
+	kill(p.peer.pid, SIGSTOP);
+	assert_int_equal(tn_xfer_connect(p.agent, "peer", tn_test_now() + 50000000), -ETIMEDOUT);
+	kill(p.peer.pid, SIGCONT);
+	make_request(&p, TN_XFER_WRITE);
+	kill(p.peer.pid, SIGSTOP);
+	fill(p.memory, PEER_BYTES, 5);
+	/* Its memory can be written although it is stopped; nobody waits for it. */
+	assert_int_equal(tn_xfer_post(p.request, tn_test_deadline(), "later", 5), 0);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), 0);
+	assert_memory_equal(p.peer.memory, p.memory, PEER_BYTES);
+	kill(p.peer.pid, SIGCONT);
+	assert_int_equal(peer_ask(&p.peer, &message, 'n', 0), 5);
+	pair_free(&p, 0);
+}
+
+static void notifications_of_a_stopped_peer_wait_until_the_deadline(void **state)
+{
+	static char big[TN_XFER_NOTIFICATION_MAX];
+	struct tn_xfer_request_opts opts;
+	struct pair p;
+	int rc;
+
+	pair_new(&p, "memory");
+	tn_xfer_request_opts_init(&opts);
+	opts.notification_bytes = sizeof(big);
+	assert_int_equal(tn_xfer_request_create(p.agent, TN_XFER_WRITE, p.local, NULL, p.remote, NULL, 0, &opts, &p.request), 0);
+	kill(p.peer.pid, SIGSTOP);
+	/* The kernel takes some of them, now and a little later. */
+	for (unsigned full = 0; full < 5; usleep(5000)) {
+		rc = tn_xfer_notify(p.agent, "peer", big, sizeof(big));
+		assert_true(rc == 0 || rc == -EAGAIN);
+		full = rc ? full + 1 : 0;
+	}
+	assert_int_equal(tn_xfer_post(p.request, tn_test_now() + 100000000, big, sizeof(big)), 0);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, TN_FOREVER) == -ETIMEDOUT ? 0 : -1), 0);
+	assert_int_equal(tn_xfer_release(p.request), 0);
+	p.request = NULL;
+	kill(p.peer.pid, SIGCONT);
+	pair_free(&p, SIGKILL);
+}
+
+static void a_peer_that_came_back_is_another_generation(void **state)
+{
+	static unsigned char old[PEER_MESSAGE];
+	struct tn_xfer_request *q;
+	struct tn_xfer_list *list;
+	struct pair p;
+	uint32_t bytes;
+	struct tn_xfer_run run = {.bytes = 64, .count = 1};
+
+	pair_new(&p, "faulty,over=memory,drop=100");
+	bytes = message.bytes;
+	memcpy(old, message.data, bytes);
+	make_request(&p, TN_XFER_WRITE);
+	peer_end(&p.peer, SIGKILL);
+	p.peer = p.next;
+	peer_begin(&p.peer);
+	load_peer(&p);
+	assert_int_equal(post(&p, TN_FOREVER), -ESTALE);
+	assert_int_equal(try_request(&p), -ESTALE);
+	assert_int_equal(tn_xfer_load(p.agent, old, bytes, NULL), -ESTALE);
+	run.address = (uintptr_t)p.peer.memory;
+	assert_int_equal(tn_xfer_list_create(p.agent, "peer", TN_XFER_DRAM, &run, 1, &list), 0);
+	assert_int_equal(tn_xfer_request_create(p.agent, TN_XFER_READ, list, NULL, list, NULL, 0, NULL, &q), -EINVAL);
+	tn_xfer_list_destroy(list);
+	pair_free(&p, 0);
+}
+
+static void an_old_address_does_not_reach_a_new_agent(void **state)
+{
+	struct pair p = {.peer = {.name = "peer", .backends = "memory", .listen = "unix:@tn-xfer-test-same"}};
+
+	peer_start(&p.peer);
+	p.next = p.peer;
+	peer_fork(&p.next);
+	p.agent = agent_new("memory", NULL);
+	load_peer(&p);
+	peer_end(&p.peer, SIGKILL);
+	p.peer = p.next;
+	peer_begin(&p.peer);
+	assert_true(peer_ask(&p.peer, &message, 'm', 0) > 0);
+	assert_int_equal(tn_xfer_connect(p.agent, "peer", tn_test_deadline()), -ESTALE);
+	assert_int_equal(tn_xfer_load(p.agent, message.data, message.bytes, NULL), 0);
+	assert_int_equal(tn_xfer_connect(p.agent, "peer", tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_agent_destroy(p.agent), 0);
+	peer_end(&p.peer, 0);
+	munmap(p.peer.memory, PEER_BYTES);
+}
+
+static void an_invalidated_peer_ends_its_requests(void **state)
+{
+	struct pair p;
+
+	pair_new(&p, "faulty,over=memory,drop=100");
+	make_request(&p, TN_XFER_WRITE);
+	assert_int_equal(post(&p, TN_FOREVER), 0);
+	assert_int_equal(tn_xfer_invalidate(p.agent, "peer"), 0);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), -ESTALE);
+	assert_int_equal(tn_xfer_cancel(p.request, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_invalidate(p.agent, "peer"), -ENOENT);
+	assert_int_equal(post(&p, TN_FOREVER), -ESTALE);
+	load_peer(&p);
+	assert_int_equal(post(&p, TN_FOREVER), -ESTALE);
+	pair_free(&p, 0);
+}
+
+static void a_peer_waits_for_transfers_into_what_it_deregisters(void **state)
+{
+	struct pair p;
+
+	pair_new(&p, "faulty,over=memory,delay=100,delay_us=1000000");
+	make_request(&p, TN_XFER_WRITE);
+	fill(p.memory, PEER_BYTES, 9);
+	assert_int_equal(post(&p, tn_test_deadline()), 0);
+	assert_int_equal(peer_ask(&p.peer, &message, 'd', 0), -EBUSY);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), 0);
+	assert_memory_equal(p.peer.memory, p.memory, PEER_BYTES);
+	assert_int_equal(peer_ask(&p.peer, &message, 'd', 0), 0);
+	memset(p.peer.memory, 0, PEER_BYTES);
+	assert_int_equal(post(&p, tn_test_deadline()), -ESTALE);
+	assert_int_equal(try_request(&p), -ESTALE);
+	assert_int_equal(peer_ask(&p.peer, &message, 'd', 0), -ENOENT);
+	for (unsigned i = 0; i < PEER_BYTES; i += 4096)
+		assert_int_equal(p.peer.memory[i], 0);
+	assert_int_equal(peer_ask(&p.peer, &message, 'a', 0), 0);
+	load_peer(&p);
+	assert_int_equal(try_request(&p), -ESTALE); /* the same range, but registered anew */
+	pair_free(&p, 0);
+}
+
+static void what_was_deregistered_before_the_connection_is_not_used(void **state)
+{
+	struct pair p;
+
+	pair_new(&p, "memory");
+	assert_int_equal(peer_ask(&p.peer, &message, 'd', 0), 0);
+	assert_int_equal(try_request(&p), -ESTALE);
+	pair_free(&p, 0);
+}
+
+static void a_stopped_user_of_a_section_keeps_it_busy(void **state)
+{
+	struct tn_xfer_section s = {.bytes = PEER_BYTES};
+	struct pair p;
+
+	pair_new(&p, "memory");
+	s.address = (uintptr_t)p.memory;
+	message.bytes = (uint32_t)tn_xfer_metadata(p.agent, TN_XFER_DRAM, NULL, 0, message.data, sizeof(message.data));
+	assert_int_equal(peer_ask(&p.peer, &message, 'l', message.bytes), 0);
+	snprintf(message.name, sizeof(message.name), "test");
+	assert_int_equal(peer_ask(&p.peer, &message, 't', 0), 0);
+	kill(p.peer.pid, SIGSTOP);
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_now() + 30000000), -EBUSY);
+	assert_int_equal(tn_xfer_register(p.agent, TN_XFER_DRAM, &s, 1), -EBUSY);
+	kill(p.peer.pid, SIGCONT);
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_register(p.agent, TN_XFER_DRAM, &s, 1), 0);
+	kill(p.peer.pid, SIGSTOP);
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_now() + 1000000), -EBUSY);
+	peer_end(&p.peer, SIGKILL);
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_deadline()), 0);
+	pair_free(&p, -1);
+}
+
+static void agents_with_one_secret_find_each_other_by_tcp(void **state)
+{
+	struct peer_process peer = {.name = "far", .backends = "memory", .listen = "tcp::0", .secret = "a secret of two agents"};
+	struct tn_xfer_agent *a, *other, *none;
+	char name[TN_XFER_NAME_BYTES], address[64];
+	unsigned char *at;
+
+	peer_start(&peer);
+	assert_true(peer_ask(&peer, &message, 'm', 0) > 0);
+	at = memmem(message.data, message.bytes, "tcp:127.0.0.1:", 14);
+	assert_non_null(at);
+	snprintf(address, sizeof(address), "%.*s", (int)(strspn((char *)at + 14, "0123456789") + 14), (char *)at);
+	a = agent_new("memory", peer.secret);
+	assert_int_equal(tn_xfer_fetch(a, address, tn_test_deadline(), name), 0);
+	assert_string_equal(name, "far");
+	assert_int_equal(tn_xfer_connect(a, "far", tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_notify(a, "far", "by tcp", 6), 0);
+	assert_int_equal(peer_ask(&peer, &message, 'n', 0), 6);
+	other = agent_new("memory", "another secret of agents");
+	assert_int_equal(tn_xfer_fetch(other, address, tn_test_deadline(), name), -EACCES);
+	none = agent_new("memory", NULL);
+	assert_int_equal(tn_xfer_fetch(none, address, tn_test_deadline(), name), -EINVAL);
+	assert_int_equal(tn_xfer_fetch(a, "tcp:127.0.0.1:1", tn_test_deadline(), name), -ECONNREFUSED);
+	assert_int_equal(tn_xfer_fetch(a, "unix:@nobody-listens-here", tn_test_deadline(), name), -ECONNREFUSED);
+	assert_int_equal(tn_xfer_fetch(a, "udp:1", tn_test_deadline(), name), -EINVAL);
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+	assert_int_equal(tn_xfer_agent_destroy(other), 0);
+	assert_int_equal(tn_xfer_agent_destroy(none), 0);
+	peer_end(&peer, 0);
+	munmap(peer.memory, PEER_BYTES);
+}
+
+static void many_notifications_arrive_in_their_order(void **state)
+{
+	struct pair p;
+	uint32_t sent = 0;
+
+	pair_new(&p, "memory");
+	while (sent < 10000 && tn_xfer_notify(p.agent, "peer", &sent, sizeof(sent)) == 0)
+		sent++;
+	assert_true(sent > 4096); /* more than the peer's queue takes */
+	for (uint32_t k = 0; k < sent; k++) {
+		assert_int_equal(peer_ask(&p.peer, &message, 'n', 0), sizeof(k));
+		assert_memory_equal(message.data, &k, sizeof(k));
+	}
+	assert_int_equal(tn_xfer_notify(p.agent, "peer", message.data, TN_XFER_NOTIFICATION_MAX + 1), -EINVAL);
+	assert_int_equal(tn_xfer_notify(p.agent, "nobody", "x", 1), -ENOENT);
+	pair_free(&p, 0);
+}
+
+static void memory_that_is_not_there_fails_its_own_descriptors(void **state)
+{
+	struct tn_xfer_result result[PEER_BYTES / 4096];
+	struct pair p;
+
+	pair_new(&p, "memory");
+	make_request(&p, TN_XFER_WRITE);
+	/* A hole in this process: reading it is EFAULT. */
+	munmap(p.memory + PEER_BYTES / 2, 4096);
+	assert_int_equal(post(&p, tn_test_deadline()), 0);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), -EFAULT);
+	assert_int_equal(tn_xfer_results(p.request, 0, PEER_BYTES / 4096, result), 0);
+	assert_int_equal(result[0].status, 0);
+	assert_int_equal(result[PEER_BYTES / 8192].status, -EFAULT);
+	pair_free(&p, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_write_arrives_before_its_notification),
 		cmocka_unit_test(a_read_brings_the_peers_bytes),
+		cmocka_unit_test(a_peer_that_is_killed_ends_its_requests),
+		cmocka_unit_test(a_peer_that_is_killed_while_bytes_move_ends_its_requests),
+		cmocka_unit_test(a_peer_that_is_stopped_is_given_up_at_the_deadline),
+		cmocka_unit_test(notifications_of_a_stopped_peer_wait_until_the_deadline),
+		cmocka_unit_test(a_peer_that_came_back_is_another_generation),
+		cmocka_unit_test(an_old_address_does_not_reach_a_new_agent),
+		cmocka_unit_test(an_invalidated_peer_ends_its_requests),
+		cmocka_unit_test(a_peer_waits_for_transfers_into_what_it_deregisters),
+		cmocka_unit_test(what_was_deregistered_before_the_connection_is_not_used),
+		cmocka_unit_test(a_stopped_user_of_a_section_keeps_it_busy),
+		cmocka_unit_test(agents_with_one_secret_find_each_other_by_tcp),
+		cmocka_unit_test(many_notifications_arrive_in_their_order),
+		cmocka_unit_test(memory_that_is_not_there_fails_its_own_descriptors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

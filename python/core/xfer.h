@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The transfer agent for Python: _core.XferAgent, XferList and XferRequest. tenuto.xfer makes of arrays what they take.
+ *
+ * A list and a request hold their agent. An agent that is closed while somebody calls it, or while it has lists and requests, stays open.
+ */
+#ifndef TN_PYTHON_XFER_H
+#define TN_PYTHON_XFER_H
+
+#include <tenuto/xfer.h>
+
+#include "binding.h"
+
+struct tn_py_xfer_agent {
+	PyObject_HEAD
+	struct tn_xfer_agent *a; /* NULL: closed */
+	pid_t pid;
+	uint32_t inside; /* calls under way without the GIL */
+};
+
+/** tn_py_xfer - the agent, and a call of it is counted; NULL with an exception if it is closed, or of a parent */
+struct tn_xfer_agent *tn_py_xfer_enter(struct tn_py_xfer_agent *agent);
+void tn_py_xfer_leave(struct tn_py_xfer_agent *agent);
+
+/** TN_PY_XFER - a call without the GIL, after tn_py_xfer_enter */
+#define TN_PY_XFER(agent, expression)        \
+	do {                                 \
+		Py_BEGIN_ALLOW_THREADS;      \
+		expression;                  \
+		Py_END_ALLOW_THREADS;        \
+		tn_py_xfer_leave(agent);     \
+	} while (0)
+
+/** struct tn_py_runs - runs from an array of 3 or 5 columns, or from tuples */
+struct tn_py_runs {
+	struct tn_xfer_run *run; /* PyMem_Malloc */
+	uint32_t n;
+};
+
+int tn_py_xfer_runs(PyObject *from, struct tn_py_runs *out);
+
+/* xfer_request.c */
+PyObject *tn_py_xfer_list(PyObject *self, PyObject *args);
+PyObject *tn_py_xfer_request(PyObject *self, PyObject *args);
+int tn_py_xfer_request_add(PyObject *module);
+/* xfer.c */
+int tn_py_xfer_add(PyObject *module);
+
+#endif

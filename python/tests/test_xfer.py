@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenuto.xfer: agents on arrays, files and two processes; what raises what."""
+import asyncio
+import errno
+import os
+import struct
+import subprocess
+import sys
+import unittest
+
+import tenuto
+from case import Case, content, main
+from tenuto import xfer
+
+BLOCK, COUNT = 4096, 64
+SIZE = BLOCK * COUNT
+
+PEER = '''
+import sys, tenuto.xfer as xfer
+agent = xfer.Agent('peer')
+kv = bytearray(%d)
+agent.register(kv)
+(address, size, _), = xfer.sections_of(kv)
+print(agent.metadata().hex(), address, flush=True)
+for line in sys.stdin:
+    seen = agent.event()
+    got = agent.notifications()
+    while not got:
+        agent.event_wait(seen, 10)
+        seen, got = agent.event(), agent.notifications()
+    print(got[0][0], got[0][1].decode(), bytes(kv).hex(), flush=True)
+''' % SIZE
+
+
+def blocks(address):
+    return [(address, BLOCK, 0, BLOCK, COUNT)]
+
+
+class XferTest(Case):
+    def agent(self, name='one', **options):
+        agent = xfer.Agent(name, **options)
+        self.addCleanup(agent.close)
+        return agent
+
+    def pair(self, agent):
+        """Two registered arrays, and a list of each."""
+        here, there = bytearray(content('here', SIZE)), bytearray(SIZE)
+        agent.register([here, there])
+        (a, _, _), (b, _, _) = xfer.sections_of([here, there])
+        return here, there, agent.list(blocks(a)), agent.list(blocks(b))
+
+    def test_a_write_moves_the_bytes(self):
+        agent = self.agent()
+        here, there, local, remote = self.pair(agent)
+        self.assertEqual(len(local), COUNT)
+        with agent.write(local, remote) as request:
+            self.assertEqual(request.status().state, xfer.IDLE)
+            request.post(10, b'there')
+            self.assertTrue(request.wait(10))
+            status = request.status()
+            self.assertEqual((status.state, status.bytes, status.descriptors, status.pieces, status.backend), (xfer.ENDED, SIZE, COUNT, 1, 'memory'))
+            self.assertEqual(request.results(0, 2), [(0, BLOCK)] * 2)
+            self.assertIn('memory: chosen', request.explain())
+        self.assertEqual(here, there)
+        self.assertEqual(agent.notifications(), [('one', b'there')])
+        self.assertEqual(agent.stats()['tx_bytes'], SIZE)
+
+    def test_indices_choose_blocks(self):
+        agent = self.agent()
+        here, there, local, remote = self.pair(agent)
+        with agent.write(local, remote, [1, 3], [2, 0]) as request:
+            request.post(10)
+            request.wait(10)
+        self.assertEqual(there[2 * BLOCK:3 * BLOCK], here[BLOCK:2 * BLOCK])
+        self.assertEqual(there[:BLOCK], here[3 * BLOCK:4 * BLOCK])
+
+    def test_files(self):
+        agent = self.agent()
+        here, _, local, _ = self.pair(agent)
+        path = os.path.join(self.dir, 'kv')
+        self.assertEqual(agent.query([(0, 0, 7, path)]), [None])
+        agent.register([(0, SIZE, 7, path)], segment=xfer.FILE)
+        file = agent.list([(0, BLOCK, 7, BLOCK, COUNT)], segment=xfer.FILE)
+        with agent.write(local, file) as request:
+            request.post(10)
+            request.wait(10)
+            self.assertEqual(request.status().backend, 'file')
+        with open(path, 'rb') as f:
+            self.assertEqual(f.read(), here)
+        self.assertEqual(agent.query([(0, 0, 7, path)]), [SIZE])
+
+    def test_another_process(self):
+        agent = self.agent()
+        here, _, local, _ = self.pair(agent)
+        child = subprocess.Popen([sys.executable, '-P', '-c', PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.stdin.close)
+        metadata, address = child.stdout.readline().split()
+        peer = agent.load(bytes.fromhex(metadata))
+        self.assertEqual((peer, agent.peer('peer').state), ('peer', 'loaded'))
+        remote = agent.list(blocks(int(address)), peer=peer)
+        with agent.write(local, remote) as request:
+            request.post(10, b'written')
+            request.wait(10)
+            child.stdin.write('look\n')
+            child.stdin.flush()
+            sender, text, kv = child.stdout.readline().split()
+            self.assertEqual((sender, text, bytes.fromhex(kv)), ('one', 'written', bytes(here)))
+            child.kill()
+            child.wait()
+            seen = agent.event()
+            while agent.peer('peer').state != 'lost':
+                agent.event_wait(seen, 1)
+                seen = agent.event()
+            with self.assertRaises(tenuto.Error) as caught:
+                request.post(10)
+            self.assertEqual(caught.exception.errno, errno.ECONNRESET)
+        self.assertIsNone(agent.peer('nobody'))
+
+    def test_deadline_cancel_and_busy(self):
+        agent = self.agent(backends=['faulty,over=memory,drop=100'])
+        _, _, local, remote = self.pair(agent)
+        request = agent.write(local, remote)
+        with self.assertRaises(tenuto.Timeout):
+            request.post(0)
+        request.post(0.05)
+        self.assertFalse(request.wait(0))
+        with self.assertRaises(tenuto.Busy):
+            request.release()
+        with self.assertRaises(tenuto.Busy):
+            agent.close()
+        with self.assertRaises(tenuto.Timeout):
+            request.wait(10)
+        request.cancel(10)
+        self.assertEqual(request.status().error, errno.ETIMEDOUT)
+        request.post(None)
+        request.cancel(10)
+        self.assertEqual(request.status().error, errno.ECANCELED)
+        request.release()
+        with self.assertRaises(tenuto.Closed):
+            request.status()
+
+    def test_asyncio(self):
+        agent = self.agent(backends=['faulty,over=memory,delay=100,delay_us=20000'])
+        here, there, local, remote = self.pair(agent)
+
+        async def run():
+            requests = [agent.write(local, remote, [i], [i]) for i in range(8)]
+            for request in requests:
+                request.post(10)
+            await asyncio.gather(*(request.finish() for request in requests))
+            for request in requests:
+                request.release()
+        asyncio.run(run())
+        self.assertEqual(there[:8 * BLOCK], here[:8 * BLOCK])
+
+    def test_what_is_wrong_is_named(self):
+        agent = self.agent()
+        with self.assertRaisesRegex(tenuto.NotFound, 'register it'):
+            agent.list([(4096, 10, 0)])
+        with self.assertRaisesRegex(ValueError, '3 columns'):
+            agent.list(memoryview(bytes(32)).cast('Q'))
+        with self.assertRaisesRegex(tenuto.Error, 'metadata'):
+            agent.load(b'none')
+        with self.assertRaisesRegex(tenuto.InvalidValue, 'threads=0'):
+            xfer.Agent('x', ['memory,threads=0'])
+        with self.assertRaisesRegex(tenuto.NotFound, 'agent z'):
+            agent.notify('z', b'')
+
+    def test_packed_runs(self):
+        flat = [(4096 + i * 128, 64, 0) for i in range(112000)]
+        packed = xfer.pack(flat)
+        self.assertLess(len(packed), 65536)
+        self.assertEqual(xfer.unpack(packed), (xfer.DRAM, [(4096, 64, 0, 128, 112000)]))
+        array = memoryview(struct.pack('6Q', 1, 2, 3, 4, 5, 6)).cast('B').cast('Q', (2, 3))
+        self.assertEqual(xfer.unpack(xfer.pack(array)), (xfer.DRAM, [(1, 2, 3, 0, 1), (4, 5, 6, 0, 1)]))
+
+
+if __name__ == '__main__':
+    main(__name__)
