@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
 	{"session", cmd_bench_session, "what it costs to use a cache that another process owns"},
 	{"device", cmd_bench_device, "saves and loads of pages in device memory beside those of pages in host memory"},
 	{"nvme", cmd_bench_nvme, "what driving NVMe from user space costs, on a controller in software"},
+	{"xfer", cmd_bench_xfer, "what moving blocks with the transfer agent costs, and how fast it is"},
 	{NULL, NULL, NULL},
 };
 

@@ -289,6 +289,24 @@ struct tn_xfer_peer_info {
 /** tn_xfer_peer - what is known of a peer. Any thread. Return: 0; -ENOENT: not loaded; -EINVAL. */
 TN_API int tn_xfer_peer(struct tn_xfer_agent *agent, const char *peer, struct tn_xfer_peer_info *out);
 
+/** struct tn_xfer_peer_section - a section of a peer; @bytes: 0: all that there will be */
+struct tn_xfer_peer_section {
+	uint64_t address;
+	uint64_t bytes;
+	uint64_t device;
+	uint32_t segment;
+	uint32_t reserved;
+};
+
+/**
+ * tn_xfer_peer_sections - what is known of a peer's sections, for tools
+ * @first: so many are passed over
+ * @out:   gets @n of them
+ *
+ * Sorted by segment, device and address. Any thread. Return: how many were written; -ENOENT: not loaded; -EINVAL.
+ */
+TN_API int tn_xfer_peer_sections(struct tn_xfer_agent *agent, const char *peer, uint32_t first, uint32_t n, struct tn_xfer_peer_section *out);
+
 /* ---- descriptor lists ------------------------------------------------------------------------------------------------ */
 
 /**

@@ -191,6 +191,26 @@ int tn_xfer_peer(struct tn_xfer_agent *agent, const char *peer, struct tn_xfer_p
 	return 0;
 }
 
+int tn_xfer_peer_sections(struct tn_xfer_agent *agent, const char *peer, uint32_t first, uint32_t n, struct tn_xfer_peer_section *out)
+{
+	const struct tn_xfer_peer *p;
+	int count = 0, rc = no_peer(agent, peer);
+
+	if (rc == 0 && n && !out)
+		rc = tn_fail(-EINVAL, "no array for %u sections", n);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&agent->lock);
+	p = known(agent, peer);
+	for (uint32_t i = first; p && i < p->table.n && i - first < n; i++, count++) {
+		const struct tn_xfer_sec *s = p->table.entry[i].sec;
+
+		out[count] = (struct tn_xfer_peer_section){s->address, s->end == UINT64_MAX ? 0 : s->end - s->address, s->device, s->segment, 0};
+	}
+	pthread_mutex_unlock(&agent->lock);
+	return p ? count : -ENOENT;
+}
+
 /* With the lock. */
 static int notify_peer(struct tn_xfer_agent *a, const char *name, const void *bytes, uint32_t n)
 {

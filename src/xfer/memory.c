@@ -30,7 +30,7 @@
 #define STEP_PIECES 256u
 #define INLINE_DEFAULT (128u << 10) /* waking a thread costs about as much as copying this, and the copy takes no CPU more */
 #define THREADS_MAX 16u
-#define MEASURE_BYTES (256u << 10)
+#define MEASURE_BYTES (4u << 20) /* more than a CPU's own caches hold */
 #define MARK_BYTES 16u
 #define CMA_LATENCY_NS 2000u
 

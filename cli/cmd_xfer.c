@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `tenuto xfer`: look at transfer agents, and move a file's bytes into the memory of one, or out of it, by hand. */
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tenuto/xfer.h>
+
+#define PATIENCE_NS 10000000000ull
+#define SECRET_MAX 256
+#define SHOWN_MAX 64u
+
+static const char *const segment_names[TN_XFER_SEGMENTS] = {"DRAM", "VRAM", "BLOCK", "OBJECT", "FILE"};
+
+/* ---- an agent of the program ------------------------------------------------------------------------------------------- */
+
+struct xfer_args {
+	const char *secret_file, *listen;
+	uint64_t bytes, offset;
+	bool json;
+};
+
+#define SECRET_OPTION                                                                                                           \
+	{"secret-file", "FILE", NULL, "the shared secret of the agents, 16 to 256 bytes; a line's end behind it does not count", \
+	 CLI_STRING, offsetof(struct xfer_args, secret_file), 0, 0}
+
+static int read_secret(const char *path, char *out, size_t *bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, SECRET_MAX + 1);
+
+	if (n < 0) {
+		int error = errno;
+
+		if (fd >= 0)
+			close(fd);
+		return cli_error(CLI_USAGE, "--secret-file %s: %s", path, strerror(error));
+	}
+	close(fd);
+	*bytes = (size_t)n;
+	if (*bytes && out[*bytes - 1] == '\n')
+		(*bytes)--;
+	return CLI_OK;
+}
+
+static int agent_open(const struct xfer_args *a, const char *kind, struct tn_xfer_agent **out)
+{
+	struct tn_xfer_agent_opts opts;
+	char name[64], secret[SECRET_MAX + 1];
+	int rc = CLI_OK;
+
+	snprintf(name, sizeof(name), "tenuto-%s-%d", kind, (int)getpid());
+	tn_xfer_agent_opts_init(&opts);
+	opts.name = name;
+	opts.listen = a->listen ? a->listen : "none";
+	if (a->secret_file) {
+		rc = read_secret(a->secret_file, secret, &opts.secret_bytes);
+		opts.secret = secret;
+	}
+	if (rc)
+		return rc;
+	rc = tn_xfer_agent_create(&opts, out);
+	return rc ? cli_fail(rc, NULL) : CLI_OK;
+}
+
+/* ---- backends ---------------------------------------------------------------------------------------------------------- */
+
+static const struct cli_opt backend_options[] = {
+	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, offsetof(struct xfer_args, json), 0, 0},
+	{0},
+};
+
+static const struct cli_verb backends_verb = {
+	.name = "xfer backends",
+	.about = "Lists the backends that the library has: the kinds of memory that each takes, and how long a transfer is expected to take here.",
+	.opts = backend_options,
+};
+
+static void kinds_of(uint32_t segments, char *out, size_t bytes)
+{
+	size_t at = 0;
+
+	out[0] = 0;
+	for (uint32_t i = 0; i < TN_XFER_SEGMENTS && at < bytes; i++)
+		if (segments & 1u << i)
+			at += (size_t)snprintf(out + at, bytes - at, "%s%s", at ? " " : "", segment_names[i]);
+}
+
+static void backend_row(struct cli_table *t, const struct tn_xfer_backend_info *info)
+{
+	char kinds[64];
+
+	kinds_of(info->segments, kinds, sizeof(kinds));
+	cli_table_cell(t, "%s", info->name);
+	cli_table_cell(t, "%s", kinds);
+	cli_table_cell(t, "%.1f", (double)info->latency_ns / 1e3);
+	cli_table_cell(t, "%.2f", (double)info->bytes_per_s / 1e9);
+}
+
+static void backend_json(json_t *list, const struct tn_xfer_backend_info *info)
+{
+	json_t *o = json_object();
+	char kinds[64];
+
+	kinds_of(info->segments, kinds, sizeof(kinds));
+	json_object_set_new(o, "name", json_string(info->name));
+	json_object_set_new(o, "segments", json_string(kinds));
+	json_object_set_new(o, "latency_ns", json_integer((json_int_t)info->latency_ns));
+	json_object_set_new(o, "bytes_per_s", json_integer((json_int_t)info->bytes_per_s));
+	json_array_append_new(list, o);
+}
+
+static int print_backends(struct tn_xfer_agent *agent, bool json)
+{
+	static const bool left[] = {true, true, false, false};
+	static const char *const heads[] = {"backend", "takes", "latency/us", "GB/s"};
+	struct tn_xfer_backend_info info = {.size = sizeof(info)};
+	struct cli_table t;
+
+	if (json) {
+		json_t *list = json_array();
+
+		for (uint32_t i = 0; tn_xfer_backend_get(agent, i, &info) == 0; i++)
+			backend_json(list, &info);
+		return cli_json(list);
+	}
+	cli_table_init(&t, 4, left);
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+		cli_table_cell(&t, "%s", heads[i]);
+	for (uint32_t i = 0; tn_xfer_backend_get(agent, i, &info) == 0; i++)
+		backend_row(&t, &info);
+	cli_table_print(&t, stdout, true);
+	return cli_finish(CLI_OK);
+}
+
+static int run_backends(int argc, char **argv)
+{
+	struct xfer_args a = {0};
+	struct tn_xfer_agent *agent;
+	int n, rc = cli_parse(&backends_verb, argc, argv, &a, &n);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = agent_open(&a, "backends", &agent);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; tn_xfer_backend_name(i); i++)
+		tn_xfer_backend_add(agent, tn_xfer_backend_name(i)); /* -EEXIST: it is there */
+	rc = print_backends(agent, a.json);
+	tn_xfer_agent_destroy(agent);
+	return rc;
+}
+
+/* ---- info -------------------------------------------------------------------------------------------------------------- */
+
+static const struct cli_opt info_options[] = {
+	SECRET_OPTION,
+	{0},
+};
+
+static const struct cli_verb info_verb = {
+	.name = "xfer info",
+	.operands = "ADDRESS",
+	.about = "Prints what the agent that listens at ADDRESS (unix:PATH, tcp:HOST:PORT) says of itself: name, generation, sections.",
+	.opts = info_options,
+	.min_operands = 1,
+	.max_operands = 1,
+};
+
+static int fetch(struct tn_xfer_agent *agent, const char *address, char peer[TN_XFER_NAME_BYTES])
+{
+	int rc = tn_xfer_fetch(agent, address, cli_now_ns() + PATIENCE_NS, peer);
+
+	return rc ? cli_fail(rc, NULL) : CLI_OK;
+}
+
+static void print_sections(struct tn_xfer_agent *agent, const char *peer)
+{
+	static const bool left[] = {true, false, true, false};
+	struct tn_xfer_peer_section s[SHOWN_MAX];
+	int n = tn_xfer_peer_sections(agent, peer, 0, SHOWN_MAX, s);
+	struct cli_table t;
+	char bytes[32];
+
+	cli_table_init(&t, 4, left);
+	cli_table_cell(&t, "kind");
+	cli_table_cell(&t, "device");
+	cli_table_cell(&t, "address");
+	cli_table_cell(&t, "bytes");
+	for (int i = 0; i < n; i++) {
+		cli_table_cell(&t, "%s", segment_names[s[i].segment % TN_XFER_SEGMENTS]);
+		cli_table_cell(&t, "%" PRIu64, s[i].device);
+		cli_table_cell(&t, "%#" PRIx64, s[i].address);
+		cli_table_cell(&t, "%s", s[i].bytes ? cli_number(bytes, s[i].bytes) : "open");
+	}
+	cli_table_print(&t, stdout, true);
+}
+
+static int run_info(int argc, char **argv)
+{
+	struct tn_xfer_peer_info info = {.size = sizeof(info)};
+	char peer[TN_XFER_NAME_BYTES], shown[4 * TN_XFER_NAME_BYTES];
+	struct xfer_args a = {0};
+	struct tn_xfer_agent *agent;
+	int n, rc = cli_parse(&info_verb, argc, argv, &a, &n);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = agent_open(&a, "info", &agent);
+	if (rc)
+		return rc;
+	rc = fetch(agent, argv[1], peer);
+	if (rc == CLI_OK) {
+		tn_xfer_peer(agent, peer, &info);
+		printf("agent %s, generation %" PRIu64 ", revision %" PRIu64 ", %u sections\n", cli_utf8(shown, sizeof(shown), peer), info.generation,
+		       info.revision, info.sections);
+		print_sections(agent, peer);
+	}
+	tn_xfer_agent_destroy(agent);
+	return rc ? rc : cli_finish(CLI_OK);
+}
+
+/* ---- listen ------------------------------------------------------------------------------------------------------------ */
+
+static const struct cli_opt listen_options[] = {
+	SECRET_OPTION,
+	{"bytes", "SIZE", "64MiB", "memory that others may read and write", CLI_SIZE, offsetof(struct xfer_args, bytes), 1, UINT64_C(1) << 40},
+	{0},
+};
+
+static const struct cli_verb listen_verb = {
+	.name = "xfer listen",
+	.operands = "ADDRESS",
+	.about = "Listens at ADDRESS (unix:PATH, tcp:HOST:PORT) with some memory, which `tenuto xfer put` and `get` write and read, and prints the notifications "
+		 "that arrive. Ends with a signal.",
+	.opts = listen_options,
+	.min_operands = 1,
+	.max_operands = 1,
+};
+
+static void print_notifications(struct tn_xfer_agent *agent)
+{
+	static char bytes[TN_XFER_NOTIFICATION_MAX + 1];
+	char sender[TN_XFER_NAME_BYTES], shown[4 * TN_XFER_NAME_BYTES], text[1024];
+	int64_t n;
+
+	while ((n = tn_xfer_take(agent, sender, bytes, TN_XFER_NOTIFICATION_MAX)) >= 0) {
+		bytes[n] = 0;
+		printf("%s: %s\n", cli_utf8(shown, sizeof(shown), sender), cli_utf8(text, sizeof(text), bytes));
+		fflush(stdout);
+	}
+}
+
+static int serve(struct tn_xfer_agent *agent, uint64_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct tn_xfer_section s = {.address = (uintptr_t)memory, .bytes = bytes};
+	int rc;
+
+	if (memory == MAP_FAILED)
+		return cli_error(CLI_ENVIRONMENT, "--bytes %" PRIu64 ": %s", bytes, strerror(errno));
+	rc = tn_xfer_register(agent, TN_XFER_DRAM, &s, 1);
+	if (rc)
+		return cli_fail(rc, NULL);
+	cli_catch_interrupts();
+	printf("listening, %" PRIu64 " bytes\n", bytes);
+	fflush(stdout);
+	while (!cli_interrupted()) {
+		uint32_t seen = __atomic_load_n(tn_xfer_event_word(agent), __ATOMIC_ACQUIRE);
+
+		print_notifications(agent);
+		tn_xfer_event_wait(agent, seen, cli_now_ns() + 200000000);
+	}
+	return cli_finish(CLI_OK);
+}
+
+static int run_listen(int argc, char **argv)
+{
+	struct xfer_args a = {.bytes = 64u << 20};
+	struct tn_xfer_agent *agent;
+	int n, rc = cli_parse(&listen_verb, argc, argv, &a, &n);
+
+	if (rc != CLI_GO)
+		return rc;
+	if (!a.secret_file)
+		return cli_error(CLI_USAGE, "--secret-file is wanted: others prove with it that they may connect");
+	a.listen = argv[1];
+	rc = agent_open(&a, "listen", &agent);
+	if (rc)
+		return rc;
+	rc = serve(agent, a.bytes);
+	tn_xfer_agent_destroy(agent);
+	return rc;
+}
+
+/* ---- put and get ------------------------------------------------------------------------------------------------------- */
+
+static const struct cli_opt move_options[] = {
+	SECRET_OPTION,
+	{"offset", "SIZE", "0", "first byte of the agent's first section of memory", CLI_SIZE, offsetof(struct xfer_args, offset), 0, UINT64_C(1) << 46},
+	{"bytes", "SIZE", "the file's, or the section's", "how many", CLI_SIZE, offsetof(struct xfer_args, bytes), 1, UINT64_C(1) << 46},
+	{0},
+};
+
+static const struct cli_verb put_verb = {
+	.name = "xfer put",
+	.operands = "ADDRESS FILE",
+	.about = "Writes a file's bytes into the memory of the agent that listens at ADDRESS.",
+	.opts = move_options,
+	.min_operands = 2,
+	.max_operands = 2,
+};
+
+static const struct cli_verb get_verb = {
+	.name = "xfer get",
+	.operands = "ADDRESS FILE",
+	.about = "Reads memory of the agent that listens at ADDRESS into a file.",
+	.opts = move_options,
+	.min_operands = 2,
+	.max_operands = 2,
+};
+
+/* One request over bytes of this process and of the peer. */
+static int move(struct tn_xfer_agent *agent, enum tn_xfer_op op, void *local, const char *peer, uint64_t remote, uint64_t device, uint64_t bytes)
+{
+	struct tn_xfer_section s = {.address = (uintptr_t)local, .bytes = bytes};
+	struct tn_xfer_run here = {.address = s.address, .bytes = bytes, .count = 1}, there = {.address = remote, .bytes = bytes, .device = device, .count = 1};
+	struct tn_xfer_list *from = NULL, *to = NULL;
+	struct tn_xfer_request *q = NULL;
+	char text[64];
+	int n = snprintf(text, sizeof(text), "%s of %" PRIu64 " bytes", op == TN_XFER_WRITE ? "put" : "get", bytes);
+	int rc = tn_xfer_register(agent, TN_XFER_DRAM, &s, 1);
+
+	if (rc == 0)
+		rc = tn_xfer_list_create(agent, NULL, TN_XFER_DRAM, &here, 1, &from);
+	if (rc == 0)
+		rc = tn_xfer_list_create(agent, peer, TN_XFER_DRAM, &there, 1, &to);
+	if (rc == 0)
+		rc = tn_xfer_request_create(agent, op, from, NULL, to, NULL, 0, NULL, &q);
+	if (rc == 0)
+		rc = tn_xfer_post(q, cli_now_ns() + 6 * PATIENCE_NS, text, (uint32_t)n);
+	if (rc == 0)
+		rc = tn_xfer_wait(q, TN_FOREVER);
+	tn_xfer_list_destroy(from);
+	tn_xfer_list_destroy(to);
+	tn_xfer_cancel(q, TN_FOREVER);
+	tn_xfer_release(q);
+	return rc ? cli_fail(rc, NULL) : CLI_OK;
+}
+
+/* The file mapped, as long as it is to be; CLI_OK. */
+static int map_file(enum tn_xfer_op op, const char *path, uint64_t section_bytes, struct xfer_args *a, void **out)
+{
+	int fd = open(path, op == TN_XFER_WRITE ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	uint64_t most = section_bytes > a->offset ? section_bytes - a->offset : 0;
+	struct stat st;
+	int rc = CLI_OK;
+
+	if (fd < 0 || fstat(fd, &st))
+		return cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
+	if (!a->bytes)
+		a->bytes = op == TN_XFER_WRITE ? (uint64_t)st.st_size : most;
+	if (op == TN_XFER_WRITE && a->bytes > (uint64_t)st.st_size)
+		rc = cli_error(CLI_USAGE, "--bytes %" PRIu64 ": %s has %" PRIu64, a->bytes, path, (uint64_t)st.st_size);
+	else if (!a->bytes || a->bytes > most)
+		rc = cli_error(CLI_USAGE, "%" PRIu64 " bytes at offset %" PRIu64 ": the agent's section has %" PRIu64, a->bytes, a->offset, section_bytes);
+	else if (op == TN_XFER_READ && ftruncate(fd, (off_t)a->bytes))
+		rc = cli_error(CLI_ENVIRONMENT, "%s: %s", path, strerror(errno));
+	if (rc == CLI_OK) {
+		*out = mmap(NULL, a->bytes, op == TN_XFER_WRITE ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (*out == MAP_FAILED)
+			rc = cli_error(CLI_ENVIRONMENT, "%s: %s", path, strerror(errno));
+	}
+	close(fd);
+	return rc;
+}
+
+static int move_file(struct tn_xfer_agent *agent, enum tn_xfer_op op, char **argv, struct xfer_args *a)
+{
+	struct tn_xfer_peer_section s;
+	char peer[TN_XFER_NAME_BYTES], bytes[32];
+	uint64_t begin;
+	void *memory;
+	int rc = fetch(agent, argv[1], peer);
+
+	if (rc)
+		return rc;
+	if (tn_xfer_peer_sections(agent, peer, 0, 1, &s) != 1 || s.segment != TN_XFER_DRAM)
+		return cli_error(CLI_PROBLEM, "the agent at %s has no section of memory", argv[1]);
+	rc = map_file(op, argv[2], s.bytes, a, &memory);
+	if (rc)
+		return rc;
+	begin = cli_now_ns();
+	rc = move(agent, op, memory, peer, s.address + a->offset, s.device, a->bytes);
+	munmap(memory, a->bytes);
+	if (rc)
+		return rc;
+	printf("%s in %.1f ms\n", cli_bytes(bytes, (double)a->bytes), (double)(cli_now_ns() - begin) / 1e6);
+	return cli_finish(CLI_OK);
+}
+
+static int run_move(const struct cli_verb *verb, enum tn_xfer_op op, int argc, char **argv)
+{
+	struct xfer_args a = {0};
+	struct tn_xfer_agent *agent;
+	int n, rc = cli_parse(verb, argc, argv, &a, &n);
+
+	if (rc != CLI_GO)
+		return rc;
+	rc = agent_open(&a, op == TN_XFER_WRITE ? "put" : "get", &agent);
+	if (rc)
+		return rc;
+	rc = move_file(agent, op, argv, &a);
+	tn_xfer_agent_destroy(agent);
+	return rc;
+}
+
+static int run_put(int argc, char **argv)
+{
+	return run_move(&put_verb, TN_XFER_WRITE, argc, argv);
+}
+
+static int run_get(int argc, char **argv)
+{
+	return run_move(&get_verb, TN_XFER_READ, argc, argv);
+}
+
+static const struct cli_command commands[] = {
+	{"backends", run_backends, "what the library can move bytes with"},
+	{"info", run_info, "what an agent that listens says of itself"},
+	{"listen", run_listen, "listen with some memory, and print notifications"},
+	{"put", run_put, "write a file's bytes into the memory of an agent"},
+	{"get", run_get, "read an agent's memory into a file"},
+	{NULL, NULL, NULL},
+};
+
+int cmd_xfer(int argc, char **argv)
+{
+	return cli_dispatch("tenuto xfer", "Looks at transfer agents, and moves bytes by hand.", commands, argc, argv);
+}
