@@ -114,7 +114,7 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t by
 int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64_t deadline_ns);
 /* Metadata of the agent at an address, without the lock: *out of *bytes (tn_put). 0, or -errno with detail. */
 int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t deadline_ns, void **out, uint64_t *bytes);
-/* Sections of it that may be used no more. */
+/* Sections of it that may be used no more: at most TN_XFER_REVOKE_IDS. */
 void tn_xfer_peer_revoke(struct tn_xfer_peer *p, const unsigned char *ids, uint32_t n);
 
 #endif

@@ -22,6 +22,13 @@
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */
 
+static void watch(struct tn_fork_fd *w, int fd)
+{
+	tn_fork_lock();
+	tn_fork_watch(w, fd);
+	tn_fork_unlock();
+}
+
 static struct tn_xfer_conn *conn_new(struct tn_xfer_control *c, int fd, uint32_t state)
 {
 	struct tn_xfer_conn *conn = tn_get(&tn_alloc_system, sizeof(*conn));
@@ -38,6 +45,7 @@ static struct tn_xfer_conn *conn_new(struct tn_xfer_control *c, int fd, uint32_t
 	}
 	conn->out_capacity = OUT_BYTES;
 	conn->fd = fd;
+	watch(&conn->fork, fd);
 	conn->state = state;
 	tn_list_push(&c->conns, &conn->link);
 	c->nconns++;
@@ -50,6 +58,7 @@ static void conn_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 	tn_list_del(&conn->link);
 	c->nconns--;
 	c->nshaking -= conn->state != TN_XFER_CONN_OPEN;
+	tn_fork_unwatch(&conn->fork);
 	close(conn->fd);
 	tn_put(&tn_alloc_system, conn->in, IN_BYTES);
 	tn_put(&tn_alloc_system, conn->out, conn->out_capacity);
@@ -211,7 +220,7 @@ static void revocation(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uin
 	struct tn_xfer_reader r = {in, bytes, false};
 	uint64_t serial = tn_xfer_read_u64(&r);
 
-	if (r.broken || r.left % sizeof(uint64_t) || (type == TN_XFER_REVOKED && r.left)) {
+	if (r.broken || r.left % sizeof(uint64_t) || r.left > TN_XFER_REVOKE_IDS * sizeof(uint64_t) || (type == TN_XFER_REVOKED && r.left)) {
 		conn->closing = true;
 	} else if (type == TN_XFER_REVOKE) {
 		c->ops->revoke(c->arg, conn, serial, r.in, (uint32_t)(r.left / sizeof(uint64_t)));
@@ -418,6 +427,8 @@ int tn_xfer_control_start(struct tn_xfer_control *c, int listener)
 
 	tn_list_init(&c->conns);
 	c->listener = listener;
+	if (listener >= 0)
+		watch(&c->listener_fork, listener);
 	c->wake = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (c->wake < 0)
 		return tn_fail(-errno, "eventfd: %s", strerror(errno));
@@ -441,8 +452,10 @@ void tn_xfer_control_stop(struct tn_xfer_control *c)
 	}
 	while (c->conns.next && (node = tn_list_pop(&c->conns)) != NULL)
 		conn_free(c, tn_container_of(node, struct tn_xfer_conn, link));
-	if (c->listener >= 0)
+	if (c->listener >= 0) {
+		tn_fork_unwatch(&c->listener_fork);
 		close(c->listener);
+	}
 	if (c->wake >= 0)
 		close(c->wake);
 	tn_put(&tn_alloc_system, c->fds, c->fds_capacity * sizeof(struct pollfd));

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "base/fork.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "xfer/link.h"
@@ -23,6 +24,7 @@ enum tn_xfer_conn_state {
 struct tn_xfer_conn {
 	struct tn_list link;
 	int fd;
+	struct tn_fork_fd fork; /* a forked child closes it: else nobody would see this process end */
 	uint32_t state;
 	bool outgoing;
 	bool closing; /* the thread closes it next */
@@ -62,6 +64,7 @@ struct tn_xfer_control {
 	struct tn_list conns;
 	uint32_t nconns, nshaking;
 	int listener; /* -1: none */
+	struct tn_fork_fd listener_fork;
 	int wake;
 	uint64_t next_ns; /* when it wakes by itself */
 	bool stop;

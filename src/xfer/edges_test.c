@@ -319,6 +319,35 @@ static void the_callers_order_of_backends_counts(void **state)
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);
 }
 
+static void many_sections_come_and_go(void **state)
+{
+	enum { N = 100000 };
+	struct tn_xfer_section *s = calloc(N, sizeof(*s));
+	char *at = (char *)memory;
+	struct tn_xfer_agent *a = agent_new("a"), *b = agent_new("b");
+	struct tn_xfer_peer_info info = {.size = sizeof(info)};
+	unsigned char *bytes;
+	int64_t n;
+
+	for (unsigned i = 0; i < N; i++)
+		s[i] = (struct tn_xfer_section){(uintptr_t)at + 3 * (uint64_t)i, 2, i % 7, NULL};
+	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, s, N), 0);
+	n = tn_xfer_metadata(a, TN_XFER_DRAM, NULL, 0, NULL, 0);
+	bytes = malloc((size_t)n);
+	assert_int_equal(tn_xfer_metadata(a, TN_XFER_DRAM, NULL, 0, bytes, (size_t)n), n);
+	assert_int_equal(tn_xfer_load(b, bytes, (size_t)n, NULL), 0);
+	assert_int_equal(tn_xfer_connect(b, "a", tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_deregister(a, TN_XFER_DRAM, s, N / 2, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_peer(b, "a", &info), 0);
+	assert_int_equal(info.sections, N - N / 2);
+	assert_int_equal(tn_xfer_deregister(a, TN_XFER_DRAM, s + N / 2, N - N / 2, tn_test_deadline()), 0);
+	refused(tn_xfer_deregister(a, TN_XFER_DRAM, s, 1, 0), -ENOENT, "section 0");
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+	assert_int_equal(tn_xfer_agent_destroy(b), 0);
+	free(bytes);
+	free(s);
+}
+
 /* ---- metadata ---------------------------------------------------------------------------------------------------------- */
 
 static size_t metadata_of(const char *name, unsigned char *out, size_t max)
@@ -437,6 +466,7 @@ int main(void)
 		cmocka_unit_test(metadata_of_ones_own_name_or_without_a_common_backend_is_refused),
 		cmocka_unit_test(partial_metadata_adds_and_whole_metadata_replaces),
 		cmocka_unit_test(runs_survive_as_bytes),
+		cmocka_unit_test(many_sections_come_and_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ enum tn_xfer_message_type {
 	TN_XFER_NOTIFY,
 	TN_XFER_FETCH,
 	TN_XFER_METADATA,
-	TN_XFER_REVOKE,	 /* u64 serial, then ids */
+	TN_XFER_REVOKE,	 /* u64 serial, then ids; 0: more of the same serial follow */
 	TN_XFER_REVOKED, /* u64 serial: none of the sections up to it is used */
 };
 

@@ -2,6 +2,7 @@
 /* Peers: agents whose metadata was loaded, and the connections to them. */
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -89,16 +90,13 @@ static void prune(struct tn_xfer_peer *p, const unsigned char *records, uint32_t
 		if (sec && sec->id == r.id)
 			sec->registrations = 1;
 	}
-	for (uint32_t i = p->table.n; i--;) {
+	for (uint32_t i = 0; i < p->table.n; i++) {
 		struct tn_xfer_sec *sec = p->table.entry[i].sec;
 
-		if (!sec->registrations) {
-			sec->revoked = true;
-			tn_xfer_table_remove(&p->table, sec);
-		} else {
-			sec->registrations = 0;
-		}
+		sec->revoked = sec->leaving = !sec->registrations;
+		sec->registrations = 0;
 	}
+	tn_xfer_table_sweep(&p->table);
 }
 
 static int add_sections(struct tn_xfer_agent *a, struct tn_xfer_peer *p, const unsigned char *records, uint32_t n)
@@ -111,8 +109,8 @@ static int add_sections(struct tn_xfer_agent *a, struct tn_xfer_peer *p, const u
 		if (sec && sec->id == r.id)
 			continue;
 		if (sec) {
-			sec->revoked = true; /* registered anew since */
-			tn_xfer_table_remove(&p->table, sec);
+			sec->revoked = sec->leaving = true; /* registered anew since */
+			tn_xfer_table_sweep(&p->table);
 		}
 		sec = tn_xfer_sec_new(r.segment, &s);
 		if (!sec)
@@ -192,19 +190,29 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t by
 	return add_sections(a, p, records, n);
 }
 
+static int compare_ids(const void *a, const void *b)
+{
+	uint64_t x, y;
+
+	memcpy(&x, a, sizeof(x));
+	memcpy(&y, b, sizeof(y));
+	return (x > y) - (x < y);
+}
+
 void tn_xfer_peer_revoke(struct tn_xfer_peer *p, const unsigned char *ids, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		struct tn_xfer_sec *sec;
-		uint64_t id;
+	uint64_t sorted[TN_XFER_REVOKE_IDS];
 
-		memcpy(&id, ids + (uint64_t)i * sizeof(id), sizeof(id));
-		sec = tn_xfer_table_by_id(&p->table, id);
-		if (!sec)
-			continue;
-		sec->revoked = true;
-		tn_xfer_table_remove(&p->table, sec);
+	n = n < TN_XFER_REVOKE_IDS ? n : TN_XFER_REVOKE_IDS;
+	memcpy(sorted, ids, n * sizeof(*sorted));
+	qsort(sorted, n, sizeof(*sorted), compare_ids);
+	for (uint32_t i = 0; i < p->table.n; i++) {
+		struct tn_xfer_sec *sec = p->table.entry[i].sec;
+
+		if (bsearch(&sec->id, sorted, n, sizeof(*sorted), compare_ids))
+			sec->revoked = sec->leaving = true;
 	}
+	tn_xfer_table_sweep(&p->table);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */

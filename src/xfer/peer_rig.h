@@ -32,7 +32,7 @@ struct peer_process {
 
 /* What the child is asked for; the answer: rc, then bytes. */
 struct peer_message {
-	char what; /* m: metadata; l: load; n: take a notification; t: tell; d: deregister its memory; a: register it again; q: end */
+	char what; /* m: metadata; l: load; n: take a notification; t: tell; d: deregister its memory; a: register it again; f: fork; q: end */
 	int64_t rc;
 	uint32_t bytes;
 	char name[TN_XFER_NAME_BYTES];
@@ -66,6 +66,14 @@ static void peer_do(struct tn_xfer_agent *a, const struct peer_process *p, struc
 		return;
 	case 'd':
 		m->rc = tn_xfer_deregister(a, TN_XFER_DRAM, &s, 1, tn_test_now() + TN_TEST_SECOND / 5);
+		return;
+	case 'f':
+		m->rc = fork();
+		if (m->rc == 0) {
+			sleep(10); /* outlives the peer, and the test's patience */
+			_exit(0);
+		}
+		m->bytes = 0;
 		return;
 	default:
 		m->rc = tn_xfer_register(a, TN_XFER_DRAM, &s, 1);
@@ -143,6 +151,16 @@ static inline int64_t peer_ask(const struct peer_process *p, struct peer_message
 	assert_true(send(p->sock, m, PEER_MESSAGE_HEAD + bytes, 0) > 0);
 	assert_true(recv(p->sock, m, sizeof(*m), 0) > 0);
 	return m->rc;
+}
+
+/* It runs no more when this returns. */
+static inline void peer_stop(const struct peer_process *p)
+{
+	int status;
+
+	kill(p->pid, SIGSTOP);
+	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
+	assert_true(WIFSTOPPED(status));
 }
 
 static inline void peer_end(struct peer_process *p, int sig)

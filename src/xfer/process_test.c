@@ -162,6 +162,23 @@ static void a_peer_that_is_killed_ends_its_requests(void **state)
 	pair_free(&p, -1);
 }
 
+static void a_child_of_a_peer_does_not_keep_it_alive(void **state)
+{
+	struct pair p;
+	pid_t child;
+
+	pair_new(&p, "faulty,over=memory,drop=100");
+	make_request(&p, TN_XFER_WRITE);
+	assert_int_equal(post(&p, TN_FOREVER), 0);
+	child = (pid_t)peer_ask(&p.peer, &message, 'f', 0);
+	assert_true(child > 0);
+	peer_end(&p.peer, SIGKILL);
+	assert_int_equal(tn_xfer_wait(p.request, tn_test_now() + 5 * TN_TEST_SECOND), -ECONNRESET);
+	kill(child, SIGKILL);
+	assert_int_equal(tn_xfer_cancel(p.request, tn_test_deadline()), 0);
+	pair_free(&p, -1);
+}
+
 static void a_peer_that_is_killed_while_bytes_move_ends_its_requests(void **state)
 {
 	unsigned lost = 0;
@@ -189,11 +206,11 @@ static void a_peer_that_is_stopped_is_given_up_at_the_deadline(void **state)
 	struct pair p;
 
 	pair_new(&p, "memory");
-	kill(p.peer.pid, SIGSTOP);
+	peer_stop(&p.peer);
 	assert_int_equal(tn_xfer_connect(p.agent, "peer", tn_test_now() + 50000000), -ETIMEDOUT);
 	kill(p.peer.pid, SIGCONT);
 	make_request(&p, TN_XFER_WRITE);
-	kill(p.peer.pid, SIGSTOP);
+	peer_stop(&p.peer);
 	fill(p.memory, PEER_BYTES, 5);
 	/* Its memory can be written although it is stopped; nobody waits for it. */
 	assert_int_equal(tn_xfer_post(p.request, tn_test_deadline(), "later", 5), 0);
@@ -215,7 +232,7 @@ static void notifications_of_a_stopped_peer_wait_until_the_deadline(void **state
 	tn_xfer_request_opts_init(&opts);
 	opts.notification_bytes = sizeof(big);
 	assert_int_equal(tn_xfer_request_create(p.agent, TN_XFER_WRITE, p.local, NULL, p.remote, NULL, 0, &opts, &p.request), 0);
-	kill(p.peer.pid, SIGSTOP);
+	peer_stop(&p.peer);
 	/* The kernel takes some of them, now and a little later. */
 	for (unsigned full = 0; full < 5; usleep(5000)) {
 		rc = tn_xfer_notify(p.agent, "peer", big, sizeof(big));
@@ -340,13 +357,13 @@ static void a_stopped_user_of_a_section_keeps_it_busy(void **state)
 	assert_int_equal(peer_ask(&p.peer, &message, 'l', message.bytes), 0);
 	snprintf(message.name, sizeof(message.name), "test");
 	assert_int_equal(peer_ask(&p.peer, &message, 't', 0), 0);
-	kill(p.peer.pid, SIGSTOP);
+	peer_stop(&p.peer);
 	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_now() + 30000000), -EBUSY);
 	assert_int_equal(tn_xfer_register(p.agent, TN_XFER_DRAM, &s, 1), -EBUSY);
 	kill(p.peer.pid, SIGCONT);
 	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_deadline()), 0);
 	assert_int_equal(tn_xfer_register(p.agent, TN_XFER_DRAM, &s, 1), 0);
-	kill(p.peer.pid, SIGSTOP);
+	peer_stop(&p.peer);
 	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_now() + 1000000), -EBUSY);
 	peer_end(&p.peer, SIGKILL);
 	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_deadline()), 0);
@@ -426,6 +443,7 @@ int main(void)
 		cmocka_unit_test(a_write_arrives_before_its_notification),
 		cmocka_unit_test(a_read_brings_the_peers_bytes),
 		cmocka_unit_test(a_peer_that_is_killed_ends_its_requests),
+		cmocka_unit_test(a_child_of_a_peer_does_not_keep_it_alive),
 		cmocka_unit_test(a_peer_that_is_killed_while_bytes_move_ends_its_requests),
 		cmocka_unit_test(a_peer_that_is_stopped_is_given_up_at_the_deadline),
 		cmocka_unit_test(notifications_of_a_stopped_peer_wait_until_the_deadline),

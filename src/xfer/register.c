@@ -175,8 +175,9 @@ static int may_go(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const s
 /* With the lock: counts down; those that are left without a registration are revoked, and peers told. */
 static void revoke(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n, uint64_t serial)
 {
-	uint64_t message[TN_XFER_REVOKE_IDS + 1] = {serial};
+	uint64_t message[TN_XFER_REVOKE_IDS + 1];
 	uint32_t ids = 0;
+	bool any = false;
 
 	for (uint32_t i = 0; i <= n; i++) {
 		struct tn_xfer_sec *sec = i < n ? tn_xfer_table_exact(&a->table, segment, &s[i]) : NULL;
@@ -185,9 +186,11 @@ static void revoke(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const 
 			sec->revoked = true;
 			sec->revocation = serial;
 			message[++ids] = sec->id;
+			any = true;
 		}
-		if (!ids || (ids < TN_XFER_REVOKE_IDS && i < n))
+		if (!any || (i < n && ids < TN_XFER_REVOKE_IDS))
 			continue;
+		message[0] = i < n ? 0 : serial; /* what is confirmed comes last */
 		for (struct tn_list *pos = a->control.conns.next; pos != &a->control.conns; pos = pos->next) {
 			struct tn_xfer_conn *c = tn_container_of(pos, struct tn_xfer_conn, link);
 
@@ -211,19 +214,28 @@ static const struct tn_xfer_conn *unconfirmed(const struct tn_xfer_agent *a, uin
 	return NULL;
 }
 
-/* With the lock. Takes revoked sections out; gives the lock back while a backend closes files. */
+/* With the lock, which is given back while backends close files. Takes revoked sections out. */
 static void remove_all(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		struct tn_xfer_sec *sec = tn_xfer_table_exact(&a->table, segment, &s[i]);
+	struct tn_xfer_sec *first = NULL, *sec;
 
-		if (!sec || !sec->revoked)
+	for (uint32_t i = 0; i < n; i++) {
+		sec = tn_xfer_table_exact(&a->table, segment, &s[i]);
+		if (!sec || !sec->revoked || sec->leaving)
 			continue;
+		sec->leaving = true;
 		sec->refs++;
-		tn_xfer_table_remove(&a->table, sec);
+		sec->next = first;
+		first = sec;
 		a->stat[TN_XFER_STAT_SECTIONS]--;
 		if (sec->end != UINT64_MAX)
 			a->stat[TN_XFER_STAT_REGISTERED_BYTES] -= sec->end - sec->address;
+	}
+	if (!first)
+		return;
+	tn_xfer_table_sweep(&a->table);
+	while ((sec = first) != NULL) {
+		first = sec->next;
 		pthread_mutex_unlock(&a->lock);
 		give_back(a, sec);
 		pthread_mutex_lock(&a->lock);

@@ -121,22 +121,23 @@ int tn_xfer_table_add(struct tn_xfer_table *t, struct tn_xfer_sec *sec)
 	return 0;
 }
 
-void tn_xfer_table_remove(struct tn_xfer_table *t, struct tn_xfer_sec *sec)
+void tn_xfer_table_sweep(struct tn_xfer_table *t)
 {
-	uint32_t i = upper(t, sec->segment, sec->device, sec->address);
+	uint32_t n = 0;
 
-	while (i && t->entry[i - 1].sec != sec)
-		i--;
-	assert(i);
-	i--;
-	t->n--;
-	memmove(&t->entry[i], &t->entry[i + 1], (t->n - i) * sizeof(*t->entry));
-	/* The first entry that moved here may have the end of the removed one. */
-	if (i < t->n) {
-		t->entry[i].max_end = 0;
-		set_ends(t, i);
+	for (uint32_t i = 0; i < t->n; i++) {
+		struct tn_xfer_sec *sec = t->entry[i].sec;
+
+		if (sec->leaving) {
+			tn_xfer_sec_put(sec);
+			continue;
+		}
+		t->entry[n] = (struct tn_xfer_sec_entry){.sec = sec, .max_end = sec->end};
+		if (n && same_group(sec, t->entry[n - 1].sec) && t->entry[n - 1].max_end > sec->end)
+			t->entry[n].max_end = t->entry[n - 1].max_end;
+		n++;
 	}
-	tn_xfer_sec_put(sec);
+	t->n = n;
 }
 
 static bool same_meta(const char *a, const char *b)
@@ -174,14 +175,6 @@ struct tn_xfer_sec *tn_xfer_table_cover(const struct tn_xfer_table *t, uint32_t 
 		if (e->sec->end >= end && !e->sec->revoked)
 			return e->sec;
 	}
-	return NULL;
-}
-
-struct tn_xfer_sec *tn_xfer_table_by_id(const struct tn_xfer_table *t, uint64_t id)
-{
-	for (uint32_t i = 0; i < t->n; i++)
-		if (t->entry[i].sec->id == id)
-			return t->entry[i].sec;
 	return NULL;
 }
 

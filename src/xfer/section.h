@@ -24,6 +24,8 @@ struct tn_xfer_sec {
 	uint32_t users; /* requests */
 	uint32_t refs; /* table, lists, requests */
 	bool revoked; /* takes no new request */
+	bool leaving; /* the next sweep takes it out */
+	struct tn_xfer_sec *next; /* of those that were taken out together */
 	uint64_t revocation; /* number of the message that told the peers */
 	uint64_t seen; /* serial number of the request that was counted last */
 	void *handle[TN_XFER_BACKENDS_MAX];
@@ -45,15 +47,14 @@ void tn_xfer_sec_put(struct tn_xfer_sec *sec);
 
 /* The table takes the caller's reference. 0, -ENOMEM. */
 int tn_xfer_table_add(struct tn_xfer_table *t, struct tn_xfer_sec *sec);
-/* Takes it out, and puts the table's reference. */
-void tn_xfer_table_remove(struct tn_xfer_table *t, struct tn_xfer_sec *sec);
+/* Takes out all that are leaving, and puts the table's references. */
+void tn_xfer_table_sweep(struct tn_xfer_table *t);
 /* Registered exactly so; NULL: it is not there. */
 struct tn_xfer_sec *tn_xfer_table_exact(const struct tn_xfer_table *t, enum tn_xfer_segment segment, const struct tn_xfer_section *section);
 /* A section of the same segment and device; NULL: there is none. */
 struct tn_xfer_sec *tn_xfer_table_sibling(const struct tn_xfer_table *t, uint32_t segment, uint64_t device);
 /* A section that is not revoked and has all of [address, end); NULL: there is none. */
 struct tn_xfer_sec *tn_xfer_table_cover(const struct tn_xfer_table *t, uint32_t segment, uint64_t device, uint64_t address, uint64_t end);
-struct tn_xfer_sec *tn_xfer_table_by_id(const struct tn_xfer_table *t, uint64_t id);
 /* Puts all that is left. */
 void tn_xfer_table_clear(struct tn_xfer_table *t);
 
