@@ -252,6 +252,7 @@ static void a_peer_that_came_back_is_another_generation(void **state)
 	static unsigned char old[PEER_MESSAGE];
 	struct tn_xfer_request *q;
 	struct tn_xfer_list *list;
+	struct peer_process was;
 	struct pair p;
 	uint32_t bytes;
 	struct tn_xfer_run run = {.bytes = 64, .count = 1};
@@ -260,10 +261,14 @@ static void a_peer_that_came_back_is_another_generation(void **state)
 	bytes = message.bytes;
 	memcpy(old, message.data, bytes);
 	make_request(&p, TN_XFER_WRITE);
-	peer_end(&p.peer, SIGKILL);
+	assert_int_equal(post(&p, TN_FOREVER), 0);
+	was = p.peer;
 	p.peer = p.next;
 	peer_begin(&p.peer);
-	load_peer(&p);
+	load_peer(&p); /* the other one still lives */
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), -ESTALE);
+	assert_int_equal(tn_xfer_cancel(p.request, tn_test_deadline()), 0);
+	peer_end(&was, SIGKILL);
 	assert_int_equal(post(&p, TN_FOREVER), -ESTALE);
 	assert_int_equal(try_request(&p), -ESTALE);
 	assert_int_equal(tn_xfer_load(p.agent, old, bytes, NULL), -ESTALE);
@@ -349,10 +354,12 @@ static void what_was_deregistered_before_the_connection_is_not_used(void **state
 static void a_stopped_user_of_a_section_keeps_it_busy(void **state)
 {
 	struct tn_xfer_section s = {.bytes = PEER_BYTES};
+	struct tn_xfer_run run = {.bytes = 64, .count = 1};
+	struct tn_xfer_list *list;
 	struct pair p;
 
 	pair_new(&p, "memory");
-	s.address = (uintptr_t)p.memory;
+	s.address = run.address = (uintptr_t)p.memory;
 	message.bytes = (uint32_t)tn_xfer_metadata(p.agent, TN_XFER_DRAM, NULL, 0, message.data, sizeof(message.data));
 	assert_int_equal(peer_ask(&p.peer, &message, 'l', message.bytes), 0);
 	snprintf(message.name, sizeof(message.name), "test");
@@ -360,6 +367,7 @@ static void a_stopped_user_of_a_section_keeps_it_busy(void **state)
 	peer_stop(&p.peer);
 	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_now() + 30000000), -EBUSY);
 	assert_int_equal(tn_xfer_register(p.agent, TN_XFER_DRAM, &s, 1), -EBUSY);
+	assert_int_equal(tn_xfer_list_create(p.agent, NULL, TN_XFER_DRAM, &run, 1, &list), -ENOENT);
 	kill(p.peer.pid, SIGCONT);
 	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_deadline()), 0);
 	assert_int_equal(tn_xfer_register(p.agent, TN_XFER_DRAM, &s, 1), 0);

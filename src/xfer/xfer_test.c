@@ -196,6 +196,26 @@ static void scattered_blocks_go_where_the_indices_say(void **state)
 	rig_free(&r);
 }
 
+static void neighbours_on_one_side_alone_are_not_merged(void **state)
+{
+	static const uint32_t row[6] = {10, 11, 12, 13, 14, 15}, apart[6] = {40, 42, 41, 20, 21, 30};
+
+	for (unsigned turn = 0; turn < 2; turn++) {
+		struct tn_xfer_request *q;
+		struct rig r;
+
+		rig_new(&r, *state);
+		q = request(&r, TN_XFER_WRITE, turn ? row : apart, turn ? apart : row, 6);
+		assert_int_equal(status(q).pieces, 5); /* 20 and 21 are neighbours on both sides */
+		run_to_end(q);
+		read_remote(&r);
+		for (uint32_t i = 0; i < 6; i++)
+			assert_memory_equal(r.local + (turn ? row : apart)[i] * BLOCK, r.remote + (turn ? apart : row)[i] * BLOCK, BLOCK);
+		assert_int_equal(tn_xfer_release(q), 0);
+		rig_free(&r);
+	}
+}
+
 static void a_request_is_posted_again_and_again(void **state)
 {
 	uint32_t one = 3;
@@ -421,6 +441,99 @@ static void a_truncated_file_is_an_error(void **state)
 	rig_free(&r);
 }
 
+static void one_list_may_span_files(void **state)
+{
+	char path[2][80];
+	struct tn_xfer_section file[2] = {{0, BYTES, 8, path[0]}, {0, BYTES, 9, path[1]}};
+	struct tn_xfer_run run[2] = {{0, BLOCK, 8, 0, 1}, {BLOCK, BLOCK, 9, 0, 1}};
+	static const uint32_t first[2] = {0, 1};
+	unsigned char got[BLOCK];
+	struct tn_xfer_request *q;
+	struct tn_xfer_list *list;
+	struct rig r;
+
+	rig_new(&r, &kinds[2]);
+	for (unsigned i = 0; i < 2; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s-%u", r.path, i);
+		assert_int_equal(tn_xfer_register(r.agent, TN_XFER_FILE, &file[i], 1), 0);
+	}
+	assert_int_equal(tn_xfer_list_create(r.agent, NULL, TN_XFER_FILE, run, 2, &list), 0);
+	assert_int_equal(tn_xfer_request_create(r.agent, TN_XFER_WRITE, r.list[0], first, list, NULL, 2, NULL, &q), 0);
+	run_to_end(q);
+	for (unsigned i = 0; i < 2; i++) {
+		int fd = open(path[i], O_RDONLY);
+
+		assert_int_equal(lseek(fd, 0, SEEK_END), (i + 1) * BLOCK);
+		assert_int_equal(pread(fd, got, BLOCK, i * BLOCK), BLOCK);
+		assert_memory_equal(got, r.local + i * BLOCK, BLOCK);
+		close(fd);
+		unlink(path[i]);
+	}
+	assert_int_equal(tn_xfer_release(q), 0);
+	tn_xfer_list_destroy(list);
+	rig_free(&r);
+}
+
+static void a_file_may_be_a_descriptor(void **state)
+{
+	struct tn_xfer_section file = {0, BYTES, 0, NULL};
+	struct tn_xfer_run run = {0, BLOCK, 0, BLOCK, BLOCKS};
+	struct tn_xfer_request *q;
+	struct tn_xfer_list *list;
+	struct rig r;
+	int fd;
+
+	rig_new(&r, &kinds[2]);
+	fd = open(r.path, O_RDONLY);
+	file.device = run.device = (uint64_t)fd;
+	assert_int_equal(tn_xfer_register(r.agent, TN_XFER_FILE, &file, 1), 0);
+	assert_int_equal(tn_xfer_list_create(r.agent, NULL, TN_XFER_FILE, &run, 1, &list), 0);
+	assert_int_equal(tn_xfer_request_create(r.agent, TN_XFER_READ, r.list[0], NULL, list, NULL, 0, NULL, &q), 0);
+	run_to_end(q);
+	assert_memory_equal(r.local, r.remote, BYTES);
+	assert_int_equal(tn_xfer_release(q), 0);
+	/* It is open for reading only. */
+	assert_int_equal(tn_xfer_request_create(r.agent, TN_XFER_WRITE, r.list[0], NULL, list, NULL, 0, NULL, &q), 0);
+	assert_int_equal(post(q), 0);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(q, tn_test_deadline())), -EBADF);
+	assert_int_equal(tn_xfer_release(q), 0);
+	tn_xfer_list_destroy(list);
+	rig_free(&r);
+	close(fd);
+}
+
+static void a_cancel_cuts_a_long_copy_short(void **state)
+{
+	enum { LONG = 128 * MIB };
+	char *from = calloc(1, LONG), *to = calloc(1, LONG);
+	struct tn_xfer_section s[2] = {{(uintptr_t)from, LONG, 0, NULL}, {(uintptr_t)to, LONG, 0, NULL}};
+	struct tn_xfer_run run[2] = {{(uintptr_t)from, LONG, 0, 0, 1}, {(uintptr_t)to, LONG, 0, 0, 1}};
+	struct tn_xfer_agent *a = agent_new("memory,threads=1");
+	struct tn_xfer_list *list[2];
+	struct tn_xfer_result result;
+	struct tn_xfer_request *q;
+	bool cut = false;
+
+	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, s, 2), 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(tn_xfer_list_create(a, NULL, TN_XFER_DRAM, &run[i], 1, &list[i]), 0);
+	assert_int_equal(tn_xfer_request_create(a, TN_XFER_WRITE, list[0], NULL, list[1], NULL, 0, NULL, &q), 0);
+	/* A busy machine may run the copy to its end first. */
+	for (unsigned i = 0; i < 50 && !cut; i++) {
+		assert_int_equal(post(q), 0);
+		assert_int_equal(tn_xfer_cancel(q, tn_test_deadline()), 0);
+		assert_int_equal(tn_xfer_results(q, 0, 1, &result), 0);
+		cut = status(q).status == -ECANCELED && result.status == -ECANCELED && result.bytes < LONG;
+	}
+	assert_true(cut);
+	assert_int_equal(tn_xfer_release(q), 0);
+	tn_xfer_list_destroy(list[0]);
+	tn_xfer_list_destroy(list[1]);
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+	free(from);
+	free(to);
+}
+
 static struct tn_xfer_agent *faulty_request(struct rig *r, struct kind *k, const char *spec, struct tn_xfer_request **q)
 {
 	*k = (struct kind){"faulty", spec, "faulty", TN_XFER_DRAM};
@@ -434,14 +547,12 @@ static void a_deadline_ends_the_wait_and_not_the_ownership(void **state)
 	struct tn_xfer_request *q;
 	struct kind k;
 	struct rig r;
-	uint64_t begin = tn_test_now();
 
-	faulty_request(&r, &k, "faulty,over=memory,delay=100,delay_us=1000,linger_us=400000", &q);
+	faulty_request(&r, &k, "faulty,over=memory,delay=100,delay_us=1000,linger_us=1500000", &q);
 	assert_int_equal(tn_xfer_post(q, tn_test_now() + 50000000, NULL, TN_XFER_NO_NOTIFICATION), 0);
 	assert_int_equal(tn_xfer_wait(q, tn_test_now() + 10000000), -EAGAIN);
 	assert_int_equal(post(q), -EBUSY);
 	assert_int_equal(tn_test_ended(tn_xfer_wait(q, TN_FOREVER) == -ETIMEDOUT ? 0 : -1), 0);
-	assert_true(tn_test_now() - begin < 390000000);
 	assert_int_equal(status(q).state, TN_XFER_ENDING);
 	assert_int_equal(status(q).status, -ETIMEDOUT);
 	assert_int_equal(tn_xfer_release(q), -EBUSY);
@@ -550,6 +661,7 @@ int main(void)
 	} each[] = {
 		{"writes and reads move every byte", writes_and_reads_move_every_byte},
 		{"scattered blocks go where the indices say", scattered_blocks_go_where_the_indices_say},
+		{"neighbours on one side alone are not merged", neighbours_on_one_side_alone_are_not_merged},
 		{"a request is posted again and again", a_request_is_posted_again_and_again},
 		{"each descriptor has its status and bytes", each_descriptor_has_its_status_and_bytes},
 		{"descriptors of no bytes move nothing", descriptors_of_no_bytes_move_nothing},
@@ -562,6 +674,9 @@ int main(void)
 	};
 	const struct CMUnitTest once[] = {
 		cmocka_unit_test(a_truncated_file_is_an_error),
+		cmocka_unit_test(one_list_may_span_files),
+		cmocka_unit_test(a_file_may_be_a_descriptor),
+		cmocka_unit_test(a_cancel_cuts_a_long_copy_short),
 		cmocka_unit_test(a_deadline_ends_the_wait_and_not_the_ownership),
 		cmocka_unit_test(a_request_that_hangs_ends_by_its_deadline_though_nobody_asks),
 		cmocka_unit_test(one_bad_piece_is_told_apart_from_the_others),
