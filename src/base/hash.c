@@ -25,3 +25,8 @@ uint64_t tn_hash64(const void *data, size_t len)
 {
 	return XXH3_64bits(data, len);
 }
+
+uint64_t tn_hash_xxh64(const void *data, size_t len)
+{
+	return XXH64(data, len, 0);
+}

@@ -19,6 +19,9 @@ struct tn_key tn_hash_chain(const struct tn_secret *secret, const struct tn_key 
 /* XXH3-64, for checksums of metadata pages. */
 uint64_t tn_hash64(const void *data, size_t len);
 
+/* XXH64 with seed 0, which other libraries have, too: for hashes that others compute. */
+uint64_t tn_hash_xxh64(const void *data, size_t len);
+
 #define TN_MIX64_STEP 0x9e3779b97f4a7c15u
 
 /* One step of splitmix64 (Steele, Lea, Flood 2014): spreads bits that are not random enough to index a table. */

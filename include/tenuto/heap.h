@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The symmetric heap: objects of KV that one process writes straight into the memory of another.
+ *
+ * Each rank owns a heap of the same size, and maps those of all ranks. An object lies in one heap; a producer of any rank
+ * writes it there in place, then makes it READY by one compare-and-swap, and a reader of any rank reads it where it lies. One rank is the master: it allocates,
+ * finds keys, evicts. Opening and removing an object is a request to the master; committing one, finding one and reading one is not a system call.
+ * Objects are immutable until they are removed. The heap is memory: it ends with the last process that maps it.
+ *
+ * All processes run on one machine, as one user, in one network and PID namespace, and trust each other with the heap's memory. A heap is not inherited by
+ * forked children. Layout and memory order: heap_layout.h. docs/heap.md: failures, sizes.
+ */
+#ifndef TENUTO_HEAP_H
+#define TENUTO_HEAP_H
+
+#include <tenuto/error.h>
+#include <tenuto/heap_layout.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tn_heap;
+
+/** Most characters of a heap's name. */
+#define TN_HEAP_NAME_MAX 64
+/** In place of an owner's rank: hash of the key modulo the ranks. */
+#define TN_HEAP_ANY UINT32_MAX
+
+/** In which order READY objects are evicted. */
+enum tn_heap_order {
+	TN_HEAP_LAST_ACCESS, /**< those that were not read for longest first */
+	TN_HEAP_FIFO,	     /**< the oldest first */
+};
+
+/**
+ * struct tn_heap_opts - how the master makes the heap; other ranks only use master_rank and timeout_ns
+ * @size:        of this struct (tn_heap_opts_init)
+ * @heap_bytes:  payload of each rank; rounded down to pages; at least one page
+ * @page_bytes:  a power of two, 4 KiB to 1 GiB. Extents are 1, 2, 4 ... 128 pages; default 256 KiB
+ * @master_rank: rank that allocates; default 0
+ * @slots:       most objects of a rank; 0: one per page
+ * @order:       enum tn_heap_order
+ * @water_hi:    percent of a heap's payload in use: eviction begins above; default 95
+ * @water_lo:    percent: and ends here; default 85
+ * @reclaim_ns:  an object that is not READY for so long goes DEAD; default 10 s
+ * @timeout_ns:  how long to wait for the master when joining, and for each answer; default 30 s
+ */
+struct tn_heap_opts {
+	size_t size;
+	uint64_t heap_bytes;
+	uint32_t page_bytes;
+	uint32_t master_rank;
+	uint32_t slots;
+	uint32_t order;
+	uint32_t water_hi;
+	uint32_t water_lo;
+	uint64_t reclaim_ns;
+	uint64_t timeout_ns;
+};
+
+/** tn_heap_opts_init_sized - tn_heap_opts_init for a caller whose struct has @size bytes. Any thread. */
+TN_API void tn_heap_opts_init_sized(struct tn_heap_opts *opts, size_t size);
+
+/** tn_heap_opts_init - defaults; heap_bytes is 0 and must be set by the master. Any thread. */
+static inline void tn_heap_opts_init(struct tn_heap_opts *opts)
+{
+	tn_heap_opts_init_sized(opts, sizeof(*opts));
+}
+
+/** struct tn_heap_meta - where a READY object lies; the epoch names it among all that the slot ever holds */
+struct tn_heap_meta {
+	uint64_t key_hash;
+	uint32_t owner_rank;
+	uint32_t epoch;
+	uint64_t header_off;
+	uint64_t payload_off;
+	uint64_t bytes_total;
+	uint32_t page_bytes;
+	uint32_t n_pages;
+};
+
+/** struct tn_heap_plan - where a producer is to write an object */
+struct tn_heap_plan {
+	uint64_t key_hash;
+	uint32_t dst_rank;
+	uint32_t epoch;
+	uint64_t header_off;
+	uint64_t payload_base;
+	uint64_t bytes_total;
+	uint32_t page_bytes;
+	uint32_t n_pages;
+};
+
+/**
+ * struct tn_heap_stats - counters of one rank; each only rises, but for heap_used, ready_count and leases
+ * @heap_used:        bytes of extents that are not free, of the rank's own heap
+ * @heap_total:       bytes of payload of the rank's own heap
+ * @ready_count:      READY objects of it
+ * @leases:           held on objects of it
+ * @evictions:        of it
+ * @reclaims:         objects of it that were not made READY in time
+ * @oom:              objects that did not fit into it
+ * @ann_ring_depth:   announces that the master has not taken yet
+ * @bytes_tx:         written by this rank with tn_heap_put
+ * @bytes_rx:         read by this rank with tn_heap_get
+ * @failures:         calls of this rank that failed by damage or a lost master
+ * @timeouts:         calls of this rank that the master did not answer in time
+ * @cas_failures:     commits of this rank that were refused, because the plan had ended
+ * @unverified_reads: gets of this rank of objects that have no checksum
+ */
+struct tn_heap_stats {
+	size_t size;
+	uint64_t heap_used, heap_total, ready_count, leases;
+	uint64_t evictions, reclaims, oom, ann_ring_depth;
+	uint64_t bytes_tx, bytes_rx;
+	uint64_t failures, timeouts, cas_failures, unverified_reads;
+};
+
+/**
+ * tn_heap_create - make a heap as its master, or join it as another rank
+ * @name:  the same for all ranks; at most TN_HEAP_NAME_MAX characters without '/'
+ * @ranks: of the heap, 1 to TN_HEAP_RANKS_MAX
+ * @rank:  of this process. One process at a time has it; after its death another one may join as it
+ *
+ * Any thread. A rank other than the master waits up to timeout_ns for the master. The master starts a thread.
+ *
+ * Return: 0 and *out; -EINVAL (with the value), -EEXIST (another process has the name, or the rank), -EACCES (another user's heap),
+ * -ETIMEDOUT (no master), -ENOMEM.
+ */
+TN_API int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *opts, struct tn_heap **out);
+
+/**
+ * tn_heap_destroy - leave the heap. NULL-safe. No other call may be under way, and no lease be held
+ *
+ * Plans of this rank end. A master that leaves is as one that died: another rank may take over.
+ */
+TN_API void tn_heap_destroy(struct tn_heap *heap);
+
+/**
+ * tn_heap_take_over - become the master in place of one that is dead
+ *
+ * Any thread. Scans all headers, and builds the index from them. Objects and open plans stay as they are.
+ *
+ * Return: 0 (also if this rank is the master); -EBUSY (there is a master), -ENOMEM.
+ */
+TN_API int tn_heap_take_over(struct tn_heap *heap);
+
+/**
+ * tn_heap_open_for_write - reserve memory for an object
+ * @key:   @key_bytes bytes, at least 1
+ * @bytes: of the object; at least 1, at most 128 pages
+ * @owner: rank that it is to lie at, or TN_HEAP_ANY
+ * @flags: 0 or TN_HEAP_PIN
+ *
+ * Any thread; asks the master. The plan ends by tn_heap_commit or tn_heap_abandon, or after reclaim_ns by itself. Write payload only between.
+ *
+ * Return: 0 and *plan; -EEXIST (there is an object of that key, perhaps not READY yet), -EINVAL, -EFBIG (more than 128 pages, or than a heap has), -ENOSPC (all
+ * is pinned, leased or being written), -ESHUTDOWN (no master: tn_heap_take_over), -ETIMEDOUT.
+ */
+TN_API int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
+				  struct tn_heap_plan *plan);
+
+/**
+ * tn_heap_commit - make an object READY whose bytes are all written, with their checksum
+ *
+ * Any thread; no system call. A kernel that used tn_heap_publish has done it already, without a checksum.
+ *
+ * Return: 0; -ESTALE (the plan has ended: the object is lost, write it again), -EINVAL (a plan that is none).
+ */
+TN_API int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan);
+
+/** tn_heap_abandon - give a plan up; its memory comes back soon. Any thread. Return: 0, -ESTALE, -EINVAL, as above. */
+TN_API int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan);
+
+/** tn_heap_put - open, copy @bytes from @src, commit. Any thread. Return: as these do. */
+TN_API int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner);
+
+/**
+ * tn_heap_get_location - where the object of a key lies
+ *
+ * Any thread; no system call. The object may be gone when the caller looks: read it under a lease.
+ *
+ * Return: 0 and *meta; -ENOENT; -EAGAIN (it is not READY yet).
+ */
+TN_API int tn_heap_get_location(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_meta *meta);
+
+/**
+ * tn_heap_hold - tn_heap_get_location with a lease: until tn_heap_release the object's bytes stay where they are
+ *
+ * Any thread; no system call. A removed or evicted object stays readable for who holds it. Leases of a process end with it.
+ */
+TN_API int tn_heap_hold(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_meta *meta);
+
+/** tn_heap_release - give a lease back, once per tn_heap_hold. Any thread. Return: 0, -EINVAL. */
+TN_API int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta);
+
+/**
+ * tn_heap_get - copy an object
+ * @dst:       @dst_bytes bytes
+ *
+ * Any thread; no system call. Compares the checksum if the object has one.
+ *
+ * Return: 0 and *bytes, the object's; -ENOENT, -EAGAIN, as above; -ENOBUFS (dst is too small; *bytes is set); -EBADMSG (the bytes are damaged).
+ */
+TN_API int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes);
+
+/** tn_heap_remove - remove a READY object. Any thread; asks the master. Return: 0, -ENOENT, -EAGAIN (not READY), -ESHUTDOWN, -ETIMEDOUT. */
+TN_API int tn_heap_remove(struct tn_heap *heap, const void *key, size_t key_bytes);
+
+/**
+ * tn_heap_evict_until_below - evict objects of every rank until at most @percent (0..100) of its payload is in use
+ *
+ * Any thread; asks the master. Return: number of objects evicted, -EINVAL, -ESHUTDOWN, -ETIMEDOUT.
+ */
+TN_API int tn_heap_evict_until_below(struct tn_heap *heap, uint32_t percent);
+
+/** tn_heap_stats_get - counters of a rank; @out->size is set by the caller. Any thread. Return: 0, -EINVAL. */
+TN_API int tn_heap_stats_get(struct tn_heap *heap, uint32_t rank, struct tn_heap_stats *out);
+
+/** tn_heap_ptr - this process's address of an offset in a rank's heap. Any thread. NULL: there is no such rank or offset. */
+TN_API void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset);
+
+/** tn_heap_rank - of this process. Any thread. */
+TN_API uint32_t tn_heap_rank(const struct tn_heap *heap);
+
+/** tn_heap_ranks - number of ranks. Any thread. */
+TN_API uint32_t tn_heap_ranks(const struct tn_heap *heap);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The symmetric heap's layout, and the few atomic steps on it that a host and a kernel take alike.
+ *
+ * The heap of a rank is one segment of memory, mapped by all ranks: a control block, an arena of headers, a table of leases, an announce ring, and
+ * payload. Offsets count from the segment's beginning. A slot is a header and an extent of payload, bound to each other when the extent is carved. A free slot
+ * keeps its extent, so that nothing is lost when a process dies between two steps.
+ *
+ * The word {state, epoch} of a header (offset 32, 64 bits, little-endian) is the truth about a slot, and changes only by compare-and-swap:
+ *
+ *   DEAD,     even e  free
+ *   RESERVED, e + 1   claimed: nobody has written payload. Free again, with e + 2, if the producer does not begin in time
+ *   WRITING,  e + 1   the producer writes payload
+ *   READY,    e + 1   complete and immutable
+ *   DEAD,     e + 1   removed, evicted or given up; not free before no lease is left and the producer has ended
+ *   DEAD,     e + 2   free again
+ *
+ * Memory order:
+ *   RESERVED -> WRITING   release: the fields of the header come before.
+ *   WRITING -> READY      release, system scope: the payload comes before. The acquire is a reader's load of the word.
+ *   ended                 stored (release) before the compare-and-swap to READY, which is the producer's last access. A reclaimer acquires it:
+ *                         what the producer wrote comes before the reuse.
+ *   lease                 a reader adds, then loads the word; a remover changes the word, then loads the leases. All four are sequentially
+ *                         consistent, so that one of them sees the other. A reader's release orders its loads before the reuse.
+ *   READY -> DEAD         sequentially consistent, for the leases' sake.
+ * A producer that was declared dead and goes on finds another epoch or DEAD: it cannot publish what is not its own.
+ *
+ * The *_step functions make one access to shared memory each, so that a test can try every interleaving (src/heap/heap_model_test.c).
+ */
+#ifndef TENUTO_HEAP_LAYOUT_H
+#define TENUTO_HEAP_LAYOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define TN_HEAP_CHECK(cond, text) static_assert(cond, text)
+#else
+#define TN_HEAP_CHECK(cond, text) _Static_assert(cond, text)
+#endif
+
+#ifndef TN_HD
+#ifdef __CUDACC__
+#define TN_HD __host__ __device__ static inline
+#else
+#define TN_HD static inline
+#endif
+#endif
+
+#define TN_HEAP_MAGIC 0x3050414548544e54ull /* "TNTHEAP0", little-endian */
+#define TN_HEAP_VERSION 1u
+#define TN_HEAP_RANKS_MAX 64u
+#define TN_HEAP_CLASSES 8u	 /* extents of page_bytes << class */
+#define TN_HEAP_SLOTS_MAX (1u << 20)
+#define TN_HEAP_CTL_BYTES 4096u
+#define TN_HEAP_NO_SLOT UINT32_MAX
+
+enum tn_heap_state { TN_HEAP_RESERVED, TN_HEAP_WRITING, TN_HEAP_READY, TN_HEAP_DEAD };
+
+/** Of struct tn_heap_header: eviction passes it by. */
+#define TN_HEAP_PIN 1u
+
+/**
+ * struct tn_heap_header - what an object is, in its owner's memory
+ * @key_hash:     xxhash64 of the key
+ * @n_pages:      pages that its bytes take
+ * @page_size:    bytes
+ * @payload_base: offset of page 0
+ * @bytes_total:  of the payload
+ * @state:        enum tn_heap_state; with @epoch one 64-bit word
+ * @epoch:        odd: an object's; even: of a free slot
+ * @last_access:  CLOCK_MONOTONIC ns: when it was opened, or last read where readers say so
+ * @flags:        TN_HEAP_PIN
+ */
+struct tn_heap_header {
+	uint64_t key_hash;
+	uint32_t n_pages;
+	uint32_t page_size;
+	uint64_t payload_base;
+	uint64_t bytes_total;
+	uint32_t state;
+	uint32_t epoch;
+	uint64_t last_access;
+	uint32_t flags;
+	uint32_t pad;
+	uint64_t reserved;
+};
+
+TN_HEAP_CHECK(sizeof(struct tn_heap_header) == 64, "a header is one cache line");
+TN_HEAP_CHECK(offsetof(struct tn_heap_header, n_pages) == 8 && offsetof(struct tn_heap_header, page_size) == 12 &&
+		      offsetof(struct tn_heap_header, payload_base) == 16 && offsetof(struct tn_heap_header, bytes_total) == 24 &&
+		      offsetof(struct tn_heap_header, state) == 32 && offsetof(struct tn_heap_header, epoch) == 36 &&
+		      offsetof(struct tn_heap_header, last_access) == 40 && offsetof(struct tn_heap_header, flags) == 48,
+	      "layout of a header");
+
+/**
+ * struct tn_heap_extra - a header's second line
+ * @digest:         XXH3-128 of the key, which readers compare
+ * @checksum:       of the payload, as tn_checksum has it; of the object of @checksum_epoch
+ * @checksum_epoch: 0: nobody has summed
+ * @ended:          epoch of the last object whose producer writes no more: published, or refused
+ * @producer:       rank that writes it
+ * @life:           of that rank, when it was opened (struct tn_heap_member)
+ * @next:           slot below this one in a stack of free slots
+ * @size_class:     of the extent
+ * @born:           order in which objects were opened
+ */
+struct tn_heap_extra {
+	uint64_t digest[2];
+	uint64_t checksum;
+	uint32_t checksum_epoch;
+	uint32_t ended;
+	uint32_t producer;
+	uint32_t life;
+	uint32_t next;
+	uint32_t size_class;
+	uint64_t born;
+	uint64_t reserved;
+};
+
+struct tn_heap_slot {
+	struct tn_heap_header header;
+	struct tn_heap_extra extra;
+};
+
+TN_HEAP_CHECK(sizeof(struct tn_heap_slot) == 128 && offsetof(struct tn_heap_slot, extra) == 64, "a slot is two cache lines");
+TN_HEAP_CHECK(offsetof(struct tn_heap_extra, checksum) == 16 && offsetof(struct tn_heap_extra, checksum_epoch) == 24 &&
+		      offsetof(struct tn_heap_extra, ended) == 28 && offsetof(struct tn_heap_extra, producer) == 32 &&
+		      offsetof(struct tn_heap_extra, life) == 36 && offsetof(struct tn_heap_extra, next) == 40 &&
+		      offsetof(struct tn_heap_extra, size_class) == 44 && offsetof(struct tn_heap_extra, born) == 48,
+	      "layout of a header's second line");
+
+/**
+ * struct tn_heap_ctl - the control block, at a segment's beginning
+ * @heap_base:    offset of the payload
+ * @heap_limit:   offset of its end
+ * @bump_ptr:     payload below is carved into extents; the master's
+ * @hdr_base:     offset of the slots
+ * @hdr_count:    slots
+ * @hdr_head:     slots below have an extent; the master's
+ * @free_head:    by class: changes << 32 | the topmost free slot + 1
+ * @ann_base:     offset of the announce ring
+ * @ann_capacity: announces, a power of two; 0: there is no ring
+ * @ann_head:     announces that producers have begun
+ * @ann_tail:     announces that the master has taken
+ * @epoch:        of the master: rises when another rank takes over
+ * @water_hi:     percent of the payload: eviction begins above
+ * @water_lo:     percent: and ends here
+ * @version:      TN_HEAP_VERSION
+ * @magic:        TN_HEAP_MAGIC
+ * @lease_base:   offset of the leases: uint32_t by slot and rank
+ * @ranks:        of the heap
+ * @page_bytes:   of a page
+ * @bytes:        of the segment
+ */
+struct tn_heap_ctl {
+	uint64_t heap_base;
+	uint64_t heap_limit;
+	uint64_t bump_ptr;
+	uint64_t hdr_base;
+	uint32_t hdr_count;
+	uint32_t hdr_head;
+	uint64_t free_head[TN_HEAP_CLASSES];
+	uint64_t ann_base;
+	uint32_t ann_capacity;
+	uint32_t ann_head;
+	uint32_t ann_tail;
+	uint32_t epoch;
+	uint32_t water_hi;
+	uint32_t water_lo;
+	uint32_t pad;
+	uint32_t version;
+	uint64_t magic;
+	uint64_t lease_base;
+	uint32_t ranks;
+	uint32_t page_bytes;
+	uint64_t bytes;
+};
+
+TN_HEAP_CHECK(offsetof(struct tn_heap_ctl, bump_ptr) == 16 && offsetof(struct tn_heap_ctl, hdr_count) == 32 &&
+		      offsetof(struct tn_heap_ctl, free_head) == 40 && offsetof(struct tn_heap_ctl, ann_base) == 104 &&
+		      offsetof(struct tn_heap_ctl, ann_head) == 116 && offsetof(struct tn_heap_ctl, epoch) == 124 &&
+		      offsetof(struct tn_heap_ctl, water_lo) == 132 && offsetof(struct tn_heap_ctl, version) == 140 &&
+		      offsetof(struct tn_heap_ctl, lease_base) == 152 && offsetof(struct tn_heap_ctl, bytes) == 168,
+	      "layout of the control block");
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+TN_HD uint64_t tn_heap_word(uint32_t state, uint32_t epoch)
+{
+	return (uint64_t)epoch << 32 | state;
+}
+
+TN_HD uint32_t tn_heap_word_state(uint64_t word)
+{
+	return (uint32_t)word;
+}
+
+TN_HD uint32_t tn_heap_word_epoch(uint64_t word)
+{
+	return (uint32_t)(word >> 32);
+}
+
+TN_HD int tn_heap_word_is_free(uint64_t word)
+{
+	return tn_heap_word_state(word) == TN_HEAP_DEAD && tn_heap_word_epoch(word) % 2 == 0;
+}
+
+TN_HD uint64_t *tn_heap_state_word(struct tn_heap_slot *slot)
+{
+	return (uint64_t *)(void *)&slot->header.state;
+}
+
+#ifdef __CUDA_ARCH__
+TN_HD uint64_t tn_heap_load64(const uint64_t *p)
+{
+	uint64_t v;
+
+	asm volatile("fence.sc.sys; ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+
+TN_HD uint32_t tn_heap_load32(const uint32_t *p)
+{
+	uint32_t v;
+
+	asm volatile("fence.sc.sys; ld.acquire.sys.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	return v;
+}
+
+TN_HD void tn_heap_store32(uint32_t *p, uint32_t v)
+{
+	asm volatile("st.release.sys.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
+}
+
+TN_HD void tn_heap_add32(uint32_t *p, uint32_t v)
+{
+	uint32_t old;
+
+	asm volatile("fence.sc.sys; atom.acq_rel.sys.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+}
+
+TN_HD int tn_heap_cas64(uint64_t *p, uint64_t was, uint64_t v)
+{
+	uint64_t old;
+
+	asm volatile("fence.sc.sys; atom.acq_rel.sys.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(was), "l"(v) : "memory");
+	return old == was;
+}
+#else
+/* Sequentially consistent, because the leases need that; on x86 a load costs nothing more. */
+TN_HD uint64_t tn_heap_load64(const uint64_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+
+TN_HD uint32_t tn_heap_load32(const uint32_t *p)
+{
+	return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+
+TN_HD void tn_heap_store32(uint32_t *p, uint32_t v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+TN_HD void tn_heap_add32(uint32_t *p, uint32_t v)
+{
+	__atomic_add_fetch(p, v, __ATOMIC_SEQ_CST);
+}
+
+TN_HD int tn_heap_cas64(uint64_t *p, uint64_t was, uint64_t v)
+{
+	return __atomic_compare_exchange_n(p, &was, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+#endif
+
+/* ---- steps ------------------------------------------------------------------------------------------------------ */
+
+/* Something on its way, of one caller. Zeroed before it begins. */
+struct tn_heap_turn {
+	uint32_t phase;
+	uint32_t slot;
+	uint32_t next;
+	uint32_t i;
+	uint64_t word;
+	uint64_t head;
+};
+
+enum tn_heap_step { TN_HEAP_MORE, TN_HEAP_DONE, TN_HEAP_NO };
+
+/* Moves a slot of that epoch from one state to the next. */
+TN_HD int tn_heap_move(struct tn_heap_slot *slot, uint32_t epoch, uint32_t from, uint32_t to)
+{
+	return tn_heap_cas64(tn_heap_state_word(slot), tn_heap_word(from, epoch), tn_heap_word(to, epoch));
+}
+
+/* The producer is about to write payload. 0: the plan has ended, write nothing. */
+TN_HD int tn_heap_begin(struct tn_heap_slot *slot, uint32_t epoch)
+{
+	return tn_heap_move(slot, epoch, TN_HEAP_RESERVED, TN_HEAP_WRITING);
+}
+
+/* Frees a slot of that epoch that nobody has begun to write: it has no lease, and its producer will not begin. The master alone. */
+TN_HD int tn_heap_revoke(struct tn_heap_slot *slot, uint32_t epoch)
+{
+	return tn_heap_cas64(tn_heap_state_word(slot), tn_heap_word(TN_HEAP_RESERVED, epoch), tn_heap_word(TN_HEAP_DEAD, epoch + 1));
+}
+
+/* The producer has written all payload, and writes no more. NO: the plan has ended, nobody will read it. */
+TN_HD enum tn_heap_step tn_heap_publish_step(struct tn_heap_slot *slot, uint32_t epoch, struct tn_heap_turn *t)
+{
+	if (t->phase++ == 0) {
+		tn_heap_store32(&slot->extra.ended, epoch);
+		return TN_HEAP_MORE;
+	}
+	return tn_heap_move(slot, epoch, TN_HEAP_WRITING, TN_HEAP_READY) ? TN_HEAP_DONE : TN_HEAP_NO;
+}
+
+/* Counts a lease in this rank's count of the slot. DONE: the object of that epoch stays until tn_heap_unlease. NO: it is not READY. */
+TN_HD enum tn_heap_step tn_heap_lease_step(struct tn_heap_slot *slot, uint32_t *count, uint32_t epoch, struct tn_heap_turn *t)
+{
+	switch (t->phase++) {
+	case 0:
+		tn_heap_add32(count, 1);
+		return TN_HEAP_MORE;
+	case 1:
+		return tn_heap_load64(tn_heap_state_word(slot)) == tn_heap_word(TN_HEAP_READY, epoch) ? TN_HEAP_DONE : TN_HEAP_MORE;
+	default:
+		tn_heap_add32(count, UINT32_MAX);
+		return TN_HEAP_NO;
+	}
+}
+
+TN_HD void tn_heap_unlease(uint32_t *count)
+{
+	tn_heap_add32(count, UINT32_MAX);
+}
+
+/*
+ * Frees a DEAD slot that has no lease, of a producer that has ended. lives: whether the producer's process may still write. NO: not yet.
+ * The master alone.
+ */
+TN_HD enum tn_heap_step tn_heap_reclaim_step(struct tn_heap_slot *slot, const uint32_t *counts, uint32_t ranks, int lives, struct tn_heap_turn *t)
+{
+	uint32_t epoch = tn_heap_word_epoch(t->word);
+
+	if (t->phase == 0) {
+		t->word = tn_heap_load64(tn_heap_state_word(slot));
+		t->phase = lives ? 1 : 2;
+		return tn_heap_word_state(t->word) != TN_HEAP_DEAD || tn_heap_word_is_free(t->word) ? TN_HEAP_NO : TN_HEAP_MORE;
+	}
+	if (t->phase == 1) {
+		t->phase = 2;
+		return tn_heap_load32(&slot->extra.ended) == epoch ? TN_HEAP_MORE : TN_HEAP_NO;
+	}
+	if (t->i < ranks)
+		return tn_heap_load32(&counts[t->i++]) == 0 ? TN_HEAP_MORE : TN_HEAP_NO;
+	return tn_heap_cas64(tn_heap_state_word(slot), t->word, tn_heap_word(TN_HEAP_DEAD, epoch + 1)) ? TN_HEAP_DONE : TN_HEAP_NO;
+}
+
+/*
+ * Claims the topmost free slot of a stack: t->slot, with epoch tn_heap_word_epoch(t->word). NO: the stack is empty.
+ *
+ * The claim is the compare-and-swap of the slot's word; the stack only helps to find it. Whoever meets a claimed slot on top unlinks it, so that
+ * nobody waits for a process that died between the two. The master alone pushes: a slot that is not in the stack when the master looks stays out.
+ */
+TN_HD enum tn_heap_step tn_heap_claim_step(struct tn_heap_slot *slots, uint32_t count, uint64_t *stack, struct tn_heap_turn *t)
+{
+	uint64_t word;
+
+	switch (t->phase) {
+	case 0:
+		t->head = tn_heap_load64(stack);
+		t->slot = (uint32_t)t->head - 1;
+		t->i = 0;
+		t->phase = 1;
+		return t->slot < count ? TN_HEAP_MORE : TN_HEAP_NO;
+	case 1:
+		t->word = tn_heap_load64(tn_heap_state_word(&slots[t->slot]));
+		t->phase = tn_heap_word_is_free(t->word) ? 2 : 3;
+		return TN_HEAP_MORE;
+	case 2:
+		word = tn_heap_word(TN_HEAP_RESERVED, tn_heap_word_epoch(t->word) + 1);
+		t->i = (uint32_t)tn_heap_cas64(tn_heap_state_word(&slots[t->slot]), t->word, word);
+		t->word = word;
+		t->phase = t->i ? 3 : 0;
+		return TN_HEAP_MORE;
+	case 3:
+		t->next = tn_heap_load32(&slots[t->slot].extra.next);
+		t->phase = 4;
+		return TN_HEAP_MORE;
+	default:
+		tn_heap_cas64(stack, t->head, ((t->head >> 32) + 1) << 32 | (uint32_t)(t->next + 1));
+		t->phase = 0;
+		return t->i ? TN_HEAP_DONE : TN_HEAP_MORE;
+	}
+}
+
+/* Puts a free slot that is in no stack on top of one. The master alone. */
+TN_HD enum tn_heap_step tn_heap_push_step(struct tn_heap_slot *slots, uint32_t slot, uint64_t *stack, struct tn_heap_turn *t)
+{
+	switch (t->phase) {
+	case 0:
+		t->head = tn_heap_load64(stack);
+		t->phase = 1;
+		return TN_HEAP_MORE;
+	case 1:
+		tn_heap_store32(&slots[slot].extra.next, (uint32_t)t->head - 1);
+		t->phase = 2;
+		return TN_HEAP_MORE;
+	default:
+		t->phase = 0;
+		return tn_heap_cas64(stack, t->head, ((t->head >> 32) + 1) << 32 | (slot + 1)) ? TN_HEAP_DONE : TN_HEAP_MORE;
+	}
+}
+
+/* ---- the same as one call --------------------------------------------------------------------------------------- */
+
+TN_HD int tn_heap_publish(struct tn_heap_slot *slot, uint32_t epoch)
+{
+	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
+	enum tn_heap_step step;
+
+	do
+		step = tn_heap_publish_step(slot, epoch, &t);
+	while (step == TN_HEAP_MORE);
+	return step == TN_HEAP_DONE;
+}
+
+TN_HD int tn_heap_lease(struct tn_heap_slot *slot, uint32_t *count, uint32_t epoch)
+{
+	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
+	enum tn_heap_step step;
+
+	do
+		step = tn_heap_lease_step(slot, count, epoch, &t);
+	while (step == TN_HEAP_MORE);
+	return step == TN_HEAP_DONE;
+}
+
+TN_HD int tn_heap_reclaim(struct tn_heap_slot *slot, const uint32_t *counts, uint32_t ranks, int lives)
+{
+	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
+	enum tn_heap_step step;
+
+	do
+		step = tn_heap_reclaim_step(slot, counts, ranks, lives, &t);
+	while (step == TN_HEAP_MORE);
+	return step == TN_HEAP_DONE;
+}
+
+/* The slot, and its epoch; TN_HEAP_NO_SLOT: the stack is empty. */
+TN_HD uint32_t tn_heap_claim(struct tn_heap_slot *slots, uint32_t count, uint64_t *stack, uint32_t *epoch)
+{
+	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
+	enum tn_heap_step step;
+
+	do
+		step = tn_heap_claim_step(slots, count, stack, &t);
+	while (step == TN_HEAP_MORE);
+	*epoch = tn_heap_word_epoch(t.word);
+	return step == TN_HEAP_DONE ? t.slot : TN_HEAP_NO_SLOT;
+}
+
+TN_HD void tn_heap_push(struct tn_heap_slot *slots, uint32_t slot, uint64_t *stack)
+{
+	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
+
+	while (tn_heap_push_step(slots, slot, stack, &t) != TN_HEAP_DONE)
+		;
+}
+
+/* ---- places ----------------------------------------------------------------------------------------------------- */
+
+/* The smallest class whose extent holds that many bytes; TN_HEAP_CLASSES: none does. */
+TN_HD uint32_t tn_heap_class(uint32_t page_bytes, uint64_t bytes)
+{
+	uint32_t c = 0;
+
+	while (c < TN_HEAP_CLASSES && (uint64_t)page_bytes << c < bytes)
+		c++;
+	return c;
+}
+
+TN_HD struct tn_heap_slot *tn_heap_slots(void *base)
+{
+	return (struct tn_heap_slot *)(void *)((unsigned char *)base + ((struct tn_heap_ctl *)base)->hdr_base);
+}
+
+TN_HD struct tn_heap_slot *tn_heap_slot_at(void *base, uint64_t header_off)
+{
+	return (struct tn_heap_slot *)(void *)((unsigned char *)base + header_off);
+}
+
+/* The leases of a slot: a count per rank. */
+TN_HD uint32_t *tn_heap_leases(void *base, uint32_t slot)
+{
+	const struct tn_heap_ctl *ctl = (const struct tn_heap_ctl *)base;
+
+	return (uint32_t *)(void *)((unsigned char *)base + ctl->lease_base) + (uint64_t)slot * ctl->ranks;
+}
+
+#endif

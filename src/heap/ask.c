@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank's end of the socket: joining, and requests to the master. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "heap/heap_internal.h"
+
+#define MS 1000000ull
+#define RETRY_NS (5 * MS) /* between two attempts to reach a master that is not there yet */
+
+static int connect_once(const struct tn_heap *heap, int *out)
+{
+	struct sockaddr_un address;
+	socklen_t len = tn_heap_address(heap->name, &address);
+	int fd = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), rc;
+	pid_t pid;
+
+	if (fd < 0)
+		return tn_fail(-errno, "socket: %s", strerror(errno));
+	rc = connect(fd, (struct sockaddr *)&address, len) ? -errno : 0;
+	rc = rc == -ECONNREFUSED ? tn_fail(-ESHUTDOWN, "heap %s has no master: tn_heap_take_over makes this rank the master", heap->name)
+	     : rc	       ? tn_fail(rc, "heap %s: %s", heap->name, strerror(-rc))
+			       : tn_heap_peer(fd, &pid);
+	if (rc)
+		close(fd);
+	else
+		*out = fd;
+	return rc;
+}
+
+static void take_descriptors(struct msghdr *m, int *fds, uint32_t *nfds)
+{
+	uint32_t n = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c))
+		for (size_t at = 0; c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && at + CMSG_LEN(sizeof(int)) <= c->cmsg_len;
+		     at += sizeof(int)) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
+			if (n < *nfds)
+				fds[n++] = tn_above_streams(fd);
+			else
+				close(fd);
+		}
+	*nfds = n;
+}
+
+/* The answer, with up to *nfds descriptors. 0, -ETIMEDOUT, -ESHUTDOWN. */
+static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, int *fds, uint32_t *nfds)
+{
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE((TN_HEAP_RANKS_MAX + 1) * sizeof(int))];
+	} control;
+	struct iovec iov = {told, sizeof(*told)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct pollfd p = {.fd = sock, .events = POLLIN};
+	int ready;
+
+	do {
+		uint64_t now = tn_now_ns(&tn_clock_system), left = deadline_ns > now ? (deadline_ns - now + MS - 1) / MS : 0;
+
+		ready = poll(&p, 1, (int)(left < 60000 ? left : 60000));
+	} while ((ready < 0 && errno == EINTR) || (ready == 0 && tn_now_ns(&tn_clock_system) < deadline_ns));
+	if (ready <= 0)
+		return -ETIMEDOUT;
+	if (recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(*told)) {
+		*nfds = 0;
+		return -ESHUTDOWN;
+	}
+	take_descriptors(&m, fds, nfds);
+	return told->magic == TN_HEAP_WIRE_MAGIC ? 0 : -ESHUTDOWN;
+}
+
+/* One request on an open socket. A socket that has failed is closed. */
+static int exchange(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_heap_told *told, int *fds, uint32_t *nfds)
+{
+	uint64_t deadline = tn_now_ns(&tn_clock_system) + heap->timeout_ns;
+	const struct timeval t = {(time_t)(heap->timeout_ns / 1000000000u), (suseconds_t)(heap->timeout_ns % 1000000000u / 1000)};
+	int rc = 0;
+
+	ask->magic = TN_HEAP_WIRE_MAGIC;
+	ask->ranks = heap->ranks;
+	ask->rank = ask->want.producer = heap->rank;
+	setsockopt(heap->sock, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
+	if (send(heap->sock, ask, sizeof(*ask), MSG_NOSIGNAL) < 0)
+		rc = errno == EAGAIN ? -ETIMEDOUT : -ESHUTDOWN;
+	if (rc == 0)
+		rc = receive(heap->sock, deadline, told, fds, nfds);
+	if (rc) {
+		close(heap->sock);
+		heap->sock = -1;
+	}
+	if (rc == -ETIMEDOUT)
+		return tn_fail(rc, "the master of heap %s has not answered for %llu ms: is it stopped?", heap->name,
+			       (unsigned long long)(heap->timeout_ns / MS));
+	return rc ? tn_fail(rc, "the master of heap %s is gone: tn_heap_take_over makes this rank the master", heap->name) : 0;
+}
+
+static int answer_of(const struct tn_heap_told *told)
+{
+	return told->status ? tn_fail(told->status, "%.250s", told->text) : 0;
+}
+
+int tn_heap_join(struct tn_heap *heap)
+{
+	uint64_t deadline = tn_now_ns(&tn_clock_system) + heap->timeout_ns;
+	struct tn_heap_ask ask = {.op = TN_HEAP_JOIN};
+	int fds[TN_HEAP_RANKS_MAX + 1], rc;
+	uint32_t nfds = TN_HEAP_RANKS_MAX + 1;
+	struct tn_heap_told told;
+
+	while ((rc = connect_once(heap, &heap->sock)) == -ESHUTDOWN && tn_now_ns(&tn_clock_system) < deadline)
+		nanosleep(&(struct timespec){.tv_nsec = (long)RETRY_NS}, NULL);
+	if (rc)
+		return rc == -ESHUTDOWN ? tn_fail(-ETIMEDOUT, "heap %s: no master has come for %llu ms; start the rank that is to be it", heap->name,
+						  (unsigned long long)(heap->timeout_ns / MS))
+					: rc;
+	rc = exchange(heap, &ask, &told, fds, &nfds);
+	if (rc == 0)
+		rc = answer_of(&told);
+	if (rc == 0 && nfds != heap->ranks + 1)
+		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected", nfds, heap->ranks + 1);
+	if (rc == 0)
+		return tn_heap_memory_map(heap->ranks, fds, &heap->memory);
+	for (uint32_t i = 0; i < nfds && nfds <= TN_HEAP_RANKS_MAX; i++)
+		close(fds[i]);
+	return rc;
+}
+
+/* A socket that the last master has left is found out only by using it: once more with a new one. */
+static int ask_master(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_heap_told *told)
+{
+	bool fresh = heap->sock < 0;
+	uint32_t nfds = 0;
+	int rc = fresh ? connect_once(heap, &heap->sock) : 0;
+
+	if (rc == 0)
+		rc = exchange(heap, ask, told, NULL, &nfds);
+	if (rc == -ESHUTDOWN && !fresh) {
+		rc = connect_once(heap, &heap->sock);
+		if (rc == 0)
+			rc = exchange(heap, ask, told, NULL, &nfds);
+	}
+	return rc;
+}
+
+int tn_heap_request(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_heap_told *told)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&heap->lock);
+	if (heap->server) {
+		ask->rank = ask->want.producer = heap->rank;
+		tn_heap_answer(heap->server, ask, told);
+	} else {
+		rc = ask_master(heap, ask, told);
+	}
+	pthread_mutex_unlock(&heap->lock);
+	if (rc)
+		tn_heap_count(&heap->memory, heap->rank, rc == -ETIMEDOUT ? TN_HEAP_TIMEOUTS : TN_HEAP_FAILURES, 1);
+	return rc ? rc : answer_of(told);
+}

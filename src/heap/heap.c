@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public calls of a heap. What is not a request to the master is done here, on the mapped memory. */
+#include <errno.h>
+#include <string.h>
+#include <tenuto/heap.h>
+#include <unistd.h>
+
+#include "base/abi.h"
+#include "base/alloc.h"
+#include "base/checksum.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "heap/heap_internal.h"
+
+#define SECOND 1000000000ull
+
+void tn_heap_opts_init_sized(struct tn_heap_opts *opts, size_t size)
+{
+	const struct tn_heap_opts defaults = {.size = sizeof(defaults), .page_bytes = 256u << 10, .water_hi = 95, .water_lo = 85,
+					      .reclaim_ns = 10 * SECOND, .timeout_ns = 30 * SECOND};
+
+	tn_abi_init(opts, size, &defaults, sizeof(defaults));
+}
+
+/* ---- create, destroy -------------------------------------------------------------------------------------------- */
+
+static int check_ranks(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *o)
+{
+	size_t n = name ? strlen(name) : 0;
+
+	if (n == 0 || n > TN_HEAP_NAME_MAX || strchr(name, '/'))
+		return tn_fail(-EINVAL, "name \"%.80s\": 1 to %d characters without '/' are needed", name ? name : "", TN_HEAP_NAME_MAX);
+	if (ranks == 0 || ranks > TN_HEAP_RANKS_MAX || rank >= ranks || o->master_rank >= ranks)
+		return tn_fail(-EINVAL, "rank %u and master_rank %u of %u ranks: both below the number of ranks, which is 1 to %u", rank,
+			       o->master_rank, ranks, TN_HEAP_RANKS_MAX);
+	return 0;
+}
+
+/* The first master's. The name is taken before the memory is made known to anybody. */
+static int lead(struct tn_heap *heap, const struct tn_heap_opts *o)
+{
+	int rc = tn_heap_opts_check(o);
+
+	if (rc == 0)
+		rc = tn_heap_memory_make(heap->ranks, o, &heap->memory);
+	if (rc == 0)
+		rc = tn_heap_serve(heap, &heap->server);
+	return rc == -EBUSY ? tn_fail(-EEXIST, "heap %s: another process has made a heap of that name", heap->name) : rc;
+}
+
+int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *opts, struct tn_heap **out)
+{
+	struct tn_heap_opts o;
+	struct tn_heap *heap;
+	int rc;
+
+	tn_heap_opts_init(&o);
+	rc = opts ? tn_abi_in(TN_ABI(tn_heap_opts, timeout_ns), &o, opts) : 0;
+	if (rc == 0)
+		rc = check_ranks(name, ranks, rank, &o);
+	if (rc)
+		return rc;
+	heap = tn_get(&tn_alloc_system, sizeof(*heap));
+	if (!heap)
+		return tn_fail(-ENOMEM, "no memory for heap %s", name);
+	memcpy(heap->name, name, strlen(name) + 1);
+	heap->ranks = ranks;
+	heap->rank = rank;
+	heap->timeout_ns = o.timeout_ns;
+	heap->sock = -1;
+	pthread_mutex_init(&heap->lock, NULL);
+	rc = rank == o.master_rank ? lead(heap, &o) : tn_heap_join(heap);
+	if (rc)
+		tn_heap_destroy(heap);
+	else
+		*out = heap;
+	return rc;
+}
+
+void tn_heap_destroy(struct tn_heap *heap)
+{
+	if (!heap)
+		return;
+	tn_heap_serve_end(heap->server);
+	/* The last access of this process: from here on its plans and leases may end. */
+	if (heap->memory.dir)
+		__atomic_store_n(&heap->memory.dir->member[heap->rank].alive, TN_HEAP_LEFT, __ATOMIC_RELEASE);
+	tn_heap_memory_drop(&heap->memory);
+	if (heap->sock >= 0)
+		close(heap->sock);
+	pthread_mutex_destroy(&heap->lock);
+	tn_put(&tn_alloc_system, heap, sizeof(*heap));
+}
+
+int tn_heap_take_over(struct tn_heap *heap)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&heap->lock);
+	if (!heap->server)
+		rc = tn_heap_serve(heap, &heap->server);
+	pthread_mutex_unlock(&heap->lock);
+	return rc;
+}
+
+/* ---- small things ----------------------------------------------------------------------------------------------- */
+
+static int name_of(const void *key, size_t key_bytes, struct tn_heap_name *out)
+{
+	const struct tn_secret no_secret = {{0, 0}};
+	const struct tn_key start = {{0, 0}};
+	struct tn_key digest;
+
+	if (!key || key_bytes == 0)
+		return tn_fail(-EINVAL, "a key of 0 bytes: at least one is needed");
+	digest = tn_hash_chain(&no_secret, &start, key, key_bytes);
+	*out = (struct tn_heap_name){tn_hash_xxh64(key, key_bytes), {digest.word[0], digest.word[1]}};
+	return 0;
+}
+
+/* The slot that a plan or a location names; its number. */
+static int slot_of(struct tn_heap *heap, uint32_t rank, uint64_t header_off, uint32_t *out)
+{
+	uint64_t at = header_off - TN_HEAP_CTL_BYTES;
+
+	if (rank >= heap->ranks || header_off < TN_HEAP_CTL_BYTES || at % sizeof(struct tn_heap_slot) ||
+	    at / sizeof(struct tn_heap_slot) >= heap->memory.dir->slots)
+		return tn_fail(-EINVAL, "rank %u, header_off %llu: no header lies there", rank, (unsigned long long)header_off);
+	*out = (uint32_t)(at / sizeof(struct tn_heap_slot));
+	return 0;
+}
+
+/* Payload that lies within the heap; else NULL. */
+static unsigned char *payload(struct tn_heap *heap, uint32_t rank, uint64_t offset, uint64_t bytes)
+{
+	if (rank >= heap->ranks || offset > heap->memory.segment_bytes || bytes > heap->memory.segment_bytes - offset)
+		return NULL;
+	return heap->memory.base[rank] + offset;
+}
+
+void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset)
+{
+	return payload(heap, rank, offset, 1);
+}
+
+uint32_t tn_heap_rank(const struct tn_heap *heap)
+{
+	return heap->rank;
+}
+
+uint32_t tn_heap_ranks(const struct tn_heap *heap)
+{
+	return heap->ranks;
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
+
+int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
+			   struct tn_heap_plan *plan)
+{
+	struct tn_heap_ask ask = {.op = TN_HEAP_OPEN, .want = {.bytes = bytes, .owner = owner, .flags = flags}};
+	struct tn_heap_told told;
+	uint32_t slot;
+	int rc = name_of(key, key_bytes, &ask.want.name);
+
+	if (rc)
+		return rc;
+	if (owner == TN_HEAP_ANY)
+		ask.want.owner = (uint32_t)(ask.want.name.hash % heap->ranks);
+	rc = tn_heap_request(heap, &ask, &told);
+	if (rc == 0)
+		rc = slot_of(heap, told.plan.dst_rank, told.plan.header_off, &slot);
+	if (rc)
+		return rc;
+	if (!payload(heap, told.plan.dst_rank, told.plan.payload_base, told.plan.bytes_total))
+		return tn_fail(-EINVAL, "the master's plan lies outside of the heap");
+	if (!tn_heap_begin(tn_heap_slot_of(&heap->memory, told.plan.dst_rank, slot), told.plan.epoch))
+		return tn_fail(-ESTALE, "the plan had ended when it came: this process was stopped for longer than reclaim_ns; try again");
+	*plan = told.plan;
+	return 0;
+}
+
+static int refused(struct tn_heap *heap, const struct tn_heap_plan *plan)
+{
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_CAS_FAILURES, 1);
+	return tn_fail(-ESTALE, "key hash %#llx: the plan has ended, because it was not committed within reclaim_ns; write the object again",
+		       (unsigned long long)plan->key_hash);
+}
+
+/* The header's second line is the producer's until it has ended: no slot is freed before. A plan that is committed twice finds another epoch, perhaps. */
+static int publish(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot, uint64_t checksum)
+{
+	struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot);
+
+	if (tn_heap_word_epoch(tn_heap_load64(tn_heap_state_word(s))) != plan->epoch)
+		return refused(heap, plan);
+	s->extra.checksum = checksum;
+	s->extra.checksum_epoch = plan->epoch;
+	return tn_heap_publish(s, plan->epoch) ? 0 : refused(heap, plan);
+}
+
+int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
+{
+	const unsigned char *bytes = payload(heap, plan->dst_rank, plan->payload_base, plan->bytes_total);
+	uint32_t slot;
+	int rc = slot_of(heap, plan->dst_rank, plan->header_off, &slot);
+
+	if (rc)
+		return rc;
+	if (!bytes)
+		return tn_fail(-EINVAL, "payload_base %llu: the plan lies outside of the heap", (unsigned long long)plan->payload_base);
+	if (tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(&heap->memory, plan->dst_rank, slot))) == tn_heap_word(TN_HEAP_READY, plan->epoch))
+		return 0; /* a kernel was here */
+	return publish(heap, plan, slot, tn_checksum(bytes, plan->bytes_total));
+}
+
+int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
+{
+	struct tn_heap_slot *s;
+	uint32_t slot;
+	int rc = slot_of(heap, plan->dst_rank, plan->header_off, &slot);
+
+	if (rc)
+		return rc;
+	s = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot);
+	rc = tn_heap_move(s, plan->epoch, TN_HEAP_WRITING, TN_HEAP_DEAD) ? 0 : refused(heap, plan);
+	if (tn_heap_word_epoch(tn_heap_load64(tn_heap_state_word(s))) == plan->epoch)
+		tn_heap_store32(&s->extra.ended, plan->epoch);
+	return rc;
+}
+
+int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner)
+{
+	struct tn_heap_plan plan;
+	uint32_t slot;
+	int rc = tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, 0, &plan);
+
+	if (rc == 0)
+		rc = slot_of(heap, plan.dst_rank, plan.header_off, &slot);
+	if (rc)
+		return rc;
+	memcpy(tn_heap_ptr(heap, plan.dst_rank, plan.payload_base), src, bytes);
+	rc = publish(heap, &plan, slot, tn_checksum(src, bytes));
+	if (rc == 0)
+		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_TX, bytes);
+	return rc;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
+
+/* Where the object lies; of a slot that may change meanwhile, unless it is under a lease. */
+static struct tn_heap_meta meta_of(const struct tn_heap *heap, const struct tn_heap_found *f)
+{
+	const struct tn_heap_header *h = &tn_heap_slot_of(&heap->memory, f->rank, f->slot)->header;
+
+	return (struct tn_heap_meta){.key_hash = h->key_hash, .owner_rank = f->rank, .epoch = tn_heap_word_epoch(f->word),
+				     .header_off = TN_HEAP_CTL_BYTES + (uint64_t)f->slot * sizeof(struct tn_heap_slot),
+				     .payload_off = h->payload_base, .bytes_total = h->bytes_total, .page_bytes = h->page_size,
+				     .n_pages = h->n_pages};
+}
+
+static int find(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_found *out)
+{
+	struct tn_heap_name name;
+	int rc = name_of(key, key_bytes, &name);
+
+	if (rc == 0)
+		rc = tn_heap_find(&heap->memory, &name, out);
+	if (rc == 0 && tn_heap_word_state(out->word) != TN_HEAP_READY)
+		rc = -EAGAIN;
+	return rc;
+}
+
+int tn_heap_hold(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_meta *meta)
+{
+	struct tn_heap_found f;
+	struct tn_heap_meta found;
+	int rc;
+
+	/* An object that goes between the look and the lease may have come back in another slot. */
+	while ((rc = find(heap, key, key_bytes, &f)) == 0)
+		if (tn_heap_lease(tn_heap_slot_of(&heap->memory, f.rank, f.slot), &tn_heap_leases(heap->memory.base[f.rank], f.slot)[heap->rank],
+				  tn_heap_word_epoch(f.word)))
+			break;
+	if (rc)
+		return rc;
+	found = meta_of(heap, &f);
+	if (!payload(heap, found.owner_rank, found.payload_off, found.bytes_total)) {
+		tn_heap_release(heap, &found);
+		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
+		return tn_fail(-EBADMSG, "key hash %#llx: its header is damaged: it names bytes outside of the heap", (unsigned long long)found.key_hash);
+	}
+	if (heap->memory.dir->order == TN_HEAP_LAST_ACCESS)
+		__atomic_store_n(&tn_heap_slot_of(&heap->memory, f.rank, f.slot)->header.last_access, tn_now_ns(&tn_clock_system), __ATOMIC_RELAXED);
+	*meta = found;
+	return 0;
+}
+
+int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta)
+{
+	uint32_t slot, *count;
+	int rc = slot_of(heap, meta->owner_rank, meta->header_off, &slot);
+
+	if (rc)
+		return rc;
+	count = &tn_heap_leases(heap->memory.base[meta->owner_rank], slot)[heap->rank];
+	if (tn_heap_load32(count) == 0)
+		return tn_fail(-EINVAL, "rank %u, header_off %llu: this rank holds no lease there", meta->owner_rank,
+			       (unsigned long long)meta->header_off);
+	tn_heap_unlease(count);
+	return 0;
+}
+
+int tn_heap_get_location(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_meta *meta)
+{
+	struct tn_heap_meta found;
+	int rc = tn_heap_hold(heap, key, key_bytes, &found);
+
+	if (rc)
+		return rc;
+	tn_heap_release(heap, &found);
+	*meta = found;
+	return 0;
+}
+
+static int verify(struct tn_heap *heap, const struct tn_heap_meta *meta, const void *bytes)
+{
+	const struct tn_heap_slot *s = tn_heap_slot_at(heap->memory.base[meta->owner_rank], meta->header_off);
+
+	if (s->extra.checksum_epoch != meta->epoch) {
+		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_UNVERIFIED, 1);
+		return 0;
+	}
+	if (tn_checksum(bytes, meta->bytes_total) == s->extra.checksum)
+		return 0;
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
+	return tn_fail(-EBADMSG, "key hash %#llx at rank %u: its bytes do not have its checksum; remove it", (unsigned long long)meta->key_hash,
+		       meta->owner_rank);
+}
+
+int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes)
+{
+	struct tn_heap_meta meta;
+	int rc = tn_heap_hold(heap, key, key_bytes, &meta);
+
+	if (rc)
+		return rc;
+	*bytes = meta.bytes_total;
+	if (meta.bytes_total > dst_bytes) {
+		rc = tn_fail(-ENOBUFS, "the object has %llu bytes, dst has %llu", (unsigned long long)meta.bytes_total, (unsigned long long)dst_bytes);
+	} else {
+		memcpy(dst, tn_heap_ptr(heap, meta.owner_rank, meta.payload_off), meta.bytes_total);
+		rc = verify(heap, &meta, dst);
+	}
+	tn_heap_release(heap, &meta);
+	if (rc == 0)
+		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_RX, meta.bytes_total);
+	return rc;
+}
+
+/* ---- the rest --------------------------------------------------------------------------------------------------- */
+
+int tn_heap_remove(struct tn_heap *heap, const void *key, size_t key_bytes)
+{
+	struct tn_heap_ask ask = {.op = TN_HEAP_REMOVE};
+	struct tn_heap_told told;
+	int rc = name_of(key, key_bytes, &ask.want.name);
+
+	return rc ? rc : tn_heap_request(heap, &ask, &told);
+}
+
+int tn_heap_evict_until_below(struct tn_heap *heap, uint32_t percent)
+{
+	struct tn_heap_ask ask = {.op = TN_HEAP_EVICT, .percent = percent};
+	struct tn_heap_told told;
+	int rc = tn_heap_request(heap, &ask, &told);
+
+	return rc ? rc : (int)told.count;
+}
+
+/* What the headers tell at this moment. */
+static void count_slots(struct tn_heap *heap, uint32_t rank, struct tn_heap_stats *st)
+{
+	struct tn_heap_ctl *ctl = tn_heap_ctl_of(&heap->memory, rank);
+	uint32_t head = __atomic_load_n(&ctl->hdr_head, __ATOMIC_ACQUIRE);
+
+	st->heap_total = ctl->heap_limit - ctl->heap_base;
+	for (uint32_t i = 0; i < head; i++) {
+		struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, rank, i);
+		uint64_t word = tn_heap_load64(tn_heap_state_word(s));
+
+		st->ready_count += tn_heap_word_state(word) == TN_HEAP_READY;
+		if (!tn_heap_word_is_free(word))
+			st->heap_used += (uint64_t)ctl->page_bytes << s->extra.size_class;
+		for (uint32_t r = 0; r < heap->ranks; r++)
+			st->leases += tn_heap_load32(&tn_heap_leases(heap->memory.base[rank], i)[r]);
+	}
+}
+
+int tn_heap_stats_get(struct tn_heap *heap, uint32_t rank, struct tn_heap_stats *out)
+{
+	struct tn_heap_stats st = {.size = sizeof(st)};
+	uint64_t n[TN_HEAP_COUNTERS];
+	int rc = tn_abi_check(TN_ABI_RESULT(tn_heap_stats, unverified_reads), out);
+
+	if (rc)
+		return rc;
+	if (rank >= heap->ranks)
+		return tn_fail(-EINVAL, "rank %u: the heap has %u ranks", rank, heap->ranks);
+	for (uint32_t i = 0; i < TN_HEAP_COUNTERS; i++)
+		n[i] = __atomic_load_n(&heap->memory.dir->member[rank].counter[i], __ATOMIC_RELAXED);
+	count_slots(heap, rank, &st);
+	st.evictions = n[TN_HEAP_EVICTIONS];
+	st.reclaims = n[TN_HEAP_RECLAIMS];
+	st.oom = n[TN_HEAP_OOM];
+	st.bytes_tx = n[TN_HEAP_BYTES_TX];
+	st.bytes_rx = n[TN_HEAP_BYTES_RX];
+	st.failures = n[TN_HEAP_FAILURES];
+	st.timeouts = n[TN_HEAP_TIMEOUTS];
+	st.cas_failures = n[TN_HEAP_CAS_FAILURES];
+	st.unverified_reads = n[TN_HEAP_UNVERIFIED];
+	tn_abi_out(TN_ABI_RESULT(tn_heap_stats, unverified_reads), out, &st);
+	return 0;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One process's part of a heap, and what the processes say to each other: a request and its answer, by a Unix socket whose abstract name follows
+ * from the user and the heap's name. Only the master has the socket, so the kernel sees to it that there is one master, and frees the name when it dies.
+ */
+#ifndef TN_HEAP_HEAP_INTERNAL_H
+#define TN_HEAP_HEAP_INTERNAL_H
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#include "heap/master.h"
+
+#define TN_HEAP_WIRE_MAGIC UINT64_C(0x3152575048544e54) /* "TNTHPWR1" */
+
+enum tn_heap_op { TN_HEAP_JOIN = 1, TN_HEAP_OPEN, TN_HEAP_REMOVE, TN_HEAP_EVICT };
+
+struct tn_heap_ask {
+	uint64_t magic;
+	uint32_t op; /* enum tn_heap_op */
+	uint32_t ranks;
+	uint32_t rank; /* who asks */
+	uint32_t percent;
+	struct tn_heap_want want; /* its producer is who asks */
+};
+
+/* To a JOIN with the descriptors of all segments and of the directory. */
+struct tn_heap_told {
+	uint64_t magic;
+	int32_t status;
+	uint32_t count;
+	struct tn_heap_plan plan;
+	char text[256];
+};
+
+struct tn_heap {
+	struct tn_heap_memory memory;
+	uint32_t ranks, rank;
+	uint64_t timeout_ns;
+	char name[TN_HEAP_NAME_MAX + 1];
+	pthread_mutex_t lock; /* of the two below: one request at a time */
+	int sock;	      /* to the master; -1 */
+	struct tn_heap_server *server; /* this process is the master */
+};
+
+/* ---- both ends (wire.c) ----------------------------------------------------------------------------------------- */
+
+/* The address of a heap's socket. */
+socklen_t tn_heap_address(const char *name, struct sockaddr_un *out);
+/* Who is at the other end: 0, -EACCES (another user). */
+int tn_heap_peer(int sock, pid_t *pid);
+/* When a process was started; 0: there is none. With its number it names a process. */
+uint64_t tn_heap_process_start(pid_t pid);
+
+/* ---- serving (server.c) ----------------------------------------------------------------------------------------- */
+
+/* Becomes the master of memory that this process has mapped. 0, -EBUSY (there is one), -ENOMEM. */
+int tn_heap_serve(struct tn_heap *heap, struct tn_heap_server **out);
+/* The socket's name is free afterwards. */
+void tn_heap_serve_end(struct tn_heap_server *s);
+/* A request of this process. */
+void tn_heap_answer(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct tn_heap_told *told);
+
+/* ---- asking (ask.c) --------------------------------------------------------------------------------------------- */
+
+/* Joins: the heap's memory. Waits for a master. 0, and the errors of tn_heap_create. */
+int tn_heap_join(struct tn_heap *heap);
+/* Any thread. The errors of the public calls, and of the answer. */
+int tn_heap_request(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_heap_told *told);
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The index of a heap: which slot has the object of a key. A hash table with linear probing in the directory, written by the master and read by all
+ * processes without a lock.
+ *
+ * A place is only a hint. Whether the slot has that object is decided by its header: the digest, between two loads of {state, epoch} with one and
+ * the same epoch. So a place that is out of date finds nothing, and nothing wrong. A dropped place stays filled as GONE, so that the probes of
+ * others go on behind it; when three quarters are filled, the index is built anew.
+ */
+#include <errno.h>
+#include <sched.h>
+
+#include "heap/segment.h"
+
+#define PATIENCE 100000u /* yields while the index is being built anew */
+
+static bool matches(const struct tn_heap_memory *m, const struct tn_heap_name *name, uint64_t object, struct tn_heap_found *out)
+{
+	uint32_t rank = (uint32_t)(object >> 32), slot = (uint32_t)object - 1;
+	struct tn_heap_slot *s;
+	uint64_t word, again;
+	bool same;
+
+	if (rank >= m->ranks || slot >= m->dir->slots)
+		return false;
+	s = tn_heap_slot_of(m, rank, slot);
+	word = tn_heap_load64(tn_heap_state_word(s));
+	if (tn_heap_word_state(word) == TN_HEAP_DEAD)
+		return false;
+	same = __atomic_load_n(&s->extra.digest[0], __ATOMIC_RELAXED) == name->digest[0] &&
+	       __atomic_load_n(&s->extra.digest[1], __ATOMIC_RELAXED) == name->digest[1];
+	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* the digest was read before the word is read again */
+	again = tn_heap_load64(tn_heap_state_word(s));
+	if (!same || tn_heap_word_epoch(again) != tn_heap_word_epoch(word))
+		return false;
+	*out = (struct tn_heap_found){rank, slot, again};
+	return tn_heap_word_state(again) != TN_HEAP_DEAD;
+}
+
+static bool probe(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out)
+{
+	uint32_t places = m->dir->places;
+
+	for (uint32_t i = 0; i < places; i++) {
+		struct tn_heap_place *p = &m->dir->place[(name->hash + i) & (places - 1)];
+		uint64_t object = __atomic_load_n(&p->object, __ATOMIC_ACQUIRE);
+
+		if (object == 0)
+			return false;
+		if (object != TN_HEAP_GONE && __atomic_load_n(&p->key_hash, __ATOMIC_RELAXED) == name->hash && matches(m, name, object, out))
+			return true;
+	}
+	return false;
+}
+
+int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out)
+{
+	for (uint32_t i = 0; i < PATIENCE; i++) {
+		uint32_t turn = tn_heap_load32(&m->dir->turn);
+
+		if (probe(m, name, out))
+			return 0;
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (turn % 2 == 0 && tn_heap_load32(&m->dir->turn) == turn)
+			return -ENOENT;
+		sched_yield();
+	}
+	return -EAGAIN;
+}
+
+static void insert(struct tn_heap_index *x, const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
+{
+	uint64_t hash = tn_heap_slot_of(m, rank, slot)->header.key_hash, object;
+	uint32_t mask = m->dir->places - 1, at = (uint32_t)hash & mask;
+
+	while ((object = m->dir->place[at].object) != 0 && object != TN_HEAP_GONE)
+		at = (at + 1) & mask;
+	x->filled += object == 0;
+	__atomic_store_n(&m->dir->place[at].key_hash, hash, __ATOMIC_RELAXED);
+	__atomic_store_n(&m->dir->place[at].object, (uint64_t)rank << 32 | (slot + 1), __ATOMIC_RELEASE);
+}
+
+void tn_heap_index_add(struct tn_heap_index *x, const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
+{
+	if (x->filled >= m->dir->places / 4 * 3)
+		tn_heap_index_build(x, m); /* finds this one, too */
+	else
+		insert(x, m, rank, slot);
+}
+
+void tn_heap_index_drop(const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
+{
+	uint64_t hash = tn_heap_slot_of(m, rank, slot)->header.key_hash, object;
+	uint32_t mask = m->dir->places - 1;
+
+	for (uint32_t at = (uint32_t)hash & mask; (object = m->dir->place[at].object) != 0; at = (at + 1) & mask)
+		if (object == ((uint64_t)rank << 32 | (slot + 1))) {
+			__atomic_store_n(&m->dir->place[at].object, TN_HEAP_GONE, __ATOMIC_RELAXED);
+			return;
+		}
+}
+
+void tn_heap_index_build(struct tn_heap_index *x, const struct tn_heap_memory *m)
+{
+	__atomic_store_n(&m->dir->turn, m->dir->turn | 1, __ATOMIC_SEQ_CST); /* a master may have died here */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (uint32_t i = 0; i < m->dir->places; i++)
+		__atomic_store_n(&m->dir->place[i].object, 0, __ATOMIC_RELAXED);
+	x->filled = 0;
+	for (uint32_t r = 0; r < m->ranks; r++)
+		for (uint32_t s = 0; s < tn_heap_ctl_of(m, r)->hdr_head; s++)
+			if (tn_heap_word_state(tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m, r, s)))) != TN_HEAP_DEAD)
+				insert(x, m, r, s);
+	__atomic_store_n(&m->dir->turn, m->dir->turn + 1, __ATOMIC_RELEASE);
+}

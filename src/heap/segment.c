@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments and directory of a heap: sizes, memfds, mapping. */
+#include "heap/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+
+#define PAGE_BYTES_MAX (1u << 30)
+#define HEAP_BYTES_MAX (UINT64_C(1) << 46)
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static uint64_t round_up(uint64_t n, uint64_t align)
+{
+	return (n + align - 1) / align * align;
+}
+
+static uint32_t slots_of(const struct tn_heap_opts *o)
+{
+	uint64_t pages = o->heap_bytes / o->page_bytes;
+
+	return o->slots ? o->slots : (uint32_t)(pages < TN_HEAP_SLOTS_MAX ? pages : TN_HEAP_SLOTS_MAX);
+}
+
+int tn_heap_opts_check(const struct tn_heap_opts *o)
+{
+	if (o->page_bytes < 4096 || o->page_bytes > PAGE_BYTES_MAX || (o->page_bytes & (o->page_bytes - 1)))
+		return tn_fail(-EINVAL, "page_bytes %u: a power of two from 4096 to %u is needed", o->page_bytes, PAGE_BYTES_MAX);
+	if (o->heap_bytes < o->page_bytes || o->heap_bytes > HEAP_BYTES_MAX)
+		return tn_fail(-EINVAL, "heap_bytes %llu: at least a page of %u bytes is needed, at most 2^46", (unsigned long long)o->heap_bytes,
+			       o->page_bytes);
+	if (o->slots > TN_HEAP_SLOTS_MAX)
+		return tn_fail(-EINVAL, "slots %u: %u at most", o->slots, TN_HEAP_SLOTS_MAX);
+	if (o->order > TN_HEAP_FIFO)
+		return tn_fail(-EINVAL, "order %u is unknown", o->order);
+	if (o->water_hi > 100 || o->water_lo > o->water_hi || o->water_hi == 0)
+		return tn_fail(-EINVAL, "water_lo %u and water_hi %u: 0 <= lo <= hi <= 100 percent, and hi above 0", o->water_lo, o->water_hi);
+	return 0;
+}
+
+/* A sealed memfd: no process can make it shorter under another one. */
+static int make_file(const char *name, uint64_t bytes, int *out)
+{
+	int fd = tn_above_streams(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	int rc = 0;
+
+	if (fd < 0)
+		return tn_fail(-errno, "memfd_create: %s", strerror(errno));
+	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS))
+		rc = tn_fail(-errno, "a memfd of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
+	if (rc)
+		close(fd);
+	else
+		*out = fd;
+	return rc;
+}
+
+/* A forked child has no mapping: it does not keep writing after its parent's death, by which the parent counts as ended. */
+static int map_file(int fd, uint64_t bytes, void *out)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED)
+		return tn_fail(-ENOMEM, "%llu bytes of a heap cannot be mapped: %s", (unsigned long long)bytes, strerror(errno));
+	if (madvise(p, bytes, MADV_DONTFORK)) {
+		munmap(p, bytes);
+		return tn_fail(-errno, "madvise(MADV_DONTFORK): %s", strerror(errno));
+	}
+	memcpy(out, &p, sizeof(p));
+	return 0;
+}
+
+/* Where everything of a segment lies. */
+static struct tn_heap_ctl lay_out(uint32_t ranks, const struct tn_heap_opts *o)
+{
+	struct tn_heap_ctl c = {.magic = TN_HEAP_MAGIC, .version = TN_HEAP_VERSION, .ranks = ranks, .page_bytes = o->page_bytes,
+				.water_hi = o->water_hi, .water_lo = o->water_lo, .hdr_count = slots_of(o)};
+
+	c.hdr_base = TN_HEAP_CTL_BYTES;
+	c.lease_base = c.hdr_base + (uint64_t)c.hdr_count * sizeof(struct tn_heap_slot);
+	c.ann_base = round_up(c.lease_base + (uint64_t)c.hdr_count * ranks * sizeof(uint32_t), 64);
+	c.heap_base = c.bump_ptr = round_up(c.ann_base, o->page_bytes);
+	c.heap_limit = c.bytes = c.heap_base + o->heap_bytes / o->page_bytes * o->page_bytes;
+	return c;
+}
+
+static uint32_t places_of(uint32_t ranks, uint32_t slots)
+{
+	uint32_t n = 64;
+
+	while (n < 2ull * ranks * slots)
+		n *= 2;
+	return n;
+}
+
+static uint64_t directory_bytes(uint32_t places)
+{
+	return round_up(sizeof(struct tn_heap_directory) + places * sizeof(struct tn_heap_place), TN_HEAP_CTL_BYTES);
+}
+
+static int map_all(struct tn_heap_memory *m)
+{
+	int rc = map_file(m->fd[m->ranks], m->dir_bytes, &m->dir);
+
+	for (uint32_t r = 0; r < m->ranks && rc == 0; r++)
+		rc = map_file(m->fd[r], m->segment_bytes, &m->base[r]);
+	return rc;
+}
+
+static void start_empty(struct tn_heap_memory *m, uint32_t ranks)
+{
+	*m = (struct tn_heap_memory){.ranks = ranks};
+	for (uint32_t i = 0; i <= TN_HEAP_RANKS_MAX; i++)
+		m->fd[i] = -1;
+}
+
+int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_heap_memory *out)
+{
+	struct tn_heap_ctl ctl = lay_out(ranks, o);
+	struct tn_heap_memory m;
+	uint32_t places = places_of(ranks, ctl.hdr_count);
+	int rc;
+
+	start_empty(&m, ranks);
+	m.segment_bytes = ctl.bytes;
+	m.dir_bytes = directory_bytes(places);
+	rc = make_file("tenuto-heap-directory", m.dir_bytes, &m.fd[ranks]);
+	for (uint32_t r = 0; r < ranks && rc == 0; r++)
+		rc = make_file("tenuto-heap", m.segment_bytes, &m.fd[r]);
+	if (rc == 0)
+		rc = map_all(&m);
+	if (rc) {
+		tn_heap_memory_drop(&m);
+		return rc;
+	}
+	for (uint32_t r = 0; r < ranks; r++)
+		memcpy(m.base[r], &ctl, sizeof(ctl));
+	*m.dir = (struct tn_heap_directory){.magic = TN_HEAP_DIRECTORY_MAGIC, .version = TN_HEAP_VERSION, .ranks = ranks,
+					    .page_bytes = o->page_bytes, .slots = ctl.hdr_count, .order = o->order, .places = places,
+					    .bytes = m.dir_bytes, .segment_bytes = m.segment_bytes, .reclaim_ns = o->reclaim_ns};
+	*out = m;
+	return 0;
+}
+
+/* Bytes of a file that nobody can make shorter; 0: it is not such a file. */
+static uint64_t file_bytes(int fd)
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	return seals >= 0 && (seals & SEALS) == SEALS && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+static bool directory_is_sound(const struct tn_heap_memory *m)
+{
+	const struct tn_heap_directory *d = m->dir;
+
+	return d->magic == TN_HEAP_DIRECTORY_MAGIC && d->version == TN_HEAP_VERSION && d->ranks == m->ranks && d->bytes == m->dir_bytes &&
+	       d->segment_bytes == m->segment_bytes && directory_bytes(d->places) == m->dir_bytes;
+}
+
+int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *out)
+{
+	struct tn_heap_memory m;
+	int rc = 0;
+
+	start_empty(&m, ranks);
+	memcpy(m.fd, fds, (ranks + 1) * sizeof(int));
+	m.dir_bytes = file_bytes(m.fd[ranks]);
+	m.segment_bytes = file_bytes(m.fd[0]);
+	for (uint32_t r = 1; r < ranks; r++)
+		if (file_bytes(m.fd[r]) != m.segment_bytes)
+			m.segment_bytes = 0;
+	if (m.dir_bytes < sizeof(struct tn_heap_directory) || m.segment_bytes < TN_HEAP_CTL_BYTES)
+		rc = tn_fail(-EINVAL, "what the heap's master has sent is not the memory of a heap");
+	if (rc == 0)
+		rc = map_all(&m);
+	if (rc == 0 && !directory_is_sound(&m))
+		rc = tn_fail(-EINVAL, "the heap's directory is of another version (this library's is %u), or contradicts itself", TN_HEAP_VERSION);
+	if (rc)
+		tn_heap_memory_drop(&m);
+	else
+		*out = m;
+	return rc;
+}
+
+void tn_heap_memory_drop(struct tn_heap_memory *m)
+{
+	for (uint32_t r = 0; r < m->ranks; r++)
+		if (m->base[r])
+			munmap(m->base[r], m->segment_bytes);
+	if (m->dir)
+		munmap(m->dir, m->dir_bytes);
+	for (uint32_t i = 0; m->ranks && i <= m->ranks; i++)
+		if (m->fd[i] >= 0)
+			close(m->fd[i]);
+	*m = (struct tn_heap_memory){0};
+}

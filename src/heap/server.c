@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The master's thread: answers requests, watches whether the ranks' processes live, and sweeps.
+ *
+ * A process is known by its pid as the kernel tells it, and by a pidfd from then on. A request counts only if it comes from the process that has
+ * the rank. A new master finds the processes of the ranks in the directory.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "heap/heap_internal.h"
+
+#define CALLERS_MAX (2 * TN_HEAP_RANKS_MAX)
+#define SWEEP_NS_MAX 250000000ull
+#define SWEEP_NS_MIN 1000000ull
+
+struct caller {
+	int sock; /* 0: the place is free */
+	pid_t pid;
+};
+
+struct tn_heap_server {
+	struct tn_heap *heap;
+	struct tn_heap_master *master;
+	struct tn_fork_fd forked; /* sock: a forked child would keep the name */
+	int sock, stop;		  /* stop: eventfd that ends the thread */
+	pthread_t thread;
+	/* The thread's, and under master->lock: */
+	int process[TN_HEAP_RANKS_MAX]; /* pidfd of the rank's process; -1: nobody, or this process */
+	struct caller caller[CALLERS_MAX];
+};
+
+/* ---- processes -------------------------------------------------------------------------------------------------- */
+
+/* A pidfd of the process with that number and start; -1: it is dead. */
+static int open_process(pid_t pid, uint64_t start)
+{
+	int fd = tn_above_streams((int)syscall(SYS_pidfd_open, pid, 0));
+
+	if (fd >= 0 && tn_heap_process_start(pid) != start) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+static bool is_dead(int process)
+{
+	struct pollfd p = {.fd = process, .events = POLLIN};
+
+	return poll(&p, 1, 0) > 0;
+}
+
+/* Ends the life of a rank whose process has died or left. */
+static void check_rank(struct tn_heap_server *s, uint32_t rank)
+{
+	struct tn_heap_member *member = &s->heap->memory.dir->member[rank];
+	uint32_t alive = __atomic_load_n(&member->alive, __ATOMIC_ACQUIRE);
+
+	if (alive == TN_HEAP_NOBODY || rank == s->heap->rank)
+		return;
+	if (alive == TN_HEAP_ALIVE && s->process[rank] >= 0 && !is_dead(s->process[rank]))
+		return;
+	tn_heap_master_end_life(s->master, rank);
+	if (s->process[rank] >= 0)
+		close(s->process[rank]);
+	s->process[rank] = -1;
+}
+
+static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint64_t start)
+{
+	struct tn_heap_member *member = &s->heap->memory.dir->member[rank];
+
+	member->pid = (uint32_t)pid;
+	member->start = start;
+	member->life++;
+	__atomic_store_n(&member->alive, TN_HEAP_ALIVE, __ATOMIC_RELEASE);
+}
+
+static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, pid_t pid)
+{
+	const struct tn_heap_member *member;
+	uint64_t start = tn_heap_process_start(pid);
+	int process;
+
+	if (ask->ranks != s->heap->ranks || ask->rank >= s->heap->ranks)
+		return tn_fail(-EINVAL, "rank %u of %u: heap %s has %u ranks", ask->rank, ask->ranks, s->heap->name, s->heap->ranks);
+	check_rank(s, ask->rank);
+	member = &s->heap->memory.dir->member[ask->rank];
+	if (member->alive != TN_HEAP_NOBODY)
+		return tn_fail(-EEXIST, "rank %u of heap %s: process %u has it", ask->rank, s->heap->name, member->pid);
+	process = open_process(pid, start);
+	if (process < 0)
+		return tn_fail(-ESRCH, "process %d is not seen: do both processes run in one PID namespace?", (int)pid);
+	s->process[ask->rank] = process;
+	begin_life(s, ask->rank, pid, start);
+	return 0;
+}
+
+/* ---- requests --------------------------------------------------------------------------------------------------- */
+
+static int carry_out(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct tn_heap_told *told)
+{
+	int rc;
+
+	switch (ask->op) {
+	case TN_HEAP_OPEN:
+		return tn_heap_master_open(s->master, &ask->want, &told->plan);
+	case TN_HEAP_REMOVE:
+		return tn_heap_master_remove(s->master, &ask->want.name);
+	case TN_HEAP_EVICT:
+		rc = tn_heap_master_evict(s->master, ask->percent);
+		told->count = rc > 0 ? (uint32_t)rc : 0;
+		return rc < 0 ? rc : 0;
+	default:
+		return tn_fail(-EINVAL, "request %u is unknown", ask->op);
+	}
+}
+
+static void set_status(struct tn_heap_told *told, int rc)
+{
+	told->magic = TN_HEAP_WIRE_MAGIC;
+	told->status = rc;
+	if (rc)
+		snprintf(told->text, sizeof(told->text), "%.250s", tn_error_last()->text);
+}
+
+void tn_heap_answer(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct tn_heap_told *told)
+{
+	*told = (struct tn_heap_told){0};
+	pthread_mutex_lock(&s->master->lock);
+	set_status(told, carry_out(s, ask, told));
+	pthread_mutex_unlock(&s->master->lock);
+}
+
+static void send_told(const struct tn_heap_server *s, int sock, const struct tn_heap_told *told, bool memory)
+{
+	uint32_t nfds = memory ? s->heap->ranks + 1 : 0;
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE((TN_HEAP_RANKS_MAX + 1) * sizeof(int))];
+	} control;
+	struct iovec iov = {(void *)(uintptr_t)told, sizeof(*told)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	memset(&control, 0, sizeof(control));
+	if (nfds) {
+		m.msg_control = &control;
+		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
+		control.head = (struct cmsghdr){CMSG_LEN(nfds * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+		memcpy(CMSG_DATA(&control.head), s->heap->memory.fd, nfds * sizeof(int));
+	}
+	sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL); /* who does not read gets nothing */
+}
+
+/* A request of another process: it speaks for the rank that it has joined as. */
+static void answer_caller(struct tn_heap_server *s, const struct caller *c, struct tn_heap_ask *ask)
+{
+	struct tn_heap_told told = {0};
+	bool joins = ask->op == TN_HEAP_JOIN;
+	int rc;
+
+	pthread_mutex_lock(&s->master->lock);
+	if (joins)
+		rc = join(s, ask, c->pid);
+	else if (ask->rank >= s->heap->ranks || s->process[ask->rank] < 0 || s->heap->memory.dir->member[ask->rank].pid != (uint32_t)c->pid)
+		rc = tn_fail(-EACCES, "process %d does not have rank %u of heap %s", (int)c->pid, ask->rank, s->heap->name);
+	else
+		rc = carry_out(s, ask, &told);
+	set_status(&told, rc);
+	pthread_mutex_unlock(&s->master->lock);
+	send_told(s, c->sock, &told, joins && rc == 0);
+}
+
+static void hang_up(struct caller *c)
+{
+	close(c->sock);
+	*c = (struct caller){0};
+}
+
+static void take_request(struct tn_heap_server *s, struct caller *c)
+{
+	struct tn_heap_ask ask;
+	ssize_t n = recv(c->sock, &ask, sizeof(ask), MSG_DONTWAIT | MSG_TRUNC);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n != (ssize_t)sizeof(ask) || ask.magic != TN_HEAP_WIRE_MAGIC) {
+		hang_up(c);
+		return;
+	}
+	ask.want.producer = ask.rank;
+	answer_caller(s, c, &ask);
+}
+
+static void accept_one(struct tn_heap_server *s)
+{
+	int sock = tn_above_streams(accept4(s->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+	struct caller *c = s->caller;
+	pid_t pid;
+
+	if (sock < 0)
+		return;
+	while (c < s->caller + CALLERS_MAX && c->sock)
+		c++;
+	if (c == s->caller + CALLERS_MAX || tn_heap_peer(sock, &pid))
+		close(sock);
+	else
+		*c = (struct caller){sock, pid};
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------- */
+
+/* The polled descriptors: the server's two, the callers', the processes'. */
+enum { CALLER_AT = 2, PROCESS_AT = CALLER_AT + CALLERS_MAX, POLLED = PROCESS_AT + TN_HEAP_RANKS_MAX };
+
+static void fill_polled(const struct tn_heap_server *s, struct pollfd p[POLLED])
+{
+	p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = s->sock, .events = POLLIN};
+	for (uint32_t i = 0; i < CALLERS_MAX; i++)
+		p[CALLER_AT + i] = (struct pollfd){.fd = s->caller[i].sock ? s->caller[i].sock : -1, .events = POLLIN};
+	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
+		p[PROCESS_AT + r] = (struct pollfd){.fd = s->process[r], .events = POLLIN};
+}
+
+static void tend(struct tn_heap_server *s, uint64_t now)
+{
+	pthread_mutex_lock(&s->master->lock);
+	for (uint32_t r = 0; r < s->heap->ranks; r++)
+		check_rank(s, r);
+	tn_heap_master_sweep(s->master, now);
+	pthread_mutex_unlock(&s->master->lock);
+}
+
+static uint64_t sweep_period(const struct tn_heap_server *s)
+{
+	uint64_t ns = s->heap->memory.dir->reclaim_ns / 8;
+
+	return ns < SWEEP_NS_MIN ? SWEEP_NS_MIN : ns > SWEEP_NS_MAX ? SWEEP_NS_MAX : ns;
+}
+
+static void *serve(void *arg)
+{
+	struct tn_heap_server *s = arg;
+	uint64_t period = sweep_period(s), due = 0;
+	struct pollfd p[POLLED];
+
+	pthread_setname_np(pthread_self(), "tenuto-heap");
+	for (;;) {
+		uint64_t now = tn_now_ns(&tn_clock_system);
+		bool died = false;
+
+		fill_polled(s, p);
+		if (poll(p, POLLED, due > now ? (int)((due - now) / 1000000u + 1) : 0) < 0)
+			continue;
+		if (p[0].revents)
+			return NULL;
+		for (uint32_t i = 0; i < CALLERS_MAX; i++)
+			if (p[CALLER_AT + i].revents)
+				take_request(s, &s->caller[i]);
+		for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
+			died |= p[PROCESS_AT + r].revents != 0;
+		if (p[1].revents)
+			accept_one(s);
+		now = tn_now_ns(&tn_clock_system);
+		if (died || now >= due) {
+			tend(s, now);
+			due = now + period;
+		}
+	}
+}
+
+/* ---- beginning and end ------------------------------------------------------------------------------------------ */
+
+static int bind_name(struct tn_heap_server *s)
+{
+	struct sockaddr_un address;
+	socklen_t len = tn_heap_address(s->heap->name, &address);
+	int rc = 0;
+
+	tn_fork_lock();
+	s->sock = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (s->sock >= 0)
+		tn_fork_watch(&s->forked, s->sock);
+	tn_fork_unlock();
+	if (s->sock < 0 || bind(s->sock, (struct sockaddr *)&address, len))
+		rc = errno == EADDRINUSE ? tn_fail(-EBUSY, "heap %s has a master already", s->heap->name)
+					 : tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));
+	return rc;
+}
+
+/* The processes that have ranks already: another master has let them in. */
+static void find_processes(struct tn_heap_server *s)
+{
+	for (uint32_t r = 0; r < s->heap->ranks; r++) {
+		const struct tn_heap_member *m = &s->heap->memory.dir->member[r];
+
+		if (m->alive == TN_HEAP_ALIVE && r != s->heap->rank)
+			s->process[r] = open_process((pid_t)m->pid, m->start);
+	}
+}
+
+static int start(struct tn_heap_server *s)
+{
+	int rc = bind_name(s);
+
+	if (rc == 0)
+		rc = tn_heap_master_create(&s->heap->memory, &s->master);
+	if (rc)
+		return rc;
+	s->heap->memory.dir->master = s->heap->rank;
+	if (s->heap->memory.dir->member[s->heap->rank].alive != TN_HEAP_ALIVE)
+		begin_life(s, s->heap->rank, getpid(), tn_heap_process_start(getpid()));
+	for (uint32_t r = 0; r < s->heap->ranks; r++)
+		tn_heap_ctl_of(&s->heap->memory, r)->epoch++;
+	find_processes(s);
+	s->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));
+	if (s->stop < 0 || listen(s->sock, TN_HEAP_RANKS_MAX))
+		return tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));
+	rc = tn_thread_start(&s->thread, serve, s);
+	return rc ? tn_fail(-rc, "no thread for the master of heap %s: %s", s->heap->name, strerror(rc)) : 0;
+}
+
+static void destroy(struct tn_heap_server *s)
+{
+	for (uint32_t i = 0; i < CALLERS_MAX; i++)
+		if (s->caller[i].sock)
+			hang_up(&s->caller[i]);
+	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
+		if (s->process[r] >= 0)
+			close(s->process[r]);
+	tn_fork_unwatch(&s->forked);
+	if (s->sock >= 0)
+		close(s->sock);
+	if (s->stop >= 0)
+		close(s->stop);
+	tn_heap_master_destroy(s->master);
+	tn_put(&tn_alloc_system, s, sizeof(*s));
+}
+
+int tn_heap_serve(struct tn_heap *heap, struct tn_heap_server **out)
+{
+	struct tn_heap_server *s = tn_get(&tn_alloc_system, sizeof(*s));
+	int rc;
+
+	if (!s)
+		return tn_fail(-ENOMEM, "no memory for the master of heap %s", heap->name);
+	s->heap = heap;
+	s->sock = s->stop = -1;
+	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
+		s->process[r] = -1;
+	rc = start(s);
+	if (rc)
+		destroy(s);
+	else
+		*out = s;
+	return rc;
+}
+
+void tn_heap_serve_end(struct tn_heap_server *s)
+{
+	uint64_t one = 1;
+
+	if (!s)
+		return;
+	while (write(s->stop, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+	pthread_join(s->thread, NULL);
+	destroy(s);
+}
