@@ -164,7 +164,7 @@ TN_API int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t 
 /**
  * tn_heap_commit - make an object READY whose bytes are all written, with their checksum
  *
- * Any thread; no system call. A kernel that used tn_heap_publish has done it already, without a checksum.
+ * Any thread; no system call. A kernel that used tn_heap_finish has done it already, without a checksum.
  *
  * Return: 0; -ESTALE (the plan has ended: the object is lost, write it again), -EINVAL (a plan that is none).
  */

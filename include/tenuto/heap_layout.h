@@ -6,24 +6,24 @@
  * payload. Offsets count from the segment's beginning. A slot is a header and an extent of payload, bound to each other when the extent is carved. A free slot
  * keeps its extent, so that nothing is lost when a process dies between two steps.
  *
- * The word {state, epoch} of a header (offset 32, 64 bits, little-endian) is the truth about a slot, and changes only by compare-and-swap:
+ * The word {state, epoch} of a header (offset 32, 64 bits, little-endian) is the truth about a slot, and changes only by compare-and-swap. Bits 8 to 31 of
+ * the state name who may write: 0, or a rank + 1. Below, WRITING(r) and DEAD(r) are with rank r, the others with 0.
  *
- *   DEAD,     even e  free
- *   RESERVED, e + 1   claimed: nobody has written payload. Free again, with e + 2, if the producer does not begin in time
- *   WRITING,  e + 1   the producer writes payload
- *   READY,    e + 1   complete and immutable
- *   DEAD,     e + 1   removed, evicted or given up; not free before no lease is left and the producer has ended
- *   DEAD,     e + 2   free again
+ *   DEAD,       even e  free
+ *   RESERVED,   e + 1   claimed by the master: nobody has written payload. Free again, with e + 2, if the producer does not begin in time
+ *   WRITING(r), e + 1   the producer writes payload; if it has claimed the slot by itself, the header, too
+ *   READY,      e + 1   complete and immutable
+ *   DEAD(r),    e + 1   was WRITING for too long: the producer may write still
+ *   DEAD,       e + 1   nobody writes: removed, evicted or given up, or the producer has learned of the end. Free when no lease is left
+ *   DEAD,       e + 2   free again. So is, at once, what a rank leaves behind that is dead
  *
  * Memory order:
- *   RESERVED -> WRITING   release: the fields of the header come before.
- *   WRITING -> READY      release, system scope: the payload comes before. The acquire is a reader's load of the word.
- *   ended                 stored (release) before the compare-and-swap to READY, which is the producer's last access. A reclaimer acquires it:
- *                         what the producer wrote comes before the reuse.
- *   lease                 a reader adds, then loads the word; a remover changes the word, then loads the leases. All four are sequentially
- *                         consistent, so that one of them sees the other. A reader's release orders its loads before the reuse.
- *   READY -> DEAD         sequentially consistent, for the leases' sake.
- * A producer that was declared dead and goes on finds another epoch or DEAD: it cannot publish what is not its own.
+ *   RESERVED -> WRITING(r)  the plan came by a socket after the header's fields were written.
+ *   WRITING(r) -> READY     release, system scope: header, payload and checksum come before. The acquire is a reader's load of the word.
+ *   DEAD(r) -> DEAD         release: what the producer wrote comes before the reuse. A reclaimer acquires it.
+ *   lease                   a reader adds, then loads the word; a remover changes the word, then loads the leases. All four are sequentially
+ *                           consistent, so that one of them sees the other. A reader's release orders its loads before the reuse.
+ * A producer that was declared dead and goes on finds another epoch or DEAD(r): it cannot publish what is not its own.
  *
  * The *_step functions make one access to shared memory each, so that a test can try every interleaving (src/heap/heap_model_test.c).
  */
@@ -67,7 +67,7 @@ enum tn_heap_state { TN_HEAP_RESERVED, TN_HEAP_WRITING, TN_HEAP_READY, TN_HEAP_D
  * @page_size:    bytes
  * @payload_base: offset of page 0
  * @bytes_total:  of the payload
- * @state:        enum tn_heap_state; with @epoch one 64-bit word
+ * @state:        enum tn_heap_state, and who may write; with @epoch one 64-bit word
  * @epoch:        odd: an object's; even: of a free slot
  * @last_access:  CLOCK_MONOTONIC ns: when it was opened, or last read where readers say so
  * @flags:        TN_HEAP_PIN
@@ -98,24 +98,19 @@ TN_HEAP_CHECK(offsetof(struct tn_heap_header, n_pages) == 8 && offsetof(struct t
  * @digest:         XXH3-128 of the key, which readers compare
  * @checksum:       of the payload, as tn_checksum has it; of the object of @checksum_epoch
  * @checksum_epoch: 0: nobody has summed
- * @ended:          epoch of the last object whose producer writes no more: published, or refused
- * @producer:       rank that writes it
- * @life:           of that rank, when it was opened (struct tn_heap_member)
  * @next:           slot below this one in a stack of free slots
  * @size_class:     of the extent
- * @born:           order in which objects were opened
+ * @born:           CLOCK_MONOTONIC ns: when it was opened
  */
 struct tn_heap_extra {
 	uint64_t digest[2];
 	uint64_t checksum;
 	uint32_t checksum_epoch;
-	uint32_t ended;
-	uint32_t producer;
-	uint32_t life;
 	uint32_t next;
 	uint32_t size_class;
+	uint32_t pad;
 	uint64_t born;
-	uint64_t reserved;
+	uint64_t reserved[2];
 };
 
 struct tn_heap_slot {
@@ -125,9 +120,8 @@ struct tn_heap_slot {
 
 TN_HEAP_CHECK(sizeof(struct tn_heap_slot) == 128 && offsetof(struct tn_heap_slot, extra) == 64, "a slot is two cache lines");
 TN_HEAP_CHECK(offsetof(struct tn_heap_extra, checksum) == 16 && offsetof(struct tn_heap_extra, checksum_epoch) == 24 &&
-		      offsetof(struct tn_heap_extra, ended) == 28 && offsetof(struct tn_heap_extra, producer) == 32 &&
-		      offsetof(struct tn_heap_extra, life) == 36 && offsetof(struct tn_heap_extra, next) == 40 &&
-		      offsetof(struct tn_heap_extra, size_class) == 44 && offsetof(struct tn_heap_extra, born) == 48,
+		      offsetof(struct tn_heap_extra, next) == 28 && offsetof(struct tn_heap_extra, size_class) == 32 &&
+		      offsetof(struct tn_heap_extra, born) == 40 && sizeof(struct tn_heap_extra) == 64,
 	      "layout of a header's second line");
 
 /**
@@ -191,9 +185,21 @@ TN_HD uint64_t tn_heap_word(uint32_t state, uint32_t epoch)
 	return (uint64_t)epoch << 32 | state;
 }
 
+/* The state of what a rank writes. */
+TN_HD uint32_t tn_heap_by(uint32_t state, uint32_t rank)
+{
+	return state | (rank + 1) << 8;
+}
+
 TN_HD uint32_t tn_heap_word_state(uint64_t word)
 {
-	return (uint32_t)word;
+	return (uint32_t)word & 0xff;
+}
+
+/* Who may write; UINT32_MAX: nobody, or the master. */
+TN_HD uint32_t tn_heap_word_rank(uint64_t word)
+{
+	return ((uint32_t)word >> 8) - 1;
 }
 
 TN_HD uint32_t tn_heap_word_epoch(uint64_t word)
@@ -203,7 +209,7 @@ TN_HD uint32_t tn_heap_word_epoch(uint64_t word)
 
 TN_HD int tn_heap_word_is_free(uint64_t word)
 {
-	return tn_heap_word_state(word) == TN_HEAP_DEAD && tn_heap_word_epoch(word) % 2 == 0;
+	return (uint32_t)word == TN_HEAP_DEAD && tn_heap_word_epoch(word) % 2 == 0;
 }
 
 TN_HD uint64_t *tn_heap_state_word(struct tn_heap_slot *slot)
@@ -296,25 +302,38 @@ TN_HD int tn_heap_move(struct tn_heap_slot *slot, uint32_t epoch, uint32_t from,
 }
 
 /* The producer is about to write payload. 0: the plan has ended, write nothing. */
-TN_HD int tn_heap_begin(struct tn_heap_slot *slot, uint32_t epoch)
+TN_HD int tn_heap_begin(struct tn_heap_slot *slot, uint32_t epoch, uint32_t rank)
 {
-	return tn_heap_move(slot, epoch, TN_HEAP_RESERVED, TN_HEAP_WRITING);
+	return tn_heap_move(slot, epoch, TN_HEAP_RESERVED, tn_heap_by(TN_HEAP_WRITING, rank));
 }
 
-/* Frees a slot of that epoch that nobody has begun to write: it has no lease, and its producer will not begin. The master alone. */
+/* Frees a slot of that epoch that nobody has begun to write: it has no lease, and its producer cannot begin any more. The master alone. */
 TN_HD int tn_heap_revoke(struct tn_heap_slot *slot, uint32_t epoch)
 {
 	return tn_heap_cas64(tn_heap_state_word(slot), tn_heap_word(TN_HEAP_RESERVED, epoch), tn_heap_word(TN_HEAP_DEAD, epoch + 1));
 }
 
-/* The producer has written all payload, and writes no more. NO: the plan has ended, nobody will read it. */
-TN_HD enum tn_heap_step tn_heap_publish_step(struct tn_heap_slot *slot, uint32_t epoch, struct tn_heap_turn *t)
+/*
+ * The producer writes no more: the object becomes @to, READY or DEAD. NO: the plan has ended, and nobody will read it; the master learns that the
+ * producer writes no more.
+ */
+TN_HD enum tn_heap_step tn_heap_finish_step(struct tn_heap_slot *slot, uint32_t epoch, uint32_t rank, uint32_t to, struct tn_heap_turn *t)
+{
+	if (t->phase++ == 0)
+		return tn_heap_move(slot, epoch, tn_heap_by(TN_HEAP_WRITING, rank), to) ? TN_HEAP_DONE : TN_HEAP_MORE;
+	tn_heap_move(slot, epoch, tn_heap_by(TN_HEAP_DEAD, rank), TN_HEAP_DEAD);
+	return TN_HEAP_NO;
+}
+
+/* Frees a slot of a rank that is dead. NO: it has none here. The master alone. */
+TN_HD enum tn_heap_step tn_heap_bury_step(struct tn_heap_slot *slot, uint32_t rank, struct tn_heap_turn *t)
 {
 	if (t->phase++ == 0) {
-		tn_heap_store32(&slot->extra.ended, epoch);
-		return TN_HEAP_MORE;
+		t->word = tn_heap_load64(tn_heap_state_word(slot));
+		return tn_heap_word_rank(t->word) == rank ? TN_HEAP_MORE : TN_HEAP_NO;
 	}
-	return tn_heap_move(slot, epoch, TN_HEAP_WRITING, TN_HEAP_READY) ? TN_HEAP_DONE : TN_HEAP_NO;
+	return tn_heap_cas64(tn_heap_state_word(slot), t->word, tn_heap_word(TN_HEAP_DEAD, tn_heap_word_epoch(t->word) + 1)) ? TN_HEAP_DONE
+																: TN_HEAP_NO;
 }
 
 /* Counts a lease in this rank's count of the slot. DONE: the object of that epoch stays until tn_heap_unlease. NO: it is not READY. */
@@ -337,22 +356,15 @@ TN_HD void tn_heap_unlease(uint32_t *count)
 	tn_heap_add32(count, UINT32_MAX);
 }
 
-/*
- * Frees a DEAD slot that has no lease, of a producer that has ended. lives: whether the producer's process may still write. NO: not yet.
- * The master alone.
- */
-TN_HD enum tn_heap_step tn_heap_reclaim_step(struct tn_heap_slot *slot, const uint32_t *counts, uint32_t ranks, int lives, struct tn_heap_turn *t)
+/* Frees a slot that is DEAD and has no lease. NO: not yet. The master alone. */
+TN_HD enum tn_heap_step tn_heap_reclaim_step(struct tn_heap_slot *slot, const uint32_t *counts, uint32_t ranks, struct tn_heap_turn *t)
 {
 	uint32_t epoch = tn_heap_word_epoch(t->word);
 
 	if (t->phase == 0) {
 		t->word = tn_heap_load64(tn_heap_state_word(slot));
-		t->phase = lives ? 1 : 2;
-		return tn_heap_word_state(t->word) != TN_HEAP_DEAD || tn_heap_word_is_free(t->word) ? TN_HEAP_NO : TN_HEAP_MORE;
-	}
-	if (t->phase == 1) {
-		t->phase = 2;
-		return tn_heap_load32(&slot->extra.ended) == epoch ? TN_HEAP_MORE : TN_HEAP_NO;
+		t->phase = 1;
+		return (uint32_t)t->word != TN_HEAP_DEAD || tn_heap_word_is_free(t->word) ? TN_HEAP_NO : TN_HEAP_MORE;
 	}
 	if (t->i < ranks)
 		return tn_heap_load32(&counts[t->i++]) == 0 ? TN_HEAP_MORE : TN_HEAP_NO;
@@ -360,12 +372,14 @@ TN_HD enum tn_heap_step tn_heap_reclaim_step(struct tn_heap_slot *slot, const ui
 }
 
 /*
- * Claims the topmost free slot of a stack: t->slot, with epoch tn_heap_word_epoch(t->word). NO: the stack is empty.
+ * Claims the topmost free slot of a stack: t->slot, with epoch tn_heap_word_epoch(t->word). NO: the stack is empty. state: RESERVED of the master, else
+ * WRITING by a rank.
  *
  * The claim is the compare-and-swap of the slot's word; the stack only helps to find it. Whoever meets a claimed slot on top unlinks it, so that
  * nobody waits for a process that died between the two. The master alone pushes: a slot that is not in the stack when the master looks stays out.
  */
-TN_HD enum tn_heap_step tn_heap_claim_step(struct tn_heap_slot *slots, uint32_t count, uint64_t *stack, struct tn_heap_turn *t)
+TN_HD enum tn_heap_step tn_heap_claim_step(struct tn_heap_slot *slots, uint32_t count, uint64_t *stack, uint32_t state,
+					   struct tn_heap_turn *t)
 {
 	uint64_t word;
 
@@ -381,7 +395,7 @@ TN_HD enum tn_heap_step tn_heap_claim_step(struct tn_heap_slot *slots, uint32_t 
 		t->phase = tn_heap_word_is_free(t->word) ? 2 : 3;
 		return TN_HEAP_MORE;
 	case 2:
-		word = tn_heap_word(TN_HEAP_RESERVED, tn_heap_word_epoch(t->word) + 1);
+		word = tn_heap_word(state, tn_heap_word_epoch(t->word) + 1);
 		t->i = (uint32_t)tn_heap_cas64(tn_heap_state_word(&slots[t->slot]), t->word, word);
 		t->word = word;
 		t->phase = t->i ? 3 : 0;
@@ -417,13 +431,24 @@ TN_HD enum tn_heap_step tn_heap_push_step(struct tn_heap_slot *slots, uint32_t s
 
 /* ---- the same as one call --------------------------------------------------------------------------------------- */
 
-TN_HD int tn_heap_publish(struct tn_heap_slot *slot, uint32_t epoch)
+TN_HD int tn_heap_finish(struct tn_heap_slot *slot, uint32_t epoch, uint32_t rank, uint32_t to)
 {
 	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
 	enum tn_heap_step step;
 
 	do
-		step = tn_heap_publish_step(slot, epoch, &t);
+		step = tn_heap_finish_step(slot, epoch, rank, to, &t);
+	while (step == TN_HEAP_MORE);
+	return step == TN_HEAP_DONE;
+}
+
+TN_HD int tn_heap_bury(struct tn_heap_slot *slot, uint32_t rank)
+{
+	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
+	enum tn_heap_step step;
+
+	do
+		step = tn_heap_bury_step(slot, rank, &t);
 	while (step == TN_HEAP_MORE);
 	return step == TN_HEAP_DONE;
 }
@@ -439,25 +464,25 @@ TN_HD int tn_heap_lease(struct tn_heap_slot *slot, uint32_t *count, uint32_t epo
 	return step == TN_HEAP_DONE;
 }
 
-TN_HD int tn_heap_reclaim(struct tn_heap_slot *slot, const uint32_t *counts, uint32_t ranks, int lives)
+TN_HD int tn_heap_reclaim(struct tn_heap_slot *slot, const uint32_t *counts, uint32_t ranks)
 {
 	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
 	enum tn_heap_step step;
 
 	do
-		step = tn_heap_reclaim_step(slot, counts, ranks, lives, &t);
+		step = tn_heap_reclaim_step(slot, counts, ranks, &t);
 	while (step == TN_HEAP_MORE);
 	return step == TN_HEAP_DONE;
 }
 
 /* The slot, and its epoch; TN_HEAP_NO_SLOT: the stack is empty. */
-TN_HD uint32_t tn_heap_claim(struct tn_heap_slot *slots, uint32_t count, uint64_t *stack, uint32_t *epoch)
+TN_HD uint32_t tn_heap_claim(struct tn_heap_slot *slots, uint32_t count, uint64_t *stack, uint32_t state, uint32_t *epoch)
 {
 	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
 	enum tn_heap_step step;
 
 	do
-		step = tn_heap_claim_step(slots, count, stack, &t);
+		step = tn_heap_claim_step(slots, count, stack, state, &t);
 	while (step == TN_HEAP_MORE);
 	*epoch = tn_heap_word_epoch(t.word);
 	return step == TN_HEAP_DONE ? t.slot : TN_HEAP_NO_SLOT;

@@ -89,7 +89,7 @@ static int exchange(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_hea
 
 	ask->magic = TN_HEAP_WIRE_MAGIC;
 	ask->ranks = heap->ranks;
-	ask->rank = ask->want.producer = heap->rank;
+	ask->rank = heap->rank;
 	setsockopt(heap->sock, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
 	if (send(heap->sock, ask, sizeof(*ask), MSG_NOSIGNAL) < 0)
 		rc = errno == EAGAIN ? -ETIMEDOUT : -ESHUTDOWN;
@@ -159,7 +159,7 @@ int tn_heap_request(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_hea
 
 	pthread_mutex_lock(&heap->lock);
 	if (heap->server) {
-		ask->rank = ask->want.producer = heap->rank;
+		ask->rank = heap->rank;
 		tn_heap_answer(heap->server, ask, told);
 	} else {
 		rc = ask_master(heap, ask, told);

@@ -175,7 +175,7 @@ int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_byt
 		return rc;
 	if (!payload(heap, told.plan.dst_rank, told.plan.payload_base, told.plan.bytes_total))
 		return tn_fail(-EINVAL, "the master's plan lies outside of the heap");
-	if (!tn_heap_begin(tn_heap_slot_of(&heap->memory, told.plan.dst_rank, slot), told.plan.epoch))
+	if (!tn_heap_begin(tn_heap_slot_of(&heap->memory, told.plan.dst_rank, slot), told.plan.epoch, heap->rank))
 		return tn_fail(-ESTALE, "the plan had ended when it came: this process was stopped for longer than reclaim_ns; try again");
 	*plan = told.plan;
 	return 0;
@@ -188,16 +188,18 @@ static int refused(struct tn_heap *heap, const struct tn_heap_plan *plan)
 		       (unsigned long long)plan->key_hash);
 }
 
-/* The header's second line is the producer's until it has ended: no slot is freed before. A plan that is committed twice finds another epoch, perhaps. */
+/* The header's second line is the producer's until it has ended: no slot is freed before. */
 static int publish(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot, uint64_t checksum)
 {
 	struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot);
+	uint64_t word = tn_heap_load64(tn_heap_state_word(s));
 
-	if (tn_heap_word_epoch(tn_heap_load64(tn_heap_state_word(s))) != plan->epoch)
-		return refused(heap, plan);
-	s->extra.checksum = checksum;
-	s->extra.checksum_epoch = plan->epoch;
-	return tn_heap_publish(s, plan->epoch) ? 0 : refused(heap, plan);
+	/* Of another epoch, if the plan was committed before: then nothing here is this plan's any more. */
+	if (tn_heap_word_epoch(word) == plan->epoch && tn_heap_word_rank(word) == heap->rank) {
+		s->extra.checksum = checksum;
+		s->extra.checksum_epoch = plan->epoch;
+	}
+	return tn_heap_finish(s, plan->epoch, heap->rank, TN_HEAP_READY) ? 0 : refused(heap, plan);
 }
 
 int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
@@ -217,17 +219,12 @@ int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 
 int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
-	struct tn_heap_slot *s;
 	uint32_t slot;
 	int rc = slot_of(heap, plan->dst_rank, plan->header_off, &slot);
 
 	if (rc)
 		return rc;
-	s = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot);
-	rc = tn_heap_move(s, plan->epoch, TN_HEAP_WRITING, TN_HEAP_DEAD) ? 0 : refused(heap, plan);
-	if (tn_heap_word_epoch(tn_heap_load64(tn_heap_state_word(s))) == plan->epoch)
-		tn_heap_store32(&s->extra.ended, plan->epoch);
-	return rc;
+	return tn_heap_finish(tn_heap_slot_of(&heap->memory, plan->dst_rank, slot), plan->epoch, heap->rank, TN_HEAP_DEAD) ? 0 : refused(heap, plan);
 }
 
 int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner)

@@ -22,7 +22,7 @@ struct tn_heap_ask {
 	uint32_t ranks;
 	uint32_t rank; /* who asks */
 	uint32_t percent;
-	struct tn_heap_want want; /* its producer is who asks */
+	struct tn_heap_want want;
 };
 
 /* To a JOIN with the descriptors of all segments and of the directory. */

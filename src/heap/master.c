@@ -21,14 +21,6 @@ static uint64_t extent_bytes(const struct tn_heap_master *m, const struct tn_hea
 
 /* ---- freeing ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the process that writes the slot's object, or has written it, may still write. */
-static int producer_lives(const struct tn_heap_master *m, const struct tn_heap_slot *s)
-{
-	const struct tn_heap_member *p = &m->memory->dir->member[s->extra.producer % TN_HEAP_RANKS_MAX];
-
-	return p->life == s->extra.life && __atomic_load_n(&p->alive, __ATOMIC_ACQUIRE) == TN_HEAP_ALIVE;
-}
-
 static void stack(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
 	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
@@ -49,9 +41,7 @@ static void give_back(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 /* Frees a slot that is DEAD, if nobody uses it any more. */
 static void reclaim(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
-	struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, slot);
-
-	if (tn_heap_reclaim(s, tn_heap_leases(m->memory->base[rank], slot), m->memory->ranks, producer_lives(m, s)))
+	if (tn_heap_reclaim(tn_heap_slot_of(m->memory, rank, slot), tn_heap_leases(m->memory->base[rank], slot), m->memory->ranks))
 		give_back(m, rank, slot);
 }
 
@@ -65,18 +55,19 @@ static bool kill_ready(struct tn_heap_master *m, uint32_t rank, uint32_t slot, u
 	return true;
 }
 
-/* An object that is not READY goes. */
+/* An object that has not become READY in time goes. */
 static void kill_unready(struct tn_heap_master *m, uint32_t rank, uint32_t slot, uint64_t word)
 {
 	struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, slot);
-	uint32_t epoch = tn_heap_word_epoch(word);
-	bool revoked = tn_heap_word_state(word) == TN_HEAP_RESERVED && tn_heap_revoke(s, epoch);
+	uint32_t epoch = tn_heap_word_epoch(word), producer = tn_heap_word_rank(word);
+	bool reserved = tn_heap_word_state(word) == TN_HEAP_RESERVED;
 
-	if (!revoked && !tn_heap_move(s, epoch, TN_HEAP_WRITING, TN_HEAP_DEAD))
+	if (!(reserved ? tn_heap_revoke(s, epoch)
+		       : tn_heap_move(s, epoch, tn_heap_by(TN_HEAP_WRITING, producer), tn_heap_by(TN_HEAP_DEAD, producer))))
 		return;
 	tn_heap_index_drop(m->memory, rank, slot);
 	tn_heap_count(m->memory, rank, TN_HEAP_RECLAIMS, 1);
-	if (revoked)
+	if (reserved)
 		give_back(m, rank, slot);
 }
 
@@ -145,20 +136,17 @@ void tn_heap_master_sweep(struct tn_heap_master *m, uint64_t now_ns)
 		sweep_rank(m, r, now_ns);
 }
 
-void tn_heap_master_end_life(struct tn_heap_master *m, uint32_t rank)
+void tn_heap_master_end_life(struct tn_heap_master *m, uint32_t dead)
 {
-	struct tn_heap_member *member = &m->memory->dir->member[rank];
-
 	for (uint32_t r = 0; r < m->memory->ranks; r++)
 		for (uint32_t i = 0; i < tn_heap_ctl_of(m->memory, r)->hdr_head; i++) {
-			struct tn_heap_slot *s = tn_heap_slot_of(m->memory, r, i);
-			uint64_t word = tn_heap_load64(tn_heap_state_word(s));
-
-			tn_heap_store32(&tn_heap_leases(m->memory->base[r], i)[rank], 0);
-			if (tn_heap_word_state(word) < TN_HEAP_READY && s->extra.producer == rank && s->extra.life == member->life)
-				kill_unready(m, r, i, word);
+			tn_heap_store32(&tn_heap_leases(m->memory->base[r], i)[dead], 0);
+			if (!tn_heap_bury(tn_heap_slot_of(m->memory, r, i), dead))
+				continue;
+			tn_heap_index_drop(m->memory, r, i);
+			tn_heap_count(m->memory, r, TN_HEAP_RECLAIMS, 1);
 		}
-	__atomic_store_n(&member->alive, TN_HEAP_NOBODY, __ATOMIC_RELEASE);
+	__atomic_store_n(&m->memory->dir->member[dead].alive, TN_HEAP_NOBODY, __ATOMIC_RELEASE);
 	tn_heap_master_sweep(m, tn_now_ns(&tn_clock_system));
 }
 
@@ -267,7 +255,7 @@ static uint32_t claim(struct tn_heap_master *m, uint32_t rank, uint32_t size_cla
 	uint32_t slot = TN_HEAP_NO_SLOT, epoch;
 
 	for (uint32_t c = size_class; c < TN_HEAP_CLASSES && slot == TN_HEAP_NO_SLOT && (larger || c == size_class); c++)
-		slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[c], &epoch);
+		slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[c], TN_HEAP_RESERVED, &epoch);
 	if (slot != TN_HEAP_NO_SLOT)
 		seen_of(m, rank, slot)->stacked = false;
 	return slot;
@@ -325,14 +313,11 @@ static void fill(struct tn_heap_master *m, struct tn_heap_slot *s, const struct 
 	s->header.n_pages = (uint32_t)((w->bytes + page - 1) / page);
 	s->header.page_size = page;
 	s->header.bytes_total = w->bytes;
-	s->header.last_access = tn_now_ns(&tn_clock_system);
+	s->header.last_access = s->extra.born = tn_now_ns(&tn_clock_system);
 	s->header.flags = w->flags;
 	__atomic_store_n(&s->extra.digest[0], w->name.digest[0], __ATOMIC_RELAXED);
 	__atomic_store_n(&s->extra.digest[1], w->name.digest[1], __ATOMIC_RELAXED);
 	s->extra.checksum_epoch = 0;
-	s->extra.producer = w->producer;
-	s->extra.life = m->memory->dir->member[w->producer].life;
-	s->extra.born = ++m->born;
 }
 
 int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, struct tn_heap_plan *plan)
@@ -391,8 +376,6 @@ static void scan(struct tn_heap_master *m, uint32_t rank)
 
 		if (s->header.payload_base + extent_bytes(m, s) > ctl->bump_ptr)
 			ctl->bump_ptr = s->header.payload_base + extent_bytes(m, s);
-		if (s->extra.born > m->born)
-			m->born = s->extra.born;
 	}
 	m->used[rank] = used_bytes(m, rank);
 }

@@ -32,7 +32,6 @@ struct tn_heap_master {
 	pthread_mutex_t lock;
 	struct tn_heap_memory *memory;
 	struct tn_heap_index index;
-	uint64_t born;			      /* of the object that was opened last */
 	uint64_t used[TN_HEAP_RANKS_MAX];     /* bytes of extents that are not free */
 	struct tn_heap_seen *seen;	      /* by rank and slot */
 	struct tn_heap_candidate *candidates; /* by slot: of an eviction */
@@ -43,7 +42,6 @@ struct tn_heap_want {
 	uint64_t bytes;
 	uint32_t owner; /* rank */
 	uint32_t flags;
-	uint32_t producer; /* rank */
 };
 
 /* Of a heap that may hold objects. 0, -ENOMEM. */
@@ -57,6 +55,6 @@ int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent);
 /* Ends what has waited for too long, and frees what nobody uses any more, in all heaps. */
 void tn_heap_master_sweep(struct tn_heap_master *m, uint64_t now_ns);
 /* A rank's process does nothing any more: its plans end, and its leases. */
-void tn_heap_master_end_life(struct tn_heap_master *m, uint32_t rank);
+void tn_heap_master_end_life(struct tn_heap_master *m, uint32_t dead);
 
 #endif

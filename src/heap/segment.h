@@ -28,13 +28,11 @@ enum tn_heap_counter {
 	TN_HEAP_COUNTERS,
 };
 
-/* Who has a rank. Its life rises each time that a process joins as this rank. */
+/* Who has a rank. */
 struct tn_heap_member {
 	_Alignas(64) uint64_t start; /* of its process, in the kernel's ticks: the number of a dead process may be another's */
 	uint32_t pid;
-	uint32_t life;
 	uint32_t alive; /* enum tn_heap_life */
-	uint32_t unused;
 	uint64_t counter[TN_HEAP_COUNTERS];
 };
 

@@ -83,7 +83,6 @@ static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint6
 
 	member->pid = (uint32_t)pid;
 	member->start = start;
-	member->life++;
 	__atomic_store_n(&member->alive, TN_HEAP_ALIVE, __ATOMIC_RELEASE);
 }
 
@@ -199,7 +198,6 @@ static void take_request(struct tn_heap_server *s, struct caller *c)
 		hang_up(c);
 		return;
 	}
-	ask.want.producer = ask.rank;
 	answer_caller(s, c, &ask);
 }
 
