@@ -73,10 +73,269 @@ static void what_one_process_writes_another_reads_in_place_under_a_lease(void **
 	tn_heap_destroy(heap);
 }
 
+static void bad_values_are_refused_by_name(void **state)
+{
+	struct tn_heap_opts o = heap_opts(64), bad = o;
+	struct tn_heap_plan plan = {.header_off = 100};
+	struct tn_heap_stats st = {.size = 8};
+	struct tn_heap_meta meta = {.owner_rank = 5};
+	struct tn_heap *heap, *other, *third;
+	uint64_t key = 1;
+
+	heap_new_name();
+	assert_int_equal(tn_heap_create("", 1, 0, &o, &heap), -EINVAL);
+	assert_int_equal(tn_heap_create("a/b", 1, 0, &o, &heap), -EINVAL);
+	assert_int_equal(tn_heap_create(heap_name, 0, 0, &o, &heap), -EINVAL);
+	assert_int_equal(tn_heap_create(heap_name, 2, 2, &o, &heap), -EINVAL);
+	assert_int_equal(tn_heap_create(heap_name, TN_HEAP_RANKS_MAX + 1, 0, &o, &heap), -EINVAL);
+	bad.page_bytes = 5000;
+	assert_int_equal(tn_heap_create(heap_name, 1, 0, &bad, &heap), -EINVAL);
+	bad = o;
+	bad.water_lo = 101;
+	assert_int_equal(tn_heap_create(heap_name, 1, 0, &bad, &heap), -EINVAL);
+	bad = o;
+	bad.heap_bytes = 0;
+	assert_int_equal(tn_heap_create(heap_name, 1, 0, &bad, &heap), -EINVAL);
+	heap = heap_open(2, 0, &o);
+	assert_int_equal(tn_heap_create(heap_name, 2, 0, &o, &other), -EEXIST);
+	o.timeout_ns = TN_TEST_SECOND;
+	assert_int_equal(tn_heap_create(heap_name, 3, 1, &o, &other), -EINVAL);
+	other = heap_open(2, 1, NULL);
+	assert_int_equal(tn_heap_take_over(other), -EBUSY);
+	assert_int_equal(tn_heap_create(heap_name, 2, 1, &o, &third), -EEXIST);
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 0, 1, 0, 0, &plan), -EINVAL);
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 0, 0, 0, &plan), -EINVAL);
+	assert_int_equal(tn_heap_open_for_write(other, &key, 8, 1, 2, 0, &plan), -EINVAL);
+	assert_int_equal(tn_heap_open_for_write(other, &key, 8, 1, 0, 2, &plan), -EINVAL);
+	assert_int_equal(tn_heap_open_for_write(other, &key, 8, 65 * HEAP_PAGE, 0, 0, &plan), -EFBIG);
+	assert_int_equal(tn_heap_commit(heap, &plan), -EINVAL);
+	assert_int_equal(tn_heap_release(heap, &meta), -EINVAL);
+	assert_int_equal(tn_heap_stats_get(heap, 0, &st), -EINVAL);
+	st.size = sizeof(st);
+	assert_int_equal(tn_heap_stats_get(heap, 2, &st), -EINVAL);
+	assert_int_equal(tn_heap_evict_until_below(other, 101), -EINVAL);
+	assert_int_equal(tn_heap_remove(other, &key, 8), -ENOENT);
+	assert_null(tn_heap_ptr(heap, 2, 0));
+	assert_null(tn_heap_ptr(heap, 0, UINT64_MAX));
+	tn_heap_destroy(other);
+	tn_heap_destroy(heap);
+	tn_heap_destroy(NULL);
+}
+
+static void an_object_is_immutable_until_it_is_removed(void **state)
+{
+	struct tn_heap_opts o = heap_opts(64);
+	struct tn_heap_plan plan, again;
+	struct tn_heap_meta meta;
+	struct tn_heap *heap;
+	uint64_t key = 7, word, bytes;
+
+	heap_new_name();
+	heap = heap_open(1, 0, &o);
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, TN_HEAP_ANY, 0, &plan), 0);
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, TN_HEAP_ANY, 0, &again), -EEXIST);
+	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 8, &bytes), -EAGAIN);
+	assert_int_equal(tn_heap_remove(heap, &key, 8), -EAGAIN);
+	assert_int_equal(tn_heap_abandon(heap, &plan), 0);
+	assert_int_equal(tn_heap_commit(heap, &plan), -ESTALE);
+	assert_int_equal(tn_heap_get_location(heap, &key, 8, &meta), -ENOENT);
+	put(heap, key, 8, TN_HEAP_ANY);
+	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0), -EEXIST);
+	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 7, &bytes), -ENOBUFS);
+	assert_int_equal(bytes, 8);
+	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 8, &bytes), 0);
+	assert_true(heap_is_filled(&word, 8, key));
+	assert_int_equal(tn_heap_get_location(heap, &key, 8, &meta), 0);
+	*(uint64_t *)tn_heap_ptr(heap, 0, meta.payload_off) ^= 1;
+	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 8, &bytes), -EBADMSG);
+	assert_int_equal(heap_stats(heap, 0).failures, 1);
+	assert_int_equal(heap_stats(heap, 0).cas_failures, 1);
+	assert_int_equal(tn_heap_remove(heap, &key, 8), 0);
+	heap_wait_until(heap_stats(heap, 0).heap_used == 0); /* what was abandoned comes back soon */
+	tn_heap_destroy(heap);
+}
+
+/* As a kernel does it: without a checksum. */
+static void what_a_kernel_made_ready_is_read_unverified_and_counted(void **state)
+{
+	struct tn_heap_opts o = heap_opts(8);
+	struct tn_heap_plan plan;
+	struct tn_heap *heap;
+	uint64_t key = 7, word, bytes;
+
+	heap_new_name();
+	heap = heap_open(1, 0, &o);
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, 0, 0, &plan), 0);
+	heap_fill(plan_ptr(heap, &plan), 8, key);
+	assert_true(tn_heap_finish(tn_heap_slot_at(tn_heap_ptr(heap, 0, 0), plan.header_off), plan.epoch, 0, TN_HEAP_READY));
+	assert_int_equal(tn_heap_commit(heap, &plan), 0);
+	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 8, &bytes), 0);
+	assert_true(heap_is_filled(&word, 8, key));
+	assert_int_equal(heap_stats(heap, 0).unverified_reads, 1);
+	tn_heap_destroy(heap);
+}
+
+static void eviction_takes_the_oldest_and_passes_pins_and_leases_by(void **state)
+{
+	enum { PAGES = 1000, OBJECTS = 20000 };
+	struct tn_heap_opts o = heap_opts(PAGES);
+	struct tn_heap_plan plan;
+	struct tn_heap_meta meta, held;
+	struct tn_heap_stats st;
+	struct tn_heap *heap;
+	uint64_t pinned = 1000000, key = 0;
+
+	heap_new_name();
+	o.water_hi = 95;
+	o.water_lo = 85;
+	o.order = TN_HEAP_FIFO;
+	heap = heap_open(1, 0, &o);
+	assert_int_equal(tn_heap_open_for_write(heap, &pinned, 8, 8, 0, TN_HEAP_PIN, &plan), 0);
+	assert_int_equal(tn_heap_commit(heap, &plan), 0);
+	put(heap, 0, 8, 0);
+	assert_int_equal(tn_heap_hold(heap, &key, 8, &held), 0);
+	for (key = 1; key < OBJECTS; key++)
+		put(heap, key, 8, 0);
+	st = heap_stats(heap, 0);
+	assert_int_equal(st.ready_count + st.evictions, OBJECTS + 1);
+	assert_int_equal(st.heap_used, st.ready_count * HEAP_PAGE);
+	assert_in_range(st.ready_count, PAGES * 85 / 100, PAGES * 95 / 100);
+	for (key = 1; key < OBJECTS; key++)
+		assert_int_equal(tn_heap_get_location(heap, &key, 8, &meta), key < OBJECTS + 2 - st.ready_count ? -ENOENT : 0);
+	assert_int_equal(tn_heap_get_location(heap, &pinned, 8, &meta), 0);
+	assert_true(heap_is_filled(meta_ptr(heap, &held), 8, 0));
+	assert_int_equal(tn_heap_release(heap, &held), 0);
+	assert_int_equal(tn_heap_evict_until_below(heap, 10), st.ready_count - PAGES / 10);
+	assert_int_equal(tn_heap_evict_until_below(heap, 0), PAGES / 10 - 1);
+	assert_int_equal(heap_stats(heap, 0).ready_count, 1);
+	tn_heap_destroy(heap);
+}
+
+static void a_full_heap_of_pinned_objects_says_so(void **state)
+{
+	struct tn_heap_opts o = heap_opts(4);
+	struct tn_heap_plan plan;
+	struct tn_heap *heap;
+
+	heap_new_name();
+	heap = heap_open(1, 0, &o);
+	for (uint64_t key = 0; key < 5; key++) {
+		assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, 0, TN_HEAP_PIN, &plan), key < 4 ? 0 : -ENOSPC);
+		if (key < 4)
+			assert_int_equal(tn_heap_commit(heap, &plan), 0);
+	}
+	assert_int_equal(heap_stats(heap, 0).oom, 1);
+	tn_heap_destroy(heap);
+}
+
+/* Rank 1: opens object 1, stops itself, then writes and commits it. 3: the commit was refused. */
+static int stop_while_writing(void *arg)
+{
+	struct tn_heap *heap = heap_open(2, 1, NULL);
+	struct tn_heap_plan plan;
+	uint64_t key = 1;
+	int rc;
+
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, HEAP_PAGE, 0, 0, &plan), 0);
+	raise(SIGSTOP);
+	memset(plan_ptr(heap, &plan), 0xee, HEAP_PAGE);
+	rc = tn_heap_commit(heap, &plan);
+	tn_heap_destroy(heap);
+	return rc == -ESTALE ? 3 : 0;
+}
+
+static void a_producer_that_was_stopped_for_too_long_harms_nobody(void **state)
+{
+	struct tn_heap_opts o = heap_opts(4);
+	struct tn_heap_meta meta;
+	struct tn_heap *heap;
+	uint64_t key = 1;
+	pid_t producer;
+	int status;
+
+	heap_new_name();
+	o.reclaim_ns = TN_TEST_SECOND / 20;
+	producer = heap_process(stop_while_writing, NULL);
+	heap = heap_open(2, 0, &o);
+	assert_int_equal(waitpid(producer, &status, WUNTRACED), producer);
+	assert_true(WIFSTOPPED(status));
+	heap_wait_until(tn_heap_get_location(heap, &key, 8, &meta) == -ENOENT);
+	assert_int_equal(heap_stats(heap, 0).reclaims, 1);
+	for (uint64_t k = 1; k < 4; k++) /* all but the memory that the producer may write still */
+		put(heap, k, HEAP_PAGE, 0);
+	assert_int_equal(heap_stats(heap, 0).heap_used, 4 * HEAP_PAGE);
+	assert_int_equal(kill(producer, SIGCONT), 0);
+	assert_int_equal(heap_join_process(producer), 3);
+	heap_wait_until(heap_stats(heap, 0).heap_used == 3 * HEAP_PAGE);
+	put(heap, 4, HEAP_PAGE, 0);
+	for (uint64_t k = 1; k < 5; k++) {
+		assert_int_equal(tn_heap_get_location(heap, &k, 8, &meta), 0);
+		assert_true(heap_is_filled(meta_ptr(heap, &meta), HEAP_PAGE, k));
+	}
+	assert_int_equal(heap_stats(heap, 1).cas_failures, 1);
+	tn_heap_destroy(heap);
+}
+
+/* Rank 0: a master that has object 1, and one that is being written; it waits to be killed. */
+static int lead(void *arg)
+{
+	struct tn_heap_opts o = heap_opts(8);
+	struct tn_heap *heap = heap_open(2, 0, &o);
+	struct tn_heap_plan plan;
+	uint64_t key = 2;
+
+	put(heap, 1, 2 * HEAP_PAGE, 1);
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, 1, 0, &plan), 0);
+	put(heap, 3, 8, 0);
+	pause();
+	return 0;
+}
+
+static void another_rank_takes_over_from_a_dead_master(void **state)
+{
+	struct tn_heap *heap, *other;
+	struct tn_heap_meta meta;
+	uint64_t key = 3;
+	pid_t master;
+
+	heap_new_name();
+	master = heap_process(lead, NULL);
+	heap = heap_open(2, 1, NULL);
+	heap_wait_until(tn_heap_get_location(heap, &key, 8, &meta) == 0);
+	key = 1;
+	assert_int_equal(tn_heap_hold(heap, &key, 8, &meta), 0);
+	kill(master, SIGKILL);
+	heap_join_process(master);
+	assert_int_equal(tn_heap_remove(heap, &key, 8), -ESHUTDOWN);
+	assert_int_equal(heap_stats(heap, 1).failures, 1);
+	assert_true(heap_is_filled(meta_ptr(heap, &meta), 2 * HEAP_PAGE, 1));
+	assert_int_equal(tn_heap_take_over(heap), 0);
+	assert_int_equal(tn_heap_take_over(heap), 0);
+	key = 2;
+	heap_wait_until(tn_heap_get_location(heap, &key, 8, &meta) == -ENOENT); /* its producer is dead */
+	other = heap_open(2, 0, &(struct tn_heap_opts){.size = sizeof(struct tn_heap_opts), .master_rank = 1, .timeout_ns = TN_TEST_SECOND});
+	key = 3;
+	assert_int_equal(tn_heap_remove(other, &key, 8), 0);
+	assert_int_equal(heap_stats(heap, 0).heap_used, 0);
+	assert_int_equal(heap_stats(heap, 1).heap_used, 2 * HEAP_PAGE);
+	key = 1;
+	assert_int_equal(tn_heap_get_location(other, &key, 8, &meta), 0);
+	assert_int_equal(tn_heap_release(heap, &meta), 0);
+	tn_heap_destroy(other);
+	tn_heap_destroy(heap);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_process_writes_another_reads_in_place_under_a_lease),
+		cmocka_unit_test(bad_values_are_refused_by_name),
+		cmocka_unit_test(an_object_is_immutable_until_it_is_removed),
+		cmocka_unit_test(what_a_kernel_made_ready_is_read_unverified_and_counted),
+		cmocka_unit_test(eviction_takes_the_oldest_and_passes_pins_and_leases_by),
+		cmocka_unit_test(a_full_heap_of_pinned_objects_says_so),
+		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
+		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
