@@ -218,6 +218,7 @@ TN_HD uint64_t *tn_heap_state_word(struct tn_heap_slot *slot)
 }
 
 #ifdef __CUDA_ARCH__
+/* A fence.sc between two of these makes them sequentially consistent, as the leases need. */
 TN_HD uint64_t tn_heap_load64(const uint64_t *p)
 {
 	uint64_t v;
@@ -241,9 +242,7 @@ TN_HD void tn_heap_store32(uint32_t *p, uint32_t v)
 
 TN_HD void tn_heap_add32(uint32_t *p, uint32_t v)
 {
-	uint32_t old;
-
-	asm volatile("fence.sc.sys; atom.acq_rel.sys.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+	asm volatile("fence.sc.sys; red.release.sys.add.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
 }
 
 TN_HD int tn_heap_cas64(uint64_t *p, uint64_t was, uint64_t v)

@@ -226,6 +226,9 @@ int tn_py_go_on(const struct tn_py_cache *cache);
 /* observe.c: functions of the module that look at a cache */
 extern PyMethodDef tn_py_observe_methods[];
 
+/* heap.c */
+int tn_py_heap_add(PyObject *module);
+
 /* match.c */
 extern PyType_Spec tn_py_match_spec, tn_py_query_spec;
 int tn_py_match_add(PyObject *module);

@@ -69,6 +69,7 @@ int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct
 	heap->rank = rank;
 	heap->timeout_ns = o.timeout_ns;
 	heap->sock = -1;
+	heap->process = tn_process_mark();
 	pthread_mutex_init(&heap->lock, NULL);
 	rc = rank == o.master_rank ? lead(heap, &o) : tn_heap_join(heap);
 	if (rc)
@@ -80,8 +81,8 @@ int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct
 
 void tn_heap_destroy(struct tn_heap *heap)
 {
-	if (!heap)
-		return;
+	if (!heap || !tn_process_is(heap->process))
+		return; /* of a forked child: nothing here is its own */
 	tn_heap_serve_end(heap->server);
 	/* The last access of this process: from here on its plans and leases may end. */
 	if (heap->memory.dir)

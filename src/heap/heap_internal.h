@@ -38,6 +38,7 @@ struct tn_heap {
 	struct tn_heap_memory memory;
 	uint32_t ranks, rank;
 	uint64_t timeout_ns;
+	uint64_t process; /* that has it mapped */
 	char name[TN_HEAP_NAME_MAX + 1];
 	pthread_mutex_t lock; /* of the two below: one request at a time */
 	int sock;	      /* to the master; -1 */

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The symmetric heap: a process writes KV straight into memory of the process that will decode (docs/heap.md).
+
+    cache = NanoKVCache(1 << 30)                       # in each process that torchrun has started: rank and world size are its
+    cache.put('prompt-17', kv, preferred_segment=3)    # into the heap of rank 3: one copy
+    with cache.hold('prompt-17') as bytes_in_place:    # there: no copy; until the end of the block nobody evicts it
+        ...
+
+A producer that computes into the heap takes a plan, writes where it says, and commits:
+
+    plan = cache.open_for_write(key, nbytes, preferred_segment=3)
+    into = torch.frombuffer(cache.payload(plan), dtype=torch.bfloat16)
+    cache.commit(key)
+
+Tensors are torch's on the CPU, or anything with the buffer protocol. torch is not needed without them. Any thread. Errors are tenuto.Error: KeyError does not
+occur; a key that is not there is NotFound, one that is not READY yet Again, a plan that took too long errno ESTALE. In a forked child every call raises Forked.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from . import _core
+
+ANY = 0xFFFFFFFF
+PIN = 1
+
+
+class WritePlan(NamedTuple):
+    """Where a producer is to write: offsets count in the heap of dst_rank."""
+    key_hash: int
+    dst_rank: int
+    header_off: int
+    payload_base: int
+    page_bytes: int
+    n_pages: int
+    bytes_total: int
+    epoch: int
+
+
+class ObjMeta(NamedTuple):
+    """Where an object lies: offsets count in the heap of owner_rank."""
+    key_hash: int
+    owner_rank: int
+    header_off: int
+    payload_off: int
+    bytes_total: int
+    page_bytes: int
+    n_pages: int
+    epoch: int
+
+
+def _ranks() -> tuple[int, int, str]:
+    """Rank, world size, and a name that the processes of one run share: of torch.distributed if it runs, else of torchrun's environment, else of one process."""
+    dist = getattr(sys.modules.get('torch'), 'distributed', None)
+    name = f'{os.environ.get("TORCHELASTIC_RUN_ID", "none")}-{os.environ.get("MASTER_PORT", os.getpid())}'.replace('/', '_')[:40]
+    if dist and dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size(), name
+    return int(os.environ.get('RANK', 0)), int(os.environ.get('WORLD_SIZE', 1)), name
+
+
+def _key(key: str | bytes) -> bytes:
+    return key.encode() if isinstance(key, str) else bytes(key)
+
+
+class NanoKVCache:
+    """An object cache over a symmetric heap. heap_bytes: payload of each rank; page_bytes: a power of two. The second cache of a process is another heap."""
+
+    _made = 0
+
+    def __init__(self, heap_bytes: int, master_rank: int = 0, page_bytes: int = 256 * 1024) -> None:
+        self.rank, self.world_size, name = _ranks()
+        self._heap = _core.Heap(f'nano-{name}-{NanoKVCache._made}', self.world_size, self.rank, heap_bytes=heap_bytes, page_bytes=page_bytes,
+                                master_rank=master_rank)
+        NanoKVCache._made += 1
+        self._plans: dict[bytes, WritePlan] = {}
+
+    def put(self, key: str | bytes, tensor: Any, *, preferred_segment: int | None = None) -> None:
+        """Stores a contiguous tensor. preferred_segment: the owner's rank; None: hash of the key modulo the world size."""
+        self._heap.put(_key(key), tensor, ANY if preferred_segment is None else preferred_segment)
+
+    def get(self, key: str | bytes, *, dst: Any = None) -> Any:
+        """A copy, verified if the object has a checksum: dst, which has as many bytes at least, else a new tensor of uint8 (a bytearray without torch)."""
+        if dst is None:
+            dst = bytearray(self.get_location(key).bytes_total)
+            self._heap.get(_key(key), dst)
+            torch = sys.modules.get('torch')
+            return torch.frombuffer(dst, dtype=torch.uint8) if torch else dst
+        self._heap.get(_key(key), dst)
+        return dst
+
+    def remove(self, key: str | bytes) -> None:
+        self._heap.remove(_key(key))
+
+    def open_for_write(self, key: str | bytes, bytes_total: int, *, preferred_segment: int | None = None) -> WritePlan:
+        """Memory for an object, until commit or abandon. An object that is not committed within 10 s is lost."""
+        plan = WritePlan(*self._heap.open_for_write(_key(key), bytes_total, ANY if preferred_segment is None else preferred_segment, 0))
+        self._plans[_key(key)] = plan
+        return plan
+
+    def commit(self, key: str | bytes) -> None:
+        """The object of this process's plan is READY; all of it was written before."""
+        self._heap.commit(self._plan_of(key))
+
+    def abandon(self, key: str | bytes) -> None:
+        self._heap.abandon(self._plan_of(key))
+
+    def _plan_of(self, key: str | bytes) -> WritePlan:
+        plan = self._plans.pop(_key(key), None)
+        if plan is None:
+            raise _core.InvalidValue(22, f'{key!r}: this process has no plan for that key: open_for_write comes first')
+        return plan
+
+    def payload(self, plan: WritePlan) -> Any:
+        """The memory of a plan, with the buffer protocol: torch.frombuffer(cache.payload(plan), dtype=...)."""
+        return self._heap.view(plan.dst_rank, plan.payload_base, plan.bytes_total, False)
+
+    def get_location(self, key: str | bytes) -> ObjMeta:
+        """Where a READY object lies now. It may be evicted meanwhile: hold keeps it."""
+        return ObjMeta(*self._heap.location(_key(key)))
+
+    @contextlib.contextmanager
+    def hold(self, key: str | bytes) -> Iterator[memoryview]:
+        """The object's bytes in place, read-only, under a lease. Arrays over them must not outlive the block."""
+        meta = ObjMeta(*self._heap.hold(_key(key)))
+        view = memoryview(self._heap.view(meta.owner_rank, meta.payload_off, meta.bytes_total, True))
+        try:
+            yield view
+        finally:
+            view.release()
+            self._heap.release(meta)
+
+    def stats(self, rank: int | None = None) -> dict[str, int]:
+        """Counters of a rank, by default of this one (docs/heap.md)."""
+        return self._heap.stats(self.rank if rank is None else rank)
+
+    def evict_until_below(self, usage_ratio: float) -> int:
+        """Evicts objects of every rank until at most that part (0 to 1) of its heap is in use. Returns how many went."""
+        return self._heap.evict(int(usage_ratio * 100))
+
+    def take_over(self) -> None:
+        """This rank becomes the master in place of one that is dead (calls raise OwnerGone then)."""
+        self._heap.take_over()
+
+    def device_ptr(self, rank: int, offset: int) -> int:
+        """This process's address of an offset in the heap of a rank."""
+        return self._heap.address(rank, offset)
+
+    @property
+    def heap_bases(self) -> list[int]:
+        """This process's address of each rank's heap."""
+        return [self._heap.address(rank, 0) for rank in range(self.world_size)]
+
+    @property
+    def heap_bases_tensor(self) -> Any:
+        """heap_bases as a tensor of int64, for kernels."""
+        import torch
+        return torch.tensor(self.heap_bases, dtype=torch.int64)
+
+    def close(self) -> None:
+        """Leaves the heap. Raises Busy while arrays over its memory are left."""
+        self._heap.close()
+
+    def __enter__(self) -> NanoKVCache:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

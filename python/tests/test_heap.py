@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenuto.heap between processes that have their ranks as torchrun gives them."""
+import errno
+import os
+import subprocess
+import sys
+import time
+import unittest
+from unittest import mock
+
+import case
+
+import tenuto
+from tenuto import heap
+
+PREFILL = '''
+from tenuto.heap import NanoKVCache
+import sys
+with NanoKVCache(1 << 20, page_bytes=4096) as cache:
+    cache.put('a', bytes(range(256)) * 40, preferred_segment=0)
+    plan = cache.open_for_write('b', 5000, preferred_segment=0)
+    assert plan.n_pages == 2 and plan.dst_rank == 0, plan
+    view = memoryview(cache.payload(plan))
+    view[:] = b'x' * 5000
+    view.release()
+    cache.commit('b')
+    sys.stdin.read()
+    assert cache.stats()['bytes_tx'] == 256 * 40
+'''
+
+
+def alone():
+    return mock.patch.dict(os.environ, {'RANK': '0', 'WORLD_SIZE': '1'})
+
+
+class Heap(unittest.TestCase):
+    def run_two(self):
+        env = {'WORLD_SIZE': '2', 'MASTER_PORT': str(os.getpid()), 'TORCHELASTIC_RUN_ID': f'test-{heap.NanoKVCache._made}'}
+        made = {**os.environ, **env, 'RANK': '1'}
+        code = f'from tenuto.heap import NanoKVCache\nNanoKVCache._made = {heap.NanoKVCache._made}\n{PREFILL}'
+        child = subprocess.Popen([sys.executable, '-P', '-c', code], env=made, stdin=subprocess.PIPE, text=True)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.stdin.close)
+        with mock.patch.dict(os.environ, {**env, 'RANK': '0'}):
+            cache = heap.NanoKVCache(1 << 20, page_bytes=4096)
+        self.addCleanup(cache.close)
+        return cache, child
+
+    def wait_for(self, cache, key):
+        for _ in range(10000):
+            try:
+                return cache.get_location(key)
+            except (tenuto.NotFound, tenuto.Again):
+                time.sleep(.002)
+        raise AssertionError(f'{key} does not come')
+
+    def test_one_process_writes_and_another_reads_in_place(self):
+        cache, child = self.run_two()
+        meta = self.wait_for(cache, 'b')
+        self.assertEqual((meta.owner_rank, meta.bytes_total, meta.n_pages), (0, 5000, 2))
+        with cache.hold('b') as view:
+            self.assertEqual(bytes(view), b'x' * 5000)
+            self.assertTrue(view.readonly)
+            cache.remove('b')
+            self.assertEqual(bytes(view), b'x' * 5000)
+            self.assertEqual(cache.stats()['leases'], 1)
+        self.assertEqual(bytes(cache.get('a')), bytes(range(256)) * 40)
+        into = bytearray(10240)
+        self.assertIs(cache.get('a', dst=into), into)
+        self.assertEqual(into, bytes(range(256)) * 40)
+        self.assertEqual(cache.device_ptr(0, 0), cache.heap_bases[0])
+        child.stdin.close()
+        self.assertEqual(child.wait(60), 0)
+        self.assertEqual(cache.stats(1)['bytes_tx'], 10240)
+        self.assertEqual(cache.stats()['bytes_rx'], 20480)
+
+    def test_misuse_raises_what_it_is(self):
+        with alone(), heap.NanoKVCache(1 << 20) as cache:
+            self.assertEqual((cache.rank, cache.world_size), (0, 1))
+            cache.put('a', b'1' * 100)
+            self.assertRaises(tenuto.NotFound, cache.get, 'b')
+            self.assertRaises(tenuto.InvalidValue, cache.commit, 'b')
+            self.assertRaises(tenuto.InvalidValue, cache.put, '', b'1')
+            self.assertRaises(tenuto.InvalidValue, cache.put, 'c', b'1', preferred_segment=1)
+            self.assertRaises(ValueError, cache.device_ptr, 1, 0)
+            with self.assertRaises(tenuto.Error) as caught:
+                cache.put('a', b'2')
+            self.assertEqual(caught.exception.errno, errno.EEXIST)
+            plan = cache.open_for_write('d', 10)
+            self.assertRaises(tenuto.Again, cache.get, 'd')
+            payload = cache.payload(plan)
+            self.assertRaises(tenuto.Busy, cache.close)
+            del payload
+            cache.abandon('d')
+            self.assertEqual(cache.evict_until_below(0), 1)
+            self.assertEqual(cache.stats()['evictions'], 1)
+            child = os.fork()
+            if child == 0:
+                try:
+                    cache.get('a')
+                except tenuto.Forked:
+                    os._exit(3)
+                os._exit(1)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
+        self.assertRaises(tenuto.Closed, cache.get, 'a')
+
+    def test_tensors_of_torch_go_in_and_come_out(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest('torch is not installed')
+        kv = torch.arange(3000, dtype=torch.float32).view(3, 1000)
+        with alone(), heap.NanoKVCache(1 << 20) as cache:
+            cache.put('kv', kv.to(torch.bfloat16))
+            self.assertRaises(ValueError, cache.put, 'other', kv.t())
+            out = cache.get('kv')
+            self.assertTrue(torch.equal(out.view(torch.bfloat16).view(3, 1000), kv.to(torch.bfloat16)))
+            dst = torch.empty(3, 1000, dtype=torch.bfloat16)
+            self.assertTrue(torch.equal(cache.get('kv', dst=dst), kv.to(torch.bfloat16)))
+            plan = cache.open_for_write('place', kv.nbytes)
+            torch.frombuffer(cache.payload(plan), dtype=torch.float32).copy_(kv.flatten())
+            cache.commit('place')
+            self.assertTrue(torch.equal(cache.get('place').view(torch.float32), kv.flatten()))
+            self.assertEqual(cache.heap_bases_tensor.tolist(), cache.heap_bases)
+
+
+if __name__ == '__main__':
+    case.main(__name__)

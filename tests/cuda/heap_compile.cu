@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tenuto/heap_layout.h in kernels: a producer, a reader in place, and what the master does. Compiled only. */
+#include <tenuto/heap_layout.h>
+
+__global__ void heap_producer(unsigned char *base, uint64_t header_off, uint32_t epoch, uint32_t rank, uint64_t value)
+{
+	struct tn_heap_slot *slot = tn_heap_slot_at(base, header_off);
+
+	if (!tn_heap_begin(slot, epoch, rank))
+		return;
+	*(uint64_t *)(base + slot->header.payload_base) = value;
+	tn_heap_finish(slot, epoch, rank, TN_HEAP_READY);
+}
+
+__global__ void heap_allocator(unsigned char *base, uint64_t bytes, uint32_t rank, uint32_t *claimed, uint32_t *epoch)
+{
+	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
+	uint32_t size_class = tn_heap_class(ctl->page_bytes, bytes);
+
+	if (size_class < TN_HEAP_CLASSES)
+		*claimed = tn_heap_claim(tn_heap_slots(base), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, rank), epoch);
+}
+
+__global__ void heap_reader(unsigned char *base, uint32_t slot, uint32_t epoch, uint32_t rank, uint64_t *value)
+{
+	struct tn_heap_slot *s = &tn_heap_slots(base)[slot];
+	uint32_t *count = &tn_heap_leases(base, slot)[rank];
+
+	if (tn_heap_word_state(tn_heap_load64(tn_heap_state_word(s))) != TN_HEAP_READY || !tn_heap_lease(s, count, epoch))
+		return;
+	*value = *(uint64_t *)(base + s->header.payload_base);
+	tn_heap_unlease(count);
+}
+
+__global__ void heap_master(unsigned char *base, uint32_t slot, uint32_t dead)
+{
+	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
+	struct tn_heap_slot *slots = tn_heap_slots(base);
+
+	if (tn_heap_revoke(&slots[slot], 1) || tn_heap_bury(&slots[slot], dead) || tn_heap_reclaim(&slots[slot], tn_heap_leases(base, slot), ctl->ranks))
+		tn_heap_push(slots, slot, &ctl->free_head[slots[slot].extra.size_class]);
+}
