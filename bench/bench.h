@@ -94,6 +94,7 @@ int cmd_bench_submit(int argc, char **argv);
 int cmd_bench_layers(int argc, char **argv);
 int cmd_bench_session(int argc, char **argv);
 int cmd_bench_device(int argc, char **argv);
+int cmd_bench_heap(int argc, char **argv);
 int cmd_bench_nvme(int argc, char **argv);
 int cmd_bench_xfer(int argc, char **argv);
 

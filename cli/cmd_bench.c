@@ -11,6 +11,7 @@ static const struct cli_command commands[] = {
 	{"match", cmd_bench_match, "look-ups of long prefixes among millions of blocks"},
 	{"session", cmd_bench_session, "what it costs to use a cache that another process owns"},
 	{"device", cmd_bench_device, "saves and loads of pages in device memory beside those of pages in host memory"},
+	{"heap", cmd_bench_heap, "handing objects to another process through the symmetric heap"},
 	{"nvme", cmd_bench_nvme, "what driving NVMe from user space costs, on a controller in software"},
 	{"xfer", cmd_bench_xfer, "what moving blocks with the transfer agent costs, and how fast it is"},
 	{NULL, NULL, NULL},

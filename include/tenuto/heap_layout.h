@@ -3,8 +3,8 @@
  * The symmetric heap's layout, and the few atomic steps on it that a host and a kernel take alike.
  *
  * The heap of a rank is one segment of memory, mapped by all ranks: a control block, an arena of headers, a table of leases, an announce ring, and
- * payload. Offsets count from the segment's beginning. A slot is a header and an extent of payload, bound to each other when the extent is carved. A free slot
- * keeps its extent, so that nothing is lost when a process dies between two steps.
+ * payload. Offsets count from the segment's beginning. A slot is a header and an extent of payload. A free slot keeps its extent, so that nothing is lost when a process
+ * dies between two steps. Only the master splits and merges extents.
  *
  * The word {state, epoch} of a header (offset 32, 64 bits, little-endian) is the truth about a slot, and changes only by compare-and-swap. Bits 8 to 31 of
  * the state name who may write: 0, or a rank + 1. Below, WRITING(r) and DEAD(r) are with rank r, the others with 0.
@@ -99,7 +99,7 @@ TN_HEAP_CHECK(offsetof(struct tn_heap_header, n_pages) == 8 && offsetof(struct t
  * @checksum:       of the payload, as tn_checksum has it; of the object of @checksum_epoch
  * @checksum_epoch: 0: nobody has summed
  * @next:           slot below this one in a stack of free slots
- * @size_class:     of the extent
+ * @size_class:     of the extent; TN_HEAP_CLASSES: the slot has none
  * @born:           CLOCK_MONOTONIC ns: when it was opened
  */
 struct tn_heap_extra {
@@ -131,7 +131,7 @@ TN_HEAP_CHECK(offsetof(struct tn_heap_extra, checksum) == 16 && offsetof(struct 
  * @bump_ptr:     payload below is carved into extents; the master's
  * @hdr_base:     offset of the slots
  * @hdr_count:    slots
- * @hdr_head:     slots below have an extent; the master's
+ * @hdr_head:     slots below are in use; the master's
  * @free_head:    by class: changes << 32 | the topmost free slot + 1
  * @ann_base:     offset of the announce ring
  * @ann_capacity: announces, a power of two; 0: there is no ring

@@ -387,10 +387,11 @@ static void count_slots(struct tn_heap *heap, uint32_t rank, struct tn_heap_stat
 	for (uint32_t i = 0; i < head; i++) {
 		struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, rank, i);
 		uint64_t word = tn_heap_load64(tn_heap_state_word(s));
+		uint32_t size_class = __atomic_load_n(&s->extra.size_class, __ATOMIC_RELAXED);
 
 		st->ready_count += tn_heap_word_state(word) == TN_HEAP_READY;
-		if (!tn_heap_word_is_free(word))
-			st->heap_used += (uint64_t)ctl->page_bytes << s->extra.size_class;
+		if (!tn_heap_word_is_free(word) && size_class < TN_HEAP_CLASSES)
+			st->heap_used += (uint64_t)ctl->page_bytes << size_class;
 		for (uint32_t r = 0; r < heap->ranks; r++)
 			st->leases += tn_heap_load32(&tn_heap_leases(heap->memory.base[rank], i)[r]);
 	}

@@ -228,6 +228,34 @@ static void a_full_heap_of_pinned_objects_says_so(void **state)
 	tn_heap_destroy(heap);
 }
 
+/* Small extents are merged, large ones are split. */
+static void a_heap_that_was_full_of_small_objects_takes_large_ones_and_back(void **state)
+{
+	enum { PAGES = 100 };
+	struct tn_heap_opts o = heap_opts(PAGES);
+	struct tn_heap_meta meta;
+	struct tn_heap *heap;
+
+	heap_new_name();
+	o.order = TN_HEAP_FIFO;
+	heap = heap_open(1, 0, &o);
+	for (uint32_t round = 0; round < 5; round++) {
+		for (uint64_t key = 0; key < 2 * PAGES; key++)
+			put(heap, 1000 * round + key, 8, 0);
+		assert_int_equal(heap_stats(heap, 0).ready_count, PAGES);
+		put(heap, 1000 * round + 500, 64 * HEAP_PAGE, 0);
+		assert_int_equal(heap_stats(heap, 0).ready_count, PAGES - 64 + 1);
+		put(heap, 1000 * round + 501, 32 * HEAP_PAGE, 0);
+		for (uint64_t key = 500; key < 502; key++) {
+			uint64_t k = 1000 * round + key;
+
+			assert_int_equal(tn_heap_get_location(heap, &k, 8, &meta), 0);
+			assert_true(heap_is_filled(meta_ptr(heap, &meta), meta.bytes_total, k));
+		}
+	}
+	tn_heap_destroy(heap);
+}
+
 /* Rank 1: opens object 1, stops itself, then writes and commits it. 3: the commit was refused. */
 static int stop_while_writing(void *arg)
 {
@@ -334,6 +362,7 @@ int main(void)
 		cmocka_unit_test(what_a_kernel_made_ready_is_read_unverified_and_counted),
 		cmocka_unit_test(eviction_takes_the_oldest_and_passes_pins_and_leases_by),
 		cmocka_unit_test(a_full_heap_of_pinned_objects_says_so),
+		cmocka_unit_test(a_heap_that_was_full_of_small_objects_takes_large_ones_and_back),
 		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 	};

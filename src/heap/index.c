@@ -109,7 +109,8 @@ void tn_heap_index_build(struct tn_heap_index *x, const struct tn_heap_memory *m
 	x->filled = 0;
 	for (uint32_t r = 0; r < m->ranks; r++)
 		for (uint32_t s = 0; s < tn_heap_ctl_of(m, r)->hdr_head; s++)
-			if (tn_heap_word_state(tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m, r, s)))) != TN_HEAP_DEAD)
+			if (tn_heap_slot_of(m, r, s)->extra.size_class < TN_HEAP_CLASSES &&
+			    tn_heap_word_state(tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m, r, s)))) != TN_HEAP_DEAD)
 				insert(x, m, r, s);
 	__atomic_store_n(&m->dir->turn, m->dir->turn + 1, __ATOMIC_RELEASE);
 }

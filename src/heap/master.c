@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "heap/master.h"
+#include "heap/extent.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,33 +9,14 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-static struct tn_heap_seen *seen_of(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
-{
-	return &m->seen[(uint64_t)rank * m->memory->dir->slots + slot];
-}
-
-static uint64_t extent_bytes(const struct tn_heap_master *m, const struct tn_heap_slot *s)
-{
-	return (uint64_t)m->memory->dir->page_bytes << s->extra.size_class;
-}
-
 /* ---- freeing ---------------------------------------------------------------------------------------------------- */
-
-static void stack(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
-{
-	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
-	struct tn_heap_slot *slots = tn_heap_slots(ctl);
-
-	tn_heap_push(slots, slot, &ctl->free_head[slots[slot].extra.size_class]);
-	seen_of(m, rank, slot)->stacked = true;
-}
 
 /* A slot that was freed just now. One that is in a stack still, because its last claim did not unlink it, stays there. */
 static void give_back(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
-	m->used[rank] -= extent_bytes(m, tn_heap_slot_of(m->memory, rank, slot));
-	if (!seen_of(m, rank, slot)->stacked)
-		stack(m, rank, slot);
+	m->used[rank] -= tn_heap_extent_bytes(m, tn_heap_slot_of(m->memory, rank, slot));
+	if (!tn_heap_seen_of(m, rank, slot)->stacked)
+		tn_heap_extents_stack(m, rank, slot);
 }
 
 /* Frees a slot that is DEAD, if nobody uses it any more. */
@@ -71,22 +52,6 @@ static void kill_unready(struct tn_heap_master *m, uint32_t rank, uint32_t slot,
 		give_back(m, rank, slot);
 }
 
-/* Which slots are in stacks: who claims may have unlinked any since the master looked last, and nobody else puts one in. */
-static void find_stacked(struct tn_heap_master *m, uint32_t rank)
-{
-	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
-	struct tn_heap_slot *slots = tn_heap_slots(ctl);
-
-	for (uint32_t s = 0; s < ctl->hdr_count; s++)
-		seen_of(m, rank, s)->stacked = false;
-	for (uint32_t c = 0; c < TN_HEAP_CLASSES; c++) {
-		uint32_t at = (uint32_t)tn_heap_load64(&ctl->free_head[c]) - 1;
-
-		for (; at < ctl->hdr_count && !seen_of(m, rank, at)->stacked; at = tn_heap_load32(&slots[at].extra.next))
-			seen_of(m, rank, at)->stacked = true;
-	}
-}
-
 static uint64_t used_bytes(const struct tn_heap_master *m, uint32_t rank)
 {
 	uint64_t used = 0;
@@ -95,7 +60,7 @@ static uint64_t used_bytes(const struct tn_heap_master *m, uint32_t rank)
 		struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, i);
 
 		if (!tn_heap_word_is_free(tn_heap_load64(tn_heap_state_word(s))))
-			used += extent_bytes(m, s);
+			used += tn_heap_extent_bytes(m, s);
 	}
 	return used;
 }
@@ -104,8 +69,10 @@ static uint64_t used_bytes(const struct tn_heap_master *m, uint32_t rank)
 static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, uint64_t now)
 {
 	uint64_t word = tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m->memory, rank, slot)));
-	struct tn_heap_seen *seen = seen_of(m, rank, slot);
+	struct tn_heap_seen *seen = tn_heap_seen_of(m, rank, slot);
 
+	if (tn_heap_slot_of(m->memory, rank, slot)->extra.size_class == TN_HEAP_SPARE)
+		return;
 	if (tn_heap_word_state(word) == TN_HEAP_RESERVED || tn_heap_word_state(word) == TN_HEAP_WRITING) {
 		if (seen->epoch != tn_heap_word_epoch(word)) {
 			seen->epoch = tn_heap_word_epoch(word);
@@ -115,7 +82,7 @@ static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, u
 		}
 	}
 	if (tn_heap_word_is_free(word) && !seen->stacked)
-		stack(m, rank, slot);
+		tn_heap_extents_stack(m, rank, slot);
 	else
 		reclaim(m, rank, slot);
 }
@@ -124,7 +91,7 @@ static void sweep_rank(struct tn_heap_master *m, uint32_t rank, uint64_t now)
 {
 	uint32_t head = tn_heap_ctl_of(m->memory, rank)->hdr_head;
 
-	find_stacked(m, rank);
+	tn_heap_extents_look(m, rank);
 	for (uint32_t s = 0; s < head; s++)
 		sweep_slot(m, rank, s, now);
 	m->used[rank] = used_bytes(m, rank);
@@ -169,20 +136,29 @@ static bool is_leased(const struct tn_heap_master *m, uint32_t rank, uint32_t sl
 	return leases != 0;
 }
 
-/* READY objects of a rank that may be evicted, with an extent of that class at least; the first to go first. A leased one would free nothing. */
-static uint32_t find_candidates(struct tn_heap_master *m, uint32_t rank, uint32_t size_class)
+/* Whether a slot has a READY object that may be evicted. A leased one would free nothing. */
+static bool may_go(const struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
-	bool fifo = m->memory->dir->order == TN_HEAP_FIFO;
+	struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, slot);
+
+	return tn_heap_word_state(tn_heap_load64(tn_heap_state_word(s))) == TN_HEAP_READY && !(s->header.flags & TN_HEAP_PIN) &&
+	       !is_leased(m, rank, slot);
+}
+
+/* Objects with a lower one go first. */
+static uint64_t order_of(const struct tn_heap_master *m, const struct tn_heap_slot *s)
+{
+	return m->memory->dir->order == TN_HEAP_FIFO ? s->extra.born : __atomic_load_n(&s->header.last_access, __ATOMIC_RELAXED);
+}
+
+/* READY objects of a rank that may be evicted; the first to go first. */
+static uint32_t find_candidates(struct tn_heap_master *m, uint32_t rank)
+{
 	uint32_t head = tn_heap_ctl_of(m->memory, rank)->hdr_head, n = 0;
 
-	for (uint32_t i = 0; i < head; i++) {
-		struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, i);
-
-		if (tn_heap_word_state(tn_heap_load64(tn_heap_state_word(s))) == TN_HEAP_READY && !(s->header.flags & TN_HEAP_PIN) &&
-		    s->extra.size_class >= size_class && !is_leased(m, rank, i))
-			m->candidates[n++] = (struct tn_heap_candidate){
-				fifo ? s->extra.born : __atomic_load_n(&s->header.last_access, __ATOMIC_RELAXED), i};
-	}
+	for (uint32_t i = 0; i < head; i++)
+		if (may_go(m, rank, i))
+			m->candidates[n++] = (struct tn_heap_candidate){order_of(m, tn_heap_slot_of(m->memory, rank, i)), i};
 	qsort(m->candidates, n, sizeof(m->candidates[0]), by_order);
 	return n;
 }
@@ -204,7 +180,7 @@ static uint32_t evict_below(struct tn_heap_master *m, uint32_t rank, uint64_t by
 
 	if (m->used[rank] <= bytes)
 		return 0;
-	n = find_candidates(m, rank, 0);
+	n = find_candidates(m, rank);
 	for (uint32_t i = 0; i < n && m->used[rank] > bytes; i++)
 		evicted += evict_slot(m, rank, m->candidates[i].slot);
 	return evicted;
@@ -228,68 +204,70 @@ int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent)
 
 /* ---- allocation ------------------------------------------------------------------------------------------------- */
 
-/* A slot with a new extent. The extent is written down before anybody can take it for another slot's. */
-static uint32_t carve(struct tn_heap_master *m, uint32_t rank, uint32_t size_class)
+/*
+ * What would have to go for an aligned run of pages to become free: *order, of the object that would have stayed longest; 0: nothing. False: something there
+ * must stay. A larger extent that covers the run counts, too.
+ */
+static bool may_clear(const struct tn_heap_master *m, uint32_t rank, uint32_t first, uint32_t pages, const uint32_t *slot_at, uint64_t *order)
 {
-	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
-	uint64_t bytes = (uint64_t)ctl->page_bytes << size_class;
-	uint32_t slot = ctl->hdr_head;
-	struct tn_heap_slot *s;
+	*order = 0;
+	for (uint32_t page = first; page < first + pages;) {
+		uint32_t slot = slot_at[page];
+		struct tn_heap_slot *s;
 
-	if (slot == ctl->hdr_count || bytes > ctl->heap_limit - ctl->bump_ptr)
+		if (slot == TN_HEAP_NO_SLOT)
+			return false;
+		s = tn_heap_slot_of(m->memory, rank, slot);
+		if (may_go(m, rank, slot))
+			*order = order_of(m, s) > *order ? order_of(m, s) : *order;
+		else if (!tn_heap_word_is_free(tn_heap_load64(tn_heap_state_word(s))))
+			return false;
+		page += 1u << s->extra.size_class;
+	}
+	return true;
+}
+
+/* Makes an extent of the class out of smaller ones, or of one as large: of those whose objects may go, and would go first. */
+static uint32_t make_extent(struct tn_heap_master *m, uint32_t rank, uint32_t size_class)
+{
+	const struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
+	const uint32_t *slot_at = tn_heap_extents_map(m, rank);
+	uint32_t pages = 1u << size_class, end = (uint32_t)((ctl->bump_ptr - ctl->heap_base) / ctl->page_bytes), best = UINT32_MAX, slot;
+	uint64_t order, best_order = UINT64_MAX;
+
+	for (uint32_t first = 0; first + pages <= end; first += pages)
+		if (may_clear(m, rank, first, pages, slot_at, &order) && order < best_order) {
+			best = first;
+			best_order = order;
+		}
+	if (best == UINT32_MAX)
 		return TN_HEAP_NO_SLOT;
-	s = tn_heap_slot_of(m->memory, rank, slot);
-	memset(s, 0, sizeof(*s));
-	s->header.payload_base = ctl->bump_ptr;
-	s->extra.size_class = size_class;
-	__atomic_store_n(tn_heap_state_word(s), tn_heap_word(TN_HEAP_RESERVED, 1), __ATOMIC_RELEASE);
-	__atomic_store_n(&ctl->hdr_head, slot + 1, __ATOMIC_RELEASE);
-	__atomic_store_n(&ctl->bump_ptr, ctl->bump_ptr + bytes, __ATOMIC_RELEASE);
-	return slot;
-}
-
-/* A slot of a stack, of the size class or a larger one. */
-static uint32_t claim(struct tn_heap_master *m, uint32_t rank, uint32_t size_class, bool larger)
-{
-	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
-	uint32_t slot = TN_HEAP_NO_SLOT, epoch;
-
-	for (uint32_t c = size_class; c < TN_HEAP_CLASSES && slot == TN_HEAP_NO_SLOT && (larger || c == size_class); c++)
-		slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[c], TN_HEAP_RESERVED, &epoch);
-	if (slot != TN_HEAP_NO_SLOT)
-		seen_of(m, rank, slot)->stacked = false;
-	return slot;
-}
-
-static uint32_t take_free(struct tn_heap_master *m, uint32_t rank, uint32_t size_class)
-{
-	uint32_t slot = claim(m, rank, size_class, false);
-
-	if (slot == TN_HEAP_NO_SLOT)
-		slot = carve(m, rank, size_class);
-	return slot == TN_HEAP_NO_SLOT ? claim(m, rank, size_class, true) : slot;
+	for (uint32_t page = best; page < best + pages; page++)
+		if (slot_at[page] != TN_HEAP_NO_SLOT && may_go(m, rank, slot_at[page]))
+			evict_slot(m, rank, slot_at[page]);
+	slot = slot_at[best];
+	if (tn_heap_slot_of(m->memory, rank, slot)->extra.size_class >= size_class)
+		return tn_heap_extents_take(m, rank, size_class);
+	return tn_heap_extents_merge(m, rank, best, size_class, slot_at);
 }
 
 /* RESERVED, with an epoch of its own. TN_HEAP_NO_SLOT: all is pinned, leased or being written. */
 static uint32_t allocate(struct tn_heap_master *m, uint32_t rank, uint32_t size_class)
 {
 	const struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
-	uint64_t bytes = (uint64_t)ctl->page_bytes << size_class;
-	uint32_t slot, n;
+	uint32_t slot;
 
-	if (m->used[rank] + bytes > percent_of(ctl, ctl->water_hi))
+	if (m->used[rank] + ((uint64_t)ctl->page_bytes << size_class) > percent_of(ctl, ctl->water_hi))
 		evict_below(m, rank, percent_of(ctl, ctl->water_lo));
-	slot = take_free(m, rank, size_class);
+	slot = tn_heap_extents_take(m, rank, size_class);
 	if (slot == TN_HEAP_NO_SLOT) {
 		sweep_rank(m, rank, tn_now_ns(&tn_clock_system));
-		slot = take_free(m, rank, size_class);
+		slot = tn_heap_extents_take(m, rank, size_class);
 	}
-	n = slot == TN_HEAP_NO_SLOT ? find_candidates(m, rank, size_class) : 0;
-	for (uint32_t i = 0; i < n && slot == TN_HEAP_NO_SLOT; i++)
-		if (evict_slot(m, rank, m->candidates[i].slot))
-			slot = claim(m, rank, size_class, true);
+	if (slot == TN_HEAP_NO_SLOT)
+		slot = make_extent(m, rank, size_class);
 	if (slot != TN_HEAP_NO_SLOT)
-		m->used[rank] += extent_bytes(m, tn_heap_slot_of(m->memory, rank, slot));
+		m->used[rank] += tn_heap_extent_bytes(m, tn_heap_slot_of(m->memory, rank, slot));
 	return slot;
 }
 
@@ -366,20 +344,6 @@ int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *n
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
 
-/* What the headers of a rank tell. A master that died may have moved hdr_head and not bump_ptr. */
-static void scan(struct tn_heap_master *m, uint32_t rank)
-{
-	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
-
-	for (uint32_t i = 0; i < ctl->hdr_head; i++) {
-		struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, i);
-
-		if (s->header.payload_base + extent_bytes(m, s) > ctl->bump_ptr)
-			ctl->bump_ptr = s->header.payload_base + extent_bytes(m, s);
-	}
-	m->used[rank] = used_bytes(m, rank);
-}
-
 int tn_heap_master_create(struct tn_heap_memory *memory, struct tn_heap_master **out)
 {
 	size_t slots = memory->dir->slots;
@@ -389,14 +353,18 @@ int tn_heap_master_create(struct tn_heap_memory *memory, struct tn_heap_master *
 		m->memory = memory;
 		m->seen = tn_get(&tn_alloc_system, slots * memory->ranks * sizeof(*m->seen));
 		m->candidates = tn_get(&tn_alloc_system, slots * sizeof(*m->candidates));
+		m->spare = tn_get(&tn_alloc_system, slots * memory->ranks * sizeof(*m->spare));
+		m->slot_at = tn_get(&tn_alloc_system, tn_heap_pages_of(tn_heap_ctl_of(memory, 0)) * sizeof(*m->slot_at));
 	}
-	if (!m || !m->seen || !m->candidates) {
+	if (!m || !m->seen || !m->candidates || !m->spare || !m->slot_at) {
 		tn_heap_master_destroy(m);
 		return tn_fail(-ENOMEM, "no memory for a master of %u ranks with %zu slots", memory->ranks, slots);
 	}
 	pthread_mutex_init(&m->lock, NULL);
-	for (uint32_t r = 0; r < memory->ranks; r++)
-		scan(m, r);
+	for (uint32_t r = 0; r < memory->ranks; r++) {
+		tn_heap_extents_cover(m, r);
+		m->used[r] = used_bytes(m, r);
+	}
 	tn_heap_index_build(&m->index, memory);
 	*out = m;
 	return 0;
@@ -408,5 +376,7 @@ void tn_heap_master_destroy(struct tn_heap_master *m)
 		return;
 	tn_put(&tn_alloc_system, m->seen, (size_t)m->memory->dir->slots * m->memory->ranks * sizeof(*m->seen));
 	tn_put(&tn_alloc_system, m->candidates, m->memory->dir->slots * sizeof(*m->candidates));
+	tn_put(&tn_alloc_system, m->spare, (size_t)m->memory->dir->slots * m->memory->ranks * sizeof(*m->spare));
+	tn_put(&tn_alloc_system, m->slot_at, tn_heap_pages_of(tn_heap_ctl_of(m->memory, 0)) * sizeof(*m->slot_at));
 	tn_put(&tn_alloc_system, m, sizeof(*m));
 }

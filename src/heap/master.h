@@ -35,6 +35,9 @@ struct tn_heap_master {
 	uint64_t used[TN_HEAP_RANKS_MAX];     /* bytes of extents that are not free */
 	struct tn_heap_seen *seen;	      /* by rank and slot */
 	struct tn_heap_candidate *candidates; /* by slot: of an eviction */
+	uint32_t *spare;		      /* by rank: slots without an extent (extent.h) */
+	uint32_t nspare[TN_HEAP_RANKS_MAX];
+	uint32_t *slot_at; /* by page of one rank: tn_heap_extents_map */
 };
 
 struct tn_heap_want {

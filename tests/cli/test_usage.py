@@ -15,7 +15,7 @@ import termios
 
 from cli import LINE, OK, ENVIRONMENT, PROBLEM, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, until, verbs, write
 
-NESTED = {"store": ["info", "verify", "check", "flush", "format"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "device", "nvme"]}
+NESTED = {"store": ["info", "verify", "check", "flush", "format"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "device", "heap", "nvme"]}
 
 
 def all_verbs():
