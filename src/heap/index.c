@@ -27,9 +27,9 @@ static bool matches(const struct tn_heap_memory *m, const struct tn_heap_name *n
 	word = tn_heap_load64(tn_heap_state_word(s));
 	if (tn_heap_word_state(word) == TN_HEAP_DEAD)
 		return false;
-	same = __atomic_load_n(&s->extra.digest[0], __ATOMIC_RELAXED) == name->digest[0] &&
-	       __atomic_load_n(&s->extra.digest[1], __ATOMIC_RELAXED) == name->digest[1];
-	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* the digest was read before the word is read again */
+	/* Acquire: the word is read again after the digest. */
+	same = __atomic_load_n(&s->extra.digest[0], __ATOMIC_ACQUIRE) == name->digest[0] &&
+	       __atomic_load_n(&s->extra.digest[1], __ATOMIC_ACQUIRE) == name->digest[1];
 	again = tn_heap_load64(tn_heap_state_word(s));
 	if (!same || tn_heap_word_epoch(again) != tn_heap_word_epoch(word))
 		return false;
@@ -47,7 +47,7 @@ static bool probe(const struct tn_heap_memory *m, const struct tn_heap_name *nam
 
 		if (object == 0)
 			return false;
-		if (object != TN_HEAP_GONE && __atomic_load_n(&p->key_hash, __ATOMIC_RELAXED) == name->hash && matches(m, name, object, out))
+		if (object != TN_HEAP_GONE && __atomic_load_n(&p->key_hash, __ATOMIC_ACQUIRE) == name->hash && matches(m, name, object, out))
 			return true;
 	}
 	return false;
@@ -60,7 +60,6 @@ int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name
 
 		if (probe(m, name, out))
 			return 0;
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (turn % 2 == 0 && tn_heap_load32(&m->dir->turn) == turn)
 			return -ENOENT;
 		sched_yield();
@@ -102,10 +101,9 @@ void tn_heap_index_drop(const struct tn_heap_memory *m, uint32_t rank, uint32_t 
 
 void tn_heap_index_build(struct tn_heap_index *x, const struct tn_heap_memory *m)
 {
-	__atomic_store_n(&m->dir->turn, m->dir->turn | 1, __ATOMIC_SEQ_CST); /* a master may have died here */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n(&m->dir->turn, m->dir->turn | 1, __ATOMIC_RELAXED); /* a master may have died here */
 	for (uint32_t i = 0; i < m->dir->places; i++)
-		__atomic_store_n(&m->dir->place[i].object, 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&m->dir->place[i].object, 0, __ATOMIC_RELEASE); /* after the turn is odd */
 	x->filled = 0;
 	for (uint32_t r = 0; r < m->ranks; r++)
 		for (uint32_t s = 0; s < tn_heap_ctl_of(m, r)->hdr_head; s++)
