@@ -2,7 +2,7 @@
 /*
  * `tenuto bench heap`: what it costs to hand an object to another process through the symmetric heap.
  *
- * This process is the master and owns the memory; a child is the producer and the reader. Per size, alternately: a plan (opened and given up), a put, the same bytes by
+ * This process is the master and owns the memory; a child is the producer and the reader. Per size, alternately: a plan of the master (opened and given up), one without it, a put, the same bytes by
  * memcpy into memory of the heap, their checksum (a commit), a get, a lease (hold and release), and the same bytes through a socket. Beside it: a message to another
  * process and back.
  */
@@ -21,9 +21,9 @@
 #define SIZES 5u
 #define PING_BYTES 64u
 
-enum figure { PING, PLAN, PUT, COPY, SUM, GET, LEASE, SOCKET, FIGURES };
+enum figure { PING, PLAN, ALLOC, PUT, COPY, SUM, GET, LEASE, SOCKET, FIGURES };
 
-static const char *const names[FIGURES] = {"ping_us", "plan_us", "put_us", "memcpy_us", "commit_us", "get_us", "lease_us", "socket_us"};
+static const char *const names[FIGURES] = {"ping_us", "plan_us", "alloc_us", "put_us", "memcpy_us", "commit_us", "get_us", "lease_us", "socket_us"};
 static const uint64_t sizes[SIZES] = {512u << 10, 1u << 20, 2u << 20, 4u << 20, 8u << 20};
 
 struct heap_args {
@@ -40,7 +40,7 @@ static const struct cli_opt options[] = {
 
 static const struct cli_verb verb = {
 	.name = "bench heap",
-	.about = "Hands objects of 512 KiB to 8 MiB to another process through the symmetric heap: plan, put, get and lease, beside memcpy, the checksum, a "
+	.about = "Hands objects of 512 KiB to 8 MiB to another process through the symmetric heap: plan, plan without the master (alloc), put, get and lease, beside memcpy, the checksum, a "
 		 "socket, and a message to another process and back. Median and 99th percentile of the time for each.",
 	.opts = options,
 };
@@ -162,12 +162,15 @@ static int lease(struct side *s, const uint64_t *key)
 
 static int run_round(struct side *s, uint64_t bytes, uint64_t round)
 {
-	uint64_t put = ++s->key, planned = ++s->key, given_up = ++s->key, got;
+	uint64_t put = ++s->key, planned = ++s->key, given_up = ++s->key, alone = ++s->key, got;
 	struct tn_heap_plan plan;
 	int rc = 0;
 
 	TIMED(rc, PING, through_socket(s, PING_BYTES));
 	TIMED(rc, PLAN, tn_heap_open_for_write(s->heap, &given_up, sizeof(given_up), bytes, 0, 0, &plan));
+	if (rc == 0)
+		rc = tn_heap_abandon(s->heap, &plan);
+	TIMED(rc, ALLOC, tn_heap_reserve(s->heap, &alone, sizeof(alone), bytes, 0, 0, &plan));
 	if (rc == 0)
 		rc = tn_heap_abandon(s->heap, &plan);
 	TIMED(rc, PUT, tn_heap_put(s->heap, &put, sizeof(put), s->src, bytes, 0));
@@ -285,9 +288,8 @@ int cmd_bench_heap(int argc, char **argv)
 		return rc;
 	snprintf(job.name, sizeof(job.name), "bench-%d", (int)getpid());
 	tn_heap_opts_init(&o);
-	o.heap_bytes = 16 * sizes[SIZES - 1];
+	o.heap_bytes = 32 * sizes[SIZES - 1];
 	o.page_bytes = (uint32_t)a.page;
-	o.water_hi = o.water_lo = 100;
 	rc = tn_heap_create(job.name, 2, 0, &o, &heap);
 	if (rc)
 		return cli_fail(rc, "heap");

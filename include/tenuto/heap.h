@@ -90,6 +90,8 @@ struct tn_heap_plan {
 	uint64_t bytes_total;
 	uint32_t page_bytes;
 	uint32_t n_pages;
+	uint32_t announces; /**< of tn_heap_reserve: tn_heap_commit tells the master */
+	uint32_t pad;
 };
 
 /**
@@ -160,6 +162,17 @@ TN_API int tn_heap_take_over(struct tn_heap *heap);
  */
 TN_API int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 				  struct tn_heap_plan *plan);
+
+/**
+ * tn_heap_reserve - tn_heap_open_for_write without the master, if a free extent of the right size is at hand
+ *
+ * Any thread; no system call, unless it has to ask the master after all. Others find the object once the master has seen that it was committed, some microseconds
+ * later. A key of which there is an object already is refused only then: the later object goes DEAD, and nobody finds it.
+ *
+ * Return: as tn_heap_open_for_write.
+ */
+TN_API int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
+			   struct tn_heap_plan *plan);
 
 /**
  * tn_heap_commit - make an object READY whose bytes are all written, with their checksum

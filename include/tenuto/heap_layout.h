@@ -178,6 +178,27 @@ TN_HEAP_CHECK(offsetof(struct tn_heap_ctl, bump_ptr) == 16 && offsetof(struct tn
 		      offsetof(struct tn_heap_ctl, lease_base) == 152 && offsetof(struct tn_heap_ctl, bytes) == 168,
 	      "layout of the control block");
 
+/**
+ * struct tn_heap_announce - a producer that has claimed its slot by itself says that the object is READY. A hint: the header is the truth
+ * @turn: how many announces there had been with this one; written last
+ */
+struct tn_heap_announce {
+	uint64_t key_hash;
+	uint32_t owner_rank;
+	uint32_t epoch;
+	uint64_t header_off;
+	uint64_t payload_off;
+	uint32_t n_pages;
+	uint32_t page_size;
+	uint64_t bytes_total;
+	uint32_t turn;
+	uint32_t pad[3];
+};
+
+TN_HEAP_CHECK(sizeof(struct tn_heap_announce) == 64 && offsetof(struct tn_heap_announce, header_off) == 16 &&
+		      offsetof(struct tn_heap_announce, n_pages) == 32 && offsetof(struct tn_heap_announce, turn) == 48,
+	      "layout of an announce");
+
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
 TN_HD uint64_t tn_heap_word(uint32_t state, uint32_t epoch)
@@ -245,6 +266,14 @@ TN_HD void tn_heap_add32(uint32_t *p, uint32_t v)
 	asm volatile("fence.sc.sys; red.release.sys.add.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
 }
 
+TN_HD int tn_heap_cas32(uint32_t *p, uint32_t was, uint32_t v)
+{
+	uint32_t old;
+
+	asm volatile("fence.sc.sys; atom.acq_rel.sys.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(p), "r"(was), "r"(v) : "memory");
+	return old == was;
+}
+
 TN_HD int tn_heap_cas64(uint64_t *p, uint64_t was, uint64_t v)
 {
 	uint64_t old;
@@ -272,6 +301,11 @@ TN_HD void tn_heap_store32(uint32_t *p, uint32_t v)
 TN_HD void tn_heap_add32(uint32_t *p, uint32_t v)
 {
 	__atomic_add_fetch(p, v, __ATOMIC_SEQ_CST);
+}
+
+TN_HD int tn_heap_cas32(uint32_t *p, uint32_t was, uint32_t v)
+{
+	return __atomic_compare_exchange_n(p, &was, v, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 TN_HD int tn_heap_cas64(uint64_t *p, uint64_t was, uint64_t v)
@@ -493,6 +527,59 @@ TN_HD void tn_heap_push(struct tn_heap_slot *slots, uint32_t slot, uint64_t *sta
 
 	while (tn_heap_push_step(slots, slot, stack, &t) != TN_HEAP_DONE)
 		;
+}
+
+/* ---- announces -------------------------------------------------------------------------------------------------- */
+
+TN_HD struct tn_heap_announce *tn_heap_announce_at(void *base, uint32_t turn)
+{
+	const struct tn_heap_ctl *ctl = (const struct tn_heap_ctl *)base;
+
+	return (struct tn_heap_announce *)(void *)((unsigned char *)base + ctl->ann_base) + (turn & (ctl->ann_capacity - 1));
+}
+
+/* Puts an announce into the ring of the owner's heap. 0: the ring is full; the master finds the object by a scan, later. */
+TN_HD int tn_heap_announce(void *base, const struct tn_heap_announce *a)
+{
+	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
+	struct tn_heap_announce *cell;
+	uint32_t turn;
+
+	do {
+		turn = tn_heap_load32(&ctl->ann_head);
+		if (turn - tn_heap_load32(&ctl->ann_tail) >= ctl->ann_capacity)
+			return 0;
+	} while (!tn_heap_cas32(&ctl->ann_head, turn, turn + 1));
+	cell = tn_heap_announce_at(base, turn);
+	cell->key_hash = a->key_hash;
+	cell->owner_rank = a->owner_rank;
+	cell->epoch = a->epoch;
+	cell->header_off = a->header_off;
+	cell->payload_off = a->payload_off;
+	cell->n_pages = a->n_pages;
+	cell->page_size = a->page_size;
+	cell->bytes_total = a->bytes_total;
+	tn_heap_store32(&cell->turn, turn + 1);
+	return 1;
+}
+
+/*
+ * The slot of the next announce; the master checks it. TN_HEAP_NO_SLOT: there is none, or its producer has not written it yet. skip: then go on without it, because
+ * that producer may be dead. The master alone.
+ */
+TN_HD uint32_t tn_heap_take_announce(void *base, int skip)
+{
+	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
+	uint32_t tail = ctl->ann_tail, slot = TN_HEAP_NO_SLOT;
+	struct tn_heap_announce *cell = tn_heap_announce_at(base, tail);
+
+	if (tail == tn_heap_load32(&ctl->ann_head))
+		return TN_HEAP_NO_SLOT;
+	if (tn_heap_load32(&cell->turn) == tail + 1)
+		slot = (uint32_t)((cell->header_off - ctl->hdr_base) / sizeof(struct tn_heap_slot));
+	if (slot != TN_HEAP_NO_SLOT || skip)
+		tn_heap_store32(&ctl->ann_tail, tail + 1);
+	return slot;
 }
 
 /* ---- places ----------------------------------------------------------------------------------------------------- */

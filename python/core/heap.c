@@ -99,6 +99,7 @@ static int plan_from(PyObject *tuple, struct tn_heap_plan *p)
 	if (!PyArg_ParseTuple(tuple, "KIKKIIKI;a WritePlan is wanted", &hash, &p->dst_rank, &header, &payload, &p->page_bytes, &p->n_pages, &total,
 			      &p->epoch))
 		return -1;
+	p->announces = 0;
 	p->key_hash = hash;
 	p->header_off = header;
 	p->payload_base = payload;

@@ -58,7 +58,7 @@ static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, in
 {
 	union {
 		struct cmsghdr head;
-		char bytes[CMSG_SPACE((TN_HEAP_RANKS_MAX + 1) * sizeof(int))];
+		char bytes[CMSG_SPACE(TN_HEAP_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {told, sizeof(*told)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
@@ -114,8 +114,8 @@ int tn_heap_join(struct tn_heap *heap)
 {
 	uint64_t deadline = tn_now_ns(&tn_clock_system) + heap->timeout_ns;
 	struct tn_heap_ask ask = {.op = TN_HEAP_JOIN};
-	int fds[TN_HEAP_RANKS_MAX + 1], rc;
-	uint32_t nfds = TN_HEAP_RANKS_MAX + 1;
+	int fds[TN_HEAP_FDS_MAX], rc;
+	uint32_t nfds = TN_HEAP_FDS_MAX;
 	struct tn_heap_told told;
 
 	while ((rc = connect_once(heap, &heap->sock)) == -ESHUTDOWN && tn_now_ns(&tn_clock_system) < deadline)
@@ -127,11 +127,11 @@ int tn_heap_join(struct tn_heap *heap)
 	rc = exchange(heap, &ask, &told, fds, &nfds);
 	if (rc == 0)
 		rc = answer_of(&told);
-	if (rc == 0 && nfds != heap->ranks + 1)
-		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected", nfds, heap->ranks + 1);
+	if (rc == 0 && nfds != heap->ranks + 2)
+		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected", nfds, heap->ranks + 2);
 	if (rc == 0)
 		return tn_heap_memory_map(heap->ranks, fds, &heap->memory);
-	for (uint32_t i = 0; i < nfds && nfds <= TN_HEAP_RANKS_MAX; i++)
+	for (uint32_t i = 0; i < nfds; i++)
 		close(fds[i]);
 	return rc;
 }

@@ -182,6 +182,47 @@ int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_byt
 	return 0;
 }
 
+int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
+		    struct tn_heap_plan *plan)
+{
+	uint32_t page_bytes = heap->memory.dir->page_bytes, size_class = tn_heap_class(page_bytes, bytes), slot = TN_HEAP_NO_SLOT, epoch;
+	struct tn_heap_found found;
+	struct tn_heap_name name;
+	struct tn_heap_ctl *ctl;
+	struct tn_heap_slot *s;
+	int rc = name_of(key, key_bytes, &name);
+
+	if (rc)
+		return rc;
+	if (owner == TN_HEAP_ANY)
+		owner = (uint32_t)(name.hash % heap->ranks);
+	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~TN_HEAP_PIN) && tn_heap_find(&heap->memory, &name, &found)) {
+		ctl = tn_heap_ctl_of(&heap->memory, owner);
+		slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, heap->rank), &epoch);
+	}
+	if (slot == TN_HEAP_NO_SLOT) /* the master has more means, and says what is wrong */
+		return tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, flags, plan);
+	s = tn_heap_slot_of(&heap->memory, owner, slot);
+	tn_heap_describe(s, &name, bytes, page_bytes, flags);
+	*plan = (struct tn_heap_plan){.key_hash = name.hash, .dst_rank = owner, .epoch = epoch,
+				      .header_off = TN_HEAP_CTL_BYTES + (uint64_t)slot * sizeof(*s), .payload_base = s->header.payload_base,
+				      .bytes_total = bytes, .page_bytes = page_bytes, .n_pages = s->header.n_pages, .announces = 1};
+	return 0;
+}
+
+/* What is lost of it - the ring is full, the master does not live - the master's sweep finds. */
+static void announce(struct tn_heap *heap, const struct tn_heap_plan *plan)
+{
+	const struct tn_heap_announce a = {.key_hash = plan->key_hash, .owner_rank = plan->dst_rank, .epoch = plan->epoch,
+					   .header_off = plan->header_off, .payload_off = plan->payload_base, .n_pages = plan->n_pages,
+					   .page_size = plan->page_bytes, .bytes_total = plan->bytes_total};
+	const uint64_t one = 1;
+
+	tn_heap_announce(heap->memory.base[plan->dst_rank], &a);
+	while (write(heap->memory.fd[heap->ranks + 1], &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
 static int refused(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
 	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_CAS_FAILURES, 1);
@@ -215,7 +256,10 @@ int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 		return tn_fail(-EINVAL, "payload_base %llu: the plan lies outside of the heap", (unsigned long long)plan->payload_base);
 	if (tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(&heap->memory, plan->dst_rank, slot))) == tn_heap_word(TN_HEAP_READY, plan->epoch))
 		return 0; /* a kernel was here */
-	return publish(heap, plan, slot, tn_checksum(bytes, plan->bytes_total));
+	rc = publish(heap, plan, slot, tn_checksum(bytes, plan->bytes_total));
+	if (rc == 0 && plan->announces)
+		announce(heap, plan);
+	return rc;
 }
 
 int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
@@ -384,6 +428,7 @@ static void count_slots(struct tn_heap *heap, uint32_t rank, struct tn_heap_stat
 	uint32_t head = __atomic_load_n(&ctl->hdr_head, __ATOMIC_ACQUIRE);
 
 	st->heap_total = ctl->heap_limit - ctl->heap_base;
+	st->ann_ring_depth = tn_heap_load32(&ctl->ann_head) - tn_heap_load32(&ctl->ann_tail);
 	for (uint32_t i = 0; i < head; i++) {
 		struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, rank, i);
 		uint64_t word = tn_heap_load64(tn_heap_state_word(s));

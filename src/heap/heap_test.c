@@ -256,6 +256,52 @@ static void a_heap_that_was_full_of_small_objects_takes_large_ones_and_back(void
 	tn_heap_destroy(heap);
 }
 
+/* Rank 1: claims an extent of rank 0's heap by itself. */
+static int reserve(void *arg)
+{
+	struct tn_heap *heap = heap_open(2, 1, NULL);
+	struct tn_heap_plan plan, twice, lost;
+	uint64_t key = 0, last = 9;
+
+	put(heap, 100, 2 * HEAP_PAGE, 0);
+	put(heap, 101, 2 * HEAP_PAGE, 0);
+	put(heap, 102, 2 * HEAP_PAGE, 0);
+	for (uint64_t k = 100; k < 103; k++)
+		assert_int_equal(tn_heap_remove(heap, &k, 8), 0);
+	assert_int_equal(tn_heap_reserve(heap, &key, 8, 2 * HEAP_PAGE, 0, 0, &plan), 0);
+	assert_int_equal(tn_heap_reserve(heap, &key, 8, 2 * HEAP_PAGE, 0, 0, &twice), 0);
+	assert_int_equal(tn_heap_reserve(heap, &last, 8, 2 * HEAP_PAGE, 0, 0, &lost), 0);
+	assert_true(plan.announces && twice.announces && lost.announces); /* nobody was asked */
+	heap_fill(plan_ptr(heap, &plan), 2 * HEAP_PAGE, key);
+	assert_int_equal(tn_heap_commit(heap, &plan), 0);
+	assert_int_equal(tn_heap_commit(heap, &twice), 0);
+	put(heap, 1, 8, 0);
+	raise(SIGKILL);
+	return 0;
+}
+
+static void a_producer_reserves_by_itself_and_the_first_object_of_a_key_counts(void **state)
+{
+	struct tn_heap_opts o = heap_opts(16);
+	unsigned char copy[2 * HEAP_PAGE];
+	struct tn_heap *heap;
+	uint64_t key = 0, bytes;
+	pid_t producer;
+
+	heap_new_name();
+	producer = heap_process(reserve, NULL);
+	heap = heap_open(2, 0, &o);
+	heap_wait_until(tn_heap_get(heap, &key, 8, copy, sizeof(copy), &bytes) == 0);
+	assert_true(heap_is_filled(copy, bytes, key));
+	assert_int_equal(heap_join_process(producer), 1000 + SIGKILL);
+	heap_wait_until(heap_stats(heap, 0).heap_used == 3 * HEAP_PAGE);
+	assert_int_equal(heap_stats(heap, 0).ready_count, 2);
+	assert_int_equal(heap_stats(heap, 0).ann_ring_depth, 0);
+	assert_int_equal(tn_heap_get(heap, &key, 8, copy, sizeof(copy), &bytes), 0);
+	assert_true(heap_is_filled(copy, bytes, key));
+	tn_heap_destroy(heap);
+}
+
 /* Rank 1: opens object 1, stops itself, then writes and commits it. 3: the commit was refused. */
 static int stop_while_writing(void *arg)
 {
@@ -363,6 +409,7 @@ int main(void)
 		cmocka_unit_test(eviction_takes_the_oldest_and_passes_pins_and_leases_by),
 		cmocka_unit_test(a_full_heap_of_pinned_objects_says_so),
 		cmocka_unit_test(a_heap_that_was_full_of_small_objects_takes_large_ones_and_back),
+		cmocka_unit_test(a_producer_reserves_by_itself_and_the_first_object_of_a_key_counts),
 		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 	};

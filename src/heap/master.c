@@ -65,6 +65,51 @@ static uint64_t used_bytes(const struct tn_heap_master *m, uint32_t rank)
 	return used;
 }
 
+static void add_to_index(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
+{
+	tn_heap_index_add(&m->index, m->memory, rank, slot);
+	tn_heap_seen_of(m, rank, slot)->indexed = tn_heap_slot_of(m->memory, rank, slot)->header.epoch;
+}
+
+/* An object that its producer has made READY in a slot of its own choice: the first one of a key counts. */
+static void admit(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
+{
+	struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, slot);
+	uint64_t word = tn_heap_load64(tn_heap_state_word(s));
+	struct tn_heap_name name;
+	struct tn_heap_found found;
+
+	if (tn_heap_word_state(word) != TN_HEAP_READY || tn_heap_seen_of(m, rank, slot)->indexed == tn_heap_word_epoch(word))
+		return;
+	name = (struct tn_heap_name){s->header.key_hash, {s->extra.digest[0], s->extra.digest[1]}};
+	if (tn_heap_find(m->memory, &name, &found))
+		add_to_index(m, rank, slot);
+	else if (found.rank == rank && found.slot == slot)
+		tn_heap_seen_of(m, rank, slot)->indexed = tn_heap_word_epoch(word);
+	else
+		kill_ready(m, rank, slot, tn_heap_word_epoch(word));
+}
+
+static void hear_rank(struct tn_heap_master *m, uint32_t rank, bool skip)
+{
+	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
+
+	while (tn_heap_load32(&ctl->ann_head) != ctl->ann_tail) {
+		uint32_t slot = tn_heap_take_announce(m->memory->base[rank], skip);
+
+		if (slot < ctl->hdr_head)
+			admit(m, rank, slot);
+		else if (!skip)
+			return;
+	}
+}
+
+void tn_heap_master_hear(struct tn_heap_master *m)
+{
+	for (uint32_t r = 0; r < m->memory->ranks; r++)
+		hear_rank(m, r, false);
+}
+
 /* One slot's turn in a sweep. */
 static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, uint64_t now)
 {
@@ -81,6 +126,7 @@ static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, u
 			kill_unready(m, rank, slot, word);
 		}
 	}
+	admit(m, rank, slot);
 	if (tn_heap_word_is_free(word) && !seen->stacked)
 		tn_heap_extents_stack(m, rank, slot);
 	else
@@ -91,6 +137,7 @@ static void sweep_rank(struct tn_heap_master *m, uint32_t rank, uint64_t now)
 {
 	uint32_t head = tn_heap_ctl_of(m->memory, rank)->hdr_head;
 
+	hear_rank(m, rank, true); /* what was not written until now is found below */
 	tn_heap_extents_look(m, rank);
 	for (uint32_t s = 0; s < head; s++)
 		sweep_slot(m, rank, s, now);
@@ -282,22 +329,6 @@ static int refuse_known(const struct tn_heap_master *m, const struct tn_heap_nam
 		       found.rank, tn_heap_word_state(found.word) == TN_HEAP_READY ? "" : ", not READY yet");
 }
 
-/* All but the state. */
-static void fill(struct tn_heap_master *m, struct tn_heap_slot *s, const struct tn_heap_want *w)
-{
-	uint32_t page = m->memory->dir->page_bytes;
-
-	s->header.key_hash = w->name.hash;
-	s->header.n_pages = (uint32_t)((w->bytes + page - 1) / page);
-	s->header.page_size = page;
-	s->header.bytes_total = w->bytes;
-	s->header.last_access = s->extra.born = tn_now_ns(&tn_clock_system);
-	s->header.flags = w->flags;
-	__atomic_store_n(&s->extra.digest[0], w->name.digest[0], __ATOMIC_RELAXED);
-	__atomic_store_n(&s->extra.digest[1], w->name.digest[1], __ATOMIC_RELAXED);
-	s->extra.checksum_epoch = 0;
-}
-
 int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, struct tn_heap_plan *plan)
 {
 	uint32_t size_class = tn_heap_class(m->memory->dir->page_bytes, w->bytes), slot;
@@ -322,8 +353,8 @@ int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, 
 			       (unsigned long long)w->bytes, w->owner);
 	}
 	s = tn_heap_slot_of(m->memory, w->owner, slot);
-	fill(m, s, w);
-	tn_heap_index_add(&m->index, m->memory, w->owner, slot);
+	tn_heap_describe(s, &w->name, w->bytes, ctl->page_bytes, w->flags);
+	add_to_index(m, w->owner, slot);
 	*plan = (struct tn_heap_plan){.key_hash = w->name.hash, .dst_rank = w->owner, .epoch = s->header.epoch,
 				      .header_off = ctl->hdr_base + (uint64_t)slot * sizeof(*s), .payload_base = s->header.payload_base,
 				      .bytes_total = w->bytes, .page_bytes = s->header.page_size, .n_pages = s->header.n_pages};

@@ -20,6 +20,7 @@ struct tn_heap_server;
 struct tn_heap_seen {
 	uint64_t since_ns; /* it is RESERVED or WRITING with that epoch */
 	uint32_t epoch;
+	uint32_t indexed; /* epoch of the object that the index has */
 	bool stacked; /* in a stack of free slots, as far as the master knows */
 };
 
@@ -55,6 +56,8 @@ void tn_heap_master_destroy(struct tn_heap_master *m);
 int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *want, struct tn_heap_plan *plan);
 int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *name);
 int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent);
+/* Takes the announces of all heaps. */
+void tn_heap_master_hear(struct tn_heap_master *m);
 /* Ends what has waited for too long, and frees what nobody uses any more, in all heaps. */
 void tn_heap_master_sweep(struct tn_heap_master *m, uint64_t now_ns);
 /* A rank's process does nothing any more: its plans end, and its leases. */

@@ -5,15 +5,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/error.h"
 
 #define PAGE_BYTES_MAX (1u << 30)
 #define HEAP_BYTES_MAX (UINT64_C(1) << 46)
+#define ANNOUNCES 1024u
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static uint64_t round_up(uint64_t n, uint64_t align)
@@ -85,7 +88,8 @@ static struct tn_heap_ctl lay_out(uint32_t ranks, const struct tn_heap_opts *o)
 	c.hdr_base = TN_HEAP_CTL_BYTES;
 	c.lease_base = c.hdr_base + (uint64_t)c.hdr_count * sizeof(struct tn_heap_slot);
 	c.ann_base = round_up(c.lease_base + (uint64_t)c.hdr_count * ranks * sizeof(uint32_t), 64);
-	c.heap_base = c.bump_ptr = round_up(c.ann_base, o->page_bytes);
+	c.ann_capacity = ANNOUNCES;
+	c.heap_base = c.bump_ptr = round_up(c.ann_base + ANNOUNCES * sizeof(struct tn_heap_announce), o->page_bytes);
 	c.heap_limit = c.bytes = c.heap_base + o->heap_bytes / o->page_bytes * o->page_bytes;
 	return c;
 }
@@ -116,7 +120,7 @@ static int map_all(struct tn_heap_memory *m)
 static void start_empty(struct tn_heap_memory *m, uint32_t ranks)
 {
 	*m = (struct tn_heap_memory){.ranks = ranks};
-	for (uint32_t i = 0; i <= TN_HEAP_RANKS_MAX; i++)
+	for (uint32_t i = 0; i < TN_HEAP_FDS_MAX; i++)
 		m->fd[i] = -1;
 }
 
@@ -133,6 +137,9 @@ int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_
 	rc = make_file("tenuto-heap-directory", m.dir_bytes, &m.fd[ranks]);
 	for (uint32_t r = 0; r < ranks && rc == 0; r++)
 		rc = make_file("tenuto-heap", m.segment_bytes, &m.fd[r]);
+	m.fd[ranks + 1] = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (rc == 0 && m.fd[ranks + 1] < 0)
+		rc = tn_fail(-errno, "eventfd: %s", strerror(errno));
 	if (rc == 0)
 		rc = map_all(&m);
 	if (rc) {
@@ -171,7 +178,7 @@ int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *ou
 	int rc = 0;
 
 	start_empty(&m, ranks);
-	memcpy(m.fd, fds, (ranks + 1) * sizeof(int));
+	memcpy(m.fd, fds, (ranks + 2) * sizeof(int));
 	m.dir_bytes = file_bytes(m.fd[ranks]);
 	m.segment_bytes = file_bytes(m.fd[0]);
 	for (uint32_t r = 1; r < ranks; r++)
@@ -197,8 +204,21 @@ void tn_heap_memory_drop(struct tn_heap_memory *m)
 			munmap(m->base[r], m->segment_bytes);
 	if (m->dir)
 		munmap(m->dir, m->dir_bytes);
-	for (uint32_t i = 0; m->ranks && i <= m->ranks; i++)
+	for (uint32_t i = 0; m->ranks && i < m->ranks + 2; i++)
 		if (m->fd[i] >= 0)
 			close(m->fd[i]);
 	*m = (struct tn_heap_memory){0};
+}
+
+void tn_heap_describe(struct tn_heap_slot *s, const struct tn_heap_name *name, uint64_t bytes, uint32_t page_bytes, uint32_t flags)
+{
+	s->header.key_hash = name->hash;
+	s->header.n_pages = (uint32_t)((bytes + page_bytes - 1) / page_bytes);
+	s->header.page_size = page_bytes;
+	s->header.bytes_total = bytes;
+	s->header.last_access = s->extra.born = tn_now_ns(&tn_clock_system);
+	s->header.flags = flags;
+	__atomic_store_n(&s->extra.digest[0], name->digest[0], __ATOMIC_RELAXED);
+	__atomic_store_n(&s->extra.digest[1], name->digest[1], __ATOMIC_RELAXED);
+	s->extra.checksum_epoch = 0;
 }

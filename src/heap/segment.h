@@ -61,22 +61,33 @@ struct tn_heap_directory {
 	struct tn_heap_place place[];
 };
 
-/* What this process maps. fd[ranks] is the directory's. */
+/* Descriptors of a heap: of the segments, of the directory, and an eventfd that wakes the master. */
+#define TN_HEAP_FDS_MAX (TN_HEAP_RANKS_MAX + 2)
+
+/* What this process maps. */
 struct tn_heap_memory {
 	struct tn_heap_directory *dir;
 	unsigned char *base[TN_HEAP_RANKS_MAX];
 	uint64_t segment_bytes; /* these three as they were checked once */
 	uint64_t dir_bytes;
 	uint32_t ranks;
-	int fd[TN_HEAP_RANKS_MAX + 1];
+	int fd[TN_HEAP_FDS_MAX];
 };
 
 /* Makes all memory of a heap. opts: as checked by tn_heap_opts_check. 0, -ENOMEM. */
 int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *opts, struct tn_heap_memory *out);
-/* Maps what the master has sent: @fds of the ranks' segments, then the directory's; they are this function's from now on. 0, -EINVAL, -ENOMEM. */
+/* Maps what the master has sent: its ranks + 2 descriptors; they are this function's from now on. 0, -EINVAL, -ENOMEM. */
 int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *out);
 /* Zeroed memory is ignored. */
 void tn_heap_memory_drop(struct tn_heap_memory *m);
+
+struct tn_heap_name {
+	uint64_t hash;
+	uint64_t digest[2];
+};
+
+/* All of a header but its word and its place; the slot is the caller's. */
+void tn_heap_describe(struct tn_heap_slot *s, const struct tn_heap_name *name, uint64_t bytes, uint32_t page_bytes, uint32_t flags);
 
 /* 0, -EINVAL with the value. */
 int tn_heap_opts_check(const struct tn_heap_opts *opts);
@@ -97,11 +108,6 @@ static inline void tn_heap_count(const struct tn_heap_memory *m, uint32_t rank, 
 }
 
 /* ---- the index (index.c) ---------------------------------------------------------------------------------------- */
-
-struct tn_heap_name {
-	uint64_t hash;
-	uint64_t digest[2];
-};
 
 struct tn_heap_found {
 	uint32_t rank, slot;

@@ -144,10 +144,10 @@ void tn_heap_answer(struct tn_heap_server *s, const struct tn_heap_ask *ask, str
 
 static void send_told(const struct tn_heap_server *s, int sock, const struct tn_heap_told *told, bool memory)
 {
-	uint32_t nfds = memory ? s->heap->ranks + 1 : 0;
+	uint32_t nfds = memory ? s->heap->ranks + 2 : 0;
 	union {
 		struct cmsghdr head;
-		char bytes[CMSG_SPACE((TN_HEAP_RANKS_MAX + 1) * sizeof(int))];
+		char bytes[CMSG_SPACE(TN_HEAP_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {(void *)(uintptr_t)told, sizeof(*told)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -219,13 +219,14 @@ static void accept_one(struct tn_heap_server *s)
 
 /* ---- the thread ------------------------------------------------------------------------------------------------- */
 
-/* The polled descriptors: the server's two, the callers', the processes'. */
-enum { CALLER_AT = 2, PROCESS_AT = CALLER_AT + CALLERS_MAX, POLLED = PROCESS_AT + TN_HEAP_RANKS_MAX };
+/* The polled descriptors: the server's three, the callers', the processes'. */
+enum { CALLER_AT = 3, PROCESS_AT = CALLER_AT + CALLERS_MAX, POLLED = PROCESS_AT + TN_HEAP_RANKS_MAX };
 
 static void fill_polled(const struct tn_heap_server *s, struct pollfd p[POLLED])
 {
 	p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = s->sock, .events = POLLIN};
+	p[2] = (struct pollfd){.fd = s->heap->memory.fd[s->heap->ranks + 1], .events = POLLIN};
 	for (uint32_t i = 0; i < CALLERS_MAX; i++)
 		p[CALLER_AT + i] = (struct pollfd){.fd = s->caller[i].sock ? s->caller[i].sock : -1, .events = POLLIN};
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
@@ -238,6 +239,17 @@ static void tend(struct tn_heap_server *s, uint64_t now)
 	for (uint32_t r = 0; r < s->heap->ranks; r++)
 		check_rank(s, r);
 	tn_heap_master_sweep(s->master, now);
+	pthread_mutex_unlock(&s->master->lock);
+}
+
+static void hear_announces(struct tn_heap_server *s)
+{
+	uint64_t n;
+
+	if (read(s->heap->memory.fd[s->heap->ranks + 1], &n, sizeof(n)) < 0)
+		return;
+	pthread_mutex_lock(&s->master->lock);
+	tn_heap_master_hear(s->master);
 	pthread_mutex_unlock(&s->master->lock);
 }
 
@@ -271,6 +283,8 @@ static void *serve(void *arg)
 			died |= p[PROCESS_AT + r].revents != 0;
 		if (p[1].revents)
 			accept_one(s);
+		if (p[2].revents)
+			hear_announces(s);
 		now = tn_now_ns(&tn_clock_system);
 		if (died || now >= due) {
 			tend(s, now);

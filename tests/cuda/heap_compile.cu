@@ -21,6 +21,12 @@ __global__ void heap_allocator(unsigned char *base, uint64_t bytes, uint32_t ran
 		*claimed = tn_heap_claim(tn_heap_slots(base), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, rank), epoch);
 }
 
+__global__ void heap_announcer(unsigned char *base, const struct tn_heap_announce *a, uint32_t *slot)
+{
+	if (tn_heap_announce(base, a))
+		*slot = tn_heap_take_announce(base, 0);
+}
+
 __global__ void heap_reader(unsigned char *base, uint32_t slot, uint32_t epoch, uint32_t rank, uint64_t *value)
 {
 	struct tn_heap_slot *s = &tn_heap_slots(base)[slot];
