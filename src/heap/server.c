@@ -23,6 +23,7 @@
 #define CALLERS_MAX (2 * TN_HEAP_RANKS_MAX)
 #define SWEEP_NS_MAX 250000000ull
 #define SWEEP_NS_MIN 1000000ull
+#define SWEEP_PART 20u /* of the time goes to sweeps, at most: they look at each slot */
 
 struct caller {
 	int sock; /* 0: the place is free */
@@ -287,8 +288,11 @@ static void *serve(void *arg)
 			hear_announces(s);
 		now = tn_now_ns(&tn_clock_system);
 		if (died || now >= due) {
+			uint64_t took;
+
 			tend(s, now);
-			due = now + period;
+			took = tn_now_ns(&tn_clock_system) - now;
+			due = now + (took * SWEEP_PART > period ? took * SWEEP_PART : period);
 		}
 	}
 }
