@@ -153,7 +153,7 @@ TN_API int tn_heap_take_over(struct tn_heap *heap);
  * @key:   @key_bytes bytes, at least 1
  * @bytes: of the object; at least 1, at most 128 pages
  * @owner: rank that it is to lie at, or TN_HEAP_ANY
- * @flags: 0 or TN_HEAP_PIN
+ * @flags: of TN_HEAP_PIN and TN_HEAP_PRIORITY; 0: none
  *
  * Any thread; asks the master. The plan ends by tn_heap_commit or tn_heap_abandon, or after reclaim_ns by itself. Write payload only between.
  *

@@ -57,8 +57,10 @@
 
 enum tn_heap_state { TN_HEAP_RESERVED, TN_HEAP_WRITING, TN_HEAP_READY, TN_HEAP_DEAD };
 
-/** Of struct tn_heap_header: eviction passes it by. */
+/** Flags of struct tn_heap_header: eviction passes it by; it goes after all that do not have this flag. */
 #define TN_HEAP_PIN 1u
+#define TN_HEAP_PRIORITY 2u
+#define TN_HEAP_FLAGS (TN_HEAP_PIN | TN_HEAP_PRIORITY)
 
 /**
  * struct tn_heap_header - what an object is, in its owner's memory
@@ -70,7 +72,7 @@ enum tn_heap_state { TN_HEAP_RESERVED, TN_HEAP_WRITING, TN_HEAP_READY, TN_HEAP_D
  * @state:        enum tn_heap_state, and who may write; with @epoch one 64-bit word
  * @epoch:        odd: an object's; even: of a free slot
  * @last_access:  CLOCK_MONOTONIC ns: when it was opened, or last read where readers say so
- * @flags:        TN_HEAP_PIN
+ * @flags:        TN_HEAP_PIN, TN_HEAP_PRIORITY
  */
 struct tn_heap_header {
 	uint64_t key_hash;

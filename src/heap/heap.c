@@ -196,7 +196,8 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 		return rc;
 	if (owner == TN_HEAP_ANY)
 		owner = (uint32_t)(name.hash % heap->ranks);
-	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~TN_HEAP_PIN) && tn_heap_find(&heap->memory, &name, &found)) {
+	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~TN_HEAP_FLAGS) &&
+	    tn_heap_find(&heap->memory, &name, &found)) {
 		ctl = tn_heap_ctl_of(&heap->memory, owner);
 		slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, heap->rank), &epoch);
 	}

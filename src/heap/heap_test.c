@@ -106,7 +106,7 @@ static void bad_values_are_refused_by_name(void **state)
 	assert_int_equal(tn_heap_open_for_write(heap, &key, 0, 1, 0, 0, &plan), -EINVAL);
 	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 0, 0, 0, &plan), -EINVAL);
 	assert_int_equal(tn_heap_open_for_write(other, &key, 8, 1, 2, 0, &plan), -EINVAL);
-	assert_int_equal(tn_heap_open_for_write(other, &key, 8, 1, 0, 2, &plan), -EINVAL);
+	assert_int_equal(tn_heap_open_for_write(other, &key, 8, 1, 0, 4, &plan), -EINVAL);
 	assert_int_equal(tn_heap_open_for_write(other, &key, 8, 65 * HEAP_PAGE, 0, 0, &plan), -EFBIG);
 	assert_int_equal(tn_heap_commit(heap, &plan), -EINVAL);
 	assert_int_equal(tn_heap_release(heap, &meta), -EINVAL);
@@ -208,6 +208,28 @@ static void eviction_takes_the_oldest_and_passes_pins_and_leases_by(void **state
 	assert_int_equal(tn_heap_evict_until_below(heap, 10), st.ready_count - PAGES / 10);
 	assert_int_equal(tn_heap_evict_until_below(heap, 0), PAGES / 10 - 1);
 	assert_int_equal(heap_stats(heap, 0).ready_count, 1);
+	tn_heap_destroy(heap);
+}
+
+static void objects_of_priority_go_after_the_others(void **state)
+{
+	struct tn_heap_opts o = heap_opts(4);
+	struct tn_heap_plan plan;
+	struct tn_heap_meta meta;
+	struct tn_heap *heap;
+
+	heap_new_name();
+	heap = heap_open(1, 0, &o);
+	for (uint64_t key = 0; key < 4; key++) {
+		assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, 0, key < 2 ? TN_HEAP_PRIORITY : 0, &plan), 0);
+		assert_int_equal(tn_heap_commit(heap, &plan), 0);
+	}
+	assert_int_equal(tn_heap_evict_until_below(heap, 50), 2);
+	for (uint64_t key = 0; key < 4; key++)
+		assert_int_equal(tn_heap_get_location(heap, &key, 8, &meta), key < 2 ? 0 : -ENOENT);
+	assert_int_equal(tn_heap_evict_until_below(heap, 25), 1); /* object 0 was read before object 1 */
+	assert_int_equal(tn_heap_get_location(heap, (uint64_t[]){0}, 8, &meta), -ENOENT);
+	assert_int_equal(tn_heap_get_location(heap, (uint64_t[]){1}, 8, &meta), 0);
 	tn_heap_destroy(heap);
 }
 
@@ -407,6 +429,7 @@ int main(void)
 		cmocka_unit_test(an_object_is_immutable_until_it_is_removed),
 		cmocka_unit_test(what_a_kernel_made_ready_is_read_unverified_and_counted),
 		cmocka_unit_test(eviction_takes_the_oldest_and_passes_pins_and_leases_by),
+		cmocka_unit_test(objects_of_priority_go_after_the_others),
 		cmocka_unit_test(a_full_heap_of_pinned_objects_says_so),
 		cmocka_unit_test(a_heap_that_was_full_of_small_objects_takes_large_ones_and_back),
 		cmocka_unit_test(a_producer_reserves_by_itself_and_the_first_object_of_a_key_counts),

@@ -195,7 +195,9 @@ static bool may_go(const struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 /* Objects with a lower one go first. */
 static uint64_t order_of(const struct tn_heap_master *m, const struct tn_heap_slot *s)
 {
-	return m->memory->dir->order == TN_HEAP_FIFO ? s->extra.born : __atomic_load_n(&s->header.last_access, __ATOMIC_RELAXED);
+	uint64_t time_ns = m->memory->dir->order == TN_HEAP_FIFO ? s->extra.born : __atomic_load_n(&s->header.last_access, __ATOMIC_RELAXED);
+
+	return time_ns | (s->header.flags & TN_HEAP_PRIORITY ? UINT64_C(1) << 63 : 0);
 }
 
 /* READY objects of a rank that may be evicted; the first to go first. */
@@ -336,8 +338,8 @@ int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, 
 	struct tn_heap_slot *s;
 	int rc;
 
-	if (w->bytes == 0 || w->owner >= m->memory->ranks || (w->flags & ~TN_HEAP_PIN))
-		return tn_fail(-EINVAL, "%llu bytes at rank %u with flags %#x: at least a byte, a rank below %u, flags 0 or TN_HEAP_PIN",
+	if (w->bytes == 0 || w->owner >= m->memory->ranks || (w->flags & ~TN_HEAP_FLAGS))
+		return tn_fail(-EINVAL, "%llu bytes at rank %u with flags %#x: at least a byte, a rank below %u, flags of TN_HEAP_PIN and TN_HEAP_PRIORITY",
 			       (unsigned long long)w->bytes, w->owner, w->flags, m->memory->ranks);
 	ctl = tn_heap_ctl_of(m->memory, w->owner);
 	if (size_class == TN_HEAP_CLASSES || (uint64_t)ctl->page_bytes << size_class > ctl->heap_limit - ctl->heap_base)
