@@ -129,6 +129,11 @@ static struct tn_py_view *flat(PyObject *array, bool writable, uint64_t *bytes)
 
 	if (!v)
 		return NULL;
+	if (v->device >= 0) {
+		PyErr_Format(PyExc_ValueError, "the array lies in the memory of device %d: the heap takes host memory, copy it there first", v->device);
+		Py_DECREF((PyObject *)v);
+		return NULL;
+	}
 	step = v->itemsize;
 	for (int i = v->ndim; i-- > 0;) {
 		if (v->shape[i] > 1 && v->strides[i] != step) {

@@ -83,6 +83,7 @@ class Heap(unittest.TestCase):
             self.assertRaises(tenuto.InvalidValue, cache.put, '', b'1')
             self.assertRaises(tenuto.InvalidValue, cache.put, 'c', b'1', preferred_segment=1)
             self.assertRaises(ValueError, cache.device_ptr, 1, 0)
+            self.assertRaises(ValueError, cache.put, 'c', tenuto.View(pointer=4096, shape=(8,), device=0, owner=self))
             with self.assertRaises(tenuto.Error) as caught:
                 cache.put('a', b'2')
             self.assertEqual(caught.exception.errno, errno.EEXIST)
