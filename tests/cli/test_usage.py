@@ -15,7 +15,8 @@ import termios
 
 from cli import LINE, OK, ENVIRONMENT, PROBLEM, TENUTO, USAGE, Skip, fail, main, need, rest_of_terminal, says, tenuto, until, verbs, write
 
-NESTED = {"store": ["info", "verify", "check", "flush", "format"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "device", "heap", "nvme"]}
+NESTED = {"store": ["info", "verify", "check", "flush", "format"], "bench": ["store", "pipeline", "mix", "submit", "match", "layers", "session", "device", "heap", "xfer", "nvme"],
+          "xfer": ["backends", "info", "listen", "put", "get"]}
 
 
 def all_verbs():
@@ -31,7 +32,7 @@ def every_verb_has_help_that_goes_to_stdout():
         r = tenuto(*v, "--help")
         if not r.out.startswith("usage: tenuto " + " ".join(v)) or r.err:
             fail(str(r))
-        if v[-1] not in NESTED and "--help" not in r.out:
+        if (v[-1] not in NESTED or len(v) > 1) and "--help" not in r.out:
             fail(str(r))
 
 
@@ -63,9 +64,9 @@ def a_table_is_as_narrow_as_the_terminal_and_loses_nothing():
             if len(line) > columns or line != line.rstrip():
                 fail("'%s'" % line)
 
-        def words(text):
-            return sorted(w for w in text.split() if w.strip("-") and "GiB" not in w and not re.fullmatch(r"[\d.]+", w))
-        if words("\n".join(lines)) != words(wide):
+        def letters(text):  # a path that is wider than its column is cut; sizes change meanwhile
+            return sorted(re.sub(r"[\s\d.-]", "", text))
+        if letters("\n".join(lines)) != letters(wide):
             fail("%s\n%s" % ("\n".join(lines), wide))
 
 
@@ -175,10 +176,10 @@ def what_store_tools_are_given_is_told_once_and_with_what_is_wrong():
         fail(err)
 
 
-def only_two_verbs_have_no_json():
-    without = [v for v in all_verbs() if v[-1] not in NESTED and "--json" not in tenuto(*v, "--help").out]
-    if without != [["workload"], ["store", "format"]]:
-        fail("docs/program.md says that these have no --json: workload, store format; it is %s" % without)
+def only_a_few_verbs_have_no_json():
+    without = [v for v in all_verbs() if (v[-1] not in NESTED or len(v) > 1) and "--json" not in tenuto(*v, "--help").out]
+    if without != [["workload"], ["store", "format"]] + [["xfer", v] for v in ("info", "listen", "put", "get")]:
+        fail("docs/program.md says which have no --json; it is %s" % without)
 
 
 def a_disk_without_room_is_told_before_anything_runs_and_keeps_nothing():
