@@ -113,10 +113,10 @@ static void a_copy_that_fails_costs_no_later_one(void **state)
 
 	up(&w);
 	for (uint32_t call = 0; call < 2; call++) {
-		tn_soft_device_fail(w.device, call, -EIO);
+		tn_soft_device_fail(w.device, TN_DEVICE_FROM_HOST, call, -EIO);
 		begin(&w, TN_DEVICE_FROM_HOST, &c);
 		assert_int_equal(end(&c), -EIO);
-		tn_soft_device_fail(w.device, 0, 0);
+		tn_soft_device_fail(w.device, TN_DEVICE_FROM_HOST, 0, 0);
 		for (uint32_t i = 0; i < 8; i++) { /* on each stream */
 			begin(&w, TN_DEVICE_FROM_HOST, &c);
 			assert_int_equal(end(&c), 0);

@@ -150,7 +150,9 @@ static void a_copy_that_fails_ends_its_stream_alone(void **state)
 	uint64_t event;
 
 	up(&w);
-	tn_soft_device_fail(w.device, 1, -EIO);
+	tn_soft_device_fail(w.device, TN_DEVICE_FROM_HOST, 1, -EIO);
+	event = begin(&w, 0, TN_DEVICE_TO_HOST, 0, 0, 4096);
+	assert_int_equal(wait_for(&w, 0, event), 0);
 	event = begin(&w, 0, TN_DEVICE_FROM_HOST, 0, 0, 4096);
 	assert_int_equal(wait_for(&w, 0, event), 0);
 	event = begin(&w, 0, TN_DEVICE_FROM_HOST, 0, 0, 4096);
@@ -159,6 +161,45 @@ static void a_copy_that_fails_ends_its_stream_alone(void **state)
 	assert_int_equal(wait_for(&w, 0, event), -EIO);
 	event = begin(&w, 1, TN_DEVICE_FROM_HOST, 0, 0, 4096);
 	assert_int_equal(wait_for(&w, 1, event), 0);
+	down(&w);
+}
+
+static void a_call_that_is_refused_begins_nothing(void **state)
+{
+	struct tn_device_piece piece;
+	struct world w = {0};
+	uint64_t event;
+	void *stream;
+
+	up(&w);
+	piece = (struct tn_device_piece){.device = w.memory, .other = w.host, .bytes = 4096};
+	tn_soft_device_refuse(w.device, TN_SOFT_COPY, 1, -EIO);
+	begin(&w, 0, TN_DEVICE_FROM_HOST, 0, 0, 4096);
+	assert_int_equal(w.driver->ops->copy(w.driver, w.stream[0], TN_DEVICE_FROM_HOST, &piece, 1, &event), -EIO);
+	event = begin(&w, 0, TN_DEVICE_FROM_HOST, 0, 0, 4096);
+	assert_int_equal(wait_for(&w, 0, event), 0);
+	assert_int_equal(tn_soft_device_stats(w.device).copies, 2);
+	tn_soft_device_refuse(w.device, TN_SOFT_STREAM_CREATE, 0, -ENOMEM);
+	assert_int_equal(w.driver->ops->stream_create(w.driver, 0, &stream), -ENOMEM);
+	tn_soft_device_refuse(w.device, TN_SOFT_PIN, 0, -ENOMEM);
+	assert_int_equal(w.driver->ops->pin(w.driver, w.host, 4096), -ENOMEM);
+	down(&w);
+}
+
+static void a_stream_that_is_full_says_so(void **state)
+{
+	struct tn_device_piece piece;
+	struct world w = {0};
+	uint64_t event;
+
+	up(&w);
+	piece = (struct tn_device_piece){.device = w.memory, .other = w.host, .bytes = 64};
+	tn_soft_device_hold(w.device, true);
+	for (uint32_t i = 0; i < 1024; i++)
+		event = begin(&w, 0, TN_DEVICE_FROM_HOST, 0, 0, 64);
+	assert_int_equal(w.driver->ops->copy(w.driver, w.stream[0], TN_DEVICE_FROM_HOST, &piece, 1, &(uint64_t){0}), -EAGAIN);
+	tn_soft_device_hold(w.device, false);
+	assert_int_equal(wait_for(&w, 0, event), 0);
 	down(&w);
 }
 
@@ -227,6 +268,8 @@ int main(void)
 		cmocka_unit_test(a_stream_that_follows_another_waits_for_what_was_asked_of_it),
 		cmocka_unit_test(sums_are_those_of_the_store),
 		cmocka_unit_test(a_copy_that_fails_ends_its_stream_alone),
+		cmocka_unit_test(a_call_that_is_refused_begins_nothing),
+		cmocka_unit_test(a_stream_that_is_full_says_so),
 		cmocka_unit_test(a_lost_device_ends_what_waits_and_takes_nothing_more),
 		cmocka_unit_test(another_process_imports_the_memory),
 	};

@@ -11,7 +11,7 @@
 
 EXPORTED void *tn_soft_bytes(const void *address);
 EXPORTED void tn_soft_hold(int held);
-EXPORTED void tn_soft_fail(uint64_t after, int error);
+EXPORTED void tn_soft_fail(uint64_t after, int error); /* copies of loads */
 EXPORTED void tn_soft_lose(void);
 EXPORTED uint64_t tn_soft_copied(void);
 
@@ -38,7 +38,7 @@ void tn_soft_hold(int held)
 
 void tn_soft_fail(uint64_t after, int error)
 {
-	tn_soft_device_fail(tn_soft_device_of_process(), after, error);
+	tn_soft_device_fail(tn_soft_device_of_process(), TN_DEVICE_FROM_HOST, after, error);
 }
 
 void tn_soft_lose(void)

@@ -20,7 +20,8 @@
 #define MAGIC UINT64_C(0x74666f736e74)
 #define MEMORIES 64u
 #define RANGES 256u
-#define STREAM_CALLS 1024u /* that wait at most in a stream */
+#define STREAM_CALLS 1024u /* that wait at most in a stream: as many as a driver must take (tenuto/device_memory.h) */
+#define WAYS (TN_DEVICE_WITHIN + 1)
 #define NAP_NS 20000u	   /* how often a stream looks at a word */
 
 /* What names a memory in another process; fits into TN_DEVICE_EXPORT_BYTES. */
@@ -77,10 +78,15 @@ struct tn_soft_device {
 	struct ranges registered, pinned;
 	uint32_t nstreams;
 	bool held, lost;
-	uint64_t fail_at; /* number of the copy, of all */
+	enum tn_device_way fail_way;
+	uint64_t fail_at; /* number of the copy, of all of its way */
 	int fail_error;
+	enum tn_soft_call refused;
+	uint64_t refuse_at; /* number of the call, of all of its kind */
+	int refuse_error;
 	struct tn_soft_device_stats stats;
-	uint64_t carried_out; /* copies */
+	uint64_t carried_out[WAYS]; /* copies */
+	uint64_t called[TN_SOFT_CALLS];
 };
 
 static struct tn_soft_device *device_of(const struct tn_device_driver *driver)
@@ -102,6 +108,15 @@ static void nap(uint64_t ns)
 
 	if (ns)
 		nanosleep(&ts, NULL);
+}
+
+/* Under the lock: 0, or the error that the call is to return. */
+static int refusal(struct tn_soft_device *d, enum tn_soft_call call)
+{
+	bool refused = d->refuse_error && d->refused == call && d->called[call] == d->refuse_at;
+
+	d->called[call]++;
+	return d->lost ? -ENODEV : refused ? d->refuse_error : 0;
 }
 
 /* ---- memories, under the lock ---------------------------------------------------------------------------------------- */
@@ -305,7 +320,8 @@ static int pin(const struct tn_device_driver *driver, void *host, uint64_t bytes
 	if ((uintptr_t)host % 4096 || bytes == 0)
 		return -EINVAL;
 	pthread_mutex_lock(&d->lock);
-	rc = d->lost ? -ENODEV : note(&d->pinned, host, bytes);
+	rc = refusal(d, TN_SOFT_PIN);
+	rc = rc ? rc : note(&d->pinned, host, bytes);
 	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
@@ -329,9 +345,9 @@ static int carry_out_copy(struct stream *s, const struct call *c)
 	int error;
 
 	pthread_mutex_lock(&d->lock);
-	fails = d->fail_error && d->carried_out == d->fail_at;
+	fails = d->fail_error && d->fail_way == c->way && d->carried_out[c->way] == d->fail_at;
 	error = fails ? d->fail_error : 0;
-	d->carried_out++;
+	d->carried_out[c->way]++;
 	pthread_mutex_unlock(&d->lock);
 	for (uint32_t i = 0; i < c->n - (fails ? c->n / 2 + 1 : 0); i++) {
 		const struct tn_device_piece *p = &c->piece[i];
@@ -450,7 +466,7 @@ static int stream_create(const struct tn_device_driver *driver, uint32_t device,
 		return -ENOMEM;
 	s->device = d;
 	pthread_mutex_lock(&d->lock);
-	rc = d->lost ? -ENODEV : device != 0 ? -EINVAL : 0;
+	rc = device != 0 ? -EINVAL : refusal(d, TN_SOFT_STREAM_CREATE);
 	tn_rng_seed(&s->rng, d->o.seed + d->nstreams);
 	if (rc == 0)
 		rc = -pthread_create(&s->thread, NULL, stream_main, s);
@@ -483,10 +499,10 @@ static int append(struct stream *s, const struct call *c, uint64_t *event)
 {
 	struct tn_soft_device *d = s->device;
 
-	while (!d->lost && s->begun - s->ended == STREAM_CALLS)
-		pthread_cond_wait(&d->news, &d->lock);
 	if (d->lost)
 		return -ENODEV;
+	if (s->begun - s->ended == STREAM_CALLS)
+		return -EAGAIN;
 	s->call[s->begun % STREAM_CALLS] = *c;
 	s->begun++;
 	if (event)
@@ -525,7 +541,8 @@ static int copy(const struct tn_device_driver *driver, void *stream, enum tn_dev
 	for (uint32_t i = 0; i < n; i++)
 		assert(lies_in(way == TN_DEVICE_WITHIN ? &d->registered : &d->pinned, piece[i].other, piece[i].bytes));
 	c.piece = resolve(d, way, piece, n);
-	rc = append(stream, &c, event);
+	rc = refusal(d, TN_SOFT_COPY);
+	rc = rc ? rc : append(stream, &c, event);
 	pthread_mutex_unlock(&d->lock);
 	if (rc)
 		free(c.piece);
@@ -738,11 +755,21 @@ void tn_soft_device_hold(struct tn_soft_device *d, bool held)
 	pthread_mutex_unlock(&d->lock);
 }
 
-void tn_soft_device_fail(struct tn_soft_device *d, uint64_t after, int error)
+void tn_soft_device_fail(struct tn_soft_device *d, enum tn_device_way way, uint64_t after, int error)
 {
 	pthread_mutex_lock(&d->lock);
-	d->fail_at = d->carried_out + after;
+	d->fail_way = way;
+	d->fail_at = d->carried_out[way] + after;
 	d->fail_error = error;
+	pthread_mutex_unlock(&d->lock);
+}
+
+void tn_soft_device_refuse(struct tn_soft_device *d, enum tn_soft_call call, uint64_t after, int error)
+{
+	pthread_mutex_lock(&d->lock);
+	d->refused = call;
+	d->refuse_at = d->called[call] + after;
+	d->refuse_error = error;
 	pthread_mutex_unlock(&d->lock);
 }
 

@@ -43,8 +43,11 @@ void *tn_soft_device_bytes(struct tn_soft_device *d, const void *address);
 
 /* Streams begin nothing until they are let go. */
 void tn_soft_device_hold(struct tn_soft_device *d, bool held);
-/* The copy after this many others, from now on, fails with the error when half of it is done; then its stream does nothing more. */
-void tn_soft_device_fail(struct tn_soft_device *d, uint64_t after, int error);
+/* The copy after this many others of its way, from now on, fails with the error when half of it is done; then its stream does nothing more. 0: none. */
+void tn_soft_device_fail(struct tn_soft_device *d, enum tn_device_way way, uint64_t after, int error);
+enum tn_soft_call { TN_SOFT_COPY, TN_SOFT_PIN, TN_SOFT_STREAM_CREATE, TN_SOFT_CALLS };
+/* The call after this many others of its kind, from now on, does nothing and returns the error. 0: none. */
+void tn_soft_device_refuse(struct tn_soft_device *d, enum tn_soft_call call, uint64_t after, int error);
 /* From now on every call, and what was asked for before, fails with -ENODEV. */
 void tn_soft_device_lose(struct tn_soft_device *d);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads and saves of pages on a soft device, whose memory kills whoever touches it (device/soft_rig.h): in a cache of the process, and in an attached one. */
+/*
+ * Loads and saves of pages on a soft device, whose memory kills whoever touches it (device/soft_rig.h): in a cache of the process, and in an attached
+ * one, with all layers in one chunk, and with a chunk for each.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -14,25 +17,34 @@
 #define HOST (64u << 20)
 #define DISK (64u << 20)
 #define BLOCKS 12u
+#define NPAGES 256u
+
+struct form {
+	bool attached;
+	uint32_t head_dim, chunks; /* of 4 layers */
+};
 
 struct world {
 	struct rig r;
 	struct tn_soft_device *device;
 };
 
-/* *state: whether the cache is attached. stage_blocks: session memory, 0: enough for all. */
+/* *state: the form. stage_blocks: session memory, 0: enough for all. */
 static void up(struct world *w, void **state, uint64_t disk_bytes, uint64_t host_bytes, uint32_t stage_blocks)
 {
 	const struct tn_soft_device_opts o = {.late_ns = 100 * RIG_US, .seed = tn_test_seed()};
+	const struct form *form = *state;
 
 	assert_int_equal(tn_soft_device_create(&o, &w->device), 0);
-	rig_init(&w->r, disk_bytes, host_bytes, 64);
-	w->r.o.attached = *state != NULL;
+	rig_init(&w->r, disk_bytes, host_bytes, form->head_dim);
+	w->r.o.attached = form->attached;
+	w->r.o.npages = NPAGES;
 	w->r.o.device = true;
 	w->r.o.soft_device = w->device;
 	w->r.o.stage_blocks = stage_blocks;
 	rig_must_open(&w->r);
 	assert_true((w->r.s->pool->stage != NULL) == w->r.o.attached);
+	assert_int_equal(rig_core_space(w->r.s)->shape.chunks, form->chunks);
 }
 
 static void down(struct world *w)
@@ -43,7 +55,7 @@ static void down(struct world *w)
 
 static void poison(struct world *w)
 {
-	for (uint32_t p = 0; p < RIG_POOL_PAGES; p++)
+	for (uint32_t p = 0; p < NPAGES; p++)
 		rig_poison(w->r.s, p);
 }
 
@@ -128,7 +140,7 @@ static void a_late_stream_holds_nobody_else_up(void **state)
 	assert_int_equal(rig_space_open(&w.r, &(struct rig_space_opts){.seed = 7}, &other), 0);
 	tn_soft_device_hold(w.device, true);
 	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
-	save = rig_save_begin(w.r.s, 100, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+	save = rig_save_begin(w.r.s, 100, BLOCKS, NPAGES / 2, NULL);
 	rig_save_give(w.r.s, save);
 	assert_int_equal(rig_save(&other, 1, BLOCKS, 0).stored, BLOCKS);
 	assert_int_equal(rig_load(&other, 1, BLOCKS), BLOCKS);
@@ -222,14 +234,14 @@ static void a_stream_waits_for_layers_and_raises_the_events_of_saves(void **stat
 	assert_int_equal(driver->ops->stream_create(driver, 0, &stream), 0);
 	assert_int_equal(tn_event_create(w.r.cache, &event), 0);
 	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
-	save = rig_save_begin(w.r.s, 500, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+	save = rig_save_begin(w.r.s, 500, BLOCKS, NPAGES / 2, NULL);
 	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
 		const uint64_t *word;
 		uint64_t value;
 
 		assert_int_equal(tn_load_event(load, l, &word, &value), 0);
 		assert_int_equal(driver->ops->word_wait(driver, stream, word, value), 0);
-		within(&w, stream, l, 0, RIG_POOL_PAGES / 2);
+		within(&w, stream, l, 0, NPAGES / 2);
 		assert_int_equal(driver->ops->word_write(driver, stream, tn_event_address(event), l + 1), 0);
 		assert_int_equal(tn_save_layer(save, l, event, l + 1), 0);
 	}
@@ -255,12 +267,12 @@ static int fails_after(struct world *w, uint32_t copies, int error)
 	struct tn_load *load;
 	int good = 0;
 
-	tn_soft_device_fail(w->device, copies, error);
+	tn_soft_device_fail(w->device, TN_DEVICE_FROM_HOST, copies, error);
 	load = rig_load_begin(w->r.s, 1, BLOCKS, 0, NULL);
 	for (uint32_t l = 0; l < RIG_LAYERS; l++)
 		good = rig_load_wait(w->r.s, load, l);
 	rig_load_end(w->r.s, load);
-	tn_soft_device_fail(w->device, 0, 0);
+	tn_soft_device_fail(w->device, TN_DEVICE_FROM_HOST, 0, 0);
 	return good;
 }
 
@@ -291,15 +303,15 @@ static void a_save_whose_copy_fails_stores_nothing_and_the_next_one_all(void **s
 
 	up(&w, state, DISK, HOST, 0);
 	for (uint32_t i = 0; i < 3; i++) {
-		tn_soft_device_fail(w.device, 0, -EIO);
-		res = rig_save(w.r.s, 1, BLOCKS, 0);
+		tn_soft_device_fail(w.device, TN_DEVICE_TO_HOST, 0, -EIO);
+		res = rig_save(w.r.s, 1 + i * BLOCKS, BLOCKS, 0);
 		assert_int_equal(res.error, w.r.o.attached ? -EIO : -EFAULT);
-		assert_int_equal(res.stored, 0);
-		assert_int_equal(rig_match(w.r.s, 1, 1), 0);
-		tn_soft_device_fail(w.device, 0, 0);
+		assert_in_range(res.stored, 0, w.r.o.attached ? 0 : BLOCKS - 1); /* staged blocks are copied together, others some at a time */
+		assert_in_range(rig_count(w.r.s, 1 + i * BLOCKS, BLOCKS), 0, res.stored);
+		tn_soft_device_fail(w.device, TN_DEVICE_TO_HOST, 0, 0);
 	}
-	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
-	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_save(w.r.s, 1000, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_load(w.r.s, 1000, BLOCKS), BLOCKS);
 	down(&w);
 }
 
@@ -322,9 +334,9 @@ static void what_a_step_computed_on_a_load_that_failed_is_not_kept(void **state)
 	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
 	tn_save_opts_init(&o);
 	o.parent = &parent;
-	tn_soft_device_fail(w.device, rig_core_space(w.r.s)->shape.chunks - 1, -EIO);
+	tn_soft_device_fail(w.device, TN_DEVICE_FROM_HOST, rig_core_space(w.r.s)->shape.chunks - 1, -EIO);
 	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
-	save = rig_save_begin(w.r.s, BLOCKS + 1, 2, RIG_POOL_PAGES / 2, &o);
+	save = rig_save_begin(w.r.s, BLOCKS + 1, 2, NPAGES / 2, &o);
 	for (uint32_t l = 0; l < RIG_LAYERS; l++) {
 		assert_int_equal(tn_load_event(load, l, &word, &value), 0);
 		rig_until(&w.r, __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value); /* as the stream does */
@@ -336,7 +348,7 @@ static void what_a_step_computed_on_a_load_that_failed_is_not_kept(void **state)
 	assert_int_equal(tn_save_abort(save), 0);
 	assert_int_equal(rig_save_end(w.r.s, save).stored, 0);
 	assert_int_equal(rig_count(w.r.s, BLOCKS + 1, 2), 0);
-	tn_soft_device_fail(w.device, 0, 0);
+	tn_soft_device_fail(w.device, TN_DEVICE_FROM_HOST, 0, 0);
 	down(&w);
 }
 
@@ -352,7 +364,7 @@ static void a_lost_device_ends_what_is_under_way_and_the_cache_lives_on(void **s
 	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
 	tn_soft_device_hold(w.device, true);
 	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
-	save = rig_save_begin(w.r.s, 100, BLOCKS, RIG_POOL_PAGES / 2, NULL);
+	save = rig_save_begin(w.r.s, 100, BLOCKS, NPAGES / 2, NULL);
 	rig_save_give(w.r.s, save);
 	rig_until(&w.r, all_copies_begun(&w, 3));
 	tn_soft_device_lose(w.device);
@@ -447,7 +459,7 @@ static void ranges_of_two_devices_are_two_memories(void **state)
 
 static void a_pool_that_the_driver_refuses_leaves_nothing_pinned(void **state)
 {
-	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = RIG_POOL_PAGES};
+	struct tn_pool_shape shape = {.order = TN_POOL_PLANES_PAGES, .npages = NPAGES};
 	uint64_t base[RIG_LAYERS * TN_PLANES_MAX];
 	struct tn_pool_layout layout;
 	struct world w = {0};
@@ -463,29 +475,34 @@ static void a_pool_that_the_driver_refuses_leaves_nothing_pinned(void **state)
 	down(&w); /* the soft device counts what is registered, pinned and under way */
 }
 
-/* Both forms of each test: in a cache of the process, and in an attached one. */
-#define BOTH(f) {#f, (f), NULL, NULL, NULL}, {#f " (attached)", (f), NULL, NULL, &attached_form}
+/* Each test in a cache of the process and in an attached one, with one chunk and with 4. */
+#define IN_ONE_CHUNK(f) {#f, (f), NULL, NULL, &form[0]}
+#define ALL(f) IN_ONE_CHUNK(f), {#f " (4 chunks)", (f), NULL, NULL, &form[1]}, {#f " (attached)", (f), NULL, NULL, &form[2]}, \
+	       {#f " (attached, 4 chunks)", (f), NULL, NULL, &form[3]}
+
+/* Tests of staging: pages of an attached cache. */
+#define STAGED(f) {#f " (attached)", (f), NULL, NULL, &form[2]}, {#f " (attached, 4 chunks)", (f), NULL, NULL, &form[3]}
 
 int main(void)
 {
-	static int attached_form;
+	static struct form form[] = {{false, 64, 1}, {false, 512, 4}, {true, 64, 1}, {true, 512, 4}};
 	const struct CMUnitTest tests[] = {
-		BOTH(blocks_go_from_device_memory_to_the_disk_and_back),
-		BOTH(blocks_go_from_device_memory_to_host_memory_and_back),
-		BOTH(what_session_memory_does_not_hold_goes_in_batches),
-		BOTH(no_layer_is_ready_before_its_copy),
-		BOTH(a_late_stream_holds_nobody_else_up),
-		BOTH(a_layer_is_copied_once_its_event_has_come),
-		BOTH(a_stream_waits_for_layers_and_raises_the_events_of_saves),
-		BOTH(an_aborted_save_leaves_its_pages_when_no_copy_is_under_way),
-		BOTH(a_load_whose_copy_fails_has_no_good_prefix_and_the_next_one_is_whole),
-		BOTH(a_save_whose_copy_fails_stores_nothing_and_the_next_one_all),
-		BOTH(what_a_step_computed_on_a_load_that_failed_is_not_kept),
-		BOTH(a_lost_device_ends_what_is_under_way_and_the_cache_lives_on),
-		BOTH(whoever_touches_the_memory_dies),
-		BOTH(a_driver_is_checked_before_it_is_called),
-		BOTH(ranges_of_two_devices_are_two_memories),
-		BOTH(a_pool_that_the_driver_refuses_leaves_nothing_pinned),
+		ALL(blocks_go_from_device_memory_to_the_disk_and_back),
+		ALL(blocks_go_from_device_memory_to_host_memory_and_back),
+		ALL(what_session_memory_does_not_hold_goes_in_batches),
+		ALL(no_layer_is_ready_before_its_copy),
+		IN_ONE_CHUNK(a_late_stream_holds_nobody_else_up), STAGED(a_late_stream_holds_nobody_else_up),
+		ALL(a_layer_is_copied_once_its_event_has_come),
+		ALL(a_stream_waits_for_layers_and_raises_the_events_of_saves),
+		ALL(an_aborted_save_leaves_its_pages_when_no_copy_is_under_way),
+		ALL(a_load_whose_copy_fails_has_no_good_prefix_and_the_next_one_is_whole),
+		ALL(a_save_whose_copy_fails_stores_nothing_and_the_next_one_all),
+		ALL(what_a_step_computed_on_a_load_that_failed_is_not_kept),
+		ALL(a_lost_device_ends_what_is_under_way_and_the_cache_lives_on),
+		ALL(whoever_touches_the_memory_dies),
+		ALL(a_driver_is_checked_before_it_is_called),
+		ALL(ranges_of_two_devices_are_two_memories),
+		STAGED(a_pool_that_the_driver_refuses_leaves_nothing_pinned),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
