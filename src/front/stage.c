@@ -96,44 +96,6 @@ static void ask(const struct tn_front_op *op)
 		__atomic_store_n(&tn_face_asked(owner, op->number)->first_wait, TN_WAIT_WHOLE, __ATOMIC_RELAXED);
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------- */
-
-int tn_stage_take(struct tn_front_op *op, const char *call)
-{
-	uint32_t each = op->space->geometry.pages_per_block, *pages = tn_face_pages(&op->cache->region, op->number);
-	struct tn_stage_pool *s = op->pool->stage;
-	struct blocks all = blocks_of(op);
-	uint32_t n = all.end - all.first, slots;
-	bool there;
-
-	pthread_mutex_lock(&s->lock);
-	slots = n <= s->nslots ? n : (s->nfree + 1) / 2; /* others find some, however many such operations there are */
-	there = slots > 0 && slots <= s->nfree;
-	for (uint32_t i = 0; there && i < slots; i++) {
-		uint32_t page = s->free[--s->nfree] * each;
-
-		for (uint32_t k = 0; k < each; k++)
-			pages[i * each + k] = page + k;
-	}
-	pthread_mutex_unlock(&s->lock);
-	op->batches.blocks = slots;
-	op->batches.count = there ? (n + slots - 1) / slots : 0;
-	return there ? 0 : tn_fail(-EAGAIN, "%s: other operations have too much of the session memory, which is for %u blocks; end some, raise "
-				   "stage_bytes, or use tn_memory_alloc", call, s->nslots);
-}
-
-static void give_slots(const struct tn_front_op *op)
-{
-	uint32_t each = op->space->geometry.pages_per_block;
-	const uint32_t *pages = tn_face_pages(&op->cache->region, op->number);
-	struct tn_stage_pool *s = op->pool->stage;
-
-	pthread_mutex_lock(&s->lock);
-	for (uint32_t i = op->batches.blocks; i > 0; i--)
-		s->free[s->nfree++] = pages[(i - 1) * each] / each;
-	pthread_mutex_unlock(&s->lock);
-}
-
 /* ---- an operation -------------------------------------------------------------------------------------------- */
 
 static void kick_owner(const struct tn_front_op *op)
@@ -194,7 +156,7 @@ static void end_operation(struct tn_stage *s, struct tn_front_op *op, int status
 	uint32_t number = op->number;
 	uint64_t generation = op->generation;
 
-	give_slots(op);
+	tn_stage_give(op);
 	if (tn_front_is_save(op) && op->batches.count > 1)
 		tn_batched_remove(&s->batched, number);
 	__atomic_fetch_and(&s->active[number / 64], ~(1ull << number % 64), __ATOMIC_RELEASE);

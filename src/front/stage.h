@@ -87,6 +87,7 @@ static inline uint64_t tn_stage_layer_bytes(const struct tn_geometry *g)
  * back when the thread lets go of the operation.
  */
 int tn_stage_take(struct tn_front_op *op, const char *call);
+void tn_stage_give(const struct tn_front_op *op);
 /* Hands it over to the owner, and to the thread. What is asked was written down in the region of tn_stage_region. */
 void tn_stage_begin(struct tn_front_op *op);
 /*
