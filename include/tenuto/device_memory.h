@@ -24,6 +24,9 @@ extern "C" {
 
 #define TN_DEVICE_DRIVER_ABI 1u
 
+/** Calls of copy under way on one stream that a driver takes. A pool of the cache begins another copy while fewer than an eighth of them are. */
+#define TN_DEVICE_CALLS 1024u
+
 /** Bytes of what names an exported memory in another process. */
 #define TN_DEVICE_EXPORT_BYTES 128u
 
@@ -73,7 +76,8 @@ struct tn_device_properties {
  * @stream_create:    a stream of a device; what is asked of one stream happens one after the other
  * @stream_destroy:   nothing runs in it
  * @copy: begins to copy @n pieces, in any order, and returns at once; *event is reached when all of them, and all calls before it on the
- *        stream, are over. The pieces are read before it returns. An error: nothing was begun
+ *        stream, are over. The pieces are read before it returns. It never waits for calls before it: a driver takes at least TN_DEVICE_CALLS of copy
+ *        that are not over on a stream, and returns -EAGAIN when it has no place for another one. An error: nothing was begun
  * @wait: until the event is reached: 0; -ETIMEDOUT: not by @deadline_ns (CLOCK_MONOTONIC; 0: only asks); else why something up to it failed, and then
  *        none of these goes on. An event may be asked for any number of times. Events after one that failed may fail, too: the cache asks for all that it has
  *        of the stream, destroys it, and makes another one

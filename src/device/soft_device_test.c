@@ -195,7 +195,7 @@ static void a_stream_that_is_full_says_so(void **state)
 	up(&w);
 	piece = (struct tn_device_piece){.device = w.memory, .other = w.host, .bytes = 64};
 	tn_soft_device_hold(w.device, true);
-	for (uint32_t i = 0; i < 1024; i++)
+	for (uint32_t i = 0; i < TN_DEVICE_CALLS; i++)
 		event = begin(&w, 0, TN_DEVICE_FROM_HOST, 0, 0, 64);
 	assert_int_equal(w.driver->ops->copy(w.driver, w.stream[0], TN_DEVICE_FROM_HOST, &piece, 1, &(uint64_t){0}), -EAGAIN);
 	tn_soft_device_hold(w.device, false);

@@ -20,7 +20,7 @@
 #define MAGIC UINT64_C(0x74666f736e74)
 #define MEMORIES 64u
 #define RANGES 256u
-#define STREAM_CALLS 1024u /* that wait at most in a stream: as many as a driver must take (tenuto/device_memory.h) */
+#define STREAM_CALLS TN_DEVICE_CALLS /* that wait at most in a stream */
 #define WAYS (TN_DEVICE_WITHIN + 1)
 #define NAP_NS 20000u	   /* how often a stream looks at a word */
 
@@ -116,6 +116,7 @@ static int refusal(struct tn_soft_device *d, enum tn_soft_call call)
 	bool refused = d->refuse_error && d->refused == call && d->called[call] == d->refuse_at;
 
 	d->called[call]++;
+	d->stats.refused += refused;
 	return d->lost ? -ENODEV : refused ? d->refuse_error : 0;
 }
 

@@ -33,7 +33,7 @@ struct tn_stage_copy {
 	uint32_t first_layer, end_layer;
 	uint32_t end_block; /* of no block from this one on */
 	int error;
-	bool moves; /* by a device's driver, which says at this event that it is over */
+	uint32_t calls; /* of a device's driver that carry it out: it is over at the event of the last one; 0: it is over */
 	uint64_t event, bytes;
 };
 

@@ -37,8 +37,8 @@ struct tn_stage;
 /* What copies of device memory go by in one direction (stage_copy.c). The thread's, once the pool is there. */
 struct tn_stage_stream {
 	void *stream;	    /* the driver's; NULL: none */
-	uint32_t under_way; /* copies */
-	bool failed;	    /* one of them: nothing else goes by it */
+	uint32_t calls;	    /* of copies under way */
+	bool failed;	    /* a copy: nothing else goes by it */
 	struct tn_log_limit lines; /* of copies that failed */
 };
 
@@ -50,6 +50,7 @@ struct tn_stage_pool {
 	bool joined, pinned; /* words and slots, with the device's driver; what follows is for it, too */
 	struct tn_stage_stream stream[2]; /* by enum tn_device_way */
 	struct tn_device_piece *piece;	  /* while a call is made of them */
+	uint32_t npieces;		  /* in one call at most: TN_STAGE_PIECES, or fewer in tests */
 	uint32_t nslots;
 	pthread_mutex_t lock; /* of what follows */
 	uint32_t nfree;

@@ -7,7 +7,7 @@
 
 #include "front/stage.h"
 
-#define STREAM_COPIES 128u /* under way at most: a driver whose queue is full might let its caller wait */
+#define STREAM_CALLS (TN_DEVICE_CALLS / 8) /* a copy begins while fewer are under way, so that itself it may be all others of what a driver takes */
 
 /* Pages of both sides, one to one. */
 struct pages {
@@ -21,9 +21,9 @@ struct pieces {
 	void *stream;
 	enum tn_device_way way;
 	struct tn_device_piece *piece;
-	uint32_t n;
+	uint32_t n, most; /* of piece */
 	const struct tn_mapped_range *range; /* that the last one lies in */
-	bool begun;			     /* a call; then its event */
+	uint32_t calls;			     /* that were begun, and the event of the last one */
 	uint64_t event;
 	int error; /* of a call: no other follows */
 };
@@ -42,7 +42,7 @@ bool tn_stage_copy_may_begin(const struct tn_front_op *op)
 {
 	const struct tn_stage_stream *s = stream_of(op);
 
-	return op->copies.n < TN_COPIES_MAX && s->under_way < (s->failed ? 1 : STREAM_COPIES);
+	return op->copies.n < TN_COPIES_MAX && s->calls < (s->failed ? 1 : STREAM_CALLS);
 }
 
 static struct pages pages_of(const struct tn_front_op *op, uint32_t first_block, uint32_t end_block)
@@ -86,7 +86,7 @@ static void flush(struct pieces *p)
 	if (p->n > 0 && !p->error)
 		p->error = p->driver->ops->copy(p->driver, p->stream, p->way, p->piece, p->n, &event);
 	if (p->n > 0 && !p->error) {
-		p->begun = true;
+		p->calls++;
 		p->event = event;
 	}
 	p->n = 0;
@@ -101,7 +101,7 @@ static void add(struct pieces *p, const struct tn_mapped_range *range, char *dev
 		last->bytes += bytes;
 		return;
 	}
-	if (p->n == TN_STAGE_PIECES)
+	if (p->n == p->most)
 		flush(p);
 	p->piece[p->n++] = (struct tn_device_piece){.device = device, .other = host, .bytes = bytes};
 	p->range = range;
@@ -139,7 +139,8 @@ static int make_anew(struct tn_stage_stream *s, const struct tn_memory *m)
 static void copy_by_driver(struct tn_front_op *op, struct tn_stage_copy *copy, const struct pages *pages)
 {
 	struct tn_stage_stream *s = stream_of(op);
-	struct pieces p = {.driver = op->pool->memory->driver, .way = way_of(op), .piece = op->pool->stage->piece};
+	const struct tn_stage_pool *pool = op->pool->stage;
+	struct pieces p = {.driver = op->pool->memory->driver, .way = way_of(op), .piece = pool->piece, .most = pool->npieces};
 
 	copy->error = s->failed ? make_anew(s, op->pool->memory) : 0;
 	if (copy->error)
@@ -149,9 +150,10 @@ static void copy_by_driver(struct tn_front_op *op, struct tn_stage_copy *copy, c
 		add_layer(&p, op, l, pages);
 	flush(&p);
 	copy->error = p.error;
-	copy->moves = p.begun;
+	copy->calls = p.calls;
 	copy->event = p.event;
-	s->under_way += p.begun;
+	s->calls += p.calls;
+	s->failed |= p.error != 0;
 }
 
 /* ---- copies of an operation ---------------------------------------------------------------------------------------- */
@@ -182,12 +184,12 @@ bool tn_stage_copy_take(struct tn_front_op *op, struct tn_stage_copy *out)
 
 	if (c->n == 0)
 		return false;
-	if (copy->moves) {
+	if (copy->calls > 0) {
 		int rc = driver->ops->wait(driver, s->stream, copy->event, 0);
 
 		if (rc == -ETIMEDOUT)
 			return false;
-		s->under_way--;
+		s->calls -= copy->calls;
 		s->failed |= rc != 0;
 		copy->error = copy->error ? copy->error : rc;
 	}
@@ -211,7 +213,7 @@ void tn_stage_copies_settle(struct tn_front_op *op)
 	for (uint32_t i = 0; i < c->n; i++) {
 		const struct tn_stage_copy *copy = &c->copy[(c->first + i) % TN_COPIES_MAX];
 
-		if (copy->moves)
+		if (copy->calls > 0)
 			driver->ops->wait(driver, stream_of(op)->stream, copy->event, TN_FOREVER);
 	}
 	c->n = 0;
@@ -238,7 +240,8 @@ uint32_t tn_stage_copy_end(const struct tn_front_op *op)
 	for (uint32_t i = 0; i < c->n; i++) {
 		const struct tn_stage_copy *copy = &c->copy[(c->first + i) % TN_COPIES_MAX];
 
-		end = copy->end_block > end ? copy->end_block : end;
+		if (copy->calls > 0 && copy->end_block > end)
+			end = copy->end_block;
 	}
 	return end;
 }

@@ -27,7 +27,7 @@ bool tn_stage_copy_take(struct tn_front_op *op, struct tn_stage_copy *out);
 void tn_stage_copies_settle(struct tn_front_op *op);
 /* Whether the layer is in a copy that was not taken. */
 bool tn_stage_copy_has(const struct tn_front_op *op, uint32_t layer);
-/* The largest end_block of copies that were not taken; 0: there is none. */
+/* The largest end_block of copies that a driver may be carrying out; 0: there is none. */
 uint32_t tn_stage_copy_end(const struct tn_front_op *op);
 
 #endif

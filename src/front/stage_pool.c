@@ -72,6 +72,7 @@ static int take_to_driver(struct tn_stage_pool *s, const struct tn_memory *memor
 	s->piece = tn_get(memory->cache->alloc, TN_STAGE_PIECES * sizeof(*s->piece));
 	if (!s->piece)
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory for %u pieces", TN_STAGE_PIECES);
+	s->npieces = TN_STAGE_PIECES;
 	rc = tn_stage_join_driver(memory->cache, driver);
 	if (rc)
 		return rc;
@@ -149,4 +150,3 @@ void tn_stage_pool_destroy(struct tn_pool *pool)
 	pthread_mutex_destroy(&s->lock);
 	tn_put(a, s, sizeof(*s));
 }
-
