@@ -35,9 +35,9 @@
  *
  * When the owner's process closes the cache or is killed, calls and waits of those that have attached return -ESHUTDOWN at once, and event words of
  * loads rise with a good prefix of 0. Pages that were being loaded stay -EBUSY (tn_load_end) until nothing of that owner can land in them any more; staged pages are
- * free at once.
+ * free at once, or once no copy of their device is under way.
  * That nothing can land any more is seen by the locks that the dead owner has on the files of its store (/proc/locks). Where they cannot be seen - from another PID namespace, or
- * another mount namespace that has not the store at the owner's path - such pages stay -EBUSY for good. tn_cache_close then waits for nothing: of an owner
+ * another mount namespace that has not the store at the owner's path - such pages stay -EBUSY for good. tn_cache_close then waits for nothing but copies of a device: of an owner
  * that is gone it ends all loads and saves, pools and memories that are left, whose handles are used no more. The process does not put anything into these pages again: it frees the
  * memory (munmap, tn_memory_free), attaches once more and uses other memory; or it ends, and the next one takes new memory, not the old file. To spare it that, share the PID namespace and the store's path (read-only will
  * do; docs/deploy.md, Containers).

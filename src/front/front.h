@@ -23,7 +23,8 @@ struct tn_batches {
 	uint32_t counted[TN_FACE_KINDS]; /* of those that are over: results of a save, or tiers of a load */
 	uint32_t left;		     /* of a save: blocks that never got to the owner, ... */
 	int error, status;	     /* ... and the first of each */
-	int uncopied;		     /* error of a device's copy: of the batch under way nothing is good */
+	int uncopied;		     /* why a device's copy failed, or is waited for no more: of the batch under way nothing is good */
+	bool told_all;		     /* of a load: all layers were told; no other copy begins */
 };
 
 #define TN_COPIES_MAX 8u

@@ -253,6 +253,10 @@ static bool end_chunk(struct tn_stage *s, struct tn_front_op *op, bool owner_ove
 		if (!owner_over && cancel(op)) /* what else is read of it is for nobody */
 			kick_owner(op);
 	}
+	if (op->batches.told_all) { /* the words have the value that was waited for, and never fall */
+		tell_good(op, good_of(op));
+		return true;
+	}
 	if (is_last(op)) {
 		count(op, tiers);
 		tn_face_tell_tiers(op->region, op->number, tiers);
@@ -269,6 +273,11 @@ static void tell_all_layers(struct tn_stage *s, struct tn_front_op *op, uint32_t
 {
 	uint32_t tiers[TN_FACE_KINDS];
 
+	if (op->batches.told_all) {
+		tell_good(op, good);
+		return;
+	}
+	op->batches.told_all = true;
 	count(op, tiers);
 	tn_face_tell_tiers(op->region, op->number, tiers);
 	tell_good(op, good);
@@ -281,8 +290,8 @@ static void tell_all_layers(struct tn_stage *s, struct tn_front_op *op, uint32_t
 static void finish_load(struct tn_stage *s, struct tn_front_op *op, uint32_t good)
 {
 	tell_all_layers(s, op, good);
-	if (op->batches.uncopied || !owner_began(op))
-		end_operation(s, op, op->batches.uncopied);
+	if (op->batches.uncopied || !owner_began(op)) /* a driver's error shortens the prefix, and is no status: -EFAULT would mean lost memory */
+		end_operation(s, op, 0);
 	else
 		end_operation(s, op, tn_face_told(&op->cache->region, op->number)->status);
 }
@@ -309,21 +318,50 @@ static void poll_copies(const struct tn_front_op *op, uint64_t *due_ns)
 		*due_ns = tn_now_ns(&op->cache->clock) + EVENT_POLL_NS;
 }
 
+/* The load is waited for no more, although its owner has brought it, or may yet. */
+static bool is_given_up(const struct tn_front_op *op)
+{
+	return is_cancelled(op) || tn_now_ns(&op->cache->clock) >= tn_face_asked(op->region, op->number)->command.deadline_ns;
+}
+
+/* A device's copies are not waited for: whoever waits for a layer goes on now. Pages that copies are under way to stay busy until these are over. */
+static void leave_copies(struct tn_stage *s, struct tn_front_op *op, bool owner_over)
+{
+	if (!op->batches.uncopied)
+		op->batches.uncopied = is_cancelled(op) ? -ECANCELED : -ETIME;
+	if (!owner_over && cancel(op))
+		kick_owner(op);
+	tell_all_layers(s, op, good_of(op));
+}
+
+/* True: something has happened. *waits: for copies of the operation, or for those of others that are before it on its stream. */
+static bool step_copies(struct tn_stage *s, struct tn_front_op *op, bool over, bool gone, bool *waits)
+{
+	uint32_t chunks = op->space->shape.chunks, chunk = gone || op->batches.told_all ? chunks : next_chunk(op);
+	bool begins = chunk < chunks && tn_stage_copy_may_begin(op), busy;
+
+	if (begins)
+		begin_chunk(op, chunk);
+	busy = end_chunk(s, op, over || gone) || begins;
+	*waits = op->copies.n > 0 || (chunk < chunks && !begins);
+	if (!*waits || op->batches.told_all)
+		return busy;
+	if (gone)
+		tell_all_layers(s, op, 0);
+	else if (is_given_up(op))
+		leave_copies(s, op, over);
+	return busy || op->batches.told_all;
+}
+
 static bool step_load(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
 {
-	bool over = owner_is_through(op), gone = tn_region_is_gone(&op->cache->region), busy;
-	uint32_t chunk = gone ? op->space->shape.chunks : next_chunk(op);
+	bool over = owner_is_through(op), gone = tn_region_is_gone(&op->cache->region), busy, waits;
 
 	if (!over && !gone && pass_cancel(op)) /* a ring after the owner's end would reach the operation's next life */
 		kick_owner(op);
-	busy = chunk < op->space->shape.chunks && tn_stage_copy_may_begin(op);
-	if (busy)
-		begin_chunk(op, chunk);
-	busy |= end_chunk(s, op, over || gone);
+	busy = step_copies(s, op, over, gone, &waits);
 	poll_copies(op, due_ns);
-	if (gone && op->copies.n > 0 && tn_face_good(op->region, op->number) > 0) /* waits end at once; its pages are busy for now */
-		tell_all_layers(s, op, 0);
-	if (busy || op->copies.n > 0)
+	if (busy || waits)
 		return busy;
 	if (gone) {
 		finish_load(s, op, 0);
@@ -744,6 +782,6 @@ void tn_stage_stop(struct tn_cache *cache)
 	tn_region_tell_completed(&cache->region);
 	pthread_join(s->thread, NULL);
 	settle_copies(s);
-	cache->stage = NULL;
+	__atomic_store_n(&cache->stage, NULL, __ATOMIC_RELEASE);
 	destroy(s);
 }

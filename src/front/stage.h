@@ -18,9 +18,11 @@
  * | who waits | for what | who ends it, by when |
  * |---|---|---|
  * | nobody | for slots: -EAGAIN at tn_load_begin and tn_save_begin | |
- * | a layer of a load | the owner, then the copy of the layer's chunk | the thread, after at most one chunk or layer of each other operation |
+ * | a layer of a load | the owner, then the copy of the layer's chunk | the thread, after at most one chunk or layer of each other operation; under a device's copy
+ *   at the load's deadline, its cancel, or the owner's end |
  * | a layer of a save | its event, then the copy | the same |
- * | the end of an operation | the owner's end of it | the owner; when its process is gone the thread, at once: it has no address of the pages |
+ * | the end of an operation | the owner's end of it, and its copies | the owner, then the device; when the owner's process is gone the thread, at once, as it has
+ *   no address of the pages: but a device's copies have, and are waited for |
  */
 #ifndef TN_FRONT_STAGE_H
 #define TN_FRONT_STAGE_H
