@@ -215,7 +215,8 @@ bool tn_lane_fetch(struct tn_lane_group *g)
 
 		tn_copying_add(&g->copying, g->job_scratch, source_iov(&g->member[i], g->job_scratch), to);
 		memset(to + s->object_bytes, 0, s->padded_bytes - s->object_bytes);
-		at += at ? s->padded_bytes : 0;
+		if (at)
+			at += s->padded_bytes;
 	}
 	tn_copying_go(&g->copying);
 	return true;
@@ -316,7 +317,8 @@ static void store_on_device(struct tn_lane_group *g)
 		span_of(run->list, run->memory, entry, &span);
 		if (g->member[i].status == 0)
 			add_object(&g->copying, &span, s, entry % s->layers, from.iov_base, g->job_scratch);
-		at += at ? s->padded_bytes : 0;
+		if (at)
+			at += s->padded_bytes;
 	}
 	tn_copying_go(&g->copying);
 }
