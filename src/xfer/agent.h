@@ -50,6 +50,7 @@ struct tn_xfer_peer {
 	bool gone; /* invalidated, or of an older generation */
 	bool dialling; /* a thread connects to it */
 	struct tn_xfer_head head;
+	uint64_t pruned_revision; /* sections that were revoked up to it are not in the table; partial metadata does not raise it */
 	uint32_t backends; /* bits of the agent's backends that it has, too */
 	struct tn_xfer_table table;
 	struct tn_xfer_conn *conn;
@@ -114,7 +115,7 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t by
 int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64_t deadline_ns);
 /* Metadata of the agent at an address, without the lock: *out of *bytes (tn_put). 0, or -errno with detail. */
 int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t deadline_ns, void **out, uint64_t *bytes);
-/* Sections of it that may be used no more: at most TN_XFER_REVOKE_IDS. */
-void tn_xfer_peer_revoke(struct tn_xfer_peer *p, const unsigned char *ids, uint32_t n);
+/* Sections of it that may be used no more: at most TN_XFER_REVOKE_IDS. serial: 0: more of the same revocation follow. */
+void tn_xfer_peer_revoke(struct tn_xfer_peer *p, uint64_t serial, const unsigned char *ids, uint32_t n);
 
 #endif

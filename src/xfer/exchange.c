@@ -302,10 +302,9 @@ static void revoke(void *arg, struct tn_xfer_conn *c, uint64_t serial, const uns
 
 	if (!p)
 		return;
-	tn_xfer_peer_revoke(p, ids, n);
+	tn_xfer_peer_revoke(p, serial, ids, n);
 	if (!serial)
 		return;
-	p->head.revision = serial;
 	c->revoking = serial;
 	tn_xfer_requests_confirm(a, p);
 }

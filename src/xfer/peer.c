@@ -99,6 +99,15 @@ static void prune(struct tn_xfer_peer *p, const unsigned char *records, uint32_t
 	tn_xfer_table_sweep(&p->table);
 }
 
+/* What was revoked up to the revision is out of the table. Metadata that was loaded while the agent dialled may be newer. */
+static void set_pruned(struct tn_xfer_peer *p, uint64_t revision)
+{
+	if (revision > p->head.revision)
+		p->head.revision = revision;
+	if (revision > p->pruned_revision)
+		p->pruned_revision = revision;
+}
+
 static int add_sections(struct tn_xfer_agent *a, struct tn_xfer_peer *p, const unsigned char *records, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -183,8 +192,10 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t by
 	p->backends = map_backends(a, &head, UINT32_MAX);
 	if (p->state == TN_XFER_PEER_LOST)
 		p->state = TN_XFER_PEER_LOADED;
-	if (!(head.flags & TN_XFER_META_PARTIAL))
+	if (!(head.flags & TN_XFER_META_PARTIAL)) {
 		prune(p, records, n);
+		set_pruned(p, head.revision);
+	}
 	if (name)
 		memcpy(name, head.name, sizeof(head.name));
 	return add_sections(a, p, records, n);
@@ -199,7 +210,7 @@ static int compare_ids(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-void tn_xfer_peer_revoke(struct tn_xfer_peer *p, const unsigned char *ids, uint32_t n)
+void tn_xfer_peer_revoke(struct tn_xfer_peer *p, uint64_t serial, const unsigned char *ids, uint32_t n)
 {
 	uint64_t sorted[TN_XFER_REVOKE_IDS];
 
@@ -213,6 +224,7 @@ void tn_xfer_peer_revoke(struct tn_xfer_peer *p, const unsigned char *ids, uint3
 			sec->revoked = sec->leaving = true;
 	}
 	tn_xfer_table_sweep(&p->table);
+	set_pruned(p, serial);
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */
@@ -268,8 +280,8 @@ int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t de
 	return rc;
 }
 
-/* Dials and shakes hands, without the lock. *metadata: newer than what is known; NULL: none. */
-static int dial(const char *address, struct tn_xfer_shake *s, uint64_t revision, uint64_t deadline_ns, int *fd, void **metadata, uint64_t *bytes)
+/* Dials and shakes hands, without the lock. *metadata: NULL if nothing was registered or revoked since the pruned revision. */
+static int dial(const char *address, struct tn_xfer_shake *s, uint64_t pruned, uint64_t deadline_ns, int *fd, void **metadata, uint64_t *bytes)
 {
 	int rc = tn_xfer_dial(address, deadline_ns, fd);
 
@@ -277,7 +289,7 @@ static int dial(const char *address, struct tn_xfer_shake *s, uint64_t revision,
 	if (rc)
 		return rc;
 	rc = tn_xfer_shake_hands(*fd, s, deadline_ns);
-	if (rc == 0 && s->revision != revision)
+	if (rc == 0 && s->revision != pruned)
 		rc = ask_metadata(*fd, deadline_ns, metadata, bytes);
 	if (rc)
 		close(*fd);
@@ -316,8 +328,8 @@ static int take_over(struct tn_xfer_agent *a, struct tn_xfer_peer *p, int fd, co
 
 		if (rc)
 			return rc;
-		p->head.revision = head.revision;
 		prune(p, records, n);
+		set_pruned(p, head.revision);
 	}
 	if (p->gone)
 		return tn_fail(-ESTALE, "agent %s was forgotten meanwhile", p->head.name);
@@ -352,7 +364,7 @@ int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64
 {
 	char address[TN_XFER_ADDRESS_BYTES];
 	struct tn_xfer_shake s;
-	uint64_t revision = p->head.revision, bytes = 0;
+	uint64_t pruned, bytes = 0;
 	void *metadata;
 	int fd, rc = 0;
 
@@ -371,9 +383,10 @@ int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64
 	if (rc)
 		return rc;
 	memcpy(address, p->head.address, sizeof(address));
+	pruned = p->pruned_revision;
 	p->dialling = true;
 	pthread_mutex_unlock(&a->lock);
-	rc = dial(address, &s, revision, deadline_ns, &fd, &metadata, &bytes);
+	rc = dial(address, &s, pruned, deadline_ns, &fd, &metadata, &bytes);
 	pthread_mutex_lock(&a->lock);
 	p->dialling = false;
 	pthread_cond_broadcast(&a->changed);

@@ -32,7 +32,7 @@ struct peer_process {
 
 /* What the child is asked for; the answer: rc, then bytes. */
 struct peer_message {
-	char what; /* m: metadata; l: load; n: take a notification; t: tell; d: deregister its memory; a: register it again; f: fork; q: end */
+	char what; /* m: metadata; p: partial metadata, of a section that it registers then; l: load; n: take a notification; t: tell; d: deregister its memory; a: register it again; f: fork; q: end */
 	int64_t rc;
 	uint32_t bytes;
 	char name[TN_XFER_NAME_BYTES];
@@ -43,12 +43,20 @@ struct peer_message {
 
 static void peer_do(struct tn_xfer_agent *a, const struct peer_process *p, struct peer_message *m)
 {
+	static unsigned char second[4096];
 	struct tn_xfer_section s = {.address = (uintptr_t)p->memory, .bytes = PEER_BYTES};
 	uint64_t until = tn_test_deadline();
 
 	switch (m->what) {
 	case 'm':
 		m->rc = tn_xfer_metadata(a, TN_XFER_DRAM, NULL, 0, m->data, sizeof(m->data));
+		m->bytes = (uint32_t)(m->rc > 0 ? m->rc : 0);
+		return;
+	case 'p':
+		s = (struct tn_xfer_section){.address = (uintptr_t)second, .bytes = sizeof(second)};
+		m->rc = tn_xfer_register(a, TN_XFER_DRAM, &s, 1);
+		if (m->rc == 0)
+			m->rc = tn_xfer_metadata(a, TN_XFER_DRAM, &s, 1, m->data, sizeof(m->data));
 		m->bytes = (uint32_t)(m->rc > 0 ? m->rc : 0);
 		return;
 	case 'l':

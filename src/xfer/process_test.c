@@ -351,6 +351,18 @@ static void what_was_deregistered_before_the_connection_is_not_used(void **state
 	pair_free(&p, 0);
 }
 
+static void partial_metadata_does_not_hide_what_was_deregistered(void **state)
+{
+	struct pair p;
+
+	pair_new(&p, "memory");
+	assert_int_equal(peer_ask(&p.peer, &message, 'd', 0), 0);
+	assert_true(peer_ask(&p.peer, &message, 'p', 0) > 0);
+	assert_int_equal(tn_xfer_load(p.agent, message.data, message.bytes, NULL), 0);
+	assert_int_equal(try_request(&p), -ESTALE);
+	pair_free(&p, 0);
+}
+
 static void a_stopped_user_of_a_section_keeps_it_busy(void **state)
 {
 	struct tn_xfer_section s = {.bytes = PEER_BYTES};
@@ -460,6 +472,7 @@ int main(void)
 		cmocka_unit_test(an_invalidated_peer_ends_its_requests),
 		cmocka_unit_test(a_peer_waits_for_transfers_into_what_it_deregisters),
 		cmocka_unit_test(what_was_deregistered_before_the_connection_is_not_used),
+		cmocka_unit_test(partial_metadata_does_not_hide_what_was_deregistered),
 		cmocka_unit_test(a_stopped_user_of_a_section_keeps_it_busy),
 		cmocka_unit_test(agents_with_one_secret_find_each_other_by_tcp),
 		cmocka_unit_test(many_notifications_arrive_in_their_order),
