@@ -196,7 +196,7 @@ TN_API int tn_xfer_register(struct tn_xfer_agent *agent, enum tn_xfer_segment se
  * All or none. A section that was registered several times needs as many calls. Peers that are connected are told, and no new request of theirs uses the sections.
  *
  * Return: 0: no transfer can touch the bytes any more; -ENOENT: one is not registered; -EBUSY: a request of this agent uses one, as the detail says, or
- * a peer has not confirmed: then the section takes no new request, and the call is made again.
+ * a peer has not confirmed: then the section takes no new request, and the call is made again. However often it is made, it counts once.
  */
 TN_API int tn_xfer_deregister(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
 			      uint64_t deadline_ns);

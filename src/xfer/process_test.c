@@ -390,6 +390,29 @@ static void a_stopped_user_of_a_section_keeps_it_busy(void **state)
 	pair_free(&p, -1);
 }
 
+static void a_deregister_that_is_tried_again_counts_once(void **state)
+{
+	struct tn_xfer_section s[2] = {{.bytes = 4096}, {.bytes = PEER_BYTES}};
+	struct pair p;
+
+	pair_new(&p, "memory");
+	s[0].address = s[1].address = (uintptr_t)p.memory;
+	for (unsigned users = 0; users < 2; users++)
+		assert_int_equal(tn_xfer_register(p.agent, TN_XFER_DRAM, s, 1), 0);
+	message.bytes = (uint32_t)tn_xfer_metadata(p.agent, TN_XFER_DRAM, NULL, 0, message.data, sizeof(message.data));
+	assert_int_equal(peer_ask(&p.peer, &message, 'l', message.bytes), 0);
+	snprintf(message.name, sizeof(message.name), "test");
+	assert_int_equal(peer_ask(&p.peer, &message, 't', 0), 0);
+	peer_stop(&p.peer);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, s, 2, tn_test_now() + 1000000), -EBUSY);
+	kill(p.peer.pid, SIGCONT);
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, s, 2, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, s, 1, tn_test_deadline()), 0); /* the other user's */
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, s, 1, tn_test_deadline()), -ENOENT);
+	pair_free(&p, 0);
+}
+
 static void agents_with_one_secret_find_each_other_by_tcp(void **state)
 {
 	struct peer_process peer = {.name = "far", .backends = "memory", .listen = "tcp::0", .secret = "a secret of two agents"};
@@ -474,6 +497,7 @@ int main(void)
 		cmocka_unit_test(what_was_deregistered_before_the_connection_is_not_used),
 		cmocka_unit_test(partial_metadata_does_not_hide_what_was_deregistered),
 		cmocka_unit_test(a_stopped_user_of_a_section_keeps_it_busy),
+		cmocka_unit_test(a_deregister_that_is_tried_again_counts_once),
 		cmocka_unit_test(agents_with_one_secret_find_each_other_by_tcp),
 		cmocka_unit_test(many_notifications_arrive_in_their_order),
 		cmocka_unit_test(memory_that_is_not_there_fails_its_own_descriptors),

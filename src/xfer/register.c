@@ -123,22 +123,6 @@ static int register_one(struct tn_xfer_agent *a, enum tn_xfer_segment segment, c
 	return rc;
 }
 
-int tn_xfer_register(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n)
-{
-	int rc = check(agent, segment, sections, n);
-
-	for (uint32_t i = 0; i < n && rc == 0; i++) {
-		rc = register_one(agent, segment, &sections[i]);
-		if (rc) {
-			struct tn_error error = *tn_error_last();
-
-			tn_xfer_deregister(agent, segment, sections, i, tn_now_ns(&tn_clock_system) + agent->connect_ns);
-			return tn_fail(rc, "section %u: %s", i, error.text);
-		}
-	}
-	return rc;
-}
-
 /* ---- deregister -------------------------------------------------------------------------------------------------------- */
 
 /*
@@ -243,16 +227,30 @@ static void remove_all(struct tn_xfer_agent *a, enum tn_xfer_segment segment, co
 	}
 }
 
-int tn_xfer_deregister(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
-		       uint64_t deadline_ns)
+/*
+ * With the lock: the call is made again, so what it has counted down is counted up again. Those that are revoked stay so. Sections newer than the call have taken
+ * the place of some that another call took out.
+ */
+static void count_up(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n, uint64_t last_id)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_xfer_sec *sec = tn_xfer_table_exact(&a->table, segment, &s[i]);
+
+		if (sec && !sec->revoked && sec->id <= last_id)
+			sec->registrations++;
+	}
+}
+
+/* again: the caller makes the call again after -EBUSY. */
+static int take_back(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n, uint64_t deadline_ns,
+		     bool again)
 {
 	const struct tn_xfer_conn *c;
-	uint64_t serial = 0;
-	int rc = check(agent, segment, sections, n);
+	uint64_t serial = 0, last_id;
+	int rc;
 
-	if (rc)
-		return rc;
 	pthread_mutex_lock(&agent->lock);
+	last_id = agent->last_id;
 	rc = may_go(agent, segment, sections, n);
 	if (rc == 0) {
 		revoke(agent, segment, sections, n, ++agent->revision);
@@ -265,10 +263,37 @@ int tn_xfer_deregister(struct tn_xfer_agent *agent, enum tn_xfer_segment segment
 		while ((c = unconfirmed(agent, serial)) != NULL && rc == 0)
 			rc = tn_xfer_changed(agent, deadline_ns);
 		rc = c ? tn_fail(-EBUSY, "agent %s has not confirmed that it uses none of the sections: deregister them again later", c->shake.name[0]) : 0;
+		if (rc && again)
+			count_up(agent, segment, sections, n, last_id);
 	}
 	if (rc == 0)
 		remove_all(agent, segment, sections, n);
 	pthread_mutex_unlock(&agent->lock);
+	return rc;
+}
+
+int tn_xfer_deregister(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
+		       uint64_t deadline_ns)
+{
+	int rc = check(agent, segment, sections, n);
+
+	return rc ? rc : take_back(agent, segment, sections, n, deadline_ns, true);
+}
+
+/* All or none: hence it stands behind what takes sections back. */
+int tn_xfer_register(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n)
+{
+	int rc = check(agent, segment, sections, n);
+
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		rc = register_one(agent, segment, &sections[i]);
+		if (rc) {
+			struct tn_error error = *tn_error_last();
+
+			take_back(agent, segment, sections, i, tn_now_ns(&tn_clock_system) + agent->connect_ns, false);
+			return tn_fail(rc, "section %u: %s", i, error.text);
+		}
+	}
 	return rc;
 }
 
