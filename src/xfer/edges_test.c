@@ -204,6 +204,28 @@ static void files_that_exist_and_those_that_do_not_are_told_apart(void **state)
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);
 }
 
+static void descriptors_that_cannot_be_written_at_an_offset_are_refused(void **state)
+{
+	struct tn_xfer_section s = {0, 0, 0, NULL};
+	struct tn_xfer_agent *a = agent_new("a");
+	char path[64];
+	int fd[4];
+
+	snprintf(path, sizeof(path), "/var/tmp/tn-xfer-append-%d", (int)getpid());
+	assert_int_equal(pipe(fd), 0);
+	fd[2] = open("/dev/null", O_RDWR);
+	fd[3] = open(path, O_CREAT | O_RDWR | O_APPEND, 0600);
+	for (unsigned i = 0; i < 4; i++) {
+		s.device = (uint64_t)fd[i];
+		if (i != 1) /* which is for writing only */
+			refused(tn_xfer_register(a, TN_XFER_FILE, &s, 1), -EINVAL, i == 3 ? "O_APPEND" : "regular file");
+	}
+	for (unsigned i = 0; i < 4; i++)
+		close(fd[i]);
+	unlink(path);
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+}
+
 static void a_file_is_one_device(void **state)
 {
 	struct tn_xfer_agent *a = agent_new("a");
@@ -458,6 +480,7 @@ int main(void)
 		cmocka_unit_test(the_section_around_a_range_is_found_among_many),
 		cmocka_unit_test(sections_that_make_no_sense_are_named),
 		cmocka_unit_test(files_that_exist_and_those_that_do_not_are_told_apart),
+		cmocka_unit_test(descriptors_that_cannot_be_written_at_an_offset_are_refused),
 		cmocka_unit_test(a_file_is_one_device),
 		cmocka_unit_test(lists_and_requests_that_make_no_sense_are_named),
 		cmocka_unit_test(a_section_that_is_gone_makes_old_lists_stale),

@@ -103,16 +103,28 @@ static const char *path_of(const char *meta, unsigned *flags)
 	return meta;
 }
 
+/* Whether it has offsets. */
+static int check_type(const struct stat *st, const char *name)
+{
+	return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) ? 0 : tn_fail(-EINVAL, "%s: a regular file or a block device is wanted", name);
+}
+
 static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 {
 	struct tn_io_lent lent = {.fd = (int)fd, .offset_align = 1, .memory_align = 1};
-	int flags = fd > INT32_MAX ? -1 : fcntl((int)fd, F_GETFL);
+	int rc, flags = fd > INT32_MAX ? -1 : fcntl((int)fd, F_GETFL);
+	struct stat st;
 
-	if (flags < 0)
+	if (flags < 0 || fstat((int)fd, &st))
 		return tn_fail(-EBADF, "file section of device %llu without a path: the device is no open descriptor", (unsigned long long)fd);
 	if ((flags & O_ACCMODE) == O_WRONLY)
 		return tn_fail(-EACCES, "descriptor %llu is open for writing only: files are opened for reading, too", (unsigned long long)fd);
+	if (flags & O_APPEND)
+		return tn_fail(-EINVAL, "descriptor %llu has O_APPEND: all would be written at the end; open it without", (unsigned long long)fd);
 	snprintf(lent.name, sizeof(lent.name), "descriptor %llu", (unsigned long long)fd);
+	rc = check_type(&st, lent.name);
+	if (rc)
+		return rc;
 	lent.read_only = (flags & O_ACCMODE) == O_RDONLY;
 	lent.direct = flags & O_DIRECT;
 	if (lent.direct)
