@@ -2,6 +2,7 @@
 /* What an agent refuses, and with which words: options, sections, lists, requests, metadata that is cut or changed. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tenuto/xfer.h>
@@ -223,6 +224,19 @@ static void descriptors_that_cannot_be_written_at_an_offset_are_refused(void **s
 	for (unsigned i = 0; i < 4; i++)
 		close(fd[i]);
 	unlink(path);
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+}
+
+static void a_fifo_is_refused_and_holds_nobody_up(void **state)
+{
+	struct tn_xfer_agent *a = agent_new("a");
+	char path[64];
+	struct tn_xfer_section s = {0, 0, 5, path};
+
+	snprintf(path, sizeof(path), "ro:/var/tmp/tn-xfer-fifo-%d", (int)getpid());
+	assert_int_equal(mkfifo(path + 3, 0600), 0);
+	refused(tn_xfer_register(a, TN_XFER_FILE, &s, 1), -EINVAL, "regular file");
+	unlink(path + 3);
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);
 }
 
@@ -481,6 +495,7 @@ int main(void)
 		cmocka_unit_test(sections_that_make_no_sense_are_named),
 		cmocka_unit_test(files_that_exist_and_those_that_do_not_are_told_apart),
 		cmocka_unit_test(descriptors_that_cannot_be_written_at_an_offset_are_refused),
+		cmocka_unit_test(a_fifo_is_refused_and_holds_nobody_up),
 		cmocka_unit_test(a_file_is_one_device),
 		cmocka_unit_test(lists_and_requests_that_make_no_sense_are_named),
 		cmocka_unit_test(a_section_that_is_gone_makes_old_lists_stale),

@@ -132,12 +132,22 @@ static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 	return tn_io_adopt(f->io, &lent, handle);
 }
 
+/* The type is looked at before: to open a FIFO is to wait until another process does. */
+static int open_path(struct files *f, const char *meta, uint32_t *handle)
+{
+	unsigned flags;
+	const char *path = path_of(meta, &flags);
+	struct stat st;
+	int rc = stat(path, &st) ? 0 : check_type(&st, path);
+
+	return rc ? rc : tn_io_open(f->io, path, flags, handle);
+}
+
 static int open_file(struct files *f, const struct tn_xfer_section *s, struct file **out)
 {
 	const char *meta = s->meta ? s->meta : "";
 	struct tn_list *pos;
 	struct file *file;
-	unsigned flags;
 	int rc;
 
 	for (pos = f->open.next; pos != &f->open; pos = pos->next) {
@@ -154,13 +164,7 @@ static int open_file(struct files *f, const struct tn_xfer_section *s, struct fi
 	snprintf(file->path, sizeof(file->path), "%s", meta);
 	file->fd = s->device;
 	file->refs = 1;
-	if (*meta) {
-		const char *path = path_of(meta, &flags);
-
-		rc = tn_io_open(f->io, path, flags, &file->handle);
-	} else {
-		rc = adopt(f, s->device, &file->handle);
-	}
+	rc = *meta ? open_path(f, meta, &file->handle) : adopt(f, s->device, &file->handle);
 	if (rc) {
 		tn_put(&tn_alloc_system, file, sizeof(*file));
 		return rc;
@@ -361,11 +365,12 @@ static bool collect(struct files *f)
 	pthread_mutex_lock(&f->lock);
 	while ((e = f->errands) != NULL) {
 		f->errands = e->next;
-		e->rc = 0;
+		pthread_mutex_unlock(&f->lock); /* a file system may be slow, and who posts does not wait for it */
 		if (e->open)
 			e->rc = open_file(f, e->open, &e->file);
 		else
 			close_file(f, e->file);
+		pthread_mutex_lock(&f->lock);
 		e->error = *tn_error_last();
 		e->done = true;
 		pthread_cond_broadcast(&f->answered);
