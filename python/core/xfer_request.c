@@ -12,7 +12,8 @@ static PyTypeObject *list_type, *request_type;
 struct xfer_list {
 	PyObject_HEAD
 	struct tn_py_xfer_agent *agent;
-	struct tn_xfer_list *l;
+	struct tn_xfer_list *l; /* NULL: released */
+	uint32_t inside; /* requests that are being made of it without the GIL */
 };
 
 struct xfer_request {
@@ -55,6 +56,8 @@ static PyObject *list_release(PyObject *self, PyObject *nothing)
 {
 	struct xfer_list *list = (struct xfer_list *)self;
 
+	if (list->inside)
+		return tn_py_raise_text(-EBUSY, "another thread makes a request of the list");
 	if (list->l && list->agent->pid == getpid())
 		tn_xfer_list_destroy(list->l);
 	list->l = NULL;
@@ -63,7 +66,7 @@ static PyObject *list_release(PyObject *self, PyObject *nothing)
 
 static void list_dealloc(PyObject *self)
 {
-	Py_DECREF(list_release(self, NULL));
+	Py_DECREF(list_release(self, NULL)); /* nobody is inside: a call holds it */
 	Py_XDECREF((PyObject *)((struct xfer_list *)self)->agent);
 	tn_py_free(self);
 }
@@ -74,7 +77,7 @@ static Py_ssize_t list_length(PyObject *self)
 }
 
 static PyMethodDef list_methods[] = {
-	{"release", list_release, METH_NOARGS, "release()\n--\n\nGives it back; requests that were made of it do not need it."},
+	{"release", list_release, METH_NOARGS, "release()\n--\n\nGives it back; requests that were made of it do not need it. Raises Busy while another thread makes one."},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -145,12 +148,20 @@ static PyObject *create(struct tn_py_xfer_agent *agent, int op, struct xfer_list
 	size_t n = w->local ? w->nlocal : w->nremote;
 	int rc;
 
+	if (self && (!local->l || !remote->l)) {
+		Py_DECREF((PyObject *)self);
+		return tn_py_raise_text(-EBADF, "the list was released");
+	}
 	if (!self || !tn_py_xfer_enter(agent)) {
 		Py_XDECREF((PyObject *)self);
 		return NULL;
 	}
+	local->inside++;
+	remote->inside++;
 	self->agent = (struct tn_py_xfer_agent *)TN_PY_REF(agent);
 	TN_PY_XFER(agent, rc = tn_xfer_request_create(agent->a, op, local->l, w->local, remote->l, w->remote, (uint32_t)n, &w->opts, &self->r));
+	local->inside--;
+	remote->inside--;
 	if (rc == 0)
 		return (PyObject *)self;
 	tn_py_raise(rc);

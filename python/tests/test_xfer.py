@@ -6,6 +6,8 @@ import os
 import struct
 import subprocess
 import sys
+import threading
+import time
 import unittest
 
 import tenuto
@@ -140,6 +142,37 @@ class XferTest(Case):
         request.release()
         with self.assertRaises(tenuto.Closed):
             request.status()
+
+    def test_a_list_in_use_is_not_released(self):
+        agent = self.agent()
+        kv = bytearray(SIZE)
+        agent.register(kv)
+        (address, _, _), = xfer.sections_of(kv)
+        runs = [(address + i % COUNT * BLOCK, 1, 0) for i in range(100000)]
+        busy, failed = threading.Event(), []
+
+        def make_requests(one):
+            try:
+                while not busy.is_set():
+                    agent.write(one, one).release()
+            except tenuto.Closed as e:
+                failed.append(e)
+
+        for _ in range(50):
+            one = agent.list(runs)
+            thread = threading.Thread(target=make_requests, args=(one,))
+            thread.start()
+            time.sleep(0.01)
+            try:
+                one.release()
+            except tenuto.Busy:
+                busy.set()
+            thread.join()
+            if busy.is_set():
+                break
+            self.assertIn('list was released', str(failed.pop()))
+        self.assertTrue(busy.is_set())
+        one.release()
 
     def test_asyncio(self):
         agent = self.agent(backends=['faulty,over=memory,delay=100,delay_us=20000'])
