@@ -367,19 +367,21 @@ static PyObject *agent_metadata(PyObject *self, PyObject *args)
 	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
 	struct sections s = {0};
 	PyObject *from = Py_None, *out = NULL;
-	int64_t bytes = 0, got = 1;
+	int64_t bytes = 0, got = -1;
 	int segment = 0;
 
 	if (!PyArg_ParseTuple(args, "|iO", &segment, &from) || (from != Py_None && sections_from(from, &s)))
 		return NULL;
-	/* It may grow between two calls. */
-	while (got > bytes && tn_py_xfer_enter(agent)) {
+	/* It may grow or shrink between two calls. */
+	while (got != bytes && tn_py_xfer_enter(agent)) {
 		bytes = tn_xfer_metadata(agent->a, segment, s.s, s.n, NULL, 0);
 		Py_CLEAR(out);
 		out = bytes < 0 ? tn_py_raise((long)bytes) : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
-		got = out ? tn_xfer_metadata(agent->a, segment, s.s, s.n, PyBytes_AsString(out), (size_t)bytes) : 0;
+		got = out ? tn_xfer_metadata(agent->a, segment, s.s, s.n, PyBytes_AsString(out), (size_t)bytes) : bytes;
 		tn_py_xfer_leave(agent);
 	}
+	if (got != bytes)
+		Py_CLEAR(out); /* the agent was closed meanwhile */
 	sections_free(&s);
 	return out;
 }

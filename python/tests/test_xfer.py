@@ -174,6 +174,29 @@ class XferTest(Case):
         self.assertTrue(busy.is_set())
         one.release()
 
+    def test_metadata_is_whole_while_sections_go(self):
+        agent, other = self.agent(), self.agent('other')
+        kv = [bytearray(64) for _ in range(500)]
+        end = threading.Event()
+
+        def register():
+            while not end.is_set():
+                agent.register(kv)
+                agent.deregister(kv)
+
+        thread = threading.Thread(target=register)
+        thread.start()
+        try:
+            for _ in range(3000):
+                metadata = agent.metadata()
+                try:
+                    other.load(metadata)
+                except tenuto.Error as e:
+                    self.fail(f'{len(metadata)} bytes: {e}')
+        finally:
+            end.set()
+            thread.join()
+
     def test_asyncio(self):
         agent = self.agent(backends=['faulty,over=memory,delay=100,delay_us=20000'])
         here, there, local, remote = self.pair(agent)
