@@ -88,6 +88,7 @@ struct tn_xfer_agent {
 	uint32_t nlists, nrequests;
 	struct tn_list notifications;
 	uint32_t nnotifications, notifications_max;
+	uint64_t notification_bytes; /* memory of those in the queue */
 	struct tn_xfer_control control;
 	uint32_t event_word;
 	int eventfd; /* -1: nobody has asked for it */
@@ -101,8 +102,11 @@ void tn_xfer_raise(struct tn_xfer_agent *a);
 /* Until the deadline for `changed`: 0, -ETIMEDOUT. */
 int tn_xfer_changed(struct tn_xfer_agent *a, uint64_t deadline_ns);
 
-/* Puts a notification into the agent's queue: 0; -EAGAIN: it is full; -ENOMEM. */
-int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *bytes, uint32_t n);
+/*
+ * Puts a notification into the agent's queue: 0; -EAGAIN: it is full; -ENOMEM. beyond: a confirmation stands behind it, which a deregister may wait for in the thread
+ * that takes notifications: so the queue takes more than its maximum, up to a number of bytes.
+ */
+int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *bytes, uint32_t n, bool beyond);
 
 /* peer.c */
 struct tn_xfer_peer *tn_xfer_peer_find(struct tn_xfer_agent *a, const char *name);

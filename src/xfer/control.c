@@ -15,7 +15,6 @@
 #include "xfer/codec.h"
 
 #define IN_BYTES (sizeof(struct tn_xfer_message) + TN_XFER_MESSAGE_MAX)
-#define OUT_BYTES (256u << 10) /* at first; enough for all but metadata and long revocations */
 #define SHAKING_MAX 64u	       /* connections that have proved nothing yet */
 #define SHAKE_NS 10000000000ull
 #define CONNS_MAX 4096u
@@ -36,14 +35,14 @@ static struct tn_xfer_conn *conn_new(struct tn_xfer_control *c, int fd, uint32_t
 	if (!conn)
 		return NULL;
 	conn->in = tn_get(&tn_alloc_system, IN_BYTES);
-	conn->out = tn_get(&tn_alloc_system, OUT_BYTES);
+	conn->out = tn_get(&tn_alloc_system, TN_XFER_OUT_BYTES);
 	if (!conn->in || !conn->out) {
 		tn_put(&tn_alloc_system, conn->in, IN_BYTES);
-		tn_put(&tn_alloc_system, conn->out, OUT_BYTES);
+		tn_put(&tn_alloc_system, conn->out, TN_XFER_OUT_BYTES);
 		tn_put(&tn_alloc_system, conn, sizeof(*conn));
 		return NULL;
 	}
-	conn->out_capacity = OUT_BYTES;
+	conn->out_capacity = TN_XFER_OUT_BYTES;
 	conn->fd = fd;
 	watch(&conn->fork, fd);
 	conn->state = state;
@@ -139,7 +138,7 @@ int tn_xfer_conn_send(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint
 
 	if (conn->closing)
 		return 0;
-	if (conn->out_bytes + all > (max > OUT_BYTES ? max : OUT_BYTES))
+	if (conn->out_bytes + all > (max > TN_XFER_OUT_BYTES ? max : TN_XFER_OUT_BYTES))
 		return -EAGAIN;
 	if (make_space(conn, all))
 		return -ENOMEM;

@@ -15,6 +15,8 @@
 #include "base/log.h"
 #include "xfer/link.h"
 
+#define TN_XFER_OUT_BYTES (256u << 10) /* at first, and of notifications: enough for all but metadata and long revocations */
+
 enum tn_xfer_conn_state {
 	TN_XFER_CONN_NEW,	 /* nothing is known of who has connected */
 	TN_XFER_CONN_CHALLENGED, /* waits for the proof */
@@ -36,6 +38,7 @@ struct tn_xfer_conn {
 	unsigned char *out;
 	uint64_t out_first, out_bytes, out_capacity;
 	uint64_t revoked; /* incoming: highest revocation that the peer has confirmed */
+	uint64_t told; /* incoming: highest revocation that the peer was told */
 	uint64_t revoking; /* outgoing: revocation to be confirmed; 0: none */
 	void *peer; /* outgoing: the owner's */
 };

@@ -12,6 +12,8 @@
 #include "base/futex.h"
 #include "xfer/agent.h"
 
+#define BEYOND_BYTES (32u << 20) /* more than two agents and the kernel buffer for one connection */
+
 void tn_xfer_raise(struct tn_xfer_agent *a)
 {
 	uint64_t one = 1;
@@ -34,11 +36,11 @@ int tn_xfer_changed(struct tn_xfer_agent *a, uint64_t deadline_ns)
 	return -pthread_cond_timedwait(&a->changed, &a->lock, &t);
 }
 
-int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *bytes, uint32_t n)
+int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *bytes, uint32_t n, bool beyond)
 {
 	struct tn_xfer_notification *note;
 
-	if (a->nnotifications >= a->notifications_max)
+	if (a->nnotifications >= a->notifications_max && (!beyond || a->notification_bytes >= BEYOND_BYTES))
 		return -EAGAIN;
 	note = tn_get(&tn_alloc_system, sizeof(*note) + n);
 	if (!note)
@@ -49,6 +51,7 @@ int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *byt
 		memcpy(note->data, bytes, n);
 	tn_list_push(&a->notifications, &note->link);
 	a->nnotifications++;
+	a->notification_bytes += sizeof(*note) + n;
 	a->stat[TN_XFER_STAT_NOTIFICATIONS]++;
 	tn_xfer_raise(a);
 	return 0;
@@ -72,6 +75,7 @@ int64_t tn_xfer_take(struct tn_xfer_agent *agent, char *sender, void *out, size_
 		bool was_full = agent->nnotifications-- >= agent->notifications_max;
 
 		tn_list_del(&note->link);
+		agent->notification_bytes -= sizeof(*note) + note->bytes;
 		memcpy(sender, note->sender, sizeof(note->sender));
 		if (n)
 			memcpy(out, note->data, (size_t)n);

@@ -241,7 +241,7 @@ int tn_xfer_notify(struct tn_xfer_agent *agent, const char *peer, const void *no
 		return tn_fail(-EINVAL, "a notification of %u bytes at %p: at most %u", bytes, notification, TN_XFER_NOTIFICATION_MAX);
 	pthread_mutex_lock(&agent->lock);
 	if (!strcmp(peer, agent->name))
-		rc = tn_xfer_enqueue(agent, agent->name, notification, bytes);
+		rc = tn_xfer_enqueue(agent, agent->name, notification, bytes, false);
 	else
 		rc = notify_peer(agent, peer, notification, bytes);
 	pthread_mutex_unlock(&agent->lock);
@@ -267,7 +267,7 @@ static void opened(void *arg, struct tn_xfer_conn *c)
 
 static bool notified(void *arg, struct tn_xfer_conn *c, const void *bytes, uint32_t n)
 {
-	return tn_xfer_enqueue(arg, c->shake.name[0], bytes, n) == 0;
+	return tn_xfer_enqueue(arg, c->shake.name[0], bytes, n, c->revoked < c->told) == 0;
 }
 
 static void fetched(void *arg, struct tn_xfer_conn *c)

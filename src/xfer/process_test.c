@@ -413,6 +413,35 @@ static void a_deregister_that_is_tried_again_counts_once(void **state)
 	pair_free(&p, 0);
 }
 
+/* The peer sends more than this agent's queue takes, and then confirms behind it. */
+static void a_full_queue_of_notifications_does_not_hold_up_a_deregister(void **state)
+{
+	struct tn_xfer_section s = {.bytes = PEER_BYTES};
+	struct pair p;
+	uint64_t until = tn_test_deadline();
+	uint32_t sent = 0, taken = 0;
+	int64_t rc = 0;
+
+	pair_new(&p, "memory");
+	s.address = (uintptr_t)p.memory;
+	message.bytes = (uint32_t)tn_xfer_metadata(p.agent, TN_XFER_DRAM, NULL, 0, message.data, sizeof(message.data));
+	assert_int_equal(peer_ask(&p.peer, &message, 'l', message.bytes), 0);
+	for (unsigned full = 0; full < 20 && sent < 200000; full = rc ? full + 1 : 0) {
+		snprintf(message.name, sizeof(message.name), "test");
+		rc = peer_ask(&p.peer, &message, 't', 100);
+		assert_true(rc == 0 || rc == -EAGAIN);
+		sent += rc == 0;
+		if (rc)
+			usleep(1000);
+	}
+	assert_int_equal(rc, -EAGAIN);
+	assert_int_equal(tn_xfer_deregister(p.agent, TN_XFER_DRAM, &s, 1, tn_test_now() + 5 * TN_TEST_SECOND), 0);
+	while (taken < sent && tn_test_now() < until)
+		taken += tn_xfer_take(p.agent, message.name, message.data, sizeof(message.data)) == 100;
+	assert_int_equal(taken, sent);
+	pair_free(&p, 0);
+}
+
 static void agents_with_one_secret_find_each_other_by_tcp(void **state)
 {
 	struct peer_process peer = {.name = "far", .backends = "memory", .listen = "tcp::0", .secret = "a secret of two agents"};
@@ -498,6 +527,7 @@ int main(void)
 		cmocka_unit_test(partial_metadata_does_not_hide_what_was_deregistered),
 		cmocka_unit_test(a_stopped_user_of_a_section_keeps_it_busy),
 		cmocka_unit_test(a_deregister_that_is_tried_again_counts_once),
+		cmocka_unit_test(a_full_queue_of_notifications_does_not_hold_up_a_deregister),
 		cmocka_unit_test(agents_with_one_secret_find_each_other_by_tcp),
 		cmocka_unit_test(many_notifications_arrive_in_their_order),
 		cmocka_unit_test(memory_that_is_not_there_fails_its_own_descriptors),

@@ -178,12 +178,16 @@ static void revoke(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const 
 		for (struct tn_list *pos = a->control.conns.next; pos != &a->control.conns; pos = pos->next) {
 			struct tn_xfer_conn *c = tn_container_of(pos, struct tn_xfer_conn, link);
 
-			if (!c->outgoing && c->state == TN_XFER_CONN_OPEN &&
-			    tn_xfer_conn_send(&a->control, c, TN_XFER_REVOKE, message, (uint32_t)((ids + 1) * sizeof(*message)), TN_XFER_METADATA_MAX))
+			if (c->outgoing || c->state != TN_XFER_CONN_OPEN)
+				continue;
+			c->told = serial;
+			if (tn_xfer_conn_send(&a->control, c, TN_XFER_REVOKE, message, (uint32_t)((ids + 1) * sizeof(*message)), TN_XFER_METADATA_MAX))
 				tn_xfer_conn_close(&a->control, c); /* no memory: a peer that cannot be told is cut off */
 		}
 		ids = 0;
 	}
+	if (any)
+		tn_xfer_control_wake(&a->control); /* connections whose notifications found no place */
 }
 
 /* With the lock: a peer that has not confirmed; NULL: all have. */

@@ -100,7 +100,7 @@ static int send_notification(struct tn_xfer_request *r)
 	if (r->notification_bytes == TN_XFER_NO_NOTIFICATION)
 		return 0;
 	if (!r->peer)
-		return tn_xfer_enqueue(a, a->name, r->notification, r->notification_bytes);
+		return tn_xfer_enqueue(a, a->name, r->notification, r->notification_bytes, false);
 	if (!r->peer->conn)
 		return -ECONNRESET;
 	rc = tn_xfer_conn_send(&a->control, r->peer->conn, TN_XFER_NOTIFY, r->notification, r->notification_bytes, 0);
@@ -185,6 +185,8 @@ uint64_t tn_xfer_requests_overdue(struct tn_xfer_agent *a, uint64_t now_ns)
 	uint64_t next = TN_FOREVER;
 	struct tn_list *pos, *tmp;
 
+	for (pos = a->peers.next; pos != &a->peers; pos = pos->next)
+		tn_xfer_requests_confirm(a, tn_container_of(pos, struct tn_xfer_peer, link));
 	tn_list_for_each_safe(pos, tmp, &a->active) {
 		struct tn_xfer_request *r = tn_container_of(pos, struct tn_xfer_request, active);
 		uint64_t deadline_ns = r->deadline_ns;
@@ -228,7 +230,8 @@ void tn_xfer_requests_confirm(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 		if (r->peer == p && uses_revoked(r))
 			return;
 	}
-	if (tn_xfer_conn_send(&a->control, p->conn, TN_XFER_REVOKED, &p->conn->revoking, sizeof(p->conn->revoking), 0) == 0)
+	/* Notifications may fill the buffer, but not the part behind TN_XFER_OUT_BYTES. */
+	if (tn_xfer_conn_send(&a->control, p->conn, TN_XFER_REVOKED, &p->conn->revoking, sizeof(p->conn->revoking), 2 * TN_XFER_OUT_BYTES) == 0)
 		p->conn->revoking = 0;
 }
 

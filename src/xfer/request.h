@@ -16,7 +16,7 @@
 
 /* Fails all requests to a peer that is lost or gone. */
 void tn_xfer_requests_fail(struct tn_xfer_agent *a, const struct tn_xfer_peer *p, int code);
-/* Fails what is overdue, tries to send notifications that wait; when to be called next. */
+/* Fails what is overdue, tries to send notifications and confirmations that wait; when to be called next. */
 uint64_t tn_xfer_requests_overdue(struct tn_xfer_agent *a, uint64_t now_ns);
 /* Confirms a peer's revocation, if no request that is under way uses what was revoked. */
 void tn_xfer_requests_confirm(struct tn_xfer_agent *a, struct tn_xfer_peer *p);
