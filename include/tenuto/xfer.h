@@ -128,6 +128,8 @@ TN_API int tn_xfer_agent_create(const struct tn_xfer_agent_opts *opts, struct tn
 /**
  * tn_xfer_agent_destroy - ends an agent; NULL is fine
  *
+ * Peers are not waited for: deregister first what is to be freed, or their transfers may still touch it.
+ *
  * Its requests and lists are released before. Peers see it go. Return: 0; -EBUSY: it has requests or lists.
  */
 TN_API int tn_xfer_agent_destroy(struct tn_xfer_agent *agent);

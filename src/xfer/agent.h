@@ -54,6 +54,7 @@ struct tn_xfer_peer {
 	uint32_t backends; /* bits of the agent's backends that it has, too */
 	struct tn_xfer_table table;
 	struct tn_xfer_conn *conn;
+	struct tn_xfer_conn *held; /* the connection before, until its jobs have ended: else the peer would take them for ended */
 	uint32_t jobs; /* requests that are posted and have not ended */
 	void *handle[TN_XFER_BACKENDS_MAX];
 	uint32_t reachable; /* bits of backends that have a handle, or need none */
@@ -113,6 +114,8 @@ struct tn_xfer_peer *tn_xfer_peer_find(struct tn_xfer_agent *a, const char *name
 void tn_xfer_peer_put(struct tn_xfer_agent *a, struct tn_xfer_peer *p);
 /* Takes it out of the table of peers; its requests are the caller's to end. */
 void tn_xfer_peer_drop(struct tn_xfer_agent *a, struct tn_xfer_peer *p);
+/* The connection is no more for new requests; it closes when the jobs have ended. */
+void tn_xfer_peer_disconnect(struct tn_xfer_peer *p);
 /* Takes metadata. *old: a peer of the same name that is gone by it, with a reference. 0, or -errno with detail. */
 int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t bytes, struct tn_xfer_peer **old, char *name);
 /* Connects, if it is not connected. Gives the lock back meanwhile; the caller has a reference. 0, or -errno with detail. */

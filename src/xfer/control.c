@@ -82,6 +82,12 @@ void tn_xfer_conn_close(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 	tn_xfer_control_wake(c);
 }
 
+void tn_xfer_conn_let_go(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+{
+	conn->held = false;
+	tn_xfer_control_wake(c);
+}
+
 void tn_xfer_control_wake(struct tn_xfer_control *c)
 {
 	uint64_t one = 1;
@@ -279,9 +285,11 @@ static void receive(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 	ssize_t n = recv(conn->fd, conn->in + conn->in_bytes, IN_BYTES - conn->in_bytes, MSG_DONTWAIT);
 
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-		conn->closing = true;
+		conn->closing = conn->ended = true;
 		return;
 	}
+	if (conn->left)
+		return; /* bytes that nobody wants any more */
 	if (n > 0)
 		conn->in_bytes += (uint32_t)n;
 	messages(c, conn);
@@ -307,6 +315,29 @@ static void accept_all(struct tn_xfer_control *c)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------------- */
 
+/* Of a connection that is closing: whether neither side needs it any more. */
+static bool may_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+{
+	bool first = !conn->left;
+
+	if (conn->state != TN_XFER_CONN_OPEN)
+		return true;
+	conn->left = true;
+	if (conn->outgoing) {
+		if (first)
+			c->ops->closed(c->arg, conn);
+		return !conn->held;
+	}
+	if (first) {
+		shutdown(conn->fd, SHUT_WR);
+		conn->out_bytes = conn->in_bytes = 0;
+		conn->stalled = false;
+	}
+	if (conn->ended)
+		c->ops->closed(c->arg, conn);
+	return conn->ended;
+}
+
 /* Closes what is to be closed. */
 static void sweep(struct tn_xfer_control *c, uint64_t now)
 {
@@ -317,11 +348,8 @@ static void sweep(struct tn_xfer_control *c, uint64_t now)
 
 		if (conn->state != TN_XFER_CONN_OPEN && now >= conn->until_ns)
 			conn->closing = true;
-		if (!conn->closing)
-			continue;
-		if (conn->state == TN_XFER_CONN_OPEN)
-			c->ops->closed(c->arg, conn);
-		conn_free(c, conn);
+		if (conn->closing && may_free(c, conn))
+			conn_free(c, conn);
 	}
 }
 
@@ -349,7 +377,7 @@ static bool gather(struct tn_xfer_control *c, struct pollfd **out, uint32_t *n)
 	for (pos = c->conns.next; pos != &c->conns; pos = pos->next) {
 		const struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
 
-		p[(*n)++] = (struct pollfd){.fd = conn->fd, .events = (short)((conn->stalled ? POLLRDHUP : POLLIN) | (conn->out_bytes ? POLLOUT : 0))};
+		p[(*n)++] = (struct pollfd){.fd = conn->held ? -1 : conn->fd, .events = (short)((conn->stalled ? POLLRDHUP : POLLIN) | (conn->out_bytes ? POLLOUT : 0))};
 	}
 	*out = p;
 	return true;
@@ -384,7 +412,7 @@ static void turn(struct tn_xfer_control *c, const struct pollfd *p, uint32_t n)
 		if (p[i].revents & (POLLIN | POLLHUP | POLLERR) && !conn->stalled)
 			receive(c, conn);
 		else if (p[i].revents & (POLLHUP | POLLERR | POLLRDHUP) && conn->stalled)
-			conn->closing = true;
+			conn->closing = conn->ended = true;
 	}
 	if (p[1].revents)
 		accept_all(c);

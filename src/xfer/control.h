@@ -2,6 +2,9 @@
 /*
  * The thread that an agent has for its connections: it listens, shakes hands with who connects, reads and sends messages, and watches deadlines.
  *
+ * A connection that its listening side still sees tells it that transfers may go on. So who has connected keeps a connection until its transfers have ended, and who
+ * listens says no more on one that it gives up, and waits until the other side has closed it.
+ *
  * All of it is under the agent's lock, which the thread does not hold while it sleeps. Only the thread frees a connection; others mark it as closing. What a message
  * means is said by a table of functions, which are called with the lock held and wait for nothing.
  */
@@ -29,7 +32,10 @@ struct tn_xfer_conn {
 	struct tn_fork_fd fork; /* a forked child closes it: else nobody would see this process end */
 	uint32_t state;
 	bool outgoing;
-	bool closing; /* the thread closes it next */
+	bool closing; /* the thread closes it, if neither side needs it any more */
+	bool left; /* the thread has seen that it is closing */
+	bool held; /* outgoing: transfers of it have not ended */
+	bool ended; /* the other side has closed it */
 	bool stalled; /* a notification waits in the buffer because nobody takes those before it */
 	uint64_t until_ns; /* of the handshake */
 	struct tn_xfer_shake shake;
@@ -53,7 +59,7 @@ struct tn_xfer_control_ops {
 	void (*fetched)(void *arg, struct tn_xfer_conn *c);
 	void (*revoke)(void *arg, struct tn_xfer_conn *c, uint64_t serial, const unsigned char *ids, uint32_t n);
 	void (*revoked)(void *arg, struct tn_xfer_conn *c);
-	/* An open connection is gone. */
+	/* An open connection is gone, or an outgoing one is to be: sets `held` to keep it until tn_xfer_conn_let_go. */
 	void (*closed)(void *arg, struct tn_xfer_conn *c);
 	/* Ends what is overdue; returns when to be called next. */
 	uint64_t (*overdue)(void *arg, uint64_t now_ns);
@@ -87,6 +93,8 @@ struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, int fd, vo
 int tn_xfer_conn_send(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32_t type, const void *body, uint32_t bytes, uint64_t max);
 /* With the lock. */
 void tn_xfer_conn_close(struct tn_xfer_control *c, struct tn_xfer_conn *conn);
+/* With the lock: a connection that was held is held no more. */
+void tn_xfer_conn_let_go(struct tn_xfer_control *c, struct tn_xfer_conn *conn);
 /* Any thread: the thread looks again at what waits: notifications that were refused, a deadline. */
 void tn_xfer_control_wake(struct tn_xfer_control *c);
 

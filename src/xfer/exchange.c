@@ -320,7 +320,7 @@ static void closed(void *arg, struct tn_xfer_conn *c)
 	struct tn_xfer_peer *p = c->peer;
 
 	if (c->outgoing && p) {
-		p->conn = NULL;
+		tn_xfer_peer_disconnect(p);
 		p->state = TN_XFER_PEER_LOST;
 		a->stat[TN_XFER_STAT_PEERS_LOST]++;
 		tn_log(&a->log, TN_LOG_WARN, "agent %s is lost", p->head.name);

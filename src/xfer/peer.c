@@ -44,6 +44,15 @@ void tn_xfer_peer_put(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 	tn_put(&tn_alloc_system, p, sizeof(*p));
 }
 
+void tn_xfer_peer_disconnect(struct tn_xfer_peer *p)
+{
+	if (p->jobs) {
+		p->held = p->conn;
+		p->held->held = true;
+	}
+	p->conn = NULL;
+}
+
 void tn_xfer_peer_drop(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 {
 	p->gone = true;
@@ -52,7 +61,7 @@ void tn_xfer_peer_drop(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 	if (p->conn) {
 		p->conn->peer = NULL;
 		tn_xfer_conn_close(&a->control, p->conn);
-		p->conn = NULL;
+		tn_xfer_peer_disconnect(p);
 	}
 	tn_xfer_peer_put(a, p);
 }

@@ -442,6 +442,21 @@ static void a_full_queue_of_notifications_does_not_hold_up_a_deregister(void **s
 	pair_free(&p, 0);
 }
 
+static void a_peer_that_forgets_waits_for_its_transfers_too(void **state)
+{
+	struct pair p;
+
+	pair_new(&p, "faulty,over=memory,linger_us=1000000");
+	make_request(&p, TN_XFER_WRITE);
+	assert_int_equal(post(&p, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_invalidate(p.agent, "peer"), 0);
+	usleep(10000); /* the connection would be closed by now */
+	assert_int_equal(peer_ask(&p.peer, &message, 'd', 0), -EBUSY);
+	assert_int_equal(tn_xfer_cancel(p.request, tn_test_deadline()), 0);
+	assert_int_equal(peer_ask(&p.peer, &message, 'd', 0), 0);
+	pair_free(&p, 0);
+}
+
 static void agents_with_one_secret_find_each_other_by_tcp(void **state)
 {
 	struct peer_process peer = {.name = "far", .backends = "memory", .listen = "tcp::0", .secret = "a secret of two agents"};
@@ -528,6 +543,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_user_of_a_section_keeps_it_busy),
 		cmocka_unit_test(a_deregister_that_is_tried_again_counts_once),
 		cmocka_unit_test(a_full_queue_of_notifications_does_not_hold_up_a_deregister),
+		cmocka_unit_test(a_peer_that_forgets_waits_for_its_transfers_too),
 		cmocka_unit_test(agents_with_one_secret_find_each_other_by_tcp),
 		cmocka_unit_test(many_notifications_arrive_in_their_order),
 		cmocka_unit_test(memory_that_is_not_there_fails_its_own_descriptors),

@@ -82,7 +82,10 @@ static void end(struct tn_xfer_request *r)
 	count(r);
 	tn_list_del(&r->active);
 	if (r->peer) {
-		r->peer->jobs--;
+		if (!--r->peer->jobs && r->peer->held) {
+			tn_xfer_conn_let_go(&a->control, r->peer->held);
+			r->peer->held = NULL;
+		}
 		tn_xfer_requests_confirm(a, r->peer);
 	}
 	__atomic_store_n(&r->word, TN_XFER_ENDED, __ATOMIC_RELEASE);
