@@ -141,12 +141,35 @@ static void who_listens_without_the_key_is_not_believed(void **state)
 	assert_int_equal(tn_xfer_agent_destroy(b), 0);
 }
 
+/* A message that is none makes the agent give up the connection; the transfers of who sent it may go on. */
+static void a_connection_that_is_given_up_counts_until_the_other_side_closes_it(void **state)
+{
+	static unsigned char memory[4096];
+	struct tn_xfer_section section = {.address = (uintptr_t)memory, .bytes = sizeof(memory)};
+	struct tn_xfer_agent *a = agent_new("a", "unix:@tn-xfer-handshake");
+	struct tn_xfer_shake s = {.key_bytes = sizeof(secret) - 1, .name = {"raw"}, .generation = {1, 0}};
+	char byte;
+	int fd;
+
+	memcpy(s.key, secret, sizeof(secret) - 1);
+	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &section, 1), 0);
+	assert_int_equal(tn_xfer_dial("unix:@tn-xfer-handshake", tn_test_deadline(), &fd), 0);
+	assert_int_equal(tn_xfer_shake_hands(fd, &s, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_send_all(fd, 99, "1", 1, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_receive_bytes(fd, &byte, 1, tn_test_deadline()), -ECONNRESET);
+	assert_int_equal(tn_xfer_deregister(a, TN_XFER_DRAM, &section, 1, tn_test_now() + TN_TEST_SECOND / 20), -EBUSY);
+	close(fd);
+	assert_int_equal(tn_xfer_deregister(a, TN_XFER_DRAM, &section, 1, tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_connects_without_the_key_is_refused),
 		cmocka_unit_test(nothing_is_taken_before_the_proof),
 		cmocka_unit_test(another_version_of_the_protocol_is_refused),
+		cmocka_unit_test(a_connection_that_is_given_up_counts_until_the_other_side_closes_it),
 		cmocka_unit_test(who_listens_without_the_key_is_not_believed),
 	};
 
