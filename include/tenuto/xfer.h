@@ -89,7 +89,8 @@ enum tn_xfer_op {
  * @secret:       shared secret of the agents that may connect; NULL: a random key, which the metadata carries
  * @secret_bytes: how many, 16 to 256
  * @connect_ns:   how long to wait for a peer to accept a connection, 5 s by default
- * @notifications_max: most notifications that wait to be taken, 4096 by default; beyond it those of others wait at the sender
+ * @notifications_max: most notifications that wait to be taken, 4096 by default; beyond it those of others wait at the sender, but for up to 32 MiB
+ *                while a peer is to confirm a deregister, which it does behind them
  * @log, @log_arg, @log_level: log callback, called from any thread; NULL: none
  */
 struct tn_xfer_agent_opts {
