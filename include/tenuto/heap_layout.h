@@ -371,6 +371,40 @@ TN_HD enum tn_heap_step tn_heap_bury_step(struct tn_heap_slot *slot, uint32_t ra
 																: TN_HEAP_NO;
 }
 
+/*
+ * Whether a slot has the object of that digest, and it is not DEAD: then t->word is its word. One and the same word before and after the digest says
+ * that the digest is that word's: within an epoch the claimer writes it, between RESERVED or WRITING and READY. A word changes three times per epoch
+ * at most, so the steps end.
+ */
+TN_HD enum tn_heap_step tn_heap_match_step(struct tn_heap_slot *slot, const uint64_t digest[2], struct tn_heap_turn *t)
+{
+	uint64_t word;
+
+	switch (t->phase) {
+	case 0:
+		t->word = tn_heap_load64(tn_heap_state_word(slot));
+		t->phase = 1;
+		return tn_heap_word_state(t->word) == TN_HEAP_DEAD ? TN_HEAP_NO : TN_HEAP_MORE;
+	case 1:
+		t->i = tn_heap_load64(&slot->extra.digest[0]) == digest[0];
+		t->phase = 2;
+		return TN_HEAP_MORE;
+	case 2:
+		t->i &= tn_heap_load64(&slot->extra.digest[1]) == digest[1];
+		t->phase = 3;
+		return TN_HEAP_MORE;
+	default:
+		word = tn_heap_load64(tn_heap_state_word(slot));
+		if (word == t->word)
+			return t->i ? TN_HEAP_DONE : TN_HEAP_NO;
+		t->phase = 1;
+		if (tn_heap_word_epoch(word) != tn_heap_word_epoch(t->word) || tn_heap_word_state(word) == TN_HEAP_DEAD)
+			return TN_HEAP_NO;
+		t->word = word;
+		return TN_HEAP_MORE;
+	}
+}
+
 /* Counts a lease in this rank's count of the slot. DONE: the object of that epoch stays until tn_heap_unlease. NO: it is not READY. */
 TN_HD enum tn_heap_step tn_heap_lease_step(struct tn_heap_slot *slot, uint32_t *count, uint32_t epoch, struct tn_heap_turn *t)
 {
@@ -507,6 +541,19 @@ TN_HD int tn_heap_reclaim(struct tn_heap_slot *slot, const uint32_t *counts, uin
 	do
 		step = tn_heap_reclaim_step(slot, counts, ranks, &t);
 	while (step == TN_HEAP_MORE);
+	return step == TN_HEAP_DONE;
+}
+
+/* The word of the object of that digest, if the slot has it; else 0. */
+TN_HD int tn_heap_match(struct tn_heap_slot *slot, const uint64_t digest[2], uint64_t *word)
+{
+	struct tn_heap_turn t = {0, 0, 0, 0, 0, 0};
+	enum tn_heap_step step;
+
+	do
+		step = tn_heap_match_step(slot, digest, &t);
+	while (step == TN_HEAP_MORE);
+	*word = t.word;
 	return step == TN_HEAP_DONE;
 }
 

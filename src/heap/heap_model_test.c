@@ -96,7 +96,7 @@ static void write_step(struct world *w, uint32_t p)
 	if (a->phase <= 3) {
 		assert_int_equal(s->header.epoch, a->epoch); /* the memory is ours still */
 		if (a->phase == 1)
-			s->header.key_hash = w->object[p];
+			s->extra.digest[0] = w->object[p];
 		else
 			w->payload[a->slot][a->phase - 2] = w->object[p];
 		a->phase++;
@@ -139,22 +139,26 @@ static void take_grant(struct world *w, uint32_t p)
 
 /* ---- the reader ------------------------------------------------------------------------------------------------- */
 
+/* Its slot is a place of the index, which may be out of date; at: the object that it looks for. */
 static void reader_step(struct world *w)
 {
 	struct actor *a = &w->reader;
 	struct tn_heap_slot *s = &w->slot[a->slot];
 	uint32_t *count = &w->leases[a->slot][1];
 	enum tn_heap_step step;
-	uint64_t word;
 
 	switch (a->phase) {
 	case 0:
-		word = tn_heap_load64(tn_heap_state_word(s));
-		a->epoch = tn_heap_word_epoch(word);
-		a->phase = 1;
-		a->at = w->published[a->slot];
-		if (tn_heap_word_state(word) != TN_HEAP_READY)
+		step = tn_heap_match_step(s, (const uint64_t[]){a->at, 0}, &a->t);
+		if (step == TN_HEAP_MORE)
+			return;
+		if (step == TN_HEAP_NO || tn_heap_word_state(a->t.word) != TN_HEAP_READY) {
 			rest(a);
+			return;
+		}
+		a->epoch = tn_heap_word_epoch(a->t.word);
+		a->phase = 1;
+		memset(&a->t, 0, sizeof(a->t));
 		return;
 	case 1:
 		step = tn_heap_lease_step(s, count, a->epoch, &a->t);
@@ -164,7 +168,8 @@ static void reader_step(struct world *w)
 		return;
 	case 2:
 		assert_int_equal(w->published_epoch[a->slot], a->epoch);
-		assert_int_equal(s->header.key_hash, a->at);
+		assert_int_equal(w->published[a->slot], a->at);
+		assert_int_equal(s->extra.digest[0], a->at);
 		break;
 	case 3:
 	case 4:
@@ -203,7 +208,7 @@ static void grant_step(struct world *w)
 		return;
 	}
 	w->object[0] = ++w->objects;
-	w->slot[a->t.slot].header.key_hash = w->object[0];
+	w->slot[a->t.slot].extra.digest[0] = w->object[0];
 	w->grant[0] = a->t;
 	w->granted[0] = 1;
 	rest(a);
@@ -446,10 +451,11 @@ static void explore(struct setting *s, const struct world *w)
 		reader_step(&next);
 		explore(s, &next);
 	} else if (w->left.reads) {
-		for (uint8_t slot = 0; slot < w->slots; slot++) {
+		for (uint8_t i = 0; i < w->slots * w->objects; i++) {
 			memcpy(&next, w, sizeof(next));
 			next.left.reads--;
-			begin(&next.reader, READ, slot);
+			begin(&next.reader, READ, i / w->objects);
+			next.reader.at = i % w->objects + 1;
 			reader_step(&next);
 			explore(s, &next);
 		}

@@ -3,8 +3,8 @@
  * The index of a heap: which slot has the object of a key. A hash table with linear probing in the directory, written by the master and read by all
  * processes without a lock.
  *
- * A place is only a hint. Whether the slot has that object is decided by its header: the digest, between two loads of {state, epoch} with one and
- * the same epoch. So a place that is out of date finds nothing, and nothing wrong. A dropped place stays filled as GONE, so that the probes of
+ * A place is only a hint. Whether the slot has that object is decided by its header: the digest, between two loads of one and
+ * the same word {state, epoch}. So a place that is out of date finds nothing, and nothing wrong. A dropped place stays filled as GONE, so that the probes of
  * others go on behind it; when three quarters are filled, the index is built anew.
  */
 #include <errno.h>
@@ -17,24 +17,12 @@
 static bool matches(const struct tn_heap_memory *m, const struct tn_heap_name *name, uint64_t object, struct tn_heap_found *out)
 {
 	uint32_t rank = (uint32_t)(object >> 32), slot = (uint32_t)object - 1;
-	struct tn_heap_slot *s;
-	uint64_t word, again;
-	bool same;
+	uint64_t word;
 
-	if (rank >= m->ranks || slot >= m->dir->slots)
+	if (rank >= m->ranks || slot >= m->dir->slots || !tn_heap_match(tn_heap_slot_of(m, rank, slot), name->digest, &word))
 		return false;
-	s = tn_heap_slot_of(m, rank, slot);
-	word = tn_heap_load64(tn_heap_state_word(s));
-	if (tn_heap_word_state(word) == TN_HEAP_DEAD)
-		return false;
-	/* Acquire: the word is read again after the digest. */
-	same = __atomic_load_n(&s->extra.digest[0], __ATOMIC_ACQUIRE) == name->digest[0] &&
-	       __atomic_load_n(&s->extra.digest[1], __ATOMIC_ACQUIRE) == name->digest[1];
-	again = tn_heap_load64(tn_heap_state_word(s));
-	if (!same || tn_heap_word_epoch(again) != tn_heap_word_epoch(word))
-		return false;
-	*out = (struct tn_heap_found){rank, slot, again};
-	return tn_heap_word_state(again) != TN_HEAP_DEAD;
+	*out = (struct tn_heap_found){rank, slot, word};
+	return true;
 }
 
 static bool probe(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out)
