@@ -446,6 +446,10 @@ TN_HD enum tn_heap_step tn_heap_reclaim_step(struct tn_heap_slot *slot, const ui
  *
  * The claim is the compare-and-swap of the slot's word; the stack only helps to find it. Whoever meets a claimed slot on top unlinks it, so that
  * nobody waits for a process that died between the two. The master alone pushes: a slot that is not in the stack when the master looks stays out.
+ *
+ * Between the stack and the claim the master may have given the slot an extent of another class. So a producer, on a host or in a kernel, compares
+ * slot->extra.size_class with its stack's class after the claim, when the class is fixed. If they differ, it calls tn_heap_finish with TN_HEAP_DEAD
+ * and writes nothing.
  */
 TN_HD enum tn_heap_step tn_heap_claim_step(struct tn_heap_slot *slots, uint32_t count, uint64_t *stack, uint32_t state,
 					   struct tn_heap_turn *t)

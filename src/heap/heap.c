@@ -182,13 +182,28 @@ int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_byt
 	return 0;
 }
 
+/* A free extent of the owner's heap: its slot, WRITING by this rank; TN_HEAP_NO_SLOT. The master may have resized it just before the claim. */
+static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size_class, uint32_t *epoch)
+{
+	struct tn_heap_ctl *ctl = tn_heap_ctl_of(&heap->memory, owner);
+	uint32_t slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, heap->rank), epoch);
+	struct tn_heap_slot *s;
+
+	if (slot == TN_HEAP_NO_SLOT)
+		return slot;
+	s = tn_heap_slot_of(&heap->memory, owner, slot);
+	if (s->extra.size_class == size_class)
+		return slot;
+	tn_heap_finish(s, *epoch, heap->rank, TN_HEAP_DEAD);
+	return TN_HEAP_NO_SLOT;
+}
+
 int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 		    struct tn_heap_plan *plan)
 {
 	uint32_t page_bytes = heap->memory.dir->page_bytes, size_class = tn_heap_class(page_bytes, bytes), slot = TN_HEAP_NO_SLOT, epoch;
 	struct tn_heap_found found;
 	struct tn_heap_name name;
-	struct tn_heap_ctl *ctl;
 	struct tn_heap_slot *s;
 	int rc = name_of(key, key_bytes, &name);
 
@@ -197,10 +212,8 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 	if (owner == TN_HEAP_ANY)
 		owner = (uint32_t)(name.hash % heap->ranks);
 	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~TN_HEAP_FLAGS) &&
-	    tn_heap_find(&heap->memory, &name, &found)) {
-		ctl = tn_heap_ctl_of(&heap->memory, owner);
-		slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, heap->rank), &epoch);
-	}
+	    tn_heap_find(&heap->memory, &name, &found))
+		slot = claim_extent(heap, owner, size_class, &epoch);
 	if (slot == TN_HEAP_NO_SLOT) /* the master has more means, and says what is wrong */
 		return tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, flags, plan);
 	s = tn_heap_slot_of(&heap->memory, owner, slot);

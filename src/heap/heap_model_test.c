@@ -19,7 +19,7 @@
 #define RANKS 2u /* the producers; the reader is rank 1, too */
 #define VISITED (1u << 23)
 
-enum action { IDLE, CLAIM, WRITE, READ, GRANT, KILL, EXPIRE, RECLAIM, PUSH, SWEEP, BURY };
+enum action { IDLE, CLAIM, WRITE, READ, GRANT, KILL, EXPIRE, RECLAIM, PUSH, SWEEP, BURY, RESIZE };
 
 struct actor {
 	struct tn_heap_turn t;
@@ -29,14 +29,14 @@ struct actor {
 
 /* How often each thing may happen. */
 struct budget {
-	uint8_t claims[RANKS], grants, reads, kills, expires, sweeps, deaths;
+	uint8_t claims[RANKS], grants, reads, kills, expires, sweeps, deaths, resizes;
 };
 
 /* All there is; compared as bytes, so it is zeroed before use. */
 struct world {
 	struct tn_heap_slot slot[SLOTS];
 	uint32_t leases[SLOTS][RANKS];
-	uint64_t stack;
+	uint64_t stack[2]; /* by class */
 	uint8_t payload[SLOTS][2];
 	/* what nobody can see */
 	struct budget left;
@@ -44,7 +44,7 @@ struct world {
 	uint32_t published_epoch[SLOTS], ended_epoch[SLOTS]; /* ended: by the master, before the object was READY */
 	/* private */
 	struct actor producer[RANKS], reader, master;
-	uint8_t object[RANKS], dead[RANKS], granted[RANKS], stacked[SLOTS];
+	uint8_t object[RANKS], dead[RANKS], granted[RANKS], stacked[SLOTS], resized;
 	struct tn_heap_turn grant[RANKS]; /* slot and word of a plan on its way */
 };
 
@@ -74,7 +74,11 @@ static void start_writing(struct world *w, uint32_t p, uint8_t slot, uint32_t ep
 	begin(a, WRITE, slot);
 	a->epoch = epoch;
 	a->phase = granted ? 0 : 1; /* to begin with; to the header */
-	if (!granted)
+	a->at = TN_HEAP_READY;
+	if (!granted && w->slot[slot].extra.size_class != 0) {
+		a->phase = 4;
+		a->at = TN_HEAP_DEAD;
+	} else if (!granted)
 		w->object[p] = ++w->objects;
 }
 
@@ -94,7 +98,8 @@ static void write_step(struct world *w, uint32_t p)
 		return;
 	}
 	if (a->phase <= 3) {
-		assert_int_equal(s->header.epoch, a->epoch); /* the memory is ours still */
+		assert_int_equal(s->header.epoch, a->epoch); /* the memory is ours still, */
+		assert_int_equal(s->extra.size_class, 0);    /* and as large as was asked for */
 		if (a->phase == 1)
 			s->extra.digest[0] = w->object[p];
 		else
@@ -102,10 +107,10 @@ static void write_step(struct world *w, uint32_t p)
 		a->phase++;
 		return;
 	}
-	step = tn_heap_finish_step(s, a->epoch, p, TN_HEAP_READY, &a->t);
+	step = tn_heap_finish_step(s, a->epoch, p, a->at, &a->t);
 	if (step == TN_HEAP_MORE)
 		return;
-	if (step == TN_HEAP_DONE) {
+	if (step == TN_HEAP_DONE && a->at == TN_HEAP_READY) {
 		assert_int_not_equal(w->ended_epoch[a->slot], a->epoch);
 		w->published[a->slot] = w->object[p];
 		w->published_epoch[a->slot] = a->epoch;
@@ -122,7 +127,7 @@ static void producer_step(struct world *w, uint32_t p)
 		write_step(w, p);
 		return;
 	}
-	step = tn_heap_claim_step(w->slot, w->slots, &w->stack, tn_heap_by(TN_HEAP_WRITING, p), &a->t);
+	step = tn_heap_claim_step(w->slot, w->slots, &w->stack[0], tn_heap_by(TN_HEAP_WRITING, p), &a->t);
 	if (step == TN_HEAP_DONE)
 		start_writing(w, p, (uint8_t)a->t.slot, tn_heap_word_epoch(a->t.word), false);
 	else if (step == TN_HEAP_NO)
@@ -185,6 +190,11 @@ static void reader_step(struct world *w)
 
 /* ---- the master ------------------------------------------------------------------------------------------------- */
 
+static uint64_t *stack_of(struct world *w, uint8_t slot)
+{
+	return &w->stack[w->slot[slot].extra.size_class];
+}
+
 static void freed(struct world *w, uint8_t slot)
 {
 	if (w->stacked[slot])
@@ -199,7 +209,7 @@ static void grant_step(struct world *w)
 	enum tn_heap_step step;
 
 	if (a->phase == 0) {
-		step = tn_heap_claim_step(w->slot, w->slots, &w->stack, TN_HEAP_RESERVED, &a->t);
+		step = tn_heap_claim_step(w->slot, w->slots, &w->stack[0], TN_HEAP_RESERVED, &a->t);
 		a->phase = step == TN_HEAP_DONE;
 		if (step == TN_HEAP_NO)
 			rest(a);
@@ -241,8 +251,9 @@ static void sweep_step(struct world *w)
 
 	switch (a->phase) {
 	case 0:
-		memset(w->stacked, 0, sizeof(w->stacked));
-		a->t.next = (uint32_t)tn_heap_load64(&w->stack) - 1;
+		if (a->at == 0)
+			memset(w->stacked, 0, sizeof(w->stacked));
+		a->t.next = (uint32_t)tn_heap_load64(&w->stack[a->at]) - 1;
 		a->phase = 1;
 		return;
 	case 1:
@@ -252,7 +263,8 @@ static void sweep_step(struct world *w)
 			return;
 		}
 		a->t.next = 0;
-		a->phase = 2;
+		a->phase = a->at == 0 && w->resized ? 0 : 2;
+		a->at = a->phase == 0;
 		return;
 	case 2:
 		if (a->at == w->slots) {
@@ -263,11 +275,38 @@ static void sweep_step(struct world *w)
 		a->at += a->phase == 2;
 		return;
 	default:
-		if (tn_heap_push_step(w->slot, a->at, &w->stack, &a->t) != TN_HEAP_DONE)
+		if (tn_heap_push_step(w->slot, a->at, stack_of(w, a->at), &a->t) != TN_HEAP_DONE)
 			return;
 		memset(&a->t, 0, sizeof(a->t));
 		w->stacked[a->at++] = 1;
 		a->phase = 2;
+	}
+}
+
+/* A free slot gets an extent of the other class, as by a split. */
+static void resize_step(struct world *w)
+{
+	struct actor *a = &w->master;
+	struct tn_heap_slot *s = &w->slot[a->t.slot];
+	enum tn_heap_step step;
+
+	switch (a->phase) {
+	case 0:
+		step = tn_heap_claim_step(w->slot, w->slots, &w->stack[0], TN_HEAP_RESERVED, &a->t);
+		a->phase = step == TN_HEAP_DONE;
+		if (step == TN_HEAP_NO)
+			rest(a);
+		else if (step == TN_HEAP_DONE)
+			w->stacked[a->t.slot] = 0;
+		return;
+	case 1:
+		w->resized = 1;
+		s->extra.size_class = 1;
+		a->phase = 2;
+		return;
+	default:
+		assert_true(tn_heap_revoke(s, tn_heap_word_epoch(a->t.word)));
+		begin(a, PUSH, (uint8_t)a->t.slot);
 	}
 }
 
@@ -296,8 +335,11 @@ static void master_step(struct world *w)
 	case SWEEP:
 		sweep_step(w);
 		return;
+	case RESIZE:
+		resize_step(w);
+		return;
 	case PUSH:
-		if (tn_heap_push_step(w->slot, slot, &w->stack, &a->t) == TN_HEAP_DONE) {
+		if (tn_heap_push_step(w->slot, slot, stack_of(w, slot), &a->t) == TN_HEAP_DONE) {
 			w->stacked[slot] = 1;
 			rest(a);
 		}
@@ -352,10 +394,12 @@ static void let_run(struct world w)
 	begin(&w.master, SWEEP, 0);
 	while (w.master.action)
 		master_step(&w);
-	while ((slot = tn_heap_claim(w.slot, w.slots, &w.stack, TN_HEAP_RESERVED, &epoch)) != TN_HEAP_NO_SLOT) {
-		assert_false(found >> slot & 1);
-		found |= 1u << slot;
-	}
+	for (uint32_t c = 0; c < 2; c++)
+		while ((slot = tn_heap_claim(w.slot, w.slots, &w.stack[c], TN_HEAP_RESERVED, &epoch)) != TN_HEAP_NO_SLOT) {
+			assert_false(found >> slot & 1);
+			assert_int_equal(w.slot[slot].extra.size_class, c);
+			found |= 1u << slot;
+		}
 	assert_int_equal(found, (1u << w.slots) - 1);
 }
 
@@ -405,7 +449,7 @@ static void explore_producer(struct setting *s, const struct world *w, uint32_t 
 static uint8_t *budget_of(struct world *w, uint8_t action)
 {
 	return action == GRANT ? &w->left.grants : action == KILL ? &w->left.kills : action == EXPIRE ? &w->left.expires
-	       : action == SWEEP ? &w->left.sweeps : NULL;
+	       : action == SWEEP ? &w->left.sweeps : action == RESIZE ? &w->left.resizes : NULL;
 }
 
 static void explore_master(struct setting *s, const struct world *w)
@@ -418,13 +462,13 @@ static void explore_master(struct setting *s, const struct world *w)
 		explore(s, &next);
 		return;
 	}
-	for (uint8_t action = GRANT; action <= BURY; action++)
+	for (uint8_t action = GRANT; action <= RESIZE; action++)
 		for (uint8_t slot = 0; slot < w->slots; slot++) {
 			uint8_t *budget;
 
 			memcpy(&next, w, sizeof(next));
 			budget = budget_of(&next, action);
-			if (action == PUSH || (budget && !*budget) || ((action == GRANT || action == SWEEP) && slot) ||
+			if (action == PUSH || (budget && !*budget) || ((action == GRANT || action == SWEEP || action == RESIZE) && slot) ||
 			    (action == GRANT && (w->granted[0] || w->producer[0].action || w->dead[0])) ||
 			    (action == BURY && !w->dead[0] && !w->dead[1]))
 				continue;
@@ -475,7 +519,7 @@ static void explore_from(const char *what, uint8_t slots, struct budget budget)
 	for (uint8_t i = 0; i < SLOTS; i++)
 		w.slot[i].header.state = TN_HEAP_DEAD;
 	for (uint8_t i = 0; i < slots; i++) {
-		tn_heap_push(w.slot, i, &w.stack);
+		tn_heap_push(w.slot, i, &w.stack[0]);
 		w.stacked[i] = 1;
 	}
 	explore(&s, &w);
@@ -499,6 +543,12 @@ static void a_slot_that_two_claim_has_one_winner_and_comes_back(void **state)
 	explore_from("two slots, three claims", 2, (struct budget){.claims = {2, 1}, .kills = 2, .sweeps = 1});
 	explore_from("two slots, four claims", 2, (struct budget){.claims = {2, 2}, .kills = 3});
 	explore_from("two slots, grant", 2, (struct budget){.claims = {0, 1}, .grants = 1, .sweeps = 1, .expires = 1});
+}
+
+static void a_slot_that_is_of_another_class_by_now_is_not_written(void **state)
+{
+	explore_from("one slot, a split", 1, (struct budget){.claims = {1, 1}, .kills = 1, .resizes = 1, .deaths = 1});
+	explore_from("two slots, a split", 2, (struct budget){.claims = {1, 1}, .resizes = 1, .sweeps = 1});
 }
 
 static void what_a_dead_producer_leaves_comes_back(void **state)
@@ -534,6 +584,7 @@ int main(void)
 		cmocka_unit_test(a_reader_finds_what_was_published_or_nothing),
 		cmocka_unit_test(a_producer_that_is_late_writes_to_nobody_elses_memory),
 		cmocka_unit_test(a_slot_that_two_claim_has_one_winner_and_comes_back),
+		cmocka_unit_test(a_slot_that_is_of_another_class_by_now_is_not_written),
 		cmocka_unit_test(what_a_dead_producer_leaves_comes_back),
 	};
 

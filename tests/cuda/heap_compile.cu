@@ -17,8 +17,13 @@ __global__ void heap_allocator(unsigned char *base, uint64_t bytes, uint32_t ran
 	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
 	uint32_t size_class = tn_heap_class(ctl->page_bytes, bytes);
 
+	*claimed = TN_HEAP_NO_SLOT;
 	if (size_class < TN_HEAP_CLASSES)
 		*claimed = tn_heap_claim(tn_heap_slots(base), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, rank), epoch);
+	if (*claimed != TN_HEAP_NO_SLOT && tn_heap_slots(base)[*claimed].extra.size_class != size_class) {
+		tn_heap_finish(&tn_heap_slots(base)[*claimed], *epoch, rank, TN_HEAP_DEAD);
+		*claimed = TN_HEAP_NO_SLOT;
+	}
 }
 
 __global__ void heap_announcer(unsigned char *base, const struct tn_heap_announce *a, uint32_t *slot)
