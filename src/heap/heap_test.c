@@ -391,13 +391,15 @@ static void another_rank_takes_over_from_a_dead_master(void **state)
 {
 	struct tn_heap *heap, *other;
 	struct tn_heap_meta meta;
-	uint64_t key = 3;
+	struct tn_heap_plan plan;
+	uint64_t key = 3, mine = 4;
 	pid_t master;
 
 	heap_new_name();
 	master = heap_process(lead, NULL);
 	heap = heap_open(2, 1, NULL);
 	heap_wait_until(tn_heap_get_location(heap, &key, 8, &meta) == 0);
+	assert_int_equal(tn_heap_open_for_write(heap, &mine, 8, 8, 1, 0, &plan), 0);
 	key = 1;
 	assert_int_equal(tn_heap_hold(heap, &key, 8, &meta), 0);
 	kill(master, SIGKILL);
@@ -409,6 +411,9 @@ static void another_rank_takes_over_from_a_dead_master(void **state)
 	assert_int_equal(tn_heap_take_over(heap), 0);
 	key = 2;
 	heap_wait_until(tn_heap_get_location(heap, &key, 8, &meta) == -ENOENT); /* its producer is dead */
+	assert_int_equal(tn_heap_evict_until_below(heap, 100), 0); /* the master has ended that life */
+	assert_int_equal(tn_heap_commit(heap, &plan), 0);
+	assert_int_equal(tn_heap_remove(heap, &mine, 8), 0);
 	other = heap_open(2, 0, &(struct tn_heap_opts){.size = sizeof(struct tn_heap_opts), .master_rank = 1, .timeout_ns = TN_TEST_SECOND});
 	key = 3;
 	assert_int_equal(tn_heap_remove(other, &key, 8), 0);
@@ -418,6 +423,42 @@ static void another_rank_takes_over_from_a_dead_master(void **state)
 	assert_int_equal(tn_heap_get_location(other, &key, 8, &meta), 0);
 	assert_int_equal(tn_heap_release(heap, &meta), 0);
 	tn_heap_destroy(other);
+	tn_heap_destroy(heap);
+}
+
+/* Rank 1: holds an object until it is killed. */
+static int hold_for_ever(void *arg)
+{
+	struct tn_heap *heap = heap_open(2, 1, NULL);
+	struct tn_heap_meta meta;
+	uint64_t key = 0;
+
+	assert_int_equal(tn_heap_hold(heap, &key, 8, &meta), 0);
+	pause();
+	return 0;
+}
+
+static void a_live_plan_survives_the_death_of_another_rank(void **state)
+{
+	struct tn_heap_opts o = heap_opts(64);
+	struct tn_heap *heap;
+
+	heap_new_name();
+	heap = heap_open(2, 0, &o);
+	put(heap, 0, 8, 0);
+	for (uint64_t key = 1; key < 6; key++) {
+		pid_t other = heap_process(hold_for_ever, NULL);
+		struct tn_heap_plan plan;
+
+		heap_wait_until(heap_stats(heap, 0).leases == 1);
+		assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, 0, 0, &plan), 0);
+		kill(other, SIGKILL);
+		heap_join_process(other);
+		heap_wait_until(heap_stats(heap, 0).leases == 0);
+		assert_int_equal(tn_heap_evict_until_below(heap, 100), 0); /* the master has ended that life */
+		assert_int_equal(tn_heap_commit(heap, &plan), 0);
+	}
+	assert_int_equal(heap_stats(heap, 0).reclaims, 0);
 	tn_heap_destroy(heap);
 }
 
@@ -435,6 +476,7 @@ int main(void)
 		cmocka_unit_test(a_producer_reserves_by_itself_and_the_first_object_of_a_key_counts),
 		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
+		cmocka_unit_test(a_live_plan_survives_the_death_of_another_rank),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,11 +118,12 @@ static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, u
 
 	if (tn_heap_slot_of(m->memory, rank, slot)->extra.size_class == TN_HEAP_SPARE)
 		return;
+	/* since_ns may lie after now: a rank's end sweeps, too, within a turn of the server that began before. */
 	if (tn_heap_word_state(word) == TN_HEAP_RESERVED || tn_heap_word_state(word) == TN_HEAP_WRITING) {
 		if (seen->epoch != tn_heap_word_epoch(word)) {
 			seen->epoch = tn_heap_word_epoch(word);
 			seen->since_ns = now;
-		} else if (now - seen->since_ns > m->memory->dir->reclaim_ns) {
+		} else if (now > seen->since_ns && now - seen->since_ns > m->memory->dir->reclaim_ns) {
 			kill_unready(m, rank, slot, word);
 		}
 	}
