@@ -35,7 +35,8 @@ static int connect_once(const struct tn_heap *heap, int *out)
 	return rc;
 }
 
-static void take_descriptors(struct msghdr *m, int *fds, uint32_t *nfds)
+/* Closes what is more than @most. Returns how many there are in @fds. */
+static uint32_t take_descriptors(struct msghdr *m, int *fds, uint32_t most)
 {
 	uint32_t n = 0;
 
@@ -45,15 +46,15 @@ static void take_descriptors(struct msghdr *m, int *fds, uint32_t *nfds)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(c) + at, sizeof(fd));
-			if (n < *nfds)
+			if (n < most)
 				fds[n++] = tn_above_streams(fd);
 			else
 				close(fd);
 		}
-	*nfds = n;
+	return n;
 }
 
-/* The answer, with up to *nfds descriptors. 0, -ETIMEDOUT, -ESHUTDOWN. */
+/* The answer, with up to *nfds descriptors; *nfds becomes how many came, also if it fails. 0, -ETIMEDOUT, -ESHUTDOWN. */
 static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, int *fds, uint32_t *nfds)
 {
 	union {
@@ -63,8 +64,11 @@ static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, in
 	struct iovec iov = {told, sizeof(*told)};
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
 	struct pollfd p = {.fd = sock, .events = POLLIN};
+	uint32_t most = *nfds;
+	ssize_t got;
 	int ready;
 
+	*nfds = 0;
 	do {
 		uint64_t now = tn_now_ns(&tn_clock_system), left = deadline_ns > now ? (deadline_ns - now + MS - 1) / MS : 0;
 
@@ -72,12 +76,11 @@ static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, in
 	} while ((ready < 0 && errno == EINTR) || (ready == 0 && tn_now_ns(&tn_clock_system) < deadline_ns));
 	if (ready <= 0)
 		return -ETIMEDOUT;
-	if (recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(*told)) {
-		*nfds = 0;
+	got = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+	if (got < 0)
 		return -ESHUTDOWN;
-	}
-	take_descriptors(&m, fds, nfds);
-	return told->magic == TN_HEAP_WIRE_MAGIC ? 0 : -ESHUTDOWN;
+	*nfds = take_descriptors(&m, fds, most);
+	return got == (ssize_t)sizeof(*told) && told->magic == TN_HEAP_WIRE_MAGIC ? 0 : -ESHUTDOWN;
 }
 
 /* One request on an open socket. A socket that has failed is closed. */

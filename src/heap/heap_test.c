@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The heap's calls between real processes. */
+#include <fcntl.h>
+
+#include "heap/heap_internal.h"
 #include "heap/heap_rig.h"
 
 #define BYTES (3u * HEAP_PAGE + 512u)
@@ -462,6 +465,82 @@ static void a_live_plan_survives_the_death_of_another_rank(void **state)
 	tn_heap_destroy(heap);
 }
 
+/* A socket with a heap's name, of somebody who is no master. */
+static int false_master(int backlog)
+{
+	struct sockaddr_un address;
+	socklen_t len = tn_heap_address(heap_name, &address);
+	int sock = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	assert_int_equal(bind(sock, (struct sockaddr *)&address, len), 0);
+	assert_int_equal(listen(sock, backlog), 0);
+	return sock;
+}
+
+static uint32_t open_descriptors(void)
+{
+	uint32_t n = 0;
+
+	for (int fd = 0; fd < 200; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* Answers one request with a message that is too short, and a descriptor. */
+static void *answer_short(void *arg)
+{
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {.head = {CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
+	struct tn_heap_ask ask;
+	struct iovec iov = {&ask, 8};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	int sock = accept(*(int *)arg, NULL, NULL);
+
+	memcpy(CMSG_DATA(&control.head), &sock, sizeof(int));
+	assert_int_equal(recv(sock, &ask, sizeof(ask), 0), sizeof(ask));
+	assert_int_equal(sendmsg(sock, &m, 0), 8);
+	close(sock);
+	return NULL;
+}
+
+/* Leaves the numbers of descriptors where a join's variables will lie. */
+static __attribute__((noinline)) void litter_stack(int fd)
+{
+	int litter[4096];
+
+	for (uint32_t i = 0; i < 4096; i++)
+		litter[i] = fd;
+	__asm__ volatile("" : : "r"(litter) : "memory");
+}
+
+static void a_join_that_fails_closes_what_it_was_sent_and_nothing_else(void **state)
+{
+	struct tn_heap_opts o = heap_opts(4);
+	struct tn_heap *heap;
+	pthread_t thread;
+	uint32_t before;
+	int sock, bystander;
+
+	heap_new_name();
+	o.timeout_ns = TN_TEST_SECOND / 20;
+	sock = false_master(4);
+	bystander = dup(sock);
+	before = open_descriptors();
+	litter_stack(bystander);
+	assert_int_equal(tn_heap_create(heap_name, 2, 1, &o, &heap), -ETIMEDOUT); /* nobody answers */
+	assert_int_equal(open_descriptors(), before);
+	close(accept(sock, NULL, NULL));
+	o.timeout_ns = 10 * TN_TEST_SECOND;
+	assert_int_equal(pthread_create(&thread, NULL, answer_short, &sock), 0);
+	assert_true(tn_heap_create(heap_name, 2, 1, &o, &heap) < 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(open_descriptors(), before);
+	close(bystander);
+	close(sock);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -477,6 +556,7 @@ int main(void)
 		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 		cmocka_unit_test(a_live_plan_survives_the_death_of_another_rank),
+		cmocka_unit_test(a_join_that_fails_closes_what_it_was_sent_and_nothing_else),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
