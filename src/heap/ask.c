@@ -15,8 +15,17 @@
 #define MS 1000000ull
 #define RETRY_NS (5 * MS) /* between two attempts to reach a master that is not there yet */
 
+static int fail_silent(const struct tn_heap *heap)
+{
+	return tn_fail(-ETIMEDOUT, "the master of heap %s has not answered for %llu ms: is it stopped?", heap->name,
+		       (unsigned long long)(heap->timeout_ns / MS));
+}
+
+/* A socket to the master, whose connect and sends wait for timeout_ns at most. */
 static int connect_once(const struct tn_heap *heap, int *out)
 {
+	const uint64_t us = heap->timeout_ns / 1000 ? heap->timeout_ns / 1000 : 1; /* 0 would be for ever */
+	const struct timeval t = {(time_t)(us / 1000000), (suseconds_t)(us % 1000000)};
 	struct sockaddr_un address;
 	socklen_t len = tn_heap_address(heap->name, &address);
 	int fd = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), rc;
@@ -24,8 +33,11 @@ static int connect_once(const struct tn_heap *heap, int *out)
 
 	if (fd < 0)
 		return tn_fail(-errno, "socket: %s", strerror(errno));
-	rc = connect(fd, (struct sockaddr *)&address, len) ? -errno : 0;
-	rc = rc == -ECONNREFUSED ? tn_fail(-ESHUTDOWN, "heap %s has no master: tn_heap_take_over makes this rank the master", heap->name)
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
+	do
+		rc = connect(fd, (struct sockaddr *)&address, len) ? -errno : 0;
+	while (rc == -EINTR);
+	rc = rc == -EAGAIN ? fail_silent(heap) : rc == -ECONNREFUSED ? tn_fail(-ESHUTDOWN, "heap %s has no master: tn_heap_take_over makes this rank the master", heap->name)
 	     : rc	       ? tn_fail(rc, "heap %s: %s", heap->name, strerror(-rc))
 			       : tn_heap_peer(fd, &pid);
 	if (rc)
@@ -87,13 +99,11 @@ static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, in
 static int exchange(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_heap_told *told, int *fds, uint32_t *nfds)
 {
 	uint64_t deadline = tn_now_ns(&tn_clock_system) + heap->timeout_ns;
-	const struct timeval t = {(time_t)(heap->timeout_ns / 1000000000u), (suseconds_t)(heap->timeout_ns % 1000000000u / 1000)};
 	int rc = 0;
 
 	ask->magic = TN_HEAP_WIRE_MAGIC;
 	ask->ranks = heap->ranks;
 	ask->rank = heap->rank;
-	setsockopt(heap->sock, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
 	if (send(heap->sock, ask, sizeof(*ask), MSG_NOSIGNAL) < 0)
 		rc = errno == EAGAIN ? -ETIMEDOUT : -ESHUTDOWN;
 	if (rc == 0)
@@ -103,8 +113,7 @@ static int exchange(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_hea
 		heap->sock = -1;
 	}
 	if (rc == -ETIMEDOUT)
-		return tn_fail(rc, "the master of heap %s has not answered for %llu ms: is it stopped?", heap->name,
-			       (unsigned long long)(heap->timeout_ns / MS));
+		return fail_silent(heap);
 	return rc ? tn_fail(rc, "the master of heap %s is gone: tn_heap_take_over makes this rank the master", heap->name) : 0;
 }
 

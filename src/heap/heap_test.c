@@ -541,6 +541,31 @@ static void a_join_that_fails_closes_what_it_was_sent_and_nothing_else(void **st
 	close(sock);
 }
 
+static void a_join_does_not_wait_longer_for_a_master_that_accepts_nobody(void **state)
+{
+	struct tn_heap_opts o = heap_opts(4);
+	int sock, waiting[8], connected = 0;
+	struct sockaddr_un address;
+	struct tn_heap *heap;
+	socklen_t len;
+
+	heap_new_name();
+	sock = false_master(0);
+	len = tn_heap_address(heap_name, &address);
+	do
+		waiting[connected] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+	while (connect(waiting[connected++], (struct sockaddr *)&address, len) == 0);
+	alarm(30);
+	o.timeout_ns = 100; /* less than the kernel's clock counts */
+	assert_int_equal(tn_heap_create(heap_name, 2, 1, &o, &heap), -ETIMEDOUT);
+	o.timeout_ns = TN_TEST_SECOND / 20;
+	assert_int_equal(tn_heap_create(heap_name, 2, 1, &o, &heap), -ETIMEDOUT);
+	alarm(0);
+	while (connected)
+		close(waiting[--connected]);
+	close(sock);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -557,6 +582,7 @@ int main(void)
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 		cmocka_unit_test(a_live_plan_survives_the_death_of_another_rank),
 		cmocka_unit_test(a_join_that_fails_closes_what_it_was_sent_and_nothing_else),
+		cmocka_unit_test(a_join_does_not_wait_longer_for_a_master_that_accepts_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
