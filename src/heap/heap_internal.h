@@ -51,8 +51,8 @@ struct tn_heap {
 socklen_t tn_heap_address(const char *name, struct sockaddr_un *out);
 /* Who is at the other end: 0, -EACCES (another user). */
 int tn_heap_peer(int sock, pid_t *pid);
-/* When a process was started; 0: there is none. With its number it names a process. */
-uint64_t tn_heap_process_start(pid_t pid);
+/* When a process was started: with its number that names it. 0, or why it could not be read, which need not mean that it is dead. */
+int tn_heap_process_start(pid_t pid, uint64_t *out);
 
 /* ---- serving (server.c) ----------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The heap's calls between real processes. */
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include "heap/heap_internal.h"
 #include "heap/heap_rig.h"
@@ -465,6 +466,60 @@ static void a_live_plan_survives_the_death_of_another_rank(void **state)
 	tn_heap_destroy(heap);
 }
 
+static int lead_three(void *arg)
+{
+	struct tn_heap_opts o = heap_opts(4);
+
+	heap_open(3, 0, &o);
+	pause();
+	return 0;
+}
+
+/* Rank 2: an object that it commits when it goes on. */
+static int stop_with_a_plan(void *arg)
+{
+	struct tn_heap *heap = heap_open(3, 2, NULL);
+	struct tn_heap_plan plan;
+	uint64_t key = 1;
+
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, 0, 0, &plan), 0);
+	raise(SIGSTOP);
+	return tn_heap_commit(heap, &plan) ? 1 : 0;
+}
+
+static void a_take_over_without_descriptors_fails_and_ends_nobodys_life(void **state)
+{
+	struct rlimit few, usual;
+	pid_t master, producer;
+	struct tn_heap *heap;
+	int status, unused[2];
+
+	heap_new_name();
+	master = heap_process(lead_three, NULL);
+	producer = heap_process(stop_with_a_plan, NULL);
+	heap = heap_open(3, 1, NULL);
+	assert_int_equal(waitpid(producer, &status, WUNTRACED), producer);
+	assert_true(WIFSTOPPED(status));
+	kill(master, SIGKILL);
+	heap_join_process(master);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
+	few = usual;
+	for (uint32_t i = 0; i < 2; i++)
+		unused[i] = dup(0);
+	few.rlim_cur = (rlim_t)unused[1] + 1; /* the socket and a pidfd, but no file of /proc */
+	for (uint32_t i = 0; i < 2; i++)
+		close(unused[i]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	status = tn_heap_take_over(heap);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
+	assert_int_equal(status, -EMFILE);
+	assert_int_equal(tn_heap_take_over(heap), 0);
+	assert_int_equal(tn_heap_evict_until_below(heap, 100), 0);
+	kill(producer, SIGCONT);
+	assert_int_equal(heap_join_process(producer), 0);
+	tn_heap_destroy(heap);
+}
+
 /* A socket with a heap's name, of somebody who is no master. */
 static int false_master(int backlog)
 {
@@ -581,6 +636,7 @@ int main(void)
 		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 		cmocka_unit_test(a_live_plan_survives_the_death_of_another_rank),
+		cmocka_unit_test(a_take_over_without_descriptors_fails_and_ends_nobodys_life),
 		cmocka_unit_test(a_join_that_fails_closes_what_it_was_sent_and_nothing_else),
 		cmocka_unit_test(a_join_does_not_wait_longer_for_a_master_that_accepts_nobody),
 	};

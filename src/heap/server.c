@@ -43,23 +43,34 @@ struct tn_heap_server {
 
 /* ---- processes -------------------------------------------------------------------------------------------------- */
 
-/* A pidfd of the process with that number and start; -1: it is dead. */
-static int open_process(pid_t pid, uint64_t start)
-{
-	int fd = tn_above_streams((int)syscall(SYS_pidfd_open, pid, 0));
-
-	if (fd >= 0 && tn_heap_process_start(pid) != start) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
 static bool is_dead(int process)
 {
 	struct pollfd p = {.fd = process, .events = POLLIN};
 
 	return poll(&p, 1, 0) > 0;
+}
+
+/*
+ * A pidfd of the process with that number and start. -ESRCH: it is dead, as the kernel says. Another error says nothing about the process: it may live
+ * and write.
+ */
+static int open_process(pid_t pid, uint64_t start, int *out)
+{
+	int fd = tn_above_streams((int)syscall(SYS_pidfd_open, pid, 0)), rc = fd < 0 ? -errno : 0, read_rc;
+	uint64_t found;
+
+	if (rc == -ESRCH)
+		return rc;
+	read_rc = tn_heap_process_start(pid, &found);
+	if ((read_rc == 0 && found != start) || (rc == 0 && is_dead(fd)))
+		rc = -ESRCH;
+	else if (rc == 0)
+		rc = read_rc;
+	if (rc == 0)
+		*out = fd;
+	else if (fd >= 0)
+		close(fd);
+	return rc;
 }
 
 /* Ends the life of a rank whose process has died or left. */
@@ -90,8 +101,8 @@ static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint6
 static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, pid_t pid)
 {
 	const struct tn_heap_member *member;
-	uint64_t start = tn_heap_process_start(pid);
-	int process;
+	uint64_t start;
+	int process, rc;
 
 	if (ask->ranks != s->heap->ranks || ask->rank >= s->heap->ranks)
 		return tn_fail(-EINVAL, "rank %u of %u: heap %s has %u ranks", ask->rank, ask->ranks, s->heap->name, s->heap->ranks);
@@ -99,9 +110,11 @@ static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, pid_t p
 	member = &s->heap->memory.dir->member[ask->rank];
 	if (member->alive != TN_HEAP_NOBODY)
 		return tn_fail(-EEXIST, "rank %u of heap %s: process %u has it", ask->rank, s->heap->name, member->pid);
-	process = open_process(pid, start);
-	if (process < 0)
-		return tn_fail(-ESRCH, "process %d is not seen: do both processes run in one PID namespace?", (int)pid);
+	rc = tn_heap_process_start(pid, &start);
+	if (rc == 0)
+		rc = open_process(pid, start, &process);
+	if (rc)
+		return tn_fail(rc, "process %d is not seen: %s; do both processes run in one PID namespace, with /proc?", (int)pid, strerror(-rc));
 	s->process[ask->rank] = process;
 	begin_life(s, ask->rank, pid, start);
 	return 0;
@@ -316,31 +329,41 @@ static int bind_name(struct tn_heap_server *s)
 	return rc;
 }
 
-/* The processes that have ranks already: another master has let them in. */
-static void find_processes(struct tn_heap_server *s)
+/* The processes that have ranks already: another master has let them in. An error if it is not known whether one lives. */
+static int find_processes(struct tn_heap_server *s)
 {
+	int rc;
+
 	for (uint32_t r = 0; r < s->heap->ranks; r++) {
 		const struct tn_heap_member *m = &s->heap->memory.dir->member[r];
 
-		if (m->alive == TN_HEAP_ALIVE && r != s->heap->rank)
-			s->process[r] = open_process((pid_t)m->pid, m->start);
+		if (m->alive != TN_HEAP_ALIVE || r == s->heap->rank)
+			continue;
+		rc = open_process((pid_t)m->pid, m->start, &s->process[r]);
+		if (rc && rc != -ESRCH)
+			return tn_fail(rc, "whether process %u, rank %u of heap %s, lives is not known: %s", m->pid, r, s->heap->name, strerror(-rc));
 	}
+	return 0;
 }
 
 static int start(struct tn_heap_server *s)
 {
+	uint64_t began = 0;
 	int rc = bind_name(s);
 
+	if (rc == 0)
+		rc = find_processes(s);
+	if (rc == 0 && (rc = tn_heap_process_start(getpid(), &began)))
+		rc = tn_fail(rc, "/proc/%d/stat: %s", (int)getpid(), strerror(-rc));
 	if (rc == 0)
 		rc = tn_heap_master_create(&s->heap->memory, &s->master);
 	if (rc)
 		return rc;
 	s->heap->memory.dir->master = s->heap->rank;
 	if (s->heap->memory.dir->member[s->heap->rank].alive != TN_HEAP_ALIVE)
-		begin_life(s, s->heap->rank, getpid(), tn_heap_process_start(getpid()));
+		begin_life(s, s->heap->rank, getpid(), began);
 	for (uint32_t r = 0; r < s->heap->ranks; r++)
 		tn_heap_ctl_of(&s->heap->memory, r)->epoch++;
-	find_processes(s);
 	s->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));
 	if (s->stop < 0 || listen(s->sock, TN_HEAP_RANKS_MAX))
 		return tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));

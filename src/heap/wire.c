@@ -30,20 +30,22 @@ int tn_heap_peer(int sock, pid_t *pid)
 	return 0;
 }
 
-uint64_t tn_heap_process_start(pid_t pid)
+int tn_heap_process_start(pid_t pid, uint64_t *out)
 {
 	unsigned long long start = 0;
 	char path[64], line[1024], *at;
 	FILE *f;
+	int rc;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	f = fopen(path, "re");
 	if (!f)
-		return 0;
+		return -errno;
 	/* Field 22; the name in parentheses may hold anything. */
-	if (fgets(line, sizeof(line), f) && (at = strrchr(line, ')')) &&
-	    sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) != 1)
-		start = 0;
+	rc = fgets(line, sizeof(line), f) && (at = strrchr(line, ')')) &&
+	     sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &start) == 1 ? 0 : -EIO;
 	fclose(f);
-	return start;
+	if (rc == 0)
+		*out = start;
+	return rc;
 }
