@@ -466,6 +466,31 @@ static void a_live_plan_survives_the_death_of_another_rank(void **state)
 	tn_heap_destroy(heap);
 }
 
+static void objects_that_producers_reserved_do_not_make_the_others_go(void **state)
+{
+	struct tn_heap_opts o = heap_opts(64);
+	struct tn_heap_plan plan[8];
+	struct tn_heap *heap;
+
+	heap_new_name();
+	heap = heap_open(1, 0, &o);
+	for (uint64_t key = 0; key < 8; key++)
+		put(heap, key, 8 * HEAP_PAGE, 0);
+	for (uint64_t key = 1; key < 8; key++)
+		assert_int_equal(tn_heap_remove(heap, &key, 8), 0);
+	heap_wait_until(heap_stats(heap, 0).heap_used == 8 * HEAP_PAGE);
+	for (uint64_t key = 100; key < 107; key++) {
+		assert_int_equal(tn_heap_reserve(heap, &key, 8, 8 * HEAP_PAGE, 0, 0, &plan[key - 100]), 0);
+		assert_true(plan[key - 100].announces);
+		assert_int_equal(tn_heap_commit(heap, &plan[key - 100]), 0);
+	}
+	for (uint64_t key = 100; key < 107; key++) /* perhaps before they are counted */
+		heap_wait_until(tn_heap_remove(heap, &key, 8) == 0);
+	assert_int_equal(tn_heap_evict_until_below(heap, 50), 0);
+	assert_int_equal(heap_stats(heap, 0).ready_count, 1);
+	tn_heap_destroy(heap);
+}
+
 static int lead_three(void *arg)
 {
 	struct tn_heap_opts o = heap_opts(4);
@@ -636,6 +661,7 @@ int main(void)
 		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 		cmocka_unit_test(a_live_plan_survives_the_death_of_another_rank),
+		cmocka_unit_test(objects_that_producers_reserved_do_not_make_the_others_go),
 		cmocka_unit_test(a_take_over_without_descriptors_fails_and_ends_nobodys_life),
 		cmocka_unit_test(a_join_that_fails_closes_what_it_was_sent_and_nothing_else),
 		cmocka_unit_test(a_join_does_not_wait_longer_for_a_master_that_accepts_nobody),

@@ -14,7 +14,10 @@
 /* A slot that was freed just now. One that is in a stack still, because its last claim did not unlink it, stays there. */
 static void give_back(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
-	m->used[rank] -= tn_heap_extent_bytes(m, tn_heap_slot_of(m->memory, rank, slot));
+	uint64_t bytes = tn_heap_extent_bytes(m, tn_heap_slot_of(m->memory, rank, slot));
+
+	/* used does not have yet what a producer has claimed by itself since it was counted. */
+	m->used[rank] -= bytes < m->used[rank] ? bytes : m->used[rank];
 	if (!tn_heap_seen_of(m, rank, slot)->stacked)
 		tn_heap_extents_stack(m, rank, slot);
 }
@@ -228,6 +231,7 @@ static uint32_t evict_below(struct tn_heap_master *m, uint32_t rank, uint64_t by
 {
 	uint32_t n, evicted = 0;
 
+	m->used[rank] = used_bytes(m, rank); /* producers claim by themselves, too */
 	if (m->used[rank] <= bytes)
 		return 0;
 	n = find_candidates(m, rank);
