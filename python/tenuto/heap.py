@@ -18,6 +18,7 @@ occur; a key that is not there is NotFound, one that is not READY yet Again, a p
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -85,8 +86,14 @@ class NanoKVCache:
     def get(self, key: str | bytes, *, dst: Any = None) -> Any:
         """A copy, verified if the object has a checksum: dst, which has as many bytes at least, else a new tensor of uint8 (a bytearray without torch)."""
         if dst is None:
-            dst = bytearray(self.get_location(key).bytes_total)
-            self._heap.get(_key(key), dst)
+            while True:  # the object may be replaced meanwhile by one of another size
+                dst = bytearray(self.get_location(key).bytes_total)
+                try:
+                    del dst[self._heap.get(_key(key), dst):]
+                    break
+                except _core.Error as error:
+                    if error.errno != errno.ENOBUFS:
+                        raise
             torch = sys.modules.get('torch')
             return torch.frombuffer(dst, dtype=torch.uint8) if torch else dst
         self._heap.get(_key(key), dst)
@@ -124,14 +131,16 @@ class NanoKVCache:
 
     @contextlib.contextmanager
     def hold(self, key: str | bytes) -> Iterator[memoryview]:
-        """The object's bytes in place, read-only, under a lease. Arrays over them must not outlive the block."""
+        """The object's bytes in place, read-only, under a lease. Arrays over them must not outlive the block: it ends the lease, and raises BufferError."""
         meta = ObjMeta(*self._heap.hold(_key(key)))
         view = memoryview(self._heap.view(meta.owner_rank, meta.payload_off, meta.bytes_total, True))
         try:
             yield view
         finally:
-            view.release()
-            self._heap.release(meta)
+            try:
+                view.release()
+            finally:
+                self._heap.release(meta)
 
     def stats(self, rank: int | None = None) -> dict[str, int]:
         """Counters of a rank, by default of this one (docs/heap.md)."""

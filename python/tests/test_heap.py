@@ -2,6 +2,7 @@
 """tenuto.heap between processes that have their ranks as torchrun gives them."""
 import errno
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -104,6 +105,26 @@ class Heap(unittest.TestCase):
                 os._exit(1)
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
         self.assertRaises(tenuto.Closed, cache.get, 'a')
+
+    def test_a_hold_that_arrays_outlive_ends_its_lease(self):
+        with alone(), heap.NanoKVCache(1 << 20) as cache:
+            cache.put('a', b'1' * 100)
+            with self.assertRaises(BufferError):
+                with cache.hold('a') as view:
+                    outlives = pickle.PickleBuffer(view)
+            self.assertEqual(cache.stats()['leases'], 0)
+            outlives.release()
+            view.release()
+
+    def test_an_object_replaced_between_the_look_and_the_copy_has_its_own_length(self):
+        with alone(), heap.NanoKVCache(1 << 20) as cache:
+            cache.put('short', b'1' * 100)
+            cache.put('long', b'2' * 200)
+            short, long = cache.get_location('short'), cache.get_location('long')
+            with mock.patch.object(cache, 'get_location', side_effect=[long]):
+                self.assertEqual(bytes(cache.get('short')), b'1' * 100)
+            with mock.patch.object(cache, 'get_location', side_effect=[short, long]):
+                self.assertEqual(bytes(cache.get('long')), b'2' * 200)
 
     def test_tensors_of_torch_go_in_and_come_out(self):
         try:
