@@ -11,6 +11,7 @@
 #include "cache_rig.h"
 #include "core/core.h"
 #include "core/pool.h"
+#include "device/soft_rig.h"
 #include "tn_test.h"
 
 #define GROUPS 2u
@@ -475,9 +476,44 @@ static void no_two_threads_ever_have_the_same_bytes(void **state)
 	down(&w);
 }
 
+/* Of a driver that has no other memory: what the cache has is pinned, and streams are made. */
+static void a_memory_that_the_driver_does_not_serve_is_not_registered(void **state)
+{
+	static const struct {
+		enum tn_soft_call call;
+		uint32_t calls;
+	} row[] = {{TN_SOFT_PIN, 4}, {TN_SOFT_STREAM_CREATE, 8}}; /* two tables of words, the host tier, bounce buffers */
+	const struct tn_soft_device_opts o = {0};
+	struct tn_memory_range range = {.bytes = 1u << 20};
+	struct tn_soft_device *other;
+	struct tn_memory *memory;
+	struct tn_memory_desc d;
+	struct rig r;
+
+	rig_set_up(&r, 64u << 20, 8u << 20, 64);
+	assert_int_equal(tn_soft_device_create(&o, &other), 0);
+	range.address = tn_soft_device_memory(other, range.bytes);
+	tn_memory_desc_init(&d);
+	d.kind = TN_MEMORY_DEVICE;
+	d.driver = tn_soft_device_driver(other);
+	d.ranges = &range;
+	d.nranges = 1;
+	for (uint32_t k = 0; k < 2; k++)
+		for (uint32_t i = 0; i < row[k].calls; i++) {
+			tn_soft_device_refuse(other, row[k].call, i, -ENOMEM);
+			assert_int_equal(tn_memory_register(r.cache, &d, &memory), -ENOMEM);
+			assert_non_null(strstr(tn_error_last()->text, "driver soft"));
+		}
+	assert_int_equal(tn_memory_register(r.cache, &d, &memory), 0);
+	assert_int_equal(tn_memory_unregister(memory), 0);
+	tn_soft_device_destroy(other); /* it says so if anything is left */
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		RIG_EMBEDDED_TEST(a_memory_that_the_driver_does_not_serve_is_not_registered, "the owner has no part in memory of devices"),
 		cmocka_unit_test(three_tenants_and_two_groups_use_one_registered_memory),
 		cmocka_unit_test(a_quota_holds_whatever_pool_the_blocks_come_through),
 		cmocka_unit_test(a_page_under_load_is_refused_to_every_other_pool_that_has_its_bytes),

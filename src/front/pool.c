@@ -106,32 +106,41 @@ static void leave_device(struct tn_memory *m)
 {
 	if (!m->driver)
 		return;
-	tn_copier_destroy(m->mapping.copier);
-	if (!m->staged)
+	if (m->mapping.copier) {
+		tn_copier_destroy(m->mapping.copier);
 		tn_pins_leave(&m->cache->pins, m->driver);
+	}
 	for (uint32_t i = 0; i < m->mapping.nranges; i++)
 		m->driver->ops->unregister_range(m->driver, &(struct tn_memory_range){.address = m->range[i].address, .bytes = m->range[i].bytes,
 										      .device = m->device});
 }
 
-/* In an attached cache its bytes are staged; in others executors have the driver copy them. */
-static int take_to_device(struct tn_memory *m, const struct tn_memory_desc *d)
+/* Executors have the driver copy its bytes. */
+static int take_to_executors(struct tn_memory *m)
 {
 	struct tn_cache *cache = m->cache;
+	struct tn_copier *copier = NULL;
+	int rc = tn_copier_create(m->driver, m->device, cache->alloc, &cache->log, &cache->clock, &copier);
+
+	rc = rc ? rc : tn_pins_join(&cache->pins, m->driver);
+	if (rc)
+		tn_copier_destroy(copier);
+	else
+		m->mapping.copier = copier;
+	return rc;
+}
+
+/* What was done is undone by leave_device, also after an error. */
+static int take_to_device(struct tn_memory *m, const struct tn_memory_desc *d)
+{
 	int rc = tn_device_register(d->driver, d->ranges, d->nranges);
 
 	if (rc)
 		return rc;
-	m->device = d->ranges[0].device;
-	m->staged = cache->attached;
-	rc = m->staged ? 0 : tn_pins_join(&cache->pins, d->driver);
-	m->staged |= rc != 0; /* nothing to leave */
 	m->driver = d->driver;
-	if (rc == 0 && !m->staged)
-		rc = tn_copier_create(d->driver, m->device, cache->alloc, &cache->log, &cache->clock, &m->mapping.copier);
-	if (rc)
-		leave_device(m);
-	return rc;
+	m->device = d->ranges[0].device;
+	m->staged = m->cache->attached;
+	return m->staged ? 0 : take_to_executors(m);
 }
 
 int tn_memory_register(struct tn_cache *cache, const struct tn_memory_desc *desc, struct tn_memory **out)
@@ -178,6 +187,7 @@ int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *
 	if (rc == 0 && cache->attached)
 		rc = tn_remote_memory(memory);
 	if (rc) {
+		leave_device(memory);
 		free_memory(memory);
 		return rc;
 	}
