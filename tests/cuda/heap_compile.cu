@@ -32,12 +32,13 @@ __global__ void heap_announcer(unsigned char *base, const struct tn_heap_announc
 		*slot = tn_heap_take_announce(base, 0);
 }
 
-__global__ void heap_reader(unsigned char *base, uint32_t slot, uint32_t epoch, uint32_t rank, uint64_t *value)
+__global__ void heap_reader(unsigned char *base, uint32_t slot, const uint64_t *digest, uint32_t rank, uint64_t *value)
 {
 	struct tn_heap_slot *s = &tn_heap_slots(base)[slot];
 	uint32_t *count = &tn_heap_leases(base, slot)[rank];
+	uint64_t word;
 
-	if (tn_heap_word_state(tn_heap_load64(tn_heap_state_word(s))) != TN_HEAP_READY || !tn_heap_lease(s, count, epoch))
+	if (!tn_heap_match(s, digest, &word) || tn_heap_word_state(word) != TN_HEAP_READY || !tn_heap_lease(s, count, tn_heap_word_epoch(word)))
 		return;
 	*value = *(uint64_t *)(base + s->header.payload_base);
 	tn_heap_unlease(count);
