@@ -67,13 +67,13 @@ struct stream {
 	uint64_t begun, ended; /* an event is the number of its call, from 1 on */
 	int failed;	       /* the first error: nothing goes on */
 	bool stopping;
+	pthread_cond_t news; /* its own: what one stream does wakes no other */
 };
 
 struct tn_soft_device {
 	struct tn_soft_device_opts o;
 	struct tn_device_driver driver;
 	pthread_mutex_t lock; /* of what follows, and of the streams */
-	pthread_cond_t news;
 	struct memory memory[MEMORIES];
 	struct ranges registered, pinned;
 	uint32_t nstreams;
@@ -433,7 +433,7 @@ static void *stream_main(void *arg)
 		if (s->ended == s->begun) {
 			if (s->stopping)
 				break;
-			pthread_cond_wait(&d->news, &d->lock);
+			pthread_cond_wait(&s->news, &d->lock);
 			continue;
 		}
 		c = &s->call[s->ended % STREAM_CALLS];
@@ -449,7 +449,7 @@ static void *stream_main(void *arg)
 		s->failed = s->failed ? s->failed : rc;
 		s->ended++;
 		d->stats.under_way -= c->kind == COPY;
-		pthread_cond_broadcast(&d->news);
+		pthread_cond_broadcast(&s->news);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return NULL;
@@ -461,11 +461,16 @@ static int stream_create(const struct tn_device_driver *driver, uint32_t device,
 {
 	struct tn_soft_device *d = device_of(driver);
 	struct stream *s = calloc(1, sizeof(*s));
+	pthread_condattr_t attr;
 	int rc;
 
 	if (!s)
 		return -ENOMEM;
 	s->device = d;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->news, &attr);
+	pthread_condattr_destroy(&attr);
 	pthread_mutex_lock(&d->lock);
 	rc = device != 0 ? -EINVAL : refusal(d, TN_SOFT_STREAM_CREATE);
 	tn_rng_seed(&s->rng, d->o.seed + d->nstreams);
@@ -473,10 +478,12 @@ static int stream_create(const struct tn_device_driver *driver, uint32_t device,
 		rc = -pthread_create(&s->thread, NULL, stream_main, s);
 	d->nstreams += rc == 0;
 	pthread_mutex_unlock(&d->lock);
-	if (rc)
-		free(s);
-	else
+	if (rc == 0) {
 		*out = s;
+		return 0;
+	}
+	pthread_cond_destroy(&s->news);
+	free(s);
 	return rc;
 }
 
@@ -489,9 +496,10 @@ static void stream_destroy(const struct tn_device_driver *driver, void *stream)
 	assert(s->ended == s->begun);
 	s->stopping = true;
 	d->nstreams--;
-	pthread_cond_broadcast(&d->news);
+	pthread_cond_broadcast(&s->news);
 	pthread_mutex_unlock(&d->lock);
 	pthread_join(s->thread, NULL);
+	pthread_cond_destroy(&s->news);
 	free(s);
 }
 
@@ -510,7 +518,7 @@ static int append(struct stream *s, const struct call *c, uint64_t *event)
 		*event = s->begun;
 	d->stats.copies += c->kind == COPY;
 	d->stats.under_way += c->kind == COPY;
-	pthread_cond_broadcast(&d->news);
+	pthread_cond_broadcast(&s->news);
 	return 0;
 }
 
@@ -618,9 +626,9 @@ static int wait_for(const struct tn_device_driver *driver, void *stream, uint64_
 		if (deadline_ns == 0)
 			rc = ETIMEDOUT;
 		else if (deadline_ns == TN_FOREVER)
-			pthread_cond_wait(&d->news, &d->lock);
+			pthread_cond_wait(&s->news, &d->lock);
 		else
-			rc = pthread_cond_timedwait(&d->news, &d->lock, &ts);
+			rc = pthread_cond_timedwait(&s->news, &d->lock, &ts);
 	}
 	rc = s->ended < event ? -ETIMEDOUT : s->failed;
 	pthread_mutex_unlock(&d->lock);
@@ -670,17 +678,12 @@ const struct tn_device_driver_ops tn_soft_device_ops = {
 int tn_soft_device_create(const struct tn_soft_device_opts *opts, struct tn_soft_device **out)
 {
 	struct tn_soft_device *d = calloc(1, sizeof(*d));
-	pthread_condattr_t attr;
 
 	if (!d)
 		return -ENOMEM;
 	d->o = *opts;
 	d->driver = (struct tn_device_driver){.ops = &tn_soft_device_ops, .arg = d};
 	pthread_mutex_init(&d->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&d->news, &attr);
-	pthread_condattr_destroy(&attr);
 	*out = d;
 	return 0;
 }
@@ -717,7 +720,6 @@ void tn_soft_device_destroy(struct tn_soft_device *d)
 	for (uint32_t i = 0; i < MEMORIES; i++)
 		if (d->memory[i].address)
 			unmap(&d->memory[i]);
-	pthread_cond_destroy(&d->news);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
 }
@@ -778,7 +780,6 @@ void tn_soft_device_lose(struct tn_soft_device *d)
 {
 	pthread_mutex_lock(&d->lock);
 	d->lost = true;
-	pthread_cond_broadcast(&d->news);
 	pthread_mutex_unlock(&d->lock);
 }
 
