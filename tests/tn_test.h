@@ -25,6 +25,18 @@
 #define TN_TEST_SEED 1
 #define TN_TEST_SECOND 1000000000ull
 
+/* Whether ThreadSanitizer watches this program. It has nothing to see where one thread runs alone, and takes ten times as long. */
+#if defined(__SANITIZE_THREAD__)
+#define TN_TEST_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TN_TEST_THREAD_SANITIZER 1
+#endif
+#endif
+#ifndef TN_TEST_THREAD_SANITIZER
+#define TN_TEST_THREAD_SANITIZER 0
+#endif
+
 /* Whether the long form of a test is asked for: a quarter of an hour is fine then, otherwise seconds. */
 static inline int tn_test_soak(void)
 {

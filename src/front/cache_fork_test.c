@@ -108,18 +108,6 @@ static void a_lock_that_somebody_else_keeps_is_told_with_his_pid(void **state)
 	rig_tear_down(&r);
 }
 
-/* ThreadSanitizer ends a child of several threads that starts one. */
-#if defined(__SANITIZE_THREAD__)
-#define NO_THREADS_IN_CHILD 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define NO_THREADS_IN_CHILD 1
-#endif
-#endif
-#ifndef NO_THREADS_IN_CHILD
-#define NO_THREADS_IN_CHILD 0
-#endif
-
 /* ---- every call in a child ---------------------------------------------------------------------------------- */
 
 struct inherited {
@@ -235,7 +223,7 @@ static int call_cache(struct inherited *i)
 	SAYS_ECHILD(tn_phase(r->cache, TN_PHASE_DECODE, 1000));
 	SAYS_ECHILD(tn_plan(r->s->space, &i->m, NULL, 100, &plan));
 	SAYS_ECHILD(tn_cache_close(r->cache));
-	if (NO_THREADS_IN_CHILD || rig_namespace) /* where nothing is beside the owner's store */
+	if (TN_TEST_THREAD_SANITIZER || rig_namespace) /* where nothing is beside the owner's store */
 		return wrong;
 	/* A cache of its own: not at the directory of the owner, who lives, but beside it. */
 	r->o.cache.lock_timeout_ns = 0;

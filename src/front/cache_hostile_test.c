@@ -224,10 +224,7 @@ int main(void)
 		cmocka_unit_test(others_never_notice_a_front_that_breaks_every_rule),
 	};
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-	return tn_test_skip_all("the races are the point");
-#endif
-#endif
+	if (TN_TEST_THREAD_SANITIZER)
+		return tn_test_skip_all("the races are the point");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -359,10 +359,7 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && strcmp(argv[1], "attack") == 0)
 		return attack(argv[2]);
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-	return tn_test_skip_all("the races are the point");
-#endif
-#endif
+	if (TN_TEST_THREAD_SANITIZER)
+		return tn_test_skip_all("the races are the point");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

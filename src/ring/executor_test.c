@@ -673,8 +673,9 @@ int main(void)
 	static const struct {
 		const char *name;
 		CMFixtureFunction setup;
-		bool nvme;
-	} how[] = {{"inline", run_inline}, {"threads", run_threads}, {"nvme", run_nvme, true}, {"nvme with a thread", run_nvme_thread, true}};
+		bool nvme, threads;
+	} how[] = {{"inline", run_inline}, {"threads", run_threads, .threads = true}, {"nvme", run_nvme, true},
+		   {"nvme with a thread", run_nvme_thread, true, true}};
 	enum { N = sizeof(tests) / sizeof(tests[0]) };
 	static char names[4 * N][128];
 	struct CMUnitTest all[4 * N];
@@ -683,7 +684,7 @@ int main(void)
 	for (uint32_t i = 0; i < 4 * N; i++) {
 		const struct CMUnitTest *test = &tests[i % N];
 
-		if (how[i / N].nvme && test->initial_state)
+		if ((how[i / N].nvme && test->initial_state) || (TN_TEST_THREAD_SANITIZER && !how[i / N].threads))
 			continue;
 		snprintf(names[n], sizeof(names[n]), "%s: %s", how[i / N].name, test->name);
 		all[n] = *test;
