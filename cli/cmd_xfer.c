@@ -11,11 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tenuto/plugin.h>
 #include <tenuto/xfer.h>
 
 #define PATIENCE_NS 10000000000ull
 #define SECRET_MAX 256
 #define SHOWN_MAX 64u
+#define PLUGINS_MAX 32
 
 static const char *const segment_names[TN_XFER_SEGMENTS] = {"DRAM", "VRAM", "BLOCK", "OBJECT", "FILE"};
 
@@ -79,7 +81,8 @@ static const struct cli_opt backend_options[] = {
 
 static const struct cli_verb backends_verb = {
 	.name = "xfer backends",
-	.about = "Lists the backends that the library has: the kinds of memory that each takes, and how long a transfer is expected to take here.",
+	.about = "Lists the backends that the library and its plugins have: the kinds of memory that each takes, how long a transfer is expected to take "
+		 "here, and why one cannot be used.",
 	.opts = backend_options,
 };
 
@@ -117,7 +120,13 @@ static void backend_json(json_t *list, const struct tn_xfer_backend_info *info)
 	json_array_append_new(list, o);
 }
 
-static int print_backends(struct tn_xfer_agent *agent, bool json)
+/* One that cannot be used here. */
+struct missing {
+	char name[TN_PLUGIN_NAME_MAX];
+	char why[512];
+};
+
+static int print_backends(struct tn_xfer_agent *agent, const struct missing *missing, uint32_t nmissing, bool json)
 {
 	static const bool left[] = {true, true, false, false};
 	static const char *const heads[] = {"backend", "takes", "latency/us", "GB/s"};
@@ -129,6 +138,8 @@ static int print_backends(struct tn_xfer_agent *agent, bool json)
 
 		for (uint32_t i = 0; tn_xfer_backend_get(agent, i, &info) == 0; i++)
 			backend_json(list, &info);
+		for (uint32_t i = 0; i < nmissing; i++)
+			json_array_append_new(list, json_pack("{s:s,s:s}", "name", missing[i].name, "error", missing[i].why));
 		return cli_json(list);
 	}
 	cli_table_init(&t, 4, left);
@@ -137,13 +148,37 @@ static int print_backends(struct tn_xfer_agent *agent, bool json)
 	for (uint32_t i = 0; tn_xfer_backend_get(agent, i, &info) == 0; i++)
 		backend_row(&t, &info);
 	cli_table_print(&t, stdout, true);
+	for (uint32_t i = 0; i < nmissing; i++)
+		printf("\n%s cannot be used: %s\n", missing[i].name, missing[i].why);
 	return cli_finish(CLI_OK);
+}
+
+/* With the backends of plugins, as far as the agent takes them; how many are missing. */
+static uint32_t add_plugins(struct tn_xfer_agent *agent, struct missing missing[PLUGINS_MAX])
+{
+	struct tn_plugin_info *info = calloc(PLUGINS_MAX, sizeof(*info));
+	int n = info ? tn_plugin_list(info, PLUGINS_MAX) : 0;
+	uint32_t nmissing = 0;
+
+	for (int i = 0; i < n && i < PLUGINS_MAX; i++) {
+		struct missing *m = &missing[nmissing];
+
+		if (info[i].kind != TN_PLUGIN_XFER || info[i].status || !tn_xfer_backend_add(agent, info[i].name))
+			continue;
+		snprintf(m->name, sizeof(m->name), "%s", info[i].name);
+		snprintf(m->why, sizeof(m->why), "%s", tn_error_last()->text);
+		nmissing++;
+	}
+	free(info);
+	return nmissing;
 }
 
 static int run_backends(int argc, char **argv)
 {
+	struct missing missing[PLUGINS_MAX];
 	struct xfer_args a = {0};
 	struct tn_xfer_agent *agent;
+	uint32_t nmissing;
 	int n, rc = cli_parse(&backends_verb, argc, argv, &a, &n);
 
 	if (rc != CLI_GO)
@@ -153,7 +188,8 @@ static int run_backends(int argc, char **argv)
 		return rc;
 	for (uint32_t i = 0; tn_xfer_backend_name(i); i++)
 		tn_xfer_backend_add(agent, tn_xfer_backend_name(i)); /* -EEXIST: it is there */
-	rc = print_backends(agent, a.json);
+	nmissing = add_plugins(agent, missing);
+	rc = print_backends(agent, missing, nmissing, a.json);
 	tn_xfer_agent_destroy(agent);
 	return rc;
 }

@@ -8,6 +8,7 @@
 #include <tenuto/device_file.h>
 #include <tenuto/device_memory.h>
 #include <tenuto/plugin.h>
+#include <tenuto/xfer.h>
 
 #include "doctor.h"
 
@@ -89,6 +90,40 @@ static void probe_file_transport(struct doctor *d, int plugin)
 		   p.module_major, p.module_minor, i->path);
 }
 
+/* An agent that nobody can reach makes the backend. */
+static int try_backend(const char *backend, struct tn_xfer_backend_info *out)
+{
+	struct tn_xfer_agent_opts opts;
+	struct tn_xfer_agent *agent;
+	int rc;
+
+	tn_xfer_agent_opts_init(&opts);
+	opts.name = "doctor";
+	opts.listen = "none";
+	opts.backends = &backend;
+	opts.nbackends = 1;
+	rc = tn_xfer_agent_create(&opts, &agent);
+	if (rc)
+		return rc;
+	rc = tn_xfer_backend_get(agent, 0, out);
+	tn_xfer_agent_destroy(agent);
+	return rc;
+}
+
+static void probe_backend(struct doctor *d, int plugin)
+{
+	static const char gives[] = "a way for the transfer agent to move bytes";
+	struct tn_xfer_backend_info b = {.size = sizeof(b)};
+	const struct tn_plugin_info *i = &info[plugin];
+
+	if (try_backend(i->name, &b)) {
+		snprintf(todo[plugin], sizeof(todo[plugin]), "%s", tn_error_last()->text);
+		doctor_add(d, name[plugin], DOCTOR_PARTLY, gives, todo[plugin], "transfer backend for Tenuto %s, cannot be used: %s", i->built_for, i->path);
+		return;
+	}
+	doctor_add(d, name[plugin], DOCTOR_YES, gives, "", "transfer backend for Tenuto %s: %s", i->built_for, i->path);
+}
+
 static void probe_plugin(struct doctor *d, int plugin)
 {
 	const struct tn_plugin_info *i = &info[plugin];
@@ -101,6 +136,8 @@ static void probe_plugin(struct doctor *d, int plugin)
 		probe_driver(d, plugin);
 	} else if (i->kind == TN_PLUGIN_DEVICE_FILE) {
 		probe_file_transport(d, plugin);
+	} else if (i->kind == TN_PLUGIN_XFER) {
+		probe_backend(d, plugin);
 	} else {
 		doctor_add(d, name[plugin], DOCTOR_YES, GIVES, "", "for Tenuto %s: %s", i->built_for, i->path);
 	}

@@ -31,6 +31,7 @@ extern "C" {
 /** What a plugin is, and so what its table is. */
 enum tn_plugin_kind {
 	TN_PLUGIN_DEVICE = 1,	   /**< drives devices: struct tn_device_driver (tenuto/device_memory.h) */
+	TN_PLUGIN_XFER = 2,	   /**< a backend of the transfer agent: struct tn_xfer_backend_ops (tenuto/xfer_backend.h) */
 	TN_PLUGIN_DEVICE_FILE = 3, /**< bytes between files and devices: struct tn_device_file_ops (tenuto/device_file.h) */
 };
 

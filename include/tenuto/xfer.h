@@ -45,6 +45,8 @@ struct tn_xfer_request;
 
 /** Bytes of an agent's name with the zero at its end. */
 #define TN_XFER_NAME_BYTES 128u
+/** Bytes of a backend's name with the zero at its end. */
+#define TN_XFER_BACKEND_NAME_BYTES 32u
 /** Of tn_xfer_post: the transfer has no notification. */
 #define TN_XFER_NO_NOTIFICATION UINT32_MAX
 /** Most bytes of one notification. */
@@ -135,15 +137,17 @@ TN_API int tn_xfer_agent_create(const struct tn_xfer_agent_opts *opts, struct tn
  */
 TN_API int tn_xfer_agent_destroy(struct tn_xfer_agent *agent);
 
-/** tn_xfer_backend_name - names of the backends that the library has, by index; NULL past the last. Any thread. */
+/** tn_xfer_backend_name - names of the backends that are built in, by index; NULL past the last. tn_plugin_list has those of plugins. Any thread. */
 TN_API const char *tn_xfer_backend_name(uint32_t index);
 
 /**
  * tn_xfer_backend_add - one more backend of an agent
  * @spec: its name, then parameters: "file", "file,engine=posix", "faulty,over=memory,seed=3" (docs/xfer.md lists them)
  *
- * Any thread. Sections that are registered already are not registered with it. Return: 0; -EEXIST: the agent has one of that name; -ENOENT: no such name; -EINVAL: a
- * parameter; -ENOSPC: TN_XFER_BACKENDS_MAX.
+ * A name that is not built in is that of a plugin (tenuto/plugin.h), which is opened. Any thread. Sections that are registered already are not registered with it.
+ *
+ * Return: 0; -EEXIST: the agent has one of that name; -ENOENT: no such name; -EINVAL: a parameter; -ENOSPC: TN_XFER_BACKENDS_MAX; -EPERM, -EPROTO, -ELIBACC: the
+ * plugin is refused; what the backend says.
  */
 TN_API int tn_xfer_backend_add(struct tn_xfer_agent *agent, const char *spec);
 
@@ -157,7 +161,7 @@ TN_API int tn_xfer_backend_add(struct tn_xfer_agent *agent, const char *spec);
  */
 struct tn_xfer_backend_info {
 	size_t size;
-	char name[32];
+	char name[TN_XFER_BACKEND_NAME_BYTES];
 	uint32_t segments;
 	uint64_t latency_ns;
 	uint64_t bytes_per_s;
@@ -440,7 +444,7 @@ struct tn_xfer_status {
 	uint64_t estimate_ns;
 	uint64_t descriptors;
 	uint64_t pieces;
-	char backend[32];
+	char backend[TN_XFER_BACKEND_NAME_BYTES];
 };
 
 /** tn_xfer_status - asks, waits for nothing; a deadline that is over ends the request. Return: 0, -EINVAL. */

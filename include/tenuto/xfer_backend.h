@@ -5,8 +5,10 @@
  * The agent checks names, ranges, generations and deadlines; a backend only moves pieces. It calls back one function, ended of struct tn_xfer_job.
  *
  * Threads: any, at the same time, but for the calls about one job, which come one at a time; cancel alone may come while post runs, and while ended is called.
- * The agent holds locks during cancel, so cancel waits for nothing and does not call ended. A backend holds no lock while it calls ended. Errors are -errno; texts
- * go through tn_error_last's record where the backend is part of the library.
+ * The agent holds locks during cancel, so cancel waits for nothing and does not call ended. A backend holds no lock while it calls ended. Errors are -errno.
+ *
+ * A backend is part of the library, or a plugin of kind TN_PLUGIN_XFER (tenuto/plugin.h) whose name is the backend's. A plugin does not link the library:
+ * it says why a call failed by error.
  */
 #ifndef TENUTO_XFER_BACKEND_H
 #define TENUTO_XFER_BACKEND_H
@@ -123,9 +125,10 @@ struct tn_xfer_cost {
  * @prepare:        memory and whatever else post needs; @forget gives it back
  * @post:           begins; no failure: what fails is told by the pieces
  * @cancel:         asks for the early end of a job after @stop was set; ended is called in any case
+ * @error:          why the last call of this thread that failed has failed, in words; plugins have it, in the library tn_error_last knows
  *
  * Those that a backend lacks are NULL: section_add (nothing to do; handles are NULL), section_remove, query, identity and the peers (own agent only), prepare, forget,
- * cancel (it looks at @stop).
+ * cancel (it looks at @stop), error.
  */
 struct tn_xfer_backend_ops {
 	size_t size;
@@ -146,6 +149,7 @@ struct tn_xfer_backend_ops {
 	void (*forget)(void *backend, struct tn_xfer_job *job);
 	void (*post)(void *backend, struct tn_xfer_job *job);
 	void (*cancel)(void *backend, struct tn_xfer_job *job);
+	const char *(*error)(void);
 };
 
 #ifdef __cplusplus

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <tenuto/device_file.h>
 #include <tenuto/device_memory.h>
+#include <tenuto/xfer_backend.h>
 
 #include "base/error.h"
 
@@ -36,11 +38,27 @@ static int check_device_file(const struct tn_plugin *plugin, const char *path)
 	return 0;
 }
 
+static int check_xfer(const struct tn_plugin *plugin, const char *path)
+{
+	const struct tn_xfer_backend_ops *ops = plugin->table;
+
+	if (ops->abi != TN_XFER_BACKEND_ABI || ops->size != sizeof(*ops))
+		return tn_fail(-EPROTO, "'%s' has transfer calls of ABI %u, %zu bytes; this library has ABI %u, %zu bytes: take a plugin that was built for "
+			       "Tenuto %s", path, ops->abi, ops->size, TN_XFER_BACKEND_ABI, sizeof(*ops), tn_version());
+	if (!ops->create || !ops->destroy || !ops->can || !ops->cost || !ops->post || !ops->error)
+		return tn_fail(-EPROTO, "'%s' lacks a transfer call that is always there: tenuto/xfer_backend.h lists them", path);
+	if (!ops->name || strcmp(ops->name, plugin->name) != 0 || strlen(ops->name) >= TN_XFER_BACKEND_NAME_BYTES)
+		return tn_fail(-EPROTO, "'%s' has a backend '%.48s': it needs the plugin's name, of at most %u bytes", path, ops->name ? ops->name : "",
+			       TN_XFER_BACKEND_NAME_BYTES - 1);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*check)(const struct tn_plugin *plugin, const char *path);
 } kinds[] = {
 	[TN_PLUGIN_DEVICE] = {"device driver", check_device},
+	[TN_PLUGIN_XFER] = {"transfer backend", check_xfer},
 	[TN_PLUGIN_DEVICE_FILE] = {"file transport", check_device_file},
 };
 

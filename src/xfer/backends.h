@@ -10,6 +10,9 @@ extern const struct tn_xfer_backend_ops tn_xfer_file_ops;   /* memory to files, 
 extern const struct tn_xfer_backend_ops tn_xfer_null_ops;   /* moves nothing and says that it did: the agent's own cost */
 extern const struct tn_xfer_backend_ops tn_xfer_faulty_ops; /* another one of these, with faults */
 
+/* What a call of a backend gave: the words of a plugin become the detail. */
+int tn_xfer_backend_told(const struct tn_xfer_backend_ops *ops, int rc);
+
 /* A whole number of a spec: 0, or -EINVAL with detail. */
 int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out);
 

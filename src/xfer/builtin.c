@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of backends, and how a spec names one: "NAME,key=value,...". */
+/* The table of backends that are built in, those of plugins, and how a spec names one: "NAME,key=value,...". */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/abi.h"
 #include "base/error.h"
+#include "plugin/loader.h"
 #include "xfer/agent.h"
 #include "xfer/backends.h"
 
@@ -43,13 +44,21 @@ static int split(char *spec, struct tn_xfer_param *params, uint32_t *n)
 	return 0;
 }
 
-static const struct tn_xfer_backend_ops *find(const char *name)
+static int find(const char *name, const struct tn_xfer_backend_ops **out)
 {
+	const struct tn_plugin *plugin;
+	int rc;
+
 	for (uint32_t i = 0; builtin[i]; i++)
-		if (!strcmp(builtin[i]->name, name))
-			return builtin[i];
-	tn_fail(-ENOENT, "backend %s: this library has memory, file, faulty and null", name);
-	return NULL;
+		if (!strcmp(builtin[i]->name, name)) {
+			*out = builtin[i];
+			return 0;
+		}
+	rc = tn_plugin_open(TN_PLUGIN_XFER, name, &plugin);
+	if (rc)
+		return tn_fail_cause(rc, "backend %s: memory, file, faulty and null are built in, others are plugins", name);
+	*out = plugin->table;
+	return 0;
 }
 
 static int add(struct tn_xfer_agent *a, const struct tn_xfer_backend_ops *ops, void *self)
@@ -72,7 +81,7 @@ static int add(struct tn_xfer_agent *a, const struct tn_xfer_backend_ops *ops, v
 
 int tn_xfer_backend_add(struct tn_xfer_agent *agent, const char *spec)
 {
-	const struct tn_xfer_backend_ops *ops;
+	const struct tn_xfer_backend_ops *ops = NULL;
 	struct tn_xfer_param params[PARAMS_MAX];
 	char own[SPEC_BYTES];
 	uint32_t n;
@@ -85,10 +94,10 @@ int tn_xfer_backend_add(struct tn_xfer_agent *agent, const char *spec)
 	rc = split(own, params, &n);
 	if (rc)
 		return rc;
-	ops = find(own);
-	if (!ops)
-		return -ENOENT;
-	rc = ops->create(params, n, &self);
+	rc = find(own, &ops);
+	if (rc)
+		return rc;
+	rc = tn_xfer_backend_told(ops, ops->create(params, n, &self));
 	if (rc)
 		return rc;
 	rc = add(agent, ops, self);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "xfer/backends.h"
 
 struct words {
 	char *text;
@@ -39,7 +40,7 @@ static bool can(const struct tn_xfer_agent *a, uint32_t i, const struct tn_xfer_
 	const struct tn_xfer_backend *b = &a->backend[i];
 	const struct tn_xfer_peer *p = wish->peer;
 
-	if (b->ops->can(b->self, wish->op, wish->local, wish->remote, p != NULL))
+	if (tn_xfer_backend_told(b->ops, b->ops->can(b->self, wish->op, wish->local, wish->remote, p != NULL)))
 		add_words(w, "%s: no, %s; ", b->ops->name, tn_error_last()->text);
 	else if (!(wish->local_backends & 1u << i))
 		add_words(w, "%s: no, a local section is not registered with it; ", b->ops->name);

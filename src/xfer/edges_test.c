@@ -76,7 +76,8 @@ static void options_that_make_no_sense_are_named(void **state)
 	a = agent_new("a");
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		refused(tn_xfer_backend_add(a, bad[i][0]), -EINVAL, bad[i][1]);
-	refused(tn_xfer_backend_add(a, "ucx"), -ENOENT, "ucx");
+	refused(tn_xfer_backend_add(a, "nowhere"), -ENOENT, "libtenuto_nowhere.so is not in");
+	refused(tn_xfer_backend_add(a, "no/where"), -EINVAL, "no/where");
 	refused(tn_xfer_backend_add(a, "memory"), -EEXIST, "memory");
 	refused(tn_xfer_backend_add(a, ""), -EINVAL, "NAME");
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);

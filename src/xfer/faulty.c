@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The faulty backend: another built-in one, with faults on purpose. What goes wrong is decided by a seed and by the order of posts.
+ * The faulty backend: another one, with faults on purpose. What goes wrong is decided by a seed and by the order of posts.
  *
  * Parameters: over=NAME; seed=N; of 100 posts how many: drop (never begins, until it is cancelled), fail (one piece is not moved: -EIO), truncate (one piece is moved in
  * part: -EIO), delay (begins delay_us later); reorder=1 (pieces in random order); linger_us (each end is told so much later, also after a cancel: bytes might still move).
@@ -16,6 +16,7 @@
 #include "base/list.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "plugin/loader.h"
 #include "xfer/backends.h"
 
 enum knob { SEED, DROP, FAIL, TRUNCATE, DELAY, DELAY_US, REORDER, LINGER_US, KNOBS };
@@ -58,11 +59,12 @@ struct work {
 static const struct tn_xfer_backend_ops *find(const char *name)
 {
 	static const struct tn_xfer_backend_ops *const inner[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_null_ops};
+	const struct tn_plugin *plugin;
 
 	for (size_t i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
 		if (!strcmp(inner[i]->name, name))
 			return inner[i];
-	return NULL;
+	return tn_plugin_open(TN_PLUGIN_XFER, name, &plugin) ? NULL : plugin->table;
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
@@ -269,7 +271,7 @@ static int faulty_prepare(void *backend, struct tn_xfer_job *job)
 	job->work = w;
 	rc = w->inner.piece && w->order ? 0 : -ENOMEM;
 	if (rc == 0 && f->ops->prepare)
-		rc = f->ops->prepare(f->inner, &w->inner);
+		rc = tn_xfer_backend_told(f->ops, f->ops->prepare(f->inner, &w->inner));
 	if (rc) {
 		tn_put(&tn_alloc_system, w->inner.piece, tn_array_bytes((size_t)job->npieces + 1, sizeof(*job->piece)));
 		tn_put(&tn_alloc_system, w->order, tn_array_bytes((size_t)job->npieces + 1, sizeof(*w->order)));
@@ -299,7 +301,7 @@ static int faulty_section_add(void *backend, enum tn_xfer_segment segment, const
 
 	if (!(f->ops->segments & 1u << segment))
 		return -ENOTSUP;
-	return f->ops->section_add ? f->ops->section_add(f->inner, segment, section, handle) : 0;
+	return f->ops->section_add ? tn_xfer_backend_told(f->ops, f->ops->section_add(f->inner, segment, section, handle)) : 0;
 }
 
 static void faulty_section_remove(void *backend, void *handle)
@@ -314,7 +316,8 @@ static int faulty_query(void *backend, enum tn_xfer_segment segment, const struc
 {
 	struct faulty *f = backend;
 
-	return f->ops->query ? f->ops->query(f->inner, segment, section, out) : tn_fail(-ENOTSUP, "backend %s answers no query", f->ops->name);
+	return f->ops->query ? tn_xfer_backend_told(f->ops, f->ops->query(f->inner, segment, section, out))
+			     : tn_fail(-ENOTSUP, "backend %s answers no query", f->ops->name);
 }
 
 static size_t faulty_identity(void *backend, unsigned char out[TN_XFER_IDENTITY_MAX])
@@ -328,7 +331,8 @@ static int faulty_peer_add(void *backend, const unsigned char *identity, size_t 
 {
 	struct faulty *f = backend;
 
-	return f->ops->peer_add ? f->ops->peer_add(f->inner, identity, bytes, peer) : tn_fail(-ENOTSUP, "backend %s has no peers", f->ops->name);
+	return f->ops->peer_add ? tn_xfer_backend_told(f->ops, f->ops->peer_add(f->inner, identity, bytes, peer))
+				: tn_fail(-ENOTSUP, "backend %s has no peers", f->ops->name);
 }
 
 static void faulty_peer_remove(void *backend, void *peer)
@@ -343,7 +347,7 @@ static int faulty_can(void *backend, enum tn_xfer_op op, enum tn_xfer_segment lo
 {
 	struct faulty *f = backend;
 
-	return f->ops->can(f->inner, op, local, remote, peer);
+	return tn_xfer_backend_told(f->ops, f->ops->can(f->inner, op, local, remote, peer));
 }
 
 static void faulty_cost(void *backend, bool peer, struct tn_xfer_cost *out)
@@ -386,7 +390,7 @@ static int read_params(struct faulty *f, const struct tn_xfer_param *params, uin
 		if (!strcmp(params[i].key, "over")) {
 			f->ops = find(params[i].value);
 			if (!f->ops)
-				return tn_fail(-EINVAL, "backend faulty: over=%s: memory, file or null is wanted", params[i].value);
+				return tn_fail(-EINVAL, "backend faulty: over=%s: memory, file, null or a plugin is wanted", params[i].value);
 			continue;
 		}
 		while (k < KNOBS && strcmp(params[i].key, knobs[k].key))
@@ -416,7 +420,7 @@ static int faulty_create(const struct tn_xfer_param *params, uint32_t n, void **
 	tn_list_init(&f->held);
 	rc = read_params(f, params, n);
 	if (rc == 0)
-		rc = f->ops->create(NULL, 0, &f->inner);
+		rc = tn_xfer_backend_told(f->ops, f->ops->create(NULL, 0, &f->inner));
 	tn_rng_seed(&f->rng, f->knob[SEED]);
 	if (rc == 0) {
 		rc = -tn_thread_start(&f->thread, run, f);

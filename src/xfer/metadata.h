@@ -18,7 +18,7 @@
 #define TN_XFER_META_KEY 2u /* the key is in it */
 
 struct tn_xfer_identity {
-	char name[32]; /* of the backend */
+	char name[TN_XFER_BACKEND_NAME_BYTES]; /* of the backend */
 	uint32_t bytes;
 	unsigned char identity[TN_XFER_IDENTITY_MAX];
 };

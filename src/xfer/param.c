@@ -18,3 +18,8 @@ int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param,
 	*out = v;
 	return 0;
 }
+
+int tn_xfer_backend_told(const struct tn_xfer_backend_ops *ops, int rc)
+{
+	return rc && ops->error ? tn_fail(rc, "%s", ops->error()) : rc;
+}

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "xfer/agent.h"
+#include "xfer/backends.h"
 #include "xfer/codec.h"
 
 struct tn_xfer_peer *tn_xfer_peer_find(struct tn_xfer_agent *a, const char *name)
@@ -318,7 +319,7 @@ static void add_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 				continue;
 			if (!b->ops->peer_add)
 				continue;
-			if (b->ops->peer_add(b->self, id->identity, id->bytes, &p->handle[k]) == 0)
+			if (tn_xfer_backend_told(b->ops, b->ops->peer_add(b->self, id->identity, id->bytes, &p->handle[k])) == 0)
 				p->reachable |= 1u << k;
 			else
 				memcpy(p->why[k], tn_error_last()->text, sizeof(p->why[k]) - 1);

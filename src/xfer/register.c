@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "xfer/agent.h"
+#include "xfer/backends.h"
 
 static int check(const struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n)
 {
@@ -46,7 +47,7 @@ static int give_out(struct tn_xfer_agent *a, uint32_t n, struct tn_xfer_sec *sec
 		if (!(b->ops->segments & 1u << sec->segment))
 			continue;
 		takers++;
-		rc = b->ops->section_add ? b->ops->section_add(b->self, sec->segment, s, &sec->handle[i]) : 0;
+		rc = b->ops->section_add ? tn_xfer_backend_told(b->ops, b->ops->section_add(b->self, sec->segment, s, &sec->handle[i])) : 0;
 		if (rc == -ENOTSUP)
 			continue;
 		if (rc) {
@@ -321,6 +322,6 @@ int tn_xfer_query(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, con
 	if (!b)
 		return tn_fail(-ENOTSUP, "no backend of agent %s knows what exists of segment %u", agent->name, (unsigned)segment);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
-		rc = b->ops->query(b->self, segment, &sections[i], &out[i]);
+		rc = tn_xfer_backend_told(b->ops, b->ops->query(b->self, segment, &sections[i], &out[i]));
 	return rc;
 }

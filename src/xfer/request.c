@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/futex.h"
 #include "base/trace.h"
+#include "xfer/backends.h"
 #include "xfer/choice.h"
 #include "xfer/pieces.h"
 
@@ -412,7 +413,7 @@ int tn_xfer_request_create(struct tn_xfer_agent *agent, enum tn_xfer_op op, stru
 	rc = enter(r, local, remote, &own);
 	pthread_mutex_unlock(&agent->lock);
 	if (rc == 0 && backend_of(r)->ops->prepare)
-		rc = backend_of(r)->ops->prepare(backend_of(r)->self, &r->job);
+		rc = tn_xfer_backend_told(backend_of(r)->ops, backend_of(r)->ops->prepare(backend_of(r)->self, &r->job));
 	if (rc) {
 		pthread_mutex_lock(&agent->lock);
 		put_all(r);
