@@ -72,10 +72,10 @@ int tn_iofiles_sync_directory(const char *path)
 	return err;
 }
 
-/* Opens, or creates with a durable entry. */
+/* Opens, or creates with a durable entry. O_NONBLOCK: to open a FIFO is to wait until another process does; set_up refuses it. */
 static int open_path(const char *path, unsigned flags, int *out)
 {
-	int mode = (flags & TN_IO_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC;
+	int mode = (flags & TN_IO_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
 	int fd = -1, err;
 
 	for (int tries = 0; tries < 16 && fd < 0; tries++) {
@@ -191,6 +191,9 @@ static int set_up(struct tn_iofile *f, const char *path, unsigned flags, const s
 		return tn_fail(-errno, "%s: fstat failed: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
 		return tn_fail(-EINVAL, "%s: must be a regular file or a block device", path);
+	/* io_uring fails what would wait with EAGAIN, if the file has it. */
+	if (fcntl(f->fd, F_SETFL, fcntl(f->fd, F_GETFL) & ~O_NONBLOCK))
+		return tn_fail(-errno, "%s: F_SETFL failed: %s", path, strerror(errno));
 	if ((flags & TN_IO_LOCK) && flock(f->fd, LOCK_EX | LOCK_NB)) {
 		if (errno == EWOULDBLOCK)
 			return tn_fail(-EBUSY, "%s: locked by another opener", path);

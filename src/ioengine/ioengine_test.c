@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tenuto/error.h>
@@ -50,6 +51,27 @@ static void a_failed_allocation_fails_the_creation_and_leaks_nothing(void **stat
 		assert_int_equal(tn_ioengine_create(&o, &io), -ENOMEM);
 		assert_int_equal(c.live_bytes, 0);
 	}
+}
+
+/* A path may become a FIFO between a look at it and its opening. */
+static void a_fifo_is_refused_and_not_waited_for(void **state)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/var/tmp/tn-ioengine-fifo-%d", (int)getpid());
+	assert_int_equal(mkfifo(path, 0600), 0);
+	for (uint32_t kind = TN_IOENGINE_AUTO; kind <= TN_IOENGINE_POSIX; kind++) {
+		struct tn_ioengine_opts o = defaults();
+		struct tn_io *io;
+		uint32_t file;
+
+		o.kind = kind;
+		assert_int_equal(tn_ioengine_create(&o, &io), 0);
+		assert_int_equal(tn_io_open(io, path, TN_IO_READ_ONLY, &file), -EINVAL);
+		assert_int_equal(tn_io_open(io, path, TN_IO_CREATE | TN_IO_BUFFERED, &file), -EINVAL);
+		tn_io_destroy(io);
+	}
+	unlink(path);
 }
 
 /* ---- where the kernel forbids io_uring -------------------------------------------------------------------- */
@@ -272,6 +294,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(options_out_of_range_are_refused_by_name),
 		cmocka_unit_test(a_failed_allocation_fails_the_creation_and_leaks_nothing),
+		cmocka_unit_test(a_fifo_is_refused_and_not_waited_for),
 		cmocka_unit_test(where_the_kernel_forbids_io_uring_threads_do_it),
 		cmocka_unit_test(a_sandbox_that_begins_in_the_middle_of_io_loses_no_request),
 		cmocka_unit_test(without_io_uring_register_files_come_and_go_as_before),
