@@ -163,16 +163,12 @@ static unsigned take_ready(struct posix *p, struct tn_io_req **done, unsigned ma
 /* Waits until there is a completion or a wake, or the time is over. */
 static void wait_for_news(struct posix *p, uint64_t ns)
 {
-	struct timespec ts;
+	uint64_t until = tn_now_ns(&tn_clock_system) + ns;
 	int err = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	ns += (uint64_t)ts.tv_nsec;
-	ts.tv_sec += (time_t)(ns / 1000000000u);
-	ts.tv_nsec = (long)(ns % 1000000000u);
 	pthread_mutex_lock(&p->lock);
 	while (tn_list_empty(&p->ready) && !p->signalled && !err)
-		err = pthread_cond_timedwait(&p->news, &p->lock, &ts);
+		err = tn_cond_wait(&p->news, &p->lock, until);
 	p->signalled = false;
 	pthread_mutex_unlock(&p->lock);
 }
@@ -293,7 +289,6 @@ int tn_ioengine_posix_create_for(const struct tn_ioengine_opts *opts, const stru
 				 struct tn_io **out)
 {
 	struct posix *p = tn_get(opts->alloc, sizeof(*p));
-	pthread_condattr_t attr;
 	int err;
 
 	if (!p)
@@ -310,11 +305,8 @@ int tn_ioengine_posix_create_for(const struct tn_ioengine_opts *opts, const stru
 	tn_list_init(&p->todo);
 	tn_list_init(&p->ready);
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->work, NULL);
-	pthread_cond_init(&p->news, &attr);
-	pthread_condattr_destroy(&attr);
+	tn_cond_init(&p->news);
 	err = start_threads(p, opts->threads);
 	if (err) {
 		posix_destroy(&p->e.io);
