@@ -234,14 +234,13 @@ static PyObject *agent_close(PyObject *self, PyObject *nothing)
 		return Py_NewRef(Py_None);
 	if (agent->inside)
 		return tn_py_raise_text(-EBUSY, "another thread is in a call of the agent");
-	agent->a = NULL;
+	if (agent->lists || agent->requests)
+		return tn_py_raise_text(-EBUSY, "the agent has lists or requests: release them first");
+	agent->a = NULL; /* no call begins any more, and none is under way */
 	Py_BEGIN_ALLOW_THREADS;
 	rc = tn_xfer_agent_destroy(a);
 	Py_END_ALLOW_THREADS;
-	if (rc == 0)
-		return Py_NewRef(Py_None);
-	agent->a = a;
-	return tn_py_raise(rc);
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
 
 static void agent_dealloc(PyObject *self)

@@ -2,7 +2,8 @@
 /*
  * The transfer agent for Python: _core.XferAgent, XferList and XferRequest. tenuto.xfer makes of arrays what they take.
  *
- * A list and a request hold their agent. An agent that is closed while somebody calls it, or while it has lists and requests, stays open.
+ * A list and a request hold their agent. An agent that is closed while somebody calls it, or while it has lists and requests, stays open. The lists and requests
+ * are counted here, under the GIL: the library's own count says nothing of a call that is still inside.
  */
 #ifndef TN_PYTHON_XFER_H
 #define TN_PYTHON_XFER_H
@@ -16,6 +17,7 @@ struct tn_py_xfer_agent {
 	struct tn_xfer_agent *a; /* NULL: closed */
 	pid_t pid;
 	uint32_t inside; /* calls under way without the GIL */
+	uint32_t lists, requests; /* that the library has */
 };
 
 /** tn_py_xfer - the agent, and a call of it is counted; NULL with an exception if it is closed, or of a parent */

@@ -45,6 +45,7 @@ PyObject *tn_py_xfer_list(PyObject *self, PyObject *args)
 	list->agent = (struct tn_py_xfer_agent *)TN_PY_REF(agent);
 	TN_PY_XFER(agent, rc = tn_xfer_list_create(agent->a, peer, segment, runs.run, runs.n, &list->l));
 	PyMem_Free(runs.run);
+	agent->lists += rc == 0;
 	if (rc == 0)
 		return (PyObject *)list;
 	tn_py_raise(rc);
@@ -58,8 +59,10 @@ static PyObject *list_release(PyObject *self, PyObject *nothing)
 
 	if (list->inside)
 		return tn_py_raise_text(-EBUSY, "another thread makes a request of the list");
-	if (list->l && list->agent->pid == getpid())
+	if (list->l && list->agent->pid == getpid()) {
 		tn_xfer_list_destroy(list->l);
+		list->agent->lists--;
+	}
 	list->l = NULL;
 	return Py_NewRef(Py_None);
 }
@@ -162,6 +165,7 @@ static PyObject *create(struct tn_py_xfer_agent *agent, int op, struct xfer_list
 	TN_PY_XFER(agent, rc = tn_xfer_request_create(agent->a, op, local->l, w->local, remote->l, w->remote, (uint32_t)n, &w->opts, &self->r));
 	local->inside--;
 	remote->inside--;
+	agent->requests += rc == 0;
 	if (rc == 0)
 		return (PyObject *)self;
 	tn_py_raise(rc);
@@ -293,6 +297,7 @@ static PyObject *request_release(PyObject *self, PyObject *nothing)
 	tn_py_xfer_leave(q->agent);
 	if (rc)
 		return tn_py_raise(rc);
+	q->agent->requests--;
 	q->r = NULL;
 	return Py_NewRef(Py_None);
 }
@@ -300,12 +305,16 @@ static PyObject *request_release(PyObject *self, PyObject *nothing)
 static void request_dealloc(PyObject *self)
 {
 	struct xfer_request *q = (struct xfer_request *)self;
+	int rc;
 
-	if (q->r && q->agent->a && q->agent->pid == getpid()) {
+	/* The agent is open: it has this request. One that does not end keeps it open for good, because bytes may still move. */
+	if (q->r && q->agent->pid == getpid()) {
 		Py_BEGIN_ALLOW_THREADS;
-		if (tn_xfer_cancel(q->r, tn_py_now_ns() + GIVE_UP_NS) == 0)
-			tn_xfer_release(q->r);
+		rc = tn_xfer_cancel(q->r, tn_py_now_ns() + GIVE_UP_NS);
+		if (rc == 0)
+			rc = tn_xfer_release(q->r);
 		Py_END_ALLOW_THREADS;
+		q->agent->requests -= rc == 0;
 	}
 	Py_XDECREF((PyObject *)q->agent);
 	tn_py_free(self);
@@ -314,6 +323,7 @@ static void request_dealloc(PyObject *self)
 static PyObject *request_results(PyObject *self, PyObject *args)
 {
 	struct xfer_request *q = (struct xfer_request *)self;
+	struct tn_xfer_status s = {.size = sizeof(s)};
 	struct tn_xfer_result *result;
 	unsigned long long first;
 	unsigned int n;
@@ -321,6 +331,11 @@ static PyObject *request_results(PyObject *self, PyObject *args)
 	int rc;
 
 	if (!PyArg_ParseTuple(args, "KI", &first, &n) || !enter(q))
+		return NULL;
+	CALL(q, rc = tn_xfer_status(q->r, &s));
+	if (rc == 0 && n > s.descriptors)
+		return PyErr_Format(PyExc_ValueError, "%u results: the request has %llu descriptors", n, (unsigned long long)s.descriptors);
+	if (!enter(q))
 		return NULL;
 	result = PyMem_Calloc(n + (size_t)1, sizeof(*result));
 	CALL(q, rc = result ? tn_xfer_results(q->r, first, n, result) : -ENOMEM);

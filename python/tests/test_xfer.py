@@ -174,6 +174,40 @@ class XferTest(Case):
         self.assertTrue(busy.is_set())
         one.release()
 
+    def test_close_while_the_last_ones_go(self):
+        for _ in range(50):
+            agent = xfer.Agent('one', backends=['memory'])
+            kv = bytearray(SIZE)
+            agent.register(kv)
+            held = [agent.list(xfer.runs_of(kv)) for _ in range(20)]
+            held += [agent.write(held[0], held[0]) for _ in range(20)]
+            closed = threading.Event()
+
+            def close(agent=agent, closed=closed):
+                while not closed.is_set():
+                    try:
+                        agent.close()
+                        closed.set()
+                    except tenuto.Busy:
+                        pass
+
+            thread = threading.Thread(target=close)
+            thread.start()
+            while held:
+                held.pop()
+            self.assertTrue(closed.wait(10), 'the agent lost count of what it has')
+            closed.set()
+            thread.join()
+
+    def test_results_beyond_the_last_one(self):
+        agent = self.agent()
+        _, _, local, remote = self.pair(agent)
+        with agent.write(local, remote) as request:
+            request.post(10)
+            request.wait(10)
+            with self.assertRaises(ValueError):
+                request._request.results(0, 0xffffffff)
+
     def test_metadata_is_whole_while_sections_go(self):
         agent, other = self.agent(), self.agent('other')
         kv = [bytearray(64) for _ in range(500)]
