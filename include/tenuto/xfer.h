@@ -16,8 +16,10 @@
  * state is TN_XFER_ENDING as long as a byte may still move, and until then release and deregister return -EBUSY.
  *
  * Who may connect: an agent listens on a socket (listen of struct tn_xfer_agent_opts). Both ends prove by HMAC-SHA256 that they have its key: the shared secret,
- * or, without one, a random key that the agent's metadata carries. So metadata without a shared secret is a key to the agent's sections: treat it so. The connection's
- * messages are neither encrypted nor signed. HMAC is libcrypto's, which is opened with the first connection; where it is missing, processes do not connect (-ENOTSUP).
+ * or, without one, a random key that the agent's metadata carries. So metadata without a shared secret is a key to the agent's sections: treat it so. With a secret,
+ * metadata is signed, and no other is taken. Another process's memory is used only if the kernel says that this process is at the other end of the Unix socket, or, by
+ * TCP, if signed metadata names it. The connection's messages are neither encrypted nor signed. HMAC is libcrypto's, which is opened when it is first needed; where it
+ * is missing, processes do not connect, and agents with a secret give no metadata (-ENOTSUP).
  *
  * Metadata has a generation, which is new for each agent that is created, and a revision, which rises with each registration. What belongs to an older generation
  * fails with -ESTALE, and moves nothing.
@@ -90,7 +92,7 @@ enum tn_xfer_op {
  *                "none"; NULL: an abstract name of its own. A Unix socket takes processes of the same user, and root's
  * @secret:       shared secret of the agents that may connect; NULL: a random key, which the metadata carries
  * @secret_bytes: how many, 16 to 256
- * @connect_ns:   how long to wait for a peer to accept a connection, 5 s by default
+ * @connect_ns:   how long to wait for a peer to accept a connection, for a host to be found, and at the end for notifications to be sent; 5 s by default
  * @notifications_max: most notifications that wait to be taken, 4096 by default; beyond it those of others wait at the sender, but for up to 32 MiB
  *                while a peer is to confirm a deregister, which it does behind them
  * @log, @log_arg, @log_level: log callback, called from any thread; NULL: none
@@ -124,14 +126,15 @@ static inline void tn_xfer_agent_opts_init(struct tn_xfer_agent_opts *opts)
  *
  * Any thread. Starts a thread for connections, and those of its backends.
  *
- * Return: 0 and *out; -EINVAL (name, backend, address); -EADDRINUSE; -ENOENT (no backend of that name); -ENOMEM.
+ * Return: 0 and *out; -EINVAL (name, backend, address); -EADDRINUSE; -ENOENT (no backend of that name); -ETIMEDOUT: the host of the address was not found; -ENOMEM.
  */
 TN_API int tn_xfer_agent_create(const struct tn_xfer_agent_opts *opts, struct tn_xfer_agent **out);
 
 /**
  * tn_xfer_agent_destroy - ends an agent; NULL is fine
  *
- * Peers are not waited for: deregister first what is to be freed, or their transfers may still touch it.
+ * Peers are not waited for: deregister first what is to be freed, or their transfers may still touch it. But notifications that were told, and that a peer has
+ * not taken yet, are sent first, for connect_ns at most.
  *
  * Its requests and lists are released before. Peers see it go. Return: 0; -EBUSY: it has requests or lists.
  */
@@ -177,7 +180,8 @@ TN_API int tn_xfer_backend_get(struct tn_xfer_agent *agent, uint32_t index, stru
  * @address: of the first byte; FILE, BLOCK and OBJECT: its offset
  * @bytes:   how many; FILE, BLOCK and OBJECT: 0 is all that there will be
  * @device:  VRAM: which device; FILE and BLOCK without @meta: the descriptor, which stays the caller's and open; else any number, by which descriptors name the section
- * @meta:    FILE and BLOCK: path, with an optional mode before it: "ro:PATH", "rw:PATH" (the default: made if missing), "rw,direct:PATH"; OBJECT: key; NULL: none
+ * @meta:    FILE and BLOCK: path, with an optional mode before it: "ro:PATH", "rw:PATH" (the default: made if missing), "rw,direct:PATH"; OBJECT: key; NULL or "":
+ *           none; DRAM and VRAM: not used
  */
 struct tn_xfer_section {
 	uint64_t address;
@@ -234,7 +238,7 @@ TN_API int tn_xfer_query(struct tn_xfer_agent *agent, enum tn_xfer_segment segme
  * @n:        how many; 0 with @sections: only how to connect
  * @out:      gets the bytes, if @bytes are enough
  *
- * Any thread. Return: how many bytes it has (more than @bytes: nothing was written), -ENOENT (a section that is not registered).
+ * Any thread. Return: how many bytes it has (more than @bytes: nothing was written), -ENOENT (a section that is not registered), -ENOTSUP: no HMAC to sign it with.
  */
 TN_API int64_t tn_xfer_metadata(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n, void *out,
 				size_t bytes);
@@ -243,11 +247,11 @@ TN_API int64_t tn_xfer_metadata(struct tn_xfer_agent *agent, enum tn_xfer_segmen
  * tn_xfer_load - takes another agent's metadata
  * @name: gets the agent's name, TN_XFER_NAME_BYTES; NULL: not wanted
  *
- * Of the generation that is known: sections are added, and those that a whole, newer revision lacks are gone. Of a newer generation: the old peer is gone, and its
- * requests end with -ESTALE. Connects to nobody. Any thread.
+ * Of the generation that is known: sections are added, and those that a whole, newer revision lacks are gone. Of a newer generation, or of another boot of the machine:
+ * the old peer is gone, and its requests end with -ESTALE. Connects to nobody. Any thread.
  *
- * Return: 0; -EBADMSG: not metadata, cut, or changed on the way; -EPROTONOSUPPORT: of a newer version; -ESTALE: a newer generation is known; -EINVAL: this agent's own name;
- * -ENOTSUP: no backend in common; -ENOMEM.
+ * Return: 0; -EBADMSG: not metadata, cut, or changed on the way; -EPROTONOSUPPORT: of a newer version; -EACCES: this agent has a secret, which has not signed it;
+ * -ESTALE: a newer generation is known; -EINVAL: this agent's own name; -ENOTSUP: no backend in common, or no HMAC; -ENOMEM.
  */
 TN_API int tn_xfer_load(struct tn_xfer_agent *agent, const void *metadata, size_t bytes, char *name);
 
@@ -356,7 +360,11 @@ TN_API void tn_xfer_list_destroy(struct tn_xfer_list *list);
  */
 TN_API int64_t tn_xfer_runs_pack(enum tn_xfer_segment segment, const struct tn_xfer_run *runs, uint32_t n, void *out, size_t bytes);
 
-/** tn_xfer_runs_unpack - runs from bytes. Return: how many there are (more than @max: only @max were written); -EBADMSG; -EPROTONOSUPPORT. */
+/**
+ * tn_xfer_runs_unpack - runs from bytes
+ *
+ * Each has a descriptor, and all together at most TN_XFER_DESCRIPTORS_MAX. Return: how many there are (more than @max: only @max were written); -EBADMSG; -EPROTONOSUPPORT.
+ */
 TN_API int64_t tn_xfer_runs_unpack(const void *packed, size_t bytes, enum tn_xfer_segment *segment, struct tn_xfer_run *runs, uint32_t max);
 
 /* ---- requests -------------------------------------------------------------------------------------------------------- */
@@ -393,7 +401,7 @@ static inline void tn_xfer_request_opts_init(struct tn_xfer_request_opts *opts)
  * @n:              how many; not used if both arrays are NULL
  * @opts:           NULL: defaults
  *
- * Descriptors that follow each other on both sides are moved as one. Connects to the peer, if the backend needs it; waits for that as long as connect_ns says. Any thread.
+ * Descriptors that follow each other on both sides are moved as one; if that fails, each is tried again, alone. Connects to the peer, if the backend needs it; waits for that as long as connect_ns says. Any thread.
  *
  * Return: 0 and *out; -EINVAL (indices, lengths that differ, a list of another agent); -ENOTSUP: no backend can, and the detail says why for each; -ESTALE: a section or
  * peer of a list is gone; -ETIMEDOUT, -ECONNREFUSED, -EACCES: the peer; -ENOMEM.

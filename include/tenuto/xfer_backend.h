@@ -43,6 +43,7 @@ struct tn_xfer_param {
  * @local_section, @remote_section: of section_add; @remote_section: NULL for a peer's
  * @moved:          the backend's: bytes from the beginning on that were moved
  * @status:         the backend's: 0, or why @moved stays below @bytes; -EINPROGRESS until then
+ * @shared:         the backend's: 1: it has moved several pieces as one, so that @status may be a neighbour's. The agent then tries the piece again, alone
  */
 struct tn_xfer_piece {
 	uint64_t local;
@@ -53,7 +54,7 @@ struct tn_xfer_piece {
 	void *remote_section;
 	uint64_t moved;
 	int32_t status;
-	uint32_t reserved;
+	uint32_t shared;
 };
 
 /**
@@ -63,9 +64,10 @@ struct tn_xfer_piece {
  * @peer:    of peer_add; NULL: both sides are this agent's
  * @piece:   in the order of the request
  * @npieces: how many; 0 is legal
+ * @alone:   1: each piece is moved by itself: they have failed together with others before
  * @bytes:   of all of them
  * @stop:    becomes 1 (atomic) when the request is to end early, before cancel is called
- * @ended:   the backend calls it once per post, from any thread, after its last access to the job and to the bytes
+ * @ended:   the backend calls it once per post, from any thread, after its last access to the job and to the bytes. Another job may be prepared and posted from within
  * @work:    the backend's, made by prepare
  * @next:    the backend's, for a queue
  * @word:    the backend's; zeros at each post
@@ -78,7 +80,7 @@ struct tn_xfer_job {
 	void *peer;
 	struct tn_xfer_piece *piece;
 	uint32_t npieces;
-	uint32_t reserved;
+	uint32_t alone;
 	uint64_t bytes;
 	void (*ended)(struct tn_xfer_job *job);
 	void *work;
@@ -126,9 +128,11 @@ struct tn_xfer_cost {
  * @post:           begins; no failure: what fails is told by the pieces
  * @cancel:         asks for the early end of a job after @stop was set; ended is called in any case
  * @error:          why the last call of this thread that failed has failed, in words; plugins have it, in the library tn_error_last knows
+ * @process:        the process that an identity names; 0: none. Metadata is bytes that anybody may have sent: the agent calls peer_add only if the kernel says that
+ *                  this process is at the other end of the connection (Unix sockets), or if the shared secret has signed the metadata (TCP)
  *
- * Those that a backend lacks are NULL: section_add (nothing to do; handles are NULL), section_remove, query, identity and the peers (own agent only), prepare, forget,
- * cancel (it looks at @stop), error.
+ * Those that a backend lacks are NULL: process, section_add (nothing to do; handles are NULL), section_remove, query, identity and the peers (own agent only),
+ * prepare, forget, cancel (it looks at @stop), error.
  */
 struct tn_xfer_backend_ops {
 	size_t size;
@@ -150,6 +154,7 @@ struct tn_xfer_backend_ops {
 	void (*post)(void *backend, struct tn_xfer_job *job);
 	void (*cancel)(void *backend, struct tn_xfer_job *job);
 	const char *(*error)(void);
+	uint32_t (*process)(void *backend, const unsigned char *identity, size_t bytes);
 };
 
 #ifdef __cplusplus

@@ -10,7 +10,9 @@
 #include "base/abi.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/proc.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "xfer/exchange.h"
 
 #define SECRET_MIN 16u
@@ -59,19 +61,22 @@ static int start_control(struct tn_xfer_agent *a, const struct tn_xfer_agent_opt
 {
 	char address[TN_XFER_ADDRESS_BYTES];
 	uint64_t number;
-	int listener = -1, rc = tn_rng_entropy(&number, sizeof(number));
+	int rc = tn_rng_entropy(&number, sizeof(number));
 
 	if (rc)
 		return tn_fail(rc, "no random address: %s", strerror(-rc));
 	snprintf(address, sizeof(address), "unix:@tenuto-xfer-%d-%016llx", (int)getpid(), (unsigned long long)number);
 	if (!o->listen || strcmp(o->listen, "none"))
-		rc = tn_xfer_listen(o->listen ? o->listen : address, &listener, a->address);
+		rc = tn_xfer_listen(o->listen ? o->listen : address, tn_now_ns(&tn_clock_system) + o->connect_ns, &a->listener);
+	if (rc)
+		return rc;
 	a->control.lock = &a->lock;
 	a->control.ops = &tn_xfer_agent_control_ops;
 	a->control.arg = a;
 	a->control.log = &a->log;
-	a->control.listener = listener;
-	return rc ? rc : tn_xfer_control_start(&a->control, listener);
+	a->control.listener = a->listener.sock.fd;
+	a->control.linger_ns = a->connect_ns;
+	return tn_xfer_control_start(&a->control);
 }
 
 static int add_backends(struct tn_xfer_agent *a, const struct tn_xfer_agent_opts *o)
@@ -90,15 +95,12 @@ static void free_agent(struct tn_xfer_agent *a)
 {
 	struct tn_list *node;
 
+	pthread_mutex_lock(&a->lock);
+	while (!tn_list_empty(&a->peers))
+		tn_xfer_peer_drop(a, tn_container_of(a->peers.next, struct tn_xfer_peer, link));
+	pthread_mutex_unlock(&a->lock);
 	tn_xfer_control_stop(&a->control);
-	if (!strncmp(a->address, "unix:/", 6))
-		unlink(a->address + 5);
-	while (!tn_list_empty(&a->peers)) {
-		struct tn_xfer_peer *p = tn_container_of(a->peers.next, struct tn_xfer_peer, link);
-
-		p->conn = NULL; /* the control has closed it */
-		tn_xfer_peer_drop(a, p);
-	}
+	tn_xfer_unlisten(&a->listener);
 	for (uint32_t i = 0; i < a->table.n; i++) {
 		const struct tn_xfer_sec *sec = a->table.entry[i].sec;
 
@@ -125,22 +127,20 @@ static void free_agent(struct tn_xfer_agent *a)
 static struct tn_xfer_agent *agent_new(const struct tn_xfer_agent_opts *o)
 {
 	struct tn_xfer_agent *a = tn_get(&tn_alloc_system, sizeof(*a));
-	pthread_condattr_t attr;
 
 	if (!a)
 		return NULL;
 	pthread_mutex_init(&a->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&a->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	tn_cond_init(&a->changed);
 	tn_list_init(&a->peers);
 	tn_list_init(&a->active);
 	tn_list_init(&a->notifications);
-	a->control.listener = a->control.wake = -1;
+	tn_list_init(&a->control.conns);
+	a->listener.sock.fd = a->control.wake = -1;
 	a->eventfd = -1;
 	snprintf(a->name, sizeof(a->name), "%s", o->name);
-	a->generation = tn_wall_ns(&tn_clock_system);
+	a->generation = tn_now_ns(&tn_clock_system); /* the wall clock may be set back */
+	tn_boot_id(a->boot);
 	a->revision = 1;
 	a->connect_ns = o->connect_ns;
 	a->notifications_max = o->notifications_max;

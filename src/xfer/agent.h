@@ -72,11 +72,11 @@ struct tn_xfer_agent {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a peer was dialled, a revocation confirmed, a job ended */
 	char name[TN_XFER_NAME_BYTES];
-	uint64_t generation, revision;
+	uint64_t generation, revision, boot[2];
 	unsigned char key[TN_XFER_SECRET_MAX];
 	size_t key_bytes;
 	bool shared; /* the key is a shared secret */
-	char address[TN_XFER_ADDRESS_BYTES]; /* "": none */
+	struct tn_xfer_listener listener;
 	uint64_t connect_ns;
 	struct tn_log log;
 	struct tn_xfer_backend backend[TN_XFER_BACKENDS_MAX];
@@ -96,12 +96,16 @@ struct tn_xfer_agent {
 	uint64_t stat[TN_XFER_STATS];
 };
 
+/* Without the lock: metadata, if it is signed with the agent's secret, if it has one. As tn_xfer_metadata_unpack. */
+static inline int tn_xfer_agent_unpack(const struct tn_xfer_agent *a, const void *bytes, uint64_t n, struct tn_xfer_metadata *out)
+{
+	return tn_xfer_metadata_unpack(bytes, n, a->shared ? a->key : NULL, a->key_bytes, out);
+}
+
 /* All of these with the lock. */
 
 /* Something happened that a sleeper may wait for. */
 void tn_xfer_raise(struct tn_xfer_agent *a);
-/* Until the deadline for `changed`: 0, -ETIMEDOUT. */
-int tn_xfer_changed(struct tn_xfer_agent *a, uint64_t deadline_ns);
 
 /*
  * Puts a notification into the agent's queue: 0; -EAGAIN: it is full; -ENOMEM. beyond: a confirmation stands behind it, which a deregister may wait for in the thread
@@ -117,7 +121,7 @@ void tn_xfer_peer_drop(struct tn_xfer_agent *a, struct tn_xfer_peer *p);
 /* The connection is no more for new requests; it closes when the jobs have ended. */
 void tn_xfer_peer_disconnect(struct tn_xfer_peer *p);
 /* Takes metadata. *old: a peer of the same name that is gone by it, with a reference. 0, or -errno with detail. */
-int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t bytes, struct tn_xfer_peer **old, char *name);
+int tn_xfer_peer_load(struct tn_xfer_agent *a, const struct tn_xfer_metadata *m, struct tn_xfer_peer **old);
 /* Connects, if it is not connected. Gives the lock back meanwhile; the caller has a reference. 0, or -errno with detail. */
 int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64_t deadline_ns);
 /* Metadata of the agent at an address, without the lock: *out of *bytes (tn_put). 0, or -errno with detail. */

@@ -18,17 +18,11 @@
 #define SHAKING_MAX 64u	       /* connections that have proved nothing yet */
 #define SHAKE_NS 10000000000ull
 #define CONNS_MAX 4096u
+#define ACCEPT_PAUSE_NS 100000000ull
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */
 
-static void watch(struct tn_fork_fd *w, int fd)
-{
-	tn_fork_lock();
-	tn_fork_watch(w, fd);
-	tn_fork_unlock();
-}
-
-static struct tn_xfer_conn *conn_new(struct tn_xfer_control *c, int fd, uint32_t state)
+static struct tn_xfer_conn *conn_new(struct tn_xfer_control *c, struct tn_xfer_socket *sock, uint32_t state)
 {
 	struct tn_xfer_conn *conn = tn_get(&tn_alloc_system, sizeof(*conn));
 
@@ -43,8 +37,7 @@ static struct tn_xfer_conn *conn_new(struct tn_xfer_control *c, int fd, uint32_t
 		return NULL;
 	}
 	conn->out_capacity = TN_XFER_OUT_BYTES;
-	conn->fd = fd;
-	watch(&conn->fork, fd);
+	tn_xfer_socket_move(&conn->sock, sock);
 	conn->state = state;
 	tn_list_push(&c->conns, &conn->link);
 	c->nconns++;
@@ -57,16 +50,15 @@ static void conn_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 	tn_list_del(&conn->link);
 	c->nconns--;
 	c->nshaking -= conn->state != TN_XFER_CONN_OPEN;
-	tn_fork_unwatch(&conn->fork);
-	close(conn->fd);
+	tn_xfer_socket_close(&conn->sock);
 	tn_put(&tn_alloc_system, conn->in, IN_BYTES);
 	tn_put(&tn_alloc_system, conn->out, conn->out_capacity);
 	tn_put(&tn_alloc_system, conn, sizeof(*conn));
 }
 
-struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, int fd, void *peer)
+struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, struct tn_xfer_socket *sock, void *peer)
 {
-	struct tn_xfer_conn *conn = conn_new(c, fd, TN_XFER_CONN_OPEN);
+	struct tn_xfer_conn *conn = conn_new(c, sock, TN_XFER_CONN_OPEN);
 
 	if (!conn)
 		return NULL;
@@ -79,6 +71,7 @@ struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, int fd, vo
 void tn_xfer_conn_close(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 {
 	conn->closing = true;
+	conn->until_ns = tn_now_ns(&tn_clock_system) + c->linger_ns;
 	tn_xfer_control_wake(c);
 }
 
@@ -96,16 +89,28 @@ void tn_xfer_control_wake(struct tn_xfer_control *c)
 	(void)n; /* it fails only if the counter is full: then it is readable, too */
 }
 
+/* The other side is gone. What it has sent before may wait to be read. */
+static void broken(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+{
+	conn->ended = true;
+	conn->out_bytes = 0;
+	if (conn->outgoing || conn->state != TN_XFER_CONN_OPEN)
+		conn->closing = true;
+	else
+		c->ops->closed(c->arg, conn);
+}
+
 /* Sends what the socket takes. */
-static void flush(struct tn_xfer_conn *conn)
+static void flush(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 {
 	while (conn->out_bytes) {
-		ssize_t n = send(conn->fd, conn->out + conn->out_first, conn->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+		ssize_t n = send(conn->sock.fd, conn->out + conn->out_first, conn->out_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0) {
-			conn->closing |= errno != EAGAIN;
+			if (errno != EAGAIN)
+				broken(c, conn);
 			return;
 		}
 		conn->out_first += (uint64_t)n;
@@ -142,8 +147,8 @@ int tn_xfer_conn_send(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint
 	uint64_t all = sizeof(head) + bytes;
 	unsigned char *to;
 
-	if (conn->closing)
-		return 0;
+	if (conn->closing || conn->ended)
+		return -ECONNRESET;
 	if (conn->out_bytes + all > (max > TN_XFER_OUT_BYTES ? max : TN_XFER_OUT_BYTES))
 		return -EAGAIN;
 	if (make_space(conn, all))
@@ -153,10 +158,10 @@ int tn_xfer_conn_send(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint
 	if (bytes)
 		memcpy(to + sizeof(head), body, bytes);
 	conn->out_bytes += all;
-	flush(conn);
-	if (conn->out_bytes || conn->closing)
+	flush(c, conn);
+	if (conn->out_bytes)
 		tn_xfer_control_wake(c);
-	return 0;
+	return conn->ended ? -ECONNRESET : 0;
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------------- */
@@ -282,7 +287,7 @@ static void messages(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 
 static void receive(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 {
-	ssize_t n = recv(conn->fd, conn->in + conn->in_bytes, IN_BYTES - conn->in_bytes, MSG_DONTWAIT);
+	ssize_t n = recv(conn->sock.fd, conn->in + conn->in_bytes, IN_BYTES - conn->in_bytes, MSG_DONTWAIT);
 
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 		conn->closing = conn->ended = true;
@@ -295,28 +300,51 @@ static void receive(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 	messages(c, conn);
 }
 
+/* Of too many that have proved nothing yet, the oldest goes: else silent ones would keep out those that have the key. */
+static void drop_oldest_shaking(struct tn_xfer_control *c)
+{
+	for (struct tn_list *pos = c->conns.next; pos != &c->conns; pos = pos->next) {
+		struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
+
+		if (conn->state != TN_XFER_CONN_OPEN) {
+			conn_free(c, conn);
+			return;
+		}
+	}
+}
+
 static void accept_all(struct tn_xfer_control *c)
 {
-	for (;;) {
-		int fd = tn_above_streams(accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-		struct tn_xfer_conn *conn;
+	struct tn_xfer_socket sock;
+	int rc;
 
-		if (fd < 0)
-			return;
-		conn = c->nshaking < SHAKING_MAX && c->nconns < CONNS_MAX && tn_xfer_may_connect(fd) ? conn_new(c, fd, TN_XFER_CONN_NEW) : NULL;
-		if (!conn) {
-			close(fd);
+	while ((rc = tn_xfer_accept(c->listener, &sock)) == 0 || rc == -EINTR || rc == -ECONNABORTED) {
+		struct tn_xfer_conn *conn = NULL;
+
+		if (rc)
 			continue;
-		}
-		tn_xfer_keep_alive(fd);
-		conn->until_ns = tn_now_ns(&tn_clock_system) + SHAKE_NS;
+		c->accept_ns = 0;
+		if (c->nshaking >= SHAKING_MAX)
+			drop_oldest_shaking(c);
+		if (c->nconns < CONNS_MAX && tn_xfer_may_connect(sock.fd))
+			conn = conn_new(c, &sock, TN_XFER_CONN_NEW);
+		if (conn)
+			conn->until_ns = tn_now_ns(&tn_clock_system) + SHAKE_NS;
+		else
+			tn_xfer_socket_close(&sock);
 	}
+	if (rc == -EAGAIN)
+		return;
+	/* Without descriptors or memory the connection stays in the queue, and the listener readable. */
+	if (!c->accept_ns)
+		tn_log(c->log, TN_LOG_WARN, "no connection can be accepted: %s", strerror(-rc));
+	c->accept_ns = tn_now_ns(&tn_clock_system) + ACCEPT_PAUSE_NS;
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------------------------- */
 
 /* Of a connection that is closing: whether neither side needs it any more. */
-static bool may_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
+static bool may_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint64_t now)
 {
 	bool first = !conn->left;
 
@@ -326,10 +354,10 @@ static bool may_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 	if (conn->outgoing) {
 		if (first)
 			c->ops->closed(c->arg, conn);
-		return !conn->held;
+		return !conn->held && (!conn->out_bytes || conn->ended || now >= conn->until_ns);
 	}
 	if (first) {
-		shutdown(conn->fd, SHUT_WR);
+		shutdown(conn->sock.fd, SHUT_WR);
 		conn->out_bytes = conn->in_bytes = 0;
 		conn->stalled = false;
 	}
@@ -338,9 +366,10 @@ static bool may_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn)
 	return conn->ended;
 }
 
-/* Closes what is to be closed. */
-static void sweep(struct tn_xfer_control *c, uint64_t now)
+/* Closes what is to be closed. Returns when to look again. */
+static uint64_t sweep(struct tn_xfer_control *c, uint64_t now)
 {
+	uint64_t next = TN_FOREVER;
 	struct tn_list *pos, *tmp;
 
 	tn_list_for_each_safe(pos, tmp, &c->conns) {
@@ -348,13 +377,16 @@ static void sweep(struct tn_xfer_control *c, uint64_t now)
 
 		if (conn->state != TN_XFER_CONN_OPEN && now >= conn->until_ns)
 			conn->closing = true;
-		if (conn->closing && may_free(c, conn))
+		if (conn->closing && may_free(c, conn, now))
 			conn_free(c, conn);
+		else if (now < conn->until_ns && conn->until_ns < next && (conn->closing || conn->state != TN_XFER_CONN_OPEN))
+			next = conn->until_ns;
 	}
+	return next;
 }
 
 /* What to sleep for: the wake-up, the listener, the connections in their order. False: no memory. */
-static bool gather(struct tn_xfer_control *c, struct pollfd **out, uint32_t *n)
+static bool gather(struct tn_xfer_control *c, uint64_t now, struct pollfd **out, uint32_t *n)
 {
 	uint32_t need = 2 + c->nconns;
 	struct tn_list *pos;
@@ -372,25 +404,35 @@ static bool gather(struct tn_xfer_control *c, struct pollfd **out, uint32_t *n)
 	}
 	p = c->fds;
 	p[0] = (struct pollfd){.fd = c->wake, .events = POLLIN};
-	p[1] = (struct pollfd){.fd = c->nconns < CONNS_MAX ? c->listener : -1, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = c->nconns < CONNS_MAX && now >= c->accept_ns ? c->listener : -1, .events = POLLIN};
 	*n = 2;
 	for (pos = c->conns.next; pos != &c->conns; pos = pos->next) {
 		const struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
 
-		p[(*n)++] = (struct pollfd){.fd = conn->held ? -1 : conn->fd, .events = (short)((conn->stalled ? POLLRDHUP : POLLIN) | (conn->out_bytes ? POLLOUT : 0))};
+		/* What has ended stays readable: nothing is to be learnt of it. */
+		p[(*n)++] = (struct pollfd){.fd = conn->ended && (conn->held || conn->stalled) ? -1 : conn->sock.fd,
+					    .events = (short)((conn->stalled ? POLLRDHUP : POLLIN) | (conn->out_bytes ? POLLOUT : 0))};
 	}
 	*out = p;
 	return true;
 }
 
-/* When to wake at the latest. */
-static uint64_t wake_time(struct tn_xfer_control *c, uint64_t now)
+/* What is due. Returns when to wake at the latest. */
+static uint64_t tend(struct tn_xfer_control *c, uint64_t now)
 {
-	uint64_t next = c->ops->overdue(c->arg, now);
+	uint64_t swept = sweep(c, now), next = c->ops->overdue(c->arg, now);
 
-	if (c->nshaking && now + SHAKE_NS / 4 < next)
-		next = now + SHAKE_NS / 4;
-	return next;
+	next = swept < next ? swept : next;
+	return now < c->accept_ns && c->accept_ns < next ? c->accept_ns : next;
+}
+
+/* At the end: whether a connection, all of which are closing, still has to send something. */
+static bool lingers(struct tn_xfer_control *c)
+{
+	for (struct tn_list *pos = c->conns.next; pos != &c->conns; pos = pos->next)
+		if (tn_container_of(pos, struct tn_xfer_conn, link)->outgoing)
+			return true;
+	return false;
 }
 
 static void turn(struct tn_xfer_control *c, const struct pollfd *p, uint32_t n)
@@ -406,13 +448,13 @@ static void turn(struct tn_xfer_control *c, const struct pollfd *p, uint32_t n)
 		struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
 
 		if (p[i].revents & POLLOUT)
-			flush(conn);
+			flush(c, conn);
 		if (conn->stalled)
 			messages(c, conn);
 		if (p[i].revents & (POLLIN | POLLHUP | POLLERR) && !conn->stalled)
 			receive(c, conn);
 		else if (p[i].revents & (POLLHUP | POLLERR | POLLRDHUP) && conn->stalled)
-			conn->closing = conn->ended = true;
+			broken(c, conn);
 	}
 	if (p[1].revents)
 		accept_all(c);
@@ -423,7 +465,7 @@ static void *run(void *arg)
 	struct tn_xfer_control *c = arg;
 
 	pthread_mutex_lock(c->lock);
-	while (!c->stop) {
+	for (;;) {
 		uint64_t now = tn_now_ns(&tn_clock_system), left;
 		struct timespec t = {0, 100000000};
 		struct pollfd *p = NULL;
@@ -431,10 +473,11 @@ static void *run(void *arg)
 		bool gathered, forever;
 		int rc;
 
-		sweep(c, now);
-		c->next_ns = wake_time(c, now);
+		c->next_ns = tend(c, now);
+		if (c->stop && !lingers(c))
+			break;
 		left = c->next_ns > now ? c->next_ns - now : 0;
-		gathered = gather(c, &p, &n);
+		gathered = gather(c, now, &p, &n);
 		forever = gathered && c->next_ns == TN_FOREVER;
 		if (gathered)
 			t = (struct timespec){(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
@@ -448,14 +491,10 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int tn_xfer_control_start(struct tn_xfer_control *c, int listener)
+int tn_xfer_control_start(struct tn_xfer_control *c)
 {
 	int rc;
 
-	tn_list_init(&c->conns);
-	c->listener = listener;
-	if (listener >= 0)
-		watch(&c->listener_fork, listener);
 	c->wake = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (c->wake < 0)
 		return tn_fail(-errno, "eventfd: %s", strerror(errno));
@@ -477,12 +516,8 @@ void tn_xfer_control_stop(struct tn_xfer_control *c)
 		tn_xfer_control_wake(c);
 		pthread_join(c->thread, NULL);
 	}
-	while (c->conns.next && (node = tn_list_pop(&c->conns)) != NULL)
+	while ((node = tn_list_pop(&c->conns)) != NULL)
 		conn_free(c, tn_container_of(node, struct tn_xfer_conn, link));
-	if (c->listener >= 0) {
-		tn_fork_unwatch(&c->listener_fork);
-		close(c->listener);
-	}
 	if (c->wake >= 0)
 		close(c->wake);
 	tn_put(&tn_alloc_system, c->fds, c->fds_capacity * sizeof(struct pollfd));

@@ -13,7 +13,6 @@
 
 #include <pthread.h>
 
-#include "base/fork.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "xfer/link.h"
@@ -28,16 +27,15 @@ enum tn_xfer_conn_state {
 
 struct tn_xfer_conn {
 	struct tn_list link;
-	int fd;
-	struct tn_fork_fd fork; /* a forked child closes it: else nobody would see this process end */
+	struct tn_xfer_socket sock;
 	uint32_t state;
 	bool outgoing;
 	bool closing; /* the thread closes it, if neither side needs it any more */
 	bool left; /* the thread has seen that it is closing */
 	bool held; /* outgoing: transfers of it have not ended */
-	bool ended; /* the other side has closed it */
+	bool ended; /* the other side has closed it: no transfer of it goes on; notifications that it has sent may still be read */
 	bool stalled; /* a notification waits in the buffer because nobody takes those before it */
-	uint64_t until_ns; /* of the handshake */
+	uint64_t until_ns; /* of the handshake; of one that is closing: how long what it has to send is waited for */
 	struct tn_xfer_shake shake;
 	uint32_t in_bytes;
 	unsigned char *in; /* sizeof(struct tn_xfer_message) + TN_XFER_MESSAGE_MAX */
@@ -59,7 +57,7 @@ struct tn_xfer_control_ops {
 	void (*fetched)(void *arg, struct tn_xfer_conn *c);
 	void (*revoke)(void *arg, struct tn_xfer_conn *c, uint64_t serial, const unsigned char *ids, uint32_t n);
 	void (*revoked)(void *arg, struct tn_xfer_conn *c);
-	/* An open connection is gone, or an outgoing one is to be: sets `held` to keep it until tn_xfer_conn_let_go. */
+	/* An open connection has ended or is gone, or an outgoing one is to be: sets `held` to keep it until tn_xfer_conn_let_go. */
 	void (*closed)(void *arg, struct tn_xfer_conn *c);
 	/* Ends what is overdue; returns when to be called next. */
 	uint64_t (*overdue)(void *arg, uint64_t now_ns);
@@ -72,10 +70,11 @@ struct tn_xfer_control {
 	const struct tn_log *log;
 	struct tn_list conns;
 	uint32_t nconns, nshaking;
-	int listener; /* -1: none */
-	struct tn_fork_fd listener_fork;
+	int listener; /* the owner's; -1: none */
+	uint64_t accept_ns; /* no connection is accepted before: there was no descriptor or memory for one; 0: all is well */
 	int wake;
 	uint64_t next_ns; /* when it wakes by itself */
+	uint64_t linger_ns; /* how long a connection that is closed may still send what it was told */
 	bool stop;
 	bool started;
 	pthread_t thread;
@@ -83,13 +82,13 @@ struct tn_xfer_control {
 	uint32_t fds_capacity;
 };
 
-/* 0, or -errno with detail; listener: -1: none; it is the control's from then on, also after an error. */
-int tn_xfer_control_start(struct tn_xfer_control *c, int listener);
-/* Ends the thread and all connections, without a word to their owner. Without the lock. */
+/* 0, or -errno with detail. */
+int tn_xfer_control_start(struct tn_xfer_control *c);
+/* Ends the thread and all connections. The owner has closed the outgoing ones: what they have to send is waited for. Without the lock. */
 void tn_xfer_control_stop(struct tn_xfer_control *c);
-/* With the lock: an open outgoing connection. NULL: no memory. The descriptor is the control's, if it succeeds. */
-struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, int fd, void *peer);
-/* With the lock: a message goes out, after those before it. 0; -EAGAIN: more than max bytes would wait; -ENOMEM. */
+/* With the lock: an open outgoing connection. NULL: no memory. The socket is the control's, if it succeeds. */
+struct tn_xfer_conn *tn_xfer_control_adopt(struct tn_xfer_control *c, struct tn_xfer_socket *sock, void *peer);
+/* With the lock: a message goes out, after those before it. 0; -EAGAIN: more than max bytes would wait; -ECONNRESET: the connection is closing; -ENOMEM. */
 int tn_xfer_conn_send(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32_t type, const void *body, uint32_t bytes, uint64_t max);
 /* With the lock. */
 void tn_xfer_conn_close(struct tn_xfer_control *c, struct tn_xfer_conn *conn);

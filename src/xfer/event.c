@@ -27,15 +27,6 @@ void tn_xfer_raise(struct tn_xfer_agent *a)
 	}
 }
 
-int tn_xfer_changed(struct tn_xfer_agent *a, uint64_t deadline_ns)
-{
-	struct timespec t = {.tv_sec = (time_t)(deadline_ns / 1000000000u), .tv_nsec = (long)(deadline_ns % 1000000000u)};
-
-	if (deadline_ns == TN_FOREVER)
-		return -pthread_cond_wait(&a->changed, &a->lock);
-	return -pthread_cond_timedwait(&a->changed, &a->lock, &t);
-}
-
 int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *bytes, uint32_t n, bool beyond)
 {
 	struct tn_xfer_notification *note;

@@ -14,13 +14,15 @@
 
 static void make_head(const struct tn_xfer_agent *a, struct tn_xfer_head *head)
 {
-	*head = (struct tn_xfer_head){.generation = a->generation, .revision = a->revision, .nbackends = a->nbackends};
+	*head = (struct tn_xfer_head){.flags = a->shared ? TN_XFER_META_SIGNED : TN_XFER_META_KEY,
+				      .generation = a->generation,
+				      .revision = a->revision,
+				      .boot = {a->boot[0], a->boot[1]},
+				      .nbackends = a->nbackends};
 	memcpy(head->name, a->name, sizeof(head->name));
-	memcpy(head->address, a->address, sizeof(head->address));
-	if (!a->shared) {
-		head->flags |= TN_XFER_META_KEY;
+	memcpy(head->address, a->listener.address, sizeof(head->address));
+	if (!a->shared)
 		memcpy(head->key, a->key, TN_XFER_KEY_BYTES);
-	}
 	for (uint32_t i = 0; i < a->nbackends; i++) {
 		const struct tn_xfer_backend *b = &a->backend[i];
 		struct tn_xfer_identity *id = &head->backend[i];
@@ -75,23 +77,35 @@ int64_t tn_xfer_metadata(struct tn_xfer_agent *agent, enum tn_xfer_segment segme
 		tn_put(&tn_alloc_system, secs, tn_array_bytes((size_t)most + 1, sizeof(*secs)));
 	}
 	pthread_mutex_unlock(&agent->lock);
+	if (rc > 0 && (uint64_t)rc <= bytes) {
+		int sealed = tn_xfer_metadata_seal(out, (uint64_t)rc, agent->key, agent->key_bytes);
+
+		rc = sealed ? sealed : rc;
+	}
 	return rc;
 }
 
 int tn_xfer_load(struct tn_xfer_agent *agent, const void *metadata, size_t bytes, char *name)
 {
-	struct tn_xfer_peer *old;
+	struct tn_xfer_peer *old = NULL;
+	struct tn_xfer_metadata m;
 	int rc;
 
 	if (!agent || !metadata)
 		return tn_fail(-EINVAL, "agent %p, metadata %p: both are wanted", (void *)agent, metadata);
+	rc = tn_xfer_agent_unpack(agent, metadata, bytes, &m);
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&agent->lock);
-	rc = tn_xfer_peer_load(agent, metadata, bytes, &old, name);
+	rc = tn_xfer_peer_load(agent, &m, &old);
 	if (old) {
 		tn_xfer_requests_fail(agent, old, -ESTALE);
 		tn_xfer_peer_put(agent, old);
 	}
 	pthread_mutex_unlock(&agent->lock);
+	if (rc == 0 && name)
+		memcpy(name, m.head.name, sizeof(m.head.name));
+	tn_xfer_metadata_free(&m);
 	return rc;
 }
 
@@ -223,8 +237,8 @@ static int notify_peer(struct tn_xfer_agent *a, const char *name, const void *by
 	rc = tn_xfer_peer_connect(a, p, tn_now_ns(&tn_clock_system) + a->connect_ns);
 	if (rc == 0) {
 		rc = p->conn ? tn_xfer_conn_send(&a->control, p->conn, TN_XFER_NOTIFY, bytes, n, 0) : -ECONNRESET;
-		if (rc == -ECONNRESET)
-			tn_fail(rc, "agent %s is lost", name);
+		if (rc)
+			tn_fail(rc, rc == -ECONNRESET ? "agent %s is lost" : "too much waits to be sent to agent %s", name);
 		a->stat[TN_XFER_STAT_NOTIFIED] += rc == 0;
 	}
 	tn_xfer_peer_put(a, p);
@@ -289,7 +303,7 @@ static void fetched(void *arg, struct tn_xfer_conn *c)
 		out = tn_get(&tn_alloc_system, bytes);
 	if (out)
 		tn_xfer_metadata_pack(&head, secs, count, out, bytes);
-	if (!out || tn_xfer_conn_send(&a->control, c, TN_XFER_METADATA, out, (uint32_t)bytes, 2 * (uint64_t)TN_XFER_METADATA_MAX))
+	if (!out || tn_xfer_metadata_seal(out, bytes, a->key, a->key_bytes) || tn_xfer_conn_send(&a->control, c, TN_XFER_METADATA, out, (uint32_t)bytes, 2 * (uint64_t)TN_XFER_METADATA_MAX))
 		tn_xfer_conn_close(&a->control, c);
 	tn_put(&tn_alloc_system, out, bytes);
 	tn_put(&tn_alloc_system, secs, tn_array_bytes((size_t)most + 1, sizeof(*secs)));

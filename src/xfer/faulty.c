@@ -225,14 +225,10 @@ static void *run(void *arg)
 	while (!f->stop) {
 		uint64_t next_ns;
 		struct work *w = take_due(f, tn_now_ns(&tn_clock_system), &next_ns);
-		struct timespec t = {(time_t)(next_ns / 1000000000u), (long)(next_ns % 1000000000u)};
 		enum phase was = w ? w->phase : IDLE;
 
 		if (!w) {
-			if (next_ns == TN_FOREVER)
-				pthread_cond_wait(&f->changed, &f->lock);
-			else
-				pthread_cond_timedwait(&f->changed, &f->lock, &t);
+			tn_cond_wait(&f->changed, &f->lock, next_ns);
 			continue;
 		}
 		if (was == HELD && tn_xfer_job_stopped(w->outer)) {
@@ -327,6 +323,13 @@ static size_t faulty_identity(void *backend, unsigned char out[TN_XFER_IDENTITY_
 	return f->ops->identity ? f->ops->identity(f->inner, out) : 0;
 }
 
+static uint32_t faulty_process(void *backend, const unsigned char *identity, size_t bytes)
+{
+	struct faulty *f = backend;
+
+	return f->ops->process ? f->ops->process(f->inner, identity, bytes) : 0;
+}
+
 static int faulty_peer_add(void *backend, const unsigned char *identity, size_t bytes, void **peer)
 {
 	struct faulty *f = backend;
@@ -407,16 +410,12 @@ static int read_params(struct faulty *f, const struct tn_xfer_param *params, uin
 static int faulty_create(const struct tn_xfer_param *params, uint32_t n, void **out)
 {
 	struct faulty *f = tn_get(&tn_alloc_system, sizeof(*f));
-	pthread_condattr_t attr;
 	int rc;
 
 	if (!f)
 		return -ENOMEM;
 	pthread_mutex_init(&f->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&f->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	tn_cond_init(&f->changed);
 	tn_list_init(&f->held);
 	rc = read_params(f, params, n);
 	if (rc == 0)
@@ -455,4 +454,5 @@ const struct tn_xfer_backend_ops tn_xfer_faulty_ops = {
 	.forget = faulty_forget,
 	.post = faulty_post,
 	.cancel = faulty_cancel,
+	.process = faulty_process,
 };

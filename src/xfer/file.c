@@ -3,7 +3,7 @@
  * The file backend: memory to files and block devices, by the engines of the I/O contract.
  *
  * A thread owns the engine. It opens and closes files, takes posted jobs in their order, and keeps up to SLOTS requests in flight. Pieces that follow each other in
- * the file go as one request. A transfer that ends early (the file was truncated, the disk is full) is a failure, as the contract says. Nothing is synced.
+ * the file go as one request; if it fails, the agent tries each of them again, alone. A transfer that ends early (the file was truncated, the disk is full) is a failure, as the contract says. Nothing is synced.
  */
 #include <assert.h>
 #include <errno.h>
@@ -103,16 +103,10 @@ static const char *path_of(const char *meta, unsigned *flags)
 	return meta;
 }
 
-/* Whether it has offsets. */
-static int check_type(const struct stat *st, const char *name)
-{
-	return S_ISREG(st->st_mode) || S_ISBLK(st->st_mode) ? 0 : tn_fail(-EINVAL, "%s: a regular file or a block device is wanted", name);
-}
-
 static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 {
 	struct tn_io_lent lent = {.fd = (int)fd, .offset_align = 1, .memory_align = 1};
-	int rc, flags = fd > INT32_MAX ? -1 : fcntl((int)fd, F_GETFL);
+	int flags = fd > INT32_MAX ? -1 : fcntl((int)fd, F_GETFL);
 	struct stat st;
 
 	if (flags < 0 || fstat((int)fd, &st))
@@ -122,9 +116,8 @@ static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 	if (flags & O_APPEND)
 		return tn_fail(-EINVAL, "descriptor %llu has O_APPEND: all would be written at the end; open it without", (unsigned long long)fd);
 	snprintf(lent.name, sizeof(lent.name), "descriptor %llu", (unsigned long long)fd);
-	rc = check_type(&st, lent.name);
-	if (rc)
-		return rc;
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+		return tn_fail(-EINVAL, "%s: a regular file or a block device is wanted", lent.name);
 	lent.read_only = (flags & O_ACCMODE) == O_RDONLY;
 	lent.direct = flags & O_DIRECT;
 	if (lent.direct)
@@ -132,15 +125,12 @@ static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 	return tn_io_adopt(f->io, &lent, handle);
 }
 
-/* The type is looked at before: to open a FIFO is to wait until another process does. */
 static int open_path(struct files *f, const char *meta, uint32_t *handle)
 {
 	unsigned flags;
 	const char *path = path_of(meta, &flags);
-	struct stat st;
-	int rc = stat(path, &st) ? 0 : check_type(&st, path);
 
-	return rc ? rc : tn_io_open(f->io, path, flags, handle);
+	return tn_io_open(f->io, path, flags, handle);
 }
 
 static int open_file(struct files *f, const struct tn_xfer_section *s, struct file **out)
@@ -235,7 +225,7 @@ static int file_query(void *backend, enum tn_xfer_segment segment, const struct 
 	out->bytes = (uint64_t)st.st_size;
 	if (!S_ISBLK(st.st_mode))
 		return 0;
-	fd = section->meta && *section->meta ? open(path_of(section->meta, &flags), O_RDONLY | O_CLOEXEC) : fcntl((int)section->device, F_DUPFD_CLOEXEC, 3);
+	fd = section->meta && *section->meta ? open(path_of(section->meta, &flags), O_RDONLY | O_NONBLOCK | O_CLOEXEC) : fcntl((int)section->device, F_DUPFD_CLOEXEC, 3);
 	if (fd >= 0 && ioctl(fd, BLKGETSIZE64, &bytes) == 0)
 		out->bytes = bytes;
 	if (fd >= 0)
@@ -270,7 +260,7 @@ static void fill(struct slot *s, struct tn_xfer_job *job)
 		.offset = file_offset(job, p),
 		.iov = s->iov,
 	};
-	while (s->npieces < left && s->npieces < SLOT_PIECES) {
+	while (s->npieces < left && s->npieces < (job->alone ? 1 : SLOT_PIECES)) {
 		struct tn_xfer_piece *next = p + s->npieces;
 
 		if (s->npieces && (s->req.length + next->bytes > REQUEST_BYTES || file_of(job, next) != file_of(job, p) ||
@@ -316,6 +306,7 @@ static void complete(struct files *f, struct slot *s)
 		uint64_t moved = left < p->bytes ? left : p->bytes;
 
 		left -= moved;
+		p->shared = s->npieces > 1;
 		tn_xfer_piece_end(p, moved, moved == p->bytes ? 0 : s->req.status ? s->req.status : -EIO);
 	}
 	s->job->word[IN_FLIGHT]--;

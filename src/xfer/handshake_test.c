@@ -28,6 +28,17 @@ static struct tn_xfer_agent *agent_new(const char *name, const char *listen)
 	return a;
 }
 
+static int dial(const char *address)
+{
+	struct tn_xfer_socket sock;
+	int fd;
+
+	assert_int_equal(tn_xfer_dial(address, tn_test_deadline(), &sock), 0);
+	fd = dup(sock.fd);
+	tn_xfer_socket_close(&sock);
+	return fd;
+}
+
 static void send_hello(int fd, uint32_t version)
 {
 	unsigned char body[128] = {0};
@@ -62,7 +73,7 @@ static void who_connects_without_the_key_is_refused(void **state)
 	char sender[TN_XFER_NAME_BYTES];
 	int fd;
 
-	assert_int_equal(tn_xfer_dial("unix:@tn-xfer-handshake", tn_test_deadline(), &fd), 0);
+	fd = dial("unix:@tn-xfer-handshake");
 	send_hello(fd, TN_XFER_WIRE_VERSION);
 	assert_int_equal(tn_xfer_receive(fd, &head, body, sizeof(body), tn_test_deadline()), 0);
 	assert_int_equal(head.type, TN_XFER_CHALLENGE);
@@ -82,7 +93,7 @@ static void nothing_is_taken_before_the_proof(void **state)
 	for (unsigned i = 0; i < sizeof(early) / sizeof(early[0]); i++) {
 		int fd;
 
-		assert_int_equal(tn_xfer_dial("unix:@tn-xfer-handshake", tn_test_deadline(), &fd), 0);
+		fd = dial("unix:@tn-xfer-handshake");
 		assert_int_equal(tn_xfer_send_all(fd, early[i], "12345678", 8, tn_test_deadline()), 0);
 		assert_int_equal(tn_xfer_receive_bytes(fd, &byte, 1, tn_test_deadline()), -ECONNRESET);
 		close(fd);
@@ -96,7 +107,7 @@ static void another_version_of_the_protocol_is_refused(void **state)
 	struct tn_xfer_agent *a = agent_new("a", "unix:@tn-xfer-handshake");
 	int fd;
 
-	assert_int_equal(tn_xfer_dial("unix:@tn-xfer-handshake", tn_test_deadline(), &fd), 0);
+	fd = dial("unix:@tn-xfer-handshake");
 	send_hello(fd, TN_XFER_WIRE_VERSION + 1);
 	assert_int_equal(refusal(fd), EPROTONOSUPPORT);
 	close(fd);
@@ -153,7 +164,7 @@ static void a_connection_that_is_given_up_counts_until_the_other_side_closes_it(
 
 	memcpy(s.key, secret, sizeof(secret) - 1);
 	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &section, 1), 0);
-	assert_int_equal(tn_xfer_dial("unix:@tn-xfer-handshake", tn_test_deadline(), &fd), 0);
+	fd = dial("unix:@tn-xfer-handshake");
 	assert_int_equal(tn_xfer_shake_hands(fd, &s, tn_test_deadline()), 0);
 	assert_int_equal(tn_xfer_send_all(fd, 99, "1", 1, tn_test_deadline()), 0);
 	assert_int_equal(tn_xfer_receive_bytes(fd, &byte, 1, tn_test_deadline()), -ECONNRESET);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How agents reach each other: addresses, framed messages, and the handshake.
+ * What agents say to each other: framed messages, and the handshake.
  *
  * Who connects sends requests on the connection: notifications, and the question for metadata. Who listens answers, and revokes sections. Handshake:
  *
@@ -20,8 +20,8 @@
 #include <sys/socket.h>
 #include <tenuto/xfer.h>
 
+#include "xfer/address.h"
 #include "xfer/hmac.h"
-#include "xfer/metadata.h"
 
 #define TN_XFER_WIRE_VERSION 1u
 #define TN_XFER_NONCE_BYTES 32u
@@ -57,18 +57,10 @@ struct tn_xfer_shake {
 	uint64_t revision; /* of who listens */
 };
 
-/* A listening socket, and the address that others connect to. 0, or -errno with detail. */
-int tn_xfer_listen(const char *address, int *fd, char out[TN_XFER_ADDRESS_BYTES]);
-/* Whether the process at the other end of a Unix socket may connect. True of TCP: the key decides. */
-bool tn_xfer_may_connect(int fd);
-/* Tells the kernel to notice a peer machine that is gone. */
-void tn_xfer_keep_alive(int fd);
-
 /* The MAC of one side (0: who connects, 1: who listens). 0, or -errno with detail. */
 int tn_xfer_shake_mac(const struct tn_xfer_shake *s, unsigned side, unsigned char out[TN_XFER_MAC_BYTES]);
 
 /* Blocking, for who connects: until the deadline. 0, or -errno with detail. */
-int tn_xfer_dial(const char *address, uint64_t deadline_ns, int *fd);
 int tn_xfer_send_all(int fd, uint32_t type, const void *body, uint32_t bytes, uint64_t deadline_ns);
 /* The next message: its head, and at most max bytes of body, else -EMSGSIZE. */
 int tn_xfer_receive(int fd, struct tn_xfer_message *head, void *body, uint32_t max, uint64_t deadline_ns);

@@ -328,18 +328,43 @@ static size_t memory_identity(void *backend, unsigned char out[TN_XFER_IDENTITY_
 	return w.bytes;
 }
 
-static int memory_peer_add(void *backend, const unsigned char *identity, size_t bytes, void **out)
+/* False: it is none of this backend. */
+static bool read_identity(const unsigned char *identity, size_t bytes, struct process *who, uint64_t boot[2], uint64_t *namespace)
 {
 	struct tn_xfer_reader r = {identity, bytes, false};
-	const unsigned char *theirs = tn_xfer_read(&r, 2 * sizeof(uint64_t)), *mark;
-	uint64_t namespace = tn_xfer_read_u64(&r), boot[2];
-	struct process who = {.pid = (pid_t)tn_xfer_read_u32(&r)}, *p;
+	const unsigned char *mark;
 
-	who.mark_at = tn_xfer_read_u64(&r);
+	boot[0] = tn_xfer_read_u64(&r);
+	boot[1] = tn_xfer_read_u64(&r);
+	*namespace = tn_xfer_read_u64(&r);
+	who->pid = (pid_t)tn_xfer_read_u32(&r);
+	who->mark_at = tn_xfer_read_u64(&r);
 	mark = tn_xfer_read(&r, MARK_BYTES);
-	if (r.broken || r.left || who.pid <= 0)
+	if (r.broken || r.left || who->pid <= 0)
+		return false;
+	memcpy(who->mark, mark, MARK_BYTES);
+	return true;
+}
+
+static uint32_t memory_process(void *backend, const unsigned char *identity, size_t bytes)
+{
+	uint64_t boot[2], theirs[2], namespace;
+	struct process who;
+
+	tn_boot_id(boot);
+	/* What peer_add refuses names nobody. */
+	if (!read_identity(identity, bytes, &who, theirs, &namespace) || memcmp(boot, theirs, sizeof(boot)) || namespace != pid_namespace())
+		return 0;
+	return (uint32_t)who.pid;
+}
+
+static int memory_peer_add(void *backend, const unsigned char *identity, size_t bytes, void **out)
+{
+	uint64_t namespace, boot[2], theirs[2];
+	struct process who, *p;
+
+	if (!read_identity(identity, bytes, &who, theirs, &namespace))
 		return tn_fail(-EBADMSG, "backend memory: an identity of %zu bytes is none of it", bytes);
-	memcpy(who.mark, mark, MARK_BYTES);
 	tn_boot_id(boot);
 	if (memcmp(boot, theirs, sizeof(boot)))
 		return tn_fail(-EHOSTUNREACH, "backend memory: the peer runs on another machine");
@@ -386,4 +411,5 @@ const struct tn_xfer_backend_ops tn_xfer_memory_ops = {
 	.can = memory_can,
 	.cost = memory_cost,
 	.post = memory_post,
+	.process = memory_process,
 };

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "xfer/agent.h"
 #include "xfer/backends.h"
 #include "xfer/codec.h"
@@ -81,34 +81,6 @@ static uint32_t map_backends(const struct tn_xfer_agent *a, const struct tn_xfer
 	return ours;
 }
 
-static struct tn_xfer_record record_at(const unsigned char *records, uint32_t i)
-{
-	struct tn_xfer_record r;
-
-	memcpy(&r, records + (uint64_t)i * sizeof(r), sizeof(r));
-	return r;
-}
-
-/* Sections that the records lack are gone. registrations, which a peer's sections have no other use for, marks those that are there. */
-static void prune(struct tn_xfer_peer *p, const unsigned char *records, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		struct tn_xfer_record r = record_at(records, i);
-		struct tn_xfer_section s = {r.address, r.end == UINT64_MAX ? 0 : r.end - r.address, r.device, NULL};
-		struct tn_xfer_sec *sec = tn_xfer_table_exact(&p->table, r.segment, &s);
-
-		if (sec && sec->id == r.id)
-			sec->registrations = 1;
-	}
-	for (uint32_t i = 0; i < p->table.n; i++) {
-		struct tn_xfer_sec *sec = p->table.entry[i].sec;
-
-		sec->revoked = sec->leaving = !sec->registrations;
-		sec->registrations = 0;
-	}
-	tn_xfer_table_sweep(&p->table);
-}
-
 /* What was revoked up to the revision is out of the table. Metadata that was loaded while the agent dialled may be newer. */
 static void set_pruned(struct tn_xfer_peer *p, uint64_t revision)
 {
@@ -116,32 +88,6 @@ static void set_pruned(struct tn_xfer_peer *p, uint64_t revision)
 		p->head.revision = revision;
 	if (revision > p->pruned_revision)
 		p->pruned_revision = revision;
-}
-
-static int add_sections(struct tn_xfer_agent *a, struct tn_xfer_peer *p, const unsigned char *records, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		struct tn_xfer_record r = record_at(records, i);
-		struct tn_xfer_section s = {r.address, r.end == UINT64_MAX ? 0 : r.end - r.address, r.device, NULL};
-		struct tn_xfer_sec *sec = tn_xfer_table_exact(&p->table, r.segment, &s);
-
-		if (sec && sec->id == r.id)
-			continue;
-		if (sec) {
-			sec->revoked = sec->leaving = true; /* registered anew since */
-			tn_xfer_table_sweep(&p->table);
-		}
-		sec = tn_xfer_sec_new(r.segment, &s);
-		if (!sec)
-			return -ENOMEM;
-		sec->id = r.id;
-		sec->backends = map_backends(a, &p->head, r.backends);
-		if (tn_xfer_table_add(&p->table, sec)) {
-			tn_xfer_sec_put(sec);
-			return -ENOMEM;
-		}
-	}
-	return 0;
 }
 
 static struct tn_xfer_peer *peer_new(struct tn_xfer_agent *a)
@@ -156,15 +102,21 @@ static struct tn_xfer_peer *peer_new(struct tn_xfer_agent *a)
 	return p;
 }
 
+static bool same_boot(const struct tn_xfer_head *a, const struct tn_xfer_head *b)
+{
+	return a->boot[0] == b->boot[0] && a->boot[1] == b->boot[1];
+}
+
+/* Generations of one boot of a machine have an order. Of two boots nobody knows the later one: what was loaded last counts. */
 static int check_head(const struct tn_xfer_agent *a, const struct tn_xfer_head *head, const struct tn_xfer_peer *known)
 {
-	uint64_t generation = known ? known->head.generation : 0;
+	const struct tn_xfer_head *old = known && same_boot(head, &known->head) && (head->boot[0] || head->boot[1]) ? &known->head : NULL;
 
 	if (!strcmp(head->name, a->name))
 		return tn_fail(-EINVAL, "metadata of agent %s: it has this agent's own name", head->name);
-	if (head->generation < generation)
+	if (old && head->generation < old->generation)
 		return tn_fail(-ESTALE, "metadata of agent %s: a newer agent of this name was loaded already", head->name);
-	if (head->generation == generation && head->revision < known->head.revision)
+	if (known && head->generation == known->head.generation && head->revision < known->head.revision)
 		return tn_fail(-ESTALE, "metadata of agent %s has revision %llu, and %llu is known: take it again", head->name,
 			       (unsigned long long)head->revision, (unsigned long long)known->head.revision);
 	if (!map_backends(a, head, UINT32_MAX))
@@ -173,22 +125,17 @@ static int check_head(const struct tn_xfer_agent *a, const struct tn_xfer_head *
 	return 0;
 }
 
-int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t bytes, struct tn_xfer_peer **old, char *name)
+int tn_xfer_peer_load(struct tn_xfer_agent *a, const struct tn_xfer_metadata *m, struct tn_xfer_peer **old)
 {
-	struct tn_xfer_head head;
-	const unsigned char *records;
-	struct tn_xfer_peer *p;
-	uint32_t n;
-	int rc = tn_xfer_metadata_unpack(metadata, bytes, &head, &records, &n);
+	const struct tn_xfer_head *head = &m->head;
+	struct tn_xfer_peer *p = tn_xfer_peer_find(a, head->name);
+	uint32_t theirs = 0, ours = 0;
+	bool whole = !(head->flags & TN_XFER_META_PARTIAL);
+	int rc = check_head(a, head, p);
 
-	*old = NULL;
 	if (rc)
 		return rc;
-	p = tn_xfer_peer_find(a, head.name);
-	rc = check_head(a, &head, p);
-	if (rc)
-		return rc;
-	if (p && p->head.generation != head.generation) {
+	if (p && (p->head.generation != head->generation || !same_boot(&p->head, head))) {
 		*old = p;
 		p->refs++;
 		tn_xfer_peer_drop(a, p);
@@ -198,17 +145,19 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const void *metadata, uint64_t by
 		p = peer_new(a);
 	if (!p)
 		return -ENOMEM;
-	p->head = head;
-	p->backends = map_backends(a, &head, UINT32_MAX);
+	p->head = *head;
+	p->backends = map_backends(a, head, UINT32_MAX);
 	if (p->state == TN_XFER_PEER_LOST)
 		p->state = TN_XFER_PEER_LOADED;
-	if (!(head.flags & TN_XFER_META_PARTIAL)) {
-		prune(p, records, n);
-		set_pruned(p, head.revision);
+	for (uint32_t i = 0; i < m->n; i++) {
+		if (m->sec[i]->backends != theirs)
+			ours = map_backends(a, head, theirs = m->sec[i]->backends);
+		m->sec[i]->backends = ours;
 	}
-	if (name)
-		memcpy(name, head.name, sizeof(head.name));
-	return add_sections(a, p, records, n);
+	rc = tn_xfer_table_merge(&p->table, m->sec, m->n, TN_XFER_MERGE_ADD | (whole ? TN_XFER_MERGE_PRUNE : 0));
+	if (rc == 0 && whole)
+		set_pruned(p, head->revision);
+	return rc;
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -274,39 +223,72 @@ static int ask_metadata(int fd, uint64_t deadline_ns, void **out, uint64_t *byte
 int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t deadline_ns, void **out, uint64_t *bytes)
 {
 	struct tn_xfer_shake s = {.key_bytes = a->key_bytes, .generation = {a->generation, 0}};
-	int fd, rc;
+	struct tn_xfer_socket sock;
+	int rc;
 
 	if (!a->shared)
 		return tn_fail(-EINVAL, "agent %s has no secret: to fetch metadata both agents have the same (secret of struct tn_xfer_agent_opts)", a->name);
 	memcpy(s.key, a->key, a->key_bytes);
 	memcpy(s.name[0], a->name, sizeof(a->name));
-	rc = tn_xfer_dial(address, deadline_ns, &fd);
+	rc = tn_xfer_dial(address, deadline_ns, &sock);
 	if (rc)
 		return rc;
-	rc = tn_xfer_shake_hands(fd, &s, deadline_ns);
+	rc = tn_xfer_shake_hands(sock.fd, &s, deadline_ns);
 	if (rc == 0)
-		rc = ask_metadata(fd, deadline_ns, out, bytes);
-	close(fd);
+		rc = ask_metadata(sock.fd, deadline_ns, out, bytes);
+	tn_xfer_socket_close(&sock);
 	return rc;
 }
 
-/* Dials and shakes hands, without the lock. *metadata: NULL if nothing was registered or revoked since the pruned revision. */
-static int dial(const char *address, struct tn_xfer_shake *s, uint64_t pruned, uint64_t deadline_ns, int *fd, void **metadata, uint64_t *bytes)
-{
-	int rc = tn_xfer_dial(address, deadline_ns, fd);
+/* A connection that has just opened. */
+struct dialled {
+	struct tn_xfer_socket sock;
+	bool has_metadata; /* something was registered or revoked since the pruned revision */
+	struct tn_xfer_metadata metadata;
+};
 
-	*metadata = NULL;
+/* Dials and shakes hands, without the lock. */
+static int dial(const struct tn_xfer_agent *a, const char *address, struct tn_xfer_shake *s, uint64_t pruned, uint64_t deadline_ns, struct dialled *d)
+{
+	int rc = tn_xfer_dial(address, deadline_ns, &d->sock);
+	uint64_t bytes;
+	void *metadata;
+
+	d->has_metadata = false;
 	if (rc)
 		return rc;
-	rc = tn_xfer_shake_hands(*fd, s, deadline_ns);
-	if (rc == 0 && s->revision != pruned)
-		rc = ask_metadata(*fd, deadline_ns, metadata, bytes);
+	rc = tn_xfer_shake_hands(d->sock.fd, s, deadline_ns);
+	if (rc == 0 && s->revision != pruned) {
+		rc = ask_metadata(d->sock.fd, deadline_ns, &metadata, &bytes);
+		if (rc == 0) {
+			rc = tn_xfer_agent_unpack(a, metadata, bytes, &d->metadata);
+			d->has_metadata = rc == 0;
+			tn_put(&tn_alloc_system, metadata, bytes);
+		}
+	}
 	if (rc)
-		close(*fd);
+		tn_xfer_socket_close(&d->sock);
 	return rc;
 }
 
-static void add_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
+/*
+ * Metadata is bytes that anybody may have sent. So a process that it names is used only if it is the one that the kernel sees at the other end, or if the secret
+ * has signed it.
+ */
+static int check_process(const struct tn_xfer_agent *a, const struct tn_xfer_backend *b, const struct tn_xfer_identity *id, int fd)
+{
+	uint32_t named = b->ops->process ? b->ops->process(b->self, id->identity, id->bytes) : 0, real = 0;
+	bool seen = tn_xfer_socket_process(fd, &real) == 0;
+
+	if (!named || (seen ? named == real : a->shared))
+		return 0;
+	if (!seen)
+		return tn_fail(-EPERM, "backend %s: nothing proves that the peer is process %u: give both agents a secret, or let them listen on Unix sockets",
+			       b->ops->name, named);
+	return tn_fail(-EPERM, "backend %s: the metadata names process %u, and process %u listens", b->ops->name, named, real);
+}
+
+static void add_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p, int fd)
 {
 	forget_handles(a, p);
 	for (uint32_t i = 0; i < p->head.nbackends; i++) {
@@ -315,11 +297,10 @@ static void add_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 		for (uint32_t k = 0; k < a->nbackends; k++) {
 			const struct tn_xfer_backend *b = &a->backend[k];
 
-			if (strcmp(b->ops->name, id->name))
+			if (strcmp(b->ops->name, id->name) || !b->ops->peer_add)
 				continue;
-			if (!b->ops->peer_add)
-				continue;
-			if (tn_xfer_backend_told(b->ops, b->ops->peer_add(b->self, id->identity, id->bytes, &p->handle[k])) == 0)
+			if (check_process(a, b, id, fd) == 0 &&
+			    tn_xfer_backend_told(b->ops, b->ops->peer_add(b->self, id->identity, id->bytes, &p->handle[k])) == 0)
 				p->reachable |= 1u << k;
 			else
 				memcpy(p->why[k], tn_error_last()->text, sizeof(p->why[k]) - 1);
@@ -328,26 +309,22 @@ static void add_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 }
 
 /* After a dial that has succeeded. */
-static int take_over(struct tn_xfer_agent *a, struct tn_xfer_peer *p, int fd, const void *metadata, uint64_t bytes)
+static int take_over(struct tn_xfer_agent *a, struct tn_xfer_peer *p, struct dialled *d)
 {
-	if (metadata && !p->gone) {
-		struct tn_xfer_head head;
-		const unsigned char *records;
-		uint32_t n;
-		int rc = tn_xfer_metadata_unpack(metadata, bytes, &head, &records, &n);
+	int rc = 0;
 
-		if (rc)
-			return rc;
-		prune(p, records, n);
-		set_pruned(p, head.revision);
-	}
 	if (p->gone)
 		return tn_fail(-ESTALE, "agent %s was forgotten meanwhile", p->head.name);
-	p->conn = tn_xfer_control_adopt(&a->control, fd, p);
+	if (d->has_metadata) {
+		rc = tn_xfer_table_merge(&p->table, d->metadata.sec, d->metadata.n, TN_XFER_MERGE_PRUNE);
+		if (rc == 0)
+			set_pruned(p, d->metadata.head.revision);
+	}
+	p->conn = rc ? NULL : tn_xfer_control_adopt(&a->control, &d->sock, p);
 	if (!p->conn)
-		return -ENOMEM;
+		return tn_fail(-ENOMEM, "no memory for a connection to agent %s", p->head.name);
 	p->state = TN_XFER_PEER_CONNECTED;
-	add_handles(a, p);
+	add_handles(a, p, p->conn->sock.fd);
 	return 0;
 }
 
@@ -374,13 +351,13 @@ int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64
 {
 	char address[TN_XFER_ADDRESS_BYTES];
 	struct tn_xfer_shake s;
-	uint64_t pruned, bytes = 0;
-	void *metadata;
-	int fd, rc = 0;
+	struct dialled d;
+	uint64_t pruned;
+	int rc = 0;
 
 	/* What is left of an older connection may still use its handles. */
 	while ((p->dialling || (!p->conn && p->jobs)) && rc == 0)
-		rc = tn_xfer_changed(a, deadline_ns);
+		rc = tn_cond_wait(&a->changed, &a->lock, deadline_ns);
 	if (rc)
 		return tn_fail(rc, "agent %s has not answered by the deadline", p->head.name);
 	if (p->gone)
@@ -396,15 +373,16 @@ int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64
 	pruned = p->pruned_revision;
 	p->dialling = true;
 	pthread_mutex_unlock(&a->lock);
-	rc = dial(address, &s, pruned, deadline_ns, &fd, &metadata, &bytes);
+	rc = dial(a, address, &s, pruned, deadline_ns, &d);
 	pthread_mutex_lock(&a->lock);
 	p->dialling = false;
 	pthread_cond_broadcast(&a->changed);
 	if (rc)
 		return tn_fail_cause(rc, "agent %s cannot be reached", s.name[1]);
-	rc = take_over(a, p, fd, metadata, bytes);
+	rc = take_over(a, p, &d);
 	if (rc)
-		close(fd);
-	tn_put(&tn_alloc_system, metadata, bytes);
+		tn_xfer_socket_close(&d.sock);
+	if (d.has_metadata)
+		tn_xfer_metadata_free(&d.metadata);
 	return rc;
 }

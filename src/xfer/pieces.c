@@ -128,14 +128,78 @@ static uint32_t find_piece(const struct tn_xfer_pieces *p, uint64_t byte)
 	return low;
 }
 
-void tn_xfer_pieces_result(const struct tn_xfer_pieces *p, uint64_t descriptor, struct tn_xfer_result *out)
+/* The descriptor that has a byte of the request. */
+static uint64_t find_descriptor(const struct tn_xfer_pieces *p, uint64_t byte)
 {
-	uint64_t from = p->before[descriptor], to = p->before[descriptor + 1];
+	uint64_t low = 0, high = p->n;
 
-	*out = (struct tn_xfer_result){0};
-	if (from == to)
-		return;
-	for (uint32_t i = find_piece(p, from); i < p->npieces && p->piece[i].first < to; i++) {
+	while (high - low > 1) {
+		uint64_t mid = low + (high - low) / 2;
+
+		if (p->before[mid] <= byte)
+			low = mid;
+		else
+			high = mid;
+	}
+	return low;
+}
+
+/* Whether the status may be a neighbour's. Who has lost its peer, or was stopped, has failed for good. */
+static bool is_doubtful(const struct tn_xfer_pieces *p, const struct tn_xfer_piece *piece)
+{
+	if (!piece->status || piece->status == -ECONNRESET || piece->status == -ECANCELED || piece->status == -ETIMEDOUT)
+		return false;
+	return piece->shared || p->before[find_descriptor(p, piece->first) + 1] < piece->first + piece->bytes;
+}
+
+/* The descriptors of a piece that were not moved, or not as a whole. Returns how many. */
+static uint32_t split_piece(const struct tn_xfer_pieces *p, struct tn_xfer_piece *piece, struct tn_xfer_piece *out)
+{
+	uint64_t end = piece->first + piece->bytes, from = piece->first + piece->moved, last;
+	uint32_t n = 0;
+
+	for (uint64_t i = find_descriptor(p, from); from < end; from = last, i++) {
+		struct tn_xfer_piece one = *piece;
+
+		last = p->before[i + 1] < end ? p->before[i + 1] : end;
+		one.first = p->before[i] > piece->first ? p->before[i] : piece->first;
+		if (last <= one.first)
+			continue; /* no bytes */
+		one.local += one.first - piece->first;
+		one.remote += one.first - piece->first;
+		one.bytes = last - one.first;
+		one.shared = 0;
+		if (out) {
+			piece->moved = n ? piece->moved : one.first - piece->first;
+			piece->shared = TN_XFER_PIECE_SPLIT;
+			out[n] = one;
+			tn_xfer_piece_end(&out[n], 0, -EINPROGRESS);
+		}
+		n++;
+	}
+	return n;
+}
+
+int tn_xfer_pieces_split(struct tn_xfer_pieces *p, struct tn_xfer_pieces *out)
+{
+	uint64_t n = 0;
+
+	*out = (struct tn_xfer_pieces){0};
+	for (uint32_t i = 0; i < p->npieces; i++)
+		n += is_doubtful(p, &p->piece[i]) ? split_piece(p, &p->piece[i], NULL) : 0;
+	if (!n || n >= UINT32_MAX)
+		return 0;
+	out->piece = tn_get(&tn_alloc_system, tn_array_bytes(n + 1, sizeof(*out->piece)));
+	if (!out->piece)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->npieces; i++)
+		out->npieces += is_doubtful(p, &p->piece[i]) ? split_piece(p, &p->piece[i], &out->piece[out->npieces]) : 0;
+	return 0;
+}
+
+static void add_result(const struct tn_xfer_pieces *p, uint64_t from, uint64_t to, struct tn_xfer_result *out)
+{
+	for (uint32_t i = p->npieces ? find_piece(p, from) : 0; i < p->npieces && p->piece[i].first < to; i++) {
 		const struct tn_xfer_piece *piece = &p->piece[i];
 		int32_t status = __atomic_load_n(&piece->status, __ATOMIC_ACQUIRE);
 		uint64_t end = piece->first + __atomic_load_n(&piece->moved, __ATOMIC_RELAXED);
@@ -143,7 +207,35 @@ void tn_xfer_pieces_result(const struct tn_xfer_pieces *p, uint64_t descriptor, 
 
 		if (end > first)
 			out->bytes += (end < last ? end : last) - first;
-		if (end < last && !out->status)
+		if (first < last && end < last && !out->status && (status == -EINPROGRESS || piece->shared != TN_XFER_PIECE_SPLIT))
 			out->status = status;
 	}
+}
+
+void tn_xfer_pieces_result(const struct tn_xfer_pieces *p, const struct tn_xfer_pieces *alone, uint64_t descriptor, struct tn_xfer_result *out)
+{
+	uint64_t from = p->before[descriptor], to = p->before[descriptor + 1];
+
+	*out = (struct tn_xfer_result){0};
+	if (from == to)
+		return;
+	add_result(p, from, to, out);
+	add_result(alone, from, to, out);
+}
+
+int tn_xfer_pieces_sum(const struct tn_xfer_pieces *p, uint64_t *bytes)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < p->npieces; i++) {
+		const struct tn_xfer_piece *piece = &p->piece[i];
+		uint64_t moved = __atomic_load_n(&piece->moved, __ATOMIC_RELAXED);
+		int status = __atomic_load_n(&piece->status, __ATOMIC_ACQUIRE);
+
+		*bytes += moved;
+		/* `shared` of a piece that has not ended is its backend's. */
+		if (rc == 0 && (status || moved != piece->bytes) && (status == -EINPROGRESS || piece->shared != TN_XFER_PIECE_SPLIT))
+			rc = status ? status : -EIO;
+	}
+	return rc;
 }

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "xfer/agent.h"
 #include "xfer/backends.h"
 
@@ -62,65 +62,146 @@ static int give_out(struct tn_xfer_agent *a, uint32_t n, struct tn_xfer_sec *sec
 	return 0;
 }
 
-/* With the lock: 1: the section is counted once more, which is all; 0: it is new; -EBUSY. */
-static int again(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s)
+/* With every backend that takes it. 0, or -errno with detail. */
+static int make(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t nbackends, struct tn_xfer_sec **out)
 {
-	struct tn_xfer_sec *sec = tn_xfer_table_exact(&a->table, segment, s);
+	struct tn_xfer_sec *sec = tn_xfer_sec_new(segment, s);
+	int rc = sec ? give_out(a, nbackends, sec, s) : tn_fail(-ENOMEM, "no memory for another section");
 
-	if (sec && sec->revoked)
-		return tn_fail(-EBUSY, "the section at %#llx is about to be deregistered: peers have not confirmed it yet", (unsigned long long)s->address);
-	if (sec)
-		sec->registrations++;
-	return sec != NULL;
+	if (rc == 0)
+		*out = sec;
+	else if (sec)
+		tn_xfer_sec_put(sec);
+	return rc;
 }
 
-/* With the lock. */
-static int enter(struct tn_xfer_agent *a, struct tn_xfer_sec *sec)
-{
-	const struct tn_xfer_sec *sibling = tn_xfer_table_sibling(&a->table, sec->segment, sec->device);
+/* Sections that are being registered. */
+struct entering {
+	struct tn_xfer_agent *a;
+	enum tn_xfer_segment segment;
+	const struct tn_xfer_section *s;
+	uint32_t n;
+	struct tn_xfer_sec **made; /* n; NULL: the table had it */
+	struct tn_xfer_sec **sorted; /* those that were made */
+	uint32_t nsorted;
+};
 
-	if (a->table.n >= TN_XFER_SECTIONS_MAX)
-		return tn_fail(-ENOSPC, "agent %s has %u sections already, the most it takes", a->name, TN_XFER_SECTIONS_MAX);
-	if (sibling && sec->segment >= TN_XFER_BLOCK && strcmp(sibling->meta ? sibling->meta : "", sec->meta ? sec->meta : ""))
-		return tn_fail(-EINVAL, "device %llu is %s already, it cannot be %s, too: give each its own number", (unsigned long long)sec->device,
-			       sibling->meta ? sibling->meta : "a descriptor", sec->meta ? sec->meta : "a descriptor");
-	if (tn_xfer_table_add(&a->table, sec))
-		return tn_fail(-ENOMEM, "no memory for another section");
-	sec->id = ++a->last_id;
-	sec->registrations = 1;
-	a->revision++;
-	a->stat[TN_XFER_STAT_SECTIONS]++;
-	if (sec->end != UINT64_MAX)
-		a->stat[TN_XFER_STAT_REGISTERED_BYTES] += sec->end - sec->address;
+/* With the lock. 0; -EAGAIN: the table has one no more; or -errno with detail. */
+static int check_known(const struct entering *e)
+{
+	for (uint32_t i = 0; i < e->n; i++) {
+		const struct tn_xfer_sec *known = tn_xfer_table_exact(&e->a->table, e->segment, &e->s[i]);
+
+		if (known && known->revoked)
+			return tn_fail(-EBUSY, "section %u: the one at %#llx is about to be deregistered: peers have not confirmed it yet", i,
+				       (unsigned long long)e->s[i].address);
+		if (!known && !e->made[i])
+			return -EAGAIN;
+	}
 	return 0;
 }
 
-static int register_one(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s)
+/* With the lock: a file or object has one number, and a number one file or object. */
+static int check_meta(const struct entering *e)
 {
-	struct tn_xfer_sec *sec;
-	uint32_t nbackends;
-	int known, rc;
+	for (uint32_t i = 0; i < e->nsorted; i++) {
+		const struct tn_xfer_sec *sec = e->sorted[i], *other = tn_xfer_table_sibling(&e->a->table, sec->segment, sec->device);
 
-	pthread_mutex_lock(&a->lock);
-	known = again(a, segment, s);
-	nbackends = a->nbackends;
-	pthread_mutex_unlock(&a->lock);
-	if (known)
-		return known < 0 ? known : 0;
-	sec = tn_xfer_sec_new(segment, s);
-	if (!sec)
-		return tn_fail(-ENOMEM, "no memory for another section");
-	rc = give_out(a, nbackends, sec, s);
-	if (rc == 0) {
-		pthread_mutex_lock(&a->lock);
-		known = again(a, segment, s); /* another thread was faster */
-		rc = known < 0 ? known : known ? 0 : enter(a, sec);
-		pthread_mutex_unlock(&a->lock);
-		if (rc == 0 && !known)
-			return 0;
-		give_back(a, sec);
+		if (!other && i && e->sorted[i - 1]->device == sec->device)
+			other = e->sorted[i - 1];
+		if (other && strcmp(other->meta ? other->meta : "", sec->meta ? sec->meta : ""))
+			return tn_fail(-EINVAL, "device %llu is %s already, it cannot be %s, too: give each its own number", (unsigned long long)sec->device,
+				       other->meta ? other->meta : "a descriptor", sec->meta ? sec->meta : "a descriptor");
 	}
-	tn_xfer_sec_put(sec);
+	return 0;
+}
+
+/* With the lock: all or none. Those that the table takes have a second reference then. */
+static int enter(struct entering *e)
+{
+	struct tn_xfer_agent *a = e->a;
+	int rc = check_known(e);
+
+	e->nsorted = 0;
+	for (uint32_t i = 0; i < e->n && rc == 0; i++)
+		if (e->made[i])
+			e->sorted[e->nsorted++] = e->made[i];
+	tn_xfer_secs_sort(e->sorted, e->nsorted);
+	if (rc == 0)
+		rc = check_meta(e);
+	if (rc == 0 && e->nsorted > TN_XFER_SECTIONS_MAX - a->table.n)
+		rc = tn_fail(-ENOSPC, "agent %s has %u sections: %u more are beyond the %u that it takes", a->name, a->table.n, e->nsorted, TN_XFER_SECTIONS_MAX);
+	if (rc == 0 && tn_xfer_table_merge(&a->table, e->sorted, e->nsorted, TN_XFER_MERGE_ADD))
+		rc = tn_fail(-ENOMEM, "no memory for %u more sections", e->nsorted);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < e->n; i++) {
+		struct tn_xfer_sec *sec = e->made[i];
+
+		if (!sec)
+			tn_xfer_table_exact(&a->table, e->segment, &e->s[i])->registrations++;
+		if (!sec || sec->refs == 1)
+			continue;
+		sec->id = ++a->last_id;
+		a->stat[TN_XFER_STAT_SECTIONS]++;
+		if (sec->end != UINT64_MAX)
+			a->stat[TN_XFER_STAT_REGISTERED_BYTES] += sec->end - sec->address;
+	}
+	a->revision += e->nsorted != 0;
+	return 0;
+}
+
+/* Those that the table lacks are made without the lock. It may lose one meanwhile, which is then made, too. */
+static int register_all(struct entering *e)
+{
+	struct tn_xfer_agent *a = e->a;
+	int rc;
+
+	do {
+		rc = 0;
+		for (uint32_t i = 0; i < e->n && rc == 0; i++) {
+			bool known;
+			uint32_t nbackends;
+
+			pthread_mutex_lock(&a->lock);
+			known = tn_xfer_table_exact(&a->table, e->segment, &e->s[i]) != NULL;
+			nbackends = a->nbackends;
+			pthread_mutex_unlock(&a->lock);
+			if (known || e->made[i])
+				continue;
+			rc = make(a, e->segment, &e->s[i], nbackends, &e->made[i]);
+			if (rc)
+				tn_fail_cause(rc, "section %u", i);
+		}
+		if (rc)
+			return rc;
+		pthread_mutex_lock(&a->lock);
+		rc = enter(e);
+		pthread_mutex_unlock(&a->lock);
+	} while (rc == -EAGAIN);
+	return rc;
+}
+
+int tn_xfer_register(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n)
+{
+	struct entering e = {agent, segment, sections, n, NULL, NULL, 0};
+	size_t bytes = tn_array_bytes((size_t)n + 1, sizeof(*e.made));
+	int rc = check(agent, segment, sections, n);
+
+	if (rc)
+		return rc;
+	e.made = tn_get(&tn_alloc_system, bytes);
+	e.sorted = tn_get(&tn_alloc_system, bytes);
+	rc = e.made && e.sorted ? register_all(&e) : tn_fail(-ENOMEM, "no memory for %u sections", n);
+	for (uint32_t i = 0; e.made && i < n; i++) {
+		if (!e.made[i])
+			continue;
+		if (rc || !e.made[i]->id)
+			give_back(agent, e.made[i]);
+		tn_xfer_sec_put(e.made[i]);
+	}
+	tn_put(&tn_alloc_system, e.made, bytes);
+	tn_put(&tn_alloc_system, e.sorted, bytes);
 	return rc;
 }
 
@@ -179,10 +260,11 @@ static void revoke(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const 
 		for (struct tn_list *pos = a->control.conns.next; pos != &a->control.conns; pos = pos->next) {
 			struct tn_xfer_conn *c = tn_container_of(pos, struct tn_xfer_conn, link);
 
-			if (c->outgoing || c->state != TN_XFER_CONN_OPEN)
+			if (c->outgoing || c->state != TN_XFER_CONN_OPEN || c->ended)
 				continue;
 			c->told = serial;
-			if (tn_xfer_conn_send(&a->control, c, TN_XFER_REVOKE, message, (uint32_t)((ids + 1) * sizeof(*message)), TN_XFER_METADATA_MAX))
+			if (tn_xfer_conn_send(&a->control, c, TN_XFER_REVOKE, message, (uint32_t)((ids + 1) * sizeof(*message)), TN_XFER_METADATA_MAX) &&
+			    !c->ended)
 				tn_xfer_conn_close(&a->control, c); /* no memory: a peer that cannot be told is cut off */
 		}
 		ids = 0;
@@ -197,7 +279,7 @@ static const struct tn_xfer_conn *unconfirmed(const struct tn_xfer_agent *a, uin
 	for (struct tn_list *pos = a->control.conns.next; pos != &a->control.conns; pos = pos->next) {
 		const struct tn_xfer_conn *c = tn_container_of(pos, struct tn_xfer_conn, link);
 
-		if (!c->outgoing && c->state == TN_XFER_CONN_OPEN && c->revoked < serial)
+		if (!c->outgoing && c->state == TN_XFER_CONN_OPEN && !c->ended && c->revoked < serial)
 			return c;
 	}
 	return NULL;
@@ -246,14 +328,15 @@ static void count_up(struct tn_xfer_agent *a, enum tn_xfer_segment segment, cons
 	}
 }
 
-/* again: the caller makes the call again after -EBUSY. */
-static int take_back(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n, uint64_t deadline_ns,
-		     bool again)
+int tn_xfer_deregister(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
+		       uint64_t deadline_ns)
 {
 	const struct tn_xfer_conn *c;
 	uint64_t serial = 0, last_id;
-	int rc;
+	int rc = check(agent, segment, sections, n);
 
+	if (rc)
+		return rc;
 	pthread_mutex_lock(&agent->lock);
 	last_id = agent->last_id;
 	rc = may_go(agent, segment, sections, n);
@@ -266,39 +349,14 @@ static int take_back(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, 
 				serial = sec->revocation;
 		}
 		while ((c = unconfirmed(agent, serial)) != NULL && rc == 0)
-			rc = tn_xfer_changed(agent, deadline_ns);
+			rc = tn_cond_wait(&agent->changed, &agent->lock, deadline_ns);
 		rc = c ? tn_fail(-EBUSY, "agent %s has not confirmed that it uses none of the sections: deregister them again later", c->shake.name[0]) : 0;
-		if (rc && again)
+		if (rc)
 			count_up(agent, segment, sections, n, last_id);
 	}
 	if (rc == 0)
 		remove_all(agent, segment, sections, n);
 	pthread_mutex_unlock(&agent->lock);
-	return rc;
-}
-
-int tn_xfer_deregister(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
-		       uint64_t deadline_ns)
-{
-	int rc = check(agent, segment, sections, n);
-
-	return rc ? rc : take_back(agent, segment, sections, n, deadline_ns, true);
-}
-
-/* All or none: hence it stands behind what takes sections back. */
-int tn_xfer_register(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n)
-{
-	int rc = check(agent, segment, sections, n);
-
-	for (uint32_t i = 0; i < n && rc == 0; i++) {
-		rc = register_one(agent, segment, &sections[i]);
-		if (rc) {
-			struct tn_error error = *tn_error_last();
-
-			take_back(agent, segment, sections, i, tn_now_ns(&tn_clock_system) + agent->connect_ns, false);
-			return tn_fail(rc, "section %u: %s", i, error.text);
-		}
-	}
 	return rc;
 }
 

@@ -30,6 +30,10 @@ struct tn_xfer_request {
 	bool moved; /* all is there, but the notification waits */
 	uint64_t deadline_ns, begin_ns, post_ns, time_ns, estimate_ns;
 	struct tn_xfer_pieces pieces;
+	struct tn_xfer_job *current; /* job, or again */
+	struct tn_xfer_job again; /* descriptors that have failed together, alone */
+	bool prepared; /* again is */
+	struct tn_xfer_pieces alone; /* of again; none: nothing has failed so */
 	struct tn_xfer_sec **sec; /* of both sides, each once */
 	uint32_t nsec, sec_capacity;
 	uint32_t notification_max, notification_bytes;
@@ -125,31 +129,99 @@ static void try_to_end(struct tn_xfer_request *r)
 	end(r);
 }
 
-static int first_failure(const struct tn_xfer_job *job)
+/* Every piece has ended. */
+static void finish(struct tn_xfer_request *r)
 {
-	for (uint32_t i = 0; i < job->npieces; i++)
-		if (job->piece[i].status || job->piece[i].moved != job->piece[i].bytes)
-			return job->piece[i].status ? job->piece[i].status : -EIO;
-	return 0;
+	struct tn_xfer_agent *a = r->agent;
+	uint64_t bytes = 0;
+	int rc = tn_xfer_pieces_sum(&r->pieces, &bytes), alone = tn_xfer_pieces_sum(&r->alone, &bytes);
+
+	pthread_mutex_lock(&a->lock);
+	if (state_of(r) == TN_XFER_ENDING) {
+		end(r);
+	} else if (rc || alone) {
+		r->status = rc ? rc : alone;
+		end(r);
+	} else {
+		try_to_end(r);
+	}
+	pthread_mutex_unlock(&a->lock);
+}
+
+static void again_ended(struct tn_xfer_job *job)
+{
+	finish(tn_container_of(job, struct tn_xfer_request, again));
+}
+
+/* The descriptors that were to be tried alone will not be. */
+static void give_up_alone(struct tn_xfer_request *r, int code)
+{
+	for (uint32_t i = 0; i < r->alone.npieces; i++)
+		tn_xfer_piece_end(&r->alone.piece[i], 0, code);
+}
+
+/*
+ * Neighbours move together, and so they fail together. Each of those that have failed is tried again, alone, so that its status is its own. Only a failure takes
+ * memory for that: without it the neighbours keep one status. False: there is nothing to try.
+ */
+static bool try_alone(struct tn_xfer_request *r)
+{
+	const struct tn_xfer_backend *b = backend_of(r);
+	uint64_t bytes = 0;
+	int rc;
+
+	if (!tn_xfer_pieces_sum(&r->pieces, &bytes) || tn_xfer_job_stopped(&r->job))
+		return false;
+	pthread_mutex_lock(&r->agent->lock);
+	tn_xfer_pieces_split(&r->pieces, &r->alone);
+	pthread_mutex_unlock(&r->agent->lock);
+	if (!r->alone.npieces)
+		return false;
+	r->again = r->job;
+	r->again.piece = r->alone.piece;
+	r->again.npieces = r->alone.npieces;
+	r->again.bytes = r->job.bytes - bytes;
+	r->again.alone = 1;
+	r->again.ended = again_ended;
+	memset(r->again.word, 0, sizeof(r->again.word));
+	rc = b->ops->prepare ? b->ops->prepare(b->self, &r->again) : 0;
+	r->prepared = rc == 0;
+	pthread_mutex_lock(&r->agent->lock);
+	if (rc == 0 && state_of(r) != TN_XFER_ACTIVE)
+		rc = -ECANCELED;
+	if (rc)
+		give_up_alone(r, rc);
+	else
+		r->current = &r->again;
+	pthread_mutex_unlock(&r->agent->lock);
+	if (rc == 0)
+		b->ops->post(b->self, &r->again);
+	return rc == 0;
 }
 
 /* The backend's call: from its own thread, or from within post. */
 static void job_ended(struct tn_xfer_job *job)
 {
 	struct tn_xfer_request *r = tn_container_of(job, struct tn_xfer_request, job);
-	struct tn_xfer_agent *a = r->agent;
-	int rc = first_failure(job);
 
-	pthread_mutex_lock(&a->lock);
-	if (state_of(r) == TN_XFER_ENDING) {
-		end(r);
-	} else if (rc) {
-		r->status = rc;
-		end(r);
-	} else {
-		try_to_end(r);
-	}
-	pthread_mutex_unlock(&a->lock);
+	if (!try_alone(r))
+		finish(r);
+}
+
+/* Of a request that has ended: what was tried alone is forgotten. */
+static void forget_alone(struct tn_xfer_request *r)
+{
+	const struct tn_xfer_backend *b = backend_of(r);
+	struct tn_xfer_pieces alone;
+
+	pthread_mutex_lock(&r->agent->lock);
+	alone = r->alone;
+	r->alone = (struct tn_xfer_pieces){0};
+	pthread_mutex_unlock(&r->agent->lock);
+	if (r->prepared && b->ops->forget)
+		b->ops->forget(b->self, &r->again);
+	r->prepared = false;
+	tn_xfer_pieces_free(&alone);
 }
 
 /* The request fails now, whatever its backend still does. */
@@ -165,9 +237,9 @@ static void verdict(struct tn_xfer_request *r, int code)
 		return;
 	}
 	__atomic_store_n(&r->word, TN_XFER_ENDING, __ATOMIC_RELEASE);
-	__atomic_store_n(&r->job.stop, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&r->current->stop, 1, __ATOMIC_RELEASE);
 	if (b->ops->cancel)
-		b->ops->cancel(b->self, &r->job);
+		b->ops->cancel(b->self, r->current);
 	tn_futex_wake(&r->word);
 	tn_xfer_raise(r->agent);
 }
@@ -441,6 +513,7 @@ int tn_xfer_release(struct tn_xfer_request *r)
 	pthread_mutex_unlock(&a->lock);
 	if (busy)
 		return tn_fail(-EBUSY, "the request is under way: cancel it first");
+	forget_alone(r);
 	if (b->ops->forget)
 		b->ops->forget(b->self, &r->job);
 	pthread_mutex_lock(&a->lock);
@@ -487,8 +560,11 @@ static void begin(struct tn_xfer_request *r, uint64_t now, uint64_t deadline_ns,
 	r->notification_bytes = bytes;
 	if (bytes != TN_XFER_NO_NOTIFICATION && bytes)
 		memcpy(r->notification, notification, bytes);
-	for (uint32_t i = 0; i < r->job.npieces; i++)
+	for (uint32_t i = 0; i < r->job.npieces; i++) {
+		r->job.piece[i].shared = 0;
 		tn_xfer_piece_end(&r->job.piece[i], 0, -EINPROGRESS);
+	}
+	r->current = &r->job;
 	memset(r->job.word, 0, sizeof(r->job.word));
 	r->job.stop = 0;
 	r->job.next = NULL;
@@ -512,6 +588,8 @@ int tn_xfer_post(struct tn_xfer_request *r, uint64_t deadline_ns, const void *no
 	if (!r || (!notification && notification_bytes && notification_bytes != TN_XFER_NO_NOTIFICATION))
 		return tn_fail(-EINVAL, "request %p, notification %p of %u bytes", (void *)r, notification, notification_bytes);
 	a = r->agent;
+	if (state_of(r) == TN_XFER_ENDED)
+		forget_alone(r);
 	pthread_mutex_lock(&a->lock);
 	rc = may_post(r, now, deadline_ns, notification_bytes);
 	if (rc == 0)
@@ -556,15 +634,16 @@ int tn_xfer_status(struct tn_xfer_request *r, struct tn_xfer_status *out)
 	s.status = s.state == TN_XFER_ENDING || s.state == TN_XFER_ENDED ? r->status : 0;
 	s.post_ns = r->post_ns;
 	s.time_ns = r->time_ns;
+	if (s.state == TN_XFER_ENDED && s.status == 0) {
+		s.bytes = r->job.bytes;
+	} else if (s.state != TN_XFER_IDLE) {
+		tn_xfer_pieces_sum(&r->pieces, &s.bytes);
+		tn_xfer_pieces_sum(&r->alone, &s.bytes);
+	}
 	pthread_mutex_unlock(&r->agent->lock);
 	s.estimate_ns = r->estimate_ns;
 	s.descriptors = r->pieces.n;
 	s.pieces = r->pieces.npieces;
-	if (s.state == TN_XFER_ENDED && s.status == 0)
-		s.bytes = r->job.bytes;
-	else if (s.state != TN_XFER_IDLE)
-		for (uint32_t i = 0; i < r->job.npieces; i++)
-			s.bytes += __atomic_load_n(&r->job.piece[i].moved, __ATOMIC_RELAXED);
 	snprintf(s.backend, sizeof(s.backend), "%s", backend_of(r)->ops->name);
 	tn_abi_out(TN_ABI_RESULT(tn_xfer_status, backend), out, &s);
 	return 0;
@@ -621,13 +700,21 @@ int tn_xfer_cancel(struct tn_xfer_request *r, uint64_t deadline_ns)
 
 int tn_xfer_results(struct tn_xfer_request *r, uint64_t first, uint32_t n, struct tn_xfer_result *out)
 {
+	bool live;
+
 	if (!r || (n && !out) || state_of(r) == TN_XFER_IDLE)
 		return tn_fail(-EINVAL, "results of request %p: it was not posted, or there is no array", (void *)r);
 	if (first > r->pieces.n || n > r->pieces.n - first)
 		return tn_fail(-EINVAL, "descriptors %llu to %llu: the request has %llu", (unsigned long long)first, (unsigned long long)(first + n),
 			       (unsigned long long)r->pieces.n);
+	/* What is under way may be split meanwhile. */
+	live = state_of(r) != TN_XFER_ENDED;
+	if (live)
+		pthread_mutex_lock(&r->agent->lock);
 	for (uint32_t i = 0; i < n; i++)
-		tn_xfer_pieces_result(&r->pieces, first + i, &out[i]);
+		tn_xfer_pieces_result(&r->pieces, &r->alone, first + i, &out[i]);
+	if (live)
+		pthread_mutex_unlock(&r->agent->lock);
 	return 0;
 }
 

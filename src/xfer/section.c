@@ -3,13 +3,21 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FIRST_CAPACITY 16u
 
+/* What of a section's meta counts: memory has none, and an empty one is none. */
+static const char *meta_of(uint32_t segment, const char *meta)
+{
+	return segment >= TN_XFER_BLOCK && meta && *meta ? meta : NULL;
+}
+
 struct tn_xfer_sec *tn_xfer_sec_new(enum tn_xfer_segment segment, const struct tn_xfer_section *section)
 {
 	struct tn_xfer_sec *sec = tn_get(&tn_alloc_system, sizeof(*sec));
+	const char *meta = meta_of(segment, section->meta);
 
 	if (!sec)
 		return NULL;
@@ -17,16 +25,15 @@ struct tn_xfer_sec *tn_xfer_sec_new(enum tn_xfer_segment segment, const struct t
 	sec->address = section->address;
 	sec->end = tn_xfer_section_end(section);
 	sec->device = section->device;
+	sec->registrations = 1;
 	sec->refs = 1;
-	if (section->meta) {
-		size_t n = strlen(section->meta) + 1;
-
-		sec->meta = tn_get(&tn_alloc_system, n);
+	if (meta) {
+		sec->meta = tn_get(&tn_alloc_system, strlen(meta) + 1);
 		if (!sec->meta) {
 			tn_put(&tn_alloc_system, sec, sizeof(*sec));
 			return NULL;
 		}
-		memcpy(sec->meta, section->meta, n);
+		memcpy(sec->meta, meta, strlen(meta) + 1);
 	}
 	return sec;
 }
@@ -41,26 +48,47 @@ void tn_xfer_sec_put(struct tn_xfer_sec *sec)
 	tn_put(&tn_alloc_system, sec, sizeof(*sec));
 }
 
-static int compare(const struct tn_xfer_sec *a, uint32_t segment, uint64_t device, uint64_t address)
+/* Where a section stands. */
+struct key {
+	uint32_t segment;
+	uint64_t device, address, end;
+};
+
+static struct key key_of(const struct tn_xfer_sec *s)
 {
-	if (a->segment != segment)
-		return a->segment < segment ? -1 : 1;
-	if (a->device != device)
-		return a->device < device ? -1 : 1;
-	if (a->address != address)
-		return a->address < address ? -1 : 1;
-	return 0;
+	return (struct key){s->segment, s->device, s->address, s->end};
 }
 
-/* First entry behind those at or before the address. */
-static uint32_t upper(const struct tn_xfer_table *t, uint32_t segment, uint64_t device, uint64_t address)
+static int compare(struct key a, struct key b)
+{
+	if (a.segment != b.segment)
+		return a.segment < b.segment ? -1 : 1;
+	if (a.device != b.device)
+		return a.device < b.device ? -1 : 1;
+	if (a.address != b.address)
+		return a.address < b.address ? -1 : 1;
+	return (a.end > b.end) - (a.end < b.end);
+}
+
+static int compare_secs(const void *a, const void *b)
+{
+	return compare(key_of(*(struct tn_xfer_sec *const *)a), key_of(*(struct tn_xfer_sec *const *)b));
+}
+
+void tn_xfer_secs_sort(struct tn_xfer_sec **secs, uint32_t n)
+{
+	qsort(secs, n, sizeof(*secs), compare_secs);
+}
+
+/* First entry behind those at or before the key. */
+static uint32_t upper(const struct tn_xfer_table *t, struct key key)
 {
 	uint32_t low = 0, high = t->n;
 
 	while (low < high) {
 		uint32_t mid = low + (high - low) / 2;
 
-		if (compare(t->entry[mid].sec, segment, device, address) <= 0)
+		if (compare(key_of(t->entry[mid].sec), key) <= 0)
 			low = mid + 1;
 		else
 			high = mid;
@@ -73,30 +101,25 @@ static bool same_group(const struct tn_xfer_sec *a, const struct tn_xfer_sec *b)
 	return a->segment == b->segment && a->device == b->device;
 }
 
-/* After a change at entry i. */
-static void set_ends(struct tn_xfer_table *t, uint32_t i)
+static void push(struct tn_xfer_table *t, struct tn_xfer_sec *sec)
 {
-	for (uint32_t j = i; j < t->n; j++) {
-		struct tn_xfer_sec_entry *e = &t->entry[j];
-		uint64_t end = e->sec->end;
+	struct tn_xfer_sec_entry *e = &t->entry[t->n];
 
-		if (j && same_group(e->sec, e[-1].sec)) {
-			if (e[-1].max_end > end)
-				end = e[-1].max_end;
-		} else if (j > i) {
-			return;
-		}
-		if (j > i && e->max_end == end)
-			return;
-		e->max_end = end;
-	}
+	*e = (struct tn_xfer_sec_entry){.sec = sec, .max_end = sec->end};
+	if (t->n++ && same_group(sec, e[-1].sec) && e[-1].max_end > sec->end)
+		e->max_end = e[-1].max_end;
 }
 
-static int grow(struct tn_xfer_table *t)
+static int reserve(struct tn_xfer_table *t, uint32_t n)
 {
-	uint32_t capacity = t->capacity ? t->capacity * 2 : FIRST_CAPACITY;
-	struct tn_xfer_sec_entry *entry = tn_get(&tn_alloc_system, tn_array_bytes(capacity, sizeof(*entry)));
+	uint32_t capacity = t->capacity ? t->capacity : FIRST_CAPACITY;
+	struct tn_xfer_sec_entry *entry;
 
+	if (n <= t->capacity)
+		return 0;
+	while (capacity < n)
+		capacity *= 2;
+	entry = tn_get(&tn_alloc_system, tn_array_bytes(capacity, sizeof(*entry)));
 	if (!entry)
 		return -ENOMEM;
 	if (t->n)
@@ -107,67 +130,101 @@ static int grow(struct tn_xfer_table *t)
 	return 0;
 }
 
-int tn_xfer_table_add(struct tn_xfer_table *t, struct tn_xfer_sec *sec)
+static void revoke(struct tn_xfer_sec *sec)
 {
-	uint32_t i;
+	sec->revoked = true;
+	tn_xfer_sec_put(sec);
+}
 
-	if (t->n == t->capacity && grow(t))
+/* A section of the array that stands where the last one of the table does. */
+static void meet(struct tn_xfer_table *t, struct tn_xfer_sec *sec, bool add)
+{
+	struct tn_xfer_sec *last = t->entry[t->n - 1].sec;
+
+	if (!sec->id || sec->id == last->id) {
+		last->registrations += sec->registrations;
+		return;
+	}
+	t->n--;
+	revoke(last);
+	if (add) {
+		sec->refs++;
+		push(t, sec);
+	}
+}
+
+int tn_xfer_table_merge(struct tn_xfer_table *t, struct tn_xfer_sec *const *secs, uint32_t n, unsigned how)
+{
+	bool add = how & TN_XFER_MERGE_ADD, prune = how & TN_XFER_MERGE_PRUNE;
+	/* What stands before all of the array stays as it is. */
+	uint32_t first = prune ? 0 : n ? upper(t, key_of(secs[0])) : t->n, nold = t->n - first, i = 0, k = 0;
+	struct tn_xfer_sec_entry *old = nold ? tn_get(&tn_alloc_system, nold * sizeof(*old)) : NULL;
+
+	if ((nold && !old) || reserve(t, t->n + (add ? n : 0))) {
+		tn_put(&tn_alloc_system, old, nold * sizeof(*old));
 		return -ENOMEM;
-	i = upper(t, sec->segment, sec->device, sec->address);
-	memmove(&t->entry[i + 1], &t->entry[i], (t->n - i) * sizeof(*t->entry));
-	t->entry[i] = (struct tn_xfer_sec_entry){.sec = sec};
-	t->n++;
-	set_ends(t, i);
+	}
+	if (nold)
+		memcpy(old, &t->entry[first], nold * sizeof(*old));
+	t->n = first;
+	while (i < nold || k < n) {
+		int order = k == n ? -1 : i == nold ? 1 : compare(key_of(old[i].sec), key_of(secs[k]));
+
+		if (k < n && t->n && !compare(key_of(t->entry[t->n - 1].sec), key_of(secs[k]))) {
+			meet(t, secs[k++], add);
+		} else if (order > 0) {
+			if (add) {
+				secs[k]->refs++;
+				push(t, secs[k]);
+			}
+			k++;
+		} else if (order < 0 && prune) {
+			revoke(old[i++].sec);
+		} else {
+			push(t, old[i++].sec);
+		}
+	}
+	tn_put(&tn_alloc_system, old, nold * sizeof(*old));
 	return 0;
 }
 
 void tn_xfer_table_sweep(struct tn_xfer_table *t)
 {
-	uint32_t n = 0;
+	uint32_t n = t->n;
 
-	for (uint32_t i = 0; i < t->n; i++) {
+	t->n = 0;
+	for (uint32_t i = 0; i < n; i++) {
 		struct tn_xfer_sec *sec = t->entry[i].sec;
 
-		if (sec->leaving) {
+		if (sec->leaving)
 			tn_xfer_sec_put(sec);
-			continue;
-		}
-		t->entry[n] = (struct tn_xfer_sec_entry){.sec = sec, .max_end = sec->end};
-		if (n && same_group(sec, t->entry[n - 1].sec) && t->entry[n - 1].max_end > sec->end)
-			t->entry[n].max_end = t->entry[n - 1].max_end;
-		n++;
+		else
+			push(t, sec);
 	}
-	t->n = n;
-}
-
-static bool same_meta(const char *a, const char *b)
-{
-	return a && b ? !strcmp(a, b) : !a && !b;
 }
 
 struct tn_xfer_sec *tn_xfer_table_exact(const struct tn_xfer_table *t, enum tn_xfer_segment segment, const struct tn_xfer_section *section)
 {
-	uint32_t i = upper(t, segment, section->device, section->address);
+	struct key key = {segment, section->device, section->address, tn_xfer_section_end(section)};
+	uint32_t i = upper(t, key);
+	struct tn_xfer_sec *sec = i ? t->entry[i - 1].sec : NULL;
+	const char *meta = meta_of(segment, section->meta);
 
-	for (; i && !compare(t->entry[i - 1].sec, segment, section->device, section->address); i--) {
-		struct tn_xfer_sec *sec = t->entry[i - 1].sec;
-
-		if (sec->end == tn_xfer_section_end(section) && same_meta(sec->meta, section->meta))
-			return sec;
-	}
-	return NULL;
+	if (!sec || compare(key_of(sec), key) || (meta && sec->meta ? strcmp(meta, sec->meta) : meta || sec->meta))
+		return NULL;
+	return sec;
 }
 
 struct tn_xfer_sec *tn_xfer_table_sibling(const struct tn_xfer_table *t, uint32_t segment, uint64_t device)
 {
-	uint32_t i = upper(t, segment, device, UINT64_MAX);
+	uint32_t i = upper(t, (struct key){segment, device, UINT64_MAX, UINT64_MAX});
 
 	return i && t->entry[i - 1].sec->segment == segment && t->entry[i - 1].sec->device == device ? t->entry[i - 1].sec : NULL;
 }
 
 struct tn_xfer_sec *tn_xfer_table_cover(const struct tn_xfer_table *t, uint32_t segment, uint64_t device, uint64_t address, uint64_t end)
 {
-	for (uint32_t i = upper(t, segment, device, address); i; i--) {
+	for (uint32_t i = upper(t, (struct key){segment, device, address, UINT64_MAX}); i; i--) {
 		const struct tn_xfer_sec_entry *e = &t->entry[i - 1];
 
 		if (e->sec->segment != segment || e->sec->device != device || e->max_end < end)

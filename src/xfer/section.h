@@ -19,8 +19,8 @@ struct tn_xfer_sec {
 	uint64_t address;
 	uint64_t end; /* UINT64_MAX: open */
 	uint64_t device;
-	char *meta; /* own sections; NULL: none */
-	uint32_t registrations;
+	char *meta; /* own sections of files and objects; NULL: none */
+	uint32_t registrations; /* 1 when made; not used of a peer's */
 	uint32_t users; /* requests */
 	uint32_t refs; /* table, lists, requests */
 	bool revoked; /* takes no new request */
@@ -44,9 +44,17 @@ struct tn_xfer_table {
 /* A section with one reference. NULL: no memory. meta is copied. */
 struct tn_xfer_sec *tn_xfer_sec_new(enum tn_xfer_segment segment, const struct tn_xfer_section *section);
 void tn_xfer_sec_put(struct tn_xfer_sec *sec);
+/* In the order of a table: segment, device, address, end. */
+void tn_xfer_secs_sort(struct tn_xfer_sec **secs, uint32_t n);
 
-/* The table takes the caller's reference. 0, -ENOMEM. */
-int tn_xfer_table_add(struct tn_xfer_table *t, struct tn_xfer_sec *sec);
+#define TN_XFER_MERGE_ADD 1u   /* sections that the table lacks are added */
+#define TN_XFER_MERGE_PRUNE 2u /* sections of the table that the array lacks are revoked, and leave */
+
+/*
+ * Sorted sections and a table, side by side: linear time. A section that the table has, with the same id or without one, is counted there; one with another id takes the
+ * place of the table's, which is revoked. The table takes a reference of those that it adds. 0; -ENOMEM: nothing was changed.
+ */
+int tn_xfer_table_merge(struct tn_xfer_table *t, struct tn_xfer_sec *const *secs, uint32_t n, unsigned how);
 /* Takes out all that are leaving, and puts the table's references. */
 void tn_xfer_table_sweep(struct tn_xfer_table *t);
 /* Registered exactly so; NULL: it is not there. */

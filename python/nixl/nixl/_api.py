@@ -156,7 +156,8 @@ class nixl_agent:
         conf = nixl_conf or nixl_agent_config()
         listen = os.environ.get('TENUTO_XFER_LISTEN')
         secret = os.environ.get('TENUTO_XFER_SECRET')
-        if conf.enable_listen and not listen:
+        # Who fetches metadata from a listener proves itself by the secret.
+        if conf.enable_listen and secret and not listen:
             listen = f'tcp::{conf.port}'
         with _as_nixl():
             self._agent = xfer.Agent(agent_name, backends=[], listen=listen, secret=secret.encode() if secret else None)
