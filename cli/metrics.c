@@ -65,6 +65,7 @@ static const struct statistic statistics[] = {
 	{"dropped_blocks", "tenuto_dropped_blocks_total", NULL, COUNTER, 0, "Blocks that were dropped, or whose time was over"},
 	{"offloaded_blocks", "tenuto_offloaded_blocks_total", NULL, COUNTER, 0, "Blocks that went from host memory to disk"},
 	{"promoted_blocks", "tenuto_promoted_blocks_total", NULL, COUNTER, 0, "Blocks that loads left in host memory"},
+	{"promoted_device_blocks", "tenuto_promoted_device_blocks_total", NULL, COUNTER, 0, "Blocks that loads and saves left in the device tier"},
 	{"prefetched_blocks", "tenuto_prefetched_blocks_total", NULL, COUNTER, 0, "Blocks that prefetches brought to host memory"},
 	{"offload_waiting_blocks", "tenuto_offload_waiting_blocks", NULL, GAUGE, 0,
 	 "Blocks in host memory that are admitted to disk and not written yet"},

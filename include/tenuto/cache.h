@@ -20,7 +20,6 @@
 #define TENUTO_CACHE_H
 
 #include <stdbool.h>
-
 #include <tenuto/decision.h>
 #include <tenuto/device.h>
 #include <tenuto/error.h>
@@ -110,6 +109,7 @@ struct tn_save;
  *                   syncs; default 1,000. 0: tn_save_end waits until what it says is stored is durable, and returns the
  *                   error of a flush that failed. UINT32_MAX: only what tn_flush covered is durable. The death of the
  *                   process alone, whatever this says, loses what was in flight or was written in the last 100 ms
+ * @device_tier:     memory of a device for blocks, above the host tier (tenuto/memory.h); default none
  */
 struct tn_cache_opts {
 	size_t size;
@@ -143,6 +143,7 @@ struct tn_cache_opts {
 	uint64_t write_backlog_bytes;
 	uint32_t offload_lag_ms;
 	uint32_t durability_ms;
+	struct tn_device_tier device_tier;
 };
 
 /** tn_cache_opts_init_sized - tn_cache_opts_init for a caller whose struct has @size bytes. Any thread. */

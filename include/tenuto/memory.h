@@ -52,6 +52,20 @@ struct tn_memory_desc {
 	const struct tn_device_driver *driver;
 };
 
+/**
+ * struct tn_device_tier - an option of tn_cache_open: memory of a device that the cache owns, for blocks that are loaded into pools of the same device, or
+ *                         saved from them. A load of what lies there is a copy within the device
+ * @bytes:  0: none. It is a cache of the tiers below it, of which there has to be one
+ * @driver: who allocates the memory and copies, the same as that of the pools; outlives the cache
+ * @device: on which of its devices
+ */
+struct tn_device_tier {
+	uint64_t bytes;
+	const struct tn_device_driver *driver;
+	uint32_t device;
+	uint32_t reserved;
+};
+
 /** tn_memory_desc_init_sized - tn_memory_desc_init for a caller whose struct has @size bytes. Any thread. */
 TN_API void tn_memory_desc_init_sized(struct tn_memory_desc *desc, size_t size);
 

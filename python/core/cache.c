@@ -109,6 +109,8 @@ static const struct tn_py_field options[] = {
 	{"write_backlog_bytes", TN_PY_U64, offsetof(struct tn_cache_opts, write_backlog_bytes)},
 	{"offload_lag_ms", TN_PY_U32, offsetof(struct tn_cache_opts, offload_lag_ms)},
 	{"durability_ms", TN_PY_U32, offsetof(struct tn_cache_opts, durability_ms)},
+	{"device_bytes", TN_PY_U64, offsetof(struct tn_cache_opts, device_tier.bytes)},
+	{"device", TN_PY_U32, offsetof(struct tn_cache_opts, device_tier.device)},
 	{NULL, 0, 0},
 };
 
@@ -123,11 +125,27 @@ static void log_line(void *arg, enum tn_log_level level, const char *where, cons
 	PyGILState_Release(state);
 }
 
+/* By its name, as tn_device_driver_open has it. False: with an exception. */
+static bool driver_from(PyObject *name, struct tn_cache_opts *opts)
+{
+	const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
+	int rc;
+
+	if (!text)
+		return false;
+	Py_BEGIN_ALLOW_THREADS
+	rc = tn_device_driver_open(text, &opts->device_tier.driver);
+	Py_END_ALLOW_THREADS
+	if (rc)
+		tn_py_raise(rc);
+	return rc == 0;
+}
+
 /* Keywords that are not plain numbers or texts. Return: how many; -1 with an exception. */
 static Py_ssize_t objects_from(PyObject *kw, struct tn_cache_opts *opts, struct tn_py_cache *self)
 {
 	PyObject *log = kw ? PyDict_GetItemString(kw, "log") : NULL, *level = kw ? PyDict_GetItemString(kw, "log_level") : NULL,
-		 *geometry = kw ? PyDict_GetItemString(kw, "geometry") : NULL; /* borrowed */
+		 *geometry = kw ? PyDict_GetItemString(kw, "geometry") : NULL, *driver = kw ? PyDict_GetItemString(kw, "device_driver") : NULL; /* borrowed */
 
 	if (log && log != Py_None) {
 		self->log = Py_NewRef(log);
@@ -148,12 +166,14 @@ static Py_ssize_t objects_from(PyObject *kw, struct tn_cache_opts *opts, struct 
 		}
 		opts->geometry = &((struct tn_py_geometry *)geometry)->g;
 	}
-	return (log != NULL) + (level != NULL) + (geometry != NULL);
+	if (driver && driver != Py_None && !driver_from(driver, opts))
+		return -1;
+	return (log != NULL) + (level != NULL) + (geometry != NULL) + (driver != NULL);
 }
 
 static bool is_option(PyObject *name)
 {
-	static const char *const others[] = {"log", "log_level", "geometry"};
+	static const char *const others[] = {"log", "log_level", "geometry", "device_driver"};
 	bool is = false;
 
 	for (const struct tn_py_field *f = options; f->name; f++)

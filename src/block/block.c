@@ -192,6 +192,8 @@ int tn_block_take(struct tn_registry *reg, uint16_t space, const struct tn_key *
 	__atomic_store_n(&r->key[0], key->word[0], __ATOMIC_RELAXED);
 	__atomic_store_n(&r->key[1], key->word[1], __ATOMIC_RELAXED);
 	r->slot[0] = r->slot[1] = TN_SLOT_NONE;
+	if (reg->device_slot)
+		reg->device_slot[b] = TN_SLOT_NONE;
 	c->wanted = 0;
 	c->depth = 0;
 	if (parent && !tn_key_is_zero(parent) && !tn_key_eq(parent, key)) {
@@ -352,16 +354,21 @@ void tn_block_set_residency(struct tn_registry *reg, tn_block b, enum tn_tier ti
 			 __ATOMIC_RELEASE);
 }
 
+/* Where the slot's number lies: of a tier whose places are slots. */
+static uint32_t *slot_of(const struct tn_registry *reg, tn_block b, enum tn_tier tier)
+{
+	assert(tier == TN_TIER_HOST || tier == TN_TIER_DISK || (tier == TN_TIER_DEVICE && reg->device_slot));
+	return tier == TN_TIER_DEVICE ? &reg->device_slot[b] : &reg->records[b].slot[tier - TN_TIER_HOST];
+}
+
 uint32_t tn_block_slot(const struct tn_registry *reg, tn_block b, enum tn_tier tier)
 {
-	assert(tier == TN_TIER_HOST || tier == TN_TIER_DISK);
-	return reg->records[b].slot[tier - TN_TIER_HOST];
+	return *slot_of(reg, b, tier);
 }
 
 void tn_block_set_slot(struct tn_registry *reg, tn_block b, enum tn_tier tier, uint32_t slot)
 {
-	assert(tier == TN_TIER_HOST || tier == TN_TIER_DISK);
-	reg->records[b].slot[tier - TN_TIER_HOST] = slot;
+	*slot_of(reg, b, tier) = slot;
 }
 
 uint32_t tn_registry_records(const struct tn_registry *reg)

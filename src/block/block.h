@@ -38,6 +38,7 @@ struct tn_registry;
 
 struct tn_registry_opts {
 	uint32_t max_blocks; /* 1 .. 2^31 */
+	bool device_slots; /* blocks may have slots in the device tier */
 	const struct tn_alloc *alloc;
 };
 

@@ -34,6 +34,11 @@ static size_t chains_bytes(uint32_t n)
 	return tn_array_bytes(n, sizeof(struct tn_chain));
 }
 
+static size_t device_slots_bytes(uint32_t n)
+{
+	return tn_array_bytes(n, sizeof(uint32_t));
+}
+
 static size_t buckets_bytes(uint32_t n)
 {
 	return tn_array_bytes(n, sizeof(struct tn_bucket));
@@ -56,7 +61,9 @@ int tn_registry_create(const struct tn_registry_opts *opts, struct tn_registry *
 	reg->records = tn_get(alloc, records_bytes(reg->max_blocks));
 	reg->chains = tn_get(alloc, chains_bytes(reg->max_blocks));
 	reg->buckets = tn_get(alloc, buckets_bytes(reg->nbuckets));
-	if (!reg->records || !reg->chains || !reg->buckets) {
+	if (opts->device_slots)
+		reg->device_slot = tn_get(alloc, device_slots_bytes(reg->max_blocks));
+	if (!reg->records || !reg->chains || !reg->buckets || (opts->device_slots && !reg->device_slot)) {
 		tn_registry_destroy(reg);
 		return tn_fail(-ENOMEM, "no memory for an index of %u blocks: lower max_blocks", opts->max_blocks);
 	}
@@ -74,6 +81,7 @@ void tn_registry_destroy(struct tn_registry *reg)
 	tn_put(alloc, reg->records, records_bytes(reg->max_blocks));
 	tn_put(alloc, reg->chains, chains_bytes(reg->max_blocks));
 	tn_put(alloc, reg->buckets, buckets_bytes(reg->nbuckets));
+	tn_put(alloc, reg->device_slot, device_slots_bytes(reg->max_blocks));
 	tn_put(alloc, reg, sizeof(*reg));
 }
 

@@ -40,7 +40,7 @@ struct tn_record {
 	uint64_t key[2];
 	uint32_t refs;
 	uint32_t meta;
-	uint32_t slot[2]; /* HOST, DISK; owner only. slot[0] links free records */
+	uint32_t slot[2]; /* HOST, DISK; those in the device tier lie apart; owner only. slot[0] links free records */
 };
 _Static_assert(sizeof(struct tn_record) == 32, "two records a cache line");
 
@@ -69,6 +69,7 @@ struct tn_registry {
 	struct tn_record *records;
 	struct tn_chain *chains;
 	struct tn_bucket *buckets;
+	uint32_t *device_slot; /* by record; owner only. NULL: there is no such tier */
 	uint32_t max_blocks;
 	uint32_t nbuckets;
 	uint32_t unused; /* records from here on were never taken */

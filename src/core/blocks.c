@@ -181,7 +181,7 @@ bool tn_block_lies_nowhere(const struct tn_blocks *bl, tn_block b)
 	for_each_tier(t, bl->row) {
 		enum tn_residency r = tn_tier_residency(t, b);
 
-		if (r == TN_PRESENT || (r != TN_ABSENT && !t->ops->traits.promotes))
+		if (r == TN_PRESENT || (r != TN_ABSENT && !t->ops->traits.entry_by_slot))
 			return false;
 	}
 	return true;
@@ -317,6 +317,15 @@ void tn_block_doom(struct tn_blocks *bl, tn_block b)
 	if (bl->is_doomed[b] == TN_DOOM_NOT)
 		enter_ring(bl, b, TN_DOOM_DROPPED);
 	__atomic_store_n(&bl->is_doomed[b], TN_DOOM_DROPPED, __ATOMIC_RELAXED);
+}
+
+void tn_block_quits(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b)
+{
+	if (!tn_tier_has(t, b))
+		return;
+	tn_block_set_residency(bl->registry, b, t->tier, TN_DRAINING);
+	if (bl->is_doomed[b] == TN_DOOM_NOT)
+		enter_ring(bl, b, TN_DOOM_NOWHERE);
 }
 
 static bool bury(struct tn_blocks *bl, tn_block b, bool held_too)

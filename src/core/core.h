@@ -117,8 +117,8 @@ struct tn_session {
 #define TN_POOLS_OWN 4096u /* of the process that opened the cache; those of sessions have numbers of their own, so that nobody takes another's */
 #define TN_POOLS_MAX (TN_POOLS_OWN + TN_SESSIONS_MAX * 256u)
 
-/* Numbers of memories, by which lists name them (ring/ring.h): of header buffers, of the memory tier, and from POOLS on of those that have pools. */
-enum { TN_MEMORY_OF_HEADERS, TN_MEMORY_OF_TIER, TN_MEMORY_OF_POOLS, TN_MEMORIES_MAX = TN_MEMORY_OF_POOLS + TN_POOLS_MAX };
+/* Numbers of memories, by which lists name them (ring/ring.h): of header buffers, of the memory tier, of the device tier, and from POOLS on of those that have pools. */
+enum { TN_MEMORY_OF_HEADERS, TN_MEMORY_OF_TIER, TN_MEMORY_OF_G1, TN_MEMORY_OF_POOLS, TN_MEMORIES_MAX = TN_MEMORY_OF_POOLS + TN_POOLS_MAX };
 #define TN_EVENTS 1024u /* of tn_event_create, of one cache */
 #define TN_EVENTS_KEPT 65536u /* of blocks, for tn_cache_events */
 
@@ -126,7 +126,7 @@ enum { TN_MEMORY_OF_HEADERS, TN_MEMORY_OF_TIER, TN_MEMORY_OF_POOLS, TN_MEMORIES_
 enum tn_doom {
 	TN_DOOM_NOT,
 	TN_DOOM_DROPPED, /* it leaves its places when nobody holds it any more */
-	TN_DOOM_NOWHERE, /* it has no place; its record goes when nobody holds it, unless it was saved again by then */
+	TN_DOOM_NOWHERE, /* it has no place, or leaves one; its record goes when nobody holds it, unless it has another place by then */
 };
 
 struct tn_executor;
@@ -315,6 +315,7 @@ struct tn_cache {
 	struct tn_headers *headers; /* NULL without disks */
 	struct tn_whole *whole;
 	struct tn_flights *flights;
+	bool g1_lost; /* the device tier's device is, and its blocks leave */
 	struct tn_secret secret;
 	uint64_t segment_bytes; /* of new stores; 0: the store's choice */
 	uint64_t slot_bytes;	/* of the blocks announced at open; 0: none were */
@@ -594,10 +595,17 @@ bool tn_writing_step(struct tn_writing *w, bool committed, bool *busy);
 void tn_writing_publish(struct tn_write_item *item, tn_block b);
 
 /* Places for blocks that are to be stored. */
+static inline void tn_place_wait_init(struct tn_place_wait *wait, const struct tn_space *space, const struct tn_tier_base *t)
+{
+	wait->space = space->index;
+	wait->cls = space->cls[t->tier];
+	wait->block_bytes = space->shape.slot_bytes;
+	wait->quota_bytes = tn_space_quota(space, t->tier);
+	wait->ended = space->cache->places.ended;
+}
 void tn_places_join(struct tn_writing *w);
 void tn_places_leave(struct tn_writing *w);
 bool tn_places_step(struct tn_cache *cache);
-void tn_place_wait_init(struct tn_place_wait *wait, const struct tn_space *space, const struct tn_tier_base *t);
 void tn_item_release(struct tn_write_item *item);
 void tn_item_failed(struct tn_write_item *item, int status);
 /* How the bytes of an item get to its place. */
@@ -686,6 +694,8 @@ bool tn_block_is_local(const struct tn_blocks *bl, tn_block b);
 bool tn_block_lies_nowhere(const struct tn_blocks *bl, tn_block b);
 
 void tn_block_doom(struct tn_blocks *bl, tn_block b);
+/* It leaves the tier, where nobody finds it any more, as soon as nobody holds it. */
+void tn_block_quits(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b);
 bool tn_block_is_dropped(const struct tn_blocks *bl, tn_block b);
 /* Looks at some of the doomed; *due_ns: when to come back without being woken. */
 bool tn_doomed_step(struct tn_blocks *bl, uint64_t now_ns, uint64_t *due_ns);
@@ -778,23 +788,5 @@ void tn_flights_destroy(struct tn_flights *f);
 struct tn_read_item *tn_flights_get(const struct tn_flights *f, tn_block b);
 void tn_flights_set(struct tn_flights *f, tn_block b, struct tn_read_item *item);
 void tn_flights_del(struct tn_flights *f, tn_block b, const struct tn_read_item *item);
-
-/* workers.c */
-/* jobs: as many as may be posted and not taken back; io: that the owner sleeps in, who takes what they have finished. */
-int tn_workers_create(uint32_t n, uint32_t jobs, const struct tn_alloc *alloc, struct tn_io *io, struct tn_workers **out);
-/* No job may be under way. */
-void tn_workers_destroy(struct tn_workers *w);
-/* The owner runs the job that has waited longest, if it is one of 2 MiB at most: a quarter of a millisecond. False: there is no such job. */
-bool tn_workers_help(struct tn_workers *w);
-struct tn_exec *tn_workers_exec(struct tn_workers *w);
-
-/* ---- logger.c ------------------------------------------------------------------------------------- */
-
-/*
- * From here to stop, which waits until all lines are delivered, the lines of this log go through a thread. 0 or -errno; *out stays as it is
- * if nobody takes any lines.
- */
-int tn_logger_start(struct tn_log *log, const struct tn_alloc *alloc, struct tn_logger **out);
-void tn_logger_stop(struct tn_logger *l);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "core/core.h"
+#include "core/g1.h"
 #include "core/load_chunk.h"
 #include "core/transfers.h"
 
@@ -113,6 +114,19 @@ void tn_read_chunk_good(struct tn_read_item *item, uint32_t c)
 
 static void item_ends(struct tn_read_item *item);
 
+/* Nothing is copied there any more. */
+static void kept_on_device(struct tn_read_item *item)
+{
+	bool whole = item->done_chunks == item->r->op.shape->chunks && !item->g1_unfit;
+
+	if (item->g1 == TN_SLOT_NONE)
+		return;
+	if (tn_tier_residency(item->r->op.cache->row.tier[TN_TIER_DEVICE], item->block) == TN_FILLING)
+		tn_block_set_residency(item->r->op.cache->registry, item->block, TN_TIER_DEVICE, TN_ABSENT);
+	tn_g1_arrives(&item->r->op, item->block, item->g1, whole);
+	item->g1 = TN_SLOT_NONE;
+}
+
 static void promoted(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
@@ -189,6 +203,7 @@ static void item_ends(struct tn_read_item *item)
 	}
 	if (loaded)
 		count_loaded(item);
+	kept_on_device(item);
 	item->state = TN_READ_IDLE;
 	tell_idle(item);
 	tn_block_release(&cache->blocks, item->block);
@@ -207,6 +222,9 @@ static void place_failed(struct tn_read_item *item, int status)
 	struct tn_tier_base *t = item->r->op.cache->row.tier[item->tier];
 	enum tn_residency r = tn_tier_residency(t, item->block);
 	enum tn_leave how = status == -EBADMSG ? TN_LEAVE_BAD : status == -EIO ? TN_LEAVE_EIO : TN_LEAVE_GONE;
+
+	if (item->tier == TN_TIER_DEVICE && status == -EFAULT)
+		tn_g1_failed(&item->r->op, item->block);
 
 	/* A mismatch says nothing of the device where another process could change the bytes, before they were written or since they were read. */
 	if (how == TN_LEAVE_BAD && tn_op_is_foreign(&item->r->op) && tn_read_reach(item) == TN_REACH_WHOLE)
@@ -281,7 +299,7 @@ static bool go_on(struct tn_read_item *item, uint32_t c, bool checked, uint32_t 
 	bool copy;
 
 	copied = tn_chunk_next_copy(item, copied);
-	copy = copied < tn_chunk_copies(item);
+	copy = copied < tn_chunk_copies(item) && (checked || !tn_chunk_copy_is_g1(item, copied)); /* the check would take it off the device */
 	if (!checked && item->header != TN_HEADER_HAVE)
 		return false;
 	if (copy ? !tn_chunk_copy(item, c, copied, !checked) : !checked && !tn_chunk_check(item, c))
@@ -351,11 +369,16 @@ static void check_ends(struct tn_read_item *item, uint32_t c, const struct tn_pa
 	}
 }
 
-/* A copy to the memory tier, or to somebody who joined, is over. */
+/* A copy to a tier, or to somebody who joined, is over. */
 static void copy_ends(struct tn_read_item *item, uint32_t c, const struct tn_part *p, uint32_t copy)
 {
 	struct tn_read_item *f = tn_chunk_copies_to(item, copy);
 
+	if (p->kind == TN_TRANSFER_OUT_G1) { /* the device tier does without it */
+		item->g1_unfit |= p->status != 0;
+		step_ends(item, c, 0, true, copy + 1);
+		return;
+	}
 	if (f && p->status == -EFAULT) { /* who joined has no pages any more, which is no business of the others */
 		f->error = p->status;
 		tn_read_shrink(f->r, index_of(f));
@@ -381,11 +404,12 @@ void tn_load_ended(const struct tn_part *p)
 		break;
 	case TN_TRANSFER_READ:
 	case TN_TRANSFER_IN:
+	case TN_TRANSFER_IN_G1:
 		if (state != (p->again ? TN_CHUNK_READING_AGAIN : TN_CHUNK_READING))
 			break; /* it was told before */
 		if (p->kind == TN_TRANSFER_READ && !p->status)
 			op->cache->c.bytes_read += (uint64_t)p->count * op->shape->padded_bytes;
-		check_ends(item, c, p, p->kind == TN_TRANSFER_IN || p->verified || !op->cache->o.verify, 0);
+		check_ends(item, c, p, p->kind != TN_TRANSFER_READ || p->verified || !op->cache->o.verify, 0);
 		break;
 	case TN_TRANSFER_CHECK:
 		check_ends(item, c, p, true, 0);

@@ -54,7 +54,7 @@ bool tn_chunk_read(struct tn_read_item *item, uint32_t c)
 	struct tn_transfer t;
 
 	if (item->state == TN_READ_COPY) {
-		t = transfer_of(item, c, TN_TRANSFER_IN, TN_TRANSFER_COPIES);
+		t = transfer_of(item, c, item->tier == TN_TIER_DEVICE ? TN_TRANSFER_IN_G1 : TN_TRANSFER_IN, TN_TRANSFER_COPIES);
 	} else {
 		t = read_of(item, c);
 		t.verify = r->op.cache->o.verify && item->header == TN_HEADER_HAVE;
@@ -93,18 +93,29 @@ bool tn_chunk_goes_to_memory(const struct tn_read_item *item)
 	return item->memory != TN_SLOT_NONE && !item->r->prefetch;
 }
 
+static bool goes_to_g1(const struct tn_read_item *item)
+{
+	return item->g1 != TN_SLOT_NONE;
+}
+
 uint32_t tn_chunk_copies(const struct tn_read_item *item)
 {
-	return item->nfollowers + (uint32_t)tn_chunk_goes_to_memory(item);
+	return (uint32_t)tn_chunk_goes_to_memory(item) + goes_to_g1(item) + item->nfollowers;
+}
+
+bool tn_chunk_copy_is_g1(const struct tn_read_item *item, uint32_t copy)
+{
+	return goes_to_g1(item) && copy == (uint32_t)tn_chunk_goes_to_memory(item);
 }
 
 struct tn_read_item *tn_chunk_copies_to(const struct tn_read_item *item, uint32_t copy)
 {
+	uint32_t tiers = (uint32_t)tn_chunk_goes_to_memory(item) + goes_to_g1(item);
 	struct tn_read_item *f = item->followers;
 
-	if (tn_chunk_goes_to_memory(item) && copy == 0)
+	if (copy < tiers)
 		return NULL;
-	for (uint32_t k = tn_chunk_goes_to_memory(item); k < copy; k++)
+	for (uint32_t k = tiers; k < copy; k++)
 		f = f->next_follower;
 	return f;
 }
@@ -114,7 +125,7 @@ uint32_t tn_chunk_next_copy(const struct tn_read_item *item, uint32_t copy)
 	for (; copy < tn_chunk_copies(item); copy++) {
 		const struct tn_read_item *f = tn_chunk_copies_to(item, copy);
 
-		if (f ? !f->error : !item->unfit)
+		if (f ? !f->error : tn_chunk_copy_is_g1(item, copy) ? !item->g1_unfit : !item->unfit)
 			break;
 	}
 	return copy;
@@ -123,7 +134,8 @@ uint32_t tn_chunk_next_copy(const struct tn_read_item *item, uint32_t copy)
 bool tn_chunk_copy(struct tn_read_item *item, uint32_t c, uint32_t copy, bool verify)
 {
 	struct tn_read_item *f = tn_chunk_copies_to(item, copy);
-	struct tn_transfer t = transfer_of(item, c, f ? TN_TRANSFER_FOLLOW : TN_TRANSFER_OUT, TN_TRANSFER_CHECKS);
+	bool g1 = tn_chunk_copy_is_g1(item, copy);
+	struct tn_transfer t = transfer_of(item, c, f ? TN_TRANSFER_FOLLOW : g1 ? TN_TRANSFER_OUT_G1 : TN_TRANSFER_OUT, TN_TRANSFER_CHECKS);
 
 	t.verify = verify || (!f && tn_op_is_foreign(&item->r->op));
 	if (f) {

@@ -7,6 +7,7 @@
  * its own: that process could change what was verified before it is copied, or take its pages away.
  */
 #include "core/core.h"
+#include "core/g1.h"
 
 #define HOLD_AT_ONCE 256u /* keys whose memory is loaded ahead */
 
@@ -24,6 +25,18 @@ static void want_promotion(struct tn_read_item *item)
 		tn_block_set_residency(cache->registry, item->block, t->tier, TN_FILLING);
 	else
 		item->memory = TN_SLOT_NONE;
+}
+
+/* Blocks come to the device tier from where they are loaded to, if that is its device's memory. */
+static void want_device(struct tn_read_item *item)
+{
+	const struct tn_op *op = &item->r->op;
+
+	if (item->partial || !op->cache->row.tier[TN_TIER_DEVICE] || tn_tier_residency(op->cache->row.tier[TN_TIER_DEVICE], item->block) != TN_ABSENT)
+		return;
+	item->g1 = tn_g1_place(&item->r->op, (uint32_t)(item - item->r->items));
+	if (item->g1 != TN_SLOT_NONE)
+		tn_block_set_residency(op->cache->registry, item->block, TN_TIER_DEVICE, TN_FILLING);
 }
 
 static bool may_trust(const struct tn_read_item *item, const struct tn_read_item *leader)
@@ -51,13 +64,22 @@ static bool join(struct tn_read_item *item)
 	return true;
 }
 
-/* The first tier of the row that has the block; of a prefetch, below memory. NULL: it is not there. */
+/*
+ * The first tier of the row that has the block; of a prefetch, below memory. Of the device tier only what the tiers in the process's memory and below do not
+ * have comes to pages elsewhere. NULL: it is not there.
+ */
 static struct tn_tier_base *source_of(const struct tn_read_item *item)
 {
-	for_each_tier(t, &item->r->op.cache->row)
-		if (tn_tier_has(t, item->block) && !(item->r->prefetch && t->ops->traits.reach == TN_REACH_MEMORY))
+	struct tn_tier_base *last = NULL;
+
+	for_each_tier(t, &item->r->op.cache->row) {
+		if (!tn_tier_has(t, item->block) || (item->r->prefetch && t->ops->traits.reach == TN_REACH_MEMORY))
+			continue;
+		if (t->tier != TN_TIER_DEVICE || tn_op_on_g1(&item->r->op))
 			return t;
-	return NULL;
+		last = t;
+	}
+	return last;
 }
 
 /* Decides where block i comes from; false if it is not there. */
@@ -77,6 +99,7 @@ static bool activate(struct tn_read_item *item)
 	item->place = tn_tier_place_of(t, b);
 	if (t->ops->traits.reach == TN_REACH_MEMORY) {
 		item->state = TN_READ_COPY;
+		want_device(item);
 		return true;
 	}
 	if (join(item))
@@ -90,6 +113,7 @@ static bool activate(struct tn_read_item *item)
 		item->state = TN_READ_IDLE;
 		return false;
 	}
+	want_device(item);
 	tn_flights_set(cache->flights, b, item);
 	return true;
 }
@@ -143,8 +167,8 @@ static void find_bytes(struct tn_reading *r)
 		struct tn_store_place place;
 
 		if (item->state == TN_READ_COPY)
-			r->op.offset[i] = cache->row.tier[item->tier]->ops->offset(cache->row.tier[item->tier], item->place,
-										r->op.shape, NULL);
+			*(item->tier == TN_TIER_DEVICE ? &r->op.g1[i] : &r->op.offset[i]) =
+				cache->row.tier[item->tier]->ops->offset(cache->row.tier[item->tier], item->place, r->op.shape, NULL);
 		if (item->memory != TN_SLOT_NONE)
 			r->op.offset[i] = tn_read_memory(item, NULL);
 		if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE)

@@ -13,6 +13,7 @@
 #include "base/futex.h"
 #include "base/thread.h"
 #include "core/core.h"
+#include "core/logger.h"
 
 #define LINES 256u /* a power of two */
 

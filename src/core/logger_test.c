@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines through a thread: in order, none lost without being counted, whatever the callback takes. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "core/core.h"
+#include "core/logger.h"
 #include "tn_test.h"
 
 #define THREADS 4u

@@ -14,7 +14,9 @@
 #include "block/events.h"
 #include "core/core.h"
 #include "core/transfers.h"
+#include "core/workers.h"
 #include "drives/drives.h"
+#include "tier/g1.h"
 
 #define USUAL_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
 #define LEAST_BLOCK_BYTES (4u << 10)
@@ -336,7 +338,7 @@ static int open_watch(struct tn_cache *cache)
 /* The registry, and what is kept of blocks beside it. */
 static int open_registry(struct tn_cache *cache)
 {
-	struct tn_registry_opts ro = {.alloc = cache->alloc};
+	struct tn_registry_opts ro = {.alloc = cache->alloc, .device_slots = cache->o.device_tier.bytes > 0};
 	int rc;
 
 	cache->max_blocks = ro.max_blocks = (uint32_t)table_blocks(cache);
@@ -378,6 +380,30 @@ static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 	return rc;
 }
 
+static int make_device(struct tn_cache *cache, struct tn_tier_base **out)
+{
+	const struct tn_g1_opts o = {
+		.driver = cache->o.device_tier.driver,
+		.device = cache->o.device_tier.device,
+		.bytes = cache->o.device_tier.bytes,
+		.seed = cache->o.seed,
+		.alloc = cache->alloc,
+		.log = &cache->log,
+		.clock = &cache->clock,
+	};
+
+	int rc = o.bytes ? tn_g1_create(&o, out) : 0;
+
+	if (rc || !o.bytes)
+		return rc;
+	rc = tn_pins_join(&cache->pins, o.driver); /* pages elsewhere get its blocks by way of bounce buffers */
+	if (rc) {
+		(*out)->ops->destroy(*out);
+		*out = NULL;
+	}
+	return rc;
+}
+
 static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)
 {
 	struct tn_policy_opts po = {
@@ -409,6 +435,7 @@ static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)
 
 /* Who makes each tier, by enum tn_tier; a cache may have others in its place (struct tn_cache). */
 const tn_tier_make tn_tier_makers[TN_TIERS_MAX] = {
+	[TN_TIER_DEVICE] = make_device,
 	[TN_TIER_HOST] = make_host,
 	[TN_TIER_DISK] = make_disk,
 };
@@ -430,6 +457,8 @@ static int make_tiers(struct tn_cache *cache)
 
 static void destroy_tiers(struct tn_cache *cache)
 {
+	if (cache->row.tier[TN_TIER_DEVICE])
+		tn_pins_leave(&cache->pins, cache->o.device_tier.driver);
 	for_each_tier(t, &cache->row)
 		t->ops->destroy(t);
 }

@@ -23,6 +23,7 @@ struct tn_stats {
 	uint64_t host_only_blocks; /**< of saves: left in host memory alone, see tn_save_result */
 	uint64_t evicted_blocks[TN_STATS_TIERS], dropped_blocks;
 	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;
+	uint64_t promoted_device_blocks; /**< that came to the device tier, beside a load or a save */
 	uint64_t offload_waiting_blocks, offload_waiting_bytes; /**< now in host memory, admitted to disk, and not written yet */
 	uint64_t offload_oldest_ns; /**< for how long the first of them has waited; see offload_lag_ms */
 	uint64_t offload_failed_blocks; /**< now in host memory: admitted to disk, could not be written, and are tried again */

@@ -2,8 +2,8 @@
 /*
  * What operations move, as IOCBs: between the parts of blocks and the ring.
  *
- * An operation has up to three lists (enum tn_op_list), said to the ring once, when it begins: the engine's pages, the memory tier's places,
- * and header buffers. An entry of the first two is block * layers + layer, so a copy between them has the same entry on both sides.
+ * An operation has up to four lists (enum tn_op_list), said to the ring once, when it begins: the engine's pages, the memory tier's places, the device
+ * tier's, and header buffers. An entry of the first three is block * layers + layer, so a copy between them has the same entry on both sides.
  * Each part of a block becomes IOCTXs in an IOCB that is being written; parts share an IOCB if they are of one operation and one kind, and
  * of one window: the executor sorts an IOCB by address, and a later layer of a load must not go before an earlier one.
  * The progress of reads is looked at while their IOCB runs, so that a late object does not keep its neighbours' news.
@@ -68,6 +68,8 @@ static const struct {
 	[TN_TRANSFER_WRITE] = {TN_IOCB_WRITE, TN_LISTS, 0, WRITE_BYTES},
 	[TN_TRANSFER_IN] = {TN_IOCB_COPY, TN_LIST_PAGES, TN_LIST_MEMORY, COPY_BYTES},
 	[TN_TRANSFER_OUT] = {TN_IOCB_COPY, TN_LIST_MEMORY, TN_LIST_PAGES, COPY_BYTES},
+	[TN_TRANSFER_IN_G1] = {TN_IOCB_COPY, TN_LIST_PAGES, TN_LIST_G1, COPY_BYTES},
+	[TN_TRANSFER_OUT_G1] = {TN_IOCB_COPY, TN_LIST_G1, TN_LIST_PAGES, COPY_BYTES},
 	[TN_TRANSFER_FOLLOW] = {TN_IOCB_COPY, TN_LIST_PAGES, TN_LISTS, COPY_BYTES},
 	[TN_TRANSFER_CHECK] = {TN_IOCB_CHECK, TN_LISTS, 0, COPY_BYTES},
 	[TN_TRANSFER_READ_HEADER] = {TN_IOCB_READ, TN_LIST_HEADERS, 0, READ_BYTES},
@@ -158,11 +160,11 @@ bool tn_transfers_maps(const struct tn_cache *cache)
 	return cache->transfers && tn_executor_maps(cache->transfers->executor);
 }
 
-/* The cache's own memory is mapped for as long as there is an executor. */
+/* The cache's own memory of the host is mapped for as long as there is an executor. */
 static void map_own(const struct tn_cache *cache, bool map)
 {
 	for (uint32_t i = 0; i < TN_MEMORY_OF_POOLS; i++) {
-		const struct tn_mapped_range *r = cache->mappings[i] ? cache->mappings[i]->range : NULL;
+		const struct tn_mapped_range *r = cache->mappings[i] && !cache->mappings[i]->copier ? cache->mappings[i]->range : NULL;
 
 		if (r && map)
 			tn_transfers_map(cache, r->address, r->bytes);
@@ -184,6 +186,7 @@ int tn_transfers_create(struct tn_cache *cache)
 	cache->transfers = r;
 	cache->mappings[TN_MEMORY_OF_HEADERS] = cache->headers ? tn_headers_memory(cache->headers) : NULL;
 	cache->mappings[TN_MEMORY_OF_TIER] = cache->row.memory ? cache->row.memory->memory : NULL;
+	cache->mappings[TN_MEMORY_OF_G1] = cache->row.tier[TN_TIER_DEVICE] ? cache->row.tier[TN_TIER_DEVICE]->memory : NULL;
 	r->first = r->last = NONE;
 	tn_share_init(&r->share, DEPTH);
 	ro.memory.depth = DEPTH;
@@ -248,6 +251,9 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 	memset(op->list, 0, sizeof(op->list));
 	op->list[TN_LIST_MEMORY] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_TIER,
 							 .flat = op->offset, .align = TN_STORE_BLOCK_ALIGN, .checks = checks};
+	if (cache->mappings[TN_MEMORY_OF_G1] && op->g1)
+		op->list[TN_LIST_G1] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_G1, .flat = op->g1,
+							     .align = TN_STORE_BLOCK_ALIGN};
 	if (op->pool)
 		op->list[TN_LIST_PAGES] = (struct tn_ring_list){
 			.shape = op->shape,
@@ -337,7 +343,7 @@ static uint16_t flags_of(const struct tn_transfer *t)
 
 static int32_t priority_of(const struct tn_transfer *t)
 {
-	if (t->kind == TN_TRANSFER_OUT && t->op->writing)
+	if ((t->kind == TN_TRANSFER_OUT || t->kind == TN_TRANSFER_OUT_G1) && t->op->writing)
 		return LAST_PRIORITY;
 	return t->op->priority;
 }
@@ -438,7 +444,7 @@ static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 		keep = loads ? DEPTH * 3 / 4 : DEPTH / 2;
 		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(r, t) > (loads ? most / 4 : most))
 			return false;
-	} else if (t->kind == TN_TRANSFER_IN || (t->kind == TN_TRANSFER_READ && !cache->schedule)) {
+	} else if (t->kind == TN_TRANSFER_IN || t->kind == TN_TRANSFER_IN_G1 || (t->kind == TN_TRANSFER_READ && !cache->schedule)) {
 		if (t->op->iocbs >= 2 && t->op->out_bytes >= WINDOW_BYTES)
 			return false;
 	}
@@ -586,7 +592,7 @@ static struct tn_part part_of(struct tn_cache *cache, const struct transfer *x, 
 /* What may be told more than once, and before its IOCB is through. */
 static bool is_read(const struct transfer *x)
 {
-	return x->t.kind == TN_TRANSFER_READ || x->t.kind == TN_TRANSFER_IN;
+	return x->t.kind == TN_TRANSFER_READ || x->t.kind == TN_TRANSFER_IN || x->t.kind == TN_TRANSFER_IN_G1;
 }
 
 static void report_ended(struct tn_cache *cache, struct transfer *x, uint32_t ended)

@@ -14,6 +14,7 @@
 #include "base/futex.h"
 #include "base/thread.h"
 #include "core/core.h"
+#include "core/workers.h"
 
 #define WAKE_EVERY_NS 50000u /* the owner, while there are more jobs */
 #define HELP_BYTES (2ull << 20) /* the owner does nothing larger: a quarter of a millisecond */

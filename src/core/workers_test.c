@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "core/core.h"
+#include "core/workers.h"
 #include "ioengine/ioengine.h"
 #include "tn_test.h"
 

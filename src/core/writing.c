@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "core/core.h"
+#include "core/g1.h"
 #include "core/transfers.h"
 
 #define COPY_BYTES (1u << 20) /* most of one transfer into memory, so that those of several items share an IOCB */
@@ -33,6 +34,7 @@ void tn_item_release(struct tn_write_item *item)
 	if (item->tier != TN_TIER_NONE)
 		tn_tier_release(cache->row.tier[item->tier], item->w->op.space->index, item->block, item->place, item->error);
 	item->tier = TN_TIER_NONE;
+	tn_item_kept_on_device(item, TN_BLOCK_NONE);
 }
 
 static bool in_memory(const struct tn_write_item *item)
@@ -75,6 +77,8 @@ static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uin
 	w->unplaced--;
 	w->unwritten++;
 	w->copying += in_memory(item);
+	if (w->save)
+		item->g1 = tn_g1_place(&w->op, index_of(item));
 	if (t->ops->traits.reach == TN_REACH_MEMORY)
 		w->op.offset[item - w->items] = t->ops->offset(t, place, w->op.shape, NULL);
 	if (t->ops->traits.reach != TN_REACH_DEVICE)
@@ -153,15 +157,6 @@ bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n)
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------ */
-
-void tn_place_wait_init(struct tn_place_wait *wait, const struct tn_space *space, const struct tn_tier_base *t)
-{
-	wait->space = space->index;
-	wait->cls = space->cls[t->tier];
-	wait->block_bytes = space->shape.slot_bytes;
-	wait->quota_bytes = tn_space_quota(space, t->tier);
-	wait->ended = space->cache->places.ended;
-}
 
 /* At once, or not at all. */
 static bool memory_place(struct tn_write_item *item)
@@ -400,6 +395,36 @@ static bool start(struct tn_write_item *item, uint32_t *taken, bool *later)
 	return true;
 }
 
+/* Whether some of its objects are still to go to the device tier. */
+static bool owes_device(const struct tn_write_item *item)
+{
+	return item->g1 != TN_SLOT_NONE && !item->g1_unfit && item->g1_next < item->next && item->state == TN_WRITE_DATA;
+}
+
+/* What goes to the item's place goes to its place in the device tier, too, if there is an IOCB for it: nothing waits for that. */
+static void start_device(struct tn_write_item *item)
+{
+	struct tn_writing *w = item->w;
+
+	while (owes_device(item)) {
+		uint32_t left = item->next - item->g1_next;
+		const struct tn_transfer t = {
+			.op = &w->op,
+			.kind = TN_TRANSFER_OUT_G1,
+			.user = TN_TRANSFER_SAVES,
+			.block = index_of(item),
+			.first = item->g1_next,
+			.count = left < TN_TRANSFER_OBJECTS_MAX ? left : TN_TRANSFER_OBJECTS_MAX,
+		};
+
+		if (!tn_transfer_add(&t))
+			return;
+		item->g1_next += (uint16_t)t.count;
+		item->inflight += (uint16_t)t.count;
+		w->op.inflight += t.count;
+	}
+}
+
 static void object_ended(struct tn_write_item *item, const struct tn_part *p)
 {
 	const struct tn_shape *s = item->w->op.shape;
@@ -482,7 +507,8 @@ static bool write_data(struct tn_writing *w)
 		while (item->state == TN_WRITE_DATA && item->next < w->ready &&
 		       (tn_item_reach(item) == TN_REACH_WHOLE ? start_whole(item, &later) : start(item, &taken, &later)))
 			busy = true;
-		if (i == w->i && item->state != TN_WRITE_PLACE &&
+		start_device(item);
+		if (i == w->i && item->state != TN_WRITE_PLACE && !owes_device(item) &&
 		    (item->state != TN_WRITE_DATA || item->next == w->op.shape->layers))
 			w->i++; /* nothing left to start for the first ones */
 	}
@@ -621,12 +647,15 @@ void tn_writing_ended(const struct tn_part *p)
 
 	p->op->inflight--;
 	item->inflight--;
-	if (p->kind == TN_TRANSFER_WRITE_HEADER)
+	if (p->kind == TN_TRANSFER_WRITE_HEADER) {
 		header_ended(item, p);
-	else
+	} else if (p->kind == TN_TRANSFER_OUT_G1) {
+		item->g1_done++;
+		item->g1_unfit |= p->status != 0;
+	} else {
 		object_ended(item, p);
+	}
 }
-
 
 void tn_writing_publish(struct tn_write_item *item, tn_block b)
 {

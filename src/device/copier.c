@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 
+#define WAYS 3u
 #define STREAMS 4u /* per way: a soft device has a thread for each, and other devices several engines */
 
 struct stream {
@@ -25,7 +26,8 @@ struct tn_copier {
 	const struct tn_alloc *alloc;
 	const struct tn_log *log;
 	const struct tn_clock *clock;
-	struct stream at[2][STREAMS]; /* by enum tn_device_way */
+	uint32_t lost; /* shared */
+	struct stream at[WAYS][STREAMS]; /* by enum tn_device_way */
 };
 
 static struct stream *stream_of(const struct tn_copying *c)
@@ -54,7 +56,7 @@ int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, con
 	if (!c)
 		return tn_fail(-ENOMEM, "driver %s: no memory for streams", driver->ops->name);
 	*c = (struct tn_copier){.driver = driver, .device = device, .alloc = alloc, .log = log, .clock = clock};
-	for (uint32_t i = 0; i < 2 * STREAMS; i++) {
+	for (uint32_t i = 0; i < WAYS * STREAMS; i++) {
 		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
 
 		pthread_mutex_init(&s->lock, NULL);
@@ -73,7 +75,7 @@ void tn_copier_destroy(struct tn_copier *c)
 {
 	if (!c)
 		return;
-	for (uint32_t i = 0; i < 2 * STREAMS; i++) {
+	for (uint32_t i = 0; i < WAYS * STREAMS; i++) {
 		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
 
 		unmake(c, s);
@@ -81,6 +83,16 @@ void tn_copier_destroy(struct tn_copier *c)
 		pthread_mutex_destroy(&s->lock);
 	}
 	tn_put(c->alloc, c, sizeof(*c));
+}
+
+bool tn_copier_same(const struct tn_copier *a, const struct tn_copier *b)
+{
+	return a->driver == b->driver && a->device == b->device;
+}
+
+bool tn_copier_lost(const struct tn_copier *copier)
+{
+	return __atomic_load_n(&copier->lost, __ATOMIC_RELAXED);
 }
 
 void tn_copying_begin(struct tn_copying *c, struct tn_copier *copier, enum tn_device_way way)
@@ -114,16 +126,37 @@ static void call(struct tn_copying *c, struct stream *s)
 	s->n = 0;
 }
 
-void tn_copying_add(struct tn_copying *c, const struct iovec *device, uint32_t n, unsigned char *host)
+static void add(struct tn_copying *c, void *device, void *other, uint64_t bytes)
 {
 	struct stream *s = stream_of(c);
 
+	if (s->n == TN_COPIER_PIECES)
+		call(c, s);
+	s->piece[s->n++] = (struct tn_device_piece){.device = device, .other = other, .bytes = bytes};
+	c->bytes += bytes;
+}
+
+void tn_copying_add(struct tn_copying *c, const struct iovec *device, uint32_t n, unsigned char *row)
+{
 	for (uint32_t i = 0; i < n; i++) {
-		if (s->n == TN_COPIER_PIECES)
-			call(c, s);
-		s->piece[s->n++] = (struct tn_device_piece){.device = device[i].iov_base, .other = host, .bytes = device[i].iov_len};
-		c->bytes += device[i].iov_len;
-		host += device[i].iov_len;
+		add(c, device[i].iov_base, row, device[i].iov_len);
+		row += device[i].iov_len;
+	}
+}
+
+void tn_copying_add_within(struct tn_copying *c, const struct iovec *to, uint32_t nto, const struct iovec *from, uint32_t nfrom)
+{
+	size_t done_to = 0, done_from = 0; /* of the pieces in hand */
+
+	for (uint32_t i = 0, k = 0; i < nto && k < nfrom;) {
+		size_t left_to = to[i].iov_len - done_to, left_from = from[k].iov_len - done_from;
+		size_t bytes = left_to < left_from ? left_to : left_from;
+
+		add(c, (unsigned char *)to[i].iov_base + done_to, (unsigned char *)from[k].iov_base + done_from, bytes);
+		done_to = bytes == left_to ? 0 : done_to + bytes;
+		done_from = bytes == left_from ? 0 : done_from + bytes;
+		i += bytes == left_to;
+		k += bytes == left_from;
 	}
 }
 
@@ -138,12 +171,14 @@ void tn_copying_go(struct tn_copying *c)
 
 static void log_failure(const struct tn_copying *c, struct stream *s, int error)
 {
+	static const struct {
+		const char *where, *what;
+	} ways[WAYS] = {{"from memory", "they are not saved"}, {"to memory", "they are not loaded"}, {"within memory", "they stay where they are"}};
 	const struct tn_copier *copier = c->copier;
-	bool in = c->way == TN_DEVICE_TO_HOST;
 
 	if (tn_log_may(&s->lines, copier->log, tn_now_ns(copier->clock)))
-		tn_log(copier->log, TN_LOG_WARN, "driver %s did not copy %llu bytes %s memory of its device %u (error %d): they are not %s",
-		       copier->driver->ops->name, (unsigned long long)c->bytes, in ? "from" : "to", copier->device, error, in ? "saved" : "loaded");
+		tn_log(copier->log, TN_LOG_WARN, "driver %s did not copy %llu bytes %s of its device %u (error %d): %s",
+		       copier->driver->ops->name, (unsigned long long)c->bytes, ways[c->way].where, copier->device, error, ways[c->way].what);
 }
 
 bool tn_copying_over(struct tn_copying *c, int *rc)
@@ -159,6 +194,8 @@ bool tn_copying_over(struct tn_copying *c, int *rc)
 	}
 	*rc = c->error ? c->error : *rc;
 	__atomic_store_n(&s->under_way, s->under_way - 1, __ATOMIC_RELAXED);
+	if (*rc == -ENODEV)
+		__atomic_store_n(&c->copier->lost, 1, __ATOMIC_RELAXED);
 	if (*rc) {
 		s->error = *rc;
 		log_failure(c, s, *rc);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A copier: who moves bytes between host memory and the memory of a device. It has some streams of the driver's per way, for all threads.
+ * A copier: who moves bytes between host memory and the memory of a device, and within it. It has some streams of the driver's per way, for all threads.
  *
  * A copy that fails costs its stream: it takes no more copies, and is made anew once all that it has are over. Any thread.
  */
@@ -35,10 +35,17 @@ int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, con
 /* Nothing is under way. NULL-safe. */
 void tn_copier_destroy(struct tn_copier *copier);
 
+/* Whether both are of one device of one driver. */
+bool tn_copier_same(const struct tn_copier *a, const struct tn_copier *b);
+/* Whether a copy has failed because the device is lost (-ENODEV). */
+bool tn_copier_lost(const struct tn_copier *copier);
+
 /* Copies to be added; others of the same stream wait until tn_copying_go. */
 void tn_copying_begin(struct tn_copying *c, struct tn_copier *copier, enum tn_device_way way);
-/* Pieces of memory on the device, and as many bytes of pinned host memory, which lie in a row. */
-void tn_copying_add(struct tn_copying *c, const struct iovec *device, uint32_t n, unsigned char *host);
+/* Pieces of memory on the device, and as many bytes that lie in a row: of pinned host memory; of a copying within the device: there, where they come from. */
+void tn_copying_add(struct tn_copying *c, const struct iovec *device, uint32_t n, unsigned char *row);
+/* Within the device: from pieces to pieces of as many bytes. */
+void tn_copying_add_within(struct tn_copying *c, const struct iovec *to, uint32_t nto, const struct iovec *from, uint32_t nfrom);
 void tn_copying_go(struct tn_copying *c);
 /*
  * Whether all is over: then *rc is 0, or the driver's error, which was logged: some of it may not be moved. One call per copying says so, and

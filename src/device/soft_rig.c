@@ -363,6 +363,7 @@ static int carry_out_copy(struct stream *s, const struct call *c)
 	nap(took < least ? least - took : 0);
 	pthread_mutex_lock(&d->lock);
 	d->stats.copied_bytes += bytes;
+	d->stats.way_bytes[c->way] += bytes;
 	pthread_mutex_unlock(&d->lock);
 	return error;
 }

@@ -51,9 +51,9 @@ void tn_soft_device_refuse(struct tn_soft_device *d, enum tn_soft_call call, uin
 /* From now on every call, and what was asked for before, fails with -ENODEV. */
 void tn_soft_device_lose(struct tn_soft_device *d);
 
-/* Bytes that were copied; calls of copy that were begun, and those that are not over; calls that were refused (tn_soft_device_refuse). */
+/* Bytes that were copied, and by way; calls of copy that were begun, and those that are not over; calls that were refused (tn_soft_device_refuse). */
 struct tn_soft_device_stats {
-	uint64_t copied_bytes, copies, under_way, refused;
+	uint64_t copied_bytes, way_bytes[3], copies, under_way, refused;
 };
 struct tn_soft_device_stats tn_soft_device_stats(struct tn_soft_device *d);
 

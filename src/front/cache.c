@@ -14,6 +14,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "device/device.h"
 #include "drives/drives.h"
 #include "front/attach.h"
 #include "front/serve.h"
@@ -64,6 +65,17 @@ static int check_instance(const char *name)
 	return 0;
 }
 
+/* Whether the driver has such a device is its own to say, once it is asked for memory. */
+static int check_device_tier(const struct tn_cache_opts *o)
+{
+	int rc = o->device_tier.bytes ? tn_device_check(o->device_tier.driver) : 0;
+
+	rc = rc ? rc : range("device_tier.bytes", o->device_tier.bytes, 0, 1ull << 46);
+	if (rc == 0 && o->device_tier.bytes && o->ndirs == 0 && o->host_bytes == 0)
+		return tn_fail(-EINVAL, "device_tier.bytes %llu: above neither directories nor host_bytes; give one of them", (unsigned long long)o->device_tier.bytes);
+	return rc;
+}
+
 /* Replaces zeros by their defaults and checks the rest. */
 static int check_options(struct tn_cache_opts *o)
 {
@@ -94,6 +106,7 @@ static int check_options(struct tn_cache_opts *o)
 	    (rc = range("lock_timeout_ns", o->lock_timeout_ns, 0, 86400ull * 1000000000u)))
 		return rc;
 	rc = check_instance(o->instance);
+	rc = rc ? rc : check_device_tier(o);
 	return rc ? rc : tn_policy_find(o->policy, &policy);
 }
 

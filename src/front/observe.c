@@ -36,7 +36,7 @@ static const struct stat named[] = {
 	STAT(joined_blocks), STAT(saves), STAT(saved_blocks), STAT(existing_blocks), STAT(admission_rejected_blocks),
 	STAT(rejected_policy_blocks), STAT(rejected_held_blocks), STAT(rejected_share_blocks), STAT(rejected_budget_blocks),
 	STAT(rejected_quota_blocks), STAT(rejected_devices_blocks), STAT(rejected_parent_blocks), STAT(save_failed_blocks), STAT(host_only_blocks), TIERS("evicted_", evicted_blocks, "_blocks"),
-	STAT(dropped_blocks), STAT(offloaded_blocks), STAT(promoted_blocks), STAT(prefetched_blocks),
+	STAT(dropped_blocks), STAT(offloaded_blocks), STAT(promoted_blocks), STAT(prefetched_blocks), STAT(promoted_device_blocks),
 	STAT(offload_waiting_blocks), STAT(offload_waiting_bytes), STAT(offload_oldest_ns),
 	STAT(offload_failed_blocks), STAT(offload_lost_blocks), STAT(bytes_read), STAT(bytes_written),
 	STAT(blocks_read_back), STAT(verified_objects), STAT(corrupt_objects), STAT(io_errors),

@@ -219,7 +219,7 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 	s.object_bytes *= shares;
 	s.header_bytes *= shares;
 	s.blocks = m->blocks;
-	s.host_blocks = m->tier_blocks[TN_TIER_HOST] / shares;
+	s.host_blocks = (m->tier_blocks[TN_TIER_DEVICE] + m->tier_blocks[TN_TIER_HOST]) / shares;
 	s.tiers = tiers;
 	s.input_tokens = input;
 	s.read_bps = read_rate(space->cache, m);

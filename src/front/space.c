@@ -303,7 +303,9 @@ static void look_at_tiers(struct tn_space *space)
 	const struct tn_cache *cache = space->cache;
 
 	space->memory_tier = tn_space_in(space, cache->row.memory) ? cache->row.memory->tier : TN_TIER_NONE;
-	space->prefetches = space->memory_tier != TN_TIER_NONE && cache->row.best_first[1];
+	space->prefetches = false;
+	for_each_tier(t, &cache->row)
+		space->prefetches |= space->memory_tier != TN_TIER_NONE && t->tier > space->memory_tier;
 }
 
 /* A record that is nobody's yet. */

@@ -161,7 +161,7 @@ struct tn_lane_group {
 	uint32_t members;
 	uint8_t op;
 	bool working;	/* its job is out, or what a driver moves for it */
-	bool worked;	/* a driver moves what the job has found good, not what it is to work on */
+	bool worked;	/* a driver moves what the job has found good, or what needs none; not what it is to work on */
 	uint64_t place; /* of the first member */
 	uint64_t bytes, next_byte;
 	uint32_t iovs; /* direct: pieces of memory so far */

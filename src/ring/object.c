@@ -107,6 +107,13 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 	return true;
 }
 
+/* Whether the driver copies from memory of its device to other memory of it, and nobody looks at the bytes on their way. */
+static bool goes_within(const struct tn_lane_run *run)
+{
+	return run->cb.op == TN_IOCB_COPY && !(run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM | TN_IOCB_LANDED)) && run->memory->copier &&
+	       run->source_memory->copier && tn_copier_same(run->memory->copier, run->source_memory->copier);
+}
+
 /* What a driver copies from and to is pinned: bounce buffers, and the slots of the memory tier, which are flat. */
 bool tn_lane_copy_bounces(const struct tn_lane_run *run)
 {
@@ -114,6 +121,8 @@ bool tn_lane_copy_bounces(const struct tn_lane_run *run)
 
 	if (run->cb.op == TN_IOCB_CHECK)
 		return from_device;
+	if (goes_within(run))
+		return false;
 	return (from_device && run->list->layout) || (to_device && (run->source->layout || (run->cb.flags & TN_IOCB_LANDED)));
 }
 
@@ -201,6 +210,49 @@ static struct tn_copier *copier_from(const struct tn_lane_group *g)
 	return g->op == TN_IOCB_COPY ? run->source_memory->copier : run->memory->copier;
 }
 
+/* An object that lies in a row, or only its wanted pages. */
+static void add_object(struct tn_copying *copying, const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, unsigned char *row,
+		       struct iovec *iov)
+{
+	const struct tn_layout *l = span->layout;
+
+	if (span->page_count == 0) {
+		tn_copying_add(copying, iov, tn_span_object(span, shape, layer, iov), row);
+		return;
+	}
+	for (uint32_t p = 0; p < l->geometry.nplanes; p++) {
+		char *base = tn_layout_address(l, span->memory, layer, p, 0);
+		size_t bytes = l->page_bytes[p];
+
+		for (uint32_t i = 0; i < span->page_count; i++)
+			iov[i] = (struct iovec){base + span->pages[span->page_first + i] * l->stride[p], bytes};
+		tn_copying_add(copying, iov, span->page_count, row + span->page_first * bytes);
+		row += l->geometry.pages_per_block * bytes;
+	}
+}
+
+/* By the copier of the side that lies flat: it is the one of both that shows when the device of a tier is lost. */
+static void copy_within(struct tn_lane_group *g)
+{
+	const struct tn_lane_run *first = g->member[0].run;
+
+	g->worked = true; /* nothing is left for a job */
+	tn_copying_begin(&g->copying, first->source->layout ? first->memory->copier : first->source_memory->copier, TN_DEVICE_WITHIN);
+	for (uint32_t i = 0; i < g->members; i++) {
+		const struct tn_lane_run *run = g->member[i].run;
+		const struct tn_shape *s = run->list->shape;
+		uint32_t entry = run->order[g->member[i].at].entry, n = source_iov(&g->member[i], g->scratch);
+		struct tn_span span;
+
+		span_of(run->list, run->memory, entry, &span);
+		if (span.page_count) /* only from a source that is one piece */
+			add_object(&g->copying, &span, s, entry % s->layers, g->scratch[0].iov_base, g->job_scratch);
+		else
+			tn_copying_add_within(&g->copying, g->job_scratch, tn_span_object(&span, s, entry % s->layers, g->job_scratch), g->scratch, n);
+	}
+	tn_copying_go(&g->copying);
+}
+
 bool tn_lane_fetch(struct tn_lane_group *g)
 {
 	struct tn_copier *copier = copier_from(g);
@@ -208,6 +260,10 @@ bool tn_lane_fetch(struct tn_lane_group *g)
 
 	if (!copier)
 		return false;
+	if (goes_within(g->member[0].run)) {
+		copy_within(g);
+		return true;
+	}
 	tn_copying_begin(&g->copying, copier, TN_DEVICE_TO_HOST);
 	for (uint32_t i = 0; i < g->members; i++) {
 		const struct tn_shape *s = g->member[i].run->list->shape;
@@ -276,27 +332,6 @@ static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *
 	if (stores(g) && !landed && !run->memory->copier)
 		store(g, run, x->entry, iov, n);
 	return 0;
-}
-
-/* An object that lies contiguously at host, or only its wanted pages. */
-static void add_object(struct tn_copying *copying, const struct tn_span *span, const struct tn_shape *shape, uint32_t layer, unsigned char *host,
-		       struct iovec *iov)
-{
-	const struct tn_layout *l = span->layout;
-
-	if (span->page_count == 0) {
-		tn_copying_add(copying, iov, tn_span_object(span, shape, layer, iov), host);
-		return;
-	}
-	for (uint32_t p = 0; p < l->geometry.nplanes; p++) {
-		char *base = tn_layout_address(l, span->memory, layer, p, 0);
-		size_t bytes = l->page_bytes[p];
-
-		for (uint32_t i = 0; i < span->page_count; i++)
-			iov[i] = (struct iovec){base + span->pages[span->page_first + i] * l->stride[p], bytes};
-		tn_copying_add(copying, iov, span->page_count, host + span->page_first * bytes);
-		host += l->geometry.pages_per_block * bytes;
-	}
 }
 
 /* To a device: what was found good of the members. */

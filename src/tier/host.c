@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "base/error.h"
+#include "tier/slab.h"
 
 #define BELOW (TN_TIER_HOST + 1) /* the first tier that blocks go down to */
 
@@ -15,25 +16,15 @@ struct queue {
 	uint64_t tickets;
 };
 
-/* What there is of each slot; made anew when the slab is cut. */
+/* What there is of each slot besides the slab's own; made anew when the slab is cut. */
 struct tables {
-	tn_block *block;
-	uint32_t *free_slot; /* stack */
-	uint8_t *queued;     /* bit per tier that it is in the queue to */
+	uint8_t *queued; /* bit per tier that it is in the queue to */
 	uint8_t *dirty[TN_TIERS_MAX]; /* enum tn_dirty */
 	struct tn_host_waiting *place[TN_TIERS_MAX];
-	struct tn_policy *policy;
 };
 
 struct tn_host {
-	struct tn_tier_base base;
-	const struct tn_alloc *alloc;
-	uint64_t seed;
-	unsigned char *slab;
-	struct tn_mapping memory; /* the slab's */
-	struct tn_mapped_range range;
-	uint64_t bytes, stride;
-	uint32_t nslots, used;
+	struct tn_slab slab;
 	struct tables t;
 	struct queue queue[TN_TIERS_MAX];
 	uint32_t dirty_slots, failed_slots;
@@ -57,74 +48,52 @@ static uint64_t stride_of(const struct tn_shape *s)
 	return s->slot_bytes + tail;
 }
 
-/* ---- the slab ------------------------------------------------------------------------------------------------- */
+/* ---- the slots ------------------------------------------------------------------------------------------------ */
 
 static void tables_put(const struct tn_host *h, struct tables *t, uint32_t slots)
 {
-	if (t->policy)
-		t->policy->ops->destroy(t->policy);
-	tn_put(h->alloc, t->block, tn_array_bytes(slots, sizeof(*t->block)));
-	tn_put(h->alloc, t->free_slot, tn_array_bytes(slots, sizeof(*t->free_slot)));
-	tn_put(h->alloc, t->queued, slots);
+	tn_put(h->slab.alloc, t->queued, slots);
 	for (unsigned i = BELOW; i < TN_TIERS_MAX; i++) {
-		tn_put(h->alloc, t->dirty[i], slots);
-		tn_put(h->alloc, t->place[i], tn_array_bytes(slots, sizeof(*t->place[i])));
+		tn_put(h->slab.alloc, t->dirty[i], slots);
+		tn_put(h->slab.alloc, t->place[i], tn_array_bytes(slots, sizeof(*t->place[i])));
 	}
 }
 
 static int tables_get(const struct tn_host *h, struct tables *t, uint32_t slots)
 {
-	struct tn_policy_opts po = {.alloc = h->alloc, .seed = h->seed, .capacity = slots};
-	const struct tn_policy_ops *lru;
-	int rc = tn_policy_find("lru", &lru);
 	bool all;
 
-	*t = (struct tables){
-		.block = tn_get(h->alloc, tn_array_bytes(slots, sizeof(*t->block))),
-		.free_slot = tn_get(h->alloc, tn_array_bytes(slots, sizeof(*t->free_slot))),
-		.queued = tn_get(h->alloc, slots),
-	};
-	all = t->block && t->free_slot && t->queued;
+	*t = (struct tables){.queued = tn_get(h->slab.alloc, slots)};
+	all = t->queued;
 	for (unsigned i = BELOW; i < TN_TIERS_MAX; i++) {
-		t->dirty[i] = tn_get(h->alloc, slots);
-		t->place[i] = tn_get(h->alloc, tn_array_bytes(slots, sizeof(*t->place[i])));
+		t->dirty[i] = tn_get(h->slab.alloc, slots);
+		t->place[i] = tn_get(h->slab.alloc, tn_array_bytes(slots, sizeof(*t->place[i])));
 		all = all && t->dirty[i] && t->place[i];
 	}
-	if (rc == 0)
-		rc = all ? lru->create(&po, &t->policy) : tn_fail(-ENOMEM, "host tier: no memory for the tables of %u slots", slots);
-	if (rc)
-		tables_put(h, t, slots);
-	return rc;
+	if (all)
+		return 0;
+	tables_put(h, t, slots);
+	return tn_fail(-ENOMEM, "host tier: no memory for the queues of %u slots", slots);
 }
 
-/* Cuts the slab for this shape if need be. 0, -ENOSPC (not one fits), -EFBIG (in use, and cut for smaller blocks), -ENOMEM. */
+/* Cuts the slab for this shape if need be; a failure changes nothing. 0, -ENOSPC (not one fits), -EFBIG (in use, and cut for smaller blocks), -ENOMEM. */
 static int cut(struct tn_host *h, const struct tn_shape *shape)
 {
-	uint64_t stride = stride_of(shape), n = h->bytes / stride;
 	struct tables new;
-	int rc;
+	uint32_t slots, had;
+	int rc = tn_slab_wants(&h->slab, stride_of(shape), &slots);
 
-	if (stride <= h->stride)
-		return 0;
-	if (h->used)
-		return tn_fail(-EFBIG, "host tier: in use and cut for blocks of %llu bytes, this space has %llu; open the "
-			       "space with the largest blocks first",
-			       (unsigned long long)h->stride, (unsigned long long)stride);
-	if (n == 0)
-		return tn_fail(-ENOSPC, "host tier: %llu bytes hold no block of %llu", (unsigned long long)h->bytes,
-			       (unsigned long long)stride);
-	n = n < TN_HOST_NONE ? n : TN_HOST_NONE - 1;
-	rc = tables_get(h, &new, (uint32_t)n); /* a failure changes nothing */
+	if (rc || slots == 0)
+		return rc;
+	rc = tables_get(h, &new, slots);
 	if (rc)
 		return rc;
-	tables_put(h, &h->t, h->nslots);
+	had = h->slab.nslots;
+	rc = tn_slab_cut(&h->slab, stride_of(shape), slots);
+	tables_put(h, rc ? &new : &h->t, rc ? slots : had);
+	if (rc)
+		return rc;
 	h->t = new;
-	h->nslots = (uint32_t)n;
-	h->stride = stride;
-	h->base.policy = new.policy;
-	h->base.block_of = new.block;
-	for (uint32_t i = 0; i < h->nslots; i++)
-		new.free_slot[i] = h->nslots - 1 - i;
 	for (unsigned i = 0; i < TN_TIERS_MAX; i++) {
 		h->queue[i].place = new.place[i];
 		h->queue[i].head = h->queue[i].count = 0;
@@ -134,34 +103,17 @@ static int cut(struct tn_host *h, const struct tn_shape *shape)
 
 uint32_t tn_host_slots(const struct tn_host *h)
 {
-	return h->nslots;
+	return h->slab.nslots;
 }
 
 uint32_t tn_host_used(const struct tn_host *h)
 {
-	return h->used;
+	return h->slab.used;
 }
 
 tn_block tn_host_block(const struct tn_host *h, uint32_t slot)
 {
-	return h->t.block[slot];
-}
-
-static bool take(struct tn_host *h, uint32_t *slot)
-{
-	if (h->used == h->nslots)
-		return false;
-	*slot = h->t.free_slot[h->nslots - 1 - h->used];
-	h->used++;
-	h->t.block[*slot] = TN_BLOCK_NONE;
-	return true;
-}
-
-static void put(struct tn_host *h, uint32_t slot)
-{
-	assert(h->used > 0 && slot < h->nslots);
-	h->used--;
-	h->t.free_slot[h->nslots - 1 - h->used] = slot;
+	return h->slab.block[slot];
 }
 
 /* ---- what waits to go down ------------------------------------------------------------------------------------ */
@@ -191,8 +143,8 @@ void tn_host_wait(struct tn_host *h, uint32_t slot, enum tn_tier target, enum tn
 	struct queue *q = &h->queue[target];
 
 	if (!(h->t.queued[slot] & 1u << target)) {
-		assert(q->count < h->nslots);
-		q->place[(q->head + q->count++) % h->nslots] = (struct tn_host_waiting){now_ns, slot};
+		assert(q->count < h->slab.nslots);
+		q->place[(q->head + q->count++) % h->slab.nslots] = (struct tn_host_waiting){now_ns, slot};
 		q->tickets++;
 		h->t.queued[slot] |= (uint8_t)(1u << target);
 	}
@@ -228,7 +180,7 @@ void tn_host_pop(struct tn_host *h, enum tn_tier target)
 	struct queue *q = &h->queue[target];
 
 	h->t.queued[q->place[q->head].slot] &= (uint8_t)~(1u << target);
-	q->head = (q->head + 1) % h->nslots;
+	q->head = (q->head + 1) % h->slab.nslots;
 	q->count--;
 }
 
@@ -252,26 +204,6 @@ static int space(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t 
 	return rc;
 }
 
-/* One at a time, and at once or not at all: what is pinned, or still to go down, is not waited for. */
-static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
-{
-	struct tn_host *h = host_of(t);
-
-	if (tn_tier_quota(t, w->space, w->quota_bytes / w->block_bytes, 1) == 0)
-		return 0;
-	return take(h, out) || (tn_tier_evict(t, 1, -1, NULL) > 0 && take(h, out));
-}
-
-static void release(struct tn_tier_base *t, tn_block b, uint32_t slot, int status)
-{
-	put(host_of(t), slot);
-}
-
-static void fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_store_entry *entry)
-{
-	host_of(t)->t.block[slot] = b;
-}
-
 static void drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_leave how)
 {
 	struct tn_host *h = host_of(t);
@@ -280,7 +212,7 @@ static void drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_lea
 		h->failed_slots -= h->t.dirty[i][slot] == TN_DIRTY_FAILED;
 		h->t.dirty[i][slot] = TN_DIRTY_NOT;
 	}
-	put(h, slot);
+	tn_slab_drain(t, b, slot, how);
 }
 
 static bool evict(const struct tn_tier_base *t, tn_block b, uint32_t slot, const uint32_t *cls)
@@ -294,29 +226,24 @@ static bool evict(const struct tn_tier_base *t, tn_block b, uint32_t slot, const
 	return true;
 }
 
-static uint64_t capacity(const struct tn_tier_base *t)
-{
-	return host_at(t)->nslots;
-}
-
 static uint64_t offset(const struct tn_tier_base *t, uint32_t slot, const struct tn_shape *shape, uint64_t **checks)
 {
-	const struct tn_host *h = host_at(t);
-	uint64_t at = slot * h->stride;
+	const struct tn_slab *s = tn_slab_at(t);
+	uint64_t at = tn_slab_offset(s, slot);
 
-	assert(slot < h->nslots);
 	if (checks)
-		*checks = (uint64_t *)(void *)(h->slab + at + shape->slot_bytes);
+		*checks = (uint64_t *)(void *)(s->range.address + at + shape->slot_bytes);
 	return at;
 }
 
 static void destroy(struct tn_tier_base *t)
 {
 	struct tn_host *h = host_of(t);
-	const struct tn_alloc *a = h->alloc;
+	const struct tn_alloc *a = h->slab.alloc;
 
-	tables_put(h, &h->t, h->nslots);
-	tn_put(a, h->slab, h->bytes);
+	tables_put(h, &h->t, h->slab.nslots);
+	tn_slab_fini(&h->slab);
+	tn_put(a, h->slab.range.address, h->slab.bytes);
 	tn_put(a, h, sizeof(*h));
 }
 
@@ -326,12 +253,12 @@ static const struct tn_tier_ops ops = {
 	.name = "host",
 	.traits = {.reach = TN_REACH_MEMORY, .saves = true, .promotes = true, .entry_by_slot = true},
 	.space = space,
-	.place = place,
-	.release = release,
-	.fill = fill,
+	.place = tn_slab_place,
+	.release = tn_slab_release,
+	.fill = tn_slab_fill,
 	.drain = drain,
 	.evict = evict,
-	.capacity = capacity,
+	.capacity = tn_slab_capacity,
 	.offset = offset,
 	.destroy = destroy,
 };
@@ -339,28 +266,29 @@ static const struct tn_tier_ops ops = {
 int tn_host_create(uint64_t bytes, uint64_t seed, const struct tn_alloc *alloc, struct tn_host **out)
 {
 	struct tn_host *h = tn_get(alloc, sizeof(*h));
+	void *memory;
 
 	if (!h)
 		return tn_fail(-ENOMEM, "host tier: no memory");
-	h->alloc = alloc;
-	h->seed = seed;
+	h->slab.base.ops = &ops;
+	h->slab.base.tier = TN_TIER_HOST;
+	h->slab.alloc = alloc;
+	h->slab.policy = "lru";
+	h->slab.seed = seed;
 	/* At least 2 MiB, so that the slab comes page-aligned. */
-	h->bytes = bytes < (2u << 20) ? 2u << 20 : bytes;
-	h->slab = tn_get(alloc, h->bytes);
-	if (!h->slab) {
+	h->slab.bytes = bytes < (2u << 20) ? 2u << 20 : bytes;
+	memory = tn_get(alloc, h->slab.bytes);
+	if (!memory) {
 		tn_put(alloc, h, sizeof(*h));
 		return tn_fail(-ENOMEM, "host tier: no memory for %llu bytes; lower host_bytes",
 			       (unsigned long long)bytes);
 	}
-	tn_mapping_init(&h->memory, &h->range, &(struct tn_memory_range){.address = h->slab, .bytes = h->bytes}, 1);
-	h->base.ops = &ops;
-	h->base.tier = TN_TIER_HOST;
-	h->base.memory = &h->memory;
+	tn_slab_init(&h->slab, memory);
 	*out = h;
 	return 0;
 }
 
 struct tn_tier_base *tn_host_tier(struct tn_host *h)
 {
-	return &h->base;
+	return &h->slab.base;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host tier: one slab of memory, cut into equal slots, its policy, and the queues of what waits to go down to another
- * tier. Each slot holds one block flat, as a slot on disk does, and its objects' checksums behind it.
+ * The host tier: a slab (slab.h) of the process's memory, and the queues of what waits to go down to another tier. Each slot holds one block flat, as
+ * a slot on disk does, and its objects' checksums behind it.
  *
- * The slab is cut for the largest shape announced while it was empty; blocks of smaller shapes use a
- * slot each, larger ones are not held here. Owner thread only, but the bytes.
+ * Owner thread only, but the bytes.
  */
 #ifndef TN_TIER_HOST_H
 #define TN_TIER_HOST_H
@@ -13,8 +12,6 @@
 
 #include "base/alloc.h"
 #include "tier/tier.h"
-
-#define TN_HOST_NONE UINT32_MAX
 
 /* Whether a slot's block is still to go to a tier. */
 enum tn_dirty {

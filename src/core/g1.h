@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device tier (tier/g1.h) and operations: which of their blocks get a place there, and what becomes of it. Of a place TN_SLOT_NONE, and without such a
+ * tier, nothing happens. Owner thread only.
+ */
+#ifndef TN_CORE_G1_H
+#define TN_CORE_G1_H
+
+#include "core/core.h"
+
+/* Whether the operation's pages lie on the device of the device tier. */
+bool tn_op_on_g1(const struct tn_op *op);
+/* A place in the device tier for block i of the operation, whose offset is noted; TN_SLOT_NONE: it gets none. */
+uint32_t tn_g1_place(struct tn_op *op, uint32_t i);
+/* No copy to the place is under way. The block lies there if all of it came and nothing speaks against it; else the place is free again. */
+void tn_g1_arrives(const struct tn_op *op, tn_block b, uint32_t place, bool whole);
+/* The same of a save's item, whose place is free if b is TN_BLOCK_NONE. */
+void tn_item_kept_on_device(struct tn_write_item *item, tn_block b);
+/* A copy of the block from there failed: it leaves, because nobody knows which side was at fault. */
+void tn_g1_failed(const struct tn_op *op, tn_block b);
+/* Once the device is lost its blocks leave. */
+bool tn_g1_step(struct tn_cache *cache);
+
+#endif

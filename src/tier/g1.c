@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/g1.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "base/error.h"
+#include "device/copier.h"
+#include "device/device.h"
+#include "tier/slab.h"
+
+struct g1 {
+	struct tn_slab slab;
+	const struct tn_device_driver *driver;
+	struct tn_memory_range range; /* as it is registered; no bytes: it is not */
+	uint32_t device;
+};
+
+static struct g1 *g1_of(struct tn_tier_base *t)
+{
+	return (struct g1 *)t;
+}
+
+/* Blocks as on disk, without checksums: bytes were verified before they come here, and no CPU could compare them. */
+static int space(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t *cls)
+{
+	struct tn_slab *s = tn_slab_of(t);
+	uint32_t slots;
+	int rc = tn_slab_wants(s, shape->slot_bytes, &slots);
+
+	if (rc == 0 && slots)
+		rc = tn_slab_cut(s, shape->slot_bytes, slots);
+	*cls = rc ? TN_CLASS_NONE : 0;
+	return rc;
+}
+
+static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
+{
+	return tn_g1_is_lost(t) ? 0 : tn_slab_place(t, w, want, out);
+}
+
+static uint64_t offset(const struct tn_tier_base *t, uint32_t slot, const struct tn_shape *shape, uint64_t **checks)
+{
+	assert(!checks);
+	return tn_slab_offset(tn_slab_at(t), slot);
+}
+
+static void destroy(struct tn_tier_base *t)
+{
+	struct g1 *g = g1_of(t);
+	const struct tn_device_driver_ops *ops = g->driver->ops;
+
+	tn_copier_destroy(g->slab.memory.copier);
+	if (g->range.bytes)
+		ops->unregister_range(g->driver, &g->range);
+	if (g->slab.range.address)
+		ops->release(g->driver, g->device, g->slab.range.address);
+	tn_slab_fini(&g->slab);
+	tn_put(g->slab.alloc, g, sizeof(*g));
+}
+
+static const struct tn_tier_ops ops = {
+	.size = sizeof(ops),
+	.abi = TN_TIER_ABI,
+	.name = "device",
+	.traits = {.reach = TN_REACH_MEMORY, .entry_by_slot = true},
+	.space = space,
+	.place = place,
+	.release = tn_slab_release,
+	.fill = tn_slab_fill,
+	.drain = tn_slab_drain,
+	.capacity = tn_slab_capacity,
+	.offset = offset,
+	.destroy = destroy,
+};
+
+/* The memory is registered as an engine's is: its copies name it. */
+static int take_memory(struct g1 *g, void **address)
+{
+	const struct tn_device_driver *d = g->driver;
+	struct tn_memory_range range;
+	int rc = d->ops->allocate(d, g->device, g->slab.bytes, address);
+
+	if (rc) {
+		*address = NULL;
+		return tn_fail(rc, "device tier: driver %s does not allocate %llu bytes on device %u (error %d); lower device_tier.bytes", d->ops->name,
+			       (unsigned long long)g->slab.bytes, g->device, rc);
+	}
+	range = (struct tn_memory_range){.address = *address, .bytes = g->slab.bytes, .device = g->device};
+	rc = tn_device_register(d, &range, 1);
+	if (rc == 0)
+		g->range = range;
+	return rc;
+}
+
+int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
+{
+	const struct tn_device_driver_ops *driver = opts->driver->ops;
+	void *address = NULL;
+	struct g1 *g;
+	int rc;
+
+	if (!driver->allocate || !driver->release)
+		return tn_fail(-ENOTSUP, "device tier: driver %s allocates no memory; set device_tier.bytes to 0", driver->name);
+	g = tn_get(opts->alloc, sizeof(*g));
+	if (!g)
+		return tn_fail(-ENOMEM, "device tier: no memory");
+	g->driver = opts->driver;
+	g->device = opts->device;
+	g->slab.base.ops = &ops;
+	g->slab.base.tier = TN_TIER_DEVICE;
+	g->slab.alloc = opts->alloc;
+	g->slab.policy = "s3fifo"; /* what is loaded once only passes through a tenth of it */
+	g->slab.seed = opts->seed;
+	g->slab.bytes = opts->bytes;
+	rc = take_memory(g, &address);
+	tn_slab_init(&g->slab, address);
+	if (rc == 0)
+		rc = tn_copier_create(opts->driver, opts->device, opts->alloc, opts->log, opts->clock, &g->slab.memory.copier);
+	if (rc)
+		destroy(&g->slab.base);
+	else
+		*out = &g->slab.base;
+	return rc;
+}
+
+bool tn_g1_serves(const struct tn_tier_base *t, const struct tn_mapping *pool)
+{
+	return pool->copier && tn_copier_same(pool->copier, tn_slab_at(t)->memory.copier);
+}
+
+bool tn_g1_is_lost(const struct tn_tier_base *t)
+{
+	return tn_copier_lost(tn_slab_at(t)->memory.copier);
+}
